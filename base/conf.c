@@ -1,0 +1,229 @@
+#include "base/base.h"
+
+#include <ctype.h>
+#include <errno.h>
+
+struct parser {
+    const char  *p;
+    int          line;
+    struct conf *conf;
+    char        *section, *name;
+};
+
+struct conf *conf_free(struct conf *c)
+{
+    if (!c)
+        return NULL;
+    for (size_t i = 0; i < c->count; i++) {
+        free(c->entry[i].section);
+        free(c->entry[i].name);
+        free(c->entry[i].key);
+        free(c->entry[i].value);
+    }
+    free(c->entry);
+    free(c->path);
+    free(c);
+    return NULL;
+}
+
+static int fail(const struct parser *ps, struct err *e, const char *what)
+{
+    return err_set(e, -EINVAL, "%s:%d: %s", ps->conf->path, ps->line, what);
+}
+
+static void skip_blank(struct parser *ps)
+{
+    while (*ps->p == ' ' || *ps->p == '\t' || *ps->p == '\r')
+        ps->p++;
+}
+
+static void skip_line(struct parser *ps)
+{
+    while (*ps->p && *ps->p != '\n')
+        ps->p++;
+}
+
+static bool is_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '-' || c == '_' || c == '.';
+}
+
+static char *take_word(struct parser *ps)
+{
+    AUTO_STR s = { 0 };
+
+    while (is_word(*ps->p))
+        str_addc(&s, (char)tolower((unsigned char)*ps->p++));
+    return str_take(&s);
+}
+
+static int parse_header(struct parser *ps, struct err *e)
+{
+    AUTO_STR name = { 0 };
+
+    ps->p++; /* '[' */
+    free(ps->section);
+    free(ps->name);
+    ps->name = NULL;
+    ps->section = take_word(ps);
+    if (!*ps->section)
+        return fail(ps, e, "a section needs a name");
+    skip_blank(ps);
+    if (*ps->p == '"') {
+        for (ps->p++; *ps->p && *ps->p != '"' && *ps->p != '\n'; ps->p++) {
+            if (*ps->p == '\\' && ps->p[1] && ps->p[1] != '\n')
+                ps->p++;
+            str_addc(&name, *ps->p);
+        }
+        if (*ps->p != '"')
+            return fail(ps, e, "the section's name is not closed by \"");
+        ps->p++;
+        skip_blank(ps);
+    }
+    if (*ps->p != ']')
+        return fail(ps, e, "a section header ends with ]");
+    ps->p++;
+    ps->name = str_take(&name);
+    return 0;
+}
+
+static int add_escape(struct parser *ps, struct str *value, struct err *e)
+{
+    switch (*++ps->p) {
+    case 'n':
+        str_addc(value, '\n');
+        break;
+    case 't':
+        str_addc(value, '\t');
+        break;
+    case '"':
+    case '\\':
+        str_addc(value, *ps->p);
+        break;
+    case '\n':
+        ps->line++;
+        break;
+    default:
+        return fail(ps, e, "unknown escape in a value (known: \\n \\t \\\" \\\\)");
+    }
+    ps->p++;
+    return 0;
+}
+
+static int parse_value(struct parser *ps, char **ret, struct err *e)
+{
+    AUTO_STR value = { 0 };
+    bool     quoted = false;
+    size_t   keep = 0; /* unquoted white space at the end is dropped */
+    int      r;
+
+    while (*ps->p && *ps->p != '\n') {
+        char c = *ps->p;
+
+        if (c == '"') {
+            quoted = !quoted;
+            ps->p++;
+            keep = value.len;
+        } else if (c == '\\') {
+            r = add_escape(ps, &value, e);
+            if (r < 0)
+                return r;
+            keep = value.len;
+        } else if (!quoted && (c == '#' || c == ';')) {
+            skip_line(ps);
+        } else {
+            str_addc(&value, c);
+            ps->p++;
+            if (quoted || !isspace((unsigned char)c))
+                keep = value.len;
+        }
+    }
+    if (quoted)
+        return fail(ps, e, "a quoted value is not closed");
+    str_trunc(&value, keep);
+    *ret = str_take(&value);
+    return 0;
+}
+
+static int parse_entry(struct parser *ps, struct err *e)
+{
+    struct conf    *c = ps->conf;
+    AUTO_FREE char *key = NULL;
+    char           *value = NULL;
+    int             line = ps->line, r;
+
+    if (!ps->section)
+        return fail(ps, e, "a key before the first [section]");
+    key = take_word(ps);
+    if (!*key)
+        return fail(ps, e, "expected `key = value`, a [section] or a comment");
+    skip_blank(ps);
+    if (*ps->p != '=')
+        return fail(ps, e, "expected = after the key");
+    ps->p++;
+    skip_blank(ps);
+    r = parse_value(ps, &value, e);
+    if (r < 0)
+        return r;
+    MEM_GROW(c->entry, c->count, c->cap);
+    c->entry[c->count++] = (struct conf_entry){
+        .section = mem_strdup(ps->section),
+        .name = mem_strdup(ps->name),
+        .key = TAKE(key),
+        .value = value,
+        .line = line,
+    };
+    return 0;
+}
+
+int conf_parse(struct conf **ret, const char *text, const char *path, struct err *e)
+{
+    AUTO(conf) *c = mem_alloc(sizeof(*c));
+    struct parser ps = { .p = text, .line = 1, .conf = c };
+    int           r = 0;
+
+    c->path = mem_strdup(path);
+    while (*ps.p && r == 0) {
+        skip_blank(&ps);
+        if (*ps.p == '\n') {
+            ps.p++;
+            ps.line++;
+        } else if (*ps.p == '#' || *ps.p == ';') {
+            skip_line(&ps);
+        } else if (*ps.p == '[') {
+            r = parse_header(&ps, e);
+        } else if (*ps.p) {
+            r = parse_entry(&ps, e);
+        }
+    }
+    free(ps.section);
+    free(ps.name);
+    if (r < 0)
+        return r;
+    *ret = TAKE(c);
+    return 0;
+}
+
+int conf_load(struct conf **ret, const char *path, struct err *e)
+{
+    AUTO_FREE char *text = NULL;
+    size_t          n;
+    int             r = file_read_all(&text, &n, path, 1 << 20, e);
+
+    if (r < 0)
+        return r;
+    if (strlen(text) != n)
+        return err_set(e, -EINVAL, "%s holds a NUL byte", path);
+    return conf_parse(ret, text, path, e);
+}
+
+const char *conf_get(const struct conf *c, const char *section, const char *name, const char *key)
+{
+    for (size_t i = c->count; i-- > 0;) {
+        const struct conf_entry *it = &c->entry[i];
+
+        if (!strcmp(it->section, section) && !strcmp(it->name, name) && !strcmp(it->key, key))
+            return it->value;
+    }
+    return NULL;
+}

@@ -1,0 +1,42 @@
+/*
+ * Configuration files in git's dialect of INI.
+ *
+ *     # comment            ; comment
+ *     [section]            [section "name"]
+ *     key = value          key = "quoted \" \\ \n \t"
+ *     key = value \
+ *           continued
+ *
+ * Sections and keys are case-insensitive and stored in lower case; names in quotes keep their case.
+ * A key may be given several times: the last one wins for conf_get(), conf_each() visits all.
+ */
+#ifndef BASE_CONF_H
+#define BASE_CONF_H
+
+#include "base/err.h"
+#include "base/mem.h"
+
+struct conf_entry {
+    char *section; /* "trainer" */
+    char *name;    /* "megatron" of [trainer "megatron"], else "" */
+    char *key;
+    char *value;
+    int   line;
+};
+
+struct conf {
+    struct conf_entry *entry;
+    size_t             count, cap;
+    char              *path; /* for messages */
+};
+
+int          conf_parse(struct conf **ret, const char *text, const char *path, struct err *e);
+int          conf_load(struct conf **ret, const char *path, struct err *e);
+struct conf *conf_free(struct conf *c);
+
+/* Last value of the key, or NULL. NAME is "" for a plain section. */
+const char *conf_get(const struct conf *c, const char *section, const char *name, const char *key);
+
+AUTO_DEFINE(conf)
+
+#endif

@@ -1,0 +1,212 @@
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+static int read_fd(char **ret, size_t *ret_size, int fd, size_t max_bytes)
+{
+    struct stat st;
+    size_t      cap = 4096, n = 0;
+    char       *text;
+
+    if (fstat(fd, &st) == 0 && st.st_size > 0) {
+        if ((uint64_t)st.st_size > max_bytes)
+            return -EFBIG;
+        cap = (size_t)st.st_size + 1;
+    }
+    text = mem_try_alloc(cap + 1);
+    while (text) {
+        ssize_t got = read(fd, text + n, cap - n);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            int r = -errno;
+
+            free(text);
+            return r;
+        }
+        if (got == 0) {
+            text[n] = '\0';
+            *ret = text;
+            if (ret_size)
+                *ret_size = n;
+            return 0;
+        }
+        n += (size_t)got;
+        if (n > max_bytes) {
+            free(text);
+            return -EFBIG;
+        }
+        if (n == cap) {
+            char *more = mem_try_realloc(text, cap * 2 + 1);
+
+            if (!more) {
+                free(text);
+                return -ENOMEM;
+            }
+            text = more;
+            cap *= 2;
+        }
+    }
+    return -ENOMEM;
+}
+
+int file_read_all(char **ret, size_t *ret_size, const char *path, size_t max_bytes, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int r;
+
+    if (fd < 0)
+        return err_set(e, -errno, "open %s: %s", path, strerror(errno));
+    r = read_fd(ret, ret_size, fd, max_bytes);
+    close(fd);
+    if (r == -EFBIG)
+        return err_set(e, r, "%s is larger than %zu bytes", path, max_bytes);
+    if (r < 0)
+        return err_set(e, r, "read %s: %s", path, strerror(-r));
+    return 0;
+}
+
+int file_write_fd(int fd, const void *bytes, size_t n)
+{
+    const char *p = bytes;
+
+    while (n) {
+        ssize_t put = write(fd, p, n);
+
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return -errno;
+        p += put;
+        n -= (size_t)put;
+    }
+    return 0;
+}
+
+int file_sync_parent(const char *path)
+{
+    AUTO_FREE char *dir = mem_strdup(path);
+    char           *slash = strrchr(dir, '/');
+    int             fd, r = 0;
+
+    if (slash)
+        slash[slash == dir] = '\0';
+    fd = open(slash ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (fsync(fd) < 0)
+        r = -errno;
+    close(fd);
+    return r;
+}
+
+int file_write_atomic(const char *path, const void *bytes, size_t n, unsigned mode, struct err *e)
+{
+    AUTO_FREE char *temporary = mem_printf("%s.tmp.%ld", path, (long)getpid());
+    int             fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, (mode_t)mode);
+    int             r;
+
+    if (fd < 0)
+        return err_set(e, -errno, "create %s: %s", temporary, strerror(errno));
+    r = file_write_fd(fd, bytes, n);
+    if (r == 0 && fsync(fd) < 0)
+        r = -errno;
+    if (close(fd) < 0 && r == 0)
+        r = -errno;
+    if (r == 0 && rename(temporary, path) < 0)
+        r = -errno;
+    if (r == 0)
+        r = file_sync_parent(path);
+    if (r < 0) {
+        unlink(temporary);
+        return err_set(e, r, "write %s: %s", path, strerror(-r));
+    }
+    return 0;
+}
+
+int file_mkdirs(const char *path, unsigned mode, struct err *e)
+{
+    AUTO_FREE char *p = mem_strdup(path);
+    struct stat     st;
+
+    for (char *s = p + 1; *s; s++) {
+        if (*s != '/')
+            continue;
+        *s = '\0';
+        if (mkdir(p, (mode_t)mode) < 0 && errno != EEXIST)
+            return err_set(e, -errno, "create folder %s: %s", p, strerror(errno));
+        *s = '/';
+    }
+    if (mkdir(p, (mode_t)mode) < 0 && errno != EEXIST)
+        return err_set(e, -errno, "create folder %s: %s", p, strerror(errno));
+    if (stat(p, &st) < 0)
+        return err_set(e, -errno, "folder %s: %s", p, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return err_set(e, -ENOTDIR, "%s is not a folder", p);
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+int file_remove_tree(const char *path, struct err *e)
+{
+    if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
+        return err_set(e, -errno, "remove %s: %s", path, strerror(errno));
+    return 0;
+}
+
+bool file_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+int file_lock(int *ret_fd, const char *path, struct err *e)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+    if (fd < 0)
+        return err_set(e, -errno, "open %s: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        int r = errno == EWOULDBLOCK ? -EBUSY : -errno;
+
+        close(fd);
+        return err_set(e, r, "lock %s: %s", path,
+                       r == -EBUSY ? "another process holds it" : strerror(-r));
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+const char *file_network_fs(const char *path)
+{
+    static const struct {
+        unsigned long magic; /* statfs(2), and the file systems' own sources */
+        const char   *name;
+    } known[] = {
+        { 0x6969, "nfs" },      { 0x0bd00bd0, "lustre" }, { 0x47504653, "gpfs" },
+        { 0xff534d42, "cifs" }, { 0xfe534d42, "smb2" },   { 0x19830326, "beegfs" },
+        { 0x00c36400, "ceph" }, { 0x65735546, "fuse" },
+    };
+    struct statfs fs;
+
+    if (statfs(path, &fs) < 0)
+        return NULL;
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (((unsigned long)fs.f_type & 0xffffffffu) == known[i].magic)
+            return known[i].name;
+    return NULL;
+}
