@@ -1,0 +1,305 @@
+/*
+ * plan - the domain: models, clusters, layouts, the rules that make a layout legal, the bytes and the
+ * seconds it needs. Pure functions of their arguments; no I/O but reading preset files.
+ *
+ * Words are those of docs/ARCHITECTURE.md, section "The words": the JSON, SQL, HTTP and C names of a
+ * thing are the same. Sizes are bytes (uint64_t or double where they feed a model), times are seconds
+ * (double), bandwidths are 10^9 bytes/s, peaks are 10^12 floating-point operations/s.
+ *
+ * Structs here are plain values: copy them freely; none owns memory unless its comment says so.
+ */
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* ---- model ------------------------------------------------------------------------------------ */
+
+enum pl_mlp { PL_SWIGLU, PL_GELU };
+enum pl_norm { PL_RMSNORM, PL_LAYERNORM };
+enum pl_positions { PL_ROPE, PL_LEARNED };
+
+struct pl_moe {
+    int    experts;         /* 0: a dense model, and the other fields mean nothing */
+    int    top_k;
+    int    expert_ffn;
+    double aux_loss_coef;   /* load-balancing loss; 0.01 unless said */
+    double capacity_factor; /* 0: dropless */
+    int    shared_ffn;      /* width of the experts that every token visits; 0: none */
+    int    every;           /* layer l is MoE if (l + 1) % every == 0; 1 unless said */
+    int    dense_layers;    /* the first ones are dense whatever `every` says */
+};
+
+struct pl_model {
+    char              name[64];
+    int               layers, hidden, heads, kv_heads, head_dim, ffn, vocab, seq;
+    enum pl_mlp       mlp;
+    enum pl_norm      norm;
+    enum pl_positions positions;
+    double            rope_theta, norm_eps, init_std;
+    bool              tied; /* output projection shares the embedding */
+    struct pl_moe     moe;
+};
+
+/* V is an object or the name of a preset. Unset fields get their defaults (kv_heads = heads, head_dim =
+ * hidden / heads, the design's constants). Refused by pointer: unknown keys, absent or absurd sizes. */
+int     pl_model_parse(struct pl_model *ret, const json_t *v, struct err *e);
+json_t *pl_model_json(const struct pl_model *m); /* complete object, new reference */
+
+bool     pl_model_is_moe(const struct pl_model *m);
+bool     pl_layer_is_moe(const struct pl_model *m, int layer); /* LAYER in [0, layers) */
+uint64_t pl_model_params(const struct pl_model *m);            /* all parameters */
+uint64_t pl_model_active_params(const struct pl_model *m);     /* those that one token meets */
+
+/* Model FLOPs of one token in a sequence of SEQ tokens, forward and backward: 3 x forward, full T x T
+ * attention, no recompute (Megatron's convention). */
+double pl_model_flops_per_token(const struct pl_model *m, int seq);
+
+/* ---- cluster ---------------------------------------------------------------------------------- */
+
+enum { PL_MAX_LINKS = 8 };
+
+struct pl_link {
+    int    span; /* smallest group of consecutive ranks that needs this link; INT_MAX is "all" */
+    double gbs;  /* each way per device */
+    double latency_us;
+    char   kind[48];
+};
+
+struct pl_device {
+    char   name[64];
+    double tflops_fp32, tflops_bf16, tflops_fp8; /* dense peaks; 0: unknown */
+    double gemm_tflops;                          /* best measured GEMM in bf16 (fp32 on a CPU); 0: unknown */
+    double memory_gib;                           /* what the vendor's tool shows as usable */
+    double memory_gbs;
+};
+
+struct pl_cluster {
+    char             name[64];
+    int              nodes, devices_per_node;
+    struct pl_device device; /* on a CPU the device is one core with its share of memory */
+    struct pl_link   link[PL_MAX_LINKS];
+    int              nlinks; /* ascending span */
+    bool             oversubscribe; /* more ranks than devices are allowed */
+    bool             measured;      /* constants were measured here, not copied from a data sheet */
+};
+
+/* V is an object, {"profile": name, "nodes": n}, a profile's name, or NULL for `local`.
+ * LOCAL is the parsed profiles/local.json, or NULL: then `local` is this machine's cores and memory with
+ * conservative assumed rates. */
+int     pl_cluster_parse(struct pl_cluster *ret, const json_t *v, const struct pl_cluster *local,
+                         struct err *e);
+json_t *pl_cluster_json(const struct pl_cluster *c);
+int     pl_cluster_devices(const struct pl_cluster *c);
+
+/* This machine as a cluster of one node whose devices are cores; rates assumed, memory from the system. */
+void pl_cluster_here(struct pl_cluster *ret);
+
+/* Slowest link that a group of SIZE ranks with stride STRIDE crosses. */
+const struct pl_link *pl_cluster_link(const struct pl_cluster *c, int size, int stride);
+
+/* Names of presets and profiles, NULL-terminated, and the JSON text of one (NULL if unknown). */
+const char *const *pl_model_presets(void);
+const char *const *pl_cluster_presets(void);
+const char        *pl_model_preset(const char *name);
+const char        *pl_cluster_preset(const char *name);
+
+/* ---- workload and trainer --------------------------------------------------------------------- */
+
+enum pl_precision { PL_FP32, PL_BF16 };
+
+struct pl_workload {
+    int  global_batch;     /* sequences a step: the same in every trial */
+    int  seq;              /* tokens a sequence; the model's unless the workload says otherwise */
+    enum pl_precision precision; /* default of a layout that does not say */
+    char data[64];         /* name of a data set; "synthetic" always exists */
+};
+
+int     pl_workload_parse(struct pl_workload *ret, const json_t *v, const struct pl_model *m,
+                          struct err *e);
+json_t *pl_workload_json(const struct pl_workload *w);
+
+/* What a trainer can do; the rule trainer-supports speaks from it. */
+struct pl_trainer {
+    const char *name;
+    bool        bundled; /* partune-train: its memory plan is exact */
+    bool        gelu, layernorm, learned, tied, cp, capacity;
+    bool        interleaved, gpipe, zero_bubble, selective, bf16, etp, shared_expert, moe_every;
+    bool        overlap_grad_reduce, overlap_param_gather, overlap_p2p, overlap_moe_a2a;
+    bool        uneven_layers; /* layers need not divide by pp * vp */
+    int         max_zero;
+};
+
+/* "partune", "megatron", "torchtitan", "deepspeed", "any"; NULL if unknown. */
+const struct pl_trainer *pl_trainer_find(const char *name);
+
+/* ---- layout ----------------------------------------------------------------------------------- */
+
+enum pl_schedule { PL_GPIPE, PL_1F1B, PL_INTERLEAVED, PL_ZERO_BUBBLE };
+enum pl_zero_scope { PL_SCOPE_NONE, PL_SCOPE_EP_AWARE, PL_SCOPE_PLAIN };
+enum pl_recompute { PL_RECOMPUTE_NONE, PL_RECOMPUTE_SELECTIVE, PL_RECOMPUTE_FULL };
+
+/*
+ * Every field is an int, so that a layout is also a point: pl_layout_keys has a row for each.
+ * world, dp and edp are derived; a layout made by pl_layout_parse or pl_layout_derive has them set.
+ */
+struct pl_layout {
+    int world;
+    int tp, sp, cp, pp, vp;
+    int schedule; /* enum pl_schedule */
+    int ep, etp;
+    int dp, edp;
+    int zero;
+    int zero_scope; /* enum pl_zero_scope */
+    int micro_batch;
+    int recompute; /* enum pl_recompute */
+    int overlap_grad_reduce, overlap_param_gather, overlap_p2p, overlap_moe_a2a;
+    int precision; /* enum pl_precision */
+    int threads;   /* compute threads a rank */
+};
+
+struct pl_layout_key {
+    const char        *name;
+    size_t             offset;  /* of the int in struct pl_layout */
+    const char *const *names;   /* NULL-terminated words of an enumeration, or NULL: a number */
+    bool               derived; /* dp, edp */
+    bool               log2;    /* a power-like quantity (degrees, micro-batch) */
+};
+
+extern const struct pl_layout_key pl_layout_keys[]; /* ends with a NULL name */
+
+int  pl_layout_get(const struct pl_layout *l, const struct pl_layout_key *k);
+void pl_layout_set(struct pl_layout *l, const struct pl_layout_key *k, int value);
+const struct pl_layout_key *pl_layout_key_find(const char *name);
+
+/* All ones and zeros, 1f1b, no recompute, the workload's precision; world and dp unset (0). */
+void pl_layout_default(struct pl_layout *l, const struct pl_workload *w);
+
+/* dp and edp from world; returns false where world is not a multiple (dp or edp is then 0). */
+bool pl_layout_derive(struct pl_layout *l);
+
+/* Read a layout; absent keys get their defaults, an absent zero_scope with zero >= 1 is ep-aware (or what is
+ * canonical). world defaults to what dp says, else to all devices of CLUSTER. Unknown keys and words are refused
+ * by pointer. Legality is pl_layout_check's business. */
+int     pl_layout_parse(struct pl_layout *ret, const json_t *v, const struct pl_model *m,
+                        const struct pl_cluster *c, const struct pl_workload *w, struct err *e);
+json_t *pl_layout_json(const struct pl_layout *l); /* canonical key order, derived keys included */
+
+/* The one canonical form (docs/ARCHITECTURE.md): equal layouts have equal structs afterwards. */
+void pl_layout_canonical(struct pl_layout *l, const struct pl_model *m);
+bool pl_layout_equal(const struct pl_layout *a, const struct pl_layout *b);
+
+/* "tp2 pp2 dp1 mb4 zero1" : what differs from the default, for people. Into BUF, returns it. */
+char *pl_layout_text(char buf[160], const struct pl_layout *l);
+
+/* ---- legality --------------------------------------------------------------------------------- */
+
+enum { PL_MAX_VIOLATIONS = 24 };
+
+struct pl_violation {
+    const char *rule; /* "batch-divides" */
+    const char *key;  /* layout key that is at fault first: "micro_batch" */
+    char        text[160]; /* "global_batch 32 is not a multiple of micro_batch 5 x dp 2" */
+};
+
+struct pl_verdict {
+    int                 count; /* 0: legal */
+    struct pl_violation v[PL_MAX_VIOLATIONS];
+};
+
+/* The one engine: every broken rule with its numbers. Returns true if the layout is legal.
+ * RET may be NULL when only the answer matters: the check then stops at the first broken rule. */
+bool pl_layout_check(struct pl_verdict *ret, const struct pl_model *m, const struct pl_cluster *c,
+                     const struct pl_layout *l, const struct pl_workload *w,
+                     const struct pl_trainer *t);
+
+const char *const *pl_rule_names(void); /* NULL-terminated */
+
+/* "batch-divides: global_batch ...; heads-tp: ..." into BUF. */
+char *pl_verdict_text(char *buf, size_t size, const struct pl_verdict *v);
+
+/* ---- meshes ----------------------------------------------------------------------------------- */
+
+/* Ranks are numbered with tp fastest and pp slowest (Megatron's tp-cp-ep-dp-pp); the expert mesh
+ * (etp, ep, edp, pp) is a second numbering of the same ranks. */
+enum pl_axis { PL_TP, PL_CP, PL_DP, PL_PP, PL_ETP, PL_EP, PL_EDP, PL_AXES };
+
+int pl_axis_size(const struct pl_layout *l, enum pl_axis axis);
+int pl_axis_stride(const struct pl_layout *l, enum pl_axis axis);
+int pl_axis_coord(const struct pl_layout *l, enum pl_axis axis, int rank);
+/* Rank that differs from RANK on one axis only, where it has coordinate COORD. */
+int pl_axis_peer(const struct pl_layout *l, enum pl_axis axis, int rank, int coord);
+
+/* Layers [*first, *first + n) of chunk CHUNK (0..vp-1) on stage STAGE; returns n. Chunk c of stage s is the
+ * (c * pp + s)-th of pp * vp equal runs; where layers do not divide, the first runs are one longer. */
+int pl_stage_layers(const struct pl_layout *l, int layers, int stage, int chunk, int *first);
+
+/* ---- memory ----------------------------------------------------------------------------------- */
+
+enum pl_mem_class {
+    PL_MEM_WEIGHTS,
+    PL_MEM_GRADS,
+    PL_MEM_MASTER,
+    PL_MEM_OPTIMIZER,
+    PL_MEM_ACTIVATIONS,
+    PL_MEM_COMM,
+    PL_MEM_LOGITS,
+    PL_MEM_WORKSPACE,
+    PL_MEM_CLASSES
+};
+
+extern const char *const pl_mem_class_names[PL_MEM_CLASSES + 1]; /* "weights" …, NULL */
+
+struct pl_memory {
+    double bytes[PL_MEM_CLASSES];
+    double total;
+    int    rank; /* the rank that this is about: of a worst case, the worst rank */
+};
+
+/* Bytes of one rank. Exact for the bundled trainer, which allocates from the same arithmetic. */
+void pl_memory_rank(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
+                    const struct pl_workload *w, const struct pl_trainer *t, int rank);
+/* The rank that needs most. */
+void pl_memory_worst(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
+                     const struct pl_workload *w, const struct pl_trainer *t);
+json_t *pl_memory_json(const struct pl_memory *m); /* {"total":…, "rank":…, "<class>":…} */
+
+/* ---- cost ------------------------------------------------------------------------------------- */
+
+enum pl_cost_class {
+    PL_COST_FORWARD,
+    PL_COST_BACKWARD,
+    PL_COST_RECOMPUTE,
+    PL_COST_TP,
+    PL_COST_CP,
+    PL_COST_EP,
+    PL_COST_PP,
+    PL_COST_BUBBLE,
+    PL_COST_DP,
+    PL_COST_OPTIMIZER,
+    PL_COST_OTHER,
+    PL_COST_CLASSES
+};
+
+extern const char *const pl_cost_class_names[PL_COST_CLASSES + 1];
+
+struct pl_cost {
+    double seconds[PL_COST_CLASSES]; /* exposed seconds on the critical path; they add up to total */
+    double total;                    /* seconds an iteration */
+    double tokens_per_s;             /* of the whole job */
+};
+
+/* Expected seconds of one iteration of a legal layout. */
+void    pl_cost(struct pl_cost *ret, const struct pl_model *m, const struct pl_cluster *c,
+                const struct pl_layout *l, const struct pl_workload *w, const struct pl_trainer *t);
+json_t *pl_cost_json(const struct pl_cost *c);
+
+/* Model FLOP utilisation of TOKENS_PER_S on WORLD devices; negative where the peak is unknown. */
+double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct pl_layout *l,
+              const struct pl_workload *w, double tokens_per_s);
+
+#endif
