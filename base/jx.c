@@ -66,6 +66,8 @@ int jx_parse(json_t **ret, const char *text, size_t n, struct err *e)
 
     if (r < 0)
         return r;
+    if (!str_is_utf8(text, n))
+        return err_set(e, -EINVAL, "not JSON: the text is not UTF-8");
     v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
     if (!v) {
         if (json_error_code(&je) == json_error_out_of_memory)

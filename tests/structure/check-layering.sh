@@ -1,0 +1,56 @@
+#!/bin/sh
+# The arrows between folders: who may include whom, and only the public header from outside.
+# The table is that of docs/ARCHITECTURE.md.
+cd "${PT_SRC:?}" || exit 99
+
+allowed() {
+    case $1 in
+    base)    echo "" ;;
+    plan)    echo "base" ;;
+    kernels) echo "base" ;;
+    search)  echo "base plan" ;;
+    db)      echo "base" ;;
+    web)     echo "base" ;;
+    trainer) echo "base plan kernels" ;;
+    tuner)   echo "base plan search db web" ;;
+    esac
+}
+
+public() {
+    case $1 in
+    base) echo base/base.h ;;
+    *)    echo "$1/$1.h" ;;
+    esac
+}
+
+folders="base plan kernels search db web trainer tuner"
+echo "1..$(echo $folders | wc -w)"
+n=0
+for folder in $folders; do
+    n=$((n + 1))
+    bad=""
+    for line in $(grep -rnHoE --include='*.c' --include='*.h' '^#[[:space:]]*include[[:space:]]*"[^"]+"' "$folder" |
+                  sed -E 's/^([^:]+):([0-9]+):.*"([^"]+)"/\1:\2:\3/'); do
+        target=${line##*:}
+        from=${line%:*}
+        case $target in
+        */*) owner=${target%%/*} ;;
+        *)   continue ;; # config.h and generated files beside the source
+        esac
+        [ "$owner" = "$folder" ] && continue
+        ok=no
+        for a in $(allowed "$folder"); do [ "$a" = "$owner" ] && ok=yes; done
+        if [ $ok = no ]; then
+            bad="$bad
+#   $from includes $target: $folder/ may use only: $(allowed "$folder")"
+        elif [ "$target" != "$(public "$owner")" ] && [ "$owner" != base ]; then
+            bad="$bad
+#   $from includes $target: from outside, include $(public "$owner")"
+        fi
+    done
+    if [ -z "$bad" ]; then
+        echo "ok $n - $folder/ includes only what it may"
+    else
+        echo "not ok $n - $folder/ includes only what it may$bad"
+    fi
+done
