@@ -302,4 +302,6 @@ json_t *pl_cost_json(const struct pl_cost *c);
 double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct pl_layout *l,
               const struct pl_workload *w, double tokens_per_s);
 
+#include "plan/partune.h"
+
 #endif

@@ -1,0 +1,336 @@
+/*
+ * The parameter table of the bundled trainer.
+ *
+ * Order of the flat buffers: dense matrices (embedding, layers chunk by chunk, output), then norms and
+ * routers, then experts layer by layer. q, k and v are neighbours, and gate and up are, so that one GEMM
+ * serves each group; the three matrices of an expert are neighbours and experts follow each other at a
+ * constant stride, as the grouped GEMM wants.
+ *
+ * A walk emits the parameters in that order; building the table and counting bytes are two receivers.
+ */
+#include "base/base.h"
+#include "plan/plan.h"
+
+#include <assert.h>
+
+enum {
+    ALIGN = 16,             /* elements: every shard starts on a cache line */
+    BUCKET_MIN = 1 << 20    /* elements: smaller runs are merged, a collective costs its latency */
+};
+
+struct walk {
+    const struct pl_model  *m;
+    const struct pl_layout *l;
+    struct pl_params       *t;
+    int                     rank, stage;
+    int                     cap, bucket_cap;
+    int                     tp, tpc, etp, etpc;
+};
+
+int pl_vocab_padded(const struct pl_model *m, const struct pl_layout *l)
+{
+    return (m->vocab + l->tp - 1) / l->tp * l->tp;
+}
+
+static int gcd(int a, int b)
+{
+    while (b) {
+        int r = a % b;
+
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+/* Ranks of one stage are i = tp_c + tp * dp_c (cp is 1); the expert coordinate is (i / etp) % ep. With
+ * etp = tp it is dp_c % ep; with etp = 1 it recurs in dp every ep / gcd(tp, ep). */
+int pl_zero_period(const struct pl_layout *l)
+{
+    if (l->zero == 0 || l->zero_scope != PL_SCOPE_PLAIN)
+        return 1;
+    return l->etp == l->tp ? l->ep : l->ep / gcd(l->tp, l->ep);
+}
+
+int64_t pl_param_global(const struct pl_param *p, uint64_t i)
+{
+    uint64_t r = i / p->local[1], c = i % p->local[1];
+
+    if (p->split == 0) {
+        if (r >= p->valid)
+            return -1;
+        r += p->first;
+    } else if (p->split == 1) {
+        if (c >= p->valid)
+            return -1;
+        c += p->first;
+    }
+    return (int64_t)(r * p->shape[1] + c);
+}
+
+static void bucket_open(struct walk *w, enum pl_bucket_kind kind, int chunk, int layer)
+{
+    struct pl_params *t = w->t;
+
+    MEM_GROW(t->bucket, t->nbuckets, w->bucket_cap);
+    t->bucket[t->nbuckets++] = (struct pl_bucket){
+        .kind = kind, .chunk = chunk, .layer = layer, .first = t->count };
+}
+
+static void bucket_shards(const struct walk *w, struct pl_bucket *b)
+{
+    const struct pl_layout *l = w->l;
+    int                     period = pl_zero_period(l);
+
+    b->shards = 1;
+    b->shard = 0;
+    if (l->zero == 0)
+        return;
+    if (b->kind == PL_BUCKET_EXPERT) {
+        b->shards = l->edp;
+        b->shard = pl_axis_coord(l, PL_EDP, w->rank);
+    } else {
+        b->shards = l->dp / period;
+        b->shard = pl_axis_coord(l, PL_DP, w->rank) / period;
+    }
+}
+
+/* Close the open bucket: pad it to whole shards and give it its optimizer state. */
+static void bucket_close(struct walk *w)
+{
+    struct pl_params *t = w->t;
+    struct pl_bucket *b = &t->bucket[t->nbuckets - 1];
+    uint64_t          unit;
+
+    bucket_shards(w, b);
+    unit = (uint64_t)b->shards * ALIGN;
+    b->count = (t->count - b->first + unit - 1) / unit * unit;
+    b->shard_count = b->count / (uint64_t)b->shards;
+    b->shard_first = b->first + (uint64_t)b->shard * b->shard_count;
+    b->state_first = t->state_count;
+    t->state_count += b->shard_count;
+    t->count = b->first + b->count;
+}
+
+/* Continue the open bucket with the parameters of LAYER of CHUNK, or start the next one. Backward visits
+ * layers downwards, so a bucket is ready when its lowest layer is: merging never crosses a chunk. */
+static void bucket_continue(struct walk *w, int chunk, int layer)
+{
+    struct pl_params *t = w->t;
+    struct pl_bucket *b = &t->bucket[t->nbuckets - 1];
+
+    if (t->count == b->first) {
+        b->chunk = chunk;
+        b->layer = layer;
+    } else if (b->chunk != chunk || t->count - b->first >= BUCKET_MIN) {
+        enum pl_bucket_kind kind = b->kind;
+
+        bucket_close(w);
+        bucket_open(w, kind, chunk, layer);
+    }
+}
+
+static struct pl_param *emit(struct walk *w, enum pl_tensor tensor, int layer, int expert,
+                             uint64_t rows, uint64_t cols)
+{
+    struct pl_params *t = w->t;
+    struct pl_param  *p;
+
+    MEM_GROW(t->p, t->n, w->cap);
+    p = &t->p[t->n++];
+    *p = (struct pl_param){ .tensor = tensor, .layer = layer, .expert = expert,
+                            .dims = cols ? 2 : 1, .shape = { rows, cols ? cols : 1 }, .split = -1,
+                            .bucket = t->nbuckets - 1, .offset = t->count, .decay = cols != 0 };
+    p->local[0] = p->valid = rows;
+    p->local[1] = p->shape[1];
+    p->count = p->local[0] * p->local[1];
+    t->count += p->count;
+    return p;
+}
+
+/* The same for a matrix divided over AXIS in dimension DIM, whose size padded to whole slices is PADDED. */
+static void emit_split(struct walk *w, enum pl_tensor tensor, int layer, int expert, uint64_t rows,
+                       uint64_t cols, int dim, enum pl_axis axis, uint64_t padded)
+{
+    struct pl_param *p = emit(w, tensor, layer, expert, rows, cols);
+    int              n = axis == PL_TP ? w->tp : w->etp, c = axis == PL_TP ? w->tpc : w->etpc;
+    uint64_t         each = padded / (uint64_t)n, whole = p->shape[dim];
+
+    w->t->count -= p->count;
+    p->split = dim;
+    p->axis = axis;
+    p->first = each * (uint64_t)c;
+    p->local[dim] = each;
+    p->valid = p->first >= whole ? 0 : whole - p->first < each ? whole - p->first : each;
+    p->count = p->local[0] * p->local[1];
+    w->t->count += p->count;
+}
+
+static void split(struct walk *w, enum pl_tensor tensor, int layer, int rows, int cols, int dim)
+{
+    emit_split(w, tensor, layer, -1, (uint64_t)rows, (uint64_t)cols, dim, PL_TP,
+               (uint64_t)(dim ? cols : rows));
+}
+
+static void walk_dense_layer(struct walk *w, int layer)
+{
+    const struct pl_model *m = w->m;
+    int  hd = m->head_dim;
+    bool moe = pl_layer_is_moe(m, layer);
+    int  ffn = moe ? m->moe.shared_ffn : m->ffn;
+
+    split(w, PL_T_Q, layer, m->heads * hd, m->hidden, 0);
+    split(w, PL_T_K, layer, m->kv_heads * hd, m->hidden, 0);
+    split(w, PL_T_V, layer, m->kv_heads * hd, m->hidden, 0);
+    split(w, PL_T_O, layer, m->hidden, m->heads * hd, 1);
+    if (ffn) {
+        split(w, PL_T_GATE, layer, ffn, m->hidden, 0);
+        split(w, PL_T_UP, layer, ffn, m->hidden, 0);
+        split(w, PL_T_DOWN, layer, m->hidden, ffn, 1);
+    }
+}
+
+static void walk_experts(struct walk *w, int layer)
+{
+    const struct pl_model *m = w->m;
+    int      n = m->moe.experts / w->l->ep;
+    int      first = n * pl_axis_coord(w->l, PL_EP, w->rank);
+    uint64_t f = (uint64_t)m->moe.expert_ffn, h = (uint64_t)m->hidden;
+
+    for (int x = first; x < first + n; x++) {
+        emit_split(w, PL_T_EXPERT_GATE, layer, x, f, h, 0, PL_ETP, f);
+        emit_split(w, PL_T_EXPERT_UP, layer, x, f, h, 0, PL_ETP, f);
+        emit_split(w, PL_T_EXPERT_DOWN, layer, x, h, f, 1, PL_ETP, f);
+    }
+}
+
+static bool holds_first(const struct walk *w)
+{
+    return w->stage == 0;
+}
+
+static bool holds_last(const struct walk *w)
+{
+    return w->stage == w->l->pp - 1;
+}
+
+static void walk_dense(struct walk *w)
+{
+    const struct pl_model *m = w->m;
+    uint64_t padded = (uint64_t)pl_vocab_padded(m, w->l), h = (uint64_t)m->hidden;
+
+    bucket_open(w, PL_BUCKET_DENSE, 0, -1);
+    if (holds_first(w)) {
+        emit_split(w, PL_T_EMBED, -1, -1, (uint64_t)m->vocab, h, 0, PL_TP, padded);
+        bucket_close(w);
+        bucket_open(w, PL_BUCKET_DENSE, 0, 0);
+    }
+    for (int c = 0; c < w->l->vp; c++) {
+        int first, n = pl_stage_layers(w->l, m->layers, w->stage, c, &first);
+
+        for (int i = 0; i < n; i++) {
+            bucket_continue(w, c, i);
+            walk_dense_layer(w, first + i);
+        }
+    }
+    if (holds_last(w))
+        emit_split(w, PL_T_HEAD, -1, -1, (uint64_t)m->vocab, h, 0, PL_TP, padded);
+    bucket_close(w);
+}
+
+/* Norms, then routers: so weight decay covers one run of elements. */
+static void walk_small(struct walk *w)
+{
+    const struct pl_model *m = w->m;
+    uint64_t               h = (uint64_t)m->hidden;
+    int                    first, n;
+
+    bucket_open(w, PL_BUCKET_SMALL, 0, -1);
+    for (int c = 0; c < w->l->vp; c++) {
+        n = pl_stage_layers(w->l, m->layers, w->stage, c, &first);
+        for (int i = first; i < first + n; i++) {
+            emit(w, PL_T_NORM1, i, -1, h, 0);
+            emit(w, PL_T_NORM2, i, -1, h, 0);
+        }
+    }
+    if (holds_last(w))
+        emit(w, PL_T_FINAL_NORM, -1, -1, h, 0);
+    for (int c = 0; c < w->l->vp; c++) {
+        n = pl_stage_layers(w->l, m->layers, w->stage, c, &first);
+        for (int i = first; i < first + n; i++)
+            if (pl_layer_is_moe(m, i))
+                emit(w, PL_T_ROUTER, i, -1, (uint64_t)m->moe.experts, h);
+    }
+    bucket_close(w);
+}
+
+static void walk_all_experts(struct walk *w)
+{
+    if (!pl_model_is_moe(w->m))
+        return;
+    bucket_open(w, PL_BUCKET_EXPERT, 0, 0);
+    for (int c = 0; c < w->l->vp; c++) {
+        int first, n = pl_stage_layers(w->l, w->m->layers, w->stage, c, &first);
+
+        for (int i = 0; i < n; i++) {
+            if (!pl_layer_is_moe(w->m, first + i))
+                continue;
+            bucket_continue(w, c, i);
+            walk_experts(w, first + i);
+        }
+    }
+    bucket_close(w);
+}
+
+static void param_name(struct pl_param *p)
+{
+    static const char *const tail[] = {
+        [PL_T_NORM1] = "input_layernorm",
+        [PL_T_Q] = "self_attn.q_proj",
+        [PL_T_K] = "self_attn.k_proj",
+        [PL_T_V] = "self_attn.v_proj",
+        [PL_T_O] = "self_attn.o_proj",
+        [PL_T_NORM2] = "post_attention_layernorm",
+        [PL_T_GATE] = "mlp.gate_proj",
+        [PL_T_UP] = "mlp.up_proj",
+        [PL_T_DOWN] = "mlp.down_proj",
+        [PL_T_ROUTER] = "block_sparse_moe.gate",
+        [PL_T_EXPERT_GATE] = "w1",
+        [PL_T_EXPERT_UP] = "w3",
+        [PL_T_EXPERT_DOWN] = "w2",
+    };
+    size_t n = sizeof(p->name);
+
+    if (p->expert >= 0)
+        snprintf(p->name, n, "model.layers.%d.block_sparse_moe.experts.%d.%s.weight", p->layer,
+                 p->expert, tail[p->tensor]);
+    else if (p->layer >= 0)
+        snprintf(p->name, n, "model.layers.%d.%s.weight", p->layer, tail[p->tensor]);
+    else
+        snprintf(p->name, n, "%s",
+                 p->tensor == PL_T_EMBED  ? "model.embed_tokens.weight"
+                 : p->tensor == PL_T_HEAD ? "lm_head.weight"
+                                          : "model.norm.weight");
+}
+
+void pl_params_build(struct pl_params *ret, const struct pl_model *m, const struct pl_layout *l, int rank)
+{
+    struct walk w = { .m = m, .l = l, .t = ret, .rank = rank,
+                      .stage = pl_axis_coord(l, PL_PP, rank), .tp = l->tp,
+                      .tpc = pl_axis_coord(l, PL_TP, rank), .etp = l->etp,
+                      .etpc = pl_axis_coord(l, PL_ETP, rank) };
+
+    *ret = (struct pl_params){ 0 };
+    walk_dense(&w);
+    walk_small(&w);
+    walk_all_experts(&w);
+    for (int i = 0; i < ret->n; i++)
+        param_name(&ret->p[i]);
+}
+
+void pl_params_done(struct pl_params *t)
+{
+    free(t->p);
+    free(t->bucket);
+    *t = (struct pl_params){ 0 };
+}

@@ -1,0 +1,136 @@
+/*
+ * The bundled trainer's arithmetic: which tensors a rank holds and where, the order of its pipeline
+ * steps, and every buffer that it allocates.
+ *
+ * Included by plan/plan.h. The memory plan, the trainer's allocation, initial weights, checkpoints, the
+ * sharded optimizer and the tests all walk the tables made here, so that what is planned is what is
+ * handed out, and a tensor is described in one place.
+ */
+#ifndef PLAN_PARTUNE_H
+#define PLAN_PARTUNE_H
+
+#include "plan/plan.h"
+
+/* ---- parameters ------------------------------------------------------------------------------- */
+
+enum pl_tensor {
+    PL_T_EMBED,
+    PL_T_NORM1,
+    PL_T_Q,
+    PL_T_K,
+    PL_T_V,
+    PL_T_O,
+    PL_T_NORM2,
+    PL_T_GATE, /* the dense MLP, or the shared expert of a layer with experts */
+    PL_T_UP,
+    PL_T_DOWN,
+    PL_T_ROUTER,
+    PL_T_EXPERT_GATE, /* w1 */
+    PL_T_EXPERT_UP,   /* w3 */
+    PL_T_EXPERT_DOWN, /* w2 */
+    PL_T_FINAL_NORM,
+    PL_T_HEAD
+};
+
+/*
+ * One tensor of the model, or the slice of it that a rank holds. A slice is contiguous, row-major, and
+ * differs from the whole in one dimension at most: elements [first, first + valid) of dimension `split`,
+ * then local[split] - valid elements of padding (only the vocabulary is padded), which stay zero.
+ */
+struct pl_param {
+    char           name[96]; /* Hugging Face's: "model.layers.3.self_attn.q_proj.weight" */
+    enum pl_tensor tensor;
+    int            layer, expert; /* -1: none; numbers are those of the whole model */
+    int            dims;
+    uint64_t       shape[2]; /* of the whole tensor; shape[1] is 1 for a vector */
+    int            split;    /* 0, 1, or -1: held whole */
+    enum pl_axis   axis;     /* of the mesh that `split` is divided over: PL_TP, PL_ETP */
+    uint64_t       first;
+    uint64_t       local[2];
+    uint64_t       valid;  /* local[split] without padding; local[0] where split is -1 */
+    uint64_t       offset; /* of the slice in the flat weight and gradient buffers, in elements */
+    uint64_t       count;  /* local[0] * local[1] */
+    int            bucket;
+    bool           decay; /* weight decay applies (matrices, not norms) */
+};
+
+/*
+ * The flat buffers are cut into buckets: consecutive parameters whose gradients are ready together and
+ * are reduced by one collective.
+ *   PL_BUCKET_DENSE   matrices of the dense mesh; replicas are the dp group
+ *   PL_BUCKET_SMALL   norms and routers, whole on every tp rank; with sp their gradients are partial sums
+ *                     over tp too
+ *   PL_BUCKET_EXPERT  experts; replicas are the edp group
+ * With zero 1 a bucket is divided evenly over `shards` ranks (count is a multiple of 16 x shards), and
+ * this rank keeps optimizer state only for elements [shard_first, shard_first + shard_count).
+ */
+enum pl_bucket_kind { PL_BUCKET_DENSE, PL_BUCKET_SMALL, PL_BUCKET_EXPERT };
+
+struct pl_bucket {
+    enum pl_bucket_kind kind;
+    int                 chunk;  /* model chunk (virtual stage) of the parameters */
+    int                 layer;  /* lowest layer in it, as index in its chunk; -1: needs the embedding's gradient */
+    uint64_t            first, count; /* elements of the flat buffers, padding at the end included */
+    int                 shards, shard;
+    uint64_t            shard_first, shard_count; /* elements of the flat buffers */
+    uint64_t            state_first;              /* of the shard in the optimizer state buffers */
+};
+
+struct pl_params {
+    struct pl_param  *p;
+    int               n;
+    struct pl_bucket *bucket;
+    int               nbuckets;
+    uint64_t          count;       /* elements of a flat buffer */
+    uint64_t          state_count; /* elements of an optimizer state buffer */
+};
+
+/* The table of RANK. Layout must be legal. pl_params_done accepts a zeroed struct. */
+void pl_params_build(struct pl_params *ret, const struct pl_model *m, const struct pl_layout *l, int rank);
+void pl_params_done(struct pl_params *t);
+
+/* Index of the whole tensor's element that the slice's element I is, or -1 for padding. */
+int64_t pl_param_global(const struct pl_param *p, uint64_t i);
+
+/* The vocabulary rounded up to a multiple of tp; rows of the embedding on one tp rank are this / tp. */
+int pl_vocab_padded(const struct pl_model *m, const struct pl_layout *l);
+
+/*
+ * With zero_scope plain the replica group of a dense parameter (dp ranks) is cut into groups that share
+ * the rank's expert coordinate. Members of one group are PERIOD apart in dp; PERIOD is 1 where the two
+ * scopes coincide, and always with ep-aware.
+ */
+int pl_zero_period(const struct pl_layout *l);
+
+/* ---- pipeline schedules ----------------------------------------------------------------------- */
+
+/* PL_BACKWARD is the whole backward pass; zero-bubble splits it into the gradient of the inputs and the
+ * gradient of the weights. */
+enum pl_step_op { PL_FORWARD, PL_BACKWARD, PL_BACKWARD_INPUT, PL_BACKWARD_WEIGHT };
+
+struct pl_step {
+    uint8_t  op; /* enum pl_step_op */
+    uint8_t  chunk;
+    uint16_t mb;
+};
+
+/*
+ * The steps of one stage for MICROBATCHES micro-batches, in order, into OUT (NULL: count only). Returns
+ * how many: at most 3 x vp x microbatches. Before a forward step of a virtual stage that is not the first
+ * comes the receipt of its input from the virtual stage before, and so on; each virtual stage handles
+ * micro-batches in ascending order in every pass, so the n-th message between two of them belongs to the
+ * n-th micro-batch.
+ */
+int pl_schedule_steps(struct pl_step *out, enum pl_schedule schedule, int stage, int pp, int vp,
+                      int microbatches);
+
+/* Most micro-batches whose activations one chunk holds at a time: from forward to backward (with
+ * zero-bubble: to the gradient of the weights). Micro-batch i uses slot i % live. */
+int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches, int chunk);
+/* The same for gradients kept between the two halves of a split backward pass; 0 without a split. */
+int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches,
+                           int chunk);
+
+int pl_microbatches(const struct pl_layout *l, const struct pl_workload *w);
+
+#endif

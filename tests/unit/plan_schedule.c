@@ -1,0 +1,183 @@
+/*
+ * Pipeline schedules, for every pp <= 8, up to 32 micro-batches and vp <= 4: all work is done once and in
+ * order, memory is what the formula says, and no schedule can deadlock even if a send ends only when its
+ * receiver asks for it and a stage owns just two send buffers for each direction.
+ */
+#include "plan/plan.h"
+#include "tests/unit/unit.h"
+
+enum { MAX_PP = 8, MAX_MB = 32, MAX_VP = 4, MAX_STEPS = 3 * MAX_MB * MAX_VP };
+
+struct shape {
+    enum pl_schedule schedule;
+    int              pp, vp, mbs;
+};
+
+static void each_shape(void (*fn)(const struct shape *))
+{
+    static const enum pl_schedule plain[] = { PL_GPIPE, PL_1F1B, PL_ZERO_BUBBLE };
+
+    for (int pp = 1; pp <= MAX_PP; pp++)
+        for (int mbs = 1; mbs <= MAX_MB; mbs++) {
+            for (size_t i = 0; i < ARRAY_LEN(plain); i++)
+                fn(&(struct shape){ plain[i], pp, 1, mbs });
+            for (int vp = 2; vp <= MAX_VP && pp > 1; vp++)
+                if (mbs % pp == 0)
+                    fn(&(struct shape){ PL_INTERLEAVED, pp, vp, mbs });
+        }
+}
+
+static void check_complete(const struct shape *s)
+{
+    struct pl_step step[MAX_STEPS];
+
+    for (int stage = 0; stage < s->pp; stage++) {
+        int n = pl_schedule_steps(step, s->schedule, stage, s->pp, s->vp, s->mbs);
+        int next[4][MAX_VP] = { { 0 } };
+
+        assert_int_equal(n, pl_schedule_steps(NULL, s->schedule, stage, s->pp, s->vp, s->mbs));
+        for (int i = 0; i < n; i++)
+            assert_int_equal(step[i].mb, next[step[i].op][step[i].chunk]++);
+        for (int c = 0; c < s->vp; c++) {
+            bool split = next[PL_BACKWARD_INPUT][c] > 0;
+
+            assert_int_equal(next[PL_FORWARD][c], s->mbs);
+            assert_int_equal(next[PL_BACKWARD][c], split ? 0 : s->mbs);
+            assert_int_equal(next[PL_BACKWARD_WEIGHT][c], split ? s->mbs : 0);
+            assert_int_equal(next[PL_BACKWARD_INPUT][c], split ? s->mbs : 0);
+        }
+    }
+}
+
+static void every_pass_of_every_micro_batch_is_done_once_in_order(void **state)
+{
+    (void)state;
+    each_shape(check_complete);
+}
+
+static int min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static void check_live(const struct shape *s)
+{
+    for (int stage = 0; stage < s->pp; stage++)
+        for (int c = 0; c < s->vp; c++) {
+            int live = pl_schedule_live(s->schedule, stage, s->pp, s->vp, s->mbs, c);
+
+            switch (s->schedule) {
+            case PL_GPIPE:
+                assert_int_equal(live, s->mbs);
+                break;
+            case PL_1F1B:
+                assert_int_equal(live, min(s->mbs, s->pp - stage));
+                break;
+            case PL_ZERO_BUBBLE:
+                assert_int_equal(live, min(s->mbs, s->pp));
+                break;
+            case PL_INTERLEAVED: /* chunk 0 of stage 0 waits longest: pp + (pp - 1 - 2 stage) above its round */
+                assert_in_range(live, 1, s->mbs);
+                if (s->mbs > s->pp)
+                    assert_true(live <= 2 * s->pp);
+                break;
+            }
+        }
+}
+
+static void live_micro_batches_follow_the_formula(void **state)
+{
+    (void)state;
+    each_shape(check_live);
+}
+
+/*
+ * The machine of the deadlock test. Message n of a direction (0 activations, 1 gradients) that leaves
+ * virtual stage v is sent when v has computed it, and ends when the next virtual stage starts the step that needs it.
+ */
+struct machine {
+    const struct shape *s;
+    struct pl_step      step[MAX_PP][MAX_STEPS];
+    int                 n[MAX_PP], at[MAX_PP];
+    int                 sent[2][MAX_PP * MAX_VP], taken[2][MAX_PP * MAX_VP];
+};
+
+static int vstage(const struct machine *m, int stage, int chunk)
+{
+    return chunk * m->s->pp + stage;
+}
+
+/* Try the next step of a stage: take its input, and send its output if a buffer is free. A stage that has
+ * taken its input cannot give it back, but waiting for a buffer is waiting for the receiver alone. */
+static bool advance(struct machine *m, int stage)
+{
+    const struct pl_step *p = &m->step[stage][m->at[stage]];
+    int                   v = vstage(m, stage, p->chunk), last = m->s->pp * m->s->vp - 1;
+    int                   dir = p->op == PL_FORWARD ? 0 : 1;
+    int                   from = dir == 0 ? v - 1 : v + 1, to = dir == 0 ? v + 1 : v - 1;
+
+    if (m->at[stage] == m->n[stage])
+        return false;
+    if (p->op == PL_BACKWARD_WEIGHT) {
+        m->at[stage]++;
+        return true;
+    }
+    if (from >= 0 && from <= last && m->sent[dir][from] <= p->mb)
+        return false;
+    if (from >= 0 && from <= last)
+        m->taken[dir][from] = p->mb + 1;
+    if (to >= 0 && to <= last) {
+        int pending = 0;
+
+        for (int c = 0; c < m->s->vp; c++)
+            pending += m->sent[dir][vstage(m, stage, c)] - m->taken[dir][vstage(m, stage, c)];
+        if (pending >= 2 && m->s->pp > 1)
+            return false;
+        m->sent[dir][v] = p->mb + 1;
+    }
+    m->at[stage]++;
+    return true;
+}
+
+static void check_deadlock(const struct shape *s)
+{
+    static struct machine m;
+    bool                  moved = true;
+
+    m = (struct machine){ .s = s };
+    for (int i = 0; i < s->pp; i++)
+        m.n[i] = pl_schedule_steps(m.step[i], s->schedule, i, s->pp, s->vp, s->mbs);
+    while (moved) {
+        moved = false;
+        for (int i = 0; i < s->pp; i++)
+            while (advance(&m, i))
+                moved = true;
+    }
+    for (int i = 0; i < s->pp; i++)
+        if (m.at[i] != m.n[i])
+            fail_msg("schedule %d pp %d vp %d mbs %d: stage %d stops at step %d of %d", (int)s->schedule,
+                     s->pp, s->vp, s->mbs, i, m.at[i], m.n[i]);
+    for (int v = 0; v + 1 < s->pp * s->vp; v++) {
+        assert_int_equal(m.sent[0][v], s->mbs);
+        assert_int_equal(m.taken[0][v], s->mbs);
+        assert_int_equal(m.sent[1][v + 1], s->mbs);
+        assert_int_equal(m.taken[1][v + 1], s->mbs);
+    }
+}
+
+static void no_schedule_deadlocks_with_two_send_buffers(void **state)
+{
+    (void)state;
+    each_shape(check_deadlock);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pass_of_every_micro_batch_is_done_once_in_order),
+        cmocka_unit_test(live_micro_batches_follow_the_formula),
+        cmocka_unit_test(no_schedule_deadlocks_with_two_send_buffers),
+    };
+
+    return cmocka_run_group_tests_name("plan schedules", tests, NULL, NULL);
+}
