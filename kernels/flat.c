@@ -1,0 +1,243 @@
+/* Flat arrays and AdamW: spans cut into pieces that stay in the first-level cache while they are converted. */
+#include "kernels/ops.h"
+
+enum { UNIT = 64, GRAIN = 16384, PIECE = 2048, MAX_THREADS = 256 };
+
+struct flat {
+    enum kn_type yt, xt;
+    void        *y;
+    const void  *x, *x2;
+    float        alpha;
+    size_t       ldy, ldx, cols;
+    double       sum[MAX_THREADS];
+    bool         bad[MAX_THREADS];
+};
+
+static size_t piece(const struct kn_share *s, size_t i, bool direct)
+{
+    return direct ? s->hi - i : kn_min(PIECE, s->hi - i);
+}
+
+static void zero_span(void *arg, const struct kn_share *s)
+{
+    memset((char *)arg + s->lo, 0, s->hi - s->lo);
+}
+
+void kn_zero(struct kn_pool *p, void *x, size_t bytes)
+{
+    kn_parallel(p, bytes, UNIT, 4 * GRAIN, zero_span, x);
+}
+
+static void copy_rows(void *arg, const struct kn_share *s)
+{
+    const struct flat *f = arg;
+
+    for (size_t r = s->lo; r < s->hi; r++)
+        memcpy(kn_ptr(f->yt, f->y, r * f->ldy), kn_ptr(f->yt, f->x, r * f->ldx),
+               f->cols * kn_type_size(f->yt));
+}
+
+void kn_copy2d(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *x, size_t ldx,
+               size_t rows, size_t cols)
+{
+    struct flat f = { .yt = t, .y = y, .ldy = ldy, .x = x, .ldx = ldx, .cols = cols };
+
+    if (cols > 0)
+        kn_parallel(p, rows, 1, GRAIN / cols, copy_rows, &f);
+}
+
+/* Tiles of 16 x 16, so that both sides use whole cache lines. */
+static void transpose_rows(void *arg, const struct kn_share *s)
+{
+    const struct flat *f = arg;
+    enum { TILE = 16 };
+
+    for (size_t r0 = s->lo; r0 < s->hi; r0 += TILE) {
+        for (size_t c0 = 0; c0 < f->cols; c0 += TILE) {
+            size_t r1 = kn_min(r0 + TILE, s->hi), c1 = kn_min(c0 + TILE, f->cols);
+
+            for (size_t c = c0; c < c1; c++) {
+                for (size_t r = r0; r < r1; r++) {
+                    if (f->yt == KN_F32)
+                        ((float *)f->y)[c * f->ldy + r] = ((const float *)f->x)[r * f->ldx + c];
+                    else
+                        ((kn_bf16 *)f->y)[c * f->ldy + r] = ((const kn_bf16 *)f->x)[r * f->ldx + c];
+                }
+            }
+        }
+    }
+}
+
+void kn_transpose(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *x, size_t ldx,
+                  size_t rows, size_t cols)
+{
+    struct flat f = { .yt = t, .y = y, .ldy = ldy, .x = x, .ldx = ldx, .cols = cols };
+
+    if (cols > 0)
+        kn_parallel(p, rows, 16, GRAIN / cols, transpose_rows, &f);
+}
+
+static void convert_span(void *arg, const struct kn_share *s)
+{
+    const struct flat *f = arg;
+    size_t             n = s->hi - s->lo;
+    void              *y = kn_ptr(f->yt, f->y, s->lo);
+    const void        *x = kn_ptr(f->xt, f->x, s->lo);
+
+    if (f->yt == f->xt)
+        memcpy(y, x, n * kn_type_size(f->yt));
+    else if (f->yt == KN_F32)
+        kn_ops()->to_f32(y, x, n);
+    else
+        kn_ops()->to_bf16(y, x, n);
+}
+
+void kn_convert(struct kn_pool *p, enum kn_type yt, void *y, enum kn_type xt, const void *x, size_t n)
+{
+    struct flat f = { .yt = yt, .y = y, .xt = xt, .x = x };
+
+    kn_parallel(p, n, UNIT, GRAIN, convert_span, &f);
+}
+
+static void add_span(void *arg, const struct kn_share *s)
+{
+    const struct flat *f = arg;
+
+    for (size_t i = s->lo, n; i < s->hi; i += n) {
+        void  *to = kn_ptr(f->yt, f->y, i);
+        float *y = kn_out(f->yt, to, s->scratch);
+
+        n = piece(s, i, f->yt == KN_F32);
+        kn_ops()->add(y, kn_in(f->yt, kn_ptr(f->yt, f->x, i), s->scratch + PIECE, n),
+                      kn_in(f->yt, kn_ptr(f->yt, f->x2, i), s->scratch + 2 * PIECE, n), n);
+        kn_out_done(f->yt, to, y, n);
+    }
+}
+
+void kn_add(struct kn_pool *p, enum kn_type t, void *y, const void *a, const void *b, size_t n)
+{
+    struct flat f = { .yt = t, .y = y, .x = a, .x2 = b };
+
+    kn_parallel(p, n, UNIT, GRAIN, add_span, &f);
+}
+
+static void scale_span(void *arg, const struct kn_share *s)
+{
+    const struct flat *f = arg;
+
+    for (size_t i = s->lo, n; i < s->hi; i += n) {
+        void  *to = kn_ptr(f->yt, f->y, i);
+        float *y = kn_out(f->yt, to, s->scratch);
+
+        n = piece(s, i, f->yt == KN_F32);
+        kn_ops()->scale(y, kn_in(f->yt, to, s->scratch, n), f->alpha, n);
+        kn_out_done(f->yt, to, y, n);
+    }
+}
+
+void kn_scale(struct kn_pool *p, enum kn_type t, void *x, float alpha, size_t n)
+{
+    struct flat f = { .yt = t, .y = x, .alpha = alpha };
+
+    kn_parallel(p, n, UNIT, GRAIN, scale_span, &f);
+}
+
+static void axpy_span(void *arg, const struct kn_share *s)
+{
+    const struct flat *f = arg;
+
+    for (size_t i = s->lo, n; i < s->hi; i += n) {
+        void  *to = kn_ptr(f->yt, f->y, i);
+        float *y = kn_out(f->yt, to, s->scratch);
+
+        n = piece(s, i, f->yt == KN_F32 && f->xt == KN_F32);
+        if (f->yt != KN_F32)
+            kn_ops()->to_f32(y, to, n);
+        kn_ops()->axpy(y, f->alpha, kn_in(f->xt, kn_ptr(f->xt, f->x, i), s->scratch + PIECE, n), n);
+        kn_out_done(f->yt, to, y, n);
+    }
+}
+
+void kn_axpy(struct kn_pool *p, enum kn_type yt, void *y, float alpha, enum kn_type xt, const void *x,
+             size_t n)
+{
+    struct flat f = { .yt = yt, .y = y, .alpha = alpha, .xt = xt, .x = x };
+
+    kn_parallel(p, n, UNIT, GRAIN, axpy_span, &f);
+}
+
+static void sumsq_span(void *arg, const struct kn_share *s)
+{
+    struct flat *f = arg;
+    double       sum = 0;
+
+    for (size_t i = s->lo, n; i < s->hi; i += n) {
+        n = piece(s, i, f->xt == KN_F32);
+        sum += kn_ops()->sumsq(kn_in(f->xt, kn_ptr(f->xt, f->x, i), s->scratch, n), n);
+    }
+    f->sum[s->thread] = sum;
+}
+
+double kn_sumsq(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
+{
+    struct flat f = { .xt = t, .x = x };
+    double      sum = 0;
+
+    assert(kn_pool_threads(p) <= MAX_THREADS);
+    kn_parallel(p, n, UNIT, GRAIN, sumsq_span, &f);
+    for (int i = 0; i < kn_pool_threads(p); i++)
+        sum += f.sum[i];
+    return sum;
+}
+
+static void nonfinite_span(void *arg, const struct kn_share *s)
+{
+    struct flat *f = arg;
+    bool         bad = false;
+
+    for (size_t i = s->lo, n; i < s->hi && !bad; i += n) {
+        n = piece(s, i, f->xt == KN_F32);
+        bad = kn_ops()->any_nonfinite(kn_in(f->xt, kn_ptr(f->xt, f->x, i), s->scratch, n), n);
+    }
+    f->bad[s->thread] = bad;
+}
+
+bool kn_any_nonfinite(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
+{
+    struct flat f = { .xt = t, .x = x };
+
+    assert(kn_pool_threads(p) <= MAX_THREADS);
+    kn_parallel(p, n, UNIT, GRAIN, nonfinite_span, &f);
+    for (int i = 0; i < kn_pool_threads(p); i++)
+        if (f.bad[i])
+            return true;
+    return false;
+}
+
+struct adamw {
+    const struct kn_adamw *h;
+    float                 *w, *m, *v;
+    kn_bf16               *low;
+    const float           *g;
+};
+
+static void adamw_span(void *arg, const struct kn_share *s)
+{
+    const struct adamw *a = arg;
+
+    for (size_t i = s->lo, n; i < s->hi; i += n) {
+        n = piece(s, i, !a->low);
+        kn_ops()->adamw(a->h, a->w + i, a->m + i, a->v + i, a->g + i, n);
+        if (a->low)
+            kn_ops()->to_bf16(a->low + i, a->w + i, n);
+    }
+}
+
+void kn_adamw(struct kn_pool *p, const struct kn_adamw *h, float *w, kn_bf16 *low, float *m, float *v,
+              const float *g, size_t n)
+{
+    struct adamw a = { .h = h, .w = w, .low = low, .m = m, .v = v, .g = g };
+
+    assert(h->step >= 1);
+    kn_parallel(p, n, UNIT, GRAIN, adamw_span, &a);
+}

@@ -1,0 +1,130 @@
+/* Moving tokens to their experts and back. */
+#include "kernels/ops.h"
+
+enum { GRAIN = 16 };
+
+void kn_sort_by_key(int32_t *offsets, int32_t *src, int32_t *place, const int32_t *key, size_t n,
+                    size_t groups)
+{
+    memset(offsets, 0, (groups + 1) * sizeof(*offsets));
+    for (size_t i = 0; i < n; i++) {
+        assert(key[i] < (int32_t)groups);
+        if (key[i] >= 0)
+            offsets[key[i] + 1]++;
+    }
+    for (size_t g = 0; g < groups; g++)
+        offsets[g + 1] += offsets[g];
+    /* offsets[g] serves as the cursor of group g; afterwards it is the end of g, the start of g + 1. */
+    for (size_t i = 0; i < n; i++) {
+        place[i] = key[i] >= 0 ? offsets[key[i]]++ : -1;
+        if (src && key[i] >= 0)
+            src[place[i]] = (int32_t)i;
+    }
+    memmove(offsets + 1, offsets, groups * sizeof(*offsets));
+    offsets[0] = 0;
+}
+
+struct move {
+    enum kn_type   t;
+    void          *y;
+    const void    *x, *dy;
+    float         *dw;
+    const int32_t *src, *place;
+    const float   *w;
+    size_t         k, d;
+    bool           add;
+};
+
+static void permute_rows(void *arg, const struct kn_share *s)
+{
+    const struct move *m = arg;
+
+    for (size_t i = s->lo; i < s->hi; i++)
+        memcpy(kn_ptr(m->t, m->y, i * m->d), kn_ptr(m->t, m->x, (size_t)m->src[i] / m->k * m->d),
+               m->d * kn_type_size(m->t));
+}
+
+void kn_permute(struct kn_pool *p, enum kn_type t, void *y, const void *x, const int32_t *src, size_t n,
+                size_t k, size_t d)
+{
+    struct move m = { .t = t, .y = y, .x = x, .src = src, .k = k, .d = d };
+
+    kn_parallel(p, n, 1, GRAIN, permute_rows, &m);
+}
+
+static void unpermute_rows(void *arg, const struct kn_share *s)
+{
+    const struct move *m = arg;
+    size_t             d = m->d;
+
+    for (size_t r = s->lo; r < s->hi; r++) {
+        void  *to = kn_ptr(m->t, m->y, r * d);
+        float *y = kn_out(m->t, to, s->scratch);
+        bool   begun = m->add;
+
+        if (m->add && m->t != KN_F32)
+            kn_ops()->to_f32(y, to, d);
+        for (size_t j = 0; j < m->k; j++) {
+            int32_t at = m->place[r * m->k + j];
+            float   w = m->w ? m->w[r * m->k + j] : 1;
+
+            if (at < 0)
+                continue;
+            const float *x = kn_in(m->t, kn_ptr(m->t, m->x, (size_t)at * d), s->scratch + d, d);
+            if (begun)
+                kn_ops()->axpy(y, w, x, d);
+            else
+                kn_ops()->scale(y, x, w, d);
+            begun = true;
+        }
+        if (!begun)
+            memset(y, 0, d * sizeof(float));
+        kn_out_done(m->t, to, y, d);
+    }
+}
+
+void kn_unpermute(struct kn_pool *p, enum kn_type t, void *y, const void *x, const int32_t *place,
+                  const float *w, size_t rows, size_t k, size_t d, bool add)
+{
+    struct move m = { .t = t, .y = y, .x = x, .place = place, .w = w, .k = k, .d = d, .add = add };
+
+    assert(2 * d * sizeof(float) <= KN_SCRATCH_BYTES);
+    kn_parallel(p, rows, 1, GRAIN, unpermute_rows, &m);
+}
+
+static void unpermute_bwd_rows(void *arg, const struct kn_share *s)
+{
+    const struct move *m = arg;
+    size_t             d = m->d;
+
+    for (size_t r = s->lo; r < s->hi; r++) {
+        const float *dy = kn_in(m->t, kn_ptr(m->t, m->dy, r * d), s->scratch, d);
+
+        for (size_t c = r * m->k; c < (r + 1) * m->k; c++) {
+            int32_t at = m->place[c];
+
+            if (m->dw && at < 0)
+                m->dw[c] = 0;
+            if (at < 0)
+                continue;
+            if (m->dw) /* first, since dx may be x */
+                m->dw[c] = kn_ops()->dot(
+                    dy, kn_in(m->t, kn_ptr(m->t, m->x, (size_t)at * d), s->scratch + d, d), d);
+            void  *to = kn_ptr(m->t, m->y, (size_t)at * d);
+            float *dx = kn_out(m->t, to, s->scratch + d);
+            kn_ops()->scale(dx, dy, m->w ? m->w[c] : 1, d);
+            kn_out_done(m->t, to, dx, d);
+        }
+    }
+}
+
+void kn_unpermute_bwd(struct kn_pool *p, enum kn_type t, void *dx, float *dw, const void *dy,
+                      const void *x, const int32_t *place, const float *w, size_t rows, size_t k,
+                      size_t d)
+{
+    struct move m = { .t = t, .y = dx, .dw = dw, .dy = dy, .x = x, .place = place, .w = w, .k = k,
+                      .d = d };
+
+    assert(2 * d * sizeof(float) <= KN_SCRATCH_BYTES);
+    kn_parallel(p, rows, 1, GRAIN, unpermute_bwd_rows, &m);
+}

@@ -1,0 +1,105 @@
+/* Operations on rows: normalisation, rotary positions, SwiGLU, softmax. */
+#include "kernels/ref/ref.h"
+
+float kn_ref_rmsnorm_row(float *y, const float *x, const float *w, size_t d, float eps)
+{
+    double ss = 0, r;
+
+    for (size_t i = 0; i < d; i++)
+        ss += (double)x[i] * x[i];
+    r = 1 / sqrt(ss / (double)d + (double)eps);
+    for (size_t i = 0; i < d; i++)
+        y[i] = (float)(x[i] * r * w[i]);
+    return (float)r;
+}
+
+void kn_ref_rmsnorm_bwd(float *dx, float *dw, const float *dy, const float *x, const float *w,
+                        const float *rrms, size_t rows, size_t d, bool add)
+{
+    for (size_t i = 0; dw && i < d; i++) {
+        double sum = dw[i];
+
+        for (size_t r = 0; r < rows; r++)
+            sum += (double)dy[r * d + i] * x[r * d + i] * rrms[r];
+        dw[i] = (float)sum;
+    }
+    for (size_t r = 0; r < rows; r++, dx += d, dy += d, x += d) {
+        double q = rrms[r], mean = 0;
+
+        for (size_t i = 0; i < d; i++)
+            mean += (double)dy[i] * w[i] * x[i];
+        mean /= (double)d;
+        for (size_t i = 0; i < d; i++)
+            dx[i] = (float)((add ? (double)dx[i] : 0) + q * ((double)dy[i] * w[i] - x[i] * q * q * mean));
+    }
+}
+
+void kn_ref_rope_row(float *x, size_t heads, size_t d, const float *c, const float *s, bool backward)
+{
+    size_t half = d / 2;
+
+    for (size_t h = 0; h < heads; h++, x += d) {
+        for (size_t i = 0; i < half; i++) {
+            double a = x[i], b = x[half + i], ci = c[i], si = backward ? -s[i] : s[i];
+
+            x[i] = (float)(a * ci - b * si);
+            x[half + i] = (float)(b * ci + a * si);
+        }
+    }
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+void kn_ref_swiglu_row(float *y, const float *gate, const float *up, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = (float)(gate[i] * sigmoid(gate[i]) * up[i]);
+}
+
+/* d silu / d x = s (1 + x (1 - s)) with s = sigmoid(x). */
+void kn_ref_swiglu_bwd_row(float *dgate, float *dup, const float *dy, const float *gate,
+                           const float *up, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        double g = gate[i], u = up[i], s = sigmoid(g);
+
+        dgate[i] = (float)(dy[i] * u * s * (1 + g * (1 - s)));
+        dup[i] = (float)(dy[i] * g * s);
+    }
+}
+
+float kn_ref_max_row(const float *x, size_t n)
+{
+    float max = -INFINITY;
+
+    for (size_t i = 0; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    return max;
+}
+
+float kn_ref_sumexp_row(const float *x, size_t n, float max)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += exp((double)x[i] - (double)max);
+    return (float)sum;
+}
+
+void kn_ref_softmax_row(float *y, const float *x, size_t n, float max, float factor)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = (float)(exp((double)x[i] - (double)max) * (double)factor);
+}
+
+float kn_ref_dot(const float *x, const float *y, size_t n)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += (double)x[i] * y[i];
+    return (float)sum;
+}

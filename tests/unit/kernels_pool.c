@@ -1,0 +1,84 @@
+/* The pool of threads: every share runs once, sleeping workers wake, and results do not depend on it. */
+#include "tests/unit/unit.h"
+
+#include <stdatomic.h>
+
+#include "kernels/kernels.h"
+
+static void count_run(void *arg, int thread, int threads)
+{
+    atomic_int *seen = arg;
+
+    (void)threads;
+    atomic_fetch_add(&seen[thread], 1);
+}
+
+static void every_thread_runs_each_job_once(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 5; n++) {
+        struct kn_pool *p = kn_pool_new(n);
+        atomic_int      seen[5] = { 0 };
+
+        assert_non_null(p);
+        assert_int_equal(kn_pool_threads(p), n);
+        for (int i = 0; i < 1000; i++)
+            kn_pool_run(p, count_run, seen);
+        for (int i = 0; i < n; i++)
+            assert_int_equal(seen[i], 1000);
+        kn_pool_free(p);
+    }
+}
+
+static void sleeping_workers_wake(void **state)
+{
+    struct kn_pool *p = kn_pool_new(3);
+    atomic_int      seen[3] = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        kn_pool_set_spin(p, i % 2 ? 0 : 10);
+        usleep(2000);
+        kn_pool_run(p, count_run, seen);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(seen[i], 20);
+    kn_pool_free(p);
+}
+
+static void a_pool_of_many_gives_the_result_of_one(void **state)
+{
+    enum { M = 70, N = 65, K = 33, D = 100003 };
+    static float    a[M * K], b[N * K], c1[M * N], c2[M * N], x[D];
+    struct kn_pool *p = kn_pool_new(4);
+    struct rng      r;
+
+    (void)state;
+    rng_seed(&r, 7);
+    for (int i = 0; i < M * K; i++)
+        a[i] = (float)rng_normal(&r);
+    for (int i = 0; i < N * K; i++)
+        b[i] = (float)rng_normal(&r);
+    for (int i = 0; i < D; i++)
+        x[i] = (float)rng_unit(&r);
+    kn_gemm_f32(NULL, false, true, M, N, K, a, K, b, K, 0, c1, N);
+    kn_gemm_f32(p, false, true, M, N, K, a, K, b, K, 0, c2, N);
+    assert_memory_equal(c1, c2, sizeof(c1));
+
+    /* D terms of at most 1, summed in double in two orders */
+    double one = kn_sumsq(NULL, KN_F32, x, D), four = kn_sumsq(p, KN_F32, x, D);
+    assert_true(one - four <= 0x1p-52 * D * one && four - one <= 0x1p-52 * D * one);
+    x[D - 1] = (float)(1e38 * 1e38);
+    assert_true(kn_any_nonfinite(p, KN_F32, x, D));
+    x[D - 1] = 0;
+    assert_false(kn_any_nonfinite(p, KN_F32, x, D));
+    kn_pool_free(p);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_thread_runs_each_job_once),
+    cmocka_unit_test(sleeping_workers_wake),
+    cmocka_unit_test(a_pool_of_many_gives_the_result_of_one),
+};
+
+UNIT_MAIN(tests)
