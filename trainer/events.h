@@ -1,0 +1,152 @@
+/*
+ * The event file: what the trainer says to whoever started it (docs/PROTOCOL.md).
+ *
+ * Rank 0 opens it with O_APPEND and writes one JSON object a line, each line in one write(), so a reader
+ * sees whole lines but for a torn last one after a crash. Every line begins {"v":1,"event":…,"t":…}, t in
+ * Unix seconds. A number that is not finite is written as null. With a console, the events that a person
+ * wants to see are also printed there as text.
+ *
+ * After the first line of each kind nothing is allocated: the line buffer only grows. The first failed
+ * write is kept and returned by tr_events_status(); later events are dropped, training goes on.
+ * Not thread-safe. A NULL struct tr_events is accepted everywhere and does nothing: ranks other than 0.
+ */
+#ifndef TRAINER_EVENTS_H
+#define TRAINER_EVENTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "plan/plan.h"
+
+struct tr_events;
+
+/* PATH may be NULL: no file. CONSOLE may be NULL: no text for people. */
+int tr_events_open(struct tr_events **ret, const char *path, FILE *console, struct err *e);
+struct tr_events *tr_events_free(struct tr_events *ev);
+int               tr_events_status(const struct tr_events *ev); /* 0, or errno of the first failed write */
+/* The clock of "t", in Unix seconds; tests set their own. */
+void tr_events_clock(struct tr_events *ev, double (*now)(void));
+
+AUTO_DEFINE(tr_events)
+
+/* ---- hello: who runs, before anything else ---- */
+
+struct tr_hello {
+    const char              *program;
+    const char              *version;
+    const char              *build;     /* compiler and kernel set: "gcc 12.2.0, avx512" */
+    const struct pl_model   *model;     /* its name is sent */
+    const struct pl_layout  *layout;
+    const struct pl_workload *workload;
+    int                      ranks;
+    const char *const       *host;      /* nhosts names */
+    int                      nhosts;
+    const char *const       *binding;   /* one for each rank: "0-1" (CPU list), or NULL */
+};
+
+void tr_event_hello(struct tr_events *ev, const struct tr_hello *h);
+
+/* ---- memory: planned bytes by class of the worst rank, before the buffers are made ---- */
+
+void tr_event_memory(struct tr_events *ev, const struct pl_memory *planned, double budget_bytes);
+
+/* ---- step ---- */
+
+enum tr_phase {
+    TR_PHASE_FORWARD,
+    TR_PHASE_BACKWARD,
+    TR_PHASE_TP,
+    TR_PHASE_EP,
+    TR_PHASE_PP_WAIT,
+    TR_PHASE_DP,
+    TR_PHASE_OPTIMIZER,
+    TR_PHASE_OTHER,
+    TR_PHASES
+};
+
+extern const char *const tr_phase_names[TR_PHASES + 1]; /* "forward" …, NULL */
+
+struct tr_step {
+    int     n;       /* from 1, over resumes */
+    bool    warmup;  /* not part of the measurement */
+    double  ms;      /* wall time of the step: the slowest rank's */
+    int64_t tokens;  /* of the whole job in this step */
+    double  loss;    /* mean cross-entropy a token */
+    double  aux_loss;  /* mean over layers and sequences, before its coefficient; NaN without experts */
+    double  grad_norm; /* global, before clipping */
+    double  lr;
+    double  phase_ms[TR_PHASES]; /* mean over ranks; they add up to ms but for rounding */
+    double  rank_ms_min, rank_ms_median, rank_ms_max; /* busy time of a rank: step less its waits */
+    int     slowest; /* rank number */
+};
+
+void tr_event_step(struct tr_events *ev, const struct tr_step *s);
+
+/* ---- validation: mean loss over the validation samples after step n ---- */
+
+void tr_event_validation(struct tr_events *ev, int n, double loss, int64_t tokens);
+
+/* ---- summary: the result of a trial or a training run ---- */
+
+struct tr_summary {
+    int    steps, warmup_steps; /* measured and not measured */
+    double tokens_per_s;        /* global_batch * seq / median seconds of the measured steps */
+    double tokens_per_s_se;     /* its standard error, same unit */
+    double ms_median, ms_p10, ms_p90;
+    double ms_ci95;             /* half-width of the 95 % interval of the median */
+    const struct pl_memory *planned, *measured; /* worst ranks; measured is the high-water mark */
+    double resident_growth_bytes; /* growth of resident memory after MPI_Init, worst rank; NaN unknown */
+    double loss_first, loss_last;
+    const char *ended; /* "ci", "max_steps", "steps", "timeout" */
+};
+
+void tr_event_summary(struct tr_events *ev, const struct tr_summary *s);
+
+/* ---- checkpoint: PATH is complete on disk ---- */
+
+void tr_event_checkpoint(struct tr_events *ev, int n, const char *path, double bytes, double ms);
+
+/* ---- warning: worth a person's look, the run goes on (straggler, below promised throughput) ---- */
+
+void tr_event_warning(struct tr_events *ev, const char *what, const char *detail);
+
+/* ---- error and stopped: the last line ---- */
+
+enum tr_error {
+    TR_ERROR_ILLEGAL,
+    TR_ERROR_OOM,
+    TR_ERROR_NUMERIC,
+    TR_ERROR_DATA,
+    TR_ERROR_COMM,
+    TR_ERROR_IO,
+    TR_ERRORS
+};
+
+extern const char *const tr_error_names[TR_ERRORS + 1]; /* "illegal" …, NULL */
+
+enum {
+    TR_EXIT_OK = 0,
+    TR_EXIT_USAGE = 2,
+    TR_EXIT_ILLEGAL = 65,
+    TR_EXIT_OOM = 66,
+    TR_EXIT_NUMERIC = 67,
+    TR_EXIT_DATA = 68,
+    TR_EXIT_COMM = 69,
+    TR_EXIT_IO = 70,
+    TR_EXIT_STOPPED = 75,
+};
+
+int tr_error_exit(enum tr_error cls);
+
+/* CLS with the rank that saw it (-1: all) and one line of detail. */
+void tr_event_error(struct tr_events *ev, enum tr_error cls, int rank, const char *detail);
+/* An error of class OOM names the memory class that did not fit and the bytes it asked for. */
+void tr_event_oom(struct tr_events *ev, int rank, enum pl_mem_class cls, double asked_bytes,
+                  double budget_bytes, const char *detail);
+
+void tr_event_stopped(struct tr_events *ev, int n, const char *reason);
+
+#endif
