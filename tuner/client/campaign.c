@@ -1,0 +1,467 @@
+/* Commands about campaigns and trials: submit, ls, show, trials, log, results, actions. */
+#include "tuner/client/client.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <unistd.h>
+
+/* "/v1/campaigns/ID" + TAIL, with ID percent-encoded; caller frees. */
+static char *campaign_path(const char *id, const char *tail)
+{
+    AUTO_STR s = { 0 };
+
+    str_add(&s, "/v1/campaigns/");
+    for (; *id; id++) {
+        if (isalnum((unsigned char)*id) || *id == '-' || *id == '_' || *id == '.')
+            str_addc(&s, *id);
+        else
+            str_addf(&s, "%%%02X", (unsigned char)*id);
+    }
+    str_add(&s, tail);
+    return str_take(&s);
+}
+
+static int get_campaign(struct cl *c, const char *id, const char *tail, json_t **ret)
+{
+    AUTO_FREE char *path = campaign_path(id, tail);
+
+    return cl_call(c, "GET", path, NULL, ret);
+}
+
+/* Blank out lines whose first mark is //, so that positions in messages stay true. */
+static void strip_comments(char *text)
+{
+    for (char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        line += strspn(line, " \t");
+        if (line[0] == '/' && line[1] == '/')
+            memset(line, ' ', strcspn(line, "\n"));
+        if (!*line)
+            break;
+    }
+}
+
+int cl_load(json_t **ret, const char *path)
+{
+    AUTO_FREE char *text = NULL;
+    struct err      e = { 0 };
+    size_t          n;
+    int             r = file_read_all(&text, &n, str_eq(path, "-") ? "/dev/stdin" : path, 8 << 20, &e);
+
+    if (r == 0) {
+        strip_comments(text);
+        r = jx_parse(ret, text, n, &e);
+        if (r < 0)
+            err_wrap(&e, "%s", path);
+    }
+    if (r < 0) {
+        fprintf(stderr, "partune: %s\n", e.text);
+        return CL_FAILED;
+    }
+    return CL_OK;
+}
+
+int cl_submit(struct cl *c)
+{
+    AUTO_JSON *body = NULL, *v = NULL;
+    char       seconds[24];
+    int        code = cl_load(&body, c->operand[0]);
+
+    if (code != CL_OK)
+        return code;
+    if (c->args.name)
+        json_object_set_new(body, "name", json_string(c->args.name));
+    code = cl_call(c, "POST", c->args.dry_run ? "/v1/campaigns?dry_run=true" : "/v1/campaigns", body, &v);
+    if (code != CL_OK)
+        return code;
+    if (c->args.json && !c->args.watch) {
+        cl_print_json(v);
+    } else if (c->args.dry_run) {
+        printf("legal layouts    %.0f\nexpected trials  %.0f\nexpected time    %s\nnothing was started\n",
+               cl_number(v, "legal"), cl_number(v, "expected_trials"),
+               isfinite(cl_number(v, "expected_s")) ? str_human_seconds(seconds, cl_number(v, "expected_s")) : "unknown");
+    } else {
+        printf("campaign %s (%s): %.0f legal layouts\n", cl_string(v, "id"), cl_string(v, "name"),
+               cl_number(v, "space.legal"));
+        if (!c->args.watch)
+            printf("  follow it with: partune watch %s\n", cl_string(v, "id"));
+    }
+    return c->args.watch && !c->args.dry_run ? cl_watch_campaign(c, cl_string(v, "id")) : CL_OK;
+}
+
+static const struct cl_column campaign_columns[] = {
+    { "id", CL_LEFT, false },           { "name", CL_LEFT, true },           { "state", CL_LEFT, false },
+    { "trials", CL_RIGHT, false },      { "best tokens/s", CL_RIGHT, false }, { "x baseline", CL_RIGHT, false },
+    { "best layout", CL_LEFT, true },   { "created", CL_LEFT, false },
+};
+
+int cl_ls(struct cl *c)
+{
+    struct cl_table t = { campaign_columns, ARRAY_LEN(campaign_columns), NULL, 0, 0 };
+    AUTO_STR        path = { 0 };
+    AUTO_JSON      *v = NULL;
+    json_t         *it;
+    size_t          i;
+    int             code;
+
+    str_addf(&path, "/v1/campaigns?page_size=%d", c->args.limit);
+    if (c->args.state)
+        str_addf(&path, "&state=%s", c->args.state);
+    code = cl_call(c, "GET", str_text(&path), NULL, &v);
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    json_array_foreach(json_object_get(v, "items"), i, it)
+    {
+        char   rate[32];
+        double budget = cl_number(it, "progress.budget"), ratio = cl_number(it, "best.ratio");
+
+        cl_table_add(&t, 0, "%s", cl_string(it, "id"));
+        cl_table_add(&t, 1, "%s", cl_string(it, "name"));
+        cl_table_add(&t, 2, "%s", cl_string(it, "state"));
+        cl_table_add(&t, 3, isfinite(budget) ? "%.0f/%.0f" : "%.0f", cl_number(it, "progress.trials"), budget);
+        cl_table_add(&t, 4, "%s", cl_rate(rate, cl_number(it, "best.tokens_per_s")));
+        cl_table_add(&t, 5, isfinite(ratio) ? "%.2f" : "-", ratio);
+        cl_table_add(&t, 6, "%s", cl_string(it, "best.text"));
+        cl_table_add(&t, 7, "%.19s", cl_string(it, "created"));
+    }
+    if (t.rows)
+        cl_table_print(c, &t, stdout);
+    else
+        puts("no campaign yet; start one with: partune new my.json, then partune submit my.json");
+    cl_table_done(&t);
+    return CL_OK;
+}
+
+static void print_verdict(const json_t *v)
+{
+    const json_t *verify = json_object_get(v, "verify");
+
+    if (!json_is_object(verify))
+        return;
+    if (isfinite(cl_number(verify, "ratio")))
+        printf("%-10s %s: winner / baseline = %.3f, 95 %% interval %.3f to %.3f over %.0f pairs\n", "verify",
+               *cl_string(verify, "verdict") ? cl_string(verify, "verdict") : cl_string(verify, "state"),
+               cl_number(verify, "ratio"), cl_number(verify, "lo"), cl_number(verify, "hi"), cl_number(verify, "pairs"));
+    else
+        printf("%-10s %s\n", "verify", cl_string(verify, "state"));
+}
+
+int cl_show(struct cl *c)
+{
+    AUTO_JSON    *v = NULL;
+    const json_t *states;
+    const char   *state;
+    json_t       *n;
+    char          buf[64];
+    int           code = get_campaign(c, c->operand[0], "", &v);
+
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    printf("%-10s %s\n%-10s %s\n", "campaign", cl_string(v, "id"), "name", cl_string(v, "name"));
+    printf("%-10s %s%s%s\n", "state", cl_string(v, "state"), *cl_string(v, "reason") ? ": " : "", cl_string(v, "reason"));
+    printf("%-10s %s on %s", "model", cl_string(v, "model.name"), cl_string(v, "cluster.name"));
+    printf(", global batch %s\n", cl_text(buf, v, "workload.global_batch"));
+    printf("%-10s %s legal layouts\n", "space", cl_text(buf, v, "space.legal"));
+    printf("%-10s %s of %s:", "trials", cl_text(buf, v, "progress.trials"), "budget");
+    printf(" %s;", cl_text(buf, v, "progress.budget"));
+    states = json_object_get(json_object_get(v, "progress"), "by_state");
+    json_object_foreach((json_t *)(uintptr_t)states, state, n)
+        printf(" %s %lld", state, (long long)json_integer_value(n));
+    putchar('\n');
+    cl_print_result(c, "best", json_object_get(v, "best"));
+    cl_print_result(c, "baseline", json_object_get(v, "baseline"));
+    print_verdict(v);
+    if (*cl_string(v, "notes"))
+        printf("%-10s %s\n", "notes", cl_string(v, "notes"));
+    return CL_OK;
+}
+
+int cl_trials(struct cl *c)
+{
+    struct cl_table t = { cl_trial_columns, CL_TRIAL_COLUMNS, NULL, 0, 0 };
+    AUTO_STR        tail = { 0 };
+    AUTO_JSON      *v = NULL;
+    json_t         *it;
+    size_t          i;
+    int             code;
+
+    str_addf(&tail, "/trials?page_size=%d", c->args.limit);
+    if (c->args.state)
+        str_addf(&tail, "&state=%s", c->args.state);
+    if (c->args.sort)
+        str_addf(&tail, "&sort=%s", c->args.sort);
+    code = get_campaign(c, c->operand[0], str_text(&tail), &v);
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    json_array_foreach(json_object_get(v, "items"), i, it)
+        cl_trial_row(&t, it);
+    cl_table_print(c, &t, stdout);
+    if (cl_number(v, "total") > t.rows)
+        printf("%d of %.0f trials; more with --limit\n", t.rows, cl_number(v, "total"));
+    cl_table_done(&t);
+    return CL_OK;
+}
+
+static void print_group(const char *title, const json_t *v, const char *unit, double scale)
+{
+    const char *key;
+    json_t     *x;
+
+    if (!json_is_object(v))
+        return;
+    printf("%-10s", title);
+    json_object_foreach((json_t *)(uintptr_t)v, key, x)
+    {
+        char b[24];
+
+        if (!json_is_number(x) || json_number_value(x) == 0 || !strcmp(key, "rank"))
+            continue;
+        if (*unit)
+            printf(" %s %.*f %s;", key, 1, json_number_value(x) * scale, unit);
+        else
+            printf(" %s %s;", key, str_human_bytes(b, json_number_value(x)));
+    }
+    putchar('\n');
+}
+
+int cl_trial(struct cl *c)
+{
+    AUTO_FREE char *tail = mem_printf("/trials/%s", c->operand[1]);
+    AUTO_JSON      *v = NULL;
+    char            buf[64], rate[32];
+    int             code = get_campaign(c, c->operand[0], tail, &v);
+
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    printf("%-10s %.0f (%s), attempts %s\n", "trial", cl_number(v, "n"), cl_string(v, "kind"), cl_text(buf, v, "attempts"));
+    printf("%-10s %s\n%-10s %s\n", "state", cl_string(v, "state"), "layout", cl_string(v, "text"));
+    if (*cl_string(v, "why"))
+        printf("%-10s %s\n", "why", cl_string(v, "why"));
+    printf("%-10s %s tokens/s", "measured", cl_rate(rate, cl_number(v, "tokens_per_s")));
+    printf(", expected %s\n", cl_rate(rate, cl_number(v, "predicted.tokens_per_s")));
+    if (isfinite(cl_number(v, "step_ms.median")))
+        printf("%-10s median %.1f ms, p10 %.1f, p90 %.1f\n", "step", cl_number(v, "step_ms.median"),
+               cl_number(v, "step_ms.p10"), cl_number(v, "step_ms.p90"));
+    print_group("phases", json_object_get(v, "phases_ms"), "ms", 1);
+    print_group("planned", json_object_get(json_object_get(v, "memory"), "planned"), "", 1);
+    print_group("measured", json_object_get(json_object_get(v, "memory"), "measured"), "", 1);
+    if (json_is_object(json_object_get(v, "failure")))
+        printf("%-10s %s: %s\n", "failure", cl_string(v, "failure.class"), cl_string(v, "failure.detail"));
+    return CL_OK;
+}
+
+int cl_log(struct cl *c)
+{
+    size_t shown = 0;
+
+    for (;;) {
+        AUTO_FREE char *text = NULL;
+        AUTO_FREE char *where = NULL;
+        AUTO_FREE char *full = NULL;
+        size_t          n = 0;
+        int             code;
+
+        where = mem_printf("/trials/%s/log?stream=%s&offset=%zu", c->operand[1],
+                           c->args.stream ? c->args.stream : "stdout", shown);
+        full = campaign_path(c->operand[0], where);
+        code = cl_call_text(c, full, &text, &n);
+        if (code != CL_OK)
+            return code;
+        fwrite(text, 1, n, stdout);
+        fflush(stdout);
+        shown += n;
+        if (n)
+            continue;
+        if (!c->args.follow)
+            return CL_OK;
+        sleep(1);
+    }
+}
+
+int cl_best(struct cl *c)
+{
+    AUTO_JSON *v = NULL;
+    int        code = get_campaign(c, c->operand[0], "/best", &v);
+
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    cl_print_result(c, "best", v);
+    cl_print_json(json_object_get(v, "layout"));
+    return CL_OK;
+}
+
+int cl_importance(struct cl *c)
+{
+    static const struct cl_column columns[] = { { "key", CL_LEFT, false }, { "share", CL_RIGHT, false } };
+    struct cl_table               t = { columns, 2, NULL, 0, 0 };
+    AUTO_JSON                    *v = NULL;
+    const char                   *key;
+    json_t                       *x;
+    int                           code = get_campaign(c, c->operand[0], "/importance", &v);
+
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    json_object_foreach(v, key, x)
+    {
+        if (!json_is_number(x))
+            continue;
+        cl_table_add(&t, 0, "%s", key);
+        cl_table_add(&t, 1, "%.1f %%", 100 * json_number_value(x));
+    }
+    cl_table_print(c, &t, stdout);
+    cl_table_done(&t);
+    return CL_OK;
+}
+
+int cl_export(struct cl *c)
+{
+    AUTO_FREE char *tail = NULL;
+    AUTO_FREE char *path = NULL;
+    AUTO_FREE char *text = NULL;
+    struct err      e = { 0 };
+    size_t          n = 0;
+    int             code;
+
+    if (!c->args.to) {
+        fprintf(stderr, "partune: export needs --to TARGET; `partune exporters` lists them\n");
+        return CL_USAGE;
+    }
+    tail = mem_printf("/export/%s%s", c->args.to, c->args.allow_loss ? "?allow_loss=true" : "");
+    path = campaign_path(c->operand[0], tail);
+    code = cl_call_text(c, path, &text, &n);
+    if (code != CL_OK)
+        return code;
+    if (!c->args.output) {
+        fwrite(text, 1, n, stdout);
+        return CL_OK;
+    }
+    if (file_write_atomic(c->args.output, text, n, 0644, &e) < 0) {
+        fprintf(stderr, "partune: %s\n", e.text);
+        return CL_FAILED;
+    }
+    return CL_OK;
+}
+
+int cl_action(struct cl *c, const char *id, const char *action)
+{
+    AUTO_FREE char *tail = mem_printf(":%s", action);
+    AUTO_FREE char *path = campaign_path(id, tail);
+    AUTO_JSON      *body = json_object(), *v = NULL;
+    int             code;
+
+    if (!strcmp(action, "verify")) {
+        json_object_set_new(body, "pairs", json_integer(c->args.pairs));
+        json_object_set_new(body, "steps", json_integer(c->args.steps));
+    }
+    if (!strcmp(action, "clone") && c->args.name)
+        json_object_set_new(body, "name", json_string(c->args.name));
+    code = cl_call(c, "POST", path, body, &v);
+    if (code != CL_OK)
+        return code;
+    if (c->args.json)
+        cl_print_json(v);
+    else
+        printf("campaign %s: %s\n", cl_string(v, "id"), cl_string(v, "state"));
+    return CL_OK;
+}
+
+int cl_cancel(struct cl *c)
+{
+    return cl_action(c, c->operand[0], "cancel");
+}
+
+int cl_pause(struct cl *c)
+{
+    return cl_action(c, c->operand[0], "pause");
+}
+
+int cl_resume(struct cl *c)
+{
+    return cl_action(c, c->operand[0], "resume");
+}
+
+int cl_clone(struct cl *c)
+{
+    return cl_action(c, c->operand[0], "clone");
+}
+
+int cl_verify(struct cl *c)
+{
+    AUTO_JSON *v = NULL;
+    int        code = cl_action(c, c->operand[0], "verify");
+
+    if (code != CL_OK || !c->args.wait)
+        return code;
+    code = cl_watch_campaign(c, c->operand[0]);
+    if (code != CL_OK)
+        return code;
+    code = get_campaign(c, c->operand[0], "", &v);
+    if (code != CL_OK)
+        return code;
+    if (c->args.json)
+        cl_print_json(json_object_get(v, "verify"));
+    return str_eq(cl_string(v, "verify.verdict"), "holds") ? CL_OK : CL_FAILED;
+}
+
+int cl_edit(struct cl *c)
+{
+    AUTO_FREE char *path = campaign_path(c->operand[0], "");
+    AUTO_JSON      *body = json_object(), *v = NULL;
+    int             code;
+
+    if (c->args.notes)
+        json_object_set_new(body, "notes", json_string(c->args.notes));
+    if (c->args.name)
+        json_object_set_new(body, "name", json_string(c->args.name));
+    if (c->args.tags) {
+        AUTO_FREE char *tags = mem_strdup(c->args.tags);
+        json_t         *list = json_array();
+        char           *rest = tags, *tag;
+
+        while ((tag = strsep(&rest, ",")))
+            if (*tag)
+                json_array_append_new(list, json_string(tag));
+        json_object_set_new(body, "tags", list);
+    }
+    if (!json_object_size(body)) {
+        fprintf(stderr, "partune: edit needs --name, --notes or --tags\n");
+        return CL_USAGE;
+    }
+    code = cl_call(c, "PATCH", path, body, &v);
+    if (code == CL_OK && c->args.json)
+        cl_print_json(v);
+    return code;
+}
+
+int cl_rm(struct cl *c)
+{
+    AUTO_FREE char *path = campaign_path(c->operand[0], "");
+    AUTO_JSON      *v = NULL;
+
+    return cl_call(c, "DELETE", path, NULL, &v);
+}

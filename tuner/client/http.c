@@ -1,0 +1,296 @@
+/*
+ * HTTP for the client, by libcurl: single requests and Server-Sent Events.
+ *
+ * Where the daemon runs on this machine without configured tokens, it listens on loopback with a token that it wrote
+ * to DATA/token (0600); the client reads it there, so that the user who started the daemon needs no setting.
+ */
+#include "tuner/client/client.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <unistd.h>
+
+enum { MAX_ANSWER = 256 << 20, STREAM_PATIENCE_S = 30 };
+
+struct answer {
+    struct str text;
+    long       status;
+    char       type[64];
+};
+
+static size_t on_body(char *bytes, size_t size, size_t n, void *user)
+{
+    struct answer *a = user;
+
+    if (a->text.len + size * n > MAX_ANSWER)
+        return 0;
+    str_addn(&a->text, bytes, size * n);
+    return size * n;
+}
+
+static struct curl_slist *headers(const struct cl *c, bool has_body, const char *extra)
+{
+    struct curl_slist *h = NULL;
+
+    if (has_body)
+        h = curl_slist_append(h, "Content-Type: application/json");
+    if (c->token) {
+        AUTO_FREE char *bearer = mem_printf("Authorization: Bearer %s", c->token);
+
+        h = curl_slist_append(h, bearer);
+    }
+    if (extra && *extra)
+        h = curl_slist_append(h, extra);
+    return curl_slist_append(h, "Expect:");
+}
+
+static CURL *open_curl(const struct cl *c, const char *path, char **ret_url)
+{
+    const char *base = c->args.server;
+    CURL       *h;
+
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) || !(h = curl_easy_init())) {
+        fprintf(stderr, "partune: libcurl does not start\n");
+        return NULL;
+    }
+    if (str_starts(base, "unix:")) {
+        curl_easy_setopt(h, CURLOPT_UNIX_SOCKET_PATH, base + 5);
+        base = "http://localhost";
+    }
+    *ret_url = mem_printf("%.*s%s", (int)(strlen(base) - str_ends(base, "/")), base, path);
+    curl_easy_setopt(h, CURLOPT_URL, *ret_url);
+    curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT, 10L);
+    curl_easy_setopt(h, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");
+    curl_easy_setopt(h, CURLOPT_USERAGENT, "partune/" PACKAGE_VERSION);
+    curl_easy_setopt(h, CURLOPT_ACCEPT_ENCODING, "");
+    return h;
+}
+
+static int say_no_server(const struct cl *c, const char *why)
+{
+    fprintf(stderr, "partune: no daemon answers at %s: %s\n", c->args.server, why);
+    fprintf(stderr, "  start one with `partuned`, or name it by --server URL or $PARTUNE_SERVER\n");
+    return CL_NO_SERVER;
+}
+
+static int exit_code_of(long status)
+{
+    switch (status) {
+    case 401:
+    case 403:
+        return CL_NO_ACCESS;
+    case 404:
+        return CL_NOT_FOUND;
+    default:
+        return status < 400 ? CL_OK : CL_REFUSED;
+    }
+}
+
+/* Print a problem document for a person: the reason, the field, every broken rule, and what to do next. */
+static void say_problem(const struct cl *c, const struct answer *a)
+{
+    AUTO_JSON  *v = NULL;
+    const char *detail, *pointer;
+    json_t     *rule;
+    size_t      i;
+
+    if (jx_parse(&v, str_text(&a->text), a->text.len, NULL) < 0 || !json_is_object(v)) {
+        fprintf(stderr, "partune: %s answered %ld\n", c->args.server, a->status);
+        return;
+    }
+    detail = cl_string(v, "detail");
+    pointer = cl_string(v, "pointer");
+    fprintf(stderr, "partune: %s%s%s\n", *pointer ? pointer : "", *pointer ? ": " : "",
+            *detail ? detail : cl_string(v, "title"));
+    json_array_foreach(json_object_get(v, "rules"), i, rule)
+        fprintf(stderr, "  %s: %s\n", cl_string(rule, "rule"), cl_string(rule, "detail"));
+    if (a->status == 401)
+        fprintf(stderr, "  give a token by --token or $PARTUNE_TOKEN, or --data DIR of the daemon on this machine\n");
+}
+
+static int perform(struct cl *c, const char *method, const char *path, const char *body, struct answer *a)
+{
+    AUTO_FREE char    *url = NULL;
+    CURL              *h = open_curl(c, path, &url);
+    struct curl_slist *list;
+    CURLcode           rc;
+    char              *type = NULL;
+
+    if (!h)
+        return CL_FAILED;
+    list = headers(c, body != NULL, NULL);
+    curl_easy_setopt(h, CURLOPT_CUSTOMREQUEST, method);
+    curl_easy_setopt(h, CURLOPT_HTTPHEADER, list);
+    curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(h, CURLOPT_WRITEDATA, a);
+    curl_easy_setopt(h, CURLOPT_TIMEOUT, 120L);
+    if (body)
+        curl_easy_setopt(h, CURLOPT_COPYPOSTFIELDS, body);
+    rc = curl_easy_perform(h);
+    curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &a->status);
+    curl_easy_getinfo(h, CURLINFO_CONTENT_TYPE, &type);
+    snprintf(a->type, sizeof(a->type), "%s", type ? type : "");
+    curl_slist_free_all(list);
+    curl_easy_cleanup(h);
+    if (rc != CURLE_OK)
+        return say_no_server(c, curl_easy_strerror(rc));
+    if (a->status >= 400)
+        say_problem(c, a);
+    return exit_code_of(a->status);
+}
+
+int cl_call(struct cl *c, const char *method, const char *path, const json_t *body, json_t **ret)
+{
+    AUTO_FREE char *text = body ? jx_dump(body) : NULL;
+    struct answer   a = { 0 };
+    struct err      e = { 0 };
+    int             code = perform(c, method, path, text, &a);
+
+    *ret = NULL;
+    if (code == CL_OK && a.text.len && jx_parse(ret, a.text.text, a.text.len, &e) < 0) {
+        fprintf(stderr, "partune: the answer of %s is %s\n", c->args.server, e.text);
+        code = CL_FAILED;
+    }
+    str_done(&a.text);
+    return code;
+}
+
+int cl_call_text(struct cl *c, const char *path, char **ret, size_t *ret_size)
+{
+    struct answer a = { 0 };
+    int           code = perform(c, "GET", path, NULL, &a);
+
+    if (code != CL_OK) {
+        str_done(&a.text);
+        return code;
+    }
+    *ret_size = a.text.len;
+    *ret = str_take(&a.text);
+    return CL_OK;
+}
+
+/* ---- Server-Sent Events ----------------------------------------------------------------------- */
+
+struct stream {
+    struct str  line, event, data;
+    char        last_id[32];
+    cl_event_fn fn;
+    void       *user;
+    bool        done;
+    uint64_t    alive_ns; /* when bytes last came */
+    long        status;
+    CURL       *curl;
+};
+
+static void dispatch(struct stream *s)
+{
+    AUTO_JSON *v = NULL;
+
+    if (s->data.len && jx_parse(&v, s->data.text, s->data.len, NULL) == 0)
+        s->done = !s->fn(s->user, s->event.len ? s->event.text : "message", v);
+    str_trunc(&s->event, 0);
+    str_trunc(&s->data, 0);
+}
+
+static void on_line(struct stream *s, const char *line)
+{
+    if (!*line) {
+        dispatch(s);
+    } else if (str_starts(line, "event:")) {
+        str_trunc(&s->event, 0);
+        str_add(&s->event, line + 6 + (line[6] == ' '));
+    } else if (str_starts(line, "data:")) {
+        str_add(&s->data, line + 5 + (line[5] == ' '));
+    } else if (str_starts(line, "id:")) {
+        snprintf(s->last_id, sizeof(s->last_id), "%s", line + 3 + (line[3] == ' '));
+    }
+}
+
+static size_t on_stream(char *bytes, size_t size, size_t n, void *user)
+{
+    struct stream *s = user;
+
+    s->alive_ns = clock_mono_ns();
+    curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &s->status);
+    if (s->status >= 400)
+        return size * n;
+    for (size_t i = 0; i < size * n && !s->done; i++) {
+        if (bytes[i] == '\n') {
+            on_line(s, str_text(&s->line));
+            str_trunc(&s->line, 0);
+        } else if (bytes[i] != '\r') {
+            str_addc(&s->line, bytes[i]);
+        }
+    }
+    return s->done ? 0 : size * n;
+}
+
+static int on_tick(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    static const uint64_t every_ns = 250000000;
+    static uint64_t       last;
+    struct stream        *s = user;
+    uint64_t              now = clock_mono_ns();
+
+    (void)a, (void)b, (void)c, (void)d;
+    if (now - last >= every_ns) {
+        last = now;
+        s->done = s->done || !s->fn(s->user, NULL, NULL);
+    }
+    return s->done;
+}
+
+static void connect_once(struct cl *c, const char *path, struct stream *s)
+{
+    AUTO_FREE char    *url = NULL;
+    AUTO_FREE char    *resume = *s->last_id ? mem_printf("Last-Event-ID: %s", s->last_id) : NULL;
+    struct curl_slist *list;
+
+    s->curl = open_curl(c, path, &url);
+    if (!s->curl)
+        return;
+    list = headers(c, false, resume);
+    curl_easy_setopt(s->curl, CURLOPT_HTTPHEADER, list);
+    curl_easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, on_stream);
+    curl_easy_setopt(s->curl, CURLOPT_WRITEDATA, s);
+    curl_easy_setopt(s->curl, CURLOPT_XFERINFOFUNCTION, on_tick);
+    curl_easy_setopt(s->curl, CURLOPT_XFERINFODATA, s);
+    curl_easy_setopt(s->curl, CURLOPT_NOPROGRESS, 0L);
+    s->status = 0;
+    curl_easy_perform(s->curl);
+    curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &s->status);
+    curl_slist_free_all(list);
+    curl_easy_cleanup(s->curl);
+    s->curl = NULL;
+    str_trunc(&s->line, 0);
+    str_trunc(&s->event, 0);
+    str_trunc(&s->data, 0);
+}
+
+int cl_stream(struct cl *c, const char *path, cl_event_fn fn, void *user)
+{
+    struct stream s = { .fn = fn, .user = user, .alive_ns = clock_mono_ns() };
+    int           code = CL_OK;
+
+    while (!s.done) {
+        connect_once(c, path, &s);
+        if (s.done)
+            break;
+        if (s.status >= 400) {
+            fprintf(stderr, "partune: %s answered %ld to %s\n", c->args.server, s.status, path);
+            code = exit_code_of(s.status);
+            break;
+        }
+        if (clock_mono_ns() - s.alive_ns > STREAM_PATIENCE_S * UINT64_C(1000000000)) {
+            code = say_no_server(c, "the event stream broke and does not come back");
+            break;
+        }
+        usleep(500000);
+        s.done = !fn(user, NULL, NULL);
+    }
+    str_done(&s.line);
+    str_done(&s.event);
+    str_done(&s.data);
+    return code;
+}

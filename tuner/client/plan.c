@@ -1,0 +1,184 @@
+/* Commands without a campaign: check, plan, presets, datasets, exporters, new. */
+#include "tuner/client/client.h"
+
+#include <errno.h>
+#include <math.h>
+#include <unistd.h>
+
+static void print_bytes(const char *title, const json_t *v)
+{
+    const char *key;
+    char        b[24];
+    json_t     *x;
+
+    printf("%-8s %s:", title, str_human_bytes(b, cl_number(v, "total")));
+    json_object_foreach((json_t *)(uintptr_t)v, key, x)
+    {
+        if (strcmp(key, "total") && strcmp(key, "rank") && json_number_value(x) > 0)
+            printf(" %s %s", key, str_human_bytes(b, json_number_value(x)));
+    }
+    putchar('\n');
+}
+
+int cl_check(struct cl *c)
+{
+    AUTO_JSON *body = NULL, *v = NULL;
+    json_t    *rule;
+    size_t     i;
+    bool       legal, fits;
+    int        code = cl_load(&body, c->operand[0]);
+
+    if (code != CL_OK)
+        return code;
+    code = cl_call(c, "POST", "/v1/check", body, &v);
+    if (code != CL_OK)
+        return code;
+    legal = json_is_true(json_object_get(v, "legal"));
+    fits = json_is_true(json_object_get(v, "fits"));
+    if (c->args.json) {
+        cl_print_json(v);
+        return legal && fits ? CL_OK : CL_REFUSED;
+    }
+    printf("%-8s %s\n", "legal", legal ? "yes" : "no");
+    json_array_foreach(json_object_get(v, "rules"), i, rule)
+        printf("  %s: %s\n", cl_string(rule, "rule"), cl_string(rule, "detail"));
+    if (json_is_object(json_object_get(v, "memory"))) {
+        print_bytes("memory", json_object_get(v, "memory"));
+        printf("%-8s %s\n", "fits", fits ? "yes" : "no");
+    }
+    if (isfinite(cl_number(v, "cost.total")))
+        printf("%-8s %.4g s an iteration expected\n", "time", cl_number(v, "cost.total"));
+    return legal && fits ? CL_OK : CL_REFUSED;
+}
+
+static const struct cl_column plan_columns[] = {
+    { "rank", CL_RIGHT, false },  { "layout", CL_LEFT, true },   { "tokens/s", CL_RIGHT, false },
+    { "MFU", CL_RIGHT, false },   { "s/iteration", CL_RIGHT, false }, { "memory", CL_RIGHT, false },
+    { "why", CL_LEFT, true },
+};
+
+int cl_plan(struct cl *c)
+{
+    struct cl_table t = { plan_columns, ARRAY_LEN(plan_columns), NULL, 0, 0 };
+    AUTO_JSON      *body = NULL, *v = NULL;
+    json_t         *it;
+    size_t          i;
+    int             code = cl_load(&body, c->operand[0]);
+
+    if (code != CL_OK)
+        return code;
+    json_object_set_new(body, "top", json_integer(c->args.top));
+    code = cl_call(c, "POST", "/v1/plan", body, &v);
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    json_array_foreach(json_object_get(v, "items"), i, it)
+    {
+        char   rate[32], b[24];
+        double mfu = cl_number(it, "mfu");
+
+        cl_table_add(&t, 0, "%zu", i + 1);
+        cl_table_add(&t, 1, "%s", cl_string(it, "text"));
+        cl_table_add(&t, 2, "%s", cl_rate(rate, cl_number(it, "tokens_per_s")));
+        cl_table_add(&t, 3, isfinite(mfu) ? "%.1f %%" : "-", 100 * mfu);
+        cl_table_add(&t, 4, "%.4g", cl_number(it, "seconds.total"));
+        cl_table_add(&t, 5, "%s", str_human_bytes(b, cl_number(it, "memory.total")));
+        cl_table_add(&t, 6, "%s", cl_string(it, "why"));
+    }
+    printf("%.0f legal layouts, %.0f fit; expected, not measured:\n", cl_number(v, "legal"), cl_number(v, "fitting"));
+    cl_table_print(c, &t, stdout);
+    cl_table_done(&t);
+    return CL_OK;
+}
+
+/* Items that are strings, or objects with a name: a name a line. */
+static int print_names(struct cl *c, const char *path)
+{
+    AUTO_JSON *v = NULL;
+    json_t    *it;
+    size_t     i;
+    int        code = cl_call(c, "GET", path, NULL, &v);
+
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    json_array_foreach(json_object_get(v, "items"), i, it)
+    {
+        const char *about = cl_string(it, "title");
+
+        printf("%s%s%s\n", json_is_string(it) ? json_string_value(it) : cl_string(it, "name"), *about ? "  " : "", about);
+    }
+    return CL_OK;
+}
+
+int cl_presets(struct cl *c)
+{
+    const char *kind = c->operand[0];
+
+    if (strcmp(kind, "models") && strcmp(kind, "clusters")) {
+        fprintf(stderr, "partune: presets are `models` or `clusters`, not `%s`\n", kind);
+        return CL_USAGE;
+    }
+    return print_names(c, str_eq(kind, "models") ? "/v1/presets/models" : "/v1/presets/clusters");
+}
+
+int cl_datasets(struct cl *c)
+{
+    return print_names(c, "/v1/datasets");
+}
+
+int cl_exporters(struct cl *c)
+{
+    return print_names(c, "/v1/exporters");
+}
+
+static const char campaign_file[] =
+    "// A campaign for partune. Lines that begin with // are comments.\n"
+    "// Submit it with: partune submit FILE       Try it first with: partune submit --dry-run FILE\n"
+    "{\n"
+    "  \"name\": \"my-first-campaign\",\n"
+    "\n"
+    "  // The model: the name of a preset (partune presets models), or an object:\n"
+    "  // {\"layers\": 32, \"hidden\": 4096, \"heads\": 32, \"kv_heads\": 8, \"ffn\": 14336, \"vocab\": 32000, \"seq\": 4096,\n"
+    "  //  \"moe\": {\"experts\": 8, \"top_k\": 2, \"expert_ffn\": 14336}}\n"
+    "  \"model\": \"tiny-moe\",\n"
+    "\n"
+    "  // The cluster: \"local\" is this machine. Others: {\"profile\": \"dgx-h100\", \"nodes\": 16} (partune presets clusters).\n"
+    "  \"cluster\": \"local\",\n"
+    "\n"
+    "  // What every trial does. global_batch is in sequences and the same for all layouts.\n"
+    "  // data is the name of a data set (partune datasets; made by partune-data prepare), or \"synthetic\".\n"
+    "  \"workload\": {\"global_batch\": 16, \"data\": \"synthetic\"},\n"
+    "\n"
+    "  // Only what differs from \"every value that the trainer supports\":\n"
+    "  // \"space\": {\"tp\": [1, 2], \"micro_batch\": [1, 2, 4, 8]},\n"
+    "\n"
+    "  // The layout to beat; \"default\" is the one that a person would try first.\n"
+    "  \"baseline\": \"default\",\n"
+    "\n"
+    "  // When to stop. Also: wall_s, device_s.\n"
+    "  \"budget\": {\"trials\": 16}\n"
+    "}\n";
+
+int cl_new(struct cl *c)
+{
+    const char *path = c->noperands ? c->operand[0] : "campaign.json";
+    struct err  e = { 0 };
+
+    if (file_exists(path) && !c->args.force) {
+        fprintf(stderr, "partune: %s exists; --force replaces it\n", path);
+        return CL_FAILED;
+    }
+    if (file_write_atomic(path, campaign_file, sizeof(campaign_file) - 1, 0644, &e) < 0) {
+        fprintf(stderr, "partune: %s\n", e.text);
+        return CL_FAILED;
+    }
+    printf("wrote %s; edit it, then: partune submit %s\n", path, path);
+    return CL_OK;
+}
