@@ -6,15 +6,15 @@ enum { BLOCK_BYTES = 4096 };
 
 struct arena_block {
     struct arena_block *next;
-    size_t              used, size;
-    _Alignas(16) char   data[];
+    size_t used, size;
+    _Alignas(16) char data[];
 };
 
 void *arena_alloc(struct arena *a, size_t bytes)
 {
-    size_t              need = (bytes + 15) & ~(size_t)15;
+    size_t need = (bytes + 15) & ~(size_t)15;
     struct arena_block *b = a->head;
-    void               *p;
+    void *p;
 
     if (!b || b->size - b->used < need) {
         size_t size = need > BLOCK_BYTES ? need : BLOCK_BYTES;
@@ -46,8 +46,8 @@ char *arena_strdup(struct arena *a, const char *s)
 char *arena_printf(struct arena *a, const char *fmt, ...)
 {
     va_list ap;
-    char   *p;
-    int     n;
+    char *p;
+    int n;
 
     va_start(ap, fmt);
     n = vsnprintf(NULL, 0, fmt, ap);

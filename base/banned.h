@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#pragma GCC poison strcpy strcat strncpy strncat sprintf vsprintf gets strtok asctime ctime atoi atol
+#pragma GCC poison strcpy strcat strncpy strncat sprintf vsprintf gets strtok asctime ctime atoi   \
+    atol
 
 #endif

@@ -26,9 +26,9 @@ int64_t clock_wall_ms(void)
 
 char *clock_format(char buf[CLOCK_TEXT], int64_t wall_ms)
 {
-    time_t    s = (time_t)(wall_ms / 1000);
+    time_t s = (time_t)(wall_ms / 1000);
     struct tm tm;
-    size_t    n;
+    size_t n;
 
     gmtime_r(&s, &tm);
     n = strftime(buf, CLOCK_TEXT, "%Y-%m-%dT%H:%M:%S", &tm);

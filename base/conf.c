@@ -4,10 +4,10 @@
 #include <errno.h>
 
 struct parser {
-    const char  *p;
-    int          line;
+    const char *p;
+    int line;
     struct conf *conf;
-    char        *section, *name;
+    char *section, *name;
 };
 
 struct conf *conf_free(struct conf *c)
@@ -50,7 +50,7 @@ static bool is_word(char c)
 
 static char *take_word(struct parser *ps)
 {
-    AUTO_STR s = { 0 };
+    AUTO_STR s = {0};
 
     while (is_word(*ps->p))
         str_addc(&s, (char)tolower((unsigned char)*ps->p++));
@@ -59,7 +59,7 @@ static char *take_word(struct parser *ps)
 
 static int parse_header(struct parser *ps, struct err *e)
 {
-    AUTO_STR name = { 0 };
+    AUTO_STR name = {0};
 
     ps->p++; /* '[' */
     free(ps->section);
@@ -112,10 +112,10 @@ static int add_escape(struct parser *ps, struct str *value, struct err *e)
 
 static int parse_value(struct parser *ps, char **ret, struct err *e)
 {
-    AUTO_STR value = { 0 };
-    bool     quoted = false;
-    size_t   keep = 0; /* unquoted white space at the end is dropped */
-    int      r;
+    AUTO_STR value = {0};
+    bool quoted = false;
+    size_t keep = 0; /* unquoted white space at the end is dropped */
+    int r;
 
     while (*ps->p && *ps->p != '\n') {
         char c = *ps->p;
@@ -147,10 +147,10 @@ static int parse_value(struct parser *ps, char **ret, struct err *e)
 
 static int parse_entry(struct parser *ps, struct err *e)
 {
-    struct conf    *c = ps->conf;
+    struct conf *c = ps->conf;
     AUTO_FREE char *key = NULL;
-    char           *value = NULL;
-    int             line = ps->line, r;
+    char *value = NULL;
+    int line = ps->line, r;
 
     if (!ps->section)
         return fail(ps, e, "a key before the first [section]");
@@ -179,8 +179,8 @@ static int parse_entry(struct parser *ps, struct err *e)
 int conf_parse(struct conf **ret, const char *text, const char *path, struct err *e)
 {
     AUTO(conf) *c = mem_alloc(sizeof(*c));
-    struct parser ps = { .p = text, .line = 1, .conf = c };
-    int           r = 0;
+    struct parser ps = {.p = text, .line = 1, .conf = c};
+    int r = 0;
 
     c->path = mem_strdup(path);
     while (*ps.p && r == 0) {
@@ -207,8 +207,8 @@ int conf_parse(struct conf **ret, const char *text, const char *path, struct err
 int conf_load(struct conf **ret, const char *path, struct err *e)
 {
     AUTO_FREE char *text = NULL;
-    size_t          n;
-    int             r = file_read_all(&text, &n, path, 1 << 20, e);
+    size_t n;
+    int r = file_read_all(&text, &n, path, 1 << 20, e);
 
     if (r < 0)
         return r;

@@ -21,17 +21,17 @@ struct conf_entry {
     char *name;    /* "megatron" of [trainer "megatron"], else "" */
     char *key;
     char *value;
-    int   line;
+    int line;
 };
 
 struct conf {
     struct conf_entry *entry;
-    size_t             count, cap;
-    char              *path; /* for messages */
+    size_t count, cap;
+    char *path; /* for messages */
 };
 
-int          conf_parse(struct conf **ret, const char *text, const char *path, struct err *e);
-int          conf_load(struct conf **ret, const char *path, struct err *e);
+int conf_parse(struct conf **ret, const char *text, const char *path, struct err *e);
+int conf_load(struct conf **ret, const char *path, struct err *e);
 struct conf *conf_free(struct conf *c);
 
 /* Last value of the key, or NULL. NAME is "" for a plain section. */

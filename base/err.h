@@ -10,7 +10,7 @@
 #define BASE_ERR_H
 
 struct err {
-    int  code;         /* 0, or a negative errno */
+    int code;          /* 0, or a negative errno */
     char text[480];    /* what went wrong */
     char pointer[128]; /* RFC 6901 pointer of the field that is wrong in a JSON input, or "" */
 };

@@ -12,8 +12,8 @@
 static int read_fd(char **ret, size_t *ret_size, int fd, size_t max_bytes)
 {
     struct stat st;
-    size_t      cap = 4096, n = 0;
-    char       *text;
+    size_t cap = 4096, n = 0;
+    char *text;
 
     if (fstat(fd, &st) == 0 && st.st_size > 0) {
         if ((uint64_t)st.st_size > max_bytes)
@@ -94,8 +94,8 @@ int file_write_fd(int fd, const void *bytes, size_t n)
 int file_sync_parent(const char *path)
 {
     AUTO_FREE char *dir = mem_strdup(path);
-    char           *slash = strrchr(dir, '/');
-    int             fd, r = 0;
+    char *slash = strrchr(dir, '/');
+    int fd, r = 0;
 
     if (slash)
         slash[slash == dir] = '\0';
@@ -111,8 +111,8 @@ int file_sync_parent(const char *path)
 int file_write_atomic(const char *path, const void *bytes, size_t n, unsigned mode, struct err *e)
 {
     AUTO_FREE char *temporary = mem_printf("%s.tmp.%ld", path, (long)getpid());
-    int             fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, (mode_t)mode);
-    int             r;
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, (mode_t)mode);
+    int r;
 
     if (fd < 0)
         return err_set(e, -errno, "create %s: %s", temporary, strerror(errno));
@@ -135,7 +135,7 @@ int file_write_atomic(const char *path, const void *bytes, size_t n, unsigned mo
 int file_mkdirs(const char *path, unsigned mode, struct err *e)
 {
     AUTO_FREE char *p = mem_strdup(path);
-    struct stat     st;
+    struct stat st;
 
     for (char *s = p + 1; *s; s++) {
         if (*s != '/')
@@ -195,11 +195,10 @@ const char *file_network_fs(const char *path)
 {
     static const struct {
         unsigned long magic; /* statfs(2), and the file systems' own sources */
-        const char   *name;
+        const char *name;
     } known[] = {
-        { 0x6969, "nfs" },      { 0x0bd00bd0, "lustre" }, { 0x47504653, "gpfs" },
-        { 0xff534d42, "cifs" }, { 0xfe534d42, "smb2" },   { 0x19830326, "beegfs" },
-        { 0x00c36400, "ceph" }, { 0x65735546, "fuse" },
+        {0x6969, "nfs"},      {0x0bd00bd0, "lustre"}, {0x47504653, "gpfs"}, {0xff534d42, "cifs"},
+        {0xfe534d42, "smb2"}, {0x19830326, "beegfs"}, {0x00c36400, "ceph"}, {0x65735546, "fuse"},
     };
     struct statfs fs;
 

@@ -7,11 +7,12 @@
 
 #include "base/err.h"
 
-/* Whole file, NUL-terminated; *RET_SIZE without the NUL (may be NULL). -EFBIG over MAX_BYTES. Caller frees. */
+/* Whole file, NUL-terminated; *RET_SIZE without the NUL (may be NULL). -EFBIG over MAX_BYTES.
+ * Caller frees. */
 int file_read_all(char **ret, size_t *ret_size, const char *path, size_t max_bytes, struct err *e);
 
-/* Replace PATH so that a reader, also after a crash, sees the old or the new content and nothing between:
- * temporary file in the same folder, fsync, rename, fsync of the folder. */
+/* Replace PATH so that a reader, also after a crash, sees the old or the new content and nothing
+ * between: temporary file in the same folder, fsync, rename, fsync of the folder. */
 int file_write_atomic(const char *path, const void *bytes, size_t n, unsigned mode, struct err *e);
 
 /* write() until all is written or it fails; negative errno. */
@@ -20,7 +21,8 @@ int file_write_fd(int fd, const void *bytes, size_t n);
 /* Create folder PATH and its parents, as mkdir -p. */
 int file_mkdirs(const char *path, unsigned mode, struct err *e);
 
-/* Remove a file or a folder with all it holds; absent is success. Symbolic links are not followed. */
+/* Remove a file or a folder with all it holds; absent is success. Symbolic links are not followed.
+ */
 int file_remove_tree(const char *path, struct err *e);
 
 /* fsync the folder that holds PATH, so that a rename into it lasts. */
@@ -32,8 +34,8 @@ bool file_exists(const char *path);
  * -EBUSY if another process holds it. */
 int file_lock(int *ret_fd, const char *path, struct err *e);
 
-/* Name of the file system of PATH if it is a network one on which SQLite's WAL fails ("nfs", "lustre",
- * "gpfs", "cifs"…), else NULL. */
+/* Name of the file system of PATH if it is a network one on which SQLite's WAL fails ("nfs",
+ * "lustre", "gpfs", "cifs"…), else NULL. */
 const char *file_network_fs(const char *path);
 
 #endif

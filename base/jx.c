@@ -22,7 +22,7 @@ static void pointer_of(char *buf, size_t size, const char *key)
 static __attribute__((format(printf, 4, 5))) int fail_key(struct err *e, int code, const char *key,
                                                           const char *fmt, ...)
 {
-    char    pointer[128], text[360];
+    char pointer[128], text[360];
     va_list ap;
 
     pointer_of(pointer, sizeof(pointer), key);
@@ -35,7 +35,7 @@ static __attribute__((format(printf, 4, 5))) int fail_key(struct err *e, int cod
 /* Nesting is measured before the parser sees the text, so that depth costs no stack. */
 static int check_depth(const char *text, size_t n, struct err *e)
 {
-    int  depth = 0;
+    int depth = 0;
     bool in_string = false;
 
     for (size_t i = 0; i < n; i++) {
@@ -61,8 +61,8 @@ static int check_depth(const char *text, size_t n, struct err *e)
 int jx_parse(json_t **ret, const char *text, size_t n, struct err *e)
 {
     json_error_t je;
-    json_t      *v;
-    int          r = check_depth(text, n, e);
+    json_t *v;
+    int r = check_depth(text, n, e);
 
     if (r < 0)
         return r;
@@ -81,8 +81,8 @@ int jx_parse(json_t **ret, const char *text, size_t n, struct err *e)
 int jx_load(json_t **ret, const char *path, size_t max_bytes, struct err *e)
 {
     AUTO_FREE char *text = NULL;
-    size_t          n;
-    int             r = file_read_all(&text, &n, path, max_bytes, e);
+    size_t n;
+    int r = file_read_all(&text, &n, path, max_bytes, e);
 
     if (r < 0)
         return r;
@@ -113,12 +113,11 @@ static const char *type_name(const json_t *v)
 int jx_keys(const json_t *v, const char *const *keys, struct err *e)
 {
     const char *key;
-    json_t     *value;
+    json_t *value;
 
     if (!json_is_object(v))
         return err_set(e, -EINVAL, "expected an object, found %s", v ? type_name(v) : "nothing");
-    json_object_foreach((json_t *)v, key, value)
-    {
+    json_object_foreach((json_t *)v, key, value) {
         const char *const *k = keys;
 
         while (*k && strcmp(*k, key))
@@ -148,8 +147,8 @@ int jx_need(const json_t *object, const char *key, struct err *e)
 int jx_get_i64(int64_t *ret, const json_t *object, const char *key, int64_t min, int64_t max,
                struct err *e)
 {
-    json_t     *v = present(object, key);
-    json_int_t  i;
+    json_t *v = present(object, key);
+    json_int_t i;
 
     if (!v)
         return 0;
@@ -167,7 +166,7 @@ int jx_get_i64(int64_t *ret, const json_t *object, const char *key, int64_t min,
 int jx_get_int(int *ret, const json_t *object, const char *key, int min, int max, struct err *e)
 {
     int64_t v = *ret;
-    int     r = jx_get_i64(&v, object, key, min, max, e);
+    int r = jx_get_i64(&v, object, key, min, max, e);
 
     if (r == 0)
         *ret = (int)v;
@@ -178,7 +177,7 @@ int jx_get_f64(double *ret, const json_t *object, const char *key, double min, d
                struct err *e)
 {
     json_t *v = present(object, key);
-    double  d;
+    double d;
 
     if (!v)
         return 0;
@@ -206,9 +205,9 @@ int jx_get_bool(bool *ret, const json_t *object, const char *key, struct err *e)
 int jx_get_str(const char **ret, const json_t *object, const char *key, size_t max_len,
                struct err *e)
 {
-    json_t     *v = present(object, key);
+    json_t *v = present(object, key);
     const char *s;
-    size_t      n;
+    size_t n;
 
     if (!v)
         return 0;
@@ -230,7 +229,7 @@ int jx_get_str(const char **ret, const json_t *object, const char *key, size_t m
 int jx_copy_str(char *buf, size_t size, const json_t *object, const char *key, struct err *e)
 {
     const char *s = NULL;
-    int         r = jx_get_str(&s, object, key, size - 1, e);
+    int r = jx_get_str(&s, object, key, size - 1, e);
 
     if (r == 0 && s)
         snprintf(buf, size, "%s", s);
@@ -241,8 +240,8 @@ int jx_get_enum(int *ret, const json_t *object, const char *key, const char *con
                 struct err *e)
 {
     const char *s = NULL, *near;
-    AUTO_STR    all = { 0 };
-    int         r = jx_get_str(&s, object, key, 128, e);
+    AUTO_STR all = {0};
+    int r = jx_get_str(&s, object, key, 128, e);
 
     if (r < 0 || !s)
         return r;
@@ -271,8 +270,7 @@ int jx_get_object(json_t **ret, const json_t *object, const char *key, struct er
     return 0;
 }
 
-int jx_get_array(json_t **ret, const json_t *object, const char *key, size_t max_len,
-                 struct err *e)
+int jx_get_array(json_t **ret, const json_t *object, const char *key, size_t max_len, struct err *e)
 {
     json_t *v = present(object, key);
 

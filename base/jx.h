@@ -1,9 +1,9 @@
 /*
  * Reading JSON that comes from outside, by Jansson.
  *
- * Every failure names the field by its JSON pointer in err.pointer and says the bound that it broke.
- * A getter whose key is absent leaves *RET alone and returns 0, so that a default is what *RET held;
- * the _need_ forms refuse an absent key. null counts as absent.
+ * Every failure names the field by its JSON pointer in err.pointer and says the bound that it
+ * broke. A getter whose key is absent leaves *RET alone and returns 0, so that a default is what
+ * *RET held; the _need_ forms refuse an absent key. null counts as absent.
  */
 #ifndef BASE_JX_H
 #define BASE_JX_H
@@ -16,12 +16,13 @@
 
 enum { JX_MAX_DEPTH = 64 };
 
-/* Parse N bytes of text. Refused, as -EINVAL with line and column: not JSON, not UTF-8, trailing text,
- * a key given twice, nesting deeper than JX_MAX_DEPTH. -ENOMEM when memory is out. */
+/* Parse N bytes of text. Refused, as -EINVAL with line and column: not JSON, not UTF-8, trailing
+ * text, a key given twice, nesting deeper than JX_MAX_DEPTH. -ENOMEM when memory is out. */
 int jx_parse(json_t **ret, const char *text, size_t n, struct err *e);
 int jx_load(json_t **ret, const char *path, size_t max_bytes, struct err *e);
 
-/* V must be an object all of whose keys are in the NULL-terminated KEYS; the nearest name is offered. */
+/* V must be an object all of whose keys are in the NULL-terminated KEYS; the nearest name is
+ * offered. */
 int jx_keys(const json_t *v, const char *const *keys, struct err *e);
 
 int jx_get_int(int *ret, const json_t *object, const char *key, int min, int max, struct err *e);
@@ -38,9 +39,10 @@ int jx_copy_str(char *buf, size_t size, const json_t *object, const char *key, s
 /* Index of the text in the NULL-terminated NAMES; the nearest is offered otherwise. */
 int jx_get_enum(int *ret, const json_t *object, const char *key, const char *const *names,
                 struct err *e);
-int jx_get_object(json_t **ret, const json_t *object, const char *key, struct err *e); /* borrowed */
+int jx_get_object(json_t **ret, const json_t *object, const char *key,
+                  struct err *e); /* borrowed */
 int jx_get_array(json_t **ret, const json_t *object, const char *key, size_t max_len,
-                 struct err *e);                                                       /* borrowed */
+                 struct err *e); /* borrowed */
 
 /* -EINVAL at /KEY unless the key is present and not null. */
 int jx_need(const json_t *object, const char *key, struct err *e);

@@ -4,9 +4,9 @@
 #include <stdarg.h>
 #include <unistd.h>
 
-static const char *const names[] = { "error", "warn", "info", "debug" };
+static const char *const names[] = {"error", "warn", "info", "debug"};
 
-static const char    *component = "partune";
+static const char *component = "partune";
 static enum log_level highest = LOG_INFO;
 
 void log_setup(const char *name, enum log_level level)
@@ -28,9 +28,9 @@ int log_level_parse(enum log_level *ret, const char *name)
 
 void log_at(enum log_level level, const char *fmt, ...)
 {
-    char    line[2048], when[CLOCK_TEXT];
+    char line[2048], when[CLOCK_TEXT];
     va_list ap;
-    int     saved = errno, head, n;
+    int saved = errno, head, n;
 
     if (level > highest)
         return;

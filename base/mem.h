@@ -13,11 +13,11 @@
 
 #include <stddef.h>
 
-void *mem_alloc(size_t bytes);                 /* zeroed; aborts when out of memory */
-void *mem_try_alloc(size_t bytes);             /* zeroed; NULL when out of memory */
-void *mem_realloc(void *p, size_t bytes);      /* aborts when out of memory */
-void *mem_try_realloc(void *p, size_t bytes);  /* NULL when out of memory; P is unchanged then */
-char *mem_strdup(const char *s);               /* NULL gives NULL */
+void *mem_alloc(size_t bytes);                /* zeroed; aborts when out of memory */
+void *mem_try_alloc(size_t bytes);            /* zeroed; NULL when out of memory */
+void *mem_realloc(void *p, size_t bytes);     /* aborts when out of memory */
+void *mem_try_realloc(void *p, size_t bytes); /* NULL when out of memory; P is unchanged then */
+char *mem_strdup(const char *s);              /* NULL gives NULL */
 char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* a * b * c, or SIZE_MAX where that overflows (which no allocation grants). */
@@ -27,7 +27,7 @@ size_t mem_mul(size_t a, size_t b, size_t c);
 #define MEM_GROW(p, count, cap)                                                                    \
     do {                                                                                           \
         if ((count) == (cap)) {                                                                    \
-            (cap) = (cap) ? (cap) * 2 : 8;                                                         \
+            (cap) = (cap) ? (cap)*2 : 8;                                                           \
             (p) = mem_realloc((p), (size_t)(cap) * sizeof(*(p)));                                  \
         }                                                                                          \
     } while (0)

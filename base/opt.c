@@ -36,7 +36,7 @@ static int set_value(struct opt_set *s, const struct opt *o, const char *v, cons
                      struct err *e)
 {
     int64_t i;
-    double  d;
+    double d;
 
     switch (o->type) {
     case OPT_FLAG:
@@ -73,7 +73,8 @@ void opt_init(struct opt_set *s)
     s->origin = mem_alloc(s->count * sizeof(*s->origin));
     for (size_t i = 0; i < s->count; i++) {
         s->origin[i] = "default";
-        if (s->table[i].standard && set_value(s, &s->table[i], s->table[i].standard, "default", NULL))
+        if (s->table[i].standard &&
+            set_value(s, &s->table[i], s->table[i].standard, "default", NULL))
             abort(); /* the table's own default is out of its bounds */
     }
 }
@@ -92,7 +93,7 @@ void opt_done(struct opt_set *s)
 static int unknown(const struct opt_set *s, const char *what, const char *name, struct err *e)
 {
     AUTO_FREE const char **names = mem_alloc((s->count + 1) * sizeof(*names));
-    const char            *near;
+    const char *near;
 
     for (size_t i = 0; i < s->count; i++)
         names[i] = s->table[i].name;
@@ -114,8 +115,8 @@ int opt_from_conf(struct opt_set *s, const struct conf *c, struct err *e)
 {
     for (size_t i = 0; i < c->count; i++) {
         const struct conf_entry *it = &c->entry[i];
-        const struct opt        *o;
-        int                      r;
+        const struct opt *o;
+        int r;
 
         if (strcmp(it->section, s->section) || *it->name)
             continue;
@@ -131,8 +132,8 @@ int opt_from_env(struct opt_set *s, struct err *e)
 {
     for (size_t i = 0; i < s->count; i++) {
         const struct opt *o = &s->table[i];
-        const char       *v = o->env ? getenv(o->env) : NULL;
-        int               r;
+        const char *v = o->env ? getenv(o->env) : NULL;
+        int r;
 
         if (!v || !*v)
             continue;
@@ -145,10 +146,10 @@ int opt_from_env(struct opt_set *s, struct err *e)
 
 static int long_option(struct opt_set *s, char ***arg, char **end, struct err *e)
 {
-    AUTO_FREE char   *name = mem_strdup(**arg + 2);
-    char             *value = strchr(name, '=');
+    AUTO_FREE char *name = mem_strdup(**arg + 2);
+    char *value = strchr(name, '=');
     const struct opt *o;
-    bool              negated = false;
+    bool negated = false;
 
     if (value)
         *value++ = '\0';
@@ -201,7 +202,7 @@ int opt_from_argv(struct opt_set *s, int *ret_operands, int argc, char **argv, i
                   struct err *e)
 {
     char **end = argv + argc, **out = argv + 1, **arg;
-    int    r = 0;
+    int r = 0;
 
     for (arg = argv + 1; arg < end && r == 0; arg++) {
         if (!strcmp(*arg, "--")) {
@@ -231,9 +232,9 @@ void opt_help(const struct opt_set *s, FILE *out)
     fprintf(out, "usage: %s\n\noptions:\n", s->usage);
     for (size_t i = 0; i < s->count; i++) {
         const struct opt *o = &s->table[i];
-        char              left[64];
-        int               n = o->letter ? snprintf(left, sizeof(left), "-%c, --%s", o->letter, o->name)
-                                        : snprintf(left, sizeof(left), "    --%s", o->name);
+        char left[64];
+        int n = o->letter ? snprintf(left, sizeof(left), "-%c, --%s", o->letter, o->name)
+                          : snprintf(left, sizeof(left), "    --%s", o->name);
 
         if (o->type != OPT_FLAG)
             snprintf(left + n, sizeof(left) - (size_t)n, " %s", o->metavar ? o->metavar : "N");

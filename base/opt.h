@@ -1,9 +1,10 @@
 /*
- * One table of options for each program: command line, environment, file and help from the same rows.
+ * One table of options for each program: command line, environment, file and help from the same
+ * rows.
  *
- * Order of precedence: default < configuration file < environment < command line. The origin of each
- * value is kept for --dump-config. Values are parsed and bounded where they enter; an unknown option
- * or key is refused with the nearest name.
+ * Order of precedence: default < configuration file < environment < command line. The origin of
+ * each value is kept for --dump-config. Values are parsed and bounded where they enter; an unknown
+ * option or key is refused with the nearest name.
  */
 #ifndef BASE_OPT_H
 #define BASE_OPT_H
@@ -24,27 +25,27 @@ enum opt_type {
 };
 
 struct opt {
-    const char   *name; /* "data-dir": --data-dir, [section] data-dir */
-    char          letter; /* 'd' for -d, or 0 */
+    const char *name; /* "data-dir": --data-dir, [section] data-dir */
+    char letter;      /* 'd' for -d, or 0 */
     enum opt_type type;
-    size_t        offset; /* into the program's struct of values */
-    double        min, max;
-    const char   *standard; /* default as text, or NULL: zero */
-    const char   *env;      /* environment variable, or NULL */
-    const char   *metavar;  /* "DIR" in the help, or NULL */
-    const char   *help;
+    size_t offset; /* into the program's struct of values */
+    double min, max;
+    const char *standard; /* default as text, or NULL: zero */
+    const char *env;      /* environment variable, or NULL */
+    const char *metavar;  /* "DIR" in the help, or NULL */
+    const char *help;
 };
 
 struct opt_set {
-    const char       *program;
-    const char       *usage;   /* "partuned [options]" */
-    const char       *section; /* of the configuration file */
+    const char *program;
+    const char *usage;   /* "partuned [options]" */
+    const char *section; /* of the configuration file */
     const struct opt *table;
-    size_t            count;
-    void             *values;
-    const char      **origin; /* one for each row: "default", "file", "environment", "command line" */
-    char            **owned;
-    size_t            nowned, owned_cap;
+    size_t count;
+    void *values;
+    const char **origin; /* one for each row: "default", "file", "environment", "command line" */
+    char **owned;
+    size_t nowned, owned_cap;
 };
 
 /* Fill VALUES with the defaults. */
@@ -54,8 +55,9 @@ void opt_done(struct opt_set *s);
 int opt_from_conf(struct opt_set *s, const struct conf *c, struct err *e);
 int opt_from_env(struct opt_set *s, struct err *e);
 
-/* Parse argv[1..]; options and operands may mix, "--" ends options. *RET_OPERANDS operands are moved to the
- * front of argv + 1. With STOP_AT_OPERAND the first operand ends parsing (sub-commands). */
+/* Parse argv[1..]; options and operands may mix, "--" ends options. *RET_OPERANDS operands are
+ * moved to the front of argv + 1. With STOP_AT_OPERAND the first operand ends parsing
+ * (sub-commands). */
 int opt_from_argv(struct opt_set *s, int *ret_operands, int argc, char **argv, int stop_at_operand,
                   struct err *e);
 

@@ -63,8 +63,8 @@ static uint64_t rotl(uint64_t x, int k)
 uint64_t rng_u64(struct rng *r)
 {
     uint64_t *s = r->s;
-    uint64_t  result = rotl(s[1] * 5, 7) * 9;
-    uint64_t  t = s[1] << 17;
+    uint64_t result = rotl(s[1] * 5, 7) * 9;
+    uint64_t t = s[1] << 17;
 
     s[2] ^= s[0];
     s[3] ^= s[1];
@@ -77,7 +77,8 @@ uint64_t rng_u64(struct rng *r)
 
 uint64_t rng_below(struct rng *r, uint64_t n)
 {
-    uint64_t limit = UINT64_MAX - UINT64_MAX % n; /* a multiple of n: values above it are drawn again */
+    uint64_t limit =
+        UINT64_MAX - UINT64_MAX % n; /* a multiple of n: values above it are drawn again */
     uint64_t v;
 
     do

@@ -22,11 +22,11 @@ struct rng {
     uint64_t s[4];
 };
 
-void     rng_seed(struct rng *r, uint64_t seed);
+void rng_seed(struct rng *r, uint64_t seed);
 uint64_t rng_u64(struct rng *r);
 uint64_t rng_below(struct rng *r, uint64_t n); /* uniform in [0, n), n > 0, without bias */
-double   rng_unit(struct rng *r);              /* uniform in [0, 1) */
-double   rng_normal(struct rng *r);
+double rng_unit(struct rng *r);                /* uniform in [0, 1) */
+double rng_normal(struct rng *r);
 
 /* A well mixed 64-bit function of X, for keys. */
 uint64_t rng_mix(uint64_t x);

@@ -35,7 +35,7 @@ void str_addc(struct str *s, char c)
 void str_vaddf(struct str *s, const char *fmt, va_list ap)
 {
     va_list again;
-    int     n;
+    int n;
 
     va_copy(again, ap);
     n = vsnprintf(NULL, 0, fmt, again);
@@ -66,14 +66,14 @@ char *str_take(struct str *s)
 {
     char *text = s->text ? s->text : mem_strdup("");
 
-    *s = (struct str){ 0 };
+    *s = (struct str){0};
     return text;
 }
 
 void str_done(struct str *s)
 {
     free(s->text);
-    *s = (struct str){ 0 };
+    *s = (struct str){0};
 }
 
 const char *str_text(const struct str *s)
@@ -100,7 +100,7 @@ bool str_eq(const char *a, const char *b)
 
 int str_to_i64(int64_t *ret, const char *s, int64_t min, int64_t max)
 {
-    char     *end;
+    char *end;
     long long v;
 
     if (!s || (*s != '-' && (*s < '0' || *s > '9')))
@@ -117,7 +117,7 @@ int str_to_i64(int64_t *ret, const char *s, int64_t min, int64_t max)
 
 int str_to_f64(double *ret, const char *s)
 {
-    char  *end;
+    char *end;
     double v;
 
     if (!s || !*s || *s == ' ')
@@ -132,8 +132,8 @@ int str_to_f64(double *ret, const char *s)
 int str_to_bytes(uint64_t *ret, const char *s)
 {
     static const char units[] = "kmgt";
-    char             *end;
-    double            v;
+    char *end;
+    double v;
 
     if (!s || *s < '0' || *s > '9')
         return -EINVAL;
@@ -183,8 +183,8 @@ static int distance(const char *a, const char *b)
 
 const char *str_nearest(const char *s, const char *const *names)
 {
-    size_t      len = strlen(s);
-    int         best = (int)(len / 3) + 2; /* farther than this is another word */
+    size_t len = strlen(s);
+    int best = (int)(len / 3) + 2; /* farther than this is another word */
     const char *found = NULL;
 
     if (len > NEAR_LEN)
@@ -202,8 +202,8 @@ const char *str_nearest(const char *s, const char *const *names)
 
 char *str_human_bytes(char buf[24], double bytes)
 {
-    static const char *const unit[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
-    size_t                   i = 0;
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    size_t i = 0;
 
     while (fabs(bytes) >= 1024 && i + 1 < ARRAY_LEN(unit)) {
         bytes /= 1024;
@@ -231,18 +231,19 @@ char *str_human_seconds(char buf[24], double s)
 uint64_t str_hash(const void *bytes, size_t n, uint64_t seed)
 {
     const unsigned char *p = bytes;
-    uint64_t             h = seed ? seed : UINT64_C(0xcbf29ce484222325);
+    uint64_t h = seed ? seed : UINT64_C(0xcbf29ce484222325);
 
     for (size_t i = 0; i < n; i++)
         h = (h ^ p[i]) * UINT64_C(0x100000001b3);
     return h;
 }
 
-/* Length of the well-formed sequence at P with N bytes left, or 0 (table 3-7 of the Unicode standard). */
+/* Length of the well-formed sequence at P with N bytes left, or 0 (table 3-7 of the Unicode
+ * standard). */
 static size_t utf8_sequence(const unsigned char *p, size_t n)
 {
     unsigned char lo = 0x80, hi = 0xbf;
-    size_t        len;
+    size_t len;
 
     if (p[0] < 0x80)
         return 1;

@@ -15,19 +15,19 @@
 #include "base/err.h"
 
 struct str {
-    char  *text;
+    char *text;
     size_t len, cap;
 };
 
-void        str_add(struct str *s, const char *text);
-void        str_addn(struct str *s, const void *bytes, size_t n);
-void        str_addc(struct str *s, char c);
-void        str_addf(struct str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void        str_vaddf(struct str *s, const char *fmt, va_list ap);
-void        str_trunc(struct str *s, size_t len); /* keep the first LEN bytes */
-char       *str_take(struct str *s);              /* never NULL; S is empty afterwards */
-void        str_done(struct str *s);
-const char *str_text(const struct str *s);        /* never NULL */
+void str_add(struct str *s, const char *text);
+void str_addn(struct str *s, const void *bytes, size_t n);
+void str_addc(struct str *s, char c);
+void str_addf(struct str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void str_vaddf(struct str *s, const char *fmt, va_list ap);
+void str_trunc(struct str *s, size_t len); /* keep the first LEN bytes */
+char *str_take(struct str *s);             /* never NULL; S is empty afterwards */
+void str_done(struct str *s);
+const char *str_text(const struct str *s); /* never NULL */
 
 #define AUTO_STR __attribute__((cleanup(str_done))) struct str
 
@@ -42,7 +42,8 @@ int str_to_f64(double *ret, const char *s);
 /* "512", "64k", "1.5GiB", "2g" as bytes (k, m, g, t are powers of 1024); -EINVAL or -ERANGE. */
 int str_to_bytes(uint64_t *ret, const char *s);
 
-/* The name in the NULL-terminated list NAMES nearest to S by edit distance, or NULL if none is near. */
+/* The name in the NULL-terminated list NAMES nearest to S by edit distance, or NULL if none is
+ * near. */
 const char *str_nearest(const char *s, const char *const *names);
 
 /* "12.3 GiB" and the like, into a caller's buffer; returns BUF. */

@@ -7,8 +7,8 @@
 static void refuses(const char *json, const char *want)
 {
     AUTO_FREE char *text = mem_strdup(json);
-    struct err      e = { 0 };
-    json_t         *v = NULL;
+    struct err e = {0};
+    json_t *v = NULL;
 
     assert_int_equal(jx_parse(&v, text, strlen(text), &e), -EINVAL);
     if (!strstr(e.text, want))
@@ -17,7 +17,7 @@ static void refuses(const char *json, const char *want)
 
 static void json_that_is_none_is_refused_with_its_place(void **state)
 {
-    AUTO_STR deep = { 0 };
+    AUTO_STR deep = {0};
 
     (void)state;
     refuses("{\"a\":1,", "line 1");
@@ -31,9 +31,9 @@ static void json_that_is_none_is_refused_with_its_place(void **state)
 
 static void unknown_key_offers_the_nearest(void **state)
 {
-    static const char *const keys[] = { "layers", "hidden", NULL };
-    AUTO_JSON               *v = unit_json("{'layers': 2, 'hiden': 3}");
-    struct err               e = { 0 };
+    static const char *const keys[] = {"layers", "hidden", NULL};
+    AUTO_JSON *v = unit_json("{'layers': 2, 'hiden': 3}");
+    struct err e = {0};
 
     (void)state;
     assert_int_equal(jx_keys(v, keys, &e), -EINVAL);
@@ -44,10 +44,10 @@ static void unknown_key_offers_the_nearest(void **state)
 static void getter_keeps_the_default_and_names_the_bound(void **state)
 {
     AUTO_JSON *v = unit_json("{'tp': 9, 'x': 1.5, 'n': null, 's': 'two'}");
-    struct err e = { 0 };
-    int        tp = 3;
-    bool       flag = true;
-    double     d = 0;
+    struct err e = {0};
+    int tp = 3;
+    bool flag = true;
+    double d = 0;
 
     (void)state;
     assert_int_equal(jx_get_int(&tp, v, "absent", 1, 8, &e), 0);
@@ -65,10 +65,10 @@ static void getter_keeps_the_default_and_names_the_bound(void **state)
 
 static void word_outside_the_list_offers_the_nearest(void **state)
 {
-    static const char *const names[] = { "gpipe", "1f1b", "interleaved", NULL };
-    AUTO_JSON               *v = unit_json("{'schedule': 'interleave'}");
-    struct err               e = { 0 };
-    int                      i = 1;
+    static const char *const names[] = {"gpipe", "1f1b", "interleaved", NULL};
+    AUTO_JSON *v = unit_json("{'schedule': 'interleave'}");
+    struct err e = {0};
+    int i = 1;
 
     (void)state;
     assert_int_equal(jx_get_enum(&i, v, "schedule", names, &e), -EINVAL);
@@ -78,9 +78,9 @@ static void word_outside_the_list_offers_the_nearest(void **state)
 
 static void pointers_escape_their_keys(void **state)
 {
-    static const char *const keys[] = { "a", NULL };
-    AUTO_JSON               *v = unit_json("{'x/y~z': 1}");
-    struct err               e = { 0 };
+    static const char *const keys[] = {"a", NULL};
+    AUTO_JSON *v = unit_json("{'x/y~z': 1}");
+    struct err e = {0};
 
     (void)state;
     jx_keys(v, keys, &e);
@@ -92,7 +92,7 @@ static void conf_reads_sections_quotes_and_continuations(void **state)
     static const char text[] = "# top\n[daemon]\n\tport = 8417 ; why\n\tname = \" a b \"\n"
                                "[trainer \"Mega Tron\"]\n\targv = one \\\n two\n\tport = 1\n";
     AUTO(conf) *c = NULL;
-    struct err e = { 0 };
+    struct err e = {0};
 
     (void)state;
     assert_int_equal(conf_parse(&c, text, "t.conf", &e), 0);
@@ -107,16 +107,16 @@ static void conf_names_the_line_that_is_wrong(void **state)
     static const struct {
         const char *text, *want;
     } bad[] = {
-        { "x = 1\n", "c:1: a key before" },          { "[a]\n\n = 2\n", "c:3: expected" },
-        { "[a]\nk 2\n", "c:2: expected =" },         { "[a\nk = 2\n", "c:1: a section header" },
-        { "[a \"b]\nk = 1\n", "c:1: the section's" }, { "[a]\nk = \"x\n", "c:2: a quoted value" },
-        { "[a]\nk = \\q\n", "c:2: unknown escape" },  { "[]\n", "c:1: a section needs" },
+        {"x = 1\n", "c:1: a key before"},           {"[a]\n\n = 2\n", "c:3: expected"},
+        {"[a]\nk 2\n", "c:2: expected ="},          {"[a\nk = 2\n", "c:1: a section header"},
+        {"[a \"b]\nk = 1\n", "c:1: the section's"}, {"[a]\nk = \"x\n", "c:2: a quoted value"},
+        {"[a]\nk = \\q\n", "c:2: unknown escape"},  {"[]\n", "c:1: a section needs"},
     };
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct conf *c = NULL;
-        struct err   e = { 0 };
+        struct err e = {0};
 
         assert_int_equal(conf_parse(&c, bad[i].text, "c", &e), -EINVAL);
         if (!str_starts(e.text, bad[i].want))
@@ -125,24 +125,25 @@ static void conf_names_the_line_that_is_wrong(void **state)
 }
 
 struct values {
-    int         port;
-    double      ratio;
-    uint64_t    memory;
+    int port;
+    double ratio;
+    uint64_t memory;
     const char *data;
-    bool        keep;
+    bool keep;
 };
 
 static const struct opt table[] = {
-    { "port", 'p', OPT_INT, offsetof(struct values, port), 0, 65535, "8417", "PT_TEST_PORT", NULL, "port" },
-    { "ratio", 0, OPT_F64, offsetof(struct values, ratio), 0, 1, "0.5", NULL, NULL, "ratio" },
-    { "memory", 0, OPT_BYTES, offsetof(struct values, memory), 0, 0, NULL, NULL, "BYTES", "memory" },
-    { "data", 'd', OPT_STR, offsetof(struct values, data), 0, 0, NULL, NULL, "DIR", "folder" },
-    { "keep", 'k', OPT_FLAG, offsetof(struct values, keep), 0, 0, NULL, NULL, NULL, "keep" },
+    {"port", 'p', OPT_INT, offsetof(struct values, port), 0, 65535, "8417", "PT_TEST_PORT", NULL,
+     "port"},
+    {"ratio", 0, OPT_F64, offsetof(struct values, ratio), 0, 1, "0.5", NULL, NULL, "ratio"},
+    {"memory", 0, OPT_BYTES, offsetof(struct values, memory), 0, 0, NULL, NULL, "BYTES", "memory"},
+    {"data", 'd', OPT_STR, offsetof(struct values, data), 0, 0, NULL, NULL, "DIR", "folder"},
+    {"keep", 'k', OPT_FLAG, offsetof(struct values, keep), 0, 0, NULL, NULL, NULL, "keep"},
 };
 
 static struct opt_set options(struct values *v)
 {
-    struct opt_set s = { "t", "t [options]", "daemon", table, ARRAY_LEN(table), v, NULL, NULL, 0, 0 };
+    struct opt_set s = {"t", "t [options]", "daemon", table, ARRAY_LEN(table), v, NULL, NULL, 0, 0};
 
     opt_init(&s);
     return s;
@@ -150,13 +151,13 @@ static struct opt_set options(struct values *v)
 
 static void later_origins_win(void **state)
 {
-    const char    *args[] = { "t", "one", "--port=3", "-k", "--data", "x", "--", "-two", NULL };
-    char         **argv = (char **)(uintptr_t)args;
-    struct values  v = { 0 };
+    const char *args[] = {"t", "one", "--port=3", "-k", "--data", "x", "--", "-two", NULL};
+    char **argv = (char **)(uintptr_t)args;
+    struct values v = {0};
     struct opt_set s = options(&v);
-    struct conf   *c = NULL;
-    struct err     e = { 0 };
-    int            n = 0;
+    struct conf *c = NULL;
+    struct err e = {0};
+    int n = 0;
 
     (void)state;
     assert_int_equal(v.port, 8417);
@@ -186,20 +187,20 @@ static void bad_options_say_what_is_wrong(void **state)
     static const struct {
         const char *arg, *want;
     } bad[] = {
-        { "--prot=1", "did you mean `port`" },  { "--port=x", "must be an integer" },
-        { "--port=99999", "0..65535" },         { "--ratio=2", "must be a number" },
-        { "--memory=lots", "such as 512M" },    { "--keep=maybe", "true or false" },
-        { "--data", "needs a value" },          { "-z", "unknown option" },
+        {"--prot=1", "did you mean `port`"}, {"--port=x", "must be an integer"},
+        {"--port=99999", "0..65535"},        {"--ratio=2", "must be a number"},
+        {"--memory=lots", "such as 512M"},   {"--keep=maybe", "true or false"},
+        {"--data", "needs a value"},         {"-z", "unknown option"},
     };
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        const char    *args[] = { "t", bad[i].arg, NULL };
-        char         **argv = (char **)(uintptr_t)args;
-        struct values  v = { 0 };
+        const char *args[] = {"t", bad[i].arg, NULL};
+        char **argv = (char **)(uintptr_t)args;
+        struct values v = {0};
         struct opt_set s = options(&v);
-        struct err     e = { 0 };
-        int            n = 0;
+        struct err e = {0};
+        int n = 0;
 
         assert_true(opt_from_argv(&s, &n, 2, argv, 0, &e) < 0);
         if (!strstr(e.text, bad[i].want))
@@ -214,8 +215,8 @@ static void atomic_write_replaces_or_leaves(void **state)
     AUTO_FREE char *path = mem_printf("%s/a", dir);
     AUTO_FREE char *nowhere = mem_printf("%s/none/a", dir);
     AUTO_FREE char *text = NULL;
-    struct err      e = { 0 };
-    size_t          n = 0;
+    struct err e = {0};
+    size_t n = 0;
 
     (void)state;
     assert_int_equal(file_write_atomic(path, "one", 3, 0600, &e), 0);
@@ -233,8 +234,8 @@ static void second_lock_is_busy(void **state)
 {
     AUTO_FREE char *dir = unit_folder("lock");
     AUTO_FREE char *path = mem_printf("%s/lock", dir);
-    struct err      e = { 0 };
-    int             a = -1, b = -1;
+    struct err e = {0};
+    int a = -1, b = -1;
 
     (void)state;
     assert_int_equal(file_lock(&a, path, &e), 0);

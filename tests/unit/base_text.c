@@ -6,7 +6,7 @@
 
 static void wrap_prefixes_the_cause(void **state)
 {
-    struct err e = { 0 };
+    struct err e = {0};
 
     (void)state;
     assert_int_equal(err_set(&e, -EIO, "short read"), -EIO);
@@ -16,7 +16,7 @@ static void wrap_prefixes_the_cause(void **state)
 
 static void pointer_grows_from_the_inside_out(void **state)
 {
-    struct err e = { 0 };
+    struct err e = {0};
 
     (void)state;
     err_at(&e, -EINVAL, "/tp", "\"tp\" is 0");
@@ -26,7 +26,7 @@ static void pointer_grows_from_the_inside_out(void **state)
 
 static void overlong_error_is_cut_not_spilled(void **state)
 {
-    struct err      e = { 0 };
+    struct err e = {0};
     AUTO_FREE char *big = mem_alloc(5000);
 
     (void)state;
@@ -41,7 +41,7 @@ static void overlong_error_is_cut_not_spilled(void **state)
 
 static void string_grows_and_keeps_its_end(void **state)
 {
-    AUTO_STR s = { 0 };
+    AUTO_STR s = {0};
 
     (void)state;
     assert_string_equal(str_text(&s), "");
@@ -55,8 +55,8 @@ static void string_grows_and_keeps_its_end(void **state)
 
 static void numbers_are_read_whole_or_refused(void **state)
 {
-    static const char *const bad[] = { "", " 1", "1 ", "1x", "0x10", "+1", "--1", "1.5" };
-    int64_t                  v = 7;
+    static const char *const bad[] = {"", " 1", "1 ", "1x", "0x10", "+1", "--1", "1.5"};
+    int64_t v = 7;
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
@@ -72,11 +72,11 @@ static void sizes_are_powers_of_1024(void **state)
 {
     static const struct {
         const char *text;
-        uint64_t    bytes;
-    } good[] = { { "512", 512 },           { "64k", 65536 },          { "1.5GiB", 1610612736 },
-                 { "2g", UINT64_C(1) << 31 }, { "3MB", 3 << 20 },        { "0", 0 } };
-    static const char *const bad[] = { "", "k", "-1", "1x", "1 k", "nan", "1e400" };
-    uint64_t                 v = 0;
+        uint64_t bytes;
+    } good[] = {{"512", 512},     {"64k", 65536}, {"1.5GiB", 1610612736}, {"2g", UINT64_C(1) << 31},
+                {"3MB", 3 << 20}, {"0", 0}};
+    static const char *const bad[] = {"", "k", "-1", "1x", "1 k", "nan", "1e400"};
+    uint64_t v = 0;
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(good); i++) {
@@ -89,7 +89,7 @@ static void sizes_are_powers_of_1024(void **state)
 
 static void nearest_name_is_offered_only_when_near(void **state)
 {
-    static const char *const names[] = { "micro_batch", "schedule", "tp", NULL };
+    static const char *const names[] = {"micro_batch", "schedule", "tp", NULL};
 
     (void)state;
     assert_string_equal(str_nearest("microbatch", names), "micro_batch");
@@ -120,7 +120,7 @@ static void people_read_sizes_and_durations(void **state)
 
 static void arena_hands_out_zeroed_aligned_memory(void **state)
 {
-    struct arena a = { 0 };
+    struct arena a = {0};
 
     (void)state;
     for (size_t n = 1; n < 10000; n = n * 3 + 1) {
@@ -166,8 +166,8 @@ static void clock_prints_rfc3339(void **state)
     assert_string_equal(clock_format(b, 1767225600123), "2026-01-01T00:00:00.123Z");
 }
 
-/* Known answers of Philox 4x32-10 with a zero and an all-ones block are in the Random123 distribution
- * (kat_vectors); ours fixes the upper half of the counter to zero. */
+/* Known answers of Philox 4x32-10 with a zero and an all-ones block are in the Random123
+ * distribution (kat_vectors); ours fixes the upper half of the counter to zero. */
 static void philox_gives_the_published_vector(void **state)
 {
     uint32_t w[4];
@@ -180,12 +180,13 @@ static void philox_gives_the_published_vector(void **state)
     assert_int_equal(w[3], 0x9b00dbd8);
 }
 
-/* Mean and variance of n standard normals: the bounds are five standard errors, 5 / sqrt(n) and 5 * sqrt(2 / n). */
+/* Mean and variance of n standard normals: the bounds are five standard errors, 5 / sqrt(n) and 5 *
+ * sqrt(2 / n). */
 static void normals_have_the_right_moments(void **state)
 {
     enum { N = 100000 };
     struct rng r;
-    double     stream = 0, stream2 = 0, counter = 0, counter2 = 0;
+    double stream = 0, stream2 = 0, counter = 0, counter2 = 0;
 
     (void)state;
     rng_seed(&r, 42);
@@ -206,14 +207,15 @@ static void normals_have_the_right_moments(void **state)
 static void below_stays_below(void **state)
 {
     struct rng r;
-    int        seen[7] = { 0 };
+    int seen[7] = {0};
 
     (void)state;
     rng_seed(&r, 1);
     for (int i = 0; i < 7000; i++)
         seen[rng_below(&r, 7)]++;
     for (int i = 0; i < 7; i++)
-        assert_in_range(seen[i], 1000 - 5 * 30, 1000 + 5 * 30); /* five standard deviations of a binomial */
+        assert_in_range(seen[i], 1000 - 5 * 30,
+                        1000 + 5 * 30); /* five standard deviations of a binomial */
 }
 
 static const struct CMUnitTest tests[] = {

@@ -23,8 +23,8 @@
 static inline char *unit_folder(const char *name)
 {
     const char *build = getenv("PT_BUILD");
-    char       *path = mem_printf("%s/tests/run/%s.%ld", build ? build : ".", name, (long)getpid());
-    struct err  e;
+    char *path = mem_printf("%s/tests/run/%s.%ld", build ? build : ".", name, (long)getpid());
+    struct err e;
 
     if (file_mkdirs(path, 0700, &e) < 0)
         fail_msg("%s", e.text);
@@ -35,8 +35,8 @@ static inline char *unit_folder(const char *name)
 static inline json_t *unit_json(const char *t)
 {
     AUTO_FREE char *text = mem_strdup(t);
-    struct err      e = { 0 };
-    json_t         *v = NULL;
+    struct err e = {0};
+    json_t *v = NULL;
 
     for (char *p = text; *p; p++)
         if (*p == '\'')

@@ -9,7 +9,7 @@
 /* "/v1/campaigns/ID" + TAIL, with ID percent-encoded; caller frees. */
 static char *campaign_path(const char *id, const char *tail)
 {
-    AUTO_STR s = { 0 };
+    AUTO_STR s = {0};
 
     str_add(&s, "/v1/campaigns/");
     for (; *id; id++) {
@@ -45,9 +45,9 @@ static void strip_comments(char *text)
 int cl_load(json_t **ret, const char *path)
 {
     AUTO_FREE char *text = NULL;
-    struct err      e = { 0 };
-    size_t          n;
-    int             r = file_read_all(&text, &n, str_eq(path, "-") ? "/dev/stdin" : path, 8 << 20, &e);
+    struct err e = {0};
+    size_t n;
+    int r = file_read_all(&text, &n, str_eq(path, "-") ? "/dev/stdin" : path, 8 << 20, &e);
 
     if (r == 0) {
         strip_comments(text);
@@ -65,22 +65,26 @@ int cl_load(json_t **ret, const char *path)
 int cl_submit(struct cl *c)
 {
     AUTO_JSON *body = NULL, *v = NULL;
-    char       seconds[24];
-    int        code = cl_load(&body, c->operand[0]);
+    char seconds[24];
+    int code = cl_load(&body, c->operand[0]);
 
     if (code != CL_OK)
         return code;
     if (c->args.name)
         json_object_set_new(body, "name", json_string(c->args.name));
-    code = cl_call(c, "POST", c->args.dry_run ? "/v1/campaigns?dry_run=true" : "/v1/campaigns", body, &v);
+    code = cl_call(c, "POST", c->args.dry_run ? "/v1/campaigns?dry_run=true" : "/v1/campaigns",
+                   body, &v);
     if (code != CL_OK)
         return code;
     if (c->args.json && !c->args.watch) {
         cl_print_json(v);
     } else if (c->args.dry_run) {
-        printf("legal layouts    %.0f\nexpected trials  %.0f\nexpected time    %s\nnothing was started\n",
+        printf("legal layouts    %.0f\nexpected trials  %.0f\nexpected time    %s\nnothing was "
+               "started\n",
                cl_number(v, "legal"), cl_number(v, "expected_trials"),
-               isfinite(cl_number(v, "expected_s")) ? str_human_seconds(seconds, cl_number(v, "expected_s")) : "unknown");
+               isfinite(cl_number(v, "expected_s"))
+                   ? str_human_seconds(seconds, cl_number(v, "expected_s"))
+                   : "unknown");
     } else {
         printf("campaign %s (%s): %.0f legal layouts\n", cl_string(v, "id"), cl_string(v, "name"),
                cl_number(v, "space.legal"));
@@ -91,19 +95,24 @@ int cl_submit(struct cl *c)
 }
 
 static const struct cl_column campaign_columns[] = {
-    { "id", CL_LEFT, false },           { "name", CL_LEFT, true },           { "state", CL_LEFT, false },
-    { "trials", CL_RIGHT, false },      { "best tokens/s", CL_RIGHT, false }, { "x baseline", CL_RIGHT, false },
-    { "best layout", CL_LEFT, true },   { "created", CL_LEFT, false },
+    {"id", CL_LEFT, false},
+    {"name", CL_LEFT, true},
+    {"state", CL_LEFT, false},
+    {"trials", CL_RIGHT, false},
+    {"best tokens/s", CL_RIGHT, false},
+    {"x baseline", CL_RIGHT, false},
+    {"best layout", CL_LEFT, true},
+    {"created", CL_LEFT, false},
 };
 
 int cl_ls(struct cl *c)
 {
-    struct cl_table t = { campaign_columns, ARRAY_LEN(campaign_columns), NULL, 0, 0 };
-    AUTO_STR        path = { 0 };
-    AUTO_JSON      *v = NULL;
-    json_t         *it;
-    size_t          i;
-    int             code;
+    struct cl_table t = {campaign_columns, ARRAY_LEN(campaign_columns), NULL, 0, 0};
+    AUTO_STR path = {0};
+    AUTO_JSON *v = NULL;
+    json_t *it;
+    size_t i;
+    int code;
 
     str_addf(&path, "/v1/campaigns?page_size=%d", c->args.limit);
     if (c->args.state)
@@ -115,15 +124,15 @@ int cl_ls(struct cl *c)
         cl_print_json(v);
         return CL_OK;
     }
-    json_array_foreach(json_object_get(v, "items"), i, it)
-    {
-        char   rate[32];
+    json_array_foreach(json_object_get(v, "items"), i, it) {
+        char rate[32];
         double budget = cl_number(it, "progress.budget"), ratio = cl_number(it, "best.ratio");
 
         cl_table_add(&t, 0, "%s", cl_string(it, "id"));
         cl_table_add(&t, 1, "%s", cl_string(it, "name"));
         cl_table_add(&t, 2, "%s", cl_string(it, "state"));
-        cl_table_add(&t, 3, isfinite(budget) ? "%.0f/%.0f" : "%.0f", cl_number(it, "progress.trials"), budget);
+        cl_table_add(&t, 3, isfinite(budget) ? "%.0f/%.0f" : "%.0f",
+                     cl_number(it, "progress.trials"), budget);
         cl_table_add(&t, 4, "%s", cl_rate(rate, cl_number(it, "best.tokens_per_s")));
         cl_table_add(&t, 5, isfinite(ratio) ? "%.2f" : "-", ratio);
         cl_table_add(&t, 6, "%s", cl_string(it, "best.text"));
@@ -144,21 +153,24 @@ static void print_verdict(const json_t *v)
     if (!json_is_object(verify))
         return;
     if (isfinite(cl_number(verify, "ratio")))
-        printf("%-10s %s: winner / baseline = %.3f, 95 %% interval %.3f to %.3f over %.0f pairs\n", "verify",
-               *cl_string(verify, "verdict") ? cl_string(verify, "verdict") : cl_string(verify, "state"),
-               cl_number(verify, "ratio"), cl_number(verify, "lo"), cl_number(verify, "hi"), cl_number(verify, "pairs"));
+        printf("%-10s %s: winner / baseline = %.3f, 95 %% interval %.3f to %.3f over %.0f pairs\n",
+               "verify",
+               *cl_string(verify, "verdict") ? cl_string(verify, "verdict")
+                                             : cl_string(verify, "state"),
+               cl_number(verify, "ratio"), cl_number(verify, "lo"), cl_number(verify, "hi"),
+               cl_number(verify, "pairs"));
     else
         printf("%-10s %s\n", "verify", cl_string(verify, "state"));
 }
 
 int cl_show(struct cl *c)
 {
-    AUTO_JSON    *v = NULL;
+    AUTO_JSON *v = NULL;
     const json_t *states;
-    const char   *state;
-    json_t       *n;
-    char          buf[64];
-    int           code = get_campaign(c, c->operand[0], "", &v);
+    const char *state;
+    json_t *n;
+    char buf[64];
+    int code = get_campaign(c, c->operand[0], "", &v);
 
     if (code != CL_OK)
         return code;
@@ -167,7 +179,8 @@ int cl_show(struct cl *c)
         return CL_OK;
     }
     printf("%-10s %s\n%-10s %s\n", "campaign", cl_string(v, "id"), "name", cl_string(v, "name"));
-    printf("%-10s %s%s%s\n", "state", cl_string(v, "state"), *cl_string(v, "reason") ? ": " : "", cl_string(v, "reason"));
+    printf("%-10s %s%s%s\n", "state", cl_string(v, "state"), *cl_string(v, "reason") ? ": " : "",
+           cl_string(v, "reason"));
     printf("%-10s %s on %s", "model", cl_string(v, "model.name"), cl_string(v, "cluster.name"));
     printf(", global batch %s\n", cl_text(buf, v, "workload.global_batch"));
     printf("%-10s %s legal layouts\n", "space", cl_text(buf, v, "space.legal"));
@@ -187,12 +200,12 @@ int cl_show(struct cl *c)
 
 int cl_trials(struct cl *c)
 {
-    struct cl_table t = { cl_trial_columns, CL_TRIAL_COLUMNS, NULL, 0, 0 };
-    AUTO_STR        tail = { 0 };
-    AUTO_JSON      *v = NULL;
-    json_t         *it;
-    size_t          i;
-    int             code;
+    struct cl_table t = {cl_trial_columns, CL_TRIAL_COLUMNS, NULL, 0, 0};
+    AUTO_STR tail = {0};
+    AUTO_JSON *v = NULL;
+    json_t *it;
+    size_t i;
+    int code;
 
     str_addf(&tail, "/trials?page_size=%d", c->args.limit);
     if (c->args.state)
@@ -218,13 +231,12 @@ int cl_trials(struct cl *c)
 static void print_group(const char *title, const json_t *v, const char *unit, double scale)
 {
     const char *key;
-    json_t     *x;
+    json_t *x;
 
     if (!json_is_object(v))
         return;
     printf("%-10s", title);
-    json_object_foreach((json_t *)(uintptr_t)v, key, x)
-    {
+    json_object_foreach((json_t *)(uintptr_t)v, key, x) {
         char b[24];
 
         if (!json_is_number(x) || json_number_value(x) == 0 || !strcmp(key, "rank"))
@@ -240,9 +252,9 @@ static void print_group(const char *title, const json_t *v, const char *unit, do
 int cl_trial(struct cl *c)
 {
     AUTO_FREE char *tail = mem_printf("/trials/%s", c->operand[1]);
-    AUTO_JSON      *v = NULL;
-    char            buf[64], rate[32];
-    int             code = get_campaign(c, c->operand[0], tail, &v);
+    AUTO_JSON *v = NULL;
+    char buf[64], rate[32];
+    int code = get_campaign(c, c->operand[0], tail, &v);
 
     if (code != CL_OK)
         return code;
@@ -250,7 +262,8 @@ int cl_trial(struct cl *c)
         cl_print_json(v);
         return CL_OK;
     }
-    printf("%-10s %.0f (%s), attempts %s\n", "trial", cl_number(v, "n"), cl_string(v, "kind"), cl_text(buf, v, "attempts"));
+    printf("%-10s %.0f (%s), attempts %s\n", "trial", cl_number(v, "n"), cl_string(v, "kind"),
+           cl_text(buf, v, "attempts"));
     printf("%-10s %s\n%-10s %s\n", "state", cl_string(v, "state"), "layout", cl_string(v, "text"));
     if (*cl_string(v, "why"))
         printf("%-10s %s\n", "why", cl_string(v, "why"));
@@ -263,7 +276,8 @@ int cl_trial(struct cl *c)
     print_group("planned", json_object_get(json_object_get(v, "memory"), "planned"), "", 1);
     print_group("measured", json_object_get(json_object_get(v, "memory"), "measured"), "", 1);
     if (json_is_object(json_object_get(v, "failure")))
-        printf("%-10s %s: %s\n", "failure", cl_string(v, "failure.class"), cl_string(v, "failure.detail"));
+        printf("%-10s %s: %s\n", "failure", cl_string(v, "failure.class"),
+               cl_string(v, "failure.detail"));
     return CL_OK;
 }
 
@@ -275,8 +289,8 @@ int cl_log(struct cl *c)
         AUTO_FREE char *text = NULL;
         AUTO_FREE char *where = NULL;
         AUTO_FREE char *full = NULL;
-        size_t          n = 0;
-        int             code;
+        size_t n = 0;
+        int code;
 
         where = mem_printf("/trials/%s/log?stream=%s&offset=%zu", c->operand[1],
                            c->args.stream ? c->args.stream : "stdout", shown);
@@ -298,7 +312,7 @@ int cl_log(struct cl *c)
 int cl_best(struct cl *c)
 {
     AUTO_JSON *v = NULL;
-    int        code = get_campaign(c, c->operand[0], "/best", &v);
+    int code = get_campaign(c, c->operand[0], "/best", &v);
 
     if (code != CL_OK)
         return code;
@@ -313,12 +327,12 @@ int cl_best(struct cl *c)
 
 int cl_importance(struct cl *c)
 {
-    static const struct cl_column columns[] = { { "key", CL_LEFT, false }, { "share", CL_RIGHT, false } };
-    struct cl_table               t = { columns, 2, NULL, 0, 0 };
-    AUTO_JSON                    *v = NULL;
-    const char                   *key;
-    json_t                       *x;
-    int                           code = get_campaign(c, c->operand[0], "/importance", &v);
+    static const struct cl_column columns[] = {{"key", CL_LEFT, false}, {"share", CL_RIGHT, false}};
+    struct cl_table t = {columns, 2, NULL, 0, 0};
+    AUTO_JSON *v = NULL;
+    const char *key;
+    json_t *x;
+    int code = get_campaign(c, c->operand[0], "/importance", &v);
 
     if (code != CL_OK)
         return code;
@@ -326,8 +340,7 @@ int cl_importance(struct cl *c)
         cl_print_json(v);
         return CL_OK;
     }
-    json_object_foreach(v, key, x)
-    {
+    json_object_foreach(v, key, x) {
         if (!json_is_number(x))
             continue;
         cl_table_add(&t, 0, "%s", key);
@@ -343,9 +356,9 @@ int cl_export(struct cl *c)
     AUTO_FREE char *tail = NULL;
     AUTO_FREE char *path = NULL;
     AUTO_FREE char *text = NULL;
-    struct err      e = { 0 };
-    size_t          n = 0;
-    int             code;
+    struct err e = {0};
+    size_t n = 0;
+    int code;
 
     if (!c->args.to) {
         fprintf(stderr, "partune: export needs --to TARGET; `partune exporters` lists them\n");
@@ -371,8 +384,8 @@ int cl_action(struct cl *c, const char *id, const char *action)
 {
     AUTO_FREE char *tail = mem_printf(":%s", action);
     AUTO_FREE char *path = campaign_path(id, tail);
-    AUTO_JSON      *body = json_object(), *v = NULL;
-    int             code;
+    AUTO_JSON *body = json_object(), *v = NULL;
+    int code;
 
     if (!strcmp(action, "verify")) {
         json_object_set_new(body, "pairs", json_integer(c->args.pairs));
@@ -413,7 +426,7 @@ int cl_clone(struct cl *c)
 int cl_verify(struct cl *c)
 {
     AUTO_JSON *v = NULL;
-    int        code = cl_action(c, c->operand[0], "verify");
+    int code = cl_action(c, c->operand[0], "verify");
 
     if (code != CL_OK || !c->args.wait)
         return code;
@@ -431,8 +444,8 @@ int cl_verify(struct cl *c)
 int cl_edit(struct cl *c)
 {
     AUTO_FREE char *path = campaign_path(c->operand[0], "");
-    AUTO_JSON      *body = json_object(), *v = NULL;
-    int             code;
+    AUTO_JSON *body = json_object(), *v = NULL;
+    int code;
 
     if (c->args.notes)
         json_object_set_new(body, "notes", json_string(c->args.notes));
@@ -440,8 +453,8 @@ int cl_edit(struct cl *c)
         json_object_set_new(body, "name", json_string(c->args.name));
     if (c->args.tags) {
         AUTO_FREE char *tags = mem_strdup(c->args.tags);
-        json_t         *list = json_array();
-        char           *rest = tags, *tag;
+        json_t *list = json_array();
+        char *rest = tags, *tag;
 
         while ((tag = strsep(&rest, ",")))
             if (*tag)
@@ -461,7 +474,7 @@ int cl_edit(struct cl *c)
 int cl_rm(struct cl *c)
 {
     AUTO_FREE char *path = campaign_path(c->operand[0], "");
-    AUTO_JSON      *v = NULL;
+    AUTO_JSON *v = NULL;
 
     return cl_call(c, "DELETE", path, NULL, &v);
 }

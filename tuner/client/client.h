@@ -1,8 +1,9 @@
 /*
  * client - the program `partune`: what a person at a terminal does with a daemon.
  *
- * A command is one row of a table (main.c) and one function (the other files) that speaks HTTP through
- * cl_call() and prints through the helpers below. With --json the answer of the server is printed as it came.
+ * A command is one row of a table (main.c) and one function (the other files) that speaks HTTP
+ * through cl_call() and prints through the helpers below. With --json the answer of the server is
+ * printed as it came.
  */
 #ifndef TUNER_CLIENT_CLIENT_H
 #define TUNER_CLIENT_CLIENT_H
@@ -16,44 +17,46 @@
 /* Exit codes; docs/CLIENT.md lists them for scripts. */
 enum cl_exit {
     CL_OK = 0,
-    CL_REFUSED = 1,  /* the server refused: the request, a rule, a state; or a check said no */
-    CL_USAGE = 2,    /* unknown command or option, missing operand */
+    CL_REFUSED = 1,   /* the server refused: the request, a rule, a state; or a check said no */
+    CL_USAGE = 2,     /* unknown command or option, missing operand */
     CL_NO_SERVER = 3, /* nobody answered */
     CL_NOT_FOUND = 4,
     CL_NO_ACCESS = 5, /* token missing or without the scope */
-    CL_FAILED = 6    /* the campaign that was watched or verified did not end well; a local file failed */
+    CL_FAILED =
+        6 /* the campaign that was watched or verified did not end well; a local file failed */
 };
 
 struct cl_args {
     const char *server, *token, *data, *config;
-    bool        json, help, version, no_color;
+    bool json, help, version, no_color;
     /* options of single commands */
-    bool        dry_run, watch, follow, allow_loss, wait, force;
+    bool dry_run, watch, follow, allow_loss, wait, force;
     const char *to, *output, *state, *sort, *stream, *notes, *tags, *name, *key;
-    int         pairs, steps, top, limit;
+    int pairs, steps, top, limit;
 };
 
 struct cl {
     struct cl_args args;
-    char          *token; /* found by cl_find_token(); freed with the program */
-    bool           tty, color;
-    int            width; /* columns of the terminal, 100 where there is none */
-    const char    *operand[4];
-    int            noperands;
+    char *token; /* found by cl_find_token(); freed with the program */
+    bool tty, color;
+    int width; /* columns of the terminal, 100 where there is none */
+    const char *operand[4];
+    int noperands;
 };
 
 /* ---- http.c ---------------------------------------------------------------------------- */
 
-/* One request. *RET is the parsed answer (NULL for an empty one), owned by the caller. BODY is borrowed, may be NULL.
- * Every failure has been printed already; the result is an exit code. */
+/* One request. *RET is the parsed answer (NULL for an empty one), owned by the caller. BODY is
+ * borrowed, may be NULL. Every failure has been printed already; the result is an exit code. */
 int cl_call(struct cl *c, const char *method, const char *path, const json_t *body, json_t **ret);
 /* The same where the answer is text; *RET is freed by the caller. */
 int cl_call_text(struct cl *c, const char *path, char **ret, size_t *ret_size);
 
 /* An event of a Server-Sent Events stream; return false to end the stream. DATA is borrowed. */
 typedef bool (*cl_event_fn)(void *user, const char *event, const json_t *data);
-/* Follow a stream until FN returns false; reconnects with Last-Event-ID when it breaks. FN is called with event
- * NULL every 250 ms or so, for redrawing. Gives up after 30 s without an answer. */
+/* Follow a stream until FN returns false; reconnects with Last-Event-ID when it breaks. FN is
+ * called with event NULL every 250 ms or so, for redrawing. Gives up after 30 s without an answer.
+ */
 int cl_stream(struct cl *c, const char *path, cl_event_fn fn, void *user);
 
 /* ---- print.c --------------------------------------------------------------------------- */
@@ -61,37 +64,40 @@ int cl_stream(struct cl *c, const char *path, cl_event_fn fn, void *user);
 enum cl_align { CL_LEFT, CL_RIGHT };
 
 struct cl_column {
-    const char   *title;
+    const char *title;
     enum cl_align align;
-    bool          shrink; /* gives way first when the terminal is narrow */
+    bool shrink; /* gives way first when the terminal is narrow */
 };
 
 struct cl_table {
     const struct cl_column *column;
-    int                     ncolumns;
-    char                  **cell; /* rows x ncolumns, owned */
-    int                     rows, cap;
+    int ncolumns;
+    char **cell; /* rows x ncolumns, owned */
+    int rows, cap;
 };
 
-void cl_table_add(struct cl_table *t, int col, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void cl_table_add(struct cl_table *t, int col, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 void cl_table_print(const struct cl *c, const struct cl_table *t, FILE *out);
 void cl_table_done(struct cl_table *t);
 
-/* Text of a JSON value at a path "progress.trials" inside V, for people; "-" where it is null or absent. */
-char       *cl_text(char buf[64], const json_t *v, const char *path);
+/* Text of a JSON value at a path "progress.trials" inside V, for people; "-" where it is null or
+ * absent. */
+char *cl_text(char buf[64], const json_t *v, const char *path);
 const char *cl_string(const json_t *v, const char *path); /* "" where absent */
-double      cl_number(const json_t *v, const char *path); /* NAN where absent */
-char       *cl_rate(char buf[32], double tokens_per_s);   /* "41,000" */
-char       *cl_interval(char buf[64], const json_t *v);   /* tokens_per_s, lo, hi: "41,000 ± 300" */
-void        cl_print_json(const json_t *v);
+double cl_number(const json_t *v, const char *path);      /* NAN where absent */
+char *cl_rate(char buf[32], double tokens_per_s);         /* "41,000" */
+char *cl_interval(char buf[64], const json_t *v); /* tokens_per_s, lo, hi: "41,000 ± 300" */
+void cl_print_json(const json_t *v);
 /* Layout, throughput and ratio of a best or baseline object, on one or two lines. */
-void        cl_print_result(const struct cl *c, const char *title, const json_t *v);
+void cl_print_result(const struct cl *c, const char *title, const json_t *v);
 /* One line of a trial, as watch and trials print it. */
-void        cl_trial_row(struct cl_table *t, const json_t *trial);
+void cl_trial_row(struct cl_table *t, const json_t *trial);
 extern const struct cl_column cl_trial_columns[];
 enum { CL_TRIAL_COLUMNS = 8 };
 
-/* ---- commands --------------------------------------------------------------------------------- */
+/* ---- commands ---------------------------------------------------------------------------------
+ */
 
 int cl_submit(struct cl *c);
 int cl_ls(struct cl *c);

@@ -1,4 +1,5 @@
-/* `partune doctor`: is this machine ready for trials? Each finding says what was seen and how to mend it. */
+/* `partune doctor`: is this machine ready for trials? Each finding says what was seen and how to
+ * mend it. */
 #include "tuner/client/client.h"
 
 #include <errno.h>
@@ -13,15 +14,16 @@ extern char **environ;
 
 struct report {
     struct cl *c;
-    json_t    *items; /* for --json */
-    int        bad;
+    json_t *items; /* for --json */
+    int bad;
 };
 
-static void finding(struct report *r, bool good, const char *what, const char *seen, const char *fix)
+static void finding(struct report *r, bool good, const char *what, const char *seen,
+                    const char *fix)
 {
     if (r->c->args.json)
-        json_array_append_new(r->items, json_pack("{s:s, s:b, s:s, s:s}", "check", what, "ok", good, "seen", seen,
-                                                  "fix", good ? "" : fix));
+        json_array_append_new(r->items, json_pack("{s:s, s:b, s:s, s:s}", "check", what, "ok", good,
+                                                  "seen", seen, "fix", good ? "" : fix));
     else
         printf("%-7s %-16s %s\n", good ? "ok" : "PROBLEM", what, seen);
     if (!good && !r->c->args.json)
@@ -33,9 +35,9 @@ static void finding(struct report *r, bool good, const char *what, const char *s
 static int run(const char *const *argv, char *out, size_t size)
 {
     posix_spawn_file_actions_t fa;
-    int                        fd[2], status = -1;
-    size_t                     n = 0;
-    pid_t                      pid;
+    int fd[2], status = -1;
+    size_t n = 0;
+    pid_t pid;
 
     out[0] = '\0';
     if (pipe2(fd, O_CLOEXEC) < 0)
@@ -64,13 +66,14 @@ static int run(const char *const *argv, char *out, size_t size)
 
 static void check_mpi(struct report *r)
 {
-    static const char *const version[] = { "mpiexec", "-version", NULL };
-    static const char *const two[] = { "mpiexec", "-n", "2", "/bin/echo", "rank", NULL };
-    char                     out[4096];
-    const char              *mpich;
+    static const char *const version[] = {"mpiexec", "-version", NULL};
+    static const char *const two[] = {"mpiexec", "-n", "2", "/bin/echo", "rank", NULL};
+    char out[4096];
+    const char *mpich;
 
     if (run(version, out, sizeof(out)) != 0) {
-        finding(r, false, "MPI", "mpiexec does not start", "apt-get install mpich, and put its mpiexec first in PATH");
+        finding(r, false, "MPI", "mpiexec does not start",
+                "apt-get install mpich, and put its mpiexec first in PATH");
         return;
     }
     mpich = strstr(out, "HYDRA") || strstr(out, "MPICH") ? "mpiexec is MPICH's Hydra" : NULL;
@@ -83,23 +86,25 @@ static void check_mpi(struct report *r)
 static void check_cores(struct report *r)
 {
     cpu_set_t set;
-    char      seen[64];
-    int       n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+    char seen[64];
+    int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 
     snprintf(seen, sizeof(seen), "%d usable", n);
-    finding(r, n >= 2, "cores", seen, "layouts need at least two ranks; give the process two cores or more");
+    finding(r, n >= 2, "cores", seen,
+            "layouts need at least two ranks; give the process two cores or more");
 }
 
 static void check_data(struct report *r, const char *dir)
 {
-    struct statvfs  fs;
-    struct err      e = { 0 };
+    struct statvfs fs;
+    struct err e = {0};
     AUTO_FREE char *probe = mem_printf("%s/.doctor", dir);
-    const char     *network;
-    char            seen[160], free_bytes[24];
+    const char *network;
+    char seen[160], free_bytes[24];
 
     if (file_mkdirs(dir, 0700, &e) < 0 || file_write_atomic(probe, "x", 1, 0600, &e) < 0) {
-        finding(r, false, "data directory", e.text, "choose another by --data DIR or $PARTUNE_DATA, or change its owner");
+        finding(r, false, "data directory", e.text,
+                "choose another by --data DIR or $PARTUNE_DATA, or change its owner");
         return;
     }
     unlink(probe);
@@ -107,14 +112,16 @@ static void check_data(struct report *r, const char *dir)
     finding(r, true, "data directory", seen, "");
     network = file_network_fs(dir);
     if (network) {
-        snprintf(seen, sizeof(seen), "%.100s is on %s, where SQLite's WAL is not safe", dir, network);
+        snprintf(seen, sizeof(seen), "%.100s is on %s, where SQLite's WAL is not safe", dir,
+                 network);
         finding(r, false, "file system", seen, "put the data directory on a local disk");
     }
     if (statvfs(dir, &fs) == 0) {
         double bytes = (double)fs.f_bavail * (double)fs.f_frsize;
 
         snprintf(seen, sizeof(seen), "%s free", str_human_bytes(free_bytes, bytes));
-        finding(r, bytes > 512.0 * (1 << 20), "disk", seen, "free at least 512 MiB, or choose another data directory");
+        finding(r, bytes > 512.0 * (1 << 20), "disk", seen,
+                "free at least 512 MiB, or choose another data directory");
     }
 }
 
@@ -123,14 +130,14 @@ static void check_programs(struct report *r)
     static const struct {
         const char *name, *fix;
     } programs[] = {
-        { "partuned", "run make install again" },
-        { "partune-run", "run make install again" },
-        { "partune-train", "install libmpich-dev, then configure, make and make install again" },
-        { "partune-data", "install libmpich-dev, then configure, make and make install again" },
+        {"partuned", "run make install again"},
+        {"partune-run", "run make install again"},
+        {"partune-train", "install libmpich-dev, then configure, make and make install again"},
+        {"partune-data", "install libmpich-dev, then configure, make and make install again"},
     };
-    char                     self[4096];
-    ssize_t                  n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    char                    *slash;
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    char *slash;
 
     self[n > 0 ? n : 0] = '\0';
     slash = strrchr(self, '/');
@@ -139,24 +146,25 @@ static void check_programs(struct report *r)
     for (size_t i = 0; i < ARRAY_LEN(programs); i++) {
         AUTO_FREE char *beside = mem_printf("%s/%s", self, programs[i].name);
         AUTO_FREE char *built = mem_printf("%s/../trainer/%s", self, programs[i].name);
-        bool            here = access(beside, X_OK) == 0 || access(built, X_OK) == 0;
+        bool here = access(beside, X_OK) == 0 || access(built, X_OK) == 0;
 
-        finding(r, here, programs[i].name, here ? "found" : "not found beside this program", programs[i].fix);
+        finding(r, here, programs[i].name, here ? "found" : "not found beside this program",
+                programs[i].fix);
     }
 }
 
 static void check_server(struct report *r)
 {
-    AUTO_JSON      *v = NULL;
+    AUTO_JSON *v = NULL;
     AUTO_FREE char *seen = mem_printf("%s", r->c->args.server);
-    int             code = cl_call(r->c, "GET", "/healthz", NULL, &v);
+    int code = cl_call(r->c, "GET", "/healthz", NULL, &v);
 
     finding(r, code == CL_OK, "daemon", seen, "start it with: partuned");
 }
 
 int cl_doctor(struct cl *c)
 {
-    struct report r = { .c = c, .items = json_array() };
+    struct report r = {.c = c, .items = json_array()};
 
     check_mpi(&r);
     check_cores(&r);

@@ -1,8 +1,9 @@
 /*
  * HTTP for the client, by libcurl: single requests and Server-Sent Events.
  *
- * Where the daemon runs on this machine without configured tokens, it listens on loopback with a token that it wrote
- * to DATA/token (0600); the client reads it there, so that the user who started the daemon needs no setting.
+ * Where the daemon runs on this machine without configured tokens, it listens on loopback with a
+ * token that it wrote to DATA/token (0600); the client reads it there, so that the user who started
+ * the daemon needs no setting.
  */
 #include "tuner/client/client.h"
 
@@ -14,8 +15,8 @@ enum { MAX_ANSWER = 256 << 20, STREAM_PATIENCE_S = 30 };
 
 struct answer {
     struct str text;
-    long       status;
-    char       type[64];
+    long status;
+    char type[64];
 };
 
 static size_t on_body(char *bytes, size_t size, size_t n, void *user)
@@ -47,7 +48,7 @@ static struct curl_slist *headers(const struct cl *c, bool has_body, const char 
 static CURL *open_curl(const struct cl *c, const char *path, char **ret_url)
 {
     const char *base = c->args.server;
-    CURL       *h;
+    CURL *h;
 
     if (curl_global_init(CURL_GLOBAL_DEFAULT) || !(h = curl_easy_init())) {
         fprintf(stderr, "partune: libcurl does not start\n");
@@ -87,13 +88,14 @@ static int exit_code_of(long status)
     }
 }
 
-/* Print a problem document for a person: the reason, the field, every broken rule, and what to do next. */
+/* Print a problem document for a person: the reason, the field, every broken rule, and what to do
+ * next. */
 static void say_problem(const struct cl *c, const struct answer *a)
 {
-    AUTO_JSON  *v = NULL;
+    AUTO_JSON *v = NULL;
     const char *detail, *pointer;
-    json_t     *rule;
-    size_t      i;
+    json_t *rule;
+    size_t i;
 
     if (jx_parse(&v, str_text(&a->text), a->text.len, NULL) < 0 || !json_is_object(v)) {
         fprintf(stderr, "partune: %s answered %ld\n", c->args.server, a->status);
@@ -106,16 +108,18 @@ static void say_problem(const struct cl *c, const struct answer *a)
     json_array_foreach(json_object_get(v, "rules"), i, rule)
         fprintf(stderr, "  %s: %s\n", cl_string(rule, "rule"), cl_string(rule, "detail"));
     if (a->status == 401)
-        fprintf(stderr, "  give a token by --token or $PARTUNE_TOKEN, or --data DIR of the daemon on this machine\n");
+        fprintf(stderr, "  give a token by --token or $PARTUNE_TOKEN, or --data DIR of the daemon "
+                        "on this machine\n");
 }
 
-static int perform(struct cl *c, const char *method, const char *path, const char *body, struct answer *a)
+static int perform(struct cl *c, const char *method, const char *path, const char *body,
+                   struct answer *a)
 {
-    AUTO_FREE char    *url = NULL;
-    CURL              *h = open_curl(c, path, &url);
+    AUTO_FREE char *url = NULL;
+    CURL *h = open_curl(c, path, &url);
     struct curl_slist *list;
-    CURLcode           rc;
-    char              *type = NULL;
+    CURLcode rc;
+    char *type = NULL;
 
     if (!h)
         return CL_FAILED;
@@ -143,9 +147,9 @@ static int perform(struct cl *c, const char *method, const char *path, const cha
 int cl_call(struct cl *c, const char *method, const char *path, const json_t *body, json_t **ret)
 {
     AUTO_FREE char *text = body ? jx_dump(body) : NULL;
-    struct answer   a = { 0 };
-    struct err      e = { 0 };
-    int             code = perform(c, method, path, text, &a);
+    struct answer a = {0};
+    struct err e = {0};
+    int code = perform(c, method, path, text, &a);
 
     *ret = NULL;
     if (code == CL_OK && a.text.len && jx_parse(ret, a.text.text, a.text.len, &e) < 0) {
@@ -158,8 +162,8 @@ int cl_call(struct cl *c, const char *method, const char *path, const json_t *bo
 
 int cl_call_text(struct cl *c, const char *path, char **ret, size_t *ret_size)
 {
-    struct answer a = { 0 };
-    int           code = perform(c, "GET", path, NULL, &a);
+    struct answer a = {0};
+    int code = perform(c, "GET", path, NULL, &a);
 
     if (code != CL_OK) {
         str_done(&a.text);
@@ -170,17 +174,18 @@ int cl_call_text(struct cl *c, const char *path, char **ret, size_t *ret_size)
     return CL_OK;
 }
 
-/* ---- Server-Sent Events ----------------------------------------------------------------------- */
+/* ---- Server-Sent Events -----------------------------------------------------------------------
+ */
 
 struct stream {
-    struct str  line, event, data;
-    char        last_id[32];
+    struct str line, event, data;
+    char last_id[32];
     cl_event_fn fn;
-    void       *user;
-    bool        done;
-    uint64_t    alive_ns; /* when bytes last came */
-    long        status;
-    CURL       *curl;
+    void *user;
+    bool done;
+    uint64_t alive_ns; /* when bytes last came */
+    long status;
+    CURL *curl;
 };
 
 static void dispatch(struct stream *s)
@@ -229,9 +234,9 @@ static size_t on_stream(char *bytes, size_t size, size_t n, void *user)
 static int on_tick(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
     static const uint64_t every_ns = 250000000;
-    static uint64_t       last;
-    struct stream        *s = user;
-    uint64_t              now = clock_mono_ns();
+    static uint64_t last;
+    struct stream *s = user;
+    uint64_t now = clock_mono_ns();
 
     (void)a, (void)b, (void)c, (void)d;
     if (now - last >= every_ns) {
@@ -243,8 +248,8 @@ static int on_tick(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_of
 
 static void connect_once(struct cl *c, const char *path, struct stream *s)
 {
-    AUTO_FREE char    *url = NULL;
-    AUTO_FREE char    *resume = *s->last_id ? mem_printf("Last-Event-ID: %s", s->last_id) : NULL;
+    AUTO_FREE char *url = NULL;
+    AUTO_FREE char *resume = *s->last_id ? mem_printf("Last-Event-ID: %s", s->last_id) : NULL;
     struct curl_slist *list;
 
     s->curl = open_curl(c, path, &url);
@@ -270,8 +275,8 @@ static void connect_once(struct cl *c, const char *path, struct stream *s)
 
 int cl_stream(struct cl *c, const char *path, cl_event_fn fn, void *user)
 {
-    struct stream s = { .fn = fn, .user = user, .alive_ns = clock_mono_ns() };
-    int           code = CL_OK;
+    struct stream s = {.fn = fn, .user = user, .alive_ns = clock_mono_ns()};
+    int code = CL_OK;
 
     while (!s.done) {
         connect_once(c, path, &s);

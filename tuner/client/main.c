@@ -1,7 +1,8 @@
 /*
  * `partune`: the table of commands, the table of options, and who may use which.
  *
- * Order of precedence for options: default < [client] of the configuration file < environment < command line.
+ * Order of precedence for options: default < [client] of the configuration file < environment <
+ * command line.
  */
 #include "tuner/client/client.h"
 
@@ -12,69 +13,82 @@
 #define OPT_AT(field) offsetof(struct cl_args, field)
 
 static const struct opt options[] = {
-    { "server", 's', OPT_STR, OPT_AT(server), 0, 0, "http://127.0.0.1:8417", "PARTUNE_SERVER", "URL", "daemon to talk to; unix:PATH for a socket" },
-    { "token", 0, OPT_STR, OPT_AT(token), 0, 0, NULL, "PARTUNE_TOKEN", "TOKEN", "access token" },
-    { "data", 0, OPT_STR, OPT_AT(data), 0, 0, NULL, "PARTUNE_DATA", "DIR", "data directory of a daemon on this machine; its token is read there" },
-    { "config", 0, OPT_STR, OPT_AT(config), 0, 0, NULL, "PARTUNE_CONFIG", "FILE", "configuration file" },
-    { "json", 'j', OPT_FLAG, OPT_AT(json), 0, 0, NULL, NULL, NULL, "print the server's JSON" },
-    { "no-color", 0, OPT_FLAG, OPT_AT(no_color), 0, 0, NULL, NULL, NULL, "no colour on a terminal" },
-    { "help", 'h', OPT_FLAG, OPT_AT(help), 0, 0, NULL, NULL, NULL, "this text; after a command, its options" },
-    { "version", 0, OPT_FLAG, OPT_AT(version), 0, 0, NULL, NULL, NULL, "print the version" },
-    { "dry-run", 'n', OPT_FLAG, OPT_AT(dry_run), 0, 0, NULL, NULL, NULL, "validate and count, start nothing" },
-    { "watch", 'w', OPT_FLAG, OPT_AT(watch), 0, 0, NULL, NULL, NULL, "follow it afterwards" },
-    { "follow", 'f', OPT_FLAG, OPT_AT(follow), 0, 0, NULL, NULL, NULL, "go on printing what comes" },
-    { "wait", 0, OPT_FLAG, OPT_AT(wait), 0, 0, NULL, NULL, NULL, "wait for the end" },
-    { "force", 0, OPT_FLAG, OPT_AT(force), 0, 0, NULL, NULL, NULL, "replace an existing file" },
-    { "allow-loss", 0, OPT_FLAG, OPT_AT(allow_loss), 0, 0, NULL, NULL, NULL, "export what the target can express, list the rest" },
-    { "to", 't', OPT_STR, OPT_AT(to), 0, 0, NULL, NULL, "TARGET", "export target" },
-    { "output", 'o', OPT_STR, OPT_AT(output), 0, 0, NULL, NULL, "FILE", "write there instead of standard output" },
-    { "state", 0, OPT_STR, OPT_AT(state), 0, 0, NULL, NULL, "STATE", "only those in this state" },
-    { "sort", 0, OPT_STR, OPT_AT(sort), 0, 0, NULL, NULL, "KEY", "sort by KEY, -KEY for descending" },
-    { "stream", 0, OPT_STR, OPT_AT(stream), 0, 0, "stdout", NULL, "NAME", "stdout, stderr or events" },
-    { "name", 0, OPT_STR, OPT_AT(name), 0, 0, NULL, NULL, "NAME", "name of the campaign" },
-    { "notes", 0, OPT_STR, OPT_AT(notes), 0, 0, NULL, NULL, "TEXT", "notes of the campaign" },
-    { "tags", 0, OPT_STR, OPT_AT(tags), 0, 0, NULL, NULL, "A,B", "tags of the campaign" },
-    { "pairs", 0, OPT_INT, OPT_AT(pairs), 2, 100, "5", NULL, NULL, "pairs of winner and baseline" },
-    { "steps", 0, OPT_INT, OPT_AT(steps), 5, 100000, "50", NULL, NULL, "steps of each run" },
-    { "top", 0, OPT_INT, OPT_AT(top), 1, 1000, "20", NULL, NULL, "layouts to print" },
-    { "limit", 0, OPT_INT, OPT_AT(limit), 1, 1000, "100", NULL, NULL, "rows to print" },
+    {"server", 's', OPT_STR, OPT_AT(server), 0, 0, "http://127.0.0.1:8417", "PARTUNE_SERVER", "URL",
+     "daemon to talk to; unix:PATH for a socket"},
+    {"token", 0, OPT_STR, OPT_AT(token), 0, 0, NULL, "PARTUNE_TOKEN", "TOKEN", "access token"},
+    {"data", 0, OPT_STR, OPT_AT(data), 0, 0, NULL, "PARTUNE_DATA", "DIR",
+     "data directory of a daemon on this machine; its token is read there"},
+    {"config", 0, OPT_STR, OPT_AT(config), 0, 0, NULL, "PARTUNE_CONFIG", "FILE",
+     "configuration file"},
+    {"json", 'j', OPT_FLAG, OPT_AT(json), 0, 0, NULL, NULL, NULL, "print the server's JSON"},
+    {"no-color", 0, OPT_FLAG, OPT_AT(no_color), 0, 0, NULL, NULL, NULL, "no colour on a terminal"},
+    {"help", 'h', OPT_FLAG, OPT_AT(help), 0, 0, NULL, NULL, NULL,
+     "this text; after a command, its options"},
+    {"version", 0, OPT_FLAG, OPT_AT(version), 0, 0, NULL, NULL, NULL, "print the version"},
+    {"dry-run", 'n', OPT_FLAG, OPT_AT(dry_run), 0, 0, NULL, NULL, NULL,
+     "validate and count, start nothing"},
+    {"watch", 'w', OPT_FLAG, OPT_AT(watch), 0, 0, NULL, NULL, NULL, "follow it afterwards"},
+    {"follow", 'f', OPT_FLAG, OPT_AT(follow), 0, 0, NULL, NULL, NULL, "go on printing what comes"},
+    {"wait", 0, OPT_FLAG, OPT_AT(wait), 0, 0, NULL, NULL, NULL, "wait for the end"},
+    {"force", 0, OPT_FLAG, OPT_AT(force), 0, 0, NULL, NULL, NULL, "replace an existing file"},
+    {"allow-loss", 0, OPT_FLAG, OPT_AT(allow_loss), 0, 0, NULL, NULL, NULL,
+     "export what the target can express, list the rest"},
+    {"to", 't', OPT_STR, OPT_AT(to), 0, 0, NULL, NULL, "TARGET", "export target"},
+    {"output", 'o', OPT_STR, OPT_AT(output), 0, 0, NULL, NULL, "FILE",
+     "write there instead of standard output"},
+    {"state", 0, OPT_STR, OPT_AT(state), 0, 0, NULL, NULL, "STATE", "only those in this state"},
+    {"sort", 0, OPT_STR, OPT_AT(sort), 0, 0, NULL, NULL, "KEY", "sort by KEY, -KEY for descending"},
+    {"stream", 0, OPT_STR, OPT_AT(stream), 0, 0, "stdout", NULL, "NAME",
+     "stdout, stderr or events"},
+    {"name", 0, OPT_STR, OPT_AT(name), 0, 0, NULL, NULL, "NAME", "name of the campaign"},
+    {"notes", 0, OPT_STR, OPT_AT(notes), 0, 0, NULL, NULL, "TEXT", "notes of the campaign"},
+    {"tags", 0, OPT_STR, OPT_AT(tags), 0, 0, NULL, NULL, "A,B", "tags of the campaign"},
+    {"pairs", 0, OPT_INT, OPT_AT(pairs), 2, 100, "5", NULL, NULL, "pairs of winner and baseline"},
+    {"steps", 0, OPT_INT, OPT_AT(steps), 5, 100000, "50", NULL, NULL, "steps of each run"},
+    {"top", 0, OPT_INT, OPT_AT(top), 1, 1000, "20", NULL, NULL, "layouts to print"},
+    {"limit", 0, OPT_INT, OPT_AT(limit), 1, 1000, "100", NULL, NULL, "rows to print"},
 };
 
 static const char common[] = " server token data config json no-color help version ";
 
 struct command {
     const char *name, *operands;
-    int         min, max;
+    int min, max;
     const char *options; /* beside the common ones, with blanks around */
     int (*run)(struct cl *c);
     const char *help;
 };
 
 static const struct command commands[] = {
-    { "submit", "FILE", 1, 1, " dry-run watch name ", cl_submit, "start a campaign (- reads standard input)" },
-    { "new", "[FILE]", 0, 1, " force ", cl_new, "write a commented campaign file to edit" },
-    { "ls", "", 0, 0, " state limit ", cl_ls, "list campaigns" },
-    { "show", "ID", 1, 1, " ", cl_show, "one campaign" },
-    { "watch", "ID", 1, 1, " ", cl_watch, "follow a campaign live" },
-    { "trials", "ID", 1, 1, " state sort limit ", cl_trials, "trials of a campaign" },
-    { "trial", "ID N", 2, 2, " ", cl_trial, "one trial" },
-    { "log", "ID N", 2, 2, " stream follow ", cl_log, "output of a trial" },
-    { "best", "ID", 1, 1, " ", cl_best, "the best layout so far" },
-    { "importance", "ID", 1, 1, " ", cl_importance, "which settings mattered" },
-    { "export", "ID --to TARGET", 1, 1, " to output allow-loss ", cl_export, "the winner as another program's configuration" },
-    { "verify", "ID", 1, 1, " pairs steps wait ", cl_verify, "run winner and baseline alternately again" },
-    { "pause", "ID", 1, 1, " ", cl_pause, "start no further trial" },
-    { "resume", "ID", 1, 1, " ", cl_resume, "go on" },
-    { "cancel", "ID", 1, 1, " ", cl_cancel, "end a campaign and its running trials" },
-    { "clone", "ID", 1, 1, " name ", cl_clone, "start the same campaign again" },
-    { "edit", "ID", 1, 1, " name notes tags ", cl_edit, "change name, notes or tags" },
-    { "rm", "ID", 1, 1, " ", cl_rm, "delete a campaign and its files" },
-    { "check", "FILE", 1, 1, " ", cl_check, "is a layout legal, does it fit: {model, cluster, layout, workload}" },
-    { "plan", "FILE", 1, 1, " top ", cl_plan, "rank layouts by the cost model, without any trial: {model, cluster, workload, space}" },
-    { "presets", "models|clusters", 1, 1, " ", cl_presets, "bundled models and cluster profiles" },
-    { "datasets", "", 0, 0, " ", cl_datasets, "data sets of the daemon" },
-    { "exporters", "", 0, 0, " ", cl_exporters, "export targets" },
-    { "doctor", "", 0, 0, " ", cl_doctor, "check this machine, with the fix for each problem" },
+    {"submit", "FILE", 1, 1, " dry-run watch name ", cl_submit,
+     "start a campaign (- reads standard input)"},
+    {"new", "[FILE]", 0, 1, " force ", cl_new, "write a commented campaign file to edit"},
+    {"ls", "", 0, 0, " state limit ", cl_ls, "list campaigns"},
+    {"show", "ID", 1, 1, " ", cl_show, "one campaign"},
+    {"watch", "ID", 1, 1, " ", cl_watch, "follow a campaign live"},
+    {"trials", "ID", 1, 1, " state sort limit ", cl_trials, "trials of a campaign"},
+    {"trial", "ID N", 2, 2, " ", cl_trial, "one trial"},
+    {"log", "ID N", 2, 2, " stream follow ", cl_log, "output of a trial"},
+    {"best", "ID", 1, 1, " ", cl_best, "the best layout so far"},
+    {"importance", "ID", 1, 1, " ", cl_importance, "which settings mattered"},
+    {"export", "ID --to TARGET", 1, 1, " to output allow-loss ", cl_export,
+     "the winner as another program's configuration"},
+    {"verify", "ID", 1, 1, " pairs steps wait ", cl_verify,
+     "run winner and baseline alternately again"},
+    {"pause", "ID", 1, 1, " ", cl_pause, "start no further trial"},
+    {"resume", "ID", 1, 1, " ", cl_resume, "go on"},
+    {"cancel", "ID", 1, 1, " ", cl_cancel, "end a campaign and its running trials"},
+    {"clone", "ID", 1, 1, " name ", cl_clone, "start the same campaign again"},
+    {"edit", "ID", 1, 1, " name notes tags ", cl_edit, "change name, notes or tags"},
+    {"rm", "ID", 1, 1, " ", cl_rm, "delete a campaign and its files"},
+    {"check", "FILE", 1, 1, " ", cl_check,
+     "is a layout legal, does it fit: {model, cluster, layout, workload}"},
+    {"plan", "FILE", 1, 1, " top ", cl_plan,
+     "rank layouts by the cost model, without any trial: {model, cluster, workload, space}"},
+    {"presets", "models|clusters", 1, 1, " ", cl_presets, "bundled models and cluster profiles"},
+    {"datasets", "", 0, 0, " ", cl_datasets, "data sets of the daemon"},
+    {"exporters", "", 0, 0, " ", cl_exporters, "export targets"},
+    {"doctor", "", 0, 0, " ", cl_doctor, "check this machine, with the fix for each problem"},
 };
 
 static void usage(FILE *out)
@@ -87,12 +101,14 @@ static void usage(FILE *out)
         fprintf(out, "  %-28s %s\n", left, commands[i].help);
     }
     fputs("\n`partune COMMAND --help` lists the options of a command.\n"
-          "exit status: 0 done, 1 refused, 2 wrong usage, 3 no daemon, 4 not found, 5 no access, 6 failed\n", out);
+          "exit status: 0 done, 1 refused, 2 wrong usage, 3 no daemon, 4 not found, 5 no access, 6 "
+          "failed\n",
+          out);
 }
 
 static const struct command *find_command(const char *name)
 {
-    const char *names[ARRAY_LEN(commands) + 1] = { NULL };
+    const char *names[ARRAY_LEN(commands) + 1] = {NULL};
     const char *near;
 
     for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
@@ -101,7 +117,8 @@ static const struct command *find_command(const char *name)
         names[i] = commands[i].name;
     }
     near = str_nearest(name, names);
-    fprintf(stderr, "partune: unknown command `%s`%s%s%s\n", name, near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");
+    fprintf(stderr, "partune: unknown command `%s`%s%s%s\n", name, near ? "; did you mean `" : "",
+            near ? near : "", near ? "`?" : "");
     fputs("  `partune --help` lists them\n", stderr);
     return NULL;
 }
@@ -140,8 +157,8 @@ static const char *default_data(void)
 static char *find_token(const struct cl_args *a)
 {
     AUTO_FREE char *path = mem_printf("%s/token", a->data);
-    char           *text = NULL;
-    size_t          n;
+    char *text = NULL;
+    size_t n;
 
     if (a->token)
         return mem_strdup(a->token);
@@ -151,7 +168,8 @@ static char *find_token(const struct cl_args *a)
     return text;
 }
 
-/* The file that --config names on the command line, which must be read before the rest of it counts. */
+/* The file that --config names on the command line, which must be read before the rest of it
+ * counts. */
 static const char *config_argument(int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
@@ -168,7 +186,7 @@ static int load_config(struct opt_set *s, const char *asked, struct err *e)
     AUTO_FREE char *path = NULL;
     AUTO(conf) *conf = NULL;
     const char *home = getenv("XDG_CONFIG_HOME");
-    int         r;
+    int r;
 
     if (asked)
         path = mem_strdup(asked);
@@ -197,18 +215,19 @@ static void find_terminal(struct cl *c)
 
 static int run_command(const struct command *cmd, int argc, char **argv)
 {
-    struct cl       c = { 0 };
-    size_t          count;
+    struct cl c = {0};
+    size_t count;
     AUTO_FREE struct opt *table = options_of(cmd, &count);
     AUTO_FREE char *line = mem_printf("partune %s [options] %s", cmd->name, cmd->operands);
-    struct opt_set  set = { "partune", line, "client", table, count, &c.args, NULL, NULL, 0, 0 };
-    struct err      e = { 0 };
-    int             n = 0, code = CL_USAGE;
+    struct opt_set set = {"partune", line, "client", table, count, &c.args, NULL, NULL, 0, 0};
+    struct err e = {0};
+    int n = 0, code = CL_USAGE;
 
     opt_init(&set);
     if (load_config(&set, config_argument(argc, argv), &e) < 0 || opt_from_env(&set, &e) < 0 ||
         opt_from_argv(&set, &n, argc, argv, 0, &e) < 0) {
-        fprintf(stderr, "partune: %s\n  `partune %s --help` lists the options\n", e.text, cmd->name);
+        fprintf(stderr, "partune: %s\n  `partune %s --help` lists the options\n", e.text,
+                cmd->name);
     } else if (c.args.help) {
         opt_help(&set, stdout);
         code = CL_OK;
@@ -246,8 +265,9 @@ int main(int argc, char **argv)
             break;
         }
         for (size_t k = 0; k < ARRAY_LEN(options); k++)
-            if (options[k].type != OPT_FLAG && ((argv[i][1] == '-' && !strcmp(argv[i] + 2, options[k].name)) ||
-                                                (argv[i][1] == options[k].letter && !argv[i][2])))
+            if (options[k].type != OPT_FLAG &&
+                ((argv[i][1] == '-' && !strcmp(argv[i] + 2, options[k].name)) ||
+                 (argv[i][1] == options[k].letter && !argv[i][2])))
                 takes_value = true;
         i += takes_value;
     }

@@ -8,12 +8,11 @@
 static void print_bytes(const char *title, const json_t *v)
 {
     const char *key;
-    char        b[24];
-    json_t     *x;
+    char b[24];
+    json_t *x;
 
     printf("%-8s %s:", title, str_human_bytes(b, cl_number(v, "total")));
-    json_object_foreach((json_t *)(uintptr_t)v, key, x)
-    {
+    json_object_foreach((json_t *)(uintptr_t)v, key, x) {
         if (strcmp(key, "total") && strcmp(key, "rank") && json_number_value(x) > 0)
             printf(" %s %s", key, str_human_bytes(b, json_number_value(x)));
     }
@@ -23,10 +22,10 @@ static void print_bytes(const char *title, const json_t *v)
 int cl_check(struct cl *c)
 {
     AUTO_JSON *body = NULL, *v = NULL;
-    json_t    *rule;
-    size_t     i;
-    bool       legal, fits;
-    int        code = cl_load(&body, c->operand[0]);
+    json_t *rule;
+    size_t i;
+    bool legal, fits;
+    int code = cl_load(&body, c->operand[0]);
 
     if (code != CL_OK)
         return code;
@@ -52,18 +51,18 @@ int cl_check(struct cl *c)
 }
 
 static const struct cl_column plan_columns[] = {
-    { "rank", CL_RIGHT, false },  { "layout", CL_LEFT, true },   { "tokens/s", CL_RIGHT, false },
-    { "MFU", CL_RIGHT, false },   { "s/iteration", CL_RIGHT, false }, { "memory", CL_RIGHT, false },
-    { "why", CL_LEFT, true },
+    {"rank", CL_RIGHT, false}, {"layout", CL_LEFT, true},        {"tokens/s", CL_RIGHT, false},
+    {"MFU", CL_RIGHT, false},  {"s/iteration", CL_RIGHT, false}, {"memory", CL_RIGHT, false},
+    {"why", CL_LEFT, true},
 };
 
 int cl_plan(struct cl *c)
 {
-    struct cl_table t = { plan_columns, ARRAY_LEN(plan_columns), NULL, 0, 0 };
-    AUTO_JSON      *body = NULL, *v = NULL;
-    json_t         *it;
-    size_t          i;
-    int             code = cl_load(&body, c->operand[0]);
+    struct cl_table t = {plan_columns, ARRAY_LEN(plan_columns), NULL, 0, 0};
+    AUTO_JSON *body = NULL, *v = NULL;
+    json_t *it;
+    size_t i;
+    int code = cl_load(&body, c->operand[0]);
 
     if (code != CL_OK)
         return code;
@@ -75,9 +74,8 @@ int cl_plan(struct cl *c)
         cl_print_json(v);
         return CL_OK;
     }
-    json_array_foreach(json_object_get(v, "items"), i, it)
-    {
-        char   rate[32], b[24];
+    json_array_foreach(json_object_get(v, "items"), i, it) {
+        char rate[32], b[24];
         double mfu = cl_number(it, "mfu");
 
         cl_table_add(&t, 0, "%zu", i + 1);
@@ -88,7 +86,8 @@ int cl_plan(struct cl *c)
         cl_table_add(&t, 5, "%s", str_human_bytes(b, cl_number(it, "memory.total")));
         cl_table_add(&t, 6, "%s", cl_string(it, "why"));
     }
-    printf("%.0f legal layouts, %.0f fit; expected, not measured:\n", cl_number(v, "legal"), cl_number(v, "fitting"));
+    printf("%.0f legal layouts, %.0f fit; expected, not measured:\n", cl_number(v, "legal"),
+           cl_number(v, "fitting"));
     cl_table_print(c, &t, stdout);
     cl_table_done(&t);
     return CL_OK;
@@ -98,9 +97,9 @@ int cl_plan(struct cl *c)
 static int print_names(struct cl *c, const char *path)
 {
     AUTO_JSON *v = NULL;
-    json_t    *it;
-    size_t     i;
-    int        code = cl_call(c, "GET", path, NULL, &v);
+    json_t *it;
+    size_t i;
+    int code = cl_call(c, "GET", path, NULL, &v);
 
     if (code != CL_OK)
         return code;
@@ -108,11 +107,11 @@ static int print_names(struct cl *c, const char *path)
         cl_print_json(v);
         return CL_OK;
     }
-    json_array_foreach(json_object_get(v, "items"), i, it)
-    {
+    json_array_foreach(json_object_get(v, "items"), i, it) {
         const char *about = cl_string(it, "title");
 
-        printf("%s%s%s\n", json_is_string(it) ? json_string_value(it) : cl_string(it, "name"), *about ? "  " : "", about);
+        printf("%s%s%s\n", json_is_string(it) ? json_string_value(it) : cl_string(it, "name"),
+               *about ? "  " : "", about);
     }
     return CL_OK;
 }
@@ -140,20 +139,24 @@ int cl_exporters(struct cl *c)
 
 static const char campaign_file[] =
     "// A campaign for partune. Lines that begin with // are comments.\n"
-    "// Submit it with: partune submit FILE       Try it first with: partune submit --dry-run FILE\n"
+    "// Submit it with: partune submit FILE       Try it first with: partune submit --dry-run "
+    "FILE\n"
     "{\n"
     "  \"name\": \"my-first-campaign\",\n"
     "\n"
     "  // The model: the name of a preset (partune presets models), or an object:\n"
-    "  // {\"layers\": 32, \"hidden\": 4096, \"heads\": 32, \"kv_heads\": 8, \"ffn\": 14336, \"vocab\": 32000, \"seq\": 4096,\n"
+    "  // {\"layers\": 32, \"hidden\": 4096, \"heads\": 32, \"kv_heads\": 8, \"ffn\": 14336, "
+    "\"vocab\": 32000, \"seq\": 4096,\n"
     "  //  \"moe\": {\"experts\": 8, \"top_k\": 2, \"expert_ffn\": 14336}}\n"
     "  \"model\": \"tiny-moe\",\n"
     "\n"
-    "  // The cluster: \"local\" is this machine. Others: {\"profile\": \"dgx-h100\", \"nodes\": 16} (partune presets clusters).\n"
+    "  // The cluster: \"local\" is this machine. Others: {\"profile\": \"dgx-h100\", \"nodes\": "
+    "16} (partune presets clusters).\n"
     "  \"cluster\": \"local\",\n"
     "\n"
     "  // What every trial does. global_batch is in sequences and the same for all layouts.\n"
-    "  // data is the name of a data set (partune datasets; made by partune-data prepare), or \"synthetic\".\n"
+    "  // data is the name of a data set (partune datasets; made by partune-data prepare), or "
+    "\"synthetic\".\n"
     "  \"workload\": {\"global_batch\": 16, \"data\": \"synthetic\"},\n"
     "\n"
     "  // Only what differs from \"every value that the trainer supports\":\n"
@@ -169,7 +172,7 @@ static const char campaign_file[] =
 int cl_new(struct cl *c)
 {
     const char *path = c->noperands ? c->operand[0] : "campaign.json";
-    struct err  e = { 0 };
+    struct err e = {0};
 
     if (file_exists(path) && !c->args.force) {
         fprintf(stderr, "partune: %s exists; --force replaces it\n", path);

@@ -1,4 +1,5 @@
-/* What the client prints: tables that fit the terminal, numbers with separators, results on a line. */
+/* What the client prints: tables that fit the terminal, numbers with separators, results on a line.
+ */
 #include "tuner/client/client.h"
 
 #include <errno.h>
@@ -8,8 +9,8 @@ static const json_t *at(const json_t *v, const char *path)
 {
     while (v && path) {
         const char *dot = strchr(path, '.');
-        char        key[64];
-        size_t      n = dot ? (size_t)(dot - path) : strlen(path);
+        char key[64];
+        size_t n = dot ? (size_t)(dot - path) : strlen(path);
 
         if (n >= sizeof(key))
             return NULL;
@@ -38,7 +39,7 @@ double cl_number(const json_t *v, const char *path)
 char *cl_rate(char buf[32], double x)
 {
     char digits[24];
-    int  n, out = 0;
+    int n, out = 0;
 
     if (!isfinite(x)) {
         snprintf(buf, 32, "-");
@@ -47,7 +48,7 @@ char *cl_rate(char buf[32], double x)
     n = snprintf(digits, sizeof(digits), "%.*f", fabs(x) < 100 ? 1 : 0, x);
     for (int i = 0; i < n && out < 30; i++) {
         const char *point = strchr(digits, '.');
-        int         whole = point ? (int)(point - digits) : n;
+        int whole = point ? (int)(point - digits) : n;
 
         buf[out++] = digits[i];
         if (i < whole - 1 && (whole - 1 - i) % 3 == 0 && digits[i] != '-')
@@ -78,7 +79,7 @@ char *cl_interval(char buf[64], const json_t *v)
 {
     double mean = cl_number(v, "tokens_per_s");
     double half = (cl_number(v, "hi") - cl_number(v, "lo")) / 2;
-    char   a[32], b[32];
+    char a[32], b[32];
 
     if (isfinite(half))
         snprintf(buf, 64, "%s ± %s", cl_rate(a, mean), cl_rate(b, half));
@@ -93,7 +94,8 @@ void cl_print_json(const json_t *v)
     putchar('\n');
 }
 
-/* Columns that a terminal needs for S: code points, since we print no wide characters of our own. */
+/* Columns that a terminal needs for S: code points, since we print no wide characters of our own.
+ */
 static int columns_of(const char *s)
 {
     int n = 0;
@@ -113,13 +115,14 @@ static void sanitise(char *s)
 
 void cl_table_add(struct cl_table *t, int col, const char *fmt, ...)
 {
-    char   *text;
+    char *text;
     va_list ap;
 
     if (col == 0) {
         if (t->rows == t->cap) {
             t->cap = t->cap ? t->cap * 2 : 16;
-            t->cell = mem_realloc(t->cell, mem_mul((size_t)t->cap, (size_t)t->ncolumns, sizeof(char *)));
+            t->cell =
+                mem_realloc(t->cell, mem_mul((size_t)t->cap, (size_t)t->ncolumns, sizeof(char *)));
         }
         for (int i = 0; i < t->ncolumns; i++)
             t->cell[t->rows * t->ncolumns + i] = NULL;
@@ -174,7 +177,7 @@ void cl_table_print(const struct cl *c, const struct cl_table *t, FILE *out)
         width[k] = columns_of(t->column[k].title);
         for (int r = 0; r < t->rows; r++) {
             const char *s = t->cell[r * t->ncolumns + k];
-            int         n = s ? columns_of(s) : 1;
+            int n = s ? columns_of(s) : 1;
 
             if (n > width[k])
                 width[k] = n;
@@ -208,15 +211,15 @@ void cl_table_print(const struct cl *c, const struct cl_table *t, FILE *out)
 }
 
 const struct cl_column cl_trial_columns[] = {
-    { "trial", CL_RIGHT, false },    { "kind", CL_LEFT, false },      { "layout", CL_LEFT, true },
-    { "state", CL_LEFT, false },     { "tokens/s", CL_RIGHT, false }, { "expected", CL_RIGHT, false },
-    { "memory", CL_RIGHT, false },   { "why", CL_LEFT, true },
+    {"trial", CL_RIGHT, false},  {"kind", CL_LEFT, false},      {"layout", CL_LEFT, true},
+    {"state", CL_LEFT, false},   {"tokens/s", CL_RIGHT, false}, {"expected", CL_RIGHT, false},
+    {"memory", CL_RIGHT, false}, {"why", CL_LEFT, true},
 };
 
 void cl_trial_row(struct cl_table *t, const json_t *v)
 {
-    char        rate[32], expected[32], mem[24];
-    double      bytes = cl_number(v, "memory.measured.total");
+    char rate[32], expected[32], mem[24];
+    double bytes = cl_number(v, "memory.measured.total");
     const char *why = cl_string(v, "failure.detail");
 
     cl_table_add(t, 0, "%.0f", cl_number(v, "n"));
@@ -231,7 +234,7 @@ void cl_trial_row(struct cl_table *t, const json_t *v)
 
 void cl_print_result(const struct cl *c, const char *title, const json_t *v)
 {
-    char   interval[64];
+    char interval[64];
     double ratio = cl_number(v, "ratio"), mfu = cl_number(v, "mfu");
 
     (void)c;

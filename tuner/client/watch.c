@@ -1,8 +1,9 @@
 /*
  * `partune watch`: a campaign while it runs.
  *
- * On a terminal the screen is drawn anew at most four times a second from the last state that the event stream brought;
- * in a pipe each trial that ends is one line. The stream resumes by itself when the daemon restarts.
+ * On a terminal the screen is drawn anew at most four times a second from the last state that the
+ * event stream brought; in a pipe each trial that ends is one line. The stream resumes by itself
+ * when the daemon restarts.
  */
 #include "tuner/client/client.h"
 
@@ -13,10 +14,10 @@
 
 struct watch {
     struct cl *c;
-    json_t    *campaign; /* last state, owned */
-    json_t    *trials;   /* array by arrival, owned; a trial is replaced in place */
-    json_t    *step;     /* last step event, owned */
-    bool       dirty, ended;
+    json_t *campaign; /* last state, owned */
+    json_t *trials;   /* array by arrival, owned; a trial is replaced in place */
+    json_t *step;     /* last step event, owned */
+    bool dirty, ended;
 };
 
 static volatile sig_atomic_t interrupted;
@@ -29,7 +30,7 @@ static void on_interrupt(int sig)
 
 static bool is_over(const json_t *campaign)
 {
-    static const char *const over[] = { "done", "cancelled", "failed", "paused" };
+    static const char *const over[] = {"done", "cancelled", "failed", "paused"};
 
     for (size_t i = 0; i < ARRAY_LEN(over); i++)
         if (str_eq(cl_string(campaign, "state"), over[i]))
@@ -46,9 +47,10 @@ static bool is_settled(const json_t *trial)
 
 static void progress_line(const struct watch *w, char *buf, size_t size)
 {
-    char   left[24];
-    double eta = cl_number(w->campaign, "progress.eta_s"), budget = cl_number(w->campaign, "progress.budget");
-    char   total[32];
+    char left[24];
+    double eta = cl_number(w->campaign, "progress.eta_s"),
+           budget = cl_number(w->campaign, "progress.budget");
+    char total[32];
 
     snprintf(total, sizeof(total), isfinite(budget) ? " of %.0f" : "", budget);
     snprintf(buf, size, "trial %.0f%s%s%s", cl_number(w->campaign, "progress.trials"), total,
@@ -59,11 +61,12 @@ static void progress_line(const struct watch *w, char *buf, size_t size)
 
 static void print_plain(const struct watch *w, const json_t *t)
 {
-    char   rate[32], best[32], progress[96];
+    char rate[32], best[32], progress[96];
     double ratio = cl_number(w->campaign, "best.ratio");
 
     progress_line(w, progress, sizeof(progress));
-    printf("trial %3.0f  %-8s %-34s %-9s", cl_number(t, "n"), cl_string(t, "kind"), cl_string(t, "text"), cl_string(t, "state"));
+    printf("trial %3.0f  %-8s %-34s %-9s", cl_number(t, "n"), cl_string(t, "kind"),
+           cl_string(t, "text"), cl_string(t, "state"));
     if (isfinite(cl_number(t, "tokens_per_s")))
         printf(" %10s tokens/s", cl_rate(rate, cl_number(t, "tokens_per_s")));
     else if (*cl_string(t, "failure.detail"))
@@ -78,14 +81,15 @@ static void print_plain(const struct watch *w, const json_t *t)
 
 static void draw(struct watch *w)
 {
-    struct cl_table t = { cl_trial_columns, CL_TRIAL_COLUMNS, NULL, 0, 0 };
-    char            progress[96], rate[32];
-    size_t          n = json_array_size(w->trials), from = n > 18 ? n - 18 : 0;
+    struct cl_table t = {cl_trial_columns, CL_TRIAL_COLUMNS, NULL, 0, 0};
+    char progress[96], rate[32];
+    size_t n = json_array_size(w->trials), from = n > 18 ? n - 18 : 0;
 
     progress_line(w, progress, sizeof(progress));
     fputs("\033[H\033[J", stdout);
-    printf("%s  %s  %s%s%s\n", cl_string(w->campaign, "name"), cl_string(w->campaign, "id"), cl_string(w->campaign, "state"),
-           *cl_string(w->campaign, "reason") ? ": " : "", cl_string(w->campaign, "reason"));
+    printf("%s  %s  %s%s%s\n", cl_string(w->campaign, "name"), cl_string(w->campaign, "id"),
+           cl_string(w->campaign, "state"), *cl_string(w->campaign, "reason") ? ": " : "",
+           cl_string(w->campaign, "reason"));
     printf("%s\n\n", progress);
     for (size_t i = from; i < n; i++)
         cl_trial_row(&t, json_array_get(w->trials, i));
@@ -96,10 +100,11 @@ static void draw(struct watch *w)
     cl_print_result(w->c, "best", json_object_get(w->campaign, "best"));
     cl_print_result(w->c, "baseline", json_object_get(w->campaign, "baseline"));
     if (w->step && !is_over(w->campaign))
-        printf("%-10s trial %.0f, step %.0f: %.1f ms, %s tokens/s, loss %.4f\n", "now", cl_number(w->step, "n"),
-               cl_number(w->step, "step.n"), cl_number(w->step, "step.ms"),
-               cl_rate(rate, 1e3 * cl_number(w->step, "step.tokens") / cl_number(w->step, "step.ms")),
-               cl_number(w->step, "step.loss"));
+        printf(
+            "%-10s trial %.0f, step %.0f: %.1f ms, %s tokens/s, loss %.4f\n", "now",
+            cl_number(w->step, "n"), cl_number(w->step, "step.n"), cl_number(w->step, "step.ms"),
+            cl_rate(rate, 1e3 * cl_number(w->step, "step.tokens") / cl_number(w->step, "step.ms")),
+            cl_number(w->step, "step.loss"));
     puts("\nCtrl-C leaves the view; the campaign goes on.");
     fflush(stdout);
     w->dirty = false;
@@ -107,12 +112,11 @@ static void draw(struct watch *w)
 
 static void keep_trial(struct watch *w, const json_t *t)
 {
-    double  n = cl_number(t, "n");
-    size_t  i;
+    double n = cl_number(t, "n");
+    size_t i;
     json_t *it;
 
-    json_array_foreach(w->trials, i, it)
-    {
+    json_array_foreach(w->trials, i, it) {
         if (cl_number(it, "n") == n) {
             bool was = is_settled(it);
 
@@ -156,8 +160,8 @@ static int load_state(struct watch *w, const char *id)
 {
     AUTO_FREE char *path = mem_printf("/v1/campaigns/%s", id);
     AUTO_FREE char *trials = mem_printf("/v1/campaigns/%s/trials?page_size=1000", id);
-    AUTO_JSON      *v = NULL;
-    int             code = cl_call(w->c, "GET", trials, NULL, &v);
+    AUTO_JSON *v = NULL;
+    int code = cl_call(w->c, "GET", trials, NULL, &v);
 
     if (code != CL_OK)
         return code;
@@ -170,10 +174,10 @@ static int load_state(struct watch *w, const char *id)
 int cl_watch_campaign(struct cl *c, const char *id)
 {
     AUTO_FREE char *path = mem_printf("/v1/campaigns/%s/events", id);
-    struct watch    w = { .c = c, .dirty = true };
-    json_t         *t;
-    size_t          i;
-    int             code = load_state(&w, id);
+    struct watch w = {.c = c, .dirty = true};
+    json_t *t;
+    size_t i;
+    int code = load_state(&w, id);
 
     signal(SIGINT, on_interrupt);
     if (code == CL_OK && !c->tty)
@@ -185,9 +189,10 @@ int cl_watch_campaign(struct cl *c, const char *id)
     if (code == CL_OK && c->tty)
         draw(&w);
     if (code == CL_OK && !c->tty && !interrupted)
-        printf("campaign %s: %s%s%s\n", id, cl_string(w.campaign, "state"), *cl_string(w.campaign, "reason") ? ": " : "",
-               cl_string(w.campaign, "reason"));
-    if (code == CL_OK && (str_eq(cl_string(w.campaign, "state"), "failed") || str_eq(cl_string(w.campaign, "state"), "cancelled")))
+        printf("campaign %s: %s%s%s\n", id, cl_string(w.campaign, "state"),
+               *cl_string(w.campaign, "reason") ? ": " : "", cl_string(w.campaign, "reason"));
+    if (code == CL_OK && (str_eq(cl_string(w.campaign, "state"), "failed") ||
+                          str_eq(cl_string(w.campaign, "state"), "cancelled")))
         code = CL_FAILED;
     json_decref(w.campaign);
     json_decref(w.trials);
