@@ -133,4 +133,137 @@ int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int pp, int vp,
 
 int pl_microbatches(const struct pl_layout *l, const struct pl_workload *w);
 
+/* ---- buffers ---------------------------------------------------------------------------------- */
+
+/*
+ * Sizes of one micro-batch on one rank. "rows" are tokens: all of the micro-batch inside attention and the
+ * MLP, and with sequence parallelism only this tp rank's share between them.
+ */
+struct pl_dims {
+    uint64_t rows;        /* micro_batch x seq */
+    uint64_t local_rows;  /* rows / tp with sp, else rows */
+    uint64_t hidden, head_dim;
+    uint64_t heads, kv_heads; /* of this tp rank */
+    uint64_t qkv;             /* (heads + 2 kv_heads) head_dim */
+    uint64_t attn;            /* heads x head_dim */
+    uint64_t ffn, shared_ffn, expert_ffn; /* of this tp (etp) rank */
+    uint64_t vocab;           /* padded, of this tp rank */
+    uint64_t experts, local_experts, top_k;
+    uint64_t choices;     /* local_rows x top_k: rows that this rank sends to experts */
+    uint64_t expert_rows; /* most rows that its experts can receive: every token of the ep group may choose
+                           * them, and a token chooses an expert once. Equal to choices when ep is 1 */
+    uint64_t elem;        /* bytes of an activation or weight */
+    int      microbatches;
+};
+
+void pl_dims(struct pl_dims *ret, const struct pl_model *m, const struct pl_layout *l,
+             const struct pl_workload *w);
+
+/* What a layer's forward pass leaves for its backward pass. */
+enum pl_act {
+    PL_ACT_X,      /* (local_rows, hidden) input of the layer */
+    PL_ACT_RRMS1,  /* (local_rows) float */
+    PL_ACT_H1,     /* (local_rows, hidden) after the first norm */
+    PL_ACT_QKV,    /* (rows, qkv) after the rotation */
+    PL_ACT_LSE,    /* (heads x rows) float */
+    PL_ACT_O,      /* (rows, attn) */
+    PL_ACT_X2,     /* (local_rows, hidden) after attention */
+    PL_ACT_RRMS2,  /* (local_rows) float */
+    PL_ACT_H2,     /* (local_rows, hidden) */
+    PL_ACT_GU,     /* (rows, 2 ffn) gate and up, of the dense MLP or the shared expert */
+    PL_ACT_A,      /* (rows, ffn) */
+    PL_ACT_PROBS,  /* (local_rows, experts) float */
+    PL_ACT_IDX,    /* (local_rows, top_k) int32 */
+    PL_ACT_W,      /* (local_rows, top_k) float */
+    PL_ACT_PLACE,  /* (local_rows, top_k) int32 */
+    PL_ACT_SRC,    /* (choices) int32 */
+    PL_ACT_FREQ,   /* (micro_batch, experts) float: choices of the whole sequence on each expert */
+    PL_ACT_COUNTS, /* (experts + 1) int32 offsets of the rows sent, (ep x local_experts) int32 received,
+                    * (local_experts + 1) int32 offsets of the rows received */
+    PL_ACT_EX,     /* (expert_rows, hidden) input of the experts */
+    PL_ACT_EGU,    /* (expert_rows, 2 expert_ffn) */
+    PL_ACT_EA,     /* (expert_rows, expert_ffn) */
+    PL_ACT_EY,     /* (choices, hidden) outputs of the experts, back at the token's rank */
+    PL_ACTS
+};
+
+/*
+ * Where they are: at OFFSET of the micro-batch's slot if SAVED, else of the scratch that all layers share
+ * and that recomputation fills again. Bytes, all multiples of 64; absent ones have 0 bytes.
+ */
+struct pl_acts {
+    uint64_t bytes[PL_ACTS], offset[PL_ACTS];
+    bool     saved[PL_ACTS];
+    uint64_t slot_bytes, scratch_bytes;
+};
+
+void pl_acts(struct pl_acts *ret, const struct pl_model *m, const struct pl_layout *l,
+             const struct pl_dims *d, bool moe);
+
+enum pl_buf {
+    PL_BUF_WEIGHT,
+    PL_BUF_GRAD,
+    PL_BUF_MASTER,
+    PL_BUF_MOMENT1,
+    PL_BUF_MOMENT2,
+    PL_BUF_SLOT,       /* (chunk, slot): saved activations of a micro-batch, layer after layer; on the last
+                        * virtual stage then the gradient of its output */
+    PL_BUF_ACT_OUT,    /* (0, i): output of a stage, being sent */
+    PL_BUF_GRAD_RING,  /* (0, i): gradient received, turned into that of the input, being sent */
+    PL_BUF_SCRATCH,
+    PL_BUF_GATHER,     /* (rows, hidden), with sp */
+    PL_BUF_PARTIAL,    /* (rows, hidden), with sp */
+    PL_BUF_DH,         /* (local_rows, hidden) */
+    PL_BUF_DAO,        /* (rows, max(ffn, attn)) */
+    PL_BUF_DQKV,       /* (rows, qkv) */
+    PL_BUF_ATTN,       /* workspace of the attention's backward pass */
+    PL_BUF_XF,         /* (local_rows, hidden) input of the final norm, last stage */
+    PL_BUF_HF,         /* (local_rows, hidden) its output */
+    PL_BUF_RRMSF,      /* (local_rows) float */
+    PL_BUF_XENT,       /* 3 x (rows) float: max, sum, target */
+    PL_BUF_LOGITS,     /* (rows, vocab) */
+    PL_BUF_MOE_SEND,   /* (choices, hidden) */
+    PL_BUF_MOE_RECV,   /* (expert_rows, hidden), with ep > 1 */
+    PL_BUF_MOE_DEA,    /* (expert_rows, expert_ffn) */
+    PL_BUF_MOE_ROUTER, /* 2 x (local_rows, experts) float, (choices) float */
+    PL_BUF_MOE_STATS,  /* 2 x (micro_batch, experts) float, (ep x experts) int32 */
+    PL_BUF_TOKENS,     /* 2 x (microbatches x rows) int32: inputs and targets; (seq + 1) int32 */
+    PL_BUF_ROPE,       /* 2 x (seq, head_dim / 2) float */
+    PL_BUF_COLL_TP,    /* what a collective of the group receives before it is added */
+    PL_BUF_COLL_DP,
+    PL_BUF_COLL_EDP,
+    PL_BUF_KERNEL,     /* the kernels' own scratch; accounted here, allocated by their pool */
+    PL_BUFS
+};
+
+extern const char *const pl_buf_names[PL_BUFS];
+
+enum {
+    PL_ACT_OUTS = 2,
+    PL_GRAD_RINGS = 3,
+    PL_COLL_PIECE = 1 << 16,    /* elements that a collective handles at a time, from each peer */
+    PL_KERNEL_SCRATCH = 6 << 20 /* bytes a thread */
+};
+
+struct pl_buffer {
+    enum pl_buf       id;
+    int               chunk, slot;
+    enum pl_mem_class cls;
+    uint64_t          bytes; /* a multiple of 64 */
+};
+
+struct pl_buffers {
+    struct pl_buffer *b;
+    int               n, cap;
+};
+
+/* Every buffer of RANK, in the order of allocation. None is empty. */
+void pl_buffers_build(struct pl_buffers *ret, const struct pl_model *m, const struct pl_layout *l,
+                      const struct pl_workload *w, int rank);
+void pl_buffers_done(struct pl_buffers *t);
+
+/* Their sum by class. */
+void pl_memory_partune_rank(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
+                            const struct pl_workload *w, int rank);
+
 #endif

@@ -107,8 +107,8 @@ static int vstage(const struct machine *m, int stage, int chunk)
     return chunk * m->s->pp + stage;
 }
 
-/* Try the next step of a stage: take its input, and send its output if a buffer is free. A stage that has
- * taken its input cannot give it back, but waiting for a buffer is waiting for the receiver alone. */
+/* Try the next step of a stage, as the interpreter does: wait for a buffer for the output, then for the input, then
+ * compute and send. */
 static bool advance(struct machine *m, int stage)
 {
     const struct pl_step *p = &m->step[stage][m->at[stage]];
@@ -122,19 +122,21 @@ static bool advance(struct machine *m, int stage)
         m->at[stage]++;
         return true;
     }
-    if (from >= 0 && from <= last && m->sent[dir][from] <= p->mb)
-        return false;
-    if (from >= 0 && from <= last)
-        m->taken[dir][from] = p->mb + 1;
     if (to >= 0 && to <= last) {
         int pending = 0;
 
         for (int c = 0; c < m->s->vp; c++)
             pending += m->sent[dir][vstage(m, stage, c)] - m->taken[dir][vstage(m, stage, c)];
-        if (pending >= 2 && m->s->pp > 1)
+        if (pending >= 2)
             return false;
-        m->sent[dir][v] = p->mb + 1;
     }
+    if (from >= 0 && from <= last) {
+        if (m->sent[dir][from] <= p->mb)
+            return false;
+        m->taken[dir][from] = p->mb + 1;
+    }
+    if (to >= 0 && to <= last)
+        m->sent[dir][v] = p->mb + 1;
     m->at[stage]++;
     return true;
 }

@@ -1,0 +1,287 @@
+/*
+ * The exact memory of the bundled trainer: the list of its buffers.
+ *
+ * The trainer allocates by walking this list (trainer/device.c), so planned and handed-out bytes are the
+ * same number. Experts receive a number of rows that depends on the data; their buffers are made for the
+ * worst case, every token of the expert-parallel group choosing experts of one rank, because a dropless
+ * layer may meet it. With ep = 1 that is also the only case.
+ */
+#include "base/base.h"
+#include "plan/plan.h"
+
+const char *const pl_buf_names[PL_BUFS] = {
+    "weight", "grad", "master", "moment1", "moment2", "slot", "act_out", "grad_ring", "scratch", "gather",
+    "partial", "dh", "dao", "dqkv", "attn", "xf", "hf", "rrmsf", "xent", "logits", "moe_send", "moe_recv",
+    "moe_dea", "moe_router", "moe_stats", "tokens", "rope", "coll_tp", "coll_dp", "coll_edp", "kernel",
+};
+
+static uint64_t round64(uint64_t n)
+{
+    return (n + 63) / 64 * 64;
+}
+
+static uint64_t max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void dims_moe(struct pl_dims *d, const struct pl_moe *moe, const struct pl_layout *l)
+{
+    d->experts = (uint64_t)moe->experts;
+    d->local_experts = d->experts / (uint64_t)l->ep;
+    d->top_k = (uint64_t)moe->top_k;
+    d->expert_ffn = (uint64_t)(moe->expert_ffn / l->etp);
+    d->shared_ffn = (uint64_t)(moe->shared_ffn / l->tp);
+    d->choices = d->local_rows * d->top_k;
+    d->expert_rows = (uint64_t)(l->ep * l->etp) * d->local_rows *
+                     (d->top_k < d->local_experts ? d->top_k : d->local_experts);
+}
+
+void pl_dims(struct pl_dims *ret, const struct pl_model *m, const struct pl_layout *l,
+             const struct pl_workload *w)
+{
+    uint64_t tp = (uint64_t)l->tp;
+
+    *ret = (struct pl_dims){ .rows = (uint64_t)l->micro_batch * (uint64_t)w->seq,
+                             .hidden = (uint64_t)m->hidden,
+                             .head_dim = (uint64_t)m->head_dim,
+                             .heads = (uint64_t)m->heads / tp,
+                             .kv_heads = (uint64_t)m->kv_heads / tp,
+                             .ffn = (uint64_t)m->ffn / tp,
+                             .vocab = (uint64_t)pl_vocab_padded(m, l) / tp,
+                             .elem = l->precision == PL_BF16 ? 2 : 4,
+                             .microbatches = pl_microbatches(l, w) };
+    ret->local_rows = l->sp ? ret->rows / tp : ret->rows;
+    ret->qkv = (ret->heads + 2 * ret->kv_heads) * ret->head_dim;
+    ret->attn = ret->heads * ret->head_dim;
+    if (pl_model_is_moe(m))
+        dims_moe(ret, &m->moe, l);
+}
+
+static void acts_moe(uint64_t *b, const struct pl_layout *l, const struct pl_dims *d)
+{
+    uint64_t e = d->elem;
+
+    b[PL_ACT_PROBS] = d->local_rows * d->experts * 4;
+    b[PL_ACT_IDX] = b[PL_ACT_W] = b[PL_ACT_PLACE] = b[PL_ACT_SRC] = d->choices * 4;
+    b[PL_ACT_FREQ] = (uint64_t)l->micro_batch * d->experts * 4;
+    b[PL_ACT_COUNTS] = (2 * d->experts + d->local_experts + 2) * 4;
+    b[PL_ACT_EX] = d->expert_rows * d->hidden * e;
+    b[PL_ACT_EGU] = d->expert_rows * 2 * d->expert_ffn * e;
+    b[PL_ACT_EA] = d->expert_rows * d->expert_ffn * e;
+    b[PL_ACT_EY] = d->choices * d->hidden * e;
+}
+
+/* full keeps the input alone; selective gives up what one cheap pass over memory restores: the outputs
+ * of the norms and of SwiGLU. */
+static bool kept(const struct pl_layout *l, enum pl_act a)
+{
+    if (a == PL_ACT_X || l->recompute == PL_RECOMPUTE_NONE)
+        return true;
+    if (l->recompute == PL_RECOMPUTE_FULL)
+        return false;
+    return a != PL_ACT_H1 && a != PL_ACT_H2 && a != PL_ACT_A && a != PL_ACT_EA;
+}
+
+void pl_acts(struct pl_acts *ret, const struct pl_model *m, const struct pl_layout *l,
+             const struct pl_dims *d, bool moe)
+{
+    uint64_t  e = d->elem, lh = d->local_rows * d->hidden * e;
+    uint64_t  ffn = moe ? d->shared_ffn : d->ffn;
+    uint64_t *b = ret->bytes;
+
+    (void)m;
+    *ret = (struct pl_acts){ 0 };
+    b[PL_ACT_X] = b[PL_ACT_H1] = b[PL_ACT_X2] = b[PL_ACT_H2] = lh;
+    b[PL_ACT_RRMS1] = b[PL_ACT_RRMS2] = d->local_rows * 4;
+    b[PL_ACT_QKV] = d->rows * d->qkv * e;
+    b[PL_ACT_LSE] = d->rows * d->heads * 4;
+    b[PL_ACT_O] = d->rows * d->attn * e;
+    b[PL_ACT_GU] = d->rows * 2 * ffn * e;
+    b[PL_ACT_A] = d->rows * ffn * e;
+    if (moe)
+        acts_moe(b, l, d);
+    for (int i = 0; i < PL_ACTS; i++) {
+        uint64_t *at;
+
+        b[i] = round64(b[i]);
+        ret->saved[i] = kept(l, (enum pl_act)i);
+        at = ret->saved[i] ? &ret->slot_bytes : &ret->scratch_bytes;
+        ret->offset[i] = *at;
+        *at += b[i];
+    }
+}
+
+/* ---- the list ---- */
+
+struct build {
+    struct pl_buffers       *t;
+    const struct pl_model   *m;
+    const struct pl_layout  *l;
+    const struct pl_workload *w;
+    struct pl_dims           d;
+    struct pl_acts           act[2]; /* of a dense layer, of one with experts */
+    int                      rank, stage;
+};
+
+static void add(struct build *b, enum pl_buf id, int chunk, int slot, enum pl_mem_class cls,
+                uint64_t bytes)
+{
+    struct pl_buffers *t = b->t;
+
+    if (bytes == 0)
+        return;
+    MEM_GROW(t->b, t->n, t->cap);
+    t->b[t->n++] = (struct pl_buffer){ id, chunk, slot, cls, round64(bytes) };
+}
+
+static void add1(struct build *b, enum pl_buf id, enum pl_mem_class cls, uint64_t bytes)
+{
+    add(b, id, 0, 0, cls, bytes);
+}
+
+static void build_state(struct build *b)
+{
+    struct pl_params t;
+
+    pl_params_build(&t, b->m, b->l, b->rank);
+    add1(b, PL_BUF_WEIGHT, PL_MEM_WEIGHTS, t.count * b->d.elem);
+    add1(b, PL_BUF_GRAD, PL_MEM_GRADS, t.count * 4);
+    if (b->l->precision == PL_BF16)
+        add1(b, PL_BUF_MASTER, PL_MEM_MASTER, t.state_count * 4);
+    add1(b, PL_BUF_MOMENT1, PL_MEM_OPTIMIZER, t.state_count * 4);
+    add1(b, PL_BUF_MOMENT2, PL_MEM_OPTIMIZER, t.state_count * 4);
+    pl_params_done(&t);
+}
+
+static uint64_t slot_bytes(const struct build *b, int chunk)
+{
+    int      first, n = pl_stage_layers(b->l, b->m->layers, b->stage, chunk, &first);
+    uint64_t bytes = 0;
+
+    for (int i = first; i < first + n; i++)
+        bytes += b->act[pl_layer_is_moe(b->m, i)].slot_bytes;
+    if (b->stage == b->l->pp - 1 && chunk == b->l->vp - 1)
+        bytes += round64(b->d.local_rows * b->d.hidden * b->d.elem);
+    return bytes;
+}
+
+static void build_slots(struct build *b)
+{
+    const struct pl_layout *l = b->l;
+
+    for (int c = 0; c < l->vp; c++) {
+        int live = pl_schedule_live((enum pl_schedule)l->schedule, b->stage, l->pp, l->vp,
+                                    b->d.microbatches, c);
+
+        for (int s = 0; s < live; s++)
+            add(b, PL_BUF_SLOT, c, s, PL_MEM_ACTIVATIONS, slot_bytes(b, c));
+    }
+    add1(b, PL_BUF_SCRATCH, PL_MEM_ACTIVATIONS,
+         max(b->act[0].scratch_bytes, b->act[1].scratch_bytes));
+}
+
+static uint64_t coll_bytes(const struct build *b, int group, uint64_t elem)
+{
+    (void)b;
+    return group > 1 ? (uint64_t)(group - 1) * PL_COLL_PIECE * elem : 0;
+}
+
+static void build_comm(struct build *b)
+{
+    const struct pl_layout *l = b->l;
+    uint64_t                lh = b->d.local_rows * b->d.hidden * b->d.elem;
+
+    for (int i = 0; i < PL_ACT_OUTS && l->pp > 1; i++)
+        add(b, PL_BUF_ACT_OUT, 0, i, PL_MEM_COMM, lh);
+    for (int i = 0; i < PL_GRAD_RINGS && l->pp > 1; i++)
+        add(b, PL_BUF_GRAD_RING, 0, i, PL_MEM_COMM, lh);
+    add1(b, PL_BUF_COLL_TP, PL_MEM_COMM, coll_bytes(b, l->tp, 4));
+    add1(b, PL_BUF_COLL_DP, PL_MEM_COMM, coll_bytes(b, l->dp, 4));
+    if (pl_model_is_moe(b->m)) {
+        add1(b, PL_BUF_COLL_EDP, PL_MEM_COMM, coll_bytes(b, l->edp, 4));
+        add1(b, PL_BUF_MOE_SEND, PL_MEM_COMM, b->d.choices * b->d.hidden * b->d.elem);
+        if (l->ep > 1)
+            add1(b, PL_BUF_MOE_RECV, PL_MEM_COMM, b->d.expert_rows * b->d.hidden * b->d.elem);
+    }
+}
+
+static void build_head(struct build *b)
+{
+    const struct pl_dims *d = &b->d;
+    uint64_t              lh = d->local_rows * d->hidden * d->elem;
+
+    if (b->stage != b->l->pp - 1)
+        return;
+    add1(b, PL_BUF_XF, PL_MEM_LOGITS, lh);
+    add1(b, PL_BUF_HF, PL_MEM_LOGITS, lh);
+    add1(b, PL_BUF_RRMSF, PL_MEM_LOGITS, d->local_rows * 4);
+    add1(b, PL_BUF_XENT, PL_MEM_LOGITS, d->rows * 12);
+    add1(b, PL_BUF_LOGITS, PL_MEM_LOGITS, d->rows * d->vocab * d->elem);
+}
+
+static void build_workspace(struct build *b)
+{
+    const struct pl_dims   *d = &b->d;
+    const struct pl_layout *l = b->l;
+    uint64_t                e = d->elem;
+
+    if (l->sp) {
+        add1(b, PL_BUF_GATHER, PL_MEM_WORKSPACE, d->rows * d->hidden * e);
+        add1(b, PL_BUF_PARTIAL, PL_MEM_WORKSPACE, d->rows * d->hidden * e);
+    }
+    add1(b, PL_BUF_DH, PL_MEM_WORKSPACE, d->local_rows * d->hidden * e);
+    add1(b, PL_BUF_DAO, PL_MEM_WORKSPACE,
+         d->rows * max(d->attn, max(d->ffn, d->shared_ffn)) * e);
+    add1(b, PL_BUF_DQKV, PL_MEM_WORKSPACE, d->rows * d->qkv * e);
+    add1(b, PL_BUF_ATTN, PL_MEM_WORKSPACE, d->rows * d->heads * 4);
+    if (pl_model_is_moe(b->m)) {
+        add1(b, PL_BUF_MOE_DEA, PL_MEM_WORKSPACE, d->expert_rows * d->expert_ffn * e);
+        add1(b, PL_BUF_MOE_ROUTER, PL_MEM_WORKSPACE,
+             (2 * d->local_rows * d->experts + d->choices) * 4);
+        add1(b, PL_BUF_MOE_STATS, PL_MEM_WORKSPACE,
+             (2 * (uint64_t)l->micro_batch + (uint64_t)(l->ep * l->etp)) * d->experts * 4);
+    }
+    add1(b, PL_BUF_TOKENS, PL_MEM_WORKSPACE,
+         (2 * (uint64_t)d->microbatches * d->rows + (uint64_t)b->w->seq + 1) * 4);
+    add1(b, PL_BUF_ROPE, PL_MEM_WORKSPACE, (uint64_t)b->w->seq * d->head_dim * 4);
+    add1(b, PL_BUF_KERNEL, PL_MEM_WORKSPACE, (uint64_t)l->threads * PL_KERNEL_SCRATCH);
+}
+
+void pl_buffers_build(struct pl_buffers *ret, const struct pl_model *m, const struct pl_layout *l,
+                      const struct pl_workload *w, int rank)
+{
+    struct build b = { .t = ret, .m = m, .l = l, .w = w, .rank = rank,
+                       .stage = pl_axis_coord(l, PL_PP, rank) };
+
+    *ret = (struct pl_buffers){ 0 };
+    pl_dims(&b.d, m, l, w);
+    pl_acts(&b.act[0], m, l, &b.d, false);
+    if (pl_model_is_moe(m))
+        pl_acts(&b.act[1], m, l, &b.d, true);
+    build_state(&b);
+    build_slots(&b);
+    build_comm(&b);
+    build_head(&b);
+    build_workspace(&b);
+}
+
+void pl_buffers_done(struct pl_buffers *t)
+{
+    free(t->b);
+    *t = (struct pl_buffers){ 0 };
+}
+
+void pl_memory_partune_rank(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
+                            const struct pl_workload *w, int rank)
+{
+    struct pl_buffers t;
+
+    *ret = (struct pl_memory){ .rank = rank };
+    pl_buffers_build(&t, m, l, w, rank);
+    for (int i = 0; i < t.n; i++) {
+        ret->bytes[t.b[i].cls] += (double)t.b[i].bytes;
+        ret->total += (double)t.b[i].bytes;
+    }
+    pl_buffers_done(&t);
+}
