@@ -4,9 +4,9 @@
  * A checkpoint DIR/step-00000100 is a Hugging Face folder with more in it:
  *
  *     config.json                   the model, Hugging Face keys (left out where it has no class for it)
- *     model.safetensors             weights under their HF names, unpadded, merged over all meshes; or
+ *     model.safetensors             weights under their HF names, fp32, unpadded, merged over all meshes; or
  *     model-0000i-of-0000n.safetensors + model.safetensors.index.json, over 5 GB a file
- *     optimizer-….safetensors       fp32: NAME.exp_avg, NAME.exp_avg_sq, and NAME.master where weights are bf16
+ *     optimizer.safetensors         NAME.exp_avg and NAME.exp_avg_sq; split in the same way
  *     checksums.bin                 CRC-32 of each 4 MiB block of the files above, in order
  *     trainer.json                  step, samples consumed, seed, model, optimizer settings, list of files; last
  *
@@ -30,15 +30,13 @@
 
 #include "base/err.h"
 #include "plan/plan.h"
-#include "trainer/hf.h"
 #include "trainer/safetensors.h"
 
 /* What the numbers of a part are. */
 enum tr_part_kind {
     TR_PART_WEIGHT,     /* NAME */
-    TR_PART_EXP_AVG,    /* NAME.exp_avg */
-    TR_PART_EXP_AVG_SQ, /* NAME.exp_avg_sq */
-    TR_PART_MASTER,     /* NAME.master: fp32 copy of a bf16 weight */
+    TR_PART_EXP_AVG,    /* NAME.exp_avg: AdamW's first moment */
+    TR_PART_EXP_AVG_SQ, /* NAME.exp_avg_sq: the second */
     TR_PART_KINDS
 };
 
@@ -47,12 +45,13 @@ enum tr_part_kind {
  *
  * The rank has rows [row0, row0 + rows) and columns [col0, col0 + cols) of the tensor as a dense row-major
  * block of rows x cols; DATA points at element FIRST of that block and COUNT elements are here (the whole block:
- * 0 and rows * cols). Rows past the tensor's own are padding: skipped on save, zeroed on load. Expert matrices
- * are one part each.
+ * 0 and rows * cols). Rows and columns past the tensor's own are padding: skipped on save, zeroed on load.
+ *
+ * With bf16 weights an element comes twice as TR_PART_WEIGHT: the fp32 master, which is saved, and the weight,
+ * which is only loaded; the file has fp32 in any case, so precision may change at a resume.
  */
 struct tr_part {
-    enum tr_hf_kind   tensor;
-    int               layer, expert; /* -1 where there is none */
+    const char       *name; /* of the parameter table; borrowed */
     enum tr_part_kind kind;
     int64_t           row0, rows, col0, cols;
     int64_t           first, count;
@@ -76,9 +75,8 @@ struct tr_ckpt_state {
     int      step;    /* optimizer steps done */
     uint64_t samples; /* sequences consumed: the data position */
     int64_t  seed;
-    char     data[64];           /* name of the data set */
-    double   loss;               /* of the last step; NaN unknown */
-    enum pl_precision precision; /* of the weights */
+    char     data[64]; /* name of the data set */
+    double   loss;     /* of the last step; NaN unknown */
 };
 
 struct tr_ckpt_what {
@@ -99,11 +97,11 @@ int tr_ckpt_latest(char **ret, const char *dir, struct err *e);
 int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_model *m, struct err *e);
 
 /* Fill the parts from checkpoint PATH. Checksums are verified first, shared between the ranks; a damaged tensor is
- * named. Where the file lacks masters they are made from the weights. Same answer on all ranks. */
+ * named. Same answer on all ranks. */
 int tr_ckpt_load(struct tr_ckpt_state *ret, const char *path, const struct tr_ckpt_what *what,
                  const struct tr_team *team, struct err *e);
 
-/* --init: fill parts of kind WEIGHT (and MASTER, from the weights) from a Hugging Face folder, of any file dtype. */
+/* --init: fill the parts of kind WEIGHT from a Hugging Face folder, of any file dtype. */
 int tr_hf_load(const char *folder, const struct tr_ckpt_what *what, const struct tr_team *team, struct err *e);
 /* --save-hf: write such a folder atomically (it must not exist, or be one of ours). DTYPE of the file. */
 int tr_hf_save(const char *folder, enum tr_dtype dtype, const struct tr_ckpt_what *what,

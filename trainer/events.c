@@ -1,0 +1,386 @@
+/*
+ * Writer of the event file. A line is built in one growing buffer that is kept between events, then handed to
+ * the kernel in a single write(): with O_APPEND a reader never sees two events mixed. A write that the disk cuts
+ * short leaves a torn last line, after which nothing more is written, so that it stays the last.
+ */
+#include "trainer/events.h"
+
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <unistd.h>
+
+struct tr_events {
+    int        fd; /* -1: no file */
+    int        status;
+    FILE      *console;
+    double   (*now)(void);
+    struct str line;
+};
+
+const char *const tr_phase_names[TR_PHASES + 1] = {
+    "forward", "backward", "tp", "ep", "pp_wait", "dp", "optimizer", "other", NULL,
+};
+
+const char *const tr_error_names[TR_ERRORS + 1] = {
+    "illegal", "oom", "numeric", "data", "comm", "io", NULL,
+};
+
+int tr_error_exit(enum tr_error cls)
+{
+    static const int code[TR_ERRORS] = {
+        [TR_ERROR_ILLEGAL] = TR_EXIT_ILLEGAL, [TR_ERROR_OOM] = TR_EXIT_OOM,
+        [TR_ERROR_NUMERIC] = TR_EXIT_NUMERIC, [TR_ERROR_DATA] = TR_EXIT_DATA,
+        [TR_ERROR_COMM] = TR_EXIT_COMM,       [TR_ERROR_IO] = TR_EXIT_IO,
+    };
+
+    return code[cls];
+}
+
+/* ---- one line ---- */
+
+static void add_text(struct str *s, const char *text)
+{
+    bool clean = str_is_utf8(text, strlen(text));
+
+    str_addc(s, '"');
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        if (c == '"' || c == '\\')
+            str_addf(s, "\\%c", c);
+        else if (c < 0x20 || c == 0x7f)
+            str_addf(s, "\\u%04x", c);
+        else
+            str_addc(s, c >= 0x80 && !clean ? '?' : (char)c);
+    }
+    str_addc(s, '"');
+}
+
+/* 15 digits: every count up to 2^49 is exact, and 0.1 stays 0.1. */
+static void add_number(struct str *s, double v)
+{
+    if (isfinite(v))
+        str_addf(s, "%.15g", v);
+    else
+        str_add(s, "null");
+}
+
+static void field(struct str *s, const char *key, double v)
+{
+    str_addf(s, ",\"%s\":", key);
+    add_number(s, v);
+}
+
+static void field_text(struct str *s, const char *key, const char *text)
+{
+    str_addf(s, ",\"%s\":", key);
+    if (text)
+        add_text(s, text);
+    else
+        str_add(s, "null");
+}
+
+/* Takes V, the JSON form of a domain object. */
+static void field_json(struct str *s, const char *key, json_t *owned_v)
+{
+    AUTO_FREE char *text = jx_dump(owned_v);
+
+    json_decref(owned_v);
+    str_addf(s, ",\"%s\":%s", key, text);
+}
+
+static struct str *begin(struct tr_events *ev, const char *event)
+{
+    str_trunc(&ev->line, 0);
+    str_addf(&ev->line, "{\"v\":1,\"event\":\"%s\",\"t\":%.6f", event, ev->now());
+    return &ev->line;
+}
+
+static void end(struct tr_events *ev)
+{
+    ssize_t put;
+
+    str_add(&ev->line, "}\n");
+    if (ev->fd < 0 || ev->status)
+        return;
+    do
+        put = write(ev->fd, ev->line.text, ev->line.len);
+    while (put < 0 && errno == EINTR);
+    if (put < 0)
+        ev->status = errno;
+    else if ((size_t)put < ev->line.len)
+        ev->status = ENOSPC;
+}
+
+/* ---- life ---- */
+
+int tr_events_open(struct tr_events **ret, const char *path, FILE *console, struct err *e)
+{
+    struct tr_events *ev;
+    int               fd = -1;
+
+    if (path) {
+        fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+        if (fd < 0)
+            return err_set(e, -errno, "open event file %s: %s", path, strerror(errno));
+    }
+    ev = mem_alloc(sizeof(*ev));
+    ev->fd = fd;
+    ev->console = console;
+    ev->now = clock_wall_s;
+    *ret = ev;
+    return 0;
+}
+
+struct tr_events *tr_events_free(struct tr_events *ev)
+{
+    if (!ev)
+        return NULL;
+    if (ev->fd >= 0)
+        close(ev->fd);
+    str_done(&ev->line);
+    free(ev);
+    return NULL;
+}
+
+int tr_events_status(const struct tr_events *ev)
+{
+    return ev ? ev->status : 0;
+}
+
+void tr_events_clock(struct tr_events *ev, double (*now)(void))
+{
+    ev->now = now;
+}
+
+static void say(const struct tr_events *ev, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(const struct tr_events *ev, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (!ev->console)
+        return;
+    va_start(ap, fmt);
+    vfprintf(ev->console, fmt, ap);
+    va_end(ap);
+    fputc('\n', ev->console);
+    fflush(ev->console);
+}
+
+/* ---- the events ---- */
+
+static void add_list(struct str *s, const char *key, const char *const *text, int n)
+{
+    str_addf(s, ",\"%s\":[", key);
+    for (int i = 0; i < n; i++) {
+        if (i)
+            str_addc(s, ',');
+        add_text(s, text[i]);
+    }
+    str_addc(s, ']');
+}
+
+void tr_event_hello(struct tr_events *ev, const struct tr_hello *h)
+{
+    struct str *s;
+    char        text[160];
+
+    if (!ev)
+        return;
+    s = begin(ev, "hello");
+    field_text(s, "program", h->program);
+    field_text(s, "version", h->version);
+    field_text(s, "build", h->build);
+    field(s, "pid", (double)getpid());
+    field_text(s, "model", h->model->name);
+    field_json(s, "layout", pl_layout_json(h->layout));
+    field_json(s, "workload", pl_workload_json(h->workload));
+    field(s, "ranks", h->ranks);
+    add_list(s, "hosts", h->host, h->nhosts);
+    if (h->binding)
+        add_list(s, "binding", h->binding, h->ranks);
+    end(ev);
+    say(ev, "%s %s: %s on %d rank%s of %d host%s, %s", h->program, h->version, h->model->name,
+        h->ranks, h->ranks == 1 ? "" : "s", h->nhosts, h->nhosts == 1 ? "" : "s",
+        pl_layout_text(text, h->layout));
+}
+
+void tr_event_memory(struct tr_events *ev, const struct pl_memory *planned, double budget_bytes)
+{
+    struct str *s;
+    char        a[24], b[24];
+
+    if (!ev)
+        return;
+    s = begin(ev, "memory");
+    field_json(s, "planned", pl_memory_json(planned));
+    field(s, "budget", budget_bytes);
+    end(ev);
+    say(ev, "memory: %s planned on rank %d, of %s", str_human_bytes(a, planned->total),
+        planned->rank, str_human_bytes(b, budget_bytes));
+}
+
+void tr_event_step(struct tr_events *ev, const struct tr_step *t)
+{
+    struct str *s;
+
+    if (!ev)
+        return;
+    s = begin(ev, "step");
+    field(s, "n", t->n);
+    str_addf(s, ",\"warmup\":%s", t->warmup ? "true" : "false");
+    field(s, "ms", t->ms);
+    field(s, "tokens", (double)t->tokens);
+    field(s, "loss", t->loss);
+    field(s, "aux_loss", t->aux_loss);
+    field(s, "grad_norm", t->grad_norm);
+    field(s, "lr", t->lr);
+    str_add(s, ",\"phases\":{");
+    for (int i = 0; i < TR_PHASES; i++) {
+        str_addf(s, "%s\"%s\":", i ? "," : "", tr_phase_names[i]);
+        add_number(s, t->phase_ms[i]);
+    }
+    str_add(s, "},\"ranks\":{\"min\":");
+    add_number(s, t->rank_ms_min);
+    field(s, "median", t->rank_ms_median);
+    field(s, "max", t->rank_ms_max);
+    field(s, "slowest", t->slowest);
+    str_addc(s, '}');
+    end(ev);
+    say(ev, "step %5d%s  loss %.4f  norm %.3f  lr %.2e  %8.1f ms  %8.0f tokens/s", t->n,
+        t->warmup ? " (warm-up)" : "", t->loss, t->grad_norm, t->lr, t->ms,
+        (double)t->tokens / t->ms * 1e3);
+}
+
+void tr_event_validation(struct tr_events *ev, int n, double loss, int64_t tokens)
+{
+    struct str *s;
+
+    if (!ev)
+        return;
+    s = begin(ev, "validation");
+    field(s, "n", n);
+    field(s, "loss", loss);
+    field(s, "tokens", (double)tokens);
+    end(ev);
+    say(ev, "step %5d  validation loss %.4f over %lld tokens", n, loss, (long long)tokens);
+}
+
+void tr_event_summary(struct tr_events *ev, const struct tr_summary *t)
+{
+    struct str *s;
+    char        a[24], b[24];
+
+    if (!ev)
+        return;
+    s = begin(ev, "summary");
+    field(s, "steps", t->steps);
+    field(s, "warmup_steps", t->warmup_steps);
+    field(s, "tokens_per_s", t->tokens_per_s);
+    field(s, "tokens_per_s_se", t->tokens_per_s_se);
+    str_add(s, ",\"step_ms\":{\"median\":");
+    add_number(s, t->ms_median);
+    field(s, "p10", t->ms_p10);
+    field(s, "p90", t->ms_p90);
+    field(s, "ci95", t->ms_ci95);
+    str_add(s, "},\"memory\":{\"planned\":");
+    {
+        AUTO_JSON      *planned = pl_memory_json(t->planned);
+        AUTO_FREE char *text = jx_dump(planned);
+
+        str_add(s, text);
+    }
+    field_json(s, "measured", pl_memory_json(t->measured));
+    field(s, "resident_growth", t->resident_growth_bytes);
+    str_addc(s, '}');
+    field(s, "loss_first", t->loss_first);
+    field(s, "loss_last", t->loss_last);
+    field_text(s, "ended", t->ended);
+    end(ev);
+    say(ev, "%.0f tokens/s (standard error %.0f): median step %.1f ms +- %.1f over %d steps, loss %.4f to %.4f",
+        t->tokens_per_s, t->tokens_per_s_se, t->ms_median, t->ms_ci95, t->steps, t->loss_first,
+        t->loss_last);
+    say(ev, "memory: %s at most on rank %d, %s planned", str_human_bytes(a, t->measured->total),
+        t->measured->rank, str_human_bytes(b, t->planned->total));
+}
+
+void tr_event_checkpoint(struct tr_events *ev, int n, const char *path, double bytes, double ms)
+{
+    struct str *s;
+    char        a[24];
+
+    if (!ev)
+        return;
+    s = begin(ev, "checkpoint");
+    field(s, "n", n);
+    field_text(s, "path", path);
+    field(s, "bytes", bytes);
+    field(s, "ms", ms);
+    end(ev);
+    say(ev, "step %5d  checkpoint %s, %s in %.0f ms", n, path, str_human_bytes(a, bytes), ms);
+}
+
+void tr_event_warning(struct tr_events *ev, const char *what, const char *detail)
+{
+    struct str *s;
+
+    if (!ev)
+        return;
+    s = begin(ev, "warning");
+    field_text(s, "what", what);
+    field_text(s, "detail", detail);
+    end(ev);
+    say(ev, "warning: %s: %s", what, detail);
+}
+
+static struct str *begin_error(struct tr_events *ev, enum tr_error cls, int rank, const char *detail)
+{
+    struct str *s = begin(ev, "error");
+
+    field_text(s, "class", tr_error_names[cls]);
+    if (rank >= 0)
+        field(s, "rank", rank);
+    else
+        str_add(s, ",\"rank\":null");
+    field_text(s, "detail", detail);
+    return s;
+}
+
+void tr_event_error(struct tr_events *ev, enum tr_error cls, int rank, const char *detail)
+{
+    if (!ev)
+        return;
+    begin_error(ev, cls, rank, detail);
+    end(ev);
+}
+
+void tr_event_oom(struct tr_events *ev, int rank, enum pl_mem_class cls, double asked_bytes,
+                  double budget_bytes, const char *detail)
+{
+    struct str *s;
+
+    if (!ev)
+        return;
+    s = begin_error(ev, TR_ERROR_OOM, rank, detail);
+    field_text(s, "memory_class", pl_mem_class_names[cls]);
+    field(s, "asked", asked_bytes);
+    field(s, "budget", budget_bytes);
+    end(ev);
+}
+
+void tr_event_stopped(struct tr_events *ev, int n, const char *reason)
+{
+    struct str *s;
+
+    if (!ev)
+        return;
+    s = begin(ev, "stopped");
+    field(s, "n", n);
+    field_text(s, "reason", reason);
+    end(ev);
+    say(ev, "step %5d  stopped: %s", n, reason);
+}
