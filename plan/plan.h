@@ -1,10 +1,10 @@
 /*
- * plan - the domain: models, clusters, layouts, the rules that make a layout legal, the bytes and the
- * seconds it needs. Pure functions of their arguments; no I/O but reading preset files.
+ * plan - the domain: models, clusters, layouts, the rules that make a layout legal, the bytes and
+ * the seconds it needs. Pure functions of their arguments; no I/O but reading preset files.
  *
- * Words are those of docs/ARCHITECTURE.md, section "The words": the JSON, SQL, HTTP and C names of a
- * thing are the same. Sizes are bytes (uint64_t or double where they feed a model), times are seconds
- * (double), bandwidths are 10^9 bytes/s, peaks are 10^12 floating-point operations/s.
+ * Words are those of docs/ARCHITECTURE.md, section "The words": the JSON, SQL, HTTP and C names of
+ * a thing are the same. Sizes are bytes (uint64_t or double where they feed a model), times are
+ * seconds (double), bandwidths are 10^9 bytes/s, peaks are 10^12 floating-point operations/s.
  *
  * Structs here are plain values: copy them freely; none owns memory unless its comment says so.
  */
@@ -17,86 +17,95 @@
 
 #include "base/err.h"
 
-/* ---- model ------------------------------------------------------------------------------------ */
+/* ---- model ------------------------------------------------------------------------------------
+ */
 
 enum pl_mlp { PL_SWIGLU, PL_GELU };
 enum pl_norm { PL_RMSNORM, PL_LAYERNORM };
 enum pl_positions { PL_ROPE, PL_LEARNED };
 
 struct pl_moe {
-    int    experts;         /* 0: a dense model, and the other fields mean nothing */
-    int    top_k;
-    int    expert_ffn;
+    int experts; /* 0: a dense model, and the other fields mean nothing */
+    int top_k;
+    int expert_ffn;
     double aux_loss_coef;   /* load-balancing loss; 0.01 unless said */
     double capacity_factor; /* 0: dropless */
-    int    shared_ffn;      /* width of the experts that every token visits; 0: none */
-    int    every;           /* layer l is MoE if (l + 1) % every == 0; 1 unless said */
-    int    dense_layers;    /* the first ones are dense whatever `every` says */
+    int shared_ffn;         /* width of the experts that every token visits; 0: none */
+    int every;              /* layer l is MoE if (l + 1) % every == 0; 1 unless said */
+    int dense_layers;       /* the first ones are dense whatever `every` says */
 };
 
 struct pl_model {
-    char              name[64];
-    int               layers, hidden, heads, kv_heads, head_dim, ffn, vocab, seq;
-    enum pl_mlp       mlp;
-    enum pl_norm      norm;
+    char name[64];
+    int layers, hidden, heads, kv_heads, head_dim, ffn, vocab, seq;
+    enum pl_mlp mlp;
+    enum pl_norm norm;
     enum pl_positions positions;
-    double            rope_theta, norm_eps, init_std;
-    bool              tied; /* output projection shares the embedding */
-    struct pl_moe     moe;
+    double rope_theta, norm_eps, init_std;
+    bool tied; /* output projection shares the embedding */
+    struct pl_moe moe;
 };
 
-/* V is an object or the name of a preset. Unset fields get their defaults (kv_heads = heads, head_dim =
- * hidden / heads, the design's constants). Refused by pointer: unknown keys, absent or absurd sizes. */
-int     pl_model_parse(struct pl_model *ret, const json_t *v, struct err *e);
+/* V is an object or the name of a preset. Unset fields get their defaults (kv_heads = heads,
+ * head_dim = hidden / heads, the design's constants). Refused by pointer: unknown keys, absent or
+ * absurd sizes. */
+int pl_model_parse(struct pl_model *ret, const json_t *v, struct err *e);
 json_t *pl_model_json(const struct pl_model *m); /* complete object, new reference */
 
-bool     pl_model_is_moe(const struct pl_model *m);
-bool     pl_layer_is_moe(const struct pl_model *m, int layer); /* LAYER in [0, layers) */
-uint64_t pl_model_params(const struct pl_model *m);            /* all parameters */
-uint64_t pl_model_active_params(const struct pl_model *m);     /* those that one token meets */
+bool pl_model_is_moe(const struct pl_model *m);
+bool pl_layer_is_moe(const struct pl_model *m, int layer); /* LAYER in [0, layers) */
+int pl_model_moe_layers(const struct pl_model *m);         /* how many are */
+uint64_t pl_model_params(const struct pl_model *m);        /* all parameters */
+uint64_t pl_model_active_params(const struct pl_model *m); /* those that one token meets */
 
-/* Model FLOPs of one token in a sequence of SEQ tokens, forward and backward: 3 x forward, full T x T
- * attention, no recompute (Megatron's convention). */
+/* Model FLOPs of one token in a sequence of SEQ tokens, forward and backward: 3 x forward, full T x
+ * T attention, no recompute (Megatron's convention). */
 double pl_model_flops_per_token(const struct pl_model *m, int seq);
 
-/* ---- cluster ---------------------------------------------------------------------------------- */
+/* ---- cluster ----------------------------------------------------------------------------------
+ */
 
 enum { PL_MAX_LINKS = 8 };
 
 struct pl_link {
-    int    span; /* smallest group of consecutive ranks that needs this link; INT_MAX is "all" */
-    double gbs;  /* each way per device */
+    int span;   /* smallest group of consecutive ranks that needs this link; INT_MAX is "all" */
+    double gbs; /* each way per device */
     double latency_us;
-    char   kind[48];
+    char kind[48];
 };
 
 struct pl_device {
-    char   name[64];
+    char name[64];
     double tflops_fp32, tflops_bf16, tflops_fp8; /* dense peaks; 0: unknown */
-    double gemm_tflops;                          /* best measured GEMM in bf16 (fp32 on a CPU); 0: unknown */
-    double memory_gib;                           /* what the vendor's tool shows as usable */
+    double gemm_tflops; /* best measured GEMM in bf16 (fp32 on a CPU); 0: unknown */
+    double memory_gib;  /* what the vendor's tool shows as usable */
     double memory_gbs;
+    bool cpu; /* a processor core (JSON "kind": "cpu") */
 };
 
 struct pl_cluster {
-    char             name[64];
-    int              nodes, devices_per_node;
+    char name[64];
+    int nodes, devices_per_node;
     struct pl_device device; /* on a CPU the device is one core with its share of memory */
-    struct pl_link   link[PL_MAX_LINKS];
-    int              nlinks; /* ascending span */
-    bool             oversubscribe; /* more ranks than devices are allowed */
-    bool             measured;      /* constants were measured here, not copied from a data sheet */
+    struct pl_link link[PL_MAX_LINKS];
+    int nlinks;         /* ascending span */
+    bool oversubscribe; /* more ranks than devices are allowed */
+    bool measured;      /* constants were measured here, not copied from a data sheet */
 };
 
-/* V is an object, {"profile": name, "nodes": n}, a profile's name, or NULL for `local`.
- * LOCAL is the parsed profiles/local.json, or NULL: then `local` is this machine's cores and memory with
- * conservative assumed rates. */
-int     pl_cluster_parse(struct pl_cluster *ret, const json_t *v, const struct pl_cluster *local,
-                         struct err *e);
-json_t *pl_cluster_json(const struct pl_cluster *c);
-int     pl_cluster_devices(const struct pl_cluster *c);
+/* True where a device is a processor core: ranks share memory and threads count against cores. */
+bool pl_cluster_is_cpu(const struct pl_cluster *c);
 
-/* This machine as a cluster of one node whose devices are cores; rates assumed, memory from the system. */
+/* V is an object, {"profile": name, "nodes": n}, a profile's name, or NULL for `local`.
+ * LOCAL is the parsed profiles/local.json, or NULL: then `local` is this machine's cores and memory
+ * with conservative assumed rates. */
+int pl_cluster_parse(struct pl_cluster *ret, const json_t *v, const struct pl_cluster *local,
+                     struct err *e);
+json_t *pl_cluster_json(const struct pl_cluster *c);
+int pl_cluster_devices(const struct pl_cluster *c);
+
+/* This machine as a cluster of one node whose devices are cores; rates assumed, memory from the
+ * system. */
 void pl_cluster_here(struct pl_cluster *ret);
 
 /* Slowest link that a group of SIZE ranks with stride STRIDE crosses. */
@@ -105,39 +114,45 @@ const struct pl_link *pl_cluster_link(const struct pl_cluster *c, int size, int 
 /* Names of presets and profiles, NULL-terminated, and the JSON text of one (NULL if unknown). */
 const char *const *pl_model_presets(void);
 const char *const *pl_cluster_presets(void);
-const char        *pl_model_preset(const char *name);
-const char        *pl_cluster_preset(const char *name);
+const char *pl_model_preset(const char *name);
+const char *pl_cluster_preset(const char *name);
 
-/* ---- workload and trainer --------------------------------------------------------------------- */
+/* ---- workload and trainer ---------------------------------------------------------------------
+ */
 
-enum pl_precision { PL_FP32, PL_BF16 };
+enum pl_precision { PL_FP32, PL_BF16, PL_FP8 };
+
+extern const char *const pl_precision_names[]; /* "fp32" …, NULL */
 
 struct pl_workload {
-    int  global_batch;     /* sequences a step: the same in every trial */
-    int  seq;              /* tokens a sequence; the model's unless the workload says otherwise */
+    int global_batch; /* sequences a step: the same in every trial */
+    int seq;          /* tokens a sequence; the model's unless the workload says otherwise */
     enum pl_precision precision; /* default of a layout that does not say */
-    char data[64];         /* name of a data set; "synthetic" always exists */
+    char data[64];               /* name of a data set; "synthetic" always exists */
 };
 
-int     pl_workload_parse(struct pl_workload *ret, const json_t *v, const struct pl_model *m,
-                          struct err *e);
+int pl_workload_parse(struct pl_workload *ret, const json_t *v, const struct pl_model *m,
+                      struct err *e);
 json_t *pl_workload_json(const struct pl_workload *w);
 
 /* What a trainer can do; the rule trainer-supports speaks from it. */
 struct pl_trainer {
     const char *name;
-    bool        bundled; /* partune-train: its memory plan is exact */
-    bool        gelu, layernorm, learned, tied, cp, capacity;
-    bool        interleaved, gpipe, zero_bubble, selective, bf16, etp, shared_expert, moe_every;
-    bool        overlap_grad_reduce, overlap_param_gather, overlap_p2p, overlap_moe_a2a;
-    bool        uneven_layers; /* layers need not divide by pp * vp */
-    int         max_zero;
+    bool bundled;                                      /* partune-train: its memory plan is exact */
+    bool gelu, layernorm, learned, tied, cp, capacity; /* of the model, but for cp */
+    bool interleaved, gpipe, zero_bubble, selective, bf16, fp8, etp, shared_expert, moe_every;
+    bool overlap_grad_reduce, overlap_param_gather, overlap_p2p, overlap_moe_a2a;
+    bool uneven_layers; /* layers need not divide by pp * vp */
+    bool flash;         /* attention keeps no T x T matrix for the backward pass */
+    int max_zero;
 };
 
 /* "partune", "megatron", "torchtitan", "deepspeed", "any"; NULL if unknown. */
 const struct pl_trainer *pl_trainer_find(const char *name);
+const char *const *pl_trainer_names(void); /* NULL-terminated */
 
-/* ---- layout ----------------------------------------------------------------------------------- */
+/* ---- layout -----------------------------------------------------------------------------------
+ */
 
 enum pl_schedule { PL_GPIPE, PL_1F1B, PL_INTERLEAVED, PL_ZERO_BUBBLE };
 enum pl_zero_scope { PL_SCOPE_NONE, PL_SCOPE_EP_AWARE, PL_SCOPE_PLAIN };
@@ -163,18 +178,24 @@ struct pl_layout {
 };
 
 struct pl_layout_key {
-    const char        *name;
-    size_t             offset;  /* of the int in struct pl_layout */
-    const char *const *names;   /* NULL-terminated words of an enumeration, or NULL: a number */
-    bool               derived; /* dp, edp */
-    bool               log2;    /* a power-like quantity (degrees, micro-batch) */
+    const char *name;
+    size_t offset;            /* of the int in struct pl_layout */
+    const char *const *names; /* NULL-terminated words of an enumeration, or NULL: a number */
+    bool derived;             /* dp, edp */
+    bool log2;                /* a power-like quantity (degrees, micro-batch) */
+    int min, max;             /* what may be written at all; legality is another question */
 };
 
-extern const struct pl_layout_key pl_layout_keys[]; /* ends with a NULL name */
+enum { PL_LAYOUT_KEYS = 21 };
 
-int  pl_layout_get(const struct pl_layout *l, const struct pl_layout_key *k);
+extern const struct pl_layout_key pl_layout_keys[]; /* PL_LAYOUT_KEYS rows, then a NULL name */
+
+int pl_layout_get(const struct pl_layout *l, const struct pl_layout_key *k);
 void pl_layout_set(struct pl_layout *l, const struct pl_layout_key *k, int value);
 const struct pl_layout_key *pl_layout_key_find(const char *name);
+
+/* Read one value of key K, a number or one of its words; refused by pointer /<key>. */
+int pl_layout_word(int *ret, const struct pl_layout_key *k, const json_t *v, struct err *e);
 
 /* All ones and zeros, 1f1b, no recompute, the workload's precision; world and dp unset (0). */
 void pl_layout_default(struct pl_layout *l, const struct pl_workload *w);
@@ -182,11 +203,15 @@ void pl_layout_default(struct pl_layout *l, const struct pl_workload *w);
 /* dp and edp from world; returns false where world is not a multiple (dp or edp is then 0). */
 bool pl_layout_derive(struct pl_layout *l);
 
-/* Read a layout; absent keys get their defaults, an absent zero_scope with zero >= 1 is ep-aware (or what is
- * canonical). world defaults to what dp says, else to all devices of CLUSTER. Unknown keys and words are refused
- * by pointer. Legality is pl_layout_check's business. */
-int     pl_layout_parse(struct pl_layout *ret, const json_t *v, const struct pl_model *m,
-                        const struct pl_cluster *c, const struct pl_workload *w, struct err *e);
+/* Distinct expert coordinates inside the replica group (dp x cp ranks) of a dense tensor: into so
+ * many parts zero_scope "plain" splits that group. 1: the two scopes coincide. */
+int pl_layout_expert_replicas(const struct pl_layout *l);
+
+/* Read a layout; absent keys get their defaults, an absent zero_scope with zero >= 1 is ep-aware
+ * (or what is canonical). world defaults to what dp says, else to all devices of CLUSTER. Unknown
+ * keys and words are refused by pointer. Legality is pl_layout_check's business. */
+int pl_layout_parse(struct pl_layout *ret, const json_t *v, const struct pl_model *m,
+                    const struct pl_cluster *c, const struct pl_workload *w, struct err *e);
 json_t *pl_layout_json(const struct pl_layout *l); /* canonical key order, derived keys included */
 
 /* The one canonical form (docs/ARCHITECTURE.md): equal layouts have equal structs afterwards. */
@@ -196,18 +221,19 @@ bool pl_layout_equal(const struct pl_layout *a, const struct pl_layout *b);
 /* "tp2 pp2 dp1 mb4 zero1" : what differs from the default, for people. Into BUF, returns it. */
 char *pl_layout_text(char buf[160], const struct pl_layout *l);
 
-/* ---- legality --------------------------------------------------------------------------------- */
+/* ---- legality ---------------------------------------------------------------------------------
+ */
 
 enum { PL_MAX_VIOLATIONS = 24 };
 
 struct pl_violation {
     const char *rule; /* "batch-divides" */
     const char *key;  /* layout key that is at fault first: "micro_batch" */
-    char        text[160]; /* "global_batch 32 is not a multiple of micro_batch 5 x dp 2" */
+    char text[160];   /* "global_batch 32 is not a multiple of micro_batch 5 x dp 2" */
 };
 
 struct pl_verdict {
-    int                 count; /* 0: legal */
+    int count; /* 0: legal */
     struct pl_violation v[PL_MAX_VIOLATIONS];
 };
 
@@ -222,7 +248,84 @@ const char *const *pl_rule_names(void); /* NULL-terminated */
 /* "batch-divides: global_batch ...; heads-tp: ..." into BUF. */
 char *pl_verdict_text(char *buf, size_t size, const struct pl_verdict *v);
 
-/* ---- meshes ----------------------------------------------------------------------------------- */
+/* ---- spaces and the baseline ------------------------------------------------------------------
+ */
+
+enum { PL_SPACE_VALUES = 256 };
+
+/* The values that one key may take, ascending. */
+struct pl_space_axis {
+    bool given; /* listed by the campaign; else they are what the trainer and the model admit */
+    int n;
+    int value[PL_SPACE_VALUES];
+};
+
+/* A set of layouts: the legal ones of a product. Row I of pl_layout_keys is axis I; a derived key
+ * restricts if it is given and follows from the others if not (n = 0). */
+struct pl_space {
+    struct pl_space_axis axis[PL_LAYOUT_KEYS];
+};
+
+/*
+ * Read a campaign's "space": {<layout key>: value | [values] | "auto"}; V may be NULL. An absent
+ * key means every value that the trainer supports for tp, sp, pp, vp, schedule, ep, etp, zero,
+ * zero_scope, micro_batch, recompute and the overlap flags, all devices for world, and the default
+ * for cp, precision and threads; "auto" means every supported value for any key. Refused by
+ * pointer: unknown keys and words, values out of range, a value given twice.
+ */
+int pl_space_parse(struct pl_space *ret, const json_t *v, const struct pl_model *m,
+                   const struct pl_cluster *c, const struct pl_workload *w,
+                   const struct pl_trainer *t, struct err *e);
+/* {"tp":[1,2],…}: the axes with values, words where a key has them. */
+json_t *pl_space_json(const struct pl_space *s);
+const struct pl_space_axis *pl_space_axis(const struct pl_space *s, const char *key);
+
+/* All that an enumeration needs to know; every member is borrowed. */
+struct pl_problem {
+    const struct pl_model *model;
+    const struct pl_cluster *cluster;
+    const struct pl_workload *workload;
+    const struct pl_trainer *trainer;
+};
+
+/* Called once for each legal layout, in a fixed order; false stops. */
+typedef bool pl_space_visit(void *arg, const struct pl_layout *l);
+
+/* Visit every legal layout of S; returns how many were visited. */
+size_t pl_space_enumerate(const struct pl_space *s, const struct pl_problem *p,
+                          pl_space_visit *visit, void *arg);
+
+/* The legal layouts as an array that the caller frees, at most MAX of them. *RET_COUNT is what the
+ * array holds. Returns 0, or -E2BIG when the space holds more than MAX (nothing is returned then).
+ */
+int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max, const struct pl_space *s,
+                  const struct pl_problem *p, struct err *e);
+
+/* Is this layout a legal member? (A warm start or a baseline may lie outside.) */
+bool pl_space_has(const struct pl_space *s, const struct pl_problem *p, const struct pl_layout *l);
+
+/*
+ * Why S has no legal layout: the rules that exclude its candidates with how often each does, one
+ * candidate with the fewest broken rules, and the smallest change that would admit a layout ("add 2
+ * to tp", "global_batch 32 instead of 30"). Returns false, and an empty text, if S has a legal
+ * layout after all. Into BUF.
+ */
+bool pl_space_explain(char *buf, size_t size, const struct pl_space *s, const struct pl_problem *p);
+
+/*
+ * The layout that a person would have tried first: the largest legal dp with micro_batch 1, tp = pp
+ * = ep = 1 and zero 0, then zero 1, then the smallest tp * pp (the smaller pp of two) that fits in
+ * device memory less the share HEADROOM; never more than MAX_WORLD ranks (0: all devices). -ENOENT
+ * where nothing legal fits.
+ */
+int pl_baseline(struct pl_layout *ret, const struct pl_problem *p, int max_world, double headroom,
+                struct err *e);
+
+/* Does the worst rank of L fit in a device's memory less the share HEADROOM? */
+bool pl_fits(const struct pl_problem *p, const struct pl_layout *l, double headroom);
+
+/* ---- meshes -----------------------------------------------------------------------------------
+ */
 
 /* Ranks are numbered with tp fastest and pp slowest (Megatron's tp-cp-ep-dp-pp); the expert mesh
  * (etp, ep, edp, pp) is a second numbering of the same ranks. */
@@ -234,11 +337,13 @@ int pl_axis_coord(const struct pl_layout *l, enum pl_axis axis, int rank);
 /* Rank that differs from RANK on one axis only, where it has coordinate COORD. */
 int pl_axis_peer(const struct pl_layout *l, enum pl_axis axis, int rank, int coord);
 
-/* Layers [*first, *first + n) of chunk CHUNK (0..vp-1) on stage STAGE; returns n. Chunk c of stage s is the
- * (c * pp + s)-th of pp * vp equal runs; where layers do not divide, the first runs are one longer. */
+/* Layers [*first, *first + n) of chunk CHUNK (0..vp-1) on stage STAGE; returns n. Chunk c of stage
+ * s is the (c * pp + s)-th of pp * vp equal runs; where layers do not divide, the first runs are
+ * one longer. */
 int pl_stage_layers(const struct pl_layout *l, int layers, int stage, int chunk, int *first);
 
-/* ---- memory ----------------------------------------------------------------------------------- */
+/* ---- memory -----------------------------------------------------------------------------------
+ */
 
 enum pl_mem_class {
     PL_MEM_WEIGHTS,
@@ -257,7 +362,7 @@ extern const char *const pl_mem_class_names[PL_MEM_CLASSES + 1]; /* "weights" �
 struct pl_memory {
     double bytes[PL_MEM_CLASSES];
     double total;
-    int    rank; /* the rank that this is about: of a worst case, the worst rank */
+    int rank; /* the rank that this is about: of a worst case, the worst rank */
 };
 
 /* Bytes of one rank. Exact for the bundled trainer, which allocates from the same arithmetic. */
@@ -268,7 +373,8 @@ void pl_memory_worst(struct pl_memory *ret, const struct pl_model *m, const stru
                      const struct pl_workload *w, const struct pl_trainer *t);
 json_t *pl_memory_json(const struct pl_memory *m); /* {"total":…, "rank":…, "<class>":…} */
 
-/* ---- cost ------------------------------------------------------------------------------------- */
+/* ---- cost -------------------------------------------------------------------------------------
+ */
 
 enum pl_cost_class {
     PL_COST_FORWARD,
@@ -288,14 +394,15 @@ enum pl_cost_class {
 extern const char *const pl_cost_class_names[PL_COST_CLASSES + 1];
 
 struct pl_cost {
-    double seconds[PL_COST_CLASSES]; /* exposed seconds on the critical path; they add up to total */
-    double total;                    /* seconds an iteration */
-    double tokens_per_s;             /* of the whole job */
+    double
+        seconds[PL_COST_CLASSES]; /* exposed seconds on the critical path; they add up to total */
+    double total;                 /* seconds an iteration */
+    double tokens_per_s;          /* of the whole job */
 };
 
 /* Expected seconds of one iteration of a legal layout. */
-void    pl_cost(struct pl_cost *ret, const struct pl_model *m, const struct pl_cluster *c,
-                const struct pl_layout *l, const struct pl_workload *w, const struct pl_trainer *t);
+void pl_cost(struct pl_cost *ret, const struct pl_model *m, const struct pl_cluster *c,
+             const struct pl_layout *l, const struct pl_workload *w, const struct pl_trainer *t);
 json_t *pl_cost_json(const struct pl_cost *c);
 
 /* Model FLOP utilisation of TOKENS_PER_S on WORLD devices; negative where the peak is unknown. */

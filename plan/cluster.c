@@ -1,0 +1,249 @@
+#include "plan/plan.h"
+
+#include <errno.h>
+#include <limits.h>
+
+#include "base/base.h"
+
+enum { MAX_NODES = 1 << 20, MAX_PER_NODE = 4096 };
+
+static int parse_device(struct pl_device *d, const json_t *v, struct err *e)
+{
+    static const char *const keys[] = {"name",       "kind",       "peak_tflops", "gemm_tflops",
+                                       "memory_gib", "memory_gbs", NULL};
+    static const char *const peaks[] = {"fp32", "bf16", "fp8", NULL};
+    static const char *const kinds[] = {"gpu", "cpu", NULL};
+    json_t *peak = NULL;
+    int r, kind = 0;
+
+    snprintf(d->name, sizeof(d->name), "device");
+    if ((r = jx_keys(v, keys, e)) < 0 || (r = jx_need(v, "memory_gib", e)) < 0 ||
+        (r = jx_need(v, "memory_gbs", e)) < 0 ||
+        (r = jx_copy_str(d->name, sizeof(d->name), v, "name", e)) < 0 ||
+        (r = jx_get_enum(&kind, v, "kind", kinds, e)) < 0 ||
+        (r = jx_get_f64(&d->gemm_tflops, v, "gemm_tflops", 0, 1e6, e)) < 0 ||
+        (r = jx_get_f64(&d->memory_gib, v, "memory_gib", 1e-4, 1e6, e)) < 0 ||
+        (r = jx_get_f64(&d->memory_gbs, v, "memory_gbs", 1e-3, 1e6, e)) < 0 ||
+        (r = jx_get_object(&peak, v, "peak_tflops", e)) < 0)
+        return r;
+    d->cpu = kind == 1;
+    if (peak && ((r = jx_keys(peak, peaks, e)) < 0 ||
+                 (r = jx_get_f64(&d->tflops_fp32, peak, "fp32", 0, 1e6, e)) < 0 ||
+                 (r = jx_get_f64(&d->tflops_bf16, peak, "bf16", 0, 1e6, e)) < 0 ||
+                 (r = jx_get_f64(&d->tflops_fp8, peak, "fp8", 0, 1e6, e)) < 0))
+        return err_under(e, "/peak_tflops");
+    if (d->tflops_fp32 <= 0 && d->tflops_bf16 <= 0 && d->gemm_tflops <= 0)
+        return err_at(e, -EINVAL, "/peak_tflops",
+                      "a device needs a peak in fp32 or bf16, or gemm_tflops");
+    if (d->tflops_bf16 > 0 && d->gemm_tflops > d->tflops_bf16 && !d->cpu)
+        return err_at(e, -ERANGE, "/gemm_tflops", "gemm_tflops %g is above the peak of %g",
+                      d->gemm_tflops, d->tflops_bf16);
+    return 0;
+}
+
+static int parse_span(int *ret, const json_t *v, struct err *e)
+{
+    const json_t *span = json_object_get(v, "span");
+    int r = jx_need(v, "span", e);
+
+    if (r < 0)
+        return r;
+    if (json_is_string(span) && !strcmp(json_string_value(span), "all")) {
+        *ret = INT_MAX;
+        return 0;
+    }
+    if (!json_is_integer(span))
+        return err_at(e, -EINVAL, "/span", "span must be a number of ranks or \"all\"");
+    return jx_get_int(ret, v, "span", 2, INT_MAX, e);
+}
+
+static int parse_link(struct pl_link *k, const json_t *v, struct err *e)
+{
+    static const char *const keys[] = {"span", "gbs", "latency_us", "kind", NULL};
+    int r;
+
+    k->latency_us = 10;
+    if ((r = jx_keys(v, keys, e)) < 0 || (r = parse_span(&k->span, v, e)) < 0 ||
+        (r = jx_need(v, "gbs", e)) < 0 || (r = jx_get_f64(&k->gbs, v, "gbs", 1e-4, 1e5, e)) < 0 ||
+        (r = jx_get_f64(&k->latency_us, v, "latency_us", 0, 1e6, e)) < 0 ||
+        (r = jx_copy_str(k->kind, sizeof(k->kind), v, "kind", e)) < 0)
+        return r;
+    return 0;
+}
+
+static int parse_links(struct pl_cluster *c, const json_t *links, struct err *e)
+{
+    char at[32];
+    int n = (int)json_array_size(links);
+
+    for (int i = 0; i < n; i++) {
+        snprintf(at, sizeof(at), "/links/%d", i);
+        if (parse_link(&c->link[i], json_array_get(links, (size_t)i), e) < 0)
+            return err_under(e, at);
+        if (i && c->link[i].span <= c->link[i - 1].span)
+            return err_at(e, -EINVAL, at, "links must have ascending spans");
+    }
+    c->nlinks = n;
+    if (pl_cluster_devices(c) > 1 && (!n || c->link[n - 1].span < pl_cluster_devices(c)))
+        return err_at(e, -EINVAL, "/links",
+                      "no link spans all %d devices: the last one needs \"span\": \"all\"",
+                      pl_cluster_devices(c));
+    return 0;
+}
+
+static int parse_object(struct pl_cluster *c, const json_t *v, struct err *e)
+{
+    static const char *const keys[] = {"name",  "nodes",         "devices_per_node", "device",
+                                       "links", "oversubscribe", "measured",         NULL};
+    json_t *device = NULL, *links = NULL;
+    int r;
+
+    snprintf(c->name, sizeof(c->name), "custom");
+    c->nodes = 1;
+    if ((r = jx_keys(v, keys, e)) < 0 || (r = jx_need(v, "devices_per_node", e)) < 0 ||
+        (r = jx_need(v, "device", e)) < 0 ||
+        (r = jx_copy_str(c->name, sizeof(c->name), v, "name", e)) < 0 ||
+        (r = jx_get_int(&c->nodes, v, "nodes", 1, MAX_NODES, e)) < 0 ||
+        (r = jx_get_int(&c->devices_per_node, v, "devices_per_node", 1, MAX_PER_NODE, e)) < 0 ||
+        (r = jx_get_bool(&c->oversubscribe, v, "oversubscribe", e)) < 0 ||
+        (r = jx_get_bool(&c->measured, v, "measured", e)) < 0 ||
+        (r = jx_get_object(&device, v, "device", e)) < 0 ||
+        (r = jx_get_array(&links, v, "links", PL_MAX_LINKS, e)) < 0)
+        return r;
+    if (parse_device(&c->device, device, e) < 0)
+        return err_under(e, "/device");
+    return parse_links(c, links, e);
+}
+
+static int from_profile(struct pl_cluster *c, const char *name, const struct pl_cluster *local,
+                        struct err *e)
+{
+    AUTO_JSON *v = NULL;
+    const char *text, *near;
+    int r;
+
+    if (!strcmp(name, "local")) {
+        if (local)
+            *c = *local;
+        else
+            pl_cluster_here(c);
+        return 0;
+    }
+    text = pl_cluster_preset(name);
+    if (!text) {
+        near = str_nearest(name, pl_cluster_presets());
+        return err_set(e, -EINVAL, "no cluster profile \"%.64s\"%s%s%s", name,
+                       near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    }
+    if ((r = jx_parse(&v, text, strlen(text), e)) < 0)
+        return r;
+    return parse_object(c, v, e);
+}
+
+/* {"profile": name} with the size and the flags that may differ from site to site. */
+static int parse_reference(struct pl_cluster *c, const json_t *v, const struct pl_cluster *local,
+                           struct err *e)
+{
+    static const char *const keys[] = {"profile", "nodes", "devices_per_node", "oversubscribe",
+                                       NULL};
+    const char *name = NULL;
+    int r;
+
+    if ((r = jx_keys(v, keys, e)) < 0 || (r = jx_get_str(&name, v, "profile", 64, e)) < 0)
+        return r;
+    if (from_profile(c, name ? name : "local", local, e) < 0)
+        return err_under(e, "/profile");
+    if ((r = jx_get_int(&c->nodes, v, "nodes", 1, MAX_NODES, e)) < 0 ||
+        (r = jx_get_int(&c->devices_per_node, v, "devices_per_node", 1, MAX_PER_NODE, e)) < 0 ||
+        (r = jx_get_bool(&c->oversubscribe, v, "oversubscribe", e)) < 0)
+        return r;
+    return 0;
+}
+
+int pl_cluster_parse(struct pl_cluster *ret, const json_t *v, const struct pl_cluster *local,
+                     struct err *e)
+{
+    struct pl_cluster c = {0};
+    int r;
+
+    if (!v || json_is_null(v))
+        r = from_profile(&c, "local", local, e);
+    else if (json_is_string(v))
+        r = from_profile(&c, json_string_value(v), local, e);
+    else if (json_object_get(v, "device"))
+        r = parse_object(&c, v, e);
+    else
+        r = parse_reference(&c, v, local, e);
+    if (r == 0 && (int64_t)c.nodes * c.devices_per_node > INT_MAX / 4)
+        r = err_at(e, -ERANGE, "/nodes", "%d nodes of %d devices are more than this tool counts",
+                   c.nodes, c.devices_per_node);
+    if (r == 0)
+        *ret = c;
+    return r;
+}
+
+static json_t *device_json(const struct pl_device *d)
+{
+    json_t *v = json_object(), *peak = json_object();
+
+    json_object_set_new(v, "name", json_string(d->name));
+    json_object_set_new(v, "kind", json_string(d->cpu ? "cpu" : "gpu"));
+    if (d->tflops_fp32 > 0)
+        json_object_set_new(peak, "fp32", json_real(d->tflops_fp32));
+    if (d->tflops_bf16 > 0)
+        json_object_set_new(peak, "bf16", json_real(d->tflops_bf16));
+    if (d->tflops_fp8 > 0)
+        json_object_set_new(peak, "fp8", json_real(d->tflops_fp8));
+    json_object_set_new(v, "peak_tflops", peak);
+    if (d->gemm_tflops > 0)
+        json_object_set_new(v, "gemm_tflops", json_real(d->gemm_tflops));
+    json_object_set_new(v, "memory_gib", json_real(d->memory_gib));
+    json_object_set_new(v, "memory_gbs", json_real(d->memory_gbs));
+    return v;
+}
+
+json_t *pl_cluster_json(const struct pl_cluster *c)
+{
+    json_t *v =
+        json_pack("{s:s s:i s:i s:o}", "name", c->name, "nodes", c->nodes, "devices_per_node",
+                  c->devices_per_node, "device", device_json(&c->device));
+    json_t *links = json_array();
+
+    for (int i = 0; i < c->nlinks; i++) {
+        const struct pl_link *k = &c->link[i];
+        json_t *span = k->span == INT_MAX ? json_string("all") : json_integer(k->span);
+        json_t *one =
+            json_pack("{s:o s:f s:f}", "span", span, "gbs", k->gbs, "latency_us", k->latency_us);
+
+        if (k->kind[0])
+            json_object_set_new(one, "kind", json_string(k->kind));
+        json_array_append_new(links, one);
+    }
+    json_object_set_new(v, "links", links);
+    json_object_set_new(v, "oversubscribe", json_boolean(c->oversubscribe));
+    json_object_set_new(v, "measured", json_boolean(c->measured));
+    return v;
+}
+
+int pl_cluster_devices(const struct pl_cluster *c)
+{
+    return c->nodes * c->devices_per_node;
+}
+
+bool pl_cluster_is_cpu(const struct pl_cluster *c)
+{
+    return c->device.cpu;
+}
+
+/* A group of SIZE ranks STRIDE apart lies within (SIZE - 1) x STRIDE + 1 consecutive ranks. Groups
+ * whose extent divides the span never straddle its boundary; others are given the next link. */
+const struct pl_link *pl_cluster_link(const struct pl_cluster *c, int size, int stride)
+{
+    static const struct pl_link none = {.span = INT_MAX, .gbs = 1e3, .kind = "none"};
+    int64_t extent = (int64_t)size * stride;
+
+    for (int i = 0; i < c->nlinks; i++)
+        if (extent <= c->link[i].span)
+            return &c->link[i];
+    return c->nlinks ? &c->link[c->nlinks - 1] : &none;
+}

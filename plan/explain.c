@@ -1,0 +1,179 @@
+/* Why a space is empty, and the smallest change that would fill it. */
+#include "plan/space.h"
+
+#include <math.h>
+
+#include "base/base.h"
+
+enum {
+    LOOKED_AT = 20000, /* candidates whose broken rules are counted */
+    BATCHES = 256,     /* neighbouring global batches that are tried */
+    MAX_RULES = 32
+};
+
+struct tally {
+    const struct pl_problem *p;
+    size_t candidates, broken[MAX_RULES];
+    struct pl_layout best; /* fewest broken rules */
+    struct pl_verdict verdict;
+};
+
+static bool count_rules(void *arg, const struct pl_layout *l)
+{
+    struct tally *t = arg;
+    const struct pl_problem *p = t->p;
+    struct pl_verdict v;
+    const char *const *names = pl_rule_names();
+
+    pl_layout_check(&v, p->model, p->cluster, l, p->workload, p->trainer);
+    for (int i = 0; names[i] && i < MAX_RULES; i++)
+        for (int j = 0; j < v.count; j++)
+            if (!strcmp(names[i], v.v[j].rule)) {
+                t->broken[i]++;
+                break;
+            }
+    if (!t->candidates++ || v.count < t->verdict.count) {
+        t->best = *l;
+        t->verdict = v;
+    }
+    return t->candidates < LOOKED_AT;
+}
+
+struct nearest {
+    const struct pl_space_axis *axis; /* what was allowed */
+    const struct pl_layout_key *key;
+    double distance;
+    int value;
+    bool found;
+};
+
+static bool keep_nearest(void *arg, const struct pl_layout *l)
+{
+    struct nearest *n = arg;
+    int value = pl_layout_get(l, n->key);
+    double d = INFINITY;
+
+    for (int i = 0; i < n->axis->n; i++)
+        d = fmin(d, fabs(log2(1.0 + value) - log2(1.0 + n->axis->value[i])));
+    if (!n->found || d < n->distance)
+        *n = (struct nearest){n->axis, n->key, d, value, true};
+    return true;
+}
+
+static void describe(struct str *out, const struct pl_layout_key *k, int value)
+{
+    if (k->names)
+        str_addf(out, "%s to %s", k->names[value], k->name);
+    else
+        str_addf(out, "%d to %s", value, k->name);
+}
+
+/* One more value of one key; the nearest of all. */
+static bool one_key(struct str *out, const struct pl_space *s, const struct pl_problem *p)
+{
+    AUTO_FREE struct pl_space *wide = mem_alloc(sizeof(*wide));
+    struct nearest best = {0};
+
+    for (int key = 0; key < PL_LAYOUT_KEYS; key++) {
+        struct nearest n = {.axis = &s->axis[key], .key = &pl_layout_keys[key]};
+
+        if (!s->axis[key].given && key != PL_KEY_WORLD)
+            continue;
+        *wide = *s;
+        if (pl_layout_keys[key].derived)
+            wide->axis[key].n = 0;
+        else
+            pl_space_widen(wide, (enum pl_key)key, p);
+        pl_space_enumerate(wide, p, keep_nearest, &n);
+        if (n.found && (!best.found || n.distance < best.distance))
+            best = n;
+    }
+    if (best.found) {
+        str_add(out, "add ");
+        describe(out, best.key, best.value);
+    }
+    return best.found;
+}
+
+static bool stop_at_first(void *arg, const struct pl_layout *l)
+{
+    *(struct pl_layout *)arg = *l;
+    return false;
+}
+
+static bool other_batch(struct str *out, const struct pl_space *s, const struct pl_problem *p)
+{
+    struct pl_workload w = *p->workload;
+    struct pl_problem q = *p;
+    struct pl_layout l;
+
+    q.workload = &w;
+    for (int i = 1; i <= BATCHES; i++)
+        for (int sign = 1; sign >= -1; sign -= 2) {
+            w.global_batch = p->workload->global_batch + sign * i;
+            if (w.global_batch < 1 || !pl_space_enumerate(s, &q, stop_at_first, &l))
+                continue;
+            str_addf(out, "global_batch %d instead of %d", w.global_batch,
+                     p->workload->global_batch);
+            return true;
+        }
+    return false;
+}
+
+/* Two keys at once: the first pair that helps, with the layout that it admits. */
+static bool two_keys(struct str *out, const struct pl_space *s, const struct pl_problem *p)
+{
+    AUTO_FREE struct pl_space *wide = mem_alloc(sizeof(*wide));
+    struct pl_layout l;
+
+    for (int a = 0; a < PL_LAYOUT_KEYS; a++)
+        for (int b = a + 1; b < PL_LAYOUT_KEYS; b++) {
+            if (!s->axis[a].given || !s->axis[b].given || pl_layout_keys[a].derived ||
+                pl_layout_keys[b].derived)
+                continue;
+            *wide = *s;
+            pl_space_widen(wide, (enum pl_key)a, p);
+            pl_space_widen(wide, (enum pl_key)b, p);
+            if (!pl_space_enumerate(wide, p, stop_at_first, &l))
+                continue;
+            str_add(out, "add ");
+            describe(out, &pl_layout_keys[a], pl_layout_get(&l, &pl_layout_keys[a]));
+            str_add(out, " and ");
+            describe(out, &pl_layout_keys[b], pl_layout_get(&l, &pl_layout_keys[b]));
+            return true;
+        }
+    return false;
+}
+
+static void say_rules(struct str *out, const struct tally *t)
+{
+    const char *const *names = pl_rule_names();
+
+    str_addf(out, "no legal layout among %s%zu candidates; broken rules:",
+             t->candidates == LOOKED_AT ? "the first " : "", t->candidates);
+    for (int i = 0; names[i] && i < MAX_RULES; i++)
+        if (t->broken[i])
+            str_addf(out, " %s (%zu)", names[i], t->broken[i]);
+}
+
+bool pl_space_explain(char *buf, size_t size, const struct pl_space *s, const struct pl_problem *p)
+{
+    struct tally t = {.p = p};
+    AUTO_STR out = {0};
+    char text[160], rules[480];
+    struct pl_layout l;
+
+    buf[0] = '\0';
+    if (pl_space_enumerate(s, p, stop_at_first, &l))
+        return false;
+    pl_space_product(s, p, count_rules, &t);
+    say_rules(&out, &t);
+    if (t.candidates)
+        str_addf(&out, "; nearest: %s (%s)", pl_layout_text(text, &t.best),
+                 pl_verdict_text(rules, sizeof(rules), &t.verdict));
+    str_add(&out, "; smallest change: ");
+    if (!one_key(&out, s, p) && !other_batch(&out, s, p) && !two_keys(&out, s, p))
+        str_add(&out, "none in one or two keys; drop \"space\" and start from the model's own");
+    snprintf(buf, size, "%s", str_text(&out));
+    return true;
+}

@@ -1,0 +1,35 @@
+/* Private to plan/: the parts of the memory plan. */
+#ifndef PLAN_MEMORY_H
+#define PLAN_MEMORY_H
+
+#include "plan/partune.h"
+
+/* Parameters that one rank holds, without padding. */
+struct pl_held {
+    double dense;  /* replicated over dp x cp: attention, norms, routers, dense and shared
+                      feed-forward, embeddings */
+    double expert; /* replicated over edp */
+    double layer;  /* of the largest layer, both kinds together: what zero 3 gathers at a time */
+};
+
+void pl_held_params(struct pl_held *ret, const struct pl_model *m, const struct pl_layout *l,
+                    int stage);
+
+/* Ranks over which a shard of dense or expert state is cut under the layout's zero_scope; 1 without
+ * zero. */
+double pl_dense_shards(const struct pl_layout *l);
+double pl_expert_shards(const struct pl_layout *l);
+
+/* Micro-batches of one chunk whose activations stage STAGE holds at once, at the worst moment. */
+double pl_chunks_in_flight(const struct pl_layout *l, int microbatches, int stage);
+
+/* Bytes that layer LAYER keeps of one micro-batch for the backward pass. */
+double pl_layer_activation_bytes(const struct pl_model *m, const struct pl_layout *l,
+                                 const struct pl_workload *w, const struct pl_trainer *t,
+                                 int layer);
+
+/* A rank of a GPU trainer. */
+void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
+                        const struct pl_workload *w, const struct pl_trainer *t, int rank);
+
+#endif

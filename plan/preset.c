@@ -1,0 +1,33 @@
+#include "plan/preset.h"
+
+#include <string.h>
+
+#include "plan/plan.h"
+
+static const char *find(const struct pl_preset *table, const char *name)
+{
+    for (; table->name; table++)
+        if (name && !strcmp(table->name, name))
+            return table->text;
+    return NULL;
+}
+
+const char *const *pl_model_presets(void)
+{
+    return pl_model_preset_names;
+}
+
+const char *const *pl_cluster_presets(void)
+{
+    return pl_cluster_preset_names;
+}
+
+const char *pl_model_preset(const char *name)
+{
+    return find(pl_model_preset_table, name);
+}
+
+const char *pl_cluster_preset(const char *name)
+{
+    return find(pl_cluster_preset_table, name);
+}

@@ -1,0 +1,145 @@
+#include "plan/plan.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/base.h"
+
+/* One row a trainer: a capability is switched on in the commit that brings it. */
+static const struct pl_trainer trainers[] = {
+    {
+        .name = "partune",
+        .bundled = true,
+        .flash = true,
+        .max_zero = 1,
+    },
+    {
+        .name = "megatron",
+        .flash = true,
+        .gelu = true,
+        .layernorm = true,
+        .learned = true,
+        .tied = true,
+        .cp = true,
+        .capacity = true,
+        .interleaved = true,
+        .selective = true,
+        .bf16 = true,
+        .fp8 = true,
+        .etp = true,
+        .shared_expert = true,
+        .moe_every = true,
+        .overlap_grad_reduce = true,
+        .overlap_param_gather = true,
+        .overlap_p2p = true,
+        .overlap_moe_a2a = true,
+        .max_zero = 1,
+    },
+    {
+        .name = "torchtitan",
+        .flash = true,
+        .tied = true,
+        .cp = true,
+        .gpipe = true,
+        .interleaved = true,
+        .zero_bubble = true,
+        .selective = true,
+        .bf16 = true,
+        .fp8 = true,
+        .etp = true,
+        .shared_expert = true,
+        .overlap_grad_reduce = true,
+        .overlap_param_gather = true,
+        .uneven_layers = true,
+        .max_zero = 3,
+    },
+    {
+        .name = "deepspeed",
+        .flash = true,
+        .gelu = true,
+        .layernorm = true,
+        .learned = true,
+        .tied = true,
+        .capacity = true,
+        .selective = true,
+        .bf16 = true,
+        .etp = true,
+        .shared_expert = true,
+        .moe_every = true,
+        .overlap_grad_reduce = true,
+        .overlap_param_gather = true,
+        .uneven_layers = true,
+        .max_zero = 3,
+    },
+    {
+        .name = "any",
+        .flash = true,
+        .gelu = true,
+        .layernorm = true,
+        .learned = true,
+        .tied = true,
+        .cp = true,
+        .capacity = true,
+        .interleaved = true,
+        .gpipe = true,
+        .zero_bubble = true,
+        .selective = true,
+        .bf16 = true,
+        .fp8 = true,
+        .etp = true,
+        .shared_expert = true,
+        .moe_every = true,
+        .overlap_grad_reduce = true,
+        .overlap_param_gather = true,
+        .overlap_p2p = true,
+        .overlap_moe_a2a = true,
+        .uneven_layers = true,
+        .max_zero = 3,
+    },
+};
+
+const struct pl_trainer *pl_trainer_find(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(trainers); i++)
+        if (str_eq(trainers[i].name, name))
+            return &trainers[i];
+    return NULL;
+}
+
+const char *const *pl_trainer_names(void)
+{
+    static const char *const names[] = {"partune",   "megatron", "torchtitan",
+                                        "deepspeed", "any",      NULL};
+
+    return names;
+}
+
+const char *const pl_precision_names[] = {"fp32", "bf16", "fp8", NULL};
+
+int pl_workload_parse(struct pl_workload *ret, const json_t *v, const struct pl_model *m,
+                      struct err *e)
+{
+    static const char *const keys[] = {"global_batch", "seq", "precision", "data", NULL};
+    struct pl_workload w = {.seq = m->seq, .precision = PL_FP32, .data = "synthetic"};
+    int r, precision = PL_FP32;
+
+    if ((r = jx_keys(v, keys, e)) < 0 || (r = jx_need(v, "global_batch", e)) < 0 ||
+        (r = jx_get_int(&w.global_batch, v, "global_batch", 1, 1 << 24, e)) < 0 ||
+        (r = jx_get_int(&w.seq, v, "seq", 1, 1 << 24, e)) < 0 ||
+        (r = jx_get_enum(&precision, v, "precision", pl_precision_names, e)) < 0 ||
+        (r = jx_copy_str(w.data, sizeof(w.data), v, "data", e)) < 0)
+        return r;
+    if (m->positions == PL_LEARNED && w.seq > m->seq)
+        return err_at(e, -ERANGE, "/seq",
+                      "seq %d is longer than the %d positions that the model learned", w.seq,
+                      m->seq);
+    w.precision = (enum pl_precision)precision;
+    *ret = w;
+    return 0;
+}
+
+json_t *pl_workload_json(const struct pl_workload *w)
+{
+    return json_pack("{s:i s:i s:s s:s}", "global_batch", w->global_batch, "seq", w->seq,
+                     "precision", pl_precision_names[w->precision], "data", w->data);
+}

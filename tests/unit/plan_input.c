@@ -1,0 +1,215 @@
+/* Models, clusters, workloads and presets as they come from outside. */
+#include "tests/unit/plan_world.h"
+
+#include <limits.h>
+#include <math.h>
+
+static void every_model_preset_has_its_published_size(void **state)
+{
+    /* Parameters in 10^9 as their authors state them; half a unit of the last digit given. */
+    static const struct {
+        const char *name;
+        double      billions, within;
+    } row[] = {
+        {"gpt-1.4B", 1.4, 0.05},        {"gpt-22B", 22, 0.5},         {"gpt-175B", 175, 0.5},
+        {"gpt-1T", 1008, 5},            {"llama-8b", 8.03, 0.005},    {"llama-70b", 70.6, 0.05},
+        {"llama-405b", 405.9, 0.1},     {"mixtral-8x7b", 46.7, 0.05}, {"mixtral-8x22b", 140.6, 0.05},
+        {"mula-7b-a1b", 6.9, 0.05},     {"mula-20b-a2b", 20, 1},    {"mula-100b-a7b", 100, 2},
+        {"mula-220b-a10b", 220, 3},
+    };
+    const char *const *name = pl_model_presets();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct world x = world_cpu(row[i].name, 1, 1, "any");
+
+        if (fabs((double)pl_model_params(&x.m) / 1e9 - row[i].billions) > row[i].within)
+            fail_msg("%s has %.3f billion", row[i].name, (double)pl_model_params(&x.m) / 1e9);
+    }
+    for (; *name; name++) {
+        struct world x = world_cpu(*name, 1, 1, "any");
+
+        assert_string_equal(x.m.name, *name);
+    }
+}
+
+static void active_parameters_are_those_of_the_chosen_experts(void **state)
+{
+    struct world x = world_cpu("mixtral-8x7b", 1, 1, "any"), d = world_cpu("llama-8b", 1, 1, "any");
+
+    (void)state;
+    assert_true(fabs((double)pl_model_active_params(&x.m) / 1e9 - 12.9) < 0.05);
+    assert_true(pl_model_active_params(&d.m) == pl_model_params(&d.m));
+}
+
+/* Narayanan et al. (SC21), equation 3 without recompute: 72 B s l h^2 (1 + s/(6h) + V/(12 l h)). */
+static void flops_follow_the_published_formula(void **state)
+{
+    struct world x = world_cpu("gpt-175B", 1, 1, "any");
+    double       s = x.m.seq, h = x.m.hidden, l = x.m.layers, v = x.m.vocab;
+    double       want = 72 * l * h * h * (1 + s / (6 * h) + v / (12 * l * h));
+
+    (void)state;
+    assert_true(fabs(pl_model_flops_per_token(&x.m, x.m.seq) / want - 1) < 1e-12);
+}
+
+static void a_model_survives_its_json(void **state)
+{
+    const char *const *name = pl_model_presets();
+
+    (void)state;
+    for (; *name; name++) {
+        struct world    x = world_cpu(*name, 1, 1, "any");
+        AUTO_JSON      *v = pl_model_json(&x.m), *again;
+        struct pl_model back;
+        struct err      e = {0};
+
+        assert_int_equal(pl_model_parse(&back, v, &e), 0);
+        again = pl_model_json(&back);
+        assert_true(json_equal(v, again));
+    }
+}
+
+static void every_cluster_profile_survives_its_json(void **state)
+{
+    const char *const *name = pl_cluster_presets();
+
+    (void)state;
+    for (; *name; name++) {
+        struct world      x = world_of("nano-llama", *name, 2, 1, "any");
+        AUTO_JSON        *v = pl_cluster_json(&x.c), *again;
+        struct pl_cluster back;
+        struct err        e = {0};
+
+        assert_int_equal(pl_cluster_parse(&back, v, NULL, &e), 0);
+        again = pl_cluster_json(&back);
+        assert_true(json_equal(v, again));
+    }
+}
+
+static void a_group_uses_the_slowest_link_that_it_crosses(void **state)
+{
+    struct world x = world_of("nano-llama", "frontier-mi250x", 4, 1, "any");
+
+    (void)state;
+    assert_int_equal(pl_cluster_link(&x.c, 2, 1)->span, 2);
+    assert_int_equal(pl_cluster_link(&x.c, 2, 2)->span, 8);
+    assert_int_equal(pl_cluster_link(&x.c, 8, 1)->span, 8);
+    assert_int_equal(pl_cluster_link(&x.c, 4, 8)->span, INT_MAX);
+}
+
+static void this_machine_is_a_cluster_of_cores_with_its_memory(void **state)
+{
+    struct pl_cluster c;
+    struct err        e = {0};
+
+    (void)state;
+    assert_int_equal(pl_cluster_parse(&c, NULL, NULL, &e), 0);
+    assert_true(c.device.cpu && c.devices_per_node >= 1 && c.device.memory_gib > 0);
+    assert_string_equal(c.name, "local");
+    assert_false(c.measured);
+}
+
+static void a_measured_local_profile_replaces_the_assumed_one(void **state)
+{
+    struct pl_cluster mine = {.name = "local", .nodes = 1, .devices_per_node = 3, .measured = true}, c;
+    AUTO_JSON        *v = unit_json("{'profile':'local','oversubscribe':true}");
+    struct err        e = {0};
+
+    (void)state;
+    assert_int_equal(pl_cluster_parse(&c, v, &mine, &e), 0);
+    assert_true(c.measured && c.oversubscribe);
+    assert_int_equal(c.devices_per_node, 3);
+}
+
+static int parse_model(const json_t *v, struct err *e)
+{
+    struct pl_model m;
+
+    return pl_model_parse(&m, v, e);
+}
+
+static int parse_cluster(const json_t *v, struct err *e)
+{
+    struct pl_cluster c;
+
+    return pl_cluster_parse(&c, v, NULL, e);
+}
+
+static int parse_workload(const json_t *v, struct err *e)
+{
+    struct world       x = world_cpu("gpt-22B", 1, 1, "any");
+    struct pl_workload w;
+
+    return pl_workload_parse(&w, v, &x.m, e);
+}
+
+#define DEVICE "'device':{'memory_gib':1,'memory_gbs':10,'peak_tflops':{'fp32':1}}"
+#define SHAPE "'layers':2,'hidden':64,'vocab':256,'seq':32"
+
+static void bad_input_is_refused_by_pointer(void **state)
+{
+    static const struct {
+        int (*parse)(const json_t *v, struct err *e);
+        const char *json, *pointer, *text;
+    } row[] = {
+        {parse_model, "'mixtral-8x7'", "", "did you mean \"mixtral-8x7b\"?"},
+        {parse_model, "{'layers':2}", "/hidden", "is missing"},
+        {parse_model, "{" SHAPE ",'heads':4,'ffn':128,'layer':1}", "/layer", "did you mean \"layers\"?"},
+        {parse_model, "{" SHAPE ",'heads':4}", "/ffn", "is missing"},
+        {parse_model, "{" SHAPE ",'heads':3,'ffn':128}", "/head_dim", "hidden 64 is not a multiple of heads 3"},
+        {parse_model, "{" SHAPE ",'heads':4,'kv_heads':3,'ffn':128}", "/kv_heads", "does not divide heads 4"},
+        {parse_model, "{" SHAPE ",'heads':4,'head_dim':15,'ffn':128}", "/head_dim", "is odd"},
+        {parse_model, "{" SHAPE ",'heads':4,'ffn':128,'mlp':'relu'}", "/mlp", "gelu"},
+        {parse_model, "{" SHAPE ",'heads':4,'ffn':128,'tied':1}", "/tied", "true or false"},
+        {parse_model, "{" SHAPE ",'heads':4,'moe':{'experts':4,'top_k':5,'expert_ffn':8}}", "/moe/top_k", "outside 1..4"},
+        {parse_model, "{" SHAPE ",'heads':4,'moe':{'experts':4,'top_k':2}}", "/moe/expert_ffn", "is missing"},
+        {parse_model, "3", "", "expected an object"},
+        {parse_cluster, "'dgx-a10'", "", "did you mean \"dgx-a100\"?"},
+        {parse_cluster, "{'profile':'dgx'}", "/profile", "no cluster profile"},
+        {parse_cluster, "{'profile':'dgx-a100','nodes':0}", "/nodes", "outside 1.."},
+        {parse_cluster, "{'profile':'dgx-a100','node':1}", "/node", "did you mean \"nodes\"?"},
+        {parse_cluster, "{'devices_per_node':1,'device':{'memory_gib':1,'memory_gbs':10}}", "/device/peak_tflops",
+         "needs a peak"},
+        {parse_cluster, "{'devices_per_node':1,'device':{'memory_gbs':10}}", "/device/memory_gib", "is missing"},
+        {parse_cluster, "{'devices_per_node':1,'device':{'memory_gib':-1,'memory_gbs':10}}", "/device/memory_gib",
+         "outside"},
+        {parse_cluster, "{'devices_per_node':2," DEVICE "}", "/links", "no link spans all 2 devices"},
+        {parse_cluster, "{'devices_per_node':2," DEVICE ",'links':[{'span':'all','gbs':0}]}", "/links/0/gbs", "outside"},
+        {parse_cluster, "{'devices_per_node':2," DEVICE ",'links':[{'span':'half','gbs':1}]}", "/links/0/span", "\"all\""},
+        {parse_cluster, "{'devices_per_node':4," DEVICE ",'links':[{'span':4,'gbs':1},{'span':2,'gbs':1}]}", "/links/1",
+         "ascending"},
+        {parse_workload, "{}", "/global_batch", "is missing"},
+        {parse_workload, "{'global_batch':-4}", "/global_batch", "outside 1.."},
+        {parse_workload, "{'global_batch':4,'seq':4096}", "/seq", "longer than the 2048 positions"},
+        {parse_workload, "{'global_batch':4,'precision':'fp64'}", "/precision", "fp"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        AUTO_JSON *v = unit_json(row[i].json);
+        struct err e = {0};
+
+        if (row[i].parse(v, &e) >= 0)
+            fail_msg("accepted: %s", row[i].json);
+        if (strcmp(e.pointer, row[i].pointer) || !strstr(e.text, row[i].text))
+            fail_msg("%s: %s %s", row[i].json, e.pointer, e.text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_model_preset_has_its_published_size),
+        cmocka_unit_test(active_parameters_are_those_of_the_chosen_experts),
+        cmocka_unit_test(flops_follow_the_published_formula),
+        cmocka_unit_test(a_model_survives_its_json),
+        cmocka_unit_test(every_cluster_profile_survives_its_json),
+        cmocka_unit_test(a_group_uses_the_slowest_link_that_it_crosses),
+        cmocka_unit_test(this_machine_is_a_cluster_of_cores_with_its_memory),
+        cmocka_unit_test(a_measured_local_profile_replaces_the_assumed_one),
+        cmocka_unit_test(bad_input_is_refused_by_pointer),
+    };
+
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

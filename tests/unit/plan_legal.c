@@ -1,0 +1,295 @@
+/* Layouts: canonical form, every rule of legality by name and numbers, meshes. */
+#include "tests/unit/plan_world.h"
+
+static void every_rule_is_reported_by_name_and_numbers(void **state)
+{
+    static const struct {
+        const char *model, *trainer;
+        int         cores, batch;
+        const char *layout, *rule, *text;
+    } row[] = {
+        {"tiny-llama", "any", 4, 32, "{'world':3,'tp':2}", "world-dense",
+         "world 3 is not a multiple of tp 2 x cp 1 x pp 1"},
+        {"tiny-moe", "any", 8, 32, "{'world':4,'ep':2,'pp':4}", "world-expert",
+         "world 4 is not a multiple of etp 1 x ep 2 x pp 4"},
+        {"tiny-moe", "any", 8, 32, "{'world':8,'tp':4,'sp':1,'etp':2}", "world-expert",
+         "etp 2 is neither 1 nor tp 4"},
+        {"tiny-llama", "any", 2, 32, "{'world':4}", "world-fits",
+         "world 4 is more than nodes 1 x devices_per_node 2"},
+        {"tiny-llama", "any", 64, 32, "{'world':16,'tp':16}", "heads-tp",
+         "heads 8 is not a multiple of tp 16"},
+        {"tiny-llama", "any", 64, 32, "{'world':8,'tp':8}", "kv-heads-tp",
+         "kv_heads 4 is not a multiple of tp 8"},
+        {"nano-llama", "any", 64, 32, "{'world':3,'tp':3}", "ffn-tp", "ffn 128 is not a multiple of tp 3"},
+        {"tiny-moe", "any", 64, 32, "{'world':3,'tp':3,'etp':3,'sp':1}", "ffn-tp",
+         "expert_ffn 512 is not a multiple of etp 3"},
+        {"tiny-moe", "any", 64, 33, "{'world':3,'ep':3}", "experts-ep", "experts 4 is not a multiple of ep 3"},
+        {"tiny-llama", "partune", 64, 33, "{'world':3,'pp':3}", "layers-pp-vp",
+         "layers 4 is not a multiple of pp 3 x vp 1"},
+        {"tiny-llama", "any", 64, 32, "{'world':8,'pp':8}", "layers-pp-vp", "layers 4 is less than pp 8 x vp 1"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'micro_batch':5}", "batch-divides",
+         "global_batch 32 is not a multiple of micro_batch 5 x dp 2"},
+        {"tiny-llama", "any", 2, 30, "{'world':2,'pp':2,'vp':2,'micro_batch':2}", "interleave-microbatches",
+         "15 micro-batches (global_batch 30 / (micro_batch 2 x dp 1)) are not a multiple of pp 2"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'vp':2}", "vp-needs-pp", "vp 2 needs pp > 1, pp is 1"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'pp':2,'vp':2,'schedule':'gpipe'}", "schedule-vp",
+         "vp 2 needs schedule interleaved, not gpipe"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'pp':2,'schedule':'interleaved'}", "schedule-vp",
+         "schedule interleaved needs vp > 1, vp is 1"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'sp':1}", "sp-needs-tp", "sp 1 needs tp > 1, tp is 1"},
+        {"tiny-moe", "any", 2, 32, "{'world':2,'tp':2}", "moe-tp-needs-sp",
+         "a model with experts and tp 2 needs sp 1"},
+        {"nano-llama", "any", 64, 32, "{'world':6,'tp':3,'sp':1,'cp':2}", "seq-sp",
+         "seq 32 is not a multiple of cp 2 x tp 3, as sp needs"},
+        {"nano-llama", "any", 64, 33, "{'world':3,'cp':3}", "seq-cp", "seq 32 is not a multiple of 2 x cp 3"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'tp':2,'zero':1}", "zero-needs-dp",
+         "zero 1 shards over 1 rank (dp 1 x cp 1)"},
+        {"tiny-moe", "any", 2, 32, "{'world':2,'ep':2,'zero':1,'zero_scope':'plain'}", "zero-needs-dp",
+         "zero 1 plain shards over 1 rank (dp 2 x cp 1)"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'threads':2}", "threads-fit",
+         "2 ranks a node x threads 2 is more than 2 cores"},
+        {"tiny-llama", "partune", 2, 32, "{'world':2,'cp':2}", "trainer-supports",
+         "trainer partune does not support cp > 1"},
+        {"gpt-1.4B", "partune", 2, 32, "{'world':2}", "trainer-supports",
+         "trainer partune does not support mlp gelu"},
+        {"tiny-llama", "megatron", 2, 32, "{'world':2,'zero':2}", "trainer-supports",
+         "trainer megatron does not support zero > 1"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'schedule':'gpipe'}", "canonical",
+         "schedule gpipe is written 1f1b here"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'ep':2}", "canonical", "ep 2 is written 1 here"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'zero_scope':'plain'}", "canonical",
+         "zero_scope plain is written none here"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'zero':1,'zero_scope':'plain'}", "canonical",
+         "zero_scope plain is written ep-aware here"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'overlap_p2p':1}", "canonical",
+         "overlap_p2p 1 is written 0 here"},
+    };
+    const char *const *rule = pl_rule_names();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct world      x = world_cpu(row[i].model, row[i].cores, row[i].batch, row[i].trainer);
+        struct pl_layout  l = layout_of(&x, row[i].layout);
+        struct pl_verdict v;
+        char              all[4096];
+        bool              seen = false;
+
+        assert_false(pl_layout_check(&v, &x.m, &x.c, &l, &x.w, x.t));
+        assert_false(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
+        for (int j = 0; j < v.count; j++)
+            seen |= !strcmp(v.v[j].rule, row[i].rule) && !strcmp(v.v[j].text, row[i].text);
+        if (!seen)
+            fail_msg("%s %s: wanted %s: %s, found %s", row[i].model, row[i].layout, row[i].rule, row[i].text,
+                     pl_verdict_text(all, sizeof(all), &v));
+    }
+    for (; *rule; rule++) { /* the table above leaves no rule out */
+        bool covered = false;
+
+        for (size_t i = 0; i < ARRAY_LEN(row); i++)
+            covered |= !strcmp(row[i].rule, *rule);
+        if (!covered)
+            fail_msg("no case for the rule %s", *rule);
+    }
+}
+
+static void all_broken_rules_are_reported_at_once(void **state)
+{
+    struct world      x = world_cpu("tiny-llama", 4, 30, "partune");
+    struct pl_layout  l = layout_of(&x, "{'world':8,'tp':8,'micro_batch':4,'threads':3}");
+    struct pl_verdict v;
+    char              text[1024];
+
+    (void)state;
+    assert_false(pl_layout_check(&v, &x.m, &x.c, &l, &x.w, x.t));
+    pl_verdict_text(text, sizeof(text), &v);
+    assert_non_null(strstr(text, "world-fits: "));
+    assert_non_null(strstr(text, "kv-heads-tp: "));
+    assert_non_null(strstr(text, "batch-divides: "));
+    assert_non_null(strstr(text, "threads-fit: "));
+    assert_int_equal(v.count, 4);
+}
+
+static void a_layout_made_of_zeros_is_refused_without_a_division(void **state)
+{
+    struct world      x = world_cpu("tiny-moe", 4, 32, "any");
+    struct pl_layout  l = {0};
+    struct pl_verdict v;
+
+    (void)state;
+    assert_false(pl_layout_check(&v, &x.m, &x.c, &l, &x.w, x.t));
+    assert_string_equal(v.v[0].rule, "canonical");
+}
+
+static void an_oversubscribed_cluster_takes_more_ranks_and_threads(void **state)
+{
+    struct world     x = world_cpu("tiny-llama", 2, 32, "partune");
+    struct pl_layout l = layout_of(&x, "{'world':4,'threads':2}");
+
+    (void)state;
+    assert_false(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
+    x.c.oversubscribe = true;
+    assert_true(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
+}
+
+static void absent_keys_get_their_defaults(void **state)
+{
+    struct world     x = world_cpu("tiny-moe", 4, 32, "any");
+    struct pl_layout l = layout_of(&x, "{'pp':2,'vp':2}");
+
+    (void)state;
+    assert_int_equal(l.world, 4);
+    assert_int_equal(l.dp, 2);
+    assert_int_equal(l.edp, 2);
+    assert_int_equal(l.schedule, PL_INTERLEAVED);
+    assert_int_equal(l.zero_scope, PL_SCOPE_NONE);
+    assert_int_equal(layout_of(&x, "{'zero':1}").zero_scope, PL_SCOPE_EP_AWARE);
+    assert_int_equal(layout_of(&x, "{'dp':2,'tp':2,'sp':1}").world, 4);
+    assert_int_equal(layout_of(&x, "{'dp':1,'tp':2,'sp':1}").world, 2);
+}
+
+static void bad_layouts_are_refused_by_pointer(void **state)
+{
+    static const struct {
+        const char *layout, *pointer, *text;
+    } row[] = {
+        {"{'tpp':2}", "/tpp", "did you mean \"tp\"?"},
+        {"{'tp':0}", "/tp", "outside 1..65536"},
+        {"{'tp':1.5}", "/tp", "must be an integer"},
+        {"{'schedule':'1F1B'}", "/schedule", "1f1b"},
+        {"{'sp':true}", "/sp", "must be an integer"},
+        {"{'dp':3}", "", NULL},
+        {"{'world':4,'dp':3}", "/dp", "does not agree with world 4"},
+        {"{'world':4,'edp':3}", "/edp", "does not agree with world 4"},
+        {"[]", "", "expected an object"},
+    };
+    struct world x = world_cpu("tiny-llama", 4, 36, "any");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        AUTO_JSON       *v = unit_json(row[i].layout);
+        struct err       e = {0};
+        struct pl_layout l;
+        int              r = pl_layout_parse(&l, v, &x.m, &x.c, &x.w, &e);
+
+        if (!row[i].text) {
+            assert_int_equal(r, 0);
+            continue;
+        }
+        assert_true(r < 0);
+        assert_string_equal(e.pointer, row[i].pointer);
+        if (!strstr(e.text, row[i].text))
+            fail_msg("%s: %s", row[i].layout, e.text);
+    }
+}
+
+static void a_layout_survives_its_json(void **state)
+{
+    struct world     x = world_cpu("tiny-moe", 64, 64, "any");
+    struct pl_layout l = layout_of(&x, "{'world':16,'tp':2,'sp':1,'pp':2,'vp':2,'ep':2,'etp':2,'zero':1,"
+                                       "'zero_scope':'plain','recompute':'selective','precision':'bf16',"
+                                       "'micro_batch':2,'overlap_p2p':1}"),
+                     back;
+    AUTO_JSON *v = pl_layout_json(&l);
+    struct err e = {0};
+
+    (void)state;
+    assert_true(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
+    assert_int_equal(pl_layout_parse(&back, v, &x.m, &x.c, &x.w, &e), 0);
+    assert_true(pl_layout_equal(&l, &back));
+    assert_int_equal(json_integer_value(json_object_get(v, "edp")), 2);
+}
+
+static void the_canonical_form_is_legal_in_all_but_sizes(void **state)
+{
+    struct world     x = world_cpu("tiny-llama", 4, 32, "any");
+    struct pl_layout l = layout_of(&x, "{'world':4,'sp':1,'schedule':'gpipe','ep':2,'zero_scope':'plain',"
+                                       "'overlap_p2p':1,'overlap_moe_a2a':1,'overlap_param_gather':1}");
+
+    (void)state;
+    pl_layout_canonical(&l, &x.m);
+    assert_true(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
+    assert_int_equal(l.sp + l.overlap_p2p + l.overlap_moe_a2a + l.overlap_param_gather, 0);
+    assert_int_equal(l.ep, 1);
+}
+
+static void both_meshes_number_all_ranks_with_tp_fastest_and_pp_slowest(void **state)
+{
+    struct world     x = world_cpu("tiny-moe", 64, 64, "any");
+    struct pl_layout l = layout_of(&x, "{'world':16,'tp':2,'sp':1,'pp':2,'ep':4}");
+    static const enum pl_axis dense[] = {PL_TP, PL_CP, PL_DP, PL_PP};
+    static const enum pl_axis expert[] = {PL_ETP, PL_EP, PL_EDP, PL_PP};
+
+    (void)state;
+    for (int rank = 0; rank < l.world; rank++) {
+        int a = 0, b = 0;
+
+        for (int i = 0; i < 4; i++) {
+            a += pl_axis_coord(&l, dense[i], rank) * pl_axis_stride(&l, dense[i]);
+            b += pl_axis_coord(&l, expert[i], rank) * pl_axis_stride(&l, expert[i]);
+        }
+        assert_int_equal(a, rank);
+        assert_int_equal(b, rank);
+        assert_int_equal(pl_axis_peer(&l, PL_EP, rank, pl_axis_coord(&l, PL_EP, rank)), rank);
+    }
+    assert_int_equal(pl_axis_peer(&l, PL_PP, 3, 1), 11);
+    assert_int_equal(pl_axis_peer(&l, PL_TP, 3, 0), 2);
+}
+
+/* Counted over the ranks themselves: distinct expert coordinates among those that share tp and pp coordinates. */
+static void expert_replicas_are_the_distinct_coordinates_in_a_replica_group(void **state)
+{
+    static const int shape[][4] = {/* tp, ep, etp, dp */
+                                   {1, 4, 1, 4}, {2, 4, 1, 4}, {2, 4, 2, 4}, {4, 2, 1, 2},
+                                   {4, 8, 1, 2}, {6, 4, 1, 2}, {2, 8, 1, 4}, {4, 2, 4, 2}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(shape); i++) {
+        struct pl_layout l = {.world = shape[i][0] * shape[i][3], .tp = shape[i][0], .cp = 1, .pp = 1, .vp = 1,
+                              .ep = shape[i][1], .etp = shape[i][2]};
+        unsigned         seen = 0;
+
+        assert_true(pl_layout_derive(&l));
+        for (int rank = 0; rank < l.world; rank += l.tp)
+            seen |= 1U << pl_axis_coord(&l, PL_EP, rank);
+        assert_int_equal(__builtin_popcount(seen), pl_layout_expert_replicas(&l));
+    }
+}
+
+static void stages_hold_all_layers_once_and_first_ones_are_longer(void **state)
+{
+    (void)state;
+    for (int layers = 1; layers <= 24; layers++)
+        for (int pp = 1; pp <= 6; pp++)
+            for (int vp = 1; pp * vp <= layers && vp <= 3; vp++) {
+                struct pl_layout l = {.pp = pp, .vp = vp};
+                int              next = 0;
+
+                for (int run = 0; run < pp * vp; run++) {
+                    int first, n = pl_stage_layers(&l, layers, run % pp, run / pp, &first);
+
+                    assert_int_equal(first, next);
+                    assert_true(n == layers / (pp * vp) || n == layers / (pp * vp) + 1);
+                    next += n;
+                }
+                assert_int_equal(next, layers);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rule_is_reported_by_name_and_numbers),
+        cmocka_unit_test(all_broken_rules_are_reported_at_once),
+        cmocka_unit_test(a_layout_made_of_zeros_is_refused_without_a_division),
+        cmocka_unit_test(an_oversubscribed_cluster_takes_more_ranks_and_threads),
+        cmocka_unit_test(absent_keys_get_their_defaults),
+        cmocka_unit_test(bad_layouts_are_refused_by_pointer),
+        cmocka_unit_test(a_layout_survives_its_json),
+        cmocka_unit_test(the_canonical_form_is_legal_in_all_but_sizes),
+        cmocka_unit_test(both_meshes_number_all_ranks_with_tp_fastest_and_pp_slowest),
+        cmocka_unit_test(expert_replicas_are_the_distinct_coordinates_in_a_replica_group),
+        cmocka_unit_test(stages_hold_all_layers_once_and_first_ones_are_longer),
+    };
+
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

@@ -1,0 +1,109 @@
+/* Memory of GPU trainers against published figures and formulas. */
+#include "plan/memory.h"
+#include "tests/unit/plan_world.h"
+
+#include <math.h>
+
+/* Korthikanti et al. 2022, table 2, for the GPT layer; FlashAttention off. */
+static void a_gpt_layer_keeps_what_korthikanti_counts(void **state)
+{
+    struct world      x = world_of("gpt-22B", "dgx-a100", 1, 4, "any");
+    struct pl_trainer plain = *x.t;
+    double            s = x.m.seq, b = 4, h = x.m.hidden, a = x.m.heads, t = 8;
+    const struct {
+        const char *layout;
+        double      bytes;
+    } row[] = {
+        {"{'world':1,'micro_batch':4,'precision':'bf16'}", s * b * h * (34 + 5 * a * s / h)},
+        {"{'world':8,'tp':8,'micro_batch':4,'precision':'bf16'}", s * b * h * (10 + 24 / t + 5 * a * s / (h * t))},
+        {"{'world':8,'tp':8,'sp':1,'micro_batch':4,'precision':'bf16'}", s * b * h / t * (34 + 5 * a * s / h)},
+        {"{'world':8,'tp':8,'recompute':'selective','micro_batch':4,'precision':'bf16'}", s * b * h * (10 + 24 / t)},
+        {"{'world':8,'tp':8,'sp':1,'recompute':'selective','micro_batch':4,'precision':'bf16'}", 34 * s * b * h / t},
+        {"{'world':8,'tp':8,'recompute':'full','micro_batch':4,'precision':'bf16'}", 2 * s * b * h},
+    };
+
+    (void)state;
+    plain.flash = false;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct pl_layout l = layout_of(&x, row[i].layout);
+        double           got = pl_layer_activation_bytes(&x.m, &l, &x.w, &plain, 0);
+
+        if (fabs(got / row[i].bytes - 1) > 1e-12)
+            fail_msg("%s: %.0f, not %.0f", row[i].layout, got, row[i].bytes);
+    }
+}
+
+static void zero_shards_what_its_stage_says(void **state)
+{
+    struct world     x = world_of("llama-8b", "dgx-h100", 1, 8, "any");
+    double           n = (double)pl_model_params(&x.m);
+    struct pl_memory z[4];
+
+    (void)state;
+    for (int zero = 0; zero < 4; zero++) {
+        struct pl_layout l = layout_of(&x, "{'world':8,'precision':'bf16'}");
+
+        l.zero = zero;
+        pl_layout_canonical(&l, &x.m);
+        pl_memory_worst(&z[zero], &x.m, &l, &x.w, x.t);
+    }
+    assert_true(fabs(z[0].bytes[PL_MEM_OPTIMIZER] / (8 * n) - 1) < 1e-9);
+    assert_true(fabs(z[1].bytes[PL_MEM_OPTIMIZER] / n - 1) < 1e-9);
+    assert_true(fabs(z[2].bytes[PL_MEM_GRADS] / (n / 2) - 1) < 1e-9);
+    assert_true(z[3].bytes[PL_MEM_WEIGHTS] < z[2].bytes[PL_MEM_WEIGHTS] / 4);
+    for (int zero = 1; zero < 4; zero++)
+        assert_true(z[zero].total < z[zero - 1].total);
+}
+
+static void expert_state_is_cut_by_ep_and_etp_and_the_rest_by_tp(void **state)
+{
+    struct world     x = world_of("mixtral-8x7b", "dgx-h100", 2, 16, "any");
+    struct pl_layout a = layout_of(&x, "{'world':16,'tp':2,'sp':1,'ep':8,'precision':'bf16'}");
+    struct pl_layout b = layout_of(&x, "{'world':16,'tp':2,'sp':1,'ep':4,'etp':2,'precision':'bf16'}");
+    struct pl_layout c = layout_of(&x, "{'world':16,'tp':2,'sp':1,'ep':8,'etp':2,'precision':'bf16'}");
+    struct pl_held   pa, pb, pc;
+
+    (void)state;
+    pl_held_params(&pa, &x.m, &a, 0);
+    pl_held_params(&pb, &x.m, &b, 0);
+    pl_held_params(&pc, &x.m, &c, 0);
+    assert_true(pa.dense == pb.dense && pa.expert == pb.expert && pc.expert == pa.expert / 2);
+}
+
+static void a_plan_of_all_ranks_holds_every_parameter(void **state)
+{
+    static const char *const layouts[] = {
+        "{'world':16,'tp':2,'sp':1,'pp':2,'ep':4,'precision':'bf16'}",
+        "{'world':16,'pp':4,'vp':2,'ep':2,'precision':'bf16'}",
+        "{'world':8,'tp':4,'sp':1,'pp':2,'etp':4,'precision':'bf16'}"};
+    struct world x = world_of("mixtral-8x7b", "dgx-h100", 2, 16, "any");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+        struct pl_layout l = layout_of(&x, layouts[i]);
+        double           sum = 0, whole = (double)pl_model_params(&x.m);
+        /* norms and routers are whole on each tp rank */
+        double copied = (l.tp - 1) * (2.0 * x.m.hidden + (double)x.m.hidden * x.m.moe.experts) * x.m.layers;
+
+        for (int stage = 0; stage < l.pp; stage++) {
+            struct pl_held p;
+
+            pl_held_params(&p, &x.m, &l, stage);
+            sum += p.dense * l.tp + p.expert * l.ep * l.etp;
+        }
+        copied += (l.tp - 1) * (double)x.m.hidden;
+        assert_true(fabs(sum - whole - copied) < 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gpt_layer_keeps_what_korthikanti_counts),
+        cmocka_unit_test(zero_shards_what_its_stage_says),
+        cmocka_unit_test(expert_state_is_cut_by_ep_and_etp_and_the_rest_by_tp),
+        cmocka_unit_test(a_plan_of_all_ranks_holds_every_parameter),
+    };
+
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}

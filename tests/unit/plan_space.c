@@ -1,0 +1,268 @@
+/* Spaces: what a campaign's "space" means, the walk over its legal layouts, why one is empty, the baseline. */
+#include "tests/unit/plan_world.h"
+
+static struct pl_space space_of(const struct world *x, const char *text)
+{
+    AUTO_JSON      *v = unit_json(text);
+    struct pl_space s;
+    struct err      e = {0};
+
+    if (pl_space_parse(&s, v, &x->m, &x->c, &x->w, x->t, &e) < 0)
+        fail_msg("%s: %s %s", text, e.pointer, e.text);
+    return s;
+}
+
+static void absent_keys_take_every_value_that_the_trainer_supports(void **state)
+{
+    struct world    x = world_cpu("tiny-moe", 4, 12, "partune");
+    struct pl_space s = space_of(&x, "{}");
+    AUTO_JSON      *got = pl_space_json(&s);
+    AUTO_JSON      *tp = unit_json("[1,2,4]"), *mb = unit_json("[1,2,3,4,6,12]"), *world = unit_json("[4]");
+
+    (void)state;
+    assert_true(json_equal(json_object_get(got, "tp"), tp));
+    assert_true(json_equal(json_object_get(got, "ep"), tp));
+    assert_true(json_equal(json_object_get(got, "micro_batch"), mb));
+    assert_true(json_equal(json_object_get(got, "world"), world));
+    assert_int_equal(pl_space_axis(&s, "threads")->n, 1);
+    assert_int_equal(pl_space_axis(&s, "cp")->n, 1);
+}
+
+struct walked {
+    const struct world *x;
+    struct pl_layout    seen[20000];
+    size_t              n;
+};
+
+static bool keep(void *arg, const struct pl_layout *l)
+{
+    struct walked *k = arg;
+
+    assert_true(pl_layout_check(NULL, &k->x->m, &k->x->c, l, &k->x->w, k->x->t));
+    assert_true(k->n < ARRAY_LEN(k->seen));
+    k->seen[k->n++] = *l;
+    return true;
+}
+
+/* Every combination of the values, put to the rules one by one. */
+static size_t brute_force(const struct world *x)
+{
+    size_t           n = 0;
+    struct pl_layout l;
+
+    pl_layout_default(&l, &x->w);
+    l.world = 4;
+    for (l.tp = 1; l.tp <= 4; l.tp++)
+        for (l.pp = 1; l.pp <= 4; l.pp++)
+            for (l.vp = 1; l.vp <= 4; l.vp++)
+                for (l.ep = 1; l.ep <= 4; l.ep++)
+                    for (l.etp = 1; l.etp <= 4; l.etp++)
+                        for (int bits = 0; bits < 4 * 2 * 2 * 3 * 3; bits++)
+                            for (l.micro_batch = 1; l.micro_batch <= 8; l.micro_batch++) {
+                                l.schedule = bits % 4;
+                                l.sp = bits / 4 % 2;
+                                l.zero = bits / 8 % 2;
+                                l.zero_scope = bits / 16 % 3;
+                                l.recompute = bits / 48 % 3;
+                                if (l.recompute == PL_RECOMPUTE_SELECTIVE)
+                                    continue;
+                                pl_layout_derive(&l);
+                                n += pl_layout_check(NULL, &x->m, &x->c, &l, &x->w, x->t);
+                            }
+    return n;
+}
+
+static void the_walk_visits_each_legal_layout_once(void **state)
+{
+    struct world      x = world_cpu("tiny-moe", 4, 8, "any");
+    struct pl_space   s = space_of(&x, "{'overlap_grad_reduce':0,'overlap_param_gather':0,'overlap_p2p':0,"
+                                       "'overlap_moe_a2a':0,'zero':[0,1],'recompute':['none','full']}");
+    struct pl_problem p = world_problem(&x);
+    AUTO_FREE struct walked *k = mem_alloc(sizeof(*k));
+    size_t                   n;
+
+    (void)state;
+    k->x = &x;
+    n = pl_space_enumerate(&s, &p, keep, k);
+    assert_int_equal(n, k->n);
+    for (size_t i = 0; i < k->n; i++) {
+        assert_true(pl_space_has(&s, &p, &k->seen[i]));
+        for (size_t j = 0; j < i; j++)
+            assert_false(pl_layout_equal(&k->seen[i], &k->seen[j]));
+    }
+    assert_int_equal(k->n, brute_force(&x));
+}
+
+static void a_list_longer_than_its_limit_is_refused(void **state)
+{
+    struct world      x = world_cpu("tiny-llama", 4, 8, "any");
+    struct pl_space   s = space_of(&x, "{}");
+    struct pl_problem p = world_problem(&x);
+    struct pl_layout *l = NULL;
+    size_t            n = 0;
+    struct err        e = {0};
+
+    (void)state;
+    assert_true(pl_space_list(&l, &n, 10, &s, &p, &e) < 0);
+    assert_null(l);
+    assert_int_equal(pl_space_list(&l, &n, 1 << 20, &s, &p, &e), 0);
+    assert_int_equal(n, pl_space_enumerate(&s, &p, NULL, NULL));
+    free(l);
+}
+
+static void keys_without_meaning_do_not_exclude(void **state)
+{
+    struct world      x = world_cpu("tiny-moe", 4, 8, "any");
+    struct pl_problem p = world_problem(&x);
+    struct pl_space   s = space_of(&x, "{'tp':[1,2],'sp':[1],'zero':[0,1],'zero_scope':['plain'],'pp':1,'ep':1,'etp':1,"
+                                       "'micro_batch':1,'recompute':'none','schedule':'gpipe','overlap_grad_reduce':0,"
+                                       "'overlap_param_gather':0}");
+
+    (void)state;
+    /* tp 1 and 2, zero 0 and 1; scope and schedule say nothing here */
+    assert_int_equal(pl_space_enumerate(&s, &p, NULL, NULL), 4);
+}
+
+static void derived_keys_restrict(void **state)
+{
+    struct world      x = world_cpu("tiny-moe", 4, 8, "partune");
+    struct pl_problem p = world_problem(&x);
+    struct pl_space   s = space_of(&x, "{'dp':[4]}");
+    struct pl_layout *l;
+    size_t            n;
+    struct err        e = {0};
+
+    (void)state;
+    assert_int_equal(pl_space_list(&l, &n, 10000, &s, &p, &e), 0);
+    assert_true(n > 0);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(l[i].dp, 4);
+    free(l);
+}
+
+static void an_empty_space_says_which_rules_exclude_it_and_what_would_help(void **state)
+{
+    static const struct {
+        const char *space, *rule, *change;
+        int         batch;
+    } row[] = {
+        {"{'tp':[3]}", "kv-heads-tp", "add 4 to tp", 8},
+        {"{'micro_batch':[5]}", "batch-divides", "add 4 to micro_batch", 8},
+        {"{'pp':[3],'world':[3]}", "layers-pp-vp", "", 9},
+        {"{'tp':1,'pp':1,'micro_batch':1,'ep':1}", "batch-divides", "add 1 to world", 7},
+        {"{'tp':[3],'micro_batch':[5]}", "kv-heads-tp", "and", 8},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct world      x = world_cpu("tiny-moe", 4, row[i].batch, "partune");
+        struct pl_problem p = world_problem(&x);
+        struct pl_space   s = space_of(&x, row[i].space);
+        char              text[2048];
+
+        assert_true(pl_space_explain(text, sizeof(text), &s, &p));
+        if (!strstr(text, row[i].rule) || !strstr(text, row[i].change))
+            fail_msg("%s: %s", row[i].space, text);
+    }
+}
+
+static void a_space_with_a_layout_has_nothing_to_explain(void **state)
+{
+    struct world      x = world_cpu("tiny-moe", 4, 8, "partune");
+    struct pl_problem p = world_problem(&x);
+    struct pl_space   s = space_of(&x, "{}");
+    char              text[256];
+
+    (void)state;
+    assert_false(pl_space_explain(text, sizeof(text), &s, &p));
+    assert_string_equal(text, "");
+}
+
+static void bad_spaces_are_refused_by_pointer(void **state)
+{
+    static const struct {
+        const char *space, *pointer, *text;
+    } row[] = {
+        {"{'tensor_parallel':[1]}", "/tensor_parallel", "is unknown"},
+        {"{'tp':[]}", "/tp", "needs 1..256 values"},
+        {"{'tp':[1,2,1]}", "/tp/2", "given twice"},
+        {"{'tp':[1,0]}", "/tp/1", "outside"},
+        {"{'tp':'all'}", "/tp", "must be an integer"},
+        {"{'schedule':['1f1b','pipedream']}", "/schedule/1", "not one of"},
+        {"{'tp':[null]}", "/tp/0", "null"},
+        {"[1]", "", "expected an object"},
+    };
+    struct world x = world_cpu("tiny-moe", 4, 8, "partune");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        AUTO_JSON      *v = unit_json(row[i].space);
+        struct pl_space s;
+        struct err      e = {0};
+
+        assert_true(pl_space_parse(&s, v, &x.m, &x.c, &x.w, x.t, &e) < 0);
+        if (strcmp(e.pointer, row[i].pointer) || !strstr(e.text, row[i].text))
+            fail_msg("%s: %s %s", row[i].space, e.pointer, e.text);
+    }
+}
+
+static void the_baseline_is_what_a_person_would_try_first(void **state)
+{
+    struct world      x = world_cpu("tiny-moe", 4, 8, "partune");
+    struct pl_problem p = world_problem(&x);
+    struct pl_layout  l;
+    struct err        e = {0};
+    struct pl_memory  need;
+
+    (void)state;
+    assert_int_equal(pl_baseline(&l, &p, 0, 0, &e), 0);
+    assert_true(l.dp == 4 && l.world == 4 && l.micro_batch == 1 && l.zero == 0 && l.tp * l.pp * l.ep == 1);
+    assert_int_equal(pl_baseline(&l, &p, 2, 0, &e), 0);
+    assert_int_equal(l.world, 2);
+
+    x.w.global_batch = 6; /* 4 does not divide it */
+    assert_int_equal(pl_baseline(&l, &p, 0, 0, &e), 0);
+    assert_int_equal(l.dp, 3);
+
+    x.w.global_batch = 8;
+    pl_baseline(&l, &p, 0, 0, &e);
+    pl_memory_worst(&need, &x.m, &l, &x.w, x.t);
+    x.c.device.memory_gib = (need.total - 1) / (1 << 30); /* a byte too little: the state must be sharded */
+    assert_int_equal(pl_baseline(&l, &p, 0, 0, &e), 0);
+    assert_true(l.zero == 1 && l.tp * l.pp == 1);
+
+    x.c.device.memory_gib = 1e-3;
+    assert_true(pl_baseline(&l, &p, 0, 0, &e) < 0);
+    assert_non_null(strstr(e.text, "no legal layout with micro_batch 1 fits"));
+}
+
+static void the_baseline_of_a_large_model_is_split(void **state)
+{
+    struct world      x = world_of("gpt-175B", "dgx-a100", 128, 1536, "megatron");
+    struct pl_problem p = world_problem(&x);
+    struct pl_layout  l;
+    struct err        e = {0};
+
+    (void)state;
+    x.w.precision = PL_BF16;
+    assert_int_equal(pl_baseline(&l, &p, 0, 0.05, &e), 0);
+    assert_true(l.tp * l.pp > 8 && pl_fits(&p, &l, 0.05));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(absent_keys_take_every_value_that_the_trainer_supports),
+        cmocka_unit_test(the_walk_visits_each_legal_layout_once),
+        cmocka_unit_test(a_list_longer_than_its_limit_is_refused),
+        cmocka_unit_test(keys_without_meaning_do_not_exclude),
+        cmocka_unit_test(derived_keys_restrict),
+        cmocka_unit_test(an_empty_space_says_which_rules_exclude_it_and_what_would_help),
+        cmocka_unit_test(a_space_with_a_layout_has_nothing_to_explain),
+        cmocka_unit_test(bad_spaces_are_refused_by_pointer),
+        cmocka_unit_test(the_baseline_is_what_a_person_would_try_first),
+        cmocka_unit_test(the_baseline_of_a_large_model_is_split),
+    };
+
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}
