@@ -84,7 +84,7 @@ void se_kernel_set(struct se_kernel *k, const double *theta)
 {
     memmove(k->theta, theta, (size_t)se_kernel_ntheta(k) * sizeof(double));
     k->noise2 = exp(2.0 * theta[SE_TH_NOISE]);
-    k->main2 = exp(2.0 * theta[SE_TH_MAIN]) / (k->ndims ? k->ndims : 1);
+    k->main2 = exp(2.0 * theta[SE_TH_MAIN]);
     k->prod2 = exp(2.0 * theta[SE_TH_PROD]);
     for (int p = 0; p < k->nlin; p++)
         k->lin2[p] = p == SE_LIN_CONST   ? k->sd_const * k->sd_const
@@ -94,8 +94,8 @@ void se_kernel_set(struct se_kernel *k, const double *theta)
         fill_table(k, d);
 }
 
-double se_kernel_cov(const struct se_kernel *k, const uint8_t *a, const double *ua, const uint8_t *b,
-                     const double *ub)
+double se_kernel_cov(const struct se_kernel *k, const uint8_t *a, const double *ua,
+                     const uint8_t *b, const double *ub)
 {
     double prod = k->prod2, sum = 0.0;
 

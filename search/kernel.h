@@ -1,15 +1,17 @@
 /*
  * The covariance of two layouts.
  *
- *     k(x, x') = sum_p w_p^2 u_p u'_p                          linear: constant, prior, shares of the cost classes
- *              + a_1^2 / D  sum_d m_d(x_d, x'_d)               main effect of each key
+ *     k(x, x') = sum_p w_p^2 u_p u'_p                          linear: constant, prior, shares of
+ * the cost classes
+ *              + a_1^2     sum_d m_d(x_d, x'_d)               main effect of each key
  *              + a_2^2     prod_d m_d(x_d, x'_d)               all interactions
- *     m_d(x, x') = Matern 5/2 of |x - x'| / l_d                 (1 + s + s^2/3) exp(-s), s = sqrt 5 r
+ *     m_d(x, x') = Matern 5/2 of |x - x'| / l_d                 (1 + s + s^2/3) exp(-s), s = sqrt 5
+ * r
  *
- * A number lies at its log2; the words of a category are all at distance 1 from each other (exchangeable).
- * Every key has few values, so m_d is a table by level: a covariance costs D products. The tensor product of
- * one-dimensional Matern kernels with a length each is the ARD form of Roustant et al. 2012 (DiceKriging);
- * the additive part is Duvenaud et al. 2011 to first order.
+ * A number lies at its log2; the words of a category are all at distance 1 from each other
+ * (exchangeable). Every key has few values, so m_d is a table by level: a covariance costs D
+ * products. The tensor product of one-dimensional Matern kernels with a length each is the ARD form
+ * of Roustant et al. 2012 (DiceKriging); the additive part is Duvenaud et al. 2011 to first order.
  *
  * Hyper-parameters are logarithms, in the order of enum se_theta.
  */
@@ -24,12 +26,12 @@ enum { SE_MAX_DIMS = 24, SE_MAX_LEVELS = 128, SE_MAX_LIN = 16 };
 
 struct se_dim {
     const char *name;
-    int         key;         /* row of pl_layout_keys */
-    bool        categorical;
-    bool        active;      /* in the kernel; others are functions of one that is */
-    int         nlevels;
-    int         value[SE_MAX_LEVELS];
-    double      pos[SE_MAX_LEVELS];
+    int key; /* row of pl_layout_keys */
+    bool categorical;
+    bool active; /* in the kernel; others are functions of one that is */
+    int nlevels;
+    int value[SE_MAX_LEVELS];
+    double pos[SE_MAX_LEVELS];
 };
 
 enum se_theta {
@@ -45,20 +47,20 @@ enum se_theta {
 enum { SE_LIN_CONST, SE_LIN_PRIOR, SE_LIN_SHARE };
 
 struct se_kernel {
-    int    ndims;                 /* active dims */
-    int    nlin;
-    int    nlevels[SE_MAX_DIMS];
-    int    stride; /* of a table row: the most levels of a dim */
+    int ndims; /* active dims */
+    int nlin;
+    int nlevels[SE_MAX_DIMS];
+    int stride; /* of a table row: the most levels of a dim */
     double pos[SE_MAX_DIMS][SE_MAX_LEVELS];
-    bool   categorical[SE_MAX_DIMS];
-    double sd_const, sd_prior;    /* fixed weights of the first two linear features */
+    bool categorical[SE_MAX_DIMS];
+    double sd_const, sd_prior; /* fixed weights of the first two linear features */
 
     double theta[SE_MAX_THETA];
     /* From theta, by se_kernel_set: */
-    double  noise2, main2, prod2; /* sigma^2, a_1^2 / D, a_2^2 */
-    double  lin2[SE_MAX_LIN];     /* w_p^2 */
-    double *m;                    /* (ndims, stride, stride): m_d */
-    double *g;                    /* the same: d log m_d / d log l_d */
+    double noise2, main2, prod2; /* sigma^2, a_1^2, a_2^2 */
+    double lin2[SE_MAX_LIN];     /* w_p^2 */
+    double *m;                   /* (ndims, stride, stride): m_d */
+    double *g;                   /* the same: d log m_d / d log l_d */
 };
 
 /* DIMS: the active ones of them make the kernel's. Tables are owned: se_kernel_done(). */
@@ -66,13 +68,13 @@ void se_kernel_init(struct se_kernel *k, const struct se_dim *dims, int ndims, i
 void se_kernel_done(struct se_kernel *k);
 void se_kernel_copy(struct se_kernel *to, const struct se_kernel *from);
 void se_kernel_set(struct se_kernel *k, const double *theta);
-int  se_kernel_ntheta(const struct se_kernel *k);
+int se_kernel_ntheta(const struct se_kernel *k);
 
 /* Table row of m_d at level V: nlevels[d] values. */
 const double *se_kernel_row(const struct se_kernel *k, int d, int v);
 
-double se_kernel_cov(const struct se_kernel *k, const uint8_t *a, const double *ua, const uint8_t *b,
-                     const double *ub);
+double se_kernel_cov(const struct se_kernel *k, const uint8_t *a, const double *ua,
+                     const uint8_t *b, const double *ub);
 
 /* Add weight * dk(a, b) / dtheta to GRAD, all but the noise. */
 void se_kernel_grad(const struct se_kernel *k, const uint8_t *a, const double *ua, const uint8_t *b,

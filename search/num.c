@@ -33,8 +33,8 @@ double se_erfcx(double x)
 {
     double r = 1.0 / (x * x);
 
-    /* Below 20 neither factor leaves the range of a double; above, five terms of the asymptotic series
-     * are exact to 1e-13. */
+    /* Below 20 neither factor leaves the range of a double; above, five terms of the asymptotic
+     * series are exact to 1e-13. */
     if (x < 20.0)
         return exp(x * x) * erfc(x);
     return 1.0 / (x * sqrt(M_PI)) *
@@ -107,7 +107,7 @@ void se_lower_solve(const double *l, int n, int ld, double *b, int nrhs)
 void se_chol_solve(const double *l, int n, int ld, double *b)
 {
     double one = 1.0;
-    int    nrhs = 1;
+    int nrhs = 1;
 
     if (n == 0)
         return;

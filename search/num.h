@@ -1,9 +1,9 @@
 /*
  * Numbers: the normal distribution in the tails, and the few LAPACK calls that are used.
  *
- * Matrices are column-major with leading dimension LD, as LAPACK wants them; only the lower triangle of a
- * symmetric one is read. OpenBLAS is told to use one thread (se_num_setup), so that results do not depend on
- * the number of cores.
+ * Matrices are column-major with leading dimension LD, as LAPACK wants them; only the lower
+ * triangle of a symmetric one is read. OpenBLAS is told to use one thread (se_num_setup), so that
+ * results do not depend on the number of cores.
  */
 #ifndef SEARCH_NUM_H
 #define SEARCH_NUM_H
@@ -17,17 +17,18 @@ double se_norm_cdf(double z);
 double se_norm_logcdf(double z);
 double se_norm_ratio(double z); /* pdf(z) / cdf(z), also where both vanish */
 double se_norm_quantile(double p);
-double se_erfcx(double x);      /* exp(x^2) erfc(x), x >= 0 */
+double se_erfcx(double x); /* exp(x^2) erfc(x), x >= 0 */
 
 /* log(pdf(z) + z cdf(z)): log of expected improvement over sigma (Ament et al. 2023, "Unexpected
  * improvements to expected improvement", eq. 9). */
 double se_log_ei(double z);
 
 /* Factor A = L L^T in place; 0, or the order of the minor that is not positive. */
-int  se_chol(double *a, int n, int ld);
-void se_chol_solve(const double *l, int n, int ld, double *b);               /* b := A^-1 b */
-void se_lower_solve(const double *l, int n, int ld, double *b, int nrhs);    /* b := L^-1 b, (n, nrhs), ld n */
-void se_chol_inverse(double *l, int n, int ld);                              /* factor in, A^-1 out, both halves */
+int se_chol(double *a, int n, int ld);
+void se_chol_solve(const double *l, int n, int ld, double *b); /* b := A^-1 b */
+void se_lower_solve(const double *l, int n, int ld, double *b,
+                    int nrhs);                  /* b := L^-1 b, (n, nrhs), ld n */
+void se_chol_inverse(double *l, int n, int ld); /* factor in, A^-1 out, both halves */
 
 double se_dot(const double *a, const double *b, int n);
 

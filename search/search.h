@@ -1,16 +1,18 @@
 /*
  * search - which layout to try next.
  *
- * The optimiser of a campaign: it knows all legal layouts, a prior for each of them from plan/ (throughput and
- * memory), and what has been measured; asked, it names the trial that is worth most. docs/SEARCH.md has the
- * method with its formulas and sources. No I/O and no clock: the same spec, seed and sequence of calls give
- * the same answers.
+ * The optimiser of a campaign: it knows all legal layouts, a prior for each of them from plan/
+ * (throughput and memory), and what has been measured; asked, it names the trial that is worth
+ * most. docs/SEARCH.md has the method with its formulas and sources. No I/O and no clock: the same
+ * spec, seed and sequence of calls give the same answers.
  *
- * Life: se_spec_parse() -> se_search_new() -> { se_ask() ... se_tell() }* -> se_search_free(). Several trials
- * may be outstanding. After a restart, build the search anew from the same spec and replay the past: for each
- * trial se_restore(), then se_tell() if it was settled, both in their original order.
+ * Life: se_spec_parse() -> se_search_new() -> { se_ask() ... se_tell() }* -> se_search_free().
+ * Several trials may be outstanding. After a restart, build the search anew from the same spec and
+ * replay the past: for each trial se_restore(), then se_tell() if it was settled, both in their
+ * original order.
  *
- * Threads: a search belongs to one thread at a time. Only struct se_refit may be used elsewhere: see there.
+ * Threads: a search belongs to one thread at a time. Only struct se_refit may be used elsewhere:
+ * see there.
  */
 #ifndef SEARCH_SEARCH_H
 #define SEARCH_SEARCH_H
@@ -24,7 +26,8 @@
 #include "base/mem.h"
 #include "plan/plan.h"
 
-/* ---- what to search ----------------------------------------------------------------------------- */
+/* ---- what to search -----------------------------------------------------------------------------
+ */
 
 enum se_method { SE_BAYES, SE_RANDOM, SE_GRID };
 enum se_objective { SE_TOKENS_PER_S, SE_TOKENS_PER_S_PER_DEVICE };
@@ -33,73 +36,75 @@ extern const char *const se_method_names[];    /* "bayes" ..., NULL */
 extern const char *const se_objective_names[]; /* "tokens_per_s" ..., NULL */
 
 /*
- * What is believed of a layout before any trial. Shares say how the logarithm would move if one class of cost
- * (of memory) were mis-estimated by a factor: share[c] = d log(quantity) / d log(class c). All zero is allowed.
+ * What is believed of a layout before any trial. Shares say how the logarithm would move if one
+ * class of cost (of memory) were mis-estimated by a factor: share[c] = d log(quantity) / d
+ * log(class c). All zero is allowed.
  */
 struct se_prior {
-    double log_throughput;                   /* log tokens/s of the whole job */
-    double log_memory;                       /* log bytes of the worst rank */
-    double cost_share[PL_COST_CLASSES];      /* of seconds an iteration */
-    double memory_share[PL_MEM_CLASSES];     /* of bytes */
+    double log_throughput;               /* log tokens/s of the whole job */
+    double log_memory;                   /* log bytes of the worst rank */
+    double cost_share[PL_COST_CLASSES];  /* of seconds an iteration */
+    double memory_share[PL_MEM_CLASSES]; /* of bytes */
 };
 typedef void (*se_prior_fn)(struct se_prior *ret, const struct pl_layout *l, void *arg);
 
 struct se_budget {
-    int    trials;   /* 0: no limit */
+    int trials;      /* 0: no limit */
     double wall_s;   /* 0: no limit; the caller watches the clock: se_spent() */
     double device_s; /* 0: no limit; likewise */
 };
 
-struct pl_space; /* plan/: the values that each key may take */
-
 /* The parts of a campaign that the search reads. A plain value but for `space`. */
 struct se_spec {
-    struct pl_model          model;
-    struct pl_cluster        cluster;
-    struct pl_workload       workload;
+    struct pl_model model;
+    struct pl_cluster cluster;
+    struct pl_workload workload;
     const struct pl_trainer *trainer;
-    struct pl_space         *space; /* owned */
-    enum se_objective        objective;
-    enum se_method           method;
-    bool                     use_prior;        /* search.prior is "model" */
-    bool                     use_memory_prior; /* search.memory_prior is "model" */
-    uint64_t                 seed;
-    int                      parallel;         /* outstanding trials at most */
-    double                   regret_share;     /* converged below this expected regret, of the incumbent */
-    double                   tie_share;        /* leaders closer than this are a tie */
-    double                   memory_headroom;  /* share of device memory that must stay free */
-    struct se_budget         budget;
-    bool                     has_baseline;     /* campaign names a baseline: it is the first trial */
-    struct pl_layout         baseline;
-    double                   trial_steps;      /* about: warm-up and measured steps of a trial */
-    double                   trial_start_s;    /* about: seconds before the first step */
-    se_prior_fn              prior_fn;         /* NULL: the cost model and memory plan of plan/ */
-    void                    *prior_arg;
-    bool                     async_refit;      /* the caller runs struct se_refit; else se_ask() refits itself */
+    struct pl_space *space; /* owned */
+    enum se_objective objective;
+    enum se_method method;
+    bool use_prior;        /* search.prior is "model" */
+    bool use_memory_prior; /* search.memory_prior is "model" */
+    uint64_t seed;
+    int parallel;           /* outstanding trials at most */
+    double regret_share;    /* converged below this expected regret, of the incumbent */
+    double tie_share;       /* leaders closer than this are a tie */
+    double memory_headroom; /* share of device memory that must stay free */
+    struct se_budget budget;
+    bool has_baseline; /* campaign names a baseline: it is the first trial */
+    struct pl_layout baseline;
+    double trial_steps;   /* about: warm-up and measured steps of a trial */
+    double trial_start_s; /* about: seconds before the first step */
+    se_prior_fn prior_fn; /* NULL: the cost model and memory plan of plan/ */
+    void *prior_arg;
+    bool async_refit; /* the caller runs struct se_refit; else se_ask() refits itself */
 };
 
 /*
- * Read model, cluster, workload, trainer, space, baseline, objective, constraints, budget, trial and search
- * of a CAMPAIGN object; defaults as in docs/ARCHITECTURE.md. Keys of a campaign that are of no concern here
- * are skipped, unknown ones refused. LOCAL as in pl_cluster_parse(). Every refusal has its JSON pointer.
+ * Read model, cluster, workload, trainer, space, baseline, objective, constraints, budget, trial
+ * and search of a CAMPAIGN object; defaults as in docs/ARCHITECTURE.md. Keys of a campaign that are
+ * of no concern here are skipped, unknown ones refused. LOCAL as in pl_cluster_parse(). Every
+ * refusal has its JSON pointer.
  */
-int  se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_cluster *local,
-                   struct err *e);
+int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_cluster *local,
+                  struct err *e);
 void se_spec_done(struct se_spec *s);
+struct pl_problem se_spec_problem(const struct se_spec *s); /* borrows from S */
 
-/* ---- asking and telling ------------------------------------------------------------------------- */
+/* ---- asking and telling -------------------------------------------------------------------------
+ */
 
 struct se_search;
 
 /*
- * Enumerates every legal layout and its prior: about a second for 10^6 of them. SPEC is copied; its space
- * need not live on. -EINVAL with pointer /space when no layout is legal: the text names the rules that
- * exclude everything. -E2BIG when there are more layouts than SE_MAX_LAYOUTS.
+ * Enumerates every legal layout and its prior: about a second for 10^6 of them. SPEC is copied; its
+ * space need not live on. -EINVAL with pointer /space when no layout is legal: the text names the
+ * rules that exclude everything. -E2BIG when there are more layouts than SE_MAX_LAYOUTS.
  */
-int               se_search_new(struct se_search **ret, const struct se_spec *spec, struct err *e);
+int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err *e);
 /* The same over the N layouts of a list, which are taken as legal and different. */
-int               se_search_new_over(struct se_search **ret, const struct se_spec *spec,
-                                     const struct pl_layout *layouts, size_t n, struct err *e);
+int se_search_new_over(struct se_search **ret, const struct se_spec *spec,
+                       const struct pl_layout *layouts, size_t n, struct err *e);
 struct se_search *se_search_free(struct se_search *s);
 AUTO_DEFINE(se_search)
 
@@ -113,11 +118,11 @@ struct se_predicted {
 };
 
 struct se_trial {
-    int                 id; /* 1, 2, ... in order of asking */
-    struct pl_layout    layout;
+    int id; /* 1, 2, ... in order of asking */
+    struct pl_layout layout;
     struct se_predicted predicted;
-    int                 repeat_of; /* id of the trial that is measured again, or 0 */
-    char                why[240];  /* one sentence for people */
+    int repeat_of; /* id of the trial that is measured again, or 0 */
+    char why[240]; /* one sentence for people */
 };
 
 enum se_answer {
@@ -127,14 +132,16 @@ enum se_answer {
 };
 
 enum se_answer se_ask(struct se_search *s, struct se_trial *ret);
-const char    *se_done_reason(const struct se_search *s); /* "budget" "exhausted" "converged"; "" before */
+const char *
+se_done_reason(const struct se_search *s); /* "budget" "exhausted" "converged"; "" before */
 
 /*
- * Register a trial that was handed out before a restart, or one that the caller chooses by itself (a
- * baseline, a verification). ID must be new. REPEAT_OF as in struct se_trial, or 0. -EINVAL if the
- * layout is not one of the space.
+ * Register a trial that was handed out before a restart, or one that the caller chooses by itself
+ * (a baseline, a verification). ID must be new. REPEAT_OF as in struct se_trial, or 0. -EINVAL if
+ * the layout is not one of the space.
  */
-int se_restore(struct se_search *s, int id, const struct pl_layout *l, int repeat_of, struct err *e);
+int se_restore(struct se_search *s, int id, const struct pl_layout *l, int repeat_of,
+               struct err *e);
 
 enum se_status {
     SE_OK,
@@ -148,36 +155,38 @@ extern const char *const se_status_names[]; /* "ok" ..., NULL */
 
 struct se_outcome {
     enum se_status status;
-    double         tokens_per_s;      /* SE_OK */
-    double         tokens_per_s_se;   /* its standard error; 0: unknown */
-    double         peak_memory_bytes; /* SE_OK, worst rank; 0: unknown */
-    double         tokens_per_s_max;  /* SE_CENSORED */
+    double tokens_per_s;      /* SE_OK */
+    double tokens_per_s_se;   /* its standard error; 0: unknown */
+    double peak_memory_bytes; /* SE_OK, worst rank; 0: unknown */
+    double tokens_per_s_max;  /* SE_CENSORED */
 };
 
-/* Settle an outstanding trial. Refused without effect: unknown or settled id (-ENOENT, pointer /id), values
- * that are not finite and positive (-EINVAL with their pointer). */
+/* Settle an outstanding trial. Refused without effect: unknown or settled id (-ENOENT, pointer
+ * /id), values that are not finite and positive (-EINVAL with their pointer). */
 int se_tell(struct se_search *s, int id, const struct se_outcome *o, struct err *e);
 /* The same from a tell object as in docs/PROTOCOL.md: {"id", "status", ...}. */
 int se_tell_json(struct se_search *s, const json_t *tell, struct err *e);
 
-/* Share (0..1) of the wall or device budget that is gone, by the caller's clock; at 1 the search is done. */
+/* Share (0..1) of the wall or device budget that is gone, by the caller's clock; at 1 the search is
+ * done. */
 void se_spent(struct se_search *s, double share);
 
 /*
- * Stopping a trial early. While trial ID runs, MEAN tokens/s with standard error SE was measured over N steps:
- * false if even the optimistic end of a sequential interval, valid at whatever N one looks, lies below the
- * incumbent. Then *RET_MAX (may be NULL) is the bound to tell as SE_CENSORED.
+ * Stopping a trial early. While trial ID runs, MEAN tokens/s with standard error SE was measured
+ * over N steps: false if even the optimistic end of a sequential interval, valid at whatever N one
+ * looks, lies below the incumbent. Then *RET_MAX (may be NULL) is the bound to tell as SE_CENSORED.
  */
 bool se_can_win(const struct se_search *s, int id, double mean, double se, int n, double *ret_max);
 
-/* ---- answers ------------------------------------------------------------------------------------ */
+/* ---- answers ------------------------------------------------------------------------------------
+ */
 
 struct se_best {
-    int              id; /* first trial of the layout */
+    int id; /* first trial of the layout */
     struct pl_layout layout;
-    double           mean, lo, hi; /* tokens/s, 95 % interval */
-    int              measured;     /* how often */
-    bool             tie;          /* another measured layout is not separated from it */
+    double mean, lo, hi; /* tokens/s, 95 % interval */
+    int measured;        /* how often */
+    bool tie;            /* another measured layout is not separated from it */
 };
 
 int se_best(const struct se_search *s, struct se_best *ret); /* -ENOENT before the first success */
@@ -188,30 +197,34 @@ json_t *se_best_json(const struct se_search *s);
 int se_predict(const struct se_search *s, const struct pl_layout *l, struct se_predicted *ret,
                struct err *e);
 
-size_t  se_legal(const struct se_search *s);     /* legal layouts of the space */
-int     se_settled(const struct se_search *s);   /* trials told, discards not counted */
-/* {"tp": share, ...}: Shapley shares of the variance of predicted log throughput over the layouts that fit. */
+size_t se_legal(const struct se_search *s); /* legal layouts of the space */
+int se_settled(const struct se_search *s);  /* trials told, discards not counted */
+/* {"tp": share, ...}: Shapley shares of the variance of predicted log throughput over the layouts
+ * that fit. */
 json_t *se_importance_json(const struct se_search *s);
-/* [{"id", "layout", "tokens_per_s", "memory_bytes"}]: measured layouts that no other beats in both. */
+/* [{"id", "layout", "tokens_per_s", "memory_bytes"}]: measured layouts that no other beats in both.
+ */
 json_t *se_pareto_json(const struct se_search *s);
 /* Best predicted layout for each pair of values of keys X and Y:
  * {"x", "y", "cells": [{"x": value, "y": value, "tokens_per_s", "p_fits", "layout"}]}. */
-int     se_surface_json(json_t **ret, const struct se_search *s, const char *x, const char *y,
-                        struct err *e);
-/* State of belief: trust in the prior, number of observations, leave-one-out errors and calibration. */
+int se_surface_json(json_t **ret, const struct se_search *s, const char *x, const char *y,
+                    struct err *e);
+/* State of belief: trust in the prior, number of observations, leave-one-out errors and
+ * calibration. */
 json_t *se_diagnosis_json(const struct se_search *s);
 
-/* ---- refit beside the loop ---------------------------------------------------------------------- */
+/* ---- refit beside the loop ----------------------------------------------------------------------
+ */
 
 /*
- * Finding the hyper-parameters again takes up to half a second. With spec.async_refit the caller does, on the
- * thread of the search, se_refit_new(); then se_refit_run() on any thread, while asks and tells go on; then
- * se_refit_adopt() on the thread of the search again, which also frees it.
+ * Finding the hyper-parameters again takes up to half a second. With spec.async_refit the caller
+ * does, on the thread of the search, se_refit_new(); then se_refit_run() on any thread, while asks
+ * and tells go on; then se_refit_adopt() on the thread of the search again, which also frees it.
  */
 struct se_refit;
-bool             se_refit_due(const struct se_search *s);
+bool se_refit_due(const struct se_search *s);
 struct se_refit *se_refit_new(const struct se_search *s);
-void             se_refit_run(struct se_refit *r);
-void             se_refit_adopt(struct se_search *s, struct se_refit *owned_r);
+void se_refit_run(struct se_refit *r);
+void se_refit_adopt(struct se_search *s, struct se_refit *owned_r);
 
 #endif

@@ -1,0 +1,55 @@
+/*
+ * Which layout is worth most to try: expected improvement of the noisy incumbent times the
+ * probability that it runs, per device-second, over every layout of the table.
+ *
+ *     score(x) = log sum_h w_h EI_h(x) + log P(fits) + log P(does not crash) - log cost(x)
+ *     EI_h     = sigma_h (phi(z) + z Phi(z)), z = (mean_h(x) - incumbent) / sigma_h
+ *     P(fits)  = sum_g w_g Phi(-mean_g(x) / sqrt(var_g + noise_g))      of log memory over capacity
+ *     cost(x)  = world (start + steps seconds(x)), seconds at the mean
+ *
+ * Exact, yet few layouts get an exact posterior: se_scan() gives every mean exactly and a bound on
+ * every variance; EI grows with sigma and P(fits) is bounded likewise, so a layout whose bound lies
+ * below the best exact score cannot be the answer (Minoux's lazy evaluation).
+ */
+#ifndef SEARCH_ACQUIRE_H
+#define SEARCH_ACQUIRE_H
+
+#include "search/belief.h"
+
+struct se_crash; /* crash.h */
+
+struct se_acquire {
+    const struct se_table *table;
+    const struct se_belief *belief[SE_QUANTITIES];
+    const struct se_crash *crash;
+    const uint8_t *closed;  /* (n): not to be proposed */
+    bool improving;         /* there is an incumbent; else the best mean is wanted */
+    double incumbent;       /* log throughput in the objective's unit */
+    double step_log_tokens; /* log of tokens a step, less the devices' where per device */
+    bool per_device;
+    double steps, start_s;
+};
+
+struct se_choice {
+    size_t index;
+    double score;
+    double mean[SE_QUANTITIES], var[SE_QUANTITIES]; /* of the mixtures */
+    double log_ei;                                  /* or the mean where nothing improves yet */
+    double p_fits;                                  /* and does not crash */
+};
+
+struct se_found {
+    struct se_choice *choice; /* owned; all layouts with an exact posterior, best score first */
+    size_t count;
+    size_t open; /* layouts that could have been proposed */
+    bool proved; /* no other layout can have a better score */
+};
+
+/* The best layouts; empty when all are closed. AT_LEAST asks for that many exact ones. */
+void se_acquire(const struct se_acquire *a, size_t at_least, struct se_found *ret);
+/* Exact score of one layout. */
+void se_acquire_one(const struct se_acquire *a, size_t index, struct se_choice *ret);
+
+enum { SE_MAX_EXACT = 20000 }; /* where the bound needs more, the rest stays unproved */
+
+#endif

@@ -1,0 +1,258 @@
+/* What is asked of a search besides the next trial: the best, early stopping, the Pareto front, a
+ * surface, the state of belief. */
+#include <errno.h>
+#include <math.h>
+
+#include "base/base.h"
+#include "search/num.h"
+#include "search/state.h"
+
+/* ---- the best -----------------------------------------------------------------------------------
+ */
+
+int se_best(const struct se_search *s, struct se_best *ret)
+{
+    struct se_leader *leader;
+    size_t count = se_leaders(s, &leader);
+    double mean, sd;
+
+    if (count > 0) {
+        mean = leader[0].mean + se_unit(s, leader[0].index);
+        sd = sqrt(leader[0].var);
+        ret->id = leader[0].id;
+        se_table_layout(s->table, leader[0].index, &ret->layout);
+        ret->mean = exp(mean);
+        ret->lo = exp(mean - 1.96 * sd);
+        ret->hi = exp(mean + 1.96 * sd);
+        ret->measured = leader[0].measured;
+        ret->tie = se_is_tie(s, leader, count);
+    }
+    free(leader);
+    return count > 0 ? 0 : -ENOENT;
+}
+
+json_t *se_best_json(const struct se_search *s)
+{
+    struct se_best b;
+
+    if (se_best(s, &b) < 0)
+        return NULL;
+    return json_pack("{s:i, s:o, s:{s:f, s:f, s:f}, s:i, s:b}", "id", b.id, "layout",
+                     pl_layout_json(&b.layout), "tokens_per_s", "mean", b.mean, "lo", b.lo, "hi",
+                     b.hi, "measured", b.measured, "tie", b.tie);
+}
+
+/* ---- stopping early -----------------------------------------------------------------------------
+ */
+
+/*
+ * A normal-mixture confidence sequence (Robbins 1970; Howard et al. 2021, eq. 14): for all N at
+ * once, with probability 1 - ALPHA, the mean lies within se sqrt((N + RHO)/N log((N + RHO)/(RHO
+ * ALPHA^2))). RHO is where it is tightest.
+ */
+bool se_can_win(const struct se_search *s, int id, double mean, double se, int n, double *ret_max)
+{
+    const double rho = 5.0, alpha = 0.05;
+    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
+    struct se_record *r = se_record_find(s, id);
+    struct se_best best;
+    double top, unit, noise2 = 0.0;
+
+    if (!r || r->settled || n < 2 || !(mean > 0.0) || !(se >= 0.0) || !isfinite(mean + se) ||
+        se_best(s, &best) < 0)
+        return true;
+    top = mean + se * sqrt((n + rho) / n * log((n + rho) / (rho * alpha * alpha)));
+    for (int h = 0; h < b->nhyps; h++)
+        noise2 += b->hyp[h].weight * b->hyp[h].gp.kern.noise2;
+    top *= exp(1.96 * sqrt(noise2)); /* runs differ by more than their own error */
+    if (ret_max)
+        *ret_max = top;
+    unit = se_unit(s, r->index);
+    return top / exp(unit) >=
+           best.mean / (s->spec.objective == SE_TOKENS_PER_S_PER_DEVICE ? best.layout.world : 1);
+}
+
+/* ---- Pareto front -------------------------------------------------------------------------------
+ */
+
+struct measured {
+    size_t index;
+    int id;
+    double tokens_per_s, memory_bytes;
+};
+
+static size_t measured_list(const struct se_search *s, struct measured **ret)
+{
+    struct se_leader *leader;
+    size_t count = se_leaders(s, &leader);
+    struct measured *list = mem_alloc((count + 1) * sizeof(*list));
+
+    for (size_t i = 0; i < count; i++) {
+        double mean, var;
+
+        se_belief_predict(&s->belief[SE_MEMORY], s->table, leader[i].index, &mean, &var);
+        list[i] = (struct measured){leader[i].index, leader[i].id,
+                                    exp(leader[i].mean + se_unit(s, leader[i].index)),
+                                    exp(mean + s->log_capacity)};
+        for (int j = 0; j < s->nrecords; j++)
+            if (s->record[j].index == leader[i].index &&
+                s->record[j].outcome.peak_memory_bytes > 0.0)
+                list[i].memory_bytes = s->record[j].outcome.peak_memory_bytes;
+    }
+    free(leader);
+    *ret = list;
+    return count;
+}
+
+json_t *se_pareto_json(const struct se_search *s)
+{
+    struct measured AUTO_FREE *list = NULL;
+    size_t count = measured_list(s, &list);
+    json_t *front = json_array();
+
+    for (size_t i = 0; i < count; i++) {
+        bool beaten = false;
+        struct pl_layout l;
+
+        for (size_t j = 0; j < count && !beaten; j++)
+            beaten = j != i && list[j].tokens_per_s >= list[i].tokens_per_s &&
+                     list[j].memory_bytes <= list[i].memory_bytes &&
+                     (list[j].tokens_per_s > list[i].tokens_per_s ||
+                      list[j].memory_bytes < list[i].memory_bytes);
+        if (beaten)
+            continue;
+        se_table_layout(s->table, list[i].index, &l);
+        json_array_append_new(front,
+                              json_pack("{s:i, s:o, s:f, s:f}", "id", list[i].id, "layout",
+                                        pl_layout_json(&l), "tokens_per_s", list[i].tokens_per_s,
+                                        "memory_bytes", list[i].memory_bytes));
+    }
+    return front;
+}
+
+/* ---- surface ------------------------------------------------------------------------------------
+ */
+
+static int key_named(const char *name, const char *pointer, struct err *e)
+{
+    for (int k = 0; pl_layout_keys[k].name; k++)
+        if (str_eq(pl_layout_keys[k].name, name))
+            return k;
+    return err_at(e, -EINVAL, pointer, "%s is not a layout key", name ? name : "nothing");
+}
+
+static json_t *key_value(const struct pl_layout *l, int key)
+{
+    const struct pl_layout_key *k = &pl_layout_keys[key];
+    int v = pl_layout_get(l, k);
+
+    return k->names ? json_string(k->names[v]) : json_integer(v);
+}
+
+struct surface_cell {
+    int x, y;
+    size_t index;
+    double score;
+};
+
+static void cell_offer(struct surface_cell **list, size_t *count, size_t *cap,
+                       const struct surface_cell *c)
+{
+    size_t at = 0;
+
+    while (at < *count && ((*list)[at].x != c->x || (*list)[at].y != c->y))
+        at++;
+    if (at == *count) {
+        MEM_GROW(*list, *count, *cap);
+        (*list)[(*count)++] = *c;
+    } else if (c->score > (*list)[at].score) {
+        (*list)[at] = *c;
+    }
+}
+
+int se_surface_json(json_t **ret, const struct se_search *s, const char *x, const char *y,
+                    struct err *e)
+{
+    struct surface_cell *list = NULL;
+    size_t count = 0, cap = 0;
+    int kx = key_named(x, "/x", e), ky = key_named(y, "/y", e);
+    struct se_map map;
+    json_t *cells = json_array();
+
+    if (kx < 0 || ky < 0) {
+        json_decref(cells);
+        return -EINVAL;
+    }
+    se_map_init(&map, s);
+    for (size_t i = 0; i < s->table->n; i++) {
+        struct pl_layout l;
+
+        se_table_layout(s->table, i, &l);
+        cell_offer(&list, &count, &cap,
+                   &(struct surface_cell){pl_layout_get(&l, &pl_layout_keys[kx]),
+                                          pl_layout_get(&l, &pl_layout_keys[ky]), i,
+                                          map.mean[i] + log(fmax(map.p_fits[i], 1e-9))});
+    }
+    for (size_t c = 0; c < count; c++) {
+        struct pl_layout l;
+        size_t i = list[c].index;
+
+        se_table_layout(s->table, i, &l);
+        json_array_append_new(
+            cells, json_pack("{s:o, s:o, s:f, s:f, s:o}", "x", key_value(&l, kx), "y",
+                             key_value(&l, ky), "tokens_per_s", exp(map.mean[i] + se_unit(s, i)),
+                             "p_fits", (double)map.p_fits[i], "layout", pl_layout_json(&l)));
+    }
+    se_map_done(&map);
+    free(list);
+    *ret = json_pack("{s:s, s:s, s:o}", "x", x, "y", y, "cells", cells);
+    return 0;
+}
+
+/* ---- the state of belief ------------------------------------------------------------------------
+ */
+
+/* Leave-one-out errors of the measured throughputs under the mixture, with the share of them inside
+ * 50, 80 and 95 %. */
+static json_t *calibration(const struct se_search *s)
+{
+    static const double z_of[] = {0.6744897501960817, 1.2815515655446004, 1.959963984540054};
+    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
+    const struct se_hyp *h = &b->hyp[0];
+    double sq = 0.0;
+    int inside[3] = {0}, n;
+    double AUTO_FREE *mean = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
+    double AUTO_FREE *var = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
+
+    for (int k = 1; k < b->nhyps; k++)
+        if (b->hyp[k].weight > h->weight)
+            h = &b->hyp[k];
+    n = h->gp.n;
+    if (n < 3)
+        return json_null();
+    se_gp_leave_one_out(&h->gp, mean, var);
+    for (int i = 0; i < n; i++) {
+        double err = h->gp.y[i] - mean[i], sd = sqrt(var[i] + h->gp.var[i]);
+
+        sq += err * err;
+        for (int k = 0; k < 3; k++)
+            inside[k] += fabs(err) <= z_of[k] * sd;
+    }
+    return json_pack("{s:i, s:f, s:f, s:f, s:f}", "n", n, "rms", sqrt(sq / n), "inside_50",
+                     (double)inside[0] / n, "inside_80", (double)inside[1] / n, "inside_95",
+                     (double)inside[2] / n);
+}
+
+static json_t *trust(const struct se_belief *b)
+{
+    return b->nhyps > 1 ? json_real(b->hyp[0].weight) : json_null();
+}
+
+json_t *se_diagnosis_json(const struct se_search *s)
+{
+    return json_pack("{s:I, s:i, s:o, s:o, s:o, s:f, s:I, s:b}", "legal", (json_int_t)s->table->n,
+                     "settled", s->settled, "trust", trust(&s->belief[SE_THROUGHPUT]),
+                     "memory_trust", trust(&s->belief[SE_MEMORY]), "leave_one_out", calibration(s),
+                     "expected_regret", s->regret, "exact_posteriors", (json_int_t)s->exact,
+                     "proved", s->proved);
+}

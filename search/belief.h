@@ -1,0 +1,102 @@
+/*
+ * What is believed of one quantity (log throughput, or log memory over capacity) after some
+ * observations.
+ *
+ * Two hypotheses are kept side by side and weighed by their evidence:
+ *     trusting   f = prior + c + b (prior - centre) + sum theta_c share_c + g     small deviations
+ *     doubting   f = level + g                                                    large ones
+ * so trust in the prior is inferred, down to none: where the prior misleads, its weight vanishes
+ * and what is left is the search that never had one. Within each, hyper-parameters are maximum a
+ * posteriori.
+ *
+ * An observation is exact (with its own variance), or one-sided: the value lies below or above a
+ * bound (a trial that was stopped early; one that fitted, or did not, without a memory figure).
+ * One-sided ones enter by expectation propagation (Rasmussen and Williams 2006, section 3.6): each
+ * becomes a Gaussian pseudo-observation, after which a hypothesis is a plain se_gp.
+ *
+ * Invariant between calls: every gp matches the observations (se_belief_update was called after the
+ * last add).
+ */
+#ifndef SEARCH_BELIEF_H
+#define SEARCH_BELIEF_H
+
+#include "search/table.h"
+
+enum se_seen { SE_EXACT, SE_BELOW, SE_ABOVE };
+
+struct se_obs {
+    enum se_seen seen;
+    double value;
+    double var;   /* its own error; of a one-sided one, how sharp the bound is */
+    double prior; /* at this layout */
+    bool foreign; /* of another campaign: only what the prior leaves of it counts */
+    uint8_t level[SE_MAX_DIMS];
+    double u[SE_MAX_LIN];
+};
+
+struct se_hyper { /* log-normal hyper-prior: log theta ~ N(mean, sd^2) */
+    double mean, sd;
+};
+
+struct se_hyp {
+    bool trusting;
+    double prior_weight;
+    double level; /* mean of the doubting hypothesis */
+    struct se_hyper hyper[SE_MAX_THETA];
+    struct se_gp gp;
+    double evidence; /* log p(observations, theta) */
+    double weight;   /* of the two, adds up to 1 */
+};
+
+enum { SE_MAX_HYPS = 2 };
+
+struct se_belief {
+    enum se_quantity quantity;
+    int nhyps;
+    struct se_hyp hyp[SE_MAX_HYPS];
+    struct se_obs *obs;
+    int nobs, cap;
+    int fitted; /* observations at the last fit */
+};
+
+void se_belief_init(struct se_belief *b, const struct se_table *t, enum se_quantity q,
+                    bool use_prior);
+void se_belief_done(struct se_belief *b);
+void se_belief_copy(struct se_belief *to, const struct se_belief *from);
+
+/* Hold one more observation; se_belief_update() must follow. */
+void se_belief_add(struct se_belief *b, const struct se_obs *o);
+/* Fill the place (level, u, prior) of an observation of layout I of the table. */
+void se_belief_place(const struct se_belief *b, const struct se_table *t, size_t i,
+                     struct se_obs *o);
+
+/* Match the factors, pseudo-observations and weights to the observations at the present
+ * hyper-parameters. */
+void se_belief_update(struct se_belief *b);
+/* Find the hyper-parameters again, then update. */
+void se_belief_fit(struct se_belief *b);
+/* Take over the hyper-parameters of another belief of the same kind, then update. */
+void se_belief_adopt(struct se_belief *b, const struct se_belief *from);
+
+/* Mean function of hypothesis H at layout I. */
+double se_hyp_mean(const struct se_belief *b, const struct se_hyp *h, const struct se_table *t,
+                   size_t i);
+/* Belief of hypothesis H about layout I. */
+void se_hyp_predict(const struct se_belief *b, const struct se_hyp *h, const struct se_table *t,
+                    size_t i, double *mean, double *var);
+/* Moments of the mixture. */
+void se_belief_predict(const struct se_belief *b, const struct se_table *t, size_t i, double *mean,
+                       double *var);
+/* P(f(x_i) <= bound) by the mixture. */
+double se_belief_below(const struct se_belief *b, const struct se_table *t, size_t i, double bound);
+
+/* Believe, until se_belief_forget(), that layout I was measured at its mean (a fantasy). */
+void se_belief_imagine(struct se_belief *b, const struct se_table *t, size_t i, double var);
+void se_belief_forget(struct se_belief *b);
+
+/* Expectation propagation in G for the one-sided ones of OBS (g->n of them; y and var of g become
+ * the pseudo-observations); returns the log evidence. MEAN0 (n) is the mean function. Public for
+ * its test. */
+double se_ep_run(struct se_gp *g, const struct se_obs *obs, const double *mean0);
+
+#endif

@@ -1,0 +1,90 @@
+/*
+ * Expectation propagation for one-sided observations.
+ *
+ * A bound b with sharpness s has the likelihood Phi((b - f)/s) (below) or Phi((f - b)/s) (above).
+ * EP keeps a Gaussian site N(f; y_i, var_i) for each, such that the cavity times the exact
+ * likelihood has the moments of the cavity times the site. With u = +1 (above) or -1 (below),
+ * cavity N(m, v), z = u (m - b)/sqrt(s^2 + v), r = phi(z)/Phi(z):
+ *
+ *     mean' = m + u v r / sqrt(s^2 + v)        var' = v - v^2 r (z + r) / (s^2 + v)
+ *
+ * (Rasmussen and Williams 2006, eqs. 3.58 and 3.59.) The cavity comes from the leave-one-out
+ * formula, so one sweep is a factor and an inverse, O(n^3); all sites are updated at once, damped.
+ * The likelihood is log-concave, so site variances stay positive. Log evidence: theirs, eq. 3.65,
+ * in the form log N(y | 0, C) + sum_i [ log Phi(z_i) - log N(y_i | m_i, v_i + var_i) ]
+ */
+#include <math.h>
+
+#include "base/base.h"
+#include "search/belief.h"
+#include "search/num.h"
+
+enum { SWEEPS = 40 };
+static const double WIDE = 1e3; /* variance of a site that says nothing yet */
+static const double DAMPING = 0.8;
+static const double SETTLED = 1e-5;
+
+/* Moments of the cavity N(m, v) times the likelihood of O (M0 is the mean function there); returns
+ * log Z. */
+static double tilt(const struct se_obs *o, double m0, double m, double v, double *mean, double *var)
+{
+    double u = o->seen == SE_ABOVE ? 1.0 : -1.0;
+    double s2 = o->var + v;
+    double z = u * (m - (o->value - m0)) / sqrt(s2);
+    double r = se_norm_ratio(z);
+
+    *mean = m + u * v * r / sqrt(s2);
+    *var = v - v * v * r * (z + r) / s2;
+    return se_norm_logcdf(z);
+}
+
+/* One damped step of site I; returns how far it moved, in standard deviations of the cavity. */
+static double step(struct se_gp *g, int i, const struct se_obs *o, double m0, double m, double v)
+{
+    double mean, var, tau, nu, old_tau = 1.0 / g->var[i], old_nu = g->y[i] / g->var[i];
+
+    tilt(o, m0, m, v, &mean, &var);
+    var = fmin(fmax(var, 1e-10), v * (1.0 - 1e-9));
+    tau = fmax(1.0 / var - 1.0 / v, 1.0 / WIDE);
+    nu = (tau + 1.0 / v) * mean - m / v;
+    tau = DAMPING * tau + (1.0 - DAMPING) * old_tau;
+    nu = DAMPING * nu + (1.0 - DAMPING) * old_nu;
+    g->var[i] = 1.0 / tau;
+    g->y[i] = nu / tau;
+    return fabs(tau - old_tau) * v + fabs(nu - old_nu) * sqrt(v);
+}
+
+double se_ep_run(struct se_gp *g, const struct se_obs *obs, const double *mean0)
+{
+    double AUTO_FREE *m = mem_alloc(((size_t)g->n + 1) * sizeof(double));
+    double AUTO_FREE *v = mem_alloc(((size_t)g->n + 1) * sizeof(double));
+    double log_z;
+    int sided = 0;
+
+    for (int i = 0; i < g->n; i++)
+        sided += obs[i].seen != SE_EXACT;
+    se_gp_factor(g);
+    for (int sweep = 0; sided > 0 && sweep < SWEEPS; sweep++) {
+        double moved = 0.0;
+
+        se_gp_leave_one_out(g, m, v);
+        for (int i = 0; i < g->n; i++)
+            if (obs[i].seen != SE_EXACT)
+                moved = fmax(moved, step(g, i, &obs[i], mean0[i], m[i], v[i]));
+        se_gp_factor(g);
+        if (moved < SETTLED)
+            break;
+    }
+    log_z = se_gp_evidence(g);
+    if (sided == 0)
+        return log_z;
+    se_gp_leave_one_out(g, m, v);
+    for (int i = 0; i < g->n; i++) {
+        double mean, var, s2 = v[i] + g->var[i], d = g->y[i] - m[i];
+
+        if (obs[i].seen != SE_EXACT)
+            log_z += tilt(&obs[i], mean0[i], m[i], v[i], &mean, &var) + 0.5 * d * d / s2 +
+                     0.5 * log(s2) + SE_LOG_SQRT_2PI;
+    }
+    return log_z;
+}

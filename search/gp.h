@@ -1,0 +1,66 @@
+/*
+ * A Gaussian process over layouts with a noise variance for each observation.
+ *
+ *     f ~ GP(0, k),  y_i = f(x_i) + e_i,  e_i ~ N(0, var_i)        C = K + diag(var) = L L^T
+ *     f(x) | y ~ N(k^T C^-1 y, k(x,x) - k^T C^-1 k)                 k = k(X, x)
+ *     log p(y) = -1/2 y^T C^-1 y - sum log L_ii - n/2 log 2 pi
+ *     d log p / d theta = 1/2 tr((alpha alpha^T - C^-1) dC/d theta), alpha = C^-1 y
+ *
+ * (Rasmussen and Williams 2006, chapter 2 and section 5.4.) Y is what the mean function leaves.
+ *
+ * Invariant: L and alpha match the points held. se_gp_append extends the factor in O(n^2),
+ * se_gp_factor rebuilds it in O(n^3), se_gp_truncate forgets the last points in O(n^2). Not
+ * thread-safe; se_gp_copy for another thread.
+ */
+#ifndef SEARCH_GP_H
+#define SEARCH_GP_H
+
+#include "search/kernel.h"
+
+/* A layout as the kernel sees it. */
+struct se_point {
+    const uint8_t *level; /* kern.ndims of them */
+    double u[SE_MAX_LIN];
+};
+
+struct se_gp {
+    struct se_kernel kern;
+    int n, cap;
+    uint8_t *level; /* (cap, ndims) */
+    double *lin;    /* (cap, nlin) */
+    double *y;      /* (cap) */
+    double *var;    /* (cap) */
+    double *l;      /* (cap, cap), column-major, lower */
+    double *alpha;  /* (cap) */
+    double jitter;  /* added to the diagonal to make it positive; 0 normally */
+};
+
+/* KERN is taken over. */
+void se_gp_init(struct se_gp *g, struct se_kernel *owned_kern);
+void se_gp_done(struct se_gp *g);
+void se_gp_copy(struct se_gp *to, const struct se_gp *from);
+
+/* Hold one more point without touching the factor: se_gp_factor() must follow. */
+void se_gp_add(struct se_gp *g, const struct se_point *p, double y, double var);
+void se_gp_factor(struct se_gp *g);
+/* Hold one more point and extend the factor. */
+void se_gp_append(struct se_gp *g, const struct se_point *p, double y, double var);
+void se_gp_truncate(struct se_gp *g, int n);
+/* alpha from y again, after y was changed. */
+void se_gp_resolve(struct se_gp *g);
+
+void se_gp_predict(const struct se_gp *g, const struct se_point *p, double *mean, double *var);
+/* Covariances of P with all points held, into COV (n). */
+void se_gp_cross(const struct se_gp *g, const struct se_point *p, double *cov);
+double se_gp_prior_var(const struct se_gp *g, const struct se_point *p);
+
+double se_gp_evidence(const struct se_gp *g);
+/* Gradient with respect to theta into GRAD; OWN_NOISE[i] says whether theta's noise is part of
+ * var_i. */
+void se_gp_evidence_grad(const struct se_gp *g, const bool *own_noise, double *grad);
+
+/* Belief about f(x_i) from all other points (the cavity of expectation propagation; leave-one-out:
+ * Rasmussen and Williams, eq. 5.12, less the noise). MEAN and VAR have n entries. */
+void se_gp_leave_one_out(const struct se_gp *g, double *mean, double *var);
+
+#endif

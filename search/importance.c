@@ -1,0 +1,199 @@
+/*
+ * Which keys matter: Shapley shares of the variance of predicted log throughput over the layouts
+ * that fit.
+ *
+ * With the layouts equally likely, v(S) = Var(E[f | x_S]) is the variance that knowing the keys S
+ * explains; the share of key d is the average, over all orders of the keys, of what d adds when it
+ * is known after those before it (Owen 2014, "Sobol' indices and Shapley value"; Song, Nelson and
+ * Staum 2016). Unlike Sobol indices the shares stay meaningful, and add up to the whole, where keys
+ * depend on each other, as here (tp x pp divides world). Conditional means over a finite set of
+ * layouts are group means, so v(S) is exact for the layouts used; orders are sampled from a fixed
+ * stream, each with its reverse. At most SAMPLE layouts are used, the most likely best ones being
+ * as welcome as the others.
+ */
+#include <math.h>
+
+#include "base/base.h"
+#include "search/num.h"
+#include "search/scan.h"
+#include "search/state.h"
+
+enum { SAMPLE = 4096, ORDERS = 24 };
+
+/* ---- one pass over all layouts ------------------------------------------------------------------
+ */
+
+void se_map_init(struct se_map *m, const struct se_search *s)
+{
+    size_t n = s->table->n;
+    float AUTO_FREE *mean = mem_alloc(n * sizeof(float));
+    float AUTO_FREE *var = mem_alloc(n * sizeof(float));
+
+    m->mean = mem_alloc(n * sizeof(float));
+    m->p_fits = mem_alloc(n * sizeof(float));
+    for (int q = 0; q < SE_QUANTITIES; q++) {
+        const struct se_belief *b = &s->belief[q];
+
+        for (int h = 0; h < b->nhyps; h++) {
+            float w = (float)b->hyp[h].weight;
+
+            se_scan(b, &b->hyp[h], s->table, mean, var);
+            for (size_t i = 0; i < n; i++) {
+                if (q == SE_THROUGHPUT)
+                    m->mean[i] += w * mean[i];
+                else
+                    m->p_fits[i] +=
+                        w * (float)se_norm_cdf(-mean[i] / sqrt(var[i] + b->hyp[h].gp.kern.noise2));
+            }
+        }
+    }
+}
+
+void se_map_done(struct se_map *m)
+{
+    free(m->mean);
+    free(m->p_fits);
+}
+
+/* ---- Shapley shares -----------------------------------------------------------------------------
+ */
+
+struct sample {
+    const struct se_table *t;
+    size_t n;
+    size_t *index;   /* (n) */
+    double *f;       /* (n) */
+    uint32_t *group; /* (n): which values of the keys known so far */
+    uint32_t *slot;  /* (hash): group made, or 0 */
+    uint64_t *tag;
+    double *sum;
+    uint32_t *size;
+    double mean;
+};
+
+enum { HASH = 4 * SAMPLE };
+
+/* Split every group by the level of dimension D; returns the variance of the group means. */
+static double split(struct sample *s, int d)
+{
+    uint32_t groups = 0;
+    double v = 0.0;
+
+    memset(s->slot, 0, HASH * sizeof(*s->slot));
+    for (size_t i = 0; i < s->n; i++) {
+        uint64_t tag = (uint64_t)s->group[i] * SE_MAX_LEVELS + se_table_row(s->t, s->index[i])[d];
+        size_t at = (size_t)rng_mix(tag) & (HASH - 1);
+
+        while (s->slot[at] && s->tag[at] != tag)
+            at = (at + 1) & (HASH - 1);
+        if (!s->slot[at]) {
+            s->tag[at] = tag;
+            s->sum[groups] = 0.0;
+            s->size[groups] = 0;
+            s->slot[at] = ++groups;
+        }
+        s->group[i] = s->slot[at] - 1;
+        s->sum[s->group[i]] += s->f[i];
+        s->size[s->group[i]]++;
+    }
+    for (uint32_t g = 0; g < groups; g++) {
+        double mean = s->sum[g] / s->size[g];
+
+        v += s->size[g] * (mean - s->mean) * (mean - s->mean);
+    }
+    return v / (double)s->n;
+}
+
+static void run_order(struct sample *s, const int *order, int nd, bool reverse, double *share)
+{
+    double before = 0.0;
+
+    memset(s->group, 0, s->n * sizeof(*s->group));
+    for (int k = 0; k < nd; k++) {
+        int d = order[reverse ? nd - 1 - k : k];
+        double v = split(s, d);
+
+        share[d] += v - before;
+        before = v;
+    }
+}
+
+/* Layouts that fit more likely than not, evenly thinned to SAMPLE. */
+static void choose(struct sample *s, const struct se_search *search, const struct se_map *map)
+{
+    size_t fit = 0, seen = 0;
+
+    for (size_t i = 0; i < search->table->n; i++)
+        fit += map->p_fits[i] >= 0.5F;
+    for (size_t i = 0; i < search->table->n; i++) {
+        if (map->p_fits[i] < 0.5F && fit > 0)
+            continue;
+        if (seen * SAMPLE / (fit ? fit : search->table->n) >= s->n && s->n < SAMPLE) {
+            s->index[s->n] = i;
+            s->f[s->n] = map->mean[i];
+            s->mean += s->f[s->n++];
+        }
+        seen++;
+    }
+    s->mean /= (double)s->n;
+}
+
+static void sample_init(struct sample *s, const struct se_search *search)
+{
+    struct se_map map;
+
+    memset(s, 0, sizeof(*s));
+    s->t = search->table;
+    s->index = mem_alloc(SAMPLE * sizeof(*s->index));
+    s->f = mem_alloc(SAMPLE * sizeof(*s->f));
+    s->group = mem_alloc(SAMPLE * sizeof(*s->group));
+    s->sum = mem_alloc(SAMPLE * sizeof(*s->sum));
+    s->size = mem_alloc(SAMPLE * sizeof(*s->size));
+    s->slot = mem_alloc(HASH * sizeof(*s->slot));
+    s->tag = mem_alloc(HASH * sizeof(*s->tag));
+    se_map_init(&map, search);
+    choose(s, search, &map);
+    se_map_done(&map);
+}
+
+static void sample_done(struct sample *s)
+{
+    free(s->index);
+    free(s->f);
+    free(s->group);
+    free(s->sum);
+    free(s->size);
+    free(s->slot);
+    free(s->tag);
+}
+
+json_t *se_importance_json(const struct se_search *search)
+{
+    struct sample s;
+    struct rng r;
+    int order[SE_MAX_DIMS], nd = search->table->nactive;
+    double share[SE_MAX_DIMS] = {0}, all = 0.0;
+    json_t *out = json_object();
+
+    sample_init(&s, search);
+    rng_seed(&r, 7);
+    for (int d = 0; d < nd; d++)
+        order[d] = d;
+    for (int k = 0; k < ORDERS; k++) {
+        for (int d = nd - 1; d > 0; d--) {
+            int at = (int)rng_below(&r, (uint64_t)d + 1), kept = order[d];
+
+            order[d] = order[at];
+            order[at] = kept;
+        }
+        run_order(&s, order, nd, false, share);
+        run_order(&s, order, nd, true, share);
+    }
+    for (int d = 0; d < nd; d++)
+        all += fmax(share[d], 0.0);
+    for (int d = 0; d < nd; d++)
+        json_object_set_new(out, search->table->dim[d].name,
+                            json_real(all > 0.0 ? fmax(share[d], 0.0) / all : 0.0));
+    sample_done(&s);
+    return out;
+}

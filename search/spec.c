@@ -1,0 +1,207 @@
+/* The parts of a campaign that the search reads, and the search over its whole space. */
+#include <errno.h>
+
+#include "base/base.h"
+#include "search/search.h"
+
+const char *const se_method_names[] = {"bayes", "random", "grid", NULL};
+const char *const se_objective_names[] = {"tokens_per_s", "tokens_per_s_per_device", NULL};
+
+static const char *const campaign_keys[] = {
+    "name",      "model",       "cluster", "workload", "space",  "baseline",
+    "objective", "constraints", "budget",  "trial",    "search", "launcher",
+    "trainer",   "warm_start",  "tags",    "notes",    NULL,
+};
+static const char *const constraint_keys[] = {"memory_headroom", NULL};
+static const char *const budget_keys[] = {"trials", "wall_s", "device_s", NULL};
+static const char *const trial_keys[] = {"warmup_steps", "min_steps", "max_steps",
+                                         "ci",           "timeout_s", NULL};
+static const char *const search_keys[] = {"method",   "prior",  "memory_prior", "seed",
+                                          "parallel", "regret", "tie",          NULL};
+static const char *const prior_names[] = {"model", "none", NULL};
+
+/* Object KEY of CAMPAIGN with no keys but KEYS; *RET is NULL when it is absent. */
+static int part(const json_t **ret, const json_t *campaign, const char *key,
+                const char *const *keys, struct err *e)
+{
+    json_t *v = NULL;
+    int r = jx_get_object(&v, campaign, key, e);
+
+    if (r < 0)
+        return r;
+    if (v && (r = jx_keys(v, keys, e)) < 0) {
+        char prefix[32];
+
+        snprintf(prefix, sizeof(prefix), "/%s", key);
+        return err_under(e, prefix);
+    }
+    *ret = v;
+    return 0;
+}
+
+static int parse_search(struct se_spec *s, const json_t *campaign, struct err *e)
+{
+    const json_t *v;
+    int64_t seed = 1;
+    int method = SE_BAYES, prior = 0, memory_prior = 0, r;
+
+    if ((r = part(&v, campaign, "search", search_keys, e)) < 0)
+        return r;
+    s->parallel = 1;
+    s->regret_share = 0.005;
+    s->tie_share = 0.01;
+    if (v && ((r = jx_get_enum(&method, v, "method", se_method_names, e)) < 0 ||
+              (r = jx_get_enum(&prior, v, "prior", prior_names, e)) < 0 ||
+              (r = jx_get_enum(&memory_prior, v, "memory_prior", prior_names, e)) < 0 ||
+              (r = jx_get_i64(&seed, v, "seed", 0, INT64_MAX, e)) < 0 ||
+              (r = jx_get_int(&s->parallel, v, "parallel", 1, 1024, e)) < 0 ||
+              (r = jx_get_f64(&s->regret_share, v, "regret", 0.0, 1.0, e)) < 0 ||
+              (r = jx_get_f64(&s->tie_share, v, "tie", 0.0, 1.0, e)) < 0)) {
+        err_under(e, "/search");
+        return r;
+    }
+    s->method = (enum se_method)method;
+    s->use_prior = prior == 0;
+    s->use_memory_prior = memory_prior == 0;
+    s->seed = (uint64_t)seed;
+    return 0;
+}
+
+static int parse_limits(struct se_spec *s, const json_t *campaign, struct err *e)
+{
+    const json_t *v;
+    int r, warmup = 2, steps = 8;
+
+    s->memory_headroom = s->trainer->bundled ? 0.0 : 0.05;
+    if ((r = part(&v, campaign, "constraints", constraint_keys, e)) < 0)
+        return r;
+    if (v && (r = jx_get_f64(&s->memory_headroom, v, "memory_headroom", 0.0, 0.9, e)) < 0)
+        return err_under(e, "/constraints");
+    if ((r = part(&v, campaign, "budget", budget_keys, e)) < 0)
+        return r;
+    if (v && ((r = jx_get_int(&s->budget.trials, v, "trials", 1, 1000000, e)) < 0 ||
+              (r = jx_get_f64(&s->budget.wall_s, v, "wall_s", 1.0, 1e9, e)) < 0 ||
+              (r = jx_get_f64(&s->budget.device_s, v, "device_s", 1.0, 1e15, e)) < 0))
+        return err_under(e, "/budget");
+    if ((r = part(&v, campaign, "trial", trial_keys, e)) < 0)
+        return r;
+    if (v && ((r = jx_get_int(&warmup, v, "warmup_steps", 0, 100000, e)) < 0 ||
+              (r = jx_get_int(&steps, v, "min_steps", 1, 100000, e)) < 0))
+        return err_under(e, "/trial");
+    s->trial_steps = warmup + steps;
+    s->trial_start_s = s->cluster.nodes > 1 ? 60.0 : 2.0;
+    return 0;
+}
+
+static int parse_problem(struct se_spec *s, const json_t *campaign, const struct pl_cluster *local,
+                         struct err *e)
+{
+    const char *trainer = "partune";
+    int objective = SE_TOKENS_PER_S, r;
+
+    if ((r = jx_need(campaign, "model", e)) < 0 || (r = jx_need(campaign, "workload", e)) < 0)
+        return r;
+    if ((r = pl_model_parse(&s->model, json_object_get(campaign, "model"), e)) < 0)
+        return err_under(e, "/model");
+    if ((r = pl_cluster_parse(&s->cluster, json_object_get(campaign, "cluster"), local, e)) < 0)
+        return err_under(e, "/cluster");
+    if ((r = pl_workload_parse(&s->workload, json_object_get(campaign, "workload"), &s->model, e)) <
+        0)
+        return err_under(e, "/workload");
+    if ((r = jx_get_str(&trainer, campaign, "trainer", 64, e)) < 0 ||
+        (r = jx_get_enum(&objective, campaign, "objective", se_objective_names, e)) < 0)
+        return r;
+    s->objective = (enum se_objective)objective;
+    s->trainer = pl_trainer_find(trainer);
+    if (!s->trainer)
+        s->trainer = pl_trainer_find("any"); /* a trainer of the administrator's configuration */
+    return 0;
+}
+
+struct pl_problem se_spec_problem(const struct se_spec *s)
+{
+    return (struct pl_problem){&s->model, &s->cluster, &s->workload, s->trainer};
+}
+
+static int parse_baseline(struct se_spec *s, const json_t *campaign, struct err *e)
+{
+    const json_t *v = json_object_get(campaign, "baseline");
+    struct pl_problem p = se_spec_problem(s);
+    int r;
+
+    if (!v || json_is_null(v))
+        return 0;
+    if (json_is_string(v) && str_eq(json_string_value(v), "default")) {
+        r = pl_baseline(&s->baseline, &p, 0, s->memory_headroom, e);
+        s->has_baseline = r == 0;
+        return r == -ENOENT ? 0 : r;
+    }
+    r = pl_layout_parse(&s->baseline, v, &s->model, &s->cluster, &s->workload, e);
+    if (r < 0)
+        return err_under(e, "/baseline");
+    s->has_baseline = true;
+    return 0;
+}
+
+int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_cluster *local,
+                  struct err *e)
+{
+    struct se_spec s;
+    json_t *space = json_object_get(campaign, "space");
+    int r;
+
+    memset(&s, 0, sizeof(s));
+    if ((r = jx_keys(campaign, campaign_keys, e)) < 0 ||
+        (r = parse_problem(&s, campaign, local, e)) < 0 ||
+        (r = parse_search(&s, campaign, e)) < 0 || (r = parse_limits(&s, campaign, e)) < 0 ||
+        (r = parse_baseline(&s, campaign, e)) < 0)
+        return r;
+    s.space = mem_alloc(sizeof(*s.space));
+    r = pl_space_parse(s.space, space, &s.model, &s.cluster, &s.workload, s.trainer, e);
+    if (r < 0) {
+        se_spec_done(&s);
+        return err_under(e, "/space");
+    }
+    *ret = s;
+    return 0;
+}
+
+void se_spec_done(struct se_spec *s)
+{
+    free(s->space);
+    s->space = NULL;
+}
+
+/* What cannot fit is excluded up front where the plan is exact and believed. */
+static size_t drop_unfit(struct pl_layout *list, size_t n, const struct se_spec *spec)
+{
+    struct pl_problem p = se_spec_problem(spec);
+    size_t kept = 0;
+
+    if (!spec->trainer->bundled || !spec->use_memory_prior || spec->prior_fn)
+        return n;
+    for (size_t i = 0; i < n; i++)
+        if (pl_fits(&p, &list[i], spec->memory_headroom))
+            list[kept++] = list[i];
+    return kept;
+}
+
+int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err *e)
+{
+    struct pl_problem p = se_spec_problem(spec);
+    struct pl_layout AUTO_FREE *list = NULL;
+    size_t n = 0, kept;
+    char why[400];
+    int r;
+
+    r = pl_space_list(&list, &n, SE_MAX_LAYOUTS, spec->space, &p, e);
+    if (r < 0)
+        return err_under(e, "/space");
+    kept = drop_unfit(list, n, spec);
+    if (n == 0 && pl_space_explain(why, sizeof(why), spec->space, &p))
+        return err_at(e, -EINVAL, "/space", "no legal layout: %s", why);
+    if (kept == 0)
+        return err_at(e, -EINVAL, "/space", "none of the %zu legal layouts fits in device memory",
+                      n);
+    return se_search_new_over(ret, spec, list, kept, e);
+}

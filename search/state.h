@@ -1,0 +1,73 @@
+/*
+ * What a search holds between calls. Shared by the files that make up the engine; nobody else
+ * includes it.
+ *
+ * Invariants: closed[i] is set if layout i was handed out and not discarded; every belief matches
+ * what was told, without fantasies; trials are in order of their registration.
+ */
+#ifndef SEARCH_STATE_H
+#define SEARCH_STATE_H
+
+#include "base/rng.h"
+#include "search/acquire.h"
+#include "search/crash.h"
+
+struct se_record {
+    int id;
+    size_t index; /* of the table */
+    int repeat_of;
+    bool settled;
+    struct se_outcome outcome;
+};
+
+struct se_search {
+    struct se_spec spec;
+    struct se_table *table;
+    struct se_belief belief[SE_QUANTITIES];
+    struct se_crash crash;
+    uint8_t *closed;
+    struct se_record *record;
+    int nrecords, cap;
+    int outstanding, settled, succeeded, repeats;
+    int next_id;
+    struct rng rng; /* of the random method */
+    size_t cursor;  /* of the grid */
+    double log_capacity;
+    double spent;
+    double regret; /* expected, relative, at the last ask; negative before */
+    size_t exact;  /* exact posteriors at the last ask */
+    bool proved;
+    const char *done;
+};
+
+struct se_record *se_record_find(const struct se_search *s, int id);
+double se_unit(const struct se_search *s, size_t i); /* log of devices where per device, else 0 */
+/* Expected improvement of the best of CHOICE over the incumbent, relative, by joint samples. */
+double se_expected_regret(const struct se_search *s, const struct se_choice *choice, size_t count,
+                          size_t incumbent);
+/* Measured layouts: their posterior. */
+struct se_leader {
+    size_t index;
+    int id;       /* first trial that measured it */
+    int measured; /* successes */
+    double mean, var;
+};
+/* All of them, best mean first; *RET is freed by the caller. */
+size_t se_leaders(const struct se_search *s, struct se_leader **ret);
+/* Which of the leaders to measure again so that the winner is separated; NULL when it is, or is a
+ * tie. */
+const struct se_leader *se_unresolved(const struct se_search *s, const struct se_leader *leader,
+                                      size_t count);
+bool se_is_tie(const struct se_search *s, const struct se_leader *leader, size_t count);
+void se_acquire_setup(const struct se_search *s, struct se_acquire *a);
+
+/* What is believed of every layout, by one pass: the mean exactly, P(fits) by the bound on the
+ * variance. */
+struct se_map {
+    float *mean;   /* (n): log throughput in the objective's unit */
+    float *p_fits; /* (n) */
+};
+void se_map_init(struct se_map *m, const struct se_search *s);
+void se_map_done(struct se_map *m);
+
+#endif

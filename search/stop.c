@@ -1,0 +1,177 @@
+/*
+ * When to stop, and whom to measure again.
+ *
+ * Expected regret: with f drawn from the joint posterior over the most promising layouts C and the
+ * incumbent x*, regret = E[ max(0, max_{x in C, x fits} f(x) - f(x*)) ]           of log
+ * throughput, so a share by a fixed number of samples of a fixed stream for each hypothesis,
+ * weighed as the hypotheses are. A layout fits in a sample with its P(fits). (Frazier's knowledge
+ * of the optimum; as a stopping rule: Wilson 2024, "Stopping Bayesian optimization with
+ * probabilistic regret bounds".)
+ *
+ * Leaders: the winner is separated when no other measured layout could be better by more than
+ * tie_share at 95 %. Until then the less certain of the winner and its closest rival is measured
+ * again, within limits.
+ */
+#include <math.h>
+
+#include "base/base.h"
+#include "search/num.h"
+#include "search/state.h"
+
+enum { SAMPLES = 256, MAX_MEASURED = 4 };
+static const double ONE_SIDED_95 = 1.6448536269514722;
+
+/* ---- expected regret ----------------------------------------------------------------------------
+ */
+
+/* Joint posterior covariance of COUNT layouts, factored in place: (count, count); means into MEAN.
+ */
+static double *joint(const struct se_search *s, const struct se_hyp *h, const size_t *index,
+                     size_t count, double *mean)
+{
+    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
+    const struct se_gp *g = &h->gp;
+    size_t n = (size_t)g->n;
+    struct se_point *p = mem_alloc(count * sizeof(*p));
+    double *v = mem_alloc((n * count + 1) * sizeof(double));
+    double *c = mem_alloc(count * count * sizeof(double));
+
+    for (size_t i = 0; i < count; i++) {
+        se_table_point(s->table, SE_THROUGHPUT, index[i], g->kern.nlin, &p[i]);
+        se_gp_cross(g, &p[i], v + i * n);
+        mean[i] = se_hyp_mean(b, h, s->table, index[i]) + se_dot(v + i * n, g->alpha, g->n);
+    }
+    se_lower_solve(g->l, g->n, g->cap, v, (int)count);
+    for (size_t j = 0; j < count; j++)
+        for (size_t i = j; i < count; i++)
+            c[j * count + i] = se_kernel_cov(&g->kern, p[i].level, p[i].u, p[j].level, p[j].u) -
+                               se_dot(v + i * n, v + j * n, g->n) + (i == j ? 1e-9 : 0.0);
+    free(p);
+    free(v);
+    if (se_chol(c, (int)count, (int)count) != 0) {
+        free(c);
+        return NULL;
+    }
+    return c;
+}
+
+/* Mean over samples of the improvement over layout 0. */
+static double sample_regret(const double *mean, const double *l, const double *p_fits, size_t count)
+{
+    struct rng r;
+    double sum = 0.0;
+    double AUTO_FREE *z = mem_alloc(count * sizeof(double));
+
+    rng_seed(&r, 1);
+    for (int k = 0; k < SAMPLES; k++) {
+        double base = 0.0, top = 0.0;
+
+        for (size_t i = 0; i < count; i++) {
+            double f = mean[i];
+
+            z[i] = rng_normal(&r);
+            for (size_t j = 0; j <= i; j++)
+                f += l[j * count + i] * z[j];
+            if (i == 0)
+                base = f;
+            else if (rng_unit(&r) < p_fits[i])
+                top = fmax(top, f - base);
+        }
+        sum += expm1(top);
+    }
+    return sum / SAMPLES;
+}
+
+double se_expected_regret(const struct se_search *s, const struct se_choice *choice, size_t count,
+                          size_t incumbent)
+{
+    size_t index[64 + 1], n = 1;
+    double mean[64 + 1], p_fits[64 + 1], regret = 0.0;
+    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
+
+    index[0] = incumbent;
+    p_fits[0] = 1.0;
+    for (size_t i = 0; i < count && n <= 64; i++, n++) {
+        index[n] = choice[i].index;
+        p_fits[n] = choice[i].p_fits;
+    }
+    for (int h = 0; h < b->nhyps; h++) {
+        double AUTO_FREE *l = joint(s, &b->hyp[h], index, n, mean);
+
+        if (l)
+            regret += b->hyp[h].weight * sample_regret(mean, l, p_fits, n);
+    }
+    return regret;
+}
+
+/* ---- leaders ------------------------------------------------------------------------------------
+ */
+
+static int by_mean(const void *x, const void *y)
+{
+    const struct se_leader *a = x, *b = y;
+
+    if (a->mean != b->mean)
+        return a->mean < b->mean ? 1 : -1;
+    return a->id - b->id;
+}
+
+size_t se_leaders(const struct se_search *s, struct se_leader **ret)
+{
+    struct se_leader *list = mem_alloc(((size_t)s->nrecords + 1) * sizeof(*list));
+    size_t count = 0;
+
+    for (int i = 0; i < s->nrecords; i++) {
+        const struct se_record *r = &s->record[i];
+        size_t at = 0;
+
+        if (!r->settled || r->outcome.status != SE_OK)
+            continue;
+        while (at < count && list[at].index != r->index)
+            at++;
+        if (at == count) {
+            list[count++] = (struct se_leader){.index = r->index, .id = r->id};
+            se_belief_predict(&s->belief[SE_THROUGHPUT], s->table, r->index, &list[at].mean,
+                              &list[at].var);
+        }
+        list[at].measured++;
+    }
+    qsort(list, count, sizeof(*list), by_mean);
+    *ret = list;
+    return count;
+}
+
+/* By how much rival R may be better than leader W, at 95 %. */
+static double may_gain(const struct se_leader *w, const struct se_leader *r)
+{
+    return r->mean - w->mean + ONE_SIDED_95 * sqrt(r->var + w->var);
+}
+
+bool se_is_tie(const struct se_search *s, const struct se_leader *leader, size_t count)
+{
+    (void)s;
+    for (size_t i = 1; i < count; i++)
+        if (may_gain(&leader[0], &leader[i]) > 0.0)
+            return true;
+    return false;
+}
+
+const struct se_leader *se_unresolved(const struct se_search *s, const struct se_leader *leader,
+                                      size_t count)
+{
+    const struct se_leader *rival = NULL;
+    double gain = log1p(s->spec.tie_share);
+
+    for (size_t i = 1; i < count; i++) {
+        if (may_gain(&leader[0], &leader[i]) > gain &&
+            (leader[i].measured < MAX_MEASURED || leader[0].measured < MAX_MEASURED)) {
+            gain = may_gain(&leader[0], &leader[i]);
+            rival = &leader[i];
+        }
+    }
+    if (!rival)
+        return NULL;
+    if (rival->measured >= MAX_MEASURED)
+        return leader[0].measured < MAX_MEASURED ? &leader[0] : NULL;
+    return leader[0].measured < rival->measured ? &leader[0] : rival;
+}

@@ -1,0 +1,342 @@
+/*
+ * The table of all legal layouts; the format is in table.h.
+ *
+ * Which keys become dimensions: those with more than one value. Which dimensions are active: a
+ * dimension whose level is a function of another active one's level (schedule of vp, edp of dp)
+ * says nothing new and would only make the kernel double-count it.
+ */
+#include "search/table.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+
+#include "base/base.h"
+
+struct se_table *se_table_free(struct se_table *t)
+{
+    if (!t)
+        return NULL;
+    free(t->level);
+    free(t->hash);
+    for (int q = 0; q < SE_QUANTITIES; q++) {
+        free(t->prior[q]);
+        free(t->share[q]);
+    }
+    free(t);
+    return NULL;
+}
+AUTO_DEFINE(se_table)
+
+/* ---- dimensions ---------------------------------------------------------------------------------
+ */
+
+/* Distinct values of key K, ascending; their count, or -1 when there are too many. */
+static int distinct(int *value, const struct pl_layout_key *k, const struct pl_layout *layouts,
+                    size_t n)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        int v = pl_layout_get(&layouts[i], k), at = count;
+
+        while (at > 0 && value[at - 1] > v)
+            at--;
+        if (at > 0 && value[at - 1] == v)
+            continue;
+        if (count == SE_MAX_LEVELS)
+            return -1;
+        memmove(value + at + 1, value + at, (size_t)(count - at) * sizeof(*value));
+        value[at] = v;
+        count++;
+    }
+    return count;
+}
+
+static int find_dims(struct se_table *t, const struct pl_layout *layouts, size_t n, struct err *e)
+{
+    for (int row = 0; pl_layout_keys[row].name; row++) {
+        const struct pl_layout_key *k = &pl_layout_keys[row];
+        struct se_dim *d = &t->dim[t->ndims];
+        int count;
+
+        assert(t->ndims < SE_MAX_DIMS);
+        memset(d, 0, sizeof(*d));
+        count = distinct(d->value, k, layouts, n);
+        if (count < 0)
+            return err_set(e, -E2BIG, "%s takes more than %d values in this space", k->name,
+                           SE_MAX_LEVELS);
+        if (count == 1)
+            continue;
+        d->name = k->name;
+        d->key = row;
+        d->nlevels = count;
+        d->categorical = k->names != NULL || !k->log2;
+        for (int v = 0; v < count; v++)
+            d->pos[v] = k->log2 && d->value[v] > 0 ? log2(d->value[v]) : d->value[v];
+        t->ndims++;
+    }
+    return 0;
+}
+
+static int level_at(const struct se_dim *d, int value)
+{
+    int lo = 0, hi = d->nlevels;
+
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+
+        if (d->value[mid] < value)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < d->nlevels && d->value[lo] == value ? lo : -1;
+}
+
+static bool row_of(const struct se_table *t, const struct pl_layout *l, uint8_t *row)
+{
+    for (int d = 0; d < t->ndims; d++) {
+        int v = level_at(&t->dim[d], pl_layout_get(l, &pl_layout_keys[t->dim[d].key]));
+
+        if (v < 0)
+            return false;
+        row[d] = (uint8_t)v;
+    }
+    return true;
+}
+
+/* Is the level of B a function of the level of A? */
+static bool follows(const struct se_table *t, int b, int a)
+{
+    int image[SE_MAX_LEVELS];
+
+    for (int v = 0; v < SE_MAX_LEVELS; v++)
+        image[v] = -1;
+    for (size_t i = 0; i < t->n; i++) {
+        const uint8_t *row = se_table_row(t, i);
+
+        if (image[row[a]] >= 0 && image[row[a]] != row[b])
+            return false;
+        image[row[a]] = row[b];
+    }
+    return true;
+}
+
+static void choose_active(struct se_table *t)
+{
+    for (int d = 0; d < t->ndims; d++)
+        t->dim[d].active = true;
+    for (int d = t->ndims - 1; d >= 0; d--) {
+        for (int a = 0; a < t->ndims && t->dim[d].active; a++) {
+            if (a != d && t->dim[a].active && follows(t, d, a))
+                t->dim[d].active = false;
+        }
+    }
+}
+
+/* Active dimensions first, those that change least from row to row before the others (scan.c shares
+ * the product over the leading ones). */
+static void order_dims(struct se_table *t)
+{
+    size_t changes[SE_MAX_DIMS] = {0};
+    int order[SE_MAX_DIMS];
+    struct se_dim dim[SE_MAX_DIMS];
+    uint8_t row[SE_MAX_DIMS];
+
+    for (size_t i = 1; i < t->n; i++)
+        for (int d = 0; d < t->ndims; d++)
+            changes[d] += se_table_row(t, i)[d] != se_table_row(t, i - 1)[d];
+    for (int d = 0; d < t->ndims; d++) {
+        int at = d;
+
+        for (; at > 0; at--) {
+            int o = order[at - 1];
+
+            if (t->dim[o].active != t->dim[d].active ? t->dim[o].active : changes[o] <= changes[d])
+                break;
+            order[at] = o;
+        }
+        order[at] = d;
+    }
+    memcpy(dim, t->dim, sizeof(dim));
+    for (int d = 0; d < t->ndims; d++) {
+        t->dim[d] = dim[order[d]];
+        t->nactive += t->dim[d].active;
+    }
+    for (size_t i = 0; i < t->n; i++) {
+        uint8_t *r = t->level + i * (size_t)t->ndims;
+
+        memcpy(row, r, (size_t)t->ndims);
+        for (int d = 0; d < t->ndims; d++)
+            r[d] = row[order[d]];
+    }
+}
+
+/* ---- look-up ------------------------------------------------------------------------------------
+ */
+
+static size_t slot_of(const struct se_table *t, const uint8_t *row)
+{
+    size_t at = (size_t)rng_mix(str_hash(row, (size_t)t->ndims, 0)) & (t->hash_size - 1);
+
+    while (t->hash[at] && memcmp(se_table_row(t, t->hash[at] - 1), row, (size_t)t->ndims) != 0)
+        at = (at + 1) & (t->hash_size - 1);
+    return at;
+}
+
+static int build_hash(struct se_table *t, struct err *e)
+{
+    t->hash_size = 16;
+    while (t->hash_size < 2 * t->n)
+        t->hash_size *= 2;
+    t->hash = mem_try_alloc(mem_mul(t->hash_size, sizeof(*t->hash), 1));
+    if (!t->hash)
+        return err_set(e, -ENOMEM, "no memory for %zu layouts", t->n);
+    for (size_t i = 0; i < t->n; i++) {
+        size_t at = slot_of(t, se_table_row(t, i));
+
+        if (t->hash[at])
+            return err_set(e, -EINVAL, "layouts %u and %zu are the same", t->hash[at] - 1, i);
+        t->hash[at] = (uint32_t)(i + 1);
+    }
+    return 0;
+}
+
+long se_table_find(const struct se_table *t, const struct pl_layout *l)
+{
+    uint8_t row[SE_MAX_DIMS];
+    struct pl_layout found;
+    size_t at;
+
+    if (!row_of(t, l, row))
+        return -1;
+    at = slot_of(t, row);
+    if (!t->hash[at])
+        return -1;
+    se_table_layout(t, t->hash[at] - 1, &found);
+    return pl_layout_equal(&found, l) ? (long)t->hash[at] - 1 : -1;
+}
+
+void se_table_layout(const struct se_table *t, size_t i, struct pl_layout *ret)
+{
+    *ret = t->base;
+    for (int d = 0; d < t->ndims; d++)
+        pl_layout_set(ret, &pl_layout_keys[t->dim[d].key], t->dim[d].value[se_table_row(t, i)[d]]);
+}
+
+void se_table_nearest(const struct se_table *t, const struct pl_layout *l, uint8_t *level)
+{
+    for (int d = 0; d < t->ndims; d++) {
+        const struct pl_layout_key *k = &pl_layout_keys[t->dim[d].key];
+        int value = pl_layout_get(l, k);
+        double pos = k->log2 && value > 0 ? log2(value) : value;
+
+        level[d] = 0;
+        for (int v = 1; v < t->dim[d].nlevels; v++)
+            if (fabs(t->dim[d].pos[v] - pos) < fabs(t->dim[d].pos[level[d]] - pos))
+                level[d] = (uint8_t)v;
+    }
+}
+
+int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t n, struct err *e)
+{
+    AUTO(se_table) *t = mem_alloc(sizeof(*t));
+    int r;
+
+    if (n == 0)
+        return err_set(e, -EINVAL, "no legal layout");
+    t->n = n;
+    t->base = layouts[0];
+    r = find_dims(t, layouts, n, e);
+    if (r < 0)
+        return r;
+    t->level = mem_try_alloc(mem_mul(n, (size_t)t->ndims + 1, 1));
+    if (!t->level)
+        return err_set(e, -ENOMEM, "no memory for %zu layouts", n);
+    for (size_t i = 0; i < n; i++)
+        row_of(t, &layouts[i], t->level + i * (size_t)t->ndims);
+    choose_active(t);
+    order_dims(t);
+    r = build_hash(t, e);
+    if (r < 0)
+        return r;
+    *ret = TAKE(t);
+    return 0;
+}
+
+/* ---- priors -------------------------------------------------------------------------------------
+ */
+
+void se_prior_of(const struct se_spec *spec, const struct pl_layout *l, struct se_prior *ret)
+{
+    struct pl_cost cost;
+    struct pl_memory memory;
+
+    memset(ret, 0, sizeof(*ret));
+    if (spec->prior_fn) {
+        spec->prior_fn(ret, l, spec->prior_arg);
+        return;
+    }
+    pl_cost(&cost, &spec->model, &spec->cluster, l, &spec->workload, spec->trainer);
+    pl_memory_worst(&memory, &spec->model, l, &spec->workload, spec->trainer);
+    ret->log_throughput = log(cost.tokens_per_s);
+    ret->log_memory = log(memory.total);
+    for (int c = 0; c < PL_COST_CLASSES; c++)
+        ret->cost_share[c] = cost.seconds[c] / cost.total;
+    for (int c = 0; c < PL_MEM_CLASSES; c++)
+        ret->memory_share[c] = memory.bytes[c] / memory.total;
+}
+
+int se_table_set_prior(struct se_table *t, const struct se_spec *spec, struct err *e)
+{
+    double log_capacity = se_log_capacity(spec);
+
+    t->nshare[SE_THROUGHPUT] = PL_COST_CLASSES;
+    t->nshare[SE_MEMORY] = PL_MEM_CLASSES;
+    for (int q = 0; q < SE_QUANTITIES; q++) {
+        t->prior[q] = mem_try_alloc(mem_mul(t->n, sizeof(float), 1));
+        t->share[q] = mem_try_alloc(mem_mul(t->n, sizeof(float), (size_t)t->nshare[q]));
+        t->centre[q] = -INFINITY;
+        if (!t->prior[q] || !t->share[q])
+            return err_set(e, -ENOMEM, "no memory for the priors of %zu layouts", t->n);
+    }
+    for (size_t i = 0; i < t->n; i++) {
+        struct pl_layout l;
+        struct se_prior p;
+
+        se_table_layout(t, i, &l);
+        se_prior_of(spec, &l, &p);
+        if (spec->objective == SE_TOKENS_PER_S_PER_DEVICE)
+            p.log_throughput -= log(l.world);
+        t->prior[SE_THROUGHPUT][i] = (float)p.log_throughput;
+        t->prior[SE_MEMORY][i] = (float)(p.log_memory - log_capacity);
+        for (int c = 0; c < PL_COST_CLASSES; c++)
+            t->share[SE_THROUGHPUT][i * PL_COST_CLASSES + (size_t)c] = (float)p.cost_share[c];
+        for (int c = 0; c < PL_MEM_CLASSES; c++)
+            t->share[SE_MEMORY][i * PL_MEM_CLASSES + (size_t)c] = (float)p.memory_share[c];
+        if (p.log_memory <= log_capacity || spec->prior_fn)
+            t->centre[SE_THROUGHPUT] = fmax(t->centre[SE_THROUGHPUT], p.log_throughput);
+    }
+    t->centre[SE_MEMORY] = 0.0;
+    if (!isfinite(t->centre[SE_THROUGHPUT]))
+        t->centre[SE_THROUGHPUT] = t->prior[SE_THROUGHPUT][0];
+    return 0;
+}
+
+void se_table_point(const struct se_table *t, enum se_quantity q, size_t i, int nlin,
+                    struct se_point *ret)
+{
+    ret->level = se_table_row(t, i);
+    assert(nlin <= SE_LIN_SHARE + t->nshare[q]);
+    ret->u[SE_LIN_CONST] = 1.0;
+    if (nlin > SE_LIN_PRIOR)
+        ret->u[SE_LIN_PRIOR] = t->prior[q][i] - t->centre[q];
+    for (int p = SE_LIN_SHARE; p < nlin; p++)
+        ret->u[p] = t->share[q][i * (size_t)t->nshare[q] + (size_t)(p - SE_LIN_SHARE)];
+}
+
+double se_log_capacity(const struct se_spec *spec)
+{
+    return log(spec->cluster.device.memory_gib * 0x1p30 * (1.0 - spec->memory_headroom));
+}

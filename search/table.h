@@ -1,0 +1,61 @@
+/*
+ * All legal layouts of a campaign, compactly: one byte a key, and what is believed of each
+ * beforehand.
+ *
+ * A layout is a row of levels, level v of dimension d standing for value dim[d].value[v]; keys that
+ * have one value in the whole space are in `base`. Active dimensions come first, so a row is a
+ * point of the kernel as it is. 10^6 layouts take about 100 MB with their priors.
+ */
+#ifndef SEARCH_TABLE_H
+#define SEARCH_TABLE_H
+
+#include "search/gp.h"
+#include "search/search.h"
+
+enum se_quantity { SE_THROUGHPUT, SE_MEMORY, SE_QUANTITIES };
+
+struct se_table {
+    size_t n;
+    int ndims, nactive;
+    struct se_dim dim[SE_MAX_DIMS];
+    struct pl_layout base;
+    uint8_t *level;              /* (n, ndims) */
+    float *prior[SE_QUANTITIES]; /* (n): log tokens/s, or log bytes less log capacity */
+    float *share[SE_QUANTITIES]; /* (n, nshare) */
+    int nshare[SE_QUANTITIES];
+    double centre[SE_QUANTITIES]; /* of the prior: what slopes turn about */
+    uint32_t *hash;               /* (hash_size) index + 1, or 0 */
+    size_t hash_size;
+};
+
+/* LAYOUTS are different from each other. -EINVAL when N is 0, -E2BIG when a key has too many
+ * values. */
+int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t n, struct err *e);
+struct se_table *se_table_free(struct se_table *t);
+
+/* Evaluate the prior of every layout; logs of throughput less OBJECTIVE's device count, of memory
+ * less capacity. */
+int se_table_set_prior(struct se_table *t, const struct se_spec *spec, struct err *e);
+
+void se_table_layout(const struct se_table *t, size_t i, struct pl_layout *ret);
+/* Index of a layout, or -1. */
+long se_table_find(const struct se_table *t, const struct pl_layout *l);
+
+static inline const uint8_t *se_table_row(const struct se_table *t, size_t i)
+{
+    return t->level + i * (size_t)t->ndims;
+}
+
+/* The point of layout I for a kernel with NLIN linear features of quantity Q. */
+void se_table_point(const struct se_table *t, enum se_quantity q, size_t i, int nlin,
+                    struct se_point *ret);
+/* The point of a layout that is not in the table, each key at its nearest level; LEVEL has ndims
+ * entries. */
+void se_table_nearest(const struct se_table *t, const struct pl_layout *l, uint8_t *level);
+
+double se_log_capacity(const struct se_spec *spec); /* of one device, less the headroom */
+
+/* Prior of one layout by the spec. */
+void se_prior_of(const struct se_spec *spec, const struct pl_layout *l, struct se_prior *ret);
+
+#endif

@@ -1,0 +1,282 @@
+/*
+ * partune-search CAMPAIGN.json: the optimiser alone, as JSON lines on stdin and stdout.
+ *
+ * One request a line, one answer a line, in order; docs/PROTOCOL.md has them. What is refused is
+ * answered with
+ * {"op":"error","pointer":…,"detail":…} and changes nothing. Ends at end of input with status 0; a
+ * campaign that cannot be searched ends it at once with an error line on stdout, a message on
+ * stderr and status 65.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "search/search.h"
+
+enum {
+    EX_OK = 0,
+    EX_USAGE = 2,
+    EX_REFUSED = 65,
+    EX_IO = 70,
+    MAX_LINE = 1 << 20,
+    MAX_FILE = 16 << 20
+};
+
+struct options {
+    const char *profile;
+    bool help;
+};
+
+static const struct opt option_table[] = {
+    {.name = "profile",
+     .type = OPT_STR,
+     .offset = offsetof(struct options, profile),
+     .metavar = "FILE",
+     .help = "measured profile of this machine, for the cluster \"local\""},
+    {.name = "help",
+     .letter = 'h',
+     .type = OPT_FLAG,
+     .offset = offsetof(struct options, help),
+     .help = "this text"},
+};
+
+/* ---- answers ------------------------------------------------------------------------------------
+ */
+
+static json_t *refusal(const struct err *e)
+{
+    return json_pack("{s:s, s:s, s:s}", "op", "error", "pointer", e->pointer, "detail", e->text);
+}
+
+static json_t *trial_json(const struct se_trial *t)
+{
+    json_t *v = json_pack("{s:s, s:i, s:o, s:{s:f, s:f, s:f}, s:s}", "op", "trial", "id", t->id,
+                          "layout", pl_layout_json(&t->layout), "predicted", "tokens_per_s",
+                          t->predicted.tokens_per_s, "memory_bytes", t->predicted.memory_bytes,
+                          "p_fits", t->predicted.p_fits, "why", t->why);
+
+    if (t->repeat_of)
+        json_object_set_new(v, "repeat_of", json_integer(t->repeat_of));
+    return v;
+}
+
+/* {"op": NAME, ...members of OWNED_V}. */
+static json_t *named(const char *name, json_t *owned_v)
+{
+    json_t *v = json_pack("{s:s}", "op", name);
+
+    json_object_update(v, owned_v);
+    json_decref(owned_v);
+    return v;
+}
+
+/* ---- requests -----------------------------------------------------------------------------------
+ */
+
+static int do_ask(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+{
+    static const char *const keys[] = {"op", NULL};
+    struct se_trial t;
+    int r = jx_keys(request, keys, e);
+
+    if (r < 0)
+        return r;
+    switch (se_ask(s, &t)) {
+    case SE_TRIAL:
+        *ret = trial_json(&t);
+        break;
+    case SE_WAIT:
+        *ret = json_pack("{s:s}", "op", "wait");
+        break;
+    case SE_DONE:
+        *ret = json_pack("{s:s, s:s}", "op", "done", "reason", se_done_reason(s));
+        break;
+    }
+    return 0;
+}
+
+static int do_tell(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+{
+    int r = se_tell_json(s, request, e);
+
+    if (r == 0)
+        *ret = json_pack("{s:s}", "op", "ok");
+    return r;
+}
+
+static int do_best(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+{
+    json_t *best = se_best_json(s);
+
+    (void)request;
+    if (!best)
+        return err_at(e, -ENOENT, "", "no trial has succeeded yet");
+    *ret = named("best", best);
+    return 0;
+}
+
+static int do_importance(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+{
+    (void)request;
+    (void)e;
+    *ret = named("importance", se_importance_json(s));
+    return 0;
+}
+
+static int do_pareto(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+{
+    (void)request;
+    (void)e;
+    *ret = json_pack("{s:s, s:o}", "op", "pareto", "front", se_pareto_json(s));
+    return 0;
+}
+
+static int do_diagnosis(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+{
+    (void)request;
+    (void)e;
+    *ret = named("diagnosis", se_diagnosis_json(s));
+    return 0;
+}
+
+static int do_surface(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+{
+    const char *x = NULL, *y = NULL;
+    json_t *v;
+    int r;
+
+    if ((r = jx_need(request, "x", e)) < 0 || (r = jx_get_str(&x, request, "x", 64, e)) < 0 ||
+        (r = jx_need(request, "y", e)) < 0 || (r = jx_get_str(&y, request, "y", 64, e)) < 0 ||
+        (r = se_surface_json(&v, s, x, y, e)) < 0)
+        return r;
+    *ret = named("surface", v);
+    return 0;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(json_t **ret, struct se_search *s, const json_t *request, struct err *e);
+} ops[] = {
+    {"ask", do_ask},         {"tell", do_tell},
+    {"best", do_best},       {"importance", do_importance},
+    {"pareto", do_pareto},   {"diagnosis", do_diagnosis},
+    {"surface", do_surface},
+};
+
+static int dispatch(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+{
+    const char *names[ARRAY_LEN(ops) + 1] = {NULL};
+    int op = 0, r;
+
+    if (!json_is_object(request))
+        return err_at(e, -EINVAL, "", "a request is an object");
+    for (size_t i = 0; i < ARRAY_LEN(ops); i++)
+        names[i] = ops[i].name;
+    if ((r = jx_need(request, "op", e)) < 0 || (r = jx_get_enum(&op, request, "op", names, e)) < 0)
+        return r;
+    return ops[op].run(ret, s, request, e);
+}
+
+static json_t *answer(struct se_search *s, const char *line, size_t n)
+{
+    struct err e = {0};
+    AUTO_JSON *request = NULL;
+    json_t *v = NULL;
+
+    if (n > MAX_LINE)
+        err_at(&e, -EFBIG, "", "a line of %zu bytes is longer than %d", n, MAX_LINE);
+    else if (jx_parse(&request, line, n, &e) == 0 && dispatch(&v, s, request, &e) == 0)
+        return v;
+    return refusal(&e);
+}
+
+/* ---- the program --------------------------------------------------------------------------------
+ */
+
+static int say(json_t *owned_v)
+{
+    char *text = jx_dump(owned_v);
+    int r = printf("%s\n", text) < 0 || fflush(stdout) != 0 ? -errno : 0;
+
+    free(text);
+    json_decref(owned_v);
+    return r;
+}
+
+static int serve(struct se_search *s)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    int r = 0;
+
+    while (r == 0 && (n = getline(&line, &cap, stdin)) >= 0) {
+        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r'))
+            n--;
+        if (n > 0)
+            r = say(answer(s, line, (size_t)n));
+    }
+    free(line);
+    return r == 0 ? EX_OK : EX_IO;
+}
+
+static int load_profile(struct pl_cluster *ret, const char *path, struct err *e)
+{
+    AUTO_JSON *v = NULL;
+    int r = jx_load(&v, path, MAX_FILE, e);
+
+    if (r == 0)
+        r = pl_cluster_parse(ret, v, NULL, e);
+    return r < 0 ? err_wrap(e, "profile %s", path) : 0;
+}
+
+static int open_search(struct se_search **ret, const char *path, const struct options *o,
+                       struct err *e)
+{
+    AUTO_JSON *campaign = NULL;
+    struct pl_cluster local;
+    struct se_spec spec;
+    int r;
+
+    if (o->profile && (r = load_profile(&local, o->profile, e)) < 0)
+        return r;
+    if ((r = jx_load(&campaign, path, MAX_FILE, e)) < 0)
+        return r;
+    if ((r = se_spec_parse(&spec, campaign, o->profile ? &local : NULL, e)) < 0)
+        return r;
+    r = se_search_new(ret, &spec, e);
+    se_spec_done(&spec);
+    return r;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {0};
+    struct opt_set set = {.program = "partune-search",
+                          .usage = "partune-search [options] CAMPAIGN.json",
+                          .section = "search",
+                          .table = option_table,
+                          .count = ARRAY_LEN(option_table),
+                          .values = &o};
+    AUTO(se_search) *s = NULL;
+    struct err e = {0};
+    int operands = 0, status;
+
+    opt_init(&set);
+    if (opt_from_argv(&set, &operands, argc, argv, 0, &e) < 0 || (operands != 1 && !o.help)) {
+        fprintf(stderr, "partune-search: %s\n", e.text[0] ? e.text : "one campaign file is needed");
+        status = EX_USAGE;
+    } else if (o.help) {
+        opt_help(&set, stdout);
+        status = EX_OK;
+    } else if (open_search(&s, argv[1], &o, &e) < 0) {
+        fprintf(stderr, "partune-search: %s%s%s\n", e.pointer, e.pointer[0] ? ": " : "", e.text);
+        say(refusal(&e));
+        status = EX_REFUSED;
+    } else {
+        status = serve(s);
+    }
+    opt_done(&set);
+    return status;
+}
