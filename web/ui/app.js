@@ -1,0 +1,116 @@
+// Start: take the token from the address, draw the frame, show the page that the address names.
+
+import { takeToken, parseRoute, href, go } from "./lib/router.js";
+import { hasToken, setToken, whenRefused } from "./lib/api.js";
+import { fill } from "./lib/dom.js";
+import { failure, loading } from "./parts/parts.js";
+import { shell } from "./parts/shell.js";
+import { shortcuts } from "./parts/keys.js";
+import { signIn } from "./pages/signin.js";
+
+// Each page is a module of its own, fetched when first wanted: (segments) => parameters, or null.
+const PAGES = [
+    [(s) => s.length === 0 || (s.length === 1 && s[0] === "campaigns"), () => import("./pages/campaigns.js")],
+    [(s) => s.length === 2 && s[0] === "campaigns", () => import("./pages/campaign.js")],
+    [(s) => s.length === 4 && s[0] === "campaigns" && s[2] === "trials", () => import("./pages/trial.js")],
+];
+
+const frame = shell();
+let leaveFns = [];
+let shown = "";
+let page = null;
+let visit = 0;
+
+function leave() {
+    leaveFns.forEach((fn) => fn());
+    leaveFns = [];
+    page = null;
+    frame.streamState(null);
+}
+
+function makeContext(route, root) {
+    const controller = new AbortController();
+    const ctx = {
+        root,
+        segments: route.segments,
+        query: route.query,
+        signal: controller.signal,
+        onLeave: (fn) => leaveFns.push(fn),
+        title: (text) => frame.title(text),
+        streamState: (state, wait) => frame.streamState(state, wait),
+    };
+    ctx.onLeave(() => controller.abort());
+    return ctx;
+}
+
+async function show() {
+    const mine = ++visit;
+    const route = parseRoute(location.hash);
+    const key = route.segments.join("/");
+    if (page?.update && key === shown) {
+        page.update(route.query);
+        return;
+    }
+    leave();
+    shown = key;
+    const root = frame.main;
+    frame.navigate(route.segments);
+    const found = PAGES.find(([matches]) => matches(route.segments));
+    if (!found) {
+        const { notFound } = await import("./pages/missing.js");
+        notFound(makeContext(route, root));
+        return;
+    }
+    fill(root, loading("the page"));
+    const ctx = makeContext(route, root);
+    try {
+        const module = await found[1]();
+        if (mine === visit)
+            page = await module.render(ctx) ?? null;
+    } catch (error) {
+        if (error.name !== "AbortError" && mine === visit)
+            fill(root, failure(error, again));
+    }
+}
+
+/** Show the same page afresh. */
+function again() {
+    shown = "";
+    leave();
+    show();
+}
+
+function askForToken() {
+    leave();
+    shown = "";
+    signIn(makeContext(parseRoute(location.hash), frame.main), again);
+}
+
+function start() {
+    const token = takeToken();
+    if (token !== null)
+        setToken(token);
+    whenRefused(() => {
+        setToken("");
+        askForToken();
+    });
+    frame.onSignOut(() => {
+        setToken("");
+        askForToken();
+    });
+    window.addEventListener("hashchange", () => {
+        const late = takeToken();
+        if (late !== null) {
+            setToken(late);
+            shown = "";
+        }
+        if (hasToken() || late !== null)
+            show();
+        else
+            again();
+    });
+    shortcuts({ go, href });
+    show();
+}
+
+start();

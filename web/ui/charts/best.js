@@ -1,0 +1,132 @@
+// Throughput of every trial with its interval, the best so far, what the cost model expected, and what failed.
+
+import { counted, interval, rate } from "../lib/format.js";
+import { FAILED_TRIAL } from "../lib/words.js";
+import { axes, legend, short, tip, tooltip } from "./panel.js";
+import { thin } from "./thin.js";
+
+export const MAX_POINTS = 2000;
+const Z95 = 1.959964;     // of the normal distribution
+
+/** The 95 % interval of a trial's throughput, or null. */
+export function bounds(t) {
+    if (t.tokens_per_s === null || t.tokens_per_s_se === null || t.tokens_per_s_se === undefined)
+        return null;
+    return [t.tokens_per_s - Z95 * t.tokens_per_s_se, t.tokens_per_s + Z95 * t.tokens_per_s_se];
+}
+
+/** [[n, best so far]] at every improvement, and at the last trial. Verification is not part of the search. */
+export function bestSoFar(trials) {
+    const curve = [];
+    let best = -Infinity;
+    let last = 0;
+    for (const t of trials) {
+        if (t.kind === "verify")
+            continue;
+        last = t.n;
+        if (t.state === "ok" && t.tokens_per_s > best) {
+            best = t.tokens_per_s;
+            curve.push([t.n, best]);
+        }
+    }
+    if (curve.length && curve.at(-1)[0] !== last)
+        curve.push([last, best]);
+    return curve;
+}
+
+function whisker(color) {
+    return (params, api) => {
+        const [x, hi] = api.coord([api.value(0), api.value(2)]);
+        const [, lo] = api.coord([api.value(0), api.value(1)]);
+        const line = (x1, y1, x2, y2) => ({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke: color, lineWidth: 1 } });
+        return { type: "group", children: [line(x, lo, x, hi), line(x - 3, lo, x + 3, lo), line(x - 3, hi, x + 3, hi)] };
+    };
+}
+
+function trialTip(byN) {
+    return (params) => {
+        const t = byN.get(params.value?.[0]);
+        if (!t)
+            return "";
+        const b = bounds(t);
+        return tip(`Trial ${t.n}: ${t.text ?? ""}`, [
+            ["State", t.state],
+            ["Measured", rate(t.tokens_per_s)],
+            b && ["95 % interval", interval(...b)],
+            ["Expected", rate(t.predicted?.tokens_per_s)],
+        ]);
+    };
+}
+
+export function bestOption(data, p) {
+    const { trials, baseline } = data;
+    const measured = trials.filter((t) => t.state === "ok" && t.tokens_per_s !== null);
+    const failed = trials.filter((t) => FAILED_TRIAL.has(t.state));
+    if (!measured.length && !failed.length)
+        return null;
+    const shown = thin(measured, MAX_POINTS, (t) => t.tokens_per_s);
+    const expected = thin(trials.filter((t) => t.predicted?.tokens_per_s), MAX_POINTS, (t) => t.predicted.tokens_per_s);
+    const few = shown.length <= 400;
+    const low = Math.min(...measured.map((t) => t.tokens_per_s), ...expected.map((t) => t.predicted.tokens_per_s));
+    const floor = Number.isFinite(low) ? low : 0;
+    const byN = new Map(trials.map((t) => [t.n, t]));
+    return {
+        ...axes(p, {
+            x: { name: "trial", minInterval: 1, min: 0, max: Math.max(trials.at(-1)?.n ?? 1, 4) },
+            y: { name: "tokens/s", scale: true, axisLabel: { color: p.soft, formatter: short } },
+        }),
+        legend: legend(p),
+        tooltip: tooltip(p, { trigger: "item", formatter: trialTip(byN) }),
+        dataZoom: [{ type: "inside", filterMode: "none", zoomOnMouseWheel: "ctrl" }],
+        series: [
+            {
+                name: "cost model", type: "scatter", symbol: "emptyDiamond", symbolSize: few ? 7 : 3, large: false,
+                itemStyle: { color: p.series[7] }, data: expected.map((t) => [t.n, t.predicted.tokens_per_s]),
+            },
+            {
+                name: "95 % interval", type: "custom", renderItem: whisker(p.series[0]), itemStyle: { color: p.series[0] },
+                encode: { x: 0, y: [1, 2] }, silent: true, tooltip: { show: false },
+                data: few ? shown.filter(bounds).map((t) => [t.n, ...bounds(t)]) : [],
+            },
+            {
+                name: "measured", type: "scatter", symbolSize: few ? 8 : 3, itemStyle: { color: p.series[0] },
+                data: shown.map((t) => [t.n, t.tokens_per_s]), z: 3,
+            },
+            {
+                name: "failed", type: "scatter", symbol: "path://M0 0L10 10M10 0L0 10", symbolSize: few ? 8 : 4,
+                itemStyle: { color: "none", borderColor: p.bad, borderWidth: 2 },
+                data: thin(failed, MAX_POINTS, (t) => t.n).map((t) => [t.n, floor]), z: 3,
+            },
+            {
+                name: "best so far", type: "line", step: "end", symbol: "none", lineStyle: { width: 2, color: p.good },
+                itemStyle: { color: p.good }, data: bestSoFar(trials), z: 4, silent: true,
+                markLine: baseline?.tokens_per_s ? {
+                    symbol: "none", silent: true, lineStyle: { color: p.strong, type: "dashed" },
+                    label: { formatter: "baseline", position: "insideStartTop", color: p.soft },
+                    data: [{ yAxis: baseline.tokens_per_s }],
+                } : undefined,
+            },
+        ],
+    };
+}
+
+export function bestSummary({ trials }) {
+    const curve = bestSoFar(trials);
+    if (!curve.length)
+        return `${counted(trials.length, "trial")}, none measured yet.`;
+    return `${counted(trials.length, "trial")}; the best so far reaches ${rate(curve.at(-1)[1])}, starting from ${
+        rate(curve[0][1])}.`;
+}
+
+export function bestTable({ trials }) {
+    let best = null;
+    return {
+        columns: ["trial", "layout", "state", "tokens/s", "95 % low", "95 % high", "expected tokens/s", "best so far tokens/s"],
+        rows: trials.map((t) => {
+            if (t.state === "ok" && t.kind !== "verify" && (best === null || t.tokens_per_s > best))
+                best = t.tokens_per_s;
+            const b = bounds(t) ?? [null, null];
+            return [t.n, t.text, t.state, t.tokens_per_s, ...b, t.predicted?.tokens_per_s ?? null, best];
+        }),
+    };
+}

@@ -1,0 +1,262 @@
+// Charts of one trial: step times, phases, spread over ranks, memory.
+
+import { bytes, counted, ms, significant } from "../lib/format.js";
+import { MEMORY_CLASSES, PHASES, PHASE_HELP, ordered } from "../lib/words.js";
+import { axes, legend, tip, tooltip } from "./panel.js";
+import { thin } from "./thin.js";
+
+const MAX_POINTS = 2000;
+
+function zoom() {
+    return [{ type: "inside", filterMode: "none", zoomOnMouseWheel: "ctrl" }];
+}
+
+/** The phases that STEPS mention, in the order of a step. */
+export function phasesOf(steps) {
+    const all = {};
+    for (const s of steps)
+        for (const [k, v] of Object.entries(s.phases ?? {}))
+            if (v > 0)
+                all[k] = true;
+    return ordered(all, PHASES);
+}
+
+function median(sorted) {
+    const m = sorted.length >> 1;
+    return sorted.length % 2 ? sorted[m] : (sorted[m - 1] + sorted[m]) / 2;
+}
+
+export const stepTime = {
+    title: "Step time",
+    name: "step-time",
+    none: "No step has been reported yet.",
+    option({ steps }, p) {
+        if (!steps.length)
+            return null;
+        const line = thin(steps, MAX_POINTS, (s) => s.ms);
+        return {
+            ...axes(p, {
+                x: { name: "step", minInterval: 1, min: "dataMin", max: "dataMax" },
+                y: { name: "ms", scale: true, nameGap: 44 }, grid: { left: 60, top: 14 },
+            }),
+            tooltip: tooltip(p, {
+                trigger: "item",
+                formatter: (q) => tip(`Step ${q.value[0]}`, [["Time", ms(q.value[1])],
+                    q.data.warmup && ["", "warm-up, not counted"]]),
+            }),
+            dataZoom: zoom(),
+            series: [{
+                type: "line", symbolSize: line.length > 200 ? 0 : 6, showAllSymbol: line.length <= 200,
+                lineStyle: { width: 1.5, color: p.series[0] },
+                data: line.map((s) => ({
+                    value: [s.n, s.ms], warmup: s.warmup, itemStyle: { color: s.warmup ? p.strong : p.series[0] },
+                })),
+            }],
+        };
+    },
+    summary: ({ steps }) => (steps.length
+        ? `${counted(steps.length, "step")}, median ${ms(median(steps.map((s) => s.ms).sort((a, b) => a - b)))}.` : ""),
+    table: ({ steps }) => ({
+        columns: ["step", "ms", "tokens", "loss", "aux loss", "gradient norm"],
+        rows: steps.map((s) => [s.n, s.ms, s.tokens ?? null, s.loss ?? null, s.aux_loss ?? null, s.grad_norm ?? null]),
+    }),
+};
+
+/** Counts of VALUES in equal bins, as many as the Freedman-Diaconis rule asks for (at most 40). */
+export function histogram(values) {
+    const v = [...values].sort((a, b) => a - b);
+    const range = v.at(-1) - v[0];
+    const iqr = v[Math.floor(v.length * 0.75)] - v[Math.floor(v.length * 0.25)];
+    const width = 2 * iqr / Math.cbrt(v.length);
+    const bins = range > 0 && width > 0 ? Math.min(40, Math.max(1, Math.ceil(range / width))) : 1;
+    const size = range > 0 ? range / bins : Math.max(v[0] * 0.01, 1e-3);
+    const counts = new Array(bins).fill(0);
+    for (const x of v)
+        counts[Math.min(bins - 1, Math.floor((x - v[0]) / size))] += 1;
+    return counts.map((c, i) => ({ from: v[0] + i * size, to: v[0] + (i + 1) * size, count: c }));
+}
+
+const measuredSteps = ({ steps }) => steps.filter((s) => !s.warmup);
+
+export const stepHistogram = {
+    title: "Distribution of step times",
+    name: "step-time-distribution",
+    none: "No step has been measured yet.",
+    option(data, p) {
+        const steps = measuredSteps(data);
+        if (!steps.length)
+            return null;
+        const bins = histogram(steps.map((s) => s.ms));
+        return {
+            ...axes(p, {
+                x: { name: "ms", type: "category", data: bins.map((b) => significant((b.from + b.to) / 2, 4)),
+                    axisTick: { alignWithLabel: true, lineStyle: { color: p.strong } } },
+                y: { name: "steps", minInterval: 1, nameGap: 34 }, grid: { left: 52, top: 14 },
+            }),
+            tooltip: tooltip(p, {
+                trigger: "item",
+                formatter: (q) => tip(`${significant(bins[q.dataIndex].from, 4)} – ${
+                    significant(bins[q.dataIndex].to, 4)} ms`, [["Steps", String(q.value)]]),
+            }),
+            series: [{ type: "bar", barCategoryGap: "6%", itemStyle: { color: p.series[0] }, data: bins.map((b) => b.count) }],
+        };
+    },
+    summary: (data) => counted(measuredSteps(data).length, "measured step"),
+    table: (data) => ({
+        columns: ["from ms", "to ms", "steps"],
+        rows: (measuredSteps(data).length ? histogram(measuredSteps(data).map((s) => s.ms)) : [])
+            .map((b) => [b.from, b.to, b.count]),
+    }),
+};
+
+// Runs of steps averaged to as many bars as there is room for: a stack is not a curve, so it has no extremes to keep.
+function averaged(steps, keys, bars) {
+    if (steps.length <= bars)
+        return steps.map((s) => ({ label: String(s.n), values: keys.map((k) => s.phases?.[k] ?? 0) }));
+    const result = [];
+    for (let b = 0; b < bars; b++) {
+        const run = steps.slice(Math.floor(b * steps.length / bars), Math.floor((b + 1) * steps.length / bars));
+        const mean = (k) => run.reduce((sum, s) => sum + (s.phases?.[k] ?? 0), 0) / run.length;
+        result.push({ label: `${run[0].n}–${run.at(-1).n}`, values: keys.map(mean) });
+    }
+    return result;
+}
+
+export const phaseStack = {
+    title: "Phases of each step",
+    name: "phases-by-step",
+    none: "No step has reported its phases yet.",
+    option({ steps }, p) {
+        const keys = phasesOf(steps);
+        if (!keys.length)
+            return null;
+        const bars = averaged(steps, keys, 200);
+        return {
+            ...axes(p, {
+                x: { name: "step", type: "category", data: bars.map((b) => b.label) },
+                y: { name: "ms", nameGap: 44 }, grid: { left: 60 },
+            }),
+            legend: legend(p),
+            tooltip: tooltip(p, {
+                trigger: "axis", axisPointer: { type: "shadow" },
+                formatter: (list) => tip(`Step ${list[0].name}`, list.map((q) => [q.seriesName, ms(q.value)])),
+            }),
+            series: keys.map((k, i) => ({
+                name: k, type: "bar", stack: "step", barCategoryGap: bars.length > 60 ? "0%" : "15%",
+                itemStyle: { color: p.series[i % p.series.length] }, data: bars.map((b) => b.values[i]),
+            })),
+        };
+    },
+    summary: ({ steps }) => `Phases: ${phasesOf(steps).map((k) => PHASE_HELP[k] ?? k).join(", ")}.`,
+    table: ({ steps }) => {
+        const keys = phasesOf(steps);
+        return { columns: ["step", ...keys.map((k) => `${k} ms`)],
+            rows: steps.map((s) => [s.n, ...keys.map((k) => s.phases?.[k] ?? null)]) };
+    },
+};
+
+const spreadOf = (s) => s.ranks ?? null;
+
+export const rankSpread = {
+    title: "Spread over ranks",
+    note: "Computing time of the fastest, the median and the slowest rank of each step. A rank that is slowest again and again is a straggler.",
+    name: "rank-spread",
+    none: "No step has reported the spread over its ranks.",
+    option({ steps }, p) {
+        const list = thin(steps.filter(spreadOf), MAX_POINTS, (s) => spreadOf(s).max);
+        if (!list.length)
+            return null;
+        const line = (name, key, color) => ({
+            name, type: "line", symbolSize: list.length > 200 ? 0 : 5, lineStyle: { width: 1.5, color },
+            itemStyle: { color }, data: list.map((s) => [s.n, spreadOf(s)[key], spreadOf(s).slowest]),
+        });
+        return {
+            ...axes(p, {
+                x: { name: "step", minInterval: 1, min: "dataMin", max: "dataMax" },
+                y: { name: "ms", scale: true, nameGap: 44 }, grid: { left: 60 },
+            }),
+            legend: legend(p),
+            tooltip: tooltip(p, {
+                trigger: "axis",
+                formatter: (l) => tip(`Step ${l[0].value[0]}`, [...l.map((q) => [q.seriesName, ms(q.value[1])]),
+                    ["slowest rank", String(l[0].value[2] ?? "–")]]),
+            }),
+            dataZoom: zoom(),
+            series: [line("slowest", "max", p.series[1]), line("median", "median", p.series[0]),
+                line("fastest", "min", p.series[2])],
+        };
+    },
+    summary: ({ steps }) => stragglerText(steps),
+    table: ({ steps }) => ({
+        columns: ["step", "fastest ms", "median ms", "slowest ms", "slowest rank"],
+        rows: steps.filter(spreadOf).map((s) => {
+            const r = spreadOf(s);
+            return [s.n, r.min, r.median, r.max, r.slowest ?? null];
+        }),
+    }),
+};
+
+/** How often each rank was the slowest: [[rank, steps]], most often first. */
+export function slowestRanks(steps) {
+    const times = new Map();
+    for (const s of steps) {
+        const slowest = spreadOf(s)?.slowest;
+        if (slowest !== null && slowest !== undefined)
+            times.set(slowest, (times.get(slowest) ?? 0) + 1);
+    }
+    return [...times].sort((a, b) => b[1] - a[1]);
+}
+
+/** A rank is named a straggler if chance would hardly make it the slowest so often. */
+export function stragglerText(steps) {
+    const list = slowestRanks(steps);
+    const total = list.reduce((sum, [, n]) => sum + n, 0);
+    if (!total)
+        return "";
+    const [rank, n] = list[0];
+    return `Rank ${rank} was the slowest in ${n} of ${counted(total, "step")}.`;
+}
+
+function memoryRows(memory) {
+    const planned = memory?.planned ?? {};
+    const measured = memory?.measured ?? {};
+    const isClass = (k) => k !== "total" && k !== "rank" && k !== "device";
+    const keys = ordered({ ...planned, ...measured }, MEMORY_CLASSES).filter(isClass);
+    return keys.map((k) => [k, planned[k] ?? null, measured[k] ?? null])
+        .filter(([, a, b]) => a > 0 || b > 0);
+}
+
+const MIB = 1024 * 1024;
+
+export const memoryBars = {
+    title: "Memory of the worst rank",
+    name: "memory",
+    none: "No memory has been planned or measured.",
+    option({ memory }, p) {
+        const rows = memoryRows(memory).reverse();
+        if (!rows.length)
+            return null;
+        const bar = (name, i, color) => ({
+            name, type: "bar", barGap: "10%", itemStyle: { color }, data: rows.map((r) => (r[i] === null ? null : r[i] / MIB)),
+        });
+        return {
+            ...axes(p, {
+                x: { name: "MiB", splitLine: { show: true, lineStyle: { color: p.line } } },
+                y: { type: "category", data: rows.map((r) => r[0]), splitLine: { show: false } },
+                grid: { left: 96 },
+            }),
+            legend: legend(p),
+            tooltip: tooltip(p, {
+                trigger: "axis", axisPointer: { type: "shadow" },
+                formatter: (l) => tip(l[0].name, l.map((q) => [q.seriesName,
+                    q.value === null || q.value === undefined ? "–" : bytes(q.value * MIB)])),
+            }),
+            series: [bar("planned", 1, p.series[7]), bar("measured", 2, p.series[0])],
+        };
+    },
+    summary: ({ memory }) => `Planned ${bytes(memory?.planned?.total)}, measured ${bytes(memory?.measured?.total)}.`,
+    table: ({ memory }) => ({
+        columns: ["class", "planned bytes", "measured bytes"],
+        rows: [...memoryRows(memory), ["total", memory?.planned?.total ?? null, memory?.measured?.total ?? null]],
+    }),
+};

@@ -1,0 +1,91 @@
+// What the words of the service mean, for people. A state is never told by colour alone: it has a sign and a name.
+
+export const TRIAL_STATES = {
+    queued: ["○", "wait", "waits for a slot"],
+    starting: ["◔", "run", "its processes are being started"],
+    running: ["◑", "run", "is training"],
+    ok: ["✓", "good", "ran and was measured"],
+    oom: ["▲", "bad", "did not fit into memory"],
+    illegal: ["⊘", "bad", "the trainer refused the layout"],
+    numeric: ["∞", "bad", "the loss became infinite or not a number"],
+    timeout: ["⧗", "warn", "was stopped by its time limit: slower than a bound"],
+    pruned: ["✂", "warn", "was stopped because it could no longer win"],
+    hang: ["‖", "bad", "stopped making progress"],
+    crash: ["✕", "bad", "ended by a signal or an unexpected exit"],
+    node_fail: ["⌁", "bad", "its host was lost"],
+    preempted: ["⇤", "warn", "the scheduler took its place away"],
+    cancelled: ["–", "wait", "was cancelled"],
+};
+
+export const CAMPAIGN_STATES = {
+    running: ["◑", "run", "trials are being run"],
+    paused: ["‖", "warn", "running trials finish, none starts"],
+    verifying: ["◔", "run", "winner and baseline are measured again, in turn"],
+    done: ["✓", "good", "the search has ended"],
+    cancelled: ["–", "wait", "was cancelled"],
+    failed: ["✕", "bad", "cannot go on"],
+};
+
+export const LIVE_TRIAL = new Set(["queued", "starting", "running"]);
+export const FAILED_TRIAL = new Set(["oom", "illegal", "numeric", "timeout", "hang", "crash", "node_fail",
+    "preempted", "pruned"]);
+
+export const KINDS = {
+    baseline: "what a person would have tried first",
+    search: "proposed by the search",
+    repeat: "a layout measured again",
+    verify: "winner or baseline, measured again after the search",
+};
+
+// In the order in which a page shows them.
+export const LAYOUT_KEYS = {
+    world: "ranks in all",
+    tp: "tensor parallel: each matrix is split over this many ranks",
+    sp: "sequence parallel: activations between the matrices are split too",
+    cp: "context parallel: each sequence is split over this many ranks",
+    pp: "pipeline parallel: layers are split into this many stages",
+    vp: "virtual stages a rank",
+    schedule: "order of forward and backward passes in the pipeline",
+    ep: "expert parallel: experts are split over this many ranks",
+    etp: "tensor parallel inside each expert",
+    dp: "data parallel: copies of the dense mesh",
+    edp: "data parallel: copies of the expert mesh",
+    zero: "sharding: 0 none, 1 optimizer state, 2 gradients too, 3 weights too",
+    zero_scope: "over which ranks state is sharded",
+    micro_batch: "sequences in a micro-batch",
+    recompute: "activations computed again in the backward pass",
+    overlap_grad_reduce: "gradients are reduced while the backward pass runs",
+    overlap_param_gather: "weights are gathered while the forward pass runs",
+    overlap_p2p: "stages exchange activations while they compute",
+    overlap_moe_a2a: "tokens travel to experts while others compute",
+    precision: "format of the arithmetic",
+    threads: "compute threads a rank",
+};
+
+export const PHASES = ["forward", "backward", "recompute", "tp", "cp", "ep", "pp_wait", "pp", "bubble", "dp",
+    "optimizer", "other"];
+
+export const PHASE_HELP = {
+    forward: "forward pass",
+    backward: "backward pass",
+    recompute: "forward again, for the backward pass",
+    tp: "waiting for tensor-parallel collectives",
+    cp: "waiting for context-parallel exchange",
+    ep: "waiting for expert all-to-all",
+    pp_wait: "waiting for the neighbour stage",
+    pp: "sending between stages",
+    bubble: "idle in the pipeline",
+    dp: "waiting for gradient reduction",
+    optimizer: "optimizer step",
+    other: "everything else",
+};
+
+export const MEMORY_CLASSES = ["weights", "gradients", "grads", "master", "master_weights", "optimizer",
+    "optimizer_state", "activations", "comm", "communication", "logits", "workspace"];
+
+/** Keys of OBJECT, those of ORDER first and in its order, others behind. */
+export function ordered(object, order) {
+    const keys = Object.keys(object ?? {});
+    const place = (k) => (order.includes(k) ? order.indexOf(k) : order.length);
+    return keys.sort((a, b) => place(a) - place(b));
+}

@@ -1,0 +1,233 @@
+// One campaign, live. The head and the tiles are the campaign's resource; charts see every trial; the table asks the
+// service for one page at a time.
+
+import { ApiError, campaignPath, eachPage, explain, get, post, remove } from "../lib/api.js";
+import { atMostEvery, fill, h, oncePerFrame } from "../lib/dom.js";
+import {
+    NONE, count, deviceTime, interval, percent, ratio, rate, seconds, time,
+} from "../lib/format.js";
+import { openStream } from "../lib/live.js";
+import { go, href, setQuery } from "../lib/router.js";
+import { announce, campaignBadge, confirmDialog, failure, notice, tabs, tile, tiles } from "../parts/parts.js";
+import { failuresText, savedDeviceSeconds } from "./campaigns.js";
+import { overviewTab } from "./campaign-overview.js";
+import { settingsTab } from "./campaign-settings.js";
+
+/** What charts need of a trial: ten thousand whole ones would be a lot of memory. */
+function brief(t) {
+    return {
+        n: t.n, kind: t.kind, state: t.state, text: t.text, why: t.why, layout: t.layout,
+        tokens_per_s: t.tokens_per_s ?? null, tokens_per_s_se: t.tokens_per_s_se ?? null,
+        predicted: t.predicted, mfu: t.mfu ?? null, seconds: t.seconds ?? null,
+        measured_bytes: t.memory?.measured?.total ?? null, planned_bytes: t.memory?.planned?.total ?? null,
+        started: t.started, ended: t.ended, failure: t.failure ?? null,
+    };
+}
+
+/** Every trial by its number, and who wants to know of changes. */
+function trialStore() {
+    const byN = new Map();
+    const readers = new Set();
+    let sorted = null;
+    const changed = atMostEvery(250, () => readers.forEach((fn) => fn()));
+    return {
+        put(items) {
+            for (const t of items)
+                byN.set(t.n, brief(t));
+            sorted = null;
+            changed();
+        },
+        get: (n) => byN.get(n),
+        all() {
+            sorted ??= [...byN.values()].sort((a, b) => a.n - b.n);
+            return sorted;
+        },
+        onChange: (fn) => readers.add(fn),
+    };
+}
+
+function summaryTiles() {
+    const best = tile("Best so far", "the fastest layout measured, and the 95 % interval of its throughput");
+    const baseline = tile("Baseline", "what a person would have tried first");
+    const gain = tile("Gain", "throughput of the best over the baseline");
+    const mfu = tile("MFU", "model FLOP utilisation of the best: 3 × forward, no recompute, over the peak of all devices");
+    const trials = tile("Trials");
+    const clock = tile("Time");
+    const cost = tile("Device time", "devices times seconds; saved is an estimate against trying every legal layout");
+    const link = (c, r) => [h("a", { href: href(["campaigns", c.id, "trials", r.trial]) }, `trial ${r.trial}`), ` · ${r.text}`];
+    const noted = (...nodes) => h("span", {}, nodes.flat());
+
+    function gainNote(c) {
+        const v = c.verify;
+        if (v?.verdict)
+            return `measured again in turn: ${ratio(v.lo)} – ${ratio(v.hi)}, ${v.verdict}`;
+        return c.state === "verifying" ? "is being measured again" : "";
+    }
+
+    function update(c) {
+        const p = c.progress ?? {};
+        best.set(rate(c.best?.tokens_per_s), c.best ? noted(interval(c.best.lo, c.best.hi), h("br"), link(c, c.best)) : "no trial measured yet");
+        baseline.set(rate(c.baseline?.tokens_per_s), c.baseline ? noted(interval(c.baseline.lo, c.baseline.hi), h("br"), link(c, c.baseline)) : "");
+        gain.set(ratio(c.verify?.ratio ?? c.best?.ratio), gainNote(c));
+        mfu.set(percent(c.best?.mfu), c.best && c.best.mfu === null ? "the peak of the device is unknown" : "");
+        trials.set(p.budget ? `${count(p.trials)} of ${count(p.budget)}` : count(p.trials),
+            failuresText(p.by_state) ? `failed: ${failuresText(p.by_state)}` : "none failed");
+        clock.set(seconds(p.elapsed_s), c.state === "running" && p.eta_s !== null && p.eta_s !== undefined ? `about ${seconds(p.eta_s)} left` : `since ${time(c.started ?? c.created)}`);
+        const saved = savedDeviceSeconds(c);
+        cost.set(deviceTime(p.device_s), saved ? `about ${deviceTime(saved)} saved` : "");
+    }
+    return { element: tiles(best, baseline, gain, mfu, trials, clock, cost), update };
+}
+
+function actionBar(ctx, campaign, changed) {
+    const bar = h("div", { class: "actions" });
+    const answer = h("div");
+
+    async function act(verb, said) {
+        try {
+            const c = await post(campaignPath(campaign().id, `:${verb}`), {});
+            announce(said);
+            fill(answer);
+            if (c?.id && c.id === campaign().id)
+                changed(c);
+        } catch (error) {
+            fill(answer, failure(error));
+        }
+    }
+
+    async function cancel() {
+        const c = campaign();
+        if (await confirmDialog(`Cancel ${c.name.slice(0, 80)}?`,
+            "Running trials are killed. What was measured stays.", "Cancel the campaign"))
+            await act("cancel", "cancelled");
+    }
+
+    async function drop() {
+        const c = campaign();
+        if (!await confirmDialog(`Delete ${c.name.slice(0, 80)}?`, "All its trials and logs go with it.", "Delete"))
+            return;
+        try {
+            await remove(campaignPath(c.id));
+            go(["campaigns"]);
+        } catch (error) {
+            fill(answer, failure(error));
+        }
+    }
+
+    function update() {
+        const c = campaign();
+        const button = (text, onclick, className) => h("button", { type: "button", class: className, onclick }, text);
+        const focused = bar.contains(document.activeElement) ? document.activeElement.textContent : null;
+        const over = ["done", "cancelled", "failed"].includes(c.state);
+        fill(bar,
+            c.state === "running" && button("Pause", () => act("pause", "paused")),
+            c.state === "paused" && button("Resume", () => act("resume", "resumed"), "primary"),
+            over && c.best && button("Verify", () => act("verify", "verifying")),
+            c.best && h("a", { class: "button", href: href(["campaigns", c.id, "export"]) }, "Export"),
+            h("a", { class: "button", href: href(["new"], { from: c.id }) }, "Clone with changes"),
+            h("a", { class: "button", href: href(["compare"], { campaigns: c.id }) }, "Compare"),
+            over ? button("Delete", drop, "danger") : button("Cancel", cancel, "danger"));
+        if (focused)
+            [...bar.children].find((b) => b.textContent === focused)?.focus();
+    }
+    return { bar, answer, update };
+}
+
+export async function render(ctx) {
+    const id = ctx.segments[1];
+    let campaign = await get(campaignPath(id), null, ctx.signal);
+    const store = trialStore();
+    const name = h("h1", {});
+    const badge = h("span", {});
+    const reason = h("p", { class: "sub" });
+    const heads = summaryTiles();
+    const actions = actionBar(ctx, () => campaign, setCampaign);
+    const problem = h("div");
+    const tabList = [overviewTab, settingsTab];
+    const page = { ctx, id, store, campaign: () => campaign, readers: new Set(), setCampaign };
+    const strip = tabs("Views of the campaign", tabList.map((t) => ({
+        key: t.key, title: t.title, open: (body) => t.open(page, body),
+    })), (key) => setQuery({ tab: key === "overview" ? "" : key }, true));
+
+    function drawHead() {
+        ctx.title(`${campaign.name.slice(0, 60)} (${campaign.state})`);
+        name.textContent = campaign.name;
+        badge.replaceChildren(campaignBadge(campaign.state));
+        reason.textContent = [campaign.reason, modelText(campaign)].filter(Boolean).join(" · ");
+        heads.update(campaign);
+        actions.update();
+        page.readers.forEach((fn) => fn(campaign));
+    }
+    const drawSoon = oncePerFrame(drawHead);
+
+    function setCampaign(c) {
+        campaign = c;
+        drawSoon();
+    }
+
+    async function loadTrials() {
+        try {
+            await eachPage(campaignPath(id, "/trials"), { sort: "n" }, (items) => store.put(items), ctx.signal);
+            fill(problem);
+        } catch (error) {
+            if (error.name !== "AbortError")
+                fill(problem, failure(error, loadTrials));
+        }
+    }
+
+    async function reload() {
+        try {
+            setCampaign(await get(campaignPath(id), null, ctx.signal));
+        } catch (error) {
+            if (error instanceof ApiError)
+                fill(problem, notice("bad", explain(error)));
+        }
+    }
+
+    function onTrial(t) {
+        const isNew = store.get(t.n) === undefined;
+        store.put([t]);
+        page.onTrial?.(t, isNew);
+    }
+
+    fill(ctx.root,
+        h("p", { class: "crumbs" }, h("a", { href: href([]) }, "Campaigns"), ` / ${id}`),
+        h("div", { class: "head" }, name, badge, h("span", { class: "grow" }), actions.bar),
+        reason, actions.answer, problem, heads.element, strip.element);
+    drawHead();
+    strip.show(ctx.query.tab ?? "overview");
+
+    let first = true;
+    const stream = openStream(campaignPath(id, "/events"), {
+        onState: ctx.streamState,
+        onOpen: (resumed) => {
+            reload();
+            page.onReload?.();
+            if (!resumed || first)
+                loadTrials();
+            first = false;
+        },
+        onEvent: (event, data) => {
+            if (event === "campaign" && data.id === id)
+                setCampaign(data);
+            else if (event === "trial")
+                onTrial(data);
+        },
+    });
+    ctx.onLeave(stream.close);
+    return { update: (query) => strip.show(query.tab ?? "overview") };
+}
+
+/** "mixtral-tiny · local, 2 devices · 32 sequences a step" */
+export function modelText(c) {
+    const devices = c.cluster?.nodes && c.cluster?.devices_per_node ? c.cluster.nodes * c.cluster.devices_per_node : null;
+    return [
+        c.model?.name && `model ${c.model.name}`,
+        c.cluster?.name && `cluster ${c.cluster.name}${devices ? ` (${devices === 1 ? "1 device" : `${count(devices)} devices`})` : ""}`,
+        c.workload?.global_batch && `${count(c.workload.global_batch)} sequences a step`,
+        c.workload?.data && `data ${c.workload.data}`,
+        c.trainer && `trainer ${c.trainer}`,
+        c.space?.legal !== undefined && `${count(c.space.legal)} legal layouts`,
+    ].filter(Boolean).join(" · ") || NONE;
+}
+

@@ -1,0 +1,223 @@
+// One trial: what it was, how it went, where its time and memory went, what it wrote.
+
+import { campaignPath, eachPage, get, trialPath } from "../lib/api.js";
+import { atMostEvery, fill, h } from "../lib/dom.js";
+import { bytes, counted, interval, ms, percent, ratio, rate, seconds, significant, time, NONE } from "../lib/format.js";
+import { openStream } from "../lib/live.js";
+import { href } from "../lib/router.js";
+import { KINDS, LAYOUT_KEYS, LIVE_TRIAL, PHASES, PHASE_HELP, TRIAL_STATES, ordered } from "../lib/words.js";
+import { bounds } from "../charts/best.js";
+import { chartPanel } from "../charts/panel.js";
+import { memoryBars, phaseStack, rankSpread, slowestRanks, stepHistogram, stepTime } from "../charts/trial.js";
+import { layoutChips, notice, pairs, panel, tile, tiles, trialBadge } from "../parts/parts.js";
+import { logPanel } from "../parts/log.js";
+
+const KEEP_STEPS = 20_000;
+
+function trialTiles() {
+    const speed = tile("Throughput", "global batch times sequence length over the median step");
+    const gain = tile("vs baseline");
+    const step = tile("Step time", "median of the measured steps, and the half-width of its 95 % interval");
+    const mfu = tile("MFU", "model FLOP utilisation: 3 × forward, no recompute, over the peak of all devices");
+    const memory = tile("Memory of the worst rank", "measured; planned below");
+    const loss = tile("Loss", "last, and first");
+    const took = tile("Took");
+    return {
+        element: tiles(speed, gain, step, mfu, memory, loss, took),
+        update(t, campaign) {
+            const b = bounds(t);
+            speed.set(rate(t.tokens_per_s), b ? `95 %: ${interval(...b)}` : `expected ${rate(t.predicted?.tokens_per_s)}`);
+            const base = campaign.baseline?.tokens_per_s;
+            gain.set(base && t.tokens_per_s ? ratio(t.tokens_per_s / base) : NONE, base ? `baseline ${rate(base)}` : "");
+            const s = t.step_ms ?? {};
+            step.set(ms(s.median), s.median ? `± ${ms(s.ci95)} · p10 ${ms(s.p10)} · p90 ${ms(s.p90)}` : "");
+            mfu.set(percent(t.mfu));
+            memory.set(bytes(t.memory?.measured?.total), `planned ${bytes(t.memory?.planned?.total ?? t.predicted?.memory_bytes)}`);
+            loss.set(significant(t.loss?.last, 4), t.loss?.first !== undefined && t.loss?.first !== null
+                ? `from ${significant(t.loss.first, 4)}` : "");
+            took.set(seconds(t.seconds), `${counted(t.attempts ?? 0, "attempt")} · ${t.started ? `started ${time(t.started)}` : "not started"}`);
+        },
+    };
+}
+
+function failureNotice(t) {
+    if (!t.failure)
+        return null;
+    const f = t.failure;
+    return notice("bad",
+        h("h3", {}, `${f.class ?? t.state}: ${TRIAL_STATES[t.state]?.[2] ?? "failed"}`),
+        h("p", {}, f.detail ?? ""),
+        h("p", { class: "soft" }, [
+            f.rank !== null && f.rank !== undefined && `rank ${f.rank}`,
+            f.exit_code !== null && f.exit_code !== undefined && `exit code ${f.exit_code}`,
+            f.signal !== null && f.signal !== undefined && `signal ${f.signal}`,
+        ].filter(Boolean).join(" · ")));
+}
+
+function phaseTable(phases) {
+    const keys = ordered(phases, PHASES).filter((k) => phases[k] !== null);
+    const total = keys.reduce((sum, k) => sum + phases[k], 0);
+    return h("table", {},
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "phase"), h("th", { scope: "col", class: "num" }, "ms"),
+            h("th", { scope: "col", class: "num" }, "share"))),
+        h("tbody", {}, keys.map((k) => h("tr", {},
+            h("th", { scope: "row", title: PHASE_HELP[k] ?? "" }, k),
+            h("td", { class: "num" }, significant(phases[k], 3)),
+            h("td", { class: "num" }, percent(total ? phases[k] / total : null)))),
+        h("tr", {}, h("th", { scope: "row" }, "step"), h("td", { class: "num" }, significant(total, 3)), h("td", {}))));
+}
+
+function layoutPanel(t, campaign) {
+    const keys = Object.keys(LAYOUT_KEYS).filter((k) => t.layout?.[k] !== undefined && t.layout[k] !== null);
+    return panel("Layout", { note: "Keys that differ from the baseline's say so." },
+        layoutChips(t.layout ?? {}, keys, LAYOUT_KEYS, campaign.baseline?.layout),
+        pairs([
+            ["Kind", h("span", {}, `${t.kind}: ${KINDS[t.kind] ?? ""}`, t.repeat_of ? [" (of ",
+                h("a", { href: href(["campaigns", t.campaign, "trials", t.repeat_of]) }, `trial ${t.repeat_of}`), ")"] : null)],
+            ["Why", t.why ?? NONE],
+            ["Expected", `${rate(t.predicted?.tokens_per_s)}, ${bytes(t.predicted?.memory_bytes)}, fits with ${percent(t.predicted?.p_fits, 0)}`],
+        ]));
+}
+
+/** The commands that run this layout again outside the campaign. */
+function reproducePanel(t) {
+    const lines = [`partune export ${t.campaign} --to partune --trial ${t.n}`];
+    return panel("Run it again", { note: "With the client, on the machine where the trainer is." },
+        h("pre", { class: "code", tabindex: "0" }, t.command ?? lines.join("\n")));
+}
+
+function stragglers(steps) {
+    const list = slowestRanks(steps);
+    const total = list.reduce((sum, [, n]) => sum + n, 0);
+    if (!total)
+        return h("p", { class: "soft" }, "No step has reported the spread over its ranks.");
+    return h("table", {},
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "rank"), h("th", { scope: "col", class: "num" }, "steps as the slowest"),
+            h("th", { scope: "col", class: "num" }, "share"))),
+        h("tbody", {}, list.slice(0, 16).map(([rank, n]) => h("tr", {}, h("th", { scope: "row" }, `rank ${rank}`),
+            h("td", { class: "num" }, String(n)), h("td", { class: "num" }, percent(n / total, 0))))));
+}
+
+/** The steps of a trial in order, without doubles; a very long one loses its oldest. */
+function stepStore() {
+    const byN = new Map();
+    return {
+        put(items) {
+            for (const s of items)
+                byN.set(s.n, s);
+            while (byN.size > KEEP_STEPS)
+                byN.delete(byN.keys().next().value);
+        },
+        clear: () => byN.clear(),
+        all: () => [...byN.values()].sort((a, b) => a.n - b.n),
+    };
+}
+
+export async function render(ctx) {
+    const [, id, , nText] = ctx.segments;
+    const n = Number(nText);
+    const [campaign, first] = await Promise.all([
+        get(campaignPath(id), null, ctx.signal), get(trialPath(id, nText), null, ctx.signal)]);
+    let trial = first;
+    const steps = stepStore();
+
+    const heading = h("h1", {});
+    const badge = h("span", {});
+    const layoutText = h("p", { class: "sub mono" });
+    const failurePlace = h("div");
+    const heads = trialTiles();
+    const layoutPlace = h("div", { class: "w8" });
+    const reproducePlace = h("div", { class: "w4" });
+    const phasePlace = h("div", {});
+    const stragglerPlace = h("div", {});
+    const make = (spec, more) => chartPanel(ctx, { ...spec, ...more, name: `${spec.name}-${id}-${n}` });
+    const timeChart = make(stepTime, { className: "w8" });
+    const histChart = make(stepHistogram, { className: "w4" });
+    const phaseChart = make(phaseStack, { className: "w8" });
+    const spreadChart = make(rankSpread, { className: "w8" });
+    const memoryChart = make(memoryBars, {});
+    const log = logPanel(ctx, trialPath(id, nText, "/log"));
+
+    function drawTrial() {
+        ctx.title(`Trial ${n} (${trial.state})`);
+        heading.textContent = `Trial ${n}`;
+        badge.replaceChildren(trialBadge(trial.state));
+        layoutText.textContent = trial.text ?? "";
+        fill(failurePlace, failureNotice(trial));
+        heads.update(trial, campaign);
+        fill(layoutPlace, layoutPanel(trial, campaign));
+        fill(reproducePlace, reproducePanel(trial));
+        if (trial.phases_ms)
+            fill(phasePlace, phaseTable(trial.phases_ms));
+        else
+            fill(phasePlace, h("p", { class: "soft" }, "Known when the trial has ended."));
+        memoryChart.set({ memory: trial.memory });
+        log.live(LIVE_TRIAL.has(trial.state));
+    }
+
+    const drawSteps = atMostEvery(250, () => {
+        const data = { steps: steps.all() };
+        timeChart.set(data);
+        histChart.set(data);
+        phaseChart.set(data);
+        spreadChart.set(data);
+        fill(stragglerPlace, stragglers(data.steps));
+    });
+
+    async function loadSteps() {
+        try {
+            await eachPage(trialPath(id, nText, "/steps"), {}, (items) => {
+                steps.put(items);
+                drawSteps();
+            }, ctx.signal);
+        } catch (error) {
+            if (error.name !== "AbortError")
+                console.warn(`steps: ${error.message}`);
+        }
+    }
+
+    const step = (to, text, key) => h("a", { class: "button", href: href(["campaigns", id, "trials", String(to)]), "data-key": key }, text);
+    fill(ctx.root,
+        h("p", { class: "crumbs" }, h("a", { href: href([]) }, "Campaigns"), " / ",
+            h("a", { href: href(["campaigns", id]) }, campaign.name.slice(0, 80)), ` / trial ${n}`),
+        h("div", { class: "head" }, heading, badge, h("span", { class: "grow" }),
+            h("div", { class: "actions" },
+                n > 1 && step(n - 1, "← Before", "before"), step(n + 1, "After →", "after"),
+                h("a", { class: "button", href: href(["compare"], { trials: `${id}/${n}${
+                    campaign.baseline && campaign.baseline.trial !== n ? `,${id}/${campaign.baseline.trial}` : ""}` }) },
+                "Compare with the baseline"))),
+        layoutText, failurePlace, heads.element,
+        h("div", { class: "grid" }, layoutPlace, reproducePlace),
+        h("div", { class: "grid" }, timeChart.element, histChart.element,
+            phaseChart.element, panel("Median step", { className: "w4" }, phasePlace),
+            h("div", { class: "w6" }, memoryChart.element), h("div", { class: "w6" }, log.element),
+            spreadChart.element, panel("Stragglers", { className: "w4" }, stragglerPlace)));
+    drawTrial();
+    drawSteps();
+
+    const stream = openStream(campaignPath(id, "/events"), {
+        onState: ctx.streamState,
+        onOpen: async () => {
+            loadSteps();
+            log.reload();
+            trial = await get(trialPath(id, nText), null, ctx.signal).catch(() => trial);
+            drawTrial();
+        },
+        onEvent: (event, data) => {
+            if (event === "trial" && data.n === n) {
+                if ((data.attempts ?? 0) > (trial.attempts ?? 0))
+                    steps.clear();
+                const ended = LIVE_TRIAL.has(trial.state) && !LIVE_TRIAL.has(data.state);
+                trial = data;
+                drawTrial();
+                if (ended)
+                    loadSteps();
+            } else if (event === "step" && data.n === n) {
+                steps.put([data.step]);
+                drawSteps();
+                log.more();
+            }
+        },
+    });
+    ctx.onLeave(stream.close);
+}

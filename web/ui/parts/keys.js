@@ -1,0 +1,64 @@
+// Keyboard shortcuts. They can be switched off, since speech input and wandering fingers press letters too.
+
+import { h } from "../lib/dom.js";
+import { toggleTheme } from "./shell.js";
+
+const OFF = "partune-shortcuts-off";
+const HELP = [
+    ["g c", "campaigns"], ["g n", "new campaign"], ["g p", "plan"], ["g o", "compare"],
+    ["/", "the first filter or field of the page"], ["[ and ]", "the trial before and after"],
+    ["t", "light or dark"], ["?", "this list"],
+];
+const PLACES = { c: "campaigns", n: "new", p: "plan", o: "compare" };
+
+function isTyping(target) {
+    return target.closest?.("input, select, textarea, [contenteditable], dialog") !== null;
+}
+
+function help() {
+    const box = h("input", { type: "checkbox", checked: !localStorage.getItem(OFF), onchange: () => {
+        if (box.checked)
+            localStorage.removeItem(OFF);
+        else
+            localStorage.setItem(OFF, "1");
+    } });
+    const dialog = h("dialog", { "aria-label": "Keyboard" },
+        h("h2", {}, "Keyboard"),
+        h("dl", { class: "pairs" }, HELP.map(([k, what]) => [h("dt", {}, h("kbd", {}, k)), h("dd", {}, what)])),
+        h("p", {}, h("label", {}, box, "shortcuts are on")),
+        h("form", { method: "dialog", class: "actions" }, h("button", {}, "Close")));
+    dialog.addEventListener("close", () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+}
+
+export function shortcuts({ go }) {
+    let leader = 0;
+
+    document.addEventListener("keydown", (event) => {
+        if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target))
+            return;
+        const key = event.key;
+        if (key === "?") {
+            help();
+            return;
+        }
+        if (localStorage.getItem(OFF))
+            return;
+        if (performance.now() - leader < 1200 && PLACES[key]) {
+            leader = 0;
+            go([PLACES[key]]);
+            return;
+        }
+        if (key === "g")
+            leader = performance.now();
+        else if (key === "t")
+            toggleTheme();
+        else if (key === "[" || key === "]")
+            document.querySelector(key === "[" ? "[data-key=before]" : "[data-key=after]")?.click();
+        else if (key === "/") {
+            document.querySelector("main input:not([type=checkbox]), main select")?.focus();
+            event.preventDefault();
+        }
+    });
+}

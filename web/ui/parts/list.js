@@ -1,0 +1,150 @@
+// A table of a list resource: pages, order and filters are the service's work, so ten thousand rows cost as much as a
+// hundred. Rows that are in view change in place when events tell of them.
+
+import { explain, get } from "../lib/api.js";
+import { fill, h } from "../lib/dom.js";
+import { count } from "../lib/format.js";
+import { failure, loading } from "./parts.js";
+
+/**
+ * SPEC:
+ *   path, query()       the list and its filters
+ *   columns             [{key, title, sort?, num?, help?, optional?, cell(item) -> node or text}]
+ *   id(item)            what makes a row the same row
+ *   rowClass(item)      class of the row, or null
+ *   sort                first order, such as "-created"
+ *   none()              nodes for an empty list
+ *   label, pageSize
+ *   chosen              names of optional columns that are shown
+ * Returns {element, load(), update(item), setColumns(keys)}.
+ */
+export function listTable(ctx, spec) {
+    const size = spec.pageSize ?? 100;
+    let sort = spec.sort;
+    let tokens = [null];     // of the pages before and at the present one
+    let next = null;
+    let total = 0;
+    let items = [];
+    let chosen = new Set(spec.chosen ?? []);
+    let rows = new Map();
+    let loads = 0;
+
+    const body = h("div", {}, loading(spec.label));
+    const element = h("div", {}, body);
+
+    const columns = () => spec.columns.filter((c) => !c.optional || chosen.has(c.key));
+
+    function cells(item) {
+        return columns().map((c, i) => {
+            const attributes = { class: c.num ? "num" : (c.fixed ? "fixed" : null) };
+            return i === 0 ? h("th", { scope: "row", class: c.num ? "num" : null }, c.cell(item))
+                : h("td", attributes, c.cell(item));
+        });
+    }
+
+    function row(item) {
+        const tr = h("tr", { class: spec.rowClass?.(item) ?? null }, cells(item));
+        rows.set(spec.id(item), tr);
+        return tr;
+    }
+
+    function header(c) {
+        const mine = c.sort && (sort === c.sort || sort === `-${c.sort}`);
+        const order = !mine ? null : (sort.startsWith("-") ? "descending" : "ascending");
+        const sign = { ascending: "▲", descending: "▼" }[order];
+        return h("th", { scope: "col", class: c.num ? "num" : null, "aria-sort": order, title: c.help },
+            c.sort ? h("button", { type: "button", onclick: () => reorder(c.sort) }, c.title,
+                sign && h("span", { "aria-hidden": "true" }, sign)) : c.title);
+    }
+
+    function reorder(key) {
+        sort = sort === `-${key}` ? key : `-${key}`;
+        tokens = [null];
+        load(true);
+    }
+
+    function pager() {
+        const from = (tokens.length - 1) * size;
+        return h("div", { class: "pager" },
+            h("span", { class: "soft", role: "status" }, `${count(from + 1)}–${count(from + items.length)} of ${count(total)}`),
+            h("span", { class: "grow" }),
+            total > items.length && [
+                h("button", { type: "button", disabled: tokens.length === 1, onclick: () => { tokens.pop(); load(); } },
+                    "Previous"),
+                h("button", { type: "button", disabled: next === null, onclick: () => { tokens.push(next); load(); } },
+                    "Next"),
+            ]);
+    }
+
+    function draw() {
+        rows = new Map();
+        if (!items.length && tokens.length === 1) {
+            fill(body, spec.none());
+            return;
+        }
+        const focused = element.contains(document.activeElement) ? document.activeElement.textContent : null;
+        fill(body,
+            h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": spec.label },
+                h("table", {},
+                    h("thead", {}, h("tr", {}, columns().map(header))),
+                    h("tbody", {}, items.map(row)))),
+            pager());
+        if (focused)
+            [...body.querySelectorAll("button")].find((b) => b.textContent === focused)?.focus();
+    }
+
+    async function load(fresh = false) {
+        if (fresh)
+            tokens = [null];
+        const mine = ++loads;
+        body.setAttribute("aria-busy", "true");
+        try {
+            const page = await get(spec.path, { ...spec.query?.(), sort, page_size: size, page_token: tokens.at(-1) },
+                ctx.signal);
+            if (mine !== loads)
+                return;
+            items = page.items;
+            total = page.total;
+            next = page.next_page_token;
+            draw();
+        } catch (error) {
+            if (error.name === "AbortError" || mine !== loads)
+                return;
+            if (items.length)
+                console.warn(`${spec.label}: ${explain(error)}`);
+            else
+                fill(body, failure(error, () => load()));
+        } finally {
+            body.removeAttribute("aria-busy");
+        }
+    }
+
+    // False where the item is not among the rows in view.
+    function update(item) {
+        const key = spec.id(item);
+        const old = rows.get(key);
+        if (!old)
+            return false;
+        items = items.map((i) => (spec.id(i) === key ? item : i));
+        const changed = row(item);
+        changed.classList.add("fresh");
+        const focused = old.contains(document.activeElement);
+        old.replaceWith(changed);
+        if (focused)
+            changed.querySelector("a, button")?.focus();
+        return true;
+    }
+
+    return {
+        element,
+        load,
+        update,
+        items: () => items,
+        setColumns(keys) {
+            chosen = new Set(keys);
+            draw();
+        },
+        redraw: draw,
+    };
+}
+

@@ -1,0 +1,111 @@
+// The end of a trial's output, followed while it grows. Only the last part is fetched; the whole is one click away.
+
+import { getText, explain } from "../lib/api.js";
+import { atMostEvery, fill, h } from "../lib/dom.js";
+import { saveText } from "../lib/download.js";
+import { bytes } from "../lib/format.js";
+
+const TAIL = 64 * 1024;
+const KEEP = 256 * 1024;
+const POLL_MS = 1500;
+
+export function logPanel(ctx, path) {
+    let stream = "stdout";
+    let offset = 0;      // what has been read up to
+    let text = "";
+    let isLive = false;
+    let busy = false;
+    let timer = 0;
+
+    const out = h("pre", { class: "log", tabindex: "0", "aria-label": "log" });
+    const size = h("span", { class: "soft" });
+    const follow = h("input", { type: "checkbox", checked: true, onchange: scroll });
+    const choice = h("select", { "aria-label": "stream", onchange: () => {
+        stream = choice.value;
+        reload();
+    } }, ["stdout", "stderr", "events"].map((s) => h("option", { value: s }, s)));
+
+    function scroll() {
+        if (follow.checked)
+            out.scrollTop = out.scrollHeight;
+    }
+
+    function draw() {
+        out.textContent = text || (isLive ? "Nothing written yet." : "Nothing was written.");
+        scroll();
+    }
+
+    async function read(from, limit) {
+        const [part, response] = await getText(path, { stream, offset: from, limit }, ctx.signal);
+        const whole = Number(response.headers.get("X-Log-Size") ?? 0);
+        return [part, whole];
+    }
+
+    async function fetchMore() {
+        if (busy)
+            return;
+        busy = true;
+        const mine = stream;
+        try {
+            if (offset === 0) {
+                const [, whole] = await read(0, 1);
+                offset = Math.max(0, whole - TAIL);
+                text = offset > 0 ? `… the first ${bytes(offset)} are left out …\n` : "";
+            }
+            const [part, whole] = await read(offset, TAIL);
+            if (mine !== stream)
+                return;
+            offset += new TextEncoder().encode(part).length;
+            text = (text + part).slice(-KEEP);
+            size.textContent = bytes(whole);
+            draw();
+        } catch (error) {
+            if (error.status === 404)
+                fill(out, "Nothing has been written to this stream.");
+            else if (error.name !== "AbortError")
+                fill(out, explain(error));
+        } finally {
+            busy = false;
+            if (mine !== stream)
+                reload();
+        }
+    }
+
+    function reload() {
+        offset = 0;
+        text = "";
+        fetchMore();
+    }
+
+    async function download() {
+        const [all] = await getText(path, { stream }, ctx.signal);
+        saveText(all, `${stream}.log`);
+    }
+
+    const more = atMostEvery(1000, fetchMore);
+    const poll = () => {
+        timer = isLive && !document.hidden ? setTimeout(() => { fetchMore(); poll(); }, POLL_MS) : 0;
+    };
+    ctx.onLeave(() => {
+        isLive = false;
+        clearTimeout(timer);
+    });
+
+    return {
+        element: h("section", { class: "panel", "aria-label": "Log" },
+            h("div", { class: "panel-head" }, h("h2", {}, "Log"), choice, size, h("span", { class: "grow" }),
+                h("label", { class: "soft" }, follow, "follow"),
+                h("button", { type: "button", class: "quiet", onclick: download }, "Download")),
+            h("div", { class: "panel-body" }, out)),
+        reload,
+        more,
+        live(on) {
+            const ended = isLive && !on;
+            isLive = on;
+            clearTimeout(timer);
+            poll();
+            if (ended)
+                more();
+        },
+    };
+}

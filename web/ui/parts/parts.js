@@ -1,0 +1,152 @@
+// Parts that every page uses: badges, tiles, notices, the states of a page, tabs.
+
+import { explain } from "../lib/api.js";
+import { h, uniqueId } from "../lib/dom.js";
+import { CAMPAIGN_STATES, TRIAL_STATES } from "../lib/words.js";
+
+function badge(table, state) {
+    const [sign, tone, help] = table[state] ?? ["?", "wait", ""];
+    return h("span", { class: `badge ${tone}`, title: help }, h("span", { "aria-hidden": "true" }, sign), state);
+}
+
+export const trialBadge = (state) => badge(TRIAL_STATES, state);
+export const campaignBadge = (state) => badge(CAMPAIGN_STATES, state);
+
+/** A tile of the strip at the head of a page; set(value, note) changes it. */
+export function tile(name, help) {
+    const value = h("dd", {}, "–");
+    const note = h("dd", { class: "note" });
+    const element = h("div", { class: "tile", title: help }, h("dt", {}, name), value, note);
+    return {
+        element,
+        set(text, more = "") {
+            value.replaceChildren(text);
+            value.title = value.textContent;
+            note.replaceChildren(more);
+        },
+    };
+}
+
+export function tiles(...list) {
+    return h("dl", { class: "tiles" }, list.map((t) => t.element));
+}
+
+export function panel(title, { className = "", note, tools = [] } = {}, ...body) {
+    const id = uniqueId("panel");
+    return h("section", { class: `panel ${className}`, "aria-labelledby": id },
+        h("div", { class: "panel-head" }, h("h2", { id }, title), h("span", { class: "grow" }), tools),
+        note && h("p", { class: "panel-note" }, note),
+        h("div", { class: "panel-body" }, body));
+}
+
+export function pairs(list) {
+    return h("dl", { class: "pairs" }, list.filter((p) => p).map(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]));
+}
+
+export function loading(what) {
+    return h("p", { class: "loading", role: "status" }, h("span", { class: "ring spin", "aria-hidden": "true" }),
+        `Loading ${what} …`);
+}
+
+export function empty(title, ...body) {
+    return h("div", { class: "empty" }, h("h2", {}, title), body);
+}
+
+export function notice(tone, ...body) {
+    return h("div", { class: `notice ${tone}`, role: tone === "bad" ? "alert" : "status" }, body);
+}
+
+/** An error in place of what could not be loaded, with a way to try again. */
+export function failure(error, retry) {
+    const rules = error.rules ?? [];
+    return notice("bad",
+        h("p", {}, explain(error)),
+        rules.length > 1 && h("ul", {}, rules.map((r) => h("li", {}, h("code", {}, r.rule), ` ${r.detail}`))),
+        retry && h("p", {}, h("button", { type: "button", onclick: retry }, "Try again")));
+}
+
+/**
+ * Tabs with the arrow keys. LIST is [{key, title, open(body)}]; open() is called when a tab is first shown.
+ * ON_CHANGE(key) is told when the user picks one. Returns {element, show(key), at()}.
+ */
+export function tabs(label, list, onChange) {
+    const opened = new Set();
+    let current = null;
+    const items = list.map((t) => {
+        const id = uniqueId("tab");
+        const body = h("div", { role: "tabpanel", id: `${id}-body`, "aria-labelledby": id, hidden: true });
+        const button = h("button", {
+            type: "button", role: "tab", id, "aria-controls": `${id}-body`, "aria-selected": "false", tabindex: "-1",
+            onclick: () => pick(t.key),
+        }, t.title);
+        return { ...t, button, body };
+    });
+
+    function show(key) {
+        current = items.find((t) => t.key === key) ?? items[0];
+        for (const t of items) {
+            const on = t === current;
+            t.button.setAttribute("aria-selected", String(on));
+            t.button.tabIndex = on ? 0 : -1;
+            t.body.hidden = !on;
+        }
+        if (!opened.has(current.key)) {
+            opened.add(current.key);
+            current.open(current.body);
+        }
+    }
+
+    function pick(key) {
+        show(key);
+        onChange(current.key);
+    }
+
+    function onKey(event) {
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!step)
+            return;
+        const next = items[(items.indexOf(current) + step + items.length) % items.length];
+        pick(next.key);
+        next.button.focus();
+        event.preventDefault();
+    }
+
+    const strip = h("div", { class: "tabs", role: "tablist", "aria-label": label, onkeydown: onKey },
+        items.map((t) => t.button));
+    return {
+        element: h("div", {}, strip, items.map((t) => t.body)),
+        show,
+        at: () => current?.key,
+    };
+}
+
+/** Layout keys as chips, those that differ from OTHER marked. */
+export function layoutChips(layout, keys, help, other) {
+    return h("div", { class: "chips" }, keys.map((k) => h("span", { class: "chip", title: help[k] ?? "" }, `${k} `,
+        h("b", {}, String(layout[k])), other && other[k] !== layout[k] && ` (baseline ${other[k] ?? "–"})`)));
+}
+
+/** Ask before something that cannot be undone. Resolves to true or false. */
+export function confirmDialog(title, text, verb) {
+    return new Promise((resolve) => {
+        const dialog = h("dialog", { "aria-label": title },
+            h("form", { method: "dialog" },
+                h("h2", {}, title), h("p", {}, text),
+                h("div", { class: "actions" },
+                    h("button", { value: "no" }, "Keep it"),
+                    h("button", { class: "danger", value: "yes" }, verb))));
+        dialog.addEventListener("close", () => {
+            resolve(dialog.returnValue === "yes");
+            dialog.remove();
+        });
+        document.body.append(dialog);
+        dialog.showModal();
+    });
+}
+
+/** Say something for a moment, to everyone. */
+export function announce(text) {
+    const place = document.getElementById("announce");
+    if (place)
+        place.textContent = text;
+}

@@ -1,0 +1,91 @@
+// The frame around every page: bar with navigation, state of the event stream, theme, sign-out.
+
+import { h, setText } from "../lib/dom.js";
+import { hasToken } from "../lib/api.js";
+import { href } from "../lib/router.js";
+
+const THEME = "partune-theme";
+const SECTIONS = [["campaigns", "Campaigns"], ["new", "New campaign"], ["plan", "Plan"], ["compare", "Compare"]];
+
+function preferredTheme() {
+    const kept = localStorage.getItem(THEME);
+    if (kept === "light" || kept === "dark")
+        return kept;
+    return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+}
+
+function applyTheme(name) {
+    document.documentElement.dataset.theme = name;
+    document.dispatchEvent(new Event("themechange"));
+}
+
+/** Change from light to dark or back, and remember it. */
+export function toggleTheme() {
+    const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    localStorage.setItem(THEME, next);
+    applyTheme(next);
+}
+
+const STREAM = {
+    connecting: ["live", "connecting …", "The stream of events is being opened"],
+    live: ["live live-on", "live", "Changes appear as they happen"],
+    lost: ["live live-lost", "reconnecting …", "The service does not answer; what you see may be old"],
+};
+
+export function shell() {
+    applyTheme(preferredTheme());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => applyTheme(preferredTheme()));
+
+    const links = SECTIONS.map(([key, name]) => [key, h("a", { href: href([key]) }, name)]);
+    const stream = h("span", { class: "live", hidden: true });
+    const streamText = h("span", { role: "status" });
+    stream.append(h("i", { "aria-hidden": "true" }), streamText);
+    const main = h("main", { id: "main", tabindex: "-1" });
+    const signOut = h("button", { type: "button", class: "quiet" }, "Sign out");
+
+    document.body.prepend(
+        h("a", { class: "skip", href: "#main", onclick: (e) => { e.preventDefault(); main.focus(); } }, "Skip to content"),
+        h("header", { class: "bar" },
+            h("a", { class: "brand", href: href([]) }, h("img", { src: "icon.svg", alt: "" }), "partune"),
+            h("nav", { "aria-label": "Sections" }, links.map(([, a]) => a)),
+            h("div", { class: "bar-tools" }, stream,
+                h("button", { type: "button", class: "quiet", onclick: toggleTheme, title: "Change between light and dark" },
+                    "Theme"),
+                signOut)),
+        main,
+        h("p", { class: "sr", id: "announce", "aria-live": "polite" }));
+
+    let first = true;
+    return {
+        main,
+        navigate(segments) {
+            for (const [key, a] of links) {
+                if (key === (segments[0] ?? "campaigns"))
+                    a.setAttribute("aria-current", "page");
+                else
+                    a.removeAttribute("aria-current");
+            }
+            signOut.hidden = !hasToken();
+            if (!first) {
+                scrollTo(0, 0);
+                main.focus({ preventScroll: true });
+            }
+            first = false;
+        },
+        title(text) {
+            document.title = text ? `${text} · partune` : "partune";
+        },
+        streamState(state) {
+            stream.hidden = state === null;
+            if (state === null)
+                return;
+            const [className, text, help] = STREAM[state];
+            stream.className = className;
+            stream.title = help;
+            setText(streamText, text);
+        },
+        onSignOut(fn) {
+            signOut.addEventListener("click", fn);
+        },
+    };
+}
