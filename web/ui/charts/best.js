@@ -72,7 +72,7 @@ export function bestOption(data, p) {
     const byN = new Map(trials.map((t) => [t.n, t]));
     return {
         ...axes(p, {
-            x: { name: "trial", minInterval: 1, min: 0, max: Math.max(trials.at(-1)?.n ?? 1, 4) },
+            x: { name: "trial", minInterval: 1, min: 0, axisLabel: { color: p.soft, hideOverlap: true, showMaxLabel: false }, max: Math.max(trials.at(-1)?.n ?? 1, 4) },
             y: { name: "tokens/s", scale: true, axisLabel: { color: p.soft, formatter: short } },
         }),
         legend: legend(p),
@@ -102,7 +102,7 @@ export function bestOption(data, p) {
                 itemStyle: { color: p.good }, data: bestSoFar(trials), z: 4, silent: true,
                 markLine: baseline?.tokens_per_s ? {
                     symbol: "none", silent: true, lineStyle: { color: p.strong, type: "dashed" },
-                    label: { formatter: "baseline", position: "insideStartTop", color: p.soft },
+                    label: { formatter: "baseline", position: "insideEndBottom", color: p.soft },
                     data: [{ yAxis: baseline.tokens_per_s }],
                 } : undefined,
             },

@@ -98,7 +98,7 @@ export function chartPanel(ctx, spec) {
     const id = uniqueId("chart");
     const canvas = h("div", { class: "chart-canvas", role: "img", "aria-label": spec.title });
     canvas.style.setProperty("height", "100%");
-    const nothing = h("div", { class: "chart-empty" }, spec.none ?? "Nothing to show yet.");
+    const nothing = h("div", { class: "chart-empty", hidden: true }, spec.none ?? "Nothing to show yet.");
     const place = h("div", { class: `chart ${spec.size ?? ""}` }, canvas, nothing);
     const table = h("div", { class: "chart-table", hidden: true, tabindex: "0", role: "region",
         "aria-label": `${spec.title}, as a table` });

@@ -52,6 +52,11 @@ export function rate(x, unit = "tokens/s") {
     return known(x) ? `${rateNumber(x)} ${unit}` : NONE;
 }
 
+/** The half-width of an interval, in fewer digits than the number it belongs to: "± 280". */
+export function plusMinus(x) {
+    return known(x) ? `± ${significant(x, 2)}` : NONE;
+}
+
 /** "40,700 – 41,300" */
 export function interval(lo, hi) {
     return known(lo) && known(hi) ? `${rateNumber(lo)} – ${rateNumber(hi)}` : NONE;
@@ -104,13 +109,13 @@ export function seconds(x) {
     return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
-/** Device-seconds as device-hours, or device-minutes where those are few. */
+/** Device-seconds as device-hours ("12.1 device-h"), or as device-minutes where those are few. */
 export function deviceTime(x) {
     if (!known(x))
         return NONE;
     if (x < 3600)
-        return `${significant(x / 60, 3)} device-minutes`;
-    return `${significant(x / 3600, 3)} device-hours`;
+        return `${significant(x / 60, 3)} device-min`;
+    return `${significant(x / 3600, 3)} device-h`;
 }
 
 /** A short local date and time; the exact UTC one belongs into a title. */

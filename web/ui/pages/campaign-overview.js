@@ -2,7 +2,7 @@
 
 import { campaignPath } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
-import { bytes, ms, percent, ratio, rateNumber, seconds, rate, NONE } from "../lib/format.js";
+import { bytes, ms, percent, plusMinus, ratio, rateNumber, seconds, rate, NONE } from "../lib/format.js";
 import { go, href, setQuery } from "../lib/router.js";
 import { KINDS, LAYOUT_KEYS, TRIAL_STATES } from "../lib/words.js";
 import { bestOption, bestSummary, bestTable } from "../charts/best.js";
@@ -23,7 +23,7 @@ function trialColumns(campaign) {
         { key: "state", title: "State", sort: "state", cell: (t) => [trialBadge(t.state),
             t.failure?.detail && h("div", { class: "soft wrap" }, t.failure.detail.slice(0, 160))] },
         { key: "tokens", title: "Tokens/s", sort: "tokens_per_s", num: true, cell: (t) => [rateNumber(t.tokens_per_s),
-            t.tokens_per_s_se ? h("span", { class: "soft" }, ` ± ${rateNumber(Z95 * t.tokens_per_s_se)}`) : null] },
+            t.tokens_per_s_se ? h("span", { class: "soft" }, ` ${plusMinus(Z95 * t.tokens_per_s_se)}`) : null] },
         { key: "ratio", title: "vs baseline", num: true, cell: (t) => {
             const b = campaign().baseline?.tokens_per_s;
             return b && t.tokens_per_s ? ratio(t.tokens_per_s / b) : NONE;

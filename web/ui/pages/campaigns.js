@@ -2,7 +2,7 @@
 
 import { openStream } from "../lib/live.js";
 import { atMostEvery, fill, h } from "../lib/dom.js";
-import { count, deviceTime, interval, percent, ratio, rateNumber, seconds, time } from "../lib/format.js";
+import { count, deviceTime, interval, ratio, rateNumber, seconds, time } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
 import { CAMPAIGN_STATES, FAILED_TRIAL } from "../lib/words.js";
 import { campaignBadge, empty } from "../parts/parts.js";
@@ -29,7 +29,7 @@ function progress(c) {
     const { trials = 0, budget = null, eta_s = null } = c.progress ?? {};
     const share = budget ? Math.min(1, trials / budget) : null;
     const bar = h("i");
-    bar.style.setProperty("width", percent(share ?? 0));
+    bar.style.setProperty("width", `${100 * (share ?? 0)}%`);
     return [
         h("span", {}, budget ? `${count(trials)} of ${count(budget)}` : count(trials)),
         share !== null && h("span", { class: "meter", "aria-hidden": "true" }, bar),
@@ -39,8 +39,8 @@ function progress(c) {
 
 const COLUMNS = [
     { key: "name", title: "Campaign", sort: "name", cell: (c) => [
-        h("a", { href: href(["campaigns", c.id]), class: "wrap" }, clip(c.name)),
-        c.tags?.length ? h("div", { class: "chips" }, c.tags.map((t) => h("span", { class: "tag" }, clip(t)))) : null,
+        h("a", { href: href(["campaigns", c.id]), class: "name" }, h("bdi", {}, clip(c.name))),
+        c.tags?.length ? h("div", { class: "chips" }, c.tags.map((t) => h("span", { class: "tag" }, h("bdi", {}, clip(t))))) : null,
     ] },
     { key: "state", title: "State", sort: "state", cell: (c) => [
         campaignBadge(c.state), c.reason && h("div", { class: "soft" }, c.reason)] },
@@ -49,7 +49,7 @@ const COLUMNS = [
         rateNumber(c.best.tokens_per_s), h("div", { class: "soft" }, interval(c.best.lo, c.best.hi))] : "–") },
     { key: "ratio", title: "vs baseline", num: true, cell: (c) => ratio(c.verify?.ratio ?? c.best?.ratio),
         help: "throughput of the best layout over that of the baseline" },
-    { key: "layout", title: "Best layout", cell: (c) => (c.best ? h("span", { class: "mono" }, c.best.text) : "–") },
+    { key: "layout", title: "Best layout", cell: (c) => (c.best ? h("span", { class: "mono name" }, c.best.text) : "–") },
     { key: "failures", title: "Failures", cell: (c) => failuresText(c.progress?.by_state) || h("span", { class: "soft" }, "none") },
     { key: "cost", title: "Spent", num: true, cell: (c) => [deviceTime(c.progress?.device_s),
         savedDeviceSeconds(c) && h("div", { class: "soft", title: "estimate: the mean cost of a trial, times the legal layouts not tried" },
