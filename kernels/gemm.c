@@ -1,34 +1,395 @@
-/* Matrix multiplication: the checks, grouped products, and the choice between driver and reference. */
-#include "kernels/ops.h"
+/*
+ * Matrix multiplication, the driver: Goto and van de Geijn, "Anatomy of high-performance matrix
+ * multiplication", 2008, with loops close to those of BLIS.
+ *
+ *   for i in m by rows             A's rows
+ *     for l in k by kc               pack A (rows, kc) into panels mr high, unless it can be read in place
+ *       for j in n by nc               pack B (kc, nc) into panels nr wide, which stay in L2
+ *         for panels of A by mc          a block of A that stays in L2 beside B
+ *           for panels of B                one panel of B stays in L1
+ *             for panels of the block        micro-kernel: mr x nr of C
+ *
+ * A is packed once however wide C is, and B once for each `rows` rows. Blocks of m and k, and panels of A,
+ * are cut as evenly as possible: 15 rows are 8 and 7, not 14 and 1, since a low panel cannot hide the
+ * latency of its multiply-adds. Matrices in bf16 are widened as they are packed; a C in bf16 is summed in
+ * fp32 in scratch and rounded once.
+ */
+#include "kernels/gemm.h"
+
+enum {
+    WIDE = 16384,             /* columns of a bf16 C that are summed at once */
+    C_FLOATS = 1 << 19,       /* scratch for them */
+    THREAD_FLOPS = 2000000,   /* less than this is not worth a second thread */
+    LINE = 16,                /* floats in a cache line */
+    CONFLICT = 4096 / 4,      /* rows this far apart, in floats, fall on one set of a first-level cache */
+};
+
+struct run {
+    const struct kn_gemm     *g;
+    const struct kn_gemm_isa *isa;
+    struct kn_blocking        bl;
+    bool                      in_place; /* A is read where it is */
+    float                    *pa, *pb;
+    float                    *c; /* element (i, j) of C, as fp32 */
+    size_t                    ldc;
+    struct kn_pool           *pool;
+    int                       thread;
+};
+
+/* Size of each of the equal parts, in multiples of UNIT, that cut N into as few as MAX allows. */
+static size_t even(size_t n, size_t max, size_t unit)
+{
+    size_t parts = (n + max - 1) / max;
+
+    return parts ? ((n + parts - 1) / parts + unit - 1) / unit * unit : unit;
+}
+
+/* Panel P of the PANELS that cut ROWS evenly, high ones first: where it begins. */
+static size_t panel_at(size_t rows, size_t panels, size_t p)
+{
+    return rows / panels * p + kn_min(p, rows % panels);
+}
+
+static void pack_b(const struct run *r, size_t k0, size_t kn, size_t j0, size_t jn)
+{
+    const struct kn_gemm *g = r->g;
+    size_t                at = g->tb ? j0 * g->ldb + k0 : k0 * g->ldb + j0;
+    kn_pack              *pack = (g->tb ? r->isa->turn : r->isa->rows)[g->bt];
+
+    pack(r->pb, r->isa->nr, jn, kn_ptr(g->bt, g->b, at), g->ldb, kn);
+}
+
+static void pack_a(const struct run *r, size_t i0, size_t in, size_t k0, size_t kn, size_t panels)
+{
+    const struct kn_gemm *g = r->g;
+    kn_pack              *pack = (g->ta ? r->isa->rows : r->isa->turn)[g->at];
+    size_t                low = in / panels, split = panel_at(in, panels, in % panels);
+    const char           *from = kn_ptr(g->at, g->a, g->ta ? k0 * g->lda + i0 : i0 * g->lda + k0);
+
+    pack(r->pa, low + 1, split, from, g->lda, kn);
+    pack(r->pa + split * kn, low, in - split, kn_ptr(g->at, from, g->ta ? split : split * g->lda), g->lda,
+         kn);
+}
+
+/*
+ * A row-major A is read by the micro-kernel a row at a time, which needs no copy, as long as the rows of a
+ * panel do not fight for the same lines of the cache.
+ */
+static bool can_read_in_place(const struct kn_gemm *g)
+{
+    return g->at == KN_F32 && !g->ta && g->lda % CONFLICT != 0;
+}
+
+/* What the panels of one packed A have in common. */
+struct panels {
+    size_t       rows, count; /* COUNT panels cut ROWS rows evenly */
+    const float *a;           /* in place: element (0, 0) */
+};
+
+/* Panels p0 .. p1 - 1 of A times the packed block of B (kn, jn). */
+static void block(const struct run *r, const struct panels *pn, size_t p0, size_t p1, size_t kn,
+                  size_t jn, float *c, bool add)
+{
+    size_t nr = r->isa->nr;
+
+    for (size_t j = 0; j < jn; j += nr) {
+        const float *b = r->pb + j * kn;
+        size_t       w = kn_min(nr, jn - j);
+
+        for (size_t p = p0; p < p1; p++) {
+            size_t i = panel_at(pn->rows, pn->count, p), h = panel_at(pn->rows, pn->count, p + 1) - i;
+
+            if (r->in_place)
+                r->isa->ukr[h](kn, pn->a + i * r->g->lda, 4 * r->g->lda, 4, b, 4 * nr, c + i * r->ldc + j,
+                               r->ldc, w, add);
+            else
+                r->isa->ukr[h](kn, r->pa + i * kn, 4, 4 * h, b, 4 * nr, c + i * r->ldc + j, r->ldc, w, add);
+        }
+        kn_pool_poll(r->pool, r->thread);
+    }
+}
+
+/* Rows i0 .. i0 + in - 1 of C, fp32, all of k and n. */
+static void stripe(const struct run *r, size_t i0, size_t in, bool add)
+{
+    const struct kn_gemm *g = r->g;
+    size_t                mr = r->isa->mr, kc = even(g->k, r->bl.kc, LINE);
+    size_t                step = kn_max(1, r->bl.mc / mr);
+    struct panels         pn = { .rows = in, .count = (in + mr - 1) / mr };
+
+    for (size_t l = 0; l < g->k; l += kc) {
+        size_t kn = kn_min(kc, g->k - l);
+
+        if (r->in_place)
+            pn.a = (const float *)g->a + i0 * g->lda + l;
+        else
+            pack_a(r, i0, in, l, kn, pn.count);
+        for (size_t j = 0; j < g->n; j += r->bl.nc) {
+            size_t jn = kn_min(r->bl.nc, g->n - j);
+
+            pack_b(r, l, kn, j, jn);
+            for (size_t p = 0; p < pn.count; p += step)
+                block(r, &pn, p, kn_min(p + step, pn.count), kn, jn, r->c + j, add || l > 0);
+        }
+    }
+}
+
+static void fp32_c(struct run *r)
+{
+    const struct kn_gemm *g = r->g;
+    size_t                rows = even(g->m, r->bl.rows, 1);
+
+    for (size_t i = 0; i < g->m; i += rows) {
+        r->c = (float *)g->c + i * g->ldc;
+        r->ldc = g->ldc;
+        stripe(r, i, kn_min(rows, g->m - i), g->beta != 0);
+    }
+}
+
+/* C in bf16, WIDE columns or fewer: as many rows at a time as the scratch C_SUM holds. */
+static void bf16_c(struct run *r, float *c_sum)
+{
+    const struct kn_gemm *g = r->g;
+    size_t                rows = even(g->m, kn_min(r->bl.rows, kn_max(1, C_FLOATS / g->n)), 1);
+
+    for (size_t i = 0; i < g->m; i += rows) {
+        size_t   in = kn_min(rows, g->m - i);
+        kn_bf16 *c = (kn_bf16 *)g->c + i * g->ldc;
+
+        for (size_t q = 0; g->beta != 0 && q < in; q++)
+            kn_ops()->to_f32(c_sum + q * g->n, c + q * g->ldc, g->n);
+        r->c = c_sum;
+        r->ldc = g->n;
+        stripe(r, i, in, g->beta != 0);
+        for (size_t q = 0; q < in; q++)
+            kn_ops()->to_bf16(c + q * g->ldc, c_sum + q * g->n, g->n);
+    }
+}
+
+static void clear_c(const struct kn_gemm *g)
+{
+    for (size_t i = 0; g->beta == 0 && i < g->m; i++)
+        memset(kn_ptr(g->ct, g->c, i * g->ldc), 0, g->n * kn_type_size(g->ct));
+}
+
+/* One thread's product. */
+static void serial(const struct kn_gemm *g, struct kn_pool *pool, int thread)
+{
+    float     *scratch = kn_pool_scratch(pool, thread);
+    struct run r = { .g = g, .isa = kn_ops()->gemm_isa, .pool = pool, .thread = thread };
+
+    if (g->m == 0 || g->n == 0)
+        return;
+    if (!r.isa) {
+        kn_ops()->gemm(g);
+        return;
+    }
+    if (g->k == 0) {
+        clear_c(g);
+        return;
+    }
+    r.bl = kn_blocking_get();
+    r.in_place = can_read_in_place(g);
+    r.pb = scratch;
+    r.pa = r.pb + r.bl.kc * (r.bl.nc + KN_MAX_NR);
+    if (g->ct == KN_F32) {
+        fp32_c(&r);
+        return;
+    }
+    for (size_t j = 0; j < g->n; j += WIDE) {
+        struct kn_gemm part = *g;
+
+        part.n = kn_min(WIDE, g->n - j);
+        part.b = kn_ptr(g->bt, g->b, g->tb ? j * g->ldb : j);
+        part.c = kn_ptr(g->ct, g->c, j);
+        r.g = &part;
+        bf16_c(&r, r.pa + r.bl.rows * r.bl.kc);
+    }
+}
+
+/* ---- blocking ---- */
+
+static struct kn_blocking blocking = { .rows = 1024, .mc = 168, .kc = 512, .nc = 256 };
+
+static const struct kn_blocking candidates[] = {
+    { 1024, 168, 512, 256 }, { 1024, 84, 512, 256 },  { 1024, 168, 256, 512 }, { 1024, 168, 384, 256 },
+    { 1024, 168, 512, 512 }, { 1024, 336, 256, 256 }, { 512, 84, 512, 128 },   { 512, 84, 256, 256 },
+};
+
+size_t kn_blocking_candidates(const struct kn_blocking **ret)
+{
+    *ret = candidates;
+    return sizeof(candidates) / sizeof(candidates[0]);
+}
+
+struct kn_blocking kn_blocking_get(void)
+{
+    return blocking;
+}
+
+bool kn_blocking_set(const struct kn_blocking *b)
+{
+    double floats = (double)b->kc * (b->nc + KN_MAX_NR) + (double)b->rows * b->kc + C_FLOATS;
+
+    if (b->rows < KN_MAX_MR || b->mc < KN_MAX_MR || b->kc < LINE || b->nc < KN_MAX_NR ||
+        b->nc % KN_MAX_NR != 0 || b->kc % LINE != 0 || floats * sizeof(float) > KN_SCRATCH_BYTES)
+        return false;
+    blocking = *b;
+    return true;
+}
+
+/* ---- threads ---- */
+
+/* Part I of N of SIZE, in multiples of UNIT. */
+static void share(size_t size, size_t unit, size_t i, size_t n, size_t *at, size_t *len)
+{
+    size_t units = (size + unit - 1) / unit;
+
+    *at = kn_min(size, units * i / n * unit);
+    *len = kn_min(size, units * (i + 1) / n * unit) - *at;
+}
+
+/* The part of G at rows i0.., columns j0... */
+static struct kn_gemm part_of(const struct kn_gemm *g, size_t i0, size_t in, size_t j0, size_t jn)
+{
+    struct kn_gemm part = *g;
+
+    part.m = in;
+    part.n = jn;
+    part.a = kn_ptr(g->at, g->a, g->ta ? i0 : i0 * g->lda);
+    part.b = kn_ptr(g->bt, g->b, g->tb ? j0 * g->ldb : j0);
+    part.c = kn_ptr(g->ct, g->c, i0 * g->ldc + j0);
+    return part;
+}
+
+struct job {
+    const struct kn_gemm *g;
+    struct kn_pool       *pool;
+    size_t                groups, wstride, grid_m, grid_n;
+    const int32_t        *offsets;
+};
+
+static void run_part(void *arg, int thread, int threads)
+{
+    const struct job *j = arg;
+    size_t            i0, in, j0, jn, t = (size_t)thread;
+    struct kn_gemm    part;
+
+    (void)threads;
+    if (t >= j->grid_m * j->grid_n)
+        return;
+    share(j->g->m, 8, t / j->grid_n, j->grid_m, &i0, &in);
+    share(j->g->n, 32, t % j->grid_n, j->grid_n, &j0, &jn);
+    part = part_of(j->g, i0, in, j0, jn);
+    serial(&part, j->pool, thread);
+}
+
+/* Threads as a grid over C: each packs its own rows of A and columns of B, so the half perimeter of a
+ * thread's part is what packing costs. */
+static void choose_grid(struct job *j, size_t threads)
+{
+    double best = INFINITY;
+
+    if (2.0 * (double)j->g->m * (double)j->g->n * (double)j->g->k < 2.0 * THREAD_FLOPS)
+        threads = 1;
+    for (size_t gm = 1; gm <= threads; gm++) {
+        double cost = (double)j->g->m / (double)gm + (double)j->g->n / (double)(threads / gm);
+
+        if (threads % gm == 0 && cost < best) {
+            best = cost;
+            j->grid_m = gm;
+            j->grid_n = threads / gm;
+        }
+    }
+}
+
+static void check(const struct kn_gemm *g)
+{
+    assert(g->beta == 0 || g->beta == 1);
+    assert(g->ldc >= g->n && g->ldb >= (g->tb ? 0 : g->n) && g->lda >= (g->ta ? g->m : 0));
+}
+
+/* FN on one thread without waking the others, or on all. */
+static void start(struct kn_pool *asked, struct job *j, size_t threads, void (*fn)(void *, int, int))
+{
+    j->pool = kn_pool_acquire(asked);
+    if (threads > 1)
+        kn_pool_run(j->pool, fn, j);
+    else
+        fn(j, 0, 1);
+    kn_pool_release(asked);
+}
 
 void kn_gemm(struct kn_pool *p, const struct kn_gemm *g)
 {
-    assert(g->beta == 0 || g->beta == 1);
-    assert(g->ldc >= g->n && g->lda >= (g->ta ? g->m : g->k) && g->ldb >= (g->tb ? g->k : g->n));
-    if (g->m == 0 || g->n == 0)
-        return;
-    (void)p;
-    kn_ops()->gemm(g);
+    struct job j = { .g = g };
+
+    check(g);
+    choose_grid(&j, (size_t)kn_pool_threads(p));
+    start(p, &j, j.grid_m * j.grid_n, run_part);
+}
+
+/* The part of the grouped product that belongs to group E, rows FROM .. TO - 1 of all rows. */
+static struct kn_gemm group_rows(const struct job *j, size_t e, size_t from, size_t to)
+{
+    struct kn_gemm one = *j->g;
+
+    one.m = to - from;
+    one.a = kn_ptr(one.at, one.a, from * one.lda);
+    one.b = kn_ptr(one.bt, one.b, e * j->wstride);
+    one.c = kn_ptr(one.ct, one.c, from * one.ldc);
+    return one;
+}
+
+static void run_group_rows(void *arg, int thread, int threads)
+{
+    const struct job *j = arg;
+    size_t            first = (size_t)j->offsets[0], lo, n;
+
+    share((size_t)j->offsets[j->groups] - first, 1, (size_t)thread, (size_t)threads, &lo, &n);
+    lo += first;
+    for (size_t e = 0; e < j->groups; e++) {
+        size_t         from = kn_max(lo, (size_t)j->offsets[e]);
+        size_t         to = kn_min(lo + n, (size_t)j->offsets[e + 1]);
+        struct kn_gemm one;
+
+        if (from >= to)
+            continue;
+        one = group_rows(j, e, from, to);
+        serial(&one, j->pool, thread);
+    }
+}
+
+/* wgrad: each thread has some rows of every expert's weight. */
+static void run_group_weights(void *arg, int thread, int threads)
+{
+    const struct job *j = arg;
+    size_t            i0, in;
+
+    share(j->g->m, 8, (size_t)thread, (size_t)threads, &i0, &in);
+    for (size_t e = 0; e < j->groups; e++) {
+        struct kn_gemm one = part_of(j->g, i0, in, 0, j->g->n);
+        size_t         row = (size_t)j->offsets[e];
+
+        one.k = (size_t)j->offsets[e + 1] - row;
+        one.a = kn_ptr(one.at, one.a, row * one.lda);
+        one.b = kn_ptr(one.bt, one.b, row * one.ldb);
+        one.c = kn_ptr(one.ct, one.c, e * j->wstride);
+        serial(&one, j->pool, thread);
+    }
 }
 
 void kn_gemm_grouped(struct kn_pool *p, const struct kn_gemm *g, size_t groups, const int32_t *offsets,
                      size_t wstride)
 {
-    assert(!(g->ta && g->tb));
-    for (size_t e = 0; e < groups; e++) {
-        size_t         row = (size_t)offsets[e], rows = (size_t)(offsets[e + 1] - offsets[e]);
-        struct kn_gemm one = *g;
+    struct job j = { .g = g, .groups = groups, .offsets = offsets, .wstride = wstride };
+    size_t     threads = (size_t)kn_pool_threads(p);
+    double     flops;
 
-        one.a = kn_ptr(g->at, g->a, row * g->lda);
-        if (g->ta) {
-            one.k = rows;
-            one.b = kn_ptr(g->bt, g->b, row * g->ldb);
-            one.c = kn_ptr(g->ct, g->c, e * wstride);
-        } else {
-            one.m = rows;
-            one.b = kn_ptr(g->bt, g->b, e * wstride);
-            one.c = kn_ptr(g->ct, g->c, row * g->ldc);
-        }
-        kn_gemm(p, &one);
-    }
+    check(g);
+    assert(!(g->ta && g->tb));
+    if (groups == 0)
+        return;
+    flops = 2.0 * (double)(offsets[groups] - offsets[0]) * (double)g->n * (double)(g->ta ? g->m : g->k);
+    start(p, &j, flops < 2.0 * THREAD_FLOPS ? 1 : threads, g->ta ? run_group_weights : run_group_rows);
 }

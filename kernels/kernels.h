@@ -110,6 +110,19 @@ static inline void kn_gemm_f32(struct kn_pool *p, bool ta, bool tb, size_t m, si
 void kn_gemm_grouped(struct kn_pool *p, const struct kn_gemm *g, size_t groups,
                      const int32_t *offsets /* (groups + 1) */, size_t wstride);
 
+/*
+ * The blocking of the GEMM is data: rows of A packed at once, rows of A and the depth and columns of B that
+ * are meant for the second-level cache. Calibration measures the candidates, keeps the best for this
+ * machine, and sets it at start-up. Not while operations run; false if it is out of bounds.
+ */
+struct kn_blocking {
+    uint32_t rows, mc, kc, nc;
+};
+
+struct kn_blocking kn_blocking_get(void);
+bool               kn_blocking_set(const struct kn_blocking *b);
+size_t             kn_blocking_candidates(const struct kn_blocking **ret); /* how many */
+
 /* ------------------------------------------------------------------ RMSNorm */
 
 /* y = x rrms w, rrms = 1 / sqrt(mean(x^2) + eps); rrms is kept for the backward pass. y may be x. */

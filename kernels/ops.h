@@ -25,8 +25,11 @@ struct kn_attn_job {
     float                *scratch; /* KN_SCRATCH_BYTES */
 };
 
+struct kn_gemm_isa;
+
 struct kn_ops {
-    /* The whole product, serial; types as given. */
+    /* The micro-kernel with its copies; NULL: the reference, which is the whole product, serial. */
+    const struct kn_gemm_isa *gemm_isa;
     void (*gemm)(const struct kn_gemm *g);
 
     /* Rows: n elements each. */

@@ -3,21 +3,23 @@
  *
  * A checkpoint DIR/step-00000100 is a Hugging Face folder with more in it:
  *
- *     config.json                   the model, Hugging Face keys (left out where it has no class for it)
- *     model.safetensors             weights under their HF names, fp32, unpadded, merged over all meshes; or
- *     model-0000i-of-0000n.safetensors + model.safetensors.index.json, over 5 GB a file
+ *     config.json                   the model, Hugging Face keys (left out where it has no class
+ * for it) model.safetensors             weights under their HF names, fp32, unpadded, merged over
+ * all meshes; or model-0000i-of-0000n.safetensors + model.safetensors.index.json, over 5 GB a file
  *     optimizer.safetensors         NAME.exp_avg and NAME.exp_avg_sq; split in the same way
- *     checksums.bin                 CRC-32 of each 4 MiB block of the files above, in order
- *     trainer.json                  step, samples consumed, seed, model, optimizer settings, list of files; last
+ *     checksums.bin                 CRC-32 of each piece (at most 1 MiB of one tensor) of the files
+ * above, in order trainer.json                  step, samples consumed, seed, model, optimizer
+ * settings, list of files; last
  *
- * The place of each tensor in the files is a pure function of the model, so every rank writes its own parts by
- * pwrite without talking to the others. Order: the folder DIR/.saving is made, filled and synced by all ranks,
- * rank 0 renames it to its final name, syncs DIR and replaces the file DIR/latest. A kill at any point leaves the
- * previous checkpoint as it was; a left-over .saving is removed by the next save.
+ * The place of each tensor in the files is a pure function of the model, so every rank writes its
+ * own parts by pwrite without talking to the others. Order: the folder DIR/.saving is made, filled
+ * and synced by all ranks, rank 0 renames it to its final name, syncs DIR and replaces the file
+ * DIR/latest. A kill at any point leaves the previous checkpoint as it was; a left-over .saving is
+ * removed by the next save.
  *
- * What a rank holds is said by parts (struct tr_part): rectangles of HF tensors, and of those a run of
- * elements, which is what a sharded optimizer has. The list of parts is the same for weights and for state but for
- * `data`.
+ * What a rank holds is said by parts (struct tr_part): rectangles of HF tensors, and of those a run
+ * of elements, which is what a sharded optimizer has. The list of parts is the same for weights and
+ * for state but for `data`.
  *
  * This module knows no MPI: it is told how ranks agree (struct tr_team).
  */
@@ -43,27 +45,30 @@ enum tr_part_kind {
 /*
  * Elements of one tensor that this rank holds.
  *
- * The rank has rows [row0, row0 + rows) and columns [col0, col0 + cols) of the tensor as a dense row-major
- * block of rows x cols; DATA points at element FIRST of that block and COUNT elements are here (the whole block:
- * 0 and rows * cols). Rows and columns past the tensor's own are padding: skipped on save, zeroed on load.
+ * The rank has rows [row0, row0 + rows) and columns [col0, col0 + cols) of the tensor as a dense
+ * row-major block of rows x cols; DATA points at element FIRST of that block and COUNT elements are
+ * here (the whole block: 0 and rows * cols). Rows and columns past the tensor's own are padding:
+ * skipped on save, zeroed on load.
  *
- * With bf16 weights an element comes twice as TR_PART_WEIGHT: the fp32 master, which is saved, and the weight,
- * which is only loaded; the file has fp32 in any case, so precision may change at a resume.
+ * With bf16 weights an element comes twice as TR_PART_WEIGHT: the fp32 master, which is saved, and
+ * the weight, which is only loaded; the file has fp32 in any case, so precision may change at a
+ * resume.
  */
 struct tr_part {
-    const char       *name; /* of the parameter table; borrowed */
+    const char *name; /* of the parameter table; borrowed */
     enum tr_part_kind kind;
-    int64_t           row0, rows, col0, cols;
-    int64_t           first, count;
-    enum tr_dtype     dtype; /* of DATA: TR_F32 or TR_BF16 */
-    void             *data;
-    bool              save;  /* exactly one rank says true for each element of a tensor; all load */
+    int64_t row0, rows, col0, cols;
+    int64_t first, count;
+    enum tr_dtype dtype; /* of DATA: TR_F32 or TR_BF16 */
+    void *data;
+    bool save; /* exactly one rank says true for each element of a tensor; all load */
 };
 
-/* How ranks agree. AGREE is entered by all ranks with 0 or a negative errno and gives every one of them the smallest;
- * TEXT (480 bytes) then holds the text of one rank that had it. With one rank: tr_team_alone. */
+/* How ranks agree. AGREE is entered by all ranks with 0 or a negative errno and gives every one of
+ * them the smallest; TEXT (480 bytes) then holds the text of one rank that had it. With one rank:
+ * tr_team_alone. */
 struct tr_team {
-    int   rank, size;
+    int rank, size;
     int (*agree)(void *ctx, int status, char *text);
     void *ctx;
 };
@@ -72,38 +77,48 @@ extern const struct tr_team tr_team_alone;
 
 /* The state of a run besides its tensors. */
 struct tr_ckpt_state {
-    int      step;    /* optimizer steps done */
+    int step;         /* optimizer steps done */
     uint64_t samples; /* sequences consumed: the data position */
-    int64_t  seed;
-    char     data[64]; /* name of the data set */
-    double   loss;     /* of the last step; NaN unknown */
+    int64_t seed;
+    char data[64]; /* name of the data set */
+    double loss;   /* of the last step; NaN unknown */
 };
 
 struct tr_ckpt_what {
     const struct pl_model *model;
-    const struct tr_part  *part;
-    size_t                 count;
+    const struct tr_part *part;
+    size_t count;
+    bool state; /* the optimizer's moments are among the parts (of all ranks) */
+    uint64_t
+        split_bytes; /* 0: 5 GB; larger sets of tensors are divided into files of at most this */
 };
 
-/* Write DIR/step-…; -EIO, -ENOSPC … on all ranks alike if any fails, and DIR is then as before but for .saving.
- * KEEP > 0 removes all but the newest KEEP afterwards. RET_PATH (may be NULL) is freed by the caller. */
-int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep, const struct tr_ckpt_what *what,
-                 const struct tr_ckpt_state *state, const struct tr_team *team, struct err *e);
+/* Write DIR/step-…; -EIO, -ENOSPC … on all ranks alike if any fails, and DIR is then as before but
+ * for .saving. KEEP > 0 removes all but the newest KEEP afterwards. RET_PATH (may be NULL) is freed
+ * by the caller. */
+int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
+                 const struct tr_ckpt_what *what, const struct tr_ckpt_state *state,
+                 const struct tr_team *team, struct err *e);
 
-/* Path of the newest complete checkpoint of DIR: what `latest` names, else the highest step. -ENOENT if none. */
+/* Path of the newest complete checkpoint of DIR: what `latest` names, else the highest step.
+ * -ENOENT if none. */
 int tr_ckpt_latest(char **ret, const char *dir, struct err *e);
 
-/* Read the state alone. Refused: another model (naming the first key that differs), another format. */
-int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_model *m, struct err *e);
+/* Read the state alone. Refused: another model (naming the first key that differs), another format.
+ */
+int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_model *m,
+                 struct err *e);
 
-/* Fill the parts from checkpoint PATH. Checksums are verified first, shared between the ranks; a damaged tensor is
- * named. Same answer on all ranks. */
+/* Fill the parts from checkpoint PATH. Checksums are verified first, shared between the ranks; a
+ * damaged tensor is named. Same answer on all ranks. */
 int tr_ckpt_load(struct tr_ckpt_state *ret, const char *path, const struct tr_ckpt_what *what,
                  const struct tr_team *team, struct err *e);
 
 /* --init: fill the parts of kind WEIGHT from a Hugging Face folder, of any file dtype. */
-int tr_hf_load(const char *folder, const struct tr_ckpt_what *what, const struct tr_team *team, struct err *e);
-/* --save-hf: write such a folder atomically (it must not exist, or be one of ours). DTYPE of the file. */
+int tr_hf_load(const char *folder, const struct tr_ckpt_what *what, const struct tr_team *team,
+               struct err *e);
+/* --save-hf: write such a folder atomically (it must not exist, or be one of ours). DTYPE of the
+ * file. */
 int tr_hf_save(const char *folder, enum tr_dtype dtype, const struct tr_ckpt_what *what,
                const struct tr_team *team, struct err *e);
 

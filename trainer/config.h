@@ -3,8 +3,8 @@
  *
  * The file has the keys model, cluster, workload, layout, trial, train, checkpoint, promised and
  * provenance (docs/TRAINER.md); it is what the daemon passes and what `partune export --to partune`
- * writes. Everything is parsed, bounded and checked by the legality engine here, before MPI starts work:
- * the number of ranks comes from the launcher's environment (tr_launch_from_env).
+ * writes. Everything is parsed, bounded and checked by the legality engine here, before MPI starts
+ * work: the number of ranks comes from the launcher's environment (tr_launch_from_env).
  *
  * Strings in struct tr_config live as long as it does; NULL means not asked for.
  */
@@ -20,41 +20,42 @@
 #include "plan/plan.h"
 
 enum tr_mode {
-    TR_MODE_TRIAL,     /* measure until the interval is narrow enough: the file has "trial", or --trial */
-    TR_MODE_TRAIN,     /* train.steps steps with checkpoints */
+    TR_MODE_TRIAL, /* measure until the interval is narrow enough: the file has "trial", or --trial
+                    */
+    TR_MODE_TRAIN, /* train.steps steps with checkpoints */
     TR_MODE_CALIBRATE, /* --calibrate OUT */
     TR_MODE_HELP,      /* --help or --version was printed: exit 0 */
 };
 
-/* A trial stops when the half-width of the 95 % interval of the step time is within CI of the median, but not
- * before min_steps measured steps, and at max_steps or timeout_s in any case. */
+/* A trial stops when the half-width of the 95 % interval of the step time is within CI of the
+ * median, but not before min_steps measured steps, and at max_steps or timeout_s in any case. */
 struct tr_trial {
-    int    warmup_steps; /* 2 */
-    int    min_steps;    /* 5 */
-    int    max_steps;    /* 30 */
-    double ci;           /* 0.02 */
-    double timeout_s;    /* 0: none */
+    int warmup_steps; /* 2 */
+    int min_steps;    /* 5 */
+    int max_steps;    /* 30 */
+    double ci;        /* 0.02 */
+    double timeout_s; /* 0: none */
 };
 
 /* Learning rate: linear to lr over warmup_steps, cosine to min_lr at `steps`, then min_lr. */
 struct tr_train {
-    int     steps;        /* 100; the step number to reach, also after a resume */
-    double  lr, min_lr;   /* 3e-4, 3e-5 */
-    int     warmup_steps; /* 10 */
-    double  weight_decay; /* 0.1; matrices only */
-    double  beta1, beta2, eps; /* 0.9, 0.95, 1e-8 */
-    double  clip;         /* 1.0; 0: none */
-    int64_t seed;         /* 1; initial weights and order of samples */
-    int     validate_every;   /* steps; 0: never */
-    int     validate_samples; /* 64 sequences */
+    int steps;                /* 100; the step number to reach, also after a resume */
+    double lr, min_lr;        /* 3e-4, 3e-5 */
+    int warmup_steps;         /* 10 */
+    double weight_decay;      /* 0.1; matrices only */
+    double beta1, beta2, eps; /* 0.9, 0.95, 1e-8 */
+    double clip;              /* 1.0; 0: none */
+    int64_t seed;             /* 1; initial weights and order of samples */
+    int validate_every;       /* steps; 0: never */
+    int validate_samples;     /* 64 sequences */
 };
 
 struct tr_checkpointing {
-    const char *dir;   /* NULL: none */
-    int         every; /* steps; 0: at the end and on a stop only */
-    int         keep;  /* newest ones kept; 0: all */
-    bool        resume;   /* from the newest checkpoint in dir; a fresh start where there is none */
-    const char *load;     /* --resume-from FOLDER: this very checkpoint, and it must exist */
+    const char *dir;  /* NULL: none */
+    int every;        /* steps; 0: at the end and on a stop only */
+    int keep;         /* newest ones kept; 0: all */
+    bool resume;      /* from the newest checkpoint in dir; a fresh start where there is none */
+    const char *load; /* --resume-from FOLDER: this very checkpoint, and it must exist */
 };
 
 /* What the campaign measured, for a warning when the run is slower; zeros when not said. */
@@ -63,45 +64,47 @@ struct tr_promised {
 };
 
 struct tr_config {
-    enum tr_mode            mode;
-    struct pl_model         model;
-    struct pl_cluster       cluster;
-    struct pl_workload      workload;
-    struct pl_layout        layout; /* canonical and legal */
-    struct tr_trial         trial;
-    struct tr_train         train;
+    enum tr_mode mode;
+    struct pl_model model;
+    struct pl_cluster cluster;
+    struct pl_workload workload;
+    struct pl_layout layout; /* canonical and legal */
+    struct tr_trial trial;
+    struct tr_train train;
     struct tr_checkpointing checkpoint;
-    struct tr_promised      promised;
-    uint64_t                device_memory; /* budget of one rank in bytes; never 0 */
-    const char             *data_dir;      /* holds datasets/ and profiles/ */
-    const char             *events;        /* event file */
-    const char             *init;          /* Hugging Face folder to start from */
-    const char             *save_hf;       /* Hugging Face folder to write at the end */
-    const char             *calibrate;     /* profile to write */
-    const char             *timeline;      /* Chrome trace of one measured step */
-    const char             *metrics;       /* one JSON object a step, for people's own tools */
-    const char             *prometheus;    /* node exporter's textfile, replaced at most once a second */
-    bool                    quiet;         /* no text on stdout */
-    bool                    log_all_ranks;
-    bool                    cluster_given; /* the file or the command line named a cluster */
-    struct tr_options      *options;       /* owner of the strings */
+    struct tr_promised promised;
+    uint64_t device_memory; /* budget of one rank in bytes; never 0 */
+    const char *data_dir;   /* holds datasets/ and profiles/ */
+    const char *events;     /* event file */
+    const char *init;       /* Hugging Face folder to start from */
+    const char *save_hf;    /* Hugging Face folder to write at the end */
+    const char *calibrate;  /* profile to write */
+    const char *timeline;   /* Chrome trace of one measured step */
+    const char *metrics;    /* one JSON object a step, for people's own tools */
+    const char *prometheus; /* node exporter's textfile, replaced at most once a second */
+    bool quiet;             /* no text on stdout */
+    bool log_all_ranks;
+    bool cluster_given;         /* the file or the command line named a cluster */
+    struct tr_options *options; /* owner of the strings */
 };
 
 /* Rank and size as the launcher's environment says, so that nothing needs MPI before it is valid:
- * PMI_RANK/PMI_SIZE (Hydra, srun --mpi=pmi2), PMIX_RANK with SLURM_NTASKS, else a single process 0 of 1. */
+ * PMI_RANK/PMI_SIZE (Hydra, srun --mpi=pmi2), PMIX_RANK with SLURM_NTASKS, else a single process 0
+ * of 1. */
 struct tr_launch {
     int rank, size;
 };
 
 void tr_launch_from_env(struct tr_launch *ret);
 
-/* Read argv (and the file it names). On failure RET_EXIT is TR_EXIT_USAGE for a command line or a file that
- * cannot be read, TR_EXIT_ILLEGAL for a layout that breaks a rule (E then names every broken one),
- * TR_EXIT_DATA or TR_EXIT_IO. RET_CONFIG is set on success only; on a failure RET_EVENTS, unless NULL, gets the
- * events path as far as it was understood (caller frees), so that the reason can be sent there.
+/* Read argv (and the file it names). On failure RET_EXIT is TR_EXIT_USAGE for a command line or a
+ * file that cannot be read, TR_EXIT_ILLEGAL for a layout that breaks a rule (E then names every
+ * broken one), TR_EXIT_DATA or TR_EXIT_IO. RET_CONFIG is set on success only; on a failure
+ * RET_EVENTS, unless NULL, gets the events path as far as it was understood (caller frees), so that
+ * the reason can be sent there.
  * --help and --version print to stdout on rank 0 and give TR_MODE_HELP. */
-int tr_config_load(struct tr_config **ret_config, int *ret_exit, char **ret_events, int argc, char **argv,
-                   const struct tr_launch *launch, struct err *e);
+int tr_config_load(struct tr_config **ret_config, int *ret_exit, char **ret_events, int argc,
+                   char **argv, const struct tr_launch *launch, struct err *e);
 struct tr_config *tr_config_free(struct tr_config *c);
 
 AUTO_DEFINE(tr_config)

@@ -1,7 +1,8 @@
 /*
- * Writer of the event file. A line is built in one growing buffer that is kept between events, then handed to
- * the kernel in a single write(): with O_APPEND a reader never sees two events mixed. A write that the disk cuts
- * short leaves a torn last line, after which nothing more is written, so that it stays the last.
+ * Writer of the event file. A line is built in one growing buffer that is kept between events, then
+ * handed to the kernel in a single write(): with O_APPEND a reader never sees two events mixed. A
+ * write that the disk cuts short leaves a torn last line, after which nothing more is written, so
+ * that it stays the last.
  */
 #include "trainer/events.h"
 
@@ -13,10 +14,10 @@
 #include <unistd.h>
 
 struct tr_events {
-    int        fd; /* -1: no file */
-    int        status;
-    FILE      *console;
-    double   (*now)(void);
+    int fd; /* -1: no file */
+    int status;
+    FILE *console;
+    double (*now)(void);
     struct str line;
 };
 
@@ -120,7 +121,7 @@ static void end(struct tr_events *ev)
 int tr_events_open(struct tr_events **ret, const char *path, FILE *console, struct err *e)
 {
     struct tr_events *ev;
-    int               fd = -1;
+    int fd = -1;
 
     if (path) {
         fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
@@ -156,7 +157,8 @@ void tr_events_clock(struct tr_events *ev, double (*now)(void))
     ev->now = now;
 }
 
-static void say(const struct tr_events *ev, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void say(const struct tr_events *ev, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 static void say(const struct tr_events *ev, const char *fmt, ...)
 {
@@ -187,7 +189,7 @@ static void add_list(struct str *s, const char *key, const char *const *text, in
 void tr_event_hello(struct tr_events *ev, const struct tr_hello *h)
 {
     struct str *s;
-    char        text[160];
+    char text[160];
 
     if (!ev)
         return;
@@ -212,7 +214,7 @@ void tr_event_hello(struct tr_events *ev, const struct tr_hello *h)
 void tr_event_memory(struct tr_events *ev, const struct pl_memory *planned, double budget_bytes)
 {
     struct str *s;
-    char        a[24], b[24];
+    char a[24], b[24];
 
     if (!ev)
         return;
@@ -273,7 +275,7 @@ void tr_event_validation(struct tr_events *ev, int n, double loss, int64_t token
 void tr_event_summary(struct tr_events *ev, const struct tr_summary *t)
 {
     struct str *s;
-    char        a[24], b[24];
+    char a[24], b[24];
 
     if (!ev)
         return;
@@ -289,7 +291,7 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *t)
     field(s, "ci95", t->ms_ci95);
     str_add(s, "},\"memory\":{\"planned\":");
     {
-        AUTO_JSON      *planned = pl_memory_json(t->planned);
+        AUTO_JSON *planned = pl_memory_json(t->planned);
         AUTO_FREE char *text = jx_dump(planned);
 
         str_add(s, text);
@@ -301,7 +303,9 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *t)
     field(s, "loss_last", t->loss_last);
     field_text(s, "ended", t->ended);
     end(ev);
-    say(ev, "%.0f tokens/s (standard error %.0f): median step %.1f ms +- %.1f over %d steps, loss %.4f to %.4f",
+    say(ev,
+        "%.0f tokens/s (standard error %.0f): median step %.1f ms +- %.1f over %d steps, loss %.4f "
+        "to %.4f",
         t->tokens_per_s, t->tokens_per_s_se, t->ms_median, t->ms_ci95, t->steps, t->loss_first,
         t->loss_last);
     say(ev, "memory: %s at most on rank %d, %s planned", str_human_bytes(a, t->measured->total),
@@ -311,7 +315,7 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *t)
 void tr_event_checkpoint(struct tr_events *ev, int n, const char *path, double bytes, double ms)
 {
     struct str *s;
-    char        a[24];
+    char a[24];
 
     if (!ev)
         return;
@@ -337,7 +341,8 @@ void tr_event_warning(struct tr_events *ev, const char *what, const char *detail
     say(ev, "warning: %s: %s", what, detail);
 }
 
-static struct str *begin_error(struct tr_events *ev, enum tr_error cls, int rank, const char *detail)
+static struct str *begin_error(struct tr_events *ev, enum tr_error cls, int rank,
+                               const char *detail)
 {
     struct str *s = begin(ev, "error");
 

@@ -1,14 +1,15 @@
 /*
  * The event file: what the trainer says to whoever started it (docs/PROTOCOL.md).
  *
- * Rank 0 opens it with O_APPEND and writes one JSON object a line, each line in one write(), so a reader
- * sees whole lines but for a torn last one after a crash. Every line begins {"v":1,"event":…,"t":…}, t in
- * Unix seconds. A number that is not finite is written as null. With a console, the events that a person
- * wants to see are also printed there as text.
+ * Rank 0 opens it with O_APPEND and writes one JSON object a line, each line in one write(), so a
+ * reader sees whole lines but for a torn last one after a crash. Every line begins
+ * {"v":1,"event":…,"t":…}, t in Unix seconds. A number that is not finite is written as null. With
+ * a console, the events that a person wants to see are also printed there as text.
  *
- * After the first line of each kind nothing is allocated: the line buffer only grows. The first failed
- * write is kept and returned by tr_events_status(); later events are dropped, training goes on.
- * Not thread-safe. A NULL struct tr_events is accepted everywhere and does nothing: ranks other than 0.
+ * After the first line of each kind nothing is allocated: the line buffer only grows. The first
+ * failed write is kept and returned by tr_events_status(); later events are dropped, training goes
+ * on. Not thread-safe. A NULL struct tr_events is accepted everywhere and does nothing: ranks other
+ * than 0.
  */
 #ifndef TRAINER_EVENTS_H
 #define TRAINER_EVENTS_H
@@ -26,7 +27,7 @@ struct tr_events;
 /* PATH may be NULL: no file. CONSOLE may be NULL: no text for people. */
 int tr_events_open(struct tr_events **ret, const char *path, FILE *console, struct err *e);
 struct tr_events *tr_events_free(struct tr_events *ev);
-int               tr_events_status(const struct tr_events *ev); /* 0, or errno of the first failed write */
+int tr_events_status(const struct tr_events *ev); /* 0, or errno of the first failed write */
 /* The clock of "t", in Unix seconds; tests set their own. */
 void tr_events_clock(struct tr_events *ev, double (*now)(void));
 
@@ -35,16 +36,16 @@ AUTO_DEFINE(tr_events)
 /* ---- hello: who runs, before anything else ---- */
 
 struct tr_hello {
-    const char              *program;
-    const char              *version;
-    const char              *build;     /* compiler and kernel set: "gcc 12.2.0, avx512" */
-    const struct pl_model   *model;     /* its name is sent */
-    const struct pl_layout  *layout;
+    const char *program;
+    const char *version;
+    const char *build;            /* compiler and kernel set: "gcc 12.2.0, avx512" */
+    const struct pl_model *model; /* its name is sent */
+    const struct pl_layout *layout;
     const struct pl_workload *workload;
-    int                      ranks;
-    const char *const       *host;      /* nhosts names */
-    int                      nhosts;
-    const char *const       *binding;   /* one for each rank: "0-1" (CPU list), or NULL */
+    int ranks;
+    const char *const *host; /* nhosts names */
+    int nhosts;
+    const char *const *binding; /* one for each rank: "0-1" (CPU list), or NULL */
 };
 
 void tr_event_hello(struct tr_events *ev, const struct tr_hello *h);
@@ -70,17 +71,18 @@ enum tr_phase {
 extern const char *const tr_phase_names[TR_PHASES + 1]; /* "forward" …, NULL */
 
 struct tr_step {
-    int     n;       /* from 1, over resumes */
-    bool    warmup;  /* not part of the measurement */
-    double  ms;      /* wall time of the step: the slowest rank's */
-    int64_t tokens;  /* of the whole job in this step */
-    double  loss;    /* mean cross-entropy a token */
-    double  aux_loss;  /* mean over layers and sequences, before its coefficient; NaN without experts */
-    double  grad_norm; /* global, before clipping */
-    double  lr;
-    double  phase_ms[TR_PHASES]; /* mean over ranks; they add up to ms but for rounding */
-    double  rank_ms_min, rank_ms_median, rank_ms_max; /* busy time of a rank: step less its waits */
-    int     slowest; /* rank number */
+    int n;          /* from 1, over resumes */
+    bool warmup;    /* not part of the measurement */
+    double ms;      /* wall time of the step: the slowest rank's */
+    int64_t tokens; /* of the whole job in this step */
+    double loss;    /* mean cross-entropy a token */
+    double
+        aux_loss; /* mean over layers and sequences, before its coefficient; NaN without experts */
+    double grad_norm; /* global, before clipping */
+    double lr;
+    double phase_ms[TR_PHASES]; /* mean over ranks; they add up to ms but for rounding */
+    double rank_ms_min, rank_ms_median, rank_ms_max; /* busy time of a rank: step less its waits */
+    int slowest;                                     /* rank number */
 };
 
 void tr_event_step(struct tr_events *ev, const struct tr_step *s);
@@ -92,13 +94,14 @@ void tr_event_validation(struct tr_events *ev, int n, double loss, int64_t token
 /* ---- summary: the result of a trial or a training run ---- */
 
 struct tr_summary {
-    int    steps, warmup_steps; /* measured and not measured */
-    double tokens_per_s;        /* global_batch * seq / median seconds of the measured steps */
-    double tokens_per_s_se;     /* its standard error, same unit */
+    int steps, warmup_steps; /* measured and not measured */
+    double tokens_per_s;     /* global_batch * seq / median seconds of the measured steps */
+    double tokens_per_s_se;  /* its standard error, same unit */
     double ms_median, ms_p10, ms_p90;
-    double ms_ci95;             /* half-width of the 95 % interval of the median */
+    double ms_ci95;                             /* half-width of the 95 % interval of the median */
     const struct pl_memory *planned, *measured; /* worst ranks; measured is the high-water mark */
-    double resident_growth_bytes; /* growth of resident memory after MPI_Init, worst rank; NaN unknown */
+    double resident_growth_bytes; /* growth of resident memory after MPI_Init, worst rank; NaN
+                                     unknown */
     double loss_first, loss_last;
     const char *ended; /* "ci", "max_steps", "steps", "timeout" */
 };
@@ -109,7 +112,8 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *s);
 
 void tr_event_checkpoint(struct tr_events *ev, int n, const char *path, double bytes, double ms);
 
-/* ---- warning: worth a person's look, the run goes on (straggler, below promised throughput) ---- */
+/* ---- warning: worth a person's look, the run goes on (straggler, below promised throughput) ----
+ */
 
 void tr_event_warning(struct tr_events *ev, const char *what, const char *detail);
 

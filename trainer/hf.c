@@ -1,6 +1,6 @@
 /*
- * config.json both ways. Source: the published configuration classes of Llama and Mixtral; what they default to
- * where a key is absent is in one table.
+ * config.json both ways. Source: the published configuration classes of Llama and Mixtral; what
+ * they default to where a key is absent is in one table.
  */
 #include "trainer/hf.h"
 
@@ -13,38 +13,41 @@ static int refuse_foreign(const struct pl_model *m, struct err *e)
     if (m->mlp != PL_SWIGLU)
         return err_at(e, -ENOTSUP, "/mlp", "neither Llama nor Mixtral has mlp other than swiglu");
     if (m->norm != PL_RMSNORM)
-        return err_at(e, -ENOTSUP, "/norm", "neither Llama nor Mixtral has norm other than rmsnorm");
+        return err_at(e, -ENOTSUP, "/norm",
+                      "neither Llama nor Mixtral has norm other than rmsnorm");
     if (m->positions != PL_ROPE)
-        return err_at(e, -ENOTSUP, "/positions", "neither Llama nor Mixtral has positions other than rope");
+        return err_at(e, -ENOTSUP, "/positions",
+                      "neither Llama nor Mixtral has positions other than rope");
     if (!pl_model_is_moe(m))
         return 0;
     if (m->moe.shared_ffn)
-        return err_at(e, -ENOTSUP, "/moe/shared_ffn", "Mixtral has no shared_ffn (%d)", m->moe.shared_ffn);
+        return err_at(e, -ENOTSUP, "/moe/shared_ffn", "Mixtral has no shared_ffn (%d)",
+                      m->moe.shared_ffn);
     if (m->moe.every > 1)
-        return err_at(e, -ENOTSUP, "/moe/every", "Mixtral has experts in every layer, not every %d", m->moe.every);
+        return err_at(e, -ENOTSUP, "/moe/every", "Mixtral has experts in every layer, not every %d",
+                      m->moe.every);
     if (m->moe.dense_layers)
-        return err_at(e, -ENOTSUP, "/moe/dense_layers", "Mixtral has no dense_layers (%d)", m->moe.dense_layers);
+        return err_at(e, -ENOTSUP, "/moe/dense_layers", "Mixtral has no dense_layers (%d)",
+                      m->moe.dense_layers);
     return 0;
 }
 
 int tr_hf_config(json_t **ret, const struct pl_model *m, struct err *e)
 {
-    bool    moe = pl_model_is_moe(m);
+    bool moe = pl_model_is_moe(m);
     json_t *o;
-    int     r = refuse_foreign(m, e);
+    int r = refuse_foreign(m, e);
 
     if (r < 0)
         return r;
-    o = json_pack("{s:[s], s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:b, s:b, s:f, s:s}",
-                  "architectures", moe ? "MixtralForCausalLM" : "LlamaForCausalLM",
-                  "model_type", moe ? "mixtral" : "llama", "hidden_act", "silu",
-                  "hidden_size", m->hidden,
-                  "intermediate_size", moe ? m->moe.expert_ffn : m->ffn,
-                  "num_hidden_layers", m->layers,
-                  "num_attention_heads", m->heads, "num_key_value_heads", m->kv_heads,
-                  "head_dim", m->head_dim, "vocab_size", m->vocab,
-                  "max_position_embeddings", m->seq,
-                  "rms_norm_eps", m->norm_eps, "rope_theta", m->rope_theta,
+    o = json_pack("{s:[s], s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:b, "
+                  "s:b, s:f, s:s}",
+                  "architectures", moe ? "MixtralForCausalLM" : "LlamaForCausalLM", "model_type",
+                  moe ? "mixtral" : "llama", "hidden_act", "silu", "hidden_size", m->hidden,
+                  "intermediate_size", moe ? m->moe.expert_ffn : m->ffn, "num_hidden_layers",
+                  m->layers, "num_attention_heads", m->heads, "num_key_value_heads", m->kv_heads,
+                  "head_dim", m->head_dim, "vocab_size", m->vocab, "max_position_embeddings",
+                  m->seq, "rms_norm_eps", m->norm_eps, "rope_theta", m->rope_theta,
                   "initializer_range", m->init_std, "tie_word_embeddings", (int)m->tied,
                   "use_cache", 1, "attention_dropout", 0.0, "torch_dtype", "float32");
     if (moe) {
@@ -75,9 +78,10 @@ static int refuse_true(const json_t *c, const char *key, struct err *e)
 static int refuse_variants(const json_t *c, struct err *e)
 {
     const json_t *scaling = json_object_get(c, "rope_scaling");
-    const char   *rope = json_string_value(json_object_get(json_object_get(c, "rope_parameters"), "rope_type"));
-    const char   *act = "silu";
-    int           window = 0, positions = 2048, r;
+    const char *rope =
+        json_string_value(json_object_get(json_object_get(c, "rope_parameters"), "rope_type"));
+    const char *act = "silu";
+    int window = 0, positions = 2048, r;
 
     r = jx_get_str(&act, c, "hidden_act", 40, e);
     if (r == 0 && !str_eq(act, "silu"))
@@ -93,7 +97,8 @@ static int refuse_variants(const json_t *c, struct err *e)
     if (r == 0)
         r = jx_get_int(&window, c, "sliding_window", 0, 1 << 24, e);
     if (r == 0 && window && window < positions)
-        r = err_at(e, -ENOTSUP, "/sliding_window", "a sliding window of %d tokens is not supported", window);
+        r = err_at(e, -ENOTSUP, "/sliding_window", "a sliding window of %d tokens is not supported",
+                   window);
     return r;
 }
 
@@ -101,15 +106,17 @@ static int refuse_variants(const json_t *c, struct err *e)
 static const struct {
     const char *hf, *ours;
 } plain_keys[] = {
-    { "num_hidden_layers", "layers" }, { "hidden_size", "hidden" },      { "num_attention_heads", "heads" },
-    { "vocab_size", "vocab" },         { "rms_norm_eps", "norm_eps" },   { "initializer_range", "init_std" },
-    { "head_dim", "head_dim" },        { "num_key_value_heads", "kv_heads" }, { "rope_theta", "rope_theta" },
-    { "max_position_embeddings", "seq" }, { "tie_word_embeddings", "tied" }, { "intermediate_size", "ffn" },
+    {"num_hidden_layers", "layers"},  {"hidden_size", "hidden"},
+    {"num_attention_heads", "heads"}, {"vocab_size", "vocab"},
+    {"rms_norm_eps", "norm_eps"},     {"initializer_range", "init_std"},
+    {"head_dim", "head_dim"},         {"num_key_value_heads", "kv_heads"},
+    {"rope_theta", "rope_theta"},     {"max_position_embeddings", "seq"},
+    {"tie_word_embeddings", "tied"},  {"intermediate_size", "ffn"},
 };
 
 static json_t *moe_keys(const json_t *c)
 {
-    json_t       *moe = json_object();
+    json_t *moe = json_object();
     const json_t *aux = json_object_get(c, "router_aux_loss_coef");
     const json_t *top_k = json_object_get(c, "num_experts_per_tok");
 
@@ -124,7 +131,8 @@ static json_t *moe_keys(const json_t *c)
     return moe;
 }
 
-/* Where a key is absent the published classes have these, which are not always our parser's defaults. */
+/* Where a key is absent the published classes have these, which are not always our parser's
+ * defaults. */
 static void published_defaults(json_t *o, bool mixtral)
 {
     if (!json_object_get(o, "norm_eps"))
@@ -141,9 +149,9 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *e)
 {
     const json_t *rope;
 
-    AUTO_JSON  *o = json_object();
+    AUTO_JSON *o = json_object();
     const char *type = "";
-    int         r;
+    int r;
 
     if (!json_is_object(config))
         return err_set(e, -EINVAL, "config.json is not an object");
@@ -153,7 +161,8 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *e)
     if (r < 0)
         return r;
     if (!str_eq(type, "llama") && !str_eq(type, "mixtral"))
-        return err_at(e, -ENOTSUP, "/model_type", "model_type %s is neither llama nor mixtral", type);
+        return err_at(e, -ENOTSUP, "/model_type", "model_type %s is neither llama nor mixtral",
+                      type);
     r = refuse_variants(config, e);
     if (r < 0)
         return r;
@@ -177,8 +186,8 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *e)
 int tr_hf_model_load(struct pl_model *ret, const char *folder, struct err *e)
 {
     AUTO_FREE char *path = mem_printf("%s/config.json", folder);
-    AUTO_JSON      *config = NULL;
-    int             r = jx_load(&config, path, 1 << 20, e);
+    AUTO_JSON *config = NULL;
+    int r = jx_load(&config, path, 1 << 20, e);
 
     if (r == 0)
         r = tr_hf_model(ret, config, e);

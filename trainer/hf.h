@@ -1,8 +1,10 @@
 /*
- * The model as Hugging Face knows it: Llama for dense models, Mixtral for models with experts. Tensor names are
- * those of the parameter table (plan/partune.h); all matrices are (out, in), row-major.
+ * The model as Hugging Face knows it: Llama for dense models, Mixtral for models with experts.
+ * Tensor names are those of the parameter table (plan/partune.h); all matrices are (out, in),
+ * row-major.
  *
- * A model with shared_ffn, every > 1 or dense_layers is neither: our own checkpoints hold it, config.json cannot.
+ * A model with shared_ffn, every > 1 or dense_layers is neither: our own checkpoints hold it,
+ * config.json cannot.
  */
 #ifndef TRAINER_HF_H
 #define TRAINER_HF_H
@@ -12,11 +14,13 @@
 #include "base/err.h"
 #include "plan/plan.h"
 
-/* config.json of the model, new reference. -ENOTSUP, naming the key, for one that Hugging Face has no class for. */
+/* config.json of the model, new reference. -ENOTSUP, naming the key, for one that Hugging Face has
+ * no class for. */
 int tr_hf_config(json_t **ret, const struct pl_model *m, struct err *e);
 
-/* The model that a config.json describes; what it leaves out has the default of the published classes. Refused by
- * key: other architectures, biases, sliding windows shorter than the positions, scaled RoPE, other activations. */
+/* The model that a config.json describes; what it leaves out has the default of the published
+ * classes. Refused by key: other architectures, biases, sliding windows shorter than the positions,
+ * scaled RoPE, other activations. */
 int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *e);
 int tr_hf_model_load(struct pl_model *ret, const char *folder, struct err *e);
 

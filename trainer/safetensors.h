@@ -5,11 +5,12 @@
  *     n bytes   JSON object: "__metadata__": {text: text}, and for each tensor
  *               "name": {"dtype": "F32", "shape": [rows, cols], "data_offsets": [begin, end]}
  *               padded with spaces so that data begins at a multiple of 8
- *     the rest  the tensors, row-major, little endian; offsets count from here, leave no hole, do not overlap
+ *     the rest  the tensors, row-major, little endian; offsets count from here, leave no hole, do
+ * not overlap
  *
- * Reading refuses, by tensor: unknown dtype, a size that is not shape times dtype, offsets outside the file,
- * overlaps and holes. Reading and writing go by pread/pwrite of element ranges, so several processes can fill one
- * file without talking to each other.
+ * Reading refuses, by tensor: unknown dtype, a size that is not shape times dtype, offsets outside
+ * the file, overlaps and holes. Reading and writing go by pread/pwrite of element ranges, so
+ * several processes can fill one file without talking to each other.
  */
 #ifndef TRAINER_SAFETENSORS_H
 #define TRAINER_SAFETENSORS_H
@@ -26,31 +27,32 @@ enum tr_dtype { TR_F32, TR_BF16, TR_F16, TR_DTYPES };
 enum { TR_ST_NAME = 120, TR_ST_DIMS = 4 };
 
 struct tr_st_tensor {
-    char          name[TR_ST_NAME];
+    char name[TR_ST_NAME];
     enum tr_dtype dtype;
-    int           ndim;
-    int64_t       shape[TR_ST_DIMS];
-    uint64_t      begin, end; /* bytes from the start of the data */
+    int ndim;
+    int64_t shape[TR_ST_DIMS];
+    uint64_t begin, end; /* bytes from the start of the data */
 };
 
 struct tr_st {
-    char                *path;
-    int                  fd; /* -1: only a description */
-    uint64_t             data_at; /* file offset of the data */
-    uint64_t             data_bytes;
+    char *path;
+    int fd;           /* -1: only a description */
+    uint64_t data_at; /* file offset of the data */
+    uint64_t data_bytes;
     struct tr_st_tensor *tensor; /* ascending begin */
-    size_t               count;
-    json_t              *metadata; /* object or NULL */
+    size_t count;
+    json_t *metadata; /* object or NULL */
 };
 
-size_t      tr_dtype_bytes(enum tr_dtype t);
+size_t tr_dtype_bytes(enum tr_dtype t);
 const char *tr_dtype_name(enum tr_dtype t);
-int64_t     tr_st_elements(const struct tr_st_tensor *t);
+int64_t tr_st_elements(const struct tr_st_tensor *t);
 
-/* Parse the header text alone; FILE_DATA_BYTES is the size of what follows it. PATH is for messages. */
-int           tr_st_parse(struct tr_st **ret, const char *header, size_t n, uint64_t file_data_bytes,
-                          const char *path, struct err *e);
-int           tr_st_open(struct tr_st **ret, const char *path, struct err *e);
+/* Parse the header text alone; FILE_DATA_BYTES is the size of what follows it. PATH is for
+ * messages. */
+int tr_st_parse(struct tr_st **ret, const char *header, size_t n, uint64_t file_data_bytes,
+                const char *path, struct err *e);
+int tr_st_open(struct tr_st **ret, const char *path, struct err *e);
 struct tr_st *tr_st_free(struct tr_st *s);
 
 AUTO_DEFINE(tr_st)
@@ -60,15 +62,18 @@ const struct tr_st_tensor *tr_st_find(const struct tr_st *s, const char *name);
 const struct tr_st_tensor *tr_st_at(const struct tr_st *s, uint64_t offset);
 
 /* Read elements [first, first + n) of T as fp32, whatever the file's type. */
-int tr_st_read(const struct tr_st *s, const struct tr_st_tensor *t, uint64_t first, size_t n, float *out,
-               struct err *e);
-/* Write elements [first, first + n) of T, rounded to nearest even where the file's type is narrower. */
-int tr_st_write(const struct tr_st *s, const struct tr_st_tensor *t, uint64_t first, size_t n, const float *in,
-                struct err *e);
+int tr_st_read(const struct tr_st *s, const struct tr_st_tensor *t, uint64_t first, size_t n,
+               float *out, struct err *e);
+/* Write elements [first, first + n) of T, rounded to nearest even where the file's type is
+ * narrower. */
+int tr_st_write(const struct tr_st *s, const struct tr_st_tensor *t, uint64_t first, size_t n,
+                const float *in, struct err *e);
 
-/* Describe a file to be written: tensors in the order of adding. METADATA is borrowed, may be NULL. */
+/* Describe a file to be written: tensors in the order of adding. METADATA is borrowed, may be NULL.
+ */
 struct tr_st *tr_st_new(const char *path, const json_t *metadata);
-void          tr_st_add(struct tr_st *s, const char *name, enum tr_dtype dtype, int ndim, const int64_t *shape);
+void tr_st_add(struct tr_st *s, const char *name, enum tr_dtype dtype, int ndim,
+               const int64_t *shape);
 /* Header as it stands in the file, length word included; data_at is set. Caller frees. */
 char *tr_st_header(struct tr_st *s, size_t *ret_size);
 /* Make the file at its full size with its header; the data reads as zeros. Open afterwards. */
@@ -77,9 +82,10 @@ int tr_st_create(struct tr_st *s, struct err *e);
 int tr_st_attach(struct tr_st *s, struct err *e);
 int tr_st_sync(struct tr_st *s, struct err *e); /* fsync */
 
-void     tr_f32_to_bf16(uint16_t *out, const float *in, size_t n); /* round to nearest even, NaN stays NaN */
-void     tr_bf16_to_f32(float *out, const uint16_t *in, size_t n);
-void     tr_f16_to_f32(float *out, const uint16_t *in, size_t n);
-void     tr_f32_to_f16(uint16_t *out, const float *in, size_t n);
+void tr_f32_to_bf16(uint16_t *out, const float *in,
+                    size_t n); /* round to nearest even, NaN stays NaN */
+void tr_bf16_to_f32(float *out, const uint16_t *in, size_t n);
+void tr_f16_to_f32(float *out, const uint16_t *in, size_t n);
+void tr_f32_to_f16(uint16_t *out, const float *in, size_t n);
 
 #endif

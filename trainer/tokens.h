@@ -1,13 +1,15 @@
 /*
- * Token streams: data sets made by partune-data, Megatron's .bin/.idx files, and a synthetic language.
+ * Token streams: data sets made by partune-data, Megatron's .bin/.idx files, and a synthetic
+ * language.
  *
- * A data set is a folder with meta.json, train.bin and validation.bin (format in dataset.h). A split of
- * N tokens holds (N - 1) / seq samples of seq + 1 tokens: sample k begins at token k * seq, so inputs never
- * overlap and each token but the first is predicted once an epoch.
+ * A data set is a folder with meta.json, train.bin and validation.bin (format in dataset.h). A
+ * split of N tokens holds (N - 1) / seq samples of seq + 1 tokens: sample k begins at token k *
+ * seq, so inputs never overlap and each token but the first is predicted once an epoch.
  *
- * Sample order: index I counts samples from the start of training over all ranks and steps; epoch I / n is a
- * permutation of [0, n) that is computed for one index at a time (a Feistel network, cycle-walked), keyed by
- * (seed, epoch). So any rank can read sample I alone, and the order depends on nothing but the seed.
+ * Sample order: index I counts samples from the start of training over all ranks and steps; epoch I
+ * / n is a permutation of [0, n) that is computed for one index at a time (a Feistel network,
+ * cycle-walked), keyed by (seed, epoch). So any rank can read sample I alone, and the order depends
+ * on nothing but the seed.
  *
  * Files are mapped, never copied whole. Safe to read from several threads.
  */
@@ -24,12 +26,13 @@ enum tr_split { TR_SPLIT_TRAIN, TR_SPLIT_VALIDATION, TR_SPLITS };
 
 struct tr_tokens;
 
-/* NAME is "synthetic", the name of a data set under DATA_DIR/datasets, or a path (it has a '/'): a data set
- * folder, or a prefix with .bin and .idx beside it. VOCAB and SEQ are the model's. Refused: a data set whose
- * vocabulary is larger than VOCAB, fewer tokens than one sample in the training split, files that are truncated,
- * corrupt or of another version, each by file and offset. */
-int tr_tokens_open(struct tr_tokens **ret, const char *data_dir, const char *name, int vocab, int seq,
-                   uint64_t seed, struct err *e);
+/* NAME is "synthetic", the name of a data set under DATA_DIR/datasets, or a path (it has a '/'): a
+ * data set folder, or a prefix with .bin and .idx beside it. VOCAB and SEQ are the model's.
+ * Refused: a data set whose vocabulary is larger than VOCAB, fewer tokens than one sample in the
+ * training split, files that are truncated, corrupt or of another version, each by file and offset.
+ */
+int tr_tokens_open(struct tr_tokens **ret, const char *data_dir, const char *name, int vocab,
+                   int seq, uint64_t seed, struct err *e);
 struct tr_tokens *tr_tokens_free(struct tr_tokens *t);
 
 AUTO_DEFINE(tr_tokens)
@@ -37,10 +40,11 @@ AUTO_DEFINE(tr_tokens)
 /* Samples of one epoch; 0 if the split is empty. */
 uint64_t tr_tokens_samples(const struct tr_tokens *t, enum tr_split split);
 uint64_t tr_tokens_count(const struct tr_tokens *t, enum tr_split split);
-bool     tr_tokens_synthetic(const struct tr_tokens *t);
+bool tr_tokens_synthetic(const struct tr_tokens *t);
 
-/* Sample INDEX of the training order (any 64-bit number), or of the validation split in file order (modulo its
- * samples), into OUT (seq + 1). -ERANGE names file and token offset if an id is not below the vocabulary. */
+/* Sample INDEX of the training order (any 64-bit number), or of the validation split in file order
+ * (modulo its samples), into OUT (seq + 1). -ERANGE names file and token offset if an id is not
+ * below the vocabulary. */
 int tr_tokens_sample(const struct tr_tokens *t, enum tr_split split, uint64_t index, int32_t *out,
                      struct err *e);
 

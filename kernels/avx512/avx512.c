@@ -1,7 +1,11 @@
 /* The AVX-512 level of the table. */
-#include "kernels/ops.h"
+#include "kernels/avx512/avx512.h"
 
 void kn_ops_avx512(struct kn_ops *o)
 {
+#if defined(__AVX512F__)
+    o->gemm_isa = &kn_avx512_gemm;
+#else
     (void)o;
+#endif
 }

@@ -1,0 +1,414 @@
+/* Checkpoints: written under one layout and read under another; what is refused, and how it is
+ * named. */
+#include "tests/unit/trainer_world.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <sys/stat.h>
+
+#include "trainer/hf.h"
+
+static const char MOE[] = "{'experts':4,'top_k':2,'expert_ffn':20}";
+
+static const struct {
+    const char *what;
+    bool moe;
+    int world;
+    const char *keys;
+} layouts[] = {
+    {"one rank", false, 1, ""},
+    {"tp 2", false, 2, "'tp':2"},
+    {"pp 4", false, 4, "'pp':4"},
+    {"dp 2 zero 1", false, 2, "'zero':1"},
+    {"tp 2 pp 2 dp 2 zero 1", false, 8, "'tp':2,'pp':2,'zero':1"},
+    {"dp 2 zero 1 bf16", false, 2, "'zero':1,'precision':'bf16'"},
+    {"one rank with experts", true, 1, ""},
+    {"ep 4", true, 4, "'ep':4"},
+    {"tp 2 sp ep 2", true, 4, "'tp':2,'sp':1,'ep':2"},
+    {"tp 2 sp ep 2 etp 2 zero 1", true, 8, "'tp':2,'sp':1,'ep':2,'etp':2,'zero':1"},
+    {"ep 2 dp 4 zero 1 plain", true, 4, "'ep':2,'zero':1,'zero_scope':'plain'"},
+    {"ep 2 pp 2 zero 1", true, 8, "'ep':2,'pp':2,'zero':1"},
+    {"ep 2 zero 1 bf16", true, 4, "'ep':2,'zero':1,'precision':'bf16'"},
+};
+
+static struct job job_of(size_t i, const char *dir, int stamp)
+{
+    struct job j = {.model = world_model(layouts[i].moe ? MOE : NULL), .dir = dir, .stamp = stamp};
+
+    j.layout = world_layout(&j.model, layouts[i].world, layouts[i].keys);
+    return j;
+}
+
+static void any_layout_reads_what_any_layout_wrote(void **state)
+{
+    char *dir = unit_folder("ckpt");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+        AUTO_FREE char *own = mem_printf("%s/%zu", dir, i);
+        struct job from = job_of(i, own, (int)i + 1);
+
+        from.split_bytes = i % 2 ? 4096 : 0; /* many files every second time */
+        if (world_run(layouts[i].world, job_save, &from))
+            fail_msg("save under %s", layouts[i].what);
+        for (size_t k = 0; k < ARRAY_LEN(layouts); k++) {
+            struct job to = job_of(k, own, (int)i + 1);
+
+            if (layouts[k].moe == layouts[i].moe && world_run(layouts[k].world, job_load, &to))
+                fail_msg("written under %s, read under %s", layouts[i].what, layouts[k].what);
+        }
+    }
+    file_remove_tree(dir, NULL);
+    free(dir);
+}
+
+/* ---- one rank from here on ---- */
+
+struct one {
+    struct job job;
+    struct tr_params t;
+    struct tr_part *part;
+    struct tr_ckpt_what what;
+    char *dir;
+};
+
+static void one_begin(struct one *o, const char *moe)
+{
+    *o = (struct one){.dir = unit_folder("one")};
+    o->job.model = world_model(moe);
+    o->job.layout = world_layout(&o->job.model, 1, "");
+    params_make(&o->t, &o->job.model, &o->job.layout, 0);
+    o->what = (struct tr_ckpt_what){.model = &o->job.model, .state = true};
+    o->what.part = o->part = tr_parts(&o->what.count, &o->t, &o->job.layout, true);
+}
+
+static void one_end(struct one *o)
+{
+    file_remove_tree(o->dir, NULL);
+    free(o->dir);
+    free(o->part);
+    params_done(&o->t);
+}
+
+static char *one_save(struct one *o, int step, int keep)
+{
+    struct tr_ckpt_state state = {.step = step, .data = "licences", .loss = NAN};
+    struct err e = {0};
+    char *path = NULL;
+
+    params_fill(&o->t, step);
+    if (tr_ckpt_save(&path, NULL, o->dir, keep, &o->what, &state, &tr_team_alone, &e) < 0)
+        fail_msg("%s", e.text);
+    return path;
+}
+
+static int one_load(struct one *o, const char *path, struct err *e)
+{
+    struct tr_ckpt_state state;
+
+    return tr_ckpt_load(&state, path, &o->what, &tr_team_alone, e);
+}
+
+static void newest_is_found_and_old_ones_are_retired(void **state)
+{
+    struct one o;
+    struct err e = {0};
+
+    (void)state;
+    one_begin(&o, NULL);
+    assert_int_equal(tr_ckpt_latest(&(char *){NULL}, o.dir, &e), -ENOENT);
+    for (int step = 1; step <= 5; step++)
+        free(one_save(&o, step * 10, 2));
+    AUTO_FREE char *latest = NULL;
+    AUTO_FREE char *kept = mem_printf("%s/step-00000040", o.dir),
+                   *gone = mem_printf("%s/step-00000030", o.dir);
+    assert_int_equal(tr_ckpt_latest(&latest, o.dir, &e), 0);
+    assert_true(str_ends(latest, "/step-00000050"));
+    assert_true(file_exists(kept));
+    assert_false(file_exists(gone));
+    one_end(&o);
+}
+
+static void a_step_may_be_saved_again(void **state)
+{
+    struct one o;
+    struct err e = {0};
+    AUTO_FREE char *first = NULL, *second = NULL;
+
+    (void)state;
+    one_begin(&o, NULL);
+    first = one_save(&o, 3, 0);
+    second = one_save(&o, 3, 0);
+    assert_string_equal(first, second);
+    params_fill(&o.t, 99);
+    assert_int_equal(one_load(&o, second, &e), 0);
+    assert_int_equal(params_wrong(&o.t, 3, true), 0);
+    one_end(&o);
+}
+
+static void a_lost_pointer_does_not_lose_the_checkpoint(void **state)
+{
+    struct one o;
+    struct err e = {0};
+    AUTO_FREE char *path = NULL, *found = NULL, *pointer = NULL;
+
+    (void)state;
+    one_begin(&o, NULL);
+    path = one_save(&o, 8, 0);
+    pointer = mem_printf("%s/latest", o.dir);
+    unlink(pointer);
+    assert_int_equal(tr_ckpt_latest(&found, o.dir, &e), 0);
+    assert_string_equal(found, path);
+    one_end(&o);
+}
+
+static void flip(const char *path, off_t at)
+{
+    int fd = open(path, O_RDWR);
+    unsigned char c;
+
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &c, 1, at), 1);
+    c ^= 0x10;
+    assert_int_equal(pwrite(fd, &c, 1, at), 1);
+    close(fd);
+}
+
+static void a_flipped_bit_names_its_tensor(void **state)
+{
+    static const char *const names[] = {"model.embed_tokens.weight",
+                                        "model.layers.2.self_attn.o_proj.weight",
+                                        "model.layers.3.block_sparse_moe.experts.3.w2.weight"};
+    struct one o;
+    AUTO_FREE char *path = NULL;
+
+    (void)state;
+    one_begin(&o, MOE);
+    path = one_save(&o, 1, 0);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        AUTO_FREE char *file = mem_printf("%s/model.safetensors", path);
+        struct tr_st *s;
+        struct err e = {0};
+        off_t at;
+
+        assert_int_equal(tr_st_open(&s, file, &e), 0);
+        at = (off_t)(s->data_at + tr_st_find(s, names[i])->end - 1);
+        tr_st_free(s);
+        flip(file, at);
+        assert_int_equal(one_load(&o, path, &e), -EBADMSG);
+        if (!strstr(e.text, names[i]))
+            fail_msg("%s is not named: %s", names[i], e.text);
+        flip(file, at);
+        assert_int_equal(one_load(&o, path, &e), 0);
+    }
+    one_end(&o);
+}
+
+static void damage_anywhere_is_refused(void **state)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors",
+                                        "checksums.bin"};
+    struct one o;
+    struct rng r;
+    AUTO_FREE char *path = NULL;
+
+    (void)state;
+    rng_seed(&r, 11);
+    one_begin(&o, NULL);
+    path = one_save(&o, 1, 0);
+    for (size_t i = 0; i < 3 * 40; i++) {
+        AUTO_FREE char *file = mem_printf("%s/%s", path, files[i % 3]);
+        struct stat st;
+        struct err e = {0};
+        off_t at;
+
+        assert_int_equal(stat(file, &st), 0);
+        at = (off_t)rng_below(&r, (uint64_t)st.st_size);
+        flip(file, at);
+        if (one_load(&o, path, &e) == 0)
+            fail_msg("%s with a wrong byte %ld was accepted", file, (long)at);
+        flip(file, at);
+    }
+    one_end(&o);
+}
+
+static void truncated_files_are_refused_by_name(void **state)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors",
+                                        "checksums.bin", "trainer.json"};
+    struct one o;
+
+    (void)state;
+    one_begin(&o, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        AUTO_FREE char *path = one_save(&o, 1, 0), *file = mem_printf("%s/%s", path, files[i]);
+        struct stat st;
+        struct err e = {0};
+
+        assert_int_equal(stat(file, &st), 0);
+        assert_int_equal(truncate(file, st.st_size / 2), 0);
+        assert_true(one_load(&o, path, &e) < 0);
+        if (!strstr(e.text, files[i]))
+            fail_msg("%s is not named: %s", files[i], e.text);
+        unlink(file);
+        assert_true(one_load(&o, path, &e) < 0);
+    }
+    one_end(&o);
+}
+
+static void another_model_is_refused_by_its_first_difference(void **state)
+{
+    struct one o;
+    struct err e = {0};
+    AUTO_FREE char *path = NULL;
+
+    (void)state;
+    one_begin(&o, NULL);
+    path = one_save(&o, 1, 0);
+    o.job.model.ffn = 48;
+    assert_int_equal(one_load(&o, path, &e), -EINVAL);
+    assert_non_null(strstr(e.text, "ffn 40"));
+    assert_non_null(strstr(e.text, "48"));
+    one_end(&o);
+}
+
+/* ---- Hugging Face folders ---- */
+
+static void hf_folder_round_trips(const char *moe, enum tr_dtype dtype, uint64_t split)
+{
+    struct one o;
+    struct err e = {0};
+    struct pl_model m;
+    AUTO_FREE char *folder = NULL;
+
+    one_begin(&o, moe);
+    folder = mem_printf("%s/a folder", o.dir);
+    o.what.split_bytes = split;
+    params_fill(&o.t, 5);
+    if (tr_hf_save(folder, dtype, &o.what, &tr_team_alone, &e) < 0)
+        fail_msg("%s", e.text);
+    if (tr_hf_model_load(&m, folder, &e) < 0)
+        fail_msg("%s", e.text);
+    AUTO_JSON *a = pl_model_json(&m), *b = pl_model_json(&o.job.model);
+    json_object_del(a, "name");
+    json_object_del(b, "name");
+    if (moe) { /* Mixtral has one width; a dense ffn means nothing in a model of experts only */
+        json_object_del(a, "ffn");
+        json_object_del(b, "ffn");
+    }
+    AUTO_FREE char *at = jx_dump(a), *bt = jx_dump(b);
+    assert_string_equal(at, bt);
+    params_fill(&o.t, 6);
+    if (tr_hf_load(folder, &o.what, &tr_team_alone, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(params_wrong(&o.t, 5, false), 0);
+    one_end(&o);
+}
+
+static void hf_folders_round_trip(void **state)
+{
+    (void)state;
+    hf_folder_round_trips(NULL, TR_F32, 0);
+    hf_folder_round_trips(NULL, TR_BF16, 2000);
+    hf_folder_round_trips(NULL, TR_F16, 0);
+    hf_folder_round_trips(MOE, TR_F32, 3000);
+    hf_folder_round_trips(MOE, TR_BF16, 0);
+}
+
+static void a_model_without_a_class_is_refused_by_key(void **state)
+{
+    static const struct {
+        const char *moe, *key;
+    } cases[] = {
+        {"{'experts':4,'top_k':2,'expert_ffn':20,'shared_ffn':8}", "shared_ffn"},
+        {"{'experts':4,'top_k':2,'expert_ffn':20,'every':2}", "every"},
+        {"{'experts':4,'top_k':2,'expert_ffn':20,'dense_layers':1}", "dense_layers"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct one o;
+        struct err e = {0};
+        AUTO_FREE char *folder = NULL;
+
+        one_begin(&o, cases[i].moe);
+        folder = mem_printf("%s/hf", o.dir);
+        assert_int_equal(tr_hf_save(folder, TR_F32, &o.what, &tr_team_alone, &e), -ENOTSUP);
+        assert_non_null(strstr(e.text, cases[i].key));
+        assert_false(file_exists(folder));
+        one_end(&o);
+    }
+}
+
+static void other_peoples_configurations(void **state)
+{
+    static const struct {
+        const char *config, *wrong; /* NULL: accepted */
+    } cases[] = {
+        {"{'model_type':'llama','hidden_size':64,'num_hidden_layers':2,'num_attention_heads':4,'"
+         "intermediate_size':9,"
+         "'vocab_size':50,'rope_parameters':{'rope_theta':5e5,'rope_type':'default'},'bos_token_id'"
+         ":1}",
+         NULL},
+        {"{'model_type':'gpt2','hidden_size':64}", "model_type"},
+        {"{'hidden_size':64}", "model_type"},
+        {"{'model_type':'llama','attention_bias':true}", "attention_bias"},
+        {"{'model_type':'llama','hidden_act':'gelu'}", "hidden_act"},
+        {"{'model_type':'llama','rope_scaling':{'type':'linear','factor':2}}", "rotary"},
+        {"{'model_type':'llama','rope_parameters':{'rope_type':'llama3'}}", "rotary"},
+        {"{'model_type':'mixtral','sliding_window':128,'max_position_embeddings':4096}",
+         "sliding window"},
+        {"{'model_type':'llama','hidden_size':64,'num_hidden_layers':2,'num_attention_heads':4,"
+         "'intermediate_size':9}",
+         "vocab"},
+        {"[]", "object"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_JSON *v = unit_json(cases[i].config);
+        struct pl_model m = {.layers = 0};
+        struct err e = {0};
+        int r = tr_hf_model(&m, v, &e);
+
+        if (!cases[i].wrong) {
+            assert_int_equal(r, 0);
+            assert_true(m.rope_theta == 5e5 && m.norm_eps == 1e-6 && m.kv_heads == 4 &&
+                        m.seq == 2048);
+        } else if (r == 0 ||
+                   (!strstr(e.text, cases[i].wrong) && !strstr(e.pointer, cases[i].wrong))) {
+            fail_msg("%s: %d %s %s", cases[i].config, r, e.pointer, e.text);
+        }
+    }
+}
+
+static void a_foreign_folder_is_not_replaced(void **state)
+{
+    struct one o;
+    struct err e = {0};
+
+    (void)state;
+    one_begin(&o, NULL);
+    assert_int_equal(tr_hf_save(o.dir, TR_F32, &o.what, &tr_team_alone, &e), -EEXIST);
+    one_end(&o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_layout_reads_what_any_layout_wrote),
+        cmocka_unit_test(newest_is_found_and_old_ones_are_retired),
+        cmocka_unit_test(a_step_may_be_saved_again),
+        cmocka_unit_test(a_lost_pointer_does_not_lose_the_checkpoint),
+        cmocka_unit_test(a_flipped_bit_names_its_tensor),
+        cmocka_unit_test(damage_anywhere_is_refused),
+        cmocka_unit_test(truncated_files_are_refused_by_name),
+        cmocka_unit_test(another_model_is_refused_by_its_first_difference),
+        cmocka_unit_test(hf_folders_round_trip),
+        cmocka_unit_test(a_model_without_a_class_is_refused_by_key),
+        cmocka_unit_test(other_peoples_configurations),
+        cmocka_unit_test(a_foreign_folder_is_not_replaced),
+    };
+
+    return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
+}

@@ -1,0 +1,417 @@
+/* Archives: several files as one set of tensors, the rank's parts in them, and checksums by piece.
+ */
+#include "trainer/archive.h"
+
+#include "base/base.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <unistd.h>
+#include <zlib.h>
+
+enum { PIECE = 1 << 20 };                /* bytes under one checksum */
+enum { CONVERT = 4096 };                 /* elements converted at a time */
+#define SPLIT_BYTES UINT64_C(5000000000) /* as Hugging Face splits */
+
+/* ---- description ---- */
+
+static struct tr_st *add_file(struct tr_archive *a, struct tr_st *owned_file)
+{
+    MEM_GROW(a->file, a->count, a->cap);
+    return a->file[a->count++] = owned_file;
+}
+
+/* All parameters of the model: the table of a run on one rank, which holds every tensor whole. */
+void tr_archive_whole(struct pl_params *ret, const struct pl_model *m)
+{
+    struct pl_layout l = {.world = 1,
+                          .tp = 1,
+                          .cp = 1,
+                          .pp = 1,
+                          .vp = 1,
+                          .schedule = PL_1F1B,
+                          .ep = 1,
+                          .etp = 1,
+                          .dp = 1,
+                          .edp = 1,
+                          .micro_batch = 1,
+                          .threads = 1};
+
+    pl_params_build(ret, m, &l, 0);
+}
+
+const struct pl_param *tr_archive_param(const struct pl_params *all, const char *name)
+{
+    for (int i = 0; i < all->n; i++)
+        if (!strcmp(all->p[i].name, name))
+            return &all->p[i];
+    return NULL;
+}
+
+static uint64_t param_bytes(const struct pl_param *p, enum tr_dtype dtype)
+{
+    return p->shape[0] * p->shape[1] * tr_dtype_bytes(dtype);
+}
+
+/* How many files of at most SPLIT bytes hold all, a tensor never divided. */
+static int count_files(const struct pl_params *all, enum tr_dtype dtype, const char *const *suffix,
+                       uint64_t split)
+{
+    uint64_t used = 0;
+    int n = 1;
+
+    for (; *suffix; suffix++)
+        for (int i = 0; i < all->n; i++) {
+            uint64_t b = param_bytes(&all->p[i], dtype);
+
+            if (used && used + b > split) {
+                n++;
+                used = 0;
+            }
+            used += b;
+        }
+    return n;
+}
+
+static struct tr_st *next_file(struct tr_archive *a, const char *folder, const char *base, int i,
+                               int n)
+{
+    AUTO_FREE char *path = n == 1
+                               ? mem_printf("%s/%s.safetensors", folder, base)
+                               : mem_printf("%s/%s-%05d-of-%05d.safetensors", folder, base, i, n);
+    AUTO_JSON *meta = json_pack("{s:s}", "format", "pt"); /* readers of the format ask for it */
+
+    return add_file(a, tr_st_new(path, meta));
+}
+
+static void add_param(struct tr_st *s, const struct pl_param *p, const char *suffix,
+                      enum tr_dtype dtype)
+{
+    AUTO_FREE char *name = mem_printf("%s%s", p->name, suffix);
+    int64_t shape[2] = {(int64_t)p->shape[0], (int64_t)p->shape[1]};
+
+    tr_st_add(s, name, dtype, p->dims, shape);
+}
+
+void tr_archive_describe(struct tr_archive *a, const char *folder, const char *base,
+                         enum tr_dtype dtype, const struct pl_model *model,
+                         const char *const *suffix, uint64_t split_bytes)
+{
+    struct pl_params all;
+    uint64_t split = split_bytes ? split_bytes : SPLIT_BYTES;
+    struct tr_st *s;
+    int n, i = 1;
+
+    tr_archive_whole(&all, model);
+    n = count_files(&all, dtype, suffix, split);
+    s = next_file(a, folder, base, i, n);
+    for (; *suffix; suffix++)
+        for (int k = 0; k < all.n; k++) {
+            if (s->data_bytes && s->data_bytes + param_bytes(&all.p[k], dtype) > split)
+                s = next_file(a, folder, base, ++i, n);
+            add_param(s, &all.p[k], *suffix, dtype);
+        }
+    pl_params_done(&all);
+}
+
+int tr_archive_create(struct tr_archive *a, struct err *e)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        int r = tr_st_create(a->file[i], e);
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int tr_archive_attach(struct tr_archive *a, struct err *e)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        int r = tr_st_attach(a->file[i], e);
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int tr_archive_sync(const struct tr_archive *a, struct err *e)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        int r = tr_st_sync(a->file[i], e);
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int tr_archive_open(struct tr_archive *a, const char *folder, const char *name, struct err *e)
+{
+    AUTO_FREE char *path = mem_printf("%s/%s", folder, name);
+    struct tr_st *s;
+    int r = tr_st_open(&s, path, e);
+
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < s->count; i++)
+        if (tr_archive_find(a, s->tensor[i].name, NULL)) {
+            r = err_set(e, -EINVAL, "%s: tensor %s is also in another file", path,
+                        s->tensor[i].name);
+            tr_st_free(s);
+            return r;
+        }
+    add_file(a, s);
+    return 0;
+}
+
+void tr_archive_done(struct tr_archive *a)
+{
+    for (size_t i = 0; i < a->count; i++)
+        tr_st_free(a->file[i]);
+    free(a->file);
+    *a = (struct tr_archive){0};
+}
+
+const struct tr_st_tensor *tr_archive_find(const struct tr_archive *a, const char *name,
+                                           const struct tr_st **ret_file)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        const struct tr_st_tensor *t = tr_st_find(a->file[i], name);
+
+        if (t) {
+            if (ret_file)
+                *ret_file = a->file[i];
+            return t;
+        }
+    }
+    return NULL;
+}
+
+/* ---- parts ---- */
+
+/* A run of elements that is contiguous in the part and in the file. */
+struct run {
+    uint64_t at;     /* element of the whole tensor */
+    int64_t from, n; /* elements of the part's data */
+    bool padding;    /* not in the file */
+};
+
+/* The longest run that begins at element K of the part's data. ROWS x COLS is the whole tensor. */
+static struct run run_at(const struct tr_part *p, int64_t k, int64_t rows, int64_t cols)
+{
+    int64_t b = p->first + k, r = p->row0 + b / p->cols, c = p->col0 + b % p->cols;
+    int64_t left = p->count - k;
+    struct run run = {.from = k};
+
+    if (r >= rows) {
+        run.padding = true;
+        run.n = left;
+        return run;
+    }
+    run.at = (uint64_t)r * (uint64_t)cols + (uint64_t)c;
+    if (p->cols == cols) {
+        run.n = rows * cols - (int64_t)run.at;
+    } else {
+        int64_t row_left = p->cols - b % p->cols;
+
+        run.padding = c >= cols;
+        run.n = run.padding ? row_left : row_left < cols - c ? row_left : cols - c;
+    }
+    if (run.n > left)
+        run.n = left;
+    return run;
+}
+
+static int put_run(const struct tr_st *s, const struct tr_st_tensor *t, const struct tr_part *p,
+                   struct run run, struct err *e)
+{
+    float wide[CONVERT];
+
+    if (p->dtype == TR_F32)
+        return tr_st_write(s, t, run.at, (size_t)run.n, (const float *)p->data + run.from, e);
+    for (int64_t i = 0; i < run.n; i += CONVERT) {
+        size_t n = (size_t)(run.n - i < CONVERT ? run.n - i : CONVERT);
+        int r;
+
+        tr_bf16_to_f32(wide, (const uint16_t *)p->data + run.from + i, n);
+        r = tr_st_write(s, t, run.at + (uint64_t)i, n, wide, e);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int get_run(const struct tr_st *s, const struct tr_st_tensor *t, const struct tr_part *p,
+                   struct run run, struct err *e)
+{
+    float wide[CONVERT];
+
+    if (run.padding) {
+        size_t size = tr_dtype_bytes(p->dtype);
+
+        memset((char *)p->data + (size_t)run.from * size, 0, (size_t)run.n * size);
+        return 0;
+    }
+    if (p->dtype == TR_F32)
+        return tr_st_read(s, t, run.at, (size_t)run.n, (float *)p->data + run.from, e);
+    for (int64_t i = 0; i < run.n; i += CONVERT) {
+        size_t n = (size_t)(run.n - i < CONVERT ? run.n - i : CONVERT);
+        int r = tr_st_read(s, t, run.at + (uint64_t)i, n, wide, e);
+
+        if (r < 0)
+            return r;
+        tr_f32_to_bf16((uint16_t *)p->data + run.from + i, wide, n);
+    }
+    return 0;
+}
+
+static int64_t columns(const struct tr_st_tensor *t)
+{
+    return t->ndim > 1 ? t->shape[1] : 1;
+}
+
+int tr_archive_put(const struct tr_archive *a, const char *name, const struct tr_part *p,
+                   struct err *e)
+{
+    const struct tr_st *s;
+    const struct tr_st_tensor *t = tr_archive_find(a, name, &s);
+
+    if (!t)
+        return err_set(e, -ENOENT, "tensor %s is not part of the model", name);
+    for (int64_t k = 0; k < p->count;) {
+        struct run run = run_at(p, k, t->shape[0], columns(t));
+        int r = run.padding ? 0 : put_run(s, t, p, run, e);
+
+        if (r < 0)
+            return r;
+        k += run.n;
+    }
+    return 0;
+}
+
+int tr_archive_get(const struct tr_archive *a, const char *name, const struct tr_part *p,
+                   const uint64_t shape[2], struct err *e)
+{
+    const struct tr_st *s;
+    const struct tr_st_tensor *t = tr_archive_find(a, name, &s);
+
+    if (!t)
+        return err_set(e, -ENOENT, "tensor %s is missing", name);
+    if (t->ndim < 1 || t->ndim > 2 || (uint64_t)t->shape[0] != shape[0] ||
+        (uint64_t)columns(t) != shape[1])
+        return err_set(e, -EINVAL,
+                       "%s: tensor %s is %" PRId64 " x %" PRId64 " where the model needs %" PRIu64
+                       " x %" PRIu64,
+                       s->path, name, t->ndim ? t->shape[0] : 0, columns(t), shape[0], shape[1]);
+    for (int64_t k = 0; k < p->count;) {
+        struct run run = run_at(p, k, t->shape[0], columns(t));
+        int r = get_run(s, t, p, run, e);
+
+        if (r < 0)
+            return r;
+        k += run.n;
+    }
+    return 0;
+}
+
+/* ---- checksums ---- */
+
+static size_t tensor_pieces(const struct tr_st_tensor *t)
+{
+    return (size_t)((t->end - t->begin + PIECE - 1) / PIECE);
+}
+
+size_t tr_archive_pieces(const struct tr_archive *a)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < a->count; i++) {
+        n++;
+        for (size_t k = 0; k < a->file[i]->count; k++)
+            n += tensor_pieces(&a->file[i]->tensor[k]);
+    }
+    return n;
+}
+
+static int sum_bytes(uint32_t *ret, const struct tr_st *s, uint64_t at, uint64_t n, struct err *e)
+{
+    unsigned char buf[1 << 14];
+    uLong crc = crc32(0, NULL, 0);
+
+    while (n) {
+        size_t want = n < sizeof(buf) ? (size_t)n : sizeof(buf);
+        ssize_t got = pread(s->fd, buf, want, (off_t)at);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return err_set(e, got ? -errno : -ENODATA, "read %s at byte %" PRIu64 ": %s", s->path,
+                           at, got ? strerror(errno) : "the file is too short");
+        crc = crc32(crc, buf, (uInt)got);
+        at += (uint64_t)got;
+        n -= (uint64_t)got;
+    }
+    *ret = (uint32_t)crc;
+    return 0;
+}
+
+/* One visit of the pieces: SUMS is filled, or compared with. */
+struct visit {
+    uint32_t *sums;
+    bool compare;
+    int rank, size;
+    size_t piece;
+};
+
+/* Bytes [at, end) of the file as pieces of at most STEP bytes; T is NULL for the header. */
+static int visit_range(struct visit *v, const struct tr_st *s, const struct tr_st_tensor *t,
+                       uint64_t at, uint64_t end, uint64_t step, struct err *e)
+{
+    for (; at < end; at += step, v->piece++) {
+        uint32_t sum;
+        int r;
+
+        if (v->piece % (size_t)v->size != (size_t)v->rank)
+            continue;
+        r = sum_bytes(&sum, s, at, end - at > step ? step : end - at, e);
+        if (r < 0)
+            return r;
+        if (!v->compare)
+            v->sums[v->piece] = sum;
+        else if (sum != v->sums[v->piece])
+            return err_set(e, -EBADMSG, "%s: %s%s is damaged at or after byte %" PRIu64, s->path,
+                           t ? "tensor " : "the header", t ? t->name : "", at);
+    }
+    return 0;
+}
+
+static int visit_all(struct visit *v, const struct tr_archive *a, struct err *e)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        const struct tr_st *s = a->file[i];
+        int r = visit_range(v, s, NULL, 0, s->data_at, s->data_at, e);
+
+        for (size_t k = 0; k < s->count && r == 0; k++)
+            r = visit_range(v, s, &s->tensor[k], s->data_at + s->tensor[k].begin,
+                            s->data_at + s->tensor[k].end, PIECE, e);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int tr_archive_sum(const struct tr_archive *a, uint32_t *sums, int rank, int size, struct err *e)
+{
+    struct visit v = {.sums = sums, .rank = rank, .size = size};
+
+    return visit_all(&v, a, e);
+}
+
+int tr_archive_verify(const struct tr_archive *a, uint32_t *sums, int rank, int size, struct err *e)
+{
+    struct visit v = {.sums = sums, .compare = true, .rank = rank, .size = size};
+
+    return visit_all(&v, a, e);
+}

@@ -1,0 +1,167 @@
+/*
+ * Folders of tensors that all ranks fill: the steps that checkpoints and Hugging Face folders
+ * share.
+ *
+ * A folder is filled under another name and then renamed; where one of that name exists the two are
+ * exchanged in one system call, so at no instant is there none.
+ */
+#include "trainer/folder.h"
+
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static const char *const part_suffix[TR_PART_KINDS] = {"", ".exp_avg", ".exp_avg_sq"};
+
+static int agree_alone(void *ctx, int status, char *text)
+{
+    (void)ctx;
+    (void)text;
+    return status;
+}
+
+const struct tr_team tr_team_alone = {.rank = 0, .size = 1, .agree = agree_alone};
+
+/* The worst result of all ranks, with its text, on every rank. */
+int tr_together(const struct tr_team *team, int r, struct err *e)
+{
+    struct err own = {0};
+    char *text = e ? e->text : own.text;
+
+    if (r == 0)
+        text[0] = '\0';
+    r = team->agree(team->ctx, r, text);
+    if (r < 0 && e)
+        e->code = r;
+    return r;
+}
+
+bool tr_lead(const struct tr_team *team)
+{
+    return team->rank == 0;
+}
+
+/* ---- writing the tensors ---- */
+
+static int put_parts(const struct tr_archive *a, const struct tr_ckpt_what *what, bool weights_only,
+                     struct err *e)
+{
+    for (size_t i = 0; i < what->count; i++) {
+        const struct tr_part *p = &what->part[i];
+        char name[TR_ST_NAME + 16];
+        int r;
+
+        if (!p->save || (weights_only && p->kind != TR_PART_WEIGHT))
+            continue;
+        snprintf(name, sizeof(name), "%s%s", p->name, part_suffix[p->kind]);
+        r = tr_archive_put(a, name, p, e);
+        if (r < 0)
+            return r;
+    }
+    return tr_archive_sync(a, e);
+}
+
+/* model.safetensors.index.json, where the weights are in several files: all files but optimizer's.
+ */
+int tr_folder_index(const struct tr_archive *a, size_t nfiles, const char *folder, struct err *e)
+{
+    AUTO_FREE char *path = mem_printf("%s/model.safetensors.index.json", folder);
+    AUTO_FREE char *text = NULL;
+    AUTO_JSON *map = json_object(), *index = NULL;
+    uint64_t bytes = 0;
+
+    if (nfiles < 2)
+        return 0;
+    for (size_t i = 0; i < nfiles; i++) {
+        bytes += a->file[i]->data_bytes;
+        for (size_t k = 0; k < a->file[i]->count; k++)
+            json_object_set_new(map, a->file[i]->tensor[k].name,
+                                json_string(strrchr(a->file[i]->path, '/') + 1));
+    }
+    index =
+        json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
+    text = jx_dump(index);
+    return file_write_atomic(path, text, strlen(text), 0644, e);
+}
+
+int tr_folder_json(const char *folder, const char *name, const json_t *v, struct err *e)
+{
+    AUTO_FREE char *path = mem_printf("%s/%s", folder, name);
+    AUTO_FREE char *text = json_dumps(v, JSON_INDENT(2));
+
+    return file_write_atomic(path, text, strlen(text), 0644, e);
+}
+
+/* Empty folder FOLDER with the files of A in it. */
+static int make_folder(struct tr_archive *a, const char *folder, struct err *e)
+{
+    int r = file_remove_tree(folder, e);
+
+    if (r == 0)
+        r = file_mkdirs(folder, 0755, e);
+    return r < 0 ? r : tr_archive_create(a, e);
+}
+
+int tr_folder_fill(struct tr_archive *a, const char *folder, const struct tr_ckpt_what *what,
+                   bool weights_only, const struct tr_team *team, struct err *e)
+{
+    int r = tr_together(team, tr_lead(team) ? make_folder(a, folder, e) : 0, e);
+
+    if (r == 0 && !tr_lead(team))
+        r = tr_archive_attach(a, e);
+    if (r == 0)
+        r = put_parts(a, what, weights_only, e);
+    return r;
+}
+
+/* Give the finished folder FROM its name TO, for good. */
+int tr_folder_publish(const char *from, const char *to, struct err *e)
+{
+    AUTO_FREE char *inside = mem_printf("%s/.", from);
+    AUTO_FREE char *old = mem_printf("%s.old", to);
+    int r = file_sync_parent(inside);
+
+    if (r < 0)
+        return err_set(e, r, "sync %s: %s", from, strerror(-r));
+    if (!file_exists(to)) {
+        r = rename(from, to) < 0 ? -errno : 0;
+    } else if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0) {
+        r = 0; /* FROM is now the former one */
+    } else {
+        r = file_remove_tree(old, e); /* a file system that cannot exchange */
+        if (r == 0 && (rename(to, old) < 0 || rename(from, to) < 0))
+            r = -errno;
+    }
+    if (r == 0)
+        r = file_sync_parent(to);
+    if (r < 0)
+        return err_set(e, r, "rename %s to %s: %s", from, to, strerror(-r));
+    file_remove_tree(old, NULL);
+    return file_remove_tree(from, e);
+}
+
+/* Fill the parts from A. With WEIGHTS_ONLY those of the optimizer are left alone. */
+int tr_folder_get(const struct tr_archive *a, const struct tr_ckpt_what *what, bool weights_only,
+                  struct err *e)
+{
+    struct pl_params all;
+    int r = 0;
+
+    tr_archive_whole(&all, what->model);
+    for (size_t i = 0; i < what->count && r == 0; i++) {
+        const struct tr_part *p = &what->part[i];
+        const struct pl_param *whole = tr_archive_param(&all, p->name);
+        char name[TR_ST_NAME + 16];
+
+        if (weights_only && p->kind != TR_PART_WEIGHT)
+            continue;
+        snprintf(name, sizeof(name), "%s%s", p->name, part_suffix[p->kind]);
+        r = whole ? tr_archive_get(a, name, p, whole->shape, e)
+                  : err_set(e, -EINVAL, "tensor %s is not part of the model", p->name);
+    }
+    pl_params_done(&all);
+    return r;
+}

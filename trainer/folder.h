@@ -1,0 +1,28 @@
+/*
+ * What checkpoints and Hugging Face folders share: ranks that agree, a folder that is filled by all
+ * and published by one. Private to ckpt.c and hf_folder.c.
+ */
+#ifndef TRAINER_FOLDER_H
+#define TRAINER_FOLDER_H
+
+#include "trainer/archive.h"
+
+/* The worst result of all ranks, with its text, on every rank. */
+int tr_together(const struct tr_team *team, int r, struct err *e);
+bool tr_lead(const struct tr_team *team); /* rank 0, which does what only one may do */
+
+/* Make FOLDER anew with the files of A, and write the rank's parts. Collective, but the result is
+ * the rank's own. */
+int tr_folder_fill(struct tr_archive *a, const char *folder, const struct tr_ckpt_what *what,
+                   bool weights_only, const struct tr_team *team, struct err *e);
+/* Fill the parts from A. With WEIGHTS_ONLY those of the optimizer are left alone. */
+int tr_folder_get(const struct tr_archive *a, const struct tr_ckpt_what *what, bool weights_only,
+                  struct err *e);
+
+int tr_folder_json(const char *folder, const char *name, const json_t *v, struct err *e);
+/* model.safetensors.index.json of the first NFILES files, where they are more than one. */
+int tr_folder_index(const struct tr_archive *a, size_t nfiles, const char *folder, struct err *e);
+/* Give the finished folder FROM its name TO, for good; what had that name is removed afterwards. */
+int tr_folder_publish(const char *from, const char *to, struct err *e);
+
+#endif
