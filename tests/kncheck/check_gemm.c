@@ -2,11 +2,12 @@
 #include "tests/kncheck/checks.h"
 
 /*
- * A sum of K products, each rounded at most once as it is added: the error is at most K u sum |a| |b|
- * (Higham, "Accuracy and stability of numerical algorithms", section 3.1), and one more for adding C.
+ * A sum of K products, each rounded at most once as it is added: the error is at most K u sum |a|
+ * |b| (Higham, "Accuracy and stability of numerical algorithms", section 3.1), and one more for
+ * adding C.
  */
-static void want_product(const struct arr *a, const struct arr *b, struct arr *y, bool ta, bool tb, double beta,
-                         size_t a0, size_t b0, size_t c0, size_t m, size_t n, size_t k)
+static void want_product(const struct arr *a, const struct arr *b, struct arr *y, bool ta, bool tb,
+                         double beta, size_t a0, size_t b0, size_t c0, size_t m, size_t n, size_t k)
 {
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < n; j++) {
@@ -26,42 +27,56 @@ static void want_product(const struct arr *a, const struct arr *b, struct arr *y
 
 /* m n k, ta, tb, beta; type combinations follow from the storage type. */
 static const size_t gemm_cases[][MAX_DIMS] = {
-    { 0, 3, 2, 0, 0, 0 },      { 3, 0, 2, 0, 1, 0 },      { 2, 3, 0, 1, 0, 0 },      { 2, 3, 0, 0, 0, 1 },
-    { 1, 1, 1, 0, 0, 0 },      { 1, 33, 7, 0, 1, 1 },     { 14, 32, 16, 0, 0, 0 },   { 13, 31, 15, 0, 1, 1 },
-    { 15, 33, 17, 1, 0, 1 },   { 28, 64, 64, 1, 0, 0 },   { 29, 65, 33, 1, 1, 1 },   { 6, 16, 100, 0, 0, 1 },
-    { 7, 17, 101, 0, 1, 0 },   { 5, 15, 99, 1, 0, 1 },    { 97, 8, 64, 0, 1, 0 },    { 8, 64, 97, 1, 0, 1 },
-    { 43, 127, 61, 0, 0, 0 },  { 61, 43, 127, 0, 1, 0 },  { 127, 61, 43, 1, 0, 1 },  { 64, 64, 600, 0, 1, 0 },
-    { 31, 48, 1030, 1, 0, 1 }, { 180, 40, 24, 0, 0, 0 },  { 20, 530, 24, 0, 1, 0 },  { 20, 530, 24, 0, 0, 1 },
-    { 30, 20, 1024, 0, 1, 0 }, { 3, 257, 513, 0, 1, 1 },  { 1040, 9, 20, 1, 0, 0 },  { 1040, 9, 20, 0, 1, 1 },
-    { 100, 100, 129, 1, 1, 0 },
+    {0, 3, 2, 0, 0, 0},      {3, 0, 2, 0, 1, 0},       {2, 3, 0, 1, 0, 0},
+    {2, 3, 0, 0, 0, 1},      {1, 1, 1, 0, 0, 0},       {1, 33, 7, 0, 1, 1},
+    {14, 32, 16, 0, 0, 0},   {13, 31, 15, 0, 1, 1},    {15, 33, 17, 1, 0, 1},
+    {28, 64, 64, 1, 0, 0},   {29, 65, 33, 1, 1, 1},    {6, 16, 100, 0, 0, 1},
+    {7, 17, 101, 0, 1, 0},   {5, 15, 99, 1, 0, 1},     {97, 8, 64, 0, 1, 0},
+    {8, 64, 97, 1, 0, 1},    {43, 127, 61, 0, 0, 0},   {61, 43, 127, 0, 1, 0},
+    {127, 61, 43, 1, 0, 1},  {64, 64, 600, 0, 1, 0},   {31, 48, 1030, 1, 0, 1},
+    {180, 40, 24, 0, 0, 0},  {20, 530, 24, 0, 1, 0},   {20, 530, 24, 0, 0, 1},
+    {30, 20, 1024, 0, 1, 0}, {3, 257, 513, 0, 1, 1},   {1040, 9, 20, 1, 0, 0},
+    {1040, 9, 20, 0, 1, 1},  {100, 100, 129, 1, 1, 0},
 };
 
 static void gemm_run(struct check *c)
 {
     size_t m = c->dim[0], n = c->dim[1], k = c->dim[2], extra = k % 3 ? 5 : 0;
-    bool   ta = c->dim[3], tb = c->dim[4], acc = c->dim[5];
+    bool ta = c->dim[3], tb = c->dim[4], acc = c->dim[5];
     /* With bf16 storage a weight gradient (ta) is fp32, everything else bf16. */
     enum kn_type ct = ta ? KN_F32 : c->t;
-    struct arr  *a = kc_wide(c, "a", IN, c->t, ta ? k : m, ta ? m : k, extra);
-    struct arr  *b = kc_wide(c, "b", IN, c->t, tb ? n : k, tb ? k : n, extra);
-    struct arr  *y = kc_wide(c, "c", acc ? INOUT : OUT, ct, m, n, extra);
-    struct kn_gemm g = { .m = m, .n = n, .k = k, .a = a->at, .b = b->at, .c = y->at, .lda = a->ld,
-                         .ldb = b->ld, .ldc = y->ld, .ta = ta, .tb = tb, .beta = acc, .at = c->t,
-                         .bt = c->t, .ct = ct };
+    struct arr *a = kc_wide(c, "a", IN, c->t, ta ? k : m, ta ? m : k, extra);
+    struct arr *b = kc_wide(c, "b", IN, c->t, tb ? n : k, tb ? k : n, extra);
+    struct arr *y = kc_wide(c, "c", acc ? INOUT : OUT, ct, m, n, extra);
+    struct kn_gemm g = {.m = m,
+                        .n = n,
+                        .k = k,
+                        .a = a->at,
+                        .b = b->at,
+                        .c = y->at,
+                        .lda = a->ld,
+                        .ldb = b->ld,
+                        .ldc = y->ld,
+                        .ta = ta,
+                        .tb = tb,
+                        .beta = acc,
+                        .at = c->t,
+                        .bt = c->t,
+                        .ct = ct};
 
     want_product(a, b, y, ta, tb, acc, 0, 0, 0, m, n, k);
     kc_begin(c);
     kn_gemm(c->pool, &g);
 }
 
-const struct kc_op kc_gemm = { "gemm", "m n k ta tb beta", CASES(gemm_cases), true, gemm_run, NULL };
+const struct kc_op kc_gemm = {"gemm", "m n k ta tb beta", CASES(gemm_cases), true, gemm_run, NULL};
 
 /* groups, rows a group (the pattern below), n, k, mode: 0 forward, 1 dgrad, 2 wgrad; beta */
 static const size_t grouped_cases[][MAX_DIMS] = {
-    { 1, 5, 7, 9, 0, 0 },    { 4, 20, 33, 40, 0, 0 }, { 4, 20, 33, 40, 1, 0 }, { 4, 20, 33, 40, 2, 1 },
-    { 8, 3, 64, 32, 0, 1 },  { 8, 3, 64, 32, 1, 1 },  { 8, 3, 64, 32, 2, 0 },  { 3, 0, 8, 8, 0, 0 },
-    { 3, 0, 8, 8, 2, 1 },    { 3, 0, 8, 8, 2, 0 },    { 5, 61, 96, 65, 0, 0 }, { 5, 61, 96, 65, 1, 0 },
-    { 5, 61, 96, 65, 2, 1 },
+    {1, 5, 7, 9, 0, 0},    {4, 20, 33, 40, 0, 0}, {4, 20, 33, 40, 1, 0}, {4, 20, 33, 40, 2, 1},
+    {8, 3, 64, 32, 0, 1},  {8, 3, 64, 32, 1, 1},  {8, 3, 64, 32, 2, 0},  {3, 0, 8, 8, 0, 0},
+    {3, 0, 8, 8, 2, 1},    {3, 0, 8, 8, 2, 0},    {5, 61, 96, 65, 0, 0}, {5, 61, 96, 65, 1, 0},
+    {5, 61, 96, 65, 2, 1},
 };
 
 /* Uneven: every third group is empty, the others differ. */
@@ -72,23 +87,32 @@ static size_t rows_of(size_t group, size_t about)
 
 static void grouped_run(struct check *c)
 {
-    size_t  e = c->dim[0], n = c->dim[2], k = c->dim[3], mode = c->dim[4], rows = 0;
-    bool    acc = c->dim[5];
-    int32_t offsets[9] = { 0 };
+    size_t e = c->dim[0], n = c->dim[2], k = c->dim[3], mode = c->dim[4], rows = 0;
+    bool acc = c->dim[5];
+    int32_t offsets[9] = {0};
 
     for (size_t i = 0; i < e; i++)
         offsets[i + 1] = (int32_t)(rows += rows_of(i, c->dim[1]));
 
-    /* forward: y (rows, n) = x (rows, k) W (n, k)^T; dgrad: the same with W (k, n); wgrad: W (n, k) from
-     * dy (rows, n) and x (rows, k) */
-    enum kn_type   wt = mode == 2 ? KN_F32 : c->t;
-    struct arr    *x = kc_new(c, "x", IN, c->t, rows, mode == 2 ? n : k);
-    struct arr    *x2 = mode == 2 ? kc_new(c, "x2", IN, c->t, rows, k) : NULL;
-    struct arr    *w = kc_new(c, "w", mode == 2 ? (acc ? INOUT : OUT) : IN, wt, e * (mode == 1 ? k : n),
-                              mode == 1 ? n : k);
-    struct arr    *y = mode == 2 ? NULL : kc_new(c, "y", acc ? INOUT : OUT, c->t, rows, n);
-    struct kn_gemm g = { .n = n, .k = k, .a = x->at, .b = w->at, .lda = x->ld, .ldb = w->ld, .beta = acc,
-                         .tb = mode == 0, .at = c->t, .bt = c->t, .ct = wt };
+    /* forward: y (rows, n) = x (rows, k) W (n, k)^T; dgrad: the same with W (k, n); wgrad: W (n, k)
+     * from dy (rows, n) and x (rows, k) */
+    enum kn_type wt = mode == 2 ? KN_F32 : c->t;
+    struct arr *x = kc_new(c, "x", IN, c->t, rows, mode == 2 ? n : k);
+    struct arr *x2 = mode == 2 ? kc_new(c, "x2", IN, c->t, rows, k) : NULL;
+    struct arr *w = kc_new(c, "w", mode == 2 ? (acc ? INOUT : OUT) : IN, wt,
+                           e * (mode == 1 ? k : n), mode == 1 ? n : k);
+    struct arr *y = mode == 2 ? NULL : kc_new(c, "y", acc ? INOUT : OUT, c->t, rows, n);
+    struct kn_gemm g = {.n = n,
+                        .k = k,
+                        .a = x->at,
+                        .b = w->at,
+                        .lda = x->ld,
+                        .ldb = w->ld,
+                        .beta = acc,
+                        .tb = mode == 0,
+                        .at = c->t,
+                        .bt = c->t,
+                        .ct = wt};
 
     for (size_t i = 0; i < e; i++) {
         size_t r0 = (size_t)offsets[i], rn = (size_t)offsets[i + 1] - r0;
@@ -114,4 +138,5 @@ static void grouped_run(struct check *c)
     kn_gemm_grouped(c->pool, &g, e, offsets, n * k);
 }
 
-const struct kc_op kc_grouped = { "gemm_grouped", "groups rows n k mode beta", CASES(grouped_cases), true, grouped_run, NULL };
+const struct kc_op kc_grouped = {
+    "gemm_grouped", "groups rows n k mode beta", CASES(grouped_cases), true, grouped_run, NULL};
