@@ -45,7 +45,7 @@ struct tr_train {
     double weight_decay;      /* 0.1; matrices only */
     double beta1, beta2, eps; /* 0.9, 0.95, 1e-8 */
     double clip;              /* 1.0; 0: none */
-    int64_t seed;             /* 1; initial weights and order of samples */
+    int seed;                 /* 1; initial weights and order of samples */
     int validate_every;       /* steps; 0: never */
     int validate_samples;     /* 64 sequences */
 };

@@ -1,0 +1,274 @@
+/* The trainer's configuration: what is accepted and what it means; a table of what is refused, and
+ * how. */
+#include "tests/unit/unit.h"
+#include "trainer/config.h"
+#include "trainer/events.h"
+
+enum { ARGS = 24 };
+
+/* Configuration of the words of LINE after the program's name. */
+static int load(struct tr_config **ret, int *ret_exit, int ranks, struct err *e, const char *line)
+{
+    AUTO_FREE char *copy = mem_strdup(line);
+    struct tr_launch launch = {0, ranks};
+    char *argv[ARGS] = {(char[]){"partune-train"}};
+    int argc = 1;
+    char *save = NULL;
+
+    for (char *w = strtok_r(copy, " ", &save); w && argc < ARGS - 1; w = strtok_r(NULL, " ", &save))
+        argv[argc++] = w;
+    return tr_config_load(ret, ret_exit, NULL, argc, argv, &launch, e);
+}
+
+static struct tr_config *need(int ranks, const char *line)
+{
+    struct tr_config *c = NULL;
+    struct err e = {0};
+    int code;
+
+    if (load(&c, &code, ranks, &e, line) < 0)
+        fail_msg("%s: %s", line, e.text);
+    assert_int_equal(code, 0);
+    return c;
+}
+
+static char *write_file(const char *dir, const char *name, const char *text)
+{
+    char *path = mem_printf("%s/%s", dir, name);
+    struct err e = {0};
+
+    if (file_write_atomic(path, text, strlen(text), 0600, &e) < 0)
+        fail_msg("%s", e.text);
+    return path;
+}
+
+static void a_shell_user_needs_little(void **state)
+{
+    AUTO(tr_config) *c = need(2, "--model tiny-moe --tp 2 --steps 20");
+
+    (void)state;
+    assert_int_equal(c->mode, TR_MODE_TRAIN);
+    assert_int_equal(c->layout.world, 2);
+    assert_int_equal(c->layout.sp, 1);
+    assert_int_equal(c->layout.dp, 1);
+    assert_int_equal(c->train.steps, 20);
+    assert_int_equal(c->workload.global_batch, 16);
+    assert_int_equal(c->workload.seq, c->model.seq);
+    assert_string_equal(c->workload.data, "synthetic");
+    assert_true(c->device_memory > 0);
+    assert_true(c->train.lr == 3e-4 && c->train.beta2 == 0.95 && c->trial.ci == 0.02);
+}
+
+static void more_ranks_than_cores_share_the_memory(void **state)
+{
+    AUTO(tr_config) *c = need(64, "--model tiny-llama --global-batch 64");
+    double all = c->cluster.device.memory_gib * 0x1p30 * c->cluster.devices_per_node;
+
+    (void)state;
+    assert_int_equal(c->layout.dp, 64);
+    assert_true((double)c->device_memory * 64 <= all * 1.0001 || c->cluster.devices_per_node >= 64);
+}
+
+static void a_file_is_read_and_the_command_line_wins(void **state)
+{
+    AUTO_FREE char *dir = unit_folder("config");
+    AUTO_FREE char *path =
+        write_file(dir, "c.json",
+                   "{\"model\":\"tiny-llama\",\"layout\":{\"tp\":2,\"micro_batch\":2},\"workload\":"
+                   "{\"global_batch\":8},"
+                   "\"trial\":{\"min_steps\":7,\"ci\":0.1},\"train\":{\"lr\":0.01,\"seed\":9},"
+                   "\"promised\":{\"tokens_per_s\":100,\"lo\":90,\"hi\":110},\"run\":{\"device_"
+                   "memory\":1048576},"
+                   "\"provenance\":{\"anything\":[1,2]}}");
+    AUTO_FREE char *line = mem_printf("--config %s --micro-batch 4 --ci 0.05 --seed 3", path);
+    AUTO(tr_config) *c = need(4, line);
+
+    (void)state;
+    assert_int_equal(c->mode, TR_MODE_TRIAL);
+    assert_int_equal(c->layout.tp, 2);
+    assert_int_equal(c->layout.dp, 2);
+    assert_int_equal(c->layout.micro_batch, 4);
+    assert_int_equal(c->trial.min_steps, 7);
+    assert_true(c->trial.ci == 0.05 && c->train.lr == 0.01 && c->promised.lo == 90);
+    assert_int_equal(c->train.seed, 3);
+    assert_int_equal(c->device_memory, 1 << 20);
+    file_remove_tree(dir, NULL);
+}
+
+static void steps_on_the_command_line_make_a_training_run_of_a_trial(void **state)
+{
+    AUTO_FREE char *dir = unit_folder("config");
+    AUTO_FREE char *path = write_file(dir, "c.json", "{\"model\":\"tiny-llama\",\"trial\":{}}");
+    AUTO_FREE char *line = mem_printf("--config %s --steps 60", path);
+    AUTO(tr_config) *c = need(1, line);
+
+    (void)state;
+    assert_int_equal(c->mode, TR_MODE_TRAIN);
+    file_remove_tree(dir, NULL);
+}
+
+static void what_is_dumped_reads_back_to_the_same(void **state)
+{
+    static const char *const lines[] = {
+        "--model tiny-moe --ep 2 --zero 1 --steps 7 --lr 0.1 --checkpoint /tmp/x "
+        "--checkpoint-every 3 --resume",
+        "--model tiny-llama --trial --max-steps 50 --pp 2 --recompute full --promised 7 "
+        "--promised-lo 6",
+        "--model tiny-llama --cluster local --tp 2 --sp 1",
+    };
+    AUTO_FREE char *dir = unit_folder("config");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+        AUTO(tr_config) *a = need(2, lines[i]);
+        AUTO_JSON *v = tr_config_json(a);
+        AUTO_FREE char *text = jx_canonical(v);
+        AUTO_FREE char *path = write_file(dir, "dump.json", text);
+        AUTO_FREE char *line = mem_printf("--config %s", path);
+        AUTO(tr_config) *b = need(2, line);
+        AUTO_JSON *w = tr_config_json(b);
+        AUTO_FREE char *again = jx_canonical(w);
+
+        assert_string_equal(text, again);
+        assert_int_equal(a->mode, b->mode);
+    }
+    file_remove_tree(dir, NULL);
+}
+
+static void calibration_needs_no_model(void **state)
+{
+    AUTO(tr_config) *c = need(2, "--calibrate out.json");
+
+    (void)state;
+    assert_int_equal(c->mode, TR_MODE_CALIBRATE);
+    assert_string_equal(c->calibrate, "out.json");
+}
+
+static void the_launcher_is_known_before_mpi(void **state)
+{
+    static const struct {
+        const char *env[3][2];
+        int rank, size;
+    } cases[] = {
+        {{{NULL, NULL}}, 0, 1},
+        {{{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}, 3, 8},
+        {{{"PMIX_RANK", "1"}, {"SLURM_NTASKS", "4"}}, 1, 4},
+        {{{"SLURM_NTASKS", "4"}}, 0, 1}, /* inside an allocation, but not under srun */
+        {{{"PMI_RANK", "x"}, {"PMI_SIZE", "-2"}}, 0, 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct tr_launch l;
+
+        for (int k = 0; k < 3 && cases[i].env[k][0]; k++)
+            setenv(cases[i].env[k][0], cases[i].env[k][1], 1);
+        tr_launch_from_env(&l);
+        for (int k = 0; k < 3 && cases[i].env[k][0]; k++)
+            unsetenv(cases[i].env[k][0]);
+        assert_int_equal(l.rank, cases[i].rank);
+        assert_int_equal(l.size, cases[i].size);
+    }
+}
+
+/* One row of the table: args or config, ranks, the exit code and a piece of the message. */
+static void refuse(const json_t *row, const char *dir)
+{
+    json_t *config = json_object_get(row, "config"), *args = json_object_get(row, "args"), *it;
+    int ranks = (int)json_integer_value(json_object_get(row, "ranks"));
+    const char *says = json_string_value(json_object_get(row, "says"));
+    AUTO_STR line = {0};
+    struct err e = {0};
+    struct tr_config *c = NULL;
+    size_t i;
+    int code = -1;
+
+    json_array_foreach(args, i, it)
+        str_addf(&line, "%s ", json_string_value(it));
+    if (config) {
+        AUTO_FREE char *text =
+            json_is_string(config) ? mem_strdup(json_string_value(config)) : jx_dump(config);
+        AUTO_FREE char *path = write_file(dir, "refused.json", text);
+
+        str_addf(&line, "--config %s", path);
+    }
+    if (load(&c, &code, ranks ? ranks : 1, &e, str_text(&line)) == 0) {
+        AUTO_FREE char *text = jx_dump(row);
+
+        fail_msg("accepted: %s", text);
+    }
+    if (code != json_integer_value(json_object_get(row, "exit")) || !strstr(e.text, says))
+        fail_msg("`%s` gives %d, %s; not: %s", str_text(&line), code, e.text, says);
+    assert_null(c);
+}
+
+static void what_is_wrong_is_refused_by_name(void **state)
+{
+    AUTO_FREE char *dir = unit_folder("config");
+    AUTO_FREE char *path =
+        mem_printf("%s/tests/data/trainer/config-invalid.json", getenv("PT_SRC"));
+    AUTO_JSON *rows = NULL;
+    struct err e = {0};
+    size_t i;
+    json_t *row;
+
+    (void)state;
+    if (jx_load(&rows, path, 1 << 20, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_true(json_array_size(rows) > 40);
+    json_array_foreach(rows, i, row)
+        refuse(row, dir);
+    file_remove_tree(dir, NULL);
+}
+
+static void every_broken_rule_is_named(void **state)
+{
+    struct tr_config *c = NULL;
+    struct err e = {0};
+    int code;
+
+    (void)state;
+    assert_true(load(&c, &code, 3, &e,
+                     "--model tiny-moe --tp 3 --sp 0 --micro-batch 7 --zero 1 --schedule gpipe") <
+                0);
+    assert_int_equal(code, TR_EXIT_ILLEGAL);
+    for (const char *const *rule = (const char *const[]){"heads-tp", "kv-heads-tp", "batch-divides",
+                                                         "moe-tp-needs-sp", "canonical", NULL};
+         *rule; rule++)
+        if (!strstr(e.text, *rule))
+            fail_msg("%s is missing: %s", *rule, e.text);
+}
+
+static void a_failure_still_tells_where_events_go(void **state)
+{
+    char *argv[] = {
+        (char[]){"partune-train"}, (char[]){"--events"}, (char[]){"ev.jsonl"}, (char[]){"--model"},
+        (char[]){"tiny-llama"},    (char[]){"--tp"},     (char[]){"3"},        NULL};
+    struct tr_launch launch = {0, 3};
+    struct tr_config *c = NULL;
+    struct err e = {0};
+    AUTO_FREE char *events = NULL;
+    int code;
+
+    (void)state;
+    assert_true(tr_config_load(&c, &code, &events, 7, argv, &launch, &e) < 0);
+    assert_string_equal(events, "ev.jsonl");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_shell_user_needs_little),
+        cmocka_unit_test(more_ranks_than_cores_share_the_memory),
+        cmocka_unit_test(a_file_is_read_and_the_command_line_wins),
+        cmocka_unit_test(steps_on_the_command_line_make_a_training_run_of_a_trial),
+        cmocka_unit_test(what_is_dumped_reads_back_to_the_same),
+        cmocka_unit_test(calibration_needs_no_model),
+        cmocka_unit_test(the_launcher_is_known_before_mpi),
+        cmocka_unit_test(what_is_wrong_is_refused_by_name),
+        cmocka_unit_test(every_broken_rule_is_named),
+        cmocka_unit_test(a_failure_still_tells_where_events_go),
+    };
+
+    return cmocka_run_group_tests_name("configuration", tests, NULL, NULL);
+}

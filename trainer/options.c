@@ -1,0 +1,217 @@
+/* The settings, and the options made from them and from the keys of a layout. */
+#include "trainer/options.h"
+
+#include "base/base.h"
+
+#define ROW(opt, sec, k, t, field, lo, hi, std, env, meta, text)                                   \
+    {                                                                                              \
+        opt, sec, k, t, offsetof(struct tr_config, field), lo, hi, std, env, meta, text            \
+    }
+#define INT(opt, sec, k, field, lo, hi, std, text)                                                 \
+    ROW(opt, sec, k, OPT_INT, field, lo, hi, std, NULL, NULL, text)
+#define NUM(opt, sec, k, field, lo, hi, std, text)                                                 \
+    ROW(opt, sec, k, OPT_F64, field, lo, hi, std, NULL, NULL, text)
+#define STR(opt, sec, k, field, meta, text)                                                        \
+    ROW(opt, sec, k, OPT_STR, field, 0, 0, NULL, NULL, meta, text)
+#define FLAG(opt, sec, k, field, text)                                                             \
+    ROW(opt, sec, k, OPT_FLAG, field, 0, 0, "false", NULL, NULL, text)
+
+enum { STEPS_MAX = 1000000000 };
+
+const struct tr_setting tr_settings[] = {
+    INT("warmup-steps", "trial", "warmup_steps", trial.warmup_steps, 0, 10000, "2",
+        "trial: steps before the measurement"),
+    INT("min-steps", "trial", "min_steps", trial.min_steps, 2, 100000, "5",
+        "trial: fewest measured steps"),
+    INT("max-steps", "trial", "max_steps", trial.max_steps, 2, 100000, "30",
+        "trial: most measured steps"),
+    NUM("ci", "trial", "ci", trial.ci, 0, 1, "0.02",
+        "trial: stop when the 95 % interval's half-width is this share of the median"),
+    NUM("timeout", "trial", "timeout_s", trial.timeout_s, 0, 1e9, "0",
+        "trial: stop after this many seconds; 0: never"),
+
+    INT("steps", "train", "steps", train.steps, 1, STEPS_MAX, "100", "step number to train to"),
+    NUM("lr", "train", "lr", train.lr, 0, 1e3, "3e-4", "highest learning rate"),
+    NUM("min-lr", "train", "min_lr", train.min_lr, 0, 1e3, "3e-5", "learning rate at the end"),
+    INT("lr-warmup", "train", "warmup_steps", train.warmup_steps, 0, STEPS_MAX, "10",
+        "steps of linear warm-up of the learning rate"),
+    NUM("weight-decay", "train", "weight_decay", train.weight_decay, 0, 1e3, "0.1",
+        "decoupled weight decay of matrices"),
+    NUM("beta1", "train", "beta1", train.beta1, 0, 0.999999, "0.9", "AdamW's first decay"),
+    NUM("beta2", "train", "beta2", train.beta2, 0, 0.99999999, "0.95", "AdamW's second decay"),
+    NUM("eps", "train", "eps", train.eps, 1e-30, 1, "1e-8", "AdamW's epsilon"),
+    NUM("clip", "train", "clip", train.clip, 0, 1e9, "1", "largest global gradient norm; 0: any"),
+    INT("seed", "train", "seed", train.seed, 0, INT32_MAX, "1",
+        "initial weights and order of samples"),
+    INT("validate-every", "train", "validate_every", train.validate_every, 0, STEPS_MAX, "0",
+        "steps between validations; 0: none"),
+    INT("validate-samples", "train", "validate_samples", train.validate_samples, 1, STEPS_MAX, "64",
+        "sequences of a validation"),
+
+    STR("checkpoint", "checkpoint", "dir", checkpoint.dir, "DIR", "folder of checkpoints"),
+    INT("checkpoint-every", "checkpoint", "every", checkpoint.every, 0, STEPS_MAX, "0",
+        "steps between checkpoints; 0: at the end and on a stop"),
+    INT("checkpoint-keep", "checkpoint", "keep", checkpoint.keep, 0, 1000000, "0",
+        "newest checkpoints to keep; 0: all"),
+    FLAG("resume", "checkpoint", "resume", checkpoint.resume,
+         "continue from the newest checkpoint in DIR, if there is one"),
+    STR("resume-from", "checkpoint", "load", checkpoint.load, "FOLDER",
+        "continue from this checkpoint"),
+
+    NUM("promised", "promised", "tokens_per_s", promised.tokens_per_s, 0, 1e18, "0",
+        "tokens/s that were measured for this layout; warn below --promised-lo"),
+    NUM("promised-lo", "promised", "lo", promised.lo, 0, 1e18, "0",
+        "lower end of the interval of --promised"),
+    NUM("promised-hi", "promised", "hi", promised.hi, 0, 1e18, "0",
+        "upper end of the interval of --promised"),
+
+    ROW("data-dir", NULL, NULL, OPT_STR, data_dir, 0, 0, NULL, "PARTUNE_DATA", "DIR",
+        "data directory: datasets/ and profiles/"),
+    ROW("device-memory", "run", "device_memory", OPT_BYTES, device_memory, 0, 0, "0", NULL, "SIZE",
+        "memory of one rank; 0: its share of the machine"),
+    STR("events", NULL, NULL, events, "FILE", "write events to FILE"),
+    STR("init", "run", "init", init, "FOLDER", "initial weights from a Hugging Face folder"),
+    STR("save-hf", "run", "save_hf", save_hf, "FOLDER", "write a Hugging Face folder at the end"),
+    STR("calibrate", NULL, NULL, calibrate, "FILE", "measure this machine, write its profile"),
+    STR("timeline", "run", "timeline", timeline, "FILE", "write a Chrome trace of one step"),
+    STR("metrics", "run", "metrics", metrics, "FILE", "append one JSON object a step"),
+    STR("prometheus", "run", "prometheus", prometheus, "FILE", "keep a Prometheus text file"),
+    FLAG("quiet", "run", "quiet", quiet, "print nothing but errors"),
+    FLAG("log-all-ranks", NULL, NULL, log_all_ranks, "log on every rank"),
+};
+
+const size_t tr_settings_count = ARRAY_LEN(tr_settings);
+
+/* Options that config.c reads by name. */
+static const struct opt special[] = {
+    {"config", 'c', OPT_STR, 0, 0, 0, NULL, NULL, "FILE",
+     "what to do, as JSON; options override it"},
+    {"model", 'm', OPT_STR, 0, 0, 0, NULL, NULL, "NAME",
+     "preset, or a JSON file (with a / or .json)"},
+    {"cluster", 0, OPT_STR, 0, 0, 0, NULL, NULL, "NAME",
+     "profile, or a JSON file; this machine if absent"},
+    {"data", 'd', OPT_STR, 0, 0, 0, NULL, NULL, "NAME", "data set, or a path; synthetic if absent"},
+    {"global-batch", 'b', OPT_STR, 0, 0, 0, NULL, NULL, "N", "sequences a step (default 16)"},
+    {"seq", 0, OPT_STR, 0, 0, 0, NULL, NULL, "N", "tokens a sequence; the model's if absent"},
+    {"trial", 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL, "measure, until the interval is narrow"},
+    {"dump-config", 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL,
+     "print the configuration as JSON and exit"},
+    {"help", 'h', OPT_FLAG, 0, 0, 0, NULL, NULL, NULL, "print this list and exit"},
+    {"version", 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL, "print the version and exit"},
+};
+
+const char *tr_options_keep(struct tr_options *o, const char *text)
+{
+    MEM_GROW(o->owned, o->nowned, o->owned_cap);
+    return o->owned[o->nowned++] = mem_strdup(text);
+}
+
+/* "zero_scope" as "zero-scope", with its words in the help. */
+static struct opt layout_option(struct tr_options *o, const struct pl_layout_key *k)
+{
+    AUTO_FREE char *name = mem_strdup(k->name);
+    AUTO_STR help = {0};
+
+    for (char *p = name; *p; p++)
+        if (*p == '_')
+            *p = '-';
+    str_addf(&help, "layout: %s", k->name);
+    for (const char *const *w = k->names; w && *w; w++)
+        if (**w)
+            str_addf(&help, "%s%s", w == k->names ? ": " : ", ", *w);
+    return (struct opt){.name = tr_options_keep(o, name),
+                        .type = OPT_STR,
+                        .metavar = k->names ? "WORD" : "N",
+                        .help = tr_options_keep(o, str_text(&help))};
+}
+
+struct tr_options *tr_options_new(void)
+{
+    struct tr_options *o = mem_alloc(sizeof(*o));
+    size_t n = 0, keys = 0;
+
+    while (pl_layout_keys[keys].name)
+        keys++;
+    o->table = mem_alloc((ARRAY_LEN(special) + keys + tr_settings_count) * sizeof(*o->table));
+    for (size_t i = 0; i < tr_settings_count; i++) {
+        const struct tr_setting *s = &tr_settings[i];
+
+        o->table[n++] = (struct opt){s->option, 0,           s->type, 0,          s->min,
+                                     s->max,    s->standard, s->env,  s->metavar, s->help};
+    }
+    for (size_t i = 0; i < ARRAY_LEN(special); i++)
+        o->table[n++] = special[i];
+    for (size_t i = 0; i < keys; i++)
+        o->table[n++] = layout_option(o, &pl_layout_keys[i]);
+    for (size_t i = 0; i < n; i++)
+        o->table[i].offset = i * sizeof(*o->value);
+    o->value = mem_alloc(n * sizeof(*o->value));
+    o->set = (struct opt_set){.program = "partune-train",
+                              .section = "train",
+                              .table = o->table,
+                              .count = n,
+                              .usage = "mpiexec -n N partune-train [--config FILE] [options]",
+                              .values = o->value};
+    opt_init(&o->set);
+    return o;
+}
+
+struct tr_options *tr_options_free(struct tr_options *o)
+{
+    if (!o)
+        return NULL;
+    opt_done(&o->set);
+    for (size_t i = 0; i < o->nowned; i++)
+        free(o->owned[i]);
+    free(o->owned);
+    free(o->table);
+    free(o->value);
+    free(o);
+    return NULL;
+}
+
+static size_t index_of(const struct tr_options *o, const char *name)
+{
+    for (size_t i = 0; i < o->set.count; i++)
+        if (!strcmp(o->table[i].name, name))
+            return i;
+    abort(); /* a name that is not in the tables above */
+}
+
+const char *tr_options_text(const struct tr_options *o, const char *name)
+{
+    return o->value[index_of(o, name)].s;
+}
+
+bool tr_options_flag(const struct tr_options *o, const char *name)
+{
+    return o->value[index_of(o, name)].b;
+}
+
+bool tr_options_given(const struct tr_options *o, const char *name)
+{
+    return !str_eq(o->set.origin[index_of(o, name)], "default");
+}
+
+void tr_options_store(const struct tr_options *o, size_t i, struct tr_config *c)
+{
+    char *at = (char *)c + tr_settings[i].offset;
+
+    switch (tr_settings[i].type) {
+    case OPT_FLAG:
+        *(bool *)at = o->value[i].b;
+        break;
+    case OPT_INT:
+        *(int *)at = o->value[i].i;
+        break;
+    case OPT_F64:
+        *(double *)at = o->value[i].d;
+        break;
+    case OPT_BYTES:
+        *(uint64_t *)at = o->value[i].u;
+        break;
+    case OPT_STR:
+        *(const char **)at = o->value[i].s;
+        break;
+    }
+}

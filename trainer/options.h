@@ -1,0 +1,55 @@
+/*
+ * The one table of partune-train's settings: a row is an option of the command line and, where it
+ * has a section, a key of the configuration file. Private to config.c, options.c and their tests.
+ */
+#ifndef TRAINER_OPTIONS_H
+#define TRAINER_OPTIONS_H
+
+#include "base/opt.h"
+#include "trainer/config.h"
+
+struct tr_setting {
+    const char *option;  /* "lr-warmup" */
+    const char *section; /* "train", or NULL: only an option */
+    const char *key;     /* "warmup_steps" */
+    enum opt_type type;
+    size_t offset; /* in struct tr_config */
+    double min, max;
+    const char *standard, *env, *metavar, *help;
+};
+
+extern const struct tr_setting tr_settings[];
+extern const size_t tr_settings_count;
+
+/* The parsed command line: the settings, then a text for each layout key, then what needs its own
+ * code. */
+struct tr_options {
+    struct opt_set set;
+    struct opt *table;
+    union tr_value {
+        bool b;
+        int i;
+        double d;
+        uint64_t u;
+        const char *s;
+    } * value;
+    char **owned; /* texts that the table and the configuration point at */
+    size_t nowned, owned_cap;
+};
+
+struct tr_options *tr_options_new(void);
+struct tr_options *tr_options_free(struct tr_options *o);
+
+/* The value of an option that is not a setting ("model", "tp", "config"), or NULL where it was not
+ * given. */
+const char *tr_options_text(const struct tr_options *o, const char *name);
+bool tr_options_flag(const struct tr_options *o, const char *name);
+/* Said on the command line or in the environment, not a default. */
+bool tr_options_given(const struct tr_options *o, const char *name);
+/* Copy of TEXT that lives as long as O. */
+const char *tr_options_keep(struct tr_options *o, const char *text);
+
+/* Copy setting I of the command line, or its default, into C. */
+void tr_options_store(const struct tr_options *o, size_t i, struct tr_config *c);
+
+#endif
