@@ -1,0 +1,541 @@
+/*
+ * Exporters: 200 legal layouts of each of six models through every target. What comes out obeys the
+ * target's rules, as this file reads them from the text itself; what cannot be said is refused by
+ * name; what can be said comes back by import. Golden files in tests/data/export hold a dozen
+ * exports to the letter (PT_UPDATE=1 rewrites them).
+ */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/export/export.h"
+
+struct world {
+    struct pl_model m;
+    struct pl_cluster c;
+    struct pl_workload w;
+    struct pl_layout *layout;
+    size_t n;
+};
+
+static const struct {
+    const char *model, *cluster;
+    int nodes, global_batch;
+} cases[] = {
+    {"gpt-22B", "dgx-a100", 8, 256},        {"llama-8b", "dgx-h100", 4, 128},
+    {"llama-70b", "dgx-h100", 16, 512},     {"mixtral-8x7b", "dgx-h100", 8, 256},
+    {"mula-20b-a2b", "aurora-pvc", 4, 384}, {"deepseek-v3-like", "dgx-h100", 32, 1024},
+};
+
+/* Keep every k-th layout so that about 200 stay, spread over the space. */
+struct sample {
+    struct world *w;
+    size_t seen, every;
+};
+
+static bool count_one(void *arg, const struct pl_layout *l)
+{
+    struct sample *s = arg;
+
+    (void)l;
+    return ++s->seen < 2000000;
+}
+
+static bool keep_some(void *arg, const struct pl_layout *l)
+{
+    struct sample *s = arg;
+
+    if (s->seen++ % s->every == 0 && s->w->n < 200)
+        s->w->layout[s->w->n++] = *l;
+    return s->w->n < 200;
+}
+
+static void open_world(struct world *w, size_t i)
+{
+    AUTO_JSON *model = json_string(cases[i].model);
+    AUTO_JSON *cluster =
+        json_pack("{s:s, s:i}", "profile", cases[i].cluster, "nodes", cases[i].nodes);
+    AUTO_JSON *workload = json_pack("{s:i}", "global_batch", cases[i].global_batch);
+    AUTO_JSON *space = unit_json("{'zero': [0,1,2,3], 'precision': ['fp32','bf16']}");
+    struct pl_space space_of;
+    struct pl_problem p = {&w->m, &w->c, &w->w, pl_trainer_find("any")};
+    struct sample s = {.w = w};
+    struct err e = {0};
+
+    *w = (struct world){0};
+    if (pl_model_parse(&w->m, model, &e) < 0 || pl_cluster_parse(&w->c, cluster, NULL, &e) < 0 ||
+        pl_workload_parse(&w->w, workload, &w->m, &e) < 0 ||
+        pl_space_parse(&space_of, space, &w->m, &w->c, &w->w, p.trainer, &e) < 0)
+        fail_msg("%s: %s %s", cases[i].model, e.pointer, e.text);
+    w->layout = mem_alloc(200 * sizeof(*w->layout));
+    pl_space_enumerate(&space_of, &p, count_one, &s);
+    s.every = s.seen / 200 | 1;
+    s.seen = 0;
+    pl_space_enumerate(&space_of, &p, keep_some, &s);
+    assert_int_equal(w->n, 200);
+}
+
+static struct tn_export_in input(const struct world *w, const struct pl_layout *l)
+{
+    return (struct tn_export_in){
+        .model = &w->m,
+        .cluster = &w->c,
+        .layout = l,
+        .workload = &w->w,
+        .campaign = "k3v9qw2m",
+        .campaign_name = "night run",
+        .trial = 7,
+        .tokens_per_s = 41000,
+        .lo = 40700,
+        .hi = 41300,
+        .verdict = "holds",
+        .date = "2026-03-01T09:30:00.000Z",
+    };
+}
+
+/* ---- the targets' rules, read from the text -----------------------------------------------------
+ */
+
+/* Value of "--flag N" in Megatron arguments; FALLBACK when the flag is absent. */
+static int argument(const char *text, const char *flag, int fallback)
+{
+    AUTO_FREE char *line = mem_printf("\n%s ", flag);
+    const char *p = strstr(text, line);
+
+    return p ? (int)strtol(p + strlen(line), NULL, 10) : fallback;
+}
+
+static bool has(const char *text, const char *flag)
+{
+    AUTO_FREE char *line = mem_printf("\n%s\n", flag);
+
+    return strstr(text, line) != NULL;
+}
+
+static void megatron_is_legal(const char *t, const struct tn_export_in *in)
+{
+    int tp = argument(t, "--tensor-model-parallel-size", 1),
+        pp = argument(t, "--pipeline-model-parallel-size", 1);
+    int cp = argument(t, "--context-parallel-size", 1),
+        ep = argument(t, "--expert-model-parallel-size", 1);
+    int etp = argument(t, "--expert-tensor-parallel-size", tp),
+        mb = argument(t, "--micro-batch-size", 0);
+    int gb = argument(t, "--global-batch-size", 0), layers = argument(t, "--num-layers", 0);
+    int per = argument(t, "--num-layers-per-virtual-pipeline-stage", 0);
+    int world = in->layout->world, dp = world / (tp * pp * cp);
+    bool whole = strstr(t, "\n--pipeline-model-parallel-layout ") != NULL;
+
+    assert_int_equal(world % (tp * pp * cp), 0);
+    assert_int_equal(world % (etp * ep * pp), 0);
+    assert_int_equal(gb % (mb * dp), 0);
+    assert_int_equal(argument(t, "--num-attention-heads", 0) % tp, 0);
+    assert_true(whole || layers % pp == 0);
+    assert_false(whole && per);
+    if (per) {
+        assert_int_equal((layers / pp) % per, 0);
+        assert_int_equal((gb / (mb * dp)) % pp, 0);
+        assert_true(pp > 1);
+    }
+    if (argument(t, "--num-experts", 0)) {
+        assert_int_equal(argument(t, "--num-experts", 0) % ep, 0);
+        assert_non_null(strstr(t, "\n--expert-tensor-parallel-size "));
+        assert_true(tp == 1 || ep == 1 || has(t, "--sequence-parallel"));
+    }
+    assert_false(tp == 1 && has(t, "--sequence-parallel"));
+    assert_false(has(t, "--overlap-param-gather") && !has(t, "--overlap-grad-reduce"));
+    assert_false(strstr(t, "--recompute-granularity selective") && strstr(t, "--recompute-method"));
+    assert_false(strstr(t, "--recompute-granularity full") && !strstr(t, "--recompute-num-layers"));
+}
+
+static void deepspeed_is_legal(const char *text, const struct tn_export_in *in)
+{
+    AUTO_JSON *v = NULL;
+    struct err e;
+    json_int_t batch, micro, accumulation, tp;
+
+    assert_int_equal(jx_parse(&v, text, strlen(text), &e), 0);
+    batch = json_integer_value(json_object_get(v, "train_batch_size"));
+    micro = json_integer_value(json_object_get(v, "train_micro_batch_size_per_gpu"));
+    accumulation = json_integer_value(json_object_get(v, "gradient_accumulation_steps"));
+    tp = json_integer_value(json_object_get(json_object_get(v, "tensor_parallel"), "autotp_size"));
+    assert_int_equal(batch,
+                     micro * accumulation *
+                         (in->layout->world / ((tp ? tp : 1) * in->layout->pp * in->layout->cp)));
+    assert_non_null(json_object_get(v, "_partune"));
+}
+
+static int toml_int(const char *text, const char *key)
+{
+    AUTO_FREE char *line = mem_printf("\n%s = ", key);
+    const char *p = strstr(text, line);
+
+    if (!p)
+        fail_msg("no %s in:\n%s", key, text);
+    return (int)strtol(p + strlen(line), NULL, 10);
+}
+
+static void torchtitan_is_legal(const char *t, const struct tn_export_in *in)
+{
+    int replicate = toml_int(t, "data_parallel_replicate_degree"),
+        shard = toml_int(t, "data_parallel_shard_degree");
+    int tp = toml_int(t, "tensor_parallel_degree"), cp = toml_int(t, "context_parallel_degree");
+    int pp = toml_int(t, "pipeline_parallel_degree"), ep = toml_int(t, "expert_parallel_degree");
+
+    assert_int_equal(replicate * shard * tp * cp * pp, in->layout->world);
+    assert_int_equal((shard * cp * tp) % ep, 0);
+    assert_int_equal(toml_int(t, "global_batch_size") %
+                         (toml_int(t, "local_batch_size") * replicate * shard),
+                     0);
+    if (pp > 1)
+        assert_int_equal(
+            toml_int(t, "local_batch_size") % toml_int(t, "pipeline_parallel_microbatch_size"), 0);
+}
+
+static void smp_is_legal(const char *text, const struct tn_export_in *in)
+{
+    AUTO_JSON *v = NULL;
+    struct err e;
+    json_int_t tp, ep, cp, shard;
+
+    assert_int_equal(jx_parse(&v, text, strlen(text), &e), 0);
+    tp = json_integer_value(json_object_get(v, "tensor_parallel_degree"));
+    ep = json_integer_value(json_object_get(v, "expert_parallel_degree"));
+    cp = json_integer_value(json_object_get(v, "context_parallel_degree"));
+    shard = json_integer_value(json_object_get(v, "hybrid_shard_degree"));
+    assert_false(tp > 1 && ep > 1);
+    assert_int_equal(in->layout->world % ((shard ? shard : 1) * tp * ep), 0);
+    assert_true(cp == 1 || cp <= shard);
+}
+
+static void check_text(const struct tn_exporter *x, const char *text, const struct tn_export_in *in)
+{
+    if (!strcmp(x->name, "megatron"))
+        megatron_is_legal(text, in);
+    else if (!strcmp(x->name, "deepspeed"))
+        deepspeed_is_legal(text, in);
+    else if (!strcmp(x->name, "torchtitan-toml"))
+        torchtitan_is_legal(text, in);
+    else if (!strcmp(x->name, "smp"))
+        smp_is_legal(text, in);
+    assert_non_null(strstr(text, "k3v9qw2m")); /* where it comes from */
+    assert_non_null(strstr(text, "41000"));
+}
+
+static bool carries(const struct tn_exporter *x, const char *key)
+{
+    for (size_t i = 0; x->carries[i]; i++)
+        if (!strcmp(x->carries[i], key))
+            return true;
+    return false;
+}
+
+static void every_layout_is_exported_legally_or_refused_by_name(void **state)
+{
+    int written = 0, refused = 0;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct world w;
+
+        open_world(&w, i);
+        for (size_t k = 0; k < w.n; k++) {
+            struct tn_export_in in = input(&w, &w.layout[k]);
+
+            for (const struct tn_exporter *const *x = tn_exporters(); *x; x++) {
+                AUTO_FREE char *strict = NULL;
+                AUTO_FREE char *loose = NULL;
+                struct tn_findings f;
+                const char *type;
+                struct err e = {0};
+                int r = tn_export(&strict, &type, &f, (*x)->name, &in, false, &e);
+
+                if (r == 0) {
+                    written++;
+                    assert_int_equal(f.count, 0);
+                    check_text(*x, strict, &in);
+                    continue;
+                }
+                refused++;
+                assert_int_equal(r, -EINVAL);
+                assert_true(f.count > 0);
+                for (int g = 0; g < f.count; g++) {
+                    if (!pl_layout_key_find(f.v[g].setting) && !strchr(f.v[g].setting, '.'))
+                        fail_msg("%s", f.v[g].setting);
+                    assert_non_null(strstr(e.text, f.v[0].setting));
+                }
+                if (tn_export(&loose, &type, &f, (*x)->name, &in, true, &e) == 0) {
+                    check_text(*x, loose, &in);
+                    for (int g = 0; g < f.count; g++)
+                        assert_non_null(
+                            strstr(loose, f.v[g].detail)); /* what is lost stands in the file */
+                }
+            }
+        }
+        free(w.layout);
+    }
+    print_message("# %d exports written, %d refused by name\n", written, refused);
+    assert_true(written > 500);
+    assert_true(refused > 500);
+}
+
+static void what_a_target_carries_comes_back(void **state)
+{
+    static const struct {
+        const char *target, *source;
+    } pairs[] = {
+        {"megatron", "megatron"}, {"deepspeed", "deepspeed"}, {"torchtitan-toml", "torchtitan"}};
+
+    (void)state;
+    for (size_t p = 0; p < ARRAY_LEN(pairs); p++) {
+        const struct tn_wrapper *wrapper;
+        const struct tn_exporter *x = tn_exporter_find(pairs[p].target, &wrapper);
+        int came_back = 0;
+
+        for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+            struct world w;
+
+            open_world(&w, i);
+            for (size_t k = 0; k < w.n; k++) {
+                struct tn_export_in in = input(&w, &w.layout[k]);
+                AUTO_FREE char *text = NULL;
+                struct tn_imported back;
+                struct tn_findings f;
+                const char *type;
+                struct err e = {0};
+
+                if (tn_export(&text, &type, &f, x->name, &in, false, &e) < 0)
+                    continue;
+                if (tn_import(&back, pairs[p].source, text, w.layout[k].world, &w.m, &e) < 0)
+                    fail_msg("%s: %s\n%s", pairs[p].source, e.text, text);
+                assert_int_equal(back.global_batch, w.w.global_batch);
+                for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++) {
+                    int want = pl_layout_get(&w.layout[k], key),
+                        got = pl_layout_get(&back.layout, key);
+
+                    if (carries(x, key->name) && want != got)
+                        fail_msg("%s of %s came back as %d, not %d\n%s", key->name, x->name, got,
+                                 want, text);
+                }
+                came_back++;
+            }
+            free(w.layout);
+        }
+        print_message("# %s: %d layouts came back\n", x->name, came_back);
+        assert_true(came_back > 5);
+    }
+}
+
+/* ---- refusals and golden files ------------------------------------------------------------------
+ */
+
+static void parse_layout(struct pl_layout *l, const struct world *w, const char *text)
+{
+    AUTO_JSON *v = unit_json(text);
+    struct err e = {0};
+
+    if (pl_layout_parse(l, v, &w->m, &w->c, &w->w, &e) < 0)
+        fail_msg("%s: %s", text, e.text);
+    pl_layout_canonical(l, &w->m);
+}
+
+static void refusals_name_the_setting(void **state)
+{
+    static const struct {
+        size_t world;
+        const char *target, *layout, *want;
+    } rows[] = {
+        {0, "megatron", "{'tp':8,'pp':4,'schedule':'zero-bubble','micro_batch':1}",
+         "schedule (the target has no zero-bubble"},
+        {0, "deepspeed", "{'tp':1,'pp':4,'micro_batch':1}",
+         "pp (stages are given in code: PipelineModule(num_stages=4))"},
+        {0, "deepspeed", "{'tp':8,'pp':4,'micro_batch':1}", "AutoTP does not work with pipeline"},
+        {0, "smp", "{'tp':1,'pp':2,'micro_batch':1}", "pp (there is no pipeline parallelism)"},
+        {3, "smp", "{'tp':2,'sp':1,'ep':2,'micro_batch':1}",
+         "expert parallelism does not work with tensor"},
+        {3, "torchtitan", "{'tp':2,'sp':1,'ep':2,'etp':2,'zero':2,'micro_batch':1}",
+         "etp (expert tensor parallelism was removed"},
+        {1, "torchtitan-toml", "{'tp':1,'zero':1,'micro_batch':1}",
+         "zero (FSDP shards gradients too"},
+        {1, "megatron", "{'tp':1,'threads':2,'micro_batch':1}", "threads"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        AUTO_FREE char *text = NULL;
+        struct world w;
+        struct pl_layout l;
+        struct tn_findings f;
+        const char *type;
+        struct tn_export_in in;
+        struct err e = {0};
+
+        open_world(&w, rows[i].world);
+        parse_layout(&l, &w, rows[i].layout);
+        in = input(&w, &l);
+        assert_int_equal(tn_export(&text, &type, &f, rows[i].target, &in, false, &e), -EINVAL);
+        if (!strstr(e.text, rows[i].want))
+            fail_msg("%s %s: `%s` lacks `%s`", rows[i].target, rows[i].layout, e.text,
+                     rows[i].want);
+        free(w.layout);
+    }
+}
+
+static void unknown_targets_are_not_found(void **state)
+{
+    static const char *const bad[] = {"",          "megatro",           "slurm+",
+                                      "+megatron", "pbs+slurm+partune", "lsf+megatron"};
+    struct world w;
+    struct tn_findings f;
+    const char *type;
+    char *text = NULL;
+
+    (void)state;
+    open_world(&w, 1);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct tn_export_in in = input(&w, &w.layout[0]);
+        struct err e = {0};
+
+        assert_int_equal(tn_export(&text, &type, &f, bad[i], &in, true, &e), -ENOENT);
+    }
+    free(w.layout);
+}
+
+static void golden_files_match_to_the_letter(void **state)
+{
+    static const struct {
+        size_t world;
+        const char *target, *layout, *file;
+    } rows[] = {
+        {0, "megatron",
+         "{'tp':8,'sp':1,'pp':2,'vp':4,'zero':1,'micro_batch':2,'overlap_p2p':1,'recompute':'"
+         "selective','precision'"
+         ":'bf16'}",
+         "gpt-22B.megatron.txt"},
+        {2, "megatron-script",
+         "{'tp':8,'sp':1,'pp':4,'zero':1,'micro_batch':1,'recompute':'full','precision':'bf16'}",
+         "llama-70b.megatron.sh"},
+        {3, "megatron",
+         "{'tp':2,'sp':1,'pp':2,'ep':8,'etp':1,'zero':1,'micro_batch':1,'precision':'bf16'}",
+         "mixtral-8x7b.megatron.txt"},
+        {3, "megatron-bridge",
+         "{'tp':2,'sp':1,'pp':2,'ep':8,'etp':1,'zero':1,'micro_batch':1,'precision':'bf16'}",
+         "mixtral-8x7b.bridge.txt"},
+        {3, "deepspeed", "{'ep':8,'zero':2,'micro_batch':2,'precision':'bf16'}",
+         "mixtral-8x7b.deepspeed.json"},
+        {1, "torchtitan-toml", "{'tp':4,'sp':1,'pp':2,'zero':2,'micro_batch':2,'precision':'bf16'}",
+         "llama-8b.torchtitan.toml"},
+        {1, "torchtitan",
+         "{'tp':4,'sp':1,'pp':2,'zero':3,'micro_batch':2,'recompute':'full','precision':'bf16'}",
+         "llama-8b.torchtitan.py"},
+        {3, "smp", "{'ep':8,'zero':3,'micro_batch':2,'precision':'bf16'}", "mixtral-8x7b.smp.json"},
+        {3, "hyperpod", "{'ep':8,'zero':3,'micro_batch':2,'precision':'bf16','recompute':'full'}",
+         "mixtral-8x7b.hyperpod.yaml"},
+        {1, "accelerate", "{'tp':4,'sp':1,'pp':2,'zero':1,'micro_batch':2,'precision':'bf16'}",
+         "llama-8b.accelerate.yaml"},
+        {1, "slurm+partune", "{'tp':4,'sp':1,'zero':1,'micro_batch':2}", "llama-8b.partune.sbatch"},
+        {2, "pbs+megatron", "{'tp':8,'sp':1,'pp':4,'zero':1,'micro_batch':1,'precision':'bf16'}",
+         "llama-70b.megatron.pbs"},
+        {1, "mpijob+partune", "{'tp':4,'sp':1,'zero':1,'micro_batch':2}",
+         "llama-8b.partune.mpijob.yaml"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        AUTO_FREE char *path =
+            mem_printf("%s/tests/data/export/%s", getenv("PT_SRC"), rows[i].file);
+        AUTO_FREE char *text = NULL;
+        AUTO_FREE char *want = NULL;
+        struct world w;
+        struct pl_layout l;
+        struct tn_findings f;
+        struct tn_export_in in;
+        const char *type;
+        struct err e = {0};
+
+        open_world(&w, rows[i].world);
+        parse_layout(&l, &w, rows[i].layout);
+        in = input(&w, &l);
+        if (tn_export(&text, &type, &f, rows[i].target, &in, true, &e) < 0)
+            fail_msg("%s %s: %s", rows[i].target, rows[i].layout, e.text);
+        if (getenv("PT_UPDATE") && file_write_atomic(path, text, strlen(text), 0644, &e) < 0)
+            fail_msg("%s", e.text);
+        if (file_read_all(&want, NULL, path, 1 << 20, &e) < 0)
+            fail_msg("%s", e.text);
+        if (strcmp(text, want))
+            fail_msg("%s differs; now it is:\n%s", rows[i].file, text);
+        free(w.layout);
+    }
+}
+
+static void imports_refuse_what_they_cannot_read(void **state)
+{
+    static const struct {
+        const char *source, *text, *want;
+    } rows[] = {
+        {"megatron", "--tensor-model-parallel-size two", "must be a positive integer"},
+        {"megatron", "--tensor-model-parallel-size", "must be a positive integer"},
+        {"megatron", "tensor 2", "begins with --"},
+        {"megatron", "--recompute-granularity half", "`full` or `selective`"},
+        {"megatron", "--tensor-model-parallel-size 7", "32 devices are not a multiple"},
+        {"megatron", "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3",
+         "32 layers are not a multiple"},
+        {"deepspeed", "{\"zero_optimization\":{\"stage\":5}}", "outside 0..3"},
+        {"deepspeed", "[1]", "JSON object"},
+        {"deepspeed", "{", "not JSON"},
+        {"torchtitan", "[parallelism]\ntensor_parallel_degree = x", "must be a positive integer"},
+        {"torchtitan",
+         "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"DualPipeV\"",
+         "DualPipeV"},
+        {"nemo", "", "no import source"},
+    };
+    struct world w;
+
+    (void)state;
+    open_world(&w, 1);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        assert_true(tn_import(&out, rows[i].source, rows[i].text, 32, &w.m, &e) < 0);
+        if (!strstr(e.text, rows[i].want))
+            fail_msg("`%s` gave `%s`", rows[i].text, e.text);
+    }
+    free(w.layout);
+}
+
+static void import_lists_what_it_ignores(void **state)
+{
+    struct tn_imported out;
+    struct world w;
+    struct err e = {0};
+
+    (void)state;
+    open_world(&w, 1);
+    assert_int_equal(
+        tn_import(&out, "megatron",
+                  "# today's job\n--tensor-model-parallel-size=4 --sequence-parallel \\\n"
+                  " --lr 3e-4 --bf16 --data-path 'a b' --micro-batch-size 2",
+                  32, &w.m, &e),
+        0);
+    assert_int_equal(out.layout.tp, 4);
+    assert_int_equal(out.layout.sp, 1);
+    assert_int_equal(out.layout.dp, 8);
+    assert_int_equal(out.layout.micro_batch, 2);
+    assert_int_equal(out.ignored.count, 2);
+    assert_string_equal(out.ignored.v[0].setting, "--lr");
+    assert_string_equal(out.ignored.v[1].setting, "--data-path");
+    free(w.layout);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_layout_is_exported_legally_or_refused_by_name),
+    cmocka_unit_test(what_a_target_carries_comes_back),
+    cmocka_unit_test(refusals_name_the_setting),
+    cmocka_unit_test(unknown_targets_are_not_found),
+    cmocka_unit_test(golden_files_match_to_the_letter),
+    cmocka_unit_test(imports_refuse_what_they_cannot_read),
+    cmocka_unit_test(import_lists_what_it_ignores),
+};
+
+UNIT_MAIN(tests)

@@ -1,0 +1,125 @@
+/*
+ * Hugging Face Accelerate YAML. Two forms, chosen by what the layout needs: distributed_type
+ * MEGATRON_LM where there is pipeline, expert or Megatron sequence parallelism, FSDP with
+ * parallelism_config otherwise. Unknown top-level keys raise an error there, so provenance is in
+ * comments. The micro-batch belongs to the user's script.
+ */
+#include "tuner/export/internal.h"
+
+static const char *const carries[] = {
+    "world", "tp",  "sp",   "cp",        "pp",        "ep", "etp",
+    "dp",    "edp", "zero", "recompute", "precision", NULL,
+};
+
+static bool needs_megatron(const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    return l->pp > 1 || l->ep > 1 || l->sp || l->zero == 1 || (l->zero == 0 && l->tp > 1);
+}
+
+static void gaps(struct tn_findings *f, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+    bool megatron = needs_megatron(in);
+
+    tn_finding_add(f, "micro_batch",
+                   "the script's data loader sets the micro-batch of %d sequences", l->micro_batch);
+    if (l->vp > 1)
+        tn_finding_add(f, "vp", "virtual stages exist on the plugin class only, not in the file");
+    tn_gap_schedule(f, in, false, false);
+    tn_gap_scope(f, in);
+    if (megatron && l->zero > 1)
+        tn_finding_add(f, "zero", "with Megatron-LM the distributed optimizer is zero 1");
+    if (!megatron && l->recompute == PL_RECOMPUTE_SELECTIVE)
+        tn_finding_add(f, "recompute", "FSDP activation checkpointing is on or off");
+    tn_gap_flag(f, in, "overlap_grad_reduce", megatron && l->overlap_grad_reduce, "Accelerate");
+    tn_gap_flag(f, in, "overlap_param_gather", megatron && l->overlap_param_gather, "Accelerate");
+    tn_gap_flag(f, in, "overlap_p2p", l->overlap_p2p, "Accelerate");
+    tn_gap_flag(f, in, "overlap_moe_a2a", l->overlap_moe_a2a, "Accelerate");
+    tn_gap_threads(f, in);
+}
+
+static void rules(struct tn_findings *f, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    if (needs_megatron(in) && l->pp > 1 && in->model->layers % l->pp)
+        tn_finding_add(f, "pp", "%d layers are not a multiple of pp %d", in->model->layers, l->pp);
+}
+
+static void write_megatron(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    str_addf(out, "megatron_lm_config:\n  megatron_lm_tp_degree: %d\n  megatron_lm_pp_degree: %d\n",
+             l->tp, l->pp);
+    str_addf(out, "  megatron_lm_num_micro_batches: %d\n  megatron_lm_sequence_parallelism: %s\n",
+             tn_microbatches(in), l->sp ? "true" : "false");
+    str_addf(
+        out,
+        "  megatron_lm_use_distributed_optimizer: %s\n  megatron_lm_context_parallel_size: %d\n",
+        l->zero ? "true" : "false", l->cp);
+    if (pl_model_is_moe(in->model))
+        str_addf(out,
+                 "  megatron_lm_expert_model_parallel_size: %d\n  "
+                 "megatron_lm_expert_tensor_parallel_size: %d\n",
+                 l->ep, l->etp);
+    if (l->recompute == PL_RECOMPUTE_FULL)
+        str_add(
+            out,
+            "  megatron_lm_recompute_granularity: full\n  megatron_lm_recompute_method: uniform\n"
+            "  megatron_lm_recompute_num_layers: 1\n");
+    if (l->recompute == PL_RECOMPUTE_SELECTIVE)
+        str_add(out, "  megatron_lm_recompute_granularity: selective\n");
+}
+
+static void write_fsdp(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    str_addf(out, "fsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: %s\n",
+             l->zero == 3 ? "true" : "false");
+    str_addf(
+        out,
+        "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_activation_checkpointing: %s\n",
+        l->recompute == PL_RECOMPUTE_FULL ? "true" : "false");
+    str_add(out, "  fsdp_offload_params: false\n");
+    str_addf(out, "parallelism_config:\n  parallelism_config_dp_replicate_size: %d\n",
+             l->zero ? 1 : l->dp);
+    str_addf(out, "  parallelism_config_dp_shard_size: %d\n  parallelism_config_tp_size: %d\n",
+             l->zero ? l->dp : 1, l->tp);
+    str_addf(out, "  parallelism_config_cp_size: %d\n", l->cp);
+}
+
+static void write_yaml(struct str *out, const struct tn_export_in *in,
+                       const struct tn_findings *lost)
+{
+    const struct pl_layout *l = in->layout;
+    bool plain = l->zero == 0 && !needs_megatron(in) && l->cp == 1;
+    const char *type = needs_megatron(in) ? "MEGATRON_LM"
+                       : plain            ? (l->world > 1 ? "MULTI_GPU" : "'NO'")
+                                          : "FSDP";
+
+    (void)lost;
+    str_addf(out, "compute_environment: LOCAL_MACHINE\ndistributed_type: %s\n", type);
+    str_addf(out, "num_machines: %d\nnum_processes: %d\nmachine_rank: 0\n", tn_nodes(in), l->world);
+    str_addf(out, "mixed_precision: '%s'\n", l->precision == PL_BF16 ? "bf16" : "no");
+    if (needs_megatron(in))
+        write_megatron(out, in);
+    else if (!plain)
+        write_fsdp(out, in);
+}
+
+const struct tn_exporter tn_export_accelerate = {
+    .name = "accelerate",
+    .title = "Hugging Face Accelerate configuration (YAML)",
+    .version = "Accelerate of August 2026 (16cb6eb8)",
+    .media_type = "application/yaml",
+    .extension = "yaml",
+    .comment = "#",
+    .carries = carries,
+    .gaps = gaps,
+    .rules = rules,
+    .write = write_yaml,
+};

@@ -1,0 +1,109 @@
+/*
+ * export - a measured layout as another program's configuration, and back.
+ *
+ * Every target is one file with one row in the table of table.c. A target says what of a layout, a
+ * model or a workload it has no word for (its gaps) and which of its own rules a layout breaks. An
+ * export with gaps is refused by name unless loss is allowed, and then lists what is lost in the
+ * file itself; a broken rule is always refused, because the target would not start.
+ *
+ * The version that each target is written for stands in its row. The keys come from the targets'
+ * own sources.
+ */
+#ifndef TUNER_EXPORT_EXPORT_H
+#define TUNER_EXPORT_EXPORT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/base.h"
+#include "plan/plan.h"
+
+/* What an export is made from. All pointers are borrowed. */
+struct tn_export_in {
+    const struct pl_model *model;
+    const struct pl_cluster *cluster;
+    const struct pl_layout *layout; /* canonical and legal, derived values set */
+    const struct pl_workload *workload;
+
+    /* Where it comes from; written into the file as a comment or a metadata key. */
+    const char *campaign, *campaign_name;
+    int trial;
+    double tokens_per_s, lo, hi; /* measured, with its 95 % interval; NAN where unknown */
+    const char *verdict;         /* of the verification: "holds" …, NULL: never verified */
+    const char *fingerprint;     /* software that measured it, or NULL */
+    const char *date;            /* RFC 3339 */
+    const json_t *train; /* the campaign's own training settings for the bundled trainer, or NULL */
+};
+
+enum { TN_MAX_FINDINGS = 32 };
+
+struct tn_finding {
+    char setting[40]; /* "schedule", "model.mlp": where it stands in the layout, or model./workload.
+                       */
+    char detail[200];
+};
+
+struct tn_findings {
+    int count;
+    struct tn_finding v[TN_MAX_FINDINGS];
+};
+
+void tn_finding_add(struct tn_findings *f, const char *setting, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+struct tn_exporter {
+    const char *name;    /* "megatron": {target} of the route */
+    const char *title;   /* for people */
+    const char *version; /* of the target that the keys are taken from */
+    const char *media_type, *extension;
+    const char *comment; /* "#", "//", or NULL where the format has none: then the writer places the
+                            metadata */
+    const char *const *carries; /* layout keys that it expresses, NULL-terminated */
+    /* Add what the target has no word for. */
+    void (*gaps)(struct tn_findings *ret, const struct tn_export_in *in);
+    /* Add the target's own rules that the layout breaks. May be NULL. */
+    void (*rules)(struct tn_findings *ret, const struct tn_export_in *in);
+    /* Append the body. LOST are the gaps, for formats that carry metadata as a key. */
+    void (*write)(struct str *out, const struct tn_export_in *in, const struct tn_findings *lost);
+};
+
+/* NULL-terminated table. */
+const struct tn_exporter *const *tn_exporters(void);
+
+/* A target by name, or WRAPPER+NAME ("slurm+megatron"); NULL if there is none. *RET_WRAPPER is NULL
+ * without one. */
+struct tn_wrapper;
+const struct tn_exporter *tn_exporter_find(const char *name, const struct tn_wrapper **ret_wrapper);
+
+/* {"name","title","version","carries":[…],"media_type","wrappers":[…]} of each target. New
+ * reference. */
+json_t *tn_exporters_json(void);
+
+/*
+ * Write the file for TARGET into *RET (caller frees). -ENOENT for an unknown target; -EINVAL when
+ * the target cannot express the layout (unless ALLOW_LOSS) or one of its rules is broken:
+ * *RET_FINDINGS then says which, and E has them on one line. *RET_MEDIA_TYPE is static.
+ */
+int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_findings,
+              const char *target, const struct tn_export_in *in, bool allow_loss, struct err *e);
+
+/* ---- importers ----------------------------------------------------------------------------------
+ */
+
+/*
+ * Today's production configuration as a layout. SOURCE is "megatron" (command line arguments),
+ * "deepspeed" (JSON) or "torchtitan" (TOML). WORLD is the number of devices that it runs on.
+ * Settings that have no word here are listed in RET_IGNORED. The result is canonical where the
+ * model allows it; legality is the caller's question.
+ */
+struct tn_imported {
+    struct pl_layout layout;
+    int global_batch; /* 0 where the source does not say */
+    int seq;
+    struct tn_findings ignored;
+};
+int tn_import(struct tn_imported *ret, const char *source, const char *text, int world,
+              const struct pl_model *m, struct err *e);
+const char *const *tn_importers(void); /* NULL-terminated names */
+
+#endif

@@ -1,0 +1,413 @@
+/*
+ * Megatron-LM: command line arguments, and a launch script around them.
+ *
+ * Keys and rules: megatron/training/arguments.py and parallel_state.py of the version named below.
+ * What differs from our words: the interleaved schedule is chosen by layers per virtual stage (or a
+ * whole pipeline layout where layers do not divide), there is no schedule flag, and expert tensor
+ * parallelism defaults to tp, so it is always written.
+ */
+#include "tuner/export/internal.h"
+
+#include <math.h>
+
+#define MEGATRON_VERSION "Megatron-LM of August 2026 (d98e8a64)"
+
+static const char *const carries[] = {
+    "world",
+    "tp",
+    "sp",
+    "cp",
+    "pp",
+    "vp",
+    "ep",
+    "etp",
+    "dp",
+    "edp",
+    "zero",
+    "schedule",
+    "micro_batch",
+    "recompute",
+    "precision",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_p2p",
+    "overlap_moe_a2a",
+    NULL,
+};
+
+static bool even(const struct tn_export_in *in)
+{
+    return in->model->layers % (in->layout->pp * in->layout->vp) == 0;
+}
+
+static void gaps(struct tn_findings *f, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    tn_gap_schedule(f, in, false, false);
+    tn_gap_threads(f, in);
+    tn_gap_scope(f, in);
+    if (l->overlap_p2p && l->pp > 1 && l->vp == 1)
+        tn_finding_add(f, "overlap_p2p",
+                       "pipeline sends overlap only under the interleaved schedule");
+}
+
+static void moe_overlap_rules(struct tn_findings *f, const struct pl_layout *l)
+{
+    if (l->ep == 1)
+        tn_finding_add(f, "overlap_moe_a2a",
+                       "--overlap-moe-expert-parallel-comm needs expert parallelism");
+    if (l->pp > 1 && l->vp == 1)
+        tn_finding_add(
+            f, "overlap_moe_a2a",
+            "--overlap-moe-expert-parallel-comm with pp > 1 needs the interleaved schedule");
+    if (l->recompute == PL_RECOMPUTE_FULL)
+        tn_finding_add(f, "overlap_moe_a2a",
+                       "--overlap-moe-expert-parallel-comm excludes full recompute");
+    if (l->precision != PL_BF16)
+        tn_finding_add(f, "overlap_moe_a2a", "--overlap-moe-expert-parallel-comm needs bf16");
+}
+
+static void rules(struct tn_findings *f, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+    const struct pl_model *m = in->model;
+
+    if (m->heads % l->tp)
+        tn_finding_add(f, "tp", "%d heads are not a multiple of tp %d", m->heads, l->tp);
+    if (m->kv_heads % l->tp && l->tp % m->kv_heads)
+        tn_finding_add(f, "tp", "%d query groups and tp %d do not divide each other", m->kv_heads,
+                       l->tp);
+    if (l->world % (l->tp * l->pp * l->cp))
+        tn_finding_add(f, "world", "world %d is not a multiple of tp x pp x cp", l->world);
+    if (l->world % (l->etp * l->ep * l->pp))
+        tn_finding_add(f, "ep", "world %d is not a multiple of etp x ep x pp", l->world);
+    if (in->workload->global_batch % (l->micro_batch * l->dp))
+        tn_finding_add(f, "micro_batch",
+                       "--global-batch-size %d is not a multiple of micro-batch x dp",
+                       in->workload->global_batch);
+    if (pl_model_is_moe(m) && l->tp > 1 && l->ep > 1 && !l->sp)
+        tn_finding_add(f, "sp", "experts with tp > 1 and ep > 1 need --sequence-parallel");
+    if (l->overlap_param_gather && !l->overlap_grad_reduce)
+        tn_finding_add(f, "overlap_param_gather",
+                       "--overlap-param-gather needs --overlap-grad-reduce");
+    if (l->overlap_param_gather && l->zero == 0)
+        tn_finding_add(f, "overlap_param_gather",
+                       "--overlap-param-gather needs --use-distributed-optimizer");
+    if (l->vp > 1 && tn_microbatches(in) % l->pp)
+        tn_finding_add(f, "micro_batch",
+                       "interleaving needs microbatches (%d) in multiples of pp %d",
+                       tn_microbatches(in), l->pp);
+    if (l->vp > 1 && l->pp == 2 && !l->overlap_p2p)
+        tn_finding_add(f, "overlap_p2p", "interleaving with pp 2 needs overlapping pipeline sends");
+    if (l->overlap_moe_a2a)
+        moe_overlap_rules(f, l);
+}
+
+static void flag(struct str *out, const char *name)
+{
+    str_addf(out, "%s\n", name);
+}
+
+static void number(struct str *out, const char *name, int value)
+{
+    str_addf(out, "%s %d\n", name, value);
+}
+
+/* "Ett|tt|tt|ttL": one field for each stage of each chunk, chunk by chunk, as the layers really
+ * lie. */
+static void pipeline_layout(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    str_add(out, "--pipeline-model-parallel-layout E");
+    for (int run = 0; run < l->pp * l->vp; run++) {
+        int first, n = pl_stage_layers(l, in->model->layers, run % l->pp, run / l->pp, &first);
+
+        if (run)
+            str_addc(out, '|');
+        for (int i = 0; i < n; i++)
+            str_addc(out, 't');
+    }
+    str_add(out, "L\n");
+}
+
+static void write_parallel(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    number(out, "--tensor-model-parallel-size", l->tp);
+    number(out, "--pipeline-model-parallel-size", l->pp);
+    if (l->pp > 1 && !even(in))
+        pipeline_layout(out, in);
+    else if (l->vp > 1)
+        number(out, "--num-layers-per-virtual-pipeline-stage", in->model->layers / (l->pp * l->vp));
+    number(out, "--context-parallel-size", l->cp);
+    if (pl_model_is_moe(in->model))
+        number(out, "--expert-model-parallel-size", l->ep);
+    if (pl_model_is_moe(in->model))
+        number(out, "--expert-tensor-parallel-size", l->etp);
+    if (l->sp)
+        flag(out, "--sequence-parallel");
+    if (l->vp > 1 && !l->overlap_p2p)
+        flag(out, "--no-overlap-p2p-communication");
+    if (l->overlap_moe_a2a)
+        flag(out, "--overlap-moe-expert-parallel-comm");
+}
+
+static void write_batch_and_memory(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    number(out, "--micro-batch-size", l->micro_batch);
+    number(out, "--global-batch-size", in->workload->global_batch);
+    number(out, "--seq-length", in->workload->seq);
+    if (l->zero == 1)
+        flag(out, "--use-distributed-optimizer");
+    if (l->zero >= 2)
+        str_addf(out,
+                 "--use-megatron-fsdp\n--data-parallel-sharding-strategy %s\n--ckpt-format "
+                 "fsdp_dtensor\n",
+                 l->zero == 2 ? "optim_grads" : "optim_grads_params");
+    if (l->overlap_grad_reduce)
+        flag(out, "--overlap-grad-reduce");
+    if (l->overlap_param_gather)
+        flag(out, "--overlap-param-gather");
+    if (l->recompute == PL_RECOMPUTE_FULL)
+        str_add(
+            out,
+            "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n");
+    if (l->recompute == PL_RECOMPUTE_SELECTIVE)
+        str_add(out, "--recompute-granularity selective\n--recompute-modules core_attn\n");
+    if (l->precision == PL_BF16)
+        flag(out, "--bf16");
+}
+
+static void write_moe(struct str *out, const struct pl_model *m)
+{
+    number(out, "--num-experts", m->moe.experts);
+    number(out, "--moe-router-topk", m->moe.top_k);
+    number(out, "--moe-ffn-hidden-size", m->moe.expert_ffn);
+    str_add(out, "--moe-router-load-balancing-type aux_loss\n");
+    str_addf(out, "--moe-aux-loss-coeff %.10g\n", m->moe.aux_loss_coef);
+    str_add(out, "--moe-token-dispatcher-type alltoall\n--moe-grouped-gemm\n");
+    if (m->moe.capacity_factor > 0)
+        str_addf(out, "--moe-expert-capacity-factor %.10g\n", m->moe.capacity_factor);
+    if (m->moe.shared_ffn)
+        number(out, "--moe-shared-expert-intermediate-size", m->moe.shared_ffn);
+    if (m->moe.every > 1 || m->moe.dense_layers) {
+        str_add(out, "--moe-layer-freq [");
+        for (int i = 0; i < m->layers; i++)
+            str_addf(out, "%s%d", i ? "," : "", pl_layer_is_moe(m, i));
+        str_add(out, "]\n");
+    }
+}
+
+static void write_model(struct str *out, const struct pl_model *m, int seq)
+{
+    number(out, "--num-layers", m->layers);
+    number(out, "--hidden-size", m->hidden);
+    number(out, "--ffn-hidden-size", m->ffn);
+    number(out, "--num-attention-heads", m->heads);
+    number(out, "--kv-channels", m->head_dim);
+    if (m->kv_heads != m->heads)
+        str_addf(out, "--group-query-attention\n--num-query-groups %d\n", m->kv_heads);
+    number(out, "--max-position-embeddings", seq);
+    if (m->mlp == PL_SWIGLU)
+        flag(out, "--swiglu");
+    str_addf(out, "--normalization %s\n", m->norm == PL_RMSNORM ? "RMSNorm" : "LayerNorm");
+    str_addf(out, "--norm-epsilon %.10g\n", m->norm_eps);
+    if (m->positions == PL_ROPE)
+        str_addf(out, "--position-embedding-type rope\n--rotary-base %.10g\n", m->rope_theta);
+    else
+        str_add(out, "--position-embedding-type learned_absolute\n");
+    if (m->mlp == PL_SWIGLU)
+        flag(out, "--disable-bias-linear");
+    if (!m->tied)
+        flag(out, "--untie-embeddings-and-output-weights");
+    str_addf(out, "--init-method-std %.10g\n", m->init_std);
+    number(out, "--make-vocab-size-divisible-by", 1);
+    if (pl_model_is_moe(m))
+        write_moe(out, m);
+}
+
+static void write_args(struct str *out, const struct tn_export_in *in,
+                       const struct tn_findings *lost)
+{
+    (void)lost;
+    write_parallel(out, in);
+    write_batch_and_memory(out, in);
+    write_model(out, in->model, in->workload->seq);
+}
+
+const struct tn_exporter tn_export_megatron = {
+    .name = "megatron",
+    .title = "Megatron-LM arguments, one a line",
+    .version = MEGATRON_VERSION,
+    .media_type = "text/plain; charset=utf-8",
+    .extension = "txt",
+    .comment = "#",
+    .carries = carries,
+    .gaps = gaps,
+    .rules = rules,
+    .write = write_args,
+};
+
+/* The variable is required before Blackwell with tp or cp above 1, and harmful with FSDP. */
+static void write_script(struct str *out, const struct tn_export_in *in,
+                         const struct tn_findings *lost)
+{
+    const struct pl_layout *l = in->layout;
+    AUTO_STR args = {0};
+
+    str_add(
+        out,
+        "#\n# Set MEGATRON to the folder of Megatron-LM, DATA_ARGS to your data, and on several "
+        "nodes NODE_RANK and\n"
+        "# MASTER_ADDR. Arguments after the script's name are appended.\nset -euo pipefail\n\n");
+    if ((l->tp > 1 || l->cp > 1) && l->zero < 2)
+        str_add(out, "export CUDA_DEVICE_MAX_CONNECTIONS=1\n");
+    str_add(out, ": \"${MEGATRON:?set it to the folder of Megatron-LM}\"\n");
+    str_addf(out,
+             ": \"${DATA_ARGS:=--mock-data --tokenizer-type NullTokenizer --vocab-size %d}\"\n\n",
+             in->model->vocab);
+    write_args(&args, in, lost);
+    str_add(out, "args=(\n");
+    for (char *line = args.text, *end; line && *line; line = end) {
+        end = strchr(line, '\n');
+        str_addf(out, "    %.*s\n", (int)(end - line), line);
+        end++;
+    }
+    str_add(out, ")\n\n");
+    str_addf(out,
+             "# shellcheck disable=SC2086\n"
+             "exec torchrun --nproc-per-node %d --nnodes %d --node-rank \"${NODE_RANK:-0}\" \\\n"
+             "    --master-addr \"${MASTER_ADDR:-127.0.0.1}\" --master-port "
+             "\"${MASTER_PORT:-29500}\" \\\n"
+             "    \"$MEGATRON/pretrain_gpt.py\" \"${args[@]}\" $DATA_ARGS \"$@\"\n",
+             tn_ranks_per_node(in), tn_nodes(in));
+}
+
+const struct tn_exporter tn_export_megatron_script = {
+    .name = "megatron-script",
+    .title = "Megatron-LM launch script",
+    .version = MEGATRON_VERSION,
+    .media_type = "text/x-shellscript; charset=utf-8",
+    .extension = "sh",
+    .comment = "#",
+    .carries = carries,
+    .gaps = gaps,
+    .rules = rules,
+    .write = write_script,
+};
+
+/* ---- Megatron-Bridge: the same settings as dotted overrides -------------------------------------
+ */
+
+static void bridge_parallel(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    str_addf(out, "model.tensor_model_parallel_size=%d\n", l->tp);
+    str_addf(out, "model.pipeline_model_parallel_size=%d\n", l->pp);
+    if (l->vp > 1)
+        str_addf(out, "model.virtual_pipeline_model_parallel_size=%d\n", l->vp);
+    if (l->pp > 1)
+        str_addf(out, "model.pipeline_dtype=%s\n", l->precision == PL_BF16 ? "bf16" : "fp32");
+    str_addf(out, "model.context_parallel_size=%d\n", l->cp);
+    str_addf(out, "model.expert_model_parallel_size=%d\n", l->ep);
+    if (pl_model_is_moe(in->model))
+        str_addf(out, "model.expert_tensor_parallel_size=%d\n", l->etp);
+    str_addf(out, "model.sequence_parallel=%s\n", l->sp ? "true" : "false");
+    if (l->pp > 1 && !even(in)) {
+        str_add(out, "model.pipeline_model_parallel_layout=[");
+        for (int run = 0, last = l->pp * l->vp - 1; run <= last; run++) {
+            int first, n = pl_stage_layers(l, in->model->layers, run % l->pp, run / l->pp, &first);
+
+            str_addf(out, "%s[%s", run ? "," : "", run ? "" : "\"embedding\",");
+            for (int i = 0; i < n; i++)
+                str_addf(out, "%s\"decoder\"", i ? "," : "");
+            str_add(out, run == last ? ",\"loss\"]" : "]");
+        }
+        str_add(out, "]\n");
+    }
+}
+
+static void write_bridge(struct str *out, const struct tn_export_in *in,
+                         const struct tn_findings *lost)
+{
+    const struct pl_layout *l = in->layout;
+
+    (void)lost;
+    str_addf(out, "# overrides for a recipe of %s: its own sizes stay the recipe's\n",
+             in->model->name);
+    bridge_parallel(out, in);
+    str_addf(out, "model.seq_length=%d\ndataset.seq_length=%d\n", in->workload->seq,
+             in->workload->seq);
+    str_addf(out, "train.micro_batch_size=%d\ntrain.global_batch_size=%d\n", l->micro_batch,
+             in->workload->global_batch);
+    if (l->zero >= 2)
+        str_addf(out, "ddp.use_megatron_fsdp=true\nddp.data_parallel_sharding_strategy=%s\n",
+                 l->zero == 2 ? "optim_grads" : "optim_grads_params");
+    else
+        str_addf(out, "ddp.use_distributed_optimizer=%s\n", l->zero ? "true" : "false");
+    str_addf(out, "ddp.overlap_grad_reduce=%s\nddp.overlap_param_gather=%s\n",
+             l->overlap_grad_reduce ? "true" : "false", l->overlap_param_gather ? "true" : "false");
+    if (pl_model_is_moe(in->model))
+        str_addf(out,
+                 "model.moe_token_dispatcher_type=alltoall\nmodel.moe_grouped_gemm=true\n"
+                 "comm_overlap.overlap_moe_expert_parallel_comm=%s\n",
+                 l->overlap_moe_a2a ? "true" : "false");
+    if (l->recompute == PL_RECOMPUTE_FULL)
+        str_add(out, "model.recompute_granularity=full\nmodel.recompute_method=uniform\nmodel."
+                     "recompute_num_layers=1\n");
+    if (l->recompute == PL_RECOMPUTE_SELECTIVE)
+        str_add(out,
+                "model.recompute_granularity=selective\nmodel.recompute_modules=[core_attn]\n");
+    if (l->precision == PL_BF16)
+        str_add(out, "mixed_precision=bf16_mixed\n");
+}
+
+static void bridge_gaps(struct tn_findings *f, const struct tn_export_in *in)
+{
+    gaps(f, in);
+    if (in->layout->vp > 1 && !in->layout->overlap_p2p)
+        tn_finding_add(f, "overlap_p2p", "interleaved pipeline sends always overlap");
+    if (in->layout->precision != PL_BF16)
+        tn_finding_add(f, "precision", "recipes are bf16_mixed; fp32 has no name");
+}
+
+static const char *const bridge_carries[] = {
+    "world",
+    "tp",
+    "sp",
+    "cp",
+    "pp",
+    "vp",
+    "ep",
+    "etp",
+    "dp",
+    "edp",
+    "zero",
+    "schedule",
+    "micro_batch",
+    "recompute",
+    "precision",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_moe_a2a",
+    NULL,
+};
+
+const struct tn_exporter tn_export_bridge = {
+    .name = "megatron-bridge",
+    .title = "Megatron-Bridge overrides, key=value",
+    .version = "Megatron-Bridge of August 2026 (067f987d)",
+    .media_type = "text/plain; charset=utf-8",
+    .extension = "txt",
+    .comment = "#",
+    .carries = bridge_carries,
+    .gaps = bridge_gaps,
+    .rules = rules,
+    .write = write_bridge,
+};

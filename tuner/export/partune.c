@@ -1,0 +1,86 @@
+/* The bundled trainer: the file that `partune-train --config` reads. Everything that we can say, it
+ * can read. */
+#include "tuner/export/internal.h"
+
+#include <math.h>
+
+static const char *const carries[] = {
+    "world",
+    "tp",
+    "sp",
+    "cp",
+    "pp",
+    "vp",
+    "schedule",
+    "ep",
+    "etp",
+    "dp",
+    "edp",
+    "zero",
+    "zero_scope",
+    "micro_batch",
+    "recompute",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_p2p",
+    "overlap_moe_a2a",
+    "precision",
+    "threads",
+    NULL,
+};
+
+static void gaps(struct tn_findings *ret, const struct tn_export_in *in)
+{
+    (void)ret;
+    (void)in;
+}
+
+static void rules(struct tn_findings *ret, const struct tn_export_in *in)
+{
+    struct pl_verdict verdict;
+
+    if (pl_layout_check(&verdict, in->model, in->cluster, in->layout, in->workload,
+                        pl_trainer_find("partune")))
+        return;
+    for (int i = 0; i < verdict.count; i++) {
+        const char *key = verdict.v[i].key;
+        char setting[48];
+
+        snprintf(setting, sizeof(setting), "%s%s", pl_layout_key_find(key) ? "" : "model.", key);
+        tn_finding_add(ret, setting, "%s: %s", verdict.v[i].rule, verdict.v[i].text);
+    }
+}
+
+static void write_config(struct str *out, const struct tn_export_in *in,
+                         const struct tn_findings *lost)
+{
+    json_t *v = json_pack("{s:o, s:o, s:o, s:o}", "model", pl_model_json(in->model), "cluster",
+                          pl_cluster_json(in->cluster), "workload", pl_workload_json(in->workload),
+                          "layout", pl_layout_json(in->layout));
+    char *text;
+
+    if (in->train)
+        json_object_set(v, "train", (json_t *)(uintptr_t)in->train);
+    if (isfinite(in->tokens_per_s) && isfinite(in->lo) && isfinite(in->hi))
+        json_object_set_new(v, "promised",
+                            json_pack("{s:f, s:f, s:f}", "tokens_per_s", in->tokens_per_s, "lo",
+                                      in->lo, "hi", in->hi));
+    json_object_set_new(v, "provenance", tn_export_provenance(in, lost));
+    text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    str_add(out, text);
+    str_addc(out, '\n');
+    free(text);
+    json_decref(v);
+}
+
+const struct tn_exporter tn_export_partune = {
+    .name = "partune",
+    .title = "Configuration of partune-train",
+    .version = "partune " PACKAGE_VERSION,
+    .media_type = "application/json",
+    .extension = "json",
+    .carries = carries,
+    .gaps = gaps,
+    .rules = rules,
+    .write = write_config,
+};

@@ -1,0 +1,147 @@
+/*
+ * SageMaker: the SMP v2 parameters (JSON), and the model section of a HyperPod recipe (YAML).
+ *
+ * hybrid_shard_degree: 0 is native FSDP, 1 is no sharding, n >= 2 shards over n devices. Expert
+ * parallelism excludes tensor parallelism, and there is no pipeline parallelism at all.
+ */
+#include "tuner/export/internal.h"
+
+static const char *const carries_smp[] = {"world", "tp", "cp", "ep", "dp", "edp", "zero", NULL};
+static const char *const carries_hyperpod[] = {
+    "world", "tp", "cp", "ep", "dp", "edp", "zero", "micro_batch", "recompute", "precision", NULL,
+};
+
+static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    if (l->pp > 1)
+        tn_finding_add(f, "pp", "there is no pipeline parallelism");
+    if (l->vp > 1)
+        tn_finding_add(f, "vp", "there is no pipeline parallelism");
+    if (l->etp > 1)
+        tn_finding_add(f, "etp", "experts are not split by tensor parallelism");
+    if (l->tp > 1 && !l->sp)
+        tn_finding_add(f, "sp", "tensor parallelism implies sequence parallelism");
+    if (l->zero == 1)
+        tn_finding_add(f, "zero", "FSDP shards gradients too: the nearest is zero 2");
+    tn_gap_flag(f, in, "overlap_p2p", l->overlap_p2p, "SMP");
+    tn_gap_flag(f, in, "overlap_moe_a2a", l->overlap_moe_a2a, "SMP");
+    tn_gap_threads(f, in);
+}
+
+static void smp_gaps(struct tn_findings *f, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    common_gaps(f, in);
+    if (l->zero == 2)
+        tn_finding_add(f, "zero", "the sharding strategy is set in the script, not in the JSON");
+    tn_finding_add(f, "micro_batch",
+                   "the batch of %d sequences is set in the script, not in the JSON",
+                   l->micro_batch);
+    if (l->recompute != PL_RECOMPUTE_NONE)
+        tn_finding_add(f, "recompute", "the script wraps modules for checkpointing, not the JSON");
+    if (l->precision == PL_BF16)
+        tn_finding_add(f, "precision", "mixed precision is set in the script, not in the JSON");
+}
+
+static void hyperpod_gaps(struct tn_findings *f, const struct tn_export_in *in)
+{
+    common_gaps(f, in);
+    if (in->layout->recompute == PL_RECOMPUTE_SELECTIVE)
+        tn_finding_add(f, "recompute",
+                       "activation_checkpointing is on or off: there is no selective form");
+}
+
+static int shard_degree(const struct pl_layout *l)
+{
+    return l->zero ? l->dp * l->cp / (l->ep > 1 ? l->ep : 1) : 1;
+}
+
+static void rules(struct tn_findings *f, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+    int shard = shard_degree(l) > 0 ? shard_degree(l) : 1;
+
+    if (l->ep > 1 && l->tp > 1)
+        tn_finding_add(f, "ep", "expert parallelism does not work with tensor parallelism");
+    if (l->world % (shard * l->tp * l->ep))
+        tn_finding_add(f, "world", "world %d is not a multiple of shard %d x tp %d x ep %d",
+                       l->world, shard, l->tp, l->ep);
+    if (l->cp > 1 && l->cp > shard)
+        tn_finding_add(f, "cp", "context_parallel_degree %d is over the shard degree %d", l->cp,
+                       shard);
+}
+
+static void write_smp(struct str *out, const struct tn_export_in *in,
+                      const struct tn_findings *lost)
+{
+    const struct pl_layout *l = in->layout;
+    json_t *v = json_pack("{s:i, s:i, s:i, s:i, s:b}", "tensor_parallel_degree", l->tp,
+                          "expert_parallel_degree", l->ep, "context_parallel_degree", l->cp,
+                          "hybrid_shard_degree", shard_degree(l), "sm_activation_offloading", 0);
+    char *text;
+
+    json_object_set_new(v, "_partune", tn_export_provenance(in, lost));
+    text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    str_addf(out, "%s\n", text);
+    free(text);
+    json_decref(v);
+}
+
+const struct tn_exporter tn_export_smp = {
+    .name = "smp",
+    .title = "SageMaker SMP v2 parameters",
+    .version = "SMP v2 (2.3 or later for experts)",
+    .media_type = "application/json",
+    .extension = "json",
+    .carries = carries_smp,
+    .gaps = smp_gaps,
+    .rules = rules,
+    .write = write_smp,
+};
+
+static const char *strategy(const struct pl_layout *l)
+{
+    switch (l->zero) {
+    case 0:
+        return "no_shard";
+    case 3:
+        return "full_shard";
+    default:
+        return "shard_grad_op";
+    }
+}
+
+static void write_hyperpod(struct str *out, const struct tn_export_in *in,
+                           const struct tn_findings *lost)
+{
+    const struct pl_layout *l = in->layout;
+
+    (void)lost;
+    str_addf(out, "trainer:\n  num_nodes: %d\n  devices: %d\n\nuse_smp_model: true\n\nmodel:\n",
+             tn_nodes(in), tn_ranks_per_node(in));
+    str_addf(out, "  train_batch_size: %d\n", l->micro_batch);
+    str_addf(out, "  tensor_model_parallel_degree: %d\n  expert_model_parallel_degree: %d\n", l->tp,
+             l->ep);
+    str_addf(out, "  context_parallel_degree: %d\n  shard_degree: %d\n", l->cp, shard_degree(l));
+    str_addf(out, "  sharding_strategy: %s\n", strategy(l));
+    str_addf(out, "  activation_checkpointing: %s\n  offload_activations: false\n",
+             l->recompute == PL_RECOMPUTE_NONE ? "false" : "true");
+    if (pl_model_is_moe(in->model))
+        str_add(out, "  moe: true\n  moe_load_balancing: aux_loss\n");
+}
+
+const struct tn_exporter tn_export_hyperpod = {
+    .name = "hyperpod",
+    .title = "HyperPod recipe overrides (YAML)",
+    .version = "SageMaker HyperPod recipes of August 2026 (2631995)",
+    .media_type = "application/yaml",
+    .extension = "yaml",
+    .comment = "#",
+    .carries = carries_hyperpod,
+    .gaps = hyperpod_gaps,
+    .rules = rules,
+    .write = write_hyperpod,
+};

@@ -1,0 +1,248 @@
+/* The table of targets, and what is the same for all of them: refusals, provenance, comments. */
+#include "tuner/export/internal.h"
+
+#include <errno.h>
+#include <math.h>
+
+static const struct tn_exporter *const exporters[] = {
+    &tn_export_partune,
+    &tn_export_megatron,
+    &tn_export_megatron_script,
+    &tn_export_bridge,
+    &tn_export_deepspeed,
+    &tn_export_torchtitan,
+    &tn_export_torchtitan_toml,
+    &tn_export_smp,
+    &tn_export_hyperpod,
+    &tn_export_accelerate,
+    NULL,
+};
+
+const struct tn_exporter *const *tn_exporters(void)
+{
+    return exporters;
+}
+
+void tn_finding_add(struct tn_findings *f, const char *setting, const char *fmt, ...)
+{
+    struct tn_finding *it;
+    va_list ap;
+
+    if (f->count == TN_MAX_FINDINGS)
+        return;
+    it = &f->v[f->count++];
+    snprintf(it->setting, sizeof(it->setting), "%s", setting);
+    va_start(ap, fmt);
+    vsnprintf(it->detail, sizeof(it->detail), fmt, ap);
+    va_end(ap);
+}
+
+/* ---- what targets share -------------------------------------------------------------------------
+ */
+
+int tn_microbatches(const struct tn_export_in *in)
+{
+    return in->workload->global_batch / (in->layout->micro_batch * in->layout->dp);
+}
+
+int tn_ranks_per_node(const struct tn_export_in *in)
+{
+    int per = in->cluster->devices_per_node;
+
+    return in->layout->world < per ? in->layout->world : per;
+}
+
+int tn_nodes(const struct tn_export_in *in)
+{
+    int per = tn_ranks_per_node(in);
+
+    return (in->layout->world + per - 1) / per;
+}
+
+void tn_gap_schedule(struct tn_findings *f, const struct tn_export_in *in, bool gpipe,
+                     bool zero_bubble)
+{
+    if (in->layout->pp == 1)
+        return;
+    if (in->layout->schedule == PL_GPIPE && !gpipe)
+        tn_finding_add(f, "schedule", "the target has no GPipe schedule");
+    if (in->layout->schedule == PL_ZERO_BUBBLE && !zero_bubble)
+        tn_finding_add(f, "schedule", "the target has no zero-bubble schedule");
+}
+
+void tn_gap_threads(struct tn_findings *f, const struct tn_export_in *in)
+{
+    if (in->layout->threads > 1)
+        tn_finding_add(f, "threads", "the target has no setting for %d compute threads a rank",
+                       in->layout->threads);
+}
+
+void tn_gap_scope(struct tn_findings *f, const struct tn_export_in *in)
+{
+    if (in->layout->zero_scope == PL_SCOPE_PLAIN)
+        tn_finding_add(f, "zero_scope",
+                       "the target shards non-expert state over all replicas, never plain");
+}
+
+void tn_gap_flag(struct tn_findings *f, const struct tn_export_in *in, const char *key, int value,
+                 const char *target)
+{
+    (void)in;
+    if (value)
+        tn_finding_add(f, key, "%s has no such setting", target);
+}
+
+json_t *tn_export_provenance(const struct tn_export_in *in, const struct tn_findings *lost)
+{
+    json_t *p = json_pack("{s:s, s:s, s:s, s:i, s:s, s:s}", "generator", "partune " PACKAGE_VERSION,
+                          "campaign", in->campaign, "campaign_name", in->campaign_name, "trial",
+                          in->trial, "cluster", in->cluster->name, "date", in->date);
+
+    if (isfinite(in->tokens_per_s)) {
+        json_object_set_new(p, "tokens_per_s", json_real(in->tokens_per_s));
+        if (isfinite(in->lo) && isfinite(in->hi))
+            json_object_set_new(p, "tokens_per_s_95", json_pack("[f, f]", in->lo, in->hi));
+    }
+    json_object_set_new(p, "verified", json_string(in->verdict ? in->verdict : "no"));
+    if (in->fingerprint)
+        json_object_set_new(p, "fingerprint", json_string(in->fingerprint));
+    if (lost && lost->count) {
+        json_t *list = json_array();
+
+        for (int i = 0; i < lost->count; i++)
+            json_array_append_new(list,
+                                  json_sprintf("%s: %s", lost->v[i].setting, lost->v[i].detail));
+        json_object_set_new(p, "lost", list);
+    }
+    return p;
+}
+
+/* A name from outside inside a comment must not end the line. */
+static void add_clean(struct str *out, const char *text)
+{
+    for (; *text; text++)
+        str_addc(out, (unsigned char)*text < ' ' || *text == 0x7f ? ' ' : *text);
+}
+
+static void add_comments(struct str *out, const char *mark, const struct tn_exporter *x,
+                         const struct tn_export_in *in, const struct tn_findings *lost)
+{
+    str_addf(out, "%s %s, for %s\n", mark, x->title, x->version);
+    str_addf(out, "%s made by partune " PACKAGE_VERSION " on %s from campaign %s (", mark, in->date,
+             in->campaign);
+    add_clean(out, in->campaign_name);
+    str_addf(out, "), trial %d, on ", in->trial);
+    add_clean(out, in->cluster->name);
+    str_addc(out, '\n');
+    if (isfinite(in->tokens_per_s))
+        str_addf(out, "%s measured: %.6g tokens/s, 95 %% interval %.6g to %.6g\n", mark,
+                 in->tokens_per_s, in->lo, in->hi);
+    str_addf(out, "%s verified: %s\n", mark,
+             in->verdict ? in->verdict : "no (partune verify has not been run)");
+    if (in->fingerprint) {
+        str_addf(out, "%s software: ", mark);
+        add_clean(out, in->fingerprint);
+        str_addc(out, '\n');
+    }
+    for (int i = 0; i < lost->count; i++)
+        str_addf(out, "%s LOST %s: %s\n", mark, lost->v[i].setting, lost->v[i].detail);
+}
+
+/* ---- finding and writing ------------------------------------------------------------------------
+ */
+
+static const struct tn_exporter *find_plain(const char *name)
+{
+    for (size_t i = 0; exporters[i]; i++)
+        if (!strcmp(exporters[i]->name, name))
+            return exporters[i];
+    return NULL;
+}
+
+const struct tn_exporter *tn_exporter_find(const char *name, const struct tn_wrapper **ret_wrapper)
+{
+    const char *plus = strchr(name, '+');
+
+    *ret_wrapper = NULL;
+    if (!plus)
+        return find_plain(name);
+    for (size_t i = 0; tn_wrappers[i]; i++) {
+        size_t n = strlen(tn_wrappers[i]->name);
+
+        if ((size_t)(plus - name) == n && !memcmp(tn_wrappers[i]->name, name, n)) {
+            *ret_wrapper = tn_wrappers[i];
+            return find_plain(plus + 1);
+        }
+    }
+    return NULL;
+}
+
+json_t *tn_exporters_json(void)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; exporters[i]; i++) {
+        const struct tn_exporter *x = exporters[i];
+        json_t *carries = json_array(), *wrappers = json_array();
+
+        for (size_t k = 0; x->carries[k]; k++)
+            json_array_append_new(carries, json_string(x->carries[k]));
+        for (size_t k = 0; tn_wrappers[k]; k++)
+            json_array_append_new(wrappers, json_string(tn_wrappers[k]->name));
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "name", x->name, "title",
+                            x->title, "version", x->version, "media_type", x->media_type,
+                            "extension", x->extension, "carries", carries, "wrappers", wrappers));
+    }
+    return list;
+}
+
+static int refuse(struct err *e, const struct tn_exporter *x, const char *what,
+                  const struct tn_findings *f)
+{
+    AUTO_STR s = {0};
+
+    for (int i = 0; i < f->count; i++)
+        str_addf(&s, "%s%s (%s)", i ? "; " : "", f->v[i].setting, f->v[i].detail);
+    return err_set(e, -EINVAL, "%s %s: %s", x->name, what, str_text(&s));
+}
+
+int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_findings,
+              const char *target, const struct tn_export_in *in, bool allow_loss, struct err *e)
+{
+    const struct tn_wrapper *wrapper;
+    const struct tn_exporter *x = tn_exporter_find(target, &wrapper);
+    struct tn_findings gaps = {0}, broken = {0};
+    AUTO_STR out = {0};
+
+    *ret_findings = (struct tn_findings){0};
+    if (!x)
+        return err_set(e, -ENOENT, "there is no export target \"%.64s\"", target);
+    if (x->rules)
+        x->rules(&broken, in);
+    if (broken.count) {
+        *ret_findings = broken;
+        return refuse(e, x, "refuses this layout", &broken);
+    }
+    x->gaps(&gaps, in);
+    *ret_findings = gaps;
+    if (gaps.count && !allow_loss)
+        return refuse(e, x, "cannot express", &gaps);
+    if (x->comment) {
+        if (str_eq(x->extension, "sh"))
+            str_add(&out, "#!/bin/bash\n");
+        add_comments(&out, x->comment, x, in, &gaps);
+    }
+    x->write(&out, in, &gaps);
+    *ret_media_type = x->media_type;
+    if (wrapper) {
+        AUTO_STR job = {0};
+
+        wrapper->write(&job, in, x, str_text(&out));
+        *ret_media_type = wrapper->media_type;
+        *ret = str_take(&job);
+        return 0;
+    }
+    *ret = str_take(&out);
+    return 0;
+}

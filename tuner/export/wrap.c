@@ -1,0 +1,188 @@
+/*
+ * Job scripts around any target: Slurm batch, PBS, Kubernetes MPIJob. The target's file is carried
+ * inside, so that one file is the whole job; how it is started depends on the target.
+ */
+#include "tuner/export/internal.h"
+
+#include <ctype.h>
+
+/* The command that runs TARGET's file; FILE is its path as the shell sees it. */
+static void launch_line(struct str *out, const struct tn_export_in *in,
+                        const struct tn_exporter *target, const char *mpi, const char *file)
+{
+    const char *name = target->name;
+
+    if (str_eq(name, "partune"))
+        str_addf(out, "%s partune-train --config %s", mpi, file);
+    else if (str_eq(name, "megatron-script"))
+        str_addf(out, "bash %s", file);
+    else if (str_eq(name, "megatron"))
+        str_addf(out,
+                 "torchrun --nproc-per-node %d --nnodes %d --node-rank \"${NODE_RANK:-0}\" "
+                 "--master-addr "
+                 "\"${MASTER_ADDR:-127.0.0.1}\" \"${MEGATRON:?}/pretrain_gpt.py\" $(grep -v \"^#\" "
+                 "%s) ${DATA_ARGS:-}",
+                 tn_ranks_per_node(in), tn_nodes(in), file);
+    else if (str_eq(name, "accelerate"))
+        str_addf(out, "accelerate launch --config_file %s ${TRAIN:?your script and its arguments}",
+                 file);
+    else if (str_eq(name, "deepspeed"))
+        str_addf(out,
+                 "deepspeed --num_gpus %d --num_nodes %d ${TRAIN:?your script and its arguments} "
+                 "--deepspeed_config %s",
+                 tn_ranks_per_node(in), tn_nodes(in), file);
+    else
+        str_addf(out, "${TRAIN:?your launcher}  # reads %s", file);
+}
+
+/* "#!/bin/bash" belongs on the first line of the job only. */
+static const char *without_shebang(const char *body)
+{
+    const char *end = str_starts(body, "#!") ? strchr(body, '\n') : NULL;
+
+    return end ? end + 1 : body;
+}
+
+static void here_document(struct str *out, const char *file, const char *body)
+{
+    str_addf(out, "cat >%s <<'PARTUNE_END'\n%s", file, without_shebang(body));
+    str_add(out, "PARTUNE_END\n\n");
+}
+
+static void job_name(char buf[48], const struct tn_export_in *in)
+{
+    size_t n = 0;
+
+    for (const char *p = in->campaign_name; *p && n < 40; p++)
+        buf[n++] = isalnum((unsigned char)*p) || *p == '-' ? *p : '-';
+    buf[n] = '\0';
+    if (!n)
+        snprintf(buf, 48, "partune");
+}
+
+static void write_slurm(struct str *out, const struct tn_export_in *in,
+                        const struct tn_exporter *target, const char *body)
+{
+    AUTO_FREE char *file = mem_printf("\"$job.%s\"", target->extension);
+    bool mpi = str_eq(target->name, "partune");
+    char name[48];
+
+    job_name(name, in);
+    str_addf(out, "#!/bin/bash\n#SBATCH --job-name=%s\n#SBATCH --nodes=%d\n", name, tn_nodes(in));
+    str_addf(out, "#SBATCH --ntasks-per-node=%d\n", mpi ? tn_ranks_per_node(in) : 1);
+    if (mpi)
+        str_addf(out, "#SBATCH --cpus-per-task=%d\n", in->layout->threads);
+    else
+        str_addf(out, "#SBATCH --gpus-per-node=%d\n", tn_ranks_per_node(in));
+    str_add(out, "#SBATCH --exclusive\n# Add your partition, account and time limit: sbatch -p "
+                 "PARTITION -A ACCOUNT -t TIME THIS\n"
+                 "set -euo pipefail\n\njob=partune.${SLURM_JOB_ID:-0}\n");
+    if (!mpi)
+        str_add(out, "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n "
+                     "1)\nexport MASTER_ADDR\n");
+    here_document(out, file, body);
+    if (!mpi)
+        str_add(out, "export job\nsrun bash -c '\nexport NODE_RANK=$SLURM_NODEID\nexec ");
+    launch_line(out, in, target, "srun --mpi=pmi2", file);
+    str_add(out, mpi ? "\n" : "\n'\n");
+}
+
+static void write_pbs(struct str *out, const struct tn_export_in *in,
+                      const struct tn_exporter *target, const char *body)
+{
+    AUTO_FREE char *file = mem_printf("\"$job.%s\"", target->extension);
+    AUTO_FREE char *mpiexec =
+        mem_printf("mpiexec -n %d -ppn %d", in->layout->world, tn_ranks_per_node(in));
+    bool mpi = str_eq(target->name, "partune");
+    char name[48];
+
+    job_name(name, in);
+    name[15] = '\0'; /* PBS takes at most 15 characters */
+    str_addf(out, "#!/bin/bash\n#PBS -N %s\n#PBS -l select=%d:ncpus=%d:mpiprocs=%d%s\n", name,
+             tn_nodes(in), tn_ranks_per_node(in) * in->layout->threads,
+             mpi ? tn_ranks_per_node(in) : 1, "");
+    if (!mpi)
+        str_addf(out, "# Add the accelerators as your site names them, for instance :ngpus=%d\n",
+                 tn_ranks_per_node(in));
+    str_add(out, "#PBS -l place=scatter:excl\n# Add your queue, project and walltime: qsub -q "
+                 "QUEUE -A PROJECT -l walltime=TIME THIS\n"
+                 "set -euo pipefail\ncd \"$PBS_O_WORKDIR\"\n\njob=partune.${PBS_JOBID:-0}\n");
+    if (!mpi)
+        str_add(out, "MASTER_ADDR=$(sort -u \"$PBS_NODEFILE\" | head -n 1)\nexport MASTER_ADDR\n");
+    here_document(out, file, body);
+    if (mpi) {
+        launch_line(out, in, target, mpiexec, file);
+    } else {
+        str_addf(
+            out,
+            "export job\nmpiexec -n %d -ppn 1 bash -c '\nexport NODE_RANK=${PMI_RANK:-0}\nexec ",
+            tn_nodes(in));
+        launch_line(out, in, target, "", file);
+        str_add(out, "\n'");
+    }
+    str_addc(out, '\n');
+}
+
+static void indented(struct str *out, const char *body, int by)
+{
+    for (const char *line = body; *line;) {
+        size_t n = strcspn(line, "\n");
+
+        str_addf(out, "%*s%.*s\n", n ? by : 0, "", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+}
+
+static void write_mpijob(struct str *out, const struct tn_export_in *in,
+                         const struct tn_exporter *target, const char *body)
+{
+    AUTO_FREE char *file = mem_printf("/partune/layout.%s", target->extension);
+    AUTO_FREE char *mpi = mem_printf("mpirun -n %d", in->layout->world);
+    AUTO_STR launch = {0};
+    char name[48];
+
+    job_name(name, in);
+    for (char *p = name; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    launch_line(&launch, in, target, mpi, file);
+    str_addf(
+        out,
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s-layout\ndata:\n  layout.%s: |\n",
+        name, target->extension);
+    indented(out, without_shebang(body), 4);
+    str_addf(out,
+             "---\napiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata:\n  name: %s\nspec:\n",
+             name);
+    str_addf(
+        out,
+        "  slotsPerWorker: %d\n  runPolicy:\n    cleanPodPolicy: Running\n  mpiReplicaSpecs:\n",
+        tn_ranks_per_node(in));
+    for (int worker = 0; worker < 2; worker++) {
+        str_addf(out, "    %s:\n      replicas: %d\n      template:\n        spec:\n",
+                 worker ? "Worker" : "Launcher", worker ? tn_nodes(in) : 1);
+        str_add(out, "          volumes:\n          - name: layout\n            configMap:\n");
+        str_addf(out, "              name: %s-layout\n          containers:\n", name);
+        str_addf(out, "          - name: %s\n            image: REGISTRY/TRAINER:VERSION # yours\n",
+                 worker ? "worker" : "launcher");
+        str_add(out, "            volumeMounts:\n            - name: layout\n              "
+                     "mountPath: /partune\n");
+        if (!worker) {
+            str_add(out, "            command: [\"/bin/bash\", \"-c\"]\n            args:\n        "
+                         "    - |\n");
+            indented(out, str_text(&launch), 14);
+        } else {
+            str_addf(out,
+                     "            resources:\n              limits:\n                cpu: %d\n",
+                     tn_ranks_per_node(in) * in->layout->threads);
+        }
+    }
+}
+
+static const struct tn_wrapper slurm = {"slurm", "Slurm batch script",
+                                        "text/x-shellscript; charset=utf-8", "sbatch", write_slurm};
+static const struct tn_wrapper pbs = {"pbs", "PBS job script", "text/x-shellscript; charset=utf-8",
+                                      "pbs", write_pbs};
+static const struct tn_wrapper mpijob = {"mpijob", "Kubernetes MPIJob", "application/yaml", "yaml",
+                                         write_mpijob};
+
+const struct tn_wrapper *const tn_wrappers[] = {&slurm, &pbs, &mpijob, NULL};
