@@ -1,4 +1,15 @@
-#include "plan/plan.h"
+/*
+ * Seconds of an iteration in closed form. docs/COST-MODEL.md explains the terms.
+ *
+ * What depends on the shape of the work alone (times of a layer, of embedding and head) is kept in
+ * a direct-mapped table over (tp, sp, cp, ep, etp, micro_batch, recompute, precision, threads,
+ * ...): a space of 10^6 layouts holds a few thousand such shapes, and the rest of a layout costs
+ * tens of operations.
+ */
+#include "plan/cost.h"
+#include "plan/memory.h"
+
+#include <math.h>
 
 #include "base/base.h"
 
@@ -6,24 +17,344 @@ const char *const pl_cost_class_names[PL_COST_CLASSES + 1] = {
     "forward", "backward", "recompute", "tp",        "cp",    "ep",
     "pp",      "bubble",   "dp",        "optimizer", "other", NULL};
 
-static double peak_flops(const struct pl_cluster *c, int precision)
-{
-    const struct pl_device *d = &c->device;
-    double tflops = precision == PL_FP8    ? d->tflops_fp8
-                    : precision == PL_BF16 ? d->tflops_bf16
-                                           : d->tflops_fp32;
+enum { SHAPES = 4096 };
 
-    return tflops * 1e12;
+/* Tensors of a layer that a trainer without layer-wise gathering fetches one by one: weights and
+ * biases. */
+enum { LAYER_TENSORS = 12 };
+
+struct shape {
+    int tp, sp, cp, ep, etp, micro_batch, recompute, precision, threads, overlap_moe, crowd;
+};
+
+struct shape_time {
+    struct shape key;
+    bool full;
+    struct pl_layer_time dense, moe;
+    struct pl_ends_time ends;
+};
+
+struct pl_cost_ctx {
+    struct pl_op_ctx op;
+    bool any_dense, any_moe;
+    int *moe_before; /* MoE layers among the first i */
+    struct shape_time table[SHAPES];
+};
+
+struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *p,
+                                    const struct pl_constants *constants)
+{
+    struct pl_cost_ctx *x = mem_alloc(sizeof(*x));
+    int n = p->model->layers;
+
+    x->op.k = constants ? constants : &pl_default_constants;
+    x->op.m = p->model;
+    x->op.c = p->cluster;
+    x->op.w = p->workload;
+    x->op.t = p->trainer;
+    x->moe_before = mem_alloc(((size_t)n + 1) * sizeof(*x->moe_before));
+    for (int i = 0; i < n; i++)
+        x->moe_before[i + 1] = x->moe_before[i] + pl_layer_is_moe(p->model, i);
+    x->any_moe = x->moe_before[n] > 0;
+    x->any_dense = x->moe_before[n] < n;
+    return x;
 }
 
-double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct pl_layout *l,
-              const struct pl_workload *w, double tokens_per_s)
+struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *x)
 {
-    double peak = peak_flops(c, l->precision);
+    if (x)
+        free(x->moe_before);
+    free(x);
+    return NULL;
+}
 
-    if (peak <= 0 || l->world <= 0)
-        return -1;
-    return pl_model_flops_per_token(m, w->seq) * tokens_per_s / (peak * l->world);
+/* ---- shapes -------------------------------------------------------------------------------------
+ */
+
+/* Ranks that want a core, in percent of the cores; 100 where they fit, and on devices of their own.
+ */
+static int crowd_of(const struct pl_cluster *c, const struct pl_layout *l)
+{
+    int64_t busy = (int64_t)l->world * l->threads, cores = pl_cluster_devices(c);
+
+    return c->device.cpu && busy > cores ? (int)(busy * 100 / cores) : 100;
+}
+
+static const struct shape_time *shape_of(struct pl_cost_ctx *x, const struct pl_layout *l)
+{
+    /* A group that waits while its members share cores pays turns of the scheduler: 17 us for two
+     * ranks a core, 0.8 ms for four (an 8-byte all-reduce with yielding waits, measured). */
+    static const double TWO_A_CORE_S = 17e-6, GROWTH = 5.5;
+    struct shape key = {l->tp,
+                        l->sp,
+                        l->cp,
+                        l->ep,
+                        l->etp,
+                        l->micro_batch,
+                        l->recompute,
+                        l->precision,
+                        l->threads,
+                        l->overlap_moe_a2a,
+                        crowd_of(x->op.c, l)};
+    struct shape_time *s = &x->table[str_hash(&key, sizeof(key), 0) % SHAPES];
+
+    if (s->full && !memcmp(&s->key, &key, sizeof(key)))
+        return s;
+    *s = (struct shape_time){.key = key, .full = true};
+    pl_rates_of(&x->op.r, x->op.k, x->op.c, l->precision, l->threads);
+    if (key.crowd > 100)
+        x->op.r.collective_s = TWO_A_CORE_S * pow(key.crowd / 200.0, GROWTH);
+    if (x->any_dense)
+        pl_layer_time_of(&s->dense, &x->op, l, false);
+    if (x->any_moe)
+        pl_layer_time_of(&s->moe, &x->op, l, true);
+    pl_ends_time_of(&s->ends, &x->op, l);
+    return s;
+}
+
+/* ---- a stage ------------------------------------------------------------------------------------
+ */
+
+struct stage {
+    double fwd, bwd, weight, re, tp, cp, ep; /* of one micro-batch; weight is part of bwd */
+    double total;
+    double dense_params, expert_params;
+    int layers;
+};
+
+static void add_layers(struct stage *s, const struct pl_layer_time *y, double n)
+{
+    s->fwd += n * y->fwd;
+    s->bwd += n * (y->bwd_input + y->bwd_weight);
+    s->weight += n * y->bwd_weight;
+    s->re += n * y->re;
+    s->tp += n * (y->tp_fwd + y->tp_bwd + y->tp_re);
+    s->cp += n * (y->cp_fwd + y->cp_bwd + y->cp_re);
+    s->ep += n * (y->ep_fwd + y->ep_bwd + y->ep_re);
+}
+
+static void stage_of(struct stage *s, struct pl_cost_ctx *x, const struct shape_time *y,
+                     const struct pl_layout *l, int stage)
+{
+    int moe = 0;
+
+    *s = (struct stage){0};
+    for (int c = 0; c < l->vp; c++) {
+        int first, n = pl_stage_layers(l, x->op.m->layers, stage, c, &first);
+
+        s->layers += n;
+        moe += x->moe_before[first + n] - x->moe_before[first];
+    }
+    add_layers(s, &y->dense, s->layers - moe);
+    add_layers(s, &y->moe, moe);
+    if (stage == 0) {
+        s->fwd += y->ends.embed_fwd;
+        s->bwd += y->ends.embed_bwd;
+    }
+    if (stage == l->pp - 1) {
+        s->fwd += y->ends.head_fwd;
+        s->bwd += y->ends.head_bwd;
+        s->tp += y->ends.tp_head;
+    }
+    s->total = s->fwd + s->bwd + s->re + s->tp + s->cp + s->ep;
+}
+
+/* All stages as sums: the slowest, and the whole. Equal stages in the middle are looked at once. */
+struct pipeline {
+    struct stage slow; /* the slowest stage, which sets the pace */
+    int slow_stage;
+    double others;       /* total of one micro-batch over all other stages */
+    double others_split; /* the same of forward + backward - 2 x weight gradient: zero-bubble's idle
+                            time */
+};
+
+static double split_of(const struct stage *s)
+{
+    return s->total - 2 * s->weight;
+}
+
+static void pipeline_of(struct pipeline *q, struct pl_cost_ctx *x, const struct shape_time *y,
+                        const struct pl_layout *l)
+{
+    bool even = x->op.m->layers % (l->pp * l->vp) == 0 && !(x->any_moe && x->any_dense);
+    double total = 0, split = 0;
+
+    for (int s = 0; s < l->pp; s++) {
+        struct stage one;
+        int times = 1;
+
+        stage_of(&one, x, y, l, s);
+        if (even && s == 1 && l->pp > 3) { /* all between the ends are alike */
+            times = l->pp - 2;
+            s = l->pp - 2;
+        }
+        total += times * one.total;
+        split += times * split_of(&one);
+        if (one.total > q->slow.total) {
+            q->slow = one;
+            q->slow_stage = s;
+        }
+    }
+    q->others = total - q->slow.total;
+    q->others_split = split - split_of(&q->slow);
+    if (q->others_split < 0)
+        q->others_split = 0;
+}
+
+/* ---- data parallel ------------------------------------------------------------------------------
+ */
+
+/* A collective that runs beside COMPUTE seconds of work: what shows. */
+static double exposed(const struct pl_cost_ctx *x, bool overlapped, double comm, double compute)
+{
+    double hidden = comm < compute ? comm : compute;
+
+    return overlapped ? comm - x->op.k->hidden * hidden : comm;
+}
+
+struct sync {
+    struct pl_group dense, expert;
+    double dense_bytes, expert_bytes; /* parameters of this rank */
+};
+
+static double both(const struct sync *s, double (*f)(const struct pl_group *, double), double each)
+{
+    double t = s->dense.size > 1 ? f(&s->dense, s->dense_bytes * each) : 0;
+
+    return t +
+           (s->expert_bytes > 0 && s->expert.size > 1 ? f(&s->expert, s->expert_bytes * each) : 0);
+}
+
+/* zero 3: every micro-batch gathers the weights for each pass and scatters the gradients. */
+static double sharded_weights(const struct pl_cost_ctx *x, const struct sync *s,
+                              const struct stage *y, double micro, double grad)
+{
+    double pieces = x->op.t->tensor_gather ? LAYER_TENSORS : 1;
+    double gather = both(s, pl_gather_s, x->op.r.element), scatter = both(s, pl_gather_s, grad);
+    double latency = both(s, pl_gather_s, 0);
+    double each = (y->layers * pieces - 1) * latency; /* as many collectives as pieces */
+    double fwd = gather + each, bwd = gather + scatter + 2 * each;
+
+    return micro *
+           (exposed(x, true, fwd, y->fwd + y->tp + y->ep) + exposed(x, true, bwd, y->bwd + y->re));
+}
+
+static double data_parallel(const struct pl_cost_ctx *x, const struct pl_layout *l,
+                            const struct stage *y, const struct pl_held *p, double micro)
+{
+    double grad = x->op.t->half_grads || l->precision == PL_FP32 ? x->op.r.element : 4;
+    struct sync s = {.dense_bytes = p->dense, .expert_bytes = p->expert};
+    double reduce, gather;
+
+    pl_group_of(&s.dense, x->op.k, x->op.c, &x->op.r, l->dp * l->cp, l->tp);
+    pl_group_of(&s.expert, x->op.k, x->op.c, &x->op.r, l->edp, l->etp * l->ep);
+    if (l->zero == 3)
+        return sharded_weights(x, &s, y, micro, grad);
+    if (l->zero == 0)
+        return exposed(x, l->overlap_grad_reduce, both(&s, pl_all_reduce_s, grad), y->bwd);
+    reduce = both(&s, pl_gather_s, grad) * (l->zero == 2 ? micro : 1);
+    gather = both(&s, pl_gather_s, x->op.r.element);
+    if (l->zero_scope ==
+        PL_SCOPE_PLAIN) /* gradients meet over all replicas, weights within the smaller group */
+        reduce += s.dense.size > 1 ? pl_gather_s(&s.dense, p->dense * grad) : 0;
+    return exposed(x, l->overlap_grad_reduce, reduce, y->bwd * (l->zero == 2 ? micro : 1)) +
+           exposed(x, l->overlap_param_gather, gather, y->fwd);
+}
+
+/* Adam reads gradient, master weight and two moments, and writes all but the gradient; the clipping
+ * norm reads all gradients of the rank. */
+static double optimizer(const struct pl_cost_ctx *x, const struct pl_layout *l,
+                        const struct pl_held *p)
+{
+    double state = p->dense / pl_dense_shards(l) + p->expert / pl_expert_shards(l);
+    double norm = l->zero >= 2 ? state : p->dense + p->expert;
+
+    return (30 * state + 4 * norm) / x->op.r.memory + 10 * x->op.r.kernel_s;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------
+ */
+
+static double message_s(const struct pl_cost_ctx *x, const struct pl_layout *l)
+{
+    struct pl_group g;
+    double bytes =
+        (double)x->op.w->seq / l->cp * l->micro_batch * x->op.m->hidden * x->op.r.element;
+    int stride = pl_axis_stride(l, PL_PP);
+
+    if (l->pp == 1)
+        return 0;
+    pl_group_of(&g, x->op.k, x->op.c, &x->op.r, 2, stride);
+    /* each tp rank sends its share (SC21's scatter/gather, or sp), and gathers it inside the node
+     */
+    if (l->tp > 1 && !l->sp) {
+        struct pl_group tp;
+
+        pl_group_of(&tp, x->op.k, x->op.c, &x->op.r, l->tp, 1);
+        return pl_send_s(&g, bytes / l->tp) + pl_gather_s(&tp, bytes);
+    }
+    return pl_send_s(&g, bytes / l->tp);
+}
+
+static double bubble_of(const struct pipeline *q, const struct pl_layout *l)
+{
+    if (l->schedule == PL_ZERO_BUBBLE && l->pp > 1)
+        return q->others_split;
+    return q->others / l->vp;
+}
+
+/* Ranks that share cores work in turn: nothing ends before all work is done. */
+static double crowded(struct pl_cost_ctx *x, const struct pl_layout *l, const struct pipeline *q,
+                      double micro, double so_far)
+{
+    int64_t cores = pl_cluster_devices(x->op.c), busy = (int64_t)l->world * l->threads;
+    double work = micro * (q->slow.total + q->others) * (double)(l->world / l->pp) * l->threads;
+
+    if (!x->op.c->device.cpu || busy <= cores)
+        return 0;
+    return work / (double)cores > so_far ? work / (double)cores - so_far : 0;
+}
+
+void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layout *l)
+{
+    const struct shape_time *y = shape_of(x, l);
+    double micro = (double)x->op.w->global_batch / ((double)l->micro_batch * l->dp);
+    double message, pace;
+    struct pipeline q = {.slow_stage = 0};
+    struct pl_held held;
+
+    pl_rates_of(&x->op.r, x->op.k, x->op.c, l->precision, l->threads);
+    pipeline_of(&q, x, y, l);
+    pl_held_params(&held, x->op.m, l, q.slow_stage);
+    message = message_s(x, l);
+    *ret = (struct pl_cost){0};
+    ret->seconds[PL_COST_FORWARD] = micro * q.slow.fwd;
+    ret->seconds[PL_COST_BACKWARD] = micro * q.slow.bwd;
+    ret->seconds[PL_COST_RECOMPUTE] = micro * q.slow.re;
+    ret->seconds[PL_COST_TP] = micro * q.slow.tp;
+    ret->seconds[PL_COST_CP] = micro * q.slow.cp;
+    ret->seconds[PL_COST_EP] = micro * q.slow.ep;
+    /* two messages a micro-batch and chunk in the steady state, where they do not run beside
+     * compute, and as many a boundary while the pipeline fills and drains */
+    ret->seconds[PL_COST_PP] = 2 * message * ((l->overlap_p2p ? 0 : micro * l->vp) + (l->pp - 1));
+    ret->seconds[PL_COST_BUBBLE] = bubble_of(&q, l);
+    pace = micro * q.slow.total + ret->seconds[PL_COST_PP] + ret->seconds[PL_COST_BUBBLE];
+    ret->seconds[PL_COST_OTHER] = crowded(x, l, &q, micro, pace);
+    ret->seconds[PL_COST_DP] = data_parallel(x, l, &q.slow, &held, micro);
+    ret->seconds[PL_COST_OPTIMIZER] = optimizer(x, l, &held);
+    for (int i = 0; i < PL_COST_CLASSES; i++)
+        ret->total += ret->seconds[i];
+    ret->tokens_per_s = (double)x->op.w->global_batch * x->op.w->seq / ret->total;
+}
+
+void pl_cost(struct pl_cost *ret, const struct pl_model *m, const struct pl_cluster *c,
+             const struct pl_layout *l, const struct pl_workload *w, const struct pl_trainer *t)
+{
+    const struct pl_problem p = {m, c, w, t};
+    struct pl_cost_ctx *x = pl_cost_ctx_new(&p, NULL);
+
+    pl_cost_at(ret, x, l);
+    pl_cost_ctx_free(x);
 }
 
 json_t *pl_cost_json(const struct pl_cost *c)
@@ -35,35 +366,15 @@ json_t *pl_cost_json(const struct pl_cost *c)
     return v;
 }
 
-/* Compute at half the best rate, the pipeline's bubble, and gradients over the slowest link of the
- * replicas. */
-void pl_cost(struct pl_cost *ret, const struct pl_model *m, const struct pl_cluster *c,
-             const struct pl_layout *l, const struct pl_workload *w, const struct pl_trainer *t)
+double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct pl_layout *l,
+              const struct pl_workload *w, double tokens_per_s)
 {
-    double tokens = (double)w->global_batch * w->seq,
-           micro = (double)w->global_batch / (l->micro_batch * l->dp);
-    double rate =
-        c->device.gemm_tflops > 0 ? c->device.gemm_tflops * 1e12 : peak_flops(c, l->precision);
-    double flops = pl_model_flops_per_token(m, w->seq) * tokens;
-    double ranks = l->world > pl_cluster_devices(c) ? pl_cluster_devices(c) : l->world;
-    double fwd = flops / 3 / (ranks * (rate > 0 ? rate : 1e12) * 0.5);
-    const struct pl_link *dp = pl_cluster_link(c, l->dp, pl_axis_stride(l, PL_DP));
-    const struct pl_link *tp = pl_cluster_link(c, l->tp, 1);
+    const struct pl_device *d = &c->device;
+    double peak = l->precision == PL_FP8    ? d->tflops_fp8
+                  : l->precision == PL_BF16 ? d->tflops_bf16
+                                            : d->tflops_fp32;
 
-    (void)t;
-    *ret = (struct pl_cost){0};
-    ret->seconds[PL_COST_FORWARD] = fwd;
-    ret->seconds[PL_COST_BACKWARD] = 2 * fwd;
-    ret->seconds[PL_COST_RECOMPUTE] = l->recompute == PL_RECOMPUTE_FULL ? fwd : 0;
-    ret->seconds[PL_COST_BUBBLE] =
-        (l->pp - 1) / (micro * l->vp) * (3 * fwd + ret->seconds[PL_COST_RECOMPUTE]);
-    if (l->tp > 1)
-        ret->seconds[PL_COST_TP] = 8.0 * m->layers / l->pp * 2 * tokens / l->dp * m->hidden *
-                                   (l->tp - 1) / l->tp / (tp->gbs * 1e9);
-    if (l->dp > 1)
-        ret->seconds[PL_COST_DP] = 8.0 * (double)pl_model_params(m) / ((double)l->tp * l->pp) *
-                                   (l->dp - 1) / l->dp / (dp->gbs * 1e9);
-    for (int i = 0; i < PL_COST_CLASSES; i++)
-        ret->total += ret->seconds[i];
-    ret->tokens_per_s = tokens / ret->total;
+    if (peak <= 0 || l->world <= 0)
+        return -1;
+    return pl_model_flops_per_token(m, w->seq) * tokens_per_s / (peak * 1e12 * l->world);
 }

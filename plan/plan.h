@@ -143,6 +143,10 @@ struct pl_trainer {
     bool interleaved, gpipe, zero_bubble, selective, bf16, fp8, etp, shared_expert, moe_every;
     bool overlap_grad_reduce, overlap_param_gather, overlap_p2p, overlap_moe_a2a;
     bool uneven_layers; /* layers need not divide by pp * vp */
+    /* How it runs, for the cost and memory models. */
+    bool tp_overlap;    /* tensor-parallel collectives run in pieces beside the products */
+    bool half_grads;    /* gradients are reduced in the layout's precision, not in fp32 */
+    bool tensor_gather; /* zero 3 gathers tensor by tensor, not layer by layer */
     bool flash;         /* attention keeps no T x T matrix for the backward pass */
     int max_zero;
 };
@@ -400,10 +404,35 @@ struct pl_cost {
     double tokens_per_s;          /* of the whole job */
 };
 
+/* Constants of machines and software that no profile holds; docs/COST-MODEL.md says what each means
+ * and where it comes from. */
+struct pl_constants {
+    double gemm, memory, near, far, attention, kernel_us, collective_us, hidden, tp_hidden, expert;
+};
+
+struct pl_constant_name {
+    const char *name;
+    size_t offset;   /* of the double in struct pl_constants */
+    double min, max; /* what physics leaves open */
+};
+
+extern const struct pl_constants pl_default_constants;
+extern const struct pl_constant_name pl_constant_names[]; /* ends with a NULL name */
+
 /* Expected seconds of one iteration of a legal layout. */
 void pl_cost(struct pl_cost *ret, const struct pl_model *m, const struct pl_cluster *c,
              const struct pl_layout *l, const struct pl_workload *w, const struct pl_trainer *t);
 json_t *pl_cost_json(const struct pl_cost *c);
+
+/*
+ * The same for many layouts of one problem: what they share is computed once. Everything in P is
+ * borrowed and must outlive the context; CONSTANTS may be NULL. Not thread-safe.
+ */
+struct pl_cost_ctx;
+struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *p,
+                                    const struct pl_constants *constants);
+struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *x);
+void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layout *l);
 
 /* Model FLOP utilisation of TOKENS_PER_S on WORLD devices; negative where the peak is unknown. */
 double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct pl_layout *l,

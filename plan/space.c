@@ -193,7 +193,7 @@ static int parse_values(struct pl_space_axis *a, const struct pl_layout_key *k, 
                       json_array_size(v));
     }
     for (size_t i = 0; i < json_array_size(v); i++) {
-        int        value = 0, before = a->n;
+        int value = 0, before = a->n;
         struct err why = {.text = "null is no value"};
 
         snprintf(at, sizeof(at), "/%s/%zu", k->name, i);

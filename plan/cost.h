@@ -1,0 +1,81 @@
+/* Private to plan/: the parts of the cost model. Formulas and their sources are in
+ * docs/COST-MODEL.md. */
+#ifndef PLAN_COST_H
+#define PLAN_COST_H
+
+#include "plan/plan.h"
+
+/* ---- what a machine does for a layout of one precision ------------------------------------------
+ */
+
+struct pl_rates {
+    bool cpu;
+    double element;      /* bytes of an activation or weight */
+    double flops;        /* matrix products, of one rank */
+    double vector;       /* products whose sizes the matrix units do not take */
+    double memory;       /* bytes/s */
+    double tail;         /* outputs of a product that one wave of tiles covers; 0: no waves */
+    double kernel_s;     /* least time of one kernel */
+    double attention;    /* share of FLOPS that streaming attention reaches */
+    double collective_s; /* start of one collective */
+};
+
+void pl_rates_of(struct pl_rates *ret, const struct pl_constants *k, const struct pl_cluster *c,
+                 int precision, int threads);
+
+/* ---- collectives --------------------------------------------------------------------------------
+ */
+
+/* A group of SIZE ranks STRIDE apart, with what its members see of the links. */
+struct pl_group {
+    int size, per_node; /* members; members that share a node */
+    double near_bps,
+        far_bps; /* bytes/s of one rank inside a node; of all members of a node to others */
+    double near_s, far_s; /* latency of a hop */
+    double start_s;
+};
+
+void pl_group_of(struct pl_group *ret, const struct pl_constants *k, const struct pl_cluster *c,
+                 const struct pl_rates *r, int size, int stride);
+
+/* Each of BYTES in the whole tensor: gathered, scattered after reduction, or reduced everywhere. */
+double pl_gather_s(const struct pl_group *g, double bytes);
+double pl_all_reduce_s(const struct pl_group *g, double bytes);
+/* BYTES leave each rank, evenly for all members, itself included. */
+double pl_all_to_all_s(const struct pl_group *g, double bytes);
+/* BYTES from one rank to the next on the axis. */
+double pl_send_s(const struct pl_group *g, double bytes);
+
+/* ---- operators ----------------------------------------------------------------------------------
+ */
+
+/* Seconds of one layer for one micro-batch, on one rank. */
+struct pl_layer_time {
+    double fwd, bwd_input, bwd_weight,
+        re; /* compute; re: what is computed again before the backward pass */
+    double tp_fwd, tp_bwd, tp_re;
+    double cp_fwd, cp_bwd, cp_re;
+    double ep_fwd, ep_bwd, ep_re;
+};
+
+struct pl_ends_time { /* first and last stage */
+    double embed_fwd, embed_bwd, head_fwd, head_bwd, tp_head;
+};
+
+struct pl_op_ctx {
+    const struct pl_constants *k;
+    const struct pl_model *m;
+    const struct pl_cluster *c;
+    const struct pl_workload *w;
+    const struct pl_trainer *t;
+    struct pl_rates r;
+};
+
+/* M x N x K product. */
+double pl_gemm_s(const struct pl_rates *r, double m, double n, double k);
+void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *x,
+                      const struct pl_layout *l, bool moe);
+void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *x,
+                     const struct pl_layout *l);
+
+#endif

@@ -1,0 +1,259 @@
+/*
+ * Seconds of the operators of one layer, from their shapes.
+ *
+ * A kernel takes the time of its arithmetic, plus that of its memory traffic, plus a gap: the sum
+ * rather than the larger one, since loads at the start of a tile and stores at its end do not
+ * overlap with arithmetic. A product also loses half a wave of tiles at its end on the average. So
+ * small products, short reductions and thin slices (large tp, small micro-batches) are slower by
+ * themselves, without a table of efficiencies.
+ */
+#include "plan/cost.h"
+
+#include <math.h>
+
+#include "base/base.h"
+
+/* Kernels of a layer's forward pass besides products: norms, rotation, activation, residuals,
+ * casts. */
+enum { LAYER_KERNELS = 10, MOE_KERNELS = 12 };
+
+static const double ALIGNED =
+    8; /* matrix units take reductions in multiples of 8 half-precision elements */
+static const double HALF_WAVE = 0.5;
+static const double BALANCED = 1.1; /* tokens of the fullest expert rank over the mean, dropless */
+
+static double max(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+double pl_gemm_s(const struct pl_rates *r, double m, double n, double k)
+{
+    bool odd = !r->cpu && (fmod(k, ALIGNED) != 0 || fmod(n, ALIGNED) != 0);
+    double rate = odd ? r->vector : r->flops;
+
+    return 2 * k * (m * n + HALF_WAVE * r->tail) / rate +
+           r->element * (m * k + k * n + m * n) / r->memory + r->kernel_s;
+}
+
+/* The two products of the backward pass of Y(m,n) = X(m,k) W(k,n). */
+static void add_product(struct pl_layer_time *x, const struct pl_rates *r, double m, double n,
+                        double k)
+{
+    x->fwd += pl_gemm_s(r, m, n, k);
+    x->bwd_input += pl_gemm_s(r, m, k, n);
+    x->bwd_weight += pl_gemm_s(r, k, n, m);
+}
+
+static double streamed(const struct pl_rates *r, double bytes, double kernels)
+{
+    return bytes / r->memory + kernels * r->kernel_s;
+}
+
+static double tokens_of(const struct pl_op_ctx *x, const struct pl_layout *l)
+{
+    return (double)x->w->seq / l->cp * l->micro_batch;
+}
+
+/*
+ * Softmax(Q K^T) V. Streaming: causal half of the products, no scores in memory, 2.5 x in the
+ * backward pass (scores again, then four products; Dao 2022). Otherwise all of T x T, and the
+ * scores cross the memory: written, scaled and masked and normalised, dropped out, read: 13 bytes
+ * an element in half precision, twice that backward.
+ */
+static void add_attention(struct pl_layer_time *y, double *core, const struct pl_op_ctx *x,
+                          const struct pl_layout *l)
+{
+    double tokens = tokens_of(x, l), heads = (double)x->m->heads / l->tp, d = x->m->head_dim;
+    double flops = 4 * tokens * x->w->seq * heads * d, scores = tokens * x->w->seq * heads;
+    bool odd = !x->r.cpu && fmod(d, ALIGNED) != 0;
+    double rate = odd ? x->r.vector : x->r.flops;
+
+    if (x->t->flash) {
+        *core = flops / 2 / (rate * x->r.attention) + x->r.kernel_s;
+        y->fwd += *core;
+        y->bwd_input += 2.5 * *core;
+        return;
+    }
+    *core = flops / rate + scores * 13 / 2 * x->r.element / x->r.memory + 5 * x->r.kernel_s;
+    y->fwd += *core;
+    y->bwd_input += 2 * *core;
+}
+
+/* Bytes of norms, residuals and dropout (each token's hidden row), and of what lies between the
+ * products. */
+static double row_bytes(const struct pl_model *m, double e)
+{
+    bool dropout = m->positions == PL_LEARNED && m->norm == PL_LAYERNORM;
+
+    return m->hidden * e * (2 * 2 + 2 * 3 + (dropout ? 2 * 0.5 : 0));
+}
+
+static double inner_bytes(const struct pl_model *m, double e, double ffn)
+{
+    double qkv = (double)(m->heads + 2 * m->kv_heads) * m->head_dim;
+
+    return e * (2 * qkv + (m->mlp == PL_SWIGLU ? 3 : 2) * ffn);
+}
+
+static void add_elementwise(struct pl_layer_time *y, const struct pl_op_ctx *x,
+                            const struct pl_layout *l, double ffn)
+{
+    double tokens = tokens_of(x, l), rows = tokens / (l->sp ? l->tp : 1);
+    double s = streamed(&x->r,
+                        rows * row_bytes(x->m, x->r.element) +
+                            tokens / l->tp * inner_bytes(x->m, x->r.element, ffn),
+                        LAYER_KERNELS);
+
+    y->fwd += s;
+    y->bwd_input += 1.5 * s;
+}
+
+/* Two all-reduces a pass, or as many gathers and scatters with sp, SHARE of them in this part of
+ * the layer. */
+static void add_tp(struct pl_layer_time *y, const struct pl_op_ctx *x, const struct pl_layout *l,
+                   double share)
+{
+    struct pl_group g;
+    double bytes = tokens_of(x, l) * x->m->hidden * x->r.element, once;
+
+    if (l->tp == 1)
+        return;
+    pl_group_of(&g, x->k, x->c, &x->r, l->tp, 1);
+    once = l->sp ? 2 * pl_gather_s(&g, bytes) : pl_all_reduce_s(&g, bytes);
+    if (x->t->tp_overlap)
+        once *= 1 - x->k->tp_hidden;
+    y->tp_fwd += 2 * share * once;
+    y->tp_bwd += 2 * share * once;
+}
+
+/* Keys and values go round the ring while the rank's own queries meet them: only the excess shows.
+ */
+static void add_cp(struct pl_layer_time *y, double core, const struct pl_op_ctx *x,
+                   const struct pl_layout *l)
+{
+    struct pl_group g;
+    double bytes = tokens_of(x, l) * 2 * x->m->kv_heads * x->m->head_dim / l->tp * x->r.element;
+    double step;
+
+    if (l->cp == 1)
+        return;
+    pl_group_of(&g, x->k, x->c, &x->r, l->cp, l->tp);
+    step = pl_send_s(&g, bytes);
+    y->cp_fwd = (l->cp - 1) * max(0, step - core / l->cp);
+    y->cp_bwd = (l->cp - 1) * max(0, 2 * step - 2.5 * core / l->cp);
+}
+
+static void dense_mlp(struct pl_layer_time *y, const struct pl_op_ctx *x, const struct pl_layout *l,
+                      double ffn)
+{
+    double tokens = tokens_of(x, l), h = x->m->hidden, up = x->m->mlp == PL_SWIGLU ? 2 : 1;
+
+    add_product(y, &x->r, tokens, up * ffn / l->tp, h);
+    add_product(y, &x->r, tokens, h, ffn / l->tp);
+}
+
+/*
+ * Router, dispatch, experts, combine. Each rank holds tokens / tp of the micro-batch, sends top_k
+ * copies of each to the ranks of its ep group, and receives as many; with etp the copies are
+ * gathered over the etp group first and each rank computes all of them on its share of the width.
+ */
+static void moe_mlp(struct pl_layer_time *y, const struct pl_op_ctx *x, const struct pl_layout *l)
+{
+    const struct pl_moe *e = &x->m->moe;
+    double own = tokens_of(x, l) / l->tp, h = x->m->hidden, local = (double)e->experts / l->ep;
+    double full = e->capacity_factor > 0 ? e->capacity_factor : BALANCED;
+    double copies = own * e->top_k * (l->ep > 1 || e->capacity_factor > 0 ? full : 1);
+    double rows = copies * l->etp / local, width = (double)e->expert_ffn / l->etp;
+    double up = x->m->mlp == PL_SWIGLU ? 2 : 1;
+    struct pl_layer_time one = {0};
+    struct pl_rates grouped = x->r;
+    struct pl_group ep, etp;
+    double exchange, moved;
+
+    grouped.flops *= x->k->expert;
+    grouped.tail /= local; /* one launch for all experts: waves run over into the next expert */
+    grouped.kernel_s /= local;
+    add_product(&one, &grouped, rows, up * width, h);
+    add_product(&one, &grouped, rows, h, width);
+    y->fwd += local * one.fwd;
+    y->bwd_input += local * one.bwd_input;
+    y->bwd_weight += local * one.bwd_weight;
+    add_product(y, &x->r, own, e->experts, h);
+    /* permuted copies are written and read on both sides, the activation between the products
+     * likewise */
+    moved =
+        streamed(&x->r, x->r.element * (copies * h * 6 + copies * l->etp * width * 3), MOE_KERNELS);
+    y->fwd += moved;
+    y->bwd_input += 1.5 * moved;
+
+    pl_group_of(&ep, x->k, x->c, &x->r, l->ep, l->etp);
+    pl_group_of(&etp, x->k, x->c, &x->r, l->etp, 1);
+    exchange = 2 * pl_all_to_all_s(&ep, copies * h * x->r.element);
+    if (l->overlap_moe_a2a)
+        exchange *= 1 - x->k->hidden;
+    exchange += 2 * pl_gather_s(&etp, copies * l->etp * h * x->r.element);
+    y->ep_fwd += exchange;
+    y->ep_bwd += exchange;
+}
+
+/* What is computed again: all of the forward pass, or the core of attention where it keeps its
+ * scores. */
+static void add_recompute(struct pl_layer_time *y, double core, const struct pl_op_ctx *x,
+                          const struct pl_layout *l)
+{
+    if (l->recompute == PL_RECOMPUTE_FULL) {
+        y->re = y->fwd;
+        y->tp_re = y->tp_fwd;
+        y->cp_re = y->cp_fwd;
+        y->ep_re = y->ep_fwd;
+    } else if (l->recompute == PL_RECOMPUTE_SELECTIVE && !x->t->flash) {
+        y->re = core;
+    }
+}
+
+void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *x,
+                      const struct pl_layout *l, bool moe)
+{
+    const struct pl_model *m = x->m;
+    double q = (double)m->heads * m->head_dim / l->tp,
+           kv = (double)m->kv_heads * m->head_dim / l->tp;
+    double tokens = tokens_of(x, l), core = 0;
+
+    *ret = (struct pl_layer_time){0};
+    add_product(ret, &x->r, tokens, q + 2 * kv, m->hidden);
+    add_product(ret, &x->r, tokens, m->hidden, q);
+    add_attention(ret, &core, x, l);
+    if (moe) {
+        moe_mlp(ret, x, l);
+        if (m->moe.shared_ffn)
+            dense_mlp(ret, x, l, m->moe.shared_ffn);
+    } else {
+        dense_mlp(ret, x, l, m->ffn);
+    }
+    add_elementwise(ret, x, l, moe ? m->moe.shared_ffn : m->ffn);
+    add_tp(ret, x, l, !moe || m->moe.shared_ffn ? 1 : 0.5);
+    add_cp(ret, core, x, l);
+    add_recompute(ret, core, x, l);
+}
+
+/* Embedding: rows read, written and, backward, added; head: a product, and logits that cross memory
+ * in fp32 for maximum, exponential and gradient. */
+void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *x, const struct pl_layout *l)
+{
+    double tokens = tokens_of(x, l), h = x->m->hidden, v = (double)x->m->vocab / l->tp;
+    double rows = streamed(&x->r, 2 * tokens * h * x->r.element, 2);
+    struct pl_layer_time head = {0};
+    struct pl_group g;
+
+    add_product(&head, &x->r, tokens, v, h);
+    ret->embed_fwd = rows;
+    ret->embed_bwd = 2 * rows;
+    ret->head_fwd = head.fwd + streamed(&x->r, 4 * 4 * tokens * v, 6);
+    ret->head_bwd = head.bwd_input + head.bwd_weight + streamed(&x->r, 2 * 4 * tokens * v, 2);
+    ret->tp_head = 0;
+    if (l->tp > 1) {
+        pl_group_of(&g, x->k, x->c, &x->r, l->tp, 1);
+        ret->tp_head = 2 * pl_all_reduce_s(&g, tokens * h * x->r.element);
+    }
+}

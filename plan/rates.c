@@ -1,0 +1,100 @@
+/* What the constants of a cluster's profile and of the software give for one rank. */
+#include "plan/cost.h"
+
+#include <math.h>
+
+#include "base/base.h"
+
+/*
+ * Few, of a machine class or of all software, never of a row or a model.
+ *
+ * gemm       share of the best measured matrix product that a long run sustains (clocks under load)
+ * memory     share of the memory's bandwidth that streaming kernels reach
+ * near, far  share of a link's bandwidth that a collective reaches inside a node, between nodes
+ * attention  share of the matrix rate that streaming attention reaches
+ * kernel_us  gap that each kernel leaves: launch, drain
+ * collective_us  start of a collective
+ * hidden     share of an overlapped collective that really hides behind compute
+ * tp_hidden  the same for tensor-parallel collectives cut into pieces
+ * expert     share of the matrix rate that grouped products of experts reach
+ */
+const struct pl_constants pl_default_constants = {
+    .gemm = 0.86,
+    .memory = 0.80,
+    .near = 0.77,
+    .far = 0.70,
+    .attention = 0.60,
+    .kernel_us = 6,
+    .collective_us = 20,
+    .hidden = 0.9,
+    .tp_hidden = 0.6,
+    .expert = 0.85,
+};
+
+const struct pl_constant_name pl_constant_names[] = {
+    {"gemm", offsetof(struct pl_constants, gemm), 0.5, 1},
+    {"memory", offsetof(struct pl_constants, memory), 0.4, 1},
+    {"near", offsetof(struct pl_constants, near), 0.3, 1},
+    {"far", offsetof(struct pl_constants, far), 0.2, 1},
+    {"attention", offsetof(struct pl_constants, attention), 0.2, 1},
+    {"kernel_us", offsetof(struct pl_constants, kernel_us), 1, 40},
+    {"collective_us", offsetof(struct pl_constants, collective_us), 5, 100},
+    {"hidden", offsetof(struct pl_constants, hidden), 0, 1},
+    {"tp_hidden", offsetof(struct pl_constants, tp_hidden), 0, 1},
+    {"expert", offsetof(struct pl_constants, expert), 0.3, 1},
+    {NULL, 0, 0, 0},
+};
+
+/* Peaks of the arithmetic units where no product was measured reach this share (A100 0.87, H100
+ * 0.80). */
+static const double BEST_OF_PEAK = 0.80;
+/* fp8 training casts and scales around each product; of the fp8 peak the same share is reached. */
+static const double TILE = 128,
+                    UNITS = 120;         /* output tile of a product; multiprocessors of a GPU */
+static const double CORE_CACHE_GAIN = 4; /* operands of a core's products come from its cache */
+static const double THREAD_LOSS = 0.9;   /* of each doubling of the threads of a rank */
+
+static double matrix_flops(const struct pl_device *d, int precision)
+{
+    double bf16 = d->gemm_tflops > 0 ? d->gemm_tflops : BEST_OF_PEAK * d->tflops_bf16;
+
+    if (precision == PL_BF16 && bf16 > 0)
+        return bf16 * 1e12;
+    if (precision == PL_FP8 && d->tflops_fp8 > 0 && d->tflops_bf16 > 0)
+        return bf16 * d->tflops_fp8 / d->tflops_bf16 * 1e12;
+    if (d->tflops_fp32 > 0)
+        return BEST_OF_PEAK * d->tflops_fp32 * 1e12;
+    return (bf16 > 0 ? bf16 : 0.1) * 1e12;
+}
+
+static void cpu_rates(struct pl_rates *r, const struct pl_device *d, int threads)
+{
+    double best = d->gemm_tflops > 0 ? d->gemm_tflops : BEST_OF_PEAK * d->tflops_fp32;
+    double team = threads * pow(THREAD_LOSS, log2(threads));
+
+    r->cpu = true;
+    r->flops = best * 1e12 * team;
+    r->vector = r->flops;
+    r->memory = d->memory_gbs * 1e9 * CORE_CACHE_GAIN * team;
+    r->tail = 0;
+    r->kernel_s = 1e-6;
+    r->collective_s = 1e-6;
+}
+
+void pl_rates_of(struct pl_rates *ret, const struct pl_constants *k, const struct pl_cluster *c,
+                 int precision, int threads)
+{
+    const struct pl_device *d = &c->device;
+
+    *ret = (struct pl_rates){.element = precision == PL_FP32 ? 4 : 2, .attention = k->attention};
+    if (d->cpu) {
+        cpu_rates(ret, d, threads);
+        return;
+    }
+    ret->flops = k->gemm * matrix_flops(d, precision);
+    ret->vector = d->tflops_fp32 > 0 ? d->tflops_fp32 * 1e12 : ret->flops / 16;
+    ret->memory = k->memory * d->memory_gbs * 1e9;
+    ret->tail = TILE * TILE * UNITS;
+    ret->kernel_s = k->kernel_us * 1e-6;
+    ret->collective_s = k->collective_us * 1e-6;
+}

@@ -1,0 +1,177 @@
+#include "tests/bench/plan_rows.h"
+
+#include <errno.h>
+
+/*
+ * Software by family: how a trainer of that time and kind runs. One rule a family, the same for all
+ * its rows. A family that is not listed is what its rows look like: fully sharded with zero >= 2,
+ * today's Megatron otherwise.
+ */
+static const struct family {
+    const char *name;
+    bool flash, overlap, tp_overlap, half_grads, tensor_gather;
+} families[] = {
+    {.name = "sc21", .tensor_gather = true, .half_grads = true},
+    {.name = "korth", .half_grads = true},
+    {.name = "vtrain"},
+    {.name = "bloom", .half_grads = true},
+    {.name = "megascale", .flash = true, .overlap = true},
+    {.name = "mcore", .flash = true, .overlap = true, .tp_overlap = true},
+    {.name = "dgxc", .flash = true, .overlap = true, .tp_overlap = true},
+    {.name = "pfold", .flash = true, .overlap = true},
+    {.name = "foundry", .flash = true, .overlap = true},
+    {.name = "torchtitan", .flash = true, .overlap = true},
+    {.name = "fp8", .flash = true, .overlap = true},
+};
+
+static const struct family *family_of(const char *name)
+{
+    static const struct family other = {.name = "other", .flash = true, .overlap = true};
+
+    for (size_t i = 0; i < ARRAY_LEN(families); i++)
+        if (!strcmp(families[i].name, name))
+            return &families[i];
+    return &other;
+}
+
+static void set_trainer(struct row *r)
+{
+    const struct family *f = family_of(r->family);
+
+    r->trainer = *pl_trainer_find("any");
+    r->trainer.flash = f->flash;
+    r->trainer.tp_overlap = f->tp_overlap;
+    r->trainer.half_grads = f->half_grads;
+    r->trainer.tensor_gather = f->tensor_gather;
+}
+
+/* The row's model has sizes only; what GPT models of these papers share is added. */
+static int parse_model(struct row *r, const json_t *v, struct err *e)
+{
+    AUTO_JSON *m = json_deep_copy(v);
+
+    json_object_del(m, "params");
+    if (pl_model_parse(&r->model, m, e) < 0)
+        return err_under(e, "/model");
+    if (r->model.positions == PL_LEARNED)
+        r->model.tied = true;
+    r->moe = pl_model_is_moe(&r->model);
+    return 0;
+}
+
+static int parse_layout(struct row *r, const json_t *v, int devices, struct err *e)
+{
+    const struct family *f = family_of(r->family);
+    AUTO_JSON *l = json_deep_copy(v);
+    const char *precision = json_string_value(json_object_get(l, "precision"));
+
+    json_object_del(l, "recompute_detail");
+    if (precision && !strcmp(precision, "fp16"))
+        json_object_set_new(l, "precision", json_string("bf16"));
+    if (!json_object_get(l, "precision"))
+        json_object_set_new(l, "precision", json_string("bf16"));
+    r->free_micro_batch = !json_object_get(l, "micro_batch");
+    r->free_vp = !json_object_get(l, "vp");
+    r->free_recompute = !json_object_get(l, "recompute");
+    json_object_del(l, "dp"); /* follows from the devices; two rows of the log state it wrongly */
+    json_object_set_new(l, "world", json_integer(devices));
+    if (pl_layout_parse(&r->layout, l, &r->model, &r->cluster, &r->workload, e) < 0)
+        return err_under(e, "/layout");
+    if (r->moe && !json_object_get(l, "etp") &&
+        devices % (r->layout.tp * r->layout.ep * r->layout.pp) == 0)
+        r->layout.etp = r->layout.tp; /* before folding, experts were cut by the same tp */
+    r->layout.overlap_grad_reduce = r->layout.overlap_param_gather = f->overlap;
+    r->layout.overlap_p2p = f->overlap;
+    pl_layout_canonical(&r->layout, &r->model);
+    if (!r->layout.dp)
+        return err_at(e, -EINVAL, "/layout", "world %d is not divided", devices);
+    return 0;
+}
+
+static uint64_t hash_text(const char *text, uint64_t seed)
+{
+    return str_hash(text ? text : "", text ? strlen(text) : 0, seed);
+}
+
+static void set_groups(struct row *r, const json_t *v)
+{
+    uint64_t h = hash_text(json_string_value(json_object_get(v, "source")), 1);
+    int key[3] = {r->layout.world, r->workload.global_batch, r->workload.seq};
+
+    /* fp8 rows are a family of their own */
+    r->model_group = hash_text(r->family, hash_text(r->model.name, h));
+    r->choice_group = str_hash(key, sizeof(key), r->model_group);
+}
+
+static int parse_row(struct row *r, json_t *v, struct err *e)
+{
+    int devices = (int)json_integer_value(json_object_get(v, "devices"));
+    json_t *batch = json_object_get(v, "global_batch");
+    int rc;
+
+    r->doc = json_incref(v);
+    r->measured = json_object_get(v, "measured");
+    r->seconds = json_number_value(json_object_get(v, "seconds_per_iteration"));
+    if ((rc = jx_copy_str(r->id, sizeof(r->id), v, "id", e)) < 0 ||
+        (rc = jx_copy_str(r->type, sizeof(r->type), v, "type", e)) < 0 ||
+        (rc = jx_copy_str(r->family, sizeof(r->family), v, "family", e)) < 0)
+        return rc;
+    if (!json_object_get(v, "model")) /* microbenchmarks have no model */
+        return json_object_get(v, "cluster")
+                   ? pl_cluster_parse(&r->cluster, json_object_get(v, "cluster"), NULL, e)
+                   : 0;
+    set_trainer(r);
+    if ((rc = parse_model(r, json_object_get(v, "model"), e)) < 0)
+        return rc;
+    if (pl_cluster_parse(&r->cluster, json_object_get(v, "cluster"), NULL, e) < 0)
+        return err_under(e, "/cluster");
+    r->workload = (struct pl_workload){.seq = r->model.seq, .precision = PL_BF16};
+    r->layout.tp = (int)json_integer_value(json_object_get(json_object_get(v, "layout"), "tp"));
+    r->workload.global_batch =
+        batch
+            ? (int)json_integer_value(batch)
+            : (int)json_integer_value(json_object_get(json_object_get(v, "layout"), "micro_batch"));
+    if (r->workload.global_batch < 1)
+        r->workload.global_batch = 1;
+    if ((rc = parse_layout(r, json_object_get(v, "layout"), devices ? devices : r->layout.tp, e)) <
+        0)
+        return rc;
+    set_groups(r, v);
+    return 0;
+}
+
+int rows_load(struct rows *ret, const char *path, struct err *e)
+{
+    AUTO_FREE char *text = NULL;
+    char *line, *next;
+    int r, number = 0;
+
+    if ((r = file_read_all(&text, NULL, path, 64 << 20, e)) < 0)
+        return r;
+    for (line = text; line && *line; line = next) {
+        AUTO_JSON *v = NULL;
+        struct row row = {0};
+
+        number++;
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = '\0';
+        if (!line[strspn(line, " \r")])
+            continue;
+        if ((r = jx_parse(&v, line, strlen(line), e)) < 0 || (r = parse_row(&row, v, e)) < 0) {
+            json_decref(row.doc);
+            return err_wrap(e, "%s:%d%s", path, number, e->pointer);
+        }
+        MEM_GROW(ret->at, ret->n, ret->cap);
+        ret->at[ret->n++] = row;
+    }
+    return 0;
+}
+
+void rows_done(struct rows *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        json_decref(r->at[i].doc);
+    free(r->at);
+    *r = (struct rows){0};
+}

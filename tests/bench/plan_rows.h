@@ -1,0 +1,32 @@
+/* Rows of a file of published measurements, as problems of plan/ with a layout. */
+#ifndef TESTS_BENCH_PLAN_ROWS_H
+#define TESTS_BENCH_PLAN_ROWS_H
+
+#include "base/base.h"
+#include "plan/plan.h"
+
+struct row {
+    char id[128], type[24], family[32];
+    uint64_t model_group, choice_group; /* equal within a group */
+    struct pl_model model;
+    struct pl_cluster cluster;
+    struct pl_workload workload;
+    struct pl_trainer trainer;
+    struct pl_layout layout; /* keys that the row does not give hold defaults */
+    bool free_micro_batch, free_vp, free_recompute; /* not given */
+    bool moe;
+    double seconds;    /* measured; 0 where the row has none */
+    double layer_s[2]; /* forward, backward of one layer */
+    json_t *measured;  /* borrowed from doc */
+    json_t *doc;
+};
+
+struct rows {
+    struct row *at;
+    size_t n, cap;
+};
+
+int rows_load(struct rows *ret, const char *path, struct err *e);
+void rows_done(struct rows *r);
+
+#endif
