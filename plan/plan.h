@@ -434,6 +434,36 @@ struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *p,
 struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *x);
 void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layout *l);
 
+/* ---- ranking ----------------------------------------------------------------------------------
+ */
+
+struct pl_plan_entry {
+    struct pl_layout layout;
+    struct pl_cost cost;
+    struct pl_memory memory; /* of the worst rank */
+    char why[200]; /* why it comes after the first: where the seconds go; "" for the first */
+};
+
+struct pl_plan {
+    struct pl_plan_entry *at; /* best first; all fit in memory */
+    size_t n;
+    size_t legal;     /* layouts that were looked at */
+    size_t too_large; /* of those that would have been listed, how many do not fit */
+};
+
+/*
+ * The TOP best layouts of the space by the cost model, among those that fit in memory less the
+ * share HEADROOM. PER_DEVICE ranks by tokens/s a device instead of the whole job's. -ENOENT with
+ * the reason where the space is empty or nothing fits. The caller calls pl_plan_done, which accepts
+ * a zeroed struct.
+ */
+int pl_plan_rank(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
+                 size_t top, double headroom, bool per_device, struct err *e);
+void pl_plan_done(struct pl_plan *x);
+/* {"legal":…, "too_large":…, "layouts":[{"rank":1, "layout":…, "tokens_per_s":…, "mfu":…, "cost":…,
+ * "memory":…, "why":…}]} */
+json_t *pl_plan_json(const struct pl_plan *x, const struct pl_problem *p);
+
 /* Model FLOP utilisation of TOKENS_PER_S on WORLD devices; negative where the peak is unknown. */
 double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct pl_layout *l,
               const struct pl_workload *w, double tokens_per_s);

@@ -1,0 +1,181 @@
+/* The cost model: sums, limits that physics sets, ranking of whole spaces. */
+#include "plan/cost.h"
+#include "tests/unit/plan_world.h"
+
+#include <math.h>
+
+static struct pl_cost cost_of(const struct world *x, const char *layout)
+{
+    struct pl_layout l = layout_of(x, layout);
+    struct pl_cost c;
+
+    pl_cost(&c, &x->m, &x->c, &l, &x->w, x->t);
+    return c;
+}
+
+static void classes_add_up_to_the_total(void **state)
+{
+    struct world x = world_of("mixtral-8x7b", "dgx-h100", 4, 256, "megatron");
+    struct pl_cost c =
+        cost_of(&x, "{'tp':2,'sp':1,'pp':2,'vp':2,'ep':4,'zero':1,'precision':'bf16'}");
+    double sum = 0;
+
+    (void)state;
+    for (int i = 0; i < PL_COST_CLASSES; i++) {
+        assert_true(c.seconds[i] >= 0);
+        sum += c.seconds[i];
+    }
+    assert_true(fabs(sum / c.total - 1) < 1e-12);
+    assert_true(fabs(c.tokens_per_s * c.total / (256.0 * x.w.seq) - 1) < 1e-12);
+}
+
+static void no_layout_beats_the_peak(void **state)
+{
+    static const char *const model[] = {"gpt-22B", "llama-8b", "mixtral-8x7b", "llama-70b"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(model); i++) {
+        struct world x = world_of(model[i], "dgx-h100", 8, 256, "megatron");
+        struct pl_problem p = world_problem(&x);
+        struct pl_space s;
+        struct pl_plan plan;
+        struct err e = {0};
+
+        x.w.precision = PL_BF16;
+        assert_int_equal(pl_space_parse(&s, NULL, &x.m, &x.c, &x.w, x.t, &e), 0);
+        assert_int_equal(pl_plan_rank(&plan, &s, &p, 5, 0.05, false, &e), 0);
+        for (size_t j = 0; j < plan.n; j++) {
+            const struct pl_plan_entry *one = &plan.at[j];
+            double mfu = pl_mfu(&x.m, &x.c, &one->layout, &x.w, one->cost.tokens_per_s);
+
+            assert_true(mfu > 0.3 && mfu < 0.8);
+            assert_true(one->memory.total < 0.95 * 80 * (1 << 30));
+            assert_true(j == 0 || one->cost.total >= plan.at[j - 1].cost.total);
+            assert_true((j == 0) == (one->why[0] == '\0'));
+        }
+        pl_plan_done(&plan);
+    }
+}
+
+static void a_large_model_on_many_devices_is_ranked_at_once(void **state)
+{
+    struct world x = world_of("gpt-175B", "dgx-a100", 1536, 6144, "megatron");
+    struct pl_problem p = world_problem(&x);
+    struct pl_space s;
+    struct pl_plan plan;
+    struct err e = {0};
+    AUTO_JSON *v = NULL;
+
+    (void)state;
+    x.w.precision = PL_BF16;
+    assert_int_equal(pl_space_parse(&s, NULL, &x.m, &x.c, &x.w, x.t, &e), 0);
+    assert_int_equal(pl_plan_rank(&plan, &s, &p, 20, 0.05, false, &e), 0);
+    assert_int_equal(plan.n, 20);
+    assert_true(plan.legal > 100000);
+    v = pl_plan_json(&plan, &p);
+    assert_int_equal(json_array_size(json_object_get(v, "layouts")), 20);
+    pl_plan_done(&plan);
+}
+
+static void a_model_that_cannot_fit_is_said_so_with_the_bytes(void **state)
+{
+    struct world x = world_of("gpt-1T", "dgx-a100", 1, 8, "megatron");
+    struct pl_problem p = world_problem(&x);
+    struct pl_space s;
+    struct pl_plan plan = {0};
+    struct err e = {0};
+
+    (void)state;
+    x.w.precision = PL_BF16;
+    assert_int_equal(pl_space_parse(&s, NULL, &x.m, &x.c, &x.w, x.t, &e), 0);
+    assert_true(pl_plan_rank(&plan, &s, &p, 20, 0, false, &e) < 0);
+    assert_non_null(strstr(e.text, "legal layouts fits: the smallest"));
+    assert_null(plan.at);
+}
+
+static void a_context_gives_what_single_calls_give_in_any_order(void **state)
+{
+    struct world x = world_cpu("tiny-moe", 4, 16, "any");
+    struct pl_problem p = world_problem(&x);
+    struct pl_cost_ctx *k = pl_cost_ctx_new(&p, NULL);
+    struct pl_space s;
+    struct pl_layout *l;
+    size_t n;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(pl_space_parse(&s, NULL, &x.m, &x.c, &x.w, x.t, &e), 0);
+    assert_int_equal(pl_space_list(&l, &n, 1 << 20, &s, &p, &e), 0);
+    for (size_t i = 0; i < n; i += 7) {
+        size_t j = i * 7919 % n;
+        struct pl_cost a, b;
+
+        pl_cost_at(&a, k, &l[j]);
+        pl_cost(&b, &x.m, &x.c, &l[j], &x.w, x.t);
+        assert_true(a.total == b.total && a.total > 0 && isfinite(a.total));
+    }
+    free(l);
+    pl_cost_ctx_free(k);
+}
+
+static void faster_parts_never_make_an_iteration_slower(void **state)
+{
+    static const char *const layout[] = {
+        "{'tp':8,'sp':1,'pp':2,'zero':1,'precision':'bf16','micro_batch':2}",
+        "{'tp':2,'pp':4,'vp':2,'precision':'bf16','recompute':'full'}",
+        "{'zero':3,'precision':'bf16'}"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(layout); i++) {
+        struct world x = world_of("gpt-22B", "dgx-a100", 4, 64, "any"), y;
+        double before = cost_of(&x, layout[i]).total;
+
+        y = x;
+        y.c.device.gemm_tflops *= 1.1;
+        assert_true(cost_of(&y, layout[i]).total < before);
+        y = x;
+        y.c.device.memory_gbs *= 1.1;
+        assert_true(cost_of(&y, layout[i]).total < before);
+        y = x;
+        y.c.link[0].gbs *= 1.1;
+        y.c.link[1].gbs *= 1.1;
+        assert_true(cost_of(&y, layout[i]).total <= before);
+    }
+}
+
+static void a_ring_passes_the_bytes_that_its_definition_says(void **state)
+{
+    struct world x = world_of("gpt-22B", "dgx-a100", 4, 64, "any");
+    struct pl_constants k = pl_default_constants;
+    struct pl_rates r;
+    struct pl_group g;
+    static const double BYTES = 1e9;
+
+    (void)state;
+    k.near = k.far = 1;
+    x.c.link[0].latency_us = x.c.link[1].latency_us = 0;
+    pl_rates_of(&r, &k, &x.c, PL_BF16, 1);
+    r.collective_s = 0;
+    pl_group_of(&g, &k, &x.c, &r, 8, 1); /* one node: 300 GB/s */
+    assert_true(fabs(pl_all_reduce_s(&g, BYTES) - 2 * BYTES * 7 / 8 / 300e9) < 1e-9);
+    pl_group_of(&g, &k, &x.c, &r, 4, 8); /* a member a node: its own interface of 25 GB/s */
+    assert_true(fabs(pl_gather_s(&g, BYTES) - BYTES * 3 / 4 / 25e9) < 1e-9);
+    pl_group_of(&g, &k, &x.c, &r, 32, 1); /* all: eight interfaces a node */
+    assert_true(fabs(pl_gather_s(&g, BYTES) - BYTES * 31 / 32 / 200e9) < 1e-9);
+    assert_true(fabs(pl_all_to_all_s(&g, BYTES) - BYTES * 24 / 32 / 25e9) < 1e-9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(classes_add_up_to_the_total),
+        cmocka_unit_test(no_layout_beats_the_peak),
+        cmocka_unit_test(a_large_model_on_many_devices_is_ranked_at_once),
+        cmocka_unit_test(a_model_that_cannot_fit_is_said_so_with_the_bytes),
+        cmocka_unit_test(a_context_gives_what_single_calls_give_in_any_order),
+        cmocka_unit_test(faster_parts_never_make_an_iteration_slower),
+        cmocka_unit_test(a_ring_passes_the_bytes_that_its_definition_says),
+    };
+
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}
