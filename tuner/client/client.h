@@ -96,6 +96,21 @@ void cl_trial_row(struct cl_table *t, const json_t *trial);
 extern const struct cl_column cl_trial_columns[];
 enum { CL_TRIAL_COLUMNS = 8 };
 
+/* ---- main.c: the tables, for usage, completion and the manual -----------------------------------
+ */
+
+struct cl_command {
+    const char *name, *operands;
+    int min, max;
+    const char *options; /* beside the common ones, with blanks around */
+    int (*run)(struct cl *c);
+    const char *help;
+};
+
+extern const struct cl_command cl_commands[]; /* ends with a NULL name */
+extern const struct opt cl_options[];         /* ends with a NULL name */
+extern const char cl_common_options[];        /* names of those that every command knows */
+
 /* ---- commands ---------------------------------------------------------------------------------
  */
 
@@ -125,6 +140,8 @@ int cl_presets(struct cl *c);
 int cl_datasets(struct cl *c);
 int cl_exporters(struct cl *c);
 int cl_doctor(struct cl *c);
+int cl_completion(struct cl *c);
+int cl_manual(struct cl *c);
 
 /* Read a campaign or layout file, "-" for standard input. Lines that begin with // are comments. */
 int cl_load(json_t **ret, const char *path);

@@ -12,7 +12,7 @@
 
 #define OPT_AT(field) offsetof(struct cl_args, field)
 
-static const struct opt options[] = {
+const struct opt cl_options[] = {
     {"server", 's', OPT_STR, OPT_AT(server), 0, 0, "http://127.0.0.1:8417", "PARTUNE_SERVER", "URL",
      "daemon to talk to; unix:PATH for a socket"},
     {"token", 0, OPT_STR, OPT_AT(token), 0, 0, NULL, "PARTUNE_TOKEN", "TOKEN", "access token"},
@@ -47,19 +47,12 @@ static const struct opt options[] = {
     {"steps", 0, OPT_INT, OPT_AT(steps), 5, 100000, "50", NULL, NULL, "steps of each run"},
     {"top", 0, OPT_INT, OPT_AT(top), 1, 1000, "20", NULL, NULL, "layouts to print"},
     {"limit", 0, OPT_INT, OPT_AT(limit), 1, 1000, "100", NULL, NULL, "rows to print"},
+    {NULL, 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL, NULL},
 };
 
-static const char common[] = " server token data config json no-color help version ";
+const char cl_common_options[] = " server token data config json no-color help version ";
 
-struct command {
-    const char *name, *operands;
-    int min, max;
-    const char *options; /* beside the common ones, with blanks around */
-    int (*run)(struct cl *c);
-    const char *help;
-};
-
-static const struct command commands[] = {
+const struct cl_command cl_commands[] = {
     {"submit", "FILE", 1, 1, " dry-run watch name ", cl_submit,
      "start a campaign (- reads standard input)"},
     {"new", "[FILE]", 0, 1, " force ", cl_new, "write a commented campaign file to edit"},
@@ -89,16 +82,19 @@ static const struct command commands[] = {
     {"datasets", "", 0, 0, " ", cl_datasets, "data sets of the daemon"},
     {"exporters", "", 0, 0, " ", cl_exporters, "export targets"},
     {"doctor", "", 0, 0, " ", cl_doctor, "check this machine, with the fix for each problem"},
+    {"completion", "bash", 1, 1, " ", cl_completion, "print a completion script for the shell"},
+    {"manual", "", 0, 0, " ", cl_manual, "print the manual page in roff"},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL},
 };
 
 static void usage(FILE *out)
 {
     fputs("usage: partune [options] COMMAND [operands]\n\n", out);
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+    for (size_t i = 0; i < (ARRAY_LEN(cl_commands) - 1); i++) {
         char left[48];
 
-        snprintf(left, sizeof(left), "%s %s", commands[i].name, commands[i].operands);
-        fprintf(out, "  %-28s %s\n", left, commands[i].help);
+        snprintf(left, sizeof(left), "%s %s", cl_commands[i].name, cl_commands[i].operands);
+        fprintf(out, "  %-28s %s\n", left, cl_commands[i].help);
     }
     fputs("\n`partune COMMAND --help` lists the options of a command.\n"
           "exit status: 0 done, 1 refused, 2 wrong usage, 3 no daemon, 4 not found, 5 no access, 6 "
@@ -106,15 +102,15 @@ static void usage(FILE *out)
           out);
 }
 
-static const struct command *find_command(const char *name)
+static const struct cl_command *find_command(const char *name)
 {
-    const char *names[ARRAY_LEN(commands) + 1] = {NULL};
+    const char *names[ARRAY_LEN(cl_commands)] = {NULL};
     const char *near;
 
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
-        if (!strcmp(commands[i].name, name))
-            return &commands[i];
-        names[i] = commands[i].name;
+    for (size_t i = 0; i < (ARRAY_LEN(cl_commands) - 1); i++) {
+        if (!strcmp(cl_commands[i].name, name))
+            return &cl_commands[i];
+        names[i] = cl_commands[i].name;
     }
     near = str_nearest(name, names);
     fprintf(stderr, "partune: unknown command `%s`%s%s%s\n", name, near ? "; did you mean `" : "",
@@ -124,18 +120,18 @@ static const struct command *find_command(const char *name)
 }
 
 /* The options that COMMAND knows, common ones last; caller frees. */
-static struct opt *options_of(const struct command *cmd, size_t *count)
+static struct opt *options_of(const struct cl_command *cmd, size_t *count)
 {
-    struct opt *t = mem_alloc(sizeof(options));
+    struct opt *t = mem_alloc(sizeof(cl_options));
 
     *count = 0;
     for (int shared = 0; shared < 2; shared++) {
-        for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+        for (size_t i = 0; i < (ARRAY_LEN(cl_options) - 1); i++) {
             char word[40];
 
-            snprintf(word, sizeof(word), " %s ", options[i].name);
-            if (strstr(shared ? common : cmd ? cmd->options : " ", word))
-                t[(*count)++] = options[i];
+            snprintf(word, sizeof(word), " %s ", cl_options[i].name);
+            if (strstr(shared ? cl_common_options : cmd ? cmd->options : " ", word))
+                t[(*count)++] = cl_options[i];
         }
     }
     return t;
@@ -213,7 +209,7 @@ static void find_terminal(struct cl *c)
         c->width = size.ws_col;
 }
 
-static int run_command(const struct command *cmd, int argc, char **argv)
+static int run_command(const struct cl_command *cmd, int argc, char **argv)
 {
     struct cl c = {0};
     size_t count;
@@ -250,7 +246,7 @@ static int run_command(const struct command *cmd, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    const struct command *cmd;
+    const struct cl_command *cmd;
 
     log_setup("partune", LOG_WARN);
     /* Options may stand before the command too: move the command to the front. */
@@ -264,10 +260,10 @@ int main(int argc, char **argv)
             argv[1] = name;
             break;
         }
-        for (size_t k = 0; k < ARRAY_LEN(options); k++)
-            if (options[k].type != OPT_FLAG &&
-                ((argv[i][1] == '-' && !strcmp(argv[i] + 2, options[k].name)) ||
-                 (argv[i][1] == options[k].letter && !argv[i][2])))
+        for (size_t k = 0; k < (ARRAY_LEN(cl_options) - 1); k++)
+            if (cl_options[k].type != OPT_FLAG &&
+                ((argv[i][1] == '-' && !strcmp(argv[i] + 2, cl_options[k].name)) ||
+                 (argv[i][1] == cl_options[k].letter && !argv[i][2])))
                 takes_value = true;
         i += takes_value;
     }

@@ -1,0 +1,41 @@
+#!/bin/sh
+# The client without a daemon: usage, wrong input, files, exit codes. What it says to a daemon is tested with the daemon.
+partune=${PT_BUILD:?}/tuner/partune
+dir=$PT_BUILD/tests/run/client.$$
+mkdir -p "$dir"
+trap 'rm -rf "$dir"' EXIT
+export XDG_CONFIG_HOME="$dir/none" PARTUNE_SERVER=http://127.0.0.1:9 PARTUNE_DATA="$dir/data" NO_COLOR=1
+n=0
+
+expect() { # name, exit code, pattern, command...
+    n=$((n + 1))
+    name=$1 code=$2 pattern=$3
+    shift 3
+    out=$("$@" 2>&1 </dev/null)
+    got=$?
+    if [ "$got" = "$code" ] && printf '%s\n' "$out" | grep -q -- "$pattern"; then
+        echo "ok $n - $name"
+    else
+        echo "not ok $n - $name"
+        printf '%s\n' "exit $got, wanted $code; output:" "$out" | sed 's/^/#   /'
+    fi
+}
+
+echo "1..15"
+expect "no argument is wrong usage"                2 "usage: partune" "$partune"
+expect "help is help"                              0 "submit FILE" "$partune" --help
+expect "a wrong command offers the nearest"        2 "did you mean .submit" "$partune" submti x
+expect "a wrong option offers the nearest"         2 "did you mean .state" "$partune" ls --sate=ok
+expect "an option of another command is refused"   2 "unknown option" "$partune" ls --pairs 3
+expect "a missing operand shows the usage"         2 "usage: partune show" "$partune" show
+expect "a bound is named"                          2 "2..100" "$partune" verify x --pairs 1
+expect "nobody answers is exit 3 with a fix"       3 "start one with .partuned" "$partune" ls
+expect "a missing file is named"                   6 "no.json" "$partune" submit "$dir/no.json"
+printf '{"model": "tiny-moe",' >"$dir/bad.json"
+expect "broken JSON says where"                    6 "line 1" "$partune" submit "$dir/bad.json"
+expect "new writes a campaign"                     0 "wrote" "$partune" new "$dir/c.json"
+expect "new does not overwrite"                    6 "exists" "$partune" new "$dir/c.json"
+expect "a commented campaign is read"              3 "no daemon" "$partune" submit "$dir/c.json"
+expect "a wrong configuration file names the line" 2 "config:2" env XDG_CONFIG_HOME="$dir" \
+    sh -c 'mkdir -p "$0/partune"; printf "[client]\nsevrer = x\n" >"$0/partune/config"; exec "$1" ls' "$dir" "$partune"
+expect "options may stand before the command"      3 "127.0.0.1:7" "$partune" --server http://127.0.0.1:7 ls
