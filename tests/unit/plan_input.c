@@ -9,12 +9,12 @@ static void every_model_preset_has_its_published_size(void **state)
     /* Parameters in 10^9 as their authors state them; half a unit of the last digit given. */
     static const struct {
         const char *name;
-        double      billions, within;
+        double billions, within;
     } row[] = {
-        {"gpt-1.4B", 1.4, 0.05},        {"gpt-22B", 22, 0.5},         {"gpt-175B", 175, 0.5},
-        {"gpt-1T", 1008, 5},            {"llama-8b", 8.03, 0.005},    {"llama-70b", 70.6, 0.05},
-        {"llama-405b", 405.9, 0.1},     {"mixtral-8x7b", 46.7, 0.05}, {"mixtral-8x22b", 140.6, 0.05},
-        {"mula-7b-a1b", 6.9, 0.05},     {"mula-20b-a2b", 20, 1},    {"mula-100b-a7b", 100, 2},
+        {"gpt-1.4B", 1.4, 0.05},    {"gpt-22B", 22, 0.5},         {"gpt-175B", 175, 0.5},
+        {"gpt-1T", 1008, 5},        {"llama-8b", 8.03, 0.005},    {"llama-70b", 70.6, 0.05},
+        {"llama-405b", 405.9, 0.1}, {"mixtral-8x7b", 46.7, 0.05}, {"mixtral-8x22b", 140.6, 0.05},
+        {"mula-7b-a1b", 6.9, 0.05}, {"mula-20b-a2b", 20, 1},      {"mula-100b-a7b", 100, 2},
         {"mula-220b-a10b", 220, 3},
     };
     const char *const *name = pl_model_presets();
@@ -46,8 +46,8 @@ static void active_parameters_are_those_of_the_chosen_experts(void **state)
 static void flops_follow_the_published_formula(void **state)
 {
     struct world x = world_cpu("gpt-175B", 1, 1, "any");
-    double       s = x.m.seq, h = x.m.hidden, l = x.m.layers, v = x.m.vocab;
-    double       want = 72 * l * h * h * (1 + s / (6 * h) + v / (12 * l * h));
+    double s = x.m.seq, h = x.m.hidden, l = x.m.layers, v = x.m.vocab;
+    double want = 72 * l * h * h * (1 + s / (6 * h) + v / (12 * l * h));
 
     (void)state;
     assert_true(fabs(pl_model_flops_per_token(&x.m, x.m.seq) / want - 1) < 1e-12);
@@ -59,10 +59,10 @@ static void a_model_survives_its_json(void **state)
 
     (void)state;
     for (; *name; name++) {
-        struct world    x = world_cpu(*name, 1, 1, "any");
-        AUTO_JSON      *v = pl_model_json(&x.m), *again;
+        struct world x = world_cpu(*name, 1, 1, "any");
+        AUTO_JSON *v = pl_model_json(&x.m), *again;
         struct pl_model back;
-        struct err      e = {0};
+        struct err e = {0};
 
         assert_int_equal(pl_model_parse(&back, v, &e), 0);
         again = pl_model_json(&back);
@@ -76,10 +76,10 @@ static void every_cluster_profile_survives_its_json(void **state)
 
     (void)state;
     for (; *name; name++) {
-        struct world      x = world_of("nano-llama", *name, 2, 1, "any");
-        AUTO_JSON        *v = pl_cluster_json(&x.c), *again;
+        struct world x = world_of("nano-llama", *name, 2, 1, "any");
+        AUTO_JSON *v = pl_cluster_json(&x.c), *again;
         struct pl_cluster back;
-        struct err        e = {0};
+        struct err e = {0};
 
         assert_int_equal(pl_cluster_parse(&back, v, NULL, &e), 0);
         again = pl_cluster_json(&back);
@@ -101,7 +101,7 @@ static void a_group_uses_the_slowest_link_that_it_crosses(void **state)
 static void this_machine_is_a_cluster_of_cores_with_its_memory(void **state)
 {
     struct pl_cluster c;
-    struct err        e = {0};
+    struct err e = {0};
 
     (void)state;
     assert_int_equal(pl_cluster_parse(&c, NULL, NULL, &e), 0);
@@ -112,9 +112,10 @@ static void this_machine_is_a_cluster_of_cores_with_its_memory(void **state)
 
 static void a_measured_local_profile_replaces_the_assumed_one(void **state)
 {
-    struct pl_cluster mine = {.name = "local", .nodes = 1, .devices_per_node = 3, .measured = true}, c;
-    AUTO_JSON        *v = unit_json("{'profile':'local','oversubscribe':true}");
-    struct err        e = {0};
+    struct pl_cluster mine = {.name = "local", .nodes = 1, .devices_per_node = 3, .measured = true},
+                      c;
+    AUTO_JSON *v = unit_json("{'profile':'local','oversubscribe':true}");
+    struct err e = {0};
 
     (void)state;
     assert_int_equal(pl_cluster_parse(&c, v, &mine, &e), 0);
@@ -138,7 +139,7 @@ static int parse_cluster(const json_t *v, struct err *e)
 
 static int parse_workload(const json_t *v, struct err *e)
 {
-    struct world       x = world_cpu("gpt-22B", 1, 1, "any");
+    struct world x = world_cpu("gpt-22B", 1, 1, "any");
     struct pl_workload w;
 
     return pl_workload_parse(&w, v, &x.m, e);
@@ -155,30 +156,40 @@ static void bad_input_is_refused_by_pointer(void **state)
     } row[] = {
         {parse_model, "'mixtral-8x7'", "", "did you mean \"mixtral-8x7b\"?"},
         {parse_model, "{'layers':2}", "/hidden", "is missing"},
-        {parse_model, "{" SHAPE ",'heads':4,'ffn':128,'layer':1}", "/layer", "did you mean \"layers\"?"},
+        {parse_model, "{" SHAPE ",'heads':4,'ffn':128,'layer':1}", "/layer",
+         "did you mean \"layers\"?"},
         {parse_model, "{" SHAPE ",'heads':4}", "/ffn", "is missing"},
-        {parse_model, "{" SHAPE ",'heads':3,'ffn':128}", "/head_dim", "hidden 64 is not a multiple of heads 3"},
-        {parse_model, "{" SHAPE ",'heads':4,'kv_heads':3,'ffn':128}", "/kv_heads", "does not divide heads 4"},
+        {parse_model, "{" SHAPE ",'heads':3,'ffn':128}", "/head_dim",
+         "hidden 64 is not a multiple of heads 3"},
+        {parse_model, "{" SHAPE ",'heads':4,'kv_heads':3,'ffn':128}", "/kv_heads",
+         "does not divide heads 4"},
         {parse_model, "{" SHAPE ",'heads':4,'head_dim':15,'ffn':128}", "/head_dim", "is odd"},
         {parse_model, "{" SHAPE ",'heads':4,'ffn':128,'mlp':'relu'}", "/mlp", "gelu"},
         {parse_model, "{" SHAPE ",'heads':4,'ffn':128,'tied':1}", "/tied", "true or false"},
-        {parse_model, "{" SHAPE ",'heads':4,'moe':{'experts':4,'top_k':5,'expert_ffn':8}}", "/moe/top_k", "outside 1..4"},
-        {parse_model, "{" SHAPE ",'heads':4,'moe':{'experts':4,'top_k':2}}", "/moe/expert_ffn", "is missing"},
+        {parse_model, "{" SHAPE ",'heads':4,'moe':{'experts':4,'top_k':5,'expert_ffn':8}}",
+         "/moe/top_k", "outside 1..4"},
+        {parse_model, "{" SHAPE ",'heads':4,'moe':{'experts':4,'top_k':2}}", "/moe/expert_ffn",
+         "is missing"},
         {parse_model, "3", "", "expected an object"},
         {parse_cluster, "'dgx-a10'", "", "did you mean \"dgx-a100\"?"},
         {parse_cluster, "{'profile':'dgx'}", "/profile", "no cluster profile"},
         {parse_cluster, "{'profile':'dgx-a100','nodes':0}", "/nodes", "outside 1.."},
         {parse_cluster, "{'profile':'dgx-a100','node':1}", "/node", "did you mean \"nodes\"?"},
-        {parse_cluster, "{'devices_per_node':1,'device':{'memory_gib':1,'memory_gbs':10}}", "/device/peak_tflops",
-         "needs a peak"},
-        {parse_cluster, "{'devices_per_node':1,'device':{'memory_gbs':10}}", "/device/memory_gib", "is missing"},
-        {parse_cluster, "{'devices_per_node':1,'device':{'memory_gib':-1,'memory_gbs':10}}", "/device/memory_gib",
-         "outside"},
-        {parse_cluster, "{'devices_per_node':2," DEVICE "}", "/links", "no link spans all 2 devices"},
-        {parse_cluster, "{'devices_per_node':2," DEVICE ",'links':[{'span':'all','gbs':0}]}", "/links/0/gbs", "outside"},
-        {parse_cluster, "{'devices_per_node':2," DEVICE ",'links':[{'span':'half','gbs':1}]}", "/links/0/span", "\"all\""},
-        {parse_cluster, "{'devices_per_node':4," DEVICE ",'links':[{'span':4,'gbs':1},{'span':2,'gbs':1}]}", "/links/1",
-         "ascending"},
+        {parse_cluster, "{'devices_per_node':1,'device':{'memory_gib':1,'memory_gbs':10}}",
+         "/device/peak_tflops", "needs a peak"},
+        {parse_cluster, "{'devices_per_node':1,'device':{'memory_gbs':10}}", "/device/memory_gib",
+         "is missing"},
+        {parse_cluster, "{'devices_per_node':1,'device':{'memory_gib':-1,'memory_gbs':10}}",
+         "/device/memory_gib", "outside"},
+        {parse_cluster, "{'devices_per_node':2," DEVICE "}", "/links",
+         "no link spans all 2 devices"},
+        {parse_cluster, "{'devices_per_node':2," DEVICE ",'links':[{'span':'all','gbs':0}]}",
+         "/links/0/gbs", "outside"},
+        {parse_cluster, "{'devices_per_node':2," DEVICE ",'links':[{'span':'half','gbs':1}]}",
+         "/links/0/span", "\"all\""},
+        {parse_cluster,
+         "{'devices_per_node':4," DEVICE ",'links':[{'span':4,'gbs':1},{'span':2,'gbs':1}]}",
+         "/links/1", "ascending"},
         {parse_workload, "{}", "/global_batch", "is missing"},
         {parse_workload, "{'global_batch':-4}", "/global_batch", "outside 1.."},
         {parse_workload, "{'global_batch':4,'seq':4096}", "/seq", "longer than the 2048 positions"},
