@@ -80,8 +80,8 @@ export function bestOption(data, p) {
         dataZoom: [{ type: "inside", filterMode: "none", zoomOnMouseWheel: "ctrl" }],
         series: [
             {
-                name: "cost model", type: "scatter", symbol: "emptyDiamond", symbolSize: few ? 7 : 3, large: false,
-                itemStyle: { color: p.series[7] }, data: expected.map((t) => [t.n, t.predicted.tokens_per_s]),
+                name: "cost model", type: "scatter", symbol: "diamond", symbolSize: few ? 8 : 3,
+                itemStyle: { color: few ? "transparent" : p.series[7], borderColor: p.series[7], borderWidth: few ? 1.2 : 0 }, data: expected.map((t) => [t.n, t.predicted.tokens_per_s]),
             },
             {
                 name: "95 % interval", type: "custom", renderItem: whisker(p.series[0]), itemStyle: { color: p.series[0] },

@@ -128,6 +128,12 @@ export function time(text) {
     return day === new Date().toLocaleDateString("en-CA") ? clock : `${day} ${clock.slice(0, 5)}`;
 }
 
+/** JSON for reading: short lists stay on one line. */
+export function prettyJson(value) {
+    return JSON.stringify(value, null, 2).replace(/\[\s+([^[\]{}]{1,200}?)\s+\]/g,
+        (_, inner) => `[${inner.replace(/\s*\n\s*/g, " ")}]`);
+}
+
 /** Seconds between two times of the wire; unknown ends mean now. */
 export function between(from, to) {
     if (!from)

@@ -4,7 +4,7 @@ import { campaignPath, getTagged, patch } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
 import { saveText } from "../lib/download.js";
 import { announce, failure, pairs, panel } from "../parts/parts.js";
-import { time } from "../lib/format.js";
+import { prettyJson, time } from "../lib/format.js";
 
 function notesForm(page) {
     const notes = h("textarea", { rows: "5", value: page.campaign().notes ?? "" });
@@ -43,8 +43,8 @@ export const settingsTab = {
     title: "Settings",
     open(page, body) {
         const c = page.campaign();
-        const text = JSON.stringify(c.spec ?? {}, null, 2);
-        const whole = JSON.stringify({ model: c.model, cluster: c.cluster, workload: c.workload, space: c.space }, null, 2);
+        const text = prettyJson(c.spec ?? {});
+        const whole = prettyJson({ model: c.model, cluster: c.cluster, workload: c.workload, space: c.space });
         fill(body, h("div", { class: "grid" },
             panel("Notes and tags", { className: "w4" }, notesForm(page), pairs([
                 ["Identifier", h("code", {}, c.id)], ["Owner", c.owner ?? "–"], ["Created", time(c.created)],

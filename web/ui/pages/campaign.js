@@ -11,7 +11,10 @@ import { go, href, setQuery } from "../lib/router.js";
 import { announce, campaignBadge, confirmDialog, failure, notice, tabs, tile, tiles } from "../parts/parts.js";
 import { failuresText, savedDeviceSeconds } from "./campaigns.js";
 import { overviewTab } from "./campaign-overview.js";
+import { modelTab } from "./campaign-model.js";
 import { settingsTab } from "./campaign-settings.js";
+import { spaceTab } from "./campaign-space.js";
+import { timelineTab } from "./campaign-timeline.js";
 
 /** What charts need of a trial: ten thousand whole ones would be a lot of memory. */
 function brief(t) {
@@ -143,7 +146,7 @@ export async function render(ctx) {
     const heads = summaryTiles();
     const actions = actionBar(ctx, () => campaign, setCampaign);
     const problem = h("div");
-    const tabList = [overviewTab, settingsTab];
+    const tabList = [overviewTab, spaceTab, modelTab, timelineTab, settingsTab];
     const page = { ctx, id, store, campaign: () => campaign, readers: new Set(), setCampaign };
     const strip = tabs("Views of the campaign", tabList.map((t) => ({
         key: t.key, title: t.title, open: (body) => t.open(page, body),

@@ -10,6 +10,9 @@ import { bounds } from "../charts/best.js";
 import { chartPanel } from "../charts/panel.js";
 import { memoryBars, phaseStack, rankSpread, slowestRanks, stepHistogram, stepTime } from "../charts/trial.js";
 import { layoutChips, notice, pairs, panel, tile, tiles, trialBadge } from "../parts/parts.js";
+import { saveText } from "../lib/download.js";
+import { lanes } from "../charts/lanes.js";
+import { meshView } from "../charts/mesh.js";
 import { logPanel } from "../parts/log.js";
 
 const KEEP_STEPS = 20_000;
@@ -136,6 +139,13 @@ export async function render(ctx) {
     const phaseChart = make(phaseStack, { className: "w8" });
     const spreadChart = make(rankSpread, { className: "w8" });
     const memoryChart = make(memoryBars, {});
+    const laneChart = make(lanes, {
+        tools: h("button", { type: "button", class: "quiet", onclick: () => trace && saveText(JSON.stringify(trace),
+            `trial-${id}-${n}.trace.json`, "application/json") }, "Trace"),
+    });
+    let trace = null;
+    const mesh = first.layout ? meshView(first.layout, campaign.cluster) : null;
+    ctx.onLeave(() => mesh?.done?.());
     const log = logPanel(ctx, trialPath(id, nText, "/log"));
 
     function drawTrial() {
@@ -176,6 +186,14 @@ export async function render(ctx) {
         }
     }
 
+    // Not before the trial has ended: until then there is none, and asking is noise.
+    async function loadTrace() {
+        if (LIVE_TRIAL.has(trial.state) || trace)
+            return;
+        trace = await get(trialPath(id, nText, "/timeline"), null, ctx.signal).catch(() => null);
+        laneChart.set({ trace });
+    }
+
     const step = (to, text, key) => h("a", { class: "button", href: href(["campaigns", id, "trials", String(to)]), "data-key": key }, text);
     fill(ctx.root,
         h("p", { class: "crumbs" }, h("a", { href: href([]) }, "Campaigns"), " / ",
@@ -191,9 +209,13 @@ export async function render(ctx) {
         h("div", { class: "grid" }, timeChart.element, histChart.element,
             phaseChart.element, panel("Median step", { className: "w4" }, phasePlace),
             h("div", { class: "w6" }, memoryChart.element), h("div", { class: "w6" }, log.element),
-            spreadChart.element, panel("Stragglers", { className: "w4" }, stragglerPlace)));
+            spreadChart.element, panel("Stragglers", { className: "w4" }, stragglerPlace),
+            mesh && panel("Mesh", { note: "Which ranks form a group, and over which links those groups talk." }, mesh),
+            laneChart.element));
     drawTrial();
     drawSteps();
+    laneChart.set({ trace: null });
+    loadTrace();
 
     const stream = openStream(campaignPath(id, "/events"), {
         onState: ctx.streamState,
@@ -210,8 +232,10 @@ export async function render(ctx) {
                 const ended = LIVE_TRIAL.has(trial.state) && !LIVE_TRIAL.has(data.state);
                 trial = data;
                 drawTrial();
-                if (ended)
+                if (ended) {
                     loadSteps();
+                    loadTrace();
+                }
             } else if (event === "step" && data.n === n) {
                 steps.put([data.step]);
                 drawSteps();

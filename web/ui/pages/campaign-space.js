@@ -1,0 +1,134 @@
+// The space as the campaign has come to know it.
+
+import { campaignPath, get } from "../lib/api.js";
+import { atMostEvery, fill, h } from "../lib/dom.js";
+import { rateNumber } from "../lib/format.js";
+import { href } from "../lib/router.js";
+import { chartPanel } from "../charts/panel.js";
+import { brushed, feasibility, importance, parallel, surface, varying } from "../charts/space.js";
+
+const REFIT_MS = 5000;      // the service fits after each trial; asking more often shows nothing new
+
+function choice(title, onChange) {
+    const select = h("select", { onchange: onChange });
+    return {
+        element: h("label", { class: "field" }, h("span", {}, title), select),
+        value: () => select.value,
+        set(values, first) {
+            const kept = select.value || first;
+            if ([...select.options].map((o) => o.value).join() === values.join())
+                return;
+            fill(select, values.map((v) => h("option", { value: v }, v || "(none)")));
+            select.value = values.includes(kept) ? kept : values[0] ?? "";
+        },
+    };
+}
+
+function selection(page) {
+    const element = h("div", { class: "panel-note", role: "status" });
+    return {
+        element,
+        show(list, all) {
+            const best = [...list].filter((t) => t.tokens_per_s).sort((a, b) => b.tokens_per_s - a.tokens_per_s).slice(0, 5);
+            fill(element, list.length === all ? "" : [`${list.length} of ${all} selected. Fastest: `,
+                best.map((t, i) => [i ? ", " : "", h("a", { href: href(["campaigns", page.id, "trials", String(t.n)]) }, `trial ${t.n}`),
+                    ` (${t.text}, ${rateNumber(t.tokens_per_s)} tokens/s)`])]);
+        },
+    };
+}
+
+export const spaceTab = {
+    key: "space",
+    title: "Space",
+    open(page, body) {
+        const { ctx, id, store } = page;
+        const picked = selection(page);
+        let keys = [];
+        let brush = {};
+        let known = null;
+        let shares = null;
+        let asking = false;
+
+        const lines = chartPanel(ctx, {
+            ...parallel, name: `parallel-${id}`, size: "tall",
+            ready: (chart) => {
+                brush = {};
+                chart.on("axisareaselected", () => {
+                    // The event tells of one axis; the model knows all of them.
+                    const list = chart.getModel().findComponents({ mainType: "parallelAxis" });
+                    brush = Object.fromEntries(list.map((a, i) => [i, a.activeIntervals ?? []]));
+                    drawSelection();
+                });
+            },
+        });
+        const weights = chartPanel(ctx, { ...importance, name: `importance-${id}`, className: "w5" });
+        const field = chartPanel(ctx, { ...surface, name: `surface-${id}`, className: "w7" });
+        const ran = chartPanel(ctx, { ...feasibility, name: `feasibility-${id}`, className: "w7" });
+
+        const x = choice("Across", () => loadSurface());
+        const y = choice("Up", () => loadSurface());
+        const value = h("select", { onchange: drawSurface },
+            h("option", { value: "mean" }, "expected throughput"), h("option", { value: "spread" }, "uncertainty"),
+            h("option", { value: "p_fits" }, "probability of fitting"));
+
+        function drawSelection() {
+            const measured = store.all().filter((t) => t.state === "ok" && t.tokens_per_s !== null);
+            picked.show(brushed(measured, keys, brush), measured.length);
+        }
+
+        function drawSurface() {
+            field.set({ surface: known, value: value.value });
+            ran.set({ trials: store.all(), x: keys.find((k) => k.key === x.value()), y: keys.find((k) => k.key === y.value()) });
+        }
+
+        async function loadSurface() {
+            if (asking || ctx.signal.aborted)
+                return;
+            asking = true;
+            try {
+                known = x.value() ? await get(campaignPath(id, "/surface"), { x: x.value(), y: y.value() || undefined }, ctx.signal) : null;
+            } catch (error) {
+                known = null;
+                if (error.name !== "AbortError" && error.status !== 404)
+                    field.setNote(error.message);
+            }
+            asking = false;
+            drawSurface();
+        }
+
+        async function loadShares() {
+            try {
+                shares = await get(campaignPath(id, "/importance"), null, ctx.signal);
+            } catch {
+                shares = null;
+            }
+            weights.set({ shares });
+        }
+
+        const refit = atMostEvery(REFIT_MS, () => {
+            if (body.hidden || ctx.signal.aborted)
+                return;
+            loadShares();
+            loadSurface();
+        });
+
+        function update() {
+            keys = varying(store.all());
+            lines.set({ trials: store.all(), keys });
+            x.set(keys.map((k) => k.key), keys[0]?.key);
+            y.set(keys.map((k) => k.key), keys[1]?.key);
+            drawSelection();
+            drawSurface();
+            if (known === null)
+                loadSurface();
+            refit();
+        }
+
+        fill(body,
+            h("div", { class: "grid" }, h("div", {}, lines.element, picked.element)),
+            h("div", { class: "filters" }, x.element, y.element, h("label", { class: "field" }, h("span", {}, "Shows"), value)),
+            h("div", { class: "grid" }, field.element, weights.element, ran.element));
+        store.onChange(update);
+        update();
+    },
+};

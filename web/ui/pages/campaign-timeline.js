@@ -1,0 +1,21 @@
+// When each trial ran.
+
+import { fill, h } from "../lib/dom.js";
+import { chartPanel } from "../charts/panel.js";
+import { gantt } from "../charts/gantt.js";
+import { go } from "../lib/router.js";
+
+export const timelineTab = {
+    key: "timeline",
+    title: "Timeline",
+    open(page, body) {
+        const chart = chartPanel(page.ctx, {
+            ...gantt, name: `timeline-${page.id}`,
+            onClick: (q) => q.value?.[3] && go(["campaigns", page.id, "trials", String(q.value[3])]),
+        });
+        const update = () => chart.set({ trials: page.store.all() });
+        fill(body, h("div", { class: "grid" }, chart.element));
+        page.store.onChange(update);
+        update();
+    },
+};
