@@ -8,11 +8,15 @@ import { shell } from "./parts/shell.js";
 import { shortcuts } from "./parts/keys.js";
 import { signIn } from "./pages/signin.js";
 
-// Each page is a module of its own, fetched when first wanted: (segments) => parameters, or null.
+// Each page is a module of its own, fetched when first wanted.
 const PAGES = [
     [(s) => s.length === 0 || (s.length === 1 && s[0] === "campaigns"), () => import("./pages/campaigns.js")],
     [(s) => s.length === 2 && s[0] === "campaigns", () => import("./pages/campaign.js")],
     [(s) => s.length === 4 && s[0] === "campaigns" && s[2] === "trials", () => import("./pages/trial.js")],
+    [(s) => s.length === 3 && s[0] === "campaigns" && s[2] === "export", () => import("./pages/export.js")],
+    [(s) => s.length === 1 && s[0] === "new", () => import("./pages/new.js")],
+    [(s) => s.length === 1 && s[0] === "plan", () => import("./pages/plan.js")],
+    [(s) => s.length === 1 && s[0] === "compare", () => import("./pages/compare.js")],
 ];
 
 const frame = shell();

@@ -128,6 +128,11 @@ export function time(text) {
     return day === new Date().toLocaleDateString("en-CA") ? clock : `${day} ${clock.slice(0, 5)}`;
 }
 
+/** A foreign text inside another: its direction marks end with it (Unicode's isolates), on a canvas, too. */
+export function isolated(text) {
+    return `\u2068${text}\u2069`;
+}
+
 /** JSON for reading: short lists stay on one line. */
 export function prettyJson(value) {
     return JSON.stringify(value, null, 2).replace(/\[\s+([^[\]{}]{1,200}?)\s+\]/g,
