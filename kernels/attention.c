@@ -2,9 +2,9 @@
  * Attention: who computes what. Forward work is a block of query rows of one head; backward work is one
  * key/value head with all queries of its group, so that dk and dv have one writer.
  */
-#include "kernels/ops.h"
+#include "kernels/attn.h"
 
-enum { Q_BLOCK = 128 };
+enum { Q_BLOCK = KN_ATTN_TILE };
 
 struct fwd {
     const struct kn_attn *a;
@@ -15,7 +15,7 @@ struct fwd {
 
 static void check(const struct kn_attn *a)
 {
-    assert(a->d > 0 && a->d <= KN_MAX_HEAD_DIM && a->kv_heads > 0 && a->heads % a->kv_heads == 0);
+    assert(a->d > 0 && a->d <= KN_MAX_HEAD_DIM && a->scale > 0 && a->kv_heads > 0 && a->heads % a->kv_heads == 0);
     assert(a->ldq >= a->heads * a->d && a->ldk >= a->kv_heads * a->d && a->ldv >= a->kv_heads * a->d);
 }
 
@@ -29,12 +29,12 @@ static void fwd_units(void *arg, const struct kn_share *s)
     for (size_t u = s->lo; u < s->hi; u++) {
         size_t             sh = u / pairs, first = u % pairs, last = f->blocks - 1 - first;
         struct kn_attn_job j = { .a = f->a, .sample = sh / f->a->heads, .head = sh % f->a->heads,
-                                 .scratch = s->scratch };
+                                 .scratch = s->scratch, .pool = s->pool, .thread = s->thread };
 
         for (size_t b = first;; b = last) {
             j.q0 = b * Q_BLOCK;
             j.q1 = kn_min(f->a->seq, j.q0 + Q_BLOCK);
-            kn_ops()->attn_fwd(&j, f->o, f->ldo, f->lse);
+            (kn_ops()->attn_softmax ? kn_attn_tiled_fwd : kn_ops()->attn_fwd)(&j, f->o, f->ldo, f->lse);
             kn_pool_poll(s->pool, s->thread);
             if (b == last)
                 break;
@@ -55,11 +55,14 @@ struct bwd {
     const struct kn_attn      *a;
     const struct kn_attn_grad *g;
     float                     *delta; /* (batch, heads, seq) */
+    float                     *sums;  /* (batch, kv_heads, 2, seq, d), with bf16 storage */
 };
 
 size_t kn_attn_bwd_bytes(const struct kn_attn *a)
 {
-    return a->batch * a->heads * a->seq * sizeof(float);
+    size_t sums = a->type == KN_F32 ? 0 : 2 * a->kv_heads * a->d;
+
+    return a->batch * a->seq * (a->heads + sums) * sizeof(float);
 }
 
 /* delta = sum over d of o d_o, the term that the softmax's normalisation adds to every score's gradient. */
@@ -86,12 +89,15 @@ static void bwd_units(void *arg, const struct kn_share *s)
 
     for (size_t u = s->lo; u < s->hi; u++) {
         struct kn_attn_job j = { .a = a, .sample = u / a->kv_heads, .head = u % a->kv_heads, .q0 = 0,
-                                 .q1 = a->seq, .scratch = s->scratch };
+                                 .q1 = a->seq, .scratch = s->scratch, .pool = s->pool, .thread = s->thread };
+        const float       *delta = b->delta + j.sample * a->heads * a->seq;
 
         for (size_t h = j.head * group; h < (j.head + 1) * group; h++)
             delta_of_head(b, j.sample, h);
-        kn_ops()->attn_bwd(&j, b->g, b->delta + j.sample * a->heads * a->seq);
-        kn_pool_poll(s->pool, s->thread);
+        if (kn_ops()->attn_dscore)
+            kn_attn_tiled_bwd(&j, b->g, delta, b->sums + u * 2 * a->seq * a->d);
+        else
+            kn_ops()->attn_bwd(&j, b->g, delta);
     }
 }
 
@@ -101,5 +107,6 @@ void kn_attn_bwd(struct kn_pool *p, const struct kn_attn *a, const struct kn_att
     struct bwd b = { .a = a, .g = g, .delta = workspace };
 
     check(a);
+    b.sums = b.delta + a->batch * a->heads * a->seq;
     kn_parallel(p, a->batch * a->kv_heads, 1, 1, bwd_units, &b);
 }

@@ -166,7 +166,7 @@ enum { KN_MAX_HEAD_DIM = 256 };
  */
 struct kn_attn {
     size_t       batch, seq, heads, kv_heads, d; /* d <= KN_MAX_HEAD_DIM */
-    float        scale;                          /* 1 / sqrt(d) as a rule */
+    float        scale;                          /* > 0; 1 / sqrt(d) as a rule */
     enum kn_type type;
     const void  *q, *k, *v; /* (batch seq, ld.) */
     size_t       ldq, ldk, ldv;
@@ -185,7 +185,8 @@ struct kn_attn_grad {
     size_t       lddq, lddk, lddv;
 };
 
-/* Bytes of workspace of kn_attn_bwd: batch heads seq floats. The forward pass needs none. */
+/* Bytes of workspace of kn_attn_bwd: batch seq heads floats, with bf16 storage batch seq (heads + 2 kv_heads d). The
+ * forward pass needs none. */
 size_t kn_attn_bwd_bytes(const struct kn_attn *a);
 void   kn_attn_bwd(struct kn_pool *p, const struct kn_attn *a, const struct kn_attn_grad *g,
                    void *workspace);

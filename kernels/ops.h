@@ -23,6 +23,8 @@ struct kn_attn_job {
     const struct kn_attn *a;
     size_t                sample, head, q0, q1;
     float                *scratch; /* KN_SCRATCH_BYTES */
+    struct kn_pool       *pool;    /* to poll */
+    int                   thread;
 };
 
 struct kn_gemm_isa;
@@ -45,9 +47,17 @@ struct kn_ops {
     void (*softmax_row)(float *y, const float *x, size_t n, float max, float factor); /* exp(x - max) factor */
     float (*dot)(const float *x, const float *y, size_t n);
 
-    /* Attention; see attention.c. delta (heads, seq) of the sample: sum over d of o d_o. */
+    /* Attention by its definition. delta (heads, seq) of the sample: sum over d of o d_o. */
     void (*attn_fwd)(const struct kn_attn_job *j, void *o, size_t ldo, float *lse);
     void (*attn_bwd)(const struct kn_attn_job *j, const struct kn_attn_grad *g, const float *delta);
+    /* Attention in tiles (attn_tiled.c), for levels that have gemm_isa and these; else NULL. Tiles are
+     * (keys, KN_ATTN_TILE), the first QUERIES columns used; key a sees query b if a + diag <= b.
+     * softmax: s = 2^(scale log2(e) s - max) with the running maximum and sum, and rescales ot (d, .).
+     * dscore: s = p = exp(scale s - lse), ds = scale p (ds - delta). Masked elements become 0. */
+    void (*attn_softmax)(float *s, size_t keys, size_t queries, ptrdiff_t diag, float scale, float *max,
+                         float *sum, float *ot, size_t d);
+    void (*attn_dscore)(float *s, float *ds, size_t keys, size_t queries, ptrdiff_t diag, float scale,
+                        const float *lse, const float *delta);
 
     /* Router, over a range of rows. */
     void (*router_fwd)(float *probs, int32_t *idx, float *w, const float *logits, size_t rows, size_t e,

@@ -5,5 +5,6 @@
 #include "tests/kncheck/kncheck.h"
 
 extern const struct kc_op kc_gemm, kc_grouped;
+extern const struct kc_op kc_attn_fwd, kc_attn_bwd;
 
 #endif

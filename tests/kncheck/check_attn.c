@@ -1,0 +1,254 @@
+/*
+ * Causal attention against its definition in double.
+ *
+ * Bounds. With u = 2^-24, a score s = scale q.k is off by at most e = (d + 2) u scale sum |q| |k|.
+ * Its exponential is taken of a difference whose operands are rounded, so a probability is off by
+ * the relative error D <= max over keys of e + u (3 |s| + |m| + 10), m the maximum or the
+ * log-sum-exp, 10 for the exponential itself and the factors. Sums of n terms add n u. From there
+ * the bounds follow term by term.
+ */
+#include "tests/kncheck/checks.h"
+
+enum { MAX_SEQ = 300 };
+
+/* batch, seq, heads, kv_heads, d */
+static const size_t attn_cases[][MAX_DIMS] = {
+    {1, 1, 1, 1, 1},    {1, 2, 2, 1, 4},    {2, 5, 2, 2, 7},   {1, 17, 3, 1, 16},
+    {2, 33, 4, 2, 32},  {1, 31, 1, 1, 64},  {1, 128, 2, 1, 8}, {1, 129, 1, 1, 20},
+    {1, 127, 2, 2, 5},  {1, 257, 2, 1, 12}, {0, 4, 1, 1, 4},   {1, 40, 2, 1, 96},
+    {1, 20, 1, 1, 256}, {1, 285, 4, 2, 33},
+};
+
+struct shape {
+    size_t batch, seq, heads, kv, d, group;
+    double scale;
+};
+
+static struct shape shape_of(const struct check *c)
+{
+    struct shape s = {c->dim[0], c->dim[1], c->dim[2], c->dim[3], c->dim[4], 0, 0};
+
+    s.group = s.heads / s.kv;
+    s.scale = (double)(float)(1 / sqrt((double)s.d));
+    return s;
+}
+
+struct sum {
+    double value, size; /* of the terms, and of their magnitudes */
+};
+
+/* Head HX of row X times head HY of row Y. */
+static struct sum dot(const struct arr *x, size_t rx, size_t hx, const struct arr *y, size_t ry,
+                      size_t hy, size_t d)
+{
+    struct sum r = {0, 0};
+
+    for (size_t i = 0; i < d; i++) {
+        double p = AT(x, rx, hx * d + i) * AT(y, ry, hy * d + i);
+
+        r.value += p;
+        r.size += fabs(p);
+    }
+    return r;
+}
+
+static double score_error(struct sum s, double scale, size_t d, double m)
+{
+    return (double)(d + 2) * EPS * scale * s.size +
+           EPS * (3 * fabs(scale * s.value) + fabs(m) + 10);
+}
+
+static void want_row(const struct shape *s, const struct arr *q, const struct arr *k,
+                     const struct arr *v, struct arr *o, struct arr *lse, size_t b, size_t h,
+                     size_t t)
+{
+    double p[MAX_SEQ], max = -INFINITY, sum = 0, off = 0;
+    struct sum sc[MAX_SEQ];
+    size_t row = b * s->seq, kvh = h / s->group;
+
+    for (size_t l = 0; l <= t; l++) {
+        sc[l] = dot(q, row + t, h, k, row + l, kvh, s->d);
+        max = fmax(max, s->scale * sc[l].value);
+    }
+    for (size_t l = 0; l <= t; l++) {
+        sum += p[l] = exp(s->scale * sc[l].value - max);
+        off = fmax(off, score_error(sc[l], s->scale, s->d, max));
+    }
+    for (size_t i = 0; i < s->d; i++) {
+        double value = 0, size = 0;
+
+        for (size_t l = 0; l <= t; l++) {
+            value += p[l] / sum * AT(v, row + l, kvh * s->d + i);
+            size += p[l] / sum * fabs(AT(v, row + l, kvh * s->d + i));
+        }
+        kc_want(o, row + t, h * s->d + i, value, size * (2 * off + 2 * (double)(t + 2) * EPS));
+    }
+    kc_want(lse, b * s->heads + h, t, max + log(sum),
+            off + (double)(t + 2) * EPS + 3 * EPS * (fabs(max) + log(sum)));
+}
+
+static struct kn_attn attn_of(const struct check *c, const struct shape *s, const struct arr *q,
+                              const struct arr *k, const struct arr *v)
+{
+    return (struct kn_attn){.batch = s->batch,
+                            .seq = s->seq,
+                            .heads = s->heads,
+                            .kv_heads = s->kv,
+                            .d = s->d,
+                            .scale = (float)s->scale,
+                            .type = c->t,
+                            .q = q->at,
+                            .k = k->at,
+                            .v = v->at,
+                            .ldq = q->ld,
+                            .ldk = k->ld,
+                            .ldv = v->ld};
+}
+
+static void fwd_run(struct check *c)
+{
+    struct shape s = shape_of(c);
+    size_t n = s.batch * s.seq, extra = s.d % 2 ? 3 : 0;
+    struct arr *q = kc_wide(c, "q", IN, c->t, n, s.heads * s.d, extra);
+    struct arr *k = kc_wide(c, "k", IN, c->t, n, s.kv * s.d, extra);
+    struct arr *v = kc_wide(c, "v", IN, c->t, n, s.kv * s.d, extra);
+    struct arr *o = kc_wide(c, "o", OUT, c->t, n, s.heads * s.d, extra);
+    struct arr *lse = kc_new(c, "lse", OUT, KN_F32, s.batch * s.heads, s.seq);
+    struct kn_attn a = attn_of(c, &s, q, k, v);
+
+    for (size_t b = 0; b < s.batch; b++)
+        for (size_t h = 0; h < s.heads; h++)
+            for (size_t t = 0; t < s.seq; t++)
+                want_row(&s, q, k, v, o, lse, b, h, t);
+    kc_begin(c);
+    kn_attn_fwd(c->pool, &a, o->at, o->ld, lse->at);
+}
+
+const struct kc_op kc_attn_fwd = {
+    "attn_fwd", "batch seq heads kv_heads d", CASES(attn_cases), true, fwd_run, NULL,
+};
+
+/* The matrices of one backward case, and the running sums of what dk and dv should be. */
+struct grad {
+    struct shape s;
+    struct arr *q, *k, *v, *o, *d_o, *lse, *dq, *dk, *dv;
+};
+
+/* What query T of head H adds to dq, dk and dv; KV (2, seq, d) sums over queries, value then bound.
+ */
+static void add_row(struct grad *g, size_t b, size_t h, size_t t, double *dk, double *dv)
+{
+    struct shape *s = &g->s;
+    size_t row = b * s->seq, kvh = h / s->group, d = s->d;
+    struct sum delta = dot(g->o, row + t, h, g->d_o, row + t, h, d);
+    double lse = AT(g->lse, b * s->heads + h, t), n = (double)(s->seq * s->group + 2) * EPS;
+    double dq[256] = {0}, off[256] = {0};
+
+    for (size_t l = 0; l <= t; l++) {
+        struct sum sc = dot(g->q, row + t, h, g->k, row + l, kvh, d);
+        struct sum dp = dot(g->d_o, row + t, h, g->v, row + l, kvh, d);
+        double p = exp(s->scale * sc.value - lse), ep = score_error(sc, s->scale, d, 2 * lse);
+        double ds = s->scale * p * (dp.value - delta.value);
+        double es = fabs(ds) * (ep + 4 * EPS) +
+                    s->scale * p * (double)(d + 2) * EPS * (dp.size + delta.size);
+
+        for (size_t i = 0; i < d; i++) {
+            double k = AT(g->k, row + l, kvh * d + i), q = AT(g->q, row + t, h * d + i);
+            double y = AT(g->d_o, row + t, h * d + i), *kv = dk + 2 * (l * d + i),
+                   *vv = dv + 2 * (l * d + i);
+
+            dq[i] += ds * k;
+            off[i] += fabs(k) * (es + n * fabs(ds));
+            kv[0] += ds * q;
+            kv[1] += fabs(q) * (es + n * fabs(ds));
+            vv[0] += p * y;
+            vv[1] += fabs(p * y) * (ep + n);
+        }
+    }
+    for (size_t i = 0; i < d; i++)
+        kc_want(g->dq, row + t, h * d + i, dq[i], off[i]);
+}
+
+static void want_head(struct grad *g, size_t b, size_t kvh)
+{
+    struct shape *s = &g->s;
+    double *dk = mem_alloc(2 * s->seq * s->d * sizeof(double));
+    double *dv = mem_alloc(2 * s->seq * s->d * sizeof(double));
+
+    for (size_t h = kvh * s->group; h < (kvh + 1) * s->group; h++)
+        for (size_t t = 0; t < s->seq; t++)
+            add_row(g, b, h, t, dk, dv);
+    for (size_t l = 0; l < s->seq; l++) {
+        for (size_t i = 0; i < s->d; i++) {
+            size_t at = 2 * (l * s->d + i);
+
+            kc_want(g->dk, b * s->seq + l, kvh * s->d + i, dk[at], dk[at + 1]);
+            kc_want(g->dv, b * s->seq + l, kvh * s->d + i, dv[at], dv[at + 1]);
+        }
+    }
+    free(dk);
+    free(dv);
+}
+
+/* The log-sum-exp that belongs to q and k, rounded as the forward pass stores it. */
+static void fill_lse(struct grad *g)
+{
+    struct shape *s = &g->s;
+
+    for (size_t b = 0; b < s->batch; b++) {
+        for (size_t h = 0; h < s->heads; h++) {
+            for (size_t t = 0; t < s->seq; t++) {
+                double sum = 0;
+
+                for (size_t l = 0; l <= t; l++)
+                    sum += exp(s->scale * dot(g->q, b * s->seq + t, h, g->k, b * s->seq + l,
+                                              h / s->group, s->d)
+                                              .value);
+                kc_set(g->lse, b * s->heads + h, t, log(sum));
+            }
+        }
+    }
+}
+
+static void bwd_run(struct check *c)
+{
+    struct grad g = {.s = shape_of(c)};
+    struct shape s = g.s;
+    size_t n = s.batch * s.seq, extra = s.d % 2 ? 3 : 0, wq = s.heads * s.d, wk = s.kv * s.d;
+
+    g.q = kc_wide(c, "q", IN, c->t, n, wq, extra);
+    g.k = kc_wide(c, "k", IN, c->t, n, wk, extra);
+    g.v = kc_wide(c, "v", IN, c->t, n, wk, extra);
+    g.o = kc_wide(c, "o", IN, c->t, n, wq, extra);
+    g.d_o = kc_wide(c, "do", IN, c->t, n, wq, extra);
+    g.lse = kc_new(c, "lse", IN, KN_F32, s.batch * s.heads, s.seq);
+    g.dq = kc_wide(c, "dq", OUT, c->t, n, wq, extra);
+    g.dk = kc_wide(c, "dk", OUT, c->t, n, wk, extra);
+    g.dv = kc_wide(c, "dv", OUT, c->t, n, wk, extra);
+    fill_lse(&g);
+    for (size_t b = 0; b < s.batch; b++)
+        for (size_t h = 0; h < s.kv; h++)
+            want_head(&g, b, h);
+
+    struct kn_attn a = attn_of(c, &s, g.q, g.k, g.v);
+    struct kn_attn_grad d = {.o = g.o->at,
+                             .d_o = g.d_o->at,
+                             .ldo = g.o->ld,
+                             .lddo = g.d_o->ld,
+                             .lse = g.lse->at,
+                             .dq = g.dq->at,
+                             .dk = g.dk->at,
+                             .dv = g.dv->at,
+                             .lddq = g.dq->ld,
+                             .lddk = g.dk->ld,
+                             .lddv = g.dv->ld};
+    void *work = mem_alloc(kn_attn_bwd_bytes(&a) + 1);
+
+    kc_begin(c);
+    kn_attn_bwd(c->pool, &a, &d, work);
+    free(work);
+}
+
+const struct kc_op kc_attn_bwd = {
+    "attn_bwd", "batch seq heads kv_heads d", CASES(attn_cases), true, bwd_run, NULL,
+};
