@@ -12,7 +12,7 @@
 const char *const pl_buf_names[PL_BUFS] = {
     "weight", "grad", "master", "moment1", "moment2", "slot", "act_out", "grad_ring", "scratch", "gather",
     "partial", "dh", "dao", "dqkv", "attn", "xf", "hf", "rrmsf", "xent", "logits", "moe_send", "moe_recv",
-    "moe_dea", "moe_router", "moe_stats", "tokens", "rope", "coll_tp", "coll_dp", "coll_edp", "kernel",
+    "moe_part", "moe_dea", "moe_router", "moe_stats", "tokens", "rope", "coll_tp", "coll_dp", "coll_edp", "kernel",
 };
 
 static uint64_t round64(uint64_t n)
@@ -65,7 +65,7 @@ static void acts_moe(uint64_t *b, const struct pl_layout *l, const struct pl_dim
     b[PL_ACT_PROBS] = d->local_rows * d->experts * 4;
     b[PL_ACT_IDX] = b[PL_ACT_W] = b[PL_ACT_PLACE] = b[PL_ACT_SRC] = d->choices * 4;
     b[PL_ACT_FREQ] = (uint64_t)l->micro_batch * d->experts * 4;
-    b[PL_ACT_COUNTS] = (2 * d->experts + d->local_experts + 2) * 4;
+    b[PL_ACT_COUNTS] = ((uint64_t)(1 + l->etp) * d->experts + d->local_experts + 2) * 4;
     b[PL_ACT_EX] = d->expert_rows * d->hidden * e;
     b[PL_ACT_EGU] = d->expert_rows * 2 * d->expert_ffn * e;
     b[PL_ACT_EA] = d->expert_rows * d->expert_ffn * e;
@@ -201,8 +201,10 @@ static void build_comm(struct build *b)
     if (pl_model_is_moe(b->m)) {
         add1(b, PL_BUF_COLL_EDP, PL_MEM_COMM, coll_bytes(b, l->edp, 4));
         add1(b, PL_BUF_MOE_SEND, PL_MEM_COMM, b->d.choices * b->d.hidden * b->d.elem);
-        if (l->ep > 1)
+        if (l->ep * l->etp > 1)
             add1(b, PL_BUF_MOE_RECV, PL_MEM_COMM, b->d.expert_rows * b->d.hidden * b->d.elem);
+        add1(b, PL_BUF_MOE_PART, PL_MEM_COMM,
+             (uint64_t)(l->etp - 1) * b->d.choices * b->d.hidden * b->d.elem);
     }
 }
 
@@ -240,7 +242,7 @@ static void build_workspace(struct build *b)
         add1(b, PL_BUF_MOE_ROUTER, PL_MEM_WORKSPACE,
              (2 * d->local_rows * d->experts + d->choices) * 4);
         add1(b, PL_BUF_MOE_STATS, PL_MEM_WORKSPACE,
-             (2 * (uint64_t)l->micro_batch + (uint64_t)(l->ep * l->etp)) * d->experts * 4);
+             2 * (uint64_t)l->micro_batch * d->experts * 4);
     }
     add1(b, PL_BUF_TOKENS, PL_MEM_WORKSPACE,
          (2 * (uint64_t)d->microbatches * d->rows + (uint64_t)b->w->seq + 1) * 4);

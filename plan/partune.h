@@ -178,7 +178,7 @@ enum pl_act {
     PL_ACT_PLACE,  /* (local_rows, top_k) int32 */
     PL_ACT_SRC,    /* (choices) int32 */
     PL_ACT_FREQ,   /* (micro_batch, experts) float: choices of the whole sequence on each expert */
-    PL_ACT_COUNTS, /* (experts + 1) int32 offsets of the rows sent, (ep x local_experts) int32 received,
+    PL_ACT_COUNTS, /* (experts + 1) int32 offsets of the rows sent, (ep x etp x local_experts) int32 counts received,
                     * (local_experts + 1) int32 offsets of the rows received */
     PL_ACT_EX,     /* (expert_rows, hidden) input of the experts */
     PL_ACT_EGU,    /* (expert_rows, 2 expert_ffn) */
@@ -223,10 +223,11 @@ enum pl_buf {
     PL_BUF_XENT,       /* 3 x (rows) float: max, sum, target */
     PL_BUF_LOGITS,     /* (rows, vocab) */
     PL_BUF_MOE_SEND,   /* (choices, hidden) */
-    PL_BUF_MOE_RECV,   /* (expert_rows, hidden), with ep > 1 */
+    PL_BUF_MOE_RECV,   /* (expert_rows, hidden), with ep x etp > 1 */
+    PL_BUF_MOE_PART,   /* (etp - 1) x (choices, hidden), with etp > 1 */
     PL_BUF_MOE_DEA,    /* (expert_rows, expert_ffn) */
     PL_BUF_MOE_ROUTER, /* 2 x (local_rows, experts) float, (choices) float */
-    PL_BUF_MOE_STATS,  /* 2 x (micro_batch, experts) float, (ep x experts) int32 */
+    PL_BUF_MOE_STATS,  /* 2 x (micro_batch, experts) float */
     PL_BUF_TOKENS,     /* 2 x (microbatches x rows) int32: inputs and targets; (seq + 1) int32 */
     PL_BUF_ROPE,       /* 2 x (seq, head_dim / 2) float */
     PL_BUF_COLL_TP,    /* what a collective of the group receives before it is added */

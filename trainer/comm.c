@@ -1,0 +1,179 @@
+#include "base/base.h"
+#include "trainer/comm.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <sched.h>
+#include <unistd.h>
+
+/* The MPI error handler has no argument of ours, so the function it calls lives here. */
+static tr_fail_fn *fail_fn;
+
+static void on_mpi_error(MPI_Comm *comm, int *code, ...)
+{
+    char text[MPI_MAX_ERROR_STRING + 32] = "mpi: ";
+    int  n = 0;
+
+    (void)comm;
+    MPI_Error_string(*code, text + 5, &n);
+    for (char *p = text; *p; p++)
+        if (*p == '\n')
+            *p = ' ';
+    if (fail_fn)
+        fail_fn(text);
+    MPI_Abort(MPI_COMM_WORLD, TR_EXIT_COMM);
+}
+
+/* MPI_STATUSES_IGNORE is the address 1, which gcc takes for a real, too small array. */
+static int all_done(MPI_Request *req, int n)
+{
+    static MPI_Status *volatile ignore = MPI_STATUSES_IGNORE;
+    int                done = 0;
+
+    MPI_Testall(n, req, &done, ignore);
+    return done;
+}
+
+void tr_wait(struct tr_progress *p, MPI_Request *req, int n)
+{
+    uint64_t t = clock_mono_ns();
+
+    for (unsigned spins = 0; !all_done(req, n); spins++) {
+        /* With a core for every rank a yield costs a system call for nothing; 4096 tests are about
+         * 0.3 ms, after which the peer is late anyhow. */
+        if (p->yield || spins > 4096)
+            sched_yield();
+    }
+    if (p->clock)
+        p->clock->wait_ns += clock_mono_ns() - t;
+}
+
+bool tr_test(MPI_Request *req, int n)
+{
+    return all_done(req, n) != 0;
+}
+
+/* MPI counts are int: a larger message travels as units of 1 KiB, and no buffer here has a size over 2^31
+ * bytes that is not a multiple of 64. */
+static MPI_Datatype unit(size_t *bytes)
+{
+    if (*bytes <= INT_MAX)
+        return MPI_BYTE;
+    assert(*bytes % 8 == 0 && *bytes / 8 <= INT_MAX);
+    *bytes /= 8;
+    return MPI_INT64_T;
+}
+
+void tr_isend(struct tr_group *g, const void *buf, size_t bytes, int rank, int tag, MPI_Request *ret)
+{
+    MPI_Datatype t = unit(&bytes);
+
+    MPI_Isend(buf, (int)bytes, t, g->member[rank], tag, g->comm, ret);
+}
+
+void tr_irecv(struct tr_group *g, void *buf, size_t bytes, int rank, int tag, MPI_Request *ret)
+{
+    MPI_Datatype t = unit(&bytes);
+
+    MPI_Irecv(buf, (int)bytes, t, g->member[rank], tag, g->comm, ret);
+}
+
+static void group_init(struct tr_group *g, struct tr_comms *c, MPI_Comm comm, int id, int size, int rank)
+{
+    *g = (struct tr_group){ .comm = comm, .id = id, .rank = rank, .size = size,
+                            .progress = &c->progress };
+    g->member = mem_alloc(sizeof(*g->member) * (size_t)size);
+    g->req = mem_alloc(sizeof(*g->req) * 2 * (size_t)size);
+}
+
+static void axis_init(struct tr_group *g, struct tr_comms *c, MPI_Comm comm, const struct pl_layout *l,
+                      enum pl_axis axis, int rank, int id)
+{
+    group_init(g, c, comm, id, pl_axis_size(l, axis), pl_axis_coord(l, axis, rank));
+    for (int i = 0; i < g->size; i++)
+        g->member[i] = pl_axis_peer(l, axis, rank, i);
+}
+
+static void moe_init(struct tr_comms *c, MPI_Comm comm, const struct pl_layout *l, int rank, int id)
+{
+    struct tr_group *g = &c->moe;
+
+    group_init(g, c, comm, id, l->ep * l->etp,
+               pl_axis_coord(l, PL_EP, rank) * l->etp + pl_axis_coord(l, PL_ETP, rank));
+    for (int i = 0; i < g->size; i++)
+        g->member[i] = pl_axis_peer(l, PL_ETP, pl_axis_peer(l, PL_EP, rank, i / l->etp), i % l->etp);
+}
+
+static void shard_init(struct tr_comms *c, MPI_Comm comm, const struct pl_layout *l, int rank, int id)
+{
+    int period = pl_zero_period(l), dp = pl_axis_coord(l, PL_DP, rank);
+
+    group_init(&c->shard, c, comm, id, l->dp / period, dp / period);
+    for (int i = 0; i < c->shard.size; i++)
+        c->shard.member[i] = pl_axis_peer(l, PL_DP, rank, i * period + dp % period);
+    group_init(&c->outer, c, comm, id + 1, period, dp % period);
+    for (int i = 0; i < period; i++)
+        c->outer.member[i] = pl_axis_peer(l, PL_DP, rank, dp / period * period + i);
+}
+
+/* Hydra says how many of its processes share the host, of which PARENT may be only a part. */
+static bool outnumbered(MPI_Comm parent, int threads)
+{
+    const char *hydra = getenv("MPI_LOCALNRANKS");
+    MPI_Comm    host;
+    int         n = hydra ? (int)strtol(hydra, NULL, 10) : 0;
+
+    if (n <= 0) {
+        MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+        MPI_Comm_size(host, &n);
+        MPI_Comm_free(&host);
+    }
+    return n * threads > (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+void tr_comms_init(struct tr_comms *c, MPI_Comm parent, const struct pl_layout *l, struct tr_clock *clock,
+                   tr_fail_fn *fail)
+{
+    MPI_Errhandler h;
+    int            rank, size;
+
+    fail_fn = fail;
+    MPI_Comm_create_errhandler(on_mpi_error, &h);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, h);
+    MPI_Comm_set_errhandler(parent, h);
+    MPI_Errhandler_free(&h);
+    MPI_Comm_rank(parent, &rank);
+    MPI_Comm_size(parent, &size);
+    assert(size == l->world);
+
+    *c = (struct tr_comms){ .progress = { .yield = outnumbered(parent, l->threads), .clock = clock } };
+    group_init(&c->world, c, parent, 0, l->world, rank);
+    for (int i = 0; i < l->world; i++)
+        c->world.member[i] = i;
+    axis_init(&c->tp, c, parent, l, PL_TP, rank, 1);
+    axis_init(&c->dp, c, parent, l, PL_DP, rank, 2);
+    axis_init(&c->edp, c, parent, l, PL_EDP, rank, 3);
+    moe_init(c, parent, l, rank, 4);
+    shard_init(c, parent, l, rank, 5);
+    c->stage = pl_axis_coord(l, PL_PP, rank);
+    c->prev = pl_axis_peer(l, PL_PP, rank, (c->stage + l->pp - 1) % l->pp);
+    c->next = pl_axis_peer(l, PL_PP, rank, (c->stage + 1) % l->pp);
+}
+
+static void group_done(struct tr_group *g)
+{
+    free(g->member);
+    free(g->req);
+    *g = (struct tr_group){ 0 };
+}
+
+void tr_comms_done(struct tr_comms *c)
+{
+    group_done(&c->outer);
+    group_done(&c->shard);
+    group_done(&c->moe);
+    group_done(&c->edp);
+    group_done(&c->dp);
+    group_done(&c->tp);
+    group_done(&c->world);
+}

@@ -1,0 +1,29 @@
+#include "base/base.h"
+#include "trainer/layer.h"
+
+static void feed_forward(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out)
+{
+    if (y->moe)
+        tr_moe_fwd(r, y, slot, out);
+    else
+        tr_mlp_fwd(r, y, slot, out);
+}
+
+void tr_layer_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out)
+{
+    tr_attention_fwd(r, y, slot);
+    feed_forward(r, y, slot, out);
+}
+
+void tr_layer_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d)
+{
+    if (r->layout.recompute == PL_RECOMPUTE_FULL) {
+        tr_attention_fwd(r, y, slot);
+        feed_forward(r, y, slot, NULL);
+    }
+    if (y->moe)
+        tr_moe_bwd(r, y, slot, d);
+    else
+        tr_mlp_bwd(r, y, slot, d);
+    tr_attention_bwd(r, y, slot, d);
+}
