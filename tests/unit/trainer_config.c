@@ -6,6 +6,19 @@
 
 enum { ARGS = 24 };
 
+/* The next word of *LINE, which is cut up: blanks separate, 'quotes' hold a word with blanks (a path). */
+static char *next_word(char **line)
+{
+    char *w = *line + strspn(*line, " "), *end;
+
+    if (!*w)
+        return NULL;
+    end = *w == '\'' ? strchr(++w, '\'') : w + strcspn(w, " ");
+    *line = *end ? end + 1 : end;
+    *end = '\0';
+    return w;
+}
+
 /* Configuration of the words of LINE after the program's name. */
 static int load(struct tr_config **ret, int *ret_exit, int ranks, struct err *e, const char *line)
 {
@@ -13,9 +26,9 @@ static int load(struct tr_config **ret, int *ret_exit, int ranks, struct err *e,
     struct tr_launch launch = {0, ranks};
     char *argv[ARGS] = {(char[]){"partune-train"}};
     int argc = 1;
-    char *save = NULL;
+    char *rest = copy;
 
-    for (char *w = strtok_r(copy, " ", &save); w && argc < ARGS - 1; w = strtok_r(NULL, " ", &save))
+    for (char *w = next_word(&rest); w && argc < ARGS - 1; w = next_word(&rest))
         argv[argc++] = w;
     return tr_config_load(ret, ret_exit, NULL, argc, argv, &launch, e);
 }
@@ -80,7 +93,7 @@ static void a_file_is_read_and_the_command_line_wins(void **state)
                    "\"promised\":{\"tokens_per_s\":100,\"lo\":90,\"hi\":110},\"run\":{\"device_"
                    "memory\":1048576},"
                    "\"provenance\":{\"anything\":[1,2]}}");
-    AUTO_FREE char *line = mem_printf("--config %s --micro-batch 4 --ci 0.05 --seed 3", path);
+    AUTO_FREE char *line = mem_printf("--config '%s' --micro-batch 4 --ci 0.05 --seed 3", path);
     AUTO(tr_config) *c = need(4, line);
 
     (void)state;
@@ -99,7 +112,7 @@ static void steps_on_the_command_line_make_a_training_run_of_a_trial(void **stat
 {
     AUTO_FREE char *dir = unit_folder("config");
     AUTO_FREE char *path = write_file(dir, "c.json", "{\"model\":\"tiny-llama\",\"trial\":{}}");
-    AUTO_FREE char *line = mem_printf("--config %s --steps 60", path);
+    AUTO_FREE char *line = mem_printf("--config '%s' --steps 60", path);
     AUTO(tr_config) *c = need(1, line);
 
     (void)state;
@@ -124,7 +137,7 @@ static void what_is_dumped_reads_back_to_the_same(void **state)
         AUTO_JSON *v = tr_config_json(a);
         AUTO_FREE char *text = jx_canonical(v);
         AUTO_FREE char *path = write_file(dir, "dump.json", text);
-        AUTO_FREE char *line = mem_printf("--config %s", path);
+        AUTO_FREE char *line = mem_printf("--config '%s'", path);
         AUTO(tr_config) *b = need(2, line);
         AUTO_JSON *w = tr_config_json(b);
         AUTO_FREE char *again = jx_canonical(w);
@@ -190,7 +203,7 @@ static void refuse(const json_t *row, const char *dir)
             json_is_string(config) ? mem_strdup(json_string_value(config)) : jx_dump(config);
         AUTO_FREE char *path = write_file(dir, "refused.json", text);
 
-        str_addf(&line, "--config %s", path);
+        str_addf(&line, "--config '%s'", path);
     }
     if (load(&c, &code, ranks ? ranks : 1, &e, str_text(&line)) == 0) {
         AUTO_FREE char *text = jx_dump(row);
