@@ -1,0 +1,48 @@
+#!/bin/sh
+# partune-data as people run it: names, exit codes, one clear line for each refusal.
+data="${PT_BUILD:?}/tests/run/data dir.$$"
+tool="$PT_BUILD/partune-data"
+mkdir -p "$data/in" || exit 99
+trap 'rm -rf "$data"' EXIT
+n=0
+
+check() { # name, expected exit, expected text, command...
+    name=$1 code=$2 text=$3
+    shift 3
+    n=$((n + 1))
+    out=$("$@" 2>&1)
+    got=$?
+    if [ $got = "$code" ] && echo "$out" | grep -qF -e "$text"; then
+        echo "ok $n - $name"
+    else
+        echo "not ok $n - $name"
+        echo "#   exit $got, not $code: $out"
+    fi
+}
+
+printf 'some text that is long enough to be a sample of sixteen' > "$data/in/a b.txt"
+printf '\001\000\002\000\003\000' > "$data/ids"
+
+echo 1..16
+check "text becomes a data set" 0 "56 tokens to train on" \
+    "$tool" prepare --name books --data "$data" --validation 0 "$data/in"
+check "a name that exists is refused" 2 "--force" \
+    "$tool" prepare --name books --data "$data" --validation 0 "$data/in"
+check "and replaced when asked" 0 "56 tokens" \
+    "$tool" prepare --name books --data "$data" --validation 0 --force "$data/in"
+check "a data set is verified" 0 "books: whole" "$tool" verify --data "$data" books
+check "it is listed" 0 "books" "$tool" ls --data "$data"
+check "synthetic is listed" 0 "synthetic" "$tool" ls --data "$data"
+check "the name synthetic is taken" 2 "synthetic" "$tool" prepare --name synthetic --data "$data" "$data/in"
+check "a name is not a path" 2 "--name" "$tool" prepare --name ../x --data "$data" "$data/in"
+check "ids are taken as they are" 0 "3 tokens" \
+    "$tool" prepare --name ids --data "$data" --validation 0 --ids u16 --vocab 4 "$data/ids"
+check "an id over the vocabulary has its offset" 68 "id 3 at byte 4" \
+    "$tool" prepare --name ids2 --data "$data" --ids u16 --vocab 3 "$data/ids"
+check "ids need a vocabulary" 2 "--vocab" "$tool" prepare --name ids3 --data "$data" --ids u16 "$data/ids"
+check "a missing file is named" 70 "nowhere.txt" "$tool" prepare --name x --data "$data" "$data/nowhere.txt"
+check "no files is a mistake" 2 "no files" "$tool" prepare --name x --data "$data"
+check "an unknown option has a neighbour" 2 "did you mean" "$tool" prepare --nmae x
+check "an unknown command is refused" 2 "prepaer" "$tool" prepaer
+printf 'X' | dd of="$data/datasets/books/train.bin" bs=1 seek=5 conv=notrunc 2>/dev/null
+check "damage is found" 68 "train.bin is damaged" "$tool" verify --data "$data" books

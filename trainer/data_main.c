@@ -1,0 +1,261 @@
+/* partune-data: makes, checks and lists data sets. */
+#include "base/base.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "trainer/prepare.h"
+
+struct values {
+    const char *name, *out, *data, *ids;
+    int vocab, seed;
+    double validation;
+    uint64_t max_bytes;
+    bool by_document, force, help, version;
+};
+
+#define AT(field) offsetof(struct values, field)
+
+static const struct opt options[] = {
+    {"name", 'n', OPT_STR, AT(name), 0, 0, NULL, NULL, "NAME", "name of the data set"},
+    {"out", 'o', OPT_STR, AT(out), 0, 0, NULL, NULL, "DIR",
+     "make DIR/NAME instead of datasets/NAME"},
+    {"data", 0, OPT_STR, AT(data), 0, 0, NULL, "PARTUNE_DATA", "DIR",
+     "data directory that holds datasets/"},
+    {"ids", 0, OPT_STR, AT(ids), 0, 0, NULL, NULL, "u16|u32", "files are raw token ids, not text"},
+    {"vocab", 0, OPT_INT, AT(vocab), 0, 1 << 30, "0", NULL, "N", "vocabulary of --ids"},
+    {"validation", 0, OPT_F64, AT(validation), 0, 0.9, "0.05", NULL, "SHARE",
+     "share kept for validation"},
+    {"by-document", 0, OPT_FLAG, AT(by_document), 0, 0, "false", NULL, NULL,
+     "keep whole documents for validation, not runs of 4096 tokens"},
+    {"seed", 0, OPT_INT, AT(seed), 0, INT32_MAX, "1", NULL, "N", "choice of the validation split"},
+    {"max-bytes", 0, OPT_BYTES, AT(max_bytes), 0, 0, "0", NULL, "SIZE",
+     "stop after about SIZE of input; 0: all"},
+    {"force", 'f', OPT_FLAG, AT(force), 0, 0, "false", NULL, NULL,
+     "replace a data set of that name"},
+    {"help", 'h', OPT_FLAG, AT(help), 0, 0, "false", NULL, NULL, "print this list and exit"},
+    {"version", 0, OPT_FLAG, AT(version), 0, 0, "false", NULL, NULL, "print the version and exit"},
+};
+
+static const char usage[] = "partune-data prepare --name NAME [options] FILE|FOLDER...\n"
+                            "       partune-data verify NAME|FOLDER...\n"
+                            "       partune-data ls";
+
+/* Exit codes as the trainer's. */
+enum { USAGE = 2, DATA = 68, IO = 70 };
+
+static int code_of(const struct err *e)
+{
+    switch (e->code) {
+    case -EINVAL:
+    case -EEXIST:
+        return USAGE;
+    case -EBADMSG:
+    case -ERANGE:
+    case -ENODATA:
+        return DATA;
+    default:
+        return IO;
+    }
+}
+
+static int fail(const struct err *e)
+{
+    log_error("%s", e->text);
+    return code_of(e);
+}
+
+static char *datasets(const struct values *v)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+
+    if (v->out)
+        return mem_strdup(v->out);
+    if (v->data)
+        return mem_printf("%s/datasets", v->data);
+    if (state && *state)
+        return mem_printf("%s/partune/datasets", state);
+    return mem_printf("%s/.local/state/partune/datasets", home ? home : "");
+}
+
+/* A name is a folder's name and a word in requests. */
+static bool good_name(const char *s)
+{
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+
+    return n > 0 && n < 64 && !s[n] && s[0] != '.' && s[0] != '-' && !str_eq(s, "synthetic");
+}
+
+static int kind_of_ids(struct tr_prepare *p, const struct values *v, struct err *e)
+{
+    p->id = TR_ID_U8;
+    p->vocab = 256;
+    if (!v->ids) {
+        if (v->vocab)
+            return err_set(e, -EINVAL,
+                           "--vocab goes with --ids: the vocabulary of text is its 256 bytes");
+        return 0;
+    }
+    if (str_eq(v->ids, "u16"))
+        p->id = TR_ID_U16;
+    else if (str_eq(v->ids, "u32"))
+        p->id = TR_ID_U32;
+    else
+        return err_set(e, -EINVAL, "--ids is u16 or u32, not `%.40s`", v->ids);
+    if (v->vocab == 0)
+        return err_set(e, -EINVAL, "--ids needs --vocab N: how many different ids there are");
+    if (p->id == TR_ID_U16 && v->vocab > 65536)
+        return err_set(e, -EINVAL, "--vocab %d does not fit into u16", v->vocab);
+    p->vocab = v->vocab;
+    return 0;
+}
+
+static int prepare(const struct values *v, const char *const *path, int n)
+{
+    AUTO_FREE char *parent = datasets(v), *folder = NULL;
+    struct tr_prepare p = {.name = v->name,
+                           .path = path,
+                           .npaths = n,
+                           .validation = v->validation,
+                           .by_document = v->by_document,
+                           .seed = (uint64_t)v->seed,
+                           .max_bytes = v->max_bytes,
+                           .replace = v->force};
+    struct tr_prepared done;
+    struct err e = {0};
+    int r;
+
+    if (!v->name || !good_name(v->name)) {
+        err_set(&e, -EINVAL, "--name must be letters, digits, `.`, `_`, `-`, and not `synthetic`");
+        return fail(&e);
+    }
+    if (n == 0) {
+        err_set(&e, -EINVAL, "no files: partune-data prepare --name %s FILE|FOLDER...", v->name);
+        return fail(&e);
+    }
+    folder = mem_printf("%s/%s", parent, v->name);
+    p.folder = folder;
+    r = kind_of_ids(&p, v, &e);
+    if (r == 0)
+        r = file_mkdirs(parent, 0755, &e);
+    if (r == 0)
+        r = tr_prepare(&done, &p, &e);
+    if (r < 0)
+        return fail(&e);
+    printf("%s: %" PRIu64 " tokens to train on, %" PRIu64 " to validate, from %" PRId64
+           " files (%" PRId64 " skipped as no text)\n",
+           folder, done.tokens[TR_SPLIT_TRAIN], done.tokens[TR_SPLIT_VALIDATION], done.files,
+           done.skipped);
+    return 0;
+}
+
+static int verify(const struct values *v, const char *const *name, int n)
+{
+    AUTO_FREE char *parent = datasets(v);
+    int worst = 0;
+
+    if (n == 0) {
+        struct err e = {0};
+
+        err_set(&e, -EINVAL, "verify what? partune-data verify NAME|FOLDER...");
+        return fail(&e);
+    }
+    for (int i = 0; i < n; i++) {
+        AUTO_FREE char *folder =
+            strchr(name[i], '/') ? mem_strdup(name[i]) : mem_printf("%s/%s", parent, name[i]);
+        struct tr_dataset d;
+        struct err e = {0};
+        int r = tr_dataset_open(&d, folder, &e);
+
+        if (r == 0) {
+            r = tr_dataset_verify(&d, &e);
+            tr_dataset_done(&d);
+        }
+        if (r < 0)
+            worst = fail(&e);
+        else
+            printf("%s: whole\n", folder);
+    }
+    return worst;
+}
+
+static int list(const struct values *v)
+{
+    AUTO_FREE char *parent = datasets(v);
+    struct dirent **it;
+    int n = scandir(parent, &it, NULL, alphasort);
+
+    printf("%-24s %14s %14s %8s %10s\n", "name", "train", "validation", "vocab", "documents");
+    printf("%-24s %14s %14s %8s %10s\n", "synthetic", "endless", "endless", "any", "-");
+    for (int i = 0; i < n; i++) {
+        AUTO_FREE char *folder = mem_printf("%s/%s", parent, it[i]->d_name);
+        struct tr_dataset d;
+        struct err e = {0};
+
+        if (it[i]->d_name[0] != '.' && tr_dataset_open(&d, folder, &e) == 0) {
+            printf("%-24s %14" PRIu64 " %14" PRIu64 " %8d %10" PRId64 "\n", it[i]->d_name,
+                   d.split[TR_SPLIT_TRAIN].tokens, d.split[TR_SPLIT_VALIDATION].tokens, d.vocab,
+                   d.documents);
+            tr_dataset_done(&d);
+        } else if (it[i]->d_name[0] != '.') {
+            printf("%-24s damaged: %s\n", it[i]->d_name, e.text);
+        }
+        free(it[i]);
+    }
+    if (n >= 0)
+        free(it);
+    return 0;
+}
+
+static int run(struct opt_set *s, const struct values *v, int argc, char **argv)
+{
+    const char *const *operand = (const char *const *)argv + 2;
+    struct err e = {0};
+    int n = 0, r = opt_from_env(s, &e);
+
+    if (r == 0)
+        r = opt_from_argv(s, &n, argc, argv, 0, &e);
+    if (r < 0) {
+        log_error("%s", e.text);
+        return USAGE;
+    }
+    if (v->help)
+        opt_help(s, stdout);
+    else if (v->version)
+        printf("partune-data %s\n", PACKAGE_VERSION);
+    else if (n >= 1 && str_eq(argv[1], "prepare"))
+        return prepare(v, operand, n - 1);
+    else if (n >= 1 && str_eq(argv[1], "verify"))
+        return verify(v, operand, n - 1);
+    else if (n == 1 && str_eq(argv[1], "ls"))
+        return list(v);
+    else {
+        if (n >= 1)
+            log_error("`%.60s` is none of prepare, verify, ls", argv[1]);
+        else
+            log_error("usage: %s", usage);
+        return USAGE;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct values v = {0};
+    struct opt_set s = {.program = "partune-data",
+                        .usage = usage,
+                        .section = "data",
+                        .table = options,
+                        .count = ARRAY_LEN(options),
+                        .values = &v};
+    int code;
+
+    log_setup("partune-data", LOG_INFO);
+    opt_init(&s);
+    code = run(&s, &v, argc, argv);
+    opt_done(&s);
+    return code;
+}

@@ -1,0 +1,89 @@
+/*
+ * The data set folder, read and written; and token ids in mapped files whatever their type. Private
+ * to tokens.c, megatron.c, prepare.c and their tests.
+ *
+ *     meta.json        {"format": "partune-dataset", "v": 1, "name", "vocab", "id":
+ * "u8"|"u16"|"u32", "block": 65536, "documents", "seed", "splits": {"train": {"tokens", "crc32"},
+ * "validation": {…}}} train.bin        token ids, little endian, nothing else train.sum CRC-32 of
+ * each 64 KiB block of train.bin, little endian; its own CRC-32 is "crc32" above validation.bin,
+ * validation.sum
+ *
+ * Documents follow each other, each ended by the id 0 in data sets of bytes. A block is checked
+ * when it is first read, so opening costs nothing and damage is named with its offset.
+ */
+#ifndef TRAINER_DATASET_H
+#define TRAINER_DATASET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "trainer/tokens.h"
+
+enum tr_id { TR_ID_U8, TR_ID_I8, TR_ID_U16, TR_ID_I16, TR_ID_U32, TR_ID_I32, TR_ID_I64, TR_IDS };
+
+enum { TR_BLOCK = 1 << 16 };
+
+extern const char *const tr_id_names[TR_IDS + 1]; /* "u8" … */
+size_t tr_id_bytes(enum tr_id t);
+extern const char *const tr_split_names[TR_SPLITS + 1]; /* "train", "validation" */
+
+/* Tokens [first, first + tokens) of a mapped file. SUM, if not NULL, has a checksum for each block
+ * of the file. */
+struct tr_stream {
+    char *path;
+    const unsigned char *map;
+    size_t bytes;
+    enum tr_id id;
+    uint64_t first, tokens;
+    uint32_t *sum;
+    unsigned char *seen; /* a byte a block: it was found right */
+};
+
+/* Map PATH, which must hold WHOLE ids of type ID (0: as many as it has). */
+int tr_stream_map(struct tr_stream *s, const char *path, enum tr_id id, uint64_t whole,
+                  struct err *e);
+void tr_stream_done(struct tr_stream *s);
+
+/* N ids from token AT of the stream. -EBADMSG for a damaged block, -ERANGE for an id outside [0,
+ * VOCAB); both name the file and the offset. */
+int tr_stream_read(const struct tr_stream *s, int32_t *out, uint64_t at, size_t n, int vocab,
+                   struct err *e);
+
+struct tr_dataset {
+    char name[64];
+    int vocab;
+    int64_t documents;
+    struct tr_stream split[TR_SPLITS];
+};
+
+/* Read and judge FOLDER/meta.json alone: names, sizes and sums' CRCs. RET_CRC gets the splits'
+ * crc32. */
+int tr_dataset_meta(struct tr_dataset *ret, enum tr_id *ret_id, uint32_t ret_crc[TR_SPLITS],
+                    const char *text, size_t n, struct err *e);
+int tr_dataset_open(struct tr_dataset *ret, const char *folder, struct err *e);
+void tr_dataset_done(struct tr_dataset *d);
+/* Check every block of every split. */
+int tr_dataset_verify(const struct tr_dataset *d, struct err *e);
+
+/* ---- writing ---- */
+
+struct tr_dataset_writer;
+
+/* A data set NAME that will be FOLDER. What is there already is refused, unless REPLACE. Nothing of
+ * that name is seen before tr_dataset_commit, and a writer that is freed before leaves nothing
+ * behind. */
+int tr_dataset_writer_new(struct tr_dataset_writer **ret, const char *folder, const char *name,
+                          enum tr_id id, int vocab, bool replace, struct err *e);
+struct tr_dataset_writer *tr_dataset_writer_free(struct tr_dataset_writer *w);
+/* N ids in the file's own form, at the end of a split. */
+int tr_dataset_add(struct tr_dataset_writer *w, enum tr_split split, const void *ids, size_t n,
+                   struct err *e);
+uint64_t tr_dataset_written(const struct tr_dataset_writer *w, enum tr_split split);
+int tr_dataset_commit(struct tr_dataset_writer *w, int64_t documents, uint64_t seed, struct err *e);
+
+AUTO_DEFINE(tr_dataset_writer)
+
+#endif
