@@ -1,9 +1,10 @@
 /*
  * web - an HTTP service on a libuv loop, which knows nothing of campaigns.
  *
- * A program describes itself by a table of routes (method, path template, handler, limits, scope and the words for
- * OpenAPI) and opens one or more listeners. Connections, parsing and TLS are libmicrohttpd's, driven from the loop
- * by its epoll descriptor; everything here runs on the loop's thread, and so does every handler.
+ * A program describes itself by a table of routes (method, path template, handler, limits, scope
+ * and the words for OpenAPI) and opens one or more listeners. Connections, parsing and TLS are
+ * libmicrohttpd's, driven from the loop by its epoll descriptor; everything here runs on the loop's
+ * thread, and so does every handler.
  *
  *     web_server_new(&s, loop, &config, &e);
  *     web_server_listen(s, "unix:/run/x.sock", &e);   // 0600: whoever can open it is trusted
@@ -11,9 +12,10 @@
  *     uv_run(loop, UV_RUN_DEFAULT);
  *     web_server_free(s);
  *
- * Before a handler runs, the server has checked: Host and Origin, method (405 with Allow), token and scope (401,
- * 403, 429), Content-Type and size of the body (415, 413), JSON (400), query parameters by the route's list (400),
- * If-None-Match on the way out (304), Idempotency-Key on POST. A handler answers exactly once, at once or later.
+ * Before a handler runs, the server has checked: Host and Origin, method (405 with Allow), token
+ * and scope (401, 403, 429), Content-Type and size of the body (415, 413), JSON (400), query
+ * parameters by the route's list (400), If-None-Match on the way out (304), Idempotency-Key on
+ * POST. A handler answers exactly once, at once or later.
  */
 #ifndef WEB_WEB_H
 #define WEB_WEB_H
@@ -32,7 +34,8 @@ struct web_server;
 struct web_request; /* lives until its answer has gone; its arena dies with it */
 struct web_stream;
 
-/* ---- routes ----------------------------------------------------------------------------------- */
+/* ---- routes -----------------------------------------------------------------------------------
+ */
 
 /* Each scope includes those before it. */
 enum web_scope { WEB_PUBLIC, WEB_READ, WEB_SUBMIT, WEB_ADMIN };
@@ -42,20 +45,21 @@ extern const char *const web_scope_names[]; /* "public" "read" "submit" "admin",
 typedef void web_handler(struct web_request *rq);
 
 /*
- * One route. A path is made of literal segments and {name} segments; a segment may end in a literal ":verb".
- * HEAD is served by GET, OPTIONS by the table itself.
+ * One route. A path is made of literal segments and {name} segments; a segment may end in a literal
+ * ":verb". HEAD is served by GET, OPTIONS by the table itself.
  */
 struct web_route {
-    const char    *method;
-    const char    *path; /* "/v1/campaigns/{id}:pause" */
-    web_handler   *handler;
-    size_t         max_body; /* bytes of JSON; 0: a body is refused */
+    const char *method;
+    const char *path; /* "/v1/campaigns/{id}:pause" */
+    web_handler *handler;
+    size_t max_body; /* bytes of JSON; 0: a body is refused */
     enum web_scope scope;
-    const char    *summary; /* one line for OpenAPI */
-    const char    *query;   /* names of accepted query parameters, separated by spaces; NULL: none */
-    const char    *body;    /* schema of the request body; NULL: any object, or no body */
-    const char    *reply;   /* schema of the answer, or a media type ("text/plain"); NULL: no body */
-    int            status;  /* of success; 0: 200 */
+    const char *summary; /* one line for OpenAPI */
+    const char *query;   /* names of accepted query parameters, separated by spaces; NULL: none */
+    const char *body;    /* schema of the request body; NULL: any object, or no body */
+    const char *reply; /* schema of the answer, "Trial[]" for a page of them, or a media type; NULL:
+                          no body */
+    int status;        /* of success; 0: 200 */
 };
 
 /* What a query parameter means, wherever a route names it. */
@@ -65,14 +69,15 @@ struct web_param {
     const char *help;
 };
 
-/* ---- server ----------------------------------------------------------------------------------- */
+/* ---- server -----------------------------------------------------------------------------------
+ */
 
-/* A store of answers by Idempotency-Key; see web_config.idempotency. KEY is unique for caller and key, HASH is
- * that of method, path and body. */
+/* A store of answers by Idempotency-Key; see web_config.idempotency. KEY is unique for caller and
+ * key, HASH is that of method, path and body. */
 struct web_answer {
-    int         status;
+    int status;
     const char *hash, *type, *location, *body; /* location may be NULL */
-    size_t      size;
+    size_t size;
 };
 
 struct web_idempotency {
@@ -85,74 +90,82 @@ struct web_idempotency {
 struct web_config {
     const struct web_route *routes; /* ends with a NULL method; outlives the server */
     const struct web_param *params; /* ends with a NULL name */
-    const char             *schemas; /* JSON text: an object of named schemas, for OpenAPI; NULL: none */
-    const char             *title, *version;
-    void                   *ctx;     /* web_ctx() of every request */
+    const char *schemas; /* JSON text: an object of named schemas, for OpenAPI; NULL: none */
+    const char *title, *version;
+    void *ctx; /* web_ctx() of every request */
 
-    const char        *prefix;   /* "/partune" when served below a path; NULL: "" */
-    const char        *ui_dir;   /* serve the dashboard from this folder, not from the program; NULL */
-    const char *const *hosts;    /* names that Host may carry besides loopback's; NULL-terminated or NULL */
-    const char *const *origins;  /* foreign origins that browsers may call from (CORS); NULL: none */
-    const char        *tls_cert, *tls_key; /* files in PEM; NULL: no TLS */
-    int                max_connections;    /* 0: 4096, or what the limit on open files allows */
-    int                idle_s;             /* a connection without a complete request; 0: 30 */
-    struct web_idempotency idempotency;    /* find NULL: kept in memory, the last 1024 */
-    /* Called when an answer has gone to a request that may change something; NULL: none. For the audit log. */
+    const char *prefix; /* "/partune" when served below a path; NULL: "" */
+    const char *ui_dir; /* serve the dashboard from this folder, not from the program; NULL */
+    const char *const
+        *hosts; /* names that Host may carry besides loopback's; NULL-terminated or NULL */
+    const char *const *origins; /* foreign origins that browsers may call from (CORS); NULL: none */
+    const char *tls_cert, *tls_key;     /* files in PEM; NULL: no TLS */
+    int max_connections;                /* 0: 4096, or what the limit on open files allows */
+    int idle_s;                         /* a connection without a complete request; 0: 30 */
+    struct web_idempotency idempotency; /* find NULL: kept in memory, the last 1024 */
+    /* Called when an answer has gone to a request that may change something; NULL: none. For the
+     * audit log. */
     void (*on_change)(void *ctx, struct web_request *rq, int status);
 };
 
 int web_server_new(struct web_server **ret, uv_loop_t *loop, const struct web_config *config,
                    struct err *e);
 
-/* Listen on "HOST:PORT", "[V6]:PORT" or "unix:PATH"; port 0 takes a free one. HOST is an address or "localhost".
- * -EPERM: not a loopback address and no token is known, or a loopback address and no token at all.
- * -EADDRINUSE, -EACCES… as the system says. A stale socket file is replaced, a living one is -EADDRINUSE. */
+/* Listen on "HOST:PORT", "[V6]:PORT" or "unix:PATH"; port 0 takes a free one. HOST is an address or
+ * "localhost". -EPERM: not a loopback address and no token is known, or a loopback address and no
+ * token at all. -EADDRINUSE, -EACCES… as the system says. A stale socket file is replaced, a living
+ * one is -EADDRINUSE. */
 int web_server_listen(struct web_server *s, const char *address, struct err *e);
 
 /* Port of the first TCP listener, or 0; "http://127.0.0.1:8417" of it, or "". */
-int         web_server_port(const struct web_server *s);
+int web_server_port(const struct web_server *s);
 const char *web_server_url(const struct web_server *s);
 
 /* Connections, subscribers and requests answered, for /metrics. */
 struct web_stats {
     uint64_t requests, by_class[6]; /* by_class[4]: answers 4xx */
     uint64_t bytes_out, auth_failures;
-    int      connections, streams;
+    int connections, streams;
 };
 void web_server_stats(const struct web_server *s, struct web_stats *ret);
 
 /* Close the listeners and end all streams; requests in flight are finished. For a graceful stop. */
-void               web_server_quiesce(struct web_server *s);
-/* Close everything. Handles are closed by running the loop's close callbacks here, so the loop may be closed
- * afterwards. */
+void web_server_quiesce(struct web_server *s);
+/* End everything: streams are stopped, deferred requests get 503. Memory goes in the last close
+ * callback, so the loop has to run until it is empty before it is closed, and before what ctx
+ * points to is freed. */
 struct web_server *web_server_free(struct web_server *s);
 
-/* ---- tokens ----------------------------------------------------------------------------------- */
+/* ---- tokens -----------------------------------------------------------------------------------
+ */
 
 enum { WEB_HASH_HEX = 65, WEB_TOKEN_TEXT = 48 };
 
 /* A new token of 240 random bits, "pt_" and 40 characters, and its hash. */
-int  web_token_make(char token[WEB_TOKEN_TEXT], char hash[WEB_HASH_HEX], struct err *e);
+int web_token_make(char token[WEB_TOKEN_TEXT], char hash[WEB_HASH_HEX], struct err *e);
 void web_token_hash(char hash[WEB_HASH_HEX], const char *token); /* SHA-256 in hex */
 
-/* Accept the token whose hash is HASH, for NAME (who, in the audit log) with SCOPE; and forget it again. */
-int  web_server_add_token(struct web_server *s, const char *name, const char *hash,
-                          enum web_scope scope, struct err *e);
+/* Accept the token whose hash is HASH, for NAME (who, in the audit log) with SCOPE; and forget it
+ * again. */
+int web_server_add_token(struct web_server *s, const char *name, const char *hash,
+                         enum web_scope scope, struct err *e);
 void web_server_drop_token(struct web_server *s, const char *hash);
 
-/* Make an admin token named "local", keep it in PATH (0600, replaced atomically) and accept it. The token that
- * PATH already holds is kept, so that open dashboards stay signed in. *RET_TOKEN: caller frees; may be NULL. */
+/* Make an admin token named "local", keep it in PATH (0600, replaced atomically) and accept it. The
+ * token that PATH already holds is kept, so that open dashboards stay signed in. *RET_TOKEN: caller
+ * frees; may be NULL. */
 int web_server_token_file(struct web_server *s, const char *path, char **ret_token, struct err *e);
 
-/* ---- requests --------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------------
+ */
 
-void            *web_ctx(const struct web_request *rq);
-struct arena    *web_arena(struct web_request *rq);
-const char      *web_method(const struct web_request *rq);
-const char      *web_path(const struct web_request *rq); /* decoded, without prefix and query */
-const char      *web_principal(const struct web_request *rq); /* name of the token, "local", or "" */
-enum web_scope   web_scope(const struct web_request *rq);
-const char      *web_request_header(struct web_request *rq, const char *name); /* or NULL */
+void *web_ctx(const struct web_request *rq);
+struct arena *web_arena(struct web_request *rq);
+const char *web_method(const struct web_request *rq);
+const char *web_path(const struct web_request *rq);      /* decoded, without prefix and query */
+const char *web_principal(const struct web_request *rq); /* name of the token, "local", or "" */
+enum web_scope web_scope(const struct web_request *rq);
+const char *web_request_header(struct web_request *rq, const char *name); /* or NULL */
 struct web_server *web_request_server(struct web_request *rq);
 
 /* Value of {name} in the route's path; never NULL for a name that the route has. */
@@ -173,12 +186,13 @@ int web_query_enum(int *ret, struct web_request *rq, const char *name, const cha
 /* The parsed body, borrowed; NULL where the request had none. */
 json_t *web_body(const struct web_request *rq);
 
-/* ---- paging ----------------------------------------------------------------------------------- */
+/* ---- paging -----------------------------------------------------------------------------------
+ */
 
-/* page_size and page_token of a list. A token carries an offset and is bound to path, filters and order:
- * one that belongs to another list, or that nobody issued, is refused by -EINVAL. */
+/* page_size and page_token of a list. A token carries an offset and is bound to path, filters and
+ * order: one that belongs to another list, or that nobody issued, is refused by -EINVAL. */
 struct web_page {
-    int     size;   /* 1..1000, 100 unless the request says */
+    int size;       /* 1..1000, 100 unless the request says */
     int64_t offset; /* rows to skip */
 };
 
@@ -188,11 +202,14 @@ int web_page_get(struct web_page *ret, struct web_request *rq, struct err *e);
 void web_reply_list(struct web_request *rq, const struct web_page *page, json_t *owned_items,
                     int64_t total);
 
-/* ---- answers ---------------------------------------------------------------------------------- */
+/* ---- answers ----------------------------------------------------------------------------------
+ */
 
-void web_reply_header(struct web_request *rq, const char *name, const char *value); /* before the answer */
+void web_reply_header(struct web_request *rq, const char *name,
+                      const char *value); /* before the answer */
 
-/* A JSON answer; it gets an ETag, 304 where If-None-Match has it, and gzip where large and accepted. */
+/* A JSON answer; it gets an ETag, 304 where If-None-Match has it, and gzip where large and
+ * accepted. */
 void web_reply_json(struct web_request *rq, int status, json_t *owned_body);
 /* The same from text that is JSON already; TEXT is copied. */
 void web_reply_json_text(struct web_request *rq, int status, const char *text, size_t n);
@@ -201,30 +218,34 @@ void web_reply_bytes(struct web_request *rq, int status, const char *type, const
                      size_t n);
 void web_reply_empty(struct web_request *rq, int status);
 
-/* problem+json. The status is chosen from e->code (-ENOENT 404, -EINVAL -ERANGE 422, -EEXIST -EBUSY 409,
- * -EPERM 403, -EFBIG 413, -ESTALE 412, -ENOTSUP 422, -ENOMEM -EAGAIN -ENOSPC 503, else 500); 500 and 503 are logged.
- * EXTRA's keys (such as "rules") are added to the body; NULL: none. */
+/* problem+json. The status is chosen from e->code (-ENOENT 404, -EINVAL -ERANGE 422, -EEXIST -EBUSY
+ * 409, -ESTALE 409, -EPERM 403, -EFBIG 413, -ENOTSUP -E2BIG 422, -ENOMEM -EAGAIN -ENOSPC -EROFS
+ * -EIO 503, else 500); 500 and 503 are logged. EXTRA's keys (such as "rules") are added to the
+ * body; NULL: none. */
 void web_reply_error(struct web_request *rq, const struct err *e);
 void web_reply_error_with(struct web_request *rq, const struct err *e, json_t *owned_extra);
 /* With a status of the handler's own choice. */
-void web_reply_problem(struct web_request *rq, int status, const struct err *e, json_t *owned_extra);
+void web_reply_problem(struct web_request *rq, int status, const struct err *e,
+                       json_t *owned_extra);
 
 /* ETag of a JSON text as web_reply_json() would send it. */
 void web_etag(char etag[40], const char *text, size_t n);
-/* True if the request may change a resource that now is CURRENT: it has no If-Match, or one that matches.
- * Otherwise 412 was answered. CURRENT is borrowed. */
+/* True if the request may change a resource that now is CURRENT: it has no If-Match, or one that
+ * matches. Otherwise 412 was answered. CURRENT is borrowed. */
 bool web_if_match(struct web_request *rq, const json_t *current);
 
-/* Run WORK on a thread of libuv's pool, then DONE on the loop's thread, which answers. WORK may use the arena and the
- * body, and nothing of the server. */
+/* Run WORK on a thread of libuv's pool, then DONE on the loop's thread, which answers. WORK may use
+ * the arena and the body, and nothing of the server. DONE is called in any case; if the reader has
+ * gone meanwhile, its answer goes nowhere. */
 void web_offload(struct web_request *rq, void (*work)(struct web_request *rq, void *arg),
                  void (*done)(struct web_request *rq, void *arg), void *arg);
 
-/* Keep a request open: the handler returns without an answer, and one of the web_reply functions is called later on
- * the loop's thread. */
+/* Keep a request open: the handler returns without an answer, and one of the web_reply functions is
+ * called later on the loop's thread. */
 void web_defer(struct web_request *rq);
 
-/* ---- server-sent events ----------------------------------------------------------------------- */
+/* ---- server-sent events -----------------------------------------------------------------------
+ */
 
 /*
  * One event as it goes over the wire, formatted once for all its readers and counted by reference.
@@ -237,8 +258,9 @@ struct web_frame *web_frame_ref(struct web_frame *f);
 struct web_frame *web_frame_unref(struct web_frame *f);
 
 /*
- * The producer of a stream. proceed: all frames so far have gone to the socket (and at the start); push more
- * now, or later when there is something. stop: the reader has gone or the server ends; CTX may be freed.
+ * The producer of a stream. proceed: all frames so far have gone to the socket (and at the start);
+ * push more now, or later when there is something. stop: the reader has gone or the server ends;
+ * CTX may be freed.
  */
 struct web_stream_ops {
     void (*proceed)(void *ctx, struct web_stream *stream);
@@ -249,17 +271,18 @@ struct web_stream_ops {
 void web_reply_stream(struct web_request *rq, const struct web_stream_ops *ops, void *ctx);
 /* -1, or the id that the reader saw last, from Last-Event-ID or ?last_event_id=. */
 int64_t web_last_event_id(struct web_request *rq);
-/* Borrow F's text (a reference is taken). False, and F is not queued, when the reader is too slow and its queue is
- * full: catch up in proceed(). */
+/* Borrow F's text (a reference is taken). False, and F is not queued, when the reader is too slow
+ * and its queue is full: catch up in proceed(). */
 bool web_stream_push(struct web_stream *stream, struct web_frame *f);
 void web_stream_end(struct web_stream *stream); /* after what is queued */
 
-/* ---- handlers of the library ------------------------------------------------------------------- */
+/* ---- handlers of the library -------------------------------------------------------------------
+ */
 
 /* GET /openapi.json: made from the route table. */
 web_handler web_openapi;
 
-/* Every route as {"method", "path", "scope", "summary"}: new reference; for help pages and tests. */
+/* The same document for any table: new reference. */
 json_t *web_openapi_document(const struct web_config *config);
 
 #endif

@@ -1,0 +1,206 @@
+/*
+ * Bearer tokens. Only SHA-256 hashes are kept: tokens are 240 random bits, so a slow password hash
+ * would add nothing. Every known hash is compared in constant time.
+ *
+ * Wrong tokens are counted by peer; over the limit a peer gets 429 until its minute is over, except
+ * with a token that has been used before: on a shared address a stranger's guesses must not lock
+ * out who is at work.
+ */
+#include "web/internal.h"
+
+#include <errno.h>
+#include <nettle/memops.h>
+#include <nettle/sha2.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+void web_sha256(uint8_t out[32], const void *bytes, size_t n)
+{
+    struct sha256_ctx c;
+
+    sha256_init(&c);
+    sha256_update(&c, n, bytes);
+    sha256_digest(&c, 32, out);
+}
+
+void web_hex(char *out, const uint8_t *bytes, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < n; i++) {
+        out[2 * i] = digits[bytes[i] >> 4];
+        out[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    out[2 * n] = '\0';
+}
+
+int web_unhex(uint8_t *out, size_t n, const char *hex)
+{
+    if (strlen(hex) != 2 * n || strspn(hex, "0123456789abcdefABCDEF") != 2 * n)
+        return -EINVAL;
+    for (size_t i = 0; i < n; i++) {
+        char pair[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
+
+        out[i] = (uint8_t)strtoul(pair, NULL, 16);
+    }
+    return 0;
+}
+
+void web_token_hash(char hash[WEB_HASH_HEX], const char *token)
+{
+    uint8_t h[32];
+
+    web_sha256(h, token, strlen(token));
+    web_hex(hash, h, sizeof(h));
+}
+
+int web_token_make(char token[WEB_TOKEN_TEXT], char hash[WEB_HASH_HEX], struct err *e)
+{
+    /* 64 letters that need no escaping in URLs and shells; 40 of them are 240 bits. */
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    uint8_t random[40];
+
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return err_set(e, -EIO, "no random numbers: %m");
+    memcpy(token, "pt_", 3);
+    for (size_t i = 0; i < sizeof(random); i++)
+        token[3 + i] = letters[random[i] & 63];
+    token[3 + sizeof(random)] = '\0';
+    web_token_hash(hash, token);
+    return 0;
+}
+
+static struct web_fail *fail_slot(struct web_auth *a, uint64_t peer, int64_t now_ms)
+{
+    struct web_fail *f = &a->fail[peer % WEB_FAIL_SLOTS];
+
+    if (f->peer != peer || now_ms - f->since_ms > WEB_FAIL_WINDOW_MS || now_ms < f->since_ms)
+        *f = (struct web_fail){.peer = peer, .since_ms = now_ms};
+    return f;
+}
+
+enum web_auth_result web_auth_check(struct web_auth *a, const struct web_token **ret,
+                                    const char *header, uint64_t peer, int64_t now_ms)
+{
+    struct web_fail *f;
+    struct web_token *found = NULL;
+    uint8_t hash[32];
+
+    if (!header)
+        return WEB_AUTH_MISSING;
+    f = fail_slot(a, peer, now_ms);
+    if (!strncasecmp(header, "Bearer ", 7)) {
+        const char *token = header + 7 + strspn(header + 7, " ");
+
+        web_sha256(hash, token, strlen(token));
+        for (struct web_token *t = a->tokens; t; t = t->next)
+            if (memeql_sec(t->hash, hash, sizeof(hash)))
+                found = t;
+    }
+    if (f->count >= WEB_FAIL_LIMIT && !(found && found->proven)) {
+        a->failures++;
+        return WEB_AUTH_LIMITED;
+    }
+    if (!found) {
+        f->count++;
+        a->failures++;
+        return WEB_AUTH_WRONG;
+    }
+    found->proven = true;
+    *ret = found;
+    return WEB_AUTH_OK;
+}
+
+void web_auth_done(struct web_auth *a)
+{
+    while (a->tokens) {
+        struct web_token *t = a->tokens;
+
+        a->tokens = t->next;
+        free(t->name);
+        free(t);
+    }
+}
+
+int web_server_add_token(struct web_server *s, const char *name, const char *hash,
+                         enum web_scope scope, struct err *e)
+{
+    uint8_t bytes[32];
+    struct web_token *t;
+
+    if (web_unhex(bytes, sizeof(bytes), hash) < 0)
+        return err_set(e, -EINVAL, "token %s: its hash is not 64 hexadecimal digits", name);
+    web_server_drop_token(s, hash);
+    t = mem_alloc(sizeof(*t));
+    memcpy(t->hash, bytes, sizeof(bytes));
+    t->name = mem_strdup(name);
+    t->scope = scope;
+    t->next = s->auth.tokens;
+    s->auth.tokens = t;
+    return 0;
+}
+
+void web_server_drop_token(struct web_server *s, const char *hash)
+{
+    uint8_t bytes[32];
+    struct web_token **p = &s->auth.tokens;
+
+    if (web_unhex(bytes, sizeof(bytes), hash) < 0)
+        return;
+    while (*p) {
+        struct web_token *t = *p;
+
+        if (memcmp(t->hash, bytes, sizeof(bytes))) {
+            p = &t->next;
+            continue;
+        }
+        *p = t->next;
+        free(t->name);
+        free(t);
+    }
+}
+
+/* The token that an earlier run left in PATH, if nobody else could have read or planted it. */
+static bool read_token_file(char token[WEB_TOKEN_TEXT], const char *path)
+{
+    struct stat st;
+    AUTO_FREE char *text = NULL;
+    size_t n;
+
+    if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || (st.st_mode & 077) ||
+        st.st_uid != geteuid() || file_read_all(&text, &n, path, 256, NULL) < 0)
+        return false;
+    n = strcspn(text, "\r\n");
+    if (n < 20 || n >= WEB_TOKEN_TEXT || !str_starts(text, "pt_"))
+        return false;
+    memcpy(token, text, n);
+    token[n] = '\0';
+    return true;
+}
+
+int web_server_token_file(struct web_server *s, const char *path, char **ret_token, struct err *e)
+{
+    char token[WEB_TOKEN_TEXT], hash[WEB_HASH_HEX];
+    int r = 0;
+
+    if (read_token_file(token, path)) {
+        web_token_hash(hash, token);
+    } else {
+        AUTO_STR line = {0};
+
+        r = web_token_make(token, hash, e);
+        if (r < 0)
+            return r;
+        str_addf(&line, "%s\n", token);
+        r = file_write_atomic(path, line.text, line.len, 0600, e);
+    }
+    if (r == 0)
+        r = web_server_add_token(s, "local", hash, WEB_ADMIN, e);
+    if (r < 0)
+        return r;
+    s->auth.tokens->local = true; /* the newest is first */
+    if (ret_token)
+        *ret_token = mem_strdup(token);
+    return 0;
+}

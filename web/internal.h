@@ -1,0 +1,249 @@
+/* Shared by the files of web/ only. */
+#ifndef WEB_INTERNAL_H
+#define WEB_INTERNAL_H
+
+#include <assert.h>
+#include <microhttpd.h>
+
+#include "base/base.h"
+#include "web/web.h"
+
+/* ---- target.c: path and query of a request line; pure, fuzzed ----------------------------------
+ */
+
+enum { WEB_MAX_SEGMENTS = 12, WEB_MAX_QUERY = 32 };
+
+struct web_pair {
+    const char *name, *value;
+};
+
+struct web_target {
+    const char *path; /* decoded whole path, for logs and assets */
+    int nsegments;
+    const char *segment[WEB_MAX_SEGMENTS]; /* decoded one by one: %2F stays inside its segment */
+    int nquery;
+    struct web_pair query[WEB_MAX_QUERY];
+};
+
+/* Parse "/a/b%20c?x=1&y=". -EINVAL: bad escape, NUL, control character, not UTF-8, a "." or ".."
+ * segment, a query parameter given twice; -E2BIG: too many parts. */
+int web_target_parse(struct web_target *ret, const char *raw, const char *prefix, struct arena *a,
+                     struct err *e);
+
+/* ---- route.c -----------------------------------------------------------------------------------
+ */
+
+enum { WEB_MAX_PARAMS = 4 };
+
+struct web_match {
+    const struct web_route *route;
+    int nparams;
+    struct web_pair param[WEB_MAX_PARAMS];
+};
+
+/* True if the path fits ROUTE's template; fills *RET. */
+bool web_route_fits(struct web_match *ret, const struct web_route *route,
+                    const struct web_target *t, struct arena *a);
+/* The route for METHOD ("HEAD" counts as "GET"). -ENOENT: no such path; -EPERM: path without that
+ * method, and *RET_ALLOW lists those that it has. */
+int web_route_find(struct web_match *ret, const char **ret_allow, const struct web_route *table,
+                   const char *method, const struct web_target *t, struct arena *a);
+
+/* ---- origin.c ----------------------------------------------------------------------------------
+ */
+
+/* "host" of "host", "host:80" or "[v6]:80" in lower case into BUF; -EINVAL if it is none of these.
+ */
+int web_host_name(char *buf, size_t size, const char *authority);
+bool web_host_allowed(const char *authority, const char *const *extra);
+/* Same scheme-less authority as Host, or listed. */
+bool web_origin_allowed(const char *origin, const char *host, const char *const *listed,
+                        bool *ret_foreign);
+bool web_list_has(const char *list,
+                  const char *word); /* comma-separated header list, parameters ignored */
+
+/* ---- auth.c ------------------------------------------------------------------------------------
+ */
+
+struct web_token {
+    struct web_token *next;
+    uint8_t hash[32];
+    char *name;
+    enum web_scope scope;
+    bool local;  /* the token file's */
+    bool proven; /* was presented and accepted: no failure of others locks it out */
+};
+
+enum { WEB_FAIL_SLOTS = 256, WEB_FAIL_LIMIT = 20, WEB_FAIL_WINDOW_MS = 60000 };
+
+struct web_fail {
+    uint64_t peer;
+    int64_t since_ms;
+    int count;
+};
+
+struct web_auth {
+    struct web_token *tokens;
+    struct web_fail fail[WEB_FAIL_SLOTS];
+    uint64_t failures;
+};
+
+enum web_auth_result { WEB_AUTH_OK, WEB_AUTH_MISSING, WEB_AUTH_WRONG, WEB_AUTH_LIMITED };
+
+/* Who presents HEADER ("Bearer …" or NULL) from PEER (a hash of its address). */
+enum web_auth_result web_auth_check(struct web_auth *a, const struct web_token **ret,
+                                    const char *header, uint64_t peer, int64_t now_ms);
+void web_auth_done(struct web_auth *a);
+void web_sha256(uint8_t out[32], const void *bytes, size_t n);
+void web_hex(char *out, const uint8_t *bytes, size_t n);
+int web_unhex(uint8_t *out, size_t n, const char *hex);
+
+/* ---- idem.c ------------------------------------------------------------------------------------
+ */
+
+enum { WEB_IDEM_KEEP = 1024 };
+
+struct web_idem;
+struct web_idem *web_idem_new(void);
+struct web_idem *web_idem_free(struct web_idem *i);
+bool web_idem_find(void *ctx, const char *key, struct web_answer *ret, struct arena *arena);
+void web_idem_keep(void *ctx, const char *key, const struct web_answer *answer);
+
+/* ---- connections and listeners: server.c, listen.c ---------------------------------------------
+ */
+
+struct listener;
+
+/* A connection must be through with its current phase at deadline_ms, else it is shut down; 0: no
+ * deadline. */
+struct web_conn {
+    struct web_conn *next, *prev;
+    struct listener *listener;
+    int fd;
+    uint64_t peer;
+    int64_t deadline_ms;
+    int64_t idle_since_ms; /* 0 while a request is in work */
+};
+
+struct listener {
+    struct listener *next;
+    struct web_server *server;
+    struct MHD_Daemon *mhd;
+    uv_poll_t poll;
+    uv_timer_t timer;
+    bool trusted; /* whoever can open the socket is the administrator */
+    bool tcp;
+    bool public; /* reachable from other machines */
+    int fd;
+    char *path; /* of a Unix socket */
+    int port;
+    bool quiet;   /* no longer listening */
+    bool running; /* inside MHD_run() */
+    bool again;   /* a connection was resumed meanwhile */
+};
+
+struct web_server {
+    uv_loop_t *loop;
+    struct web_config config;
+    const char *prefix; /* "" or "/x" */
+    struct web_auth auth;
+    struct web_idempotency idem;
+    struct web_idem *own_idem;
+    char *openapi; /* text, made when first asked for */
+    char *tls_cert, *tls_key;
+    struct listener *listeners;
+    struct web_conn *conns;
+    struct web_stream *streams;
+    struct web_request *deferred;
+    uv_timer_t sweep, heartbeat;
+    int nconns, nstreams, max_conns, idle_ms;
+    int open_handles;
+    bool stopping;
+    char url[128];
+    struct web_stats stats;
+};
+
+/* Go on with a suspended connection, soon. */
+void web_conn_resume(struct web_conn *c, struct MHD_Connection *mhd);
+
+/* An open socket for ADDRESS; sets fd, tcp, trusted, path, port and public of *L. */
+int web_listen_open(struct listener *l, const char *address, struct err *e);
+bool web_address_is_loopback(const char *address);
+
+/* ---- requests: request.c, reply.c --------------------------------------------------------------
+ */
+
+enum rq_phase {
+    RQ_NEW,      /* only the request line is known */
+    RQ_BODY,     /* headers were accepted: the body arrives */
+    RQ_REFUSED,  /* an answer is made; the rest of the body is thrown away first */
+    RQ_HANDLING, /* in the handler, or deferred */
+    RQ_ANSWERED, /* an answer is made */
+    RQ_QUEUED,   /* libmicrohttpd has it */
+};
+
+struct rq_header {
+    struct rq_header *next;
+    const char *name, *value;
+};
+
+struct web_request {
+    struct web_server *server;
+    struct web_conn *conn;
+    struct MHD_Connection *mhd;
+    struct arena arena;
+    const char *raw; /* request target as sent; NULL if it was too long */
+    struct web_target target;
+    struct web_match match;
+    const char *method;
+    const char *principal;
+    enum web_scope scope;
+    enum rq_phase phase;
+    bool inside; /* libmicrohttpd is calling us: it may be given the answer at once */
+    bool suspended;
+    bool accepts_gzip;
+    char *body;
+    size_t nbody, body_cap, drained;
+    json_t *json;
+    struct rq_header *headers;
+    struct MHD_Response *response;
+    int status;
+    const char *idem_key; /* unique for caller and key, or NULL */
+    char idem_hash[WEB_HASH_HEX];
+    int refs; /* libmicrohttpd, and a running web_offload() */
+    struct web_request *next_deferred, *prev_deferred;
+};
+
+struct web_request *web_request_new(struct listener *l, const char *raw, struct MHD_Connection *c);
+void web_request_done(struct web_request *rq); /* libmicrohttpd is through with it */
+/* libmicrohttpd's access handler, for one call. */
+enum MHD_Result web_request_step(struct web_request *rq, struct MHD_Connection *c,
+                                 const char *method, const char *upload, size_t *upload_size);
+/* The answer: RESPONSE is taken. Called once. */
+void web_request_answer(struct web_request *rq, int status, struct MHD_Response *owned_response);
+void web_request_resume(struct web_request *rq);
+
+/* ---- stream.c ----------------------------------------------------------------------------------
+ */
+
+void web_streams_heartbeat(struct web_server *s);
+void web_streams_end(struct web_server *s);
+
+/* ---- assets.c ----------------------------------------------------------------------------------
+ */
+
+struct web_asset {
+    const char *path; /* "ui/app.js" without the leading "ui/" */
+    const char *type;
+    const char *etag;           /* of the content */
+    const unsigned char *bytes; /* gzip */
+    size_t size, plain_size;
+};
+
+extern const struct web_asset web_assets[]; /* made by embed.c, ends with a NULL path */
+
+/* Answer a GET of a path that no route has with a file of the dashboard; false if there is none. */
+bool web_asset_reply(struct web_request *rq);
+const char *web_asset_type(const char *path);
+
+#endif

@@ -1,0 +1,281 @@
+/*
+ * Answers: JSON, bytes, problems; with ETag, 304, gzip and the headers that every answer carries.
+ */
+#include "web/internal.h"
+
+#include <errno.h>
+#include <zlib.h>
+
+enum { GZIP_FROM = 1400 }; /* below, the answer is one packet anyway */
+
+static const struct {
+    int status;
+    const char *title;
+} titles[] = {
+    {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {409, "Conflict"},
+    {412, "Precondition Failed"},
+    {413, "Content Too Large"},
+    {415, "Unsupported Media Type"},
+    {421, "Misdirected Request"},
+    {422, "Unprocessable Content"},
+    {429, "Too Many Requests"},
+    {500, "Internal Server Error"},
+    {503, "Service Unavailable"},
+};
+
+static const struct {
+    int code, status;
+} statuses[] = {
+    {-ENOENT, 404}, {-EINVAL, 422}, {-ERANGE, 422}, {-ENOTSUP, 422}, {-EEXIST, 409}, {-EBUSY, 409},
+    {-EPERM, 403},  {-EACCES, 403}, {-EFBIG, 413},  {-E2BIG, 422},   {-ESTALE, 409}, {-ENOMEM, 503},
+    {-EAGAIN, 503}, {-ENOSPC, 503}, {-EDQUOT, 503}, {-EROFS, 503},   {-EIO, 503},
+};
+
+void web_reply_header(struct web_request *rq, const char *name, const char *value)
+{
+    struct rq_header *h = arena_alloc(&rq->arena, sizeof(*h));
+
+    h->name = arena_strdup(&rq->arena, name);
+    h->value = arena_strdup(&rq->arena, value);
+    h->next = rq->headers;
+    rq->headers = h;
+}
+
+static const char *reply_header(const struct web_request *rq, const char *name)
+{
+    for (const struct rq_header *h = rq->headers; h; h = h->next)
+        if (!strcasecmp(h->name, name))
+            return h->value;
+    return NULL;
+}
+
+/* gzip of N bytes, allocated; NULL where it would not be smaller or memory is out. */
+static unsigned char *gzip(const void *bytes, size_t n, size_t *ret_size)
+{
+    z_stream z = {.next_in = (unsigned char *)(uintptr_t)bytes, .avail_in = (uInt)n};
+    unsigned char *out;
+    size_t room = n - 64;
+    int r;
+
+    if (n > UINT32_MAX / 2 ||
+        deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+        return NULL;
+    out = mem_try_alloc(room);
+    z.next_out = out;
+    z.avail_out = (uInt)room;
+    r = out ? deflate(&z, Z_FINISH) : Z_MEM_ERROR;
+    *ret_size = room - z.avail_out;
+    deflateEnd(&z);
+    if (r == Z_STREAM_END)
+        return out;
+    free(out);
+    return NULL;
+}
+
+static bool may_gzip(const struct web_request *rq, const char *type, size_t n)
+{
+    return rq->accepts_gzip && n >= GZIP_FROM &&
+           (str_starts(type, "application/") || str_starts(type, "text/")) &&
+           !reply_header(rq, "Content-Encoding");
+}
+
+/* The answer with BODY, which is allocated and taken. */
+static void send_owned(struct web_request *rq, int status, const char *type, void *owned_body,
+                       size_t n)
+{
+    struct MHD_Response *r;
+    size_t ngz;
+    unsigned char *gz = type && may_gzip(rq, type, n) ? gzip(owned_body, n, &ngz) : NULL;
+
+    if (gz) {
+        free(owned_body);
+        owned_body = gz;
+        n = ngz;
+    }
+    r = MHD_create_response_from_buffer(n, owned_body,
+                                        n ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    if (!r)
+        abort(); /* out of memory */
+    if (n == 0)
+        free(owned_body);
+    if (type)
+        MHD_add_response_header(r, "Content-Type", type);
+    if (gz)
+        MHD_add_response_header(r, "Content-Encoding", "gzip");
+    if (type && rq->accepts_gzip)
+        MHD_add_response_header(r, "Vary", "Accept-Encoding");
+    MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+    if (!reply_header(rq, "Cache-Control"))
+        MHD_add_response_header(r, "Cache-Control",
+                                reply_header(rq, "ETag") ? "private, no-cache" : "no-store");
+    for (const struct rq_header *h = rq->headers; h; h = h->next)
+        MHD_add_response_header(r, h->name, h->value);
+    rq->server->stats.bytes_out += n;
+    web_request_answer(rq, status, r);
+}
+
+static void *copy_of(const void *bytes, size_t n)
+{
+    void *p = mem_alloc(n + 1);
+
+    if (n)
+        memcpy(p, bytes, n);
+    return p;
+}
+
+void web_etag(char etag[40], const char *text, size_t n)
+{
+    snprintf(etag, 40, "\"%016llx\"", (unsigned long long)str_hash(text, n, 0));
+}
+
+/* One of the tags in LIST ("*", or "\"a\", W/\"b\"") is TAG. */
+static bool tag_listed(const char *list, const char *tag, bool weak_counts)
+{
+    while (list && *list) {
+        size_t n;
+
+        list += strspn(list, " \t,");
+        if (*list == '*')
+            return true;
+        if (str_starts(list, "W/")) {
+            list += 2;
+            if (!weak_counts) {
+                list += strcspn(list, ",");
+                continue;
+            }
+        }
+        n = strcspn(list, ", \t");
+        if (n == strlen(tag) && !memcmp(list, tag, n))
+            return true;
+        list += n;
+    }
+    return false;
+}
+
+/* Adds the ETag; true where 304 was answered. */
+static bool not_modified(struct web_request *rq, int status, const char *text, size_t n)
+{
+    bool get = !strcmp(rq->method, "GET") || !strcmp(rq->method, "HEAD");
+    char etag[40];
+
+    if (status != 200 || !(get || !strcmp(rq->method, "PATCH")) || reply_header(rq, "ETag"))
+        return false;
+    web_etag(etag, text, n);
+    web_reply_header(rq, "ETag", etag);
+    if (!get || !tag_listed(web_request_header(rq, "If-None-Match"), etag, true))
+        return false;
+    send_owned(rq, 304, NULL, mem_alloc(1), 0);
+    return true;
+}
+
+static void keep_answer(struct web_request *rq, int status, const char *type, const void *body,
+                        size_t n)
+{
+    struct web_answer a = {status, rq->idem_hash, type, reply_header(rq, "Location"), body, n};
+
+    /* Only success is final: what was refused may be right a moment later. */
+    if (rq->idem_key && status / 100 == 2)
+        rq->server->idem.keep(rq->server->idem.ctx, rq->idem_key, &a);
+}
+
+static void reply_owned(struct web_request *rq, int status, const char *type, void *owned_body,
+                        size_t n)
+{
+    keep_answer(rq, status, type, owned_body, n);
+    if (not_modified(rq, status, owned_body, n))
+        free(owned_body);
+    else
+        send_owned(rq, status, type, owned_body, n);
+}
+
+void web_reply_json(struct web_request *rq, int status, json_t *owned_body)
+{
+    char *text = jx_dump(owned_body);
+
+    json_decref(owned_body);
+    reply_owned(rq, status, "application/json", text, strlen(text));
+}
+
+void web_reply_json_text(struct web_request *rq, int status, const char *text, size_t n)
+{
+    reply_owned(rq, status, "application/json", copy_of(text, n), n);
+}
+
+void web_reply_bytes(struct web_request *rq, int status, const char *type, const void *bytes,
+                     size_t n)
+{
+    reply_owned(rq, status, type, copy_of(bytes, n), n);
+}
+
+void web_reply_empty(struct web_request *rq, int status)
+{
+    keep_answer(rq, status, "text/plain", "", 0);
+    send_owned(rq, status, NULL, mem_alloc(1), 0);
+}
+
+void web_reply_problem(struct web_request *rq, int status, const struct err *e, json_t *owned_extra)
+{
+    const char *title = "Error";
+    json_t *body;
+    char *text;
+
+    for (size_t i = 0; i < ARRAY_LEN(titles); i++)
+        if (titles[i].status == status)
+            title = titles[i].title;
+    if (status == 503)
+        web_reply_header(rq, "Retry-After", "2");
+    if (status >= 500)
+        log_error("%s %s status=%d: %s", rq->method, rq->target.path ? rq->target.path : "", status,
+                  e->text);
+    body = json_pack("{s:s, s:s, s:i}", "type", "about:blank", "title", title, "status", status);
+    /* A text may quote bytes of the request: those that are no UTF-8 are not repeated. */
+    json_object_set_new(body, "detail",
+                        str_is_utf8(e->text, strlen(e->text)) ? json_string(e->text)
+                                                              : json_string(title));
+    json_object_set_new(body, "pointer", *e->pointer ? json_string(e->pointer) : json_null());
+    if (owned_extra) {
+        json_object_update_missing(body, owned_extra);
+        json_decref(owned_extra);
+    }
+    text = jx_dump(body);
+    json_decref(body);
+    reply_owned(rq, status, "application/problem+json", text, strlen(text));
+}
+
+void web_reply_error_with(struct web_request *rq, const struct err *e, json_t *owned_extra)
+{
+    int status = 500;
+
+    for (size_t i = 0; i < ARRAY_LEN(statuses); i++)
+        if (statuses[i].code == e->code)
+            status = statuses[i].status;
+    web_reply_problem(rq, status, e, owned_extra);
+}
+
+void web_reply_error(struct web_request *rq, const struct err *e)
+{
+    web_reply_error_with(rq, e, NULL);
+}
+
+bool web_if_match(struct web_request *rq, const json_t *current)
+{
+    const char *list = web_request_header(rq, "If-Match");
+    char *text, etag[40];
+    struct err e;
+
+    if (!list)
+        return true;
+    text = jx_dump(current);
+    web_etag(etag, text, strlen(text));
+    free(text);
+    if (tag_listed(list, etag, false))
+        return true;
+    err_set(&e, -ESTALE, "the resource has changed: it is now %s", etag);
+    web_reply_problem(rq, 412, &e, NULL);
+    return false;
+}

@@ -1,0 +1,425 @@
+/*
+ * The server: listeners, connections and their deadlines.
+ *
+ * Each listener is one libmicrohttpd daemon in external epoll mode. Its epoll descriptor is watched
+ * by a uv_poll_t; when that is readable, or when the timeout that libmicrohttpd asks for is over,
+ * MHD_run() does what is to be done, and calls us back for requests. Nothing here has a thread.
+ *
+ * Deadlines. libmicrohttpd closes a connection that is silent for idle_s; a client that sends one
+ * byte at a time (slow-loris) is never silent. So every connection has a time by which its current
+ * phase must be over, and a sweep each second shuts down the sockets that are late. When
+ * connections get scarce, those that wait between two requests go first.
+ */
+#include "web/internal.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    DEFAULT_CONNECTIONS = 4096,
+    DEFAULT_IDLE_S = 30,
+    HEARTBEAT_MS = 15000,
+    POOL_BYTES = 16 << 10, /* of a connection: bounds the size of a request's head */
+    SPARE_FILES = 192,     /* descriptors left to the rest of the program */
+};
+
+static void on_handle_closed(uv_handle_t *h)
+{
+    struct web_server *s = h->data;
+
+    if (--s->open_handles > 0)
+        return;
+    while (s->listeners) {
+        struct listener *l = s->listeners;
+
+        s->listeners = l->next;
+        free(l->path);
+        free(l);
+    }
+    web_auth_done(&s->auth);
+    web_idem_free(s->own_idem);
+    free(s->openapi);
+    free(s->tls_cert);
+    free(s->tls_key);
+    free(s);
+}
+
+static void on_listener_handle_closed(uv_handle_t *h)
+{
+    h->data = ((struct listener *)h->data)->server;
+    on_handle_closed(h);
+}
+
+static void on_timer(uv_timer_t *t);
+
+static void listener_run(struct listener *l)
+{
+    MHD_UNSIGNED_LONG_LONG ms;
+
+    if (l->running || !l->mhd)
+        return;
+    l->running = true;
+    l->again = false;
+    MHD_run(l->mhd);
+    l->running = false;
+    if (l->again)
+        uv_timer_start(&l->timer, on_timer, 0, 0);
+    else if (MHD_get_timeout(l->mhd, &ms) == MHD_YES)
+        uv_timer_start(&l->timer, on_timer, ms, 0);
+    else
+        uv_timer_stop(&l->timer);
+}
+
+/* Driven from outside, libmicrohttpd does not wake itself up for a connection that is resumed. */
+void web_conn_resume(struct web_conn *c, struct MHD_Connection *mhd)
+{
+    struct listener *l = c->listener;
+
+    MHD_resume_connection(mhd);
+    if (l->running)
+        l->again = true;
+    else if (l->mhd && !uv_is_closing((uv_handle_t *)&l->timer))
+        uv_timer_start(&l->timer, on_timer, 0, 0);
+}
+
+static void on_timer(uv_timer_t *t)
+{
+    listener_run(t->data);
+}
+
+static void on_readable(uv_poll_t *p, int status, int events)
+{
+    (void)status;
+    (void)events;
+    listener_run(p->data);
+}
+
+static uint64_t peer_of(struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *i =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *a = i ? i->client_addr : NULL;
+
+    if (a && a->sa_family == AF_INET)
+        return str_hash(&((const struct sockaddr_in *)a)->sin_addr, 4, 0);
+    if (a && a->sa_family == AF_INET6) /* a site has a /64 */
+        return str_hash(&((const struct sockaddr_in6 *)a)->sin6_addr, 8, 0);
+    return 1;
+}
+
+static void on_connection(void *cls, struct MHD_Connection *mhd, void **slot,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct listener *l = cls;
+    struct web_server *s = l->server;
+    struct web_conn *c = *slot;
+
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        c = mem_alloc(sizeof(*c));
+        c->listener = l;
+        c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        c->peer = peer_of(mhd);
+        c->idle_since_ms = (int64_t)uv_now(s->loop);
+        c->deadline_ms = c->idle_since_ms + s->idle_ms;
+        c->next = s->conns;
+        if (c->next)
+            c->next->prev = c;
+        s->conns = c;
+        s->nconns++;
+        *slot = c;
+    } else if (c) {
+        *(c->prev ? &c->prev->next : &s->conns) = c->next;
+        if (c->next)
+            c->next->prev = c->prev;
+        s->nconns--;
+        free(c);
+    }
+}
+
+static void *on_request_line(void *cls, const char *uri, struct MHD_Connection *mhd)
+{
+    return web_request_new(cls, uri, mhd);
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_size, void **slot)
+{
+    (void)cls;
+    (void)url;
+    (void)version;
+    return web_request_step(*slot, mhd, method, upload, upload_size);
+}
+
+static void on_completed(void *cls, struct MHD_Connection *mhd, void **slot,
+                         enum MHD_RequestTerminationCode why)
+{
+    struct web_request *rq = *slot;
+
+    (void)cls;
+    (void)mhd;
+    (void)why;
+    *slot = NULL;
+    if (!rq)
+        return;
+    rq->conn->idle_since_ms = (int64_t)uv_now(rq->server->loop);
+    rq->conn->deadline_ms = rq->conn->idle_since_ms + rq->server->idle_ms;
+    web_request_done(rq);
+}
+
+static void on_log(void *cls, const char *fmt, va_list ap)
+{
+    char line[512];
+
+    (void)cls;
+    vsnprintf(line, sizeof(line), fmt, ap);
+    line[strcspn(line, "\r\n")] = '\0';
+    log_debug("http %s", line);
+}
+
+static void on_sweep(uv_timer_t *t)
+{
+    struct web_server *s = t->data;
+    int64_t now = (int64_t)uv_now(s->loop);
+    bool scarce = s->nconns > s->max_conns - s->max_conns / 8;
+
+    for (struct web_conn *c = s->conns; c; c = c->next)
+        if ((c->deadline_ms && now > c->deadline_ms) ||
+            (scarce && c->idle_since_ms && now - c->idle_since_ms > 1000))
+            shutdown(c->fd, SHUT_RDWR);
+}
+
+static void on_heartbeat(uv_timer_t *t)
+{
+    web_streams_heartbeat(t->data);
+}
+
+static int connections_allowed(int wanted)
+{
+    struct rlimit files;
+
+    if (wanted <= 0)
+        wanted = DEFAULT_CONNECTIONS;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY) {
+        long spare = (long)files.rlim_cur - SPARE_FILES;
+
+        if (spare < 32)
+            spare = 32;
+        if (wanted > spare)
+            wanted = (int)spare;
+    }
+    return wanted;
+}
+
+/* The key is private: a file that others may read is a mistake to name, not to serve with. */
+static int load_tls(struct web_server *s, struct err *e)
+{
+    int r;
+
+    if (!s->config.tls_cert != !s->config.tls_key)
+        return err_set(e, -EINVAL, "TLS needs both a certificate and a key");
+    if (!s->config.tls_cert)
+        return 0;
+    if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
+        return err_set(e, -ENOTSUP, "this libmicrohttpd was built without TLS");
+    r = file_read_all(&s->tls_cert, NULL, s->config.tls_cert, 1 << 20, e);
+    if (r == 0)
+        r = file_read_all(&s->tls_key, NULL, s->config.tls_key, 1 << 20, e);
+    return r;
+}
+
+static int check_prefix(const char *prefix, struct err *e)
+{
+    if (!prefix || !*prefix)
+        return 0;
+    if (*prefix != '/' || str_ends(prefix, "/") || strpbrk(prefix, "?#% "))
+        return err_set(e, -EINVAL, "prefix \"%s\" must be a path like /partune", prefix);
+    return 0;
+}
+
+int web_server_new(struct web_server **ret, uv_loop_t *loop, const struct web_config *config,
+                   struct err *e)
+{
+    struct web_server *s = mem_alloc(sizeof(*s));
+    int r;
+
+    s->loop = loop;
+    s->config = *config;
+    s->prefix = config->prefix ? config->prefix : "";
+    s->max_conns = connections_allowed(config->max_connections);
+    s->idle_ms = 1000 * (config->idle_s > 0 ? config->idle_s : DEFAULT_IDLE_S);
+    s->idem = config->idempotency;
+    r = check_prefix(config->prefix, e);
+    if (r == 0)
+        r = load_tls(s, e);
+    if (r < 0) {
+        free(s->tls_cert);
+        free(s->tls_key);
+        free(s);
+        return r;
+    }
+    if (!s->idem.find) {
+        s->own_idem = web_idem_new();
+        s->idem = (struct web_idempotency){web_idem_find, web_idem_keep, s->own_idem};
+    }
+    uv_timer_init(loop, &s->sweep);
+    uv_timer_init(loop, &s->heartbeat);
+    s->sweep.data = s->heartbeat.data = s;
+    s->open_handles = 2;
+    uv_timer_start(&s->sweep, on_sweep, 1000, 1000);
+    uv_timer_start(&s->heartbeat, on_heartbeat, HEARTBEAT_MS, HEARTBEAT_MS);
+    uv_unref((uv_handle_t *)&s->sweep);
+    uv_unref((uv_handle_t *)&s->heartbeat);
+    *ret = s;
+    return 0;
+}
+
+static int check_tokens(const struct web_server *s, const struct listener *l, const char *address,
+                        struct err *e)
+{
+    bool configured = false;
+
+    for (const struct web_token *t = s->auth.tokens; t; t = t->next)
+        configured |= !t->local;
+    if (l->public && !configured)
+        return err_set(e, -EPERM,
+                       "%s can be reached from other machines and no token is configured: make "
+                       "one by `partuned token add NAME`, or listen on 127.0.0.1",
+                       address);
+    if (l->tcp && !s->auth.tokens)
+        return err_set(e, -EPERM, "%s needs a token: any user of this machine can connect to it",
+                       address);
+    return 0;
+}
+
+static void listener_drop(struct listener *l)
+{
+    if (l->fd >= 0)
+        close(l->fd);
+    if (l->path)
+        unlink(l->path);
+    free(l->path);
+    free(l);
+}
+
+static struct MHD_Daemon *start_daemon(struct web_server *s, struct listener *l)
+{
+    bool tls = s->tls_cert && l->tcp;
+    struct MHD_OptionItem tls_items[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, s->tls_cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, s->tls_key},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    unsigned flags =
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | (tls ? MHD_USE_TLS : 0u);
+
+    return MHD_start_daemon(flags, 0, NULL, NULL, on_request, l, MHD_OPTION_EXTERNAL_LOGGER, on_log,
+                            NULL, MHD_OPTION_LISTEN_SOCKET, l->fd, MHD_OPTION_URI_LOG_CALLBACK,
+                            on_request_line, l, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, l,
+                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->max_conns,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(s->idle_ms / 1000),
+                            MHD_OPTION_ARRAY, tls ? tls_items : tls_items + 2, MHD_OPTION_END);
+}
+
+int web_server_listen(struct web_server *s, const char *address, struct err *e)
+{
+    struct listener *l = mem_alloc(sizeof(*l));
+    const union MHD_DaemonInfo *info;
+    int r = web_listen_open(l, address, e);
+
+    if (r == 0)
+        r = check_tokens(s, l, address, e);
+    if (r < 0) {
+        listener_drop(l);
+        return r;
+    }
+    l->server = s;
+    l->mhd = start_daemon(s, l);
+    info = l->mhd ? MHD_get_daemon_info(l->mhd, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+    if (!info) {
+        listener_drop(l);
+        return err_set(e, -EIO, "listen on %s: libmicrohttpd refused%s", address,
+                       s->tls_cert ? "; are the TLS certificate and key a pair in PEM?" : "");
+    }
+    uv_poll_init(s->loop, &l->poll, info->epoll_fd);
+    uv_timer_init(s->loop, &l->timer);
+    l->poll.data = l->timer.data = l;
+    s->open_handles += 2;
+    uv_poll_start(&l->poll, UV_READABLE, on_readable);
+    l->next = s->listeners;
+    s->listeners = l;
+    if (l->tcp && !*s->url) {
+        const char *host = address;
+        int n = (int)(strrchr(address, ':') - address);
+
+        snprintf(s->url, sizeof(s->url), "%s://%.*s:%d%s", s->tls_cert ? "https" : "http", n, host,
+                 l->port, s->prefix);
+    }
+    return 0;
+}
+
+int web_server_port(const struct web_server *s)
+{
+    int port = 0;
+
+    for (const struct listener *l = s->listeners; l; l = l->next)
+        if (l->tcp)
+            port = l->port; /* the list is newest first */
+    return port;
+}
+
+const char *web_server_url(const struct web_server *s)
+{
+    return s->url;
+}
+
+void web_server_stats(const struct web_server *s, struct web_stats *ret)
+{
+    *ret = s->stats;
+    ret->connections = s->nconns;
+    ret->streams = s->nstreams;
+    ret->auth_failures = s->auth.failures;
+}
+
+void web_server_quiesce(struct web_server *s)
+{
+    for (struct listener *l = s->listeners; l; l = l->next) {
+        if (l->quiet)
+            continue;
+        l->quiet = true;
+        MHD_quiesce_daemon(l->mhd);
+        close(l->fd);
+        l->fd = -1;
+        if (l->path)
+            unlink(l->path);
+    }
+    web_streams_end(s);
+}
+
+struct web_server *web_server_free(struct web_server *s)
+{
+    if (!s)
+        return NULL;
+    s->stopping = true;
+    web_server_quiesce(s);
+    while (s->deferred) {
+        struct err e;
+
+        err_set(&e, -EAGAIN, "the server is stopping");
+        web_reply_error(s->deferred, &e);
+    }
+    for (struct listener *l = s->listeners; l; l = l->next) {
+        uv_close((uv_handle_t *)&l->poll, on_listener_handle_closed);
+        uv_close((uv_handle_t *)&l->timer, on_listener_handle_closed);
+        MHD_run(l->mhd); /* let what is resumed say good-bye */
+        MHD_stop_daemon(l->mhd);
+        l->mhd = NULL;
+    }
+    uv_close((uv_handle_t *)&s->sweep, on_handle_closed);
+    uv_close((uv_handle_t *)&s->heartbeat, on_handle_closed);
+    return NULL;
+}

@@ -1,0 +1,220 @@
+/*
+ * Server-sent events.
+ *
+ * A stream is a queue of frames between a producer and one connection. libmicrohttpd asks for bytes
+ * when the socket takes them; when the queue is empty the producer is asked to proceed, and if it
+ * has nothing the connection is suspended until a frame is pushed, so that a silent reader costs no
+ * time. The queue is bounded: a producer whose push is refused remembers where it was and goes on
+ * from there in proceed(). So a slow reader slows only itself.
+ */
+#include "web/internal.h"
+
+enum { QUEUE = 256, BLOCK_BYTES = 4096, QUIET_MS = 14000 };
+
+struct web_frame {
+    int refs;
+    size_t n;
+    char text[];
+};
+
+struct web_stream {
+    struct web_stream *next, *prev;
+    struct web_server *server;
+    struct MHD_Connection *mhd;
+    struct web_conn *conn;
+    struct web_stream_ops ops;
+    void *ctx;
+    struct web_frame *queue[QUEUE];
+    unsigned head, count;
+    size_t sent; /* bytes of the first frame */
+    int64_t last_ms;
+    bool suspended, ended;
+};
+
+static struct web_frame *frame_of(const char *text, size_t n)
+{
+    struct web_frame *f = mem_alloc(sizeof(*f) + n + 1);
+
+    f->refs = 1;
+    f->n = n;
+    memcpy(f->text, text, n);
+    return f;
+}
+
+struct web_frame *web_frame_new(const char *event, int64_t id, const char *data)
+{
+    AUTO_STR s = {0};
+
+    assert(!strpbrk(data, "\r\n")); /* one line */
+    if (id >= 0)
+        str_addf(&s, "id: %lld\n", (long long)id);
+    str_addf(&s, "event: %s\ndata: ", event);
+    str_add(&s, data);
+    str_add(&s, "\n\n");
+    return frame_of(s.text, s.len);
+}
+
+struct web_frame *web_frame_ref(struct web_frame *f)
+{
+    f->refs++;
+    return f;
+}
+
+struct web_frame *web_frame_unref(struct web_frame *f)
+{
+    if (f && --f->refs == 0)
+        free(f);
+    return NULL;
+}
+
+static size_t take(struct web_stream *s, char *buf, size_t max)
+{
+    size_t n = 0;
+
+    while (s->count && n < max) {
+        struct web_frame *f = s->queue[s->head];
+        size_t k = f->n - s->sent < max - n ? f->n - s->sent : max - n;
+
+        memcpy(buf + n, f->text + s->sent, k);
+        n += k;
+        s->sent += k;
+        if (s->sent < f->n)
+            break;
+        web_frame_unref(f);
+        s->head = (s->head + 1) % QUEUE;
+        s->count--;
+        s->sent = 0;
+    }
+    return n;
+}
+
+static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
+{
+    struct web_stream *s = cls;
+    size_t n = take(s, buf, max);
+
+    (void)pos;
+    if (n == 0 && !s->ended) {
+        s->ops.proceed(s->ctx, s);
+        n = take(s, buf, max);
+    }
+    if (n) {
+        s->last_ms = (int64_t)uv_now(s->server->loop);
+        s->server->stats.bytes_out += n;
+        return (ssize_t)n;
+    }
+    if (s->ended)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    s->suspended = true;
+    MHD_suspend_connection(s->mhd);
+    return 0;
+}
+
+static void stream_free(void *cls)
+{
+    struct web_stream *s = cls;
+
+    *(s->prev ? &s->prev->next : &s->server->streams) = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    s->server->nstreams--;
+    s->ops.stop(s->ctx);
+    for (; s->count; s->count--) {
+        web_frame_unref(s->queue[s->head]);
+        s->head = (s->head + 1) % QUEUE;
+    }
+    free(s);
+}
+
+static void wake(struct web_stream *s)
+{
+    if (!s->suspended)
+        return;
+    s->suspended = false;
+    web_conn_resume(s->conn, s->mhd);
+}
+
+bool web_stream_push(struct web_stream *s, struct web_frame *f)
+{
+    if (s->ended || s->count == QUEUE)
+        return false;
+    s->queue[(s->head + s->count++) % QUEUE] = web_frame_ref(f);
+    wake(s);
+    return true;
+}
+
+void web_stream_end(struct web_stream *s)
+{
+    s->ended = true;
+    wake(s);
+}
+
+static void push_text(struct web_stream *s, const char *text)
+{
+    struct web_frame *f = frame_of(text, strlen(text));
+
+    web_stream_push(s, f);
+    web_frame_unref(f);
+}
+
+void web_streams_heartbeat(struct web_server *server)
+{
+    int64_t now = (int64_t)uv_now(server->loop);
+
+    for (struct web_stream *s = server->streams; s; s = s->next)
+        if (s->suspended && now - s->last_ms >= QUIET_MS)
+            push_text(s, ":\n\n");
+}
+
+void web_streams_end(struct web_server *server)
+{
+    for (struct web_stream *s = server->streams; s; s = s->next)
+        web_stream_end(s);
+}
+
+int64_t web_last_event_id(struct web_request *rq)
+{
+    const char *text = web_request_header(rq, "Last-Event-ID");
+    int64_t id = -1;
+
+    if (!text)
+        text = web_query(rq, "last_event_id");
+    return str_to_i64(&id, text, 0, INT64_MAX) < 0 ? -1 : id;
+}
+
+void web_reply_stream(struct web_request *rq, const struct web_stream_ops *ops, void *ctx)
+{
+    struct web_server *server = rq->server;
+    struct web_stream *s;
+    struct MHD_Response *r;
+
+    if (!rq->mhd) {
+        ops->stop(ctx);
+        return;
+    }
+    s = mem_alloc(sizeof(*s));
+    s->server = server;
+    s->mhd = rq->mhd;
+    s->conn = rq->conn;
+    s->ops = *ops;
+    s->ctx = ctx;
+    s->last_ms = (int64_t)uv_now(server->loop);
+    s->next = server->streams;
+    if (s->next)
+        s->next->prev = s;
+    server->streams = s;
+    server->nstreams++;
+    rq->conn->deadline_ms = 0;
+    push_text(s, "retry: 1000\n\n"); /* sends the head at once */
+    r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, stream_read, s,
+                                          stream_free);
+    if (!r)
+        abort(); /* out of memory */
+    MHD_add_response_header(r, "Content-Type", "text/event-stream");
+    MHD_add_response_header(r, "Cache-Control", "no-store");
+    MHD_add_response_header(r, "X-Accel-Buffering", "no"); /* nginx would hold events back */
+    MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+    for (const struct rq_header *h = rq->headers; h; h = h->next)
+        MHD_add_response_header(r, h->name, h->value);
+    web_request_answer(rq, 200, r);
+}
