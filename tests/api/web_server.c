@@ -1,8 +1,9 @@
 /*
  * A small service on web/ for tests: a list of things in memory.
  *
- *     web_server DIR ADDRESS... : token in DIR/token, tokens "reader" and "writer" in DIR/reader and DIR/writer;
- *     prints "ready URL", and "refused TEXT" with exit code 3 where an address is refused. Ends on TERM.
+ *     web_server DIR ADDRESS... : token in DIR/token, tokens "reader" and "writer" in DIR/reader
+ * and DIR/writer; prints "ready URL", and "refused TEXT" with exit code 3 where an address is
+ * refused. Ends on TERM.
  */
 #include <errno.h>
 #include <signal.h>
@@ -22,7 +23,8 @@ static struct {
     struct watcher *watchers;
 } app;
 
-/* ---- events: each new thing ---------------------------------------------------------------------- */
+/* ---- events: each new thing
+ * ---------------------------------------------------------------------- */
 
 struct watcher {
     struct watcher *next;
@@ -66,15 +68,15 @@ static void events(struct web_request *rq)
     web_reply_stream(rq, &ops, w);
 }
 
-/* ---- things ---------------------------------------------------------------------------------------- */
+/* ---- things
+ * ---------------------------------------------------------------------------------------- */
 
 static json_t *find(struct web_request *rq)
 {
     struct err e;
     int64_t n;
 
-    if (web_param_i64(&n, rq, "id", 0, INT32_MAX, &e) == 0 &&
-        (n >= app.count || !app.things[n]))
+    if (web_param_i64(&n, rq, "id", 0, INT32_MAX, &e) == 0 && (n >= app.count || !app.things[n]))
         err_set(&e, -ENOENT, "there is no thing %lld", (long long)n);
     else if (n < app.count)
         return app.things[n];
@@ -190,14 +192,17 @@ static void health(struct web_request *rq)
 static const struct web_route routes[] = {
     {"GET", "/healthz", health, 0, WEB_PUBLIC, "is it alive", NULL, NULL, "Health", 0},
     {"GET", "/openapi.json", web_openapi, 0, WEB_PUBLIC, "this description", NULL, NULL, NULL, 0},
-    {"GET", "/v1/things", list, 0, WEB_READ, "list things", "page_size page_token", NULL, "Thing[]", 0},
-    {"POST", "/v1/things", create, 4096, WEB_SUBMIT, "make a thing", NULL, "NewThing", "Thing", 201},
+    {"GET", "/v1/things", list, 0, WEB_READ, "list things", "page_size page_token", NULL, "Thing[]",
+     0},
+    {"POST", "/v1/things", create, 4096, WEB_SUBMIT, "make a thing", NULL, "NewThing", "Thing",
+     201},
     {"GET", "/v1/things/{id}", show, 0, WEB_READ, "one thing", NULL, NULL, "Thing", 0},
     {"PATCH", "/v1/things/{id}", change, 4096, WEB_SUBMIT, "change it", NULL, NULL, "Thing", 0},
     {"POST", "/v1/things/{id}:touch", touch, 64, WEB_SUBMIT, "touch it", NULL, NULL, NULL, 204},
     {"GET", "/v1/big", big, 0, WEB_READ, "a large answer", NULL, NULL, NULL, 0},
     {"GET", "/v1/slow", slow, 0, WEB_READ, "an answer from another thread", NULL, NULL, NULL, 0},
-    {"GET", "/v1/events", events, 0, WEB_READ, "new things", "last_event_id", NULL, "text/event-stream", 0},
+    {"GET", "/v1/events", events, 0, WEB_READ, "new things", "last_event_id", NULL,
+     "text/event-stream", 0},
     {"DELETE", "/v1/things/{id}", touch, 0, WEB_ADMIN, "pretend to delete", NULL, NULL, NULL, 204},
     {NULL, NULL, NULL, 0, WEB_PUBLIC, NULL, NULL, NULL, NULL, 0},
 };
@@ -209,8 +214,9 @@ static const struct web_param params[] = {
     {NULL, NULL, NULL},
 };
 
-static const char schemas[] = "{\"Thing\":{\"type\":\"object\",\"required\":[\"id\",\"name\"]},"
-                              "\"NewThing\":{\"type\":\"object\"},\"Health\":{\"type\":\"object\"}}";
+static const char schemas[] =
+    "{\"Thing\":{\"type\":\"object\",\"required\":[\"id\",\"name\"]},"
+    "\"NewThing\":{\"type\":\"object\"},\"Health\":{\"type\":\"object\"}}";
 
 static int keep_token(const char *dir, const char *name, enum web_scope scope)
 {
@@ -260,8 +266,8 @@ int main(int argc, char **argv)
         return 2;
     if (!getenv("THINGS_NO_TOKENS") &&
         (web_server_token_file(app.server, token, NULL, &e) < 0 ||
-         (!getenv("THINGS_ONLY_LOCAL") && (keep_token(argv[1], "reader", WEB_READ) ||
-                                           keep_token(argv[1], "writer", WEB_SUBMIT)))))
+         (!getenv("THINGS_ONLY_LOCAL") &&
+          (keep_token(argv[1], "reader", WEB_READ) || keep_token(argv[1], "writer", WEB_SUBMIT)))))
         return 2;
     for (int i = 2; i < argc && r == 0; i++)
         r = web_server_listen(app.server, argv[i], &e);

@@ -1,0 +1,70 @@
+# Sourced by tests of this folder: TAP lines, a folder of their own below the build directory, and curl.
+n=0
+failed=0
+run="${PT_BUILD:?}/tests/run/$(basename "$0" .t).$$"
+mkdir -p "$run" || exit 99
+pids=""
+
+cleanup() {
+    for p in $pids; do
+        kill "$p" 2>/dev/null && wait "$p" 2>/dev/null
+    done
+    rm -rf "$run"
+}
+trap cleanup EXIT
+trap 'exit 99' INT TERM
+
+ok() { # name, then a command that must succeed
+    n=$((n + 1))
+    name=$1
+    shift
+    if "$@" >"$run/ok.log" 2>&1; then
+        echo "ok $n - $name"
+    else
+        echo "not ok $n - $name"
+        head -c 600 "$run/ok.log" | sed 's/^/#   /'
+        failed=$((failed + 1))
+    fi
+}
+
+is() { # name got wanted
+    n=$((n + 1))
+    if [ "$2" = "$3" ]; then
+        echo "ok $n - $1"
+    else
+        echo "not ok $n - $1"
+        printf 'got    %s\nwanted %s\n' "$2" "$3" | head -c 900 | sed 's/^/#   /'
+        echo
+        failed=$((failed + 1))
+    fi
+}
+
+has() { # name text pattern
+    n=$((n + 1))
+    if printf '%s\n' "$2" | grep -qE -- "$3"; then
+        echo "ok $n - $1"
+    else
+        echo "not ok $n - $1"
+        printf 'no %s in:\n%s\n' "$3" "$2" | head -c 900 | sed 's/^/#   /'
+        echo
+        failed=$((failed + 1))
+    fi
+}
+
+wait_for() { # seconds, then a command: until it succeeds
+    tries=$(($1 * 20))
+    shift
+    while [ "$tries" -gt 0 ]; do
+        "$@" >/dev/null 2>&1 && return 0
+        tries=$((tries - 1))
+        sleep 0.05
+    done
+    return 1
+}
+
+finish() {
+    echo "1..$n"
+    [ "$failed" = 0 ]
+}
+
+C="curl -sS -m 20"
