@@ -364,7 +364,14 @@ int cl_export(struct cl *c)
         fprintf(stderr, "partune: export needs --to TARGET; `partune exporters` lists them\n");
         return CL_USAGE;
     }
-    tail = mem_printf("/export/%s%s", c->args.to, c->args.allow_loss ? "?allow_loss=true" : "");
+    tail =
+        mem_printf("/export/%s?allow_loss=%s", c->args.to, c->args.allow_loss ? "true" : "false");
+    if (c->args.trial) {
+        char *whole = mem_printf("%s&trial=%d", tail, c->args.trial);
+
+        free(tail);
+        tail = whole;
+    }
     path = campaign_path(c->operand[0], tail);
     code = cl_call_text(c, path, &text, &n);
     if (code != CL_OK)

@@ -32,7 +32,7 @@ struct cl_args {
     /* options of single commands */
     bool dry_run, watch, follow, allow_loss, wait, force;
     const char *to, *output, *state, *sort, *stream, *notes, *tags, *name, *key;
-    int pairs, steps, top, limit;
+    int pairs, steps, top, limit, trial;
 };
 
 struct cl {

@@ -46,6 +46,8 @@ const struct opt cl_options[] = {
     {"pairs", 0, OPT_INT, OPT_AT(pairs), 2, 100, "5", NULL, NULL, "pairs of winner and baseline"},
     {"steps", 0, OPT_INT, OPT_AT(steps), 5, 100000, "50", NULL, NULL, "steps of each run"},
     {"top", 0, OPT_INT, OPT_AT(top), 1, 1000, "20", NULL, NULL, "layouts to print"},
+    {"trial", 0, OPT_INT, OPT_AT(trial), 1, 1 << 24, NULL, NULL, NULL,
+     "export this trial instead of the winner"},
     {"limit", 0, OPT_INT, OPT_AT(limit), 1, 1000, "100", NULL, NULL, "rows to print"},
     {NULL, 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL, NULL},
 };
@@ -64,7 +66,7 @@ const struct cl_command cl_commands[] = {
     {"log", "ID N", 2, 2, " stream follow ", cl_log, "output of a trial"},
     {"best", "ID", 1, 1, " ", cl_best, "the best layout so far"},
     {"importance", "ID", 1, 1, " ", cl_importance, "which settings mattered"},
-    {"export", "ID --to TARGET", 1, 1, " to output allow-loss ", cl_export,
+    {"export", "ID --to TARGET", 1, 1, " to output allow-loss trial ", cl_export,
      "the winner as another program's configuration"},
     {"verify", "ID", 1, 1, " pairs steps wait ", cl_verify,
      "run winner and baseline alternately again"},
