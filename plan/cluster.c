@@ -9,19 +9,21 @@ enum { MAX_NODES = 1 << 20, MAX_PER_NODE = 4096 };
 
 static int parse_device(struct pl_device *d, const json_t *v, struct err *e)
 {
-    static const char *const keys[] = {"name",       "kind",       "peak_tflops", "gemm_tflops",
-                                       "memory_gib", "memory_gbs", NULL};
+    static const char *const keys[] = {"name",      "kind",       "peak_tflops", "gemm_tflops",
+                                       "sustained", "memory_gib", "memory_gbs",  NULL};
     static const char *const peaks[] = {"fp32", "bf16", "fp8", NULL};
     static const char *const kinds[] = {"gpu", "cpu", NULL};
     json_t *peak = NULL;
     int r, kind = 0;
 
     snprintf(d->name, sizeof(d->name), "device");
+    d->sustained = 0.9;
     if ((r = jx_keys(v, keys, e)) < 0 || (r = jx_need(v, "memory_gib", e)) < 0 ||
         (r = jx_need(v, "memory_gbs", e)) < 0 ||
         (r = jx_copy_str(d->name, sizeof(d->name), v, "name", e)) < 0 ||
         (r = jx_get_enum(&kind, v, "kind", kinds, e)) < 0 ||
         (r = jx_get_f64(&d->gemm_tflops, v, "gemm_tflops", 0, 1e6, e)) < 0 ||
+        (r = jx_get_f64(&d->sustained, v, "sustained", 0.05, 1, e)) < 0 ||
         (r = jx_get_f64(&d->memory_gib, v, "memory_gib", 1e-4, 1e6, e)) < 0 ||
         (r = jx_get_f64(&d->memory_gbs, v, "memory_gbs", 1e-3, 1e6, e)) < 0 ||
         (r = jx_get_object(&peak, v, "peak_tflops", e)) < 0)
@@ -197,6 +199,7 @@ static json_t *device_json(const struct pl_device *d)
     json_object_set_new(v, "peak_tflops", peak);
     if (d->gemm_tflops > 0)
         json_object_set_new(v, "gemm_tflops", json_real(d->gemm_tflops));
+    json_object_set_new(v, "sustained", json_real(d->sustained));
     json_object_set_new(v, "memory_gib", json_real(d->memory_gib));
     json_object_set_new(v, "memory_gbs", json_real(d->memory_gbs));
     return v;

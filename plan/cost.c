@@ -227,7 +227,8 @@ static double both(const struct sync *s, double (*f)(const struct pl_group *, do
 
 /* zero 3: every micro-batch gathers the weights for each pass and scatters the gradients. */
 static double sharded_weights(const struct pl_cost_ctx *x, const struct sync *s,
-                              const struct stage *y, double micro, double grad)
+                              const struct pl_layout *l, const struct stage *y, double micro,
+                              double grad)
 {
     double pieces = x->op.t->tensor_gather ? LAYER_TENSORS : 1;
     double gather = both(s, pl_gather_s, x->op.r.element), scatter = both(s, pl_gather_s, grad);
@@ -235,8 +236,12 @@ static double sharded_weights(const struct pl_cost_ctx *x, const struct sync *s,
     double each = (y->layers * pieces - 1) * latency; /* as many collectives as pieces */
     double fwd = gather + each, bwd = gather + scatter + 2 * each;
 
-    return micro *
-           (exposed(x, true, fwd, y->fwd + y->tp + y->ep) + exposed(x, true, bwd, y->bwd + y->re));
+    if (x->op.t->tensor_gather &&
+        y->re > 0) /* released after use, gathered again for the second forward pass */
+        bwd += fwd;
+
+    return micro * (exposed(x, l->overlap_param_gather, fwd, y->fwd + y->tp + y->ep) +
+                    exposed(x, l->overlap_grad_reduce, bwd, y->bwd + y->re));
 }
 
 static double data_parallel(const struct pl_cost_ctx *x, const struct pl_layout *l,
@@ -249,7 +254,7 @@ static double data_parallel(const struct pl_cost_ctx *x, const struct pl_layout 
     pl_group_of(&s.dense, x->op.k, x->op.c, &x->op.r, l->dp * l->cp, l->tp);
     pl_group_of(&s.expert, x->op.k, x->op.c, &x->op.r, l->edp, l->etp * l->ep);
     if (l->zero == 3)
-        return sharded_weights(x, &s, y, micro, grad);
+        return sharded_weights(x, &s, l, y, micro, grad);
     if (l->zero == 0)
         return exposed(x, l->overlap_grad_reduce, both(&s, pl_all_reduce_s, grad), y->bwd);
     reduce = both(&s, pl_gather_s, grad) * (l->zero == 2 ? micro : 1);
@@ -287,6 +292,8 @@ static double message_s(const struct pl_cost_ctx *x, const struct pl_layout *l)
     pl_group_of(&g, x->op.k, x->op.c, &x->op.r, 2, stride);
     /* each tp rank sends its share (SC21's scatter/gather, or sp), and gathers it inside the node
      */
+    if (x->op.t->whole_messages && !l->sp)
+        return pl_send_s(&g, bytes);
     if (l->tp > 1 && !l->sp) {
         struct pl_group tp;
 

@@ -10,13 +10,16 @@
 
 struct pl_rates {
     bool cpu;
-    double element;      /* bytes of an activation or weight */
-    double flops;        /* matrix products, of one rank */
-    double vector;       /* products whose sizes the matrix units do not take */
-    double memory;       /* bytes/s */
-    double tail;         /* outputs of a product that one wave of tiles covers; 0: no waves */
-    double kernel_s;     /* least time of one kernel */
-    double attention;    /* share of FLOPS that streaming attention reaches */
+    double element;    /* bytes of an activation or weight */
+    double flops;      /* matrix products, of one rank */
+    double vector;     /* products whose sizes the matrix units do not take */
+    double memory;     /* bytes/s */
+    double tail;       /* outputs of a product that one wave of tiles covers; 0: no waves */
+    double kernel_s;   /* least time of one kernel */
+    double half_flops; /* matrix products that stay in half precision under fp8: attention, router,
+                          head */
+    double cast;       /* bytes moved to cast one element of an operand, under fp8 */
+    double attention;  /* share of HALF_FLOPS that streaming attention reaches */
     double collective_s; /* start of one collective */
 };
 
@@ -73,6 +76,8 @@ struct pl_op_ctx {
 
 /* M x N x K product. */
 double pl_gemm_s(const struct pl_rates *r, double m, double n, double k);
+/* The same in half precision whatever the layout's. */
+double pl_half_gemm_s(const struct pl_rates *r, double m, double n, double k);
 void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *x,
                       const struct pl_layout *l, bool moe);
 void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *x,

@@ -79,6 +79,7 @@ void pl_cluster_here(struct pl_cluster *ret)
         .device = {.name = "core",
                    .cpu = true,
                    .gemm_tflops = 0.1,
+                   .sustained = 1,
                    .memory_gib = (double)bytes / cores / (double)(1 << 30),
                    .memory_gbs = 10},
         .link = {{.span = INT_MAX, .gbs = 4, .latency_us = 1, .kind = "shared memory"}},

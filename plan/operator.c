@@ -27,16 +27,33 @@ static double max(double a, double b)
     return a > b ? a : b;
 }
 
-double pl_gemm_s(const struct pl_rates *r, double m, double n, double k)
+static double product_s(const struct pl_rates *r, double flops, double m, double n, double k)
 {
     bool odd = !r->cpu && (fmod(k, ALIGNED) != 0 || fmod(n, ALIGNED) != 0);
-    double rate = odd ? r->vector : r->flops;
 
-    return 2 * k * (m * n + HALF_WAVE * r->tail) / rate +
+    return 2 * k * (m * n + HALF_WAVE * r->tail) / (odd ? r->vector : flops) +
            r->element * (m * k + k * n + m * n) / r->memory + r->kernel_s;
 }
 
+double pl_gemm_s(const struct pl_rates *r, double m, double n, double k)
+{
+    return product_s(r, r->flops, m, n, k) + r->cast * (m * k + k * n) / r->memory;
+}
+
+double pl_half_gemm_s(const struct pl_rates *r, double m, double n, double k)
+{
+    return product_s(r, r->half_flops, m, n, k);
+}
+
 /* The two products of the backward pass of Y(m,n) = X(m,k) W(k,n). */
+static void add_half_product(struct pl_layer_time *x, const struct pl_rates *r, double m, double n,
+                             double k)
+{
+    x->fwd += pl_half_gemm_s(r, m, n, k);
+    x->bwd_input += pl_half_gemm_s(r, m, k, n);
+    x->bwd_weight += pl_half_gemm_s(r, k, n, m);
+}
+
 static void add_product(struct pl_layer_time *x, const struct pl_rates *r, double m, double n,
                         double k)
 {
@@ -67,7 +84,7 @@ static void add_attention(struct pl_layer_time *y, double *core, const struct pl
     double tokens = tokens_of(x, l), heads = (double)x->m->heads / l->tp, d = x->m->head_dim;
     double flops = 4 * tokens * x->w->seq * heads * d, scores = tokens * x->w->seq * heads;
     bool odd = !x->r.cpu && fmod(d, ALIGNED) != 0;
-    double rate = odd ? x->r.vector : x->r.flops;
+    double rate = odd ? x->r.vector : x->r.half_flops;
 
     if (x->t->flash) {
         *core = flops / 2 / (rate * x->r.attention) + x->r.kernel_s;
@@ -105,6 +122,8 @@ static void add_elementwise(struct pl_layer_time *y, const struct pl_op_ctx *x,
                             tokens / l->tp * inner_bytes(x->m, x->r.element, ffn),
                         LAYER_KERNELS);
 
+    if (x->t->eager)
+        s *= 2;
     y->fwd += s;
     y->bwd_input += 1.5 * s;
 }
@@ -179,7 +198,7 @@ static void moe_mlp(struct pl_layer_time *y, const struct pl_op_ctx *x, const st
     y->fwd += local * one.fwd;
     y->bwd_input += local * one.bwd_input;
     y->bwd_weight += local * one.bwd_weight;
-    add_product(y, &x->r, own, e->experts, h);
+    add_half_product(y, &x->r, own, e->experts, h);
     /* permuted copies are written and read on both sides, the activation between the products
      * likewise */
     moved =
@@ -207,8 +226,8 @@ static void add_recompute(struct pl_layer_time *y, double core, const struct pl_
         y->tp_re = y->tp_fwd;
         y->cp_re = y->cp_fwd;
         y->ep_re = y->ep_fwd;
-    } else if (l->recompute == PL_RECOMPUTE_SELECTIVE && !x->t->flash) {
-        y->re = core;
+    } else if (l->recompute == PL_RECOMPUTE_SELECTIVE) {
+        y->re = x->t->selective_share > 0 ? x->t->selective_share * y->fwd : x->t->flash ? 0 : core;
     }
 }
 
@@ -237,16 +256,24 @@ void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *x,
     add_recompute(ret, core, x, l);
 }
 
+/* GPU trainers pad the vocabulary of each tp rank to whole tiles. */
+static double padded_vocab(const struct pl_op_ctx *x, const struct pl_layout *l)
+{
+    double grain = x->r.cpu ? 1 : 128;
+
+    return ceil(x->m->vocab / (grain * l->tp)) * grain;
+}
+
 /* Embedding: rows read, written and, backward, added; head: a product, and logits that cross memory
  * in fp32 for maximum, exponential and gradient. */
 void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *x, const struct pl_layout *l)
 {
-    double tokens = tokens_of(x, l), h = x->m->hidden, v = (double)x->m->vocab / l->tp;
+    double tokens = tokens_of(x, l), h = x->m->hidden, v = padded_vocab(x, l);
     double rows = streamed(&x->r, 2 * tokens * h * x->r.element, 2);
     struct pl_layer_time head = {0};
     struct pl_group g;
 
-    add_product(&head, &x->r, tokens, v, h);
+    add_half_product(&head, &x->r, tokens, v, h);
     ret->embed_fwd = rows;
     ret->embed_bwd = 2 * rows;
     ret->head_fwd = head.fwd + streamed(&x->r, 4 * 4 * tokens * v, 6);

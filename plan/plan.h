@@ -78,7 +78,9 @@ struct pl_device {
     char name[64];
     double tflops_fp32, tflops_bf16, tflops_fp8; /* dense peaks; 0: unknown */
     double gemm_tflops; /* best measured GEMM in bf16 (fp32 on a CPU); 0: unknown */
-    double memory_gib;  /* what the vendor's tool shows as usable */
+    double
+        sustained; /* share of that under the load of a long run (clocks, power); 0.9 unless said */
+    double memory_gib; /* what the vendor's tool shows as usable */
     double memory_gbs;
     bool cpu; /* a processor core (JSON "kind": "cpu") */
 };
@@ -144,10 +146,15 @@ struct pl_trainer {
     bool overlap_grad_reduce, overlap_param_gather, overlap_p2p, overlap_moe_a2a;
     bool uneven_layers; /* layers need not divide by pp * vp */
     /* How it runs, for the cost and memory models. */
-    bool tp_overlap;    /* tensor-parallel collectives run in pieces beside the products */
-    bool half_grads;    /* gradients are reduced in the layout's precision, not in fp32 */
-    bool tensor_gather; /* zero 3 gathers tensor by tensor, not layer by layer */
-    bool flash;         /* attention keeps no T x T matrix for the backward pass */
+    bool tp_overlap;     /* tensor-parallel collectives run in pieces beside the products */
+    bool half_grads;     /* gradients are reduced in the layout's precision, not in fp32 */
+    bool tensor_gather;  /* zero 3 gathers tensor by tensor, not layer by layer */
+    bool whole_messages; /* every tp rank sends the whole boundary tensor to the next stage */
+    bool eager; /* each operation a kernel of its own: what lies between products crosses memory
+                   twice */
+    double selective_share; /* of a layer's forward pass that recompute "selective" repeats; 0:
+                               attention's core */
+    bool flash;             /* attention keeps no T x T matrix for the backward pass */
     int max_zero;
 };
 
@@ -407,7 +414,7 @@ struct pl_cost {
 /* Constants of machines and software that no profile holds; docs/COST-MODEL.md says what each means
  * and where it comes from. */
 struct pl_constants {
-    double gemm, memory, near, far, attention, kernel_us, collective_us, hidden, tp_hidden, expert;
+    double memory, near, far, attention, kernel_us, collective_us, hidden, tp_hidden, expert;
 };
 
 struct pl_constant_name {

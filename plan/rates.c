@@ -8,7 +8,6 @@
 /*
  * Few, of a machine class or of all software, never of a row or a model.
  *
- * gemm       share of the best measured matrix product that a long run sustains (clocks under load)
  * memory     share of the memory's bandwidth that streaming kernels reach
  * near, far  share of a link's bandwidth that a collective reaches inside a node, between nodes
  * attention  share of the matrix rate that streaming attention reaches
@@ -19,20 +18,18 @@
  * expert     share of the matrix rate that grouped products of experts reach
  */
 const struct pl_constants pl_default_constants = {
-    .gemm = 0.86,
-    .memory = 0.80,
-    .near = 0.77,
-    .far = 0.70,
-    .attention = 0.60,
-    .kernel_us = 6,
-    .collective_us = 20,
-    .hidden = 0.9,
-    .tp_hidden = 0.6,
-    .expert = 0.85,
+    .memory = 0.85,
+    .near = 0.75,
+    .far = 0.74,
+    .attention = 0.5,
+    .kernel_us = 4,
+    .collective_us = 18,
+    .hidden = 0.75,
+    .tp_hidden = 0.5,
+    .expert = 0.95,
 };
 
 const struct pl_constant_name pl_constant_names[] = {
-    {"gemm", offsetof(struct pl_constants, gemm), 0.5, 1},
     {"memory", offsetof(struct pl_constants, memory), 0.4, 1},
     {"near", offsetof(struct pl_constants, near), 0.3, 1},
     {"far", offsetof(struct pl_constants, far), 0.2, 1},
@@ -48,7 +45,9 @@ const struct pl_constant_name pl_constant_names[] = {
 /* Peaks of the arithmetic units where no product was measured reach this share (A100 0.87, H100
  * 0.80). */
 static const double BEST_OF_PEAK = 0.80;
-/* fp8 training casts and scales around each product; of the fp8 peak the same share is reached. */
+/* fp8 with dynamic scales: an operand is read for its largest element, read again and written as
+ * one byte. */
+static const double FP8_CAST = 2 + 2 + 1;
 static const double TILE = 128,
                     UNITS = 120;         /* output tile of a product; multiprocessors of a GPU */
 static const double CORE_CACHE_GAIN = 4; /* operands of a core's products come from its cache */
@@ -74,7 +73,7 @@ static void cpu_rates(struct pl_rates *r, const struct pl_device *d, int threads
 
     r->cpu = true;
     r->flops = best * 1e12 * team;
-    r->vector = r->flops;
+    r->half_flops = r->vector = r->flops;
     r->memory = d->memory_gbs * 1e9 * CORE_CACHE_GAIN * team;
     r->tail = 0;
     r->kernel_s = 1e-6;
@@ -85,14 +84,17 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *k, const struc
                  int precision, int threads)
 {
     const struct pl_device *d = &c->device;
+    double sustained = d->sustained > 0 ? d->sustained : 1;
 
     *ret = (struct pl_rates){.element = precision == PL_FP32 ? 4 : 2, .attention = k->attention};
     if (d->cpu) {
         cpu_rates(ret, d, threads);
         return;
     }
-    ret->flops = k->gemm * matrix_flops(d, precision);
-    ret->vector = d->tflops_fp32 > 0 ? d->tflops_fp32 * 1e12 : ret->flops / 16;
+    ret->flops = sustained * matrix_flops(d, precision);
+    ret->half_flops = precision == PL_FP8 ? sustained * matrix_flops(d, PL_BF16) : ret->flops;
+    ret->cast = precision == PL_FP8 ? FP8_CAST : 0;
+    ret->vector = d->tflops_fp32 > 0 ? BEST_OF_PEAK * d->tflops_fp32 * 1e12 : ret->flops / 16;
     ret->memory = k->memory * d->memory_gbs * 1e9;
     ret->tail = TILE * TILE * UNITS;
     ret->kernel_s = k->kernel_us * 1e-6;

@@ -37,6 +37,7 @@ static const struct pl_trainer trainers[] = {
     },
     {
         .name = "torchtitan",
+        .selective_share = 0.5, /* every second product is saved */
         .flash = true,
         .tied = true,
         .cp = true,

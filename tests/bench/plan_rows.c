@@ -9,19 +9,20 @@
  */
 static const struct family {
     const char *name;
-    bool flash, overlap, tp_overlap, half_grads, tensor_gather;
+    bool flash, overlap, tp_overlap, half_grads, tensor_gather, eager, whole_messages;
+    double selective_share;
 } families[] = {
     {.name = "sc21", .tensor_gather = true, .half_grads = true},
     {.name = "korth", .half_grads = true},
     {.name = "vtrain"},
-    {.name = "bloom", .half_grads = true},
+    {.name = "bloom", .half_grads = true, .whole_messages = true},
     {.name = "megascale", .flash = true, .overlap = true},
     {.name = "mcore", .flash = true, .overlap = true, .tp_overlap = true},
     {.name = "dgxc", .flash = true, .overlap = true, .tp_overlap = true},
     {.name = "pfold", .flash = true, .overlap = true},
-    {.name = "foundry", .flash = true, .overlap = true},
-    {.name = "torchtitan", .flash = true, .overlap = true},
-    {.name = "fp8", .flash = true, .overlap = true},
+    {.name = "foundry", .flash = true, .overlap = true, .eager = true},
+    {.name = "torchtitan", .flash = true, .overlap = true, .selective_share = 0.5},
+    {.name = "fp8", .flash = true, .overlap = true, .selective_share = 0.5},
 };
 
 static const struct family *family_of(const char *name)
@@ -43,6 +44,9 @@ static void set_trainer(struct row *r)
     r->trainer.tp_overlap = f->tp_overlap;
     r->trainer.half_grads = f->half_grads;
     r->trainer.tensor_gather = f->tensor_gather;
+    r->trainer.eager = f->eager;
+    r->trainer.whole_messages = f->whole_messages;
+    r->trainer.selective_share = f->selective_share;
 }
 
 /* The row's model has sizes only; what GPT models of these papers share is added. */
