@@ -6,6 +6,7 @@ import { axes, legend, short, tip, tooltip } from "./panel.js";
 import { thin } from "./thin.js";
 
 export const MAX_POINTS = 2000;
+const CROSS = "path://M0 0L10 10M10 0L0 10";
 const Z95 = 1.959964;     // of the normal distribution
 
 /** The 95 % interval of a trial's throughput, or null. */
@@ -67,6 +68,7 @@ export function bestOption(data, p) {
     const shown = thin(measured, MAX_POINTS, (t) => t.tokens_per_s);
     const expected = thin(trials.filter((t) => t.predicted?.tokens_per_s), MAX_POINTS, (t) => t.predicted.tokens_per_s);
     const few = shown.length <= 400;
+    const many = { large: !few, largeThreshold: 400 };     // one path instead of an element a point
     const low = Math.min(...measured.map((t) => t.tokens_per_s), ...expected.map((t) => t.predicted.tokens_per_s));
     const floor = Number.isFinite(low) ? low : 0;
     const byN = new Map(trials.map((t) => [t.n, t]));
@@ -80,7 +82,7 @@ export function bestOption(data, p) {
         dataZoom: [{ type: "inside", filterMode: "none", zoomOnMouseWheel: "ctrl" }],
         series: [
             {
-                name: "cost model", type: "scatter", symbol: "diamond", symbolSize: few ? 8 : 3,
+                name: "cost model", type: "scatter", ...many, symbol: few ? "diamond" : "circle", symbolSize: few ? 8 : 2,
                 itemStyle: { color: few ? "transparent" : p.series[7], borderColor: p.series[7], borderWidth: few ? 1.2 : 0 }, data: expected.map((t) => [t.n, t.predicted.tokens_per_s]),
             },
             {
@@ -89,12 +91,12 @@ export function bestOption(data, p) {
                 data: few ? shown.filter(bounds).map((t) => [t.n, ...bounds(t)]) : [],
             },
             {
-                name: "measured", type: "scatter", symbolSize: few ? 8 : 3, itemStyle: { color: p.series[0] },
+                name: "measured", type: "scatter", ...many, symbolSize: few ? 8 : 3, itemStyle: { color: p.series[0] },
                 data: shown.map((t) => [t.n, t.tokens_per_s]), z: 3,
             },
             {
-                name: "failed", type: "scatter", symbol: "path://M0 0L10 10M10 0L0 10", symbolSize: few ? 8 : 4,
-                itemStyle: { color: "none", borderColor: p.bad, borderWidth: 2 },
+                name: "failed", type: "scatter", ...many, symbol: few ? CROSS : "triangle", symbolSize: few ? 8 : 4,
+                itemStyle: few ? { color: "none", borderColor: p.bad, borderWidth: 2 } : { color: p.bad },
                 data: thin(failed, MAX_POINTS, (t) => t.n).map((t) => [t.n, floor]), z: 3,
             },
             {

@@ -20,6 +20,31 @@ export function slots(trials, now = Date.now()) {
     });
 }
 
+const MAX_BARS = 2000;
+
+/**
+ * With more than MAX_BARS bars, neighbours in one slot that ended alike become one bar: a failure between them keeps its
+ * own, so that nothing which stands out is lost.
+ */
+export function joined(bars) {
+    if (bars.length <= MAX_BARS)
+        return bars;
+    const last = new Map();
+    const result = [];
+    for (const b of bars) {
+        const before = last.get(b.slot);
+        if (before && before.t.state === b.t.state) {
+            before.to = b.to;
+            before.until = b.t.n;
+        } else {
+            const copy = { ...b };
+            last.set(b.slot, copy);
+            result.push(copy);
+        }
+    }
+    return result;
+}
+
 function bar(params, api) {
     const [x1, y] = api.coord([api.value(0), api.value(2)]);
     const [x2] = api.coord([api.value(1), api.value(2)]);
@@ -45,7 +70,7 @@ export const gantt = {
     name: "timeline",
     none: "No trial has started.",
     option({ trials }, p) {
-        const bars = slots(trials);
+        const bars = joined(slots(trials));
         if (!bars.length)
             return null;
         const count = Math.max(...bars.map((b) => b.slot)) + 1;
@@ -60,7 +85,7 @@ export const gantt = {
                 trigger: "item",
                 formatter: (q) => {
                     const b = bars[q.dataIndex];
-                    return tip(`Trial ${b.t.n}: ${b.t.text ?? ""}`, [["State", b.t.state], ["Took", seconds(b.to - b.from)], ["Began at", seconds(b.from)]]);
+                    return tip(b.until ? `Trials ${b.t.n} to ${b.until}` : `Trial ${b.t.n}: ${b.t.text ?? ""}`, [["State", b.t.state], ["Took", seconds(b.to - b.from)], ["Began at", seconds(b.from)]]);
                 },
             }),
             dataZoom: [{ type: "inside", filterMode: "weakFilter", zoomOnMouseWheel: "ctrl" },

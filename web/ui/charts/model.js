@@ -84,7 +84,7 @@ function againstDiagonal(pairs, p, { unit, label, show, divide }) {
         }),
         series: [
             {
-                type: "scatter", symbolSize: shown.length > 400 ? 3 : 8, itemStyle: { color: p.series[0], opacity: 0.8 },
+                type: "scatter", large: shown.length > 400, largeThreshold: 400, symbolSize: shown.length > 400 ? 3 : 8, itemStyle: { color: p.series[0], opacity: 0.8 },
                 data: shown.map((q) => ({ value: [q.predicted / divide, q.measured / divide], pair: q })),
             },
             {
@@ -177,7 +177,7 @@ export const pareto = {
                     [["Throughput", rate(q.data.trial.tokens_per_s)], ["Memory", bytes(q.data.trial.measured_bytes)]]),
             }),
             series: [
-                { name: "beaten in both", type: "scatter", symbolSize: rest.length > 400 ? 3 : 7, itemStyle: { color: p.series[7], opacity: 0.7 }, data: rest.map(at) },
+                { name: "beaten in both", type: "scatter", large: rest.length > 400, largeThreshold: 400, symbolSize: rest.length > 400 ? 3 : 7, itemStyle: { color: p.series[7], opacity: 0.7 }, data: rest.map(at) },
                 { name: "front", type: "line", step: "end", symbolSize: 8, symbol: "circle", itemStyle: { color: p.series[2] }, lineStyle: { color: p.series[2], width: 1.5 }, data: front.map(at) },
             ],
         };

@@ -99,6 +99,7 @@ function trialTable(page) {
     };
     page.onReload = () => list.load();
     ctx.onLeave(() => clearTimeout(reloadTimer));
+    list.load();
 
     return h("section", { class: "panel", "aria-label": "Trials" },
         h("div", { class: "panel-head" }, h("h2", {}, "Trials")),

@@ -32,13 +32,23 @@ function trialStore() {
     const byN = new Map();
     const readers = new Set();
     let sorted = null;
-    const changed = atMostEvery(250, () => readers.forEach((fn) => fn()));
+    const tell = () => readers.forEach((fn) => fn());
+    const soon = atMostEvery(250, tell);
+    const later = atMostEvery(1500, tell);
+    // Drawing thousands of points takes as long as fetching them: while they come, seldom is often enough.
+    const changed = () => (byN.size > 2000 && filling ? later() : soon());
+    let filling = false;
     return {
         put(items) {
             for (const t of items)
                 byN.set(t.n, brief(t));
             sorted = null;
             changed();
+        },
+        filling(on) {
+            filling = on;
+            if (!on)
+                soon();
         },
         get: (n) => byN.get(n),
         all() {
@@ -169,8 +179,10 @@ export async function render(ctx) {
     }
 
     async function loadTrials() {
+        store.filling(true);
         try {
             await eachPage(campaignPath(id, "/trials"), { sort: "n" }, (items) => store.put(items), ctx.signal);
+            store.filling(false);
             fill(problem);
         } catch (error) {
             if (error.name !== "AbortError")
