@@ -4,13 +4,13 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-static int check_budget(const struct tr_device *d, uint64_t budget, enum pl_mem_class *ret_class,
-                        double *ret_asked, struct err *e)
+int tr_device_fits(const struct pl_buffers *list, uint64_t budget, enum pl_mem_class *ret_class,
+                   double *ret_asked, struct err *e)
 {
     uint64_t total = 0;
 
-    for (int i = 0; i < d->list.n; i++) {
-        const struct pl_buffer *b = &d->list.b[i];
+    for (int i = 0; i < list->n; i++) {
+        const struct pl_buffer *b = &list->b[i];
 
         total += b->bytes;
         if (total <= budget)
@@ -18,7 +18,7 @@ static int check_budget(const struct tr_device *d, uint64_t budget, enum pl_mem_
         *ret_class = b->cls;
         *ret_asked = (double)total;
         return err_set(e, -ENOMEM,
-                       "%s: %s of %llu bytes does not fit: %llu bytes asked so far, budget %llu",
+                       "%s: %s of %llu bytes does not fit: %llu bytes with it, budget %llu",
                        pl_mem_class_names[b->cls], pl_buf_names[b->id], (unsigned long long)b->bytes,
                        (unsigned long long)total, (unsigned long long)budget);
     }
@@ -49,7 +49,7 @@ int tr_device_init(struct tr_device *d, const struct pl_model *m, const struct p
 
     *d = (struct tr_device){ .used.rank = rank };
     pl_buffers_build(&d->list, m, l, w, rank);
-    r = check_budget(d, budget, ret_class, ret_asked, e);
+    r = tr_device_fits(&d->list, budget, ret_class, ret_asked, e);
     if (r == 0) {
         *ret_class = PL_MEM_WEIGHTS;
         r = map(d, e);

@@ -17,6 +17,10 @@ struct tr_device {
     struct pl_memory  used; /* handed out, by class */
 };
 
+/* 0, or -ENOMEM with the first buffer of the list that exceeds BUDGET. */
+int  tr_device_fits(const struct pl_buffers *list, uint64_t budget, enum pl_mem_class *ret_class,
+                    double *ret_asked, struct err *e);
+
 /* -ENOMEM and *RET_CLASS, *RET_ASKED (bytes with this buffer) where BUDGET bytes do not hold the list, or the system
  * has no such mapping. Contents are zero. */
 int  tr_device_init(struct tr_device *d, const struct pl_model *m, const struct pl_layout *l,

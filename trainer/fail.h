@@ -1,0 +1,19 @@
+/*
+ * The end of a run that cannot go on: one error event, one line on stderr, and the whole job down.
+ *
+ * Rank 0 owns the event file; another rank that fails in the middle of a step opens it for the one line it
+ * has to say. Set up once by main.
+ */
+#ifndef TRAINER_FAIL_H
+#define TRAINER_FAIL_H
+
+#include "trainer/events.h"
+
+/* EVENTS may be NULL (other ranks): then PATH, if not NULL, is opened when needed. Both are borrowed. */
+void tr_fail_setup(struct tr_events *events, const char *path, int rank);
+
+/* Report and abort the job with the class's exit code. Does not return. */
+void tr_fail(enum tr_error cls, const char *detail) __attribute__((noreturn));
+void tr_fail_comm(const char *detail); /* as tr_fail_fn */
+
+#endif

@@ -1,0 +1,107 @@
+/* partune-train: options, launch, exit code. Everything is checked before MPI starts work. */
+#include "base/base.h"
+#include "trainer/config.h"
+#include "trainer/events.h"
+#include "trainer/fail.h"
+#include "trainer/run.h"
+
+#include <errno.h>
+#include <mpi.h>
+#include <unistd.h>
+
+static enum tr_error class_of_exit(int code)
+{
+    switch (code) {
+    case TR_EXIT_ILLEGAL:
+        return TR_ERROR_ILLEGAL;
+    case TR_EXIT_DATA:
+        return TR_ERROR_DATA;
+    default:
+        return TR_ERROR_IO;
+    }
+}
+
+/* Only one of the ranks speaks; all leave with the same code. A usage error has no event class: it is the caller's. */
+static int refuse(const struct tr_launch *at, const char *path, int code, const char *text)
+{
+    struct tr_events *ev = NULL;
+    struct err        e = { 0 };
+
+    if (at->rank != 0)
+        return code;
+    fprintf(stderr, "partune-train: %s\n", text);
+    if (path && code != TR_EXIT_USAGE && tr_events_open(&ev, path, NULL, &e) == 0)
+        tr_event_error(ev, class_of_exit(code), -1, text);
+    tr_events_free(ev);
+    return code;
+}
+
+static int refuse_memory(const struct tr_launch *at, const struct tr_config *c, int rank,
+                         enum pl_mem_class cls, double asked, const char *text)
+{
+    struct tr_events *ev = NULL;
+    struct err        e = { 0 };
+
+    if (at->rank != 0)
+        return TR_EXIT_OOM;
+    fprintf(stderr, "partune-train: rank %d: oom: %s\n", rank, text);
+    if (c->events && tr_events_open(&ev, c->events, NULL, &e) == 0)
+        tr_event_oom(ev, rank, cls, asked, (double)c->device_memory, text);
+    tr_events_free(ev);
+    return TR_EXIT_OOM;
+}
+
+static int check_launch(const struct tr_config *c, struct err *e)
+{
+    int provided, size;
+
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (provided < MPI_THREAD_FUNNELED)
+        return err_set(e, -ENOSYS, "this MPI does not allow threads beside the one that calls it");
+    if (size != c->layout.world)
+        return err_set(e, -EINVAL, "the layout has %d ranks, the launcher started %d", c->layout.world,
+                       size);
+    return 0;
+}
+
+static int train(const struct tr_config *c, const struct tr_launch *at)
+{
+    struct tr_events *ev = NULL;
+    struct err        e = { 0 };
+    int               code;
+
+    if (at->rank == 0 &&
+        tr_events_open(&ev, c->events, c->quiet ? NULL : stdout, &e) < 0)
+        return refuse(at, NULL, TR_EXIT_IO, e.text);
+    tr_fail_setup(ev, c->events, at->rank);
+    if (check_launch(c, &e) < 0)
+        tr_fail(TR_ERROR_COMM, e.text);
+    code = tr_run(c, ev);
+    if (tr_events_status(ev))
+        code = TR_EXIT_IO;
+    tr_events_free(ev);
+    MPI_Finalize();
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    AUTO(tr_config) *c = NULL;
+    AUTO_FREE char  *events = NULL;
+    struct tr_launch at;
+    enum pl_mem_class cls;
+    struct err        e = { 0 };
+    double            asked;
+    int               code = 0, rank;
+
+    log_setup("partune-train", LOG_WARN);
+    tr_launch_from_env(&at);
+    if (tr_config_load(&c, &code, &events, argc, argv, &at, &e) < 0)
+        return refuse(&at, events, code, e.text);
+    if (c->mode == TR_MODE_HELP)
+        return TR_EXIT_OK;
+    if (tr_run_check_memory(c, &rank, &cls, &asked, &e) < 0)
+        return refuse_memory(&at, c, rank, cls, asked, e.text);
+    return train(c, &at);
+}

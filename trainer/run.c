@@ -1,0 +1,520 @@
+/*
+ * The step loop and what surrounds it: start, resume, measurement, validation, checkpoints, stop.
+ *
+ * A step lasts from the end of the one before to its own end, so reading tokens and exchanging the
+ * ranks' times are part of it; validation and checkpoints are not. Times are exchanged by one small
+ * all-gather, so every rank sees the same numbers and decides alike whether to stop.
+ */
+#include "base/base.h"
+#include "trainer/run.h"
+
+#include "trainer/ckpt.h"
+#include "trainer/fail.h"
+#include "trainer/measure.h"
+#include "trainer/parts.h"
+#include "trainer/step.h"
+#include "trainer/tokens.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <unistd.h>
+
+enum { TIMES = 2 + TR_PHASES, MEASURED_MAX = 1 << 16 };
+
+struct run {
+    const struct tr_config *c;
+    struct tr_events       *events;
+    struct tr_rank          r;
+    struct tr_tokens       *tokens;
+    struct tr_optim         optim;
+    struct tr_part         *part;
+    size_t                  nparts;
+    struct tr_team          team;
+    struct tr_measure       measure;
+    int                     step; /* done */
+    int                     measured_from;
+    uint64_t                start_ns, begun_ns; /* of the run, of the step */
+    double                 *times;              /* (world, TIMES) */
+    double                 *busy;               /* (world), for the median */
+    double                  loss_first, loss_last;
+    double                  resident0;
+    const char             *ended; /* why it stopped, NULL while it goes on */
+};
+
+static volatile sig_atomic_t stop_asked;
+
+static void on_stop_signal(int sig)
+{
+    (void)sig;
+    stop_asked = 1;
+}
+
+static double resident_bytes(void)
+{
+    long  pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+
+    if (!f || fscanf(f, "%*s %ld", &pages) != 1)
+        pages = 0;
+    if (f)
+        fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+int tr_run_check_memory(const struct tr_config *c, int *ret_rank, enum pl_mem_class *ret_class,
+                        double *ret_asked, struct err *e)
+{
+    for (int rank = 0; rank < c->layout.world; rank += pl_axis_stride(&c->layout, PL_PP)) {
+        struct pl_buffers t;
+        int               k;
+
+        pl_buffers_build(&t, &c->model, &c->layout, &c->workload, rank);
+        k = tr_device_fits(&t, c->device_memory, ret_class, ret_asked, e);
+        pl_buffers_done(&t);
+        if (k < 0) {
+            *ret_rank = rank;
+            return k;
+        }
+    }
+    return 0;
+}
+
+/* ---- start ---- */
+
+/* tr_team's agreement: the smallest status, and the text of a rank that has it. */
+static int agree(void *ctx, int status, char *text)
+{
+    struct tr_comms *c = ctx;
+    struct {
+        int status, rank;
+    } mine = { status, c->world.rank }, all;
+    MPI_Request req;
+
+    MPI_Iallreduce(&mine, &all, 1, MPI_2INT, MPI_MINLOC, c->world.comm, &req);
+    tr_wait(&c->progress, &req, 1);
+    if (all.status < 0) {
+        MPI_Ibcast(text, 480, MPI_CHAR, all.rank, c->world.comm, &req);
+        tr_wait(&c->progress, &req, 1);
+    }
+    return all.status;
+}
+
+static enum tr_error class_of(int code)
+{
+    return code == -ENOMEM   ? TR_ERROR_OOM
+           : code == -EINVAL || code == -EILSEQ || code == -ERANGE || code == -EBADMSG ? TR_ERROR_DATA
+                             : TR_ERROR_IO;
+}
+
+static void require(int code, const struct err *e)
+{
+    if (code < 0)
+        tr_fail(class_of(code), e->text);
+}
+
+static void rank_init(struct run *u)
+{
+    const struct tr_config *c = u->c;
+    enum pl_mem_class       cls;
+    double                  asked;
+    struct err              e = { 0 };
+
+    if (tr_rank_init(&u->r, MPI_COMM_WORLD, &c->model, &c->layout, &c->workload, c->device_memory,
+                     tr_fail_comm, &cls, &asked, &e) < 0)
+        tr_fail(TR_ERROR_OOM, e.text);
+    u->team = (struct tr_team){ .rank = u->r.rank, .size = c->layout.world, .agree = agree,
+                                .ctx = &u->r.comms };
+    u->part = tr_parts(&u->nparts, &u->r.params, &u->r.layout, true);
+    u->times = mem_alloc(sizeof(double) * TIMES * (size_t)c->layout.world);
+    u->busy = mem_alloc(sizeof(double) * (size_t)c->layout.world);
+    tr_measure_init(&u->measure, c->mode == TR_MODE_TRIAL ? c->trial.max_steps : MEASURED_MAX);
+}
+
+static struct tr_ckpt_what what(const struct run *u)
+{
+    return (struct tr_ckpt_what){ .model = &u->c->model, .part = u->part, .count = u->nparts,
+                                  .state = true };
+}
+
+static void load_checkpoint(struct run *u, const char *path)
+{
+    struct tr_ckpt_state s;
+    struct tr_ckpt_what  w = what(u);
+    struct err           e = { 0 };
+
+    require(tr_ckpt_load(&s, path, &w, &u->team, &e), &e);
+    u->step = s.step;
+}
+
+/* Weights from a checkpoint, a folder or the seed. */
+static void weights_init(struct run *u)
+{
+    const struct tr_config *c = u->c;
+    struct tr_ckpt_what     w = what(u);
+    struct err              e = { 0 };
+    AUTO_FREE char         *latest = NULL;
+
+    tr_params_init(&u->r.params, &c->model, (uint64_t)c->train.seed);
+    if (c->checkpoint.load) {
+        load_checkpoint(u, c->checkpoint.load);
+    } else if (c->checkpoint.resume && c->checkpoint.dir) {
+        int k = tr_ckpt_latest(&latest, c->checkpoint.dir, &e);
+
+        if (k == 0)
+            load_checkpoint(u, latest);
+        else if (k != -ENOENT)
+            require(k, &e);
+    }
+    if (u->step == 0 && c->init) {
+        require(tr_hf_load(c->init, &w, &u->team, &e), &e);
+        tr_params_sync_master(&u->r.params);
+    }
+}
+
+static void worst_planned(const struct run *u, struct pl_memory *ret)
+{
+    pl_memory_worst(ret, &u->c->model, &u->c->layout, &u->c->workload, pl_trainer_find("partune"));
+}
+
+static void say_hello(struct run *u)
+{
+    char            host[256] = "", build[64];
+    const char     *hosts[] = { host };
+    struct tr_hello h = { .program = "partune-train", .version = PACKAGE_VERSION, .build = build,
+                          .model = &u->c->model, .layout = &u->c->layout,
+                          .workload = &u->c->workload, .ranks = u->c->layout.world, .host = hosts,
+                          .nhosts = 1 };
+    struct pl_memory planned;
+
+    gethostname(host, sizeof(host) - 1);
+    snprintf(build, sizeof(build), "%.40s, %s", __VERSION__, kn_isa_name(kn_isa()));
+    tr_event_hello(u->events, &h);
+    worst_planned(u, &planned);
+    tr_event_memory(u->events, &planned, (double)u->c->device_memory);
+}
+
+static void optim_init(struct run *u)
+{
+    const struct tr_train *t = &u->c->train;
+
+    u->optim = (struct tr_optim){ .lr = t->lr, .min_lr = t->min_lr, .warmup_steps = t->warmup_steps,
+                                  .steps = t->steps, .weight_decay = t->weight_decay,
+                                  .beta1 = t->beta1, .beta2 = t->beta2, .eps = t->eps,
+                                  .clip = t->clip };
+}
+
+/* ---- one step ---- */
+
+static void read_samples(struct run *u, enum tr_split split, uint64_t first)
+{
+    struct tr_rank *r = &u->r;
+    struct err      e = { 0 };
+
+    for (int mb = 0; mb < r->d.microbatches; mb++)
+        for (int k = 0; k < r->layout.micro_batch; k++) {
+            uint64_t i = first + tr_sample_index(r, mb, k);
+
+            require(tr_tokens_sample(u->tokens, split, i, r->work.sample, &e), &e);
+            tr_sample_put(r, mb, k, r->work.sample);
+        }
+}
+
+/* Every rank's step and busy time and phases, in ms, to all. */
+static void exchange_times(struct run *u, const struct tr_clock *done, uint64_t step_ns)
+{
+    double          mine[TIMES] = { (double)step_ns * 1e-6,
+                                    ((double)step_ns - (double)done->wait_ns) * 1e-6 };
+    struct tr_rank *r = &u->r;
+    MPI_Request     req;
+
+    for (int i = 0; i < TR_PHASES; i++)
+        mine[2 + i] = (double)done->ns[i] * 1e-6;
+    MPI_Iallgather(mine, TIMES, MPI_DOUBLE, u->times, TIMES, MPI_DOUBLE, r->comms.world.comm, &req);
+    tr_wait(&r->comms.progress, &req, 1);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The step's duration is that of the slowest rank; phases are means, and what the mean lacks is `other`. */
+static void fill_times(struct run *u, struct tr_step *s)
+{
+    int    n = u->c->layout.world;
+    double sum = 0;
+
+    for (int i = 0; i < n; i++) {
+        const double *t = u->times + i * TIMES;
+
+        s->ms = fmax(s->ms, t[0]);
+        u->busy[i] = t[1];
+        if (t[1] > u->busy[s->slowest])
+            s->slowest = i;
+        for (int k = 0; k < TR_PHASES; k++)
+            s->phase_ms[k] += t[2 + k] / n;
+    }
+    for (int k = 0; k < TR_PHASES; k++)
+        sum += s->phase_ms[k];
+    s->phase_ms[TR_PHASE_OTHER] += s->ms - sum;
+    qsort(u->busy, (size_t)n, sizeof(*u->busy), ascending);
+    s->rank_ms_min = u->busy[0];
+    s->rank_ms_median = (u->busy[(n - 1) / 2] + u->busy[n / 2]) / 2;
+    s->rank_ms_max = u->busy[n - 1];
+}
+
+static void check_numbers(const struct run *u, const struct tr_result *t)
+{
+    char text[160];
+
+    if (isfinite(t->loss) && isfinite(t->norm))
+        return;
+    snprintf(text, sizeof(text), "step %d: loss %g, gradient norm %g", u->step + 1, t->loss, t->norm);
+    tr_fail(TR_ERROR_NUMERIC, text);
+}
+
+static void report_step(struct run *u, const struct tr_result *t, const struct tr_clock *done,
+                        uint64_t step_ns)
+{
+    const struct tr_config *c = u->c;
+    struct tr_step s = { .n = u->step, .loss = t->loss, .grad_norm = t->norm,
+                         .aux_loss = u->r.moe_layers ? t->aux : NAN,
+                         .tokens = (int64_t)c->workload.global_batch * c->workload.seq,
+                         .lr = tr_optim_lr(&u->optim, u->step),
+                         .warmup = u->step <= u->measured_from };
+
+    exchange_times(u, done, step_ns);
+    fill_times(u, &s);
+    if (!s.warmup)
+        tr_measure_add(&u->measure, s.ms);
+    if (u->loss_first == 0)
+        u->loss_first = t->loss;
+    u->loss_last = t->loss;
+    tr_event_step(u->events, &s);
+}
+
+static void begin(struct run *u)
+{
+    tr_clock_reset(&u->r.clock);
+    u->begun_ns = u->r.clock.since_ns;
+}
+
+/* Returns true if somebody asked to stop. What follows the step is charged to the next one. */
+static bool one_step(struct run *u)
+{
+    struct tr_rank  *r = &u->r;
+    struct tr_result t;
+    struct tr_clock  done;
+    uint64_t         step_ns;
+
+    read_samples(u, TR_SPLIT_TRAIN, (uint64_t)u->step * (uint64_t)u->c->workload.global_batch);
+    tr_step_grads(r, &t, stop_asked ? 1.0 : 0.0);
+    check_numbers(u, &t);
+    u->step++;
+    tr_optim_step(r, &u->optim, u->step, t.norm);
+    tr_phase(&r->clock, TR_PHASE_OTHER);
+    done = r->clock;
+    step_ns = done.since_ns - u->begun_ns;
+    begin(u);
+    report_step(u, &t, &done, step_ns);
+    return t.flag > 0;
+}
+
+/* ---- what happens between steps ---- */
+
+static void save(struct run *u)
+{
+    const struct tr_config *c = u->c;
+    struct tr_ckpt_what     w = what(u);
+    struct tr_ckpt_state    s = { .step = u->step, .seed = c->train.seed, .loss = u->loss_last,
+                                  .samples = (uint64_t)u->step * (uint64_t)c->workload.global_batch };
+    AUTO_FREE char         *path = NULL;
+    double                  bytes = 0;
+    uint64_t                t = clock_mono_ns();
+    struct err              e = { 0 };
+
+    memcpy(s.data, c->workload.data, sizeof(s.data) - 1);
+    require(tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w, &s, &u->team, &e), &e);
+    tr_event_checkpoint(u->events, u->step, path, bytes, (double)(clock_mono_ns() - t) * 1e-6);
+}
+
+/* Whole global batches of validation samples, at least as many as asked for. */
+static void validate(struct run *u)
+{
+    int    batch = u->c->workload.global_batch;
+    int    n = (u->c->train.validate_samples + batch - 1) / batch;
+    double sum = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct tr_result t;
+
+        read_samples(u, TR_SPLIT_VALIDATION, (uint64_t)i * (uint64_t)batch);
+        tr_step_forward(&u->r, &t);
+        sum += t.loss;
+    }
+    tr_event_validation(u->events, u->step, sum / n, (int64_t)n * batch * u->c->workload.seq);
+}
+
+static double since_start_s(const struct run *u)
+{
+    return (double)(clock_mono_ns() - u->start_ns) * 1e-9;
+}
+
+/* Every rank sees the same step times; elapsed time is not the same everywhere, so rank 0's counts. */
+static bool timed_out(struct run *u)
+{
+    double late = 0;
+
+    if (u->c->trial.timeout_s <= 0)
+        return false;
+    if (u->r.rank == 0 && since_start_s(u) > u->c->trial.timeout_s)
+        late = 1;
+    tr_sum_double(&u->r.comms.world, &late, 1);
+    return late > 0;
+}
+
+static const char *trial_ends(struct run *u)
+{
+    const struct tr_trial *t = &u->c->trial;
+    struct tr_stats        s;
+
+    tr_measure_stats(&u->measure, &s);
+    if (u->measure.n >= t->max_steps)
+        return "max_steps";
+    if (u->measure.n >= t->min_steps && s.ci95 <= t->ci * s.median)
+        return "ci";
+    return timed_out(u) ? "timeout" : NULL;
+}
+
+static void between(struct run *u)
+{
+    const struct tr_config *c = u->c;
+    bool last = c->mode == TR_MODE_TRAIN && u->step >= c->train.steps;
+
+    if (c->mode == TR_MODE_TRIAL) {
+        u->ended = trial_ends(u);
+        return;
+    }
+    if (last)
+        u->ended = "steps";
+    if (c->train.validate_every && (u->step % c->train.validate_every == 0 || last) &&
+        tr_tokens_samples(u->tokens, TR_SPLIT_VALIDATION) > 0) {
+        validate(u);
+        begin(u);
+    }
+    if (c->checkpoint.dir && (last || (c->checkpoint.every && u->step % c->checkpoint.every == 0))) {
+        save(u);
+        begin(u);
+    }
+}
+
+/* ---- the end ---- */
+
+/* Measured memory of the rank that was handed out most, and the largest growth of resident memory. */
+static void memory_totals(struct run *u, struct pl_memory *ret, double *ret_growth)
+{
+    struct tr_rank *r = &u->r;
+    double          mine[PL_MEM_CLASSES + 2];
+    int             n = (int)ARRAY_LEN(mine), best = 0;
+    double         *all = mem_alloc(sizeof(mine) * (size_t)u->c->layout.world);
+
+    memcpy(mine, r->device.used.bytes, sizeof(r->device.used.bytes));
+    mine[n - 2] = r->device.used.total;
+    mine[n - 1] = resident_bytes() - u->resident0;
+    tr_gather_double(&r->comms.world, mine, n, all);
+    *ret_growth = 0;
+    for (int i = 0; r->rank == 0 && i < u->c->layout.world; i++) {
+        if (all[i * n + n - 2] > all[best * n + n - 2])
+            best = i;
+        *ret_growth = fmax(*ret_growth, all[i * n + n - 1]);
+    }
+    memcpy(ret->bytes, all + best * n, sizeof(ret->bytes));
+    ret->total = all[best * n + n - 2];
+    ret->rank = best;
+    free(all);
+}
+
+static void summarize(struct run *u)
+{
+    const struct tr_config *c = u->c;
+    struct pl_memory        planned, measured = { 0 };
+    struct tr_stats         s;
+    double                  tokens = (double)c->workload.global_batch * c->workload.seq;
+    struct tr_summary       t = { .warmup_steps = u->measured_from, .planned = &planned,
+                                  .measured = &measured, .loss_first = u->loss_first,
+                                  .loss_last = u->loss_last, .ended = u->ended };
+
+    memory_totals(u, &measured, &t.resident_growth_bytes);
+    worst_planned(u, &planned);
+    tr_measure_stats(&u->measure, &s);
+    t.steps = u->measure.n;
+    t.ms_median = s.median;
+    t.ms_p10 = s.p10;
+    t.ms_p90 = s.p90;
+    t.ms_ci95 = s.ci95;
+    if (s.median > 0) {
+        t.tokens_per_s = tokens / (s.median * 1e-3);
+        /* A 95 % interval is 1.96 standard errors to each side; relative errors of time and rate agree. */
+        t.tokens_per_s_se = t.tokens_per_s * (s.ci95 / 1.96) / s.median;
+    }
+    tr_event_summary(u->events, &t);
+}
+
+static int finish(struct run *u, bool stopped)
+{
+    const struct tr_config *c = u->c;
+    struct tr_ckpt_what     w = what(u);
+    struct err              e = { 0 };
+
+    if (stopped) {
+        if (c->checkpoint.dir && u->step > 0)
+            save(u);
+        tr_event_stopped(u->events, u->step, "signal");
+        return TR_EXIT_STOPPED;
+    }
+    if (c->save_hf)
+        require(tr_hf_save(c->save_hf, TR_F32, &w, &u->team, &e), &e);
+    summarize(u);
+    return TR_EXIT_OK;
+}
+
+int tr_run(const struct tr_config *c, struct tr_events *events)
+{
+    struct run       u = { .c = c, .events = events, .start_ns = clock_mono_ns(),
+                           .resident0 = resident_bytes() };
+    struct sigaction act = { .sa_handler = on_stop_signal };
+    struct err       e = { 0 };
+    bool             stopped = false;
+    int              code;
+
+    sigaction(SIGTERM, &act, NULL);
+    sigaction(SIGINT, &act, NULL);
+    require(tr_tokens_open(&u.tokens, c->data_dir, c->workload.data, c->model.vocab, c->workload.seq,
+                           (uint64_t)c->train.seed, &e),
+            &e);
+    rank_init(&u);
+    optim_init(&u);
+    if (events)
+        say_hello(&u);
+    weights_init(&u);
+    u.measured_from = u.step + c->trial.warmup_steps;
+    if (c->mode == TR_MODE_TRAIN && u.step >= c->train.steps)
+        u.ended = "steps";
+    begin(&u);
+    while (!u.ended && !stopped) {
+        stopped = one_step(&u);
+        if (!stopped)
+            between(&u);
+    }
+    code = finish(&u, stopped);
+    tr_rank_done(&u.r);
+    tr_tokens_free(u.tokens);
+    tr_measure_done(&u.measure);
+    free(u.part);
+    free(u.times);
+    free(u.busy);
+    return code;
+}
