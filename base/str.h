@@ -23,7 +23,7 @@ void str_add(struct str *s, const char *text);
 void str_addn(struct str *s, const void *bytes, size_t n);
 void str_addc(struct str *s, char c);
 void str_addf(struct str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void str_vaddf(struct str *s, const char *fmt, va_list ap);
+void str_vaddf(struct str *s, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 void str_trunc(struct str *s, size_t len); /* keep the first LEN bytes */
 char *str_take(struct str *s);             /* never NULL; S is empty afterwards */
 void str_done(struct str *s);

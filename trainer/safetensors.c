@@ -475,8 +475,8 @@ int tr_st_create(struct tr_st *s, struct err *e)
 int tr_st_attach(struct tr_st *s, struct err *e)
 {
     size_t n;
-    AUTO_FREE char *h = tr_st_header(s, &n);
 
+    free(tr_st_header(s, &n)); /* lays the tensors out */
     s->fd = open(s->path, O_RDWR | O_CLOEXEC);
     if (s->fd < 0)
         return err_set(e, -errno, "open %s: %s", s->path, strerror(errno));

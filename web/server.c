@@ -169,7 +169,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **slot,
     web_request_done(rq);
 }
 
-static void on_log(void *cls, const char *fmt, va_list ap)
+static __attribute__((format(printf, 2, 0))) void on_log(void *cls, const char *fmt, va_list ap)
 {
     char line[512];
 

@@ -52,7 +52,9 @@ static void progress_line(const struct watch *w, char *buf, size_t size)
            budget = cl_number(w->campaign, "progress.budget");
     char total[32];
 
-    snprintf(total, sizeof(total), isfinite(budget) ? " of %.0f" : "", budget);
+    total[0] = '\0';
+    if (isfinite(budget))
+        snprintf(total, sizeof(total), " of %.0f", budget);
     snprintf(buf, size, "trial %.0f%s%s%s", cl_number(w->campaign, "progress.trials"), total,
              isfinite(eta) ? ", about " : "", isfinite(eta) ? str_human_seconds(left, eta) : "");
     if (isfinite(eta))
