@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Golden values for tests/mpi/golden.c: logits, loss and every gradient of tiny models, by PyTorch in fp64.
+
+    python3 tests/golden/make_golden.py tests/data/golden
+
+writes for each case a Hugging Face folder (config.json, model.safetensors) and golden.safetensors with input_ids (N, T + 1),
+logits (N, T, vocab), loss, aux_loss, grad.NAME for every weight, and noise.X for each of them: how far X moves when every
+weight is changed by at most one unit in its last place of fp32, the largest of 8 draws, or by computing in fp32 throughout if that
+is more. A correct fp32 implementation differs by a small multiple of that; the test says which."""
+import json
+import os
+import sys
+
+import torch
+
+from model import losses
+from safetensors_plain import write
+
+CASES = {
+    # Grouped heads, sizes that no vector width divides, a head_dim that is not hidden / heads.
+    "llama": dict(hidden_size=36, num_attention_heads=6, num_key_value_heads=2, head_dim=10, intermediate_size=43,
+                  vocab_size=53, num_hidden_layers=3, rope_theta=10000.0, samples=3, length=17),
+    # Multi-head attention, another base of the rotary positions.
+    "llama-mha": dict(hidden_size=40, num_attention_heads=5, num_key_value_heads=5, head_dim=8, intermediate_size=24,
+                      vocab_size=31, num_hidden_layers=2, rope_theta=500000.0, samples=2, length=40),
+    "mixtral": dict(hidden_size=28, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=19,
+                    vocab_size=47, num_hidden_layers=3, rope_theta=1000000.0, num_local_experts=5, num_experts_per_tok=2,
+                    router_aux_loss_coef=0.03, samples=3, length=21),
+    # One layer, one sequence: here our auxiliary loss is Hugging Face's.
+    "mixtral-one": dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=4, head_dim=6, intermediate_size=33,
+                        vocab_size=29, num_hidden_layers=1, rope_theta=10000.0, num_local_experts=4,
+                        num_experts_per_tok=3, router_aux_loss_coef=0.5, samples=1, length=37),
+}
+
+
+def config(case):
+    c = {k: v for k, v in CASES[case].items() if k not in ("samples", "length")}
+    moe = "num_local_experts" in c
+    c.update(architectures=["MixtralForCausalLM" if moe else "LlamaForCausalLM"], model_type="mixtral" if moe else "llama",
+             hidden_act="silu", rms_norm_eps=1e-5, tie_word_embeddings=False, torch_dtype="float32",
+             max_position_embeddings=CASES[case]["length"])
+    return c
+
+
+def weights(c, generator):
+    """Random weights large enough that every path matters; norms are not 1."""
+    H, F, V = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
+    A, K = c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
+    shapes = {"model.embed_tokens.weight": (V, H)}
+    for i in range(c["num_hidden_layers"]):
+        n = "model.layers.%d." % i
+        shapes[n + "input_layernorm.weight"] = shapes[n + "post_attention_layernorm.weight"] = (H,)
+        for name, rows, cols in (("q", A, H), ("k", K, H), ("v", K, H), ("o", H, A)):
+            shapes[n + "self_attn.%s_proj.weight" % name] = (rows, cols)
+        if c["model_type"] == "mixtral":
+            shapes[n + "block_sparse_moe.gate.weight"] = (c["num_local_experts"], H)
+            for e in range(c["num_local_experts"]):
+                m = n + "block_sparse_moe.experts.%d." % e
+                shapes[m + "w1.weight"], shapes[m + "w2.weight"], shapes[m + "w3.weight"] = (F, H), (H, F), (F, H)
+        else:
+            shapes[n + "mlp.gate_proj.weight"] = shapes[n + "mlp.up_proj.weight"] = (F, H)
+            shapes[n + "mlp.down_proj.weight"] = (H, F)
+    shapes["model.norm.weight"] = (H,)
+    shapes["lm_head.weight"] = (V, H)
+    out = {}
+    for name, shape in shapes.items():
+        x = torch.randn(shape, generator=generator, dtype=torch.float32)
+        out[name] = 1 + 0.2 * x if len(shape) == 1 else x * (1.0 if "embed" in name else 1.3 / shape[1] ** 0.5)
+    return out
+
+
+def evaluate(c, w, samples, dtype):
+    w = {k: v.detach().clone().to(dtype).requires_grad_() for k, v in w.items()}
+    loss, aux, logits, hf = losses(c, w, samples)
+    total = loss if aux is None else loss + c["router_aux_loss_coef"] * aux
+    total.backward()
+    out = {"loss": loss, "logits": logits}
+    if aux is not None:
+        out["aux_loss"] = aux
+        if c["num_hidden_layers"] == 1 and len(samples) == 1:
+            assert abs(float(hf) - float(aux)) < 1e-6 * abs(float(aux)), "our auxiliary loss is not Hugging Face's"
+    for k, v in w.items():
+        out["grad." + k] = v.grad
+    return {k: v.detach().to(torch.float64) for k, v in out.items()}
+
+
+def make(case, folder):
+    c = config(case)
+    g = torch.Generator().manual_seed(sum(map(ord, case)))
+    w = weights(c, g)
+    samples = torch.randint(c["vocab_size"], (CASES[case]["samples"], CASES[case]["length"] + 1), generator=g)
+    golden = evaluate(c, w, samples, torch.float64)
+    noise = {k: float((v - evaluate_32[k]).abs().max()) for evaluate_32 in [evaluate(c, w, samples, torch.float32)]
+             for k, v in golden.items()}
+    for _ in range(8):
+        moved = {k: v.double() * (1 + (2 * torch.rand(v.shape, generator=g, dtype=torch.float64) - 1) * 2.0 ** -23)
+                 for k, v in w.items()}
+        for k, v in evaluate(c, moved, samples, torch.float64).items():
+            noise[k] = max(noise[k], float((v - golden[k]).abs().max()))
+    tensors = {"input_ids": samples.float().numpy()}
+    tensors.update({k: v.numpy() for k, v in golden.items()})
+    tensors.update({"noise." + k: v for k, v in noise.items()})
+    os.makedirs(folder, exist_ok=True)
+    with open(folder + "/config.json", "w") as f:
+        json.dump(c, f, indent=2)
+        f.write("\n")
+    write(folder + "/model.safetensors", {k: v.numpy() for k, v in w.items()})
+    write(folder + "/golden.safetensors", tensors)
+    print(case, "loss", float(golden["loss"]), "aux", float(golden.get("aux_loss", 0)), "noise of the loss", noise["loss"])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for name in CASES:
+        make(name, sys.argv[1] + "/" + name)
