@@ -85,3 +85,8 @@ bool kn_isa_set(enum kn_isa isa)
     fill(isa);
     return true;
 }
+
+double kn_fma_loop(size_t n)
+{
+    return kn_ops()->fma_loop(n);
+}

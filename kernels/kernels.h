@@ -123,6 +123,9 @@ struct kn_blocking kn_blocking_get(void);
 bool               kn_blocking_set(const struct kn_blocking *b);
 size_t             kn_blocking_candidates(const struct kn_blocking **ret); /* how many */
 
+/* N rounds of independent multiply-adds in registers; returns the FLOPs done. Timed, it is the machine's peak. */
+double kn_fma_loop(size_t n);
+
 /* ------------------------------------------------------------------ RMSNorm */
 
 /* y = x rrms w, rrms = 1 / sqrt(mean(x^2) + eps); rrms is kept for the backward pass. y may be x. */

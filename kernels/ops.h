@@ -74,6 +74,9 @@ struct kn_ops {
     double (*sumsq)(const float *x, size_t n);
     bool (*any_nonfinite)(const float *x, size_t n);
     void (*adamw)(const struct kn_adamw *h, float *w, float *m, float *v, const float *g, size_t n);
+
+    /* N rounds of independent multiply-adds; returns how many FLOPs that is. */
+    double (*fma_loop)(size_t n);
 };
 
 void kn_ops_ref(struct kn_ops *o);

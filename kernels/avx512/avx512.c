@@ -5,8 +5,8 @@ void kn_ops_avx512(struct kn_ops *o)
 {
 #if defined(__AVX512F__)
     o->gemm_isa = &kn_avx512_gemm;
-    o->attn_softmax = kn_avx512_attn_softmax;
-    o->attn_dscore = kn_avx512_attn_dscore;
+    kn_avx512_fill_rows(o);
+    kn_avx512_fill_attn(o);
 #else
     (void)o;
 #endif

@@ -26,5 +26,6 @@ void kn_ops_ref(struct kn_ops *o)
         .sumsq = kn_ref_sumsq,
         .any_nonfinite = kn_ref_any_nonfinite,
         .adamw = kn_ref_adamw,
+        .fma_loop = kn_ref_fma_loop,
     };
 }

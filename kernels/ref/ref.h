@@ -36,4 +36,6 @@ double kn_ref_sumsq(const float *x, size_t n);
 bool   kn_ref_any_nonfinite(const float *x, size_t n);
 void   kn_ref_adamw(const struct kn_adamw *h, float *w, float *m, float *v, const float *g, size_t n);
 
+double kn_ref_fma_loop(size_t n);
+
 #endif

@@ -64,3 +64,18 @@ void kn_ref_adamw(const struct kn_adamw *h, float *w, float *m, float *v, const 
                        h->lr / c1 * mi / (sqrt(vi / c2) + h->eps));
     }
 }
+
+double kn_ref_fma_loop(size_t n)
+{
+    enum { CHAINS = 8 };
+    volatile float sink;
+    float          a[CHAINS] = { 0, 1, 2, 3, 4, 5, 6, 7 };
+
+    for (size_t i = 0; i < n; i++)
+        for (int j = 0; j < CHAINS; j++)
+            a[j] = a[j] * 0.999f + 0.001f;
+    for (int j = 0; j < CHAINS; j++)
+        sink = a[j];
+    (void)sink;
+    return 2.0 * CHAINS * (double)n;
+}

@@ -149,6 +149,17 @@ void kc_want(struct arr *a, size_t i, size_t j, double value, double bound)
     a->bound[i * a->cols + j] = a->is_int ? 0 : bound + unit * (fabs(value) + bound) + 0x1p-149;
 }
 
+void kc_exact(struct arr *a, size_t i, size_t j, double value)
+{
+    a->want[i * a->cols + j] = value;
+    a->bound[i * a->cols + j] = 0;
+}
+
+double kc_round_bf16(double v)
+{
+    return (double)bf16_value(bf16_of(v));
+}
+
 void kc_begin(struct check *c)
 {
     for (size_t i = 0; i < c->narr; i++) {

@@ -94,6 +94,11 @@ void    kc_seti(struct arr *a, size_t i, size_t j, int32_t v);
  * to the output's own type is added here. */
 void kc_want(struct arr *a, size_t i, size_t j, double value, double bound);
 
+/* The same where nothing may be rounded. */
+void kc_exact(struct arr *a, size_t i, size_t j, double value);
+/* V rounded to bf16, to nearest even, without the library under test. */
+double kc_round_bf16(double v);
+
 /* Use the candidate's instruction set from here on. */
 void kc_begin(struct check *c);
 

@@ -1,0 +1,215 @@
+/* Flat arrays and AdamW. */
+#include "tests/kncheck/checks.h"
+
+static const size_t flat_cases[][MAX_DIMS] = {
+    {0}, {1}, {15}, {16}, {17}, {63}, {64}, {65}, {1000}, {2049}, {50021},
+};
+
+static void zero_run(struct check *c)
+{
+    struct arr *x = kc_new(c, "x", OUT, c->t, 1, c->dim[0]);
+
+    for (size_t i = 0; i < c->dim[0]; i++)
+        kc_exact(x, 0, i, 0);
+    kc_begin(c);
+    kn_zero(c->pool, x->at, c->dim[0] * kn_type_size(c->t));
+}
+
+const struct kc_op kc_zero = {"zero", "n", CASES(flat_cases), true, zero_run, NULL};
+
+static const size_t matrix_cases[][MAX_DIMS] = {
+    {0, 3}, {3, 0}, {1, 1}, {7, 16}, {16, 17}, {33, 15}, {130, 300}, {300, 130},
+};
+
+static void copy2d_run(struct check *c)
+{
+    size_t rows = c->dim[0], cols = c->dim[1];
+    struct arr *x = kc_wide(c, "x", IN, c->t, rows, cols, 3),
+               *y = kc_wide(c, "y", OUT, c->t, rows, cols, 5);
+
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            kc_exact(y, i, j, AT(x, i, j));
+    kc_begin(c);
+    kn_copy2d(c->pool, c->t, y->at, y->ld, x->at, x->ld, rows, cols);
+}
+
+const struct kc_op kc_copy2d = {"copy2d", "rows cols", CASES(matrix_cases), true, copy2d_run, NULL};
+
+static void transpose_run(struct check *c)
+{
+    size_t rows = c->dim[0], cols = c->dim[1];
+    struct arr *x = kc_wide(c, "x", IN, c->t, rows, cols, 3),
+               *y = kc_wide(c, "y", OUT, c->t, cols, rows, 5);
+
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            kc_exact(y, j, i, AT(x, i, j));
+    kc_begin(c);
+    kn_transpose(c->pool, c->t, y->at, y->ld, x->at, x->ld, rows, cols);
+}
+
+const struct kc_op kc_transpose = {"transpose", "rows cols",   CASES(matrix_cases),
+                                   true,        transpose_run, NULL};
+
+/* Numbers at which rounding to bf16 decides: halves, the largest, what overflows, small ones. */
+static void hard_numbers(struct arr *x)
+{
+    static const double hard[] = {1 + 0x1p-8,  1 + 0x3p-8,       1 + 0x1p-8 + 0x1p-23,
+                                  -1 - 0x1p-8, 0x1.fep127,       0x1.fffffep127,
+                                  0x1p-149,    0x1p-133,         0x1.8p-133,
+                                  -0.0,        (double)INFINITY, -(double)INFINITY};
+
+    for (size_t i = 0; i < sizeof(hard) / sizeof(hard[0]) && i < x->cols; i++)
+        kc_set(x, 0, i, hard[i]);
+}
+
+/* To bf16 with fp32 input; the way back where the storage type is bf16. Exact both ways. */
+static void convert_run(struct check *c)
+{
+    enum kn_type from = c->t, to = from == KN_F32 ? KN_BF16 : KN_F32;
+    size_t n = c->dim[0];
+    struct arr *x = kc_new(c, "x", IN, from, 1, n), *y = kc_new(c, "y", OUT, to, 1, n);
+
+    hard_numbers(x);
+    for (size_t i = 0; i < n; i++)
+        kc_exact(y, 0, i, to == KN_F32 ? AT(x, 0, i) : kc_round_bf16(AT(x, 0, i)));
+    kc_begin(c);
+    kn_convert(c->pool, to, y->at, from, x->at, n);
+}
+
+const struct kc_op kc_convert = {"convert", "n", CASES(flat_cases), true, convert_run, NULL};
+
+static void add_run(struct check *c)
+{
+    size_t n = c->dim[0];
+    bool place = n % 2;
+    struct arr *a = kc_new(c, "a", place ? INOUT : IN, c->t, 1, n),
+               *b = kc_new(c, "b", IN, c->t, 1, n);
+    struct arr *y = place ? a : kc_new(c, "y", OUT, c->t, 1, n);
+
+    for (size_t i = 0; i < n; i++)
+        kc_want(y, 0, i, AT(a, 0, i) + AT(b, 0, i), 0);
+    kc_begin(c);
+    kn_add(c->pool, c->t, y->at, a->at, b->at, n);
+}
+
+const struct kc_op kc_add = {"add", "n", CASES(flat_cases), true, add_run, NULL};
+
+static void scale_run(struct check *c)
+{
+    size_t n = c->dim[0];
+    struct arr *x = kc_new(c, "x", INOUT, c->t, 1, n);
+
+    for (size_t i = 0; i < n; i++)
+        kc_want(x, 0, i, AT(x, 0, i) * (double)0.7f, 0);
+    kc_begin(c);
+    kn_scale(c->pool, c->t, x->at, 0.7f, n);
+}
+
+const struct kc_op kc_scale = {"scale", "n", CASES(flat_cases), true, scale_run, NULL};
+
+/* y in fp32 where n is odd, so that mixed types occur. */
+static void axpy_run(struct check *c)
+{
+    size_t n = c->dim[0];
+    struct arr *x = kc_new(c, "x", IN, c->t, 1, n),
+               *y = kc_new(c, "y", INOUT, n % 2 ? KN_F32 : c->t, 1, n);
+
+    for (size_t i = 0; i < n; i++) {
+        double p = (double)-1.3f * AT(x, 0, i);
+
+        kc_want(y, 0, i, AT(y, 0, i) + p, EPS * fabs(p));
+    }
+    kc_begin(c);
+    kn_axpy(c->pool, y->t, y->at, -1.3f, c->t, x->at, n);
+}
+
+const struct kc_op kc_axpy = {"axpy", "n", CASES(flat_cases), true, axpy_run, NULL};
+
+static void sumsq_run(struct check *c)
+{
+    size_t n = c->dim[0];
+    struct arr *x = kc_new(c, "x", IN, c->t, 1, n), *y = kc_new(c, "sum", OUT, KN_F32, 1, 1);
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += AT(x, 0, i) * AT(x, 0, i);
+    kc_want(y, 0, 0, sum, (double)n * 0x1p-53 * sum);
+    kc_begin(c);
+    kc_set(y, 0, 0, kn_sumsq(c->pool, c->t, x->at, n));
+}
+
+const struct kc_op kc_sumsq = {"sumsq", "n", CASES(flat_cases), true, sumsq_run, NULL};
+
+/* One bad element anywhere, of each kind, or none. */
+static void nonfinite_run(struct check *c)
+{
+    static const double bad[] = {(double)INFINITY, -(double)INFINITY, (double)NAN};
+    size_t n = c->dim[0], kinds = n ? 4 : 1;
+    struct arr *x = kc_new(c, "x", IN, c->t, kinds, n), *y = kc_int(c, "bad", OUT, kinds, 1);
+
+    for (size_t i = 0; i < kinds; i++) {
+        if (i < 3 && n)
+            kc_set(x, i, i == 0 ? n - 1 : rng_below(&c->rng, n), bad[i]);
+        kc_want(y, i, 0, i < 3 && n > 0, 0);
+    }
+    if (n > 1)
+        kc_set(x, kinds - 1, 0, c->t == KN_F32 ? 0x1.fffffep127 : 0x1.fep127); /* large is finite */
+    kc_begin(c);
+    for (size_t i = 0; i < kinds; i++)
+        kc_seti(y, i, 0,
+                kn_any_nonfinite(c->pool, c->t, (char *)x->at + i * x->ld * kn_type_size(c->t), n));
+}
+
+const struct kc_op kc_nonfinite = {"any_nonfinite", "n", CASES(flat_cases), true,
+                                   nonfinite_run,   NULL};
+
+/* n, step */
+static const size_t adamw_cases[][MAX_DIMS] = {
+    {0, 1}, {1, 1}, {17, 1}, {63, 2}, {64, 10}, {1001, 1000}, {40007, 100000},
+};
+
+/*
+ * m and v are sums of two rounded products with rounded factors: 4 u of the magnitudes. The step is
+ * rate m / (sqrt(v) root + eps): the root halves v's error, and a few factors and a quotient add up
+ * to 10 u.
+ */
+static void adamw_run(struct check *c)
+{
+    struct kn_adamw h = {.lr = 3e-3f,
+                         .beta1 = 0.9f,
+                         .beta2 = 0.95f,
+                         .eps = 1e-8f,
+                         .weight_decay = 0.1f,
+                         .grad_scale = 0.25f,
+                         .step = c->dim[1]};
+    size_t n = c->dim[0];
+    bool low = c->t == KN_BF16;
+    struct arr *w = kc_new(c, "w", INOUT, KN_F32, 1, n), *m = kc_new(c, "m", INOUT, KN_F32, 1, n);
+    struct arr *v = kc_new(c, "v", INOUT, KN_F32, 1, n), *g = kc_new(c, "g", IN, KN_F32, 1, n);
+    struct arr *l = low ? kc_new(c, "low", OUT, KN_BF16, 1, n) : NULL;
+    double b1 = (double)h.beta1, b2 = (double)h.beta2, t = (double)h.step, lr = (double)h.lr;
+
+    for (size_t i = 0; i < n; i++) {
+        double gi = AT(g, 0, i) * (double)h.grad_scale, mi, vi, den, by, em, keep;
+
+        kc_set(v, 0, i, AT(v, 0, i) * AT(v, 0, i));
+        mi = b1 * AT(m, 0, i) + (1 - b1) * gi;
+        em = 4 * EPS * (fabs(b1 * AT(m, 0, i)) + fabs((1 - b1) * gi));
+        vi = b2 * AT(v, 0, i) + (1 - b2) * gi * gi;
+        den = sqrt(vi / (1 - pow(b2, t))) + (double)h.eps;
+        by = lr / (1 - pow(b1, t)) / den;
+        keep = AT(w, 0, i) * (1 - lr * (double)h.weight_decay);
+        kc_want(m, 0, i, mi, em);
+        kc_want(v, 0, i, vi, 5 * EPS * vi);
+        kc_want(w, 0, i, keep - by * mi, 2 * EPS * fabs(keep) + by * (em + 10 * EPS * fabs(mi)));
+        if (low)
+            kc_want(l, 0, i, keep - by * mi,
+                    3 * EPS * fabs(keep) + by * (em + 11 * EPS * fabs(mi)));
+    }
+    kc_begin(c);
+    kn_adamw(c->pool, &h, w->at, low ? l->at : NULL, m->at, v->at, g->at, n);
+}
+
+const struct kc_op kc_adamw = {"adamw", "n step", CASES(adamw_cases), true, adamw_run, NULL};
