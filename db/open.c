@@ -1,0 +1,184 @@
+#include "db/internal.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+/* An empty or a damaged file must be told apart before SQLite makes anything of it; quick_check reads every page but
+ * does not compare indexes with tables, which takes milliseconds for 10^5 trials. */
+static int check(struct db *db, const char *pragma, struct err *e)
+{
+    sqlite3_stmt *st;
+    int           r = db_query(db, &st, e, pragma, "");
+
+    if (r < 0)
+        return r;
+    r = db_next(db, st, e);
+    if (r < 0)
+        return r;
+    if (r == 1 && strcmp((const char *)sqlite3_column_text(st, 0), "ok") != 0)
+        r = err_set(e, -EUCLEAN, "%s is damaged: %s; restore a backup (partuned backup) or move the file away",
+                    db->path, (const char *)sqlite3_column_text(st, 0));
+    else
+        r = 0;
+    sqlite3_reset(st);
+    return r;
+}
+
+int db_check(struct db *db, struct err *e)
+{
+    return check(db, "PRAGMA integrity_check(1)", e);
+}
+
+static int setup(struct db *db, int mode, struct err *e)
+{
+    const char *sql = mode == DB_WRITE ? "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+                                         "PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 0;"
+                                         "PRAGMA journal_size_limit = 67108864;"
+                                       : "PRAGMA query_only = ON; PRAGMA foreign_keys = ON;";
+
+    sqlite3_busy_timeout(db->h, 5000);
+    if (sqlite3_exec(db->h, sql, NULL, NULL, NULL) != SQLITE_OK)
+        return db_fail(db, e, "open the database");
+    return 0;
+}
+
+static int finish_open(struct db *db, int mode, struct err *e)
+{
+    int r = setup(db, mode, e);
+
+    if (r == 0 && mode == DB_WRITE)
+        r = check(db, "PRAGMA quick_check(1)", e);
+    if (r == 0 && mode == DB_WRITE)
+        r = db_migrate(db, e);
+    return r;
+}
+
+static int refuse_network(const char *path, struct err *e)
+{
+    AUTO_FREE char *folder = mem_strdup(path);
+    char           *slash = strrchr(folder, '/');
+    const char     *fs;
+
+    if (slash)
+        *slash = '\0';
+    fs = file_network_fs(slash ? folder : ".");
+    if (!fs)
+        return 0;
+    return err_set(e, -EOPNOTSUPP,
+                   "%s is on %s, where SQLite's WAL can lose data; choose a local folder with --data", path, fs);
+}
+
+int db_open(struct db **ret, const char *path, int mode, struct err *e)
+{
+    AUTO_DB *db = mem_alloc(sizeof(*db));
+    int      flags = mode == DB_WRITE ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READWRITE;
+    int      r = refuse_network(path, e);
+
+    db->path = mem_strdup(path);
+    db->writable = mode == DB_WRITE;
+    if (r < 0)
+        return r;
+    /* Each connection belongs to one thread, so no mutex inside. */
+    if (sqlite3_open_v2(path, &db->h, flags | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
+        if (!db->h)
+            return err_set(e, -ENOMEM, "%s: out of memory", path);
+        return db_fail(db, e, "open the database");
+    }
+    sqlite3_extended_result_codes(db->h, 1);
+    r = finish_open(db, mode, e);
+    if (r < 0)
+        return r;
+    *ret = TAKE(db);
+    return 0;
+}
+
+struct db *db_close(struct db *db)
+{
+    if (!db)
+        return NULL;
+    for (int i = 0; i < db->ncached; i++) {
+        sqlite3_finalize(db->cached[i].st);
+        free(db->cached[i].sql);
+    }
+    free(db->cached);
+    sqlite3_close(db->h);
+    free(db->path);
+    free(db);
+    return NULL;
+}
+
+const char *db_path(const struct db *db)
+{
+    return db->path;
+}
+
+int db_backup(struct db *db, const char *file, struct err *e)
+{
+    if (file_exists(file))
+        return err_set(e, -EEXIST, "%s exists already", file);
+    /* VACUUM INTO reads one snapshot, whatever the writer does meanwhile; query_only forbids it, so lift that. */
+    sqlite3_exec(db->h, "PRAGMA query_only = OFF", NULL, NULL, NULL);
+    int r = db_do(db, e, "VACUUM INTO ?", "s", file);
+    if (!db->writable)
+        sqlite3_exec(db->h, "PRAGMA query_only = ON", NULL, NULL, NULL);
+    if (r < 0) {
+        unlink(file);
+        return err_wrap(e, "back up to %s", file);
+    }
+    return 0;
+}
+
+int db_begin(struct db *db, struct err *e)
+{
+    return sqlite3_exec(db->h, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK ? 0
+                                                                                : db_fail(db, e, "begin");
+}
+
+int db_commit(struct db *db, struct err *e)
+{
+    return sqlite3_exec(db->h, "COMMIT", NULL, NULL, NULL) == SQLITE_OK ? 0 : db_fail(db, e, "commit");
+}
+
+void db_rollback(struct db *db)
+{
+    if (!sqlite3_get_autocommit(db->h))
+        sqlite3_exec(db->h, "ROLLBACK", NULL, NULL, NULL);
+}
+
+int db_meta_get(struct db *db, struct arena *a, const char **ret, const char *key, struct err *e)
+{
+    sqlite3_stmt *st;
+    int           r = db_query(db, &st, e, "SELECT value FROM meta WHERE key = ?", "s", key);
+
+    if (r < 0)
+        return r;
+    r = db_next(db, st, e);
+    if (r < 0)
+        return r;
+    *ret = r == 1 ? arena_strdup(a, (const char *)sqlite3_column_text(st, 0)) : NULL;
+    sqlite3_reset(st);
+    return 0;
+}
+
+int db_meta_set(struct db *db, const char *key, const char *value, struct err *e)
+{
+    int r = db_do(db, e, "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", "ss", key,
+                  value);
+
+    return r < 0 ? r : 0;
+}
+
+int64_t db_count(struct db *db, const char *table)
+{
+    static const char *const tables[] = { "campaign", "trial", "attempt", "step", "event", "artifact",
+                                          "answer",   "token", "audit",   NULL };
+    AUTO_STR                 sql = { 0 };
+    int64_t                  n = -1;
+
+    for (int i = 0; tables[i]; i++)
+        if (!strcmp(tables[i], table)) {
+            str_addf(&sql, "SELECT count(*) FROM %s", table);
+            db_number(db, &n, -1, NULL, sql.text, "");
+        }
+    return n;
+}

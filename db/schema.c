@@ -1,0 +1,159 @@
+/*
+ * The schema, as numbered migrations.
+ *
+ * Migration k brings a database from version k - 1 to k (PRAGMA user_version). A migration that was released is never
+ * edited: databases out there have run it. Each runs in one transaction, so that a kill leaves the old version.
+ *
+ * Tables
+ *   meta         small named values: instance
+ *   campaign     one row a campaign; JSON columns hold what is shown, never what is searched by
+ *   trial        (campaign, n): state and result; n counts 1, 2, ... and is never reused
+ *   trial_count  rows of trial by state, kept by triggers, so that a progress bar costs no scan
+ *   attempt      each launch of a trial; `offset` says how much of its event file is in table step
+ *   step         the trainer's step events
+ *   event        what subscribers saw; its id is the SSE id
+ *   artifact     results kept with a campaign
+ *   answer       answers by Idempotency-Key
+ *   token        bearer tokens, hashed
+ *   audit        who did what
+ */
+#include "db/internal.h"
+
+#include <errno.h>
+
+static const char *const migrations[] = {
+    /* 1 */
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
+
+    "CREATE TABLE campaign ("
+    " id TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, reason TEXT,"
+    " spec TEXT NOT NULL, resolved TEXT NOT NULL, objective TEXT NOT NULL, trainer TEXT NOT NULL,"
+    " launcher TEXT NOT NULL, baseline TEXT, space TEXT, verify TEXT, importance TEXT,"
+    " tags TEXT NOT NULL, notes TEXT NOT NULL, owner TEXT NOT NULL,"
+    " created INTEGER NOT NULL, started INTEGER, ended INTEGER,"
+    " budget_trials INTEGER, priority INTEGER NOT NULL,"
+    " active_s REAL NOT NULL, active_since INTEGER, rev INTEGER NOT NULL,"
+    " trials INTEGER NOT NULL, device_s REAL NOT NULL, next_n INTEGER NOT NULL DEFAULT 1"
+    ") WITHOUT ROWID;"
+    "CREATE INDEX campaign_created ON campaign (created);"
+    "CREATE INDEX campaign_state ON campaign (state);"
+
+    "CREATE TABLE trial ("
+    " campaign TEXT NOT NULL REFERENCES campaign ON DELETE CASCADE, n INTEGER NOT NULL,"
+    " kind TEXT NOT NULL, state TEXT NOT NULL, repeat_of INTEGER, search_id INTEGER, attempts INTEGER NOT NULL,"
+    " layout TEXT NOT NULL, layout_text TEXT NOT NULL, why TEXT,"
+    " predicted_tokens_per_s REAL, predicted_memory REAL, predicted_fits REAL,"
+    " tokens_per_s REAL, tokens_per_s_se REAL, tokens_per_s_max REAL, mfu REAL,"
+    " step_ms REAL, step_ms_p10 REAL, step_ms_p90 REAL, step_ms_ci95 REAL,"
+    " phases TEXT, memory_planned TEXT, memory_measured TEXT, memory REAL,"
+    " loss_first REAL, loss_last REAL, failure TEXT,"
+    " created INTEGER NOT NULL, started INTEGER, ended INTEGER, seconds REAL, rev INTEGER NOT NULL,"
+    " PRIMARY KEY (campaign, n)) WITHOUT ROWID;"
+    "CREATE INDEX trial_state ON trial (campaign, state);"
+    "CREATE INDEX trial_speed ON trial (campaign, tokens_per_s);"
+    "CREATE INDEX trial_repeat ON trial (campaign, repeat_of) WHERE repeat_of IS NOT NULL;"
+
+    "CREATE TABLE trial_count ("
+    " campaign TEXT NOT NULL REFERENCES campaign ON DELETE CASCADE, state TEXT NOT NULL, n INTEGER NOT NULL,"
+    " PRIMARY KEY (campaign, state)) WITHOUT ROWID;"
+    "CREATE TRIGGER trial_added AFTER INSERT ON trial BEGIN"
+    " INSERT INTO trial_count VALUES (new.campaign, new.state, 1)"
+    "  ON CONFLICT DO UPDATE SET n = n + 1;"
+    " UPDATE campaign SET rev = rev + 1, next_n = new.n + 1,"
+    "  trials = trials + (new.kind <> 'verify') WHERE id = new.campaign;"
+    "END;"
+    "CREATE TRIGGER trial_moved AFTER UPDATE OF state ON trial WHEN old.state <> new.state BEGIN"
+    " UPDATE trial_count SET n = n - 1 WHERE campaign = old.campaign AND state = old.state;"
+    " INSERT INTO trial_count VALUES (new.campaign, new.state, 1)"
+    "  ON CONFLICT DO UPDATE SET n = n + 1;"
+    " UPDATE campaign SET rev = rev + 1 WHERE id = new.campaign;"
+    "END;"
+
+    "CREATE TABLE attempt ("
+    " campaign TEXT NOT NULL, n INTEGER NOT NULL, attempt INTEGER NOT NULL,"
+    " state TEXT NOT NULL, folder TEXT NOT NULL, cpus TEXT, job TEXT, devices INTEGER NOT NULL,"
+    " offset INTEGER NOT NULL, created INTEGER NOT NULL, started INTEGER, ended INTEGER,"
+    " outcome TEXT, failure TEXT, exit_code INTEGER, signal INTEGER,"
+    " PRIMARY KEY (campaign, n, attempt),"
+    " FOREIGN KEY (campaign, n) REFERENCES trial ON DELETE CASCADE) WITHOUT ROWID;"
+    "CREATE INDEX attempt_open ON attempt (campaign, n) WHERE state <> 'ended';"
+
+    "CREATE TABLE step ("
+    " campaign TEXT NOT NULL, trial INTEGER NOT NULL, attempt INTEGER NOT NULL, n INTEGER NOT NULL,"
+    " ms REAL, data TEXT NOT NULL, PRIMARY KEY (campaign, trial, attempt, n),"
+    " FOREIGN KEY (campaign, trial) REFERENCES trial ON DELETE CASCADE) WITHOUT ROWID;"
+
+    "CREATE TABLE event ("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT, campaign TEXT NOT NULL REFERENCES campaign ON DELETE CASCADE,"
+    " trial INTEGER, kind TEXT NOT NULL, data TEXT NOT NULL, t INTEGER NOT NULL);"
+    "CREATE INDEX event_campaign ON event (campaign, id);"
+
+    "CREATE TABLE artifact ("
+    " campaign TEXT NOT NULL REFERENCES campaign ON DELETE CASCADE, name TEXT NOT NULL, type TEXT NOT NULL,"
+    " path TEXT, body TEXT, created INTEGER NOT NULL, PRIMARY KEY (campaign, name)) WITHOUT ROWID;"
+
+    "CREATE TABLE answer ("
+    " key TEXT PRIMARY KEY, hash TEXT NOT NULL, type TEXT NOT NULL, location TEXT, body TEXT NOT NULL,"
+    " status INTEGER NOT NULL, created INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE INDEX answer_created ON answer (created);"
+
+    "CREATE TABLE token ("
+    " id TEXT PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL, hash TEXT NOT NULL UNIQUE,"
+    " created INTEGER NOT NULL, expires INTEGER, used INTEGER) WITHOUT ROWID;"
+
+    "CREATE TABLE audit ("
+    " id INTEGER PRIMARY KEY, t INTEGER NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL, resource TEXT,"
+    " result TEXT);",
+};
+
+int db_latest_version(void)
+{
+    return (int)ARRAY_LEN(migrations);
+}
+
+int db_version(struct db *db)
+{
+    int64_t v;
+
+    return db_number(db, &v, 0, NULL, "PRAGMA user_version", "") < 0 ? -1 : (int)v;
+}
+
+static int exec(struct db *db, const char *sql, struct err *e)
+{
+    return sqlite3_exec(db->h, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : db_fail(db, e, "change the schema");
+}
+
+static int migrate_one(struct db *db, int to, struct err *e)
+{
+    AUTO_FREE char *version = mem_printf("PRAGMA user_version = %d", to);
+    int             r = db_begin(db, e);
+
+    if (r < 0)
+        return r;
+    r = exec(db, migrations[to - 1], e);
+    if (r == 0)
+        r = exec(db, version, e);
+    if (r == 0)
+        r = db_commit(db, e);
+    if (r < 0)
+        db_rollback(db);
+    return r;
+}
+
+int db_migrate(struct db *db, struct err *e)
+{
+    int have = db_version(db);
+
+    if (have < 0)
+        return db_fail(db, e, "read the schema's version");
+    if (have > db_latest_version())
+        return err_set(e, -EPROTO, "%s has schema %d, written by a newer partune; this one knows up to %d", db->path,
+                       have, db_latest_version());
+    for (int v = have + 1; v <= db_latest_version(); v++) {
+        int r = migrate_one(db, v, e);
+
+        if (r < 0)
+            return err_wrap(e, "migrate to schema %d", v);
+    }
+    return 0;
+}

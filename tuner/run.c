@@ -1,0 +1,355 @@
+/*
+ * partune-run - the supervisor of one attempt.
+ *
+ *     partune-run --folder DIR [--cpus LIST] [--grace MS] [--log-limit BYTES] -- PROGRAM ARG...
+ *
+ * It claims the attempt (run.json), becomes the reaper of everything that PROGRAM starts, keeps its stdout and
+ * stderr in files of a bounded size, and when PROGRAM and all that carries the attempt's mark is gone, writes exit.json.
+ * TERM: PROGRAM is told to stop, and after the grace everything with the mark is killed, until none is left. It needs no
+ * daemon: the one that started it may die and another one adopt it. docs/PROTOCOL.md is the contract.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "tuner/proc.h"
+
+enum {
+    TICK_MS = 500,      /* how often orphans are looked for */
+    LINGER_MS = 300,    /* what the launcher left running may end by itself so long */
+    EXIT_TAKEN = 111,   /* the attempt belongs to somebody else: nothing was started */
+    EXIT_FAILED = 112,  /* the attempt could not be set up */
+};
+
+struct values {
+    const char *folder, *cpus;
+    int         grace;
+    uint64_t    log_limit;
+};
+
+static const struct opt table[] = {
+    { "folder", 'f', OPT_STR, offsetof(struct values, folder), 0, 0, NULL, NULL, "DIR", "folder of the attempt" },
+    { "cpus", 'c', OPT_STR, offsetof(struct values, cpus), 0, 0, NULL, NULL, "LIST", "cores that it may use" },
+    { "grace", 'g', OPT_INT, offsetof(struct values, grace), 0, 600000, "2000", NULL, "MS",
+      "milliseconds between TERM and KILL" },
+    { "log-limit", 'l', OPT_BYTES, offsetof(struct values, log_limit), 0, 0, "16m", NULL, "BYTES",
+      "size at which stdout and stderr are cut" },
+};
+
+struct stream {
+    int      pipe, file; /* -1: closed */
+    uint64_t written, limit;
+};
+
+struct run {
+    const char    *mark;
+    int            child;  /* 0: it has ended */
+    int            status; /* of waitpid */
+    int            signals;
+    int            grace;
+    uint64_t       kill_at; /* 0: nobody is being stopped */
+    int            orphan_ticks;
+    struct stream  out[2];
+    struct tn_exit exit;
+};
+
+static uint64_t now_ms(void)
+{
+    return clock_mono_ns() / 1000000;
+}
+
+static int set_affinity(const char *text)
+{
+    int       cpus[1024];
+    int       n = tn_cpus_parse(cpus, (int)ARRAY_LEN(cpus), text);
+    cpu_set_t set;
+
+    if (n <= 0)
+        return -EINVAL;
+    CPU_ZERO(&set);
+    for (int i = 0; i < n; i++)
+        CPU_SET((size_t)cpus[i], &set);
+    return sched_setaffinity(0, sizeof(set), &set) < 0 ? -errno : 0;
+}
+
+/* ---- output ---- */
+
+static int open_stream(struct stream *s, const char *folder, const char *name, uint64_t limit, int *ret_write_end)
+{
+    AUTO_FREE char *path = mem_printf("%s/%s", folder, name);
+    int             fds[2];
+
+    s->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (s->file < 0 || pipe2(fds, O_CLOEXEC) < 0)
+        return -errno;
+    fcntl(fds[0], F_SETFL, O_NONBLOCK);
+    s->pipe = fds[0];
+    s->limit = limit;
+    *ret_write_end = fds[1];
+    return 0;
+}
+
+static void keep(struct stream *s, const char *bytes, size_t n)
+{
+    static const char cut[] = "\n[partune-run: output over the limit is dropped from here on]\n";
+    size_t            room = s->written < s->limit ? (size_t)(s->limit - s->written) : 0;
+
+    if (s->written > s->limit)
+        return;
+    /* A full disk must not stop the trial: what cannot be written is lost. */
+    (void)!file_write_fd(s->file, bytes, n < room ? n : room);
+    if (n > room)
+        (void)!file_write_fd(s->file, cut, sizeof(cut) - 1);
+    s->written += n;
+}
+
+/* Returns when the pipe is empty for now, or closes it at its end. */
+static void pump(struct stream *s)
+{
+    char buf[65536];
+
+    while (s->pipe >= 0) {
+        ssize_t n = read(s->pipe, buf, sizeof(buf));
+
+        if (n > 0) {
+            keep(s, buf, (size_t)n);
+        } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+            close(s->pipe);
+            s->pipe = -1;
+        } else if (errno == EAGAIN) {
+            return;
+        }
+    }
+}
+
+/* ---- processes ---- */
+
+static void exec_child(char **argv, const int write_end[2])
+{
+    sigset_t none;
+
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    setpgid(0, 0);
+    dup2(write_end[0], STDOUT_FILENO);
+    dup2(write_end[1], STDERR_FILENO);
+    execvp(argv[0], argv);
+    fprintf(stderr, "partune-run: cannot start %s: %s\n", argv[0], strerror(errno));
+    _exit(errno == ENOENT ? 127 : 126);
+}
+
+static void reap(struct run *r)
+{
+    int pid, status;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        if (pid == r->child) {
+            r->child = 0;
+            r->status = status;
+        }
+}
+
+static void stop(struct run *r)
+{
+    uint64_t at = now_ms() + (uint64_t)r->grace;
+
+    r->exit.stopped = true;
+    if (r->kill_at == 0 || at < r->kill_at)
+        r->kill_at = at;
+    if (r->child)
+        kill(r->child, SIGTERM);
+}
+
+static void take_signals(struct run *r)
+{
+    struct signalfd_siginfo si;
+
+    while (read(r->signals, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
+        if (si.ssi_signo == SIGCHLD)
+            reap(r);
+        else
+            stop(r);
+    }
+}
+
+/* A live process whose parent we are, but that we did not start: its process manager died. */
+static bool has_orphan(const struct run *r)
+{
+    int pids[1024];
+    int n = tn_mark_find(pids, (int)ARRAY_LEN(pids), r->mark);
+
+    for (int i = 0; i < n && i < (int)ARRAY_LEN(pids); i++)
+        if (pids[i] != r->child && tn_proc_parent(pids[i]) == getpid())
+            return true;
+    return false;
+}
+
+/* mpiexec waits for ever when its proxy was killed. Two looks in a row rule out an orderly end in between. */
+static void look_for_orphans(struct run *r)
+{
+    if (!r->child || r->kill_at)
+        return;
+    r->orphan_ticks = has_orphan(r) ? r->orphan_ticks + 1 : 0;
+    if (r->orphan_ticks < 2)
+        return;
+    r->exit.proxy_lost = true;
+    r->kill_at = now_ms();
+}
+
+/* One turn: wait for a signal, output or the clock. */
+static void turn(struct run *r, int timeout_ms)
+{
+    struct pollfd p[3] = { { r->signals, POLLIN, 0 }, { r->out[0].pipe, POLLIN, 0 }, { r->out[1].pipe, POLLIN, 0 } };
+
+    poll(p, 3, timeout_ms);
+    take_signals(r);
+    pump(&r->out[0]);
+    pump(&r->out[1]);
+}
+
+static void wait_for_child(struct run *r)
+{
+    uint64_t looked = now_ms();
+
+    while (r->child) {
+        uint64_t now;
+
+        turn(r, TICK_MS);
+        now = now_ms();
+        if (r->kill_at && now >= r->kill_at) {
+            tn_mark_kill_all(r->mark, 10000);
+            reap(r);
+        } else if (now - looked >= TICK_MS) {
+            look_for_orphans(r);
+            looked = now;
+        }
+    }
+}
+
+/* What the launcher left behind may end by itself for a moment, then it is killed. */
+static void clear_leftovers(struct run *r)
+{
+    uint64_t until = now_ms() + (r->kill_at ? 0 : LINGER_MS);
+    int      pids[16];
+    int      left;
+
+    while ((left = tn_mark_find(pids, (int)ARRAY_LEN(pids), r->mark)) > 0 && now_ms() < until)
+        turn(r, 10);
+    if (left > 0) {
+        r->exit.leftovers = left;
+        while (tn_mark_kill_all(r->mark, 10000) < 0)
+            log_warn("processes of %s do not die; trying on", r->mark);
+    }
+    reap(r);
+    pump(&r->out[0]);
+    pump(&r->out[1]);
+}
+
+static int start(struct run *r, const struct values *v, char **argv)
+{
+    int      write_end[2];
+    sigset_t set;
+    int      rc;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    r->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    rc = open_stream(&r->out[0], v->folder, "stdout", v->log_limit, &write_end[0]);
+    if (rc == 0)
+        rc = open_stream(&r->out[1], v->folder, "stderr", v->log_limit, &write_end[1]);
+    if (rc < 0)
+        return rc;
+    r->exit.started = clock_wall_ms();
+    r->child = fork();
+    if (r->child < 0)
+        return -errno;
+    if (r->child == 0)
+        exec_child(argv, write_end);
+    close(write_end[0]);
+    close(write_end[1]);
+    return 0;
+}
+
+static int supervise(struct run *r, const struct values *v, char **argv, struct err *e)
+{
+    int64_t oom = tn_oom_kills();
+    int     rc = start(r, v, argv);
+
+    if (rc < 0)
+        return err_set(e, rc, "set up %s: %s", v->folder, strerror(-rc));
+    wait_for_child(r);
+    clear_leftovers(r);
+    r->exit.code = WIFEXITED(r->status) ? WEXITSTATUS(r->status) : -1;
+    r->exit.signal = WIFSIGNALED(r->status) ? WTERMSIG(r->status) : 0;
+    r->exit.oom_kills = tn_oom_kills() - oom;
+    r->exit.ended = clock_wall_ms();
+    return tn_exit_write(v->folder, &r->exit, e);
+}
+
+static int fail(const struct err *e, int status)
+{
+    fprintf(stderr, "partune-run: %s\n", e->text);
+    return status;
+}
+
+static int parse(struct values *v, struct opt_set *set, int *ret_operands, int argc, char **argv, struct err *e)
+{
+    int rc;
+
+    opt_init(set);
+    rc = opt_from_argv(set, ret_operands, argc, argv, 1, e);
+    if (rc < 0)
+        return rc;
+    if (!v->folder)
+        return err_set(e, -EINVAL, "--folder is needed");
+    if (*ret_operands == 0)
+        return err_set(e, -EINVAL, "which program?");
+    if (!getenv(TN_MARK_ENV))
+        return err_set(e, -EINVAL, "%s is not in the environment", TN_MARK_ENV);
+    if (v->cpus && set_affinity(v->cpus) < 0)
+        return err_set(e, -EINVAL, "cannot run on the cores %s", v->cpus);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct values  v = { 0 };
+    struct opt_set set = { .program = "partune-run",
+                           .usage = "partune-run --folder DIR [options] -- PROGRAM [ARG...]",
+                           .table = table,
+                           .count = ARRAY_LEN(table),
+                           .values = &v };
+    struct run     r = { .out = { { -1, -1, 0, 0 }, { -1, -1, 0, 0 } } };
+    struct tn_proc self;
+    struct err     e = { 0 };
+    int            operands = 0;
+
+    log_setup("partune-run", LOG_INFO);
+    if (parse(&v, &set, &operands, argc, argv, &e) < 0)
+        return fail(&e, 2);
+    r.mark = getenv(TN_MARK_ENV);
+    r.grace = v.grace;
+    setsid(); /* fails when the daemon made us a session leader already */
+    if (tn_proc_of(&self, getpid()) < 0)
+        return fail(&(struct err){ .text = "/proc is not mounted" }, EXIT_FAILED);
+    if (tn_run_claim(v.folder, &self, r.mark, &e) < 0)
+        return fail(&e, e.code == -EEXIST ? EXIT_TAKEN : EXIT_FAILED);
+    if (supervise(&r, &v, argv + 1, &e) < 0)
+        return fail(&e, EXIT_FAILED);
+    opt_done(&set);
+    return 0;
+}
