@@ -82,6 +82,14 @@ int db_attempt_open_list(struct db *db, struct arena *a, struct db_attempt **ret
     return 0;
 }
 
+int db_attempt_outcomes(struct db *db, int64_t *ret, const char *campaign, int64_t n, const char *outcome,
+                        struct err *e)
+{
+    return db_number(db, ret, 0, e,
+                     "SELECT count(*) FROM attempt WHERE campaign = ? AND n = ? AND outcome = ?", "sis", campaign, n,
+                     outcome);
+}
+
 int db_attempt_get(struct db *db, struct arena *a, struct db_attempt *ret, const char *campaign, int64_t n,
                    int64_t attempt, struct err *e)
 {

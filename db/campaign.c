@@ -26,6 +26,15 @@ int db_campaign_get(struct db *db, struct arena *a, struct db_campaign *ret, con
     return db_select_one(db, a, ret, "campaign", columns, what, e, "id = ?", "s", id);
 }
 
+int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *e)
+{
+    int r = db_number(db, ret, -1, e, "SELECT rev FROM campaign WHERE id = ?", "s", id);
+
+    if (r < 0)
+        return r;
+    return *ret < 0 ? err_set(e, -ENOENT, "no campaign %.40s", id) : 0;
+}
+
 /* WHERE and bindings of a campaign filter; a NULL parameter switches its condition off. */
 static const char campaign_where[] =
     "(?1 IS NULL OR state = ?1) AND (?2 IS NULL OR name = ?2)"
@@ -142,4 +151,10 @@ int db_campaign_counts(struct db *db, const char *id, void (*fn)(void *ctx, cons
     while (r >= 0 && (r = db_next(db, st, e)) == 1)
         fn(ctx, (const char *)sqlite3_column_text(st, 0), sqlite3_column_int64(st, 1));
     return r;
+}
+
+void db_campaign_count(struct db *db, const char *state, int64_t *ret)
+{
+    *ret = 0;
+    db_number(db, ret, 0, NULL, "SELECT count(*) FROM campaign WHERE state = ?", "s", state);
 }

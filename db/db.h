@@ -124,6 +124,7 @@ struct db_filter {
 
 int db_campaign_add(struct db *w, const struct db_campaign *c, struct err *e);
 int db_campaign_get(struct db *db, struct arena *a, struct db_campaign *ret, const char *id, struct err *e);
+int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *e); /* -ENOENT */
 /* Sort: created, name, state. *RET_TOTAL counts all that match. Rows are in A. */
 int db_campaign_list(struct db *db, struct arena *a, struct db_campaign **ret, int *ret_count,
                      int64_t *ret_total, const struct db_filter *f, struct err *e);
@@ -170,6 +171,8 @@ struct db_trial {
 /* Adds a queued trial with the campaign's next n, which is put into T and *RET_N. The campaign must be running or
  * verifying (-ESTALE). */
 int db_trial_add(struct db *w, struct db_trial *t, int64_t *ret_n, struct err *e);
+/* The number that the campaign's next trial will have. */
+int db_trial_next(struct db *db, const char *campaign, int64_t *ret_n, struct err *e);
 int db_trial_get(struct db *db, struct arena *a, struct db_trial *ret, const char *campaign, int64_t n,
                  struct err *e);
 /* Sort: n, tokens_per_s, state, memory, kind, seconds. Filters: state, kind. */
@@ -183,9 +186,18 @@ int db_trial_requeue(struct db *w, const char *campaign, int64_t n, struct err *
 /* Any state that is not final -> T->state, which is final, with all measurements of T. -ESTALE if the trial
  * was settled before: nothing is ever counted twice. */
 int db_trial_settle(struct db *w, const struct db_trial *t, struct err *e);
+/* All queued trials of a campaign become cancelled. */
+int db_trial_cancel_queued(struct db *w, const char *campaign, int64_t now, struct err *e);
 /* Planned memory as the trainer said it, before the trial ends. */
 int db_trial_planned(struct db *w, const char *campaign, int64_t n, const char *memory_json, struct err *e);
 bool db_trial_final(const char *state);
+/* All successful measurements of the layout of trial N: N itself and its repeats, in order. */
+int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count, const char *campaign,
+                   int64_t n, struct err *e);
+/* First trials (no repeats) of the MAX layouts with the highest single measurement, of the whole job or of each
+ * device, verification excepted. */
+int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const char *campaign, bool per_device,
+                     struct err *e);
 
 /* ---- attempts ----------------------------------------------------------------------------------- */
 
@@ -215,6 +227,9 @@ int db_attempt_end(struct db *w, const struct db_attempt *at, struct err *e);
 /* All attempts that have not ended. */
 int db_attempt_open_list(struct db *db, struct arena *a, struct db_attempt **ret, int *ret_count,
                          struct err *e);
+/* Attempts of the trial that ended with OUTCOME. */
+int db_attempt_outcomes(struct db *db, int64_t *ret, const char *campaign, int64_t n, const char *outcome,
+                        struct err *e);
 int db_attempt_get(struct db *db, struct arena *a, struct db_attempt *ret, const char *campaign, int64_t n,
                    int64_t attempt, struct err *e);
 
@@ -288,6 +303,7 @@ int db_audit_add(struct db *w, int64_t t, const char *who, const char *what, con
 
 /* ---- numbers for /metrics and the list page ----------------------------------------------------- */
 
+void    db_campaign_count(struct db *db, const char *state, int64_t *ret);
 int64_t db_count(struct db *db, const char *table); /* rows of one of the tables above; -1 on failure */
 
 #endif

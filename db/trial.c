@@ -34,6 +34,11 @@ bool db_trial_final(const char *state)
     return false;
 }
 
+int db_trial_next(struct db *db, const char *campaign, int64_t *ret_n, struct err *e)
+{
+    return db_number(db, ret_n, 1, e, "SELECT next_n FROM campaign WHERE id = ?", "s", campaign);
+}
+
 int db_trial_add(struct db *w, struct db_trial *t, int64_t *ret_n, struct err *e)
 {
     int64_t n;
@@ -173,10 +178,69 @@ int db_trial_settle(struct db *w, const struct db_trial *t, struct err *e)
     return guarded(r, t->campaign, t->n, t->state, e);
 }
 
+int db_trial_cancel_queued(struct db *w, const char *campaign, int64_t now, struct err *e)
+{
+    int r = db_do(w, e,
+                  "UPDATE trial SET state = 'cancelled', ended = ?2, rev = rev + 1"
+                  " WHERE campaign = ?1 AND state = 'queued'",
+                  "si", campaign, now);
+
+    return r < 0 ? r : 0;
+}
+
 int db_trial_planned(struct db *w, const char *campaign, int64_t n, const char *memory_json, struct err *e)
 {
     int r = db_do(w, e, "UPDATE trial SET memory_planned = ?3, rev = rev + 1 WHERE campaign = ?1 AND n = ?2", "sis",
                   campaign, n, memory_json);
 
     return guarded(r, campaign, n, "planned", e);
+}
+
+int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count, const char *campaign,
+                   int64_t n, struct err *e)
+{
+    AUTO_STR       sql = { 0 };
+    struct db_rows rows = { .a = a, .size = sizeof(struct db_trial) };
+    sqlite3_stmt  *st;
+    int            r;
+
+    str_add(&sql, "SELECT ");
+    db_add_columns(&sql, columns);
+    str_add(&sql, " FROM trial WHERE campaign = ?1 AND (n = ?2 OR repeat_of = ?2) AND state = 'ok'"
+                  " AND kind <> 'verify' ORDER BY n");
+    r = db_query(db, &st, e, sql.text, "si", campaign, n);
+    while (r >= 0 && (r = db_next(db, st, e)) == 1)
+        db_read_row(st, columns, db_rows_add(&rows), a);
+    if (r < 0)
+        return r;
+    *ret = (struct db_trial *)(void *)rows.rows;
+    *ret_count = rows.count;
+    return 0;
+}
+
+int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const char *campaign, bool per_device,
+                     struct err *e)
+{
+    static const char whole[] = "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ? AND state = 'ok'"
+                                " AND kind <> 'verify' ORDER BY tokens_per_s DESC LIMIT ?";
+    static const char each[] = "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ? AND state = 'ok'"
+                               " AND kind <> 'verify'"
+                               " ORDER BY tokens_per_s / json_extract(layout, '$.world') DESC LIMIT ?";
+    sqlite3_stmt     *st;
+    int               count = 0;
+    int r = db_query(db, &st, e, per_device ? each : whole, "si", campaign, (int64_t)4 * max);
+
+    while (r >= 0 && (r = db_next(db, st, e)) == 1) {
+        int64_t n = sqlite3_column_int64(st, 0);
+        int     i = 0;
+
+        while (i < count && ret[i] != n)
+            i++;
+        if (i == count && count < max)
+            ret[count++] = n;
+    }
+    if (r < 0)
+        return r;
+    *ret_count = count;
+    return 0;
 }

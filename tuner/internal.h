@@ -135,6 +135,8 @@ void                tn_campaign_set_state(struct tn_campaign *c, const char *sta
 /* Change the state in the database and in memory, with its event. */
 int  tn_campaign_change(struct tn_service *svc, const char *id, const char *from, const char *to, const char *reason,
                         struct err *e);
+struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout *l);
+void tn_campaign_clear_queue(struct tn_campaign *c);
 void tn_campaign_enqueue(struct tn_campaign *c, struct tn_trial *t);
 
 /* ---- sched.c ------------------------------------------------------------------------------------ */
@@ -142,6 +144,10 @@ void tn_campaign_enqueue(struct tn_campaign *c, struct tn_trial *t);
 /* Look for something to start, on the loop's next turn. */
 void tn_sched_kick(struct tn_service *svc);
 void tn_sched_run(struct tn_service *svc);
+
+/* Add a trial that the search did not choose (verification). */
+int tn_trial_add(struct tn_campaign *c, const struct pl_layout *l, int64_t repeat_of, const char *kind,
+                 const char *why, int64_t *ret_n, struct err *e);
 
 /* ---- slots.c ------------------------------------------------------------------------------------ */
 
@@ -238,7 +244,7 @@ struct tn_attempt {
     double                    bound;   /* tokens/s at most, of a pruned one */
     bool                      run_recorded, ended, killing;
     struct tn_exit            exit;
-    char                      trouble[200]; /* what the launcher found, for the failure's detail */
+    char                      trouble[400]; /* what the launcher found, for the failure's detail */
     bool                      machine_lost; /* it is no fault of the trial */
     bool                      was_adopted;
     struct tn_proc            proc; /* of the supervisor (local) */
@@ -258,6 +264,9 @@ void tn_attempt_ended(struct tn_attempt *a);
 void tn_attempt_read(struct tn_attempt *a); /* take in new events */
 void tn_attempt_abandon(struct tn_attempt *a); /* the daemon ends: close handles, leave processes */
 
+/* Steps of one turn on their way into the database. */
+struct tn_batch;
+
 /* ---- settle.c ----------------------------------------------------------------------------------- */
 
 /* Record the end of an attempt: one transaction. Negative: the store cannot be written, try again. */
@@ -271,6 +280,16 @@ void tn_verify_step(struct tn_campaign *c);
 double tn_student_975(int degrees);
 /* Geometric mean of N ratios with its 95 % interval. */
 void tn_ratio_interval(const double *ratio, int n, double *mean, double *lo, double *hi);
+
+/* After a restart: what the verification in ROW had done. */
+int tn_verify_restore(struct tn_campaign *c, const struct db_campaign *row, struct err *e);
+
+/* ---- recover.c ---------------------------------------------------------------------------------- */
+
+/* Bring a stored campaign back to work: its search rebuilt, its queued trials queued. */
+int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, struct err *e);
+/* After a restart: all campaigns that are not over, and all attempts that have not ended. */
+int tn_recover(struct tn_service *svc, struct err *e);
 
 /* ---- view.c, results.c -------------------------------------------------------------------------- */
 
@@ -339,6 +358,7 @@ struct tn_trainer {
 };
 
 extern const struct tn_launcher tn_launcher_local;
+void tn_process_closed(uv_handle_t *h); /* of a supervisor that was our child */
 extern const struct tn_trainer  tn_trainer_partune;
 const struct tn_launcher *tn_launcher_find(const char *name);
 const struct tn_trainer  *tn_trainer_find(const struct tn_service *svc, const char *name);

@@ -174,4 +174,24 @@ struct tn_subscription *tn_subscribe(struct tn_service *svc, tn_event_fn *fn, vo
 struct tn_subscription *tn_unsubscribe(struct tn_subscription *s);
 /* Rows that are older: db_event_each(tn_db(svc), …). */
 
+/* ---- the HTTP face: tuner/api.c and api_*.c; main() calls these ---------------------------------- */
+
+struct tn_http;
+
+struct tn_http_config {
+    const char *const *listen;   /* addresses as of web_server_listen(); NULL-terminated */
+    const char        *token_file; /* NULL: DATA/token */
+    const char        *ui_dir;   /* NULL: the built-in dashboard */
+    const char        *tls_cert, *tls_key;
+    const struct conf *conf;     /* [http] allow-host, allow-origin; may be NULL */
+};
+
+/* Open the listeners and answer. Addresses in use and the like are refused with the address in the text. */
+int             tn_http_start(struct tn_http **ret, struct tn_service *svc, uv_loop_t *loop,
+                              const struct tn_http_config *config, struct err *e);
+const char     *tn_http_url(const struct tn_http *h); /* "http://127.0.0.1:8417" */
+const char     *tn_http_token(const struct tn_http *h);
+void            tn_http_quiesce(struct tn_http *h); /* no new connections, streams end */
+struct tn_http *tn_http_stop(struct tn_http *h);
+
 #endif

@@ -1,0 +1,311 @@
+/* Campaigns on a real loop with real processes: mpiexec, partune-run and a trainer that only sleeps. */
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "tests/unit/tuner_fixture.h"
+
+static void a_campaign_runs_to_its_budget(void **state)
+{
+    struct fixture f;
+    char           id[32];
+    json_t        *c;
+
+    (void)state;
+    fixture_open(&f, "budget", "");
+    fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 6}"));
+    c = fixture_wait(&f, id, "done");
+    assert_string_equal(text_at(c, "reason"), "budget");
+    assert_int_equal(number_at(c, "progress", "trials"), 6);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(json_object_get(c, "progress"), "by_state"), "ok")), 6);
+    assert_true(number_at(c, "best", "ratio") >= 1.0);
+    assert_int_equal(number_at(c, "baseline", "trial"), 1);
+    json_decref(c);
+    fixture_close(&f);
+}
+
+static void each_outcome_is_recognised(void **state)
+{
+    static const struct {
+        const char *fault, *state, *cls;
+        int         attempts;
+    } cases[] = {
+        { "--fault oom", "oom", "oom", 1 },         { "--fault illegal", "illegal", "illegal", 1 },
+        { "--fault numeric", "numeric", "numeric", 1 }, { "--fault comm", "crash", "crash", 2 },
+        { "--fault exit=66", "oom", "oom", 1 },     { "--fault exit=3", "crash", "crash", 2 },
+        { "--fault signal=9", "crash", "crash", 2 }, { "--fault once=exit=3", "ok", NULL, 2 },
+        { "--fault garbage", "ok", NULL, 1 },       { "--fault child", "ok", NULL, 1 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct fixture f;
+        char           id[32];
+        json_t        *c, *t;
+
+        fixture_open(&f, "outcome", cases[i].fault);
+        fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 1}"));
+        c = fixture_wait(&f, id, "done");
+        t = fixture_trial(&f, id, 1);
+        if (strcmp(text_at(t, "state"), cases[i].state) != 0)
+            fail_msg("%s: %s", cases[i].fault, text_at(t, "state"));
+        if (json_integer_value(json_object_get(t, "attempts")) != cases[i].attempts)
+            fail_msg("%s: attempts", cases[i].fault);
+        if (cases[i].cls)
+            assert_string_equal(json_string_value(json_object_get(json_object_get(t, "failure"), "class")), cases[i].cls);
+        else
+            assert_true(json_is_null(json_object_get(t, "failure")));
+        assert_int_equal(fixture_processes(&f), 0);
+        json_decref(t);
+        json_decref(c);
+        fixture_close(&f);
+    }
+}
+
+static void a_slow_trial_times_out_and_bounds_its_throughput(void **state)
+{
+    struct fixture f;
+    char           id[32];
+    json_t        *c, *t;
+
+    (void)state;
+    fixture_open(&f, "timeout", "--fault slow");
+    fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 1}, 'trial': {'timeout_s': 0.8, 'min_steps': 3}"));
+    c = fixture_wait(&f, id, "done");
+    t = fixture_trial(&f, id, 1);
+    assert_string_equal(text_at(t, "state"), "timeout");
+    assert_int_equal(fixture_processes(&f), 0);
+    json_decref(t);
+    json_decref(c);
+    fixture_close(&f);
+}
+
+static void a_silent_trial_is_a_hang_and_is_tried_once_more(void **state)
+{
+    struct fixture f;
+    char           id[32];
+    json_t        *c, *t;
+
+    (void)state;
+    fixture_open(&f, "hang", "--fault hang");
+    f.config.hang_s = 1;
+    fixture_reopen(&f);
+    fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 1}"));
+    c = fixture_wait(&f, id, "done");
+    t = fixture_trial(&f, id, 1);
+    assert_string_equal(text_at(t, "state"), "hang");
+    assert_int_equal(json_integer_value(json_object_get(t, "attempts")), 2);
+    json_decref(t);
+    json_decref(c);
+    fixture_close(&f);
+}
+
+static void a_fault_of_the_data_pauses_and_resume_tries_again(void **state)
+{
+    struct fixture f;
+    char           id[32];
+    struct err     e = { 0 };
+    json_t        *c;
+
+    (void)state;
+    fixture_open(&f, "data", "--fault once=data");
+    fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 1}"));
+    c = fixture_wait(&f, id, "paused");
+    assert_non_null(strstr(text_at(c, "reason"), "made to fail"));
+    json_decref(c);
+    assert_int_equal(tn_campaign_resume(&c, f.svc, id, &e), 0);
+    json_decref(c);
+    c = fixture_wait(&f, id, "done");
+    assert_int_equal(number_at(c, "baseline", "trial"), 1);
+    json_decref(c);
+    fixture_close(&f);
+}
+
+static void cancelling_kills_even_what_ignores_term(void **state)
+{
+    struct fixture f;
+    char           id[32];
+    struct err     e = { 0 };
+    json_t        *c, *t;
+
+    (void)state;
+    fixture_open(&f, "cancel", "--fault deaf");
+    fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 3}"));
+    fixture_run_until_trial(&f, id, 1, "running");
+    assert_true(fixture_processes(&f) > 0);
+    assert_int_equal(tn_campaign_cancel(&c, f.svc, id, &e), 0);
+    json_decref(c);
+    t = fixture_wait_trial(&f, id, 1);
+    assert_string_equal(text_at(t, "state"), "cancelled");
+    assert_int_equal(fixture_processes(&f), 0);
+    json_decref(t);
+    fixture_close(&f);
+}
+
+static void pausing_lets_the_running_trial_finish(void **state)
+{
+    struct fixture f;
+    char           id[32];
+    struct err     e = { 0 };
+    json_t        *c, *t;
+
+    (void)state;
+    fixture_open(&f, "pause", "--step-ms 40");
+    fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 3}"));
+    fixture_run_until_trial(&f, id, 1, "running");
+    assert_int_equal(tn_campaign_pause(&c, f.svc, id, &e), 0);
+    json_decref(c);
+    t = fixture_wait_trial(&f, id, 1);
+    assert_string_equal(text_at(t, "state"), "ok");
+    json_decref(t);
+    fixture_spin(&f, 500);
+    assert_int_equal(db_count(tn_db(f.svc), "trial"), 1);
+    assert_int_equal(tn_campaign_resume(&c, f.svc, id, &e), 0);
+    json_decref(c);
+    json_decref(fixture_wait(&f, id, "done"));
+    fixture_close(&f);
+}
+
+static void an_open_trial_is_adopted_by_the_next_service(void **state)
+{
+    struct fixture f;
+    char           id[32];
+    json_t        *c, *steps = NULL;
+    struct err     e = { 0 };
+    int64_t        total;
+
+    (void)state;
+    fixture_open(&f, "adopt", "--step-ms 100");
+    fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 2}, 'trial': {'min_steps': 8}"));
+    fixture_run_until_trial(&f, id, 1, "running");
+    fixture_reopen(&f);
+    {
+        struct tn_stats s;
+
+        tn_stats(f.svc, &s);
+        assert_int_equal(s.adopted, 1);
+    }
+    c = fixture_wait(&f, id, "done");
+    assert_int_equal(number_at(c, "progress", "trials"), 2);
+    assert_int_equal(tn_step_list(&steps, &total, f.svc, id, 1, 0, 100, &e), 0);
+    assert_int_equal(total, 10); /* each step once, before and after */
+    json_decref(steps);
+    json_decref(c);
+    fixture_close(&f);
+}
+
+static void verification_alternates_and_gives_an_interval(void **state)
+{
+    struct fixture f;
+    char           id[32];
+    struct err     e = { 0 };
+    AUTO_JSON     *body = unit_json("{'pairs': 3, 'steps': 3}");
+    json_t        *c, *v, *t;
+
+    (void)state;
+    fixture_open(&f, "verify", "");
+    fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 5}"));
+    json_decref(fixture_wait(&f, id, "done"));
+    assert_int_equal(tn_campaign_verify(&c, f.svc, id, body, &e), 0);
+    assert_string_equal(text_at(c, "state"), "verifying");
+    json_decref(c);
+    c = fixture_wait(&f, id, "done");
+    v = json_object_get(c, "verify");
+    assert_string_equal(text_at(v, "state"), "done");
+    assert_int_equal(json_array_size(json_object_get(v, "ratios")), 3);
+    assert_true(json_number_value(json_object_get(v, "lo")) <= json_number_value(json_object_get(v, "ratio")));
+    t = fixture_trial(&f, id, 6);
+    assert_string_equal(text_at(t, "kind"), "verify");
+    json_decref(t);
+    assert_int_equal(number_at(c, "progress", "trials"), 5); /* verification is not part of the budget */
+    json_decref(c);
+    fixture_close(&f);
+}
+
+static void two_services_cannot_share_a_directory(void **state)
+{
+    struct fixture     f;
+    struct tn_service *second = NULL;
+    struct err         e = { 0 };
+
+    (void)state;
+    fixture_open(&f, "lock", "");
+    assert_int_equal(tn_service_open(&second, &f.loop, &f.config, &e), -EBUSY);
+    assert_non_null(strstr(e.text, "another partuned (pid "));
+    fixture_close(&f);
+}
+
+static void a_campaign_without_mpiexec_pauses_and_loses_nothing(void **state)
+{
+    struct fixture f;
+    char           id[32];
+    json_t        *c;
+
+    (void)state;
+    fixture_open(&f, "nompi", "");
+    f.config.mpiexec = "/nonexistent/mpiexec";
+    fixture_reopen(&f);
+    fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 1}"));
+    c = fixture_wait(&f, id, "paused");
+    assert_non_null(strstr(text_at(c, "reason"), "mpiexec was not found"));
+    json_decref(c);
+    f.config.mpiexec = NULL;
+    fixture_reopen(&f);
+    {
+        struct err e = { 0 };
+
+        assert_int_equal(tn_campaign_resume(&c, f.svc, id, &e), 0);
+        json_decref(c);
+    }
+    json_decref(fixture_wait(&f, id, "done"));
+    fixture_close(&f);
+}
+
+static void bad_campaigns_are_refused_with_the_field(void **state)
+{
+    static const struct {
+        const char *body, *pointer;
+    } cases[] = {
+        { "{}", "/model" },
+        { CAMPAIGN("'notes': 7"), "/notes" },
+        { CAMPAIGN("'budgets': {}"), "/budgets" },
+        { CAMPAIGN("'budget': {'trials': 0}"), "/budget/trials" },
+        { CAMPAIGN("'workload': {'global_batch': 8, 'seq': 64, 'data': 'nowhere'}"), "/workload/data" },
+        { CAMPAIGN("'trial': {'min_steps': 9, 'max_steps': 3}"), "/trial/max_steps" },
+        { CAMPAIGN("'launcher': {'kind': 'rocket'}"), "/launcher/kind" },
+        { CAMPAIGN("'trainer': 'nobody'"), "/trainer" },
+        { CAMPAIGN("'space': {'tp': [64]}"), "/space" },
+        { CAMPAIGN("'tags': [1]"), "/tags" },
+    };
+    struct fixture f;
+
+    (void)state;
+    fixture_open(&f, "refuse", "");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_JSON       *body = fixture_body(cases[i].body);
+        struct tn_draft *d = NULL;
+        struct err       e = { 0 };
+
+        assert_int_equal(tn_campaign_check(&d, f.svc, body, NULL, &e), -EINVAL);
+        if (strncmp(e.pointer, cases[i].pointer, strlen(cases[i].pointer)) != 0)
+            fail_msg("%s: pointer %s, %s", cases[i].body, e.pointer, e.text);
+    }
+    assert_int_equal(db_count(tn_db(f.svc), "campaign"), 0);
+    fixture_close(&f);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_campaign_runs_to_its_budget),
+    cmocka_unit_test(each_outcome_is_recognised),
+    cmocka_unit_test(a_slow_trial_times_out_and_bounds_its_throughput),
+    cmocka_unit_test(a_silent_trial_is_a_hang_and_is_tried_once_more),
+    cmocka_unit_test(a_fault_of_the_data_pauses_and_resume_tries_again),
+    cmocka_unit_test(cancelling_kills_even_what_ignores_term),
+    cmocka_unit_test(pausing_lets_the_running_trial_finish),
+    cmocka_unit_test(an_open_trial_is_adopted_by_the_next_service),
+    cmocka_unit_test(verification_alternates_and_gives_an_interval),
+    cmocka_unit_test(two_services_cannot_share_a_directory),
+    cmocka_unit_test(a_campaign_without_mpiexec_pauses_and_loses_nothing),
+    cmocka_unit_test(bad_campaigns_are_refused_with_the_field),
+};
+
+UNIT_MAIN(tests)

@@ -1,0 +1,487 @@
+/*
+ * One launch of a trial.
+ *
+ *     reserve -> folder, files -> committed as `starting` -> launched -> events ... -> last process gone -> settled
+ *
+ * Nothing is launched before the commit, and a former daemon's attempt is taken over or settled, so an attempt that was
+ * committed is settled exactly once, by whichever daemon lives then.
+ */
+#include <errno.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "tuner/internal.h"
+
+enum { TICK_MS = 100, STEP_EVENT_MS = 500, READ_BUDGET = 1 << 20 };
+
+/* ---- steps on their way into the database ---- */
+
+struct batch_step {
+    int64_t n;
+    double  ms;
+    char   *data;
+};
+
+struct tn_batch {
+    struct tn_service *svc;
+    char               campaign[TN_ID_TEXT];
+    int64_t            n, attempt, offset;
+    struct batch_step *step;
+    int                count, cap;
+    char              *event;   /* the step that subscribers get, or NULL */
+    char              *planned; /* memory, or NULL */
+    bool               running; /* the trial said hello */
+};
+
+static void batch_free(void *arg)
+{
+    struct tn_batch *b = arg;
+
+    for (int i = 0; i < b->count; i++)
+        free(b->step[i].data);
+    tn_events_ready(b->svc);
+    free(b->step);
+    free(b->event);
+    free(b->planned);
+    free(b);
+}
+
+static int batch_job(struct db *w, void *arg, struct err *e)
+{
+    struct tn_batch *b = arg;
+    int64_t          id;
+    int              r = db_attempt_progress(w, b->campaign, b->n, b->attempt, b->offset, e);
+
+    for (int i = 0; r == 0 && i < b->count; i++)
+        r = db_step_add(w, b->campaign, b->n,
+                        &(struct db_step){ b->attempt, b->step[i].n, b->step[i].ms, b->step[i].data }, e);
+    if (r == 0 && b->planned)
+        r = db_trial_planned(w, b->campaign, b->n, b->planned, e);
+    if (r == 0 && b->running && db_trial_run(w, b->campaign, b->n, NULL) == 0)
+        r = tn_event_trial(w, b->campaign, b->n, e);
+    if (r == 0 && b->event)
+        r = db_event_add(w,
+                         &(struct db_event){ .campaign = b->campaign, .trial = b->n, .kind = "step",
+                                             .data = b->event, .t = clock_wall_ms() },
+                         &id, e);
+    return r;
+}
+
+static struct tn_batch *batch_of(struct tn_attempt *a)
+{
+    if (!a->batch) {
+        a->batch = mem_alloc(sizeof(*a->batch));
+        a->batch->svc = a->svc;
+        snprintf(a->batch->campaign, sizeof(a->batch->campaign), "%s", a->campaign->id);
+        a->batch->n = a->trial->n;
+        a->batch->attempt = a->number;
+    }
+    return a->batch;
+}
+
+/* ---- reading events ---- */
+
+static void take_step(struct tn_attempt *a, const char *text, int64_t n, double ms)
+{
+    struct tn_batch *b = batch_of(a);
+    uint64_t         now = tn_now_ms();
+
+    if (a->seen.steps > TN_MAX_STEPS)
+        return;
+    MEM_GROW(b->step, b->count, b->cap);
+    b->step[b->count++] = (struct batch_step){ n, ms, mem_strdup(text) };
+    if (now - a->last_step_event < STEP_EVENT_MS)
+        return;
+    a->last_step_event = now;
+    free(b->event);
+    b->event = mem_printf("{\"campaign\":\"%s\",\"n\":%lld,\"step\":%s}", a->campaign->id, (long long)a->trial->n, text);
+}
+
+static void take_line(void *ctx, const char *text, size_t n, int64_t end)
+{
+    struct tn_attempt *a = ctx;
+    bool               had_plan = a->seen.planned != NULL;
+    int64_t            step = 0;
+    double             ms = 0;
+    enum tn_line       kind = a->trainer->line(&a->seen, text, n, &step, &ms);
+
+    if (kind == TN_LINE_NOTHING)
+        return;
+    a->last_event = tn_now_ms();
+    if (end <= a->stored) /* a former daemon stored it: it was read only to know what it says */
+        return;
+    if (kind == TN_LINE_STEP)
+        take_step(a, text, step, ms);
+    if (!had_plan && a->seen.planned) {
+        free(batch_of(a)->planned);
+        batch_of(a)->planned = jx_dump(a->seen.planned);
+    }
+    if (!a->run_recorded) {
+        a->run_recorded = true;
+        batch_of(a)->running = true;
+    }
+    batch_of(a)->offset = end;
+    a->stored = end;
+}
+
+void tn_attempt_read(struct tn_attempt *a)
+{
+    AUTO_FREE char *path = mem_printf("%s/%s", a->folder, a->trainer->results);
+
+    /* At the end everything is read; while it runs, a flood waits for the next tick. */
+    while (tn_reader_poll(&a->reader, path, READ_BUDGET, take_line, a) && a->ended)
+        ;
+    if (a->batch)
+        db_writer_post(a->svc->writer, batch_job, TAKE(a->batch), batch_free);
+}
+
+/* ---- life of the struct ---- */
+
+static void attempt_free(struct tn_attempt *a)
+{
+    struct tn_attempt **at = &a->svc->attempts;
+
+    while (*at && *at != a)
+        at = &(*at)->next;
+    if (*at)
+        *at = a->next;
+    tn_seen_done(&a->seen);
+    tn_reader_done(&a->reader);
+    if (a->pidfd >= 0)
+        close(a->pidfd);
+    free(a->trial);
+    free(a->folder);
+    free(a->relative);
+    free(a);
+}
+
+static void handle_closed(uv_handle_t *h)
+{
+    struct tn_attempt *a = h->data;
+
+    if (--a->handles == 0)
+        attempt_free(a);
+}
+
+static void close_handles(struct tn_attempt *a)
+{
+    if (a->handles == 0) {
+        attempt_free(a);
+        return;
+    }
+    if (!uv_is_closing((uv_handle_t *)&a->tick))
+        uv_close((uv_handle_t *)&a->tick, handle_closed);
+    if (a->handles > 1 && !uv_is_closing((uv_handle_t *)&a->poll))
+        uv_close((uv_handle_t *)&a->poll, handle_closed);
+}
+
+void tn_attempt_abandon(struct tn_attempt *a)
+{
+    tn_attempt_read(a);
+    close_handles(a);
+}
+
+static struct tn_attempt *attempt_new(struct tn_trial *t, int64_t number)
+{
+    struct tn_campaign *c = t->campaign;
+    struct tn_spec     *s = c->engine->spec;
+    struct tn_attempt  *a = mem_alloc(sizeof(*a));
+
+    a->svc = c->svc;
+    a->campaign = c;
+    a->trial = t;
+    a->launcher = s->launcher;
+    a->trainer = s->trainer;
+    a->number = number;
+    a->limits = s->limits;
+    if (!strcmp(t->kind, "verify") && c->verify.steps > 0)
+        a->limits.min_steps = a->limits.max_steps = c->verify.steps;
+    a->relative = mem_printf("campaigns/%s/trials/%lld/%lld", c->id, (long long)t->n, (long long)number);
+    a->folder = mem_printf("%s/%s", c->svc->data_dir, a->relative);
+    snprintf(a->mark, sizeof(a->mark), "%s/%s/%lld/%lld", c->svc->instance, c->id, (long long)t->n,
+             (long long)number);
+    a->bound = NAN;
+    a->pidfd = -1;
+    tn_seen_init(&a->seen);
+    tn_reader_init(&a->reader);
+    a->started = a->last_event = tn_now_ms();
+    return a;
+}
+
+/* ---- the clock ---- */
+
+static double tokens_a_step(const struct tn_attempt *a)
+{
+    const struct pl_workload *w = &a->campaign->engine->spec->se.workload;
+
+    return (double)w->global_batch * w->seq;
+}
+
+/* Throughput of a trial that was stopped is at most what its median step says, or one step in all its time. */
+static double bound_so_far(const struct tn_attempt *a)
+{
+    double ms = tn_seen_median_ms(&a->seen);
+
+    if (isnan(ms))
+        ms = (double)(tn_now_ms() - a->started);
+    return ms > 0 ? tokens_a_step(a) * 1000.0 / ms : NAN;
+}
+
+static void check_silence(struct tn_attempt *a, uint64_t now)
+{
+    double median = tn_seen_median_ms(&a->seen);
+    double allowed = 1000.0 * (a->svc->config.hang_s > 0 ? a->svc->config.hang_s : 60);
+
+    if (a->seen.steps == 0 || a->seen.summary)
+        return;
+    if (!isnan(median) && 10 * median > allowed)
+        allowed = 10 * median;
+    if ((double)(now - a->last_event) > allowed) {
+        snprintf(a->trouble, sizeof(a->trouble), "no event for %.1f s after step %d",
+                 (double)(now - a->last_event) / 1000.0, a->seen.steps);
+        tn_attempt_stop(a, TN_STOP_HANG);
+    }
+}
+
+/* A trial that cannot beat the incumbent any more is not worth its time. Skipped while the search is busy. */
+static void check_prospects(struct tn_attempt *a)
+{
+    struct tn_engine *en = a->campaign->engine;
+    const struct tn_seen *s = &a->seen;
+    double            mean, variance, rate, max = NAN;
+
+    if (strcmp(a->trial->kind, "search") != 0 || a->trial->search_id == DB_NULL || s->measured < 3 || s->summary ||
+        !strcmp(a->campaign->state, DB_VERIFYING) || pthread_mutex_trylock(&en->lock) != 0)
+        return;
+    mean = s->sum / s->measured;
+    variance = (s->sum2 - s->sum * mean) / (s->measured - 1);
+    rate = tokens_a_step(a) * 1000.0 / mean;
+    /* d rate / rate = - d mean / mean */
+    if (!se_can_win(en->search, (int)a->trial->search_id, rate,
+                    rate * sqrt((variance > 0 ? variance : 0) / s->measured) / mean, s->measured, &max)) {
+        a->bound = max;
+        snprintf(a->trouble, sizeof(a->trouble), "cannot win: at most %.0f tokens/s after %d steps", max, s->measured);
+    }
+    pthread_mutex_unlock(&en->lock);
+    if (!isnan(a->bound))
+        tn_attempt_stop(a, TN_STOP_PRUNED);
+}
+
+static void retry_settle(struct tn_attempt *a)
+{
+    struct err e = { 0 };
+
+    if (tn_settle(a, &e) == 0) {
+        close_handles(a);
+        return;
+    }
+    log_error("campaign %s: trial %lld cannot be settled: %s", a->campaign->id, (long long)a->trial->n, e.text);
+    uv_timer_start(&a->tick, a->tick.timer_cb, 1000, 0);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct tn_attempt *a = timer->data;
+    uint64_t           now = tn_now_ms();
+    int                steps = a->seen.measured;
+
+    if (a->ended) {
+        retry_settle(a);
+        return;
+    }
+    tn_attempt_read(a);
+    if (a->launcher->tick)
+        a->launcher->tick(a);
+    if (a->stop != TN_STOP_NONE)
+        return;
+    if ((double)(now - a->started) > 1000.0 * a->limits.timeout_s) {
+        snprintf(a->trouble, sizeof(a->trouble), "not done after %.1f s", a->limits.timeout_s);
+        a->bound = bound_so_far(a);
+        tn_attempt_stop(a, TN_STOP_TIMEOUT);
+        return;
+    }
+    check_silence(a, now);
+    if (a->stop == TN_STOP_NONE && a->seen.measured > steps)
+        check_prospects(a);
+}
+
+static void watch(struct tn_attempt *a)
+{
+    uv_timer_init(a->svc->loop, &a->tick);
+    a->tick.data = a;
+    a->handles++;
+    uv_timer_start(&a->tick, on_tick, TICK_MS, TICK_MS);
+    a->next = a->svc->attempts;
+    a->svc->attempts = a;
+    a->campaign->running++;
+}
+
+void tn_attempt_stop(struct tn_attempt *a, enum tn_stop_reason why)
+{
+    if (a->ended || a->stop != TN_STOP_NONE)
+        return;
+    a->stop = why;
+    log_info("campaign %s: stopping trial %lld: %s", a->campaign->id, (long long)a->trial->n,
+             a->trouble[0] ? a->trouble : why == TN_STOP_CANCEL ? "cancelled" : "the daemon ends");
+    a->launcher->stop(a);
+}
+
+void tn_attempt_ended(struct tn_attempt *a)
+{
+    if (a->ended)
+        return;
+    a->ended = true;
+    a->svc->last_end = clock_mono_ns() / 1000;
+    tn_attempt_read(a);
+    retry_settle(a);
+}
+
+/* ---- start ---- */
+
+struct start {
+    struct tn_attempt *a;
+    struct db_attempt  row;
+};
+
+static int start_job(struct db *w, void *arg, struct err *e)
+{
+    struct start *s = arg;
+    int           r = db_trial_start(w, s->row.campaign, s->row.n, s->row.created, e);
+
+    if (r == 0)
+        r = db_attempt_add(w, &s->row, e);
+    return r < 0 ? r : tn_event_trial(w, s->row.campaign, s->row.n, e);
+}
+
+static int run_job(struct db *w, void *arg, struct err *e)
+{
+    struct start *s = arg;
+
+    return db_attempt_run(w, s->row.campaign, s->row.n, s->row.attempt, s->row.job, s->row.started, e);
+}
+
+static int commit_start(struct tn_attempt *a, struct err *e)
+{
+    char         cpus[4 * TN_MAX_CORES];
+    struct start s = { a, { .campaign = a->campaign->id, .n = a->trial->n, .attempt = a->number,
+                            .state = "starting", .folder = a->relative,
+                            .cpus = tn_cpus_text(cpus, sizeof(cpus), a->cpus, a->ncpus),
+                            .devices = (int64_t)a->trial->layout.world * a->trial->layout.threads,
+                            .created = clock_wall_ms(), .started = DB_NULL, .ended = DB_NULL,
+                            .exit_code = DB_NULL, .signal = DB_NULL } };
+
+    return tn_write(a->svc, start_job, &s, e);
+}
+
+static void commit_run(struct tn_attempt *a)
+{
+    struct start s = { a, { .campaign = a->campaign->id, .n = a->trial->n, .attempt = a->number,
+                            .started = clock_wall_ms() } };
+    struct err   e = { 0 };
+
+    if (tn_write(a->svc, run_job, &s, &e) < 0)
+        log_warn("campaign %s: %s", a->campaign->id, e.text);
+}
+
+static void note_overhead(struct tn_service *svc)
+{
+    double ms;
+
+    if (!svc->last_end)
+        return;
+    ms = (double)(clock_mono_ns() / 1000 - svc->last_end) / 1000.0;
+    svc->last_end = 0;
+    svc->stats.overhead_ms_last = ms;
+    if (ms > svc->stats.overhead_ms_max)
+        svc->stats.overhead_ms_max = ms;
+    log_debug("overhead between trials ms=%.1f", ms);
+}
+
+static int prepare(struct tn_attempt *a, struct err *e)
+{
+    int r = file_remove_tree(a->folder, e); /* a former daemon died before it committed this attempt */
+
+    if (r == 0)
+        r = file_mkdirs(a->folder, 0700, e);
+    return r;
+}
+
+int tn_attempt_start(struct tn_trial *t, struct err *e)
+{
+    struct tn_spec    *s = t->campaign->engine->spec;
+    struct tn_attempt *a;
+    int                r = s->launcher->ready(t->campaign->svc, s, e);
+
+    if (r == 0)
+        r = s->trainer->ready(t->campaign->svc, s, e);
+    if (r < 0)
+        return r == -EBUSY ? -ENOENT : r;
+    a = attempt_new(t, t->attempts + 1);
+    if (!a->launcher->reserve(a)) {
+        a->trial = NULL;
+        attempt_free(a);
+        return -EBUSY;
+    }
+    r = prepare(a, e);
+    if (r == 0)
+        r = commit_start(a, e);
+    if (r < 0) {
+        a->launcher->release(a);
+        a->trial = NULL;
+        attempt_free(a);
+        return r;
+    }
+    t->attempts++;
+    watch(a);
+    note_overhead(a->svc);
+    r = a->launcher->start(a, e);
+    a->svc->stats.attempts_started++;
+    if (r < 0) { /* committed, so it is settled like any other: it never ran, and that is no fault of the trial */
+        snprintf(a->trouble, sizeof(a->trouble), "%.399s", e ? e->text : "cannot be launched");
+        a->machine_lost = true;
+        tn_attempt_ended(a);
+        return 0;
+    }
+    log_debug("campaign %s: trial %lld attempt %lld started", a->campaign->id, (long long)t->n, (long long)a->number);
+    commit_run(a);
+    return 0;
+}
+
+int tn_attempt_recover(struct tn_campaign *c, struct tn_trial *t, const struct db_attempt *row, struct err *e)
+{
+    struct tn_attempt *a;
+    int                r;
+
+    t->campaign = c;
+    a = attempt_new(t, row->attempt);
+    a->stored = row->offset;
+    a->was_adopted = true;
+    if (row->cpus)
+        a->ncpus = tn_cpus_parse(a->cpus, TN_MAX_CORES, row->cpus);
+    if (a->ncpus < 0)
+        a->ncpus = 0;
+    if (row->started != DB_NULL || row->created != DB_NULL) { /* its time goes on where it was */
+        int64_t age = clock_wall_ms() - (row->started != DB_NULL ? row->started : row->created);
+
+        if (age > 0 && (uint64_t)age < a->started)
+            a->started -= (uint64_t)age;
+    }
+    watch(a);
+    r = a->launcher->adopt(a, row, e);
+    if (r < 0)
+        return r;
+    log_info("campaign %s: trial %lld attempt %lld %s", c->id, (long long)t->n, (long long)a->number,
+             r ? "adopted" : "ended while no daemon ran");
+    if (r == 0) {
+        tn_attempt_ended(a);
+        return 0;
+    }
+    c->svc->stats.adopted++;
+    if (row->state && !strcmp(row->state, "starting"))
+        commit_run(a);
+    tn_attempt_read(a);
+    a->last_event = tn_now_ms();
+    if (strcmp(c->state, DB_CANCELLED) == 0)
+        tn_attempt_stop(a, TN_STOP_CANCEL);
+    return 0;
+}

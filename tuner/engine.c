@@ -1,0 +1,283 @@
+/*
+ * The search of one campaign.
+ *
+ * Asking and telling run in libuv's pool (sched.c), answers for the HTTP side in whatever thread asks; the lock lets one
+ * of them in at a time. The loop itself never takes it.
+ */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/internal.h"
+
+int tn_engine_new(struct tn_engine **ret, struct tn_spec *owned_spec, struct err *e)
+{
+    struct tn_engine *en = mem_alloc(sizeof(*en));
+    int               r;
+
+    atomic_init(&en->refs, 1);
+    pthread_mutex_init(&en->lock, NULL);
+    en->spec = owned_spec;
+    r = se_search_new(&en->search, &en->spec->se, e);
+    if (r < 0) {
+        tn_engine_unref(en);
+        return r == -E2BIG ? err_under(e, "") : r;
+    }
+    *ret = en;
+    return 0;
+}
+
+struct tn_engine *tn_engine_ref(struct tn_engine *en)
+{
+    atomic_fetch_add(&en->refs, 1);
+    return en;
+}
+
+struct tn_engine *tn_engine_unref(struct tn_engine *en)
+{
+    if (!en || atomic_fetch_sub(&en->refs, 1) > 1)
+        return NULL;
+    se_search_free(en->search);
+    tn_spec_free(en->spec);
+    pthread_mutex_destroy(&en->lock);
+    free(en->n_of);
+    free(en);
+    return NULL;
+}
+
+void tn_engine_name(struct tn_engine *en, int search_id, int64_t n)
+{
+    if (search_id < 1)
+        return;
+    while (search_id >= en->cap) {
+        int cap = en->cap ? 2 * en->cap : 64;
+
+        en->n_of = mem_realloc(en->n_of, (size_t)cap * sizeof(en->n_of[0]));
+        memset(en->n_of + en->cap, 0, (size_t)(cap - en->cap) * sizeof(en->n_of[0]));
+        en->cap = cap;
+    }
+    en->n_of[search_id] = n;
+    if (search_id > en->ids)
+        en->ids = search_id;
+}
+
+/* Column "the search learns" of the table of outcomes. */
+bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *t)
+{
+    static const struct {
+        const char    *state;
+        enum se_status status;
+    } table[] = {
+        { "ok", SE_OK },           { "oom", SE_OOM },           { "illegal", SE_INFEASIBLE },
+        { "numeric", SE_INFEASIBLE }, { "timeout", SE_CENSORED }, { "pruned", SE_CENSORED },
+        { "hang", SE_DISCARD },    { "crash", SE_CRASHED },     { "node_fail", SE_DISCARD },
+        { "preempted", SE_DISCARD }, { "cancelled", SE_DISCARD },
+    };
+
+    *ret = (struct se_outcome){ .status = SE_DISCARD };
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (!strcmp(table[i].state, t->state))
+            ret->status = table[i].status;
+    if (ret->status == SE_OK) {
+        ret->tokens_per_s = t->tokens_per_s;
+        ret->tokens_per_s_se = t->tokens_per_s_se > 0 ? t->tokens_per_s_se : 0;
+        ret->peak_memory_bytes = t->memory > 0 ? t->memory : 0;
+    }
+    if (ret->status == SE_CENSORED) {
+        ret->tokens_per_s_max = t->tokens_per_s_max;
+        if (!(t->tokens_per_s_max > 0))
+            ret->status = SE_DISCARD;
+    }
+    return true;
+}
+
+static int replay_one(struct tn_engine *en, const struct db_trial *t, struct err *e)
+{
+    AUTO_JSON        *v = NULL;
+    struct pl_layout  l;
+    struct se_outcome o;
+    int               repeat = 0, r;
+
+    r = jx_parse(&v, t->layout, strlen(t->layout), e);
+    if (r == 0)
+        r = pl_layout_parse(&l, v, &en->spec->se.model, &en->spec->se.cluster, &en->spec->se.workload, e);
+    for (int i = 1; r == 0 && t->repeat_of != DB_NULL && i <= en->ids; i++)
+        if (en->n_of[i] == t->repeat_of)
+            repeat = i;
+    if (r == 0)
+        r = se_restore(en->search, (int)t->search_id, &l, repeat, e);
+    if (r < 0)
+        return err_wrap(e, "trial %lld", (long long)t->n);
+    tn_engine_name(en, (int)t->search_id, t->n);
+    if (db_trial_final(t->state) && tn_outcome_of(&o, t))
+        r = se_tell(en->search, (int)t->search_id, &o, e);
+    return r;
+}
+
+int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, struct err *e)
+{
+    struct db_filter f = { .limit = 1000 };
+    int64_t          total = 1;
+    int              r = 0;
+
+    pthread_mutex_lock(&en->lock);
+    for (f.offset = 0; r == 0 && f.offset < total; f.offset += f.limit) {
+        struct arena     a = { 0 };
+        struct db_trial *t = NULL;
+        int              n = 0;
+
+        r = db_trial_list(db, &a, &t, &n, &total, campaign, &f, e);
+        for (int i = 0; r == 0 && i < n; i++)
+            if (t[i].search_id != DB_NULL)
+                r = replay_one(en, &t[i], e);
+        arena_done(&a);
+    }
+    pthread_mutex_unlock(&en->lock);
+    return r;
+}
+
+/* ---- answers for any thread ---- */
+
+/* A search for the questions of the HTTP side: built anew from the database through a connection of its own, so that
+ * neither the loop nor the campaign at work is disturbed. */
+static int rebuild(struct tn_engine **ret, struct tn_service *svc, const char *id, struct err *e)
+{
+    AUTO_FREE char    *path = mem_printf("%s/partune.db", svc->data_dir);
+    AUTO_DB           *db = NULL;
+    struct arena       a = { 0 };
+    struct db_campaign c;
+    struct tn_engine  *en = NULL;
+    struct tn_spec    *spec = NULL;
+    json_t            *body = NULL;
+    int                r = db_open(&db, path, DB_READ, e);
+
+    if (r == 0)
+        r = db_campaign_get(db, &a, &c, id, e);
+    if (r == 0)
+        r = jx_parse(&body, c.resolved, strlen(c.resolved), e);
+    if (r == 0)
+        r = tn_spec_parse(&spec, svc, body, NULL, e);
+    json_decref(body);
+    arena_done(&a);
+    if (r == 0) {
+        spec->se.async_refit = false;
+        r = tn_engine_new(&en, spec, e);
+    }
+    if (r == 0)
+        r = tn_engine_replay(en, db, id, e);
+    if (r < 0) {
+        tn_engine_unref(en);
+        return r;
+    }
+    *ret = en;
+    return 0;
+}
+
+int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
+{
+    struct tn_engine *en = NULL;
+    int               r = rebuild(&en, svc, id, e);
+
+    if (r < 0)
+        return r;
+    *ret = se_importance_json(en->search);
+    tn_engine_unref(en);
+    return *ret ? 0 : err_set(e, -ENOENT, "nothing was measured yet");
+}
+
+int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
+{
+    struct tn_engine *en = NULL;
+    int               r = rebuild(&en, svc, id, e);
+
+    if (r < 0)
+        return r;
+    *ret = se_diagnosis_json(en->search);
+    tn_engine_unref(en);
+    return *ret ? 0 : err_set(e, -ENOENT, "nothing was measured yet");
+}
+
+/* Index of V in the array LIST, which it joins if it is new. */
+static size_t place(json_t *list, const json_t *v)
+{
+    size_t i;
+    json_t *have;
+
+    json_array_foreach(list, i, have)
+        if (json_equal(have, v))
+            return i;
+    json_array_append(list, (json_t *)v);
+    return i;
+}
+
+static json_t *grid(size_t rows, size_t columns)
+{
+    json_t *g = json_array();
+
+    for (size_t y = 0; y < rows; y++) {
+        json_t *row = json_array();
+
+        for (size_t x = 0; x < columns; x++)
+            json_array_append_new(row, json_null());
+        json_array_append_new(g, row);
+    }
+    return g;
+}
+
+static void put(json_t *g, size_t x, size_t y, double v)
+{
+    json_array_set_new(json_array_get(g, y), x, tn_number(v));
+}
+
+static int cell_predicted(const struct tn_engine *en, const json_t *cell, struct se_predicted *p)
+{
+    struct pl_layout l;
+    int              r = pl_layout_parse(&l, json_object_get(cell, "layout"), &en->spec->se.model,
+                                         &en->spec->se.cluster, &en->spec->se.workload, NULL);
+
+    return r < 0 ? r : se_predict(en->search, &l, p, NULL);
+}
+
+/* The cells of the search as matrices over the values of both keys: rows are y. */
+static json_t *matrices(const struct tn_engine *en, const json_t *cells, const char *x, const char *y)
+{
+    json_t      *xs = json_array(), *ys = json_array(), *mean, *lo, *hi, *fits;
+    const json_t *cell;
+    size_t       i;
+
+    json_array_foreach(cells, i, cell) {
+        place(xs, json_object_get(cell, "x"));
+        place(ys, json_object_get(cell, "y"));
+    }
+    mean = grid(json_array_size(ys), json_array_size(xs));
+    lo = json_deep_copy(mean);
+    hi = json_deep_copy(mean);
+    fits = json_deep_copy(mean);
+    json_array_foreach(cells, i, cell) {
+        size_t              cx = place(xs, json_object_get(cell, "x")), cy = place(ys, json_object_get(cell, "y"));
+        struct se_predicted p = { .lo = NAN, .hi = NAN };
+
+        put(mean, cx, cy, json_number_value(json_object_get(cell, "tokens_per_s")));
+        put(fits, cx, cy, json_number_value(json_object_get(cell, "p_fits")));
+        if (cell_predicted(en, cell, &p) == 0) {
+            put(lo, cx, cy, p.lo);
+            put(hi, cx, cy, p.hi);
+        }
+    }
+    return json_pack("{s:{s:s, s:o}, s:{s:s, s:o}, s:o, s:o, s:o, s:o}", "x", "key", x, "values", xs, "y", "key", y,
+                     "values", ys, "mean", mean, "lo", lo, "hi", hi, "p_fits", fits);
+}
+
+int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char *x, const char *y,
+               struct err *e)
+{
+    struct tn_engine *en = NULL;
+    AUTO_JSON        *surface = NULL;
+    int               r = rebuild(&en, svc, id, e);
+
+    if (r == 0)
+        r = se_surface_json(&surface, en->search, x, y, e);
+    if (r == 0)
+        *ret = matrices(en, json_object_get(surface, "cells"), x, y);
+    tn_engine_unref(en);
+    return r;
+}

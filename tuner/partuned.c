@@ -1,0 +1,294 @@
+/*
+ * partuned - the daemon: campaigns over HTTP.
+ *
+ *     partuned [options]              serve until TERM or INT
+ *     partuned [options] backup FILE  a consistent copy of the database, also while a daemon serves
+ *     partuned [options] check        is everything there that campaigns need?
+ */
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "tuner/tuner.h"
+
+struct values {
+    const char *data, *config, *listen, *mpiexec, *train, *supervisor, *hosts, *log, *token_file, *ui_dir, *tls_cert;
+    const char *tls_key, *stop;
+    int         cores, grace, hang;
+    bool        oversubscribe, help, version;
+};
+
+#define AT(field) offsetof(struct values, field)
+
+static const struct opt table[] = {
+    { "data", 'd', OPT_STR, AT(data), 0, 0, NULL, "PARTUNE_DATA", "DIR", "data directory" },
+    { "config", 'c', OPT_STR, AT(config), 0, 0, NULL, "PARTUNE_CONFIG", "FILE", "configuration file" },
+    { "listen", 'l', OPT_STR, AT(listen), 0, 0, "127.0.0.1:8417", "PARTUNE_LISTEN", "ADDRESS",
+      "HOST:PORT or unix:PATH, several separated by blanks; port 0 takes a free one" },
+    { "mpiexec", 0, OPT_STR, AT(mpiexec), 0, 0, NULL, NULL, "PROGRAM", "process manager of trials" },
+    { "train", 0, OPT_STR, AT(train), 0, 0, NULL, NULL, "PROGRAM", "the bundled trainer" },
+    { "supervisor", 0, OPT_STR, AT(supervisor), 0, 0, NULL, NULL, "PROGRAM", "partune-run" },
+    { "hosts", 0, OPT_STR, AT(hosts), 0, 0, NULL, NULL, "FILE", "host file for mpiexec" },
+    { "cores", 0, OPT_INT, AT(cores), 0, 1024, "0", NULL, "N", "cores for trials (0: all)" },
+    { "grace", 0, OPT_INT, AT(grace), 0, 600000, "2000", NULL, "MS", "between TERM and KILL of a trial" },
+    { "hang", 0, OPT_INT, AT(hang), 1, 86400, "60", NULL, "S", "shortest silence that counts as a hang" },
+    { "oversubscribe", 0, OPT_FLAG, AT(oversubscribe), 0, 0, NULL, NULL, NULL, "more ranks than cores are allowed" },
+    { "stop", 0, OPT_STR, AT(stop), 0, 0, "leave", NULL, "HOW", "running trials at the end: leave, or requeue" },
+    { "token-file", 0, OPT_STR, AT(token_file), 0, 0, NULL, NULL, "FILE", "token of the loopback listener" },
+    { "ui-dir", 0, OPT_STR, AT(ui_dir), 0, 0, NULL, NULL, "DIR", "serve the dashboard from this folder" },
+    { "tls-cert", 0, OPT_STR, AT(tls_cert), 0, 0, NULL, NULL, "FILE", "certificate in PEM" },
+    { "tls-key", 0, OPT_STR, AT(tls_key), 0, 0, NULL, NULL, "FILE", "its key" },
+    { "log", 0, OPT_STR, AT(log), 0, 0, "info", "PARTUNE_LOG", "LEVEL", "error, warn, info or debug" },
+    { "help", 'h', OPT_FLAG, AT(help), 0, 0, NULL, NULL, NULL, "this text" },
+    { "version", 'V', OPT_FLAG, AT(version), 0, 0, NULL, NULL, NULL, "the version" },
+};
+
+struct daemon {
+    uv_loop_t          loop;
+    struct tn_service *service;
+    struct tn_http    *http;
+    uv_signal_t        term, interrupt;
+    enum tn_stop       stop;
+    int                signals;
+};
+
+/* ---- the end ---- */
+
+static void on_stopped(void *arg)
+{
+    struct daemon *d = arg;
+
+    uv_stop(&d->loop);
+}
+
+static void on_signal(uv_signal_t *h, int sig)
+{
+    struct daemon *d = h->data;
+
+    log_info("stopping: %s", strsignal(sig));
+    if (++d->signals > 1) { /* twice: do not wait for trials */
+        uv_stop(&d->loop);
+        return;
+    }
+    if (d->http)
+        tn_http_quiesce(d->http);
+    tn_service_stop(d->service, d->stop, on_stopped, d);
+}
+
+static void watch_signals(struct daemon *d)
+{
+    uv_signal_init(&d->loop, &d->term);
+    uv_signal_init(&d->loop, &d->interrupt);
+    d->term.data = d->interrupt.data = d;
+    uv_signal_start(&d->term, on_signal, SIGTERM);
+    uv_signal_start(&d->interrupt, on_signal, SIGINT);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static void close_handle(uv_handle_t *h, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(h))
+        uv_close(h, NULL);
+}
+
+static void finish(struct daemon *d)
+{
+    d->http = tn_http_stop(d->http);
+    d->service = tn_service_close(d->service);
+    uv_walk(&d->loop, close_handle, NULL);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&d->loop);
+}
+
+/* ---- the start ---- */
+
+/* Each connection and each running trial needs descriptors. */
+static void raise_limits(void)
+{
+    struct rlimit l;
+
+    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
+        l.rlim_cur = l.rlim_max < 65536 ? l.rlim_max : 65536;
+        setrlimit(RLIMIT_NOFILE, &l);
+    }
+}
+
+static char *default_data_dir(void)
+{
+    const char *state = getenv("STATE_DIRECTORY"), *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+
+    if (state && *state)
+        return mem_strdup(state); /* the systemd unit says so */
+    if (xdg && *xdg)
+        return mem_printf("%s/partune", xdg);
+    return mem_printf("%s/.local/state/partune", home && *home ? home : "");
+}
+
+static struct tn_config service_config(const struct values *v, const struct conf *conf)
+{
+    return (struct tn_config){ .data_dir = v->data, .mpiexec = v->mpiexec, .train = v->train,
+                               .supervisor = v->supervisor, .hosts = v->hosts, .cores = v->cores,
+                               .grace_ms = v->grace, .hang_s = v->hang, .oversubscribe = v->oversubscribe,
+                               .conf = conf };
+}
+
+/* "a b" as a NULL-terminated list; TEXT is cut up. */
+static int split(const char **list, int max, char *text)
+{
+    char *save = NULL;
+    int   n = 0;
+
+    for (char *p = strtok_r(text, " ,", &save); p && n < max - 1; p = strtok_r(NULL, " ,", &save))
+        list[n++] = p;
+    list[n] = NULL;
+    return n;
+}
+
+static int start_http(struct daemon *d, const struct values *v, const struct conf *conf, struct err *e)
+{
+    const char           *listen[16];
+    AUTO_FREE char       *text = mem_strdup(v->listen);
+    struct tn_http_config h = { .listen = listen, .token_file = v->token_file, .ui_dir = v->ui_dir,
+                                .tls_cert = v->tls_cert, .tls_key = v->tls_key, .conf = conf };
+
+    split(listen, (int)ARRAY_LEN(listen), text);
+    return tn_http_start(&d->http, d->service, &d->loop, &h, e);
+}
+
+static int serve(const struct values *v, const struct conf *conf, struct err *e)
+{
+    struct daemon    d = { .stop = !strcmp(v->stop, "requeue") ? TN_STOP_REQUEUE : TN_STOP_LEAVE };
+    struct tn_config config = service_config(v, conf);
+    int              r;
+
+    raise_limits();
+    uv_loop_init(&d.loop);
+    watch_signals(&d);
+    r = tn_service_open(&d.service, &d.loop, &config, e);
+    if (r == 0)
+        r = start_http(&d, v, conf, e);
+    if (r == 0) {
+        log_info("ready at %s data=%s", tn_http_url(d.http), tn_data_dir(d.service));
+        uv_run(&d.loop, UV_RUN_DEFAULT);
+    }
+    finish(&d);
+    return r;
+}
+
+/* ---- other commands ---- */
+
+static int backup(const struct values *v, const char *file, struct err *e)
+{
+    AUTO_FREE char *path = mem_printf("%s/partune.db", v->data);
+    AUTO_DB        *db = NULL;
+    int             r;
+
+    if (!file_exists(path))
+        return err_set(e, -ENOENT, "no database in %s", v->data);
+    r = db_open(&db, path, DB_READ, e);
+    return r < 0 ? r : db_backup(db, file, e);
+}
+
+static int check(const struct values *v, const struct conf *conf, struct err *e)
+{
+    struct tn_config   config = service_config(v, conf);
+    struct tn_service *svc = NULL;
+    uv_loop_t          loop;
+    json_t            *health, *checks, *c;
+    size_t             i;
+    int                r;
+
+    uv_loop_init(&loop);
+    r = tn_service_open(&svc, &loop, &config, e);
+    if (r < 0)
+        return r;
+    health = tn_health_json(svc);
+    checks = json_object_get(health, "checks");
+    json_array_foreach(checks, i, c) {
+        bool ok = json_is_true(json_object_get(c, "ok"));
+
+        printf("%-4s %-14s %s%s%s\n", ok ? "ok" : "FAIL", json_string_value(json_object_get(c, "name")),
+               json_string_value(json_object_get(c, "detail")), ok ? "" : "; ",
+               ok ? "" : json_string_value(json_object_get(c, "fix")));
+        r = ok ? r : 1;
+    }
+    json_decref(health);
+    tn_service_close(svc);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_loop_close(&loop);
+    return r;
+}
+
+static int fail(const struct err *e, int status)
+{
+    fprintf(stderr, "partuned: %s\n", e->text);
+    return status;
+}
+
+/* Configuration: default < file < environment < command line. */
+static int configure(struct opt_set *set, struct values *v, struct conf **conf, int *operands, int argc, char **argv,
+                     struct err *e)
+{
+    int r;
+
+    opt_init(set);
+    if ((r = opt_from_env(set, e)) < 0 || (r = opt_from_argv(set, operands, argc, argv, 0, e)) < 0)
+        return r;
+    if (!v->config)
+        return 0;
+    if ((r = conf_load(conf, v->config, e)) < 0 || (r = opt_from_conf(set, *conf, e)) < 0 ||
+        (r = opt_from_env(set, e)) < 0)
+        return r;
+    return opt_from_argv(set, operands, argc, argv, 0, e);
+}
+
+static int dispatch(const struct opt_set *set, const struct values *v, const struct conf *conf, int operands,
+                    char **argv, struct err *e)
+{
+    if (v->help) {
+        opt_help(set, stdout);
+        return 0;
+    }
+    if (v->version) {
+        printf("partuned %s\n", PACKAGE_VERSION);
+        return 0;
+    }
+    if (strcmp(v->stop, "leave") != 0 && strcmp(v->stop, "requeue") != 0)
+        return err_set(e, -EINVAL, "--stop is leave or requeue, not %s", v->stop);
+    if (operands == 0)
+        return serve(v, conf, e);
+    if (operands == 2 && !strcmp(argv[1], "backup"))
+        return backup(v, argv[2], e);
+    if (operands == 1 && !strcmp(argv[1], "check"))
+        return check(v, conf, e);
+    return err_set(e, -EINVAL, "unknown command %s; there are: backup FILE, check", argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    struct values  v = { 0 };
+    struct opt_set set = { .program = "partuned", .usage = "partuned [options] [backup FILE | check]",
+                           .section = "partuned", .table = table, .count = ARRAY_LEN(table), .values = &v };
+    struct conf   *conf = NULL;
+    struct err     e = { 0 };
+    enum log_level level = LOG_INFO;
+    char          *data = NULL;
+    int            operands = 0, r;
+
+    log_setup("partuned", level);
+    r = configure(&set, &v, &conf, &operands, argc, argv, &e);
+    if (r < 0)
+        return fail(&e, 2);
+    if (log_level_parse(&level, v.log) < 0)
+        return fail(&(struct err){ .text = "--log is error, warn, info or debug" }, 2);
+    log_setup("partuned", level);
+    if (!v.data)
+        v.data = data = default_data_dir();
+    r = dispatch(&set, &v, conf, operands, argv, &e);
+    free(data);
+    conf_free(conf);
+    opt_done(&set);
+    return r < 0 ? fail(&e, r == -EINVAL ? 2 : 1) : r;
+}

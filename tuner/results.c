@@ -1,0 +1,272 @@
+/*
+ * What the measurements say: the pooled throughput of a layout, the best of them, the baseline.
+ *
+ * A layout that was measured k times with means m_i and standard errors s_i has the mean weighted by 1/s_i^2; the error of
+ * that is the larger of what the trials claim, 1/sqrt(sum 1/s_i^2), and what they show, their spread / sqrt(k). The
+ * interval is the mean +- t(k - 1) x spread or 1.96 x the claimed error, whichever is wider.
+ */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/internal.h"
+
+static void pool(struct tn_measure *m, const struct db_trial *t, int n)
+{
+    double weight = 0, sum = 0, spread = 0, claimed, half;
+
+    for (int i = 0; i < n; i++) {
+        double se = t[i].tokens_per_s_se > 0 ? t[i].tokens_per_s_se : 1e-3 * t[i].tokens_per_s;
+
+        weight += 1 / (se * se);
+        sum += t[i].tokens_per_s / (se * se);
+    }
+    m->mean = sum / weight;
+    claimed = 1 / sqrt(weight);
+    half = 1.96 * claimed;
+    for (int i = 0; i < n; i++)
+        spread += (t[i].tokens_per_s - m->mean) * (t[i].tokens_per_s - m->mean);
+    if (n > 1) {
+        double shown = tn_student_975(n - 1) * sqrt(spread / (n - 1) / n);
+
+        half = shown > half ? shown : half;
+    }
+    m->lo = m->mean - half;
+    m->hi = m->mean + half;
+    m->count = n;
+}
+
+int tn_measure_get(struct db *db, struct arena *a, struct tn_measure *ret, const char *campaign, int64_t n,
+                   struct err *e)
+{
+    struct db_trial *t;
+    int              count;
+    int              r = db_trial_group(db, a, &t, &count, campaign, n, e);
+
+    if (r < 0)
+        return r;
+    if (count == 0)
+        return err_set(e, -ENOENT, "trial %lld has no measurement", (long long)n);
+    *ret = (struct tn_measure){ .n = n, .layout = t[0].layout, .text = t[0].layout_text, .memory = t[0].memory };
+    pool(ret, t, count);
+    ret->mfu = t[0].mfu * ret->mean / t[0].tokens_per_s;
+    return 0;
+}
+
+static int world_of(const struct tn_measure *m)
+{
+    AUTO_JSON *v = json_loads(m->layout, 0, NULL);
+    int        world = (int)json_integer_value(json_object_get(v, "world"));
+
+    return world > 0 ? world : 1;
+}
+
+enum { LEADERS = 48 };
+
+int tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json_t **ret_tied,
+                    const struct db_campaign *c, struct err *e)
+{
+    bool              each = str_eq(c->objective, "tokens_per_s_per_device");
+    struct tn_measure m[LEADERS];
+    int64_t           leader[LEADERS];
+    int               best = -1, n = 0, r;
+
+    r = db_trial_leaders(db, leader, &n, LEADERS, c->id, each, e);
+    for (int i = 0; r == 0 && i < n; i++) {
+        r = tn_measure_get(db, a, &m[i], c->id, leader[i], e);
+        if (r == 0 && (best < 0 || m[i].mean / (each ? world_of(&m[i]) : 1) >
+                                       m[best].mean / (each ? world_of(&m[best]) : 1)))
+            best = i;
+    }
+    if (r < 0)
+        return r;
+    if (best < 0)
+        return err_set(e, -ENOENT, "no trial of campaign %s has succeeded yet", c->id);
+    *ret = m[best];
+    if (ret_tied) {
+        double scale = each ? world_of(&m[best]) : 1;
+
+        *ret_tied = json_array();
+        for (int i = 0; i < n; i++)
+            if (i != best && m[i].hi / (each ? world_of(&m[i]) : 1) >= m[best].lo / scale)
+                json_array_append_new(*ret_tied, json_integer((json_int_t)m[i].n));
+    }
+    return 0;
+}
+
+json_t *tn_measure_json(const struct tn_measure *m, double baseline)
+{
+    return json_pack("{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "trial", (json_int_t)m->n, "layout",
+                     json_loads(m->layout, 0, NULL), "text", m->text, "tokens_per_s", tn_number(m->mean), "lo",
+                     tn_number(m->lo), "hi", tn_number(m->hi), "mfu", tn_number(m->mfu), "ratio",
+                     tn_number(m->mean / baseline), "memory_bytes", tn_number(m->memory), "measured", m->count);
+}
+
+int64_t tn_baseline_n(struct db *db, const char *campaign)
+{
+    (void)db;
+    (void)campaign;
+    return 1; /* the baseline is trial 1 of every campaign */
+}
+
+/* ---- for the handlers ---- */
+
+int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
+{
+    struct arena       a = { 0 };
+    struct db_campaign c;
+    struct tn_measure  m, baseline = { .mean = NAN };
+    json_t            *tied = NULL;
+    int                r = db_campaign_get(svc->db, &a, &c, id, e);
+
+    if (r == 0)
+        r = tn_measure_best(svc->db, &a, &m, &tied, &c, e);
+    if (r == 0) {
+        tn_measure_get(svc->db, &a, &baseline, id, tn_baseline_n(svc->db, id), NULL);
+        *ret = tn_measure_json(&m, baseline.mean);
+        json_object_set_new(*ret, "tied_with", tied);
+    }
+    arena_done(&a);
+    return r;
+}
+
+int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
+{
+    struct arena       a = { 0 };
+    struct db_campaign c;
+    struct tn_measure  m;
+    int                r = db_campaign_get(svc->db, &a, &c, id, e);
+
+    if (r == 0)
+        r = tn_measure_get(svc->db, &a, &m, id, tn_baseline_n(svc->db, id), e);
+    if (r == 0) {
+        *ret = tn_measure_json(&m, m.mean);
+        json_object_set_new(*ret, "tied_with", json_array());
+    }
+    arena_done(&a);
+    return r;
+}
+
+/* Every successful trial of the campaign, verification excepted. */
+static int each_ok(struct tn_service *svc, const char *id, void (*fn)(void *ctx, const struct db_trial *t), void *ctx,
+                   struct err *e)
+{
+    struct arena       a = { 0 };
+    struct db_campaign c;
+    struct db_filter   f = { .state = "ok", .limit = 100000 };
+    struct db_trial   *t = NULL;
+    int                n = 0;
+    int64_t            total;
+    int                r = db_campaign_get(svc->db, &a, &c, id, e);
+
+    if (r == 0)
+        r = db_trial_list(svc->db, &a, &t, &n, &total, id, &f, e);
+    for (int i = 0; r == 0 && i < n; i++)
+        if (strcmp(t[i].kind, "verify") != 0)
+            fn(ctx, &t[i]);
+    arena_done(&a);
+    return r;
+}
+
+static void add_prediction(void *ctx, const struct db_trial *t)
+{
+    if (!isnan(t->predicted_tokens_per_s))
+        json_array_append_new(ctx, json_pack("{s:I, s:o, s:o}", "n", (json_int_t)t->n, "predicted",
+                                             tn_number(t->predicted_tokens_per_s), "measured",
+                                             tn_number(t->tokens_per_s)));
+}
+
+int tn_predictions(json_t **ret_items, struct tn_service *svc, const char *id, struct err *e)
+{
+    json_t *items = json_array();
+    int     r = each_ok(svc, id, add_prediction, items, e);
+
+    if (r < 0)
+        json_decref(items);
+    else
+        *ret_items = items;
+    return r;
+}
+
+struct point {
+    int64_t n;
+    double  rate, memory;
+};
+
+struct points {
+    struct point *v;
+    int           n, cap;
+};
+
+static void add_point(void *ctx, const struct db_trial *t)
+{
+    struct points *p = ctx;
+
+    if (!(t->memory > 0))
+        return;
+    MEM_GROW(p->v, p->n, p->cap);
+    p->v[p->n++] = (struct point){ t->n, t->tokens_per_s, t->memory };
+}
+
+static int by_memory(const void *a, const void *b)
+{
+    const struct point *p = a, *q = b;
+
+    if (p->memory != q->memory)
+        return p->memory < q->memory ? -1 : 1;
+    return (p->rate < q->rate) - (p->rate > q->rate);
+}
+
+/* Sorted by memory, a trial is on the front if it is faster than all that need less. */
+int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct err *e)
+{
+    struct points p = { 0 };
+    double        fastest = 0;
+    int           r = each_ok(svc, id, add_point, &p, e);
+
+    if (r == 0) {
+        *ret_items = json_array();
+        if (p.n > 0)
+            qsort(p.v, (size_t)p.n, sizeof(p.v[0]), by_memory);
+        for (int i = 0; i < p.n; i++)
+            if (p.v[i].rate > fastest) {
+                fastest = p.v[i].rate;
+                json_array_append_new(*ret_items, json_pack("{s:I, s:f, s:f}", "n", (json_int_t)p.v[i].n,
+                                                            "tokens_per_s", p.v[i].rate, "memory_bytes",
+                                                            p.v[i].memory));
+            }
+    }
+    free(p.v);
+    return r;
+}
+
+int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int64_t n, struct err *e)
+{
+    struct arena       a = { 0 };
+    struct db_campaign c;
+    struct tn_measure  m;
+    struct tn_winner   w = { .n = 0 };
+    AUTO_JSON         *body = NULL, *layout = NULL;
+    struct se_spec     spec;
+    int                r = db_campaign_get(svc->db, &a, &c, id, e);
+
+    if (r == 0)
+        r = n > 0 ? tn_measure_get(svc->db, &a, &m, id, n, e) : tn_measure_best(svc->db, &a, &m, NULL, &c, e);
+    if (r == 0)
+        r = jx_parse(&body, c.resolved, strlen(c.resolved), e);
+    if (r == 0)
+        r = jx_parse(&layout, m.layout, strlen(m.layout), e);
+    if (r == 0 && (r = se_spec_parse(&spec, body, svc->local, e)) == 0) {
+        w = (struct tn_winner){ .model = spec.model, .cluster = spec.cluster, .workload = spec.workload,
+                                .trainer = spec.trainer, .n = m.n, .tokens_per_s = m.mean, .lo = m.lo, .hi = m.hi,
+                                .mfu = m.mfu };
+        r = pl_layout_parse(&w.layout, layout, &w.model, &w.cluster, &w.workload, e);
+        se_spec_done(&spec);
+    }
+    if (r == 0) {
+        snprintf(w.campaign, sizeof(w.campaign), "%s", c.id);
+        snprintf(w.name, sizeof(w.name), "%s", c.name);
+        *ret = w;
+    }
+    arena_done(&a);
+    return r;
+}

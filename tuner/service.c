@@ -1,0 +1,426 @@
+/* The service as a whole: its data directory, its loop handles, its events. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tuner/internal.h"
+
+enum { CLOCK_MS = 250, KEEP_EVENTS = 200000 };
+
+uint64_t tn_now_ms(void)
+{
+    return clock_mono_ns() / 1000000;
+}
+
+/* ---- events ---- */
+
+struct tn_subscription {
+    struct tn_subscription *next;
+    struct tn_service      *svc;
+    tn_event_fn            *fn; /* NULL: cancelled during a delivery */
+    void                   *ctx;
+};
+
+struct tn_subscription *tn_subscribe(struct tn_service *svc, tn_event_fn *fn, void *ctx)
+{
+    struct tn_subscription *s = mem_alloc(sizeof(*s));
+
+    if (!svc->subscriptions)
+        svc->delivered = db_event_last(svc->db);
+    *s = (struct tn_subscription){ svc->subscriptions, svc, fn, ctx };
+    svc->subscriptions = s;
+    return s;
+}
+
+struct tn_subscription *tn_unsubscribe(struct tn_subscription *s)
+{
+    struct tn_subscription **at;
+
+    if (!s)
+        return NULL;
+    at = &s->svc->subscriptions;
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    free(s);
+    return NULL;
+}
+
+static bool deliver(void *ctx, const struct db_event *ev)
+{
+    struct tn_service      *svc = ctx;
+    struct tn_subscription *next;
+
+    svc->delivered = ev->id;
+    for (struct tn_subscription *s = svc->subscriptions; s; s = next) {
+        next = s->next;
+        s->fn(s->ctx, ev);
+    }
+    return true;
+}
+
+static void deliver_all(struct tn_service *svc)
+{
+    struct err e;
+
+    if (svc->subscriptions)
+        db_event_each(svc->db, NULL, svc->delivered, 10000, deliver, svc, &e);
+}
+
+void tn_events_ready(struct tn_service *svc)
+{
+    uv_async_send(&svc->wake);
+}
+
+static void on_wake(uv_async_t *h)
+{
+    struct tn_service *svc = h->data;
+
+    if (svc->closing)
+        return;
+    deliver_all(svc);
+    if (svc->kicked)
+        tn_sched_run(svc);
+}
+
+int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *e)
+{
+    int r = db_writer_call(svc->writer, job, arg, e);
+
+    if (r >= 0)
+        tn_events_ready(svc);
+    return r;
+}
+
+/* ---- the clock: retries, wall budgets, housekeeping ---- */
+
+static int trim_job(struct db *w, void *arg, struct err *e)
+{
+    (void)arg;
+    return db_event_trim(w, KEEP_EVENTS, e);
+}
+
+static void on_clock(uv_timer_t *h)
+{
+    struct tn_service *svc = h->data;
+    struct err         e = { 0 };
+
+    if (db_writer_failure(svc->writer, &e) < 0)
+        log_error("the store cannot be written: %s", e.text);
+    if (tn_now_ms() / CLOCK_MS % (3600000 / CLOCK_MS) == 0)
+        db_writer_post(svc->writer, trim_job, NULL, NULL);
+    tn_sched_run(svc);
+}
+
+/* ---- the data directory ---- */
+
+static int refuse_holder(const char *path, struct err *e)
+{
+    AUTO_FREE char *text = NULL;
+
+    if (file_read_all(&text, NULL, path, 4096, NULL) < 0 || !text[0])
+        return err_set(e, -EBUSY, "another partuned holds this data directory (%s)", path);
+    text[strcspn(text, "\n")] = '\0';
+    return err_set(e, -EBUSY, "another partuned (%s) holds this data directory", text);
+}
+
+static int lock_dir(struct tn_service *svc, struct err *e)
+{
+    AUTO_FREE char *path = mem_printf("%s/lock", svc->data_dir);
+    AUTO_FREE char *text = NULL;
+    char            host[256] = "";
+    int             r = file_lock(&svc->lock_fd, path, e);
+
+    if (r == -EBUSY || r == -EAGAIN || r == -EWOULDBLOCK)
+        return refuse_holder(path, e);
+    if (r < 0)
+        return r;
+    gethostname(host, sizeof(host) - 1);
+    text = mem_printf("pid %ld on %s\n", (long)getpid(), host);
+    if (ftruncate(svc->lock_fd, 0) < 0 || pwrite(svc->lock_fd, text, strlen(text), 0) < 0)
+        return err_set(e, -errno, "write %s: %s", path, strerror(errno));
+    return 0;
+}
+
+static int make_dir(struct tn_service *svc, const char *dir, struct err *e)
+{
+    static const char *const below[] = { "", "/campaigns", "/datasets", "/profiles" };
+    char                     real[4096];
+
+    for (size_t i = 0; i < ARRAY_LEN(below); i++) {
+        AUTO_FREE char *path = mem_printf("%s%s", dir, below[i]);
+        int             r = file_mkdirs(path, 0700, e);
+
+        if (r < 0)
+            return err_wrap(e, "data directory");
+    }
+    if (access(dir, W_OK | X_OK) < 0)
+        return err_set(e, -errno, "the data directory %s cannot be written: %s; choose another with --data", dir,
+                       strerror(errno));
+    if (!realpath(dir, real))
+        return err_set(e, -errno, "%s: %s", dir, strerror(errno));
+    svc->data_dir = mem_strdup(real);
+    return 0;
+}
+
+static int instance_job(struct db *w, void *arg, struct err *e)
+{
+    return db_meta_set(w, "instance", arg, e);
+}
+
+static int know_instance(struct tn_service *svc, struct err *e)
+{
+    struct arena  a = { 0 };
+    const char   *have = NULL;
+    unsigned char bytes[6];
+    int           r = db_meta_get(svc->db, &a, &have, "instance", e);
+
+    if (r == 0 && have)
+        svc->instance = mem_strdup(have);
+    arena_done(&a);
+    if (r < 0 || svc->instance)
+        return r;
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return err_set(e, -EIO, "no random numbers");
+    svc->instance = mem_printf("%02x%02x%02x%02x%02x%02x", bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]);
+    return tn_write(svc, instance_job, svc->instance, e);
+}
+
+static int open_store(struct tn_service *svc, struct err *e)
+{
+    AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
+    struct db      *w = NULL;
+    int             r = db_open(&w, path, DB_WRITE, e);
+
+    if (r == 0)
+        r = db_writer_start(&svc->writer, w, e);
+    if (r == 0)
+        r = db_open(&svc->db, path, DB_READ, e);
+    return r < 0 ? r : know_instance(svc, e);
+}
+
+static int load_profile(struct tn_service *svc, struct err *e)
+{
+    AUTO_FREE char   *path = mem_printf("%s/profiles/local.json", svc->data_dir);
+    AUTO_JSON        *v = NULL;
+    struct pl_cluster c;
+    int               r;
+
+    if (!file_exists(path))
+        return 0;
+    r = jx_load(&v, path, 1 << 20, e);
+    if (r == 0)
+        r = pl_cluster_parse(&c, v, NULL, e);
+    if (r < 0)
+        return err_wrap(e, "%s", path);
+    svc->local = mem_alloc(sizeof(*svc->local));
+    *svc->local = c;
+    return 0;
+}
+
+/* ---- programs ---- */
+
+static char *beside(const char *exe, const char *below, const char *name)
+{
+    char *path = mem_printf("%.*s/%s%s", (int)(strrchr(exe, '/') - exe), exe, below, name);
+
+    if (access(path, X_OK) == 0)
+        return path;
+    free(path);
+    return NULL;
+}
+
+static char *in_path(const char *name)
+{
+    const char *p = getenv("PATH");
+
+    while (p && *p) {
+        size_t n = strcspn(p, ":");
+        char  *path = mem_printf("%.*s/%s", (int)n, p, name);
+
+        if (n > 0 && access(path, X_OK) == 0)
+            return path;
+        free(path);
+        p += n + (p[n] == ':');
+    }
+    return NULL;
+}
+
+char *tn_find_program(const char *given, const char *name)
+{
+    static const char *const places[] = { "", "../tuner/", "../trainer/", "../libexec/partune/" };
+    char                     exe[4096];
+    ssize_t                  n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    char                    *found = NULL;
+
+    if (given && strchr(given, '/'))
+        return access(given, X_OK) == 0 ? realpath(given, NULL) : NULL;
+    if (n > 0) {
+        exe[n] = '\0';
+        for (size_t i = 0; i < ARRAY_LEN(places) && !found; i++)
+            found = beside(exe, places[i], given ? given : name);
+    }
+    return found ? found : in_path(given ? given : name);
+}
+
+/* ---- opening and closing ---- */
+
+static void copy_config(struct tn_service *svc, const struct tn_config *c)
+{
+    svc->config = *c;
+    svc->config.data_dir = NULL; /* svc->data_dir */
+    svc->config.mpiexec = mem_strdup(c->mpiexec);
+    svc->config.train = mem_strdup(c->train);
+    svc->config.supervisor = mem_strdup(c->supervisor);
+    svc->config.hosts = mem_strdup(c->hosts);
+    svc->mpiexec = tn_find_program(c->mpiexec, "mpiexec");
+    svc->train = tn_find_program(c->train, "partune-train");
+    svc->supervisor = tn_find_program(c->supervisor, "partune-run");
+    tn_slots_init(&svc->slots, c->cores);
+}
+
+static void start_handles(struct tn_service *svc)
+{
+    uv_async_init(svc->loop, &svc->wake, on_wake);
+    svc->wake.data = svc;
+    uv_timer_init(svc->loop, &svc->clock);
+    svc->clock.data = svc;
+    uv_timer_start(&svc->clock, on_clock, CLOCK_MS, CLOCK_MS);
+}
+
+int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_config *config, struct err *e)
+{
+    struct tn_service *svc = mem_alloc(sizeof(*svc));
+    int                r;
+
+    svc->loop = loop;
+    svc->lock_fd = -1;
+    svc->texts = json_object();
+    copy_config(svc, config);
+    start_handles(svc);
+    r = make_dir(svc, config->data_dir, e);
+    if (r == 0)
+        r = lock_dir(svc, e);
+    if (r == 0)
+        r = open_store(svc, e);
+    if (r == 0)
+        r = load_profile(svc, e);
+    if (r == 0)
+        r = tn_recover(svc, e);
+    if (r < 0) {
+        tn_service_close(svc);
+        return r;
+    }
+    svc->delivered = db_event_last(svc->db);
+    tn_sched_kick(svc);
+    *ret = svc;
+    return 0;
+}
+
+void tn_check_stopped(struct tn_service *svc)
+{
+    if (!svc->stopping || !svc->stopped)
+        return;
+    if (svc->stop_how == TN_STOP_REQUEUE)
+        for (struct tn_attempt *a = svc->attempts; a; a = a->next)
+            if (!a->ended)
+                return;
+    svc->stopped(svc->stopped_arg);
+    svc->stopped = NULL;
+}
+
+void tn_service_stop(struct tn_service *svc, enum tn_stop how, void (*done)(void *arg), void *arg)
+{
+    svc->stopping = true;
+    svc->stop_how = how;
+    svc->stopped = done;
+    svc->stopped_arg = arg;
+    if (how == TN_STOP_REQUEUE)
+        for (struct tn_attempt *a = svc->attempts; a; a = a->next)
+            tn_attempt_stop(a, TN_STOP_SERVICE);
+    tn_check_stopped(svc);
+}
+
+static void close_attempts(struct tn_service *svc)
+{
+    struct tn_attempt *next;
+
+    for (struct tn_attempt *a = svc->attempts; a; a = next) {
+        next = a->next;
+        tn_attempt_abandon(a);
+    }
+}
+
+/* A supervisor goes on without us: only the handle ends. */
+static void close_process(uv_handle_t *h, void *svc)
+{
+    if (h->type == UV_PROCESS && h->data == svc && !uv_is_closing(h))
+        uv_close(h, tn_process_closed);
+}
+
+struct tn_service *tn_service_close(struct tn_service *svc)
+{
+    if (!svc)
+        return NULL;
+    svc->closing = true;
+    uv_close((uv_handle_t *)&svc->clock, NULL);
+    if (svc->writer)
+        close_attempts(svc);
+    while (svc->works > 0 || svc->attempts)
+        uv_run(svc->loop, UV_RUN_ONCE);
+    db_writer_stop(svc->writer);
+    uv_close((uv_handle_t *)&svc->wake, NULL);
+    uv_walk(svc->loop, close_process, svc);
+    for (int i = 0; i < 4 || svc->processes > 0; i++)
+        uv_run(svc->loop, UV_RUN_NOWAIT);
+    for (struct tn_campaign *c = svc->campaigns; c; c = c->next)
+        c->running = 0;
+    tn_campaign_unload_idle(svc);
+    while (svc->subscriptions)
+        tn_unsubscribe(svc->subscriptions);
+    db_close(svc->db);
+    if (svc->lock_fd >= 0)
+        close(svc->lock_fd);
+    json_decref(svc->texts);
+    free((char *)svc->config.mpiexec);
+    free((char *)svc->config.train);
+    free((char *)svc->config.supervisor);
+    free((char *)svc->config.hosts);
+    free(svc->mpiexec);
+    free(svc->train);
+    free(svc->supervisor);
+    free(svc->local);
+    free(svc->data_dir);
+    free(svc->instance);
+    free(svc);
+    return NULL;
+}
+
+/* ---- small answers ---- */
+
+const char *tn_data_dir(const struct tn_service *svc)
+{
+    return svc->data_dir;
+}
+
+const char *tn_instance(const struct tn_service *svc)
+{
+    return svc->instance;
+}
+
+struct db *tn_db(struct tn_service *svc)
+{
+    return svc->db;
+}
+
+struct db_writer *tn_writer(struct tn_service *svc)
+{
+    return svc->writer;
+}
+
+const struct pl_cluster *tn_local_cluster(const struct tn_service *svc)
+{
+    return svc->local;
+}

@@ -1,0 +1,140 @@
+/* Trials, their steps and files, for the handlers; the small tables of launchers and trainers. */
+#include <errno.h>
+
+#include "tuner/internal.h"
+
+int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t n, struct err *e)
+{
+    struct arena    a = { 0 };
+    struct db_trial t;
+    int             r = db_trial_get(svc->db, &a, &t, id, n, e);
+
+    if (r == 0)
+        *ret = tn_trial_view(&t);
+    arena_done(&a);
+    return r;
+}
+
+/* An unknown campaign is an error, an empty one is not. */
+static int known(struct tn_service *svc, const char *id, struct err *e)
+{
+    int64_t rev;
+
+    return db_campaign_rev(svc->db, id, &rev, e);
+}
+
+int tn_trial_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id,
+                  const struct db_filter *f, struct err *e)
+{
+    struct arena     a = { 0 };
+    struct db_trial *t = NULL;
+    int              n = 0;
+    int              r = known(svc, id, e);
+
+    if (r == 0)
+        r = db_trial_list(svc->db, &a, &t, &n, ret_total, id, f, e);
+    if (r == 0) {
+        *ret_items = json_array();
+        for (int i = 0; i < n; i++)
+            json_array_append_new(*ret_items, tn_trial_view(&t[i]));
+    }
+    arena_done(&a);
+    return r;
+}
+
+static int known_trial(struct tn_service *svc, struct db_trial *t, struct arena *a, const char *id, int64_t n,
+                       struct err *e)
+{
+    int r = known(svc, id, e);
+
+    return r < 0 ? r : db_trial_get(svc->db, a, t, id, n, e);
+}
+
+int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id, int64_t n,
+                 int64_t offset, int64_t limit, struct err *e)
+{
+    struct arena    a = { 0 };
+    struct db_trial t;
+    struct db_step *s = NULL;
+    int             count = 0;
+    int             r = known_trial(svc, &t, &a, id, n, e);
+
+    if (r == 0)
+        r = db_step_list(svc->db, &a, &s, &count, ret_total, id, n, offset, limit, e);
+    if (r == 0) {
+        *ret_items = json_array();
+        for (int i = 0; i < count; i++) {
+            json_t *v = json_loads(s[i].data, 0, NULL);
+
+            if (v)
+                json_array_append_new(*ret_items, v);
+        }
+    }
+    arena_done(&a);
+    return r;
+}
+
+int tn_trial_file(char **ret, struct tn_service *svc, const char *id, int64_t n, enum tn_log which, struct err *e)
+{
+    static const char *const names[] = { "stdout", "stderr", "events", "timeline.json" };
+    struct arena             a = { 0 };
+    struct db_trial          t;
+    int                      r = known_trial(svc, &t, &a, id, n, e);
+
+    if (r == 0 && t.attempts < 1)
+        r = err_set(e, -ENOENT, "trial %lld has not been started", (long long)n);
+    if (r == 0) /* ID is one of the database: no path leads out of the data directory */
+        *ret = mem_printf("%s/campaigns/%s/trials/%lld/%lld/%s", svc->data_dir, id, (long long)n, (long long)t.attempts,
+                          names[which]);
+    arena_done(&a);
+    return r;
+}
+
+/* ---- command lines ---- */
+
+void tn_argv_add(struct tn_argv *a, const char *text)
+{
+    if (a->n + 1 >= a->cap) {
+        a->cap = a->cap ? 2 * a->cap : 32;
+        a->v = mem_realloc(a->v, (size_t)a->cap * sizeof(a->v[0]));
+    }
+    a->v[a->n++] = mem_strdup(text);
+    a->v[a->n] = NULL;
+}
+
+void tn_argv_addf(struct tn_argv *a, const char *fmt, ...)
+{
+    AUTO_STR s = { 0 };
+    va_list  ap;
+
+    va_start(ap, fmt);
+    str_vaddf(&s, fmt, ap);
+    va_end(ap);
+    tn_argv_add(a, str_text(&s));
+}
+
+void tn_argv_done(struct tn_argv *a)
+{
+    for (int i = 0; i < a->n; i++)
+        free(a->v[i]);
+    free(a->v);
+    *a = (struct tn_argv){ 0 };
+}
+
+/* ---- which launcher, which trainer ---- */
+
+static const struct tn_launcher *const launchers[] = { &tn_launcher_local };
+
+const struct tn_launcher *tn_launcher_find(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(launchers); i++)
+        if (!strcmp(launchers[i]->name, name))
+            return launchers[i];
+    return NULL;
+}
+
+const struct tn_trainer *tn_trainer_find(const struct tn_service *svc, const char *name)
+{
+    (void)svc;
+    return !strcmp(name, tn_trainer_partune.name) ? &tn_trainer_partune : NULL;
+}

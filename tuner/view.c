@@ -1,0 +1,228 @@
+/* Resources as JSON, as docs/API.md shows them. */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/internal.h"
+
+json_t *tn_number(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+json_t *tn_time(int64_t ms)
+{
+    char buf[CLOCK_TEXT];
+
+    return ms == DB_NULL ? json_null() : json_string(clock_format(buf, ms));
+}
+
+static json_t *integer(int64_t v)
+{
+    return v == DB_NULL ? json_null() : json_integer((json_int_t)v);
+}
+
+static json_t *text(const char *s)
+{
+    return s ? json_string(s) : json_null();
+}
+
+/* A JSON column; null when it is NULL or was damaged. */
+static json_t *column(const char *s)
+{
+    json_t *v = s ? json_loads(s, JSON_DECODE_ANY, NULL) : NULL;
+
+    return v ? v : json_null();
+}
+
+/* ---- trial ---- */
+
+json_t *tn_trial_view(const struct db_trial *t)
+{
+    json_t *v = json_object();
+
+    json_object_set_new(v, "campaign", text(t->campaign));
+    json_object_set_new(v, "n", integer(t->n));
+    json_object_set_new(v, "kind", text(t->kind));
+    json_object_set_new(v, "state", text(t->state));
+    json_object_set_new(v, "repeat_of", integer(t->repeat_of));
+    json_object_set_new(v, "attempts", integer(t->attempts));
+    json_object_set_new(v, "layout", column(t->layout));
+    json_object_set_new(v, "text", text(t->layout_text));
+    json_object_set_new(v, "why", text(t->why));
+    json_object_set_new(v, "predicted",
+                        json_pack("{s:o, s:o, s:o}", "tokens_per_s", tn_number(t->predicted_tokens_per_s),
+                                  "memory_bytes", tn_number(t->predicted_memory), "p_fits",
+                                  tn_number(t->predicted_fits)));
+    json_object_set_new(v, "tokens_per_s", tn_number(t->tokens_per_s));
+    json_object_set_new(v, "tokens_per_s_se", tn_number(t->tokens_per_s_se));
+    json_object_set_new(v, "mfu", tn_number(t->mfu));
+    json_object_set_new(v, "step_ms",
+                        json_pack("{s:o, s:o, s:o, s:o}", "median", tn_number(t->step_ms), "p10",
+                                  tn_number(t->step_ms_p10), "p90", tn_number(t->step_ms_p90), "ci95",
+                                  tn_number(t->step_ms_ci95)));
+    json_object_set_new(v, "phases_ms", column(t->phases));
+    json_object_set_new(v, "memory",
+                        json_pack("{s:o, s:o}", "planned", column(t->memory_planned), "measured",
+                                  column(t->memory_measured)));
+    json_object_set_new(v, "loss",
+                        json_pack("{s:o, s:o}", "first", tn_number(t->loss_first), "last", tn_number(t->loss_last)));
+    json_object_set_new(v, "created", tn_time(t->created));
+    json_object_set_new(v, "started", tn_time(t->started));
+    json_object_set_new(v, "ended", tn_time(t->ended));
+    json_object_set_new(v, "seconds", tn_number(t->seconds));
+    json_object_set_new(v, "failure", column(t->failure));
+    return v;
+}
+
+/* ---- campaign ---- */
+
+static void add_state(void *ctx, const char *state, int64_t n)
+{
+    json_object_set_new(ctx, state, json_integer((json_int_t)n));
+}
+
+static double elapsed(const struct db_campaign *c)
+{
+    int64_t now = clock_wall_ms();
+
+    if (c->active_since == DB_NULL)
+        return c->active_s;
+    return c->active_s + (now > c->active_since ? (double)(now - c->active_since) / 1000.0 : 0);
+}
+
+/* Time left: what the trials that are left will take at the pace so far, and never more than the wall budget. */
+static double time_left(const struct db_campaign *c, const json_t *resolved, const json_t *by_state)
+{
+    const json_t *budget = json_object_get(resolved, "budget");
+    const json_t *wall = json_object_get(budget, "wall_s");
+    double        spent = elapsed(c), left = NAN;
+    int64_t       open = 0;
+
+    for (int i = 0; i < 3; i++)
+        open += json_integer_value(json_object_get(by_state, (const char *[]){ "queued", "starting", "running" }[i]));
+    if (strcmp(c->state, DB_RUNNING) != 0)
+        return NAN;
+    if (c->budget_trials != DB_NULL && c->trials > open && spent > 0)
+        left = (double)(c->budget_trials - c->trials + open) * spent / (double)(c->trials - open);
+    if (json_is_number(wall)) {
+        double rest = json_number_value(wall) - spent;
+
+        left = isnan(left) || rest < left ? rest : left;
+    }
+    return left < 0 ? 0 : left;
+}
+
+static json_t *progress(struct db *db, const struct db_campaign *c, const json_t *resolved, struct err *e)
+{
+    json_t *by_state = json_object();
+
+    db_campaign_counts(db, c->id, add_state, by_state, e);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "trials", integer(c->trials), "budget",
+                     integer(c->budget_trials), "device_s", tn_number(c->device_s), "elapsed_s", tn_number(elapsed(c)),
+                     "eta_s", tn_number(time_left(c, resolved, by_state)), "by_state", by_state);
+}
+
+static void add_results(json_t *v, struct db *db, const struct db_campaign *c, struct err *e)
+{
+    struct arena      a = { 0 };
+    struct tn_measure best, baseline;
+    double            reference = NAN;
+
+    json_object_set_new(v, "best", json_null());
+    json_object_set_new(v, "baseline", json_null());
+    if (tn_measure_get(db, &a, &baseline, c->id, tn_baseline_n(db, c->id), e) == 0) {
+        reference = baseline.mean;
+        json_object_set_new(v, "baseline", tn_measure_json(&baseline, reference));
+    }
+    if (tn_measure_best(db, &a, &best, NULL, c, e) == 0)
+        json_object_set_new(v, "best", tn_measure_json(&best, reference));
+    arena_done(&a);
+}
+
+json_t *tn_campaign_view(struct db *db, const struct db_campaign *c, bool with_spec, struct err *e)
+{
+    AUTO_JSON *resolved = column(c->resolved);
+    json_t    *v = json_object();
+
+    json_object_set_new(v, "id", text(c->id));
+    json_object_set_new(v, "name", text(c->name));
+    json_object_set_new(v, "state", text(c->state));
+    json_object_set_new(v, "reason", text(c->reason));
+    json_object_set_new(v, "created", tn_time(c->created));
+    json_object_set_new(v, "started", tn_time(c->started));
+    json_object_set_new(v, "ended", tn_time(c->ended));
+    if (with_spec)
+        json_object_set_new(v, "spec", column(c->spec));
+    json_object_set(v, "model", json_object_get(resolved, "model"));
+    json_object_set(v, "cluster", json_object_get(resolved, "cluster"));
+    json_object_set(v, "workload", json_object_get(resolved, "workload"));
+    json_object_set_new(v, "objective", text(c->objective));
+    json_object_set_new(v, "trainer", text(c->trainer));
+    json_object_set_new(v, "launcher", text(c->launcher));
+    json_object_set_new(v, "space", column(c->space));
+    json_object_set_new(v, "progress", progress(db, c, resolved, e));
+    add_results(v, db, c, e);
+    json_object_set_new(v, "verify", column(c->verify));
+    json_object_set_new(v, "tags", column(c->tags));
+    json_object_set_new(v, "notes", text(c->notes));
+    json_object_set_new(v, "owner", text(c->owner));
+    return v;
+}
+
+/* ---- events: the resource in its form at that moment, in the same transaction ---- */
+
+static int add_event(struct db *w, const char *id, int64_t n, const char *kind, json_t *owned_data, struct err *e)
+{
+    AUTO_JSON      *data = owned_data;
+    AUTO_FREE char *line = jx_dump(data);
+    int64_t         row;
+
+    return db_event_add(w,
+                        &(struct db_event){
+                            .campaign = id, .trial = n, .kind = kind, .data = line, .t = clock_wall_ms() },
+                        &row, e);
+}
+
+int tn_event_campaign(struct db *w, const char *id, struct err *e)
+{
+    struct arena       a = { 0 };
+    struct db_campaign c;
+    int                r = db_campaign_get(w, &a, &c, id, e);
+
+    if (r == 0)
+        r = add_event(w, id, DB_NULL, "campaign", tn_campaign_view(w, &c, false, e), e);
+    arena_done(&a);
+    return r;
+}
+
+int tn_event_trial(struct db *w, const char *id, int64_t n, struct err *e)
+{
+    struct arena    a = { 0 };
+    struct db_trial t;
+    int             r = db_trial_get(w, &a, &t, id, n, e);
+
+    if (r == 0)
+        r = add_event(w, id, n, "trial", tn_trial_view(&t), e);
+    arena_done(&a);
+    return r;
+}
+
+int tn_event_best(struct db *w, const char *id, struct err *e)
+{
+    struct arena       a = { 0 };
+    struct db_campaign c;
+    struct tn_measure  best, baseline = { .mean = NAN };
+    json_t            *v;
+    int                r = db_campaign_get(w, &a, &c, id, e);
+
+    if (r == 0)
+        r = tn_measure_best(w, &a, &best, NULL, &c, e);
+    if (r == 0) {
+        tn_measure_get(w, &a, &baseline, id, tn_baseline_n(w, id), NULL);
+        v = tn_measure_json(&best, baseline.mean);
+        json_object_set_new(v, "campaign", json_string(id));
+        r = add_event(w, id, best.n, "best", v, e);
+    }
+    arena_done(&a);
+    return r == -ENOENT ? 0 : r;
+}
