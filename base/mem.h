@@ -41,7 +41,7 @@ static inline void mem_auto_free(void *pp)
     __builtin_free(*p);
 }
 
-#define AUTO_FREE __attribute__((cleanup(mem_auto_free)))
+#define AUTO_FREE __attribute__((cleanup(mem_auto_free), unused))
 
 /* Define the cleanup that AUTO(name) needs: AUTO_DEFINE(se_space) uses se_space_free(). */
 #define AUTO_DEFINE(name)                                                                          \
@@ -49,7 +49,7 @@ static inline void mem_auto_free(void *pp)
     {                                                                                              \
         name##_free(*p);                                                                           \
     }
-#define AUTO(name) __attribute__((cleanup(name##_auto))) struct name
+#define AUTO(name) __attribute__((cleanup(name##_auto), unused)) struct name
 
 #define TAKE(p)                                                                                    \
     ({                                                                                             \
