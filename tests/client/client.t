@@ -1,6 +1,6 @@
 #!/bin/sh
 # The client without a daemon: usage, wrong input, files, exit codes. What it says to a daemon is tested with the daemon.
-partune=${PT_BUILD:?}/tuner/partune
+partune=${PT_BUILD:?}/partune
 dir=$PT_BUILD/tests/run/client.$$
 mkdir -p "$dir"
 trap 'rm -rf "$dir"' EXIT

@@ -145,8 +145,7 @@ static void check_programs(struct report *r)
         *slash = '\0';
     for (size_t i = 0; i < ARRAY_LEN(programs); i++) {
         AUTO_FREE char *beside = mem_printf("%s/%s", self, programs[i].name);
-        AUTO_FREE char *built = mem_printf("%s/../trainer/%s", self, programs[i].name);
-        bool here = access(beside, X_OK) == 0 || access(built, X_OK) == 0;
+        bool here = access(beside, X_OK) == 0;
 
         finding(r, here, programs[i].name, here ? "found" : "not found beside this program",
                 programs[i].fix);
