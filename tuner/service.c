@@ -250,7 +250,7 @@ static char *in_path(const char *name)
 
 char *tn_find_program(const char *given, const char *name)
 {
-    static const char *const places[] = { "", "../tuner/", "../trainer/", "../libexec/partune/" };
+    static const char *const places[] = { "", "../libexec/partune/" };
     char                     exe[4096];
     ssize_t                  n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
     char                    *found = NULL;

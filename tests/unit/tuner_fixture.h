@@ -61,7 +61,7 @@ static inline void fixture_open(struct fixture *f, const char *name, const char 
     f->folder = unit_folder(name);
     f->data = mem_printf("%s/data", f->folder);
     f->train = mem_printf("%s/train", f->folder);
-    f->supervisor = mem_printf("%s/tuner/partune-run", build);
+    f->supervisor = mem_printf("%s/partune-run", build);
     script = mem_printf("#!/bin/sh\nexec '%s/tests/fault/fake_train' %s \"$@\"\n", build, options);
     if (file_write_atomic(f->train, script, strlen(script), 0700, &e) < 0)
         fail_msg("%s", e.text);
