@@ -68,6 +68,11 @@ struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *x)
     return NULL;
 }
 
+static double max(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 /* ---- shapes -------------------------------------------------------------------------------------
  */
 
@@ -133,6 +138,19 @@ static void add_layers(struct stage *s, const struct pl_layer_time *y, double n)
     s->ep += n * (y->ep_fwd + y->ep_bwd + y->ep_re);
 }
 
+static void add_ends(struct stage *s, const struct shape_time *y, bool first, bool last)
+{
+    if (first) {
+        s->fwd += y->ends.embed_fwd;
+        s->bwd += y->ends.embed_bwd;
+    }
+    if (last) {
+        s->fwd += y->ends.head_fwd;
+        s->bwd += y->ends.head_bwd;
+        s->tp += y->ends.tp_head;
+    }
+}
+
 static void stage_of(struct stage *s, struct pl_cost_ctx *x, const struct shape_time *y,
                      const struct pl_layout *l, int stage)
 {
@@ -147,15 +165,7 @@ static void stage_of(struct stage *s, struct pl_cost_ctx *x, const struct shape_
     }
     add_layers(s, &y->dense, s->layers - moe);
     add_layers(s, &y->moe, moe);
-    if (stage == 0) {
-        s->fwd += y->ends.embed_fwd;
-        s->bwd += y->ends.embed_bwd;
-    }
-    if (stage == l->pp - 1) {
-        s->fwd += y->ends.head_fwd;
-        s->bwd += y->ends.head_bwd;
-        s->tp += y->ends.tp_head;
-    }
+    add_ends(s, y, stage == 0, stage == l->pp - 1);
     s->total = s->fwd + s->bwd + s->re + s->tp + s->cp + s->ep;
 }
 
@@ -163,7 +173,9 @@ static void stage_of(struct stage *s, struct pl_cost_ctx *x, const struct shape_
 struct pipeline {
     struct stage slow; /* the slowest stage, which sets the pace */
     int slow_stage;
-    double others;       /* total of one micro-batch over all other stages */
+    double later, later_stages; /* totals of the stages after it, and how many */
+    double last;                /* total of the last stage */
+    double others;              /* total of one micro-batch over all other stages */
     double others_split; /* the same of forward + backward - 2 x weight gradient: zero-bubble's idle
                             time */
 };
@@ -190,9 +202,13 @@ static void pipeline_of(struct pipeline *q, struct pl_cost_ctx *x, const struct 
         }
         total += times * one.total;
         split += times * split_of(&one);
+        q->later += times * one.total;
+        q->later_stages += times;
+        q->last = one.total;
         if (one.total > q->slow.total) {
             q->slow = one;
             q->slow_stage = s;
+            q->later = q->later_stages = 0;
         }
     }
     q->others = total - q->slow.total;
@@ -303,11 +319,20 @@ static double message_s(const struct pl_cost_ctx *x, const struct pl_layout *l)
     return pl_send_s(&g, bytes / l->tp);
 }
 
-static double bubble_of(const struct pipeline *q, const struct pl_layout *l)
+/* Seconds beyond the slowest stage's own work; pipe.c has the formulas. */
+static double bubble_of(const struct pipeline *q, const struct pl_layout *l, double micro)
 {
-    if (l->schedule == PL_ZERO_BUBBLE && l->pp > 1)
+    double ours, last;
+
+    if (l->pp == 1)
+        return 0;
+    if (l->schedule == PL_ZERO_BUBBLE)
         return q->others_split;
-    return q->others / l->vp;
+    if (l->schedule != PL_1F1B)
+        return q->others / l->vp;
+    ours = q->others - q->later + max(0, 2 * q->later - q->later_stages * q->slow.total);
+    last = micro * (q->last - q->slow.total) + q->others + q->slow.total - q->last;
+    return max(ours, last);
 }
 
 /* Ranks that share cores work in turn: nothing ends before all work is done. */
@@ -341,10 +366,9 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layo
     ret->seconds[PL_COST_TP] = micro * q.slow.tp;
     ret->seconds[PL_COST_CP] = micro * q.slow.cp;
     ret->seconds[PL_COST_EP] = micro * q.slow.ep;
-    /* two messages a micro-batch and chunk in the steady state, where they do not run beside
-     * compute, and as many a boundary while the pipeline fills and drains */
-    ret->seconds[PL_COST_PP] = 2 * message * ((l->overlap_p2p ? 0 : micro * l->vp) + (l->pp - 1));
-    ret->seconds[PL_COST_BUBBLE] = bubble_of(&q, l);
+    ret->seconds[PL_COST_PP] =
+        pl_messages(l->schedule, l->pp, l->vp, micro, l->overlap_p2p) * message;
+    ret->seconds[PL_COST_BUBBLE] = bubble_of(&q, l, micro);
     pace = micro * q.slow.total + ret->seconds[PL_COST_PP] + ret->seconds[PL_COST_BUBBLE];
     ret->seconds[PL_COST_OTHER] = crowded(x, l, &q, micro, pace);
     ret->seconds[PL_COST_DP] = data_parallel(x, l, &q.slow, &held, micro);
@@ -384,4 +408,40 @@ double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct
     if (peak <= 0 || l->world <= 0)
         return -1;
     return pl_model_flops_per_token(m, w->seq) * tokens_per_s / (peak * 1e12 * l->world);
+}
+
+/* ---- the same pipeline, event by event ----------------------------------------------------------
+ */
+
+void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cost_ctx *x,
+                const struct pl_layout *l)
+{
+    const struct shape_time *y = shape_of(x, l);
+    struct pl_stage_time *at = mem_alloc((size_t)l->pp * (size_t)l->vp * sizeof(*at));
+
+    pl_rates_of(&x->op.r, x->op.k, x->op.c, l->precision, l->threads);
+    for (int i = 0; i < l->pp * l->vp; i++) {
+        int first, n = pl_stage_layers(l, x->op.m->layers, i % l->pp, i / l->pp, &first);
+        int moe = x->moe_before[first + n] - x->moe_before[first];
+        struct stage s = {0};
+        double fwd = (n - moe) * (y->dense.tp_fwd + y->dense.cp_fwd + y->dense.ep_fwd) +
+                     moe * (y->moe.tp_fwd + y->moe.cp_fwd + y->moe.ep_fwd);
+
+        add_layers(&s, &y->dense, n - moe);
+        add_layers(&s, &y->moe, moe);
+        add_ends(&s, y, i == 0, i == l->pp * l->vp - 1);
+        at[i].forward = s.fwd + fwd;
+        at[i].backward = s.bwd + s.re + s.tp + s.cp + s.ep - fwd;
+        at[i].weight = s.weight;
+    }
+    *store = at;
+    *ret = (struct pl_pipe){
+        .schedule = (enum pl_schedule)l->schedule,
+        .pp = l->pp,
+        .vp = l->vp,
+        .microbatches = x->op.w->global_batch / (l->micro_batch * l->dp),
+        .at = at,
+        .message_s = message_s(x, l),
+        .overlap = l->overlap_p2p,
+    };
 }

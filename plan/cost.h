@@ -83,4 +83,7 @@ void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *x,
 void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *x,
                      const struct pl_layout *l);
 
+/* Messages that a pipeline's critical path waits for. */
+double pl_messages(int schedule, int pp, int vp, double micro, bool overlap);
+
 #endif

@@ -441,6 +441,47 @@ struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *p,
 struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *x);
 void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layout *l);
 
+/* ---- pipeline simulator ------------------------------------------------------------------------
+ */
+
+/* Seconds of one micro-batch on one stage's chunk; backward includes what is computed again. Of a
+ * split backward pass (zero-bubble), `weight` is the part that nobody waits for. */
+struct pl_stage_time {
+    double forward, backward, weight;
+};
+
+struct pl_pipe {
+    enum pl_schedule schedule;
+    int pp, vp, microbatches;
+    const struct pl_stage_time *at; /* [chunk * pp + stage] */
+    double message_s;
+    bool overlap; /* messages travel while the receiver computes */
+};
+
+struct pl_span {
+    double start, end;
+    int stage, chunk, mb, op; /* enum pl_step_op */
+};
+
+struct pl_timeline {
+    struct pl_span *span; /* stage after stage, each in order of time */
+    size_t n;
+    double total; /* seconds from the first start to the last end */
+    double idle;  /* share of all stages' time that is bubble */
+};
+
+/* Execute the schedule event by event. -EINVAL for a shape that has no schedule, -EDEADLK if it
+ * cannot end. */
+int pl_simulate(struct pl_timeline *ret, const struct pl_pipe *pipe, struct err *e);
+void pl_timeline_done(struct pl_timeline *t);
+/* The pipeline of a legal layout as the cost model sees it; the stage times go into *STORE, which
+ * the caller frees. */
+void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cost_ctx *x,
+                const struct pl_layout *l);
+/* What the closed form says of the same pipeline: steady state, bubble and messages. */
+double pl_pipe_seconds(const struct pl_pipe *pipe);
+json_t *pl_timeline_json(const struct pl_timeline *t);
+
 /* ---- ranking ----------------------------------------------------------------------------------
  */
 

@@ -1,0 +1,95 @@
+/* A pipeline's seconds in closed form, from the times of its stages. */
+#include "plan/cost.h"
+
+#include "base/base.h"
+
+/*
+ * Receipts that the slowest stage waits for, counted in the event simulator and exact there for
+ * equal stages, but for interleaved schedules without overlap (within 4 pp).
+ *
+ * Where a message blocks its receiver, a stage in the middle waits for two a micro-batch and chunk;
+ * one that travels beside compute shows only while the pipeline fills and drains. 1F1B is the
+ * exception: its steady state is a chain of dependences around the pipeline, and messages on it
+ * show whether or not they travel beside compute.
+ */
+double pl_messages(int schedule, int pp, int vp, double micro, bool overlap)
+{
+    double ends = 2.0 * (pp - 2);
+
+    if (pp == 1)
+        return 0;
+    switch (schedule) {
+    case PL_GPIPE:
+        return overlap ? 2.0 * (pp - 1) : 2 * micro + ends;
+    case PL_INTERLEAVED:
+        return overlap ? 2.0 * (pp * vp - 1) : (2 * vp - 1) * micro + 4.0 * (pp - 1);
+    case PL_ZERO_BUBBLE:
+        if (overlap)
+            return 4.0 * (pp - 1);
+        break;
+    default:
+        if (overlap)
+            return 2 * micro * (pp - 1) / pp + ends;
+    }
+    return pp == 2 ? micro + 1 : 2 * micro + ends - 1;
+}
+
+/*
+ * 1F1B when stage S is the slowest: it works without a gap once it has the first micro-batch, the
+ * stages before it add one micro-batch each, and those after it add one each less what S does ahead
+ * meanwhile (it runs a forward ahead for each of them): their time T_j appears as T_j - (T_S -
+ * T_j). With S last this is the textbook's (m + pp - 1) T.
+ */
+static double one_f_one_b(const double *t, int pp, int s, double micro)
+{
+    double before = 0, after = 0;
+
+    for (int j = 0; j < s; j++)
+        before += t[j];
+    for (int j = s + 1; j < pp; j++)
+        after += 2 * t[j] - t[s];
+    return micro * t[s] + before + (after > 0 ? after : 0);
+}
+
+/*
+ * The other schedules: the slowest stage works without a gap, and every other adds one micro-batch
+ * while the pipeline fills and drains; a vp-th of it when interleaved (Narayanan et al. 2021); with
+ * zero-bubble less twice the weight part, whose steps fill the gaps (Qi et al. 2023, ZB-H1: F + B -
+ * 2W with B the whole backward pass).
+ */
+double pl_pipe_seconds(const struct pl_pipe *p)
+{
+    double *t = mem_alloc((size_t)p->pp * sizeof(*t)), sum = 0, idle = 0, slow_idle = 0, seconds;
+    int slow = 0;
+
+    for (int s = 0; s < p->pp; s++) {
+        double weight = 0;
+
+        for (int c = 0; c < p->vp; c++) {
+            const struct pl_stage_time *at = &p->at[c * p->pp + s];
+
+            t[s] += at->forward + at->backward;
+            weight += at->weight;
+        }
+        sum += t[s];
+        idle += t[s] - 2 * weight;
+        if (s == 0 || t[s] > t[slow]) {
+            slow = s;
+            slow_idle = t[s] - 2 * weight;
+        }
+    }
+    idle = idle - slow_idle > 0 ? idle - slow_idle : 0;
+    if (p->schedule == PL_ZERO_BUBBLE) {
+        seconds = p->microbatches * t[slow] + idle;
+    } else if (p->schedule == PL_1F1B) {
+        double ours = one_f_one_b(t, p->pp, slow, p->microbatches);
+        double last = one_f_one_b(t, p->pp, p->pp - 1, p->microbatches);
+
+        seconds = ours > last ? ours : last;
+    } else {
+        seconds = p->microbatches * t[slow] + (sum - t[slow]) / p->vp;
+    }
+    free(t);
+    return seconds +
+           p->message_s * pl_messages(p->schedule, p->pp, p->vp, p->microbatches, p->overlap);
+}

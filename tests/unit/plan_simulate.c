@@ -1,0 +1,205 @@
+/* The event simulator against the closed form, and what a timeline must be like. */
+#include "plan/cost.h"
+#include "tests/unit/plan_world.h"
+
+#include <math.h>
+
+enum { MAX_PP = 8, MAX_VP = 4 };
+
+struct made {
+    struct pl_pipe p;
+    struct pl_stage_time at[MAX_PP * MAX_VP];
+};
+
+static void make(struct made *m, enum pl_schedule schedule, int pp, int vp, int micro)
+{
+    m->p = (struct pl_pipe){schedule, pp, vp, micro, m->at, 0, true};
+    for (int i = 0; i < pp * vp; i++)
+        m->at[i] = (struct pl_stage_time){1, 2, 1};
+}
+
+static double simulated(const struct made *m)
+{
+    struct pl_timeline t;
+    struct err e = {0};
+    double total;
+
+    if (pl_simulate(&t, &m->p, &e) < 0)
+        fail_msg("%s", e.text);
+    total = t.total;
+    pl_timeline_done(&t);
+    return total;
+}
+
+/* Sums of a few thousand terms of order 1: rounding stays far below a millionth. */
+static const double ROUNDING = 1e-9;
+
+static void agree(const struct made *m)
+{
+    double sim = simulated(m), closed = pl_pipe_seconds(&m->p);
+
+    if (fabs(sim - closed) > ROUNDING)
+        fail_msg("schedule %d pp %d vp %d, %d micro-batches: %g by events, %g", m->p.schedule,
+                 m->p.pp, m->p.vp, m->p.microbatches, sim, closed);
+}
+
+static void equal_stages_take_what_the_closed_form_says(void **state)
+{
+    static const enum pl_schedule plain[] = {PL_GPIPE, PL_1F1B, PL_ZERO_BUBBLE};
+    struct made m;
+
+    (void)state;
+    for (int pp = 1; pp <= MAX_PP; pp++) {
+        for (int micro = pp; micro <= 4 * pp; micro += pp) {
+            for (size_t i = 0; i < ARRAY_LEN(plain); i++) {
+                make(&m, plain[i], pp, 1, micro);
+                /* ZB-H1 needs 2 pp - 1 micro-batches to fill all gaps; with fewer it is 1f1b's at
+                 * worst */
+                if (plain[i] == PL_ZERO_BUBBLE && micro < 2 * pp)
+                    assert_true(simulated(&m) <= micro * 3 + (pp - 1) * 3 + ROUNDING);
+                else
+                    agree(&m);
+            }
+            for (int vp = 2; vp <= MAX_VP && pp > 1; vp++) {
+                make(&m, PL_INTERLEAVED, pp, vp, micro);
+                agree(&m);
+                assert_true(fabs(simulated(&m) - (micro * vp + pp - 1) * 3) < ROUNDING);
+            }
+        }
+    }
+}
+
+/* So many messages show in the events as the closed form counts. */
+static void messages_cost_what_the_closed_form_says(void **state)
+{
+    static const double MESSAGE = 0.01;
+    struct made m;
+
+    (void)state;
+    for (int pp = 2; pp <= MAX_PP; pp *= 2)
+        for (int vp = 1; vp <= MAX_VP; vp++)
+            for (int schedule = PL_GPIPE; schedule <= PL_ZERO_BUBBLE; schedule++)
+                for (int overlap = 0; overlap < 2; overlap++) {
+                    double free_of, closed, sim, slack = vp > 1 && !overlap ? 4 * pp : 1e-6;
+
+                    if ((schedule == PL_INTERLEAVED) != (vp > 1))
+                        continue;
+                    make(&m, (enum pl_schedule)schedule, pp, vp, 64);
+                    free_of = simulated(&m);
+                    m.p.message_s = MESSAGE;
+                    m.p.overlap = overlap;
+                    sim = (simulated(&m) - free_of) / MESSAGE;
+                    closed = (pl_pipe_seconds(&m.p) - free_of) / MESSAGE;
+                    if (fabs(sim - closed) > slack)
+                        fail_msg("pp %d vp %d schedule %d overlap %d: %g by events, %g", pp, vp,
+                                 schedule, overlap, sim, closed);
+                }
+}
+
+/* The last stage carries the head, the first the embedding, as in every language model. */
+static void one_slow_stage_takes_what_the_closed_form_says(void **state)
+{
+    static const enum pl_schedule plain[] = {PL_GPIPE, PL_1F1B};
+    struct made m;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(plain); i++)
+        for (int pp = 2; pp <= MAX_PP; pp++)
+            for (int slow = 0; slow < pp; slow++) {
+                double sim, closed;
+
+                make(&m, plain[i], pp, 1, 24);
+                m.at[slow] = (struct pl_stage_time){1.5, 3, 1.5};
+                sim = simulated(&m);
+                closed = pl_pipe_seconds(&m.p);
+                assert_true(fabs(sim - closed) < ROUNDING);
+            }
+}
+
+static void every_stage_does_one_thing_at_a_time_in_order_of_need(void **state)
+{
+    struct made m;
+    struct pl_timeline t;
+    struct err e = {0};
+
+    (void)state;
+    make(&m, PL_INTERLEAVED, 4, 2, 8);
+    assert_int_equal(pl_simulate(&t, &m.p, &e), 0);
+    assert_int_equal(t.n, 4 * 2 * 8 * 2);
+    for (size_t i = 1; i < t.n; i++)
+        if (t.span[i].stage == t.span[i - 1].stage)
+            assert_true(t.span[i].start >= t.span[i - 1].end);
+    assert_true(fabs(t.idle - 9 / (48 + 9.0)) <
+                1e-9); /* (pp - 1)(F + B) of (micro vp + pp - 1)(F + B) */
+    pl_timeline_done(&t);
+}
+
+static void a_shape_without_a_schedule_is_refused(void **state)
+{
+    struct made m;
+    struct pl_timeline t;
+    struct err e = {0};
+
+    (void)state;
+    make(&m, PL_INTERLEAVED, 4, 2, 6);
+    assert_true(pl_simulate(&t, &m.p, &e) < 0);
+    make(&m, PL_1F1B, 4, 2, 8);
+    assert_true(pl_simulate(&t, &m.p, &e) < 0);
+}
+
+/* The pipeline part of an iteration, whatever the model: what the cost model says against the
+ * events. */
+static void the_cost_of_real_layouts_agrees_with_their_timeline(void **state)
+{
+    static const struct {
+        const char *model, *layout;
+    } row[] = {
+        {"gpt-22B", "{'pp':4,'tp':2,'precision':'bf16','micro_batch':2}"},
+        {"gpt-22B", "{'pp':4,'vp':4,'tp':4,'sp':1,'precision':'bf16'}"},
+        {"llama-8b", "{'pp':8,'schedule':'zero-bubble','precision':'bf16','overlap_p2p':1}"},
+        {"mixtral-8x7b",
+         "{'pp':4,'ep':8,'vp':2,'precision':'bf16','recompute':'full','overlap_p2p':1}"},
+        {"llama-8b", "{'pp':2,'schedule':'gpipe','precision':'bf16','overlap_p2p':1}"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct world x = world_of(row[i].model, "dgx-h100", 4, 256, "any");
+        struct pl_problem p = world_problem(&x);
+        struct pl_layout l = layout_of(&x, row[i].layout);
+        struct pl_cost_ctx *k = pl_cost_ctx_new(&p, NULL);
+        struct pl_stage_time *store;
+        struct pl_timeline t;
+        struct pl_pipe pipe;
+        struct pl_cost c;
+        struct err e = {0};
+        double closed = 0;
+
+        pl_cost_at(&c, k, &l);
+        for (int j = PL_COST_FORWARD; j <= PL_COST_BUBBLE; j++)
+            closed += c.seconds[j];
+        pl_pipe_of(&pipe, &store, k, &l);
+        assert_true(fabs(pl_pipe_seconds(&pipe) / closed - 1) < 1e-9);
+        assert_int_equal(pl_simulate(&t, &pipe, &e), 0);
+        if (fabs(t.total / closed - 1) > 0.03)
+            fail_msg("%s %s: %g s by events, %g s in closed form", row[i].model, row[i].layout,
+                     t.total, closed);
+        pl_timeline_done(&t);
+        free(store);
+        pl_cost_ctx_free(k);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_stages_take_what_the_closed_form_says),
+        cmocka_unit_test(messages_cost_what_the_closed_form_says),
+        cmocka_unit_test(one_slow_stage_takes_what_the_closed_form_says),
+        cmocka_unit_test(every_stage_does_one_thing_at_a_time_in_order_of_need),
+        cmocka_unit_test(a_shape_without_a_schedule_is_refused),
+        cmocka_unit_test(the_cost_of_real_layouts_agrees_with_their_timeline),
+    };
+
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}
