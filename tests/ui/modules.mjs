@@ -192,6 +192,13 @@ test("the slowest rank is counted over the steps that say so", () => {
     assert.deepEqual(trial.slowestRanks(steps), [[1, 2], [0, 1]]);
 });
 
+test("a straggler is slowest far more often than chance allows", () => {
+    const steps = (often) => Array.from({ length: 100 }, (_, i) => ({ ranks: { slowest: i < often ? 3 : i % 8 } }));
+    assert.deepEqual(trial.stragglers(steps(0), 8), []);
+    assert.deepEqual(trial.stragglers(steps(40), 8), [3]);     // 40 + 8 of 100; the limit is 12.5 + 4 · 3.3 = 25.7
+    assert.deepEqual(trial.stragglers(steps(100), 1), []);
+});
+
 test("a Chrome trace becomes lanes in milliseconds", () => {
     const bars = laneBars({ traceEvents: [{ ph: "M", pid: 0, name: "process_name", args: { name: "stage 0" } },
         { ph: "X", pid: 0, tid: 1, ts: 5000, dur: 2000, name: "forward 0" }, { ph: "X", pid: 1, tid: 0, ts: 6000, dur: 0, name: "send" }] });

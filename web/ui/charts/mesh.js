@@ -130,7 +130,7 @@ export function meshView(layout, cluster) {
     const rows = meshRows(layout, cluster);
     const view = h("div", {},
         h("div", { class: "filters" }, h("label", { class: "field" }, h("span", {}, "Groups of"), select)),
-        h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "mesh" }, svg), note,
+        h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "drawing of the ranks" }, svg), note,
         h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "axes of the mesh" }, h("table", {},
             h("thead", {}, h("tr", {}, ["axis", "meaning", "ranks a group", "groups", "one of them", "slowest link it crosses"]
                 .map((c) => h("th", { scope: "col" }, c)))),

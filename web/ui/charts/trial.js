@@ -207,15 +207,70 @@ export function slowestRanks(steps) {
     return [...times].sort((a, b) => b[1] - a[1]);
 }
 
-/** A rank is named a straggler if chance would hardly make it the slowest so often. */
-export function stragglerText(steps) {
+/**
+ * Ranks that chance would hardly make the slowest so often: were all of WORLD ranks alike, each would be the slowest in a
+ * share of 1 / world of the steps; a straggler is more than four standard deviations of that binomial above it.
+ */
+export function stragglers(steps, world) {
     const list = slowestRanks(steps);
     const total = list.reduce((sum, [, n]) => sum + n, 0);
-    if (!total)
-        return "";
-    const [rank, n] = list[0];
-    return `Rank ${rank} was the slowest in ${n} of ${counted(total, "step")}.`;
+    if (!total || !(world > 1))
+        return [];
+    const p = 1 / world;
+    const limit = total * p + 4 * Math.sqrt(total * p * (1 - p));
+    return list.filter(([, n]) => n > limit).map(([rank]) => rank);
 }
+
+function stragglerText(steps) {
+    const list = slowestRanks(steps);
+    const total = list.reduce((sum, [, n]) => sum + n, 0);
+    return total ? `Rank ${list[0][0]} was the slowest in ${list[0][1]} of ${counted(total, "step")}.` : "";
+}
+
+const HEAT_COLUMNS = 60;
+const HEAT_ROWS = 32;
+
+/** Steps cut into columns; of each, how often each rank was the slowest. */
+function slowestCells(steps) {
+    const known = steps.filter(spreadOf);
+    const columns = Math.min(HEAT_COLUMNS, known.length);
+    const ranks = slowestRanks(known).slice(0, HEAT_ROWS).map(([rank]) => rank).sort((a, b) => a - b);
+    const cells = [];
+    const labels = [];
+    for (let c = 0; c < columns; c++) {
+        const run = known.slice(Math.floor(c * known.length / columns), Math.floor((c + 1) * known.length / columns));
+        labels.push(run.length > 1 ? `${run[0].n}–${run.at(-1).n}` : String(run[0].n));
+        ranks.forEach((rank, r) => {
+            const n = run.filter((s) => spreadOf(s).slowest === rank).length;
+            if (n)
+                cells.push([c, r, 100 * n / run.length]);
+        });
+    }
+    return { ranks, labels, cells };
+}
+
+export const rankHeat = {
+    title: "Slowest rank",
+    note: "Which rank was the slowest, over the steps. A row that is filled again and again is a straggler.",
+    name: "slowest-rank",
+    none: "No step has reported the spread over its ranks.",
+    option({ steps }, p) {
+        const { ranks, labels, cells } = slowestCells(steps);
+        if (!cells.length)
+            return null;
+        return {
+            ...axes(p, {
+                x: { name: "step", type: "category", data: labels },
+                y: { type: "category", data: ranks.map((r) => `rank ${r}`), splitLine: { show: false } }, grid: { left: 74, top: 12 },
+            }),
+            tooltip: tooltip(p, { trigger: "item", formatter: (q) => tip(`Step ${labels[q.data[0]]}`, [[`rank ${ranks[q.data[1]]}`, `slowest in ${Math.round(q.data[2])} %`]]) }),
+            visualMap: { show: false, min: 0, max: 100, dimension: 2, inRange: { color: [p.sunken, p.series[1]] } },
+            series: [{ type: "heatmap", data: cells, itemStyle: { borderColor: p.surface, borderWidth: 1 } }],
+        };
+    },
+    summary: ({ steps }) => stragglerText(steps),
+    table: ({ steps }) => ({ columns: ["rank", "steps as the slowest"], rows: slowestRanks(steps) }),
+};
 
 function memoryRows(memory) {
     const planned = memory?.planned ?? {};

@@ -20,7 +20,7 @@ export function parseTrials(text) {
 function sideBySide(caption, heads, rows) {
     return h("div", { class: "panel scroll", tabindex: "0", role: "region", "aria-label": caption },
         h("table", {},
-            h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), heads.map((x) => h("th", { scope: "col" }, x)))),
+            h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "compared"), heads.map((x) => h("th", { scope: "col" }, x)))),
             h("tbody", {}, rows.map(([name, cells]) => {
                 const texts = cells.map((c) => (c instanceof Node ? c.textContent : String(c)));
                 const differs = new Set(texts).size > 1;

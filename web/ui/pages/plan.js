@@ -58,9 +58,9 @@ const timeChart = stacked("seconds", "Where a step's time goes", "plan-time", "m
 const memoryChart = stacked("memory", "Where the worst rank's memory goes", "plan-memory", "GiB", MEMORY_CLASSES, 1024 ** 3, bytes);
 
 function rankTable(items, start) {
-    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "ranked layouts" },
+    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "table of ranked layouts" },
         h("table", {},
-            h("thead", {}, h("tr", {}, [["#", 1], ["Layout"], ["Expected tokens/s", 1], ["MFU", 1], ["Step", 1], ["Memory of the worst rank", 1], ["Why"], [""]]
+            h("thead", {}, h("tr", {}, [["#", 1], ["Layout"], ["Expected tokens/s", 1], ["MFU", 1], ["Step", 1], ["Memory of the worst rank", 1], ["Why"], ["Campaign"]]
                 .map(([t, n]) => h("th", { scope: "col", class: n ? "num" : null }, t)))),
             h("tbody", {}, items.map((item, i) => h("tr", {},
                 h("th", { scope: "row", class: "num" }, String(i + 1)),

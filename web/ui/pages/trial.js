@@ -8,7 +8,7 @@ import { href } from "../lib/router.js";
 import { KINDS, LAYOUT_KEYS, LIVE_TRIAL, PHASES, PHASE_HELP, TRIAL_STATES, ordered } from "../lib/words.js";
 import { bounds } from "../charts/best.js";
 import { chartPanel } from "../charts/panel.js";
-import { memoryBars, phaseStack, rankSpread, slowestRanks, stepHistogram, stepTime } from "../charts/trial.js";
+import { memoryBars, phaseStack, rankHeat, rankSpread, stepHistogram, stepTime, stragglers } from "../charts/trial.js";
 import { layoutChips, notice, pairs, panel, tile, tiles, trialBadge } from "../parts/parts.js";
 import { saveText } from "../lib/download.js";
 import { lanes } from "../charts/lanes.js";
@@ -48,7 +48,7 @@ function failureNotice(t) {
         return null;
     const f = t.failure;
     return notice("bad",
-        h("h3", {}, `${f.class ?? t.state}: ${TRIAL_STATES[t.state]?.[2] ?? "failed"}`),
+        h("h2", {}, `${f.class ?? t.state}: ${TRIAL_STATES[t.state]?.[2] ?? "failed"}`),
         h("p", {}, f.detail ?? ""),
         h("p", { class: "soft" }, [
             f.rank !== null && f.rank !== undefined && `rank ${f.rank}`,
@@ -89,16 +89,10 @@ function reproducePanel(t) {
         h("pre", { class: "code", tabindex: "0" }, t.command ?? lines.join("\n")));
 }
 
-function stragglers(steps) {
-    const list = slowestRanks(steps);
-    const total = list.reduce((sum, [, n]) => sum + n, 0);
-    if (!total)
-        return h("p", { class: "soft" }, "No step has reported the spread over its ranks.");
-    return h("table", {},
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "rank"), h("th", { scope: "col", class: "num" }, "steps as the slowest"),
-            h("th", { scope: "col", class: "num" }, "share"))),
-        h("tbody", {}, list.slice(0, 16).map(([rank, n]) => h("tr", {}, h("th", { scope: "row" }, `rank ${rank}`),
-            h("td", { class: "num" }, String(n)), h("td", { class: "num" }, percent(n / total, 0))))));
+function stragglerNotice(steps, world) {
+    const list = stragglers(steps, world);
+    return list.length > 0 && notice("warn", `${list.length === 1 ? "Rank" : "Ranks"} ${list.join(", ")} ${
+        list.length === 1 ? "is a straggler" : "are stragglers"}: slowest far more often than chance allows.`);
 }
 
 /** The steps of a trial in order, without doubles; a very long one loses its oldest. */
@@ -137,7 +131,8 @@ export async function render(ctx) {
     const timeChart = make(stepTime, { className: "w8" });
     const histChart = make(stepHistogram, { className: "w4" });
     const phaseChart = make(phaseStack, { className: "w8" });
-    const spreadChart = make(rankSpread, { className: "w8" });
+    const spreadChart = make(rankSpread, { className: "w6" });
+    const heatChart = make(rankHeat, { className: "w6" });
     const memoryChart = make(memoryBars, {});
     const laneChart = make(lanes, {
         tools: h("button", { type: "button", class: "quiet", onclick: () => trace && saveText(JSON.stringify(trace),
@@ -171,7 +166,8 @@ export async function render(ctx) {
         histChart.set(data);
         phaseChart.set(data);
         spreadChart.set(data);
-        fill(stragglerPlace, stragglers(data.steps));
+        heatChart.set(data);
+        fill(stragglerPlace, stragglerNotice(data.steps, trial.layout?.world ?? 1));
     });
 
     async function loadSteps() {
@@ -209,7 +205,7 @@ export async function render(ctx) {
         h("div", { class: "grid" }, timeChart.element, histChart.element,
             phaseChart.element, panel("Median step", { className: "w4" }, phasePlace),
             h("div", { class: "w6" }, memoryChart.element), h("div", { class: "w6" }, log.element),
-            spreadChart.element, panel("Stragglers", { className: "w4" }, stragglerPlace),
+            stragglerPlace, spreadChart.element, heatChart.element,
             mesh && panel("Mesh", { note: "Which ranks form a group, and over which links those groups talk." }, mesh),
             laneChart.element));
     drawTrial();

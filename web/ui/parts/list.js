@@ -84,7 +84,7 @@ export function listTable(ctx, spec) {
         }
         const focused = element.contains(document.activeElement) ? document.activeElement.textContent : null;
         fill(body,
-            h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": spec.label },
+            h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `table of ${spec.label}` },
                 h("table", {},
                     h("thead", {}, h("tr", {}, columns().map(header))),
                     h("tbody", {}, items.map(row)))),
