@@ -1,0 +1,298 @@
+// The dashboard as a person uses it: sign in, start a campaign, watch it, look into it, export, compare, plan. The campaign
+// is real: tiny trials of the bundled trainer on this machine.
+
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import { openBrowser, openPage, inked, scrollThrough, violations } from "./browser.mjs";
+import { scratch, startDaemon, tinyCampaign, until } from "./daemon.mjs";
+import { finish, test } from "./tap.mjs";
+
+const NASTY = `<img src=x onerror="alert(1)"> \u202Edesrever "'&amp; `;
+
+const dir = scratch("pages");
+const daemon = await startDaemon(dir);
+const browser = await openBrowser(dir);
+const page = await openPage(browser, daemon.url);
+let id = "";
+
+const heading = () => page.textContent("h1");
+const visit = async (route) => {
+    await page.goto("about:blank");
+    await page.goto(daemon.link(route));
+    await page.waitForSelector("main h1");
+};
+const tab = (name) => page.click(`[role=tab]:text-is("${name}")`);
+const panel = (title) => page.locator("section.panel", { has: page.locator(`h2:text-is("${title}")`) });
+const state = (name) => page.waitForSelector(`.head .badge:has-text("${name}")`, { timeout: 120_000 });
+
+async function drawn(title) {
+    const place = panel(title);
+    await place.scrollIntoViewIfNeeded();
+    await place.locator("canvas").first().waitFor();
+    await until(async () => await inked(place.locator("canvas").first()) > 200, `${title} to be drawn`);
+}
+
+test("a page without a token asks for one, and says when it is wrong", async () => {
+    await page.goto(daemon.url);
+    await page.waitForSelector("#token");
+    await page.fill("#token", "pt_wrong");
+    await page.click("button.primary");
+    await page.waitForSelector("text=does not know this token");
+    await page.fill("#token", daemon.token);
+    await page.click("button.primary");
+    await page.waitForSelector("text=No campaigns yet");
+});
+
+test("the printed link signs in and its token leaves the address", async () => {
+    await visit("/campaigns");
+    assert.equal(await heading(), "Campaigns");
+    assert.doesNotMatch(await page.evaluate(() => location.href), /token/);
+    await page.waitForSelector(".live-on");
+});
+
+test("the form of a new campaign shows a refusal at the field that it is about", async () => {
+    await visit("/new");
+    const data = page.locator("label.field", { hasText: "Global batch" });
+    await data.locator("input").fill("-3");
+    await page.waitForSelector("text=This would be refused");
+    await until(async () => (await data.locator(".field-error").textContent()) !== "", "the message at the field");
+    assert.equal(await data.locator("input").getAttribute("aria-invalid"), "true");
+    assert.ok(await page.locator("button:text-is('Start the campaign')").isDisabled());
+});
+
+test("a campaign written as JSON is checked, started, and shown", async () => {
+    await visit("/new");
+    await page.fill("textarea[aria-label='the campaign as JSON']", JSON.stringify(tinyCampaign(`${NASTY}one`, { tags: ["<b>t</b>"], notes: "first" })));
+    await page.waitForSelector("text=Legal layouts");
+    await page.waitForSelector("text=Baseline memory");
+    await page.click("button:text-is('Start the campaign')");
+    await page.waitForFunction(() => /#\/campaigns\/\w+$/.test(location.hash));
+    id = await page.evaluate(() => location.hash.split("/").pop());
+    await page.waitForSelector(".head .badge");
+    assert.equal(await heading(), `${NASTY}one`.trim());
+});
+
+test("trials appear and settle without a reload", async () => {
+    await page.evaluate(() => { window.sameDocument = true; });
+    await page.waitForSelector("tbody .badge:text('ok')", { timeout: 120_000 });
+    await until(async () => (await page.locator("tbody tr").count()) >= 2, "a second trial", 60_000);
+    assert.ok(await page.evaluate(() => window.sameDocument));
+    assert.match(await page.textContent(".tile dd"), /tokens\/s/);
+    await drawn("Best so far");
+});
+
+test("a page that watches comes back after kill -9 and a restart of the daemon, and misses nothing", async () => {
+    const before = await page.locator("tbody tr").count();
+    await daemon.kill("SIGKILL");
+    await page.waitForSelector(".live-lost");
+    await daemon.restart();
+    await page.waitForSelector(".live-on");
+    await until(async () => (await page.locator("tbody tr").count()) > before, "the next trial", 120_000);
+    assert.ok(await page.evaluate(() => window.sameDocument));
+});
+
+test("pause and resume", async () => {
+    await page.click("button:text-is('Pause')");
+    await state("paused");
+    await page.click("button:text-is('Resume')");
+    await state("running");
+});
+
+test("the campaign ends and says why", async () => {
+    await until(async () => (await daemon.api("GET", `v1/campaigns/${id}`)).state === "done", "the end of the campaign", 240_000);
+    await state("done");
+    const c = await daemon.api("GET", `v1/campaigns/${id}`);
+    assert.ok(c.best && c.baseline);
+    const shown = Number((await page.textContent(".tile dd")).replace(/[^\d.]/g, ""));
+    assert.ok(Math.abs(shown / c.best.tokens_per_s - 1) < 1e-3, `${shown} is shown for ${c.best.tokens_per_s}`);
+});
+
+test("the table filters and sorts by asking the service, and its columns can be chosen", async () => {
+    await visit(`/campaigns/${id}`);
+    await page.waitForSelector("tbody tr");
+    const trials = (await daemon.api("GET", `v1/campaigns/${id}/trials?sort=-tokens_per_s`)).items;
+    await page.click("th button:has-text('Tokens/s')");
+    await until(async () => (await page.textContent("tbody tr:first-child th")) === String(trials[0].n), "the fastest to be first");
+    await page.selectOption("label:has-text('Kind') select", "baseline");
+    await until(async () => (await page.locator("section[aria-label=Trials] tbody tr").count()) === trials.filter((t) => t.kind === "baseline").length, "the filter");
+    await page.click("summary:has-text('Columns')");
+    await page.check("label:has-text('P(fits)') input");
+    await page.waitForSelector("th:has-text('P(fits)')");
+});
+
+test("the trial page shows layout, steps, phases, memory, mesh and log", async () => {
+    const best = (await daemon.api("GET", `v1/campaigns/${id}`)).best;
+    await visit(`/campaigns/${id}/trials/${best.trial}`);
+    assert.equal(await heading(), `Trial ${best.trial}`);
+    for (const title of ["Step time", "Distribution of step times", "Phases of each step", "Memory of the worst rank", "Spread over ranks", "Slowest rank"])
+        await drawn(title);
+    const steps = (await daemon.api("GET", `v1/campaigns/${id}/trials/${best.trial}/steps`)).items;
+    await panel("Step time").locator("button:text-is('Table')").click();
+    assert.equal(await panel("Step time").locator("tbody tr").count(), steps.length);
+    assert.match(await page.textContent(".log"), /step/);
+    assert.equal(await page.locator("svg.mesh rect.rank").count(), best.layout.world);
+    assert.match(await page.textContent("dl.tiles"), /tokens\/s[\s\S]*ms[\s\S]*MiB/);
+});
+
+test("the keyboard goes to the next trial and the one before", async () => {
+    await visit(`/campaigns/${id}/trials/1`);
+    await page.keyboard.press("]");
+    await page.waitForFunction(() => location.hash.endsWith("/trials/2"));
+    await page.waitForSelector("h1:text-is('Trial 2')");
+    await page.keyboard.press("[");
+    await page.waitForSelector("h1:text-is('Trial 1')");
+});
+
+test("the tabs of a campaign are reached by the arrow keys, have addresses, and draw their charts", async () => {
+    await visit(`/campaigns/${id}`);
+    await page.focus("[role=tab][aria-selected=true]");
+    await page.keyboard.press("ArrowRight");
+    assert.match(await page.evaluate(() => location.hash), /tab=space/);
+    for (const title of ["Layouts side by side", "What matters", "What the search believes"])
+        await drawn(title);
+    await tab("Model and memory");
+    for (const title of ["Throughput: predicted and measured", "Memory: predicted and measured", "Throughput against memory"])
+        await drawn(title);
+    await tab("Timeline");
+    await drawn("Trials over time");
+    await page.goBack();
+    assert.equal(await page.getAttribute("[role=tab][aria-selected=true]", "id"), await page.getAttribute("[role=tab]:text-is('Model and memory')", "id"));
+});
+
+test("a chart is a table, a CSV file and a picture, too", async () => {
+    await visit(`/campaigns/${id}`);
+    await drawn("Best so far");
+    const place = panel("Best so far");
+    await place.locator("button:text-is('Table')").click();
+    const trials = (await daemon.api("GET", `v1/campaigns/${id}/trials`)).items;
+    await until(async () => (await place.locator("tbody tr").count()) === trials.length, "a row for each trial");
+    const save = async (name) => {
+        const [download] = await Promise.all([page.waitForEvent("download"), place.locator(`button:text-is('${name}')`).click()]);
+        return fs.readFileSync(await download.path());
+    };
+    const lines = (await save("CSV")).toString().trim().split("\r\n");
+    assert.equal(lines.length, trials.length + 1);
+    assert.match(lines[0], /^trial,layout,state,tokens\/s/);
+    assert.equal((await save("PNG")).subarray(1, 4).toString(), "PNG");
+});
+
+test("notes and tags are kept", async () => {
+    await visit(`/campaigns/${id}?tab=settings`);
+    await page.fill("label:has-text('Notes') textarea", "second <i>thoughts</i>");
+    await page.fill("label:has-text('Tags') input", "alpha beta");
+    await page.click("button:text-is('Save')");
+    await page.waitForSelector("text=Saved.");
+    const c = await daemon.api("GET", `v1/campaigns/${id}`);
+    assert.equal(c.notes, "second <i>thoughts</i>");
+    assert.deepEqual(c.tags, ["alpha", "beta"]);
+});
+
+test("the list of campaigns filters, and shows a hostile name as text", async () => {
+    await visit("/campaigns");
+    await page.waitForSelector("tbody tr");
+    assert.ok((await page.textContent("tbody th a")).startsWith("<img src=x"));
+    assert.equal(await page.locator("tbody img").count(), 0);
+    await page.fill("input[placeholder='part of the name']", "no such campaign");
+    await page.waitForSelector("text=No campaign matches");
+});
+
+test("an export is shown, and what the target cannot express is said", async () => {
+    await visit(`/campaigns/${id}/export`);
+    const targets = (await daemon.api("GET", "v1/exporters")).items.map((t) => t.name ?? t);
+    assert.ok(targets.includes("megatron") && targets.includes("partune"));
+    for (const target of targets) {
+        await page.selectOption("label:has-text('Target') select", target);
+        await page.waitForSelector("main pre.code, main .notice", { timeout: 20_000 });
+        await page.waitForTimeout(100);
+    }
+    await page.selectOption("label:has-text('Target') select", "megatron");
+    await page.waitForSelector("pre.code:has-text('--tensor-model-parallel-size')");
+});
+
+test("trials and campaigns are compared side by side", async () => {
+    await visit(`/compare?trials=${id}/1,${id}/2`);
+    await page.waitForSelector("text=vs the first");
+    assert.equal(await page.locator("thead th").count(), 3);
+    await drawn("Phases of the median step");
+});
+
+test("a plan ranks layouts without a trial, and a campaign starts from it", async () => {
+    await visit("/plan");
+    await page.click("button:text-is('Rank layouts')");
+    await page.waitForSelector("text=legal layouts", { timeout: 60_000 });
+    assert.ok((await page.locator("[aria-label='table of ranked layouts'] tbody tr").count()) > 5);
+    await drawn("Where a step's time goes");
+    await page.click("[aria-label='table of ranked layouts'] tbody tr:first-child button");
+    await page.waitForSelector("h1:text-is('New campaign')");
+    const spec = JSON.parse(await page.inputValue("textarea[aria-label='the campaign as JSON']"));
+    assert.ok(spec.baseline.world > 1);
+});
+
+test("a clone starts from what was submitted", async () => {
+    await visit(`/new?from=${id}`);
+    await page.waitForSelector("h1:text-is('Clone with changes')");
+    const spec = JSON.parse(await page.inputValue("textarea[aria-label='the campaign as JSON']"));
+    assert.equal(spec.workload.global_batch, 8);
+    assert.match(spec.name, /again$/);
+});
+
+test("what does not exist is said to be missing", async () => {
+    await page.goto("about:blank");
+    await page.goto(daemon.link("/campaigns/zzzzzzzz"));
+    await page.waitForSelector(".notice.bad");
+    await visit("/nowhere");
+    assert.equal(await heading(), "Not found");
+});
+
+test("a running campaign is cancelled after a question, then deleted", async () => {
+    const c = await daemon.api("POST", "v1/campaigns", tinyCampaign("to be cancelled", { budget: { trials: 50 } }));
+    await visit(`/campaigns/${c.id}`);
+    await page.click("main button:text-is('Cancel')");
+    await page.click("dialog button:text-is('Cancel the campaign')");
+    await state("cancelled");
+    await page.click("main button:text-is('Delete')");
+    await page.click("dialog button:text-is('Delete')");
+    await page.waitForFunction(() => location.hash === "#/campaigns");
+});
+
+const routes = () => ["/campaigns", `/campaigns/${id}`, `/campaigns/${id}?tab=space`, `/campaigns/${id}?tab=model`, `/campaigns/${id}?tab=timeline`,
+    `/campaigns/${id}?tab=settings`, `/campaigns/${id}/trials/1`, `/campaigns/${id}/export`, "/new", "/plan", `/compare?trials=${id}/1,${id}/2`];
+
+for (const theme of ["light", "dark"])
+    test(`no page has a serious or critical accessibility violation in the ${theme} theme`, async () => {
+        const p = await openPage(browser, daemon.url, { theme, bypassCSP: true });
+        const found = [];
+        for (const route of routes()) {
+            await p.goto("about:blank");
+            await p.goto(daemon.link(route));
+            await p.waitForSelector("main h1");
+            await scrollThrough(p);
+            found.push(...(await violations(p)).map((v) => `${route}: ${v}`));
+        }
+        assert.deepEqual(found, []);
+        await p.context().close();
+    });
+
+test("no page is wider than a phone", async () => {
+    const p = await openPage(browser, daemon.url, { width: 360, height: 740 });
+    for (const route of routes()) {
+        await p.goto("about:blank");
+        await p.goto(daemon.link(route));
+        await p.waitForSelector("main h1");
+        await p.waitForTimeout(400);
+        assert.ok(await p.evaluate(() => document.documentElement.scrollWidth <= innerWidth), route);
+    }
+    assert.deepEqual(p.faults, []);
+    await p.context().close();
+});
+
+test("nothing went wrong behind the scenes: no error, no refusal by the content policy, no other host", async () => {
+    assert.deepEqual(page.faults, []);
+});
+
+const failed = await finish({ onFail: (name) => page.screenshot({ path: `${dir}/${name.replace(/\W+/g, "-").slice(0, 60)}.png` }) });
+await browser.close();
+await daemon.stop();
+if (failed === 0)
+    fs.rmSync(dir, { recursive: true, force: true });
+process.exit(failed ? 1 : 0);
