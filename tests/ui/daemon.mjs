@@ -41,8 +41,8 @@ export async function startDaemon(dir, more = []) {
     async function start() {
         const out = fs.openSync(log, "a");
         const from = fs.fstatSync(out).size;
-        child = spawn(path.join(build, "tuner", "partuned"), ["--data", data, "--listen", `127.0.0.1:${port}`,
-            "--train", path.join(build, "trainer", "partune-train"), "--supervisor", path.join(build, "tuner", "partune-run"), ...more],
+        child = spawn(path.join(build, "partuned"), ["--data", data, "--listen", `127.0.0.1:${port}`,
+            "--train", path.join(build, "partune-train"), "--supervisor", path.join(build, "partune-run"), ...more],
         { stdio: ["ignore", out, out] });
         fs.closeSync(out);
         const mine = child;

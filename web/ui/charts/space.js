@@ -2,7 +2,7 @@
 
 import { counted, percent, rate, rateNumber, significant } from "../lib/format.js";
 import { FAILED_TRIAL, LAYOUT_KEYS } from "../lib/words.js";
-import { axes, short, tip, tooltip } from "./panel.js";
+import { axes, legend, short, tip, tooltip } from "./panel.js";
 import { thin } from "./thin.js";
 
 const MAX_LINES = 2000;
@@ -147,24 +147,25 @@ function heat(p, { xName, xs, yName, ys, cells, label, unit, tips }) {
     };
 }
 
-// A single row is a slice: a curve with its band says more than a strip of colour.
-function slice(surface, p) {
-    const xs = surface.x.values.map(String);
-    const row = (m) => m[0];
+// Cuts through the surface: a curve over x for each value of y, with the band of the one that holds the highest point.
+function slices(surface, p) {
+    const best = surface.mean.map((row) => Math.max(...row.filter(Number.isFinite))).reduce((top, v, j, all) => (v > all[top] ? j : top), 0);
     const line = (name, data, style) => ({ name, type: "line", data, symbolSize: 6, ...style });
+    const bound = (name, m) => line(name, m[best], { symbol: "none", lineStyle: { type: "dashed", color: p.strong, width: 1 }, itemStyle: { color: p.strong } });
     return {
         ...axes(p, {
-            x: { name: surface.x.key, type: "category", data: xs },
-            y: { name: "tokens/s", scale: true, axisLabel: { color: p.soft, formatter: short } }, grid: { top: 14 },
+            x: { name: surface.x.key, type: "category", data: surface.x.values.map(String) },
+            y: { name: "expected tokens/s", scale: true, axisLabel: { color: p.soft, formatter: short } },
         }),
+        legend: legend(p),
         tooltip: tooltip(p, {
             trigger: "axis",
             formatter: (l) => tip(`${surface.x.key} ${l[0].name}`, l.map((q) => [q.seriesName, rate(q.value)])),
         }),
         series: [
-            line("95 % high", row(surface.hi), { lineStyle: { type: "dashed", color: p.strong }, itemStyle: { color: p.strong }, symbol: "none" }),
-            line("expected", row(surface.mean), { lineStyle: { color: p.series[0], width: 2 }, itemStyle: { color: p.series[0] } }),
-            line("95 % low", row(surface.lo), { lineStyle: { type: "dashed", color: p.strong }, itemStyle: { color: p.strong }, symbol: "none" }),
+            ...surface.mean.map((row, j) => line(`${surface.y.key} ${surface.y.values[j]}`, row, {
+                lineStyle: { width: j === best ? 2.5 : 1.5, color: p.series[j % 8] }, itemStyle: { color: p.series[j % 8] } })),
+            bound(`95 % low at ${surface.y.values[best]}`, surface.lo), bound(`95 % high at ${surface.y.values[best]}`, surface.hi),
         ],
     };
 }
@@ -177,26 +178,26 @@ export const surface = {
     option({ surface: s, value }, p) {
         if (!s?.mean?.length)
             return null;
-        if (s.mean.length === 1 && value === "mean")
-            return slice(s, p);
+        if (value === "slices")
+            return slices(s, p);
         const [unit, at, label] = SURFACE_VALUES[value];
-        const ys = s.y?.values ?? [""];
+        const ys = s.y.values;
         const cells = ys.flatMap((_, j) => s.x.values.map((__, i) => [i, j, at(s, j, i) ?? NaN])).filter((c) => Number.isFinite(c[2]));
         if (!cells.length)
             return null;
         return heat(p, {
-            xName: s.x.key, xs: s.x.values, yName: s.y?.key ?? "", ys, cells, label, unit,
-            tips: ([i, j]) => tip(`${s.x.key} ${s.x.values[i]}, ${s.y?.key ?? ""} ${ys[j]}`, [
+            xName: s.x.key, xs: s.x.values, yName: s.y.key, ys, cells, label, unit,
+            tips: ([i, j]) => tip(`${s.x.key} ${s.x.values[i]}, ${s.y.key} ${ys[j]}`, [
                 ["Expected", rate(s.mean[j][i])],
                 ["95 % interval", `${rateNumber(s.lo[j][i])} – ${rateNumber(s.hi[j][i])}`],
                 ["Fits with", percent(s.p_fits?.[j]?.[i], 0)],
             ]),
         });
     },
-    summary: ({ surface: s, value }) => (s?.mean?.length ? `${SURFACE_VALUES[value][0]} over ${s.x.key} and ${s.y?.key ?? "nothing else"}.` : ""),
+    summary: ({ surface: s, value }) => (s?.mean?.length ? `${SURFACE_VALUES[value]?.[0] ?? "Expected tokens/s"} over ${s.x.key} and ${s.y.key}.` : ""),
     table: ({ surface: s }) => ({
-        columns: [s?.x?.key ?? "x", s?.y?.key ?? "y", "expected tokens/s", "95 % low", "95 % high", "P(fits)"],
-        rows: (s?.mean ?? []).flatMap((row, j) => row.map((v, i) => [s.x.values[i], s.y?.values[j] ?? null, v,
+        columns: [s?.x.key ?? "x", s?.y.key ?? "y", "expected tokens/s", "95 % low", "95 % high", "P(fits)"],
+        rows: (s?.mean ?? []).flatMap((row, j) => row.map((v, i) => [s.x.values[i], s.y.values[j], v,
             s.lo[j][i], s.hi[j][i], s.p_fits?.[j]?.[i] ?? null])),
     }),
 };

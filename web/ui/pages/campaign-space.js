@@ -24,6 +24,12 @@ function choice(title, onChange) {
     };
 }
 
+// What matters most comes first; what follows from other keys (dp from world and the rest) is left to last.
+function byImportance(keys, shares) {
+    const weight = (k) => (shares?.[k] ?? 0) - (["dp", "edp", "sp"].includes(k) ? 1 : 0);
+    return [...keys].sort((a, b) => weight(b) - weight(a));
+}
+
 function selection(page) {
     const element = h("div", { class: "panel-note", role: "status" });
     return {
@@ -68,7 +74,8 @@ export const spaceTab = {
         const x = choice("Across", () => loadSurface());
         const y = choice("Up", () => loadSurface());
         const value = h("select", { onchange: drawSurface },
-            h("option", { value: "mean" }, "expected throughput"), h("option", { value: "spread" }, "uncertainty"),
+            h("option", { value: "mean" }, "expected throughput"), h("option", { value: "slices" }, "slices of it"),
+            h("option", { value: "spread" }, "uncertainty"),
             h("option", { value: "p_fits" }, "probability of fitting"));
 
         function drawSelection() {
@@ -86,7 +93,8 @@ export const spaceTab = {
                 return;
             asking = true;
             try {
-                known = x.value() ? await get(campaignPath(id, "/surface"), { x: x.value(), y: y.value() || undefined }, ctx.signal) : null;
+                known = x.value() && y.value() && x.value() !== y.value()
+                    ? await get(campaignPath(id, "/surface"), { x: x.value(), y: y.value() }, ctx.signal) : null;
             } catch (error) {
                 known = null;
                 if (error.name !== "AbortError" && error.status !== 404)
@@ -115,8 +123,9 @@ export const spaceTab = {
         function update() {
             keys = varying(store.all());
             lines.set({ trials: store.all(), keys });
-            x.set(keys.map((k) => k.key), keys[0]?.key);
-            y.set(keys.map((k) => k.key), keys[1]?.key);
+            const first = byImportance(keys.map((k) => k.key), shares);
+            x.set(keys.map((k) => k.key), first[0]);
+            y.set(keys.map((k) => k.key), first[1]);
             drawSelection();
             drawSurface();
             if (known === null)
@@ -129,6 +138,6 @@ export const spaceTab = {
             h("div", { class: "filters" }, x.element, y.element, h("label", { class: "field" }, h("span", {}, "Shows"), value)),
             h("div", { class: "grid" }, field.element, weights.element, ran.element));
         store.onChange(update);
-        update();
+        loadShares().then(update);
     },
 };

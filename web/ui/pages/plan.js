@@ -80,18 +80,6 @@ function stepMs(item) {
     return parts.length ? parts.reduce((a, b) => a + b, 0) * 1000 : null;
 }
 
-/** What each rule excludes, where the service says so: {rule: layouts} or [{rule, excluded}]. */
-function excludedView(answer) {
-    const list = Array.isArray(answer.excluded) ? answer.excluded.map((e) => [e.rule, e.count ?? e.excluded])
-        : Object.entries(answer.excluded ?? {});
-    if (!list.length)
-        return null;
-    return panel("What each rule excludes", { note: "A layout that breaks two rules is counted at both." },
-        h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "rule"), h("th", { scope: "col", class: "num" }, "layouts"))),
-            h("tbody", {}, list.sort((a, b) => b[1] - a[1]).map(([rule, n]) => h("tr", {}, h("th", { scope: "row", class: "mono" }, rule),
-                h("td", { class: "num" }, count(n)))))));
-}
-
 export async function render(ctx) {
     const list = await offers(ctx.signal);
     let job = JSON.parse(sessionStorage.getItem(KEEP) ?? "null") ?? {
@@ -127,7 +115,8 @@ export async function render(ctx) {
         const head = h("p", { class: "sub", role: "status" }, `${count(answer.legal)} legal layouts, ${count(answer.fitting)} of them fit. `
             + (items.length ? `The fastest is expected to reach ${rate(items[0].tokens_per_s)}.` : ""));
         if (!items.length) {
-            fill(result, head, empty("No layout fits", h("p", {}, "A larger cluster, a smaller model or more recompute may help.")), excludedView(answer));
+            fill(result, head, empty(answer.legal ? "No layout fits" : "No layout is legal",
+                h("p", {}, answer.reason ?? "A larger cluster, a smaller model or more recompute may help.")));
             return;
         }
         const time = chartPanel(ctx, { ...timeChart, className: "w6", size: "tall" });
@@ -135,7 +124,7 @@ export async function render(ctx) {
         time.set({ items });
         memory.set({ items });
         fill(result, head, panel("Ranked layouts", { tools: [h("button", { type: "button", onclick: () => start(null) }, "Start a campaign")] }, rankTable(items, start)),
-            h("br"), h("div", { class: "grid" }, time.element, memory.element), excludedView(answer));
+            h("br"), h("div", { class: "grid" }, time.element, memory.element));
     }
 
     async function run(event) {

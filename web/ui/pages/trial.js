@@ -1,6 +1,6 @@
 // One trial: what it was, how it went, where its time and memory went, what it wrote.
 
-import { campaignPath, eachPage, get, trialPath } from "../lib/api.js";
+import { campaignPath, eachPage, get, getText, trialPath } from "../lib/api.js";
 import { atMostEvery, fill, h } from "../lib/dom.js";
 import { bytes, counted, interval, ms, percent, ratio, rate, seconds, significant, time, NONE } from "../lib/format.js";
 import { openStream } from "../lib/live.js";
@@ -9,7 +9,7 @@ import { KINDS, LAYOUT_KEYS, LIVE_TRIAL, PHASES, PHASE_HELP, TRIAL_STATES, order
 import { bounds } from "../charts/best.js";
 import { chartPanel } from "../charts/panel.js";
 import { memoryBars, phaseStack, rankHeat, rankSpread, stepHistogram, stepTime, stragglers } from "../charts/trial.js";
-import { layoutChips, notice, pairs, panel, tile, tiles, trialBadge } from "../parts/parts.js";
+import { failure, layoutChips, notice, pairs, panel, tile, tiles, trialBadge } from "../parts/parts.js";
 import { saveText } from "../lib/download.js";
 import { lanes } from "../charts/lanes.js";
 import { meshView } from "../charts/mesh.js";
@@ -82,11 +82,20 @@ function layoutPanel(t, campaign) {
         ]));
 }
 
-/** The commands that run this layout again outside the campaign. */
-function reproducePanel(t) {
-    const lines = [`partune export ${t.campaign} --to partune --trial ${t.n}`];
-    return panel("Run it again", { note: "With the client, on the machine where the trainer is." },
-        h("pre", { class: "code", tabindex: "0" }, t.command ?? lines.join("\n")));
+/** This layout as a configuration of the bundled trainer, which says itself how it is run. */
+function reproducePanel(id, n, signal) {
+    const body = h("div", {}, h("button", { type: "button", onclick: load }, "Show the configuration"));
+
+    async function load() {
+        try {
+            const [text] = await getText(campaignPath(id, "/export/partune"), { trial: n }, signal);
+            fill(body, h("pre", { class: "code", tabindex: "0" }, text),
+                h("p", { class: "actions" }, h("button", { type: "button", onclick: () => saveText(text, `trial-${id}-${n}.json`, "application/json") }, "Download")));
+        } catch (error) {
+            fill(body, failure(error, load));
+        }
+    }
+    return panel("Run it again", { className: "w4", note: "As a configuration of partune-train: mpiexec -n RANKS partune-train --config FILE" }, body);
 }
 
 function stragglerNotice(steps, world) {
@@ -124,7 +133,6 @@ export async function render(ctx) {
     const failurePlace = h("div");
     const heads = trialTiles();
     const layoutPlace = h("div", { class: "w8" });
-    const reproducePlace = h("div", { class: "w4" });
     const phasePlace = h("div", {});
     const stragglerPlace = h("div", {});
     const make = (spec, more) => chartPanel(ctx, { ...spec, ...more, name: `${spec.name}-${id}-${n}` });
@@ -151,11 +159,10 @@ export async function render(ctx) {
         fill(failurePlace, failureNotice(trial));
         heads.update(trial, campaign);
         fill(layoutPlace, layoutPanel(trial, campaign));
-        fill(reproducePlace, reproducePanel(trial));
         if (trial.phases_ms)
             fill(phasePlace, phaseTable(trial.phases_ms));
         else
-            fill(phasePlace, h("p", { class: "soft" }, "Known when the trial has ended."));
+            fill(phasePlace, h("p", { class: "soft" }, LIVE_TRIAL.has(trial.state) ? "Known when the trial has ended." : "This trial was not measured."));
         memoryChart.set({ memory: trial.memory });
         log.live(LIVE_TRIAL.has(trial.state));
     }
@@ -201,7 +208,7 @@ export async function render(ctx) {
                     campaign.baseline && campaign.baseline.trial !== n ? `,${id}/${campaign.baseline.trial}` : ""}` }) },
                 "Compare with the baseline"))),
         layoutText, failurePlace, heads.element,
-        h("div", { class: "grid" }, layoutPlace, reproducePlace),
+        h("div", { class: "grid" }, layoutPlace, reproducePanel(id, n, ctx.signal)),
         h("div", { class: "grid" }, timeChart.element, histChart.element,
             phaseChart.element, panel("Median step", { className: "w4" }, phasePlace),
             h("div", { class: "w6" }, memoryChart.element), h("div", { class: "w6" }, log.element),
