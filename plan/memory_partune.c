@@ -228,15 +228,17 @@ static void build_workspace(struct build *b)
     const struct pl_layout *l = b->l;
     uint64_t                e = d->elem;
 
-    if (l->sp) {
+    if (l->sp)
         add1(b, PL_BUF_GATHER, PL_MEM_WORKSPACE, d->rows * d->hidden * e);
-        add1(b, PL_BUF_PARTIAL, PL_MEM_WORKSPACE, d->rows * d->hidden * e);
-    }
+    if (l->sp || (l->tp > 1 && e == 2))
+        add1(b, PL_BUF_PARTIAL, PL_MEM_WORKSPACE, d->rows * d->hidden * 4);
     add1(b, PL_BUF_DH, PL_MEM_WORKSPACE, d->local_rows * d->hidden * e);
     add1(b, PL_BUF_DAO, PL_MEM_WORKSPACE,
          d->rows * max(d->attn, max(d->ffn, d->shared_ffn)) * e);
     add1(b, PL_BUF_DQKV, PL_MEM_WORKSPACE, d->rows * d->qkv * e);
-    add1(b, PL_BUF_ATTN, PL_MEM_WORKSPACE, d->rows * d->heads * 4);
+    /* bf16: the gradients of keys and values are summed in fp32 */
+    add1(b, PL_BUF_ATTN, PL_MEM_WORKSPACE,
+         d->rows * (d->heads + (e == 2 ? 2 * d->kv_heads * d->head_dim : 0)) * 4);
     if (pl_model_is_moe(b->m)) {
         add1(b, PL_BUF_MOE_DEA, PL_MEM_WORKSPACE, d->expert_rows * d->expert_ffn * e);
         add1(b, PL_BUF_MOE_ROUTER, PL_MEM_WORKSPACE,

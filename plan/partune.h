@@ -212,7 +212,7 @@ enum pl_buf {
     PL_BUF_GRAD_RING,  /* (0, i): gradient received, turned into that of the input, being sent */
     PL_BUF_SCRATCH,
     PL_BUF_GATHER,     /* (rows, hidden), with sp */
-    PL_BUF_PARTIAL,    /* (rows, hidden), with sp */
+    PL_BUF_PARTIAL,    /* (rows, hidden) float, with sp, and with tp in bf16 */
     PL_BUF_DH,         /* (local_rows, hidden) */
     PL_BUF_DAO,        /* (rows, max(ffn, attn)) */
     PL_BUF_DQKV,       /* (rows, qkv) */

@@ -11,6 +11,12 @@ static const struct pl_trainer trainers[] = {
         .name = "partune",
         .bundled = true,
         .flash = true,
+        .moe_every = true,
+        .interleaved = true,
+        .gpipe = true,
+        .selective = true,
+        .etp = true,
+        .bf16 = true,
         .max_zero = 1,
     },
     {

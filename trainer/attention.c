@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
+#include <assert.h>
 #include <math.h>
 
 static void norm(struct tr_rank *r, const struct tr_layer *y, char *slot)
@@ -43,7 +44,7 @@ void tr_attention_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot)
               d->qkv);
     rope(r, qkv, false);
     kn_attn_fwd(r->pool, &a, o, d->attn, tr_act(r, y, slot, PL_ACT_LSE));
-    tr_linear(r, tr_partial(r), o, y->o.w, d->rows, d->attn, d->hidden);
+    tr_linear_partial(r, o, y->o.w, d->rows, d->attn, d->hidden);
     kn_add(r->pool, r->type, tr_act(r, y, slot, PL_ACT_X2), tr_act(r, y, slot, PL_ACT_X),
            tr_reduce_rows(r), d->local_rows * d->hidden);
 }
@@ -60,6 +61,7 @@ static void core_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot)
                                 .dv = (char *)r->work.dqkv + ((const char *)da.v - (const char *)da.q),
                                 .lddq = d->qkv, .lddk = d->qkv, .lddv = d->qkv };
 
+    assert(kn_attn_bwd_bytes(&a) <= r->attn_bytes);
     kn_attn_bwd(r->pool, &a, &g, r->work.attn);
     rope(r, r->work.dqkv, true);
 }
@@ -72,7 +74,7 @@ void tr_attention_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, v
     tr_linear_dx(r, r->work.dao, dy, y->o.w, z->rows, z->attn, z->hidden);
     tr_linear_dw(r, y->o.g, dy, tr_act(r, y, slot, PL_ACT_O), z->rows, z->attn, z->hidden);
     core_bwd(r, y, slot);
-    tr_linear_dx(r, tr_partial(r), r->work.dqkv, y->qkv.w, z->rows, z->hidden, z->qkv);
+    tr_linear_dx_partial(r, r->work.dqkv, y->qkv.w, z->rows, z->hidden, z->qkv);
     dh = tr_reduce_rows(r);
     if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
         norm(r, y, slot);

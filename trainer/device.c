@@ -92,3 +92,11 @@ void *tr_device_get(const struct tr_device *d, enum pl_buf id, int chunk, int sl
     }
     return NULL;
 }
+
+size_t tr_device_bytes(const struct tr_device *d, enum pl_buf id)
+{
+    for (int i = 0; i < d->list.n; i++)
+        if (d->list.b[i].id == id)
+            return d->list.b[i].bytes;
+    return 0;
+}

@@ -26,11 +26,11 @@ void tr_embed_fwd(struct tr_rank *r, void *x, int mb)
 {
     const struct pl_dims *d = &r->d;
     const int32_t        *ids = r->work.ids + (uint64_t)mb * d->rows;
-    void                 *to = r->comms.tp.size > 1 ? tr_partial(r) : x;
+    void                 *to = r->comms.tp.size == 1 ? x : r->layout.sp ? r->work.gather : r->work.dh;
 
     kn_embed_fwd(r->pool, r->type, to, r->embed.w, ids, d->rows, d->hidden, vocab_first(r), d->vocab);
-    if (to != x)
-        memcpy(x, tr_reduce_rows(r), d->local_rows * d->hidden * d->elem);
+    if (to != x) /* one term of each sum is not zero: exact in every type */
+        memcpy(x, tr_reduce(r, to, r->type), d->local_rows * d->hidden * d->elem);
 }
 
 void tr_embed_bwd(struct tr_rank *r, const void *d, int mb)
@@ -82,7 +82,7 @@ void tr_head(struct tr_rank *r, void *dx, int mb)
         return;
     was = tr_phase(&r->clock, TR_PHASE_BACKWARD);
     tr_linear_dw(r, r->head.g, w->logits, h, d->rows, d->hidden, d->vocab);
-    tr_linear_dx(r, tr_partial(r), w->logits, r->head.w, d->rows, d->hidden, d->vocab);
+    tr_linear_dx_partial(r, w->logits, r->head.w, d->rows, d->hidden, d->vocab);
     kn_rmsnorm_bwd(r->pool, r->type, dx, r->final_norm.g, tr_reduce_rows(r), w->xf, r->final_norm.w,
                    w->rrmsf, d->local_rows, d->hidden, false);
     tr_phase(&r->clock, was);

@@ -26,10 +26,21 @@ void tr_linear_dw(struct tr_rank *r, float *dw, const void *dy, const void *x, u
 /* All rows of X (local_rows, hidden): X itself, or with sp the gather of every tp rank's share, in a
  * workspace that the next call overwrites. */
 const void *tr_gather_rows(struct tr_rank *r, const void *x);
-/* Where a block writes its (rows, hidden) partial sum over tp ... */
-void *tr_partial(struct tr_rank *r);
-/* ... and the sum: (local_rows, hidden). Valid until tr_partial() is written again. */
-const void *tr_reduce_rows(struct tr_rank *r);
+/*
+ * A block whose weight is cut over tp by its input ends in a partial sum (rows, hidden) ...
+ *   tr_linear_partial      x W^T
+ *   tr_linear_dx_partial   dy W
+ * ... in a workspace, which tr_reduce_rows() adds over tp: (local_rows, hidden), valid until the next of these.
+ */
+void        *tr_partial(struct tr_rank *r);
+enum kn_type tr_partial_type(const struct tr_rank *r);
+void         tr_linear_partial(struct tr_rank *r, const void *x, const void *w, uint64_t rows, uint64_t in,
+                               uint64_t out);
+void         tr_linear_dx_partial(struct tr_rank *r, const void *dy, const void *w, uint64_t rows,
+                                  uint64_t in, uint64_t out);
+const void  *tr_reduce_rows(struct tr_rank *r);
+/* The same for any buffer (rows, hidden) of type T; the sum stays in BUF. */
+const void *tr_reduce(struct tr_rank *r, void *buf, enum kn_type t);
 
 /* ---- attention.c, mlp.c, moe.c ---- */
 

@@ -28,7 +28,7 @@ void tr_mlp_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *o
     swiglu(r, y, slot);
     if (!out)
         return;
-    tr_linear(r, tr_partial(r), tr_act(r, y, slot, PL_ACT_A), y->down.w, d->rows, d->ffn, d->hidden);
+    tr_linear_partial(r, tr_act(r, y, slot, PL_ACT_A), y->down.w, d->rows, d->ffn, d->hidden);
     kn_add(r->pool, r->type, out, tr_act(r, y, slot, PL_ACT_X2), tr_reduce_rows(r),
            d->local_rows * d->hidden);
 }
@@ -47,7 +47,7 @@ void tr_mlp_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d
     /* The gradients of gate and up take their place: nobody reads the activations again. */
     kn_swiglu_bwd(r->pool, r->type, gu, 2 * f, gu + f * z->elem, 2 * f, r->work.dao, f, gu, 2 * f,
                   gu + f * z->elem, 2 * f, z->rows, f);
-    tr_linear_dx(r, tr_partial(r), gu, y->gu.w, z->rows, z->hidden, 2 * f);
+    tr_linear_dx_partial(r, gu, y->gu.w, z->rows, z->hidden, 2 * f);
     dh = tr_reduce_rows(r);
     if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
         norm(r, y, slot);

@@ -91,6 +91,7 @@ static void work_init(struct tr_rank *r)
     w->dao = tr_device_get(d, PL_BUF_DAO, 0, 0);
     w->dqkv = tr_device_get(d, PL_BUF_DQKV, 0, 0);
     w->attn = tr_device_get(d, PL_BUF_ATTN, 0, 0);
+    r->attn_bytes = tr_device_bytes(d, PL_BUF_ATTN);
     w->xf = tr_device_get(d, PL_BUF_XF, 0, 0);
     w->hf = tr_device_get(d, PL_BUF_HF, 0, 0);
     w->rrmsf = tr_device_get(d, PL_BUF_RRMSF, 0, 0);

@@ -71,6 +71,7 @@ struct tr_rank {
     struct pl_step    *steps; /* the schedule */
     int                nsteps;
     MPI_Request        act_req[PL_ACT_OUTS], grad_req[PL_GRAD_RINGS], *moe_req;
+    size_t             attn_bytes; /* of work.attn */
     int                moe_layers; /* of the whole model */
     double             loss_sum;   /* of this step on this rank: cross-entropy over tokens, last stage only */
     double             aux_sum;    /* load-balancing loss over layers and sequences of this rank */

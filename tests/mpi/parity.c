@@ -61,11 +61,14 @@ static int32_t token(uint64_t s, int i, int vocab)
     return (int32_t)((rng_mix(s * 31 + (uint64_t)i / 3) + (uint64_t)i) % (uint64_t)vocab);
 }
 
-static void put_samples(struct tr_rank *r, uint64_t first)
+/* SHUFFLE changes the order of summation within a global batch and nothing else. */
+static void put_samples(struct tr_rank *r, uint64_t first, int shuffle)
 {
+    uint64_t batch = (uint64_t)r->workload.global_batch;
+
     for (int mb = 0; mb < r->d.microbatches; mb++)
         for (int k = 0; k < r->layout.micro_batch; k++) {
-            uint64_t s = first + tr_sample_index(r, mb, k);
+            uint64_t s = first + (tr_sample_index(r, mb, k) + (uint64_t)shuffle) % batch;
 
             for (int i = 0; i <= r->workload.seq; i++)
                 r->work.sample[i] = token(s, i, r->model.vocab);
@@ -74,7 +77,7 @@ static void put_samples(struct tr_rank *r, uint64_t first)
 }
 
 static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m, const struct pl_layout *l,
-                const struct pl_workload *w)
+                const struct pl_workload *w, int shuffle)
 {
     static const struct tr_optim o = { .lr = 3e-3, .min_lr = 1e-4, .warmup_steps = 3, .steps = STEPS,
                                        .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
@@ -90,7 +93,7 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m, cons
     for (int n = 1; n <= STEPS; n++) {
         struct tr_result t;
 
-        put_samples(&r, (uint64_t)(n - 1) * (uint64_t)w->global_batch);
+        put_samples(&r, (uint64_t)(n - 1) * (uint64_t)w->global_batch, shuffle);
         tr_step_grads(&r, &t, 0);
         tr_optim_step(&r, &o, n, t.norm);
         ret->loss[n - 1] = t.loss;
@@ -122,109 +125,179 @@ static double distance(const struct curve *a, const struct curve *b)
     return d;
 }
 
-/* Every legal layout with WORLD ranks that the trainer has, on the axes of this test. */
-static int enumerate(struct pl_layout *out, const struct pl_model *m, const struct pl_workload *w, int world)
+/* The axes that a schedule or a way of recomputing does not meet rotate with the layout's number. */
+static void rotate(struct pl_layout *l, int i)
+{
+    l->recompute = i % 3;
+    l->micro_batch = 1 + i % 2;
+}
+
+struct list {
+    struct pl_layout           *out;
+    int                         n;
+    const struct pl_model      *m;
+    const struct pl_workload   *w;
+    struct pl_cluster           c;
+    enum pl_precision           precision;
+};
+
+static void consider(struct list *k, struct pl_layout l)
 {
     const struct pl_trainer *t = pl_trainer_find("partune");
-    struct pl_cluster        c;
-    int                      n = 0;
 
-    pl_cluster_here(&c);
-    c.oversubscribe = true;
+    l.precision = k->precision;
+    rotate(&l, k->n);
+    for (int mb = l.micro_batch; mb >= 1; mb--) {
+        l.micro_batch = mb;
+        if (pl_layout_derive(&l) && pl_layout_check(NULL, k->m, &k->c, &l, k->w, t)) {
+            assert(k->n < MAX_LAYOUTS);
+            k->out[k->n++] = l;
+            return;
+        }
+    }
+}
+
+static void consider_schedules(struct list *k, struct pl_layout l)
+{
+    static const struct {
+        enum pl_schedule s;
+        int              vp;
+    } all[] = { { PL_1F1B, 1 }, { PL_GPIPE, 1 }, { PL_ZERO_BUBBLE, 1 }, { PL_INTERLEAVED, 2 } };
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        l.schedule = (int)all[i].s;
+        l.vp = all[i].vp;
+        if (i == 0 || l.zero_scope != PL_SCOPE_PLAIN) /* a schedule does not meet the optimizer */
+            consider(k, l);
+    }
+}
+
+/* Every legal mesh with WORLD ranks that the trainer has: tp, sp, pp, ep, etp, zero and its scope, schedules. */
+static void enumerate(struct list *k, int world)
+{
     for (int tp = 1; tp <= world; tp *= 2)
         for (int pp = 1; tp * pp <= world; pp *= 2)
             for (int sp = 0; sp <= 1; sp++)
                 for (int ep = 1; ep <= 4; ep *= 2)
-                    for (int zero = 0; zero <= 2; zero++)
-                        for (int mb = 2; mb >= 1; mb--) {
+                    for (int etp = 1; etp <= tp; etp += tp - 1 + (tp == 1))
+                        for (int scope = 0; scope <= PL_SCOPE_PLAIN; scope++) {
                             struct pl_layout l;
 
-                            pl_layout_default(&l, w);
+                            pl_layout_default(&l, k->w);
                             l.world = world;
                             l.tp = tp;
                             l.pp = pp;
                             l.sp = sp;
                             l.ep = ep;
-                            l.zero = zero > 0;
-                            l.zero_scope = zero == 0   ? PL_SCOPE_NONE
-                                           : zero == 1 ? PL_SCOPE_EP_AWARE
-                                                       : PL_SCOPE_PLAIN;
-                            /* Recomputation and the micro-batch do not meet the meshes: they rotate. */
-                            l.micro_batch = mb;
-                            l.recompute = (tp + pp + ep + zero) % 2 ? PL_RECOMPUTE_FULL : PL_RECOMPUTE_NONE;
-                            if (!pl_layout_derive(&l) || !pl_layout_check(NULL, m, &c, &l, w, t))
-                                continue;
-                            assert(n < MAX_LAYOUTS);
-                            out[n++] = l;
-                            if ((tp + sp + zero) % 3)
-                                break;
+                            l.etp = etp;
+                            l.zero = scope != PL_SCOPE_NONE;
+                            l.zero_scope = scope;
+                            consider_schedules(k, l);
                         }
-    return n;
 }
 
-static void report(const struct pl_model *m, const struct pl_layout *l, double d)
+static void report(const struct pl_model *m, const struct pl_layout *l, double d, double allowed)
 {
     char text[160];
-    bool good = d < 1e-4;
+    bool good = d < allowed;
 
     failures += !good;
-    printf("%sok %d - %s %s world %d: largest difference %.2e\n", good ? "" : "not ", ++test_number,
-           m->name, pl_layout_text(text, l), l->world, d);
+    printf("%sok %d - %s %s world %d: largest difference %.2e of %.1e\n", good ? "" : "not ", ++test_number,
+           m->name, pl_layout_text(text, l), l->world, d, allowed);
     fflush(stdout);
 }
 
 /* Layouts of one size: team i of the ranks takes layouts i, i + teams, ... */
-static void run_size(const struct pl_model *m, const struct pl_workload *w, int size,
-                     const struct curve *want)
+static void run_size(struct list *k, int size, const struct curve *want, double allowed)
 {
-    static struct pl_layout layout[MAX_LAYOUTS];
-    static double           d[MAX_LAYOUTS];
-    int      n = enumerate(layout, m, w, size), teams = world_size / size, team = world_rank / size;
+    static double      d[MAX_LAYOUTS];
     struct tr_progress progress = { .yield = true };
-    MPI_Request        req;
-    MPI_Comm           comm;
+    int         teams = world_size / size, team = world_rank / size;
+    MPI_Request req;
+    MPI_Comm    comm;
 
+    k->n = 0;
+    enumerate(k, size);
     memset(d, 0, sizeof(d));
     MPI_Comm_split(MPI_COMM_WORLD, team < teams ? team : MPI_UNDEFINED, world_rank, &comm);
     if (comm != MPI_COMM_NULL) {
-        for (int i = team; i < n; i += teams) {
+        for (int i = team; i < k->n; i += teams) {
             struct curve got;
 
-            run(&got, comm, m, &layout[i], w);
+            run(&got, comm, k->m, &k->out[i], k->w, 0);
             d[i] = distance(&got, want);
         }
         MPI_Comm_free(&comm);
     }
-    MPI_Iallreduce(MPI_IN_PLACE, d, n, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD, &req);
+    MPI_Iallreduce(MPI_IN_PLACE, d, k->n, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD, &req);
     tr_wait(&progress, &req, 1);
-    for (int i = 0; world_rank == 0 && i < n; i++)
-        report(m, &layout[i], d[i]);
+    for (int i = 0; world_rank == 0 && i < k->n; i++)
+        report(k->m, &k->out[i], d[i], allowed);
+}
+
+/*
+ * How far apart runs of one rank are that differ in nothing but the order of summation: over samples and micro-batches
+ * (gradients), and inside every product by the instruction set, whose block sizes differ.
+ */
+static double spread(const struct curve *want, const struct pl_model *m, const struct pl_layout *one,
+                     const struct pl_workload *w)
+{
+    enum kn_isa best = kn_isa();
+    double      most = 0;
+
+    for (int isa = 0; isa <= (int)best; isa++)
+        for (int shuffle = 0; kn_isa_set((enum kn_isa)isa) && shuffle < w->global_batch; shuffle++)
+            for (int mb = 1; mb <= w->global_batch; mb *= 2) {
+                struct pl_layout l = *one;
+                struct curve     got;
+
+                l.micro_batch = mb;
+                run(&got, MPI_COMM_SELF, m, &l, w, shuffle);
+                most = fmax(most, distance(&got, want));
+            }
+    kn_isa_set(best);
+    return most;
+}
+
+static void run_model(bool moe, enum pl_precision precision)
+{
+    static struct pl_layout layout[MAX_LAYOUTS];
+    struct pl_model    m;
+    struct pl_workload w = { .global_batch = 4, .precision = precision, .data = "synthetic" };
+    struct pl_layout   one;
+    struct curve       want;
+    double             allowed = 1e-4;
+    struct list        k = { .out = layout, .m = &m, .w = &w, .precision = precision };
+
+    model_of(&m, moe);
+    w.seq = m.seq;
+    pl_cluster_here(&k.c);
+    k.c.oversubscribe = true;
+    pl_layout_default(&one, &w);
+    one.precision = precision;
+    one.world = 1;
+    pl_layout_derive(&one);
+    run(&want, MPI_COMM_SELF, &m, &one, &w, 0);
+    if (precision == PL_BF16)
+        allowed = 2 * spread(&want, &m, &one, &w);
+    if (world_rank == 0)
+        printf("# %s: loss %.6f -> %.6f, aux %.6f -> %.6f, norm %.4f -> %.4f\n", m.name, want.loss[0],
+               want.loss[STEPS - 1], want.aux[0], want.aux[STEPS - 1], want.norm[0],
+               want.norm[STEPS - 1]);
+    for (int size = 1; size <= world_size; size *= 2)
+        run_size(&k, size, &want, allowed);
 }
 
 int main(int argc, char **argv)
 {
+    int only = argc > 1 ? (int)strtol(argv[1], NULL, 10) : -1; /* one model and precision alone */
+
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world_size);
-    for (int moe = 0; moe <= 1; moe++) {
-        struct pl_model    m;
-        struct pl_workload w = { .global_batch = 4, .data = "synthetic" };
-        struct pl_layout   one;
-        struct curve       want;
-
-        model_of(&m, moe);
-        w.seq = m.seq;
-        pl_layout_default(&one, &w);
-        one.world = 1;
-        pl_layout_derive(&one);
-        run(&want, MPI_COMM_SELF, &m, &one, &w);
-        if (world_rank == 0)
-            printf("# %s: loss %.6f -> %.6f, aux %.6f -> %.6f, norm %.4f -> %.4f\n", m.name, want.loss[0],
-                   want.loss[STEPS - 1], want.aux[0], want.aux[STEPS - 1], want.norm[0],
-                   want.norm[STEPS - 1]);
-        for (int size = 1; size <= world_size; size *= 2)
-            run_size(&m, &w, size, &want);
-    }
+    for (int i = 0; i < 4; i++)
+        if (only < 0 || only == i)
+            run_model(i % 2, i < 2 ? PL_FP32 : PL_BF16);
     if (world_rank == 0)
         printf("1..%d\n", test_number);
     MPI_Finalize();
