@@ -202,9 +202,11 @@ static void build_comm(struct build *b)
         add1(b, PL_BUF_COLL_EDP, PL_MEM_COMM, coll_bytes(b, l->edp, 4));
         add1(b, PL_BUF_MOE_SEND, PL_MEM_COMM, b->d.choices * b->d.hidden * b->d.elem);
         if (l->ep * l->etp > 1)
-            add1(b, PL_BUF_MOE_RECV, PL_MEM_COMM, b->d.expert_rows * b->d.hidden * b->d.elem);
-        add1(b, PL_BUF_MOE_PART, PL_MEM_COMM,
-             (uint64_t)(l->etp - 1) * b->d.choices * b->d.hidden * b->d.elem);
+            add1(b, PL_BUF_MOE_RECV, PL_MEM_COMM,
+                 b->d.expert_rows * b->d.hidden * (l->etp > 1 ? 4 : b->d.elem));
+        if (l->etp > 1)
+            add1(b, PL_BUF_MOE_PART, PL_MEM_COMM,
+                 (uint64_t)l->etp * b->d.choices * b->d.hidden * 4);
     }
 }
 

@@ -223,8 +223,8 @@ enum pl_buf {
     PL_BUF_XENT,       /* 3 x (rows) float: max, sum, target */
     PL_BUF_LOGITS,     /* (rows, vocab) */
     PL_BUF_MOE_SEND,   /* (choices, hidden) */
-    PL_BUF_MOE_RECV,   /* (expert_rows, hidden), with ep x etp > 1 */
-    PL_BUF_MOE_PART,   /* (etp - 1) x (choices, hidden), with etp > 1 */
+    PL_BUF_MOE_RECV,   /* (expert_rows, hidden), with ep x etp > 1; float with etp > 1 */
+    PL_BUF_MOE_PART,   /* etp x (choices, hidden) float, with etp > 1 */
     PL_BUF_MOE_DEA,    /* (expert_rows, expert_ffn) */
     PL_BUF_MOE_ROUTER, /* 2 x (local_rows, experts) float, (choices) float */
     PL_BUF_MOE_STATS,  /* 2 x (micro_batch, experts) float */

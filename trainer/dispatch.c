@@ -71,9 +71,9 @@ struct run {
 };
 
 /* Rows for local expert J of member MEMBER among the sorted choices. */
-static struct run run_there(const struct tr_rank *r, const struct tr_route *t, int member, uint64_t j)
+static struct run run_there(const struct tr_rank *r, const struct tr_route *t, int member, uint64_t j,
+                            size_t row)
 {
-    size_t   row = r->d.hidden * r->d.elem;
     uint64_t e = first_expert(r, member) + j;
 
     return (struct run){ (size_t)t->send[e] * row, (size_t)(t->send[e + 1] - t->send[e]) * row };
@@ -81,10 +81,9 @@ static struct run run_there(const struct tr_rank *r, const struct tr_route *t, i
 
 /* Rows of member MEMBER for local expert J here; AT walks the expert's rows, member by member. */
 static struct run run_here(const struct tr_rank *r, const struct tr_route *t, int member, uint64_t j,
-                           size_t *at)
+                           size_t *at, size_t row)
 {
-    struct run u = { *at, (size_t)t->count[(uint64_t)member * r->d.local_experts + j] *
-                              r->d.hidden * r->d.elem };
+    struct run u = { *at, (size_t)t->count[(uint64_t)member * r->d.local_experts + j] * row };
 
     *at += u.bytes;
     return u;
@@ -93,6 +92,7 @@ static struct run run_here(const struct tr_rank *r, const struct tr_route *t, in
 void tr_dispatch(struct tr_rank *r, const struct tr_route *t, void *to, const void *from)
 {
     struct tr_group *g = &r->comms.moe;
+    size_t           row = r->d.hidden * r->d.elem;
     int              nreq = 0;
     enum tr_phase    was;
 
@@ -100,10 +100,10 @@ void tr_dispatch(struct tr_rank *r, const struct tr_route *t, void *to, const vo
         return;
     was = tr_phase(&r->clock, TR_PHASE_EP);
     for (uint64_t j = 0; j < r->d.local_experts; j++) {
-        size_t at = (size_t)t->recv[j] * r->d.hidden * r->d.elem;
+        size_t at = (size_t)t->recv[j] * row;
 
         for (int i = 0; i < g->size; i++) {
-            struct run here = run_here(r, t, i, j, &at), there = run_there(r, t, i, j);
+            struct run here = run_here(r, t, i, j, &at, row), there = run_there(r, t, i, j, row);
 
             if (i == g->rank) {
                 memcpy((char *)to + here.at, (const char *)from + there.at, here.bytes);
@@ -121,16 +121,34 @@ void tr_dispatch(struct tr_rank *r, const struct tr_route *t, void *to, const vo
     tr_phase(&r->clock, was);
 }
 
+/* Slices of an expert's output are added in fp32, like the partial sums over tp. */
+enum kn_type tr_slice_type(const struct tr_rank *r)
+{
+    return r->layout.etp > 1 ? KN_F32 : r->type;
+}
+
 /* Where the output of slice SLICE of an expert is received. */
 static char *slice_buffer(struct tr_rank *r, void *to, int slice)
 {
-    return slice == 0 ? to
-                      : r->work.moe_part + (size_t)(slice - 1) * r->d.choices * r->d.hidden * r->d.elem;
+    return r->layout.etp == 1 ? to
+                              : r->work.moe_part + (size_t)slice * r->d.choices * r->d.hidden * 4;
+}
+
+static void add_slices(struct tr_rank *r, void *to)
+{
+    uint64_t n = r->d.choices * r->d.hidden;
+    void    *sum = slice_buffer(r, to, 0);
+
+    for (int s = 1; s < r->layout.etp; s++)
+        kn_add(r->pool, KN_F32, sum, sum, slice_buffer(r, to, s), n);
+    if (sum != to)
+        kn_convert(r->pool, r->type, to, KN_F32, sum, n);
 }
 
 void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const void *from)
 {
     struct tr_group *g = &r->comms.moe;
+    size_t           row = r->d.hidden * kn_type_size(tr_slice_type(r));
     int              nreq = 0;
     enum tr_phase    was;
 
@@ -138,10 +156,10 @@ void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const voi
         return;
     was = tr_phase(&r->clock, TR_PHASE_EP);
     for (uint64_t j = 0; j < r->d.local_experts; j++) {
-        size_t at = (size_t)t->recv[j] * r->d.hidden * r->d.elem;
+        size_t at = (size_t)t->recv[j] * row;
 
         for (int i = 0; i < g->size; i++) {
-            struct run here = run_here(r, t, i, j, &at), there = run_there(r, t, i, j);
+            struct run here = run_here(r, t, i, j, &at, row), there = run_there(r, t, i, j, row);
             char      *in = slice_buffer(r, to, i % r->layout.etp);
 
             if (i == g->rank) {
@@ -157,7 +175,6 @@ void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const voi
         }
     }
     tr_wait(g->progress, r->moe_req, nreq);
-    for (int s = 1; s < r->layout.etp; s++)
-        kn_add(r->pool, r->type, to, to, slice_buffer(r, to, s), r->d.choices * r->d.hidden);
+    add_slices(r, to);
     tr_phase(&r->clock, was);
 }

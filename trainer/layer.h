@@ -76,7 +76,9 @@ struct tr_route tr_route(struct tr_rank *r, const struct tr_layer *y, char *slot
 void tr_route_exchange(struct tr_rank *r, struct tr_route *t);
 /* Sorted choices FROM (choices, hidden) to the experts' ranks: TO (expert_rows, hidden). */
 void tr_dispatch(struct tr_rank *r, const struct tr_route *t, void *to, const void *from);
-/* And back: TO (choices, hidden), with etp > 1 the sum over the slices of an expert. */
+/* And back: FROM (expert_rows, hidden) of tr_slice_type() to TO (choices, hidden), with etp > 1 the sum over the
+ * slices of an expert. */
+enum kn_type tr_slice_type(const struct tr_rank *r);
 void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const void *from);
 
 /* ---- head.c ---- */

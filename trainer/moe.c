@@ -32,10 +32,9 @@ static size_t w2_at(const struct tr_rank *r)
     return 2 * r->d.expert_ffn * r->d.hidden;
 }
 
-static void grouped(struct tr_rank *r, const struct tr_route *t, struct kn_gemm g)
+static void grouped(struct tr_rank *r, const struct tr_route *t, enum kn_type out, struct kn_gemm g)
 {
-    if (!g.ta)
-        g.ct = r->type;
+    g.ct = out;
     g.at = g.bt = r->type;
     kn_gemm_grouped(r->pool, &g, r->d.local_experts, t->recv, 3 * r->d.expert_ffn * r->d.hidden);
 }
@@ -55,11 +54,11 @@ static void experts_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot,
     uint64_t    f = r->d.expert_ffn, h = r->d.hidden;
     const char *w = w13(y);
 
-    grouped(r, t, (struct kn_gemm){ .a = tr_act(r, y, slot, PL_ACT_EX), .lda = h, .b = w, .ldb = h,
+    grouped(r, t, r->type, (struct kn_gemm){ .a = tr_act(r, y, slot, PL_ACT_EX), .lda = h, .b = w, .ldb = h,
                                     .tb = true, .c = tr_act(r, y, slot, PL_ACT_EGU), .ldc = 2 * f,
                                     .n = 2 * f, .k = h });
     swiglu(r, y, slot, (uint64_t)t->recv[r->d.local_experts]);
-    grouped(r, t, (struct kn_gemm){ .a = tr_act(r, y, slot, PL_ACT_EA), .lda = f,
+    grouped(r, t, tr_slice_type(r), (struct kn_gemm){ .a = tr_act(r, y, slot, PL_ACT_EA), .lda = f,
                                     .b = w + w2_at(r) * r->d.elem, .ldb = f, .tb = true, .c = out,
                                     .ldc = h, .n = h, .k = f });
 }
@@ -74,17 +73,17 @@ static void experts_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot,
 
     if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
         swiglu(r, y, slot, rows);
-    grouped(r, t, (struct kn_gemm){ .a = dy, .lda = h, .b = w + w2_at(r) * r->d.elem, .ldb = f,
+    grouped(r, t, r->type, (struct kn_gemm){ .a = dy, .lda = h, .b = w + w2_at(r) * r->d.elem, .ldb = f,
                                     .c = r->work.moe_dea, .ldc = f, .n = f, .k = h });
-    grouped(r, t, (struct kn_gemm){ .a = dy, .lda = h, .b = tr_act(r, y, slot, PL_ACT_EA), .ldb = f,
+    grouped(r, t, KN_F32, (struct kn_gemm){ .a = dy, .lda = h, .b = tr_act(r, y, slot, PL_ACT_EA), .ldb = f,
                                     .c = y->expert.g + w2_at(r), .ldc = f, .m = h, .n = f, .ta = true,
                                     .beta = 1.0f });
     kn_swiglu_bwd(r->pool, r->type, gu, 2 * f, gu + f * r->d.elem, 2 * f, r->work.moe_dea, f, gu, 2 * f,
                   gu + f * r->d.elem, 2 * f, rows, f);
-    grouped(r, t, (struct kn_gemm){ .a = gu, .lda = 2 * f, .b = tr_act(r, y, slot, PL_ACT_EX), .ldb = h,
+    grouped(r, t, KN_F32, (struct kn_gemm){ .a = gu, .lda = 2 * f, .b = tr_act(r, y, slot, PL_ACT_EX), .ldb = h,
                                     .c = y->expert.g, .ldc = h, .m = 2 * f, .n = h, .ta = true,
                                     .beta = 1.0f });
-    grouped(r, t, (struct kn_gemm){ .a = gu, .lda = 2 * f, .b = w, .ldb = h, .c = dy, .ldc = h, .n = h,
+    grouped(r, t, tr_slice_type(r), (struct kn_gemm){ .a = gu, .lda = 2 * f, .b = w, .ldb = h, .c = dy, .ldc = h, .n = h,
                                     .k = 2 * f });
 }
 

@@ -242,8 +242,11 @@ static void run_size(struct list *k, int size, const struct curve *want, double 
 static double spread(const struct curve *want, const struct pl_model *m, const struct pl_layout *one,
                      const struct pl_workload *w)
 {
-    enum kn_isa best = kn_isa();
-    double      most = 0;
+    struct tr_progress progress = { .yield = true };
+    enum kn_isa        best = kn_isa();
+    double             most = 0;
+    int                i = 0;
+    MPI_Request        req;
 
     for (int isa = 0; isa <= (int)best; isa++)
         for (int shuffle = 0; kn_isa_set((enum kn_isa)isa) && shuffle < w->global_batch; shuffle++)
@@ -251,11 +254,15 @@ static double spread(const struct curve *want, const struct pl_model *m, const s
                 struct pl_layout l = *one;
                 struct curve     got;
 
+                if (i++ % world_size != world_rank)
+                    continue;
                 l.micro_batch = mb;
                 run(&got, MPI_COMM_SELF, m, &l, w, shuffle);
                 most = fmax(most, distance(&got, want));
             }
     kn_isa_set(best);
+    MPI_Iallreduce(MPI_IN_PLACE, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD, &req);
+    tr_wait(&progress, &req, 1);
     return most;
 }
 
