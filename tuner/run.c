@@ -341,6 +341,7 @@ int main(int argc, char **argv)
     log_setup("partune-run", LOG_INFO);
     if (parse(&v, &set, &operands, argc, argv, &e) < 0)
         return fail(&e, 2);
+    argv[1 + operands] = NULL; /* the operands were moved to the front */
     r.mark = getenv(TN_MARK_ENV);
     r.grace = v.grace;
     setsid(); /* fails when the daemon made us a session leader already */

@@ -157,8 +157,13 @@ int tn_spec_parse(struct tn_spec **ret, const struct tn_service *svc, const json
         return err_at(e, -EINVAL, "", "a campaign is an object");
     s->body = json_deep_copy(body);
     r = parse(s, svc, ret_rules, e);
+    if (r < 0 && r != -ENOMEM) { /* whatever is wrong, it is the body: out of bounds, too large, not there */
+        if (e)
+            e->code = -EINVAL;
+        return -EINVAL;
+    }
     if (r < 0)
-        return r == -ENOENT || r == -E2BIG ? (e ? (e->code = -EINVAL) : -EINVAL) : r;
+        return r;
     *ret = TAKE(s);
     return 0;
 }
