@@ -1,5 +1,6 @@
 /* partune-train: options, launch, exit code. Everything is checked before MPI starts work. */
 #include "base/base.h"
+#include "trainer/calibrate.h"
 #include "trainer/config.h"
 #include "trainer/events.h"
 #include "trainer/fail.h"
@@ -75,12 +76,26 @@ static int train(const struct tr_config *c, const struct tr_launch *at)
         tr_events_open(&ev, c->events, c->quiet ? NULL : stdout, &e) < 0)
         return refuse(at, NULL, TR_EXIT_IO, e.text);
     tr_fail_setup(ev, c->events, at->rank);
+    tr_calibrate_use(c->data_dir);
     if (check_launch(c, &e) < 0)
         tr_fail(TR_ERROR_COMM, e.text);
     code = tr_run(c, ev);
     if (tr_events_status(ev))
         code = TR_EXIT_IO;
     tr_events_free(ev);
+    MPI_Finalize();
+    return code;
+}
+
+static int calibrate(const struct tr_config *c, const struct tr_launch *at)
+{
+    struct err e = { 0 };
+    int        provided, code;
+
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    code = tr_calibrate(c, &e);
+    if (code && at->rank == 0)
+        fprintf(stderr, "partune-train: %s\n", e.text);
     MPI_Finalize();
     return code;
 }
@@ -101,6 +116,8 @@ int main(int argc, char **argv)
         return refuse(&at, events, code, e.text);
     if (c->mode == TR_MODE_HELP)
         return TR_EXIT_OK;
+    if (c->mode == TR_MODE_CALIBRATE)
+        return calibrate(c, &at);
     if (tr_run_check_memory(c, &rank, &cls, &asked, &e) < 0)
         return refuse_memory(&at, c, rank, cls, asked, e.text);
     return train(c, &at);

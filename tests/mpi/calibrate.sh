@@ -1,0 +1,40 @@
+#!/bin/sh
+# --calibrate writes a profile that the trainer then takes as this machine, stamped with where it comes from.
+data="${PT_BUILD:?}/tests/run/calibrate it.$$"
+train="$PT_BUILD/partune-train"
+trap 'rm -rf "$data"' EXIT
+export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
+n=0
+
+check() { # name, command...
+    name=$1
+    shift
+    n=$((n + 1))
+    if "$@" >"$data.log" 2>&1; then
+        echo "ok $n - $name"
+    else
+        echo "not ok $n - $name"
+        sed 's/^/#   /' "$data.log"
+    fi
+    rm -f "$data.log"
+}
+
+profile="$data/profiles/local.json"
+positive() { # every number of the profile but what may be 0 is positive
+    grep -E '"(fp32|gemm_tflops|memory_gbs|gbs|latency_us|core_alone_fma_gflops)"' "$profile" |
+        awk -F: '{ n++; if ($2 + 0 <= 0) bad = 1 } END { exit bad || n < 6 }'
+}
+used() {
+    "$train" --model nano-llama --cluster local --data-dir "$data" --dump-config | grep -q '"measured": true'
+}
+refused() {
+    "$train" --calibrate "$data/x.json" 2>&1 | grep -q 'mpiexec -n 2'
+}
+
+echo 1..6
+check "two ranks calibrate" mpiexec -n 2 "$train" --calibrate "$profile"
+check "every rate is positive" positive
+check "it says CPU, build and date" grep -cE '"(cpu|build|date)": ".+"' "$profile"
+check "the blocking of the kernels is kept" grep -A5 '"blocking"' "$profile"
+check "the trainer takes it as the local cluster" used
+check "one rank alone is told how" refused

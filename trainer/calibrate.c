@@ -1,0 +1,509 @@
+/*
+ * Each figure is the best of several short repeats: what the machine can do, which other people's
+ * work on it can only hide. Rank 0 measures the cores with a pool of as many threads while other
+ * ranks wait in usleep(), not in MPI's spinning. Only the transfers need two ranks.
+ */
+#include "trainer/calibrate.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "kernels/kernels.h"
+#include "trainer/coll.h"
+#include "trainer/events.h"
+
+enum { REPEATS = 15, GEMM_N = 768, SMALL_ROUNDS = 300, LARGE = 1 << 20 };
+
+struct found {
+    double fma, fma_alone; /* GFLOP/s of a core: with all cores busy, alone */
+    double gemm, gemm_alone;
+    double triad, triad_alone;    /* GB/s of a core */
+    double reduce_us, reduce_gbs; /* all-reduce of one number; bytes/s each way in one of 4 MiB */
+    double transfer_us, transfer_gbs; /* one way of a ping-pong; both ways at once */
+    double yield_ns, probe_ns;
+    struct kn_blocking blocking;
+    struct pl_cluster cluster;
+};
+
+static double seconds(void)
+{
+    return (double)clock_mono_ns() * 1e-9;
+}
+
+/* Highest or lowest of what F returns in REPEATS calls, after one that warms up. */
+static double best(double (*f)(void *), void *arg, bool high)
+{
+    double x = f(arg);
+
+    for (int i = 0; i < REPEATS; i++)
+        x = high ? fmax(x, f(arg)) : fmin(x, f(arg));
+    return x;
+}
+
+static double highest(double (*f)(void *), void *arg)
+{
+    return best(f, arg, true);
+}
+
+static double lowest(double (*f)(void *), void *arg)
+{
+    return best(f, arg, false);
+}
+
+/* ---- cores ---- */
+
+/* Work of one thread, on its own arrays. */
+struct load {
+    struct kn_pool *pool; /* of as many threads as take part */
+    int threads;
+    struct kn_pool **own; /* (threads): each of one thread */
+    size_t n; /* numbers in an array: beyond any cache, less where many cores share the memory */
+    float **array; /* (threads): 3 x n floats */
+    double *flops; /* (threads), of fma */
+};
+
+static void fma_thread(void *arg, int thread, int threads)
+{
+    struct load *k = arg;
+
+    (void)threads;
+    k->flops[thread] = kn_fma_loop(1000000);
+}
+
+static double fma_once(void *arg)
+{
+    struct load *k = arg;
+    double t = seconds(), sum = 0;
+
+    kn_pool_run(k->pool, fma_thread, k);
+    t = seconds() - t;
+    for (int i = 0; i < k->threads; i++)
+        sum += k->flops[i];
+    return sum / t * 1e-9 / k->threads;
+}
+
+static void triad_thread(void *arg, int thread, int threads)
+{
+    struct load *k = arg;
+    float *restrict a = k->array[thread];
+    const float *restrict b = a + k->n, *restrict c = b + k->n;
+
+    (void)threads;
+    for (size_t i = 0; i < k->n; i++)
+        a[i] = b[i] + 3.0f * c[i];
+}
+
+/* Bytes named by the source, as STREAM counts: 12 a number. */
+static double triad_once(void *arg)
+{
+    struct load *k = arg;
+    double t = seconds();
+
+    kn_pool_run(k->pool, triad_thread, k);
+    return 12.0 * (double)k->n / (seconds() - t) * 1e-9;
+}
+
+static void touch_thread(void *arg, int thread, int threads)
+{
+    struct load *k = arg;
+
+    (void)threads;
+    for (size_t i = 0; i < 3 * k->n; i++)
+        k->array[thread][i] = (float)(i % 7) * 0.25f;
+}
+
+static void gemm_thread(void *arg, int thread, int threads)
+{
+    struct load *k = arg;
+    float *a = k->array[thread], *b = a + GEMM_N * GEMM_N, *c = b + GEMM_N * GEMM_N;
+
+    (void)threads;
+    kn_gemm_f32(k->own[thread], false, true, GEMM_N, GEMM_N, GEMM_N, a, GEMM_N, b, GEMM_N, 0.0f, c,
+                GEMM_N);
+}
+
+static double gemm_once(void *arg)
+{
+    struct load *k = arg;
+    double t = seconds();
+
+    kn_pool_run(k->pool, gemm_thread, k);
+    return 2.0 * GEMM_N * GEMM_N * GEMM_N / (seconds() - t) * 1e-9;
+}
+
+static int load_begin(struct load *k, int threads, struct err *e)
+{
+    *k = (struct load){
+        .pool = kn_pool_new(threads), .threads = threads, .n = threads > 16 ? 2 << 20 : 8 << 20};
+    k->own = mem_alloc((size_t)threads * sizeof(struct kn_pool *));
+    k->array = mem_alloc((size_t)threads * sizeof(*k->array));
+    k->flops = mem_alloc((size_t)threads * sizeof(*k->flops));
+    for (int i = 0; i < threads; i++) {
+        k->array[i] = mem_try_alloc(3 * k->n * sizeof(float));
+        k->own[i] = kn_pool_new(1);
+    }
+    for (int i = 0; i < threads; i++)
+        if (!k->pool || !k->array[i] || !k->own[i])
+            return err_set(e, -ENOMEM, "no memory to measure %d cores with", threads);
+    kn_pool_run(k->pool, touch_thread, k);
+    return 0;
+}
+
+static void load_end(struct load *k)
+{
+    for (int i = 0; k->array && i < k->threads; i++)
+        free(k->array[i]);
+    for (int i = 0; k->own && i < k->threads; i++)
+        kn_pool_free(k->own[i]);
+    free(k->own);
+    free(k->array);
+    free(k->flops);
+    kn_pool_free(k->pool);
+}
+
+/* The fastest blocking of the kernels' candidates, if it is better than the present one by more
+ * than 2 %. */
+static void choose_blocking(struct load *k)
+{
+    const struct kn_blocking *candidate;
+    size_t n = kn_blocking_candidates(&candidate);
+    struct kn_blocking best = kn_blocking_get();
+    double rate = highest(gemm_once, k) * 1.02;
+
+    for (size_t i = 0; i < n; i++) {
+        double x;
+
+        if (!kn_blocking_set(&candidate[i]))
+            continue;
+        x = highest(gemm_once, k);
+        if (x > rate) {
+            rate = x;
+            best = candidate[i];
+        }
+    }
+    kn_blocking_set(&best);
+}
+
+static double yield_once(void *arg)
+{
+    double t = seconds();
+
+    (void)arg;
+    for (int i = 0; i < 10000; i++)
+        sched_yield();
+    return (seconds() - t) * 1e9 / 10000;
+}
+
+static int measure_cores(struct found *f, struct err *e)
+{
+    struct load alone, all;
+    int cores = f->cluster.devices_per_node;
+    int r = load_begin(&alone, 1, e);
+
+    if (r == 0) {
+        choose_blocking(&alone);
+        f->blocking = kn_blocking_get();
+        f->fma_alone = highest(fma_once, &alone);
+        f->gemm_alone = highest(gemm_once, &alone);
+        f->triad_alone = highest(triad_once, &alone);
+        f->yield_ns = lowest(yield_once, NULL);
+    }
+    load_end(&alone);
+    if (r < 0)
+        return r;
+    r = load_begin(&all, cores, e);
+    if (r == 0) {
+        f->fma = highest(fma_once, &all);
+        f->gemm = highest(gemm_once, &all);
+        f->triad = highest(triad_once, &all);
+    }
+    load_end(&all);
+    return r;
+}
+
+/* ---- two ranks ---- */
+
+struct pair {
+    struct tr_comms c;
+    struct tr_clock clock;
+    float *buf, *in; /* (LARGE) */
+};
+
+static void fail_comm(const char *reason)
+{
+    log_error("%s", reason);
+    MPI_Abort(MPI_COMM_WORLD, TR_EXIT_COMM);
+}
+
+static double reduce_small(void *arg)
+{
+    struct pair *p = arg;
+    double t = seconds();
+
+    for (int i = 0; i < SMALL_ROUNDS; i++)
+        tr_all_reduce(&p->c.dp, KN_F32, p->buf, 1);
+    return (seconds() - t) * 1e6 / SMALL_ROUNDS;
+}
+
+/* Each of two ranks sends and receives half of the array twice: in all the array's bytes each way.
+ */
+static double reduce_large(void *arg)
+{
+    struct pair *p = arg;
+    double t = seconds();
+
+    for (int i = 0; i < 4; i++)
+        tr_all_reduce(&p->c.dp, KN_F32, p->buf, LARGE);
+    return 4.0 * LARGE * sizeof(float) / (seconds() - t) * 1e-9;
+}
+
+static void transfer(struct pair *p, size_t bytes, bool send, bool receive)
+{
+    struct tr_group *g = &p->c.dp;
+    MPI_Request req[2];
+    int n = 0;
+
+    if (send)
+        tr_isend(g, p->buf, bytes, 1 - g->rank, TR_TAG_ACT, &req[n++]);
+    if (receive)
+        tr_irecv(g, p->in, bytes, 1 - g->rank, TR_TAG_ACT, &req[n++]);
+    tr_wait(&p->c.progress, req, n);
+}
+
+static double transfer_small(void *arg)
+{
+    struct pair *p = arg;
+    double t = seconds();
+
+    for (int i = 0; i < SMALL_ROUNDS; i++) {
+        transfer(p, 8, p->c.dp.rank == 0, p->c.dp.rank == 1);
+        transfer(p, 8, p->c.dp.rank == 1, p->c.dp.rank == 0);
+    }
+    return (seconds() - t) * 1e6 / (2 * SMALL_ROUNDS);
+}
+
+static double transfer_large(void *arg)
+{
+    struct pair *p = arg;
+    double t = seconds();
+
+    for (int i = 0; i < 4; i++)
+        transfer(p, LARGE * sizeof(float), true, true);
+    return 4.0 * LARGE * sizeof(float) / (seconds() - t) * 1e-9;
+}
+
+/* A look for a message that is not there: what one turn of a waiting loop costs beside the yield.
+ */
+static double probe_once(void *arg)
+{
+    struct pair *p = arg;
+    double t = seconds();
+    int flag;
+
+    for (int i = 0; i < 1000; i++)
+        MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_MOE, p->c.dp.comm, &flag, MPI_STATUS_IGNORE);
+    return (seconds() - t) * 1e9 / 1000;
+}
+
+static void measure_pair(struct found *f, MPI_Comm comm)
+{
+    struct pl_layout l = {.world = 2,
+                          .tp = 1,
+                          .cp = 1,
+                          .pp = 1,
+                          .vp = 1,
+                          .schedule = PL_1F1B,
+                          .ep = 1,
+                          .etp = 1,
+                          .dp = 2,
+                          .edp = 2,
+                          .micro_batch = 1,
+                          .threads = 1};
+    struct pair p = {.clock = {0}};
+    AUTO_FREE void *scratch = mem_alloc(PL_COLL_PIECE * sizeof(float));
+
+    p.buf = mem_alloc(LARGE * sizeof(float));
+    p.in = mem_alloc(LARGE * sizeof(float));
+    tr_comms_init(&p.c, comm, &l, &p.clock, fail_comm);
+    p.c.dp.scratch = scratch;
+    f->reduce_us = lowest(reduce_small, &p);
+    f->reduce_gbs = highest(reduce_large, &p);
+    f->transfer_us = lowest(transfer_small, &p);
+    f->transfer_gbs = highest(transfer_large, &p);
+    f->probe_ns = lowest(probe_once, &p);
+    tr_comms_done(&p.c);
+    free(p.buf);
+    free(p.in);
+}
+
+/* ---- the stamp ---- */
+
+/* "model name" of the first processor. */
+static void cpu_name(char buf[128])
+{
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    char line[256];
+
+    snprintf(buf, 128, "unknown");
+    while (f && fgets(line, sizeof(line), f)) {
+        char *colon = strchr(line, ':');
+
+        if (!str_starts(line, "model name") || !colon)
+            continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(buf, 128, "%.120s", colon + 1 + (colon[1] == ' '));
+        break;
+    }
+    if (f)
+        fclose(f);
+}
+
+static void build_name(char buf[128])
+{
+    snprintf(buf, 128, "partune %s, compiler %.60s, %s", PACKAGE_VERSION, __VERSION__,
+             kn_isa_name(kn_isa()));
+}
+
+static json_t *stamp_json(const struct found *f)
+{
+    char cpu[128], build[128], date[CLOCK_TEXT];
+
+    cpu_name(cpu);
+    build_name(build);
+    clock_format(date, clock_wall_ms());
+    return json_pack(
+        "{s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i}, s:{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}}",
+        "cpu", cpu, "build", build, "date", date, "blocking", "rows", (int)f->blocking.rows, "mc",
+        (int)f->blocking.mc, "kc", (int)f->blocking.kc, "nc", (int)f->blocking.nc, "measured",
+        "core_alone_fma_gflops", f->fma_alone, "core_alone_gemm_gflops", f->gemm_alone,
+        "core_alone_triad_gbs", f->triad_alone, "all_reduce_us", f->reduce_us, "all_reduce_gbs",
+        f->reduce_gbs, "transfer_us", f->transfer_us, "transfer_gbs", f->transfer_gbs, "yield_ns",
+        f->yield_ns, "probe_ns", f->probe_ns);
+}
+
+/* Links take the all-reduce's figures: most of a step's communication is made of its exchanges. */
+static json_t *profile_json(struct found *f)
+{
+    struct pl_cluster *c = &f->cluster;
+    json_t *v;
+
+    c->device.tflops_fp32 = c->device.tflops_bf16 =
+        f->fma * 1e-3; /* bf16 is stored, the arithmetic is fp32 */
+    c->device.gemm_tflops = fmin(f->gemm, f->fma) * 1e-3;
+    c->device.memory_gbs = f->triad;
+    c->link[0] = (struct pl_link){
+        .span = INT_MAX, .gbs = f->reduce_gbs, .latency_us = f->reduce_us, .kind = "shared memory"};
+    c->nlinks = 1;
+    c->measured = true;
+    v = pl_cluster_json(c);
+    json_object_set_new(v, "stamp", stamp_json(f));
+    return v;
+}
+
+static int write_profile(const struct tr_config *c, struct found *f, struct err *e)
+{
+    AUTO_FREE char *folder = mem_strdup(c->calibrate), *text = NULL;
+    char *slash = strrchr(folder, '/');
+    AUTO_JSON *v = profile_json(f);
+    int r = 0;
+
+    if (slash && slash != folder) {
+        *slash = '\0';
+        r = file_mkdirs(folder, 0755, e);
+    }
+    text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+    if (r == 0)
+        r = file_write_atomic(c->calibrate, text, strlen(text), 0644, e);
+    return r;
+}
+
+static void tell(const struct tr_config *c, const struct found *f)
+{
+    if (c->quiet)
+        return;
+    printf("%d cores, each with all of them busy (alone):\n", f->cluster.devices_per_node);
+    printf("  multiply-add  %7.1f GFLOP/s (%.1f)\n", f->fma, f->fma_alone);
+    printf("  GEMM          %7.1f GFLOP/s (%.1f), blocking rows %u mc %u kc %u nc %u\n", f->gemm,
+           f->gemm_alone, f->blocking.rows, f->blocking.mc, f->blocking.kc, f->blocking.nc);
+    printf("  triad         %7.2f GB/s (%.2f)\n", f->triad, f->triad_alone);
+    printf("two ranks:\n");
+    printf("  all-reduce    %7.2f us, %.2f GB/s\n", f->reduce_us, f->reduce_gbs);
+    printf("  transfer      %7.2f us, %.2f GB/s each way\n", f->transfer_us, f->transfer_gbs);
+    printf("  yield %.0f ns, probe %.0f ns\n", f->yield_ns, f->probe_ns);
+    printf("written to %s\n", c->calibrate);
+}
+
+/* Everybody arrives; who is early sleeps. */
+static void meet(void)
+{
+    MPI_Request req;
+    int done = 0;
+
+    MPI_Ibarrier(MPI_COMM_WORLD, &req);
+    while (!done) {
+        MPI_Test(&req, &done, MPI_STATUS_IGNORE);
+        if (!done)
+            usleep(2000);
+    }
+}
+
+int tr_calibrate(const struct tr_config *c, struct err *e)
+{
+    struct found f = {.fma = 0};
+    MPI_Comm two;
+    int rank, size, r = 0;
+
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size < 2) {
+        err_set(e, -EINVAL,
+                "calibration measures transfers too: start it as mpiexec -n 2 partune-train "
+                "--calibrate %s",
+                c->calibrate);
+        return TR_EXIT_USAGE;
+    }
+    pl_cluster_here(&f.cluster);
+    if (rank == 0)
+        r = measure_cores(&f, e);
+    meet();
+    MPI_Comm_split(MPI_COMM_WORLD, rank < 2 ? 0 : MPI_UNDEFINED, rank, &two);
+    if (rank < 2) {
+        measure_pair(&f, two);
+        MPI_Comm_free(&two);
+    }
+    meet();
+    if (rank == 0 && r == 0)
+        r = write_profile(c, &f, e);
+    if (rank == 0 && r == 0)
+        tell(c, &f);
+    return r < 0 ? TR_EXIT_IO : TR_EXIT_OK;
+}
+
+void tr_calibrate_use(const char *data_dir)
+{
+    AUTO_FREE char *path = mem_printf("%s/profiles/local.json", data_dir);
+    AUTO_JSON *v = NULL;
+    char cpu[128], build[128];
+    const json_t *stamp, *b;
+    struct kn_blocking bl;
+
+    if (!file_exists(path) || jx_load(&v, path, 1 << 20, NULL) < 0)
+        return;
+    stamp = json_object_get(v, "stamp");
+    b = json_object_get(stamp, "blocking");
+    cpu_name(cpu);
+    build_name(build);
+    if (!str_eq(json_string_value(json_object_get(stamp, "cpu")), cpu) ||
+        !str_eq(json_string_value(json_object_get(stamp, "build")), build))
+        return;
+    bl = (struct kn_blocking){.rows = (uint32_t)json_integer_value(json_object_get(b, "rows")),
+                              .mc = (uint32_t)json_integer_value(json_object_get(b, "mc")),
+                              .kc = (uint32_t)json_integer_value(json_object_get(b, "kc")),
+                              .nc = (uint32_t)json_integer_value(json_object_get(b, "nc"))};
+    kn_blocking_set(&bl); /* refuses what is out of bounds */
+}
