@@ -158,6 +158,7 @@ struct web_server {
     uv_timer_t sweep, heartbeat;
     int nconns, nstreams, max_conns, idle_ms;
     int open_handles;
+    int noffloads; /* web_offload() calls that are not done */
     bool stopping;
     char url[128];
     struct web_stats stats;

@@ -157,17 +157,21 @@ static bool tag_listed(const char *list, const char *tag, bool weak_counts)
     return false;
 }
 
-/* Adds the ETag; true where 304 was answered. */
+/* Adds an ETag unless the handler chose one; true where 304 was answered. */
 static bool not_modified(struct web_request *rq, int status, const char *text, size_t n)
 {
     bool get = !strcmp(rq->method, "GET") || !strcmp(rq->method, "HEAD");
+    const char *tag = reply_header(rq, "ETag");
     char etag[40];
 
-    if (status != 200 || !(get || !strcmp(rq->method, "PATCH")) || reply_header(rq, "ETag"))
+    if (status != 200 || !(get || !strcmp(rq->method, "PATCH")))
         return false;
-    web_etag(etag, text, n);
-    web_reply_header(rq, "ETag", etag);
-    if (!get || !tag_listed(web_request_header(rq, "If-None-Match"), etag, true))
+    if (!tag) {
+        web_etag(etag, text, n);
+        web_reply_header(rq, "ETag", etag);
+        tag = etag;
+    }
+    if (!get || !tag_listed(web_request_header(rq, "If-None-Match"), tag, true))
         return false;
     send_owned(rq, 304, NULL, mem_alloc(1), 0);
     return true;
@@ -262,20 +266,19 @@ void web_reply_error(struct web_request *rq, const struct err *e)
     web_reply_error_with(rq, e, NULL);
 }
 
-bool web_if_match(struct web_request *rq, const json_t *current)
+bool web_if_match(struct web_request *rq, const char *etag)
 {
     const char *list = web_request_header(rq, "If-Match");
-    char *text, etag[40];
     struct err e;
 
-    if (!list)
-        return true;
-    text = jx_dump(current);
-    web_etag(etag, text, strlen(text));
-    free(text);
-    if (tag_listed(list, etag, false))
+    if (!list || tag_listed(list, etag, false))
         return true;
     err_set(&e, -ESTALE, "the resource has changed: it is now %s", etag);
     web_reply_problem(rq, 412, &e, NULL);
     return false;
+}
+
+void web_reply_location(struct web_request *rq, const char *path)
+{
+    web_reply_header(rq, "Location", arena_printf(&rq->arena, "%s%s", rq->server->prefix, path));
 }

@@ -542,6 +542,7 @@ static void offload_done(uv_work_t *w, int status)
     struct offload *o = w->data;
 
     (void)status;
+    o->rq->server->noffloads--;
     o->done(o->rq, o->arg);
     unref(o->rq);
     free(o);
@@ -555,6 +556,7 @@ void web_offload(struct web_request *rq, void (*work)(struct web_request *rq, vo
     *o = (struct offload){.rq = rq, .fn = work, .done = done, .arg = arg};
     o->work.data = o;
     rq->refs++;
+    rq->server->noffloads++;
     web_defer(rq);
     uv_queue_work(rq->server->loop, &o->work, offload_work, offload_done);
 }

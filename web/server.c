@@ -29,8 +29,11 @@ static void on_handle_closed(uv_handle_t *h)
 {
     struct web_server *s = h->data;
 
-    if (--s->open_handles > 0)
-        return;
+    s->open_handles--;
+}
+
+static void destroy(struct web_server *s)
+{
     while (s->listeners) {
         struct listener *l = s->listeners;
 
@@ -421,5 +424,8 @@ struct web_server *web_server_free(struct web_server *s)
     }
     uv_close((uv_handle_t *)&s->sweep, on_handle_closed);
     uv_close((uv_handle_t *)&s->heartbeat, on_handle_closed);
+    while (s->open_handles || s->noffloads)
+        uv_run(s->loop, UV_RUN_ONCE);
+    destroy(s);
     return NULL;
 }

@@ -131,9 +131,8 @@ void web_server_stats(const struct web_server *s, struct web_stats *ret);
 
 /* Close the listeners and end all streams; requests in flight are finished. For a graceful stop. */
 void web_server_quiesce(struct web_server *s);
-/* End everything: streams are stopped, deferred requests get 503. Memory goes in the last close
- * callback, so the loop has to run until it is empty before it is closed, and before what ctx
- * points to is freed. */
+/* End everything: streams are stopped, deferred requests get 503. Runs the loop until the last handle is closed and
+ * the last offloaded work is done, so it must not be called from a callback of the loop. */
 struct web_server *web_server_free(struct web_server *s);
 
 /* ---- tokens -----------------------------------------------------------------------------------
@@ -208,7 +207,7 @@ void web_reply_list(struct web_request *rq, const struct web_page *page, json_t 
 void web_reply_header(struct web_request *rq, const char *name,
                       const char *value); /* before the answer */
 
-/* A JSON answer; it gets an ETag, 304 where If-None-Match has it, and gzip where large and
+/* A JSON answer; it gets an ETag (unless the handler gave one by web_reply_header()), 304 where If-None-Match has it, and gzip where large and
  * accepted. */
 void web_reply_json(struct web_request *rq, int status, json_t *owned_body);
 /* The same from text that is JSON already; TEXT is copied. */
@@ -230,9 +229,11 @@ void web_reply_problem(struct web_request *rq, int status, const struct err *e,
 
 /* ETag of a JSON text as web_reply_json() would send it. */
 void web_etag(char etag[40], const char *text, size_t n);
-/* True if the request may change a resource that now is CURRENT: it has no If-Match, or one that
- * matches. Otherwise 412 was answered. CURRENT is borrowed. */
-bool web_if_match(struct web_request *rq, const json_t *current);
+/* True if the request may change a resource whose tag now is ETAG: it has no If-Match, or one that
+ * matches. Otherwise 412 was answered. */
+bool web_if_match(struct web_request *rq, const char *etag);
+/* Location of a new resource; PATH is without the prefix. */
+void web_reply_location(struct web_request *rq, const char *path);
 
 /* Run WORK on a thread of libuv's pool, then DONE on the loop's thread, which answers. WORK may use
  * the arena and the body, and nothing of the server. DONE is called in any case; if the reader has

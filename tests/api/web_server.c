@@ -107,7 +107,7 @@ static void create(struct web_request *rq)
     struct err e;
     int size = 1;
     json_t *thing;
-    char *text, location[64];
+    char *text;
 
     if (jx_keys(web_body(rq), keys, &e) < 0 || jx_need(web_body(rq), "name", &e) < 0 ||
         jx_get_str(&name, web_body(rq), "name", 64, &e) < 0 ||
@@ -129,8 +129,7 @@ static void create(struct web_request *rq)
     free(text);
     for (struct watcher *w = app.watchers; w; w = w->next)
         feed(w);
-    snprintf(location, sizeof(location), "/v1/things/%d", app.count - 1);
-    web_reply_header(rq, "Location", location);
+    web_reply_location(rq, arena_printf(web_arena(rq), "/v1/things/%d", app.count - 1));
     web_reply_json(rq, 201, json_incref(thing));
 }
 
@@ -145,8 +144,14 @@ static void show(struct web_request *rq)
 static void change(struct web_request *rq)
 {
     json_t *thing = find(rq);
+    char *text, etag[40];
 
-    if (!thing || !web_if_match(rq, thing))
+    if (!thing)
+        return;
+    text = jx_dump(thing);
+    web_etag(etag, text, strlen(text));
+    free(text);
+    if (!web_if_match(rq, etag))
         return;
     json_object_update_existing(thing, web_body(rq));
     web_reply_json(rq, 200, json_incref(thing));
@@ -236,8 +241,8 @@ static int keep_token(const char *dir, const char *name, enum web_scope scope)
 static void on_signal(uv_signal_t *h, int n)
 {
     (void)n;
-    app.server = web_server_free(app.server);
     uv_close((uv_handle_t *)h, NULL);
+    uv_stop(h->loop);
 }
 
 int main(int argc, char **argv)
@@ -273,13 +278,15 @@ int main(int argc, char **argv)
         r = web_server_listen(app.server, argv[i], &e);
     if (r < 0) {
         printf("refused %s\n", e.text);
-        app.server = web_server_free(app.server);
     } else {
         printf("ready %s\n", web_server_url(app.server));
         fflush(stdout);
         uv_signal_init(&loop, &term);
         uv_signal_start(&term, on_signal, SIGTERM);
     }
+    if (r == 0)
+        uv_run(&loop, UV_RUN_DEFAULT);
+    app.server = web_server_free(app.server);
     uv_run(&loop, UV_RUN_DEFAULT);
     for (int i = 0; i < app.count; i++) {
         json_decref(app.things[i]);

@@ -1,0 +1,317 @@
+/*
+ * The HTTP face of the daemon: the table of routes, and what all handlers share. Handlers are in
+ * api_*.c, one file for each family of resources; they keep no state of a campaign.
+ */
+#include <errno.h>
+
+#include "tuner/api.h"
+
+enum { SMALL = 4 << 10, JOB = 256 << 10, TEXT = 1 << 20 };
+
+#define PAGE "page_size page_token"
+
+const struct web_route tn_api_routes[] = {
+    {"GET", "/v1/campaigns", tn_api_campaign_list, 0, WEB_READ, "List campaigns",
+     "state tag name sort " PAGE, NULL, "CampaignSummary[]", 0},
+    {"POST", "/v1/campaigns", tn_api_campaign_create, JOB, WEB_SUBMIT,
+     "Start a campaign, or only check it with dry_run", "dry_run", "CampaignSpec", "Campaign", 201},
+    {"GET", "/v1/campaigns/{id}", tn_api_campaign_show, 0, WEB_READ, "One campaign", NULL, NULL, "Campaign",
+     0},
+    {"PATCH", "/v1/campaigns/{id}", tn_api_campaign_patch, 64 << 10, WEB_SUBMIT,
+     "Change name, notes or tags", NULL, "CampaignPatch", "Campaign", 0},
+    {"DELETE", "/v1/campaigns/{id}", tn_api_campaign_delete, 0, WEB_SUBMIT,
+     "Delete a campaign that has ended, with its files", NULL, NULL, NULL, 204},
+    {"POST", "/v1/campaigns/{id}:pause", tn_api_campaign_pause, SMALL, WEB_SUBMIT,
+     "Let running trials finish and start no more", NULL, NULL, "Campaign", 0},
+    {"POST", "/v1/campaigns/{id}:resume", tn_api_campaign_resume, SMALL, WEB_SUBMIT, "Go on", NULL, NULL,
+     "Campaign", 0},
+    {"POST", "/v1/campaigns/{id}:cancel", tn_api_campaign_cancel, SMALL, WEB_SUBMIT,
+     "Stop running trials and end the campaign", NULL, NULL, "Campaign", 0},
+    {"POST", "/v1/campaigns/{id}:clone", tn_api_campaign_clone, JOB, WEB_SUBMIT,
+     "Start a campaign like this one, with changes", "dry_run", NULL, "Campaign", 201},
+    {"POST", "/v1/campaigns/{id}:verify", tn_api_campaign_verify, SMALL, WEB_SUBMIT,
+     "Run winner and baseline alternately", NULL, NULL, "Campaign", 0},
+    {"GET", "/v1/campaigns/{id}/trials", tn_api_trial_list, 0, WEB_READ, "Trials of a campaign",
+     "state kind sort " PAGE, NULL, "Trial[]", 0},
+    {"GET", "/v1/campaigns/{id}/trials/{n}", tn_api_trial_show, 0, WEB_READ, "One trial", NULL, NULL,
+     "Trial", 0},
+    {"GET", "/v1/campaigns/{id}/trials/{n}/steps", tn_api_trial_steps, 0, WEB_READ,
+     "Steps of the last attempt", PAGE, NULL, "Step[]", 0},
+    {"GET", "/v1/campaigns/{id}/trials/{n}/log", tn_api_trial_log, 0, WEB_READ,
+     "Part of a log; X-Log-Size is the size of the whole", "stream offset limit", NULL, "text/plain", 0},
+    {"GET", "/v1/campaigns/{id}/trials/{n}/timeline", tn_api_trial_timeline, 0, WEB_READ,
+     "Timeline of a step as Chrome trace JSON", NULL, NULL, "Timeline", 0},
+    {"GET", "/v1/campaigns/{id}/best", tn_api_best, 0, WEB_READ, "The best layout so far", NULL, NULL,
+     "Standing", 0},
+    {"GET", "/v1/campaigns/{id}/baseline", tn_api_baseline, 0, WEB_READ, "The baseline layout", NULL, NULL,
+     "Standing", 0},
+    {"GET", "/v1/campaigns/{id}/importance", tn_api_importance, 0, WEB_READ,
+     "Share of each layout key in what moves throughput", NULL, NULL, "Importance", 0},
+    {"GET", "/v1/campaigns/{id}/pareto", tn_api_pareto, 0, WEB_READ,
+     "Trials that no other beats in both throughput and memory", PAGE, NULL, "ParetoPoint[]", 0},
+    {"GET", "/v1/campaigns/{id}/predictions", tn_api_predictions, 0, WEB_READ,
+     "Predicted against measured", PAGE, NULL, "Prediction[]", 0},
+    {"GET", "/v1/campaigns/{id}/surface", tn_api_surface, 0, WEB_READ,
+     "What the search believes over two layout keys", "x y", NULL, "Surface", 0},
+    {"GET", "/v1/campaigns/{id}/diagnosis", tn_api_diagnosis, 0, WEB_READ,
+     "State of the search: its hyper-parameters and calibration", NULL, NULL, "Diagnosis", 0},
+    {"GET", "/v1/campaigns/{id}/export/{target}", tn_api_export, 0, WEB_READ,
+     "The winner as another program's configuration", "allow_loss trial", NULL, "text/plain", 0},
+    {"GET", "/v1/campaigns/{id}/events", tn_api_events, 0, WEB_READ, "Events of a campaign",
+     "last_event_id", NULL, "text/event-stream", 0},
+    {"GET", "/v1/events", tn_api_events, 0, WEB_READ, "Events of all campaigns", "last_event_id", NULL,
+     "text/event-stream", 0},
+    {"POST", "/v1/check", tn_api_check, JOB, WEB_READ, "Rules, memory and expected time of one layout",
+     NULL, "CheckRequest", "Check", 0},
+    {"POST", "/v1/plan", tn_api_plan, JOB, WEB_READ, "Rank layouts by the cost model, without a trial",
+     NULL, "PlanRequest", "Plan", 0},
+    {"POST", "/v1/compare", tn_api_compare, SMALL, WEB_READ, "Trials or campaigns side by side", NULL,
+     "CompareRequest", "Comparison", 0},
+    {"GET", "/v1/exporters", tn_api_exporters, 0, WEB_READ, "Targets of an export", PAGE, NULL,
+     "Exporter[]", 0},
+    {"POST", "/v1/import/{target}", tn_api_import, TEXT, WEB_READ,
+     "Another program's configuration as a layout", NULL, "ImportRequest", "Import", 0},
+    {"GET", "/v1/presets/models", tn_api_models, 0, WEB_READ, "Models by name", PAGE, NULL, "Model[]", 0},
+    {"GET", "/v1/presets/models/{name}", tn_api_model, 0, WEB_READ, "One model", NULL, NULL, "Model", 0},
+    {"GET", "/v1/presets/clusters", tn_api_clusters, 0, WEB_READ, "Clusters by name", PAGE, NULL,
+     "Cluster[]", 0},
+    {"GET", "/v1/presets/clusters/{name}", tn_api_cluster, 0, WEB_READ, "One cluster", NULL, NULL,
+     "Cluster", 0},
+    {"GET", "/v1/datasets", tn_api_datasets, 0, WEB_READ, "Data sets", PAGE, NULL, "Dataset[]", 0},
+    {"GET", "/v1/tokens", tn_api_token_list, 0, WEB_ADMIN, "Tokens, without their secrets", PAGE, NULL,
+     "Token[]", 0},
+    {"POST", "/v1/tokens", tn_api_token_create, SMALL, WEB_ADMIN,
+     "Make a token; only this answer holds its secret", NULL, "NewToken", "MadeToken", 201},
+    {"DELETE", "/v1/tokens/{id}", tn_api_token_delete, 0, WEB_ADMIN, "Revoke a token", NULL, NULL, NULL,
+     204},
+    {"GET", "/openapi.json", web_openapi, 0, WEB_PUBLIC, "This description", NULL, NULL, "OpenAPI", 0},
+    {"GET", "/healthz", tn_api_healthz, 0, WEB_PUBLIC, "Is the daemon alive", NULL, NULL, "Alive", 0},
+    {"GET", "/readyz", tn_api_readyz, 0, WEB_PUBLIC, "Is all there that campaigns need; 503 if not", NULL,
+     NULL, "Ready", 0},
+    {"GET", "/metrics", tn_api_metrics, 0, WEB_READ, "Numbers for Prometheus", NULL, NULL, "text/plain", 0},
+    {NULL, NULL, NULL, 0, WEB_PUBLIC, NULL, NULL, NULL, NULL, 0},
+};
+
+const struct web_param tn_api_params[] = {
+    {"page_size", "{\"type\":\"integer\",\"minimum\":1,\"maximum\":1000,\"default\":100}", "items a page"},
+    {"page_token", "{\"type\":\"string\"}", "next_page_token of the page before"},
+    {"sort", "{\"type\":\"string\"}", "key, or -key for descending order"},
+    {"state", "{\"type\":\"string\"}", "only those in this state"},
+    {"kind", "{\"type\":\"string\",\"enum\":[\"baseline\",\"search\",\"repeat\",\"verify\"]}",
+     "only trials of this kind"},
+    {"tag", "{\"type\":\"string\"}", "only campaigns with this tag"},
+    {"name", "{\"type\":\"string\"}", "only campaigns whose name has this part"},
+    {"dry_run", "{\"type\":\"boolean\",\"default\":false}", "check only; answers 200 and stores nothing"},
+    {"stream", "{\"type\":\"string\",\"enum\":[\"stdout\",\"stderr\",\"events\"],\"default\":\"stdout\"}",
+     "which log"},
+    {"offset", "{\"type\":\"integer\",\"minimum\":0,\"default\":0}", "first byte"},
+    {"limit", "{\"type\":\"integer\",\"minimum\":1,\"maximum\":1048576,\"default\":65536}", "most bytes"},
+    {"x", "{\"type\":\"string\"}", "layout key of the first axis"},
+    {"y", "{\"type\":\"string\"}", "layout key of the second axis"},
+    {"allow_loss", "{\"type\":\"boolean\",\"default\":false}",
+     "write the file even if the target cannot express all; what is lost is listed in it"},
+    {"trial", "{\"type\":\"integer\",\"minimum\":1}", "this trial instead of the winner"},
+    {"last_event_id", "{\"type\":\"integer\",\"minimum\":0}", "as the header Last-Event-ID"},
+    {NULL, NULL, NULL},
+};
+
+struct tn_http *tn_api_http(struct web_request *rq)
+{
+    return web_ctx(rq);
+}
+
+struct tn_service *tn_api_svc(struct web_request *rq)
+{
+    return tn_api_http(rq)->svc;
+}
+
+void tn_api_bad_query(struct web_request *rq, const struct err *e)
+{
+    web_reply_problem(rq, 400, e, NULL);
+}
+
+void tn_api_rules(struct web_request *rq, const struct err *e, json_t *owned_rules)
+{
+    web_reply_error_with(rq, e, owned_rules ? json_pack("{s:o}", "rules", owned_rules) : NULL);
+}
+
+void tn_api_answer(struct web_request *rq, int r, int status, json_t *owned_v, const struct err *e)
+{
+    if (r < 0)
+        web_reply_error(rq, e);
+    else
+        web_reply_json(rq, status, owned_v);
+}
+
+void tn_api_whole(struct web_request *rq, json_t *owned_all)
+{
+    struct web_page page;
+    struct err e;
+    json_t *items, *v;
+    size_t i;
+
+    if (web_page_get(&page, rq, &e) < 0) {
+        json_decref(owned_all);
+        tn_api_bad_query(rq, &e);
+        return;
+    }
+    items = json_array();
+    json_array_foreach(owned_all, i, v) {
+        if ((int64_t)i >= page.offset && (int64_t)i < page.offset + page.size)
+            json_array_append(items, v);
+    }
+    web_reply_list(rq, &page, items, (int64_t)json_array_size(owned_all));
+    json_decref(owned_all);
+}
+
+bool tn_api_filter(struct web_request *rq, struct db_filter *ret, struct web_page *page,
+                   const char *const *sorts)
+{
+    const char *sort = web_query(rq, "sort");
+    bool down = sort && *sort == '-';
+    struct err e;
+    int which = 0;
+
+    if (web_page_get(page, rq, &e) < 0) {
+        tn_api_bad_query(rq, &e);
+        return false;
+    }
+    while (sort && sorts[which] && strcmp(sorts[which], sort + down))
+        which++;
+    if (sort && !sorts[which]) {
+        AUTO_STR all = {0};
+
+        for (int i = 0; sorts[i]; i++)
+            str_addf(&all, "%s%s", i ? ", " : "", sorts[i]);
+        err_set(&e, -EINVAL, "query parameter sort is \"%.64s\", not one of %s", sort, all.text);
+        tn_api_bad_query(rq, &e);
+        return false;
+    }
+    *ret = (struct db_filter){
+        .state = web_query(rq, "state"),
+        .tag = web_query(rq, "tag"),
+        .name = web_query(rq, "name"),
+        .kind = web_query(rq, "kind"),
+        .sort = sorts[which],
+        .descending = down,
+        .offset = page->offset,
+        .limit = page->size,
+    };
+    return true;
+}
+
+/* ---- start and stop ------------------------------------------------------------------------------- */
+
+/* All values of `key` in [http] as a list in A, or NULL. */
+static const char *const *conf_list(const struct conf *c, const char *key, struct arena *a)
+{
+    const char **list;
+    size_t n = 0;
+
+    for (size_t i = 0; c && i < c->count; i++)
+        n += str_eq(c->entry[i].section, "http") && str_eq(c->entry[i].key, key);
+    if (!n)
+        return NULL;
+    list = arena_alloc(a, (n + 1) * sizeof(*list));
+    n = 0;
+    for (size_t i = 0; i < c->count; i++)
+        if (str_eq(c->entry[i].section, "http") && str_eq(c->entry[i].key, key))
+            list[n++] = arena_strdup(a, c->entry[i].value);
+    return list;
+}
+
+static int start_server(struct tn_http *h, const struct tn_http_config *config, struct err *e)
+{
+    struct web_config w = {
+        .routes = tn_api_routes,
+        .params = tn_api_params,
+        .schemas = tn_api_schemas,
+        .title = "partune",
+        .version = PACKAGE_VERSION,
+        .ctx = h,
+        .prefix = config->conf ? conf_get(config->conf, "http", "", "prefix") : NULL,
+        .ui_dir = config->ui_dir,
+        .hosts = conf_list(config->conf, "allow-host", &h->arena),
+        .origins = conf_list(config->conf, "allow-origin", &h->arena),
+        .tls_cert = config->tls_cert,
+        .tls_key = config->tls_key,
+        .idempotency = tn_api_answers(h),
+        .on_change = tn_api_audit,
+    };
+    AUTO_FREE char *path = config->token_file ? mem_strdup(config->token_file)
+                                              : mem_printf("%s/token", tn_data_dir(h->svc));
+    char hash[WEB_HASH_HEX];
+    int r = web_server_new(&h->web, h->loop, &w, e);
+
+    if (r == 0)
+        r = web_server_token_file(h->web, path, &h->token, e);
+    if (r < 0)
+        return r;
+    web_token_hash(hash, h->token);
+    h->local_hash = mem_strdup(hash);
+    r = tn_api_tokens_load(h, e);
+    for (int i = 0; r == 0 && config->listen[i]; i++)
+        r = web_server_listen(h->web, config->listen[i], e);
+    return r;
+}
+
+int tn_http_start(struct tn_http **ret, struct tn_service *svc, uv_loop_t *loop,
+                  const struct tn_http_config *config, struct err *e)
+{
+    struct tn_http *h = mem_alloc(sizeof(*h));
+    int r;
+
+    h->svc = svc;
+    h->loop = loop;
+    h->tokens = json_object();
+    h->started_ms = clock_wall_ms();
+    uv_timer_init(loop, &h->token_timer);
+    h->token_timer.data = h;
+    r = start_server(h, config, e);
+    if (r < 0) {
+        tn_http_stop(h);
+        return r;
+    }
+    tn_api_tokens_watch(h);
+    tn_api_events_start(h);
+    *ret = h;
+    return 0;
+}
+
+const char *tn_http_url(const struct tn_http *h)
+{
+    return web_server_url(h->web);
+}
+
+const char *tn_http_token(const struct tn_http *h)
+{
+    return h->token;
+}
+
+void tn_http_quiesce(struct tn_http *h)
+{
+    web_server_quiesce(h->web);
+}
+
+static void on_timer_closed(uv_handle_t *t)
+{
+    ((struct tn_http *)t->data)->closing = false;
+}
+
+struct tn_http *tn_http_stop(struct tn_http *h)
+{
+    if (!h)
+        return NULL;
+    tn_api_events_stop(h);
+    h->closing = true;
+    uv_close((uv_handle_t *)&h->token_timer, on_timer_closed);
+    h->web = web_server_free(h->web);
+    while (h->closing)
+        uv_run(h->loop, UV_RUN_ONCE);
+    json_decref(h->tokens);
+    free(h->token);
+    free(h->local_hash);
+    arena_done(&h->arena);
+    free(h);
+    return NULL;
+}

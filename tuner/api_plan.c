@@ -1,0 +1,318 @@
+/* What needs no campaign: check a layout, rank a space, presets, data sets, import. */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/api.h"
+#include "tuner/export/export.h"
+
+enum { TOP_STANDARD = 20, TOP_MAX = 1000 };
+
+/* Device memory that is left free: the bundled trainer's plan is exact, others' are formulas. */
+static double headroom(const struct pl_trainer *t)
+{
+    return t->bundled ? 0 : 0.05;
+}
+
+int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body, struct err *e)
+{
+    const char *trainer = "partune";
+    int r = jx_need(body, "model", e);
+
+    if (r < 0 || (r = jx_need(body, "workload", e)) < 0)
+        return r;
+    r = pl_model_parse(&ret->model, json_object_get(body, "model"), e);
+    if (r < 0)
+        return err_under(e, "/model");
+    r = pl_cluster_parse(&ret->cluster, json_object_get(body, "cluster"), tn_local_cluster(svc), e);
+    if (r < 0)
+        return err_under(e, "/cluster");
+    r = pl_workload_parse(&ret->workload, json_object_get(body, "workload"), &ret->model, e);
+    if (r < 0)
+        return err_under(e, "/workload");
+    r = jx_get_str(&trainer, body, "trainer", 64, e);
+    if (r < 0)
+        return r;
+    ret->trainer = pl_trainer_find(trainer);
+    if (!ret->trainer)
+        return err_at(e, -EINVAL, "/trainer", "there is no trainer \"%s\"", trainer);
+    return 0;
+}
+
+struct pl_problem tn_api_problem(const struct tn_api_job *j)
+{
+    return (struct pl_problem){&j->model, &j->cluster, &j->workload, j->trainer};
+}
+
+/* ---- check ---- */
+
+static json_t *rules_json(const struct pl_verdict *v)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < v->count; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s?, s:s}", "rule", v->v[i].rule, "key",
+                                              v->v[i].key, "detail", v->v[i].text));
+    return list;
+}
+
+static json_t *check(const struct tn_api_job *j, const struct pl_layout *l)
+{
+    struct pl_problem p = tn_api_problem(j);
+    struct pl_verdict verdict;
+    struct pl_memory memory;
+    struct pl_cost cost;
+    char text[160];
+    bool legal = pl_layout_check(&verdict, &j->model, &j->cluster, l, &j->workload, j->trainer);
+    double mfu;
+    json_t *v = json_pack("{s:b, s:o, s:s, s:o, s:n, s:n, s:n, s:b}", "legal", legal, "layout",
+                          pl_layout_json(l), "text", pl_layout_text(text, l), "rules",
+                          rules_json(&verdict), "memory", "cost", "mfu", "fits", 0);
+
+    if (!legal)
+        return v;
+    pl_memory_worst(&memory, &j->model, l, &j->workload, j->trainer);
+    pl_cost(&cost, &j->model, &j->cluster, l, &j->workload, j->trainer);
+    mfu = pl_mfu(&j->model, &j->cluster, l, &j->workload, cost.tokens_per_s);
+    json_object_set_new(v, "memory", pl_memory_json(&memory));
+    json_object_set_new(v, "cost", pl_cost_json(&cost));
+    if (mfu >= 0)
+        json_object_set_new(v, "mfu", json_real(mfu));
+    json_object_set_new(v, "fits", json_boolean(pl_fits(&p, l, headroom(j->trainer))));
+    return v;
+}
+
+void tn_api_check(struct web_request *rq)
+{
+    static const char *const keys[] = {"model", "cluster", "layout", "workload", "trainer", NULL};
+    struct tn_api_job j;
+    struct pl_layout l;
+    struct err e;
+    const json_t *body = web_body(rq);
+
+    if (jx_keys(body, keys, &e) < 0 || tn_api_job_parse(&j, tn_api_svc(rq), body, &e) < 0 ||
+        jx_need(body, "layout", &e) < 0) {
+        web_reply_error(rq, &e);
+        return;
+    }
+    if (pl_layout_parse(&l, json_object_get(body, "layout"), &j.model, &j.cluster, &j.workload, &e) < 0) {
+        err_under(&e, "/layout");
+        web_reply_error(rq, &e);
+        return;
+    }
+    web_reply_json(rq, 200, check(&j, &l));
+}
+
+/* ---- plan: on another thread, for a space may hold a million layouts ---- */
+
+struct plan {
+    struct tn_api_job job;
+    struct pl_space space;
+    int top;
+    json_t *answer;
+    struct err e;
+    int r;
+};
+
+struct counted {
+    const struct pl_problem *p;
+    double headroom;
+    size_t fitting;
+};
+
+static bool count_fitting(void *arg, const struct pl_layout *l)
+{
+    struct counted *c = arg;
+
+    c->fitting += pl_fits(c->p, l, c->headroom);
+    return true;
+}
+
+static json_t *plan_item(const struct pl_plan_entry *x, const struct tn_api_job *j)
+{
+    double mfu = pl_mfu(&j->model, &j->cluster, &x->layout, &j->workload, x->cost.tokens_per_s);
+    char text[160];
+
+    return json_pack("{s:o, s:s, s:f, s:o, s:o, s:o, s:s}", "layout", pl_layout_json(&x->layout), "text",
+                     pl_layout_text(text, &x->layout), "tokens_per_s", x->cost.tokens_per_s, "mfu",
+                     mfu < 0 ? json_null() : json_real(mfu), "seconds", pl_cost_json(&x->cost), "memory",
+                     pl_memory_json(&x->memory), "why", x->why);
+}
+
+static void plan_work(struct web_request *rq, void *arg)
+{
+    struct plan *x = arg;
+    struct pl_problem p = tn_api_problem(&x->job);
+    struct counted c = {.p = &p, .headroom = headroom(x->job.trainer)};
+    struct pl_plan plan = {0};
+    json_t *items = json_array();
+    size_t legal = pl_space_enumerate(&x->space, &p, count_fitting, &c);
+    char why[600] = "";
+
+    (void)rq;
+    x->r = pl_plan_rank(&plan, &x->space, &p, (size_t)x->top, c.headroom, false, &x->e);
+    for (size_t i = 0; x->r == 0 && i < plan.n; i++)
+        json_array_append_new(items, plan_item(&plan.at[i], &x->job));
+    pl_plan_done(&plan);
+    /* Nothing legal, or nothing that fits, is an answer to the question. */
+    if (x->r == -ENOENT) {
+        if (legal || !pl_space_explain(why, sizeof(why), &x->space, &p))
+            snprintf(why, sizeof(why), "%s", x->e.text);
+        x->r = 0;
+    }
+    x->answer = json_pack("{s:I, s:I, s:o, s:o}", "legal", (json_int_t)legal, "fitting",
+                          (json_int_t)c.fitting, "items", items, "reason",
+                          *why ? json_string(why) : json_null());
+}
+
+static void plan_done(struct web_request *rq, void *arg)
+{
+    struct plan *x = arg;
+
+    if (x->r < 0)
+        json_decref(x->answer);
+    tn_api_answer(rq, x->r, 200, x->answer, &x->e);
+}
+
+void tn_api_plan(struct web_request *rq)
+{
+    static const char *const keys[] = {"model", "cluster", "workload", "space", "trainer", "top", NULL};
+    struct plan *x = arena_alloc(web_arena(rq), sizeof(*x));
+    const json_t *body = web_body(rq);
+
+    x->top = TOP_STANDARD;
+    if (jx_keys(body, keys, &x->e) < 0 ||
+        tn_api_job_parse(&x->job, tn_api_svc(rq), body, &x->e) < 0 ||
+        jx_get_int(&x->top, body, "top", 1, TOP_MAX, &x->e) < 0) {
+        web_reply_error(rq, &x->e);
+        return;
+    }
+    if (pl_space_parse(&x->space, json_object_get(body, "space"), &x->job.model, &x->job.cluster,
+                       &x->job.workload, x->job.trainer, &x->e) < 0) {
+        err_under(&x->e, "/space");
+        web_reply_error(rq, &x->e);
+        return;
+    }
+    web_offload(rq, plan_work, plan_done, x);
+}
+
+/* ---- presets ---- */
+
+/* The complete object of preset NAME, or NULL. */
+static json_t *preset(const char *name, bool model, const struct pl_cluster *local)
+{
+    AUTO_JSON *text = json_string(name);
+    struct pl_model m;
+    struct pl_cluster c;
+
+    if (model)
+        return pl_model_parse(&m, text, NULL) < 0 ? NULL : pl_model_json(&m);
+    return pl_cluster_parse(&c, text, local, NULL) < 0 ? NULL : pl_cluster_json(&c);
+}
+
+static void presets(struct web_request *rq, const char *const *names, bool model)
+{
+    json_t *list = json_array();
+
+    for (; *names; names++) {
+        json_t *v = preset(*names, model, tn_local_cluster(tn_api_svc(rq)));
+
+        if (v)
+            json_array_append_new(list, v);
+    }
+    tn_api_whole(rq, list);
+}
+
+void tn_api_models(struct web_request *rq)
+{
+    presets(rq, pl_model_presets(), true);
+}
+
+void tn_api_clusters(struct web_request *rq)
+{
+    presets(rq, pl_cluster_presets(), false);
+}
+
+static void one_preset(struct web_request *rq, bool model)
+{
+    const char *name = web_param(rq, "name");
+    json_t *v = preset(name, model, tn_local_cluster(tn_api_svc(rq)));
+    struct err e;
+
+    if (v) {
+        web_reply_json(rq, 200, v);
+        return;
+    }
+    err_set(&e, -ENOENT, "there is no preset %.64s", name);
+    web_reply_error(rq, &e);
+}
+
+void tn_api_model(struct web_request *rq)
+{
+    one_preset(rq, true);
+}
+
+void tn_api_cluster(struct web_request *rq)
+{
+    one_preset(rq, false);
+}
+
+void tn_api_datasets(struct web_request *rq)
+{
+    tn_api_whole(rq, tn_datasets_json(tn_api_svc(rq)));
+}
+
+/* ---- import ---- */
+
+static json_t *ignored(const struct tn_findings *f)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < f->count; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s}", "setting", f->v[i].setting, "detail",
+                                              f->v[i].detail));
+    return list;
+}
+
+void tn_api_import(struct web_request *rq)
+{
+    static const char *const keys[] = {"text", "world", "model", NULL};
+    const json_t *body = web_body(rq), *text = json_object_get(body, "text");
+    const char *source = web_param(rq, "target");
+    struct tn_imported x = {0};
+    struct pl_model m;
+    struct err e;
+    char line[160];
+    int world = 1, known = 0;
+
+    while (tn_importers()[known] && strcmp(tn_importers()[known], source))
+        known++;
+    if (!tn_importers()[known]) {
+        err_set(&e, -ENOENT, "nothing is imported from %.64s", source);
+        web_reply_error(rq, &e);
+        return;
+    }
+    if (jx_keys(body, keys, &e) < 0 || jx_need(body, "text", &e) < 0 || jx_need(body, "model", &e) < 0 ||
+        jx_need(body, "world", &e) < 0 || jx_get_int(&world, body, "world", 1, 1 << 20, &e) < 0) {
+        web_reply_error(rq, &e);
+        return;
+    }
+    if (!json_is_string(text)) {
+        err_at(&e, -EINVAL, "/text", "\"text\" must be a string");
+        web_reply_error(rq, &e);
+        return;
+    }
+    if (pl_model_parse(&m, json_object_get(body, "model"), &e) < 0) {
+        err_under(&e, "/model");
+        web_reply_error(rq, &e);
+        return;
+    }
+    if (tn_import(&x, source, json_string_value(text), world, &m, &e) < 0) {
+        web_reply_error(rq, &e);
+        return;
+    }
+    web_reply_json(rq, 200,
+                   json_pack("{s:o, s:s, s:o, s:o, s:o}", "layout", pl_layout_json(&x.layout), "text",
+                             pl_layout_text(line, &x.layout), "global_batch",
+                             x.global_batch ? json_integer(x.global_batch) : json_null(), "seq",
+                             x.seq ? json_integer(x.seq) : json_null(), "ignored", ignored(&x.ignored)));
+}

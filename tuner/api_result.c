@@ -1,0 +1,295 @@
+/* What a campaign has found: best, baseline, importance, surface, exports, comparison. */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/api.h"
+#include "tuner/export/export.h"
+
+void tn_api_best(struct web_request *rq)
+{
+    struct err e;
+    json_t *v = NULL;
+
+    tn_api_answer(rq, tn_best(&v, tn_api_svc(rq), web_param(rq, "id"), &e), 200, v, &e);
+}
+
+void tn_api_baseline(struct web_request *rq)
+{
+    struct err e;
+    json_t *v = NULL;
+
+    tn_api_answer(rq, tn_baseline(&v, tn_api_svc(rq), web_param(rq, "id"), &e), 200, v, &e);
+}
+
+void tn_api_pareto(struct web_request *rq)
+{
+    struct err e;
+    json_t *items;
+
+    if (tn_pareto(&items, tn_api_svc(rq), web_param(rq, "id"), &e) < 0)
+        web_reply_error(rq, &e);
+    else
+        tn_api_whole(rq, items);
+}
+
+void tn_api_predictions(struct web_request *rq)
+{
+    struct err e;
+    json_t *items;
+
+    if (tn_predictions(&items, tn_api_svc(rq), web_param(rq, "id"), &e) < 0)
+        web_reply_error(rq, &e);
+    else
+        tn_api_whole(rq, items);
+}
+
+/* ---- what the search believes: computed on another thread ---- */
+
+enum belief { IMPORTANCE, SURFACE, DIAGNOSIS };
+
+struct question {
+    struct tn_service *svc;
+    enum belief what;
+    const char *id, *x, *y;
+    json_t *answer;
+    struct err e;
+    int r;
+};
+
+static void ask(struct web_request *rq, void *arg)
+{
+    struct question *q = arg;
+
+    (void)rq;
+    if (q->what == IMPORTANCE)
+        q->r = tn_importance(&q->answer, q->svc, q->id, &q->e);
+    else if (q->what == SURFACE)
+        q->r = tn_surface(&q->answer, q->svc, q->id, q->x, q->y, &q->e);
+    else
+        q->r = tn_diagnosis(&q->answer, q->svc, q->id, &q->e);
+}
+
+static void answered(struct web_request *rq, void *arg)
+{
+    struct question *q = arg;
+
+    tn_api_answer(rq, q->r, 200, q->answer, &q->e);
+}
+
+static void believe(struct web_request *rq, enum belief what)
+{
+    struct question *q = arena_alloc(web_arena(rq), sizeof(*q));
+
+    *q = (struct question){.svc = tn_api_svc(rq), .what = what, .id = web_param(rq, "id")};
+    q->x = web_query(rq, "x");
+    q->y = web_query(rq, "y");
+    web_offload(rq, ask, answered, q);
+}
+
+void tn_api_importance(struct web_request *rq)
+{
+    believe(rq, IMPORTANCE);
+}
+
+void tn_api_diagnosis(struct web_request *rq)
+{
+    believe(rq, DIAGNOSIS);
+}
+
+void tn_api_surface(struct web_request *rq)
+{
+    const char *x = web_query(rq, "x"), *y = web_query(rq, "y");
+    struct err e;
+
+    if (!x || !y || !pl_layout_key_find(x) || !pl_layout_key_find(y) || !strcmp(x, y)) {
+        err_set(&e, -EINVAL, "x and y must name two different layout keys: \"%.40s\" and \"%.40s\" do not",
+                x ? x : "", y ? y : "");
+        tn_api_bad_query(rq, &e);
+        return;
+    }
+    believe(rq, SURFACE);
+}
+
+/* ---- export ---- */
+
+static json_t *findings(const struct tn_findings *f, const char *rule)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < f->count; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "rule", rule, "key", f->v[i].setting,
+                                              "detail", f->v[i].detail));
+    return list;
+}
+
+/* Facts about the winner that only its resources hold; the strings live in the arena. */
+static void provenance(struct tn_export_in *in, struct web_request *rq, const char *id, int64_t n)
+{
+    AUTO_JSON *campaign = NULL, *trial = NULL;
+    struct arena *a = web_arena(rq);
+    const char *verdict = NULL, *ended = NULL;
+
+    if (tn_campaign_get(&campaign, tn_api_svc(rq), id, NULL) == 0)
+        verdict = json_string_value(
+            json_object_get(json_object_get(campaign, "verify"), "verdict"));
+    if (tn_trial_get(&trial, tn_api_svc(rq), id, n, NULL) == 0)
+        ended = json_string_value(json_object_get(trial, "ended"));
+    in->verdict = arena_strdup(a, verdict);
+    in->date = ended ? arena_strdup(a, ended) : clock_format(arena_alloc(a, CLOCK_TEXT), clock_wall_ms());
+    in->fingerprint = "partune " PACKAGE_VERSION;
+}
+
+static void reply_export(struct web_request *rq, const char *target, const struct tn_export_in *in)
+{
+    const struct tn_wrapper *wrapper = NULL;
+    const struct tn_exporter *x = tn_exporter_find(target, &wrapper);
+    AUTO_FREE char *text = NULL;
+    const char *type = NULL;
+    struct tn_findings f = {0};
+    struct err e;
+    bool loss = false;
+    int r;
+
+    if (web_query_bool(&loss, rq, "allow_loss", &e) < 0) {
+        tn_api_bad_query(rq, &e);
+        return;
+    }
+    r = tn_export(&text, &type, &f, target, in, loss, &e);
+    if (r < 0) {
+        tn_api_rules(rq, &e, r == -EINVAL ? findings(&f, "target-expresses") : NULL);
+        return;
+    }
+    web_reply_header(rq, "Content-Disposition",
+                     arena_printf(web_arena(rq), "attachment; filename=\"%s-%s%s%s\"", in->campaign,
+                                  x ? x->name : "export", wrapper ? ".sh" : ".",
+                                  wrapper || !x ? "" : x->extension));
+    web_reply_bytes(rq, 200, type, text, strlen(text));
+}
+
+void tn_api_export(struct web_request *rq)
+{
+    const char *id = web_param(rq, "id");
+    struct tn_winner w;
+    struct err e;
+    int64_t n = 0;
+
+    if (web_query_i64(&n, rq, "trial", 1, INT64_MAX, &e) < 0) {
+        tn_api_bad_query(rq, &e);
+        return;
+    }
+    if (tn_winner(&w, tn_api_svc(rq), id, n, &e) < 0) {
+        web_reply_error(rq, &e);
+        return;
+    }
+    struct tn_export_in in = {
+        .model = &w.model,
+        .cluster = &w.cluster,
+        .layout = &w.layout,
+        .workload = &w.workload,
+        .campaign = w.campaign,
+        .campaign_name = w.name,
+        .trial = (int)w.n,
+        .tokens_per_s = w.tokens_per_s,
+        .lo = w.lo,
+        .hi = w.hi,
+    };
+    provenance(&in, rq, id, w.n);
+    reply_export(rq, web_param(rq, "target"), &in);
+}
+
+void tn_api_exporters(struct web_request *rq)
+{
+    tn_api_whole(rq, tn_exporters_json());
+}
+
+/* ---- comparison ---- */
+
+/* Layout keys whose values are not the same in all LAYOUTS. */
+static json_t *differing(const json_t *layouts)
+{
+    json_t *list = json_array();
+
+    for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
+        json_t *first = json_object_get(json_array_get(layouts, 0), k->name);
+        bool same = true;
+
+        for (size_t i = 1; i < json_array_size(layouts); i++) {
+            json_t *v = json_object_get(json_array_get(layouts, i), k->name);
+
+            same &= v == first || (v && first && json_equal(v, first));
+        }
+        if (!same)
+            json_array_append_new(list, json_string(k->name));
+    }
+    return list;
+}
+
+/* One element of "trials" into ITEMS and its layout into LAYOUTS. */
+static int add_trial(json_t *items, json_t *layouts, struct web_request *rq, const json_t *ref, struct err *e)
+{
+    static const char *const keys[] = {"campaign", "n", NULL};
+    const char *id = NULL;
+    int64_t n = 0;
+    json_t *v;
+    int r = jx_keys(ref, keys, e);
+
+    if (r < 0 || (r = jx_need(ref, "campaign", e)) < 0 || (r = jx_need(ref, "n", e)) < 0 ||
+        (r = jx_get_str(&id, ref, "campaign", 64, e)) < 0 ||
+        (r = jx_get_i64(&n, ref, "n", 1, INT64_MAX, e)) < 0)
+        return r;
+    r = tn_trial_get(&v, tn_api_svc(rq), id, n, e);
+    if (r < 0)
+        return r;
+    json_array_append(layouts, json_object_get(v, "layout"));
+    json_array_append_new(items, v);
+    return 0;
+}
+
+static int add_campaign(json_t *items, json_t *layouts, struct web_request *rq, const json_t *id,
+                        struct err *e)
+{
+    json_t *v;
+    int r;
+
+    if (!json_is_string(id))
+        return err_at(e, -EINVAL, "", "must be the id of a campaign");
+    r = tn_campaign_get(&v, tn_api_svc(rq), json_string_value(id), e);
+    if (r < 0)
+        return r;
+    json_array_append_new(layouts, json_incref(json_object_get(json_object_get(v, "best"), "layout")));
+    json_array_append_new(items, v);
+    return 0;
+}
+
+void tn_api_compare(struct web_request *rq)
+{
+    static const char *const keys[] = {"campaigns", "trials", NULL};
+    json_t *list = NULL, *v, *body = web_body(rq);
+    json_t *items = json_array(), *layouts = json_array();
+    struct err e = {0};
+    const char *key = json_object_get(body, "trials") ? "trials" : "campaigns";
+    size_t i;
+    int r = jx_keys(body, keys, &e);
+
+    if (r == 0 && json_object_size(body) != 1)
+        r = err_set(&e, -EINVAL, "name either trials or campaigns");
+    if (r == 0)
+        r = jx_get_array(&list, body, key, 5, &e);
+    if (r == 0 && json_array_size(list) < 2)
+        r = err_at(&e, -EINVAL, arena_printf(web_arena(rq), "/%s", key), "two to five are compared");
+    json_array_foreach(list, i, v) {
+        if (r == 0) {
+            r = *key == 't' ? add_trial(items, layouts, rq, v, &e) : add_campaign(items, layouts, rq, v, &e);
+            if (r < 0 && r != -ENOENT)
+                err_under(&e, arena_printf(web_arena(rq), "/%s/%zu", key, i));
+        }
+    }
+    if (r < 0) {
+        json_decref(items);
+        web_reply_error(rq, &e);
+    } else {
+        web_reply_json(rq, 200, json_pack("{s:s, s:o, s:o}", "kind", key, "items", items, "differs",
+                                          differing(layouts)));
+    }
+    json_decref(layouts);
+}
