@@ -7,7 +7,6 @@
 
 struct tn_watcher;
 
-
 /* web_ctx() of every request. */
 struct tn_http {
     struct tn_service *svc;
@@ -39,7 +38,8 @@ void tn_api_rules(struct web_request *rq, const struct err *e, json_t *owned_rul
 void tn_api_answer(struct web_request *rq, int r, int status, json_t *owned_v, const struct err *e);
 /* All of a short list as one page, which is taken; still takes page_size and page_token. */
 void tn_api_whole(struct web_request *rq, json_t *owned_all);
-/* Filter, order and page of a list; SORTS are the keys that sort= may name. False: 400 was answered. */
+/* Filter, order and page of a list; SORTS are the keys that sort= may name. False: 400 was
+ * answered. */
 bool tn_api_filter(struct web_request *rq, struct db_filter *ret, struct web_page *page,
                    const char *const *sorts);
 
@@ -50,7 +50,8 @@ struct tn_api_job {
     struct pl_workload workload;
     const struct pl_trainer *trainer;
 };
-int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body, struct err *e);
+int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
+                     struct err *e);
 struct pl_problem tn_api_problem(const struct tn_api_job *j);
 
 /* ---- tokens, answers, audit: api_token.c; events: api_event.c; webhooks: api_hook.c ---- */
@@ -64,10 +65,11 @@ void tn_api_events_stop(struct tn_http *h);
 
 /* ---- handlers ---- */
 
-web_handler tn_api_campaign_list, tn_api_campaign_create, tn_api_campaign_show, tn_api_campaign_patch,
-    tn_api_campaign_delete, tn_api_campaign_pause, tn_api_campaign_resume, tn_api_campaign_cancel,
-    tn_api_campaign_clone, tn_api_campaign_verify;
-web_handler tn_api_trial_list, tn_api_trial_show, tn_api_trial_steps, tn_api_trial_log, tn_api_trial_timeline;
+web_handler tn_api_campaign_list, tn_api_campaign_create, tn_api_campaign_show,
+    tn_api_campaign_patch, tn_api_campaign_delete, tn_api_campaign_pause, tn_api_campaign_resume,
+    tn_api_campaign_cancel, tn_api_campaign_clone, tn_api_campaign_verify;
+web_handler tn_api_trial_list, tn_api_trial_show, tn_api_trial_steps, tn_api_trial_log,
+    tn_api_trial_timeline;
 web_handler tn_api_best, tn_api_baseline, tn_api_importance, tn_api_pareto, tn_api_predictions,
     tn_api_surface, tn_api_diagnosis, tn_api_export, tn_api_compare;
 web_handler tn_api_events;

@@ -101,7 +101,8 @@ void tn_api_campaign_clone(struct web_request *rq)
 
 /* ---- one campaign ---- */
 
-/* Hash of N bytes of TEXT without the number after KEY, continuing from SEED; moves *TEXT behind it. */
+/* Hash of N bytes of TEXT without the number after KEY, continuing from SEED; moves *TEXT behind
+ * it. */
 static uint64_t hash_up_to(const char **text, const char *end, const char *key, uint64_t seed)
 {
     const char *at = strstr(*text, key);
@@ -114,8 +115,9 @@ static uint64_t hash_up_to(const char **text, const char *end, const char *key, 
 }
 
 /*
- * The tag of a campaign: of its text without the two numbers that pass with the clock. A reader who saw a campaign
- * a second ago may still change its notes, unless something has happened to it since.
+ * The tag of a campaign: of its text without the two numbers that pass with the clock. A reader who
+ * saw a campaign a second ago may still change its notes, unless something has happened to it
+ * since.
  */
 static char *campaign_etag(struct arena *a, const char *text, size_t n)
 {
@@ -123,7 +125,8 @@ static char *campaign_etag(struct arena *a, const char *text, size_t n)
     uint64_t h = hash_up_to(&text, end, "\"elapsed_s\":", 0);
 
     h = hash_up_to(&text, end, "\"eta_s\":", h);
-    return arena_printf(a, "\"%016llx\"", (unsigned long long)str_hash(text, (size_t)(end - text), h));
+    return arena_printf(a, "\"%016llx\"",
+                        (unsigned long long)str_hash(text, (size_t)(end - text), h));
 }
 
 void tn_api_campaign_show(struct web_request *rq)

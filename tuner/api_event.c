@@ -1,10 +1,10 @@
 /*
  * Server-sent events: rows of table event, to each reader those of its campaign.
  *
- * A reader is live or behind. Live: each new row is pushed to it as it happens, as one frame for all
- * readers. Behind (at its start, or after its queue was full): it is fed from the database, a batch
- * each time its queue has drained, until no row is left; then it is live. So nothing is lost, nothing is sent twice, and
- * a slow reader costs a bounded amount of memory.
+ * A reader is live or behind. Live: each new row is pushed to it as it happens, as one frame for
+ * all readers. Behind (at its start, or after its queue was full): it is fed from the database, a
+ * batch each time its queue has drained, until no row is left; then it is live. So nothing is lost,
+ * nothing is sent twice, and a slow reader costs a bounded amount of memory.
  */
 #include "tuner/api.h"
 
@@ -54,8 +54,8 @@ static void proceed(void *ctx, struct web_stream *stream)
     w->stream = stream;
     if (w->live)
         return;
-    if (db_event_each(tn_db(w->http->svc), *w->campaign ? w->campaign : NULL, w->seen, BATCH, feed_row, &f,
-                      &e) < 0) {
+    if (db_event_each(tn_db(w->http->svc), *w->campaign ? w->campaign : NULL, w->seen, BATCH,
+                      feed_row, &f, &e) < 0) {
         log_error("events: %s", e.text);
         web_stream_end(stream);
         return;

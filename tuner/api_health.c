@@ -27,10 +27,11 @@ void tn_api_readyz(struct web_request *rq)
 }
 
 /* One metric: HELP, TYPE, and its only value. */
-static void metric(struct str *s, const char *name, const char *type, const char *help, double value)
+static void metric(struct str *s, const char *name, const char *type, const char *help,
+                   double value)
 {
-    str_addf(s, "# HELP partune_%s %s\n# TYPE partune_%s %s\npartune_%s %.17g\n", name, help, name, type,
-             name, value);
+    str_addf(s, "# HELP partune_%s %s\n# TYPE partune_%s %s\npartune_%s %.17g\n", name, help, name,
+             type, name, value);
 }
 
 static double resident_bytes(void)
@@ -46,13 +47,15 @@ static double resident_bytes(void)
 
 static void add_service(struct str *s, struct tn_service *svc)
 {
-    static const char *const states[] = {DB_RUNNING, DB_PAUSED, DB_VERIFYING, DB_DONE, DB_CANCELLED, DB_FAILED};
+    static const char *const states[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
+                                         DB_DONE,    DB_CANCELLED, DB_FAILED};
     struct tn_stats t;
 
     tn_stats(svc, &t);
     str_add(s, "# HELP partune_campaigns campaigns by state\n# TYPE partune_campaigns gauge\n");
     for (size_t i = 0; i < ARRAY_LEN(states); i++)
-        str_addf(s, "partune_campaigns{state=\"%s\"} %lld\n", states[i], (long long)t.campaigns_by_state[i]);
+        str_addf(s, "partune_campaigns{state=\"%s\"} %lld\n", states[i],
+                 (long long)t.campaigns_by_state[i]);
     metric(s, "running_attempts", "gauge", "attempts that run now", (double)t.running_attempts);
     metric(s, "cores", "gauge", "cores for trials", (double)t.cores);
     metric(s, "free_cores", "gauge", "cores that no trial holds", (double)t.free_cores);
@@ -88,7 +91,8 @@ void tn_api_metrics(struct web_request *rq)
     metric(&s, "http_streams", "gauge", "readers of event streams", w.streams);
     metric(&s, "http_auth_failures_total", "counter", "wrong tokens", (double)w.auth_failures);
     metric(&s, "resident_memory_bytes", "gauge", "resident memory of the daemon", resident_bytes());
-    metric(&s, "start_time_seconds", "gauge", "start of the daemon, Unix time", (double)h->started_ms / 1e3);
+    metric(&s, "start_time_seconds", "gauge", "start of the daemon, Unix time",
+           (double)h->started_ms / 1e3);
     web_reply_header(rq, "Cache-Control", "no-store");
     web_reply_bytes(rq, 200, "text/plain; version=0.0.4; charset=utf-8", str_text(&s), s.len);
 }

@@ -13,7 +13,8 @@ static double headroom(const struct pl_trainer *t)
     return t->bundled ? 0 : 0.05;
 }
 
-int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body, struct err *e)
+int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
+                     struct err *e)
 {
     const char *trainer = "partune";
     int r = jx_need(body, "model", e);
@@ -94,7 +95,8 @@ void tn_api_check(struct web_request *rq)
         web_reply_error(rq, &e);
         return;
     }
-    if (pl_layout_parse(&l, json_object_get(body, "layout"), &j.model, &j.cluster, &j.workload, &e) < 0) {
+    if (pl_layout_parse(&l, json_object_get(body, "layout"), &j.model, &j.cluster, &j.workload,
+                        &e) < 0) {
         err_under(&e, "/layout");
         web_reply_error(rq, &e);
         return;
@@ -132,10 +134,10 @@ static json_t *plan_item(const struct pl_plan_entry *x, const struct tn_api_job 
     double mfu = pl_mfu(&j->model, &j->cluster, &x->layout, &j->workload, x->cost.tokens_per_s);
     char text[160];
 
-    return json_pack("{s:o, s:s, s:f, s:o, s:o, s:o, s:s}", "layout", pl_layout_json(&x->layout), "text",
-                     pl_layout_text(text, &x->layout), "tokens_per_s", x->cost.tokens_per_s, "mfu",
-                     mfu < 0 ? json_null() : json_real(mfu), "seconds", pl_cost_json(&x->cost), "memory",
-                     pl_memory_json(&x->memory), "why", x->why);
+    return json_pack("{s:o, s:s, s:f, s:o, s:o, s:o, s:s}", "layout", pl_layout_json(&x->layout),
+                     "text", pl_layout_text(text, &x->layout), "tokens_per_s", x->cost.tokens_per_s,
+                     "mfu", mfu < 0 ? json_null() : json_real(mfu), "seconds",
+                     pl_cost_json(&x->cost), "memory", pl_memory_json(&x->memory), "why", x->why);
 }
 
 static void plan_work(struct web_request *rq, void *arg)
@@ -175,7 +177,8 @@ static void plan_done(struct web_request *rq, void *arg)
 
 void tn_api_plan(struct web_request *rq)
 {
-    static const char *const keys[] = {"model", "cluster", "workload", "space", "trainer", "top", NULL};
+    static const char *const keys[] = {"model",   "cluster", "workload", "space",
+                                       "trainer", "top",     NULL};
     struct plan *x = arena_alloc(web_arena(rq), sizeof(*x));
     const json_t *body = web_body(rq);
 
@@ -268,8 +271,8 @@ static json_t *ignored(const struct tn_findings *f)
     json_t *list = json_array();
 
     for (int i = 0; i < f->count; i++)
-        json_array_append_new(list, json_pack("{s:s, s:s}", "setting", f->v[i].setting, "detail",
-                                              f->v[i].detail));
+        json_array_append_new(
+            list, json_pack("{s:s, s:s}", "setting", f->v[i].setting, "detail", f->v[i].detail));
     return list;
 }
 
@@ -291,8 +294,9 @@ void tn_api_import(struct web_request *rq)
         web_reply_error(rq, &e);
         return;
     }
-    if (jx_keys(body, keys, &e) < 0 || jx_need(body, "text", &e) < 0 || jx_need(body, "model", &e) < 0 ||
-        jx_need(body, "world", &e) < 0 || jx_get_int(&world, body, "world", 1, 1 << 20, &e) < 0) {
+    if (jx_keys(body, keys, &e) < 0 || jx_need(body, "text", &e) < 0 ||
+        jx_need(body, "model", &e) < 0 || jx_need(body, "world", &e) < 0 ||
+        jx_get_int(&world, body, "world", 1, 1 << 20, &e) < 0) {
         web_reply_error(rq, &e);
         return;
     }
@@ -311,8 +315,9 @@ void tn_api_import(struct web_request *rq)
         return;
     }
     web_reply_json(rq, 200,
-                   json_pack("{s:o, s:s, s:o, s:o, s:o}", "layout", pl_layout_json(&x.layout), "text",
-                             pl_layout_text(line, &x.layout), "global_batch",
+                   json_pack("{s:o, s:s, s:o, s:o, s:o}", "layout", pl_layout_json(&x.layout),
+                             "text", pl_layout_text(line, &x.layout), "global_batch",
                              x.global_batch ? json_integer(x.global_batch) : json_null(), "seq",
-                             x.seq ? json_integer(x.seq) : json_null(), "ignored", ignored(&x.ignored)));
+                             x.seq ? json_integer(x.seq) : json_null(), "ignored",
+                             ignored(&x.ignored)));
 }

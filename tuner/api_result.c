@@ -102,7 +102,8 @@ void tn_api_surface(struct web_request *rq)
     struct err e;
 
     if (!x || !y || !pl_layout_key_find(x) || !pl_layout_key_find(y) || !strcmp(x, y)) {
-        err_set(&e, -EINVAL, "x and y must name two different layout keys: \"%.40s\" and \"%.40s\" do not",
+        err_set(&e, -EINVAL,
+                "x and y must name two different layout keys: \"%.40s\" and \"%.40s\" do not",
                 x ? x : "", y ? y : "");
         tn_api_bad_query(rq, &e);
         return;
@@ -117,8 +118,8 @@ static json_t *findings(const struct tn_findings *f, const char *rule)
     json_t *list = json_array();
 
     for (int i = 0; i < f->count; i++)
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "rule", rule, "key", f->v[i].setting,
-                                              "detail", f->v[i].detail));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "rule", rule, "key",
+                                              f->v[i].setting, "detail", f->v[i].detail));
     return list;
 }
 
@@ -130,12 +131,13 @@ static void provenance(struct tn_export_in *in, struct web_request *rq, const ch
     const char *verdict = NULL, *ended = NULL;
 
     if (tn_campaign_get(&campaign, tn_api_svc(rq), id, NULL) == 0)
-        verdict = json_string_value(
-            json_object_get(json_object_get(campaign, "verify"), "verdict"));
+        verdict =
+            json_string_value(json_object_get(json_object_get(campaign, "verify"), "verdict"));
     if (tn_trial_get(&trial, tn_api_svc(rq), id, n, NULL) == 0)
         ended = json_string_value(json_object_get(trial, "ended"));
     in->verdict = arena_strdup(a, verdict);
-    in->date = ended ? arena_strdup(a, ended) : clock_format(arena_alloc(a, CLOCK_TEXT), clock_wall_ms());
+    in->date =
+        ended ? arena_strdup(a, ended) : clock_format(arena_alloc(a, CLOCK_TEXT), clock_wall_ms());
     in->fingerprint = "partune " PACKAGE_VERSION;
 }
 
@@ -225,7 +227,8 @@ static json_t *differing(const json_t *layouts)
 }
 
 /* One element of "trials" into ITEMS and its layout into LAYOUTS. */
-static int add_trial(json_t *items, json_t *layouts, struct web_request *rq, const json_t *ref, struct err *e)
+static int add_trial(json_t *items, json_t *layouts, struct web_request *rq, const json_t *ref,
+                     struct err *e)
 {
     static const char *const keys[] = {"campaign", "n", NULL};
     const char *id = NULL;
@@ -256,7 +259,8 @@ static int add_campaign(json_t *items, json_t *layouts, struct web_request *rq, 
     r = tn_campaign_get(&v, tn_api_svc(rq), json_string_value(id), e);
     if (r < 0)
         return r;
-    json_array_append_new(layouts, json_incref(json_object_get(json_object_get(v, "best"), "layout")));
+    json_array_append_new(layouts,
+                          json_incref(json_object_get(json_object_get(v, "best"), "layout")));
     json_array_append_new(items, v);
     return 0;
 }
@@ -276,10 +280,12 @@ void tn_api_compare(struct web_request *rq)
     if (r == 0)
         r = jx_get_array(&list, body, key, 5, &e);
     if (r == 0 && json_array_size(list) < 2)
-        r = err_at(&e, -EINVAL, arena_printf(web_arena(rq), "/%s", key), "two to five are compared");
+        r = err_at(&e, -EINVAL, arena_printf(web_arena(rq), "/%s", key),
+                   "two to five are compared");
     json_array_foreach(list, i, v) {
         if (r == 0) {
-            r = *key == 't' ? add_trial(items, layouts, rq, v, &e) : add_campaign(items, layouts, rq, v, &e);
+            r = *key == 't' ? add_trial(items, layouts, rq, v, &e)
+                            : add_campaign(items, layouts, rq, v, &e);
             if (r < 0 && r != -ENOENT)
                 err_under(&e, arena_printf(web_arena(rq), "/%s/%zu", key, i));
         }
@@ -288,8 +294,9 @@ void tn_api_compare(struct web_request *rq)
         json_decref(items);
         web_reply_error(rq, &e);
     } else {
-        web_reply_json(rq, 200, json_pack("{s:s, s:o, s:o}", "kind", key, "items", items, "differs",
-                                          differing(layouts)));
+        web_reply_json(rq, 200,
+                       json_pack("{s:s, s:o, s:o}", "kind", key, "items", items, "differs",
+                                 differing(layouts)));
     }
     json_decref(layouts);
 }

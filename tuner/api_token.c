@@ -1,8 +1,8 @@
 /*
  * Tokens, kept answers and the audit log: rows of the database that belong to the HTTP side.
  *
- * Tokens are rows, so that `partuned token add` works while a daemon serves: the daemon compares the
- * table with what it knows every few seconds, which also ends tokens that have expired.
+ * Tokens are rows, so that `partuned token add` works while a daemon serves: the daemon compares
+ * the table with what it knows every few seconds, which also ends tokens that have expired.
  */
 #include <errno.h>
 
@@ -85,10 +85,11 @@ void tn_api_token_list(struct web_request *rq)
         char created[CLOCK_TEXT], expires[CLOCK_TEXT];
 
         json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", t[i].id, "name", t[i].name, "scope",
-                            t[i].scope, "created", clock_format(created, t[i].created), "expires",
-                            t[i].expires == DB_NULL ? json_null()
-                                                    : json_string(clock_format(expires, t[i].expires))));
+            list,
+            json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", t[i].id, "name", t[i].name, "scope",
+                      t[i].scope, "created", clock_format(created, t[i].created), "expires",
+                      t[i].expires == DB_NULL ? json_null()
+                                              : json_string(clock_format(expires, t[i].expires))));
     }
     tn_api_whole(rq, list);
 }
@@ -115,8 +116,9 @@ void tn_api_token_create(struct web_request *rq)
     int64_t expires_s = 0;
     int scope = 0;
 
-    if (jx_keys(body, keys, &e) < 0 || jx_need(body, "name", &e) < 0 || jx_need(body, "scope", &e) < 0 ||
-        jx_get_str(&t.name, body, "name", 64, &e) < 0 || jx_get_enum(&scope, body, "scope", scopes, &e) < 0 ||
+    if (jx_keys(body, keys, &e) < 0 || jx_need(body, "name", &e) < 0 ||
+        jx_need(body, "scope", &e) < 0 || jx_get_str(&t.name, body, "name", 64, &e) < 0 ||
+        jx_get_enum(&scope, body, "scope", scopes, &e) < 0 ||
         jx_get_i64(&expires_s, body, "expires_s", 1, INT32_MAX, &e) < 0 ||
         web_token_make(token, hash, &e) < 0) {
         web_reply_error(rq, &e);
@@ -132,8 +134,10 @@ void tn_api_token_create(struct web_request *rq)
         return;
     }
     web_reply_location(rq, arena_printf(web_arena(rq), "/v1/tokens/%s", t.id));
-    web_reply_json(rq, 201, json_pack("{s:s, s:s, s:s, s:s}", "id", t.id, "name", t.name, "scope", t.scope,
-                                      "token", token));
+    web_reply_secret(rq);
+    web_reply_json(rq, 201,
+                   json_pack("{s:s, s:s, s:s, s:s}", "id", t.id, "name", t.name, "scope", t.scope,
+                             "token", token));
 }
 
 void tn_api_token_delete(struct web_request *rq)
@@ -141,7 +145,8 @@ void tn_api_token_delete(struct web_request *rq)
     struct tn_http *h = tn_api_http(rq);
     struct err e;
 
-    if (db_writer_call(tn_writer(h->svc), delete_token, (void *)(uintptr_t)web_param(rq, "id"), &e) < 0 ||
+    if (db_writer_call(tn_writer(h->svc), delete_token, (void *)(uintptr_t)web_param(rq, "id"),
+                       &e) < 0 ||
         tn_api_tokens_load(h, &e) < 0)
         web_reply_error(rq, &e);
     else
@@ -157,7 +162,8 @@ static bool find_answer(void *ctx, const char *key, struct web_answer *ret, stru
 
     if (db_answer_get(tn_db(h->svc), a, &row, key, NULL) < 0)
         return false;
-    *ret = (struct web_answer){(int)row.status, row.hash, row.type, row.location, row.body, strlen(row.body)};
+    *ret = (struct web_answer){(int)row.status, row.hash, row.type,
+                               row.location,    row.body, strlen(row.body)};
     return true;
 }
 
@@ -218,8 +224,8 @@ static void free_audit(void *arg)
 /* Questions that are asked by POST change nothing. */
 static bool changes(const char *path)
 {
-    return !str_eq(path, "/v1/check") && !str_eq(path, "/v1/plan") && !str_eq(path, "/v1/compare") &&
-           !str_starts(path, "/v1/import/");
+    return !str_eq(path, "/v1/check") && !str_eq(path, "/v1/plan") &&
+           !str_eq(path, "/v1/compare") && !str_starts(path, "/v1/import/");
 }
 
 void tn_api_audit(void *ctx, struct web_request *rq, int status)

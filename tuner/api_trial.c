@@ -21,7 +21,8 @@ static bool number(int64_t *ret, struct web_request *rq)
 
 void tn_api_trial_list(struct web_request *rq)
 {
-    static const char *const sorts[] = {"n", "tokens_per_s", "state", "memory", "kind", "seconds", NULL};
+    static const char *const sorts[] = {"n",    "tokens_per_s", "state", "memory",
+                                        "kind", "seconds",      NULL};
     struct db_filter f;
     struct web_page page;
     struct err e;
@@ -57,8 +58,8 @@ void tn_api_trial_steps(struct web_request *rq)
         return;
     if (web_page_get(&page, rq, &e) < 0)
         tn_api_bad_query(rq, &e);
-    else if (tn_step_list(&items, &total, tn_api_svc(rq), web_param(rq, "id"), n, page.offset, page.size,
-                          &e) < 0)
+    else if (tn_step_list(&items, &total, tn_api_svc(rq), web_param(rq, "id"), n, page.offset,
+                          page.size, &e) < 0)
         web_reply_error(rq, &e);
     else
         web_reply_list(rq, &page, items, total);
@@ -95,8 +96,8 @@ void tn_api_trial_log(struct web_request *rq)
 {
     static const char *const streams[] = {"stdout", "stderr", "events", NULL};
     AUTO_FREE char *path = NULL, *text = NULL;
-    int64_t n, offset = 0, limit = LOG_LIMIT, size;
-    size_t got;
+    int64_t n, offset = 0, limit = LOG_LIMIT, size = 0;
+    size_t got = 0;
     struct err e;
     int stream = TN_LOG_STDOUT;
 

@@ -282,3 +282,8 @@ void web_reply_location(struct web_request *rq, const char *path)
 {
     web_reply_header(rq, "Location", arena_printf(&rq->arena, "%s%s", rq->server->prefix, path));
 }
+
+void web_reply_secret(struct web_request *rq)
+{
+    rq->idem_key = NULL;
+}

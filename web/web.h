@@ -131,8 +131,9 @@ void web_server_stats(const struct web_server *s, struct web_stats *ret);
 
 /* Close the listeners and end all streams; requests in flight are finished. For a graceful stop. */
 void web_server_quiesce(struct web_server *s);
-/* End everything: streams are stopped, deferred requests get 503. Runs the loop until the last handle is closed and
- * the last offloaded work is done, so it must not be called from a callback of the loop. */
+/* End everything: streams are stopped, deferred requests get 503. Runs the loop until the last
+ * handle is closed and the last offloaded work is done, so it must not be called from a callback of
+ * the loop. */
 struct web_server *web_server_free(struct web_server *s);
 
 /* ---- tokens -----------------------------------------------------------------------------------
@@ -207,8 +208,8 @@ void web_reply_list(struct web_request *rq, const struct web_page *page, json_t 
 void web_reply_header(struct web_request *rq, const char *name,
                       const char *value); /* before the answer */
 
-/* A JSON answer; it gets an ETag (unless the handler gave one by web_reply_header()), 304 where If-None-Match has it, and gzip where large and
- * accepted. */
+/* A JSON answer; it gets an ETag (unless the handler gave one by web_reply_header()), 304 where
+ * If-None-Match has it, and gzip where large and accepted. */
 void web_reply_json(struct web_request *rq, int status, json_t *owned_body);
 /* The same from text that is JSON already; TEXT is copied. */
 void web_reply_json_text(struct web_request *rq, int status, const char *text, size_t n);
@@ -216,6 +217,9 @@ void web_reply_json_text(struct web_request *rq, int status, const char *text, s
 void web_reply_bytes(struct web_request *rq, int status, const char *type, const void *bytes,
                      size_t n);
 void web_reply_empty(struct web_request *rq, int status);
+
+/* The answer holds a secret: it is not kept for the request's Idempotency-Key. */
+void web_reply_secret(struct web_request *rq);
 
 /* problem+json. The status is chosen from e->code (-ENOENT 404, -EINVAL -ERANGE 422, -EEXIST -EBUSY
  * 409, -ESTALE 409, -EPERM 403, -EFBIG 413, -ENOTSUP -E2BIG 422, -ENOMEM -EAGAIN -ENOSPC -EROFS

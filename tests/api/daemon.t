@@ -1,0 +1,95 @@
+#!/bin/sh
+# The daemon over HTTP: every resource without a campaign, bad input, tokens, and what a restart keeps.
+. "${PT_SRC:?}/tests/api/tap.sh"
+cd "$run" || exit 99
+
+start() {
+    "$PT_BUILD/partuned" --data data --listen "${1:-127.0.0.1:0 unix:sock}" 2>err &
+    pid=$!
+    pids="$pids $pid"
+    wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
+    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
+    A="Authorization: Bearer $(cat data/token)"
+}
+stop() {
+    kill -TERM "$pid"
+    wait "$pid"
+}
+status() { $C -o body -w '%{http_code}' "$@"; }
+get() { status -H "$A" "$url$1"; }
+post() { status -H "$A" -H 'Content-Type: application/json' -d "$2" "$url$1"; }
+field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" body; }
+
+start
+is "alive without a token" "$(status "$url/healthz")" 200
+is "the token file is private" "$(stat -c %a data/token)" 600
+is "campaigns need a token" "$(status "$url/v1/campaigns")" 401
+for path in /v1/campaigns /v1/presets/models /v1/presets/clusters /v1/datasets /v1/exporters /v1/tokens /metrics \
+            /openapi.json /v1/presets/models/tiny-moe /v1/presets/clusters/dgx-h100; do
+    is "GET $path" "$(get $path)" 200
+done
+is "the dashboard" "$($C -o body -w '%{http_code} %{content_type}' "$url/")" "200 text/html; charset=utf-8"
+is "no such preset: 404" "$(get /v1/presets/models/nothing)" 404
+is "no such campaign: 404" "$(get /v1/campaigns/nothing)" 404
+is "nor its trials" "$(get /v1/campaigns/nothing/trials)" 404
+is "nor its events" "$(get /v1/campaigns/nothing/events)" 404
+is "sort by nothing known: 400" "$(get '/v1/campaigns?sort=colour')" 400
+
+job='"model":"tiny-moe","workload":{"global_batch":8}'
+is "check a legal layout" "$(post /v1/check "{$job,\"layout\":{\"world\":1}}")" 200
+has "is legal, and fits" "$(cat body)" '"legal":true.*"fits":true'
+is "check an illegal layout" "$(post /v1/check "{$job,\"layout\":{\"world\":2,\"tp\":2,\"micro_batch\":3}}")" 200
+has "names the rule" "$(cat body)" '"rule":"batch-divides","key":"micro_batch","detail":"global_batch 8'
+is "an unknown model: 422" "$(post /v1/check '{"model":"tiny-mo","workload":{"global_batch":8},"layout":{}}')" 422
+is "with the pointer" "$(field pointer)" /model
+is "an unknown layout key: 422" "$(post /v1/check "{$job,\"layout\":{\"tpp\":2}}")" 422
+is "with the pointer into the layout" "$(field pointer)" /layout/tpp
+is "an unknown field: 422" "$(post /v1/check "{$job,\"layuot\":{}}")" 422
+has "with the nearest name" "$(cat body)" 'did you mean \\"layout\\"'
+is "no layout: 422" "$(post /v1/check "{$job}")" 422
+is "a batch that is no number: 422" "$(post /v1/check '{"model":"tiny-moe","workload":{"global_batch":"8"},"layout":{}}')" 422
+is "with the pointer into the workload" "$(field pointer)" /workload/global_batch
+
+is "plan" "$(post /v1/plan '{"model":"gpt-22B","cluster":{"profile":"dgx-a100","nodes":1},"workload":{"global_batch":16},"trainer":"megatron","top":3}')" 200
+has "ranks" "$(cat body)" '"items":\[\{"layout":\{"world":8'
+is "plan what cannot fit" "$(post /v1/plan '{"model":"gpt-1T","cluster":{"profile":"dgx-a100","nodes":1},"workload":{"global_batch":8},"trainer":"megatron"}')" 200
+has "says that nothing fits" "$(cat body)" '"fitting":0,"items":\[\],"reason":"'
+is "import" "$(post /v1/import/megatron '{"model":"gpt-22B","world":16,"text":"--tensor-model-parallel-size 8 --micro-batch-size 2"}')" 200
+has "gives a layout" "$(cat body)" '"tp":8'
+is "import from nothing known: 404" "$(post /v1/import/nothing '{"model":"gpt-22B","world":8,"text":""}')" 404
+
+is "dry run" "$(status -H "$A" -H 'Content-Type: application/json' -d "{\"name\":\"d\",$job}" "$url/v1/campaigns?dry_run=true")" 200
+has "counts layouts" "$(cat body)" '"legal":[1-9]'
+is "stores nothing" "$(get /v1/campaigns && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
+is "no legal layout: 422" "$(post /v1/campaigns "{\"name\":\"x\",$job,\"space\":{\"tp\":[7]}}")" 422
+is "no such data set: 422" "$(post /v1/campaigns '{"name":"x","model":"tiny-moe","workload":{"global_batch":8,"data":"nowhere"}}')" 422
+is "with the pointer" "$(field pointer)" /workload/data
+is "a negative batch: 422" "$(post /v1/campaigns '{"name":"x","model":"tiny-moe","workload":{"global_batch":-1}}')" 422
+is "an array for a campaign: 422" "$(post /v1/campaigns '[]')" 422
+
+is "make a token" "$(post /v1/tokens '{"name":"reader","scope":"read"}')" 201
+secret=$(field token)
+id=$(field id)
+is "it reads" "$(status -H "Authorization: Bearer $secret" "$url/v1/campaigns")" 200
+is "it does not submit" "$(status -H "Authorization: Bearer $secret" -H 'Content-Type: application/json' -d '{}' "$url/v1/campaigns")" 403
+is "nor see tokens" "$(status -H "Authorization: Bearer $secret" "$url/v1/tokens")" 403
+is "the list keeps secrets" "$(get /v1/tokens >/dev/null; grep -c "$secret" body)" 0
+is "an unknown scope: 422" "$(post /v1/tokens '{"name":"x","scope":"root"}')" 422
+ok "its text is not in the database" sh -c "! grep -aq '$secret' data/partune.db data/partune.db-wal"
+stop
+start
+is "it works after a restart" "$(status -H "Authorization: Bearer $secret" "$url/v1/campaigns")" 200
+is "revoke it" "$(status -X DELETE -H "$A" "$url/v1/tokens/$id")" 204
+is "it is refused at once" "$(status -H "Authorization: Bearer $secret" "$url/v1/campaigns")" 401
+is "revoke it again: 404" "$(status -X DELETE -H "$A" "$url/v1/tokens/$id")" 404
+
+"$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 2>err2
+has "a second daemon on the directory is refused by name" "$? $(cat err2)" '^[1-9].*data'
+port=${url##*:}
+"$PT_BUILD/partuned" --data other --listen "127.0.0.1:$port" 2>err2
+has "a port in use is named" "$? $(cat err2)" "^[1-9].*127.0.0.1:$port"
+"$PT_BUILD/partuned" --data other --listen 0.0.0.0:0 2>err2
+has "all addresses without a configured token: refused" "$? $(cat err2)" '^[1-9].*no token is configured'
+stop
+is "a graceful end" $? 0
+finish
