@@ -1,5 +1,5 @@
 #!/bin/sh
-# embed.sh SRCDIR FILE...: write the C tables of plan/preset.h from presets/{models,clusters}/*.json.
+# embed.sh SRCDIR FILE...: write the C tables of plan/preset.h from presets/{models,clusters}/*.json and examples/*.json.
 # A file's name without .json is the preset's name.
 set -e
 src=$1; shift
@@ -23,10 +23,11 @@ table() # kind FILE...
     echo '    0};'
 }
 
-models=; clusters=
+models=; clusters=; examples=
 for f; do
     case $f in
     *models/*) models="$models $f" ;;
+    *examples/*) examples="$examples $f" ;;
     *) clusters="$clusters $f" ;;
     esac
 done
@@ -34,3 +35,4 @@ echo '/* Made by embed.sh from presets/: do not edit. */'
 echo '#include "plan/preset.h"'
 table model $models
 table cluster $clusters
+table example $examples

@@ -31,7 +31,7 @@ struct cl_args {
     bool json, help, version, no_color;
     /* options of single commands */
     bool dry_run, watch, follow, allow_loss, wait, force;
-    const char *to, *output, *state, *sort, *stream, *notes, *tags, *name, *key;
+    const char *to, *output, *state, *sort, *stream, *notes, *tags, *name, *example;
     int pairs, steps, top, limit, trial;
 };
 

@@ -56,14 +56,76 @@ static const struct cl_column plan_columns[] = {
     {"why", CL_LEFT, true},
 };
 
+static const struct cl_column example_columns[] = {
+    {"devices", CL_RIGHT, false},     {"batch", CL_RIGHT, false}, {"best layout", CL_LEFT, true},
+    {"s/iteration", CL_RIGHT, false}, {"MFU", CL_RIGHT, false},   {"efficiency", CL_RIGHT, false},
+    {"published", CL_LEFT, false},
+};
+
+/* "MFU 38.4 %, efficiency 100 %" of what was published of a row; "-" where nothing was. */
+static void published(char buf[96], const json_t *v)
+{
+    const char *key;
+    json_t *x;
+    size_t n = 0;
+
+    snprintf(buf, 96, "-");
+    json_object_foreach((json_t *)(uintptr_t)v, key, x) {
+        n += (size_t)snprintf(buf + n, 96 - n, "%s%s %.1f %%", n ? ", " : "", key,
+                              100 * json_number_value(x));
+        if (n >= 96)
+            return;
+    }
+}
+
+static int plan_example(struct cl *c)
+{
+    struct cl_table t = {example_columns, ARRAY_LEN(example_columns), NULL, 0, 0};
+    AUTO_FREE char *path = mem_printf("/v1/plan/examples/%s", c->args.example);
+    AUTO_JSON *v = NULL;
+    json_t *it;
+    size_t i;
+    int code = cl_call(c, "GET", path, NULL, &v);
+
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    printf("%s\n%s\n", cl_string(v, "title"), cl_string(v, "source"));
+    json_array_foreach(json_object_get(v, "rows"), i, it) {
+        char buf[96];
+
+        published(buf, json_object_get(it, "published"));
+        cl_table_add(&t, 0, "%.0f", cl_number(it, "devices"));
+        cl_table_add(&t, 1, "%.0f", cl_number(it, "global_batch"));
+        cl_table_add(&t, 2, "%s", cl_string(it, "text"));
+        cl_table_add(&t, 3, "%.4g", cl_number(it, "seconds"));
+        cl_table_add(&t, 4, "%.1f %%", 100 * cl_number(it, "mfu"));
+        cl_table_add(&t, 5, "%.1f %%", 100 * cl_number(it, "efficiency"));
+        cl_table_add(&t, 6, "%s", buf);
+    }
+    cl_table_print(c, &t, stdout);
+    cl_table_done(&t);
+    return CL_OK;
+}
+
 int cl_plan(struct cl *c)
 {
     struct cl_table t = {plan_columns, ARRAY_LEN(plan_columns), NULL, 0, 0};
     AUTO_JSON *body = NULL, *v = NULL;
     json_t *it;
     size_t i;
-    int code = cl_load(&body, c->operand[0]);
+    int code;
 
+    if (c->args.example)
+        return plan_example(c);
+    if (!c->noperands) {
+        fprintf(stderr, "partune: plan needs a FILE, or --example NAME\n");
+        return CL_USAGE;
+    }
+    code = cl_load(&body, c->operand[0]);
     if (code != CL_OK)
         return code;
     json_object_set_new(body, "top", json_integer(c->args.top));
