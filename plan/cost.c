@@ -30,6 +30,7 @@ struct shape {
 struct shape_time {
     struct shape key;
     bool full;
+    struct pl_rates rates;
     struct pl_layer_time dense, moe;
     struct pl_ends_time ends;
 };
@@ -85,6 +86,16 @@ static int crowd_of(const struct pl_cluster *c, const struct pl_layout *l)
     return c->device.cpu && busy > cores ? (int)(busy * 100 / cores) : 100;
 }
 
+static uint64_t hash_of(const struct shape *k)
+{
+    const int *v = &k->tp;
+    uint64_t h = 0;
+
+    for (size_t i = 0; i < sizeof(*k) / sizeof(int); i++)
+        h = (h ^ (uint64_t)(unsigned)v[i]) * 0x9e3779b97f4a7c15U;
+    return h >> 40;
+}
+
 static const struct shape_time *shape_of(struct pl_cost_ctx *x, const struct pl_layout *l)
 {
     /* A group that waits while its members share cores pays turns of the scheduler: 17 us for two
@@ -101,14 +112,17 @@ static const struct shape_time *shape_of(struct pl_cost_ctx *x, const struct pl_
                         l->threads,
                         l->overlap_moe_a2a,
                         crowd_of(x->op.c, l)};
-    struct shape_time *s = &x->table[str_hash(&key, sizeof(key), 0) % SHAPES];
+    struct shape_time *s = &x->table[hash_of(&key) % SHAPES];
 
-    if (s->full && !memcmp(&s->key, &key, sizeof(key)))
+    if (s->full && !memcmp(&s->key, &key, sizeof(key))) {
+        x->op.r = s->rates;
         return s;
+    }
     *s = (struct shape_time){.key = key, .full = true};
     pl_rates_of(&x->op.r, x->op.k, x->op.c, l->precision, l->threads);
     if (key.crowd > 100)
         x->op.r.collective_s = TWO_A_CORE_S * pow(key.crowd / 200.0, GROWTH);
+    s->rates = x->op.r;
     if (x->any_dense)
         pl_layer_time_of(&s->dense, &x->op, l, false);
     if (x->any_moe)
@@ -154,17 +168,13 @@ static void add_ends(struct stage *s, const struct shape_time *y, bool first, bo
 static void stage_of(struct stage *s, struct pl_cost_ctx *x, const struct shape_time *y,
                      const struct pl_layout *l, int stage)
 {
-    int moe = 0;
+    struct pl_layer_count n = pl_stage_count(x->op.m, l, stage);
 
-    *s = (struct stage){0};
-    for (int c = 0; c < l->vp; c++) {
-        int first, n = pl_stage_layers(l, x->op.m->layers, stage, c, &first);
-
-        s->layers += n;
-        moe += x->moe_before[first + n] - x->moe_before[first];
-    }
-    add_layers(s, &y->dense, s->layers - moe);
-    add_layers(s, &y->moe, moe);
+    *s = (struct stage){.layers = n.dense + n.moe};
+    if (n.dense)
+        add_layers(s, &y->dense, n.dense);
+    if (n.moe)
+        add_layers(s, &y->moe, n.moe);
     add_ends(s, y, stage == 0, stage == l->pp - 1);
     s->total = s->fwd + s->bwd + s->re + s->tp + s->cp + s->ep;
 }
@@ -347,6 +357,12 @@ static double crowded(struct pl_cost_ctx *x, const struct pl_layout *l, const st
     return work / (double)cores > so_far ? work / (double)cores - so_far : 0;
 }
 
+/* All wait for the slowest of world devices: the expected largest of so many normal deviates. */
+static double slowest(const struct pl_cost_ctx *x, const struct pl_layout *l)
+{
+    return x->op.r.cpu ? 0 : x->op.k->jitter * sqrt(2 * log(l->world));
+}
+
 void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layout *l)
 {
     const struct shape_time *y = shape_of(x, l);
@@ -355,7 +371,6 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layo
     struct pipeline q = {.slow_stage = 0};
     struct pl_held held;
 
-    pl_rates_of(&x->op.r, x->op.k, x->op.c, l->precision, l->threads);
     pipeline_of(&q, x, y, l);
     pl_held_params(&held, x->op.m, l, q.slow_stage);
     message = message_s(x, l);
@@ -370,7 +385,7 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layo
         pl_messages(l->schedule, l->pp, l->vp, micro, l->overlap_p2p) * message;
     ret->seconds[PL_COST_BUBBLE] = bubble_of(&q, l, micro);
     pace = micro * q.slow.total + ret->seconds[PL_COST_PP] + ret->seconds[PL_COST_BUBBLE];
-    ret->seconds[PL_COST_OTHER] = crowded(x, l, &q, micro, pace);
+    ret->seconds[PL_COST_OTHER] = crowded(x, l, &q, micro, pace) + slowest(x, l) * pace;
     ret->seconds[PL_COST_DP] = data_parallel(x, l, &q.slow, &held, micro);
     ret->seconds[PL_COST_OPTIMIZER] = optimizer(x, l, &held);
     for (int i = 0; i < PL_COST_CLASSES; i++)
@@ -419,7 +434,6 @@ void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cos
     const struct shape_time *y = shape_of(x, l);
     struct pl_stage_time *at = mem_alloc((size_t)l->pp * (size_t)l->vp * sizeof(*at));
 
-    pl_rates_of(&x->op.r, x->op.k, x->op.c, l->precision, l->threads);
     for (int i = 0; i < l->pp * l->vp; i++) {
         int first, n = pl_stage_layers(l, x->op.m->layers, i % l->pp, i / l->pp, &first);
         int moe = x->moe_before[first + n] - x->moe_before[first];

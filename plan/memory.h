@@ -23,10 +23,17 @@ double pl_expert_shards(const struct pl_layout *l);
 /* Micro-batches of one chunk whose activations stage STAGE holds at once, at the worst moment. */
 double pl_chunks_in_flight(const struct pl_layout *l, int microbatches, int stage);
 
-/* Bytes that layer LAYER keeps of one micro-batch for the backward pass. */
+/* Bytes that a layer, with experts or without, keeps of one micro-batch for the backward pass. */
 double pl_layer_activation_bytes(const struct pl_model *m, const struct pl_layout *l,
-                                 const struct pl_workload *w, const struct pl_trainer *t,
-                                 int layer);
+                                 const struct pl_workload *w, const struct pl_trainer *t, bool moe);
+
+/* How many layers without and with experts stage STAGE holds. */
+struct pl_layer_count {
+    int dense, moe;
+};
+
+struct pl_layer_count pl_stage_count(const struct pl_model *m, const struct pl_layout *l,
+                                     int stage);
 
 /* A rank of a GPU trainer. */
 void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,

@@ -32,22 +32,47 @@ static double matrices(const struct pl_model *m)
     return m->mlp == PL_SWIGLU ? 3 : 2;
 }
 
-static double layer_dense_params(const struct pl_model *m, const struct pl_layout *l, int layer)
+static double layer_dense_params(const struct pl_model *m, const struct pl_layout *l, bool moe)
 {
     double h = m->hidden, q = (double)m->heads * m->head_dim,
            kv = (double)m->kv_heads * m->head_dim;
     double n = h * (2 * q + 2 * kv) / l->tp + (m->norm == PL_LAYERNORM ? 4 : 2) * h;
 
-    if (!pl_layer_is_moe(m, layer))
+    if (!moe)
         return n + matrices(m) * h * m->ffn / l->tp;
     return n + matrices(m) * h * m->moe.shared_ffn / l->tp + h * m->moe.experts;
 }
 
-static double layer_expert_params(const struct pl_model *m, const struct pl_layout *l, int layer)
+static double layer_expert_params(const struct pl_model *m, const struct pl_layout *l, bool moe)
 {
-    if (!pl_layer_is_moe(m, layer))
+    if (!moe)
         return 0;
     return matrices(m) * m->hidden * m->moe.expert_ffn * m->moe.experts / ((double)l->ep * l->etp);
+}
+
+struct pl_layer_count pl_stage_count(const struct pl_model *m, const struct pl_layout *l, int stage)
+{
+    struct pl_layer_count ret = {0};
+    bool mixed = m->moe.experts && (m->moe.every > 1 || m->moe.dense_layers > 0);
+    int runs = l->pp * l->vp, n = m->layers / runs * l->vp;
+
+    if (m->layers % runs) {
+        n = 0;
+        for (int c = 0; c < l->vp; c++)
+            n += pl_stage_layers(l, m->layers, stage, c, NULL);
+    }
+    if (!mixed) {
+        *(m->moe.experts ? &ret.moe : &ret.dense) = n;
+        return ret;
+    }
+    for (int c = 0; c < l->vp; c++) {
+        int first, many = pl_stage_layers(l, m->layers, stage, c, &first);
+
+        for (int i = first; i < first + many; i++)
+            ret.moe += pl_layer_is_moe(m, i);
+    }
+    ret.dense = n - ret.moe;
+    return ret;
 }
 
 void pl_held_params(struct pl_held *ret, const struct pl_model *m, const struct pl_layout *l,
@@ -55,18 +80,17 @@ void pl_held_params(struct pl_held *ret, const struct pl_model *m, const struct 
 {
     double h = m->hidden, table = (double)m->vocab * h / l->tp;
 
-    *ret = (struct pl_held){0};
-    for (int c = 0; c < l->vp; c++) {
-        int first, n = pl_stage_layers(l, m->layers, stage, c, &first);
+    struct pl_layer_count n = pl_stage_count(m, l, stage);
+    double plain = layer_dense_params(m, l, false);
 
-        for (int i = first; i < first + n; i++) {
-            double dense = layer_dense_params(m, l, i), expert = layer_expert_params(m, l, i);
+    *ret = (struct pl_held){.dense = n.dense * plain, .layer = n.dense ? plain : 0};
+    if (n.moe) {
+        double dense = layer_dense_params(m, l, true), expert = layer_expert_params(m, l, true);
 
-            ret->dense += dense;
-            ret->expert += expert;
-            if (dense + expert > ret->layer)
-                ret->layer = dense + expert;
-        }
+        ret->dense += n.moe * dense;
+        ret->expert = n.moe * expert;
+        if (dense + expert > ret->layer)
+            ret->layer = dense + expert;
     }
     if (stage == 0)
         ret->dense += table + (m->positions == PL_LEARNED ? (double)m->seq * h : 0);
@@ -114,7 +138,7 @@ static bool has_dropout(const struct pl_model *m)
 }
 
 double pl_layer_activation_bytes(const struct pl_model *m, const struct pl_layout *l,
-                                 const struct pl_workload *w, const struct pl_trainer *t, int layer)
+                                 const struct pl_workload *w, const struct pl_trainer *t, bool moe)
 {
     double tokens = (double)w->seq / l->cp * l->micro_batch, h = m->hidden, tp = l->tp;
     double q = (double)m->heads * m->head_dim, kv = (double)m->kv_heads * m->head_dim;
@@ -128,7 +152,7 @@ double pl_layer_activation_bytes(const struct pl_model *m, const struct pl_layou
         return wide * 2 * tokens * h / (l->sp ? tp : 1);
     if (l->recompute == PL_RECOMPUTE_NONE && !t->flash)
         scores = 5.0 * m->heads * w->seq / l->cp / tp; /* softmax, its mask and its dropout */
-    if (pl_layer_is_moe(m, layer)) {
+    if (moe) {
         double routed = m->moe.capacity_factor > 0 ? m->moe.capacity_factor : MOE_IMBALANCE;
         double copies = routed * m->moe.top_k / tp; /* of a token on one rank */
 
@@ -150,17 +174,17 @@ static double activations(const struct pl_model *m, const struct pl_layout *l,
     double flight = pl_chunks_in_flight(l, micro, stage), chunk = 0, live = 0;
     double tokens = (double)w->seq / l->cp * l->micro_batch;
 
-    for (int c = 0; c < l->vp; c++) {
-        int first, n = pl_stage_layers(l, m->layers, stage, c, &first);
+    struct pl_layer_count n = pl_stage_count(m, l, stage);
 
-        for (int i = first; i < first + n; i++)
-            chunk += pl_layer_activation_bytes(m, l, w, t, i) / l->vp;
-    }
+    if (n.dense)
+        chunk += n.dense * pl_layer_activation_bytes(m, l, w, t, false) / l->vp;
+    if (n.moe)
+        chunk += n.moe * pl_layer_activation_bytes(m, l, w, t, true) / l->vp;
     if (l->recompute == PL_RECOMPUTE_FULL) {
         struct pl_layout one = *l;
 
         one.recompute = PL_RECOMPUTE_SELECTIVE; /* the layer that is being recomputed */
-        live = pl_layer_activation_bytes(m, &one, w, t, m->layers - 1);
+        live = pl_layer_activation_bytes(m, &one, w, t, n.moe > 0);
     }
     if (stage == 0 &&
         has_dropout(m)) /* mask of the embedding's dropout, for each micro-batch in flight */

@@ -143,7 +143,7 @@ static void add_tp(struct pl_layer_time *y, const struct pl_op_ctx *x, const str
     if (x->t->tp_overlap)
         once *= 1 - x->k->tp_hidden;
     y->tp_fwd += 2 * share * once;
-    y->tp_bwd += 2 * share * once;
+    y->tp_bwd += 2 * share * once * (x->t->tp_async ? 1 - x->k->hidden : 1);
 }
 
 /* Keys and values go round the ring while the rank's own queries meet them: only the excess shows.

@@ -147,6 +147,7 @@ struct pl_trainer {
     bool uneven_layers; /* layers need not divide by pp * vp */
     /* How it runs, for the cost and memory models. */
     bool tp_overlap;     /* tensor-parallel collectives run in pieces beside the products */
+    bool tp_async;       /* those of the backward pass run beside the weight gradient's product */
     bool half_grads;     /* gradients are reduced in the layout's precision, not in fp32 */
     bool tensor_gather;  /* zero 3 gathers tensor by tensor, not layer by layer */
     bool whole_messages; /* every tp rank sends the whole boundary tensor to the next stage */
@@ -414,7 +415,8 @@ struct pl_cost {
 /* Constants of machines and software that no profile holds; docs/COST-MODEL.md says what each means
  * and where it comes from. */
 struct pl_constants {
-    double memory, near, far, attention, kernel_us, collective_us, hidden, tp_hidden, expert;
+    double memory, near, far, attention, kernel_us, collective_us, hidden, tp_hidden, expert,
+        jitter;
 };
 
 struct pl_constant_name {

@@ -16,6 +16,7 @@
  * hidden     share of an overlapped collective that really hides behind compute
  * tp_hidden  the same for tensor-parallel collectives cut into pieces
  * expert     share of the matrix rate that grouped products of experts reach
+ * jitter     standard deviation of a device's step time over its mean
  */
 const struct pl_constants pl_default_constants = {
     .memory = 0.85,
@@ -27,6 +28,7 @@ const struct pl_constants pl_default_constants = {
     .hidden = 0.75,
     .tp_hidden = 0.5,
     .expert = 0.95,
+    .jitter = 0.01,
 };
 
 const struct pl_constant_name pl_constant_names[] = {
@@ -39,6 +41,7 @@ const struct pl_constant_name pl_constant_names[] = {
     {"hidden", offsetof(struct pl_constants, hidden), 0, 1},
     {"tp_hidden", offsetof(struct pl_constants, tp_hidden), 0, 1},
     {"expert", offsetof(struct pl_constants, expert), 0.3, 1},
+    {"jitter", offsetof(struct pl_constants, jitter), 0.002, 0.05},
     {NULL, 0, 0, 0},
 };
 

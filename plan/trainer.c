@@ -21,6 +21,7 @@ static const struct pl_trainer trainers[] = {
     },
     {
         .name = "megatron",
+        .tp_async = true,
         .flash = true,
         .gelu = true,
         .layernorm = true,
@@ -80,6 +81,7 @@ static const struct pl_trainer trainers[] = {
     },
     {
         .name = "any",
+        .tp_async = true,
         .flash = true,
         .gelu = true,
         .layernorm = true,

@@ -13,7 +13,7 @@
  */
 #include <math.h>
 
-#include "tests/bench/plan_rows.h"
+#include "tests/bench/plan_parts.h"
 
 enum { MAX_FAMILIES = 64, TAU_ROWS = 10, CHOICE_ROWS = 4 };
 
@@ -171,12 +171,6 @@ static double group_regret(const struct rows *rows, const struct result *p, cons
 /* ---- printing -----------------------------------------------------------------------------------
  */
 
-static void say(const char *bench, const char *what, double value, const char *unit, size_t n)
-{
-    printf("{\"bench\":\"%s\",\"case\":\"%s\",\"value\":%.4g,\"unit\":\"%s\",\"rows\":%zu}\n",
-           bench, what, value, unit, n);
-}
-
 static void say_row(const struct row *r, const struct result *p)
 {
     char text[160];
@@ -190,31 +184,6 @@ static void say_row(const struct row *r, const struct result *p)
         if (p->cost.seconds[i] > 0)
             printf(",\"%s\":%.4g", pl_cost_class_names[i], p->cost.seconds[i]);
     printf("}\n");
-}
-
-struct sum {
-    double mean, worst;
-    size_t n;
-};
-
-static void sum_add(struct sum *s, double error)
-{
-    s->mean += error;
-    s->n++;
-    if (error > s->worst)
-        s->worst = error;
-}
-
-static void say_sum(const char *bench, const char *what, const struct sum *s)
-{
-    char text[96];
-
-    if (!s->n)
-        return;
-    snprintf(text, sizeof(text), "%s mean", what);
-    say(bench, text, s->mean / (double)s->n, "relative error", s->n);
-    snprintf(text, sizeof(text), "%s worst", what);
-    say(bench, text, s->worst, "relative error", s->n);
 }
 
 static size_t families_of(const char *ret[MAX_FAMILIES], const struct rows *rows)
@@ -236,23 +205,23 @@ static void say_errors(const char *bench, const struct rows *rows, const struct 
 {
     const char *family[MAX_FAMILIES];
     size_t n = families_of(family, rows);
-    struct sum kind[3] = {{0}};
+    struct bench_sum kind[3] = {{0}};
 
     for (size_t f = 0; f < n; f++) {
-        struct sum s = {0};
+        struct bench_sum s = {0};
 
         for (size_t i = 0; i < rows->n; i++)
             if (is_timed(&rows->at[i]) && !strcmp(rows->at[i].family, family[f]))
-                sum_add(&s, error_of(&rows->at[i], &p[i]));
-        say_sum(bench, family[f], &s);
+                bench_sum_add(&s, error_of(&rows->at[i], &p[i]));
+        bench_say_sum(bench, family[f], &s);
     }
     for (size_t i = 0; i < rows->n; i++)
         if (is_timed(&rows->at[i]))
-            sum_add(&kind[rows->at[i].layout.precision == PL_FP8 ? 2 : rows->at[i].moe],
-                    error_of(&rows->at[i], &p[i]));
-    say_sum(bench, "dense", &kind[0]);
-    say_sum(bench, "moe", &kind[1]);
-    say_sum(bench, "fp8", &kind[2]);
+            bench_sum_add(&kind[rows->at[i].layout.precision == PL_FP8 ? 2 : rows->at[i].moe],
+                          error_of(&rows->at[i], &p[i]));
+    bench_say_sum(bench, "dense", &kind[0]);
+    bench_say_sum(bench, "moe", &kind[1]);
+    bench_say_sum(bench, "fp8", &kind[2]);
 }
 
 static void say_ranks(const char *suffix, const struct rows *rows, const struct result *p)
@@ -270,7 +239,7 @@ static void say_ranks(const char *suffix, const struct rows *rows, const struct 
 
             snprintf(what, sizeof(what), "%s %s%s", rows->at[i].family, rows->at[i].model.name,
                      suffix);
-            say("plan_tau", what, t, "tau-b", n);
+            bench_say("plan_tau", what, t, "tau-b", n);
             taus += t;
             ntaus++;
         }
@@ -280,16 +249,16 @@ static void say_ranks(const char *suffix, const struct rows *rows, const struct 
 
             snprintf(what, sizeof(what), "%s %s %d%s", rows->at[i].family, rows->at[i].model.name,
                      rows->at[i].layout.world, suffix);
-            say("plan_regret", what, t, "share", n);
+            bench_say("plan_regret", what, t, "share", n);
             regrets += t;
             nregrets++;
         }
     }
     snprintf(what, sizeof(what), "mean%s", suffix);
     if (ntaus)
-        say("plan_tau", what, taus / (double)ntaus, "tau-b", ntaus);
+        bench_say("plan_tau", what, taus / (double)ntaus, "tau-b", ntaus);
     if (nregrets)
-        say("plan_regret", what, regrets / (double)nregrets, "share", nregrets);
+        bench_say("plan_regret", what, regrets / (double)nregrets, "share", nregrets);
 }
 
 /* ---- fitting ------------------------------------------------------------------------------------
@@ -388,11 +357,33 @@ static void say_fit(const struct rows *rows)
                *constant((struct pl_constants *)&pl_default_constants, n));
 }
 
-/* ---- the other types of rows --------------------------------------------------------------------
+/* ---- memory and the whole -----------------------------------------------------------------------
  */
 
-static void say_memory(const struct rows *rows);
-static void say_speed(void);
+/* Rows that ran out of memory, and rows that ran. */
+static void say_fits(const struct rows *rows, const struct result *p)
+{
+    size_t oom = 0, predicted = 0, timed = 0, fit = 0;
+
+    for (size_t i = 0; i < rows->n; i++) {
+        const struct row *r = &rows->at[i];
+        struct pl_problem q = {&r->model, &r->cluster, &r->workload, &r->trainer};
+
+        if (!strcmp(r->type, "oom")) {
+            oom++;
+            predicted += !pl_fits(&q, &r->layout, 0);
+        } else if (is_timed(r)) {
+            timed++;
+            fit += p[i].fits;
+        }
+    }
+    if (oom)
+        bench_say("plan_memory", "out-of-memory rows predicted", (double)predicted / (double)oom,
+                  "share", oom);
+    if (timed)
+        bench_say("plan_memory", "rows that ran and are predicted to fit",
+                  (double)fit / (double)timed, "share", timed);
+}
 
 int main(int argc, char **argv)
 {
@@ -425,45 +416,13 @@ int main(int argc, char **argv)
     }
     say_errors("plan_seconds", &rows, p);
     say_ranks("", &rows, p);
-    say_memory(&rows);
-    say_speed();
+    say_fits(&rows, p);
+    bench_parts(&rows, verbose);
+    bench_speed();
     if (refit) {
         say_fit(&rows);
         say_left_out(&rows);
     }
     rows_done(&rows);
     return 0;
-}
-
-/* Measured allocation of a layer, of activations relative to one configuration, and rows that ran
- * out of memory. */
-static void say_memory(const struct rows *rows)
-{
-    size_t oom = 0, predicted = 0, timed = 0, fit = 0;
-
-    for (size_t i = 0; i < rows->n; i++) {
-        const struct row *r = &rows->at[i];
-        struct pl_problem p = {&r->model, &r->cluster, &r->workload, &r->trainer};
-
-        if (!strcmp(r->type, "oom")) {
-            oom++;
-            predicted += !pl_fits(&p, &r->layout, 0);
-        } else if (is_timed(r)) {
-            struct result x;
-
-            predict(&x, r, NULL);
-            timed++;
-            fit += x.fits;
-        }
-    }
-    if (oom)
-        say("plan_memory", "out-of-memory rows predicted", (double)predicted / (double)oom, "share",
-            oom);
-    if (timed)
-        say("plan_memory", "rows that ran and are predicted to fit", (double)fit / (double)timed,
-            "share", timed);
-}
-
-static void say_speed(void)
-{
 }

@@ -9,17 +9,17 @@
  */
 static const struct family {
     const char *name;
-    bool flash, overlap, tp_overlap, half_grads, tensor_gather, eager, whole_messages;
+    bool flash, overlap, tp_overlap, tp_async, half_grads, tensor_gather, eager, whole_messages;
     double selective_share;
 } families[] = {
     {.name = "sc21", .tensor_gather = true, .half_grads = true},
-    {.name = "korth", .half_grads = true},
-    {.name = "vtrain"},
+    {.name = "korth", .tp_async = true, .half_grads = true},
+    {.name = "vtrain", .half_grads = true},
     {.name = "bloom", .half_grads = true, .whole_messages = true},
-    {.name = "megascale", .flash = true, .overlap = true},
-    {.name = "mcore", .flash = true, .overlap = true, .tp_overlap = true},
-    {.name = "dgxc", .flash = true, .overlap = true, .tp_overlap = true},
-    {.name = "pfold", .flash = true, .overlap = true},
+    {.name = "megascale", .tp_async = true, .flash = true, .overlap = true},
+    {.name = "mcore", .tp_async = true, .flash = true, .overlap = true, .tp_overlap = true},
+    {.name = "dgxc", .tp_async = true, .flash = true, .overlap = true, .tp_overlap = true},
+    {.name = "pfold", .tp_async = true, .flash = true, .overlap = true},
     {.name = "foundry", .flash = true, .overlap = true, .eager = true},
     {.name = "torchtitan", .flash = true, .overlap = true, .selective_share = 0.5},
     {.name = "fp8", .flash = true, .overlap = true, .selective_share = 0.5},
@@ -27,7 +27,8 @@ static const struct family {
 
 static const struct family *family_of(const char *name)
 {
-    static const struct family other = {.name = "other", .flash = true, .overlap = true};
+    static const struct family other = {
+        .name = "other", .tp_async = true, .flash = true, .overlap = true};
 
     for (size_t i = 0; i < ARRAY_LEN(families); i++)
         if (!strcmp(families[i].name, name))
@@ -42,6 +43,7 @@ static void set_trainer(struct row *r)
     r->trainer = *pl_trainer_find("any");
     r->trainer.flash = f->flash;
     r->trainer.tp_overlap = f->tp_overlap;
+    r->trainer.tp_async = f->tp_async;
     r->trainer.half_grads = f->half_grads;
     r->trainer.tensor_gather = f->tensor_gather;
     r->trainer.eager = f->eager;

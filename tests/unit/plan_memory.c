@@ -7,18 +7,22 @@
 /* Korthikanti et al. 2022, table 2, for the GPT layer; FlashAttention off. */
 static void a_gpt_layer_keeps_what_korthikanti_counts(void **state)
 {
-    struct world      x = world_of("gpt-22B", "dgx-a100", 1, 4, "any");
+    struct world x = world_of("gpt-22B", "dgx-a100", 1, 4, "any");
     struct pl_trainer plain = *x.t;
-    double            s = x.m.seq, b = 4, h = x.m.hidden, a = x.m.heads, t = 8;
+    double s = x.m.seq, b = 4, h = x.m.hidden, a = x.m.heads, t = 8;
     const struct {
         const char *layout;
-        double      bytes;
+        double bytes;
     } row[] = {
         {"{'world':1,'micro_batch':4,'precision':'bf16'}", s * b * h * (34 + 5 * a * s / h)},
-        {"{'world':8,'tp':8,'micro_batch':4,'precision':'bf16'}", s * b * h * (10 + 24 / t + 5 * a * s / (h * t))},
-        {"{'world':8,'tp':8,'sp':1,'micro_batch':4,'precision':'bf16'}", s * b * h / t * (34 + 5 * a * s / h)},
-        {"{'world':8,'tp':8,'recompute':'selective','micro_batch':4,'precision':'bf16'}", s * b * h * (10 + 24 / t)},
-        {"{'world':8,'tp':8,'sp':1,'recompute':'selective','micro_batch':4,'precision':'bf16'}", 34 * s * b * h / t},
+        {"{'world':8,'tp':8,'micro_batch':4,'precision':'bf16'}",
+         s * b * h * (10 + 24 / t + 5 * a * s / (h * t))},
+        {"{'world':8,'tp':8,'sp':1,'micro_batch':4,'precision':'bf16'}",
+         s * b * h / t * (34 + 5 * a * s / h)},
+        {"{'world':8,'tp':8,'recompute':'selective','micro_batch':4,'precision':'bf16'}",
+         s * b * h * (10 + 24 / t)},
+        {"{'world':8,'tp':8,'sp':1,'recompute':'selective','micro_batch':4,'precision':'bf16'}",
+         34 * s * b * h / t},
         {"{'world':8,'tp':8,'recompute':'full','micro_batch':4,'precision':'bf16'}", 2 * s * b * h},
     };
 
@@ -26,17 +30,57 @@ static void a_gpt_layer_keeps_what_korthikanti_counts(void **state)
     plain.flash = false;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct pl_layout l = layout_of(&x, row[i].layout);
-        double           got = pl_layer_activation_bytes(&x.m, &l, &x.w, &plain, 0);
+        double got = pl_layer_activation_bytes(&x.m, &l, &x.w, &plain, false);
 
         if (fabs(got / row[i].bytes - 1) > 1e-12)
             fail_msg("%s: %.0f, not %.0f", row[i].layout, got, row[i].bytes);
     }
 }
 
+/* Korthikanti et al. 2022, figure 1: GiB of activations of the first stage, tensor parallel 8. */
+static void activations_of_whole_models_are_within_five_percent_of_those_printed(void **state)
+{
+    static const struct {
+        int layers, hidden, heads, nodes, batch;
+        const char *layout;
+        double none, sp_selective;
+    } row[] = {
+        {48, 6144, 64, 1, 4, "{'tp':8,'micro_batch':4,'precision':'bf16'}", 59.25, 9.56},
+        {96, 12288, 96, 8, 64, "{'tp':8,'pp':8,'vp':3,'precision':'bf16'}", 66.84, 12.35},
+        {105, 20480, 128, 35, 280, "{'tp':8,'pp':35,'vp':3,'precision':'bf16'}", 114.02, 23.08},
+        {128, 25600, 160, 64, 512, "{'tp':8,'pp':64,'precision':'bf16'}", 131.25, 26.56},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct world x = world_of("gpt-22B", "dgx-a100", row[i].nodes, row[i].batch, "any");
+        struct pl_trainer plain = *x.t;
+        struct pl_layout l;
+        struct pl_memory a, b;
+
+        plain.flash = false;
+        x.m.layers = row[i].layers;
+        x.m.hidden = row[i].hidden;
+        x.m.ffn = 4 * row[i].hidden;
+        x.m.heads = x.m.kv_heads = row[i].heads;
+        x.m.head_dim = row[i].hidden / row[i].heads;
+        l = layout_of(&x, row[i].layout);
+        pl_memory_rank(&a, &x.m, &l, &x.w, &plain, 0);
+        l.sp = 1;
+        l.recompute = PL_RECOMPUTE_SELECTIVE;
+        pl_memory_rank(&b, &x.m, &l, &x.w, &plain, 0);
+        if (fabs(a.bytes[PL_MEM_ACTIVATIONS] / (1 << 30) / row[i].none - 1) > 0.05 ||
+            fabs(b.bytes[PL_MEM_ACTIVATIONS] / (1 << 30) / row[i].sp_selective - 1) > 0.05)
+            fail_msg("%d layers: %.2f GiB, not %.2f; %.2f, not %.2f", row[i].layers,
+                     a.bytes[PL_MEM_ACTIVATIONS] / (1 << 30), row[i].none,
+                     b.bytes[PL_MEM_ACTIVATIONS] / (1 << 30), row[i].sp_selective);
+    }
+}
+
 static void zero_shards_what_its_stage_says(void **state)
 {
-    struct world     x = world_of("llama-8b", "dgx-h100", 1, 8, "any");
-    double           n = (double)pl_model_params(&x.m);
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "any");
+    double n = (double)pl_model_params(&x.m);
     struct pl_memory z[4];
 
     (void)state;
@@ -57,11 +101,13 @@ static void zero_shards_what_its_stage_says(void **state)
 
 static void expert_state_is_cut_by_ep_and_etp_and_the_rest_by_tp(void **state)
 {
-    struct world     x = world_of("mixtral-8x7b", "dgx-h100", 2, 16, "any");
+    struct world x = world_of("mixtral-8x7b", "dgx-h100", 2, 16, "any");
     struct pl_layout a = layout_of(&x, "{'world':16,'tp':2,'sp':1,'ep':8,'precision':'bf16'}");
-    struct pl_layout b = layout_of(&x, "{'world':16,'tp':2,'sp':1,'ep':4,'etp':2,'precision':'bf16'}");
-    struct pl_layout c = layout_of(&x, "{'world':16,'tp':2,'sp':1,'ep':8,'etp':2,'precision':'bf16'}");
-    struct pl_held   pa, pb, pc;
+    struct pl_layout b =
+        layout_of(&x, "{'world':16,'tp':2,'sp':1,'ep':4,'etp':2,'precision':'bf16'}");
+    struct pl_layout c =
+        layout_of(&x, "{'world':16,'tp':2,'sp':1,'ep':8,'etp':2,'precision':'bf16'}");
+    struct pl_held pa, pb, pc;
 
     (void)state;
     pl_held_params(&pa, &x.m, &a, 0);
@@ -81,9 +127,10 @@ static void a_plan_of_all_ranks_holds_every_parameter(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
         struct pl_layout l = layout_of(&x, layouts[i]);
-        double           sum = 0, whole = (double)pl_model_params(&x.m);
+        double sum = 0, whole = (double)pl_model_params(&x.m);
         /* norms and routers are whole on each tp rank */
-        double copied = (l.tp - 1) * (2.0 * x.m.hidden + (double)x.m.hidden * x.m.moe.experts) * x.m.layers;
+        double copied =
+            (l.tp - 1) * (2.0 * x.m.hidden + (double)x.m.hidden * x.m.moe.experts) * x.m.layers;
 
         for (int stage = 0; stage < l.pp; stage++) {
             struct pl_held p;
@@ -100,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gpt_layer_keeps_what_korthikanti_counts),
+        cmocka_unit_test(activations_of_whole_models_are_within_five_percent_of_those_printed),
         cmocka_unit_test(zero_shards_what_its_stage_says),
         cmocka_unit_test(expert_state_is_cut_by_ep_and_etp_and_the_rest_by_tp),
         cmocka_unit_test(a_plan_of_all_ranks_holds_every_parameter),
