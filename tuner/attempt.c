@@ -282,8 +282,8 @@ static void retry_settle(struct tn_attempt *a)
 static void on_tick(uv_timer_t *timer)
 {
     struct tn_attempt *a = timer->data;
-    uint64_t           now = tn_now_ms();
     int                steps = a->seen.measured;
+    uint64_t           now;
 
     if (a->ended) {
         retry_settle(a);
@@ -294,6 +294,7 @@ static void on_tick(uv_timer_t *timer)
         a->launcher->tick(a);
     if (a->stop != TN_STOP_NONE)
         return;
+    now = tn_now_ms();
     if ((double)(now - a->started) > 1000.0 * a->limits.timeout_s) {
         snprintf(a->trouble, sizeof(a->trouble), "not done after %.1f s", a->limits.timeout_s);
         a->bound = bound_so_far(a);

@@ -9,6 +9,8 @@
 
 #include "tuner/internal.h"
 
+enum { CRASHES = 3 };
+
 enum next { SETTLE, RETRY, PAUSE };
 
 struct rule {
@@ -179,7 +181,7 @@ struct settlement {
     struct db_trial    t;
     struct db_attempt  at;
     char              *failure, *phases, *planned, *reached, *reason;
-    bool               final, best;
+    bool               final, best, paused;
 };
 
 static void fill_rows(struct settlement *s)
@@ -234,6 +236,30 @@ static int decide(struct settlement *s, struct db *w, struct err *e)
     return r;
 }
 
+struct tally {
+    int64_t ok, crash;
+};
+
+static void count_state(void *ctx, const char *state, int64_t n)
+{
+    struct tally *t = ctx;
+
+    t->ok += !strcmp(state, "ok") ? n : 0;
+    t->crash += !strcmp(state, "crash") ? n : 0;
+}
+
+/* When nothing has ever worked and trial after trial crashes, it is not the layouts: stop before the budget is gone. */
+static int pause_if_all_crash(struct settlement *s, struct db *w, struct err *e)
+{
+    struct tally t = { 0, 0 };
+    int          r = db_campaign_counts(w, s->at.campaign, count_state, &t, e);
+
+    if (r < 0 || t.ok > 0 || t.crash == 0 || t.crash % CRASHES != 0)
+        return r;
+    s->paused = true;
+    return 0;
+}
+
 static int settle_job(struct db *w, void *arg, struct err *e)
 {
     struct settlement *s = arg;
@@ -244,7 +270,10 @@ static int settle_job(struct db *w, void *arg, struct err *e)
         r = db_attempt_end(w, &s->at, e);
     if (r == 0)
         r = s->final ? db_trial_settle(w, &s->t, e) : db_trial_requeue(w, id, s->at.n, e);
-    if (r == 0 && s->rule->next == PAUSE) {
+    s->paused = s->rule->next == PAUSE;
+    if (r == 0 && s->final && !strcmp(s->t.state, "crash"))
+        r = pause_if_all_crash(s, w, e);
+    if (r == 0 && s->paused) {
         r = db_campaign_move(w, id, "running verifying", DB_PAUSED, s->reason, clock_wall_ms(), e);
         if (r == -ESTALE)
             r = 0;
@@ -302,7 +331,7 @@ static void apply(struct settlement *s)
     c->share += seconds;
     a->launcher->release(a);
     log_end(s);
-    if (s->rule->next == PAUSE) {
+    if (s->paused) {
         log_warn("campaign %s is paused: %s", c->id, s->reason);
         if (!strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING))
             tn_campaign_set_state(c, DB_PAUSED);

@@ -120,6 +120,22 @@ static void a_fault_of_the_data_pauses_and_resume_tries_again(void **state)
     fixture_close(&f);
 }
 
+static void a_campaign_in_which_everything_crashes_pauses(void **state)
+{
+    struct fixture f;
+    char           id[32];
+    json_t        *c;
+
+    (void)state;
+    fixture_open(&f, "crashes", "--fault exit=3");
+    fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 9}"));
+    c = fixture_wait(&f, id, "paused");
+    assert_non_null(strstr(text_at(c, "reason"), "exit code 3"));
+    assert_int_equal(number_at(c, "progress", "trials"), 3);
+    json_decref(c);
+    fixture_close(&f);
+}
+
 static void cancelling_kills_even_what_ignores_term(void **state)
 {
     struct fixture f;
@@ -299,6 +315,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_slow_trial_times_out_and_bounds_its_throughput),
     cmocka_unit_test(a_silent_trial_is_a_hang_and_is_tried_once_more),
     cmocka_unit_test(a_fault_of_the_data_pauses_and_resume_tries_again),
+    cmocka_unit_test(a_campaign_in_which_everything_crashes_pauses),
     cmocka_unit_test(cancelling_kills_even_what_ignores_term),
     cmocka_unit_test(pausing_lets_the_running_trial_finish),
     cmocka_unit_test(an_open_trial_is_adopted_by_the_next_service),
