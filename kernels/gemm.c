@@ -5,11 +5,10 @@
  *   for i in m by rows             A's rows
  *     for l in k by kc               pack A (rows, kc) into panels mr high, unless it can be read in place
  *       for j in n by nc               pack B (kc, nc) into panels nr wide, which stay in L2
- *         for panels of A by mc          a block of A that stays in L2 beside B
- *           for panels of B                one panel of B stays in L1
- *             for panels of the block        micro-kernel: mr x nr of C
+ *         for panels of A                one panel stays in L1
+ *           for panels of B                micro-kernel: mr x nr of C
  *
- * A is packed once however wide C is, and B once for each `rows` rows. Blocks of m and k, and panels of A,
+ * A is packed once however wide C is, and B once for each `rows` rows. C is written along its rows. Blocks of m and k, and panels of A,
  * are cut as evenly as possible: 15 rows are 8 and 7, not 14 and 1, since a low panel cannot hide the
  * latency of its multiply-adds. Matrices in bf16 are widened as they are packed; a C in bf16 is summed in
  * fp32 in scratch and rounded once.
@@ -86,25 +85,19 @@ struct panels {
     const float *a;           /* in place: element (0, 0) */
 };
 
-/* Panels p0 .. p1 - 1 of A times the packed block of B (kn, jn). */
-static void block(const struct run *r, const struct panels *pn, size_t p0, size_t p1, size_t kn,
-                  size_t jn, float *c, bool add)
+/* All panels of A times the packed block of B (kn, jn). */
+static void block(const struct run *r, const struct panels *pn, size_t kn, size_t jn, float *c, bool add)
 {
     size_t nr = r->isa->nr;
 
-    for (size_t j = 0; j < jn; j += nr) {
-        const float *b = r->pb + j * kn;
-        size_t       w = kn_min(nr, jn - j);
+    for (size_t p = 0; p < pn->count; p++) {
+        size_t       i = panel_at(pn->rows, pn->count, p), h = panel_at(pn->rows, pn->count, p + 1) - i;
+        const float *a = r->in_place ? pn->a + i * r->g->lda : r->pa + i * kn;
+        size_t       rs = r->in_place ? 4 * r->g->lda : 4, cs = r->in_place ? 4 : 4 * h;
 
-        for (size_t p = p0; p < p1; p++) {
-            size_t i = panel_at(pn->rows, pn->count, p), h = panel_at(pn->rows, pn->count, p + 1) - i;
-
-            if (r->in_place)
-                r->isa->ukr[h](kn, pn->a + i * r->g->lda, 4 * r->g->lda, 4, b, 4 * nr, c + i * r->ldc + j,
-                               r->ldc, w, add);
-            else
-                r->isa->ukr[h](kn, r->pa + i * kn, 4, 4 * h, b, 4 * nr, c + i * r->ldc + j, r->ldc, w, add);
-        }
+        for (size_t j = 0; j < jn; j += nr)
+            r->isa->ukr[h](kn, a, rs, cs, r->pb + j * kn, 4 * nr, c + i * r->ldc + j, r->ldc,
+                           kn_min(nr, jn - j), add);
         kn_pool_poll(r->pool, r->thread);
     }
 }
@@ -114,7 +107,6 @@ static void stripe(const struct run *r, size_t i0, size_t in, bool add)
 {
     const struct kn_gemm *g = r->g;
     size_t                mr = r->isa->mr, kc = even(g->k, r->bl.kc, LINE);
-    size_t                step = kn_max(1, r->bl.mc / mr);
     struct panels         pn = { .rows = in, .count = (in + mr - 1) / mr };
 
     for (size_t l = 0; l < g->k; l += kc) {
@@ -128,8 +120,7 @@ static void stripe(const struct run *r, size_t i0, size_t in, bool add)
             size_t jn = kn_min(r->bl.nc, g->n - j);
 
             pack_b(r, l, kn, j, jn);
-            for (size_t p = 0; p < pn.count; p += step)
-                block(r, &pn, p, kn_min(p + step, pn.count), kn, jn, r->c + j, add || l > 0);
+            block(r, &pn, kn, jn, r->c + j, add || l > 0);
         }
     }
 }
@@ -209,11 +200,11 @@ static void serial(const struct kn_gemm *g, struct kn_pool *pool, int thread)
 
 /* ---- blocking ---- */
 
-static struct kn_blocking blocking = { .rows = 1024, .mc = 168, .kc = 512, .nc = 256 };
+static struct kn_blocking blocking = { .rows = 1024, .kc = 512, .nc = 256 };
 
 static const struct kn_blocking candidates[] = {
-    { 1024, 168, 512, 256 }, { 1024, 84, 512, 256 },  { 1024, 168, 256, 512 }, { 1024, 168, 384, 256 },
-    { 1024, 168, 512, 512 }, { 1024, 336, 256, 256 }, { 512, 84, 512, 128 },   { 512, 84, 256, 256 },
+    { 1024, 512, 256 }, { 1024, 384, 256 }, { 1024, 256, 256 }, { 1024, 512, 128 },
+    { 1024, 384, 384 }, { 1024, 256, 512 }, { 512, 512, 256 },  { 512, 256, 128 },
 };
 
 size_t kn_blocking_candidates(const struct kn_blocking **ret)
@@ -231,7 +222,7 @@ bool kn_blocking_set(const struct kn_blocking *b)
 {
     double floats = (double)b->kc * (b->nc + KN_MAX_NR) + (double)b->rows * b->kc + C_FLOATS;
 
-    if (b->rows < KN_MAX_MR || b->mc < KN_MAX_MR || b->kc < LINE || b->nc < KN_MAX_NR ||
+    if (b->rows < KN_MAX_MR || b->kc < LINE || b->nc < KN_MAX_NR ||
         b->nc % KN_MAX_NR != 0 || b->kc % LINE != 0 || floats * sizeof(float) > KN_SCRATCH_BYTES)
         return false;
     blocking = *b;

@@ -111,12 +111,12 @@ void kn_gemm_grouped(struct kn_pool *p, const struct kn_gemm *g, size_t groups,
                      const int32_t *offsets /* (groups + 1) */, size_t wstride);
 
 /*
- * The blocking of the GEMM is data: rows of A packed at once, rows of A and the depth and columns of B that
- * are meant for the second-level cache. Calibration measures the candidates, keeps the best for this
+ * The blocking of the GEMM is data: rows of A packed at once, and the depth and columns of B that are meant
+ * for the second-level cache. Calibration measures the candidates, keeps the best for this
  * machine, and sets it at start-up. Not while operations run; false if it is out of bounds.
  */
 struct kn_blocking {
-    uint32_t rows, mc, kc, nc;
+    uint32_t rows, kc, nc;
 };
 
 struct kn_blocking kn_blocking_get(void);

@@ -377,9 +377,9 @@ static json_t *stamp_json(const struct found *f)
     build_name(build);
     clock_format(date, clock_wall_ms());
     return json_pack(
-        "{s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i}, s:{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}}",
-        "cpu", cpu, "build", build, "date", date, "blocking", "rows", (int)f->blocking.rows, "mc",
-        (int)f->blocking.mc, "kc", (int)f->blocking.kc, "nc", (int)f->blocking.nc, "measured",
+        "{s:s, s:s, s:s, s:{s:i, s:i, s:i}, s:{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}}",
+        "cpu", cpu, "build", build, "date", date, "blocking", "rows", (int)f->blocking.rows, "kc",
+        (int)f->blocking.kc, "nc", (int)f->blocking.nc, "measured",
         "core_alone_fma_gflops", f->fma_alone, "core_alone_gemm_gflops", f->gemm_alone,
         "core_alone_triad_gbs", f->triad_alone, "all_reduce_us", f->reduce_us, "all_reduce_gbs",
         f->reduce_gbs, "transfer_us", f->transfer_us, "transfer_gbs", f->transfer_gbs, "yield_ns",
@@ -428,8 +428,8 @@ static void tell(const struct tr_config *c, const struct found *f)
         return;
     printf("%d cores, each with all of them busy (alone):\n", f->cluster.devices_per_node);
     printf("  multiply-add  %7.1f GFLOP/s (%.1f)\n", f->fma, f->fma_alone);
-    printf("  GEMM          %7.1f GFLOP/s (%.1f), blocking rows %u mc %u kc %u nc %u\n", f->gemm,
-           f->gemm_alone, f->blocking.rows, f->blocking.mc, f->blocking.kc, f->blocking.nc);
+    printf("  GEMM          %7.1f GFLOP/s (%.1f), blocking rows %u kc %u nc %u\n", f->gemm,
+           f->gemm_alone, f->blocking.rows, f->blocking.kc, f->blocking.nc);
     printf("  triad         %7.2f GB/s (%.2f)\n", f->triad, f->triad_alone);
     printf("two ranks:\n");
     printf("  all-reduce    %7.2f us, %.2f GB/s\n", f->reduce_us, f->reduce_gbs);
@@ -502,7 +502,6 @@ void tr_calibrate_use(const char *data_dir)
         !str_eq(json_string_value(json_object_get(stamp, "build")), build))
         return;
     bl = (struct kn_blocking){.rows = (uint32_t)json_integer_value(json_object_get(b, "rows")),
-                              .mc = (uint32_t)json_integer_value(json_object_get(b, "mc")),
                               .kc = (uint32_t)json_integer_value(json_object_get(b, "kc")),
                               .nc = (uint32_t)json_integer_value(json_object_get(b, "nc"))};
     kn_blocking_set(&bl); /* refuses what is out of bounds */
