@@ -9,16 +9,18 @@ void tn_api_best(struct web_request *rq)
 {
     struct err e;
     json_t *v = NULL;
+    int r = tn_best(&v, tn_api_svc(rq), web_param(rq, "id"), &e);
 
-    tn_api_answer(rq, tn_best(&v, tn_api_svc(rq), web_param(rq, "id"), &e), 200, v, &e);
+    tn_api_answer(rq, r, 200, v, &e);
 }
 
 void tn_api_baseline(struct web_request *rq)
 {
     struct err e;
     json_t *v = NULL;
+    int r = tn_baseline(&v, tn_api_svc(rq), web_param(rq, "id"), &e);
 
-    tn_api_answer(rq, tn_baseline(&v, tn_api_svc(rq), web_param(rq, "id"), &e), 200, v, &e);
+    tn_api_answer(rq, r, 200, v, &e);
 }
 
 void tn_api_pareto(struct web_request *rq)

@@ -42,9 +42,12 @@ void tn_api_trial_show(struct web_request *rq)
     struct err e;
     json_t *v = NULL;
     int64_t n;
+    int r;
 
-    if (number(&n, rq))
-        tn_api_answer(rq, tn_trial_get(&v, tn_api_svc(rq), web_param(rq, "id"), n, &e), 200, v, &e);
+    if (!number(&n, rq))
+        return;
+    r = tn_trial_get(&v, tn_api_svc(rq), web_param(rq, "id"), n, &e);
+    tn_api_answer(rq, r, 200, v, &e);
 }
 
 void tn_api_trial_steps(struct web_request *rq)

@@ -1,0 +1,85 @@
+#!/bin/sh
+# A real campaign of a tiny model over HTTP: its life, its results, its events over a kill -9, and the description of
+# the API against what the server answers.
+. "${PT_SRC:?}/tests/api/tap.sh"
+cd "$run" || exit 99
+[ -x "$PT_BUILD/partune-train" ] || { echo "1..0 # SKIP the trainer is not built"; exit 0; }
+
+start() {
+    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 2>err &
+    pid=$!
+    pids="$pids $pid"
+    wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
+    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
+    token=$(cat data/token)
+    A="Authorization: Bearer $token"
+}
+status() { $C -o body -w '%{http_code}' "$@"; }
+get() { status -H "$A" "$url$1"; }
+post() { status -H "$A" -H 'Content-Type: application/json' -d "$2" "$url$1"; }
+field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" body; }
+state_is() { get "/v1/campaigns/$id" >/dev/null && grep -q "\"state\":\"$1\"" body; }
+state_is_second() { get "/v1/campaigns/$second" >/dev/null && grep -q "\"state\":\"cancelled\"" body; }
+
+start
+spec='"model":"nano-moe","workload":{"global_batch":8},"space":{"world":[1],"micro_batch":[1,2,4]},
+      "trial":{"warmup_steps":1,"min_steps":3,"max_steps":6}'
+is "create" "$(status -D head -H "$A" -H 'Content-Type: application/json' -H 'Idempotency-Key: one' -d "{\"name\":\"first\",$spec,\"budget\":{\"trials\":3},\"tags\":[\"a\"]}" "$url/v1/campaigns")" 201
+id=$(sed -n 's/.*"id":"\([^"]*\)","name".*/\1/p' body)
+has "201 says where" "$(cat head)" "^Location: /v1/campaigns/$id"
+timeout 60 curl -sN -H "$A" -H 'Last-Event-ID: 0' "$url/v1/campaigns/$id/events" >live &
+pids="$pids $!"
+is "the same again, by its key" "$(status -H "$A" -H 'Content-Type: application/json' -H 'Idempotency-Key: one' -d "{\"name\":\"first\",$spec,\"budget\":{\"trials\":3},\"tags\":[\"a\"]}" "$url/v1/campaigns")" 201
+has "is the same campaign" "$(cat body)" "^{\"id\":\"$id\""
+ok "it ends" wait_for 60 state_is done
+is "all trials" "$(get "/v1/campaigns/$id/trials" && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 3"
+is "one at a time" "$(get "/v1/campaigns/$id/trials?page_size=1&sort=-n&state=ok" && grep -c '"n":3' body)" "2001"
+ok "the stream has seen its end" wait_for 5 grep -q '"state":"done"' live
+has "steps were streamed" "$(cat live)" '^event: step'
+has "and the best" "$(cat live)" '^event: best'
+
+etag=$($C -I -H "$A" "$url/v1/campaigns/$id" | sed -n 's/^ETag: \(.*\)\r$/\1/p')
+is "unchanged: 304" "$(status -H "$A" -H "If-None-Match: $etag" "$url/v1/campaigns/$id")" 304
+is "notes" "$(status -X PATCH -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{"notes":"<b>n</b>","tags":["x","y"]}' "$url/v1/campaigns/$id")" 200
+is "notes over an old state: 412" "$(status -X PATCH -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{"notes":"m"}' "$url/v1/campaigns/$id")" 412
+is "found by its tag" "$(get '/v1/campaigns?tag=x' && grep -c "$id" body)" "2001"
+is "not by another" "$(get '/v1/campaigns?tag=a' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
+is "pause what has ended: 409" "$(post "/v1/campaigns/$id:pause" '{}')" 409
+for what in best baseline importance pareto predictions diagnosis trials/1 trials/1/steps trials/1/log 'surface?x=micro_batch&y=recompute'; do
+    is "GET $what" "$(get "/v1/campaigns/$id/$what")" 200
+done
+is "surface of one key: 400" "$(get "/v1/campaigns/$id/surface?x=tp")" 400
+is "a log from its middle" "$(get "/v1/campaigns/$id/trials/1/log?offset=3&limit=7" && wc -c <body | tr -d ' ')" "2007"
+is "export" "$(get "/v1/campaigns/$id/export/partune")" 200
+has "carries its provenance" "$(cat body)" "$id"
+is "export to nothing known: 404" "$(get "/v1/campaigns/$id/export/nothing")" 404
+is "compare trials" "$(post /v1/compare "{\"trials\":[{\"campaign\":\"$id\",\"n\":1},{\"campaign\":\"$id\",\"n\":2}]}")" 200
+has "says in what they differ" "$(cat body)" '"differs":\["'
+is "compare one: 422" "$(post /v1/compare "{\"campaigns\":[\"$id\"]}")" 422
+is "clone with changes" "$(post "/v1/campaigns/$id:clone" '{"name":"second","budget":{"trials":200},"space":{"world":[1,2]}}')" 201
+second=$(sed -n 's/.*"id":"\([^"]*\)","name".*/\1/p' body)
+
+last=$(sed -n 's/^id: //p' live | tail -1)
+sleep 0.7
+kill -9 "$pid"
+start
+timeout 20 curl -sN -H "$A" -H "Last-Event-ID: $last" "$url/v1/events" >resumed &
+pids="$pids $!"
+ok "events go on after kill -9" wait_for 10 grep -q "\"campaign\":\"$second\"" resumed
+is "with the id after the last" "$(sed -n 's/^id: //p' resumed | head -1)" "$((last + 1))"
+is "no id twice" "$(sed -n 's/^id: //p' resumed | sort | uniq -d | wc -l | tr -d ' ')" 0
+is "the key is remembered, too" "$(status -H "$A" -H 'Content-Type: application/json' -H 'Idempotency-Key: one' -d "{\"name\":\"first\",$spec,\"budget\":{\"trials\":3},\"tags\":[\"a\"]}" "$url/v1/campaigns" && grep -c "^{\"id\":\"$id\"" body)" "2011"
+is "pause" "$(post "/v1/campaigns/$second:pause" '{}')" 200
+is "resume" "$(post "/v1/campaigns/$second:resume" '{}')" 200
+is "delete what runs: 409" "$(status -X DELETE -H "$A" "$url/v1/campaigns/$second")" 409
+is "cancel" "$(post "/v1/campaigns/$second:cancel" '{}')" 200
+ok "it is cancelled" wait_for 20 state_is_second
+"$PT_BUILD/tests/api/openapi_check" "$url" "$token" "$id" 1 >walk
+ok "the description agrees with the server on all $(grep -c '^ok' walk) points" sh -c '! grep -A2 "^not ok" walk'
+deleted() { [ "$(status -X DELETE -H "$A" "$url/v1/campaigns/$second")" = 204 ]; }
+ok "delete, when its trials are stopped" wait_for 10 deleted
+is "it is gone" "$(get "/v1/campaigns/$second")" 404
+kill -TERM "$pid"
+wait "$pid"
+is "a graceful end" $? 0
+finish
