@@ -23,6 +23,36 @@ struct curve {
 
 static int world_rank, world_size, test_number, failures;
 
+/* ---- allocations of our own code (the linker sends them here), counted while STEPPING ---- */
+
+static bool stepping;
+static long allocations;
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+
+void *__wrap_malloc(size_t n)
+{
+    allocations += stepping;
+    return __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    allocations += stepping;
+    return __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    allocations += stepping;
+    return __real_realloc(p, n);
+}
+
 static void die(const char *why)
 {
     fprintf(stderr, "rank %d: %s\n", world_rank, why);
@@ -94,8 +124,10 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m, cons
         struct tr_result t;
 
         put_samples(&r, (uint64_t)(n - 1) * (uint64_t)w->global_batch, shuffle);
+        stepping = true;
         tr_step_grads(&r, &t, 0);
         tr_optim_step(&r, &o, n, t.norm);
+        stepping = false;
         ret->loss[n - 1] = t.loss;
         ret->aux[n - 1] = t.aux;
         ret->norm[n - 1] = t.norm;
@@ -305,8 +337,12 @@ int main(int argc, char **argv)
     for (int i = 0; i < 4; i++)
         if (only < 0 || only == i)
             run_model(i % 2, i < 2 ? PL_FP32 : PL_BF16);
-    if (world_rank == 0)
+    if (world_rank == 0) {
+        failures += allocations != 0;
+        printf("%sok %d - the step loop allocates nothing: %ld times\n", allocations ? "not " : "", ++test_number,
+               allocations);
         printf("1..%d\n", test_number);
+    }
     MPI_Finalize();
     return failures != 0;
 }
