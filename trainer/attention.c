@@ -10,21 +10,29 @@
 
 static void norm(struct tr_rank *r, const struct tr_layer *y, char *slot)
 {
-    kn_rmsnorm_fwd(r->pool, r->type, tr_act(r, y, slot, PL_ACT_H1), tr_act(r, y, slot, PL_ACT_RRMS1),
-                   tr_act(r, y, slot, PL_ACT_X), y->norm1.w, r->d.local_rows, r->d.hidden,
-                   (float)r->model.norm_eps);
+    kn_rmsnorm_fwd(r->pool, r->type, tr_act(r, y, slot, PL_ACT_H1),
+                   tr_act(r, y, slot, PL_ACT_RRMS1), tr_act(r, y, slot, PL_ACT_X), y->norm1.w,
+                   r->d.local_rows, r->d.hidden, (float)r->model.norm_eps);
 }
 
 static struct kn_attn problem(const struct tr_rank *r, const char *qkv)
 {
     const struct pl_dims *d = &r->d;
-    size_t                q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
+    size_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
 
-    return (struct kn_attn){ .batch = (size_t)r->layout.micro_batch, .seq = (size_t)r->workload.seq,
-                             .heads = d->heads, .kv_heads = d->kv_heads, .d = d->head_dim,
-                             .scale = 1.0f / sqrtf((float)d->head_dim), .type = r->type, .q = qkv,
-                             .k = qkv + q * d->elem, .v = qkv + (q + kv) * d->elem, .ldq = d->qkv,
-                             .ldk = d->qkv, .ldv = d->qkv };
+    return (struct kn_attn){.batch = (size_t)r->layout.micro_batch,
+                            .seq = (size_t)r->workload.seq,
+                            .heads = d->heads,
+                            .kv_heads = d->kv_heads,
+                            .d = d->head_dim,
+                            .scale = 1.0f / sqrtf((float)d->head_dim),
+                            .type = r->type,
+                            .q = qkv,
+                            .k = qkv + q * d->elem,
+                            .v = qkv + (q + kv) * d->elem,
+                            .ldq = d->qkv,
+                            .ldk = d->qkv,
+                            .ldv = d->qkv};
 }
 
 static void rope(struct tr_rank *r, void *qkv, bool backward)
@@ -36,12 +44,12 @@ static void rope(struct tr_rank *r, void *qkv, bool backward)
 void tr_attention_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot)
 {
     const struct pl_dims *d = &r->d;
-    void                 *qkv = tr_act(r, y, slot, PL_ACT_QKV), *o = tr_act(r, y, slot, PL_ACT_O);
-    struct kn_attn        a = problem(r, qkv);
+    void *qkv = tr_act(r, y, slot, PL_ACT_QKV), *o = tr_act(r, y, slot, PL_ACT_O);
+    struct kn_attn a = problem(r, qkv);
 
     norm(r, y, slot);
-    tr_linear(r, qkv, tr_gather_rows(r, tr_act(r, y, slot, PL_ACT_H1)), y->qkv.w, d->rows, d->hidden,
-              d->qkv);
+    tr_linear(r, qkv, tr_gather_rows(r, tr_act(r, y, slot, PL_ACT_H1)), y->qkv.w, d->rows,
+              d->hidden, d->qkv);
     rope(r, qkv, false);
     kn_attn_fwd(r->pool, &a, o, d->attn, tr_act(r, y, slot, PL_ACT_LSE));
     tr_linear_partial(r, o, y->o.w, d->rows, d->attn, d->hidden);
@@ -52,14 +60,19 @@ void tr_attention_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot)
 static void core_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot)
 {
     const struct pl_dims *d = &r->d;
-    struct kn_attn        a = problem(r, tr_act(r, y, slot, PL_ACT_QKV));
-    struct kn_attn        da = problem(r, r->work.dqkv);
-    struct kn_attn_grad   g = { .o = tr_act(r, y, slot, PL_ACT_O), .d_o = r->work.dao,
-                                .ldo = d->attn, .lddo = d->attn,
-                                .lse = tr_act(r, y, slot, PL_ACT_LSE), .dq = r->work.dqkv,
-                                .dk = (char *)r->work.dqkv + ((const char *)da.k - (const char *)da.q),
-                                .dv = (char *)r->work.dqkv + ((const char *)da.v - (const char *)da.q),
-                                .lddq = d->qkv, .lddk = d->qkv, .lddv = d->qkv };
+    struct kn_attn a = problem(r, tr_act(r, y, slot, PL_ACT_QKV));
+    struct kn_attn da = problem(r, r->work.dqkv);
+    struct kn_attn_grad g = {.o = tr_act(r, y, slot, PL_ACT_O),
+                             .d_o = r->work.dao,
+                             .ldo = d->attn,
+                             .lddo = d->attn,
+                             .lse = tr_act(r, y, slot, PL_ACT_LSE),
+                             .dq = r->work.dqkv,
+                             .dk = (char *)r->work.dqkv + ((const char *)da.k - (const char *)da.q),
+                             .dv = (char *)r->work.dqkv + ((const char *)da.v - (const char *)da.q),
+                             .lddq = d->qkv,
+                             .lddk = d->qkv,
+                             .lddv = d->qkv};
 
     assert(kn_attn_bwd_bytes(&a) <= r->attn_bytes);
     kn_attn_bwd(r->pool, &a, &g, r->work.attn);
@@ -69,7 +82,7 @@ static void core_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot)
 void tr_attention_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d)
 {
     const struct pl_dims *z = &r->d;
-    const void           *dy = tr_gather_rows(r, d), *dh;
+    const void *dy = tr_gather_rows(r, d), *dh;
 
     tr_linear_dx(r, r->work.dao, dy, y->o.w, z->rows, z->attn, z->hidden);
     tr_linear_dw(r, y->o.g, dy, tr_act(r, y, slot, PL_ACT_O), z->rows, z->attn, z->hidden);
@@ -78,8 +91,8 @@ void tr_attention_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, v
     dh = tr_reduce_rows(r);
     if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
         norm(r, y, slot);
-    tr_linear_dw(r, y->qkv.g, r->work.dqkv, tr_gather_rows(r, tr_act(r, y, slot, PL_ACT_H1)), z->rows,
-                 z->hidden, z->qkv);
+    tr_linear_dw(r, y->qkv.g, r->work.dqkv, tr_gather_rows(r, tr_act(r, y, slot, PL_ACT_H1)),
+                 z->rows, z->hidden, z->qkv);
     kn_rmsnorm_bwd(r->pool, r->type, d, y->norm1.g, dh, tr_act(r, y, slot, PL_ACT_X), y->norm1.w,
                    tr_act(r, y, slot, PL_ACT_RRMS1), z->local_rows, z->hidden, true);
 }

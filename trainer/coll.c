@@ -30,14 +30,14 @@ static uint64_t piece_of(const struct tr_coll *c, int i, uint64_t *first)
 static void post_piece(struct tr_coll *c)
 {
     struct tr_group *g = c->g;
-    size_t           e = kn_type_size(c->type);
-    int              tag = next_tag(g);
-    uint64_t         first, mine = piece_of(c, g->rank, &first);
-    char            *in = g->scratch;
+    size_t e = kn_type_size(c->type);
+    int tag = next_tag(g);
+    uint64_t first, mine = piece_of(c, g->rank, &first);
+    char *in = g->scratch;
 
     c->nreq = 0;
     for (int d = 1; d < g->size; d++) {
-        int      peer = (g->rank + d) % g->size, from = (g->rank + g->size - d) % g->size;
+        int peer = (g->rank + d) % g->size, from = (g->rank + g->size - d) % g->size;
         uint64_t n = piece_of(c, peer, &first);
 
         if (mine)
@@ -51,7 +51,7 @@ static void post_piece(struct tr_coll *c)
 /* Peers in ascending order, so that the sum does not depend on who arrives first. */
 static void add_piece(struct tr_coll *c)
 {
-    size_t   e = kn_type_size(c->type);
+    size_t e = kn_type_size(c->type);
     uint64_t first, mine = piece_of(c, c->g->rank, &first);
 
     for (int i = 0; i < c->g->size - 1; i++)
@@ -64,25 +64,30 @@ void tr_reduce_scatter_start(struct tr_coll *c, struct tr_group *g, enum kn_type
 {
     uint64_t most = (n + (uint64_t)g->size - 1) / (uint64_t)g->size;
 
-    *c = (struct tr_coll){ .g = g, .type = t, .buf = buf, .n = n, .reduce = true,
-                           .active = g->size > 1 && n > 0,
-                           .pieces = (most + PL_COLL_PIECE - 1) / PL_COLL_PIECE };
+    *c = (struct tr_coll){.g = g,
+                          .type = t,
+                          .buf = buf,
+                          .n = n,
+                          .reduce = true,
+                          .active = g->size > 1 && n > 0,
+                          .pieces = (most + PL_COLL_PIECE - 1) / PL_COLL_PIECE};
     if (c->active)
         post_piece(c);
 }
 
-void tr_all_gather_start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf, uint64_t n)
+void tr_all_gather_start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf,
+                         uint64_t n)
 {
-    size_t   e = kn_type_size(t);
-    int      tag;
+    size_t e = kn_type_size(t);
+    int tag;
     uint64_t lo = tr_block(n, g->size, g->rank), hi = tr_block(n, g->size, g->rank + 1);
 
-    *c = (struct tr_coll){ .g = g, .type = t, .buf = buf, .n = n, .active = g->size > 1 && n > 0 };
+    *c = (struct tr_coll){.g = g, .type = t, .buf = buf, .n = n, .active = g->size > 1 && n > 0};
     if (!c->active)
         return;
     tag = next_tag(g);
     for (int d = 1; d < g->size; d++) {
-        int      peer = (g->rank + d) % g->size, from = (g->rank + g->size - d) % g->size;
+        int peer = (g->rank + d) % g->size, from = (g->rank + g->size - d) % g->size;
         uint64_t flo = tr_block(n, g->size, from), fhi = tr_block(n, g->size, from + 1);
 
         tr_irecv(g, c->buf + flo * e, (fhi - flo) * e, from, tag, &g->req[c->nreq++]);
@@ -144,8 +149,8 @@ static void max_into(float *y, const float *x, uint64_t n)
 static void small(struct tr_group *g, enum kn_type t, char *buf, uint64_t n, bool take_max)
 {
     size_t e = kn_type_size(t), bytes = n * e;
-    char  *in = g->scratch;
-    int    tag = next_tag(g), nreq = 0;
+    char *in = g->scratch;
+    int tag = next_tag(g), nreq = 0;
 
     for (int d = 1; d < g->size; d++) {
         int peer = (g->rank + d) % g->size, from = (g->rank + g->size - d) % g->size;
@@ -158,7 +163,8 @@ static void small(struct tr_group *g, enum kn_type t, char *buf, uint64_t n, boo
     memcpy(buf, in, bytes);
     for (int i = 1; i < g->size; i++) {
         if (take_max)
-            max_into((float *)(void *)buf, (const float *)(const void *)(in + (size_t)i * bytes), n);
+            max_into((float *)(void *)buf, (const float *)(const void *)(in + (size_t)i * bytes),
+                     n);
         else
             kn_add(NULL, t, buf, buf, in + (size_t)i * bytes, n);
     }

@@ -1,14 +1,13 @@
 /*
- * Collectives over one group, made of point-to-point transfers so that they can run behind computation and
- * add in any type of ours.
+ * Collectives over one group, made of point-to-point transfers so that they can run behind
+ * computation and add in any type of ours.
  *
  * With p members and n bytes, alpha the latency and beta the time a byte:
  *   tr_reduce_scatter  (p - 1) alpha + (p - 1)/p n beta, each rank adds what it receives
  *   tr_all_gather      (p - 1) alpha + (p - 1)/p n beta
- *   tr_all_reduce      the two in turn; up to TR_SMALL elements every rank sends all to all instead:
- *                      (p - 1) (alpha + n beta), one latency less
- * All members add in the same order of ranks where they hold the same element, so an all-reduce leaves
- * identical bits everywhere.
+ *   tr_all_reduce      the two in turn; up to TR_SMALL elements every rank sends all to all
+ * instead: (p - 1) (alpha + n beta), one latency less All members add in the same order of ranks
+ * where they hold the same element, so an all-reduce leaves identical bits everywhere.
  *
  * Block i of n elements in a group of p is [i n / p, (i + 1) n / p).
  */
@@ -22,19 +21,21 @@ enum { TR_SMALL = 4096 };
 /* A reduce-scatter or all-gather that was started; poll it until done. One at a time in a group. */
 struct tr_coll {
     struct tr_group *g;
-    enum kn_type     type;
-    char            *buf;
-    uint64_t         n, piece, pieces;
-    int              nreq;
-    bool             reduce, active;
+    enum kn_type type;
+    char *buf;
+    uint64_t n, piece, pieces;
+    int nreq;
+    bool reduce, active;
 };
 
 uint64_t tr_block(uint64_t n, int p, int i); /* first element of block I */
 
 /* Afterwards this rank's block of BUF (n) holds the sum; other blocks are unchanged. */
-void tr_reduce_scatter_start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf, uint64_t n);
+void tr_reduce_scatter_start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf,
+                             uint64_t n);
 /* Afterwards every rank has every block. */
-void tr_all_gather_start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf, uint64_t n);
+void tr_all_gather_start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf,
+                         uint64_t n);
 /* True once it is done; never waits. */
 bool tr_coll_poll(struct tr_coll *c);
 void tr_coll_wait(struct tr_coll *c);

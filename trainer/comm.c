@@ -12,7 +12,7 @@ static tr_fail_fn *fail_fn;
 static void on_mpi_error(MPI_Comm *comm, int *code, ...)
 {
     char text[MPI_MAX_ERROR_STRING + 32] = "mpi: ";
-    int  n = 0;
+    int n = 0;
 
     (void)comm;
     MPI_Error_string(*code, text + 5, &n);
@@ -28,7 +28,7 @@ static void on_mpi_error(MPI_Comm *comm, int *code, ...)
 static int all_done(MPI_Request *req, int n)
 {
     static MPI_Status *volatile ignore = MPI_STATUSES_IGNORE;
-    int                done = 0;
+    int done = 0;
 
     MPI_Testall(n, req, &done, ignore);
     return done;
@@ -53,8 +53,8 @@ bool tr_test(MPI_Request *req, int n)
     return all_done(req, n) != 0;
 }
 
-/* MPI counts are int: a larger message travels as units of 1 KiB, and no buffer here has a size over 2^31
- * bytes that is not a multiple of 64. */
+/* MPI counts are int: a larger message travels as units of 1 KiB, and no buffer here has a size
+ * over 2^31 bytes that is not a multiple of 64. */
 static MPI_Datatype unit(size_t *bytes)
 {
     if (*bytes <= INT_MAX)
@@ -64,7 +64,8 @@ static MPI_Datatype unit(size_t *bytes)
     return MPI_INT64_T;
 }
 
-void tr_isend(struct tr_group *g, const void *buf, size_t bytes, int rank, int tag, MPI_Request *ret)
+void tr_isend(struct tr_group *g, const void *buf, size_t bytes, int rank, int tag,
+              MPI_Request *ret)
 {
     MPI_Datatype t = unit(&bytes);
 
@@ -78,16 +79,17 @@ void tr_irecv(struct tr_group *g, void *buf, size_t bytes, int rank, int tag, MP
     MPI_Irecv(buf, (int)bytes, t, g->member[rank], tag, g->comm, ret);
 }
 
-static void group_init(struct tr_group *g, struct tr_comms *c, MPI_Comm comm, int id, int size, int rank)
+static void group_init(struct tr_group *g, struct tr_comms *c, MPI_Comm comm, int id, int size,
+                       int rank)
 {
-    *g = (struct tr_group){ .comm = comm, .id = id, .rank = rank, .size = size,
-                            .progress = &c->progress };
+    *g = (struct tr_group){
+        .comm = comm, .id = id, .rank = rank, .size = size, .progress = &c->progress};
     g->member = mem_alloc(sizeof(*g->member) * (size_t)size);
     g->req = mem_alloc(sizeof(*g->req) * 2 * (size_t)size);
 }
 
-static void axis_init(struct tr_group *g, struct tr_comms *c, MPI_Comm comm, const struct pl_layout *l,
-                      enum pl_axis axis, int rank, int id)
+static void axis_init(struct tr_group *g, struct tr_comms *c, MPI_Comm comm,
+                      const struct pl_layout *l, enum pl_axis axis, int rank, int id)
 {
     group_init(g, c, comm, id, pl_axis_size(l, axis), pl_axis_coord(l, axis, rank));
     for (int i = 0; i < g->size; i++)
@@ -101,10 +103,12 @@ static void moe_init(struct tr_comms *c, MPI_Comm comm, const struct pl_layout *
     group_init(g, c, comm, id, l->ep * l->etp,
                pl_axis_coord(l, PL_EP, rank) * l->etp + pl_axis_coord(l, PL_ETP, rank));
     for (int i = 0; i < g->size; i++)
-        g->member[i] = pl_axis_peer(l, PL_ETP, pl_axis_peer(l, PL_EP, rank, i / l->etp), i % l->etp);
+        g->member[i] =
+            pl_axis_peer(l, PL_ETP, pl_axis_peer(l, PL_EP, rank, i / l->etp), i % l->etp);
 }
 
-static void shard_init(struct tr_comms *c, MPI_Comm comm, const struct pl_layout *l, int rank, int id)
+static void shard_init(struct tr_comms *c, MPI_Comm comm, const struct pl_layout *l, int rank,
+                       int id)
 {
     int period = pl_zero_period(l), dp = pl_axis_coord(l, PL_DP, rank);
 
@@ -120,8 +124,8 @@ static void shard_init(struct tr_comms *c, MPI_Comm comm, const struct pl_layout
 static bool outnumbered(MPI_Comm parent, int threads)
 {
     const char *hydra = getenv("MPI_LOCALNRANKS");
-    MPI_Comm    host;
-    int         n = hydra ? (int)strtol(hydra, NULL, 10) : 0;
+    MPI_Comm host;
+    int n = hydra ? (int)strtol(hydra, NULL, 10) : 0;
 
     if (n <= 0) {
         MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
@@ -131,11 +135,11 @@ static bool outnumbered(MPI_Comm parent, int threads)
     return n * threads > (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-void tr_comms_init(struct tr_comms *c, MPI_Comm parent, const struct pl_layout *l, struct tr_clock *clock,
-                   tr_fail_fn *fail)
+void tr_comms_init(struct tr_comms *c, MPI_Comm parent, const struct pl_layout *l,
+                   struct tr_clock *clock, tr_fail_fn *fail)
 {
     MPI_Errhandler h;
-    int            rank, size;
+    int rank, size;
 
     fail_fn = fail;
     MPI_Comm_create_errhandler(on_mpi_error, &h);
@@ -146,7 +150,7 @@ void tr_comms_init(struct tr_comms *c, MPI_Comm parent, const struct pl_layout *
     MPI_Comm_size(parent, &size);
     assert(size == l->world);
 
-    *c = (struct tr_comms){ .progress = { .yield = outnumbered(parent, l->threads), .clock = clock } };
+    *c = (struct tr_comms){.progress = {.yield = outnumbered(parent, l->threads), .clock = clock}};
     group_init(&c->world, c, parent, 0, l->world, rank);
     for (int i = 0; i < l->world; i++)
         c->world.member[i] = i;
@@ -164,7 +168,7 @@ static void group_done(struct tr_group *g)
 {
     free(g->member);
     free(g->req);
-    *g = (struct tr_group){ 0 };
+    *g = (struct tr_group){0};
 }
 
 void tr_comms_done(struct tr_comms *c)

@@ -1,12 +1,13 @@
 /*
  * Ranks, groups and the one way to wait.
  *
- * MPICH waits by spinning, which stalls everybody once ranks outnumber cores, so nothing here blocks
- * inside MPI: every operation is started with an MPI_I... call and completed by tr_wait(), which tests and
- * gives the core away.
+ * MPICH waits by spinning, which stalls everybody once ranks outnumber cores, so nothing here
+ * blocks inside MPI: every operation is started with an MPI_I... call and completed by tr_wait(),
+ * which tests and gives the core away.
  *
- * An MPI error cannot be repaired in the middle of a step: the handler set by tr_comms_init() reports it
- * through the caller's function and that does not return. So functions of the step path are void.
+ * An MPI error cannot be repaired in the middle of a step: the handler set by tr_comms_init()
+ * reports it through the caller's function and that does not return. So functions of the step path
+ * are void.
  */
 #ifndef TRAINER_COMM_H
 #define TRAINER_COMM_H
@@ -20,36 +21,37 @@
 
 /* How this rank waits. */
 struct tr_progress {
-    bool             yield; /* ranks (with their threads) outnumber the cores of this host */
+    bool yield;             /* ranks (with their threads) outnumber the cores of this host */
     struct tr_clock *clock; /* wait time is charged here; may be NULL */
 };
 
 /*
- * Ranks along one axis: a list of ranks of the one communicator, not a communicator of its own, because making
- * those blocks inside MPI. Groups are told apart by their tags. `scratch` holds (size - 1) x PL_COLL_PIECE
- * elements and `req` 2 x size requests for one collective at a time.
+ * Ranks along one axis: a list of ranks of the one communicator, not a communicator of its own,
+ * because making those blocks inside MPI. Groups are told apart by their tags. `scratch` holds
+ * (size - 1) x PL_COLL_PIECE elements and `req` 2 x size requests for one collective at a time.
  */
 struct tr_group {
-    MPI_Comm            comm; /* of all ranks of the layout */
-    int                *member; /* (size) ranks in comm */
-    int                 id;     /* chooses its tags */
-    int                 rank, size;
-    void               *scratch;
-    MPI_Request        *req;
-    int                 tag; /* advances with every collective, alike on all members */
+    MPI_Comm comm; /* of all ranks of the layout */
+    int *member;   /* (size) ranks in comm */
+    int id;        /* chooses its tags */
+    int rank, size;
+    void *scratch;
+    MPI_Request *req;
+    int tag; /* advances with every collective, alike on all members */
     struct tr_progress *progress;
 };
 
 struct tr_comms {
     struct tr_progress progress;
-    struct tr_group    world, tp, dp, edp;
-    struct tr_group    moe;   /* the ep x etp ranks among which tokens travel, etp fastest */
-    struct tr_group    shard; /* replicas of dense state that share it (zero 1) ... */
-    struct tr_group    outer; /* ... and those that repeat it: plain scope only */
-    int                stage, prev, next; /* pipeline stage, and world ranks of its neighbours, cyclic */
+    struct tr_group world, tp, dp, edp;
+    struct tr_group moe;   /* the ep x etp ranks among which tokens travel, etp fastest */
+    struct tr_group shard; /* replicas of dense state that share it (zero 1) ... */
+    struct tr_group outer; /* ... and those that repeat it: plain scope only */
+    int stage, prev, next; /* pipeline stage, and world ranks of its neighbours, cyclic */
 };
 
-/* FAIL gets one line of reason and does not return. It is shared by all ranks' handlers of the process. */
+/* FAIL gets one line of reason and does not return. It is shared by all ranks' handlers of the
+ * process. */
 typedef void tr_fail_fn(const char *reason);
 
 /* Groups of the layout over PARENT, which has exactly layout->world ranks. Collective. */
@@ -63,15 +65,16 @@ void tr_wait(struct tr_progress *p, MPI_Request *req, int n);
 bool tr_test(MPI_Request *req, int n);
 
 /* Start a transfer of BYTES to or from RANK of group G. */
-void tr_isend(struct tr_group *g, const void *buf, size_t bytes, int rank, int tag, MPI_Request *ret);
+void tr_isend(struct tr_group *g, const void *buf, size_t bytes, int rank, int tag,
+              MPI_Request *ret);
 void tr_irecv(struct tr_group *g, void *buf, size_t bytes, int rank, int tag, MPI_Request *ret);
 
 enum {
     TR_TAG_ACT = 256,   /* + chunk: activations between stages */
     TR_TAG_GRAD = 512,  /* + chunk: their gradients */
     TR_TAG_MOE = 1024,  /* + expert + 1 */
-    TR_TAG_COLL = 4096, /* x (1 + group id) + a running number below TR_TAG_COLL; ids up to 6 stay below
-                         * 32767, which every MPI allows */
+    TR_TAG_COLL = 4096, /* x (1 + group id) + a running number below TR_TAG_COLL; ids up to 6 stay
+                         * below 32767, which every MPI allows */
 };
 
 #endif

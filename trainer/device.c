@@ -17,10 +17,10 @@ int tr_device_fits(const struct pl_buffers *list, uint64_t budget, enum pl_mem_c
             continue;
         *ret_class = b->cls;
         *ret_asked = (double)total;
-        return err_set(e, -ENOMEM,
-                       "%s: %s of %llu bytes does not fit: %llu bytes with it, budget %llu",
-                       pl_mem_class_names[b->cls], pl_buf_names[b->id], (unsigned long long)b->bytes,
-                       (unsigned long long)total, (unsigned long long)budget);
+        return err_set(
+            e, -ENOMEM, "%s: %s of %llu bytes does not fit: %llu bytes with it, budget %llu",
+            pl_mem_class_names[b->cls], pl_buf_names[b->id], (unsigned long long)b->bytes,
+            (unsigned long long)total, (unsigned long long)budget);
     }
     return 0;
 }
@@ -36,18 +36,19 @@ static int map(struct tr_device *d, struct err *e)
         d->base = NULL;
         return err_set(e, -ENOMEM, "the system refuses to map %zu bytes", d->mapped_bytes);
     }
-    (void)madvise(d->base, d->mapped_bytes, MADV_HUGEPAGE); /* fewer TLB misses; harmless if refused */
+    (void)madvise(d->base, d->mapped_bytes,
+                  MADV_HUGEPAGE); /* fewer TLB misses; harmless if refused */
     return 0;
 }
 
 int tr_device_init(struct tr_device *d, const struct pl_model *m, const struct pl_layout *l,
-                   const struct pl_workload *w, int rank, uint64_t budget, enum pl_mem_class *ret_class,
-                   double *ret_asked, struct err *e)
+                   const struct pl_workload *w, int rank, uint64_t budget,
+                   enum pl_mem_class *ret_class, double *ret_asked, struct err *e)
 {
     size_t at = 0;
-    int    r;
+    int r;
 
-    *d = (struct tr_device){ .used.rank = rank };
+    *d = (struct tr_device){.used.rank = rank};
     pl_buffers_build(&d->list, m, l, w, rank);
     r = tr_device_fits(&d->list, budget, ret_class, ret_asked, e);
     if (r == 0) {
@@ -79,7 +80,7 @@ void tr_device_done(struct tr_device *d)
         munmap(d->base, d->mapped_bytes);
     free(d->view);
     pl_buffers_done(&d->list);
-    *d = (struct tr_device){ 0 };
+    *d = (struct tr_device){0};
 }
 
 void *tr_device_get(const struct tr_device *d, enum pl_buf id, int chunk, int slot)

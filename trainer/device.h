@@ -1,8 +1,9 @@
 /*
- * Device memory of a rank: every buffer of the plan's list (pl_buffers_build) as a view of one mapping.
+ * Device memory of a rank: every buffer of the plan's list (pl_buffers_build) as a view of one
+ * mapping.
  *
- * The budget is checked by walking the list before anything is mapped, so a layout that does not fit fails
- * by name and class, never by the kernel's OOM killer in the middle of a step.
+ * The budget is checked by walking the list before anything is mapped, so a layout that does not
+ * fit fails by name and class, never by the kernel's OOM killer in the middle of a step.
  */
 #ifndef TRAINER_DEVICE_H
 #define TRAINER_DEVICE_H
@@ -11,26 +12,27 @@
 
 struct tr_device {
     struct pl_buffers list;
-    void            **view; /* (list.n); NULL for PL_BUF_KERNEL */
-    char             *base;
-    size_t            mapped_bytes;
-    struct pl_memory  used; /* handed out, by class */
+    void **view; /* (list.n); NULL for PL_BUF_KERNEL */
+    char *base;
+    size_t mapped_bytes;
+    struct pl_memory used; /* handed out, by class */
 };
 
 /* 0, or -ENOMEM with the first buffer of the list that exceeds BUDGET. */
-int  tr_device_fits(const struct pl_buffers *list, uint64_t budget, enum pl_mem_class *ret_class,
-                    double *ret_asked, struct err *e);
+int tr_device_fits(const struct pl_buffers *list, uint64_t budget, enum pl_mem_class *ret_class,
+                   double *ret_asked, struct err *e);
 
-/* -ENOMEM and *RET_CLASS, *RET_ASKED (bytes with this buffer) where BUDGET bytes do not hold the list, or the system
- * has no such mapping. Contents are zero. */
-int  tr_device_init(struct tr_device *d, const struct pl_model *m, const struct pl_layout *l,
-                    const struct pl_workload *w, int rank, uint64_t budget, enum pl_mem_class *ret_class,
-                    double *ret_asked, struct err *e);
+/* -ENOMEM and *RET_CLASS, *RET_ASKED (bytes with this buffer) where BUDGET bytes do not hold the
+ * list, or the system has no such mapping. Contents are zero. */
+int tr_device_init(struct tr_device *d, const struct pl_model *m, const struct pl_layout *l,
+                   const struct pl_workload *w, int rank, uint64_t budget,
+                   enum pl_mem_class *ret_class, double *ret_asked, struct err *e);
 void tr_device_done(struct tr_device *d);
 
 /* The view, or NULL if the layout has no such buffer. For start-up: it searches. */
 void *tr_device_get(const struct tr_device *d, enum pl_buf id, int chunk, int slot);
 
-size_t tr_device_bytes(const struct tr_device *d, enum pl_buf id); /* of its first view; 0: absent */
+size_t tr_device_bytes(const struct tr_device *d,
+                       enum pl_buf id); /* of its first view; 0: absent */
 
 #endif

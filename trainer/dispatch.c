@@ -1,11 +1,11 @@
 /*
  * Tokens travel to their experts and back (dropless all-to-all).
  *
- * Choices are sorted by expert. Each non-empty run (source, expert) is one message, received directly at the
- * place where the grouped GEMM wants it: expert by expert, sources in order within. So nothing is copied or
- * permuted at the receiver, at the price of a latency for each run:
- *   runs x alpha + (p - 1)/p rows x hidden x beta.
- * With etp > 1 an expert is cut over etp ranks: each gets the rows, and their outputs are added at the source.
+ * Choices are sorted by expert. Each non-empty run (source, expert) is one message, received
+ * directly at the place where the grouped GEMM wants it: expert by expert, sources in order within.
+ * So nothing is copied or permuted at the receiver, at the price of a latency for each run: runs x
+ * alpha + (p - 1)/p rows x hidden x beta. With etp > 1 an expert is cut over etp ranks: each gets
+ * the rows, and their outputs are added at the source.
  */
 #include "base/base.h"
 #include "trainer/layer.h"
@@ -16,9 +16,10 @@ struct tr_route tr_route(struct tr_rank *r, const struct tr_layer *y, char *slot
 {
     int32_t *at = tr_act(r, y, slot, PL_ACT_COUNTS);
 
-    return (struct tr_route){ .send = at, .count = at + r->d.experts + 1,
-                              .recv = at + r->d.experts + 1 +
-                                      (uint64_t)r->comms.moe.size * r->d.local_experts };
+    return (struct tr_route){.send = at,
+                             .count = at + r->d.experts + 1,
+                             .recv = at + r->d.experts + 1 +
+                                     (uint64_t)r->comms.moe.size * r->d.local_experts};
 }
 
 /* First expert on member MEMBER. */
@@ -30,10 +31,11 @@ static uint64_t first_expert(const struct tr_rank *r, int member)
 static void exchange_counts(struct tr_rank *r, struct tr_route *t)
 {
     struct tr_group *g = &r->comms.moe;
-    int              n = (int)r->d.local_experts, nreq = 0;
-    /* Counts to be sent stand where receive offsets will: not needed at the same time, but they must stay until
-     * the sends are complete, so each destination needs its own; the router's workspace is free here. */
-    int32_t         *out = (int32_t *)(void *)r->work.moe_router;
+    int n = (int)r->d.local_experts, nreq = 0;
+    /* Counts to be sent stand where receive offsets will: not needed at the same time, but they
+     * must stay until the sends are complete, so each destination needs its own; the router's
+     * workspace is free here. */
+    int32_t *out = (int32_t *)(void *)r->work.moe_router;
 
     for (uint64_t e = 0; e < r->d.experts; e++)
         out[e] = t->send[e + 1] - t->send[e];
@@ -51,7 +53,7 @@ static void exchange_counts(struct tr_rank *r, struct tr_route *t)
 
 void tr_route_exchange(struct tr_rank *r, struct tr_route *t)
 {
-    uint64_t      n = r->d.local_experts;
+    uint64_t n = r->d.local_experts;
     enum tr_phase was = tr_phase(&r->clock, TR_PHASE_EP);
 
     exchange_counts(r, t);
@@ -71,19 +73,19 @@ struct run {
 };
 
 /* Rows for local expert J of member MEMBER among the sorted choices. */
-static struct run run_there(const struct tr_rank *r, const struct tr_route *t, int member, uint64_t j,
-                            size_t row)
+static struct run run_there(const struct tr_rank *r, const struct tr_route *t, int member,
+                            uint64_t j, size_t row)
 {
     uint64_t e = first_expert(r, member) + j;
 
-    return (struct run){ (size_t)t->send[e] * row, (size_t)(t->send[e + 1] - t->send[e]) * row };
+    return (struct run){(size_t)t->send[e] * row, (size_t)(t->send[e + 1] - t->send[e]) * row};
 }
 
 /* Rows of member MEMBER for local expert J here; AT walks the expert's rows, member by member. */
-static struct run run_here(const struct tr_rank *r, const struct tr_route *t, int member, uint64_t j,
-                           size_t *at, size_t row)
+static struct run run_here(const struct tr_rank *r, const struct tr_route *t, int member,
+                           uint64_t j, size_t *at, size_t row)
 {
-    struct run u = { *at, (size_t)t->count[(uint64_t)member * r->d.local_experts + j] * row };
+    struct run u = {*at, (size_t)t->count[(uint64_t)member * r->d.local_experts + j] * row};
 
     *at += u.bytes;
     return u;
@@ -92,9 +94,9 @@ static struct run run_here(const struct tr_rank *r, const struct tr_route *t, in
 void tr_dispatch(struct tr_rank *r, const struct tr_route *t, void *to, const void *from)
 {
     struct tr_group *g = &r->comms.moe;
-    size_t           row = r->d.hidden * r->d.elem;
-    int              nreq = 0;
-    enum tr_phase    was;
+    size_t row = r->d.hidden * r->d.elem;
+    int nreq = 0;
+    enum tr_phase was;
 
     if (g->size == 1)
         return;
@@ -137,7 +139,7 @@ static char *slice_buffer(struct tr_rank *r, void *to, int slice)
 static void add_slices(struct tr_rank *r, void *to)
 {
     uint64_t n = r->d.choices * r->d.hidden;
-    void    *sum = slice_buffer(r, to, 0);
+    void *sum = slice_buffer(r, to, 0);
 
     for (int s = 1; s < r->layout.etp; s++)
         kn_add(r->pool, KN_F32, sum, sum, slice_buffer(r, to, s), n);
@@ -148,9 +150,9 @@ static void add_slices(struct tr_rank *r, void *to)
 void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const void *from)
 {
     struct tr_group *g = &r->comms.moe;
-    size_t           row = r->d.hidden * kn_type_size(tr_slice_type(r));
-    int              nreq = 0;
-    enum tr_phase    was;
+    size_t row = r->d.hidden * kn_type_size(tr_slice_type(r));
+    int nreq = 0;
+    enum tr_phase was;
 
     if (g->size == 1)
         return;
@@ -160,7 +162,7 @@ void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const voi
 
         for (int i = 0; i < g->size; i++) {
             struct run here = run_here(r, t, i, j, &at, row), there = run_there(r, t, i, j, row);
-            char      *in = slice_buffer(r, to, i % r->layout.etp);
+            char *in = slice_buffer(r, to, i % r->layout.etp);
 
             if (i == g->rank) {
                 memcpy(in + there.at, (const char *)from + here.at, here.bytes);

@@ -6,8 +6,8 @@
 /* One process, one run: MPI's error handler carries no argument of ours. */
 static struct {
     struct tr_events *events;
-    const char       *path;
-    int               rank;
+    const char *path;
+    int rank;
 } run;
 
 void tr_fail_setup(struct tr_events *events, const char *path, int rank)
@@ -20,7 +20,7 @@ void tr_fail_setup(struct tr_events *events, const char *path, int rank)
 void tr_fail(enum tr_error cls, const char *detail)
 {
     struct tr_events *ev = run.events;
-    struct err        e = { 0 };
+    struct err e = {0};
 
     if (!ev && run.path && tr_events_open(&ev, run.path, NULL, &e) < 0)
         ev = NULL;

@@ -1,15 +1,16 @@
 /*
  * The end of a run that cannot go on: one error event, one line on stderr, and the whole job down.
  *
- * Rank 0 owns the event file; another rank that fails in the middle of a step opens it for the one line it
- * has to say. Set up once by main.
+ * Rank 0 owns the event file; another rank that fails in the middle of a step opens it for the one
+ * line it has to say. Set up once by main.
  */
 #ifndef TRAINER_FAIL_H
 #define TRAINER_FAIL_H
 
 #include "trainer/events.h"
 
-/* EVENTS may be NULL (other ranks): then PATH, if not NULL, is opened when needed. Both are borrowed. */
+/* EVENTS may be NULL (other ranks): then PATH, if not NULL, is opened when needed. Both are
+ * borrowed. */
 void tr_fail_setup(struct tr_events *events, const char *path, int rank);
 
 /* Report and abort the job with the class's exit code. Does not return. */

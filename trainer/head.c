@@ -1,10 +1,11 @@
 /*
- * Both ends of the model: the embedding, and the final norm with the output projection and the loss.
+ * Both ends of the model: the embedding, and the final norm with the output projection and the
+ * loss.
  *
- * The vocabulary is divided over tp. A row of the embedding is held by one rank, the others add zeros. Of the logits
- * each rank holds its columns; the loss needs, for each token, the maximum, the sum of exponentials and
- * the target's logit over all of them. Loss and gradient are computed in the forward step, so logits of one
- * micro-batch live at a time whatever the schedule.
+ * The vocabulary is divided over tp. A row of the embedding is held by one rank, the others add
+ * zeros. Of the logits each rank holds its columns; the loss needs, for each token, the maximum,
+ * the sum of exponentials and the target's logit over all of them. Loss and gradient are computed
+ * in the forward step, so logits of one micro-batch live at a time whatever the schedule.
  */
 #include "base/base.h"
 #include "trainer/layer.h"
@@ -25,10 +26,11 @@ static uint64_t vocab_valid(const struct tr_rank *r)
 void tr_embed_fwd(struct tr_rank *r, void *x, int mb)
 {
     const struct pl_dims *d = &r->d;
-    const int32_t        *ids = r->work.ids + (uint64_t)mb * d->rows;
-    void                 *to = r->comms.tp.size == 1 ? x : r->layout.sp ? r->work.gather : r->work.dh;
+    const int32_t *ids = r->work.ids + (uint64_t)mb * d->rows;
+    void *to = r->comms.tp.size == 1 ? x : r->layout.sp ? r->work.gather : r->work.dh;
 
-    kn_embed_fwd(r->pool, r->type, to, r->embed.w, ids, d->rows, d->hidden, vocab_first(r), d->vocab);
+    kn_embed_fwd(r->pool, r->type, to, r->embed.w, ids, d->rows, d->hidden, vocab_first(r),
+                 d->vocab);
     if (to != x) /* one term of each sum is not zero: exact in every type */
         memcpy(x, tr_reduce(r, to, r->type), d->local_rows * d->hidden * d->elem);
 }
@@ -45,18 +47,19 @@ void tr_embed_bwd(struct tr_rank *r, const void *d, int mb)
 static void loss(struct tr_rank *r, int mb, bool grad)
 {
     const struct pl_dims *d = &r->d;
-    const int32_t        *targets = r->work.targets + (uint64_t)mb * d->rows;
-    float                *max = r->work.xent, *sum = max + d->rows, *target = sum + d->rows;
-    uint64_t              v0 = vocab_first(r), cols = vocab_valid(r);
-    double                tokens = (double)r->workload.global_batch * r->workload.seq;
-    enum tr_phase         was;
-    size_t                count;
+    const int32_t *targets = r->work.targets + (uint64_t)mb * d->rows;
+    float *max = r->work.xent, *sum = max + d->rows, *target = sum + d->rows;
+    uint64_t v0 = vocab_first(r), cols = vocab_valid(r);
+    double tokens = (double)r->workload.global_batch * r->workload.seq;
+    enum tr_phase was;
+    size_t count;
 
     kn_xent_max(r->pool, r->type, max, r->work.logits, d->vocab, d->rows, cols);
     was = tr_phase(&r->clock, TR_PHASE_TP);
     tr_all_reduce_max(&r->comms.tp, max, d->rows);
     tr_phase(&r->clock, was);
-    kn_xent_sum(r->pool, r->type, sum, target, r->work.logits, d->vocab, d->rows, cols, max, targets, v0);
+    kn_xent_sum(r->pool, r->type, sum, target, r->work.logits, d->vocab, d->rows, cols, max,
+                targets, v0);
     was = tr_phase(&r->clock, TR_PHASE_TP);
     tr_all_reduce(&r->comms.tp, KN_F32, sum, 2 * d->rows);
     tr_phase(&r->clock, was);
@@ -69,13 +72,14 @@ static void loss(struct tr_rank *r, int mb, bool grad)
 void tr_head(struct tr_rank *r, void *dx, int mb)
 {
     const struct pl_dims *d = &r->d;
-    struct tr_work       *w = &r->work;
-    const void           *h;
-    enum tr_phase         was;
+    struct tr_work *w = &r->work;
+    const void *h;
+    enum tr_phase was;
 
-    kn_rmsnorm_fwd(r->pool, r->type, w->hf, w->rrmsf, w->xf, r->final_norm.w, d->local_rows, d->hidden,
-                   (float)r->model.norm_eps);
-    h = tr_gather_rows(r, w->hf); /* stays gathered: nothing gathers again before the gradient below */
+    kn_rmsnorm_fwd(r->pool, r->type, w->hf, w->rrmsf, w->xf, r->final_norm.w, d->local_rows,
+                   d->hidden, (float)r->model.norm_eps);
+    h = tr_gather_rows(r,
+                       w->hf); /* stays gathered: nothing gathers again before the gradient below */
     tr_linear(r, w->logits, h, r->head.w, d->rows, d->hidden, d->vocab);
     loss(r, mb, dx != NULL);
     if (!dx)

@@ -2,9 +2,9 @@
  * The layers' forward and backward passes (private to trainer/).
  *
  * Forward functions read and write activations of one slot (tr_act). Backward functions take D
- * (local_rows, hidden), the gradient of the block's output, and turn it in place into the gradient of its
- * input; weight gradients are added to. With sp, D and everything between the blocks holds this tp rank's
- * share of the rows; without it every tp rank holds all.
+ * (local_rows, hidden), the gradient of the block's output, and turn it in place into the gradient
+ * of its input; weight gradients are added to. With sp, D and everything between the blocks holds
+ * this tp rank's share of the rows; without it every tp rank holds all.
  */
 #ifndef TRAINER_LAYER_H
 #define TRAINER_LAYER_H
@@ -17,28 +17,29 @@
 void tr_linear(struct tr_rank *r, void *y, const void *x, const void *w, uint64_t rows, uint64_t in,
                uint64_t out);
 /* dx (rows, in) = dy (rows, out) W. */
-void tr_linear_dx(struct tr_rank *r, void *dx, const void *dy, const void *w, uint64_t rows, uint64_t in,
-                  uint64_t out);
+void tr_linear_dx(struct tr_rank *r, void *dx, const void *dy, const void *w, uint64_t rows,
+                  uint64_t in, uint64_t out);
 /* dW (out, in) += dy^T x. */
-void tr_linear_dw(struct tr_rank *r, float *dw, const void *dy, const void *x, uint64_t rows, uint64_t in,
-                  uint64_t out);
+void tr_linear_dw(struct tr_rank *r, float *dw, const void *dy, const void *x, uint64_t rows,
+                  uint64_t in, uint64_t out);
 
-/* All rows of X (local_rows, hidden): X itself, or with sp the gather of every tp rank's share, in a
- * workspace that the next call overwrites. */
+/* All rows of X (local_rows, hidden): X itself, or with sp the gather of every tp rank's share, in
+ * a workspace that the next call overwrites. */
 const void *tr_gather_rows(struct tr_rank *r, const void *x);
 /*
  * A block whose weight is cut over tp by its input ends in a partial sum (rows, hidden) ...
  *   tr_linear_partial      x W^T
  *   tr_linear_dx_partial   dy W
- * ... in a workspace, which tr_reduce_rows() adds over tp: (local_rows, hidden), valid until the next of these.
+ * ... in a workspace, which tr_reduce_rows() adds over tp: (local_rows, hidden), valid until the
+ * next of these.
  */
-void        *tr_partial(struct tr_rank *r);
+void *tr_partial(struct tr_rank *r);
 enum kn_type tr_partial_type(const struct tr_rank *r);
-void         tr_linear_partial(struct tr_rank *r, const void *x, const void *w, uint64_t rows, uint64_t in,
-                               uint64_t out);
-void         tr_linear_dx_partial(struct tr_rank *r, const void *dy, const void *w, uint64_t rows,
-                                  uint64_t in, uint64_t out);
-const void  *tr_reduce_rows(struct tr_rank *r);
+void tr_linear_partial(struct tr_rank *r, const void *x, const void *w, uint64_t rows, uint64_t in,
+                       uint64_t out);
+void tr_linear_dx_partial(struct tr_rank *r, const void *dy, const void *w, uint64_t rows,
+                          uint64_t in, uint64_t out);
+const void *tr_reduce_rows(struct tr_rank *r);
 /* The same for any buffer (rows, hidden) of type T; the sum stays in BUF. */
 const void *tr_reduce(struct tr_rank *r, void *buf, enum kn_type t);
 
@@ -47,8 +48,8 @@ const void *tr_reduce(struct tr_rank *r, void *buf, enum kn_type t);
 void tr_attention_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot); /* X -> X2 */
 void tr_attention_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d);
 
-/* X2 -> OUT (local_rows, hidden); OUT NULL: stop before the last product, which the backward pass does not
- * need. */
+/* X2 -> OUT (local_rows, hidden); OUT NULL: stop before the last product, which the backward pass
+ * does not need. */
 void tr_mlp_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out);
 void tr_mlp_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d);
 
@@ -57,10 +58,12 @@ void tr_moe_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d
 
 /* ---- router.c ---- */
 
-/* H2 -> PROBS, IDX, W, FREQ; adds the micro-batch's load-balancing loss to aux_sum when OUT is wanted. */
+/* H2 -> PROBS, IDX, W, FREQ; adds the micro-batch's load-balancing loss to aux_sum when OUT is
+ * wanted. */
 void tr_router_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, bool count);
 /* From DW (local_rows, top_k): DH (local_rows, hidden) += gradient, router's gradient. */
-void tr_router_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, const float *dw, void *dh);
+void tr_router_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, const float *dw,
+                   void *dh);
 
 /* ---- dispatch.c ---- */
 
@@ -76,8 +79,8 @@ struct tr_route tr_route(struct tr_rank *r, const struct tr_layer *y, char *slot
 void tr_route_exchange(struct tr_rank *r, struct tr_route *t);
 /* Sorted choices FROM (choices, hidden) to the experts' ranks: TO (expert_rows, hidden). */
 void tr_dispatch(struct tr_rank *r, const struct tr_route *t, void *to, const void *from);
-/* And back: FROM (expert_rows, hidden) of tr_slice_type() to TO (choices, hidden), with etp > 1 the sum over the
- * slices of an expert. */
+/* And back: FROM (expert_rows, hidden) of tr_slice_type() to TO (choices, hidden), with etp > 1 the
+ * sum over the slices of an expert. */
 enum kn_type tr_slice_type(const struct tr_rank *r);
 void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const void *from);
 
@@ -85,8 +88,8 @@ void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const voi
 
 void tr_embed_fwd(struct tr_rank *r, void *x, int mb);
 void tr_embed_bwd(struct tr_rank *r, const void *d, int mb);
-/* The input is in work.xf. Adds the micro-batch's cross-entropy to loss_sum; DX (local_rows, hidden), unless
- * NULL, gets the gradient of the input, and the weights their gradients. */
+/* The input is in work.xf. Adds the micro-batch's cross-entropy to loss_sum; DX (local_rows,
+ * hidden), unless NULL, gets the gradient of the input, and the weights their gradients. */
 void tr_head(struct tr_rank *r, void *dx, int mb);
 
 /* ---- layer.c ---- */

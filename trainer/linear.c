@@ -4,23 +4,44 @@
 void tr_linear(struct tr_rank *r, void *y, const void *x, const void *w, uint64_t rows, uint64_t in,
                uint64_t out)
 {
-    struct kn_gemm g = { .m = rows, .n = out, .k = in, .a = x, .b = w, .c = y, .lda = in, .ldb = in,
-                         .ldc = out, .tb = true, .at = r->type, .bt = r->type, .ct = r->type };
+    struct kn_gemm g = {.m = rows,
+                        .n = out,
+                        .k = in,
+                        .a = x,
+                        .b = w,
+                        .c = y,
+                        .lda = in,
+                        .ldb = in,
+                        .ldc = out,
+                        .tb = true,
+                        .at = r->type,
+                        .bt = r->type,
+                        .ct = r->type};
 
     kn_gemm(r->pool, &g);
 }
 
-void tr_linear_dx(struct tr_rank *r, void *dx, const void *dy, const void *w, uint64_t rows, uint64_t in,
-                  uint64_t out)
+void tr_linear_dx(struct tr_rank *r, void *dx, const void *dy, const void *w, uint64_t rows,
+                  uint64_t in, uint64_t out)
 {
-    struct kn_gemm g = { .m = rows, .n = in, .k = out, .a = dy, .b = w, .c = dx, .lda = out, .ldb = in,
-                         .ldc = in, .at = r->type, .bt = r->type, .ct = r->type };
+    struct kn_gemm g = {.m = rows,
+                        .n = in,
+                        .k = out,
+                        .a = dy,
+                        .b = w,
+                        .c = dx,
+                        .lda = out,
+                        .ldb = in,
+                        .ldc = in,
+                        .at = r->type,
+                        .bt = r->type,
+                        .ct = r->type};
 
     kn_gemm(r->pool, &g);
 }
 
-/* Partial sums are added in fp32 whatever the storage: rounding each to bf16 first would make the error grow with
- * tp. So bf16 needs a buffer of its own for them. */
+/* Partial sums are added in fp32 whatever the storage: rounding each to bf16 first would make the
+ * error grow with tp. So bf16 needs a buffer of its own for them. */
 enum kn_type tr_partial_type(const struct tr_rank *r)
 {
     return r->comms.tp.size > 1 ? KN_F32 : r->type;
@@ -34,34 +55,65 @@ void *tr_partial(struct tr_rank *r)
 void tr_linear_partial(struct tr_rank *r, const void *x, const void *w, uint64_t rows, uint64_t in,
                        uint64_t out)
 {
-    struct kn_gemm g = { .m = rows, .n = out, .k = in, .a = x, .b = w, .c = tr_partial(r), .lda = in,
-                         .ldb = in, .ldc = out, .tb = true, .at = r->type, .bt = r->type,
-                         .ct = tr_partial_type(r) };
+    struct kn_gemm g = {.m = rows,
+                        .n = out,
+                        .k = in,
+                        .a = x,
+                        .b = w,
+                        .c = tr_partial(r),
+                        .lda = in,
+                        .ldb = in,
+                        .ldc = out,
+                        .tb = true,
+                        .at = r->type,
+                        .bt = r->type,
+                        .ct = tr_partial_type(r)};
 
     kn_gemm(r->pool, &g);
 }
 
-void tr_linear_dx_partial(struct tr_rank *r, const void *dy, const void *w, uint64_t rows, uint64_t in,
-                          uint64_t out)
+void tr_linear_dx_partial(struct tr_rank *r, const void *dy, const void *w, uint64_t rows,
+                          uint64_t in, uint64_t out)
 {
-    struct kn_gemm g = { .m = rows, .n = in, .k = out, .a = dy, .b = w, .c = tr_partial(r), .lda = out,
-                         .ldb = in, .ldc = in, .at = r->type, .bt = r->type, .ct = tr_partial_type(r) };
+    struct kn_gemm g = {.m = rows,
+                        .n = in,
+                        .k = out,
+                        .a = dy,
+                        .b = w,
+                        .c = tr_partial(r),
+                        .lda = out,
+                        .ldb = in,
+                        .ldc = in,
+                        .at = r->type,
+                        .bt = r->type,
+                        .ct = tr_partial_type(r)};
 
     kn_gemm(r->pool, &g);
 }
 
-void tr_linear_dw(struct tr_rank *r, float *dw, const void *dy, const void *x, uint64_t rows, uint64_t in,
-                  uint64_t out)
+void tr_linear_dw(struct tr_rank *r, float *dw, const void *dy, const void *x, uint64_t rows,
+                  uint64_t in, uint64_t out)
 {
-    struct kn_gemm g = { .m = out, .n = in, .k = rows, .a = dy, .b = x, .c = dw, .lda = out, .ldb = in,
-                         .ldc = in, .ta = true, .beta = 1.0f, .at = r->type, .bt = r->type };
+    struct kn_gemm g = {.m = out,
+                        .n = in,
+                        .k = rows,
+                        .a = dy,
+                        .b = x,
+                        .c = dw,
+                        .lda = out,
+                        .ldb = in,
+                        .ldc = in,
+                        .ta = true,
+                        .beta = 1.0f,
+                        .at = r->type,
+                        .bt = r->type};
 
     kn_gemm(r->pool, &g);
 }
 
 const void *tr_gather_rows(struct tr_rank *r, const void *x)
 {
-    size_t        bytes = r->d.local_rows * r->d.hidden * r->d.elem;
+    size_t bytes = r->d.local_rows * r->d.hidden * r->d.elem;
     enum tr_phase was;
 
     if (!r->layout.sp)
@@ -75,8 +127,8 @@ const void *tr_gather_rows(struct tr_rank *r, const void *x)
 
 const void *tr_reduce(struct tr_rank *r, void *buf, enum kn_type t)
 {
-    size_t        bytes = r->d.local_rows * r->d.hidden * kn_type_size(t);
-    uint64_t      n = r->d.rows * r->d.hidden;
+    size_t bytes = r->d.local_rows * r->d.hidden * kn_type_size(t);
+    uint64_t n = r->d.rows * r->d.hidden;
     enum tr_phase was;
 
     if (r->comms.tp.size == 1)
@@ -93,7 +145,7 @@ const void *tr_reduce(struct tr_rank *r, void *buf, enum kn_type t)
 const void *tr_reduce_rows(struct tr_rank *r)
 {
     enum kn_type t = tr_partial_type(r);
-    const void  *sum = tr_reduce(r, tr_partial(r), t);
+    const void *sum = tr_reduce(r, tr_partial(r), t);
 
     if (t == r->type)
         return sum;

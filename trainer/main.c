@@ -22,11 +22,12 @@ static enum tr_error class_of_exit(int code)
     }
 }
 
-/* Only one of the ranks speaks; all leave with the same code. A usage error has no event class: it is the caller's. */
+/* Only one of the ranks speaks; all leave with the same code. A usage error has no event class: it
+ * is the caller's. */
 static int refuse(const struct tr_launch *at, const char *path, int code, const char *text)
 {
     struct tr_events *ev = NULL;
-    struct err        e = { 0 };
+    struct err e = {0};
 
     if (at->rank != 0)
         return code;
@@ -41,7 +42,7 @@ static int refuse_memory(const struct tr_launch *at, const struct tr_config *c, 
                          enum pl_mem_class cls, double asked, const char *text)
 {
     struct tr_events *ev = NULL;
-    struct err        e = { 0 };
+    struct err e = {0};
 
     if (at->rank != 0)
         return TR_EXIT_OOM;
@@ -61,19 +62,18 @@ static int check_launch(const struct tr_config *c, struct err *e)
     if (provided < MPI_THREAD_FUNNELED)
         return err_set(e, -ENOSYS, "this MPI does not allow threads beside the one that calls it");
     if (size != c->layout.world)
-        return err_set(e, -EINVAL, "the layout has %d ranks, the launcher started %d", c->layout.world,
-                       size);
+        return err_set(e, -EINVAL, "the layout has %d ranks, the launcher started %d",
+                       c->layout.world, size);
     return 0;
 }
 
 static int train(const struct tr_config *c, const struct tr_launch *at)
 {
     struct tr_events *ev = NULL;
-    struct err        e = { 0 };
-    int               code;
+    struct err e = {0};
+    int code;
 
-    if (at->rank == 0 &&
-        tr_events_open(&ev, c->events, c->quiet ? NULL : stdout, &e) < 0)
+    if (at->rank == 0 && tr_events_open(&ev, c->events, c->quiet ? NULL : stdout, &e) < 0)
         return refuse(at, NULL, TR_EXIT_IO, e.text);
     tr_fail_setup(ev, c->events, at->rank);
     tr_calibrate_use(c->data_dir);
@@ -89,8 +89,8 @@ static int train(const struct tr_config *c, const struct tr_launch *at)
 
 static int calibrate(const struct tr_config *c, const struct tr_launch *at)
 {
-    struct err e = { 0 };
-    int        provided, code;
+    struct err e = {0};
+    int provided, code;
 
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     code = tr_calibrate(c, &e);
@@ -103,12 +103,12 @@ static int calibrate(const struct tr_config *c, const struct tr_launch *at)
 int main(int argc, char **argv)
 {
     AUTO(tr_config) *c = NULL;
-    AUTO_FREE char  *events = NULL;
+    AUTO_FREE char *events = NULL;
     struct tr_launch at;
     enum pl_mem_class cls;
-    struct err        e = { 0 };
-    double            asked;
-    int               code = 0, rank;
+    struct err e = {0};
+    double asked;
+    int code = 0, rank;
 
     log_setup("partune-train", LOG_WARN);
     tr_launch_from_env(&at);

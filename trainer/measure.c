@@ -5,7 +5,7 @@
 
 void tr_measure_init(struct tr_measure *m, int cap)
 {
-    *m = (struct tr_measure){ .cap = cap };
+    *m = (struct tr_measure){.cap = cap};
     m->ms = mem_alloc(sizeof(*m->ms) * (size_t)cap);
     m->tmp = mem_alloc(sizeof(*m->tmp) * (size_t)cap);
 }
@@ -14,7 +14,7 @@ void tr_measure_done(struct tr_measure *m)
 {
     free(m->ms);
     free(m->tmp);
-    *m = (struct tr_measure){ 0 };
+    *m = (struct tr_measure){0};
 }
 
 void tr_measure_add(struct tr_measure *m, double ms)
@@ -32,17 +32,17 @@ static int ascending(const void *a, const void *b)
 static double quantile(const double *x, int n, double q)
 {
     double at = q * (n - 1);
-    int    i = (int)at;
+    int i = (int)at;
 
     return i + 1 < n ? x[i] + (at - i) * (x[i + 1] - x[i]) : x[n - 1];
 }
 
-/* The largest j (from 0) with P(Binomial(n, 1/2) <= j) <= 2.5 %, or -1: then values j + 1 from each end
- * enclose the median with 95 %. */
+/* The largest j (from 0) with P(Binomial(n, 1/2) <= j) <= 2.5 %, or -1: then values j + 1 from each
+ * end enclose the median with 95 %. */
 static int interval_rank(int n)
 {
     double p = exp2(-n), sum = 0;
-    int    j = -1;
+    int j = -1;
 
     for (int i = 0; i <= n; i++) {
         sum += p;
@@ -56,10 +56,10 @@ static int interval_rank(int n)
 
 void tr_measure_stats(const struct tr_measure *m, struct tr_stats *ret)
 {
-    int     n = m->n < m->cap ? m->n : m->cap, j;
+    int n = m->n < m->cap ? m->n : m->cap, j;
     double *x = m->tmp;
 
-    *ret = (struct tr_stats){ 0 };
+    *ret = (struct tr_stats){0};
     if (n == 0)
         return;
     memcpy(x, m->ms, sizeof(*x) * (size_t)n);
@@ -67,6 +67,8 @@ void tr_measure_stats(const struct tr_measure *m, struct tr_stats *ret)
     j = n > 1000 ? (int)(0.5 * n - 0.98 * sqrt(n)) - 1 : interval_rank(n);
     if (j < 0)
         j = 0;
-    *ret = (struct tr_stats){ .median = quantile(x, n, 0.5), .p10 = quantile(x, n, 0.1),
-                              .p90 = quantile(x, n, 0.9), .ci95 = (x[n - 1 - j] - x[j]) / 2 };
+    *ret = (struct tr_stats){.median = quantile(x, n, 0.5),
+                             .p10 = quantile(x, n, 0.1),
+                             .p90 = quantile(x, n, 0.9),
+                             .ci95 = (x[n - 1 - j] - x[j]) / 2};
 }

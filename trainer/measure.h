@@ -1,10 +1,10 @@
 /*
  * What a series of step times says: median, its 95 % interval, throughput.
  *
- * The interval of the median is distribution-free: with n independent values in ascending order, the
- * median lies between the j-th from below and the j-th from above with a probability that is binomial;
- * j is the largest for which that is at least 95 % (Conover, Practical Nonparametric Statistics, 3.2).
- * Fewer than six values allow no such interval: then it is the whole range.
+ * The interval of the median is distribution-free: with n independent values in ascending order,
+ * the median lies between the j-th from below and the j-th from above with a probability that is
+ * binomial; j is the largest for which that is at least 95 % (Conover, Practical Nonparametric
+ * Statistics, 3.2). Fewer than six values allow no such interval: then it is the whole range.
  */
 #ifndef TRAINER_MEASURE_H
 #define TRAINER_MEASURE_H
@@ -12,7 +12,7 @@
 struct tr_measure {
     double *ms;  /* measured steps, in order */
     double *tmp; /* for sorting */
-    int     n, cap;
+    int n, cap;
 };
 
 struct tr_stats {
@@ -20,9 +20,11 @@ struct tr_stats {
     double ci95; /* half-width of the 95 % interval of the median */
 };
 
-void tr_measure_init(struct tr_measure *m, int cap); /* room for CAP steps; later ones replace the oldest */
+void tr_measure_init(struct tr_measure *m,
+                     int cap); /* room for CAP steps; later ones replace the oldest */
 void tr_measure_done(struct tr_measure *m);
 void tr_measure_add(struct tr_measure *m, double ms);
-void tr_measure_stats(const struct tr_measure *m, struct tr_stats *ret); /* all zeros without steps */
+void tr_measure_stats(const struct tr_measure *m,
+                      struct tr_stats *ret); /* all zeros without steps */
 
 #endif

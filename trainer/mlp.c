@@ -4,15 +4,15 @@
 
 static void norm(struct tr_rank *r, const struct tr_layer *y, char *slot)
 {
-    kn_rmsnorm_fwd(r->pool, r->type, tr_act(r, y, slot, PL_ACT_H2), tr_act(r, y, slot, PL_ACT_RRMS2),
-                   tr_act(r, y, slot, PL_ACT_X2), y->norm2.w, r->d.local_rows, r->d.hidden,
-                   (float)r->model.norm_eps);
+    kn_rmsnorm_fwd(r->pool, r->type, tr_act(r, y, slot, PL_ACT_H2),
+                   tr_act(r, y, slot, PL_ACT_RRMS2), tr_act(r, y, slot, PL_ACT_X2), y->norm2.w,
+                   r->d.local_rows, r->d.hidden, (float)r->model.norm_eps);
 }
 
 static void swiglu(struct tr_rank *r, const struct tr_layer *y, char *slot)
 {
     uint64_t f = r->d.ffn;
-    char    *gu = tr_act(r, y, slot, PL_ACT_GU);
+    char *gu = tr_act(r, y, slot, PL_ACT_GU);
 
     kn_swiglu_fwd(r->pool, r->type, tr_act(r, y, slot, PL_ACT_A), f, gu, 2 * f, gu + f * r->d.elem,
                   2 * f, r->d.rows, f);
@@ -36,9 +36,9 @@ void tr_mlp_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *o
 void tr_mlp_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d)
 {
     const struct pl_dims *z = &r->d;
-    uint64_t              f = z->ffn;
-    char                 *gu = tr_act(r, y, slot, PL_ACT_GU);
-    const void           *dy = tr_gather_rows(r, d), *dh;
+    uint64_t f = z->ffn;
+    char *gu = tr_act(r, y, slot, PL_ACT_GU);
+    const void *dy = tr_gather_rows(r, d), *dh;
 
     if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
         swiglu(r, y, slot);
@@ -51,8 +51,8 @@ void tr_mlp_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d
     dh = tr_reduce_rows(r);
     if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
         norm(r, y, slot);
-    tr_linear_dw(r, y->gu.g, gu, tr_gather_rows(r, tr_act(r, y, slot, PL_ACT_H2)), z->rows, z->hidden,
-                 2 * f);
+    tr_linear_dw(r, y->gu.g, gu, tr_gather_rows(r, tr_act(r, y, slot, PL_ACT_H2)), z->rows,
+                 z->hidden, 2 * f);
     kn_rmsnorm_bwd(r->pool, r->type, d, y->norm2.g, dh, tr_act(r, y, slot, PL_ACT_X2), y->norm2.w,
                    tr_act(r, y, slot, PL_ACT_RRMS2), z->local_rows, z->hidden, true);
 }

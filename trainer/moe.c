@@ -1,19 +1,20 @@
 /*
- * out = x2 + sum over the token's top k experts of w_e expert_e(norm(x2)), an expert being a SwiGLU MLP.
+ * out = x2 + sum over the token's top k experts of w_e expert_e(norm(x2)), an expert being a SwiGLU
+ * MLP.
  *
  * Buffers by stage, with p = members of the group that tokens travel in:
  *   p = 1   sorted rows are the experts' input, their output is what the tokens gather from
- *   p > 1   sorted rows stand in moe_send, travel to EX; outputs stand in moe_recv, travel back to EY;
- *           the backward pass goes the same two ways with gradients
+ *   p > 1   sorted rows stand in moe_send, travel to EX; outputs stand in moe_recv, travel back to
+ * EY; the backward pass goes the same two ways with gradients
  */
 #include "base/base.h"
 #include "trainer/layer.h"
 
 static void norm(struct tr_rank *r, const struct tr_layer *y, char *slot)
 {
-    kn_rmsnorm_fwd(r->pool, r->type, tr_act(r, y, slot, PL_ACT_H2), tr_act(r, y, slot, PL_ACT_RRMS2),
-                   tr_act(r, y, slot, PL_ACT_X2), y->norm2.w, r->d.local_rows, r->d.hidden,
-                   (float)r->model.norm_eps);
+    kn_rmsnorm_fwd(r->pool, r->type, tr_act(r, y, slot, PL_ACT_H2),
+                   tr_act(r, y, slot, PL_ACT_RRMS2), tr_act(r, y, slot, PL_ACT_X2), y->norm2.w,
+                   r->d.local_rows, r->d.hidden, (float)r->model.norm_eps);
 }
 
 static bool travels(const struct tr_rank *r)
@@ -42,7 +43,7 @@ static void grouped(struct tr_rank *r, const struct tr_route *t, enum kn_type ou
 static void swiglu(struct tr_rank *r, const struct tr_layer *y, char *slot, uint64_t rows)
 {
     uint64_t f = r->d.expert_ffn;
-    char    *gu = tr_act(r, y, slot, PL_ACT_EGU);
+    char *gu = tr_act(r, y, slot, PL_ACT_EGU);
 
     kn_swiglu_fwd(r->pool, r->type, tr_act(r, y, slot, PL_ACT_EA), f, gu, 2 * f, gu + f * r->d.elem,
                   2 * f, rows, f);
@@ -51,50 +52,88 @@ static void swiglu(struct tr_rank *r, const struct tr_layer *y, char *slot, uint
 static void experts_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot,
                         const struct tr_route *t, void *out)
 {
-    uint64_t    f = r->d.expert_ffn, h = r->d.hidden;
+    uint64_t f = r->d.expert_ffn, h = r->d.hidden;
     const char *w = w13(y);
 
-    grouped(r, t, r->type, (struct kn_gemm){ .a = tr_act(r, y, slot, PL_ACT_EX), .lda = h, .b = w, .ldb = h,
-                                    .tb = true, .c = tr_act(r, y, slot, PL_ACT_EGU), .ldc = 2 * f,
-                                    .n = 2 * f, .k = h });
+    grouped(r, t, r->type,
+            (struct kn_gemm){.a = tr_act(r, y, slot, PL_ACT_EX),
+                             .lda = h,
+                             .b = w,
+                             .ldb = h,
+                             .tb = true,
+                             .c = tr_act(r, y, slot, PL_ACT_EGU),
+                             .ldc = 2 * f,
+                             .n = 2 * f,
+                             .k = h});
     swiglu(r, y, slot, (uint64_t)t->recv[r->d.local_experts]);
-    grouped(r, t, tr_slice_type(r), (struct kn_gemm){ .a = tr_act(r, y, slot, PL_ACT_EA), .lda = f,
-                                    .b = w + w2_at(r) * r->d.elem, .ldb = f, .tb = true, .c = out,
-                                    .ldc = h, .n = h, .k = f });
+    grouped(r, t, tr_slice_type(r),
+            (struct kn_gemm){.a = tr_act(r, y, slot, PL_ACT_EA),
+                             .lda = f,
+                             .b = w + w2_at(r) * r->d.elem,
+                             .ldb = f,
+                             .tb = true,
+                             .c = out,
+                             .ldc = h,
+                             .n = h,
+                             .k = f});
 }
 
 /* DY (rows, hidden): gradient of the outputs, becomes that of the inputs. */
 static void experts_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot,
                         const struct tr_route *t, void *dy)
 {
-    uint64_t    f = r->d.expert_ffn, h = r->d.hidden, rows = (uint64_t)t->recv[r->d.local_experts];
+    uint64_t f = r->d.expert_ffn, h = r->d.hidden, rows = (uint64_t)t->recv[r->d.local_experts];
     const char *w = w13(y);
-    char       *gu = tr_act(r, y, slot, PL_ACT_EGU);
+    char *gu = tr_act(r, y, slot, PL_ACT_EGU);
 
     if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
         swiglu(r, y, slot, rows);
-    grouped(r, t, r->type, (struct kn_gemm){ .a = dy, .lda = h, .b = w + w2_at(r) * r->d.elem, .ldb = f,
-                                    .c = r->work.moe_dea, .ldc = f, .n = f, .k = h });
-    grouped(r, t, KN_F32, (struct kn_gemm){ .a = dy, .lda = h, .b = tr_act(r, y, slot, PL_ACT_EA), .ldb = f,
-                                    .c = y->expert.g + w2_at(r), .ldc = f, .m = h, .n = f, .ta = true,
-                                    .beta = 1.0f });
-    kn_swiglu_bwd(r->pool, r->type, gu, 2 * f, gu + f * r->d.elem, 2 * f, r->work.moe_dea, f, gu, 2 * f,
-                  gu + f * r->d.elem, 2 * f, rows, f);
-    grouped(r, t, KN_F32, (struct kn_gemm){ .a = gu, .lda = 2 * f, .b = tr_act(r, y, slot, PL_ACT_EX), .ldb = h,
-                                    .c = y->expert.g, .ldc = h, .m = 2 * f, .n = h, .ta = true,
-                                    .beta = 1.0f });
-    grouped(r, t, tr_slice_type(r), (struct kn_gemm){ .a = gu, .lda = 2 * f, .b = w, .ldb = h, .c = dy, .ldc = h, .n = h,
-                                    .k = 2 * f });
+    grouped(r, t, r->type,
+            (struct kn_gemm){.a = dy,
+                             .lda = h,
+                             .b = w + w2_at(r) * r->d.elem,
+                             .ldb = f,
+                             .c = r->work.moe_dea,
+                             .ldc = f,
+                             .n = f,
+                             .k = h});
+    grouped(r, t, KN_F32,
+            (struct kn_gemm){.a = dy,
+                             .lda = h,
+                             .b = tr_act(r, y, slot, PL_ACT_EA),
+                             .ldb = f,
+                             .c = y->expert.g + w2_at(r),
+                             .ldc = f,
+                             .m = h,
+                             .n = f,
+                             .ta = true,
+                             .beta = 1.0f});
+    kn_swiglu_bwd(r->pool, r->type, gu, 2 * f, gu + f * r->d.elem, 2 * f, r->work.moe_dea, f, gu,
+                  2 * f, gu + f * r->d.elem, 2 * f, rows, f);
+    grouped(r, t, KN_F32,
+            (struct kn_gemm){.a = gu,
+                             .lda = 2 * f,
+                             .b = tr_act(r, y, slot, PL_ACT_EX),
+                             .ldb = h,
+                             .c = y->expert.g,
+                             .ldc = h,
+                             .m = 2 * f,
+                             .n = h,
+                             .ta = true,
+                             .beta = 1.0f});
+    grouped(r, t, tr_slice_type(r),
+            (struct kn_gemm){
+                .a = gu, .lda = 2 * f, .b = w, .ldb = h, .c = dy, .ldc = h, .n = h, .k = 2 * f});
 }
 
 void tr_moe_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out)
 {
     const struct pl_dims *d = &r->d;
-    struct tr_route       t = tr_route(r, y, slot);
-    int32_t              *src = tr_act(r, y, slot, PL_ACT_SRC), *place = tr_act(r, y, slot, PL_ACT_PLACE);
-    void                 *ex = tr_act(r, y, slot, PL_ACT_EX), *ey = tr_act(r, y, slot, PL_ACT_EY);
-    void                 *sorted = travels(r) ? (void *)r->work.moe_send : ex;
-    void                 *made = travels(r) ? (void *)r->work.moe_recv : ey;
+    struct tr_route t = tr_route(r, y, slot);
+    int32_t *src = tr_act(r, y, slot, PL_ACT_SRC), *place = tr_act(r, y, slot, PL_ACT_PLACE);
+    void *ex = tr_act(r, y, slot, PL_ACT_EX), *ey = tr_act(r, y, slot, PL_ACT_EY);
+    void *sorted = travels(r) ? (void *)r->work.moe_send : ex;
+    void *made = travels(r) ? (void *)r->work.moe_recv : ey;
 
     norm(r, y, slot);
     tr_router_fwd(r, y, slot, out != NULL);
@@ -108,25 +147,25 @@ void tr_moe_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *o
     if (!out)
         return;
     memcpy(out, tr_act(r, y, slot, PL_ACT_X2), d->local_rows * d->hidden * d->elem);
-    kn_unpermute(r->pool, r->type, out, ey, place, tr_act(r, y, slot, PL_ACT_W), d->local_rows, d->top_k,
-                 d->hidden, true);
+    kn_unpermute(r->pool, r->type, out, ey, place, tr_act(r, y, slot, PL_ACT_W), d->local_rows,
+                 d->top_k, d->hidden, true);
 }
 
 void tr_moe_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d)
 {
     const struct pl_dims *z = &r->d;
-    struct tr_route       t = tr_route(r, y, slot);
-    const int32_t        *place = tr_act(r, y, slot, PL_ACT_PLACE);
-    float                *dw = r->work.moe_router + 2 * z->local_rows * z->experts;
-    void                 *dy = travels(r) ? r->work.moe_recv : r->work.moe_send;
+    struct tr_route t = tr_route(r, y, slot);
+    const int32_t *place = tr_act(r, y, slot, PL_ACT_PLACE);
+    float *dw = r->work.moe_router + 2 * z->local_rows * z->experts;
+    void *dy = travels(r) ? r->work.moe_recv : r->work.moe_send;
 
-    kn_unpermute_bwd(r->pool, r->type, r->work.moe_send, dw, d, tr_act(r, y, slot, PL_ACT_EY), place,
-                     tr_act(r, y, slot, PL_ACT_W), z->local_rows, z->top_k, z->hidden);
+    kn_unpermute_bwd(r->pool, r->type, r->work.moe_send, dw, d, tr_act(r, y, slot, PL_ACT_EY),
+                     place, tr_act(r, y, slot, PL_ACT_W), z->local_rows, z->top_k, z->hidden);
     tr_dispatch(r, &t, dy, r->work.moe_send);
     experts_bwd(r, y, slot, &t, dy);
     tr_collect(r, &t, r->work.moe_send, dy);
-    kn_unpermute(r->pool, r->type, r->work.dh, r->work.moe_send, place, NULL, z->local_rows, z->top_k,
-                 z->hidden, false);
+    kn_unpermute(r->pool, r->type, r->work.dh, r->work.moe_send, place, NULL, z->local_rows,
+                 z->top_k, z->hidden, false);
     if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
         norm(r, y, slot);
     tr_router_bwd(r, y, slot, dw, r->work.dh);

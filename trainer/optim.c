@@ -47,11 +47,12 @@ static void reduce_bucket(struct tr_rank *r, const struct pl_bucket *b)
         tr_all_reduce(&r->comms.outer, KN_F32, r->params.grad + b->shard_first, b->shard_count);
 }
 
-/* Sum of squares of what this rank answers for: each element of the model is counted by one rank. */
+/* Sum of squares of what this rank answers for: each element of the model is counted by one rank.
+ */
 static double bucket_sumsq(struct tr_rank *r, const struct pl_bucket *b)
 {
     const struct tr_group *g = replicas(r, b);
-    uint64_t               lo = b->shard_first, hi = lo + b->shard_count;
+    uint64_t lo = b->shard_first, hi = lo + b->shard_count;
 
     if (b->kind == PL_BUCKET_SMALL && r->comms.tp.rank != 0)
         return 0.0;
@@ -66,7 +67,7 @@ static double bucket_sumsq(struct tr_rank *r, const struct pl_bucket *b)
 
 double tr_grads_reduce(struct tr_rank *r, double *sums, int n)
 {
-    double        all[8] = { 0 };
+    double all[8] = {0};
     enum tr_phase was = tr_phase(&r->clock, TR_PHASE_DP);
 
     for (int i = r->params.table.nbuckets - 1; i >= 0; i--)
@@ -84,11 +85,12 @@ double tr_grads_reduce(struct tr_rank *r, double *sums, int n)
 }
 
 /* AdamW on elements [first, first + n) of the flat buffers, whose state is at STATE. */
-static void update(struct tr_rank *r, const struct kn_adamw *h, uint64_t first, uint64_t state, uint64_t n)
+static void update(struct tr_rank *r, const struct kn_adamw *h, uint64_t first, uint64_t state,
+                   uint64_t n)
 {
     struct tr_params *t = &r->params;
-    float            *w = t->master ? t->master + state : (float *)t->weight + first;
-    kn_bf16          *low = t->master ? (kn_bf16 *)t->weight + first : NULL;
+    float *w = t->master ? t->master + state : (float *)t->weight + first;
+    kn_bf16 *low = t->master ? (kn_bf16 *)t->weight + first : NULL;
 
     kn_adamw(r->pool, h, w, low, t->m + state, t->v + state, t->grad + first, n);
 }
@@ -97,8 +99,8 @@ static void update(struct tr_rank *r, const struct kn_adamw *h, uint64_t first, 
 static void update_all(struct tr_rank *r, const struct tr_optim *o, struct kn_adamw *h)
 {
     const struct pl_params *t = &r->params.table;
-    uint64_t                run_first = 0, run_state = 0, run = 0;
-    bool                    run_decay = false;
+    uint64_t run_first = 0, run_state = 0, run = 0;
+    bool run_decay = false;
 
     for (int i = 0; i < t->n; i++) {
         uint64_t first, state, n = tr_param_state(&r->params, i, &first, &state);
@@ -106,8 +108,8 @@ static void update_all(struct tr_rank *r, const struct tr_optim *o, struct kn_ad
         if (n == 0)
             continue;
         first += t->p[i].offset;
-        if (run && (first != run_first + run || state != run_state + run ||
-                    t->p[i].decay != run_decay)) {
+        if (run &&
+            (first != run_first + run || state != run_state + run || t->p[i].decay != run_decay)) {
             h->weight_decay = run_decay ? (float)o->weight_decay : 0.0f;
             update(r, h, run_first, run_state, run);
             run = 0;
@@ -127,19 +129,22 @@ static void update_all(struct tr_rank *r, const struct tr_optim *o, struct kn_ad
 static void gather_weights(struct tr_rank *r)
 {
     const struct pl_params *t = &r->params.table;
-    size_t                  e = kn_type_size(r->type);
+    size_t e = kn_type_size(r->type);
 
     for (int i = 0; i < t->nbuckets; i++)
-        tr_all_gather(sharers(r, &t->bucket[i]), r->type, (char *)r->params.weight + t->bucket[i].first * e,
-                      t->bucket[i].count);
+        tr_all_gather(sharers(r, &t->bucket[i]), r->type,
+                      (char *)r->params.weight + t->bucket[i].first * e, t->bucket[i].count);
 }
 
 void tr_optim_step(struct tr_rank *r, const struct tr_optim *o, int n, double norm)
 {
-    struct kn_adamw h = { .lr = (float)tr_optim_lr(o, n), .beta1 = (float)o->beta1,
-                          .beta2 = (float)o->beta2, .eps = (float)o->eps, .grad_scale = 1.0f,
-                          .step = (uint64_t)n };
-    enum tr_phase   was = tr_phase(&r->clock, TR_PHASE_OPTIMIZER);
+    struct kn_adamw h = {.lr = (float)tr_optim_lr(o, n),
+                         .beta1 = (float)o->beta1,
+                         .beta2 = (float)o->beta2,
+                         .eps = (float)o->eps,
+                         .grad_scale = 1.0f,
+                         .step = (uint64_t)n};
+    enum tr_phase was = tr_phase(&r->clock, TR_PHASE_OPTIMIZER);
 
     if (o->clip > 0 && norm > o->clip)
         h.grad_scale = (float)(o->clip / norm);

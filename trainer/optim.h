@@ -1,10 +1,10 @@
 /*
- * From gradients to new weights: reduction over the replicas, global norm, AdamW, and with zero 1 the
- * return of the updated shards.
+ * From gradients to new weights: reduction over the replicas, global norm, AdamW, and with zero 1
+ * the return of the updated shards.
  *
  *   zero 0   all-reduce each bucket over its replicas, every replica updates all of it
- *   zero 1   reduce-scatter over the ranks that share the bucket's state, each updates its shard, all-gather;
- *            with the plain scope the shard is also all-reduced over the ranks that repeat it
+ *   zero 1   reduce-scatter over the ranks that share the bucket's state, each updates its shard,
+ * all-gather; with the plain scope the shard is also all-reduced over the ranks that repeat it
  */
 #ifndef TRAINER_OPTIM_H
 #define TRAINER_OPTIM_H
@@ -13,7 +13,7 @@
 
 struct tr_optim {
     double lr, min_lr;
-    int    warmup_steps, steps; /* linear to lr, then cosine to min_lr at `steps`, then min_lr */
+    int warmup_steps, steps; /* linear to lr, then cosine to min_lr at `steps`, then min_lr */
     double weight_decay, beta1, beta2, eps;
     double clip; /* 0: none */
 };
@@ -23,8 +23,8 @@ double tr_optim_lr(const struct tr_optim *o, int n);
 
 void tr_grads_zero(struct tr_rank *r);
 
-/* Sum gradients over replicas; returns the global norm, the same on every rank. SUMS (n <= 7) are summed over all
- * ranks on the way. */
+/* Sum gradients over replicas; returns the global norm, the same on every rank. SUMS (n <= 7) are
+ * summed over all ranks on the way. */
 double tr_grads_reduce(struct tr_rank *r, double *sums, int n);
 
 /* Step N with gradients of norm NORM. */

@@ -3,12 +3,12 @@
 
 void tr_clock_reset(struct tr_clock *c)
 {
-    *c = (struct tr_clock){ .since_ns = clock_mono_ns(), .now = TR_PHASE_OTHER };
+    *c = (struct tr_clock){.since_ns = clock_mono_ns(), .now = TR_PHASE_OTHER};
 }
 
 enum tr_phase tr_phase(struct tr_clock *c, enum tr_phase next)
 {
-    uint64_t      t = clock_mono_ns();
+    uint64_t t = clock_mono_ns();
     enum tr_phase left = c->now;
 
     c->ns[left] += t - c->since_ns;

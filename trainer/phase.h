@@ -1,6 +1,6 @@
 /*
- * Where a step's time goes. One phase is current at any moment and time is charged to it, so the phases of
- * a rank add up to its step exactly; what nobody claims is TR_PHASE_OTHER.
+ * Where a step's time goes. One phase is current at any moment and time is charged to it, so the
+ * phases of a rank add up to its step exactly; what nobody claims is TR_PHASE_OTHER.
  */
 #ifndef TRAINER_PHASE_H
 #define TRAINER_PHASE_H
@@ -10,15 +10,16 @@
 #include "trainer/events.h"
 
 struct tr_clock {
-    uint64_t      since_ns, ns[TR_PHASES];
-    uint64_t      wait_ns; /* of all phases: spent in waiting for others */
+    uint64_t since_ns, ns[TR_PHASES];
+    uint64_t wait_ns; /* of all phases: spent in waiting for others */
     enum tr_phase now;
 };
 
 /* Zero the counts and make OTHER current. */
 void tr_clock_reset(struct tr_clock *c);
 
-/* Charge the time since the last switch to the current phase, and switch. Returns the phase left. */
+/* Charge the time since the last switch to the current phase, and switch. Returns the phase left.
+ */
 enum tr_phase tr_phase(struct tr_clock *c, enum tr_phase next);
 
 #endif

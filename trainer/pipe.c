@@ -2,10 +2,11 @@
  * Interpreter of a pipeline schedule.
  *
  * Buffers: a stage's output is written to one of two send buffers (act_out); its input is received
- * directly into the slot of the micro-batch. A gradient is received into one of three ring buffers, turned
- * in place into the gradient of the stage's input and sent from there; on the last virtual stage it starts,
- * and stays, in the slot. A buffer is taken only when its last send is complete. The unit test of the
- * schedules runs this machine with less: two buffers each way and sends that end only when received.
+ * directly into the slot of the micro-batch. A gradient is received into one of three ring buffers,
+ * turned in place into the gradient of the stage's input and sent from there; on the last virtual
+ * stage it starts, and stays, in the slot. A buffer is taken only when its last send is complete.
+ * The unit test of the schedules runs this machine with less: two buffers each way and sends that
+ * end only when received.
  */
 #include "base/base.h"
 #include "trainer/layer.h"
@@ -13,7 +14,7 @@
 
 struct run {
     struct tr_rank *r;
-    int             acts, grads; /* sends started: they choose the next buffer */
+    int acts, grads; /* sends started: they choose the next buffer */
 };
 
 static void wait_for(struct tr_rank *r, MPI_Request *req)
@@ -31,7 +32,7 @@ static size_t bytes(const struct tr_rank *r)
 
 static void receive(struct tr_rank *r, void *buf, int from, int tag)
 {
-    MPI_Request   req;
+    MPI_Request req;
     enum tr_phase was = tr_phase(&r->clock, TR_PHASE_PP_WAIT);
 
     tr_irecv(&r->comms.world, buf, bytes(r), from, tag, &req);
@@ -39,7 +40,8 @@ static void receive(struct tr_rank *r, void *buf, int from, int tag)
     tr_phase(&r->clock, was);
 }
 
-/* The chunk whose output this chunk receives is one lower on stage 0, which follows the last stage. */
+/* The chunk whose output this chunk receives is one lower on stage 0, which follows the last stage.
+ */
 static int chunk_before(const struct tr_rank *r, int chunk)
 {
     return r->comms.stage == 0 ? chunk - 1 : chunk;
@@ -60,11 +62,11 @@ static void layers_fwd(struct tr_rank *r, const struct tr_chunk *k, char *slot, 
 
 static void forward(struct run *u, int chunk, int mb, bool train)
 {
-    struct tr_rank  *r = u->r;
+    struct tr_rank *r = u->r;
     struct tr_chunk *k = &r->chunk[chunk];
-    char            *slot = k->slot[mb % k->nslots];
-    void            *x = tr_act(r, &k->layer[0], slot, PL_ACT_X), *out = r->work.xf;
-    int              i = u->acts % PL_ACT_OUTS;
+    char *slot = k->slot[mb % k->nslots];
+    void *x = tr_act(r, &k->layer[0], slot, PL_ACT_X), *out = r->work.xf;
+    int i = u->acts % PL_ACT_OUTS;
 
     wait_for(r, &k->slot_req[mb % k->nslots]);
     if (!k->last) {
@@ -86,10 +88,10 @@ static void forward(struct run *u, int chunk, int mb, bool train)
 
 static void backward(struct run *u, int chunk, int mb)
 {
-    struct tr_rank  *r = u->r;
+    struct tr_rank *r = u->r;
     struct tr_chunk *k = &r->chunk[chunk];
-    char            *slot = k->slot[mb % k->nslots], *d = slot + k->dxf_at;
-    MPI_Request     *req = &k->slot_req[mb % k->nslots];
+    char *slot = k->slot[mb % k->nslots], *d = slot + k->dxf_at;
+    MPI_Request *req = &k->slot_req[mb % k->nslots];
 
     if (!k->last) {
         int i = u->grads++ % PL_GRAD_RINGS;
@@ -121,7 +123,7 @@ static void drain(struct tr_rank *r)
 
 void tr_pipe_run(struct tr_rank *r)
 {
-    struct run u = { .r = r };
+    struct run u = {.r = r};
 
     for (int i = 0; i < r->nsteps; i++) {
         const struct pl_step *s = &r->steps[i];
@@ -140,7 +142,7 @@ void tr_pipe_run(struct tr_rank *r)
 
 void tr_pipe_forward(struct tr_rank *r)
 {
-    struct run u = { .r = r };
+    struct run u = {.r = r};
 
     tr_phase(&r->clock, TR_PHASE_FORWARD);
     for (int mb = 0; mb < r->d.microbatches; mb++)

@@ -4,15 +4,17 @@
 #include <assert.h>
 #include <errno.h>
 
-_Static_assert((int)KN_SCRATCH_BYTES == (int)PL_KERNEL_SCRATCH, "the plan counts the kernels' scratch");
+_Static_assert((int)KN_SCRATCH_BYTES == (int)PL_KERNEL_SCRATCH,
+               "the plan counts the kernels' scratch");
 
-static struct tr_weight weight(const struct tr_params *t, enum pl_tensor tensor, int layer, int expert)
+static struct tr_weight weight(const struct tr_params *t, enum pl_tensor tensor, int layer,
+                               int expert)
 {
     int i = tr_param_find(t, tensor, layer, expert);
 
     if (i < 0)
-        return (struct tr_weight){ 0 };
-    return (struct tr_weight){ tr_param_weight(t, i), tr_param_grad(t, i) };
+        return (struct tr_weight){0};
+    return (struct tr_weight){tr_param_weight(t, i), tr_param_grad(t, i)};
 }
 
 static void params_init(struct tr_rank *r)
@@ -54,8 +56,8 @@ static void layer_init(struct tr_rank *r, struct tr_layer *y, int global)
 static void chunk_init(struct tr_rank *r, int c)
 {
     const struct pl_layout *l = &r->layout;
-    struct tr_chunk        *k = &r->chunk[c];
-    int      stage = r->comms.stage, first;
+    struct tr_chunk *k = &r->chunk[c];
+    int stage = r->comms.stage, first;
     uint64_t at = 0;
 
     k->n = pl_stage_layers(l, r->model.layers, stage, c, &first);
@@ -68,8 +70,8 @@ static void chunk_init(struct tr_rank *r, int c)
         at += k->layer[i].acts->slot_bytes;
     }
     k->dxf_at = at;
-    k->nslots = pl_schedule_live((enum pl_schedule)l->schedule, stage, l->pp, l->vp,
-                                 r->d.microbatches, c);
+    k->nslots =
+        pl_schedule_live((enum pl_schedule)l->schedule, stage, l->pp, l->vp, r->d.microbatches, c);
     k->slot = mem_alloc(sizeof(*k->slot) * (size_t)k->nslots);
     k->slot_req = mem_alloc(sizeof(*k->slot_req) * (size_t)k->nslots);
     for (int s = 0; s < k->nslots; s++) {
@@ -81,8 +83,8 @@ static void chunk_init(struct tr_rank *r, int c)
 static void work_init(struct tr_rank *r)
 {
     const struct tr_device *d = &r->device;
-    struct tr_work         *w = &r->work;
-    size_t                  tokens = (size_t)r->d.microbatches * r->d.rows;
+    struct tr_work *w = &r->work;
+    size_t tokens = (size_t)r->d.microbatches * r->d.rows;
 
     w->scratch = tr_device_get(d, PL_BUF_SCRATCH, 0, 0);
     w->gather = tr_device_get(d, PL_BUF_GATHER, 0, 0);
@@ -119,7 +121,7 @@ static void work_init(struct tr_rank *r)
 static void comm_init(struct tr_rank *r)
 {
     const struct tr_device *d = &r->device;
-    struct tr_comms        *c = &r->comms;
+    struct tr_comms *c = &r->comms;
 
     c->tp.scratch = tr_device_get(d, PL_BUF_COLL_TP, 0, 0);
     c->dp.scratch = c->shard.scratch = c->outer.scratch = tr_device_get(d, PL_BUF_COLL_DP, 0, 0);
@@ -128,28 +130,30 @@ static void comm_init(struct tr_rank *r)
         r->act_req[i] = MPI_REQUEST_NULL;
     for (int i = 0; i < PL_GRAD_RINGS; i++)
         r->grad_req[i] = MPI_REQUEST_NULL;
-    r->moe_req = mem_alloc(sizeof(*r->moe_req) *
-                           (2 * (size_t)c->moe.size * (r->d.local_experts + 1) + 1));
+    r->moe_req =
+        mem_alloc(sizeof(*r->moe_req) * (2 * (size_t)c->moe.size * (r->d.local_experts + 1) + 1));
 }
 
 static void schedule_init(struct tr_rank *r)
 {
     const struct pl_layout *l = &r->layout;
-    enum pl_schedule        s = (enum pl_schedule)l->schedule;
+    enum pl_schedule s = (enum pl_schedule)l->schedule;
 
     r->nsteps = pl_schedule_steps(NULL, s, r->comms.stage, l->pp, l->vp, r->d.microbatches);
     r->steps = mem_alloc(sizeof(*r->steps) * (size_t)r->nsteps);
     pl_schedule_steps(r->steps, s, r->comms.stage, l->pp, l->vp, r->d.microbatches);
 }
 
-int tr_rank_init(struct tr_rank *r, MPI_Comm parent, const struct pl_model *m, const struct pl_layout *l,
-                 const struct pl_workload *w, uint64_t budget, tr_fail_fn *fail,
-                 enum pl_mem_class *ret_class, double *ret_asked, struct err *e)
+int tr_rank_init(struct tr_rank *r, MPI_Comm parent, const struct pl_model *m,
+                 const struct pl_layout *l, const struct pl_workload *w, uint64_t budget,
+                 tr_fail_fn *fail, enum pl_mem_class *ret_class, double *ret_asked, struct err *e)
 {
     int k;
 
-    *r = (struct tr_rank){ .model = *m, .layout = *l, .workload = *w,
-                           .type = l->precision == PL_BF16 ? KN_BF16 : KN_F32 };
+    *r = (struct tr_rank){.model = *m,
+                          .layout = *l,
+                          .workload = *w,
+                          .type = l->precision == PL_BF16 ? KN_BF16 : KN_F32};
     MPI_Comm_rank(parent, &r->rank);
     k = tr_device_init(&r->device, m, l, w, r->rank, budget, ret_class, ret_asked, e);
     if (k < 0)
@@ -195,5 +199,5 @@ void tr_rank_done(struct tr_rank *r)
     pl_params_done(&r->params.table);
     kn_pool_free(r->pool);
     tr_device_done(&r->device);
-    *r = (struct tr_rank){ 0 };
+    *r = (struct tr_rank){0};
 }

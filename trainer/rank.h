@@ -1,6 +1,6 @@
 /*
- * One rank of a run: what it computes with. Made once from (model, layout, workload); every pointer is a
- * view of device memory or of the parameter table; nothing is allocated after tr_rank_init().
+ * One rank of a run: what it computes with. Made once from (model, layout, workload); every pointer
+ * is a view of device memory or of the parameter table; nothing is allocated after tr_rank_init().
  *
  * Shapes in comments use the names of struct pl_dims (plan/partune.h).
  */
@@ -14,80 +14,83 @@
 #include "trainer/phase.h"
 
 struct tr_weight {
-    void  *w; /* weights' type */
+    void *w;  /* weights' type */
     float *g; /* gradient */
 };
 
 struct tr_layer {
-    int                   global; /* number in the model */
-    bool                  moe;
+    int global; /* number in the model */
+    bool moe;
     const struct pl_acts *acts;
-    uint64_t              at; /* of the layer's saved activations in a slot, bytes */
-    struct tr_weight      norm1, norm2; /* (hidden) */
-    struct tr_weight      qkv;          /* (qkv, hidden): q, k, v rows one after the other */
-    struct tr_weight      o;            /* (hidden, attn) */
-    struct tr_weight      gu;           /* (2 ffn, hidden): gate rows, then up rows */
-    struct tr_weight      down;         /* (hidden, ffn) */
-    struct tr_weight      router;       /* (experts, hidden) */
-    struct tr_weight      expert;       /* local_experts x (w1 (f, hidden), w3 (f, hidden), w2 (hidden, f)) */
+    uint64_t at;                   /* of the layer's saved activations in a slot, bytes */
+    struct tr_weight norm1, norm2; /* (hidden) */
+    struct tr_weight qkv;          /* (qkv, hidden): q, k, v rows one after the other */
+    struct tr_weight o;            /* (hidden, attn) */
+    struct tr_weight gu;           /* (2 ffn, hidden): gate rows, then up rows */
+    struct tr_weight down;         /* (hidden, ffn) */
+    struct tr_weight router;       /* (experts, hidden) */
+    struct tr_weight expert; /* local_experts x (w1 (f, hidden), w3 (f, hidden), w2 (hidden, f)) */
 };
 
 struct tr_chunk {
     struct tr_layer *layer;
-    int              n;
-    bool             first, last; /* virtual stage of the whole pipeline */
-    char           **slot;        /* (nslots) */
-    int              nslots;
-    uint64_t         dxf_at; /* on the last virtual stage: gradient of its output, in the slot */
-    MPI_Request     *slot_req; /* (nslots): the send of a gradient that lies in the slot */
+    int n;
+    bool first, last; /* virtual stage of the whole pipeline */
+    char **slot;      /* (nslots) */
+    int nslots;
+    uint64_t dxf_at;       /* on the last virtual stage: gradient of its output, in the slot */
+    MPI_Request *slot_req; /* (nslots): the send of a gradient that lies in the slot */
 };
 
 struct tr_work { /* buffers by their names in enum pl_buf */
-    char    *scratch, *gather, *partial, *dh, *dao, *dqkv, *attn, *xf, *hf, *logits;
-    char    *moe_send, *moe_recv, *moe_part, *moe_dea;
-    float   *rrmsf, *xent, *moe_router, *moe_stats;
-    char    *act_out[PL_ACT_OUTS], *grad_ring[PL_GRAD_RINGS];
+    char *scratch, *gather, *partial, *dh, *dao, *dqkv, *attn, *xf, *hf, *logits;
+    char *moe_send, *moe_recv, *moe_part, *moe_dea;
+    float *rrmsf, *xent, *moe_router, *moe_stats;
+    char *act_out[PL_ACT_OUTS], *grad_ring[PL_GRAD_RINGS];
     int32_t *ids, *targets; /* (microbatches, rows) */
     int32_t *sample;        /* (seq + 1) */
-    float   *rope_cos, *rope_sin;
+    float *rope_cos, *rope_sin;
 };
 
 struct tr_rank {
-    struct pl_model    model;
-    struct pl_layout   layout;
+    struct pl_model model;
+    struct pl_layout layout;
     struct pl_workload workload;
-    int                rank;
-    struct pl_dims     d;
-    struct pl_acts     acts[2]; /* of a dense layer, of one with experts */
-    enum kn_type       type;
-    struct kn_pool    *pool;
-    struct tr_clock    clock;
-    struct tr_comms    comms;
-    struct tr_device   device;
-    struct tr_params   params;
-    struct tr_chunk   *chunk; /* (vp) */
-    struct tr_weight   embed, head, final_norm;
-    struct tr_work     work;
-    struct pl_step    *steps; /* the schedule */
-    int                nsteps;
-    MPI_Request        act_req[PL_ACT_OUTS], grad_req[PL_GRAD_RINGS], *moe_req;
-    size_t             attn_bytes; /* of work.attn */
-    int                moe_layers; /* of the whole model */
-    double             loss_sum;   /* of this step on this rank: cross-entropy over tokens, last stage only */
-    double             aux_sum;    /* load-balancing loss over layers and sequences of this rank */
+    int rank;
+    struct pl_dims d;
+    struct pl_acts acts[2]; /* of a dense layer, of one with experts */
+    enum kn_type type;
+    struct kn_pool *pool;
+    struct tr_clock clock;
+    struct tr_comms comms;
+    struct tr_device device;
+    struct tr_params params;
+    struct tr_chunk *chunk; /* (vp) */
+    struct tr_weight embed, head, final_norm;
+    struct tr_work work;
+    struct pl_step *steps; /* the schedule */
+    int nsteps;
+    MPI_Request act_req[PL_ACT_OUTS], grad_req[PL_GRAD_RINGS], *moe_req;
+    size_t attn_bytes; /* of work.attn */
+    int moe_layers;    /* of the whole model */
+    double loss_sum;   /* of this step on this rank: cross-entropy over tokens, last stage only */
+    double aux_sum;    /* load-balancing loss over layers and sequences of this rank */
 };
 
-/* Build rank RANK of PARENT, whose size is layout->world. Collective. On failure (-ENOMEM) *RET_CLASS and
- * *RET_ASKED say what did not fit, before anything is mapped; nothing is left behind. Weights are not yet set. */
-int  tr_rank_init(struct tr_rank *r, MPI_Comm parent, const struct pl_model *m, const struct pl_layout *l,
-                  const struct pl_workload *w, uint64_t budget, tr_fail_fn *fail,
-                  enum pl_mem_class *ret_class, double *ret_asked, struct err *e);
+/* Build rank RANK of PARENT, whose size is layout->world. Collective. On failure (-ENOMEM)
+ * *RET_CLASS and *RET_ASKED say what did not fit, before anything is mapped; nothing is left
+ * behind. Weights are not yet set. */
+int tr_rank_init(struct tr_rank *r, MPI_Comm parent, const struct pl_model *m,
+                 const struct pl_layout *l, const struct pl_workload *w, uint64_t budget,
+                 tr_fail_fn *fail, enum pl_mem_class *ret_class, double *ret_asked, struct err *e);
 void tr_rank_done(struct tr_rank *r);
 
 /* Activation A of layer Y in SLOT, wherever the layout keeps it. */
-static inline void *tr_act(const struct tr_rank *r, const struct tr_layer *y, char *slot, enum pl_act a)
+static inline void *tr_act(const struct tr_rank *r, const struct tr_layer *y, char *slot,
+                           enum pl_act a)
 {
-    return y->acts->saved[a] ? slot + y->at + y->acts->offset[a] : r->work.scratch + y->acts->offset[a];
+    return y->acts->saved[a] ? slot + y->at + y->acts->offset[a]
+                             : r->work.scratch + y->acts->offset[a];
 }
 
 #endif

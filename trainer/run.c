@@ -24,22 +24,22 @@ enum { TIMES = 2 + TR_PHASES, MEASURED_MAX = 1 << 16 };
 
 struct run {
     const struct tr_config *c;
-    struct tr_events       *events;
-    struct tr_rank          r;
-    struct tr_tokens       *tokens;
-    struct tr_optim         optim;
-    struct tr_part         *part;
-    size_t                  nparts;
-    struct tr_team          team;
-    struct tr_measure       measure;
-    int                     step; /* done */
-    int                     measured_from;
-    uint64_t                start_ns, begun_ns; /* of the run, of the step */
-    double                 *times;              /* (world, TIMES) */
-    double                 *busy;               /* (world), for the median */
-    double                  loss_first, loss_last;
-    double                  resident0;
-    const char             *ended; /* why it stopped, NULL while it goes on */
+    struct tr_events *events;
+    struct tr_rank r;
+    struct tr_tokens *tokens;
+    struct tr_optim optim;
+    struct tr_part *part;
+    size_t nparts;
+    struct tr_team team;
+    struct tr_measure measure;
+    int step; /* done */
+    int measured_from;
+    uint64_t start_ns, begun_ns; /* of the run, of the step */
+    double *times;               /* (world, TIMES) */
+    double *busy;                /* (world), for the median */
+    double loss_first, loss_last;
+    double resident0;
+    const char *ended; /* why it stopped, NULL while it goes on */
 };
 
 static volatile sig_atomic_t stop_asked;
@@ -52,7 +52,7 @@ static void on_stop_signal(int sig)
 
 static double resident_bytes(void)
 {
-    long  pages = 0;
+    long pages = 0;
     FILE *f = fopen("/proc/self/statm", "r");
 
     if (!f || fscanf(f, "%*s %ld", &pages) != 1)
@@ -67,7 +67,7 @@ int tr_run_check_memory(const struct tr_config *c, int *ret_rank, enum pl_mem_cl
 {
     for (int rank = 0; rank < c->layout.world; rank += pl_axis_stride(&c->layout, PL_PP)) {
         struct pl_buffers t;
-        int               k;
+        int k;
 
         pl_buffers_build(&t, &c->model, &c->layout, &c->workload, rank);
         k = tr_device_fits(&t, c->device_memory, ret_class, ret_asked, e);
@@ -88,7 +88,7 @@ static int agree(void *ctx, int status, char *text)
     struct tr_comms *c = ctx;
     struct {
         int status, rank;
-    } mine = { status, c->world.rank }, all;
+    } mine = {status, c->world.rank}, all;
     MPI_Request req;
 
     MPI_Iallreduce(&mine, &all, 1, MPI_2INT, MPI_MINLOC, c->world.comm, &req);
@@ -102,9 +102,10 @@ static int agree(void *ctx, int status, char *text)
 
 static enum tr_error class_of(int code)
 {
-    return code == -ENOMEM   ? TR_ERROR_OOM
-           : code == -EINVAL || code == -EILSEQ || code == -ERANGE || code == -EBADMSG ? TR_ERROR_DATA
-                             : TR_ERROR_IO;
+    return code == -ENOMEM ? TR_ERROR_OOM
+           : code == -EINVAL || code == -EILSEQ || code == -ERANGE || code == -EBADMSG
+               ? TR_ERROR_DATA
+               : TR_ERROR_IO;
 }
 
 static void require(int code, const struct err *e)
@@ -116,15 +117,15 @@ static void require(int code, const struct err *e)
 static void rank_init(struct run *u)
 {
     const struct tr_config *c = u->c;
-    enum pl_mem_class       cls;
-    double                  asked;
-    struct err              e = { 0 };
+    enum pl_mem_class cls;
+    double asked;
+    struct err e = {0};
 
     if (tr_rank_init(&u->r, MPI_COMM_WORLD, &c->model, &c->layout, &c->workload, c->device_memory,
                      tr_fail_comm, &cls, &asked, &e) < 0)
         tr_fail(TR_ERROR_OOM, e.text);
-    u->team = (struct tr_team){ .rank = u->r.rank, .size = c->layout.world, .agree = agree,
-                                .ctx = &u->r.comms };
+    u->team = (struct tr_team){
+        .rank = u->r.rank, .size = c->layout.world, .agree = agree, .ctx = &u->r.comms};
     u->part = tr_parts(&u->nparts, &u->r.params, &u->r.layout, true);
     u->times = mem_alloc(sizeof(double) * TIMES * (size_t)c->layout.world);
     u->busy = mem_alloc(sizeof(double) * (size_t)c->layout.world);
@@ -133,15 +134,15 @@ static void rank_init(struct run *u)
 
 static struct tr_ckpt_what what(const struct run *u)
 {
-    return (struct tr_ckpt_what){ .model = &u->c->model, .part = u->part, .count = u->nparts,
-                                  .state = true };
+    return (struct tr_ckpt_what){
+        .model = &u->c->model, .part = u->part, .count = u->nparts, .state = true};
 }
 
 static void load_checkpoint(struct run *u, const char *path)
 {
     struct tr_ckpt_state s;
-    struct tr_ckpt_what  w = what(u);
-    struct err           e = { 0 };
+    struct tr_ckpt_what w = what(u);
+    struct err e = {0};
 
     require(tr_ckpt_load(&s, path, &w, &u->team, &e), &e);
     u->step = s.step;
@@ -151,9 +152,9 @@ static void load_checkpoint(struct run *u, const char *path)
 static void weights_init(struct run *u)
 {
     const struct tr_config *c = u->c;
-    struct tr_ckpt_what     w = what(u);
-    struct err              e = { 0 };
-    AUTO_FREE char         *latest = NULL;
+    struct tr_ckpt_what w = what(u);
+    struct err e = {0};
+    AUTO_FREE char *latest = NULL;
 
     tr_params_init(&u->r.params, &c->model, (uint64_t)c->train.seed);
     if (c->checkpoint.load) {
@@ -179,12 +180,17 @@ static void worst_planned(const struct run *u, struct pl_memory *ret)
 
 static void say_hello(struct run *u)
 {
-    char            host[256] = "", build[64];
-    const char     *hosts[] = { host };
-    struct tr_hello h = { .program = "partune-train", .version = PACKAGE_VERSION, .build = build,
-                          .model = &u->c->model, .layout = &u->c->layout,
-                          .workload = &u->c->workload, .ranks = u->c->layout.world, .host = hosts,
-                          .nhosts = 1 };
+    char host[256] = "", build[64];
+    const char *hosts[] = {host};
+    struct tr_hello h = {.program = "partune-train",
+                         .version = PACKAGE_VERSION,
+                         .build = build,
+                         .model = &u->c->model,
+                         .layout = &u->c->layout,
+                         .workload = &u->c->workload,
+                         .ranks = u->c->layout.world,
+                         .host = hosts,
+                         .nhosts = 1};
     struct pl_memory planned;
 
     gethostname(host, sizeof(host) - 1);
@@ -198,10 +204,15 @@ static void optim_init(struct run *u)
 {
     const struct tr_train *t = &u->c->train;
 
-    u->optim = (struct tr_optim){ .lr = t->lr, .min_lr = t->min_lr, .warmup_steps = t->warmup_steps,
-                                  .steps = t->steps, .weight_decay = t->weight_decay,
-                                  .beta1 = t->beta1, .beta2 = t->beta2, .eps = t->eps,
-                                  .clip = t->clip };
+    u->optim = (struct tr_optim){.lr = t->lr,
+                                 .min_lr = t->min_lr,
+                                 .warmup_steps = t->warmup_steps,
+                                 .steps = t->steps,
+                                 .weight_decay = t->weight_decay,
+                                 .beta1 = t->beta1,
+                                 .beta2 = t->beta2,
+                                 .eps = t->eps,
+                                 .clip = t->clip};
 }
 
 /* ---- one step ---- */
@@ -209,7 +220,7 @@ static void optim_init(struct run *u)
 static void read_samples(struct run *u, enum tr_split split, uint64_t first)
 {
     struct tr_rank *r = &u->r;
-    struct err      e = { 0 };
+    struct err e = {0};
 
     for (int mb = 0; mb < r->d.microbatches; mb++)
         for (int k = 0; k < r->layout.micro_batch; k++) {
@@ -223,10 +234,9 @@ static void read_samples(struct run *u, enum tr_split split, uint64_t first)
 /* Every rank's step and busy time and phases, in ms, to all. */
 static void exchange_times(struct run *u, const struct tr_clock *done, uint64_t step_ns)
 {
-    double          mine[TIMES] = { (double)step_ns * 1e-6,
-                                    ((double)step_ns - (double)done->wait_ns) * 1e-6 };
+    double mine[TIMES] = {(double)step_ns * 1e-6, ((double)step_ns - (double)done->wait_ns) * 1e-6};
     struct tr_rank *r = &u->r;
-    MPI_Request     req;
+    MPI_Request req;
 
     for (int i = 0; i < TR_PHASES; i++)
         mine[2 + i] = (double)done->ns[i] * 1e-6;
@@ -241,10 +251,11 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The step's duration is that of the slowest rank; phases are means, and what the mean lacks is `other`. */
+/* The step's duration is that of the slowest rank; phases are means, and what the mean lacks is
+ * `other`. */
 static void fill_times(struct run *u, struct tr_step *s)
 {
-    int    n = u->c->layout.world;
+    int n = u->c->layout.world;
     double sum = 0;
 
     for (int i = 0; i < n; i++) {
@@ -272,7 +283,8 @@ static void check_numbers(const struct run *u, const struct tr_result *t)
 
     if (isfinite(t->loss) && isfinite(t->norm))
         return;
-    snprintf(text, sizeof(text), "step %d: loss %g, gradient norm %g", u->step + 1, t->loss, t->norm);
+    snprintf(text, sizeof(text), "step %d: loss %g, gradient norm %g", u->step + 1, t->loss,
+             t->norm);
     tr_fail(TR_ERROR_NUMERIC, text);
 }
 
@@ -280,11 +292,13 @@ static void report_step(struct run *u, const struct tr_result *t, const struct t
                         uint64_t step_ns)
 {
     const struct tr_config *c = u->c;
-    struct tr_step s = { .n = u->step, .loss = t->loss, .grad_norm = t->norm,
-                         .aux_loss = u->r.moe_layers ? t->aux : NAN,
-                         .tokens = (int64_t)c->workload.global_batch * c->workload.seq,
-                         .lr = tr_optim_lr(&u->optim, u->step),
-                         .warmup = u->step <= u->measured_from };
+    struct tr_step s = {.n = u->step,
+                        .loss = t->loss,
+                        .grad_norm = t->norm,
+                        .aux_loss = u->r.moe_layers ? t->aux : NAN,
+                        .tokens = (int64_t)c->workload.global_batch * c->workload.seq,
+                        .lr = tr_optim_lr(&u->optim, u->step),
+                        .warmup = u->step <= u->measured_from};
 
     exchange_times(u, done, step_ns);
     fill_times(u, &s);
@@ -305,10 +319,10 @@ static void begin(struct run *u)
 /* Returns true if somebody asked to stop. What follows the step is charged to the next one. */
 static bool one_step(struct run *u)
 {
-    struct tr_rank  *r = &u->r;
+    struct tr_rank *r = &u->r;
     struct tr_result t;
-    struct tr_clock  done;
-    uint64_t         step_ns;
+    struct tr_clock done;
+    uint64_t step_ns;
 
     read_samples(u, TR_SPLIT_TRAIN, (uint64_t)u->step * (uint64_t)u->c->workload.global_batch);
     tr_step_grads(r, &t, stop_asked ? 1.0 : 0.0);
@@ -328,24 +342,28 @@ static bool one_step(struct run *u)
 static void save(struct run *u)
 {
     const struct tr_config *c = u->c;
-    struct tr_ckpt_what     w = what(u);
-    struct tr_ckpt_state    s = { .step = u->step, .seed = c->train.seed, .loss = u->loss_last,
-                                  .samples = (uint64_t)u->step * (uint64_t)c->workload.global_batch };
-    AUTO_FREE char         *path = NULL;
-    double                  bytes = 0;
-    uint64_t                t = clock_mono_ns();
-    struct err              e = { 0 };
+    struct tr_ckpt_what w = what(u);
+    struct tr_ckpt_state s = {.step = u->step,
+                              .seed = c->train.seed,
+                              .loss = u->loss_last,
+                              .samples = (uint64_t)u->step * (uint64_t)c->workload.global_batch};
+    AUTO_FREE char *path = NULL;
+    double bytes = 0;
+    uint64_t t = clock_mono_ns();
+    struct err e = {0};
 
     memcpy(s.data, c->workload.data, sizeof(s.data) - 1);
-    require(tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w, &s, &u->team, &e), &e);
+    require(
+        tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w, &s, &u->team, &e),
+        &e);
     tr_event_checkpoint(u->events, u->step, path, bytes, (double)(clock_mono_ns() - t) * 1e-6);
 }
 
 /* Whole global batches of validation samples, at least as many as asked for. */
 static void validate(struct run *u)
 {
-    int    batch = u->c->workload.global_batch;
-    int    n = (u->c->train.validate_samples + batch - 1) / batch;
+    int batch = u->c->workload.global_batch;
+    int n = (u->c->train.validate_samples + batch - 1) / batch;
     double sum = 0;
 
     for (int i = 0; i < n; i++) {
@@ -363,7 +381,8 @@ static double since_start_s(const struct run *u)
     return (double)(clock_mono_ns() - u->start_ns) * 1e-9;
 }
 
-/* Every rank sees the same step times; elapsed time is not the same everywhere, so rank 0's counts. */
+/* Every rank sees the same step times; elapsed time is not the same everywhere, so rank 0's counts.
+ */
 static bool timed_out(struct run *u)
 {
     double late = 0;
@@ -379,7 +398,7 @@ static bool timed_out(struct run *u)
 static const char *trial_ends(struct run *u)
 {
     const struct tr_trial *t = &u->c->trial;
-    struct tr_stats        s;
+    struct tr_stats s;
 
     tr_measure_stats(&u->measure, &s);
     if (u->measure.n >= t->max_steps)
@@ -405,7 +424,8 @@ static void between(struct run *u)
         validate(u);
         begin(u);
     }
-    if (c->checkpoint.dir && (last || (c->checkpoint.every && u->step % c->checkpoint.every == 0))) {
+    if (c->checkpoint.dir &&
+        (last || (c->checkpoint.every && u->step % c->checkpoint.every == 0))) {
         save(u);
         begin(u);
     }
@@ -413,13 +433,14 @@ static void between(struct run *u)
 
 /* ---- the end ---- */
 
-/* Measured memory of the rank that was handed out most, and the largest growth of resident memory. */
+/* Measured memory of the rank that was handed out most, and the largest growth of resident memory.
+ */
 static void memory_totals(struct run *u, struct pl_memory *ret, double *ret_growth)
 {
     struct tr_rank *r = &u->r;
-    double          mine[PL_MEM_CLASSES + 2];
-    int             n = (int)ARRAY_LEN(mine), best = 0;
-    double         *all = mem_alloc(sizeof(mine) * (size_t)u->c->layout.world);
+    double mine[PL_MEM_CLASSES + 2];
+    int n = (int)ARRAY_LEN(mine), best = 0;
+    double *all = mem_alloc(sizeof(mine) * (size_t)u->c->layout.world);
 
     memcpy(mine, r->device.used.bytes, sizeof(r->device.used.bytes));
     mine[n - 2] = r->device.used.total;
@@ -440,12 +461,15 @@ static void memory_totals(struct run *u, struct pl_memory *ret, double *ret_grow
 static void summarize(struct run *u)
 {
     const struct tr_config *c = u->c;
-    struct pl_memory        planned, measured = { 0 };
-    struct tr_stats         s;
-    double                  tokens = (double)c->workload.global_batch * c->workload.seq;
-    struct tr_summary       t = { .warmup_steps = u->measured_from, .planned = &planned,
-                                  .measured = &measured, .loss_first = u->loss_first,
-                                  .loss_last = u->loss_last, .ended = u->ended };
+    struct pl_memory planned, measured = {0};
+    struct tr_stats s;
+    double tokens = (double)c->workload.global_batch * c->workload.seq;
+    struct tr_summary t = {.warmup_steps = u->measured_from,
+                           .planned = &planned,
+                           .measured = &measured,
+                           .loss_first = u->loss_first,
+                           .loss_last = u->loss_last,
+                           .ended = u->ended};
 
     memory_totals(u, &measured, &t.resident_growth_bytes);
     worst_planned(u, &planned);
@@ -457,7 +481,8 @@ static void summarize(struct run *u)
     t.ms_ci95 = s.ci95;
     if (s.median > 0) {
         t.tokens_per_s = tokens / (s.median * 1e-3);
-        /* A 95 % interval is 1.96 standard errors to each side; relative errors of time and rate agree. */
+        /* A 95 % interval is 1.96 standard errors to each side; relative errors of time and rate
+         * agree. */
         t.tokens_per_s_se = t.tokens_per_s * (s.ci95 / 1.96) / s.median;
     }
     tr_event_summary(u->events, &t);
@@ -466,8 +491,8 @@ static void summarize(struct run *u)
 static int finish(struct run *u, bool stopped)
 {
     const struct tr_config *c = u->c;
-    struct tr_ckpt_what     w = what(u);
-    struct err              e = { 0 };
+    struct tr_ckpt_what w = what(u);
+    struct err e = {0};
 
     if (stopped) {
         if (c->checkpoint.dir && u->step > 0)
@@ -483,17 +508,17 @@ static int finish(struct run *u, bool stopped)
 
 int tr_run(const struct tr_config *c, struct tr_events *events)
 {
-    struct run       u = { .c = c, .events = events, .start_ns = clock_mono_ns(),
-                           .resident0 = resident_bytes() };
-    struct sigaction act = { .sa_handler = on_stop_signal };
-    struct err       e = { 0 };
-    bool             stopped = false;
-    int              code;
+    struct run u = {
+        .c = c, .events = events, .start_ns = clock_mono_ns(), .resident0 = resident_bytes()};
+    struct sigaction act = {.sa_handler = on_stop_signal};
+    struct err e = {0};
+    bool stopped = false;
+    int code;
 
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGINT, &act, NULL);
-    require(tr_tokens_open(&u.tokens, c->data_dir, c->workload.data, c->model.vocab, c->workload.seq,
-                           (uint64_t)c->train.seed, &e),
+    require(tr_tokens_open(&u.tokens, c->data_dir, c->workload.data, c->model.vocab,
+                           c->workload.seq, (uint64_t)c->train.seed, &e),
             &e);
     rank_init(&u);
     optim_init(&u);

@@ -1,8 +1,8 @@
 /*
  * A run: from a checked configuration to a trained or measured model.
  *
- * Stops at the configured number of steps, or in a trial when the step time is known well enough, or
- * after the step in which SIGTERM or SIGINT reached any rank (checkpoint, `stopped` event).
+ * Stops at the configured number of steps, or in a trial when the step time is known well enough,
+ * or after the step in which SIGTERM or SIGINT reached any rank (checkpoint, `stopped` event).
  */
 #ifndef TRAINER_RUN_H
 #define TRAINER_RUN_H
@@ -10,11 +10,12 @@
 #include "trainer/config.h"
 #include "trainer/events.h"
 
-/* Runs on every rank of MPI_COMM_WORLD, whose size is layout.world; EVENTS is NULL but on rank 0. Returns the
- * exit code: TR_EXIT_OK or TR_EXIT_STOPPED. What cannot go on ends in tr_fail(). */
+/* Runs on every rank of MPI_COMM_WORLD, whose size is layout.world; EVENTS is NULL but on rank 0.
+ * Returns the exit code: TR_EXIT_OK or TR_EXIT_STOPPED. What cannot go on ends in tr_fail(). */
 int tr_run(const struct tr_config *c, struct tr_events *events);
 
-/* The first rank whose buffers exceed the budget, from the plan alone: -ENOMEM with its class and bytes. 0: fits. */
+/* The first rank whose buffers exceed the budget, from the plan alone: -ENOMEM with its class and
+ * bytes. 0: fits. */
 int tr_run_check_memory(const struct tr_config *c, int *ret_rank, enum pl_mem_class *ret_class,
                         double *ret_asked, struct err *e);
 

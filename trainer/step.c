@@ -9,7 +9,7 @@
 uint64_t tr_sample_index(const struct tr_rank *r, int mb, int k)
 {
     const struct pl_layout *l = &r->layout;
-    int                     dp = pl_axis_coord(l, PL_DP, r->rank);
+    int dp = pl_axis_coord(l, PL_DP, r->rank);
 
     return ((uint64_t)mb * (uint64_t)l->dp + (uint64_t)dp) * (uint64_t)l->micro_batch + (uint64_t)k;
 }
@@ -48,7 +48,7 @@ void tr_step_grads(struct tr_rank *r, struct tr_result *ret, double flag)
     tr_pipe_run(r);
     totals(r, sums);
     sums[2] = flag;
-    *ret = (struct tr_result){ .norm = tr_grads_reduce(r, sums, 3) };
+    *ret = (struct tr_result){.norm = tr_grads_reduce(r, sums, 3)};
     ret->flag = sums[2];
     result(r, ret, sums);
 }
@@ -61,14 +61,14 @@ void tr_step_forward(struct tr_rank *r, struct tr_result *ret)
     tr_pipe_forward(r);
     totals(r, sums);
     tr_sum_double(&r->comms.world, sums, 2);
-    *ret = (struct tr_result){ 0 };
+    *ret = (struct tr_result){0};
     result(r, ret, sums);
 }
 
 void tr_step_logits(struct tr_rank *r, int mb, float *logits)
 {
     struct tr_chunk *k = &r->chunk[0];
-    char            *slot = k->slot[0];
+    char *slot = k->slot[0];
 
     assert(r->layout.world == 1);
     tr_embed_fwd(r, tr_act(r, &k->layer[0], slot, PL_ACT_X), mb);

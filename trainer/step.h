@@ -10,7 +10,8 @@
 
 struct tr_result {
     double loss; /* mean cross-entropy over the tokens of the global batch */
-    double aux;  /* mean load-balancing loss over layers and sequences, without its coefficient; 0 if dense */
+    double aux; /* mean load-balancing loss over layers and sequences, without its coefficient; 0 if
+                   dense */
     double norm; /* of the whole gradient, before clipping; 0 in a forward pass */
     double flag; /* sum over ranks of the FLAG given to tr_step_grads */
 };
@@ -21,16 +22,18 @@ uint64_t tr_sample_index(const struct tr_rank *r, int mb, int k);
 /* Store one sample of seq + 1 tokens as inputs and targets. */
 void tr_sample_put(struct tr_rank *r, int mb, int k, const int32_t *sample);
 
-/* Gradients of the global batch in work.ids and work.targets: zeroed, added over micro-batches, summed over
- * replicas. Results are the same on every rank. FLAG is summed on the way (0 or 1: somebody wants to stop). */
+/* Gradients of the global batch in work.ids and work.targets: zeroed, added over micro-batches,
+ * summed over replicas. Results are the same on every rank. FLAG is summed on the way (0 or 1:
+ * somebody wants to stop). */
 void tr_step_grads(struct tr_rank *r, struct tr_result *ret, double flag);
 
 /* Losses only. */
 void tr_step_forward(struct tr_rank *r, struct tr_result *ret);
 
 /*
- * For tests, on one rank (world 1): after tr_step_grads() or tr_step_forward() with the samples set, logits
- * of micro-batch MB are computed again into LOGITS (rows, vocab), without changing gradients.
+ * For tests, on one rank (world 1): after tr_step_grads() or tr_step_forward() with the samples
+ * set, logits of micro-batch MB are computed again into LOGITS (rows, vocab), without changing
+ * gradients.
  */
 void tr_step_logits(struct tr_rank *r, int mb, float *logits);
 

@@ -1,12 +1,12 @@
 /*
  * Every gradient of every layer against finite differences in double precision.
  *
- * A plain model in double, written from the definitions, gives the objective (cross-entropy plus the weighted
- * load-balancing loss) as a function of the flat weights; (L(w + h) - L(w - h)) / 2h with h = 1e-5 has an error of
- * about h^2 L''' + 1e-16 / h, some 1e-10. The trainer's fp32 gradient passes through about 30 roundings of sums
- * of at most 64 terms on its way, so an element may be off by 2^-24 x 30 x 64 = 1.1e-4 of the largest
- * magnitude that entered the sum; that is bounded by the tensor's largest gradient, to which the difference
- * is compared.
+ * A plain model in double, written from the definitions, gives the objective (cross-entropy plus
+ * the weighted load-balancing loss) as a function of the flat weights; (L(w + h) - L(w - h)) / 2h
+ * with h = 1e-5 has an error of about h^2 L''' + 1e-16 / h, some 1e-10. The trainer's fp32 gradient
+ * passes through about 30 roundings of sums of at most 64 terms on its way, so an element may be
+ * off by 2^-24 x 30 x 64 = 1.1e-4 of the largest magnitude that entered the sum; that is bounded by
+ * the tensor's largest gradient, to which the difference is compared.
  */
 #include "base/base.h"
 #include "trainer/step.h"
@@ -27,8 +27,8 @@ static void die(const char *why)
 
 struct ref {
     const struct tr_rank *r;
-    const double         *w; /* flat, as the trainer's */
-    int                   rows, seq, h, hd;
+    const double *w; /* flat, as the trainer's */
+    int rows, seq, h, hd;
 };
 
 static const double *weight(const struct ref *f, enum pl_tensor t, int layer, int expert)
@@ -60,7 +60,8 @@ static void rmsnorm(double *y, const double *x, const double *w, int n, double e
 static void rotate(double *x, int pos, int d, double theta)
 {
     for (int i = 0; i < d / 2; i++) {
-        double a = pos * pow(theta, -2.0 * i / d), c = cos(a), s = sin(a), u = x[i], v = x[i + d / 2];
+        double a = pos * pow(theta, -2.0 * i / d), c = cos(a), s = sin(a), u = x[i],
+               v = x[i + d / 2];
 
         x[i] = u * c - v * s;
         x[i + d / 2] = v * c + u * s;
@@ -68,7 +69,8 @@ static void rotate(double *x, int pos, int d, double theta)
 }
 
 /* One query row against keys 0..t of its sequence. */
-static void attend(double *o, const double *q, const double *k, const double *v, int t, int d, int ld)
+static void attend(double *o, const double *q, const double *k, const double *v, int t, int d,
+                   int ld)
 {
     double p[MAX], top = -INFINITY, sum = 0;
 
@@ -90,8 +92,8 @@ static void attend(double *o, const double *q, const double *k, const double *v,
 static void attention(const struct ref *f, double *x, int layer)
 {
     const struct pl_model *m = &f->r->model;
-    int                    nq = m->heads * f->hd, nk = m->kv_heads * f->hd, h = f->h;
-    static double          q[MAX], k[MAX], v[MAX], n[256], o[256], y[256];
+    int nq = m->heads * f->hd, nk = m->kv_heads * f->hd, h = f->h;
+    static double q[MAX], k[MAX], v[MAX], n[256], o[256], y[256];
 
     for (int r = 0; r < f->rows; r++) {
         rmsnorm(n, x + r * h, weight(f, PL_T_NORM1, layer, -1), h, m->norm_eps);
@@ -118,8 +120,8 @@ static void attention(const struct ref *f, double *x, int layer)
 }
 
 /* y += scale x SwiGLU MLP of n */
-static void swiglu(double *y, const double *n, const double *g, const double *u, const double *d, int ffn,
-                   int h, double scale)
+static void swiglu(double *y, const double *n, const double *g, const double *u, const double *d,
+                   int ffn, int h, double scale)
 {
     double a[256], b[256], o[256];
 
@@ -163,13 +165,13 @@ static void route(double *w, double *p, const double *logits, int experts, int t
         w[e] /= chosen;
 }
 
-/* Returns the load-balancing loss summed over sequences. FREQ (sequences, experts) holds the choices as constants;
- * it is filled when FIX, so that a difference never crosses a step of it. */
+/* Returns the load-balancing loss summed over sequences. FREQ (sequences, experts) holds the
+ * choices as constants; it is filled when FIX, so that a difference never crosses a step of it. */
 static double moe(const struct ref *f, double *x, int layer, double *freq, bool fix)
 {
     const struct pl_model *m = &f->r->model;
-    int                    ne = m->moe.experts;
-    double                 n[256], logits[64], w[64], p[64], psum[64 * 8] = { 0 }, aux = 0;
+    int ne = m->moe.experts;
+    double n[256], logits[64], w[64], p[64], psum[64 * 8] = {0}, aux = 0;
 
     for (int r = 0; r < f->rows; r++) {
         rmsnorm(n, x + r * f->h, weight(f, PL_T_NORM2, layer, -1), f->h, m->norm_eps);
@@ -193,7 +195,7 @@ static double moe(const struct ref *f, double *x, int layer, double *freq, bool 
 static double cross_entropy(const struct ref *f, const double *x, const int32_t *targets)
 {
     const struct pl_model *m = &f->r->model;
-    double                 sum = 0;
+    double sum = 0;
 
     for (int r = 0; r < f->rows; r++) {
         double n[256], logits[256], z = 0;
@@ -211,9 +213,9 @@ static double cross_entropy(const struct ref *f, const double *x, const int32_t 
 static double objective(const struct ref *f, double *freq, bool fix)
 {
     const struct tr_rank *r = f->r;
-    static double         x[MAX];
-    double                aux = 0;
-    int                   batch = f->rows / f->seq;
+    static double x[MAX];
+    double aux = 0;
+    int batch = f->rows / f->seq;
 
     for (int i = 0; i < f->rows; i++)
         memcpy(x + i * f->h, weight(f, PL_T_EMBED, -1, -1) + r->work.ids[i] * f->h,
@@ -234,16 +236,20 @@ static double objective(const struct ref *f, double *freq, bool fix)
 static void compare(const struct tr_rank *r, double *w, const char *name)
 {
     static double freq[16 * 8 * 64];
-    struct ref f = { .r = r, .w = w, .rows = (int)r->d.rows, .seq = r->workload.seq, .h = r->model.hidden,
-                     .hd = r->model.head_dim };
+    struct ref f = {.r = r,
+                    .w = w,
+                    .rows = (int)r->d.rows,
+                    .seq = r->workload.seq,
+                    .h = r->model.hidden,
+                    .hd = r->model.head_dim};
     const double h = 1e-5;
 
     memset(freq, 0, sizeof(freq));
     objective(&f, freq, true);
     for (int i = 0; i < r->params.table.n; i++) {
         const struct pl_param *p = &r->params.table.p[i];
-        const float           *g = tr_param_grad(&r->params, i);
-        double                 worst = 0, largest = 0;
+        const float *g = tr_param_grad(&r->params, i);
+        double worst = 0, largest = 0;
 
         for (uint64_t k = 0; k < p->count; k++) {
             double *v = &w[p->offset + k], keep = *v, up, down, want;
@@ -260,23 +266,23 @@ static void compare(const struct tr_rank *r, double *w, const char *name)
         bool good = worst <= 1.1e-4 * largest + 1e-9 && (largest > 0 || p->expert >= 0);
 
         failures += !good;
-        printf("%sok %d - %s %s: off by %.1e of %.1e\n", good ? "" : "not ", ++test_number, name, p->name,
-               worst, largest);
+        printf("%sok %d - %s %s: off by %.1e of %.1e\n", good ? "" : "not ", ++test_number, name,
+               p->name, worst, largest);
     }
 }
 
 static void run(const char *name, const char *model, enum pl_recompute recompute)
 {
-    struct pl_model    m;
-    struct pl_workload w = { .global_batch = 2, .data = "synthetic" };
-    struct pl_layout   l;
-    struct tr_rank     r;
-    struct tr_result   t;
-    enum pl_mem_class  cls;
-    double             asked, loss;
-    struct err         e = { 0 };
-    json_t            *v = json_loads(model, 0, NULL);
-    static double      freq[16 * 8 * 64];
+    struct pl_model m;
+    struct pl_workload w = {.global_batch = 2, .data = "synthetic"};
+    struct pl_layout l;
+    struct tr_rank r;
+    struct tr_result t;
+    enum pl_mem_class cls;
+    double asked, loss;
+    struct err e = {0};
+    json_t *v = json_loads(model, 0, NULL);
+    static double freq[16 * 8 * 64];
 
     if (!v || pl_model_parse(&m, v, &e) < 0)
         die(e.text);
@@ -290,7 +296,8 @@ static void run(const char *name, const char *model, enum pl_recompute recompute
     if (tr_rank_init(&r, MPI_COMM_SELF, &m, &l, &w, UINT64_MAX, die, &cls, &asked, &e) < 0)
         die(e.text);
     tr_params_init(&r.params, &m, 3);
-    for (uint64_t i = 0; i < r.params.table.count; i++) /* livelier than a start: norms differ from 1 */
+    for (uint64_t i = 0; i < r.params.table.count;
+         i++) /* livelier than a start: norms differ from 1 */
         ((float *)r.params.weight)[i] *= 1.0f + 0.3f * (float)rng_normal_at(5, i);
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i <= w.seq; i++)
@@ -299,8 +306,9 @@ static void run(const char *name, const char *model, enum pl_recompute recompute
     }
     tr_step_grads(&r, &t, 0);
 
-    double    *wide = mem_alloc(sizeof(double) * r.params.table.count);
-    struct ref f = { .r = &r, .w = wide, .rows = (int)r.d.rows, .seq = w.seq, .h = m.hidden, .hd = m.head_dim };
+    double *wide = mem_alloc(sizeof(double) * r.params.table.count);
+    struct ref f = {
+        .r = &r, .w = wide, .rows = (int)r.d.rows, .seq = w.seq, .h = m.hidden, .hd = m.head_dim};
 
     for (uint64_t i = 0; i < r.params.table.count; i++)
         wide[i] = (double)((float *)r.params.weight)[i];
@@ -308,8 +316,8 @@ static void run(const char *name, const char *model, enum pl_recompute recompute
     loss = objective(&f, freq, true);
     t.loss += r.moe_layers ? m.moe.aux_loss_coef * t.aux : 0;
     failures += !(fabs(loss - t.loss) < 1e-5 * loss);
-    printf("%sok %d - %s: objective %.8f, in double %.8f\n", fabs(loss - t.loss) < 1e-5 * loss ? "" : "not ",
-           ++test_number, name, t.loss, loss);
+    printf("%sok %d - %s: objective %.8f, in double %.8f\n",
+           fabs(loss - t.loss) < 1e-5 * loss ? "" : "not ", ++test_number, name, t.loss, loss);
     compare(&r, wide, name);
     free(wide);
     tr_rank_done(&r);
@@ -317,15 +325,17 @@ static void run(const char *name, const char *model, enum pl_recompute recompute
 
 int main(int argc, char **argv)
 {
-    static const char dense[] =
-        "{\"name\":\"d\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,\"ffn\":20,\"vocab\":13,"
-        "\"seq\":7,\"init_std\":0.3}";
-    static const char mixtral[] =
-        "{\"name\":\"m\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":2,\"ffn\":20,\"vocab\":13,\"seq\":7,"
-        "\"init_std\":0.3,\"moe\":{\"experts\":4,\"top_k\":2,\"expert_ffn\":12,\"aux_loss_coef\":0.5}}";
-    static const char mixed[] =
-        "{\"name\":\"x\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_heads\":4,\"ffn\":20,\"vocab\":13,\"seq\":7,"
-        "\"init_std\":0.3,\"moe\":{\"experts\":3,\"top_k\":1,\"expert_ffn\":12,\"aux_loss_coef\":0.5,\"every\":2}}";
+    static const char dense[] = "{\"name\":\"d\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_"
+                                "heads\":2,\"ffn\":20,\"vocab\":13,"
+                                "\"seq\":7,\"init_std\":0.3}";
+    static const char mixtral[] = "{\"name\":\"m\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_"
+                                  "heads\":2,\"ffn\":20,\"vocab\":13,\"seq\":7,"
+                                  "\"init_std\":0.3,\"moe\":{\"experts\":4,\"top_k\":2,\"expert_"
+                                  "ffn\":12,\"aux_loss_coef\":0.5}}";
+    static const char mixed[] = "{\"name\":\"x\",\"layers\":2,\"hidden\":16,\"heads\":4,\"kv_"
+                                "heads\":4,\"ffn\":20,\"vocab\":13,\"seq\":7,"
+                                "\"init_std\":0.3,\"moe\":{\"experts\":3,\"top_k\":1,\"expert_"
+                                "ffn\":12,\"aux_loss_coef\":0.5,\"every\":2}}";
 
     MPI_Init(&argc, &argv);
     run("dense", dense, PL_RECOMPUTE_NONE);

@@ -1,13 +1,15 @@
 /*
  * The same losses in every layout.
  *
- * Ten steps of a dense model and of one with experts, on one rank and then in every legal (tp, sp, pp, ep, dp,
- * zero, scope) on all powers of two of ranks up to those given. Many layouts run inside one mpiexec: the ranks are
- * cut into teams and each team takes the next layout. Every loss and auxiliary loss must agree with one rank within
- * 1e-4 relative, gradient norms (before clipping, hence more sensitive) within 1e-3.
+ * Ten steps of a dense model and of one with experts, on one rank and then in every legal (tp, sp,
+ * pp, ep, dp, zero, scope) on all powers of two of ranks up to those given. Many layouts run inside
+ * one mpiexec: the ranks are cut into teams and each team takes the next layout. Every loss and
+ * auxiliary loss must agree with one rank within 1e-4 relative, gradient norms (before clipping,
+ * hence more sensitive) within 1e-3.
  *
- * Orders of fp32 summation differ by some 1e-7 to 1e-6 and ten steps of AdamW raise that little: differences seen
- * are below 1e-5. A missing or doubled term of any gradient shows as 1e-3 and more within three steps.
+ * Orders of fp32 summation differ by some 1e-7 to 1e-6 and ten steps of AdamW raise that little:
+ * differences seen are below 1e-5. A missing or doubled term of any gradient shows as 1e-3 and more
+ * within three steps.
  */
 #include "base/base.h"
 #include "trainer/step.h"
@@ -70,14 +72,15 @@ static void parse(json_t **ret, const char *text)
 
 static void model_of(struct pl_model *m, bool moe)
 {
-    static const char dense[] =
-        "{\"name\":\"tiny\",\"layers\":4,\"hidden\":32,\"heads\":4,\"kv_heads\":4,\"ffn\":48,\"vocab\":61,"
-        "\"seq\":16}";
+    static const char dense[] = "{\"name\":\"tiny\",\"layers\":4,\"hidden\":32,\"heads\":4,\"kv_"
+                                "heads\":4,\"ffn\":48,\"vocab\":61,"
+                                "\"seq\":16}";
     static const char mixtral[] =
-        "{\"name\":\"tinymoe\",\"layers\":4,\"hidden\":32,\"heads\":4,\"kv_heads\":4,\"ffn\":48,\"vocab\":61,"
+        "{\"name\":\"tinymoe\",\"layers\":4,\"hidden\":32,\"heads\":4,\"kv_heads\":4,\"ffn\":48,"
+        "\"vocab\":61,"
         "\"seq\":16,\"moe\":{\"experts\":4,\"top_k\":2,\"expert_ffn\":24,\"aux_loss_coef\":0.02}}";
-    struct err e = { 0 };
-    json_t    *v;
+    struct err e = {0};
+    json_t *v;
 
     parse(&v, moe ? mixtral : dense);
     if (pl_model_parse(m, v, &e) < 0)
@@ -106,16 +109,22 @@ static void put_samples(struct tr_rank *r, uint64_t first, int shuffle)
         }
 }
 
-static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m, const struct pl_layout *l,
-                const struct pl_workload *w, int shuffle)
+static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
+                const struct pl_layout *l, const struct pl_workload *w, int shuffle)
 {
-    static const struct tr_optim o = { .lr = 3e-3, .min_lr = 1e-4, .warmup_steps = 3, .steps = STEPS,
-                                       .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
-                                       .clip = 1.0 };
-    struct tr_rank    r;
+    static const struct tr_optim o = {.lr = 3e-3,
+                                      .min_lr = 1e-4,
+                                      .warmup_steps = 3,
+                                      .steps = STEPS,
+                                      .weight_decay = 0.1,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.95,
+                                      .eps = 1e-8,
+                                      .clip = 1.0};
+    struct tr_rank r;
     enum pl_mem_class cls;
-    double            asked;
-    struct err        e = { 0 };
+    double asked;
+    struct err e = {0};
 
     if (tr_rank_init(&r, comm, m, l, w, UINT64_MAX, die, &cls, &asked, &e) < 0)
         die(e.text);
@@ -157,7 +166,8 @@ static double distance(const struct curve *a, const struct curve *b)
     return d;
 }
 
-/* The axes that a schedule or a way of recomputing does not meet rotate with the layout's number. */
+/* The axes that a schedule or a way of recomputing does not meet rotate with the layout's number.
+ */
 static void rotate(struct pl_layout *l, int i)
 {
     l->recompute = i % 3;
@@ -165,12 +175,12 @@ static void rotate(struct pl_layout *l, int i)
 }
 
 struct list {
-    struct pl_layout           *out;
-    int                         n;
-    const struct pl_model      *m;
-    const struct pl_workload   *w;
-    struct pl_cluster           c;
-    enum pl_precision           precision;
+    struct pl_layout *out;
+    int n;
+    const struct pl_model *m;
+    const struct pl_workload *w;
+    struct pl_cluster c;
+    enum pl_precision precision;
 };
 
 static void consider(struct list *k, struct pl_layout l)
@@ -193,8 +203,8 @@ static void consider_schedules(struct list *k, struct pl_layout l)
 {
     static const struct {
         enum pl_schedule s;
-        int              vp;
-    } all[] = { { PL_1F1B, 1 }, { PL_GPIPE, 1 }, { PL_ZERO_BUBBLE, 1 }, { PL_INTERLEAVED, 2 } };
+        int vp;
+    } all[] = {{PL_1F1B, 1}, {PL_GPIPE, 1}, {PL_ZERO_BUBBLE, 1}, {PL_INTERLEAVED, 2}};
 
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         l.schedule = (int)all[i].s;
@@ -204,7 +214,8 @@ static void consider_schedules(struct list *k, struct pl_layout l)
     }
 }
 
-/* Every legal mesh with WORLD ranks that the trainer has: tp, sp, pp, ep, etp, zero and its scope, schedules. */
+/* Every legal mesh with WORLD ranks that the trainer has: tp, sp, pp, ep, etp, zero and its scope,
+ * schedules. */
 static void enumerate(struct list *k, int world)
 {
     for (int tp = 1; tp <= world; tp *= 2)
@@ -234,19 +245,19 @@ static void report(const struct pl_model *m, const struct pl_layout *l, double d
     bool good = d < allowed;
 
     failures += !good;
-    printf("%sok %d - %s %s world %d: largest difference %.2e of %.1e\n", good ? "" : "not ", ++test_number,
-           m->name, pl_layout_text(text, l), l->world, d, allowed);
+    printf("%sok %d - %s %s world %d: largest difference %.2e of %.1e\n", good ? "" : "not ",
+           ++test_number, m->name, pl_layout_text(text, l), l->world, d, allowed);
     fflush(stdout);
 }
 
 /* Layouts of one size: team i of the ranks takes layouts i, i + teams, ... */
 static void run_size(struct list *k, int size, const struct curve *want, double allowed)
 {
-    static double      d[MAX_LAYOUTS];
-    struct tr_progress progress = { .yield = true };
-    int         teams = world_size / size, team = world_rank / size;
+    static double d[MAX_LAYOUTS];
+    struct tr_progress progress = {.yield = true};
+    int teams = world_size / size, team = world_rank / size;
     MPI_Request req;
-    MPI_Comm    comm;
+    MPI_Comm comm;
 
     k->n = 0;
     enumerate(k, size);
@@ -268,23 +279,24 @@ static void run_size(struct list *k, int size, const struct curve *want, double 
 }
 
 /*
- * How far apart runs of one rank are that differ in nothing but the order of summation: over samples and micro-batches
- * (gradients), and inside every product by the instruction set, whose block sizes differ.
+ * How far apart runs of one rank are that differ in nothing but the order of summation: over
+ * samples and micro-batches (gradients), and inside every product by the instruction set, whose
+ * block sizes differ.
  */
-static double spread(const struct curve *want, const struct pl_model *m, const struct pl_layout *one,
-                     const struct pl_workload *w)
+static double spread(const struct curve *want, const struct pl_model *m,
+                     const struct pl_layout *one, const struct pl_workload *w)
 {
-    struct tr_progress progress = { .yield = true };
-    enum kn_isa        best = kn_isa();
-    double             most = 0;
-    int                i = 0;
-    MPI_Request        req;
+    struct tr_progress progress = {.yield = true};
+    enum kn_isa best = kn_isa();
+    double most = 0;
+    int i = 0;
+    MPI_Request req;
 
     for (int isa = 0; isa <= (int)best; isa++)
         for (int shuffle = 0; kn_isa_set((enum kn_isa)isa) && shuffle < w->global_batch; shuffle++)
             for (int mb = 1; mb <= w->global_batch; mb *= 2) {
                 struct pl_layout l = *one;
-                struct curve     got;
+                struct curve got;
 
                 if (i++ % world_size != world_rank)
                     continue;
@@ -301,12 +313,12 @@ static double spread(const struct curve *want, const struct pl_model *m, const s
 static void run_model(bool moe, enum pl_precision precision)
 {
     static struct pl_layout layout[MAX_LAYOUTS];
-    struct pl_model    m;
-    struct pl_workload w = { .global_batch = 4, .precision = precision, .data = "synthetic" };
-    struct pl_layout   one;
-    struct curve       want;
-    double             allowed = 1e-4;
-    struct list        k = { .out = layout, .m = &m, .w = &w, .precision = precision };
+    struct pl_model m;
+    struct pl_workload w = {.global_batch = 4, .precision = precision, .data = "synthetic"};
+    struct pl_layout one;
+    struct curve want;
+    double allowed = 1e-4;
+    struct list k = {.out = layout, .m = &m, .w = &w, .precision = precision};
 
     model_of(&m, moe);
     w.seq = m.seq;
@@ -320,8 +332,8 @@ static void run_model(bool moe, enum pl_precision precision)
     if (precision == PL_BF16)
         allowed = 2 * spread(&want, &m, &one, &w);
     if (world_rank == 0)
-        printf("# %s: loss %.6f -> %.6f, aux %.6f -> %.6f, norm %.4f -> %.4f\n", m.name, want.loss[0],
-               want.loss[STEPS - 1], want.aux[0], want.aux[STEPS - 1], want.norm[0],
+        printf("# %s: loss %.6f -> %.6f, aux %.6f -> %.6f, norm %.4f -> %.4f\n", m.name,
+               want.loss[0], want.loss[STEPS - 1], want.aux[0], want.aux[STEPS - 1], want.norm[0],
                want.norm[STEPS - 1]);
     for (int size = 1; size <= world_size; size *= 2)
         run_size(&k, size, &want, allowed);
@@ -339,8 +351,8 @@ int main(int argc, char **argv)
             run_model(i % 2, i < 2 ? PL_FP32 : PL_BF16);
     if (world_rank == 0) {
         failures += allocations != 0;
-        printf("%sok %d - the step loop allocates nothing: %ld times\n", allocations ? "not " : "", ++test_number,
-               allocations);
+        printf("%sok %d - the step loop allocates nothing: %ld times\n", allocations ? "not " : "",
+               ++test_number, allocations);
         printf("1..%d\n", test_number);
     }
     MPI_Finalize();

@@ -1,7 +1,7 @@
 /*
- * Pipeline schedules, for every pp <= 8, up to 32 micro-batches and vp <= 4: all work is done once and in
- * order, memory is what the formula says, and no schedule can deadlock even if a send ends only when its
- * receiver asks for it and a stage owns just two send buffers for each direction.
+ * Pipeline schedules, for every pp <= 8, up to 32 micro-batches and vp <= 4: all work is done once
+ * and in order, memory is what the formula says, and no schedule can deadlock even if a send ends
+ * only when its receiver asks for it and a stage owns just two send buffers for each direction.
  */
 #include "plan/plan.h"
 #include "tests/unit/unit.h"
@@ -10,20 +10,20 @@ enum { MAX_PP = 8, MAX_MB = 32, MAX_VP = 4, MAX_STEPS = 3 * MAX_MB * MAX_VP };
 
 struct shape {
     enum pl_schedule schedule;
-    int              pp, vp, mbs;
+    int pp, vp, mbs;
 };
 
 static void each_shape(void (*fn)(const struct shape *))
 {
-    static const enum pl_schedule plain[] = { PL_GPIPE, PL_1F1B, PL_ZERO_BUBBLE };
+    static const enum pl_schedule plain[] = {PL_GPIPE, PL_1F1B, PL_ZERO_BUBBLE};
 
     for (int pp = 1; pp <= MAX_PP; pp++)
         for (int mbs = 1; mbs <= MAX_MB; mbs++) {
             for (size_t i = 0; i < ARRAY_LEN(plain); i++)
-                fn(&(struct shape){ plain[i], pp, 1, mbs });
+                fn(&(struct shape){plain[i], pp, 1, mbs});
             for (int vp = 2; vp <= MAX_VP && pp > 1; vp++)
                 if (mbs % pp == 0)
-                    fn(&(struct shape){ PL_INTERLEAVED, pp, vp, mbs });
+                    fn(&(struct shape){PL_INTERLEAVED, pp, vp, mbs});
         }
 }
 
@@ -33,7 +33,7 @@ static void check_complete(const struct shape *s)
 
     for (int stage = 0; stage < s->pp; stage++) {
         int n = pl_schedule_steps(step, s->schedule, stage, s->pp, s->vp, s->mbs);
-        int next[4][MAX_VP] = { { 0 } };
+        int next[4][MAX_VP] = {{0}};
 
         assert_int_equal(n, pl_schedule_steps(NULL, s->schedule, stage, s->pp, s->vp, s->mbs));
         for (int i = 0; i < n; i++)
@@ -76,7 +76,8 @@ static void check_live(const struct shape *s)
             case PL_ZERO_BUBBLE:
                 assert_int_equal(live, min(s->mbs, s->pp));
                 break;
-            case PL_INTERLEAVED: /* chunk 0 of stage 0 waits longest: pp + (pp - 1 - 2 stage) above its round */
+            case PL_INTERLEAVED: /* chunk 0 of stage 0 waits longest: pp + (pp - 1 - 2 stage) above
+                                    its round */
                 assert_in_range(live, 1, s->mbs);
                 if (s->mbs > s->pp)
                     assert_true(live <= 2 * s->pp);
@@ -92,14 +93,15 @@ static void live_micro_batches_follow_the_formula(void **state)
 }
 
 /*
- * The machine of the deadlock test. Message n of a direction (0 activations, 1 gradients) that leaves
- * virtual stage v is sent when v has computed it, and ends when the next virtual stage starts the step that needs it.
+ * The machine of the deadlock test. Message n of a direction (0 activations, 1 gradients) that
+ * leaves virtual stage v is sent when v has computed it, and ends when the next virtual stage
+ * starts the step that needs it.
  */
 struct machine {
     const struct shape *s;
-    struct pl_step      step[MAX_PP][MAX_STEPS];
-    int                 n[MAX_PP], at[MAX_PP];
-    int                 sent[2][MAX_PP * MAX_VP], taken[2][MAX_PP * MAX_VP];
+    struct pl_step step[MAX_PP][MAX_STEPS];
+    int n[MAX_PP], at[MAX_PP];
+    int sent[2][MAX_PP * MAX_VP], taken[2][MAX_PP * MAX_VP];
 };
 
 static int vstage(const struct machine *m, int stage, int chunk)
@@ -107,14 +109,14 @@ static int vstage(const struct machine *m, int stage, int chunk)
     return chunk * m->s->pp + stage;
 }
 
-/* Try the next step of a stage, as the interpreter does: wait for a buffer for the output, then for the input, then
- * compute and send. */
+/* Try the next step of a stage, as the interpreter does: wait for a buffer for the output, then for
+ * the input, then compute and send. */
 static bool advance(struct machine *m, int stage)
 {
     const struct pl_step *p = &m->step[stage][m->at[stage]];
-    int                   v = vstage(m, stage, p->chunk), last = m->s->pp * m->s->vp - 1;
-    int                   dir = p->op == PL_FORWARD ? 0 : 1;
-    int                   from = dir == 0 ? v - 1 : v + 1, to = dir == 0 ? v + 1 : v - 1;
+    int v = vstage(m, stage, p->chunk), last = m->s->pp * m->s->vp - 1;
+    int dir = p->op == PL_FORWARD ? 0 : 1;
+    int from = dir == 0 ? v - 1 : v + 1, to = dir == 0 ? v + 1 : v - 1;
 
     if (m->at[stage] == m->n[stage])
         return false;
@@ -144,9 +146,9 @@ static bool advance(struct machine *m, int stage)
 static void check_deadlock(const struct shape *s)
 {
     static struct machine m;
-    bool                  moved = true;
+    bool moved = true;
 
-    m = (struct machine){ .s = s };
+    m = (struct machine){.s = s};
     for (int i = 0; i < s->pp; i++)
         m.n[i] = pl_schedule_steps(m.step[i], s->schedule, i, s->pp, s->vp, s->mbs);
     while (moved) {
@@ -157,8 +159,8 @@ static void check_deadlock(const struct shape *s)
     }
     for (int i = 0; i < s->pp; i++)
         if (m.at[i] != m.n[i])
-            fail_msg("schedule %d pp %d vp %d mbs %d: stage %d stops at step %d of %d", (int)s->schedule,
-                     s->pp, s->vp, s->mbs, i, m.at[i], m.n[i]);
+            fail_msg("schedule %d pp %d vp %d mbs %d: stage %d stops at step %d of %d",
+                     (int)s->schedule, s->pp, s->vp, s->mbs, i, m.at[i], m.n[i]);
     for (int v = 0; v + 1 < s->pp * s->vp; v++) {
         assert_int_equal(m.sent[0][v], s->mbs);
         assert_int_equal(m.taken[0][v], s->mbs);
