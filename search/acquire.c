@@ -1,7 +1,7 @@
 /* Maximising the acquisition over the whole table by a bound; the formulas are in acquire.h. */
 #include "search/acquire.h"
 
-#include <assert.h>
+#include <limits.h>
 #include <math.h>
 
 #include "base/base.h"
@@ -9,7 +9,8 @@
 #include "search/num.h"
 #include "search/scan.h"
 
-enum { BATCH = 128 };
+enum { BATCH = 64 };
+static const double SLACK = 3.0;
 
 /* What se_scan() says of every layout. */
 struct field {
@@ -43,7 +44,7 @@ static double log_improvement(const struct se_acquire *a, const double *mean, co
     if (!a->improving)
         return mix(b, mean);
     for (int h = 0; h < b->nhyps; h++) {
-        double sd = sqrt(fmax(var[h], 1e-14));
+        double sd = a->widen * sqrt(fmax(var[h], 1e-14));
 
         part[h] = b->hyp[h].weight > 0.0
                       ? log(b->hyp[h].weight) + log(sd) + se_log_ei((mean[h] - a->incumbent) / sd)
@@ -130,41 +131,37 @@ void se_acquire_one(const struct se_acquire *a, size_t index, struct se_choice *
     finish(a, index, &m, ret);
 }
 
-/* Moments of COUNT <= BATCH layouts under one hypothesis, with one triangular solve for all. */
-static void exact_hyp(const struct se_acquire *a, int q, int h, const size_t *index, size_t count,
-                      struct moments *m)
-{
-    const struct se_belief *b = a->belief[q];
-    const struct se_hyp *hyp = &b->hyp[h];
-    const struct se_gp *g = &hyp->gp;
-    size_t n = (size_t)g->n;
-    double AUTO_FREE *cov = mem_alloc((count * n + 1) * sizeof(double));
+/* Observations that a variance is worked out for, before the bound is looked at again. */
+static const int STAGES[] = {16, 48, 128, INT_MAX};
 
-    for (size_t c = 0; c < count; c++) {
-        struct se_point p;
+struct scans {
+    struct se_scan *of[SE_QUANTITIES][SE_MAX_HYPS];
+};
 
-        se_table_point(a->table, b->quantity, index[c], g->kern.nlin, &p);
-        se_gp_cross(g, &p, cov + c * n);
-        m[c].mean[q][h] =
-            se_hyp_mean(b, hyp, a->table, index[c]) + se_dot(cov + c * n, g->alpha, g->n);
-        m[c].var[q][h] = se_gp_prior_var(g, &p);
-    }
-    se_lower_solve(g->l, g->n, g->cap, cov, (int)count);
-    for (size_t c = 0; c < count; c++)
-        m[c].var[q][h] = fmax(m[c].var[q][h] - se_dot(cov + c * n, cov + c * n, g->n), 0.0);
-}
-
-static void exact(const struct se_acquire *a, const size_t *index, size_t count,
+/*
+ * Exact moments of one layout, unless a bound on its score falls below FLOOR on the way: then
+ * false. Throughput first, as it rules out more.
+ */
+static bool exact(const struct se_acquire *a, struct scans *s, size_t index, double floor,
                   struct se_choice *ret)
 {
-    struct moments m[BATCH];
+    struct moments m;
 
-    assert(count <= BATCH);
     for (int q = 0; q < SE_QUANTITIES; q++)
         for (int h = 0; h < a->belief[q]->nhyps; h++)
-            exact_hyp(a, q, h, index, count, m);
-    for (size_t c = 0; c < count; c++)
-        finish(a, index[c], &m[c], &ret[c]);
+            se_scan_open(s->of[q][h], index, &m.mean[q][h], &m.var[q][h]);
+    for (int q = 0; q < SE_QUANTITIES; q++) {
+        bool done = false;
+
+        for (size_t k = 0; k < ARRAY_LEN(STAGES) && !done; k++) {
+            for (int h = 0; h < a->belief[q]->nhyps; h++)
+                m.var[q][h] = se_scan_tighten(s->of[q][h], STAGES[k], &done);
+            if (combine(a, index, &m, true, ret) < floor)
+                return false;
+        }
+    }
+    finish(a, index, &m, ret);
+    return true;
 }
 
 /* ---- bounds -------------------------------------------------------------------------------------
@@ -193,24 +190,27 @@ static int by_score(const void *x, const void *y)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-static void field_init(struct field *f, const struct se_acquire *a)
+static void field_init(struct field *f, struct scans *s, const struct se_acquire *a)
 {
     memset(f, 0, sizeof(*f));
+    memset(s, 0, sizeof(*s));
     for (int q = 0; q < SE_QUANTITIES; q++) {
         for (int h = 0; h < a->belief[q]->nhyps; h++) {
+            s->of[q][h] = se_scan_new(a->belief[q], &a->belief[q]->hyp[h], a->table);
             f->mean[q][h] = mem_alloc(a->table->n * sizeof(float));
             f->var[q][h] = mem_alloc(a->table->n * sizeof(float));
-            se_scan(a->belief[q], &a->belief[q]->hyp[h], a->table, f->mean[q][h], f->var[q][h]);
+            se_scan_all(s->of[q][h], f->mean[q][h], f->var[q][h]);
         }
     }
 }
 
-static void field_done(struct field *f)
+static void field_done(struct field *f, struct scans *s)
 {
     for (int q = 0; q < SE_QUANTITIES; q++) {
         for (int h = 0; h < SE_MAX_HYPS; h++) {
             free(f->mean[q][h]);
             free(f->var[q][h]);
+            se_scan_free(s->of[q][h]);
         }
     }
 }
@@ -238,7 +238,7 @@ static bool hopeless(const struct se_acquire *a, const struct moments *m, double
 
     for (int h = 0; h < b->nhyps; h++) {
         double d = m->mean[SE_THROUGHPUT][h] - a->incumbent;
-        double z2 = d * d / fmax(m->var[SE_THROUGHPUT][h], 1e-14);
+        double z2 = d * d / (a->widen * a->widen * fmax(m->var[SE_THROUGHPUT][h], 1e-14));
 
         if (b->hyp[h].weight > 0.0 &&
             (d >= 0.0 || log_top_sd - 0.5 * z2 - SE_LOG_SQRT_2PI >= floor))
@@ -266,8 +266,8 @@ static struct bound *bounds(const struct se_acquire *a, const struct field *f, d
         if (a->closed[i])
             continue;
         moments_at(f, a, i, &m);
-        if (a->improving &&
-            hopeless(a, &m, 0.5 * log(fmax(top_var, 1e-14)), floor + log(a->start_s)))
+        if (a->improving && hopeless(a, &m, log(a->widen) + 0.5 * log(fmax(top_var, 1e-14)),
+                                     floor + log(a->start_s)))
             continue;
         combine(a, i, &m, true, &c);
         if (c.score >= floor)
@@ -279,11 +279,11 @@ static struct bound *bounds(const struct se_acquire *a, const struct field *f, d
 }
 
 /* The best exact score among the layouts with the best means: a floor under the answer. */
-static double first_floor(const struct se_acquire *a, const struct field *f)
+static double first_floor(const struct se_acquire *a, struct scans *s, const struct field *f)
 {
     struct bound top[BATCH];
-    struct se_choice choice[BATCH];
-    size_t index[BATCH] = {0}, count = 0;
+    struct se_choice choice;
+    size_t count = 0;
     double best = -INFINITY;
 
     for (size_t i = 0; i < a->table->n; i++) {
@@ -305,44 +305,50 @@ static double first_floor(const struct se_acquire *a, const struct field *f)
         top[at] = b;
     }
     for (size_t i = 0; i < count; i++)
-        index[i] = top[i].index;
-    exact(a, index, count, choice);
-    for (size_t i = 0; i < count; i++)
-        best = fmax(best, choice[i].score);
+        if (exact(a, s, top[i].index, best, &choice))
+            best = fmax(best, choice.score);
     return best;
+}
+
+/* Exact scores of the COUNT layouts of LIST, best bound first, as long as they can still matter. */
+static void settle(const struct se_acquire *a, struct scans *s, const struct bound *list,
+                   size_t count, double best, size_t at_least, struct se_found *ret)
+{
+    size_t seen = 0;
+
+    ret->choice =
+        mem_alloc(((count < SE_MAX_EXACT ? count : SE_MAX_EXACT) + 1) * sizeof(*ret->choice));
+    for (; seen < count && ret->count < SE_MAX_EXACT; seen++) {
+        /* The first ones are wanted whatever they score; after them, only what may be the best. */
+        double floor = ret->count < at_least ? -INFINITY : best;
+
+        if (list[seen].score < floor)
+            break;
+        if (exact(a, s, list[seen].index, floor, &ret->choice[ret->count]))
+            best = fmax(best, ret->choice[ret->count++].score);
+    }
+    ret->proved = seen == count || list[seen].score < best;
 }
 
 void se_acquire(const struct se_acquire *a, size_t at_least, struct se_found *ret)
 {
     struct field f;
+    struct scans s;
     struct bound *list;
-    size_t count, index[BATCH] = {0};
-    double best = -INFINITY;
+    size_t count;
+    double best;
 
     memset(ret, 0, sizeof(*ret));
     for (size_t i = 0; i < a->table->n; i++)
         ret->open += !a->closed[i];
     if (ret->open == 0)
         return;
-    field_init(&f, a);
-    best = first_floor(a, &f);
+    field_init(&f, &s, a);
+    best = first_floor(a, &s, &f);
     /* Candidates for the later sampling lie a little under the floor, so keep some of those too. */
-    list = bounds(a, &f, best - 6.0, &count);
-    field_done(&f);
-    ret->choice = mem_alloc((count + 1) * sizeof(*ret->choice));
-    while (ret->count < count && ret->count < SE_MAX_EXACT) {
-        size_t n = count - ret->count < BATCH ? count - ret->count : BATCH;
-
-        if (list[ret->count].score < best && ret->count >= at_least)
-            break;
-        for (size_t i = 0; i < n; i++)
-            index[i] = list[ret->count + i].index;
-        exact(a, index, n, ret->choice + ret->count);
-        for (size_t i = 0; i < n; i++)
-            best = fmax(best, ret->choice[ret->count + i].score);
-        ret->count += n;
-    }
-    ret->proved = ret->count == count || list[ret->count].score < best;
+    list = bounds(a, &f, best - SLACK, &count);
+    settle(a, &s, list, count, best, at_least, ret);
+    field_done(&f, &s);
     free(list);
     qsort(ret->choice, ret->count, sizeof(*ret->choice), by_score);
 }

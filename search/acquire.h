@@ -25,6 +25,7 @@ struct se_acquire {
     const uint8_t *closed;  /* (n): not to be proposed */
     bool improving;         /* there is an incumbent; else the best mean is wanted */
     double incumbent;       /* log throughput in the objective's unit */
+    double widen;           /* factor on every sigma: above 1 where the search has stalled */
     double step_log_tokens; /* log of tokens a step, less the devices' where per device */
     bool per_device;
     double steps, start_s;

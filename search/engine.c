@@ -18,6 +18,9 @@ const char *const se_status_names[] = {"ok",      "oom",     "infeasible", "cens
 
 /* A bound on memory or throughput is as sharp as one allocation, or one step, of a trial. */
 static const double SHARPNESS = 0.01;
+/* Widening of beliefs while the search stalls. */
+static const double WIDEN_STEP = 0.1;
+static const int WIDEN_AFTER = 3, WIDEN_UPTO = 20;
 /* Below this chance of running no layout is worth a trial. */
 static const double HARDLY_FITS = 1e-3;
 
@@ -245,6 +248,7 @@ void se_acquire_setup(const struct se_search *s, struct se_acquire *a)
         .closed = s->closed,
         .step_log_tokens = log((double)s->spec.workload.global_batch * s->spec.workload.seq),
         .per_device = s->spec.objective == SE_TOKENS_PER_S_PER_DEVICE,
+        .widen = 1.0,
         .steps = s->spec.trial_steps,
         .start_s = s->spec.trial_start_s,
     };
@@ -373,6 +377,35 @@ static void say_why(const struct se_search *s, const struct se_acquire *a,
                  100.0 * gain, 196.0 * sd, 100.0 * c->p_fits, 100.0 * trust);
 }
 
+/*
+ * How much wider than fitted the beliefs are taken: by a tenth for each trial since the best one
+ * improved by 1 %, after the first few. Hyper-parameters at a single best fit are too sure of
+ * themselves, and a run of proposals that promised an improvement and did not deliver is evidence
+ * of it.
+ */
+static double widen(const struct se_search *s)
+{
+    double best = -INFINITY;
+    int stall = 0;
+
+    for (int i = 0; i < s->nrecords; i++) {
+        const struct se_record *r = &s->record[i];
+        double y;
+
+        if (!r->settled || r->repeat_of || r->outcome.status == SE_DISCARD)
+            continue;
+        stall++;
+        if (r->outcome.status != SE_OK)
+            continue;
+        y = log(r->outcome.tokens_per_s) - se_unit(s, r->index);
+        if (y > best + 0.01) {
+            best = y;
+            stall = 0;
+        }
+    }
+    return 1.0 + WIDEN_STEP * fmin(fmax(stall - WIDEN_AFTER, 0), WIDEN_UPTO);
+}
+
 static enum se_answer ask_bayes(struct se_search *s, struct se_trial *ret)
 {
     struct se_acquire a;
@@ -384,6 +417,7 @@ static enum se_answer ask_bayes(struct se_search *s, struct se_trial *ret)
 
     se_acquire_setup(s, &a);
     count = se_leaders(s, &leader);
+    a.widen = widen(s);
     a.improving = count > 0;
     a.incumbent = count > 0 ? leader[0].mean : 0.0;
     for (int i = 0; i < s->nrecords; i++) {

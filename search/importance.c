@@ -37,7 +37,10 @@ void se_map_init(struct se_map *m, const struct se_search *s)
         for (int h = 0; h < b->nhyps; h++) {
             float w = (float)b->hyp[h].weight;
 
-            se_scan(b, &b->hyp[h], s->table, mean, var);
+            struct se_scan *scan = se_scan_new(b, &b->hyp[h], s->table);
+
+            se_scan_all(scan, mean, var);
+            se_scan_free(scan);
             for (size_t i = 0; i < n; i++) {
                 if (q == SE_THROUGHPUT)
                     m->mean[i] += w * mean[i];

@@ -38,13 +38,15 @@ extern const char *const se_objective_names[]; /* "tokens_per_s" ..., NULL */
 /*
  * What is believed of a layout before any trial. Shares say how the logarithm would move if one
  * class of cost (of memory) were mis-estimated by a factor: share[c] = d log(quantity) / d
- * log(class c). All zero is allowed.
+ * log(class c). The last one of memory is log of how much more it would take if the stack kept
+ * attention's T x T matrices. All zero is allowed.
  */
+enum { SE_COST_SHARES = PL_COST_CLASSES, SE_MEMORY_SHARES = PL_MEM_CLASSES + 1 };
 struct se_prior {
-    double log_throughput;               /* log tokens/s of the whole job */
-    double log_memory;                   /* log bytes of the worst rank */
-    double cost_share[PL_COST_CLASSES];  /* of seconds an iteration */
-    double memory_share[PL_MEM_CLASSES]; /* of bytes */
+    double log_throughput; /* log tokens/s of the whole job */
+    double log_memory;     /* log bytes of the worst rank */
+    double cost_share[SE_COST_SHARES];
+    double memory_share[SE_MEMORY_SHARES];
 };
 typedef void (*se_prior_fn)(struct se_prior *ret, const struct pl_layout *l, void *arg);
 

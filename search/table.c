@@ -268,6 +268,19 @@ int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t 
 /* ---- priors -------------------------------------------------------------------------------------
  */
 
+/* log of how much more L would take in a stack without fused attention. */
+static double unfused(const struct se_spec *spec, const struct pl_layout *l, double total)
+{
+    struct pl_trainer other = *spec->trainer;
+    struct pl_memory memory;
+
+    if (!other.flash || other.bundled || l->recompute != PL_RECOMPUTE_NONE)
+        return 0.0;
+    other.flash = false;
+    pl_memory_worst(&memory, &spec->model, l, &spec->workload, &other);
+    return log(memory.total / total);
+}
+
 void se_prior_of(const struct se_spec *spec, const struct pl_layout *l, struct se_prior *ret)
 {
     struct pl_cost cost;
@@ -286,14 +299,15 @@ void se_prior_of(const struct se_spec *spec, const struct pl_layout *l, struct s
         ret->cost_share[c] = cost.seconds[c] / cost.total;
     for (int c = 0; c < PL_MEM_CLASSES; c++)
         ret->memory_share[c] = memory.bytes[c] / memory.total;
+    ret->memory_share[PL_MEM_CLASSES] = unfused(spec, l, memory.total);
 }
 
 int se_table_set_prior(struct se_table *t, const struct se_spec *spec, struct err *e)
 {
     double log_capacity = se_log_capacity(spec);
 
-    t->nshare[SE_THROUGHPUT] = PL_COST_CLASSES;
-    t->nshare[SE_MEMORY] = PL_MEM_CLASSES;
+    t->nshare[SE_THROUGHPUT] = SE_COST_SHARES;
+    t->nshare[SE_MEMORY] = SE_MEMORY_SHARES;
     for (int q = 0; q < SE_QUANTITIES; q++) {
         t->prior[q] = mem_try_alloc(mem_mul(t->n, sizeof(float), 1));
         t->share[q] = mem_try_alloc(mem_mul(t->n, sizeof(float), (size_t)t->nshare[q]));
@@ -311,10 +325,10 @@ int se_table_set_prior(struct se_table *t, const struct se_spec *spec, struct er
             p.log_throughput -= log(l.world);
         t->prior[SE_THROUGHPUT][i] = (float)p.log_throughput;
         t->prior[SE_MEMORY][i] = (float)(p.log_memory - log_capacity);
-        for (int c = 0; c < PL_COST_CLASSES; c++)
-            t->share[SE_THROUGHPUT][i * PL_COST_CLASSES + (size_t)c] = (float)p.cost_share[c];
-        for (int c = 0; c < PL_MEM_CLASSES; c++)
-            t->share[SE_MEMORY][i * PL_MEM_CLASSES + (size_t)c] = (float)p.memory_share[c];
+        for (int c = 0; c < SE_COST_SHARES; c++)
+            t->share[SE_THROUGHPUT][i * SE_COST_SHARES + (size_t)c] = (float)p.cost_share[c];
+        for (int c = 0; c < SE_MEMORY_SHARES; c++)
+            t->share[SE_MEMORY][i * SE_MEMORY_SHARES + (size_t)c] = (float)p.memory_share[c];
         if (p.log_memory <= log_capacity || spec->prior_fn)
             t->centre[SE_THROUGHPUT] = fmax(t->centre[SE_THROUGHPUT], p.log_throughput);
     }

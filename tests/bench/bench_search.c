@@ -1,0 +1,372 @@
+/*
+ * bench_search [--seeds N] [--trials N] [--only CASE] TABLE.json...
+ *
+ * How many trials the search needs on tables of throughputs, one JSON object a line: the median
+ * over seeds of the trials until within 5 % and 1 % of the best, the share of the trials up to the
+ * 5 % hit that ran out of memory, and how well P(fits) was calibrated; for every way of searching,
+ * random and grid beside. Then the time of an ask and of a refit at 200 observations in large
+ * spaces. 2 % noise.
+ */
+#include <math.h>
+
+#include "tests/bench/landscape.h"
+
+struct options {
+    int seeds, trials;
+    double noise, regret;
+    const char *only;
+    bool no_speed, verbose, trace;
+};
+
+static const struct opt option_table[] = {
+    {.name = "seeds",
+     .type = OPT_INT,
+     .offset = offsetof(struct options, seeds),
+     .min = 1,
+     .max = 1000,
+     .standard = "20",
+     .help = "campaigns a case"},
+    {.name = "trials",
+     .type = OPT_INT,
+     .offset = offsetof(struct options, trials),
+     .min = 1,
+     .max = 100000,
+     .standard = "120",
+     .help = "trials a campaign at most"},
+    {.name = "noise",
+     .type = OPT_F64,
+     .offset = offsetof(struct options, noise),
+     .min = 0,
+     .max = 1,
+     .standard = "0.02",
+     .help = "relative standard deviation of a measurement"},
+    {.name = "regret",
+     .type = OPT_F64,
+     .offset = offsetof(struct options, regret),
+     .min = 0,
+     .max = 1,
+     .standard = "0.005",
+     .help = "expected regret that ends a campaign"},
+    {.name = "only",
+     .type = OPT_STR,
+     .offset = offsetof(struct options, only),
+     .metavar = "CASE",
+     .help = "only cases whose name holds this"},
+    {.name = "no-speed",
+     .type = OPT_FLAG,
+     .offset = offsetof(struct options, no_speed),
+     .help = "leave the timings out"},
+    {.name = "verbose",
+     .letter = 'v',
+     .type = OPT_FLAG,
+     .offset = offsetof(struct options, verbose),
+     .help = "print every campaign"},
+    {.name = "trace",
+     .type = OPT_FLAG,
+     .offset = offsetof(struct options, trace),
+     .help = "print every trial"},
+};
+
+/* ---- priors that mislead ------------------------------------------------------------------------
+ */
+
+struct reversed {
+    const struct se_spec *spec;
+    double mirror; /* sum of the least and the greatest log throughput */
+    bool memory;
+};
+
+static void plain_prior(struct se_prior *ret, const struct pl_layout *l, const struct se_spec *s)
+{
+    struct pl_cost cost;
+    struct pl_memory memory;
+
+    memset(ret, 0, sizeof(*ret));
+    pl_cost(&cost, &s->model, &s->cluster, l, &s->workload, s->trainer);
+    pl_memory_worst(&memory, &s->model, l, &s->workload, s->trainer);
+    ret->log_throughput = log(cost.tokens_per_s);
+    ret->log_memory = log(memory.total);
+}
+
+/* The cost model's ranking turned round. */
+static void reversed_prior(struct se_prior *ret, const struct pl_layout *l, void *arg)
+{
+    const struct reversed *r = arg;
+
+    plain_prior(ret, l, r->spec);
+    ret->log_throughput = r->mirror - ret->log_throughput;
+}
+
+static void reverse(struct reversed *r, const struct landscape *l)
+{
+    double lo = INFINITY, hi = -INFINITY;
+
+    r->spec = &l->spec;
+    for (size_t i = 0; i < l->n; i++) {
+        struct se_prior p;
+
+        plain_prior(&p, &l->layout[i], &l->spec);
+        lo = fmin(lo, p.log_throughput);
+        hi = fmax(hi, p.log_throughput);
+    }
+    r->mirror = lo + hi;
+}
+
+/* ---- cases --------------------------------------------------------------------------------------
+ */
+
+struct one_case {
+    const char *name;
+    enum se_method method;
+    bool prior, memory_prior, reversed, warped;
+};
+
+static const struct one_case cases[] = {
+    {"model", SE_BAYES, true, true, false, false},
+    {"warped", SE_BAYES, true, true, false, true},
+    {"prior-none", SE_BAYES, false, true, false, false},
+    {"memory-none", SE_BAYES, true, false, false, false},
+    {"both-none", SE_BAYES, false, false, false, false},
+    {"reversed", SE_BAYES, true, true, true, false},
+    {"random", SE_RANDOM, false, false, false, false},
+    {"grid", SE_GRID, false, false, false, false},
+};
+
+static int by_int(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+static int by_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Median with 0 (never) as infinite, which is printed as -1. */
+static double median(const int *v, int n)
+{
+    AUTO_FREE int *sorted = mem_alloc((size_t)n * sizeof(int));
+    double lo, hi;
+
+    for (int i = 0; i < n; i++)
+        sorted[i] = v[i] > 0 ? v[i] : INT32_MAX;
+    qsort(sorted, (size_t)n, sizeof(int), by_int);
+    lo = sorted[(n - 1) / 2];
+    hi = sorted[n / 2];
+    return hi >= INT32_MAX ? -1.0 : 0.5 * (lo + hi);
+}
+
+static void print_reliability(const struct race *sum)
+{
+    printf("\"p_fits\":{\"n\":%d,\"brier\":%.4f,\"bins\":[", sum->npredicted,
+           sum->npredicted ? sum->log_score / sum->npredicted : 0.0);
+    for (int b = 0; b < 10; b++)
+        printf("%s[%d,%.3f,%.3f]", b ? "," : "", sum->bin_count[b],
+               sum->bin_count[b] ? sum->bin_sum[b] / sum->bin_count[b] : 0.0,
+               sum->bin_count[b] ? (double)sum->bin_fit[b] / sum->bin_count[b] : 0.0);
+    printf("]}");
+}
+
+static void add(struct race *sum, const struct race *r)
+{
+    sum->log_score += r->log_score;
+    sum->npredicted += r->npredicted;
+    for (int b = 0; b < 10; b++) {
+        sum->bin_count[b] += r->bin_count[b];
+        sum->bin_fit[b] += r->bin_fit[b];
+        sum->bin_sum[b] += r->bin_sum[b];
+    }
+}
+
+static void run_case(const char *path, const struct one_case *c, const struct options *o)
+{
+    struct race sum = {0};
+    AUTO_FREE int *hit5 = mem_alloc((size_t)o->seeds * sizeof(int));
+    AUTO_FREE int *hit1 = mem_alloc((size_t)o->seeds * sizeof(int));
+    int oom = 0, trials = 0, early = 0;
+    uint64_t begin = clock_mono_ns();
+    char name[128] = "";
+
+    for (int seed = 0; seed < o->seeds; seed++) {
+        struct landscape l;
+        struct reversed r = {0};
+        struct se_spec spec;
+        struct race race;
+        struct err e;
+
+        if (landscape_load(&l, path, &e) < 0) {
+            fprintf(stderr, "bench_search: %s\n", e.text);
+            exit(1);
+        }
+        snprintf(name, sizeof(name), "%s", l.name);
+        if (c->warped)
+            landscape_warp(&l, 1000 + (uint64_t)seed);
+        spec = l.spec;
+        spec.method = c->method;
+        spec.use_prior = c->prior;
+        spec.use_memory_prior = c->memory_prior;
+        spec.seed = (uint64_t)seed;
+        spec.regret_share = o->regret;
+        if (c->reversed) {
+            reverse(&r, &l);
+            spec.prior_fn = reversed_prior;
+            spec.prior_arg = &r;
+        }
+        landscape_race(&race, &l, &spec, o->noise,
+                       c->method == SE_BAYES ? o->trials : 20 * o->trials, 77 + (uint64_t)seed,
+                       o->trace ? stderr : NULL);
+        hit5[seed] = race.hit5;
+        hit1[seed] = race.hit1;
+        oom += race.oom5;
+        trials += race.hit5 ? race.hit5 : race.trials;
+        early += race.hit1 == 0 && str_eq(race.reason, "converged");
+        add(&sum, &race);
+        if (o->verbose)
+            fprintf(stderr, "%s %s seed %d: 5%% at %d, 1%% at %d, %d oom, %d trials %s\n", l.name,
+                    c->name, seed, race.hit5, race.hit1, race.oom5, race.trials, race.reason);
+        landscape_done(&l);
+    }
+    printf("{\"bench\":\"search\",\"case\":\"%s/%s\",\"value\":%g,\"unit\":\"trials to 5 "
+           "%%\",\"trials_to_1pct\":%g,"
+           "\"worst_5pct\":%d,\"oom_share\":%.4f,\"stopped_early\":%d,\"seconds\":%.2f,",
+           name, c->name, median(hit5, o->seeds), median(hit1, o->seeds), hit5[o->seeds - 1],
+           (double)oom / trials, early, 1e-9 * (double)(clock_mono_ns() - begin) / o->seeds);
+    print_reliability(&sum);
+    printf("}\n");
+    fflush(stdout);
+}
+
+/* ---- speed --------------------------------------------------------------------------------------
+ */
+
+/* A campaign whose space has about the wanted number of legal layouts. */
+static const struct {
+    const char *name, *campaign;
+} large[] = {
+    {"1e5",
+     "{'model': 'gpt-175B', 'cluster': {'profile': 'dgx-h100', 'nodes': 128}, 'trainer': 'any',"
+     " 'workload': {'global_batch': 2048, 'precision': 'bf16'}, 'space': {'world': [1024], "
+     "'overlap_p2p': 0,"
+     " 'schedule': ['1f1b', 'interleaved']}}"},
+    {"1e6",
+     "{'model': 'gpt-175B', 'cluster': {'profile': 'dgx-h100', 'nodes': 512}, 'trainer': 'any',"
+     " 'workload': {'global_batch': 4096, 'precision': 'bf16'}, 'space': {'world': [256, 512, "
+     "1024, 2048, 4096],"
+     " 'schedule': ['1f1b', 'interleaved']}}"},
+};
+
+static struct se_search *open_large(const char *text, double *seconds, struct se_spec *spec)
+{
+    AUTO_FREE char *json = mem_strdup(text);
+    AUTO_JSON *campaign = NULL;
+    struct se_search *s = NULL;
+    struct err e = {0};
+    uint64_t begin;
+
+    for (char *c = json; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    if (jx_parse(&campaign, json, strlen(json), &e) < 0 ||
+        se_spec_parse(spec, campaign, NULL, &e) < 0) {
+        fprintf(stderr, "bench_search: %s: %s\n", e.pointer, e.text);
+        exit(1);
+    }
+    spec->async_refit = true;
+    spec->parallel = 1000;
+    spec->regret_share = 0.0;
+    begin = clock_mono_ns();
+    if (se_search_new(&s, spec, &e) < 0) {
+        fprintf(stderr, "bench_search: %s: %s\n", e.pointer, e.text);
+        exit(1);
+    }
+    *seconds = 1e-9 * (double)(clock_mono_ns() - begin);
+    return s;
+}
+
+/* An outcome that differs smoothly from the prediction of nothing told: some out of memory. */
+static void tell_something(struct se_search *s, const struct se_trial *t, struct rng *r)
+{
+    const struct pl_layout *l = &t->layout;
+    struct se_outcome o = {.status = rng_unit(r) < 0.15 ? SE_OOM : SE_OK};
+    struct err e;
+
+    o.tokens_per_s = 3e6 * l->world / 1024 *
+                     exp(0.2 * sin(log2(l->tp) + 2.0 * log2(l->pp)) - 0.1 * log2(l->micro_batch)) *
+                     exp(0.02 * rng_normal(r));
+    o.tokens_per_s_se = 0.02 * o.tokens_per_s;
+    if (se_tell(s, t->id, &o, &e) < 0)
+        fprintf(stderr, "bench_search: %s\n", e.text);
+}
+
+static void run_speed(size_t which)
+{
+    double opened, fit = 0.0, ask[5];
+    struct se_spec spec;
+    struct se_search *s = open_large(large[which].campaign, &opened, &spec);
+    struct se_trial t;
+    struct rng r;
+    uint64_t begin;
+    json_t *d;
+
+    rng_seed(&r, 3);
+    for (int i = 0; i < 200; i++) {
+        if (se_ask(s, &t) != SE_TRIAL)
+            break;
+        tell_something(s, &t, &r);
+        if (i == 10 || i == 50 || i == 199) {
+            struct se_refit *refit = se_refit_new(s);
+
+            begin = clock_mono_ns();
+            se_refit_run(refit);
+            fit = 1e-6 * (double)(clock_mono_ns() - begin);
+            se_refit_adopt(s, refit);
+        }
+    }
+    for (size_t i = 0; i < ARRAY_LEN(ask); i++) {
+        begin = clock_mono_ns();
+        se_ask(s, &t);
+        ask[i] = 1e-6 * (double)(clock_mono_ns() - begin);
+        tell_something(s, &t, &r);
+    }
+    qsort(ask, ARRAY_LEN(ask), sizeof(double), by_double);
+    d = se_diagnosis_json(s);
+    printf("{\"bench\":\"ask\",\"case\":\"%s layouts, 200 "
+           "observations\",\"value\":%.1f,\"unit\":\"ms\",\"worst\":%.1f,"
+           "\"refit_ms\":%.1f,\"open_ms\":%.0f,\"legal\":%zu,\"exact_posteriors\":%lld,\"proved\":%"
+           "s}\n",
+           large[which].name, ask[2], ask[4], fit, 1e3 * opened, se_legal(s),
+           json_integer_value(json_object_get(d, "exact_posteriors")),
+           json_is_true(json_object_get(d, "proved")) ? "true" : "false");
+    fflush(stdout);
+    json_decref(d);
+    se_search_free(s);
+    se_spec_done(&spec);
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {0};
+    struct opt_set set = {.program = "bench_search",
+                          .usage = "bench_search [options] TABLE.json...",
+                          .section = "bench",
+                          .table = option_table,
+                          .count = ARRAY_LEN(option_table),
+                          .values = &o};
+    struct err e = {0};
+    int operands;
+
+    opt_init(&set);
+    if (opt_from_argv(&set, &operands, argc, argv, 0, &e) < 0) {
+        fprintf(stderr, "bench_search: %s\n", e.text);
+        return 2;
+    }
+    for (int i = 1; i <= operands; i++)
+        for (size_t c = 0; c < ARRAY_LEN(cases); c++)
+            if (!o.only || strstr(cases[c].name, o.only))
+                run_case(argv[i], &cases[c], &o);
+    for (size_t i = 0; !o.no_speed && i < ARRAY_LEN(large); i++)
+        run_speed(i);
+    opt_done(&set);
+    return 0;
+}

@@ -1,0 +1,245 @@
+/* Tables of throughputs; see landscape.h. */
+#include "tests/bench/landscape.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <math.h>
+
+/* ---- loading ------------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *column, *key;
+} columns[] = {
+    {"tp", "tp"},     {"pp", "pp"}, {"vp", "vp"}, {"mb", "micro_batch"}, {"recompute", "recompute"},
+    {"zero", "zero"}, {"sp", "sp"},
+};
+
+static bool holds(const json_t *array, const json_t *v)
+{
+    for (size_t i = 0; i < json_array_size(array); i++)
+        if (json_equal(json_array_get(array, i), v))
+            return true;
+    return false;
+}
+
+/* The values that occur, as a campaign's space; what the tables do not vary is pinned. */
+static json_t *space_of(const json_t *rows)
+{
+    json_t *space = json_pack("{s:[s,s], s:i, s:i, s:i, s:i}", "schedule", "1f1b", "interleaved",
+                              "overlap_grad_reduce", 0, "overlap_param_gather", 0, "overlap_p2p", 0,
+                              "overlap_moe_a2a", 0);
+
+    for (size_t c = 0; c < ARRAY_LEN(columns); c++) {
+        json_t *values = json_array();
+
+        for (size_t i = 0; i < json_array_size(rows); i++) {
+            json_t *v = json_object_get(json_array_get(rows, i), columns[c].column);
+
+            if (v && !holds(values, v))
+                json_array_append(values, v);
+        }
+        json_object_set_new(space, columns[c].key, values);
+    }
+    return space;
+}
+
+static json_t *campaign_of(const json_t *table)
+{
+    const char *system = json_string_value(json_object_get(table, "system"));
+    int gpus = (int)json_integer_value(json_object_get(table, "gpus"));
+    json_t *model = json_pack(
+        "{s:O, s:O, s:O, s:O, s:O, s:O, s:i, s:s, s:s, s:s}", "name",
+        json_object_get(table, "model"), "layers", json_object_get(table, "layers"), "hidden",
+        json_object_get(table, "hidden"), "heads", json_object_get(table, "heads"), "ffn",
+        json_object_get(table, "ffn"), "seq", json_object_get(table, "seq"), "vocab", 51200, "mlp",
+        "gelu", "norm", "layernorm", "positions", "learned");
+
+    return json_pack("{s:s, s:o, s:{s:s, s:i}, s:{s:O, s:s}, s:s, s:o}", "name", "landscape",
+                     "model", model, "cluster", "profile",
+                     system && str_starts(system, "h100") ? "dgx-h100" : "dgx-a100", "nodes",
+                     gpus / 8 > 0 ? gpus / 8 : 1, "workload", "global_batch",
+                     json_object_get(table, "global_batch"), "precision", "bf16", "trainer",
+                     "megatron", "space", space_of(json_object_get(table, "rows")));
+}
+
+/* The layout of a row, as a campaign would write it; false if no rule lets it be. */
+static bool row_layout(const json_t *row, const struct se_spec *s, struct pl_layout *ret)
+{
+    AUTO_JSON *v = json_object();
+    struct pl_problem p = se_spec_problem(s);
+    struct err e;
+
+    for (size_t c = 0; c < ARRAY_LEN(columns); c++) {
+        json_t *x = json_object_get(row, columns[c].column);
+
+        if (x)
+            json_object_set(v, columns[c].key, x);
+    }
+    json_object_set_new(
+        v, "schedule",
+        json_string(json_integer_value(json_object_get(row, "vp")) > 1 ? "interleaved" : "1f1b"));
+    return pl_layout_parse(ret, v, &s->model, &s->cluster, &s->workload, &e) == 0 &&
+           pl_space_has(s->space, &p, ret);
+}
+
+int landscape_load(struct landscape *ret, const char *path, struct err *e)
+{
+    AUTO_JSON *table = NULL;
+    AUTO_FREE char *copy = mem_strdup(path);
+    json_t *rows;
+    int r;
+
+    memset(ret, 0, sizeof(*ret));
+    if ((r = jx_load(&table, path, 256 << 20, e)) < 0)
+        return r;
+    snprintf(ret->name, sizeof(ret->name), "%.*s", (int)strcspn(basename(copy), "\n"),
+             basename(copy));
+    if (str_ends(ret->name, ".json"))
+        ret->name[strlen(ret->name) - 5] = 0;
+    rows = json_object_get(table, "rows");
+    ret->campaign = campaign_of(table);
+    if (!ret->campaign || !json_is_array(rows))
+        return err_set(e, -EINVAL, "%s is not a landscape", path);
+    if ((r = se_spec_parse(&ret->spec, ret->campaign, NULL, e)) < 0)
+        return r;
+    ret->layout = mem_alloc(json_array_size(rows) * sizeof(*ret->layout) + 1);
+    ret->tokens = mem_alloc(json_array_size(rows) * sizeof(double) + 1);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i), *t = json_object_get(row, "tokens_per_s");
+
+        if (!row_layout(row, &ret->spec, &ret->layout[ret->n]))
+            continue;
+        ret->tokens[ret->n] = json_is_number(t) ? json_number_value(t) : 0.0;
+        ret->best = fmax(ret->best, ret->tokens[ret->n++]);
+    }
+    return 0;
+}
+
+void landscape_done(struct landscape *l)
+{
+    json_decref(l->campaign);
+    se_spec_done(&l->spec);
+    free(l->layout);
+    free(l->tokens);
+    memset(l, 0, sizeof(*l));
+}
+
+/* ---- warping ------------------------------------------------------------------------------------
+ */
+
+enum { WAVES = 6, AXES = 4 };
+
+void landscape_warp(struct landscape *l, uint64_t seed)
+{
+    struct rng r;
+    double w[WAVES][AXES], phase[WAVES], lo = INFINITY, hi = -INFINITY;
+    double AUTO_FREE *f = mem_alloc(l->n * sizeof(double));
+
+    rng_seed(&r, seed);
+    for (int k = 0; k < WAVES; k++) {
+        for (int a = 0; a < AXES; a++)
+            w[k][a] = rng_normal(&r);
+        phase[k] = 2.0 * M_PI * rng_unit(&r);
+    }
+    for (size_t i = 0; i < l->n; i++) {
+        const struct pl_layout *x = &l->layout[i];
+        const int v[AXES] = {x->tp, x->pp, x->vp, x->micro_batch};
+
+        for (int k = 0; k < WAVES; k++) {
+            double at = phase[k];
+
+            for (int a = 0; a < AXES; a++)
+                at += w[k][a] * log2(v[a]);
+            f[i] += cos(at);
+        }
+        lo = fmin(lo, f[i]);
+        hi = fmax(hi, f[i]);
+    }
+    l->best = 0.0;
+    for (size_t i = 0; i < l->n; i++) {
+        l->tokens[i] *= exp2(2.0 * (f[i] - lo) / (hi - lo) - 1.0);
+        l->best = fmax(l->best, l->tokens[i]);
+    }
+}
+
+/* ---- racing -------------------------------------------------------------------------------------
+ */
+
+double landscape_at(const struct landscape *l, const struct pl_layout *x)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (pl_layout_equal(&l->layout[i], x))
+            return l->tokens[i];
+    return -1.0;
+}
+
+/* One line of a trial, and what is believed of the best layout meanwhile. */
+static void trace_trial(FILE *out, const struct landscape *l, const struct se_search *s,
+                        const struct se_trial *t, double truth)
+{
+    char text[160];
+    struct se_predicted q;
+    size_t best = 0;
+
+    for (size_t i = 0; i < l->n; i++)
+        if (l->tokens[i] > l->tokens[best])
+            best = i;
+    se_predict(s, &l->layout[best], &q, NULL);
+    fprintf(out, "%3d %s: %.3f of the best, expected %.3f [%.3f %.3f] fits %.2f%s; %s\n", t->id,
+            pl_layout_text(text, &t->layout), truth / l->best, t->predicted.tokens_per_s / l->best,
+            t->predicted.lo / l->best, t->predicted.hi / l->best, t->predicted.p_fits,
+            t->repeat_of ? " again" : "", t->why);
+    fprintf(out, "    the best %s: expected %.3f [%.3f %.3f] fits %.2f\n",
+            pl_layout_text(text, &l->layout[best]), q.tokens_per_s / l->best, q.lo / l->best,
+            q.hi / l->best, q.p_fits);
+}
+
+static void score(struct race *r, double p, bool fits)
+{
+    int bin = (int)fmin(fmax(p * 10.0, 0.0), 9.0);
+
+    r->log_score += (p - fits) * (p - fits);
+    r->npredicted++;
+    r->bin_count[bin]++;
+    r->bin_fit[bin] += fits;
+    r->bin_sum[bin] += p;
+}
+
+void landscape_race(struct race *ret, const struct landscape *l, const struct se_spec *spec,
+                    double noise, int max_trials, uint64_t noise_seed, FILE *trace)
+{
+    struct se_search *s = NULL;
+    struct se_trial t;
+    struct rng r;
+    struct err e;
+
+    memset(ret, 0, sizeof(*ret));
+    rng_seed(&r, noise_seed);
+    if (se_search_new(&s, spec, &e) < 0) {
+        fprintf(stderr, "%s: %s\n", l->name, e.text);
+        return;
+    }
+    while (ret->trials < max_trials && !ret->hit1 && se_ask(s, &t) == SE_TRIAL) {
+        double truth = landscape_at(l, &t.layout);
+        struct se_outcome o = {.status = truth > 0.0 ? SE_OK : SE_OOM};
+
+        o.tokens_per_s = truth * exp(noise * rng_normal(&r));
+        o.tokens_per_s_se = noise * o.tokens_per_s;
+        ret->trials++;
+        if (trace)
+            trace_trial(trace, l, s, &t, truth);
+        if (!t.repeat_of)
+            score(ret, t.predicted.p_fits, truth > 0.0);
+        if (!ret->hit5)
+            ret->oom5 += truth <= 0.0;
+        if (!ret->hit5 && truth >= 0.95 * l->best)
+            ret->hit5 = ret->trials;
+        if (truth >= 0.99 * l->best)
+            ret->hit1 = ret->trials;
+        if (se_tell(s, t.id, &o, &e) < 0)
+            fprintf(stderr, "%s: %s\n", l->name, e.text);
+    }
+    snprintf(ret->reason, sizeof(ret->reason), "%s", se_done_reason(s));
+    se_search_free(s);
+}

@@ -1,0 +1,48 @@
+/*
+ * A table of throughputs as a cluster to search on: tests/data/landscapes/, of the format described
+ * in docs/SEARCH.md. Rows that the rules of plan/ refuse are dropped; a layout without throughput
+ * does not fit.
+ */
+#ifndef TESTS_BENCH_LANDSCAPE_H
+#define TESTS_BENCH_LANDSCAPE_H
+
+#include "base/base.h"
+#include "search/search.h"
+
+struct landscape {
+    char name[128];
+    json_t *campaign; /* without "search" and "budget" */
+    struct se_spec spec;
+    struct pl_layout *layout; /* (n) */
+    double *tokens;           /* (n) tokens/s, or 0: out of memory */
+    size_t n;
+    double best;
+};
+
+int landscape_load(struct landscape *ret, const char *path, struct err *e);
+void landscape_done(struct landscape *l);
+
+/* Multiply every throughput by a smooth seeded factor within 0.5 … 2 over log2 of tp, pp, vp and
+ * micro_batch. */
+void landscape_warp(struct landscape *l, uint64_t seed);
+
+/* tokens/s of a layout, 0: out of memory; -1: not in the table. */
+double landscape_at(const struct landscape *l, const struct pl_layout *x);
+
+struct race {
+    int trials;       /* told, repeats too */
+    int hit5, hit1;   /* trial that first was within 5 %, 1 % of the best; 0: never */
+    int oom5;         /* out of memory up to hit5 (or the end) */
+    double log_score; /* sum of squared errors of P(fits), over npredicted */
+    int npredicted;
+    int bin_count[10], bin_fit[10];
+    double bin_sum[10];
+    char reason[16];
+};
+
+/* Run one campaign of at most MAX_TRIALS with relative noise NOISE, until within 1 % or done; every
+ * trial is told to TRACE unless it is NULL. */
+void landscape_race(struct race *ret, const struct landscape *l, const struct se_spec *spec,
+                    double noise, int max_trials, uint64_t noise_seed, FILE *trace);
+
+#endif

@@ -1,0 +1,217 @@
+/* The acquisition against quadrature, its bounds against exact values, its maximum against brute
+ * force. */
+#include <math.h>
+
+#include "search/acquire.h"
+#include "search/crash.h"
+#include "search/num.h"
+#include "search/scan.h"
+#include "tests/unit/search_help.h"
+
+/* E max(0, z + x), x standard normal, by the midpoint rule relative to its own scale. */
+static double ei_by_quadrature(double z)
+{
+    double sum = 0.0, h = 1e-4, top = z < 0 ? -z : 0.0;
+
+    for (double x = top > 0 ? top : -z; x < fmax(top, -z) + 16.0; x += h) {
+        double mid = x + 0.5 * h;
+
+        sum += h * (z + mid) * exp(-0.5 * (mid * mid - top * top));
+    }
+    return log(sum) - 0.5 * top * top - SE_LOG_SQRT_2PI;
+}
+
+/* The rule errs by h^2/24 f''/f, and its last cell by h: below 1e-6 relative. */
+static void log_improvement_is_that_of_quadrature(void **state)
+{
+    static const double z[] = {3.0, 1.0, 0.0, -0.5, -0.99, -1.01, -3.0, -8.0, -20.0, -37.0};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(z); i++)
+        assert_float_equal(se_log_ei(z[i]), ei_by_quadrature(z[i]), 2e-6);
+}
+
+static void log_improvement_is_smooth_where_formulas_meet(void **state)
+{
+    static const double at[] = {-1.0, -1e4, -1.0 - 19.999 * M_SQRT2, -20.0 * M_SQRT2};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(at); i++) {
+        double d = 1e-6 * fabs(at[i]);
+        double left = se_log_ei(at[i] - d), right = se_log_ei(at[i] + d);
+
+        /* slope of log EI is at most |z| + 2/|z| there */
+        assert_true(right > left);
+        assert_true(right - left < 2.1 * d * (fabs(at[i]) + 2.0) + 1e-9 * fabs(left));
+    }
+}
+
+static void normal_functions_agree_with_each_other(void **state)
+{
+    (void)state;
+    for (double z = -30.0; z < 6.0; z += 0.37) {
+        assert_float_equal(se_norm_logcdf(z), log(se_norm_cdf(z)), 1e-9 * (1.0 + z * z));
+        assert_float_equal(se_norm_ratio(z),
+                           exp(-0.5 * z * z - SE_LOG_SQRT_2PI - se_norm_logcdf(z)),
+                           1e-9 * (1.0 + fabs(z)));
+    }
+    for (double p = 0.001; p < 1.0; p += 0.0137)
+        assert_float_equal(se_norm_cdf(se_norm_quantile(p)), p, 1e-10);
+}
+
+struct setup {
+    struct se_table *table;
+    struct se_belief belief[SE_QUANTITIES];
+    struct se_crash crash;
+    uint8_t *closed;
+    struct se_acquire acquire;
+};
+
+static void setup_init(struct setup *s, int n, uint64_t seed, bool fit)
+{
+    struct rng r;
+
+    memset(s, 0, sizeof(*s));
+    rng_seed(&r, seed);
+    s->table = small_table();
+    s->closed = mem_alloc(s->table->n);
+    se_crash_init(&s->crash, s->table);
+    for (int q = 0; q < SE_QUANTITIES; q++)
+        se_belief_init(&s->belief[q], s->table, (enum se_quantity)q, true);
+    for (int i = 0; i < n; i++) {
+        size_t at = (size_t)rng_below(&r, s->table->n);
+        struct se_obs o;
+
+        s->closed[at] = 1;
+        se_belief_place(&s->belief[SE_THROUGHPUT], s->table, at, &o);
+        o.value = o.prior + 0.3 * rng_normal(&r);
+        o.var = 4e-4;
+        se_belief_add(&s->belief[SE_THROUGHPUT], &o);
+        se_belief_place(&s->belief[SE_MEMORY], s->table, at, &o);
+        o.seen = o.prior + 0.2 * rng_normal(&r) > 0.0 ? SE_ABOVE : SE_BELOW;
+        o.var = 1e-4;
+        se_belief_add(&s->belief[SE_MEMORY], &o);
+        se_crash_add(&s->crash, s->table, at, i % 7 != 0);
+    }
+    for (int q = 0; q < SE_QUANTITIES; q++) {
+        if (fit)
+            se_belief_fit(&s->belief[q]);
+        else
+            se_belief_update(&s->belief[q]);
+    }
+    s->acquire = (struct se_acquire){.table = s->table,
+                                     .belief = {&s->belief[0], &s->belief[1]},
+                                     .crash = &s->crash,
+                                     .closed = s->closed,
+                                     .improving = true,
+                                     .incumbent = s->table->centre[SE_THROUGHPUT] - 0.2,
+                                     .widen = 1.0,
+                                     .step_log_tokens = log(64.0 * 1024.0),
+                                     .steps = 10,
+                                     .start_s = 5};
+}
+
+static void setup_done(struct setup *s)
+{
+    for (int q = 0; q < SE_QUANTITIES; q++)
+        se_belief_done(&s->belief[q]);
+    se_crash_done(&s->crash);
+    se_table_free(s->table);
+    free(s->closed);
+}
+
+/* Means are rounded to float on purpose: half a unit in the last place of their size. */
+static void scan_has_exact_means_and_bounds_variances(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 40; n += 13) {
+        struct setup s;
+        float *mean, *bound;
+
+        setup_init(&s, n, 3, true);
+        mean = mem_alloc(s.table->n * sizeof(float));
+        bound = mem_alloc(s.table->n * sizeof(float));
+        for (int q = 0; q < SE_QUANTITIES; q++) {
+            for (int h = 0; h < s.belief[q].nhyps; h++) {
+                struct se_scan *scan = se_scan_new(&s.belief[q], &s.belief[q].hyp[h], s.table);
+
+                se_scan_all(scan, mean, bound);
+                for (size_t i = 0; i < s.table->n; i++) {
+                    double m, v, exact_m, bounded, before;
+                    bool done = false;
+
+                    se_hyp_predict(&s.belief[q], &s.belief[q].hyp[h], s.table, i, &m, &v);
+                    assert_float_equal(mean[i], m, 1e-6 * (1.0 + fabs(m)));
+                    assert_true(bound[i] >= v - 1e-9);
+                    se_scan_open(scan, i, &exact_m, &before);
+                    assert_float_equal(exact_m, m, 1e-9);
+                    for (int upto = 8; !done; upto *= 2) {
+                        bounded = se_scan_tighten(scan, upto, &done);
+                        assert_true(bounded <= before + 1e-12 && bounded >= v - 1e-9);
+                        before = bounded;
+                    }
+                    assert_float_equal(before, v, 1e-9);
+                }
+                se_scan_free(scan);
+            }
+        }
+        free(mean);
+        free(bound);
+        setup_done(&s);
+    }
+}
+
+/* The bound is proved here: over every open layout, no exact score exceeds that of the answer. */
+static void lazy_maximum_equals_brute_force(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        struct setup s;
+        struct se_found found;
+        struct se_choice best = {.score = -INFINITY}, c;
+
+        setup_init(&s, 2 + 3 * (int)seed, seed, seed % 2 == 0);
+        s.acquire.improving = seed % 5 != 4;
+        s.acquire.widen = seed % 3 == 0 ? 1.7 : 1.0;
+        for (size_t i = 0; i < s.table->n; i++) {
+            if (s.closed[i])
+                continue;
+            se_acquire_one(&s.acquire, i, &c);
+            if (c.score > best.score)
+                best = c;
+        }
+        se_acquire(&s.acquire, 1, &found);
+        assert_true(found.proved);
+        assert_true(found.count >= 1 && found.count <= found.open);
+        assert_float_equal(found.choice[0].score, best.score, 1e-9);
+        assert_false(s.closed[found.choice[0].index]);
+        free(found.choice);
+        setup_done(&s);
+    }
+}
+
+static void crashes_lower_the_chance_nearby_only(void **state)
+{
+    struct se_table *t = small_table();
+    struct se_crash c;
+
+    (void)state;
+    se_crash_init(&c, t);
+    assert_float_equal(se_crash_runs(&c, t, 0), 1.0, 0.0);
+    se_crash_add(&c, t, 0, false);
+    se_crash_add(&c, t, 0, false);
+    assert_true(se_crash_runs(&c, t, 0) < 0.5);
+    assert_true(se_crash_runs(&c, t, t->n - 1) > 0.8);
+    se_crash_done(&c);
+    se_table_free(t);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(log_improvement_is_that_of_quadrature),
+    cmocka_unit_test(log_improvement_is_smooth_where_formulas_meet),
+    cmocka_unit_test(normal_functions_agree_with_each_other),
+    cmocka_unit_test(scan_has_exact_means_and_bounds_variances),
+    cmocka_unit_test(lazy_maximum_equals_brute_force),
+    cmocka_unit_test(crashes_lower_the_chance_nearby_only),
+};
+UNIT_MAIN(tests)

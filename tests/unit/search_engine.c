@@ -1,0 +1,549 @@
+/* Asking and telling: determinism, refusals, never an illegal or a repeated proposal. */
+#include <errno.h>
+#include <math.h>
+
+#include "tests/unit/search_help.h"
+
+static void tell_ok(struct se_search *s, const struct se_trial *t)
+{
+    double f = made_up(&t->layout);
+    struct se_outcome o = {.status = SE_OK, .tokens_per_s = f, .tokens_per_s_se = 0.01 * f};
+    struct err e = {0};
+
+    if (se_tell(s, t->id, &o, &e) < 0)
+        fail_msg("%s: %s", e.pointer, e.text);
+}
+
+static void same_seed_same_answers(void **state)
+{
+    static const char *const more[] = {"", ", 'search': {'method': 'random', 'seed': 4}",
+                                       ", 'search': {'method': 'grid', 'parallel': 3}"};
+
+    (void)state;
+    for (size_t m = 0; m < ARRAY_LEN(more); m++) {
+        struct se_search *a = small_search(more[m]), *b = small_search(more[m]);
+
+        for (int i = 0; i < 12; i++) {
+            struct se_trial x, y;
+
+            assert_int_equal(se_ask(a, &x), SE_TRIAL);
+            assert_int_equal(se_ask(b, &y), SE_TRIAL);
+            assert_memory_equal(&x.layout, &y.layout, sizeof(x.layout));
+            assert_true(x.predicted.tokens_per_s == y.predicted.tokens_per_s);
+            assert_string_equal(x.why, y.why);
+            tell_ok(a, &x);
+            tell_ok(b, &y);
+        }
+        se_search_free(a);
+        se_search_free(b);
+    }
+}
+
+/* A daemon that was killed replays what it had handed out, and goes on as if nothing had been. */
+static void replay_rebuilds_the_state(void **state)
+{
+    struct se_search *a = small_search(", 'search': {'parallel': 2}"),
+                     *b = small_search(", 'search': {'parallel': 2}");
+    struct se_trial t[9];
+    struct se_best best_a, best_b;
+    struct err e = {0};
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(se_ask(a, &t[i]), SE_TRIAL);
+        tell_ok(a, &t[i]);
+    }
+    assert_int_equal(se_ask(a, &t[8]), SE_TRIAL);
+    for (int i = 0; i < 9; i++) {
+        assert_int_equal(se_restore(b, t[i].id, &t[i].layout, t[i].repeat_of, &e), 0);
+        if (i < 8)
+            tell_ok(b, &t[i]);
+    }
+    assert_int_equal(se_restore(b, 3, &t[0].layout, 0, &e), -EINVAL);
+    assert_int_equal(se_settled(b), 8);
+    assert_int_equal(se_best(a, &best_a), 0);
+    assert_int_equal(se_best(b, &best_b), 0);
+    assert_int_equal(best_a.id, best_b.id);
+    assert_int_equal(se_ask(b, &t[0]), SE_TRIAL);
+    assert_int_equal(t[0].id, 10);
+    se_search_free(a);
+    se_search_free(b);
+}
+
+static void refused_tells_change_nothing(void **state)
+{
+    static const struct {
+        const char *tell, *pointer;
+    } cases[] = {
+        {"{'id': 2, 'status': 'ok', 'tokens_per_s': 1.0}", "/id"},
+        {"{'id': 1, 'status': 'fine'}", "/status"},
+        {"{'id': 1}", "/status"},
+        {"{'status': 'oom'}", "/id"},
+        {"{'id': 1, 'status': 'ok'}", "/tokens_per_s"},
+        {"{'id': 1, 'status': 'ok', 'tokens_per_s': -5}", "/tokens_per_s"},
+        {"{'id': 1, 'status': 'ok', 'tokens_per_s': 0}", "/tokens_per_s"},
+        {"{'id': 1, 'status': 'ok', 'tokens_per_s': '7'}", "/tokens_per_s"},
+        {"{'id': 1, 'status': 'ok', 'tokens_per_s': 5, 'tokens_per_s_se': -1}", "/tokens_per_s_se"},
+        {"{'id': 1, 'status': 'ok', 'tokens_per_s': 5, 'peak_memory_bytes': -1}",
+         "/peak_memory_bytes"},
+        {"{'id': 1, 'status': 'censored'}", "/tokens_per_s_max"},
+        {"{'id': 1, 'status': 'oom', 'loss': 3}", "/loss"},
+        {"{'id': 'one', 'status': 'oom'}", "/id"},
+    };
+    struct se_search *s = small_search("");
+    struct se_outcome nan_outcome = {.status = SE_OK, .tokens_per_s = NAN};
+    struct se_trial t;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(se_ask(s, &t), SE_TRIAL);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_JSON *tell = unit_json(cases[i].tell);
+
+        assert_true(se_tell_json(s, tell, &e) < 0);
+        assert_string_equal(e.pointer, cases[i].pointer);
+        assert_int_equal(se_settled(s), 0);
+    }
+    assert_int_equal(se_tell(s, 1, &nan_outcome, &e), -EINVAL);
+    assert_string_equal(e.pointer, "/tokens_per_s");
+    nan_outcome =
+        (struct se_outcome){.status = SE_OK, .tokens_per_s = 1.0, .tokens_per_s_se = INFINITY};
+    assert_int_equal(se_tell(s, 1, &nan_outcome, &e), -EINVAL);
+    tell_ok(s, &t);
+    assert_int_equal(se_tell(s, 1, &(struct se_outcome){.status = SE_OOM}, &e), -ENOENT);
+    assert_int_equal(se_settled(s), 1);
+    se_search_free(s);
+}
+
+static void a_discarded_trial_may_come_again(void **state)
+{
+    struct se_search *s = small_search("");
+    struct se_trial a, b;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(se_ask(s, &a), SE_TRIAL);
+    assert_int_equal(se_tell(s, a.id, &(struct se_outcome){.status = SE_DISCARD}, &e), 0);
+    assert_int_equal(se_settled(s), 0);
+    assert_int_equal(se_ask(s, &b), SE_TRIAL);
+    assert_int_equal(b.id, 2);
+    assert_true(pl_layout_equal(&a.layout, &b.layout));
+    se_search_free(s);
+}
+
+static void a_budget_ends_and_waits_for_what_is_out(void **state)
+{
+    struct se_search *s = small_search(", 'budget': {'trials': 5}, 'search': {'parallel': 4}");
+    struct se_trial t[6];
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(se_ask(s, &t[i]), SE_TRIAL);
+    assert_int_equal(se_ask(s, &t[4]), SE_WAIT); /* parallel */
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++)
+            assert_false(pl_layout_equal(&t[i].layout, &t[j].layout));
+    tell_ok(s, &t[0]);
+    assert_int_equal(se_ask(s, &t[4]), SE_TRIAL);
+    assert_int_equal(se_ask(s, &t[5]), SE_WAIT); /* budget, with trials out */
+    for (int i = 1; i < 5; i++)
+        tell_ok(s, &t[i]);
+    assert_int_equal(se_ask(s, &t[5]), SE_DONE);
+    assert_string_equal(se_done_reason(s), "budget");
+    se_search_free(s);
+}
+
+static void a_spent_clock_ends_too(void **state)
+{
+    struct se_search *s = small_search("");
+    struct se_trial t;
+
+    (void)state;
+    se_spent(s, 1.0);
+    assert_int_equal(se_ask(s, &t), SE_DONE);
+    assert_string_equal(se_done_reason(s), "budget");
+    se_search_free(s);
+}
+
+static void grid_exhausts_every_layout_once(void **state)
+{
+    struct se_search *s = small_search(", 'search': {'method': 'grid'}");
+    struct se_trial t;
+    size_t n = 0;
+
+    (void)state;
+    while (se_ask(s, &t) == SE_TRIAL) {
+        n++;
+        tell_ok(s, &t);
+        if (n >= 40) /* telling costs n^3; the rest are only counted */
+            break;
+    }
+    assert_int_equal(n, 40);
+    se_search_free(s);
+}
+
+static void a_small_space_is_exhausted_or_converges_with_the_reason(void **state)
+{
+    struct se_search *s = small_search("");
+    struct se_trial t;
+    struct se_best best;
+    int n = 0;
+
+    (void)state;
+    while (n < 120 && se_ask(s, &t) == SE_TRIAL) {
+        n++;
+        tell_ok(s, &t);
+    }
+    assert_true(n < 120);
+    assert_string_equal(se_done_reason(s), "converged");
+    assert_int_equal(se_best(s, &best), 0);
+    assert_true(best.lo < best.mean && best.mean < best.hi);
+    se_search_free(s);
+}
+
+/* The stand-in's best is found though the prior knows nothing of its shape. */
+static void the_best_is_found(void **state)
+{
+    struct se_search *s = small_search(", 'search': {'regret': 0.0}");
+    struct pl_problem p;
+    struct se_spec spec;
+    struct pl_layout *list = NULL;
+    struct se_best best;
+    struct err e = {0};
+    struct se_trial t;
+    size_t n = 0;
+    double top = 0.0;
+
+    (void)state;
+    small_spec(&spec, "");
+    p = se_spec_problem(&spec);
+    pl_space_list(&list, &n, 100000, spec.space, &p, &e);
+    for (size_t i = 0; i < n; i++)
+        top = fmax(top, made_up(&list[i]));
+    for (int i = 0; i < 30 && se_ask(s, &t) == SE_TRIAL; i++)
+        tell_ok(s, &t);
+    assert_int_equal(se_best(s, &best), 0);
+    assert_true(made_up(&best.layout) > 0.97 * top);
+    free(list);
+    se_spec_done(&spec);
+    se_search_free(s);
+}
+
+static void stopping_early_needs_a_sure_loss(void **state)
+{
+    struct se_search *s = small_search("");
+    struct se_trial a, b;
+    double top = 0.0;
+
+    (void)state;
+    assert_int_equal(se_ask(s, &a), SE_TRIAL);
+    assert_true(se_can_win(s, a.id, 1.0, 0.0, 5, NULL)); /* nothing to lose against */
+    tell_ok(s, &a);
+    assert_int_equal(se_ask(s, &b), SE_TRIAL);
+    assert_true(se_can_win(s, b.id, 1.1 * made_up(&a.layout), 10.0, 5, &top));
+    assert_true(se_can_win(s, b.id, 0.9 * made_up(&a.layout), 0.2 * made_up(&a.layout), 5, &top));
+    assert_false(se_can_win(s, b.id, 0.5 * made_up(&a.layout), 0.01 * made_up(&a.layout), 8, &top));
+    assert_true(top > 0.5 * made_up(&a.layout) && top < made_up(&a.layout));
+    se_search_free(s);
+}
+
+/* By simulation: of trials that are as fast as the incumbent, looked at after every step, few are
+ * stopped. */
+static void looking_often_does_not_stop_a_good_trial(void **state)
+{
+    struct se_search *s = small_search("");
+    struct se_trial a, b;
+    struct rng r;
+    int stopped = 0;
+    double f;
+
+    (void)state;
+    se_ask(s, &a);
+    tell_ok(s, &a);
+    se_ask(s, &b);
+    f = made_up(&a.layout);
+    rng_seed(&r, 2);
+    for (int k = 0; k < 400; k++) {
+        double sum = 0.0;
+        bool out = false;
+
+        for (int n = 1; n <= 50 && !out; n++) {
+            sum += f * (1.0 + 0.05 * rng_normal(&r));
+            out = !se_can_win(s, b.id, sum / n, 0.05 * f / sqrt(n), n, NULL);
+        }
+        stopped += out;
+    }
+    /* alpha = 5 %; three standard deviations of a binomial above it */
+    assert_true(stopped <= 400 * 0.05 + 3 * sqrt(400 * 0.05 * 0.95));
+    se_search_free(s);
+}
+
+static void a_refit_beside_the_loop_is_adopted(void **state)
+{
+    struct se_search *s;
+    struct se_spec spec;
+    struct se_refit *refit;
+    struct se_trial t;
+    struct err e = {0};
+
+    (void)state;
+    small_spec(&spec, "");
+    spec.async_refit = true;
+    assert_int_equal(se_search_new(&s, &spec, &e), 0);
+    assert_false(se_refit_due(s));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(se_ask(s, &t), SE_TRIAL);
+        tell_ok(s, &t);
+    }
+    assert_true(se_refit_due(s));
+    refit = se_refit_new(s);
+    assert_int_equal(se_ask(s, &t), SE_TRIAL); /* meanwhile */
+    tell_ok(s, &t);
+    se_refit_run(refit);
+    se_refit_adopt(s, refit);
+    assert_int_equal(se_ask(s, &t), SE_TRIAL);
+    se_spec_done(&spec);
+    se_search_free(s);
+}
+
+static void importance_adds_up_and_finds_the_key_that_matters(void **state)
+{
+    struct se_search *s = small_search(", 'search': {'method': 'random', 'prior': 'none'}");
+    json_t *shares, *v;
+    const char *key;
+    struct se_trial t;
+    double sum = 0.0, tp = 0.0, top = 0.0;
+
+    (void)state;
+    for (int i = 0; i < 40; i++) {
+        assert_int_equal(se_ask(s, &t), SE_TRIAL);
+        struct se_outcome o = {
+            .status = SE_OK, .tokens_per_s = 1e5 / t.layout.tp, .tokens_per_s_se = 10};
+        struct err e = {0};
+
+        assert_int_equal(se_tell(s, t.id, &o, &e), 0);
+    }
+    shares = se_importance_json(s);
+    json_object_foreach(shares, key, v) {
+        sum += json_real_value(v);
+        top = fmax(top, json_real_value(v));
+        if (str_eq(key, "tp"))
+            tp = json_real_value(v);
+    }
+    assert_float_equal(sum, 1.0, 1e-9);
+    assert_true(tp == top && tp > 0.3);
+    json_decref(shares);
+    se_search_free(s);
+}
+
+static void answers_have_their_shape(void **state)
+{
+    struct se_search *s = small_search("");
+    json_t *v;
+    struct se_trial t;
+    struct err e = {0};
+
+    (void)state;
+    assert_null(se_best_json(s));
+    for (int i = 0; i < 5; i++) {
+        se_ask(s, &t);
+        tell_ok(s, &t);
+    }
+    v = se_best_json(s);
+    assert_true(json_is_object(json_object_get(v, "layout")));
+    json_decref(v);
+    v = se_pareto_json(s);
+    assert_true(json_array_size(v) >= 1);
+    json_decref(v);
+    assert_int_equal(se_surface_json(&v, s, "tp", "nonsense", &e), -EINVAL);
+    assert_string_equal(e.pointer, "/y");
+    assert_int_equal(se_surface_json(&v, s, "tp", "pp", &e), 0);
+    assert_int_equal(json_array_size(json_object_get(v, "cells")), 11); /* all pairs but 8 x 4 */
+    json_decref(v);
+    v = se_diagnosis_json(s);
+    assert_true(json_is_object(json_object_get(v, "leave_one_out")));
+    json_decref(v);
+    se_search_free(s);
+}
+
+/* ---- random spaces ------------------------------------------------------------------------------
+ */
+
+static int pick(struct rng *r, const int *from, int n)
+{
+    return from[rng_below(r, (uint64_t)n)];
+}
+
+static json_t *random_values(struct rng *r, const int *from, int n)
+{
+    json_t *a = json_array();
+
+    for (int i = 0; i < n; i++)
+        if (rng_unit(r) < 0.6 || (i == n - 1 && json_array_size(a) == 0))
+            json_array_append_new(a, json_integer(from[i]));
+    return a;
+}
+
+static json_t *random_campaign(struct rng *r)
+{
+    static const int degrees[] = {1, 2, 3, 4, 8}, micro[] = {1, 2, 3, 4, 6}, heads[] = {6, 8, 16},
+                     layers[] = {4, 6, 12};
+    static const int flags[] = {0, 1};
+    static const char *const trainers[] = {"partune", "megatron", "any", "deepspeed"};
+    static const char *const methods[] = {"bayes", "bayes", "bayes", "random", "grid"};
+    static const char *const priors[] = {"model", "none"};
+    int h = pick(r, heads, 3);
+    json_t *model =
+        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i}", "name", "r", "layers", pick(r, layers, 3),
+                  "hidden", 64 * h, "heads", h, "ffn", 192 * h, "vocab", 1000, "seq", 256);
+
+    if (rng_unit(r) < 0.3)
+        json_object_set_new(
+            model, "moe",
+            json_pack("{s:i, s:i, s:i}", "experts", 8, "top_k", 2, "expert_ffn", 64 * h));
+    return json_pack(
+        "{s:o, s:{s:s, s:i}, s:{s:i}, s:s, s:{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i},"
+        " s:{s:s, s:s, s:s, s:I, s:i, s:f}}",
+        "model", model, "cluster", "profile", "dgx-a100", "nodes", 1 + (int)rng_below(r, 2),
+        "workload", "global_batch", 12 * (1 + (int)rng_below(r, 8)), "trainer",
+        trainers[rng_below(r, 4)], "space", "tp", random_values(r, degrees, 5), "pp",
+        random_values(r, degrees, 5), "vp", random_values(r, degrees, 3), "micro_batch",
+        random_values(r, micro, 5), "zero", random_values(r, flags, 2), "sp",
+        random_values(r, flags, 2), "overlap_grad_reduce", 0, "overlap_param_gather", 0,
+        "overlap_p2p", 0, "overlap_moe_a2a", 0, "search", "method", methods[rng_below(r, 5)],
+        "prior", priors[rng_below(r, 2)], "memory_prior", priors[rng_below(r, 2)], "seed",
+        (json_int_t)rng_below(r, 1000), "parallel", 1 + (int)rng_below(r, 3), "regret", 0.0);
+}
+
+static void random_outcome(struct rng *r, struct se_outcome *o, const struct pl_layout *l)
+{
+    static const enum se_status some[] = {SE_OK,  SE_OK,         SE_OK,       SE_OK,
+                                          SE_OOM, SE_INFEASIBLE, SE_CENSORED, SE_CRASHED};
+
+    memset(o, 0, sizeof(*o));
+    o->status = some[rng_below(r, 8)];
+    o->tokens_per_s = made_up(l) * exp(0.1 * rng_normal(r));
+    o->tokens_per_s_se = rng_unit(r) < 0.5 ? 0.0 : 0.02 * o->tokens_per_s;
+    o->peak_memory_bytes = rng_unit(r) < 0.5 ? 0.0 : 1e9 * (1.0 + 10.0 * rng_unit(r));
+    o->tokens_per_s_max = 0.9 * o->tokens_per_s;
+}
+
+/* One campaign over a random space: every proposal is legal, in the space, and new. */
+static void run_random_space(uint64_t seed)
+{
+    struct rng r;
+    struct se_spec spec;
+    struct se_search *s = NULL;
+    struct pl_layout seen[16];
+    struct err e = {0};
+    int nseen = 0;
+
+    rng_seed(&r, seed);
+    AUTO_JSON *campaign = random_campaign(&r);
+    if (se_spec_parse(&spec, campaign, NULL, &e) < 0)
+        return; /* a trainer without the key, and the like */
+    if (se_search_new(&s, &spec, &e) < 0) {
+        assert_true(str_starts(e.pointer, "/space"));
+        assert_true(e.text[0]);
+        se_spec_done(&spec);
+        return;
+    }
+    struct pl_problem p = se_spec_problem(&spec);
+    for (int i = 0; i < 14; i++) {
+        struct se_trial t;
+        struct se_outcome o;
+        enum se_answer answer = se_ask(s, &t);
+
+        if (answer != SE_TRIAL)
+            break;
+        assert_true(pl_layout_check(NULL, p.model, p.cluster, &t.layout, p.workload, p.trainer));
+        assert_true(pl_space_has(spec.space, &p, &t.layout));
+        assert_true(isfinite(t.predicted.tokens_per_s) && t.predicted.p_fits >= 0.0 &&
+                    t.predicted.p_fits <= 1.0);
+        for (int j = 0; j < nseen && !t.repeat_of; j++)
+            assert_false(pl_layout_equal(&seen[j], &t.layout));
+        seen[nseen++] = t.layout;
+        random_outcome(&r, &o, &t.layout);
+        if (se_tell(s, t.id, &o, &e) < 0)
+            fail_msg("seed %llu: %s", (unsigned long long)seed, e.text);
+    }
+    se_search_free(s);
+    se_spec_done(&spec);
+}
+
+/* 10,000 of them with PT_LONG set; a share of them otherwise. */
+static void proposals_are_legal_and_new_over_random_spaces(void **state)
+{
+    const char *all = getenv("PT_LONG");
+    uint64_t n = all && all[0] ? 10000 : 250;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < n; seed++)
+        run_random_space(seed);
+}
+
+static void an_impossible_space_says_why(void **state)
+{
+    struct se_search *s = NULL;
+    struct se_spec spec;
+    struct err e = {0};
+
+    (void)state;
+    AUTO_FREE char *text = mem_printf(SMALL_CAMPAIGN, "");
+    AUTO_JSON *campaign = unit_json(text);
+
+    json_object_set_new(json_object_get(campaign, "space"), "tp", json_pack("[i]", 3));
+    assert_int_equal(se_spec_parse(&spec, campaign, NULL, &e), 0);
+    assert_int_equal(se_search_new(&s, &spec, &e), -EINVAL);
+    assert_string_equal(e.pointer, "/space");
+    assert_non_null(strstr(e.text, "heads-tp"));
+    se_spec_done(&spec);
+}
+
+static void bad_campaigns_are_refused_by_pointer(void **state)
+{
+    static const struct {
+        const char *more, *pointer;
+    } cases[] = {
+        {", 'search': {'method': 'magic'}", "/search/method"},
+        {", 'search': {'seeds': 1}", "/search/seeds"},
+        {", 'search': {'parallel': 0}", "/search/parallel"},
+        {", 'budget': {'trials': 0}", "/budget/trials"},
+        {", 'constraints': {'memory_headroom': 2}", "/constraints/memory_headroom"},
+        {", 'serach': {}", "/serach"},
+        {", 'objective': 'fun'", "/objective"},
+        {", 'baseline': {'tp': 'x'}", "/baseline/tp"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_FREE char *text = mem_printf(SMALL_CAMPAIGN, cases[i].more);
+        AUTO_JSON *campaign = unit_json(text);
+        struct se_spec spec;
+        struct err e = {0};
+
+        assert_true(se_spec_parse(&spec, campaign, NULL, &e) < 0);
+        assert_string_equal(e.pointer, cases[i].pointer);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(same_seed_same_answers),
+    cmocka_unit_test(replay_rebuilds_the_state),
+    cmocka_unit_test(refused_tells_change_nothing),
+    cmocka_unit_test(a_discarded_trial_may_come_again),
+    cmocka_unit_test(a_budget_ends_and_waits_for_what_is_out),
+    cmocka_unit_test(a_spent_clock_ends_too),
+    cmocka_unit_test(grid_exhausts_every_layout_once),
+    cmocka_unit_test(a_small_space_is_exhausted_or_converges_with_the_reason),
+    cmocka_unit_test(the_best_is_found),
+    cmocka_unit_test(stopping_early_needs_a_sure_loss),
+    cmocka_unit_test(looking_often_does_not_stop_a_good_trial),
+    cmocka_unit_test(a_refit_beside_the_loop_is_adopted),
+    cmocka_unit_test(importance_adds_up_and_finds_the_key_that_matters),
+    cmocka_unit_test(answers_have_their_shape),
+    cmocka_unit_test(proposals_are_legal_and_new_over_random_spaces),
+    cmocka_unit_test(an_impossible_space_says_why),
+    cmocka_unit_test(bad_campaigns_are_refused_by_pointer),
+};
+UNIT_MAIN(tests)
