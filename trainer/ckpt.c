@@ -206,13 +206,19 @@ int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_mo
 
 /* ---- folders of checkpoints ---- */
 
+/* Step of "step-00000012", or of "step-00000012.old", which is there for an instant where a file
+ * system cannot exchange two names; -1: another name. */
 static int step_of(const char *name)
 {
+    char digits[32] = "";
     int64_t n;
 
-    if (!str_starts(name, "step-") || str_to_i64(&n, name + 5, 0, INT32_MAX) < 0)
+    if (!str_starts(name, "step-") || strlen(name) >= sizeof(digits))
         return -1;
-    return (int)n;
+    snprintf(digits, sizeof(digits), "%s", name + 5);
+    if (str_ends(digits, ".old"))
+        digits[strlen(digits) - 4] = '\0';
+    return str_to_i64(&n, digits, 0, INT32_MAX) < 0 ? -1 : (int)n;
 }
 
 static bool complete(const char *dir, const char *name)
@@ -232,7 +238,8 @@ static bool highest(char name[64], const char *dir, int below)
     while (d && (it = readdir(d))) {
         int n = step_of(it->d_name);
 
-        if (n > best && n < below && strlen(it->d_name) < 64 && complete(dir, it->d_name)) {
+        if (n < below && (n > best || (n == best && !str_ends(it->d_name, ".old"))) &&
+            complete(dir, it->d_name)) {
             best = n;
             snprintf(name, 64, "%.63s", it->d_name);
         }
