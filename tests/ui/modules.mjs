@@ -44,6 +44,7 @@ test("numbers carry their unit and unknown ones are a dash", () => {
     assert.equal(format.ratio(1.309), "1.31 ×");
     assert.equal(format.significant(0.00123456), "0.00123");
     assert.equal(format.significant(NaN), "–");
+    assert.equal(format.deviceTime(10.4), "10.4 device-s");
     assert.equal(format.deviceTime(1800), "30.0 device-min");
     assert.equal(format.deviceTime(7200), "2.00 device-h");
 });

@@ -11,9 +11,12 @@ export async function finish({ onFail } = {}) {
     console.log(`1..${tests.length}`);
     let failed = 0;
     for (const [i, [name, fn]] of tests.entries()) {
+        const start = Date.now();
         try {
             await fn();
             console.log(`ok ${i + 1} - ${name}`);
+            if (Date.now() - start > 1000)
+                console.log(`#   ${((Date.now() - start) / 1000).toFixed(1)} s`);
         } catch (error) {
             failed += 1;
             console.log(`not ok ${i + 1} - ${name}`);

@@ -113,7 +113,9 @@ export function seconds(x) {
 export function deviceTime(x) {
     if (!known(x))
         return NONE;
-    if (x < 3600)
+    if (x < 120)
+        return `${significant(x, 3)} device-s`;
+    if (x < 7200)
         return `${significant(x / 60, 3)} device-min`;
     return `${significant(x / 3600, 3)} device-h`;
 }
