@@ -43,12 +43,17 @@ export async function openPage(browser, origin, { width = 1440, height = 900, th
     return page;
 }
 
-/** Serious and critical violations of accessibility, as lines. The page must have been opened with bypassCSP. */
-export async function violations(page) {
+/**
+ * Serious and critical violations of accessibility, as lines. The page must have been opened with bypassCSP. RULES names
+ * the rules to hold it to; all, where it is absent.
+ */
+export async function violations(page, rules) {
     await page.evaluate(axeSource);
-    const found = await page.evaluate(async () => (await window.axe.run()).violations.map((v) => ({
+    const found = await page.evaluate(async (only) => (await window.axe.run(document, {
+        resultTypes: ["violations"], ...(only && { runOnly: only }),
+    })).violations.map((v) => ({
         impact: v.impact, id: v.id, node: v.nodes[0].html.slice(0, 160), why: v.nodes[0].failureSummary,
-    })));
+    })), rules);
     return found.filter((v) => v.impact === "serious" || v.impact === "critical")
         .map((v) => `${v.impact} ${v.id}: ${v.node} ${v.why}`);
 }

@@ -270,7 +270,8 @@ for (const theme of ["light", "dark"])
             await p.goto(daemon.link(route));
             await p.waitForSelector("main h1");
             await scrollThrough(p);
-            found.push(...(await violations(p)).map((v) => `${route}: ${v}`));
+            // Only colours differ between the themes.
+            found.push(...(await violations(p, theme === "dark" ? ["color-contrast"] : undefined)).map((v) => `${route}: ${v}`));
         }
         assert.deepEqual(found, []);
         await p.context().close();
