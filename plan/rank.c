@@ -24,6 +24,17 @@ static double worth(const struct ranking *r, const struct pl_layout *l, const st
     return r->per_device ? c->tokens_per_s / l->world : c->tokens_per_s;
 }
 
+/* A layout that differs from a listed one in a key that changes nothing here, such as selective
+ * recompute where attention keeps no scores: to the model they are one. */
+static bool is_twin(const struct pl_plan *plan, const struct pl_plan_entry *one)
+{
+    for (size_t i = 0; i < plan->n; i++)
+        if (plan->at[i].cost.total == one->cost.total &&
+            plan->at[i].memory.total == one->memory.total)
+            return true;
+    return false;
+}
+
 /* Entries are kept sorted: TOP is small and most layouts do not reach the list. */
 static bool consider(void *arg, const struct pl_layout *l)
 {
@@ -48,6 +59,8 @@ static bool consider(void *arg, const struct pl_layout *l)
         }
         return true;
     }
+    if (is_twin(plan, &one))
+        return true;
     i = plan->n < r->top ? plan->n++ : plan->n - 1;
     for (; i > 0 && worth(r, &plan->at[i - 1].layout, &plan->at[i - 1].cost) < w; i--)
         plan->at[i] = plan->at[i - 1];
