@@ -51,30 +51,50 @@ static void try_layout(struct choice *c, const struct pl_layout *l)
     c->best = (struct result){cost.total, cost, *l, fits};
 }
 
-/* Settings that the row leaves open, nested: micro-batch, virtual stages, recompute. */
+/* A choice of one setting that the row leaves open; false where it does not exist. */
+static bool set_open(struct pl_layout *l, const struct row *r, int mb, int vp, int rest)
+{
+    int share = r->workload.global_batch / r->layout.dp;
+
+    if (r->free_micro_batch)
+        l->micro_batch = mb;
+    if (r->free_vp)
+        l->vp = vp;
+    if (share % l->micro_batch)
+        return false;
+    if (l->vp > 1 && (r->model.layers % (l->pp * l->vp) || share / l->micro_batch % l->pp))
+        return false;
+    if (r->free_recompute)
+        l->recompute = rest % 3;
+    else if (rest % 3)
+        return false;
+    if (r->free_sp)
+        l->sp = rest / 3 % 2;
+    else if (rest / 3 % 2)
+        return false;
+    if (r->free_zero)
+        l->zero = rest / 6;
+    else if (rest / 6)
+        return false;
+    pl_layout_canonical(l, &r->model);
+    return true;
+}
+
+/* Settings that the row leaves open, nested: micro-batch, virtual stages, and recompute x sp x
+ * zero. */
 static void try_all(struct choice *c)
 {
     const struct row *r = c->r;
     int share = r->workload.global_batch / r->layout.dp;
+    int chunks = r->free_vp && r->layout.pp > 1 ? r->model.layers / r->layout.pp : 1;
 
     for (int mb = 1; mb <= (r->free_micro_batch ? share : 1); mb++)
-        for (int vp = 1;
-             vp <= (r->free_vp && r->layout.pp > 1 ? r->model.layers / r->layout.pp : 1); vp++)
-            for (int re = 0; re <= (r->free_recompute ? 2 : 0); re++) {
+        for (int vp = 1; vp <= chunks; vp++)
+            for (int rest = 0; rest < 3 * 2 * 2; rest++) {
                 struct pl_layout l = r->layout;
 
-                if (r->free_micro_batch)
-                    l.micro_batch = mb;
-                if (share % l.micro_batch)
-                    continue;
-                if (r->free_vp)
-                    l.vp = vp;
-                if (l.vp > 1 && (r->model.layers % (l.pp * l.vp) || share / l.micro_batch % l.pp))
-                    continue;
-                if (r->free_recompute)
-                    l.recompute = re;
-                pl_layout_canonical(&l, &r->model);
-                try_layout(c, &l);
+                if (set_open(&l, r, mb, vp, rest))
+                    try_layout(c, &l);
             }
 }
 

@@ -79,6 +79,8 @@ static int parse_layout(struct row *r, const json_t *v, int devices, struct err 
     r->free_micro_batch = !json_object_get(l, "micro_batch");
     r->free_vp = !json_object_get(l, "vp");
     r->free_recompute = !json_object_get(l, "recompute");
+    r->free_sp = !json_object_get(l, "sp") && r->layout.tp > 1;
+    r->free_zero = !json_object_get(l, "zero");
     json_object_del(l, "dp"); /* follows from the devices; two rows of the log state it wrongly */
     json_object_set_new(l, "world", json_integer(devices));
     if (pl_layout_parse(&r->layout, l, &r->model, &r->cluster, &r->workload, e) < 0)

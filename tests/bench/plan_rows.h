@@ -13,7 +13,7 @@ struct row {
     struct pl_workload workload;
     struct pl_trainer trainer;
     struct pl_layout layout; /* keys that the row does not give hold defaults */
-    bool free_micro_batch, free_vp, free_recompute; /* not given */
+    bool free_micro_batch, free_vp, free_recompute, free_sp, free_zero; /* not given */
     bool moe;
     double seconds;    /* measured; 0 where the row has none */
     double layer_s[2]; /* forward, backward of one layer */
