@@ -352,6 +352,15 @@ static void choose_mode(struct tr_config *c, const json_t *root)
         c->mode = TR_MODE_TRIAL;
 }
 
+/* Better now than after the training. */
+static int check_save_hf(const struct tr_config *c, struct err *e)
+{
+    AUTO_JSON *config = NULL;
+    int r = tr_hf_config(&config, &c->model, e);
+
+    return r < 0 ? err_wrap(e, "--save-hf") : 0;
+}
+
 /* ---- all of it ---- */
 
 static int load_root(json_t **ret, const struct tr_options *o, struct err *e)
@@ -389,6 +398,9 @@ static int read_all(struct tr_config *c, json_t *root, const struct tr_launch *l
         (r = resolve(root, "cluster", tr_options_text(o, "cluster"), e)) < 0 ||
         (r = put_workload(root, o, e)) < 0 || (r = put_layout(root, o, e)) < 0 ||
         (r = take_model(c, root, e)) < 0 || (r = take_cluster(c, root, e)) < 0)
+        return r;
+    r = c->save_hf ? check_save_hf(c, e) : 0;
+    if (r < 0)
         return r;
     r = pl_workload_parse(&c->workload, json_object_get(root, "workload"), &c->model, e);
     if (r < 0)

@@ -272,6 +272,12 @@ void tr_event_validation(struct tr_events *ev, int n, double loss, int64_t token
     say(ev, "step %5d  validation loss %.4f over %lld tokens", n, loss, (long long)tokens);
 }
 
+/* A run without a measured step knows no times. */
+static double measured(const struct tr_summary *t, double v)
+{
+    return t->steps ? v : (double)NAN;
+}
+
 void tr_event_summary(struct tr_events *ev, const struct tr_summary *t)
 {
     struct str *s;
@@ -282,13 +288,13 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *t)
     s = begin(ev, "summary");
     field(s, "steps", t->steps);
     field(s, "warmup_steps", t->warmup_steps);
-    field(s, "tokens_per_s", t->tokens_per_s);
-    field(s, "tokens_per_s_se", t->tokens_per_s_se);
+    field(s, "tokens_per_s", measured(t, t->tokens_per_s));
+    field(s, "tokens_per_s_se", measured(t, t->tokens_per_s_se));
     str_add(s, ",\"step_ms\":{\"median\":");
-    add_number(s, t->ms_median);
-    field(s, "p10", t->ms_p10);
-    field(s, "p90", t->ms_p90);
-    field(s, "ci95", t->ms_ci95);
+    add_number(s, measured(t, t->ms_median));
+    field(s, "p10", measured(t, t->ms_p10));
+    field(s, "p90", measured(t, t->ms_p90));
+    field(s, "ci95", measured(t, t->ms_ci95));
     str_add(s, "},\"memory\":{\"planned\":");
     {
         AUTO_JSON *planned = pl_memory_json(t->planned);

@@ -14,6 +14,7 @@
 #include "trainer/parts.h"
 #include "trainer/step.h"
 #include "trainer/tokens.h"
+#include "trainer/watch.h"
 
 #include <errno.h>
 #include <math.h>
@@ -26,7 +27,9 @@ struct run {
     const struct tr_config *c;
     struct tr_events *events;
     struct tr_rank r;
+    struct tr_watch *watch; /* rank 0 */
     struct tr_tokens *tokens;
+    uint64_t samples; /* consumed: the data position, which survives a resume under another batch */
     struct tr_optim optim;
     struct tr_part *part;
     size_t nparts;
@@ -103,7 +106,8 @@ static int agree(void *ctx, int status, char *text)
 static enum tr_error class_of(int code)
 {
     return code == -ENOMEM ? TR_ERROR_OOM
-           : code == -EINVAL || code == -EILSEQ || code == -ERANGE || code == -EBADMSG
+           : code == -EINVAL || code == -EILSEQ || code == -ERANGE || code == -EBADMSG ||
+                   code == -ENODATA || code == -ENOENT
                ? TR_ERROR_DATA
                : TR_ERROR_IO;
 }
@@ -146,6 +150,7 @@ static void load_checkpoint(struct run *u, const char *path)
 
     require(tr_ckpt_load(&s, path, &w, &u->team, &e), &e);
     u->step = s.step;
+    u->samples = s.samples;
 }
 
 /* Weights from a checkpoint, a folder or the seed. */
@@ -308,6 +313,7 @@ static void report_step(struct run *u, const struct tr_result *t, const struct t
         u->loss_first = t->loss;
     u->loss_last = t->loss;
     tr_event_step(u->events, &s);
+    tr_watch_step(u->watch, &s);
 }
 
 static void begin(struct run *u)
@@ -324,10 +330,11 @@ static bool one_step(struct run *u)
     struct tr_clock done;
     uint64_t step_ns;
 
-    read_samples(u, TR_SPLIT_TRAIN, (uint64_t)u->step * (uint64_t)u->c->workload.global_batch);
+    read_samples(u, TR_SPLIT_TRAIN, u->samples);
     tr_step_grads(r, &t, stop_asked ? 1.0 : 0.0);
     check_numbers(u, &t);
     u->step++;
+    u->samples += (uint64_t)u->c->workload.global_batch;
     tr_optim_step(r, &u->optim, u->step, t.norm);
     tr_phase(&r->clock, TR_PHASE_OTHER);
     done = r->clock;
@@ -343,10 +350,8 @@ static void save(struct run *u)
 {
     const struct tr_config *c = u->c;
     struct tr_ckpt_what w = what(u);
-    struct tr_ckpt_state s = {.step = u->step,
-                              .seed = c->train.seed,
-                              .loss = u->loss_last,
-                              .samples = (uint64_t)u->step * (uint64_t)c->workload.global_batch};
+    struct tr_ckpt_state s = {
+        .step = u->step, .seed = c->train.seed, .loss = u->loss_last, .samples = u->samples};
     AUTO_FREE char *path = NULL;
     double bytes = 0;
     uint64_t t = clock_mono_ns();
@@ -357,6 +362,7 @@ static void save(struct run *u)
         tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w, &s, &u->team, &e),
         &e);
     tr_event_checkpoint(u->events, u->step, path, bytes, (double)(clock_mono_ns() - t) * 1e-6);
+    tr_watch_checkpoint(u->watch, u->step);
 }
 
 /* Whole global batches of validation samples, at least as many as asked for. */
@@ -374,6 +380,7 @@ static void validate(struct run *u)
         sum += t.loss;
     }
     tr_event_validation(u->events, u->step, sum / n, (int64_t)n * batch * u->c->workload.seq);
+    tr_watch_validation(u->watch, sum / n);
 }
 
 static double since_start_s(const struct run *u)
@@ -520,6 +527,8 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
     require(tr_tokens_open(&u.tokens, c->data_dir, c->workload.data, c->model.vocab,
                            c->workload.seq, (uint64_t)c->train.seed, &e),
             &e);
+    if (events)
+        require(tr_watch_open(&u.watch, c, events, &e), &e);
     rank_init(&u);
     optim_init(&u);
     if (events)
@@ -537,6 +546,7 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
     code = finish(&u, stopped);
     tr_rank_done(&u.r);
     tr_tokens_free(u.tokens);
+    tr_watch_free(u.watch);
     tr_measure_done(&u.measure);
     free(u.part);
     free(u.times);

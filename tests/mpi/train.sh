@@ -1,0 +1,160 @@
+#!/bin/sh
+# partune-train as people run it: data, checkpoints, resume under the same and under another layout, stops, kills, and
+# one line for each thing that can be wrong.
+dir="${PT_BUILD:?}/tests/run/train it.$$"
+train="$PT_BUILD/partune-train"
+mkdir -p "$dir" || exit 99
+trap 'rm -rf "$dir"' EXIT
+export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
+unset PARTUNE_DATA
+cd "$dir" || exit 99
+n=0
+
+ok() { # condition's exit status, name
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        tail -5 out 2>/dev/null | sed 's/^/#   /'
+    fi
+}
+run() { # ranks, options...
+    ranks=$1
+    shift
+    mpiexec -n "$ranks" "$train" --data-dir "$dir" "$@" >out 2>&1
+}
+refused() { # name, exit code, class, text, ranks, options...
+    name=$1 code=$2 class=$3 text=$4
+    shift 4
+    rm -f ev
+    run "$@" --events ev
+    got=$?
+    [ $got = "$code" ] && grep -qF -e "$text" out && tail -1 ev | grep -F '"event":"error"' | grep -qF "\"class\":\"$class\""
+    status=$?
+    [ $status = 0 ] || echo "# exit $got, not $code; $(tail -1 ev 2>/dev/null)"
+    ok $status "$name"
+}
+losses() { # file: "n loss" of each step
+    sed -n 's/.*"event":"step".*"n":\([0-9]*\),.*"loss":\([^,]*\),.*/\1 \2/p' "$1"
+}
+near() { # two files of losses, relative difference
+    awk -v tol="$3" 'NR == FNR { a[$1] = $2; next }
+        ($1 in a) { d = ($2 - a[$1]) / a[$1]; if (d < 0) d = -d; if (!(d <= tol)) bad = 1; n++ }
+        END { exit bad || n == 0 }' "$1" "$2"
+}
+
+cat >small.json <<"END"
+{"name":"small","layers":1,"hidden":16,"heads":2,"ffn":16,"vocab":100,"seq":16}
+END
+cat >mixtral.json <<"END"
+{"name":"m","layers":1,"hidden":16,"heads":2,"vocab":256,"seq":16,"moe":{"experts":2,"top_k":1,"expert_ffn":16,"shared_ffn":8}}
+END
+
+
+# ---- data and a plain run
+i=0
+while [ $i -lt 400 ]; do
+    echo "line $i of a text that is about nothing but lines, this one and that one"
+    i=$((i + 1))
+done >text
+"$PT_BUILD/partune-data" prepare --name lines --data "$dir" --validation 0.2 text >out 2>&1
+ok $? "text becomes a data set"
+run 2 --model nano-moe --ep 2 --data lines --steps 8 --lr 3e-3 --lr-warmup 2 --checkpoint a --checkpoint-every 4 --events a.ev \
+    --validate-every 4 --validate-samples 8 --metrics a.metrics --prometheus a.prom --save-hf a.hf
+ok $? "a model with experts trains on it"
+losses a.ev >a.losses
+awk 'NR == 1 { first = $2 } END { exit !($2 < first - 0.1) }' a.losses
+ok $? "its loss falls"
+[ "$(grep -c '"event":"validation"' a.ev)" = 2 ]
+ok $? "validation is reported"
+[ "$(wc -l <a.metrics)" = 8 ] && grep -q '^partune_train_step{model="nano-moe"} 8$' a.prom
+ok $? "metrics and the Prometheus file are written"
+[ -f a/step-00000004/model.safetensors ] && [ -f a/step-00000008/model.safetensors ] && [ "$(cat a/latest)" = step-00000008 ]
+ok $? "checkpoints are on schedule"
+
+# ---- resume
+mkdir b && cp -r a/step-00000004 b/
+run 2 --model nano-moe --ep 2 --data lines --steps 8 --lr 3e-3 --lr-warmup 2 --checkpoint b --resume --events b.ev
+ok $? "a run resumes"
+cmp a/step-00000008/model.safetensors b/step-00000008/model.safetensors &&
+    cmp a/step-00000008/optimizer.safetensors b/step-00000008/optimizer.safetensors
+ok $? "under the same layout bit for bit"
+for layout in "1" "2 --tp 2" "2 --zero 1" "2 --pp 2" "4 --tp 2 --ep 2 --zero 1"; do
+    # shellcheck disable=SC2086
+    set -- $layout
+    rm -rf c c.ev && mkdir c && cp -r a/step-00000004 c/
+    ranks=$1
+    shift
+    run "$ranks" --model nano-moe "$@" --data lines --steps 8 --lr 3e-3 --lr-warmup 2 --checkpoint c --resume --events c.ev
+    losses c.ev >c.losses
+    near a.losses c.losses 1e-4
+    ok $? "under another layout to the same losses: $layout"
+done
+run 1 --model nano-moe --data lines --steps 8 --checkpoint c --resume --events d.ev && grep -q '"event":"summary"' d.ev
+ok $? "a run that is already there ends at once"
+rm -rf c && run 1 --model nano-moe --data lines --steps 2 --checkpoint c --checkpoint-every 1 --checkpoint-keep 1 --resume &&
+    [ "$(ls -d c/step-* | wc -l)" = 1 ]
+ok $? "a resume without a checkpoint starts afresh; old ones are not kept"
+
+# ---- Hugging Face folders
+run 2 --init a.hf --tp 2 --data lines --steps 1 --events e.ev --seq 32 && losses e.ev >e.losses &&
+    run 1 --model nano-moe --resume-from a/step-00000008 --data lines --steps 9 --events f.ev
+e=$(losses e.ev | cut -d' ' -f2)
+f=$(losses f.ev | head -1 | cut -d' ' -f2)
+awk -v e="$e" -v f="$f" 'BEGIN { d = e / f - 1; exit !(d < 0.05 && d > -0.05 && e < 5) }'
+ok $? "--init takes what --save-hf wrote, without a model named"
+
+# ---- stops and kills
+mpiexec -n 2 "$train" --data-dir "$dir" --model nano-llama --steps 100000 --quiet --checkpoint g --events g.ev >out 2>&1 &
+pid=$!
+i=0
+while [ $i -lt 300 ] && ! grep -q '"n":3,' g.ev 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
+kill -TERM $pid
+wait $pid
+code=$?
+# Hydra that gets the signal itself reports 75 or, at times, 0: the event decides.
+{ [ $code = 75 ] || [ $code = 0 ]; } && tail -1 g.ev | grep -q '"event":"stopped"'
+ok $? "SIGTERM stops it"
+step=$(sed -n 's/.*"event":"stopped".*"n":\([0-9]*\),.*/\1/p' g.ev)
+[ -n "$step" ] && [ -f "g/$(cat g/latest)/trainer.json" ] && [ "$(cat g/latest)" = "$(printf 'step-%08d' "$step")" ]
+ok $? "after a checkpoint of that very step"
+rm -rf g g.ev
+PARTUNE_TRIAL="train-sh-$$" mpiexec -n 2 "$train" --data-dir "$dir" --model nano-llama --steps 1000000 --quiet --checkpoint g \
+    --checkpoint-every 2 --checkpoint-keep 2 --events g.ev >out 2>&1 &
+pid=$!
+i=0
+while [ $i -lt 300 ] && ! grep -q '"n":7,' g.ev 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
+rank=$(for p in /proc/[0-9]*; do
+    tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "PARTUNE_TRIAL=train-sh-$$" &&
+        tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "PMI_RANK=1" && echo "${p#/proc/}"
+done 2>/dev/null | head -1)
+[ -n "$rank" ] && kill -KILL "$rank"
+i=0
+while [ $i -lt 200 ] && kill -0 $pid 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
+! kill -0 $pid 2>/dev/null
+ok $? "a rank that is killed takes the job down"
+wait $pid
+[ $? != 0 ]
+ok $? "with an error code"
+run 2 --model nano-llama --steps 20000 --quiet --checkpoint g --resume --trial --max-steps 3 --min-steps 2
+ok $? "and the checkpoint before it is whole"
+
+# ---- what is wrong
+refused "an illegal layout" 65 illegal "heads-tp" 3 --model nano-llama --tp 3 --steps 1
+refused "memory that does not suffice" 66 oom "oom" 1 --model nano-llama --steps 1 --device-memory 1M
+refused "numbers that overflow" 67 numeric "loss" 1 --model nano-llama --steps 60 --lr 900 --min-lr 900 --clip 0 --lr-warmup 0 --weight-decay 900
+refused "a data set that is not there" 68 data "nothing" 1 --model nano-llama --data nothing --steps 1
+refused "a vocabulary that is too small" 68 data "vocabulary" 1 --model small.json --data lines --steps 1
+printf 'X' | dd of=a/step-00000008/model.safetensors bs=1 seek=300000 conv=notrunc 2>/dev/null
+refused "a damaged checkpoint, by tensor" 68 data "tensor model.layers." 2 --model nano-moe --ep 2 --data lines --steps 9 --resume-from a/step-00000008
+refused "a checkpoint of another model" 68 data "where this run's has" 1 --model nano-llama --resume-from a/step-00000004 --steps 9
+printf 'X' | dd of=datasets/lines/train.bin bs=1 seek=100 conv=notrunc 2>/dev/null
+refused "a damaged data set, by offset" 68 data "offset 0" 1 --model nano-llama --data lines --steps 9
+run 1 --model nano-llama --steps 1 --events nowhere/ev
+[ $? = 70 ] && grep -q "nowhere/ev" out
+ok $? "an event file that cannot be made"
+run 1 --model mixtral.json --save-hf x --steps 1
+[ $? = 2 ] && grep -q "shared_ffn" out
+ok $? "a model that Hugging Face has no class for, before it is trained"
+echo "1..$n"
