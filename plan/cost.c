@@ -74,8 +74,7 @@ static double max(double a, double b)
     return a > b ? a : b;
 }
 
-/* ---- shapes -------------------------------------------------------------------------------------
- */
+/* ---- shapes ---------------------------------------------------------------------------------- */
 
 /* Ranks that want a core, in percent of the cores; 100 where they fit, and on devices of their own.
  */
@@ -131,8 +130,7 @@ static const struct shape_time *shape_of(struct pl_cost_ctx *x, const struct pl_
     return s;
 }
 
-/* ---- a stage ------------------------------------------------------------------------------------
- */
+/* ---- a stage --------------------------------------------------------------------------------- */
 
 struct stage {
     double fwd, bwd, weight, re, tp, cp, ep; /* of one micro-batch; weight is part of bwd */
@@ -227,8 +225,7 @@ static void pipeline_of(struct pipeline *q, struct pl_cost_ctx *x, const struct 
         q->others_split = 0;
 }
 
-/* ---- data parallel ------------------------------------------------------------------------------
- */
+/* ---- data parallel --------------------------------------------------------------------------- */
 
 /* A collective that runs beside COMPUTE seconds of work: what shows. */
 static double exposed(const struct pl_cost_ctx *x, bool overlapped, double comm, double compute)
@@ -303,8 +300,7 @@ static double optimizer(const struct pl_cost_ctx *x, const struct pl_layout *l,
     return (30 * state + 4 * norm) / x->op.r.memory + 10 * x->op.r.kernel_s;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static double message_s(const struct pl_cost_ctx *x, const struct pl_layout *l)
 {
@@ -425,8 +421,7 @@ double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct
     return pl_model_flops_per_token(m, w->seq) * tokens_per_s / (peak * 1e12 * l->world);
 }
 
-/* ---- the same pipeline, event by event ----------------------------------------------------------
- */
+/* ---- the same pipeline, event by event ------------------------------------------------------- */
 
 void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cost_ctx *x,
                 const struct pl_layout *l)

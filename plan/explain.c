@@ -7,6 +7,7 @@
 
 enum {
     LOOKED_AT = 20000, /* candidates whose broken rules are counted */
+    ADMITTED = 200000, /* layouts that a wider space is asked for the nearest of */
     BATCHES = 256,     /* neighbouring global batches that are tried */
     MAX_RULES = 32
 };
@@ -45,6 +46,7 @@ struct nearest {
     double distance;
     int value;
     bool found;
+    size_t seen;
 };
 
 static bool keep_nearest(void *arg, const struct pl_layout *l)
@@ -55,9 +57,12 @@ static bool keep_nearest(void *arg, const struct pl_layout *l)
 
     for (int i = 0; i < n->axis->n; i++)
         d = fmin(d, fabs(log2(1.0 + value) - log2(1.0 + n->axis->value[i])));
-    if (!n->found || d < n->distance)
-        *n = (struct nearest){n->axis, n->key, d, value, true};
-    return true;
+    if (!n->found || d < n->distance) {
+        n->distance = d;
+        n->value = value;
+        n->found = true;
+    }
+    return ++n->seen < ADMITTED;
 }
 
 static void describe(struct str *out, const struct pl_layout_key *k, int value)

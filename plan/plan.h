@@ -17,8 +17,7 @@
 
 #include "base/err.h"
 
-/* ---- model ------------------------------------------------------------------------------------
- */
+/* ---- model ----------------------------------------------------------------------------------- */
 
 enum pl_mlp { PL_SWIGLU, PL_GELU };
 enum pl_norm { PL_RMSNORM, PL_LAYERNORM };
@@ -62,8 +61,7 @@ uint64_t pl_model_active_params(const struct pl_model *m); /* those that one tok
  * T attention, no recompute (Megatron's convention). */
 double pl_model_flops_per_token(const struct pl_model *m, int seq);
 
-/* ---- cluster ----------------------------------------------------------------------------------
- */
+/* ---- cluster --------------------------------------------------------------------------------- */
 
 enum { PL_MAX_LINKS = 8 };
 
@@ -119,8 +117,7 @@ const char *const *pl_cluster_presets(void);
 const char *pl_model_preset(const char *name);
 const char *pl_cluster_preset(const char *name);
 
-/* ---- workload and trainer ---------------------------------------------------------------------
- */
+/* ---- workload and trainer -------------------------------------------------------------------- */
 
 enum pl_precision { PL_FP32, PL_BF16, PL_FP8 };
 
@@ -163,8 +160,7 @@ struct pl_trainer {
 const struct pl_trainer *pl_trainer_find(const char *name);
 const char *const *pl_trainer_names(void); /* NULL-terminated */
 
-/* ---- layout -----------------------------------------------------------------------------------
- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 
 enum pl_schedule { PL_GPIPE, PL_1F1B, PL_INTERLEAVED, PL_ZERO_BUBBLE };
 enum pl_zero_scope { PL_SCOPE_NONE, PL_SCOPE_EP_AWARE, PL_SCOPE_PLAIN };
@@ -233,8 +229,7 @@ bool pl_layout_equal(const struct pl_layout *a, const struct pl_layout *b);
 /* "tp2 pp2 dp1 mb4 zero1" : what differs from the default, for people. Into BUF, returns it. */
 char *pl_layout_text(char buf[160], const struct pl_layout *l);
 
-/* ---- legality ---------------------------------------------------------------------------------
- */
+/* ---- legality -------------------------------------------------------------------------------- */
 
 enum { PL_MAX_VIOLATIONS = 24 };
 
@@ -260,8 +255,7 @@ const char *const *pl_rule_names(void); /* NULL-terminated */
 /* "batch-divides: global_batch ...; heads-tp: ..." into BUF. */
 char *pl_verdict_text(char *buf, size_t size, const struct pl_verdict *v);
 
-/* ---- spaces and the baseline ------------------------------------------------------------------
- */
+/* ---- spaces and the baseline ----------------------------------------------------------------- */
 
 enum { PL_SPACE_VALUES = 256 };
 
@@ -336,8 +330,7 @@ int pl_baseline(struct pl_layout *ret, const struct pl_problem *p, int max_world
 /* Does the worst rank of L fit in a device's memory less the share HEADROOM? */
 bool pl_fits(const struct pl_problem *p, const struct pl_layout *l, double headroom);
 
-/* ---- meshes -----------------------------------------------------------------------------------
- */
+/* ---- meshes ---------------------------------------------------------------------------------- */
 
 /* Ranks are numbered with tp fastest and pp slowest (Megatron's tp-cp-ep-dp-pp); the expert mesh
  * (etp, ep, edp, pp) is a second numbering of the same ranks. */
@@ -354,8 +347,7 @@ int pl_axis_peer(const struct pl_layout *l, enum pl_axis axis, int rank, int coo
  * one longer. */
 int pl_stage_layers(const struct pl_layout *l, int layers, int stage, int chunk, int *first);
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 enum pl_mem_class {
     PL_MEM_WEIGHTS,
@@ -385,8 +377,7 @@ void pl_memory_worst(struct pl_memory *ret, const struct pl_model *m, const stru
                      const struct pl_workload *w, const struct pl_trainer *t);
 json_t *pl_memory_json(const struct pl_memory *m); /* {"total":…, "rank":…, "<class>":…} */
 
-/* ---- cost -------------------------------------------------------------------------------------
- */
+/* ---- cost ------------------------------------------------------------------------------------ */
 
 enum pl_cost_class {
     PL_COST_FORWARD,
@@ -443,8 +434,7 @@ struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *p,
 struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *x);
 void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layout *l);
 
-/* ---- pipeline simulator ------------------------------------------------------------------------
- */
+/* ---- pipeline simulator ---------------------------------------------------------------------- */
 
 /* Seconds of one micro-batch on one stage's chunk; backward includes what is computed again. Of a
  * split backward pass (zero-bubble), `weight` is the part that nobody waits for. */
@@ -484,8 +474,7 @@ void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cos
 double pl_pipe_seconds(const struct pl_pipe *pipe);
 json_t *pl_timeline_json(const struct pl_timeline *t);
 
-/* ---- ranking ----------------------------------------------------------------------------------
- */
+/* ---- ranking --------------------------------------------------------------------------------- */
 
 struct pl_plan_entry {
     struct pl_layout layout;
@@ -520,7 +509,7 @@ double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct
 
 #include "plan/partune.h"
 
-/* ---- worked examples --------------------------------------------------------------------------- */
+/* ---- worked examples ------------------------------------------------------------------------- */
 
 /* Names of published studies that the cost model can be asked again, NULL-terminated. */
 const char *const *pl_examples(void);

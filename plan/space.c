@@ -21,8 +21,7 @@ static const enum pl_key order[] = {PL_KEY_WORLD,       PL_KEY_TP,           PL_
                                     PL_KEY_OVERLAP_P2P, PL_KEY_OVERLAP_MOE,  PL_KEY_PRECISION,
                                     PL_KEY_THREADS};
 
-/* ---- values -----------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static void add(struct pl_space_axis *a, int value)
 {
@@ -179,8 +178,7 @@ static void fill_default(struct pl_space *s, enum pl_key key, const struct pl_pr
         pl_space_widen(s, key, p);
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------
- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static int parse_values(struct pl_space_axis *a, const struct pl_layout_key *k, const json_t *v,
                         struct err *e)
@@ -289,8 +287,7 @@ const struct pl_space_axis *pl_space_axis(const struct pl_space *s, const char *
     return k ? &s->axis[k - pl_layout_keys] : NULL;
 }
 
-/* ---- the walk ---------------------------------------------------------------------------------
- */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 struct walk {
     const struct pl_space *s;

@@ -29,8 +29,7 @@ static bool is_timed(const struct row *r)
     return !strcmp(r->type, "training") && r->seconds > 0;
 }
 
-/* ---- prediction ---------------------------------------------------------------------------------
- */
+/* ---- prediction ------------------------------------------------------------------------------ */
 
 struct choice {
     const struct row *r;
@@ -115,8 +114,7 @@ static double error_of(const struct row *r, const struct result *p)
     return fabs(p->seconds / r->seconds - 1);
 }
 
-/* ---- statistics ---------------------------------------------------------------------------------
- */
+/* ---- statistics ------------------------------------------------------------------------------ */
 
 struct tau {
     double concordant, discordant, tied_a, tied_b;
@@ -188,8 +186,7 @@ static double group_regret(const struct rows *rows, const struct result *p, cons
     return rows->at[chosen].seconds / rows->at[best].seconds - 1;
 }
 
-/* ---- printing -----------------------------------------------------------------------------------
- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 static void say_row(const struct row *r, const struct result *p)
 {
@@ -281,8 +278,7 @@ static void say_ranks(const char *suffix, const struct rows *rows, const struct 
         bench_say("plan_regret", what, regrets / (double)nregrets, "share", nregrets);
 }
 
-/* ---- fitting ------------------------------------------------------------------------------------
- */
+/* ---- fitting --------------------------------------------------------------------------------- */
 
 static double *constant(struct pl_constants *k, const struct pl_constant_name *n)
 {
@@ -377,8 +373,7 @@ static void say_fit(const struct rows *rows)
                *constant((struct pl_constants *)&pl_default_constants, n));
 }
 
-/* ---- memory and the whole -----------------------------------------------------------------------
- */
+/* ---- memory and the whole -------------------------------------------------------------------- */
 
 /* Rows that ran out of memory, and rows that ran. */
 static void say_fits(const struct rows *rows, const struct result *p)
