@@ -91,7 +91,7 @@ int cl_submit(struct cl *c)
         if (!c->args.watch)
             printf("  follow it with: partune watch %s\n", cl_string(v, "id"));
     }
-    return c->args.watch && !c->args.dry_run ? cl_watch_campaign(c, cl_string(v, "id")) : CL_OK;
+    return c->args.watch && !c->args.dry_run ? cl_watch_campaign(c, cl_string(v, "id"), true) : CL_OK;
 }
 
 static const struct cl_column campaign_columns[] = {
@@ -437,7 +437,7 @@ int cl_verify(struct cl *c)
 
     if (code != CL_OK || !c->args.wait)
         return code;
-    code = cl_watch_campaign(c, c->operand[0]);
+    code = cl_watch_campaign(c, c->operand[0], false);
     if (code != CL_OK)
         return code;
     code = get_campaign(c, c->operand[0], "", &v);

@@ -173,7 +173,7 @@ static int load_state(struct watch *w, const char *id)
     return code;
 }
 
-int cl_watch_campaign(struct cl *c, const char *id)
+int cl_watch_campaign(struct cl *c, const char *id, bool past)
 {
     AUTO_FREE char *path = mem_printf("/v1/campaigns/%s/events", id);
     struct watch w = {.c = c, .dirty = true};
@@ -182,7 +182,7 @@ int cl_watch_campaign(struct cl *c, const char *id)
     int code = load_state(&w, id);
 
     signal(SIGINT, on_interrupt);
-    if (code == CL_OK && !c->tty)
+    if (code == CL_OK && !c->tty && past)
         json_array_foreach(w.trials, i, t)
             if (is_settled(t))
                 print_plain(&w, t);
@@ -204,5 +204,5 @@ int cl_watch_campaign(struct cl *c, const char *id)
 
 int cl_watch(struct cl *c)
 {
-    return cl_watch_campaign(c, c->operand[0]);
+    return cl_watch_campaign(c, c->operand[0], true);
 }
