@@ -91,7 +91,8 @@ int cl_submit(struct cl *c)
         if (!c->args.watch)
             printf("  follow it with: partune watch %s\n", cl_string(v, "id"));
     }
-    return c->args.watch && !c->args.dry_run ? cl_watch_campaign(c, cl_string(v, "id"), true) : CL_OK;
+    return c->args.watch && !c->args.dry_run ? cl_watch_campaign(c, cl_string(v, "id"), true)
+                                             : CL_OK;
 }
 
 static const struct cl_column campaign_columns[] = {

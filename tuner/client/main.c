@@ -101,6 +101,7 @@ static void usage(FILE *out)
         fprintf(out, "  %-28s %s\n", left, cl_commands[i].help);
     }
     fputs("\n`partune COMMAND --help` lists the options of a command.\n"
+          "`last` in place of an ID is the newest campaign.\n"
           "exit status: 0 done, 1 refused, 2 wrong usage, 3 no daemon, 4 not found, 5 no access, 6 "
           "failed\n",
           out);
@@ -213,6 +214,27 @@ static void find_terminal(struct cl *c)
         c->width = size.ws_col;
 }
 
+/* "last" in place of an ID is the newest campaign. *RET is owned by the caller. */
+static int resolve_last(struct cl *c, const struct cl_command *cmd, char **ret)
+{
+    AUTO_JSON *v = NULL;
+    const char *id;
+    int code;
+
+    if (!str_starts(cmd->operands, "ID") || !str_eq(c->operand[0], "last"))
+        return CL_OK;
+    code = cl_call(c, "GET", "/v1/campaigns?page_size=1&sort=-created", NULL, &v);
+    if (code != CL_OK)
+        return code;
+    id = cl_string(json_array_get(json_object_get(v, "items"), 0), "id");
+    if (!*id) {
+        fprintf(stderr, "partune: there is no campaign yet\n");
+        return CL_NOT_FOUND;
+    }
+    c->operand[0] = *ret = mem_strdup(id);
+    return CL_OK;
+}
+
 static int run_command(const struct cl_command *cmd, int argc, char **argv)
 {
     struct cl c = {0};
@@ -221,6 +243,7 @@ static int run_command(const struct cl_command *cmd, int argc, char **argv)
     AUTO_FREE char *line = mem_printf("partune %s [options] %s", cmd->name, cmd->operands);
     struct opt_set set = {"partune", line, "client", table, count, &c.args, NULL, NULL, 0, 0};
     struct err e = {0};
+    char *last = NULL;
     int n = 0, code = CL_USAGE;
 
     opt_init(&set);
@@ -241,8 +264,11 @@ static int run_command(const struct cl_command *cmd, int argc, char **argv)
             c.args.data = default_data();
         c.token = find_token(&c.args);
         find_terminal(&c);
-        code = cmd->run(&c);
+        code = resolve_last(&c, cmd, &last);
+        if (code == CL_OK)
+            code = cmd->run(&c);
     }
+    free(last);
     free(c.token);
     opt_done(&set);
     return code;

@@ -86,7 +86,8 @@ int cl_manual(struct cl *c)
     puts(".SH DESCRIPTION\nThe client of\n.BR partuned (8):\n"
          "it submits campaigns that look for the fastest parallel layout of a training job, shows "
          "them while they run, and\n"
-         "exports the winner. With \\-\\-json every command prints the server's own answer.");
+         "exports the winner. `last` in place of an ID is the newest campaign. With \\-\\-json "
+         "every command prints the server's own answer.");
     puts(".SH COMMANDS");
     for (const struct cl_command *cmd = cl_commands; cmd->name; cmd++) {
         printf(".TP\n.B %s ", cmd->name);
