@@ -219,6 +219,9 @@ static void trainer_supports(struct check *k)
         {l->pp > 1 && l->schedule == PL_INTERLEAVED, t->interleaved, "schedule", "interleaved"},
         {l->pp > 1 && l->schedule == PL_GPIPE, t->gpipe, "schedule", "gpipe"},
         {l->pp > 1 && l->schedule == PL_ZERO_BUBBLE, t->zero_bubble, "schedule", "zero-bubble"},
+        {t->bundled && l->pp > 1 && l->schedule == PL_ZERO_BUBBLE &&
+             l->recompute == PL_RECOMPUTE_FULL,
+         false, "recompute", "full with schedule zero-bubble"},
         {l->etp > 1, t->etp, "etp", "> 1"},
         {l->recompute == PL_RECOMPUTE_SELECTIVE, t->selective, "recompute", "selective"},
         {l->overlap_grad_reduce, t->overlap_grad_reduce, "overlap_grad_reduce", "1"},

@@ -1,18 +1,20 @@
 /*
  * The exact memory of the bundled trainer: the list of its buffers.
  *
- * The trainer allocates by walking this list (trainer/device.c), so planned and handed-out bytes are the
- * same number. Experts receive a number of rows that depends on the data; their buffers are made for the
- * worst case, every token of the expert-parallel group choosing experts of one rank, because a dropless
- * layer may meet it. With ep = 1 that is also the only case.
+ * The trainer allocates by walking this list (trainer/device.c), so planned and handed-out bytes
+ * are the same number. Experts receive a number of rows that depends on the data; their buffers are
+ * made for the worst case, every token of the expert-parallel group choosing experts of one rank,
+ * because a dropless layer may meet it. With ep = 1 that is also the only case.
  */
 #include "base/base.h"
 #include "plan/plan.h"
 
 const char *const pl_buf_names[PL_BUFS] = {
-    "weight", "grad", "master", "moment1", "moment2", "slot", "act_out", "grad_ring", "scratch", "gather",
-    "partial", "dh", "dao", "dqkv", "attn", "xf", "hf", "rrmsf", "xent", "logits", "moe_send", "moe_recv",
-    "moe_part", "moe_dea", "moe_router", "moe_stats", "tokens", "rope", "coll_tp", "coll_dp", "coll_edp", "kernel",
+    "weight", "grad",     "master",    "moment1",  "moment2",  "slot",       "grad_slot",
+    "act_in", "act_out",  "grad_ring", "scratch",  "gather",   "partial",    "dh",
+    "dao",    "dqkv",     "attn",      "xf",       "hf",       "rrmsf",      "xent",
+    "logits", "moe_send", "moe_recv",  "moe_part", "moe_dea",  "moe_router", "moe_stats",
+    "tokens", "rope",     "coll_tp",   "coll_dp",  "coll_edp", "kernel",
 };
 
 static uint64_t round64(uint64_t n)
@@ -42,15 +44,15 @@ void pl_dims(struct pl_dims *ret, const struct pl_model *m, const struct pl_layo
 {
     uint64_t tp = (uint64_t)l->tp;
 
-    *ret = (struct pl_dims){ .rows = (uint64_t)l->micro_batch * (uint64_t)w->seq,
-                             .hidden = (uint64_t)m->hidden,
-                             .head_dim = (uint64_t)m->head_dim,
-                             .heads = (uint64_t)m->heads / tp,
-                             .kv_heads = (uint64_t)m->kv_heads / tp,
-                             .ffn = (uint64_t)m->ffn / tp,
-                             .vocab = (uint64_t)pl_vocab_padded(m, l) / tp,
-                             .elem = l->precision == PL_BF16 ? 2 : 4,
-                             .microbatches = pl_microbatches(l, w) };
+    *ret = (struct pl_dims){.rows = (uint64_t)l->micro_batch * (uint64_t)w->seq,
+                            .hidden = (uint64_t)m->hidden,
+                            .head_dim = (uint64_t)m->head_dim,
+                            .heads = (uint64_t)m->heads / tp,
+                            .kv_heads = (uint64_t)m->kv_heads / tp,
+                            .ffn = (uint64_t)m->ffn / tp,
+                            .vocab = (uint64_t)pl_vocab_padded(m, l) / tp,
+                            .elem = l->precision == PL_BF16 ? 2 : 4,
+                            .microbatches = pl_microbatches(l, w)};
     ret->local_rows = l->sp ? ret->rows / tp : ret->rows;
     ret->qkv = (ret->heads + 2 * ret->kv_heads) * ret->head_dim;
     ret->attn = ret->heads * ret->head_dim;
@@ -72,26 +74,30 @@ static void acts_moe(uint64_t *b, const struct pl_layout *l, const struct pl_dim
     b[PL_ACT_EY] = d->choices * d->hidden * e;
 }
 
-/* full keeps the input alone; selective gives up what one cheap pass over memory restores: the outputs
- * of the norms and of SwiGLU. */
+/* full keeps the input alone; selective gives up what one cheap pass over memory restores: the
+ * outputs of the norms and of SwiGLU. */
 static bool kept(const struct pl_layout *l, enum pl_act a)
 {
     if (a == PL_ACT_X || l->recompute == PL_RECOMPUTE_NONE)
         return true;
     if (l->recompute == PL_RECOMPUTE_FULL)
         return false;
+    /* zero-bubble replaces gate and up by their gradients in the first half of the backward pass,
+     * after which the product of SwiGLU cannot be made again. */
+    if (l->schedule == PL_ZERO_BUBBLE && (a == PL_ACT_A || a == PL_ACT_EA))
+        return true;
     return a != PL_ACT_H1 && a != PL_ACT_H2 && a != PL_ACT_A && a != PL_ACT_EA;
 }
 
 void pl_acts(struct pl_acts *ret, const struct pl_model *m, const struct pl_layout *l,
              const struct pl_dims *d, bool moe)
 {
-    uint64_t  e = d->elem, lh = d->local_rows * d->hidden * e;
-    uint64_t  ffn = moe ? d->shared_ffn : d->ffn;
+    uint64_t e = d->elem, lh = d->local_rows * d->hidden * e;
+    uint64_t ffn = moe ? d->shared_ffn : d->ffn;
     uint64_t *b = ret->bytes;
 
     (void)m;
-    *ret = (struct pl_acts){ 0 };
+    *ret = (struct pl_acts){0};
     b[PL_ACT_X] = b[PL_ACT_H1] = b[PL_ACT_X2] = b[PL_ACT_H2] = lh;
     b[PL_ACT_RRMS1] = b[PL_ACT_RRMS2] = d->local_rows * 4;
     b[PL_ACT_QKV] = d->rows * d->qkv * e;
@@ -112,16 +118,27 @@ void pl_acts(struct pl_acts *ret, const struct pl_model *m, const struct pl_layo
     }
 }
 
+uint64_t pl_grad_acts(struct pl_grad_acts *ret, const struct pl_dims *d, bool moe, uint64_t at)
+{
+    uint64_t lh = round64(d->local_rows * d->hidden * d->elem);
+
+    ret->dy = at;
+    ret->d2 = ret->dy + lh;
+    ret->dqkv = ret->d2 + lh;
+    ret->dey = ret->dqkv + round64(d->rows * d->qkv * d->elem);
+    return ret->dey + (moe ? round64(d->expert_rows * d->hidden * d->elem) : 0);
+}
+
 /* ---- the list ---- */
 
 struct build {
-    struct pl_buffers       *t;
-    const struct pl_model   *m;
-    const struct pl_layout  *l;
+    struct pl_buffers *t;
+    const struct pl_model *m;
+    const struct pl_layout *l;
     const struct pl_workload *w;
-    struct pl_dims           d;
-    struct pl_acts           act[2]; /* of a dense layer, of one with experts */
-    int                      rank, stage;
+    struct pl_dims d;
+    struct pl_acts act[2]; /* of a dense layer, of one with experts */
+    int rank, stage;
 };
 
 static void add(struct build *b, enum pl_buf id, int chunk, int slot, enum pl_mem_class cls,
@@ -132,7 +149,7 @@ static void add(struct build *b, enum pl_buf id, int chunk, int slot, enum pl_me
     if (bytes == 0)
         return;
     MEM_GROW(t->b, t->n, t->cap);
-    t->b[t->n++] = (struct pl_buffer){ id, chunk, slot, cls, round64(bytes) };
+    t->b[t->n++] = (struct pl_buffer){id, chunk, slot, cls, round64(bytes)};
 }
 
 static void add1(struct build *b, enum pl_buf id, enum pl_mem_class cls, uint64_t bytes)
@@ -156,7 +173,7 @@ static void build_state(struct build *b)
 
 static uint64_t slot_bytes(const struct build *b, int chunk)
 {
-    int      first, n = pl_stage_layers(b->l, b->m->layers, b->stage, chunk, &first);
+    int first, n = pl_stage_layers(b->l, b->m->layers, b->stage, chunk, &first);
     uint64_t bytes = 0;
 
     for (int i = first; i < first + n; i++)
@@ -164,6 +181,17 @@ static uint64_t slot_bytes(const struct build *b, int chunk)
     if (b->stage == b->l->pp - 1 && chunk == b->l->vp - 1)
         bytes += round64(b->d.local_rows * b->d.hidden * b->d.elem);
     return bytes;
+}
+
+static uint64_t grad_slot_bytes(const struct build *b, int chunk)
+{
+    int first, n = pl_stage_layers(b->l, b->m->layers, b->stage, chunk, &first);
+    struct pl_grad_acts g;
+    uint64_t at = 0;
+
+    for (int i = first; i < first + n; i++)
+        at = pl_grad_acts(&g, &b->d, pl_layer_is_moe(b->m, i), at);
+    return at;
 }
 
 static void build_slots(struct build *b)
@@ -176,6 +204,10 @@ static void build_slots(struct build *b)
 
         for (int s = 0; s < live; s++)
             add(b, PL_BUF_SLOT, c, s, PL_MEM_ACTIVATIONS, slot_bytes(b, c));
+        live = pl_schedule_live_grads((enum pl_schedule)l->schedule, b->stage, l->pp, l->vp,
+                                      b->d.microbatches, c);
+        for (int s = 0; s < live; s++)
+            add(b, PL_BUF_GRAD_SLOT, c, s, PL_MEM_ACTIVATIONS, grad_slot_bytes(b, c));
     }
     add1(b, PL_BUF_SCRATCH, PL_MEM_ACTIVATIONS,
          max(b->act[0].scratch_bytes, b->act[1].scratch_bytes));
@@ -190,8 +222,10 @@ static uint64_t coll_bytes(const struct build *b, int group, uint64_t elem)
 static void build_comm(struct build *b)
 {
     const struct pl_layout *l = b->l;
-    uint64_t                lh = b->d.local_rows * b->d.hidden * b->d.elem;
+    uint64_t lh = b->d.local_rows * b->d.hidden * b->d.elem;
 
+    for (int i = 0; i < PL_ACT_INS && l->overlap_p2p; i++)
+        add(b, PL_BUF_ACT_IN, 0, i, PL_MEM_COMM, lh);
     for (int i = 0; i < PL_ACT_OUTS && l->pp > 1; i++)
         add(b, PL_BUF_ACT_OUT, 0, i, PL_MEM_COMM, lh);
     for (int i = 0; i < PL_GRAD_RINGS && l->pp > 1; i++)
@@ -213,7 +247,7 @@ static void build_comm(struct build *b)
 static void build_head(struct build *b)
 {
     const struct pl_dims *d = &b->d;
-    uint64_t              lh = d->local_rows * d->hidden * d->elem;
+    uint64_t lh = d->local_rows * d->hidden * d->elem;
 
     if (b->stage != b->l->pp - 1)
         return;
@@ -226,17 +260,16 @@ static void build_head(struct build *b)
 
 static void build_workspace(struct build *b)
 {
-    const struct pl_dims   *d = &b->d;
+    const struct pl_dims *d = &b->d;
     const struct pl_layout *l = b->l;
-    uint64_t                e = d->elem;
+    uint64_t e = d->elem;
 
     if (l->sp)
         add1(b, PL_BUF_GATHER, PL_MEM_WORKSPACE, d->rows * d->hidden * e);
     if (l->sp || (l->tp > 1 && e == 2))
         add1(b, PL_BUF_PARTIAL, PL_MEM_WORKSPACE, d->rows * d->hidden * 4);
     add1(b, PL_BUF_DH, PL_MEM_WORKSPACE, d->local_rows * d->hidden * e);
-    add1(b, PL_BUF_DAO, PL_MEM_WORKSPACE,
-         d->rows * max(d->attn, max(d->ffn, d->shared_ffn)) * e);
+    add1(b, PL_BUF_DAO, PL_MEM_WORKSPACE, d->rows * max(d->attn, max(d->ffn, d->shared_ffn)) * e);
     add1(b, PL_BUF_DQKV, PL_MEM_WORKSPACE, d->rows * d->qkv * e);
     /* bf16: the gradients of keys and values are summed in fp32 */
     add1(b, PL_BUF_ATTN, PL_MEM_WORKSPACE,
@@ -245,8 +278,7 @@ static void build_workspace(struct build *b)
         add1(b, PL_BUF_MOE_DEA, PL_MEM_WORKSPACE, d->expert_rows * d->expert_ffn * e);
         add1(b, PL_BUF_MOE_ROUTER, PL_MEM_WORKSPACE,
              (2 * d->local_rows * d->experts + d->choices) * 4);
-        add1(b, PL_BUF_MOE_STATS, PL_MEM_WORKSPACE,
-             2 * (uint64_t)l->micro_batch * d->experts * 4);
+        add1(b, PL_BUF_MOE_STATS, PL_MEM_WORKSPACE, 2 * (uint64_t)l->micro_batch * d->experts * 4);
     }
     add1(b, PL_BUF_TOKENS, PL_MEM_WORKSPACE,
          (2 * (uint64_t)d->microbatches * d->rows + (uint64_t)b->w->seq + 1) * 4);
@@ -257,10 +289,10 @@ static void build_workspace(struct build *b)
 void pl_buffers_build(struct pl_buffers *ret, const struct pl_model *m, const struct pl_layout *l,
                       const struct pl_workload *w, int rank)
 {
-    struct build b = { .t = ret, .m = m, .l = l, .w = w, .rank = rank,
-                       .stage = pl_axis_coord(l, PL_PP, rank) };
+    struct build b = {
+        .t = ret, .m = m, .l = l, .w = w, .rank = rank, .stage = pl_axis_coord(l, PL_PP, rank)};
 
-    *ret = (struct pl_buffers){ 0 };
+    *ret = (struct pl_buffers){0};
     pl_dims(&b.d, m, l, w);
     pl_acts(&b.act[0], m, l, &b.d, false);
     if (pl_model_is_moe(m))
@@ -275,15 +307,15 @@ void pl_buffers_build(struct pl_buffers *ret, const struct pl_model *m, const st
 void pl_buffers_done(struct pl_buffers *t)
 {
     free(t->b);
-    *t = (struct pl_buffers){ 0 };
+    *t = (struct pl_buffers){0};
 }
 
-void pl_memory_partune_rank(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
-                            const struct pl_workload *w, int rank)
+void pl_memory_partune_rank(struct pl_memory *ret, const struct pl_model *m,
+                            const struct pl_layout *l, const struct pl_workload *w, int rank)
 {
     struct pl_buffers t;
 
-    *ret = (struct pl_memory){ .rank = rank };
+    *ret = (struct pl_memory){.rank = rank};
     pl_buffers_build(&t, m, l, w, rank);
     for (int i = 0; i < t.n; i++) {
         ret->bytes[t.b[i].cls] += (double)t.b[i].bytes;

@@ -2,16 +2,17 @@
  * The bundled trainer's arithmetic: which tensors a rank holds and where, the order of its pipeline
  * steps, and every buffer that it allocates.
  *
- * Included by plan/plan.h. The memory plan, the trainer's allocation, initial weights, checkpoints, the
- * sharded optimizer and the tests all walk the tables made here, so that what is planned is what is
- * handed out, and a tensor is described in one place.
+ * Included by plan/plan.h. The memory plan, the trainer's allocation, initial weights, checkpoints,
+ * the sharded optimizer and the tests all walk the tables made here, so that what is planned is
+ * what is handed out, and a tensor is described in one place.
  */
 #ifndef PLAN_PARTUNE_H
 #define PLAN_PARTUNE_H
 
 #include "plan/plan.h"
 
-/* ---- parameters ------------------------------------------------------------------------------- */
+/* ---- parameters -------------------------------------------------------------------------------
+ */
 
 enum pl_tensor {
     PL_T_EMBED,
@@ -33,127 +34,133 @@ enum pl_tensor {
 };
 
 /*
- * One tensor of the model, or the slice of it that a rank holds. A slice is contiguous, row-major, and
- * differs from the whole in one dimension at most: elements [first, first + valid) of dimension `split`,
- * then local[split] - valid elements of padding (only the vocabulary is padded), which stay zero.
+ * One tensor of the model, or the slice of it that a rank holds. A slice is contiguous, row-major,
+ * and differs from the whole in one dimension at most: elements [first, first + valid) of dimension
+ * `split`, then local[split] - valid elements of padding (only the vocabulary is padded), which
+ * stay zero.
  */
 struct pl_param {
-    char           name[96]; /* Hugging Face's: "model.layers.3.self_attn.q_proj.weight" */
+    char name[96]; /* Hugging Face's: "model.layers.3.self_attn.q_proj.weight" */
     enum pl_tensor tensor;
-    int            layer, expert; /* -1: none; numbers are those of the whole model */
-    int            dims;
-    uint64_t       shape[2]; /* of the whole tensor; shape[1] is 1 for a vector */
-    int            split;    /* 0, 1, or -1: held whole */
-    enum pl_axis   axis;     /* of the mesh that `split` is divided over: PL_TP, PL_ETP */
-    uint64_t       first;
-    uint64_t       local[2];
-    uint64_t       valid;  /* local[split] without padding; local[0] where split is -1 */
-    uint64_t       offset; /* of the slice in the flat weight and gradient buffers, in elements */
-    uint64_t       count;  /* local[0] * local[1] */
-    int            bucket;
-    bool           decay; /* weight decay applies (matrices, not norms) */
+    int layer, expert; /* -1: none; numbers are those of the whole model */
+    int dims;
+    uint64_t shape[2]; /* of the whole tensor; shape[1] is 1 for a vector */
+    int split;         /* 0, 1, or -1: held whole */
+    enum pl_axis axis; /* of the mesh that `split` is divided over: PL_TP, PL_ETP */
+    uint64_t first;
+    uint64_t local[2];
+    uint64_t valid;  /* local[split] without padding; local[0] where split is -1 */
+    uint64_t offset; /* of the slice in the flat weight and gradient buffers, in elements */
+    uint64_t count;  /* local[0] * local[1] */
+    int bucket;
+    bool decay; /* weight decay applies (matrices, not norms) */
 };
 
 /*
- * The flat buffers are cut into buckets: consecutive parameters whose gradients are ready together and
- * are reduced by one collective.
- *   PL_BUCKET_DENSE   matrices of the dense mesh; replicas are the dp group
- *   PL_BUCKET_SMALL   norms and routers, whole on every tp rank; with sp their gradients are partial sums
- *                     over tp too
- *   PL_BUCKET_EXPERT  experts; replicas are the edp group
- * With zero 1 a bucket is divided evenly over `shards` ranks (count is a multiple of 16 x shards), and
- * this rank keeps optimizer state only for elements [shard_first, shard_first + shard_count).
+ * The flat buffers are cut into buckets: consecutive parameters whose gradients are ready together
+ * and are reduced by one collective. PL_BUCKET_DENSE   matrices of the dense mesh; replicas are the
+ * dp group PL_BUCKET_SMALL   norms and routers, whole on every tp rank; with sp their gradients are
+ * partial sums over tp too PL_BUCKET_EXPERT  experts; replicas are the edp group With zero 1 a
+ * bucket is divided evenly over `shards` ranks (count is a multiple of 16 x shards), and this rank
+ * keeps optimizer state only for elements [shard_first, shard_first + shard_count).
  */
 enum pl_bucket_kind { PL_BUCKET_DENSE, PL_BUCKET_SMALL, PL_BUCKET_EXPERT };
 
 struct pl_bucket {
     enum pl_bucket_kind kind;
-    int                 chunk;  /* model chunk (virtual stage) of the parameters */
-    int                 layer;  /* lowest layer in it, as index in its chunk; -1: needs the embedding's gradient */
-    uint64_t            first, count; /* elements of the flat buffers, padding at the end included */
-    int                 shards, shard;
-    uint64_t            shard_first, shard_count; /* elements of the flat buffers */
-    uint64_t            state_first;              /* of the shard in the optimizer state buffers */
+    int chunk; /* model chunk (virtual stage) of the parameters */
+    int layer; /* lowest layer in it, as index in its chunk; -1: needs the embedding's gradient */
+    uint64_t first, count; /* elements of the flat buffers, padding at the end included */
+    int shards, shard;
+    uint64_t shard_first, shard_count; /* elements of the flat buffers */
+    uint64_t state_first;              /* of the shard in the optimizer state buffers */
 };
 
 struct pl_params {
-    struct pl_param  *p;
-    int               n;
+    struct pl_param *p;
+    int n;
     struct pl_bucket *bucket;
-    int               nbuckets;
-    uint64_t          count;       /* elements of a flat buffer */
-    uint64_t          state_count; /* elements of an optimizer state buffer */
+    int nbuckets;
+    uint64_t count;       /* elements of a flat buffer */
+    uint64_t state_count; /* elements of an optimizer state buffer */
 };
 
 /* The table of RANK. Layout must be legal. pl_params_done accepts a zeroed struct. */
-void pl_params_build(struct pl_params *ret, const struct pl_model *m, const struct pl_layout *l, int rank);
+void pl_params_build(struct pl_params *ret, const struct pl_model *m, const struct pl_layout *l,
+                     int rank);
 void pl_params_done(struct pl_params *t);
 
 /* Index of the whole tensor's element that the slice's element I is, or -1 for padding. */
 int64_t pl_param_global(const struct pl_param *p, uint64_t i);
 
-/* The vocabulary rounded up to a multiple of tp; rows of the embedding on one tp rank are this / tp. */
+/* The vocabulary rounded up to a multiple of tp; rows of the embedding on one tp rank are this /
+ * tp. */
 int pl_vocab_padded(const struct pl_model *m, const struct pl_layout *l);
 
 /*
- * With zero_scope plain the replica group of a dense parameter (dp ranks) is cut into groups that share
- * the rank's expert coordinate. Members of one group are PERIOD apart in dp; PERIOD is 1 where the two
- * scopes coincide, and always with ep-aware.
+ * With zero_scope plain the replica group of a dense parameter (dp ranks) is cut into groups that
+ * share the rank's expert coordinate. Members of one group are PERIOD apart in dp; PERIOD is 1
+ * where the two scopes coincide, and always with ep-aware.
  */
 int pl_zero_period(const struct pl_layout *l);
 
-/* ---- pipeline schedules ----------------------------------------------------------------------- */
+/* ---- pipeline schedules -----------------------------------------------------------------------
+ */
 
-/* PL_BACKWARD is the whole backward pass; zero-bubble splits it into the gradient of the inputs and the
- * gradient of the weights. */
+/* PL_BACKWARD is the whole backward pass; zero-bubble splits it into the gradient of the inputs and
+ * the gradient of the weights. */
 enum pl_step_op { PL_FORWARD, PL_BACKWARD, PL_BACKWARD_INPUT, PL_BACKWARD_WEIGHT };
 
 struct pl_step {
-    uint8_t  op; /* enum pl_step_op */
-    uint8_t  chunk;
+    uint8_t op; /* enum pl_step_op */
+    uint8_t chunk;
     uint16_t mb;
 };
 
 /*
- * The steps of one stage for MICROBATCHES micro-batches, in order, into OUT (NULL: count only). Returns
- * how many: at most 3 x vp x microbatches. Before a forward step of a virtual stage that is not the first
- * comes the receipt of its input from the virtual stage before, and so on; each virtual stage handles
- * micro-batches in ascending order in every pass, so the n-th message between two of them belongs to the
- * n-th micro-batch.
+ * The steps of one stage for MICROBATCHES micro-batches, in order, into OUT (NULL: count only).
+ * Returns how many: at most 3 x vp x microbatches. Before a forward step of a virtual stage that is
+ * not the first comes the receipt of its input from the virtual stage before, and so on; each
+ * virtual stage handles micro-batches in ascending order in every pass, so the n-th message between
+ * two of them belongs to the n-th micro-batch.
  */
 int pl_schedule_steps(struct pl_step *out, enum pl_schedule schedule, int stage, int pp, int vp,
                       int microbatches);
 
 /* Most micro-batches whose activations one chunk holds at a time: from forward to backward (with
  * zero-bubble: to the gradient of the weights). Micro-batch i uses slot i % live. */
-int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches, int chunk);
-/* The same for gradients kept between the two halves of a split backward pass; 0 without a split. */
+int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches,
+                     int chunk);
+/* The same for gradients kept between the two halves of a split backward pass; 0 without a split.
+ */
 int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches,
                            int chunk);
 
 int pl_microbatches(const struct pl_layout *l, const struct pl_workload *w);
 
-/* ---- buffers ---------------------------------------------------------------------------------- */
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
 
 /*
- * Sizes of one micro-batch on one rank. "rows" are tokens: all of the micro-batch inside attention and the
- * MLP, and with sequence parallelism only this tp rank's share between them.
+ * Sizes of one micro-batch on one rank. "rows" are tokens: all of the micro-batch inside attention
+ * and the MLP, and with sequence parallelism only this tp rank's share between them.
  */
 struct pl_dims {
-    uint64_t rows;        /* micro_batch x seq */
-    uint64_t local_rows;  /* rows / tp with sp, else rows */
+    uint64_t rows;       /* micro_batch x seq */
+    uint64_t local_rows; /* rows / tp with sp, else rows */
     uint64_t hidden, head_dim;
-    uint64_t heads, kv_heads; /* of this tp rank */
-    uint64_t qkv;             /* (heads + 2 kv_heads) head_dim */
-    uint64_t attn;            /* heads x head_dim */
+    uint64_t heads, kv_heads;             /* of this tp rank */
+    uint64_t qkv;                         /* (heads + 2 kv_heads) head_dim */
+    uint64_t attn;                        /* heads x head_dim */
     uint64_t ffn, shared_ffn, expert_ffn; /* of this tp (etp) rank */
-    uint64_t vocab;           /* padded, of this tp rank */
+    uint64_t vocab;                       /* padded, of this tp rank */
     uint64_t experts, local_experts, top_k;
     uint64_t choices;     /* local_rows x top_k: rows that this rank sends to experts */
-    uint64_t expert_rows; /* most rows that its experts can receive: every token of the ep group may choose
-                           * them, and a token chooses an expert once. Equal to choices when ep is 1 */
+    uint64_t expert_rows; /* most rows that its experts can receive: every token of the ep group may
+                           * choose them, and a token chooses an expert once. Equal to choices when
+                           * ep is 1 */
     uint64_t elem;        /* bytes of an activation or weight */
-    int      microbatches;
+    int microbatches;
 };
 
 void pl_dims(struct pl_dims *ret, const struct pl_model *m, const struct pl_layout *l,
@@ -178,8 +185,8 @@ enum pl_act {
     PL_ACT_PLACE,  /* (local_rows, top_k) int32 */
     PL_ACT_SRC,    /* (choices) int32 */
     PL_ACT_FREQ,   /* (micro_batch, experts) float: choices of the whole sequence on each expert */
-    PL_ACT_COUNTS, /* (experts + 1) int32 offsets of the rows sent, (ep x etp x local_experts) int32 counts received,
-                    * (local_experts + 1) int32 offsets of the rows received */
+    PL_ACT_COUNTS, /* (experts + 1) int32 offsets of the rows sent, (ep x etp x local_experts) int32
+                    * counts received, (local_experts + 1) int32 offsets of the rows received */
     PL_ACT_EX,     /* (expert_rows, hidden) input of the experts */
     PL_ACT_EGU,    /* (expert_rows, 2 expert_ffn) */
     PL_ACT_EA,     /* (expert_rows, expert_ffn) */
@@ -188,17 +195,29 @@ enum pl_act {
 };
 
 /*
- * Where they are: at OFFSET of the micro-batch's slot if SAVED, else of the scratch that all layers share
- * and that recomputation fills again. Bytes, all multiples of 64; absent ones have 0 bytes.
+ * Where they are: at OFFSET of the micro-batch's slot if SAVED, else of the scratch that all layers
+ * share and that recomputation fills again. Bytes, all multiples of 64; absent ones have 0 bytes.
  */
 struct pl_acts {
     uint64_t bytes[PL_ACTS], offset[PL_ACTS];
-    bool     saved[PL_ACTS];
+    bool saved[PL_ACTS];
     uint64_t slot_bytes, scratch_bytes;
 };
 
 void pl_acts(struct pl_acts *ret, const struct pl_model *m, const struct pl_layout *l,
              const struct pl_dims *d, bool moe);
+
+/* Gradients that a layer keeps from the first half of a split backward pass (zero-bubble) for the
+ * second, at these bytes of a gradient slot. */
+struct pl_grad_acts {
+    uint64_t dy;   /* (local_rows, hidden) of the layer's output */
+    uint64_t d2;   /* (local_rows, hidden) of X2 */
+    uint64_t dqkv; /* (rows, qkv) */
+    uint64_t dey;  /* (expert_rows, hidden) of the experts' outputs */
+};
+
+/* Returns where the next layer's begin. */
+uint64_t pl_grad_acts(struct pl_grad_acts *ret, const struct pl_dims *d, bool moe, uint64_t at);
 
 enum pl_buf {
     PL_BUF_WEIGHT,
@@ -206,10 +225,13 @@ enum pl_buf {
     PL_BUF_MASTER,
     PL_BUF_MOMENT1,
     PL_BUF_MOMENT2,
-    PL_BUF_SLOT,       /* (chunk, slot): saved activations of a micro-batch, layer after layer; on the last
-                        * virtual stage then the gradient of its output */
-    PL_BUF_ACT_OUT,    /* (0, i): output of a stage, being sent */
-    PL_BUF_GRAD_RING,  /* (0, i): gradient received, turned into that of the input, being sent */
+    PL_BUF_SLOT, /* (chunk, slot): saved activations of a micro-batch, layer after layer; on the
+                  * last virtual stage then the gradient of its output */
+    PL_BUF_GRAD_SLOT, /* (chunk, slot): gradients kept between the halves of a split backward pass
+                       */
+    PL_BUF_ACT_IN,    /* (0, i): input of a stage received ahead of time, with overlap_p2p */
+    PL_BUF_ACT_OUT,   /* (0, i): output of a stage, being sent */
+    PL_BUF_GRAD_RING, /* (0, i): gradient received, turned into that of the input, being sent */
     PL_BUF_SCRATCH,
     PL_BUF_GATHER,     /* (rows, hidden), with sp */
     PL_BUF_PARTIAL,    /* (rows, hidden) float, with sp, and with tp in bf16 */
@@ -233,13 +255,14 @@ enum pl_buf {
     PL_BUF_COLL_TP,    /* what a collective of the group receives before it is added */
     PL_BUF_COLL_DP,
     PL_BUF_COLL_EDP,
-    PL_BUF_KERNEL,     /* the kernels' own scratch; accounted here, allocated by their pool */
+    PL_BUF_KERNEL, /* the kernels' own scratch; accounted here, allocated by their pool */
     PL_BUFS
 };
 
 extern const char *const pl_buf_names[PL_BUFS];
 
 enum {
+    PL_ACT_INS = 2,
     PL_ACT_OUTS = 2,
     PL_GRAD_RINGS = 3,
     PL_COLL_PIECE = 1 << 16,    /* elements that a collective handles at a time, from each peer */
@@ -247,15 +270,15 @@ enum {
 };
 
 struct pl_buffer {
-    enum pl_buf       id;
-    int               chunk, slot;
+    enum pl_buf id;
+    int chunk, slot;
     enum pl_mem_class cls;
-    uint64_t          bytes; /* a multiple of 64 */
+    uint64_t bytes; /* a multiple of 64 */
 };
 
 struct pl_buffers {
     struct pl_buffer *b;
-    int               n, cap;
+    int n, cap;
 };
 
 /* Every buffer of RANK, in the order of allocation. None is empty. */
@@ -264,7 +287,7 @@ void pl_buffers_build(struct pl_buffers *ret, const struct pl_model *m, const st
 void pl_buffers_done(struct pl_buffers *t);
 
 /* Their sum by class. */
-void pl_memory_partune_rank(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
-                            const struct pl_workload *w, int rank);
+void pl_memory_partune_rank(struct pl_memory *ret, const struct pl_model *m,
+                            const struct pl_layout *l, const struct pl_workload *w, int rank);
 
 #endif

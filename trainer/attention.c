@@ -57,42 +57,63 @@ void tr_attention_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot)
            tr_reduce_rows(r), d->local_rows * d->hidden);
 }
 
-static void core_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot)
+static void core_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *dqkv)
 {
     const struct pl_dims *d = &r->d;
     struct kn_attn a = problem(r, tr_act(r, y, slot, PL_ACT_QKV));
-    struct kn_attn da = problem(r, r->work.dqkv);
+    struct kn_attn da = problem(r, dqkv);
     struct kn_attn_grad g = {.o = tr_act(r, y, slot, PL_ACT_O),
                              .d_o = r->work.dao,
                              .ldo = d->attn,
                              .lddo = d->attn,
                              .lse = tr_act(r, y, slot, PL_ACT_LSE),
-                             .dq = r->work.dqkv,
-                             .dk = (char *)r->work.dqkv + ((const char *)da.k - (const char *)da.q),
-                             .dv = (char *)r->work.dqkv + ((const char *)da.v - (const char *)da.q),
+                             .dq = dqkv,
+                             .dk = dqkv + ((const char *)da.k - (const char *)da.q),
+                             .dv = dqkv + ((const char *)da.v - (const char *)da.q),
                              .lddq = d->qkv,
                              .lddk = d->qkv,
                              .lddv = d->qkv};
 
     assert(kn_attn_bwd_bytes(&a) <= r->attn_bytes);
     kn_attn_bwd(r->pool, &a, &g, r->work.attn);
-    rope(r, r->work.dqkv, true);
+    rope(r, dqkv, true);
 }
 
-void tr_attention_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d)
+static void dw_out(struct tr_rank *r, const struct tr_layer *y, char *slot, const void *dy)
+{
+    tr_linear_dw(r, y->o.g, dy, tr_act(r, y, slot, PL_ACT_O), r->d.rows, r->d.attn, r->d.hidden);
+}
+
+static void dw_qkv(struct tr_rank *r, const struct tr_layer *y, char *slot, const void *dqkv)
+{
+    if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
+        norm(r, y, slot);
+    tr_linear_dw(r, y->qkv.g, dqkv, tr_gather_rows(r, tr_act(r, y, slot, PL_ACT_H1)), r->d.rows,
+                 r->d.hidden, r->d.qkv);
+}
+
+void tr_attention_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, void *d)
 {
     const struct pl_dims *z = &r->d;
     const void *dy = tr_gather_rows(r, d), *dh;
+    char *dqkv = keep ? keep + y->keep.dqkv : r->work.dqkv;
 
     tr_linear_dx(r, r->work.dao, dy, y->o.w, z->rows, z->attn, z->hidden);
-    tr_linear_dw(r, y->o.g, dy, tr_act(r, y, slot, PL_ACT_O), z->rows, z->attn, z->hidden);
-    core_bwd(r, y, slot);
-    tr_linear_dx_partial(r, r->work.dqkv, y->qkv.w, z->rows, z->hidden, z->qkv);
+    if (keep)
+        memcpy(keep + y->keep.d2, d, z->local_rows * z->hidden * z->elem);
+    else
+        dw_out(r, y, slot, dy);
+    core_bwd(r, y, slot, dqkv);
+    tr_linear_dx_partial(r, dqkv, y->qkv.w, z->rows, z->hidden, z->qkv);
     dh = tr_reduce_rows(r);
-    if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
-        norm(r, y, slot);
-    tr_linear_dw(r, y->qkv.g, r->work.dqkv, tr_gather_rows(r, tr_act(r, y, slot, PL_ACT_H1)),
-                 z->rows, z->hidden, z->qkv);
+    if (!keep)
+        dw_qkv(r, y, slot, dqkv);
     kn_rmsnorm_bwd(r->pool, r->type, d, y->norm1.g, dh, tr_act(r, y, slot, PL_ACT_X), y->norm1.w,
                    tr_act(r, y, slot, PL_ACT_RRMS1), z->local_rows, z->hidden, true);
+}
+
+void tr_attention_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep)
+{
+    dw_out(r, y, slot, tr_gather_rows(r, keep + y->keep.d2));
+    dw_qkv(r, y, slot, keep + y->keep.dqkv);
 }

@@ -147,7 +147,7 @@ static void add_slices(struct tr_rank *r, void *to)
         kn_convert(r->pool, r->type, to, KN_F32, sum, n);
 }
 
-void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const void *from)
+void tr_collect_start(struct tr_rank *r, const struct tr_route *t, void *to, const void *from)
 {
     struct tr_group *g = &r->comms.moe;
     size_t row = r->d.hidden * kn_type_size(tr_slice_type(r));
@@ -176,7 +176,25 @@ void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const voi
                          &r->moe_req[nreq++]);
         }
     }
-    tr_wait(g->progress, r->moe_req, nreq);
+    r->moe_nreq = nreq;
+    tr_phase(&r->clock, was);
+}
+
+void tr_collect_finish(struct tr_rank *r, void *to)
+{
+    enum tr_phase was;
+
+    if (r->comms.moe.size == 1)
+        return;
+    was = tr_phase(&r->clock, TR_PHASE_EP);
+    tr_wait(&r->comms.progress, r->moe_req, r->moe_nreq);
+    r->moe_nreq = 0;
     add_slices(r, to);
     tr_phase(&r->clock, was);
+}
+
+void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const void *from)
+{
+    tr_collect_start(r, t, to, from);
+    tr_collect_finish(r, to);
 }

@@ -46,15 +46,30 @@ const void *tr_reduce(struct tr_rank *r, void *buf, enum kn_type t);
 /* ---- attention.c, mlp.c, moe.c ---- */
 
 void tr_attention_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot); /* X -> X2 */
-void tr_attention_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d);
+/* KEEP, if not NULL, is the gradient slot of a split backward pass: what the weights' gradients
+ * need is kept there, and the _dw function is called later. Otherwise they are computed at once. */
+void tr_attention_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, void *d);
+void tr_attention_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep);
 
 /* X2 -> OUT (local_rows, hidden); OUT NULL: stop before the last product, which the backward pass
  * does not need. */
 void tr_mlp_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out);
-void tr_mlp_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d);
+void tr_mlp_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, void *d);
+void tr_mlp_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep);
+
+/* The same without norm and residual, for the experts that every token visits: from H2 to the sum
+ * over tp ... */
+const void *tr_ffn_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, uint64_t f,
+                       bool all);
+/* ... and back from D to the gradient of H2; neither is changed. */
+const void *tr_ffn_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep,
+                       uint64_t f, const void *d);
+void tr_ffn_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, uint64_t f);
+void tr_norm2(struct tr_rank *r, const struct tr_layer *y, char *slot); /* X2 -> H2 */
 
 void tr_moe_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out);
-void tr_moe_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d);
+void tr_moe_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, void *d);
+void tr_moe_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep);
 
 /* ---- router.c ---- */
 
@@ -82,6 +97,9 @@ void tr_dispatch(struct tr_rank *r, const struct tr_route *t, void *to, const vo
 /* And back: FROM (expert_rows, hidden) of tr_slice_type() to TO (choices, hidden), with etp > 1 the
  * sum over the slices of an expert. */
 enum kn_type tr_slice_type(const struct tr_rank *r);
+/* In two parts: between them the transfer runs behind computation that touches neither array. */
+void tr_collect_start(struct tr_rank *r, const struct tr_route *t, void *to, const void *from);
+void tr_collect_finish(struct tr_rank *r, void *to);
 void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const void *from);
 
 /* ---- head.c ---- */
@@ -95,6 +113,7 @@ void tr_head(struct tr_rank *r, void *dx, int mb);
 /* ---- layer.c ---- */
 
 void tr_layer_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out);
-void tr_layer_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d);
+void tr_layer_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, void *d);
+void tr_layer_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep);
 
 #endif

@@ -10,13 +10,6 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
-static void norm(struct tr_rank *r, const struct tr_layer *y, char *slot)
-{
-    kn_rmsnorm_fwd(r->pool, r->type, tr_act(r, y, slot, PL_ACT_H2),
-                   tr_act(r, y, slot, PL_ACT_RRMS2), tr_act(r, y, slot, PL_ACT_X2), y->norm2.w,
-                   r->d.local_rows, r->d.hidden, (float)r->model.norm_eps);
-}
-
 static bool travels(const struct tr_rank *r)
 {
     return r->comms.moe.size > 1;
@@ -78,25 +71,11 @@ static void experts_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot,
                              .k = f});
 }
 
-/* DY (rows, hidden): gradient of the outputs, becomes that of the inputs. */
-static void experts_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot,
-                        const struct tr_route *t, void *dy)
+static void dw_2(struct tr_rank *r, const struct tr_layer *y, char *slot, const struct tr_route *t,
+                 const void *dy)
 {
-    uint64_t f = r->d.expert_ffn, h = r->d.hidden, rows = (uint64_t)t->recv[r->d.local_experts];
-    const char *w = w13(y);
-    char *gu = tr_act(r, y, slot, PL_ACT_EGU);
+    uint64_t f = r->d.expert_ffn, h = r->d.hidden;
 
-    if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
-        swiglu(r, y, slot, rows);
-    grouped(r, t, r->type,
-            (struct kn_gemm){.a = dy,
-                             .lda = h,
-                             .b = w + w2_at(r) * r->d.elem,
-                             .ldb = f,
-                             .c = r->work.moe_dea,
-                             .ldc = f,
-                             .n = f,
-                             .k = h});
     grouped(r, t, KN_F32,
             (struct kn_gemm){.a = dy,
                              .lda = h,
@@ -108,10 +87,15 @@ static void experts_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot,
                              .n = f,
                              .ta = true,
                              .beta = 1.0f});
-    kn_swiglu_bwd(r->pool, r->type, gu, 2 * f, gu + f * r->d.elem, 2 * f, r->work.moe_dea, f, gu,
-                  2 * f, gu + f * r->d.elem, 2 * f, rows, f);
+}
+
+/* EGU holds the gradient of gate and up by now. */
+static void dw_13(struct tr_rank *r, const struct tr_layer *y, char *slot, const struct tr_route *t)
+{
+    uint64_t f = r->d.expert_ffn, h = r->d.hidden;
+
     grouped(r, t, KN_F32,
-            (struct kn_gemm){.a = gu,
+            (struct kn_gemm){.a = tr_act(r, y, slot, PL_ACT_EGU),
                              .lda = 2 * f,
                              .b = tr_act(r, y, slot, PL_ACT_EX),
                              .ldb = h,
@@ -121,9 +105,51 @@ static void experts_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot,
                              .n = h,
                              .ta = true,
                              .beta = 1.0f});
+}
+
+/* From DY (rows, hidden), gradient of the outputs, to DX, that of the inputs, which may be the same
+ * array. The gradient of w1 and w3 is left to the caller. */
+static void experts_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot,
+                        const struct tr_route *t, const void *dy, void *dx, bool with_dw)
+{
+    uint64_t f = r->d.expert_ffn, h = r->d.hidden, rows = (uint64_t)t->recv[r->d.local_experts];
+    const char *w = w13(y);
+    char *gu = tr_act(r, y, slot, PL_ACT_EGU);
+
+    if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE && with_dw)
+        swiglu(r, y, slot, rows);
+    grouped(r, t, r->type,
+            (struct kn_gemm){.a = dy,
+                             .lda = h,
+                             .b = w + w2_at(r) * r->d.elem,
+                             .ldb = f,
+                             .c = r->work.moe_dea,
+                             .ldc = f,
+                             .n = f,
+                             .k = h});
+    if (with_dw)
+        dw_2(r, y, slot, t, dy);
+    kn_swiglu_bwd(r->pool, r->type, gu, 2 * f, gu + f * r->d.elem, 2 * f, r->work.moe_dea, f, gu,
+                  2 * f, gu + f * r->d.elem, 2 * f, rows, f);
     grouped(r, t, tr_slice_type(r),
             (struct kn_gemm){
-                .a = gu, .lda = 2 * f, .b = w, .ldb = h, .c = dy, .ldc = h, .n = h, .k = 2 * f});
+                .a = gu, .lda = 2 * f, .b = w, .ldb = h, .c = dx, .ldc = h, .n = h, .k = 2 * f});
+}
+
+/* out = x2 [+ the shared experts], to which the routed ones are added. */
+static void base(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out)
+{
+    const void *x2 = tr_act(r, y, slot, PL_ACT_X2), *shared;
+    uint64_t n = r->d.local_rows * r->d.hidden;
+
+    if (!r->d.shared_ffn) {
+        if (out)
+            memcpy(out, x2, n * r->d.elem);
+        return;
+    }
+    shared = tr_ffn_fwd(r, y, slot, r->d.shared_ffn, out != NULL);
+    if (out)
+        kn_add(r->pool, r->type, out, x2, shared, n);
 }
 
 void tr_moe_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out)
@@ -135,7 +161,7 @@ void tr_moe_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *o
     void *sorted = travels(r) ? (void *)r->work.moe_send : ex;
     void *made = travels(r) ? (void *)r->work.moe_recv : ey;
 
-    norm(r, y, slot);
+    tr_norm2(r, y, slot);
     tr_router_fwd(r, y, slot, out != NULL);
     kn_sort_by_key(t.send, src, place, tr_act(r, y, slot, PL_ACT_IDX), d->choices, d->experts);
     kn_permute(r->pool, r->type, sorted, tr_act(r, y, slot, PL_ACT_H2), src, d->choices, d->top_k,
@@ -143,32 +169,70 @@ void tr_moe_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *o
     tr_route_exchange(r, &t);
     tr_dispatch(r, &t, ex, sorted);
     experts_fwd(r, y, slot, &t, made);
-    tr_collect(r, &t, ey, made);
-    if (!out)
-        return;
-    memcpy(out, tr_act(r, y, slot, PL_ACT_X2), d->local_rows * d->hidden * d->elem);
-    kn_unpermute(r->pool, r->type, out, ey, place, tr_act(r, y, slot, PL_ACT_W), d->local_rows,
-                 d->top_k, d->hidden, true);
+    if (r->layout.overlap_moe_a2a) {
+        tr_collect_start(r, &t, ey, made);
+        base(r, y, slot, out);
+        tr_collect_finish(r, ey);
+    } else {
+        tr_collect(r, &t, ey, made);
+        base(r, y, slot, out);
+    }
+    if (out)
+        kn_unpermute(r->pool, r->type, out, ey, place, tr_act(r, y, slot, PL_ACT_W), d->local_rows,
+                     d->top_k, d->hidden, true);
 }
 
-void tr_moe_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *d)
+/* Gradients of the routed experts: DH (local_rows, hidden) = [DH +] that of H2. */
+static void routed_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep,
+                       const void *d, bool add)
 {
     const struct pl_dims *z = &r->d;
     struct tr_route t = tr_route(r, y, slot);
     const int32_t *place = tr_act(r, y, slot, PL_ACT_PLACE);
     float *dw = r->work.moe_router + 2 * z->local_rows * z->experts;
-    void *dy = travels(r) ? r->work.moe_recv : r->work.moe_send;
+    char *dx = travels(r) ? r->work.moe_recv : r->work.moe_send;
+    char *dy = keep ? keep + y->keep.dey : dx, *sorted = travels(r) ? r->work.moe_send : dy;
 
-    kn_unpermute_bwd(r->pool, r->type, r->work.moe_send, dw, d, tr_act(r, y, slot, PL_ACT_EY),
-                     place, tr_act(r, y, slot, PL_ACT_W), z->local_rows, z->top_k, z->hidden);
-    tr_dispatch(r, &t, dy, r->work.moe_send);
-    experts_bwd(r, y, slot, &t, dy);
-    tr_collect(r, &t, r->work.moe_send, dy);
+    kn_unpermute_bwd(r->pool, r->type, sorted, dw, d, tr_act(r, y, slot, PL_ACT_EY), place,
+                     tr_act(r, y, slot, PL_ACT_W), z->local_rows, z->top_k, z->hidden);
+    tr_dispatch(r, &t, dy, sorted);
+    experts_bwd(r, y, slot, &t, dy, dx, !keep);
+    if (r->layout.overlap_moe_a2a)
+        tr_collect_start(r, &t, r->work.moe_send, dx);
+    else
+        tr_collect(r, &t, r->work.moe_send, dx);
+    if (!keep)
+        dw_13(r, y, slot, &t);
+    if (r->layout.overlap_moe_a2a)
+        tr_collect_finish(r, r->work.moe_send);
     kn_unpermute(r->pool, r->type, r->work.dh, r->work.moe_send, place, NULL, z->local_rows,
-                 z->top_k, z->hidden, false);
+                 z->top_k, z->hidden, add);
     if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
-        norm(r, y, slot);
+        tr_norm2(r, y, slot);
     tr_router_bwd(r, y, slot, dw, r->work.dh);
+}
+
+void tr_moe_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, void *d)
+{
+    const struct pl_dims *z = &r->d;
+
+    if (z->shared_ffn) {
+        const void *dh = tr_ffn_bwd(r, y, slot, keep, z->shared_ffn, d);
+
+        if (dh != r->work.dh)
+            memcpy(r->work.dh, dh, z->local_rows * z->hidden * z->elem);
+    }
+    routed_bwd(r, y, slot, keep, d, z->shared_ffn > 0);
     kn_rmsnorm_bwd(r->pool, r->type, d, y->norm2.g, r->work.dh, tr_act(r, y, slot, PL_ACT_X2),
                    y->norm2.w, tr_act(r, y, slot, PL_ACT_RRMS2), z->local_rows, z->hidden, true);
+}
+
+void tr_moe_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep)
+{
+    struct tr_route t = tr_route(r, y, slot);
+
+    if (r->d.shared_ffn)
+        tr_ffn_dw(r, y, slot, keep, r->d.shared_ffn);
+    dw_2(r, y, slot, &t, keep + y->keep.dey);
+    dw_13(r, y, slot, &t);
 }

@@ -19,32 +19,12 @@ double tr_optim_lr(const struct tr_optim *o, int n)
 void tr_grads_zero(struct tr_rank *r)
 {
     kn_zero(r->pool, r->params.grad, r->params.table.count * sizeof(float));
+    memset(r->async.asked, 0, sizeof(*r->async.asked) * (size_t)r->params.table.nbuckets);
 }
 
 static struct tr_group *replicas(struct tr_rank *r, const struct pl_bucket *b)
 {
     return b->kind == PL_BUCKET_EXPERT ? &r->comms.edp : &r->comms.dp;
-}
-
-static struct tr_group *sharers(struct tr_rank *r, const struct pl_bucket *b)
-{
-    return b->kind == PL_BUCKET_EXPERT ? &r->comms.edp : &r->comms.shard;
-}
-
-static void reduce_bucket(struct tr_rank *r, const struct pl_bucket *b)
-{
-    float *g = r->params.grad + b->first;
-
-    /* With sp a norm or router has seen this tp rank's rows only. */
-    if (b->kind == PL_BUCKET_SMALL && r->layout.sp)
-        tr_all_reduce(&r->comms.tp, KN_F32, g, b->count);
-    if (r->layout.zero == 0) {
-        tr_all_reduce(replicas(r, b), KN_F32, g, b->count);
-        return;
-    }
-    tr_reduce_scatter(sharers(r, b), KN_F32, g, b->count);
-    if (b->kind != PL_BUCKET_EXPERT)
-        tr_all_reduce(&r->comms.outer, KN_F32, r->params.grad + b->shard_first, b->shard_count);
 }
 
 /* Sum of squares of what this rank answers for: each element of the model is counted by one rank.
@@ -71,7 +51,9 @@ double tr_grads_reduce(struct tr_rank *r, double *sums, int n)
     enum tr_phase was = tr_phase(&r->clock, TR_PHASE_DP);
 
     for (int i = r->params.table.nbuckets - 1; i >= 0; i--)
-        reduce_bucket(r, &r->params.table.bucket[i]);
+        if (!r->async.asked[i])
+            tr_async_reduce(r, i);
+    tr_async_drain(r);
     tr_phase(&r->clock, TR_PHASE_OPTIMIZER);
     for (int i = 0; i < r->params.table.nbuckets; i++)
         all[0] += bucket_sumsq(r, &r->params.table.bucket[i]);
@@ -126,16 +108,6 @@ static void update_all(struct tr_rank *r, const struct tr_optim *o, struct kn_ad
         update(r, h, run_first, run_state, run);
 }
 
-static void gather_weights(struct tr_rank *r)
-{
-    const struct pl_params *t = &r->params.table;
-    size_t e = kn_type_size(r->type);
-
-    for (int i = 0; i < t->nbuckets; i++)
-        tr_all_gather(sharers(r, &t->bucket[i]), r->type,
-                      (char *)r->params.weight + t->bucket[i].first * e, t->bucket[i].count);
-}
-
 void tr_optim_step(struct tr_rank *r, const struct tr_optim *o, int n, double norm)
 {
     struct kn_adamw h = {.lr = (float)tr_optim_lr(o, n),
@@ -151,7 +123,17 @@ void tr_optim_step(struct tr_rank *r, const struct tr_optim *o, int n, double no
     update_all(r, o, &h);
     if (r->layout.zero >= 1) {
         tr_phase(&r->clock, TR_PHASE_DP);
-        gather_weights(r);
+        for (int i = 0; i < r->params.table.nbuckets; i++)
+            tr_async_gather(r, i);
+        if (r->layout.overlap_param_gather)
+            tr_async_poll(r);
+        else
+            tr_async_drain(r);
     }
     tr_phase(&r->clock, was);
+}
+
+void tr_optim_settle(struct tr_rank *r)
+{
+    tr_async_drain(r);
 }

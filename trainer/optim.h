@@ -27,6 +27,10 @@ void tr_grads_zero(struct tr_rank *r);
  * summed over all ranks on the way. */
 double tr_grads_reduce(struct tr_rank *r, double *sums, int n);
 
+/* Weights are whole again on every rank: before they are read by anything but the next forward
+ * pass. */
+void tr_optim_settle(struct tr_rank *r);
+
 /* Step N with gradients of norm NORM. */
 void tr_optim_step(struct tr_rank *r, const struct tr_optim *o, int n, double norm);
 

@@ -70,6 +70,14 @@ static void chunk_init(struct tr_rank *r, int c)
         at += k->layer[i].acts->slot_bytes;
     }
     k->dxf_at = at;
+    at = 0;
+    for (int i = 0; i < k->n; i++)
+        at = pl_grad_acts(&k->layer[i].keep, &r->d, k->layer[i].moe, at);
+    k->ngslots = pl_schedule_live_grads((enum pl_schedule)l->schedule, stage, l->pp, l->vp,
+                                        r->d.microbatches, c);
+    k->gslot = mem_alloc(sizeof(*k->gslot) * (size_t)k->ngslots);
+    for (int s = 0; s < k->ngslots; s++)
+        k->gslot[s] = tr_device_get(&r->device, PL_BUF_GRAD_SLOT, c, s);
     k->nslots =
         pl_schedule_live((enum pl_schedule)l->schedule, stage, l->pp, l->vp, r->d.microbatches, c);
     k->slot = mem_alloc(sizeof(*k->slot) * (size_t)k->nslots);
@@ -107,6 +115,8 @@ static void work_init(struct tr_rank *r)
     w->moe_stats = tr_device_get(d, PL_BUF_MOE_STATS, 0, 0);
     for (int i = 0; i < PL_ACT_OUTS; i++)
         w->act_out[i] = tr_device_get(d, PL_BUF_ACT_OUT, 0, i);
+    for (int i = 0; i < PL_ACT_INS; i++)
+        w->act_in[i] = tr_device_get(d, PL_BUF_ACT_IN, 0, i);
     for (int i = 0; i < PL_GRAD_RINGS; i++)
         w->grad_ring[i] = tr_device_get(d, PL_BUF_GRAD_RING, 0, i);
     w->ids = tr_device_get(d, PL_BUF_TOKENS, 0, 0);
@@ -142,6 +152,26 @@ static void schedule_init(struct tr_rank *r)
     r->nsteps = pl_schedule_steps(NULL, s, r->comms.stage, l->pp, l->vp, r->d.microbatches);
     r->steps = mem_alloc(sizeof(*r->steps) * (size_t)r->nsteps);
     pl_schedule_steps(r->steps, s, r->comms.stage, l->pp, l->vp, r->d.microbatches);
+}
+
+/* What the kernels call now and then inside long operations. */
+static void poll(void *arg)
+{
+    struct tr_rank *r = arg;
+
+    tr_async_poll(r);
+    if (r->watch)
+        tr_test(r->watch, 1);
+    if (r->moe_nreq)
+        tr_test(r->moe_req, r->moe_nreq);
+}
+
+static void poll_init(struct tr_rank *r)
+{
+    const struct pl_layout *l = &r->layout;
+
+    if (l->overlap_grad_reduce || l->overlap_param_gather || l->overlap_p2p || l->overlap_moe_a2a)
+        kn_pool_set_poll(r->pool, poll, r);
 }
 
 int tr_rank_init(struct tr_rank *r, MPI_Comm parent, const struct pl_model *m,
@@ -182,6 +212,8 @@ int tr_rank_init(struct tr_rank *r, MPI_Comm parent, const struct pl_model *m,
     work_init(r);
     comm_init(r);
     schedule_init(r);
+    tr_async_init(r);
+    poll_init(r);
     return 0;
 }
 
@@ -191,10 +223,12 @@ void tr_rank_done(struct tr_rank *r)
         free(r->chunk[c].layer);
         free(r->chunk[c].slot);
         free(r->chunk[c].slot_req);
+        free(r->chunk[c].gslot);
     }
     free(r->chunk);
     free(r->steps);
     free(r->moe_req);
+    tr_async_done(r);
     tr_comms_done(&r->comms);
     pl_params_done(&r->params.table);
     kn_pool_free(r->pool);

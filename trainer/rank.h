@@ -7,6 +7,7 @@
 #ifndef TRAINER_RANK_H
 #define TRAINER_RANK_H
 
+#include "trainer/async.h"
 #include "trainer/coll.h"
 #include "trainer/comm.h"
 #include "trainer/device.h"
@@ -23,6 +24,7 @@ struct tr_layer {
     bool moe;
     const struct pl_acts *acts;
     uint64_t at;                   /* of the layer's saved activations in a slot, bytes */
+    struct pl_grad_acts keep;      /* of the layer's gradients in a gradient slot */
     struct tr_weight norm1, norm2; /* (hidden) */
     struct tr_weight qkv;          /* (qkv, hidden): q, k, v rows one after the other */
     struct tr_weight o;            /* (hidden, attn) */
@@ -40,13 +42,15 @@ struct tr_chunk {
     int nslots;
     uint64_t dxf_at;       /* on the last virtual stage: gradient of its output, in the slot */
     MPI_Request *slot_req; /* (nslots): the send of a gradient that lies in the slot */
+    char **gslot; /* (ngslots): gradients kept between the halves of a split backward pass */
+    int ngslots;
 };
 
 struct tr_work { /* buffers by their names in enum pl_buf */
     char *scratch, *gather, *partial, *dh, *dao, *dqkv, *attn, *xf, *hf, *logits;
     char *moe_send, *moe_recv, *moe_part, *moe_dea;
     float *rrmsf, *xent, *moe_router, *moe_stats;
-    char *act_out[PL_ACT_OUTS], *grad_ring[PL_GRAD_RINGS];
+    char *act_out[PL_ACT_OUTS], *act_in[PL_ACT_INS], *grad_ring[PL_GRAD_RINGS];
     int32_t *ids, *targets; /* (microbatches, rows) */
     int32_t *sample;        /* (seq + 1) */
     float *rope_cos, *rope_sin;
@@ -65,12 +69,15 @@ struct tr_rank {
     struct tr_comms comms;
     struct tr_device device;
     struct tr_params params;
+    struct tr_async async;
+    MPI_Request *watch;     /* a receive that runs behind computation, or NULL */
     struct tr_chunk *chunk; /* (vp) */
     struct tr_weight embed, head, final_norm;
     struct tr_work work;
     struct pl_step *steps; /* the schedule */
     int nsteps;
     MPI_Request act_req[PL_ACT_OUTS], grad_req[PL_GRAD_RINGS], *moe_req;
+    int moe_nreq;      /* of moe_req, while tokens travel behind computation */
     size_t attn_bytes; /* of work.attn */
     int moe_layers;    /* of the whole model */
     double loss_sum;   /* of this step on this rank: cross-entropy over tokens, last stage only */

@@ -357,6 +357,7 @@ static void save(struct run *u)
     uint64_t t = clock_mono_ns();
     struct err e = {0};
 
+    tr_optim_settle(&u->r);
     memcpy(s.data, c->workload.data, sizeof(s.data) - 1);
     require(
         tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w, &s, &u->team, &e),
@@ -507,6 +508,7 @@ static int finish(struct run *u, bool stopped)
         tr_event_stopped(u->events, u->step, "signal");
         return TR_EXIT_STOPPED;
     }
+    tr_optim_settle(&u->r);
     if (c->save_hf)
         require(tr_hf_save(c->save_hf, TR_F32, &w, &u->team, &e), &e);
     summarize(u);

@@ -70,7 +70,7 @@ static void parse(json_t **ret, const char *text)
         die(je.text);
 }
 
-static void model_of(struct pl_model *m, bool moe)
+static void model_of(struct pl_model *m, int kind)
 {
     static const char dense[] = "{\"name\":\"tiny\",\"layers\":4,\"hidden\":32,\"heads\":4,\"kv_"
                                 "heads\":4,\"ffn\":48,\"vocab\":61,"
@@ -79,10 +79,15 @@ static void model_of(struct pl_model *m, bool moe)
         "{\"name\":\"tinymoe\",\"layers\":4,\"hidden\":32,\"heads\":4,\"kv_heads\":4,\"ffn\":48,"
         "\"vocab\":61,"
         "\"seq\":16,\"moe\":{\"experts\":4,\"top_k\":2,\"expert_ffn\":24,\"aux_loss_coef\":0.02}}";
+    static const char shared[] =
+        "{\"name\":\"shared\",\"layers\":4,\"hidden\":32,\"heads\":4,\"kv_heads\":4,\"ffn\":48,"
+        "\"vocab\":61,\"seq\":16,\"moe\":{\"experts\":4,\"top_k\":1,\"expert_ffn\":24,\"shared_"
+        "ffn\":16,"
+        "\"every\":2}}";
     struct err e = {0};
     json_t *v;
 
-    parse(&v, moe ? mixtral : dense);
+    parse(&v, kind == 0 ? dense : kind == 1 ? mixtral : shared);
     if (pl_model_parse(m, v, &e) < 0)
         die(e.text);
     json_decref(v);
@@ -168,10 +173,23 @@ static double distance(const struct curve *a, const struct curve *b)
 
 /* The axes that a schedule or a way of recomputing does not meet rotate with the layout's number.
  */
-static void rotate(struct pl_layout *l, int i)
+static void rotate(struct pl_layout *l, const struct pl_model *m, int i)
 {
-    l->recompute = i % 3;
+    struct pl_layout c;
+
+    l->recompute = i % (l->schedule == PL_ZERO_BUBBLE ? 2 : 3);
     l->micro_batch = 1 + i % 2;
+    l->overlap_grad_reduce = i / 2 % 2;
+    l->overlap_param_gather = i / 3 % 2;
+    l->overlap_p2p = (i + 1) / 2 % 2;
+    l->overlap_moe_a2a = i % 2;
+    c = *l; /* flags with nothing to overlap are not canonical */
+    pl_layout_derive(&c);
+    pl_layout_canonical(&c, m);
+    l->overlap_grad_reduce = c.overlap_grad_reduce;
+    l->overlap_param_gather = c.overlap_param_gather;
+    l->overlap_p2p = c.overlap_p2p;
+    l->overlap_moe_a2a = c.overlap_moe_a2a;
 }
 
 struct list {
@@ -188,7 +206,7 @@ static void consider(struct list *k, struct pl_layout l)
     const struct pl_trainer *t = pl_trainer_find("partune");
 
     l.precision = k->precision;
-    rotate(&l, k->n);
+    rotate(&l, k->m, k->n);
     for (int mb = l.micro_batch; mb >= 1; mb--) {
         l.micro_batch = mb;
         if (pl_layout_derive(&l) && pl_layout_check(NULL, k->m, &k->c, &l, k->w, t)) {
@@ -310,7 +328,7 @@ static double spread(const struct curve *want, const struct pl_model *m,
     return most;
 }
 
-static void run_model(bool moe, enum pl_precision precision)
+static void run_model(int kind, enum pl_precision precision)
 {
     static struct pl_layout layout[MAX_LAYOUTS];
     struct pl_model m;
@@ -320,7 +338,7 @@ static void run_model(bool moe, enum pl_precision precision)
     double allowed = 1e-4;
     struct list k = {.out = layout, .m = &m, .w = &w, .precision = precision};
 
-    model_of(&m, moe);
+    model_of(&m, kind);
     w.seq = m.seq;
     pl_cluster_here(&k.c);
     k.c.oversubscribe = true;
@@ -346,9 +364,9 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world_size);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 6; i++)
         if (only < 0 || only == i)
-            run_model(i % 2, i < 2 ? PL_FP32 : PL_BF16);
+            run_model(i % 3, i < 3 ? PL_FP32 : PL_BF16);
     if (world_rank == 0) {
         failures += allocations != 0;
         printf("%sok %d - the step loop allocates nothing: %ld times\n", allocations ? "not " : "",
