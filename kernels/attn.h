@@ -4,7 +4,9 @@
 
 #include "kernels/gemm.h"
 
-enum { KN_ATTN_TILE = 128 }; /* queries and keys of a tile: scores of one tile fit into L2 with room to spare */
+/* Queries and keys of a tile, whose scores fit into L2 with room to spare, and the distance between rows of
+ * scores: not a power of two, so that a column of them spreads over all sets of the first-level cache. */
+enum { KN_ATTN_TILE = 128, KN_ATTN_LD = KN_ATTN_TILE + 16 };
 
 /* One block of queries [q0, q1) of a head; the query head in the forward pass, the key/value head with all its
  * queries in the backward pass. SUMS: fp32 sums of dk and dv, 2 (seq, d), used only with bf16 storage. */

@@ -14,7 +14,7 @@
  */
 #include "kernels/attn.h"
 
-enum { TILE = KN_ATTN_TILE };
+enum { TILE = KN_ATTN_TILE, LD = KN_ATTN_LD };
 
 /* The part of the product that causality leaves. */
 enum part {
@@ -115,14 +115,13 @@ static void put_rows(enum kn_type t, void *m, size_t ld, size_t row, size_t col,
     }
 }
 
-/* Scratch of one thread; each field one tile. KN_MAX_NR more columns than TILE in nothing: panels are packed
- * as they are. */
+/* Scratch of one thread: each field holds one tile. */
 struct scratch {
     float k[TILE * KN_MAX_HEAD_DIM], v[TILE * KN_MAX_HEAD_DIM];   /* copies, if needed */
     float q[TILE * KN_MAX_HEAD_DIM], d_o[TILE * KN_MAX_HEAD_DIM]; /* copies, if needed */
     float qt[TILE * KN_MAX_HEAD_DIM], dot[TILE * KN_MAX_HEAD_DIM]; /* packed panels */
-    float s[TILE * TILE], ds[TILE * TILE];
-    float ot[KN_MAX_HEAD_DIM * TILE], out[TILE * KN_MAX_HEAD_DIM];
+    float s[TILE * LD], ds[TILE * LD];
+    float ot[KN_MAX_HEAD_DIM * LD], out[TILE * KN_MAX_HEAD_DIM];
     float max[TILE], sum[TILE], lse[TILE], delta[TILE];
 };
 
@@ -133,7 +132,7 @@ static void scores(const struct kn_gemm_isa *isa, float *s, struct rows k, const
                    size_t queries, size_t d, ptrdiff_t diag)
 {
     struct product p = { .m = keys, .n = queries, .k = d, .a = k.p, .rs = k.ld, .cs = 1, .b = qt, .bj = d,
-                         .bs = isa->nr, .c = s, .ldc = TILE, .part = ROW_BELOW_COLUMN, .diag = diag };
+                         .bs = isa->nr, .c = s, .ldc = LD, .part = ROW_BELOW_COLUMN, .diag = diag };
 
     multiply(isa, &p);
 }
@@ -145,14 +144,13 @@ static void write_out(const struct kn_attn_job *j, struct scratch *w, size_t que
 {
     const struct kn_attn *a = j->a;
 
+    kn_ops()->gemm_isa->turn[KN_F32](w->out, a->d, a->d, w->ot, LD, queries);
     for (size_t q = 0; q < queries; q++) {
+        float *row = w->out + q * a->d;
+
         lse[q] = w->max[q] * (float)M_LN2 + logf(w->sum[q]);
-        w->sum[q] = 1 / w->sum[q];
+        kn_ops()->scale(row, row, 1 / w->sum[q], a->d);
     }
-    for (size_t c = 0; c < a->d; c++)
-        for (size_t q = 0; q < queries; q++)
-            w->ot[c * TILE + q] *= w->sum[q];
-    kn_ops()->gemm_isa->turn[KN_F32](w->out, a->d, a->d, w->ot, TILE, queries);
     put_rows(a->type, o, ldo, j->sample * a->seq + j->q0, j->head * a->d, queries, a->d, w->out);
 }
 
@@ -165,7 +163,7 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *j, void *o, size_t ldo, float *
     struct rows q = rows_of(a->type, a->q, a->ldq, row + j->q0, j->head * a->d, queries, a->d, w->q);
 
     isa->turn[KN_F32](w->qt, isa->nr, queries, q.p, q.ld, a->d);
-    memset(w->ot, 0, a->d * TILE * sizeof(float));
+    memset(w->ot, 0, a->d * LD * sizeof(float));
     for (size_t i = 0; i < TILE; i++) {
         w->max[i] = -HUGE_VALF;
         w->sum[i] = 0;
@@ -177,7 +175,7 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *j, void *o, size_t ldo, float *
         struct rows v = rows_of(a->type, a->v, a->ldv, row + k0, kvh * a->d, keys, a->d, w->v);
 
         struct product p = { .m = a->d, .n = queries, .k = keys, .a = v.p, .rs = 1, .cs = v.ld, .b = w->s,
-                             .bj = 1, .bs = TILE, .c = w->ot, .ldc = TILE, .add = true,
+                             .bj = 1, .bs = LD, .c = w->ot, .ldc = LD, .add = true,
                              .part = DEPTH_BY_COLUMN, .diag = diag };
 
         scores(isa, w->s, k, w->qt, keys, queries, a->d, diag);
@@ -204,13 +202,13 @@ struct tile {
 static void backward_tile(const struct kn_gemm_isa *isa, const struct tile *t, float scale)
 {
     struct scratch *w = t->w;
-    struct product  dv = { .m = t->keys, .n = t->d, .k = t->queries, .a = w->s, .rs = TILE, .cs = 1,
+    struct product  dv = { .m = t->keys, .n = t->d, .k = t->queries, .a = w->s, .rs = LD, .cs = 1,
                            .b = t->d_o.p, .bj = 1, .bs = t->d_o.ld, .c = t->dv, .ldc = t->lddv,
                            .add = !t->first, .part = DEPTH_FROM_ROW, .diag = t->diag };
-    struct product  dk = { .m = t->keys, .n = t->d, .k = t->queries, .a = w->ds, .rs = TILE, .cs = 1,
+    struct product  dk = { .m = t->keys, .n = t->d, .k = t->queries, .a = w->ds, .rs = LD, .cs = 1,
                            .b = t->q.p, .bj = 1, .bs = t->q.ld, .c = t->dk, .ldc = t->lddk,
                            .add = !t->first, .part = DEPTH_FROM_ROW, .diag = t->diag };
-    struct product  dq = { .m = t->queries, .n = t->d, .k = t->keys, .a = w->ds, .rs = 1, .cs = TILE,
+    struct product  dq = { .m = t->queries, .n = t->d, .k = t->keys, .a = w->ds, .rs = 1, .cs = LD,
                            .b = t->k.p, .bj = 1, .bs = t->k.ld, .c = w->out, .ldc = t->d,
                            .add = t->begun, .part = DEPTH_TO_ROW, .diag = t->diag };
 

@@ -8,10 +8,10 @@
  *         for panels of A                one panel stays in L1
  *           for panels of B                micro-kernel: mr x nr of C
  *
- * A is packed once however wide C is, and B once for each `rows` rows. C is written along its rows. Blocks of m and k, and panels of A,
- * are cut as evenly as possible: 15 rows are 8 and 7, not 14 and 1, since a low panel cannot hide the
- * latency of its multiply-adds. Matrices in bf16 are widened as they are packed; a C in bf16 is summed in
- * fp32 in scratch and rounded once.
+ * A is packed once however wide C is, and B once for each `rows` rows. C is written along its rows. Blocks
+ * of m and k, and panels of A, are cut as evenly as possible: 15 rows are 8 and 7, not 14 and 1, since a low
+ * panel cannot hide the latency of its multiply-adds. Matrices in bf16 are widened as they are packed; a C in
+ * bf16 is summed in fp32 in scratch and rounded once.
  */
 #include "kernels/gemm.h"
 
@@ -85,8 +85,39 @@ struct panels {
     const float *a;           /* in place: element (0, 0) */
 };
 
+/* A matrix that will be needed soon: ROWS rows of BYTES bytes. */
+struct soon {
+    const char *at;
+    size_t      rows, bytes, ld; /* ld in bytes */
+};
+
+/* Fetch part PART of PARTS of it into the second-level cache. */
+static void fetch(const struct soon *s, size_t part, size_t parts)
+{
+    size_t from = s->rows * part / parts, to = s->rows * (part + 1) / parts;
+
+    for (size_t row = from; row < to; row++)
+        for (size_t b = 0; b < s->bytes; b += 64)
+            __builtin_prefetch(s->at + row * s->ld + b, 0, 2);
+}
+
+/* The block of B after (k0, j0), if it is of the same slice of k. */
+static struct soon next_b(const struct run *r, size_t k0, size_t kn, size_t j0)
+{
+    const struct kn_gemm *g = r->g;
+    size_t                j = j0 + r->bl.nc, w = kn_type_size(g->bt), jn;
+
+    if (j >= g->n)
+        return (struct soon){ 0 };
+    jn = kn_min(r->bl.nc, g->n - j);
+    if (g->tb)
+        return (struct soon){ kn_ptr(g->bt, g->b, j * g->ldb + k0), jn, kn * w, g->ldb * w };
+    return (struct soon){ kn_ptr(g->bt, g->b, k0 * g->ldb + j), kn, jn * w, g->ldb * w };
+}
+
 /* All panels of A times the packed block of B (kn, jn). */
-static void block(const struct run *r, const struct panels *pn, size_t kn, size_t jn, float *c, bool add)
+static void block(const struct run *r, const struct panels *pn, size_t kn, size_t jn, float *c, bool add,
+                  const struct soon *soon)
 {
     size_t nr = r->isa->nr;
 
@@ -95,6 +126,7 @@ static void block(const struct run *r, const struct panels *pn, size_t kn, size_
         const float *a = r->in_place ? pn->a + i * r->g->lda : r->pa + i * kn;
         size_t       rs = r->in_place ? 4 * r->g->lda : 4, cs = r->in_place ? 4 : 4 * h;
 
+        fetch(soon, p, pn->count);
         for (size_t j = 0; j < jn; j += nr)
             r->isa->ukr[h](kn, a, rs, cs, r->pb + j * kn, 4 * nr, c + i * r->ldc + j, r->ldc,
                            kn_min(nr, jn - j), add);
@@ -117,10 +149,11 @@ static void stripe(const struct run *r, size_t i0, size_t in, bool add)
         else
             pack_a(r, i0, in, l, kn, pn.count);
         for (size_t j = 0; j < g->n; j += r->bl.nc) {
-            size_t jn = kn_min(r->bl.nc, g->n - j);
+            size_t      jn = kn_min(r->bl.nc, g->n - j);
+            struct soon soon = next_b(r, l, kn, j);
 
             pack_b(r, l, kn, j, jn);
-            block(r, &pn, kn, jn, r->c + j, add || l > 0);
+            block(r, &pn, kn, jn, r->c + j, add || l > 0, &soon);
         }
     }
 }

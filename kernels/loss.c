@@ -26,6 +26,9 @@ static void embed_rows(void *arg, const struct kn_share *s)
     for (size_t r = s->lo; r < s->hi; r++) {
         void *y = kn_ptr(e->t, e->y, r * e->d);
 
+        if (r + 1 < s->hi && local(e, r + 1, &id))
+            kn_fetch(kn_ptr(e->t, e->table, id * e->d), bytes);
+
         if (local(e, r, &id))
             memcpy(y, kn_ptr(e->t, e->table, id * e->d), bytes);
         else

@@ -51,7 +51,7 @@ struct kn_ops {
     void (*attn_fwd)(const struct kn_attn_job *j, void *o, size_t ldo, float *lse);
     void (*attn_bwd)(const struct kn_attn_job *j, const struct kn_attn_grad *g, const float *delta);
     /* Attention in tiles (attn_tiled.c), for levels that have gemm_isa and these; else NULL. Tiles are
-     * (keys, KN_ATTN_TILE), the first QUERIES columns used; key a sees query b if a + diag <= b.
+     * (keys, KN_ATTN_LD), the first QUERIES columns used; key a sees query b if a + diag <= b.
      * softmax: s = 2^(scale log2(e) s - max) with the running maximum and sum, and rescales ot (d, .).
      * dscore: s = p = exp(scale s - lse), ds = scale p (ds - delta). Masked elements become 0. */
     void (*attn_softmax)(float *s, size_t keys, size_t queries, ptrdiff_t diag, float scale, float *max,
@@ -71,6 +71,7 @@ struct kn_ops {
     void (*add)(float *y, const float *a, const float *b, size_t n);
     void (*scale)(float *y, const float *x, float alpha, size_t n);
     void (*axpy)(float *y, float alpha, const float *x, size_t n);
+    void (*combine)(float *y, float a, const float *x, float b, const float *z, size_t n); /* a x + b z */
     double (*sumsq)(const float *x, size_t n);
     bool (*any_nonfinite)(const float *x, size_t n);
     void (*adamw)(const struct kn_adamw *h, float *w, float *m, float *v, const float *g, size_t n);
@@ -153,6 +154,14 @@ static inline void kn_put(enum kn_type t, void *p, size_t i, float x)
         ((float *)p)[i] = x;
     else
         ((kn_bf16 *)p)[i] = kn_round_bf16(x);
+}
+
+/* Ask for BYTES at P while something else runs; rows that are drawn from anywhere have no pattern that the
+ * hardware could follow. At most a page: more would push out what is in use. */
+static inline void kn_fetch(const void *p, size_t bytes)
+{
+    for (size_t b = 0; b < kn_min(bytes, 4096); b += 64)
+        __builtin_prefetch((const char *)p + b);
 }
 
 /* P moved on by I elements. */

@@ -35,13 +35,21 @@ struct move {
     bool           add;
 };
 
+static void *row_at(const struct move *m, const void *rows, size_t i)
+{
+    return kn_ptr(m->t, rows, i * m->d);
+}
+
 static void permute_rows(void *arg, const struct kn_share *s)
 {
     const struct move *m = arg;
+    size_t             bytes = m->d * kn_type_size(m->t);
 
-    for (size_t i = s->lo; i < s->hi; i++)
-        memcpy(kn_ptr(m->t, m->y, i * m->d), kn_ptr(m->t, m->x, (size_t)m->src[i] / m->k * m->d),
-               m->d * kn_type_size(m->t));
+    for (size_t i = s->lo; i < s->hi; i++) {
+        if (i + 1 < s->hi)
+            kn_fetch(row_at(m, m->x, (size_t)m->src[i + 1] / m->k), bytes);
+        memcpy(row_at(m, m->y, i), row_at(m, m->x, (size_t)m->src[i] / m->k), bytes);
+    }
 }
 
 void kn_permute(struct kn_pool *p, enum kn_type t, void *y, const void *x, const int32_t *src, size_t n,
@@ -52,34 +60,58 @@ void kn_permute(struct kn_pool *p, enum kn_type t, void *y, const void *x, const
     kn_parallel(p, n, 1, GRAIN, permute_rows, &m);
 }
 
+static void fetch_choices(const struct move *m, size_t row)
+{
+    for (size_t c = row * m->k; c < (row + 1) * m->k; c++)
+        if (m->place[c] >= 0)
+            kn_fetch(row_at(m, m->x, (size_t)m->place[c]), m->d * kn_type_size(m->t));
+}
+
+/* y = [y +] the weighted rows of one token, two at a time where there are two. */
+static void combine_choices(const struct move *m, size_t row, float *y, float *buf)
+{
+    const float *held = NULL; /* a row that waits for a second */
+    float        weight = 0;
+    bool         begun = m->add;
+    size_t       d = m->d;
+
+    for (size_t c = row * m->k; c < (row + 1) * m->k; c++) {
+        const float *x;
+
+        if (m->place[c] < 0)
+            continue;
+        x = kn_in(m->t, row_at(m, m->x, (size_t)m->place[c]), buf + (held ? d : 0), d);
+        if (begun) {
+            kn_ops()->axpy(y, m->w ? m->w[c] : 1, x, d);
+        } else if (held) {
+            kn_ops()->combine(y, weight, held, m->w ? m->w[c] : 1, x, d);
+            held = NULL;
+            begun = true;
+        } else {
+            held = x;
+            weight = m->w ? m->w[c] : 1;
+        }
+    }
+    if (held)
+        kn_ops()->scale(y, held, weight, d);
+    else if (!begun)
+        memset(y, 0, d * sizeof(float));
+}
+
 static void unpermute_rows(void *arg, const struct kn_share *s)
 {
     const struct move *m = arg;
-    size_t             d = m->d;
 
     for (size_t r = s->lo; r < s->hi; r++) {
-        void  *to = kn_ptr(m->t, m->y, r * d);
+        void  *to = row_at(m, m->y, r);
         float *y = kn_out(m->t, to, s->scratch);
-        bool   begun = m->add;
 
+        if (r + 1 < s->hi)
+            fetch_choices(m, r + 1);
         if (m->add && m->t != KN_F32)
-            kn_ops()->to_f32(y, to, d);
-        for (size_t j = 0; j < m->k; j++) {
-            int32_t at = m->place[r * m->k + j];
-            float   w = m->w ? m->w[r * m->k + j] : 1;
-
-            if (at < 0)
-                continue;
-            const float *x = kn_in(m->t, kn_ptr(m->t, m->x, (size_t)at * d), s->scratch + d, d);
-            if (begun)
-                kn_ops()->axpy(y, w, x, d);
-            else
-                kn_ops()->scale(y, x, w, d);
-            begun = true;
-        }
-        if (!begun)
-            memset(y, 0, d * sizeof(float));
-        kn_out_done(m->t, to, y, d);
+            kn_ops()->to_f32(y, to, m->d);
+        combine_choices(m, r, y, s->scratch + m->d);
+        kn_out_done(m->t, to, y, m->d);
     }
 }
 
@@ -88,7 +120,7 @@ void kn_unpermute(struct kn_pool *p, enum kn_type t, void *y, const void *x, con
 {
     struct move m = { .t = t, .y = y, .x = x, .place = place, .w = w, .k = k, .d = d, .add = add };
 
-    assert(2 * d * sizeof(float) <= KN_SCRATCH_BYTES);
+    assert(3 * d * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(p, rows, 1, GRAIN, unpermute_rows, &m);
 }
 

@@ -23,6 +23,7 @@ void kn_ops_ref(struct kn_ops *o)
         .add = kn_ref_add,
         .scale = kn_ref_scale,
         .axpy = kn_ref_axpy,
+        .combine = kn_ref_combine,
         .sumsq = kn_ref_sumsq,
         .any_nonfinite = kn_ref_any_nonfinite,
         .adamw = kn_ref_adamw,

@@ -32,6 +32,7 @@ void   kn_ref_to_bf16(kn_bf16 *y, const float *x, size_t n);
 void   kn_ref_add(float *y, const float *a, const float *b, size_t n);
 void   kn_ref_scale(float *y, const float *x, float alpha, size_t n);
 void   kn_ref_axpy(float *y, float alpha, const float *x, size_t n);
+void   kn_ref_combine(float *y, float a, const float *x, float b, const float *z, size_t n);
 double kn_ref_sumsq(const float *x, size_t n);
 bool   kn_ref_any_nonfinite(const float *x, size_t n);
 void   kn_ref_adamw(const struct kn_adamw *h, float *w, float *m, float *v, const float *g, size_t n);

@@ -31,6 +31,12 @@ void kn_ref_axpy(float *y, float alpha, const float *x, size_t n)
         y[i] = (float)(y[i] + (double)alpha * x[i]);
 }
 
+void kn_ref_combine(float *y, float a, const float *x, float b, const float *z, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = (float)((double)a * x[i] + (double)b * z[i]);
+}
+
 double kn_ref_sumsq(const float *x, size_t n)
 {
     double sum = 0;

@@ -124,9 +124,8 @@ static void fwd_run(struct check *c)
     kn_attn_fwd(c->pool, &a, o->at, o->ld, lse->at);
 }
 
-const struct kc_op kc_attn_fwd = {
-    "attn_fwd", "batch seq heads kv_heads d", CASES(attn_cases), true, fwd_run, NULL,
-};
+const struct kc_op kc_attn_fwd = {"attn_fwd", "batch seq heads kv_heads d", CASES(attn_cases), true,
+                                  fwd_run};
 
 /* The matrices of one backward case, and the running sums of what dk and dv should be. */
 struct grad {
@@ -249,6 +248,5 @@ static void bwd_run(struct check *c)
     free(work);
 }
 
-const struct kc_op kc_attn_bwd = {
-    "attn_bwd", "batch seq heads kv_heads d", CASES(attn_cases), true, bwd_run, NULL,
-};
+const struct kc_op kc_attn_bwd = {"attn_bwd", "batch seq heads kv_heads d", CASES(attn_cases), true,
+                                  bwd_run};

@@ -15,7 +15,7 @@ static void zero_run(struct check *c)
     kn_zero(c->pool, x->at, c->dim[0] * kn_type_size(c->t));
 }
 
-const struct kc_op kc_zero = {"zero", "n", CASES(flat_cases), true, zero_run, NULL};
+const struct kc_op kc_zero = {"zero", "n", CASES(flat_cases), true, zero_run};
 
 static const size_t matrix_cases[][MAX_DIMS] = {
     {0, 3}, {3, 0}, {1, 1}, {7, 16}, {16, 17}, {33, 15}, {130, 300}, {300, 130},
@@ -34,7 +34,7 @@ static void copy2d_run(struct check *c)
     kn_copy2d(c->pool, c->t, y->at, y->ld, x->at, x->ld, rows, cols);
 }
 
-const struct kc_op kc_copy2d = {"copy2d", "rows cols", CASES(matrix_cases), true, copy2d_run, NULL};
+const struct kc_op kc_copy2d = {"copy2d", "rows cols", CASES(matrix_cases), true, copy2d_run};
 
 static void transpose_run(struct check *c)
 {
@@ -49,8 +49,8 @@ static void transpose_run(struct check *c)
     kn_transpose(c->pool, c->t, y->at, y->ld, x->at, x->ld, rows, cols);
 }
 
-const struct kc_op kc_transpose = {"transpose", "rows cols",   CASES(matrix_cases),
-                                   true,        transpose_run, NULL};
+const struct kc_op kc_transpose = {"transpose", "rows cols", CASES(matrix_cases), true,
+                                   transpose_run};
 
 /* Numbers at which rounding to bf16 decides: halves, the largest, what overflows, small ones. */
 static void hard_numbers(struct arr *x)
@@ -78,7 +78,7 @@ static void convert_run(struct check *c)
     kn_convert(c->pool, to, y->at, from, x->at, n);
 }
 
-const struct kc_op kc_convert = {"convert", "n", CASES(flat_cases), true, convert_run, NULL};
+const struct kc_op kc_convert = {"convert", "n", CASES(flat_cases), true, convert_run};
 
 static void add_run(struct check *c)
 {
@@ -94,7 +94,7 @@ static void add_run(struct check *c)
     kn_add(c->pool, c->t, y->at, a->at, b->at, n);
 }
 
-const struct kc_op kc_add = {"add", "n", CASES(flat_cases), true, add_run, NULL};
+const struct kc_op kc_add = {"add", "n", CASES(flat_cases), true, add_run};
 
 static void scale_run(struct check *c)
 {
@@ -107,7 +107,7 @@ static void scale_run(struct check *c)
     kn_scale(c->pool, c->t, x->at, 0.7f, n);
 }
 
-const struct kc_op kc_scale = {"scale", "n", CASES(flat_cases), true, scale_run, NULL};
+const struct kc_op kc_scale = {"scale", "n", CASES(flat_cases), true, scale_run};
 
 /* y in fp32 where n is odd, so that mixed types occur. */
 static void axpy_run(struct check *c)
@@ -125,7 +125,7 @@ static void axpy_run(struct check *c)
     kn_axpy(c->pool, y->t, y->at, -1.3f, c->t, x->at, n);
 }
 
-const struct kc_op kc_axpy = {"axpy", "n", CASES(flat_cases), true, axpy_run, NULL};
+const struct kc_op kc_axpy = {"axpy", "n", CASES(flat_cases), true, axpy_run};
 
 static void sumsq_run(struct check *c)
 {
@@ -140,7 +140,7 @@ static void sumsq_run(struct check *c)
     kc_set(y, 0, 0, kn_sumsq(c->pool, c->t, x->at, n));
 }
 
-const struct kc_op kc_sumsq = {"sumsq", "n", CASES(flat_cases), true, sumsq_run, NULL};
+const struct kc_op kc_sumsq = {"sumsq", "n", CASES(flat_cases), true, sumsq_run};
 
 /* One bad element anywhere, of each kind, or none. */
 static void nonfinite_run(struct check *c)
@@ -162,8 +162,7 @@ static void nonfinite_run(struct check *c)
                 kn_any_nonfinite(c->pool, c->t, (char *)x->at + i * x->ld * kn_type_size(c->t), n));
 }
 
-const struct kc_op kc_nonfinite = {"any_nonfinite", "n", CASES(flat_cases), true,
-                                   nonfinite_run,   NULL};
+const struct kc_op kc_nonfinite = {"any_nonfinite", "n", CASES(flat_cases), true, nonfinite_run};
 
 /* n, step */
 static const size_t adamw_cases[][MAX_DIMS] = {
@@ -212,4 +211,4 @@ static void adamw_run(struct check *c)
     kn_adamw(c->pool, &h, w->at, low ? l->at : NULL, m->at, v->at, g->at, n);
 }
 
-const struct kc_op kc_adamw = {"adamw", "n step", CASES(adamw_cases), true, adamw_run, NULL};
+const struct kc_op kc_adamw = {"adamw", "n step", CASES(adamw_cases), true, adamw_run};

@@ -69,7 +69,7 @@ static void gemm_run(struct check *c)
     kn_gemm(c->pool, &g);
 }
 
-const struct kc_op kc_gemm = {"gemm", "m n k ta tb beta", CASES(gemm_cases), true, gemm_run, NULL};
+const struct kc_op kc_gemm = {"gemm", "m n k ta tb beta", CASES(gemm_cases), true, gemm_run};
 
 /* groups, rows a group (the pattern below), n, k, mode: 0 forward, 1 dgrad, 2 wgrad; beta */
 static const size_t grouped_cases[][MAX_DIMS] = {
@@ -138,5 +138,5 @@ static void grouped_run(struct check *c)
     kn_gemm_grouped(c->pool, &g, e, offsets, n * k);
 }
 
-const struct kc_op kc_grouped = {
-    "gemm_grouped", "groups rows n k mode beta", CASES(grouped_cases), true, grouped_run, NULL};
+const struct kc_op kc_grouped = {"gemm_grouped", "groups rows n k mode beta", CASES(grouped_cases),
+                                 true, grouped_run};

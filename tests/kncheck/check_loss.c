@@ -39,8 +39,8 @@ static void embed_fwd_run(struct check *c)
     kn_embed_fwd(c->pool, c->t, y->at, table->at, ids->at, rows, d, v0, vocab);
 }
 
-const struct kc_op kc_embed_fwd = {"embed_fwd", "rows d v0 vocab", CASES(embed_cases),
-                                   true,        embed_fwd_run,     NULL};
+const struct kc_op kc_embed_fwd = {"embed_fwd", "rows d v0 vocab", CASES(embed_cases), true,
+                                   embed_fwd_run};
 
 static void embed_bwd_run(struct check *c)
 {
@@ -65,8 +65,8 @@ static void embed_bwd_run(struct check *c)
     kn_embed_bwd(c->pool, c->t, dt->at, dy->at, ids->at, rows, d, v0, vocab);
 }
 
-const struct kc_op kc_embed_bwd = {"embed_bwd", "rows d v0 vocab", CASES(embed_cases),
-                                   true,        embed_bwd_run,     NULL};
+const struct kc_op kc_embed_bwd = {"embed_bwd", "rows d v0 vocab", CASES(embed_cases), true,
+                                   embed_bwd_run};
 
 /* rows, cols, padded, v0; targets are drawn from -1 .. 299 */
 static const size_t xent_cases[][MAX_DIMS] = {
@@ -113,8 +113,8 @@ static void xent_max_run(struct check *c)
     kn_xent_max(c->pool, c->t, max->at, x.logits->at, x.logits->ld, x.rows, x.cols);
 }
 
-const struct kc_op kc_xent_max = {"xent_max", "rows cols padded v0", CASES(xent_cases),
-                                  true,       xent_max_run,          NULL};
+const struct kc_op kc_xent_max = {"xent_max", "rows cols padded v0", CASES(xent_cases), true,
+                                  xent_max_run};
 
 /* The global maximum may be another rank's: a little more than this rank's own. */
 static struct arr *global_max(struct check *c, const struct xent *x)
@@ -159,8 +159,8 @@ static void xent_sum_run(struct check *c)
                 max->at, x.targets->at, x.v0);
 }
 
-const struct kc_op kc_xent_sum = {"xent_sum", "rows cols padded v0", CASES(xent_cases),
-                                  true,       xent_sum_run,          NULL};
+const struct kc_op kc_xent_sum = {"xent_sum", "rows cols padded v0", CASES(xent_cases), true,
+                                  xent_sum_run};
 
 static void xent_grad_run(struct check *c)
 {
@@ -193,8 +193,8 @@ static void xent_grad_run(struct check *c)
                  sum->at, x.targets->at, x.v0, 0.37f);
 }
 
-const struct kc_op kc_xent_grad = {"xent_grad", "rows cols padded v0", CASES(xent_cases),
-                                   true,        xent_grad_run,         NULL};
+const struct kc_op kc_xent_grad = {"xent_grad", "rows cols padded v0", CASES(xent_cases), true,
+                                   xent_grad_run};
 
 static const size_t loss_cases[][MAX_DIMS] = {{0}, {1}, {50}};
 
@@ -228,5 +228,4 @@ static void xent_loss_run(struct check *c)
     kc_seti(n, 0, 0, (int32_t)counted);
 }
 
-const struct kc_op kc_xent_loss = {"xent_loss", "rows",        CASES(loss_cases),
-                                   false,       xent_loss_run, NULL};
+const struct kc_op kc_xent_loss = {"xent_loss", "rows", CASES(loss_cases), false, xent_loss_run};

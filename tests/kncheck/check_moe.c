@@ -64,9 +64,8 @@ static void router_fwd_run(struct check *c)
     kn_router_fwd(c->pool, probs->at, ix->at, w->at, l->at, rows, e, k, renorm);
 }
 
-const struct kc_op kc_router_fwd = {
-    "router_fwd", "rows e k renorm", CASES(router_cases), false, router_fwd_run, NULL,
-};
+const struct kc_op kc_router_fwd = {"router_fwd", "rows e k renorm", CASES(router_cases), false,
+                                    router_fwd_run};
 
 /* Probabilities and choices as a forward pass leaves them. */
 static void draw_choices(struct check *c, struct arr *probs, struct arr *idx, struct arr *w,
@@ -133,9 +132,8 @@ static void router_bwd_run(struct check *c)
                   k, renorm);
 }
 
-const struct kc_op kc_router_bwd = {
-    "router_bwd", "rows e k renorm", CASES(router_cases), false, router_bwd_run, NULL,
-};
+const struct kc_op kc_router_bwd = {"router_bwd", "rows e k renorm", CASES(router_cases), false,
+                                    router_bwd_run};
 
 /* nseq, seq, experts, k */
 static const size_t stats_cases[][MAX_DIMS] = {
@@ -168,8 +166,8 @@ static void stats_run(struct check *c)
     kn_router_stats(count->at, sum->at, probs->at, idx->at, nseq, seq, e, k);
 }
 
-const struct kc_op kc_stats = {"router_stats", "nseq seq e k", CASES(stats_cases),
-                               false,          stats_run,      NULL};
+const struct kc_op kc_stats = {"router_stats", "nseq seq e k", CASES(stats_cases), false,
+                               stats_run};
 
 /* n, groups, drop every so many (0: none) */
 static const size_t sort_cases[][MAX_DIMS] = {
@@ -204,8 +202,7 @@ static void sort_run(struct check *c)
     kn_sort_by_key(offsets->at, src->at, place->at, key->at, n, groups);
 }
 
-const struct kc_op kc_sort = {"sort_by_key", "n groups drop", CASES(sort_cases),
-                              false,         sort_run,        NULL};
+const struct kc_op kc_sort = {"sort_by_key", "n groups drop", CASES(sort_cases), false, sort_run};
 
 /* rows, k, d, mode: 0 plain, 1 weights, 2 weights and drops, 3 plain added */
 static const size_t permute_cases[][MAX_DIMS] = {
@@ -260,8 +257,8 @@ static void permute_run(struct check *c)
     kn_permute(c->pool, c->t, y->at, x->at, src->at, n, k, d);
 }
 
-const struct kc_op kc_permute = {"permute", "rows k d mode", CASES(permute_cases),
-                                 true,      permute_run,     NULL};
+const struct kc_op kc_permute = {"permute", "rows k d mode", CASES(permute_cases), true,
+                                 permute_run};
 
 static void unpermute_run(struct check *c)
 {
@@ -290,8 +287,8 @@ static void unpermute_run(struct check *c)
     kn_unpermute(c->pool, c->t, y->at, x->at, place->at, weights ? w->at : NULL, rows, k, d, add);
 }
 
-const struct kc_op kc_unpermute = {"unpermute", "rows k d mode", CASES(permute_cases),
-                                   true,        unpermute_run,   NULL};
+const struct kc_op kc_unpermute = {"unpermute", "rows k d mode", CASES(permute_cases), true,
+                                   unpermute_run};
 
 static void unpermute_bwd_run(struct check *c)
 {
@@ -323,6 +320,5 @@ static void unpermute_bwd_run(struct check *c)
                      weights ? w->at : NULL, rows, k, d);
 }
 
-const struct kc_op kc_unpermute_bwd = {
-    "unpermute_bwd", "rows k d mode", CASES(permute_cases), true, unpermute_bwd_run, NULL,
-};
+const struct kc_op kc_unpermute_bwd = {"unpermute_bwd", "rows k d mode", CASES(permute_cases), true,
+                                       unpermute_bwd_run};

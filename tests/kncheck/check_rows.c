@@ -36,8 +36,8 @@ static void rmsnorm_fwd_run(struct check *c)
     kn_rmsnorm_fwd(c->pool, c->t, y->at, q->at, x->at, w->at, rows, d, 1e-5f);
 }
 
-const struct kc_op kc_rmsnorm_fwd = {"rmsnorm_fwd", "rows d",        CASES(row_cases),
-                                     true,          rmsnorm_fwd_run, NULL};
+const struct kc_op kc_rmsnorm_fwd = {"rmsnorm_fwd", "rows d", CASES(row_cases), true,
+                                     rmsnorm_fwd_run};
 
 static void rmsnorm_bwd_run(struct check *c)
 {
@@ -81,8 +81,8 @@ static void rmsnorm_bwd_run(struct check *c)
                    d, add);
 }
 
-const struct kc_op kc_rmsnorm_bwd = {"rmsnorm_bwd", "rows d",        CASES(row_cases),
-                                     true,          rmsnorm_bwd_run, NULL};
+const struct kc_op kc_rmsnorm_bwd = {"rmsnorm_bwd", "rows d", CASES(row_cases), true,
+                                     rmsnorm_bwd_run};
 
 /* rows, heads, d, seq (0: positions given), backward */
 static const size_t rope_cases[][MAX_DIMS] = {
@@ -117,8 +117,8 @@ static void rope_run(struct check *c)
             back);
 }
 
-const struct kc_op kc_rope = {
-    "rope", "rows heads d seq backward", CASES(rope_cases), true, rope_run, NULL};
+const struct kc_op kc_rope = {"rope", "rows heads d seq backward", CASES(rope_cases), true,
+                              rope_run};
 
 /* Some gates at the ends, where the exponential over- and underflows. */
 static void extreme(struct arr *a)
@@ -155,8 +155,7 @@ static void swiglu_fwd_run(struct check *c)
     kn_swiglu_fwd(c->pool, c->t, y->at, y->ld, g->at, g->ld, u->at, u->ld, rows, f);
 }
 
-const struct kc_op kc_swiglu_fwd = {"swiglu_fwd", "rows f",       CASES(row_cases),
-                                    true,         swiglu_fwd_run, NULL};
+const struct kc_op kc_swiglu_fwd = {"swiglu_fwd", "rows f", CASES(row_cases), true, swiglu_fwd_run};
 
 /* In place where f is even: the gradients overwrite gate and up. */
 static void swiglu_bwd_run(struct check *c)
@@ -186,5 +185,4 @@ static void swiglu_bwd_run(struct check *c)
                   u->at, u->ld, rows, f);
 }
 
-const struct kc_op kc_swiglu_bwd = {"swiglu_bwd", "rows f",       CASES(row_cases),
-                                    true,         swiglu_bwd_run, NULL};
+const struct kc_op kc_swiglu_bwd = {"swiglu_bwd", "rows f", CASES(row_cases), true, swiglu_bwd_run};

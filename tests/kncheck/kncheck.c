@@ -462,13 +462,12 @@ static int usage(int code)
             "  --isa=NAME   only this instruction set (ref, avx2, avx512)\n"
             "  --seed=N     seed of the inputs\n"
             "  --fault      seed faults into the results and check that they are noticed\n"
-            "  --bench      measure instead of checking, as JSON lines\n"
             "  --list       names of the operations\n"
             "  --verbose    more detail\n");
     return code;
 }
 
-static int parse(int argc, char **argv, bool *bench)
+static int parse(int argc, char **argv)
 {
     int64_t seed;
 
@@ -483,8 +482,6 @@ static int parse(int argc, char **argv, bool *bench)
             run.seed = (uint64_t)seed;
         else if (str_eq(a, "--fault"))
             run.fault = true;
-        else if (str_eq(a, "--bench") || str_eq(a, "--json"))
-            *bench = true;
         else if (str_eq(a, "--list"))
             run.list = true;
         else if (str_eq(a, "--verbose"))
@@ -495,7 +492,7 @@ static int parse(int argc, char **argv, bool *bench)
     return -1;
 }
 
-static void each_op(bool bench)
+static void each_op(void)
 {
     for (size_t i = 0; kc_ops[i]; i++) {
         const struct kc_op *op = kc_ops[i];
@@ -510,20 +507,14 @@ static void each_op(bool bench)
             if (run.isa && !str_eq(run.isa, kn_isa_name((enum kn_isa)isa)))
                 continue;
             kn_isa_set((enum kn_isa)isa);
-            if (bench && op->bench)
-                op->bench();
-            else if (run.fault)
-                check_faults(op, (enum kn_isa)isa);
-            else if (!bench)
-                check_op(op, (enum kn_isa)isa);
+            (run.fault ? check_faults : check_op)(op, (enum kn_isa)isa);
         }
     }
 }
 
 int main(int argc, char **argv)
 {
-    bool bench = false;
-    int r = parse(argc, argv, &bench);
+    int r = parse(argc, argv);
 
     if (r >= 0)
         return r;
@@ -535,11 +526,11 @@ int main(int argc, char **argv)
     signal(SIGABRT, on_crash);
     run.pools[0] = kn_pool_new(1);
     run.pools[1] = kn_pool_new(3);
-    if (!bench && !run.list)
+    if (!run.list)
         printf("# seed %llu, this CPU has %s\n", (unsigned long long)run.seed,
                kn_isa_name(kn_isa_best()));
-    each_op(bench);
-    if (!bench && !run.list)
+    each_op();
+    if (!run.list)
         printf("1..%d\n", run.tests);
     kn_pool_free(run.pools[0]);
     kn_pool_free(run.pools[1]);

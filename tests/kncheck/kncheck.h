@@ -69,7 +69,6 @@ struct kc_op {
     size_t        ncases;
     bool          bf16; /* repeat the cases with bf16 storage */
     void (*run)(struct check *c);
-    void (*bench)(void); /* or NULL */
 };
 
 #define CASES(table) (table), sizeof(table) / sizeof((table)[0])
