@@ -133,14 +133,14 @@ struct tr_options *tr_options_new(void)
     while (pl_layout_keys[keys].name)
         keys++;
     o->table = mem_alloc((ARRAY_LEN(special) + keys + tr_settings_count) * sizeof(*o->table));
+    for (size_t i = 0; i < ARRAY_LEN(special); i++)
+        o->table[n++] = special[i];
     for (size_t i = 0; i < tr_settings_count; i++) {
         const struct tr_setting *s = &tr_settings[i];
 
         o->table[n++] = (struct opt){s->option, 0,           s->type, 0,          s->min,
                                      s->max,    s->standard, s->env,  s->metavar, s->help};
     }
-    for (size_t i = 0; i < ARRAY_LEN(special); i++)
-        o->table[n++] = special[i];
     for (size_t i = 0; i < keys; i++)
         o->table[n++] = layout_option(o, &pl_layout_keys[i]);
     for (size_t i = 0; i < n; i++)
@@ -195,23 +195,24 @@ bool tr_options_given(const struct tr_options *o, const char *name)
 
 void tr_options_store(const struct tr_options *o, size_t i, struct tr_config *c)
 {
+    const union tr_value *v = &o->value[ARRAY_LEN(special) + i];
     char *at = (char *)c + tr_settings[i].offset;
 
     switch (tr_settings[i].type) {
     case OPT_FLAG:
-        *(bool *)at = o->value[i].b;
+        *(bool *)at = v->b;
         break;
     case OPT_INT:
-        *(int *)at = o->value[i].i;
+        *(int *)at = v->i;
         break;
     case OPT_F64:
-        *(double *)at = o->value[i].d;
+        *(double *)at = v->d;
         break;
     case OPT_BYTES:
-        *(uint64_t *)at = o->value[i].u;
+        *(uint64_t *)at = v->u;
         break;
     case OPT_STR:
-        *(const char **)at = o->value[i].s;
+        *(const char **)at = v->s;
         break;
     }
 }

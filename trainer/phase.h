@@ -9,13 +9,20 @@
 
 #include "trainer/events.h"
 
+struct tr_span {
+    uint64_t begin_ns, end_ns;
+    int phase;
+};
+
 struct tr_clock {
     uint64_t since_ns, ns[TR_PHASES];
     uint64_t wait_ns; /* of all phases: spent in waiting for others */
     enum tr_phase now;
+    struct tr_span *span; /* (span_cap) stretches noted for a timeline; NULL: none are */
+    int spans, span_cap;
 };
 
-/* Zero the counts and make OTHER current. */
+/* Zero the counts and make OTHER current; notes for a timeline begin anew. */
 void tr_clock_reset(struct tr_clock *c);
 
 /* Charge the time since the last switch to the current phase, and switch. Returns the phase left.

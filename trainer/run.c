@@ -13,6 +13,7 @@
 #include "trainer/measure.h"
 #include "trainer/parts.h"
 #include "trainer/step.h"
+#include "trainer/timeline.h"
 #include "trainer/tokens.h"
 #include "trainer/watch.h"
 
@@ -21,7 +22,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-enum { TIMES = 2 + TR_PHASES, MEASURED_MAX = 1 << 16 };
+enum { TIMES = 2 + TR_PHASES, MEASURED_MAX = 1 << 16, SPANS_MAX = 1 << 16 };
 
 struct run {
     const struct tr_config *c;
@@ -322,6 +323,21 @@ static void begin(struct run *u)
     u->begun_ns = u->r.clock.since_ns;
 }
 
+/* The timeline is that of the first measured step; noting ends with it. */
+static void trace(struct run *u, const struct tr_clock *done)
+{
+    char title[240], layout[160];
+    struct err e = {0};
+
+    if (!done->span || u->step <= u->measured_from)
+        return;
+    snprintf(title, sizeof(title), "%s, step %d, %s", u->c->model.name, u->step,
+             pl_layout_text(layout, &u->c->layout));
+    if (tr_timeline_write(u->c->timeline, &u->r.comms.world, done, u->begun_ns, title, &e) < 0)
+        tr_event_warning(u->events, "timeline", e.text);
+    tr_timeline_end(&u->r.clock);
+}
+
 /* Returns true if somebody asked to stop. What follows the step is charged to the next one. */
 static bool one_step(struct run *u)
 {
@@ -339,6 +355,7 @@ static bool one_step(struct run *u)
     tr_phase(&r->clock, TR_PHASE_OTHER);
     done = r->clock;
     step_ns = done.since_ns - u->begun_ns;
+    trace(u, &done);
     begin(u);
     report_step(u, &t, &done, step_ns);
     return t.flag > 0;
@@ -539,6 +556,8 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
     u.measured_from = u.step + c->trial.warmup_steps;
     if (c->mode == TR_MODE_TRAIN && u.step >= c->train.steps)
         u.ended = "steps";
+    if (c->timeline)
+        tr_timeline_begin(&u.r.clock, SPANS_MAX);
     begin(&u);
     while (!u.ended && !stopped) {
         stopped = one_step(&u);
@@ -546,6 +565,7 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
             between(&u);
     }
     code = finish(&u, stopped);
+    tr_timeline_end(&u.r.clock);
     tr_rank_done(&u.r);
     tr_tokens_free(u.tokens);
     tr_watch_free(u.watch);

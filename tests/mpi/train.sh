@@ -105,6 +105,13 @@ f=$(losses f.ev | head -1 | cut -d' ' -f2)
 awk -v e="$e" -v f="$f" 'BEGIN { d = e / f - 1; exit !(d < 0.05 && d > -0.05 && e < 5) }'
 ok $? "--init takes what --save-hf wrote, without a model named"
 
+run 2 --model nano-moe --pp 2 --trial --min-steps 2 --max-steps 3 --timeline t.json --events t.ev && tail -1 t.ev | grep -q '"ended":"\(max_steps\|ci\)"'
+ok $? "a trial ends by itself"
+awk -F'[:,}]' '/"ph":"X"/ { for (i = 1; i <= NF; i++) { if ($i == "\"ts\"") ts = $(i + 1); if ($i == "\"dur\"") dur = $(i + 1); if ($i == "\"tid\"") tid = $(i + 1) }
+    if (ts < end[tid] - 0.002) bad = 1; end[tid] = ts + dur; n[tid]++; if (/"forward"/) f[tid]++ }
+    END { exit bad || !f[0] || !f[1] || n[0] < 5 }' t.json && [ "$(tail -1 t.json)" = "]}" ]
+ok $? "a timeline has every rank's phases, one after the other"
+
 # ---- stops and kills
 mpiexec -n 2 "$train" --data-dir "$dir" --model nano-llama --steps 100000 --quiet --checkpoint g --events g.ev >out 2>&1 &
 pid=$!
