@@ -206,8 +206,10 @@ int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *r
 
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, columns);
-    str_add(&sql, " FROM trial WHERE campaign = ?1 AND (n = ?2 OR repeat_of = ?2) AND state = 'ok'"
-                  " AND kind <> 'verify' ORDER BY n");
+    /* Not "n = ?2 OR repeat_of = ?2": that reads every trial of the campaign. */
+    str_add(&sql, " FROM trial WHERE campaign = ?1 AND n IN (SELECT ?2 UNION ALL"
+                  " SELECT n FROM trial WHERE campaign = ?1 AND repeat_of = ?2)"
+                  " AND +state = 'ok' AND kind <> 'verify' ORDER BY n");
     r = db_query(db, &st, e, sql.text, "si", campaign, n);
     while (r >= 0 && (r = db_next(db, st, e)) == 1)
         db_read_row(st, columns, db_rows_add(&rows), a);

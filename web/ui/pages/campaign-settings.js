@@ -47,7 +47,7 @@ export const settingsTab = {
         const whole = prettyJson({ model: c.model, cluster: c.cluster, workload: c.workload, space: c.space });
         fill(body, h("div", { class: "grid" },
             panel("Notes and tags", { className: "w4" }, notesForm(page), pairs([
-                ["Identifier", h("code", {}, c.id)], ["Owner", c.owner ?? "–"], ["Created", time(c.created)],
+                ["Name", h("bdi", {}, c.name)], ["Identifier", h("code", {}, c.id)], ["Owner", c.owner ?? "–"], ["Created", time(c.created)],
                 ["Objective", c.objective ?? "–"], ["Launcher", c.launcher ?? "–"], ["Trainer", c.trainer ?? "–"],
             ])),
             panel("As submitted", { className: "w4", tools: [h("button", { type: "button", class: "quiet",
