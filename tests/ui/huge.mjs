@@ -31,6 +31,7 @@ test("a campaign of ten thousand trials is shown, a page of its table at a time"
 });
 
 test("its chart holds at most a few thousand points, the best and every kind of failure among them", async () => {
+    await chart.scrollIntoViewIfNeeded();
     await chart.locator("canvas").waitFor();
     await until(async () => await inked(chart.locator("canvas")) > 500, "the chart");
     await chart.locator("button:text-is('Table')").click();
