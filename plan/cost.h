@@ -9,12 +9,13 @@
 
 struct pl_rates {
     bool cpu;
-    double element;    /* bytes of an activation or weight */
-    double flops;      /* matrix products, of one rank */
-    double vector;     /* products whose sizes the matrix units do not take */
-    double memory;     /* bytes/s */
-    double tail;       /* outputs of a product that one wave of tiles covers; 0: no waves */
-    double kernel_s;   /* least time of one kernel */
+    double element;  /* bytes of an activation or weight */
+    double flops;    /* matrix products, of one rank */
+    double vector;   /* products whose sizes the matrix units do not take */
+    double memory;   /* bytes/s */
+    double passes;   /* over the operands of a product: a processor packs them into panels first */
+    double tail;     /* outputs of a product that one wave of tiles covers; 0: no waves */
+    double kernel_s; /* least time of one kernel */
     double half_flops; /* matrix products that stay in half precision under fp8: attention, router,
                           head */
     double cast;       /* bytes moved to cast one element of an operand, under fp8 */

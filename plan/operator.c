@@ -32,7 +32,7 @@ static double product_s(const struct pl_rates *r, double flops, double m, double
     bool odd = !r->cpu && (fmod(k, ALIGNED) != 0 || fmod(n, ALIGNED) != 0);
 
     return 2 * k * (m * n + HALF_WAVE * r->tail) / (odd ? r->vector : flops) +
-           r->element * (m * k + k * n + m * n) / r->memory + r->kernel_s;
+           r->element * (r->passes * (m * k + k * n) + m * n) / r->memory + r->kernel_s;
 }
 
 double pl_gemm_s(const struct pl_rates *r, double m, double n, double k)
@@ -216,10 +216,22 @@ static void moe_mlp(struct pl_layer_time *y, const struct pl_op_ctx *x, const st
     y->ep_bwd += exchange;
 }
 
-/* What is computed again: all of the forward pass, or the core of attention where it keeps its
- * scores. */
+/* The bundled trainer's selective recompute restores the outputs of the norms and of SwiGLU, each
+ * by one pass over memory. */
+static double restored_s(const struct pl_op_ctx *x, const struct pl_layout *l, bool moe)
+{
+    double tokens = tokens_of(x, l), rows = tokens / (l->sp ? l->tp : 1);
+    double inner = tokens / l->tp * (moe ? x->m->moe.shared_ffn : x->m->ffn);
+
+    if (moe)
+        inner += tokens / l->tp * x->m->moe.top_k * x->m->moe.expert_ffn;
+    return streamed(&x->r, x->r.element * (4 * rows * x->m->hidden + 3 * inner), 3);
+}
+
+/* What is computed again: all of the forward pass, or what the trainer's selective mode gives up,
+ * by default the core of attention where it keeps its scores. */
 static void add_recompute(struct pl_layer_time *y, double core, const struct pl_op_ctx *x,
-                          const struct pl_layout *l)
+                          const struct pl_layout *l, bool moe)
 {
     if (l->recompute == PL_RECOMPUTE_FULL) {
         y->re = y->fwd;
@@ -227,7 +239,12 @@ static void add_recompute(struct pl_layer_time *y, double core, const struct pl_
         y->cp_re = y->cp_fwd;
         y->ep_re = y->ep_fwd;
     } else if (l->recompute == PL_RECOMPUTE_SELECTIVE) {
-        y->re = x->t->selective_share > 0 ? x->t->selective_share * y->fwd : x->t->flash ? 0 : core;
+        if (x->t->bundled)
+            y->re = restored_s(x, l, moe);
+        else if (x->t->selective_share > 0)
+            y->re = x->t->selective_share * y->fwd;
+        else
+            y->re = x->t->flash ? 0 : core;
     }
 }
 
@@ -253,7 +270,7 @@ void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *x,
     add_elementwise(ret, x, l, moe ? m->moe.shared_ffn : m->ffn);
     add_tp(ret, x, l, !moe || m->moe.shared_ffn ? 1 : 0.5);
     add_cp(ret, core, x, l);
-    add_recompute(ret, core, x, l);
+    add_recompute(ret, core, x, l, moe);
 }
 
 /* GPU trainers pad the vocabulary of each tp rank to whole tiles. */

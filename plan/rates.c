@@ -54,6 +54,7 @@ static const double FP8_CAST = 2 + 2 + 1;
 static const double TILE = 128,
                     UNITS = 120;         /* output tile of a product; multiprocessors of a GPU */
 static const double CORE_CACHE_GAIN = 4; /* operands of a core's products come from its cache */
+static const double PACKING = 3;         /* operands are read, written as panels, read again */
 static const double THREAD_LOSS = 0.9;   /* of each doubling of the threads of a rank */
 
 static double matrix_flops(const struct pl_device *d, int precision)
@@ -78,6 +79,7 @@ static void cpu_rates(struct pl_rates *r, const struct pl_device *d, int threads
     r->flops = best * 1e12 * team;
     r->half_flops = r->vector = r->flops;
     r->memory = d->memory_gbs * 1e9 * CORE_CACHE_GAIN * team;
+    r->passes = PACKING;
     r->tail = 0;
     r->kernel_s = 1e-6;
     r->collective_s = 1e-6;
@@ -99,6 +101,7 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *k, const struc
     ret->cast = precision == PL_FP8 ? FP8_CAST : 0;
     ret->vector = d->tflops_fp32 > 0 ? BEST_OF_PEAK * d->tflops_fp32 * 1e12 : ret->flops / 16;
     ret->memory = k->memory * d->memory_gbs * 1e9;
+    ret->passes = 1;
     ret->tail = TILE * TILE * UNITS;
     ret->kernel_s = k->kernel_us * 1e-6;
     ret->collective_s = k->collective_us * 1e-6;
