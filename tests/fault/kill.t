@@ -7,25 +7,35 @@ kills=${PT_KILLS:-20}
 seed=${PT_SEED:-$(date +%s)}
 echo "# PT_SEED=$seed PT_KILLS=$kills"
 cd "$run" || exit 99
+exec 3>&1
 if ! command -v mpiexec >/dev/null || [ ! -x "$PT_BUILD/partune-train" ]; then
     echo "1..0 # SKIP no MPI"
     exit 0
 fi
 [ -z "${ASAN_OPTIONS:-}" ] && export ASAN_OPTIONS=detect_leaks=0
 
-random() { # below $1
+random() { # sets r, below $1
     seed=$(((seed * 1103515245 + 12345) % 2147483648))
-    echo $((seed / 65536 % $1))
+    r=$((seed / 65536 % $1))
 }
 start() {
-    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --grace 500 --log debug 2>err &
+    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --grace 500 2>err &
     pid=$!
     pids="$pids $pid"
     wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
     url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
     A="Authorization: Bearer $(cat data/token)"
 }
-get() { $C -H "$A" "$url$1"; }
+alive() { # a daemon that we did not kill must not die
+    kill -0 "$pid" 2>/dev/null && return 0
+    wait "$pid"
+    echo "Bail out! the daemon died by itself: status $?: $(tail -n 3 err | tr '\n' ' ')"
+    kill -TERM $$
+}
+get() {
+    alive >&3
+    $C -H "$A" "$url$1"
+}
 submit() {
     id=$($C -H "$A" -H 'Content-Type: application/json' "$url/v1/campaigns" -d '{
         "name": "kill", "model": {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 64},
@@ -60,11 +70,12 @@ instance=$(sed -n 's/.*"mark":"\([^/]*\)\/.*/\1/p' "data/campaigns/$id/trials/1/
 wait_for 60 first_ok || { sed 's/^/# /' err; echo "Bail out! the first trial does not succeed"; exit 99; }
 
 done=0
-hit=""
 while [ "$done" -lt "$kills" ]; do
     over && { submit; wait_for 60 first_ok; }
-    sleep "0.$(($(random 8) + 1))"
-    case $(random 8) in
+    random 8
+    sleep "0.$((r + 1))"
+    random 8
+    case $r in
     0 | 1) what="daemon" victims=$pid ;;
     2) what="mpiexec" victims=$(marked mpiexec.hydra) ;;
     3) what="proxy" victims=$(marked hydra_pmi_proxy) ;;
@@ -74,18 +85,18 @@ while [ "$done" -lt "$kills" ]; do
     7) what="daemon+rank" victims="$pid $(marked partune-train | head -n 1)" ;;
     esac
     [ -n "$victims" ] || continue
-    kill -9 $victims 2>/dev/null || continue
+    kill -9 $victims 2>/dev/null # one of them may have ended meanwhile
     done=$((done + 1))
-    hit="$hit $what"
+    echo "# $done: $what"
     case $what in
     daemon*)
         wait "$pid" 2>/dev/null
-        sleep "0.$(random 10)"
+        random 10
+        sleep "0.$r"
         start
         ;;
     esac
 done
-echo "#$hit"
 
 for id in $ids; do
     ok "campaign $id ends" wait_for 120 over
