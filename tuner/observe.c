@@ -188,7 +188,7 @@ enum tn_line tn_observe(struct tn_seen *s, const char *line, size_t n, int64_t *
     if (n == 0 || line[0] != '{' || jx_parse(&v, line, n, NULL) < 0)
         return TN_LINE_NOTHING;
     event = json_string_value(json_object_get(v, "event"));
-    if (!event)
+    if (!event || json_integer_value(json_object_get(v, "v")) != 1)
         return TN_LINE_NOTHING;
     if (!strcmp(event, "step"))
         return see_step(s, v, ret_n, ret_ms) ? TN_LINE_STEP : TN_LINE_NOTHING;

@@ -1,0 +1,311 @@
+/* The daemon's end of the event file, the supervisor's files, and the arithmetic of verification. */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <math.h>
+#include <sys/wait.h>
+
+#include "tuner/internal.h"
+
+/* ---- lines of a growing file ---- */
+
+struct lines {
+    struct str text;
+    int        count;
+    int64_t    end;
+};
+
+static void keep(void *ctx, const char *text, size_t n, int64_t end)
+{
+    struct lines *l = ctx;
+
+    str_addn(&l->text, text, n);
+    str_addc(&l->text, '|');
+    l->count++;
+    l->end = end;
+}
+
+static void a_torn_line_waits_for_its_end(void **state)
+{
+    AUTO_FREE char  *folder = unit_folder("reader");
+    AUTO_FREE char  *path = mem_printf("%s/events", folder);
+    const char      *whole = "{\"a\":1}\n\n{\"b\":2}\nlast";
+    struct tn_reader r;
+    struct lines     l = { 0 };
+    FILE            *f;
+
+    (void)state;
+    tn_reader_init(&r);
+    assert_false(tn_reader_poll(&r, path, 1 << 20, keep, &l)); /* not there yet */
+    f = fopen(path, "a");
+    for (const char *p = whole; *p; p++) {
+        fputc(*p, f);
+        fflush(f);
+        tn_reader_poll(&r, path, 1 << 20, keep, &l);
+    }
+    assert_string_equal(l.text.text, "{\"a\":1}||{\"b\":2}|");
+    assert_int_equal(l.end, 17);
+    fclose(f);
+    str_done(&l.text);
+    tn_reader_done(&r);
+    file_remove_tree(folder, NULL);
+}
+
+static void a_line_without_an_end_is_skipped_in_bounded_memory(void **state)
+{
+    AUTO_FREE char  *folder = unit_folder("long");
+    AUTO_FREE char  *path = mem_printf("%s/events", folder);
+    struct tn_reader r;
+    struct lines     l = { 0 };
+    FILE            *f = fopen(path, "w");
+
+    (void)state;
+    fputs("first\n", f);
+    for (int i = 0; i < 4 << 20; i++)
+        fputc('x', f);
+    fputs("\nlast\n", f);
+    fclose(f);
+    tn_reader_init(&r);
+    while (tn_reader_poll(&r, path, 1 << 16, keep, &l))
+        ;
+    assert_string_equal(l.text.text, "first|last|");
+    assert_true(r.cap <= 4 * TN_MAX_LINE);
+    str_done(&l.text);
+    tn_reader_done(&r);
+    file_remove_tree(folder, NULL);
+}
+
+static void reading_goes_on_at_an_offset(void **state)
+{
+    AUTO_FREE char  *folder = unit_folder("offset");
+    AUTO_FREE char  *path = mem_printf("%s/events", folder);
+    struct tn_reader r;
+    struct lines     l = { 0 };
+    struct err       e;
+
+    (void)state;
+    file_write_atomic(path, "one\ntwo\nthree\n", 14, 0600, &e);
+    tn_reader_init(&r);
+    r.offset = 4;
+    tn_reader_poll(&r, path, 1 << 20, keep, &l);
+    assert_string_equal(l.text.text, "two|three|");
+    assert_int_equal(l.end, 14);
+    str_done(&l.text);
+    tn_reader_done(&r);
+    file_remove_tree(folder, NULL);
+}
+
+/* ---- the golden files that the trainer writes in its own tests ---- */
+
+static void see(struct tn_seen *s, const char *name)
+{
+    AUTO_FREE char *path = mem_printf("%s/tests/data/protocol/%s", getenv("PT_SRC"), name);
+    AUTO_FREE char *text = NULL;
+    char           *save = NULL;
+    struct err      e = { 0 };
+
+    tn_seen_init(s);
+    if (file_read_all(&text, NULL, path, 1 << 20, &e) < 0)
+        fail_msg("%s", e.text);
+    for (char *p = strtok_r(text, "\n", &save); p; p = strtok_r(NULL, "\n", &save)) {
+        int64_t n;
+        double  ms;
+
+        assert_true(tn_observe(s, p, strlen(p), &n, &ms) != TN_LINE_NOTHING);
+    }
+}
+
+static void the_golden_files_are_understood(void **state)
+{
+    struct tn_seen s;
+
+    (void)state;
+    see(&s, "ok.jsonl");
+    assert_true(s.hello && s.summary && !s.error && s.steps > 0 && s.measured == s.steps - 1);
+    assert_true(s.tokens_per_s > 0 && s.ms_median > 0 && s.planned && s.reached && s.phase_ms[0] > 0);
+    tn_seen_done(&s);
+    see(&s, "oom.jsonl");
+    assert_true(s.error && !s.summary && s.planned && s.error_rank == 1);
+    assert_string_equal(s.error_class, "oom");
+    tn_seen_done(&s);
+    see(&s, "illegal.jsonl");
+    assert_string_equal(s.error_class, "illegal");
+    assert_int_equal(s.error_rank, -1);
+    tn_seen_done(&s);
+    see(&s, "numeric.jsonl");
+    assert_string_equal(s.error_class, "numeric");
+    tn_seen_done(&s);
+    see(&s, "stopped.jsonl");
+    assert_true(s.stopped && !s.summary && !s.error);
+    tn_seen_done(&s);
+}
+
+static void what_is_no_event_of_ours_decides_nothing(void **state)
+{
+    static const char *const lines[] = {
+        "", "{}", "[1]", "null", "{\"v\":2,\"event\":\"summary\",\"tokens_per_s\":5}", "{\"v\":1,\"event\":7}",
+        "{\"v\":1,\"event\":\"step\"}", "{\"v\":1,\"event\":\"step\",\"n\":-1,\"ms\":5}", "{\"v\":1,\"event\":\"step\",\"n\":1,\"ms\":null}",
+        "{\"v\":1,\"event\":\"step\",\"n\":1,\"ms\":1", "\xff\xfe",
+    };
+    struct tn_seen s;
+    int64_t        n;
+    double         ms;
+
+    (void)state;
+    tn_seen_init(&s);
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+        assert_int_equal(tn_observe(&s, lines[i], strlen(lines[i]), &n, &ms), TN_LINE_NOTHING);
+    tn_observe(&s, "{\"v\":1,\"event\":\"summary\",\"tokens_per_s\":-5}", 43, &n, &ms);
+    assert_true(!s.summary && s.steps == 0);
+    tn_seen_done(&s);
+}
+
+static void the_first_error_is_the_cause(void **state)
+{
+    static const char *const lines[] = { "{\"v\":1,\"event\":\"error\",\"class\":\"oom\",\"rank\":1,\"detail\":\"a\"}",
+                                         "{\"v\":1,\"event\":\"error\",\"class\":\"comm\",\"rank\":0,\"detail\":\"b\"}" };
+    struct tn_seen s;
+    int64_t        n;
+    double         ms;
+
+    (void)state;
+    tn_seen_init(&s);
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+        tn_observe(&s, lines[i], strlen(lines[i]), &n, &ms);
+    assert_string_equal(s.error_class, "oom");
+    tn_seen_done(&s);
+}
+
+/* ---- processes ---- */
+
+static void an_attempt_is_claimed_once(void **state)
+{
+    AUTO_FREE char *folder = unit_folder("claim");
+    struct tn_proc  self, other;
+    struct err      e;
+
+    (void)state;
+    assert_int_equal(tn_proc_of(&self, getpid()), 0);
+    assert_int_equal(tn_run_read(&other, folder, &e), -ENOENT);
+    assert_int_equal(tn_run_claim(folder, &self, "m", &e), 0);
+    assert_int_equal(tn_run_claim(folder, NULL, "m", &e), -EEXIST);
+    assert_int_equal(tn_run_read(&other, folder, &e), 0);
+    assert_true(tn_proc_alive(&other) && other.pid == getpid());
+    other.start++; /* the same pid, used again */
+    assert_false(tn_proc_alive(&other));
+    file_remove_tree(folder, NULL);
+}
+
+static void a_zombie_does_not_live(void **state)
+{
+    struct tn_proc p;
+    pid_t          child = fork();
+
+    (void)state;
+    if (child == 0)
+        _exit(0);
+    for (int i = 0; i < 1000 && tn_proc_of(&p, child) == 0; i++)
+        usleep(1000);
+    assert_int_equal(tn_proc_of(&p, child), -ESRCH);
+    waitpid(child, NULL, 0);
+}
+
+static void a_damaged_exit_file_is_none(void **state)
+{
+    AUTO_FREE char *folder = unit_folder("exit");
+    AUTO_FREE char *path = mem_printf("%s/%s", folder, TN_EXIT_FILE);
+    struct tn_exit  x = { .code = 3, .stopped = true, .ended = 7 }, y;
+    struct err      e;
+
+    (void)state;
+    tn_exit_read(&y, folder);
+    assert_false(y.known);
+    assert_int_equal(tn_exit_write(folder, &x, &e), 0);
+    tn_exit_read(&y, folder);
+    assert_true(y.known && y.code == 3 && y.stopped && y.ended == 7);
+    file_write_atomic(path, "{\"v\":1,\"code\":", 14, 0600, &e);
+    tn_exit_read(&y, folder);
+    assert_false(y.known);
+    file_remove_tree(folder, NULL);
+}
+
+/* ---- cores ---- */
+
+static void cores_belong_to_one_trial_at_a_time(void **state)
+{
+    struct tn_slots s = { .core = { 4, 5, 6, 7 }, .count = 4, .free = 4 };
+    int             a[4], b[4], c[4];
+
+    (void)state;
+    assert_true(tn_slots_take(&s, a, 1));
+    assert_true(tn_slots_take(&s, b, 2));
+    assert_false(tn_slots_take(&s, c, 2));
+    assert_true(a[0] == 4 && b[0] == 5 && b[1] == 6 && s.free == 1);
+    tn_slots_give(&s, a, 1);
+    assert_true(tn_slots_take(&s, c, 2)); /* no neighbours are left: any will do */
+    assert_int_equal(s.free, 0);
+    tn_slots_give(&s, b, 2);
+    tn_slots_give(&s, b, 2); /* giving twice does no harm */
+    assert_int_equal(s.free, 2);
+}
+
+static void core_lists_are_read_and_refused(void **state)
+{
+    int  cpus[8];
+    char buf[64];
+
+    (void)state;
+    assert_int_equal(tn_cpus_parse(cpus, 8, "0,2-4"), 4);
+    assert_int_equal(cpus[3], 4);
+    assert_string_equal(tn_cpus_text(buf, sizeof(buf), cpus, 4), "0,2,3,4");
+    assert_int_equal(tn_cpus_parse(cpus, 8, "3-1"), -EINVAL);
+    assert_int_equal(tn_cpus_parse(cpus, 8, "a"), -EINVAL);
+    assert_int_equal(tn_cpus_parse(cpus, 8, "0-99"), -EINVAL);
+}
+
+/* ---- verification ---- */
+
+/* Abramowitz and Stegun, table 26.10 (two-sided 0.05); the expansion beyond 30 degrees is good to its last digit. */
+static void students_t_is_that_of_the_tables(void **state)
+{
+    (void)state;
+    assert_true(fabs(tn_student_975(1) - 12.706) < 5e-4);
+    assert_true(fabs(tn_student_975(4) - 2.776) < 5e-4);
+    assert_true(fabs(tn_student_975(40) - 2.021) < 1e-3);
+    assert_true(fabs(tn_student_975(60) - 2.000) < 1e-3);
+    assert_true(fabs(tn_student_975(120) - 1.980) < 1e-3);
+    assert_true(isinf(tn_student_975(0)));
+}
+
+/* By hand: logs of 1, 2, 4 are 0, l, 2l with l = ln 2; mean l, s = l, half-width 4.303 l / sqrt 3. */
+static void the_interval_of_a_ratio_is_that_of_its_logarithms(void **state)
+{
+    const double ratio[] = { 1, 2, 4 };
+    double       mean, lo, hi, half = 4.303 * log(2) / sqrt(3);
+
+    (void)state;
+    tn_ratio_interval(ratio, 3, &mean, &lo, &hi);
+    assert_true(fabs(mean - 2) < 1e-12);
+    assert_true(fabs(log(hi) - (log(2) + half)) < 1e-12);
+    assert_true(fabs(log(lo) - (log(2) - half)) < 1e-12);
+    tn_ratio_interval(ratio, 1, &mean, &lo, &hi);
+    assert_true(mean == 1 && lo == 0 && isinf(hi));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_torn_line_waits_for_its_end),
+    cmocka_unit_test(a_line_without_an_end_is_skipped_in_bounded_memory),
+    cmocka_unit_test(reading_goes_on_at_an_offset),
+    cmocka_unit_test(the_golden_files_are_understood),
+    cmocka_unit_test(what_is_no_event_of_ours_decides_nothing),
+    cmocka_unit_test(the_first_error_is_the_cause),
+    cmocka_unit_test(an_attempt_is_claimed_once),
+    cmocka_unit_test(a_zombie_does_not_live),
+    cmocka_unit_test(a_damaged_exit_file_is_none),
+    cmocka_unit_test(cores_belong_to_one_trial_at_a_time),
+    cmocka_unit_test(core_lists_are_read_and_refused),
+    cmocka_unit_test(students_t_is_that_of_the_tables),
+    cmocka_unit_test(the_interval_of_a_ratio_is_that_of_its_logarithms),
+};
+
+UNIT_MAIN(tests)
