@@ -143,6 +143,47 @@ static void faster_parts_never_make_an_iteration_slower(void **state)
     }
 }
 
+static void layouts_order_as_their_physics_does(void **state)
+{
+    static const struct {
+        const char *faster, *slower, *why;
+    } row[] = {
+        {"{'pp':4,'vp':4,'precision':'bf16'}", "{'pp':4,'precision':'bf16'}",
+         "interleaving shrinks the bubble"},
+        {"{'pp':4,'schedule':'zero-bubble','precision':'bf16'}", "{'pp':4,'precision':'bf16'}",
+         "weight steps fill it"},
+        {"{'tp':8,'precision':'bf16'}", "{'tp':16,'precision':'bf16'}", "tp leaves the node"},
+        {"{'tp':8,'precision':'bf16'}", "{'tp':8,'precision':'bf16','recompute':'full'}",
+         "recompute is work"},
+        {"{'tp':2,'pp':2,'overlap_grad_reduce':1,'precision':'bf16'}",
+         "{'tp':2,'pp':2,'precision':'bf16'}", "reduction hides beside compute"},
+        {"{'precision':'bf16','tp':4}", "{'precision':'fp32','tp':4}",
+         "matrix units take half precision"},
+        {"{'precision':'fp8','tp':2,'micro_batch':4}",
+         "{'precision':'bf16','tp':2,'micro_batch':4}", "and fp8"},
+    };
+    struct world x = world_of("gpt-22B", "dgx-h100", 4, 128, "any");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++)
+        if (cost_of(&x, row[i].faster).total >= cost_of(&x, row[i].slower).total)
+            fail_msg("%s: %s is not faster than %s", row[i].why, row[i].faster, row[i].slower);
+}
+
+static void ranks_that_share_cores_take_turns(void **state)
+{
+    struct world x = world_cpu("tiny-moe", 2, 16, "partune");
+    struct pl_cost two = cost_of(&x, "{'world':2,'micro_batch':2}"), eight;
+
+    (void)state;
+    x.c.oversubscribe = true;
+    eight = cost_of(&x, "{'world':8,'micro_batch':2}");
+    assert_true(eight.total >
+                0.95 * two.total); /* four times the ranks on the same cores gain nothing */
+    x.c.devices_per_node = 8;
+    assert_true(cost_of(&x, "{'world':8,'micro_batch':2}").total < 0.4 * two.total);
+}
+
 static void a_ring_passes_the_bytes_that_its_definition_says(void **state)
 {
     struct world x = world_of("gpt-22B", "dgx-a100", 4, 64, "any");
@@ -174,6 +215,8 @@ int main(void)
         cmocka_unit_test(a_model_that_cannot_fit_is_said_so_with_the_bytes),
         cmocka_unit_test(a_context_gives_what_single_calls_give_in_any_order),
         cmocka_unit_test(faster_parts_never_make_an_iteration_slower),
+        cmocka_unit_test(layouts_order_as_their_physics_does),
+        cmocka_unit_test(ranks_that_share_cores_take_turns),
         cmocka_unit_test(a_ring_passes_the_bytes_that_its_definition_says),
     };
 

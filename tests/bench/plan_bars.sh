@@ -1,0 +1,26 @@
+#!/bin/sh
+# The bars of docs/COST-MODEL.md that are met, held: accuracy against tests/data/published.jsonl, which is the same everywhere.
+bench=${PT_BUILD:?}/tests/bench/bench_plan
+out=$("$bench" --no-fit "${PT_SRC:?}/tests/data/published.jsonl") || { echo "Bail out! bench_plan failed"; exit 99; }
+
+n=0
+at_most() # bench, case, bar
+{
+    n=$((n + 1))
+    echo "$out" | awk -v n="$n" -v bench="\"$1\"" -v what="\"$2\"" -v bar="$3" -F '[:,}]' '
+        $2 == bench && $4 == what { got = $6; seen = 1 }
+        END {
+            ok = seen && got + 0 <= bar
+            printf "%sok %d - %s %s is %s, at most %s\n", ok ? "" : "not ", n, bench, what, seen ? got : "missing", bar
+        }'
+}
+
+echo "1..8"
+at_most plan_seconds "dense mean" 0.10
+at_most plan_seconds "moe mean" 0.15
+at_most plan_seconds "moe worst" 0.35
+at_most plan_seconds "fp8 mean" 0.10
+at_most plan_regret "mean" 0.05
+at_most plan_memory "activations worst" 0.05
+at_most plan_layer "one layer mean" 0.10
+at_most plan_links "all-reduce inside a node mean" 0.15
