@@ -23,6 +23,12 @@ enum {
     CONFLICT = 4096 / 4,      /* rows this far apart, in floats, fall on one set of a first-level cache */
 };
 
+/* A matrix that will be needed soon: ROWS rows of BYTES bytes. */
+struct soon {
+    const char *at;
+    size_t      rows, bytes, ld; /* ld in bytes */
+};
+
 struct run {
     const struct kn_gemm     *g;
     const struct kn_gemm_isa *isa;
@@ -33,6 +39,7 @@ struct run {
     size_t                    ldc;
     struct kn_pool           *pool;
     int                       thread;
+    struct soon               after; /* what the thread's next product reads first */
 };
 
 /* Size of each of the equal parts, in multiples of UNIT, that cut N into as few as MAX allows. */
@@ -85,12 +92,6 @@ struct panels {
     const float *a;           /* in place: element (0, 0) */
 };
 
-/* A matrix that will be needed soon: ROWS rows of BYTES bytes. */
-struct soon {
-    const char *at;
-    size_t      rows, bytes, ld; /* ld in bytes */
-};
-
 /* Fetch part PART of PARTS of it into the second-level cache. */
 static void fetch(const struct soon *s, size_t part, size_t parts)
 {
@@ -101,18 +102,15 @@ static void fetch(const struct soon *s, size_t part, size_t parts)
             __builtin_prefetch(s->at + row * s->ld + b, 0, 2);
 }
 
-/* The block of B after (k0, j0), if it is of the same slice of k. */
-static struct soon next_b(const struct run *r, size_t k0, size_t kn, size_t j0)
+/* The part of B that is packed at once, from (k0, j0) on. */
+static struct soon block_of_b(const struct kn_gemm *g, const struct kn_blocking *bl, size_t k0, size_t kn,
+                              size_t j0)
 {
-    const struct kn_gemm *g = r->g;
-    size_t                j = j0 + r->bl.nc, w = kn_type_size(g->bt), jn;
+    size_t w = kn_type_size(g->bt), jn = kn_min(bl->nc, g->n - j0);
 
-    if (j >= g->n)
-        return (struct soon){ 0 };
-    jn = kn_min(r->bl.nc, g->n - j);
     if (g->tb)
-        return (struct soon){ kn_ptr(g->bt, g->b, j * g->ldb + k0), jn, kn * w, g->ldb * w };
-    return (struct soon){ kn_ptr(g->bt, g->b, k0 * g->ldb + j), kn, jn * w, g->ldb * w };
+        return (struct soon){ kn_ptr(g->bt, g->b, j0 * g->ldb + k0), jn, kn * w, g->ldb * w };
+    return (struct soon){ kn_ptr(g->bt, g->b, k0 * g->ldb + j0), kn, jn * w, g->ldb * w };
 }
 
 /* All panels of A times the packed block of B (kn, jn). */
@@ -150,7 +148,12 @@ static void stripe(const struct run *r, size_t i0, size_t in, bool add)
             pack_a(r, i0, in, l, kn, pn.count);
         for (size_t j = 0; j < g->n; j += r->bl.nc) {
             size_t      jn = kn_min(r->bl.nc, g->n - j);
-            struct soon soon = next_b(r, l, kn, j);
+            struct soon soon = { 0 };
+
+            if (j + jn < g->n)
+                soon = block_of_b(g, &r->bl, l, kn, j + jn);
+            else if (l + kn == g->k && i0 + in == g->m)
+                soon = r->after;
 
             pack_b(r, l, kn, j, jn);
             block(r, &pn, kn, jn, r->c + j, add || l > 0, &soon);
@@ -196,8 +199,8 @@ static void clear_c(const struct kn_gemm *g)
         memset(kn_ptr(g->ct, g->c, i * g->ldc), 0, g->n * kn_type_size(g->ct));
 }
 
-/* One thread's product. */
-static void serial(const struct kn_gemm *g, struct kn_pool *pool, int thread)
+/* One thread's product; NEXT, if not NULL, is what it computes afterwards. */
+static void serial(const struct kn_gemm *g, const struct kn_gemm *next, struct kn_pool *pool, int thread)
 {
     float     *scratch = kn_pool_scratch(pool, thread);
     struct run r = { .g = g, .isa = kn_ops()->gemm_isa, .pool = pool, .thread = thread };
@@ -214,6 +217,8 @@ static void serial(const struct kn_gemm *g, struct kn_pool *pool, int thread)
     }
     r.bl = kn_blocking_get();
     r.in_place = can_read_in_place(g);
+    if (next)
+        r.after = block_of_b(next, &r.bl, 0, kn_min(r.bl.kc, next->k), 0);
     r.pb = scratch;
     r.pa = r.pb + r.bl.kc * (r.bl.nc + KN_MAX_NR);
     if (g->ct == KN_F32) {
@@ -305,7 +310,7 @@ static void run_part(void *arg, int thread, int threads)
     share(j->g->m, 8, t / j->grid_n, j->grid_m, &i0, &in);
     share(j->g->n, 32, t % j->grid_n, j->grid_n, &j0, &jn);
     part = part_of(j->g, i0, in, j0, jn);
-    serial(&part, j->pool, thread);
+    serial(&part, NULL, j->pool, thread);
 }
 
 /* Threads as a grid over C: each packs its own rows of A and columns of B, so the half perimeter of a
@@ -365,22 +370,34 @@ static struct kn_gemm group_rows(const struct job *j, size_t e, size_t from, siz
     return one;
 }
 
+/* The first group from E on that has rows in [*FROM, TO); false if none has. */
+static bool next_group(const struct job *j, size_t *e, size_t *from, size_t to, struct kn_gemm *ret)
+{
+    for (; *e < j->groups && *from < to; ++*e) {
+        size_t end = kn_min(to, (size_t)j->offsets[*e + 1]);
+
+        if (end <= *from)
+            continue;
+        *ret = group_rows(j, *e, *from, end);
+        *from = end;
+        return true;
+    }
+    return false;
+}
+
 static void run_group_rows(void *arg, int thread, int threads)
 {
     const struct job *j = arg;
-    size_t            first = (size_t)j->offsets[0], lo, n;
+    size_t            first = (size_t)j->offsets[0], from, n, e = 0, to;
+    struct kn_gemm    now, next;
+    bool              more;
 
-    share((size_t)j->offsets[j->groups] - first, 1, (size_t)thread, (size_t)threads, &lo, &n);
-    lo += first;
-    for (size_t e = 0; e < j->groups; e++) {
-        size_t         from = kn_max(lo, (size_t)j->offsets[e]);
-        size_t         to = kn_min(lo + n, (size_t)j->offsets[e + 1]);
-        struct kn_gemm one;
-
-        if (from >= to)
-            continue;
-        one = group_rows(j, e, from, to);
-        serial(&one, j->pool, thread);
+    share((size_t)j->offsets[j->groups] - first, 1, (size_t)thread, (size_t)threads, &from, &n);
+    from += first;
+    to = from + n;
+    for (more = next_group(j, &e, &from, to, &now); more; now = next) {
+        more = next_group(j, &e, &from, to, &next);
+        serial(&now, more ? &next : NULL, j->pool, thread);
     }
 }
 
@@ -399,7 +416,7 @@ static void run_group_weights(void *arg, int thread, int threads)
         one.a = kn_ptr(one.at, one.a, row * one.lda);
         one.b = kn_ptr(one.bt, one.b, row * one.ldb);
         one.c = kn_ptr(one.ct, one.c, e * j->wstride);
-        serial(&one, j->pool, thread);
+        serial(&one, NULL, j->pool, thread);
     }
 }
 
