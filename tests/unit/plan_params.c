@@ -1,0 +1,183 @@
+/*
+ * The parameter table, for many layouts: the slices of all ranks tile every tensor, buckets tile
+ * the flat buffers, and the optimizer's shards tile the buckets, each element as often as the
+ * replication says.
+ */
+#include "plan/plan.h"
+#include "tests/unit/unit.h"
+
+enum { EACH = 5040 }; /* a multiple of every number of copies up to 16 */
+
+static const char dense[] = "{'name':'d','layers':4,'hidden':16,'heads':4,'kv_heads':4,'ffn':24,"
+                            "'vocab':37,'seq':8}";
+static const char experts[] = "{'name':'m','layers':4,'hidden':16,'heads':4,'kv_heads':4,'ffn':24,"
+                              "'vocab':37,'seq':8,'moe':{'experts':4,'top_k':2,'expert_ffn':12,"
+                              "'shared_ffn':8,'every':2}}";
+
+static void each_layout(const char *text,
+                        void (*fn)(const struct pl_model *, const struct pl_layout *))
+{
+    json_t *v = unit_json(text);
+    struct pl_workload w = {.global_batch = 16, .seq = 8, .data = "synthetic"};
+    struct pl_cluster c;
+    struct pl_model m;
+    struct err e;
+    int seen = 0;
+
+    assert_int_equal(pl_model_parse(&m, v, &e), 0);
+    json_decref(v);
+    pl_cluster_here(&c);
+    c.oversubscribe = true;
+    for (int tp = 1; tp <= 4; tp *= 2)
+        for (int pp = 1; pp <= 4; pp *= 2)
+            for (int dp = 1; dp <= 4; dp *= 2)
+                for (int ep = 1; ep <= 4; ep *= 2)
+                    for (int etp = 0; etp <= 1; etp++)
+                        for (int scope = 0; scope <= PL_SCOPE_PLAIN; scope++) {
+                            struct pl_layout l;
+
+                            pl_layout_default(&l, &w);
+                            l.world = tp * pp * dp;
+                            l.tp = tp;
+                            l.sp = tp > 1;
+                            l.pp = pp;
+                            l.ep = ep;
+                            l.etp = etp ? tp : 1;
+                            l.zero = scope > 0;
+                            l.zero_scope = scope;
+                            if (!pl_layout_derive(&l) ||
+                                !pl_layout_check(NULL, &m, &c, &l, &w, pl_trainer_find("partune")))
+                                continue;
+                            fn(&m, &l);
+                            seen++;
+                        }
+    assert_true(seen > 20);
+}
+
+/* How many ranks hold one element of P in layout L. */
+static int copies(const struct pl_layout *l, const struct pl_param *p)
+{
+    if (p->expert >= 0)
+        return l->edp;
+    return p->split < 0 ? l->tp * l->dp : l->dp;
+}
+
+static void check_tiling(const struct pl_model *m, const struct pl_layout *l)
+{
+    uint64_t held = 0, whole = 0;
+
+    for (int rank = 0; rank < l->world; rank++) {
+        struct pl_params t;
+
+        pl_params_build(&t, m, l, rank);
+        for (int i = 0; i < t.n; i++) {
+            const struct pl_param *p = &t.p[i];
+            uint64_t real = 0;
+            int64_t last = -1;
+
+            for (uint64_t k = 0; k < p->count; k++) {
+                int64_t g = pl_param_global(p, k);
+
+                if (g < 0)
+                    continue;
+                assert_true(g > last); /* ascending, so no element comes twice */
+                assert_true((uint64_t)g < p->shape[0] * p->shape[1]);
+                last = g;
+                real++;
+            }
+            held += real * EACH / (uint64_t)copies(l, p);
+            assert_true(p->offset + p->count <= t.count);
+        }
+        pl_params_done(&t);
+    }
+    whole = pl_model_params(m) * EACH;
+    assert_int_equal(held, whole);
+}
+
+static void slices_of_all_ranks_tile_every_tensor(void **state)
+{
+    (void)state;
+    each_layout(dense, check_tiling);
+    each_layout(experts, check_tiling);
+}
+
+static void check_buckets(const struct pl_model *m, const struct pl_layout *l)
+{
+    for (int rank = 0; rank < l->world; rank++) {
+        struct pl_params t;
+        uint64_t at = 0, state = 0;
+
+        pl_params_build(&t, m, l, rank);
+        for (int i = 0; i < t.nbuckets; i++) {
+            const struct pl_bucket *b = &t.bucket[i];
+
+            assert_int_equal(b->first, at);
+            assert_int_equal(b->state_first, state);
+            assert_int_equal(b->count % ((uint64_t)b->shards * 16), 0);
+            assert_int_equal(b->shard_count * (uint64_t)b->shards, b->count);
+            assert_int_equal(b->shard_first, b->first + (uint64_t)b->shard * b->shard_count);
+            at += b->count;
+            state += b->shard_count;
+        }
+        assert_int_equal(at, t.count);
+        assert_int_equal(state, t.state_count);
+        for (int i = 0; i < t.n; i++) {
+            const struct pl_bucket *b = &t.bucket[t.p[i].bucket];
+
+            assert_true(t.p[i].offset >= b->first);
+            assert_true(t.p[i].offset + t.p[i].count <= b->first + b->count);
+            assert_int_equal(b->kind == PL_BUCKET_EXPERT, t.p[i].expert >= 0);
+        }
+        pl_params_done(&t);
+    }
+}
+
+static void buckets_tile_the_flat_buffers_and_shards_the_buckets(void **state)
+{
+    (void)state;
+    each_layout(dense, check_buckets);
+    each_layout(experts, check_buckets);
+}
+
+/* Ranks that share a dense bucket's state: with the ep-aware scope all dp ranks, with the plain one
+ * those of the same expert coordinate; together their shards are the bucket. */
+static void check_scope(const struct pl_model *m, const struct pl_layout *l)
+{
+    int seen[64] = {0}, shards = 0;
+
+    if (l->zero == 0)
+        return;
+    for (int rank = 0; rank < l->world; rank++) {
+        struct pl_params t;
+
+        if (pl_axis_coord(l, PL_TP, rank) || pl_axis_coord(l, PL_PP, rank))
+            continue;
+        if (l->zero_scope == PL_SCOPE_PLAIN &&
+            pl_axis_coord(l, PL_EP, rank) != pl_axis_coord(l, PL_EP, 0))
+            continue;
+        pl_params_build(&t, m, l, rank);
+        shards = t.bucket[0].shards;
+        seen[t.bucket[0].shard]++;
+        pl_params_done(&t);
+    }
+    for (int i = 0; i < shards; i++)
+        assert_int_equal(seen[i], 1);
+}
+
+static void each_scope_shares_state_among_its_ranks(void **state)
+{
+    (void)state;
+    each_layout(dense, check_scope);
+    each_layout(experts, check_scope);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slices_of_all_ranks_tile_every_tensor),
+        cmocka_unit_test(buckets_tile_the_flat_buffers_and_shards_the_buckets),
+        cmocka_unit_test(each_scope_shares_state_among_its_ranks),
+    };
+
+    return cmocka_run_group_tests_name("parameter table", tests, NULL, NULL);
+}
