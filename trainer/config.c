@@ -98,17 +98,28 @@ static void put_option(json_t *o, const struct tr_options *options, const char *
         json_object_set_new(o, key, option_json(text));
 }
 
-static int put_workload(json_t *root, const struct tr_options *o, struct err *e)
+/* The name that results carry: of a path, its last part. */
+static json_t *data_name(const char *data)
+{
+    const char *slash = strrchr(data, '/');
+    char name[sizeof(((struct pl_workload *)0)->data)];
+
+    snprintf(name, sizeof(name), "%.*s", (int)sizeof(name) - 1,
+             slash && slash[1] ? slash + 1 : data);
+    return json_string(name);
+}
+
+static int put_workload(const struct tr_config *c, json_t *root, struct err *e)
 {
     json_t *w;
     int r = section(&w, root, "workload", e);
 
     if (r < 0)
         return r;
-    put_option(w, o, "global-batch", "global_batch");
-    put_option(w, o, "seq", "seq");
-    if (tr_options_text(o, "data"))
-        json_object_set_new(w, "data", json_string(tr_options_text(o, "data")));
+    put_option(w, c->options, "global-batch", "global_batch");
+    put_option(w, c->options, "seq", "seq");
+    if (c->data)
+        json_object_set_new(w, "data", data_name(c->data));
     if (!json_object_get(w, "global_batch"))
         json_object_set_new(w, "global_batch", json_integer(GLOBAL_BATCH));
     return 0;
@@ -396,7 +407,7 @@ static int read_all(struct tr_config *c, json_t *root, const struct tr_launch *l
     if ((r = check_settings(c, e)) < 0 ||
         (r = resolve(root, "model", tr_options_text(o, "model"), e)) < 0 ||
         (r = resolve(root, "cluster", tr_options_text(o, "cluster"), e)) < 0 ||
-        (r = put_workload(root, o, e)) < 0 || (r = put_layout(root, o, e)) < 0 ||
+        (r = put_workload(c, root, e)) < 0 || (r = put_layout(root, o, e)) < 0 ||
         (r = take_model(c, root, e)) < 0 || (r = take_cluster(c, root, e)) < 0)
         return r;
     r = c->save_hf ? check_save_hf(c, e) : 0;
@@ -405,6 +416,8 @@ static int read_all(struct tr_config *c, json_t *root, const struct tr_launch *l
     r = pl_workload_parse(&c->workload, json_object_get(root, "workload"), &c->model, e);
     if (r < 0)
         return err_under(e, "/workload");
+    if (!c->data)
+        c->data = tr_options_keep(c->options, c->workload.data);
     r = take_layout(c, root, launch, e);
     if (r == 0)
         default_memory(c);

@@ -74,6 +74,7 @@ struct tr_config {
     struct tr_checkpointing checkpoint;
     struct tr_promised promised;
     uint64_t device_memory; /* budget of one rank in bytes; never 0 */
+    const char *data;       /* data set: a name, or a path; workload.data is its last part */
     const char *data_dir;   /* holds datasets/ and profiles/ */
     const char *events;     /* event file */
     const char *init;       /* Hugging Face folder to start from */

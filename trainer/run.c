@@ -545,7 +545,7 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
 
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGINT, &act, NULL);
-    require(tr_tokens_open(&u.tokens, c->data_dir, c->workload.data, c->model.vocab,
+    require(tr_tokens_open(&u.tokens, c->data_dir, c->data, c->model.vocab,
                            c->workload.seq, (uint64_t)c->train.seed, &e),
             &e);
     if (events)

@@ -44,6 +44,10 @@ static int prepare(struct tn_attempt *a, struct tn_argv *argv, struct err *e)
     tn_argv_addf(argv, "%s/events", a->folder);
     tn_argv_add(argv, "--data-dir");
     tn_argv_add(argv, a->svc->data_dir);
+    if (a->campaign->engine->spec->data_path) { /* which an administrator may have put anywhere */
+        tn_argv_add(argv, "--data");
+        tn_argv_add(argv, a->campaign->engine->spec->data_path);
+    }
     if (device->memory_gib > 0) {
         tn_argv_add(argv, "--device-memory");
         tn_argv_addf(argv, "%.0f", device->memory_gib * 1024 * 1024 * 1024);

@@ -6,7 +6,8 @@
 
 enum { ARGS = 24 };
 
-/* The next word of *LINE, which is cut up: blanks separate, 'quotes' hold a word with blanks (a path). */
+/* The next word of *LINE, which is cut up: blanks separate, 'quotes' hold a word with blanks (a
+ * path). */
 static char *next_word(char **line)
 {
     char *w = *line + strspn(*line, " "), *end;
@@ -148,6 +149,20 @@ static void what_is_dumped_reads_back_to_the_same(void **state)
     file_remove_tree(dir, NULL);
 }
 
+static void a_data_set_may_be_a_long_path(void **state)
+{
+    AUTO(tr_config) *c =
+        need(1, "--model tiny-llama --data /a/very/long/path/that/would/not/fit/into/a/name/of/"
+                "sixty-four/bytes/because/it/goes/on/corpus_text_document");
+    AUTO(tr_config) *d = need(1, "--model tiny-llama --data licences");
+
+    (void)state;
+    assert_true(str_starts(c->data, "/a/very/long/path/"));
+    assert_string_equal(c->workload.data, "corpus_text_document");
+    assert_string_equal(d->data, "licences");
+    assert_string_equal(d->workload.data, "licences");
+}
+
 static void calibration_needs_no_model(void **state)
 {
     AUTO(tr_config) *c = need(2, "--calibrate out.json");
@@ -276,6 +291,7 @@ int main(void)
         cmocka_unit_test(a_file_is_read_and_the_command_line_wins),
         cmocka_unit_test(steps_on_the_command_line_make_a_training_run_of_a_trial),
         cmocka_unit_test(what_is_dumped_reads_back_to_the_same),
+        cmocka_unit_test(a_data_set_may_be_a_long_path),
         cmocka_unit_test(calibration_needs_no_model),
         cmocka_unit_test(the_launcher_is_known_before_mpi),
         cmocka_unit_test(what_is_wrong_is_refused_by_name),
