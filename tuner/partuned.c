@@ -4,6 +4,7 @@
  *     partuned [options]              serve until TERM or INT
  *     partuned [options] backup FILE  a consistent copy of the database, also while a daemon serves
  *     partuned [options] check        is everything there that campaigns need?
+ *     partuned [options] token add NAME [read|submit|admin]   also: token list, token drop ID
  */
 #include <errno.h>
 #include <signal.h>
@@ -263,13 +264,15 @@ static int dispatch(const struct opt_set *set, const struct values *v, const str
         return backup(v, argv[2], e);
     if (operands == 1 && !strcmp(argv[1], "check"))
         return check(v, conf, e);
-    return err_set(e, -EINVAL, "unknown command %s; there are: backup FILE, check", argv[1]);
+    if (!strcmp(argv[1], "token"))
+        return tn_token_command(v->data, operands - 1, argv + 2, e);
+    return err_set(e, -EINVAL, "unknown command %s; there are: backup FILE, check, token", argv[1]);
 }
 
 int main(int argc, char **argv)
 {
     struct values  v = { 0 };
-    struct opt_set set = { .program = "partuned", .usage = "partuned [options] [backup FILE | check]",
+    struct opt_set set = { .program = "partuned", .usage = "partuned [options] [backup FILE | check | token …]",
                            .section = "partuned", .table = table, .count = ARRAY_LEN(table), .values = &v };
     struct conf   *conf = NULL;
     struct err     e = { 0 };

@@ -194,4 +194,7 @@ const char     *tn_http_token(const struct tn_http *h);
 void            tn_http_quiesce(struct tn_http *h); /* no new connections, streams end */
 struct tn_http *tn_http_stop(struct tn_http *h);
 
+/* `partuned token …`: ARGV is what follows the word. A daemon may serve the directory meanwhile. */
+int tn_token_command(const char *data_dir, int argc, char **argv, struct err *e);
+
 #endif

@@ -83,6 +83,16 @@ is "revoke it" "$(status -X DELETE -H "$A" "$url/v1/tokens/$id")" 204
 is "it is refused at once" "$(status -H "Authorization: Bearer $secret" "$url/v1/campaigns")" 401
 is "revoke it again: 404" "$(status -X DELETE -H "$A" "$url/v1/tokens/$id")" 404
 
+secret=$("$PT_BUILD/partuned" --data data token add robot read)
+hears() { [ "$(status -H "Authorization: Bearer $secret" "$url/v1/campaigns")" = 200 ]; }
+ok "a token made at the command line is taken up by a daemon that runs" wait_for 10 hears
+has "it is listed" "$("$PT_BUILD/partuned" --data data token list)" 'read .* robot$'
+"$PT_BUILD/partuned" --data data token drop "$("$PT_BUILD/partuned" --data data token list | sed -n 's/ .*robot$//p')"
+deaf() { ! hears; }
+ok "and dropped" wait_for 10 deaf
+"$PT_BUILD/partuned" --data data token add robot root 2>err2
+has "a scope that is none is refused" "$? $(cat err2)" '^[1-9].*read, submit or admin'
+
 "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 2>err2
 has "a second daemon on the directory is refused by name" "$? $(cat err2)" '^[1-9].*data'
 port=${url##*:}
