@@ -107,9 +107,11 @@ int db_trial_list(struct db *db, struct arena *a, struct db_trial **ret, int *re
     str_add(&sql, " FROM trial WHERE campaign = ?1");
     str_add(&sql, f->state ? " AND state = ?2" : " AND ?2 IS NULL");
     str_add(&sql, f->kind ? " AND kind = ?3" : " AND ?3 IS NULL");
-    /* Unknown values last, whatever the direction. */
-    str_addf(&sql, " ORDER BY %s%s%s %s%s LIMIT ?4 OFFSET ?5", strcmp(by, "n") ? by : "",
-             strcmp(by, "n") ? " IS NULL, " : "", by, f->descending ? "DESC" : "ASC", strcmp(by, "n") ? ", n" : "");
+    /* Unknown values last, whatever the direction: descending they are so anyway, and an index can serve. */
+    str_add(&sql, " ORDER BY ");
+    if (!f->descending && strcmp(by, "n") != 0)
+        str_addf(&sql, "%s IS NULL, ", by);
+    str_addf(&sql, "%s %s%s LIMIT ?4 OFFSET ?5", by, f->descending ? "DESC" : "ASC", strcmp(by, "n") ? ", n" : "");
     r = db_query(db, &st, e, sql.text, "sssii", campaign, f->state, f->kind, f->limit, f->offset);
     while (r >= 0 && (r = db_next(db, st, e)) == 1)
         db_read_row(st, columns, db_rows_add(&rows), a);
