@@ -6,6 +6,7 @@ cd "$run" || exit 99
 [ -x "$PT_BUILD/partune-train" ] || { echo "1..0 # SKIP the trainer is not built"; exit 0; }
 
 start() {
+    rm -f err
     "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 2>err &
     pid=$!
     pids="$pids $pid"

@@ -4,6 +4,7 @@
 cd "$run" || exit 99
 
 start() {
+    rm -f err
     "$PT_BUILD/partuned" --data data --listen "${1:-127.0.0.1:0 unix:sock}" 2>err &
     pid=$!
     pids="$pids $pid"
@@ -84,7 +85,7 @@ is "it is refused at once" "$(status -H "Authorization: Bearer $secret" "$url/v1
 is "revoke it again: 404" "$(status -X DELETE -H "$A" "$url/v1/tokens/$id")" 404
 
 secret=$("$PT_BUILD/partuned" --data data token add robot read)
-hears() { [ "$(status -H "Authorization: Bearer $secret" "$url/v1/campaigns")" = 200 ]; }
+hears() { sleep 0.7; [ "$(status -H "Authorization: Bearer $secret" "$url/v1/campaigns")" = 200 ]; }
 ok "a token made at the command line is taken up by a daemon that runs" wait_for 10 hears
 has "it is listed" "$("$PT_BUILD/partuned" --data data token list)" 'read .* robot$'
 "$PT_BUILD/partuned" --data data token drop "$("$PT_BUILD/partuned" --data data token list | sed -n 's/ .*robot$//p')"

@@ -5,6 +5,7 @@ server="$PT_BUILD/tests/api/web_server"
 cd "$run" || exit 99
 
 start() { # arguments after the folder; sets pid, url
+    rm -f out
     "$server" . "$@" >out 2>err &
     pid=$!
     pids="$pids $pid"
