@@ -9,7 +9,8 @@
  * object a line; -v adds one for each row.
  *
  * What a row does not give is chosen by one rule for all: the fastest legal value that fits in
- * memory, by the model itself, of micro_batch, vp and recompute.
+ * memory, by the model itself, of micro_batch, vp, sp, zero and recompute (full only in software
+ * without streaming attention).
  */
 #include <math.h>
 
@@ -61,7 +62,13 @@ static bool set_open(struct pl_layout *l, const struct row *r, int mb, int vp, i
         l->vp = vp;
     if (share % l->micro_batch)
         return false;
-    if (l->vp > 1 && (r->model.layers % (l->pp * l->vp) || share / l->micro_batch % l->pp))
+    /* embedding and loss may count as a layer each */
+    if (l->vp > 1 && r->model.layers % (l->pp * l->vp) && (r->model.layers + 2) % (l->pp * l->vp))
+        return false;
+    if (l->vp > 1 && share / l->micro_batch % l->pp)
+        return false;
+    /* software with streaming attention runs without full recompute unless its authors say so */
+    if (r->free_recompute && r->trainer.flash && rest % 3 == PL_RECOMPUTE_FULL)
         return false;
     if (r->free_recompute)
         l->recompute = rest % 3;
@@ -85,7 +92,7 @@ static void try_all(struct choice *c)
 {
     const struct row *r = c->r;
     int share = r->workload.global_batch / r->layout.dp;
-    int chunks = r->free_vp && r->layout.pp > 1 ? r->model.layers / r->layout.pp : 1;
+    int chunks = r->free_vp && r->layout.pp > 1 ? (r->model.layers + 2) / r->layout.pp : 1;
 
     for (int mb = 1; mb <= (r->free_micro_batch ? share : 1); mb++)
         for (int vp = 1; vp <= chunks; vp++)

@@ -16,7 +16,7 @@ static const struct family {
     {.name = "korth", .tp_async = true, .half_grads = true},
     {.name = "vtrain", .half_grads = true},
     {.name = "bloom", .half_grads = true, .whole_messages = true},
-    {.name = "megascale", .tp_async = true, .flash = true, .overlap = true},
+    {.name = "megascale", .tp_async = true},
     {.name = "mcore", .tp_async = true, .flash = true, .overlap = true, .tp_overlap = true},
     {.name = "dgxc", .tp_async = true, .flash = true, .overlap = true, .tp_overlap = true},
     {.name = "pfold", .tp_async = true, .flash = true, .overlap = true},
