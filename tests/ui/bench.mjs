@@ -7,11 +7,19 @@ import { openBrowser, openPage } from "./browser.mjs";
 import { multiply, scratch, startDaemon, tinyCampaign, until } from "./daemon.mjs";
 
 const COUNT = 10_000;
-const HOUR_OF_UPDATES = 7200;      // two steps a second for an hour
+const HOUR_OF_UPDATES = 7200; // two steps a second for an hour
 
-const print = (name, value, unit, must, more) => console.log(JSON.stringify({
-    bench: "ui", case: name, value: Number(value.toPrecision(4)), unit, must, ...more,
-}));
+const print = (name, value, unit, must, more) =>
+    console.log(
+        JSON.stringify({
+            bench: "ui",
+            case: name,
+            value: Number(value.toPrecision(4)),
+            unit,
+            must,
+            ...more,
+        }),
+    );
 const median = (list) => [...list].sort((a, b) => a - b)[list.length >> 1];
 
 const dir = scratch("bench");
@@ -20,7 +28,11 @@ const browser = await openBrowser(dir);
 
 // The end of a trial, until the row says so: both clocks are this machine's.
 async function updateTimes() {
-    const c = await daemon.api("POST", "v1/campaigns", tinyCampaign("bench", { budget: { trials: 8 } }));
+    const c = await daemon.api(
+        "POST",
+        "v1/campaigns",
+        tinyCampaign("bench", { budget: { trials: 8 } }),
+    );
     const page = await openPage(browser, daemon.url);
     await page.goto(daemon.link(`/campaigns/${c.id}`));
     await page.waitForSelector("main h1");
@@ -31,18 +43,30 @@ async function updateTimes() {
                 const n = row.querySelector("th")?.textContent;
                 if (n && !(n in window.seen) && !row.querySelector(".badge.run, .badge.wait")) {
                     window.seen[n] = 0;
-                    requestAnimationFrame(() => { window.seen[n] = Date.now(); });
+                    requestAnimationFrame(() => {
+                        window.seen[n] = Date.now();
+                    });
                 }
             }
         }).observe(document.body, { subtree: true, childList: true, characterData: true });
     });
-    await until(async () => ["done", "failed"].includes((await daemon.api("GET", `v1/campaigns/${c.id}`)).state), "the campaign", 300_000);
+    await until(
+        async () =>
+            ["done", "failed"].includes((await daemon.api("GET", `v1/campaigns/${c.id}`)).state),
+        "the campaign",
+        300_000,
+    );
     await page.waitForTimeout(800);
     const seen = await page.evaluate(() => window.seen);
     const trials = (await daemon.api("GET", `v1/campaigns/${c.id}/trials`)).items;
-    const delays = trials.filter((t) => t.ended && seen[t.n]).map((t) => seen[t.n] - Date.parse(t.ended));
+    const delays = trials
+        .filter((t) => t.ended && seen[t.n])
+        .map((t) => seen[t.n] - Date.parse(t.ended));
     await page.context().close();
-    print("update, trial end to pixels", median(delays), "ms", 500, { worst: Math.max(...delays), trials: delays.length });
+    print("update, trial end to pixels", median(delays), "ms", 500, {
+        worst: Math.max(...delays),
+        trials: delays.length,
+    });
     return c.id;
 }
 
@@ -54,8 +78,7 @@ async function firstVisit(id) {
     const assets = new Set();
     await session.send("Network.enable");
     session.on("Network.responseReceived", (e) => {
-        if (!e.response.url.includes("/v1/"))
-            assets.add(e.requestId);
+        if (!e.response.url.includes("/v1/")) assets.add(e.requestId);
     });
     session.on("Network.loadingFinished", (e) => {
         if (assets.has(e.requestId)) {
@@ -90,34 +113,49 @@ async function hugeCampaign(seed) {
         window.durations = [];
         new PerformanceObserver((list) => {
             for (const e of list.getEntries())
-                if (e.interactionId)
-                    window.durations.push(e.duration);
+                if (e.interactionId) window.durations.push(e.duration);
         }).observe({ type: "event", durationThreshold: 16, buffered: true });
     });
     await page.goto(daemon.link("/campaigns/huge0001"));
     await page.waitForSelector("section[aria-label=Trials] tbody tr");
     await page.waitForTimeout(6000);
-    const clicks = ["th button:has-text('Tokens/s')", "button:text-is('Next')", "[role=tab]:text-is('Space')", "[role=tab]:text-is('Model and memory')",
-        "[role=tab]:text-is('Timeline')", "[role=tab]:text-is('Overview')", "section.panel button:text-is('Table')"];
+    const clicks = [
+        "th button:has-text('Tokens/s')",
+        "button:text-is('Next')",
+        "[role=tab]:text-is('Space')",
+        "[role=tab]:text-is('Model and memory')",
+        "[role=tab]:text-is('Timeline')",
+        "[role=tab]:text-is('Overview')",
+        "section.panel button:text-is('Table')",
+    ];
     for (const selector of clicks) {
         await page.click(selector);
         await page.waitForTimeout(1500);
     }
     const durations = await page.evaluate(() => window.durations);
-    print("10,000 trials, interaction to next paint", durations.length ? Math.max(...durations) : 16, "ms", 100, { interactions: clicks.length });
+    print(
+        "10,000 trials, interaction to next paint",
+        durations.length ? Math.max(...durations) : 16,
+        "ms",
+        100,
+        { interactions: clicks.length },
+    );
     await page.context().close();
 }
 
 // The updates of an hour as fast as the page takes them; more than the five minutes of the requirement would need.
 async function heap(id) {
     const page = await openPage(browser, daemon.url);
-    const trial = (await daemon.api("GET", `v1/campaigns/${id}/trials?sort=-n&page_size=1`)).items[0];
+    const trial = (await daemon.api("GET", `v1/campaigns/${id}/trials?sort=-n&page_size=1`))
+        .items[0];
     const campaign = await daemon.api("GET", `v1/campaigns/${id}`);
     const step = (await daemon.api("GET", `v1/campaigns/${id}/trials/${trial.n}/steps`)).items[0];
     let sent = 0;
     let gate = () => {};
     await page.route("**/v1/campaigns/*/events", async (route) => {
-        await new Promise((resolve) => { gate = resolve; });
+        await new Promise((resolve) => {
+            gate = resolve;
+        });
         let text = "";
         for (let i = 0; i < HOUR_OF_UPDATES / 8; i++) {
             sent += 1;
@@ -125,7 +163,9 @@ async function heap(id) {
             if (i % 20 === 0)
                 text += `event: trial\nid: ${sent}\ndata: ${JSON.stringify({ ...trial, rev: sent })}\n\nevent: campaign\nid: ${sent}\ndata: ${JSON.stringify(campaign)}\n\n`;
         }
-        await route.fulfill({ status: 200, contentType: "text/event-stream", body: text }).catch(() => {});
+        await route
+            .fulfill({ status: 200, contentType: "text/event-stream", body: text })
+            .catch(() => {});
     });
     await page.goto(daemon.link(`/campaigns/${id}/trials/${trial.n}`));
     await page.waitForSelector("main h1");
@@ -139,18 +179,29 @@ async function heap(id) {
         sizes.push((await session.send("Runtime.getHeapUsage")).usedSize / 1048576);
     }
     await page.context().close();
-    print("heap after an hour of updates, over that after a quarter", sizes.at(-1) / sizes[1], "ratio", 1.05, { updates: sent, mib: sizes.map((s) => Number(s.toFixed(1))) });
+    print(
+        "heap after an hour of updates, over that after a quarter",
+        sizes.at(-1) / sizes[1],
+        "ratio",
+        1.05,
+        { updates: sent, mib: sizes.map((s) => Number(s.toFixed(1))) },
+    );
 }
 
 /** What the files weigh that a browser may fetch, whether or not a first visit needs them. */
 function weight() {
     const ui = path.join(process.env.PT_SRC, "web", "ui");
     const built = path.join(process.env.PT_BUILD, "web", "ui");
-    const list = fs.readFileSync(path.join(ui, "Makemodule.am"), "utf8").match(/%D%\/\S+\.(?:js|css|html|svg)/g).map((f) => f.slice(4));
-    const size = [...new Set(list)].filter((f) => f !== "echarts-entry.js").reduce((sum, f) => {
-        const file = [path.join(ui, f), path.join(built, f)].find((x) => fs.existsSync(x));
-        return sum + zlib.gzipSync(fs.readFileSync(file), { level: 9 }).length;
-    }, 0);
+    const list = fs
+        .readFileSync(path.join(ui, "Makemodule.am"), "utf8")
+        .match(/%D%\/\S+\.(?:js|css|html|svg)/g)
+        .map((f) => f.slice(4));
+    const size = [...new Set(list)]
+        .filter((f) => f !== "echarts-entry.js")
+        .reduce((sum, f) => {
+            const file = [path.join(ui, f), path.join(built, f)].find((x) => fs.existsSync(x));
+            return sum + zlib.gzipSync(fs.readFileSync(file), { level: 9 }).length;
+        }, 0);
     print("all files, compressed", size / 1024, "KB", 450);
 }
 

@@ -13,7 +13,13 @@ const axeSource = fs.readFileSync(path.join(npm, "node_modules", "axe-core", "ax
 export async function openBrowser(dir) {
     return chromium.launch({
         executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-        args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--js-flags=--expose-gc"],
+        args: [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-background-networking",
+            "--js-flags=--expose-gc",
+        ],
         env: { ...process.env, HOME: dir, XDG_CONFIG_HOME: dir, XDG_CACHE_HOME: dir },
     });
 }
@@ -22,8 +28,17 @@ export async function openBrowser(dir) {
  * A page in a context of its own. page.faults lists what no page may do: uncaught errors, refusals by the content policy,
  * requests to other hosts, dialogs. Answers that a test provokes (4xx) are the browser's own message and not a fault.
  */
-export async function openPage(browser, origin, { width = 1440, height = 900, theme = "light", bypassCSP = false } = {}) {
-    const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, bypassCSP, acceptDownloads: true });
+export async function openPage(
+    browser,
+    origin,
+    { width = 1440, height = 900, theme = "light", bypassCSP = false } = {},
+) {
+    const context = await browser.newContext({
+        viewport: { width, height },
+        colorScheme: theme,
+        bypassCSP,
+        acceptDownloads: true,
+    });
     const page = await context.newPage();
     page.faults = [];
     page.on("pageerror", (e) => page.faults.push(`uncaught: ${e.stack}`));
@@ -49,12 +64,23 @@ export async function openPage(browser, origin, { width = 1440, height = 900, th
  */
 export async function violations(page, rules) {
     await page.evaluate(axeSource);
-    const found = await page.evaluate(async (only) => (await window.axe.run(document, {
-        resultTypes: ["violations"], ...(only && { runOnly: only }),
-    })).violations.map((v) => ({
-        impact: v.impact, id: v.id, node: v.nodes[0].html.slice(0, 160), why: v.nodes[0].failureSummary,
-    })), rules);
-    return found.filter((v) => v.impact === "serious" || v.impact === "critical")
+    const found = await page.evaluate(
+        async (only) =>
+            (
+                await window.axe.run(document, {
+                    resultTypes: ["violations"],
+                    ...(only && { runOnly: only }),
+                })
+            ).violations.map((v) => ({
+                impact: v.impact,
+                id: v.id,
+                node: v.nodes[0].html.slice(0, 160),
+                why: v.nodes[0].failureSummary,
+            })),
+        rules,
+    );
+    return found
+        .filter((v) => v.impact === "serious" || v.impact === "critical")
         .map((v) => `${v.impact} ${v.id}: ${v.node} ${v.why}`);
 }
 
@@ -63,7 +89,9 @@ export async function scrollThrough(page) {
     await page.evaluate(async () => {
         for (let y = 0; y < document.body.scrollHeight; y += 400) {
             scrollTo(0, y);
-            await new Promise((resolve) => { setTimeout(resolve, 60); });
+            await new Promise((resolve) => {
+                setTimeout(resolve, 60);
+            });
         }
         scrollTo(0, 0);
     });
@@ -76,7 +104,10 @@ export async function inked(locator) {
         const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
         let n = 0;
         for (let i = 0; i < data.length; i += 4)
-            n += data[i + 3] > 0 && (data[i] < 250 || data[i + 1] < 250 || data[i + 2] < 250) ? 1 : 0;
+            n +=
+                data[i + 3] > 0 && (data[i] < 250 || data[i + 1] < 250 || data[i + 2] < 250)
+                    ? 1
+                    : 0;
         return n;
     });
 }

@@ -13,17 +13,18 @@ export function scratch(name) {
     return fs.mkdtempSync(path.join(parent, `${name}-`));
 }
 
-const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+const sleep = (ms) =>
+    new Promise((resolve) => {
+        setTimeout(resolve, ms);
+    });
 
 /** Wait until FN gives something; WHAT is named if it never does. */
 export async function until(fn, what, ms = 20_000) {
     const end = Date.now() + ms;
     for (;;) {
         const value = await fn();
-        if (value)
-            return value;
-        if (Date.now() > end)
-            throw new Error(`waited ${ms / 1000} s for ${what}`);
+        if (value) return value;
+        if (Date.now() > end) throw new Error(`waited ${ms / 1000} s for ${what}`);
         await sleep(50);
     }
 }
@@ -41,9 +42,21 @@ export async function startDaemon(dir, more = []) {
     async function start() {
         const out = fs.openSync(log, "a");
         const from = fs.fstatSync(out).size;
-        child = spawn(path.join(build, "partuned"), ["--data", data, "--listen", `127.0.0.1:${port}`,
-            "--train", path.join(build, "partune-train"), "--supervisor", path.join(build, "partune-run"), ...more],
-        { stdio: ["ignore", out, out] });
+        child = spawn(
+            path.join(build, "partuned"),
+            [
+                "--data",
+                data,
+                "--listen",
+                `127.0.0.1:${port}`,
+                "--train",
+                path.join(build, "partune-train"),
+                "--supervisor",
+                path.join(build, "partune-run"),
+                ...more,
+            ],
+            { stdio: ["ignore", out, out] },
+        );
         fs.closeSync(out);
         const mine = child;
         mine.on("exit", (code, signal) => {
@@ -55,7 +68,14 @@ export async function startDaemon(dir, more = []) {
                 throw new Error(`partuned ended (${JSON.stringify(mine.ended)}): ${said()}`);
             return Number(said().match(/http:\/\/127\.0\.0\.1:(\d+)/)?.[1] ?? 0);
         }, `partuned to say its address (${log})`);
-        await until(() => fetch(`http://127.0.0.1:${port}/healthz`).then((r) => r.ok, () => false), "partuned to answer");
+        await until(
+            () =>
+                fetch(`http://127.0.0.1:${port}/healthz`).then(
+                    (r) => r.ok,
+                    () => false,
+                ),
+            "partuned to answer",
+        );
     }
 
     await start();
@@ -66,7 +86,10 @@ export async function startDaemon(dir, more = []) {
     async function api(method, where, body) {
         const response = await fetch(new URL(where, url), {
             method,
-            headers: { Authorization: `Bearer ${token}`, ...(body && { "Content-Type": "application/json" }) },
+            headers: {
+                Authorization: `Bearer ${token}`,
+                ...(body && { "Content-Type": "application/json" }),
+            },
             body: body && JSON.stringify(body),
         });
         const text = await response.text();
@@ -82,13 +105,21 @@ export async function startDaemon(dir, more = []) {
     }
 
     return {
-        url, token, data, log, api, kill,
-        link: (route) => `${url}#token=${encodeURIComponent(token)}&to=${encodeURIComponent(route)}`,
+        url,
+        token,
+        data,
+        log,
+        api,
+        kill,
+        link: (route) =>
+            `${url}#token=${encodeURIComponent(token)}&to=${encodeURIComponent(route)}`,
         restart: start,
         /** Cancel what runs, so that no trial outlives the test, and end the daemon. */
         async stop() {
             if (!child.ended) {
-                const list = await api("GET", "v1/campaigns?page_size=1000").catch(() => ({ items: [] }));
+                const list = await api("GET", "v1/campaigns?page_size=1000").catch(() => ({
+                    items: [],
+                }));
                 for (const c of list.items)
                     if (["running", "paused", "verifying"].includes(c.state))
                         await api("POST", `v1/campaigns/${c.id}:cancel`, {}).catch(() => {});
@@ -116,7 +147,11 @@ export function tinyCampaign(name, more = {}) {
 
 /** Run SQL on the database of a daemon that is not running; gives the rows as objects. */
 export function sql(data, text) {
-    const out = execFileSync("sqlite3", ["-json", path.join(data, "partune.db")], { input: text, encoding: "utf8", maxBuffer: 1 << 28 });
+    const out = execFileSync("sqlite3", ["-json", path.join(data, "partune.db")], {
+        input: text,
+        encoding: "utf8",
+        maxBuffer: 1 << 28,
+    });
     return out.trim() ? JSON.parse(out) : [];
 }
 
@@ -132,20 +167,35 @@ export function multiply(data, source, id, name, count) {
         return [names.join(", "), names.map((c) => changes[c] ?? `s.${c}`).join(", ")];
     };
     const oom = "k.i % 17 = 0";
-    const [campaignColumns, campaignValues] = pick("campaign", { id: quoted(id), name: quoted(name), trials: "0", next_n: "1",
-        budget_trials: String(count), device_s: String(count * 9.5), state: "'done'", reason: "'budget'" });
+    const [campaignColumns, campaignValues] = pick("campaign", {
+        id: quoted(id),
+        name: quoted(name),
+        trials: "0",
+        next_n: "1",
+        budget_trials: String(count),
+        device_s: String(count * 9.5),
+        state: "'done'",
+        reason: "'budget'",
+    });
     const [trialColumns, trialValues] = pick("trial", {
-        campaign: quoted(id), n: "k.i", repeat_of: "NULL", kind: "CASE WHEN k.i = 1 THEN 'baseline' ELSE 'search' END",
+        campaign: quoted(id),
+        n: "k.i",
+        repeat_of: "NULL",
+        kind: "CASE WHEN k.i = 1 THEN 'baseline' ELSE 'search' END",
         search_id: "k.i",
         layout: "json_set(s.layout, '$.micro_batch', 1 << (k.i % 5))",
         layout_text: "s.layout_text || ' mb' || (1 << (k.i % 5))",
         tokens_per_s: `CASE WHEN ${oom} THEN NULL ELSE s.tokens_per_s * (0.5 + 0.5 * ((k.i * 7919) % 1000) / 1000.0) END`,
         state: `CASE WHEN ${oom} THEN 'oom' ELSE 'ok' END`,
         failure: `CASE WHEN ${oom} THEN json_object('class', 'oom', 'detail', 'activations: 512.0 MiB over the budget of 256.0 MiB', 'rank', 1, 'exit_code', 66, 'signal', NULL) END`,
-        created: "s.created + k.i * (SELECT ended - started FROM trial WHERE campaign = s.campaign AND n = s.n)",
-        started: "s.started + k.i * (s.ended - s.started)", ended: "s.ended + k.i * (s.ended - s.started)",
+        created:
+            "s.created + k.i * (SELECT ended - started FROM trial WHERE campaign = s.campaign AND n = s.n)",
+        started: "s.started + k.i * (s.ended - s.started)",
+        ended: "s.ended + k.i * (s.ended - s.started)",
     });
-    sql(data, `BEGIN;
+    sql(
+        data,
+        `BEGIN;
         INSERT INTO campaign (${campaignColumns}) SELECT ${campaignValues} FROM campaign s WHERE s.id = ${quoted(source)};
         CREATE TEMP TABLE good AS SELECT n, row_number() OVER (ORDER BY n) - 1 AS place FROM trial
             WHERE campaign = ${quoted(source)} AND state = 'ok' AND kind <> 'verify';
@@ -153,5 +203,6 @@ export function multiply(data, source, id, name, count) {
         INSERT INTO trial (${trialColumns}) SELECT ${trialValues} FROM k
             JOIN good ON good.place = (k.i - 1) % (SELECT count(*) FROM good)
             JOIN trial s ON s.campaign = ${quoted(source)} AND s.n = good.n ORDER BY k.i;
-        COMMIT;`);
+        COMMIT;`,
+    );
 }

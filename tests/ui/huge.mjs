@@ -7,12 +7,25 @@ import { multiply, scratch, startDaemon, tinyCampaign, until } from "./daemon.mj
 import { finish, test } from "./tap.mjs";
 
 const COUNT = 10_000;
-const LONG = `</script><script>alert(1)</script> \u202E\u05D0\u05D1 ${"<svg onload=alert(2)>".repeat(500)}`.slice(0, 10_000);
+const LONG =
+    `</script><script>alert(1)</script> \u202E\u05D0\u05D1 ${"<svg onload=alert(2)>".repeat(500)}`.slice(
+        0,
+        10_000,
+    );
 
 const dir = scratch("huge");
 const daemon = await startDaemon(dir);
-const seed = await daemon.api("POST", "v1/campaigns", tinyCampaign("seed", { budget: { trials: 3 } }));
-await until(async () => ["done", "failed"].includes((await daemon.api("GET", `v1/campaigns/${seed.id}`)).state), "the seed campaign", 240_000);
+const seed = await daemon.api(
+    "POST",
+    "v1/campaigns",
+    tinyCampaign("seed", { budget: { trials: 3 } }),
+);
+await until(
+    async () =>
+        ["done", "failed"].includes((await daemon.api("GET", `v1/campaigns/${seed.id}`)).state),
+    "the seed campaign",
+    240_000,
+);
 await daemon.kill();
 multiply(daemon.data, seed.id, "huge0001", LONG, COUNT);
 await daemon.restart();
@@ -33,10 +46,12 @@ test("a campaign of ten thousand trials is shown, a page of its table at a time"
 test("its chart holds at most a few thousand points, the best and every kind of failure among them", async () => {
     await chart.scrollIntoViewIfNeeded();
     await chart.locator("canvas").waitFor();
-    await until(async () => await inked(chart.locator("canvas")) > 500, "the chart");
+    await until(async () => (await inked(chart.locator("canvas"))) > 500, "the chart");
     await chart.locator("button:text-is('Table')").click();
     await chart.locator(`text=The first 500 of ${COUNT} rows`).waitFor({ timeout: 60_000 });
-    const best = (await daemon.api("GET", "v1/campaigns/huge0001/trials?sort=-tokens_per_s&page_size=1")).items[0];
+    const best = (
+        await daemon.api("GET", "v1/campaigns/huge0001/trials?sort=-tokens_per_s&page_size=1")
+    ).items[0];
     const label = await until(async () => {
         const text = await chart.locator(".chart-canvas").getAttribute("aria-label");
         return text.includes(Math.round(best.tokens_per_s).toLocaleString("en")) && text;
@@ -46,7 +61,8 @@ test("its chart holds at most a few thousand points, the best and every kind of 
 
 test("a filter by state asks the service", async () => {
     await page.selectOption("label:has-text('State') select", "oom");
-    const total = (await daemon.api("GET", "v1/campaigns/huge0001/trials?state=oom&page_size=1")).total;
+    const total = (await daemon.api("GET", "v1/campaigns/huge0001/trials?state=oom&page_size=1"))
+        .total;
     assert.equal(total, Math.floor(COUNT / 17));
     await page.waitForSelector(`text=of ${total}`);
 });
@@ -56,19 +72,29 @@ test("every view of it can be drawn", async () => {
         await page.click(`[role=tab]:text-is("${name}")`);
         const canvas = page.locator("[role=tabpanel]:not([hidden]) canvas").first();
         await canvas.waitFor({ timeout: 60_000 });
-        await until(async () => await inked(canvas) > 200, name);
+        await until(async () => (await inked(canvas)) > 200, name);
     }
 });
 
 test("a name of ten kilobytes of markup is text, on every page that shows it", async () => {
     assert.equal((await page.textContent("h1")).trim(), LONG.trim());
-    for (const route of ["/campaigns", "/campaigns/huge0001", "/campaigns/huge0001/trials/1", "/campaigns/huge0001/export", `/compare?campaigns=huge0001,${seed.id}`, "/new?from=huge0001"]) {
+    for (const route of [
+        "/campaigns",
+        "/campaigns/huge0001",
+        "/campaigns/huge0001/trials/1",
+        "/campaigns/huge0001/export",
+        `/compare?campaigns=huge0001,${seed.id}`,
+        "/new?from=huge0001",
+    ]) {
         await page.goto("about:blank");
         await page.goto(daemon.link(route));
         await page.waitForSelector("main h1");
         await page.waitForTimeout(500);
         assert.equal(await page.locator("main svg[onload], main script").count(), 0, route);
-        assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${route} is too wide`);
+        assert.ok(
+            await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth),
+            `${route} is too wide`,
+        );
     }
 });
 
@@ -84,9 +110,11 @@ test("nothing went wrong behind the scenes", async () => {
     assert.deepEqual(page.faults, []);
 });
 
-const failed = await finish({ onFail: (name) => page.screenshot({ path: `${dir}/${name.replace(/\W+/g, "-").slice(0, 60)}.png` }) });
+const failed = await finish({
+    onFail: (name) =>
+        page.screenshot({ path: `${dir}/${name.replace(/\W+/g, "-").slice(0, 60)}.png` }),
+});
 await browser.close();
 await daemon.stop();
-if (failed === 0)
-    fs.rmSync(dir, { recursive: true, force: true });
+if (failed === 0) fs.rmSync(dir, { recursive: true, force: true });
 process.exit(failed ? 1 : 0);

@@ -22,14 +22,19 @@ const visit = async (route) => {
     await page.waitForSelector("main h1");
 };
 const tab = (name) => page.click(`[role=tab]:text-is("${name}")`);
-const panel = (title) => page.locator("section.panel", { has: page.locator(`h2:text-is("${title}")`) });
-const state = (name) => page.waitForSelector(`.head .badge:has-text("${name}")`, { timeout: 120_000 });
+const panel = (title) =>
+    page.locator("section.panel", { has: page.locator(`h2:text-is("${title}")`) });
+const state = (name) =>
+    page.waitForSelector(`.head .badge:has-text("${name}")`, { timeout: 120_000 });
 
 async function drawn(title) {
     const place = panel(title);
     await place.scrollIntoViewIfNeeded();
     await place.locator("canvas").first().waitFor();
-    await until(async () => await inked(place.locator("canvas").first()) > 200, `${title} to be drawn`);
+    await until(
+        async () => (await inked(place.locator("canvas").first())) > 200,
+        `${title} to be drawn`,
+    );
 }
 
 test("a page without a token asks for one, and says when it is wrong", async () => {
@@ -55,14 +60,20 @@ test("the form of a new campaign shows a refusal at the field that it is about",
     const data = page.locator("label.field", { hasText: "Global batch" });
     await data.locator("input").fill("-3");
     await page.waitForSelector("text=This would be refused");
-    await until(async () => (await data.locator(".field-error").textContent()) !== "", "the message at the field");
+    await until(
+        async () => (await data.locator(".field-error").textContent()) !== "",
+        "the message at the field",
+    );
     assert.equal(await data.locator("input").getAttribute("aria-invalid"), "true");
     assert.ok(await page.locator("button:text-is('Start the campaign')").isDisabled());
 });
 
 test("a campaign written as JSON is checked, started, and shown", async () => {
     await visit("/new");
-    await page.fill("textarea[aria-label='the campaign as JSON']", JSON.stringify(tinyCampaign(`${NASTY}one`, { tags: ["<b>t</b>"], notes: "first" })));
+    await page.fill(
+        "textarea[aria-label='the campaign as JSON']",
+        JSON.stringify(tinyCampaign(`${NASTY}one`, { tags: ["<b>t</b>"], notes: "first" })),
+    );
     await page.waitForSelector("text=Legal layouts");
     await page.waitForSelector("text=Baseline memory");
     await page.click("button:text-is('Start the campaign')");
@@ -73,9 +84,15 @@ test("a campaign written as JSON is checked, started, and shown", async () => {
 });
 
 test("trials appear and settle without a reload", async () => {
-    await page.evaluate(() => { window.sameDocument = true; });
+    await page.evaluate(() => {
+        window.sameDocument = true;
+    });
     await page.waitForSelector("tbody .badge:text('ok')", { timeout: 120_000 });
-    await until(async () => (await page.locator("tbody tr").count()) >= 2, "a second trial", 60_000);
+    await until(
+        async () => (await page.locator("tbody tr").count()) >= 2,
+        "a second trial",
+        60_000,
+    );
     assert.ok(await page.evaluate(() => window.sameDocument));
     assert.match(await page.textContent(".tile dd"), /tokens\/s/);
     await drawn("Best so far");
@@ -87,7 +104,11 @@ test("a page that watches comes back after kill -9 and a restart of the daemon, 
     await page.waitForSelector(".live-lost");
     await daemon.restart();
     await page.waitForSelector(".live-on");
-    await until(async () => (await page.locator("tbody tr").count()) > before, "the next trial", 120_000);
+    await until(
+        async () => (await page.locator("tbody tr").count()) > before,
+        "the next trial",
+        120_000,
+    );
     assert.ok(await page.evaluate(() => window.sameDocument));
 });
 
@@ -99,12 +120,19 @@ test("pause and resume", async () => {
 });
 
 test("the campaign ends and says why", async () => {
-    await until(async () => (await daemon.api("GET", `v1/campaigns/${id}`)).state === "done", "the end of the campaign", 240_000);
+    await until(
+        async () => (await daemon.api("GET", `v1/campaigns/${id}`)).state === "done",
+        "the end of the campaign",
+        240_000,
+    );
     await state("done");
     const c = await daemon.api("GET", `v1/campaigns/${id}`);
     assert.ok(c.best && c.baseline);
     const shown = Number((await page.textContent(".tile dd")).replace(/[^\d.]/g, ""));
-    assert.ok(Math.abs(shown / c.best.tokens_per_s - 1) < 1e-3, `${shown} is shown for ${c.best.tokens_per_s}`);
+    assert.ok(
+        Math.abs(shown / c.best.tokens_per_s - 1) < 1e-3,
+        `${shown} is shown for ${c.best.tokens_per_s}`,
+    );
 });
 
 test("the table filters and sorts by asking the service, and its columns can be chosen", async () => {
@@ -112,9 +140,17 @@ test("the table filters and sorts by asking the service, and its columns can be 
     await page.waitForSelector("tbody tr");
     const trials = (await daemon.api("GET", `v1/campaigns/${id}/trials?sort=-tokens_per_s`)).items;
     await page.click("th button:has-text('Tokens/s')");
-    await until(async () => (await page.textContent("tbody tr:first-child th")) === String(trials[0].n), "the fastest to be first");
+    await until(
+        async () => (await page.textContent("tbody tr:first-child th")) === String(trials[0].n),
+        "the fastest to be first",
+    );
     await page.selectOption("label:has-text('Kind') select", "baseline");
-    await until(async () => (await page.locator("section[aria-label=Trials] tbody tr").count()) === trials.filter((t) => t.kind === "baseline").length, "the filter");
+    await until(
+        async () =>
+            (await page.locator("section[aria-label=Trials] tbody tr").count()) ===
+            trials.filter((t) => t.kind === "baseline").length,
+        "the filter",
+    );
     await page.click("summary:has-text('Columns')");
     await page.check("label:has-text('P(fits)') input");
     await page.waitForSelector("th:has-text('P(fits)')");
@@ -124,7 +160,14 @@ test("the trial page shows layout, steps, phases, memory, mesh and log", async (
     const best = (await daemon.api("GET", `v1/campaigns/${id}`)).best;
     await visit(`/campaigns/${id}/trials/${best.trial}`);
     assert.equal(await heading(), `Trial ${best.trial}`);
-    for (const title of ["Step time", "Distribution of step times", "Phases of each step", "Memory of the worst rank", "Spread over ranks", "Slowest rank"])
+    for (const title of [
+        "Step time",
+        "Distribution of step times",
+        "Phases of each step",
+        "Memory of the worst rank",
+        "Spread over ranks",
+        "Slowest rank",
+    ])
         await drawn(title);
     const steps = (await daemon.api("GET", `v1/campaigns/${id}/trials/${best.trial}/steps`)).items;
     await panel("Step time").locator("button:text-is('Table')").click();
@@ -151,12 +194,19 @@ test("the tabs of a campaign are reached by the arrow keys, have addresses, and 
     for (const title of ["Layouts side by side", "What matters", "What the search believes"])
         await drawn(title);
     await tab("Model and memory");
-    for (const title of ["Throughput: predicted and measured", "Memory: predicted and measured", "Throughput against memory"])
+    for (const title of [
+        "Throughput: predicted and measured",
+        "Memory: predicted and measured",
+        "Throughput against memory",
+    ])
         await drawn(title);
     await tab("Timeline");
     await drawn("Trials over time");
     await page.goBack();
-    assert.equal(await page.getAttribute("[role=tab][aria-selected=true]", "id"), await page.getAttribute("[role=tab]:text-is('Model and memory')", "id"));
+    assert.equal(
+        await page.getAttribute("[role=tab][aria-selected=true]", "id"),
+        await page.getAttribute("[role=tab]:text-is('Model and memory')", "id"),
+    );
 });
 
 test("a chart is a table, a CSV file and a picture, too", async () => {
@@ -165,9 +215,15 @@ test("a chart is a table, a CSV file and a picture, too", async () => {
     const place = panel("Best so far");
     await place.locator("button:text-is('Table')").click();
     const trials = (await daemon.api("GET", `v1/campaigns/${id}/trials`)).items;
-    await until(async () => (await place.locator("tbody tr").count()) === trials.length, "a row for each trial");
+    await until(
+        async () => (await place.locator("tbody tr").count()) === trials.length,
+        "a row for each trial",
+    );
     const save = async (name) => {
-        const [download] = await Promise.all([page.waitForEvent("download"), place.locator(`button:text-is('${name}')`).click()]);
+        const [download] = await Promise.all([
+            page.waitForEvent("download"),
+            place.locator(`button:text-is('${name}')`).click(),
+        ]);
         return fs.readFileSync(await download.path());
     };
     const lines = (await save("CSV")).toString().trim().split("\r\n");
@@ -245,21 +301,45 @@ test("what does not exist is said to be missing", async () => {
 });
 
 test("a running campaign is cancelled after a question, then deleted", async () => {
-    const c = await daemon.api("POST", "v1/campaigns", tinyCampaign("to be cancelled", { budget: { trials: 50 } }));
+    const c = await daemon.api(
+        "POST",
+        "v1/campaigns",
+        tinyCampaign("to be cancelled", { budget: { trials: 50 } }),
+    );
     await visit(`/campaigns/${c.id}`);
     await page.click("main button:text-is('Cancel')");
     await page.click("dialog button:text-is('Cancel the campaign')");
     await state("cancelled");
     // Its last trial takes a moment to die, and until then the service refuses; the page says so and stays.
-    await until(async () => {
-        await page.click("main button:text-is('Delete')");
-        await page.click("dialog button:text-is('Delete')");
-        return page.waitForFunction(() => location.hash === "#/campaigns", null, { timeout: 2000 }).then(() => true, () => false);
-    }, "the deletion", 40_000);
+    await until(
+        async () => {
+            await page.click("main button:text-is('Delete')");
+            await page.click("dialog button:text-is('Delete')");
+            return page
+                .waitForFunction(() => location.hash === "#/campaigns", null, { timeout: 2000 })
+                .then(
+                    () => true,
+                    () => false,
+                );
+        },
+        "the deletion",
+        40_000,
+    );
 });
 
-const routes = () => ["/campaigns", `/campaigns/${id}`, `/campaigns/${id}?tab=space`, `/campaigns/${id}?tab=model`, `/campaigns/${id}?tab=timeline`,
-    `/campaigns/${id}?tab=settings`, `/campaigns/${id}/trials/1`, `/campaigns/${id}/export`, "/new", "/plan", `/compare?trials=${id}/1,${id}/2`];
+const routes = () => [
+    "/campaigns",
+    `/campaigns/${id}`,
+    `/campaigns/${id}?tab=space`,
+    `/campaigns/${id}?tab=model`,
+    `/campaigns/${id}?tab=timeline`,
+    `/campaigns/${id}?tab=settings`,
+    `/campaigns/${id}/trials/1`,
+    `/campaigns/${id}/export`,
+    "/new",
+    "/plan",
+    `/compare?trials=${id}/1,${id}/2`,
+];
 
 for (const theme of ["light", "dark"])
     test(`no page has a serious or critical accessibility violation in the ${theme} theme`, async () => {
@@ -271,7 +351,11 @@ for (const theme of ["light", "dark"])
             await p.waitForSelector("main h1");
             await scrollThrough(p);
             // Only colours differ between the themes.
-            found.push(...(await violations(p, theme === "dark" ? ["color-contrast"] : undefined)).map((v) => `${route}: ${v}`));
+            found.push(
+                ...(await violations(p, theme === "dark" ? ["color-contrast"] : undefined)).map(
+                    (v) => `${route}: ${v}`,
+                ),
+            );
         }
         assert.deepEqual(found, []);
         await p.context().close();
@@ -284,7 +368,10 @@ test("no page is wider than a phone", async () => {
         await p.goto(daemon.link(route));
         await p.waitForSelector("main h1");
         await p.waitForTimeout(400);
-        assert.ok(await p.evaluate(() => document.documentElement.scrollWidth <= innerWidth), route);
+        assert.ok(
+            await p.evaluate(() => document.documentElement.scrollWidth <= innerWidth),
+            route,
+        );
     }
     assert.deepEqual(p.faults, []);
     await p.context().close();
@@ -294,9 +381,11 @@ test("nothing went wrong behind the scenes: no error, no refusal by the content 
     assert.deepEqual(page.faults, []);
 });
 
-const failed = await finish({ onFail: (name) => page.screenshot({ path: `${dir}/${name.replace(/\W+/g, "-").slice(0, 60)}.png` }) });
+const failed = await finish({
+    onFail: (name) =>
+        page.screenshot({ path: `${dir}/${name.replace(/\W+/g, "-").slice(0, 60)}.png` }),
+});
 await browser.close();
 await daemon.stop();
-if (failed === 0)
-    fs.rmSync(dir, { recursive: true, force: true });
+if (failed === 0) fs.rmSync(dir, { recursive: true, force: true });
 process.exit(failed ? 1 : 0);

@@ -20,7 +20,9 @@ export async function finish({ onFail } = {}) {
         } catch (error) {
             failed += 1;
             console.log(`not ok ${i + 1} - ${name}`);
-            for (const line of String(error.stack ?? error).split("\n").slice(0, 12))
+            for (const line of String(error.stack ?? error)
+                .split("\n")
+                .slice(0, 12))
                 console.log(`#   ${line}`);
             await onFail?.(name)?.catch?.(() => {});
         }

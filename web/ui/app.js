@@ -10,10 +10,19 @@ import { signIn } from "./pages/signin.js";
 
 // Each page is a module of its own, fetched when first wanted.
 const PAGES = [
-    [(s) => s.length === 0 || (s.length === 1 && s[0] === "campaigns"), () => import("./pages/campaigns.js")],
+    [
+        (s) => s.length === 0 || (s.length === 1 && s[0] === "campaigns"),
+        () => import("./pages/campaigns.js"),
+    ],
     [(s) => s.length === 2 && s[0] === "campaigns", () => import("./pages/campaign.js")],
-    [(s) => s.length === 4 && s[0] === "campaigns" && s[2] === "trials", () => import("./pages/trial.js")],
-    [(s) => s.length === 3 && s[0] === "campaigns" && s[2] === "export", () => import("./pages/export.js")],
+    [
+        (s) => s.length === 4 && s[0] === "campaigns" && s[2] === "trials",
+        () => import("./pages/trial.js"),
+    ],
+    [
+        (s) => s.length === 3 && s[0] === "campaigns" && s[2] === "export",
+        () => import("./pages/export.js"),
+    ],
     [(s) => s.length === 1 && s[0] === "new", () => import("./pages/new.js")],
     [(s) => s.length === 1 && s[0] === "plan", () => import("./pages/plan.js")],
     [(s) => s.length === 1 && s[0] === "compare", () => import("./pages/compare.js")],
@@ -69,11 +78,9 @@ async function show() {
     const ctx = makeContext(route, root);
     try {
         const module = await found[1]();
-        if (mine === visit)
-            page = await module.render(ctx) ?? null;
+        if (mine === visit) page = (await module.render(ctx)) ?? null;
     } catch (error) {
-        if (error.name !== "AbortError" && mine === visit)
-            fill(root, failure(error, again));
+        if (error.name !== "AbortError" && mine === visit) fill(root, failure(error, again));
     }
 }
 
@@ -92,8 +99,7 @@ function askForToken() {
 
 function start() {
     const token = takeToken();
-    if (token !== null)
-        setToken(token);
+    if (token !== null) setToken(token);
     whenRefused(() => {
         setToken("");
         askForToken();
@@ -108,10 +114,8 @@ function start() {
             setToken(late);
             shown = "";
         }
-        if (hasToken() || late !== null)
-            show();
-        else
-            again();
+        if (hasToken() || late !== null) show();
+        else again();
     });
     shortcuts({ go, href });
     show();

@@ -6,15 +6,19 @@ import { axes, tip, tooltip } from "./panel.js";
 
 /** Trials as bars {t, slot, from, to} in seconds since the first; a slot is the first one that is free. */
 export function slots(trials, now = Date.now()) {
-    const started = trials.filter((t) => t.started).map((t) => ({
-        t, from: Date.parse(t.started), to: t.ended ? Date.parse(t.ended) : now,
-    })).sort((a, b) => a.from - b.from);
+    const started = trials
+        .filter((t) => t.started)
+        .map((t) => ({
+            t,
+            from: Date.parse(t.started),
+            to: t.ended ? Date.parse(t.ended) : now,
+        }))
+        .sort((a, b) => a.from - b.from);
     const busyUntil = [];
     const zero = started[0]?.from ?? 0;
     return started.map((bar) => {
         let slot = busyUntil.findIndex((end) => end <= bar.from);
-        if (slot < 0)
-            slot = busyUntil.length;
+        if (slot < 0) slot = busyUntil.length;
         busyUntil[slot] = bar.to;
         return { t: bar.t, slot, from: (bar.from - zero) / 1000, to: (bar.to - zero) / 1000 };
     });
@@ -27,8 +31,7 @@ const MAX_BARS = 2000;
  * own, so that nothing which stands out is lost.
  */
 export function joined(bars) {
-    if (bars.length <= MAX_BARS)
-        return bars;
+    if (bars.length <= MAX_BARS) return bars;
     const last = new Map();
     const result = [];
     for (const b of bars) {
@@ -53,13 +56,18 @@ function bar(params, api) {
     const { x: left, width: room } = params.coordSys;
     const from = Math.max(x1, left);
     const to = Math.min(x1 + width, left + room);
-    if (to <= from)
-        return null;
+    if (to <= from) return null;
     return {
         type: "rect",
         shape: { x: from, y: y - height / 2, width: to - from, height, r: 2 },
         style: { fill: api.visual("color") },
-        textContent: { style: { text: to - from > 26 ? String(api.value(3)) : "", fill: api.value(4) === 1 ? "#0b1220" : "#ffffff", fontSize: 11 } },
+        textContent: {
+            style: {
+                text: to - from > 26 ? String(api.value(3)) : "",
+                fill: api.value(4) === 1 ? "#0b1220" : "#ffffff",
+                fontSize: 11,
+            },
+        },
         textConfig: { position: "inside" },
     };
 }
@@ -71,32 +79,69 @@ export const gantt = {
     none: "No trial has started.",
     option({ trials }, p) {
         const bars = joined(slots(trials));
-        if (!bars.length)
-            return null;
+        if (!bars.length) return null;
         const count = Math.max(...bars.map((b) => b.slot)) + 1;
         const dark = document.documentElement.dataset.theme === "dark" ? 1 : 0;
         return {
             ...axes(p, {
-                x: { name: "seconds since the first trial", min: 0, splitLine: { show: true, lineStyle: { color: p.line } } },
-                y: { type: "category", data: Array.from({ length: count }, (_, i) => `slot ${i + 1}`), inverse: true, splitLine: { show: false } },
+                x: {
+                    name: "seconds since the first trial",
+                    min: 0,
+                    splitLine: { show: true, lineStyle: { color: p.line } },
+                },
+                y: {
+                    type: "category",
+                    data: Array.from({ length: count }, (_, i) => `slot ${i + 1}`),
+                    inverse: true,
+                    splitLine: { show: false },
+                },
                 grid: { top: 12, bottom: 76 },
             }),
             tooltip: tooltip(p, {
                 trigger: "item",
                 formatter: (q) => {
                     const b = bars[q.dataIndex];
-                    return tip(b.until ? `Trials ${b.t.n} to ${b.until}` : `Trial ${b.t.n}: ${b.t.text ?? ""}`, [["State", b.t.state], ["Took", seconds(b.to - b.from)], ["Began at", seconds(b.from)]]);
+                    return tip(
+                        b.until
+                            ? `Trials ${b.t.n} to ${b.until}`
+                            : `Trial ${b.t.n}: ${b.t.text ?? ""}`,
+                        [
+                            ["State", b.t.state],
+                            ["Took", seconds(b.to - b.from)],
+                            ["Began at", seconds(b.from)],
+                        ],
+                    );
                 },
             }),
-            dataZoom: [{ type: "inside", filterMode: "weakFilter", zoomOnMouseWheel: "ctrl" },
-                { type: "slider", filterMode: "weakFilter", height: 18, bottom: 8, borderColor: p.line, textStyle: { color: p.soft }, labelFormatter: (v) => seconds(v) }],
-            series: [{
-                type: "custom", renderItem: bar, encode: { x: [0, 1], y: 2 }, clip: true, progressive: 0,
-                data: bars.map((b) => ({ value: [b.from, b.to, b.slot, b.t.n, dark], itemStyle: { color: p[TRIAL_STATES[b.t.state]?.[1] ?? "wait"] } })),
-            }],
+            dataZoom: [
+                { type: "inside", filterMode: "weakFilter", zoomOnMouseWheel: "ctrl" },
+                {
+                    type: "slider",
+                    filterMode: "weakFilter",
+                    height: 18,
+                    bottom: 8,
+                    borderColor: p.line,
+                    textStyle: { color: p.soft },
+                    labelFormatter: (v) => seconds(v),
+                },
+            ],
+            series: [
+                {
+                    type: "custom",
+                    renderItem: bar,
+                    encode: { x: [0, 1], y: 2 },
+                    clip: true,
+                    progressive: 0,
+                    data: bars.map((b) => ({
+                        value: [b.from, b.to, b.slot, b.t.n, dark],
+                        itemStyle: { color: p[TRIAL_STATES[b.t.state]?.[1] ?? "wait"] },
+                    })),
+                },
+            ],
         };
     },
-    summary: ({ trials }) => `${counted(slots(trials).length, "trial")} in ${counted(Math.max(0, ...slots(trials).map((b) => b.slot + 1)), "slot")}.`,
+    summary: ({ trials }) =>
+        `${counted(slots(trials).length, "trial")} in ${counted(Math.max(0, ...slots(trials).map((b) => b.slot + 1)), "slot")}.`,
     table: ({ trials }) => ({
         columns: ["trial", "layout", "state", "slot", "from s", "to s"],
         rows: slots(trials).map((b) => [b.t.n, b.t.text, b.t.state, b.slot + 1, b.from, b.to]),

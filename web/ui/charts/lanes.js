@@ -5,16 +5,27 @@ import { axes, tip, tooltip } from "./panel.js";
 
 /** Complete events ("ph": "X", microseconds) as {lane, name, from, to} in milliseconds since the first. */
 export function laneBars(trace) {
-    const events = (Array.isArray(trace) ? trace : trace?.traceEvents ?? []);
+    const events = Array.isArray(trace) ? trace : (trace?.traceEvents ?? []);
     const names = new Map();
     for (const e of events)
         if (e.ph === "M" && (e.name === "thread_name" || e.name === "process_name"))
-            names.set(e.name === "thread_name" ? `${e.pid} ${e.tid}` : `${e.pid}`, String(e.args?.name ?? ""));
+            names.set(
+                e.name === "thread_name" ? `${e.pid} ${e.tid}` : `${e.pid}`,
+                String(e.args?.name ?? ""),
+            );
     const bars = events.filter((e) => e.ph === "X" && e.dur >= 0);
     const zero = Math.min(...bars.map((e) => e.ts));
-    const laneName = (e) => [names.get(`${e.pid}`) ?? `rank ${e.pid}`, names.get(`${e.pid} ${e.tid}`)].filter(Boolean).join(" · ");
-    return bars.map((e) => ({ lane: laneName(e), name: String(e.name), kind: String(e.cat ?? e.name).replace(/[ \d].*$/, ""),
-        from: (e.ts - zero) / 1000, to: (e.ts - zero + e.dur) / 1000 }));
+    const laneName = (e) =>
+        [names.get(`${e.pid}`) ?? `rank ${e.pid}`, names.get(`${e.pid} ${e.tid}`)]
+            .filter(Boolean)
+            .join(" · ");
+    return bars.map((e) => ({
+        lane: laneName(e),
+        name: String(e.name),
+        kind: String(e.cat ?? e.name).replace(/[ \d].*$/, ""),
+        from: (e.ts - zero) / 1000,
+        to: (e.ts - zero + e.dur) / 1000,
+    }));
 }
 
 function bar(params, api) {
@@ -24,7 +35,13 @@ function bar(params, api) {
     const area = params.coordSys;
     const from = Math.max(x1, area.x);
     const to = Math.min(Math.max(x2, x1 + 1), area.x + area.width);
-    return to > from ? { type: "rect", shape: { x: from, y: y - height / 2, width: to - from, height }, style: { fill: api.visual("color") } } : null;
+    return to > from
+        ? {
+              type: "rect",
+              shape: { x: from, y: y - height / 2, width: to - from, height },
+              style: { fill: api.visual("color") },
+          }
+        : null;
 }
 
 export const lanes = {
@@ -34,8 +51,7 @@ export const lanes = {
     none: "This trial has no timeline.",
     option({ trace }, p) {
         const bars = trace ? laneBars(trace) : [];
-        if (!bars.length)
-            return null;
+        if (!bars.length) return null;
         const rows = [...new Set(bars.map((b) => b.lane))];
         const kinds = [...new Set(bars.map((b) => b.kind))];
         return {
@@ -48,14 +64,26 @@ export const lanes = {
                 trigger: "item",
                 formatter: (q) => {
                     const b = bars[q.dataIndex];
-                    return tip(b.name, [["Lane", b.lane], ["From", ms(b.from)], ["Takes", ms(b.to - b.from)]]);
+                    return tip(b.name, [
+                        ["Lane", b.lane],
+                        ["From", ms(b.from)],
+                        ["Takes", ms(b.to - b.from)],
+                    ]);
                 },
             }),
             dataZoom: [{ type: "inside", filterMode: "weakFilter", zoomOnMouseWheel: "ctrl" }],
-            series: [{
-                type: "custom", renderItem: bar, encode: { x: [0, 1], y: 2 }, clip: true,
-                data: bars.map((b) => ({ value: [b.from, b.to, rows.indexOf(b.lane)], itemStyle: { color: p.series[kinds.indexOf(b.kind) % p.series.length] } })),
-            }],
+            series: [
+                {
+                    type: "custom",
+                    renderItem: bar,
+                    encode: { x: [0, 1], y: 2 },
+                    clip: true,
+                    data: bars.map((b) => ({
+                        value: [b.from, b.to, rows.indexOf(b.lane)],
+                        itemStyle: { color: p.series[kinds.indexOf(b.kind) % p.series.length] },
+                    })),
+                },
+            ],
         };
     },
     summary: ({ trace }) => (trace ? counted(laneBars(trace).length, "span") : ""),

@@ -11,19 +11,25 @@ const CELL = 30;
 const GAP = 10;
 
 const AXES = {
-    tp: "tensor parallel", cp: "context parallel", dp: "data parallel", pp: "pipeline",
-    etp: "expert tensor parallel", ep: "expert parallel", edp: "expert data parallel",
+    tp: "tensor parallel",
+    cp: "context parallel",
+    dp: "data parallel",
+    pp: "pipeline",
+    etp: "expert tensor parallel",
+    ep: "expert parallel",
+    edp: "expert data parallel",
 };
 
 const size = (layout, axis) => layout[axis] ?? 1;
 
 /** Distance in rank numbers between neighbours along AXIS. */
 export function stride(layout, axis) {
-    const order = ["etp", "ep", "edp"].includes(axis) ? ["etp", "ep", "edp", "pp"] : ["tp", "cp", "dp", "pp"];
+    const order = ["etp", "ep", "edp"].includes(axis)
+        ? ["etp", "ep", "edp", "pp"]
+        : ["tp", "cp", "dp", "pp"];
     let n = 1;
     for (const a of order) {
-        if (a === axis)
-            return n;
+        if (a === axis) return n;
         n *= size(layout, a);
     }
     return n;
@@ -45,17 +51,16 @@ const spanOf = (link) => (typeof link.span === "number" ? link.span : Infinity);
 export function linkOf(layout, axis, cluster) {
     const links = [...(cluster?.links ?? [])].sort((a, b) => spanOf(a) - spanOf(b));
     const n = size(layout, axis);
-    if (n === 1 || !links.length)
-        return null;
+    if (n === 1 || !links.length) return null;
     const reach = stride(layout, axis) * (n - 1);
     let worst = 0;
     for (let rank = 0; rank < layout.world; rank++) {
         const { place, first } = groupOf(layout, axis, rank);
-        if (place !== 0)
-            continue;
-        let i = links.findIndex((l) => Math.floor(first / spanOf(l)) === Math.floor((first + reach) / spanOf(l)));
-        if (i < 0)
-            i = links.length - 1;
+        if (place !== 0) continue;
+        let i = links.findIndex(
+            (l) => Math.floor(first / spanOf(l)) === Math.floor((first + reach) / spanOf(l)),
+        );
+        if (i < 0) i = links.length - 1;
         worst = Math.max(worst, i);
     }
     return links[worst];
@@ -70,11 +75,21 @@ function groupText(layout, axis) {
 
 /** Every axis with its size, one of its groups and its link, as rows. */
 export function meshRows(layout, cluster) {
-    return Object.keys(AXES).filter((a) => size(layout, a) > 1).map((a) => {
-        const link = linkOf(layout, a, cluster);
-        return [a, AXES[a], size(layout, a), (layout.world ?? 1) / size(layout, a), groupText(layout, a),
-            link ? `${link.kind} (${significant(link.gbs, 3)} GB/s, ${significant(link.latency_us, 2)} µs)` : "–"];
-    });
+    return Object.keys(AXES)
+        .filter((a) => size(layout, a) > 1)
+        .map((a) => {
+            const link = linkOf(layout, a, cluster);
+            return [
+                a,
+                AXES[a],
+                size(layout, a),
+                (layout.world ?? 1) / size(layout, a),
+                groupText(layout, a),
+                link
+                    ? `${link.kind} (${significant(link.gbs, 3)} GB/s, ${significant(link.latency_us, 2)} µs)`
+                    : "–",
+            ];
+        });
 }
 
 function colours(count) {
@@ -91,17 +106,56 @@ function draw(svg, layout, axis, perNode) {
     const nodes = [];
     for (let stage = 0; stage < pp; stage++) {
         const x0 = stage * (stageWidth + GAP) + 2;
-        nodes.push(s("text", { class: "label", x: x0 + GAP, y: 14 }, pp > 1 ? `stage ${stage}` : "all layers"));
-        nodes.push(s("rect", { class: "box", x: x0, y: 20, width: stageWidth, height: shownRows * (CELL + 4) + GAP, rx: 6 }));
+        nodes.push(
+            s(
+                "text",
+                { class: "label", x: x0 + GAP, y: 14 },
+                pp > 1 ? `stage ${stage}` : "all layers",
+            ),
+        );
+        nodes.push(
+            s("rect", {
+                class: "box",
+                x: x0,
+                y: 20,
+                width: stageWidth,
+                height: shownRows * (CELL + 4) + GAP,
+                rx: 6,
+            }),
+        );
         for (let row = 0; row < shownRows; row++)
             for (let t = 0; t < tp; t++) {
                 const rank = stage * tp * cp * dp + row * tp + t;
                 const g = groupOf(layout, axis, rank);
                 const x = x0 + GAP + t * CELL;
                 const y = 26 + row * (CELL + 4);
-                nodes.push(s("rect", { class: "rank", x, y, width: CELL, height: CELL, rx: 4, fill: color(g.group), "fill-opacity": 0.35 },
-                    s("title", {}, `rank ${rank}, ${axis} group ${g.group}, place ${g.place}${perNode ? `, node ${Math.floor(rank / perNode)}` : ""}`)));
-                nodes.push(s("text", { class: "rank-text", x: x + CELL / 2, y: y + CELL / 2 }, String(rank)));
+                nodes.push(
+                    s(
+                        "rect",
+                        {
+                            class: "rank",
+                            x,
+                            y,
+                            width: CELL,
+                            height: CELL,
+                            rx: 4,
+                            fill: color(g.group),
+                            "fill-opacity": 0.35,
+                        },
+                        s(
+                            "title",
+                            {},
+                            `rank ${rank}, ${axis} group ${g.group}, place ${g.place}${perNode ? `, node ${Math.floor(rank / perNode)}` : ""}`,
+                        ),
+                    ),
+                );
+                nodes.push(
+                    s(
+                        "text",
+                        { class: "rank-text", x: x + CELL / 2, y: y + CELL / 2 },
+                        String(rank),
+                    ),
+                );
             }
     }
     const width = pp * (stageWidth + GAP) + 4;
@@ -119,8 +173,16 @@ export function meshView(layout, cluster) {
     const note = h("p", { class: "soft" });
     if (!layout.world || !axes.length)
         return h("p", { class: "soft" }, "One rank: there are no groups.");
-    const svg = s("svg", { class: "mesh", role: "img", "aria-label": "Ranks and their groups; the table below says the same" });
-    const select = h("select", { onchange: redraw }, axes.map((a) => h("option", { value: a }, `${a}: ${AXES[a]}`)));
+    const svg = s("svg", {
+        class: "mesh",
+        role: "img",
+        "aria-label": "Ranks and their groups; the table below says the same",
+    });
+    const select = h(
+        "select",
+        { onchange: redraw },
+        axes.map((a) => h("option", { value: a }, `${a}: ${AXES[a]}`)),
+    );
 
     function redraw() {
         const more = draw(svg, layout, select.value, cluster?.devices_per_node);
@@ -128,15 +190,62 @@ export function meshView(layout, cluster) {
     }
     redraw();
     const rows = meshRows(layout, cluster);
-    const view = h("div", {},
-        h("div", { class: "filters" }, h("label", { class: "field" }, h("span", {}, "Groups of"), select)),
-        h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "drawing of the ranks" }, svg), note,
-        h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "axes of the mesh" }, h("table", {},
-            h("thead", {}, h("tr", {}, ["axis", "meaning", "ranks a group", "groups", "one of them", "slowest link it crosses"]
-                .map((c) => h("th", { scope: "col" }, c)))),
-            h("tbody", {}, rows.map((r) => h("tr", {}, h("th", { scope: "row", class: "mono" }, r[0]),
-                r.slice(1).map((c) => h("td", {}, String(c)))))))));
+    const view = h(
+        "div",
+        {},
+        h(
+            "div",
+            { class: "filters" },
+            h("label", { class: "field" }, h("span", {}, "Groups of"), select),
+        ),
+        h(
+            "div",
+            {
+                class: "scroll",
+                tabindex: "0",
+                role: "region",
+                "aria-label": "drawing of the ranks",
+            },
+            svg,
+        ),
+        note,
+        h(
+            "div",
+            { class: "scroll", tabindex: "0", role: "region", "aria-label": "axes of the mesh" },
+            h(
+                "table",
+                {},
+                h(
+                    "thead",
+                    {},
+                    h(
+                        "tr",
+                        {},
+                        [
+                            "axis",
+                            "meaning",
+                            "ranks a group",
+                            "groups",
+                            "one of them",
+                            "slowest link it crosses",
+                        ].map((c) => h("th", { scope: "col" }, c)),
+                    ),
+                ),
+                h(
+                    "tbody",
+                    {},
+                    rows.map((r) =>
+                        h(
+                            "tr",
+                            {},
+                            h("th", { scope: "row", class: "mono" }, r[0]),
+                            r.slice(1).map((c) => h("td", {}, String(c))),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
     document.addEventListener("themechange", redraw);
     return Object.assign(view, { done: () => document.removeEventListener("themechange", redraw) });
 }
-

@@ -1,7 +1,7 @@
 // Charts that hold the cost model against the measurements, and throughput against memory.
 
 import { bytes, counted, percent, rate } from "../lib/format.js";
-import { FAILED_TRIAL } from "../lib/words.js";
+import { FAILED_TRIAL, STOPPED_TRIAL } from "../lib/words.js";
 import { axes, legend, short, tip, tooltip } from "./panel.js";
 import { thin } from "./thin.js";
 
@@ -16,7 +16,7 @@ function memoryUnit(values) {
 function median(values) {
     const v = [...values].sort((a, b) => a - b);
     const m = v.length >> 1;
-    return v.length === 0 ? null : (v.length % 2 ? v[m] : (v[m - 1] + v[m]) / 2);
+    return v.length === 0 ? null : v.length % 2 ? v[m] : (v[m - 1] + v[m]) / 2;
 }
 
 /** Median error and median size of the error of PAIRS [{predicted, measured}], as shares of the measured value. */
@@ -27,17 +27,14 @@ export function errorsOf(pairs) {
 
 /** Spearman's rank correlation: does the model order the layouts as the measurements do? Null for fewer than 3. */
 export function rankCorrelation(pairs) {
-    if (pairs.length < 3)
-        return null;
+    if (pairs.length < 3) return null;
     const ranks = (key) => {
         const order = pairs.map((q, i) => [q[key], i]).sort((a, b) => a[0] - b[0]);
         const r = new Array(pairs.length);
-        for (let i = 0; i < order.length;) {
+        for (let i = 0; i < order.length; ) {
             let j = i;
-            while (j < order.length && order[j][0] === order[i][0])
-                j += 1;
-            for (let k = i; k < j; k++)
-                r[order[k][1]] = (i + j - 1) / 2;
+            while (j < order.length && order[j][0] === order[i][0]) j += 1;
+            for (let k = i; k < j; k++) r[order[k][1]] = (i + j - 1) / 2;
             i = j;
         }
         return r;
@@ -57,13 +54,25 @@ export function rankCorrelation(pairs) {
 }
 
 export function speedPairs(trials) {
-    return trials.filter((t) => t.state === "ok" && t.tokens_per_s && t.predicted?.tokens_per_s)
-        .map((t) => ({ n: t.n, text: t.text, predicted: t.predicted.tokens_per_s, measured: t.tokens_per_s }));
+    return trials
+        .filter((t) => t.state === "ok" && t.tokens_per_s && t.predicted?.tokens_per_s)
+        .map((t) => ({
+            n: t.n,
+            text: t.text,
+            predicted: t.predicted.tokens_per_s,
+            measured: t.tokens_per_s,
+        }));
 }
 
 export function memoryPairs(trials) {
-    return trials.filter((t) => t.measured_bytes && (t.predicted?.memory_bytes ?? t.planned_bytes))
-        .map((t) => ({ n: t.n, text: t.text, predicted: t.predicted?.memory_bytes ?? t.planned_bytes, measured: t.measured_bytes }));
+    return trials
+        .filter((t) => t.measured_bytes && (t.predicted?.memory_bytes ?? t.planned_bytes))
+        .map((t) => ({
+            n: t.n,
+            text: t.text,
+            predicted: t.predicted?.memory_bytes ?? t.planned_bytes,
+            measured: t.measured_bytes,
+        }));
 }
 
 function againstDiagonal(pairs, p, { unit, label, show, divide }) {
@@ -72,41 +81,83 @@ function againstDiagonal(pairs, p, { unit, label, show, divide }) {
     const low = Math.min(...all);
     const high = Math.max(...all);
     const margin = (high - low || high) * 0.05;
-    const axis = { scale: true, min: Math.max(0, low - margin), max: high + margin,
-        axisLabel: { color: p.soft, formatter: label, showMinLabel: false, showMaxLabel: false, hideOverlap: true } };
+    const axis = {
+        scale: true,
+        min: Math.max(0, low - margin),
+        max: high + margin,
+        axisLabel: {
+            color: p.soft,
+            formatter: label,
+            showMinLabel: false,
+            showMaxLabel: false,
+            hideOverlap: true,
+        },
+    };
     return {
-        ...axes(p, { x: { ...axis, name: `predicted ${unit}` }, y: { ...axis, name: `measured ${unit}` }, grid: { top: 14 } }),
+        ...axes(p, {
+            x: { ...axis, name: `predicted ${unit}` },
+            y: { ...axis, name: `measured ${unit}` },
+            grid: { top: 14 },
+        }),
         tooltip: tooltip(p, {
             trigger: "item",
-            formatter: (q) => tip(`Trial ${q.data.pair.n}: ${q.data.pair.text ?? ""}`, [["Predicted", show(q.data.pair.predicted)],
-                ["Measured", show(q.data.pair.measured)],
-                ["Error", percent((q.data.pair.predicted - q.data.pair.measured) / q.data.pair.measured)]]),
+            formatter: (q) =>
+                tip(`Trial ${q.data.pair.n}: ${q.data.pair.text ?? ""}`, [
+                    ["Predicted", show(q.data.pair.predicted)],
+                    ["Measured", show(q.data.pair.measured)],
+                    [
+                        "Error",
+                        percent(
+                            (q.data.pair.predicted - q.data.pair.measured) / q.data.pair.measured,
+                        ),
+                    ],
+                ]),
         }),
         series: [
             {
-                type: "scatter", large: shown.length > 400, largeThreshold: 400, symbolSize: shown.length > 400 ? 3 : 8, itemStyle: { color: p.series[0], opacity: 0.8 },
-                data: shown.map((q) => ({ value: [q.predicted / divide, q.measured / divide], pair: q })),
+                type: "scatter",
+                large: shown.length > 400,
+                largeThreshold: 400,
+                symbolSize: shown.length > 400 ? 3 : 8,
+                itemStyle: { color: p.series[0], opacity: 0.8 },
+                data: shown.map((q) => ({
+                    value: [q.predicted / divide, q.measured / divide],
+                    pair: q,
+                })),
             },
             {
-                type: "line", silent: true, symbol: "none", lineStyle: { color: p.strong, type: "dashed", width: 1 }, tooltip: { show: false },
-                data: [[axis.min, axis.min], [axis.max, axis.max]],
+                type: "line",
+                silent: true,
+                symbol: "none",
+                lineStyle: { color: p.strong, type: "dashed", width: 1 },
+                tooltip: { show: false },
+                data: [
+                    [axis.min, axis.min],
+                    [axis.max, axis.max],
+                ],
             },
         ],
     };
 }
 
 function errorText(pairs) {
-    if (!pairs.length)
-        return "";
+    if (!pairs.length) return "";
     const e = errorsOf(pairs);
     const r = rankCorrelation(pairs);
     return `${counted(e.count, "trial")}: typical error ${percent(e.size)}, ${e.bias >= 0 ? "too high" : "too low"} by ${percent(Math.abs(e.bias))} in the median${
-        r === null ? "" : `, rank correlation ${r.toFixed(2)}`}.`;
+        r === null ? "" : `, rank correlation ${r.toFixed(2)}`
+    }.`;
 }
 
 const pairTable = (pairs, unit) => ({
     columns: ["trial", "layout", `predicted ${unit}`, `measured ${unit}`, "error, %"],
-    rows: pairs.map((q) => [q.n, q.text, q.predicted, q.measured, 100 * (q.predicted - q.measured) / q.measured]),
+    rows: pairs.map((q) => [
+        q.n,
+        q.text,
+        q.predicted,
+        q.measured,
+        (100 * (q.predicted - q.measured)) / q.measured,
+    ]),
 });
 
 export const speedModel = {
@@ -116,7 +167,9 @@ export const speedModel = {
     none: "No trial with a prediction has been measured.",
     option({ trials }, p) {
         const pairs = speedPairs(trials);
-        return pairs.length ? againstDiagonal(pairs, p, { unit: "tokens/s", label: short, show: rate, divide: 1 }) : null;
+        return pairs.length
+            ? againstDiagonal(pairs, p, { unit: "tokens/s", label: short, show: rate, divide: 1 })
+            : null;
     },
     summary: ({ trials }) => errorText(speedPairs(trials)),
     table: ({ trials }) => pairTable(speedPairs(trials), "tokens/s"),
@@ -129,8 +182,7 @@ export const memoryModel = {
     none: "No trial with a memory prediction has been measured.",
     option({ trials }, p) {
         const pairs = memoryPairs(trials);
-        if (!pairs.length)
-            return null;
+        if (!pairs.length) return null;
         const [unit, divide] = memoryUnit(pairs.map((q) => q.measured));
         return againstDiagonal(pairs, p, { unit, label: short, show: bytes, divide });
     },
@@ -140,12 +192,12 @@ export const memoryModel = {
 
 /** Trials that no other beats in both throughput and memory, from the leanest up. */
 export function paretoFront(trials) {
-    const points = trials.filter((t) => t.state === "ok" && t.tokens_per_s && t.measured_bytes)
+    const points = trials
+        .filter((t) => t.state === "ok" && t.tokens_per_s && t.measured_bytes)
         .sort((a, b) => a.measured_bytes - b.measured_bytes || b.tokens_per_s - a.tokens_per_s);
     let best = -Infinity;
     return points.filter((t) => {
-        if (t.tokens_per_s <= best)
-            return false;
+        if (t.tokens_per_s <= best) return false;
         best = t.tokens_per_s;
         return true;
     });
@@ -158,27 +210,58 @@ export const pareto = {
     none: "No trial with measured memory yet.",
     option({ trials }, p) {
         const points = trials.filter((t) => t.state === "ok" && t.tokens_per_s && t.measured_bytes);
-        if (!points.length)
-            return null;
+        if (!points.length) return null;
         const front = paretoFront(trials);
         const onFront = new Set(front.map((t) => t.n));
         const [unit, divide] = memoryUnit(points.map((t) => t.measured_bytes));
         const at = (t) => ({ value: [t.measured_bytes / divide, t.tokens_per_s], trial: t });
-        const rest = thin(points.filter((t) => !onFront.has(t.n)), MAX_POINTS, (t) => t.tokens_per_s);
+        const rest = thin(
+            points.filter((t) => !onFront.has(t.n)),
+            MAX_POINTS,
+            (t) => t.tokens_per_s,
+        );
         return {
             ...axes(p, {
-                x: { name: `memory of the worst rank, ${unit}`, scale: true, axisLabel: { color: p.soft, formatter: short, hideOverlap: true } },
-                y: { name: "tokens/s", scale: true, axisLabel: { color: p.soft, formatter: short } },
+                x: {
+                    name: `memory of the worst rank, ${unit}`,
+                    scale: true,
+                    axisLabel: { color: p.soft, formatter: short, hideOverlap: true },
+                },
+                y: {
+                    name: "tokens/s",
+                    scale: true,
+                    axisLabel: { color: p.soft, formatter: short },
+                },
             }),
             legend: legend(p),
             tooltip: tooltip(p, {
                 trigger: "item",
-                formatter: (q) => tip(`Trial ${q.data.trial.n}: ${q.data.trial.text ?? ""}`,
-                    [["Throughput", rate(q.data.trial.tokens_per_s)], ["Memory", bytes(q.data.trial.measured_bytes)]]),
+                formatter: (q) =>
+                    tip(`Trial ${q.data.trial.n}: ${q.data.trial.text ?? ""}`, [
+                        ["Throughput", rate(q.data.trial.tokens_per_s)],
+                        ["Memory", bytes(q.data.trial.measured_bytes)],
+                    ]),
             }),
             series: [
-                { name: "beaten in both", type: "scatter", large: rest.length > 400, largeThreshold: 400, symbolSize: rest.length > 400 ? 3 : 7, itemStyle: { color: p.series[7], opacity: 0.7 }, data: rest.map(at) },
-                { name: "front", type: "line", step: "end", symbolSize: 8, symbol: "circle", itemStyle: { color: p.series[2] }, lineStyle: { color: p.series[2], width: 1.5 }, data: front.map(at) },
+                {
+                    name: "beaten in both",
+                    type: "scatter",
+                    large: rest.length > 400,
+                    largeThreshold: 400,
+                    symbolSize: rest.length > 400 ? 3 : 7,
+                    itemStyle: { color: p.series[7], opacity: 0.7 },
+                    data: rest.map(at),
+                },
+                {
+                    name: "front",
+                    type: "line",
+                    step: "end",
+                    symbolSize: 8,
+                    symbol: "circle",
+                    itemStyle: { color: p.series[2] },
+                    lineStyle: { color: p.series[2], width: 1.5 },
+                    data: front.map(at),
+                },
             ],
         };
     },
@@ -191,10 +274,20 @@ export const pareto = {
 
 /** Trials in bins of their predicted probability of fitting, with the share that did. */
 export function fitBins(trials, bins = 10) {
-    const list = Array.from({ length: bins }, (_, i) => ({ from: i / bins, to: (i + 1) / bins, all: 0, fit: 0, sum: 0 }));
+    const list = Array.from({ length: bins }, (_, i) => ({
+        from: i / bins,
+        to: (i + 1) / bins,
+        all: 0,
+        fit: 0,
+        sum: 0,
+    }));
     for (const t of trials) {
         const q = t.predicted?.p_fits;
-        if (q === null || q === undefined || !(t.state === "ok" || t.state === "oom" || FAILED_TRIAL.has(t.state)))
+        if (
+            q === null ||
+            q === undefined ||
+            !(t.state === "ok" || STOPPED_TRIAL.has(t.state) || FAILED_TRIAL.has(t.state))
+        )
             continue;
         const b = list[Math.min(bins - 1, Math.floor(q * bins))];
         b.all += 1;
@@ -211,25 +304,53 @@ export const fitCalibration = {
     none: "No trial with a predicted probability has ended.",
     option({ trials }, p) {
         const bins = fitBins(trials);
-        if (!bins.length)
-            return null;
-        const axis = { min: 0, max: 100, axisLabel: { color: p.soft } };
+        if (!bins.length) return null;
+        const axis = {
+            min: -5,
+            max: 105,
+            interval: 25,
+            axisLabel: { color: p.soft, showMinLabel: false, showMaxLabel: false },
+        };
         return {
-            ...axes(p, { x: { ...axis, name: "predicted, %" }, y: { ...axis, name: "fitted, %", nameGap: 40 }, grid: { top: 14, left: 60 } }),
+            ...axes(p, {
+                x: { ...axis, name: "predicted, %" },
+                y: { ...axis, name: "fitted, %", nameGap: 40 },
+                grid: { top: 14, left: 60 },
+            }),
             tooltip: tooltip(p, {
                 trigger: "item",
-                formatter: (q) => tip(`${percent(q.data.bin.from, 0)} – ${percent(q.data.bin.to, 0)}`, [["Fitted", `${q.data.bin.fit} of ${q.data.bin.all}`]]),
+                formatter: (q) =>
+                    tip(`${percent(q.data.bin.from, 0)} – ${percent(q.data.bin.to, 0)}`, [
+                        ["Fitted", `${q.data.bin.fit} of ${q.data.bin.all}`],
+                    ]),
             }),
             series: [
                 {
-                    type: "scatter", itemStyle: { color: p.series[0] },
-                    data: bins.map((b) => ({ value: [100 * b.sum / b.all, 100 * b.fit / b.all], bin: b, symbolSize: 8 + 4 * Math.log2(b.all) })),
+                    type: "scatter",
+                    itemStyle: { color: p.series[0] },
+                    data: bins.map((b) => ({
+                        value: [(100 * b.sum) / b.all, (100 * b.fit) / b.all],
+                        bin: b,
+                        symbolSize: 8 + 4 * Math.log2(b.all),
+                    })),
                 },
-                { type: "line", silent: true, symbol: "none", lineStyle: { color: p.strong, type: "dashed", width: 1 }, data: [[0, 0], [100, 100]] },
+                {
+                    type: "line",
+                    silent: true,
+                    symbol: "none",
+                    lineStyle: { color: p.strong, type: "dashed", width: 1 },
+                    data: [
+                        [0, 0],
+                        [100, 100],
+                    ],
+                },
             ],
         };
     },
-    summary: ({ trials }) => fitBins(trials).map((b) => `${percent(b.from, 0)} to ${percent(b.to, 0)}: ${b.fit} of ${b.all} fitted`).join("; "),
+    summary: ({ trials }) =>
+        fitBins(trials)
+            .map((b) => `${percent(b.from, 0)} to ${percent(b.to, 0)}: ${b.fit} of ${b.all} fitted`)
+            .join("; "),
     table: ({ trials }) => ({
         columns: ["from", "to", "trials", "fitted"],
         rows: fitBins(trials).map((b) => [b.from, b.to, b.all, b.fit]),

@@ -19,9 +19,19 @@ export function palette() {
     const style = getComputedStyle(document.documentElement);
     const v = (name) => style.getPropertyValue(`--${name}`).trim();
     return {
-        text: v("text"), soft: v("text-soft"), line: v("line"), strong: v("line-strong"), surface: v("surface"),
-        raised: v("raised"), sunken: v("sunken"), accent: v("accent"), good: v("good"), bad: v("bad"), warn: v("warn"),
-        wait: v("wait"), run: v("run"),
+        text: v("text"),
+        soft: v("text-soft"),
+        line: v("line"),
+        strong: v("line-strong"),
+        surface: v("surface"),
+        raised: v("raised"),
+        sunken: v("sunken"),
+        accent: v("accent"),
+        good: v("good"),
+        bad: v("bad"),
+        warn: v("warn"),
+        wait: v("wait"),
+        run: v("run"),
         series: [1, 2, 3, 4, 5, 6, 7, 8].map((i) => v(`series-${i}`)),
         sans: v("sans"),
     };
@@ -51,31 +61,58 @@ export function axes(p, { x, y, grid } = {}) {
 
 export function legend(p, more) {
     return {
-        top: 0, left: 8, right: 8, type: "scroll", itemWidth: 16, itemHeight: 9, itemGap: 14,
-        textStyle: { color: p.soft, fontSize: 12 }, pageTextStyle: { color: p.soft }, pageIconColor: p.soft,
-        pageIconInactiveColor: p.line, ...more,
+        top: 0,
+        left: 8,
+        right: 8,
+        type: "scroll",
+        itemWidth: 16,
+        itemHeight: 9,
+        itemGap: 14,
+        textStyle: { color: p.soft, fontSize: 12 },
+        pageTextStyle: { color: p.soft },
+        pageIconColor: p.soft,
+        pageIconInactiveColor: p.line,
+        ...more,
     };
 }
 
 /** A tooltip made of nodes: LIST is [name, value] pairs. The library's own markup is never used. */
 export function tip(title, list) {
-    return h("div", { class: "tip" }, h("b", {}, title),
-        h("dl", {}, list.filter((p) => p).map(([k, v]) => [h("dt", {}, k), h("dd", {}, v)])));
+    return h(
+        "div",
+        { class: "tip" },
+        h("b", {}, title),
+        h(
+            "dl",
+            {},
+            list.filter((p) => p).map(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]),
+        ),
+    );
 }
 
 export function tooltip(p, more) {
     return {
-        confine: true, backgroundColor: p.raised, borderColor: p.strong, borderWidth: 1, padding: [6, 10],
-        textStyle: { color: p.text, fontSize: 12 }, transitionDuration: 0, ...more,
+        confine: true,
+        backgroundColor: p.raised,
+        borderColor: p.strong,
+        borderWidth: 1,
+        padding: [6, 10],
+        textStyle: { color: p.text, fontSize: 12 },
+        transitionDuration: 0,
+        ...more,
     };
 }
 
 /** A short label of an axis: 41,000 as "41k". */
 export function short(x) {
     const a = Math.abs(x);
-    for (const [size, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])
-        if (a >= size)
-            return `${Number((x / size).toPrecision(4))}${letter}`;
+    for (const [size, letter] of [
+        [1e12, "T"],
+        [1e9, "G"],
+        [1e6, "M"],
+        [1e3, "k"],
+    ])
+        if (a >= size) return `${Number((x / size).toPrecision(4))}${letter}`;
     return String(Number(x.toPrecision(4)));
 }
 
@@ -98,32 +135,77 @@ export function chartPanel(ctx, spec) {
     const id = uniqueId("chart");
     const canvas = h("div", { class: "chart-canvas", role: "img", "aria-label": spec.title });
     canvas.style.setProperty("height", "100%");
-    const nothing = h("div", { class: "chart-empty", hidden: true }, spec.none ?? "Nothing to show yet.");
+    const nothing = h(
+        "div",
+        { class: "chart-empty", hidden: true },
+        spec.none ?? "Nothing to show yet.",
+    );
     const place = h("div", { class: `chart ${spec.size ?? ""}` }, canvas, nothing);
-    const table = h("div", { class: "chart-table", hidden: true, tabindex: "0", role: "region",
-        "aria-label": `${spec.title}, as a table` });
+    const table = h("div", {
+        class: "chart-table",
+        hidden: true,
+        tabindex: "0",
+        role: "region",
+        "aria-label": `${spec.title}, as a table`,
+    });
     let chart = null;
     let data = null;
     let seen = false;
     let opening = false;
 
-    const tableButton = h("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: toggleTable },
-        "Table");
-    const csvButton = h("button", { type: "button", class: "quiet", onclick: () => {
-        const t = spec.table(data);
-        saveCsv(t.columns, t.rows, spec.name);
-    } }, "CSV");
-    const pngButton = h("button", { type: "button", class: "quiet", onclick: () => chart && saveDataUrl(
-        chart.getDataURL({ type: "png", pixelRatio: 2, backgroundColor: palette().surface }), `${spec.name}.png`) },
-    "PNG");
-    for (const b of [tableButton, csvButton, pngButton])
-        b.setAttribute("aria-describedby", id);
+    const tableButton = h(
+        "button",
+        { type: "button", class: "quiet", "aria-pressed": "false", onclick: toggleTable },
+        "Table",
+    );
+    const csvButton = h(
+        "button",
+        {
+            type: "button",
+            class: "quiet",
+            onclick: () => {
+                const t = spec.table(data);
+                saveCsv(t.columns, t.rows, spec.name);
+            },
+        },
+        "CSV",
+    );
+    const pngButton = h(
+        "button",
+        {
+            type: "button",
+            class: "quiet",
+            onclick: () =>
+                chart &&
+                saveDataUrl(
+                    chart.getDataURL({
+                        type: "png",
+                        pixelRatio: 2,
+                        backgroundColor: palette().surface,
+                    }),
+                    `${spec.name}.png`,
+                ),
+        },
+        "PNG",
+    );
+    for (const b of [tableButton, csvButton, pngButton]) b.setAttribute("aria-describedby", id);
 
     const note = h("p", { class: "panel-note" }, spec.note ?? "");
-    const element = h("section", { class: `panel ${spec.className ?? ""}`, "aria-labelledby": id },
-        h("div", { class: "panel-head" }, h("h2", { id }, spec.title), h("span", { class: "grow" }),
-            spec.tools ?? null, h("span", { class: "tools" }, tableButton, csvButton, pngButton)),
-        spec.note && note, place, table);
+    const element = h(
+        "section",
+        { class: `panel ${spec.className ?? ""}`, "aria-labelledby": id },
+        h(
+            "div",
+            { class: "panel-head" },
+            h("h2", { id }, spec.title),
+            h("span", { class: "grow" }),
+            spec.tools ?? null,
+            h("span", { class: "tools" }, tableButton, csvButton, pngButton),
+        ),
+        spec.note && note,
+        place,
+        table,
+    );
 
     function toggleTable() {
         table.hidden = !table.hidden;
@@ -132,46 +214,66 @@ export function chartPanel(ctx, spec) {
     }
 
     function drawTable() {
-        if (table.hidden || data === null)
-            return;
+        if (table.hidden || data === null) return;
         const t = spec.table(data);
         const numeric = t.columns.map((_, i) => t.rows.some((r) => typeof r[i] === "number"));
         const className = (i) => (numeric[i] ? "num" : null);
-        fill(table,
-            h("table", {},
-                h("thead", {}, h("tr", {}, t.columns.map((c, i) => h("th", { scope: "col", class: className(i) }, c)))),
-                h("tbody", {}, t.rows.slice(0, TABLE_ROWS).map((r) => h("tr", {},
-                    r.map((c, i) => h("td", { class: className(i) }, cell(c))))))),
-            t.rows.length > TABLE_ROWS && h("p", { class: "panel-note" },
-                `The first ${TABLE_ROWS} of ${t.rows.length} rows; the CSV file has all.`));
+        fill(
+            table,
+            h(
+                "table",
+                {},
+                h(
+                    "thead",
+                    {},
+                    h(
+                        "tr",
+                        {},
+                        t.columns.map((c, i) => h("th", { scope: "col", class: className(i) }, c)),
+                    ),
+                ),
+                h(
+                    "tbody",
+                    {},
+                    t.rows.slice(0, TABLE_ROWS).map((r) =>
+                        h(
+                            "tr",
+                            {},
+                            r.map((c, i) => h("td", { class: className(i) }, cell(c))),
+                        ),
+                    ),
+                ),
+            ),
+            t.rows.length > TABLE_ROWS &&
+                h(
+                    "p",
+                    { class: "panel-note" },
+                    `The first ${TABLE_ROWS} of ${t.rows.length} rows; the CSV file has all.`,
+                ),
+        );
     }
 
     async function open() {
-        if (chart || opening)
-            return;
+        if (chart || opening) return;
         opening = true;
         const echarts = await loadLibrary();
         opening = false;
-        if (ctx.signal.aborted || chart)
-            return;
+        if (ctx.signal.aborted || chart) return;
         chart = echarts.init(canvas, null, { renderer: "canvas" });
-        if (spec.onClick)
-            chart.on("click", spec.onClick);
+        if (spec.onClick) chart.on("click", spec.onClick);
         spec.ready?.(chart);
         draw();
     }
 
     function draw() {
-        if (data === null || !seen)
-            return;
+        if (data === null || !seen) return;
         drawTable();
         const option = spec.option(data, palette(), place.clientWidth);
         nothing.hidden = option !== null;
         canvas.hidden = option === null;
         pngButton.disabled = option === null;
         csvButton.disabled = option === null;
-        if (option === null)
-            return;
+        if (option === null) return;
         canvas.setAttribute("aria-label", `${spec.title}. ${spec.summary?.(data) ?? ""}`);
         if (!chart) {
             open();
@@ -179,15 +281,20 @@ export function chartPanel(ctx, spec) {
         }
         if (chart.getWidth() !== canvas.clientWidth || chart.getHeight() !== canvas.clientHeight)
             chart.resize();
-        chart.setOption(option, { replaceMerge: ["series", "visualMap", "parallelAxis"], lazyUpdate: false });
+        chart.setOption(option, {
+            replaceMerge: ["series", "visualMap", "parallelAxis"],
+            lazyUpdate: false,
+        });
     }
 
     const drawSoon = atMostEvery(REDRAW_MS, draw);
-    const sight = new IntersectionObserver((entries) => {
-        seen = entries.at(-1).isIntersecting;
-        if (seen)
-            drawSoon();
-    }, { rootMargin: "200px" });
+    const sight = new IntersectionObserver(
+        (entries) => {
+            seen = entries.at(-1).isIntersecting;
+            if (seen) drawSoon();
+        },
+        { rootMargin: "200px" },
+    );
     const size = new ResizeObserver(() => seen && drawSoon());
     const onTheme = () => {
         chart?.dispose();

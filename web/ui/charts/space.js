@@ -1,7 +1,7 @@
 // Charts of the space: every layout as a line over its dimensions, what matters, what the search believes, what fits.
 
 import { counted, percent, rate, rateNumber, significant } from "../lib/format.js";
-import { FAILED_TRIAL, LAYOUT_KEYS } from "../lib/words.js";
+import { FAILED_TRIAL, LAYOUT_KEYS, STOPPED_TRIAL } from "../lib/words.js";
 import { axes, legend, short, tip, tooltip } from "./panel.js";
 import { thin } from "./thin.js";
 
@@ -13,25 +13,34 @@ export function varying(trials) {
     for (const t of trials)
         for (const k of Object.keys(LAYOUT_KEYS)) {
             const v = t.layout?.[k];
-            if (v === undefined || v === null)
-                continue;
-            if (!seen.has(k))
-                seen.set(k, new Set());
+            if (v === undefined || v === null) continue;
+            if (!seen.has(k)) seen.set(k, new Set());
             seen.get(k).add(v);
         }
-    return [...seen].filter(([, values]) => values.size > 1).map(([key, values]) => ({
-        key,
-        values: [...values].sort((a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)))),
-    }));
+    return [...seen]
+        .filter(([, values]) => values.size > 1)
+        .map(([key, values]) => ({
+            key,
+            values: [...values].sort((a, b) =>
+                typeof a === "number" && typeof b === "number"
+                    ? a - b
+                    : String(a).localeCompare(String(b)),
+            ),
+        }));
 }
 
 /** Trials inside every interval of a brush: {axis index: [[lo, hi], …]}. */
 export function brushed(trials, keys, brush) {
-    return trials.filter((t) => Object.entries(brush).every(([i, intervals]) => {
-        const key = keys[i];
-        const v = key ? key.values.indexOf(t.layout?.[key.key]) : t.tokens_per_s;
-        return !intervals.length || (v !== null && intervals.some(([lo, hi]) => v >= lo && v <= hi));
-    }));
+    return trials.filter((t) =>
+        Object.entries(brush).every(([i, intervals]) => {
+            const key = keys[i];
+            const v = key ? key.values.indexOf(t.layout?.[key.key]) : t.tokens_per_s;
+            return (
+                !intervals.length ||
+                (v !== null && intervals.some(([lo, hi]) => v >= lo && v <= hi))
+            );
+        }),
+    );
 }
 
 /** The colours of low, middle and high values: distinguishable without hue, and in both themes. */
@@ -46,42 +55,93 @@ export const parallel = {
     none: "At least two layouts must have been measured.",
     option({ trials, keys }, p, width) {
         const measured = trials.filter((t) => t.state === "ok" && t.tokens_per_s !== null);
-        if (measured.length < 2 || !keys.length)
-            return null;
+        if (measured.length < 2 || !keys.length) return null;
         const lines = thin(measured, MAX_LINES, (t) => t.tokens_per_s);
         const speeds = measured.map((t) => t.tokens_per_s);
-        const label = { color: p.text, fontSize: 11, textBorderColor: p.surface, textBorderWidth: 3 };
+        const label = {
+            color: p.text,
+            fontSize: 11,
+            textBorderColor: p.surface,
+            textBorderWidth: 3,
+        };
         const common = {
-            nameTextStyle: { color: p.text, fontSize: 12 }, axisLine: { lineStyle: { color: p.strong } },
-            axisLabel: label, axisTick: { show: false },
-            areaSelectStyle: { color: p.accent, opacity: 0.25, borderColor: p.accent, borderWidth: 1, width: 18 },
+            nameTextStyle: { color: p.text, fontSize: 12 },
+            axisLine: { lineStyle: { color: p.strong } },
+            axisLabel: label,
+            axisTick: { show: false },
+            areaSelectStyle: {
+                color: p.accent,
+                opacity: 0.25,
+                borderColor: p.accent,
+                borderWidth: 1,
+                width: 18,
+            },
         };
         return {
             animation: false,
             textStyle: { fontFamily: p.sans },
             parallel: {
-                left: 40, right: 70, top: 40, bottom: 24, layout: "horizontal",
-                axisExpandable: width / keys.length < 48, axisExpandCount: 8, axisExpandWidth: 60,
+                left: 40,
+                right: 70,
+                top: 40,
+                bottom: 24,
+                layout: "horizontal",
+                axisExpandable: width / keys.length < 48,
+                axisExpandCount: 8,
+                axisExpandWidth: 60,
             },
             parallelAxis: [
-                ...keys.map((k, i) => ({ ...common, dim: i, name: k.key, type: "category", data: k.values.map(String), boundaryGap: true })),
-                { ...common, dim: keys.length, name: "tokens/s", axisLabel: { ...label, formatter: short }, scale: true },
+                ...keys.map((k, i) => ({
+                    ...common,
+                    dim: i,
+                    name: k.key,
+                    type: "category",
+                    data: k.values.map(String),
+                    boundaryGap: true,
+                })),
+                {
+                    ...common,
+                    dim: keys.length,
+                    name: "tokens/s",
+                    axisLabel: { ...label, formatter: short },
+                    scale: true,
+                },
             ],
             visualMap: {
-                show: false, dimension: keys.length, min: Math.min(...speeds), max: Math.max(...speeds),
+                show: false,
+                dimension: keys.length,
+                min: Math.min(...speeds),
+                max: Math.max(...speeds),
                 inRange: { color: ramp(p) },
             },
-            series: [{
-                type: "parallel", smooth: false, inactiveOpacity: 0.03, activeOpacity: 0.9,
-                lineStyle: { width: lines.length > 300 ? 1 : 1.8, opacity: lines.length > 300 ? 0.35 : 0.75 },
-                data: lines.map((t) => [...keys.map((k) => k.values.indexOf(t.layout?.[k.key])), t.tokens_per_s]),
-            }],
+            series: [
+                {
+                    type: "parallel",
+                    smooth: false,
+                    inactiveOpacity: 0.03,
+                    activeOpacity: 0.9,
+                    lineStyle: {
+                        width: lines.length > 300 ? 1 : 1.8,
+                        opacity: lines.length > 300 ? 0.35 : 0.75,
+                    },
+                    data: lines.map((t) => [
+                        ...keys.map((k) => k.values.indexOf(t.layout?.[k.key])),
+                        t.tokens_per_s,
+                    ]),
+                },
+            ],
         };
     },
-    summary: ({ trials, keys }) => `${counted(trials.length, "trial")} over ${keys.map((k) => k.key).join(", ")}.`,
+    summary: ({ trials, keys }) =>
+        `${counted(trials.length, "trial")} over ${keys.map((k) => k.key).join(", ")}.`,
     table: ({ trials, keys }) => ({
         columns: ["trial", ...keys.map((k) => k.key), "state", "tokens/s"],
-        rows: trials.map((t) => [t.n, ...keys.map((k) => t.layout?.[k.key] ?? null), t.state, t.tokens_per_s]),
+        rows: trials.map((t) => [
+            t.n,
+            ...keys.map((k) => t.layout?.[k.key] ?? null),
+            t.state,
+            t.tokens_per_s,
+        ]),
     }),
 };
 
@@ -91,20 +151,37 @@ export const importance = {
     name: "importance",
     none: "Known when the search has fitted its first model.",
     option({ shares }, p) {
-        const rows = Object.entries(shares ?? {}).filter(([, v]) => v > 0).sort((a, b) => a[1] - b[1]);
-        if (!rows.length)
-            return null;
+        const rows = Object.entries(shares ?? {})
+            .filter(([, v]) => v > 0)
+            .sort((a, b) => a[1] - b[1]);
+        if (!rows.length) return null;
         return {
             ...axes(p, {
                 x: { name: "share, %", splitLine: { show: true, lineStyle: { color: p.line } } },
                 y: { type: "category", data: rows.map((r) => r[0]), splitLine: { show: false } },
                 grid: { left: 130, top: 8, right: 56 },
             }),
-            tooltip: tooltip(p, { trigger: "item", formatter: (q) => tip(q.name, [["Share", percent(q.value / 100)], ["", LAYOUT_KEYS[q.name] ?? ""]]) }),
-            series: [{
-                type: "bar", itemStyle: { color: p.series[0] }, data: rows.map((r) => 100 * r[1]),
-                label: { show: true, position: "right", color: p.text, formatter: (q) => percent(q.value / 100, 0) },
-            }],
+            tooltip: tooltip(p, {
+                trigger: "item",
+                formatter: (q) =>
+                    tip(q.name, [
+                        ["Share", percent(q.value / 100)],
+                        ["", LAYOUT_KEYS[q.name] ?? ""],
+                    ]),
+            }),
+            series: [
+                {
+                    type: "bar",
+                    itemStyle: { color: p.series[0] },
+                    data: rows.map((r) => 100 * r[1]),
+                    label: {
+                        show: true,
+                        position: "right",
+                        color: p.text,
+                        formatter: (q) => percent(q.value / 100, 0),
+                    },
+                },
+            ],
         };
     },
     summary: ({ shares }) => {
@@ -119,8 +196,16 @@ export const importance = {
 
 const SURFACE_VALUES = {
     mean: ["expected tokens/s", (s, j, i) => s.mean[j]?.[i], short],
-    spread: ["half-width of the 95 % interval, tokens/s", (s, j, i) => (s.hi[j]?.[i] - s.lo[j]?.[i]) / 2, short],
-    p_fits: ["probability of fitting, %", (s, j, i) => (s.p_fits?.[j]?.[i] ?? NaN) * 100, (v) => significant(v, 3)],
+    spread: [
+        "half-width of the 95 % interval, tokens/s",
+        (s, j, i) => (s.hi[j]?.[i] - s.lo[j]?.[i]) / 2,
+        short,
+    ],
+    p_fits: [
+        "probability of fitting, %",
+        (s, j, i) => (s.p_fits?.[j]?.[i] ?? NaN) * 100,
+        (v) => significant(v, 3),
+    ],
 };
 
 function heat(p, { xName, xs, yName, ys, cells, label, unit, tips }) {
@@ -135,37 +220,78 @@ function heat(p, { xName, xs, yName, ys, cells, label, unit, tips }) {
         }),
         tooltip: tooltip(p, { trigger: "item", formatter: (q) => tips(q.data) }),
         visualMap: {
-            type: "continuous", orient: "vertical", right: 0, top: "center", itemHeight: 140, itemWidth: 12, calculable: false,
-            min: lowest, max: highest > lowest ? highest : lowest + 1, text: [label(highest), label(lowest)],
-            textStyle: { color: p.soft, fontSize: 11 }, inRange: { color: [p.sunken, p.series[5], p.series[2]] }, dimension: 2,
+            type: "continuous",
+            orient: "vertical",
+            right: 0,
+            top: "center",
+            itemHeight: 140,
+            itemWidth: 12,
+            calculable: false,
+            min: lowest,
+            max: highest > lowest ? highest : lowest + 1,
+            text: [label(highest), label(lowest)],
+            textStyle: { color: p.soft, fontSize: 11 },
+            inRange: { color: [p.sunken, p.series[5], p.series[2]] },
+            dimension: 2,
         },
-        series: [{
-            name: unit, type: "heatmap", data: cells, itemStyle: { borderColor: p.surface, borderWidth: 1 },
-            label: { show: cells.length <= 80, color: p.text, textBorderColor: p.surface, textBorderWidth: 3, fontSize: 11,
-                formatter: (q) => (Number.isFinite(q.data[2]) ? label(q.data[2]) : "") },
-        }],
+        series: [
+            {
+                name: unit,
+                type: "heatmap",
+                data: cells,
+                itemStyle: { borderColor: p.surface, borderWidth: 1 },
+                label: {
+                    show: cells.length <= 80,
+                    color: p.text,
+                    textBorderColor: p.surface,
+                    textBorderWidth: 3,
+                    fontSize: 11,
+                    formatter: (q) => (Number.isFinite(q.data[2]) ? label(q.data[2]) : ""),
+                },
+            },
+        ],
     };
 }
 
 // Cuts through the surface: a curve over x for each value of y, with the band of the one that holds the highest point.
 function slices(surface, p) {
-    const best = surface.mean.map((row) => Math.max(...row.filter(Number.isFinite))).reduce((top, v, j, all) => (v > all[top] ? j : top), 0);
+    const best = surface.mean
+        .map((row) => Math.max(...row.filter(Number.isFinite)))
+        .reduce((top, v, j, all) => (v > all[top] ? j : top), 0);
     const line = (name, data, style) => ({ name, type: "line", data, symbolSize: 6, ...style });
-    const bound = (name, m) => line(name, m[best], { symbol: "none", lineStyle: { type: "dashed", color: p.strong, width: 1 }, itemStyle: { color: p.strong } });
+    const bound = (name, m) =>
+        line(name, m[best], {
+            symbol: "none",
+            lineStyle: { type: "dashed", color: p.strong, width: 1 },
+            itemStyle: { color: p.strong },
+        });
     return {
         ...axes(p, {
             x: { name: surface.x.key, type: "category", data: surface.x.values.map(String) },
-            y: { name: "expected tokens/s", scale: true, axisLabel: { color: p.soft, formatter: short } },
+            y: {
+                name: "expected tokens/s",
+                scale: true,
+                axisLabel: { color: p.soft, formatter: short },
+            },
         }),
         legend: legend(p),
         tooltip: tooltip(p, {
             trigger: "axis",
-            formatter: (l) => tip(`${surface.x.key} ${l[0].name}`, l.map((q) => [q.seriesName, rate(q.value)])),
+            formatter: (l) =>
+                tip(
+                    `${surface.x.key} ${l[0].name}`,
+                    l.map((q) => [q.seriesName, rate(q.value)]),
+                ),
         }),
         series: [
-            ...surface.mean.map((row, j) => line(`${surface.y.key} ${surface.y.values[j]}`, row, {
-                lineStyle: { width: j === best ? 2.5 : 1.5, color: p.series[j % 8] }, itemStyle: { color: p.series[j % 8] } })),
-            bound(`95 % low at ${surface.y.values[best]}`, surface.lo), bound(`95 % high at ${surface.y.values[best]}`, surface.hi),
+            ...surface.mean.map((row, j) =>
+                line(`${surface.y.key} ${surface.y.values[j]}`, row, {
+                    lineStyle: { width: j === best ? 2.5 : 1.5, color: p.series[j % 8] },
+                    itemStyle: { color: p.series[j % 8] },
+                }),
+            ),
+            bound(`95 % low at ${surface.y.values[best]}`, surface.lo),
+            bound(`95 % high at ${surface.y.values[best]}`, surface.hi),
         ],
     };
 }
@@ -176,45 +302,68 @@ export const surface = {
     name: "surface",
     none: "Known when the search has fitted its first model.",
     option({ surface: s, value }, p) {
-        if (!s?.mean?.length)
-            return null;
-        if (value === "slices")
-            return slices(s, p);
+        if (!s?.mean?.length) return null;
+        if (value === "slices") return slices(s, p);
         const [unit, at, label] = SURFACE_VALUES[value];
         const ys = s.y.values;
-        const cells = ys.flatMap((_, j) => s.x.values.map((__, i) => [i, j, at(s, j, i) ?? NaN])).filter((c) => Number.isFinite(c[2]));
-        if (!cells.length)
-            return null;
+        const cells = ys
+            .flatMap((_, j) => s.x.values.map((__, i) => [i, j, at(s, j, i) ?? NaN]))
+            .filter((c) => Number.isFinite(c[2]));
+        if (!cells.length) return null;
         return heat(p, {
-            xName: s.x.key, xs: s.x.values, yName: s.y.key, ys, cells, label, unit,
-            tips: ([i, j]) => tip(`${s.x.key} ${s.x.values[i]}, ${s.y.key} ${ys[j]}`, [
-                ["Expected", rate(s.mean[j][i])],
-                ["95 % interval", `${rateNumber(s.lo[j][i])} – ${rateNumber(s.hi[j][i])}`],
-                ["Fits with", percent(s.p_fits?.[j]?.[i], 0)],
-            ]),
+            xName: s.x.key,
+            xs: s.x.values,
+            yName: s.y.key,
+            ys,
+            cells,
+            label,
+            unit,
+            tips: ([i, j]) =>
+                tip(`${s.x.key} ${s.x.values[i]}, ${s.y.key} ${ys[j]}`, [
+                    ["Expected", rate(s.mean[j][i])],
+                    ["95 % interval", `${rateNumber(s.lo[j][i])} – ${rateNumber(s.hi[j][i])}`],
+                    ["Fits with", percent(s.p_fits?.[j]?.[i], 0)],
+                ]),
         });
     },
-    summary: ({ surface: s, value }) => (s?.mean?.length ? `${SURFACE_VALUES[value]?.[0] ?? "Expected tokens/s"} over ${s.x.key} and ${s.y.key}.` : ""),
+    summary: ({ surface: s, value }) =>
+        s?.mean?.length
+            ? `${SURFACE_VALUES[value]?.[0] ?? "Expected tokens/s"} over ${s.x.key} and ${s.y.key}.`
+            : "",
     table: ({ surface: s }) => ({
-        columns: [s?.x.key ?? "x", s?.y.key ?? "y", "expected tokens/s", "95 % low", "95 % high", "P(fits)"],
-        rows: (s?.mean ?? []).flatMap((row, j) => row.map((v, i) => [s.x.values[i], s.y.values[j], v,
-            s.lo[j][i], s.hi[j][i], s.p_fits?.[j]?.[i] ?? null])),
+        columns: [
+            s?.x.key ?? "x",
+            s?.y.key ?? "y",
+            "expected tokens/s",
+            "95 % low",
+            "95 % high",
+            "P(fits)",
+        ],
+        rows: (s?.mean ?? []).flatMap((row, j) =>
+            row.map((v, i) => [
+                s.x.values[i],
+                s.y.values[j],
+                v,
+                s.lo[j][i],
+                s.hi[j][i],
+                s.p_fits?.[j]?.[i] ?? null,
+            ]),
+        ),
     }),
 };
 
-/** Of the trials at each pair of values: how many ended well, and of how many. Pending ones do not count. */
+/** Of the trials at each pair of values: how many ran, and of how many. Pending ones do not count. */
 export function feasibilityCells(trials, x, y) {
     const cells = new Map();
     for (const t of trials) {
-        if (t.state !== "ok" && !FAILED_TRIAL.has(t.state))
-            continue;
+        const ran = t.state === "ok" || STOPPED_TRIAL.has(t.state);
+        if (!ran && !FAILED_TRIAL.has(t.state)) continue;
         const i = x.values.indexOf(t.layout?.[x.key]);
         const j = y.values.indexOf(t.layout?.[y.key]);
-        if (i < 0 || j < 0)
-            continue;
+        if (i < 0 || j < 0) continue;
         const c = cells.get(`${i} ${j}`) ?? { i, j, ok: 0, all: 0, states: {} };
         c.all += 1;
-        c.ok += t.state === "ok" ? 1 : 0;
+        c.ok += ran ? 1 : 0;
         c.states[t.state] = (c.states[t.state] ?? 0) + 1;
         cells.set(`${i} ${j}`, c);
     }
@@ -223,26 +372,49 @@ export function feasibilityCells(trials, x, y) {
 
 export const feasibility = {
     title: "What ran",
-    note: "Share of the trials at each pair of values that ran to the end; blank where none was tried.",
+    note: "Share of the trials at each pair of values that ran, stopped early or not; blank where none was tried.",
     name: "feasibility",
     none: "Needs trials that differ in both dimensions.",
     option({ trials, x, y }, p) {
-        if (!x || !y || x === y)
-            return null;
+        if (!x || !y || x === y) return null;
         const cells = feasibilityCells(trials, x, y);
-        if (!cells.length)
-            return null;
+        if (!cells.length) return null;
         const option = heat(p, {
-            xName: x.key, xs: x.values, yName: y.key, ys: y.values, unit: "share", label: (v) => `${Math.round(v)} %`,
-            cells: cells.map((c) => [c.i, c.j, 100 * c.ok / c.all, c]),
-            tips: ([i, j, , c]) => tip(`${x.key} ${x.values[i]}, ${y.key} ${y.values[j]}`, [["Ran", `${c.ok} of ${c.all}`],
-                ...Object.entries(c.states)]),
+            xName: x.key,
+            xs: x.values,
+            yName: y.key,
+            ys: y.values,
+            unit: "share",
+            label: (v) => `${Math.round(v)} %`,
+            cells: cells.map((c) => [c.i, c.j, (100 * c.ok) / c.all, c]),
+            tips: ([i, j, , c]) =>
+                tip(`${x.key} ${x.values[i]}, ${y.key} ${y.values[j]}`, [
+                    ["Ran", `${c.ok} of ${c.all}`],
+                    ...Object.entries(c.states),
+                ]),
         });
-        return { ...option, visualMap: { ...option.visualMap, min: 0, max: 100, text: ["100 %", "0 %"], inRange: { color: [p.series[1], p.sunken, p.series[2]] } } };
+        return {
+            ...option,
+            visualMap: {
+                ...option.visualMap,
+                min: 0,
+                max: 100,
+                text: ["100 %", "0 %"],
+                inRange: { color: [p.series[1], p.sunken, p.series[2]] },
+            },
+        };
     },
     summary: ({ x, y }) => (x && y ? `Share of trials that ran, over ${x.key} and ${y.key}.` : ""),
     table: ({ trials, x, y }) => ({
         columns: [x?.key ?? "x", y?.key ?? "y", "ran", "tried"],
-        rows: x && y ? feasibilityCells(trials, x, y).map((c) => [x.values[c.i], y.values[c.j], c.ok, c.all]) : [],
+        rows:
+            x && y
+                ? feasibilityCells(trials, x, y).map((c) => [
+                      x.values[c.i],
+                      y.values[c.j],
+                      c.ok,
+                      c.all,
+                  ])
+                : [],
     }),
 };

@@ -6,22 +6,18 @@
  * through what is left covers the same pixels as the whole, since every peak is still there.
  */
 export function thin(points, limit, y, keep = () => false) {
-    if (points.length <= limit)
-        return points;
+    if (points.length <= limit) return points;
     const runs = Math.max(1, Math.floor((limit - 2) / 2));
     const chosen = new Set([0, points.length - 1]);
     for (let r = 0; r < runs; r++) {
-        const from = Math.floor(r * points.length / runs);
-        const to = Math.floor((r + 1) * points.length / runs);
+        const from = Math.floor((r * points.length) / runs);
+        const to = Math.floor(((r + 1) * points.length) / runs);
         let low = from;
         let high = from;
         for (let i = from; i < to; i++) {
-            if (y(points[i]) < y(points[low]))
-                low = i;
-            if (y(points[i]) > y(points[high]))
-                high = i;
-            if (keep(points[i]))
-                chosen.add(i);
+            if (y(points[i]) < y(points[low])) low = i;
+            if (y(points[i]) > y(points[high])) high = i;
+            if (keep(points[i])) chosen.add(i);
         }
         chosen.add(low).add(high);
     }

@@ -15,9 +15,7 @@ function zoom() {
 export function phasesOf(steps) {
     const all = {};
     for (const s of steps)
-        for (const [k, v] of Object.entries(s.phases ?? {}))
-            if (v > 0)
-                all[k] = true;
+        for (const [k, v] of Object.entries(s.phases ?? {})) if (v > 0) all[k] = true;
     return ordered(all, PHASES);
 }
 
@@ -31,34 +29,52 @@ export const stepTime = {
     name: "step-time",
     none: "No step has been reported yet.",
     option({ steps }, p) {
-        if (!steps.length)
-            return null;
+        if (!steps.length) return null;
         const line = thin(steps, MAX_POINTS, (s) => s.ms);
         return {
             ...axes(p, {
                 x: { name: "step", minInterval: 1, min: "dataMin", max: "dataMax" },
-                y: { name: "ms", scale: true, nameGap: 44 }, grid: { left: 60, top: 14 },
+                y: { name: "ms", scale: true, nameGap: 44 },
+                grid: { left: 60, top: 14 },
             }),
             tooltip: tooltip(p, {
                 trigger: "item",
-                formatter: (q) => tip(`Step ${q.value[0]}`, [["Time", ms(q.value[1])],
-                    q.data.warmup && ["", "warm-up, not counted"]]),
+                formatter: (q) =>
+                    tip(`Step ${q.value[0]}`, [
+                        ["Time", ms(q.value[1])],
+                        q.data.warmup && ["", "warm-up, not counted"],
+                    ]),
             }),
             dataZoom: zoom(),
-            series: [{
-                type: "line", symbolSize: line.length > 200 ? 0 : 6, showAllSymbol: line.length <= 200,
-                lineStyle: { width: 1.5, color: p.series[0] },
-                data: line.map((s) => ({
-                    value: [s.n, s.ms], warmup: s.warmup, itemStyle: { color: s.warmup ? p.strong : p.series[0] },
-                })),
-            }],
+            series: [
+                {
+                    type: "line",
+                    symbolSize: line.length > 200 ? 0 : 6,
+                    showAllSymbol: line.length <= 200,
+                    lineStyle: { width: 1.5, color: p.series[0] },
+                    data: line.map((s) => ({
+                        value: [s.n, s.ms],
+                        warmup: s.warmup,
+                        itemStyle: { color: s.warmup ? p.strong : p.series[0] },
+                    })),
+                },
+            ],
         };
     },
-    summary: ({ steps }) => (steps.length
-        ? `${counted(steps.length, "step")}, median ${ms(median(steps.map((s) => s.ms).sort((a, b) => a - b)))}.` : ""),
+    summary: ({ steps }) =>
+        steps.length
+            ? `${counted(steps.length, "step")}, median ${ms(median(steps.map((s) => s.ms).sort((a, b) => a - b)))}.`
+            : "",
     table: ({ steps }) => ({
         columns: ["step", "ms", "tokens", "loss", "aux loss", "gradient norm"],
-        rows: steps.map((s) => [s.n, s.ms, s.tokens ?? null, s.loss ?? null, s.aux_loss ?? null, s.grad_norm ?? null]),
+        rows: steps.map((s) => [
+            s.n,
+            s.ms,
+            s.tokens ?? null,
+            s.loss ?? null,
+            s.aux_loss ?? null,
+            s.grad_norm ?? null,
+        ]),
     }),
 };
 
@@ -67,12 +83,11 @@ export function histogram(values) {
     const v = [...values].sort((a, b) => a - b);
     const range = v.at(-1) - v[0];
     const iqr = v[Math.floor(v.length * 0.75)] - v[Math.floor(v.length * 0.25)];
-    const width = 2 * iqr / Math.cbrt(v.length);
+    const width = (2 * iqr) / Math.cbrt(v.length);
     const bins = range > 0 && width > 0 ? Math.min(40, Math.max(1, Math.ceil(range / width))) : 1;
     const size = range > 0 ? range / bins : Math.max(v[0] * 0.01, 1e-3);
     const counts = new Array(bins).fill(0);
-    for (const x of v)
-        counts[Math.min(bins - 1, Math.floor((x - v[0]) / size))] += 1;
+    for (const x of v) counts[Math.min(bins - 1, Math.floor((x - v[0]) / size))] += 1;
     return counts.map((c, i) => ({ from: v[0] + i * size, to: v[0] + (i + 1) * size, count: c }));
 }
 
@@ -84,38 +99,63 @@ export const stepHistogram = {
     none: "No step has been measured yet.",
     option(data, p) {
         const steps = measuredSteps(data);
-        if (!steps.length)
-            return null;
+        if (!steps.length) return null;
         const bins = histogram(steps.map((s) => s.ms));
         return {
             ...axes(p, {
-                x: { name: "ms", type: "category", data: bins.map((b) => significant((b.from + b.to) / 2, 4)),
-                    axisTick: { alignWithLabel: true, lineStyle: { color: p.strong } } },
-                y: { name: "steps", minInterval: 1, nameGap: 34 }, grid: { left: 52, top: 14 },
+                x: {
+                    name: "ms",
+                    type: "category",
+                    data: bins.map((b) => significant((b.from + b.to) / 2, 4)),
+                    axisTick: { alignWithLabel: true, lineStyle: { color: p.strong } },
+                },
+                y: { name: "steps", minInterval: 1, nameGap: 34 },
+                grid: { left: 52, top: 14 },
             }),
             tooltip: tooltip(p, {
                 trigger: "item",
-                formatter: (q) => tip(`${significant(bins[q.dataIndex].from, 4)} – ${
-                    significant(bins[q.dataIndex].to, 4)} ms`, [["Steps", String(q.value)]]),
+                formatter: (q) =>
+                    tip(
+                        `${significant(bins[q.dataIndex].from, 4)} – ${significant(
+                            bins[q.dataIndex].to,
+                            4,
+                        )} ms`,
+                        [["Steps", String(q.value)]],
+                    ),
             }),
-            series: [{ type: "bar", barCategoryGap: "6%", itemStyle: { color: p.series[0] }, data: bins.map((b) => b.count) }],
+            series: [
+                {
+                    type: "bar",
+                    barCategoryGap: "6%",
+                    itemStyle: { color: p.series[0] },
+                    data: bins.map((b) => b.count),
+                },
+            ],
         };
     },
     summary: (data) => counted(measuredSteps(data).length, "measured step"),
     table: (data) => ({
         columns: ["from ms", "to ms", "steps"],
-        rows: (measuredSteps(data).length ? histogram(measuredSteps(data).map((s) => s.ms)) : [])
-            .map((b) => [b.from, b.to, b.count]),
+        rows: (measuredSteps(data).length
+            ? histogram(measuredSteps(data).map((s) => s.ms))
+            : []
+        ).map((b) => [b.from, b.to, b.count]),
     }),
 };
 
 // Runs of steps averaged to as many bars as there is room for: a stack is not a curve, so it has no extremes to keep.
 function averaged(steps, keys, bars) {
     if (steps.length <= bars)
-        return steps.map((s) => ({ label: String(s.n), values: keys.map((k) => s.phases?.[k] ?? 0) }));
+        return steps.map((s) => ({
+            label: String(s.n),
+            values: keys.map((k) => s.phases?.[k] ?? 0),
+        }));
     const result = [];
     for (let b = 0; b < bars; b++) {
-        const run = steps.slice(Math.floor(b * steps.length / bars), Math.floor((b + 1) * steps.length / bars));
+        const run = steps.slice(
+            Math.floor((b * steps.length) / bars),
+            Math.floor(((b + 1) * steps.length) / bars),
+        );
         const mean = (k) => run.reduce((sum, s) => sum + (s.phases?.[k] ?? 0), 0) / run.length;
         result.push({ label: `${run[0].n}–${run.at(-1).n}`, values: keys.map(mean) });
     }
@@ -128,30 +168,44 @@ export const phaseStack = {
     none: "No step has reported its phases yet.",
     option({ steps }, p) {
         const keys = phasesOf(steps);
-        if (!keys.length)
-            return null;
+        if (!keys.length) return null;
         const bars = averaged(steps, keys, 200);
         return {
             ...axes(p, {
                 x: { name: "step", type: "category", data: bars.map((b) => b.label) },
-                y: { name: "ms", nameGap: 44 }, grid: { left: 60 },
+                y: { name: "ms", nameGap: 44 },
+                grid: { left: 60 },
             }),
             legend: legend(p),
             tooltip: tooltip(p, {
-                trigger: "axis", axisPointer: { type: "shadow" },
-                formatter: (list) => tip(`Step ${list[0].name}`, list.map((q) => [q.seriesName, ms(q.value)])),
+                trigger: "axis",
+                axisPointer: { type: "shadow" },
+                formatter: (list) =>
+                    tip(
+                        `Step ${list[0].name}`,
+                        list.map((q) => [q.seriesName, ms(q.value)]),
+                    ),
             }),
             series: keys.map((k, i) => ({
-                name: k, type: "bar", stack: "step", barCategoryGap: bars.length > 60 ? "0%" : "15%",
-                itemStyle: { color: p.series[i % p.series.length] }, data: bars.map((b) => b.values[i]),
+                name: k,
+                type: "bar",
+                stack: "step",
+                barCategoryGap: bars.length > 60 ? "0%" : "15%",
+                itemStyle: { color: p.series[i % p.series.length] },
+                data: bars.map((b) => b.values[i]),
             })),
         };
     },
-    summary: ({ steps }) => `Phases: ${phasesOf(steps).map((k) => PHASE_HELP[k] ?? k).join(", ")}.`,
+    summary: ({ steps }) =>
+        `Phases: ${phasesOf(steps)
+            .map((k) => PHASE_HELP[k] ?? k)
+            .join(", ")}.`,
     table: ({ steps }) => {
         const keys = phasesOf(steps);
-        return { columns: ["step", ...keys.map((k) => `${k} ms`)],
-            rows: steps.map((s) => [s.n, ...keys.map((k) => s.phases?.[k] ?? null)]) };
+        return {
+            columns: ["step", ...keys.map((k) => `${k} ms`)],
+            rows: steps.map((s) => [s.n, ...keys.map((k) => s.phases?.[k] ?? null)]),
+        };
     },
 };
 
@@ -164,26 +218,36 @@ export const rankSpread = {
     none: "No step has reported the spread over its ranks.",
     option({ steps }, p) {
         const list = thin(steps.filter(spreadOf), MAX_POINTS, (s) => spreadOf(s).max);
-        if (!list.length)
-            return null;
+        if (!list.length) return null;
         const line = (name, key, color) => ({
-            name, type: "line", symbolSize: list.length > 200 ? 0 : 5, lineStyle: { width: 1.5, color },
-            itemStyle: { color }, data: list.map((s) => [s.n, spreadOf(s)[key], spreadOf(s).slowest]),
+            name,
+            type: "line",
+            symbolSize: list.length > 200 ? 0 : 5,
+            lineStyle: { width: 1.5, color },
+            itemStyle: { color },
+            data: list.map((s) => [s.n, spreadOf(s)[key], spreadOf(s).slowest]),
         });
         return {
             ...axes(p, {
                 x: { name: "step", minInterval: 1, min: "dataMin", max: "dataMax" },
-                y: { name: "ms", scale: true, nameGap: 44 }, grid: { left: 60 },
+                y: { name: "ms", scale: true, nameGap: 44 },
+                grid: { left: 60 },
             }),
             legend: legend(p),
             tooltip: tooltip(p, {
                 trigger: "axis",
-                formatter: (l) => tip(`Step ${l[0].value[0]}`, [...l.map((q) => [q.seriesName, ms(q.value[1])]),
-                    ["slowest rank", String(l[0].value[2] ?? "–")]]),
+                formatter: (l) =>
+                    tip(`Step ${l[0].value[0]}`, [
+                        ...l.map((q) => [q.seriesName, ms(q.value[1])]),
+                        ["slowest rank", String(l[0].value[2] ?? "–")],
+                    ]),
             }),
             dataZoom: zoom(),
-            series: [line("slowest", "max", p.series[1]), line("median", "median", p.series[0]),
-                line("fastest", "min", p.series[2])],
+            series: [
+                line("slowest", "max", p.series[1]),
+                line("median", "median", p.series[0]),
+                line("fastest", "min", p.series[2]),
+            ],
         };
     },
     summary: ({ steps }) => stragglerText(steps),
@@ -214,8 +278,7 @@ export function slowestRanks(steps) {
 export function stragglers(steps, world) {
     const list = slowestRanks(steps);
     const total = list.reduce((sum, [, n]) => sum + n, 0);
-    if (!total || !(world > 1))
-        return [];
+    if (!total || !(world > 1)) return [];
     const p = 1 / world;
     const limit = total * p + 4 * Math.sqrt(total * p * (1 - p));
     return list.filter(([, n]) => n > limit).map(([rank]) => rank);
@@ -224,7 +287,9 @@ export function stragglers(steps, world) {
 function stragglerText(steps) {
     const list = slowestRanks(steps);
     const total = list.reduce((sum, [, n]) => sum + n, 0);
-    return total ? `Rank ${list[0][0]} was the slowest in ${list[0][1]} of ${counted(total, "step")}.` : "";
+    return total
+        ? `Rank ${list[0][0]} was the slowest in ${list[0][1]} of ${counted(total, "step")}.`
+        : "";
 }
 
 const HEAT_COLUMNS = 60;
@@ -234,16 +299,21 @@ const HEAT_ROWS = 32;
 function slowestCells(steps) {
     const known = steps.filter(spreadOf);
     const columns = Math.min(HEAT_COLUMNS, known.length);
-    const ranks = slowestRanks(known).slice(0, HEAT_ROWS).map(([rank]) => rank).sort((a, b) => a - b);
+    const ranks = slowestRanks(known)
+        .slice(0, HEAT_ROWS)
+        .map(([rank]) => rank)
+        .sort((a, b) => a - b);
     const cells = [];
     const labels = [];
     for (let c = 0; c < columns; c++) {
-        const run = known.slice(Math.floor(c * known.length / columns), Math.floor((c + 1) * known.length / columns));
+        const run = known.slice(
+            Math.floor((c * known.length) / columns),
+            Math.floor(((c + 1) * known.length) / columns),
+        );
         labels.push(run.length > 1 ? `${run[0].n}–${run.at(-1).n}` : String(run[0].n));
         ranks.forEach((rank, r) => {
             const n = run.filter((s) => spreadOf(s).slowest === rank).length;
-            if (n)
-                cells.push([c, r, 100 * n / run.length]);
+            if (n) cells.push([c, r, (100 * n) / run.length]);
         });
     }
     return { ranks, labels, cells };
@@ -256,20 +326,45 @@ export const rankHeat = {
     none: "No step has reported the spread over its ranks.",
     option({ steps }, p) {
         const { ranks, labels, cells } = slowestCells(steps);
-        if (!cells.length)
-            return null;
+        if (!cells.length) return null;
         return {
             ...axes(p, {
                 x: { name: "step", type: "category", data: labels },
-                y: { type: "category", data: ranks.map((r) => `rank ${r}`), splitLine: { show: false } }, grid: { left: 74, top: 12 },
+                y: {
+                    type: "category",
+                    data: ranks.map((r) => `rank ${r}`),
+                    splitLine: { show: false },
+                },
+                grid: { left: 74, top: 12 },
             }),
-            tooltip: tooltip(p, { trigger: "item", formatter: (q) => tip(`Step ${labels[q.data[0]]}`, [[`rank ${ranks[q.data[1]]}`, `slowest in ${Math.round(q.data[2])} %`]]) }),
-            visualMap: { show: false, min: 0, max: 100, dimension: 2, inRange: { color: [p.sunken, p.series[1]] } },
-            series: [{ type: "heatmap", data: cells, itemStyle: { borderColor: p.surface, borderWidth: 1 } }],
+            tooltip: tooltip(p, {
+                trigger: "item",
+                formatter: (q) =>
+                    tip(`Step ${labels[q.data[0]]}`, [
+                        [`rank ${ranks[q.data[1]]}`, `slowest in ${Math.round(q.data[2])} %`],
+                    ]),
+            }),
+            visualMap: {
+                show: false,
+                min: 0,
+                max: 100,
+                dimension: 2,
+                inRange: { color: [p.sunken, p.series[1]] },
+            },
+            series: [
+                {
+                    type: "heatmap",
+                    data: cells,
+                    itemStyle: { borderColor: p.surface, borderWidth: 1 },
+                },
+            ],
         };
     },
     summary: ({ steps }) => stragglerText(steps),
-    table: ({ steps }) => ({ columns: ["rank", "steps as the slowest"], rows: slowestRanks(steps) }),
+    table: ({ steps }) => ({
+        columns: ["rank", "steps as the slowest"],
+        rows: slowestRanks(steps),
+    }),
 };
 
 function memoryRows(memory) {
@@ -277,7 +372,8 @@ function memoryRows(memory) {
     const measured = memory?.measured ?? {};
     const isClass = (k) => k !== "total" && k !== "rank" && k !== "device";
     const keys = ordered({ ...planned, ...measured }, MEMORY_CLASSES).filter(isClass);
-    return keys.map((k) => [k, planned[k] ?? null, measured[k] ?? null])
+    return keys
+        .map((k) => [k, planned[k] ?? null, measured[k] ?? null])
         .filter(([, a, b]) => a > 0 || b > 0);
 }
 
@@ -289,10 +385,13 @@ export const memoryBars = {
     none: "No memory has been planned or measured.",
     option({ memory }, p) {
         const rows = memoryRows(memory).reverse();
-        if (!rows.length)
-            return null;
+        if (!rows.length) return null;
         const bar = (name, i, color) => ({
-            name, type: "bar", barGap: "10%", itemStyle: { color }, data: rows.map((r) => (r[i] === null ? null : r[i] / MIB)),
+            name,
+            type: "bar",
+            barGap: "10%",
+            itemStyle: { color },
+            data: rows.map((r) => (r[i] === null ? null : r[i] / MIB)),
         });
         return {
             ...axes(p, {
@@ -302,16 +401,27 @@ export const memoryBars = {
             }),
             legend: legend(p),
             tooltip: tooltip(p, {
-                trigger: "axis", axisPointer: { type: "shadow" },
-                formatter: (l) => tip(l[0].name, l.map((q) => [q.seriesName,
-                    q.value === null || q.value === undefined ? "–" : bytes(q.value * MIB)])),
+                trigger: "axis",
+                axisPointer: { type: "shadow" },
+                formatter: (l) =>
+                    tip(
+                        l[0].name,
+                        l.map((q) => [
+                            q.seriesName,
+                            q.value === null || q.value === undefined ? "–" : bytes(q.value * MIB),
+                        ]),
+                    ),
             }),
             series: [bar("planned", 1, p.series[7]), bar("measured", 2, p.series[0])],
         };
     },
-    summary: ({ memory }) => `Planned ${bytes(memory?.planned?.total)}, measured ${bytes(memory?.measured?.total)}.`,
+    summary: ({ memory }) =>
+        `Planned ${bytes(memory?.planned?.total)}, measured ${bytes(memory?.measured?.total)}.`,
     table: ({ memory }) => ({
         columns: ["class", "planned bytes", "measured bytes"],
-        rows: [...memoryRows(memory), ["total", memory?.planned?.total ?? null, memory?.measured?.total ?? null]],
+        rows: [
+            ...memoryRows(memory),
+            ["total", memory?.planned?.total ?? null, memory?.measured?.total ?? null],
+        ],
     }),
 };

@@ -8,10 +8,8 @@ let onRefused = () => {};
 
 export function setToken(text) {
     token = text;
-    if (text)
-        sessionStorage.setItem(KEY, text);
-    else
-        sessionStorage.removeItem(KEY);
+    if (text) sessionStorage.setItem(KEY, text);
+    else sessionStorage.removeItem(KEY);
 }
 
 export function hasToken() {
@@ -35,8 +33,7 @@ export class ApiError extends Error {
 export function url(path, query) {
     const u = new URL(path, BASE);
     for (const [k, v] of Object.entries(query ?? {}))
-        if (v !== null && v !== undefined && v !== "")
-            u.searchParams.set(k, v);
+        if (v !== null && v !== undefined && v !== "") u.searchParams.set(k, v);
     return u;
 }
 
@@ -67,10 +64,8 @@ export async function request(method, path, { query, body, signal, accept, match
         }),
         body: body === undefined ? undefined : JSON.stringify(body),
     });
-    if (response.status === 401)
-        onRefused();
-    if (!response.ok)
-        throw new ApiError(response.status, await problemOf(response));
+    if (response.status === 401) onRefused();
+    if (!response.ok) throw new ApiError(response.status, await problemOf(response));
     return response;
 }
 
@@ -125,9 +120,7 @@ export function trialPath(id, n, rest = "") {
 
 /** What went wrong, as a sentence for a person. */
 export function explain(error) {
-    if (error instanceof ApiError)
-        return error.message;
-    if (error instanceof TypeError)
-        return "The service cannot be reached. Is partuned running?";
+    if (error instanceof ApiError) return error.message;
+    if (error instanceof TypeError) return "The service cannot be reached. Is partuned running?";
     return String(error?.message ?? error);
 }

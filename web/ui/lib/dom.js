@@ -3,31 +3,23 @@
 const SVG = "http://www.w3.org/2000/svg";
 
 function setAttribute(el, name, value) {
-    if (value === null || value === undefined || value === false)
-        return;
-    if (name.startsWith("on"))
-        el.addEventListener(name.slice(2), value);
-    else if (name === "style")  // through the object model: the content policy forbids style attributes
-        for (const [k, v] of Object.entries(value))
-            el.style.setProperty(k, v);
-    else if (name === "value" || name === "checked" || name === "selected")
-        el[name] = value;
-    else
-        el.setAttribute(name, value === true ? "" : value);
+    if (value === null || value === undefined || value === false) return;
+    if (name.startsWith("on")) el.addEventListener(name.slice(2), value);
+    else if (name === "style")
+        // through the object model: the content policy forbids style attributes
+        for (const [k, v] of Object.entries(value)) el.style.setProperty(k, v);
+    else if (name === "value" || name === "checked" || name === "selected") el[name] = value;
+    else el.setAttribute(name, value === true ? "" : value);
 }
 
 function append(el, child) {
-    if (child === null || child === undefined || child === false)
-        return;
-    if (Array.isArray(child))
-        child.forEach((c) => append(el, c));
-    else
-        el.append(child instanceof Node ? child : String(child));
+    if (child === null || child === undefined || child === false) return;
+    if (Array.isArray(child)) child.forEach((c) => append(el, c));
+    else el.append(child instanceof Node ? child : String(child));
 }
 
 function make(el, attributes, children) {
-    for (const [name, value] of Object.entries(attributes ?? {}))
-        setAttribute(el, name, value);
+    for (const [name, value] of Object.entries(attributes ?? {})) setAttribute(el, name, value);
     children.forEach((c) => append(el, c));
     return el;
 }
@@ -51,8 +43,7 @@ export function fill(el, ...children) {
 
 /** Change the text of EL only if it differs: a live page should not make a screen reader repeat itself. */
 export function setText(el, text) {
-    if (el.textContent !== text)
-        el.textContent = text;
+    if (el.textContent !== text) el.textContent = text;
 }
 
 let lastId = 0;
@@ -71,13 +62,10 @@ export function oncePerFrame(fn) {
         fn();
     };
     return () => {
-        if (waiting)
-            return;
+        if (waiting) return;
         waiting = true;
-        if (document.hidden)
-            setTimeout(run, 100);
-        else
-            requestAnimationFrame(run);
+        if (document.hidden) setTimeout(run, 100);
+        else requestAnimationFrame(run);
     };
 }
 
@@ -91,7 +79,6 @@ export function atMostEvery(ms, fn) {
         fn();
     };
     return () => {
-        if (!timer)
-            timer = setTimeout(run, Math.max(0, last + ms - performance.now()));
+        if (!timer) timer = setTimeout(run, Math.max(0, last + ms - performance.now()));
     };
 }

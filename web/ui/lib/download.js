@@ -22,13 +22,10 @@ export function saveDataUrl(dataUrl, name) {
 
 // RFC 4180; a cell that a spreadsheet would run as a formula is preceded by an apostrophe.
 function csvCell(value) {
-    if (value === null || value === undefined)
-        return "";
-    if (typeof value === "number")
-        return String(value);
+    if (value === null || value === undefined) return "";
+    if (typeof value === "number") return String(value);
     let text = String(value);
-    if (/^[=+\-@\t\r]/.test(text))
-        text = `'${text}`;
+    if (/^[=+\-@\t\r]/.test(text)) text = `'${text}`;
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 

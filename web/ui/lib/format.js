@@ -10,13 +10,10 @@ function known(x) {
 
 /** DIGITS significant digits, thousands separated, never in exponent form. */
 export function significant(x, digits = 3) {
-    if (!known(x))
-        return NONE;
-    if (x === 0)
-        return "0";
+    if (!known(x)) return NONE;
+    if (x === 0) return "0";
     const whole = Math.floor(Math.log10(Math.abs(x))) + 1;
-    if (whole >= digits)
-        return plain.format(x);
+    if (whole >= digits) return plain.format(x);
     const places = Math.min(digits - whole, 9);
     return x.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
 }
@@ -30,20 +27,22 @@ export function counted(n, one, many = `${one}s`) {
     return `${count(n)} ${n === 1 ? one : many}`;
 }
 
-const LARGE = [[1e12, "T"], [1e9, "G"], [1e6, "M"]];
+const LARGE = [
+    [1e12, "T"],
+    [1e9, "G"],
+    [1e6, "M"],
+];
 
 function scaled(x) {
     for (const [size, letter] of LARGE) {
-        if (Math.abs(x) >= 10 * size)
-            return [x / size, `${letter}`];
+        if (Math.abs(x) >= 10 * size) return [x / size, `${letter}`];
     }
     return [x, ""];
 }
 
 /** A rate without its unit, for table columns that name it: "41,012". */
 export function rateNumber(x) {
-    if (!known(x))
-        return NONE;
+    if (!known(x)) return NONE;
     const [y, letter] = scaled(x);
     return `${significant(y, 4)}${letter && ` ${letter}`}`;
 }
@@ -75,8 +74,7 @@ export function percent(x, places = 1) {
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 export function bytes(x) {
-    if (!known(x))
-        return NONE;
+    if (!known(x)) return NONE;
     let i = 0;
     while (Math.abs(x) >= 1024 && i < BINARY.length - 1) {
         x /= 1024;
@@ -86,45 +84,35 @@ export function bytes(x) {
 }
 
 export function ms(x) {
-    if (!known(x))
-        return NONE;
-    if (Math.abs(x) >= 10000)
-        return seconds(x / 1000);
+    if (!known(x)) return NONE;
+    if (Math.abs(x) >= 10000) return seconds(x / 1000);
     return `${significant(x, 3)} ms`;
 }
 
 /** "8.4 s", "2 min 30 s", "3 h 05 min", "2 d 4 h" */
 export function seconds(x) {
-    if (!known(x))
-        return NONE;
-    if (Math.abs(x) < 100)
-        return `${significant(x, x < 10 ? 2 : 3)} s`;
+    if (!known(x)) return NONE;
+    if (Math.abs(x) < 100) return `${significant(x, x < 10 ? 2 : 3)} s`;
     const whole = Math.round(x);
     const min = Math.floor(whole / 60);
-    if (whole < 3600)
-        return `${min} min ${String(whole % 60).padStart(2, "0")} s`;
+    if (whole < 3600) return `${min} min ${String(whole % 60).padStart(2, "0")} s`;
     const hours = Math.floor(min / 60);
-    if (hours < 48)
-        return `${hours} h ${String(min % 60).padStart(2, "0")} min`;
+    if (hours < 48) return `${hours} h ${String(min % 60).padStart(2, "0")} min`;
     return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
 /** Device-seconds as device-hours ("12.1 device-h"), or as device-minutes where those are few. */
 export function deviceTime(x) {
-    if (!known(x))
-        return NONE;
-    if (x < 120)
-        return `${significant(x, 3)} device-s`;
-    if (x < 7200)
-        return `${significant(x / 60, 3)} device-min`;
+    if (!known(x)) return NONE;
+    if (x < 120) return `${significant(x, 3)} device-s`;
+    if (x < 7200) return `${significant(x / 60, 3)} device-min`;
     return `${significant(x / 3600, 3)} device-h`;
 }
 
 /** A short local date and time; the exact UTC one belongs into a title. */
 export function time(text) {
     const t = new Date(text);
-    if (!text || Number.isNaN(t.getTime()))
-        return NONE;
+    if (!text || Number.isNaN(t.getTime())) return NONE;
     const day = t.toLocaleDateString("en-CA");
     const clock = t.toLocaleTimeString("en-GB");
     return day === new Date().toLocaleDateString("en-CA") ? clock : `${day} ${clock.slice(0, 5)}`;
@@ -137,13 +125,14 @@ export function isolated(text) {
 
 /** JSON for reading: short lists stay on one line. */
 export function prettyJson(value) {
-    return JSON.stringify(value, null, 2).replace(/\[\s+([^[\]{}]{1,200}?)\s+\]/g,
-        (_, inner) => `[${inner.replace(/\s*\n\s*/g, " ")}]`);
+    return JSON.stringify(value, null, 2).replace(
+        /\[\s+([^[\]{}]{1,200}?)\s+\]/g,
+        (_, inner) => `[${inner.replace(/\s*\n\s*/g, " ")}]`,
+    );
 }
 
 /** Seconds between two times of the wire; unknown ends mean now. */
 export function between(from, to) {
-    if (!from)
-        return null;
+    if (!from) return null;
     return ((to ? Date.parse(to) : Date.now()) - Date.parse(from)) / 1000;
 }

@@ -7,7 +7,7 @@
 import { headers, url } from "./api.js";
 
 const RETRY_MS = [250, 500, 1000, 2000, 4000, 8000];
-const SILENCE_MS = 60_000;      // heartbeats are far more frequent
+const SILENCE_MS = 60_000; // heartbeats are far more frequent
 const HIDDEN_MS = 120_000;
 
 /**
@@ -22,8 +22,7 @@ export function eventParser(onEvent) {
 
     const line = (text) => {
         if (text === "") {
-            if (data.length)
-                onEvent({ event: event || "message", data: data.join("\n"), id });
+            if (data.length) onEvent({ event: event || "message", data: data.join("\n"), id });
             event = "";
             data = [];
             return;
@@ -31,12 +30,9 @@ export function eventParser(onEvent) {
         const colon = text.indexOf(":");
         const field = colon < 0 ? text : text.slice(0, colon);
         const value = colon < 0 ? "" : text.slice(colon + 1).replace(/^ /, "");
-        if (field === "event")
-            event = value;
-        else if (field === "data")
-            data.push(value);
-        else if (field === "id")
-            id = value;
+        if (field === "event") event = value;
+        else if (field === "data") data.push(value);
+        else if (field === "id") id = value;
     };
 
     return (text) => {
@@ -60,11 +56,11 @@ export function openStream(path, { onEvent, onOpen, onState }) {
     let hiddenTimer = 0;
     let closed = false;
 
-    const parserFor = () => eventParser((e) => {
-        if (e.id !== null)
-            lastId = e.id;
-        onEvent(e.event, JSON.parse(e.data));
-    });
+    const parserFor = () =>
+        eventParser((e) => {
+            if (e.id !== null) lastId = e.id;
+            onEvent(e.event, JSON.parse(e.data));
+        });
 
     const heard = () => {
         clearTimeout(silence);
@@ -76,10 +72,12 @@ export function openStream(path, { onEvent, onOpen, onState }) {
             signal,
             cache: "no-store",
             credentials: "omit",
-            headers: headers({ Accept: "text/event-stream", ...(lastId !== null && { "Last-Event-ID": lastId }) }),
+            headers: headers({
+                Accept: "text/event-stream",
+                ...(lastId !== null && { "Last-Event-ID": lastId }),
+            }),
         });
-        if (!response.ok)
-            throw new Error(`the service answered ${response.status}`);
+        if (!response.ok) throw new Error(`the service answered ${response.status}`);
         failures = 0;
         onState("live", 0);
         onOpen(lastId !== null);
@@ -88,8 +86,7 @@ export function openStream(path, { onEvent, onOpen, onState }) {
         const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
         for (;;) {
             const { value, done } = await reader.read();
-            if (done)
-                return;
+            if (done) return;
             heard();
             feed(value);
         }
@@ -101,8 +98,7 @@ export function openStream(path, { onEvent, onOpen, onState }) {
         abort?.abort();
         const mine = new AbortController();
         abort = mine;
-        if (failures === 0)
-            onState("connecting", 0);
+        if (failures === 0) onState("connecting", 0);
         try {
             await read(mine.signal);
         } catch (error) {
@@ -110,9 +106,9 @@ export function openStream(path, { onEvent, onOpen, onState }) {
                 console.warn(`event stream: ${error.message}`);
         }
         clearTimeout(silence);
-        if (closed || abort !== mine || paused)
-            return;
-        const wait = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)] * (0.75 + 0.5 * Math.random());
+        if (closed || abort !== mine || paused) return;
+        const wait =
+            RETRY_MS[Math.min(failures, RETRY_MS.length - 1)] * (0.75 + 0.5 * Math.random());
         failures += 1;
         onState("lost", wait);
         timer = setTimeout(connect, wait);
@@ -150,4 +146,3 @@ export function openStream(path, { onEvent, onOpen, onState }) {
         },
     };
 }
-

@@ -21,7 +21,9 @@ function decode(text) {
 /** href(["campaigns", id], {tab: "space"}) */
 export function href(segments, query) {
     const path = segments.map(encodeURIComponent).join("/");
-    const used = Object.entries(query ?? {}).filter(([, v]) => v !== null && v !== undefined && v !== "");
+    const used = Object.entries(query ?? {}).filter(
+        ([, v]) => v !== null && v !== undefined && v !== "",
+    );
     const search = new URLSearchParams(used).toString();
     return `#/${path}${search && `?${search}`}`;
 }
@@ -34,20 +36,16 @@ export function go(segments, query) {
 export function setQuery(changes, push = false) {
     const route = parseRoute(location.hash);
     const next = href(route.segments, { ...route.query, ...changes });
-    if (next === location.hash)
-        return;
-    if (push)
-        location.hash = next;
-    else
-        history.replaceState(null, "", next);
+    if (next === location.hash) return;
+    if (push) location.hash = next;
+    else history.replaceState(null, "", next);
 }
 
 /** Take "#token=…" out of the address, so that it is neither shown, nor bookmarked, nor in history. */
 export function takeToken() {
     const fragment = new URLSearchParams(location.hash.replace(/^#/, ""));
     const token = fragment.get("token");
-    if (token === null)
-        return null;
+    if (token === null) return null;
     history.replaceState(null, "", `#${fragment.get("to") ?? "/"}`);
     return token;
 }

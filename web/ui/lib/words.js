@@ -27,8 +27,17 @@ export const CAMPAIGN_STATES = {
 };
 
 export const LIVE_TRIAL = new Set(["queued", "starting", "running"]);
-export const FAILED_TRIAL = new Set(["oom", "illegal", "numeric", "timeout", "hang", "crash", "node_fail",
-    "preempted", "pruned"]);
+export const FAILED_TRIAL = new Set([
+    "oom",
+    "illegal",
+    "numeric",
+    "hang",
+    "crash",
+    "node_fail",
+    "preempted",
+]);
+// It ran, but too slowly to be worth its time: a result about its speed, not a failure.
+export const STOPPED_TRIAL = new Set(["timeout", "pruned"]);
 
 export const KINDS = {
     baseline: "what a person would have tried first",
@@ -62,8 +71,20 @@ export const LAYOUT_KEYS = {
     threads: "compute threads a rank",
 };
 
-export const PHASES = ["forward", "backward", "recompute", "tp", "cp", "ep", "pp_wait", "pp", "bubble", "dp",
-    "optimizer", "other"];
+export const PHASES = [
+    "forward",
+    "backward",
+    "recompute",
+    "tp",
+    "cp",
+    "ep",
+    "pp_wait",
+    "pp",
+    "bubble",
+    "dp",
+    "optimizer",
+    "other",
+];
 
 export const PHASE_HELP = {
     forward: "forward pass",
@@ -80,8 +101,20 @@ export const PHASE_HELP = {
     other: "everything else",
 };
 
-export const MEMORY_CLASSES = ["weights", "gradients", "grads", "master", "master_weights", "optimizer",
-    "optimizer_state", "activations", "comm", "communication", "logits", "workspace"];
+export const MEMORY_CLASSES = [
+    "weights",
+    "gradients",
+    "grads",
+    "master",
+    "master_weights",
+    "optimizer",
+    "optimizer_state",
+    "activations",
+    "comm",
+    "communication",
+    "logits",
+    "workspace",
+];
 
 /** Keys of OBJECT, those of ORDER first and in its order, others behind. */
 export function ordered(object, order) {

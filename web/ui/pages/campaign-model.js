@@ -12,18 +12,34 @@ export const modelTab = {
         const { ctx, id, store } = page;
         const visit = (q) => {
             const n = q.data?.pair?.n ?? q.data?.trial?.n;
-            if (n)
-                go(["campaigns", id, "trials", String(n)]);
+            if (n) go(["campaigns", id, "trials", String(n)]);
         };
-        const make = (spec) => chartPanel(ctx, { ...spec, name: `${spec.name}-${id}`, className: "w6", onClick: visit });
-        const charts = [speedModel, memoryModel, pareto, fitCalibration].map((spec) => [spec, make(spec)]);
+        const make = (spec) =>
+            chartPanel(ctx, {
+                ...spec,
+                name: `${spec.name}-${id}`,
+                className: "w6",
+                onClick: visit,
+            });
+        const charts = [speedModel, memoryModel, pareto, fitCalibration].map((spec) => [
+            spec,
+            make(spec),
+        ]);
         const verdict = h("p", { class: "sub", role: "status" });
         const update = () => {
             const data = { trials: store.all() };
             charts.forEach(([, chart]) => chart.set(data));
             verdict.textContent = `Throughput: ${speedModel.summary(data) || "nothing to compare yet."}`;
         };
-        fill(body, verdict, h("div", { class: "grid" }, charts.map(([, chart]) => chart.element)));
+        fill(
+            body,
+            verdict,
+            h(
+                "div",
+                { class: "grid" },
+                charts.map(([, chart]) => chart.element),
+            ),
+        );
         store.onChange(update);
         update();
     },

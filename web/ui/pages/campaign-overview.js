@@ -2,7 +2,17 @@
 
 import { campaignPath } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
-import { bytes, ms, percent, plusMinus, ratio, rateNumber, seconds, rate, NONE } from "../lib/format.js";
+import {
+    bytes,
+    ms,
+    percent,
+    plusMinus,
+    ratio,
+    rateNumber,
+    seconds,
+    rate,
+    NONE,
+} from "../lib/format.js";
 import { go, href, setQuery } from "../lib/router.js";
 import { KINDS, LAYOUT_KEYS, TRIAL_STATES } from "../lib/words.js";
 import { bestOption, bestSummary, bestTable } from "../charts/best.js";
@@ -16,51 +26,156 @@ const FIRST_CHOICE = ["kind", "step", "mfu", "memory", "expected", "seconds"];
 const Z95 = 1.959964;
 
 function trialColumns(campaign) {
-    const link = (t) => h("a", { href: href(["campaigns", t.campaign ?? campaign().id, "trials", t.n]) }, String(t.n));
+    const link = (t) =>
+        h(
+            "a",
+            { href: href(["campaigns", t.campaign ?? campaign().id, "trials", t.n]) },
+            String(t.n),
+        );
     return [
         { key: "n", title: "Trial", sort: "n", num: true, cell: link },
-        { key: "layout", title: "Layout", fixed: true, cell: (t) => h("span", { class: "mono" }, t.text ?? NONE) },
-        { key: "state", title: "State", sort: "state", cell: (t) => [trialBadge(t.state),
-            t.failure?.detail && h("div", { class: "soft wrap" }, t.failure.detail.slice(0, 160))] },
-        { key: "tokens", title: "Tokens/s", sort: "tokens_per_s", num: true, cell: (t) => [rateNumber(t.tokens_per_s),
-            t.tokens_per_s_se ? h("span", { class: "soft" }, ` ${plusMinus(Z95 * t.tokens_per_s_se)}`) : null] },
-        { key: "ratio", title: "vs baseline", num: true, cell: (t) => {
-            const b = campaign().baseline?.tokens_per_s;
-            return b && t.tokens_per_s ? ratio(t.tokens_per_s / b) : NONE;
-        } },
-        { key: "kind", title: "Kind", optional: true, cell: (t) => h("span", { title: KINDS[t.kind] ?? "" },
-            t.kind, t.repeat_of ? ` of ${t.repeat_of}` : "") },
-        { key: "step", title: "Step", optional: true, num: true, cell: (t) => ms(t.step_ms?.median) },
+        {
+            key: "layout",
+            title: "Layout",
+            fixed: true,
+            cell: (t) => h("span", { class: "mono" }, t.text ?? NONE),
+        },
+        {
+            key: "state",
+            title: "State",
+            sort: "state",
+            cell: (t) => [
+                trialBadge(t.state),
+                t.failure?.detail &&
+                    h("div", { class: "soft detail" }, t.failure.detail.slice(0, 160)),
+            ],
+        },
+        {
+            key: "tokens",
+            title: "Tokens/s",
+            sort: "tokens_per_s",
+            num: true,
+            cell: (t) => [
+                rateNumber(t.tokens_per_s),
+                t.tokens_per_s_se
+                    ? h("span", { class: "soft" }, ` ${plusMinus(Z95 * t.tokens_per_s_se)}`)
+                    : null,
+            ],
+        },
+        {
+            key: "ratio",
+            title: "vs baseline",
+            num: true,
+            cell: (t) => {
+                const b = campaign().baseline?.tokens_per_s;
+                return b && t.tokens_per_s ? ratio(t.tokens_per_s / b) : NONE;
+            },
+        },
+        {
+            key: "kind",
+            title: "Kind",
+            optional: true,
+            fixed: true,
+            cell: (t) =>
+                h(
+                    "span",
+                    { title: KINDS[t.kind] ?? "" },
+                    t.kind,
+                    t.repeat_of ? ` of ${t.repeat_of}` : "",
+                ),
+        },
+        {
+            key: "step",
+            title: "Step",
+            optional: true,
+            num: true,
+            cell: (t) => ms(t.step_ms?.median),
+        },
         { key: "mfu", title: "MFU", optional: true, num: true, cell: (t) => percent(t.mfu) },
-        { key: "memory", title: "Memory", sort: "memory", optional: true, num: true, help: "of the worst rank, measured",
-            cell: (t) => bytes(t.memory?.measured?.total) },
-        { key: "expected", title: "Expected tokens/s", optional: true, num: true,
-            cell: (t) => rateNumber(t.predicted?.tokens_per_s) },
-        { key: "fits", title: "P(fits)", optional: true, num: true, cell: (t) => percent(t.predicted?.p_fits, 0) },
-        { key: "loss", title: "Loss", optional: true, num: true,
-            cell: (t) => (t.loss?.last !== null && t.loss?.last !== undefined ? t.loss.last.toFixed(3) : NONE) },
-        { key: "attempts", title: "Attempts", optional: true, num: true, cell: (t) => String(t.attempts ?? NONE) },
-        { key: "seconds", title: "Took", optional: true, num: true, cell: (t) => seconds(t.seconds) },
+        {
+            key: "memory",
+            title: "Memory",
+            sort: "memory",
+            optional: true,
+            num: true,
+            help: "of the worst rank, measured",
+            cell: (t) => bytes(t.memory?.measured?.total),
+        },
+        {
+            key: "expected",
+            title: "Expected tokens/s",
+            optional: true,
+            num: true,
+            cell: (t) => rateNumber(t.predicted?.tokens_per_s),
+        },
+        {
+            key: "fits",
+            title: "P(fits)",
+            optional: true,
+            num: true,
+            cell: (t) => percent(t.predicted?.p_fits, 0),
+        },
+        {
+            key: "loss",
+            title: "Loss",
+            optional: true,
+            num: true,
+            cell: (t) =>
+                t.loss?.last !== null && t.loss?.last !== undefined ? t.loss.last.toFixed(3) : NONE,
+        },
+        {
+            key: "attempts",
+            title: "Attempts",
+            optional: true,
+            num: true,
+            cell: (t) => String(t.attempts ?? NONE),
+        },
+        {
+            key: "seconds",
+            title: "Took",
+            optional: true,
+            num: true,
+            cell: (t) => seconds(t.seconds),
+        },
         { key: "why", title: "Why it was tried", optional: true, cell: (t) => t.why ?? NONE },
     ];
 }
 
 function columnChooser(columns, chosen, onChange) {
-    const boxes = columns.filter((c) => c.optional).map((c) => h("label", {},
-        h("input", { type: "checkbox", checked: chosen.has(c.key), onchange: (e) => {
-            if (e.target.checked)
-                chosen.add(c.key);
-            else
-                chosen.delete(c.key);
-            localStorage.setItem(CHOSEN, [...chosen].join(" "));
-            onChange([...chosen]);
-        } }), c.title));
-    return h("details", {}, h("summary", { class: "soft" }, "Columns"), h("div", { class: "filters" }, boxes));
+    const boxes = columns
+        .filter((c) => c.optional)
+        .map((c) =>
+            h(
+                "label",
+                {},
+                h("input", {
+                    type: "checkbox",
+                    checked: chosen.has(c.key),
+                    onchange: (e) => {
+                        if (e.target.checked) chosen.add(c.key);
+                        else chosen.delete(c.key);
+                        localStorage.setItem(CHOSEN, [...chosen].join(" "));
+                        onChange([...chosen]);
+                    },
+                }),
+                c.title,
+            ),
+        );
+    return h(
+        "details",
+        {},
+        h("summary", { class: "soft" }, "Columns"),
+        h("div", { class: "filters" }, boxes),
+    );
 }
 
 function select(title, values, at, onChange) {
-    const element = h("select", { onchange: () => onChange(element.value) }, h("option", { value: "" }, "any"),
-        values.map((v) => h("option", { value: v }, v)));
+    const element = h(
+        "select",
+        { onchange: () => onChange(element.value) },
+        h("option", { value: "" }, "any"),
+        values.map((v) => h("option", { value: v }, v)),
+    );
     element.value = at ?? "";
     return h("label", { class: "field" }, h("span", {}, title), element);
 }
@@ -80,8 +195,13 @@ function trialTable(page) {
         rowClass: (t) => (t.n === page.campaign().best?.trial ? "winner" : null),
         sort: "-n",
         label: "trials",
-        none: () => (filter.state || filter.kind ? empty("No trial matches", h("p", {}, "Change the filters above."))
-            : empty("No trials yet", h("p", {}, "The first one, the baseline, starts when a slot is free."))),
+        none: () =>
+            filter.state || filter.kind
+                ? empty("No trial matches", h("p", {}, "Change the filters above."))
+                : empty(
+                      "No trials yet",
+                      h("p", {}, "The first one, the baseline, starts when a slot is free."),
+                  ),
     });
     const change = (key) => (value) => {
         filter[key] = value;
@@ -101,21 +221,28 @@ function trialTable(page) {
     ctx.onLeave(() => clearTimeout(reloadTimer));
     list.load();
 
-    return h("section", { class: "panel", "aria-label": "Trials" },
+    return h(
+        "section",
+        { class: "panel", "aria-label": "Trials" },
         h("div", { class: "panel-head" }, h("h2", {}, "Trials")),
-        h("div", { class: "panel-body" },
-            h("div", { class: "filters" },
+        h(
+            "div",
+            { class: "panel-body" },
+            h(
+                "div",
+                { class: "filters" },
                 select("State", Object.keys(TRIAL_STATES), filter.state, change("state")),
                 select("Kind", Object.keys(KINDS), filter.kind, change("kind")),
-                columnChooser(columns, chosen, list.setColumns)),
-            list.element));
+                columnChooser(columns, chosen, list.setColumns),
+            ),
+            list.element,
+        ),
+    );
 }
 
 /** The newest trial that the search proposed, and its reason. */
 function lastProposal(trials) {
-    for (let i = trials.length - 1; i >= 0; i--)
-        if (trials[i].kind !== "verify")
-            return trials[i];
+    for (let i = trials.length - 1; i >= 0; i--) if (trials[i].kind !== "verify") return trials[i];
     return null;
 }
 
@@ -126,16 +253,35 @@ function drawProposal(body, page) {
         return;
     }
     const keys = Object.keys(LAYOUT_KEYS).filter((k) => t.layout?.[k] !== undefined);
-    fill(body, pairs([
-        ["Trial", h("span", {}, h("a", { href: href(["campaigns", page.id, "trials", t.n]) }, String(t.n)), " ", trialBadge(t.state))],
-        ["Layout", h("span", { class: "mono" }, t.text ?? NONE)],
-        ["Why", t.why ?? NONE],
-        ["Expected", rate(t.predicted?.tokens_per_s)],
-        ["Memory expected", bytes(t.predicted?.memory_bytes)],
-        ["Fits with", percent(t.predicted?.p_fits, 0)],
-        t.tokens_per_s !== null && ["Measured", rate(t.tokens_per_s)],
-        keys.length && ["All keys", h("span", { class: "mono wrap soft" }, keys.map((k) => `${k} ${t.layout[k]}`).join(", "))],
-    ]));
+    fill(
+        body,
+        pairs([
+            [
+                "Trial",
+                h(
+                    "span",
+                    {},
+                    h("a", { href: href(["campaigns", page.id, "trials", t.n]) }, String(t.n)),
+                    " ",
+                    trialBadge(t.state),
+                ),
+            ],
+            ["Layout", h("span", { class: "mono" }, t.text ?? NONE)],
+            ["Why", t.why ?? NONE],
+            ["Expected", rate(t.predicted?.tokens_per_s)],
+            ["Memory expected", bytes(t.predicted?.memory_bytes)],
+            ["Fits with", percent(t.predicted?.p_fits, 0)],
+            t.tokens_per_s !== null && ["Measured", rate(t.tokens_per_s)],
+            keys.length && [
+                "All keys",
+                h(
+                    "span",
+                    { class: "mono wrap soft" },
+                    keys.map((k) => `${k} ${t.layout[k]}`).join(", "),
+                ),
+            ],
+        ]),
+    );
 }
 
 export const overviewTab = {
@@ -152,17 +298,24 @@ export const overviewTab = {
             option: bestOption,
             summary: bestSummary,
             table: bestTable,
-            onClick: (p) => p.value?.[0] && go(["campaigns", page.id, "trials", String(p.value[0])]),
+            onClick: (p) =>
+                p.value?.[0] && go(["campaigns", page.id, "trials", String(p.value[0])]),
         });
         const proposal = h("div");
         const update = () => {
             chart.set({ trials: page.store.all(), baseline: page.campaign().baseline });
             drawProposal(proposal, page);
         };
-        fill(body,
-            h("div", { class: "grid" }, chart.element,
-                panel("Last proposal", { className: "w4" }, proposal)),
-            trialTable(page));
+        fill(
+            body,
+            h(
+                "div",
+                { class: "grid" },
+                chart.element,
+                panel("Last proposal", { className: "w4" }, proposal),
+            ),
+            trialTable(page),
+        );
         page.store.onChange(update);
         page.readers.add(update);
         update();

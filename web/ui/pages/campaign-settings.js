@@ -8,7 +8,10 @@ import { prettyJson, time } from "../lib/format.js";
 
 function notesForm(page) {
     const notes = h("textarea", { rows: "5", value: page.campaign().notes ?? "" });
-    const tags = h("input", { value: (page.campaign().tags ?? []).join(" "), "aria-describedby": "tags-help" });
+    const tags = h("input", {
+        value: (page.campaign().tags ?? []).join(" "),
+        "aria-describedby": "tags-help",
+    });
     const answer = h("div");
 
     async function save(event) {
@@ -20,7 +23,9 @@ function notesForm(page) {
             const foreign = now.notes !== page.campaign().notes;
             if (foreign) {
                 page.setCampaign(now);
-                throw new Error("Someone else has changed the notes meanwhile. Theirs: " + now.notes);
+                throw new Error(
+                    "Someone else has changed the notes meanwhile. Theirs: " + now.notes,
+                );
             }
             const c = await patch(campaignPath(page.id), change, tag);
             page.setCampaign(c ?? { ...now, ...change });
@@ -31,11 +36,19 @@ function notesForm(page) {
         }
     }
 
-    return h("form", { onsubmit: save },
+    return h(
+        "form",
+        { onsubmit: save },
         h("label", { class: "field" }, h("span", {}, "Notes"), notes),
-        h("label", { class: "field" }, h("span", { id: "tags-help" }, "Tags, separated by spaces"), tags),
+        h(
+            "label",
+            { class: "field" },
+            h("span", { id: "tags-help" }, "Tags, separated by spaces"),
+            tags,
+        ),
         h("p", { class: "filters" }, h("button", { class: "primary" }, "Save")),
-        answer);
+        answer,
+    );
 }
 
 export const settingsTab = {
@@ -44,15 +57,56 @@ export const settingsTab = {
     open(page, body) {
         const c = page.campaign();
         const text = prettyJson(c.spec ?? {});
-        const whole = prettyJson({ model: c.model, cluster: c.cluster, workload: c.workload, space: c.space });
-        fill(body, h("div", { class: "grid" },
-            panel("Notes and tags", { className: "w4" }, notesForm(page), pairs([
-                ["Name", h("bdi", {}, c.name)], ["Identifier", h("code", {}, c.id)], ["Owner", c.owner ?? "–"], ["Created", time(c.created)],
-                ["Objective", c.objective ?? "–"], ["Launcher", c.launcher ?? "–"], ["Trainer", c.trainer ?? "–"],
-            ])),
-            panel("As submitted", { className: "w4", tools: [h("button", { type: "button", class: "quiet",
-                onclick: () => saveText(text, `campaign-${c.id}.json`, "application/json") }, "Download")] },
-            h("pre", { class: "code", tabindex: "0" }, text)),
-            panel("With every default filled in", { className: "w4" }, h("pre", { class: "code", tabindex: "0" }, whole))));
+        const whole = prettyJson({
+            model: c.model,
+            cluster: c.cluster,
+            workload: c.workload,
+            space: c.space,
+        });
+        fill(
+            body,
+            h(
+                "div",
+                { class: "grid" },
+                panel(
+                    "Notes and tags",
+                    { className: "w4" },
+                    notesForm(page),
+                    pairs([
+                        ["Name", h("bdi", {}, c.name)],
+                        ["Identifier", h("code", {}, c.id)],
+                        ["Owner", c.owner ?? "–"],
+                        ["Created", time(c.created)],
+                        ["Objective", c.objective ?? "–"],
+                        ["Launcher", c.launcher ?? "–"],
+                        ["Trainer", c.trainer ?? "–"],
+                    ]),
+                ),
+                panel(
+                    "As submitted",
+                    {
+                        className: "w4",
+                        tools: [
+                            h(
+                                "button",
+                                {
+                                    type: "button",
+                                    class: "quiet",
+                                    onclick: () =>
+                                        saveText(text, `campaign-${c.id}.json`, "application/json"),
+                                },
+                                "Download",
+                            ),
+                        ],
+                    },
+                    h("pre", { class: "code", tabindex: "0" }, text),
+                ),
+                panel(
+                    "With every default filled in",
+                    { className: "w4" },
+                    h("pre", { class: "code", tabindex: "0" }, whole),
+                ),
+            ),
+        );
     },
 };

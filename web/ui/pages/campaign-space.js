@@ -7,7 +7,7 @@ import { href } from "../lib/router.js";
 import { chartPanel } from "../charts/panel.js";
 import { brushed, feasibility, importance, parallel, surface, varying } from "../charts/space.js";
 
-const REFIT_MS = 5000;      // the service fits after each trial; asking more often shows nothing new
+const REFIT_MS = 5000; // the service fits after each trial; asking more often shows nothing new
 
 function choice(title, onChange) {
     const select = h("select", { onchange: onChange });
@@ -16,10 +16,12 @@ function choice(title, onChange) {
         value: () => select.value,
         set(values, first) {
             const kept = select.value || first;
-            if ([...select.options].map((o) => o.value).join() === values.join())
-                return;
-            fill(select, values.map((v) => h("option", { value: v }, v || "(none)")));
-            select.value = values.includes(kept) ? kept : values[0] ?? "";
+            if ([...select.options].map((o) => o.value).join() === values.join()) return;
+            fill(
+                select,
+                values.map((v) => h("option", { value: v }, v || "(none)")),
+            );
+            select.value = values.includes(kept) ? kept : (values[0] ?? "");
         },
     };
 }
@@ -35,10 +37,27 @@ function selection(page) {
     return {
         element,
         show(list, all) {
-            const best = [...list].filter((t) => t.tokens_per_s).sort((a, b) => b.tokens_per_s - a.tokens_per_s).slice(0, 5);
-            fill(element, list.length === all ? "" : [`${list.length} of ${all} selected. Fastest: `,
-                best.map((t, i) => [i ? ", " : "", h("a", { href: href(["campaigns", page.id, "trials", String(t.n)]) }, `trial ${t.n}`),
-                    ` (${t.text}, ${rateNumber(t.tokens_per_s)} tokens/s)`])]);
+            const best = [...list]
+                .filter((t) => t.tokens_per_s)
+                .sort((a, b) => b.tokens_per_s - a.tokens_per_s)
+                .slice(0, 5);
+            fill(
+                element,
+                list.length === all
+                    ? ""
+                    : [
+                          `${list.length} of ${all} selected. Fastest: `,
+                          best.map((t, i) => [
+                              i ? ", " : "",
+                              h(
+                                  "a",
+                                  { href: href(["campaigns", page.id, "trials", String(t.n)]) },
+                                  `trial ${t.n}`,
+                              ),
+                              ` (${t.text}, ${rateNumber(t.tokens_per_s)} tokens/s)`,
+                          ]),
+                      ],
+            );
         },
     };
 }
@@ -53,10 +72,13 @@ export const spaceTab = {
         let brush = {};
         let known = null;
         let shares = null;
+        let started = false;
         let asking = false;
 
         const lines = chartPanel(ctx, {
-            ...parallel, name: `parallel-${id}`, size: "tall",
+            ...parallel,
+            name: `parallel-${id}`,
+            size: "tall",
             ready: (chart) => {
                 brush = {};
                 chart.on("axisareaselected", () => {
@@ -67,16 +89,24 @@ export const spaceTab = {
                 });
             },
         });
-        const weights = chartPanel(ctx, { ...importance, name: `importance-${id}`, className: "w5" });
+        const weights = chartPanel(ctx, {
+            ...importance,
+            name: `importance-${id}`,
+            className: "w5",
+        });
         const field = chartPanel(ctx, { ...surface, name: `surface-${id}`, className: "w7" });
         const ran = chartPanel(ctx, { ...feasibility, name: `feasibility-${id}`, className: "w7" });
 
         const x = choice("Across", () => loadSurface());
         const y = choice("Up", () => loadSurface());
-        const value = h("select", { onchange: drawSurface },
-            h("option", { value: "mean" }, "expected throughput"), h("option", { value: "slices" }, "slices of it"),
+        const value = h(
+            "select",
+            { onchange: drawSurface },
+            h("option", { value: "mean" }, "expected throughput"),
+            h("option", { value: "slices" }, "slices of it"),
             h("option", { value: "spread" }, "uncertainty"),
-            h("option", { value: "p_fits" }, "probability of fitting"));
+            h("option", { value: "p_fits" }, "probability of fitting"),
+        );
 
         function drawSelection() {
             const measured = store.all().filter((t) => t.state === "ok" && t.tokens_per_s !== null);
@@ -85,16 +115,25 @@ export const spaceTab = {
 
         function drawSurface() {
             field.set({ surface: known, value: value.value });
-            ran.set({ trials: store.all(), x: keys.find((k) => k.key === x.value()), y: keys.find((k) => k.key === y.value()) });
+            ran.set({
+                trials: store.all(),
+                x: keys.find((k) => k.key === x.value()),
+                y: keys.find((k) => k.key === y.value()),
+            });
         }
 
         async function loadSurface() {
-            if (asking || ctx.signal.aborted)
-                return;
+            if (asking || ctx.signal.aborted) return;
             asking = true;
             try {
-                known = x.value() && y.value() && x.value() !== y.value()
-                    ? await get(campaignPath(id, "/surface"), { x: x.value(), y: y.value() }, ctx.signal) : null;
+                known =
+                    x.value() && y.value() && x.value() !== y.value()
+                        ? await get(
+                              campaignPath(id, "/surface"),
+                              { x: x.value(), y: y.value() },
+                              ctx.signal,
+                          )
+                        : null;
             } catch (error) {
                 known = null;
                 if (error.name !== "AbortError" && error.status !== 404)
@@ -114,30 +153,49 @@ export const spaceTab = {
         }
 
         const refit = atMostEvery(REFIT_MS, () => {
-            if (body.hidden || ctx.signal.aborted)
-                return;
+            if (body.hidden || ctx.signal.aborted) return;
             loadShares();
             loadSurface();
         });
 
         function update() {
+            if (!started) return;
             keys = varying(store.all());
             lines.set({ trials: store.all(), keys });
-            const first = byImportance(keys.map((k) => k.key), shares);
-            x.set(keys.map((k) => k.key), first[0]);
-            y.set(keys.map((k) => k.key), first[1]);
+            const first = byImportance(
+                keys.map((k) => k.key),
+                shares,
+            );
+            x.set(
+                keys.map((k) => k.key),
+                first[0],
+            );
+            y.set(
+                keys.map((k) => k.key),
+                first[1],
+            );
             drawSelection();
             drawSurface();
-            if (known === null)
-                loadSurface();
+            if (known === null) loadSurface();
             refit();
         }
 
-        fill(body,
+        fill(
+            body,
             h("div", { class: "grid" }, h("div", {}, lines.element, picked.element)),
-            h("div", { class: "filters" }, x.element, y.element, h("label", { class: "field" }, h("span", {}, "Shows"), value)),
-            h("div", { class: "grid" }, field.element, weights.element, ran.element));
+            h(
+                "div",
+                { class: "filters" },
+                x.element,
+                y.element,
+                h("label", { class: "field" }, h("span", {}, "Shows"), value),
+            ),
+            h("div", { class: "grid" }, field.element, weights.element, ran.element),
+        );
         store.onChange(update);
-        loadShares().then(update);
+        loadShares().then(() => {
+            started = true;
+            update();
+        });
     },
 };

@@ -10,8 +10,10 @@ export const timelineTab = {
     title: "Timeline",
     open(page, body) {
         const chart = chartPanel(page.ctx, {
-            ...gantt, name: `timeline-${page.id}`,
-            onClick: (q) => q.value?.[3] && go(["campaigns", page.id, "trials", String(q.value[3])]),
+            ...gantt,
+            name: `timeline-${page.id}`,
+            onClick: (q) =>
+                q.value?.[3] && go(["campaigns", page.id, "trials", String(q.value[3])]),
         });
         const update = () => chart.set({ trials: page.store.all() });
         fill(body, h("div", { class: "grid" }, chart.element));

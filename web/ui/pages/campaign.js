@@ -4,12 +4,29 @@
 import { ApiError, campaignPath, eachPage, explain, get, post, remove } from "../lib/api.js";
 import { atMostEvery, fill, h, oncePerFrame } from "../lib/dom.js";
 import {
-    NONE, count, deviceTime, interval, percent, ratio, rate, seconds, time,
+    NONE,
+    count,
+    deviceTime,
+    interval,
+    percent,
+    ratio,
+    rate,
+    seconds,
+    time,
 } from "../lib/format.js";
 import { openStream } from "../lib/live.js";
 import { go, href, setQuery } from "../lib/router.js";
-import { announce, campaignBadge, confirmDialog, failure, notice, tabs, tile, tiles } from "../parts/parts.js";
-import { failuresText, savedDeviceSeconds } from "./campaigns.js";
+import {
+    announce,
+    campaignBadge,
+    confirmDialog,
+    failure,
+    notice,
+    tabs,
+    tile,
+    tiles,
+} from "../parts/parts.js";
+import { failuresText, savedDeviceSeconds, stoppedText } from "./campaigns.js";
 import { overviewTab } from "./campaign-overview.js";
 import { modelTab } from "./campaign-model.js";
 import { settingsTab } from "./campaign-settings.js";
@@ -19,11 +36,23 @@ import { timelineTab } from "./campaign-timeline.js";
 /** What charts need of a trial: ten thousand whole ones would be a lot of memory. */
 function brief(t) {
     return {
-        n: t.n, kind: t.kind, state: t.state, text: t.text, why: t.why, layout: t.layout,
-        tokens_per_s: t.tokens_per_s ?? null, tokens_per_s_se: t.tokens_per_s_se ?? null,
-        predicted: t.predicted, mfu: t.mfu ?? null, seconds: t.seconds ?? null,
-        measured_bytes: t.memory?.measured?.total ?? null, planned_bytes: t.memory?.planned?.total ?? null,
-        started: t.started, ended: t.ended, failure: t.failure ?? null,
+        n: t.n,
+        kind: t.kind,
+        state: t.state,
+        repeat_of: t.repeat_of ?? null,
+        text: t.text,
+        why: t.why,
+        layout: t.layout,
+        tokens_per_s: t.tokens_per_s ?? null,
+        tokens_per_s_se: t.tokens_per_s_se ?? null,
+        predicted: t.predicted,
+        mfu: t.mfu ?? null,
+        seconds: t.seconds ?? null,
+        measured_bytes: t.memory?.measured?.total ?? null,
+        planned_bytes: t.memory?.planned?.total ?? null,
+        started: t.started,
+        ended: t.ended,
+        failure: t.failure ?? null,
     };
 }
 
@@ -40,15 +69,13 @@ function trialStore() {
     let filling = false;
     return {
         put(items) {
-            for (const t of items)
-                byN.set(t.n, brief(t));
+            for (const t of items) byN.set(t.n, brief(t));
             sorted = null;
             changed();
         },
         filling(on) {
             filling = on;
-            if (!on)
-                soon();
+            if (!on) soon();
         },
         get: (n) => byN.get(n),
         all() {
@@ -60,14 +87,26 @@ function trialStore() {
 }
 
 function summaryTiles() {
-    const best = tile("Best so far", "the fastest layout measured, and the 95 % interval of its throughput");
+    const best = tile(
+        "Best so far",
+        "the fastest layout measured, and the 95 % interval of its throughput",
+    );
     const baseline = tile("Baseline", "what a person would have tried first");
     const gain = tile("Gain", "throughput of the best over the baseline");
-    const mfu = tile("MFU", "model FLOP utilisation of the best: 3 × forward, no recompute, over the peak of all devices");
+    const mfu = tile(
+        "MFU",
+        "model FLOP utilisation of the best: 3 × forward, no recompute, over the peak of all devices",
+    );
     const trials = tile("Trials");
     const clock = tile("Time");
-    const cost = tile("Device time", "devices times seconds; saved is an estimate against trying every legal layout");
-    const link = (c, r) => [h("a", { href: href(["campaigns", c.id, "trials", r.trial]) }, `trial ${r.trial}`), ` · ${r.text}`];
+    const cost = tile(
+        "Device time",
+        "devices times seconds; saved is an estimate against trying every legal layout",
+    );
+    const link = (c, r) => [
+        h("a", { href: href(["campaigns", c.id, "trials", r.trial]) }, `trial ${r.trial}`),
+        ` · ${r.text}`,
+    ];
     const noted = (...nodes) => h("span", {}, nodes.flat());
 
     function gainNote(c) {
@@ -79,13 +118,38 @@ function summaryTiles() {
 
     function update(c) {
         const p = c.progress ?? {};
-        best.set(rate(c.best?.tokens_per_s), c.best ? noted(interval(c.best.lo, c.best.hi), h("br"), link(c, c.best)) : "no trial measured yet");
-        baseline.set(rate(c.baseline?.tokens_per_s), c.baseline ? noted(interval(c.baseline.lo, c.baseline.hi), h("br"), link(c, c.baseline)) : "");
+        best.set(
+            rate(c.best?.tokens_per_s),
+            c.best
+                ? noted(interval(c.best.lo, c.best.hi), h("br"), link(c, c.best))
+                : "no trial measured yet",
+        );
+        baseline.set(
+            rate(c.baseline?.tokens_per_s),
+            c.baseline
+                ? noted(interval(c.baseline.lo, c.baseline.hi), h("br"), link(c, c.baseline))
+                : "",
+        );
         gain.set(ratio(c.verify?.ratio ?? c.best?.ratio), gainNote(c));
-        mfu.set(percent(c.best?.mfu), c.best && c.best.mfu === null ? "the peak of the device is unknown" : "");
-        trials.set(p.budget ? `${count(p.trials)} of ${count(p.budget)}` : count(p.trials),
-            failuresText(p.by_state) ? `failed: ${failuresText(p.by_state)}` : "none failed");
-        clock.set(seconds(p.elapsed_s), c.state === "running" && p.eta_s !== null && p.eta_s !== undefined ? `about ${seconds(p.eta_s)} left` : `since ${time(c.started ?? c.created)}`);
+        mfu.set(
+            percent(c.best?.mfu),
+            c.best && c.best.mfu === null ? "the peak of the device is unknown" : "",
+        );
+        trials.set(
+            p.budget ? `${count(p.trials)} of ${count(p.budget)}` : count(p.trials),
+            [
+                failuresText(p.by_state) ? `failed: ${failuresText(p.by_state)}` : "none failed",
+                stoppedText(p.by_state),
+            ]
+                .filter(Boolean)
+                .join(" · "),
+        );
+        clock.set(
+            seconds(p.elapsed_s),
+            c.state === "running" && p.eta_s !== null && p.eta_s !== undefined
+                ? `about ${seconds(p.eta_s)} left`
+                : `since ${time(c.started ?? c.created)}`,
+        );
         const saved = savedDeviceSeconds(c);
         cost.set(deviceTime(p.device_s), saved ? `about ${deviceTime(saved)} saved` : "");
     }
@@ -101,8 +165,7 @@ function actionBar(ctx, campaign, changed) {
             const c = await post(campaignPath(campaign().id, `:${verb}`), {});
             announce(said);
             fill(answer);
-            if (c?.id && c.id === campaign().id)
-                changed(c);
+            if (c?.id && c.id === campaign().id) changed(c);
         } catch (error) {
             fill(answer, failure(error));
         }
@@ -110,14 +173,25 @@ function actionBar(ctx, campaign, changed) {
 
     async function cancel() {
         const c = campaign();
-        if (await confirmDialog(`Cancel ${c.name.slice(0, 80)}?`,
-            "Running trials are killed. What was measured stays.", "Cancel the campaign"))
+        if (
+            await confirmDialog(
+                `Cancel ${c.name.slice(0, 80)}?`,
+                "Running trials are killed. What was measured stays.",
+                "Cancel the campaign",
+            )
+        )
             await act("cancel", "cancelled");
     }
 
     async function drop() {
         const c = campaign();
-        if (!await confirmDialog(`Delete ${c.name.slice(0, 80)}?`, "All its trials and logs go with it.", "Delete"))
+        if (
+            !(await confirmDialog(
+                `Delete ${c.name.slice(0, 80)}?`,
+                "All its trials and logs go with it.",
+                "Delete",
+            ))
+        )
             return;
         try {
             await remove(campaignPath(c.id));
@@ -129,19 +203,24 @@ function actionBar(ctx, campaign, changed) {
 
     function update() {
         const c = campaign();
-        const button = (text, onclick, className) => h("button", { type: "button", class: className, onclick }, text);
-        const focused = bar.contains(document.activeElement) ? document.activeElement.textContent : null;
+        const button = (text, onclick, className) =>
+            h("button", { type: "button", class: className, onclick }, text);
+        const focused = bar.contains(document.activeElement)
+            ? document.activeElement.textContent
+            : null;
         const over = ["done", "cancelled", "failed"].includes(c.state);
-        fill(bar,
+        fill(
+            bar,
             c.state === "running" && button("Pause", () => act("pause", "paused")),
             c.state === "paused" && button("Resume", () => act("resume", "resumed"), "primary"),
             over && c.best && button("Verify", () => act("verify", "verifying")),
-            c.best && h("a", { class: "button", href: href(["campaigns", c.id, "export"]) }, "Export"),
+            c.best &&
+                h("a", { class: "button", href: href(["campaigns", c.id, "export"]) }, "Export"),
             h("a", { class: "button", href: href(["new"], { from: c.id }) }, "Clone with changes"),
             h("a", { class: "button", href: href(["compare"], { campaigns: c.id }) }, "Compare"),
-            over ? button("Delete", drop, "danger") : button("Cancel", cancel, "danger"));
-        if (focused)
-            [...bar.children].find((b) => b.textContent === focused)?.focus();
+            over ? button("Delete", drop, "danger") : button("Cancel", cancel, "danger"),
+        );
+        if (focused) [...bar.children].find((b) => b.textContent === focused)?.focus();
     }
     return { bar, answer, update };
 }
@@ -158,9 +237,15 @@ export async function render(ctx) {
     const problem = h("div");
     const tabList = [overviewTab, spaceTab, modelTab, timelineTab, settingsTab];
     const page = { ctx, id, store, campaign: () => campaign, readers: new Set(), setCampaign };
-    const strip = tabs("Views of the campaign", tabList.map((t) => ({
-        key: t.key, title: t.title, open: (body) => t.open(page, body),
-    })), (key) => setQuery({ tab: key === "overview" ? "" : key }, true));
+    const strip = tabs(
+        "Views of the campaign",
+        tabList.map((t) => ({
+            key: t.key,
+            title: t.title,
+            open: (body) => t.open(page, body),
+        })),
+        (key) => setQuery({ tab: key === "overview" ? "" : key }, true),
+    );
 
     function drawHead() {
         ctx.title(`${campaign.name.slice(0, 60)} (${campaign.state})`);
@@ -181,12 +266,16 @@ export async function render(ctx) {
     async function loadTrials() {
         store.filling(true);
         try {
-            await eachPage(campaignPath(id, "/trials"), { sort: "n" }, (items) => store.put(items), ctx.signal);
+            await eachPage(
+                campaignPath(id, "/trials"),
+                { sort: "n" },
+                (items) => store.put(items),
+                ctx.signal,
+            );
             store.filling(false);
             fill(problem);
         } catch (error) {
-            if (error.name !== "AbortError")
-                fill(problem, failure(error, loadTrials));
+            if (error.name !== "AbortError") fill(problem, failure(error, loadTrials));
         }
     }
 
@@ -194,8 +283,7 @@ export async function render(ctx) {
         try {
             setCampaign(await get(campaignPath(id), null, ctx.signal));
         } catch (error) {
-            if (error instanceof ApiError)
-                fill(problem, notice("bad", explain(error)));
+            if (error instanceof ApiError) fill(problem, notice("bad", explain(error)));
         }
     }
 
@@ -205,10 +293,16 @@ export async function render(ctx) {
         page.onTrial?.(t, isNew);
     }
 
-    fill(ctx.root,
+    fill(
+        ctx.root,
         h("p", { class: "crumbs" }, h("a", { href: href([]) }, "Campaigns"), ` / ${id}`),
         h("div", { class: "head" }, name, badge, h("span", { class: "grow" }), actions.bar),
-        reason, actions.answer, problem, heads.element, strip.element);
+        reason,
+        actions.answer,
+        problem,
+        heads.element,
+        strip.element,
+    );
     drawHead();
     strip.show(ctx.query.tab ?? "overview");
 
@@ -218,15 +312,12 @@ export async function render(ctx) {
         onOpen: (resumed) => {
             reload();
             page.onReload?.();
-            if (!resumed || first)
-                loadTrials();
+            if (!resumed || first) loadTrials();
             first = false;
         },
         onEvent: (event, data) => {
-            if (event === "campaign" && data.id === id)
-                setCampaign(data);
-            else if (event === "trial")
-                onTrial(data);
+            if (event === "campaign" && data.id === id) setCampaign(data);
+            else if (event === "trial") onTrial(data);
         },
     });
     ctx.onLeave(stream.close);
@@ -235,14 +326,21 @@ export async function render(ctx) {
 
 /** "mixtral-tiny · local, 2 devices · 32 sequences a step" */
 export function modelText(c) {
-    const devices = c.cluster?.nodes && c.cluster?.devices_per_node ? c.cluster.nodes * c.cluster.devices_per_node : null;
-    return [
-        c.model?.name && `model ${c.model.name}`,
-        c.cluster?.name && `cluster ${c.cluster.name}${devices ? ` (${devices === 1 ? "1 device" : `${count(devices)} devices`})` : ""}`,
-        c.workload?.global_batch && `${count(c.workload.global_batch)} sequences a step`,
-        c.workload?.data && `data ${c.workload.data}`,
-        c.trainer && `trainer ${c.trainer}`,
-        c.space?.legal !== undefined && `${count(c.space.legal)} legal layouts`,
-    ].filter(Boolean).join(" · ") || NONE;
+    const devices =
+        c.cluster?.nodes && c.cluster?.devices_per_node
+            ? c.cluster.nodes * c.cluster.devices_per_node
+            : null;
+    return (
+        [
+            c.model?.name && `model ${c.model.name}`,
+            c.cluster?.name &&
+                `cluster ${c.cluster.name}${devices ? ` (${devices === 1 ? "1 device" : `${count(devices)} devices`})` : ""}`,
+            c.workload?.global_batch && `${count(c.workload.global_batch)} sequences a step`,
+            c.workload?.data && `data ${c.workload.data}`,
+            c.trainer && `trainer ${c.trainer}`,
+            c.space?.legal !== undefined && `${count(c.space.legal)} legal layouts`,
+        ]
+            .filter(Boolean)
+            .join(" · ") || NONE
+    );
 }
-

@@ -4,14 +4,25 @@ import { openStream } from "../lib/live.js";
 import { atMostEvery, fill, h } from "../lib/dom.js";
 import { count, deviceTime, interval, ratio, rateNumber, seconds, time } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
-import { CAMPAIGN_STATES, FAILED_TRIAL } from "../lib/words.js";
+import { CAMPAIGN_STATES, FAILED_TRIAL, STOPPED_TRIAL } from "../lib/words.js";
 import { campaignBadge, empty } from "../parts/parts.js";
 import { listTable } from "../parts/list.js";
 
 /** "2 oom, 1 crash" */
 export function failuresText(byState) {
-    return Object.entries(byState ?? {}).filter(([state, n]) => FAILED_TRIAL.has(state) && n > 0)
-        .map(([state, n]) => `${count(n)} ${state}`).join(", ");
+    return Object.entries(byState ?? {})
+        .filter(([state, n]) => FAILED_TRIAL.has(state) && n > 0)
+        .map(([state, n]) => `${count(n)} ${state}`)
+        .join(", ");
+}
+
+/** "11 stopped early", of those that were too slow to be worth their time. */
+export function stoppedText(byState) {
+    const n = Object.entries(byState ?? {}).reduce(
+        (sum, [state, k]) => sum + (STOPPED_TRIAL.has(state) ? k : 0),
+        0,
+    );
+    return n ? `${count(n)} stopped early` : "";
 }
 
 /**
@@ -20,9 +31,8 @@ export function failuresText(byState) {
 export function savedDeviceSeconds(c) {
     const { trials, device_s } = c.progress ?? {};
     const legal = c.space?.legal;
-    if (!trials || !device_s || !legal || legal <= trials)
-        return null;
-    return (legal - trials) * device_s / trials;
+    if (!trials || !device_s || !legal || legal <= trials) return null;
+    return ((legal - trials) * device_s) / trials;
 }
 
 function progress(c) {
@@ -33,29 +43,92 @@ function progress(c) {
     return [
         h("span", {}, budget ? `${count(trials)} of ${count(budget)}` : count(trials)),
         share !== null && h("span", { class: "meter", "aria-hidden": "true" }, bar),
-        c.state === "running" && eta_s !== null && h("span", { class: "soft" }, `${seconds(eta_s)} left`),
+        c.state === "running" &&
+            eta_s !== null &&
+            h("span", { class: "soft" }, `${seconds(eta_s)} left`),
     ];
 }
 
 const COLUMNS = [
-    { key: "name", title: "Campaign", sort: "name", cell: (c) => [
-        h("a", { href: href(["campaigns", c.id]), class: "name" }, h("bdi", {}, clip(c.name))),
-        c.tags?.length ? h("div", { class: "chips" }, c.tags.map((t) => h("span", { class: "tag" }, h("bdi", {}, clip(t))))) : null,
-    ] },
-    { key: "state", title: "State", sort: "state", cell: (c) => [
-        campaignBadge(c.state), c.reason && h("div", { class: "soft" }, c.reason)] },
+    {
+        key: "name",
+        title: "Campaign",
+        sort: "name",
+        cell: (c) => [
+            h("a", { href: href(["campaigns", c.id]), class: "name" }, h("bdi", {}, clip(c.name))),
+            c.tags?.length
+                ? h(
+                      "div",
+                      { class: "chips" },
+                      c.tags.map((t) => h("span", { class: "tag" }, h("bdi", {}, clip(t)))),
+                  )
+                : null,
+        ],
+    },
+    {
+        key: "state",
+        title: "State",
+        sort: "state",
+        cell: (c) => [campaignBadge(c.state), c.reason && h("div", { class: "soft" }, c.reason)],
+    },
     { key: "trials", title: "Trials", cell: progress },
-    { key: "best", title: "Best, tokens/s", num: true, cell: (c) => (c.best ? [
-        rateNumber(c.best.tokens_per_s), h("div", { class: "soft" }, interval(c.best.lo, c.best.hi))] : "–") },
-    { key: "ratio", title: "vs baseline", num: true, cell: (c) => ratio(c.verify?.ratio ?? c.best?.ratio),
-        help: "throughput of the best layout over that of the baseline" },
-    { key: "layout", title: "Best layout", cell: (c) => (c.best ? h("span", { class: "mono name" }, c.best.text) : "–") },
-    { key: "failures", title: "Failures", cell: (c) => failuresText(c.progress?.by_state) || h("span", { class: "soft" }, "none") },
-    { key: "cost", title: "Spent", num: true, cell: (c) => [deviceTime(c.progress?.device_s),
-        savedDeviceSeconds(c) && h("div", { class: "soft", title: "estimate: the mean cost of a trial, times the legal layouts not tried" },
-            `${deviceTime(savedDeviceSeconds(c))} saved`)] },
-    { key: "created", title: "Created", sort: "created", num: true,
-        cell: (c) => h("time", { datetime: c.created, title: c.created }, time(c.created)) },
+    {
+        key: "best",
+        title: "Best, tokens/s",
+        num: true,
+        cell: (c) =>
+            c.best
+                ? [
+                      rateNumber(c.best.tokens_per_s),
+                      h("div", { class: "soft" }, interval(c.best.lo, c.best.hi)),
+                  ]
+                : "–",
+    },
+    {
+        key: "ratio",
+        title: "vs baseline",
+        num: true,
+        cell: (c) => ratio(c.verify?.ratio ?? c.best?.ratio),
+        help: "throughput of the best layout over that of the baseline",
+    },
+    {
+        key: "layout",
+        title: "Best layout",
+        cell: (c) => (c.best ? h("span", { class: "mono name" }, c.best.text) : "–"),
+    },
+    {
+        key: "failures",
+        title: "Failures",
+        cell: (c) => [
+            failuresText(c.progress?.by_state) || h("span", { class: "soft" }, "none"),
+            stoppedText(c.progress?.by_state) &&
+                h("div", { class: "soft" }, stoppedText(c.progress?.by_state)),
+        ],
+    },
+    {
+        key: "cost",
+        title: "Spent",
+        num: true,
+        cell: (c) => [
+            deviceTime(c.progress?.device_s),
+            savedDeviceSeconds(c) &&
+                h(
+                    "div",
+                    {
+                        class: "soft",
+                        title: "estimate: the mean cost of a trial, times the legal layouts not tried",
+                    },
+                    `${deviceTime(savedDeviceSeconds(c))} saved`,
+                ),
+        ],
+    },
+    {
+        key: "created",
+        title: "Created",
+        sort: "created",
+        num: true,
+        cell: (c) => h("time", { datetime: c.created, title: c.created }, time(c.created)),
+    },
 ];
 
 /** A name as long as a page is cut; the campaign's own page has all of it. */
@@ -64,27 +137,44 @@ function clip(text) {
 }
 
 function filters(query, changed) {
-    const name = h("input", { type: "search", value: query.name ?? "", placeholder: "part of the name" });
+    const name = h("input", {
+        type: "search",
+        value: query.name ?? "",
+        placeholder: "part of the name",
+    });
     const tag = h("input", { type: "search", value: query.tag ?? "" });
-    const state = h("select", {}, h("option", { value: "" }, "any"),
-        Object.keys(CAMPAIGN_STATES).map((s) => h("option", { value: s }, s)));
+    const state = h(
+        "select",
+        {},
+        h("option", { value: "" }, "any"),
+        Object.keys(CAMPAIGN_STATES).map((s) => h("option", { value: s }, s)),
+    );
     state.value = query.state ?? "";
     const read = () => ({ name: name.value.trim(), tag: tag.value.trim(), state: state.value });
     const soon = atMostEvery(300, () => changed(read()));
-    for (const field of [name, tag, state])
-        field.addEventListener("input", soon);
+    for (const field of [name, tag, state]) field.addEventListener("input", soon);
     const field = (title, input) => h("label", { class: "field" }, h("span", {}, title), input);
-    return h("form", { class: "filters", role: "search", onsubmit: (e) => e.preventDefault() },
-        field("Name", name), field("State", state), field("Tag", tag));
+    return h(
+        "form",
+        { class: "filters", role: "search", onsubmit: (e) => e.preventDefault() },
+        field("Name", name),
+        field("State", state),
+        field("Tag", tag),
+    );
 }
 
 function none(filtered) {
-    if (filtered)
-        return empty("No campaign matches", h("p", {}, "Change the filters above."));
-    return empty("No campaigns yet",
-        h("p", {}, "A campaign tries layouts of one model on one cluster until it knows the fastest."),
+    if (filtered) return empty("No campaign matches", h("p", {}, "Change the filters above."));
+    return empty(
+        "No campaigns yet",
+        h(
+            "p",
+            {},
+            "A campaign tries layouts of one model on one cluster until it knows the fastest.",
+        ),
         h("p", {}, h("a", { class: "button primary", href: href(["new"]) }, "New campaign")),
-        h("pre", { class: "code" }, "partune new > campaign.json\npartune submit campaign.json"));
+        h("pre", { class: "code" }, "partune new > campaign.json\npartune submit campaign.json"),
+    );
 }
 
 export async function render(ctx) {
@@ -102,22 +192,28 @@ export async function render(ctx) {
     });
     const reload = atMostEvery(1000, () => list.load());
 
-    fill(ctx.root,
-        h("div", { class: "head" }, h("h1", {}, "Campaigns"), h("span", { class: "grow" }),
-            h("a", { class: "button primary", href: href(["new"]) }, "New campaign")),
+    fill(
+        ctx.root,
+        h(
+            "div",
+            { class: "head" },
+            h("h1", {}, "Campaigns"),
+            h("span", { class: "grow" }),
+            h("a", { class: "button primary", href: href(["new"]) }, "New campaign"),
+        ),
         filters(ctx.query, (next) => {
             query = next;
             setQuery(next);
             list.load(true);
         }),
-        h("div", { class: "panel" }, list.element));
+        h("div", { class: "panel" }, list.element),
+    );
 
     const stream = openStream("v1/events", {
         onOpen: () => list.load(),
         onState: ctx.streamState,
         onEvent: (name, data) => {
-            if (name === "campaign" && !list.update(data))
-                reload();
+            if (name === "campaign" && !list.update(data)) reload();
         },
     });
     ctx.onLeave(stream.close);

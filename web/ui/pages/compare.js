@@ -2,7 +2,19 @@
 
 import { campaignPath, eachPage, get, trialPath } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
-import { bytes, deviceTime, interval, isolated, ms, percent, ratio, rate, seconds, significant, NONE } from "../lib/format.js";
+import {
+    bytes,
+    deviceTime,
+    interval,
+    isolated,
+    ms,
+    percent,
+    ratio,
+    rate,
+    seconds,
+    significant,
+    NONE,
+} from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
 import { LAYOUT_KEYS, MEMORY_CLASSES, PHASES, ordered } from "../lib/words.js";
 import { bestSoFar, bounds } from "../charts/best.js";
@@ -14,25 +26,59 @@ const MOST = 5;
 
 /** "id/3,id/5" as [["id", "3"], …] */
 export function parseTrials(text) {
-    return (text ?? "").split(",").map((t) => t.trim().split("/")).filter(([id, n]) => id && /^\d+$/.test(n ?? "")).slice(0, MOST);
+    return (text ?? "")
+        .split(",")
+        .map((t) => t.trim().split("/"))
+        .filter(([id, n]) => id && /^\d+$/.test(n ?? ""))
+        .slice(0, MOST);
 }
 
 function sideBySide(caption, heads, rows) {
-    return h("div", { class: "panel scroll", tabindex: "0", role: "region", "aria-label": caption },
-        h("table", {},
-            h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "compared"), heads.map((x) => h("th", { scope: "col" }, x)))),
-            h("tbody", {}, rows.map(([name, cells]) => {
-                const texts = cells.map((c) => (c instanceof Node ? c.textContent : String(c)));
-                const differs = new Set(texts).size > 1;
-                return h("tr", {}, h("th", { scope: "row" }, name, differs && h("span", { class: "soft", title: "these differ" }, " ≠")),
-                    cells.map((c) => h("td", {}, differs ? h("strong", {}, c) : c)));
-            }))));
+    return h(
+        "div",
+        { class: "panel scroll", tabindex: "0", role: "region", "aria-label": caption },
+        h(
+            "table",
+            {},
+            h(
+                "thead",
+                {},
+                h(
+                    "tr",
+                    {},
+                    h("th", { scope: "col" }, "compared"),
+                    heads.map((x) => h("th", { scope: "col" }, x)),
+                ),
+            ),
+            h(
+                "tbody",
+                {},
+                rows.map(([name, cells]) => {
+                    const texts = cells.map((c) => (c instanceof Node ? c.textContent : String(c)));
+                    const differs = new Set(texts).size > 1;
+                    return h(
+                        "tr",
+                        {},
+                        h(
+                            "th",
+                            { scope: "row" },
+                            name,
+                            differs && h("span", { class: "soft", title: "these differ" }, " ≠"),
+                        ),
+                        cells.map((c) => h("td", {}, differs ? h("strong", {}, c) : c)),
+                    );
+                }),
+            ),
+        ),
+    );
 }
 
 function trialRows(trials) {
     const base = trials[0].tokens_per_s;
     const row = (name, fn) => [name, trials.map(fn)];
-    const keys = Object.keys(LAYOUT_KEYS).filter((k) => trials.some((t) => t.layout?.[k] !== undefined && t.layout[k] !== null));
+    const keys = Object.keys(LAYOUT_KEYS).filter((k) =>
+        trials.some((t) => t.layout?.[k] !== undefined && t.layout[k] !== null),
+    );
     return [
         row("State", (t) => trialBadge(t.state)),
         row("Throughput", (t) => rate(t.tokens_per_s)),
@@ -49,35 +95,101 @@ function trialRows(trials) {
 }
 
 function stackChart(ctx, title, name, labels, parts, order, unit, divide, show) {
-    const keys = ordered(Object.assign({}, ...parts.map((p) => p ?? {})), order).filter((k) => !["total", "rank"].includes(k) && parts.some((p) => p?.[k] > 0));
+    const keys = ordered(Object.assign({}, ...parts.map((p) => p ?? {})), order).filter(
+        (k) => !["total", "rank"].includes(k) && parts.some((p) => p?.[k] > 0),
+    );
     const chart = chartPanel(ctx, {
-        title, name, className: "w6", none: "None of these has such numbers.",
-        option: (_, p) => (keys.length ? {
-            ...axes(p, {
-                x: { name: unit, splitLine: { show: true, lineStyle: { color: p.line } } },
-                y: { type: "category", data: labels, inverse: true, splitLine: { show: false }, axisLabel: { color: p.soft, width: 130, overflow: "truncate" } },
-                grid: { left: 145 },
-            }),
-            legend: legend(p),
-            tooltip: tooltip(p, { trigger: "axis", axisPointer: { type: "shadow" }, formatter: (l) => tip(l[0].name, l.map((q) => [q.seriesName, show(q.value * divide)])) }),
-            series: keys.map((k, i) => ({ name: k, type: "bar", stack: "all", barMaxWidth: 40, itemStyle: { color: p.series[i % 8] }, data: parts.map((x) => (x?.[k] ?? 0) / divide) })),
-        } : null),
+        title,
+        name,
+        className: "w6",
+        none: "None of these has such numbers.",
+        option: (_, p) =>
+            keys.length
+                ? {
+                      ...axes(p, {
+                          x: {
+                              name: unit,
+                              splitLine: { show: true, lineStyle: { color: p.line } },
+                          },
+                          y: {
+                              type: "category",
+                              data: labels,
+                              inverse: true,
+                              splitLine: { show: false },
+                              axisLabel: { color: p.soft, width: 130, overflow: "truncate" },
+                          },
+                          grid: { left: 145 },
+                      }),
+                      legend: legend(p),
+                      tooltip: tooltip(p, {
+                          trigger: "axis",
+                          axisPointer: { type: "shadow" },
+                          formatter: (l) =>
+                              tip(
+                                  l[0].name,
+                                  l.map((q) => [q.seriesName, show(q.value * divide)]),
+                              ),
+                      }),
+                      series: keys.map((k, i) => ({
+                          name: k,
+                          type: "bar",
+                          stack: "all",
+                          barMaxWidth: 40,
+                          itemStyle: { color: p.series[i % 8] },
+                          data: parts.map((x) => (x?.[k] ?? 0) / divide),
+                      })),
+                  }
+                : null,
         summary: () => labels.join(", "),
-        table: () => ({ columns: ["", ...keys.map((k) => `${k} ${unit}`)], rows: labels.map((l, i) => [l, ...keys.map((k) => (parts[i]?.[k] ?? 0) / divide)]) }),
+        table: () => ({
+            columns: ["", ...keys.map((k) => `${k} ${unit}`)],
+            rows: labels.map((l, i) => [l, ...keys.map((k) => (parts[i]?.[k] ?? 0) / divide)]),
+        }),
     });
     chart.set({});
     return chart.element;
 }
 
 async function showTrials(ctx, body, list) {
-    const trials = await Promise.all(list.map(([id, n]) => get(trialPath(id, n), null, ctx.signal)));
+    const trials = await Promise.all(
+        list.map(([id, n]) => get(trialPath(id, n), null, ctx.signal)),
+    );
     const many = new Set(list.map(([id]) => id)).size > 1;
     const label = (t) => (many ? `${t.campaign} / ${t.n}` : `trial ${t.n}`);
-    const heads = trials.map((t) => h("a", { href: href(["campaigns", t.campaign, "trials", String(t.n)]) }, label(t)));
-    fill(body, sideBySide("trials side by side", heads, trialRows(trials)), h("br"),
-        h("div", { class: "grid" },
-            stackChart(ctx, "Phases of the median step", "compare-phases", trials.map(label), trials.map((t) => t.phases_ms), PHASES, "ms", 1, ms),
-            stackChart(ctx, "Memory measured", "compare-memory", trials.map(label), trials.map((t) => t.memory?.measured), MEMORY_CLASSES, "MiB", 1024 ** 2, bytes)));
+    const heads = trials.map((t) =>
+        h("a", { href: href(["campaigns", t.campaign, "trials", String(t.n)]) }, label(t)),
+    );
+    fill(
+        body,
+        sideBySide("trials side by side", heads, trialRows(trials)),
+        h("br"),
+        h(
+            "div",
+            { class: "grid" },
+            stackChart(
+                ctx,
+                "Phases of the median step",
+                "compare-phases",
+                trials.map(label),
+                trials.map((t) => t.phases_ms),
+                PHASES,
+                "ms",
+                1,
+                ms,
+            ),
+            stackChart(
+                ctx,
+                "Memory measured",
+                "compare-memory",
+                trials.map(label),
+                trials.map((t) => t.memory?.measured),
+                MEMORY_CLASSES,
+                "MiB",
+                1024 ** 2,
+                bytes,
+            ),
+        ),
+    );
 }
 
 function campaignRows(list) {
@@ -97,7 +209,14 @@ function campaignRows(list) {
         row("Failures", (c) => failuresText(c.progress?.by_state) || "none"),
         row("Spent", (c) => deviceTime(c.progress?.device_s)),
         row("Time", (c) => seconds(c.progress?.elapsed_s)),
-        row("Search", (c) => [c.spec?.search?.method ?? "bayes", c.spec?.search?.prior === "none" ? "without prior" : ""].join(" ").trim()),
+        row("Search", (c) =>
+            [
+                c.spec?.search?.method ?? "bayes",
+                c.spec?.search?.prior === "none" ? "without prior" : "",
+            ]
+                .join(" ")
+                .trim(),
+        ),
     ];
 }
 
@@ -105,52 +224,155 @@ async function showCampaigns(ctx, body, ids) {
     const list = await Promise.all(ids.map((id) => get(campaignPath(id), null, ctx.signal)));
     const curves = new Map(ids.map((id) => [id, []]));
     const chart = chartPanel(ctx, {
-        title: "Best so far", name: "compare-best", note: "Over the number of trials.", size: "tall", none: "No trial has been measured.",
-        option: ({ rows }, p) => (rows.some((r) => r.curve.length) ? {
-            ...axes(p, { x: { name: "trial", minInterval: 1, min: 0 }, y: { name: "tokens/s", scale: true, axisLabel: { color: p.soft, formatter: short } } }),
-            legend: legend(p),
-            tooltip: tooltip(p, { trigger: "item", formatter: (q) => tip(q.seriesName, [["Trial", String(q.value[0])], ["Best so far", rate(q.value[1])]]) }),
-            series: rows.map((r, i) => ({ name: r.name, type: "line", step: "end", symbolSize: 6, lineStyle: { width: 2, color: p.series[i], type: ["solid", "dashed", "dotted"][i % 3] },
-                itemStyle: { color: p.series[i] }, data: r.curve })),
-        } : null),
-        summary: ({ rows }) => rows.map((r) => `${r.name}: ${rate(r.curve.at(-1)?.[1])}`).join("; "),
-        table: ({ rows }) => ({ columns: ["campaign", "trial", "best so far tokens/s"], rows: rows.flatMap((r) => r.curve.map((x) => [r.name, ...x])) }),
+        title: "Best so far",
+        name: "compare-best",
+        note: "Over the number of trials.",
+        size: "tall",
+        none: "No trial has been measured.",
+        option: ({ rows }, p) =>
+            rows.some((r) => r.curve.length)
+                ? {
+                      ...axes(p, {
+                          x: { name: "trial", minInterval: 1, min: 0 },
+                          y: {
+                              name: "tokens/s",
+                              scale: true,
+                              axisLabel: { color: p.soft, formatter: short },
+                          },
+                      }),
+                      legend: legend(p),
+                      tooltip: tooltip(p, {
+                          trigger: "item",
+                          formatter: (q) =>
+                              tip(q.seriesName, [
+                                  ["Trial", String(q.value[0])],
+                                  ["Best so far", rate(q.value[1])],
+                              ]),
+                      }),
+                      series: rows.map((r, i) => ({
+                          name: r.name,
+                          type: "line",
+                          step: "end",
+                          symbolSize: 6,
+                          lineStyle: {
+                              width: 2,
+                              color: p.series[i],
+                              type: ["solid", "dashed", "dotted"][i % 3],
+                          },
+                          itemStyle: { color: p.series[i] },
+                          data: r.curve,
+                      })),
+                  }
+                : null,
+        summary: ({ rows }) =>
+            rows.map((r) => `${r.name}: ${rate(r.curve.at(-1)?.[1])}`).join("; "),
+        table: ({ rows }) => ({
+            columns: ["campaign", "trial", "best so far tokens/s"],
+            rows: rows.flatMap((r) => r.curve.map((x) => [r.name, ...x])),
+        }),
     });
-    const heads = list.map((c) => h("a", { href: href(["campaigns", c.id]), class: "name" }, h("bdi", {}, c.name.slice(0, 80))));
-    fill(body, sideBySide("campaigns side by side", heads, campaignRows(list)), h("br"), h("div", { class: "grid" }, chart.element));
-    await Promise.all(list.map(async (c) => {
-        const trials = [];
-        await eachPage(campaignPath(c.id, "/trials"), { sort: "n" }, (items) => trials.push(...items.map((t) => ({ n: t.n, kind: t.kind, state: t.state, tokens_per_s: t.tokens_per_s }))), ctx.signal);
-        curves.set(c.id, bestSoFar(trials));
-    }));
-    chart.set({ rows: list.map((c) => ({ name: `${isolated(c.name.slice(0, 40))} (${c.id})`, curve: curves.get(c.id) })) });
+    const heads = list.map((c) =>
+        h(
+            "a",
+            { href: href(["campaigns", c.id]), class: "name" },
+            h("bdi", {}, c.name.slice(0, 80)),
+        ),
+    );
+    fill(
+        body,
+        sideBySide("campaigns side by side", heads, campaignRows(list)),
+        h("br"),
+        h("div", { class: "grid" }, chart.element),
+    );
+    await Promise.all(
+        list.map(async (c) => {
+            const trials = [];
+            await eachPage(
+                campaignPath(c.id, "/trials"),
+                { sort: "n" },
+                (items) =>
+                    trials.push(
+                        ...items.map(
+                            ({ n, kind, state, repeat_of, tokens_per_s, tokens_per_s_se }) => ({
+                                n,
+                                kind,
+                                state,
+                                repeat_of,
+                                tokens_per_s,
+                                tokens_per_s_se,
+                            }),
+                        ),
+                    ),
+                ctx.signal,
+            );
+            curves.set(c.id, bestSoFar(trials));
+        }),
+    );
+    chart.set({
+        rows: list.map((c) => ({
+            name: `${isolated(c.name.slice(0, 40))} (${c.id})`,
+            curve: curves.get(c.id),
+        })),
+    });
 }
 
 async function chooser(ctx, chosen, open) {
     const page = await get("v1/campaigns", { page_size: 100, sort: "-created" }, ctx.signal);
     const picked = new Set(chosen);
-    const button = h("button", { type: "button", class: "primary", onclick: () => open([...picked]) }, "Compare");
+    const button = h(
+        "button",
+        { type: "button", class: "primary", onclick: () => open([...picked]) },
+        "Compare",
+    );
     const update = () => {
         button.disabled = picked.size < 2 || picked.size > MOST;
     };
     update();
     if (!page.items.length)
         return empty("Nothing to compare yet", h("p", {}, "Start a campaign first."));
-    return h("fieldset", {}, h("legend", {}, "Campaigns, two to five"),
-        h("div", { class: "choices", tabindex: "0", role: "group", "aria-label": "campaigns" }, page.items.map((c) => h("label", {}, h("input", { type: "checkbox", checked: picked.has(c.id), onchange: (e) => {
-            if (e.target.checked)
-                picked.add(c.id);
-            else
-                picked.delete(c.id);
-            update();
-        } }), h("bdi", {}, c.name.slice(0, 60)), h("span", { class: "soft" }, c.id)))),
-        h("p", { class: "actions" }, button));
+    return h(
+        "fieldset",
+        {},
+        h("legend", {}, "Campaigns, two to five"),
+        h(
+            "div",
+            { class: "choices", tabindex: "0", role: "group", "aria-label": "campaigns" },
+            page.items.map((c) =>
+                h(
+                    "label",
+                    {},
+                    h("input", {
+                        type: "checkbox",
+                        checked: picked.has(c.id),
+                        onchange: (e) => {
+                            if (e.target.checked) picked.add(c.id);
+                            else picked.delete(c.id);
+                            update();
+                        },
+                    }),
+                    h("bdi", {}, c.name.slice(0, 60)),
+                    h("span", { class: "soft" }, c.id),
+                ),
+            ),
+        ),
+        h("p", { class: "actions" }, button),
+    );
 }
 
 function trialForm(open, text) {
     const field = h("input", { value: text ?? "", placeholder: "k3v9qw2m/1, k3v9qw2m/5" });
-    return h("form", { class: "filters", onsubmit: (e) => { e.preventDefault(); open(field.value); } },
-        h("label", { class: "field" }, h("span", {}, "Trials, as campaign/number"), field), h("button", {}, "Compare trials"));
+    return h(
+        "form",
+        {
+            class: "filters",
+            onsubmit: (e) => {
+                e.preventDefault();
+                open(field.value);
+            },
+        },
+        h("label", { class: "field" }, h("span", {}, "Trials, as campaign/number"), field),
+        h("button", {}, "Compare trials"),
+    );
 }
 
 export async function render(ctx) {
@@ -161,23 +383,48 @@ export async function render(ctx) {
     async function show(query) {
         const trials = parseTrials(query.trials);
         const campaigns = (query.campaigns ?? "").split(",").filter(Boolean).slice(0, MOST);
-        fill(form, trialForm((text) => setQuery({ trials: text.replace(/\s/g, ""), campaigns: "" }, true), query.trials));
-        fill(choices, await chooser(ctx, campaigns, (ids) => setQuery({ campaigns: ids.join(","), trials: "" }, true)));
+        fill(
+            form,
+            trialForm(
+                (text) => setQuery({ trials: text.replace(/\s/g, ""), campaigns: "" }, true),
+                query.trials,
+            ),
+        );
+        fill(
+            choices,
+            await chooser(ctx, campaigns, (ids) =>
+                setQuery({ campaigns: ids.join(","), trials: "" }, true),
+            ),
+        );
         try {
-            if (trials.length)
-                await showTrials(ctx, body, trials);
-            else if (campaigns.length > 1)
-                await showCampaigns(ctx, body, campaigns);
+            if (trials.length) await showTrials(ctx, body, trials);
+            else if (campaigns.length > 1) await showCampaigns(ctx, body, campaigns);
             else
-                fill(body, empty("Choose two to five", h("p", {}, "Campaigns above, or trials by their numbers.")));
+                fill(
+                    body,
+                    empty(
+                        "Choose two to five",
+                        h("p", {}, "Campaigns above, or trials by their numbers."),
+                    ),
+                );
         } catch (error) {
             if (error.name !== "AbortError")
-                fill(body, failure(error, () => show(query)));
+                fill(
+                    body,
+                    failure(error, () => show(query)),
+                );
         }
     }
 
     ctx.title("Compare");
-    fill(ctx.root, h("h1", {}, "Compare"), h("p", { class: "sub" }, "What differs is in bold and marked with ≠."), choices, form, body);
+    fill(
+        ctx.root,
+        h("h1", {}, "Compare"),
+        h("p", { class: "sub" }, "What differs is in bold and marked with ≠."),
+        choices,
+        form,
+        body,
+    );
     await show(ctx.query);
     return { update: show };
 }

@@ -13,22 +13,46 @@ async function targets(signal) {
 }
 
 function lossList(error) {
-    const items = error.rules?.length ? error.rules.map((r) => `${r.key ?? r.setting ?? r.rule}: ${r.detail}`) : [error.message];
-    return notice("warn", h("p", {}, "This target cannot express all of the layout:"), h("ul", {}, items.map((t) => h("li", {}, t))),
-        h("p", {}, "It can be written all the same; what is lost is then listed in the file."));
+    const items = error.rules?.length
+        ? error.rules.map((r) => `${r.key ?? r.setting ?? r.rule}: ${r.detail}`)
+        : [error.message];
+    return notice(
+        "warn",
+        h("p", {}, "This target cannot express all of the layout:"),
+        h(
+            "ul",
+            {},
+            items.map((t) => h("li", {}, t)),
+        ),
+        h("p", {}, "It can be written all the same; what is lost is then listed in the file."),
+    );
 }
 
 export async function render(ctx) {
     const id = ctx.segments[1];
-    const [campaign, list] = await Promise.all([get(campaignPath(id), null, ctx.signal), targets(ctx.signal)]);
-    const wrappers = [...new Set(list.flatMap((t) => t.wrappers ?? []).map((w) => (typeof w === "string" ? w : w.name)))];
-    const select = h("select", { onchange: show }, list.map((t) => h("option", { value: t.name }, t.title ? `${t.name}: ${t.title}` : t.name)));
-    const wrap = h("select", { onchange: show }, ["", ...wrappers].map((w) => h("option", { value: w }, w || "nothing")));
+    const [campaign, list] = await Promise.all([
+        get(campaignPath(id), null, ctx.signal),
+        targets(ctx.signal),
+    ]);
+    const wrappers = [
+        ...new Set(
+            list.flatMap((t) => t.wrappers ?? []).map((w) => (typeof w === "string" ? w : w.name)),
+        ),
+    ];
+    const select = h(
+        "select",
+        { onchange: show },
+        list.map((t) => h("option", { value: t.name }, t.title ? `${t.name}: ${t.title}` : t.name)),
+    );
+    const wrap = h(
+        "select",
+        { onchange: show },
+        ["", ...wrappers].map((w) => h("option", { value: w }, w || "nothing")),
+    );
     const loss = h("input", { type: "checkbox", onchange: show });
     const about = h("p", { class: "sub" });
     const body = h("div", { "aria-live": "polite" });
-    if (list.some((t) => t.name === ctx.query.to))
-        select.value = ctx.query.to;
+    if (list.some((t) => t.name === ctx.query.to)) select.value = ctx.query.to;
 
     function download(text, response, name) {
         const header = response.headers.get("Content-Disposition") ?? "";
@@ -39,35 +63,113 @@ export async function render(ctx) {
         const target = list.find((t) => t.name === select.value);
         const name = wrap.value ? `${wrap.value}+${target.name}` : target.name;
         setQuery({ to: target.name });
-        about.textContent = [target.version && `written for ${target.version}`,
-            target.carries?.length && `expresses ${target.carries.join(", ")}`].filter(Boolean).join(" · ");
+        about.textContent = [
+            target.version && `written for ${target.version}`,
+            target.carries?.length && `expresses ${target.carries.join(", ")}`,
+        ]
+            .filter(Boolean)
+            .join(" · ");
         fill(body, loading("the export"));
         try {
-            const [text, response] = await getText(campaignPath(id, `/export/${encodeURIComponent(name)}`), loss.checked ? { allow_loss: "true" } : null, ctx.signal);
-            fill(body, panel(name, { tools: [
-                h("button", { type: "button", class: "quiet", onclick: () => navigator.clipboard.writeText(text).then(() => announce("copied")) }, "Copy"),
-                h("button", { type: "button", class: "quiet", onclick: () => download(text, response, name) }, "Download"),
-            ] }, h("pre", { class: "code", tabindex: "0" }, text)));
+            const [text, response] = await getText(
+                campaignPath(id, `/export/${encodeURIComponent(name)}`),
+                loss.checked ? { allow_loss: "true" } : null,
+                ctx.signal,
+            );
+            fill(
+                body,
+                panel(
+                    name,
+                    {
+                        tools: [
+                            h(
+                                "button",
+                                {
+                                    type: "button",
+                                    class: "quiet",
+                                    onclick: () =>
+                                        navigator.clipboard
+                                            .writeText(text)
+                                            .then(() => announce("copied")),
+                                },
+                                "Copy",
+                            ),
+                            h(
+                                "button",
+                                {
+                                    type: "button",
+                                    class: "quiet",
+                                    onclick: () => download(text, response, name),
+                                },
+                                "Download",
+                            ),
+                        ],
+                    },
+                    h("pre", { class: "code", tabindex: "0" }, text),
+                ),
+            );
         } catch (error) {
             if (error.name !== "AbortError")
-                fill(body, error instanceof ApiError && error.status === 422 && !loss.checked ? lossList(error) : failure(error, show));
+                fill(
+                    body,
+                    error instanceof ApiError && error.status === 422 && !loss.checked
+                        ? lossList(error)
+                        : failure(error, show),
+                );
         }
     }
 
     const field = (title, input) => h("label", { class: "field" }, h("span", {}, title), input);
     ctx.title(`Export ${campaign.name.slice(0, 60)}`);
-    fill(ctx.root,
-        h("p", { class: "crumbs" }, h("a", { href: href([]) }, "Campaigns"), " / ", h("a", { href: href(["campaigns", id]) }, campaign.name.slice(0, 80)), " / export"),
+    fill(
+        ctx.root,
+        h(
+            "p",
+            { class: "crumbs" },
+            h("a", { href: href([]) }, "Campaigns"),
+            " / ",
+            h("a", { href: href(["campaigns", id]) }, campaign.name.slice(0, 80)),
+            " / export",
+        ),
         h("h1", {}, "Export"),
-        h("p", { class: "sub" }, campaign.best ? ["The winner is ", h("a", { href: href(["campaigns", id, "trials", String(campaign.best.trial)]) },
-            `trial ${campaign.best.trial}`), ": ", h("span", { class: "mono" }, campaign.best.text)] : "There is no winner yet."),
-        h("div", { class: "filters" }, field("Target", select), wrappers.length > 0 && field("Wrapped in", wrap),
-            h("label", {}, loss, "write it even if something is lost")),
-        about, body);
-    if (!list.length)
-        fill(body, notice("warn", "The service has no exporters."));
-    else if (campaign.best)
-        show();
+        h(
+            "p",
+            { class: "sub" },
+            campaign.best
+                ? [
+                      "The winner is ",
+                      h(
+                          "a",
+                          { href: href(["campaigns", id, "trials", String(campaign.best.trial)]) },
+                          `trial ${campaign.best.trial}`,
+                      ),
+                      ": ",
+                      h("span", { class: "mono" }, campaign.best.text),
+                  ]
+                : "There is no winner yet.",
+        ),
+        h(
+            "div",
+            { class: "filters" },
+            field("Target", select),
+            wrappers.length > 0 && field("Wrapped in", wrap),
+            h("label", {}, loss, "write it even if something is lost"),
+        ),
+        about,
+        body,
+    );
+    if (!list.length) fill(body, notice("warn", "The service has no exporters."));
+    else if (campaign.best) show();
     else
-        fill(body, notice("warn", explain(new Error("Export needs a measured trial; come back when the first one has ended."))));
+        fill(
+            body,
+            notice(
+                "warn",
+                explain(
+                    new Error(
+                        "Export needs a measured trial; come back when the first one has ended.",
+                    ),
+                ),
+            ),
+        );
 }

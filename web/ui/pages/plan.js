@@ -7,75 +7,176 @@ import { go } from "../lib/router.js";
 import { MEMORY_CLASSES, ordered } from "../lib/words.js";
 import { axes, chartPanel, legend, tip, tooltip } from "../charts/panel.js";
 import { empty, loading, notice, panel } from "../parts/parts.js";
-import { boundField, keepDraft, offers, presetField, problemsOf, put, showProblems } from "../parts/job.js";
+import {
+    boundField,
+    keepDraft,
+    offers,
+    presetField,
+    problemsOf,
+    put,
+    showProblems,
+} from "../parts/job.js";
 
 const KEEP = "partune-plan";
-const COST_ORDER = ["forward", "backward", "recompute", "tp", "cp", "ep", "pp", "bubble", "dp", "optimizer", "other"];
+const COST_ORDER = [
+    "forward",
+    "backward",
+    "recompute",
+    "tp",
+    "cp",
+    "ep",
+    "pp",
+    "bubble",
+    "dp",
+    "optimizer",
+    "other",
+];
 
 function keysOf(items, part, order) {
     const all = {};
     for (const item of items)
         for (const [k, v] of Object.entries(item[part] ?? {}))
-            if (v > 0 && !["total", "rank", "tokens_per_s"].includes(k))
-                all[k] = true;
+            if (v > 0 && !["total", "rank", "tokens_per_s"].includes(k)) all[k] = true;
     return ordered(all, order);
 }
 
 function stacked(part, title, name, unit, order, scale, show) {
     return {
-        title, name, none: "Nothing is planned yet.",
+        title,
+        name,
+        none: "Nothing is planned yet.",
         option({ items }, p) {
             const top = items.slice(0, 20);
             const keys = keysOf(top, part, order);
-            if (!keys.length)
-                return null;
+            if (!keys.length) return null;
             return {
                 ...axes(p, {
                     x: { name: unit, splitLine: { show: true, lineStyle: { color: p.line } } },
-                    y: { type: "category", data: top.map((i) => i.text), inverse: true, splitLine: { show: false },
-                        axisLabel: { color: p.soft, width: 190, overflow: "truncate", fontFamily: "monospace", fontSize: 11 } },
+                    y: {
+                        type: "category",
+                        data: top.map((i) => i.text),
+                        inverse: true,
+                        splitLine: { show: false },
+                        axisLabel: {
+                            color: p.soft,
+                            width: 190,
+                            overflow: "truncate",
+                            fontFamily: "monospace",
+                            fontSize: 11,
+                        },
+                    },
                     grid: { left: 205 },
                 }),
                 legend: legend(p),
                 tooltip: tooltip(p, {
-                    trigger: "axis", axisPointer: { type: "shadow" },
-                    formatter: (l) => tip(l[0].name, l.map((q) => [q.seriesName, show(q.value * scale)])),
+                    trigger: "axis",
+                    axisPointer: { type: "shadow" },
+                    formatter: (l) =>
+                        tip(
+                            l[0].name,
+                            l.map((q) => [q.seriesName, show(q.value * scale)]),
+                        ),
                 }),
-                series: keys.map((k, i) => ({ name: k, type: "bar", stack: "all", itemStyle: { color: p.series[i % 8] },
-                    data: top.map((item) => (item[part]?.[k] ?? 0) / scale) })),
+                series: keys.map((k, i) => ({
+                    name: k,
+                    type: "bar",
+                    stack: "all",
+                    itemStyle: { color: p.series[i % 8] },
+                    data: top.map((item) => (item[part]?.[k] ?? 0) / scale),
+                })),
             };
         },
-        summary: ({ items }) => `The first ${Math.min(20, items.length)} of ${items.length} layouts.`,
+        summary: ({ items }) =>
+            `The first ${Math.min(20, items.length)} of ${items.length} layouts.`,
         table: ({ items }) => {
             const keys = keysOf(items, part, order);
-            return { columns: ["layout", ...keys.map((k) => `${k} ${part === "memory" ? "bytes" : "s"}`)],
-                rows: items.map((i) => [i.text, ...keys.map((k) => i[part]?.[k] ?? null)]) };
+            return {
+                columns: [
+                    "layout",
+                    ...keys.map((k) => `${k} ${part === "memory" ? "bytes" : "s"}`),
+                ],
+                rows: items.map((i) => [i.text, ...keys.map((k) => i[part]?.[k] ?? null)]),
+            };
         },
     };
 }
 
-const timeChart = stacked("seconds", "Where a step's time goes", "plan-time", "ms", COST_ORDER, 1e-3, (s) => ms(s * 1000));
-const memoryChart = stacked("memory", "Where the worst rank's memory goes", "plan-memory", "GiB", MEMORY_CLASSES, 1024 ** 3, bytes);
+const timeChart = stacked(
+    "seconds",
+    "Where a step's time goes",
+    "plan-time",
+    "s",
+    COST_ORDER,
+    1,
+    (s) => ms(s * 1000),
+);
+const memoryChart = stacked(
+    "memory",
+    "Where the worst rank's memory goes",
+    "plan-memory",
+    "GiB",
+    MEMORY_CLASSES,
+    1024 ** 3,
+    bytes,
+);
 
 function rankTable(items, start) {
-    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "table of ranked layouts" },
-        h("table", {},
-            h("thead", {}, h("tr", {}, [["#", 1], ["Layout"], ["Expected tokens/s", 1], ["MFU", 1], ["Step", 1], ["Memory of the worst rank", 1], ["Why"], ["Campaign"]]
-                .map(([t, n]) => h("th", { scope: "col", class: n ? "num" : null }, t)))),
-            h("tbody", {}, items.map((item, i) => h("tr", {},
-                h("th", { scope: "row", class: "num" }, String(i + 1)),
-                h("td", { class: "mono" }, item.text),
-                h("td", { class: "num" }, rateNumber(item.tokens_per_s)),
-                h("td", { class: "num" }, percent(item.mfu)),
-                h("td", { class: "num" }, ms(stepMs(item))),
-                h("td", { class: "num" }, bytes(item.memory?.total)),
-                h("td", { class: "wrap" }, item.why ?? ""),
-                h("td", { class: "num" }, h("button", { type: "button", class: "quiet", onclick: () => start(item) }, "Start here")))))));
+    return h(
+        "div",
+        { class: "scroll", tabindex: "0", role: "region", "aria-label": "table of ranked layouts" },
+        h(
+            "table",
+            {},
+            h(
+                "thead",
+                {},
+                h(
+                    "tr",
+                    {},
+                    [
+                        ["#", 1],
+                        ["Layout"],
+                        ["Expected tokens/s", 1],
+                        ["MFU", 1],
+                        ["Step", 1],
+                        ["Memory of the worst rank", 1],
+                        ["Why"],
+                        ["Campaign"],
+                    ].map(([t, n]) => h("th", { scope: "col", class: n ? "num" : null }, t)),
+                ),
+            ),
+            h(
+                "tbody",
+                {},
+                items.map((item, i) =>
+                    h(
+                        "tr",
+                        {},
+                        h("th", { scope: "row", class: "num" }, String(i + 1)),
+                        h("td", { class: "mono" }, item.text),
+                        h("td", { class: "num" }, rateNumber(item.tokens_per_s)),
+                        h("td", { class: "num" }, percent(item.mfu)),
+                        h("td", { class: "num" }, ms(stepMs(item))),
+                        h("td", { class: "num" }, bytes(item.memory?.total)),
+                        h("td", { class: "wrap" }, item.why ?? ""),
+                        h(
+                            "td",
+                            { class: "num" },
+                            h(
+                                "button",
+                                { type: "button", class: "quiet", onclick: () => start(item) },
+                                "Start here",
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
 }
 
 function stepMs(item) {
-    if (item.seconds?.total !== undefined)
-        return item.seconds.total * 1000;
+    if (item.seconds?.total !== undefined) return item.seconds.total * 1000;
     const parts = Object.values(item.seconds ?? {});
     return parts.length ? parts.reduce((a, b) => a + b, 0) * 1000 : null;
 }
@@ -85,7 +186,9 @@ export async function render(ctx) {
     let job = JSON.parse(sessionStorage.getItem(KEEP) ?? "null") ?? {
         model: list.models.includes("gpt-22B") ? "gpt-22B" : list.models[0],
         cluster: list.clusters.includes("dgx-a100") ? { profile: "dgx-a100", nodes: 8 } : "local",
-        workload: { global_batch: 128 }, trainer: "megatron", top: 30,
+        workload: { global_batch: 128 },
+        trainer: "megatron",
+        top: 30,
     };
     const edit = (pointer, value) => {
         job = put(job, pointer, value === "" ? undefined : value);
@@ -93,38 +196,88 @@ export async function render(ctx) {
     };
     const f = (pointer, title, type, more) => boundField(pointer, { title, type, ...more }, edit);
     const fields = [
-        presetField("model", list.models, edit), presetField("cluster", list.clusters, edit),
+        presetField("model", list.models, edit),
+        presetField("cluster", list.clusters, edit),
         f("/workload/global_batch", "Global batch (sequences)", "number"),
         f("/workload/seq", "Sequence (tokens)", "number", { placeholder: "as in the model" }),
-        f("/workload/precision", "Precision", "text", { options: [["", "the trainer's default"], ["fp32", "fp32"], ["bf16", "bf16"]] }),
-        f("/trainer", "Trainer", "text", { options: ["megatron", "torchtitan", "deepspeed", "partune", "any"].map((t) => [t, t]) }),
-        f("/space", "Space, as JSON", "json", { placeholder: "{\"tp\": [1, 2, 4, 8]}" }),
+        f("/workload/precision", "Precision", "text", {
+            options: [
+                ["", "the trainer's default"],
+                ["fp32", "fp32"],
+                ["bf16", "bf16"],
+            ],
+        }),
+        f("/trainer", "Trainer", "text", {
+            options: ["megatron", "torchtitan", "deepspeed", "partune", "any"].map((t) => [t, t]),
+        }),
+        f("/space", "Space, as JSON", "json", { placeholder: '{"tp": [1, 2, 4, 8]}' }),
         f("/top", "Layouts shown", "number"),
     ];
     const result = h("div", { "aria-live": "polite" });
     const button = h("button", { class: "primary" }, "Rank layouts");
 
     function start(item) {
-        keepDraft({ name: `${typeof job.model === "string" ? job.model : job.model?.name ?? "model"} from plan`, model: job.model, cluster: job.cluster,
-            workload: job.workload, ...(job.space && { space: job.space }), ...(job.trainer && { trainer: job.trainer }), ...(item && { baseline: item.layout }) });
+        keepDraft({
+            name: `${typeof job.model === "string" ? job.model : (job.model?.name ?? "model")} from plan`,
+            model: job.model,
+            cluster: job.cluster,
+            workload: job.workload,
+            ...(job.space && { space: job.space }),
+            ...(job.trainer && { trainer: job.trainer }),
+            ...(item && { baseline: item.layout }),
+        });
         go(["new"]);
     }
 
     function show(answer) {
         const items = answer.items ?? [];
-        const head = h("p", { class: "sub", role: "status" }, `${count(answer.legal)} legal layouts, ${count(answer.fitting)} of them fit. `
-            + (items.length ? `The fastest is expected to reach ${rate(items[0].tokens_per_s)}.` : ""));
+        const head = h(
+            "p",
+            { class: "sub", role: "status" },
+            `${count(answer.legal)} legal layouts, ${count(answer.fitting)} of them fit. ` +
+                (items.length
+                    ? `The fastest is expected to reach ${rate(items[0].tokens_per_s)}.`
+                    : ""),
+        );
         if (!items.length) {
-            fill(result, head, empty(answer.legal ? "No layout fits" : "No layout is legal",
-                h("p", {}, answer.reason ?? "A larger cluster, a smaller model or more recompute may help.")));
+            fill(
+                result,
+                head,
+                empty(
+                    answer.legal ? "No layout fits" : "No layout is legal",
+                    h(
+                        "p",
+                        {},
+                        answer.reason ??
+                            "A larger cluster, a smaller model or more recompute may help.",
+                    ),
+                ),
+            );
             return;
         }
         const time = chartPanel(ctx, { ...timeChart, className: "w6", size: "tall" });
         const memory = chartPanel(ctx, { ...memoryChart, className: "w6", size: "tall" });
         time.set({ items });
         memory.set({ items });
-        fill(result, head, panel("Ranked layouts", { tools: [h("button", { type: "button", onclick: () => start(null) }, "Start a campaign")] }, rankTable(items, start)),
-            h("br"), h("div", { class: "grid" }, time.element, memory.element));
+        fill(
+            result,
+            head,
+            panel(
+                "Ranked layouts",
+                {
+                    tools: [
+                        h(
+                            "button",
+                            { type: "button", onclick: () => start(null) },
+                            "Start a campaign",
+                        ),
+                    ],
+                },
+                rankTable(items, start),
+            ),
+            h("br"),
+            h("div", { class: "grid" }, time.element, memory.element),
+        );
     }
 
     async function run(event) {
@@ -135,10 +288,20 @@ export async function render(ctx) {
             show(await post("v1/plan", job, { signal: ctx.signal }));
             fields.forEach((x) => x.fail(""));
         } catch (error) {
-            if (error.name === "AbortError")
-                return;
-            const left = error instanceof ApiError ? showProblems(fields, problemsOf(error)) : [{ detail: explain(error) }];
-            fill(result, notice("bad", left.length ? left.map((p) => h("p", {}, p.pointer ? `${p.pointer}: ` : "", p.detail)) : "See the fields above."));
+            if (error.name === "AbortError") return;
+            const left =
+                error instanceof ApiError
+                    ? showProblems(fields, problemsOf(error))
+                    : [{ detail: explain(error) }];
+            fill(
+                result,
+                notice(
+                    "bad",
+                    left.length
+                        ? left.map((p) => h("p", {}, p.pointer ? `${p.pointer}: ` : "", p.detail))
+                        : "See the fields above.",
+                ),
+            );
         } finally {
             button.disabled = false;
         }
@@ -146,13 +309,36 @@ export async function render(ctx) {
 
     ctx.title("Plan");
     fields.forEach((x) => x.show(job));
-    fill(ctx.root,
+    fill(
+        ctx.root,
         h("h1", {}, "Plan"),
-        h("p", { class: "sub" }, "Describe a model and a cluster; the cost model ranks every legal layout. No trial is run."),
-        h("form", { onsubmit: run },
-            h("fieldset", {}, h("legend", {}, "Job"), h("div", { class: "fields" }, fields.map((x) => x.element)),
-                h("p", { class: "actions" }, button))),
-        result);
-    fill(result, empty("Nothing planned yet", h("p", {}, "Rank layouts shows expected throughput, time and memory of each.")));
+        h(
+            "p",
+            { class: "sub" },
+            "Describe a model and a cluster; the cost model ranks every legal layout. No trial is run.",
+        ),
+        h(
+            "form",
+            { onsubmit: run },
+            h(
+                "fieldset",
+                {},
+                h("legend", {}, "Job"),
+                h(
+                    "div",
+                    { class: "fields" },
+                    fields.map((x) => x.element),
+                ),
+                h("p", { class: "actions" }, button),
+            ),
+        ),
+        result,
+    );
+    fill(
+        result,
+        empty(
+            "Nothing planned yet",
+            h("p", {}, "Rank layouts shows expected throughput, time and memory of each."),
+        ),
+    );
 }
-

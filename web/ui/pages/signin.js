@@ -5,8 +5,14 @@ import { fill, h } from "../lib/dom.js";
 import { failure, notice } from "../parts/parts.js";
 
 export function signIn(ctx, done) {
-    const field = h("input", { type: "password", id: "token", autocomplete: "off", required: true, spellcheck: "false",
-        "aria-describedby": "token-help" });
+    const field = h("input", {
+        type: "password",
+        id: "token",
+        autocomplete: "off",
+        required: true,
+        spellcheck: "false",
+        "aria-describedby": "token-help",
+    });
     const answer = h("div", { "aria-live": "assertive" });
 
     async function submit(event) {
@@ -28,13 +34,22 @@ export function signIn(ctx, done) {
 
     answer.id = "signin-answer";
     ctx.title("Sign in");
-    fill(ctx.root,
+    fill(
+        ctx.root,
         h("h1", {}, "Sign in"),
-        h("p", { class: "sub", id: "token-help" }, "The link that partuned prints when it starts signs you in by itself. "
-            + "Otherwise paste a token here; this tab keeps it until it is closed."),
-        h("form", { onsubmit: submit, class: "filters" },
+        h(
+            "p",
+            { class: "sub", id: "token-help" },
+            "The link that partuned prints when it starts signs you in by itself. " +
+                "Otherwise paste a token here; this tab keeps it until it is closed.",
+        ),
+        h(
+            "form",
+            { onsubmit: submit, class: "filters" },
             h("label", { class: "field", for: "token" }, h("span", {}, "Token"), field),
-            h("button", { class: "primary" }, "Sign in")),
-        answer);
+            h("button", { class: "primary" }, "Sign in"),
+        ),
+        answer,
+    );
     field.focus();
 }

@@ -2,14 +2,51 @@
 
 import { campaignPath, eachPage, get, getText, trialPath } from "../lib/api.js";
 import { atMostEvery, fill, h } from "../lib/dom.js";
-import { bytes, counted, interval, ms, percent, ratio, rate, seconds, significant, time, NONE } from "../lib/format.js";
+import {
+    bytes,
+    counted,
+    interval,
+    ms,
+    percent,
+    ratio,
+    rate,
+    seconds,
+    significant,
+    time,
+    NONE,
+} from "../lib/format.js";
 import { openStream } from "../lib/live.js";
 import { href } from "../lib/router.js";
-import { KINDS, LAYOUT_KEYS, LIVE_TRIAL, PHASES, PHASE_HELP, TRIAL_STATES, ordered } from "../lib/words.js";
+import {
+    KINDS,
+    LAYOUT_KEYS,
+    LIVE_TRIAL,
+    PHASES,
+    PHASE_HELP,
+    TRIAL_STATES,
+    ordered,
+} from "../lib/words.js";
 import { bounds } from "../charts/best.js";
 import { chartPanel } from "../charts/panel.js";
-import { memoryBars, phaseStack, rankHeat, rankSpread, stepHistogram, stepTime, stragglers } from "../charts/trial.js";
-import { failure, layoutChips, notice, pairs, panel, tile, tiles, trialBadge } from "../parts/parts.js";
+import {
+    memoryBars,
+    phaseStack,
+    rankHeat,
+    rankSpread,
+    stepHistogram,
+    stepTime,
+    stragglers,
+} from "../charts/trial.js";
+import {
+    failure,
+    layoutChips,
+    notice,
+    pairs,
+    panel,
+    tile,
+    tiles,
+    trialBadge,
+} from "../parts/parts.js";
 import { saveText } from "../lib/download.js";
 import { lanes } from "../charts/lanes.js";
 import { meshView } from "../charts/mesh.js";
@@ -20,8 +57,14 @@ const KEEP_STEPS = 20_000;
 function trialTiles() {
     const speed = tile("Throughput", "global batch times sequence length over the median step");
     const gain = tile("vs baseline");
-    const step = tile("Step time", "median of the measured steps, and the half-width of its 95 % interval");
-    const mfu = tile("MFU", "model FLOP utilisation: 3 × forward, no recompute, over the peak of all devices");
+    const step = tile(
+        "Step time",
+        "median of the measured steps, and the half-width of its 95 % interval",
+    );
+    const mfu = tile(
+        "MFU",
+        "model FLOP utilisation: 3 × forward, no recompute, over the peak of all devices",
+    );
     const memory = tile("Memory of the worst rank", "measured; planned below");
     const loss = tile("Loss", "last, and first");
     const took = tile("Took");
@@ -29,79 +72,194 @@ function trialTiles() {
         element: tiles(speed, gain, step, mfu, memory, loss, took),
         update(t, campaign) {
             const b = bounds(t);
-            speed.set(rate(t.tokens_per_s), b ? `95 %: ${interval(...b)}` : `expected ${rate(t.predicted?.tokens_per_s)}`);
+            speed.set(
+                rate(t.tokens_per_s),
+                b ? `95 %: ${interval(...b)}` : `expected ${rate(t.predicted?.tokens_per_s)}`,
+            );
             const base = campaign.baseline?.tokens_per_s;
-            gain.set(base && t.tokens_per_s ? ratio(t.tokens_per_s / base) : NONE, base ? `baseline ${rate(base)}` : "");
+            gain.set(
+                base && t.tokens_per_s ? ratio(t.tokens_per_s / base) : NONE,
+                base ? `baseline ${rate(base)}` : "",
+            );
             const s = t.step_ms ?? {};
-            step.set(ms(s.median), s.median ? `± ${ms(s.ci95)} · p10 ${ms(s.p10)} · p90 ${ms(s.p90)}` : "");
+            step.set(
+                ms(s.median),
+                s.median ? `± ${ms(s.ci95)} · p10 ${ms(s.p10)} · p90 ${ms(s.p90)}` : "",
+            );
             mfu.set(percent(t.mfu));
-            memory.set(bytes(t.memory?.measured?.total), `planned ${bytes(t.memory?.planned?.total ?? t.predicted?.memory_bytes)}`);
-            loss.set(significant(t.loss?.last, 4), t.loss?.first !== undefined && t.loss?.first !== null
-                ? `from ${significant(t.loss.first, 4)}` : "");
-            took.set(seconds(t.seconds), `${counted(t.attempts ?? 0, "attempt")} · ${t.started ? `started ${time(t.started)}` : "not started"}`);
+            memory.set(
+                bytes(t.memory?.measured?.total),
+                `planned ${bytes(t.memory?.planned?.total ?? t.predicted?.memory_bytes)}`,
+            );
+            loss.set(
+                significant(t.loss?.last, 4),
+                t.loss?.first !== undefined && t.loss?.first !== null
+                    ? `from ${significant(t.loss.first, 4)}`
+                    : "",
+            );
+            took.set(
+                seconds(t.seconds),
+                `${counted(t.attempts ?? 0, "attempt")} · ${t.started ? `started ${time(t.started)}` : "not started"}`,
+            );
         },
     };
 }
 
 function failureNotice(t) {
-    if (!t.failure)
-        return null;
+    if (!t.failure) return null;
     const f = t.failure;
-    return notice("bad",
+    return notice(
+        "bad",
         h("h2", {}, `${f.class ?? t.state}: ${TRIAL_STATES[t.state]?.[2] ?? "failed"}`),
         h("p", {}, f.detail ?? ""),
-        h("p", { class: "soft" }, [
-            f.rank !== null && f.rank !== undefined && `rank ${f.rank}`,
-            f.exit_code !== null && f.exit_code !== undefined && `exit code ${f.exit_code}`,
-            f.signal !== null && f.signal !== undefined && `signal ${f.signal}`,
-        ].filter(Boolean).join(" · ")));
+        h(
+            "p",
+            { class: "soft" },
+            [
+                f.rank !== null && f.rank !== undefined && `rank ${f.rank}`,
+                f.exit_code !== null && f.exit_code !== undefined && `exit code ${f.exit_code}`,
+                f.signal !== null && f.signal !== undefined && `signal ${f.signal}`,
+            ]
+                .filter(Boolean)
+                .join(" · "),
+        ),
+    );
 }
 
 function phaseTable(phases) {
     const keys = ordered(phases, PHASES).filter((k) => phases[k] !== null);
     const total = keys.reduce((sum, k) => sum + phases[k], 0);
-    return h("table", {},
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "phase"), h("th", { scope: "col", class: "num" }, "ms"),
-            h("th", { scope: "col", class: "num" }, "share"))),
-        h("tbody", {}, keys.map((k) => h("tr", {},
-            h("th", { scope: "row", title: PHASE_HELP[k] ?? "" }, k),
-            h("td", { class: "num" }, significant(phases[k], 3)),
-            h("td", { class: "num" }, percent(total ? phases[k] / total : null)))),
-        h("tr", {}, h("th", { scope: "row" }, "step"), h("td", { class: "num" }, significant(total, 3)), h("td", {}))));
+    return h(
+        "table",
+        {},
+        h(
+            "thead",
+            {},
+            h(
+                "tr",
+                {},
+                h("th", { scope: "col" }, "phase"),
+                h("th", { scope: "col", class: "num" }, "ms"),
+                h("th", { scope: "col", class: "num" }, "share"),
+            ),
+        ),
+        h(
+            "tbody",
+            {},
+            keys.map((k) =>
+                h(
+                    "tr",
+                    {},
+                    h("th", { scope: "row", title: PHASE_HELP[k] ?? "" }, k),
+                    h(
+                        "td",
+                        { class: "num" },
+                        phases[k] > 0 && phases[k] < 0.01 ? "< 0.01" : significant(phases[k], 3),
+                    ),
+                    h("td", { class: "num" }, percent(total ? phases[k] / total : null)),
+                ),
+            ),
+            h(
+                "tr",
+                {},
+                h("th", { scope: "row" }, "step"),
+                h("td", { class: "num" }, significant(total, 3)),
+                h("td", {}),
+            ),
+        ),
+    );
 }
 
 function layoutPanel(t, campaign) {
-    const keys = Object.keys(LAYOUT_KEYS).filter((k) => t.layout?.[k] !== undefined && t.layout[k] !== null);
-    return panel("Layout", { note: "Keys that differ from the baseline's say so." },
+    const keys = Object.keys(LAYOUT_KEYS).filter(
+        (k) => t.layout?.[k] !== undefined && t.layout[k] !== null,
+    );
+    return panel(
+        "Layout",
+        { note: "Keys that differ from the baseline's say so." },
         layoutChips(t.layout ?? {}, keys, LAYOUT_KEYS, campaign.baseline?.layout),
         pairs([
-            ["Kind", h("span", {}, `${t.kind}: ${KINDS[t.kind] ?? ""}`, t.repeat_of ? [" (of ",
-                h("a", { href: href(["campaigns", t.campaign, "trials", t.repeat_of]) }, `trial ${t.repeat_of}`), ")"] : null)],
+            [
+                "Kind",
+                h(
+                    "span",
+                    {},
+                    `${t.kind}: ${KINDS[t.kind] ?? ""}`,
+                    t.repeat_of
+                        ? [
+                              " (of ",
+                              h(
+                                  "a",
+                                  { href: href(["campaigns", t.campaign, "trials", t.repeat_of]) },
+                                  `trial ${t.repeat_of}`,
+                              ),
+                              ")",
+                          ]
+                        : null,
+                ),
+            ],
             ["Why", t.why ?? NONE],
-            ["Expected", `${rate(t.predicted?.tokens_per_s)}, ${bytes(t.predicted?.memory_bytes)}, fits with ${percent(t.predicted?.p_fits, 0)}`],
-        ]));
+            [
+                "Expected",
+                `${rate(t.predicted?.tokens_per_s)}, ${bytes(t.predicted?.memory_bytes)}, fits with ${percent(t.predicted?.p_fits, 0)}`,
+            ],
+        ]),
+    );
 }
 
 /** This layout as a configuration of the bundled trainer, which says itself how it is run. */
 function reproducePanel(id, n, signal) {
-    const body = h("div", {}, h("button", { type: "button", onclick: load }, "Show the configuration"));
+    const body = h(
+        "div",
+        {},
+        h("button", { type: "button", onclick: load }, "Show the configuration"),
+    );
 
     async function load() {
         try {
             const [text] = await getText(campaignPath(id, "/export/partune"), { trial: n }, signal);
-            fill(body, h("pre", { class: "code", tabindex: "0" }, text),
-                h("p", { class: "actions" }, h("button", { type: "button", onclick: () => saveText(text, `trial-${id}-${n}.json`, "application/json") }, "Download")));
+            fill(
+                body,
+                h("pre", { class: "code", tabindex: "0" }, text),
+                h(
+                    "p",
+                    { class: "actions" },
+                    h(
+                        "button",
+                        {
+                            type: "button",
+                            onclick: () =>
+                                saveText(text, `trial-${id}-${n}.json`, "application/json"),
+                        },
+                        "Download",
+                    ),
+                ),
+            );
         } catch (error) {
             fill(body, failure(error, load));
         }
     }
-    return panel("Run it again", { className: "w4", note: "As a configuration of partune-train: mpiexec -n RANKS partune-train --config FILE" }, body);
+    return panel(
+        "Run it again",
+        {
+            className: "w4",
+            note: "As a configuration of partune-train: mpiexec -n RANKS partune-train --config FILE",
+        },
+        body,
+    );
 }
 
 function stragglerNotice(steps, world) {
     const list = stragglers(steps, world);
-    return list.length > 0 && notice("warn", `${list.length === 1 ? "Rank" : "Ranks"} ${list.join(", ")} ${
-        list.length === 1 ? "is a straggler" : "are stragglers"}: slowest far more often than chance allows.`);
+    return (
+        list.length > 0 &&
+        notice(
+            "warn",
+            `${list.length === 1 ? "Rank" : "Ranks"} ${list.join(", ")} ${
+                list.length === 1 ? "is a straggler" : "are stragglers"
+            }: slowest far more often than chance allows.`,
+        )
+    );
 }
 
 /** The steps of a trial in order, without doubles; a very long one loses its oldest. */
@@ -109,10 +267,8 @@ function stepStore() {
     const byN = new Map();
     return {
         put(items) {
-            for (const s of items)
-                byN.set(s.n, s);
-            while (byN.size > KEEP_STEPS)
-                byN.delete(byN.keys().next().value);
+            for (const s of items) byN.set(s.n, s);
+            while (byN.size > KEEP_STEPS) byN.delete(byN.keys().next().value);
         },
         clear: () => byN.clear(),
         all: () => [...byN.values()].sort((a, b) => a.n - b.n),
@@ -123,7 +279,9 @@ export async function render(ctx) {
     const [, id, , nText] = ctx.segments;
     const n = Number(nText);
     const [campaign, first] = await Promise.all([
-        get(campaignPath(id), null, ctx.signal), get(trialPath(id, nText), null, ctx.signal)]);
+        get(campaignPath(id), null, ctx.signal),
+        get(trialPath(id, nText), null, ctx.signal),
+    ]);
     let trial = first;
     const steps = stepStore();
 
@@ -135,7 +293,8 @@ export async function render(ctx) {
     const layoutPlace = h("div", { class: "w8" });
     const phasePlace = h("div", {});
     const stragglerPlace = h("div", {});
-    const make = (spec, more) => chartPanel(ctx, { ...spec, ...more, name: `${spec.name}-${id}-${n}` });
+    const make = (spec, more) =>
+        chartPanel(ctx, { ...spec, ...more, name: `${spec.name}-${id}-${n}` });
     const timeChart = make(stepTime, { className: "w8" });
     const histChart = make(stepHistogram, { className: "w4" });
     const phaseChart = make(phaseStack, { className: "w8" });
@@ -143,8 +302,21 @@ export async function render(ctx) {
     const heatChart = make(rankHeat, { className: "w6" });
     const memoryChart = make(memoryBars, {});
     const laneChart = make(lanes, {
-        tools: h("button", { type: "button", class: "quiet", onclick: () => trace && saveText(JSON.stringify(trace),
-            `trial-${id}-${n}.trace.json`, "application/json") }, "Trace"),
+        tools: h(
+            "button",
+            {
+                type: "button",
+                class: "quiet",
+                onclick: () =>
+                    trace &&
+                    saveText(
+                        JSON.stringify(trace),
+                        `trial-${id}-${n}.trace.json`,
+                        "application/json",
+                    ),
+            },
+            "Trace",
+        ),
     });
     let trace = null;
     const mesh = first.layout ? meshView(first.layout, campaign.cluster) : null;
@@ -159,10 +331,18 @@ export async function render(ctx) {
         fill(failurePlace, failureNotice(trial));
         heads.update(trial, campaign);
         fill(layoutPlace, layoutPanel(trial, campaign));
-        if (trial.phases_ms)
-            fill(phasePlace, phaseTable(trial.phases_ms));
+        if (trial.phases_ms) fill(phasePlace, phaseTable(trial.phases_ms));
         else
-            fill(phasePlace, h("p", { class: "soft" }, LIVE_TRIAL.has(trial.state) ? "Known when the trial has ended." : "This trial was not measured."));
+            fill(
+                phasePlace,
+                h(
+                    "p",
+                    { class: "soft" },
+                    LIVE_TRIAL.has(trial.state)
+                        ? "Known when the trial has ended."
+                        : "This trial was not measured.",
+                ),
+            );
         memoryChart.set({ memory: trial.memory });
         log.live(LIVE_TRIAL.has(trial.state));
     }
@@ -179,45 +359,103 @@ export async function render(ctx) {
 
     async function loadSteps() {
         try {
-            await eachPage(trialPath(id, nText, "/steps"), {}, (items) => {
-                steps.put(items);
-                drawSteps();
-            }, ctx.signal);
+            await eachPage(
+                trialPath(id, nText, "/steps"),
+                {},
+                (items) => {
+                    steps.put(items);
+                    drawSteps();
+                },
+                ctx.signal,
+            );
         } catch (error) {
-            if (error.name !== "AbortError")
-                console.warn(`steps: ${error.message}`);
+            if (error.name !== "AbortError") console.warn(`steps: ${error.message}`);
         }
     }
 
     // Not before the trial has ended: until then there is none, and asking is noise.
     async function loadTrace() {
-        if (LIVE_TRIAL.has(trial.state) || trace)
-            return;
+        if (LIVE_TRIAL.has(trial.state) || trace) return;
         trace = await get(trialPath(id, nText, "/timeline"), null, ctx.signal).catch(() => null);
+        laneChart.element.hidden = trace === null;
         laneChart.set({ trace });
     }
 
-    const step = (to, text, key) => h("a", { class: "button", href: href(["campaigns", id, "trials", String(to)]), "data-key": key }, text);
-    fill(ctx.root,
-        h("p", { class: "crumbs" }, h("a", { href: href([]) }, "Campaigns"), " / ",
-            h("a", { href: href(["campaigns", id]) }, campaign.name.slice(0, 80)), ` / trial ${n}`),
-        h("div", { class: "head" }, heading, badge, h("span", { class: "grow" }),
-            h("div", { class: "actions" },
-                n > 1 && step(n - 1, "← Before", "before"), step(n + 1, "After →", "after"),
-                h("a", { class: "button", href: href(["compare"], { trials: `${id}/${n}${
-                    campaign.baseline && campaign.baseline.trial !== n ? `,${id}/${campaign.baseline.trial}` : ""}` }) },
-                "Compare with the baseline"))),
-        layoutText, failurePlace, heads.element,
+    const step = (to, text, key) =>
+        h(
+            "a",
+            {
+                class: "button",
+                href: href(["campaigns", id, "trials", String(to)]),
+                "data-key": key,
+            },
+            text,
+        );
+    fill(
+        ctx.root,
+        h(
+            "p",
+            { class: "crumbs" },
+            h("a", { href: href([]) }, "Campaigns"),
+            " / ",
+            h("a", { href: href(["campaigns", id]) }, campaign.name.slice(0, 80)),
+            ` / trial ${n}`,
+        ),
+        h(
+            "div",
+            { class: "head" },
+            heading,
+            badge,
+            h("span", { class: "grow" }),
+            h(
+                "div",
+                { class: "actions" },
+                n > 1 && step(n - 1, "← Before", "before"),
+                step(n + 1, "After →", "after"),
+                h(
+                    "a",
+                    {
+                        class: "button",
+                        href: href(["compare"], {
+                            trials: `${id}/${n}${
+                                campaign.baseline && campaign.baseline.trial !== n
+                                    ? `,${id}/${campaign.baseline.trial}`
+                                    : ""
+                            }`,
+                        }),
+                    },
+                    "Compare with the baseline",
+                ),
+            ),
+        ),
+        layoutText,
+        failurePlace,
+        heads.element,
         h("div", { class: "grid" }, layoutPlace, reproducePanel(id, n, ctx.signal)),
-        h("div", { class: "grid" }, timeChart.element, histChart.element,
-            phaseChart.element, panel("Median step", { className: "w4" }, phasePlace),
-            h("div", { class: "w6" }, memoryChart.element), h("div", { class: "w6" }, log.element),
-            stragglerPlace, spreadChart.element, heatChart.element,
-            mesh && panel("Mesh", { note: "Which ranks form a group, and over which links those groups talk." }, mesh),
-            laneChart.element));
+        h(
+            "div",
+            { class: "grid" },
+            timeChart.element,
+            histChart.element,
+            phaseChart.element,
+            panel("Median step", { className: "w4" }, phasePlace),
+            h("div", { class: "w6" }, memoryChart.element),
+            h("div", { class: "w6" }, log.element),
+            stragglerPlace,
+            spreadChart.element,
+            heatChart.element,
+            mesh &&
+                panel(
+                    "Mesh",
+                    { note: "Which ranks form a group, and over which links those groups talk." },
+                    mesh,
+                ),
+            laneChart.element,
+        ),
+    );
     drawTrial();
     drawSteps();
-    laneChart.set({ trace: null });
+    laneChart.element.hidden = true;
     loadTrace();
 
     const stream = openStream(campaignPath(id, "/events"), {
@@ -230,8 +468,7 @@ export async function render(ctx) {
         },
         onEvent: (event, data) => {
             if (event === "trial" && data.n === n) {
-                if ((data.attempts ?? 0) > (trial.attempts ?? 0))
-                    steps.clear();
+                if ((data.attempts ?? 0) > (trial.attempts ?? 0)) steps.clear();
                 const ended = LIVE_TRIAL.has(trial.state) && !LIVE_TRIAL.has(data.state);
                 trial = data;
                 drawTrial();

@@ -7,7 +7,10 @@ import { get } from "../lib/api.js";
 import { h, uniqueId } from "../lib/dom.js";
 
 export function at(object, pointer) {
-    return pointer.split("/").slice(1).reduce((o, k) => (o === null || o === undefined ? undefined : o[k]), object);
+    return pointer
+        .split("/")
+        .slice(1)
+        .reduce((o, k) => (o === null || o === undefined ? undefined : o[k]), object);
 }
 
 /** Set or (undefined) remove what POINTER names; objects on the way are made, empty ones left behind are removed. */
@@ -16,17 +19,13 @@ export function put(object, pointer, value) {
     const walk = (o, i) => {
         const copy = o && typeof o === "object" && !Array.isArray(o) ? { ...o } : {};
         if (i === keys.length - 1) {
-            if (value === undefined)
-                delete copy[keys[i]];
-            else
-                copy[keys[i]] = value;
+            if (value === undefined) delete copy[keys[i]];
+            else copy[keys[i]] = value;
             return copy;
         }
         const inner = walk(copy[keys[i]], i + 1);
-        if (Object.keys(inner).length)
-            copy[keys[i]] = inner;
-        else
-            delete copy[keys[i]];
+        if (Object.keys(inner).length) copy[keys[i]] = inner;
+        else delete copy[keys[i]];
         return copy;
     };
     return walk(object, 0);
@@ -34,16 +33,30 @@ export function put(object, pointer, value) {
 
 const TYPES = {
     text: [(v) => v ?? "", (s) => (s.trim() === "" ? undefined : s.trim())],
-    number: [(v) => (v ?? "") === "" ? "" : String(v), (s) => (s.trim() === "" ? undefined : Number(s))],
-    list: [(v) => (Array.isArray(v) ? v.join(" ") : ""), (s) => {
-        const items = s.split(/[\s,]+/).filter(Boolean);
-        return items.length ? items : undefined;
-    }],
-    numbers: [(v) => (Array.isArray(v) ? v.join(" ") : ""), (s) => {
-        const items = s.split(/[\s,]+/).filter(Boolean);
-        return items.length ? items.map((x) => (Number.isNaN(Number(x)) ? x : Number(x))) : undefined;
-    }],
-    json: [(v) => (v === undefined ? "" : JSON.stringify(v)), (s) => (s.trim() === "" ? undefined : JSON.parse(s))],
+    number: [
+        (v) => ((v ?? "") === "" ? "" : String(v)),
+        (s) => (s.trim() === "" ? undefined : Number(s)),
+    ],
+    list: [
+        (v) => (Array.isArray(v) ? v.join(" ") : ""),
+        (s) => {
+            const items = s.split(/[\s,]+/).filter(Boolean);
+            return items.length ? items : undefined;
+        },
+    ],
+    numbers: [
+        (v) => (Array.isArray(v) ? v.join(" ") : ""),
+        (s) => {
+            const items = s.split(/[\s,]+/).filter(Boolean);
+            return items.length
+                ? items.map((x) => (Number.isNaN(Number(x)) ? x : Number(x)))
+                : undefined;
+        },
+    ],
+    json: [
+        (v) => (v === undefined ? "" : JSON.stringify(v)),
+        (s) => (s.trim() === "" ? undefined : JSON.parse(s)),
+    ],
 };
 
 /**
@@ -55,9 +68,19 @@ export function boundField(pointer, spec, edit) {
     const [write, read] = TYPES[spec.type ?? "text"];
     const error = h("span", { class: "field-error", id: `${id}-error` });
     const input = spec.options
-        ? h("select", { id }, spec.options.map(([value, text]) => h("option", { value }, text)))
-        : h(spec.rows ? "textarea" : "input", { id, rows: spec.rows, placeholder: spec.placeholder, inputmode: spec.type === "number" ? "decimal" : null,
-            autocomplete: "off", spellcheck: "false" });
+        ? h(
+              "select",
+              { id },
+              spec.options.map(([value, text]) => h("option", { value }, text)),
+          )
+        : h(spec.rows ? "textarea" : "input", {
+              id,
+              rows: spec.rows,
+              placeholder: spec.placeholder,
+              inputmode: spec.type === "number" ? "decimal" : null,
+              autocomplete: "off",
+              spellcheck: "false",
+          });
     input.setAttribute("aria-describedby", `${id}-error`);
     input.addEventListener("input", () => {
         try {
@@ -71,18 +94,21 @@ export function boundField(pointer, spec, edit) {
 
     function fail(text) {
         error.textContent = text;
-        if (text)
-            input.setAttribute("aria-invalid", "true");
-        else
-            input.removeAttribute("aria-invalid");
+        if (text) input.setAttribute("aria-invalid", "true");
+        else input.removeAttribute("aria-invalid");
     }
 
     return {
         pointer,
-        element: h("label", { class: "field", for: id, title: spec.help }, h("span", {}, spec.title), input, error),
+        element: h(
+            "label",
+            { class: "field", for: id, title: spec.help },
+            h("span", {}, spec.title),
+            input,
+            error,
+        ),
         show(object) {
-            if (document.activeElement !== input)
-                input.value = write(at(object, pointer));
+            if (document.activeElement !== input) input.value = write(at(object, pointer));
         },
         fail,
         focus: () => input.focus(),
@@ -93,7 +119,11 @@ export function boundField(pointer, spec, edit) {
 export function showProblems(fields, problems) {
     fields.forEach((f) => f.fail(""));
     return problems.filter((p) => {
-        const best = fields.filter((f) => p.pointer && (p.pointer === f.pointer || p.pointer.startsWith(`${f.pointer}/`)))
+        const best = fields
+            .filter(
+                (f) =>
+                    p.pointer && (p.pointer === f.pointer || p.pointer.startsWith(`${f.pointer}/`)),
+            )
             .sort((a, b) => b.pointer.length - a.pointer.length)[0];
         best?.fail(p.detail);
         return !best;
@@ -103,7 +133,10 @@ export function showProblems(fields, problems) {
 /** The refusal ERROR as a list of {pointer, detail}. */
 export function problemsOf(error) {
     if (error.rules?.length)
-        return error.rules.map((r) => ({ pointer: error.pointer, detail: `${r.rule}: ${r.detail}` }));
+        return error.rules.map((r) => ({
+            pointer: error.pointer,
+            detail: `${r.rule}: ${r.detail}`,
+        }));
     return [{ pointer: error.pointer, detail: error.message }];
 }
 
@@ -121,9 +154,15 @@ async function names(path, signal) {
 /** The names that the service offers: {models, clusters, datasets}. */
 export async function offers(signal) {
     const [models, clusters, datasets] = await Promise.all([
-        names("v1/presets/models", signal), names("v1/presets/clusters", signal), names("v1/datasets", signal)]);
-    return { models, clusters: ["local", ...clusters.filter((c) => c !== "local")],
-        datasets: datasets.includes("synthetic") ? datasets : ["synthetic", ...datasets] };
+        names("v1/presets/models", signal),
+        names("v1/presets/clusters", signal),
+        names("v1/datasets", signal),
+    ]);
+    return {
+        models,
+        clusters: ["local", ...clusters.filter((c) => c !== "local")],
+        datasets: datasets.includes("synthetic") ? datasets : ["synthetic", ...datasets],
+    };
 }
 
 /**
@@ -133,8 +172,16 @@ export async function offers(signal) {
 export function presetField(kind, list, edit) {
     const pointer = `/${kind}`;
     const own = "its own …";
-    const select = h("select", { id: uniqueId(kind) }, [...list, own].map((n) => h("option", { value: n }, n)));
-    const nodes = h("input", { inputmode: "numeric", placeholder: "as in the profile", "aria-label": "nodes" });
+    const select = h(
+        "select",
+        { id: uniqueId(kind) },
+        [...list, own].map((n) => h("option", { value: n }, n)),
+    );
+    const nodes = h("input", {
+        inputmode: "numeric",
+        placeholder: "as in the profile",
+        "aria-label": "nodes",
+    });
     const text = h("textarea", { rows: "8", spellcheck: "false", "aria-label": `${kind} as JSON` });
     const error = h("span", { class: "field-error", role: "status" });
     const nodesField = h("label", { class: "field" }, h("span", {}, "Nodes"), nodes);
@@ -143,8 +190,7 @@ export function presetField(kind, list, edit) {
     function fail(message) {
         error.textContent = message;
         (select.value === own ? text : select).toggleAttribute("aria-invalid", message !== "");
-        if (message)
-            (select.value === own ? text : select).setAttribute("aria-invalid", "true");
+        if (message) (select.value === own ? text : select).setAttribute("aria-invalid", "true");
     }
 
     function changed() {
@@ -153,12 +199,18 @@ export function presetField(kind, list, edit) {
         nodesField.hidden = kind !== "cluster" || custom || select.value === "local";
         if (!custom) {
             const n = nodes.value.trim();
-            edit(pointer, kind === "cluster" && n !== "" && select.value !== "local" ? { profile: select.value, nodes: Number(n) } : select.value);
+            edit(
+                pointer,
+                kind === "cluster" && n !== "" && select.value !== "local"
+                    ? { profile: select.value, nodes: Number(n) }
+                    : select.value,
+            );
             fail("");
             return;
         }
         if (!text.value.trim())
-            text.value = shown && typeof shown === "object" ? JSON.stringify(shown, null, 2) : "{\n}";
+            text.value =
+                shown && typeof shown === "object" ? JSON.stringify(shown, null, 2) : "{\n}";
         try {
             edit(pointer, JSON.parse(text.value));
             fail("");
@@ -166,27 +218,34 @@ export function presetField(kind, list, edit) {
             fail(`not JSON yet: ${e.message}`);
         }
     }
-    for (const input of [select, nodes, text])
-        input.addEventListener("input", changed);
+    for (const input of [select, nodes, text]) input.addEventListener("input", changed);
 
     return {
         pointer,
-        element: h("div", { class: "field" },
-            h("label", { class: "field", for: select.id }, h("span", {}, kind === "model" ? "Model" : "Cluster"), select),
-            kind === "cluster" && nodesField, text, error),
+        element: h(
+            "div",
+            { class: "field" },
+            h(
+                "label",
+                { class: "field", for: select.id },
+                h("span", {}, kind === "model" ? "Model" : "Cluster"),
+                select,
+            ),
+            kind === "cluster" && nodesField,
+            text,
+            error,
+        ),
         show(object) {
             shown = at(object, pointer);
             const profile = typeof shown === "string" ? shown : shown?.profile;
-            if (shown === undefined)
-                select.value = kind === "cluster" ? "local" : list[0] ?? own;
-            else
-                select.value = profile && list.includes(profile) ? profile : own;
-            if (profile && document.activeElement !== nodes)
-                nodes.value = shown.nodes ?? "";
+            if (shown === undefined) select.value = kind === "cluster" ? "local" : (list[0] ?? own);
+            else select.value = profile && list.includes(profile) ? profile : own;
+            if (profile && document.activeElement !== nodes) nodes.value = shown.nodes ?? "";
             if (select.value === own && document.activeElement !== text)
                 text.value = JSON.stringify(shown, null, 2);
             text.hidden = select.value !== own;
-            nodesField.hidden = kind !== "cluster" || select.value === own || select.value === "local";
+            nodesField.hidden =
+                kind !== "cluster" || select.value === own || select.value === "local";
         },
         fail,
         focus: () => select.focus(),

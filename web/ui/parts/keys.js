@@ -5,9 +5,14 @@ import { toggleTheme } from "./shell.js";
 
 const OFF = "partune-shortcuts-off";
 const HELP = [
-    ["g c", "campaigns"], ["g n", "new campaign"], ["g p", "plan"], ["g o", "compare"],
-    ["/", "the first filter or field of the page"], ["[ and ]", "the trial before and after"],
-    ["t", "light or dark"], ["?", "this list"],
+    ["g c", "campaigns"],
+    ["g n", "new campaign"],
+    ["g p", "plan"],
+    ["g o", "compare"],
+    ["/", "the first filter or field of the page"],
+    ["[ and ]", "the trial before and after"],
+    ["t", "light or dark"],
+    ["?", "this list"],
 ];
 const PLACES = { c: "campaigns", n: "new", p: "plan", o: "compare" };
 
@@ -16,17 +21,26 @@ function isTyping(target) {
 }
 
 function help() {
-    const box = h("input", { type: "checkbox", checked: !localStorage.getItem(OFF), onchange: () => {
-        if (box.checked)
-            localStorage.removeItem(OFF);
-        else
-            localStorage.setItem(OFF, "1");
-    } });
-    const dialog = h("dialog", { "aria-label": "Keyboard" },
+    const box = h("input", {
+        type: "checkbox",
+        checked: !localStorage.getItem(OFF),
+        onchange: () => {
+            if (box.checked) localStorage.removeItem(OFF);
+            else localStorage.setItem(OFF, "1");
+        },
+    });
+    const dialog = h(
+        "dialog",
+        { "aria-label": "Keyboard" },
         h("h2", {}, "Keyboard"),
-        h("dl", { class: "pairs" }, HELP.map(([k, what]) => [h("dt", {}, h("kbd", {}, k)), h("dd", {}, what)])),
+        h(
+            "dl",
+            { class: "pairs" },
+            HELP.map(([k, what]) => [h("dt", {}, h("kbd", {}, k)), h("dd", {}, what)]),
+        ),
         h("p", {}, h("label", {}, box, "shortcuts are on")),
-        h("form", { method: "dialog", class: "actions" }, h("button", {}, "Close")));
+        h("form", { method: "dialog", class: "actions" }, h("button", {}, "Close")),
+    );
     dialog.addEventListener("close", () => dialog.remove());
     document.body.append(dialog);
     dialog.showModal();
@@ -36,24 +50,20 @@ export function shortcuts({ go }) {
     let leader = 0;
 
     document.addEventListener("keydown", (event) => {
-        if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target))
-            return;
+        if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
         const key = event.key;
         if (key === "?") {
             help();
             return;
         }
-        if (localStorage.getItem(OFF))
-            return;
+        if (localStorage.getItem(OFF)) return;
         if (performance.now() - leader < 1200 && PLACES[key]) {
             leader = 0;
             go([PLACES[key]]);
             return;
         }
-        if (key === "g")
-            leader = performance.now();
-        else if (key === "t")
-            toggleTheme();
+        if (key === "g") leader = performance.now();
+        else if (key === "t") toggleTheme();
         else if (key === "[" || key === "]")
             document.querySelector(key === "[" ? "[data-key=before]" : "[data-key=after]")?.click();
         else if (key === "/") {

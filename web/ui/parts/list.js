@@ -21,7 +21,7 @@ import { failure, loading } from "./parts.js";
 export function listTable(ctx, spec) {
     const size = spec.pageSize ?? 100;
     let sort = spec.sort;
-    let tokens = [null];     // of the pages before and at the present one
+    let tokens = [null]; // of the pages before and at the present one
     let next = null;
     let total = 0;
     let items = [];
@@ -36,8 +36,9 @@ export function listTable(ctx, spec) {
 
     function cells(item) {
         return columns().map((c, i) => {
-            const attributes = { class: c.num ? "num" : (c.fixed ? "fixed" : null) };
-            return i === 0 ? h("th", { scope: "row", class: c.num ? "num" : null }, c.cell(item))
+            const attributes = { class: c.num ? "num" : c.fixed ? "fixed" : null };
+            return i === 0
+                ? h("th", { scope: "row", class: c.num ? "num" : null }, c.cell(item))
                 : h("td", attributes, c.cell(item));
         });
     }
@@ -50,11 +51,20 @@ export function listTable(ctx, spec) {
 
     function header(c) {
         const mine = c.sort && (sort === c.sort || sort === `-${c.sort}`);
-        const order = !mine ? null : (sort.startsWith("-") ? "descending" : "ascending");
+        const order = !mine ? null : sort.startsWith("-") ? "descending" : "ascending";
         const sign = { ascending: "▲", descending: "▼" }[order];
-        return h("th", { scope: "col", class: c.num ? "num" : null, "aria-sort": order, title: c.help },
-            c.sort ? h("button", { type: "button", onclick: () => reorder(c.sort) }, c.title,
-                sign && h("span", { "aria-hidden": "true" }, sign)) : c.title);
+        return h(
+            "th",
+            { scope: "col", class: c.num ? "num" : null, "aria-sort": order, title: c.help },
+            c.sort
+                ? h(
+                      "button",
+                      { type: "button", onclick: () => reorder(c.sort) },
+                      c.title,
+                      sign && h("span", { "aria-hidden": "true" }, sign),
+                  )
+                : c.title,
+        );
     }
 
     function reorder(key) {
@@ -65,15 +75,42 @@ export function listTable(ctx, spec) {
 
     function pager() {
         const from = (tokens.length - 1) * size;
-        return h("div", { class: "pager" },
-            h("span", { class: "soft", role: "status" }, `${count(from + 1)}–${count(from + items.length)} of ${count(total)}`),
+        return h(
+            "div",
+            { class: "pager" },
+            h(
+                "span",
+                { class: "soft", role: "status" },
+                `${count(from + 1)}–${count(from + items.length)} of ${count(total)}`,
+            ),
             h("span", { class: "grow" }),
             total > items.length && [
-                h("button", { type: "button", disabled: tokens.length === 1, onclick: () => { tokens.pop(); load(); } },
-                    "Previous"),
-                h("button", { type: "button", disabled: next === null, onclick: () => { tokens.push(next); load(); } },
-                    "Next"),
-            ]);
+                h(
+                    "button",
+                    {
+                        type: "button",
+                        disabled: tokens.length === 1,
+                        onclick: () => {
+                            tokens.pop();
+                            load();
+                        },
+                    },
+                    "Previous",
+                ),
+                h(
+                    "button",
+                    {
+                        type: "button",
+                        disabled: next === null,
+                        onclick: () => {
+                            tokens.push(next);
+                            load();
+                        },
+                    },
+                    "Next",
+                ),
+            ],
+        );
     }
 
     function draw() {
@@ -82,38 +119,55 @@ export function listTable(ctx, spec) {
             fill(body, spec.none());
             return;
         }
-        const focused = element.contains(document.activeElement) ? document.activeElement.textContent : null;
-        fill(body,
-            h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `table of ${spec.label}` },
-                h("table", {},
+        const focused = element.contains(document.activeElement)
+            ? document.activeElement.textContent
+            : null;
+        fill(
+            body,
+            h(
+                "div",
+                {
+                    class: "scroll",
+                    tabindex: "0",
+                    role: "region",
+                    "aria-label": `table of ${spec.label}`,
+                },
+                h(
+                    "table",
+                    {},
                     h("thead", {}, h("tr", {}, columns().map(header))),
-                    h("tbody", {}, items.map(row)))),
-            pager());
+                    h("tbody", {}, items.map(row)),
+                ),
+            ),
+            pager(),
+        );
         if (focused)
             [...body.querySelectorAll("button")].find((b) => b.textContent === focused)?.focus();
     }
 
     async function load(fresh = false) {
-        if (fresh)
-            tokens = [null];
+        if (fresh) tokens = [null];
         const mine = ++loads;
         body.setAttribute("aria-busy", "true");
         try {
-            const page = await get(spec.path, { ...spec.query?.(), sort, page_size: size, page_token: tokens.at(-1) },
-                ctx.signal);
-            if (mine !== loads)
-                return;
+            const page = await get(
+                spec.path,
+                { ...spec.query?.(), sort, page_size: size, page_token: tokens.at(-1) },
+                ctx.signal,
+            );
+            if (mine !== loads) return;
             items = page.items;
             total = page.total;
             next = page.next_page_token;
             draw();
         } catch (error) {
-            if (error.name === "AbortError" || mine !== loads)
-                return;
-            if (items.length)
-                console.warn(`${spec.label}: ${explain(error)}`);
+            if (error.name === "AbortError" || mine !== loads) return;
+            if (items.length) console.warn(`${spec.label}: ${explain(error)}`);
             else
-                fill(body, failure(error, () => load()));
+                fill(
+                    body,
+                    failure(error, () => load()),
+                );
         } finally {
             body.removeAttribute("aria-busy");
         }
@@ -123,15 +177,13 @@ export function listTable(ctx, spec) {
     function update(item) {
         const key = spec.id(item);
         const old = rows.get(key);
-        if (!old)
-            return false;
+        if (!old) return false;
         items = items.map((i) => (spec.id(i) === key ? item : i));
         const changed = row(item);
         changed.classList.add("fresh");
         const focused = old.contains(document.activeElement);
         old.replaceWith(changed);
-        if (focused)
-            changed.querySelector("a, button")?.focus();
+        if (focused) changed.querySelector("a, button")?.focus();
         return true;
     }
 
@@ -147,4 +199,3 @@ export function listTable(ctx, spec) {
         redraw: draw,
     };
 }
-

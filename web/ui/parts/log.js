@@ -11,7 +11,7 @@ const POLL_MS = 1500;
 
 export function logPanel(ctx, path) {
     let stream = "stdout";
-    let offset = 0;      // what has been read up to
+    let offset = 0; // what has been read up to
     let text = "";
     let isLive = false;
     let busy = false;
@@ -20,14 +20,20 @@ export function logPanel(ctx, path) {
     const out = h("pre", { class: "log", tabindex: "0", "aria-label": "log" });
     const size = h("span", { class: "soft" });
     const follow = h("input", { type: "checkbox", checked: true, onchange: scroll });
-    const choice = h("select", { "aria-label": "stream", onchange: () => {
-        stream = choice.value;
-        reload();
-    } }, ["stdout", "stderr", "events"].map((s) => h("option", { value: s }, s)));
+    const choice = h(
+        "select",
+        {
+            "aria-label": "stream",
+            onchange: () => {
+                stream = choice.value;
+                reload();
+            },
+        },
+        ["stdout", "stderr", "events"].map((s) => h("option", { value: s }, s)),
+    );
 
     function scroll() {
-        if (follow.checked)
-            out.scrollTop = out.scrollHeight;
+        if (follow.checked) out.scrollTop = out.scrollHeight;
     }
 
     function draw() {
@@ -42,8 +48,7 @@ export function logPanel(ctx, path) {
     }
 
     async function fetchMore() {
-        if (busy)
-            return;
+        if (busy) return;
         busy = true;
         const mine = stream;
         try {
@@ -53,21 +58,17 @@ export function logPanel(ctx, path) {
                 text = offset > 0 ? `… the first ${bytes(offset)} are left out …\n` : "";
             }
             const [part, whole] = await read(offset, TAIL);
-            if (mine !== stream)
-                return;
+            if (mine !== stream) return;
             offset += new TextEncoder().encode(part).length;
             text = (text + part).slice(-KEEP);
             size.textContent = bytes(whole);
             draw();
         } catch (error) {
-            if (error.status === 404)
-                fill(out, "Nothing has been written to this stream.");
-            else if (error.name !== "AbortError")
-                fill(out, explain(error));
+            if (error.status === 404) fill(out, "Nothing has been written to this stream.");
+            else if (error.name !== "AbortError") fill(out, explain(error));
         } finally {
             busy = false;
-            if (mine !== stream)
-                reload();
+            if (mine !== stream) reload();
         }
     }
 
@@ -84,7 +85,13 @@ export function logPanel(ctx, path) {
 
     const more = atMostEvery(1000, fetchMore);
     const poll = () => {
-        timer = isLive && !document.hidden ? setTimeout(() => { fetchMore(); poll(); }, POLL_MS) : 0;
+        timer =
+            isLive && !document.hidden
+                ? setTimeout(() => {
+                      fetchMore();
+                      poll();
+                  }, POLL_MS)
+                : 0;
     };
     ctx.onLeave(() => {
         isLive = false;
@@ -92,11 +99,21 @@ export function logPanel(ctx, path) {
     });
 
     return {
-        element: h("section", { class: "panel", "aria-label": "Log" },
-            h("div", { class: "panel-head" }, h("h2", {}, "Log"), choice, size, h("span", { class: "grow" }),
+        element: h(
+            "section",
+            { class: "panel", "aria-label": "Log" },
+            h(
+                "div",
+                { class: "panel-head" },
+                h("h2", {}, "Log"),
+                choice,
+                size,
+                h("span", { class: "grow" }),
                 h("label", { class: "soft" }, follow, "follow"),
-                h("button", { type: "button", class: "quiet", onclick: download }, "Download")),
-            h("div", { class: "panel-body" }, out)),
+                h("button", { type: "button", class: "quiet", onclick: download }, "Download"),
+            ),
+            h("div", { class: "panel-body" }, out),
+        ),
         reload,
         more,
         live(on) {
@@ -104,8 +121,7 @@ export function logPanel(ctx, path) {
             isLive = on;
             clearTimeout(timer);
             poll();
-            if (ended)
-                more();
+            if (ended) more();
         },
     };
 }

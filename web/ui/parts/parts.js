@@ -6,7 +6,12 @@ import { CAMPAIGN_STATES, TRIAL_STATES } from "../lib/words.js";
 
 function badge(table, state) {
     const [sign, tone, help] = table[state] ?? ["?", "wait", ""];
-    return h("span", { class: `badge ${tone}`, title: help }, h("span", { "aria-hidden": "true" }, sign), state);
+    return h(
+        "span",
+        { class: `badge ${tone}`, title: help },
+        h("span", { "aria-hidden": "true" }, sign),
+        state,
+    );
 }
 
 export const trialBadge = (state) => badge(TRIAL_STATES, state);
@@ -28,24 +33,45 @@ export function tile(name, help) {
 }
 
 export function tiles(...list) {
-    return h("dl", { class: "tiles" }, list.map((t) => t.element));
+    return h(
+        "dl",
+        { class: "tiles" },
+        list.map((t) => t.element),
+    );
 }
 
 export function panel(title, { className = "", note, tools = [] } = {}, ...body) {
     const id = uniqueId("panel");
-    return h("section", { class: `panel ${className}`, "aria-labelledby": id },
-        h("div", { class: "panel-head" }, h("h2", { id }, title), h("span", { class: "grow" }), tools),
+    return h(
+        "section",
+        { class: `panel ${className}`, "aria-labelledby": id },
+        h(
+            "div",
+            { class: "panel-head" },
+            h("h2", { id }, title),
+            h("span", { class: "grow" }),
+            tools,
+        ),
         note && h("p", { class: "panel-note" }, note),
-        h("div", { class: "panel-body" }, body));
+        h("div", { class: "panel-body" }, body),
+    );
 }
 
 export function pairs(list) {
-    return h("dl", { class: "pairs" }, list.filter((p) => p).map(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]));
+    return h(
+        "dl",
+        { class: "pairs" },
+        list.filter((p) => p).map(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]),
+    );
 }
 
 export function loading(what) {
-    return h("p", { class: "loading", role: "status" }, h("span", { class: "ring spin", "aria-hidden": "true" }),
-        `Loading ${what} …`);
+    return h(
+        "p",
+        { class: "loading", role: "status" },
+        h("span", { class: "ring spin", "aria-hidden": "true" }),
+        `Loading ${what} …`,
+    );
 }
 
 export function empty(title, ...body) {
@@ -59,10 +85,17 @@ export function notice(tone, ...body) {
 /** An error in place of what could not be loaded, with a way to try again. */
 export function failure(error, retry) {
     const rules = error.rules ?? [];
-    return notice("bad",
+    return notice(
+        "bad",
         h("p", {}, explain(error)),
-        rules.length > 1 && h("ul", {}, rules.map((r) => h("li", {}, h("code", {}, r.rule), ` ${r.detail}`))),
-        retry && h("p", {}, h("button", { type: "button", onclick: retry }, "Try again")));
+        rules.length > 1 &&
+            h(
+                "ul",
+                {},
+                rules.map((r) => h("li", {}, h("code", {}, r.rule), ` ${r.detail}`)),
+            ),
+        retry && h("p", {}, h("button", { type: "button", onclick: retry }, "Try again")),
+    );
 }
 
 /**
@@ -74,11 +107,25 @@ export function tabs(label, list, onChange) {
     let current = null;
     const items = list.map((t) => {
         const id = uniqueId("tab");
-        const body = h("div", { role: "tabpanel", id: `${id}-body`, "aria-labelledby": id, hidden: true });
-        const button = h("button", {
-            type: "button", role: "tab", id, "aria-controls": `${id}-body`, "aria-selected": "false", tabindex: "-1",
-            onclick: () => pick(t.key),
-        }, t.title);
+        const body = h("div", {
+            role: "tabpanel",
+            id: `${id}-body`,
+            "aria-labelledby": id,
+            hidden: true,
+        });
+        const button = h(
+            "button",
+            {
+                type: "button",
+                role: "tab",
+                id,
+                "aria-controls": `${id}-body`,
+                "aria-selected": "false",
+                tabindex: "-1",
+                onclick: () => pick(t.key),
+            },
+            t.title,
+        );
         return { ...t, button, body };
     });
 
@@ -103,18 +150,25 @@ export function tabs(label, list, onChange) {
 
     function onKey(event) {
         const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-        if (!step)
-            return;
+        if (!step) return;
         const next = items[(items.indexOf(current) + step + items.length) % items.length];
         pick(next.key);
         next.button.focus();
         event.preventDefault();
     }
 
-    const strip = h("div", { class: "tabs", role: "tablist", "aria-label": label, onkeydown: onKey },
-        items.map((t) => t.button));
+    const strip = h(
+        "div",
+        { class: "tabs", role: "tablist", "aria-label": label, onkeydown: onKey },
+        items.map((t) => t.button),
+    );
     return {
-        element: h("div", {}, strip, items.map((t) => t.body)),
+        element: h(
+            "div",
+            {},
+            strip,
+            items.map((t) => t.body),
+        ),
         show,
         at: () => current?.key,
     };
@@ -122,19 +176,40 @@ export function tabs(label, list, onChange) {
 
 /** Layout keys as chips, those that differ from OTHER marked. */
 export function layoutChips(layout, keys, help, other) {
-    return h("div", { class: "chips" }, keys.map((k) => h("span", { class: "chip", title: help[k] ?? "" }, `${k} `,
-        h("b", {}, String(layout[k])), other && other[k] !== layout[k] && ` (baseline ${other[k] ?? "–"})`)));
+    return h(
+        "div",
+        { class: "chips" },
+        keys.map((k) =>
+            h(
+                "span",
+                { class: "chip", title: help[k] ?? "" },
+                `${k} `,
+                h("b", {}, String(layout[k])),
+                other && other[k] !== layout[k] && ` (baseline ${other[k] ?? "–"})`,
+            ),
+        ),
+    );
 }
 
 /** Ask before something that cannot be undone. Resolves to true or false. */
 export function confirmDialog(title, text, verb) {
     return new Promise((resolve) => {
-        const dialog = h("dialog", { "aria-label": title },
-            h("form", { method: "dialog" },
-                h("h2", {}, title), h("p", {}, text),
-                h("div", { class: "actions" },
+        const dialog = h(
+            "dialog",
+            { "aria-label": title },
+            h(
+                "form",
+                { method: "dialog" },
+                h("h2", {}, title),
+                h("p", {}, text),
+                h(
+                    "div",
+                    { class: "actions" },
                     h("button", { value: "no" }, "Keep it"),
-                    h("button", { class: "danger", value: "yes" }, verb))));
+                    h("button", { class: "danger", value: "yes" }, verb),
+                ),
+            ),
+        );
         dialog.addEventListener("close", () => {
             resolve(dialog.returnValue === "yes");
             dialog.remove();
@@ -147,6 +222,5 @@ export function confirmDialog(title, text, verb) {
 /** Say something for a moment, to everyone. */
 export function announce(text) {
     const place = document.getElementById("announce");
-    if (place)
-        place.textContent = text;
+    if (place) place.textContent = text;
 }

@@ -5,12 +5,16 @@ import { hasToken } from "../lib/api.js";
 import { href } from "../lib/router.js";
 
 const THEME = "partune-theme";
-const SECTIONS = [["campaigns", "Campaigns"], ["new", "New campaign"], ["plan", "Plan"], ["compare", "Compare"]];
+const SECTIONS = [
+    ["campaigns", "Campaigns"],
+    ["new", "New campaign"],
+    ["plan", "Plan"],
+    ["compare", "Compare"],
+];
 
 function preferredTheme() {
     const kept = localStorage.getItem(THEME);
-    if (kept === "light" || kept === "dark")
-        return kept;
+    if (kept === "light" || kept === "dark") return kept;
     return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
@@ -29,12 +33,18 @@ export function toggleTheme() {
 const STREAM = {
     connecting: ["live", "connecting …", "The stream of events is being opened"],
     live: ["live live-on", "live", "Changes appear as they happen"],
-    lost: ["live live-lost", "reconnecting …", "The service does not answer; what you see may be old"],
+    lost: [
+        "live live-lost",
+        "reconnecting …",
+        "The service does not answer; what you see may be old",
+    ],
 };
 
 export function shell() {
     applyTheme(preferredTheme());
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => applyTheme(preferredTheme()));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
+        applyTheme(preferredTheme()),
+    );
 
     const links = SECTIONS.map(([key, name]) => [key, h("a", { href: href([key]) }, name)]);
     const stream = h("span", { class: "live", hidden: true });
@@ -44,26 +54,60 @@ export function shell() {
     const signOut = h("button", { type: "button", class: "quiet" }, "Sign out");
 
     document.body.prepend(
-        h("a", { class: "skip", href: "#main", onclick: (e) => { e.preventDefault(); main.focus(); } }, "Skip to content"),
-        h("header", { class: "bar" },
-            h("a", { class: "brand", href: href([]) }, h("img", { src: "icon.svg", alt: "" }), "partune"),
-            h("nav", { "aria-label": "Sections" }, links.map(([, a]) => a)),
-            h("div", { class: "bar-tools" }, stream,
-                h("button", { type: "button", class: "quiet", onclick: toggleTheme, title: "Change between light and dark" },
-                    "Theme"),
-                signOut)),
+        h(
+            "a",
+            {
+                class: "skip",
+                href: "#main",
+                onclick: (e) => {
+                    e.preventDefault();
+                    main.focus();
+                },
+            },
+            "Skip to content",
+        ),
+        h(
+            "header",
+            { class: "bar" },
+            h(
+                "a",
+                { class: "brand", href: href([]) },
+                h("img", { src: "icon.svg", alt: "" }),
+                "partune",
+            ),
+            h(
+                "nav",
+                { "aria-label": "Sections" },
+                links.map(([, a]) => a),
+            ),
+            h(
+                "div",
+                { class: "bar-tools" },
+                stream,
+                h(
+                    "button",
+                    {
+                        type: "button",
+                        class: "quiet",
+                        onclick: toggleTheme,
+                        title: "Change between light and dark",
+                    },
+                    "Theme",
+                ),
+                signOut,
+            ),
+        ),
         main,
-        h("p", { class: "sr", id: "announce", "aria-live": "polite" }));
+        h("p", { class: "sr", id: "announce", "aria-live": "polite" }),
+    );
 
     let first = true;
     return {
         main,
         navigate(segments) {
             for (const [key, a] of links) {
-                if (key === (segments[0] ?? "campaigns"))
-                    a.setAttribute("aria-current", "page");
-                else
-                    a.removeAttribute("aria-current");
+                if (key === (segments[0] ?? "campaigns")) a.setAttribute("aria-current", "page");
+                else a.removeAttribute("aria-current");
             }
             signOut.hidden = !hasToken();
             if (!first) {
@@ -77,8 +121,7 @@ export function shell() {
         },
         streamState(state) {
             stream.hidden = state === null;
-            if (state === null)
-                return;
+            if (state === null) return;
             const [className, text, help] = STREAM[state];
             stream.className = className;
             stream.title = help;
