@@ -40,8 +40,8 @@ async function picture(name, route, { theme = "light", width = 1440, before } = 
 }
 
 await until(
-    async () => ((await daemon.api("GET", `v1/campaigns/${c.id}`)).progress.trials ?? 0) >= 9,
-    "nine trials",
+    async () => ((await daemon.api("GET", `v1/campaigns/${c.id}`)).progress.trials ?? 0) >= 8,
+    "eight trials",
     300_000,
 );
 await picture("campaign-live", `/campaigns/${c.id}`);
