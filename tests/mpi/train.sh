@@ -52,6 +52,13 @@ cat >mixtral.json <<"END"
 END
 
 
+rank_one() { # process of rank 1 of the job that carries our mark
+    for p in /proc/[0-9]*; do
+        tr '\0' '\n' <"$p/environ" | grep -qx "PARTUNE_TRIAL=train-sh-$$" &&
+            tr '\0' '\n' <"$p/environ" | grep -qx "PMI_RANK=1" && echo "${p#/proc/}"
+    done 2>/dev/null | head -1
+}
+
 # ---- data and a plain run
 i=0
 while [ $i -lt 400 ]; do
@@ -132,10 +139,7 @@ PARTUNE_TRIAL="train-sh-$$" mpiexec -n 2 "$train" --data-dir "$dir" --model nano
 pid=$!
 i=0
 while [ $i -lt 300 ] && ! grep -q '"n":7,' g.ev 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
-rank=$(for p in /proc/[0-9]*; do
-    tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "PARTUNE_TRIAL=train-sh-$$" &&
-        tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "PMI_RANK=1" && echo "${p#/proc/}"
-done 2>/dev/null | head -1)
+rank=$(rank_one)
 [ -n "$rank" ] && kill -KILL "$rank"
 i=0
 while [ $i -lt 200 ] && kill -0 $pid 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
@@ -146,6 +150,26 @@ wait $pid
 ok $? "with an error code"
 run 2 --model nano-llama --steps 20000 --quiet --checkpoint g --resume --trial --max-steps 3 --min-steps 2
 ok $? "and the checkpoint before it is whole"
+
+rm -f s.ev
+PARTUNE_TRIAL="train-sh-$$" mpiexec -n 2 "$train" --data-dir "$dir" --model nano-llama --global-batch 64 --steps 1000000 --quiet \
+    --events s.ev >out 2>&1 &
+pid=$!
+i=0
+while [ $i -lt 300 ] && ! grep -q '"n":3,' s.ev 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
+rank=$(rank_one)
+i=0
+while [ -n "$rank" ] && [ $i -lt 300 ] && ! grep -q '"what":"straggler"' s.ev; do
+    kill -STOP "$rank"
+    sleep 0.15
+    kill -CONT "$rank"
+    sleep 0.05
+    i=$((i + 1))
+done
+kill -TERM $pid
+wait $pid
+grep '"what":"straggler"' s.ev | grep -q "rank 1 was busy"
+ok $? "a rank that is slowed is named as a straggler"
 
 # ---- what is wrong
 refused "an illegal layout" 65 illegal "heads-tp" 3 --model nano-llama --tp 3 --steps 1
