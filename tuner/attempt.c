@@ -81,7 +81,7 @@ static struct tn_batch *batch_of(struct tn_attempt *a)
 
 /* ---- reading events ---- */
 
-static void take_step(struct tn_attempt *a, const char *text, int64_t n, double ms)
+static void take_step(struct tn_attempt *a, const char *text, const struct tn_step_line *line)
 {
     struct tn_batch *b = batch_of(a);
     uint64_t         now = tn_now_ms();
@@ -89,7 +89,7 @@ static void take_step(struct tn_attempt *a, const char *text, int64_t n, double 
     if (a->seen.steps > TN_MAX_STEPS)
         return;
     MEM_GROW(b->step, b->count, b->cap);
-    b->step[b->count++] = (struct batch_step){ n, ms, mem_strdup(text) };
+    b->step[b->count++] = (struct batch_step){ line->n, line->ms, mem_strdup(text) };
     if (now - a->last_step_event < STEP_EVENT_MS)
         return;
     a->last_step_event = now;
@@ -101,9 +101,9 @@ static void take_line(void *ctx, const char *text, size_t n, int64_t end)
 {
     struct tn_attempt *a = ctx;
     bool               had_plan = a->seen.planned != NULL;
-    int64_t            step = 0;
-    double             ms = 0;
-    enum tn_line       kind = a->trainer->line(&a->seen, text, n, &step, &ms);
+    struct tn_step_line step = { 0 };
+    enum tn_line       kind = a->trainer->line(a, text, n, &step);
+    AUTO_FREE char    *json = step.json;
 
     if (kind == TN_LINE_NOTHING)
         return;
@@ -111,7 +111,7 @@ static void take_line(void *ctx, const char *text, size_t n, int64_t end)
     if (end <= a->stored) /* a former daemon stored it: it was read only to know what it says */
         return;
     if (kind == TN_LINE_STEP)
-        take_step(a, text, step, ms);
+        take_step(a, json ? json : text, &step);
     if (!had_plan && a->seen.planned) {
         free(batch_of(a)->planned);
         batch_of(a)->planned = jx_dump(a->seen.planned);
@@ -126,7 +126,8 @@ static void take_line(void *ctx, const char *text, size_t n, int64_t end)
 
 void tn_attempt_read(struct tn_attempt *a)
 {
-    AUTO_FREE char *path = mem_printf("%s/%s", a->folder, a->trainer->results);
+    const char     *name = a->trainer->results_of ? a->trainer->results_of(a) : a->trainer->results;
+    AUTO_FREE char *path = mem_printf("%s/%s", a->folder, name);
 
     /* At the end everything is read; while it runs, a flood waits for the next tick. */
     while (tn_reader_poll(&a->reader, path, READ_BUDGET, take_line, a) && a->ended)
@@ -292,7 +293,9 @@ static void on_tick(uv_timer_t *timer)
     tn_attempt_read(a);
     if (a->launcher->tick)
         a->launcher->tick(a);
-    if (a->stop != TN_STOP_NONE)
+    if (a->trainer->tick && !a->ended)
+        a->trainer->tick(a);
+    if (a->ended || a->stop != TN_STOP_NONE)
         return;
     now = tn_now_ms();
     if ((double)(now - a->started) > 1000.0 * a->limits.timeout_s) {
@@ -304,6 +307,11 @@ static void on_tick(uv_timer_t *timer)
     check_silence(a, now);
     if (a->stop == TN_STOP_NONE && a->seen.measured > steps)
         check_prospects(a);
+}
+
+void tn_attempt_tick_in(struct tn_attempt *a, uint64_t ms)
+{
+    uv_timer_start(&a->tick, on_tick, ms < TICK_MS ? ms : TICK_MS, TICK_MS);
 }
 
 static void watch(struct tn_attempt *a)
@@ -334,6 +342,8 @@ void tn_attempt_ended(struct tn_attempt *a)
     a->ended = true;
     a->svc->last_end = clock_mono_ns() / 1000;
     tn_attempt_read(a);
+    if (a->trainer->finish)
+        a->trainer->finish(a);
     retry_settle(a);
 }
 
@@ -413,7 +423,7 @@ int tn_attempt_start(struct tn_trial *t, struct err *e)
     struct tn_attempt *a;
     int                r = s->launcher->ready(t->campaign->svc, s, e);
 
-    if (r == 0)
+    if (r == 0 && !s->launcher->rehearsal)
         r = s->trainer->ready(t->campaign->svc, s, e);
     if (r < 0)
         return r == -EBUSY ? -ENOENT : r;

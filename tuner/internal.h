@@ -192,6 +192,7 @@ void         tn_seen_init(struct tn_seen *s);
 void         tn_seen_done(struct tn_seen *s);
 /* One line of an event file. Anything that is no event of ours is TN_LINE_NOTHING. *RET_N is the step's number. */
 enum tn_line tn_observe(struct tn_seen *s, const char *line, size_t n, int64_t *ret_n, double *ret_ms);
+void         tn_seen_step(struct tn_seen *s, double ms, double loss, bool warmup); /* count a step */
 double       tn_seen_median_ms(const struct tn_seen *s); /* of the last measured steps; NAN without one */
 
 /* Whole lines of a growing file. A line over the limit is skipped; a torn last line waits for its end. */
@@ -219,6 +220,7 @@ enum tn_stop_reason {
     TN_STOP_TIMEOUT,
     TN_STOP_HANG,
     TN_STOP_PRUNED,
+    TN_STOP_MEASURED, /* an external trainer has run long enough */
     TN_STOP_SERVICE, /* the daemon ends and wants it re-queued */
 };
 
@@ -240,6 +242,7 @@ struct tn_attempt {
     struct tn_batch          *batch;  /* steps read in this turn */
     uint64_t                  started, last_event, last_step_event; /* monotonic ms */
     enum tn_stop_reason       stop;
+    uint64_t                  end_at;  /* monotonic ms: the end of a simulated one */
     uint64_t                  kill_at; /* monotonic ms: the supervisor did not obey */
     double                    bound;   /* tokens/s at most, of a pruned one */
     bool                      run_recorded, ended, killing;
@@ -262,6 +265,7 @@ void tn_attempt_stop(struct tn_attempt *a, enum tn_stop_reason why);
 /* From the launcher: the last process is gone (a->exit says how). */
 void tn_attempt_ended(struct tn_attempt *a);
 void tn_attempt_read(struct tn_attempt *a); /* take in new events */
+void tn_attempt_tick_in(struct tn_attempt *a, uint64_t ms); /* look again soon */
 void tn_attempt_abandon(struct tn_attempt *a); /* the daemon ends: close handles, leave processes */
 
 /* Steps of one turn on their way into the database. */
@@ -331,6 +335,7 @@ void tn_argv_done(struct tn_argv *a);
 /* How a trial is put onto machines. */
 struct tn_launcher {
     const char *name;
+    bool        rehearsal; /* nothing real is run: no trainer, no data */
     /* Can it start anything now? The reason pauses the campaign. */
     int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *e);
     /* Is a campaign possible at all on what it has? */
@@ -346,6 +351,13 @@ struct tn_launcher {
     void (*tick)(struct tn_attempt *a);
 };
 
+/* A step that a line told of. */
+struct tn_step_line {
+    int64_t n;
+    double  ms;
+    char   *json; /* owned; NULL: the line itself is the step's JSON */
+};
+
 /* What is run in a trial, and how its results are read. */
 struct tn_trainer {
     const char *name;
@@ -354,12 +366,21 @@ struct tn_trainer {
     int (*prepare)(struct tn_attempt *a, struct tn_argv *argv, struct err *e);
     /* File of the attempt's folder that is followed, and the reading of one of its lines. */
     const char *results;
-    enum tn_line (*line)(struct tn_seen *s, const char *text, size_t n, int64_t *ret_n, double *ret_ms);
+    enum tn_line (*line)(struct tn_attempt *a, const char *text, size_t n, struct tn_step_line *ret);
+    /* The rest may be NULL. */
+    bool (*direct)(const struct tn_attempt *a);          /* no mpiexec: it starts its ranks itself */
+    void (*environment)(const struct tn_attempt *a, struct tn_argv *env);
+    const char *(*directory)(const struct tn_attempt *a); /* to start in; NULL: the attempt's folder */
+    const char *(*results_of)(const struct tn_attempt *a);
+    void (*tick)(struct tn_attempt *a);
+    void (*finish)(struct tn_attempt *a);                /* its last process is gone, all lines are read */
 };
 
 extern const struct tn_launcher tn_launcher_local;
 void tn_process_closed(uv_handle_t *h); /* of a supervisor that was our child */
+extern const struct tn_launcher tn_launcher_simulated;
 extern const struct tn_trainer  tn_trainer_partune;
+const struct tn_trainer  *tn_trainer_external(const struct tn_service *svc, const char *name); /* or NULL */
 const struct tn_launcher *tn_launcher_find(const char *name);
 const struct tn_trainer  *tn_trainer_find(const struct tn_service *svc, const char *name);
 const char *const        *tn_launcher_names(void);

@@ -94,6 +94,8 @@ static int build(struct tn_argv *v, struct tn_attempt *a, struct err *e)
         tn_argv_add(v, tn_cpus_text(cpus, sizeof(cpus), a->cpus, a->ncpus));
     }
     tn_argv_add(v, "--");
+    if (a->trainer->direct && a->trainer->direct(a))
+        return a->trainer->prepare(a, v, e);
     tn_argv_add(v, svc->mpiexec);
     if (svc->config.hosts) {
         tn_argv_add(v, "-f");
@@ -220,7 +222,11 @@ static int spawn(struct tn_attempt *a, char **argv, char **env, struct err *e)
     uv_process_options_t o = { .exit_cb = on_reaped, .file = argv[0], .args = argv, .env = env, .cwd = a->folder,
                                .flags = UV_PROCESS_DETACHED, .stdio = io, .stdio_count = 3 };
     uv_process_t        *p = mem_alloc(sizeof(*p));
+    const char          *directory = a->trainer->directory ? a->trainer->directory(a) : NULL;
     int                  r;
+
+    if (directory)
+        o.cwd = directory;
 
     p->data = a->svc;
     r = uv_spawn(a->svc->loop, p, &o);
@@ -240,6 +246,8 @@ static int start(struct tn_attempt *a, struct err *e)
     int            r = build(&argv, a, e);
 
     build_env(&env, a);
+    if (a->trainer->environment)
+        a->trainer->environment(a, &env);
     if (r == 0)
         r = spawn(a, argv.v, env.v, e);
     tn_argv_done(&argv);

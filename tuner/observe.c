@@ -115,6 +115,20 @@ static void keep_object(json_t **keep, json_t *v)
     *keep = json_incref(v);
 }
 
+void tn_seen_step(struct tn_seen *s, double ms, double loss, bool warmup)
+{
+    s->steps++;
+    if (isnan(s->loss_first))
+        s->loss_first = loss;
+    s->loss_last = loss;
+    if (warmup)
+        return;
+    s->recent[s->measured % TN_RECENT] = ms;
+    s->measured++;
+    s->sum += ms;
+    s->sum2 += ms * ms;
+}
+
 static bool see_step(struct tn_seen *s, const json_t *v, int64_t *ret_n, double *ret_ms)
 {
     const json_t *phases = json_object_get(v, "phases");
@@ -124,16 +138,9 @@ static bool see_step(struct tn_seen *s, const json_t *v, int64_t *ret_n, double 
         return false;
     *ret_n = (int64_t)n;
     *ret_ms = ms;
-    s->steps++;
-    if (isnan(s->loss_first))
-        s->loss_first = loss;
-    s->loss_last = loss;
+    tn_seen_step(s, ms, loss, json_is_true(json_object_get(v, "warmup")));
     if (json_is_true(json_object_get(v, "warmup")))
         return true;
-    s->recent[s->measured % TN_RECENT] = ms;
-    s->measured++;
-    s->sum += ms;
-    s->sum2 += ms * ms;
     for (int i = 0; i < TN_PHASES; i++) {
         double p = number(phases, tn_phase_names[i]);
 

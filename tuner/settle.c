@@ -80,7 +80,7 @@ static void by_stop(struct cause *c, const struct tn_attempt *a)
 {
     static const char *const names[] = { [TN_STOP_CANCEL] = "cancelled", [TN_STOP_TIMEOUT] = "timeout",
                                          [TN_STOP_HANG] = "hang",        [TN_STOP_PRUNED] = "pruned",
-                                         [TN_STOP_SERVICE] = "requeued" };
+                                         [TN_STOP_SERVICE] = "requeued", [TN_STOP_MEASURED] = "crash" };
 
     say(c, names[a->stop], "%s", a->trouble[0] ? a->trouble : a->stop == TN_STOP_CANCEL ? "on request" : "the daemon ended");
 }

@@ -77,6 +77,8 @@ static int parse_launcher(struct tn_spec *s, const struct tn_service *svc, struc
     if ((r = jx_get_str(&trainer, s->body, "trainer", sizeof(s->trainer_name) - 1, e)) < 0)
         return r;
     s->trainer = tn_trainer_find(svc, trainer);
+    if (!s->trainer && s->launcher->rehearsal && pl_trainer_find(trainer))
+        s->trainer = &tn_trainer_partune; /* nothing of it is run */
     if (!s->trainer)
         return err_at(e, -EINVAL, "/trainer", "no trainer \"%s\": the bundled one is \"partune\", others are [trainer "
                       "\"NAME\"] sections of the daemon's configuration", trainer);
@@ -90,6 +92,7 @@ static int choose_baseline(struct tn_spec *s, json_t **ret_rules, struct err *e)
     struct pl_problem           p = tn_spec_problem(s);
     const struct pl_space_axis *world = pl_space_axis(s->se.space, "world");
     struct pl_verdict           verdict;
+    struct err                  why = { 0 };
     int                         r;
 
     if (s->se.has_baseline) {
@@ -101,9 +104,9 @@ static int choose_baseline(struct tn_spec *s, json_t **ret_rules, struct err *e)
         return -EINVAL;
     }
     r = pl_baseline(&s->se.baseline, &p, world && world->n > 0 ? world->value[world->n - 1] : 0,
-                    s->se.memory_headroom, e);
+                    s->se.memory_headroom, &why);
     if (r < 0)
-        return err_at(e, -EINVAL, "/model", "no baseline: %s", e ? e->text : "nothing legal fits");
+        return err_at(e, -EINVAL, "/model", "%s", why.text);
     s->se.has_baseline = true;
     return 0;
 }
@@ -124,6 +127,7 @@ static void resolve(struct tn_spec *s)
 static int parse(struct tn_spec *s, const struct tn_service *svc, json_t **ret_rules, struct err *e)
 {
     const char *name = NULL;
+    struct err  why = { 0 };
     int         r = se_spec_parse(&s->se, s->body, svc->local, e);
 
     if (r < 0)
@@ -133,10 +137,11 @@ static int parse(struct tn_spec *s, const struct tn_service *svc, json_t **ret_r
         (r = parse_limits(&s->limits, s->body, e)) < 0 || (r = parse_launcher(s, svc, e)) < 0)
         return r;
     snprintf(s->name, sizeof(s->name), "%s", name);
-    if (s->trainer->ready == tn_trainer_partune.ready && !str_eq(s->se.workload.data, "synthetic")) {
-        r = tn_dataset_path(&s->data_path, svc, s->se.workload.data, e);
+    if (s->trainer == &tn_trainer_partune && !s->launcher->rehearsal &&
+        !str_eq(s->se.workload.data, "synthetic")) {
+        r = tn_dataset_path(&s->data_path, svc, s->se.workload.data, &why);
         if (r < 0)
-            return err_at(e, -EINVAL, "/workload/data", "%s", e ? e->text : "no such data set");
+            return err_at(e, -EINVAL, "/workload/data", "%s", why.text);
     }
     if ((r = choose_baseline(s, ret_rules, e)) < 0 || (r = s->launcher->admit(svc, s, e)) < 0)
         return r;

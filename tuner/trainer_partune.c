@@ -55,10 +55,15 @@ static int prepare(struct tn_attempt *a, struct tn_argv *argv, struct err *e)
     return 0;
 }
 
+static enum tn_line line(struct tn_attempt *a, const char *text, size_t n, struct tn_step_line *ret)
+{
+    return tn_observe(&a->seen, text, n, &ret->n, &ret->ms);
+}
+
 const struct tn_trainer tn_trainer_partune = {
     .name = "partune",
     .ready = ready,
     .prepare = prepare,
     .results = "events",
-    .line = tn_observe,
+    .line = line,
 };

@@ -123,7 +123,7 @@ void tn_argv_done(struct tn_argv *a)
 
 /* ---- which launcher, which trainer ---- */
 
-static const struct tn_launcher *const launchers[] = { &tn_launcher_local };
+static const struct tn_launcher *const launchers[] = { &tn_launcher_local, &tn_launcher_simulated };
 
 const struct tn_launcher *tn_launcher_find(const char *name)
 {
@@ -135,6 +135,5 @@ const struct tn_launcher *tn_launcher_find(const char *name)
 
 const struct tn_trainer *tn_trainer_find(const struct tn_service *svc, const char *name)
 {
-    (void)svc;
-    return !strcmp(name, tn_trainer_partune.name) ? &tn_trainer_partune : NULL;
+    return !strcmp(name, tn_trainer_partune.name) ? &tn_trainer_partune : tn_trainer_external(svc, name);
 }

@@ -10,6 +10,7 @@
  *   hang           stops speaking after three steps      slow          never ends
  *   garbage        lines that are no JSON, a torn one    flood         64 MiB on stdout
  *   child          leaves a process behind               deaf          ignores TERM and never ends
+ *   --log megatron|torchtitan|deepspeed: write that trainer's log lines instead of events, for ever
  *   once=FAULT     FAULT in the first attempt only (by the folder's name)
  */
 #include <getopt.h>
@@ -21,7 +22,7 @@
 #include "base/base.h"
 
 struct fake {
-    const char *fault, *when, *config, *events;
+    const char *fault, *when, *config, *events, *log;
     double      step_ms;
     FILE       *out;
     int         rank;
@@ -104,6 +105,32 @@ static void misbehave(struct fake *f, int step)
     }
 }
 
+/* The log lines of other trainers, until somebody stops us. */
+static void write_log(struct fake *f, const json_t *config, double tokens, double ms)
+{
+    double samples = tokens / number(config, "workload", "seq", 64), world = number(config, "layout", "world", 1);
+
+    for (int n = 1; n <= 100000; n++) {
+        nap(ms);
+        if (str_eq(f->fault, "oom") && n == 2)
+            fprintf(stderr, "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"), exit(1);
+        if (str_eq(f->log, "megatron"))
+            printf(" [2026-03-01 10:00:00] iteration %8d/  100000 | consumed samples: %12d | elapsed time per iteration (ms): %.1f"
+                   " | learning rate: 1.500000E-04 | global batch size: %5.0f | lm loss: %.6E | loss scale: 1.0 |"
+                   " grad norm: 1.234 | number of skipped iterations:   0 | number of nan iterations:   0 |\n",
+                   n, n * (int)samples, ms, samples, 9.5 - 0.01 * n);
+        if (str_eq(f->log, "torchtitan"))
+            fprintf(stderr, "[rank0]:[titan] 2026-03-01 10:00:00,123 - root - INFO - \033[31mstep: %2d  \033[32mloss: %7.4f"
+                    "  \033[33mmemory: %5.2fGiB(%.2f%%)  \033[34mtps: %.0f  \033[36mtflops: 1.0  \033[35mmfu: 1.0%%\033[39m\n",
+                    n, 9.5 - 0.01 * n, 1.5, 1.9, tokens * 1000 / ms / world);
+        if (str_eq(f->log, "deepspeed"))
+            printf("[2026-03-01 10:00:00,123] [INFO] [timer.py:260:stop] epoch=0/micro_step=%d/global_step=%d, "
+                   "RunningAvgSamplesPerSec=%.6f, CurrSamplesPerSec=%.6f, MemAllocated=1.2GB, MaxMemAllocated=3.4GB\n",
+                   n, n, samples * 1000 / ms, samples * 1000 / ms);
+        fflush(NULL);
+    }
+}
+
 static void train(struct fake *f, const json_t *config)
 {
     int    warmup = number(config, "trial", "warmup_steps", 2), max = number(config, "trial", "max_steps", 30);
@@ -112,6 +139,10 @@ static void train(struct fake *f, const json_t *config)
     double tp = number(config, "layout", "tp", 1), mb = number(config, "layout", "micro_batch", 1);
     double ms = f->step_ms * (1 + 0.3 * log2(tp)) / (1 + 0.2 * log2(mb)), tokens = (double)batch * seq;
 
+    if (f->log) {
+        write_log(f, config, tokens, ms);
+        return;
+    }
     say(f, "\"hello\",\"program\":\"fake_train\",\"version\":\"1\",\"ranks\":%d", number(config, "layout", "world", 1));
     say(f, "\"memory\",\"planned\":{\"total\":1000000,\"weights\":1000000}");
     for (int n = 1; n <= steps || str_eq(f->fault, "slow"); n++) {
@@ -135,7 +166,8 @@ int main(int argc, char **argv)
     static const struct option options[] = { { "fault", 1, NULL, 'f' },  { "when", 1, NULL, 'w' },
                                              { "step-ms", 1, NULL, 's' }, { "config", 1, NULL, 'c' },
                                              { "events", 1, NULL, 'e' }, { "device-memory", 1, NULL, 'm' },
-                                             { "data-dir", 1, NULL, 'd' }, { 0 } };
+                                             { "data-dir", 1, NULL, 'd' }, { "log", 1, NULL, 'l' },
+                                             { 0 } };
     struct fake    f = { .step_ms = 10 };
     const char    *rank = getenv("PMI_RANK");
     AUTO_FREE char *text = NULL;
@@ -147,6 +179,7 @@ int main(int argc, char **argv)
         switch (o) {
         case 'f': f.fault = optarg; break;
         case 'w': f.when = optarg; break;
+        case 'l': f.log = optarg; break;
         case 's': f.step_ms = strtod(optarg, NULL); break;
         case 'c': f.config = optarg; break;
         case 'e': f.events = optarg; break;

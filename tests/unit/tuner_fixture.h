@@ -21,7 +21,7 @@ struct fixture {
 #define CAMPAIGN(more)                                                                                                 \
     "{'name': 'test', 'model': {'name': 'tiny', 'layers': 4, 'hidden': 64, 'heads': 4, 'ffn': 128, 'vocab': 256,"    \
     " 'seq': 64}, 'cluster': {'name': 'two', 'nodes': 1, 'devices_per_node': 2, 'oversubscribe': true, 'device':"    \
-    " {'name': 'core', 'memory_gib': 1, 'peak_tflops': {'fp32': 0.1}, 'memory_gbs': 10},"                           \
+    " {'name': 'core', 'memory_gib': 24, 'peak_tflops': {'fp32': 0.1}, 'memory_gbs': 10},"                           \
     " 'links': [{'span': 2, 'gbs': 5, 'latency_us': 1, 'kind': 'shm'}]},"                                           \
     " 'WORKLOAD': 0, 'TRIAL': 0, " more "}"
 

@@ -1,4 +1,5 @@
 /* Campaigns on a real loop with real processes: mpiexec, partune-run and a trainer that only sleeps. */
+#include <math.h>
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -237,6 +238,65 @@ static void verification_alternates_and_gives_an_interval(void **state)
     fixture_close(&f);
 }
 
+/* Step time of the stand-alone program is 10 ms / (1 + 0.2 log2(mb)) x (1 + 0.3 log2(tp)); for the baseline (micro_batch 1)
+ * it says 10 ms, 512 tokens: 51,200 tokens/s, whatever the log looks like. torchtitan rounds tokens/s of a device. */
+static void logs_of_other_trainers_are_read(void **state)
+{
+    static const char *const parsers[] = { "megatron", "torchtitan", "deepspeed" };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(parsers); i++) {
+        const char     *build = getenv("PT_BUILD") ? getenv("PT_BUILD") : ".";
+        AUTO_FREE char *text = mem_printf("[trainer \"other\"]\nparser = %s\nlog = %s\ncommand = \"%s/tests/fault/fake_train\" "
+                                          "--log %s --config {config} --events {folder}/unused --step-ms 10 tp{tp}\n",
+                                          parsers[i], i == 1 ? "stderr" : "stdout", build, parsers[i]);
+        struct fixture  f;
+        struct conf    *conf = NULL;
+        struct err      e = { 0 };
+        char            id[32];
+        json_t         *c, *t;
+
+        for (char *p = strstr(text, "\"/"); p; p = NULL) { /* the value is one line: quotes inside it are escaped */
+            *p = ' ';
+            *strstr(p, "\" --log") = ' ';
+        }
+        if (conf_parse(&conf, text, "test.conf", &e) < 0)
+            fail_msg("%s", e.text);
+        fixture_open(&f, parsers[i], "");
+        f.config.conf = conf;
+        fixture_reopen(&f);
+        fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 1}, 'trainer': 'other'"));
+        c = fixture_wait(&f, id, "done");
+        t = fixture_trial(&f, id, 1);
+        assert_string_equal(text_at(t, "state"), "ok");
+        assert_true(fabs(json_number_value(json_object_get(t, "tokens_per_s")) / 51200 - 1) < 1e-3);
+        assert_int_equal(fixture_processes(&f), 0);
+        json_decref(t);
+        json_decref(c);
+        fixture_close(&f);
+        conf_free(conf);
+    }
+}
+
+static void a_campaign_can_be_rehearsed_for_a_large_cluster(void **state)
+{
+    struct fixture f;
+    char           id[32];
+    json_t        *c;
+
+    (void)state;
+    fixture_open(&f, "rehearsal", "");
+    fixture_create(&f, id,
+                   "{'name': 'large', 'model': 'gpt-22B', 'cluster': {'profile': 'dgx-a100', 'nodes': 8}, 'trainer': 'megatron',"
+                   " 'workload': {'global_batch': 64}, 'launcher': {'kind': 'simulated', 'speed': 1000000}, 'budget':"
+                   " {'trials': 8}, 'space': {'precision': ['bf16']}, 'trial': {'warmup_steps': 1, 'min_steps': 5}}");
+    c = fixture_wait(&f, id, "done");
+    assert_int_equal(number_at(c, "progress", "trials"), 8);
+    assert_true(number_at(c, "best", "ratio") >= 1.0);
+    json_decref(c);
+    fixture_close(&f);
+}
+
 static void two_services_cannot_share_a_directory(void **state)
 {
     struct fixture     f;
@@ -320,6 +380,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(pausing_lets_the_running_trial_finish),
     cmocka_unit_test(an_open_trial_is_adopted_by_the_next_service),
     cmocka_unit_test(verification_alternates_and_gives_an_interval),
+    cmocka_unit_test(logs_of_other_trainers_are_read),
+    cmocka_unit_test(a_campaign_can_be_rehearsed_for_a_large_cluster),
     cmocka_unit_test(two_services_cannot_share_a_directory),
     cmocka_unit_test(a_campaign_without_mpiexec_pauses_and_loses_nothing),
     cmocka_unit_test(bad_campaigns_are_refused_with_the_field),

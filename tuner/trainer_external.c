@@ -1,0 +1,373 @@
+/*
+ * Trainers of the administrator's configuration:
+ *
+ *     [trainer "megatron"]
+ *     command = torchrun --nproc-per-node {world} pretrain_gpt.py --tensor-model-parallel-size {tp} ...
+ *     parser = megatron        ; or torchtitan, deepspeed, jsonl
+ *     log = stdout             ; the stream that the parser follows (torchtitan: stderr)
+ *     launch = direct          ; or mpiexec: put `mpiexec -n {world}` before it
+ *     env = NCCL_DEBUG=WARN    ; may be repeated
+ *     dir = /opt/megatron
+ *
+ * The command is cut at blanks ("..." keeps them) and never sees a shell; {key} is a layout key, a size of the model or the
+ * workload, or one of world, steps, folder, config, data. The log's lines become steps; when the interval of the step
+ * time is narrow enough, or at max_steps, the trainer is stopped and the trial is ok.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/internal.h"
+
+static const char *conf_of(const struct tn_service *svc, const struct tn_spec *s, const char *key)
+{
+    return svc->config.conf ? conf_get(svc->config.conf, "trainer", s->trainer_name, key) : NULL;
+}
+
+static const struct tn_spec *spec_of(const struct tn_attempt *a)
+{
+    return a->campaign->engine->spec;
+}
+
+/* ---- the command ---- */
+
+struct word {
+    const char *name;
+    double      value;
+};
+
+static bool look_up(char *buf, size_t size, const char *name, const struct tn_spec *s, const struct pl_layout *l,
+                    const char *folder)
+{
+    const struct pl_model      *m = &s->se.model;
+    const struct pl_layout_key *k = pl_layout_key_find(name);
+    const struct word           words[] = {
+        { "layers", m->layers }, { "hidden", m->hidden }, { "heads", m->heads }, { "kv_heads", m->kv_heads },
+        { "head_dim", m->head_dim }, { "ffn", m->ffn }, { "vocab", m->vocab }, { "experts", m->moe.experts },
+        { "top_k", m->moe.top_k }, { "expert_ffn", m->moe.expert_ffn }, { "global_batch", s->se.workload.global_batch },
+        { "seq", s->se.workload.seq }, { "steps", s->limits.warmup_steps + s->limits.max_steps },
+        { "nodes", s->se.cluster.nodes }, { "devices_per_node", s->se.cluster.devices_per_node },
+        { "micro_batches", (double)s->se.workload.global_batch / (l->micro_batch * (l->dp > 0 ? l->dp : 1)) },
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (!strcmp(words[i].name, name)) {
+            snprintf(buf, size, "%.0f", words[i].value);
+            return true;
+        }
+    if (k && k->names)
+        snprintf(buf, size, "%s", k->names[pl_layout_get(l, k)]);
+    else if (k)
+        snprintf(buf, size, "%d", pl_layout_get(l, k));
+    else if (!strcmp(name, "folder"))
+        snprintf(buf, size, "%s", folder);
+    else if (!strcmp(name, "config"))
+        snprintf(buf, size, "%s/config.json", folder);
+    else if (!strcmp(name, "data"))
+        snprintf(buf, size, "%s", s->data_path ? s->data_path : s->se.workload.data);
+    else
+        return false;
+    return true;
+}
+
+/* One word of the template with its placeholders filled in. */
+static int expand(struct str *out, const char *word, const struct tn_spec *s, const struct pl_layout *l,
+                  const char *folder, struct err *e)
+{
+    while (*word) {
+        size_t plain = strcspn(word, "{"), n;
+        char   name[64], value[4096];
+
+        str_addn(out, word, plain);
+        word += plain;
+        if (!*word)
+            break;
+        n = strcspn(word, "}");
+        snprintf(name, sizeof(name), "%.*s", (int)(n > 0 ? n - 1 : 0), word + 1);
+        if (word[n] != '}' || !look_up(value, sizeof(value), name, s, l, folder))
+            return err_set(e, -ENOENT, "the command of trainer \"%s\" has an unknown placeholder {%s}", s->trainer_name,
+                           name);
+        str_add(out, value);
+        word += n + 1;
+    }
+    return 0;
+}
+
+/* Next word of the template into OUT; false at its end. Quotes keep blanks together. */
+static bool next_word(struct str *out, const char **p)
+{
+    bool quoted = false;
+
+    while (isspace((unsigned char)**p))
+        (*p)++;
+    if (!**p)
+        return false;
+    for (; **p && (quoted || !isspace((unsigned char)**p)); (*p)++)
+        if (**p == '"')
+            quoted = !quoted;
+        else
+            str_addc(out, **p);
+    return true;
+}
+
+static int build_command(struct tn_argv *argv, const struct tn_service *svc, const struct tn_spec *s,
+                         const struct pl_layout *l, const char *folder, struct err *e)
+{
+    const char *p = conf_of(svc, s, "command");
+    bool        more = true;
+    int         r = 0;
+
+    if (!p)
+        return err_set(e, -ENOENT, "[trainer \"%s\"] has no command", s->trainer_name);
+    while (r == 0 && more) {
+        AUTO_STR word = { 0 };
+        AUTO_STR text = { 0 };
+
+        more = next_word(&word, &p);
+        if (more && (r = expand(&text, str_text(&word), s, l, folder, e)) == 0)
+            tn_argv_add(argv, str_text(&text));
+    }
+    return r;
+}
+
+static int ready(struct tn_service *svc, const struct tn_spec *s, struct err *e)
+{
+    struct tn_argv argv = { 0 };
+    int            r = build_command(&argv, svc, s, &s->se.baseline, "", e);
+
+    if (r == 0 && argv.n == 0)
+        r = err_set(e, -ENOENT, "the command of trainer \"%s\" is empty", s->trainer_name);
+    tn_argv_done(&argv);
+    return r;
+}
+
+static bool direct(const struct tn_attempt *a)
+{
+    const char *launch = conf_of(a->svc, spec_of(a), "launch");
+
+    return !str_eq(launch, "mpiexec");
+}
+
+static void environment(const struct tn_attempt *a, struct tn_argv *env)
+{
+    const struct conf *c = a->svc->config.conf;
+
+    for (size_t i = 0; i < c->count; i++)
+        if (!strcmp(c->entry[i].section, "trainer") && !strcmp(c->entry[i].name, spec_of(a)->trainer_name) &&
+            !strcmp(c->entry[i].key, "env"))
+            tn_argv_add(env, c->entry[i].value);
+}
+
+static const char *directory(const struct tn_attempt *a)
+{
+    return conf_of(a->svc, spec_of(a), "dir");
+}
+
+static const char *results(const struct tn_attempt *a)
+{
+    const char *log = conf_of(a->svc, spec_of(a), "log");
+
+    return log ? log : a->trainer->results;
+}
+
+static int prepare(struct tn_attempt *a, struct tn_argv *argv, struct err *e)
+{
+    const struct tn_spec *s = spec_of(a);
+    AUTO_JSON *v = json_pack("{s:o, s:o, s:o, s:o}", "model", pl_model_json(&s->se.model), "cluster",
+                             pl_cluster_json(&s->se.cluster), "workload", pl_workload_json(&s->se.workload), "layout",
+                             pl_layout_json(&a->trial->layout));
+    AUTO_FREE char *text = jx_dump(v);
+    AUTO_FREE char *path = mem_printf("%s/config.json", a->folder);
+    int             r = file_write_atomic(path, text, strlen(text), 0600, e);
+
+    return r < 0 ? r : build_command(argv, a->svc, s, &a->trial->layout, a->folder, e);
+}
+
+/* ---- reading logs ---- */
+
+/* The number after LABEL, or NAN. */
+static double after(const char *text, const char *label)
+{
+    const char *p = strstr(text, label);
+    char       *end;
+    double      v;
+
+    if (!p)
+        return (double)NAN;
+    v = strtod(p + strlen(label), &end);
+    return end == p + strlen(label) || !isfinite(v) ? (double)NAN : v;
+}
+
+static double tokens_a_step(const struct tn_attempt *a)
+{
+    return (double)spec_of(a)->se.workload.global_batch * spec_of(a)->se.workload.seq;
+}
+
+static enum tn_line step(struct tn_attempt *a, double n, double ms, double loss, struct tn_step_line *ret)
+{
+    int warmup = a->limits.warmup_steps;
+
+    if (!(ms > 0) || !(n >= 0 && n < 1e15))
+        return TN_LINE_NOTHING;
+    ret->n = (int64_t)n;
+    ret->ms = ms;
+    tn_seen_step(&a->seen, ms, loss, a->seen.steps < warmup);
+    ret->json = isnan(loss) ? mem_printf("{\"n\":%.0f,\"ms\":%.3f,\"tokens\":%.0f,\"loss\":null}", n, ms, tokens_a_step(a))
+                            : mem_printf("{\"n\":%.0f,\"ms\":%.3f,\"tokens\":%.0f,\"loss\":%.6g}", n, ms,
+                                         tokens_a_step(a), loss);
+    return TN_LINE_STEP;
+}
+
+static void fail(struct tn_attempt *a, const char *cls, const char *text)
+{
+    if (a->seen.error)
+        return;
+    a->seen.error = true;
+    snprintf(a->seen.error_class, sizeof(a->seen.error_class), "%s", cls);
+    snprintf(a->seen.detail, sizeof(a->seen.detail), "%.390s", text);
+}
+
+static bool troubles(struct tn_attempt *a, const char *text)
+{
+    if (strstr(text, "out of memory") || strstr(text, "OutOfMemoryError"))
+        fail(a, "oom", text);
+    else
+        return false;
+    return true;
+}
+
+/* "max allocated: 1234.5" of Megatron's report, in MiB: the worst rank that speaks. */
+static void reached(struct tn_attempt *a, double bytes)
+{
+    const json_t *have = json_object_get(a->seen.reached, "total");
+
+    if (!(bytes > 0) || (have && json_number_value(have) >= bytes))
+        return;
+    json_decref(a->seen.reached);
+    a->seen.reached = json_pack("{s:f}", "total", bytes);
+}
+
+/* " iteration 5/ 100 | ... | elapsed time per iteration (ms): 456.7 | ... | lm loss: 1.0E+01 | ... nan iterations: 0 |"
+ * and Bridge's "Step Time : 1.2s GPU utilization: ...". */
+static enum tn_line megatron(struct tn_attempt *a, const char *text, size_t len, struct tn_step_line *ret)
+{
+    double ms = after(text, "elapsed time per iteration (ms):"), bridge = after(text, "Step Time :");
+
+    (void)len;
+    if (troubles(a, text))
+        return TN_LINE_OTHER;
+    reached(a, after(text, "max allocated:") * 1048576);
+    if (after(text, "number of nan iterations:") > 0)
+        fail(a, "numeric", text);
+    if (ms > 0)
+        return step(a, after(text, "iteration "), ms, after(text, "lm loss:"), ret);
+    return step(a, a->seen.steps + 1, bridge * 1000, (double)NAN, ret);
+}
+
+/* "step: 5  loss: 7.1  memory: 12.34GiB(15.42%)  tps: 1,234  tflops: ...": tokens a second of one device. Colours are
+ * escape sequences between the numbers. */
+static enum tn_line torchtitan(struct tn_attempt *a, const char *text, size_t len, struct tn_step_line *ret)
+{
+    AUTO_STR plain = { 0 };
+    double   tps;
+
+    for (size_t i = 0; i < len; i++)
+        if (text[i] == 0x1b)
+            while (i < len && text[i] != 'm')
+                i++;
+        else if (text[i] != ',')
+            str_addc(&plain, text[i]);
+    if (troubles(a, str_text(&plain)))
+        return TN_LINE_OTHER;
+    tps = after(str_text(&plain), "tps:");
+    reached(a, after(str_text(&plain), "memory:") * 1073741824);
+    return step(a, after(str_text(&plain), "step:"), tokens_a_step(a) * 1000 / (tps * a->trial->layout.world),
+                after(str_text(&plain), "loss:"), ret);
+}
+
+/* "[...] epoch=0/micro_step=10/global_step=10, RunningAvgSamplesPerSec=.., CurrSamplesPerSec=12.3, MemAllocated=1.2GB,
+ * MaxMemAllocated=3.4GB" */
+static enum tn_line deepspeed(struct tn_attempt *a, const char *text, size_t len, struct tn_step_line *ret)
+{
+    double rate = after(text, "CurrSamplesPerSec=");
+
+    (void)len;
+    if (troubles(a, text))
+        return TN_LINE_OTHER;
+    reached(a, after(text, "MaxMemAllocated=") * 1073741824);
+    return step(a, after(text, "global_step="), spec_of(a)->se.workload.global_batch * 1000.0 / rate, (double)NAN, ret);
+}
+
+static enum tn_line jsonl(struct tn_attempt *a, const char *text, size_t len, struct tn_step_line *ret)
+{
+    return tn_observe(&a->seen, text, len, &ret->n, &ret->ms);
+}
+
+/* ---- the result: the interval of the median step, as the bundled trainer measures it ---- */
+
+/* Standard error of a median of n normal values: 1.2533 s / sqrt(n). */
+static double median_error(const struct tn_seen *s)
+{
+    double mean = s->sum / s->measured, variance = (s->sum2 - s->sum * mean) / (s->measured - 1);
+
+    return 1.2533 * sqrt((variance > 0 ? variance : 0) / s->measured);
+}
+
+static void summarise(struct tn_attempt *a)
+{
+    struct tn_seen *s = &a->seen;
+    double          median = tn_seen_median_ms(s), error;
+
+    if (s->summary || s->error || s->measured < 2)
+        return;
+    error = median_error(s);
+    s->summary = true;
+    s->ms_median = median;
+    s->ms_ci95 = 1.96 * error;
+    s->tokens_per_s = tokens_a_step(a) * 1000 / median;
+    s->tokens_per_s_se = s->tokens_per_s * error / median;
+}
+
+static void tick(struct tn_attempt *a)
+{
+    const struct tn_seen *s = &a->seen;
+
+    if (s->summary || s->measured < a->limits.min_steps || s->measured < 2)
+        return;
+    if (s->measured < a->limits.max_steps && 1.96 * median_error(s) > a->limits.ci * tn_seen_median_ms(s))
+        return;
+    summarise(a);
+    snprintf(a->trouble, sizeof(a->trouble), "measured");
+    tn_attempt_stop(a, TN_STOP_MEASURED);
+}
+
+static void finish(struct tn_attempt *a)
+{
+    if (a->exit.known && a->exit.code == 0 && a->seen.measured >= a->limits.min_steps)
+        summarise(a);
+}
+
+#define EXTERNAL(parser, stream)                                                                                       \
+    { .name = #parser, .ready = ready, .prepare = prepare, .results = stream, .line = parser, .direct = direct,         \
+      .environment = environment, .directory = directory, .results_of = results, .tick = tick, .finish = finish }
+
+static const struct tn_trainer external[] = {
+    EXTERNAL(megatron, "stdout"),
+    EXTERNAL(torchtitan, "stderr"),
+    EXTERNAL(deepspeed, "stdout"),
+    EXTERNAL(jsonl, "events"),
+};
+
+const struct tn_trainer *tn_trainer_external(const struct tn_service *svc, const char *name)
+{
+    const char *parser, *command;
+
+    if (!svc->config.conf)
+        return NULL;
+    command = conf_get(svc->config.conf, "trainer", name, "command");
+    parser = conf_get(svc->config.conf, "trainer", name, "parser");
+    for (size_t i = 0; command && i < ARRAY_LEN(external); i++)
+        if (!strcmp(external[i].name, parser ? parser : "jsonl"))
+            return &external[i];
+    return NULL;
+}
