@@ -155,6 +155,7 @@ static void forward(struct run *u, int i)
     void *x = input(r, s), *out = r->work.xf;
     int o = u->outs % PL_ACT_OUTS;
 
+    r->mb = s->mb;
     wait_for(r, &k->slot_req[s->mb % k->nslots]);
     if (!k->last) {
         wait_for(r, &r->act_req[o]);

@@ -77,6 +77,11 @@ struct tr_rank {
     struct pl_step *steps; /* the schedule */
     int nsteps;
     MPI_Request act_req[PL_ACT_OUTS], grad_req[PL_GRAD_RINGS], *moe_req;
+    int mb; /* micro-batch of the current forward pass */
+    /* For tests: called with the choices (local_rows, top_k) of each layer with experts, once a
+     * forward pass. */
+    void (*routed)(void *arg, const struct tr_rank *r, int layer, const int32_t *idx);
+    void *routed_arg;
     int moe_nreq;      /* of moe_req, while tokens travel behind computation */
     size_t attn_bytes; /* of work.attn */
     int moe_layers;    /* of the whole model */

@@ -65,6 +65,8 @@ void tr_router_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, bool
     memcpy(tr_act(r, y, slot, PL_ACT_FREQ), freq, n * sizeof(*freq));
     for (uint64_t i = 0; i < n; i++)
         sum += (double)freq[i] / t * ((double)psum[i] / t);
+    if (count && r->routed)
+        r->routed(r->routed_arg, r, y->global, idx);
     if (count)
         r->aux_sum += (double)d->experts * sum;
 }

@@ -24,6 +24,7 @@ struct curve {
 };
 
 static int world_rank, world_size, test_number, failures;
+static int every = 1; /* of the layouts of a size, take each so-manieth */
 
 /* ---- allocations of our own code (the linker sends them here), counted while STEPPING ---- */
 
@@ -114,8 +115,55 @@ static void put_samples(struct tr_rank *r, uint64_t first, int shuffle)
         }
 }
 
+/* ---- which experts each token chose ---- */
+
+enum { LAYERS = 4, BATCH = 4, SEQ = 16, TOP_K = 2 };
+
+struct choices {
+    int32_t expert[STEPS][LAYERS][BATCH][SEQ][TOP_K];
+};
+
+struct watch {
+    const struct choices *want; /* NULL: record */
+    struct choices *out;
+    int step;
+    bool off;           /* of a run whose samples stand elsewhere */
+    double differ, all; /* choices that are not among the wanted ones */
+};
+
+static bool among(const int32_t *set, int k, int32_t x)
+{
+    for (int i = 0; i < k; i++)
+        if (set[i] == x)
+            return true;
+    return false;
+}
+
+static void on_routed(void *arg, const struct tr_rank *r, int layer, const int32_t *idx)
+{
+    struct watch *w = arg;
+    int k = (int)r->d.top_k, seq = r->workload.seq;
+    int row0 = r->layout.sp ? (int)r->d.local_rows * r->comms.tp.rank : 0;
+
+    if (w->off)
+        return;
+    for (int i = 0; i < (int)r->d.local_rows; i++) {
+        int sample = (int)tr_sample_index(r, r->mb, (row0 + i) / seq), t = (row0 + i) % seq;
+
+        for (int j = 0; j < k; j++) {
+            if (!w->want) {
+                w->out->expert[w->step][layer][sample][t][j] = idx[i * k + j];
+                continue;
+            }
+            w->all += 1;
+            w->differ += !among(w->want->expert[w->step][layer][sample][t], k, idx[i * k + j]);
+        }
+    }
+}
+
 static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
-                const struct pl_layout *l, const struct pl_workload *w, int shuffle)
+                const struct pl_layout *l, const struct pl_workload *w, int shuffle,
+                struct watch *watch)
 {
     static const struct tr_optim o = {.lr = 3e-3,
                                       .min_lr = 1e-4,
@@ -134,10 +182,13 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
     if (tr_rank_init(&r, comm, m, l, w, UINT64_MAX, die, &cls, &asked, &e) < 0)
         die(e.text);
     tr_params_init(&r.params, m, 7);
+    r.routed = on_routed;
+    r.routed_arg = watch;
     for (int n = 1; n <= STEPS; n++) {
         struct tr_result t;
 
         put_samples(&r, (uint64_t)(n - 1) * (uint64_t)w->global_batch, shuffle);
+        watch->step = n - 1;
         stepping = true;
         tr_step_grads(&r, &t, 0);
         tr_optim_step(&r, &o, n, t.norm);
@@ -257,21 +308,28 @@ static void enumerate(struct list *k, int world)
                         }
 }
 
-static void report(const struct pl_model *m, const struct pl_layout *l, double d, double allowed)
+/* D is the difference of the curves, then how many of the choices of experts differ, and of how
+ * many. */
+static void report(const struct pl_model *m, const struct pl_layout *l, const double *d,
+                   double allowed)
 {
     char text[160];
-    bool good = d < allowed;
+    bool good = d[0] < allowed;
 
     failures += !good;
-    printf("%sok %d - %s %s world %d: largest difference %.2e of %.1e\n", good ? "" : "not ",
-           ++test_number, m->name, pl_layout_text(text, l), l->world, d, allowed);
+    printf("%sok %d - %s %s world %d: largest difference %.2e of %.1e", good ? "" : "not ",
+           ++test_number, m->name, pl_layout_text(text, l), l->world, d[0], allowed);
+    if (d[2] > 0)
+        printf(", %.0f of %.0f choices of experts differ", d[1], d[2]);
+    printf("\n");
     fflush(stdout);
 }
 
 /* Layouts of one size: team i of the ranks takes layouts i, i + teams, ... */
-static void run_size(struct list *k, int size, const struct curve *want, double allowed)
+static void run_size(struct list *k, int size, const struct curve *want,
+                     const struct choices *choices, double allowed)
 {
-    static double d[MAX_LAYOUTS];
+    static double d[MAX_LAYOUTS][3];
     struct tr_progress progress = {.yield = true};
     int teams = world_size / size, team = world_rank / size;
     MPI_Request req;
@@ -282,17 +340,22 @@ static void run_size(struct list *k, int size, const struct curve *want, double 
     memset(d, 0, sizeof(d));
     MPI_Comm_split(MPI_COMM_WORLD, team < teams ? team : MPI_UNDEFINED, world_rank, &comm);
     if (comm != MPI_COMM_NULL) {
-        for (int i = team; i < k->n; i += teams) {
+        for (int i = team * every; i < k->n; i += teams * every) {
+            struct watch watch = {.want = choices};
             struct curve got;
+            int rank;
 
-            run(&got, comm, k->m, &k->out[i], k->w, 0);
-            d[i] = distance(&got, want);
+            run(&got, comm, k->m, &k->out[i], k->w, 0, &watch);
+            MPI_Comm_rank(comm, &rank);
+            d[i][0] = rank == 0 ? distance(&got, want) : 0; /* the same on every rank */
+            d[i][1] = watch.differ;
+            d[i][2] = watch.all;
         }
         MPI_Comm_free(&comm);
     }
-    MPI_Iallreduce(MPI_IN_PLACE, d, k->n, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD, &req);
+    MPI_Iallreduce(MPI_IN_PLACE, d, 3 * k->n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &req);
     tr_wait(&progress, &req, 1);
-    for (int i = 0; world_rank == 0 && i < k->n; i++)
+    for (int i = 0; world_rank == 0 && i < k->n; i += every)
         report(k->m, &k->out[i], d[i], allowed);
 }
 
@@ -319,7 +382,7 @@ static double spread(const struct curve *want, const struct pl_model *m,
                 if (i++ % world_size != world_rank)
                     continue;
                 l.micro_batch = mb;
-                run(&got, MPI_COMM_SELF, m, &l, w, shuffle);
+                run(&got, MPI_COMM_SELF, m, &l, w, shuffle, &(struct watch){.off = true});
                 most = fmax(most, distance(&got, want));
             }
     kn_isa_set(best);
@@ -328,13 +391,14 @@ static double spread(const struct curve *want, const struct pl_model *m,
     return most;
 }
 
-static void run_model(int kind, enum pl_precision precision)
+static void run_model(int kind, enum pl_precision precision, int smallest)
 {
     static struct pl_layout layout[MAX_LAYOUTS];
     struct pl_model m;
     struct pl_workload w = {.global_batch = 4, .precision = precision, .data = "synthetic"};
     struct pl_layout one;
     struct curve want;
+    static struct choices choices;
     double allowed = 1e-4;
     struct list k = {.out = layout, .m = &m, .w = &w, .precision = precision};
 
@@ -346,27 +410,35 @@ static void run_model(int kind, enum pl_precision precision)
     one.precision = precision;
     one.world = 1;
     pl_layout_derive(&one);
-    run(&want, MPI_COMM_SELF, &m, &one, &w, 0);
+    run(&want, MPI_COMM_SELF, &m, &one, &w, 0, &(struct watch){.out = &choices});
     if (precision == PL_BF16)
         allowed = 2 * spread(&want, &m, &one, &w);
     if (world_rank == 0)
         printf("# %s: loss %.6f -> %.6f, aux %.6f -> %.6f, norm %.4f -> %.4f\n", m.name,
                want.loss[0], want.loss[STEPS - 1], want.aux[0], want.aux[STEPS - 1], want.norm[0],
                want.norm[STEPS - 1]);
-    for (int size = 1; size <= world_size; size *= 2)
-        run_size(&k, size, &want, allowed);
+    for (int size = smallest; size <= world_size; size *= 2)
+        run_size(&k, size, &want, &choices, allowed);
 }
 
+static int number(int argc, char **argv, int i, int otherwise)
+{
+    return argc > i ? (int)strtol(argv[i], NULL, 10) : otherwise;
+}
+
+/* parity [model and precision, 0 to 5; -1: all] [fewest ranks] [take every so-manieth layout] */
 int main(int argc, char **argv)
 {
-    int only = argc > 1 ? (int)strtol(argv[1], NULL, 10) : -1; /* one model and precision alone */
+    int only = number(argc, argv, 1, -1), smallest = number(argc, argv, 2, 1);
+
+    every = number(argc, argv, 3, 1);
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world_size);
     for (int i = 0; i < 6; i++)
         if (only < 0 || only == i)
-            run_model(i % 3, i < 3 ? PL_FP32 : PL_BF16);
+            run_model(i % 3, i < 3 ? PL_FP32 : PL_BF16, smallest);
     if (world_rank == 0) {
         failures += allocations != 0;
         printf("%sok %d - the step loop allocates nothing: %ld times\n", allocations ? "not " : "",
