@@ -152,6 +152,14 @@ static void load_checkpoint(struct run *u, const char *path)
     require(tr_ckpt_load(&s, path, &w, &u->team, &e), &e);
     u->step = s.step;
     u->samples = s.samples;
+    if (!str_eq(s.data, u->c->workload.data)) {
+        char text[200];
+
+        snprintf(text, sizeof(text),
+                 "the checkpoint was trained on %.63s; its data position goes on in %.63s", s.data,
+                 u->c->workload.data);
+        tr_event_warning(u->events, "other-data", text);
+    }
 }
 
 /* Weights from a checkpoint, a folder or the seed. */
@@ -545,8 +553,8 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
 
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGINT, &act, NULL);
-    require(tr_tokens_open(&u.tokens, c->data_dir, c->data, c->model.vocab,
-                           c->workload.seq, (uint64_t)c->train.seed, &e),
+    require(tr_tokens_open(&u.tokens, c->data_dir, c->data, c->model.vocab, c->workload.seq,
+                           (uint64_t)c->train.seed, &e),
             &e);
     if (events)
         require(tr_watch_open(&u.watch, c, events, &e), &e);
@@ -554,6 +562,9 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
     optim_init(&u);
     if (events)
         say_hello(&u);
+    if (c->train.validate_every && tr_tokens_samples(u.tokens, TR_SPLIT_VALIDATION) == 0)
+        tr_event_warning(events, "validation",
+                         "the data set has no validation split: none will be made");
     weights_init(&u);
     u.measured_from = u.step + c->trial.warmup_steps;
     if (c->mode == TR_MODE_TRAIN && u.step >= c->train.steps)

@@ -100,6 +100,12 @@ for layout in "1" "2 --tp 2" "2 --zero 1" "2 --pp 2" "4 --tp 2 --ep 2 --zero 1";
 done
 run 1 --model nano-moe --data lines --steps 8 --checkpoint c --resume --events d.ev && grep -q '"event":"summary"' d.ev
 ok $? "a run that is already there ends at once"
+run 1 --model nano-moe --steps 5 --resume-from a/step-00000004 --events o.ev &&
+    grep '"what":"other-data"' o.ev | grep -q "trained on lines"
+ok $? "a resume on other data is said"
+"$PT_BUILD/partune-data" prepare --name whole --data "$dir" --validation 0 text >out 2>&1 &&
+    run 1 --model nano-llama --data whole --steps 1 --validate-every 1 --events w.ev && grep -q '"what":"validation"' w.ev
+ok $? "and so is a validation that has no data"
 rm -rf c && run 1 --model nano-moe --data lines --steps 2 --checkpoint c --checkpoint-every 1 --checkpoint-keep 1 --resume &&
     [ "$(ls -d c/step-* | wc -l)" = 1 ]
 ok $? "a resume without a checkpoint starts afresh; old ones are not kept"
