@@ -1,4 +1,4 @@
-/* Parameters of path and query, and paging tokens. */
+/* What handlers ask of a request: its parameters, its body, its caller; and paging tokens. */
 #include "web/internal.h"
 
 #include <errno.h>
@@ -136,4 +136,51 @@ void web_reply_list(struct web_request *rq, const struct web_page *page, json_t 
     web_reply_json(rq, 200,
                    json_pack("{s:o, s:I, s:o}", "items", owned_items, "total", (json_int_t)total,
                              "next_page_token", more ? json_string(token) : json_null()));
+}
+
+/* ---- the rest of a request ---- */
+
+void *web_ctx(const struct web_request *rq)
+{
+    return rq->server->config.ctx;
+}
+
+struct arena *web_arena(struct web_request *rq)
+{
+    return &rq->arena;
+}
+
+const char *web_method(const struct web_request *rq)
+{
+    return rq->method;
+}
+
+const char *web_path(const struct web_request *rq)
+{
+    return rq->target.path;
+}
+
+const char *web_principal(const struct web_request *rq)
+{
+    return rq->principal ? rq->principal : "";
+}
+
+enum web_scope web_scope(const struct web_request *rq)
+{
+    return rq->scope;
+}
+
+struct web_server *web_request_server(struct web_request *rq)
+{
+    return rq->server;
+}
+
+const char *web_request_header(struct web_request *rq, const char *name)
+{
+    return rq->mhd ? MHD_lookup_connection_value(rq->mhd, MHD_HEADER_KIND, name) : NULL;
+}
+
+json_t *web_body(const struct web_request *rq)
+{
+    return rq->json;
 }

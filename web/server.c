@@ -192,6 +192,9 @@ static void on_sweep(uv_timer_t *t)
         if ((c->deadline_ms && now > c->deadline_ms) ||
             (scarce && c->idle_since_ms && now - c->idle_since_ms > 1000))
             shutdown(c->fd, SHUT_RDWR);
+    /* libmicrohttpd stops listening at its limit, and starts again only in its next run. */
+    for (struct listener *l = s->listeners; l; l = l->next)
+        listener_run(l);
 }
 
 static void on_heartbeat(uv_timer_t *t)

@@ -153,6 +153,15 @@ THINGS_ONLY_LOCAL=1 "$server" . 0.0.0.0:0 >out 2>err
 is "an address for all, and no configured token: refused" "$? $(cut -c1-32 out)" "3 refused 0.0.0.0:0 can be reached"
 THINGS_NO_TOKENS=1 "$server" . 127.0.0.1:0 >out 2>err
 is "loopback without any token: refused" "$? $(cut -c1-25 out)" "3 refused 127.0.0.1:0 needs"
+THINGS_CONNECTIONS=40
+export THINGS_CONNECTIONS
+start 127.0.0.1:0
+if command -v bash >/dev/null; then
+    bash -c "for i in {1..100}; do exec {fd}<>/dev/tcp/127.0.0.1/${url##*:} || exit 1; done; echo open; sleep 30" >many &
+    pids="$pids $!"
+    wait_for 10 grep -q open many
+fi
+is "with more connections than it takes, it lets go of idle ones" "$(status "$url/healthz")" 200
 THINGS_PREFIX=/deep
 export THINGS_PREFIX
 start 127.0.0.1:0

@@ -259,6 +259,7 @@ int main(int argc, char **argv)
         .origins = origins,
         .ui_dir = getenv("THINGS_UI"),
     };
+    int64_t connections = 0;
     uv_loop_t loop;
     uv_signal_t term;
     struct err e;
@@ -266,6 +267,8 @@ int main(int argc, char **argv)
     int r = 0;
 
     log_setup("web_server", getenv("THINGS_DEBUG") ? LOG_DEBUG : LOG_INFO);
+    str_to_i64(&connections, getenv("THINGS_CONNECTIONS"), 1, 100000);
+    config.max_connections = (int)connections;
     uv_loop_init(&loop);
     if (argc < 3 || web_server_new(&app.server, &loop, &config, &e) < 0)
         return 2;
