@@ -63,6 +63,7 @@ second=$(sed -n 's/.*"id":"\([^"]*\)","name".*/\1/p' body)
 last=$(sed -n 's/^id: //p' live | tail -1)
 sleep 0.7
 kill -9 "$pid"
+wait "$pid" 2>/dev/null
 start
 timeout 20 curl -sN -H "$A" -H "Last-Event-ID: $last" "$url/v1/events" >resumed &
 pids="$pids $!"
