@@ -47,22 +47,28 @@ uint64_t tr_param_state(const struct tr_params *t, int i, uint64_t *ret_first, u
     return hi - lo;
 }
 
+static float initial(const struct pl_param *p, const struct pl_model *m, uint64_t key, uint64_t k)
+{
+    int64_t g = pl_param_global(p, k);
+
+    if (g < 0)
+        return 0.0f;
+    return p->decay ? (float)(m->init_std * rng_normal_at(key, (uint64_t)g)) : 1.0f;
+}
+
 static void init_one(struct tr_params *t, int i, const struct pl_model *m, uint64_t seed)
 {
     const struct pl_param *p = &t->table.p[i];
-    uint64_t               key = rng_mix(seed ^ hash_name(p->name));
-    char                  *w = tr_param_weight(t, i);
-    size_t                 size = kn_type_size(t->type);
+    uint64_t key = rng_mix(seed ^ hash_name(p->name));
+    char *w = tr_param_weight(t, i);
+    float run[512];
 
-    for (uint64_t k = 0; k < p->count; k++) {
-        int64_t g = pl_param_global(p, k);
-        float   x = 1.0f;
+    for (uint64_t at = 0; at < p->count; at += ARRAY_LEN(run)) {
+        uint64_t n = p->count - at < ARRAY_LEN(run) ? p->count - at : ARRAY_LEN(run);
 
-        if (g < 0)
-            x = 0.0f;
-        else if (p->decay)
-            x = (float)(m->init_std * rng_normal_at(key, (uint64_t)g));
-        kn_convert(NULL, t->type, w + k * size, KN_F32, &x, 1);
+        for (uint64_t k = 0; k < n; k++)
+            run[k] = initial(p, m, key, at + k);
+        kn_convert(NULL, t->type, w + at * kn_type_size(t->type), KN_F32, run, n);
     }
 }
 
