@@ -10,7 +10,7 @@
 #include "search/scan.h"
 
 enum { BATCH = 64 };
-static const double SLACK = 3.0;
+static const double SLACK = 1.0;
 
 /* What se_scan() says of every layout. */
 struct field {
@@ -75,29 +75,38 @@ static double p_fits(const struct se_belief *b, const double *mean, const double
 
 static double log_cost(const struct se_acquire *a, size_t i, double log_throughput)
 {
-    const struct se_table *t = a->table;
-    struct pl_layout l;
-    double seconds;
+    double log_world = a->table->log_world[i];
+    double seconds = exp(a->step_log_tokens - log_throughput - (a->per_device ? log_world : 0.0));
 
-    se_table_layout(t, i, &l);
-    seconds = exp(a->step_log_tokens - log_throughput - (a->per_device ? log(l.world) : 0.0));
-    return log(l.world) + log(a->start_s + a->steps * seconds);
+    return log_world + log(a->start_s + a->steps * seconds);
 }
 
-static double combine(const struct se_acquire *a, size_t i, const struct moments *m, bool bound,
-                      struct se_choice *ret)
+/* Exact score from exact moments. */
+static void combine(const struct se_acquire *a, size_t i, const struct moments *m,
+                    struct se_choice *ret)
 {
-    double mean = mix(a->belief[SE_THROUGHPUT], m->mean[SE_THROUGHPUT]);
-
     ret->index = i;
     ret->log_ei = log_improvement(a, m->mean[SE_THROUGHPUT], m->var[SE_THROUGHPUT]);
-    ret->p_fits = p_fits(a->belief[SE_MEMORY], m->mean[SE_MEMORY], m->var[SE_MEMORY], bound);
-    if (!bound)
-        ret->p_fits *= se_crash_runs(a->crash, a->table, i);
+    ret->p_fits = p_fits(a->belief[SE_MEMORY], m->mean[SE_MEMORY], m->var[SE_MEMORY], false) *
+                  se_crash_runs(a->crash, a->table, i);
     ret->score = ret->log_ei + log(fmax(ret->p_fits, 1e-300));
     if (a->improving)
-        ret->score -= log_cost(a, i, mean);
-    return ret->score;
+        ret->score -= log_cost(a, i, mix(a->belief[SE_THROUGHPUT], m->mean[SE_THROUGHPUT]));
+}
+
+/* A bound on the score from bounds on the moments; that it fits is looked at only where the rest
+ * reaches FLOOR. */
+static double bound_of(const struct se_acquire *a, size_t i, const struct moments *m, double floor)
+{
+    double score = log_improvement(a, m->mean[SE_THROUGHPUT], m->var[SE_THROUGHPUT]);
+
+    if (a->improving)
+        score -= log_cost(a, i, mix(a->belief[SE_THROUGHPUT], m->mean[SE_THROUGHPUT]));
+    if (score < floor)
+        return score;
+    return score +
+           log(fmax(p_fits(a->belief[SE_MEMORY], m->mean[SE_MEMORY], m->var[SE_MEMORY], true),
+                    1e-300));
 }
 
 static void mixture(const struct se_belief *b, const double *mean, const double *var,
@@ -112,7 +121,7 @@ static void mixture(const struct se_belief *b, const double *mean, const double 
 static void finish(const struct se_acquire *a, size_t i, const struct moments *m,
                    struct se_choice *ret)
 {
-    combine(a, i, m, false, ret);
+    combine(a, i, m, ret);
     for (int q = 0; q < SE_QUANTITIES; q++)
         mixture(a->belief[q], m->mean[q], m->var[q], &ret->mean[q], &ret->var[q]);
 }
@@ -140,27 +149,27 @@ struct scans {
 
 /*
  * Exact moments of one layout, unless a bound on its score falls below FLOOR on the way: then
- * false. Throughput first, as it rules out more.
+ * false. Throughput first, as it rules out more. M holds what the scan of all said.
  */
-static bool exact(const struct se_acquire *a, struct scans *s, size_t index, double floor,
-                  struct se_choice *ret)
+static bool exact(const struct se_acquire *a, struct scans *s, size_t index, struct moments *m,
+                  double floor, struct se_choice *ret)
 {
-    struct moments m;
-
-    for (int q = 0; q < SE_QUANTITIES; q++)
-        for (int h = 0; h < a->belief[q]->nhyps; h++)
-            se_scan_open(s->of[q][h], index, &m.mean[q][h], &m.var[q][h]);
     for (int q = 0; q < SE_QUANTITIES; q++) {
         bool done = false;
 
+        for (int h = 0; h < a->belief[q]->nhyps; h++)
+            se_scan_open(s->of[q][h], index);
         for (size_t k = 0; k < ARRAY_LEN(STAGES) && !done; k++) {
             for (int h = 0; h < a->belief[q]->nhyps; h++)
-                m.var[q][h] = se_scan_tighten(s->of[q][h], STAGES[k], &done);
-            if (combine(a, index, &m, true, ret) < floor)
+                m->var[q][h] = fmin(m->var[q][h], se_scan_tighten(s->of[q][h], STAGES[k], &done));
+            if (bound_of(a, index, m, floor) < floor)
                 return false;
         }
     }
-    finish(a, index, &m, ret);
+    for (int q = 0; q < SE_QUANTITIES; q++)
+        for (int h = 0; h < a->belief[q]->nhyps; h++)
+            m->mean[q][h] = se_scan_mean(s->of[q][h], &m->var[q][h]);
+    finish(a, index, m, ret);
     return true;
 }
 
@@ -254,24 +263,24 @@ static struct bound *bounds(const struct se_acquire *a, const struct field *f, d
     const struct se_belief *b = a->belief[SE_THROUGHPUT];
     struct bound *list = mem_alloc((a->table->n + 1) * sizeof(*list));
     size_t count = 0;
-    double top_var = 0.0;
+    double top_var = 0.0, log_top_sd, log_start = log(a->start_s);
 
     for (int h = 0; h < b->nhyps; h++)
         for (size_t i = 0; i < a->table->n; i++)
             top_var = fmax(top_var, f->var[SE_THROUGHPUT][h][i]);
+    log_top_sd = log(a->widen) + 0.5 * log(fmax(top_var, 1e-14));
     for (size_t i = 0; i < a->table->n; i++) {
         struct moments m;
-        struct se_choice c;
+        double score;
 
         if (a->closed[i])
             continue;
         moments_at(f, a, i, &m);
-        if (a->improving && hopeless(a, &m, log(a->widen) + 0.5 * log(fmax(top_var, 1e-14)),
-                                     floor + log(a->start_s)))
+        if (a->improving && hopeless(a, &m, log_top_sd, floor + a->table->log_world[i] + log_start))
             continue;
-        combine(a, i, &m, true, &c);
-        if (c.score >= floor)
-            list[count++] = (struct bound){nextafterf((float)c.score, INFINITY), (uint32_t)i};
+        score = bound_of(a, i, &m, floor);
+        if (score >= floor)
+            list[count++] = (struct bound){nextafterf((float)score, INFINITY), (uint32_t)i};
     }
     qsort(list, count, sizeof(*list), by_bound);
     *ret_count = count;
@@ -304,15 +313,20 @@ static double first_floor(const struct se_acquire *a, struct scans *s, const str
             top[at] = top[at - 1];
         top[at] = b;
     }
-    for (size_t i = 0; i < count; i++)
-        if (exact(a, s, top[i].index, best, &choice))
+    for (size_t i = 0; i < count; i++) {
+        struct moments m;
+
+        moments_at(f, a, top[i].index, &m);
+        if (exact(a, s, top[i].index, &m, best, &choice))
             best = fmax(best, choice.score);
+    }
     return best;
 }
 
 /* Exact scores of the COUNT layouts of LIST, best bound first, as long as they can still matter. */
-static void settle(const struct se_acquire *a, struct scans *s, const struct bound *list,
-                   size_t count, double best, size_t at_least, struct se_found *ret)
+static void settle(const struct se_acquire *a, struct scans *s, const struct field *f,
+                   const struct bound *list, size_t count, double best, size_t at_least,
+                   struct se_found *ret)
 {
     size_t seen = 0;
 
@@ -321,10 +335,12 @@ static void settle(const struct se_acquire *a, struct scans *s, const struct bou
     for (; seen < count && ret->count < SE_MAX_EXACT; seen++) {
         /* The first ones are wanted whatever they score; after them, only what may be the best. */
         double floor = ret->count < at_least ? -INFINITY : best;
+        struct moments m;
 
         if (list[seen].score < floor)
             break;
-        if (exact(a, s, list[seen].index, floor, &ret->choice[ret->count]))
+        moments_at(f, a, list[seen].index, &m);
+        if (exact(a, s, list[seen].index, &m, floor, &ret->choice[ret->count]))
             best = fmax(best, ret->choice[ret->count++].score);
     }
     ret->proved = seen == count || list[seen].score < best;
@@ -347,7 +363,7 @@ void se_acquire(const struct se_acquire *a, size_t at_least, struct se_found *re
     best = first_floor(a, &s, &f);
     /* Candidates for the later sampling lie a little under the floor, so keep some of those too. */
     list = bounds(a, &f, best - SLACK, &count);
-    settle(a, &s, list, count, best, at_least, ret);
+    settle(a, &s, &f, list, count, best, at_least, ret);
     field_done(&f, &s);
     free(list);
     qsort(ret->choice, ret->count, sizeof(*ret->choice), by_score);

@@ -8,6 +8,7 @@
 #include "search/scan.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -33,6 +34,7 @@ struct se_scan {
     double *single; /* (n): k(x_j, x_j) + var_j */
     double w[SE_MAX_LIN];
     /* The layout taken up: */
+    size_t index;
     struct se_point point;
     double *k; /* (8 nv): its covariances, as far as DONE */
     double var;
@@ -318,16 +320,11 @@ void se_scan_all(struct se_scan *s, float *mean, float *var_bound)
     s->all(s, mean, var_bound);
 }
 
-void se_scan_open(struct se_scan *s, size_t i, double *mean, double *var)
+void se_scan_open(struct se_scan *s, size_t i)
 {
-    const struct se_kernel *k = &s->g->kern;
-    int near;
-
-    se_table_point(s->t, s->b->quantity, i, k->nlin, &s->point);
-    *mean = rest_of_mean(s, i, &s->point);
-    if (s->g->n > 0)
-        *mean += product(s, s->point.level, 0, &near);
-    *var = s->var = prior_var(k, &s->point);
+    s->index = i;
+    se_table_point(s->t, s->b->quantity, i, s->g->kern.nlin, &s->point);
+    s->var = prior_var(&s->g->kern, &s->point);
     s->done = 0;
 }
 
@@ -336,4 +333,11 @@ double se_scan_tighten(struct se_scan *s, int upto, bool *ret_done)
     s->tighten(s, upto);
     *ret_done = s->done == s->nv;
     return fmax(s->var, 0.0);
+}
+
+double se_scan_mean(struct se_scan *s, double *ret_var)
+{
+    s->tighten(s, INT_MAX);
+    *ret_var = fmax(s->var, 0.0);
+    return se_hyp_mean(s->b, s->h, s->t, s->index) + se_dot(s->k, s->g->alpha, s->g->n);
 }

@@ -27,10 +27,11 @@ struct se_scan *se_scan_free(struct se_scan *s);
  * variance rounded up. MEAN and VAR_BOUND have t->n entries. */
 void se_scan_all(struct se_scan *s, float *mean, float *var_bound);
 
-/* Take up layout I: *MEAN exactly, and *VAR without any observation. */
-void se_scan_open(struct se_scan *s, size_t i, double *mean, double *var);
-/* The variance of the layout taken up given its first UPTO observations or a few more; exact when
- * *RET_DONE. */
+/* Take up layout I. */
+void se_scan_open(struct se_scan *s, size_t i);
+/* Its variance given the first UPTO observations or a few more; exact when *RET_DONE. */
 double se_scan_tighten(struct se_scan *s, int upto, bool *ret_done);
+/* Its exact mean; *RET_VAR is the exact variance. */
+double se_scan_mean(struct se_scan *s, double *ret_var);
 
 #endif

@@ -19,6 +19,7 @@ struct se_table *se_table_free(struct se_table *t)
         return NULL;
     free(t->level);
     free(t->hash);
+    free(t->log_world);
     for (int q = 0; q < SE_QUANTITIES; q++) {
         free(t->prior[q]);
         free(t->share[q]);
@@ -315,12 +316,16 @@ int se_table_set_prior(struct se_table *t, const struct se_spec *spec, struct er
         if (!t->prior[q] || !t->share[q])
             return err_set(e, -ENOMEM, "no memory for the priors of %zu layouts", t->n);
     }
+    t->log_world = mem_try_alloc(mem_mul(t->n, sizeof(float), 1));
+    if (!t->log_world)
+        return err_set(e, -ENOMEM, "no memory for %zu layouts", t->n);
     for (size_t i = 0; i < t->n; i++) {
         struct pl_layout l;
         struct se_prior p;
 
         se_table_layout(t, i, &l);
         se_prior_of(spec, &l, &p);
+        t->log_world[i] = (float)log(l.world);
         if (spec->objective == SE_TOKENS_PER_S_PER_DEVICE)
             p.log_throughput -= log(l.world);
         t->prior[SE_THROUGHPUT][i] = (float)p.log_throughput;
