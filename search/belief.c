@@ -171,11 +171,12 @@ static void set_level(struct se_belief *b)
 
 /* Put every STRIDE-th observation that counts for H into its GP and run EP; MEAN0, PICK and OWN
  * have room for all of them. Returns the log evidence. */
-static double load(const struct se_belief *b, struct se_hyp *h, int stride, struct se_obs *pick,
+static double load(struct se_belief *b, struct se_hyp *h, int stride, struct se_obs *pick,
                    double *mean0, bool *own)
 {
     struct se_gp *g = &h->gp;
-    int n = 0;
+    int n = 0, which = (int)(h - b->hyp);
+    double log_z;
 
     g->n = 0;
     for (int i = b->nobs - 1; i >= 0; i -= stride) {
@@ -193,9 +194,18 @@ static double load(const struct se_belief *b, struct se_hyp *h, int stride, stru
         if (o->seen == SE_EXACT)
             se_gp_add(g, &p, o->value - m, o->var + g->kern.noise2);
         else
-            se_gp_add(g, &p, 0.0, 1e3);
+            se_gp_add(g, &p, o->site_var[which] > 0.0 ? o->site_y[which] : 0.0,
+                      o->site_var[which] > 0.0 ? o->site_var[which] : 1e3);
     }
-    return se_ep_run(g, pick, mean0);
+    log_z = se_ep_run(g, pick, mean0);
+    n = 0;
+    for (int i = b->nobs - 1; i >= 0; i -= stride) {
+        if (b->obs[i].foreign && !h->trusting)
+            continue;
+        b->obs[i].site_y[which] = g->y[n];
+        b->obs[i].site_var[which] = g->var[n++];
+    }
+    return log_z;
 }
 
 struct scratch {

@@ -21,6 +21,9 @@ static const double SHARPNESS = 0.01;
 /* Widening of beliefs while the search stalls. */
 static const double WIDEN_STEP = 0.1;
 static const int WIDEN_AFTER = 3, WIDEN_UPTO = 20;
+/* Trials in which the doubting hypothesis chooses alone. */
+static const int SCEPTIC_EVERY = 3;
+static const double PRIOR_LEVEL = 0.7, PRIOR_SHAPE = 0.15;
 /* Below this chance of running no layout is worth a trial. */
 static const double HARDLY_FITS = 1e-3;
 
@@ -205,6 +208,13 @@ static void observe_memory(struct se_search *s, size_t index, const struct se_ou
         observe(s, SE_MEMORY, index, SE_ABOVE, full, var);
 }
 
+/* The control methods do not choose by belief: when there is much of it, it need not follow every
+ * trial. */
+static bool worth_updating(const struct se_search *s)
+{
+    return s->spec.method == SE_BAYES || s->settled < 100 || s->settled % (s->settled / 10) == 0;
+}
+
 int se_tell(struct se_search *s, int id, const struct se_outcome *o, struct err *e)
 {
     struct se_record *r = se_record_find(s, id);
@@ -231,8 +241,9 @@ int se_tell(struct se_search *s, int id, const struct se_outcome *o, struct err 
     observe_memory(s, r->index, o);
     if (o->status != SE_OOM)
         se_crash_add(&s->crash, s->table, r->index, o->status == SE_OK || o->status == SE_CENSORED);
-    se_belief_update(&s->belief[SE_THROUGHPUT]);
-    se_belief_update(&s->belief[SE_MEMORY]);
+    if (worth_updating(s))
+        for (int q = 0; q < SE_QUANTITIES; q++)
+            se_belief_update(&s->belief[q]);
     return 0;
 }
 
@@ -406,10 +417,60 @@ static double widen(const struct se_search *s)
     return 1.0 + WIDEN_STEP * fmin(fmax(stall - WIDEN_AFTER, 0), WIDEN_UPTO);
 }
 
+static void set_weights(struct se_search *s, const double *weight)
+{
+    struct se_belief *b = &s->belief[SE_THROUGHPUT];
+
+    for (int h = 0; h < b->nhyps; h++)
+        b->hyp[h].weight = weight[h];
+}
+
+/* Has the prior erred by more than analytic models do: in its shape by 15 %, or in its level by a
+ * factor of two? */
+static bool prior_erred(const struct se_belief *b)
+{
+    double sum = 0.0, sq = 0.0, mean;
+    int n = 0;
+
+    for (int i = 0; i < b->nobs; i++) {
+        double d = b->obs[i].value - b->obs[i].prior;
+
+        if (b->obs[i].seen != SE_EXACT || b->obs[i].foreign)
+            continue;
+        sum += d;
+        sq += d * d;
+        n++;
+    }
+    if (n < 2)
+        return false;
+    mean = sum / n;
+    return fabs(mean) > PRIOR_LEVEL || sqrt(fmax(sq / n - mean * mean, 0.0)) > PRIOR_SHAPE;
+}
+
+/*
+ * A prior is tested only where it might be wrong, and a search that follows it does not go there.
+ * So, once it has erred but is still believed, every few trials the hypothesis that doubts it
+ * chooses alone. True if so; KEPT are the weights to put back.
+ */
+static bool ask_sceptic(struct se_search *s, double *kept)
+{
+    static const double only_doubt[SE_MAX_HYPS] = {0.0, 1.0};
+    struct se_belief *b = &s->belief[SE_THROUGHPUT];
+
+    if (b->nhyps < 2 || s->settled % SCEPTIC_EVERY != SCEPTIC_EVERY - 1 || !prior_erred(b))
+        return false;
+    for (int h = 0; h < b->nhyps; h++)
+        kept[h] = b->hyp[h].weight;
+    set_weights(s, only_doubt);
+    return true;
+}
+
 static enum se_answer ask_bayes(struct se_search *s, struct se_trial *ret)
 {
     struct se_acquire a;
     struct se_found found;
+    double weights[SE_MAX_HYPS];
+    bool sceptic;
     struct se_leader *leader;
     size_t count, pick;
     enum se_answer answer;
@@ -427,11 +488,15 @@ static enum se_answer ask_bayes(struct se_search *s, struct se_trial *ret)
         se_belief_imagine(&s->belief[SE_MEMORY], s->table, s->record[i].index,
                           SHARPNESS * SHARPNESS);
     }
+    sceptic = a.improving && ask_sceptic(s, weights);
     se_acquire(&a, 64, &found);
+    if (sceptic)
+        set_weights(s, weights);
     s->exact = found.count;
     s->proved = found.proved;
-    s->regret =
-        count > 0 ? se_expected_regret(s, found.choice, found.count, leader[0].index) : -1.0;
+    s->regret = count > 0
+                    ? se_expected_regret(s, found.choice, found.count, leader[0].index, a.widen)
+                    : -1.0;
     for (int q = 0; q < SE_QUANTITIES; q++)
         se_belief_forget(&s->belief[q]);
     pick = found.count > 0 ? found.choice[0].index : 0;

@@ -48,7 +48,7 @@ static int parse_search(struct se_spec *s, const json_t *campaign, struct err *e
     if ((r = part(&v, campaign, "search", search_keys, e)) < 0)
         return r;
     s->parallel = 1;
-    s->regret_share = 0.005;
+    s->regret_share = 0.003;
     s->tie_share = 0.01;
     if (v && ((r = jx_get_enum(&method, v, "method", se_method_names, e)) < 0 ||
               (r = jx_get_enum(&prior, v, "prior", prior_names, e)) < 0 ||

@@ -42,9 +42,10 @@ struct se_search {
 
 struct se_record *se_record_find(const struct se_search *s, int id);
 double se_unit(const struct se_search *s, size_t i); /* log of devices where per device, else 0 */
-/* Expected improvement of the best of CHOICE over the incumbent, relative, by joint samples. */
+/* Expected improvement of the best of CHOICE over the incumbent, relative, by joint samples;
+ * deviations are taken WIDEN times as large as fitted. */
 double se_expected_regret(const struct se_search *s, const struct se_choice *choice, size_t count,
-                          size_t incumbent);
+                          size_t incumbent, double widen);
 /* Measured layouts: their posterior. */
 struct se_leader {
     size_t index;

@@ -56,7 +56,8 @@ static double *joint(const struct se_search *s, const struct se_hyp *h, const si
 }
 
 /* Mean over samples of the improvement over layout 0. */
-static double sample_regret(const double *mean, const double *l, const double *p_fits, size_t count)
+static double sample_regret(const double *mean, const double *l, const double *p_fits, size_t count,
+                            double widen)
 {
     struct rng r;
     double sum = 0.0;
@@ -71,7 +72,7 @@ static double sample_regret(const double *mean, const double *l, const double *p
 
             z[i] = rng_normal(&r);
             for (size_t j = 0; j <= i; j++)
-                f += l[j * count + i] * z[j];
+                f += widen * l[j * count + i] * z[j];
             if (i == 0)
                 base = f;
             else if (rng_unit(&r) < p_fits[i])
@@ -83,7 +84,7 @@ static double sample_regret(const double *mean, const double *l, const double *p
 }
 
 double se_expected_regret(const struct se_search *s, const struct se_choice *choice, size_t count,
-                          size_t incumbent)
+                          size_t incumbent, double widen)
 {
     size_t index[64 + 1], n = 1;
     double mean[64 + 1], p_fits[64 + 1], regret = 0.0;
@@ -99,7 +100,7 @@ double se_expected_regret(const struct se_search *s, const struct se_choice *cho
         double AUTO_FREE *l = joint(s, &b->hyp[h], index, n, mean);
 
         if (l)
-            regret += b->hyp[h].weight * sample_regret(mean, l, p_fits, n);
+            regret += b->hyp[h].weight * sample_regret(mean, l, p_fits, n, widen);
     }
     return regret;
 }
