@@ -194,7 +194,7 @@ function weight() {
     const built = path.join(process.env.PT_BUILD, "web", "ui");
     const list = fs
         .readFileSync(path.join(ui, "Makemodule.am"), "utf8")
-        .match(/%D%\/\S+\.(?:js|css|html|svg)/g)
+        .match(/%D%\/\S+\.(?:js|css|html|svg)\b/g)
         .map((f) => f.slice(4));
     const size = [...new Set(list)]
         .filter((f) => f !== "echarts-entry.js")
