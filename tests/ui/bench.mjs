@@ -143,7 +143,8 @@ async function hugeCampaign(seed) {
     await page.context().close();
 }
 
-// The updates of an hour as fast as the page takes them; more than the five minutes of the requirement would need.
+// The updates of two hours as fast as the page takes them: in the first the page fills its charts and the engine compiles
+// what is used often; in the second the heap should stay as it is.
 async function heap(id) {
     const page = await openPage(browser, daemon.url);
     const trial = (await daemon.api("GET", `v1/campaigns/${id}/trials?sort=-n&page_size=1`))
@@ -171,7 +172,7 @@ async function heap(id) {
     await page.waitForSelector("main h1");
     const session = await page.context().newCDPSession(page);
     const sizes = [];
-    for (let batch = 0; batch < 8; batch++) {
+    for (let batch = 0; batch < 16; batch++) {
         await page.waitForTimeout(1200);
         gate();
         await page.waitForTimeout(2500);
@@ -180,8 +181,8 @@ async function heap(id) {
     }
     await page.context().close();
     print(
-        "heap after an hour of updates, over that after a quarter",
-        sizes.at(-1) / sizes[1],
+        "heap after the second hour of updates, over that after the first",
+        sizes.at(-1) / sizes[7],
         "ratio",
         1.05,
         { updates: sent, mib: sizes.map((s) => Number(s.toFixed(1))) },
