@@ -128,18 +128,14 @@ async function hugeCampaign(seed) {
         "[role=tab]:text-is('Overview')",
         "section.panel button:text-is('Table')",
     ];
+    const worst = [];
     for (const selector of clicks) {
         await page.click(selector);
         await page.waitForTimeout(1500);
+        // Nothing is reported below 16 ms: a frame.
+        worst.push(await page.evaluate(() => Math.max(16, ...window.durations.splice(0))));
     }
-    const durations = await page.evaluate(() => window.durations);
-    print(
-        "10,000 trials, interaction to next paint",
-        durations.length ? Math.max(...durations) : 16,
-        "ms",
-        100,
-        { interactions: clicks.length },
-    );
+    print("10,000 trials, interaction to next paint", Math.max(...worst), "ms", 100, { each: worst });
     await page.context().close();
 }
 

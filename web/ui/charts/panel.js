@@ -1,6 +1,6 @@
 // A chart with its table behind it, and both as files. The chart library is fetched when the first chart is due.
 
-import { atMostEvery, fill, h, uniqueId } from "../lib/dom.js";
+import { afterPaint, atMostEvery, fill, h, uniqueId } from "../lib/dom.js";
 import { saveCsv, saveDataUrl } from "../lib/download.js";
 import { significant } from "../lib/format.js";
 
@@ -210,7 +210,7 @@ export function chartPanel(ctx, spec) {
     function toggleTable() {
         table.hidden = !table.hidden;
         tableButton.setAttribute("aria-pressed", String(!table.hidden));
-        drawTable();
+        afterPaint(drawTable);
     }
 
     function drawTable() {

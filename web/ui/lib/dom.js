@@ -69,6 +69,12 @@ export function oncePerFrame(fn) {
     };
 }
 
+/** Call FN once the answer to the present click has been painted: what takes long must not hold it up. */
+export function afterPaint(fn) {
+    if (document.hidden) setTimeout(fn);
+    else requestAnimationFrame(() => setTimeout(fn));
+}
+
 /** Call FN at most every MS milliseconds, the last call never lost. */
 export function atMostEvery(ms, fn) {
     let last = -Infinity;

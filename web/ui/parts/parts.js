@@ -1,7 +1,7 @@
 // Parts that every page uses: badges, tiles, notices, the states of a page, tabs.
 
 import { explain } from "../lib/api.js";
-import { h, uniqueId } from "../lib/dom.js";
+import { afterPaint, h, uniqueId } from "../lib/dom.js";
 import { CAMPAIGN_STATES, TRIAL_STATES } from "../lib/words.js";
 
 function badge(table, state) {
@@ -138,8 +138,9 @@ export function tabs(label, list, onChange) {
             t.body.hidden = !on;
         }
         if (!opened.has(current.key)) {
-            opened.add(current.key);
-            current.open(current.body);
+            const t = current;
+            opened.add(t.key);
+            afterPaint(() => t.open(t.body));
         }
     }
 
