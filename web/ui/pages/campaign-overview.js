@@ -37,8 +37,7 @@ function trialColumns(campaign) {
         {
             key: "layout",
             title: "Layout",
-            fixed: true,
-            cell: (t) => h("span", { class: "mono" }, t.text ?? NONE),
+            cell: (t) => h("span", { class: "mono name" }, t.text ?? NONE),
         },
         {
             key: "state",
