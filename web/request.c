@@ -172,10 +172,12 @@ static bool check_auth(struct web_request *rq)
         rq->scope = WEB_ADMIN;
         return true;
     }
-    if (need == WEB_PUBLIC)
+    if (need == WEB_PUBLIC && !header)
         return true;
     result = web_auth_check(&rq->server->auth, &t, header, rq->conn->peer,
                             (int64_t)uv_now(rq->server->loop));
+    if (need == WEB_PUBLIC && result != WEB_AUTH_OK)
+        return true; /* a wrong token is worth as much as none */
     if (result == WEB_AUTH_LIMITED) {
         web_reply_header(rq, "Retry-After", "60");
         refuse(rq, 429, -EPERM, "too many wrong tokens from this address; try again in a minute");

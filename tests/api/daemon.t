@@ -23,6 +23,9 @@ field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" body; }
 
 start
 is "alive without a token" "$(status "$url/healthz")" 200
+is "ready, to anybody" "$(status "$url/readyz" && grep -c "$run" body)" "2000"
+is "but a wrong token learns no paths" "$(status -H 'Authorization: Bearer wrong' "$url/readyz" && grep -c "$run" body)" "2000"
+is "who may read, does" "$(get /readyz && grep -c "$run" body)" "2001"
 is "the token file is private" "$(stat -c %a data/token)" 600
 is "campaigns need a token" "$(status "$url/v1/campaigns")" 401
 for path in /v1/campaigns /v1/presets/models /v1/presets/clusters /v1/datasets /v1/exporters /v1/tokens /metrics \
