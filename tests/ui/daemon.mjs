@@ -78,6 +78,10 @@ export async function startDaemon(dir, more = []) {
         );
     }
 
+    // A test that ends badly leaves no daemon behind.
+    process.on("exit", () => {
+        if (child && !child.ended) child.kill("SIGKILL");
+    });
     await start();
     const tokenFile = fs.readdirSync(data).find((f) => f === "token" || f.endsWith(".token"));
     const token = fs.readFileSync(path.join(data, tokenFile), "utf8").trim();
