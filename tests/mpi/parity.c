@@ -4,12 +4,12 @@
  * Ten steps of a dense model and of one with experts, on one rank and then in every legal (tp, sp,
  * pp, ep, dp, zero, scope) on all powers of two of ranks up to those given. Many layouts run inside
  * one mpiexec: the ranks are cut into teams and each team takes the next layout. Every loss and
- * auxiliary loss must agree with one rank within 1e-4 relative, gradient norms (before clipping,
- * hence more sensitive) within 1e-3.
+ * auxiliary loss must agree with one rank within 1e-4 relative; the norm of the first gradient
+ * within 1e-5, later ones, which follow ten steps of AdamW, within 1e-3.
  *
  * Orders of fp32 summation differ by some 1e-7 to 1e-6 and ten steps of AdamW raise that little:
- * differences seen are below 1e-5. A missing or doubled term of any gradient shows as 1e-3 and more
- * within three steps.
+ * differences seen are below 2e-6. Leaving out the smallest sum there is, that of the norms'
+ * gradients over the ranks of sequence parallelism, is seen as 1.6e-4 in the losses.
  */
 #include "base/base.h"
 #include "trainer/step.h"
@@ -205,13 +205,16 @@ static double rel(double a, double b)
     return fabs(a - b) / fmax(fabs(b), 1e-12);
 }
 
-/* Largest relative difference of two curves; NaN counts as infinite. */
+/* Largest relative difference of two curves; NaN counts as infinite. The norm of the first gradient
+ * is compared ten times as closely: AdamW forgives a gradient of the wrong size, the norm before
+ * the first step does not. */
 static double distance(const struct curve *a, const struct curve *b)
 {
     double d = 0;
 
     for (int i = 0; i < STEPS; i++) {
-        double x = fmax(rel(a->loss[i], b->loss[i]), rel(a->norm[i], b->norm[i]) * 0.1);
+        double x =
+            fmax(rel(a->loss[i], b->loss[i]), rel(a->norm[i], b->norm[i]) * (i == 0 ? 10 : 0.1));
 
         if (b->aux[i] != 0)
             x = fmax(x, rel(a->aux[i], b->aux[i]));
