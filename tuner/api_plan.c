@@ -198,6 +198,47 @@ void tn_api_plan(struct web_request *rq)
     web_offload(rq, plan_work, plan_done, x);
 }
 
+/* ---- worked examples ---- */
+
+struct example {
+    const char *name;
+    json_t *answer;
+    struct err e;
+    int r;
+};
+
+static void example_work(struct web_request *rq, void *arg)
+{
+    struct example *x = arg;
+
+    (void)rq;
+    x->r = pl_example_json(&x->answer, x->name, &x->e);
+}
+
+static void example_done(struct web_request *rq, void *arg)
+{
+    struct example *x = arg;
+
+    tn_api_answer(rq, x->r, 200, x->answer, &x->e);
+}
+
+void tn_api_example(struct web_request *rq)
+{
+    struct example *x = arena_alloc(web_arena(rq), sizeof(*x));
+
+    x->name = web_param(rq, "name");
+    web_offload(rq, example_work, example_done, x);
+}
+
+void tn_api_examples(struct web_request *rq)
+{
+    json_t *list = json_array();
+
+    for (const char *const *name = pl_examples(); *name; name++)
+        json_array_append_new(list, json_string(*name));
+    tn_api_whole(rq, list);
+}
+
 /* ---- presets ---- */
 
 /* The complete object of preset NAME, or NULL. */

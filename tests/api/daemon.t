@@ -29,11 +29,13 @@ is "who may read, does" "$(get /readyz && grep -c "$run" body)" "2001"
 is "the token file is private" "$(stat -c %a data/token)" 600
 is "campaigns need a token" "$(status "$url/v1/campaigns")" 401
 for path in /v1/campaigns /v1/presets/models /v1/presets/clusters /v1/datasets /v1/exporters /v1/tokens /metrics \
-            /openapi.json /v1/presets/models/tiny-moe /v1/presets/clusters/dgx-h100; do
+            /openapi.json /v1/presets/models/tiny-moe /v1/presets/clusters/dgx-h100 /v1/plan/examples \
+            /v1/plan/examples/megascale-175b; do
     is "GET $path" "$(get $path)" 200
 done
 is "the dashboard" "$($C -o body -w '%{http_code} %{content_type}' "$url/")" "200 text/html; charset=utf-8"
 is "no such preset: 404" "$(get /v1/presets/models/nothing)" 404
+is "no such example: 404" "$(get /v1/plan/examples/nothing)" 404
 is "no such campaign: 404" "$(get /v1/campaigns/nothing)" 404
 is "nor its trials" "$(get /v1/campaigns/nothing/trials)" 404
 is "nor its events" "$(get /v1/campaigns/nothing/events)" 404
