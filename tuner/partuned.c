@@ -228,6 +228,16 @@ static int fail(const struct err *e, int status)
     return status;
 }
 
+/* The command line is read on a copy, which the parser sorts, to find the configuration file first. */
+static int peek_argv(struct opt_set *set, int argc, char **argv, struct err *e)
+{
+    AUTO_FREE char **copy = mem_alloc(((size_t)argc + 1) * sizeof(*copy));
+    int              operands;
+
+    memcpy(copy, argv, (size_t)argc * sizeof(*copy));
+    return opt_from_argv(set, &operands, argc, copy, 0, e);
+}
+
 /* Configuration: default < file < environment < command line. */
 static int configure(struct opt_set *set, struct values *v, struct conf **conf, int *operands, int argc, char **argv,
                      struct err *e)
@@ -235,10 +245,10 @@ static int configure(struct opt_set *set, struct values *v, struct conf **conf, 
     int r;
 
     opt_init(set);
-    if ((r = opt_from_env(set, e)) < 0 || (r = opt_from_argv(set, operands, argc, argv, 0, e)) < 0)
+    if ((r = opt_from_env(set, e)) < 0 || (r = peek_argv(set, argc, argv, e)) < 0)
         return r;
     if (!v->config)
-        return 0;
+        return opt_from_argv(set, operands, argc, argv, 0, e);
     if ((r = conf_load(conf, v->config, e)) < 0 || (r = opt_from_conf(set, *conf, e)) < 0 ||
         (r = opt_from_env(set, e)) < 0)
         return r;
