@@ -2,12 +2,19 @@
 
 #include <errno.h>
 
-#define T(field) { #field, DB_TEXT, offsetof(struct db_attempt, field) }
-#define I(field) { #field, DB_INT, offsetof(struct db_attempt, field) }
+#define T(field)                                                                                   \
+    {                                                                                              \
+#field, DB_TEXT, offsetof(struct db_attempt, field)                                        \
+    }
+#define I(field)                                                                                   \
+    {                                                                                              \
+#field, DB_INT, offsetof(struct db_attempt, field)                                         \
+    }
 
 static const struct db_column columns[] = {
-    T(campaign), I(n),       I(attempt), T(state), T(folder),  T(cpus),    T(job),       I(devices), I(offset),
-    I(created),  I(started), I(ended),   T(outcome), T(failure), I(exit_code), I(signal), { 0 },
+    T(campaign), I(n),       I(attempt),   T(state),   T(folder),  T(cpus),
+    T(job),      I(devices), I(offset),    I(created), I(started), I(ended),
+    T(outcome),  T(failure), I(exit_code), I(signal),  {0},
 };
 
 int db_attempt_add(struct db *w, const struct db_attempt *at, struct err *e)
@@ -19,20 +26,23 @@ static int guarded(int changed, int64_t attempt, const char *to, struct err *e)
 {
     if (changed < 0)
         return changed;
-    return changed ? 0 : err_set(e, -ESTALE, "attempt %lld cannot become %s now", (long long)attempt, to);
+    return changed
+               ? 0
+               : err_set(e, -ESTALE, "attempt %lld cannot become %s now", (long long)attempt, to);
 }
 
-int db_attempt_progress(struct db *w, const char *campaign, int64_t n, int64_t attempt, int64_t offset,
-                        struct err *e)
+int db_attempt_progress(struct db *w, const char *campaign, int64_t n, int64_t attempt,
+                        int64_t offset, struct err *e)
 {
-    int r = db_do(w, e, "UPDATE attempt SET offset = ?4 WHERE campaign = ?1 AND n = ?2 AND attempt = ?3", "siii",
-                  campaign, n, attempt, offset);
+    int r = db_do(w, e,
+                  "UPDATE attempt SET offset = ?4 WHERE campaign = ?1 AND n = ?2 AND attempt = ?3",
+                  "siii", campaign, n, attempt, offset);
 
     return guarded(r, attempt, "read", e);
 }
 
-int db_attempt_run(struct db *w, const char *campaign, int64_t n, int64_t attempt, const char *job, int64_t now,
-                   struct err *e)
+int db_attempt_run(struct db *w, const char *campaign, int64_t n, int64_t attempt, const char *job,
+                   int64_t now, struct err *e)
 {
     int r = db_do(w, e,
                   "UPDATE attempt SET state = 'running', job = ?4, started = ?5"
@@ -45,18 +55,21 @@ int db_attempt_run(struct db *w, const char *campaign, int64_t n, int64_t attemp
 int db_attempt_end(struct db *w, const struct db_attempt *at, struct err *e)
 {
     int r = db_do(w, e,
-                  "UPDATE attempt SET state = 'ended', ended = ?4, outcome = ?5, failure = ?6, exit_code = ?7,"
+                  "UPDATE attempt SET state = 'ended', ended = ?4, outcome = ?5, failure = ?6, "
+                  "exit_code = ?7,"
                   " signal = ?8, offset = max(offset, ?9)"
                   " WHERE campaign = ?1 AND n = ?2 AND attempt = ?3 AND state <> 'ended'",
-                  "siiissiii", at->campaign, at->n, at->attempt, at->ended, at->outcome, at->failure, at->exit_code,
-                  at->signal, at->offset);
+                  "siiissiii", at->campaign, at->n, at->attempt, at->ended, at->outcome,
+                  at->failure, at->exit_code, at->signal, at->offset);
 
     r = guarded(r, at->attempt, "ended", e);
     if (r < 0)
         return r;
     r = db_do(w, e,
-              "UPDATE campaign SET device_s = device_s + coalesce((SELECT devices * max(0, ended - started) / 1000.0"
-              " FROM attempt WHERE campaign = ?1 AND n = ?2 AND attempt = ?3), 0), rev = rev + 1 WHERE id = ?1",
+              "UPDATE campaign SET device_s = device_s + coalesce((SELECT devices * max(0, ended - "
+              "started) / 1000.0"
+              " FROM attempt WHERE campaign = ?1 AND n = ?2 AND attempt = ?3), 0), rev = rev + 1 "
+              "WHERE id = ?1",
               "sii", at->campaign, at->n, at->attempt);
     return r < 0 ? r : 0;
 }
@@ -64,10 +77,10 @@ int db_attempt_end(struct db *w, const struct db_attempt *at, struct err *e)
 int db_attempt_open_list(struct db *db, struct arena *a, struct db_attempt **ret, int *ret_count,
                          struct err *e)
 {
-    AUTO_STR       sql = { 0 };
-    struct db_rows rows = { .a = a, .size = sizeof(struct db_attempt) };
-    sqlite3_stmt  *st;
-    int            r;
+    AUTO_STR sql = {0};
+    struct db_rows rows = {.a = a, .size = sizeof(struct db_attempt)};
+    sqlite3_stmt *st;
+    int r;
 
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, columns);
@@ -82,59 +95,64 @@ int db_attempt_open_list(struct db *db, struct arena *a, struct db_attempt **ret
     return 0;
 }
 
-int db_attempt_outcomes(struct db *db, int64_t *ret, const char *campaign, int64_t n, const char *outcome,
-                        struct err *e)
+int db_attempt_outcomes(struct db *db, int64_t *ret, const char *campaign, int64_t n,
+                        const char *outcome, struct err *e)
 {
     return db_number(db, ret, 0, e,
-                     "SELECT count(*) FROM attempt WHERE campaign = ? AND n = ? AND outcome = ?", "sis", campaign, n,
-                     outcome);
+                     "SELECT count(*) FROM attempt WHERE campaign = ? AND n = ? AND outcome = ?",
+                     "sis", campaign, n, outcome);
 }
 
-int db_attempt_get(struct db *db, struct arena *a, struct db_attempt *ret, const char *campaign, int64_t n,
-                   int64_t attempt, struct err *e)
+int db_attempt_get(struct db *db, struct arena *a, struct db_attempt *ret, const char *campaign,
+                   int64_t n, int64_t attempt, struct err *e)
 {
-    AUTO_FREE char *what = mem_printf("attempt %lld of trial %lld", (long long)attempt, (long long)n);
+    AUTO_FREE char *what =
+        mem_printf("attempt %lld of trial %lld", (long long)attempt, (long long)n);
 
-    return db_select_one(db, a, ret, "attempt", columns, what, e, "campaign = ? AND n = ? AND attempt = ?", "sii",
-                         campaign, n, attempt);
+    return db_select_one(db, a, ret, "attempt", columns, what, e,
+                         "campaign = ? AND n = ? AND attempt = ?", "sii", campaign, n, attempt);
 }
 
 /* ---- steps ---- */
 
-int db_step_add(struct db *w, const char *campaign, int64_t trial, const struct db_step *s, struct err *e)
+int db_step_add(struct db *w, const char *campaign, int64_t trial, const struct db_step *s,
+                struct err *e)
 {
     /* A step that is there already was read before: the file may be read again after a kill. */
-    int r = db_do(w, e, "INSERT OR IGNORE INTO step VALUES (?, ?, ?, ?, ?, ?)", "siiirs", campaign, trial, s->attempt,
-                  s->n, s->ms, s->data);
+    int r = db_do(w, e, "INSERT OR IGNORE INTO step VALUES (?, ?, ?, ?, ?, ?)", "siiirs", campaign,
+                  trial, s->attempt, s->n, s->ms, s->data);
 
     return r < 0 ? r : 0;
 }
 
-int db_step_list(struct db *db, struct arena *a, struct db_step **ret, int *ret_count, int64_t *ret_total,
-                 const char *campaign, int64_t trial, int64_t offset, int64_t limit, struct err *e)
+int db_step_list(struct db *db, struct arena *a, struct db_step **ret, int *ret_count,
+                 int64_t *ret_total, const char *campaign, int64_t trial, int64_t offset,
+                 int64_t limit, struct err *e)
 {
     static const struct db_column step_columns[] = {
-        { "attempt", DB_INT, offsetof(struct db_step, attempt) },
-        { "n", DB_INT, offsetof(struct db_step, n) },
-        { "ms", DB_REAL, offsetof(struct db_step, ms) },
-        { "data", DB_TEXT, offsetof(struct db_step, data) },
-        { 0 },
+        {"attempt", DB_INT, offsetof(struct db_step, attempt)},
+        {"n", DB_INT, offsetof(struct db_step, n)},
+        {"ms", DB_REAL, offsetof(struct db_step, ms)},
+        {"data", DB_TEXT, offsetof(struct db_step, data)},
+        {0},
     };
-    struct db_rows rows = { .a = a, .size = sizeof(struct db_step) };
-    sqlite3_stmt  *st;
-    int64_t        last;
-    int            r = db_number(db, &last, 0, e, "SELECT max(attempt) FROM step WHERE campaign = ? AND trial = ?", "si",
-                                 campaign, trial);
+    struct db_rows rows = {.a = a, .size = sizeof(struct db_step)};
+    sqlite3_stmt *st;
+    int64_t last;
+    int r =
+        db_number(db, &last, 0, e, "SELECT max(attempt) FROM step WHERE campaign = ? AND trial = ?",
+                  "si", campaign, trial);
 
     if (r == 0)
         r = db_number(db, ret_total, 0, e,
-                      "SELECT count(*) FROM step WHERE campaign = ? AND trial = ? AND attempt = ?", "sii", campaign,
-                      trial, last);
+                      "SELECT count(*) FROM step WHERE campaign = ? AND trial = ? AND attempt = ?",
+                      "sii", campaign, trial, last);
     if (r == 0)
-        r = db_query(db, &st, e,
-                     "SELECT attempt, n, ms, data FROM step WHERE campaign = ? AND trial = ? AND attempt = ?"
-                     " ORDER BY n LIMIT ? OFFSET ?",
-                     "siiii", campaign, trial, last, limit, offset);
+        r = db_query(
+            db, &st, e,
+            "SELECT attempt, n, ms, data FROM step WHERE campaign = ? AND trial = ? AND attempt = ?"
+            " ORDER BY n LIMIT ? OFFSET ?",
+            "siiii", campaign, trial, last, limit, offset);
     while (r >= 0 && (r = db_next(db, st, e)) == 1)
         db_read_row(st, step_columns, db_rows_add(&rows), a);
     if (r < 0)

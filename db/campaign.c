@@ -3,15 +3,25 @@
 #include <errno.h>
 #include <math.h>
 
-#define T(field) { #field, DB_TEXT, offsetof(struct db_campaign, field) }
-#define I(field) { #field, DB_INT, offsetof(struct db_campaign, field) }
-#define R(field) { #field, DB_REAL, offsetof(struct db_campaign, field) }
+#define T(field)                                                                                   \
+    {                                                                                              \
+#field, DB_TEXT, offsetof(struct db_campaign, field)                                       \
+    }
+#define I(field)                                                                                   \
+    {                                                                                              \
+#field, DB_INT, offsetof(struct db_campaign, field)                                        \
+    }
+#define R(field)                                                                                   \
+    {                                                                                              \
+#field, DB_REAL, offsetof(struct db_campaign, field)                                       \
+    }
 
 static const struct db_column columns[] = {
-    T(id),      T(name),     T(state),   T(reason),        T(spec),     T(resolved), T(objective),
-    T(trainer), T(launcher), T(baseline), T(space),        T(verify),   T(importance), T(tags),
-    T(notes),   T(owner),    I(created), I(started),       I(ended),    I(budget_trials), I(priority),
-    R(active_s), I(active_since), I(rev), I(trials),       R(device_s), { 0 },
+    T(id),         T(name),          T(state),    T(reason),   T(spec),         T(resolved),
+    T(objective),  T(trainer),       T(launcher), T(baseline), T(space),        T(verify),
+    T(importance), T(tags),          T(notes),    T(owner),    I(created),      I(started),
+    I(ended),      I(budget_trials), I(priority), R(active_s), I(active_since), I(rev),
+    I(trials),     R(device_s),      {0},
 };
 
 int db_campaign_add(struct db *w, const struct db_campaign *c, struct err *e)
@@ -19,7 +29,8 @@ int db_campaign_add(struct db *w, const struct db_campaign *c, struct err *e)
     return db_insert(w, "INSERT", "campaign", columns, c, e);
 }
 
-int db_campaign_get(struct db *db, struct arena *a, struct db_campaign *ret, const char *id, struct err *e)
+int db_campaign_get(struct db *db, struct arena *a, struct db_campaign *ret, const char *id,
+                    struct err *e)
 {
     AUTO_FREE char *what = mem_printf("campaign %.40s", id);
 
@@ -51,12 +62,12 @@ static const char *order_column(const char *const *keys, const char *const *sql,
 int db_campaign_list(struct db *db, struct arena *a, struct db_campaign **ret, int *ret_count,
                      int64_t *ret_total, const struct db_filter *f, struct err *e)
 {
-    static const char *const keys[] = { "created", "name", "state", NULL };
-    static const char *const orders[] = { "created", "name", "state" };
-    AUTO_STR                 sql = { 0 }, count = { 0 };
-    struct db_rows           rows = { .a = a, .size = sizeof(struct db_campaign) };
-    sqlite3_stmt            *st;
-    int                      r;
+    static const char *const keys[] = {"created", "name", "state", NULL};
+    static const char *const orders[] = {"created", "name", "state"};
+    AUTO_STR sql = {0}, count = {0};
+    struct db_rows rows = {.a = a, .size = sizeof(struct db_campaign)};
+    sqlite3_stmt *st;
+    int r;
 
     str_addf(&count, "SELECT count(*) FROM campaign WHERE %s", campaign_where);
     r = db_number(db, ret_total, 0, e, count.text, "sss", f->state, f->name, f->tag);
@@ -78,9 +89,9 @@ int db_campaign_list(struct db *db, struct arena *a, struct db_campaign **ret, i
 
 static int stale(struct db *w, const char *id, const char *to, struct err *e)
 {
-    struct arena       a = { 0 };
+    struct arena a = {0};
     struct db_campaign c;
-    int                r = db_campaign_get(w, &a, &c, id, e);
+    int r = db_campaign_get(w, &a, &c, id, e);
 
     if (r == 0)
         r = err_set(e, -ESTALE, "campaign %s is %s and cannot become %s", id, c.state, to);
@@ -88,13 +99,15 @@ static int stale(struct db *w, const char *id, const char *to, struct err *e)
     return r;
 }
 
-int db_campaign_move(struct db *w, const char *id, const char *from, const char *to, const char *reason,
-                     int64_t now, struct err *e)
+int db_campaign_move(struct db *w, const char *id, const char *from, const char *to,
+                     const char *reason, int64_t now, struct err *e)
 {
-    /* A state is active when trials may run in it. Leaving one adds its time up, entering one starts the clock. */
+    /* A state is active when trials may run in it. Leaving one adds its time up, entering one
+     * starts the clock. */
     static const char sql[] =
         "UPDATE campaign SET state = ?3, reason = ?4, rev = rev + 1,"
-        " active_s = active_s + CASE WHEN active_since IS NULL THEN 0 ELSE max(0, ?5 - active_since) / 1000.0 END,"
+        " active_s = active_s + CASE WHEN active_since IS NULL THEN 0 ELSE max(0, ?5 - "
+        "active_since) / 1000.0 END,"
         " active_since = CASE WHEN ?3 IN ('running', 'verifying') THEN ?5 END,"
         " ended = CASE WHEN ?3 IN ('done', 'cancelled', 'failed') THEN ?5 END"
         " WHERE id = ?1 AND instr(' ' || ?2 || ' ', ' ' || state || ' ') > 0";
@@ -105,8 +118,8 @@ int db_campaign_move(struct db *w, const char *id, const char *from, const char 
     return r == 0 ? stale(w, id, to, e) : 0;
 }
 
-int db_campaign_describe(struct db *w, const char *id, const char *name, const char *notes, const char *tags,
-                         struct err *e)
+int db_campaign_describe(struct db *w, const char *id, const char *name, const char *notes,
+                         const char *tags, struct err *e)
 {
     int r = db_do(w, e,
                   "UPDATE campaign SET name = coalesce(?2, name), notes = coalesce(?3, notes),"
@@ -120,7 +133,8 @@ int db_campaign_describe(struct db *w, const char *id, const char *name, const c
 
 int db_campaign_set_verify(struct db *w, const char *id, const char *verify_json, struct err *e)
 {
-    int r = db_do(w, e, "UPDATE campaign SET verify = ?2, rev = rev + 1 WHERE id = ?1", "ss", id, verify_json);
+    int r = db_do(w, e, "UPDATE campaign SET verify = ?2, rev = rev + 1 WHERE id = ?1", "ss", id,
+                  verify_json);
 
     return r < 0 ? r : 0;
 }
@@ -134,7 +148,9 @@ int db_campaign_set_importance(struct db *w, const char *id, const char *json, s
 
 int db_campaign_delete(struct db *w, const char *id, struct err *e)
 {
-    int r = db_do(w, e, "DELETE FROM campaign WHERE id = ? AND state NOT IN ('running', 'verifying')", "s", id);
+    int r =
+        db_do(w, e, "DELETE FROM campaign WHERE id = ? AND state NOT IN ('running', 'verifying')",
+              "s", id);
 
     if (r != 0)
         return r < 0 ? r : 0;
@@ -142,11 +158,13 @@ int db_campaign_delete(struct db *w, const char *id, struct err *e)
     return r == -ESTALE ? err_set(e, -EBUSY, "campaign %s is at work: cancel it first", id) : r;
 }
 
-int db_campaign_counts(struct db *db, const char *id, void (*fn)(void *ctx, const char *state, int64_t n),
-                       void *ctx, struct err *e)
+int db_campaign_counts(struct db *db, const char *id,
+                       void (*fn)(void *ctx, const char *state, int64_t n), void *ctx,
+                       struct err *e)
 {
     sqlite3_stmt *st;
-    int           r = db_query(db, &st, e, "SELECT state, n FROM trial_count WHERE campaign = ? AND n > 0", "s", id);
+    int r = db_query(db, &st, e, "SELECT state, n FROM trial_count WHERE campaign = ? AND n > 0",
+                     "s", id);
 
     while (r >= 0 && (r = db_next(db, st, e)) == 1)
         fn(ctx, (const char *)sqlite3_column_text(st, 0), sqlite3_column_int64(st, 1));

@@ -1,20 +1,22 @@
 /*
  * db - the rows of partune.db: campaigns, trials, attempts, steps, events, artifacts.
  *
- * Owner of the schema: this folder (db/schema.c, numbered migrations). Nothing here knows what a campaign means;
- * what must hold between rows is held by SQL: every change of state names the state that it leaves, and zero rows
- * changed is the answer -ESTALE.
+ * Owner of the schema: this folder (db/schema.c, numbered migrations). Nothing here knows what a
+ * campaign means; what must hold between rows is held by SQL: every change of state names the state
+ * that it leaves, and zero rows changed is the answer -ESTALE.
  *
- * Connections. One process writes, through one connection that belongs to the writer thread (struct db_writer);
- * any number of threads read, each through its own struct db. The file is in WAL mode, so readers never wait for the
- * writer nor the writer for them. A job given to the writer is one transaction; jobs that wait together are
- * committed together.
+ * Connections. One process writes, through one connection that belongs to the writer thread (struct
+ * db_writer); any number of threads read, each through its own struct db. The file is in WAL mode,
+ * so readers never wait for the writer nor the writer for them. A job given to the writer is one
+ * transaction; jobs that wait together are committed together.
  *
- * Durability: synchronous=NORMAL. A commit survives the death of any process at any instant; after a power cut the
- * database is consistent and may lack the last commits, whose trials died with the machine anyway.
+ * Durability: synchronous=NORMAL. A commit survives the death of any process at any instant; after
+ * a power cut the database is consistent and may lack the last commits, whose trials died with the
+ * machine anyway.
  *
- * Times are milliseconds since the Unix epoch. A null integer is DB_NULL, a null real is NAN, a null text is NULL.
- * Texts of a row that is read live in the caller's arena; texts of a row that is written are borrowed.
+ * Times are milliseconds since the Unix epoch. A null integer is DB_NULL, a null real is NAN, a
+ * null text is NULL. Texts of a row that is read live in the caller's arena; texts of a row that is
+ * written are borrowed.
  */
 #ifndef DB_DB_H
 #define DB_DB_H
@@ -29,17 +31,19 @@
 struct db;
 struct db_writer;
 
-/* ---- opening ------------------------------------------------------------------------------------ */
+/* ---- opening ------------------------------------------------------------------------------------
+ */
 
 enum { DB_READ = 0, DB_WRITE = 1 };
 
 /*
- * Open the database PATH. DB_WRITE creates it, brings its schema up to date and checks its integrity
- * (quick_check); exactly one connection of a process may be opened so, and the caller holds the data directory's
- * lock. -EOPNOTSUPP on a network file system, where WAL cannot work; -EUCLEAN when the file is damaged or is no
- * database; -EPROTO when it was written by a newer partune.
+ * Open the database PATH. DB_WRITE creates it, brings its schema up to date and checks its
+ * integrity (quick_check); exactly one connection of a process may be opened so, and the caller
+ * holds the data directory's lock. -EOPNOTSUPP on a network file system, where WAL cannot work;
+ * -EUCLEAN when the file is damaged or is no database; -EPROTO when it was written by a newer
+ * partune.
  */
-int        db_open(struct db **ret, const char *path, int mode, struct err *e);
+int db_open(struct db **ret, const char *path, int mode, struct err *e);
 struct db *db_close(struct db *db);
 static inline void db_auto_close(struct db **db)
 {
@@ -48,10 +52,11 @@ static inline void db_auto_close(struct db **db)
 #define AUTO_DB __attribute__((cleanup(db_auto_close))) struct db
 
 const char *db_path(const struct db *db);
-int         db_version(struct db *db); /* number of the last migration */
-int         db_latest_version(void);   /* that this program knows */
+int db_version(struct db *db); /* number of the last migration */
+int db_latest_version(void);   /* that this program knows */
 
-/* A consistent copy of a database that may be in use; FILE must not exist. Any connection will do. */
+/* A consistent copy of a database that may be in use; FILE must not exist. Any connection will do.
+ */
 int db_backup(struct db *db, const char *file, struct err *e);
 
 /* Full integrity check: -EUCLEAN with the first finding. */
@@ -61,21 +66,22 @@ int db_check(struct db *db, struct err *e);
 int db_meta_get(struct db *db, struct arena *a, const char **ret, const char *key, struct err *e);
 int db_meta_set(struct db *db, const char *key, const char *value, struct err *e);
 
-/* ---- the writer thread -------------------------------------------------------------------------- */
+/* ---- the writer thread --------------------------------------------------------------------------
+ */
 
 /* Work on the writer's connection; what it did is undone if it returns a negative code. */
 typedef int db_job_fn(struct db *w, void *arg, struct err *e);
 
 /* Takes over W (opened with DB_WRITE). */
-int               db_writer_start(struct db_writer **ret, struct db *owned_w, struct err *e);
+int db_writer_start(struct db_writer **ret, struct db *owned_w, struct err *e);
 /* Finishes all jobs, checkpoints, closes. */
 struct db_writer *db_writer_stop(struct db_writer *wr);
 
 /* Run JOB and wait for its commit. Microseconds, unless a disk is slow. */
 int db_writer_call(struct db_writer *wr, db_job_fn *job, void *arg, struct err *e);
 
-/* Queue JOB; ARG is freed by FREE_ARG (NULL: not) on the writer's thread afterwards. A failure is kept for
- * db_writer_failure(). */
+/* Queue JOB; ARG is freed by FREE_ARG (NULL: not) on the writer's thread afterwards. A failure is
+ * kept for db_writer_failure(). */
 void db_writer_post(struct db_writer *wr, db_job_fn *job, void *arg, void (*free_arg)(void *arg));
 
 /* First failure of a posted job since the last call, or 0. */
@@ -84,226 +90,246 @@ int db_writer_failure(struct db_writer *wr, struct err *e);
 /* Wait until everything posted before is committed. */
 void db_writer_flush(struct db_writer *wr);
 
-/* ---- campaigns ---------------------------------------------------------------------------------- */
+/* ---- campaigns ----------------------------------------------------------------------------------
+ */
 
 /* States of a campaign, in the order of docs/API.md. */
-#define DB_RUNNING   "running"
-#define DB_PAUSED    "paused"
+#define DB_RUNNING "running"
+#define DB_PAUSED "paused"
 #define DB_VERIFYING "verifying"
-#define DB_DONE      "done"
+#define DB_DONE "done"
 #define DB_CANCELLED "cancelled"
-#define DB_FAILED    "failed"
+#define DB_FAILED "failed"
 
 struct db_campaign {
     const char *id, *name, *state, *reason;
-    const char *spec;     /* JSON as submitted */
-    const char *resolved; /* JSON: model, cluster, workload, trial, budget with all defaults filled in */
+    const char *spec; /* JSON as submitted */
+    const char
+        *resolved; /* JSON: model, cluster, workload, trial, budget with all defaults filled in */
     const char *objective, *trainer, *launcher;
-    const char *baseline; /* JSON layout */
-    const char *space;    /* JSON: {"legal", "keys"} */
-    const char *verify;   /* JSON as in docs/API.md, or NULL */
+    const char *baseline;   /* JSON layout */
+    const char *space;      /* JSON: {"legal", "keys"} */
+    const char *verify;     /* JSON as in docs/API.md, or NULL */
     const char *importance; /* JSON, last computed, or NULL */
-    const char *tags;     /* JSON array */
+    const char *tags;       /* JSON array */
     const char *notes, *owner;
-    int64_t     created, started, ended;
-    int64_t     budget_trials; /* DB_NULL: none */
-    int64_t     priority;      /* higher first */
-    double      active_s;      /* time in which it was running or verifying, up to the last change of state */
-    int64_t     active_since;  /* DB_NULL while it is not */
-    int64_t     rev;           /* grows with every change of the campaign or one of its trials */
-    int64_t     trials;        /* search trials so far: baseline, search and repeat */
-    double      device_s;      /* devices x seconds of all ended attempts */
+    int64_t created, started, ended;
+    int64_t budget_trials; /* DB_NULL: none */
+    int64_t priority;      /* higher first */
+    double active_s; /* time in which it was running or verifying, up to the last change of state */
+    int64_t active_since; /* DB_NULL while it is not */
+    int64_t rev;          /* grows with every change of the campaign or one of its trials */
+    int64_t trials;       /* search trials so far: baseline, search and repeat */
+    double device_s;      /* devices x seconds of all ended attempts */
 };
 
 struct db_filter {
     const char *state, *tag, *name, *kind; /* NULL: any */
-    const char *sort;                      /* one of the keys named at the function; NULL: the first */
-    bool        descending;
-    int64_t     offset, limit;
+    const char *sort; /* one of the keys named at the function; NULL: the first */
+    bool descending;
+    int64_t offset, limit;
 };
 
 int db_campaign_add(struct db *w, const struct db_campaign *c, struct err *e);
-int db_campaign_get(struct db *db, struct arena *a, struct db_campaign *ret, const char *id, struct err *e);
+int db_campaign_get(struct db *db, struct arena *a, struct db_campaign *ret, const char *id,
+                    struct err *e);
 int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *e); /* -ENOENT */
 /* Sort: created, name, state. *RET_TOTAL counts all that match. Rows are in A. */
 int db_campaign_list(struct db *db, struct arena *a, struct db_campaign **ret, int *ret_count,
                      int64_t *ret_total, const struct db_filter *f, struct err *e);
-/* FROM is a list of states ("running paused"); -ESTALE if the campaign is in none of them. Keeps the times
- * (started, ended, active) in step with the state. */
-int db_campaign_move(struct db *w, const char *id, const char *from, const char *to, const char *reason,
-                     int64_t now, struct err *e);
+/* FROM is a list of states ("running paused"); -ESTALE if the campaign is in none of them. Keeps
+ * the times (started, ended, active) in step with the state. */
+int db_campaign_move(struct db *w, const char *id, const char *from, const char *to,
+                     const char *reason, int64_t now, struct err *e);
 /* NULL leaves a field alone. */
-int db_campaign_describe(struct db *w, const char *id, const char *name, const char *notes, const char *tags,
-                         struct err *e);
+int db_campaign_describe(struct db *w, const char *id, const char *name, const char *notes,
+                         const char *tags, struct err *e);
 int db_campaign_set_verify(struct db *w, const char *id, const char *verify_json, struct err *e);
 int db_campaign_set_importance(struct db *w, const char *id, const char *json, struct err *e);
 /* With all its trials, attempts, steps, events and artifacts. -EBUSY while it runs or verifies. */
 int db_campaign_delete(struct db *w, const char *id, struct err *e);
 /* Rows of (state, count): calls FN for each. */
-int db_campaign_counts(struct db *db, const char *id, void (*fn)(void *ctx, const char *state, int64_t n),
-                       void *ctx, struct err *e);
+int db_campaign_counts(struct db *db, const char *id,
+                       void (*fn)(void *ctx, const char *state, int64_t n), void *ctx,
+                       struct err *e);
 
-/* ---- trials ------------------------------------------------------------------------------------- */
+/* ---- trials -------------------------------------------------------------------------------------
+ */
 
 struct db_trial {
     const char *campaign;
-    int64_t     n;
-    const char *kind;      /* baseline search repeat verify */
+    int64_t n;
+    const char *kind; /* baseline search repeat verify */
     const char *state;
-    int64_t     repeat_of; /* n of the trial that is measured again */
-    int64_t     search_id; /* id inside the search; DB_NULL for verify */
-    int64_t     attempts;
+    int64_t repeat_of; /* n of the trial that is measured again */
+    int64_t search_id; /* id inside the search; DB_NULL for verify */
+    int64_t attempts;
     const char *layout, *layout_text, *why; /* layout: canonical JSON */
-    double      predicted_tokens_per_s, predicted_memory, predicted_fits;
-    double      tokens_per_s, tokens_per_s_se, tokens_per_s_max; /* max: the bound of a censored trial */
-    double      mfu;
-    double      step_ms, step_ms_p10, step_ms_p90, step_ms_ci95;
-    const char *phases;           /* JSON */
+    double predicted_tokens_per_s, predicted_memory, predicted_fits;
+    double tokens_per_s, tokens_per_s_se, tokens_per_s_max; /* max: the bound of a censored trial */
+    double mfu;
+    double step_ms, step_ms_p10, step_ms_p90, step_ms_ci95;
+    const char *phases;                           /* JSON */
     const char *memory_planned, *memory_measured; /* JSON */
-    double      memory;           /* bytes of the worst rank, measured if known, else planned */
-    double      loss_first, loss_last;
-    const char *failure;          /* JSON */
-    int64_t     created, started, ended;
-    double      seconds;
-    int64_t     rev;
+    double memory; /* bytes of the worst rank, measured if known, else planned */
+    double loss_first, loss_last;
+    const char *failure; /* JSON */
+    int64_t created, started, ended;
+    double seconds;
+    int64_t rev;
 };
 
-/* Adds a queued trial with the campaign's next n, which is put into T and *RET_N. The campaign must be running or
- * verifying (-ESTALE). */
+/* Adds a queued trial with the campaign's next n, which is put into T and *RET_N. The campaign must
+ * be running or verifying (-ESTALE). */
 int db_trial_add(struct db *w, struct db_trial *t, int64_t *ret_n, struct err *e);
 /* The number that the campaign's next trial will have. */
 int db_trial_next(struct db *db, const char *campaign, int64_t *ret_n, struct err *e);
-int db_trial_get(struct db *db, struct arena *a, struct db_trial *ret, const char *campaign, int64_t n,
-                 struct err *e);
+int db_trial_get(struct db *db, struct arena *a, struct db_trial *ret, const char *campaign,
+                 int64_t n, struct err *e);
 /* Sort: n, tokens_per_s, state, memory, kind, seconds. Filters: state, kind. */
-int db_trial_list(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count, int64_t *ret_total,
-                  const char *campaign, const struct db_filter *f, struct err *e);
+int db_trial_list(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
+                  int64_t *ret_total, const char *campaign, const struct db_filter *f,
+                  struct err *e);
 
-/* queued -> starting -> running, and back to queued for another attempt: -ESTALE when the trial is elsewhere. */
+/* queued -> starting -> running, and back to queued for another attempt: -ESTALE when the trial is
+ * elsewhere. */
 int db_trial_start(struct db *w, const char *campaign, int64_t n, int64_t now, struct err *e);
 int db_trial_run(struct db *w, const char *campaign, int64_t n, struct err *e);
 int db_trial_requeue(struct db *w, const char *campaign, int64_t n, struct err *e);
-/* Any state that is not final -> T->state, which is final, with all measurements of T. -ESTALE if the trial
- * was settled before: nothing is ever counted twice. */
+/* Any state that is not final -> T->state, which is final, with all measurements of T. -ESTALE if
+ * the trial was settled before: nothing is ever counted twice. */
 int db_trial_settle(struct db *w, const struct db_trial *t, struct err *e);
 /* All queued trials of a campaign become cancelled. */
 int db_trial_cancel_queued(struct db *w, const char *campaign, int64_t now, struct err *e);
 /* Planned memory as the trainer said it, before the trial ends. */
-int db_trial_planned(struct db *w, const char *campaign, int64_t n, const char *memory_json, struct err *e);
+int db_trial_planned(struct db *w, const char *campaign, int64_t n, const char *memory_json,
+                     struct err *e);
 bool db_trial_final(const char *state);
 /* All successful measurements of the layout of trial N: N itself and its repeats, in order. */
-int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count, const char *campaign,
-                   int64_t n, struct err *e);
-/* First trials (no repeats) of the MAX layouts with the highest single measurement, of the whole job or of each
- * device, verification excepted. */
-int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const char *campaign, bool per_device,
-                     struct err *e);
+int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
+                   const char *campaign, int64_t n, struct err *e);
+/* First trials (no repeats) of the MAX layouts with the highest single measurement, of the whole
+ * job or of each device, verification excepted. */
+int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const char *campaign,
+                     bool per_device, struct err *e);
 
-/* ---- attempts ----------------------------------------------------------------------------------- */
+/* ---- attempts -----------------------------------------------------------------------------------
+ */
 
 struct db_attempt {
     const char *campaign;
-    int64_t     n, attempt;
+    int64_t n, attempt;
     const char *state;  /* starting running ended */
     const char *folder; /* below the data directory */
     const char *cpus;   /* "0-1": cores that it holds, or NULL */
     const char *job;    /* id in a foreign scheduler, or NULL */
-    int64_t     devices;
-    int64_t     offset; /* of the event file: all before it is in table step */
-    int64_t     created, started, ended;
+    int64_t devices;
+    int64_t offset; /* of the event file: all before it is in table step */
+    int64_t created, started, ended;
     const char *outcome; /* final state of this attempt, also when the trial goes on with another */
     const char *failure; /* JSON */
-    int64_t     exit_code, signal;
+    int64_t exit_code, signal;
 };
 
 int db_attempt_add(struct db *w, const struct db_attempt *at, struct err *e);
 /* Progress: the event file is read up to OFFSET. Belongs into the job that adds those steps. */
-int db_attempt_progress(struct db *w, const char *campaign, int64_t n, int64_t attempt, int64_t offset,
-                        struct err *e);
-int db_attempt_run(struct db *w, const char *campaign, int64_t n, int64_t attempt, const char *job, int64_t now,
-                   struct err *e);
+int db_attempt_progress(struct db *w, const char *campaign, int64_t n, int64_t attempt,
+                        int64_t offset, struct err *e);
+int db_attempt_run(struct db *w, const char *campaign, int64_t n, int64_t attempt, const char *job,
+                   int64_t now, struct err *e);
 /* -ESTALE if it has ended before. Adds its device-seconds to the campaign. */
 int db_attempt_end(struct db *w, const struct db_attempt *at, struct err *e);
 /* All attempts that have not ended. */
 int db_attempt_open_list(struct db *db, struct arena *a, struct db_attempt **ret, int *ret_count,
                          struct err *e);
 /* Attempts of the trial that ended with OUTCOME. */
-int db_attempt_outcomes(struct db *db, int64_t *ret, const char *campaign, int64_t n, const char *outcome,
-                        struct err *e);
-int db_attempt_get(struct db *db, struct arena *a, struct db_attempt *ret, const char *campaign, int64_t n,
-                   int64_t attempt, struct err *e);
+int db_attempt_outcomes(struct db *db, int64_t *ret, const char *campaign, int64_t n,
+                        const char *outcome, struct err *e);
+int db_attempt_get(struct db *db, struct arena *a, struct db_attempt *ret, const char *campaign,
+                   int64_t n, int64_t attempt, struct err *e);
 
-/* ---- steps -------------------------------------------------------------------------------------- */
+/* ---- steps --------------------------------------------------------------------------------------
+ */
 
 struct db_step {
-    int64_t     attempt, n; /* number of the step */
-    double      ms;
+    int64_t attempt, n; /* number of the step */
+    double ms;
     const char *data; /* the step event's JSON */
 };
 
-int db_step_add(struct db *w, const char *campaign, int64_t trial, const struct db_step *s, struct err *e);
+int db_step_add(struct db *w, const char *campaign, int64_t trial, const struct db_step *s,
+                struct err *e);
 /* Steps of the trial's last attempt, in order. */
-int db_step_list(struct db *db, struct arena *a, struct db_step **ret, int *ret_count, int64_t *ret_total,
-                 const char *campaign, int64_t trial, int64_t offset, int64_t limit, struct err *e);
+int db_step_list(struct db *db, struct arena *a, struct db_step **ret, int *ret_count,
+                 int64_t *ret_total, const char *campaign, int64_t trial, int64_t offset,
+                 int64_t limit, struct err *e);
 
-/* ---- events ------------------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------------------------------
+ */
 
 struct db_event {
-    int64_t     id;       /* grows, never used twice */
+    int64_t id; /* grows, never used twice */
     const char *campaign;
-    int64_t     trial;    /* DB_NULL: about the campaign */
-    const char *kind;     /* campaign trial step best */
-    const char *data;     /* JSON on one line */
-    int64_t     t;
+    int64_t trial;    /* DB_NULL: about the campaign */
+    const char *kind; /* campaign trial step best */
+    const char *data; /* JSON on one line */
+    int64_t t;
 };
 
 int db_event_add(struct db *w, const struct db_event *ev, int64_t *ret_id, struct err *e);
-/* Events with id > AFTER, of one campaign or (NULL) of all. FN returning false stops. Texts live during the call. */
+/* Events with id > AFTER, of one campaign or (NULL) of all. FN returning false stops. Texts live
+ * during the call. */
 int db_event_each(struct db *db, const char *campaign, int64_t after, int64_t limit,
                   bool (*fn)(void *ctx, const struct db_event *ev), void *ctx, struct err *e);
-int64_t db_event_last(struct db *db); /* highest id so far; 0: none */
-int     db_event_trim(struct db *w, int64_t keep, struct err *e); /* forget all but the last KEEP */
+int64_t db_event_last(struct db *db);                         /* highest id so far; 0: none */
+int db_event_trim(struct db *w, int64_t keep, struct err *e); /* forget all but the last KEEP */
 
-/* ---- artifacts: files and results kept with a campaign ------------------------------------------ */
+/* ---- artifacts: files and results kept with a campaign ------------------------------------------
+ */
 
 struct db_artifact {
     const char *campaign, *name, *type; /* media type */
     const char *path;                   /* below the data directory, or NULL: BODY */
     const char *body;
-    int64_t     created;
+    int64_t created;
 };
 
 int db_artifact_put(struct db *w, const struct db_artifact *ar, struct err *e);
 int db_artifact_get(struct db *db, struct arena *a, struct db_artifact *ret, const char *campaign,
                     const char *name, struct err *e);
 
-/* ---- for the HTTP side: answers by Idempotency-Key, tokens, audit ------------------------------- */
+/* ---- for the HTTP side: answers by Idempotency-Key, tokens, audit -------------------------------
+ */
 
 struct db_answer {
     const char *key, *hash, *type, *location, *body;
-    int64_t     status, created;
+    int64_t status, created;
 };
 
 int db_answer_put(struct db *w, const struct db_answer *an, struct err *e);
-int db_answer_get(struct db *db, struct arena *a, struct db_answer *ret, const char *key, struct err *e);
+int db_answer_get(struct db *db, struct arena *a, struct db_answer *ret, const char *key,
+                  struct err *e);
 int db_answer_trim(struct db *w, int64_t before, struct err *e);
 
 struct db_token {
     const char *id, *name, *scope, *hash; /* hash: hexadecimal */
-    int64_t     created, expires, used;
+    int64_t created, expires, used;
 };
 
 int db_token_put(struct db *w, const struct db_token *t, struct err *e);
-int db_token_list(struct db *db, struct arena *a, struct db_token **ret, int *ret_count, struct err *e);
+int db_token_list(struct db *db, struct arena *a, struct db_token **ret, int *ret_count,
+                  struct err *e);
 int db_token_delete(struct db *w, const char *id, struct err *e);
 
 /* One line of the audit log: who did what to which resource, with which result. */
 int db_audit_add(struct db *w, int64_t t, const char *who, const char *what, const char *resource,
                  const char *result, struct err *e);
 
-/* ---- numbers for /metrics and the list page ----------------------------------------------------- */
+/* ---- numbers for /metrics and the list page -----------------------------------------------------
+ */
 
-void    db_campaign_count(struct db *db, const char *state, int64_t *ret);
-int64_t db_count(struct db *db, const char *table); /* rows of one of the tables above; -1 on failure */
+void db_campaign_count(struct db *db, const char *state, int64_t *ret);
+int64_t db_count(struct db *db,
+                 const char *table); /* rows of one of the tables above; -1 on failure */
 
 #endif

@@ -4,8 +4,8 @@
 
 int db_event_add(struct db *w, const struct db_event *ev, int64_t *ret_id, struct err *e)
 {
-    int r = db_do(w, e, "INSERT INTO event (campaign, trial, kind, data, t) VALUES (?, ?, ?, ?, ?)", "sissi",
-                  ev->campaign, ev->trial, ev->kind, ev->data, ev->t);
+    int r = db_do(w, e, "INSERT INTO event (campaign, trial, kind, data, t) VALUES (?, ?, ?, ?, ?)",
+                  "sissi", ev->campaign, ev->trial, ev->kind, ev->data, ev->t);
 
     if (r < 0)
         return r;
@@ -20,14 +20,15 @@ int db_event_each(struct db *db, const char *campaign, int64_t after, int64_t li
                               " AND ?3 IS NULL ORDER BY id LIMIT ?2";
     static const char one[] = "SELECT id, campaign, trial, kind, data, t FROM event WHERE id > ?1"
                               " AND campaign = ?3 ORDER BY id LIMIT ?2";
-    sqlite3_stmt     *st;
-    int               r = db_query(db, &st, e, campaign ? one : all, "iis", after, limit, campaign);
+    sqlite3_stmt *st;
+    int r = db_query(db, &st, e, campaign ? one : all, "iis", after, limit, campaign);
 
     while (r >= 0 && (r = db_next(db, st, e)) == 1) {
         struct db_event ev = {
             .id = sqlite3_column_int64(st, 0),
             .campaign = (const char *)sqlite3_column_text(st, 1),
-            .trial = sqlite3_column_type(st, 2) == SQLITE_NULL ? DB_NULL : sqlite3_column_int64(st, 2),
+            .trial =
+                sqlite3_column_type(st, 2) == SQLITE_NULL ? DB_NULL : sqlite3_column_int64(st, 2),
             .kind = (const char *)sqlite3_column_text(st, 3),
             .data = (const char *)sqlite3_column_text(st, 4),
             .t = sqlite3_column_int64(st, 5),

@@ -1,4 +1,5 @@
-/* Inside db/: a connection with its prepared statements, and short forms for binding and reading rows. */
+/* Inside db/: a connection with its prepared statements, and short forms for binding and reading
+ * rows. */
 #ifndef DB_INTERNAL_H
 #define DB_INTERNAL_H
 
@@ -7,25 +8,26 @@
 #include "db/db.h"
 
 struct db_cached {
-    char         *sql;
+    char *sql;
     sqlite3_stmt *st;
 };
 
 struct db {
-    sqlite3          *h;
-    char             *path;
-    bool              writable;
+    sqlite3 *h;
+    char *path;
+    bool writable;
     struct db_cached *cached;
-    int               ncached, cap;
+    int ncached, cap;
 };
 
 enum db_type { DB_TEXT, DB_INT, DB_REAL };
 
-/* A table as data: column and where it lives in the row's struct. INSERT and SELECT are made from it. */
+/* A table as data: column and where it lives in the row's struct. INSERT and SELECT are made from
+ * it. */
 struct db_column {
-    const char  *name;
+    const char *name;
     enum db_type type;
-    size_t       offset;
+    size_t offset;
 };
 
 /* The error of the last call on DB as a negative errno, with TEXT before SQLite's own words. */
@@ -35,31 +37,35 @@ int db_fail(struct db *db, struct err *e, const char *text);
 int db_prepare(struct db *db, sqlite3_stmt **ret, const char *sql, struct err *e);
 
 /*
- * Bind and run. FORMAT has a letter for each ?: s text, i int64_t, r double; DB_NULL, NAN and NULL become NULL.
- * db_do: a statement without rows; returns how many rows changed, or a negative errno.
+ * Bind and run. FORMAT has a letter for each ?: s text, i int64_t, r double; DB_NULL, NAN and NULL
+ * become NULL. db_do: a statement without rows; returns how many rows changed, or a negative errno.
  * db_query: the statement, ready for db_next; finish with sqlite3_reset (db_next does at the end).
  */
 int db_do(struct db *db, struct err *e, const char *sql, const char *format, ...);
-int db_query(struct db *db, sqlite3_stmt **ret, struct err *e, const char *sql, const char *format, ...);
-int db_next(struct db *db, sqlite3_stmt *st, struct err *e); /* 1: a row, 0: no more, negative: failed */
+int db_query(struct db *db, sqlite3_stmt **ret, struct err *e, const char *sql, const char *format,
+             ...);
+int db_next(struct db *db, sqlite3_stmt *st,
+            struct err *e); /* 1: a row, 0: no more, negative: failed */
 /* The first column of the first row as a number; FALLBACK without a row. */
-int db_number(struct db *db, int64_t *ret, int64_t fallback, struct err *e, const char *sql, const char *format, ...);
+int db_number(struct db *db, int64_t *ret, int64_t fallback, struct err *e, const char *sql,
+              const char *format, ...);
 
 /* Rows as structs. */
 void db_read_row(sqlite3_stmt *st, const struct db_column *c, void *row, struct arena *a);
-int  db_insert(struct db *db, const char *verb, const char *table, const struct db_column *c, const void *row,
-               struct err *e);
+int db_insert(struct db *db, const char *verb, const char *table, const struct db_column *c,
+              const void *row, struct err *e);
 /* "SELECT columns FROM table WHERE tail"; exactly one row or -ENOENT ("WHAT"). */
-int db_select_one(struct db *db, struct arena *a, void *row, const char *table, const struct db_column *c,
-                  const char *what, struct err *e, const char *tail, const char *format, ...);
+int db_select_one(struct db *db, struct arena *a, void *row, const char *table,
+                  const struct db_column *c, const char *what, struct err *e, const char *tail,
+                  const char *format, ...);
 void db_add_columns(struct str *s, const struct db_column *c);
 
 /* A growing array of rows in an arena. */
 struct db_rows {
     struct arena *a;
-    char         *rows;
-    size_t        size;
-    int           count, cap;
+    char *rows;
+    size_t size;
+    int count, cap;
 };
 void *db_rows_add(struct db_rows *r);
 

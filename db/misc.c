@@ -3,13 +3,19 @@
 
 #include <errno.h>
 
-#define COLUMN(type, field, kind) { #field, kind, offsetof(struct type, field) }
+#define COLUMN(type, field, kind)                                                                  \
+    {                                                                                              \
+#field, kind, offsetof(struct type, field)                                                 \
+    }
 
 static const struct db_column artifact_columns[] = {
-    COLUMN(db_artifact, campaign, DB_TEXT), COLUMN(db_artifact, name, DB_TEXT),
-    COLUMN(db_artifact, type, DB_TEXT),     COLUMN(db_artifact, path, DB_TEXT),
-    COLUMN(db_artifact, body, DB_TEXT),     COLUMN(db_artifact, created, DB_INT),
-    { 0 },
+    COLUMN(db_artifact, campaign, DB_TEXT),
+    COLUMN(db_artifact, name, DB_TEXT),
+    COLUMN(db_artifact, type, DB_TEXT),
+    COLUMN(db_artifact, path, DB_TEXT),
+    COLUMN(db_artifact, body, DB_TEXT),
+    COLUMN(db_artifact, created, DB_INT),
+    {0},
 };
 
 int db_artifact_put(struct db *w, const struct db_artifact *ar, struct err *e)
@@ -22,14 +28,15 @@ int db_artifact_get(struct db *db, struct arena *a, struct db_artifact *ret, con
 {
     AUTO_FREE char *what = mem_printf("artifact %.60s of campaign %.40s", name, campaign);
 
-    return db_select_one(db, a, ret, "artifact", artifact_columns, what, e, "campaign = ? AND name = ?", "ss",
-                         campaign, name);
+    return db_select_one(db, a, ret, "artifact", artifact_columns, what, e,
+                         "campaign = ? AND name = ?", "ss", campaign, name);
 }
 
 static const struct db_column answer_columns[] = {
-    COLUMN(db_answer, key, DB_TEXT),      COLUMN(db_answer, hash, DB_TEXT),   COLUMN(db_answer, type, DB_TEXT),
-    COLUMN(db_answer, location, DB_TEXT), COLUMN(db_answer, body, DB_TEXT),   COLUMN(db_answer, status, DB_INT),
-    COLUMN(db_answer, created, DB_INT),   { 0 },
+    COLUMN(db_answer, key, DB_TEXT),    COLUMN(db_answer, hash, DB_TEXT),
+    COLUMN(db_answer, type, DB_TEXT),   COLUMN(db_answer, location, DB_TEXT),
+    COLUMN(db_answer, body, DB_TEXT),   COLUMN(db_answer, status, DB_INT),
+    COLUMN(db_answer, created, DB_INT), {0},
 };
 
 int db_answer_put(struct db *w, const struct db_answer *an, struct err *e)
@@ -37,9 +44,11 @@ int db_answer_put(struct db *w, const struct db_answer *an, struct err *e)
     return db_insert(w, "INSERT OR IGNORE", "answer", answer_columns, an, e);
 }
 
-int db_answer_get(struct db *db, struct arena *a, struct db_answer *ret, const char *key, struct err *e)
+int db_answer_get(struct db *db, struct arena *a, struct db_answer *ret, const char *key,
+                  struct err *e)
 {
-    return db_select_one(db, a, ret, "answer", answer_columns, "answer of that key", e, "key = ?", "s", key);
+    return db_select_one(db, a, ret, "answer", answer_columns, "answer of that key", e, "key = ?",
+                         "s", key);
 }
 
 int db_answer_trim(struct db *w, int64_t before, struct err *e)
@@ -50,9 +59,10 @@ int db_answer_trim(struct db *w, int64_t before, struct err *e)
 }
 
 static const struct db_column token_columns[] = {
-    COLUMN(db_token, id, DB_TEXT),     COLUMN(db_token, name, DB_TEXT),   COLUMN(db_token, scope, DB_TEXT),
-    COLUMN(db_token, hash, DB_TEXT),   COLUMN(db_token, created, DB_INT), COLUMN(db_token, expires, DB_INT),
-    COLUMN(db_token, used, DB_INT),    { 0 },
+    COLUMN(db_token, id, DB_TEXT),     COLUMN(db_token, name, DB_TEXT),
+    COLUMN(db_token, scope, DB_TEXT),  COLUMN(db_token, hash, DB_TEXT),
+    COLUMN(db_token, created, DB_INT), COLUMN(db_token, expires, DB_INT),
+    COLUMN(db_token, used, DB_INT),    {0},
 };
 
 int db_token_put(struct db *w, const struct db_token *t, struct err *e)
@@ -60,12 +70,13 @@ int db_token_put(struct db *w, const struct db_token *t, struct err *e)
     return db_insert(w, "INSERT OR REPLACE", "token", token_columns, t, e);
 }
 
-int db_token_list(struct db *db, struct arena *a, struct db_token **ret, int *ret_count, struct err *e)
+int db_token_list(struct db *db, struct arena *a, struct db_token **ret, int *ret_count,
+                  struct err *e)
 {
-    AUTO_STR       sql = { 0 };
-    struct db_rows rows = { .a = a, .size = sizeof(struct db_token) };
-    sqlite3_stmt  *st;
-    int            r;
+    AUTO_STR sql = {0};
+    struct db_rows rows = {.a = a, .size = sizeof(struct db_token)};
+    sqlite3_stmt *st;
+    int r;
 
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, token_columns);
@@ -92,8 +103,8 @@ int db_token_delete(struct db *w, const char *id, struct err *e)
 int db_audit_add(struct db *w, int64_t t, const char *who, const char *what, const char *resource,
                  const char *result, struct err *e)
 {
-    int r = db_do(w, e, "INSERT INTO audit (t, who, what, resource, result) VALUES (?, ?, ?, ?, ?)", "issss", t, who,
-                  what, resource, result);
+    int r = db_do(w, e, "INSERT INTO audit (t, who, what, resource, result) VALUES (?, ?, ?, ?, ?)",
+                  "issss", t, who, what, resource, result);
 
     return r < 0 ? r : 0;
 }

@@ -3,12 +3,13 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* An empty or a damaged file must be told apart before SQLite makes anything of it; quick_check reads every page but
- * does not compare indexes with tables, which takes milliseconds for 10^5 trials. */
+/* An empty or a damaged file must be told apart before SQLite makes anything of it; quick_check
+ * reads every page but does not compare indexes with tables, which takes milliseconds for 10^5
+ * trials. */
 static int check(struct db *db, const char *pragma, struct err *e)
 {
     sqlite3_stmt *st;
-    int           r = db_query(db, &st, e, pragma, "");
+    int r = db_query(db, &st, e, pragma, "");
 
     if (r < 0)
         return r;
@@ -16,7 +17,8 @@ static int check(struct db *db, const char *pragma, struct err *e)
     if (r < 0)
         return r;
     if (r == 1 && strcmp((const char *)sqlite3_column_text(st, 0), "ok") != 0)
-        r = err_set(e, -EUCLEAN, "%s is damaged: %s; restore a backup (partuned backup) or move the file away",
+        r = err_set(e, -EUCLEAN,
+                    "%s is damaged: %s; restore a backup (partuned backup) or move the file away",
                     db->path, (const char *)sqlite3_column_text(st, 0));
     else
         r = 0;
@@ -56,23 +58,26 @@ static int finish_open(struct db *db, int mode, struct err *e)
 static int refuse_network(const char *path, struct err *e)
 {
     AUTO_FREE char *folder = mem_strdup(path);
-    char           *slash = strrchr(folder, '/');
-    const char     *fs;
+    char *slash = strrchr(folder, '/');
+    const char *fs;
 
     if (slash)
         *slash = '\0';
     fs = file_network_fs(slash ? folder : ".");
     if (!fs)
         return 0;
-    return err_set(e, -EOPNOTSUPP,
-                   "%s is on %s, where SQLite's WAL can lose data; choose a local folder with --data", path, fs);
+    return err_set(
+        e, -EOPNOTSUPP,
+        "%s is on %s, where SQLite's WAL can lose data; choose a local folder with --data", path,
+        fs);
 }
 
 int db_open(struct db **ret, const char *path, int mode, struct err *e)
 {
     AUTO_DB *db = mem_alloc(sizeof(*db));
-    int      flags = mode == DB_WRITE ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READWRITE;
-    int      r = refuse_network(path, e);
+    int flags =
+        mode == DB_WRITE ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READWRITE;
+    int r = refuse_network(path, e);
 
     db->path = mem_strdup(path);
     db->writable = mode == DB_WRITE;
@@ -116,7 +121,8 @@ int db_backup(struct db *db, const char *file, struct err *e)
 {
     if (file_exists(file))
         return err_set(e, -EEXIST, "%s exists already", file);
-    /* VACUUM INTO reads one snapshot, whatever the writer does meanwhile; query_only forbids it, so lift that. */
+    /* VACUUM INTO reads one snapshot, whatever the writer does meanwhile; query_only forbids it, so
+     * lift that. */
     sqlite3_exec(db->h, "PRAGMA query_only = OFF", NULL, NULL, NULL);
     int r = db_do(db, e, "VACUUM INTO ?", "s", file);
     if (!db->writable)
@@ -130,13 +136,15 @@ int db_backup(struct db *db, const char *file, struct err *e)
 
 int db_begin(struct db *db, struct err *e)
 {
-    return sqlite3_exec(db->h, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK ? 0
-                                                                                : db_fail(db, e, "begin");
+    return sqlite3_exec(db->h, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK
+               ? 0
+               : db_fail(db, e, "begin");
 }
 
 int db_commit(struct db *db, struct err *e)
 {
-    return sqlite3_exec(db->h, "COMMIT", NULL, NULL, NULL) == SQLITE_OK ? 0 : db_fail(db, e, "commit");
+    return sqlite3_exec(db->h, "COMMIT", NULL, NULL, NULL) == SQLITE_OK ? 0
+                                                                        : db_fail(db, e, "commit");
 }
 
 void db_rollback(struct db *db)
@@ -148,7 +156,7 @@ void db_rollback(struct db *db)
 int db_meta_get(struct db *db, struct arena *a, const char **ret, const char *key, struct err *e)
 {
     sqlite3_stmt *st;
-    int           r = db_query(db, &st, e, "SELECT value FROM meta WHERE key = ?", "s", key);
+    int r = db_query(db, &st, e, "SELECT value FROM meta WHERE key = ?", "s", key);
 
     if (r < 0)
         return r;
@@ -162,18 +170,19 @@ int db_meta_get(struct db *db, struct arena *a, const char **ret, const char *ke
 
 int db_meta_set(struct db *db, const char *key, const char *value, struct err *e)
 {
-    int r = db_do(db, e, "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", "ss", key,
-                  value);
+    int r = db_do(db, e,
+                  "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+                  "ss", key, value);
 
     return r < 0 ? r : 0;
 }
 
 int64_t db_count(struct db *db, const char *table)
 {
-    static const char *const tables[] = { "campaign", "trial", "attempt", "step", "event", "artifact",
-                                          "answer",   "token", "audit",   NULL };
-    AUTO_STR                 sql = { 0 };
-    int64_t                  n = -1;
+    static const char *const tables[] = {"campaign", "trial",  "attempt", "step",  "event",
+                                         "artifact", "answer", "token",   "audit", NULL};
+    AUTO_STR sql = {0};
+    int64_t n = -1;
 
     for (int i = 0; tables[i]; i++)
         if (!strcmp(tables[i], table)) {

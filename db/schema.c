@@ -1,8 +1,9 @@
 /*
  * The schema, as numbered migrations.
  *
- * Migration k brings a database from version k - 1 to k (PRAGMA user_version). A migration that was released is never
- * edited: databases out there have run it. Each runs in one transaction, so that a kill leaves the old version.
+ * Migration k brings a database from version k - 1 to k (PRAGMA user_version). A migration that was
+ * released is never edited: databases out there have run it. Each runs in one transaction, so that
+ * a kill leaves the old version.
  *
  * Tables
  *   meta         small named values: instance
@@ -40,7 +41,8 @@ static const char *const migrations[] = {
 
     "CREATE TABLE trial ("
     " campaign TEXT NOT NULL REFERENCES campaign ON DELETE CASCADE, n INTEGER NOT NULL,"
-    " kind TEXT NOT NULL, state TEXT NOT NULL, repeat_of INTEGER, search_id INTEGER, attempts INTEGER NOT NULL,"
+    " kind TEXT NOT NULL, state TEXT NOT NULL, repeat_of INTEGER, search_id INTEGER, attempts "
+    "INTEGER NOT NULL,"
     " layout TEXT NOT NULL, layout_text TEXT NOT NULL, why TEXT,"
     " predicted_tokens_per_s REAL, predicted_memory REAL, predicted_fits REAL,"
     " tokens_per_s REAL, tokens_per_s_se REAL, tokens_per_s_max REAL, mfu REAL,"
@@ -54,7 +56,8 @@ static const char *const migrations[] = {
     "CREATE INDEX trial_repeat ON trial (campaign, repeat_of) WHERE repeat_of IS NOT NULL;"
 
     "CREATE TABLE trial_count ("
-    " campaign TEXT NOT NULL REFERENCES campaign ON DELETE CASCADE, state TEXT NOT NULL, n INTEGER NOT NULL,"
+    " campaign TEXT NOT NULL REFERENCES campaign ON DELETE CASCADE, state TEXT NOT NULL, n INTEGER "
+    "NOT NULL,"
     " PRIMARY KEY (campaign, state)) WITHOUT ROWID;"
     "CREATE TRIGGER trial_added AFTER INSERT ON trial BEGIN"
     " INSERT INTO trial_count VALUES (new.campaign, new.state, 1)"
@@ -84,16 +87,19 @@ static const char *const migrations[] = {
     " FOREIGN KEY (campaign, trial) REFERENCES trial ON DELETE CASCADE) WITHOUT ROWID;"
 
     "CREATE TABLE event ("
-    " id INTEGER PRIMARY KEY AUTOINCREMENT, campaign TEXT NOT NULL REFERENCES campaign ON DELETE CASCADE,"
+    " id INTEGER PRIMARY KEY AUTOINCREMENT, campaign TEXT NOT NULL REFERENCES campaign ON DELETE "
+    "CASCADE,"
     " trial INTEGER, kind TEXT NOT NULL, data TEXT NOT NULL, t INTEGER NOT NULL);"
     "CREATE INDEX event_campaign ON event (campaign, id);"
 
     "CREATE TABLE artifact ("
-    " campaign TEXT NOT NULL REFERENCES campaign ON DELETE CASCADE, name TEXT NOT NULL, type TEXT NOT NULL,"
+    " campaign TEXT NOT NULL REFERENCES campaign ON DELETE CASCADE, name TEXT NOT NULL, type TEXT "
+    "NOT NULL,"
     " path TEXT, body TEXT, created INTEGER NOT NULL, PRIMARY KEY (campaign, name)) WITHOUT ROWID;"
 
     "CREATE TABLE answer ("
-    " key TEXT PRIMARY KEY, hash TEXT NOT NULL, type TEXT NOT NULL, location TEXT, body TEXT NOT NULL,"
+    " key TEXT PRIMARY KEY, hash TEXT NOT NULL, type TEXT NOT NULL, location TEXT, body TEXT NOT "
+    "NULL,"
     " status INTEGER NOT NULL, created INTEGER NOT NULL) WITHOUT ROWID;"
     "CREATE INDEX answer_created ON answer (created);"
 
@@ -102,7 +108,8 @@ static const char *const migrations[] = {
     " created INTEGER NOT NULL, expires INTEGER, used INTEGER) WITHOUT ROWID;"
 
     "CREATE TABLE audit ("
-    " id INTEGER PRIMARY KEY, t INTEGER NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL, resource TEXT,"
+    " id INTEGER PRIMARY KEY, t INTEGER NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL, resource "
+    "TEXT,"
     " result TEXT);",
 };
 
@@ -120,13 +127,15 @@ int db_version(struct db *db)
 
 static int exec(struct db *db, const char *sql, struct err *e)
 {
-    return sqlite3_exec(db->h, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : db_fail(db, e, "change the schema");
+    return sqlite3_exec(db->h, sql, NULL, NULL, NULL) == SQLITE_OK
+               ? 0
+               : db_fail(db, e, "change the schema");
 }
 
 static int migrate_one(struct db *db, int to, struct err *e)
 {
     AUTO_FREE char *version = mem_printf("PRAGMA user_version = %d", to);
-    int             r = db_begin(db, e);
+    int r = db_begin(db, e);
 
     if (r < 0)
         return r;
@@ -147,8 +156,9 @@ int db_migrate(struct db *db, struct err *e)
     if (have < 0)
         return db_fail(db, e, "read the schema's version");
     if (have > db_latest_version())
-        return err_set(e, -EPROTO, "%s has schema %d, written by a newer partune; this one knows up to %d", db->path,
-                       have, db_latest_version());
+        return err_set(e, -EPROTO,
+                       "%s has schema %d, written by a newer partune; this one knows up to %d",
+                       db->path, have, db_latest_version());
     for (int v = have + 1; v <= db_latest_version(); v++) {
         int r = migrate_one(db, v, e);
 

@@ -8,10 +8,10 @@ int db_fail(struct db *db, struct err *e, const char *text)
     static const struct {
         int sqlite, code;
     } table[] = {
-        { SQLITE_FULL, -ENOSPC },   { SQLITE_READONLY, -EROFS }, { SQLITE_CORRUPT, -EUCLEAN },
-        { SQLITE_NOTADB, -EUCLEAN }, { SQLITE_BUSY, -EBUSY },     { SQLITE_LOCKED, -EBUSY },
-        { SQLITE_NOMEM, -ENOMEM },  { SQLITE_CANTOPEN, -EACCES }, { SQLITE_PERM, -EACCES },
-        { SQLITE_CONSTRAINT, -EEXIST },
+        {SQLITE_FULL, -ENOSPC},       {SQLITE_READONLY, -EROFS},  {SQLITE_CORRUPT, -EUCLEAN},
+        {SQLITE_NOTADB, -EUCLEAN},    {SQLITE_BUSY, -EBUSY},      {SQLITE_LOCKED, -EBUSY},
+        {SQLITE_NOMEM, -ENOMEM},      {SQLITE_CANTOPEN, -EACCES}, {SQLITE_PERM, -EACCES},
+        {SQLITE_CONSTRAINT, -EEXIST},
     };
     int primary = sqlite3_errcode(db->h) & 0xff;
     int code = -EIO;
@@ -37,7 +37,7 @@ int db_prepare(struct db *db, sqlite3_stmt **ret, const char *sql, struct err *e
     if (sqlite3_prepare_v3(db->h, sql, -1, SQLITE_PREPARE_PERSISTENT, &st, NULL) != SQLITE_OK)
         return db_fail(db, e, "prepare a statement");
     MEM_GROW(db->cached, db->ncached, db->cap);
-    db->cached[db->ncached++] = (struct db_cached){ mem_strdup(sql), st };
+    db->cached[db->ncached++] = (struct db_cached){mem_strdup(sql), st};
     *ret = st;
     return 0;
 }
@@ -91,8 +91,8 @@ int db_next(struct db *db, sqlite3_stmt *st, struct err *e)
 int db_do(struct db *db, struct err *e, const char *sql, const char *format, ...)
 {
     sqlite3_stmt *st;
-    va_list       ap;
-    int           r = db_prepare(db, &st, sql, e);
+    va_list ap;
+    int r = db_prepare(db, &st, sql, e);
 
     if (r < 0)
         return r;
@@ -105,10 +105,11 @@ int db_do(struct db *db, struct err *e, const char *sql, const char *format, ...
     return r < 0 ? r : sqlite3_changes(db->h);
 }
 
-int db_query(struct db *db, sqlite3_stmt **ret, struct err *e, const char *sql, const char *format, ...)
+int db_query(struct db *db, sqlite3_stmt **ret, struct err *e, const char *sql, const char *format,
+             ...)
 {
     va_list ap;
-    int     r = db_prepare(db, ret, sql, e);
+    int r = db_prepare(db, ret, sql, e);
 
     if (r < 0)
         return r;
@@ -118,12 +119,12 @@ int db_query(struct db *db, sqlite3_stmt **ret, struct err *e, const char *sql, 
     return 0;
 }
 
-int db_number(struct db *db, int64_t *ret, int64_t fallback, struct err *e, const char *sql, const char *format,
-              ...)
+int db_number(struct db *db, int64_t *ret, int64_t fallback, struct err *e, const char *sql,
+              const char *format, ...)
 {
     sqlite3_stmt *st;
-    va_list       ap;
-    int           r = db_prepare(db, &st, sql, e);
+    va_list ap;
+    int r = db_prepare(db, &st, sql, e);
 
     if (r < 0)
         return r;
@@ -146,11 +147,12 @@ void db_read_row(sqlite3_stmt *st, const struct db_column *c, void *row, struct 
 {
     for (int i = 0; c[i].name; i++) {
         char *field = (char *)row + c[i].offset;
-        bool  null = sqlite3_column_type(st, i) == SQLITE_NULL;
+        bool null = sqlite3_column_type(st, i) == SQLITE_NULL;
 
         switch (c[i].type) {
         case DB_TEXT:
-            *(const char **)field = null ? NULL : arena_strdup(a, (const char *)sqlite3_column_text(st, i));
+            *(const char **)field =
+                null ? NULL : arena_strdup(a, (const char *)sqlite3_column_text(st, i));
             break;
         case DB_INT:
             *(int64_t *)field = null ? DB_NULL : sqlite3_column_int64(st, i);
@@ -168,12 +170,12 @@ void db_add_columns(struct str *s, const struct db_column *c)
         str_addf(s, "%s%s", i ? ", " : "", c[i].name);
 }
 
-int db_insert(struct db *db, const char *verb, const char *table, const struct db_column *c, const void *row,
-              struct err *e)
+int db_insert(struct db *db, const char *verb, const char *table, const struct db_column *c,
+              const void *row, struct err *e)
 {
-    AUTO_STR      sql = { 0 };
+    AUTO_STR sql = {0};
     sqlite3_stmt *st;
-    int           r;
+    int r;
 
     str_addf(&sql, "%s INTO %s (", verb, table);
     db_add_columns(&sql, c);
@@ -197,13 +199,14 @@ int db_insert(struct db *db, const char *verb, const char *table, const struct d
     return db_next(db, st, e);
 }
 
-int db_select_one(struct db *db, struct arena *a, void *row, const char *table, const struct db_column *c,
-                  const char *what, struct err *e, const char *tail, const char *format, ...)
+int db_select_one(struct db *db, struct arena *a, void *row, const char *table,
+                  const struct db_column *c, const char *what, struct err *e, const char *tail,
+                  const char *format, ...)
 {
-    AUTO_STR      sql = { 0 };
+    AUTO_STR sql = {0};
     sqlite3_stmt *st;
-    va_list       ap;
-    int           r;
+    va_list ap;
+    int r;
 
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, c);
@@ -227,7 +230,7 @@ int db_select_one(struct db *db, struct arena *a, void *row, const char *table, 
 void *db_rows_add(struct db_rows *r)
 {
     if (r->count == r->cap) {
-        int   cap = r->cap ? 2 * r->cap : 16;
+        int cap = r->cap ? 2 * r->cap : 16;
         char *rows = arena_alloc(r->a, (size_t)cap * r->size);
 
         if (r->count)

@@ -4,27 +4,67 @@
  *     queued -> starting -> running -> ok | oom | illegal | numeric | timeout | hang | crash
  *        ^________|___________|        | node_fail | preempted | cancelled | pruned
  *
- * (back to queued: another attempt). Each transition is one UPDATE whose WHERE names the states that it leaves.
+ * (back to queued: another attempt). Each transition is one UPDATE whose WHERE names the states
+ * that it leaves.
  */
 #include "db/internal.h"
 
 #include <errno.h>
 #include <math.h>
 
-#define T(field) { #field, DB_TEXT, offsetof(struct db_trial, field) }
-#define I(field) { #field, DB_INT, offsetof(struct db_trial, field) }
-#define R(field) { #field, DB_REAL, offsetof(struct db_trial, field) }
+#define T(field)                                                                                   \
+    {                                                                                              \
+#field, DB_TEXT, offsetof(struct db_trial, field)                                          \
+    }
+#define I(field)                                                                                   \
+    {                                                                                              \
+#field, DB_INT, offsetof(struct db_trial, field)                                           \
+    }
+#define R(field)                                                                                   \
+    {                                                                                              \
+#field, DB_REAL, offsetof(struct db_trial, field)                                          \
+    }
 
 static const struct db_column columns[] = {
-    T(campaign), I(n), T(kind), T(state), I(repeat_of), I(search_id), I(attempts), T(layout), T(layout_text), T(why),
-    R(predicted_tokens_per_s), R(predicted_memory), R(predicted_fits), R(tokens_per_s), R(tokens_per_s_se),
-    R(tokens_per_s_max), R(mfu), R(step_ms), R(step_ms_p10), R(step_ms_p90), R(step_ms_ci95), T(phases),
-    T(memory_planned), T(memory_measured), R(memory), R(loss_first), R(loss_last), T(failure), I(created), I(started),
-    I(ended), R(seconds), I(rev), { 0 },
+    T(campaign),
+    I(n),
+    T(kind),
+    T(state),
+    I(repeat_of),
+    I(search_id),
+    I(attempts),
+    T(layout),
+    T(layout_text),
+    T(why),
+    R(predicted_tokens_per_s),
+    R(predicted_memory),
+    R(predicted_fits),
+    R(tokens_per_s),
+    R(tokens_per_s_se),
+    R(tokens_per_s_max),
+    R(mfu),
+    R(step_ms),
+    R(step_ms_p10),
+    R(step_ms_p90),
+    R(step_ms_ci95),
+    T(phases),
+    T(memory_planned),
+    T(memory_measured),
+    R(memory),
+    R(loss_first),
+    R(loss_last),
+    T(failure),
+    I(created),
+    I(started),
+    I(ended),
+    R(seconds),
+    I(rev),
+    {0},
 };
 
-static const char *const final_states[] = { "ok",    "oom",       "illegal",   "numeric",   "timeout", "hang",
-                                            "crash", "node_fail", "preempted", "cancelled", "pruned" };
+static const char *const final_states[] = {"ok",        "oom",       "illegal", "numeric",
+                                           "timeout",   "hang",      "crash",   "node_fail",
+                                           "preempted", "cancelled", "pruned"};
 
 bool db_trial_final(const char *state)
 {
@@ -42,9 +82,10 @@ int db_trial_next(struct db *db, const char *campaign, int64_t *ret_n, struct er
 int db_trial_add(struct db *w, struct db_trial *t, int64_t *ret_n, struct err *e)
 {
     int64_t n;
-    int     r = db_number(w, &n, -1, e,
-                          "SELECT next_n FROM campaign WHERE id = ? AND state IN ('running', 'verifying')", "s",
-                          t->campaign);
+    int r =
+        db_number(w, &n, -1, e,
+                  "SELECT next_n FROM campaign WHERE id = ? AND state IN ('running', 'verifying')",
+                  "s", t->campaign);
 
     if (r < 0)
         return r;
@@ -59,19 +100,21 @@ int db_trial_add(struct db *w, struct db_trial *t, int64_t *ret_n, struct err *e
     return r;
 }
 
-int db_trial_get(struct db *db, struct arena *a, struct db_trial *ret, const char *campaign, int64_t n,
-                 struct err *e)
+int db_trial_get(struct db *db, struct arena *a, struct db_trial *ret, const char *campaign,
+                 int64_t n, struct err *e)
 {
     AUTO_FREE char *what = mem_printf("trial %lld of campaign %.40s", (long long)n, campaign);
 
-    return db_select_one(db, a, ret, "trial", columns, what, e, "campaign = ? AND n = ?", "si", campaign, n);
+    return db_select_one(db, a, ret, "trial", columns, what, e, "campaign = ? AND n = ?", "si",
+                         campaign, n);
 }
 
 static const char *order(const char *sort)
 {
     static const char *const keys[][2] = {
-        { "n", "n" },           { "tokens_per_s", "tokens_per_s" }, { "state", "state" },
-        { "memory", "memory" }, { "kind", "kind" },                 { "seconds", "seconds" },
+        {"n", "n"},         {"tokens_per_s", "tokens_per_s"},
+        {"state", "state"}, {"memory", "memory"},
+        {"kind", "kind"},   {"seconds", "seconds"},
     };
 
     for (size_t i = 0; sort && i < ARRAY_LEN(keys); i++)
@@ -80,25 +123,27 @@ static const char *order(const char *sort)
     return "n";
 }
 
-static int count_matching(struct db *db, int64_t *ret, const char *campaign, const struct db_filter *f,
-                          struct err *e)
+static int count_matching(struct db *db, int64_t *ret, const char *campaign,
+                          const struct db_filter *f, struct err *e)
 {
     if (!f->kind && !f->state)
-        return db_number(db, ret, 0, e, "SELECT sum(n) FROM trial_count WHERE campaign = ?", "s", campaign);
+        return db_number(db, ret, 0, e, "SELECT sum(n) FROM trial_count WHERE campaign = ?", "s",
+                         campaign);
     return db_number(db, ret, 0, e,
                      "SELECT count(*) FROM trial WHERE campaign = ?1 AND (?2 IS NULL OR state = ?2)"
                      " AND (?3 IS NULL OR kind = ?3)",
                      "sss", campaign, f->state, f->kind);
 }
 
-int db_trial_list(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count, int64_t *ret_total,
-                  const char *campaign, const struct db_filter *f, struct err *e)
+int db_trial_list(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
+                  int64_t *ret_total, const char *campaign, const struct db_filter *f,
+                  struct err *e)
 {
-    AUTO_STR       sql = { 0 };
-    struct db_rows rows = { .a = a, .size = sizeof(struct db_trial) };
-    const char    *by = order(f->sort);
-    sqlite3_stmt  *st;
-    int            r = count_matching(db, ret_total, campaign, f, e);
+    AUTO_STR sql = {0};
+    struct db_rows rows = {.a = a, .size = sizeof(struct db_trial)};
+    const char *by = order(f->sort);
+    sqlite3_stmt *st;
+    int r = count_matching(db, ret_total, campaign, f, e);
 
     if (r < 0)
         return r;
@@ -107,11 +152,13 @@ int db_trial_list(struct db *db, struct arena *a, struct db_trial **ret, int *re
     str_add(&sql, " FROM trial WHERE campaign = ?1");
     str_add(&sql, f->state ? " AND state = ?2" : " AND ?2 IS NULL");
     str_add(&sql, f->kind ? " AND kind = ?3" : " AND ?3 IS NULL");
-    /* Unknown values last, whatever the direction: descending they are so anyway, and an index can serve. */
+    /* Unknown values last, whatever the direction: descending they are so anyway, and an index can
+     * serve. */
     str_add(&sql, " ORDER BY ");
     if (!f->descending && strcmp(by, "n") != 0)
         str_addf(&sql, "%s IS NULL, ", by);
-    str_addf(&sql, "%s %s%s LIMIT ?4 OFFSET ?5", by, f->descending ? "DESC" : "ASC", strcmp(by, "n") ? ", n" : "");
+    str_addf(&sql, "%s %s%s LIMIT ?4 OFFSET ?5", by, f->descending ? "DESC" : "ASC",
+             strcmp(by, "n") ? ", n" : "");
     r = db_query(db, &st, e, sql.text, "sssii", campaign, f->state, f->kind, f->limit, f->offset);
     while (r >= 0 && (r = db_next(db, st, e)) == 1)
         db_read_row(st, columns, db_rows_add(&rows), a);
@@ -127,14 +174,16 @@ static int guarded(int changed, const char *campaign, int64_t n, const char *to,
     if (changed < 0)
         return changed;
     if (changed == 0)
-        return err_set(e, -ESTALE, "trial %lld of campaign %s cannot become %s now", (long long)n, campaign, to);
+        return err_set(e, -ESTALE, "trial %lld of campaign %s cannot become %s now", (long long)n,
+                       campaign, to);
     return 0;
 }
 
 int db_trial_start(struct db *w, const char *campaign, int64_t n, int64_t now, struct err *e)
 {
     int r = db_do(w, e,
-                  "UPDATE trial SET state = 'starting', attempts = attempts + 1, started = coalesce(started, ?3),"
+                  "UPDATE trial SET state = 'starting', attempts = attempts + 1, started = "
+                  "coalesce(started, ?3),"
                   " rev = rev + 1 WHERE campaign = ?1 AND n = ?2 AND state = 'queued'",
                   "sii", campaign, n, now);
 
@@ -164,19 +213,22 @@ int db_trial_requeue(struct db *w, const char *campaign, int64_t n, struct err *
 int db_trial_settle(struct db *w, const struct db_trial *t, struct err *e)
 {
     static const char sql[] =
-        "UPDATE trial SET state = ?3, tokens_per_s = ?4, tokens_per_s_se = ?5, tokens_per_s_max = ?6, mfu = ?7,"
+        "UPDATE trial SET state = ?3, tokens_per_s = ?4, tokens_per_s_se = ?5, tokens_per_s_max = "
+        "?6, mfu = ?7,"
         " step_ms = ?8, step_ms_p10 = ?9, step_ms_p90 = ?10, step_ms_ci95 = ?11, phases = ?12,"
         " memory_planned = coalesce(?13, memory_planned), memory_measured = ?14, memory = ?15,"
         " loss_first = ?16, loss_last = ?17, failure = ?18, ended = ?19,"
-        " seconds = CASE WHEN started IS NULL THEN NULL ELSE max(0, ?19 - started) / 1000.0 END, rev = rev + 1"
+        " seconds = CASE WHEN started IS NULL THEN NULL ELSE max(0, ?19 - started) / 1000.0 END, "
+        "rev = rev + 1"
         " WHERE campaign = ?1 AND n = ?2 AND state IN ('queued', 'starting', 'running')";
     int r;
 
     if (!db_trial_final(t->state))
         return err_set(e, -EINVAL, "%s is no final state", t->state);
-    r = db_do(w, e, sql, "sisrrrrrrrrsssrrrsi", t->campaign, t->n, t->state, t->tokens_per_s, t->tokens_per_s_se,
-              t->tokens_per_s_max, t->mfu, t->step_ms, t->step_ms_p10, t->step_ms_p90, t->step_ms_ci95, t->phases,
-              t->memory_planned, t->memory_measured, t->memory, t->loss_first, t->loss_last, t->failure, t->ended);
+    r = db_do(w, e, sql, "sisrrrrrrrrsssrrrsi", t->campaign, t->n, t->state, t->tokens_per_s,
+              t->tokens_per_s_se, t->tokens_per_s_max, t->mfu, t->step_ms, t->step_ms_p10,
+              t->step_ms_p90, t->step_ms_ci95, t->phases, t->memory_planned, t->memory_measured,
+              t->memory, t->loss_first, t->loss_last, t->failure, t->ended);
     return guarded(r, t->campaign, t->n, t->state, e);
 }
 
@@ -190,21 +242,23 @@ int db_trial_cancel_queued(struct db *w, const char *campaign, int64_t now, stru
     return r < 0 ? r : 0;
 }
 
-int db_trial_planned(struct db *w, const char *campaign, int64_t n, const char *memory_json, struct err *e)
+int db_trial_planned(struct db *w, const char *campaign, int64_t n, const char *memory_json,
+                     struct err *e)
 {
-    int r = db_do(w, e, "UPDATE trial SET memory_planned = ?3, rev = rev + 1 WHERE campaign = ?1 AND n = ?2", "sis",
-                  campaign, n, memory_json);
+    int r = db_do(
+        w, e, "UPDATE trial SET memory_planned = ?3, rev = rev + 1 WHERE campaign = ?1 AND n = ?2",
+        "sis", campaign, n, memory_json);
 
     return guarded(r, campaign, n, "planned", e);
 }
 
-int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count, const char *campaign,
-                   int64_t n, struct err *e)
+int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
+                   const char *campaign, int64_t n, struct err *e)
 {
-    AUTO_STR       sql = { 0 };
-    struct db_rows rows = { .a = a, .size = sizeof(struct db_trial) };
-    sqlite3_stmt  *st;
-    int            r;
+    AUTO_STR sql = {0};
+    struct db_rows rows = {.a = a, .size = sizeof(struct db_trial)};
+    sqlite3_stmt *st;
+    int r;
 
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, columns);
@@ -222,21 +276,23 @@ int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *r
     return 0;
 }
 
-int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const char *campaign, bool per_device,
-                     struct err *e)
+int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const char *campaign,
+                     bool per_device, struct err *e)
 {
-    static const char whole[] = "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ? AND state = 'ok'"
-                                " AND kind <> 'verify' ORDER BY tokens_per_s DESC LIMIT ?";
-    static const char each[] = "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ? AND state = 'ok'"
-                               " AND kind <> 'verify'"
-                               " ORDER BY tokens_per_s / json_extract(layout, '$.world') DESC LIMIT ?";
-    sqlite3_stmt     *st;
-    int               count = 0;
+    static const char whole[] =
+        "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ? AND state = 'ok'"
+        " AND kind <> 'verify' ORDER BY tokens_per_s DESC LIMIT ?";
+    static const char each[] =
+        "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ? AND state = 'ok'"
+        " AND kind <> 'verify'"
+        " ORDER BY tokens_per_s / json_extract(layout, '$.world') DESC LIMIT ?";
+    sqlite3_stmt *st;
+    int count = 0;
     int r = db_query(db, &st, e, per_device ? each : whole, "si", campaign, (int64_t)4 * max);
 
     while (r >= 0 && (r = db_next(db, st, e)) == 1) {
         int64_t n = sqlite3_column_int64(st, 0);
-        int     i = 0;
+        int i = 0;
 
         while (i < count && ret[i] != n)
             i++;

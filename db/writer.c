@@ -1,9 +1,10 @@
 /*
  * The writer thread: one queue, one connection.
  *
- * Jobs that are in the queue when the thread wakes share one transaction, each inside a savepoint of its own, so that a
- * job that fails undoes itself alone. A caller that waits is answered after the commit; if the commit fails, every
- * job of the batch failed. The WAL is checkpointed here, after the answers, never while somebody waits for them.
+ * Jobs that are in the queue when the thread wakes share one transaction, each inside a savepoint
+ * of its own, so that a job that fails undoes itself alone. A caller that waits is answered after
+ * the commit; if the commit fails, every job of the batch failed. The WAL is checkpointed here,
+ * after the answers, never while somebody waits for them.
  */
 #include "db/internal.h"
 
@@ -14,24 +15,24 @@ enum { BATCH = 256, CHECKPOINT_PAGES = 1000 };
 
 struct job {
     struct job *next;
-    db_job_fn  *run;
-    void       *arg;
+    db_job_fn *run;
+    void *arg;
     void (*free_arg)(void *arg);
-    struct err  own;
-    int         result;
-    bool        waited; /* somebody waits, and owns the struct */
-    bool        done;
+    struct err own;
+    int result;
+    bool waited; /* somebody waits, and owns the struct */
+    bool done;
 };
 
 struct db_writer {
-    struct db      *db;
-    pthread_t       thread;
+    struct db *db;
+    pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t  work, answered;
-    struct job     *head, **tail;
-    int             pending; /* queued or in the batch at hand */
-    bool            stop;
-    struct err      failure;
+    pthread_cond_t work, answered;
+    struct job *head, **tail;
+    int pending; /* queued or in the batch at hand */
+    bool stop;
+    struct err failure;
 };
 
 static int run_job(struct db *db, struct job *j)
@@ -41,7 +42,8 @@ static int run_job(struct db *db, struct job *j)
     if (sqlite3_exec(db->h, "SAVEPOINT job", NULL, NULL, NULL) != SQLITE_OK)
         return db_fail(db, &j->own, "begin");
     r = j->run(db, j->arg, &j->own);
-    /* A full disk or an I/O error may have ended the whole transaction: then there is no savepoint to undo. */
+    /* A full disk or an I/O error may have ended the whole transaction: then there is no savepoint
+     * to undo. */
     if (r < 0 && !sqlite3_get_autocommit(db->h))
         sqlite3_exec(db->h, "ROLLBACK TO job", NULL, NULL, NULL);
     if (!sqlite3_get_autocommit(db->h))
@@ -62,7 +64,7 @@ static void fail_all(struct job *batch, const struct err *e)
 
 static void run_batch(struct db *db, struct job *batch)
 {
-    struct err e = { 0 };
+    struct err e = {0};
 
     if (db_begin(db, &e) < 0) {
         fail_all(batch, &e);
@@ -70,7 +72,8 @@ static void run_batch(struct db *db, struct job *batch)
     }
     for (struct job *j = batch; j; j = j->next) {
         j->result = run_job(db, j);
-        if (sqlite3_get_autocommit(db->h)) { /* the transaction is gone, and with it the jobs before */
+        if (sqlite3_get_autocommit(
+                db->h)) { /* the transaction is gone, and with it the jobs before */
             err_set(&e, -EIO, "%s", j->own.text);
             e.code = j->result < 0 ? j->result : -EIO;
             fail_all(batch, &e);
@@ -106,7 +109,7 @@ static void answer(struct db_writer *wr, struct job *batch)
 
 static struct job *take_batch(struct db_writer *wr)
 {
-    struct job  *batch = wr->head;
+    struct job *batch = wr->head;
     struct job **last = &batch;
 
     for (int i = 0; i < BATCH && *last; i++)
@@ -129,7 +132,7 @@ static int wal_pages(void *pages, sqlite3 *h, const char *name, int n)
 static void *writer_main(void *arg)
 {
     struct db_writer *wr = arg;
-    int               pages = 0;
+    int pages = 0;
 
     sqlite3_wal_hook(wr->db->h, wal_pages, &pages);
     pthread_mutex_lock(&wr->lock);
@@ -159,7 +162,7 @@ static void *writer_main(void *arg)
 int db_writer_start(struct db_writer **ret, struct db *owned_w, struct err *e)
 {
     struct db_writer *wr = mem_alloc(sizeof(*wr));
-    int               r;
+    int r;
 
     wr->db = owned_w;
     wr->tail = &wr->head;
@@ -205,7 +208,7 @@ static void enqueue(struct db_writer *wr, struct job *j)
 
 int db_writer_call(struct db_writer *wr, db_job_fn *job, void *arg, struct err *e)
 {
-    struct job j = { .run = job, .arg = arg, .waited = true };
+    struct job j = {.run = job, .arg = arg, .waited = true};
 
     pthread_mutex_lock(&wr->lock);
     enqueue(wr, &j);
@@ -221,7 +224,7 @@ void db_writer_post(struct db_writer *wr, db_job_fn *job, void *arg, void (*free
 {
     struct job *j = mem_alloc(sizeof(*j));
 
-    *j = (struct job){ .run = job, .arg = arg, .free_arg = free_arg };
+    *j = (struct job){.run = job, .arg = arg, .free_arg = free_arg};
     pthread_mutex_lock(&wr->lock);
     enqueue(wr, j);
     pthread_mutex_unlock(&wr->lock);
@@ -235,7 +238,7 @@ int db_writer_failure(struct db_writer *wr, struct err *e)
     r = wr->failure.code;
     if (r < 0 && e)
         *e = wr->failure;
-    wr->failure = (struct err){ 0 };
+    wr->failure = (struct err){0};
     pthread_mutex_unlock(&wr->lock);
     return r;
 }

@@ -1,10 +1,11 @@
 /*
  * One launch of a trial.
  *
- *     reserve -> folder, files -> committed as `starting` -> launched -> events ... -> last process gone -> settled
+ *     reserve -> folder, files -> committed as `starting` -> launched -> events ... -> last process
+ * gone -> settled
  *
- * Nothing is launched before the commit, and a former daemon's attempt is taken over or settled, so an attempt that was
- * committed is settled exactly once, by whichever daemon lives then.
+ * Nothing is launched before the commit, and a former daemon's attempt is taken over or settled, so
+ * an attempt that was committed is settled exactly once, by whichever daemon lives then.
  */
 #include <errno.h>
 #include <math.h>
@@ -18,19 +19,19 @@ enum { TICK_MS = 100, STEP_EVENT_MS = 500, READ_BUDGET = 1 << 20 };
 
 struct batch_step {
     int64_t n;
-    double  ms;
-    char   *data;
+    double ms;
+    char *data;
 };
 
 struct tn_batch {
     struct tn_service *svc;
-    char               campaign[TN_ID_TEXT];
-    int64_t            n, attempt, offset;
+    char campaign[TN_ID_TEXT];
+    int64_t n, attempt, offset;
     struct batch_step *step;
-    int                count, cap;
-    char              *event;   /* the step that subscribers get, or NULL */
-    char              *planned; /* memory, or NULL */
-    bool               running; /* the trial said hello */
+    int count, cap;
+    char *event;   /* the step that subscribers get, or NULL */
+    char *planned; /* memory, or NULL */
+    bool running;  /* the trial said hello */
 };
 
 static void batch_free(void *arg)
@@ -49,20 +50,24 @@ static void batch_free(void *arg)
 static int batch_job(struct db *w, void *arg, struct err *e)
 {
     struct tn_batch *b = arg;
-    int64_t          id;
-    int              r = db_attempt_progress(w, b->campaign, b->n, b->attempt, b->offset, e);
+    int64_t id;
+    int r = db_attempt_progress(w, b->campaign, b->n, b->attempt, b->offset, e);
 
     for (int i = 0; r == 0 && i < b->count; i++)
         r = db_step_add(w, b->campaign, b->n,
-                        &(struct db_step){ b->attempt, b->step[i].n, b->step[i].ms, b->step[i].data }, e);
+                        &(struct db_step){b->attempt, b->step[i].n, b->step[i].ms, b->step[i].data},
+                        e);
     if (r == 0 && b->planned)
         r = db_trial_planned(w, b->campaign, b->n, b->planned, e);
     if (r == 0 && b->running && db_trial_run(w, b->campaign, b->n, NULL) == 0)
         r = tn_event_trial(w, b->campaign, b->n, e);
     if (r == 0 && b->event)
         r = db_event_add(w,
-                         &(struct db_event){ .campaign = b->campaign, .trial = b->n, .kind = "step",
-                                             .data = b->event, .t = clock_wall_ms() },
+                         &(struct db_event){.campaign = b->campaign,
+                                            .trial = b->n,
+                                            .kind = "step",
+                                            .data = b->event,
+                                            .t = clock_wall_ms()},
                          &id, e);
     return r;
 }
@@ -84,26 +89,27 @@ static struct tn_batch *batch_of(struct tn_attempt *a)
 static void take_step(struct tn_attempt *a, const char *text, const struct tn_step_line *line)
 {
     struct tn_batch *b = batch_of(a);
-    uint64_t         now = tn_now_ms();
+    uint64_t now = tn_now_ms();
 
     if (a->seen.steps > TN_MAX_STEPS)
         return;
     MEM_GROW(b->step, b->count, b->cap);
-    b->step[b->count++] = (struct batch_step){ line->n, line->ms, mem_strdup(text) };
+    b->step[b->count++] = (struct batch_step){line->n, line->ms, mem_strdup(text)};
     if (now - a->last_step_event < STEP_EVENT_MS)
         return;
     a->last_step_event = now;
     free(b->event);
-    b->event = mem_printf("{\"campaign\":\"%s\",\"n\":%lld,\"step\":%s}", a->campaign->id, (long long)a->trial->n, text);
+    b->event = mem_printf("{\"campaign\":\"%s\",\"n\":%lld,\"step\":%s}", a->campaign->id,
+                          (long long)a->trial->n, text);
 }
 
 static void take_line(void *ctx, const char *text, size_t n, int64_t end)
 {
     struct tn_attempt *a = ctx;
-    bool               had_plan = a->seen.planned != NULL;
-    struct tn_step_line step = { 0 };
-    enum tn_line       kind = a->trainer->line(a, text, n, &step);
-    AUTO_FREE char    *json = step.json;
+    bool had_plan = a->seen.planned != NULL;
+    struct tn_step_line step = {0};
+    enum tn_line kind = a->trainer->line(a, text, n, &step);
+    AUTO_FREE char *json = step.json;
 
     if (kind == TN_LINE_NOTHING)
         return;
@@ -126,7 +132,7 @@ static void take_line(void *ctx, const char *text, size_t n, int64_t end)
 
 void tn_attempt_read(struct tn_attempt *a)
 {
-    const char     *name = a->trainer->results_of ? a->trainer->results_of(a) : a->trainer->results;
+    const char *name = a->trainer->results_of ? a->trainer->results_of(a) : a->trainer->results;
     AUTO_FREE char *path = mem_printf("%s/%s", a->folder, name);
 
     /* At the end everything is read; while it runs, a flood waits for the next tick. */
@@ -185,8 +191,8 @@ void tn_attempt_abandon(struct tn_attempt *a)
 static struct tn_attempt *attempt_new(struct tn_trial *t, int64_t number)
 {
     struct tn_campaign *c = t->campaign;
-    struct tn_spec     *s = c->engine->spec;
-    struct tn_attempt  *a = mem_alloc(sizeof(*a));
+    struct tn_spec *s = c->engine->spec;
+    struct tn_attempt *a = mem_alloc(sizeof(*a));
 
     a->svc = c->svc;
     a->campaign = c;
@@ -197,7 +203,8 @@ static struct tn_attempt *attempt_new(struct tn_trial *t, int64_t number)
     a->limits = s->limits;
     if (!strcmp(t->kind, "verify") && c->verify.steps > 0)
         a->limits.min_steps = a->limits.max_steps = c->verify.steps;
-    a->relative = mem_printf("campaigns/%s/trials/%lld/%lld", c->id, (long long)t->n, (long long)number);
+    a->relative =
+        mem_printf("campaigns/%s/trials/%lld/%lld", c->id, (long long)t->n, (long long)number);
     a->folder = mem_printf("%s/%s", c->svc->data_dir, a->relative);
     snprintf(a->mark, sizeof(a->mark), "%s/%s/%lld/%lld", c->svc->instance, c->id, (long long)t->n,
              (long long)number);
@@ -218,7 +225,8 @@ static double tokens_a_step(const struct tn_attempt *a)
     return (double)w->global_batch * w->seq;
 }
 
-/* Throughput of a trial that was stopped is at most what its median step says, or one step in all its time. */
+/* Throughput of a trial that was stopped is at most what its median step says, or one step in all
+ * its time. */
 static double bound_so_far(const struct tn_attempt *a)
 {
     double ms = tn_seen_median_ms(&a->seen);
@@ -244,24 +252,28 @@ static void check_silence(struct tn_attempt *a, uint64_t now)
     }
 }
 
-/* A trial that cannot beat the incumbent any more is not worth its time. Skipped while the search is busy. */
+/* A trial that cannot beat the incumbent any more is not worth its time. Skipped while the search
+ * is busy. */
 static void check_prospects(struct tn_attempt *a)
 {
     struct tn_engine *en = a->campaign->engine;
     const struct tn_seen *s = &a->seen;
-    double            mean, variance, rate, max = NAN;
+    double mean, variance, rate, max = NAN;
 
-    if (strcmp(a->trial->kind, "search") != 0 || a->trial->search_id == DB_NULL || s->measured < 3 || s->summary ||
-        !strcmp(a->campaign->state, DB_VERIFYING) || pthread_mutex_trylock(&en->lock) != 0)
+    if (strcmp(a->trial->kind, "search") != 0 || a->trial->search_id == DB_NULL ||
+        s->measured < 3 || s->summary || !strcmp(a->campaign->state, DB_VERIFYING) ||
+        pthread_mutex_trylock(&en->lock) != 0)
         return;
     mean = s->sum / s->measured;
     variance = (s->sum2 - s->sum * mean) / (s->measured - 1);
     rate = tokens_a_step(a) * 1000.0 / mean;
     /* d rate / rate = - d mean / mean */
     if (!se_can_win(en->search, (int)a->trial->search_id, rate,
-                    rate * sqrt((variance > 0 ? variance : 0) / s->measured) / mean, s->measured, &max)) {
+                    rate * sqrt((variance > 0 ? variance : 0) / s->measured) / mean, s->measured,
+                    &max)) {
         a->bound = max;
-        snprintf(a->trouble, sizeof(a->trouble), "cannot win: at most %.0f tokens/s after %d steps", max, s->measured);
+        snprintf(a->trouble, sizeof(a->trouble), "cannot win: at most %.0f tokens/s after %d steps",
+                 max, s->measured);
     }
     pthread_mutex_unlock(&en->lock);
     if (!isnan(a->bound))
@@ -270,21 +282,22 @@ static void check_prospects(struct tn_attempt *a)
 
 static void retry_settle(struct tn_attempt *a)
 {
-    struct err e = { 0 };
+    struct err e = {0};
 
     if (tn_settle(a, &e) == 0) {
         close_handles(a);
         return;
     }
-    log_error("campaign %s: trial %lld cannot be settled: %s", a->campaign->id, (long long)a->trial->n, e.text);
+    log_error("campaign %s: trial %lld cannot be settled: %s", a->campaign->id,
+              (long long)a->trial->n, e.text);
     uv_timer_start(&a->tick, a->tick.timer_cb, 1000, 0);
 }
 
 static void on_tick(uv_timer_t *timer)
 {
     struct tn_attempt *a = timer->data;
-    int                steps = a->seen.measured;
-    uint64_t           now;
+    int steps = a->seen.measured;
+    uint64_t now;
 
     if (a->ended) {
         retry_settle(a);
@@ -331,7 +344,9 @@ void tn_attempt_stop(struct tn_attempt *a, enum tn_stop_reason why)
         return;
     a->stop = why;
     log_info("campaign %s: stopping trial %lld: %s", a->campaign->id, (long long)a->trial->n,
-             a->trouble[0] ? a->trouble : why == TN_STOP_CANCEL ? "cancelled" : "the daemon ends");
+             a->trouble[0]           ? a->trouble
+             : why == TN_STOP_CANCEL ? "cancelled"
+                                     : "the daemon ends");
     a->launcher->stop(a);
 }
 
@@ -351,13 +366,13 @@ void tn_attempt_ended(struct tn_attempt *a)
 
 struct start {
     struct tn_attempt *a;
-    struct db_attempt  row;
+    struct db_attempt row;
 };
 
 static int start_job(struct db *w, void *arg, struct err *e)
 {
     struct start *s = arg;
-    int           r = db_trial_start(w, s->row.campaign, s->row.n, s->row.created, e);
+    int r = db_trial_start(w, s->row.campaign, s->row.n, s->row.created, e);
 
     if (r == 0)
         r = db_attempt_add(w, &s->row, e);
@@ -368,27 +383,38 @@ static int run_job(struct db *w, void *arg, struct err *e)
 {
     struct start *s = arg;
 
-    return db_attempt_run(w, s->row.campaign, s->row.n, s->row.attempt, s->row.job, s->row.started, e);
+    return db_attempt_run(w, s->row.campaign, s->row.n, s->row.attempt, s->row.job, s->row.started,
+                          e);
 }
 
 static int commit_start(struct tn_attempt *a, struct err *e)
 {
-    char         cpus[4 * TN_MAX_CORES];
-    struct start s = { a, { .campaign = a->campaign->id, .n = a->trial->n, .attempt = a->number,
-                            .state = "starting", .folder = a->relative,
-                            .cpus = tn_cpus_text(cpus, sizeof(cpus), a->cpus, a->ncpus),
-                            .devices = (int64_t)a->trial->layout.world * a->trial->layout.threads,
-                            .created = clock_wall_ms(), .started = DB_NULL, .ended = DB_NULL,
-                            .exit_code = DB_NULL, .signal = DB_NULL } };
+    char cpus[4 * TN_MAX_CORES];
+    struct start s = {a,
+                      {.campaign = a->campaign->id,
+                       .n = a->trial->n,
+                       .attempt = a->number,
+                       .state = "starting",
+                       .folder = a->relative,
+                       .cpus = tn_cpus_text(cpus, sizeof(cpus), a->cpus, a->ncpus),
+                       .devices = (int64_t)a->trial->layout.world * a->trial->layout.threads,
+                       .created = clock_wall_ms(),
+                       .started = DB_NULL,
+                       .ended = DB_NULL,
+                       .exit_code = DB_NULL,
+                       .signal = DB_NULL}};
 
     return tn_write(a->svc, start_job, &s, e);
 }
 
 static void commit_run(struct tn_attempt *a)
 {
-    struct start s = { a, { .campaign = a->campaign->id, .n = a->trial->n, .attempt = a->number,
-                            .started = clock_wall_ms() } };
-    struct err   e = { 0 };
+    struct start s = {a,
+                      {.campaign = a->campaign->id,
+                       .n = a->trial->n,
+                       .attempt = a->number,
+                       .started = clock_wall_ms()}};
+    struct err e = {0};
 
     if (tn_write(a->svc, run_job, &s, &e) < 0)
         log_warn("campaign %s: %s", a->campaign->id, e.text);
@@ -410,7 +436,8 @@ static void note_overhead(struct tn_service *svc)
 
 static int prepare(struct tn_attempt *a, struct err *e)
 {
-    int r = file_remove_tree(a->folder, e); /* a former daemon died before it committed this attempt */
+    int r =
+        file_remove_tree(a->folder, e); /* a former daemon died before it committed this attempt */
 
     if (r == 0)
         r = file_mkdirs(a->folder, 0700, e);
@@ -419,9 +446,9 @@ static int prepare(struct tn_attempt *a, struct err *e)
 
 int tn_attempt_start(struct tn_trial *t, struct err *e)
 {
-    struct tn_spec    *s = t->campaign->engine->spec;
+    struct tn_spec *s = t->campaign->engine->spec;
     struct tn_attempt *a;
-    int                r = s->launcher->ready(t->campaign->svc, s, e);
+    int r = s->launcher->ready(t->campaign->svc, s, e);
 
     if (r == 0 && !s->launcher->rehearsal)
         r = s->trainer->ready(t->campaign->svc, s, e);
@@ -447,21 +474,24 @@ int tn_attempt_start(struct tn_trial *t, struct err *e)
     note_overhead(a->svc);
     r = a->launcher->start(a, e);
     a->svc->stats.attempts_started++;
-    if (r < 0) { /* committed, so it is settled like any other: it never ran, and that is no fault of the trial */
+    if (r < 0) { /* committed, so it is settled like any other: it never ran, and that is no fault
+                    of the trial */
         snprintf(a->trouble, sizeof(a->trouble), "%.399s", e ? e->text : "cannot be launched");
         a->machine_lost = true;
         tn_attempt_ended(a);
         return 0;
     }
-    log_debug("campaign %s: trial %lld attempt %lld started", a->campaign->id, (long long)t->n, (long long)a->number);
+    log_debug("campaign %s: trial %lld attempt %lld started", a->campaign->id, (long long)t->n,
+              (long long)a->number);
     commit_run(a);
     return 0;
 }
 
-int tn_attempt_recover(struct tn_campaign *c, struct tn_trial *t, const struct db_attempt *row, struct err *e)
+int tn_attempt_recover(struct tn_campaign *c, struct tn_trial *t, const struct db_attempt *row,
+                       struct err *e)
 {
     struct tn_attempt *a;
-    int                r;
+    int r;
 
     t->campaign = c;
     a = attempt_new(t, row->attempt);
@@ -481,8 +511,8 @@ int tn_attempt_recover(struct tn_campaign *c, struct tn_trial *t, const struct d
     r = a->launcher->adopt(a, row, e);
     if (r < 0)
         return r;
-    log_info("campaign %s: trial %lld attempt %lld %s", c->id, (long long)t->n, (long long)a->number,
-             r ? "adopted" : "ended while no daemon ran");
+    log_info("campaign %s: trial %lld attempt %lld %s", c->id, (long long)t->n,
+             (long long)a->number, r ? "adopted" : "ended while no daemon ran");
     if (r == 0) {
         tn_attempt_ended(a);
         return 0;

@@ -1,4 +1,5 @@
-/* Campaigns: created, described, paused, resumed, cancelled, verified; and those of them that are in memory. */
+/* Campaigns: created, described, paused, resumed, cancelled, verified; and those of them that are
+ * in memory. */
 #include <errno.h>
 #include <math.h>
 #include <sys/random.h>
@@ -17,9 +18,10 @@ struct tn_campaign *tn_campaign_find(struct tn_service *svc, const char *id)
 
 void tn_campaign_set_state(struct tn_campaign *c, const char *state)
 {
-    static const char *const known[] = { DB_RUNNING, DB_PAUSED, DB_VERIFYING, DB_DONE, DB_CANCELLED, DB_FAILED };
-    uint64_t                 now = tn_now_ms();
-    bool                     active = !strcmp(state, DB_RUNNING) || !strcmp(state, DB_VERIFYING);
+    static const char *const known[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
+                                        DB_DONE,    DB_CANCELLED, DB_FAILED};
+    uint64_t now = tn_now_ms();
+    bool active = !strcmp(state, DB_RUNNING) || !strcmp(state, DB_VERIFYING);
 
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (!strcmp(known[i], state))
@@ -32,10 +34,11 @@ void tn_campaign_set_state(struct tn_campaign *c, const char *state)
         c->active_since = now ? now : 1;
 }
 
-struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_campaign *row, struct tn_engine *owned_en)
+struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_campaign *row,
+                                     struct tn_engine *owned_en)
 {
     struct tn_campaign *c = mem_alloc(sizeof(*c));
-    int64_t             now = clock_wall_ms();
+    int64_t now = clock_wall_ms();
 
     c->svc = svc;
     c->engine = owned_en;
@@ -114,17 +117,17 @@ struct change {
 static int change_job(struct db *w, void *arg, struct err *e)
 {
     struct change *ch = arg;
-    int            r = db_campaign_move(w, ch->id, ch->from, ch->to, ch->reason, clock_wall_ms(), e);
+    int r = db_campaign_move(w, ch->id, ch->from, ch->to, ch->reason, clock_wall_ms(), e);
 
     return r < 0 ? r : tn_event_campaign(w, ch->id, e);
 }
 
-int tn_campaign_change(struct tn_service *svc, const char *id, const char *from, const char *to, const char *reason,
-                       struct err *e)
+int tn_campaign_change(struct tn_service *svc, const char *id, const char *from, const char *to,
+                       const char *reason, struct err *e)
 {
-    struct change       ch = { id, from, to, reason };
+    struct change ch = {id, from, to, reason};
     struct tn_campaign *c;
-    int                 r = tn_write(svc, change_job, &ch, e);
+    int r = tn_write(svc, change_job, &ch, e);
 
     if (r < 0)
         return r;
@@ -140,13 +143,14 @@ int tn_campaign_change(struct tn_service *svc, const char *id, const char *from,
 
 struct tn_draft {
     struct tn_engine *engine;
-    size_t            legal;
+    size_t legal;
 };
 
 static void random_id(char id[TN_ID_TEXT])
 {
-    static const char alphabet[] = "0123456789abcdefghjkmnpqrstvwxyz"; /* without i, l, o, u: read aloud safely */
-    unsigned char     bytes[8];
+    static const char alphabet[] =
+        "0123456789abcdefghjkmnpqrstvwxyz"; /* without i, l, o, u: read aloud safely */
+    unsigned char bytes[8];
 
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
         abort();
@@ -155,13 +159,13 @@ static void random_id(char id[TN_ID_TEXT])
     id[8] = '\0';
 }
 
-int tn_campaign_check(struct tn_draft **ret, struct tn_service *svc, const json_t *body, json_t **ret_rules,
-                      struct err *e)
+int tn_campaign_check(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
+                      json_t **ret_rules, struct err *e)
 {
-    struct tn_draft  *d;
-    struct tn_spec   *spec = NULL;
+    struct tn_draft *d;
+    struct tn_spec *spec = NULL;
     struct tn_engine *en = NULL;
-    int               r;
+    int r;
 
     if (ret_rules)
         *ret_rules = NULL;
@@ -191,9 +195,9 @@ struct tn_draft *tn_draft_free(struct tn_draft *d)
 json_t *tn_draft_json(const struct tn_draft *d)
 {
     const struct tn_spec *s = d->engine->spec;
-    struct pl_problem     p = tn_spec_problem(s);
-    struct pl_cost        cost;
-    double                trials = (double)d->legal, seconds, steps;
+    struct pl_problem p = tn_spec_problem(s);
+    struct pl_cost cost;
+    double trials = (double)d->legal, seconds, steps;
 
     if (s->se.budget.trials && s->se.budget.trials < trials)
         trials = s->se.budget.trials;
@@ -202,20 +206,21 @@ json_t *tn_draft_json(const struct tn_draft *d)
     seconds = trials * (s->se.trial_start_s + steps * cost.total) / s->se.parallel;
     if (s->se.budget.wall_s > 0 && seconds > s->se.budget.wall_s)
         seconds = s->se.budget.wall_s;
-    return json_pack("{s:I, s:I, s:f, s:f, s:o}", "legal", (json_int_t)d->legal, "fitting", (json_int_t)d->legal,
-                     "expected_trials", trials, "expected_s", seconds, "baseline", pl_layout_json(&s->se.baseline));
+    return json_pack("{s:I, s:I, s:f, s:f, s:o}", "legal", (json_int_t)d->legal, "fitting",
+                     (json_int_t)d->legal, "expected_trials", trials, "expected_s", seconds,
+                     "baseline", pl_layout_json(&s->se.baseline));
 }
 
 struct creation {
     struct db_campaign c;
-    struct db_trial    baseline;
-    int64_t            n;
+    struct db_trial baseline;
+    int64_t n;
 };
 
 static int create_job(struct db *w, void *arg, struct err *e)
 {
     struct creation *cr = arg;
-    int              r = db_campaign_add(w, &cr->c, e);
+    int r = db_campaign_add(w, &cr->c, e);
 
     if (r == 0)
         r = db_trial_add(w, &cr->baseline, &cr->n, e);
@@ -224,13 +229,14 @@ static int create_job(struct db *w, void *arg, struct err *e)
     return r < 0 ? r : tn_event_trial(w, cr->c.id, cr->n, e);
 }
 
-/* The baseline is trial 1 of every campaign, whether or not it lies in the space that is searched. */
+/* The baseline is trial 1 of every campaign, whether or not it lies in the space that is searched.
+ */
 static void fill_baseline(struct db_trial *t, struct tn_engine *en, const char *id, char text[160],
                           const char *layout)
 {
     const struct tn_spec *s = en->spec;
-    struct se_predicted   p = { .tokens_per_s = NAN, .memory_bytes = NAN, .p_fits = NAN };
-    bool                  inside = se_restore(en->search, 1, &s->se.baseline, 0, NULL) == 0;
+    struct se_predicted p = {.tokens_per_s = NAN, .memory_bytes = NAN, .p_fits = NAN};
+    bool inside = se_restore(en->search, 1, &s->se.baseline, 0, NULL) == 0;
 
     if (inside) {
         tn_engine_name(en, 1, 1);
@@ -238,12 +244,31 @@ static void fill_baseline(struct db_trial *t, struct tn_engine *en, const char *
     }
     pl_layout_text(text, &s->se.baseline);
     *t = (struct db_trial){
-        .campaign = id, .kind = "baseline", .repeat_of = DB_NULL, .search_id = inside ? 1 : DB_NULL,
-        .layout = layout, .layout_text = text, .why = "the baseline",
-        .predicted_tokens_per_s = p.tokens_per_s, .predicted_memory = p.memory_bytes, .predicted_fits = p.p_fits,
-        .tokens_per_s = NAN, .tokens_per_s_se = NAN, .tokens_per_s_max = NAN, .mfu = NAN, .step_ms = NAN,
-        .step_ms_p10 = NAN, .step_ms_p90 = NAN, .step_ms_ci95 = NAN, .memory = NAN, .loss_first = NAN,
-        .loss_last = NAN, .created = clock_wall_ms(), .started = DB_NULL, .ended = DB_NULL, .seconds = NAN,
+        .campaign = id,
+        .kind = "baseline",
+        .repeat_of = DB_NULL,
+        .search_id = inside ? 1 : DB_NULL,
+        .layout = layout,
+        .layout_text = text,
+        .why = "the baseline",
+        .predicted_tokens_per_s = p.tokens_per_s,
+        .predicted_memory = p.memory_bytes,
+        .predicted_fits = p.p_fits,
+        .tokens_per_s = NAN,
+        .tokens_per_s_se = NAN,
+        .tokens_per_s_max = NAN,
+        .mfu = NAN,
+        .step_ms = NAN,
+        .step_ms_p10 = NAN,
+        .step_ms_p90 = NAN,
+        .step_ms_ci95 = NAN,
+        .memory = NAN,
+        .loss_first = NAN,
+        .loss_last = NAN,
+        .created = clock_wall_ms(),
+        .started = DB_NULL,
+        .ended = DB_NULL,
+        .seconds = NAN,
     };
 }
 
@@ -252,25 +277,41 @@ static char *dump_or(const json_t *v, const char *otherwise)
     return v ? jx_dump(v) : mem_strdup(otherwise);
 }
 
-static int insert(struct tn_service *svc, struct tn_engine *en, const char *id, size_t legal, const char *owner,
-                  struct err *e)
+static int insert(struct tn_service *svc, struct tn_engine *en, const char *id, size_t legal,
+                  const char *owner, struct err *e)
 {
     const struct tn_spec *s = en->spec;
-    AUTO_JSON            *space = json_pack("{s:I, s:o}", "legal", (json_int_t)legal, "keys", pl_space_json(s->se.space));
-    AUTO_JSON            *baseline = pl_layout_json(&s->se.baseline);
-    AUTO_FREE char       *spec = jx_dump(s->body), *resolved = jx_dump(s->resolved), *keys = jx_dump(space);
-    AUTO_FREE char       *layout = jx_dump(baseline);
-    AUTO_FREE char       *tags = dump_or(json_object_get(s->body, "tags"), "[]");
-    const char           *notes = json_string_value(json_object_get(s->body, "notes"));
-    char                  text[160];
-    int64_t               now = clock_wall_ms();
-    struct creation       cr = {
-              .c = { .id = id, .name = s->name, .state = DB_RUNNING, .spec = spec, .resolved = resolved,
-                     .objective = se_objective_names[s->se.objective], .trainer = s->trainer_name,
-                     .launcher = s->launcher->name, .baseline = layout, .space = keys, .tags = tags,
-                     .notes = notes ? notes : "", .owner = owner, .created = now, .started = now, .ended = DB_NULL,
-                     .budget_trials = s->se.budget.trials ? s->se.budget.trials : DB_NULL, .active_since = now,
-                     .rev = 1, .priority = s->priority },
+    AUTO_JSON *space =
+        json_pack("{s:I, s:o}", "legal", (json_int_t)legal, "keys", pl_space_json(s->se.space));
+    AUTO_JSON *baseline = pl_layout_json(&s->se.baseline);
+    AUTO_FREE char *spec = jx_dump(s->body), *resolved = jx_dump(s->resolved),
+                   *keys = jx_dump(space);
+    AUTO_FREE char *layout = jx_dump(baseline);
+    AUTO_FREE char *tags = dump_or(json_object_get(s->body, "tags"), "[]");
+    const char *notes = json_string_value(json_object_get(s->body, "notes"));
+    char text[160];
+    int64_t now = clock_wall_ms();
+    struct creation cr = {
+        .c = {.id = id,
+              .name = s->name,
+              .state = DB_RUNNING,
+              .spec = spec,
+              .resolved = resolved,
+              .objective = se_objective_names[s->se.objective],
+              .trainer = s->trainer_name,
+              .launcher = s->launcher->name,
+              .baseline = layout,
+              .space = keys,
+              .tags = tags,
+              .notes = notes ? notes : "",
+              .owner = owner,
+              .created = now,
+              .started = now,
+              .ended = DB_NULL,
+              .budget_trials = s->se.budget.trials ? s->se.budget.trials : DB_NULL,
+              .active_since = now,
+              .rev = 1,
+              .priority = s->priority},
     };
 
     fill_baseline(&cr.baseline, en, id, text, layout);
@@ -289,20 +330,21 @@ struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout
     return t;
 }
 
-int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d, const char *owner,
-                       struct err *e)
+int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
+                       const char *owner, struct err *e)
 {
-    struct tn_engine   *en = tn_engine_ref(owned_d->engine);
-    size_t              legal = owned_d->legal;
-    struct arena        a = { 0 };
-    struct db_campaign  row;
-    struct db_trial     first;
-    char                id[TN_ID_TEXT];
-    int                 r;
+    struct tn_engine *en = tn_engine_ref(owned_d->engine);
+    size_t legal = owned_d->legal;
+    struct arena a = {0};
+    struct db_campaign row;
+    struct db_trial first;
+    char id[TN_ID_TEXT];
+    int r;
 
     tn_draft_free(owned_d);
     random_id(id);
-    r = svc->stopping ? err_set(e, -EAGAIN, "the daemon is stopping") : insert(svc, en, id, legal, owner, e);
+    r = svc->stopping ? err_set(e, -EAGAIN, "the daemon is stopping")
+                      : insert(svc, en, id, legal, owner, e);
     if (r == 0)
         r = db_campaign_get(svc->db, &a, &row, id, e);
     if (r == 0)
@@ -325,9 +367,9 @@ int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *ow
 
 int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
 {
-    struct arena       a = { 0 };
+    struct arena a = {0};
     struct db_campaign c;
-    int                r = db_campaign_get(svc->db, &a, &c, id, e);
+    int r = db_campaign_get(svc->db, &a, &c, id, e);
 
     if (r == 0)
         *ret = tn_campaign_view(svc->db, &c, true, e);
@@ -336,14 +378,15 @@ int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct
 }
 
 /* Times that pass make the text of an active campaign stale, so it is kept for a second at most. */
-int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc, const char *id, struct err *e)
+int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc, const char *id,
+                     struct err *e)
 {
     enum { CACHED = 256 };
-    json_t    *entry = json_object_get(svc->texts, id);
-    int64_t    rev = -1, now = clock_wall_ms();
+    json_t *entry = json_object_get(svc->texts, id);
+    int64_t rev = -1, now = clock_wall_ms();
     AUTO_JSON *v = NULL;
-    char      *text;
-    int        r = db_campaign_rev(svc->db, id, &rev, e);
+    char *text;
+    int r = db_campaign_rev(svc->db, id, &rev, e);
 
     if (r < 0) {
         json_object_del(svc->texts, id);
@@ -366,13 +409,13 @@ int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc,
     return 0;
 }
 
-int tn_campaign_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const struct db_filter *f,
-                     struct err *e)
+int tn_campaign_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc,
+                     const struct db_filter *f, struct err *e)
 {
-    struct arena        a = { 0 };
+    struct arena a = {0};
     struct db_campaign *c = NULL;
-    int                 n = 0;
-    int                 r = db_campaign_list(svc->db, &a, &c, &n, ret_total, f, e);
+    int n = 0;
+    int r = db_campaign_list(svc->db, &a, &c, &n, ret_total, f, e);
 
     if (r == 0) {
         *ret_items = json_array();
@@ -387,13 +430,13 @@ int tn_campaign_list(json_t **ret_items, int64_t *ret_total, struct tn_service *
 
 struct description {
     const char *id, *name, *notes;
-    char       *tags;
+    char *tags;
 };
 
 static int describe_job(struct db *w, void *arg, struct err *e)
 {
     struct description *d = arg;
-    int                 r = db_campaign_describe(w, d->id, d->name, d->notes, d->tags, e);
+    int r = db_campaign_describe(w, d->id, d->name, d->notes, d->tags, e);
 
     return r < 0 ? r : tn_event_campaign(w, d->id, e);
 }
@@ -401,7 +444,7 @@ static int describe_job(struct db *w, void *arg, struct err *e)
 static int check_tags(const json_t *tags, struct err *e)
 {
     const json_t *tag;
-    size_t        i;
+    size_t i;
 
     if (json_array_size(tags) > 32)
         return err_at(e, -EINVAL, "/tags", "at most 32 tags");
@@ -411,13 +454,14 @@ static int check_tags(const json_t *tags, struct err *e)
     return 0;
 }
 
-int tn_campaign_patch(json_t **ret, struct tn_service *svc, const char *id, const json_t *body, struct err *e)
+int tn_campaign_patch(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
+                      struct err *e)
 {
-    static const char *const keys[] = { "name", "notes", "tags", NULL };
-    struct description       d = { .id = id };
-    json_t                  *tags = NULL;
-    const json_t            *notes = json_object_get(body, "notes");
-    int                      r = jx_keys(body, keys, e);
+    static const char *const keys[] = {"name", "notes", "tags", NULL};
+    struct description d = {.id = id};
+    json_t *tags = NULL;
+    const json_t *notes = json_object_get(body, "notes");
+    int r = jx_keys(body, keys, e);
 
     if (r < 0 || (r = jx_get_str(&d.name, body, "name", 127, e)) < 0 ||
         (r = jx_get_array(&tags, body, "tags", 32, e)) < 0 || (r = check_tags(tags, e)) < 0)
@@ -439,9 +483,9 @@ static int delete_job(struct db *w, void *arg, struct err *e)
 int tn_campaign_delete(struct tn_service *svc, const char *id, struct err *e)
 {
     struct tn_campaign *c = tn_campaign_find(svc, id);
-    AUTO_FREE char     *folder = mem_printf("%s/campaigns/%s", svc->data_dir, id);
-    AUTO_FREE char     *key = mem_strdup(id);
-    int                 r;
+    AUTO_FREE char *folder = mem_printf("%s/campaigns/%s", svc->data_dir, id);
+    AUTO_FREE char *key = mem_strdup(id);
+    int r;
 
     if (c && c->running > 0)
         return err_set(e, -EBUSY, "trials of campaign %s are still running", id);
@@ -466,8 +510,8 @@ int tn_campaign_pause(json_t **ret, struct tn_service *svc, const char *id, stru
 int tn_campaign_resume(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
 {
     struct tn_campaign *c = tn_campaign_find(svc, id);
-    const char         *to = c && c->verify.pairs > 0 ? DB_VERIFYING : DB_RUNNING;
-    int                 r;
+    const char *to = c && c->verify.pairs > 0 ? DB_VERIFYING : DB_RUNNING;
+    int r;
 
     if (c && (r = c->engine->spec->launcher->ready(svc, c->engine->spec, e)) < 0) {
         if (e)
@@ -487,7 +531,8 @@ int tn_campaign_resume(json_t **ret, struct tn_service *svc, const char *id, str
 static int cancel_job(struct db *w, void *arg, struct err *e)
 {
     const char *id = arg;
-    int         r = db_campaign_move(w, id, "running verifying paused", DB_CANCELLED, "on request", clock_wall_ms(), e);
+    int r = db_campaign_move(w, id, "running verifying paused", DB_CANCELLED, "on request",
+                             clock_wall_ms(), e);
 
     if (r == 0)
         r = db_trial_cancel_queued(w, id, clock_wall_ms(), e);
@@ -497,8 +542,8 @@ static int cancel_job(struct db *w, void *arg, struct err *e)
 int tn_campaign_cancel(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
 {
     struct tn_campaign *c = tn_campaign_find(svc, id);
-    AUTO_FREE char     *key = mem_strdup(id);
-    int                 r = tn_write(svc, cancel_job, key, e);
+    AUTO_FREE char *key = mem_strdup(id);
+    int r = tn_write(svc, cancel_job, key, e);
 
     if (r < 0)
         return r;
@@ -514,12 +559,13 @@ int tn_campaign_cancel(json_t **ret, struct tn_service *svc, const char *id, str
     return tn_campaign_get(ret, svc, id, e);
 }
 
-int tn_campaign_clone_body(json_t **ret, struct tn_service *svc, const char *id, const json_t *body, struct err *e)
+int tn_campaign_clone_body(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
+                           struct err *e)
 {
-    struct arena       a = { 0 };
+    struct arena a = {0};
     struct db_campaign c;
-    json_t            *spec = NULL;
-    int                r = db_campaign_get(svc->db, &a, &c, id, e);
+    json_t *spec = NULL;
+    int r = db_campaign_get(svc->db, &a, &c, id, e);
 
     if (r == 0)
         r = jx_parse(&spec, c.spec, strlen(c.spec), e);

@@ -1,4 +1,5 @@
-/* Data sets: folders below datasets/, those of the administrator's [dataset "NAME"], and `synthetic`. */
+/* Data sets: folders below datasets/, those of the administrator's [dataset "NAME"], and
+ * `synthetic`. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -7,7 +8,8 @@
 
 #include "tuner/internal.h"
 
-/* A name is one path component of plain characters, so that no request leads out of the directory. */
+/* A name is one path component of plain characters, so that no request leads out of the directory.
+ */
 static bool is_name(const char *s)
 {
     if (!s[0] || s[0] == '.' || strlen(s) > 63)
@@ -26,8 +28,8 @@ static const char *configured(const struct tn_service *svc, const char *name)
 static void add_names(struct str *s, const struct tn_service *svc)
 {
     AUTO_FREE char *path = mem_printf("%s/datasets", svc->data_dir);
-    DIR            *d = opendir(path);
-    struct dirent  *entry;
+    DIR *d = opendir(path);
+    struct dirent *entry;
 
     while (d && (entry = readdir(d)))
         if (is_name(entry->d_name))
@@ -38,9 +40,9 @@ static void add_names(struct str *s, const struct tn_service *svc)
 
 int tn_dataset_path(char **ret, const struct tn_service *svc, const char *name, struct err *e)
 {
-    AUTO_STR    have = { 0 };
+    AUTO_STR have = {0};
     const char *path = configured(svc, name);
-    char       *found;
+    char *found;
 
     if (str_eq(name, "synthetic")) {
         *ret = NULL;
@@ -54,17 +56,18 @@ int tn_dataset_path(char **ret, const struct tn_service *svc, const char *name, 
     free(found);
     str_add(&have, "synthetic");
     add_names(&have, svc);
-    return err_set(e, -ENOENT,
-                   "no data set \"%.60s\" (there are: %.200s); partune-data prepare --name NAME makes one", name,
-                   have.text);
+    return err_set(
+        e, -ENOENT,
+        "no data set \"%.60s\" (there are: %.200s); partune-data prepare --name NAME makes one",
+        name, have.text);
 }
 
 static double folder_bytes(const char *path)
 {
-    DIR           *d = opendir(path);
+    DIR *d = opendir(path);
     struct dirent *entry;
-    struct stat    st;
-    double         sum = 0;
+    struct stat st;
+    double sum = 0;
 
     while (d && (entry = readdir(d)))
         if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
@@ -77,8 +80,8 @@ static double folder_bytes(const char *path)
 /* What partune-data wrote about it, with the name and the size on disk. */
 static json_t *describe(const char *name, const char *path)
 {
-    static const char *const files[] = { "dataset.json", "meta.json" };
-    json_t                  *v = NULL;
+    static const char *const files[] = {"dataset.json", "meta.json"};
+    json_t *v = NULL;
 
     for (size_t i = 0; i < ARRAY_LEN(files) && !v; i++) {
         AUTO_FREE char *file = mem_printf("%s/%s", path, files[i]);
@@ -99,11 +102,12 @@ static json_t *describe(const char *name, const char *path)
 json_t *tn_datasets_json(struct tn_service *svc)
 {
     AUTO_FREE char *path = mem_printf("%s/datasets", svc->data_dir);
-    json_t         *items = json_array();
-    DIR            *d = opendir(path);
-    struct dirent  *entry;
+    json_t *items = json_array();
+    DIR *d = opendir(path);
+    struct dirent *entry;
 
-    json_array_append_new(items, json_pack("{s:s, s:b, s:i}", "name", "synthetic", "synthetic", 1, "size_bytes", 0));
+    json_array_append_new(
+        items, json_pack("{s:s, s:b, s:i}", "name", "synthetic", "synthetic", 1, "size_bytes", 0));
     while (d && (entry = readdir(d)))
         if (is_name(entry->d_name)) {
             AUTO_FREE char *folder = mem_printf("%s/%s", path, entry->d_name);

@@ -1,8 +1,8 @@
 /*
  * The search of one campaign.
  *
- * Asking and telling run in libuv's pool (sched.c), answers for the HTTP side in whatever thread asks; the lock lets one
- * of them in at a time. The loop itself never takes it.
+ * Asking and telling run in libuv's pool (sched.c), answers for the HTTP side in whatever thread
+ * asks; the lock lets one of them in at a time. The loop itself never takes it.
  */
 #include <errno.h>
 #include <math.h>
@@ -12,7 +12,7 @@
 int tn_engine_new(struct tn_engine **ret, struct tn_spec *owned_spec, struct err *e)
 {
     struct tn_engine *en = mem_alloc(sizeof(*en));
-    int               r;
+    int r;
 
     atomic_init(&en->refs, 1);
     pthread_mutex_init(&en->lock, NULL);
@@ -64,16 +64,23 @@ void tn_engine_name(struct tn_engine *en, int search_id, int64_t n)
 bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *t)
 {
     static const struct {
-        const char    *state;
+        const char *state;
         enum se_status status;
     } table[] = {
-        { "ok", SE_OK },           { "oom", SE_OOM },           { "illegal", SE_INFEASIBLE },
-        { "numeric", SE_INFEASIBLE }, { "timeout", SE_CENSORED }, { "pruned", SE_CENSORED },
-        { "hang", SE_DISCARD },    { "crash", SE_CRASHED },     { "node_fail", SE_DISCARD },
-        { "preempted", SE_DISCARD }, { "cancelled", SE_DISCARD },
+        {"ok", SE_OK},
+        {"oom", SE_OOM},
+        {"illegal", SE_INFEASIBLE},
+        {"numeric", SE_INFEASIBLE},
+        {"timeout", SE_CENSORED},
+        {"pruned", SE_CENSORED},
+        {"hang", SE_DISCARD},
+        {"crash", SE_CRASHED},
+        {"node_fail", SE_DISCARD},
+        {"preempted", SE_DISCARD},
+        {"cancelled", SE_DISCARD},
     };
 
-    *ret = (struct se_outcome){ .status = SE_DISCARD };
+    *ret = (struct se_outcome){.status = SE_DISCARD};
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (!strcmp(table[i].state, t->state))
             ret->status = table[i].status;
@@ -92,14 +99,15 @@ bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *t)
 
 static int replay_one(struct tn_engine *en, const struct db_trial *t, struct err *e)
 {
-    AUTO_JSON        *v = NULL;
-    struct pl_layout  l;
+    AUTO_JSON *v = NULL;
+    struct pl_layout l;
     struct se_outcome o;
-    int               repeat = 0, r;
+    int repeat = 0, r;
 
     r = jx_parse(&v, t->layout, strlen(t->layout), e);
     if (r == 0)
-        r = pl_layout_parse(&l, v, &en->spec->se.model, &en->spec->se.cluster, &en->spec->se.workload, e);
+        r = pl_layout_parse(&l, v, &en->spec->se.model, &en->spec->se.cluster,
+                            &en->spec->se.workload, e);
     for (int i = 1; r == 0 && t->repeat_of != DB_NULL && i <= en->ids; i++)
         if (en->n_of[i] == t->repeat_of)
             repeat = i;
@@ -115,15 +123,15 @@ static int replay_one(struct tn_engine *en, const struct db_trial *t, struct err
 
 int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, struct err *e)
 {
-    struct db_filter f = { .limit = 1000 };
-    int64_t          total = 1;
-    int              r = 0;
+    struct db_filter f = {.limit = 1000};
+    int64_t total = 1;
+    int r = 0;
 
     pthread_mutex_lock(&en->lock);
     for (f.offset = 0; r == 0 && f.offset < total; f.offset += f.limit) {
-        struct arena     a = { 0 };
+        struct arena a = {0};
         struct db_trial *t = NULL;
-        int              n = 0;
+        int n = 0;
 
         r = db_trial_list(db, &a, &t, &n, &total, campaign, &f, e);
         for (int i = 0; r == 0 && i < n; i++)
@@ -137,18 +145,18 @@ int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, 
 
 /* ---- answers for any thread ---- */
 
-/* A search for the questions of the HTTP side: built anew from the database through a connection of its own, so that
- * neither the loop nor the campaign at work is disturbed. */
+/* A search for the questions of the HTTP side: built anew from the database through a connection of
+ * its own, so that neither the loop nor the campaign at work is disturbed. */
 static int rebuild(struct tn_engine **ret, struct tn_service *svc, const char *id, struct err *e)
 {
-    AUTO_FREE char    *path = mem_printf("%s/partune.db", svc->data_dir);
-    AUTO_DB           *db = NULL;
-    struct arena       a = { 0 };
+    AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
+    AUTO_DB *db = NULL;
+    struct arena a = {0};
     struct db_campaign c;
-    struct tn_engine  *en = NULL;
-    struct tn_spec    *spec = NULL;
-    json_t            *body = NULL;
-    int                r = db_open(&db, path, DB_READ, e);
+    struct tn_engine *en = NULL;
+    struct tn_spec *spec = NULL;
+    json_t *body = NULL;
+    int r = db_open(&db, path, DB_READ, e);
 
     if (r == 0)
         r = db_campaign_get(db, &a, &c, id, e);
@@ -175,7 +183,7 @@ static int rebuild(struct tn_engine **ret, struct tn_service *svc, const char *i
 int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
 {
     struct tn_engine *en = NULL;
-    int               r = rebuild(&en, svc, id, e);
+    int r = rebuild(&en, svc, id, e);
 
     if (r < 0)
         return r;
@@ -187,7 +195,7 @@ int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct e
 int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
 {
     struct tn_engine *en = NULL;
-    int               r = rebuild(&en, svc, id, e);
+    int r = rebuild(&en, svc, id, e);
 
     if (r < 0)
         return r;
@@ -231,18 +239,19 @@ static void put(json_t *g, size_t x, size_t y, double v)
 static int cell_predicted(const struct tn_engine *en, const json_t *cell, struct se_predicted *p)
 {
     struct pl_layout l;
-    int              r = pl_layout_parse(&l, json_object_get(cell, "layout"), &en->spec->se.model,
-                                         &en->spec->se.cluster, &en->spec->se.workload, NULL);
+    int r = pl_layout_parse(&l, json_object_get(cell, "layout"), &en->spec->se.model,
+                            &en->spec->se.cluster, &en->spec->se.workload, NULL);
 
     return r < 0 ? r : se_predict(en->search, &l, p, NULL);
 }
 
 /* The cells of the search as matrices over the values of both keys: rows are y. */
-static json_t *matrices(const struct tn_engine *en, const json_t *cells, const char *x, const char *y)
+static json_t *matrices(const struct tn_engine *en, const json_t *cells, const char *x,
+                        const char *y)
 {
-    json_t      *xs = json_array(), *ys = json_array(), *mean, *lo, *hi, *fits;
+    json_t *xs = json_array(), *ys = json_array(), *mean, *lo, *hi, *fits;
     const json_t *cell;
-    size_t       i;
+    size_t i;
 
     json_array_foreach(cells, i, cell) {
         place(xs, json_object_get(cell, "x"));
@@ -253,8 +262,9 @@ static json_t *matrices(const struct tn_engine *en, const json_t *cells, const c
     hi = json_deep_copy(mean);
     fits = json_deep_copy(mean);
     json_array_foreach(cells, i, cell) {
-        size_t              cx = place(xs, json_object_get(cell, "x")), cy = place(ys, json_object_get(cell, "y"));
-        struct se_predicted p = { .lo = NAN, .hi = NAN };
+        size_t cx = place(xs, json_object_get(cell, "x")),
+               cy = place(ys, json_object_get(cell, "y"));
+        struct se_predicted p = {.lo = NAN, .hi = NAN};
 
         put(mean, cx, cy, json_number_value(json_object_get(cell, "tokens_per_s")));
         put(fits, cx, cy, json_number_value(json_object_get(cell, "p_fits")));
@@ -263,16 +273,17 @@ static json_t *matrices(const struct tn_engine *en, const json_t *cells, const c
             put(hi, cx, cy, p.hi);
         }
     }
-    return json_pack("{s:{s:s, s:o}, s:{s:s, s:o}, s:o, s:o, s:o, s:o}", "x", "key", x, "values", xs, "y", "key", y,
-                     "values", ys, "mean", mean, "lo", lo, "hi", hi, "p_fits", fits);
+    return json_pack("{s:{s:s, s:o}, s:{s:s, s:o}, s:o, s:o, s:o, s:o}", "x", "key", x, "values",
+                     xs, "y", "key", y, "values", ys, "mean", mean, "lo", lo, "hi", hi, "p_fits",
+                     fits);
 }
 
 int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char *x, const char *y,
                struct err *e)
 {
     struct tn_engine *en = NULL;
-    AUTO_JSON        *surface = NULL;
-    int               r = rebuild(&en, svc, id, e);
+    AUTO_JSON *surface = NULL;
+    int r = rebuild(&en, svc, id, e);
 
     if (r == 0)
         r = se_surface_json(&surface, en->search, x, y, e);

@@ -9,58 +9,64 @@ static bool add(json_t *checks, const char *name, bool ok, const char *fix, cons
     __attribute__((format(printf, 5, 6)));
 static bool add(json_t *checks, const char *name, bool ok, const char *fix, const char *fmt, ...)
 {
-    AUTO_STR detail = { 0 };
-    va_list  ap;
+    AUTO_STR detail = {0};
+    va_list ap;
 
     va_start(ap, fmt);
     str_vaddf(&detail, fmt, ap);
     va_end(ap);
-    json_array_append_new(checks, json_pack("{s:s, s:b, s:s, s:o}", "name", name, "ok", ok, "detail", detail.text, "fix",
-                                            ok ? json_null() : json_string(fix)));
+    json_array_append_new(checks,
+                          json_pack("{s:s, s:b, s:s, s:o}", "name", name, "ok", ok, "detail",
+                                    detail.text, "fix", ok ? json_null() : json_string(fix)));
     return ok;
 }
 
 static bool check_disk(json_t *checks, const struct tn_service *svc)
 {
     struct statvfs v;
-    char           human[24];
-    double         bytes;
+    char human[24];
+    double bytes;
 
     if (statvfs(svc->data_dir, &v) < 0)
-        return add(checks, "disk", false, "look at the data directory", "%s: %s", svc->data_dir, strerror(errno));
+        return add(checks, "disk", false, "look at the data directory", "%s: %s", svc->data_dir,
+                   strerror(errno));
     bytes = (double)v.f_bavail * (double)v.f_frsize;
-    return add(checks, "disk", bytes > 256e6, "make room, or move the data directory", "%s free below %s",
-               str_human_bytes(human, bytes), svc->data_dir);
+    return add(checks, "disk", bytes > 256e6, "make room, or move the data directory",
+               "%s free below %s", str_human_bytes(human, bytes), svc->data_dir);
 }
 
 static bool check_program(json_t *checks, const char *name, const char *path, const char *fix)
 {
-    return add(checks, name, path != NULL && access(path, X_OK) == 0, fix, "%s", path ? path : "not found");
+    return add(checks, name, path != NULL && access(path, X_OK) == 0, fix, "%s",
+               path ? path : "not found");
 }
 
 json_t *tn_health_json(struct tn_service *svc)
 {
-    json_t    *checks = json_array();
-    int64_t    rows = db_count(svc->db, "campaign");
-    struct err e = { 0 };
-    bool       ready;
+    json_t *checks = json_array();
+    int64_t rows = db_count(svc->db, "campaign");
+    struct err e = {0};
+    bool ready;
 
     tn_launcher_local.ready(svc, NULL, &e);
-    ready = add(checks, "database", rows >= 0, "restore a backup", "schema %d, %lld campaigns", db_version(svc->db),
-                (long long)rows);
-    ready &= add(checks, "data directory", access(svc->data_dir, W_OK) == 0, "make it writable", "%s", svc->data_dir);
+    ready = add(checks, "database", rows >= 0, "restore a backup", "schema %d, %lld campaigns",
+                db_version(svc->db), (long long)rows);
+    ready &= add(checks, "data directory", access(svc->data_dir, W_OK) == 0, "make it writable",
+                 "%s", svc->data_dir);
     ready &= check_disk(checks, svc);
     check_program(checks, "mpiexec", svc->mpiexec, "apt-get install mpich");
-    check_program(checks, "partune-train", svc->train, "build the trainer: install libmpich-dev and configure again");
+    check_program(checks, "partune-train", svc->train,
+                  "build the trainer: install libmpich-dev and configure again");
     ready &= check_program(checks, "partune-run", svc->supervisor, "install it beside partuned");
-    ready &= add(checks, "cores", svc->slots.count > 0, "give the daemon cores", "%d, %d free", svc->slots.count,
-                 svc->slots.free);
+    ready &= add(checks, "cores", svc->slots.count > 0, "give the daemon cores", "%d, %d free",
+                 svc->slots.count, svc->slots.free);
     return json_pack("{s:b, s:o}", "ready", ready && !svc->stopping, "checks", checks);
 }
 
 void tn_stats(struct tn_service *svc, struct tn_stats *ret)
 {
-    static const char *const states[] = { DB_RUNNING, DB_PAUSED, DB_VERIFYING, DB_DONE, DB_CANCELLED, DB_FAILED };
+    static const char *const states[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
+                                         DB_DONE,    DB_CANCELLED, DB_FAILED};
 
     *ret = svc->stats;
     for (size_t i = 0; i < ARRAY_LEN(states); i++)

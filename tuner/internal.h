@@ -11,7 +11,8 @@
  *   verify.c     winner and baseline, alternately
  *   view.c       resources as JSON; results.c: what the measurements say
  *
- * The database is the truth. What is in memory can be rebuilt from it at any time, and is after a restart.
+ * The database is the truth. What is in memory can be rebuilt from it at any time, and is after a
+ * restart.
  */
 #ifndef TUNER_INTERNAL_H
 #define TUNER_INTERNAL_H
@@ -28,145 +29,156 @@ struct tn_campaign;
 struct tn_launcher;
 struct tn_trainer;
 
-/* ---- spec.c ------------------------------------------------------------------------------------- */
+/* ---- spec.c -------------------------------------------------------------------------------------
+ */
 
 /* When a trial has measured enough, or must end. */
 struct tn_limits {
-    int    warmup_steps, min_steps, max_steps;
+    int warmup_steps, min_steps, max_steps;
     double ci, timeout_s;
 };
 
 struct tn_spec {
-    json_t                   *body;     /* as submitted */
-    json_t                   *resolved; /* the same with every default of today filled in */
-    struct se_spec            se;
-    struct tn_limits          limits;
-    char                      name[128], trainer_name[64];
+    json_t *body;     /* as submitted */
+    json_t *resolved; /* the same with every default of today filled in */
+    struct se_spec se;
+    struct tn_limits limits;
+    char name[128], trainer_name[64];
     const struct tn_launcher *launcher;
-    const struct tn_trainer  *trainer;
-    int64_t                   priority;
-    char                     *data_path; /* folder of the data set; NULL: synthetic */
+    const struct tn_trainer *trainer;
+    int64_t priority;
+    char *data_path; /* folder of the data set; NULL: synthetic */
 };
 
-int tn_spec_parse(struct tn_spec **ret, const struct tn_service *svc, const json_t *body, json_t **ret_rules,
-                  struct err *e); /* any thread */
-struct tn_spec   *tn_spec_free(struct tn_spec *s);
+int tn_spec_parse(struct tn_spec **ret, const struct tn_service *svc, const json_t *body,
+                  json_t **ret_rules, struct err *e); /* any thread */
+struct tn_spec *tn_spec_free(struct tn_spec *s);
 struct pl_problem tn_spec_problem(const struct tn_spec *s);
 AUTO_DEFINE(tn_spec)
 
-/* ---- engine.c ----------------------------------------------------------------------------------- */
+/* ---- engine.c -----------------------------------------------------------------------------------
+ */
 
-/* The search of a campaign. Counted by reference; `lock` guards the search, which the loop never waits for. */
+/* The search of a campaign. Counted by reference; `lock` guards the search, which the loop never
+ * waits for. */
 struct tn_engine {
-    atomic_int        refs;
-    pthread_mutex_t   lock;
-    struct tn_spec   *spec;
+    atomic_int refs;
+    pthread_mutex_t lock;
+    struct tn_spec *spec;
     struct se_search *search;
-    int64_t          *n_of; /* trial number by search id */
-    int               ids, cap;
+    int64_t *n_of; /* trial number by search id */
+    int ids, cap;
 };
 
 /* SPEC is taken in any case. */
-int               tn_engine_new(struct tn_engine **ret, struct tn_spec *owned_spec, struct err *e); /* any thread */
+int tn_engine_new(struct tn_engine **ret, struct tn_spec *owned_spec,
+                  struct err *e); /* any thread */
 struct tn_engine *tn_engine_ref(struct tn_engine *en);
 struct tn_engine *tn_engine_unref(struct tn_engine *en);
-void              tn_engine_name(struct tn_engine *en, int search_id, int64_t n); /* lock held */
+void tn_engine_name(struct tn_engine *en, int search_id, int64_t n); /* lock held */
 /* Replay what the database knows of the campaign; any thread, DB of that thread. */
 int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, struct err *e);
 
 struct tn_tell {
-    struct tn_tell   *next;
-    int               id;
+    struct tn_tell *next;
+    int id;
     struct se_outcome outcome;
 };
 /* What a settled trial teaches; false: nothing at all (it was cancelled). */
 bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *t);
 
-/* ---- campaigns in memory ------------------------------------------------------------------------ */
+/* ---- campaigns in memory ------------------------------------------------------------------------
+ */
 
 enum { TN_ID_TEXT = 16 };
 
 /* A trial that waits for its next attempt, or has one. */
 struct tn_trial {
-    struct tn_trial    *next;
+    struct tn_trial *next;
     struct tn_campaign *campaign;
-    int64_t             n, search_id, attempts;
-    char                kind[12];
-    struct pl_layout    layout;
-    uint64_t            not_before; /* monotonic ms: a pause before the next attempt */
+    int64_t n, search_id, attempts;
+    char kind[12];
+    struct pl_layout layout;
+    uint64_t not_before; /* monotonic ms: a pause before the next attempt */
 };
 
 /* Verification at work: pairs of trials, winner first in even pairs, baseline first in odd ones. */
 struct tn_verify {
-    int              pairs, steps;
-    int64_t          winner_n, baseline_n;
+    int pairs, steps;
+    int64_t winner_n, baseline_n;
     struct pl_layout winner, baseline;
-    int64_t          first_n; /* its trials are those of kind verify from here on */
-    int              added;
+    int64_t first_n; /* its trials are those of kind verify from here on */
+    int added;
 };
 
 struct tn_campaign {
     struct tn_campaign *next;
-    struct tn_service  *svc;
-    char                id[TN_ID_TEXT];
-    const char         *state; /* DB_RUNNING, DB_PAUSED or DB_VERIFYING; others are not in memory but to drain */
-    struct tn_engine   *engine;
-    struct tn_trial    *queue;   /* ascending n */
-    int                 running; /* attempts */
-    int                 open;    /* trials that are not settled, verification excepted */
-    int                 asked;   /* trials added, as the budget counts them */
-    struct tn_tell     *tells;
-    bool                asking, refitting, waiting;
-    const char         *done;    /* why the search ends, or NULL */
-    double              active_s;
-    uint64_t            active_since; /* monotonic ms; 0: not active */
-    double              device_s;
-    uint64_t            retry_at; /* monotonic ms: the store failed, try again then */
-    int64_t             best_n;
-    double              share;    /* device-seconds used, for fair share */
-    struct tn_verify    verify;
+    struct tn_service *svc;
+    char id[TN_ID_TEXT];
+    const char
+        *state; /* DB_RUNNING, DB_PAUSED or DB_VERIFYING; others are not in memory but to drain */
+    struct tn_engine *engine;
+    struct tn_trial *queue; /* ascending n */
+    int running;            /* attempts */
+    int open;               /* trials that are not settled, verification excepted */
+    int asked;              /* trials added, as the budget counts them */
+    struct tn_tell *tells;
+    bool asking, refitting, waiting;
+    const char *done; /* why the search ends, or NULL */
+    double active_s;
+    uint64_t active_since; /* monotonic ms; 0: not active */
+    double device_s;
+    uint64_t retry_at; /* monotonic ms: the store failed, try again then */
+    int64_t best_n;
+    double share; /* device-seconds used, for fair share */
+    struct tn_verify verify;
 };
 
 struct tn_campaign *tn_campaign_find(struct tn_service *svc, const char *id);
 /* Bring a campaign into memory, with its engine; used at creation, resume, verify and recovery. */
-struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_campaign *row, struct tn_engine *owned_en);
-void                tn_campaign_unload_idle(struct tn_service *svc);
-void                tn_campaign_set_state(struct tn_campaign *c, const char *state);
+struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_campaign *row,
+                                     struct tn_engine *owned_en);
+void tn_campaign_unload_idle(struct tn_service *svc);
+void tn_campaign_set_state(struct tn_campaign *c, const char *state);
 /* Change the state in the database and in memory, with its event. */
-int  tn_campaign_change(struct tn_service *svc, const char *id, const char *from, const char *to, const char *reason,
-                        struct err *e);
+int tn_campaign_change(struct tn_service *svc, const char *id, const char *from, const char *to,
+                       const char *reason, struct err *e);
 struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout *l);
 void tn_campaign_clear_queue(struct tn_campaign *c);
 void tn_campaign_enqueue(struct tn_campaign *c, struct tn_trial *t);
 
-/* ---- sched.c ------------------------------------------------------------------------------------ */
+/* ---- sched.c ------------------------------------------------------------------------------------
+ */
 
 /* Look for something to start, on the loop's next turn. */
 void tn_sched_kick(struct tn_service *svc);
 void tn_sched_run(struct tn_service *svc);
 
 /* Add a trial that the search did not choose (verification). */
-int tn_trial_add(struct tn_campaign *c, const struct pl_layout *l, int64_t repeat_of, const char *kind,
-                 const char *why, int64_t *ret_n, struct err *e);
+int tn_trial_add(struct tn_campaign *c, const struct pl_layout *l, int64_t repeat_of,
+                 const char *kind, const char *why, int64_t *ret_n, struct err *e);
 
-/* ---- slots.c ------------------------------------------------------------------------------------ */
+/* ---- slots.c ------------------------------------------------------------------------------------
+ */
 
 enum { TN_MAX_CORES = 1024 };
 
 struct tn_slots {
-    int  core[TN_MAX_CORES]; /* number of the core */
+    int core[TN_MAX_CORES]; /* number of the core */
     bool taken[TN_MAX_CORES];
-    int  count, free;
+    int count, free;
 };
 
-void tn_slots_init(struct tn_slots *s, int limit); /* cores that this process may use, LIMIT at most (0: all) */
+void tn_slots_init(struct tn_slots *s,
+                   int limit); /* cores that this process may use, LIMIT at most (0: all) */
 /* N free cores into CPUS: neighbours if there are; false and nothing taken when there are fewer. */
 bool tn_slots_take(struct tn_slots *s, int *cpus, int n);
 /* Take these very cores (adoption); those that are unknown or taken are skipped. */
 void tn_slots_take_list(struct tn_slots *s, const int *cpus, int n);
 void tn_slots_give(struct tn_slots *s, const int *cpus, int n);
 
-/* ---- observe.c ---------------------------------------------------------------------------------- */
+/* ---- observe.c ----------------------------------------------------------------------------------
+ */
 
 enum { TN_PHASES = 8, TN_RECENT = 64, TN_MAX_STEPS = 20000 };
 
@@ -174,34 +186,37 @@ extern const char *const tn_phase_names[TN_PHASES + 1];
 
 /* What the events of an attempt have said so far. */
 struct tn_seen {
-    bool    hello, summary, error, stopped;
-    int     steps, measured;    /* step events; those after the warm-up */
-    double  recent[TN_RECENT];  /* ms of the last measured steps */
-    double  sum, sum2;          /* of their milliseconds, all of them */
-    double  phase_ms[TN_PHASES]; /* sums over measured steps */
-    double  loss_first, loss_last;
-    double  tokens_per_s, tokens_per_s_se, ms_median, ms_p10, ms_p90, ms_ci95;
+    bool hello, summary, error, stopped;
+    int steps, measured;        /* step events; those after the warm-up */
+    double recent[TN_RECENT];   /* ms of the last measured steps */
+    double sum, sum2;           /* of their milliseconds, all of them */
+    double phase_ms[TN_PHASES]; /* sums over measured steps */
+    double loss_first, loss_last;
+    double tokens_per_s, tokens_per_s_se, ms_median, ms_p10, ms_p90, ms_ci95;
     json_t *planned, *reached; /* memory by class */
-    char    error_class[16], detail[400];
-    int     error_rank;        /* -1: none in particular */
+    char error_class[16], detail[400];
+    int error_rank; /* -1: none in particular */
 };
 
 enum tn_line { TN_LINE_NOTHING, TN_LINE_STEP, TN_LINE_OTHER };
 
-void         tn_seen_init(struct tn_seen *s);
-void         tn_seen_done(struct tn_seen *s);
-/* One line of an event file. Anything that is no event of ours is TN_LINE_NOTHING. *RET_N is the step's number. */
-enum tn_line tn_observe(struct tn_seen *s, const char *line, size_t n, int64_t *ret_n, double *ret_ms);
-void         tn_seen_step(struct tn_seen *s, double ms, double loss, bool warmup); /* count a step */
-double       tn_seen_median_ms(const struct tn_seen *s); /* of the last measured steps; NAN without one */
+void tn_seen_init(struct tn_seen *s);
+void tn_seen_done(struct tn_seen *s);
+/* One line of an event file. Anything that is no event of ours is TN_LINE_NOTHING. *RET_N is the
+ * step's number. */
+enum tn_line tn_observe(struct tn_seen *s, const char *line, size_t n, int64_t *ret_n,
+                        double *ret_ms);
+void tn_seen_step(struct tn_seen *s, double ms, double loss, bool warmup); /* count a step */
+double tn_seen_median_ms(const struct tn_seen *s); /* of the last measured steps; NAN without one */
 
-/* Whole lines of a growing file. A line over the limit is skipped; a torn last line waits for its end. */
+/* Whole lines of a growing file. A line over the limit is skipped; a torn last line waits for its
+ * end. */
 struct tn_reader {
-    int     fd;     /* -1: not open yet */
+    int fd;         /* -1: not open yet */
     int64_t offset; /* all before it was handed out */
-    char   *buf;
-    size_t  len, cap;
-    bool    skipping; /* inside a line that is too long */
+    char *buf;
+    size_t len, cap;
+    bool skipping; /* inside a line that is too long */
 };
 
 enum { TN_MAX_LINE = 64 << 10 };
@@ -212,7 +227,8 @@ void tn_reader_done(struct tn_reader *r);
 bool tn_reader_poll(struct tn_reader *r, const char *path, size_t budget,
                     void (*line)(void *ctx, const char *text, size_t n, int64_t end), void *ctx);
 
-/* ---- attempt.c ---------------------------------------------------------------------------------- */
+/* ---- attempt.c ----------------------------------------------------------------------------------
+ */
 
 enum tn_stop_reason {
     TN_STOP_NONE,
@@ -221,62 +237,66 @@ enum tn_stop_reason {
     TN_STOP_HANG,
     TN_STOP_PRUNED,
     TN_STOP_MEASURED, /* an external trainer has run long enough */
-    TN_STOP_SERVICE, /* the daemon ends and wants it re-queued */
+    TN_STOP_SERVICE,  /* the daemon ends and wants it re-queued */
 };
 
 struct tn_attempt {
-    struct tn_attempt        *next;
-    struct tn_service        *svc;
-    struct tn_campaign       *campaign;
-    struct tn_trial          *trial;
+    struct tn_attempt *next;
+    struct tn_service *svc;
+    struct tn_campaign *campaign;
+    struct tn_trial *trial;
     const struct tn_launcher *launcher;
-    const struct tn_trainer  *trainer;
-    int64_t                   number;
-    char                     *folder, *relative; /* absolute; below the data directory */
-    char                      mark[TN_MARK_TEXT];
-    struct tn_limits          limits;
-    int                       cpus[TN_MAX_CORES], ncpus;
-    struct tn_seen            seen;
-    struct tn_reader          reader;
-    int64_t                   stored; /* events before this offset are in the database */
-    struct tn_batch          *batch;  /* steps read in this turn */
-    uint64_t                  started, last_event, last_step_event; /* monotonic ms */
-    enum tn_stop_reason       stop;
-    uint64_t                  end_at;  /* monotonic ms: the end of a simulated one */
-    uint64_t                  kill_at; /* monotonic ms: the supervisor did not obey */
-    double                    bound;   /* tokens/s at most, of a pruned one */
-    bool                      run_recorded, ended, killing;
-    struct tn_exit            exit;
-    char                      trouble[400]; /* what the launcher found, for the failure's detail */
-    bool                      machine_lost; /* it is no fault of the trial */
-    bool                      was_adopted;
-    struct tn_proc            proc; /* of the supervisor (local) */
-    uv_timer_t                tick;
-    uv_poll_t                 poll;
-    int                       pidfd;
-    int                       handles; /* open libuv handles: freed at 0 */
+    const struct tn_trainer *trainer;
+    int64_t number;
+    char *folder, *relative; /* absolute; below the data directory */
+    char mark[TN_MARK_TEXT];
+    struct tn_limits limits;
+    int cpus[TN_MAX_CORES], ncpus;
+    struct tn_seen seen;
+    struct tn_reader reader;
+    int64_t stored;         /* events before this offset are in the database */
+    struct tn_batch *batch; /* steps read in this turn */
+    uint64_t started, last_event, last_step_event; /* monotonic ms */
+    enum tn_stop_reason stop;
+    uint64_t end_at;  /* monotonic ms: the end of a simulated one */
+    uint64_t kill_at; /* monotonic ms: the supervisor did not obey */
+    double bound;     /* tokens/s at most, of a pruned one */
+    bool run_recorded, ended, killing;
+    struct tn_exit exit;
+    char trouble[400]; /* what the launcher found, for the failure's detail */
+    bool machine_lost; /* it is no fault of the trial */
+    bool was_adopted;
+    struct tn_proc proc; /* of the supervisor (local) */
+    uv_timer_t tick;
+    uv_poll_t poll;
+    int pidfd;
+    int handles; /* open libuv handles: freed at 0 */
 };
 
 /* Launch a trial: 0, -EBUSY when there is no room now, or why it cannot be. */
 int tn_attempt_start(struct tn_trial *t, struct err *e);
 /* Take over an attempt of a former daemon, or settle it if it is dead. */
-int  tn_attempt_recover(struct tn_campaign *c, struct tn_trial *t, const struct db_attempt *row, struct err *e);
+int tn_attempt_recover(struct tn_campaign *c, struct tn_trial *t, const struct db_attempt *row,
+                       struct err *e);
 void tn_attempt_stop(struct tn_attempt *a, enum tn_stop_reason why);
 /* From the launcher: the last process is gone (a->exit says how). */
 void tn_attempt_ended(struct tn_attempt *a);
-void tn_attempt_read(struct tn_attempt *a); /* take in new events */
+void tn_attempt_read(struct tn_attempt *a);                 /* take in new events */
 void tn_attempt_tick_in(struct tn_attempt *a, uint64_t ms); /* look again soon */
 void tn_attempt_abandon(struct tn_attempt *a); /* the daemon ends: close handles, leave processes */
 
 /* Steps of one turn on their way into the database. */
 struct tn_batch;
 
-/* ---- settle.c ----------------------------------------------------------------------------------- */
+/* ---- settle.c -----------------------------------------------------------------------------------
+ */
 
-/* Record the end of an attempt: one transaction. Negative: the store cannot be written, try again. */
+/* Record the end of an attempt: one transaction. Negative: the store cannot be written, try again.
+ */
 int tn_settle(struct tn_attempt *a, struct err *e);
 
-/* ---- verify.c ----------------------------------------------------------------------------------- */
+/* ---- verify.c -----------------------------------------------------------------------------------
+ */
 
 /* Next trial of the verification, or the end of it. */
 void tn_verify_step(struct tn_campaign *c);
@@ -288,14 +308,16 @@ void tn_ratio_interval(const double *ratio, int n, double *mean, double *lo, dou
 /* After a restart: what the verification in ROW had done. */
 int tn_verify_restore(struct tn_campaign *c, const struct db_campaign *row, struct err *e);
 
-/* ---- recover.c ---------------------------------------------------------------------------------- */
+/* ---- recover.c ----------------------------------------------------------------------------------
+ */
 
 /* Bring a stored campaign back to work: its search rebuilt, its queued trials queued. */
 int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, struct err *e);
 /* After a restart: all campaigns that are not over, and all attempts that have not ended. */
 int tn_recover(struct tn_service *svc, struct err *e);
 
-/* ---- view.c, results.c -------------------------------------------------------------------------- */
+/* ---- view.c, results.c --------------------------------------------------------------------------
+ */
 
 json_t *tn_campaign_view(struct db *db, const struct db_campaign *c, bool with_spec, struct err *e);
 json_t *tn_trial_view(const struct db_trial *t);
@@ -304,15 +326,15 @@ json_t *tn_time(int64_t ms); /* RFC 3339, null for DB_NULL */
 
 /* All measurements of one layout, pooled. */
 struct tn_measure {
-    int64_t     n;      /* the first trial of the layout */
+    int64_t n; /* the first trial of the layout */
     const char *layout, *text;
-    double      mean, lo, hi, mfu, memory;
-    int         count;
+    double mean, lo, hi, mfu, memory;
+    int count;
 };
-int     tn_measure_get(struct db *db, struct arena *a, struct tn_measure *ret, const char *campaign, int64_t n,
-                       struct err *e); /* -ENOENT without a success */
-int     tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json_t **ret_tied,
-                        const struct db_campaign *c, struct err *e);
+int tn_measure_get(struct db *db, struct arena *a, struct tn_measure *ret, const char *campaign,
+                   int64_t n, struct err *e); /* -ENOENT without a success */
+int tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json_t **ret_tied,
+                    const struct db_campaign *c, struct err *e);
 json_t *tn_measure_json(const struct tn_measure *m, double baseline);
 int64_t tn_baseline_n(struct db *db, const char *campaign);
 
@@ -321,12 +343,13 @@ int tn_event_campaign(struct db *w, const char *id, struct err *e);
 int tn_event_trial(struct db *w, const char *id, int64_t n, struct err *e);
 int tn_event_best(struct db *w, const char *id, struct err *e);
 
-/* ---- launchers and trainers: two tables of functions, one file each ------------------------------ */
+/* ---- launchers and trainers: two tables of functions, one file each
+ * ------------------------------ */
 
 /* A command line: argv as a NULL-terminated list of owned strings. */
 struct tn_argv {
     char **v;
-    int    n, cap;
+    int n, cap;
 };
 void tn_argv_add(struct tn_argv *a, const char *text);
 void tn_argv_addf(struct tn_argv *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -335,7 +358,7 @@ void tn_argv_done(struct tn_argv *a);
 /* How a trial is put onto machines. */
 struct tn_launcher {
     const char *name;
-    bool        rehearsal; /* nothing real is run: no trainer, no data */
+    bool rehearsal; /* nothing real is run: no trainer, no data */
     /* Can it start anything now? The reason pauses the campaign. */
     int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *e);
     /* Is a campaign possible at all on what it has? */
@@ -354,8 +377,8 @@ struct tn_launcher {
 /* A step that a line told of. */
 struct tn_step_line {
     int64_t n;
-    double  ms;
-    char   *json; /* owned; NULL: the line itself is the step's JSON */
+    double ms;
+    char *json; /* owned; NULL: the line itself is the step's JSON */
 };
 
 /* What is run in a trial, and how its results are read. */
@@ -366,62 +389,67 @@ struct tn_trainer {
     int (*prepare)(struct tn_attempt *a, struct tn_argv *argv, struct err *e);
     /* File of the attempt's folder that is followed, and the reading of one of its lines. */
     const char *results;
-    enum tn_line (*line)(struct tn_attempt *a, const char *text, size_t n, struct tn_step_line *ret);
+    enum tn_line (*line)(struct tn_attempt *a, const char *text, size_t n,
+                         struct tn_step_line *ret);
     /* The rest may be NULL. */
-    bool (*direct)(const struct tn_attempt *a);          /* no mpiexec: it starts its ranks itself */
+    bool (*direct)(const struct tn_attempt *a); /* no mpiexec: it starts its ranks itself */
     void (*environment)(const struct tn_attempt *a, struct tn_argv *env);
-    const char *(*directory)(const struct tn_attempt *a); /* to start in; NULL: the attempt's folder */
+    const char *(*directory)(
+        const struct tn_attempt *a); /* to start in; NULL: the attempt's folder */
     const char *(*results_of)(const struct tn_attempt *a);
     void (*tick)(struct tn_attempt *a);
-    void (*finish)(struct tn_attempt *a);                /* its last process is gone, all lines are read */
+    void (*finish)(struct tn_attempt *a); /* its last process is gone, all lines are read */
 };
 
 extern const struct tn_launcher tn_launcher_local;
 void tn_process_closed(uv_handle_t *h); /* of a supervisor that was our child */
 extern const struct tn_launcher tn_launcher_simulated;
-extern const struct tn_trainer  tn_trainer_partune;
-const struct tn_trainer  *tn_trainer_external(const struct tn_service *svc, const char *name); /* or NULL */
+extern const struct tn_trainer tn_trainer_partune;
+const struct tn_trainer *tn_trainer_external(const struct tn_service *svc,
+                                             const char *name); /* or NULL */
 const struct tn_launcher *tn_launcher_find(const char *name);
-const struct tn_trainer  *tn_trainer_find(const struct tn_service *svc, const char *name);
-const char *const        *tn_launcher_names(void);
+const struct tn_trainer *tn_trainer_find(const struct tn_service *svc, const char *name);
+const char *const *tn_launcher_names(void);
 
-/* ---- service.c ---------------------------------------------------------------------------------- */
+/* ---- service.c ----------------------------------------------------------------------------------
+ */
 
 struct tn_service {
-    uv_loop_t               *loop;
-    struct tn_config         config; /* strings are owned */
-    char                    *data_dir, *instance;
-    char                    *mpiexec, *train, *supervisor; /* absolute, or NULL where not found */
-    int                      lock_fd;
-    struct db               *db;
-    struct db_writer        *writer;
-    struct pl_cluster       *local;
-    struct tn_slots          slots;
-    struct tn_campaign      *campaigns;
-    struct tn_attempt       *attempts;
-    uv_prepare_t             turn;  /* runs the scheduler once when something changed */
-    uv_async_t               wake;  /* a commit brought events */
-    uv_timer_t               clock; /* wall budgets, retries, housekeeping */
-    struct tn_subscription  *subscriptions;
-    int64_t                  delivered; /* last event id */
-    int                      works;     /* jobs in libuv's pool */
-    int                      processes; /* uv_process_t that are open */
-    bool                     kicked, stopping, closing;
-    enum tn_stop             stop_how;
+    uv_loop_t *loop;
+    struct tn_config config; /* strings are owned */
+    char *data_dir, *instance;
+    char *mpiexec, *train, *supervisor; /* absolute, or NULL where not found */
+    int lock_fd;
+    struct db *db;
+    struct db_writer *writer;
+    struct pl_cluster *local;
+    struct tn_slots slots;
+    struct tn_campaign *campaigns;
+    struct tn_attempt *attempts;
+    uv_prepare_t turn; /* runs the scheduler once when something changed */
+    uv_async_t wake;   /* a commit brought events */
+    uv_timer_t clock;  /* wall budgets, retries, housekeeping */
+    struct tn_subscription *subscriptions;
+    int64_t delivered; /* last event id */
+    int works;         /* jobs in libuv's pool */
+    int processes;     /* uv_process_t that are open */
+    bool kicked, stopping, closing;
+    enum tn_stop stop_how;
     void (*stopped)(void *arg);
-    void                    *stopped_arg;
-    uint64_t                 last_end; /* monotonic us of the last trial's end, for the overhead */
-    struct tn_stats          stats;
-    pthread_mutex_t          text_lock;
-    json_t                  *texts; /* cache of tn_campaign_text: id -> {rev, text} */
+    void *stopped_arg;
+    uint64_t last_end; /* monotonic us of the last trial's end, for the overhead */
+    struct tn_stats stats;
+    pthread_mutex_t text_lock;
+    json_t *texts; /* cache of tn_campaign_text: id -> {rev, text} */
 };
 
 uint64_t tn_now_ms(void);
 /* Run JOB on the writer, wait, and wake the subscribers. */
 int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *e);
 void tn_events_ready(struct tn_service *svc); /* any thread */
-/* Find PROGRAM: as given with a slash, beside this program, in ../tuner or ../trainer of a build tree, in PATH. */
+/* Find PROGRAM: as given with a slash, beside this program, in ../tuner or ../trainer of a build
+ * tree, in PATH. */
 char *tn_find_program(const char *given, const char *name);
-void  tn_check_stopped(struct tn_service *svc);
+void tn_check_stopped(struct tn_service *svc);
 
 #endif

@@ -1,7 +1,9 @@
 /*
- * The local launcher: Hydra's mpiexec on this machine (or over a host file), each attempt under partune-run.
+ * The local launcher: Hydra's mpiexec on this machine (or over a host file), each attempt under
+ * partune-run.
  *
- * The supervisor is watched by its pidfd, so a child and an adopted process of a former daemon are the same case.
+ * The supervisor is watched by its pidfd, so a child and an adopted process of a former daemon are
+ * the same case.
  */
 #include <errno.h>
 #include <poll.h>
@@ -21,7 +23,9 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
         svc->mpiexec = tn_find_program(svc->config.mpiexec, "mpiexec");
     }
     if (!svc->mpiexec)
-        return err_set(e, -ENOENT, "mpiexec was not found: install mpich (apt-get install mpich), or give --mpiexec PATH");
+        return err_set(
+            e, -ENOENT,
+            "mpiexec was not found: install mpich (apt-get install mpich), or give --mpiexec PATH");
     if (!svc->supervisor)
         return err_set(e, -ENOENT, "partune-run was not found beside partuned");
     return 0;
@@ -40,10 +44,11 @@ static int admit(const struct tn_service *svc, const struct tn_spec *spec, struc
 
     if (svc->config.hosts || spec->se.cluster.oversubscribe || devices <= svc->slots.count)
         return 0;
-    return err_at(e, -EINVAL, "/cluster",
-                  "the cluster has %d devices and this machine %d cores: name a smaller cluster, set its "
-                  "\"oversubscribe\", or choose the launcher \"simulated\"",
-                  devices, svc->slots.count);
+    return err_at(
+        e, -EINVAL, "/cluster",
+        "the cluster has %d devices and this machine %d cores: name a smaller cluster, set its "
+        "\"oversubscribe\", or choose the launcher \"simulated\"",
+        devices, svc->slots.count);
 }
 
 static bool reserve(struct tn_attempt *a)
@@ -68,7 +73,7 @@ static void release(struct tn_attempt *a)
 static void add_binding(struct tn_argv *v, const struct tn_attempt *a)
 {
     const struct pl_layout *l = &a->trial->layout;
-    AUTO_STR                list = { 0 };
+    AUTO_STR list = {0};
 
     if (a->ncpus != l->world * l->threads)
         return;
@@ -82,7 +87,7 @@ static void add_binding(struct tn_argv *v, const struct tn_attempt *a)
 static int build(struct tn_argv *v, struct tn_attempt *a, struct err *e)
 {
     const struct tn_service *svc = a->svc;
-    char                     cpus[4 * TN_MAX_CORES];
+    char cpus[4 * TN_MAX_CORES];
 
     tn_argv_add(v, svc->supervisor);
     tn_argv_add(v, "--folder");
@@ -111,9 +116,10 @@ static int build(struct tn_argv *v, struct tn_attempt *a, struct err *e)
 /* What a trial may see of our environment. */
 static bool passes(const char *entry)
 {
-    static const char *const names[] = { "PATH=", "HOME=", "LANG=", "LC_", "TMPDIR=", "LD_LIBRARY_PATH=", "USER=",
-                                         "LOGNAME=", "UCX_", "MPICH_", "MPIR_CVAR_", "HYDRA_", "FI_", "OMP_",
-                                         "PARTUNE_ISA=", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "LSAN_OPTIONS=" };
+    static const char *const names[] = {
+        "PATH=", "HOME=",    "LANG=",        "LC_",           "TMPDIR=",        "LD_LIBRARY_PATH=",
+        "USER=", "LOGNAME=", "UCX_",         "MPICH_",        "MPIR_CVAR_",     "HYDRA_",
+        "FI_",   "OMP_",     "PARTUNE_ISA=", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "LSAN_OPTIONS="};
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (str_starts(entry, names[i]))
@@ -132,10 +138,10 @@ static void build_env(struct tn_argv *env, const struct tn_attempt *a)
 /* ---- watching ---- */
 
 struct cleaning {
-    uv_work_t          work;
+    uv_work_t work;
     struct tn_service *svc;
     struct tn_attempt *a;
-    char               mark[TN_MARK_TEXT];
+    char mark[TN_MARK_TEXT];
 };
 
 static void clean_work(uv_work_t *w)
@@ -218,12 +224,18 @@ static void on_reaped(uv_process_t *p, int64_t status, int sig)
 
 static int spawn(struct tn_attempt *a, char **argv, char **env, struct err *e)
 {
-    uv_stdio_container_t io[3] = { { .flags = UV_IGNORE }, { .flags = UV_IGNORE }, { .flags = UV_IGNORE } };
-    uv_process_options_t o = { .exit_cb = on_reaped, .file = argv[0], .args = argv, .env = env, .cwd = a->folder,
-                               .flags = UV_PROCESS_DETACHED, .stdio = io, .stdio_count = 3 };
-    uv_process_t        *p = mem_alloc(sizeof(*p));
-    const char          *directory = a->trainer->directory ? a->trainer->directory(a) : NULL;
-    int                  r;
+    uv_stdio_container_t io[3] = {{.flags = UV_IGNORE}, {.flags = UV_IGNORE}, {.flags = UV_IGNORE}};
+    uv_process_options_t o = {.exit_cb = on_reaped,
+                              .file = argv[0],
+                              .args = argv,
+                              .env = env,
+                              .cwd = a->folder,
+                              .flags = UV_PROCESS_DETACHED,
+                              .stdio = io,
+                              .stdio_count = 3};
+    uv_process_t *p = mem_alloc(sizeof(*p));
+    const char *directory = a->trainer->directory ? a->trainer->directory(a) : NULL;
+    int r;
 
     if (directory)
         o.cwd = directory;
@@ -242,8 +254,8 @@ static int spawn(struct tn_attempt *a, char **argv, char **env, struct err *e)
 
 static int start(struct tn_attempt *a, struct err *e)
 {
-    struct tn_argv argv = { 0 }, env = { 0 };
-    int            r = build(&argv, a, e);
+    struct tn_argv argv = {0}, env = {0};
+    int r = build(&argv, a, e);
 
     build_env(&env, a);
     if (a->trainer->environment)
@@ -273,7 +285,7 @@ static int dead(struct tn_attempt *a, const char *why)
 static int adopt(struct tn_attempt *a, const struct db_attempt *row, struct err *e)
 {
     struct tn_proc here;
-    int            r;
+    int r;
 
     (void)row;
     tn_slots_take_list(&a->svc->slots, a->cpus, a->ncpus);
@@ -301,14 +313,15 @@ static void stop(struct tn_attempt *a)
 {
     if (a->pidfd >= 0)
         syscall(SYS_pidfd_send_signal, a->pidfd, SIGTERM, NULL, 0);
-    a->kill_at = tn_now_ms() + (uint64_t)(a->svc->config.grace_ms > 0 ? a->svc->config.grace_ms : 2000) + OBEY_MS;
+    a->kill_at = tn_now_ms() +
+                 (uint64_t)(a->svc->config.grace_ms > 0 ? a->svc->config.grace_ms : 2000) + OBEY_MS;
 }
 
 static void tick(struct tn_attempt *a)
 {
     if (a->kill_at && tn_now_ms() > a->kill_at && !a->killing) {
-        log_warn("campaign %s: the supervisor of trial %lld does not obey: killing it", a->campaign->id,
-                 (long long)a->trial->n);
+        log_warn("campaign %s: the supervisor of trial %lld does not obey: killing it",
+                 a->campaign->id, (long long)a->trial->n);
         a->kill_at = 0;
         if (a->pidfd >= 0)
             syscall(SYS_pidfd_send_signal, a->pidfd, SIGKILL, NULL, 0);

@@ -3,9 +3,10 @@
  *
  *     "launcher": {"kind": "simulated", "noise": 0.02, "failures": 0, "speed": 100, "seed": 1}
  *
- * A trial's step takes what the cost model says, with the pipeline executed event by event instead of its closed form, times
- * a factor exp(noise x normal) of the trial and one of each step. A layout that does not fit runs out of memory; `failures` is
- * the share of attempts that crash. The clock runs `speed` times as fast. Same seed, trial and attempt: same result.
+ * A trial's step takes what the cost model says, with the pipeline executed event by event instead
+ * of its closed form, times a factor exp(noise x normal) of the trial and one of each step. A
+ * layout that does not fit runs out of memory; `failures` is the share of attempts that crash. The
+ * clock runs `speed` times as fast. Same seed, trial and attempt: same result.
  */
 #include <errno.h>
 #include <math.h>
@@ -14,16 +15,16 @@
 
 struct wishes {
     double noise, failures, speed;
-    int    seed;
+    int seed;
 };
 
 static int parse(struct wishes *w, const json_t *body, struct err *e)
 {
-    static const char *const keys[] = { "kind", "noise", "failures", "speed", "seed", NULL };
-    const json_t            *v = json_object_get(body, "launcher");
-    int                      r;
+    static const char *const keys[] = {"kind", "noise", "failures", "speed", "seed", NULL};
+    const json_t *v = json_object_get(body, "launcher");
+    int r;
 
-    *w = (struct wishes){ .noise = 0.02, .speed = 100, .seed = 1 };
+    *w = (struct wishes){.noise = 0.02, .speed = 100, .seed = 1};
     if ((r = jx_keys(v, keys, e)) < 0 || (r = jx_get_f64(&w->noise, v, "noise", 0, 1, e)) < 0 ||
         (r = jx_get_f64(&w->failures, v, "failures", 0, 1, e)) < 0 ||
         (r = jx_get_f64(&w->speed, v, "speed", 1e-3, 1e9, e)) < 0 ||
@@ -59,15 +60,16 @@ static void release(struct tn_attempt *a)
     (void)a;
 }
 
-/* Seconds of a step: the cost model with the pipeline's part by the event simulator. Its timeline is kept. */
+/* Seconds of a step: the cost model with the pipeline's part by the event simulator. Its timeline
+ * is kept. */
 static double step_seconds(const struct tn_attempt *a, const struct pl_problem *p)
 {
-    struct pl_cost_ctx   *x = pl_cost_ctx_new(p, NULL);
+    struct pl_cost_ctx *x = pl_cost_ctx_new(p, NULL);
     struct pl_stage_time *store = NULL;
-    struct pl_timeline    t = { 0 };
-    struct pl_pipe        pipe;
-    struct pl_cost        cost;
-    double                seconds;
+    struct pl_timeline t = {0};
+    struct pl_pipe pipe;
+    struct pl_cost cost;
+    double seconds;
 
     pl_cost_at(&cost, x, &a->trial->layout);
     seconds = cost.total;
@@ -83,7 +85,8 @@ static double step_seconds(const struct tn_attempt *a, const struct pl_problem *
     return seconds;
 }
 
-static void line(struct str *s, const char *event, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void line(struct str *s, const char *event, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static void line(struct str *s, const char *event, const char *fmt, ...)
 {
     va_list ap;
@@ -99,14 +102,14 @@ static void line(struct str *s, const char *event, const char *fmt, ...)
 static double rehearse(struct str *out, const struct tn_attempt *a, const struct wishes *w)
 {
     const struct tn_spec *s = a->campaign->engine->spec;
-    struct pl_problem     p = tn_spec_problem(s);
-    struct pl_memory      memory;
-    struct rng            rng;
-    double                ms, start = s->se.trial_start_s, total = 0, sum = 0, sum2 = 0, mean, se;
-    double                tokens = (double)s->se.workload.global_batch * s->se.workload.seq;
-    AUTO_JSON            *planned = NULL;
-    AUTO_FREE char       *text = NULL;
-    int                   warm = a->limits.warmup_steps, n = a->limits.min_steps;
+    struct pl_problem p = tn_spec_problem(s);
+    struct pl_memory memory;
+    struct rng rng;
+    double ms, start = s->se.trial_start_s, total = 0, sum = 0, sum2 = 0, mean, se;
+    double tokens = (double)s->se.workload.global_batch * s->se.workload.seq;
+    AUTO_JSON *planned = NULL;
+    AUTO_FREE char *text = NULL;
+    int warm = a->limits.warmup_steps, n = a->limits.min_steps;
 
     rng_seed(&rng, (uint64_t)w->seed * 1000003 + (uint64_t)a->trial->n * 101 + (uint64_t)a->number);
     pl_memory_worst(&memory, p.model, &a->trial->layout, p.workload, p.trainer);
@@ -115,7 +118,8 @@ static double rehearse(struct str *out, const struct tn_attempt *a, const struct
     line(out, "hello", "\"program\":\"simulated\",\"ranks\":%d", a->trial->layout.world);
     line(out, "memory", "\"planned\":%s", text);
     if (memory.total > p.cluster->device.memory_gib * 0x1p30) {
-        line(out, "error", "\"class\":\"oom\",\"rank\":%d,\"detail\":\"%.3g GB do not fit\"", memory.rank, memory.total / 1e9);
+        line(out, "error", "\"class\":\"oom\",\"rank\":%d,\"detail\":\"%.3g GB do not fit\"",
+             memory.rank, memory.total / 1e9);
         return start;
     }
     if (rng_unit(&rng) < w->failures) {
@@ -129,13 +133,14 @@ static double rehearse(struct str *out, const struct tn_attempt *a, const struct
         total += one / 1000;
         sum += i > warm ? one : 0;
         sum2 += i > warm ? one * one : 0;
-        line(out, "step", "\"n\":%d,\"warmup\":%s,\"ms\":%.4f,\"tokens\":%.0f,\"loss\":null", i, i <= warm ? "true" : "false",
-             one, tokens);
+        line(out, "step", "\"n\":%d,\"warmup\":%s,\"ms\":%.4f,\"tokens\":%.0f,\"loss\":null", i,
+             i <= warm ? "true" : "false", one, tokens);
     }
     mean = sum / n;
     se = n > 1 ? sqrt(fmax(sum2 / n - mean * mean, 0) / (n - 1)) : 0;
     line(out, "summary",
-         "\"steps\":%d,\"tokens_per_s\":%.6g,\"tokens_per_s_se\":%.6g,\"step_ms\":{\"median\":%.6g,\"ci95\":%.6g},"
+         "\"steps\":%d,\"tokens_per_s\":%.6g,\"tokens_per_s_se\":%.6g,\"step_ms\":{\"median\":%.6g,"
+         "\"ci95\":%.6g},"
          "\"memory\":{\"planned\":%s,\"measured\":%s}",
          n, tokens * 1000 / mean, tokens * 1000 / mean * se / mean, mean, 1.96 * se, text, text);
     return start + total;
@@ -145,10 +150,10 @@ static double rehearse(struct str *out, const struct tn_attempt *a, const struct
 static int start(struct tn_attempt *a, struct err *e)
 {
     AUTO_FREE char *path = mem_printf("%s/events", a->folder);
-    AUTO_STR        text = { 0 };
-    struct wishes   w;
-    double          seconds;
-    int             r = parse(&w, a->campaign->engine->spec->body, e);
+    AUTO_STR text = {0};
+    struct wishes w;
+    double seconds;
+    int r = parse(&w, a->campaign->engine->spec->body, e);
 
     if (r < 0)
         return r;
@@ -180,7 +185,7 @@ static void tick(struct tn_attempt *a)
 {
     if (tn_now_ms() < a->end_at && a->stop == TN_STOP_NONE)
         return;
-    a->exit = (struct tn_exit){ .known = true };
+    a->exit = (struct tn_exit){.known = true};
     tn_attempt_ended(a);
 }
 

@@ -14,7 +14,7 @@ const char *const tn_phase_names[TN_PHASES + 1] = {
 
 void tn_reader_init(struct tn_reader *r)
 {
-    *r = (struct tn_reader){ .fd = -1 };
+    *r = (struct tn_reader){.fd = -1};
 }
 
 void tn_reader_done(struct tn_reader *r)
@@ -26,10 +26,11 @@ void tn_reader_done(struct tn_reader *r)
 }
 
 /* Hand out the whole lines of the buffer and keep the torn rest. */
-static void hand_out(struct tn_reader *r, void (*line)(void *ctx, const char *text, size_t n, int64_t end), void *ctx)
+static void hand_out(struct tn_reader *r,
+                     void (*line)(void *ctx, const char *text, size_t n, int64_t end), void *ctx)
 {
     size_t from = 0;
-    char  *nl;
+    char *nl;
 
     while ((nl = memchr(r->buf + from, '\n', r->len - from))) {
         size_t n = (size_t)(nl - (r->buf + from));
@@ -81,15 +82,15 @@ bool tn_reader_poll(struct tn_reader *r, const char *path, size_t budget,
 
 void tn_seen_init(struct tn_seen *s)
 {
-    *s = (struct tn_seen){ .loss_first = NAN,
-                           .loss_last = NAN,
-                           .tokens_per_s = NAN,
-                           .tokens_per_s_se = NAN,
-                           .ms_median = NAN,
-                           .ms_p10 = NAN,
-                           .ms_p90 = NAN,
-                           .ms_ci95 = NAN,
-                           .error_rank = -1 };
+    *s = (struct tn_seen){.loss_first = NAN,
+                          .loss_last = NAN,
+                          .tokens_per_s = NAN,
+                          .tokens_per_s_se = NAN,
+                          .ms_median = NAN,
+                          .ms_p10 = NAN,
+                          .ms_p90 = NAN,
+                          .ms_ci95 = NAN,
+                          .error_rank = -1};
 }
 
 void tn_seen_done(struct tn_seen *s)
@@ -132,7 +133,7 @@ void tn_seen_step(struct tn_seen *s, double ms, double loss, bool warmup)
 static bool see_step(struct tn_seen *s, const json_t *v, int64_t *ret_n, double *ret_ms)
 {
     const json_t *phases = json_object_get(v, "phases");
-    double        n = number(v, "n"), ms = number(v, "ms"), loss = number(v, "loss");
+    double n = number(v, "n"), ms = number(v, "ms"), loss = number(v, "loss");
 
     if (!(n >= 0 && n < 1e15) || !(ms >= 0))
         return false;
@@ -152,7 +153,7 @@ static bool see_step(struct tn_seen *s, const json_t *v, int64_t *ret_n, double 
 static void see_summary(struct tn_seen *s, const json_t *v)
 {
     const json_t *ms = json_object_get(v, "step_ms"), *memory = json_object_get(v, "memory");
-    double        rate = number(v, "tokens_per_s"), loss = number(v, "loss_first");
+    double rate = number(v, "tokens_per_s"), loss = number(v, "loss_first");
 
     if (!(rate > 0) || isinf(rate))
         return;
@@ -176,7 +177,7 @@ static void see_error(struct tn_seen *s, const json_t *v)
 {
     const char *cls = json_string_value(json_object_get(v, "class"));
     const char *detail = json_string_value(json_object_get(v, "detail"));
-    double      rank = number(v, "rank");
+    double rank = number(v, "rank");
 
     /* The first error is the cause; what follows is its consequence on other ranks. */
     if (s->error || !cls)
@@ -187,9 +188,10 @@ static void see_error(struct tn_seen *s, const json_t *v)
     snprintf(s->detail, sizeof(s->detail), "%s", detail ? detail : "");
 }
 
-enum tn_line tn_observe(struct tn_seen *s, const char *line, size_t n, int64_t *ret_n, double *ret_ms)
+enum tn_line tn_observe(struct tn_seen *s, const char *line, size_t n, int64_t *ret_n,
+                        double *ret_ms)
 {
-    AUTO_JSON  *v = NULL;
+    AUTO_JSON *v = NULL;
     const char *event;
 
     if (n == 0 || line[0] != '{' || jx_parse(&v, line, n, NULL) < 0)
@@ -222,7 +224,7 @@ static int by_value(const void *a, const void *b)
 double tn_seen_median_ms(const struct tn_seen *s)
 {
     double sorted[TN_RECENT];
-    int    n = s->measured < TN_RECENT ? s->measured : TN_RECENT;
+    int n = s->measured < TN_RECENT ? s->measured : TN_RECENT;
 
     if (n == 0)
         return (double)NAN;

@@ -14,44 +14,53 @@
 #include "tuner/tuner.h"
 
 struct values {
-    const char *data, *config, *listen, *mpiexec, *train, *supervisor, *hosts, *log, *token_file, *ui_dir, *tls_cert;
+    const char *data, *config, *listen, *mpiexec, *train, *supervisor, *hosts, *log, *token_file,
+        *ui_dir, *tls_cert;
     const char *tls_key, *stop;
-    int         cores, grace, hang;
-    bool        oversubscribe, help, version;
+    int cores, grace, hang;
+    bool oversubscribe, help, version;
 };
 
 #define AT(field) offsetof(struct values, field)
 
 static const struct opt table[] = {
-    { "data", 'd', OPT_STR, AT(data), 0, 0, NULL, "PARTUNE_DATA", "DIR", "data directory" },
-    { "config", 'c', OPT_STR, AT(config), 0, 0, NULL, "PARTUNE_CONFIG", "FILE", "configuration file" },
-    { "listen", 'l', OPT_STR, AT(listen), 0, 0, "127.0.0.1:8417", "PARTUNE_LISTEN", "ADDRESS",
-      "HOST:PORT or unix:PATH, several separated by blanks; port 0 takes a free one" },
-    { "mpiexec", 0, OPT_STR, AT(mpiexec), 0, 0, NULL, NULL, "PROGRAM", "process manager of trials" },
-    { "train", 0, OPT_STR, AT(train), 0, 0, NULL, NULL, "PROGRAM", "the bundled trainer" },
-    { "supervisor", 0, OPT_STR, AT(supervisor), 0, 0, NULL, NULL, "PROGRAM", "partune-run" },
-    { "hosts", 0, OPT_STR, AT(hosts), 0, 0, NULL, NULL, "FILE", "host file for mpiexec" },
-    { "cores", 0, OPT_INT, AT(cores), 0, 1024, "0", NULL, "N", "cores for trials (0: all)" },
-    { "grace", 0, OPT_INT, AT(grace), 0, 600000, "2000", NULL, "MS", "between TERM and KILL of a trial" },
-    { "hang", 0, OPT_INT, AT(hang), 1, 86400, "60", NULL, "S", "shortest silence that counts as a hang" },
-    { "oversubscribe", 0, OPT_FLAG, AT(oversubscribe), 0, 0, NULL, NULL, NULL, "more ranks than cores are allowed" },
-    { "stop", 0, OPT_STR, AT(stop), 0, 0, "leave", NULL, "HOW", "running trials at the end: leave, or requeue" },
-    { "token-file", 0, OPT_STR, AT(token_file), 0, 0, NULL, NULL, "FILE", "token of the loopback listener" },
-    { "ui-dir", 0, OPT_STR, AT(ui_dir), 0, 0, NULL, NULL, "DIR", "serve the dashboard from this folder" },
-    { "tls-cert", 0, OPT_STR, AT(tls_cert), 0, 0, NULL, NULL, "FILE", "certificate in PEM" },
-    { "tls-key", 0, OPT_STR, AT(tls_key), 0, 0, NULL, NULL, "FILE", "its key" },
-    { "log", 0, OPT_STR, AT(log), 0, 0, "info", "PARTUNE_LOG", "LEVEL", "error, warn, info or debug" },
-    { "help", 'h', OPT_FLAG, AT(help), 0, 0, NULL, NULL, NULL, "this text" },
-    { "version", 'V', OPT_FLAG, AT(version), 0, 0, NULL, NULL, NULL, "the version" },
+    {"data", 'd', OPT_STR, AT(data), 0, 0, NULL, "PARTUNE_DATA", "DIR", "data directory"},
+    {"config", 'c', OPT_STR, AT(config), 0, 0, NULL, "PARTUNE_CONFIG", "FILE",
+     "configuration file"},
+    {"listen", 'l', OPT_STR, AT(listen), 0, 0, "127.0.0.1:8417", "PARTUNE_LISTEN", "ADDRESS",
+     "HOST:PORT or unix:PATH, several separated by blanks; port 0 takes a free one"},
+    {"mpiexec", 0, OPT_STR, AT(mpiexec), 0, 0, NULL, NULL, "PROGRAM", "process manager of trials"},
+    {"train", 0, OPT_STR, AT(train), 0, 0, NULL, NULL, "PROGRAM", "the bundled trainer"},
+    {"supervisor", 0, OPT_STR, AT(supervisor), 0, 0, NULL, NULL, "PROGRAM", "partune-run"},
+    {"hosts", 0, OPT_STR, AT(hosts), 0, 0, NULL, NULL, "FILE", "host file for mpiexec"},
+    {"cores", 0, OPT_INT, AT(cores), 0, 1024, "0", NULL, "N", "cores for trials (0: all)"},
+    {"grace", 0, OPT_INT, AT(grace), 0, 600000, "2000", NULL, "MS",
+     "between TERM and KILL of a trial"},
+    {"hang", 0, OPT_INT, AT(hang), 1, 86400, "60", NULL, "S",
+     "shortest silence that counts as a hang"},
+    {"oversubscribe", 0, OPT_FLAG, AT(oversubscribe), 0, 0, NULL, NULL, NULL,
+     "more ranks than cores are allowed"},
+    {"stop", 0, OPT_STR, AT(stop), 0, 0, "leave", NULL, "HOW",
+     "running trials at the end: leave, or requeue"},
+    {"token-file", 0, OPT_STR, AT(token_file), 0, 0, NULL, NULL, "FILE",
+     "token of the loopback listener"},
+    {"ui-dir", 0, OPT_STR, AT(ui_dir), 0, 0, NULL, NULL, "DIR",
+     "serve the dashboard from this folder"},
+    {"tls-cert", 0, OPT_STR, AT(tls_cert), 0, 0, NULL, NULL, "FILE", "certificate in PEM"},
+    {"tls-key", 0, OPT_STR, AT(tls_key), 0, 0, NULL, NULL, "FILE", "its key"},
+    {"log", 0, OPT_STR, AT(log), 0, 0, "info", "PARTUNE_LOG", "LEVEL",
+     "error, warn, info or debug"},
+    {"help", 'h', OPT_FLAG, AT(help), 0, 0, NULL, NULL, NULL, "this text"},
+    {"version", 'V', OPT_FLAG, AT(version), 0, 0, NULL, NULL, NULL, "the version"},
 };
 
 struct daemon {
-    uv_loop_t          loop;
+    uv_loop_t loop;
     struct tn_service *service;
-    struct tn_http    *http;
-    uv_signal_t        term, interrupt;
-    enum tn_stop       stop;
-    int                signals;
+    struct tn_http *http;
+    uv_signal_t term, interrupt;
+    enum tn_stop stop;
+    int signals;
 };
 
 /* ---- the end ---- */
@@ -118,7 +127,8 @@ static void raise_limits(void)
 
 static char *default_data_dir(void)
 {
-    const char *state = getenv("STATE_DIRECTORY"), *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    const char *state = getenv("STATE_DIRECTORY"), *xdg = getenv("XDG_STATE_HOME"),
+               *home = getenv("HOME");
 
     if (state && *state)
         return mem_strdup(state); /* the systemd unit says so */
@@ -129,17 +139,23 @@ static char *default_data_dir(void)
 
 static struct tn_config service_config(const struct values *v, const struct conf *conf)
 {
-    return (struct tn_config){ .data_dir = v->data, .mpiexec = v->mpiexec, .train = v->train,
-                               .supervisor = v->supervisor, .hosts = v->hosts, .cores = v->cores,
-                               .grace_ms = v->grace, .hang_s = v->hang, .oversubscribe = v->oversubscribe,
-                               .conf = conf };
+    return (struct tn_config){.data_dir = v->data,
+                              .mpiexec = v->mpiexec,
+                              .train = v->train,
+                              .supervisor = v->supervisor,
+                              .hosts = v->hosts,
+                              .cores = v->cores,
+                              .grace_ms = v->grace,
+                              .hang_s = v->hang,
+                              .oversubscribe = v->oversubscribe,
+                              .conf = conf};
 }
 
 /* "a b" as a NULL-terminated list; TEXT is cut up. */
 static int split(const char **list, int max, char *text)
 {
     char *save = NULL;
-    int   n = 0;
+    int n = 0;
 
     for (char *p = strtok_r(text, " ,", &save); p && n < max - 1; p = strtok_r(NULL, " ,", &save))
         list[n++] = p;
@@ -147,12 +163,17 @@ static int split(const char **list, int max, char *text)
     return n;
 }
 
-static int start_http(struct daemon *d, const struct values *v, const struct conf *conf, struct err *e)
+static int start_http(struct daemon *d, const struct values *v, const struct conf *conf,
+                      struct err *e)
 {
-    const char           *listen[16];
-    AUTO_FREE char       *text = mem_strdup(v->listen);
-    struct tn_http_config h = { .listen = listen, .token_file = v->token_file, .ui_dir = v->ui_dir,
-                                .tls_cert = v->tls_cert, .tls_key = v->tls_key, .conf = conf };
+    const char *listen[16];
+    AUTO_FREE char *text = mem_strdup(v->listen);
+    struct tn_http_config h = {.listen = listen,
+                               .token_file = v->token_file,
+                               .ui_dir = v->ui_dir,
+                               .tls_cert = v->tls_cert,
+                               .tls_key = v->tls_key,
+                               .conf = conf};
 
     split(listen, (int)ARRAY_LEN(listen), text);
     return tn_http_start(&d->http, d->service, &d->loop, &h, e);
@@ -160,9 +181,9 @@ static int start_http(struct daemon *d, const struct values *v, const struct con
 
 static int serve(const struct values *v, const struct conf *conf, struct err *e)
 {
-    struct daemon    d = { .stop = !strcmp(v->stop, "requeue") ? TN_STOP_REQUEUE : TN_STOP_LEAVE };
+    struct daemon d = {.stop = !strcmp(v->stop, "requeue") ? TN_STOP_REQUEUE : TN_STOP_LEAVE};
     struct tn_config config = service_config(v, conf);
-    int              r;
+    int r;
 
     raise_limits();
     uv_loop_init(&d.loop);
@@ -183,8 +204,8 @@ static int serve(const struct values *v, const struct conf *conf, struct err *e)
 static int backup(const struct values *v, const char *file, struct err *e)
 {
     AUTO_FREE char *path = mem_printf("%s/partune.db", v->data);
-    AUTO_DB        *db = NULL;
-    int             r;
+    AUTO_DB *db = NULL;
+    int r;
 
     if (!file_exists(path))
         return err_set(e, -ENOENT, "no database in %s", v->data);
@@ -194,12 +215,12 @@ static int backup(const struct values *v, const char *file, struct err *e)
 
 static int check(const struct values *v, const struct conf *conf, struct err *e)
 {
-    struct tn_config   config = service_config(v, conf);
+    struct tn_config config = service_config(v, conf);
     struct tn_service *svc = NULL;
-    uv_loop_t          loop;
-    json_t            *health, *checks, *c;
-    size_t             i;
-    int                r;
+    uv_loop_t loop;
+    json_t *health, *checks, *c;
+    size_t i;
+    int r;
 
     uv_loop_init(&loop);
     r = tn_service_open(&svc, &loop, &config, e);
@@ -210,7 +231,8 @@ static int check(const struct values *v, const struct conf *conf, struct err *e)
     json_array_foreach(checks, i, c) {
         bool ok = json_is_true(json_object_get(c, "ok"));
 
-        printf("%-4s %-14s %s%s%s\n", ok ? "ok" : "FAIL", json_string_value(json_object_get(c, "name")),
+        printf("%-4s %-14s %s%s%s\n", ok ? "ok" : "FAIL",
+               json_string_value(json_object_get(c, "name")),
                json_string_value(json_object_get(c, "detail")), ok ? "" : "; ",
                ok ? "" : json_string_value(json_object_get(c, "fix")));
         r = ok ? r : 1;
@@ -228,19 +250,20 @@ static int fail(const struct err *e, int status)
     return status;
 }
 
-/* The command line is read on a copy, which the parser sorts, to find the configuration file first. */
+/* The command line is read on a copy, which the parser sorts, to find the configuration file first.
+ */
 static int peek_argv(struct opt_set *set, int argc, char **argv, struct err *e)
 {
     AUTO_FREE char **copy = mem_alloc(((size_t)argc + 1) * sizeof(*copy));
-    int              operands;
+    int operands;
 
     memcpy(copy, argv, (size_t)argc * sizeof(*copy));
     return opt_from_argv(set, &operands, argc, copy, 0, e);
 }
 
 /* Configuration: default < file < environment < command line. */
-static int configure(struct opt_set *set, struct values *v, struct conf **conf, int *operands, int argc, char **argv,
-                     struct err *e)
+static int configure(struct opt_set *set, struct values *v, struct conf **conf, int *operands,
+                     int argc, char **argv, struct err *e)
 {
     int r;
 
@@ -255,8 +278,8 @@ static int configure(struct opt_set *set, struct values *v, struct conf **conf, 
     return opt_from_argv(set, operands, argc, argv, 0, e);
 }
 
-static int dispatch(const struct opt_set *set, const struct values *v, const struct conf *conf, int operands,
-                    char **argv, struct err *e)
+static int dispatch(const struct opt_set *set, const struct values *v, const struct conf *conf,
+                    int operands, char **argv, struct err *e)
 {
     if (v->help) {
         opt_help(set, stdout);
@@ -281,21 +304,25 @@ static int dispatch(const struct opt_set *set, const struct values *v, const str
 
 int main(int argc, char **argv)
 {
-    struct values  v = { 0 };
-    struct opt_set set = { .program = "partuned", .usage = "partuned [options] [backup FILE | check | token …]",
-                           .section = "partuned", .table = table, .count = ARRAY_LEN(table), .values = &v };
-    struct conf   *conf = NULL;
-    struct err     e = { 0 };
+    struct values v = {0};
+    struct opt_set set = {.program = "partuned",
+                          .usage = "partuned [options] [backup FILE | check | token …]",
+                          .section = "partuned",
+                          .table = table,
+                          .count = ARRAY_LEN(table),
+                          .values = &v};
+    struct conf *conf = NULL;
+    struct err e = {0};
     enum log_level level = LOG_INFO;
-    char          *data = NULL;
-    int            operands = 0, r;
+    char *data = NULL;
+    int operands = 0, r;
 
     log_setup("partuned", level);
     r = configure(&set, &v, &conf, &operands, argc, argv, &e);
     if (r < 0)
         return fail(&e, 2);
     if (log_level_parse(&level, v.log) < 0)
-        return fail(&(struct err){ .text = "--log is error, warn, info or debug" }, 2);
+        return fail(&(struct err){.text = "--log is error, warn, info or debug"}, 2);
     log_setup("partuned", level);
     if (!v.data)
         v.data = data = default_data_dir();

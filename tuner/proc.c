@@ -10,8 +10,8 @@
 /* Read a small file of /proc into BUF, NUL-terminated; returns its length or a negative errno. */
 static ssize_t slurp(int dirfd, const char *path, char *buf, size_t size)
 {
-    int     fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
-    size_t  n = 0;
+    int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
+    size_t n = 0;
     ssize_t r = 0;
 
     if (fd < 0)
@@ -35,15 +35,16 @@ static void boot_id(char ret[TN_BOOT_TEXT])
 /* Fields after the command's name, which may itself hold blanks and parentheses. */
 static int stat_fields(int pid, char *state, int *ppid, uint64_t *start)
 {
-    char               path[64], buf[1024];
-    const char        *p;
+    char path[64], buf[1024];
+    const char *p;
     unsigned long long t = 0;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     if (slurp(AT_FDCWD, path, buf, sizeof(buf)) < 0 || !(p = strrchr(buf, ')')))
         return -ESRCH;
-    if (sscanf(p + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", state, ppid,
-               &t) != 3)
+    if (sscanf(p + 1,
+               " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+               state, ppid, &t) != 3)
         return -ESRCH;
     *start = t;
     return 0;
@@ -51,9 +52,9 @@ static int stat_fields(int pid, char *state, int *ppid, uint64_t *start)
 
 int tn_proc_of(struct tn_proc *ret, int pid)
 {
-    struct tn_proc p = { .pid = pid };
-    char           state;
-    int            ppid;
+    struct tn_proc p = {.pid = pid};
+    char state;
+    int ppid;
 
     if (stat_fields(pid, &state, &ppid, &p.start) < 0 || state == 'Z' || state == 'X')
         return -ESRCH;
@@ -66,14 +67,15 @@ bool tn_proc_alive(const struct tn_proc *p)
 {
     struct tn_proc now;
 
-    return p->pid > 0 && tn_proc_of(&now, p->pid) == 0 && now.start == p->start && !strcmp(now.boot, p->boot);
+    return p->pid > 0 && tn_proc_of(&now, p->pid) == 0 && now.start == p->start &&
+           !strcmp(now.boot, p->boot);
 }
 
 int tn_proc_parent(int pid)
 {
     uint64_t start;
-    char     state;
-    int      ppid;
+    char state;
+    int ppid;
 
     return stat_fields(pid, &state, &ppid, &start) < 0 ? -ESRCH : ppid;
 }
@@ -82,9 +84,9 @@ int tn_proc_parent(int pid)
 
 static bool has_mark(int proc, const char *pid, const char *want, size_t len)
 {
-    char    path[64];
-    char   *env = NULL;
-    bool    found = false;
+    char path[64];
+    char *env = NULL;
+    bool found = false;
     ssize_t n;
 
     snprintf(path, sizeof(path), "%.20s/environ", pid);
@@ -99,19 +101,20 @@ static bool has_mark(int proc, const char *pid, const char *want, size_t len)
 int tn_mark_find(int *pids, int max, const char *mark)
 {
     AUTO_FREE char *want = mem_printf("%s=%s", TN_MARK_ENV, mark);
-    DIR            *d = opendir("/proc");
-    struct dirent  *entry;
-    int             n = 0;
+    DIR *d = opendir("/proc");
+    struct dirent *entry;
+    int n = 0;
 
     if (!d)
         return 0;
     while ((entry = readdir(d))) {
-        int64_t     pid;
+        int64_t pid;
         struct stat st;
 
         if (str_to_i64(&pid, entry->d_name, 1, INT32_MAX) < 0 || pid == getpid())
             continue;
-        if (fstatat(dirfd(d), entry->d_name, &st, 0) < 0 || (geteuid() != 0 && st.st_uid != geteuid()))
+        if (fstatat(dirfd(d), entry->d_name, &st, 0) < 0 ||
+            (geteuid() != 0 && st.st_uid != geteuid()))
             continue;
         if (!has_mark(dirfd(d), entry->d_name, want, strlen(want)))
             continue;
@@ -147,7 +150,7 @@ int tn_mark_kill_all(const char *mark, int timeout_ms)
 
 int64_t tn_oom_kills(void)
 {
-    char        buf[16384];
+    char buf[16384];
     const char *p;
 
     if (slurp(AT_FDCWD, "/proc/vmstat", buf, sizeof(buf)) < 0 || !(p = strstr(buf, "\noom_kill ")))
@@ -163,7 +166,7 @@ int tn_cpus_parse(int *ret, int max, const char *text)
 
     while (*text) {
         char *end;
-        long  a = strtol(text, &end, 10), b = a;
+        long a = strtol(text, &end, 10), b = a;
 
         if (end == text || a < 0)
             return -EINVAL;
@@ -199,11 +202,11 @@ char *tn_cpus_text(char *buf, size_t size, const int *cpus, int n)
 
 int tn_run_claim(const char *folder, const struct tn_proc *self, const char *mark, struct err *e)
 {
-    static const struct tn_proc nobody = { .pid = 0 };
-    const struct tn_proc       *p = self ? self : &nobody;
-    AUTO_FREE char             *path = mem_printf("%s/%s", folder, TN_RUN_FILE);
-    AUTO_FREE char             *temporary = mem_printf("%s.%ld", path, (long)getpid());
-    AUTO_FREE char             *text =
+    static const struct tn_proc nobody = {.pid = 0};
+    const struct tn_proc *p = self ? self : &nobody;
+    AUTO_FREE char *path = mem_printf("%s/%s", folder, TN_RUN_FILE);
+    AUTO_FREE char *temporary = mem_printf("%s.%ld", path, (long)getpid());
+    AUTO_FREE char *text =
         mem_printf("{\"v\":1,\"pid\":%d,\"start\":%llu,\"boot\":\"%s\",\"mark\":\"%s\"}\n", p->pid,
                    (unsigned long long)p->start, p->boot, mark);
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -223,11 +226,11 @@ int tn_run_claim(const char *folder, const struct tn_proc *self, const char *mar
 int tn_run_read(struct tn_proc *ret, const char *folder, struct err *e)
 {
     AUTO_FREE char *path = mem_printf("%s/%s", folder, TN_RUN_FILE);
-    AUTO_JSON      *v = NULL;
-    struct tn_proc  p = { .pid = 0 };
-    const char     *boot = "";
-    int64_t         start = 0;
-    int             r;
+    AUTO_JSON *v = NULL;
+    struct tn_proc p = {.pid = 0};
+    const char *boot = "";
+    int64_t start = 0;
+    int r;
 
     if (!file_exists(path))
         return err_set(e, -ENOENT, "no %s", path);
@@ -250,17 +253,19 @@ int tn_exit_write(const char *folder, const struct tn_exit *x, struct err *e)
 {
     AUTO_FREE char *path = mem_printf("%s/%s", folder, TN_EXIT_FILE);
     AUTO_FREE char *temporary = mem_printf("%s.tmp", path);
-    AUTO_JSON      *v = json_pack("{s:i, s:i, s:i, s:b, s:b, s:i, s:I, s:I, s:I}", "v", 1, "code", x->code, "signal",
-                                  x->signal, "stopped", x->stopped, "proxy_lost", x->proxy_lost, "leftovers",
-                                  x->leftovers, "oom_kills", (json_int_t)x->oom_kills, "started",
-                                  (json_int_t)x->started, "ended", (json_int_t)x->ended);
+    AUTO_JSON *v =
+        json_pack("{s:i, s:i, s:i, s:b, s:b, s:i, s:I, s:I, s:I}", "v", 1, "code", x->code,
+                  "signal", x->signal, "stopped", x->stopped, "proxy_lost", x->proxy_lost,
+                  "leftovers", x->leftovers, "oom_kills", (json_int_t)x->oom_kills, "started",
+                  (json_int_t)x->started, "ended", (json_int_t)x->ended);
     AUTO_FREE char *text = jx_dump(v);
-    int             fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int             r;
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int r;
 
     if (fd < 0)
         return err_set(e, -errno, "create %s: %s", temporary, strerror(errno));
-    /* Renamed but not synced: the file must outlive processes, not the machine, whose loss ends the trial anyway. */
+    /* Renamed but not synced: the file must outlive processes, not the machine, whose loss ends the
+     * trial anyway. */
     r = file_write_fd(fd, text, strlen(text));
     close(fd);
     if (r == 0 && rename(temporary, path) < 0)
@@ -271,15 +276,17 @@ int tn_exit_write(const char *folder, const struct tn_exit *x, struct err *e)
 void tn_exit_read(struct tn_exit *ret, const char *folder)
 {
     AUTO_FREE char *path = mem_printf("%s/%s", folder, TN_EXIT_FILE);
-    AUTO_JSON      *v = NULL;
-    struct tn_exit  x = { .code = -1 };
-    struct err      e;
+    AUTO_JSON *v = NULL;
+    struct tn_exit x = {.code = -1};
+    struct err e;
 
     *ret = x;
     if (!file_exists(path) || jx_load(&v, path, 4096, &e) < 0)
         return;
-    if (jx_get_int(&x.code, v, "code", -1, 255, &e) < 0 || jx_get_int(&x.signal, v, "signal", 0, 128, &e) < 0 ||
-        jx_get_bool(&x.stopped, v, "stopped", &e) < 0 || jx_get_bool(&x.proxy_lost, v, "proxy_lost", &e) < 0 ||
+    if (jx_get_int(&x.code, v, "code", -1, 255, &e) < 0 ||
+        jx_get_int(&x.signal, v, "signal", 0, 128, &e) < 0 ||
+        jx_get_bool(&x.stopped, v, "stopped", &e) < 0 ||
+        jx_get_bool(&x.proxy_lost, v, "proxy_lost", &e) < 0 ||
         jx_get_int(&x.leftovers, v, "leftovers", 0, INT32_MAX, &e) < 0 ||
         jx_get_i64(&x.oom_kills, v, "oom_kills", 0, INT64_MAX, &e) < 0 ||
         jx_get_i64(&x.started, v, "started", 0, INT64_MAX, &e) < 0 ||

@@ -1,29 +1,33 @@
 /*
  * After a restart: the database says what there is, the attempt folders and /proc say what lives.
  *
- * Each campaign that is not over gets its search back by replaying its trials. Each attempt that has not ended is adopted or
- * settled. A campaign that cannot be brought back (its data set is gone, say) is paused with the reason.
+ * Each campaign that is not over gets its search back by replaying its trials. Each attempt that
+ * has not ended is adopted or settled. A campaign that cannot be brought back (its data set is
+ * gone, say) is paused with the reason.
  */
 #include <errno.h>
 
 #include "tuner/internal.h"
 
-static int layout_of(struct pl_layout *ret, const struct tn_engine *en, const struct db_trial *t, struct err *e)
+static int layout_of(struct pl_layout *ret, const struct tn_engine *en, const struct db_trial *t,
+                     struct err *e)
 {
     AUTO_JSON *v = NULL;
-    int        r = jx_parse(&v, t->layout, strlen(t->layout), e);
+    int r = jx_parse(&v, t->layout, strlen(t->layout), e);
 
     if (r == 0)
-        r = pl_layout_parse(ret, v, &en->spec->se.model, &en->spec->se.cluster, &en->spec->se.workload, e);
+        r = pl_layout_parse(ret, v, &en->spec->se.model, &en->spec->se.cluster,
+                            &en->spec->se.workload, e);
     return r;
 }
 
-static int build_engine(struct tn_engine **ret, struct tn_service *svc, const struct db_campaign *row, struct err *e)
+static int build_engine(struct tn_engine **ret, struct tn_service *svc,
+                        const struct db_campaign *row, struct err *e)
 {
-    AUTO_JSON        *body = NULL;
-    struct tn_spec   *spec = NULL;
+    AUTO_JSON *body = NULL;
+    struct tn_spec *spec = NULL;
     struct tn_engine *en = NULL;
-    int               r = jx_parse(&body, row->resolved, strlen(row->resolved), e);
+    int r = jx_parse(&body, row->resolved, strlen(row->resolved), e);
 
     if (r == 0)
         r = tn_spec_parse(&spec, svc, body, NULL, e);
@@ -41,12 +45,12 @@ static int build_engine(struct tn_engine **ret, struct tn_service *svc, const st
 /* Queued trials join the queue; open ones are counted. */
 static int take_trials(struct tn_campaign *c, const char *state, bool queue, struct err *e)
 {
-    struct arena     a = { 0 };
-    struct db_filter f = { .state = state, .limit = 100000 };
+    struct arena a = {0};
+    struct db_filter f = {.state = state, .limit = 100000};
     struct db_trial *t = NULL;
-    int              n = 0;
-    int64_t          total;
-    int              r = db_trial_list(c->svc->db, &a, &t, &n, &total, c->id, &f, e);
+    int n = 0;
+    int64_t total;
+    int r = db_trial_list(c->svc->db, &a, &t, &n, &total, c->id, &f, e);
 
     for (int i = 0; r == 0 && i < n; i++) {
         struct pl_layout l;
@@ -63,8 +67,8 @@ static int take_trials(struct tn_campaign *c, const char *state, bool queue, str
 int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, struct err *e)
 {
     struct tn_campaign *c = tn_campaign_find(svc, row->id);
-    struct tn_engine   *en = NULL;
-    int                 r = 0;
+    struct tn_engine *en = NULL;
+    int r = 0;
 
     if (!c) {
         r = build_engine(&en, svc, row, e);
@@ -90,10 +94,10 @@ int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, st
 static int recover_attempt(struct tn_service *svc, const struct db_attempt *at, struct err *e)
 {
     struct tn_campaign *c = tn_campaign_find(svc, at->campaign);
-    struct arena        a = { 0 };
-    struct db_trial     row;
-    struct pl_layout    l;
-    int                 r;
+    struct arena a = {0};
+    struct db_trial row;
+    struct pl_layout l;
+    int r;
 
     if (!c)
         return err_set(e, -ENOENT, "attempt of an unknown campaign %s", at->campaign);
@@ -109,7 +113,7 @@ static int recover_attempt(struct tn_service *svc, const struct db_attempt *at, 
 /* A campaign that cannot be brought back: its attempts are ended so that nothing runs unwatched. */
 static void give_up(struct tn_service *svc, const struct db_campaign *row, const struct err *why)
 {
-    struct err e = { 0 };
+    struct err e = {0};
 
     log_error("campaign %s cannot be brought back: %s", row->id, why->text);
     if (strcmp(row->state, DB_PAUSED) != 0 &&
@@ -125,18 +129,18 @@ static bool has_attempt(const struct db_attempt *at, int n, const char *id)
     return false;
 }
 
-static int revive_state(struct tn_service *svc, const char *state, const struct db_attempt *at, int nat,
-                        bool only_with_attempts, struct err *e)
+static int revive_state(struct tn_service *svc, const char *state, const struct db_attempt *at,
+                        int nat, bool only_with_attempts, struct err *e)
 {
-    struct arena        a = { 0 };
-    struct db_filter    f = { .state = state, .limit = 100000 };
+    struct arena a = {0};
+    struct db_filter f = {.state = state, .limit = 100000};
     struct db_campaign *c = NULL;
-    int                 n = 0;
-    int64_t             total;
-    int                 r = db_campaign_list(svc->db, &a, &c, &n, &total, &f, e);
+    int n = 0;
+    int64_t total;
+    int r = db_campaign_list(svc->db, &a, &c, &n, &total, &f, e);
 
     for (int i = 0; r == 0 && i < n; i++) {
-        struct err why = { 0 };
+        struct err why = {0};
 
         if (only_with_attempts && !has_attempt(at, nat, c[i].id))
             continue;
@@ -149,22 +153,23 @@ static int revive_state(struct tn_service *svc, const char *state, const struct 
 
 int tn_recover(struct tn_service *svc, struct err *e)
 {
-    static const char *const over[] = { DB_DONE, DB_CANCELLED, DB_FAILED };
-    static const char *const live[] = { DB_RUNNING, DB_PAUSED, DB_VERIFYING };
-    struct arena             a = { 0 };
-    struct db_attempt       *at = NULL;
-    int                      n = 0;
-    int                      r = db_attempt_open_list(svc->db, &a, &at, &n, e);
+    static const char *const over[] = {DB_DONE, DB_CANCELLED, DB_FAILED};
+    static const char *const live[] = {DB_RUNNING, DB_PAUSED, DB_VERIFYING};
+    struct arena a = {0};
+    struct db_attempt *at = NULL;
+    int n = 0;
+    int r = db_attempt_open_list(svc->db, &a, &at, &n, e);
 
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(live); i++)
         r = revive_state(svc, live[i], at, n, false, e);
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(over); i++)
         r = revive_state(svc, over[i], at, n, true, e);
     for (int i = 0; r == 0 && i < n; i++) {
-        struct err why = { 0 };
+        struct err why = {0};
 
         if (recover_attempt(svc, &at[i], &why) < 0)
-            log_error("trial %lld of campaign %s: %s", (long long)at[i].n, at[i].campaign, why.text);
+            log_error("trial %lld of campaign %s: %s", (long long)at[i].n, at[i].campaign,
+                      why.text);
     }
     arena_done(&a);
     return r;

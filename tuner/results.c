@@ -1,9 +1,10 @@
 /*
  * What the measurements say: the pooled throughput of a layout, the best of them, the baseline.
  *
- * A layout that was measured k times with means m_i and standard errors s_i has the mean weighted by 1/s_i^2; the error of
- * that is the larger of what the trials claim, 1/sqrt(sum 1/s_i^2), and what they show, their spread / sqrt(k). The
- * interval is the mean +- t(k - 1) x spread or 1.96 x the claimed error, whichever is wider.
+ * A layout that was measured k times with means m_i and standard errors s_i has the mean weighted
+ * by 1/s_i^2; the error of that is the larger of what the trials claim, 1/sqrt(sum 1/s_i^2), and
+ * what they show, their spread / sqrt(k). The interval is the mean +- t(k - 1) x spread or 1.96 x
+ * the claimed error, whichever is wider.
  */
 #include <errno.h>
 #include <math.h>
@@ -35,18 +36,19 @@ static void pool(struct tn_measure *m, const struct db_trial *t, int n)
     m->count = n;
 }
 
-int tn_measure_get(struct db *db, struct arena *a, struct tn_measure *ret, const char *campaign, int64_t n,
-                   struct err *e)
+int tn_measure_get(struct db *db, struct arena *a, struct tn_measure *ret, const char *campaign,
+                   int64_t n, struct err *e)
 {
     struct db_trial *t;
-    int              count;
-    int              r = db_trial_group(db, a, &t, &count, campaign, n, e);
+    int count;
+    int r = db_trial_group(db, a, &t, &count, campaign, n, e);
 
     if (r < 0)
         return r;
     if (count == 0)
         return err_set(e, -ENOENT, "trial %lld has no measurement", (long long)n);
-    *ret = (struct tn_measure){ .n = n, .layout = t[0].layout, .text = t[0].layout_text, .memory = t[0].memory };
+    *ret = (struct tn_measure){
+        .n = n, .layout = t[0].layout, .text = t[0].layout_text, .memory = t[0].memory};
     pool(ret, t, count);
     ret->mfu = t[0].mfu * ret->mean / t[0].tokens_per_s;
     return 0;
@@ -55,7 +57,7 @@ int tn_measure_get(struct db *db, struct arena *a, struct tn_measure *ret, const
 static int world_of(const struct tn_measure *m)
 {
     AUTO_JSON *v = json_loads(m->layout, 0, NULL);
-    int        world = (int)json_integer_value(json_object_get(v, "world"));
+    int world = (int)json_integer_value(json_object_get(v, "world"));
 
     return world > 0 ? world : 1;
 }
@@ -65,10 +67,10 @@ enum { LEADERS = 48 };
 int tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json_t **ret_tied,
                     const struct db_campaign *c, struct err *e)
 {
-    bool              each = str_eq(c->objective, "tokens_per_s_per_device");
+    bool each = str_eq(c->objective, "tokens_per_s_per_device");
     struct tn_measure m[LEADERS];
-    int64_t           leader[LEADERS];
-    int               best = -1, n = 0, r;
+    int64_t leader[LEADERS];
+    int best = -1, n = 0, r;
 
     r = db_trial_leaders(db, leader, &n, LEADERS, c->id, each, e);
     for (int i = 0; r == 0 && i < n; i++) {
@@ -95,10 +97,11 @@ int tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json
 
 json_t *tn_measure_json(const struct tn_measure *m, double baseline)
 {
-    return json_pack("{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "trial", (json_int_t)m->n, "layout",
-                     json_loads(m->layout, 0, NULL), "text", m->text, "tokens_per_s", tn_number(m->mean), "lo",
-                     tn_number(m->lo), "hi", tn_number(m->hi), "mfu", tn_number(m->mfu), "ratio",
-                     tn_number(m->mean / baseline), "memory_bytes", tn_number(m->memory), "measured", m->count);
+    return json_pack(
+        "{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "trial", (json_int_t)m->n, "layout",
+        json_loads(m->layout, 0, NULL), "text", m->text, "tokens_per_s", tn_number(m->mean), "lo",
+        tn_number(m->lo), "hi", tn_number(m->hi), "mfu", tn_number(m->mfu), "ratio",
+        tn_number(m->mean / baseline), "memory_bytes", tn_number(m->memory), "measured", m->count);
 }
 
 int64_t tn_baseline_n(struct db *db, const char *campaign)
@@ -112,11 +115,11 @@ int64_t tn_baseline_n(struct db *db, const char *campaign)
 
 int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
 {
-    struct arena       a = { 0 };
+    struct arena a = {0};
     struct db_campaign c;
-    struct tn_measure  m, baseline = { .mean = NAN };
-    json_t            *tied = NULL;
-    int                r = db_campaign_get(svc->db, &a, &c, id, e);
+    struct tn_measure m, baseline = {.mean = NAN};
+    json_t *tied = NULL;
+    int r = db_campaign_get(svc->db, &a, &c, id, e);
 
     if (r == 0)
         r = tn_measure_best(svc->db, &a, &m, &tied, &c, e);
@@ -131,10 +134,10 @@ int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
 
 int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
 {
-    struct arena       a = { 0 };
+    struct arena a = {0};
     struct db_campaign c;
-    struct tn_measure  m;
-    int                r = db_campaign_get(svc->db, &a, &c, id, e);
+    struct tn_measure m;
+    int r = db_campaign_get(svc->db, &a, &c, id, e);
 
     if (r == 0)
         r = tn_measure_get(svc->db, &a, &m, id, tn_baseline_n(svc->db, id), e);
@@ -147,16 +150,16 @@ int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err
 }
 
 /* Every successful trial of the campaign, verification excepted. */
-static int each_ok(struct tn_service *svc, const char *id, void (*fn)(void *ctx, const struct db_trial *t), void *ctx,
-                   struct err *e)
+static int each_ok(struct tn_service *svc, const char *id,
+                   void (*fn)(void *ctx, const struct db_trial *t), void *ctx, struct err *e)
 {
-    struct arena       a = { 0 };
+    struct arena a = {0};
     struct db_campaign c;
-    struct db_filter   f = { .state = "ok", .limit = 100000 };
-    struct db_trial   *t = NULL;
-    int                n = 0;
-    int64_t            total;
-    int                r = db_campaign_get(svc->db, &a, &c, id, e);
+    struct db_filter f = {.state = "ok", .limit = 100000};
+    struct db_trial *t = NULL;
+    int n = 0;
+    int64_t total;
+    int r = db_campaign_get(svc->db, &a, &c, id, e);
 
     if (r == 0)
         r = db_trial_list(svc->db, &a, &t, &n, &total, id, &f, e);
@@ -178,7 +181,7 @@ static void add_prediction(void *ctx, const struct db_trial *t)
 int tn_predictions(json_t **ret_items, struct tn_service *svc, const char *id, struct err *e)
 {
     json_t *items = json_array();
-    int     r = each_ok(svc, id, add_prediction, items, e);
+    int r = each_ok(svc, id, add_prediction, items, e);
 
     if (r < 0)
         json_decref(items);
@@ -189,12 +192,12 @@ int tn_predictions(json_t **ret_items, struct tn_service *svc, const char *id, s
 
 struct point {
     int64_t n;
-    double  rate, memory;
+    double rate, memory;
 };
 
 struct points {
     struct point *v;
-    int           n, cap;
+    int n, cap;
 };
 
 static void add_point(void *ctx, const struct db_trial *t)
@@ -204,7 +207,7 @@ static void add_point(void *ctx, const struct db_trial *t)
     if (!(t->memory > 0))
         return;
     MEM_GROW(p->v, p->n, p->cap);
-    p->v[p->n++] = (struct point){ t->n, t->tokens_per_s, t->memory };
+    p->v[p->n++] = (struct point){t->n, t->tokens_per_s, t->memory};
 }
 
 static int by_memory(const void *a, const void *b)
@@ -219,9 +222,9 @@ static int by_memory(const void *a, const void *b)
 /* Sorted by memory, a trial is on the front if it is faster than all that need less. */
 int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct err *e)
 {
-    struct points p = { 0 };
-    double        fastest = 0;
-    int           r = each_ok(svc, id, add_point, &p, e);
+    struct points p = {0};
+    double fastest = 0;
+    int r = each_ok(svc, id, add_point, &p, e);
 
     if (r == 0) {
         *ret_items = json_array();
@@ -230,35 +233,44 @@ int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct
         for (int i = 0; i < p.n; i++)
             if (p.v[i].rate > fastest) {
                 fastest = p.v[i].rate;
-                json_array_append_new(*ret_items, json_pack("{s:I, s:f, s:f}", "n", (json_int_t)p.v[i].n,
-                                                            "tokens_per_s", p.v[i].rate, "memory_bytes",
-                                                            p.v[i].memory));
+                json_array_append_new(*ret_items,
+                                      json_pack("{s:I, s:f, s:f}", "n", (json_int_t)p.v[i].n,
+                                                "tokens_per_s", p.v[i].rate, "memory_bytes",
+                                                p.v[i].memory));
             }
     }
     free(p.v);
     return r;
 }
 
-int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int64_t n, struct err *e)
+int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int64_t n,
+              struct err *e)
 {
-    struct arena       a = { 0 };
+    struct arena a = {0};
     struct db_campaign c;
-    struct tn_measure  m;
-    struct tn_winner   w = { .n = 0 };
-    AUTO_JSON         *body = NULL, *layout = NULL;
-    struct se_spec     spec;
-    int                r = db_campaign_get(svc->db, &a, &c, id, e);
+    struct tn_measure m;
+    struct tn_winner w = {.n = 0};
+    AUTO_JSON *body = NULL, *layout = NULL;
+    struct se_spec spec;
+    int r = db_campaign_get(svc->db, &a, &c, id, e);
 
     if (r == 0)
-        r = n > 0 ? tn_measure_get(svc->db, &a, &m, id, n, e) : tn_measure_best(svc->db, &a, &m, NULL, &c, e);
+        r = n > 0 ? tn_measure_get(svc->db, &a, &m, id, n, e)
+                  : tn_measure_best(svc->db, &a, &m, NULL, &c, e);
     if (r == 0)
         r = jx_parse(&body, c.resolved, strlen(c.resolved), e);
     if (r == 0)
         r = jx_parse(&layout, m.layout, strlen(m.layout), e);
     if (r == 0 && (r = se_spec_parse(&spec, body, svc->local, e)) == 0) {
-        w = (struct tn_winner){ .model = spec.model, .cluster = spec.cluster, .workload = spec.workload,
-                                .trainer = spec.trainer, .n = m.n, .tokens_per_s = m.mean, .lo = m.lo, .hi = m.hi,
-                                .mfu = m.mfu };
+        w = (struct tn_winner){.model = spec.model,
+                               .cluster = spec.cluster,
+                               .workload = spec.workload,
+                               .trainer = spec.trainer,
+                               .n = m.n,
+                               .tokens_per_s = m.mean,
+                               .lo = m.lo,
+                               .hi = m.hi,
+                               .mfu = m.mfu};
         r = pl_layout_parse(&w.layout, layout, &w.model, &w.cluster, &w.workload, e);
         se_spec_done(&spec);
     }

@@ -3,10 +3,11 @@
  *
  *     partune-run --folder DIR [--cpus LIST] [--grace MS] [--log-limit BYTES] -- PROGRAM ARG...
  *
- * It claims the attempt (run.json), becomes the reaper of everything that PROGRAM starts, keeps its stdout and
- * stderr in files of a bounded size, and when PROGRAM and all that carries the attempt's mark is gone, writes exit.json.
- * TERM: PROGRAM is told to stop, and after the grace everything with the mark is killed, until none is left. It needs no
- * daemon: the one that started it may die and another one adopt it. docs/PROTOCOL.md is the contract.
+ * It claims the attempt (run.json), becomes the reaper of everything that PROGRAM starts, keeps its
+ * stdout and stderr in files of a bounded size, and when PROGRAM and all that carries the attempt's
+ * mark is gone, writes exit.json. TERM: PROGRAM is told to stop, and after the grace everything
+ * with the mark is killed, until none is left. It needs no daemon: the one that started it may die
+ * and another one adopt it. docs/PROTOCOL.md is the contract.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,41 +23,43 @@
 #include "tuner/proc.h"
 
 enum {
-    TICK_MS = 500,      /* how often orphans are looked for */
-    LINGER_MS = 300,    /* what the launcher left running may end by itself so long */
-    EXIT_TAKEN = 111,   /* the attempt belongs to somebody else: nothing was started */
-    EXIT_FAILED = 112,  /* the attempt could not be set up */
+    TICK_MS = 500,     /* how often orphans are looked for */
+    LINGER_MS = 300,   /* what the launcher left running may end by itself so long */
+    EXIT_TAKEN = 111,  /* the attempt belongs to somebody else: nothing was started */
+    EXIT_FAILED = 112, /* the attempt could not be set up */
 };
 
 struct values {
     const char *folder, *cpus;
-    int         grace;
-    uint64_t    log_limit;
+    int grace;
+    uint64_t log_limit;
 };
 
 static const struct opt table[] = {
-    { "folder", 'f', OPT_STR, offsetof(struct values, folder), 0, 0, NULL, NULL, "DIR", "folder of the attempt" },
-    { "cpus", 'c', OPT_STR, offsetof(struct values, cpus), 0, 0, NULL, NULL, "LIST", "cores that it may use" },
-    { "grace", 'g', OPT_INT, offsetof(struct values, grace), 0, 600000, "2000", NULL, "MS",
-      "milliseconds between TERM and KILL" },
-    { "log-limit", 'l', OPT_BYTES, offsetof(struct values, log_limit), 0, 0, "16m", NULL, "BYTES",
-      "size at which stdout and stderr are cut" },
+    {"folder", 'f', OPT_STR, offsetof(struct values, folder), 0, 0, NULL, NULL, "DIR",
+     "folder of the attempt"},
+    {"cpus", 'c', OPT_STR, offsetof(struct values, cpus), 0, 0, NULL, NULL, "LIST",
+     "cores that it may use"},
+    {"grace", 'g', OPT_INT, offsetof(struct values, grace), 0, 600000, "2000", NULL, "MS",
+     "milliseconds between TERM and KILL"},
+    {"log-limit", 'l', OPT_BYTES, offsetof(struct values, log_limit), 0, 0, "16m", NULL, "BYTES",
+     "size at which stdout and stderr are cut"},
 };
 
 struct stream {
-    int      pipe, file; /* -1: closed */
+    int pipe, file; /* -1: closed */
     uint64_t written, limit;
 };
 
 struct run {
-    const char    *mark;
-    int            child;  /* 0: it has ended */
-    int            status; /* of waitpid */
-    int            signals;
-    int            grace;
-    uint64_t       kill_at; /* 0: nobody is being stopped */
-    int            orphan_ticks;
-    struct stream  out[2];
+    const char *mark;
+    int child;  /* 0: it has ended */
+    int status; /* of waitpid */
+    int signals;
+    int grace;
+    uint64_t kill_at; /* 0: nobody is being stopped */
+    int orphan_ticks;
+    struct stream out[2];
     struct tn_exit exit;
 };
 
@@ -67,8 +70,8 @@ static uint64_t now_ms(void)
 
 static int set_affinity(const char *text)
 {
-    int       cpus[1024];
-    int       n = tn_cpus_parse(cpus, (int)ARRAY_LEN(cpus), text);
+    int cpus[1024];
+    int n = tn_cpus_parse(cpus, (int)ARRAY_LEN(cpus), text);
     cpu_set_t set;
 
     if (n <= 0)
@@ -81,10 +84,11 @@ static int set_affinity(const char *text)
 
 /* ---- output ---- */
 
-static int open_stream(struct stream *s, const char *folder, const char *name, uint64_t limit, int *ret_write_end)
+static int open_stream(struct stream *s, const char *folder, const char *name, uint64_t limit,
+                       int *ret_write_end)
 {
     AUTO_FREE char *path = mem_printf("%s/%s", folder, name);
-    int             fds[2];
+    int fds[2];
 
     s->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (s->file < 0 || pipe2(fds, O_CLOEXEC) < 0)
@@ -99,7 +103,7 @@ static int open_stream(struct stream *s, const char *folder, const char *name, u
 static void keep(struct stream *s, const char *bytes, size_t n)
 {
     static const char cut[] = "\n[partune-run: output over the limit is dropped from here on]\n";
-    size_t            room = s->written < s->limit ? (size_t)(s->limit - s->written) : 0;
+    size_t room = s->written < s->limit ? (size_t)(s->limit - s->written) : 0;
 
     if (s->written > s->limit)
         return;
@@ -192,7 +196,8 @@ static bool has_orphan(const struct run *r)
     return false;
 }
 
-/* mpiexec waits for ever when its proxy was killed. Two looks in a row rule out an orderly end in between. */
+/* mpiexec waits for ever when its proxy was killed. Two looks in a row rule out an orderly end in
+ * between. */
 static void look_for_orphans(struct run *r)
 {
     if (!r->child || r->kill_at)
@@ -207,7 +212,8 @@ static void look_for_orphans(struct run *r)
 /* One turn: wait for a signal, output or the clock. */
 static void turn(struct run *r, int timeout_ms)
 {
-    struct pollfd p[3] = { { r->signals, POLLIN, 0 }, { r->out[0].pipe, POLLIN, 0 }, { r->out[1].pipe, POLLIN, 0 } };
+    struct pollfd p[3] = {
+        {r->signals, POLLIN, 0}, {r->out[0].pipe, POLLIN, 0}, {r->out[1].pipe, POLLIN, 0}};
 
     poll(p, 3, timeout_ms);
     take_signals(r);
@@ -238,8 +244,8 @@ static void wait_for_child(struct run *r)
 static void clear_leftovers(struct run *r)
 {
     uint64_t until = now_ms() + (r->kill_at ? 0 : LINGER_MS);
-    int      pids[16];
-    int      left;
+    int pids[16];
+    int left;
 
     while ((left = tn_mark_find(pids, (int)ARRAY_LEN(pids), r->mark)) > 0 && now_ms() < until)
         turn(r, 10);
@@ -255,9 +261,9 @@ static void clear_leftovers(struct run *r)
 
 static int start(struct run *r, const struct values *v, char **argv)
 {
-    int      write_end[2];
+    int write_end[2];
     sigset_t set;
-    int      rc;
+    int rc;
 
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
@@ -287,7 +293,7 @@ static int start(struct run *r, const struct values *v, char **argv)
 static int supervise(struct run *r, const struct values *v, char **argv, struct err *e)
 {
     int64_t oom = tn_oom_kills();
-    int     rc = start(r, v, argv);
+    int rc = start(r, v, argv);
 
     if (rc < 0)
         return err_set(e, rc, "set up %s: %s", v->folder, strerror(-rc));
@@ -306,7 +312,8 @@ static int fail(const struct err *e, int status)
     return status;
 }
 
-static int parse(struct values *v, struct opt_set *set, int *ret_operands, int argc, char **argv, struct err *e)
+static int parse(struct values *v, struct opt_set *set, int *ret_operands, int argc, char **argv,
+                 struct err *e)
 {
     int rc;
 
@@ -327,16 +334,16 @@ static int parse(struct values *v, struct opt_set *set, int *ret_operands, int a
 
 int main(int argc, char **argv)
 {
-    struct values  v = { 0 };
-    struct opt_set set = { .program = "partune-run",
-                           .usage = "partune-run --folder DIR [options] -- PROGRAM [ARG...]",
-                           .table = table,
-                           .count = ARRAY_LEN(table),
-                           .values = &v };
-    struct run     r = { .out = { { -1, -1, 0, 0 }, { -1, -1, 0, 0 } } };
+    struct values v = {0};
+    struct opt_set set = {.program = "partune-run",
+                          .usage = "partune-run --folder DIR [options] -- PROGRAM [ARG...]",
+                          .table = table,
+                          .count = ARRAY_LEN(table),
+                          .values = &v};
+    struct run r = {.out = {{-1, -1, 0, 0}, {-1, -1, 0, 0}}};
     struct tn_proc self;
-    struct err     e = { 0 };
-    int            operands = 0;
+    struct err e = {0};
+    int operands = 0;
 
     log_setup("partune-run", LOG_INFO);
     if (parse(&v, &set, &operands, argc, argv, &e) < 0)
@@ -346,7 +353,7 @@ int main(int argc, char **argv)
     r.grace = v.grace;
     setsid(); /* fails when the daemon made us a session leader already */
     if (tn_proc_of(&self, getpid()) < 0)
-        return fail(&(struct err){ .text = "/proc is not mounted" }, EXIT_FAILED);
+        return fail(&(struct err){.text = "/proc is not mounted"}, EXIT_FAILED);
     if (tn_run_claim(v.folder, &self, r.mark, &e) < 0)
         return fail(&e, e.code == -EEXIST ? EXIT_TAKEN : EXIT_FAILED);
     if (supervise(&r, &v, argv + 1, &e) < 0)

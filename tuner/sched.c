@@ -1,9 +1,10 @@
 /*
  * Who may start what, when.
  *
- * Campaigns take turns by priority, then by the device-seconds that they have used. A campaign starts the head of its queue
- * if there is room for it; with an empty queue and fewer open trials than `search.parallel` it asks its search, which
- * happens in libuv's pool together with telling it what has been settled since.
+ * Campaigns take turns by priority, then by the device-seconds that they have used. A campaign
+ * starts the head of its queue if there is room for it; with an empty queue and fewer open trials
+ * than `search.parallel` it asks its search, which happens in libuv's pool together with telling it
+ * what has been settled since.
  */
 #include <errno.h>
 #include <math.h>
@@ -27,7 +28,7 @@ struct finish {
 static int finish_job(struct db *w, void *arg, struct err *e)
 {
     struct finish *f = arg;
-    int            r = db_campaign_move(w, f->id, DB_RUNNING, DB_DONE, f->reason, clock_wall_ms(), e);
+    int r = db_campaign_move(w, f->id, DB_RUNNING, DB_DONE, f->reason, clock_wall_ms(), e);
 
     if (r == 0)
         r = db_trial_cancel_queued(w, f->id, clock_wall_ms(), e);
@@ -36,8 +37,8 @@ static int finish_job(struct db *w, void *arg, struct err *e)
 
 static void finish(struct tn_campaign *c)
 {
-    struct finish f = { c->id, c->done };
-    struct err    e = { 0 };
+    struct finish f = {c->id, c->done};
+    struct err e = {0};
 
     if (tn_write(c->svc, finish_job, &f, &e) < 0) {
         log_error("campaign %s cannot end: %s", c->id, e.text);
@@ -53,7 +54,8 @@ static void finish(struct tn_campaign *c)
 static double spent(const struct tn_campaign *c)
 {
     const struct se_budget *b = &c->engine->spec->se.budget;
-    double active = c->active_s + (c->active_since ? (double)(tn_now_ms() - c->active_since) / 1000.0 : 0);
+    double active =
+        c->active_s + (c->active_since ? (double)(tn_now_ms() - c->active_since) / 1000.0 : 0);
     double wall = b->wall_s > 0 ? active / b->wall_s : 0;
     double device = b->device_s > 0 ? c->device_s / b->device_s : 0;
 
@@ -70,27 +72,28 @@ static bool budget_over(const struct tn_campaign *c)
 /* ---- asking, in libuv's pool ---- */
 
 struct ask {
-    uv_work_t           work;
+    uv_work_t work;
     struct tn_campaign *c;
-    struct tn_engine   *engine;
-    struct tn_tell     *tells;
-    bool                want, refit_due;
-    double              spent;
-    enum se_answer      answer;
-    struct se_trial     trial;
-    int64_t             repeat_of; /* trial number, or DB_NULL */
-    char                reason[64];
+    struct tn_engine *engine;
+    struct tn_tell *tells;
+    bool want, refit_due;
+    double spent;
+    enum se_answer answer;
+    struct se_trial trial;
+    int64_t repeat_of; /* trial number, or DB_NULL */
+    char reason[64];
 };
 
 static void tell_all(struct ask *k)
 {
     while (k->tells) {
         struct tn_tell *t = k->tells;
-        struct err      e = { 0 };
+        struct err e = {0};
 
         k->tells = t->next;
         if (se_tell(k->engine->search, t->id, &t->outcome, &e) < 0)
-            log_warn("campaign %s: the search refuses the outcome of %d: %s", k->c->id, t->id, e.text);
+            log_warn("campaign %s: the search refuses the outcome of %d: %s", k->c->id, t->id,
+                     e.text);
         free(t);
     }
 }
@@ -116,34 +119,53 @@ static void ask_work(uv_work_t *w)
 
 struct addition {
     struct db_trial row;
-    int64_t         n;
+    int64_t n;
 };
 
 static int add_job(struct db *w, void *arg, struct err *e)
 {
     struct addition *ad = arg;
-    int              r = db_trial_add(w, &ad->row, &ad->n, e);
+    int r = db_trial_add(w, &ad->row, &ad->n, e);
 
     if (r == 0)
         r = tn_event_trial(w, ad->row.campaign, ad->n, e);
     return r;
 }
 
-static int add_trial(struct tn_campaign *c, const struct se_trial *st, int64_t repeat_of, const char *kind,
-                     int64_t *ret_n, struct err *e)
+static int add_trial(struct tn_campaign *c, const struct se_trial *st, int64_t repeat_of,
+                     const char *kind, int64_t *ret_n, struct err *e)
 {
-    AUTO_JSON      *layout = pl_layout_json(&st->layout);
+    AUTO_JSON *layout = pl_layout_json(&st->layout);
     AUTO_FREE char *json = jx_dump(layout);
-    char            text[160];
-    struct addition ad = { .row = {
-        .campaign = c->id, .kind = kind, .repeat_of = repeat_of, .search_id = st->id > 0 ? st->id : DB_NULL,
-        .layout = json, .layout_text = pl_layout_text(text, &st->layout), .why = st->why,
-        .predicted_tokens_per_s = st->predicted.tokens_per_s > 0 ? st->predicted.tokens_per_s : (double)NAN,
-        .predicted_memory = st->predicted.memory_bytes > 0 ? st->predicted.memory_bytes : (double)NAN,
-        .predicted_fits = st->predicted.p_fits, .tokens_per_s = NAN, .tokens_per_s_se = NAN, .tokens_per_s_max = NAN,
-        .mfu = NAN, .step_ms = NAN, .step_ms_p10 = NAN, .step_ms_p90 = NAN, .step_ms_ci95 = NAN, .memory = NAN,
-        .loss_first = NAN, .loss_last = NAN, .created = clock_wall_ms(), .started = DB_NULL, .ended = DB_NULL,
-        .seconds = NAN } };
+    char text[160];
+    struct addition ad = {
+        .row = {.campaign = c->id,
+                .kind = kind,
+                .repeat_of = repeat_of,
+                .search_id = st->id > 0 ? st->id : DB_NULL,
+                .layout = json,
+                .layout_text = pl_layout_text(text, &st->layout),
+                .why = st->why,
+                .predicted_tokens_per_s =
+                    st->predicted.tokens_per_s > 0 ? st->predicted.tokens_per_s : (double)NAN,
+                .predicted_memory =
+                    st->predicted.memory_bytes > 0 ? st->predicted.memory_bytes : (double)NAN,
+                .predicted_fits = st->predicted.p_fits,
+                .tokens_per_s = NAN,
+                .tokens_per_s_se = NAN,
+                .tokens_per_s_max = NAN,
+                .mfu = NAN,
+                .step_ms = NAN,
+                .step_ms_p10 = NAN,
+                .step_ms_p90 = NAN,
+                .step_ms_ci95 = NAN,
+                .memory = NAN,
+                .loss_first = NAN,
+                .loss_last = NAN,
+                .created = clock_wall_ms(),
+                .started = DB_NULL,
+                .ended = DB_NULL,
+                .seconds = NAN}};
     int r = tn_write(c->svc, add_job, &ad, e);
 
     if (r < 0)
@@ -153,10 +175,10 @@ static int add_trial(struct tn_campaign *c, const struct se_trial *st, int64_t r
     return 0;
 }
 
-int tn_trial_add(struct tn_campaign *c, const struct pl_layout *l, int64_t repeat_of, const char *kind,
-                 const char *why, int64_t *ret_n, struct err *e)
+int tn_trial_add(struct tn_campaign *c, const struct pl_layout *l, int64_t repeat_of,
+                 const char *kind, const char *why, int64_t *ret_n, struct err *e)
 {
-    struct se_trial st = { .layout = *l, .predicted = { .p_fits = NAN } };
+    struct se_trial st = {.layout = *l, .predicted = {.p_fits = NAN}};
 
     snprintf(st.why, sizeof(st.why), "%s", why);
     return add_trial(c, &st, repeat_of, kind, ret_n, e);
@@ -167,7 +189,7 @@ static void give_back(struct tn_campaign *c, const struct se_trial *st, const st
 {
     struct tn_tell *t = mem_alloc(sizeof(*t));
 
-    *t = (struct tn_tell){ .next = c->tells, .id = st->id, .outcome = { .status = SE_DISCARD } };
+    *t = (struct tn_tell){.next = c->tells, .id = st->id, .outcome = {.status = SE_DISCARD}};
     c->tells = t;
     c->retry_at = tn_now_ms() + 1000;
     if (e->code != -ESTALE)
@@ -176,18 +198,21 @@ static void give_back(struct tn_campaign *c, const struct se_trial *st, const st
 
 static void take_answer(struct tn_campaign *c, const struct ask *k)
 {
-    struct err e = { 0 };
-    int64_t    n;
+    struct err e = {0};
+    int64_t n;
 
     if (k->answer == SE_WAIT) {
         c->waiting = true;
         return;
     }
     if (k->answer == SE_DONE) {
-        c->done = !strcmp(k->reason, "converged") ? "converged" : !strcmp(k->reason, "budget") ? "budget" : "exhausted";
+        c->done = !strcmp(k->reason, "converged") ? "converged"
+                  : !strcmp(k->reason, "budget")  ? "budget"
+                                                  : "exhausted";
         return;
     }
-    if (add_trial(c, &k->trial, k->repeat_of, k->repeat_of == DB_NULL ? "search" : "repeat", &n, &e) < 0) {
+    if (add_trial(c, &k->trial, k->repeat_of, k->repeat_of == DB_NULL ? "search" : "repeat", &n,
+                  &e) < 0) {
         give_back(c, &k->trial, &e);
         return;
     }
@@ -201,15 +226,15 @@ static void take_answer(struct tn_campaign *c, const struct ask *k)
 /* ---- refitting beside it ---- */
 
 struct refit {
-    uv_work_t           work;
+    uv_work_t work;
     struct tn_campaign *c;
-    struct tn_engine   *engine;
+    struct tn_engine *engine;
 };
 
 static void refit_work(uv_work_t *w)
 {
-    struct refit     *f = w->data;
-    struct se_refit  *r;
+    struct refit *f = w->data;
+    struct se_refit *r;
 
     pthread_mutex_lock(&f->engine->lock);
     r = se_refit_new(f->engine->search);
@@ -222,7 +247,7 @@ static void refit_work(uv_work_t *w)
 
 static void refit_done(uv_work_t *w, int status)
 {
-    struct refit      *f = w->data;
+    struct refit *f = w->data;
     struct tn_service *svc = f->c->svc;
 
     (void)status;
@@ -247,9 +272,9 @@ static void start_refit(struct tn_campaign *c)
 
 static void ask_done(uv_work_t *w, int status)
 {
-    struct ask         *k = w->data;
+    struct ask *k = w->data;
     struct tn_campaign *c = k->c;
-    struct tn_service  *svc = c->svc;
+    struct tn_service *svc = c->svc;
 
     (void)status;
     c->asking = false;
@@ -286,9 +311,10 @@ static void start_ask(struct tn_campaign *c, bool want)
 
 static void pause_for(struct tn_campaign *c, const struct err *why)
 {
-    struct err e = { 0 };
+    struct err e = {0};
 
-    if (tn_campaign_change(c->svc, c->id, "running verifying", DB_PAUSED, why->text, &e) < 0 && e.code != -ESTALE) {
+    if (tn_campaign_change(c->svc, c->id, "running verifying", DB_PAUSED, why->text, &e) < 0 &&
+        e.code != -ESTALE) {
         log_error("campaign %s cannot be paused: %s", c->id, e.text);
         c->retry_at = tn_now_ms() + 1000;
     }
@@ -298,8 +324,8 @@ static void pause_for(struct tn_campaign *c, const struct err *why)
 static bool start_head(struct tn_campaign *c)
 {
     struct tn_trial *t = c->queue;
-    struct err       e = { 0 };
-    int              r;
+    struct err e = {0};
+    int r;
 
     if (t->not_before > tn_now_ms())
         return false;
@@ -312,7 +338,8 @@ static bool start_head(struct tn_campaign *c)
     }
     if (r == -EBUSY)
         return false;
-    if (r < 0 && (r == -ENOSPC || r == -EIO || r == -EROFS)) { /* the store: nothing was started, try again */
+    if (r < 0 && (r == -ENOSPC || r == -EIO ||
+                  r == -EROFS)) { /* the store: nothing was started, try again */
         log_error("campaign %s: trial %lld cannot start: %s", c->id, (long long)t->n, e.text);
         c->retry_at = tn_now_ms() + 1000;
         return false;
@@ -322,7 +349,8 @@ static bool start_head(struct tn_campaign *c)
     return true;
 }
 
-/* Is the search at its end, with nothing left to wait for? What is queued when time is up is never started. */
+/* Is the search at its end, with nothing left to wait for? What is queued when time is up is never
+ * started. */
 static bool at_end(const struct tn_campaign *c)
 {
     return c->done && c->running == 0 && (!c->queue || spent(c) >= 1);

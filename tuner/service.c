@@ -18,9 +18,9 @@ uint64_t tn_now_ms(void)
 
 struct tn_subscription {
     struct tn_subscription *next;
-    struct tn_service      *svc;
-    tn_event_fn            *fn; /* NULL: cancelled during a delivery */
-    void                   *ctx;
+    struct tn_service *svc;
+    tn_event_fn *fn; /* NULL: cancelled during a delivery */
+    void *ctx;
 };
 
 struct tn_subscription *tn_subscribe(struct tn_service *svc, tn_event_fn *fn, void *ctx)
@@ -29,7 +29,7 @@ struct tn_subscription *tn_subscribe(struct tn_service *svc, tn_event_fn *fn, vo
 
     if (!svc->subscriptions)
         svc->delivered = db_event_last(svc->db);
-    *s = (struct tn_subscription){ svc->subscriptions, svc, fn, ctx };
+    *s = (struct tn_subscription){svc->subscriptions, svc, fn, ctx};
     svc->subscriptions = s;
     return s;
 }
@@ -50,7 +50,7 @@ struct tn_subscription *tn_unsubscribe(struct tn_subscription *s)
 
 static bool deliver(void *ctx, const struct db_event *ev)
 {
-    struct tn_service      *svc = ctx;
+    struct tn_service *svc = ctx;
     struct tn_subscription *next;
 
     svc->delivered = ev->id;
@@ -105,7 +105,7 @@ static int trim_job(struct db *w, void *arg, struct err *e)
 static void on_clock(uv_timer_t *h)
 {
     struct tn_service *svc = h->data;
-    struct err         e = { 0 };
+    struct err e = {0};
 
     if (db_writer_failure(svc->writer, &e) < 0)
         log_error("the store cannot be written: %s", e.text);
@@ -130,8 +130,8 @@ static int lock_dir(struct tn_service *svc, struct err *e)
 {
     AUTO_FREE char *path = mem_printf("%s/lock", svc->data_dir);
     AUTO_FREE char *text = NULL;
-    char            host[256] = "";
-    int             r = file_lock(&svc->lock_fd, path, e);
+    char host[256] = "";
+    int r = file_lock(&svc->lock_fd, path, e);
 
     if (r == -EBUSY || r == -EAGAIN || r == -EWOULDBLOCK)
         return refuse_holder(path, e);
@@ -146,19 +146,20 @@ static int lock_dir(struct tn_service *svc, struct err *e)
 
 static int make_dir(struct tn_service *svc, const char *dir, struct err *e)
 {
-    static const char *const below[] = { "", "/campaigns", "/datasets", "/profiles" };
-    char                     real[4096];
+    static const char *const below[] = {"", "/campaigns", "/datasets", "/profiles"};
+    char real[4096];
 
     for (size_t i = 0; i < ARRAY_LEN(below); i++) {
         AUTO_FREE char *path = mem_printf("%s%s", dir, below[i]);
-        int             r = file_mkdirs(path, 0700, e);
+        int r = file_mkdirs(path, 0700, e);
 
         if (r < 0)
             return err_wrap(e, "data directory");
     }
     if (access(dir, W_OK | X_OK) < 0)
-        return err_set(e, -errno, "the data directory %s cannot be written: %s; choose another with --data", dir,
-                       strerror(errno));
+        return err_set(e, -errno,
+                       "the data directory %s cannot be written: %s; choose another with --data",
+                       dir, strerror(errno));
     if (!realpath(dir, real))
         return err_set(e, -errno, "%s: %s", dir, strerror(errno));
     svc->data_dir = mem_strdup(real);
@@ -172,10 +173,10 @@ static int instance_job(struct db *w, void *arg, struct err *e)
 
 static int know_instance(struct tn_service *svc, struct err *e)
 {
-    struct arena  a = { 0 };
-    const char   *have = NULL;
+    struct arena a = {0};
+    const char *have = NULL;
     unsigned char bytes[6];
-    int           r = db_meta_get(svc->db, &a, &have, "instance", e);
+    int r = db_meta_get(svc->db, &a, &have, "instance", e);
 
     if (r == 0 && have)
         svc->instance = mem_strdup(have);
@@ -184,15 +185,16 @@ static int know_instance(struct tn_service *svc, struct err *e)
         return r;
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
         return err_set(e, -EIO, "no random numbers");
-    svc->instance = mem_printf("%02x%02x%02x%02x%02x%02x", bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]);
+    svc->instance = mem_printf("%02x%02x%02x%02x%02x%02x", bytes[0], bytes[1], bytes[2], bytes[3],
+                               bytes[4], bytes[5]);
     return tn_write(svc, instance_job, svc->instance, e);
 }
 
 static int open_store(struct tn_service *svc, struct err *e)
 {
     AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
-    struct db      *w = NULL;
-    int             r = db_open(&w, path, DB_WRITE, e);
+    struct db *w = NULL;
+    int r = db_open(&w, path, DB_WRITE, e);
 
     if (r == 0)
         r = db_writer_start(&svc->writer, w, e);
@@ -203,10 +205,10 @@ static int open_store(struct tn_service *svc, struct err *e)
 
 static int load_profile(struct tn_service *svc, struct err *e)
 {
-    AUTO_FREE char   *path = mem_printf("%s/profiles/local.json", svc->data_dir);
-    AUTO_JSON        *v = NULL;
+    AUTO_FREE char *path = mem_printf("%s/profiles/local.json", svc->data_dir);
+    AUTO_JSON *v = NULL;
     struct pl_cluster c;
-    int               r;
+    int r;
 
     if (!file_exists(path))
         return 0;
@@ -238,7 +240,7 @@ static char *in_path(const char *name)
 
     while (p && *p) {
         size_t n = strcspn(p, ":");
-        char  *path = mem_printf("%.*s/%s", (int)n, p, name);
+        char *path = mem_printf("%.*s/%s", (int)n, p, name);
 
         if (n > 0 && access(path, X_OK) == 0)
             return path;
@@ -250,10 +252,10 @@ static char *in_path(const char *name)
 
 char *tn_find_program(const char *given, const char *name)
 {
-    static const char *const places[] = { "", "../libexec/partune/" };
-    char                     exe[4096];
-    ssize_t                  n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    char                    *found = NULL;
+    static const char *const places[] = {"", "../libexec/partune/"};
+    char exe[4096];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    char *found = NULL;
 
     if (given && strchr(given, '/'))
         return access(given, X_OK) == 0 ? realpath(given, NULL) : NULL;
@@ -290,10 +292,11 @@ static void start_handles(struct tn_service *svc)
     uv_timer_start(&svc->clock, on_clock, CLOCK_MS, CLOCK_MS);
 }
 
-int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_config *config, struct err *e)
+int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_config *config,
+                    struct err *e)
 {
     struct tn_service *svc = mem_alloc(sizeof(*svc));
-    int                r;
+    int r;
 
     svc->loop = loop;
     svc->lock_fd = -1;

@@ -1,7 +1,8 @@
 /*
  * Why an attempt ended, what that means, and the one transaction that records it.
  *
- * The table of outcomes is `rules`: the final state, what happens to the trial, and how often it may be tried again.
+ * The table of outcomes is `rules`: the final state, what happens to the trial, and how often it
+ * may be tried again.
  */
 #include <errno.h>
 #include <math.h>
@@ -15,21 +16,22 @@ enum next { SETTLE, RETRY, PAUSE };
 
 struct rule {
     const char *outcome; /* of the attempt, and the trial's state if it is final */
-    enum next   next;
-    int         attempts; /* RETRY: settle after so many attempts with this outcome */
+    enum next next;
+    int attempts; /* RETRY: settle after so many attempts with this outcome */
 };
 
 static const struct rule rules[] = {
-    { "ok", SETTLE, 0 },        { "oom", SETTLE, 0 },     { "illegal", SETTLE, 0 }, { "numeric", SETTLE, 0 },
-    { "timeout", SETTLE, 0 },   { "pruned", SETTLE, 0 },  { "cancelled", SETTLE, 0 }, { "hang", RETRY, 2 },
-    { "crash", RETRY, 2 },      { "node_fail", RETRY, 5 }, { "preempted", RETRY, 5 }, { "data", PAUSE, 0 },
-    { "io", PAUSE, 0 },         { "requeued", RETRY, 1 << 30 },
+    {"ok", SETTLE, 0},        {"oom", SETTLE, 0},           {"illegal", SETTLE, 0},
+    {"numeric", SETTLE, 0},   {"timeout", SETTLE, 0},       {"pruned", SETTLE, 0},
+    {"cancelled", SETTLE, 0}, {"hang", RETRY, 2},           {"crash", RETRY, 2},
+    {"node_fail", RETRY, 5},  {"preempted", RETRY, 5},      {"data", PAUSE, 0},
+    {"io", PAUSE, 0},         {"requeued", RETRY, 1 << 30},
 };
 
 struct cause {
     const char *outcome;
-    char        detail[400];
-    int         rank;
+    char detail[400];
+    int rank;
 };
 
 static const struct rule *rule_of(const char *outcome)
@@ -42,7 +44,8 @@ static const struct rule *rule_of(const char *outcome)
 
 /* ---- what was it? ---- */
 
-static void say(struct cause *c, const char *outcome, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void say(struct cause *c, const char *outcome, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static void say(struct cause *c, const char *outcome, const char *fmt, ...)
 {
     va_list ap;
@@ -58,7 +61,7 @@ static void stderr_tail(char *buf, size_t size, const char *folder)
 {
     AUTO_FREE char *path = mem_printf("%s/stderr", folder);
     AUTO_FREE char *text = NULL;
-    size_t          n = 0, from;
+    size_t n = 0, from;
 
     buf[0] = '\0';
     if (!file_exists(path) || file_read_all(&text, &n, path, 64 << 20, NULL) < 0)
@@ -78,16 +81,20 @@ static void stderr_tail(char *buf, size_t size, const char *folder)
 
 static void by_stop(struct cause *c, const struct tn_attempt *a)
 {
-    static const char *const names[] = { [TN_STOP_CANCEL] = "cancelled", [TN_STOP_TIMEOUT] = "timeout",
-                                         [TN_STOP_HANG] = "hang",        [TN_STOP_PRUNED] = "pruned",
-                                         [TN_STOP_SERVICE] = "requeued", [TN_STOP_MEASURED] = "crash" };
+    static const char *const names[] = {
+        [TN_STOP_CANCEL] = "cancelled", [TN_STOP_TIMEOUT] = "timeout",
+        [TN_STOP_HANG] = "hang",        [TN_STOP_PRUNED] = "pruned",
+        [TN_STOP_SERVICE] = "requeued", [TN_STOP_MEASURED] = "crash"};
 
-    say(c, names[a->stop], "%s", a->trouble[0] ? a->trouble : a->stop == TN_STOP_CANCEL ? "on request" : "the daemon ended");
+    say(c, names[a->stop], "%s",
+        a->trouble[0]               ? a->trouble
+        : a->stop == TN_STOP_CANCEL ? "on request"
+                                    : "the daemon ended");
 }
 
 static void by_error(struct cause *c, const struct tn_seen *s)
 {
-    static const char *const same[] = { "oom", "illegal", "numeric", "data", "io" };
+    static const char *const same[] = {"oom", "illegal", "numeric", "data", "io"};
 
     say(c, "crash", "%s: %s", s->error_class, s->detail);
     for (size_t i = 0; i < ARRAY_LEN(same); i++)
@@ -99,11 +106,11 @@ static void by_error(struct cause *c, const struct tn_seen *s)
 static void by_exit(struct cause *c, const struct tn_attempt *a)
 {
     static const struct {
-        int         code;
+        int code;
         const char *outcome;
-    } codes[] = { { 65, "illegal" }, { 66, "oom" }, { 67, "numeric" }, { 68, "data" }, { 70, "io" } };
+    } codes[] = {{65, "illegal"}, {66, "oom"}, {67, "numeric"}, {68, "data"}, {70, "io"}};
     const struct tn_exit *x = &a->exit;
-    char                  tail[300];
+    char tail[300];
 
     stderr_tail(tail, sizeof(tail), a->folder);
     if (!x->known)
@@ -111,7 +118,8 @@ static void by_exit(struct cause *c, const struct tn_attempt *a)
     else if (x->proxy_lost)
         say(c, "crash", "the process manager's proxy died, its ranks lived on");
     else if (x->signal)
-        say(c, "crash", "the launcher was killed by signal %d (%s)", x->signal, strsignal(x->signal));
+        say(c, "crash", "the launcher was killed by signal %d (%s)", x->signal,
+            strsignal(x->signal));
     else if (x->code == 0)
         say(c, "crash", "ended without a summary%s%s", tail[0] ? ": " : "", tail);
     else
@@ -119,19 +127,22 @@ static void by_exit(struct cause *c, const struct tn_attempt *a)
     for (size_t i = 0; i < ARRAY_LEN(codes); i++)
         if (x->known && !x->signal && !x->proxy_lost && x->code == codes[i].code)
             c->outcome = codes[i].outcome;
-    /* 75 alone may be the bitwise OR of other codes: only with its event it means that somebody else asked it to stop. */
+    /* 75 alone may be the bitwise OR of other codes: only with its event it means that somebody
+     * else asked it to stop. */
     if (x->known && a->seen.stopped)
         say(c, "preempted", "stopped from outside");
-    /* The kernel killed something for want of memory while it ran, and it died by KILL (mpiexec reports 9 or 137). */
+    /* The kernel killed something for want of memory while it ran, and it died by KILL (mpiexec
+     * reports 9 or 137). */
     if (x->known && x->oom_kills > 0 && (x->code == 9 || x->code == 137 || x->signal == SIGKILL))
         say(c, "oom", "killed by the kernel: out of memory");
-    if (x->known && x->code != 0 && (strstr(tail, "out of memory") || strstr(tail, "OutOfMemoryError")))
+    if (x->known && x->code != 0 &&
+        (strstr(tail, "out of memory") || strstr(tail, "OutOfMemoryError")))
         say(c, "oom", "%s", tail);
 }
 
 static void find_cause(struct cause *c, const struct tn_attempt *a)
 {
-    *c = (struct cause){ .rank = -1 };
+    *c = (struct cause){.rank = -1};
     if (a->seen.summary)
         say(c, "ok", "%s", "");
     else if (a->machine_lost)
@@ -148,10 +159,11 @@ static void find_cause(struct cause *c, const struct tn_attempt *a)
 
 static char *failure_text(const struct cause *c, const struct tn_attempt *a)
 {
-    AUTO_JSON *v = json_pack("{s:s, s:s, s:o, s:o, s:o}", "class", c->outcome, "detail", c->detail, "rank",
-                             c->rank < 0 ? json_null() : json_integer(c->rank), "exit_code",
-                             a->exit.known && a->exit.code >= 0 ? json_integer(a->exit.code) : json_null(), "signal",
-                             a->exit.known && a->exit.signal ? json_integer(a->exit.signal) : json_null());
+    AUTO_JSON *v = json_pack(
+        "{s:s, s:s, s:o, s:o, s:o}", "class", c->outcome, "detail", c->detail, "rank",
+        c->rank < 0 ? json_null() : json_integer(c->rank), "exit_code",
+        a->exit.known && a->exit.code >= 0 ? json_integer(a->exit.code) : json_null(), "signal",
+        a->exit.known && a->exit.signal ? json_integer(a->exit.signal) : json_null());
 
     return v ? jx_dump(v) : mem_printf("{\"class\":\"%s\",\"detail\":null}", c->outcome);
 }
@@ -177,41 +189,57 @@ static double total_of(const json_t *memory)
 struct settlement {
     struct tn_attempt *a;
     const struct rule *rule;
-    struct cause       cause;
-    struct db_trial    t;
-    struct db_attempt  at;
-    char              *failure, *phases, *planned, *reached, *reason;
-    bool               final, best, paused;
+    struct cause cause;
+    struct db_trial t;
+    struct db_attempt at;
+    char *failure, *phases, *planned, *reached, *reason;
+    bool final, best, paused;
 };
 
 static void fill_rows(struct settlement *s)
 {
-    struct tn_attempt    *a = s->a;
+    struct tn_attempt *a = s->a;
     const struct tn_seen *seen = &a->seen;
-    struct pl_problem     p = tn_spec_problem(a->campaign->engine->spec);
-    bool                  ok = !strcmp(s->cause.outcome, "ok");
-    int64_t               now = clock_wall_ms();
-    double                mfu = ok ? pl_mfu(p.model, p.cluster, &a->trial->layout, p.workload, seen->tokens_per_s) : -1;
+    struct pl_problem p = tn_spec_problem(a->campaign->engine->spec);
+    bool ok = !strcmp(s->cause.outcome, "ok");
+    int64_t now = clock_wall_ms();
+    double mfu =
+        ok ? pl_mfu(p.model, p.cluster, &a->trial->layout, p.workload, seen->tokens_per_s) : -1;
 
     s->failure = ok ? NULL : failure_text(&s->cause, a);
     s->phases = phases_text(seen);
     s->planned = seen->planned ? jx_dump(seen->planned) : NULL;
     s->reached = seen->reached ? jx_dump(seen->reached) : NULL;
-    s->at = (struct db_attempt){ .campaign = a->campaign->id, .n = a->trial->n, .attempt = a->number,
-                                 .ended = a->exit.known && a->exit.ended > 0 ? a->exit.ended : now,
-                                 .outcome = s->cause.outcome, .failure = s->failure, .offset = a->stored,
-                                 .exit_code = a->exit.known && a->exit.code >= 0 ? a->exit.code : DB_NULL,
-                                 .signal = a->exit.known && a->exit.signal ? a->exit.signal : DB_NULL };
+    s->at = (struct db_attempt){
+        .campaign = a->campaign->id,
+        .n = a->trial->n,
+        .attempt = a->number,
+        .ended = a->exit.known && a->exit.ended > 0 ? a->exit.ended : now,
+        .outcome = s->cause.outcome,
+        .failure = s->failure,
+        .offset = a->stored,
+        .exit_code = a->exit.known && a->exit.code >= 0 ? a->exit.code : DB_NULL,
+        .signal = a->exit.known && a->exit.signal ? a->exit.signal : DB_NULL};
     s->t = (struct db_trial){
-        .campaign = a->campaign->id, .n = a->trial->n, .state = s->cause.outcome,
+        .campaign = a->campaign->id,
+        .n = a->trial->n,
+        .state = s->cause.outcome,
         .tokens_per_s = ok ? seen->tokens_per_s : (double)NAN,
         .tokens_per_s_se = ok ? seen->tokens_per_s_se : (double)NAN,
-        .tokens_per_s_max = ok ? (double)NAN : a->bound, .mfu = mfu < 0 ? (double)NAN : mfu,
-        .step_ms = ok ? seen->ms_median : tn_seen_median_ms(seen), .step_ms_p10 = seen->ms_p10,
-        .step_ms_p90 = seen->ms_p90, .step_ms_ci95 = seen->ms_ci95, .phases = s->phases,
-        .memory_planned = s->planned, .memory_measured = s->reached,
-        .memory = total_of(seen->reached ? seen->reached : seen->planned), .loss_first = seen->loss_first,
-        .loss_last = seen->loss_last, .failure = s->failure, .ended = s->at.ended,
+        .tokens_per_s_max = ok ? (double)NAN : a->bound,
+        .mfu = mfu < 0 ? (double)NAN : mfu,
+        .step_ms = ok ? seen->ms_median : tn_seen_median_ms(seen),
+        .step_ms_p10 = seen->ms_p10,
+        .step_ms_p90 = seen->ms_p90,
+        .step_ms_ci95 = seen->ms_ci95,
+        .phases = s->phases,
+        .memory_planned = s->planned,
+        .memory_measured = s->reached,
+        .memory = total_of(seen->reached ? seen->reached : seen->planned),
+        .loss_first = seen->loss_first,
+        .loss_last = seen->loss_last,
+        .failure = s->failure,
+        .ended = s->at.ended,
     };
 }
 
@@ -220,7 +248,7 @@ static void fill_rows(struct settlement *s)
 static int decide(struct settlement *s, struct db *w, struct err *e)
 {
     int64_t before = 0;
-    int     r = 0;
+    int r = 0;
 
     s->final = s->rule->next == SETTLE;
     if (s->rule->next == RETRY) {
@@ -228,8 +256,8 @@ static int decide(struct settlement *s, struct db *w, struct err *e)
         s->final = before + 1 >= s->rule->attempts;
     }
     /* A campaign that is over starts nothing again. */
-    if (!s->final && strcmp(s->a->campaign->state, DB_RUNNING) && strcmp(s->a->campaign->state, DB_VERIFYING) &&
-        strcmp(s->a->campaign->state, DB_PAUSED)) {
+    if (!s->final && strcmp(s->a->campaign->state, DB_RUNNING) &&
+        strcmp(s->a->campaign->state, DB_VERIFYING) && strcmp(s->a->campaign->state, DB_PAUSED)) {
         s->final = true;
         s->t.state = "cancelled";
     }
@@ -248,11 +276,12 @@ static void count_state(void *ctx, const char *state, int64_t n)
     t->crash += !strcmp(state, "crash") ? n : 0;
 }
 
-/* When nothing has ever worked and trial after trial crashes, it is not the layouts: stop before the budget is gone. */
+/* When nothing has ever worked and trial after trial crashes, it is not the layouts: stop before
+ * the budget is gone. */
 static int pause_if_all_crash(struct settlement *s, struct db *w, struct err *e)
 {
-    struct tally t = { 0, 0 };
-    int          r = db_campaign_counts(w, s->at.campaign, count_state, &t, e);
+    struct tally t = {0, 0};
+    int r = db_campaign_counts(w, s->at.campaign, count_state, &t, e);
 
     if (r < 0 || t.ok > 0 || t.crash == 0 || t.crash % CRASHES != 0)
         return r;
@@ -263,8 +292,8 @@ static int pause_if_all_crash(struct settlement *s, struct db *w, struct err *e)
 static int settle_job(struct db *w, void *arg, struct err *e)
 {
     struct settlement *s = arg;
-    const char        *id = s->at.campaign;
-    int                r = decide(s, w, e);
+    const char *id = s->at.campaign;
+    int r = decide(s, w, e);
 
     if (r == 0)
         r = db_attempt_end(w, &s->at, e);
@@ -290,15 +319,15 @@ static int settle_job(struct db *w, void *arg, struct err *e)
 static void teach(struct settlement *s)
 {
     struct tn_campaign *c = s->a->campaign;
-    struct tn_tell     *tell, **at = &c->tells;
-    struct se_outcome   o;
+    struct tn_tell *tell, **at = &c->tells;
+    struct se_outcome o;
 
     if (strcmp(s->a->trial->kind, "verify") != 0)
         c->open--;
     if (s->a->trial->search_id == DB_NULL || !tn_outcome_of(&o, &s->t))
         return;
     tell = mem_alloc(sizeof(*tell));
-    *tell = (struct tn_tell){ .id = (int)s->a->trial->search_id, .outcome = o };
+    *tell = (struct tn_tell){.id = (int)s->a->trial->search_id, .outcome = o};
     while (*at)
         at = &(*at)->next;
     *at = tell;
@@ -307,24 +336,25 @@ static void teach(struct settlement *s)
 static void log_end(const struct settlement *s)
 {
     const struct tn_attempt *a = s->a;
-    char                     text[160];
+    char text[160];
 
     pl_layout_text(text, &a->trial->layout);
     if (!strcmp(s->cause.outcome, "ok"))
-        log_info("campaign %s: trial %lld (%s) ok tokens_per_s=%.0f", a->campaign->id, (long long)a->trial->n, text,
-                 a->seen.tokens_per_s);
+        log_info("campaign %s: trial %lld (%s) ok tokens_per_s=%.0f", a->campaign->id,
+                 (long long)a->trial->n, text, a->seen.tokens_per_s);
     else
-        log_info("campaign %s: trial %lld (%s) %s%s: %s", a->campaign->id, (long long)a->trial->n, text,
-                 s->cause.outcome, s->final ? "" : ", to be tried again", s->cause.detail);
+        log_info("campaign %s: trial %lld (%s) %s%s: %s", a->campaign->id, (long long)a->trial->n,
+                 text, s->cause.outcome, s->final ? "" : ", to be tried again", s->cause.detail);
     if (!strcmp(s->cause.outcome, "illegal"))
         log_error("the trainer refuses a layout that the rules allow: %s", s->cause.detail);
 }
 
 static void apply(struct settlement *s)
 {
-    struct tn_attempt  *a = s->a;
+    struct tn_attempt *a = s->a;
     struct tn_campaign *c = a->campaign;
-    double seconds = (double)(tn_now_ms() - a->started) / 1000.0 * a->trial->layout.world * a->trial->layout.threads;
+    double seconds = (double)(tn_now_ms() - a->started) / 1000.0 * a->trial->layout.world *
+                     a->trial->layout.threads;
 
     c->running--;
     c->device_s += seconds;
@@ -352,10 +382,10 @@ static void apply(struct settlement *s)
 
 static bool beats(const struct tn_attempt *a, const struct cause *c)
 {
-    struct arena       arena = { 0 };
+    struct arena arena = {0};
     struct db_campaign row;
-    struct tn_measure  m;
-    bool               better = true;
+    struct tn_measure m;
+    bool better = true;
 
     if (strcmp(c->outcome, "ok") != 0 || !strcmp(a->trial->kind, "verify"))
         return false;
@@ -368,14 +398,15 @@ static bool beats(const struct tn_attempt *a, const struct cause *c)
 
 int tn_settle(struct tn_attempt *a, struct err *e)
 {
-    struct settlement s = { .a = a };
-    int               r;
+    struct settlement s = {.a = a};
+    int r;
 
     find_cause(&s.cause, a);
     s.rule = rule_of(s.cause.outcome);
     s.best = beats(a, &s.cause);
     fill_rows(&s);
-    s.reason = mem_printf("trial %lld: %s: %s", (long long)a->trial->n, s.cause.outcome, s.cause.detail);
+    s.reason =
+        mem_printf("trial %lld: %s: %s", (long long)a->trial->n, s.cause.outcome, s.cause.detail);
     r = tn_write(a->svc, settle_job, &s, e);
     if (r == 0 || r == -ESTALE) /* stale: it was settled before; what is in memory follows */
         apply(&s);

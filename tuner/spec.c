@@ -4,7 +4,7 @@
 
 #include "tuner/internal.h"
 
-static const char *const launcher_kinds[] = { "local", "slurm", "simulated", "remote", NULL };
+static const char *const launcher_kinds[] = {"local", "slurm", "simulated", "remote", NULL};
 
 struct pl_problem tn_spec_problem(const struct tn_spec *s)
 {
@@ -17,17 +17,18 @@ static json_t *rules_json(const struct pl_verdict *v)
     json_t *rules = json_array();
 
     for (int i = 0; i < v->count; i++)
-        json_array_append_new(rules, json_pack("{s:s, s:s, s:s}", "rule", v->v[i].rule, "key", v->v[i].key, "detail",
-                                               v->v[i].text));
+        json_array_append_new(rules, json_pack("{s:s, s:s, s:s}", "rule", v->v[i].rule, "key",
+                                               v->v[i].key, "detail", v->v[i].text));
     return rules;
 }
 
 static int parse_limits(struct tn_limits *l, const json_t *body, struct err *e)
 {
     json_t *v = NULL;
-    int     r = jx_get_object(&v, body, "trial", e);
+    int r = jx_get_object(&v, body, "trial", e);
 
-    *l = (struct tn_limits){ .warmup_steps = 2, .min_steps = 5, .max_steps = 30, .ci = 0.02, .timeout_s = 600 };
+    *l = (struct tn_limits){
+        .warmup_steps = 2, .min_steps = 5, .max_steps = 30, .ci = 0.02, .timeout_s = 600};
     if (r < 0 || !v)
         return r;
     if ((r = jx_get_int(&l->warmup_steps, v, "warmup_steps", 0, 100000, e)) < 0 ||
@@ -39,8 +40,8 @@ static int parse_limits(struct tn_limits *l, const json_t *body, struct err *e)
     if (!json_object_get(v, "max_steps") && l->max_steps < l->min_steps)
         l->max_steps = l->min_steps;
     if (l->max_steps < l->min_steps)
-        return err_at(e, -EINVAL, "/trial/max_steps", "max_steps %d is less than min_steps %d", l->max_steps,
-                      l->min_steps);
+        return err_at(e, -EINVAL, "/trial/max_steps", "max_steps %d is less than min_steps %d",
+                      l->max_steps, l->min_steps);
     return 0;
 }
 
@@ -48,7 +49,7 @@ static int check_text(const json_t *body, struct err *e)
 {
     const json_t *tags = json_object_get(body, "tags"), *notes = json_object_get(body, "notes");
     const json_t *tag;
-    size_t        i;
+    size_t i;
 
     if (tags && (!json_is_array(tags) || json_array_size(tags) > 32))
         return err_at(e, -EINVAL, "/tags", "tags must be an array of at most 32 texts");
@@ -62,10 +63,10 @@ static int check_text(const json_t *body, struct err *e)
 
 static int parse_launcher(struct tn_spec *s, const struct tn_service *svc, struct err *e)
 {
-    json_t     *v = NULL;
-    int         kind = 0;
+    json_t *v = NULL;
+    int kind = 0;
     const char *trainer = "partune";
-    int         r = jx_get_object(&v, s->body, "launcher", e);
+    int r = jx_get_object(&v, s->body, "launcher", e);
 
     if (r == 0 && v)
         r = jx_get_enum(&kind, v, "kind", launcher_kinds, e);
@@ -73,15 +74,18 @@ static int parse_launcher(struct tn_spec *s, const struct tn_service *svc, struc
         return err_under(e, "/launcher");
     s->launcher = tn_launcher_find(launcher_kinds[kind]);
     if (!s->launcher)
-        return err_at(e, -EINVAL, "/launcher/kind", "this daemon has no launcher \"%s\"", launcher_kinds[kind]);
+        return err_at(e, -EINVAL, "/launcher/kind", "this daemon has no launcher \"%s\"",
+                      launcher_kinds[kind]);
     if ((r = jx_get_str(&trainer, s->body, "trainer", sizeof(s->trainer_name) - 1, e)) < 0)
         return r;
     s->trainer = tn_trainer_find(svc, trainer);
     if (!s->trainer && s->launcher->rehearsal && pl_trainer_find(trainer))
         s->trainer = &tn_trainer_partune; /* nothing of it is run */
     if (!s->trainer)
-        return err_at(e, -EINVAL, "/trainer", "no trainer \"%s\": the bundled one is \"partune\", others are [trainer "
-                      "\"NAME\"] sections of the daemon's configuration", trainer);
+        return err_at(e, -EINVAL, "/trainer",
+                      "no trainer \"%s\": the bundled one is \"partune\", others are [trainer "
+                      "\"NAME\"] sections of the daemon's configuration",
+                      trainer);
     snprintf(s->trainer_name, sizeof(s->trainer_name), "%s", trainer);
     return 0;
 }
@@ -89,11 +93,11 @@ static int parse_launcher(struct tn_spec *s, const struct tn_service *svc, struc
 /* No baseline given means the default one, within the devices that the space allows. */
 static int choose_baseline(struct tn_spec *s, json_t **ret_rules, struct err *e)
 {
-    struct pl_problem           p = tn_spec_problem(s);
+    struct pl_problem p = tn_spec_problem(s);
     const struct pl_space_axis *world = pl_space_axis(s->se.space, "world");
-    struct pl_verdict           verdict;
-    struct err                  why = { 0 };
-    int                         r;
+    struct pl_verdict verdict;
+    struct err why = {0};
+    int r;
 
     if (s->se.has_baseline) {
         if (pl_layout_check(&verdict, p.model, p.cluster, &s->se.baseline, p.workload, p.trainer))
@@ -119,22 +123,24 @@ static void resolve(struct tn_spec *s)
     json_object_set_new(s->resolved, "workload", pl_workload_json(&s->se.workload));
     json_object_set_new(s->resolved, "baseline", pl_layout_json(&s->se.baseline));
     json_object_set_new(s->resolved, "trial",
-                        json_pack("{s:i, s:i, s:i, s:f, s:f}", "warmup_steps", s->limits.warmup_steps, "min_steps",
-                                  s->limits.min_steps, "max_steps", s->limits.max_steps, "ci", s->limits.ci,
-                                  "timeout_s", s->limits.timeout_s));
+                        json_pack("{s:i, s:i, s:i, s:f, s:f}", "warmup_steps",
+                                  s->limits.warmup_steps, "min_steps", s->limits.min_steps,
+                                  "max_steps", s->limits.max_steps, "ci", s->limits.ci, "timeout_s",
+                                  s->limits.timeout_s));
 }
 
 static int parse(struct tn_spec *s, const struct tn_service *svc, json_t **ret_rules, struct err *e)
 {
     const char *name = NULL;
-    struct err  why = { 0 };
-    int         r = se_spec_parse(&s->se, s->body, svc->local, e);
+    struct err why = {0};
+    int r = se_spec_parse(&s->se, s->body, svc->local, e);
 
     if (r < 0)
         return r;
     if ((r = jx_need(s->body, "name", e)) < 0 ||
-        (r = jx_get_str(&name, s->body, "name", sizeof(s->name) - 1, e)) < 0 || (r = check_text(s->body, e)) < 0 ||
-        (r = parse_limits(&s->limits, s->body, e)) < 0 || (r = parse_launcher(s, svc, e)) < 0)
+        (r = jx_get_str(&name, s->body, "name", sizeof(s->name) - 1, e)) < 0 ||
+        (r = check_text(s->body, e)) < 0 || (r = parse_limits(&s->limits, s->body, e)) < 0 ||
+        (r = parse_launcher(s, svc, e)) < 0)
         return r;
     snprintf(s->name, sizeof(s->name), "%s", name);
     if (s->trainer == &tn_trainer_partune && !s->launcher->rehearsal &&
@@ -152,17 +158,18 @@ static int parse(struct tn_spec *s, const struct tn_service *svc, json_t **ret_r
     return 0;
 }
 
-int tn_spec_parse(struct tn_spec **ret, const struct tn_service *svc, const json_t *body, json_t **ret_rules,
-                  struct err *e)
+int tn_spec_parse(struct tn_spec **ret, const struct tn_service *svc, const json_t *body,
+                  json_t **ret_rules, struct err *e)
 {
     AUTO(tn_spec) *s = mem_alloc(sizeof(*s));
-    int            r;
+    int r;
 
     if (!json_is_object(body))
         return err_at(e, -EINVAL, "", "a campaign is an object");
     s->body = json_deep_copy(body);
     r = parse(s, svc, ret_rules, e);
-    if (r < 0 && r != -ENOMEM) { /* whatever is wrong, it is the body: out of bounds, too large, not there */
+    if (r < 0 &&
+        r != -ENOMEM) { /* whatever is wrong, it is the body: out of bounds, too large, not there */
         if (e)
             e->code = -EINVAL;
         return -EINVAL;

@@ -2,16 +2,15 @@
  * Trainers of the administrator's configuration:
  *
  *     [trainer "megatron"]
- *     command = torchrun --nproc-per-node {world} pretrain_gpt.py --tensor-model-parallel-size {tp} ...
- *     parser = megatron        ; or torchtitan, deepspeed, jsonl
- *     log = stdout             ; the stream that the parser follows (torchtitan: stderr)
- *     launch = direct          ; or mpiexec: put `mpiexec -n {world}` before it
- *     env = NCCL_DEBUG=WARN    ; may be repeated
- *     dir = /opt/megatron
+ *     command = torchrun --nproc-per-node {world} pretrain_gpt.py --tensor-model-parallel-size {tp}
+ * ... parser = megatron        ; or torchtitan, deepspeed, jsonl log = stdout             ; the
+ * stream that the parser follows (torchtitan: stderr) launch = direct          ; or mpiexec: put
+ * `mpiexec -n {world}` before it env = NCCL_DEBUG=WARN    ; may be repeated dir = /opt/megatron
  *
- * The command is cut at blanks ("..." keeps them) and never sees a shell; {key} is a layout key, a size of the model or the
- * workload, or one of world, steps, folder, config, data. The log's lines become steps; when the interval of the step
- * time is narrow enough, or at max_steps, the trainer is stopped and the trial is ok.
+ * The command is cut at blanks ("..." keeps them) and never sees a shell; {key} is a layout key, a
+ * size of the model or the workload, or one of world, steps, folder, config, data. The log's lines
+ * become steps; when the interval of the step time is narrow enough, or at max_steps, the trainer
+ * is stopped and the trial is ok.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -33,21 +32,32 @@ static const struct tn_spec *spec_of(const struct tn_attempt *a)
 
 struct word {
     const char *name;
-    double      value;
+    double value;
 };
 
-static bool look_up(char *buf, size_t size, const char *name, const struct tn_spec *s, const struct pl_layout *l,
-                    const char *folder)
+static bool look_up(char *buf, size_t size, const char *name, const struct tn_spec *s,
+                    const struct pl_layout *l, const char *folder)
 {
-    const struct pl_model      *m = &s->se.model;
+    const struct pl_model *m = &s->se.model;
     const struct pl_layout_key *k = pl_layout_key_find(name);
-    const struct word           words[] = {
-        { "layers", m->layers }, { "hidden", m->hidden }, { "heads", m->heads }, { "kv_heads", m->kv_heads },
-        { "head_dim", m->head_dim }, { "ffn", m->ffn }, { "vocab", m->vocab }, { "experts", m->moe.experts },
-        { "top_k", m->moe.top_k }, { "expert_ffn", m->moe.expert_ffn }, { "global_batch", s->se.workload.global_batch },
-        { "seq", s->se.workload.seq }, { "steps", s->limits.warmup_steps + s->limits.max_steps },
-        { "nodes", s->se.cluster.nodes }, { "devices_per_node", s->se.cluster.devices_per_node },
-        { "micro_batches", (double)s->se.workload.global_batch / (l->micro_batch * (l->dp > 0 ? l->dp : 1)) },
+    const struct word words[] = {
+        {"layers", m->layers},
+        {"hidden", m->hidden},
+        {"heads", m->heads},
+        {"kv_heads", m->kv_heads},
+        {"head_dim", m->head_dim},
+        {"ffn", m->ffn},
+        {"vocab", m->vocab},
+        {"experts", m->moe.experts},
+        {"top_k", m->moe.top_k},
+        {"expert_ffn", m->moe.expert_ffn},
+        {"global_batch", s->se.workload.global_batch},
+        {"seq", s->se.workload.seq},
+        {"steps", s->limits.warmup_steps + s->limits.max_steps},
+        {"nodes", s->se.cluster.nodes},
+        {"devices_per_node", s->se.cluster.devices_per_node},
+        {"micro_batches",
+         (double)s->se.workload.global_batch / (l->micro_batch * (l->dp > 0 ? l->dp : 1))},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
@@ -71,12 +81,12 @@ static bool look_up(char *buf, size_t size, const char *name, const struct tn_sp
 }
 
 /* One word of the template with its placeholders filled in. */
-static int expand(struct str *out, const char *word, const struct tn_spec *s, const struct pl_layout *l,
-                  const char *folder, struct err *e)
+static int expand(struct str *out, const char *word, const struct tn_spec *s,
+                  const struct pl_layout *l, const char *folder, struct err *e)
 {
     while (*word) {
         size_t plain = strcspn(word, "{"), n;
-        char   name[64], value[4096];
+        char name[64], value[4096];
 
         str_addn(out, word, plain);
         word += plain;
@@ -85,8 +95,9 @@ static int expand(struct str *out, const char *word, const struct tn_spec *s, co
         n = strcspn(word, "}");
         snprintf(name, sizeof(name), "%.*s", (int)(n > 0 ? n - 1 : 0), word + 1);
         if (word[n] != '}' || !look_up(value, sizeof(value), name, s, l, folder))
-            return err_set(e, -ENOENT, "the command of trainer \"%s\" has an unknown placeholder {%s}", s->trainer_name,
-                           name);
+            return err_set(e, -ENOENT,
+                           "the command of trainer \"%s\" has an unknown placeholder {%s}",
+                           s->trainer_name, name);
         str_add(out, value);
         word += n + 1;
     }
@@ -110,18 +121,19 @@ static bool next_word(struct str *out, const char **p)
     return true;
 }
 
-static int build_command(struct tn_argv *argv, const struct tn_service *svc, const struct tn_spec *s,
-                         const struct pl_layout *l, const char *folder, struct err *e)
+static int build_command(struct tn_argv *argv, const struct tn_service *svc,
+                         const struct tn_spec *s, const struct pl_layout *l, const char *folder,
+                         struct err *e)
 {
     const char *p = conf_of(svc, s, "command");
-    bool        more = true;
-    int         r = 0;
+    bool more = true;
+    int r = 0;
 
     if (!p)
         return err_set(e, -ENOENT, "[trainer \"%s\"] has no command", s->trainer_name);
     while (r == 0 && more) {
-        AUTO_STR word = { 0 };
-        AUTO_STR text = { 0 };
+        AUTO_STR word = {0};
+        AUTO_STR text = {0};
 
         more = next_word(&word, &p);
         if (more && (r = expand(&text, str_text(&word), s, l, folder, e)) == 0)
@@ -132,8 +144,8 @@ static int build_command(struct tn_argv *argv, const struct tn_service *svc, con
 
 static int ready(struct tn_service *svc, const struct tn_spec *s, struct err *e)
 {
-    struct tn_argv argv = { 0 };
-    int            r = build_command(&argv, svc, s, &s->se.baseline, "", e);
+    struct tn_argv argv = {0};
+    int r = build_command(&argv, svc, s, &s->se.baseline, "", e);
 
     if (r == 0 && argv.n == 0)
         r = err_set(e, -ENOENT, "the command of trainer \"%s\" is empty", s->trainer_name);
@@ -153,8 +165,8 @@ static void environment(const struct tn_attempt *a, struct tn_argv *env)
     const struct conf *c = a->svc->config.conf;
 
     for (size_t i = 0; i < c->count; i++)
-        if (!strcmp(c->entry[i].section, "trainer") && !strcmp(c->entry[i].name, spec_of(a)->trainer_name) &&
-            !strcmp(c->entry[i].key, "env"))
+        if (!strcmp(c->entry[i].section, "trainer") &&
+            !strcmp(c->entry[i].name, spec_of(a)->trainer_name) && !strcmp(c->entry[i].key, "env"))
             tn_argv_add(env, c->entry[i].value);
 }
 
@@ -173,12 +185,13 @@ static const char *results(const struct tn_attempt *a)
 static int prepare(struct tn_attempt *a, struct tn_argv *argv, struct err *e)
 {
     const struct tn_spec *s = spec_of(a);
-    AUTO_JSON *v = json_pack("{s:o, s:o, s:o, s:o}", "model", pl_model_json(&s->se.model), "cluster",
-                             pl_cluster_json(&s->se.cluster), "workload", pl_workload_json(&s->se.workload), "layout",
-                             pl_layout_json(&a->trial->layout));
+    AUTO_JSON *v =
+        json_pack("{s:o, s:o, s:o, s:o}", "model", pl_model_json(&s->se.model), "cluster",
+                  pl_cluster_json(&s->se.cluster), "workload", pl_workload_json(&s->se.workload),
+                  "layout", pl_layout_json(&a->trial->layout));
     AUTO_FREE char *text = jx_dump(v);
     AUTO_FREE char *path = mem_printf("%s/config.json", a->folder);
-    int             r = file_write_atomic(path, text, strlen(text), 0600, e);
+    int r = file_write_atomic(path, text, strlen(text), 0600, e);
 
     return r < 0 ? r : build_command(argv, a->svc, s, &a->trial->layout, a->folder, e);
 }
@@ -189,8 +202,8 @@ static int prepare(struct tn_attempt *a, struct tn_argv *argv, struct err *e)
 static double after(const char *text, const char *label)
 {
     const char *p = strstr(text, label);
-    char       *end;
-    double      v;
+    char *end;
+    double v;
 
     if (!p)
         return (double)NAN;
@@ -203,7 +216,8 @@ static double tokens_a_step(const struct tn_attempt *a)
     return (double)spec_of(a)->se.workload.global_batch * spec_of(a)->se.workload.seq;
 }
 
-static enum tn_line step(struct tn_attempt *a, double n, double ms, double loss, struct tn_step_line *ret)
+static enum tn_line step(struct tn_attempt *a, double n, double ms, double loss,
+                         struct tn_step_line *ret)
 {
     int warmup = a->limits.warmup_steps;
 
@@ -212,9 +226,10 @@ static enum tn_line step(struct tn_attempt *a, double n, double ms, double loss,
     ret->n = (int64_t)n;
     ret->ms = ms;
     tn_seen_step(&a->seen, ms, loss, a->seen.steps < warmup);
-    ret->json = isnan(loss) ? mem_printf("{\"n\":%.0f,\"ms\":%.3f,\"tokens\":%.0f,\"loss\":null}", n, ms, tokens_a_step(a))
-                            : mem_printf("{\"n\":%.0f,\"ms\":%.3f,\"tokens\":%.0f,\"loss\":%.6g}", n, ms,
-                                         tokens_a_step(a), loss);
+    ret->json = isnan(loss) ? mem_printf("{\"n\":%.0f,\"ms\":%.3f,\"tokens\":%.0f,\"loss\":null}",
+                                         n, ms, tokens_a_step(a))
+                            : mem_printf("{\"n\":%.0f,\"ms\":%.3f,\"tokens\":%.0f,\"loss\":%.6g}",
+                                         n, ms, tokens_a_step(a), loss);
     return TN_LINE_STEP;
 }
 
@@ -247,11 +262,13 @@ static void reached(struct tn_attempt *a, double bytes)
     a->seen.reached = json_pack("{s:f}", "total", bytes);
 }
 
-/* " iteration 5/ 100 | ... | elapsed time per iteration (ms): 456.7 | ... | lm loss: 1.0E+01 | ... nan iterations: 0 |"
- * and Bridge's "Step Time : 1.2s GPU utilization: ...". */
-static enum tn_line megatron(struct tn_attempt *a, const char *text, size_t len, struct tn_step_line *ret)
+/* " iteration 5/ 100 | ... | elapsed time per iteration (ms): 456.7 | ... | lm loss: 1.0E+01 | ...
+ * nan iterations: 0 |" and Bridge's "Step Time : 1.2s GPU utilization: ...". */
+static enum tn_line megatron(struct tn_attempt *a, const char *text, size_t len,
+                             struct tn_step_line *ret)
 {
-    double ms = after(text, "elapsed time per iteration (ms):"), bridge = after(text, "Step Time :");
+    double ms = after(text, "elapsed time per iteration (ms):"),
+           bridge = after(text, "Step Time :");
 
     (void)len;
     if (troubles(a, text))
@@ -264,12 +281,13 @@ static enum tn_line megatron(struct tn_attempt *a, const char *text, size_t len,
     return step(a, a->seen.steps + 1, bridge * 1000, (double)NAN, ret);
 }
 
-/* "step: 5  loss: 7.1  memory: 12.34GiB(15.42%)  tps: 1,234  tflops: ...": tokens a second of one device. Colours are
- * escape sequences between the numbers. */
-static enum tn_line torchtitan(struct tn_attempt *a, const char *text, size_t len, struct tn_step_line *ret)
+/* "step: 5  loss: 7.1  memory: 12.34GiB(15.42%)  tps: 1,234  tflops: ...": tokens a second of one
+ * device. Colours are escape sequences between the numbers. */
+static enum tn_line torchtitan(struct tn_attempt *a, const char *text, size_t len,
+                               struct tn_step_line *ret)
 {
-    AUTO_STR plain = { 0 };
-    double   tps;
+    AUTO_STR plain = {0};
+    double tps;
 
     for (size_t i = 0; i < len; i++)
         if (text[i] == 0x1b)
@@ -281,13 +299,15 @@ static enum tn_line torchtitan(struct tn_attempt *a, const char *text, size_t le
         return TN_LINE_OTHER;
     tps = after(str_text(&plain), "tps:");
     reached(a, after(str_text(&plain), "memory:") * 1073741824);
-    return step(a, after(str_text(&plain), "step:"), tokens_a_step(a) * 1000 / (tps * a->trial->layout.world),
+    return step(a, after(str_text(&plain), "step:"),
+                tokens_a_step(a) * 1000 / (tps * a->trial->layout.world),
                 after(str_text(&plain), "loss:"), ret);
 }
 
-/* "[...] epoch=0/micro_step=10/global_step=10, RunningAvgSamplesPerSec=.., CurrSamplesPerSec=12.3, MemAllocated=1.2GB,
- * MaxMemAllocated=3.4GB" */
-static enum tn_line deepspeed(struct tn_attempt *a, const char *text, size_t len, struct tn_step_line *ret)
+/* "[...] epoch=0/micro_step=10/global_step=10, RunningAvgSamplesPerSec=.., CurrSamplesPerSec=12.3,
+ * MemAllocated=1.2GB, MaxMemAllocated=3.4GB" */
+static enum tn_line deepspeed(struct tn_attempt *a, const char *text, size_t len,
+                              struct tn_step_line *ret)
 {
     double rate = after(text, "CurrSamplesPerSec=");
 
@@ -295,10 +315,12 @@ static enum tn_line deepspeed(struct tn_attempt *a, const char *text, size_t len
     if (troubles(a, text))
         return TN_LINE_OTHER;
     reached(a, after(text, "MaxMemAllocated=") * 1073741824);
-    return step(a, after(text, "global_step="), spec_of(a)->se.workload.global_batch * 1000.0 / rate, (double)NAN, ret);
+    return step(a, after(text, "global_step="),
+                spec_of(a)->se.workload.global_batch * 1000.0 / rate, (double)NAN, ret);
 }
 
-static enum tn_line jsonl(struct tn_attempt *a, const char *text, size_t len, struct tn_step_line *ret)
+static enum tn_line jsonl(struct tn_attempt *a, const char *text, size_t len,
+                          struct tn_step_line *ret)
 {
     return tn_observe(&a->seen, text, len, &ret->n, &ret->ms);
 }
@@ -316,7 +338,7 @@ static double median_error(const struct tn_seen *s)
 static void summarise(struct tn_attempt *a)
 {
     struct tn_seen *s = &a->seen;
-    double          median = tn_seen_median_ms(s), error;
+    double median = tn_seen_median_ms(s), error;
 
     if (s->summary || s->error || s->measured < 2)
         return;
@@ -334,7 +356,8 @@ static void tick(struct tn_attempt *a)
 
     if (s->summary || s->measured < a->limits.min_steps || s->measured < 2)
         return;
-    if (s->measured < a->limits.max_steps && 1.96 * median_error(s) > a->limits.ci * tn_seen_median_ms(s))
+    if (s->measured < a->limits.max_steps &&
+        1.96 * median_error(s) > a->limits.ci * tn_seen_median_ms(s))
         return;
     summarise(a);
     snprintf(a->trouble, sizeof(a->trouble), "measured");
@@ -347,9 +370,12 @@ static void finish(struct tn_attempt *a)
         summarise(a);
 }
 
-#define EXTERNAL(parser, stream)                                                                                       \
-    { .name = #parser, .ready = ready, .prepare = prepare, .results = stream, .line = parser, .direct = direct,         \
-      .environment = environment, .directory = directory, .results_of = results, .tick = tick, .finish = finish }
+#define EXTERNAL(parser, stream)                                                                   \
+    {                                                                                              \
+        .name = #parser, .ready = ready, .prepare = prepare, .results = stream, .line = parser,    \
+        .direct = direct, .environment = environment, .directory = directory,                      \
+        .results_of = results, .tick = tick, .finish = finish                                      \
+    }
 
 static const struct tn_trainer external[] = {
     EXTERNAL(megatron, "stdout"),

@@ -10,30 +10,34 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
         svc->train = tn_find_program(svc->config.train, "partune-train");
     }
     if (!svc->train)
-        return err_set(e, -ENOENT, "partune-train was not found: build it with MPICH (libmpich-dev), or give --train PATH");
+        return err_set(e, -ENOENT,
+                       "partune-train was not found: build it with MPICH (libmpich-dev), or give "
+                       "--train PATH");
     if (spec->data_path && !file_exists(spec->data_path))
-        return err_set(e, -ENOENT, "data set %s is gone: %s", spec->se.workload.data, spec->data_path);
+        return err_set(e, -ENOENT, "data set %s is gone: %s", spec->se.workload.data,
+                       spec->data_path);
     return 0;
 }
 
 static json_t *config(const struct tn_attempt *a)
 {
-    const struct tn_spec   *s = a->campaign->engine->spec;
+    const struct tn_spec *s = a->campaign->engine->spec;
     const struct tn_limits *l = &a->limits;
 
-    return json_pack("{s:o, s:o, s:o, s:o, s:{s:i, s:i, s:i, s:f}}", "model", pl_model_json(&s->se.model), "cluster",
-                     pl_cluster_json(&s->se.cluster), "workload", pl_workload_json(&s->se.workload), "layout",
-                     pl_layout_json(&a->trial->layout), "trial", "warmup_steps", l->warmup_steps, "min_steps",
-                     l->min_steps, "max_steps", l->max_steps, "ci", l->ci);
+    return json_pack("{s:o, s:o, s:o, s:o, s:{s:i, s:i, s:i, s:f}}", "model",
+                     pl_model_json(&s->se.model), "cluster", pl_cluster_json(&s->se.cluster),
+                     "workload", pl_workload_json(&s->se.workload), "layout",
+                     pl_layout_json(&a->trial->layout), "trial", "warmup_steps", l->warmup_steps,
+                     "min_steps", l->min_steps, "max_steps", l->max_steps, "ci", l->ci);
 }
 
 static int prepare(struct tn_attempt *a, struct tn_argv *argv, struct err *e)
 {
     const struct pl_device *device = &a->campaign->engine->spec->se.cluster.device;
-    AUTO_JSON              *v = config(a);
-    AUTO_FREE char         *text = jx_dump(v);
-    AUTO_FREE char         *path = mem_printf("%s/config.json", a->folder);
-    int                     r = file_write_atomic(path, text, strlen(text), 0600, e);
+    AUTO_JSON *v = config(a);
+    AUTO_FREE char *text = jx_dump(v);
+    AUTO_FREE char *path = mem_printf("%s/config.json", a->folder);
+    int r = file_write_atomic(path, text, strlen(text), 0600, e);
 
     if (r < 0)
         return r;

@@ -5,9 +5,9 @@
 
 int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t n, struct err *e)
 {
-    struct arena    a = { 0 };
+    struct arena a = {0};
     struct db_trial t;
-    int             r = db_trial_get(svc->db, &a, &t, id, n, e);
+    int r = db_trial_get(svc->db, &a, &t, id, n, e);
 
     if (r == 0)
         *ret = tn_trial_view(&t);
@@ -26,10 +26,10 @@ static int known(struct tn_service *svc, const char *id, struct err *e)
 int tn_trial_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id,
                   const struct db_filter *f, struct err *e)
 {
-    struct arena     a = { 0 };
+    struct arena a = {0};
     struct db_trial *t = NULL;
-    int              n = 0;
-    int              r = known(svc, id, e);
+    int n = 0;
+    int r = known(svc, id, e);
 
     if (r == 0)
         r = db_trial_list(svc->db, &a, &t, &n, ret_total, id, f, e);
@@ -42,22 +42,22 @@ int tn_trial_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc
     return r;
 }
 
-static int known_trial(struct tn_service *svc, struct db_trial *t, struct arena *a, const char *id, int64_t n,
-                       struct err *e)
+static int known_trial(struct tn_service *svc, struct db_trial *t, struct arena *a, const char *id,
+                       int64_t n, struct err *e)
 {
     int r = known(svc, id, e);
 
     return r < 0 ? r : db_trial_get(svc->db, a, t, id, n, e);
 }
 
-int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id, int64_t n,
-                 int64_t offset, int64_t limit, struct err *e)
+int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id,
+                 int64_t n, int64_t offset, int64_t limit, struct err *e)
 {
-    struct arena    a = { 0 };
+    struct arena a = {0};
     struct db_trial t;
     struct db_step *s = NULL;
-    int             count = 0;
-    int             r = known_trial(svc, &t, &a, id, n, e);
+    int count = 0;
+    int r = known_trial(svc, &t, &a, id, n, e);
 
     if (r == 0)
         r = db_step_list(svc->db, &a, &s, &count, ret_total, id, n, offset, limit, e);
@@ -74,18 +74,19 @@ int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc,
     return r;
 }
 
-int tn_trial_file(char **ret, struct tn_service *svc, const char *id, int64_t n, enum tn_log which, struct err *e)
+int tn_trial_file(char **ret, struct tn_service *svc, const char *id, int64_t n, enum tn_log which,
+                  struct err *e)
 {
-    static const char *const names[] = { "stdout", "stderr", "events", "timeline.json" };
-    struct arena             a = { 0 };
-    struct db_trial          t;
-    int                      r = known_trial(svc, &t, &a, id, n, e);
+    static const char *const names[] = {"stdout", "stderr", "events", "timeline.json"};
+    struct arena a = {0};
+    struct db_trial t;
+    int r = known_trial(svc, &t, &a, id, n, e);
 
     if (r == 0 && t.attempts < 1)
         r = err_set(e, -ENOENT, "trial %lld has not been started", (long long)n);
     if (r == 0) /* ID is one of the database: no path leads out of the data directory */
-        *ret = mem_printf("%s/campaigns/%s/trials/%lld/%lld/%s", svc->data_dir, id, (long long)n, (long long)t.attempts,
-                          names[which]);
+        *ret = mem_printf("%s/campaigns/%s/trials/%lld/%lld/%s", svc->data_dir, id, (long long)n,
+                          (long long)t.attempts, names[which]);
     arena_done(&a);
     return r;
 }
@@ -104,8 +105,8 @@ void tn_argv_add(struct tn_argv *a, const char *text)
 
 void tn_argv_addf(struct tn_argv *a, const char *fmt, ...)
 {
-    AUTO_STR s = { 0 };
-    va_list  ap;
+    AUTO_STR s = {0};
+    va_list ap;
 
     va_start(ap, fmt);
     str_vaddf(&s, fmt, ap);
@@ -118,12 +119,12 @@ void tn_argv_done(struct tn_argv *a)
     for (int i = 0; i < a->n; i++)
         free(a->v[i]);
     free(a->v);
-    *a = (struct tn_argv){ 0 };
+    *a = (struct tn_argv){0};
 }
 
 /* ---- which launcher, which trainer ---- */
 
-static const struct tn_launcher *const launchers[] = { &tn_launcher_local, &tn_launcher_simulated };
+static const struct tn_launcher *const launchers[] = {&tn_launcher_local, &tn_launcher_simulated};
 
 const struct tn_launcher *tn_launcher_find(const char *name)
 {
@@ -135,5 +136,6 @@ const struct tn_launcher *tn_launcher_find(const char *name)
 
 const struct tn_trainer *tn_trainer_find(const struct tn_service *svc, const char *name)
 {
-    return !strcmp(name, tn_trainer_partune.name) ? &tn_trainer_partune : tn_trainer_external(svc, name);
+    return !strcmp(name, tn_trainer_partune.name) ? &tn_trainer_partune
+                                                  : tn_trainer_external(svc, name);
 }

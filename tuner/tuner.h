@@ -1,19 +1,21 @@
 /*
- * tuner - campaigns and their trials: what the HTTP handlers (tuner/api_*.c) call, and what partuned's main() runs.
+ * tuner - campaigns and their trials: what the HTTP handlers (tuner/api_*.c) call, and what
+ * partuned's main() runs.
  *
- * Who owns what: campaigns, trials, scheduling, launching and recovery are behind this header (service.c,
- * campaign.c, sched.c, attempt.c …). The handlers own routes, status codes, paging tokens, ETags and SSE, and keep no
- * state of a campaign.
+ * Who owns what: campaigns, trials, scheduling, launching and recovery are behind this header
+ * (service.c, campaign.c, sched.c, attempt.c …). The handlers own routes, status codes, paging
+ * tokens, ETags and SSE, and keep no state of a campaign.
  *
- * Threads: everything here runs on the loop's thread unless a comment says "any thread". The loop waits for the
- * commit of a change of state, never for a fit, a launch or a trial.
+ * Threads: everything here runs on the loop's thread unless a comment says "any thread". The loop
+ * waits for the commit of a change of state, never for a fit, a launch or a trial.
  *
- * Errors and their status: -EINVAL 422 (err.pointer names the field of the body), -ENOENT 404, -ESTALE and -EBUSY 409
- * (wrong state), -E2BIG 413, -EAGAIN 503 (Retry-After), -ENOSPC, -EROFS and -EIO 503 (the store cannot be written),
- * everything else 500. RET_RULES (may be NULL) gets a new array as in docs/API.md ("rules") where legality is
- * the reason, else it is left NULL.
+ * Errors and their status: -EINVAL 422 (err.pointer names the field of the body), -ENOENT 404,
+ * -ESTALE and -EBUSY 409 (wrong state), -E2BIG 413, -EAGAIN 503 (Retry-After), -ENOSPC, -EROFS and
+ * -EIO 503 (the store cannot be written), everything else 500. RET_RULES (may be NULL) gets a new
+ * array as in docs/API.md ("rules") where legality is the reason, else it is left NULL.
  *
- * JSON: resources exactly as in docs/API.md. Functions that end in _text give the text, others new references.
+ * JSON: resources exactly as in docs/API.md. Functions that end in _text give the text, others new
+ * references.
  */
 #ifndef TUNER_TUNER_H
 #define TUNER_TUNER_H
@@ -29,74 +31,85 @@
 
 struct tn_service;
 
-/* ---- the service -------------------------------------------------------------------------------- */
+/* ---- the service --------------------------------------------------------------------------------
+ */
 
 struct tn_config {
-    const char *data_dir;    /* exists or is created, 0700 */
-    const char *mpiexec;     /* program, found in PATH unless it has a slash; NULL: "mpiexec" */
-    const char *train;       /* partune-train; NULL: beside this program, else in PATH */
-    const char *supervisor;  /* partune-run; likewise */
-    const char *hosts;       /* host file for mpiexec; NULL: this machine only */
-    int         cores;       /* cores for trials; 0: all that this process may use */
-    int         grace_ms;    /* between TERM and KILL of a trial; 0: 2000 */
-    int         hang_s;      /* shortest silence that counts as a hang; 0: 60 */
-    bool        oversubscribe; /* more compute threads than cores are allowed when the cluster says so */
-    const struct conf *conf; /* the administrator's file: [trainer "NAME"], [slurm], [dataset "NAME"]; may be NULL */
+    const char *data_dir;   /* exists or is created, 0700 */
+    const char *mpiexec;    /* program, found in PATH unless it has a slash; NULL: "mpiexec" */
+    const char *train;      /* partune-train; NULL: beside this program, else in PATH */
+    const char *supervisor; /* partune-run; likewise */
+    const char *hosts;      /* host file for mpiexec; NULL: this machine only */
+    int cores;              /* cores for trials; 0: all that this process may use */
+    int grace_ms;           /* between TERM and KILL of a trial; 0: 2000 */
+    int hang_s;             /* shortest silence that counts as a hang; 0: 60 */
+    bool oversubscribe; /* more compute threads than cores are allowed when the cluster says so */
+    const struct conf *conf; /* the administrator's file: [trainer "NAME"], [slurm], [dataset
+                                "NAME"]; may be NULL */
 };
 
 /*
- * Lock and open the data directory, bring the database up to date, and take over what a former daemon left: attempts
- * that run are adopted, dead ones settled. Trials start when the loop runs. -EBUSY names the process that holds the
- * directory; -EACCES, -EROFS, -EOPNOTSUPP say why it cannot be used. CONFIG is copied; conf must outlive the service.
+ * Lock and open the data directory, bring the database up to date, and take over what a former
+ * daemon left: attempts that run are adopted, dead ones settled. Trials start when the loop runs.
+ * -EBUSY names the process that holds the directory; -EACCES, -EROFS, -EOPNOTSUPP say why it cannot
+ * be used. CONFIG is copied; conf must outlive the service.
  */
 int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_config *config,
                     struct err *e);
 
-/* What a stop does with running trials: leave them for the next daemon to adopt, or cancel and re-queue them. */
+/* What a stop does with running trials: leave them for the next daemon to adopt, or cancel and
+ * re-queue them. */
 enum tn_stop { TN_STOP_LEAVE, TN_STOP_REQUEUE };
 
-/* Start no more trials; DONE is called when none is left to wait for (at once for TN_STOP_LEAVE). */
+/* Start no more trials; DONE is called when none is left to wait for (at once for TN_STOP_LEAVE).
+ */
 void tn_service_stop(struct tn_service *svc, enum tn_stop how, void (*done)(void *arg), void *arg);
 /* Close everything; runs the loop's close callbacks. Running attempts go on. */
 struct tn_service *tn_service_close(struct tn_service *svc);
 
-const char       *tn_data_dir(const struct tn_service *svc);
-const char       *tn_instance(const struct tn_service *svc);
-struct db        *tn_db(struct tn_service *svc);     /* for reading, loop thread */
-struct db_writer *tn_writer(struct tn_service *svc); /* for rows of the HTTP side (answers, tokens, audit) */
-const struct pl_cluster *tn_local_cluster(const struct tn_service *svc); /* profiles/local.json, or NULL */
+const char *tn_data_dir(const struct tn_service *svc);
+const char *tn_instance(const struct tn_service *svc);
+struct db *tn_db(struct tn_service *svc); /* for reading, loop thread */
+struct db_writer *
+tn_writer(struct tn_service *svc); /* for rows of the HTTP side (answers, tokens, audit) */
+const struct pl_cluster *
+tn_local_cluster(const struct tn_service *svc); /* profiles/local.json, or NULL */
 
-/* {"ready": bool, "checks": [{"name", "ok", "detail", "fix"}]}: database, data directory, disk, mpiexec, trainer,
- * supervisor, cores. For /readyz and `partune doctor`. */
+/* {"ready": bool, "checks": [{"name", "ok", "detail", "fix"}]}: database, data directory, disk,
+ * mpiexec, trainer, supervisor, cores. For /readyz and `partune doctor`. */
 json_t *tn_health_json(struct tn_service *svc);
 
 struct tn_stats {
     int64_t campaigns_by_state[6]; /* order of docs/API.md */
     int64_t running_attempts, free_cores, cores;
     int64_t trials_settled, attempts_started, adopted; /* since the start */
-    double  overhead_ms_last, overhead_ms_max; /* from the end of a trial to the next launch */
+    double overhead_ms_last, overhead_ms_max; /* from the end of a trial to the next launch */
     int64_t events_last_id;
 };
 void tn_stats(struct tn_service *svc, struct tn_stats *ret);
 
-/* ---- campaigns ---------------------------------------------------------------------------------- */
+/* ---- campaigns ----------------------------------------------------------------------------------
+ */
 
 /*
- * BODY is a campaign as in docs/ARCHITECTURE.md. With DRY_RUN nothing is stored and *RET is {"legal", "fitting",
- * "expected_trials", "expected_s", "baseline"}, else the campaign. Enumerating a large space takes time, so:
- * CHECK (any thread, use web_offload) does all the work, CREATE stores what was checked.
+ * BODY is a campaign as in docs/ARCHITECTURE.md. With DRY_RUN nothing is stored and *RET is
+ * {"legal", "fitting", "expected_trials", "expected_s", "baseline"}, else the campaign. Enumerating
+ * a large space takes time, so: CHECK (any thread, use web_offload) does all the work, CREATE
+ * stores what was checked.
  */
 struct tn_draft;
-int  tn_campaign_check(struct tn_draft **ret, struct tn_service *svc, const json_t *body, json_t **ret_rules,
-                       struct err *e); /* any thread */
-json_t          *tn_draft_json(const struct tn_draft *d); /* the answer to a dry run; any thread */
-int              tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
-                                    const char *owner, struct err *e);
+int tn_campaign_check(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
+                      json_t **ret_rules, struct err *e); /* any thread */
+json_t *tn_draft_json(const struct tn_draft *d);          /* the answer to a dry run; any thread */
+int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
+                       const char *owner, struct err *e);
 struct tn_draft *tn_draft_free(struct tn_draft *d);
 
 int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
-/* The same as text, from a cache while nothing has changed: the cheap way. Borrowed until the loop's next turn. */
-int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc, const char *id, struct err *e);
+/* The same as text, from a cache while nothing has changed: the cheap way. Borrowed until the
+ * loop's next turn. */
+int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc, const char *id,
+                     struct err *e);
 /* Filters state, tag, name; sort created, name, state. Items without `spec`. */
 int tn_campaign_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc,
                      const struct db_filter *f, struct err *e);
@@ -108,65 +121,73 @@ int tn_campaign_delete(struct tn_service *svc, const char *id, struct err *e);
 int tn_campaign_pause(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
 int tn_campaign_resume(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
 int tn_campaign_cancel(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
-/* A draft body: the spec of campaign ID with the keys of BODY (may be NULL) over it. Check and create it. */
+/* A draft body: the spec of campaign ID with the keys of BODY (may be NULL) over it. Check and
+ * create it. */
 int tn_campaign_clone_body(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
                            struct err *e);
-/* BODY: {"pairs"?: 1..50 (5), "steps"?: 1..10000}. Winner and baseline are run alternately; the campaign is `verifying`
- * meanwhile. -ESTALE without a winner, or while it runs. */
+/* BODY: {"pairs"?: 1..50 (5), "steps"?: 1..10000}. Winner and baseline are run alternately; the
+ * campaign is `verifying` meanwhile. -ESTALE without a winner, or while it runs. */
 int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
                        struct err *e);
 
-/* ---- trials ------------------------------------------------------------------------------------- */
+/* ---- trials -------------------------------------------------------------------------------------
+ */
 
 int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t n, struct err *e);
 /* Filters state, kind; sort n, tokens_per_s, state, memory, kind, seconds. */
 int tn_trial_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id,
                   const struct db_filter *f, struct err *e);
 /* Items: the trainer's step events of the last attempt. */
-int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id, int64_t n,
-                 int64_t offset, int64_t limit, struct err *e);
+int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id,
+                 int64_t n, int64_t offset, int64_t limit, struct err *e);
 
 enum tn_log { TN_LOG_STDOUT, TN_LOG_STDERR, TN_LOG_EVENTS, TN_LOG_TIMELINE };
 /* Path of a file of the last attempt, which may not exist yet: caller frees. */
 int tn_trial_file(char **ret, struct tn_service *svc, const char *id, int64_t n, enum tn_log which,
                   struct err *e);
 
-/* ---- results ------------------------------------------------------------------------------------ */
+/* ---- results ------------------------------------------------------------------------------------
+ */
 
-int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *e); /* -ENOENT before the first */
+int tn_best(json_t **ret, struct tn_service *svc, const char *id,
+            struct err *e); /* -ENOENT before the first */
 int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
 int tn_predictions(json_t **ret_items, struct tn_service *svc, const char *id, struct err *e);
 int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct err *e);
 
-/* What the fitted search believes. Any thread, use web_offload: waits for a fit in progress, and builds the search anew
- * for a campaign that has ended. */
+/* What the fitted search believes. Any thread, use web_offload: waits for a fit in progress, and
+ * builds the search anew for a campaign that has ended. */
 int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
 int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char *x, const char *y,
                struct err *e);
 int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
 
-/* What an exporter needs: the winner (or the trial N > 0) with the campaign's model, cluster and workload. */
+/* What an exporter needs: the winner (or the trial N > 0) with the campaign's model, cluster and
+ * workload. */
 struct tn_winner {
-    struct pl_model          model;
-    struct pl_cluster        cluster;
-    struct pl_workload       workload;
-    struct pl_layout         layout;
+    struct pl_model model;
+    struct pl_cluster cluster;
+    struct pl_workload workload;
+    struct pl_layout layout;
     const struct pl_trainer *trainer;
-    char                     campaign[16], name[128];
-    int64_t                  n;
-    double                   tokens_per_s, lo, hi, mfu;
+    char campaign[16], name[128];
+    int64_t n;
+    double tokens_per_s, lo, hi, mfu;
 };
-int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int64_t n, struct err *e);
+int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int64_t n,
+              struct err *e);
 
-/* [{"name", "synthetic", "bytes", "tokens", "token_bytes", "vocab", …}] under datasets/ and in [dataset "NAME"]. */
+/* [{"name", "synthetic", "bytes", "tokens", "token_bytes", "vocab", …}] under datasets/ and in
+ * [dataset "NAME"]. */
 json_t *tn_datasets_json(struct tn_service *svc);
 /* Folder of data set NAME, or -ENOENT; caller frees. NULL for `synthetic`. Any thread. */
 int tn_dataset_path(char **ret, const struct tn_service *svc, const char *name, struct err *e);
 
-/* ---- events ------------------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------------------------------
+ */
 
-/* Called on the loop after the commit of each new row of table event, in order of id. For kind "step" at most
- * two a second a trial. DATA is one line of JSON. */
+/* Called on the loop after the commit of each new row of table event, in order of id. For kind
+ * "step" at most two a second a trial. DATA is one line of JSON. */
 typedef void tn_event_fn(void *ctx, const struct db_event *ev);
 
 struct tn_subscription;
@@ -174,24 +195,26 @@ struct tn_subscription *tn_subscribe(struct tn_service *svc, tn_event_fn *fn, vo
 struct tn_subscription *tn_unsubscribe(struct tn_subscription *s);
 /* Rows that are older: db_event_each(tn_db(svc), …). */
 
-/* ---- the HTTP face: tuner/api.c and api_*.c; main() calls these ---------------------------------- */
+/* ---- the HTTP face: tuner/api.c and api_*.c; main() calls these
+ * ---------------------------------- */
 
 struct tn_http;
 
 struct tn_http_config {
-    const char *const *listen;   /* addresses as of web_server_listen(); NULL-terminated */
-    const char        *token_file; /* NULL: DATA/token */
-    const char        *ui_dir;   /* NULL: the built-in dashboard */
-    const char        *tls_cert, *tls_key;
-    const struct conf *conf;     /* [http] allow-host, allow-origin; may be NULL */
+    const char *const *listen; /* addresses as of web_server_listen(); NULL-terminated */
+    const char *token_file;    /* NULL: DATA/token */
+    const char *ui_dir;        /* NULL: the built-in dashboard */
+    const char *tls_cert, *tls_key;
+    const struct conf *conf; /* [http] allow-host, allow-origin; may be NULL */
 };
 
-/* Open the listeners and answer. Addresses in use and the like are refused with the address in the text. */
-int             tn_http_start(struct tn_http **ret, struct tn_service *svc, uv_loop_t *loop,
-                              const struct tn_http_config *config, struct err *e);
-const char     *tn_http_url(const struct tn_http *h); /* "http://127.0.0.1:8417" */
-const char     *tn_http_token(const struct tn_http *h);
-void            tn_http_quiesce(struct tn_http *h); /* no new connections, streams end */
+/* Open the listeners and answer. Addresses in use and the like are refused with the address in the
+ * text. */
+int tn_http_start(struct tn_http **ret, struct tn_service *svc, uv_loop_t *loop,
+                  const struct tn_http_config *config, struct err *e);
+const char *tn_http_url(const struct tn_http *h); /* "http://127.0.0.1:8417" */
+const char *tn_http_token(const struct tn_http *h);
+void tn_http_quiesce(struct tn_http *h); /* no new connections, streams end */
 struct tn_http *tn_http_stop(struct tn_http *h);
 
 /* `partuned token …`: ARGV is what follows the word. A daemon may serve the directory meanwhile. */

@@ -1,9 +1,10 @@
 /*
  * Verification: winner and baseline run alternately, so that a drift of the machine meets both.
  *
- * Pair i runs winner, baseline if i is even and baseline, winner if i is odd. A pair gives one ratio of throughputs; the result
- * is their geometric mean exp(m) with the interval exp(m +- t s / sqrt(k)), where m and s are mean and standard
- * deviation of the k logarithms and t is the 97.5 % quantile of Student's t with k - 1 degrees of freedom.
+ * Pair i runs winner, baseline if i is even and baseline, winner if i is odd. A pair gives one
+ * ratio of throughputs; the result is their geometric mean exp(m) with the interval exp(m +- t s /
+ * sqrt(k)), where m and s are mean and standard deviation of the k logarithms and t is the 97.5 %
+ * quantile of Student's t with k - 1 degrees of freedom.
  */
 #include <errno.h>
 #include <math.h>
@@ -12,11 +13,12 @@
 
 double tn_student_975(int degrees)
 {
-    static const double t[] = { 0,     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-                                2.201, 2.179,  2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080,
-                                2.074, 2.069,  2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042 };
-    const double        z = 1.959964;
-    double              n = degrees;
+    static const double t[] = {0,     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365,
+                               2.306, 2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+                               2.120, 2.110,  2.101, 2.093, 2.086, 2.080, 2.074, 2.069,
+                               2.064, 2.060,  2.056, 2.052, 2.048, 2.045, 2.042};
+    const double z = 1.959964;
+    double n = degrees;
 
     if (degrees < 1)
         return INFINITY;
@@ -44,11 +46,12 @@ void tn_ratio_interval(const double *ratio, int n, double *mean, double *lo, dou
 
 static char *record(const struct tn_verify *v, const char *state, const double *ratio, int n)
 {
-    AUTO_JSON *r = json_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:i}", "state", state, "pairs", v->pairs, "steps", v->steps,
-                             "winner", (json_int_t)v->winner_n, "baseline", (json_int_t)v->baseline_n, "first",
-                             (json_int_t)v->first_n, "done", n);
-    double     mean = NAN, lo = NAN, hi = NAN;
-    json_t    *list = json_array();
+    AUTO_JSON *r =
+        json_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:i}", "state", state, "pairs", v->pairs, "steps",
+                  v->steps, "winner", (json_int_t)v->winner_n, "baseline",
+                  (json_int_t)v->baseline_n, "first", (json_int_t)v->first_n, "done", n);
+    double mean = NAN, lo = NAN, hi = NAN;
+    json_t *list = json_array();
 
     if (n > 0)
         tn_ratio_interval(ratio, n, &mean, &lo, &hi);
@@ -74,7 +77,7 @@ struct change {
 static int change_job(struct db *w, void *arg, struct err *e)
 {
     struct change *ch = arg;
-    int            r = 0;
+    int r = 0;
 
     if (ch->to)
         r = db_campaign_move(w, ch->id, ch->from, ch->to, ch->reason, clock_wall_ms(), e);
@@ -93,19 +96,19 @@ static bool winner_first(int trial)
 /* Ratio of each complete pair of successes, from the trials of kind verify in their order. */
 static int ratios(double *ret, int max, struct tn_campaign *c, struct err *e)
 {
-    struct arena     a = { 0 };
-    struct db_filter f = { .kind = "verify", .limit = 1000 };
+    struct arena a = {0};
+    struct db_filter f = {.kind = "verify", .limit = 1000};
     struct db_trial *t = NULL;
-    int              count = 0, n = 0;
-    int64_t          total;
-    int              first = -1;
-    int              r = db_trial_list(c->svc->db, &a, &t, &count, &total, c->id, &f, e);
+    int count = 0, n = 0;
+    int64_t total;
+    int first = -1;
+    int r = db_trial_list(c->svc->db, &a, &t, &count, &total, c->id, &f, e);
 
     for (int i = 0; r == 0 && i < count; i++)
         if (first < 0 && t[i].n >= c->verify.first_n)
             first = i;
     for (int i = first; r == 0 && first >= 0 && i + 1 < count && n < max; i += 2) {
-        bool   w = winner_first(i - first);
+        bool w = winner_first(i - first);
         double a1 = t[i].tokens_per_s, a2 = t[i + 1].tokens_per_s;
 
         if (!strcmp(t[i].state, "ok") && !strcmp(t[i + 1].state, "ok"))
@@ -117,11 +120,12 @@ static int ratios(double *ret, int max, struct tn_campaign *c, struct err *e)
 
 static void finish(struct tn_campaign *c)
 {
-    double          ratio[64];
-    struct err      e = { 0 };
-    int             n = ratios(ratio, (int)ARRAY_LEN(ratio), c, &e);
+    double ratio[64];
+    struct err e = {0};
+    int n = ratios(ratio, (int)ARRAY_LEN(ratio), c, &e);
     AUTO_FREE char *text = n < 0 ? NULL : record(&c->verify, n > 0 ? "done" : "failed", ratio, n);
-    struct change   ch = { c->id, text, DB_VERIFYING, DB_DONE, n > 0 ? "verified" : "no pair of the verification succeeded" };
+    struct change ch = {c->id, text, DB_VERIFYING, DB_DONE,
+                        n > 0 ? "verified" : "no pair of the verification succeeded"};
 
     if (n < 0 || tn_write(c->svc, change_job, &ch, &e) < 0) {
         log_error("campaign %s: the verification cannot end: %s", c->id, e.text);
@@ -129,18 +133,18 @@ static void finish(struct tn_campaign *c)
         return;
     }
     log_info("campaign %s is verified", c->id);
-    c->verify = (struct tn_verify){ 0 };
+    c->verify = (struct tn_verify){0};
     tn_campaign_set_state(c, DB_DONE);
 }
 
 /* The numbers so far, for those who watch. */
 static void show_progress(struct tn_campaign *c)
 {
-    double          ratio[64];
-    int             n = ratios(ratio, (int)ARRAY_LEN(ratio), c, NULL);
+    double ratio[64];
+    int n = ratios(ratio, (int)ARRAY_LEN(ratio), c, NULL);
     AUTO_FREE char *text = n < 0 ? NULL : record(&c->verify, "running", ratio, n);
-    struct change   ch = { c->id, text, NULL, NULL, NULL };
-    struct err      e;
+    struct change ch = {c->id, text, NULL, NULL, NULL};
+    struct err e;
 
     if (text)
         tn_write(c->svc, change_job, &ch, &e);
@@ -149,9 +153,9 @@ static void show_progress(struct tn_campaign *c)
 void tn_verify_step(struct tn_campaign *c)
 {
     struct tn_verify *v = &c->verify;
-    bool              winner = winner_first(v->added) == (v->added % 2 == 0);
-    struct err        e = { 0 };
-    int64_t           n;
+    bool winner = winner_first(v->added) == (v->added % 2 == 0);
+    struct err e = {0};
+    int64_t n;
 
     if (v->added >= 2 * v->pairs) {
         finish(c);
@@ -159,8 +163,9 @@ void tn_verify_step(struct tn_campaign *c)
     }
     if (v->added > 0 && v->added % 2 == 0)
         show_progress(c);
-    if (tn_trial_add(c, winner ? &v->winner : &v->baseline, winner ? v->winner_n : v->baseline_n, "verify",
-                     winner ? "verification of the winner" : "verification of the baseline", &n, &e) < 0) {
+    if (tn_trial_add(
+            c, winner ? &v->winner : &v->baseline, winner ? v->winner_n : v->baseline_n, "verify",
+            winner ? "verification of the winner" : "verification of the baseline", &n, &e) < 0) {
         if (e.code != -ESTALE)
             log_error("campaign %s: %s", c->id, e.text);
         c->retry_at = tn_now_ms() + 1000;
@@ -171,26 +176,28 @@ void tn_verify_step(struct tn_campaign *c)
 
 /* ---- begin, and again after a restart ---- */
 
-static int layout_of(struct pl_layout *ret, const struct tn_engine *en, const char *text, struct err *e)
+static int layout_of(struct pl_layout *ret, const struct tn_engine *en, const char *text,
+                     struct err *e)
 {
     AUTO_JSON *v = NULL;
-    int        r = jx_parse(&v, text, strlen(text), e);
+    int r = jx_parse(&v, text, strlen(text), e);
 
     if (r == 0)
-        r = pl_layout_parse(ret, v, &en->spec->se.model, &en->spec->se.cluster, &en->spec->se.workload, e);
+        r = pl_layout_parse(ret, v, &en->spec->se.model, &en->spec->se.cluster,
+                            &en->spec->se.workload, e);
     return r;
 }
 
 int tn_verify_restore(struct tn_campaign *c, const struct db_campaign *row, struct err *e)
 {
-    AUTO_JSON        *v = NULL;
+    AUTO_JSON *v = NULL;
     struct tn_verify *ve = &c->verify;
-    struct arena      a = { 0 };
-    struct db_trial   winner, baseline, *t = NULL;
-    struct db_filter  f = { .kind = "verify", .limit = 1000 };
-    int64_t           total;
-    int               count = 0;
-    int               r = jx_parse(&v, row->verify, strlen(row->verify), e);
+    struct arena a = {0};
+    struct db_trial winner, baseline, *t = NULL;
+    struct db_filter f = {.kind = "verify", .limit = 1000};
+    int64_t total;
+    int count = 0;
+    int r = jx_parse(&v, row->verify, strlen(row->verify), e);
 
     if (r == 0)
         r = jx_get_int(&ve->pairs, v, "pairs", 1, 50, e);
@@ -215,20 +222,22 @@ int tn_verify_restore(struct tn_campaign *c, const struct db_campaign *row, stru
     return r;
 }
 
-static int begin(struct tn_service *svc, const struct db_campaign *row, const struct tn_verify *v, struct err *e)
+static int begin(struct tn_service *svc, const struct db_campaign *row, const struct tn_verify *v,
+                 struct err *e)
 {
     AUTO_FREE char *text = record(v, "running", NULL, 0);
-    struct change   ch = { row->id, text, "done cancelled paused running", DB_VERIFYING, "verification" };
+    struct change ch = {row->id, text, "done cancelled paused running", DB_VERIFYING,
+                        "verification"};
 
     return tn_write(svc, change_job, &ch, e);
 }
 
 static int parse_wish(struct tn_verify *v, const json_t *body, struct err *e)
 {
-    static const char *const keys[] = { "pairs", "steps", NULL };
-    int                      r = body ? jx_keys(body, keys, e) : 0;
+    static const char *const keys[] = {"pairs", "steps", NULL};
+    int r = body ? jx_keys(body, keys, e) : 0;
 
-    *v = (struct tn_verify){ .pairs = 5 };
+    *v = (struct tn_verify){.pairs = 5};
     if (r == 0 && body)
         r = jx_get_int(&v->pairs, body, "pairs", 1, 50, e);
     if (r == 0 && body)
@@ -236,12 +245,13 @@ static int parse_wish(struct tn_verify *v, const json_t *body, struct err *e)
     return r;
 }
 
-static int start_verify(struct tn_service *svc, const struct db_campaign *row, struct tn_verify *v, struct err *e)
+static int start_verify(struct tn_service *svc, const struct db_campaign *row, struct tn_verify *v,
+                        struct err *e)
 {
-    struct arena       a = { 0 };
-    struct tn_measure  best, baseline;
+    struct arena a = {0};
+    struct tn_measure best, baseline;
     struct db_campaign now;
-    int                r = tn_measure_best(svc->db, &a, &best, NULL, row, e);
+    int r = tn_measure_best(svc->db, &a, &best, NULL, row, e);
 
     if (r == 0)
         r = tn_measure_get(svc->db, &a, &baseline, row->id, tn_baseline_n(svc->db, row->id), e);
@@ -263,17 +273,19 @@ static int start_verify(struct tn_service *svc, const struct db_campaign *row, s
     return r;
 }
 
-int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, const json_t *body, struct err *e)
+int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
+                       struct err *e)
 {
     struct tn_campaign *c = tn_campaign_find(svc, id);
-    struct arena        a = { 0 };
-    struct db_campaign  row;
-    struct tn_verify    v;
-    int                 r = parse_wish(&v, body, e);
+    struct arena a = {0};
+    struct db_campaign row;
+    struct tn_verify v;
+    int r = parse_wish(&v, body, e);
 
     if (r == 0)
         r = db_campaign_get(svc->db, &a, &row, id, e);
-    if (r == 0 && (!strcmp(row.state, DB_RUNNING) || !strcmp(row.state, DB_VERIFYING) || (c && c->running > 0)))
+    if (r == 0 && (!strcmp(row.state, DB_RUNNING) || !strcmp(row.state, DB_VERIFYING) ||
+                   (c && c->running > 0)))
         r = err_set(e, -ESTALE, "campaign %s is at work (%s)", id, row.state);
     if (r == 0)
         r = start_verify(svc, &row, &v, e);

@@ -50,22 +50,24 @@ json_t *tn_trial_view(const struct db_trial *t)
     json_object_set_new(v, "text", text(t->layout_text));
     json_object_set_new(v, "why", text(t->why));
     json_object_set_new(v, "predicted",
-                        json_pack("{s:o, s:o, s:o}", "tokens_per_s", tn_number(t->predicted_tokens_per_s),
-                                  "memory_bytes", tn_number(t->predicted_memory), "p_fits",
+                        json_pack("{s:o, s:o, s:o}", "tokens_per_s",
+                                  tn_number(t->predicted_tokens_per_s), "memory_bytes",
+                                  tn_number(t->predicted_memory), "p_fits",
                                   tn_number(t->predicted_fits)));
     json_object_set_new(v, "tokens_per_s", tn_number(t->tokens_per_s));
     json_object_set_new(v, "tokens_per_s_se", tn_number(t->tokens_per_s_se));
     json_object_set_new(v, "mfu", tn_number(t->mfu));
     json_object_set_new(v, "step_ms",
                         json_pack("{s:o, s:o, s:o, s:o}", "median", tn_number(t->step_ms), "p10",
-                                  tn_number(t->step_ms_p10), "p90", tn_number(t->step_ms_p90), "ci95",
-                                  tn_number(t->step_ms_ci95)));
+                                  tn_number(t->step_ms_p10), "p90", tn_number(t->step_ms_p90),
+                                  "ci95", tn_number(t->step_ms_ci95)));
     json_object_set_new(v, "phases_ms", column(t->phases));
     json_object_set_new(v, "memory",
                         json_pack("{s:o, s:o}", "planned", column(t->memory_planned), "measured",
                                   column(t->memory_measured)));
     json_object_set_new(v, "loss",
-                        json_pack("{s:o, s:o}", "first", tn_number(t->loss_first), "last", tn_number(t->loss_last)));
+                        json_pack("{s:o, s:o}", "first", tn_number(t->loss_first), "last",
+                                  tn_number(t->loss_last)));
     json_object_set_new(v, "created", tn_time(t->created));
     json_object_set_new(v, "started", tn_time(t->started));
     json_object_set_new(v, "ended", tn_time(t->ended));
@@ -90,16 +92,18 @@ static double elapsed(const struct db_campaign *c)
     return c->active_s + (now > c->active_since ? (double)(now - c->active_since) / 1000.0 : 0);
 }
 
-/* Time left: what the trials that are left will take at the pace so far, and never more than the wall budget. */
+/* Time left: what the trials that are left will take at the pace so far, and never more than the
+ * wall budget. */
 static double time_left(const struct db_campaign *c, const json_t *resolved, const json_t *by_state)
 {
     const json_t *budget = json_object_get(resolved, "budget");
     const json_t *wall = json_object_get(budget, "wall_s");
-    double        spent = elapsed(c), left = NAN;
-    int64_t       open = 0;
+    double spent = elapsed(c), left = NAN;
+    int64_t open = 0;
 
     for (int i = 0; i < 3; i++)
-        open += json_integer_value(json_object_get(by_state, (const char *[]){ "queued", "starting", "running" }[i]));
+        open += json_integer_value(
+            json_object_get(by_state, (const char *[]){"queued", "starting", "running"}[i]));
     if (strcmp(c->state, DB_RUNNING) != 0)
         return NAN;
     if (c->budget_trials != DB_NULL && c->trials > open && spent > 0)
@@ -112,21 +116,23 @@ static double time_left(const struct db_campaign *c, const json_t *resolved, con
     return left < 0 ? 0 : left;
 }
 
-static json_t *progress(struct db *db, const struct db_campaign *c, const json_t *resolved, struct err *e)
+static json_t *progress(struct db *db, const struct db_campaign *c, const json_t *resolved,
+                        struct err *e)
 {
     json_t *by_state = json_object();
 
     db_campaign_counts(db, c->id, add_state, by_state, e);
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "trials", integer(c->trials), "budget",
-                     integer(c->budget_trials), "device_s", tn_number(c->device_s), "elapsed_s", tn_number(elapsed(c)),
-                     "eta_s", tn_number(time_left(c, resolved, by_state)), "by_state", by_state);
+                     integer(c->budget_trials), "device_s", tn_number(c->device_s), "elapsed_s",
+                     tn_number(elapsed(c)), "eta_s", tn_number(time_left(c, resolved, by_state)),
+                     "by_state", by_state);
 }
 
 static void add_results(json_t *v, struct db *db, const struct db_campaign *c, struct err *e)
 {
-    struct arena      a = { 0 };
+    struct arena a = {0};
     struct tn_measure best, baseline;
-    double            reference = NAN;
+    double reference = NAN;
 
     json_object_set_new(v, "best", json_null());
     json_object_set_new(v, "baseline", json_null());
@@ -142,7 +148,7 @@ static void add_results(json_t *v, struct db *db, const struct db_campaign *c, s
 json_t *tn_campaign_view(struct db *db, const struct db_campaign *c, bool with_spec, struct err *e)
 {
     AUTO_JSON *resolved = column(c->resolved);
-    json_t    *v = json_object();
+    json_t *v = json_object();
 
     json_object_set_new(v, "id", text(c->id));
     json_object_set_new(v, "name", text(c->name));
@@ -171,23 +177,25 @@ json_t *tn_campaign_view(struct db *db, const struct db_campaign *c, bool with_s
 
 /* ---- events: the resource in its form at that moment, in the same transaction ---- */
 
-static int add_event(struct db *w, const char *id, int64_t n, const char *kind, json_t *owned_data, struct err *e)
+static int add_event(struct db *w, const char *id, int64_t n, const char *kind, json_t *owned_data,
+                     struct err *e)
 {
-    AUTO_JSON      *data = owned_data;
+    AUTO_JSON *data = owned_data;
     AUTO_FREE char *line = jx_dump(data);
-    int64_t         row;
+    int64_t row;
 
-    return db_event_add(w,
-                        &(struct db_event){
-                            .campaign = id, .trial = n, .kind = kind, .data = line, .t = clock_wall_ms() },
-                        &row, e);
+    return db_event_add(
+        w,
+        &(struct db_event){
+            .campaign = id, .trial = n, .kind = kind, .data = line, .t = clock_wall_ms()},
+        &row, e);
 }
 
 int tn_event_campaign(struct db *w, const char *id, struct err *e)
 {
-    struct arena       a = { 0 };
+    struct arena a = {0};
     struct db_campaign c;
-    int                r = db_campaign_get(w, &a, &c, id, e);
+    int r = db_campaign_get(w, &a, &c, id, e);
 
     if (r == 0)
         r = add_event(w, id, DB_NULL, "campaign", tn_campaign_view(w, &c, false, e), e);
@@ -197,9 +205,9 @@ int tn_event_campaign(struct db *w, const char *id, struct err *e)
 
 int tn_event_trial(struct db *w, const char *id, int64_t n, struct err *e)
 {
-    struct arena    a = { 0 };
+    struct arena a = {0};
     struct db_trial t;
-    int             r = db_trial_get(w, &a, &t, id, n, e);
+    int r = db_trial_get(w, &a, &t, id, n, e);
 
     if (r == 0)
         r = add_event(w, id, n, "trial", tn_trial_view(&t), e);
@@ -209,11 +217,11 @@ int tn_event_trial(struct db *w, const char *id, int64_t n, struct err *e)
 
 int tn_event_best(struct db *w, const char *id, struct err *e)
 {
-    struct arena       a = { 0 };
+    struct arena a = {0};
     struct db_campaign c;
-    struct tn_measure  best, baseline = { .mean = NAN };
-    json_t            *v;
-    int                r = db_campaign_get(w, &a, &c, id, e);
+    struct tn_measure best, baseline = {.mean = NAN};
+    json_t *v;
+    int r = db_campaign_get(w, &a, &c, id, e);
 
     if (r == 0)
         r = tn_measure_best(w, &a, &best, NULL, &c, e);

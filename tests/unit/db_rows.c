@@ -11,13 +11,13 @@
 #include "db/db.h"
 
 struct store {
-    char      *folder, *path;
+    char *folder, *path;
     struct db *db;
 };
 
 static void open_store(struct store *s, const char *name)
 {
-    struct err e = { 0 };
+    struct err e = {0};
 
     s->folder = unit_folder(name);
     s->path = mem_printf("%s/partune.db", s->folder);
@@ -35,11 +35,24 @@ static void close_store(struct store *s)
 
 static void add_campaign(struct db *db, const char *id)
 {
-    struct db_campaign c = { .id = id, .name = id, .state = DB_RUNNING, .spec = "{}", .resolved = "{}",
-                             .objective = "tokens_per_s", .trainer = "partune", .launcher = "local",
-                             .tags = "[\"a\",\"b\"]", .notes = "", .owner = "me", .created = 1000, .started = 1000,
-                             .ended = DB_NULL, .budget_trials = DB_NULL, .active_since = 1000, .rev = 1 };
-    struct err e = { 0 };
+    struct db_campaign c = {.id = id,
+                            .name = id,
+                            .state = DB_RUNNING,
+                            .spec = "{}",
+                            .resolved = "{}",
+                            .objective = "tokens_per_s",
+                            .trainer = "partune",
+                            .launcher = "local",
+                            .tags = "[\"a\",\"b\"]",
+                            .notes = "",
+                            .owner = "me",
+                            .created = 1000,
+                            .started = 1000,
+                            .ended = DB_NULL,
+                            .budget_trials = DB_NULL,
+                            .active_since = 1000,
+                            .rev = 1};
+    struct err e = {0};
 
     if (db_campaign_add(db, &c, &e) < 0)
         fail_msg("%s", e.text);
@@ -47,11 +60,19 @@ static void add_campaign(struct db *db, const char *id)
 
 static int64_t add_trial(struct db *db, const char *id, const char *kind, int64_t repeat_of)
 {
-    struct db_trial t = { .campaign = id, .kind = kind, .repeat_of = repeat_of, .search_id = DB_NULL,
-                          .layout = "{\"world\":2}", .layout_text = "dp2", .predicted_tokens_per_s = NAN,
-                          .tokens_per_s = NAN, .created = 1, .started = DB_NULL, .ended = DB_NULL };
-    struct err e = { 0 };
-    int64_t    n = -1;
+    struct db_trial t = {.campaign = id,
+                         .kind = kind,
+                         .repeat_of = repeat_of,
+                         .search_id = DB_NULL,
+                         .layout = "{\"world\":2}",
+                         .layout_text = "dp2",
+                         .predicted_tokens_per_s = NAN,
+                         .tokens_per_s = NAN,
+                         .created = 1,
+                         .started = DB_NULL,
+                         .ended = DB_NULL};
+    struct err e = {0};
+    int64_t n = -1;
 
     if (db_trial_add(db, &t, &n, &e) < 0)
         fail_msg("%s", e.text);
@@ -60,8 +81,15 @@ static int64_t add_trial(struct db *db, const char *id, const char *kind, int64_
 
 static int settle(struct db *db, const char *id, int64_t n, const char *state, double rate)
 {
-    struct db_trial t = { .campaign = id, .n = n, .state = state, .tokens_per_s = rate, .tokens_per_s_se = 1,
-                          .tokens_per_s_max = NAN, .mfu = NAN, .memory = NAN, .ended = 5000 };
+    struct db_trial t = {.campaign = id,
+                         .n = n,
+                         .state = state,
+                         .tokens_per_s = rate,
+                         .tokens_per_s_se = 1,
+                         .tokens_per_s_max = NAN,
+                         .mfu = NAN,
+                         .memory = NAN,
+                         .ended = 5000};
     struct err e;
 
     return db_trial_settle(db, &t, &e);
@@ -70,7 +98,7 @@ static int settle(struct db *db, const char *id, int64_t n, const char *state, d
 static void a_new_database_has_the_latest_schema(void **state)
 {
     struct store s;
-    struct err   e;
+    struct err e;
 
     (void)state;
     open_store(&s, "schema");
@@ -82,9 +110,9 @@ static void a_new_database_has_the_latest_schema(void **state)
 static void a_database_of_the_future_is_refused(void **state)
 {
     struct store s;
-    struct err   e = { 0 };
-    struct db   *again = NULL;
-    sqlite3     *h;
+    struct err e = {0};
+    struct db *again = NULL;
+    sqlite3 *h;
 
     (void)state;
     open_store(&s, "future");
@@ -101,9 +129,9 @@ static void a_database_of_the_future_is_refused(void **state)
 static void a_damaged_database_is_refused(void **state)
 {
     struct store s;
-    struct err   e = { 0 };
-    struct db   *again = NULL;
-    FILE        *f;
+    struct err e = {0};
+    struct db *again = NULL;
+    FILE *f;
 
     (void)state;
     open_store(&s, "damaged");
@@ -123,13 +151,14 @@ static void a_damaged_database_is_refused(void **state)
 static void what_is_no_database_is_refused(void **state)
 {
     struct store s;
-    struct err   e = { 0 };
-    struct db   *again = NULL;
+    struct err e = {0};
+    struct db *again = NULL;
 
     (void)state;
     open_store(&s, "nodb");
     s.db = db_close(s.db);
-    assert_int_equal(file_write_atomic(s.path, "this is a text, and no database at all", 38, 0600, &e), 0);
+    assert_int_equal(
+        file_write_atomic(s.path, "this is a text, and no database at all", 38, 0600, &e), 0);
     assert_int_equal(db_open(&again, s.path, DB_WRITE, &e), -EUCLEAN);
     close_store(&s);
 }
@@ -150,10 +179,10 @@ static void trials_are_numbered_from_one_without_gaps(void **state)
 
 static void a_trial_is_settled_once(void **state)
 {
-    struct store    s;
-    struct arena    a = { 0 };
+    struct store s;
+    struct arena a = {0};
     struct db_trial t;
-    struct err      e;
+    struct err e;
 
     (void)state;
     open_store(&s, "once");
@@ -174,17 +203,20 @@ static void a_trial_is_settled_once(void **state)
 static void only_the_arrows_of_the_table_are_passable(void **state)
 {
     struct store s;
-    struct err   e;
+    struct err e;
 
     (void)state;
     open_store(&s, "arrows");
     add_campaign(s.db, "one");
-    for (int from = 0; from < 4; from++) {      /* queued starting running ok */
-        static const int allowed[4][4] = {      /* start run requeue settle */
-            { 1, 0, 0, 1 }, { 0, 1, 1, 1 }, { 0, 0, 1, 1 }, { 0, 0, 0, 0 } };
+    for (int from = 0; from < 4; from++) { /* queued starting running ok */
+        static const int allowed[4][4] = { /* start run requeue settle */
+                                          {1, 0, 0, 1},
+                                          {0, 1, 1, 1},
+                                          {0, 0, 1, 1},
+                                          {0, 0, 0, 0}};
         for (int to = 0; to < 4; to++) {
             int64_t n = add_trial(s.db, "one", "search", DB_NULL);
-            int     r;
+            int r;
 
             if (from > 0)
                 assert_int_equal(db_trial_start(s.db, "one", n, 1, &e), 0);
@@ -212,7 +244,7 @@ static void count_state(void *ctx, const char *state, int64_t n)
 static void counts_by_state_follow_every_change(void **state)
 {
     struct store s;
-    struct err   e;
+    struct err e;
 
     (void)state;
     open_store(&s, "counts");
@@ -232,17 +264,18 @@ static void counts_by_state_follow_every_change(void **state)
 
 static void a_campaign_moves_only_from_the_states_named(void **state)
 {
-    struct store       s;
-    struct arena       a = { 0 };
+    struct store s;
+    struct arena a = {0};
     struct db_campaign c;
-    struct err         e;
+    struct err e;
 
     (void)state;
     open_store(&s, "move");
     add_campaign(s.db, "one");
     assert_int_equal(db_campaign_move(s.db, "one", "paused", DB_RUNNING, NULL, 2000, &e), -ESTALE);
     assert_int_equal(db_campaign_move(s.db, "none", "paused", DB_RUNNING, NULL, 2000, &e), -ENOENT);
-    assert_int_equal(db_campaign_move(s.db, "one", "running verifying", DB_PAUSED, "why", 3000, &e), 0);
+    assert_int_equal(db_campaign_move(s.db, "one", "running verifying", DB_PAUSED, "why", 3000, &e),
+                     0);
     assert_int_equal(db_campaign_move(s.db, "one", "paused", DB_RUNNING, NULL, 10000, &e), 0);
     assert_int_equal(db_campaign_move(s.db, "one", "running", DB_DONE, "budget", 11000, &e), 0);
     assert_int_equal(db_campaign_get(s.db, &a, &c, "one", &e), 0);
@@ -254,34 +287,44 @@ static void a_campaign_moves_only_from_the_states_named(void **state)
 
 static void a_running_campaign_cannot_be_deleted_and_a_deleted_one_leaves_nothing(void **state)
 {
-    struct store      s;
-    struct err        e;
-    int64_t           id;
-    struct db_attempt at = { .campaign = "one", .n = 1, .attempt = 1, .state = "starting", .folder = "f",
-                             .started = DB_NULL, .ended = DB_NULL };
+    struct store s;
+    struct err e;
+    int64_t id;
+    struct db_attempt at = {.campaign = "one",
+                            .n = 1,
+                            .attempt = 1,
+                            .state = "starting",
+                            .folder = "f",
+                            .started = DB_NULL,
+                            .ended = DB_NULL};
 
     (void)state;
     open_store(&s, "delete");
     add_campaign(s.db, "one");
     add_trial(s.db, "one", "baseline", DB_NULL);
     db_attempt_add(s.db, &at, &e);
-    db_step_add(s.db, "one", 1, &(struct db_step){ 1, 1, 2.0, "{}" }, &e);
-    db_event_add(s.db, &(struct db_event){ .campaign = "one", .trial = DB_NULL, .kind = "campaign", .data = "{}" }, &id, &e);
+    db_step_add(s.db, "one", 1, &(struct db_step){1, 1, 2.0, "{}"}, &e);
+    db_event_add(
+        s.db,
+        &(struct db_event){.campaign = "one", .trial = DB_NULL, .kind = "campaign", .data = "{}"},
+        &id, &e);
     assert_int_equal(db_campaign_delete(s.db, "one", &e), -EBUSY);
     db_campaign_move(s.db, "one", "running", DB_CANCELLED, NULL, 1, &e);
     assert_int_equal(db_campaign_delete(s.db, "one", &e), 0);
-    assert_int_equal(db_count(s.db, "trial") + db_count(s.db, "attempt") + db_count(s.db, "step") + db_count(s.db, "event"), 0);
+    assert_int_equal(db_count(s.db, "trial") + db_count(s.db, "attempt") + db_count(s.db, "step") +
+                         db_count(s.db, "event"),
+                     0);
     close_store(&s);
 }
 
 static void leaders_count_repeats_with_their_layout(void **state)
 {
-    struct store     s;
-    struct arena     a = { 0 };
+    struct store s;
+    struct arena a = {0};
     struct db_trial *t;
-    struct err       e;
-    int64_t          leader[4];
-    int              n;
+    struct err e;
+    int64_t leader[4];
+    int n;
 
     (void)state;
     open_store(&s, "leaders");
@@ -305,10 +348,10 @@ static void leaders_count_repeats_with_their_layout(void **state)
 
 static void event_ids_never_go_back(void **state)
 {
-    struct store    s;
-    struct err      e;
-    int64_t         id;
-    struct db_event ev = { .campaign = "one", .trial = DB_NULL, .kind = "campaign", .data = "{}" };
+    struct store s;
+    struct err e;
+    int64_t id;
+    struct db_event ev = {.campaign = "one", .trial = DB_NULL, .kind = "campaign", .data = "{}"};
 
     (void)state;
     open_store(&s, "events");
@@ -326,10 +369,10 @@ static void event_ids_never_go_back(void **state)
 
 static void a_backup_is_a_whole_database(void **state)
 {
-    struct store    s;
-    struct err      e = { 0 };
+    struct store s;
+    struct err e = {0};
     AUTO_FREE char *file = NULL;
-    struct db      *copy = NULL;
+    struct db *copy = NULL;
 
     (void)state;
     open_store(&s, "backup");
@@ -347,10 +390,19 @@ static void a_backup_is_a_whole_database(void **state)
 
 static int add_one(struct db *w, void *arg, struct err *e)
 {
-    const char        *id = arg;
-    struct db_campaign c = { .id = id, .name = id, .state = DB_RUNNING, .spec = "{}", .resolved = "{}",
-                             .objective = "o", .trainer = "t", .launcher = "l", .tags = "[]", .notes = "",
-                             .owner = "", .budget_trials = DB_NULL };
+    const char *id = arg;
+    struct db_campaign c = {.id = id,
+                            .name = id,
+                            .state = DB_RUNNING,
+                            .spec = "{}",
+                            .resolved = "{}",
+                            .objective = "o",
+                            .trainer = "t",
+                            .launcher = "l",
+                            .tags = "[]",
+                            .notes = "",
+                            .owner = "",
+                            .budget_trials = DB_NULL};
 
     return db_campaign_add(w, &c, e);
 }
@@ -364,10 +416,10 @@ static int add_one_and_fail(struct db *w, void *arg, struct err *e)
 
 static void a_failed_job_undoes_itself_alone(void **state)
 {
-    struct store      s;
-    struct err        e = { 0 };
+    struct store s;
+    struct err e = {0};
     struct db_writer *wr = NULL;
-    struct db        *reader = NULL;
+    struct db *reader = NULL;
 
     (void)state;
     open_store(&s, "writer");
@@ -388,16 +440,16 @@ static void a_failed_job_undoes_itself_alone(void **state)
     close_store(&s);
 }
 
-/* A full disk: the limit on the size of files stands for it. Writes fail, the store stays whole, and works again
- * when there is room. */
+/* A full disk: the limit on the size of files stands for it. Writes fail, the store stays whole,
+ * and works again when there is room. */
 static void a_full_disk_fails_the_write_and_nothing_else(void **state)
 {
-    struct store      s;
-    struct err        e = { 0 };
+    struct store s;
+    struct err e = {0};
     struct db_writer *wr = NULL;
-    struct rlimit     old, small = { 512 << 10, RLIM_INFINITY };
-    char              id[32];
-    int               r = 0, i, failed;
+    struct rlimit old, small = {512 << 10, RLIM_INFINITY};
+    char id[32];
+    int r = 0, i, failed;
 
     (void)state;
     signal(SIGXFSZ, SIG_IGN);

@@ -11,23 +11,25 @@
 #include "tuner/tuner.h"
 
 struct fixture {
-    uv_loop_t          loop;
+    uv_loop_t loop;
     struct tn_service *svc;
-    struct tn_config   config;
-    char              *folder, *data, *train, *supervisor;
+    struct tn_config config;
+    char *folder, *data, *train, *supervisor;
 };
 
 /* A campaign on 2 devices; MORE is put last, so that its keys win. */
-#define CAMPAIGN(more)                                                                                                 \
-    "{'name': 'test', 'model': {'name': 'tiny', 'layers': 4, 'hidden': 64, 'heads': 4, 'ffn': 128, 'vocab': 256,"    \
-    " 'seq': 64}, 'cluster': {'name': 'two', 'nodes': 1, 'devices_per_node': 2, 'oversubscribe': true, 'device':"    \
-    " {'name': 'core', 'memory_gib': 24, 'peak_tflops': {'fp32': 0.1}, 'memory_gbs': 10},"                           \
-    " 'links': [{'span': 2, 'gbs': 5, 'latency_us': 1, 'kind': 'shm'}]},"                                           \
+#define CAMPAIGN(more)                                                                             \
+    "{'name': 'test', 'model': {'name': 'tiny', 'layers': 4, 'hidden': 64, 'heads': 4, 'ffn': "    \
+    "128, 'vocab': 256,"                                                                           \
+    " 'seq': 64}, 'cluster': {'name': 'two', 'nodes': 1, 'devices_per_node': 2, 'oversubscribe': " \
+    "true, 'device':"                                                                              \
+    " {'name': 'core', 'memory_gib': 24, 'peak_tflops': {'fp32': 0.1}, 'memory_gbs': 10},"         \
+    " 'links': [{'span': 2, 'gbs': 5, 'latency_us': 1, 'kind': 'shm'}]},"                          \
     " 'WORKLOAD': 0, 'TRIAL': 0, " more "}"
 
 static inline void fixture_start(struct fixture *f)
 {
-    struct err e = { 0 };
+    struct err e = {0};
 
     uv_loop_init(&f->loop);
     if (tn_service_open(&f->svc, &f->loop, &f->config, &e) < 0)
@@ -52,9 +54,9 @@ static inline void fixture_reopen(struct fixture *f)
 /* OPTIONS go to tests/fault/fake_train. */
 static inline void fixture_open(struct fixture *f, const char *name, const char *options)
 {
-    const char     *build = getenv("PT_BUILD") ? getenv("PT_BUILD") : ".";
+    const char *build = getenv("PT_BUILD") ? getenv("PT_BUILD") : ".";
     AUTO_FREE char *script = NULL;
-    struct err      e = { 0 };
+    struct err e = {0};
 
     log_setup("test", getenv("PT_VERBOSE") ? LOG_DEBUG : LOG_ERROR);
     memset(f, 0, sizeof(*f));
@@ -65,8 +67,8 @@ static inline void fixture_open(struct fixture *f, const char *name, const char 
     script = mem_printf("#!/bin/sh\nexec '%s/tests/fault/fake_train' %s \"$@\"\n", build, options);
     if (file_write_atomic(f->train, script, strlen(script), 0700, &e) < 0)
         fail_msg("%s", e.text);
-    f->config = (struct tn_config){ .data_dir = f->data, .train = f->train, .supervisor = f->supervisor,
-                                    .grace_ms = 300 };
+    f->config = (struct tn_config){
+        .data_dir = f->data, .train = f->train, .supervisor = f->supervisor, .grace_ms = 300};
     fixture_start(f);
 }
 
@@ -90,17 +92,19 @@ static inline json_t *fixture_body(const char *text)
     if (!json_object_get(v, "workload"))
         json_object_set_new(v, "workload", unit_json("{'global_batch': 8, 'seq': 64}"));
     if (!json_object_get(v, "trial"))
-        json_object_set_new(v, "trial", unit_json("{'warmup_steps': 2, 'min_steps': 3, 'max_steps': 5}"));
+        json_object_set_new(v, "trial",
+                            unit_json("{'warmup_steps': 2, 'min_steps': 3, 'max_steps': 5}"));
     return v;
 }
 
 static inline void fixture_create(struct fixture *f, char id[32], const char *text)
 {
-    AUTO_JSON       *body = fixture_body(text), *c = NULL;
+    AUTO_JSON *body = fixture_body(text), *c = NULL;
     struct tn_draft *d = NULL;
-    struct err       e = { 0 };
+    struct err e = {0};
 
-    if (tn_campaign_check(&d, f->svc, body, NULL, &e) < 0 || tn_campaign_create(&c, f->svc, d, "test", &e) < 0)
+    if (tn_campaign_check(&d, f->svc, body, NULL, &e) < 0 ||
+        tn_campaign_create(&c, f->svc, d, "test", &e) < 0)
         fail_msg("create: %s %s", e.pointer, e.text);
     snprintf(id, 32, "%s", json_string_value(json_object_get(c, "id")));
 }
@@ -130,8 +134,8 @@ static inline double number_at(const json_t *v, const char *part, const char *ke
 /* The campaign as soon as it is in STATE and nothing of it runs. */
 static inline json_t *fixture_wait(struct fixture *f, const char *id, const char *state)
 {
-    json_t    *c = NULL;
-    struct err e = { 0 };
+    json_t *c = NULL;
+    struct err e = {0};
 
     for (int i = 0; i < 3000; i++) {
         struct tn_stats s;
@@ -143,7 +147,8 @@ static inline json_t *fixture_wait(struct fixture *f, const char *id, const char
         if (!strcmp(text_at(c, "state"), state) && s.running_attempts == 0)
             return c;
         if (i == 2999)
-            fail_msg("campaign is %s (%s), not %s", text_at(c, "state"), text_at(c, "reason"), state);
+            fail_msg("campaign is %s (%s), not %s", text_at(c, "state"), text_at(c, "reason"),
+                     state);
         json_decref(c);
     }
     return NULL;
@@ -151,19 +156,20 @@ static inline json_t *fixture_wait(struct fixture *f, const char *id, const char
 
 static inline json_t *fixture_trial(struct fixture *f, const char *id, int64_t n)
 {
-    json_t    *t = NULL;
-    struct err e = { 0 };
+    json_t *t = NULL;
+    struct err e = {0};
 
     if (tn_trial_get(&t, f->svc, id, n, &e) < 0)
         fail_msg("%s", e.text);
     return t;
 }
 
-static inline void fixture_run_until_trial(struct fixture *f, const char *id, int64_t n, const char *state)
+static inline void fixture_run_until_trial(struct fixture *f, const char *id, int64_t n,
+                                           const char *state)
 {
     for (int i = 0; i < 1000; i++) {
         json_t *t = fixture_trial(f, id, n);
-        bool    there = !strcmp(text_at(t, "state"), state);
+        bool there = !strcmp(text_at(t, "state"), state);
 
         json_decref(t);
         if (there)
@@ -191,10 +197,11 @@ static inline json_t *fixture_wait_trial(struct fixture *f, const char *id, int6
 /* Processes that carry a mark of this service. */
 static inline int fixture_processes(struct fixture *f)
 {
-    AUTO_FREE char *command = mem_printf(
-        "grep -lsz '^%s=%s/' /proc/[0-9]*/environ 2>/dev/null | wc -l", TN_MARK_ENV, tn_instance(f->svc));
-    FILE           *p = popen(command, "r");
-    int             n = -1;
+    AUTO_FREE char *command =
+        mem_printf("grep -lsz '^%s=%s/' /proc/[0-9]*/environ 2>/dev/null | wc -l", TN_MARK_ENV,
+                   tn_instance(f->svc));
+    FILE *p = popen(command, "r");
+    int n = -1;
 
     if (!p || fscanf(p, "%d", &n) != 1)
         fail_msg("cannot count processes");

@@ -1,4 +1,5 @@
-/* The daemon's end of the event file, the supervisor's files, and the arithmetic of verification. */
+/* The daemon's end of the event file, the supervisor's files, and the arithmetic of verification.
+ */
 #include "tests/unit/unit.h"
 
 #include <errno.h>
@@ -11,8 +12,8 @@
 
 struct lines {
     struct str text;
-    int        count;
-    int64_t    end;
+    int count;
+    int64_t end;
 };
 
 static void keep(void *ctx, const char *text, size_t n, int64_t end)
@@ -27,12 +28,12 @@ static void keep(void *ctx, const char *text, size_t n, int64_t end)
 
 static void a_torn_line_waits_for_its_end(void **state)
 {
-    AUTO_FREE char  *folder = unit_folder("reader");
-    AUTO_FREE char  *path = mem_printf("%s/events", folder);
-    const char      *whole = "{\"a\":1}\n\n{\"b\":2}\nlast";
+    AUTO_FREE char *folder = unit_folder("reader");
+    AUTO_FREE char *path = mem_printf("%s/events", folder);
+    const char *whole = "{\"a\":1}\n\n{\"b\":2}\nlast";
     struct tn_reader r;
-    struct lines     l = { 0 };
-    FILE            *f;
+    struct lines l = {0};
+    FILE *f;
 
     (void)state;
     tn_reader_init(&r);
@@ -53,11 +54,11 @@ static void a_torn_line_waits_for_its_end(void **state)
 
 static void a_line_without_an_end_is_skipped_in_bounded_memory(void **state)
 {
-    AUTO_FREE char  *folder = unit_folder("long");
-    AUTO_FREE char  *path = mem_printf("%s/events", folder);
+    AUTO_FREE char *folder = unit_folder("long");
+    AUTO_FREE char *path = mem_printf("%s/events", folder);
     struct tn_reader r;
-    struct lines     l = { 0 };
-    FILE            *f = fopen(path, "w");
+    struct lines l = {0};
+    FILE *f = fopen(path, "w");
 
     (void)state;
     fputs("first\n", f);
@@ -77,11 +78,11 @@ static void a_line_without_an_end_is_skipped_in_bounded_memory(void **state)
 
 static void reading_goes_on_at_an_offset(void **state)
 {
-    AUTO_FREE char  *folder = unit_folder("offset");
-    AUTO_FREE char  *path = mem_printf("%s/events", folder);
+    AUTO_FREE char *folder = unit_folder("offset");
+    AUTO_FREE char *path = mem_printf("%s/events", folder);
     struct tn_reader r;
-    struct lines     l = { 0 };
-    struct err       e;
+    struct lines l = {0};
+    struct err e;
 
     (void)state;
     file_write_atomic(path, "one\ntwo\nthree\n", 14, 0600, &e);
@@ -101,15 +102,15 @@ static void see(struct tn_seen *s, const char *name)
 {
     AUTO_FREE char *path = mem_printf("%s/tests/data/protocol/%s", getenv("PT_SRC"), name);
     AUTO_FREE char *text = NULL;
-    char           *save = NULL;
-    struct err      e = { 0 };
+    char *save = NULL;
+    struct err e = {0};
 
     tn_seen_init(s);
     if (file_read_all(&text, NULL, path, 1 << 20, &e) < 0)
         fail_msg("%s", e.text);
     for (char *p = strtok_r(text, "\n", &save); p; p = strtok_r(NULL, "\n", &save)) {
         int64_t n;
-        double  ms;
+        double ms;
 
         assert_true(tn_observe(s, p, strlen(p), &n, &ms) != TN_LINE_NOTHING);
     }
@@ -122,7 +123,8 @@ static void the_golden_files_are_understood(void **state)
     (void)state;
     see(&s, "ok.jsonl");
     assert_true(s.hello && s.summary && !s.error && s.steps > 0 && s.measured == s.steps - 1);
-    assert_true(s.tokens_per_s > 0 && s.ms_median > 0 && s.planned && s.reached && s.phase_ms[0] > 0);
+    assert_true(s.tokens_per_s > 0 && s.ms_median > 0 && s.planned && s.reached &&
+                s.phase_ms[0] > 0);
     tn_seen_done(&s);
     see(&s, "oom.jsonl");
     assert_true(s.error && !s.summary && s.planned && s.error_rank == 1);
@@ -143,13 +145,21 @@ static void the_golden_files_are_understood(void **state)
 static void what_is_no_event_of_ours_decides_nothing(void **state)
 {
     static const char *const lines[] = {
-        "", "{}", "[1]", "null", "{\"v\":2,\"event\":\"summary\",\"tokens_per_s\":5}", "{\"v\":1,\"event\":7}",
-        "{\"v\":1,\"event\":\"step\"}", "{\"v\":1,\"event\":\"step\",\"n\":-1,\"ms\":5}", "{\"v\":1,\"event\":\"step\",\"n\":1,\"ms\":null}",
-        "{\"v\":1,\"event\":\"step\",\"n\":1,\"ms\":1", "\xff\xfe",
+        "",
+        "{}",
+        "[1]",
+        "null",
+        "{\"v\":2,\"event\":\"summary\",\"tokens_per_s\":5}",
+        "{\"v\":1,\"event\":7}",
+        "{\"v\":1,\"event\":\"step\"}",
+        "{\"v\":1,\"event\":\"step\",\"n\":-1,\"ms\":5}",
+        "{\"v\":1,\"event\":\"step\",\"n\":1,\"ms\":null}",
+        "{\"v\":1,\"event\":\"step\",\"n\":1,\"ms\":1",
+        "\xff\xfe",
     };
     struct tn_seen s;
-    int64_t        n;
-    double         ms;
+    int64_t n;
+    double ms;
 
     (void)state;
     tn_seen_init(&s);
@@ -162,11 +172,12 @@ static void what_is_no_event_of_ours_decides_nothing(void **state)
 
 static void the_first_error_is_the_cause(void **state)
 {
-    static const char *const lines[] = { "{\"v\":1,\"event\":\"error\",\"class\":\"oom\",\"rank\":1,\"detail\":\"a\"}",
-                                         "{\"v\":1,\"event\":\"error\",\"class\":\"comm\",\"rank\":0,\"detail\":\"b\"}" };
+    static const char *const lines[] = {
+        "{\"v\":1,\"event\":\"error\",\"class\":\"oom\",\"rank\":1,\"detail\":\"a\"}",
+        "{\"v\":1,\"event\":\"error\",\"class\":\"comm\",\"rank\":0,\"detail\":\"b\"}"};
     struct tn_seen s;
-    int64_t        n;
-    double         ms;
+    int64_t n;
+    double ms;
 
     (void)state;
     tn_seen_init(&s);
@@ -181,8 +192,8 @@ static void the_first_error_is_the_cause(void **state)
 static void an_attempt_is_claimed_once(void **state)
 {
     AUTO_FREE char *folder = unit_folder("claim");
-    struct tn_proc  self, other;
-    struct err      e;
+    struct tn_proc self, other;
+    struct err e;
 
     (void)state;
     assert_int_equal(tn_proc_of(&self, getpid()), 0);
@@ -199,7 +210,7 @@ static void an_attempt_is_claimed_once(void **state)
 static void a_zombie_does_not_live(void **state)
 {
     struct tn_proc p;
-    pid_t          child = fork();
+    pid_t child = fork();
 
     (void)state;
     if (child == 0)
@@ -214,8 +225,8 @@ static void a_damaged_exit_file_is_none(void **state)
 {
     AUTO_FREE char *folder = unit_folder("exit");
     AUTO_FREE char *path = mem_printf("%s/%s", folder, TN_EXIT_FILE);
-    struct tn_exit  x = { .code = 3, .stopped = true, .ended = 7 }, y;
-    struct err      e;
+    struct tn_exit x = {.code = 3, .stopped = true, .ended = 7}, y;
+    struct err e;
 
     (void)state;
     tn_exit_read(&y, folder);
@@ -233,8 +244,8 @@ static void a_damaged_exit_file_is_none(void **state)
 
 static void cores_belong_to_one_trial_at_a_time(void **state)
 {
-    struct tn_slots s = { .core = { 4, 5, 6, 7 }, .count = 4, .free = 4 };
-    int             a[4], b[4], c[4];
+    struct tn_slots s = {.core = {4, 5, 6, 7}, .count = 4, .free = 4};
+    int a[4], b[4], c[4];
 
     (void)state;
     assert_true(tn_slots_take(&s, a, 1));
@@ -251,7 +262,7 @@ static void cores_belong_to_one_trial_at_a_time(void **state)
 
 static void core_lists_are_read_and_refused(void **state)
 {
-    int  cpus[8];
+    int cpus[8];
     char buf[64];
 
     (void)state;
@@ -265,7 +276,8 @@ static void core_lists_are_read_and_refused(void **state)
 
 /* ---- verification ---- */
 
-/* Abramowitz and Stegun, table 26.10 (two-sided 0.05); the expansion beyond 30 degrees is good to its last digit. */
+/* Abramowitz and Stegun, table 26.10 (two-sided 0.05); the expansion beyond 30 degrees is good to
+ * its last digit. */
 static void students_t_is_that_of_the_tables(void **state)
 {
     (void)state;
@@ -277,11 +289,12 @@ static void students_t_is_that_of_the_tables(void **state)
     assert_true(isinf(tn_student_975(0)));
 }
 
-/* By hand: logs of 1, 2, 4 are 0, l, 2l with l = ln 2; mean l, s = l, half-width 4.303 l / sqrt 3. */
+/* By hand: logs of 1, 2, 4 are 0, l, 2l with l = ln 2; mean l, s = l, half-width 4.303 l / sqrt 3.
+ */
 static void the_interval_of_a_ratio_is_that_of_its_logarithms(void **state)
 {
-    const double ratio[] = { 1, 2, 4 };
-    double       mean, lo, hi, half = 4.303 * log(2) / sqrt(3);
+    const double ratio[] = {1, 2, 4};
+    double mean, lo, hi, half = 4.303 * log(2) / sqrt(3);
 
     (void)state;
     tn_ratio_interval(ratio, 3, &mean, &lo, &hi);

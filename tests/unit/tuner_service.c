@@ -1,4 +1,5 @@
-/* Campaigns on a real loop with real processes: mpiexec, partune-run and a trainer that only sleeps. */
+/* Campaigns on a real loop with real processes: mpiexec, partune-run and a trainer that only
+ * sleeps. */
 #include <math.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -8,8 +9,8 @@
 static void a_campaign_runs_to_its_budget(void **state)
 {
     struct fixture f;
-    char           id[32];
-    json_t        *c;
+    char id[32];
+    json_t *c;
 
     (void)state;
     fixture_open(&f, "budget", "");
@@ -17,7 +18,9 @@ static void a_campaign_runs_to_its_budget(void **state)
     c = fixture_wait(&f, id, "done");
     assert_string_equal(text_at(c, "reason"), "budget");
     assert_int_equal(number_at(c, "progress", "trials"), 6);
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(json_object_get(c, "progress"), "by_state"), "ok")), 6);
+    assert_int_equal(json_integer_value(json_object_get(
+                         json_object_get(json_object_get(c, "progress"), "by_state"), "ok")),
+                     6);
     assert_true(number_at(c, "best", "ratio") >= 1.0);
     assert_int_equal(number_at(c, "baseline", "trial"), 1);
     json_decref(c);
@@ -28,20 +31,25 @@ static void each_outcome_is_recognised(void **state)
 {
     static const struct {
         const char *fault, *state, *cls;
-        int         attempts;
+        int attempts;
     } cases[] = {
-        { "--fault oom", "oom", "oom", 1 },         { "--fault illegal", "illegal", "illegal", 1 },
-        { "--fault numeric", "numeric", "numeric", 1 }, { "--fault comm", "crash", "crash", 2 },
-        { "--fault exit=66", "oom", "oom", 1 },     { "--fault exit=3", "crash", "crash", 2 },
-        { "--fault signal=9", "crash", "crash", 2 }, { "--fault once=exit=3", "ok", NULL, 2 },
-        { "--fault garbage", "ok", NULL, 1 },       { "--fault child", "ok", NULL, 1 },
+        {"--fault oom", "oom", "oom", 1},
+        {"--fault illegal", "illegal", "illegal", 1},
+        {"--fault numeric", "numeric", "numeric", 1},
+        {"--fault comm", "crash", "crash", 2},
+        {"--fault exit=66", "oom", "oom", 1},
+        {"--fault exit=3", "crash", "crash", 2},
+        {"--fault signal=9", "crash", "crash", 2},
+        {"--fault once=exit=3", "ok", NULL, 2},
+        {"--fault garbage", "ok", NULL, 1},
+        {"--fault child", "ok", NULL, 1},
     };
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct fixture f;
-        char           id[32];
-        json_t        *c, *t;
+        char id[32];
+        json_t *c, *t;
 
         fixture_open(&f, "outcome", cases[i].fault);
         fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 1}"));
@@ -52,7 +60,9 @@ static void each_outcome_is_recognised(void **state)
         if (json_integer_value(json_object_get(t, "attempts")) != cases[i].attempts)
             fail_msg("%s: attempts", cases[i].fault);
         if (cases[i].cls)
-            assert_string_equal(json_string_value(json_object_get(json_object_get(t, "failure"), "class")), cases[i].cls);
+            assert_string_equal(
+                json_string_value(json_object_get(json_object_get(t, "failure"), "class")),
+                cases[i].cls);
         else
             assert_true(json_is_null(json_object_get(t, "failure")));
         assert_int_equal(fixture_processes(&f), 0);
@@ -65,12 +75,13 @@ static void each_outcome_is_recognised(void **state)
 static void a_slow_trial_times_out_and_bounds_its_throughput(void **state)
 {
     struct fixture f;
-    char           id[32];
-    json_t        *c, *t;
+    char id[32];
+    json_t *c, *t;
 
     (void)state;
     fixture_open(&f, "timeout", "--fault slow");
-    fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 1}, 'trial': {'timeout_s': 0.8, 'min_steps': 3}"));
+    fixture_create(
+        &f, id, CAMPAIGN("'budget': {'trials': 1}, 'trial': {'timeout_s': 0.8, 'min_steps': 3}"));
     c = fixture_wait(&f, id, "done");
     t = fixture_trial(&f, id, 1);
     assert_string_equal(text_at(t, "state"), "timeout");
@@ -83,8 +94,8 @@ static void a_slow_trial_times_out_and_bounds_its_throughput(void **state)
 static void a_silent_trial_is_a_hang_and_is_tried_once_more(void **state)
 {
     struct fixture f;
-    char           id[32];
-    json_t        *c, *t;
+    char id[32];
+    json_t *c, *t;
 
     (void)state;
     fixture_open(&f, "hang", "--fault hang");
@@ -103,9 +114,9 @@ static void a_silent_trial_is_a_hang_and_is_tried_once_more(void **state)
 static void a_fault_of_the_data_pauses_and_resume_tries_again(void **state)
 {
     struct fixture f;
-    char           id[32];
-    struct err     e = { 0 };
-    json_t        *c;
+    char id[32];
+    struct err e = {0};
+    json_t *c;
 
     (void)state;
     fixture_open(&f, "data", "--fault once=data");
@@ -124,8 +135,8 @@ static void a_fault_of_the_data_pauses_and_resume_tries_again(void **state)
 static void a_campaign_in_which_everything_crashes_pauses(void **state)
 {
     struct fixture f;
-    char           id[32];
-    json_t        *c;
+    char id[32];
+    json_t *c;
 
     (void)state;
     fixture_open(&f, "crashes", "--fault exit=3");
@@ -140,9 +151,9 @@ static void a_campaign_in_which_everything_crashes_pauses(void **state)
 static void cancelling_kills_even_what_ignores_term(void **state)
 {
     struct fixture f;
-    char           id[32];
-    struct err     e = { 0 };
-    json_t        *c, *t;
+    char id[32];
+    struct err e = {0};
+    json_t *c, *t;
 
     (void)state;
     fixture_open(&f, "cancel", "--fault deaf");
@@ -161,9 +172,9 @@ static void cancelling_kills_even_what_ignores_term(void **state)
 static void pausing_lets_the_running_trial_finish(void **state)
 {
     struct fixture f;
-    char           id[32];
-    struct err     e = { 0 };
-    json_t        *c, *t;
+    char id[32];
+    struct err e = {0};
+    json_t *c, *t;
 
     (void)state;
     fixture_open(&f, "pause", "--step-ms 40");
@@ -185,10 +196,10 @@ static void pausing_lets_the_running_trial_finish(void **state)
 static void an_open_trial_is_adopted_by_the_next_service(void **state)
 {
     struct fixture f;
-    char           id[32];
-    json_t        *c, *steps = NULL;
-    struct err     e = { 0 };
-    int64_t        total;
+    char id[32];
+    json_t *c, *steps = NULL;
+    struct err e = {0};
+    int64_t total;
 
     (void)state;
     fixture_open(&f, "adopt", "--step-ms 100");
@@ -213,10 +224,10 @@ static void an_open_trial_is_adopted_by_the_next_service(void **state)
 static void verification_alternates_and_gives_an_interval(void **state)
 {
     struct fixture f;
-    char           id[32];
-    struct err     e = { 0 };
-    AUTO_JSON     *body = unit_json("{'pairs': 3, 'steps': 3}");
-    json_t        *c, *v, *t;
+    char id[32];
+    struct err e = {0};
+    AUTO_JSON *body = unit_json("{'pairs': 3, 'steps': 3}");
+    json_t *c, *v, *t;
 
     (void)state;
     fixture_open(&f, "verify", "");
@@ -229,34 +240,39 @@ static void verification_alternates_and_gives_an_interval(void **state)
     v = json_object_get(c, "verify");
     assert_string_equal(text_at(v, "state"), "done");
     assert_int_equal(json_array_size(json_object_get(v, "ratios")), 3);
-    assert_true(json_number_value(json_object_get(v, "lo")) <= json_number_value(json_object_get(v, "ratio")));
+    assert_true(json_number_value(json_object_get(v, "lo")) <=
+                json_number_value(json_object_get(v, "ratio")));
     t = fixture_trial(&f, id, 6);
     assert_string_equal(text_at(t, "kind"), "verify");
     json_decref(t);
-    assert_int_equal(number_at(c, "progress", "trials"), 5); /* verification is not part of the budget */
+    assert_int_equal(number_at(c, "progress", "trials"),
+                     5); /* verification is not part of the budget */
     json_decref(c);
     fixture_close(&f);
 }
 
-/* Step time of the stand-alone program is 10 ms / (1 + 0.2 log2(mb)) x (1 + 0.3 log2(tp)); for the baseline (micro_batch 1)
- * it says 10 ms, 512 tokens: 51,200 tokens/s, whatever the log looks like. torchtitan rounds tokens/s of a device. */
+/* Step time of the stand-alone program is 10 ms / (1 + 0.2 log2(mb)) x (1 + 0.3 log2(tp)); for the
+ * baseline (micro_batch 1) it says 10 ms, 512 tokens: 51,200 tokens/s, whatever the log looks like.
+ * torchtitan rounds tokens/s of a device. */
 static void logs_of_other_trainers_are_read(void **state)
 {
-    static const char *const parsers[] = { "megatron", "torchtitan", "deepspeed" };
+    static const char *const parsers[] = {"megatron", "torchtitan", "deepspeed"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(parsers); i++) {
-        const char     *build = getenv("PT_BUILD") ? getenv("PT_BUILD") : ".";
-        AUTO_FREE char *text = mem_printf("[trainer \"other\"]\nparser = %s\nlog = %s\ncommand = \"%s/tests/fault/fake_train\" "
-                                          "--log %s --config {config} --events {folder}/unused --step-ms 10 tp{tp}\n",
-                                          parsers[i], i == 1 ? "stderr" : "stdout", build, parsers[i]);
-        struct fixture  f;
-        struct conf    *conf = NULL;
-        struct err      e = { 0 };
-        char            id[32];
-        json_t         *c, *t;
+        const char *build = getenv("PT_BUILD") ? getenv("PT_BUILD") : ".";
+        AUTO_FREE char *text = mem_printf(
+            "[trainer \"other\"]\nparser = %s\nlog = %s\ncommand = \"%s/tests/fault/fake_train\" "
+            "--log %s --config {config} --events {folder}/unused --step-ms 10 tp{tp}\n",
+            parsers[i], i == 1 ? "stderr" : "stdout", build, parsers[i]);
+        struct fixture f;
+        struct conf *conf = NULL;
+        struct err e = {0};
+        char id[32];
+        json_t *c, *t;
 
-        for (char *p = strstr(text, "\"/"); p; p = NULL) { /* the value is one line: quotes inside it are escaped */
+        for (char *p = strstr(text, "\"/"); p;
+             p = NULL) { /* the value is one line: quotes inside it are escaped */
             *p = ' ';
             *strstr(p, "\" --log") = ' ';
         }
@@ -281,15 +297,18 @@ static void logs_of_other_trainers_are_read(void **state)
 static void a_campaign_can_be_rehearsed_for_a_large_cluster(void **state)
 {
     struct fixture f;
-    char           id[32];
-    json_t        *c;
+    char id[32];
+    json_t *c;
 
     (void)state;
     fixture_open(&f, "rehearsal", "");
     fixture_create(&f, id,
-                   "{'name': 'large', 'model': 'gpt-22B', 'cluster': {'profile': 'dgx-a100', 'nodes': 8}, 'trainer': 'megatron',"
-                   " 'workload': {'global_batch': 64}, 'launcher': {'kind': 'simulated', 'speed': 1000000}, 'budget':"
-                   " {'trials': 8}, 'space': {'precision': ['bf16']}, 'trial': {'warmup_steps': 1, 'min_steps': 5}}");
+                   "{'name': 'large', 'model': 'gpt-22B', 'cluster': {'profile': 'dgx-a100', "
+                   "'nodes': 8}, 'trainer': 'megatron',"
+                   " 'workload': {'global_batch': 64}, 'launcher': {'kind': 'simulated', 'speed': "
+                   "1000000}, 'budget':"
+                   " {'trials': 8}, 'space': {'precision': ['bf16']}, 'trial': {'warmup_steps': 1, "
+                   "'min_steps': 5}}");
     c = fixture_wait(&f, id, "done");
     assert_int_equal(number_at(c, "progress", "trials"), 8);
     assert_true(number_at(c, "best", "ratio") >= 1.0);
@@ -299,9 +318,9 @@ static void a_campaign_can_be_rehearsed_for_a_large_cluster(void **state)
 
 static void two_services_cannot_share_a_directory(void **state)
 {
-    struct fixture     f;
+    struct fixture f;
     struct tn_service *second = NULL;
-    struct err         e = { 0 };
+    struct err e = {0};
 
     (void)state;
     fixture_open(&f, "lock", "");
@@ -313,8 +332,8 @@ static void two_services_cannot_share_a_directory(void **state)
 static void a_campaign_without_mpiexec_pauses_and_loses_nothing(void **state)
 {
     struct fixture f;
-    char           id[32];
-    json_t        *c;
+    char id[32];
+    json_t *c;
 
     (void)state;
     fixture_open(&f, "nompi", "");
@@ -327,7 +346,7 @@ static void a_campaign_without_mpiexec_pauses_and_loses_nothing(void **state)
     f.config.mpiexec = NULL;
     fixture_reopen(&f);
     {
-        struct err e = { 0 };
+        struct err e = {0};
 
         assert_int_equal(tn_campaign_resume(&c, f.svc, id, &e), 0);
         json_decref(c);
@@ -341,25 +360,26 @@ static void bad_campaigns_are_refused_with_the_field(void **state)
     static const struct {
         const char *body, *pointer;
     } cases[] = {
-        { "{}", "/model" },
-        { CAMPAIGN("'notes': 7"), "/notes" },
-        { CAMPAIGN("'budgets': {}"), "/budgets" },
-        { CAMPAIGN("'budget': {'trials': 0}"), "/budget/trials" },
-        { CAMPAIGN("'workload': {'global_batch': 8, 'seq': 64, 'data': 'nowhere'}"), "/workload/data" },
-        { CAMPAIGN("'trial': {'min_steps': 9, 'max_steps': 3}"), "/trial/max_steps" },
-        { CAMPAIGN("'launcher': {'kind': 'rocket'}"), "/launcher/kind" },
-        { CAMPAIGN("'trainer': 'nobody'"), "/trainer" },
-        { CAMPAIGN("'space': {'tp': [64]}"), "/space" },
-        { CAMPAIGN("'tags': [1]"), "/tags" },
+        {"{}", "/model"},
+        {CAMPAIGN("'notes': 7"), "/notes"},
+        {CAMPAIGN("'budgets': {}"), "/budgets"},
+        {CAMPAIGN("'budget': {'trials': 0}"), "/budget/trials"},
+        {CAMPAIGN("'workload': {'global_batch': 8, 'seq': 64, 'data': 'nowhere'}"),
+         "/workload/data"},
+        {CAMPAIGN("'trial': {'min_steps': 9, 'max_steps': 3}"), "/trial/max_steps"},
+        {CAMPAIGN("'launcher': {'kind': 'rocket'}"), "/launcher/kind"},
+        {CAMPAIGN("'trainer': 'nobody'"), "/trainer"},
+        {CAMPAIGN("'space': {'tp': [64]}"), "/space"},
+        {CAMPAIGN("'tags': [1]"), "/tags"},
     };
     struct fixture f;
 
     (void)state;
     fixture_open(&f, "refuse", "");
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        AUTO_JSON       *body = fixture_body(cases[i].body);
+        AUTO_JSON *body = fixture_body(cases[i].body);
         struct tn_draft *d = NULL;
-        struct err       e = { 0 };
+        struct err e = {0};
 
         assert_int_equal(tn_campaign_check(&d, f.svc, body, NULL, &e), -EINVAL);
         if (strncmp(e.pointer, cases[i].pointer, strlen(cases[i].pointer)) != 0)
