@@ -1,16 +1,17 @@
 /*
  * Attention in tiles: Dao, "FlashAttention-2", 2023, on the GEMM's micro-kernel.
  *
- * Scores are kept transposed, S^T = K Q^T (keys, queries), so that a vector register holds one key against 16
- * queries: maximum, sum and rescaling of the softmax are then plain vector operations without a horizontal
- * step. Only Q (and d_o) is packed, once for each block of queries; every other operand is read in the order
- * that it has, since the micro-kernel takes its left operand with any two strides:
+ * Scores are kept transposed, S^T = K Q^T (keys, queries), so that a vector register holds one key
+ * against 16 queries: maximum, sum and rescaling of the softmax are then plain vector operations
+ * without a horizontal step. Only Q (and d_o) is packed, once for each block of queries; every
+ * other operand is read in the order that it has, since the micro-kernel takes its left operand
+ * with any two strides:
  *
  *   forward    S^T = K Q^T    O^T += V^T P^T
  *   backward   S^T = K Q^T    dP^T = V dO^T    dV += P^T dO    dK += dS^T Q    dQ += dS K
  *
- * Causality: key k0 + a may see query q0 + b only if a + diag <= b, diag = k0 - q0. Parts of a product that
- * lie wholly in the masked triangle are left out.
+ * Causality: key k0 + a may see query q0 + b only if a + diag <= b, diag = k0 - q0. Parts of a
+ * product that lie wholly in the masked triangle are left out.
  */
 #include "kernels/attn.h"
 
@@ -27,16 +28,16 @@ enum part {
 
 /* c (m, n) = [c +] a b, where b's panel of columns at j starts at b + j bj. */
 struct product {
-    size_t       m, n, k;
+    size_t m, n, k;
     const float *a;
-    size_t       rs, cs; /* in elements */
+    size_t rs, cs; /* in elements */
     const float *b;
-    size_t       bj, bs;
-    float       *c;
-    size_t       ldc;
-    bool         add;
-    enum part    part;
-    ptrdiff_t    diag;
+    size_t bj, bs;
+    float *c;
+    size_t ldc;
+    bool add;
+    enum part part;
+    ptrdiff_t diag;
 };
 
 static size_t clamp(ptrdiff_t x, size_t max)
@@ -45,7 +46,8 @@ static size_t clamp(ptrdiff_t x, size_t max)
 }
 
 /* First and last term that the panel of rows [i, i + h) and columns [j, j + w) needs. */
-static void depth(const struct product *p, size_t i, size_t h, size_t j, size_t w, size_t *from, size_t *to)
+static void depth(const struct product *p, size_t i, size_t h, size_t j, size_t w, size_t *from,
+                  size_t *to)
 {
     *from = 0;
     *to = p->k;
@@ -70,8 +72,8 @@ static void multiply(const struct kn_gemm_isa *isa, const struct product *p)
             depth(p, i, h, j, w, &from, &to);
             if (p->part != ROW_BELOW_COLUMN || (ptrdiff_t)i + p->diag < (ptrdiff_t)(j + w))
                 isa->ukr[h](to - from, p->a + i * p->rs + from * p->cs, 4 * p->rs, 4 * p->cs,
-                            p->b + j * p->bj + from * p->bs, 4 * p->bs, p->c + i * p->ldc + j, p->ldc, w,
-                            p->add);
+                            p->b + j * p->bj + from * p->bs, 4 * p->bs, p->c + i * p->ldc + j,
+                            p->ldc, w, p->add);
             i += h;
         }
     }
@@ -79,18 +81,18 @@ static void multiply(const struct kn_gemm_isa *isa, const struct product *p)
 
 /* ---- operands ---- */
 
-/* A block of rows of one head as fp32: where it is, or a copy, if it is bf16 or if its rows would fight for
- * the same lines of the cache. */
+/* A block of rows of one head as fp32: where it is, or a copy, if it is bf16 or if its rows would
+ * fight for the same lines of the cache. */
 struct rows {
     const float *p;
-    size_t       ld;
+    size_t ld;
 };
 
-static struct rows rows_of(enum kn_type t, const void *m, size_t ld, size_t row, size_t col, size_t n,
-                           size_t d, float *copy)
+static struct rows rows_of(enum kn_type t, const void *m, size_t ld, size_t row, size_t col,
+                           size_t n, size_t d, float *copy)
 {
     if (t == KN_F32 && ld % 512 != 0)
-        return (struct rows){ (const float *)m + row * ld + col, ld };
+        return (struct rows){(const float *)m + row * ld + col, ld};
     for (size_t i = 0; i < n; i++) {
         const void *from = kn_ptr(t, m, (row + i) * ld + col);
 
@@ -99,7 +101,7 @@ static struct rows rows_of(enum kn_type t, const void *m, size_t ld, size_t row,
         else
             kn_ops()->to_f32(copy + i * d, from, d);
     }
-    return (struct rows){ copy, d };
+    return (struct rows){copy, d};
 }
 
 static void put_rows(enum kn_type t, void *m, size_t ld, size_t row, size_t col, size_t n, size_t d,
@@ -117,8 +119,8 @@ static void put_rows(enum kn_type t, void *m, size_t ld, size_t row, size_t col,
 
 /* Scratch of one thread: each field holds one tile. */
 struct scratch {
-    float k[TILE * KN_MAX_HEAD_DIM], v[TILE * KN_MAX_HEAD_DIM];   /* copies, if needed */
-    float q[TILE * KN_MAX_HEAD_DIM], d_o[TILE * KN_MAX_HEAD_DIM]; /* copies, if needed */
+    float k[TILE * KN_MAX_HEAD_DIM], v[TILE * KN_MAX_HEAD_DIM];    /* copies, if needed */
+    float q[TILE * KN_MAX_HEAD_DIM], d_o[TILE * KN_MAX_HEAD_DIM];  /* copies, if needed */
     float qt[TILE * KN_MAX_HEAD_DIM], dot[TILE * KN_MAX_HEAD_DIM]; /* packed panels */
     float s[TILE * LD], ds[TILE * LD];
     float ot[KN_MAX_HEAD_DIM * LD], out[TILE * KN_MAX_HEAD_DIM];
@@ -128,19 +130,30 @@ struct scratch {
 static_assert(sizeof(struct scratch) <= KN_SCRATCH_BYTES, "a thread's scratch holds the tiles");
 
 /* S^T = K Q^T, or dP^T = V dO^T, from packed queries. */
-static void scores(const struct kn_gemm_isa *isa, float *s, struct rows k, const float *qt, size_t keys,
-                   size_t queries, size_t d, ptrdiff_t diag)
+static void scores(const struct kn_gemm_isa *isa, float *s, struct rows k, const float *qt,
+                   size_t keys, size_t queries, size_t d, ptrdiff_t diag)
 {
-    struct product p = { .m = keys, .n = queries, .k = d, .a = k.p, .rs = k.ld, .cs = 1, .b = qt, .bj = d,
-                         .bs = isa->nr, .c = s, .ldc = LD, .part = ROW_BELOW_COLUMN, .diag = diag };
+    struct product p = {.m = keys,
+                        .n = queries,
+                        .k = d,
+                        .a = k.p,
+                        .rs = k.ld,
+                        .cs = 1,
+                        .b = qt,
+                        .bj = d,
+                        .bs = isa->nr,
+                        .c = s,
+                        .ldc = LD,
+                        .part = ROW_BELOW_COLUMN,
+                        .diag = diag};
 
     multiply(isa, &p);
 }
 
 /* ---- forward ---- */
 
-static void write_out(const struct kn_attn_job *j, struct scratch *w, size_t queries, void *o, size_t ldo,
-                      float *lse)
+static void write_out(const struct kn_attn_job *j, struct scratch *w, size_t queries, void *o,
+                      size_t ldo, float *lse)
 {
     const struct kn_attn *a = j->a;
 
@@ -157,10 +170,12 @@ static void write_out(const struct kn_attn_job *j, struct scratch *w, size_t que
 void kn_attn_tiled_fwd(const struct kn_attn_job *j, void *o, size_t ldo, float *lse)
 {
     const struct kn_gemm_isa *isa = kn_ops()->gemm_isa;
-    const struct kn_attn     *a = j->a;
-    struct scratch           *w = (struct scratch *)(void *)j->scratch;
-    size_t      row = j->sample * a->seq, queries = j->q1 - j->q0, kvh = j->head / (a->heads / a->kv_heads);
-    struct rows q = rows_of(a->type, a->q, a->ldq, row + j->q0, j->head * a->d, queries, a->d, w->q);
+    const struct kn_attn *a = j->a;
+    struct scratch *w = (struct scratch *)(void *)j->scratch;
+    size_t row = j->sample * a->seq, queries = j->q1 - j->q0,
+           kvh = j->head / (a->heads / a->kv_heads);
+    struct rows q =
+        rows_of(a->type, a->q, a->ldq, row + j->q0, j->head * a->d, queries, a->d, w->q);
 
     isa->turn[KN_F32](w->qt, isa->nr, queries, q.p, q.ld, a->d);
     memset(w->ot, 0, a->d * LD * sizeof(float));
@@ -169,14 +184,25 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *j, void *o, size_t ldo, float *
         w->sum[i] = 0;
     }
     for (size_t k0 = 0; k0 < j->q1; k0 += TILE) {
-        size_t      keys = kn_min(TILE, j->q1 - k0);
-        ptrdiff_t   diag = (ptrdiff_t)k0 - (ptrdiff_t)j->q0;
+        size_t keys = kn_min(TILE, j->q1 - k0);
+        ptrdiff_t diag = (ptrdiff_t)k0 - (ptrdiff_t)j->q0;
         struct rows k = rows_of(a->type, a->k, a->ldk, row + k0, kvh * a->d, keys, a->d, w->k);
         struct rows v = rows_of(a->type, a->v, a->ldv, row + k0, kvh * a->d, keys, a->d, w->v);
 
-        struct product p = { .m = a->d, .n = queries, .k = keys, .a = v.p, .rs = 1, .cs = v.ld, .b = w->s,
-                             .bj = 1, .bs = LD, .c = w->ot, .ldc = LD, .add = true,
-                             .part = DEPTH_BY_COLUMN, .diag = diag };
+        struct product p = {.m = a->d,
+                            .n = queries,
+                            .k = keys,
+                            .a = v.p,
+                            .rs = 1,
+                            .cs = v.ld,
+                            .b = w->s,
+                            .bj = 1,
+                            .bs = LD,
+                            .c = w->ot,
+                            .ldc = LD,
+                            .add = true,
+                            .part = DEPTH_BY_COLUMN,
+                            .diag = diag};
 
         scores(isa, w->s, k, w->qt, keys, queries, a->d, diag);
         kn_ops()->attn_softmax(w->s, keys, queries, diag, a->scale, w->max, w->sum, w->ot, a->d);
@@ -190,27 +216,60 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *j, void *o, size_t ldo, float *
 /* One tile: keys from k0 on against the block of queries from q0 on of one head. */
 struct tile {
     struct scratch *w;
-    size_t          keys, queries, d;
-    ptrdiff_t       diag;
-    struct rows     k, v, q, d_o;
-    float          *dk, *dv; /* rows of the keys, leading dimensions lddk, lddv */
-    size_t          lddk, lddv;
-    bool            first; /* nothing has been added to dk and dv of these keys yet */
-    bool            begun; /* something has been added to dq */
+    size_t keys, queries, d;
+    ptrdiff_t diag;
+    struct rows k, v, q, d_o;
+    float *dk, *dv; /* rows of the keys, leading dimensions lddk, lddv */
+    size_t lddk, lddv;
+    bool first; /* nothing has been added to dk and dv of these keys yet */
+    bool begun; /* something has been added to dq */
 };
 
 static void backward_tile(const struct kn_gemm_isa *isa, const struct tile *t, float scale)
 {
     struct scratch *w = t->w;
-    struct product  dv = { .m = t->keys, .n = t->d, .k = t->queries, .a = w->s, .rs = LD, .cs = 1,
-                           .b = t->d_o.p, .bj = 1, .bs = t->d_o.ld, .c = t->dv, .ldc = t->lddv,
-                           .add = !t->first, .part = DEPTH_FROM_ROW, .diag = t->diag };
-    struct product  dk = { .m = t->keys, .n = t->d, .k = t->queries, .a = w->ds, .rs = LD, .cs = 1,
-                           .b = t->q.p, .bj = 1, .bs = t->q.ld, .c = t->dk, .ldc = t->lddk,
-                           .add = !t->first, .part = DEPTH_FROM_ROW, .diag = t->diag };
-    struct product  dq = { .m = t->queries, .n = t->d, .k = t->keys, .a = w->ds, .rs = 1, .cs = LD,
-                           .b = t->k.p, .bj = 1, .bs = t->k.ld, .c = w->out, .ldc = t->d,
-                           .add = t->begun, .part = DEPTH_TO_ROW, .diag = t->diag };
+    struct product dv = {.m = t->keys,
+                         .n = t->d,
+                         .k = t->queries,
+                         .a = w->s,
+                         .rs = LD,
+                         .cs = 1,
+                         .b = t->d_o.p,
+                         .bj = 1,
+                         .bs = t->d_o.ld,
+                         .c = t->dv,
+                         .ldc = t->lddv,
+                         .add = !t->first,
+                         .part = DEPTH_FROM_ROW,
+                         .diag = t->diag};
+    struct product dk = {.m = t->keys,
+                         .n = t->d,
+                         .k = t->queries,
+                         .a = w->ds,
+                         .rs = LD,
+                         .cs = 1,
+                         .b = t->q.p,
+                         .bj = 1,
+                         .bs = t->q.ld,
+                         .c = t->dk,
+                         .ldc = t->lddk,
+                         .add = !t->first,
+                         .part = DEPTH_FROM_ROW,
+                         .diag = t->diag};
+    struct product dq = {.m = t->queries,
+                         .n = t->d,
+                         .k = t->keys,
+                         .a = w->ds,
+                         .rs = 1,
+                         .cs = LD,
+                         .b = t->k.p,
+                         .bj = 1,
+                         .bs = t->k.ld,
+                         .c = w->out,
+                         .ldc = t->d,
+                         .add = t->begun,
+                         .part = DEPTH_TO_ROW,
+                         .diag = t->diag};
 
     scores(isa, w->s, t->k, w->qt, t->keys, t->queries, t->d, t->diag);
     scores(isa, w->ds, t->v, w->dot, t->keys, t->queries, t->d, t->diag);
@@ -221,15 +280,15 @@ static void backward_tile(const struct kn_gemm_isa *isa, const struct tile *t, f
 }
 
 /* All keys for the block of queries from q0 on of head H. DK, DV (seq, ...): sums of this job. */
-static void backward_block(const struct kn_attn_job *j, const struct kn_attn_grad *g, const float *delta,
-                           size_t h, size_t q0, struct tile *t)
+static void backward_block(const struct kn_attn_job *j, const struct kn_attn_grad *g,
+                           const float *delta, size_t h, size_t q0, struct tile *t)
 {
     const struct kn_gemm_isa *isa = kn_ops()->gemm_isa;
-    const struct kn_attn     *a = j->a;
-    struct scratch           *w = t->w;
-    size_t                    row = j->sample * a->seq, q1 = kn_min(a->seq, q0 + TILE);
-    float                    *dk = t->dk, *dv = t->dv;
-    bool                      first_head = h % (a->heads / a->kv_heads) == 0;
+    const struct kn_attn *a = j->a;
+    struct scratch *w = t->w;
+    size_t row = j->sample * a->seq, q1 = kn_min(a->seq, q0 + TILE);
+    float *dk = t->dk, *dv = t->dv;
+    bool first_head = h % (a->heads / a->kv_heads) == 0;
 
     t->queries = q1 - q0;
     t->q = rows_of(a->type, a->q, a->ldq, row + q0, h * a->d, t->queries, a->d, w->q);
@@ -254,12 +313,12 @@ static void backward_block(const struct kn_attn_job *j, const struct kn_attn_gra
     put_rows(a->type, g->dq, g->lddq, row + q0, h * a->d, t->queries, a->d, w->out);
 }
 
-void kn_attn_tiled_bwd(const struct kn_attn_job *j, const struct kn_attn_grad *g, const float *delta,
-                       float *sums)
+void kn_attn_tiled_bwd(const struct kn_attn_job *j, const struct kn_attn_grad *g,
+                       const float *delta, float *sums)
 {
     const struct kn_attn *a = j->a;
-    size_t                group = a->heads / a->kv_heads, row = j->sample * a->seq, n = a->seq * a->d;
-    struct tile           t = { .w = (struct scratch *)(void *)j->scratch, .d = a->d };
+    size_t group = a->heads / a->kv_heads, row = j->sample * a->seq, n = a->seq * a->d;
+    struct tile t = {.w = (struct scratch *)(void *)j->scratch, .d = a->d};
 
     if (a->type == KN_F32) {
         t.dk = (float *)g->dk + row * g->lddk + j->head * a->d;

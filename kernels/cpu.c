@@ -5,13 +5,13 @@
 
 #include "kernels/ops.h"
 
-static const char *const isa_names[KN_ISA_COUNT] = { "ref", "avx2", "avx512" };
+static const char *const isa_names[KN_ISA_COUNT] = {"ref", "avx2", "avx512"};
 
 static struct {
     pthread_once_t once;
-    enum kn_isa    isa;
-    struct kn_ops  ops;
-} state = { .once = PTHREAD_ONCE_INIT };
+    enum kn_isa isa;
+    struct kn_ops ops;
+} state = {.once = PTHREAD_ONCE_INIT};
 
 enum kn_isa kn_isa_best(void)
 {

@@ -1,16 +1,17 @@
-/* Flat arrays and AdamW: spans cut into pieces that stay in the first-level cache while they are converted. */
+/* Flat arrays and AdamW: spans cut into pieces that stay in the first-level cache while they are
+ * converted. */
 #include "kernels/ops.h"
 
 enum { UNIT = 64, GRAIN = 16384, PIECE = 2048, MAX_THREADS = 256 };
 
 struct flat {
     enum kn_type yt, xt;
-    void        *y;
-    const void  *x, *x2;
-    float        alpha;
-    size_t       ldy, ldx, cols;
-    double       sum[MAX_THREADS];
-    bool         bad[MAX_THREADS];
+    void *y;
+    const void *x, *x2;
+    float alpha;
+    size_t ldy, ldx, cols;
+    double sum[MAX_THREADS];
+    bool bad[MAX_THREADS];
 };
 
 static size_t piece(const struct kn_share *s, size_t i, bool direct)
@@ -40,7 +41,7 @@ static void copy_rows(void *arg, const struct kn_share *s)
 void kn_copy2d(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *x, size_t ldx,
                size_t rows, size_t cols)
 {
-    struct flat f = { .yt = t, .y = y, .ldy = ldy, .x = x, .ldx = ldx, .cols = cols };
+    struct flat f = {.yt = t, .y = y, .ldy = ldy, .x = x, .ldx = ldx, .cols = cols};
 
     if (cols > 0)
         kn_parallel(p, rows, 1, GRAIN / cols, copy_rows, &f);
@@ -71,7 +72,7 @@ static void transpose_rows(void *arg, const struct kn_share *s)
 void kn_transpose(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *x, size_t ldx,
                   size_t rows, size_t cols)
 {
-    struct flat f = { .yt = t, .y = y, .ldy = ldy, .x = x, .ldx = ldx, .cols = cols };
+    struct flat f = {.yt = t, .y = y, .ldy = ldy, .x = x, .ldx = ldx, .cols = cols};
 
     if (cols > 0)
         kn_parallel(p, rows, 16, GRAIN / cols, transpose_rows, &f);
@@ -80,9 +81,9 @@ void kn_transpose(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const 
 static void convert_span(void *arg, const struct kn_share *s)
 {
     const struct flat *f = arg;
-    size_t             n = s->hi - s->lo;
-    void              *y = kn_ptr(f->yt, f->y, s->lo);
-    const void        *x = kn_ptr(f->xt, f->x, s->lo);
+    size_t n = s->hi - s->lo;
+    void *y = kn_ptr(f->yt, f->y, s->lo);
+    const void *x = kn_ptr(f->xt, f->x, s->lo);
 
     if (f->yt == f->xt)
         memcpy(y, x, n * kn_type_size(f->yt));
@@ -92,9 +93,10 @@ static void convert_span(void *arg, const struct kn_share *s)
         kn_ops()->to_bf16(y, x, n);
 }
 
-void kn_convert(struct kn_pool *p, enum kn_type yt, void *y, enum kn_type xt, const void *x, size_t n)
+void kn_convert(struct kn_pool *p, enum kn_type yt, void *y, enum kn_type xt, const void *x,
+                size_t n)
 {
-    struct flat f = { .yt = yt, .y = y, .xt = xt, .x = x };
+    struct flat f = {.yt = yt, .y = y, .xt = xt, .x = x};
 
     kn_parallel(p, n, UNIT, GRAIN, convert_span, &f);
 }
@@ -104,7 +106,7 @@ static void add_span(void *arg, const struct kn_share *s)
     const struct flat *f = arg;
 
     for (size_t i = s->lo, n; i < s->hi; i += n) {
-        void  *to = kn_ptr(f->yt, f->y, i);
+        void *to = kn_ptr(f->yt, f->y, i);
         float *y = kn_out(f->yt, to, s->scratch);
 
         n = piece(s, i, f->yt == KN_F32);
@@ -116,7 +118,7 @@ static void add_span(void *arg, const struct kn_share *s)
 
 void kn_add(struct kn_pool *p, enum kn_type t, void *y, const void *a, const void *b, size_t n)
 {
-    struct flat f = { .yt = t, .y = y, .x = a, .x2 = b };
+    struct flat f = {.yt = t, .y = y, .x = a, .x2 = b};
 
     kn_parallel(p, n, UNIT, GRAIN, add_span, &f);
 }
@@ -126,7 +128,7 @@ static void scale_span(void *arg, const struct kn_share *s)
     const struct flat *f = arg;
 
     for (size_t i = s->lo, n; i < s->hi; i += n) {
-        void  *to = kn_ptr(f->yt, f->y, i);
+        void *to = kn_ptr(f->yt, f->y, i);
         float *y = kn_out(f->yt, to, s->scratch);
 
         n = piece(s, i, f->yt == KN_F32);
@@ -137,7 +139,7 @@ static void scale_span(void *arg, const struct kn_share *s)
 
 void kn_scale(struct kn_pool *p, enum kn_type t, void *x, float alpha, size_t n)
 {
-    struct flat f = { .yt = t, .y = x, .alpha = alpha };
+    struct flat f = {.yt = t, .y = x, .alpha = alpha};
 
     kn_parallel(p, n, UNIT, GRAIN, scale_span, &f);
 }
@@ -147,7 +149,7 @@ static void axpy_span(void *arg, const struct kn_share *s)
     const struct flat *f = arg;
 
     for (size_t i = s->lo, n; i < s->hi; i += n) {
-        void  *to = kn_ptr(f->yt, f->y, i);
+        void *to = kn_ptr(f->yt, f->y, i);
         float *y = kn_out(f->yt, to, s->scratch);
 
         n = piece(s, i, f->yt == KN_F32 && f->xt == KN_F32);
@@ -158,10 +160,10 @@ static void axpy_span(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_axpy(struct kn_pool *p, enum kn_type yt, void *y, float alpha, enum kn_type xt, const void *x,
-             size_t n)
+void kn_axpy(struct kn_pool *p, enum kn_type yt, void *y, float alpha, enum kn_type xt,
+             const void *x, size_t n)
 {
-    struct flat f = { .yt = yt, .y = y, .alpha = alpha, .xt = xt, .x = x };
+    struct flat f = {.yt = yt, .y = y, .alpha = alpha, .xt = xt, .x = x};
 
     kn_parallel(p, n, UNIT, GRAIN, axpy_span, &f);
 }
@@ -169,7 +171,7 @@ void kn_axpy(struct kn_pool *p, enum kn_type yt, void *y, float alpha, enum kn_t
 static void sumsq_span(void *arg, const struct kn_share *s)
 {
     struct flat *f = arg;
-    double       sum = 0;
+    double sum = 0;
 
     for (size_t i = s->lo, n; i < s->hi; i += n) {
         n = piece(s, i, f->xt == KN_F32);
@@ -180,8 +182,8 @@ static void sumsq_span(void *arg, const struct kn_share *s)
 
 double kn_sumsq(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
 {
-    struct flat f = { .xt = t, .x = x };
-    double      sum = 0;
+    struct flat f = {.xt = t, .x = x};
+    double sum = 0;
 
     assert(kn_pool_threads(p) <= MAX_THREADS);
     kn_parallel(p, n, UNIT, GRAIN, sumsq_span, &f);
@@ -193,7 +195,7 @@ double kn_sumsq(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
 static void nonfinite_span(void *arg, const struct kn_share *s)
 {
     struct flat *f = arg;
-    bool         bad = false;
+    bool bad = false;
 
     for (size_t i = s->lo, n; i < s->hi && !bad; i += n) {
         n = piece(s, i, f->xt == KN_F32);
@@ -204,7 +206,7 @@ static void nonfinite_span(void *arg, const struct kn_share *s)
 
 bool kn_any_nonfinite(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
 {
-    struct flat f = { .xt = t, .x = x };
+    struct flat f = {.xt = t, .x = x};
 
     assert(kn_pool_threads(p) <= MAX_THREADS);
     kn_parallel(p, n, UNIT, GRAIN, nonfinite_span, &f);
@@ -216,9 +218,9 @@ bool kn_any_nonfinite(struct kn_pool *p, enum kn_type t, const void *x, size_t n
 
 struct adamw {
     const struct kn_adamw *h;
-    float                 *w, *m, *v;
-    kn_bf16               *low;
-    const float           *g;
+    float *w, *m, *v;
+    kn_bf16 *low;
+    const float *g;
 };
 
 static void adamw_span(void *arg, const struct kn_share *s)
@@ -233,10 +235,10 @@ static void adamw_span(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_adamw(struct kn_pool *p, const struct kn_adamw *h, float *w, kn_bf16 *low, float *m, float *v,
-              const float *g, size_t n)
+void kn_adamw(struct kn_pool *p, const struct kn_adamw *h, float *w, kn_bf16 *low, float *m,
+              float *v, const float *g, size_t n)
 {
-    struct adamw a = { .h = h, .w = w, .low = low, .m = m, .v = v, .g = g };
+    struct adamw a = {.h = h, .w = w, .low = low, .m = m, .v = v, .g = g};
 
     assert(h->step >= 1);
     kn_parallel(p, n, UNIT, GRAIN, adamw_span, &a);

@@ -3,43 +3,44 @@
  * multiplication", 2008, with loops close to those of BLIS.
  *
  *   for i in m by rows             A's rows
- *     for l in k by kc               pack A (rows, kc) into panels mr high, unless it can be read in place
- *       for j in n by nc               pack B (kc, nc) into panels nr wide, which stay in L2
- *         for panels of A                one panel stays in L1
- *           for panels of B                micro-kernel: mr x nr of C
+ *     for l in k by kc               pack A (rows, kc) into panels mr high, unless it can be read
+ * in place for j in n by nc               pack B (kc, nc) into panels nr wide, which stay in L2 for
+ * panels of A                one panel stays in L1 for panels of B                micro-kernel: mr
+ * x nr of C
  *
- * A is packed once however wide C is, and B once for each `rows` rows. C is written along its rows. Blocks
- * of m and k, and panels of A, are cut as evenly as possible: 15 rows are 8 and 7, not 14 and 1, since a low
- * panel cannot hide the latency of its multiply-adds. Matrices in bf16 are widened as they are packed; a C in
- * bf16 is summed in fp32 in scratch and rounded once.
+ * A is packed once however wide C is, and B once for each `rows` rows. C is written along its rows.
+ * Blocks of m and k, and panels of A, are cut as evenly as possible: 15 rows are 8 and 7, not 14
+ * and 1, since a low panel cannot hide the latency of its multiply-adds. Matrices in bf16 are
+ * widened as they are packed; a C in bf16 is summed in fp32 in scratch and rounded once.
  */
 #include "kernels/gemm.h"
 
 enum {
-    WIDE = 16384,             /* columns of a bf16 C that are summed at once */
-    C_FLOATS = 1 << 19,       /* scratch for them */
-    THREAD_FLOPS = 2000000,   /* less than this is not worth a second thread */
-    LINE = 16,                /* floats in a cache line */
-    CONFLICT = 4096 / 4,      /* rows this far apart, in floats, fall on one set of a first-level cache */
+    WIDE = 16384,           /* columns of a bf16 C that are summed at once */
+    C_FLOATS = 1 << 19,     /* scratch for them */
+    THREAD_FLOPS = 2000000, /* less than this is not worth a second thread */
+    LINE = 16,              /* floats in a cache line */
+    CONFLICT =
+        4096 / 4, /* rows this far apart, in floats, fall on one set of a first-level cache */
 };
 
 /* A matrix that will be needed soon: ROWS rows of BYTES bytes. */
 struct soon {
     const char *at;
-    size_t      rows, bytes, ld; /* ld in bytes */
+    size_t rows, bytes, ld; /* ld in bytes */
 };
 
 struct run {
-    const struct kn_gemm     *g;
+    const struct kn_gemm *g;
     const struct kn_gemm_isa *isa;
-    struct kn_blocking        bl;
-    bool                      in_place; /* A is read where it is */
-    float                    *pa, *pb;
-    float                    *c; /* element (i, j) of C, as fp32 */
-    size_t                    ldc;
-    struct kn_pool           *pool;
-    int                       thread;
-    struct soon               after; /* what the thread's next product reads first */
+    struct kn_blocking bl;
+    bool in_place; /* A is read where it is */
+    float *pa, *pb;
+    float *c; /* element (i, j) of C, as fp32 */
+    size_t ldc;
+    struct kn_pool *pool;
+    int thread;
+    struct soon after; /* what the thread's next product reads first */
 };
 
 /* Size of each of the equal parts, in multiples of UNIT, that cut N into as few as MAX allows. */
@@ -59,8 +60,8 @@ static size_t panel_at(size_t rows, size_t panels, size_t p)
 static void pack_b(const struct run *r, size_t k0, size_t kn, size_t j0, size_t jn)
 {
     const struct kn_gemm *g = r->g;
-    size_t                at = g->tb ? j0 * g->ldb + k0 : k0 * g->ldb + j0;
-    kn_pack              *pack = (g->tb ? r->isa->turn : r->isa->rows)[g->bt];
+    size_t at = g->tb ? j0 * g->ldb + k0 : k0 * g->ldb + j0;
+    kn_pack *pack = (g->tb ? r->isa->turn : r->isa->rows)[g->bt];
 
     pack(r->pb, r->isa->nr, jn, kn_ptr(g->bt, g->b, at), g->ldb, kn);
 }
@@ -68,18 +69,18 @@ static void pack_b(const struct run *r, size_t k0, size_t kn, size_t j0, size_t 
 static void pack_a(const struct run *r, size_t i0, size_t in, size_t k0, size_t kn, size_t panels)
 {
     const struct kn_gemm *g = r->g;
-    kn_pack              *pack = (g->ta ? r->isa->rows : r->isa->turn)[g->at];
-    size_t                low = in / panels, split = panel_at(in, panels, in % panels);
-    const char           *from = kn_ptr(g->at, g->a, g->ta ? k0 * g->lda + i0 : i0 * g->lda + k0);
+    kn_pack *pack = (g->ta ? r->isa->rows : r->isa->turn)[g->at];
+    size_t low = in / panels, split = panel_at(in, panels, in % panels);
+    const char *from = kn_ptr(g->at, g->a, g->ta ? k0 * g->lda + i0 : i0 * g->lda + k0);
 
     pack(r->pa, low + 1, split, from, g->lda, kn);
-    pack(r->pa + split * kn, low, in - split, kn_ptr(g->at, from, g->ta ? split : split * g->lda), g->lda,
-         kn);
+    pack(r->pa + split * kn, low, in - split, kn_ptr(g->at, from, g->ta ? split : split * g->lda),
+         g->lda, kn);
 }
 
 /*
- * A row-major A is read by the micro-kernel a row at a time, which needs no copy, as long as the rows of a
- * panel do not fight for the same lines of the cache.
+ * A row-major A is read by the micro-kernel a row at a time, which needs no copy, as long as the
+ * rows of a panel do not fight for the same lines of the cache.
  */
 static bool can_read_in_place(const struct kn_gemm *g)
 {
@@ -88,8 +89,8 @@ static bool can_read_in_place(const struct kn_gemm *g)
 
 /* What the panels of one packed A have in common. */
 struct panels {
-    size_t       rows, count; /* COUNT panels cut ROWS rows evenly */
-    const float *a;           /* in place: element (0, 0) */
+    size_t rows, count; /* COUNT panels cut ROWS rows evenly */
+    const float *a;     /* in place: element (0, 0) */
 };
 
 /* Fetch part PART of PARTS of it into the second-level cache. */
@@ -103,26 +104,26 @@ static void fetch(const struct soon *s, size_t part, size_t parts)
 }
 
 /* The part of B that is packed at once, from (k0, j0) on. */
-static struct soon block_of_b(const struct kn_gemm *g, const struct kn_blocking *bl, size_t k0, size_t kn,
-                              size_t j0)
+static struct soon block_of_b(const struct kn_gemm *g, const struct kn_blocking *bl, size_t k0,
+                              size_t kn, size_t j0)
 {
     size_t w = kn_type_size(g->bt), jn = kn_min(bl->nc, g->n - j0);
 
     if (g->tb)
-        return (struct soon){ kn_ptr(g->bt, g->b, j0 * g->ldb + k0), jn, kn * w, g->ldb * w };
-    return (struct soon){ kn_ptr(g->bt, g->b, k0 * g->ldb + j0), kn, jn * w, g->ldb * w };
+        return (struct soon){kn_ptr(g->bt, g->b, j0 * g->ldb + k0), jn, kn * w, g->ldb * w};
+    return (struct soon){kn_ptr(g->bt, g->b, k0 * g->ldb + j0), kn, jn * w, g->ldb * w};
 }
 
 /* All panels of A times the packed block of B (kn, jn). */
-static void block(const struct run *r, const struct panels *pn, size_t kn, size_t jn, float *c, bool add,
-                  const struct soon *soon)
+static void block(const struct run *r, const struct panels *pn, size_t kn, size_t jn, float *c,
+                  bool add, const struct soon *soon)
 {
     size_t nr = r->isa->nr;
 
     for (size_t p = 0; p < pn->count; p++) {
-        size_t       i = panel_at(pn->rows, pn->count, p), h = panel_at(pn->rows, pn->count, p + 1) - i;
+        size_t i = panel_at(pn->rows, pn->count, p), h = panel_at(pn->rows, pn->count, p + 1) - i;
         const float *a = r->in_place ? pn->a + i * r->g->lda : r->pa + i * kn;
-        size_t       rs = r->in_place ? 4 * r->g->lda : 4, cs = r->in_place ? 4 : 4 * h;
+        size_t rs = r->in_place ? 4 * r->g->lda : 4, cs = r->in_place ? 4 : 4 * h;
 
         fetch(soon, p, pn->count);
         for (size_t j = 0; j < jn; j += nr)
@@ -136,8 +137,8 @@ static void block(const struct run *r, const struct panels *pn, size_t kn, size_
 static void stripe(const struct run *r, size_t i0, size_t in, bool add)
 {
     const struct kn_gemm *g = r->g;
-    size_t                mr = r->isa->mr, kc = even(g->k, r->bl.kc, LINE);
-    struct panels         pn = { .rows = in, .count = (in + mr - 1) / mr };
+    size_t mr = r->isa->mr, kc = even(g->k, r->bl.kc, LINE);
+    struct panels pn = {.rows = in, .count = (in + mr - 1) / mr};
 
     for (size_t l = 0; l < g->k; l += kc) {
         size_t kn = kn_min(kc, g->k - l);
@@ -147,8 +148,8 @@ static void stripe(const struct run *r, size_t i0, size_t in, bool add)
         else
             pack_a(r, i0, in, l, kn, pn.count);
         for (size_t j = 0; j < g->n; j += r->bl.nc) {
-            size_t      jn = kn_min(r->bl.nc, g->n - j);
-            struct soon soon = { 0 };
+            size_t jn = kn_min(r->bl.nc, g->n - j);
+            struct soon soon = {0};
 
             if (j + jn < g->n)
                 soon = block_of_b(g, &r->bl, l, kn, j + jn);
@@ -164,7 +165,7 @@ static void stripe(const struct run *r, size_t i0, size_t in, bool add)
 static void fp32_c(struct run *r)
 {
     const struct kn_gemm *g = r->g;
-    size_t                rows = even(g->m, r->bl.rows, 1);
+    size_t rows = even(g->m, r->bl.rows, 1);
 
     for (size_t i = 0; i < g->m; i += rows) {
         r->c = (float *)g->c + i * g->ldc;
@@ -177,10 +178,10 @@ static void fp32_c(struct run *r)
 static void bf16_c(struct run *r, float *c_sum)
 {
     const struct kn_gemm *g = r->g;
-    size_t                rows = even(g->m, kn_min(r->bl.rows, kn_max(1, C_FLOATS / g->n)), 1);
+    size_t rows = even(g->m, kn_min(r->bl.rows, kn_max(1, C_FLOATS / g->n)), 1);
 
     for (size_t i = 0; i < g->m; i += rows) {
-        size_t   in = kn_min(rows, g->m - i);
+        size_t in = kn_min(rows, g->m - i);
         kn_bf16 *c = (kn_bf16 *)g->c + i * g->ldc;
 
         for (size_t q = 0; g->beta != 0 && q < in; q++)
@@ -200,10 +201,11 @@ static void clear_c(const struct kn_gemm *g)
 }
 
 /* One thread's product; NEXT, if not NULL, is what it computes afterwards. */
-static void serial(const struct kn_gemm *g, const struct kn_gemm *next, struct kn_pool *pool, int thread)
+static void serial(const struct kn_gemm *g, const struct kn_gemm *next, struct kn_pool *pool,
+                   int thread)
 {
-    float     *scratch = kn_pool_scratch(pool, thread);
-    struct run r = { .g = g, .isa = kn_ops()->gemm_isa, .pool = pool, .thread = thread };
+    float *scratch = kn_pool_scratch(pool, thread);
+    struct run r = {.g = g, .isa = kn_ops()->gemm_isa, .pool = pool, .thread = thread};
 
     if (g->m == 0 || g->n == 0)
         return;
@@ -238,11 +240,11 @@ static void serial(const struct kn_gemm *g, const struct kn_gemm *next, struct k
 
 /* ---- blocking ---- */
 
-static struct kn_blocking blocking = { .rows = 1024, .kc = 512, .nc = 256 };
+static struct kn_blocking blocking = {.rows = 1024, .kc = 512, .nc = 256};
 
 static const struct kn_blocking candidates[] = {
-    { 1024, 512, 256 }, { 1024, 384, 256 }, { 1024, 256, 256 }, { 1024, 512, 128 },
-    { 1024, 384, 384 }, { 1024, 256, 512 }, { 512, 512, 256 },  { 512, 256, 128 },
+    {1024, 512, 256}, {1024, 384, 256}, {1024, 256, 256}, {1024, 512, 128},
+    {1024, 384, 384}, {1024, 256, 512}, {512, 512, 256},  {512, 256, 128},
 };
 
 size_t kn_blocking_candidates(const struct kn_blocking **ret)
@@ -260,8 +262,8 @@ bool kn_blocking_set(const struct kn_blocking *b)
 {
     double floats = (double)b->kc * (b->nc + KN_MAX_NR) + (double)b->rows * b->kc + C_FLOATS;
 
-    if (b->rows < KN_MAX_MR || b->kc < LINE || b->nc < KN_MAX_NR ||
-        b->nc % KN_MAX_NR != 0 || b->kc % LINE != 0 || floats * sizeof(float) > KN_SCRATCH_BYTES)
+    if (b->rows < KN_MAX_MR || b->kc < LINE || b->nc < KN_MAX_NR || b->nc % KN_MAX_NR != 0 ||
+        b->kc % LINE != 0 || floats * sizeof(float) > KN_SCRATCH_BYTES)
         return false;
     blocking = *b;
     return true;
@@ -293,16 +295,16 @@ static struct kn_gemm part_of(const struct kn_gemm *g, size_t i0, size_t in, siz
 
 struct job {
     const struct kn_gemm *g;
-    struct kn_pool       *pool;
-    size_t                groups, wstride, grid_m, grid_n;
-    const int32_t        *offsets;
+    struct kn_pool *pool;
+    size_t groups, wstride, grid_m, grid_n;
+    const int32_t *offsets;
 };
 
 static void run_part(void *arg, int thread, int threads)
 {
     const struct job *j = arg;
-    size_t            i0, in, j0, jn, t = (size_t)thread;
-    struct kn_gemm    part;
+    size_t i0, in, j0, jn, t = (size_t)thread;
+    struct kn_gemm part;
 
     (void)threads;
     if (t >= j->grid_m * j->grid_n)
@@ -313,8 +315,8 @@ static void run_part(void *arg, int thread, int threads)
     serial(&part, NULL, j->pool, thread);
 }
 
-/* Threads as a grid over C: each packs its own rows of A and columns of B, so the half perimeter of a
- * thread's part is what packing costs. */
+/* Threads as a grid over C: each packs its own rows of A and columns of B, so the half perimeter of
+ * a thread's part is what packing costs. */
 static void choose_grid(struct job *j, size_t threads)
 {
     double best = INFINITY;
@@ -339,7 +341,8 @@ static void check(const struct kn_gemm *g)
 }
 
 /* FN on one thread without waking the others, or on all. */
-static void start(struct kn_pool *asked, struct job *j, size_t threads, void (*fn)(void *, int, int))
+static void start(struct kn_pool *asked, struct job *j, size_t threads,
+                  void (*fn)(void *, int, int))
 {
     j->pool = kn_pool_acquire(asked);
     if (threads > 1)
@@ -351,7 +354,7 @@ static void start(struct kn_pool *asked, struct job *j, size_t threads, void (*f
 
 void kn_gemm(struct kn_pool *p, const struct kn_gemm *g)
 {
-    struct job j = { .g = g };
+    struct job j = {.g = g};
 
     check(g);
     choose_grid(&j, (size_t)kn_pool_threads(p));
@@ -388,9 +391,9 @@ static bool next_group(const struct job *j, size_t *e, size_t *from, size_t to, 
 static void run_group_rows(void *arg, int thread, int threads)
 {
     const struct job *j = arg;
-    size_t            first = (size_t)j->offsets[0], from, n, e = 0, to;
-    struct kn_gemm    now, next;
-    bool              more;
+    size_t first = (size_t)j->offsets[0], from, n, e = 0, to;
+    struct kn_gemm now, next;
+    bool more;
 
     share((size_t)j->offsets[j->groups] - first, 1, (size_t)thread, (size_t)threads, &from, &n);
     from += first;
@@ -405,12 +408,12 @@ static void run_group_rows(void *arg, int thread, int threads)
 static void run_group_weights(void *arg, int thread, int threads)
 {
     const struct job *j = arg;
-    size_t            i0, in;
+    size_t i0, in;
 
     share(j->g->m, 8, (size_t)thread, (size_t)threads, &i0, &in);
     for (size_t e = 0; e < j->groups; e++) {
         struct kn_gemm one = part_of(j->g, i0, in, 0, j->g->n);
-        size_t         row = (size_t)j->offsets[e];
+        size_t row = (size_t)j->offsets[e];
 
         one.k = (size_t)j->offsets[e + 1] - row;
         one.a = kn_ptr(one.at, one.a, row * one.lda);
@@ -420,17 +423,19 @@ static void run_group_weights(void *arg, int thread, int threads)
     }
 }
 
-void kn_gemm_grouped(struct kn_pool *p, const struct kn_gemm *g, size_t groups, const int32_t *offsets,
-                     size_t wstride)
+void kn_gemm_grouped(struct kn_pool *p, const struct kn_gemm *g, size_t groups,
+                     const int32_t *offsets, size_t wstride)
 {
-    struct job j = { .g = g, .groups = groups, .offsets = offsets, .wstride = wstride };
-    size_t     threads = (size_t)kn_pool_threads(p);
-    double     flops;
+    struct job j = {.g = g, .groups = groups, .offsets = offsets, .wstride = wstride};
+    size_t threads = (size_t)kn_pool_threads(p);
+    double flops;
 
     check(g);
     assert(!(g->ta && g->tb));
     if (groups == 0)
         return;
-    flops = 2.0 * (double)(offsets[groups] - offsets[0]) * (double)g->n * (double)(g->ta ? g->m : g->k);
-    start(p, &j, flops < 2.0 * THREAD_FLOPS ? 1 : threads, g->ta ? run_group_weights : run_group_rows);
+    flops =
+        2.0 * (double)(offsets[groups] - offsets[0]) * (double)g->n * (double)(g->ta ? g->m : g->k);
+    start(p, &j, flops < 2.0 * THREAD_FLOPS ? 1 : threads,
+          g->ta ? run_group_weights : run_group_rows);
 }

@@ -1,6 +1,7 @@
 /*
- * What an instruction set gives to the GEMM driver (gemm.c): a micro-kernel, the copies that feed it, and
- * the blocking that suits them, in one place, since a kernel without its blocking is not a kernel.
+ * What an instruction set gives to the GEMM driver (gemm.c): a micro-kernel, the copies that feed
+ * it, and the blocking that suits them, in one place, since a kernel without its blocking is not a
+ * kernel.
  */
 #ifndef KERNELS_GEMM_H
 #define KERNELS_GEMM_H
@@ -11,21 +12,21 @@ enum { KN_MAX_MR = 14, KN_MAX_NR = 64 };
 
 /*
  * c (mr, nr) = [c +] sum over l < k of a(i, l) b(l, j); nr is at most the kernel's width.
- * a(i, l) is at byte i rs + l cs of A, so that A may be packed or a matrix of either orientation. Row l of b is
- * at byte l bs, and has at least nr elements.
+ * a(i, l) is at byte i rs + l cs of A, so that A may be packed or a matrix of either orientation.
+ * Row l of b is at byte l bs, and has at least nr elements.
  */
-typedef void kn_ukr(size_t k, const float *a, size_t rs, size_t cs, const float *b, size_t bs, float *c,
-                    size_t ldc, size_t nr, bool add);
+typedef void kn_ukr(size_t k, const float *a, size_t rs, size_t cs, const float *b, size_t bs,
+                    float *c, size_t ldc, size_t nr, bool add);
 
-/* Copy a matrix of K slices of WIDTH elements, as fp32, into panels: each holds PANEL elements of every
- * slice, slice after slice (the last panel too, if it has fewer). Element i of slice l comes from
- * l ld + i (rows) or i ld + l (turn). Nothing is written beyond the last element. */
+/* Copy a matrix of K slices of WIDTH elements, as fp32, into panels: each holds PANEL elements of
+ * every slice, slice after slice (the last panel too, if it has fewer). Element i of slice l comes
+ * from l ld + i (rows) or i ld + l (turn). Nothing is written beyond the last element. */
 typedef void kn_pack(float *to, size_t panel, size_t width, const void *from, size_t ld, size_t k);
 
 struct kn_gemm_isa {
-    size_t   mr, nr;
-    kn_ukr  *ukr[KN_MAX_MR + 1]; /* by number of rows, 1 .. mr */
-    kn_pack *rows[2], *turn[2];  /* by enum kn_type */
+    size_t mr, nr;
+    kn_ukr *ukr[KN_MAX_MR + 1]; /* by number of rows, 1 .. mr */
+    kn_pack *rows[2], *turn[2]; /* by enum kn_type */
 };
 
 #endif

@@ -1,23 +1,23 @@
 /*
  * Numerics on arrays: everything that a training step computes, and nothing else.
  *
- * No function here allocates (except kn_pool_new), logs or fails: arguments outside the stated domain
- * are programming errors and assert. All matrices are row-major; a leading dimension ("ld...") is the
- * distance between rows in elements and may exceed the width. Shapes stand beside each pointer. Sizes may
- * be 0. Pointers need the alignment of their element only. Outputs do not overlap inputs unless a comment
- * says so.
+ * No function here allocates (except kn_pool_new), logs or fails: arguments outside the stated
+ * domain are programming errors and assert. All matrices are row-major; a leading dimension
+ * ("ld...") is the distance between rows in elements and may exceed the width. Shapes stand beside
+ * each pointer. Sizes may be 0. Pointers need the alignment of their element only. Outputs do not
+ * overlap inputs unless a comment says so.
  *
- * Types. Activations, weights and activation gradients are fp32 or bf16 (enum kn_type, beside `void *`
- * pointers); weight gradients, statistics, router values and optimizer state are always fp32. With bf16
- * storage all arithmetic is fp32 and each result is rounded once, to nearest even.
+ * Types. Activations, weights and activation gradients are fp32 or bf16 (enum kn_type, beside `void
+ * *` pointers); weight gradients, statistics, router values and optimizer state are always fp32.
+ * With bf16 storage all arithmetic is fp32 and each result is rounded once, to nearest even.
  *
- * Instruction sets. Each operation has a plain C reference (double accumulation, reads like the formula)
- * and faster versions; the best set that the CPU has is chosen at the first call, or the one named by the
- * environment variable KN_ISA (ref, avx2, avx512) if the CPU has it.
+ * Instruction sets. Each operation has a plain C reference (double accumulation, reads like the
+ * formula) and faster versions; the best set that the CPU has is chosen at the first call, or the
+ * one named by the environment variable KN_ISA (ref, avx2, avx512) if the CPU has it.
  *
- * Threads. Every operation that is worth it takes a pool (NULL: the built-in pool of the caller's thread
- * alone; concurrent callers with NULL wait for each other). A pool serves one caller at a time. Results
- * are the same in every run with the same number of threads and the same blocking.
+ * Threads. Every operation that is worth it takes a pool (NULL: the built-in pool of the caller's
+ * thread alone; concurrent callers with NULL wait for each other). A pool serves one caller at a
+ * time. Results are the same in every run with the same number of threads and the same blocking.
  */
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
@@ -35,33 +35,37 @@ static inline size_t kn_type_size(enum kn_type t)
     return t == KN_F32 ? 4 : 2;
 }
 
-/* ------------------------------------------------------------------ instruction sets and threads */
+/* ------------------------------------------------------------------ instruction sets and threads
+ */
 
 enum kn_isa { KN_REF, KN_AVX2, KN_AVX512, KN_ISA_COUNT };
 
 enum kn_isa kn_isa_best(void); /* the best one that this CPU and this build have */
 enum kn_isa kn_isa(void);      /* the one in use */
 const char *kn_isa_name(enum kn_isa isa);
-bool        kn_isa_parse(enum kn_isa *ret, const char *name);
-/* Use ISA from now on; false, and nothing changes, if the CPU lacks it. Not while operations run. */
-bool        kn_isa_set(enum kn_isa isa);
+bool kn_isa_parse(enum kn_isa *ret, const char *name);
+/* Use ISA from now on; false, and nothing changes, if the CPU lacks it. Not while operations run.
+ */
+bool kn_isa_set(enum kn_isa isa);
 
 struct kn_pool;
 
 /* Memory that a pool holds for each of its threads (packed blocks of GEMM and attention). */
 enum { KN_SCRATCH_BYTES = 6 << 20 };
 
-/* A pool of THREADS >= 1 threads, of which the caller is one. NULL if memory or threads are short. */
+/* A pool of THREADS >= 1 threads, of which the caller is one. NULL if memory or threads are short.
+ */
 struct kn_pool *kn_pool_new(int threads);
 struct kn_pool *kn_pool_free(struct kn_pool *p); /* accepts NULL; returns NULL */
-int             kn_pool_threads(const struct kn_pool *p);
-size_t          kn_pool_bytes(int threads); /* what kn_pool_new allocates */
+int kn_pool_threads(const struct kn_pool *p);
+size_t kn_pool_bytes(int threads); /* what kn_pool_new allocates */
 
 /* How long an idle worker spins before it sleeps. 0 where ranks and threads outnumber the cores. */
 void kn_pool_set_spin(struct kn_pool *p, unsigned microseconds);
 
 /* FN(ARG) is called by the calling thread now and then inside long operations (about every 50 us of
- * GEMM or attention), so that communication makes progress under computation. NULL switches it off. */
+ * GEMM or attention), so that communication makes progress under computation. NULL switches it off.
+ */
 void kn_pool_set_poll(struct kn_pool *p, void (*fn)(void *arg), void *arg);
 
 /* Run FN(ARG, i, n) on each thread i of n at once; returns when all are done. */
@@ -70,20 +74,19 @@ void kn_pool_run(struct kn_pool *p, void (*fn)(void *arg, int thread, int thread
 /* ------------------------------------------------------------------ matrix multiplication */
 
 /*
- * C = beta C + op(A) op(B), with op(A) (m, k), op(B) (k, n), C (m, n). beta is 0 or 1; C is not read
- * when it is 0. Hugging Face stores a linear layer's weight W as (out, in), so with x (tokens, in):
- *   forward  y  = x W^T       a = x, b = W, tb = true
- *   dgrad    dx = dy W        a = dy, b = W
+ * C = beta C + op(A) op(B), with op(A) (m, k), op(B) (k, n), C (m, n). beta is 0 or 1; C is not
+ * read when it is 0. Hugging Face stores a linear layer's weight W as (out, in), so with x (tokens,
+ * in): forward  y  = x W^T       a = x, b = W, tb = true dgrad    dx = dy W        a = dy, b = W
  *   wgrad    dW += dy^T x     a = dy, b = x, ta = true, beta = 1, ct = KN_F32
  */
 struct kn_gemm {
-    size_t       m, n, k;
-    const void  *a; /* (m, k), or (k, m) with ta */
-    const void  *b; /* (k, n), or (n, k) with tb */
-    void        *c; /* (m, n) */
-    size_t       lda, ldb, ldc;
-    bool         ta, tb;
-    float        beta;
+    size_t m, n, k;
+    const void *a; /* (m, k), or (k, m) with ta */
+    const void *b; /* (k, n), or (n, k) with tb */
+    void *c;       /* (m, n) */
+    size_t lda, ldb, ldc;
+    bool ta, tb;
+    float beta;
     enum kn_type at, bt, ct; /* zeroed: fp32 */
 };
 
@@ -93,53 +96,65 @@ static inline void kn_gemm_f32(struct kn_pool *p, bool ta, bool tb, size_t m, si
                                const float *a, size_t lda, const float *b, size_t ldb, float beta,
                                float *c, size_t ldc)
 {
-    struct kn_gemm g = { .m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .lda = lda, .ldb = ldb,
-                         .ldc = ldc, .ta = ta, .tb = tb, .beta = beta };
+    struct kn_gemm g = {.m = m,
+                        .n = n,
+                        .k = k,
+                        .a = a,
+                        .b = b,
+                        .c = c,
+                        .lda = lda,
+                        .ldb = ldb,
+                        .ldc = ldc,
+                        .ta = ta,
+                        .tb = tb,
+                        .beta = beta};
 
     kn_gemm(p, &g);
 }
 
 /*
- * One GEMM for each expert e over the rows offsets[e] .. offsets[e + 1] - 1 of the activations; weights
- * of consecutive experts are WSTRIDE elements apart. Any group may be empty.
- *   ta = false (forward, dgrad): m is ignored. A and C are row blocks, B is the expert's weight:
- *              C_e (rows_e, n) = beta C_e + A_e (rows_e, k) op(B + e WSTRIDE)
- *   ta = true (wgrad): k is ignored. A and B are row blocks, C is the expert's weight gradient:
- *              C_e (m, n) = beta C_e + A_e (rows_e, m)^T op(B_e) (rows_e, n);  tb is false
+ * One GEMM for each expert e over the rows offsets[e] .. offsets[e + 1] - 1 of the activations;
+ * weights of consecutive experts are WSTRIDE elements apart. Any group may be empty. ta = false
+ * (forward, dgrad): m is ignored. A and C are row blocks, B is the expert's weight: C_e (rows_e, n)
+ * = beta C_e + A_e (rows_e, k) op(B + e WSTRIDE) ta = true (wgrad): k is ignored. A and B are row
+ * blocks, C is the expert's weight gradient: C_e (m, n) = beta C_e + A_e (rows_e, m)^T op(B_e)
+ * (rows_e, n);  tb is false
  */
 void kn_gemm_grouped(struct kn_pool *p, const struct kn_gemm *g, size_t groups,
                      const int32_t *offsets /* (groups + 1) */, size_t wstride);
 
 /*
- * The blocking of the GEMM is data: rows of A packed at once, and the depth and columns of B that are meant
- * for the second-level cache. Calibration measures the candidates, keeps the best for this
- * machine, and sets it at start-up. Not while operations run; false if it is out of bounds.
+ * The blocking of the GEMM is data: rows of A packed at once, and the depth and columns of B that
+ * are meant for the second-level cache. Calibration measures the candidates, keeps the best for
+ * this machine, and sets it at start-up. Not while operations run; false if it is out of bounds.
  */
 struct kn_blocking {
     uint32_t rows, kc, nc;
 };
 
 struct kn_blocking kn_blocking_get(void);
-bool               kn_blocking_set(const struct kn_blocking *b);
-size_t             kn_blocking_candidates(const struct kn_blocking **ret); /* how many */
+bool kn_blocking_set(const struct kn_blocking *b);
+size_t kn_blocking_candidates(const struct kn_blocking **ret); /* how many */
 
-/* N rounds of independent multiply-adds in registers; returns the FLOPs done. Timed, it is the machine's peak. */
+/* N rounds of independent multiply-adds in registers; returns the FLOPs done. Timed, it is the
+ * machine's peak. */
 double kn_fma_loop(size_t n);
 
 /* ------------------------------------------------------------------ RMSNorm */
 
-/* y = x rrms w, rrms = 1 / sqrt(mean(x^2) + eps); rrms is kept for the backward pass. y may be x. */
+/* y = x rrms w, rrms = 1 / sqrt(mean(x^2) + eps); rrms is kept for the backward pass. y may be x.
+ */
 void kn_rmsnorm_fwd(struct kn_pool *p, enum kn_type t, void *y /* (rows, d) */,
-                    float *rrms /* (rows) */, const void *x /* (rows, d) */, const void *w /* (d) */,
-                    size_t rows, size_t d, float eps);
+                    float *rrms /* (rows) */, const void *x /* (rows, d) */,
+                    const void *w /* (d) */, size_t rows, size_t d, float eps);
 
 /* dx = [dx +] rrms (dy w - x rrms^2 mean(dy w x));  dw += sum over rows of dy x rrms.
- * ADD: dx holds a gradient (that of the residual branch) to which this one is added. dx may be dy. dw may
- * be NULL. */
-void kn_rmsnorm_bwd(struct kn_pool *p, enum kn_type t, void *dx /* (rows, d) */, float *dw /* (d) */,
-                    const void *dy /* (rows, d) */, const void *x /* (rows, d) */,
-                    const void *w /* (d) */, const float *rrms /* (rows) */, size_t rows, size_t d,
-                    bool add);
+ * ADD: dx holds a gradient (that of the residual branch) to which this one is added. dx may be dy.
+ * dw may be NULL. */
+void kn_rmsnorm_bwd(struct kn_pool *p, enum kn_type t, void *dx /* (rows, d) */,
+                    float *dw /* (d) */, const void *dy /* (rows, d) */,
+                    const void *x /* (rows, d) */, const void *w /* (d) */,
+                    const float *rrms /* (rows) */, size_t rows, size_t d, bool add);
 
 /* ------------------------------------------------------------------ rotary positions */
 
@@ -149,9 +164,9 @@ void kn_rope_tables(float *cos_t /* (positions, d / 2) */, float *sin_t /* (posi
 
 /*
  * Rotate in place the first HEADS heads of each row of x, each of width d (even): rotate-half as in
- * Hugging Face's Llama, (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) with the halves x1, x2 of a head.
- * Row r is at position pos[r], or r % seq when pos is NULL. BACKWARD turns the other way, which is the
- * gradient.
+ * Hugging Face's Llama, (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) with the halves x1, x2 of a
+ * head. Row r is at position pos[r], or r % seq when pos is NULL. BACKWARD turns the other way,
+ * which is the gradient.
  */
 void kn_rope(struct kn_pool *p, enum kn_type t, void *x /* (rows, ldx) */, size_t ldx, size_t rows,
              size_t heads, size_t d, const float *cos_t, const float *sin_t,
@@ -163,67 +178,68 @@ enum { KN_MAX_HEAD_DIM = 256 };
 
 /*
  * Causal attention with grouped queries: heads % kv_heads == 0, head h reads key/value head
- * h / (heads / kv_heads). Row b seq + t of q, k, v is token t of sample b, head h starts at column h d;
- * q, k and v may lie in one buffer (tokens, (heads + 2 kv_heads) d) with ldq = ldk = ldv.
- * No matrix of seq x seq is ever stored.
+ * h / (heads / kv_heads). Row b seq + t of q, k, v is token t of sample b, head h starts at column
+ * h d; q, k and v may lie in one buffer (tokens, (heads + 2 kv_heads) d) with ldq = ldk = ldv. No
+ * matrix of seq x seq is ever stored.
  */
 struct kn_attn {
-    size_t       batch, seq, heads, kv_heads, d; /* d <= KN_MAX_HEAD_DIM */
-    float        scale;                          /* > 0; 1 / sqrt(d) as a rule */
+    size_t batch, seq, heads, kv_heads, d; /* d <= KN_MAX_HEAD_DIM */
+    float scale;                           /* > 0; 1 / sqrt(d) as a rule */
     enum kn_type type;
-    const void  *q, *k, *v; /* (batch seq, ld.) */
-    size_t       ldq, ldk, ldv;
+    const void *q, *k, *v; /* (batch seq, ld.) */
+    size_t ldq, ldk, ldv;
 };
 
 /* o = softmax(scale q k^T, causal) v; lse = log of the row's sum of exponentials. */
-void kn_attn_fwd(struct kn_pool *p, const struct kn_attn *a, void *o /* (batch seq, ldo) */, size_t ldo,
-                 float *lse /* (batch, heads, seq) */);
+void kn_attn_fwd(struct kn_pool *p, const struct kn_attn *a, void *o /* (batch seq, ldo) */,
+                 size_t ldo, float *lse /* (batch, heads, seq) */);
 
 /* Gradients of q, k and v, overwritten, in A's type. */
 struct kn_attn_grad {
-    const void  *o, *d_o; /* (batch seq, ldo), (batch seq, lddo) */
-    size_t       ldo, lddo;
-    const float *lse;          /* (batch, heads, seq) of the forward pass */
-    void        *dq, *dk, *dv; /* (batch seq, ldd.) */
-    size_t       lddq, lddk, lddv;
+    const void *o, *d_o; /* (batch seq, ldo), (batch seq, lddo) */
+    size_t ldo, lddo;
+    const float *lse;   /* (batch, heads, seq) of the forward pass */
+    void *dq, *dk, *dv; /* (batch seq, ldd.) */
+    size_t lddq, lddk, lddv;
 };
 
-/* Bytes of workspace of kn_attn_bwd: batch seq heads floats, with bf16 storage batch seq (heads + 2 kv_heads d). The
- * forward pass needs none. */
+/* Bytes of workspace of kn_attn_bwd: batch seq heads floats, with bf16 storage batch seq (heads + 2
+ * kv_heads d). The forward pass needs none. */
 size_t kn_attn_bwd_bytes(const struct kn_attn *a);
-void   kn_attn_bwd(struct kn_pool *p, const struct kn_attn *a, const struct kn_attn_grad *g,
-                   void *workspace);
+void kn_attn_bwd(struct kn_pool *p, const struct kn_attn *a, const struct kn_attn_grad *g,
+                 void *workspace);
 
 /* ------------------------------------------------------------------ embedding and loss */
 
 enum { KN_IGNORE = -1 }; /* a target without loss */
 
-/* y[r] = table[ids[r] - v0], or zeros where ids[r] is outside [v0, v0 + vocab): this rank's slice of a
- * vocabulary-parallel table. */
+/* y[r] = table[ids[r] - v0], or zeros where ids[r] is outside [v0, v0 + vocab): this rank's slice
+ * of a vocabulary-parallel table. */
 void kn_embed_fwd(struct kn_pool *p, enum kn_type t, void *y /* (rows, d) */,
                   const void *table /* (vocab, d) */, const int32_t *ids /* (rows) */, size_t rows,
                   size_t d, size_t v0, size_t vocab);
 /* dtable[ids[r] - v0] += dy[r]. */
 void kn_embed_bwd(struct kn_pool *p, enum kn_type t, float *dtable /* (vocab, d) */,
-                  const void *dy /* (rows, d) */, const int32_t *ids /* (rows) */, size_t rows, size_t d,
-                  size_t v0, size_t vocab);
+                  const void *dy /* (rows, d) */, const int32_t *ids /* (rows) */, size_t rows,
+                  size_t d, size_t v0, size_t vocab);
 
 /*
  * Softmax cross-entropy over a vocabulary that is split between ranks. This rank holds columns
- * [v0, v0 + cols) as the first COLS columns of logits; columns cols .. padded - 1 are padding that is never
- * read and gets zero gradient. The steps, with what is exchanged between them:
- *   kn_xent_max    max[r] over this rank's columns            -> all-reduce max (-inf when cols is 0)
- *   kn_xent_sum    sum[r] of exp(l - max), target logit or 0  -> all-reduce sum, of both
- *   kn_xent_loss   loss[r] = log(sum) + max - target
- *   kn_xent_grad   l = (exp(l - max) / sum - [column is target]) scale, in place
- * A target of KN_IGNORE (any negative number) has loss 0 and a zero row of gradient.
+ * [v0, v0 + cols) as the first COLS columns of logits; columns cols .. padded - 1 are padding that
+ * is never read and gets zero gradient. The steps, with what is exchanged between them: kn_xent_max
+ * max[r] over this rank's columns            -> all-reduce max (-inf when cols is 0) kn_xent_sum
+ * sum[r] of exp(l - max), target logit or 0  -> all-reduce sum, of both kn_xent_loss   loss[r] =
+ * log(sum) + max - target kn_xent_grad   l = (exp(l - max) / sum - [column is target]) scale, in
+ * place A target of KN_IGNORE (any negative number) has loss 0 and a zero row of gradient.
  */
 void kn_xent_max(struct kn_pool *p, enum kn_type t, float *max /* (rows) */,
                  const void *logits /* (rows, ld) */, size_t ld, size_t rows, size_t cols);
-void kn_xent_sum(struct kn_pool *p, enum kn_type t, float *sum /* (rows) */, float *target /* (rows) */,
-                 const void *logits /* (rows, ld) */, size_t ld, size_t rows, size_t cols,
-                 const float *max /* (rows) */, const int32_t *targets /* (rows) */, size_t v0);
-/* Returns the sum of the losses; *RET_COUNT is the number of rows that are not ignored. loss may be NULL. */
+void kn_xent_sum(struct kn_pool *p, enum kn_type t, float *sum /* (rows) */,
+                 float *target /* (rows) */, const void *logits /* (rows, ld) */, size_t ld,
+                 size_t rows, size_t cols, const float *max /* (rows) */,
+                 const int32_t *targets /* (rows) */, size_t v0);
+/* Returns the sum of the losses; *RET_COUNT is the number of rows that are not ignored. loss may be
+ * NULL. */
 double kn_xent_loss(float *loss /* (rows) or NULL */, size_t *ret_count, const float *max,
                     const float *sum, const float *target, const int32_t *targets, size_t rows);
 void kn_xent_grad(struct kn_pool *p, enum kn_type t, void *logits /* (rows, ld) */, size_t ld,
@@ -232,53 +248,60 @@ void kn_xent_grad(struct kn_pool *p, enum kn_type t, void *logits /* (rows, ld) 
 
 /* ------------------------------------------------------------------ SwiGLU */
 
-/* y = silu(gate) up, silu(x) = x / (1 + exp(-x)). One fused buffer: up = gate + f, ldg = ldu = 2 f. */
+/* y = silu(gate) up, silu(x) = x / (1 + exp(-x)). One fused buffer: up = gate + f, ldg = ldu = 2 f.
+ */
 void kn_swiglu_fwd(struct kn_pool *p, enum kn_type t, void *y /* (rows, ldy) */, size_t ldy,
                    const void *gate /* (rows, ldg) */, size_t ldg, const void *up /* (rows, ldu) */,
                    size_t ldu, size_t rows, size_t f);
 /* dgate may be gate and dup may be up (same ld then); dgate and dup are overwritten. */
 void kn_swiglu_bwd(struct kn_pool *p, enum kn_type t, void *dgate /* (rows, lddg) */, size_t lddg,
                    void *dup /* (rows, lddu) */, size_t lddu, const void *dy /* (rows, lddy) */,
-                   size_t lddy, const void *gate, size_t ldg, const void *up, size_t ldu, size_t rows,
-                   size_t f);
+                   size_t lddy, const void *gate, size_t ldg, const void *up, size_t ldu,
+                   size_t rows, size_t f);
 
 /* ------------------------------------------------------------------ router */
 
 /*
- * probs = softmax(logits); the K largest of each row, larger first, the lower expert first among equals;
- * w = their probabilities, divided by their sum if RENORM (Mixtral). NaN counts as the smallest.
+ * probs = softmax(logits); the K largest of each row, larger first, the lower expert first among
+ * equals; w = their probabilities, divided by their sum if RENORM (Mixtral). NaN counts as the
+ * smallest.
  */
 void kn_router_fwd(struct kn_pool *p, float *probs /* (rows, e) */, int32_t *idx /* (rows, k) */,
-                   float *w /* (rows, k) */, const float *logits /* (rows, e) */, size_t rows, size_t e,
-                   size_t k, bool renorm);
+                   float *w /* (rows, k) */, const float *logits /* (rows, e) */, size_t rows,
+                   size_t e, size_t k, bool renorm);
 /* dlogits from the gradient of w and, if not NULL, a gradient on probs (auxiliary loss). */
-void kn_router_bwd(struct kn_pool *p, float *dlogits /* (rows, e) */, const float *dw /* (rows, k) */,
-                   const float *dprobs /* (rows, e) or NULL */, const float *probs, const int32_t *idx,
-                   const float *w, size_t rows, size_t e, size_t k, bool renorm);
-/* Per sequence of SEQ rows: how many of the row's choices fall on each expert, and the sum of probs; the
- * load-balancing loss of one sequence is E sum_e (count_e / T) (psum_e / T). */
+void kn_router_bwd(struct kn_pool *p, float *dlogits /* (rows, e) */,
+                   const float *dw /* (rows, k) */, const float *dprobs /* (rows, e) or NULL */,
+                   const float *probs, const int32_t *idx, const float *w, size_t rows, size_t e,
+                   size_t k, bool renorm);
+/* Per sequence of SEQ rows: how many of the row's choices fall on each expert, and the sum of
+ * probs; the load-balancing loss of one sequence is E sum_e (count_e / T) (psum_e / T). */
 void kn_router_stats(float *count /* (nseq, e) */, float *psum /* (nseq, e) */, const float *probs,
                      const int32_t *idx, size_t nseq, size_t seq, size_t e, size_t k);
 
 /* ------------------------------------------------------------------ permutation of tokens */
 
 /*
- * Stable counting sort of N = rows k choices by key (0 <= key < groups): offsets[g] is where group g
- * starts, src[i] the choice at sorted place i, place[c] the sorted place of choice c. Choice c belongs to
- * row c / k. A negative key drops the choice: place is -1 and it does not count.
+ * Stable counting sort of N = rows k choices by key (0 <= key < groups): offsets[g] is where group
+ * g starts, src[i] the choice at sorted place i, place[c] the sorted place of choice c. Choice c
+ * belongs to row c / k. A negative key drops the choice: place is -1 and it does not count.
  */
 void kn_sort_by_key(int32_t *offsets /* (groups + 1) */, int32_t *src /* (n) or NULL */,
-                    int32_t *place /* (n) */, const int32_t *key /* (n) */, size_t n, size_t groups);
+                    int32_t *place /* (n) */, const int32_t *key /* (n) */, size_t n,
+                    size_t groups);
 
 /* y[i] = x[src[i] / k], i < n. */
-void kn_permute(struct kn_pool *p, enum kn_type t, void *y /* (n, d) */, const void *x /* (n / k, d) */,
-                const int32_t *src /* (n) */, size_t n, size_t k, size_t d);
-/* y[r] = [y[r] +] sum over j < k of w[r, j] x[place[r, j]]; w NULL: ones. With w NULL it is the gradient
- * of kn_permute. Negative places are skipped. */
-void kn_unpermute(struct kn_pool *p, enum kn_type t, void *y /* (rows, d) */, const void *x /* (n, d) */,
-                  const int32_t *place /* (rows, k) */, const float *w /* (rows, k) or NULL */,
-                  size_t rows, size_t k, size_t d, bool add);
-/* dx[place[r, j]] = w[r, j] dy[r];  dw[r, j] = dy[r] . x[place[r, j]]; dw of a dropped choice is 0. */
+void kn_permute(struct kn_pool *p, enum kn_type t, void *y /* (n, d) */,
+                const void *x /* (n / k, d) */, const int32_t *src /* (n) */, size_t n, size_t k,
+                size_t d);
+/* y[r] = [y[r] +] sum over j < k of w[r, j] x[place[r, j]]; w NULL: ones. With w NULL it is the
+ * gradient of kn_permute. Negative places are skipped. */
+void kn_unpermute(struct kn_pool *p, enum kn_type t, void *y /* (rows, d) */,
+                  const void *x /* (n, d) */, const int32_t *place /* (rows, k) */,
+                  const float *w /* (rows, k) or NULL */, size_t rows, size_t k, size_t d,
+                  bool add);
+/* dx[place[r, j]] = w[r, j] dy[r];  dw[r, j] = dy[r] . x[place[r, j]]; dw of a dropped choice is 0.
+ */
 void kn_unpermute_bwd(struct kn_pool *p, enum kn_type t, void *dx /* (n, d) */,
                       float *dw /* (rows, k) or NULL */, const void *dy /* (rows, d) */,
                       const void *x /* (n, d); unused when dw is NULL */,
@@ -295,14 +318,15 @@ void kn_copy2d(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const voi
 void kn_transpose(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *x, size_t ldx,
                   size_t rows, size_t cols);
 /* y = x with conversion, round to nearest even. Equal types copy. */
-void kn_convert(struct kn_pool *p, enum kn_type yt, void *y, enum kn_type xt, const void *x, size_t n);
+void kn_convert(struct kn_pool *p, enum kn_type yt, void *y, enum kn_type xt, const void *x,
+                size_t n);
 /* y = a + b; y may be a or b. */
 void kn_add(struct kn_pool *p, enum kn_type t, void *y, const void *a, const void *b, size_t n);
 /* x = alpha x. */
 void kn_scale(struct kn_pool *p, enum kn_type t, void *x, float alpha, size_t n);
 /* y += alpha x. */
-void kn_axpy(struct kn_pool *p, enum kn_type yt, void *y, float alpha, enum kn_type xt, const void *x,
-             size_t n);
+void kn_axpy(struct kn_pool *p, enum kn_type yt, void *y, float alpha, enum kn_type xt,
+             const void *x, size_t n);
 /* Sum of x^2, accumulated in double. */
 double kn_sumsq(struct kn_pool *p, enum kn_type t, const void *x, size_t n);
 /* True if some element is infinite or NaN. */
@@ -312,14 +336,14 @@ bool kn_any_nonfinite(struct kn_pool *p, enum kn_type t, const void *x, size_t n
 
 /* AdamW, Loshchilov and Hutter, decoupled weight decay; STEP counts from 1. g' = grad_scale g:
  *   m = b1 m + (1 - b1) g'        v = b2 v + (1 - b2) g'^2
- *   w = w (1 - lr wd) - lr / (1 - b1^step) m / (sqrt(v / (1 - b2^step)) + eps)                       */
+ *   w = w (1 - lr wd) - lr / (1 - b1^step) m / (sqrt(v / (1 - b2^step)) + eps) */
 struct kn_adamw {
-    float    lr, beta1, beta2, eps, weight_decay, grad_scale;
+    float lr, beta1, beta2, eps, weight_decay, grad_scale;
     uint64_t step;
 };
 
 /* W is fp32 (master) weights; LOW, if not NULL, receives them rounded to bf16. */
-void kn_adamw(struct kn_pool *p, const struct kn_adamw *h, float *w, kn_bf16 *low, float *m, float *v,
-              const float *g, size_t n);
+void kn_adamw(struct kn_pool *p, const struct kn_adamw *h, float *w, kn_bf16 *low, float *m,
+              float *v, const float *g, size_t n);
 
 #endif

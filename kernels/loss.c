@@ -4,12 +4,12 @@
 enum { ROW_GRAIN = 8, COLUMN_UNIT = 16, COLUMN_GRAIN = 64 };
 
 struct embed {
-    enum kn_type   t;
-    void          *y;
-    float         *dtable;
-    const void    *table, *dy;
+    enum kn_type t;
+    void *y;
+    float *dtable;
+    const void *table, *dy;
     const int32_t *ids;
-    size_t         rows, d, v0, vocab;
+    size_t rows, d, v0, vocab;
 };
 
 static bool local(const struct embed *e, size_t r, size_t *ret)
@@ -21,7 +21,7 @@ static bool local(const struct embed *e, size_t r, size_t *ret)
 static void embed_rows(void *arg, const struct kn_share *s)
 {
     const struct embed *e = arg;
-    size_t              bytes = e->d * kn_type_size(e->t), id;
+    size_t bytes = e->d * kn_type_size(e->t), id;
 
     for (size_t r = s->lo; r < s->hi; r++) {
         void *y = kn_ptr(e->t, e->y, r * e->d);
@@ -39,18 +39,18 @@ static void embed_rows(void *arg, const struct kn_share *s)
 void kn_embed_fwd(struct kn_pool *p, enum kn_type t, void *y, const void *table, const int32_t *ids,
                   size_t rows, size_t d, size_t v0, size_t vocab)
 {
-    struct embed e = { .t = t, .y = y, .table = table, .ids = ids, .rows = rows, .d = d, .v0 = v0,
-                       .vocab = vocab };
+    struct embed e = {
+        .t = t, .y = y, .table = table, .ids = ids, .rows = rows, .d = d, .v0 = v0, .vocab = vocab};
 
     kn_parallel(p, rows, 1, ROW_GRAIN, embed_rows, &e);
 }
 
-/* Each thread has some columns of every row: no two write the same element, and the order of the sum is
- * that of the rows, whatever the number of threads. */
+/* Each thread has some columns of every row: no two write the same element, and the order of the
+ * sum is that of the rows, whatever the number of threads. */
 static void embed_columns(void *arg, const struct kn_share *s)
 {
     const struct embed *e = arg;
-    size_t              n = s->hi - s->lo, id;
+    size_t n = s->hi - s->lo, id;
 
     for (size_t r = 0; r < e->rows; r++) {
         if (local(e, r, &id)) {
@@ -61,25 +61,31 @@ static void embed_columns(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_embed_bwd(struct kn_pool *p, enum kn_type t, float *dtable, const void *dy, const int32_t *ids,
-                  size_t rows, size_t d, size_t v0, size_t vocab)
+void kn_embed_bwd(struct kn_pool *p, enum kn_type t, float *dtable, const void *dy,
+                  const int32_t *ids, size_t rows, size_t d, size_t v0, size_t vocab)
 {
-    struct embed e = { .t = t, .dtable = dtable, .dy = dy, .ids = ids, .rows = rows, .d = d, .v0 = v0,
-                       .vocab = vocab };
+    struct embed e = {.t = t,
+                      .dtable = dtable,
+                      .dy = dy,
+                      .ids = ids,
+                      .rows = rows,
+                      .d = d,
+                      .v0 = v0,
+                      .vocab = vocab};
 
     assert(d * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(p, d, COLUMN_UNIT, COLUMN_GRAIN, embed_columns, &e);
 }
 
 struct xent {
-    enum kn_type   t;
-    void          *l;
-    const void    *cl;
-    size_t         ld, cols, padded, v0;
-    float         *out, *target;
-    const float   *max, *sum;
+    enum kn_type t;
+    void *l;
+    const void *cl;
+    size_t ld, cols, padded, v0;
+    float *out, *target;
+    const float *max, *sum;
     const int32_t *targets;
-    float          scale;
+    float scale;
 };
 
 /* The column of row R's target on this rank, or COLS. */
@@ -95,14 +101,14 @@ static void max_rows(void *arg, const struct kn_share *s)
     const struct xent *x = arg;
 
     for (size_t r = s->lo; r < s->hi; r++)
-        x->out[r] = kn_ops()->max_row(kn_in(x->t, kn_ptr(x->t, x->cl, r * x->ld), s->scratch, x->cols),
-                                      x->cols);
+        x->out[r] = kn_ops()->max_row(
+            kn_in(x->t, kn_ptr(x->t, x->cl, r * x->ld), s->scratch, x->cols), x->cols);
 }
 
 void kn_xent_max(struct kn_pool *p, enum kn_type t, float *max, const void *logits, size_t ld,
                  size_t rows, size_t cols)
 {
-    struct xent x = { .t = t, .cl = logits, .ld = ld, .cols = cols, .out = max };
+    struct xent x = {.t = t, .cl = logits, .ld = ld, .cols = cols, .out = max};
 
     assert(ld >= cols && cols * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(p, rows, 1, ROW_GRAIN, max_rows, &x);
@@ -114,7 +120,7 @@ static void sum_rows(void *arg, const struct kn_share *s)
 
     for (size_t r = s->lo; r < s->hi; r++) {
         const float *l = kn_in(x->t, kn_ptr(x->t, x->cl, r * x->ld), s->scratch, x->cols);
-        size_t       c = target_column(x, r);
+        size_t c = target_column(x, r);
 
         x->out[r] = kn_ops()->sumexp_row(l, x->cols, x->max[r]);
         x->target[r] = c < x->cols ? l[c] : 0;
@@ -122,10 +128,18 @@ static void sum_rows(void *arg, const struct kn_share *s)
 }
 
 void kn_xent_sum(struct kn_pool *p, enum kn_type t, float *sum, float *target, const void *logits,
-                 size_t ld, size_t rows, size_t cols, const float *max, const int32_t *targets, size_t v0)
+                 size_t ld, size_t rows, size_t cols, const float *max, const int32_t *targets,
+                 size_t v0)
 {
-    struct xent x = { .t = t, .cl = logits, .ld = ld, .cols = cols, .out = sum, .target = target,
-                      .max = max, .targets = targets, .v0 = v0 };
+    struct xent x = {.t = t,
+                     .cl = logits,
+                     .ld = ld,
+                     .cols = cols,
+                     .out = sum,
+                     .target = target,
+                     .max = max,
+                     .targets = targets,
+                     .v0 = v0};
 
     assert(ld >= cols && cols * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(p, rows, 1, ROW_GRAIN, sum_rows, &x);
@@ -154,12 +168,12 @@ static void grad_rows(void *arg, const struct kn_share *s)
     const struct xent *x = arg;
 
     for (size_t r = s->lo; r < s->hi; r++) {
-        void  *row = kn_ptr(x->t, x->l, r * x->ld);
+        void *row = kn_ptr(x->t, x->l, r * x->ld);
         size_t c = target_column(x, r), pad = x->targets[r] < 0 ? 0 : x->cols;
 
         if (x->targets[r] >= 0) {
             const float *l = kn_in(x->t, row, s->scratch, x->cols);
-            float       *d = kn_out(x->t, row, s->scratch);
+            float *d = kn_out(x->t, row, s->scratch);
 
             kn_ops()->softmax_row(d, l, x->cols, x->max[r], x->scale / x->sum[r]);
             if (c < x->cols)
@@ -170,12 +184,20 @@ static void grad_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_xent_grad(struct kn_pool *p, enum kn_type t, void *logits, size_t ld, size_t rows, size_t cols,
-                  size_t padded, const float *max, const float *sum, const int32_t *targets, size_t v0,
-                  float scale)
+void kn_xent_grad(struct kn_pool *p, enum kn_type t, void *logits, size_t ld, size_t rows,
+                  size_t cols, size_t padded, const float *max, const float *sum,
+                  const int32_t *targets, size_t v0, float scale)
 {
-    struct xent x = { .t = t, .l = logits, .ld = ld, .cols = cols, .padded = padded, .max = max,
-                      .sum = sum, .targets = targets, .v0 = v0, .scale = scale };
+    struct xent x = {.t = t,
+                     .l = logits,
+                     .ld = ld,
+                     .cols = cols,
+                     .padded = padded,
+                     .max = max,
+                     .sum = sum,
+                     .targets = targets,
+                     .v0 = v0,
+                     .scale = scale};
 
     assert(ld >= padded && padded >= cols && cols * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(p, rows, 1, ROW_GRAIN, grad_rows, &x);

@@ -5,23 +5,23 @@ enum { GRAIN = 16, BWD_ROWS = 16 };
 
 struct fwd {
     enum kn_type t;
-    void        *y;
-    float       *rrms;
-    const void  *x, *w;
-    size_t       d;
-    float        eps;
+    void *y;
+    float *rrms;
+    const void *x, *w;
+    size_t d;
+    float eps;
 };
 
 static void fwd_rows(void *arg, const struct kn_share *s)
 {
     const struct fwd *f = arg;
-    float            *bx = s->scratch, *by = bx + f->d;
-    const float      *w = kn_in(f->t, f->w, by + f->d, f->d);
+    float *bx = s->scratch, *by = bx + f->d;
+    const float *w = kn_in(f->t, f->w, by + f->d, f->d);
 
     for (size_t r = s->lo; r < s->hi; r++) {
         const float *x = kn_in(f->t, kn_ptr(f->t, f->x, r * f->d), bx, f->d);
-        void        *to = kn_ptr(f->t, f->y, r * f->d);
-        float       *y = kn_out(f->t, to, by);
+        void *to = kn_ptr(f->t, f->y, r * f->d);
+        float *y = kn_out(f->t, to, by);
 
         f->rrms[r] = kn_ops()->rmsnorm_row(y, x, w, f->d, f->eps);
         kn_out_done(f->t, to, y, f->d);
@@ -31,7 +31,7 @@ static void fwd_rows(void *arg, const struct kn_share *s)
 void kn_rmsnorm_fwd(struct kn_pool *p, enum kn_type t, void *y, float *rrms, const void *x,
                     const void *w, size_t rows, size_t d, float eps)
 {
-    struct fwd f = { .t = t, .y = y, .rrms = rrms, .x = x, .w = w, .d = d, .eps = eps };
+    struct fwd f = {.t = t, .y = y, .rrms = rrms, .x = x, .w = w, .d = d, .eps = eps};
 
     assert(3 * d * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(p, rows, 1, GRAIN, fwd_rows, &f);
@@ -39,13 +39,14 @@ void kn_rmsnorm_fwd(struct kn_pool *p, enum kn_type t, void *y, float *rrms, con
 
 struct bwd {
     enum kn_type t;
-    void        *dx;
-    float       *dw;
-    const void  *dy, *x, *w;
+    void *dx;
+    float *dw;
+    const void *dy, *x, *w;
     const float *rrms;
-    size_t       d;
-    bool         add;
-    unsigned char used[256]; /* threads that left a partial sum of dw at the start of their scratch */
+    size_t d;
+    bool add;
+    unsigned char
+        used[256]; /* threads that left a partial sum of dw at the start of their scratch */
 };
 
 /* Thread 0 adds straight to dw; the others to a partial sum of their own. */
@@ -61,19 +62,19 @@ static float *partial_dw(struct bwd *b, const struct kn_share *s)
 
 static void bwd_rows(void *arg, const struct kn_share *s)
 {
-    struct bwd  *b = arg;
-    size_t       d = b->d;
-    float       *dw = partial_dw(b, s);
-    float       *bw = s->scratch + d, *bdx = bw + d, *bdy = bdx + BWD_ROWS * d, *bx = bdy + BWD_ROWS * d;
+    struct bwd *b = arg;
+    size_t d = b->d;
+    float *dw = partial_dw(b, s);
+    float *bw = s->scratch + d, *bdx = bw + d, *bdy = bdx + BWD_ROWS * d, *bx = bdy + BWD_ROWS * d;
     const float *w = kn_in(b->t, b->w, bw, d);
-    size_t       step = b->t == KN_F32 ? s->hi - s->lo : BWD_ROWS;
+    size_t step = b->t == KN_F32 ? s->hi - s->lo : BWD_ROWS;
 
     for (size_t r = s->lo; r < s->hi; r += step) {
-        size_t       rows = kn_min(step, s->hi - r), n = rows * d;
+        size_t rows = kn_min(step, s->hi - r), n = rows * d;
         const float *dy = kn_in(b->t, kn_ptr(b->t, b->dy, r * d), bdy, n);
         const float *x = kn_in(b->t, kn_ptr(b->t, b->x, r * d), bx, n);
-        void        *to = kn_ptr(b->t, b->dx, r * d);
-        float       *dx = kn_out(b->t, to, bdx);
+        void *to = kn_ptr(b->t, b->dx, r * d);
+        float *dx = kn_out(b->t, to, bdx);
 
         if (b->t != KN_F32 && b->add)
             kn_ops()->to_f32(dx, to, n);
@@ -83,10 +84,11 @@ static void bwd_rows(void *arg, const struct kn_share *s)
 }
 
 void kn_rmsnorm_bwd(struct kn_pool *p, enum kn_type t, void *dx, float *dw, const void *dy,
-                    const void *x, const void *w, const float *rrms, size_t rows, size_t d, bool add)
+                    const void *x, const void *w, const float *rrms, size_t rows, size_t d,
+                    bool add)
 {
-    struct bwd      b = { .t = t, .dx = dx, .dw = dw, .dy = dy, .x = x, .w = w, .rrms = rrms, .d = d,
-                          .add = add };
+    struct bwd b = {
+        .t = t, .dx = dx, .dw = dw, .dy = dy, .x = x, .w = w, .rrms = rrms, .d = d, .add = add};
     struct kn_pool *q;
 
     assert((2 + 3 * BWD_ROWS) * d * sizeof(float) <= KN_SCRATCH_BYTES);

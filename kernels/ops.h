@@ -1,13 +1,13 @@
 /*
  * The table between the drivers of this folder and the instruction sets.
  *
- * A driver (gemm.c, norm.c, ...) splits the work over threads, converts bf16 to fp32 and back a few rows at
- * a time, and calls the functions below, which are serial and fp32. Each level fills what it has and
- * leaves the rest: ref fills everything, avx2 and avx512 overwrite.
+ * A driver (gemm.c, norm.c, ...) splits the work over threads, converts bf16 to fp32 and back a few
+ * rows at a time, and calls the functions below, which are serial and fp32. Each level fills what
+ * it has and leaves the rest: ref fills everything, avx2 and avx512 overwrite.
  *
- * The files of a level are compiled with flags of its own. They include this header, kernels.h, intrinsics
- * and helpers that are static: an external inline copy compiled for AVX-512 could be the one that the
- * linker keeps, and would crash an older machine.
+ * The files of a level are compiled with flags of its own. They include this header, kernels.h,
+ * intrinsics and helpers that are static: an external inline copy compiled for AVX-512 could be the
+ * one that the linker keeps, and would crash an older machine.
  */
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
@@ -21,10 +21,10 @@
 /* One pass of attention over query rows [q0, q1) of one head of one sample. */
 struct kn_attn_job {
     const struct kn_attn *a;
-    size_t                sample, head, q0, q1;
-    float                *scratch; /* KN_SCRATCH_BYTES */
-    struct kn_pool       *pool;    /* to poll */
-    int                   thread;
+    size_t sample, head, q0, q1;
+    float *scratch;       /* KN_SCRATCH_BYTES */
+    struct kn_pool *pool; /* to poll */
+    int thread;
 };
 
 struct kn_gemm_isa;
@@ -38,32 +38,36 @@ struct kn_ops {
     float (*rmsnorm_row)(float *y, const float *x, const float *w, size_t d, float eps); /* rrms */
     void (*rmsnorm_bwd)(float *dx, float *dw, const float *dy, const float *x, const float *w,
                         const float *rrms, size_t rows, size_t d, bool add);
-    void (*rope_row)(float *x, size_t heads, size_t d, const float *c, const float *s, bool backward);
+    void (*rope_row)(float *x, size_t heads, size_t d, const float *c, const float *s,
+                     bool backward);
     void (*swiglu_row)(float *y, const float *gate, const float *up, size_t n);
     void (*swiglu_bwd_row)(float *dgate, float *dup, const float *dy, const float *gate,
                            const float *up, size_t n);
-    float (*max_row)(const float *x, size_t n);                    /* -inf when n is 0 */
-    float (*sumexp_row)(const float *x, size_t n, float max);      /* sum of exp(x - max) */
-    void (*softmax_row)(float *y, const float *x, size_t n, float max, float factor); /* exp(x - max) factor */
+    float (*max_row)(const float *x, size_t n);               /* -inf when n is 0 */
+    float (*sumexp_row)(const float *x, size_t n, float max); /* sum of exp(x - max) */
+    void (*softmax_row)(float *y, const float *x, size_t n, float max,
+                        float factor); /* exp(x - max) factor */
     float (*dot)(const float *x, const float *y, size_t n);
 
     /* Attention by its definition. delta (heads, seq) of the sample: sum over d of o d_o. */
     void (*attn_fwd)(const struct kn_attn_job *j, void *o, size_t ldo, float *lse);
     void (*attn_bwd)(const struct kn_attn_job *j, const struct kn_attn_grad *g, const float *delta);
-    /* Attention in tiles (attn_tiled.c), for levels that have gemm_isa and these; else NULL. Tiles are
-     * (keys, KN_ATTN_LD), the first QUERIES columns used; key a sees query b if a + diag <= b.
-     * softmax: s = 2^(scale log2(e) s - max) with the running maximum and sum, and rescales ot (d, .).
-     * dscore: s = p = exp(scale s - lse), ds = scale p (ds - delta). Masked elements become 0. */
-    void (*attn_softmax)(float *s, size_t keys, size_t queries, ptrdiff_t diag, float scale, float *max,
-                         float *sum, float *ot, size_t d);
-    void (*attn_dscore)(float *s, float *ds, size_t keys, size_t queries, ptrdiff_t diag, float scale,
-                        const float *lse, const float *delta);
+    /* Attention in tiles (attn_tiled.c), for levels that have gemm_isa and these; else NULL. Tiles
+     * are (keys, KN_ATTN_LD), the first QUERIES columns used; key a sees query b if a + diag <= b.
+     * softmax: s = 2^(scale log2(e) s - max) with the running maximum and sum, and rescales ot (d,
+     * .). dscore: s = p = exp(scale s - lse), ds = scale p (ds - delta). Masked elements become 0.
+     */
+    void (*attn_softmax)(float *s, size_t keys, size_t queries, ptrdiff_t diag, float scale,
+                         float *max, float *sum, float *ot, size_t d);
+    void (*attn_dscore)(float *s, float *ds, size_t keys, size_t queries, ptrdiff_t diag,
+                        float scale, const float *lse, const float *delta);
 
     /* Router, over a range of rows. */
-    void (*router_fwd)(float *probs, int32_t *idx, float *w, const float *logits, size_t rows, size_t e,
-                       size_t k, bool renorm);
+    void (*router_fwd)(float *probs, int32_t *idx, float *w, const float *logits, size_t rows,
+                       size_t e, size_t k, bool renorm);
     void (*router_bwd)(float *dlogits, const float *dw, const float *dprobs, const float *probs,
-                       const int32_t *idx, const float *w, size_t rows, size_t e, size_t k, bool renorm);
+                       const int32_t *idx, const float *w, size_t rows, size_t e, size_t k,
+                       bool renorm);
 
     /* Flat arrays. */
     void (*to_f32)(float *y, const kn_bf16 *x, size_t n);
@@ -71,7 +75,8 @@ struct kn_ops {
     void (*add)(float *y, const float *a, const float *b, size_t n);
     void (*scale)(float *y, const float *x, float alpha, size_t n);
     void (*axpy)(float *y, float alpha, const float *x, size_t n);
-    void (*combine)(float *y, float a, const float *x, float b, const float *z, size_t n); /* a x + b z */
+    void (*combine)(float *y, float a, const float *x, float b, const float *z,
+                    size_t n); /* a x + b z */
     double (*sumsq)(const float *x, size_t n);
     bool (*any_nonfinite)(const float *x, size_t n);
     void (*adamw)(const struct kn_adamw *h, float *w, float *m, float *v, const float *g, size_t n);
@@ -95,18 +100,18 @@ float *kn_pool_scratch(struct kn_pool *p, int thread);
 void kn_pool_poll(struct kn_pool *p, int thread);
 /* The pool to use for P: itself, or the built-in one, locked until kn_pool_release. */
 struct kn_pool *kn_pool_acquire(struct kn_pool *p);
-void            kn_pool_release(struct kn_pool *asked);
+void kn_pool_release(struct kn_pool *asked);
 
 /* One thread's share of an operation. */
 struct kn_share {
     struct kn_pool *pool;
-    int             thread, threads;
-    size_t          lo, hi;
-    float          *scratch;
+    int thread, threads;
+    size_t lo, hi;
+    float *scratch;
 };
 
-/* Split [0, n) over the threads in multiples of UNIT and run FN(ARG, share) on each non-empty part. At
- * least GRAIN of n belong to a thread, so that small work stays on the caller. */
+/* Split [0, n) over the threads in multiples of UNIT and run FN(ARG, share) on each non-empty part.
+ * At least GRAIN of n belong to a thread, so that small work stays on the caller. */
 void kn_parallel(struct kn_pool *p, size_t n, size_t unit, size_t grain,
                  void (*fn)(void *arg, const struct kn_share *s), void *arg);
 
@@ -125,13 +130,14 @@ static inline size_t kn_max(size_t a, size_t b)
 static inline float kn_from_bf16(kn_bf16 x)
 {
     uint32_t u = (uint32_t)x << 16;
-    float    f;
+    float f;
 
     memcpy(&f, &u, 4);
     return f;
 }
 
-/* Round to nearest even; a NaN stays one (its quiet bit is set, so that truncation cannot make it Inf). */
+/* Round to nearest even; a NaN stays one (its quiet bit is set, so that truncation cannot make it
+ * Inf). */
 static inline kn_bf16 kn_round_bf16(float f)
 {
     uint32_t u;
@@ -156,8 +162,8 @@ static inline void kn_put(enum kn_type t, void *p, size_t i, float x)
         ((kn_bf16 *)p)[i] = kn_round_bf16(x);
 }
 
-/* Ask for BYTES at P while something else runs; rows that are drawn from anywhere have no pattern that the
- * hardware could follow. At most a page: more would push out what is in use. */
+/* Ask for BYTES at P while something else runs; rows that are drawn from anywhere have no pattern
+ * that the hardware could follow. At most a page: more would push out what is in use. */
 static inline void kn_fetch(const void *p, size_t bytes)
 {
     for (size_t b = 0; b < kn_min(bytes, 4096); b += 64)
@@ -171,8 +177,8 @@ static inline void *kn_ptr(enum kn_type t, const void *p, size_t i)
 }
 
 /*
- * fp32 views of typed rows. kn_in gives P itself, or N elements of it converted into BUF. kn_out gives the
- * place where a result is to be computed, and kn_out_done rounds it to its destination.
+ * fp32 views of typed rows. kn_in gives P itself, or N elements of it converted into BUF. kn_out
+ * gives the place where a result is to be computed, and kn_out_done rounds it to its destination.
  */
 static inline const float *kn_in(enum kn_type t, const void *p, float *buf, size_t n)
 {

@@ -14,7 +14,8 @@ void kn_sort_by_key(int32_t *offsets, int32_t *src, int32_t *place, const int32_
     }
     for (size_t g = 0; g < groups; g++)
         offsets[g + 1] += offsets[g];
-    /* offsets[g] serves as the cursor of group g; afterwards it is the end of g, the start of g + 1. */
+    /* offsets[g] serves as the cursor of group g; afterwards it is the end of g, the start of g
+     * + 1. */
     for (size_t i = 0; i < n; i++) {
         place[i] = key[i] >= 0 ? offsets[key[i]]++ : -1;
         if (src && key[i] >= 0)
@@ -25,14 +26,14 @@ void kn_sort_by_key(int32_t *offsets, int32_t *src, int32_t *place, const int32_
 }
 
 struct move {
-    enum kn_type   t;
-    void          *y;
-    const void    *x, *dy;
-    float         *dw;
+    enum kn_type t;
+    void *y;
+    const void *x, *dy;
+    float *dw;
     const int32_t *src, *place;
-    const float   *w;
-    size_t         k, d;
-    bool           add;
+    const float *w;
+    size_t k, d;
+    bool add;
 };
 
 static void *row_at(const struct move *m, const void *rows, size_t i)
@@ -43,7 +44,7 @@ static void *row_at(const struct move *m, const void *rows, size_t i)
 static void permute_rows(void *arg, const struct kn_share *s)
 {
     const struct move *m = arg;
-    size_t             bytes = m->d * kn_type_size(m->t);
+    size_t bytes = m->d * kn_type_size(m->t);
 
     for (size_t i = s->lo; i < s->hi; i++) {
         if (i + 1 < s->hi)
@@ -52,10 +53,10 @@ static void permute_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_permute(struct kn_pool *p, enum kn_type t, void *y, const void *x, const int32_t *src, size_t n,
-                size_t k, size_t d)
+void kn_permute(struct kn_pool *p, enum kn_type t, void *y, const void *x, const int32_t *src,
+                size_t n, size_t k, size_t d)
 {
-    struct move m = { .t = t, .y = y, .x = x, .src = src, .k = k, .d = d };
+    struct move m = {.t = t, .y = y, .x = x, .src = src, .k = k, .d = d};
 
     kn_parallel(p, n, 1, GRAIN, permute_rows, &m);
 }
@@ -71,9 +72,9 @@ static void fetch_choices(const struct move *m, size_t row)
 static void combine_choices(const struct move *m, size_t row, float *y, float *buf)
 {
     const float *held = NULL; /* a row that waits for a second */
-    float        weight = 0;
-    bool         begun = m->add;
-    size_t       d = m->d;
+    float weight = 0;
+    bool begun = m->add;
+    size_t d = m->d;
 
     for (size_t c = row * m->k; c < (row + 1) * m->k; c++) {
         const float *x;
@@ -103,7 +104,7 @@ static void unpermute_rows(void *arg, const struct kn_share *s)
     const struct move *m = arg;
 
     for (size_t r = s->lo; r < s->hi; r++) {
-        void  *to = row_at(m, m->y, r);
+        void *to = row_at(m, m->y, r);
         float *y = kn_out(m->t, to, s->scratch);
 
         if (r + 1 < s->hi)
@@ -118,7 +119,7 @@ static void unpermute_rows(void *arg, const struct kn_share *s)
 void kn_unpermute(struct kn_pool *p, enum kn_type t, void *y, const void *x, const int32_t *place,
                   const float *w, size_t rows, size_t k, size_t d, bool add)
 {
-    struct move m = { .t = t, .y = y, .x = x, .place = place, .w = w, .k = k, .d = d, .add = add };
+    struct move m = {.t = t, .y = y, .x = x, .place = place, .w = w, .k = k, .d = d, .add = add};
 
     assert(3 * d * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(p, rows, 1, GRAIN, unpermute_rows, &m);
@@ -127,7 +128,7 @@ void kn_unpermute(struct kn_pool *p, enum kn_type t, void *y, const void *x, con
 static void unpermute_bwd_rows(void *arg, const struct kn_share *s)
 {
     const struct move *m = arg;
-    size_t             d = m->d;
+    size_t d = m->d;
 
     for (size_t r = s->lo; r < s->hi; r++) {
         const float *dy = kn_in(m->t, kn_ptr(m->t, m->dy, r * d), s->scratch, d);
@@ -142,7 +143,7 @@ static void unpermute_bwd_rows(void *arg, const struct kn_share *s)
             if (m->dw) /* first, since dx may be x */
                 m->dw[c] = kn_ops()->dot(
                     dy, kn_in(m->t, kn_ptr(m->t, m->x, (size_t)at * d), s->scratch + d, d), d);
-            void  *to = kn_ptr(m->t, m->y, (size_t)at * d);
+            void *to = kn_ptr(m->t, m->y, (size_t)at * d);
             float *dx = kn_out(m->t, to, s->scratch + d);
             kn_ops()->scale(dx, dy, m->w ? m->w[c] : 1, d);
             kn_out_done(m->t, to, dx, d);
@@ -154,8 +155,8 @@ void kn_unpermute_bwd(struct kn_pool *p, enum kn_type t, void *dx, float *dw, co
                       const void *x, const int32_t *place, const float *w, size_t rows, size_t k,
                       size_t d)
 {
-    struct move m = { .t = t, .y = dx, .dw = dw, .dy = dy, .x = x, .place = place, .w = w, .k = k,
-                      .d = d };
+    struct move m = {
+        .t = t, .y = dx, .dw = dw, .dy = dy, .x = x, .place = place, .w = w, .k = k, .d = d};
 
     assert(2 * d * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(p, rows, 1, GRAIN, unpermute_bwd_rows, &m);

@@ -1,11 +1,12 @@
 /*
  * Threads: one job at a time, started by the caller, who does the first share itself.
  *
- * A job is published by increasing `epoch`; a worker that sees a new epoch runs its share and decreases
- * `pending`. An idle worker spins for a short time, since a training step starts jobs every few hundred
- * microseconds, and then sleeps on a condition variable. The order of (epoch, sleepers) is sequentially
- * consistent on both sides: either the caller sees the sleeper and wakes it, or the worker, which looks at
- * the epoch once more under the lock after it has counted itself as a sleeper, sees the new epoch.
+ * A job is published by increasing `epoch`; a worker that sees a new epoch runs its share and
+ * decreases `pending`. An idle worker spins for a short time, since a training step starts jobs
+ * every few hundred microseconds, and then sleeps on a condition variable. The order of (epoch,
+ * sleepers) is sequentially consistent on both sides: either the caller sees the sleeper and wakes
+ * it, or the worker, which looks at the epoch once more under the lock after it has counted itself
+ * as a sleeper, sees the new epoch.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -20,7 +21,7 @@
 enum { SPIN_US = 50 };
 
 struct kn_pool {
-    int   threads;
+    int threads;
     char *scratch; /* threads x KN_SCRATCH_BYTES */
 
     void (*fn)(void *arg, int thread, int threads); /* the job */
@@ -29,19 +30,19 @@ struct kn_pool {
     void (*poll)(void *arg);
     void *poll_arg;
 
-    atomic_uint     epoch;
-    atomic_int      pending, sleepers;
-    atomic_uint     spin_us;
-    atomic_bool     quit;
+    atomic_uint epoch;
+    atomic_int pending, sleepers;
+    atomic_uint spin_us;
+    atomic_bool quit;
     pthread_mutex_t lock;
-    pthread_cond_t  wake;
+    pthread_cond_t wake;
 
     int started;
     struct worker {
         struct kn_pool *pool;
-        pthread_t       id;
-        int             index;
-    } *workers; /* threads - 1 */
+        pthread_t id;
+        int index;
+    } * workers; /* threads - 1 */
 };
 
 static void pause_cpu(void)
@@ -88,9 +89,9 @@ static void publish(struct kn_pool *p)
 
 static void *worker_main(void *arg)
 {
-    struct worker  *w = arg;
+    struct worker *w = arg;
     struct kn_pool *p = w->pool;
-    unsigned        seen = 0;
+    unsigned seen = 0;
 
     for (;;) {
         seen = wait_epoch(p, seen);
@@ -113,7 +114,8 @@ void kn_pool_run(struct kn_pool *asked, void (*fn)(void *, int, int), void *arg)
     }
     fn(arg, 0, p->threads);
     /* The shares are equal, so the others are nearly done; but they may not even have a core. */
-    for (unsigned i = 1; p->threads > 1 && atomic_load_explicit(&p->pending, memory_order_acquire); i++) {
+    for (unsigned i = 1; p->threads > 1 && atomic_load_explicit(&p->pending, memory_order_acquire);
+         i++) {
         pause_cpu();
         if (i % 1024 == 0)
             sched_yield();
@@ -148,7 +150,7 @@ struct kn_pool *kn_pool_new(int threads)
     if (!p->scratch || !p->workers)
         return kn_pool_free(p);
     for (int i = 0; i < threads - 1; i++) {
-        p->workers[i] = (struct worker){ .pool = p, .index = i + 1 };
+        p->workers[i] = (struct worker){.pool = p, .index = i + 1};
         if (pthread_create(&p->workers[i].id, NULL, worker_main, &p->workers[i]))
             return kn_pool_free(p);
         p->started++;
@@ -174,9 +176,9 @@ struct kn_pool *kn_pool_free(struct kn_pool *p)
 }
 
 /* The built-in pool: one thread, whichever calls; its scratch is touched only if it is used. */
-static char            alone_scratch[KN_SCRATCH_BYTES] __attribute__((aligned(4096)));
+static char alone_scratch[KN_SCRATCH_BYTES] __attribute__((aligned(4096)));
 static pthread_mutex_t alone_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct kn_pool  alone = { .threads = 1, .scratch = alone_scratch };
+static struct kn_pool alone = {.threads = 1, .scratch = alone_scratch};
 
 struct kn_pool *kn_pool_acquire(struct kn_pool *asked)
 {
@@ -226,7 +228,7 @@ float *kn_pool_scratch(struct kn_pool *p, int thread)
 
 struct range_job {
     struct kn_pool *pool;
-    size_t          n, unit, parts;
+    size_t n, unit, parts;
     void (*fn)(void *, const struct kn_share *);
     void *arg;
 };
@@ -234,9 +236,9 @@ struct range_job {
 static void run_range(void *arg, int thread, int threads)
 {
     struct range_job *j = arg;
-    size_t            units = (j->n + j->unit - 1) / j->unit;
-    size_t            i = (size_t)thread;
-    struct kn_share   s = { .pool = j->pool, .thread = thread, .threads = (int)j->parts };
+    size_t units = (j->n + j->unit - 1) / j->unit;
+    size_t i = (size_t)thread;
+    struct kn_share s = {.pool = j->pool, .thread = thread, .threads = (int)j->parts};
 
     (void)threads;
     if (i >= j->parts)
@@ -251,8 +253,8 @@ static void run_range(void *arg, int thread, int threads)
 void kn_parallel(struct kn_pool *asked, size_t n, size_t unit, size_t grain,
                  void (*fn)(void *, const struct kn_share *), void *arg)
 {
-    struct kn_pool  *p = asked ? asked : &alone;
-    struct range_job j = { .pool = p, .n = n, .unit = unit, .fn = fn, .arg = arg };
+    struct kn_pool *p = asked ? asked : &alone;
+    struct range_job j = {.pool = p, .n = n, .unit = unit, .fn = fn, .arg = arg};
 
     j.parts = kn_max(1, kn_min((size_t)p->threads, n / kn_max(grain, 1)));
     if (n == 0)

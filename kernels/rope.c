@@ -18,22 +18,22 @@ void kn_rope_tables(float *cos_t, float *sin_t, size_t positions, size_t d, doub
 }
 
 struct rope {
-    enum kn_type   t;
-    void          *x;
-    size_t         ldx, heads, d, seq;
-    const float   *cos_t, *sin_t;
+    enum kn_type t;
+    void *x;
+    size_t ldx, heads, d, seq;
+    const float *cos_t, *sin_t;
     const int32_t *pos;
-    bool           backward;
+    bool backward;
 };
 
 static void rope_rows(void *arg, const struct kn_share *s)
 {
     const struct rope *o = arg;
-    size_t             n = o->heads * o->d;
+    size_t n = o->heads * o->d;
 
     for (size_t r = s->lo; r < s->hi; r++) {
         size_t at = (o->pos ? (size_t)o->pos[r] : r % o->seq) * (o->d / 2);
-        void  *row = kn_ptr(o->t, o->x, r * o->ldx);
+        void *row = kn_ptr(o->t, o->x, r * o->ldx);
         float *x = kn_out(o->t, row, s->scratch);
 
         if (o->t != KN_F32)
@@ -43,11 +43,20 @@ static void rope_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_rope(struct kn_pool *p, enum kn_type t, void *x, size_t ldx, size_t rows, size_t heads, size_t d,
-             const float *cos_t, const float *sin_t, const int32_t *pos, size_t seq, bool backward)
+void kn_rope(struct kn_pool *p, enum kn_type t, void *x, size_t ldx, size_t rows, size_t heads,
+             size_t d, const float *cos_t, const float *sin_t, const int32_t *pos, size_t seq,
+             bool backward)
 {
-    struct rope o = { .t = t, .x = x, .ldx = ldx, .heads = heads, .d = d, .seq = seq, .cos_t = cos_t,
-                      .sin_t = sin_t, .pos = pos, .backward = backward };
+    struct rope o = {.t = t,
+                     .x = x,
+                     .ldx = ldx,
+                     .heads = heads,
+                     .d = d,
+                     .seq = seq,
+                     .cos_t = cos_t,
+                     .sin_t = sin_t,
+                     .pos = pos,
+                     .backward = backward};
 
     assert(d % 2 == 0 && ldx >= heads * d && (pos || seq > 0 || rows == 0));
     assert(heads * d * sizeof(float) <= KN_SCRATCH_BYTES);

@@ -4,18 +4,18 @@
 enum { GRAIN = 256 };
 
 struct router {
-    float         *probs, *w, *dlogits;
-    int32_t       *idx;
-    const float   *logits, *dw, *dprobs, *cprobs, *cw;
+    float *probs, *w, *dlogits;
+    int32_t *idx;
+    const float *logits, *dw, *dprobs, *cprobs, *cw;
     const int32_t *cidx;
-    size_t         e, k;
-    bool           renorm;
+    size_t e, k;
+    bool renorm;
 };
 
 static void fwd_rows(void *arg, const struct kn_share *s)
 {
     const struct router *r = arg;
-    size_t               re = s->lo * r->e, rk = s->lo * r->k;
+    size_t re = s->lo * r->e, rk = s->lo * r->k;
 
     kn_ops()->router_fwd(r->probs + re, r->idx + rk, r->w + rk, r->logits + re, s->hi - s->lo, r->e,
                          r->k, r->renorm);
@@ -24,8 +24,8 @@ static void fwd_rows(void *arg, const struct kn_share *s)
 void kn_router_fwd(struct kn_pool *p, float *probs, int32_t *idx, float *w, const float *logits,
                    size_t rows, size_t e, size_t k, bool renorm)
 {
-    struct router r = { .probs = probs, .idx = idx, .w = w, .logits = logits, .e = e, .k = k,
-                        .renorm = renorm };
+    struct router r = {
+        .probs = probs, .idx = idx, .w = w, .logits = logits, .e = e, .k = k, .renorm = renorm};
 
     assert(k >= 1 && k <= e);
     kn_parallel(p, rows, 1, GRAIN, fwd_rows, &r);
@@ -34,18 +34,26 @@ void kn_router_fwd(struct kn_pool *p, float *probs, int32_t *idx, float *w, cons
 static void bwd_rows(void *arg, const struct kn_share *s)
 {
     const struct router *r = arg;
-    size_t               re = s->lo * r->e, rk = s->lo * r->k;
+    size_t re = s->lo * r->e, rk = s->lo * r->k;
 
-    kn_ops()->router_bwd(r->dlogits + re, r->dw + rk, r->dprobs ? r->dprobs + re : NULL, r->cprobs + re,
-                         r->cidx + rk, r->cw + rk, s->hi - s->lo, r->e, r->k, r->renorm);
+    kn_ops()->router_bwd(r->dlogits + re, r->dw + rk, r->dprobs ? r->dprobs + re : NULL,
+                         r->cprobs + re, r->cidx + rk, r->cw + rk, s->hi - s->lo, r->e, r->k,
+                         r->renorm);
 }
 
 void kn_router_bwd(struct kn_pool *p, float *dlogits, const float *dw, const float *dprobs,
                    const float *probs, const int32_t *idx, const float *w, size_t rows, size_t e,
                    size_t k, bool renorm)
 {
-    struct router r = { .dlogits = dlogits, .dw = dw, .dprobs = dprobs, .cprobs = probs, .cidx = idx,
-                        .cw = w, .e = e, .k = k, .renorm = renorm };
+    struct router r = {.dlogits = dlogits,
+                       .dw = dw,
+                       .dprobs = dprobs,
+                       .cprobs = probs,
+                       .cidx = idx,
+                       .cw = w,
+                       .e = e,
+                       .k = k,
+                       .renorm = renorm};
 
     kn_parallel(p, rows, 1, GRAIN, bwd_rows, &r);
 }

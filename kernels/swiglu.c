@@ -5,32 +5,32 @@ enum { GRAIN = 8 };
 
 struct swiglu {
     enum kn_type t;
-    void        *y, *dgate, *dup;
-    const void  *dy, *gate, *up;
-    size_t       ldy, lddg, lddu, lddy, ldg, ldu, f;
+    void *y, *dgate, *dup;
+    const void *dy, *gate, *up;
+    size_t ldy, lddg, lddu, lddy, ldg, ldu, f;
 };
 
 static void fwd_rows(void *arg, const struct kn_share *s)
 {
     const struct swiglu *w = arg;
-    float               *b = s->scratch;
+    float *b = s->scratch;
 
     for (size_t r = s->lo; r < s->hi; r++) {
         const float *gate = kn_in(w->t, kn_ptr(w->t, w->gate, r * w->ldg), b, w->f);
         const float *up = kn_in(w->t, kn_ptr(w->t, w->up, r * w->ldu), b + w->f, w->f);
-        void        *to = kn_ptr(w->t, w->y, r * w->ldy);
-        float       *y = kn_out(w->t, to, b + 2 * w->f);
+        void *to = kn_ptr(w->t, w->y, r * w->ldy);
+        float *y = kn_out(w->t, to, b + 2 * w->f);
 
         kn_ops()->swiglu_row(y, gate, up, w->f);
         kn_out_done(w->t, to, y, w->f);
     }
 }
 
-void kn_swiglu_fwd(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *gate, size_t ldg,
-                   const void *up, size_t ldu, size_t rows, size_t f)
+void kn_swiglu_fwd(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *gate,
+                   size_t ldg, const void *up, size_t ldu, size_t rows, size_t f)
 {
-    struct swiglu w = { .t = t, .y = y, .ldy = ldy, .gate = gate, .ldg = ldg, .up = up, .ldu = ldu,
-                        .f = f };
+    struct swiglu w = {
+        .t = t, .y = y, .ldy = ldy, .gate = gate, .ldg = ldg, .up = up, .ldu = ldu, .f = f};
 
     assert(3 * f * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(p, rows, 1, GRAIN, fwd_rows, &w);
@@ -39,16 +39,16 @@ void kn_swiglu_fwd(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const
 static void bwd_rows(void *arg, const struct kn_share *s)
 {
     const struct swiglu *w = arg;
-    float               *b = s->scratch;
-    size_t               f = w->f;
+    float *b = s->scratch;
+    size_t f = w->f;
 
     for (size_t r = s->lo; r < s->hi; r++) {
         const float *dy = kn_in(w->t, kn_ptr(w->t, w->dy, r * w->lddy), b, f);
         const float *gate = kn_in(w->t, kn_ptr(w->t, w->gate, r * w->ldg), b + f, f);
         const float *up = kn_in(w->t, kn_ptr(w->t, w->up, r * w->ldu), b + 2 * f, f);
-        void        *to_gate = kn_ptr(w->t, w->dgate, r * w->lddg);
-        void        *to_up = kn_ptr(w->t, w->dup, r * w->lddu);
-        float       *dgate = kn_out(w->t, to_gate, b + 3 * f), *dup = kn_out(w->t, to_up, b + 4 * f);
+        void *to_gate = kn_ptr(w->t, w->dgate, r * w->lddg);
+        void *to_up = kn_ptr(w->t, w->dup, r * w->lddu);
+        float *dgate = kn_out(w->t, to_gate, b + 3 * f), *dup = kn_out(w->t, to_up, b + 4 * f);
 
         kn_ops()->swiglu_bwd_row(dgate, dup, dy, gate, up, f);
         kn_out_done(w->t, to_gate, dgate, f);
@@ -56,12 +56,22 @@ static void bwd_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_swiglu_bwd(struct kn_pool *p, enum kn_type t, void *dgate, size_t lddg, void *dup, size_t lddu,
-                   const void *dy, size_t lddy, const void *gate, size_t ldg, const void *up, size_t ldu,
-                   size_t rows, size_t f)
+void kn_swiglu_bwd(struct kn_pool *p, enum kn_type t, void *dgate, size_t lddg, void *dup,
+                   size_t lddu, const void *dy, size_t lddy, const void *gate, size_t ldg,
+                   const void *up, size_t ldu, size_t rows, size_t f)
 {
-    struct swiglu w = { .t = t, .dgate = dgate, .lddg = lddg, .dup = dup, .lddu = lddu, .dy = dy,
-                        .lddy = lddy, .gate = gate, .ldg = ldg, .up = up, .ldu = ldu, .f = f };
+    struct swiglu w = {.t = t,
+                       .dgate = dgate,
+                       .lddg = lddg,
+                       .dup = dup,
+                       .lddu = lddu,
+                       .dy = dy,
+                       .lddy = lddy,
+                       .gate = gate,
+                       .ldg = ldg,
+                       .up = up,
+                       .ldu = ldu,
+                       .f = f};
 
     assert(5 * f * sizeof(float) <= KN_SCRATCH_BYTES);
     kn_parallel(p, rows, 1, GRAIN, bwd_rows, &w);

@@ -96,8 +96,9 @@ static int parse_links(struct pl_cluster *c, const json_t *links, struct err *e)
 /* "stamp" is where a measured profile comes from: for people and the trainer, not for the model. */
 static int parse_object(struct pl_cluster *c, const json_t *v, struct err *e)
 {
-    static const char *const keys[] = {"name",  "nodes",         "devices_per_node", "device",
-                                       "links", "oversubscribe", "measured",         "stamp", NULL};
+    static const char *const keys[] = {"name",     "nodes", "devices_per_node",
+                                       "device",   "links", "oversubscribe",
+                                       "measured", "stamp", NULL};
     json_t *device = NULL, *links = NULL;
     int r;
 

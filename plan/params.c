@@ -1,12 +1,13 @@
 /*
  * The parameter table of the bundled trainer.
  *
- * Order of the flat buffers: dense matrices (embedding, layers chunk by chunk, output), then norms and
- * routers, then experts layer by layer. q, k and v are neighbours, and gate and up are, so that one GEMM
- * serves each group; the three matrices of an expert are neighbours and experts follow each other at a
- * constant stride, as the grouped GEMM wants.
+ * Order of the flat buffers: dense matrices (embedding, layers chunk by chunk, output), then norms
+ * and routers, then experts layer by layer. q, k and v are neighbours, and gate and up are, so that
+ * one GEMM serves each group; the three matrices of an expert are neighbours and experts follow
+ * each other at a constant stride, as the grouped GEMM wants.
  *
- * A walk emits the parameters in that order; building the table and counting bytes are two receivers.
+ * A walk emits the parameters in that order; building the table and counting bytes are two
+ * receivers.
  */
 #include "base/base.h"
 #include "plan/plan.h"
@@ -14,17 +15,17 @@
 #include <assert.h>
 
 enum {
-    ALIGN = 16,             /* elements: every shard starts on a cache line */
-    BUCKET_MIN = 1 << 20    /* elements: smaller runs are merged, a collective costs its latency */
+    ALIGN = 16,          /* elements: every shard starts on a cache line */
+    BUCKET_MIN = 1 << 20 /* elements: smaller runs are merged, a collective costs its latency */
 };
 
 struct walk {
-    const struct pl_model  *m;
+    const struct pl_model *m;
     const struct pl_layout *l;
-    struct pl_params       *t;
-    int                     rank, stage;
-    int                     cap, bucket_cap;
-    int                     tp, tpc, etp, etpc;
+    struct pl_params *t;
+    int rank, stage;
+    int cap, bucket_cap;
+    int tp, tpc, etp, etpc;
 };
 
 int pl_vocab_padded(const struct pl_model *m, const struct pl_layout *l)
@@ -43,8 +44,8 @@ static int gcd(int a, int b)
     return a;
 }
 
-/* Ranks of one stage are i = tp_c + tp * dp_c (cp is 1); the expert coordinate is (i / etp) % ep. With
- * etp = tp it is dp_c % ep; with etp = 1 it recurs in dp every ep / gcd(tp, ep). */
+/* Ranks of one stage are i = tp_c + tp * dp_c (cp is 1); the expert coordinate is (i / etp) % ep.
+ * With etp = tp it is dp_c % ep; with etp = 1 it recurs in dp every ep / gcd(tp, ep). */
 int pl_zero_period(const struct pl_layout *l)
 {
     if (l->zero == 0 || l->zero_scope != PL_SCOPE_PLAIN)
@@ -73,14 +74,14 @@ static void bucket_open(struct walk *w, enum pl_bucket_kind kind, int chunk, int
     struct pl_params *t = w->t;
 
     MEM_GROW(t->bucket, t->nbuckets, w->bucket_cap);
-    t->bucket[t->nbuckets++] = (struct pl_bucket){
-        .kind = kind, .chunk = chunk, .layer = layer, .first = t->count };
+    t->bucket[t->nbuckets++] =
+        (struct pl_bucket){.kind = kind, .chunk = chunk, .layer = layer, .first = t->count};
 }
 
 static void bucket_shards(const struct walk *w, struct pl_bucket *b)
 {
     const struct pl_layout *l = w->l;
-    int                     period = pl_zero_period(l);
+    int period = pl_zero_period(l);
 
     b->shards = 1;
     b->shard = 0;
@@ -100,7 +101,7 @@ static void bucket_close(struct walk *w)
 {
     struct pl_params *t = w->t;
     struct pl_bucket *b = &t->bucket[t->nbuckets - 1];
-    uint64_t          unit;
+    uint64_t unit;
 
     bucket_shards(w, b);
     unit = (uint64_t)b->shards * ALIGN;
@@ -112,8 +113,9 @@ static void bucket_close(struct walk *w)
     t->count = b->first + b->count;
 }
 
-/* Continue the open bucket with the parameters of LAYER of CHUNK, or start the next one. Backward visits
- * layers downwards, so a bucket is ready when its lowest layer is: merging never crosses a chunk. */
+/* Continue the open bucket with the parameters of LAYER of CHUNK, or start the next one. Backward
+ * visits layers downwards, so a bucket is ready when its lowest layer is: merging never crosses a
+ * chunk. */
 static void bucket_continue(struct walk *w, int chunk, int layer)
 {
     struct pl_params *t = w->t;
@@ -134,13 +136,19 @@ static struct pl_param *emit(struct walk *w, enum pl_tensor tensor, int layer, i
                              uint64_t rows, uint64_t cols)
 {
     struct pl_params *t = w->t;
-    struct pl_param  *p;
+    struct pl_param *p;
 
     MEM_GROW(t->p, t->n, w->cap);
     p = &t->p[t->n++];
-    *p = (struct pl_param){ .tensor = tensor, .layer = layer, .expert = expert,
-                            .dims = cols ? 2 : 1, .shape = { rows, cols ? cols : 1 }, .split = -1,
-                            .bucket = t->nbuckets - 1, .offset = t->count, .decay = cols != 0 };
+    *p = (struct pl_param){.tensor = tensor,
+                           .layer = layer,
+                           .expert = expert,
+                           .dims = cols ? 2 : 1,
+                           .shape = {rows, cols ? cols : 1},
+                           .split = -1,
+                           .bucket = t->nbuckets - 1,
+                           .offset = t->count,
+                           .decay = cols != 0};
     p->local[0] = p->valid = rows;
     p->local[1] = p->shape[1];
     p->count = p->local[0] * p->local[1];
@@ -148,13 +156,14 @@ static struct pl_param *emit(struct walk *w, enum pl_tensor tensor, int layer, i
     return p;
 }
 
-/* The same for a matrix divided over AXIS in dimension DIM, whose size padded to whole slices is PADDED. */
+/* The same for a matrix divided over AXIS in dimension DIM, whose size padded to whole slices is
+ * PADDED. */
 static void emit_split(struct walk *w, enum pl_tensor tensor, int layer, int expert, uint64_t rows,
                        uint64_t cols, int dim, enum pl_axis axis, uint64_t padded)
 {
     struct pl_param *p = emit(w, tensor, layer, expert, rows, cols);
-    int              n = axis == PL_TP ? w->tp : w->etp, c = axis == PL_TP ? w->tpc : w->etpc;
-    uint64_t         each = padded / (uint64_t)n, whole = p->shape[dim];
+    int n = axis == PL_TP ? w->tp : w->etp, c = axis == PL_TP ? w->tpc : w->etpc;
+    uint64_t each = padded / (uint64_t)n, whole = p->shape[dim];
 
     w->t->count -= p->count;
     p->split = dim;
@@ -175,9 +184,9 @@ static void split(struct walk *w, enum pl_tensor tensor, int layer, int rows, in
 static void walk_dense_layer(struct walk *w, int layer)
 {
     const struct pl_model *m = w->m;
-    int  hd = m->head_dim;
+    int hd = m->head_dim;
     bool moe = pl_layer_is_moe(m, layer);
-    int  ffn = moe ? m->moe.shared_ffn : m->ffn;
+    int ffn = moe ? m->moe.shared_ffn : m->ffn;
 
     split(w, PL_T_Q, layer, m->heads * hd, m->hidden, 0);
     split(w, PL_T_K, layer, m->kv_heads * hd, m->hidden, 0);
@@ -193,8 +202,8 @@ static void walk_dense_layer(struct walk *w, int layer)
 static void walk_experts(struct walk *w, int layer)
 {
     const struct pl_model *m = w->m;
-    int      n = m->moe.experts / w->l->ep;
-    int      first = n * pl_axis_coord(w->l, PL_EP, w->rank);
+    int n = m->moe.experts / w->l->ep;
+    int first = n * pl_axis_coord(w->l, PL_EP, w->rank);
     uint64_t f = (uint64_t)m->moe.expert_ffn, h = (uint64_t)m->hidden;
 
     for (int x = first; x < first + n; x++) {
@@ -242,8 +251,8 @@ static void walk_dense(struct walk *w)
 static void walk_small(struct walk *w)
 {
     const struct pl_model *m = w->m;
-    uint64_t               h = (uint64_t)m->hidden;
-    int                    first, n;
+    uint64_t h = (uint64_t)m->hidden;
+    int first, n;
 
     bucket_open(w, PL_BUCKET_SMALL, 0, -1);
     for (int c = 0; c < w->l->vp; c++) {
@@ -285,18 +294,12 @@ static void walk_all_experts(struct walk *w)
 static void param_name(struct pl_param *p)
 {
     static const char *const tail[] = {
-        [PL_T_NORM1] = "input_layernorm",
-        [PL_T_Q] = "self_attn.q_proj",
-        [PL_T_K] = "self_attn.k_proj",
-        [PL_T_V] = "self_attn.v_proj",
-        [PL_T_O] = "self_attn.o_proj",
-        [PL_T_NORM2] = "post_attention_layernorm",
-        [PL_T_GATE] = "mlp.gate_proj",
-        [PL_T_UP] = "mlp.up_proj",
-        [PL_T_DOWN] = "mlp.down_proj",
-        [PL_T_ROUTER] = "block_sparse_moe.gate",
-        [PL_T_EXPERT_GATE] = "w1",
-        [PL_T_EXPERT_UP] = "w3",
+        [PL_T_NORM1] = "input_layernorm", [PL_T_Q] = "self_attn.q_proj",
+        [PL_T_K] = "self_attn.k_proj",    [PL_T_V] = "self_attn.v_proj",
+        [PL_T_O] = "self_attn.o_proj",    [PL_T_NORM2] = "post_attention_layernorm",
+        [PL_T_GATE] = "mlp.gate_proj",    [PL_T_UP] = "mlp.up_proj",
+        [PL_T_DOWN] = "mlp.down_proj",    [PL_T_ROUTER] = "block_sparse_moe.gate",
+        [PL_T_EXPERT_GATE] = "w1",        [PL_T_EXPERT_UP] = "w3",
         [PL_T_EXPERT_DOWN] = "w2",
     };
     size_t n = sizeof(p->name);
@@ -313,14 +316,20 @@ static void param_name(struct pl_param *p)
                                           : "model.norm.weight");
 }
 
-void pl_params_build(struct pl_params *ret, const struct pl_model *m, const struct pl_layout *l, int rank)
+void pl_params_build(struct pl_params *ret, const struct pl_model *m, const struct pl_layout *l,
+                     int rank)
 {
-    struct walk w = { .m = m, .l = l, .t = ret, .rank = rank,
-                      .stage = pl_axis_coord(l, PL_PP, rank), .tp = l->tp,
-                      .tpc = pl_axis_coord(l, PL_TP, rank), .etp = l->etp,
-                      .etpc = pl_axis_coord(l, PL_ETP, rank) };
+    struct walk w = {.m = m,
+                     .l = l,
+                     .t = ret,
+                     .rank = rank,
+                     .stage = pl_axis_coord(l, PL_PP, rank),
+                     .tp = l->tp,
+                     .tpc = pl_axis_coord(l, PL_TP, rank),
+                     .etp = l->etp,
+                     .etpc = pl_axis_coord(l, PL_ETP, rank)};
 
-    *ret = (struct pl_params){ 0 };
+    *ret = (struct pl_params){0};
     walk_dense(&w);
     walk_small(&w);
     walk_all_experts(&w);
@@ -332,5 +341,5 @@ void pl_params_done(struct pl_params *t)
 {
     free(t->p);
     free(t->bucket);
-    *t = (struct pl_params){ 0 };
+    *t = (struct pl_params){0};
 }

@@ -1,5 +1,5 @@
-/* Private to plan/: the tables that embed.sh makes of presets/ and examples/, sorted by name, ended by a NULL
- * name. */
+/* Private to plan/: the tables that embed.sh makes of presets/ and examples/, sorted by name, ended
+ * by a NULL name. */
 #ifndef PLAN_PRESET_H
 #define PLAN_PRESET_H
 
@@ -10,6 +10,6 @@ struct pl_preset {
 extern const struct pl_preset pl_model_preset_table[], pl_cluster_preset_table[],
     pl_example_preset_table[];
 extern const char *const pl_model_preset_names[], *const pl_cluster_preset_names[],
-    *const pl_example_preset_names[];
+                                                      *const pl_example_preset_names[];
 
 #endif

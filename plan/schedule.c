@@ -3,13 +3,12 @@
  *
  *   gpipe        all forwards, then all backwards (Huang et al. 2019): most memory, bubble
  *                (pp - 1) / (mb + pp - 1).
- *   1f1b         pp - 1 - stage forwards ahead, then alternate, then drain (PipeDream-flush): the same
- *                bubble, at most pp - stage micro-batches live.
- *   interleaved  each stage has vp chunks of layers and micro-batches pass in groups of pp (Narayanan et
- *                al. 2021): the bubble shrinks by vp, more messages, more live activations.
- *   zero-bubble  ZB-H1 (Qi et al. 2023): 1f1b whose backward is cut in two; the gradient of the weights,
- *                on which nobody waits, is put off by `stage` micro-batches and fills the drain. At most
- *                pp micro-batches live on any stage.
+ *   1f1b         pp - 1 - stage forwards ahead, then alternate, then drain (PipeDream-flush): the
+ * same bubble, at most pp - stage micro-batches live. interleaved  each stage has vp chunks of
+ * layers and micro-batches pass in groups of pp (Narayanan et al. 2021): the bubble shrinks by vp,
+ * more messages, more live activations. zero-bubble  ZB-H1 (Qi et al. 2023): 1f1b whose backward is
+ * cut in two; the gradient of the weights, on which nobody waits, is put off by `stage`
+ * micro-batches and fills the drain. At most pp micro-batches live on any stage.
  */
 #include "base/base.h"
 #include "plan/plan.h"
@@ -18,13 +17,13 @@
 
 struct out {
     struct pl_step *step; /* or NULL */
-    int             n;
+    int n;
 };
 
 static void put(struct out *o, enum pl_step_op op, int chunk, int mb)
 {
     if (o->step)
-        o->step[o->n] = (struct pl_step){ (uint8_t)op, (uint8_t)chunk, (uint16_t)mb };
+        o->step[o->n] = (struct pl_step){(uint8_t)op, (uint8_t)chunk, (uint16_t)mb};
     o->n++;
 }
 
@@ -91,7 +90,7 @@ static void interleaved(struct out *o, int stage, int pp, int vp, int mbs)
 int pl_schedule_steps(struct pl_step *out, enum pl_schedule schedule, int stage, int pp, int vp,
                       int microbatches)
 {
-    struct out o = { .step = out };
+    struct out o = {.step = out};
 
     if (vp > 1)
         interleaved(&o, stage, pp, vp, microbatches);
@@ -109,7 +108,7 @@ static int live(enum pl_schedule schedule, int stage, int pp, int vp, int mbs, i
                 enum pl_step_op open)
 {
     struct pl_step *s = mem_alloc(sizeof(*s) * (size_t)(3 * vp * mbs));
-    int             n = pl_schedule_steps(s, schedule, stage, pp, vp, mbs), now = 0, most = 0;
+    int n = pl_schedule_steps(s, schedule, stage, pp, vp, mbs), now = 0, most = 0;
 
     for (int i = 0; i < n; i++) {
         if (s[i].chunk != chunk)
@@ -125,7 +124,8 @@ static int live(enum pl_schedule schedule, int stage, int pp, int vp, int mbs, i
     return most;
 }
 
-int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches, int chunk)
+int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches,
+                     int chunk)
 {
     return live(schedule, stage, pp, vp, microbatches, chunk, PL_FORWARD);
 }

@@ -32,7 +32,8 @@ struct se_obs {
     bool foreign; /* of another campaign: only what the prior leaves of it counts */
     uint8_t level[SE_MAX_DIMS];
     double u[SE_MAX_LIN];
-    /* Pseudo-observations of a one-sided one when last worked out, to start from; variance 0: none yet. */
+    /* Pseudo-observations of a one-sided one when last worked out, to start from; variance 0: none
+     * yet. */
     double site_y[2], site_var[2];
 };
 

@@ -23,7 +23,7 @@ struct se_table {
     float *prior[SE_QUANTITIES]; /* (n): log tokens/s, or log bytes less log capacity */
     float *share[SE_QUANTITIES]; /* (n, nshare) */
     int nshare[SE_QUANTITIES];
-    float *log_world;                 /* (n) log of the devices */
+    float *log_world;             /* (n) log of the devices */
     double centre[SE_QUANTITIES]; /* of the prior: what slopes turn about */
     uint32_t *hash;               /* (hash_size) index + 1, or 0 */
     size_t hash_size;

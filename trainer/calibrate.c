@@ -379,11 +379,11 @@ static json_t *stamp_json(const struct found *f)
     return json_pack(
         "{s:s, s:s, s:s, s:{s:i, s:i, s:i}, s:{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}}",
         "cpu", cpu, "build", build, "date", date, "blocking", "rows", (int)f->blocking.rows, "kc",
-        (int)f->blocking.kc, "nc", (int)f->blocking.nc, "measured",
-        "core_alone_fma_gflops", f->fma_alone, "core_alone_gemm_gflops", f->gemm_alone,
-        "core_alone_triad_gbs", f->triad_alone, "all_reduce_us", f->reduce_us, "all_reduce_gbs",
-        f->reduce_gbs, "transfer_us", f->transfer_us, "transfer_gbs", f->transfer_gbs, "yield_ns",
-        f->yield_ns, "probe_ns", f->probe_ns);
+        (int)f->blocking.kc, "nc", (int)f->blocking.nc, "measured", "core_alone_fma_gflops",
+        f->fma_alone, "core_alone_gemm_gflops", f->gemm_alone, "core_alone_triad_gbs",
+        f->triad_alone, "all_reduce_us", f->reduce_us, "all_reduce_gbs", f->reduce_gbs,
+        "transfer_us", f->transfer_us, "transfer_gbs", f->transfer_gbs, "yield_ns", f->yield_ns,
+        "probe_ns", f->probe_ns);
 }
 
 /* Links take the all-reduce's figures: most of a step's communication is made of its exchanges. */

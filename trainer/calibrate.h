@@ -1,12 +1,13 @@
 /*
- * Calibration: what this machine can do, measured by the trainer's own kernels and communication, as a cluster profile
- * (plan's JSON) that the cost model, MFU and the search use as `local`.
+ * Calibration: what this machine can do, measured by the trainer's own kernels and communication,
+ * as a cluster profile (plan's JSON) that the cost model, MFU and the search use as `local`.
  *
  *     mpiexec -n 2 partune-train --calibrate FILE
  *
- * Rates are those of one core while all cores work, for that is how training uses them. `stamp` in the file says where it
- * comes from (CPU, build, date) and holds what the profile has no field for: the rates of a core alone, transfers between two
- * ranks, the cost of giving the core away, and the GEMM blocking that was fastest.
+ * Rates are those of one core while all cores work, for that is how training uses them. `stamp` in
+ * the file says where it comes from (CPU, build, date) and holds what the profile has no field for:
+ * the rates of a core alone, transfers between two ranks, the cost of giving the core away, and the
+ * GEMM blocking that was fastest.
  */
 #ifndef TRAINER_CALIBRATE_H
 #define TRAINER_CALIBRATE_H
@@ -14,11 +15,13 @@
 #include "base/err.h"
 #include "trainer/config.h"
 
-/* Collective over MPI_COMM_WORLD, which needs at least two ranks on this host; about ten seconds. Rank 0 writes the file
- * and prints what it found, unless quiet. Returns an exit code; E says why. */
+/* Collective over MPI_COMM_WORLD, which needs at least two ranks on this host; about ten seconds.
+ * Rank 0 writes the file and prints what it found, unless quiet. Returns an exit code; E says why.
+ */
 int tr_calibrate(const struct tr_config *c, struct err *e);
 
-/* Use the GEMM blocking of profiles/local.json in DATA_DIR if it was measured on this CPU by this build. */
+/* Use the GEMM blocking of profiles/local.json in DATA_DIR if it was measured on this CPU by this
+ * build. */
 void tr_calibrate_use(const char *data_dir);
 
 #endif

@@ -33,7 +33,7 @@ int tr_param_find(const struct tr_params *t, enum pl_tensor tensor, int layer, i
 
 uint64_t tr_param_state(const struct tr_params *t, int i, uint64_t *ret_first, uint64_t *ret_state)
 {
-    const struct pl_param  *p = &t->table.p[i];
+    const struct pl_param *p = &t->table.p[i];
     const struct pl_bucket *b = &t->table.bucket[p->bucket];
     uint64_t lo = p->offset > b->shard_first ? p->offset : b->shard_first;
     uint64_t hi = p->offset + p->count, end = b->shard_first + b->shard_count;

@@ -1,13 +1,14 @@
 /*
  * The weights of one rank: the plan's parameter table (plan/partune.h) with the arrays behind it.
  *
- * All arrays are views into the rank's device memory, laid out flat: element p->offset + i of a flat
- * array is element i of the slice of parameter p. Optimizer state exists only for this rank's shard of
- * each bucket (the whole bucket without zero): element b->state_first + i belongs to flat element
- * b->shard_first + i.
+ * All arrays are views into the rank's device memory, laid out flat: element p->offset + i of a
+ * flat array is element i of the slice of parameter p. Optimizer state exists only for this rank's
+ * shard of each bucket (the whole bucket without zero): element b->state_first + i belongs to flat
+ * element b->shard_first + i.
  *
- * A checkpoint is written by whoever holds an element and has the lowest coordinate on every axis that
- * replicates it; tr_param_state cuts one parameter into the pieces that this rank has state for.
+ * A checkpoint is written by whoever holds an element and has the lowest coordinate on every axis
+ * that replicates it; tr_param_state cuts one parameter into the pieces that this rank has state
+ * for.
  */
 #ifndef TRAINER_PARAM_H
 #define TRAINER_PARAM_H
@@ -17,30 +18,31 @@
 
 struct tr_params {
     struct pl_params table;
-    int              rank;
-    enum kn_type     type;   /* of the weights */
-    void            *weight; /* (table.count) */
-    float           *grad;   /* (table.count) */
-    float           *master; /* (table.state_count) fp32 weights; NULL where the weights are fp32 */
-    float           *m, *v;  /* (table.state_count) AdamW's moments */
+    int rank;
+    enum kn_type type; /* of the weights */
+    void *weight;      /* (table.count) */
+    float *grad;       /* (table.count) */
+    float *master;     /* (table.state_count) fp32 weights; NULL where the weights are fp32 */
+    float *m, *v;      /* (table.state_count) AdamW's moments */
 };
 
 /* Weight and gradient slice of parameter I of the table, row-major (local[0], local[1]). */
-void  *tr_param_weight(const struct tr_params *t, int i);
+void *tr_param_weight(const struct tr_params *t, int i);
 float *tr_param_grad(const struct tr_params *t, int i);
 
-/* Index in the table, or -1 if this rank does not hold it. expert and layer as in struct pl_param. */
+/* Index in the table, or -1 if this rank does not hold it. expert and layer as in struct pl_param.
+ */
 int tr_param_find(const struct tr_params *t, enum pl_tensor tensor, int layer, int expert);
 
 /*
- * The part of parameter I that this rank has optimizer state for: elements [*ret_first, *ret_first + n)
- * of the slice (in slice order), whose state starts at *ret_state in m, v and master. Returns n, 0 if
- * none.
+ * The part of parameter I that this rank has optimizer state for: elements [*ret_first, *ret_first
+ * + n) of the slice (in slice order), whose state starts at *ret_state in m, v and master. Returns
+ * n, 0 if none.
  */
 uint64_t tr_param_state(const struct tr_params *t, int i, uint64_t *ret_first, uint64_t *ret_state);
 
-/* Initial weights: norms 1, all else normal with the model's init_std; a pure function of (seed, name,
- * index in the whole tensor), the same in every layout. Padding is 0. Moments become 0. */
+/* Initial weights: norms 1, all else normal with the model's init_std; a pure function of (seed,
+ * name, index in the whole tensor), the same in every layout. Padding is 0. Moments become 0. */
 void tr_params_init(struct tr_params *t, const struct pl_model *m, uint64_t seed);
 
 /* After WEIGHT was written from outside (a checkpoint, an import) without master weights: copy this

@@ -1,6 +1,6 @@
 /*
- * partuned token add NAME [SCOPE] | list | drop ID: tokens by the administrator's hand. They are rows of the
- * database, so a daemon that serves the directory takes them up within seconds.
+ * partuned token add NAME [SCOPE] | list | drop ID: tokens by the administrator's hand. They are
+ * rows of the database, so a daemon that serves the directory takes them up within seconds.
  */
 #include <errno.h>
 
@@ -41,7 +41,8 @@ static int list(struct db *db, struct err *e)
     int n = 0, r = db_token_list(db, &a, &t, &n, e);
 
     for (int i = 0; r == 0 && i < n; i++)
-        printf("%-12s  %-6s  %s  %s\n", t[i].id, t[i].scope, clock_format(created, t[i].created), t[i].name);
+        printf("%-12s  %-6s  %s  %s\n", t[i].id, t[i].scope, clock_format(created, t[i].created),
+               t[i].name);
     arena_done(&a);
     return r;
 }
@@ -55,7 +56,8 @@ int tn_token_command(const char *data_dir, int argc, char **argv, struct err *e)
     int r;
 
     if (!adds && !lists && !drops)
-        return err_set(e, -EINVAL, "use: token add NAME [read|submit|admin], token list, token drop ID");
+        return err_set(e, -EINVAL,
+                       "use: token add NAME [read|submit|admin], token list, token drop ID");
     r = file_mkdirs(data_dir, 0700, e);
     if (r == 0)
         r = db_open(&w, path, DB_WRITE, e);

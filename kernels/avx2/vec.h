@@ -1,4 +1,5 @@
-/* 8 floats at a time: the vector that the sources in simd/ are written with. All static, see ops.h. */
+/* 8 floats at a time: the vector that the sources in simd/ are written with. All static, see ops.h.
+ */
 #ifndef KERNELS_AVX2_VEC_H
 #define KERNELS_AVX2_VEC_H
 
@@ -10,7 +11,7 @@
 
 #define KN_SIMD(name) kn_avx2_##name
 
-typedef __m256  vf;
+typedef __m256 vf;
 typedef __m256i vm;
 enum { VL = 8 };
 
@@ -134,10 +135,11 @@ static inline vf v_power2(__m256i n)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }
 
-/* p 2^n for whole n, with overflow to infinity and gradual underflow: in two steps, each in range. */
+/* p 2^n for whole n, with overflow to infinity and gradual underflow: in two steps, each in range.
+ */
 static inline vf v_scale2(vf p, vf n)
 {
-    __m256  bounded = _mm256_min_ps(_mm256_max_ps(n, v_set(-252)), v_set(254));
+    __m256 bounded = _mm256_min_ps(_mm256_max_ps(n, v_set(-252)), v_set(254));
     __m256i whole = _mm256_cvtps_epi32(bounded), half = _mm256_srai_epi32(whole, 1);
 
     return v_mul(v_mul(p, v_power2(half)), v_power2(_mm256_sub_epi32(whole, half)));
@@ -167,7 +169,7 @@ static inline void v_narrow(kn_bf16 *p, vf x)
 /* The first N elements of P, widened; the others are 0. */
 static inline vf v_widen_some(const kn_bf16 *p, size_t n)
 {
-    kn_bf16 some[8] = { 0 };
+    kn_bf16 some[8] = {0};
 
     memcpy(some, p, n * sizeof(*p));
     return v_widen(some);
@@ -196,8 +198,7 @@ static inline __attribute__((always_inline)) void v_turn(vf r[8])
         t[i] = _mm256_permute2f128_ps(r[i], r[4 + i], 0x20);
         t[4 + i] = _mm256_permute2f128_ps(r[i], r[4 + i], 0x31);
     }
-    _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++)
-        r[i] = t[i];
+    _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) r[i] = t[i];
 }
 
 /* Sum of x^2 in double, in four lanes. */

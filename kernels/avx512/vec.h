@@ -1,4 +1,5 @@
-/* 16 floats at a time: the vector that the sources in simd/ are written with. All static, see ops.h. */
+/* 16 floats at a time: the vector that the sources in simd/ are written with. All static, see
+ * ops.h. */
 #ifndef KERNELS_AVX512_VEC_H
 #define KERNELS_AVX512_VEC_H
 
@@ -10,7 +11,7 @@
 
 #define KN_SIMD(name) kn_avx512_##name
 
-typedef __m512    vf;
+typedef __m512 vf;
 typedef __mmask16 vm;
 enum { VL = 16 };
 
@@ -139,9 +140,9 @@ static inline vf v_widen(const kn_bf16 *p)
 /* Round to nearest even; NaN keeps its upper half with the quiet bit. */
 static inline void v_narrow(kn_bf16 *p, vf x)
 {
-    __m512i   u = _mm512_castps_si512(x);
-    __m512i   odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    __m512i   r = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    __m512i u = _mm512_castps_si512(x);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i r = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
 
     r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));

@@ -75,7 +75,7 @@ double kn_ref_fma_loop(size_t n)
 {
     enum { CHAINS = 8 };
     volatile float sink;
-    float          a[CHAINS] = { 0, 1, 2, 3, 4, 5, 6, 7 };
+    float a[CHAINS] = {0, 1, 2, 3, 4, 5, 6, 7};
 
     for (size_t i = 0; i < n; i++)
         for (int j = 0; j < CHAINS; j++)

@@ -19,7 +19,8 @@ static bool taken(const int32_t *idx, size_t n, size_t e)
     return false;
 }
 
-/* The largest P that is not among the first N of IDX; the lowest index wins ties, a NaN loses to all. */
+/* The largest P that is not among the first N of IDX; the lowest index wins ties, a NaN loses to
+ * all. */
 static size_t best(const float *p, size_t experts, const int32_t *idx, size_t n)
 {
     size_t found = experts;
@@ -33,8 +34,8 @@ static size_t best(const float *p, size_t experts, const int32_t *idx, size_t n)
     return found;
 }
 
-void kn_ref_router_fwd(float *probs, int32_t *idx, float *w, const float *logits, size_t rows, size_t e,
-                       size_t k, bool renorm)
+void kn_ref_router_fwd(float *probs, int32_t *idx, float *w, const float *logits, size_t rows,
+                       size_t e, size_t k, bool renorm)
 {
     for (size_t r = 0; r < rows; r++, probs += e, logits += e, idx += k, w += k) {
         double sum = 0;
@@ -49,9 +50,11 @@ void kn_ref_router_fwd(float *probs, int32_t *idx, float *w, const float *logits
     }
 }
 
-/* w_j = p_j / S over the chosen, so dp_j = (dw_j - sum_i dw_i w_i) / S; then dl = p (dp - sum p dp). */
+/* w_j = p_j / S over the chosen, so dp_j = (dw_j - sum_i dw_i w_i) / S; then dl = p (dp - sum p
+ * dp). */
 void kn_ref_router_bwd(float *dlogits, const float *dw, const float *dprobs, const float *probs,
-                       const int32_t *idx, const float *w, size_t rows, size_t e, size_t k, bool renorm)
+                       const int32_t *idx, const float *w, size_t rows, size_t e, size_t k,
+                       bool renorm)
 {
     for (size_t r = 0; r < rows; r++, dlogits += e, probs += e, idx += k, w += k, dw += k) {
         double sum = 0, mean = 0, inner = 0;

@@ -30,11 +30,13 @@ void kn_ref_rmsnorm_bwd(float *dx, float *dw, const float *dy, const float *x, c
             mean += (double)dy[i] * w[i] * x[i];
         mean /= (double)d;
         for (size_t i = 0; i < d; i++)
-            dx[i] = (float)((add ? (double)dx[i] : 0) + q * ((double)dy[i] * w[i] - x[i] * q * q * mean));
+            dx[i] = (float)((add ? (double)dx[i] : 0) +
+                            q * ((double)dy[i] * w[i] - x[i] * q * q * mean));
     }
 }
 
-void kn_ref_rope_row(float *x, size_t heads, size_t d, const float *c, const float *s, bool backward)
+void kn_ref_rope_row(float *x, size_t heads, size_t d, const float *c, const float *s,
+                     bool backward)
 {
     size_t half = d / 2;
 

@@ -1,9 +1,9 @@
 /*
  * Helpers of bench_api.sh.
  *
- *     bench_api seed DATA TRIALS            : a campaign "bench" that has ended, with so many trials
- *     bench_api sse PORT TOKEN ID READERS   : milliseconds from a change to the moment when the last of so many
- *                                             subscribers has heard of it
+ *     bench_api seed DATA TRIALS            : a campaign "bench" that has ended, with so many
+ * trials bench_api sse PORT TOKEN ID READERS   : milliseconds from a change to the moment when the
+ * last of so many subscribers has heard of it
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,11 +20,14 @@
 
 enum { MAX_READERS = 20000 };
 
-/* ---- seed ------------------------------------------------------------------------------------------- */
+/* ---- seed
+ * ------------------------------------------------------------------------------------------- */
 
 static const char layout[] =
-    "{\"world\":16,\"tp\":2,\"sp\":1,\"cp\":1,\"pp\":2,\"vp\":1,\"schedule\":\"1f1b\",\"ep\":1,\"etp\":1,"
-    "\"dp\":4,\"edp\":4,\"zero\":1,\"zero_scope\":\"ep-aware\",\"micro_batch\":4,\"recompute\":\"none\","
+    "{\"world\":16,\"tp\":2,\"sp\":1,\"cp\":1,\"pp\":2,\"vp\":1,\"schedule\":\"1f1b\",\"ep\":1,"
+    "\"etp\":1,"
+    "\"dp\":4,\"edp\":4,\"zero\":1,\"zero_scope\":\"ep-aware\",\"micro_batch\":4,\"recompute\":"
+    "\"none\","
     "\"overlap_grad_reduce\":0,\"overlap_param_gather\":0,\"overlap_p2p\":0,\"overlap_moe_a2a\":0,"
     "\"precision\":\"bf16\",\"threads\":1}";
 
@@ -42,7 +45,8 @@ static int add_trial(struct db *w, struct rng *rng, int64_t now, struct err *e)
         .predicted_tokens_per_s = 40000,
         .predicted_memory = 3e9,
         .predicted_fits = 0.98,
-        .memory_planned = "{\"total\":3000000000,\"weights\":1000000000,\"activations\":2000000000}",
+        .memory_planned =
+            "{\"total\":3000000000,\"weights\":1000000000,\"activations\":2000000000}",
         .created = now,
         .started = now,
         .ended = now + 8000,
@@ -76,7 +80,8 @@ static int seed_job(struct db *w, void *arg, struct err *e)
         .name = "bench",
         .state = DB_RUNNING,
         .spec = "{}",
-        .resolved = "{\"model\":{\"name\":\"m\"},\"cluster\":{\"name\":\"c\"},\"workload\":{\"global_batch\":64}}",
+        .resolved = "{\"model\":{\"name\":\"m\"},\"cluster\":{\"name\":\"c\"},\"workload\":{"
+                    "\"global_batch\":64}}",
         .objective = "tokens_per_s",
         .trainer = "partune",
         .launcher = "local",
@@ -120,7 +125,8 @@ static int seed(const char *data, int trials)
     return r < 0;
 }
 
-/* ---- subscribers -------------------------------------------------------------------------------------- */
+/* ---- subscribers
+ * -------------------------------------------------------------------------------------- */
 
 static int dial(int port)
 {
@@ -188,10 +194,10 @@ static int sse(int port, const char *token, const char *id, int readers)
         return 1;
     for (int i = 0; i < 5; i++) {
         AUTO_FREE char *body = mem_printf("{\"notes\":\"note %d\"}", i);
-        AUTO_FREE char *patch =
-            mem_printf("PATCH /v1/campaigns/%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
-                       "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-                       id, token, strlen(body), body);
+        AUTO_FREE char *patch = mem_printf(
+            "PATCH /v1/campaigns/%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
+            "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+            id, token, strlen(body), body);
         AUTO_FREE char *word = mem_printf("note %d", i);
         uint64_t from = clock_mono_ns();
 

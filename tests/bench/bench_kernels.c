@@ -1,11 +1,13 @@
 /*
- * Speed of the kernels, one JSON object a line: {"bench", "case", "value", "unit", "reference", "ratio"}.
+ * Speed of the kernels, one JSON object a line: {"bench", "case", "value", "unit", "reference",
+ * "ratio"}.
  *
- * A kernel and what it is compared with run alternately in one process, so that both meet the same machine;
- * value is the median of the kernel, ratio the median of the quotients of neighbours. References: oneDNN for
- * GEMM, the dense GEMM for the grouped one, the measured multiply-add peak of one core for attention, and for
- * what is bound by memory the rate of a STREAM triad over arrays larger than the caches. Bytes are those that
- * must move (each input once, each output once, no read for ownership), as STREAM counts them.
+ * A kernel and what it is compared with run alternately in one process, so that both meet the same
+ * machine; value is the median of the kernel, ratio the median of the quotients of neighbours.
+ * References: oneDNN for GEMM, the dense GEMM for the grouped one, the measured multiply-add peak
+ * of one core for attention, and for what is bound by memory the rate of a STREAM triad over arrays
+ * larger than the caches. Bytes are those that must move (each input once, each output once, no
+ * read for ownership), as STREAM counts them.
  *
  * Options: --bench=GLOB, --repeats=N, --isa=NAME, --threads=N.
  */
@@ -25,11 +27,11 @@
 enum { MAX_REPEATS = 201 };
 
 static struct {
-    const char     *glob;
-    int             repeats;
+    const char *glob;
+    int repeats;
     struct kn_pool *pool;
-    double          peak; /* FLOP/s of one core */
-} opt = { .glob = "*", .repeats = 15 };
+    double peak; /* FLOP/s of one core */
+} opt = {.glob = "*", .repeats = 15};
 
 /* ---- measuring ---- */
 
@@ -48,8 +50,8 @@ static double median(double *v, int n)
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-/* With one thread, time on the processor: it leaves out what other programs take on a shared machine, and is
- * the same as time on the clock where there are none. */
+/* With one thread, time on the processor: it leaves out what other programs take on a shared
+ * machine, and is the same as time on the clock where there are none. */
 static double now(void)
 {
     struct timespec t;
@@ -82,8 +84,8 @@ struct result {
 
 static struct result measure(work_fn *kernel, work_fn *reference, void *arg, void *ref_arg)
 {
-    double        a[MAX_REPEATS], q[MAX_REPEATS];
-    int           na = calibrate(kernel, arg), nb = reference ? calibrate(reference, ref_arg) : 0;
+    double a[MAX_REPEATS], q[MAX_REPEATS];
+    int na = calibrate(kernel, arg), nb = reference ? calibrate(reference, ref_arg) : 0;
     struct result r;
 
     for (int i = 0; i < opt.repeats; i++) {
@@ -100,10 +102,11 @@ static bool wanted(const char *bench)
     return fnmatch(opt.glob, bench, 0) == 0;
 }
 
-static void print(const char *bench, const char *what, double value, const char *unit, const char *reference,
-                  double ratio)
+static void print(const char *bench, const char *what, double value, const char *unit,
+                  const char *reference, double ratio)
 {
-    printf("{\"bench\":\"%s\",\"case\":\"%s\",\"value\":%.4g,\"unit\":\"%s\"", bench, what, value, unit);
+    printf("{\"bench\":\"%s\",\"case\":\"%s\",\"value\":%.4g,\"unit\":\"%s\"", bench, what, value,
+           unit);
     if (reference)
         printf(",\"reference\":\"%s\",\"ratio\":%.3f", reference, ratio);
     printf(",\"isa\":\"%s\",\"threads\":%d}\n", kn_isa_name(kn_isa()), kn_pool_threads(opt.pool));
@@ -174,7 +177,7 @@ static float *stream[3];
 
 static void triad(void *arg)
 {
-    lanes       *a = (lanes *)(void *)stream[0];
+    lanes *a = (lanes *)(void *)stream[0];
     const lanes *b = (lanes *)(void *)stream[1], *c = (lanes *)(void *)stream[2];
 
     (void)arg;
@@ -192,29 +195,29 @@ static void open_stream(void)
 
 struct gemm_case {
     size_t m, n, k;
-    bool   ta, tb, add;
+    bool ta, tb, add;
     const char *what;
 };
 
 /* A dense layer of 512, 8 heads, ffn 1536, vocabulary 4096, 1024 tokens; a wide one; an expert. */
 static const struct gemm_case gemm_cases[] = {
-    { 1024, 1536, 512, false, true, false, "qkv forward" },
-    { 1024, 512, 512, false, true, true, "attention out forward" },
-    { 1024, 3072, 512, false, true, false, "gate-up forward" },
-    { 1024, 512, 1536, false, true, true, "down forward" },
-    { 1024, 4096, 512, false, true, false, "logits forward" },
-    { 1024, 512, 3072, false, false, false, "gate-up dgrad" },
-    { 1024, 1536, 512, false, false, false, "down dgrad" },
-    { 1024, 512, 4096, false, false, false, "logits dgrad" },
-    { 3072, 512, 1024, true, false, true, "gate-up wgrad" },
-    { 512, 1536, 1024, true, false, true, "down wgrad" },
-    { 4096, 512, 1024, true, false, true, "logits wgrad" },
-    { 192, 768, 256, false, true, false, "expert forward, 192 tokens" },
+    {1024, 1536, 512, false, true, false, "qkv forward"},
+    {1024, 512, 512, false, true, true, "attention out forward"},
+    {1024, 3072, 512, false, true, false, "gate-up forward"},
+    {1024, 512, 1536, false, true, true, "down forward"},
+    {1024, 4096, 512, false, true, false, "logits forward"},
+    {1024, 512, 3072, false, false, false, "gate-up dgrad"},
+    {1024, 1536, 512, false, false, false, "down dgrad"},
+    {1024, 512, 4096, false, false, false, "logits dgrad"},
+    {3072, 512, 1024, true, false, true, "gate-up wgrad"},
+    {512, 1536, 1024, true, false, true, "down wgrad"},
+    {4096, 512, 1024, true, false, true, "logits wgrad"},
+    {192, 768, 256, false, true, false, "expert forward, 192 tokens"},
 };
 
 struct gemm_work {
     struct kn_gemm g;
-    float         *a, *b, *c;
+    float *a, *b, *c;
 };
 
 static void gemm_work(void *arg)
@@ -227,8 +230,9 @@ static void dnnl_work(void *arg)
 {
     const struct kn_gemm *g = &((struct gemm_work *)arg)->g;
 
-    dnnl_sgemm(g->ta ? 'T' : 'N', g->tb ? 'T' : 'N', (dnnl_dim_t)g->m, (dnnl_dim_t)g->n, (dnnl_dim_t)g->k, 1,
-               g->a, (dnnl_dim_t)g->lda, g->b, (dnnl_dim_t)g->ldb, g->beta, g->c, (dnnl_dim_t)g->ldc);
+    dnnl_sgemm(g->ta ? 'T' : 'N', g->tb ? 'T' : 'N', (dnnl_dim_t)g->m, (dnnl_dim_t)g->n,
+               (dnnl_dim_t)g->k, 1, g->a, (dnnl_dim_t)g->lda, g->b, (dnnl_dim_t)g->ldb, g->beta,
+               g->c, (dnnl_dim_t)g->ldc);
 }
 static work_fn *const gemm_reference = dnnl_work;
 #else
@@ -237,11 +241,21 @@ static work_fn *const gemm_reference = NULL;
 
 static struct gemm_work gemm_new(const struct gemm_case *c)
 {
-    struct gemm_work w = { .a = floats(c->m * c->k), .b = floats(c->k * c->n), .c = floats(c->m * c->n) };
+    struct gemm_work w = {
+        .a = floats(c->m * c->k), .b = floats(c->k * c->n), .c = floats(c->m * c->n)};
 
-    w.g = (struct kn_gemm){ .m = c->m, .n = c->n, .k = c->k, .a = w.a, .b = w.b, .c = w.c,
-                            .lda = c->ta ? c->m : c->k, .ldb = c->tb ? c->k : c->n, .ldc = c->n,
-                            .ta = c->ta, .tb = c->tb, .beta = c->add };
+    w.g = (struct kn_gemm){.m = c->m,
+                           .n = c->n,
+                           .k = c->k,
+                           .a = w.a,
+                           .b = w.b,
+                           .c = w.c,
+                           .lda = c->ta ? c->m : c->k,
+                           .ldb = c->tb ? c->k : c->n,
+                           .ldc = c->n,
+                           .ta = c->ta,
+                           .tb = c->tb,
+                           .beta = c->add};
     return w;
 }
 
@@ -255,13 +269,13 @@ static void gemm_free(struct gemm_work *w, const struct gemm_case *c)
 static void bench_gemm(void)
 {
     double ratios[32];
-    int    n = 0;
+    int n = 0;
 
     for (size_t i = 0; i < sizeof(gemm_cases) / sizeof(gemm_cases[0]); i++) {
         const struct gemm_case *c = &gemm_cases[i];
-        struct gemm_work        w = gemm_new(c);
-        struct result           r = measure(gemm_work, gemm_reference, &w, &w);
-        char                    what[96];
+        struct gemm_work w = gemm_new(c);
+        struct result r = measure(gemm_work, gemm_reference, &w, &w);
+        char what[96];
 
         snprintf(what, sizeof(what), "%zux%zux%zu %c%c %s", c->m, c->n, c->k, c->ta ? 'T' : 'N',
                  c->tb ? 'T' : 'N', c->what);
@@ -278,7 +292,7 @@ static void bench_gemm(void)
 
 enum { EXPERTS = 8, ROWS = 2048 };
 
-static const int32_t offsets[EXPERTS + 1] = { 0, 410, 500, 860, 980, 1300, 1420, 1900, ROWS };
+static const int32_t offsets[EXPERTS + 1] = {0, 410, 500, 860, 980, 1300, 1420, 1900, ROWS};
 
 static void grouped_work(void *arg)
 {
@@ -290,19 +304,19 @@ static void grouped_work(void *arg)
 static void bench_grouped(void)
 {
     static const struct gemm_case cases[] = {
-        { ROWS, 2048, 512, false, true, false, "forward" },
-        { ROWS, 512, 2048, false, false, false, "dgrad" },
-        { 2048, 512, ROWS, true, false, true, "wgrad" },
-        { ROWS, 768, 256, false, true, false, "forward, small" },
+        {ROWS, 2048, 512, false, true, false, "forward"},
+        {ROWS, 512, 2048, false, false, false, "dgrad"},
+        {2048, 512, ROWS, true, false, true, "wgrad"},
+        {ROWS, 768, 256, false, true, false, "forward, small"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct gemm_case *c = &cases[i];
-        struct gemm_work        dense = gemm_new(c), grouped = dense;
-        size_t                  weights = EXPERTS * (c->ta ? c->m * c->n : c->n * c->k);
-        float                  *w = floats(weights);
-        char                    what[96];
-        struct result           r;
+        struct gemm_work dense = gemm_new(c), grouped = dense;
+        size_t weights = EXPERTS * (c->ta ? c->m * c->n : c->n * c->k);
+        float *w = floats(weights);
+        char what[96];
+        struct result r;
 
         if (c->ta)
             grouped.g.c = w;
@@ -310,8 +324,8 @@ static void bench_grouped(void)
             grouped.g.b = w;
         r = measure(grouped_work, gemm_work, &grouped, &dense);
         snprintf(what, sizeof(what), "8 uneven experts, %zux%zux%zu %s", c->m, c->n, c->k, c->what);
-        print("grouped_gemm_f32", what, 2.0 * (double)(c->m * c->n * c->k) / r.kernel / 1e9, "GFLOP/s",
-              "dense gemm", r.quotient);
+        print("grouped_gemm_f32", what, 2.0 * (double)(c->m * c->n * c->k) / r.kernel / 1e9,
+              "GFLOP/s", "dense gemm", r.quotient);
         release(w, weights);
         gemm_free(&dense, c);
     }
@@ -320,9 +334,9 @@ static void bench_grouped(void)
 /* ---- attention ---- */
 
 struct attn_work {
-    struct kn_attn      a;
+    struct kn_attn a;
     struct kn_attn_grad g;
-    float              *o, *lse, *work;
+    float *o, *lse, *work;
 };
 
 static void attn_fwd_work(void *arg)
@@ -352,25 +366,43 @@ static void bench_attn(void)
     for (size_t t = 512; t <= 2048; t *= 2) {
         for (size_t d = 64; d <= 128; d *= 2) {
             size_t n = BATCH * t, ld = (HEADS + 2 * KV) * d, wide = HEADS * d;
-            float *qkv = floats(n * ld), *dqkv = floats(n * ld), *o = floats(n * wide), *d_o = floats(n * wide);
+            float *qkv = floats(n * ld), *dqkv = floats(n * ld), *o = floats(n * wide),
+                  *d_o = floats(n * wide);
             float *lse = floats(n * HEADS), *work = floats(n * HEADS);
             /* of the visible half: 2 products forward, 5 backward */
             double pairs = BATCH * HEADS * (double)t * ((double)t + 1) / 2 * 2 * (double)d;
             double share[3];
-            char   what[96];
+            char what[96];
 
-            struct attn_work w = { .o = o, .lse = lse, .work = work };
-            w.a = (struct kn_attn){ .batch = BATCH, .seq = t, .heads = HEADS, .kv_heads = KV, .d = d,
-                                    .scale = 1 / sqrtf((float)d), .q = qkv, .k = qkv + wide,
-                                    .v = qkv + wide + KV * d, .ldq = ld, .ldk = ld, .ldv = ld };
-            w.g = (struct kn_attn_grad){ .o = o, .d_o = d_o, .ldo = wide, .lddo = wide, .lse = lse,
-                                         .dq = dqkv, .dk = dqkv + wide, .dv = dqkv + wide + KV * d,
-                                         .lddq = ld, .lddk = ld, .lddv = ld };
+            struct attn_work w = {.o = o, .lse = lse, .work = work};
+            w.a = (struct kn_attn){.batch = BATCH,
+                                   .seq = t,
+                                   .heads = HEADS,
+                                   .kv_heads = KV,
+                                   .d = d,
+                                   .scale = 1 / sqrtf((float)d),
+                                   .q = qkv,
+                                   .k = qkv + wide,
+                                   .v = qkv + wide + KV * d,
+                                   .ldq = ld,
+                                   .ldk = ld,
+                                   .ldv = ld};
+            w.g = (struct kn_attn_grad){.o = o,
+                                        .d_o = d_o,
+                                        .ldo = wide,
+                                        .lddo = wide,
+                                        .lse = lse,
+                                        .dq = dqkv,
+                                        .dk = dqkv + wide,
+                                        .dv = dqkv + wide + KV * d,
+                                        .lddq = ld,
+                                        .lddk = ld,
+                                        .lddv = ld};
             share[0] = 2 * pairs / measure(attn_fwd_work, NULL, &w, NULL).kernel;
             share[1] = 5 * pairs / measure(attn_bwd_work, NULL, &w, NULL).kernel;
             share[2] = 7 * pairs / measure(attn_both_work, NULL, &w, NULL).kernel;
             for (int i = 0; i < 3; i++) {
-                static const char *const part[] = { "forward", "backward", "forward+backward" };
+                static const char *const part[] = {"forward", "backward", "forward+backward"};
 
                 snprintf(what, sizeof(what), "T %zu, d %zu, %s", t, d, part[i]);
                 print("attention", what, share[i] / 1e9, "GFLOP/s", "fma_peak",
@@ -391,10 +423,10 @@ static void bench_attn(void)
 enum { N = 8 << 20, D = 1024, TOKENS = N / D, VOCAB = 8192, HEAD = 64 };
 
 struct arrays {
-    float   *x, *y, *z, *w;
-    float   *vec, *row;
+    float *x, *y, *z, *w;
+    float *vec, *row;
     int32_t *idx;
-    size_t   bytes;
+    size_t bytes;
 };
 
 static void w_add(void *p)
@@ -448,7 +480,8 @@ static void w_rmsnorm_fwd(void *p)
 static void w_rmsnorm_bwd(void *p)
 {
     struct arrays *a = p;
-    kn_rmsnorm_bwd(opt.pool, KN_F32, a->z, a->vec + D, a->y, a->x, a->vec, a->row, TOKENS, D, false);
+    kn_rmsnorm_bwd(opt.pool, KN_F32, a->z, a->vec + D, a->y, a->x, a->vec, a->row, TOKENS, D,
+                   false);
 }
 
 static void w_rope(void *p)
@@ -490,13 +523,15 @@ static void w_xent_max(void *p)
 static void w_xent_sum(void *p)
 {
     struct arrays *a = p;
-    kn_xent_sum(opt.pool, KN_F32, a->row, a->row + TOKENS, a->x, VOCAB, N / VOCAB, VOCAB, a->row, a->idx, 0);
+    kn_xent_sum(opt.pool, KN_F32, a->row, a->row + TOKENS, a->x, VOCAB, N / VOCAB, VOCAB, a->row,
+                a->idx, 0);
 }
 
 static void w_xent_grad(void *p)
 {
     struct arrays *a = p;
-    kn_xent_grad(opt.pool, KN_F32, a->z, VOCAB, N / VOCAB, VOCAB, VOCAB, a->row, a->vec, a->idx, 0, 1e-3f);
+    kn_xent_grad(opt.pool, KN_F32, a->z, VOCAB, N / VOCAB, VOCAB, VOCAB, a->row, a->vec, a->idx, 0,
+                 1e-3f);
 }
 
 static void w_permute(void *p)
@@ -513,9 +548,14 @@ static void w_unpermute(void *p)
 
 static void w_adamw(void *p)
 {
-    struct arrays  *a = p;
-    struct kn_adamw h = { .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
-                          .grad_scale = 1, .step = 10 };
+    struct arrays *a = p;
+    struct kn_adamw h = {.lr = 1e-4f,
+                         .beta1 = 0.9f,
+                         .beta2 = 0.95f,
+                         .eps = 1e-8f,
+                         .weight_decay = 0.1f,
+                         .grad_scale = 1,
+                         .step = 10};
     kn_adamw(opt.pool, &h, a->x, NULL, a->y, a->w, a->z, N);
 }
 
@@ -523,33 +563,33 @@ static void bench_memory(void)
 {
     static const struct {
         const char *name;
-        work_fn    *fn;
-        double      floats; /* moved, for each of N elements */
+        work_fn *fn;
+        double floats; /* moved, for each of N elements */
     } rows[] = {
-        { "add", w_add, 3 },
-        { "axpy", w_axpy, 3 },
-        { "scale", w_scale, 2 },
-        { "sumsq", w_sumsq, 1 },
-        { "any_nonfinite", w_nonfinite, 1 },
-        { "to_bf16", w_to_bf16, 1.5 },
-        { "from_bf16", w_from_bf16, 1.5 },
-        { "rmsnorm_fwd", w_rmsnorm_fwd, 2 },
-        { "rmsnorm_bwd", w_rmsnorm_bwd, 3 },
-        { "rope", w_rope, 2 },
-        { "swiglu_fwd", w_swiglu_fwd, 3 },
-        { "swiglu_bwd", w_swiglu_bwd, 5 },
-        { "embed_fwd", w_embed_fwd, 2 },
-        { "embed_bwd", w_embed_bwd, 3 },
-        { "xent_max", w_xent_max, 1 },
-        { "xent_sum", w_xent_sum, 1 },
-        { "xent_grad", w_xent_grad, 2 },
-        { "permute", w_permute, 2 },
-        { "unpermute", w_unpermute, 1.5 },
-        { "adamw", w_adamw, 7 },
+        {"add", w_add, 3},
+        {"axpy", w_axpy, 3},
+        {"scale", w_scale, 2},
+        {"sumsq", w_sumsq, 1},
+        {"any_nonfinite", w_nonfinite, 1},
+        {"to_bf16", w_to_bf16, 1.5},
+        {"from_bf16", w_from_bf16, 1.5},
+        {"rmsnorm_fwd", w_rmsnorm_fwd, 2},
+        {"rmsnorm_bwd", w_rmsnorm_bwd, 3},
+        {"rope", w_rope, 2},
+        {"swiglu_fwd", w_swiglu_fwd, 3},
+        {"swiglu_bwd", w_swiglu_bwd, 5},
+        {"embed_fwd", w_embed_fwd, 2},
+        {"embed_bwd", w_embed_bwd, 3},
+        {"xent_max", w_xent_max, 1},
+        {"xent_sum", w_xent_sum, 1},
+        {"xent_grad", w_xent_grad, 2},
+        {"permute", w_permute, 2},
+        {"unpermute", w_unpermute, 1.5},
+        {"adamw", w_adamw, 7},
     };
-    struct arrays a = { floats(N), floats(N), floats(N), floats(N), floats(N), floats(N), NULL, 0 };
-    double        ratios[32], base = 3.0 * sizeof(float) * STREAM;
-    int           n = 0;
+    struct arrays a = {floats(N), floats(N), floats(N), floats(N), floats(N), floats(N), NULL, 0};
+    double ratios[32], base = 3.0 * sizeof(float) * STREAM;
+    int n = 0;
 
     open_stream();
     a.idx = mem_alloc(N * sizeof(*a.idx));
@@ -559,9 +599,9 @@ static void bench_memory(void)
     }
     kn_scale(opt.pool, KN_F32, a.w, 0, N);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        double        bytes = rows[i].floats * sizeof(float) * N;
+        double bytes = rows[i].floats * sizeof(float) * N;
         struct result r = measure(rows[i].fn, triad, &a, NULL);
-        double        ratio = r.quotient * bytes / base;
+        double ratio = r.quotient * bytes / base;
 
         print("memory", rows[i].name, bytes / r.kernel / 1e9, "GB/s", "stream triad", ratio);
         ratios[n++] = ratio;
@@ -578,7 +618,7 @@ static void bench_memory(void)
 
 static int parse(int argc, char **argv)
 {
-    int64_t     n = 1;
+    int64_t n = 1;
     enum kn_isa isa;
 
     for (int i = 1; i < argc; i++) {
@@ -591,7 +631,9 @@ static int parse(int argc, char **argv)
         else if (str_starts(a, "--threads=") && str_to_i64(&n, a + 10, 1, 256) == 0)
             opt.pool = kn_pool_new((int)n);
         else if (!str_starts(a, "--isa=") || !kn_isa_parse(&isa, a + 6) || !kn_isa_set(isa)) {
-            fprintf(stderr, "usage: bench_kernels [--bench=GLOB] [--repeats=N] [--isa=NAME] [--threads=N]\n");
+            fprintf(
+                stderr,
+                "usage: bench_kernels [--bench=GLOB] [--repeats=N] [--isa=NAME] [--threads=N]\n");
             return 2;
         }
     }

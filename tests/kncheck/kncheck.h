@@ -1,18 +1,18 @@
 /*
- * kncheck: every operation of kernels/ against an oracle, on every instruction set that this CPU has, on
- * awkward shapes.
+ * kncheck: every operation of kernels/ against an oracle, on every instruction set that this CPU
+ * has, on awkward shapes.
  *
- * A check describes one case: it makes its arrays, computes what is right and how far a correct result may
- * be from it (a bound derived from the number of roundings and the magnitudes, never a bare constant),
- * runs the candidate once, and compares. The harness repeats it for each instruction set and number of
- * threads.
+ * A check describes one case: it makes its arrays, computes what is right and how far a correct
+ * result may be from it (a bound derived from the number of roundings and the magnitudes, never a
+ * bare constant), runs the candidate once, and compares. The harness repeats it for each
+ * instruction set and number of threads.
  *
- * Arrays have guards before, after and between rows. In an input they are NaN, so that a result that
- * depends on them is NaN; in an output they are a pattern that must survive. What a candidate must
- * overwrite is NaN before it runs. Data starts one element off alignment.
+ * Arrays have guards before, after and between rows. In an input they are NaN, so that a result
+ * that depends on them is NaN; in an output they are a pattern that must survive. What a candidate
+ * must overwrite is NaN before it runs. Data starts one element off alignment.
  *
- * With --fault the harness damages each candidate's outputs between the run and the comparison, in one
- * small way at a time, and demands that the comparison notices.
+ * With --fault the harness damages each candidate's outputs between the run and the comparison, in
+ * one small way at a time, and demands that the comparison notices.
  */
 #ifndef TESTS_KNCHECK_KNCHECK_H
 #define TESTS_KNCHECK_KNCHECK_H
@@ -27,47 +27,47 @@
 #include "base/base.h"
 #include "kernels/kernels.h"
 
-#define EPS 0x1p-24       /* half the distance from 1 to the next fp32: one rounding */
+#define EPS 0x1p-24     /* half the distance from 1 to the next fp32: one rounding */
 #define EPS_BF16 0x1p-8 /* the same for bf16 */
 
 enum role { IN, OUT, INOUT };
 
 /* A matrix of fp32, bf16 or int32 with guards. */
 struct arr {
-    const char  *name;
-    enum role    role;
-    bool         is_int;
+    const char *name;
+    enum role role;
+    bool is_int;
     enum kn_type t;
-    size_t       rows, cols, ld;
-    void        *at;     /* element (0, 0) */
-    double      *want;   /* (rows, cols), outputs: what is right, ... */
-    double      *bound;  /* ... and how far from it is still right */
-    void        *before; /* INOUT: the matrix as it was, same layout */
-    char        *base;   /* the allocation */
-    size_t       bytes;
+    size_t rows, cols, ld;
+    void *at;      /* element (0, 0) */
+    double *want;  /* (rows, cols), outputs: what is right, ... */
+    double *bound; /* ... and how far from it is still right */
+    void *before;  /* INOUT: the matrix as it was, same layout */
+    char *base;    /* the allocation */
+    size_t bytes;
 };
 
 enum { MAX_ARR = 16, MAX_DIMS = 8 };
 
 struct check {
-    const char     *op, *shape;
-    enum kn_isa     isa;
+    const char *op, *shape;
+    enum kn_isa isa;
     struct kn_pool *pool;
-    struct rng      rng;
-    struct arr      arr[MAX_ARR];
-    size_t          narr;
-    size_t          dim[MAX_DIMS];
-    enum kn_type    t; /* storage of activations */
+    struct rng rng;
+    struct arr arr[MAX_ARR];
+    size_t narr;
+    size_t dim[MAX_DIMS];
+    enum kn_type t; /* storage of activations */
 };
 
-/* One operation: RUN makes the arrays of the case c->dim, c->t, sets want and bound, and calls candidate
- * functions between kc_begin() and the return. */
+/* One operation: RUN makes the arrays of the case c->dim, c->t, sets want and bound, and calls
+ * candidate functions between kc_begin() and the return. */
 struct kc_op {
-    const char   *name;
-    const char   *dims; /* "m n k ta tb": names, for the report */
+    const char *name;
+    const char *dims; /* "m n k ta tb": names, for the report */
     const size_t (*cases)[MAX_DIMS];
-    size_t        ncases;
-    bool          bf16; /* repeat the cases with bf16 storage */
+    size_t ncases;
+    bool bf16; /* repeat the cases with bf16 storage */
     void (*run)(struct check *c);
 };
 
@@ -84,13 +84,13 @@ struct arr *kc_wide(struct check *c, const char *name, enum role role, enum kn_t
 struct arr *kc_int(struct check *c, const char *name, enum role role, size_t rows, size_t cols);
 
 /* Element (i, j) as a double, for INOUT as it was before the run. */
-double  kc_get(const struct arr *a, size_t i, size_t j);
-void    kc_set(struct arr *a, size_t i, size_t j, double v); /* inputs only; rounds to the type */
+double kc_get(const struct arr *a, size_t i, size_t j);
+void kc_set(struct arr *a, size_t i, size_t j, double v); /* inputs only; rounds to the type */
 int32_t kc_geti(const struct arr *a, size_t i, size_t j);
-void    kc_seti(struct arr *a, size_t i, size_t j, int32_t v);
+void kc_seti(struct arr *a, size_t i, size_t j, int32_t v);
 
-/* Say what is right for an output's element: value and the error that fp32 arithmetic may make; the rounding
- * to the output's own type is added here. */
+/* Say what is right for an output's element: value and the error that fp32 arithmetic may make; the
+ * rounding to the output's own type is added here. */
 void kc_want(struct arr *a, size_t i, size_t j, double value, double bound);
 
 /* The same where nothing may be rounded. */

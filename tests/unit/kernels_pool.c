@@ -1,4 +1,5 @@
-/* The pool of threads: every share runs once, sleeping workers wake, and results do not depend on it. */
+/* The pool of threads: every share runs once, sleeping workers wake, and results do not depend on
+ * it. */
 #include "tests/unit/unit.h"
 
 #include <stdatomic.h>
@@ -18,7 +19,7 @@ static void every_thread_runs_each_job_once(void **state)
     (void)state;
     for (int n = 1; n <= 5; n++) {
         struct kn_pool *p = kn_pool_new(n);
-        atomic_int      seen[5] = { 0 };
+        atomic_int seen[5] = {0};
 
         assert_non_null(p);
         assert_int_equal(kn_pool_threads(p), n);
@@ -33,7 +34,7 @@ static void every_thread_runs_each_job_once(void **state)
 static void sleeping_workers_wake(void **state)
 {
     struct kn_pool *p = kn_pool_new(3);
-    atomic_int      seen[3] = { 0 };
+    atomic_int seen[3] = {0};
 
     (void)state;
     for (int i = 0; i < 20; i++) {
@@ -49,9 +50,9 @@ static void sleeping_workers_wake(void **state)
 static void a_pool_of_many_gives_the_result_of_one(void **state)
 {
     enum { M = 70, N = 65, K = 33, D = 100003 };
-    static float    a[M * K], b[N * K], c1[M * N], c2[M * N], x[D];
+    static float a[M * K], b[N * K], c1[M * N], c2[M * N], x[D];
     struct kn_pool *p = kn_pool_new(4);
-    struct rng      r;
+    struct rng r;
 
     (void)state;
     rng_seed(&r, 7);

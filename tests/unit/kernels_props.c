@@ -1,4 +1,5 @@
-/* Properties that need no oracle: inverses, sums, and that gradients are what the chain rule says. */
+/* Properties that need no oracle: inverses, sums, and that gradients are what the chain rule says.
+ */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -19,7 +20,7 @@ static void fill(float *x, size_t n, uint64_t seed)
 static void unpermuting_what_was_permuted_gives_k_times_the_rows(void **state)
 {
     static float x[ROWS * D], y[ROWS * K * D], back[ROWS * D];
-    int32_t      key[ROWS * K], offsets[E + 1], src[ROWS * K], place[ROWS * K];
+    int32_t key[ROWS * K], offsets[E + 1], src[ROWS * K], place[ROWS * K];
 
     (void)state;
     fill(x, ROWS * D, 1);
@@ -36,7 +37,7 @@ static void unpermuting_what_was_permuted_gives_k_times_the_rows(void **state)
 static void the_router_gives_a_distribution_and_its_gradient_sums_to_zero(void **state)
 {
     static float logits[ROWS * E], probs[ROWS * E], w[ROWS * K], dw[ROWS * K], dl[ROWS * E];
-    int32_t      idx[ROWS * K];
+    int32_t idx[ROWS * K];
 
     (void)state;
     fill(logits, ROWS * E, 2);
@@ -72,19 +73,21 @@ static void turning_back_undoes_the_rotation(void **state)
     kn_rope(NULL, KN_F32, y, D, ROWS, 1, D, c, s, NULL, ROWS, false);
     assert_true(y[D] != x[D]);
     kn_rope(NULL, KN_F32, y, D, ROWS, 1, D, c, s, NULL, ROWS, true);
-    for (size_t i = 0; i < ROWS * D; i++) /* six roundings each way of magnitudes of at most 2 |x| */
+    for (size_t i = 0; i < ROWS * D;
+         i++) /* six roundings each way of magnitudes of at most 2 |x| */
         assert_true(fabsf(y[i] - x[i]) <= 12 * 0x1p-24f * 8);
 }
 
-/* L = sum of g f(x); its slope along a direction U by a central difference against the analytic gradient.
- * The difference is off by the third derivative times h^2 and by rounding over h: with h = 2^-5 and values of
- * about unit size, both stay below 2 %. */
+/* L = sum of g f(x); its slope along a direction U by a central difference against the analytic
+ * gradient. The difference is off by the third derivative times h^2 and by rounding over h: with h
+ * = 2^-5 and values of about unit size, both stay below 2 %. */
 static void assert_slope(double up, double down, double h, double analytic, double size)
 {
     double numeric = (up - down) / (2 * h);
 
     if (fabs(numeric - analytic) > 0.02 * size)
-        fail_msg("slope %.6g by differences, %.6g by the gradient (size %.3g)", numeric, analytic, size);
+        fail_msg("slope %.6g by differences, %.6g by the gradient (size %.3g)", numeric, analytic,
+                 size);
 }
 
 /* All operations of a block's shape at once: y = swiglu(norm(x) W1, norm(x) W2) and back. */
@@ -104,11 +107,12 @@ static double chain(const float *x, const float *nw, const float *w, const float
 static void gradients_follow_the_chain_rule(void **state)
 {
     enum { KEEP = ROWS * D * 4 + ROWS };
-    static float x[ROWS * D], u[ROWS * D], nw[D], w[2 * D * D], g[ROWS * D], keep[KEEP], moved[ROWS * D];
+    static float x[ROWS * D], u[ROWS * D], nw[D], w[2 * D * D], g[ROWS * D], keep[KEEP],
+        moved[ROWS * D];
     static float dgu[ROWS * 2 * D], dn[ROWS * D], dx[ROWS * D], dnw[D];
-    float       *n = keep, *rrms = n + ROWS * D, *gu = rrms + ROWS;
+    float *n = keep, *rrms = n + ROWS * D, *gu = rrms + ROWS;
     const double h = 0x1p-5;
-    double       up, down, analytic = 0, size = 0;
+    double up, down, analytic = 0, size = 0;
 
     (void)state;
     (void)n;
@@ -126,7 +130,8 @@ static void gradients_follow_the_chain_rule(void **state)
         moved[i] = x[i] - (float)h * u[i];
     down = chain(moved, nw, w, g, keep);
     chain(x, nw, w, g, keep);
-    kn_swiglu_bwd(NULL, KN_F32, dgu, 2 * D, dgu + D, 2 * D, g, D, gu, 2 * D, gu + D, 2 * D, ROWS, D);
+    kn_swiglu_bwd(NULL, KN_F32, dgu, 2 * D, dgu + D, 2 * D, g, D, gu, 2 * D, gu + D, 2 * D, ROWS,
+                  D);
     kn_gemm_f32(NULL, false, false, ROWS, D, 2 * D, dgu, 2 * D, w, D, 0, dn, D);
     kn_rmsnorm_bwd(NULL, KN_F32, dx, dnw, dn, x, nw, rrms, ROWS, D, false);
     for (size_t i = 0; i < ROWS * D; i++) {
@@ -139,8 +144,8 @@ static void gradients_follow_the_chain_rule(void **state)
 static void blocking_out_of_bounds_is_refused(void **state)
 {
     const struct kn_blocking *c;
-    struct kn_blocking        was = kn_blocking_get(), bad = { 1 << 20, 512, 256 }, odd = { 1024, 500, 256 };
-    size_t                    n = kn_blocking_candidates(&c);
+    struct kn_blocking was = kn_blocking_get(), bad = {1 << 20, 512, 256}, odd = {1024, 500, 256};
+    size_t n = kn_blocking_candidates(&c);
 
     (void)state;
     assert_false(kn_blocking_set(&bad));

@@ -5,7 +5,7 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
 {
     static const struct {
         const char *model, *trainer;
-        int         cores, batch;
+        int cores, batch;
         const char *layout, *rule, *text;
     } row[] = {
         {"tiny-llama", "any", 4, 32, "{'world':3,'tp':2}", "world-dense",
@@ -20,32 +20,39 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
          "heads 8 is not a multiple of tp 16"},
         {"tiny-llama", "any", 64, 32, "{'world':8,'tp':8}", "kv-heads-tp",
          "kv_heads 4 is not a multiple of tp 8"},
-        {"nano-llama", "any", 64, 32, "{'world':3,'tp':3}", "ffn-tp", "ffn 128 is not a multiple of tp 3"},
+        {"nano-llama", "any", 64, 32, "{'world':3,'tp':3}", "ffn-tp",
+         "ffn 128 is not a multiple of tp 3"},
         {"tiny-moe", "any", 64, 32, "{'world':3,'tp':3,'etp':3,'sp':1}", "ffn-tp",
          "expert_ffn 512 is not a multiple of etp 3"},
-        {"tiny-moe", "any", 64, 33, "{'world':3,'ep':3}", "experts-ep", "experts 4 is not a multiple of ep 3"},
+        {"tiny-moe", "any", 64, 33, "{'world':3,'ep':3}", "experts-ep",
+         "experts 4 is not a multiple of ep 3"},
         {"tiny-llama", "partune", 64, 33, "{'world':3,'pp':3}", "layers-pp-vp",
          "layers 4 is not a multiple of pp 3 x vp 1"},
-        {"tiny-llama", "any", 64, 32, "{'world':8,'pp':8}", "layers-pp-vp", "layers 4 is less than pp 8 x vp 1"},
+        {"tiny-llama", "any", 64, 32, "{'world':8,'pp':8}", "layers-pp-vp",
+         "layers 4 is less than pp 8 x vp 1"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'micro_batch':5}", "batch-divides",
          "global_batch 32 is not a multiple of micro_batch 5 x dp 2"},
-        {"tiny-llama", "any", 2, 30, "{'world':2,'pp':2,'vp':2,'micro_batch':2}", "interleave-microbatches",
+        {"tiny-llama", "any", 2, 30, "{'world':2,'pp':2,'vp':2,'micro_batch':2}",
+         "interleave-microbatches",
          "15 micro-batches (global_batch 30 / (micro_batch 2 x dp 1)) are not a multiple of pp 2"},
-        {"tiny-llama", "any", 2, 32, "{'world':2,'vp':2}", "vp-needs-pp", "vp 2 needs pp > 1, pp is 1"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'vp':2}", "vp-needs-pp",
+         "vp 2 needs pp > 1, pp is 1"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'pp':2,'vp':2,'schedule':'gpipe'}", "schedule-vp",
          "vp 2 needs schedule interleaved, not gpipe"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'pp':2,'schedule':'interleaved'}", "schedule-vp",
          "schedule interleaved needs vp > 1, vp is 1"},
-        {"tiny-llama", "any", 2, 32, "{'world':2,'sp':1}", "sp-needs-tp", "sp 1 needs tp > 1, tp is 1"},
+        {"tiny-llama", "any", 2, 32, "{'world':2,'sp':1}", "sp-needs-tp",
+         "sp 1 needs tp > 1, tp is 1"},
         {"tiny-moe", "any", 2, 32, "{'world':2,'tp':2}", "moe-tp-needs-sp",
          "a model with experts and tp 2 needs sp 1"},
         {"nano-llama", "any", 64, 32, "{'world':6,'tp':3,'sp':1,'cp':2}", "seq-sp",
          "seq 32 is not a multiple of cp 2 x tp 3, as sp needs"},
-        {"nano-llama", "any", 64, 33, "{'world':3,'cp':3}", "seq-cp", "seq 32 is not a multiple of 2 x cp 3"},
+        {"nano-llama", "any", 64, 33, "{'world':3,'cp':3}", "seq-cp",
+         "seq 32 is not a multiple of 2 x cp 3"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'tp':2,'zero':1}", "zero-needs-dp",
          "zero 1 shards over 1 rank (dp 1 x cp 1)"},
-        {"tiny-moe", "any", 2, 32, "{'world':2,'ep':2,'zero':1,'zero_scope':'plain'}", "zero-needs-dp",
-         "zero 1 plain shards over 1 rank (dp 2 x cp 1)"},
+        {"tiny-moe", "any", 2, 32, "{'world':2,'ep':2,'zero':1,'zero_scope':'plain'}",
+         "zero-needs-dp", "zero 1 plain shards over 1 rank (dp 2 x cp 1)"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'threads':2}", "threads-fit",
          "2 ranks a node x threads 2 is more than 2 cores"},
         {"tiny-llama", "partune", 2, 32, "{'world':2,'cp':2}", "trainer-supports",
@@ -68,19 +75,19 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        struct world      x = world_cpu(row[i].model, row[i].cores, row[i].batch, row[i].trainer);
-        struct pl_layout  l = layout_of(&x, row[i].layout);
+        struct world x = world_cpu(row[i].model, row[i].cores, row[i].batch, row[i].trainer);
+        struct pl_layout l = layout_of(&x, row[i].layout);
         struct pl_verdict v;
-        char              all[4096];
-        bool              seen = false;
+        char all[4096];
+        bool seen = false;
 
         assert_false(pl_layout_check(&v, &x.m, &x.c, &l, &x.w, x.t));
         assert_false(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
         for (int j = 0; j < v.count; j++)
             seen |= !strcmp(v.v[j].rule, row[i].rule) && !strcmp(v.v[j].text, row[i].text);
         if (!seen)
-            fail_msg("%s %s: wanted %s: %s, found %s", row[i].model, row[i].layout, row[i].rule, row[i].text,
-                     pl_verdict_text(all, sizeof(all), &v));
+            fail_msg("%s %s: wanted %s: %s, found %s", row[i].model, row[i].layout, row[i].rule,
+                     row[i].text, pl_verdict_text(all, sizeof(all), &v));
     }
     for (; *rule; rule++) { /* the table above leaves no rule out */
         bool covered = false;
@@ -94,10 +101,10 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
 
 static void all_broken_rules_are_reported_at_once(void **state)
 {
-    struct world      x = world_cpu("tiny-llama", 4, 30, "partune");
-    struct pl_layout  l = layout_of(&x, "{'world':8,'tp':8,'micro_batch':4,'threads':3}");
+    struct world x = world_cpu("tiny-llama", 4, 30, "partune");
+    struct pl_layout l = layout_of(&x, "{'world':8,'tp':8,'micro_batch':4,'threads':3}");
     struct pl_verdict v;
-    char              text[1024];
+    char text[1024];
 
     (void)state;
     assert_false(pl_layout_check(&v, &x.m, &x.c, &l, &x.w, x.t));
@@ -111,8 +118,8 @@ static void all_broken_rules_are_reported_at_once(void **state)
 
 static void a_layout_made_of_zeros_is_refused_without_a_division(void **state)
 {
-    struct world      x = world_cpu("tiny-moe", 4, 32, "any");
-    struct pl_layout  l = {0};
+    struct world x = world_cpu("tiny-moe", 4, 32, "any");
+    struct pl_layout l = {0};
     struct pl_verdict v;
 
     (void)state;
@@ -122,7 +129,7 @@ static void a_layout_made_of_zeros_is_refused_without_a_division(void **state)
 
 static void an_oversubscribed_cluster_takes_more_ranks_and_threads(void **state)
 {
-    struct world     x = world_cpu("tiny-llama", 2, 32, "partune");
+    struct world x = world_cpu("tiny-llama", 2, 32, "partune");
     struct pl_layout l = layout_of(&x, "{'world':4,'threads':2}");
 
     (void)state;
@@ -133,7 +140,7 @@ static void an_oversubscribed_cluster_takes_more_ranks_and_threads(void **state)
 
 static void absent_keys_get_their_defaults(void **state)
 {
-    struct world     x = world_cpu("tiny-moe", 4, 32, "any");
+    struct world x = world_cpu("tiny-moe", 4, 32, "any");
     struct pl_layout l = layout_of(&x, "{'pp':2,'vp':2}");
 
     (void)state;
@@ -166,10 +173,10 @@ static void bad_layouts_are_refused_by_pointer(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        AUTO_JSON       *v = unit_json(row[i].layout);
-        struct err       e = {0};
+        AUTO_JSON *v = unit_json(row[i].layout);
+        struct err e = {0};
         struct pl_layout l;
-        int              r = pl_layout_parse(&l, v, &x.m, &x.c, &x.w, &e);
+        int r = pl_layout_parse(&l, v, &x.m, &x.c, &x.w, &e);
 
         if (!row[i].text) {
             assert_int_equal(r, 0);
@@ -184,10 +191,11 @@ static void bad_layouts_are_refused_by_pointer(void **state)
 
 static void a_layout_survives_its_json(void **state)
 {
-    struct world     x = world_cpu("tiny-moe", 64, 64, "any");
-    struct pl_layout l = layout_of(&x, "{'world':16,'tp':2,'sp':1,'pp':2,'vp':2,'ep':2,'etp':2,'zero':1,"
-                                       "'zero_scope':'plain','recompute':'selective','precision':'bf16',"
-                                       "'micro_batch':2,'overlap_p2p':1}"),
+    struct world x = world_cpu("tiny-moe", 64, 64, "any");
+    struct pl_layout l = layout_of(
+                         &x, "{'world':16,'tp':2,'sp':1,'pp':2,'vp':2,'ep':2,'etp':2,'zero':1,"
+                             "'zero_scope':'plain','recompute':'selective','precision':'bf16',"
+                             "'micro_batch':2,'overlap_p2p':1}"),
                      back;
     AUTO_JSON *v = pl_layout_json(&l);
     struct err e = {0};
@@ -201,9 +209,10 @@ static void a_layout_survives_its_json(void **state)
 
 static void the_canonical_form_is_legal_in_all_but_sizes(void **state)
 {
-    struct world     x = world_cpu("tiny-llama", 4, 32, "any");
-    struct pl_layout l = layout_of(&x, "{'world':4,'sp':1,'schedule':'gpipe','ep':2,'zero_scope':'plain',"
-                                       "'overlap_p2p':1,'overlap_moe_a2a':1,'overlap_param_gather':1}");
+    struct world x = world_cpu("tiny-llama", 4, 32, "any");
+    struct pl_layout l =
+        layout_of(&x, "{'world':4,'sp':1,'schedule':'gpipe','ep':2,'zero_scope':'plain',"
+                      "'overlap_p2p':1,'overlap_moe_a2a':1,'overlap_param_gather':1}");
 
     (void)state;
     pl_layout_canonical(&l, &x.m);
@@ -214,7 +223,7 @@ static void the_canonical_form_is_legal_in_all_but_sizes(void **state)
 
 static void both_meshes_number_all_ranks_with_tp_fastest_and_pp_slowest(void **state)
 {
-    struct world     x = world_cpu("tiny-moe", 64, 64, "any");
+    struct world x = world_cpu("tiny-moe", 64, 64, "any");
     struct pl_layout l = layout_of(&x, "{'world':16,'tp':2,'sp':1,'pp':2,'ep':4}");
     static const enum pl_axis dense[] = {PL_TP, PL_CP, PL_DP, PL_PP};
     static const enum pl_axis expert[] = {PL_ETP, PL_EP, PL_EDP, PL_PP};
@@ -235,7 +244,8 @@ static void both_meshes_number_all_ranks_with_tp_fastest_and_pp_slowest(void **s
     assert_int_equal(pl_axis_peer(&l, PL_TP, 3, 0), 2);
 }
 
-/* Counted over the ranks themselves: distinct expert coordinates among those that share tp and pp coordinates. */
+/* Counted over the ranks themselves: distinct expert coordinates among those that share tp and pp
+ * coordinates. */
 static void expert_replicas_are_the_distinct_coordinates_in_a_replica_group(void **state)
 {
     static const int shape[][4] = {/* tp, ep, etp, dp */
@@ -244,9 +254,14 @@ static void expert_replicas_are_the_distinct_coordinates_in_a_replica_group(void
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(shape); i++) {
-        struct pl_layout l = {.world = shape[i][0] * shape[i][3], .tp = shape[i][0], .cp = 1, .pp = 1, .vp = 1,
-                              .ep = shape[i][1], .etp = shape[i][2]};
-        unsigned         seen = 0;
+        struct pl_layout l = {.world = shape[i][0] * shape[i][3],
+                              .tp = shape[i][0],
+                              .cp = 1,
+                              .pp = 1,
+                              .vp = 1,
+                              .ep = shape[i][1],
+                              .etp = shape[i][2]};
+        unsigned seen = 0;
 
         assert_true(pl_layout_derive(&l));
         for (int rank = 0; rank < l.world; rank += l.tp)
@@ -262,7 +277,7 @@ static void stages_hold_all_layers_once_and_first_ones_are_longer(void **state)
         for (int pp = 1; pp <= 6; pp++)
             for (int vp = 1; pp * vp <= layers && vp <= 3; vp++) {
                 struct pl_layout l = {.pp = pp, .vp = vp};
-                int              next = 0;
+                int next = 0;
 
                 for (int run = 0; run < pp * vp; run++) {
                     int first, n = pl_stage_layers(&l, layers, run % pp, run / pp, &first);

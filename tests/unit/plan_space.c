@@ -1,11 +1,12 @@
-/* Spaces: what a campaign's "space" means, the walk over its legal layouts, why one is empty, the baseline. */
+/* Spaces: what a campaign's "space" means, the walk over its legal layouts, why one is empty, the
+ * baseline. */
 #include "tests/unit/plan_world.h"
 
 static struct pl_space space_of(const struct world *x, const char *text)
 {
-    AUTO_JSON      *v = unit_json(text);
+    AUTO_JSON *v = unit_json(text);
     struct pl_space s;
-    struct err      e = {0};
+    struct err e = {0};
 
     if (pl_space_parse(&s, v, &x->m, &x->c, &x->w, x->t, &e) < 0)
         fail_msg("%s: %s %s", text, e.pointer, e.text);
@@ -14,10 +15,11 @@ static struct pl_space space_of(const struct world *x, const char *text)
 
 static void absent_keys_take_every_value_that_the_trainer_supports(void **state)
 {
-    struct world    x = world_cpu("tiny-moe", 4, 12, "partune");
+    struct world x = world_cpu("tiny-moe", 4, 12, "partune");
     struct pl_space s = space_of(&x, "{}");
-    AUTO_JSON      *got = pl_space_json(&s);
-    AUTO_JSON      *tp = unit_json("[1,2,4]"), *mb = unit_json("[1,2,3,4,6,12]"), *world = unit_json("[4]");
+    AUTO_JSON *got = pl_space_json(&s);
+    AUTO_JSON *tp = unit_json("[1,2,4]"), *mb = unit_json("[1,2,3,4,6,12]"),
+              *world = unit_json("[4]");
 
     (void)state;
     assert_true(json_equal(json_object_get(got, "tp"), tp));
@@ -30,8 +32,8 @@ static void absent_keys_take_every_value_that_the_trainer_supports(void **state)
 
 struct walked {
     const struct world *x;
-    struct pl_layout    seen[20000];
-    size_t              n;
+    struct pl_layout seen[20000];
+    size_t n;
 };
 
 static bool keep(void *arg, const struct pl_layout *l)
@@ -47,7 +49,7 @@ static bool keep(void *arg, const struct pl_layout *l)
 /* Every combination of the values, put to the rules one by one. */
 static size_t brute_force(const struct world *x)
 {
-    size_t           n = 0;
+    size_t n = 0;
     struct pl_layout l;
 
     pl_layout_default(&l, &x->w);
@@ -74,12 +76,13 @@ static size_t brute_force(const struct world *x)
 
 static void the_walk_visits_each_legal_layout_once(void **state)
 {
-    struct world      x = world_cpu("tiny-moe", 4, 8, "any");
-    struct pl_space   s = space_of(&x, "{'overlap_grad_reduce':0,'overlap_param_gather':0,'overlap_p2p':0,"
-                                       "'overlap_moe_a2a':0,'zero':[0,1],'recompute':['none','full']}");
+    struct world x = world_cpu("tiny-moe", 4, 8, "any");
+    struct pl_space s =
+        space_of(&x, "{'overlap_grad_reduce':0,'overlap_param_gather':0,'overlap_p2p':0,"
+                     "'overlap_moe_a2a':0,'zero':[0,1],'recompute':['none','full']}");
     struct pl_problem p = world_problem(&x);
     AUTO_FREE struct walked *k = mem_alloc(sizeof(*k));
-    size_t                   n;
+    size_t n;
 
     (void)state;
     k->x = &x;
@@ -95,12 +98,12 @@ static void the_walk_visits_each_legal_layout_once(void **state)
 
 static void a_list_longer_than_its_limit_is_refused(void **state)
 {
-    struct world      x = world_cpu("tiny-llama", 4, 8, "any");
-    struct pl_space   s = space_of(&x, "{}");
+    struct world x = world_cpu("tiny-llama", 4, 8, "any");
+    struct pl_space s = space_of(&x, "{}");
     struct pl_problem p = world_problem(&x);
     struct pl_layout *l = NULL;
-    size_t            n = 0;
-    struct err        e = {0};
+    size_t n = 0;
+    struct err e = {0};
 
     (void)state;
     assert_true(pl_space_list(&l, &n, 10, &s, &p, &e) < 0);
@@ -112,11 +115,12 @@ static void a_list_longer_than_its_limit_is_refused(void **state)
 
 static void keys_without_meaning_do_not_exclude(void **state)
 {
-    struct world      x = world_cpu("tiny-moe", 4, 8, "any");
+    struct world x = world_cpu("tiny-moe", 4, 8, "any");
     struct pl_problem p = world_problem(&x);
-    struct pl_space   s = space_of(&x, "{'tp':[1,2],'sp':[1],'zero':[0,1],'zero_scope':['plain'],'pp':1,'ep':1,'etp':1,"
-                                       "'micro_batch':1,'recompute':'none','schedule':'gpipe','overlap_grad_reduce':0,"
-                                       "'overlap_param_gather':0}");
+    struct pl_space s = space_of(
+        &x, "{'tp':[1,2],'sp':[1],'zero':[0,1],'zero_scope':['plain'],'pp':1,'ep':1,'etp':1,"
+            "'micro_batch':1,'recompute':'none','schedule':'gpipe','overlap_grad_reduce':0,"
+            "'overlap_param_gather':0}");
 
     (void)state;
     /* tp 1 and 2, zero 0 and 1; scope and schedule say nothing here */
@@ -125,12 +129,12 @@ static void keys_without_meaning_do_not_exclude(void **state)
 
 static void derived_keys_restrict(void **state)
 {
-    struct world      x = world_cpu("tiny-moe", 4, 8, "partune");
+    struct world x = world_cpu("tiny-moe", 4, 8, "partune");
     struct pl_problem p = world_problem(&x);
-    struct pl_space   s = space_of(&x, "{'dp':[4]}");
+    struct pl_space s = space_of(&x, "{'dp':[4]}");
     struct pl_layout *l;
-    size_t            n;
-    struct err        e = {0};
+    size_t n;
+    struct err e = {0};
 
     (void)state;
     assert_int_equal(pl_space_list(&l, &n, 10000, &s, &p, &e), 0);
@@ -144,7 +148,7 @@ static void an_empty_space_says_which_rules_exclude_it_and_what_would_help(void 
 {
     static const struct {
         const char *space, *rule, *change;
-        int         batch;
+        int batch;
     } row[] = {
         {"{'tp':[3]}", "kv-heads-tp", "add 4 to tp", 8},
         {"{'micro_batch':[5]}", "batch-divides", "add 4 to micro_batch", 8},
@@ -155,10 +159,10 @@ static void an_empty_space_says_which_rules_exclude_it_and_what_would_help(void 
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        struct world      x = world_cpu("tiny-moe", 4, row[i].batch, "partune");
+        struct world x = world_cpu("tiny-moe", 4, row[i].batch, "partune");
         struct pl_problem p = world_problem(&x);
-        struct pl_space   s = space_of(&x, row[i].space);
-        char              text[2048];
+        struct pl_space s = space_of(&x, row[i].space);
+        char text[2048];
 
         assert_true(pl_space_explain(text, sizeof(text), &s, &p));
         if (!strstr(text, row[i].rule) || !strstr(text, row[i].change))
@@ -168,10 +172,10 @@ static void an_empty_space_says_which_rules_exclude_it_and_what_would_help(void 
 
 static void a_space_with_a_layout_has_nothing_to_explain(void **state)
 {
-    struct world      x = world_cpu("tiny-moe", 4, 8, "partune");
+    struct world x = world_cpu("tiny-moe", 4, 8, "partune");
     struct pl_problem p = world_problem(&x);
-    struct pl_space   s = space_of(&x, "{}");
-    char              text[256];
+    struct pl_space s = space_of(&x, "{}");
+    char text[256];
 
     (void)state;
     assert_false(pl_space_explain(text, sizeof(text), &s, &p));
@@ -196,9 +200,9 @@ static void bad_spaces_are_refused_by_pointer(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        AUTO_JSON      *v = unit_json(row[i].space);
+        AUTO_JSON *v = unit_json(row[i].space);
         struct pl_space s;
-        struct err      e = {0};
+        struct err e = {0};
 
         assert_true(pl_space_parse(&s, v, &x.m, &x.c, &x.w, x.t, &e) < 0);
         if (strcmp(e.pointer, row[i].pointer) || !strstr(e.text, row[i].text))
@@ -208,15 +212,16 @@ static void bad_spaces_are_refused_by_pointer(void **state)
 
 static void the_baseline_is_what_a_person_would_try_first(void **state)
 {
-    struct world      x = world_cpu("tiny-moe", 4, 8, "partune");
+    struct world x = world_cpu("tiny-moe", 4, 8, "partune");
     struct pl_problem p = world_problem(&x);
-    struct pl_layout  l;
-    struct err        e = {0};
-    struct pl_memory  need;
+    struct pl_layout l;
+    struct err e = {0};
+    struct pl_memory need;
 
     (void)state;
     assert_int_equal(pl_baseline(&l, &p, 0, 0, &e), 0);
-    assert_true(l.dp == 4 && l.world == 4 && l.micro_batch == 1 && l.zero == 0 && l.tp * l.pp * l.ep == 1);
+    assert_true(l.dp == 4 && l.world == 4 && l.micro_batch == 1 && l.zero == 0 &&
+                l.tp * l.pp * l.ep == 1);
     assert_int_equal(pl_baseline(&l, &p, 2, 0, &e), 0);
     assert_int_equal(l.world, 2);
 
@@ -227,7 +232,8 @@ static void the_baseline_is_what_a_person_would_try_first(void **state)
     x.w.global_batch = 8;
     pl_baseline(&l, &p, 0, 0, &e);
     pl_memory_worst(&need, &x.m, &l, &x.w, x.t);
-    x.c.device.memory_gib = (need.total - 1) / (1 << 30); /* a byte too little: the state must be sharded */
+    x.c.device.memory_gib =
+        (need.total - 1) / (1 << 30); /* a byte too little: the state must be sharded */
     assert_int_equal(pl_baseline(&l, &p, 0, 0, &e), 0);
     assert_true(l.zero == 1 && l.tp * l.pp == 1);
 
@@ -238,10 +244,10 @@ static void the_baseline_is_what_a_person_would_try_first(void **state)
 
 static void the_baseline_of_a_large_model_is_split(void **state)
 {
-    struct world      x = world_of("gpt-175B", "dgx-a100", 128, 1536, "megatron");
+    struct world x = world_of("gpt-175B", "dgx-a100", 128, 1536, "megatron");
     struct pl_problem p = world_problem(&x);
-    struct pl_layout  l;
-    struct err        e = {0};
+    struct pl_layout l;
+    struct err e = {0};
 
     (void)state;
     x.w.precision = PL_BF16;

@@ -6,9 +6,9 @@
 #include "tests/unit/unit.h"
 
 struct world {
-    struct pl_model          m;
-    struct pl_cluster        c;
-    struct pl_workload       w;
+    struct pl_model m;
+    struct pl_cluster c;
+    struct pl_workload w;
     const struct pl_trainer *t;
 };
 
@@ -20,11 +20,11 @@ static inline struct pl_problem world_problem(const struct world *x)
 static inline struct world world_of(const char *model, const char *cluster, int nodes, int batch,
                                     const char *trainer)
 {
-    struct world    x = {.t = pl_trainer_find(trainer)};
-    struct err      e = {0};
-    AUTO_JSON      *name = json_string(model);
-    AUTO_JSON      *where = json_string(cluster);
-    AUTO_JSON      *work = json_pack("{s:i}", "global_batch", batch);
+    struct world x = {.t = pl_trainer_find(trainer)};
+    struct err e = {0};
+    AUTO_JSON *name = json_string(model);
+    AUTO_JSON *where = json_string(cluster);
+    AUTO_JSON *work = json_pack("{s:i}", "global_batch", batch);
 
     assert_non_null(x.t);
     if (pl_model_parse(&x.m, name, &e) < 0 || pl_cluster_parse(&x.c, where, NULL, &e) < 0 ||
@@ -45,9 +45,9 @@ static inline struct world world_cpu(const char *model, int cores, int batch, co
 
 static inline struct pl_layout layout_of(const struct world *x, const char *text)
 {
-    AUTO_JSON       *v = unit_json(text);
+    AUTO_JSON *v = unit_json(text);
     struct pl_layout l;
-    struct err       e = {0};
+    struct err e = {0};
 
     if (pl_layout_parse(&l, v, &x->m, &x->c, &x->w, &e) < 0)
         fail_msg("%s: %s %s", text, e.pointer, e.text);

@@ -121,7 +121,8 @@ int cl_trials(struct cl *c);
 int cl_trial(struct cl *c);
 int cl_log(struct cl *c);
 int cl_watch(struct cl *c);
-/* Follow campaign ID until it is over; in a pipe, trials that had ended before are printed only if PAST. */
+/* Follow campaign ID until it is over; in a pipe, trials that had ended before are printed only if
+ * PAST. */
 int cl_watch_campaign(struct cl *c, const char *id, bool past);
 int cl_best(struct cl *c);
 int cl_importance(struct cl *c);
