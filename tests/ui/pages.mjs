@@ -173,6 +173,7 @@ test("the trial page shows layout, steps, phases, memory, mesh and log", async (
     await panel("Step time").locator("button:text-is('Table')").click();
     assert.equal(await panel("Step time").locator("tbody tr").count(), steps.length);
     assert.match(await page.textContent(".log"), /step/);
+    await page.waitForSelector("svg.mesh rect.rank");
     assert.equal(await page.locator("svg.mesh rect.rank").count(), best.layout.world);
     assert.match(await page.textContent("dl.tiles"), /tokens\/s[\s\S]*ms[\s\S]*MiB/);
 });

@@ -58,7 +58,7 @@ static int read_session(struct pair *pair, char *text)
 static char *run(const char *folder, const char *campaign, const char *input, int *status)
 {
     AUTO_FREE char *in = mem_printf("%s/in", folder), *out = mem_printf("%s/out", folder);
-    AUTO_FREE char *command = mem_printf("'%s/tuner/partune-search' '%s' <'%s' >'%s' 2>/dev/null",
+    AUTO_FREE char *command = mem_printf("'%s/partune-search' '%s' <'%s' >'%s' 2>/dev/null",
                                          build_dir(), campaign, in, out);
     struct err e;
     char *text = NULL;

@@ -261,21 +261,17 @@ static void logs_of_other_trainers_are_read(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(parsers); i++) {
         const char *build = getenv("PT_BUILD") ? getenv("PT_BUILD") : ".";
-        AUTO_FREE char *text = mem_printf(
-            "[trainer \"other\"]\nparser = %s\nlog = %s\ncommand = \"%s/tests/fault/fake_train\" "
-            "--log %s --config {config} --events {folder}/unused --step-ms 10 tp{tp}\n",
-            parsers[i], i == 1 ? "stderr" : "stdout", build, parsers[i]);
+        AUTO_FREE char *text =
+            mem_printf("[trainer \"other\"]\nparser = %s\nlog = %s\ncommand = "
+                       "\\\"%s/tests/fault/fake_train\\\" "
+                       "--log %s --config {config} --events {folder}/unused --step-ms 10 tp{tp}\n",
+                       parsers[i], i == 1 ? "stderr" : "stdout", build, parsers[i]);
         struct fixture f;
         struct conf *conf = NULL;
         struct err e = {0};
         char id[32];
         json_t *c, *t;
 
-        for (char *p = strstr(text, "\"/"); p;
-             p = NULL) { /* the value is one line: quotes inside it are escaped */
-            *p = ' ';
-            *strstr(p, "\" --log") = ' ';
-        }
         if (conf_parse(&conf, text, "test.conf", &e) < 0)
             fail_msg("%s", e.text);
         fixture_open(&f, parsers[i], "");

@@ -40,6 +40,28 @@ static bool even(const struct tn_export_in *in)
     return in->model->layers % (in->layout->pp * in->layout->vp) == 0;
 }
 
+/* Flags that Megatron takes only in company; without it they are left out and named as lost. */
+static bool can_gather(const struct pl_layout *l)
+{
+    return l->overlap_param_gather && l->overlap_grad_reduce && l->zero > 0;
+}
+
+static const char *moe_overlap_lacks(const struct pl_layout *l)
+{
+    if (l->ep == 1)
+        return "expert parallelism";
+    if (l->pp > 1 && l->vp == 1)
+        return "the interleaved schedule where pp > 1";
+    if (l->recompute == PL_RECOMPUTE_FULL)
+        return "another recomputation than full";
+    return l->precision == PL_BF16 ? NULL : "bf16";
+}
+
+static bool must_overlap_p2p(const struct pl_layout *l)
+{
+    return l->vp > 1 && l->pp == 2;
+}
+
 static void gaps(struct tn_findings *f, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
@@ -50,22 +72,15 @@ static void gaps(struct tn_findings *f, const struct tn_export_in *in)
     if (l->overlap_p2p && l->pp > 1 && l->vp == 1)
         tn_finding_add(f, "overlap_p2p",
                        "pipeline sends overlap only under the interleaved schedule");
-}
-
-static void moe_overlap_rules(struct tn_findings *f, const struct pl_layout *l)
-{
-    if (l->ep == 1)
-        tn_finding_add(f, "overlap_moe_a2a",
-                       "--overlap-moe-expert-parallel-comm needs expert parallelism");
-    if (l->pp > 1 && l->vp == 1)
+    if (!l->overlap_p2p && must_overlap_p2p(l))
+        tn_finding_add(f, "overlap_p2p", "interleaving with pp 2 always overlaps pipeline sends");
+    if (l->overlap_param_gather && !can_gather(l))
         tn_finding_add(
-            f, "overlap_moe_a2a",
-            "--overlap-moe-expert-parallel-comm with pp > 1 needs the interleaved schedule");
-    if (l->recompute == PL_RECOMPUTE_FULL)
-        tn_finding_add(f, "overlap_moe_a2a",
-                       "--overlap-moe-expert-parallel-comm excludes full recompute");
-    if (l->precision != PL_BF16)
-        tn_finding_add(f, "overlap_moe_a2a", "--overlap-moe-expert-parallel-comm needs bf16");
+            f, "overlap_param_gather",
+            "--overlap-param-gather needs --overlap-grad-reduce and a sharded optimizer");
+    if (l->overlap_moe_a2a && moe_overlap_lacks(l))
+        tn_finding_add(f, "overlap_moe_a2a", "--overlap-moe-expert-parallel-comm needs %s",
+                       moe_overlap_lacks(l));
 }
 
 static void rules(struct tn_findings *f, const struct tn_export_in *in)
@@ -88,20 +103,10 @@ static void rules(struct tn_findings *f, const struct tn_export_in *in)
                        in->workload->global_batch);
     if (pl_model_is_moe(m) && l->tp > 1 && l->ep > 1 && !l->sp)
         tn_finding_add(f, "sp", "experts with tp > 1 and ep > 1 need --sequence-parallel");
-    if (l->overlap_param_gather && !l->overlap_grad_reduce)
-        tn_finding_add(f, "overlap_param_gather",
-                       "--overlap-param-gather needs --overlap-grad-reduce");
-    if (l->overlap_param_gather && l->zero == 0)
-        tn_finding_add(f, "overlap_param_gather",
-                       "--overlap-param-gather needs --use-distributed-optimizer");
     if (l->vp > 1 && tn_microbatches(in) % l->pp)
         tn_finding_add(f, "micro_batch",
                        "interleaving needs microbatches (%d) in multiples of pp %d",
                        tn_microbatches(in), l->pp);
-    if (l->vp > 1 && l->pp == 2 && !l->overlap_p2p)
-        tn_finding_add(f, "overlap_p2p", "interleaving with pp 2 needs overlapping pipeline sends");
-    if (l->overlap_moe_a2a)
-        moe_overlap_rules(f, l);
 }
 
 static void flag(struct str *out, const char *name)
@@ -149,9 +154,9 @@ static void write_parallel(struct str *out, const struct tn_export_in *in)
         number(out, "--expert-tensor-parallel-size", l->etp);
     if (l->sp)
         flag(out, "--sequence-parallel");
-    if (l->vp > 1 && !l->overlap_p2p)
+    if (l->vp > 1 && !l->overlap_p2p && !must_overlap_p2p(l))
         flag(out, "--no-overlap-p2p-communication");
-    if (l->overlap_moe_a2a)
+    if (l->overlap_moe_a2a && !moe_overlap_lacks(l))
         flag(out, "--overlap-moe-expert-parallel-comm");
 }
 
@@ -171,7 +176,7 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
                  l->zero == 2 ? "optim_grads" : "optim_grads_params");
     if (l->overlap_grad_reduce)
         flag(out, "--overlap-grad-reduce");
-    if (l->overlap_param_gather)
+    if (can_gather(l))
         flag(out, "--overlap-param-gather");
     if (l->recompute == PL_RECOMPUTE_FULL)
         str_add(
@@ -352,12 +357,12 @@ static void write_bridge(struct str *out, const struct tn_export_in *in,
     else
         str_addf(out, "ddp.use_distributed_optimizer=%s\n", l->zero ? "true" : "false");
     str_addf(out, "ddp.overlap_grad_reduce=%s\nddp.overlap_param_gather=%s\n",
-             l->overlap_grad_reduce ? "true" : "false", l->overlap_param_gather ? "true" : "false");
+             l->overlap_grad_reduce ? "true" : "false", can_gather(l) ? "true" : "false");
     if (pl_model_is_moe(in->model))
         str_addf(out,
                  "model.moe_token_dispatcher_type=alltoall\nmodel.moe_grouped_gemm=true\n"
                  "comm_overlap.overlap_moe_expert_parallel_comm=%s\n",
-                 l->overlap_moe_a2a ? "true" : "false");
+                 l->overlap_moe_a2a && !moe_overlap_lacks(l) ? "true" : "false");
     if (l->recompute == PL_RECOMPUTE_FULL)
         str_add(out, "model.recompute_granularity=full\nmodel.recompute_method=uniform\nmodel."
                      "recompute_num_layers=1\n");
@@ -371,7 +376,7 @@ static void write_bridge(struct str *out, const struct tn_export_in *in,
 static void bridge_gaps(struct tn_findings *f, const struct tn_export_in *in)
 {
     gaps(f, in);
-    if (in->layout->vp > 1 && !in->layout->overlap_p2p)
+    if (in->layout->vp > 1 && !in->layout->overlap_p2p && !must_overlap_p2p(in->layout))
         tn_finding_add(f, "overlap_p2p", "interleaved pipeline sends always overlap");
     if (in->layout->precision != PL_BF16)
         tn_finding_add(f, "precision", "recipes are bf16_mixed; fp32 has no name");
