@@ -4,7 +4,10 @@
 dir="${PT_BUILD:?}/tests/run/train it.$$"
 train="$PT_BUILD/partune-train"
 mkdir -p "$dir" || exit 99
-trap 'rm -rf "$dir"' EXIT
+# A test that is ended from outside takes its job along: mpiexec hands the signal to the ranks.
+pid=
+trap '[ -z "$pid" ] || kill -TERM "$pid" 2>/dev/null; rm -rf "$dir"' EXIT
+trap 'exit 99' HUP INT TERM
 export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
 unset PARTUNE_DATA
 cd "$dir" || exit 99
