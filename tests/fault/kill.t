@@ -1,9 +1,10 @@
 #!/bin/sh
 # kill -9 at random instants: the daemon, the supervisor, mpiexec, Hydra's proxy, a rank, or two of them at once, over
 # running campaigns of the real trainer. Every trial is counted once, the database is whole, no process is left.
-#   PT_KILLS  how many (20); PT_SEED  another course of events
+#   PT_KILLS  how many (20; 300 with PT_LONG); PT_SEED  another course of events
 . "${PT_SRC:?}/tests/api/tap.sh"
-kills=${PT_KILLS:-20}
+kills=${PT_KILLS:-${PT_LONG:+300}}
+kills=${kills:-20}
 seed=${PT_SEED:-$(date +%s)}
 echo "# PT_SEED=$seed PT_KILLS=$kills"
 cd "$run" || exit 99
