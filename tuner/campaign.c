@@ -507,12 +507,37 @@ int tn_campaign_pause(json_t **ret, struct tn_service *svc, const char *id, stru
     return r < 0 ? r : tn_campaign_get(ret, svc, id, e);
 }
 
+/* A paused campaign that is not in memory could not be brought back when the daemon started. */
+static int bring_back(struct tn_service *svc, const char *id, struct err *e)
+{
+    struct arena a = {0};
+    struct db_campaign row;
+    int r = db_campaign_get(svc->db, &a, &row, id, e);
+
+    if (r == 0 && !strcmp(row.state, DB_PAUSED))
+        r = tn_campaign_revive(svc, &row, e);
+    if (r < 0 && r != -ENOENT) {
+        if (e)
+            e->code = -ESTALE;
+        r = -ESTALE;
+    }
+    arena_done(&a);
+    return r;
+}
+
 int tn_campaign_resume(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
 {
     struct tn_campaign *c = tn_campaign_find(svc, id);
-    const char *to = c && c->verify.pairs > 0 ? DB_VERIFYING : DB_RUNNING;
+    const char *to;
     int r;
 
+    if (!c) {
+        r = bring_back(svc, id, e);
+        if (r < 0)
+            return r;
+        c = tn_campaign_find(svc, id);
+    }
+    to = c && c->verify.pairs > 0 ? DB_VERIFYING : DB_RUNNING;
     if (c && (r = c->engine->spec->launcher->ready(svc, c->engine->spec, e)) < 0) {
         if (e)
             e->code = -ESTALE; /* it stays paused for that reason */

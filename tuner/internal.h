@@ -370,8 +370,13 @@ struct tn_launcher {
     /* Find it again after a restart: 1 it lives and is watched, 0 it is dead and a->exit is set. */
     int (*adopt)(struct tn_attempt *a, const struct db_attempt *row, struct err *e);
     void (*stop)(struct tn_attempt *a);
-    /* Every tick of a live attempt; may be NULL. */
+    /* The rest may be NULL. Every tick of a live attempt. */
     void (*tick)(struct tn_attempt *a);
+    /* The last process that ran under a supervisor here is gone; NULL: the attempt has ended. */
+    void (*gone)(struct tn_attempt *a);
+    /* End what an attempt of a former daemon left running elsewhere: its campaign cannot be brought
+     * back. */
+    void (*forget)(struct tn_service *svc, const struct db_attempt *row);
 };
 
 /* A step that a line told of. */
@@ -401,8 +406,23 @@ struct tn_trainer {
     void (*finish)(struct tn_attempt *a); /* its last process is gone, all lines are read */
 };
 
-extern const struct tn_launcher tn_launcher_local;
+/* An attempt under partune-run on this machine (supervised.c): the common part of launchers. */
+
+/* partune-run's own command line up to "--"; CPUS, which may be NULL, is the list it is bound to. */
+void tn_supervised_argv(struct tn_argv *v, const struct tn_attempt *a, const char *cpus);
+/* What a trial may see of our environment, its mark and its trainer's variables. */
+void tn_supervised_env(struct tn_argv *env, const struct tn_attempt *a);
+/* Start and watch; the launcher's gone(), or tn_attempt_ended(), is called at its end. */
+int tn_supervised_spawn(struct tn_attempt *a, char **argv, char **env, struct err *e);
+/* 1: it lives and is watched, 0: it is dead, or will never start. */
+int tn_supervised_adopt(struct tn_attempt *a, struct err *e);
+void tn_supervised_stop(struct tn_attempt *a);
+void tn_supervised_tick(struct tn_attempt *a);
+/* End the attempt in FOLDER, of which there is nothing in memory, and wait until it is gone. */
+void tn_supervised_end(struct tn_service *svc, const char *folder, const char *mark);
 void tn_process_closed(uv_handle_t *h); /* of a supervisor that was our child */
+
+extern const struct tn_launcher tn_launcher_local;
 extern const struct tn_launcher tn_launcher_simulated;
 extern const struct tn_trainer tn_trainer_partune;
 const struct tn_trainer *tn_trainer_external(const struct tn_service *svc,

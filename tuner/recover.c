@@ -3,7 +3,8 @@
  *
  * Each campaign that is not over gets its search back by replaying its trials. Each attempt that
  * has not ended is adopted or settled. A campaign that cannot be brought back (its data set is
- * gone, say) is paused with the reason.
+ * gone, say) is paused with the reason; what runs of it is ended, and its trials are queued again
+ * for the day when it is resumed.
  */
 #include <errno.h>
 
@@ -91,6 +92,65 @@ int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, st
 
 /* ---- attempts ---- */
 
+struct ending {
+    const struct db_attempt *at;
+    int64_t now;
+};
+
+static int ending_job(struct db *w, void *arg, struct err *e)
+{
+    const struct ending *en = arg;
+    const struct db_attempt *at = en->at;
+    struct db_attempt end = {.campaign = at->campaign,
+                             .n = at->n,
+                             .attempt = at->attempt,
+                             .ended = en->now,
+                             .outcome = "requeued",
+                             .exit_code = DB_NULL,
+                             .signal = DB_NULL};
+    struct arena a = {0};
+    struct db_campaign c;
+    int r = db_attempt_end(w, &end, e);
+
+    if (r == 0)
+        r = db_trial_requeue(w, at->campaign, at->n, e);
+    if (r == 0)
+        r = db_campaign_get(w, &a, &c, at->campaign, e);
+    if (r == 0 && (!strcmp(c.state, DB_DONE) || !strcmp(c.state, DB_CANCELLED) ||
+                   !strcmp(c.state, DB_FAILED)))
+        r = db_trial_cancel_queued(w, at->campaign, en->now, e); /* it starts nothing again */
+    if (r == 0)
+        r = tn_event_trial(w, at->campaign, at->n, e);
+    arena_done(&a);
+    return r;
+}
+
+/* Nobody would watch it, so it must not run. */
+static int end_attempt(struct tn_service *svc, const struct db_attempt *at, struct err *e)
+{
+    AUTO_FREE char *folder = mem_printf("%s/%s", svc->data_dir, at->folder);
+    AUTO_FREE char *mark = mem_printf("%s/%s/%lld/%lld", svc->instance, at->campaign,
+                                      (long long)at->n, (long long)at->attempt);
+    struct ending en = {at, clock_wall_ms()};
+    struct arena a = {0};
+    const struct tn_launcher *l;
+    struct db_campaign c;
+    int r = db_campaign_get(svc->db, &a, &c, at->campaign, e);
+
+    if (r == 0) {
+        l = tn_launcher_find(c.launcher);
+        tn_supervised_end(svc, folder, mark);
+        if (l && l->forget)
+            l->forget(svc, at);
+        r = tn_write(svc, ending_job, &en, e);
+    }
+    arena_done(&a);
+    if (r == 0)
+        log_warn("trial %lld of campaign %s was ended, and is queued again", (long long)at->n,
+                 at->campaign);
+    return r;
+}
+
 static int recover_attempt(struct tn_service *svc, const struct db_attempt *at, struct err *e)
 {
     struct tn_campaign *c = tn_campaign_find(svc, at->campaign);
@@ -100,7 +160,7 @@ static int recover_attempt(struct tn_service *svc, const struct db_attempt *at, 
     int r;
 
     if (!c)
-        return err_set(e, -ENOENT, "attempt of an unknown campaign %s", at->campaign);
+        return end_attempt(svc, at, e);
     r = db_trial_get(svc->db, &a, &row, at->campaign, at->n, e);
     if (r == 0)
         r = layout_of(&l, c->engine, &row, e);
@@ -110,7 +170,7 @@ static int recover_attempt(struct tn_service *svc, const struct db_attempt *at, 
     return r;
 }
 
-/* A campaign that cannot be brought back: its attempts are ended so that nothing runs unwatched. */
+/* A campaign that cannot be brought back: recover_attempt() ends what runs of it. */
 static void give_up(struct tn_service *svc, const struct db_campaign *row, const struct err *why)
 {
     struct err e = {0};

@@ -221,6 +221,54 @@ static void an_open_trial_is_adopted_by_the_next_service(void **state)
     fixture_close(&f);
 }
 
+static void a_campaign_that_cannot_be_brought_back_leaves_nothing_running(void **state)
+{
+    const char *build = getenv("PT_BUILD") ? getenv("PT_BUILD") : ".";
+    AUTO_FREE char *text =
+        mem_printf("[trainer \"other\"]\nlaunch = mpiexec\ncommand = "
+                   "\\\"%s/tests/fault/fake_train\\\" --config {config} --events {folder}/events "
+                   "--step-ms 100\n",
+                   build);
+    struct fixture f;
+    struct conf *conf = NULL;
+    struct err e = {0};
+    char id[32];
+    json_t *c = NULL, *t;
+
+    (void)state;
+    assert_int_equal(conf_parse(&conf, text, "test.conf", &e), 0);
+    fixture_open(&f, "gone", "");
+    f.config.conf = conf;
+    fixture_reopen(&f);
+    fixture_create(&f, id,
+                   CAMPAIGN("'budget': {'trials': 2}, 'trainer': 'other', 'trial': "
+                            "{'min_steps': 8, 'max_steps': 8}"));
+    fixture_run_until_trial(&f, id, 1, "running");
+    f.config.conf = NULL; /* the administrator took the trainer away */
+    fixture_reopen(&f);
+    assert_int_equal(fixture_processes(&f), 0);
+    assert_int_equal(tn_campaign_get(&c, f.svc, id, &e), 0);
+    assert_string_equal(text_at(c, "state"), "paused");
+    assert_non_null(strstr(text_at(c, "reason"), "no trainer \"other\""));
+    json_decref(c);
+    t = fixture_trial(&f, id, 1);
+    assert_string_equal(text_at(t, "state"), "queued");
+    json_decref(t);
+    assert_int_equal(tn_campaign_resume(&c, f.svc, id, &e), -ESTALE);
+    f.config.conf = conf;
+    fixture_reopen(&f);
+    assert_int_equal(tn_campaign_resume(&c, f.svc, id, &e), 0);
+    json_decref(c);
+    c = fixture_wait(&f, id, "done");
+    assert_int_equal(number_at(c, "progress", "trials"), 2);
+    json_decref(c);
+    t = fixture_trial(&f, id, 1);
+    assert_string_equal(text_at(t, "state"), "ok");
+    json_decref(t);
+    fixture_close(&f);
+    conf_free(conf);
+}
+
 static void verification_alternates_and_gives_an_interval(void **state)
 {
     struct fixture f;
@@ -395,6 +443,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(cancelling_kills_even_what_ignores_term),
     cmocka_unit_test(pausing_lets_the_running_trial_finish),
     cmocka_unit_test(an_open_trial_is_adopted_by_the_next_service),
+    cmocka_unit_test(a_campaign_that_cannot_be_brought_back_leaves_nothing_running),
     cmocka_unit_test(verification_alternates_and_gives_an_interval),
     cmocka_unit_test(logs_of_other_trainers_are_read),
     cmocka_unit_test(a_campaign_can_be_rehearsed_for_a_large_cluster),
