@@ -125,22 +125,74 @@ static json_t *findings(const struct tn_findings *f, const char *rule)
     return list;
 }
 
+static double number_at(const json_t *object, const char *key)
+{
+    const json_t *v = json_object_get(object, key);
+
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+/* The software that measured the trial: what its trainer said of itself in its first event. */
+static const char *fingerprint(struct web_request *rq, const char *id, int64_t n,
+                               const json_t *trial)
+{
+    AUTO_FREE char *path =
+        mem_printf("%s/campaigns/%s/trials/%lld/%lld/events", tn_data_dir(tn_api_svc(rq)), id,
+                   (long long)n, (long long)json_integer_value(json_object_get(trial, "attempts")));
+    AUTO_JSON *hello = NULL;
+    char line[4096];
+    const char *program;
+    FILE *f = fopen(path, "re");
+
+    if (f) {
+        if (fgets(line, sizeof(line), f))
+            hello = json_loads(line, 0, NULL);
+        fclose(f);
+    }
+    program = json_string_value(json_object_get(hello, "program"));
+    if (!program)
+        return "partune " PACKAGE_VERSION;
+    return arena_printf(web_arena(rq), "%s %s (%s)", program,
+                        json_string_value(json_object_get(hello, "version")) ?: "of no version",
+                        json_string_value(json_object_get(hello, "build")) ?: "unknown build");
+}
+
+/* The data set's folder from anywhere on this machine; NULL for the synthetic one, or if it is
+ * gone. */
+static const char *data_folder(struct web_request *rq, const char *name)
+{
+    AUTO_FREE char *path = NULL;
+    AUTO_FREE char *real = NULL;
+
+    if (tn_dataset_path(&path, tn_api_svc(rq), name, NULL) == 0 && path)
+        real = realpath(path, NULL);
+    return arena_strdup(web_arena(rq), real);
+}
+
 /* Facts about the winner that only its resources hold; the strings live in the arena. */
 static void provenance(struct tn_export_in *in, struct web_request *rq, const char *id, int64_t n)
 {
     AUTO_JSON *campaign = NULL, *trial = NULL;
     struct arena *a = web_arena(rq);
     const char *verdict = NULL, *ended = NULL;
+    const json_t *verify = NULL;
 
+    in->ratio = in->ratio_lo = in->ratio_hi = NAN;
     if (tn_campaign_get(&campaign, tn_api_svc(rq), id, NULL) == 0)
-        verdict =
-            json_string_value(json_object_get(json_object_get(campaign, "verify"), "verdict"));
+        verify = json_object_get(campaign, "verify");
+    if (json_integer_value(json_object_get(verify, "winner")) == n) {
+        verdict = json_string_value(json_object_get(verify, "verdict"));
+        in->ratio = number_at(verify, "ratio");
+        in->ratio_lo = number_at(verify, "lo");
+        in->ratio_hi = number_at(verify, "hi");
+    }
     if (tn_trial_get(&trial, tn_api_svc(rq), id, n, NULL) == 0)
         ended = json_string_value(json_object_get(trial, "ended"));
     in->verdict = arena_strdup(a, verdict);
     in->date =
         ended ? arena_strdup(a, ended) : clock_format(arena_alloc(a, CLOCK_TEXT), clock_wall_ms());
-    in->fingerprint = "partune " PACKAGE_VERSION;
+    in->fingerprint = fingerprint(rq, id, n, trial);
+    in->data = data_folder(rq, in->workload->data);
 }
 
 static void reply_export(struct web_request *rq, const char *target, const struct tn_export_in *in)

@@ -303,6 +303,9 @@ void tn_verify_step(struct tn_campaign *c);
 /* 97.5 % quantile of Student's t. */
 double tn_student_975(int degrees);
 /* Geometric mean of N ratios with its 95 % interval. */
+/* "holds" (the interval lies above 1), "does not hold" (below), "within noise" (it contains 1), or
+ * "same" where the winner is the baseline itself. */
+const char *tn_verdict(double lo, double hi, bool same);
 void tn_ratio_interval(const double *ratio, int n, double *mean, double *lo, double *hi);
 
 /* After a restart: what the verification in ROW had done. */

@@ -42,6 +42,13 @@ void tn_ratio_interval(const double *ratio, int n, double *mean, double *lo, dou
     *hi = exp(m + half);
 }
 
+const char *tn_verdict(double lo, double hi, bool same)
+{
+    if (same)
+        return "same";
+    return lo > 1 ? "holds" : hi < 1 ? "does not hold" : "within noise";
+}
+
 /* ---- the record in column campaign.verify ---- */
 
 static char *record(const struct tn_verify *v, const char *state, const double *ratio, int n)
@@ -62,11 +69,9 @@ static char *record(const struct tn_verify *v, const char *state, const double *
     json_object_set_new(r, "lo", tn_number(lo));
     json_object_set_new(r, "hi", tn_number(hi));
     json_object_set_new(r, "verdict",
-                        strcmp(state, "done") || n == 0 ? json_null()
-                        : v->winner_n == v->baseline_n  ? json_string("same")
-                        : lo > 1                        ? json_string("holds")
-                        : hi < 1                        ? json_string("fails")
-                                                        : json_string("tie"));
+                        strcmp(state, "done") || n == 0
+                            ? json_null()
+                            : json_string(tn_verdict(lo, hi, v->winner_n == v->baseline_n)));
     return jx_dump(r);
 }
 

@@ -57,7 +57,7 @@ static void open_world(struct world *w, size_t i)
     AUTO_JSON *cluster =
         json_pack("{s:s, s:i}", "profile", cases[i].cluster, "nodes", cases[i].nodes);
     AUTO_JSON *workload = json_pack("{s:i}", "global_batch", cases[i].global_batch);
-    AUTO_JSON *space = unit_json("{'zero': [0,1,2,3], 'precision': ['fp32','bf16']}");
+    AUTO_JSON *space = unit_json("{'zero': [0,1,2,3], 'precision': ['fp32','bf16','fp8']}");
     struct pl_space space_of;
     struct pl_problem p = {&w->m, &w->c, &w->w, pl_trainer_find("any")};
     struct sample s = {.w = w};
@@ -90,6 +90,10 @@ static struct tn_export_in input(const struct world *w, const struct pl_layout *
         .lo = 40700,
         .hi = 41300,
         .verdict = "holds",
+        .ratio = 1.25,
+        .ratio_lo = 1.22,
+        .ratio_hi = 1.28,
+        .data = "/data/books",
         .date = "2026-03-01T09:30:00.000Z",
     };
 }
@@ -160,8 +164,7 @@ static void deepspeed_is_legal(const char *text, const struct tn_export_in *in)
     accumulation = json_integer_value(json_object_get(v, "gradient_accumulation_steps"));
     tp = json_integer_value(json_object_get(json_object_get(v, "tensor_parallel"), "autotp_size"));
     assert_int_equal(batch,
-                     micro * accumulation *
-                         (in->layout->world / ((tp ? tp : 1) * in->layout->pp * in->layout->cp)));
+                     micro * accumulation * (in->layout->world / ((tp ? tp : 1) * in->layout->pp)));
     assert_non_null(json_object_get(v, "_partune"));
 }
 
@@ -358,6 +361,17 @@ static void refusals_name_the_setting(void **state)
         {1, "torchtitan-toml", "{'tp':1,'zero':1,'micro_batch':1}",
          "zero (FSDP shards gradients too"},
         {1, "megatron", "{'tp':1,'threads':2,'micro_batch':1}", "threads"},
+        {1, "torchtitan", "{'zero':3,'micro_batch':1,'overlap_param_gather':1}",
+         "overlap_grad_reduce (torchtitan always overlaps"},
+        {1, "deepspeed", "{'zero':3,'micro_batch':1,'overlap_param_gather':1}",
+         "one switch for reduction and gathers"},
+        {0, "deepspeed", "{'tp':1,'pp':4,'zero':2,'micro_batch':1}", "works up to ZeRO 1"},
+        {1, "hyperpod", "{'zero':3,'micro_batch':1,'precision':'bf16'}",
+         "workload.global_batch (the file has no global batch"},
+        {1, "accelerate", "{'zero':3,'micro_batch':2,'precision':'fp8'}", "precision (fp8 needs"},
+        {1, "hyperpod", "{'world':12,'tp':1,'micro_batch':1}", "do not fill nodes of 8 evenly"},
+        {1, "slurm+megatron", "{'world':12,'tp':1,'micro_batch':1}",
+         "do not fill nodes of 8 evenly"},
     };
 
     (void)state;
@@ -488,6 +502,14 @@ static void imports_refuse_what_they_cannot_read(void **state)
          "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"DualPipeV\"",
          "DualPipeV"},
         {"nemo", "", "no import source"},
+        {"megatron", "--tensor-model-parallel-size 16777216 --context-parallel-size 16777216",
+         "32 devices are not a multiple"},
+        {"torchtitan", "[parallelism]\ntensor_parallel_degree = -1", "must be a positive integer"},
+        {"deepspeed",
+         "{\"train_batch_size\":64,\"train_micro_batch_size_per_gpu\":1,"
+         "\"gradient_accumulation_steps\":4}",
+         "is not micro-batch 1 x accumulation 4 x 32 replicas"},
+        {"deepspeed", "{\"train_batch_size\":33}", "is not a multiple of 1 accumulation steps"},
     };
     struct world w;
 
@@ -528,6 +550,130 @@ static void import_lists_what_it_ignores(void **state)
     free(w.layout);
 }
 
+/* What a source does not say has the source's own default, not ours. */
+static void imports_fill_in_the_sources_defaults(void **state)
+{
+    static const struct {
+        const char *source, *text, *key;
+        int want;
+    } rows[] = {
+        {"megatron", "--use-megatron-fsdp", "zero", 3},
+        {"megatron", "--use-megatron-fsdp --data-parallel-sharding-strategy optim", "zero", 1},
+        {"megatron", "--data-parallel-sharding-strategy optim", "zero", 0},
+        {"megatron", "--fp8-format hybrid --bf16", "precision", PL_FP8},
+        {"megatron", "--fp16", "precision", PL_BF16},
+        {"megatron",
+         "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et|(tt|)*6,tL", "vp",
+         2},
+        {"megatron",
+         "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout E|t*15|t*15|tL", "vp",
+         2},
+        {"deepspeed", "{\"zero_optimization\":{\"stage\":3}}", "overlap_grad_reduce", 1},
+        {"deepspeed", "{\"zero_optimization\":{\"stage\":2}}", "overlap_grad_reduce", 0},
+        {"deepspeed", "{\"train_batch_size\":128,\"gradient_accumulation_steps\":2}", "micro_batch",
+         2},
+        {"deepspeed", "{\"train_batch_size\":\"auto\",\"train_micro_batch_size_per_gpu\":\"auto\"}",
+         "micro_batch", 1},
+        {"deepspeed", "{\"tensor_parallel\":{\"tp\":{\"tp_size\":4}}}", "tp", 4},
+        {"torchtitan", "", "micro_batch", 8},
+        {"torchtitan", "", "precision", PL_BF16},
+        {"torchtitan", "", "recompute", PL_RECOMPUTE_SELECTIVE},
+        {"torchtitan", "", "zero", 3},
+        {"torchtitan", "[parallelism]\npipeline_parallel_degree = 2", "zero", 2},
+    };
+    struct world w;
+
+    (void)state;
+    open_world(&w, 1);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, rows[i].source, rows[i].text, 32, &w.m, &e) < 0)
+            fail_msg("`%s`: %s", rows[i].text, e.text);
+        if (pl_layout_get(&out.layout, pl_layout_key_find(rows[i].key)) != rows[i].want)
+            fail_msg("%s of `%s` is %d, not %d", rows[i].key, rows[i].text,
+                     pl_layout_get(&out.layout, pl_layout_key_find(rows[i].key)), rows[i].want);
+    }
+    free(w.layout);
+}
+
+static void nested_settings_without_a_word_are_listed(void **state)
+{
+    struct tn_imported out;
+    struct world w;
+    struct err e = {0};
+
+    (void)state;
+    open_world(&w, 1);
+    assert_int_equal(tn_import(&out, "deepspeed",
+                               "{\"zero_optimization\":{\"stage\":2,\"offload_optimizer\":{"
+                               "\"device\":\"cpu\"}},\"wall_clock_breakdown\":false}",
+                               32, &w.m, &e),
+                     0);
+    assert_int_equal(out.ignored.count, 1);
+    assert_string_equal(out.ignored.v[0].setting, "zero_optimization.offload_optimizer");
+    assert_int_equal(tn_import(&out, "megatron",
+                               "--recompute-granularity selective "
+                               "--recompute-modules core_attn mlp --seed 1",
+                               32, &w.m, &e),
+                     0);
+    assert_int_equal(out.ignored.count, 2);
+    assert_string_equal(out.ignored.v[0].setting, "--recompute-modules");
+    free(w.layout);
+}
+
+static void the_bundled_file_is_a_whole_run(void **state)
+{
+    struct world w;
+    struct pl_layout l;
+    struct tn_findings f;
+    AUTO_JSON *v = NULL;
+    AUTO_FREE char *text = NULL;
+    struct tn_export_in in;
+    const char *type;
+    struct err e = {0};
+
+    (void)state;
+    open_world(&w, 3);
+    parse_layout(&l, &w, "{'tp':1,'ep':2,'micro_batch':1}");
+    in = input(&w, &l);
+    assert_int_equal(tn_export(&text, &type, &f, "partune", &in, false, &e), 0);
+    assert_int_equal(jx_parse(&v, text, strlen(text), &e), 0);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(v, "run"), "data")),
+                        "/data/books");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(v, "checkpoint"), "dir")),
+                        "k3v9qw2m-trial7");
+    assert_true(json_is_true(json_object_get(json_object_get(v, "checkpoint"), "resume")));
+    assert_true(json_integer_value(json_object_get(json_object_get(v, "checkpoint"), "every")) > 0);
+    assert_true(json_number_value(json_object_get(json_object_get(v, "promised"), "lo")) == 40700);
+}
+
+/* An unverified winner says so, in every format. */
+static void an_unverified_export_says_so(void **state)
+{
+    struct world w;
+    struct pl_layout l;
+
+    (void)state;
+    open_world(&w, 1);
+    parse_layout(&l, &w, "{'tp':1,'micro_batch':1,'precision':'bf16'}");
+    for (const struct tn_exporter *const *x = tn_exporters(); *x; x++) {
+        struct tn_export_in in = input(&w, &l);
+        AUTO_FREE char *text = NULL;
+        struct tn_findings f;
+        const char *type;
+        struct err e = {0};
+
+        in.verdict = NULL;
+        if (tn_export(&text, &type, &f, (*x)->name, &in, true, &e) < 0)
+            continue; /* refused whatever is lost */
+        assert_true(strstr(text, "verified: no (") || strstr(text, "\"verified\": \"no\""));
+        assert_null(strstr(text, "1.25"));
+    }
+    free(w.layout);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_layout_is_exported_legally_or_refused_by_name),
     cmocka_unit_test(what_a_target_carries_comes_back),
@@ -536,6 +682,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(golden_files_match_to_the_letter),
     cmocka_unit_test(imports_refuse_what_they_cannot_read),
     cmocka_unit_test(import_lists_what_it_ignores),
+    cmocka_unit_test(imports_fill_in_the_sources_defaults),
+    cmocka_unit_test(nested_settings_without_a_word_are_listed),
+    cmocka_unit_test(the_bundled_file_is_a_whole_run),
+    cmocka_unit_test(an_unverified_export_says_so),
 };
 
 UNIT_MAIN(tests)

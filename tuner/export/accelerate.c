@@ -15,7 +15,9 @@ static bool needs_megatron(const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
 
-    return l->pp > 1 || l->ep > 1 || l->sp || l->zero == 1 || (l->zero == 0 && l->tp > 1);
+    /* dp_replicate > 1 beside tp or cp needs dp_shard > 1, so unsharded they are Megatron's too. */
+    return l->pp > 1 || l->ep > 1 || l->sp || l->zero == 1 ||
+           (l->zero == 0 && (l->tp > 1 || l->cp > 1));
 }
 
 static void gaps(struct tn_findings *f, const struct tn_export_in *in)
@@ -33,8 +35,14 @@ static void gaps(struct tn_findings *f, const struct tn_export_in *in)
         tn_finding_add(f, "zero", "with Megatron-LM the distributed optimizer is zero 1");
     if (!megatron && l->recompute == PL_RECOMPUTE_SELECTIVE)
         tn_finding_add(f, "recompute", "FSDP activation checkpointing is on or off");
-    tn_gap_flag(f, in, "overlap_grad_reduce", megatron && l->overlap_grad_reduce, "Accelerate");
-    tn_gap_flag(f, in, "overlap_param_gather", megatron && l->overlap_param_gather, "Accelerate");
+    if (megatron) {
+        tn_gap_flag(f, in, "overlap_grad_reduce", l->overlap_grad_reduce, "Accelerate");
+        tn_gap_flag(f, in, "overlap_param_gather", l->overlap_param_gather, "Accelerate");
+    } else {
+        tn_gap_fsdp_overlap(f, in, "FSDP");
+        tn_gap_global_batch(f, in);
+    }
+    tn_gap_precision(f, in);
     tn_gap_flag(f, in, "overlap_p2p", l->overlap_p2p, "Accelerate");
     tn_gap_flag(f, in, "overlap_moe_a2a", l->overlap_moe_a2a, "Accelerate");
     tn_gap_threads(f, in);
@@ -96,7 +104,7 @@ static void write_yaml(struct str *out, const struct tn_export_in *in,
                        const struct tn_findings *lost)
 {
     const struct pl_layout *l = in->layout;
-    bool plain = l->zero == 0 && !needs_megatron(in) && l->cp == 1;
+    bool plain = l->zero == 0 && !needs_megatron(in);
     const char *type = needs_megatron(in) ? "MEGATRON_LM"
                        : plain            ? (l->world > 1 ? "MULTI_GPU" : "'NO'")
                                           : "FSDP";
@@ -104,7 +112,7 @@ static void write_yaml(struct str *out, const struct tn_export_in *in,
     (void)lost;
     str_addf(out, "compute_environment: LOCAL_MACHINE\ndistributed_type: %s\n", type);
     str_addf(out, "num_machines: %d\nnum_processes: %d\nmachine_rank: 0\n", tn_nodes(in), l->world);
-    str_addf(out, "mixed_precision: '%s'\n", l->precision == PL_BF16 ? "bf16" : "no");
+    str_addf(out, "mixed_precision: '%s'\n", l->precision == PL_FP32 ? "no" : "bf16");
     if (needs_megatron(in))
         write_megatron(out, in);
     else if (!plain)
@@ -114,6 +122,7 @@ static void write_yaml(struct str *out, const struct tn_export_in *in,
 const struct tn_exporter tn_export_accelerate = {
     .name = "accelerate",
     .title = "Hugging Face Accelerate configuration (YAML)",
+    .even_nodes = true,
     .version = "Accelerate of August 2026 (16cb6eb8)",
     .media_type = "application/yaml",
     .extension = "yaml",

@@ -29,10 +29,12 @@ struct tn_export_in {
     const char *campaign, *campaign_name;
     int trial;
     double tokens_per_s, lo, hi; /* measured, with its 95 % interval; NAN where unknown */
-    const char *verdict;         /* of the verification: "holds" …, NULL: never verified */
-    const char *fingerprint;     /* software that measured it, or NULL */
-    const char *date;            /* RFC 3339 */
-    const json_t *train; /* the campaign's own training settings for the bundled trainer, or NULL */
+    const char *verdict; /* of the verification: "holds" …, NULL: this trial was never verified */
+    double ratio, ratio_lo, ratio_hi; /* winner / baseline there, with its 95 % interval; used with
+                                         a verdict only */
+    const char *fingerprint;          /* software that measured it, or NULL */
+    const char *date;                 /* RFC 3339 */
+    const char *data; /* folder of the data set for the bundled trainer; NULL: synthetic */
 };
 
 enum { TN_MAX_FINDINGS = 32 };
@@ -59,6 +61,7 @@ struct tn_exporter {
     const char *comment; /* "#", "//", or NULL where the format has none: then the writer places the
                             metadata */
     const char *const *carries; /* layout keys that it expresses, NULL-terminated */
+    bool even_nodes;            /* its launcher starts the same number of processes on every node */
     /* Add what the target has no word for. */
     void (*gaps)(struct tn_findings *ret, const struct tn_export_in *in);
     /* Add the target's own rules that the layout breaks. May be NULL. */

@@ -33,9 +33,14 @@ json_t *tn_export_provenance(const struct tn_export_in *in, const struct tn_find
 /* Microbatches of a step on one data-parallel replica. */
 int tn_microbatches(const struct tn_export_in *in);
 
-/* Processes a node of the cluster for this layout: at most world. */
+/* Processes a node of the cluster for this layout, at most world, and nodes; the last node may hold
+ * fewer. */
 int tn_ranks_per_node(const struct tn_export_in *in);
 int tn_nodes(const struct tn_export_in *in);
+
+/* Megatron needs CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell with tp or cp above 1; with FSDP it
+ * refuses it. */
+bool tn_megatron_one_connection(const struct tn_export_in *in);
 
 /* Gaps that several targets share: each adds a finding where the layout or model uses the feature.
  */
@@ -43,7 +48,23 @@ void tn_gap_schedule(struct tn_findings *f, const struct tn_export_in *in, bool 
                      bool zero_bubble);
 void tn_gap_threads(struct tn_findings *f, const struct tn_export_in *in);
 void tn_gap_scope(struct tn_findings *f, const struct tn_export_in *in);
+void tn_gap_precision(struct tn_findings *f, const struct tn_export_in *in);
+/* FSDP always reduces gradients and gathers parameters behind the computation. */
+void tn_gap_fsdp_overlap(struct tn_findings *f, const struct tn_export_in *in, const char *target);
+/* The target has no global batch, and one micro-batch of all replicas is not it. */
+void tn_gap_global_batch(struct tn_findings *f, const struct tn_export_in *in);
 void tn_gap_flag(struct tn_findings *f, const struct tn_export_in *in, const char *key, int value,
                  const char *target);
+
+/* Do the degrees divide the world, on both meshes? Called before anything multiplies them, for they
+ * come from outside; -EINVAL with the numbers. */
+int tn_import_degrees(const struct pl_layout *l, struct err *e);
+
+/* One source each; see tn_import(). OUT has the defaults and the world. */
+int tn_import_deepspeed(struct tn_imported *out, const char *text, struct err *e);
+int tn_import_megatron(struct tn_imported *out, const char *text, const struct pl_model *m,
+                       struct err *e);
+int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct pl_model *m,
+                         struct err *e);
 
 #endif

@@ -54,7 +54,7 @@ static const char *moe_overlap_lacks(const struct pl_layout *l)
         return "the interleaved schedule where pp > 1";
     if (l->recompute == PL_RECOMPUTE_FULL)
         return "another recomputation than full";
-    return l->precision == PL_BF16 ? NULL : "bf16";
+    return l->precision != PL_FP32 ? NULL : "bf16";
 }
 
 static bool must_overlap_p2p(const struct pl_layout *l)
@@ -184,8 +184,10 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
             "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n");
     if (l->recompute == PL_RECOMPUTE_SELECTIVE)
         str_add(out, "--recompute-granularity selective\n--recompute-modules core_attn\n");
-    if (l->precision == PL_BF16)
+    if (l->precision != PL_FP32)
         flag(out, "--bf16");
+    if (l->precision == PL_FP8)
+        str_add(out, "--fp8-format hybrid\n");
 }
 
 static void write_moe(struct str *out, const struct pl_model *m)
@@ -230,19 +232,33 @@ static void write_model(struct str *out, const struct pl_model *m, int seq)
         flag(out, "--disable-bias-linear");
     if (!m->tied)
         flag(out, "--untie-embeddings-and-output-weights");
+    /* Megatron's default is 0.1 for both; our models have none, and masks cost time and memory. */
+    str_add(out, "--attention-dropout 0\n--hidden-dropout 0\n");
     str_addf(out, "--init-method-std %.10g\n", m->init_std);
     number(out, "--make-vocab-size-divisible-by", 1);
     if (pl_model_is_moe(m))
         write_moe(out, m);
 }
 
+bool tn_megatron_one_connection(const struct tn_export_in *in)
+{
+    return (in->layout->tp > 1 || in->layout->cp > 1) && in->layout->zero < 2;
+}
+
+static void write_arguments(struct str *out, const struct tn_export_in *in)
+{
+    write_parallel(out, in);
+    write_batch_and_memory(out, in);
+    write_model(out, in->model, in->workload->seq);
+}
+
 static void write_args(struct str *out, const struct tn_export_in *in,
                        const struct tn_findings *lost)
 {
     (void)lost;
-    write_parallel(out, in);
-    write_batch_and_memory(out, in);
-    write_model(out, in->model, in->workload->seq);
+    if (tn_megatron_one_connection(in))
+        str_add(out, "# environment before Blackwell: CUDA_DEVICE_MAX_CONNECTIONS=1\n");
+    write_arguments(out, in);
 }
 
 const struct tn_exporter tn_export_megatron = {
@@ -258,11 +274,9 @@ const struct tn_exporter tn_export_megatron = {
     .write = write_args,
 };
 
-/* The variable is required before Blackwell with tp or cp above 1, and harmful with FSDP. */
 static void write_script(struct str *out, const struct tn_export_in *in,
                          const struct tn_findings *lost)
 {
-    const struct pl_layout *l = in->layout;
     AUTO_STR args = {0};
 
     str_add(
@@ -270,17 +284,26 @@ static void write_script(struct str *out, const struct tn_export_in *in,
         "#\n# Set MEGATRON to the folder of Megatron-LM, DATA_ARGS to your data, and on several "
         "nodes NODE_RANK and\n"
         "# MASTER_ADDR. Arguments after the script's name are appended.\nset -euo pipefail\n\n");
-    if ((l->tp > 1 || l->cp > 1) && l->zero < 2)
+    (void)lost;
+    if (tn_megatron_one_connection(in))
         str_add(out, "export CUDA_DEVICE_MAX_CONNECTIONS=1\n");
     str_add(out, ": \"${MEGATRON:?set it to the folder of Megatron-LM}\"\n");
     str_addf(out,
              ": \"${DATA_ARGS:=--mock-data --tokenizer-type NullTokenizer --vocab-size %d}\"\n\n",
              in->model->vocab);
-    write_args(&args, in, lost);
+    write_arguments(&args, in);
     str_add(out, "args=(\n");
     for (char *line = args.text, *end; line && *line; line = end) {
+        int name = (int)strcspn(line, " \n");
+
         end = strchr(line, '\n');
-        str_addf(out, "    %.*s\n", (int)(end - line), line);
+        /* Quoted: bars and brackets of a pipeline layout or a layer list mean something to a shell.
+         */
+        if (line[name] == ' ')
+            str_addf(out, "    %.*s '%.*s'\n", name, line, (int)(end - line) - name - 1,
+                     line + name + 1);
+        else
+            str_addf(out, "    %.*s\n", name, line);
         end++;
     }
     str_add(out, ")\n\n");
@@ -300,6 +323,7 @@ const struct tn_exporter tn_export_megatron_script = {
     .media_type = "text/x-shellscript; charset=utf-8",
     .extension = "sh",
     .comment = "#",
+    .even_nodes = true,
     .carries = carries,
     .gaps = gaps,
     .rules = rules,
@@ -318,7 +342,8 @@ static void bridge_parallel(struct str *out, const struct tn_export_in *in)
     if (l->vp > 1)
         str_addf(out, "model.virtual_pipeline_model_parallel_size=%d\n", l->vp);
     if (l->pp > 1)
-        str_addf(out, "model.pipeline_dtype=%s\n", l->precision == PL_BF16 ? "bf16" : "fp32");
+        str_addf(out, "model.pipeline_dtype=torch.%s\n",
+                 l->precision == PL_FP32 ? "float32" : "bfloat16");
     str_addf(out, "model.context_parallel_size=%d\n", l->cp);
     str_addf(out, "model.expert_model_parallel_size=%d\n", l->ep);
     if (pl_model_is_moe(in->model))
@@ -369,7 +394,7 @@ static void write_bridge(struct str *out, const struct tn_export_in *in,
     if (l->recompute == PL_RECOMPUTE_SELECTIVE)
         str_add(out,
                 "model.recompute_granularity=selective\nmodel.recompute_modules=[core_attn]\n");
-    if (l->precision == PL_BF16)
+    if (l->precision != PL_FP32)
         str_add(out, "mixed_precision=bf16_mixed\n");
 }
 
@@ -378,7 +403,8 @@ static void bridge_gaps(struct tn_findings *f, const struct tn_export_in *in)
     gaps(f, in);
     if (in->layout->vp > 1 && !in->layout->overlap_p2p && !must_overlap_p2p(in->layout))
         tn_finding_add(f, "overlap_p2p", "interleaved pipeline sends always overlap");
-    if (in->layout->precision != PL_BF16)
+    tn_gap_precision(f, in);
+    if (in->layout->precision == PL_FP32)
         tn_finding_add(f, "precision", "recipes are bf16_mixed; fp32 has no name");
 }
 

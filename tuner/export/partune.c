@@ -1,8 +1,13 @@
-/* The bundled trainer: the file that `partune-train --config` reads. Everything that we can say, it
- * can read. */
+/*
+ * The bundled trainer: the file that `partune-train --config` reads. Everything that we can say, it
+ * can read. The file is a whole production run: where the data are, a folder of checkpoints named
+ * after the trial, from which a second start goes on, and the throughput that was promised.
+ */
 #include "tuner/export/internal.h"
 
 #include <math.h>
+
+enum { CHECKPOINT_EVERY = 200, CHECKPOINT_KEEP = 3 }; /* steps; folders */
 
 static const char *const carries[] = {
     "world",
@@ -59,8 +64,12 @@ static void write_config(struct str *out, const struct tn_export_in *in,
                           "layout", pl_layout_json(in->layout));
     char *text;
 
-    if (in->train)
-        json_object_set(v, "train", (json_t *)(uintptr_t)in->train);
+    json_object_set_new(v, "checkpoint",
+                        json_pack("{s:o, s:i, s:i, s:b}", "dir",
+                                  json_sprintf("%s-trial%d", in->campaign, in->trial), "every",
+                                  CHECKPOINT_EVERY, "keep", CHECKPOINT_KEEP, "resume", 1));
+    if (in->data)
+        json_object_set_new(v, "run", json_pack("{s:s}", "data", in->data));
     if (isfinite(in->tokens_per_s) && isfinite(in->lo) && isfinite(in->hi))
         json_object_set_new(v, "promised",
                             json_pack("{s:f, s:f, s:f}", "tokens_per_s", in->tokens_per_s, "lo",

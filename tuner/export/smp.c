@@ -6,9 +6,32 @@
  */
 #include "tuner/export/internal.h"
 
-static const char *const carries_smp[] = {"world", "tp", "cp", "ep", "dp", "edp", "zero", NULL};
+static const char *const carries_smp[] = {"world",
+                                          "tp",
+                                          "sp",
+                                          "cp",
+                                          "ep",
+                                          "dp",
+                                          "edp",
+                                          "zero",
+                                          "overlap_grad_reduce",
+                                          "overlap_param_gather",
+                                          NULL};
 static const char *const carries_hyperpod[] = {
-    "world", "tp", "cp", "ep", "dp", "edp", "zero", "micro_batch", "recompute", "precision", NULL,
+    "world",
+    "tp",
+    "sp",
+    "cp",
+    "ep",
+    "dp",
+    "edp",
+    "zero",
+    "micro_batch",
+    "recompute",
+    "precision",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    NULL,
 };
 
 static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
@@ -25,6 +48,9 @@ static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
         tn_finding_add(f, "sp", "tensor parallelism implies sequence parallelism");
     if (l->zero == 1)
         tn_finding_add(f, "zero", "FSDP shards gradients too: the nearest is zero 2");
+    tn_gap_fsdp_overlap(f, in, "SMP");
+    tn_gap_global_batch(f, in);
+    tn_gap_scope(f, in);
     tn_gap_flag(f, in, "overlap_p2p", l->overlap_p2p, "SMP");
     tn_gap_flag(f, in, "overlap_moe_a2a", l->overlap_moe_a2a, "SMP");
     tn_gap_threads(f, in);
@@ -42,7 +68,7 @@ static void smp_gaps(struct tn_findings *f, const struct tn_export_in *in)
                    l->micro_batch);
     if (l->recompute != PL_RECOMPUTE_NONE)
         tn_finding_add(f, "recompute", "the script wraps modules for checkpointing, not the JSON");
-    if (l->precision == PL_BF16)
+    if (l->precision != PL_FP32)
         tn_finding_add(f, "precision", "mixed precision is set in the script, not in the JSON");
 }
 
@@ -52,6 +78,8 @@ static void hyperpod_gaps(struct tn_findings *f, const struct tn_export_in *in)
     if (in->layout->recompute == PL_RECOMPUTE_SELECTIVE)
         tn_finding_add(f, "recompute",
                        "activation_checkpointing is on or off: there is no selective form");
+    if (in->layout->precision == PL_FP32)
+        tn_finding_add(f, "precision", "recipes train in bf16; fp32 has no key");
 }
 
 static int shard_degree(const struct pl_layout *l)
@@ -129,6 +157,8 @@ static void write_hyperpod(struct str *out, const struct tn_export_in *in,
     str_addf(out, "  sharding_strategy: %s\n", strategy(l));
     str_addf(out, "  activation_checkpointing: %s\n  offload_activations: false\n",
              l->recompute == PL_RECOMPUTE_NONE ? "false" : "true");
+    if (l->precision == PL_FP8)
+        str_add(out, "  fp8: true\n");
     if (pl_model_is_moe(in->model))
         str_add(out, "  moe: true\n  moe_load_balancing: aux_loss\n");
 }
@@ -136,6 +166,7 @@ static void write_hyperpod(struct str *out, const struct tn_export_in *in,
 const struct tn_exporter tn_export_hyperpod = {
     .name = "hyperpod",
     .title = "HyperPod recipe overrides (YAML)",
+    .even_nodes = true,
     .version = "SageMaker HyperPod recipes of August 2026 (2631995)",
     .media_type = "application/yaml",
     .extension = "yaml",

@@ -84,12 +84,47 @@ void tn_gap_scope(struct tn_findings *f, const struct tn_export_in *in)
                        "the target shards non-expert state over all replicas, never plain");
 }
 
+void tn_gap_precision(struct tn_findings *f, const struct tn_export_in *in)
+{
+    if (in->layout->precision == PL_FP8)
+        tn_finding_add(f, "precision", "fp8 needs a recipe of the target's own: bf16 is written");
+}
+
+void tn_gap_fsdp_overlap(struct tn_findings *f, const struct tn_export_in *in, const char *target)
+{
+    const struct pl_layout *l = in->layout;
+
+    if (l->dp > 1 && !l->overlap_grad_reduce)
+        tn_finding_add(f, "overlap_grad_reduce", "%s always overlaps the reduction of gradients",
+                       target);
+    if (l->dp > 1 && l->zero >= 2 && !l->overlap_param_gather)
+        tn_finding_add(f, "overlap_param_gather", "%s always gathers parameters ahead", target);
+    if (l->zero < 2 && l->overlap_param_gather)
+        tn_finding_add(f, "overlap_param_gather", "%s has no such setting below zero 2", target);
+}
+
+void tn_gap_global_batch(struct tn_findings *f, const struct tn_export_in *in)
+{
+    if (tn_microbatches(in) > 1)
+        tn_finding_add(
+            f, "workload.global_batch",
+            "the file has no global batch: accumulate %d micro-batches in the script, or "
+            "a step has %d sequences instead of %d",
+            tn_microbatches(in), in->layout->micro_batch * in->layout->dp,
+            in->workload->global_batch);
+}
+
 void tn_gap_flag(struct tn_findings *f, const struct tn_export_in *in, const char *key, int value,
                  const char *target)
 {
     (void)in;
     if (value)
         tn_finding_add(f, key, "%s has no such setting", target);
+}
+
+static bool has_ratio(const struct tn_export_in *in)
+{
+    return in->verdict && isfinite(in->ratio) && isfinite(in->ratio_lo) && isfinite(in->ratio_hi);
 }
 
 json_t *tn_export_provenance(const struct tn_export_in *in, const struct tn_findings *lost)
@@ -104,6 +139,9 @@ json_t *tn_export_provenance(const struct tn_export_in *in, const struct tn_find
             json_object_set_new(p, "tokens_per_s_95", json_pack("[f, f]", in->lo, in->hi));
     }
     json_object_set_new(p, "verified", json_string(in->verdict ? in->verdict : "no"));
+    if (has_ratio(in))
+        json_object_set_new(p, "ratio_to_baseline",
+                            json_pack("[f, f, f]", in->ratio, in->ratio_lo, in->ratio_hi));
     if (in->fingerprint)
         json_object_set_new(p, "fingerprint", json_string(in->fingerprint));
     if (lost && lost->count) {
@@ -137,8 +175,12 @@ static void add_comments(struct str *out, const char *mark, const struct tn_expo
     if (isfinite(in->tokens_per_s))
         str_addf(out, "%s measured: %.6g tokens/s, 95 %% interval %.6g to %.6g\n", mark,
                  in->tokens_per_s, in->lo, in->hi);
-    str_addf(out, "%s verified: %s\n", mark,
+    str_addf(out, "%s verified: %s", mark,
              in->verdict ? in->verdict : "no (partune verify has not been run)");
+    if (has_ratio(in))
+        str_addf(out, "; %.4g times the baseline, 95 %% interval %.4g to %.4g", in->ratio,
+                 in->ratio_lo, in->ratio_hi);
+    str_addc(out, '\n');
     if (in->fingerprint) {
         str_addf(out, "%s software: ", mark);
         add_clean(out, in->fingerprint);
@@ -207,6 +249,15 @@ static int refuse(struct err *e, const struct tn_exporter *x, const char *what,
     return err_set(e, -EINVAL, "%s %s: %s", x->name, what, str_text(&s));
 }
 
+/* torchrun and its like start the same number of processes on every node. */
+static void even_nodes(struct tn_findings *f, const struct tn_export_in *in)
+{
+    int world = in->layout->world, per = tn_ranks_per_node(in);
+
+    if (world % per)
+        tn_finding_add(f, "world", "%d processes do not fill nodes of %d evenly", world, per);
+}
+
 int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_findings,
               const char *target, const struct tn_export_in *in, bool allow_loss, struct err *e)
 {
@@ -220,6 +271,8 @@ int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_f
         return err_set(e, -ENOENT, "there is no export target \"%.64s\"", target);
     if (x->rules)
         x->rules(&broken, in);
+    if (x->even_nodes || (wrapper && !str_eq(x->name, "partune")))
+        even_nodes(&broken, in);
     if (broken.count) {
         *ret_findings = broken;
         return refuse(e, x, "refuses this layout", &broken);

@@ -7,17 +7,52 @@
  * there, zero 2 is sharding without resharding after the forward pass, zero 3 with it, zero 0 is
  * replication. Gradient reduction and parameter gathers always overlap. The first and last stage
  * are told to be as long as the others, since our layers lie so.
+ *
+ * In the TOML local_batch_size is what a replica holds of a step: with pp it is cut into
+ * micro-batches of pipeline_parallel_microbatch_size, without pp it is one micro-batch and
+ * global_batch_size says how many are accumulated.
  */
 #include "tuner/export/internal.h"
 
 static const char *const carries_toml[] = {
-    "world", "tp",  "cp",   "pp",          "vp",        "schedule",  "ep", "etp",
-    "dp",    "edp", "zero", "micro_batch", "recompute", "precision", NULL,
+    "world",
+    "tp",
+    "cp",
+    "pp",
+    "vp",
+    "schedule",
+    "ep",
+    "etp",
+    "dp",
+    "edp",
+    "zero",
+    "micro_batch",
+    "recompute",
+    "precision",
+    "sp",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    NULL,
 };
 
 static const char *const carries_python[] = {
-    "world", "tp",  "sp",   "cp",          "pp",        "vp",        "schedule", "ep",
-    "dp",    "edp", "zero", "micro_batch", "recompute", "precision", NULL,
+    "world",
+    "tp",
+    "sp",
+    "cp",
+    "pp",
+    "vp",
+    "schedule",
+    "ep",
+    "dp",
+    "edp",
+    "zero",
+    "micro_batch",
+    "recompute",
+    "precision",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    NULL,
 };
 
 static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
@@ -30,6 +65,9 @@ static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
     if (l->zero > 1 && l->dp == 1)
         tn_finding_add(f, "zero",
                        "sharding follows the data-parallel size of the whole model, which is 1");
+    tn_gap_fsdp_overlap(f, in, "torchtitan");
+    tn_gap_precision(f, in);
+    tn_gap_scope(f, in);
     tn_gap_flag(f, in, "overlap_p2p", l->overlap_p2p, "torchtitan");
     tn_gap_flag(f, in, "overlap_moe_a2a", l->overlap_moe_a2a, "torchtitan outside DualPipeV");
     tn_gap_threads(f, in);
@@ -105,7 +143,7 @@ static void write_toml(struct str *out, const struct tn_export_in *in,
     str_addf(out, "[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d\n",
              local, in->workload->global_batch, in->workload->seq);
     str_addf(out, "mixed_precision_param = \"%s\"\n\n",
-             l->precision == PL_BF16 ? "bfloat16" : "float32");
+             l->precision == PL_FP32 ? "float32" : "bfloat16");
     str_addf(
         out,
         "[parallelism]\ndata_parallel_replicate_degree = %d\ndata_parallel_shard_degree = %d\n",
@@ -158,7 +196,7 @@ static void set_training(struct str *out, const struct tn_export_in *in)
         "    training.num_tokens_per_train_step = %lld\n    training.max_context_length = %d\n",
         (long long)in->workload->global_batch * in->workload->seq, in->workload->seq);
     str_addf(out, "    training.mixed_precision_param = \"%s\"\n",
-             l->precision == PL_BF16 ? "bfloat16" : "float32");
+             l->precision == PL_FP32 ? "float32" : "bfloat16");
     if (l->pp > 1 || l->ep > 1)
         str_add(out, "    training.disable_cuda_graphs = True\n");
 }

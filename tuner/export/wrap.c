@@ -6,6 +6,16 @@
 
 #include <ctype.h>
 
+/* Processes of this node; NODE_RANK and MASTER_ADDR come from the job around it. */
+static void torchrun(struct str *out, const struct tn_export_in *in)
+{
+    str_addf(out,
+             "torchrun --nproc-per-node %d --nnodes %d --node-rank \"${NODE_RANK:-0}\" "
+             "--master-addr \"${MASTER_ADDR:-127.0.0.1}\" --master-port "
+             "\"${MASTER_PORT:-29500}\" ",
+             tn_ranks_per_node(in), tn_nodes(in));
+}
+
 /* The command that runs TARGET's file; FILE is its path as the shell sees it. */
 static void launch_line(struct str *out, const struct tn_export_in *in,
                         const struct tn_exporter *target, const char *mpi, const char *file)
@@ -16,22 +26,22 @@ static void launch_line(struct str *out, const struct tn_export_in *in,
         str_addf(out, "%s partune-train --config %s", mpi, file);
     else if (str_eq(name, "megatron-script"))
         str_addf(out, "bash %s", file);
-    else if (str_eq(name, "megatron"))
-        str_addf(out,
-                 "torchrun --nproc-per-node %d --nnodes %d --node-rank \"${NODE_RANK:-0}\" "
-                 "--master-addr "
-                 "\"${MASTER_ADDR:-127.0.0.1}\" \"${MEGATRON:?}/pretrain_gpt.py\" $(grep -v \"^#\" "
-                 "%s) ${DATA_ARGS:-}",
-                 tn_ranks_per_node(in), tn_nodes(in), file);
-    else if (str_eq(name, "accelerate"))
-        str_addf(out, "accelerate launch --config_file %s ${TRAIN:?your script and its arguments}",
+    else if (str_eq(name, "megatron")) {
+        if (tn_megatron_one_connection(in))
+            str_add(out, "env CUDA_DEVICE_MAX_CONNECTIONS=1 ");
+        torchrun(out, in);
+        str_addf(out, "\"${MEGATRON:?}/pretrain_gpt.py\" $(grep -v \"^#\" %s) ${DATA_ARGS:-}",
                  file);
-    else if (str_eq(name, "deepspeed"))
+    } else if (str_eq(name, "accelerate"))
         str_addf(out,
-                 "deepspeed --num_gpus %d --num_nodes %d ${TRAIN:?your script and its arguments} "
-                 "--deepspeed_config %s",
-                 tn_ranks_per_node(in), tn_nodes(in), file);
-    else
+                 "accelerate launch --config_file %s --machine_rank \"${NODE_RANK:-0}\" "
+                 "--main_process_ip \"${MASTER_ADDR:-127.0.0.1}\" --main_process_port "
+                 "\"${MASTER_PORT:-29500}\" ${TRAIN:?your script and its arguments}",
+                 file);
+    else if (str_eq(name, "deepspeed")) {
+        torchrun(out, in); /* its own launcher would log in to every node from every node */
+        str_addf(out, "${TRAIN:?your script and its arguments} --deepspeed_config %s", file);
+    } else
         str_addf(out, "${TRAIN:?your launcher}  # reads %s", file);
 }
 
@@ -53,8 +63,15 @@ static void job_name(char buf[48], const struct tn_export_in *in)
 {
     size_t n = 0;
 
-    for (const char *p = in->campaign_name; *p && n < 40; p++)
-        buf[n++] = isalnum((unsigned char)*p) || *p == '-' ? *p : '-';
+    /* Letters, digits and inner hyphens: what Kubernetes takes for a name. */
+    for (const char *p = in->campaign_name; *p && n < 40; p++) {
+        bool plain = isascii((unsigned char)*p) && isalnum((unsigned char)*p);
+
+        if (plain || n)
+            buf[n++] = plain ? *p : '-';
+    }
+    while (n && buf[n - 1] == '-')
+        n--;
     buf[n] = '\0';
     if (!n)
         snprintf(buf, 48, "partune");
@@ -69,6 +86,8 @@ static void write_slurm(struct str *out, const struct tn_export_in *in,
 
     job_name(name, in);
     str_addf(out, "#!/bin/bash\n#SBATCH --job-name=%s\n#SBATCH --nodes=%d\n", name, tn_nodes(in));
+    if (mpi)
+        str_addf(out, "#SBATCH --ntasks=%d\n", in->layout->world);
     str_addf(out, "#SBATCH --ntasks-per-node=%d\n", mpi ? tn_ranks_per_node(in) : 1);
     if (mpi)
         str_addf(out, "#SBATCH --cpus-per-task=%d\n", in->layout->threads);
@@ -82,7 +101,8 @@ static void write_slurm(struct str *out, const struct tn_export_in *in,
                      "1)\nexport MASTER_ADDR\n");
     here_document(out, file, body);
     if (!mpi)
-        str_add(out, "export job\nsrun bash -c '\nexport NODE_RANK=$SLURM_NODEID\nexec ");
+        str_add(out, "export job\nsrun bash -c '\nset -f # brackets in arguments are no patterns\n"
+                     "export NODE_RANK=$SLURM_NODEID\nexec ");
     launch_line(out, in, target, "srun --mpi=pmi2", file);
     str_add(out, mpi ? "\n" : "\n'\n");
 }
@@ -98,9 +118,9 @@ static void write_pbs(struct str *out, const struct tn_export_in *in,
 
     job_name(name, in);
     name[15] = '\0'; /* PBS takes at most 15 characters */
-    str_addf(out, "#!/bin/bash\n#PBS -N %s\n#PBS -l select=%d:ncpus=%d:mpiprocs=%d%s\n", name,
+    str_addf(out, "#!/bin/bash\n#PBS -N %s\n#PBS -l select=%d:ncpus=%d:mpiprocs=%d\n", name,
              tn_nodes(in), tn_ranks_per_node(in) * in->layout->threads,
-             mpi ? tn_ranks_per_node(in) : 1, "");
+             mpi ? tn_ranks_per_node(in) : 1);
     if (!mpi)
         str_addf(out, "# Add the accelerators as your site names them, for instance :ngpus=%d\n",
                  tn_ranks_per_node(in));
@@ -115,7 +135,8 @@ static void write_pbs(struct str *out, const struct tn_export_in *in,
     } else {
         str_addf(
             out,
-            "export job\nmpiexec -n %d -ppn 1 bash -c '\nexport NODE_RANK=${PMI_RANK:-0}\nexec ",
+            "export job\nmpiexec -n %d -ppn 1 bash -c '\nset -f # brackets in arguments are no "
+            "patterns\nexport NODE_RANK=${PMI_RANK:-0}\nexec ",
             tn_nodes(in));
         launch_line(out, in, target, "", file);
         str_add(out, "\n'");
@@ -137,14 +158,23 @@ static void write_mpijob(struct str *out, const struct tn_export_in *in,
                          const struct tn_exporter *target, const char *body)
 {
     AUTO_FREE char *file = mem_printf("/partune/layout.%s", target->extension);
-    AUTO_FREE char *mpi = mem_printf("mpirun -n %d", in->layout->world);
+    AUTO_FREE char *mpi =
+        mem_printf("mpirun -n %d -ppn %d", in->layout->world, tn_ranks_per_node(in));
+    bool ranks = str_eq(target->name, "partune");
     AUTO_STR launch = {0};
     char name[48];
 
     job_name(name, in);
     for (char *p = name; *p; p++)
         *p = (char)tolower((unsigned char)*p);
+    if (!ranks) /* one launcher a node, as in the other jobs */
+        str_addf(&launch,
+                 "mpirun -n %d -ppn 1 bash -c '\nset -f # brackets in arguments are no patterns\n"
+                 "export NODE_RANK=${PMI_RANK:-0} MASTER_ADDR=%s-worker-0.%s\nexec ",
+                 tn_nodes(in), name, name);
     launch_line(&launch, in, target, mpi, file);
+    if (!ranks)
+        str_add(&launch, "\n'");
     str_addf(
         out,
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s-layout\ndata:\n  layout.%s: |\n",
@@ -153,10 +183,10 @@ static void write_mpijob(struct str *out, const struct tn_export_in *in,
     str_addf(out,
              "---\napiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata:\n  name: %s\nspec:\n",
              name);
-    str_addf(
-        out,
-        "  slotsPerWorker: %d\n  runPolicy:\n    cleanPodPolicy: Running\n  mpiReplicaSpecs:\n",
-        tn_ranks_per_node(in));
+    str_addf(out,
+             "  slotsPerWorker: %d\n  mpiImplementation: MPICH\n  runPolicy:\n    cleanPodPolicy: "
+             "Running\n  mpiReplicaSpecs:\n",
+             tn_ranks_per_node(in));
     for (int worker = 0; worker < 2; worker++) {
         str_addf(out, "    %s:\n      replicas: %d\n      template:\n        spec:\n",
                  worker ? "Worker" : "Launcher", worker ? tn_nodes(in) : 1);
@@ -172,8 +202,10 @@ static void write_mpijob(struct str *out, const struct tn_export_in *in,
             indented(out, str_text(&launch), 14);
         } else {
             str_addf(out,
-                     "            resources:\n              limits:\n                cpu: %d\n",
-                     tn_ranks_per_node(in) * in->layout->threads);
+                     "            resources:\n              limits:\n                %s: %d%s\n",
+                     ranks ? "cpu" : "nvidia.com/gpu",
+                     tn_ranks_per_node(in) * (ranks ? in->layout->threads : 1),
+                     ranks ? "" : " # or as your devices are called");
         }
     }
 }

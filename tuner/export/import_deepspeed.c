@@ -1,0 +1,142 @@
+/* DeepSpeed's JSON as a layout (deepspeed/runtime/config.py). The pipeline is not in the file. */
+#include "tuner/export/internal.h"
+
+#include <errno.h>
+
+/* Keys of OBJECT that are not in KNOWN, listed as PREFIXkey. Off is the same as absent. */
+static void list_ignored(struct tn_imported *out, const char *prefix, const json_t *object,
+                         const char *const *known)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        AUTO_FREE char *name = mem_printf("%s%s", prefix, key);
+        size_t i = 0;
+
+        while (known[i] && strcmp(known[i], key))
+            i++;
+        if (!known[i] && !json_is_false(value) && !json_is_null(value))
+            tn_finding_add(&out->ignored, name, "not a setting of the layout");
+    }
+}
+
+/* "auto" is a placeholder that Hugging Face's integration fills in: the file does not say. */
+static int number_or_auto(int *ret, json_t *v, const char *key, struct err *e)
+{
+    if (str_eq(json_string_value(json_object_get(v, key)), "auto"))
+        return 0;
+    return jx_get_int(ret, v, key, 1, 1 << 24, e);
+}
+
+/* train_batch_size = micro-batch x accumulation x replicas: two of them give the third. */
+static int deepspeed_batch(struct tn_imported *out, json_t *v, struct err *e)
+{
+    struct pl_layout *l = &out->layout;
+    int replicas = l->world / l->tp > 0 ? l->world / l->tp : 1;
+    int micro = 0, steps = 0, r;
+    int64_t once; /* sequences of a step with a micro-batch of one */
+
+    if ((r = number_or_auto(&out->global_batch, v, "train_batch_size", e)) < 0 ||
+        (r = number_or_auto(&micro, v, "train_micro_batch_size_per_gpu", e)) < 0 ||
+        (r = number_or_auto(&steps, v, "gradient_accumulation_steps", e)) < 0)
+        return r;
+    once = (int64_t)(steps ? steps : 1) * replicas;
+    if (!micro && out->global_batch) {
+        if (out->global_batch % once)
+            return err_set(e, -EINVAL,
+                           "train_batch_size %d is not a multiple of %d accumulation steps x %d "
+                           "replicas",
+                           out->global_batch, steps ? steps : 1, replicas);
+        micro = (int)(out->global_batch / once);
+    }
+    l->micro_batch = micro ? micro : 1;
+    if (!out->global_batch && micro && once * micro <= 1 << 24)
+        out->global_batch = (int)once * micro;
+    if (out->global_batch && micro && steps && out->global_batch != once * micro)
+        return err_set(e, -EINVAL,
+                       "train_batch_size %d is not micro-batch %d x accumulation %d x %d replicas",
+                       out->global_batch, micro, steps, replicas);
+    return 0;
+}
+
+struct deepspeed {
+    json_t *zero, *tp, *ep, *bf16, *fp16;
+};
+
+static int deepspeed_sections(struct deepspeed *s, json_t *v, struct err *e)
+{
+    int r;
+
+    if ((r = jx_get_object(&s->zero, v, "zero_optimization", e)) < 0 ||
+        (r = jx_get_object(&s->tp, v, "tensor_parallel", e)) < 0 ||
+        (r = jx_get_object(&s->ep, v, "expert_parallel", e)) < 0 ||
+        (r = jx_get_object(&s->bf16, v, "bf16", e)) < 0 ||
+        (r = jx_get_object(&s->fp16, v, "fp16", e)) < 0)
+        return r;
+    return 0;
+}
+
+static int deepspeed_degrees(struct pl_layout *l, const struct deepspeed *s, struct err *e)
+{
+    bool overlap = false, on = true;
+    json_t *old = NULL;
+    int r;
+
+    if (s->zero && (r = jx_get_int(&l->zero, s->zero, "stage", 0, 3, e)) < 0)
+        return r;
+    overlap = l->zero == 3; /* the default of overlap_comm */
+    if ((s->zero && (r = jx_get_bool(&overlap, s->zero, "overlap_comm", e)) < 0) ||
+        (s->tp && (r = jx_get_int(&l->tp, s->tp, "autotp_size", 0, 1 << 20, e)) < 0) ||
+        (s->tp && (r = jx_get_object(&old, s->tp, "tp", e)) < 0) ||
+        (old && (r = jx_get_int(&l->tp, old, "tp_size", 1, 1 << 20, e)) < 0) ||
+        (s->ep && (r = jx_get_bool(&on, s->ep, "enabled", e)) < 0) ||
+        (s->ep && on && (r = jx_get_int(&l->ep, s->ep, "autoep_size", 1, 1 << 20, e)) < 0))
+        return r;
+    l->tp = l->tp ? l->tp : 1;
+    l->overlap_grad_reduce = overlap && l->zero;
+    l->overlap_param_gather = overlap && l->zero == 3;
+    return 0;
+}
+
+int tn_import_deepspeed(struct tn_imported *out, const char *text, struct err *e)
+{
+    static const char *const known[] = {"train_batch_size",
+                                        "train_micro_batch_size_per_gpu",
+                                        "gradient_accumulation_steps",
+                                        "zero_optimization",
+                                        "tensor_parallel",
+                                        "expert_parallel",
+                                        "bf16",
+                                        "fp16",
+                                        "_partune",
+                                        NULL};
+    static const char *const zero[] = {"stage", "overlap_comm", "contiguous_gradients",
+                                       "reduce_scatter", NULL};
+    static const char *const tp[] = {"autotp_size", "tp", "preset_model", NULL};
+    static const char *const ep[] = {"enabled", "autoep_size", "expert_tensor_parallel_size",
+                                     "preset_model", NULL};
+    struct pl_layout *l = &out->layout;
+    struct deepspeed s = {0};
+    AUTO_JSON *v = NULL;
+    bool bf16 = false, fp16 = false;
+    int r = jx_parse(&v, text, strlen(text), e);
+
+    if (r < 0)
+        return r;
+    if (!json_is_object(v))
+        return err_set(e, -EINVAL, "a DeepSpeed configuration is a JSON object");
+    if ((r = deepspeed_sections(&s, v, e)) < 0 || (r = deepspeed_degrees(l, &s, e)) < 0 ||
+        (r = deepspeed_batch(out, v, e)) < 0 ||
+        (s.bf16 && (r = jx_get_bool(&bf16, s.bf16, "enabled", e)) < 0) ||
+        (s.fp16 && (r = jx_get_bool(&fp16, s.fp16, "enabled", e)) < 0))
+        return r;
+    l->precision = bf16 || fp16 ? PL_BF16 : PL_FP32;
+    if (fp16)
+        tn_finding_add(&out->ignored, "fp16", "taken as bf16, which needs the same bytes");
+    list_ignored(out, "", v, known);
+    list_ignored(out, "zero_optimization.", s.zero, zero);
+    list_ignored(out, "tensor_parallel.", s.tp, tp);
+    list_ignored(out, "expert_parallel.", s.ep, ep);
+    return 0;
+}
