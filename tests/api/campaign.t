@@ -34,7 +34,8 @@ is "the same again, by its key" "$(status -H "$A" -H 'Content-Type: application/
 has "is the same campaign" "$(cat body)" "^{\"id\":\"$id\""
 ok "it ends" wait_for 60 state_is done
 is "all trials" "$(get "/v1/campaigns/$id/trials" && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 3"
-is "one at a time" "$(get "/v1/campaigns/$id/trials?page_size=1&sort=-n&state=ok" && grep -c '"n":3' body)" "2001"
+is "the last first, one at a time" "$(get "/v1/campaigns/$id/trials?page_size=1&sort=-n" && grep -c '"n":3' body)" "2001"
+is "none ran out of memory" "$(get "/v1/campaigns/$id/trials?state=oom" && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
 ok "the stream has seen its end" wait_for 5 grep -q '"state":"done"' live
 has "steps were streamed" "$(cat live)" '^event: step'
 has "and the best" "$(cat live)" '^event: best'
