@@ -45,7 +45,7 @@ int db_attempt_run(struct db *w, const char *campaign, int64_t n, int64_t attemp
                    int64_t now, struct err *e)
 {
     int r = db_do(w, e,
-                  "UPDATE attempt SET state = 'running', job = ?4, started = ?5"
+                  "UPDATE attempt SET state = 'running', job = coalesce(?4, job), started = ?5"
                   " WHERE campaign = ?1 AND n = ?2 AND attempt = ?3 AND state = 'starting'",
                   "siisi", campaign, n, attempt, job, now);
 

@@ -42,6 +42,15 @@ const struct web_route tn_api_routes[] = {
      "text/plain", 0},
     {"GET", "/v1/campaigns/{id}/trials/{n}/timeline", tn_api_trial_timeline, 0, WEB_READ,
      "Timeline of a step as Chrome trace JSON", NULL, NULL, "Timeline", 0},
+    {"POST", "/v1/campaigns/{id}:suggest", tn_api_suggest, SMALL, WEB_SUBMIT,
+     "A worker asks for a trial; waits up to wait_s for one", NULL, "SuggestRequest", "Suggestion",
+     0},
+    {"POST", "/v1/campaigns/{id}/trials/{n}:heartbeat", tn_api_heartbeat, TEXT, WEB_SUBMIT,
+     "A worker reports events and keeps its lease", NULL, "HeartbeatRequest", "Heartbeat", 0},
+    {"POST", "/v1/campaigns/{id}/trials/{n}:complete", tn_api_complete, TEXT, WEB_SUBMIT,
+     "A worker reports the end of its trial", NULL, "CompleteRequest", "Trial", 0},
+    {"GET", "/v1/workers", tn_api_workers, 0, WEB_READ, "Workers of the last day", PAGE, NULL,
+     "Worker[]", 0},
     {"GET", "/v1/campaigns/{id}/best", tn_api_best, 0, WEB_READ, "The best layout so far", NULL,
      NULL, "Standing", 0},
     {"GET", "/v1/campaigns/{id}/baseline", tn_api_baseline, 0, WEB_READ, "The baseline layout",
@@ -305,6 +314,7 @@ const char *tn_http_token(const struct tn_http *h)
 
 void tn_http_quiesce(struct tn_http *h)
 {
+    tn_asks_drop(h->svc);
     web_server_quiesce(h->web);
 }
 
@@ -320,6 +330,7 @@ struct tn_http *tn_http_stop(struct tn_http *h)
     tn_api_events_stop(h);
     h->closing = true;
     uv_close((uv_handle_t *)&h->token_timer, on_timer_closed);
+    tn_asks_drop(h->svc);
     h->web = web_server_free(h->web);
     while (h->closing)
         uv_run(h->loop, UV_RUN_ONCE);

@@ -72,6 +72,7 @@ web_handler tn_api_trial_list, tn_api_trial_show, tn_api_trial_steps, tn_api_tri
     tn_api_trial_timeline;
 web_handler tn_api_best, tn_api_baseline, tn_api_importance, tn_api_pareto, tn_api_predictions,
     tn_api_surface, tn_api_diagnosis, tn_api_export, tn_api_compare;
+web_handler tn_api_suggest, tn_api_heartbeat, tn_api_complete, tn_api_workers;
 web_handler tn_api_events;
 web_handler tn_api_check, tn_api_plan, tn_api_example, tn_api_examples, tn_api_models, tn_api_model,
     tn_api_clusters, tn_api_cluster, tn_api_datasets, tn_api_exporters, tn_api_import;

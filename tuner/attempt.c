@@ -397,6 +397,7 @@ static int commit_start(struct tn_attempt *a, struct err *e)
                        .state = "starting",
                        .folder = a->relative,
                        .cpus = tn_cpus_text(cpus, sizeof(cpus), a->cpus, a->ncpus),
+                       .job = a->job[0] ? a->job : NULL,
                        .devices = (int64_t)a->trial->layout.world * a->trial->layout.threads,
                        .created = clock_wall_ms(),
                        .started = DB_NULL,

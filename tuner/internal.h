@@ -8,6 +8,7 @@
  *   attempt.c    one launch of a trial, from start or adoption to its end
  *   observe.c    the trainer's events, as far as they decide something
  *   settle.c     why an attempt ended, what that means, and the one transaction that records it
+ *   remote.c     what workers ask and tell
  *   verify.c     winner and baseline, alternately
  *   view.c       resources as JSON; results.c: what the measurements say
  *
@@ -250,6 +251,10 @@ struct tn_attempt {
     int64_t number;
     char *folder, *relative; /* absolute; below the data directory */
     char mark[TN_MARK_TEXT];
+    char job[160];        /* id in a foreign scheduler, or LEASE@WORKER of a remote one */
+    struct tn_ask *ask;   /* the worker that will get it, between reserve and start */
+    uint64_t lease_until; /* monotonic ms: a worker must be heard of before then */
+    int64_t lines;        /* events that a worker has sent */
     struct tn_limits limits;
     int cpus[TN_MAX_CORES], ncpus;
     struct tn_seen seen;
@@ -361,7 +366,7 @@ void tn_argv_done(struct tn_argv *a);
 /* How a trial is put onto machines. */
 struct tn_launcher {
     const char *name;
-    bool rehearsal; /* nothing real is run: no trainer, no data */
+    bool rehearsal; /* nothing is run by this daemon: no trainer, no data are needed here */
     /* Can it start anything now? The reason pauses the campaign. */
     int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *e);
     /* Is a campaign possible at all on what it has? */
@@ -369,6 +374,8 @@ struct tn_launcher {
     /* Hold the cores (or what else it needs) of layout L: false when they are busy. */
     bool (*reserve)(struct tn_attempt *a);
     void (*release)(struct tn_attempt *a);
+    /* Would somebody run another trial of this campaign now? NULL: as many as search.parallel. */
+    bool (*wanted)(const struct tn_campaign *c);
     int (*start)(struct tn_attempt *a, struct err *e);
     /* Find it again after a restart: 1 it lives and is watched, 0 it is dead and a->exit is set. */
     int (*adopt)(struct tn_attempt *a, const struct db_attempt *row, struct err *e);
@@ -427,12 +434,43 @@ void tn_process_closed(uv_handle_t *h); /* of a supervisor that was our child */
 
 extern const struct tn_launcher tn_launcher_local;
 extern const struct tn_launcher tn_launcher_simulated;
+extern const struct tn_launcher tn_launcher_remote;
 extern const struct tn_trainer tn_trainer_partune;
+/* What the bundled trainer reads by --config. */
+json_t *tn_trainer_config(const struct tn_attempt *a);
 const struct tn_trainer *tn_trainer_external(const struct tn_service *svc,
                                              const char *name); /* or NULL */
 const struct tn_launcher *tn_launcher_find(const char *name);
 const struct tn_trainer *tn_trainer_find(const struct tn_service *svc, const char *name);
 const char *const *tn_launcher_names(void);
+
+/* ---- remote.c, launcher_remote.c ----------------------------------------------------------------
+ */
+
+enum { TN_WORKER_TEXT = 64 };
+
+/* A worker that waits for a trial. */
+struct tn_ask {
+    struct tn_ask *next;
+    char campaign[TN_ID_TEXT], worker[TN_WORKER_TEXT];
+    int devices;    /* that it has; 0: not said */
+    uint64_t until; /* monotonic ms */
+    bool given;     /* an attempt is being started for it */
+    tn_asked_fn *fn;
+    void *ctx;
+};
+
+/* Answer K, which is freed. */
+void tn_ask_answer(struct tn_service *svc, struct tn_ask *k, int r, json_t *owned_answer,
+                   const struct err *e);
+void tn_asks_tick(struct tn_service *svc); /* answer those that have waited long enough */
+double tn_lease_seconds(const struct tn_spec *spec);
+void tn_lease_renew(struct tn_attempt *a);
+json_t *tn_lease_json(const struct tn_attempt *a); /* what the worker gets */
+const char *tn_lease_worker(const char *job);
+struct tn_worker;
+struct tn_worker *tn_worker_seen(struct tn_service *svc, const char *name);
+void tn_workers_free(struct tn_service *svc);
 
 /* ---- service.c ----------------------------------------------------------------------------------
  */
@@ -463,16 +501,15 @@ struct tn_service {
     uint64_t last_end; /* monotonic us of the last trial's end, for the overhead */
     struct tn_stats stats;
     pthread_mutex_t text_lock;
-    json_t *texts; /* cache of tn_campaign_text: id -> {rev, text} */
+    struct tn_ask *asks;       /* workers that wait, the longest first */
+    struct tn_worker *workers; /* heard of in the last day */
+    json_t *texts;             /* cache of tn_campaign_text: id -> {rev, text} */
 };
 
 uint64_t tn_now_ms(void);
 /* Run JOB on the writer, wait, and wake the subscribers. */
 int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *e);
 void tn_events_ready(struct tn_service *svc); /* any thread */
-/* Find PROGRAM: as given with a slash, beside this program, in ../tuner or ../trainer of a build
- * tree, in PATH. */
-char *tn_find_program(const char *given, const char *name);
 void tn_check_stopped(struct tn_service *svc);
 
 #endif

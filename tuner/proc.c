@@ -295,3 +295,48 @@ void tn_exit_read(struct tn_exit *ret, const char *folder)
     x.known = true;
     *ret = x;
 }
+
+/* ---- programs ---- */
+
+static char *beside(const char *exe, const char *below, const char *name)
+{
+    char *path = mem_printf("%.*s/%s%s", (int)(strrchr(exe, '/') - exe), exe, below, name);
+
+    if (access(path, X_OK) == 0)
+        return path;
+    free(path);
+    return NULL;
+}
+
+static char *in_path(const char *name)
+{
+    const char *p = getenv("PATH");
+
+    while (p && *p) {
+        size_t n = strcspn(p, ":");
+        char *path = mem_printf("%.*s/%s", (int)n, p, name);
+
+        if (n > 0 && access(path, X_OK) == 0)
+            return path;
+        free(path);
+        p += n + (p[n] == ':');
+    }
+    return NULL;
+}
+
+char *tn_find_program(const char *given, const char *name)
+{
+    static const char *const places[] = {"", "../libexec/partune/"};
+    char exe[4096];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    char *found = NULL;
+
+    if (given && strchr(given, '/'))
+        return access(given, X_OK) == 0 ? realpath(given, NULL) : NULL;
+    if (n > 0) {
+        exe[n] = '\0';
+        for (size_t i = 0; i < ARRAY_LEN(places) && !found; i++)
+            found = beside(exe, places[i], given ? given : name);
+    }
+    return found ? found : in_path(given ? given : name);
+}

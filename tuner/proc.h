@@ -49,6 +49,10 @@ int64_t tn_oom_kills(void);
 int tn_cpus_parse(int *ret, int max, const char *text);
 char *tn_cpus_text(char *buf, size_t size, const int *cpus, int n);
 
+/* Find PROGRAM: as given with a slash, beside this program or in its ../libexec/partune, in PATH;
+ * NULL where it is none of these. */
+char *tn_find_program(const char *given, const char *name);
+
 /* ---- what partune-run leaves in the attempt's folder ---- */
 
 #define TN_RUN_FILE "run.json"   /* who supervises: written before anything starts */

@@ -358,7 +358,9 @@ static bool at_end(const struct tn_campaign *c)
 
 static bool run_step(struct tn_campaign *c)
 {
-    bool room = !c->queue && c->open < c->engine->spec->se.parallel;
+    const struct tn_spec *s = c->engine->spec;
+    bool room =
+        !c->queue && c->open < s->se.parallel && (!s->launcher->wanted || s->launcher->wanted(c));
 
     if (!c->done && budget_over(c))
         c->done = "budget";

@@ -82,7 +82,8 @@ static void on_wake(uv_async_t *h)
         return;
     deliver_all(svc);
     if (svc->kicked)
-        tn_sched_run(svc);
+        tn_asks_tick(svc);
+    tn_sched_run(svc);
 }
 
 int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *e)
@@ -222,51 +223,6 @@ static int load_profile(struct tn_service *svc, struct err *e)
     return 0;
 }
 
-/* ---- programs ---- */
-
-static char *beside(const char *exe, const char *below, const char *name)
-{
-    char *path = mem_printf("%.*s/%s%s", (int)(strrchr(exe, '/') - exe), exe, below, name);
-
-    if (access(path, X_OK) == 0)
-        return path;
-    free(path);
-    return NULL;
-}
-
-static char *in_path(const char *name)
-{
-    const char *p = getenv("PATH");
-
-    while (p && *p) {
-        size_t n = strcspn(p, ":");
-        char *path = mem_printf("%.*s/%s", (int)n, p, name);
-
-        if (n > 0 && access(path, X_OK) == 0)
-            return path;
-        free(path);
-        p += n + (p[n] == ':');
-    }
-    return NULL;
-}
-
-char *tn_find_program(const char *given, const char *name)
-{
-    static const char *const places[] = {"", "../libexec/partune/"};
-    char exe[4096];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    char *found = NULL;
-
-    if (given && strchr(given, '/'))
-        return access(given, X_OK) == 0 ? realpath(given, NULL) : NULL;
-    if (n > 0) {
-        exe[n] = '\0';
-        for (size_t i = 0; i < ARRAY_LEN(places) && !found; i++)
-            found = beside(exe, places[i], given ? given : name);
-    }
-    return found ? found : in_path(given ? given : name);
-}
-
 /* ---- opening and closing ---- */
 
 static void copy_config(struct tn_service *svc, const struct tn_config *c)
@@ -386,6 +342,7 @@ struct tn_service *tn_service_close(struct tn_service *svc)
     db_close(svc->db);
     if (svc->lock_fd >= 0)
         close(svc->lock_fd);
+    tn_workers_free(svc);
     json_decref(svc->texts);
     free((char *)svc->config.mpiexec);
     free((char *)svc->config.train);

@@ -153,6 +153,8 @@ static int parse(struct tn_spec *s, const struct tn_service *svc, json_t **ret_r
         return r;
     if (!s->se.budget.trials && !(s->se.budget.wall_s > 0) && !(s->se.budget.device_s > 0))
         s->se.budget.trials = 50; /* a campaign without an end is nobody's wish */
+    if (s->launcher->wanted && !json_object_get(json_object_get(s->body, "search"), "parallel"))
+        s->se.parallel = 256; /* as many as there are workers */
     s->se.async_refit = true;
     resolve(s);
     return 0;

@@ -19,7 +19,7 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
     return 0;
 }
 
-static json_t *config(const struct tn_attempt *a)
+json_t *tn_trainer_config(const struct tn_attempt *a)
 {
     const struct tn_spec *s = a->campaign->engine->spec;
     const struct tn_limits *l = &a->limits;
@@ -34,7 +34,7 @@ static json_t *config(const struct tn_attempt *a)
 static int prepare(struct tn_attempt *a, struct tn_argv *argv, struct err *e)
 {
     const struct pl_device *device = &a->campaign->engine->spec->se.cluster.device;
-    AUTO_JSON *v = config(a);
+    AUTO_JSON *v = tn_trainer_config(a);
     AUTO_FREE char *text = jx_dump(v);
     AUTO_FREE char *path = mem_printf("%s/config.json", a->folder);
     int r = file_write_atomic(path, text, strlen(text), 0600, e);

@@ -146,6 +146,29 @@ enum tn_log { TN_LOG_STDOUT, TN_LOG_STDERR, TN_LOG_EVENTS, TN_LOG_TIMELINE };
 int tn_trial_file(char **ret, struct tn_service *svc, const char *id, int64_t n, enum tn_log which,
                   struct err *e);
 
+/* ---- workers of the launcher `remote` -----------------------------------------------------------
+ */
+
+/* R < 0: E says why; else ANSWER ("Suggestion" of the API) is the callee's. */
+typedef void tn_asked_fn(void *ctx, int r, json_t *owned_answer, const struct err *e);
+
+/*
+ * A worker asks for a trial of campaign ID. FN is called exactly once unless this fails: at once,
+ * or on the loop when there is a trial, when the campaign is over, or when `wait_s` of BODY is
+ * over.
+ */
+int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn_asked_fn *fn,
+                  void *ctx, struct err *e);
+/* Events of a running trial; renews its lease. -ESTALE when the lease has ended. */
+int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, int64_t n,
+                        const json_t *body, struct err *e);
+/* The end of an attempt: *RET is the trial. The same again gives the same answer; -ESTALE when the
+ * lease had ended before and nothing was counted. */
+int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int64_t n,
+                       const json_t *body, struct err *e);
+json_t *tn_workers_json(struct tn_service *svc);
+void tn_asks_drop(struct tn_service *svc); /* the daemon stops: nobody waits any longer */
+
 /* ---- results ------------------------------------------------------------------------------------
  */
 

@@ -32,7 +32,8 @@ struct cl_args {
     /* options of single commands */
     bool dry_run, watch, follow, allow_loss, wait, force;
     const char *to, *output, *state, *sort, *stream, *notes, *tags, *name, *example;
-    int pairs, steps, top, limit, trial;
+    const char *folder, *exec, *mpiexec;
+    int pairs, steps, top, limit, trial, devices, patience;
 };
 
 struct cl {
@@ -49,7 +50,9 @@ struct cl {
 /* One request. *RET is the parsed answer (NULL for an empty one), owned by the caller. BODY is
  * borrowed, may be NULL. Every failure has been printed already; the result is an exit code. */
 int cl_call(struct cl *c, const char *method, const char *path, const json_t *body, json_t **ret);
-/* The same where the answer is text; *RET is freed by the caller. */
+/* The same without a word: the status, 0 when nobody answered. For whoever tries again. */
+long cl_try(struct cl *c, const char *method, const char *path, const json_t *body, json_t **ret);
+/* The same as cl_call() where the answer is text; *RET is freed by the caller. */
 int cl_call_text(struct cl *c, const char *path, char **ret, size_t *ret_size);
 
 /* An event of a Server-Sent Events stream; return false to end the stream. DATA is borrowed. */
@@ -135,6 +138,8 @@ int cl_pause(struct cl *c);
 int cl_resume(struct cl *c);
 int cl_clone(struct cl *c);
 int cl_verify(struct cl *c);
+int cl_worker(struct cl *c);
+int cl_workers(struct cl *c);
 int cl_edit(struct cl *c);
 int cl_rm(struct cl *c);
 int cl_new(struct cl *c);

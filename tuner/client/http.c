@@ -112,8 +112,9 @@ static void say_problem(const struct cl *c, const struct answer *a)
                         "on this machine\n");
 }
 
-static int perform(struct cl *c, const char *method, const char *path, const char *body,
-                   struct answer *a)
+/* One exchange, whatever the status. */
+static CURLcode exchange(const struct cl *c, const char *method, const char *path, const char *body,
+                         struct answer *a)
 {
     AUTO_FREE char *url = NULL;
     CURL *h = open_curl(c, path, &url);
@@ -122,7 +123,7 @@ static int perform(struct cl *c, const char *method, const char *path, const cha
     char *type = NULL;
 
     if (!h)
-        return CL_FAILED;
+        return CURLE_FAILED_INIT;
     list = headers(c, body != NULL, NULL);
     curl_easy_setopt(h, CURLOPT_CUSTOMREQUEST, method);
     curl_easy_setopt(h, CURLOPT_HTTPHEADER, list);
@@ -137,6 +138,16 @@ static int perform(struct cl *c, const char *method, const char *path, const cha
     snprintf(a->type, sizeof(a->type), "%s", type ? type : "");
     curl_slist_free_all(list);
     curl_easy_cleanup(h);
+    return rc;
+}
+
+static int perform(struct cl *c, const char *method, const char *path, const char *body,
+                   struct answer *a)
+{
+    CURLcode rc = exchange(c, method, path, body, a);
+
+    if (rc == CURLE_FAILED_INIT)
+        return CL_FAILED;
     if (rc != CURLE_OK)
         return say_no_server(c, curl_easy_strerror(rc));
     if (a->status >= 400)
@@ -158,6 +169,19 @@ int cl_call(struct cl *c, const char *method, const char *path, const json_t *bo
     }
     str_done(&a.text);
     return code;
+}
+
+long cl_try(struct cl *c, const char *method, const char *path, const json_t *body, json_t **ret)
+{
+    AUTO_FREE char *text = body ? jx_dump(body) : NULL;
+    struct answer a = {0};
+    long status = exchange(c, method, path, text, &a) == CURLE_OK ? a.status : 0;
+
+    *ret = NULL;
+    if (a.text.len)
+        jx_parse(ret, a.text.text, a.text.len, NULL);
+    str_done(&a.text);
+    return status;
 }
 
 int cl_call_text(struct cl *c, const char *path, char **ret, size_t *ret_size)

@@ -1,0 +1,458 @@
+/*
+ * `partune worker`: run the trials of a campaign whose launcher is `remote`.
+ *
+ * It asks for a trial, runs it under partune-run in a folder of its own, sends what the trainer
+ * writes into its event file with each heartbeat, and reports the end. Each of the two may die: a
+ * daemon that comes back knows the lease, and a trial whose worker dies is stopped by its
+ * supervisor and given to somebody else when the lease is over. A completion is repeated until it
+ * has an answer; the daemon counts it once.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tuner/client/client.h"
+#include "tuner/proc.h"
+
+enum { LOOK_MS = 100, MAX_BATCH = 500, TAIL = 64 << 10, MAX_EVENTS = 256 << 20 };
+
+struct job {
+    const char *campaign, *lease;
+    int64_t n, attempt;
+    double lease_s;
+    char *path;   /* of the trial's resource */
+    char *folder; /* of this attempt */
+    int64_t sent; /* events that the daemon has */
+    off_t offset; /* of the first that it does not have */
+    int pid;
+};
+
+static volatile sig_atomic_t stopped;
+
+static void on_signal(int sig)
+{
+    stopped = sig;
+}
+
+static uint64_t now_ms(void)
+{
+    return clock_mono_ns() / 1000000;
+}
+
+static void nap(int ms)
+{
+    usleep((useconds_t)ms * 1000);
+}
+
+/* ---- starting ---- */
+
+/* A data set is a folder below DATA/datasets; its name comes from the campaign. */
+static int add_data(struct cl *c, const json_t *config, char **argv, int n, struct err *e)
+{
+    const char *data =
+        json_string_value(json_object_get(json_object_get(config, "workload"), "data"));
+
+    argv[n++] = mem_strdup("--data-dir");
+    argv[n++] = mem_strdup(c->args.data);
+    if (!data || str_eq(data, "synthetic"))
+        return n;
+    if (strchr(data, '/') || data[0] == '.')
+        return err_set(e, -EINVAL, "data set \"%.64s\" is no name", data);
+    argv[n++] = mem_strdup("--data");
+    argv[n++] = mem_printf("%s/datasets/%s", c->args.data, data);
+    return n;
+}
+
+static char *need(const char *given, const char *name, struct err *e)
+{
+    char *found = tn_find_program(given, name);
+
+    if (!found)
+        err_set(e, -ENOENT, "%s was not found", given ? given : name);
+    return found;
+}
+
+/* The bundled trainer under mpiexec, or the program of --exec; returns how many, or negative. */
+static int trainer_argv(struct cl *c, const struct job *j, const json_t *offer, char **argv, int n,
+                        struct err *e)
+{
+    const json_t *config = json_object_get(offer, "config");
+    int world = (int)cl_number(offer, "layout.world");
+
+    if (c->args.exec) {
+        argv[n++] = need(c->args.exec, c->args.exec, e);
+        argv[n++] = mem_printf("%s/config.json", j->folder);
+        argv[n++] = mem_printf("%s/events", j->folder);
+        return argv[n - 3] ? n : -ENOENT;
+    }
+    argv[n++] = need(c->args.mpiexec, "mpiexec", e);
+    argv[n++] = mem_strdup("-n");
+    argv[n++] = mem_printf("%d", world);
+    argv[n++] = need(NULL, "partune-train", e);
+    if (!argv[n - 4] || !argv[n - 1])
+        return -ENOENT;
+    argv[n++] = mem_strdup("--config");
+    argv[n++] = mem_printf("%s/config.json", j->folder);
+    argv[n++] = mem_strdup("--events");
+    argv[n++] = mem_printf("%s/events", j->folder);
+    if (cl_number(offer, "device_memory") > 0) {
+        argv[n++] = mem_strdup("--device-memory");
+        argv[n++] = mem_printf("%.0f", cl_number(offer, "device_memory"));
+    }
+    return add_data(c, config, argv, n, e);
+}
+
+/* The supervisor dies with us (TERM, which ends all of the trial), so no trial outlives its worker.
+ */
+static int launch(struct job *j, char **argv, struct err *e)
+{
+    AUTO_FREE char *mark = mem_printf("worker-%d/%s/%lld/%lld", (int)getpid(), j->campaign,
+                                      (long long)j->n, (long long)j->attempt);
+    int parent = getpid();
+
+    j->pid = fork();
+    if (j->pid < 0)
+        return err_set(e, -errno, "fork: %s", strerror(errno));
+    if (j->pid > 0)
+        return 0;
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    setenv(TN_MARK_ENV, mark, 1);
+    unsetenv("PARTUNE_TOKEN");
+    setpgid(0, 0);
+    if (getppid() == parent && chdir(j->folder) == 0)
+        execv(argv[0], argv);
+    _exit(127);
+}
+
+static int start(struct cl *c, struct job *j, const json_t *offer, struct err *e)
+{
+    AUTO_FREE char *config = jx_dump(json_object_get(offer, "config"));
+    AUTO_FREE char *path = mem_printf("%s/config.json", j->folder);
+    char *argv[40] = {NULL};
+    int n = 0, r;
+
+    if ((r = file_remove_tree(j->folder, e)) < 0 || (r = file_mkdirs(j->folder, 0700, e)) < 0 ||
+        (r = file_write_atomic(path, config, strlen(config), 0600, e)) < 0)
+        return r;
+    argv[n++] = need(NULL, "partune-run", e);
+    if (!argv[0])
+        return -ENOENT;
+    argv[n++] = mem_strdup("--folder");
+    argv[n++] = mem_strdup(j->folder);
+    argv[n++] = mem_strdup("--");
+    r = trainer_argv(c, j, offer, argv, n, e);
+    if (r >= 0)
+        r = launch(j, argv, e);
+    for (size_t i = 0; i < ARRAY_LEN(argv); i++)
+        free(argv[i]);
+    return r;
+}
+
+/* ---- telling ---- */
+
+/* Whole lines of the event file that the daemon does not have, as an array; *RET_END is the offset
+ * behind them. */
+static json_t *new_events(const struct job *j, off_t *ret_end)
+{
+    AUTO_FREE char *path = mem_printf("%s/events", j->folder), *text = NULL;
+    json_t *list = json_array();
+    size_t size = 0;
+    char *line, *nl;
+
+    *ret_end = j->offset;
+    if (file_read_all(&text, &size, path, MAX_EVENTS, NULL) < 0 || (off_t)size <= j->offset)
+        return list;
+    for (line = text + j->offset; json_array_size(list) < MAX_BATCH &&
+                                  (nl = memchr(line, '\n', (size_t)(text + size - line)));
+         line = nl + 1) {
+        json_t *v = NULL;
+
+        if (nl - line < (64 << 10) && jx_parse(&v, line, (size_t)(nl - line), NULL) == 0 &&
+            json_is_string(json_object_get(v, "event")))
+            json_array_append_new(list, v);
+        else
+            json_decref(v);
+        *ret_end = nl + 1 - text;
+    }
+    return list;
+}
+
+/* POST what is new; *RET_MORE when there is more than fits into one request. The status, or 0. */
+static long tell(struct cl *c, struct job *j, const char *verb, json_t *body, bool *ret_more)
+{
+    AUTO_FREE char *path = mem_printf("%s%s", j->path, verb);
+    AUTO_JSON *answer = NULL;
+    off_t end;
+    json_t *events = new_events(j, &end);
+    int64_t count = (int64_t)json_array_size(events);
+    long status;
+
+    *ret_more = count == MAX_BATCH;
+    json_object_set_new(body, "lease", json_string(j->lease));
+    json_object_set_new(body, "from", json_integer(j->sent));
+    json_object_set_new(body, "events", events);
+    status = cl_try(c, "POST", path, body, &answer);
+    if (status >= 200 && status < 300) {
+        j->sent += count;
+        j->offset = end;
+    } else if (status >= 400 && status < 500) {
+        fprintf(stderr, "partune: trial %lld: %s\n", (long long)j->n, cl_string(answer, "detail"));
+    }
+    return status;
+}
+
+/* False when the lease is no longer ours. */
+static bool heartbeat(struct cl *c, struct job *j)
+{
+    bool more = true;
+
+    while (more) {
+        AUTO_JSON *body = json_object();
+        long status = tell(c, j, ":heartbeat", body, &more);
+
+        if (status >= 400 && status < 500)
+            return false;
+        if (status == 0 || status >= 500)
+            return true; /* nobody there: the trial goes on meanwhile */
+    }
+    return true;
+}
+
+/* The end of a stream of the trial as UTF-8. */
+static json_t *tail(const struct job *j, const char *name)
+{
+    AUTO_FREE char *path = mem_printf("%s/%s", j->folder, name), *text = NULL;
+    size_t n = 0, from;
+
+    if (file_read_all(&text, &n, path, 64 << 20, NULL) < 0)
+        return json_string("");
+    from = n > TAIL ? n - TAIL : 0;
+    for (size_t i = from; i < n; i++)
+        if (text[i] == '\0')
+            text[i] = '?';
+    if (!str_is_utf8(text + from, n - from))
+        for (size_t i = from; i < n; i++)
+            text[i] = (text[i] & 0x80) ? '?' : text[i];
+    return json_stringn(text + from, n - from);
+}
+
+static json_t *report(const struct job *j)
+{
+    json_t *body = json_object();
+    struct tn_exit x;
+
+    tn_exit_read(&x, j->folder);
+    json_object_set_new(body, "stdout", tail(j, "stdout"));
+    json_object_set_new(body, "stderr", tail(j, "stderr"));
+    if (stopped) {
+        json_object_set_new(body, "status", json_string("node_fail"));
+        json_object_set_new(body, "detail", json_string("the worker was stopped"));
+    } else if (!x.known) {
+        json_object_set_new(body, "status", json_string("node_fail"));
+        json_object_set_new(body, "detail", json_string("the supervisor was killed"));
+    } else {
+        json_object_set_new(body, "exit_code", json_integer(x.code));
+        json_object_set_new(body, "signal", json_integer(x.signal));
+    }
+    return body;
+}
+
+/* Until there is an answer, or patience is over. */
+static int complete(struct cl *c, struct job *j)
+{
+    uint64_t give_up = now_ms() + 1000 * (uint64_t)c->args.patience;
+    int pause = 100;
+
+    if (!heartbeat(c, j)) /* all but the last batch of events */
+        return CL_OK;
+    for (;;) {
+        AUTO_JSON *body = report(j);
+        bool more;
+        long status = tell(c, j, ":complete", body, &more);
+
+        if (status >= 200 && status < 500)
+            return CL_OK;
+        if (now_ms() > give_up) {
+            fprintf(stderr, "partune: no daemon answers at %s\n", c->args.server);
+            return CL_NO_SERVER;
+        }
+        nap(pause);
+        pause = pause < 2000 ? 2 * pause : 2000;
+    }
+}
+
+/* ---- one trial ---- */
+
+static bool ended(struct job *j, bool wait)
+{
+    int status, r;
+
+    do
+        r = waitpid(j->pid, &status, wait ? 0 : WNOHANG);
+    while (r < 0 && errno == EINTR);
+    return r == j->pid || (r < 0 && errno == ECHILD);
+}
+
+/* Run to its end: false if it was stopped because the lease had ended. */
+static bool watch(struct cl *c, struct job *j)
+{
+    uint64_t every = (uint64_t)(1000 * j->lease_s / 3), next = now_ms();
+    bool ours = true;
+
+    every = every > 1000 ? 1000 : every;
+    while (!ended(j, false)) {
+        if (now_ms() >= next && !stopped) {
+            ours = heartbeat(c, j);
+            next = now_ms() + every;
+        }
+        if (!ours || stopped) {
+            kill(j->pid, SIGTERM);
+            ended(j, true);
+            break;
+        }
+        nap(LOOK_MS);
+    }
+    return ours;
+}
+
+static int run_trial(struct cl *c, const json_t *offer, const char *folder)
+{
+    struct job j = {.campaign = cl_string(offer, "campaign"),
+                    .lease = cl_string(offer, "lease"),
+                    .n = (int64_t)cl_number(offer, "trial"),
+                    .attempt = (int64_t)cl_number(offer, "attempt"),
+                    .lease_s = cl_number(offer, "lease_s")};
+    struct err e = {0};
+    int code = CL_OK;
+
+    j.path = mem_printf("/v1/campaigns/%s/trials/%lld", c->operand[0], (long long)j.n);
+    j.folder = mem_printf("%s/%lld-%lld", folder, (long long)j.n, (long long)j.attempt);
+    printf("trial %lld: %s\n", (long long)j.n, cl_string(offer, "text"));
+    fflush(stdout);
+    if (start(c, &j, offer, &e) < 0) {
+        AUTO_JSON *body = json_pack("{s:s, s:s}", "status", "node_fail", "detail", e.text);
+        bool more;
+
+        tell(c, &j, ":complete", body, &more); /* somebody else may have what is missing here */
+        fprintf(stderr, "partune: %s\n", e.text);
+        code = CL_FAILED;
+    } else if (watch(c, &j)) {
+        code = complete(c, &j);
+    }
+    file_remove_tree(j.folder, NULL);
+    free(j.path);
+    free(j.folder);
+    return code;
+}
+
+/* ---- the loop ---- */
+
+static char *own_name(const struct cl *c)
+{
+    char host[64] = "worker";
+
+    if (c->args.name)
+        return mem_strdup(c->args.name);
+    gethostname(host, sizeof(host) - 1);
+    return mem_printf("%.40s-%d", host, (int)getpid());
+}
+
+/* Ask once: an offer, NULL with *RET_CODE >= 0 at the end, or NULL to ask again. */
+static json_t *ask(struct cl *c, const char *name, uint64_t *heard, int *ret_code)
+{
+    AUTO_FREE char *path = mem_printf("/v1/campaigns/%s:suggest", c->operand[0]);
+    AUTO_JSON *body =
+        json_pack("{s:s, s:i, s:i}", "worker", name, "wait_s", 20, "devices", c->args.devices);
+    json_t *answer;
+    long status = cl_try(c, "POST", path, body, &answer);
+    const char *state = cl_string(answer, "state");
+
+    *ret_code = -1;
+    if (status == 200) {
+        *heard = now_ms();
+        if (str_eq(state, "trial"))
+            return answer;
+        if (str_eq(state, "done")) {
+            printf("done: %s\n", cl_string(answer, "reason"));
+            *ret_code = CL_OK;
+        }
+    } else if (status >= 400 && status < 500) {
+        fprintf(stderr, "partune: %s\n", cl_string(answer, "detail"));
+        *ret_code = status == 404                    ? CL_NOT_FOUND
+                    : status == 401 || status == 403 ? CL_NO_ACCESS
+                                                     : CL_REFUSED;
+    } else if (now_ms() - *heard > 1000 * (uint64_t)c->args.patience) {
+        fprintf(stderr, "partune: no daemon answers at %s\n", c->args.server);
+        *ret_code = CL_NO_SERVER;
+    } else {
+        nap(500);
+    }
+    json_decref(answer);
+    return NULL;
+}
+
+int cl_worker(struct cl *c)
+{
+    AUTO_FREE char *name = own_name(c);
+    const char *tmp = getenv("TMPDIR");
+    AUTO_FREE char *folder = c->args.folder ? mem_strdup(c->args.folder)
+                                            : mem_printf("%s/partune-XXXXXX", tmp ? tmp : "/tmp");
+    struct sigaction sa = {.sa_handler = on_signal};
+    uint64_t heard = now_ms();
+    int code = -1;
+
+    if (!c->args.folder && !mkdtemp(folder)) {
+        fprintf(stderr, "partune: %s: %s\n", folder, strerror(errno));
+        return CL_FAILED;
+    }
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    while (code < 0 && !stopped) {
+        AUTO_JSON *offer = ask(c, name, &heard, &code);
+
+        if (offer) {
+            int r = run_trial(c, offer, folder);
+
+            code = r == CL_OK ? -1 : r;
+            heard = now_ms();
+        }
+    }
+    if (!c->args.folder)
+        file_remove_tree(folder, NULL);
+    return code < 0 ? CL_OK : code;
+}
+
+int cl_workers(struct cl *c)
+{
+    static const struct cl_column columns[] = {
+        {"worker", CL_LEFT, true},  {"state", CL_LEFT, false},      {"campaign", CL_LEFT, false},
+        {"trial", CL_RIGHT, false}, {"completed", CL_RIGHT, false}, {"seen", CL_LEFT, false}};
+    static const char *const paths[] = {"name", "state", "campaign", "trial", "completed", "seen"};
+    struct cl_table t = {.column = columns, .ncolumns = (int)ARRAY_LEN(columns)};
+    AUTO_JSON *v = NULL;
+    json_t *w;
+    size_t i;
+    int code = cl_call(c, "GET", "/v1/workers?page_size=1000", NULL, &v);
+
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    json_array_foreach(json_object_get(v, "items"), i, w) {
+        for (int k = 0; k < t.ncolumns; k++) {
+            char buf[64];
+
+            cl_table_add(&t, k, "%s", cl_text(buf, w, paths[k]));
+        }
+    }
+    cl_table_print(c, &t, stdout);
+    cl_table_done(&t);
+    return CL_OK;
+}
