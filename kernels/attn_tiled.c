@@ -73,7 +73,7 @@ static void multiply(const struct kn_gemm_isa *isa, const struct product *p)
             if (p->part != ROW_BELOW_COLUMN || (ptrdiff_t)i + p->diag < (ptrdiff_t)(j + w))
                 isa->ukr[h](to - from, p->a + i * p->rs + from * p->cs, 4 * p->rs, 4 * p->cs,
                             p->b + j * p->bj + from * p->bs, 4 * p->bs, p->c + i * p->ldc + j,
-                            p->ldc, w, p->add);
+                            p->ldc, w, p->add, (struct kn_soon){0});
             i += h;
         }
     }

@@ -93,14 +93,23 @@ struct panels {
     const float *a;     /* in place: element (0, 0) */
 };
 
-/* Fetch part PART of PARTS of it into the second-level cache. */
-static void fetch(const struct soon *s, size_t part, size_t parts)
+/*
+ * Part PART of PARTS of it: a column of lines, down some of its rows. A burst of fetches would fill
+ * the queue of outstanding misses and stall the arithmetic behind it.
+ */
+static struct kn_soon part_of_soon(const struct soon *s, size_t part, size_t parts)
 {
-    size_t from = s->rows * part / parts, to = s->rows * (part + 1) / parts;
+    size_t columns = (s->bytes + 63) / 64, pieces, column, from, to;
 
-    for (size_t row = from; row < to; row++)
-        for (size_t b = 0; b < s->bytes; b += 64)
-            __builtin_prefetch(s->at + row * s->ld + b, 0, 2);
+    if (columns == 0 || columns > parts)
+        return (struct kn_soon){0};
+    pieces = parts / columns;
+    column = part / pieces;
+    if (column >= columns)
+        return (struct kn_soon){0};
+    from = s->rows * (part % pieces) / pieces;
+    to = s->rows * (part % pieces + 1) / pieces;
+    return (struct kn_soon){s->at + from * s->ld + 64 * column, to - from, s->ld};
 }
 
 /* The part of B that is packed at once, from (k0, j0) on. */
@@ -118,17 +127,17 @@ static struct soon block_of_b(const struct kn_gemm *g, const struct kn_blocking 
 static void block(const struct run *r, const struct panels *pn, size_t kn, size_t jn, float *c,
                   bool add, const struct soon *soon)
 {
-    size_t nr = r->isa->nr;
+    size_t nr = r->isa->nr, jb = (jn + nr - 1) / nr;
 
     for (size_t p = 0; p < pn->count; p++) {
         size_t i = panel_at(pn->rows, pn->count, p), h = panel_at(pn->rows, pn->count, p + 1) - i;
         const float *a = r->in_place ? pn->a + i * r->g->lda : r->pa + i * kn;
         size_t rs = r->in_place ? 4 * r->g->lda : 4, cs = r->in_place ? 4 : 4 * h;
 
-        fetch(soon, p, pn->count);
         for (size_t j = 0; j < jn; j += nr)
             r->isa->ukr[h](kn, a, rs, cs, r->pb + j * kn, 4 * nr, c + i * r->ldc + j, r->ldc,
-                           kn_min(nr, jn - j), add);
+                           kn_min(nr, jn - j), add,
+                           part_of_soon(soon, p * jb + j / nr, pn->count * jb));
         kn_pool_poll(r->pool, r->thread);
     }
 }

@@ -8,7 +8,14 @@
 
 #include "kernels/ops.h"
 
-enum { KN_MAX_MR = 14, KN_MAX_NR = 64 };
+enum { KN_MAX_MR = 14, KN_MAX_NR = 64, KN_SOON_STEPS = 4 };
+
+/* Lines that the next product needs and a micro-kernel fetches into the second-level cache as it
+ * goes, one in KN_SOON_STEPS steps over k. */
+struct kn_soon {
+    const char *at;
+    size_t lines, step; /* step in bytes */
+};
 
 /*
  * c (mr, nr) = [c +] sum over l < k of a(i, l) b(l, j); nr is at most the kernel's width.
@@ -16,7 +23,7 @@ enum { KN_MAX_MR = 14, KN_MAX_NR = 64 };
  * Row l of b is at byte l bs, and has at least nr elements.
  */
 typedef void kn_ukr(size_t k, const float *a, size_t rs, size_t cs, const float *b, size_t bs,
-                    float *c, size_t ldc, size_t nr, bool add);
+                    float *c, size_t ldc, size_t nr, bool add, struct kn_soon soon);
 
 /* Copy a matrix of K slices of WIDTH elements, as fp32, into panels: each holds PANEL elements of
  * every slice, slice after slice (the last panel too, if it has fewer). Element i of slice l comes

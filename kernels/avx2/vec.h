@@ -201,6 +201,35 @@ static inline __attribute__((always_inline)) void v_turn(vf r[8])
     _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) r[i] = t[i];
 }
 
+/*
+ * The same, from memory, rows LD apart. Halves of rows are loaded to where they are needed, so that
+ * only the turns of 4 x 4 inside a half are left to the shuffle unit.
+ */
+static inline __attribute__((always_inline)) void v_load_turn(vf r[8], const float *p, size_t ld)
+{
+    _Pragma("GCC unroll 2") for (int j = 0; j < 2; j++)
+    {
+        __m256 q[4], t[4];
+
+        _Pragma("GCC unroll 4") for (size_t i = 0; i < 4; i++)
+        {
+            const float *at = p + i * ld + 4 * j;
+
+            q[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(at)),
+                                        _mm_loadu_ps(at + 4 * ld), 1);
+        }
+        t[0] = _mm256_unpacklo_ps(q[0], q[1]);
+        t[1] = _mm256_unpackhi_ps(q[0], q[1]);
+        t[2] = _mm256_unpacklo_ps(q[2], q[3]);
+        t[3] = _mm256_unpackhi_ps(q[2], q[3]);
+        _Pragma("GCC unroll 2") for (int c = 0; c < 2; c++)
+        {
+            r[4 * j + 2 * c] = _mm256_shuffle_ps(t[c], t[c + 2], 0x44);
+            r[4 * j + 2 * c + 1] = _mm256_shuffle_ps(t[c], t[c + 2], 0xee);
+        }
+    }
+}
+
 /* Sum of x^2 in double, in four lanes. */
 typedef __m256d vd;
 

@@ -194,6 +194,40 @@ static inline __attribute__((always_inline)) void v_turn(__m512 r[16])
     }
 }
 
+/*
+ * The same, from memory, rows LD apart. Quarters of rows are loaded to where they are needed, so
+ * that only the turns of 4 x 4 inside a quarter are left to the shuffle units.
+ */
+static inline __attribute__((always_inline)) void v_load_turn(__m512 r[16], const float *p,
+                                                              size_t ld)
+{
+    _Pragma("GCC unroll 4") for (int j = 0; j < 4; j++)
+    {
+        __m512 q[4], t[4];
+
+        _Pragma("GCC unroll 4") for (size_t i = 0; i < 4; i++)
+        {
+            const float *at = p + i * ld + 4 * j;
+
+            q[i] = _mm512_castps128_ps512(_mm_loadu_ps(at));
+            q[i] = _mm512_insertf32x4(q[i], _mm_loadu_ps(at + 4 * ld), 1);
+            q[i] = _mm512_insertf32x4(q[i], _mm_loadu_ps(at + 8 * ld), 2);
+            q[i] = _mm512_insertf32x4(q[i], _mm_loadu_ps(at + 12 * ld), 3);
+        }
+        t[0] = _mm512_unpacklo_ps(q[0], q[1]);
+        t[1] = _mm512_unpackhi_ps(q[0], q[1]);
+        t[2] = _mm512_unpacklo_ps(q[2], q[3]);
+        t[3] = _mm512_unpackhi_ps(q[2], q[3]);
+        _Pragma("GCC unroll 2") for (int c = 0; c < 2; c++)
+        {
+            __m512d x = _mm512_castps_pd(t[c]), y = _mm512_castps_pd(t[c + 2]);
+
+            r[4 * j + 2 * c] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+            r[4 * j + 2 * c + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+        }
+    }
+}
+
 /* Sum of x^2 in double, in eight lanes. */
 typedef __m512d vd;
 
