@@ -162,9 +162,10 @@ void pl_timeline_done(struct pl_timeline *t)
     *t = (struct pl_timeline){0};
 }
 
+static const char *const ops[] = {"forward", "backward", "backward-input", "backward-weight"};
+
 json_t *pl_timeline_json(const struct pl_timeline *t)
 {
-    static const char *const ops[] = {"forward", "backward", "backward-input", "backward-weight"};
     json_t *list = json_array();
 
     for (size_t i = 0; i < t->n; i++) {
@@ -175,4 +176,29 @@ json_t *pl_timeline_json(const struct pl_timeline *t)
                                               ops[s->op], "start", s->start, "end", s->end));
     }
     return json_pack("{s:f s:f s:o}", "total", t->total, "idle", t->idle, "spans", list);
+}
+
+json_t *pl_timeline_trace(const struct pl_timeline *t)
+{
+    json_t *list = json_array();
+    int named = 0;
+
+    for (size_t i = 0; i < t->n; i++) {
+        const struct pl_span *s = &t->span[i];
+
+        for (; named <= s->stage; named++) {
+            char stage[24];
+
+            snprintf(stage, sizeof(stage), "stage %d", named);
+            json_array_append_new(list, json_pack("{s:s s:s s:i s:i s:{s:s}}", "name",
+                                                  "thread_name", "ph", "M", "pid", 0, "tid", named,
+                                                  "args", "name", stage));
+        }
+        json_array_append_new(
+            list, json_pack("{s:s s:s s:s s:i s:i s:f s:f s:{s:i s:i}}", "name", ops[s->op], "cat",
+                            "pipeline", "ph", "X", "pid", 0, "tid", s->stage, "ts", 1e6 * s->start,
+                            "dur", 1e6 * (s->end - s->start), "args", "micro_batch", s->mb, "chunk",
+                            s->chunk));
+    }
+    return json_pack("{s:s s:o}", "displayTimeUnit", "ms", "traceEvents", list);
 }

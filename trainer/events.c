@@ -226,6 +226,22 @@ void tr_event_memory(struct tr_events *ev, const struct pl_memory *planned, doub
         planned->rank, str_human_bytes(b, budget_bytes));
 }
 
+/* Four digits: what a picture shows, and a line that stays short. */
+static void add_busy(struct str *s, const struct tr_step *t)
+{
+    int each = (t->ranks + TR_BUSY_MAX - 1) / TR_BUSY_MAX;
+
+    str_add(s, ",\"busy\":[");
+    for (int i = 0; i < t->ranks; i += each) {
+        double most = t->busy_ms[i];
+
+        for (int k = i + 1; k < i + each && k < t->ranks; k++)
+            most = fmax(most, t->busy_ms[k]);
+        str_addf(s, isfinite(most) ? "%s%.4g" : "%snull", i ? "," : "", most);
+    }
+    str_addc(s, ']');
+}
+
 void tr_event_step(struct tr_events *ev, const struct tr_step *t)
 {
     struct str *s;
@@ -251,6 +267,8 @@ void tr_event_step(struct tr_events *ev, const struct tr_step *t)
     field(s, "median", t->rank_ms_median);
     field(s, "max", t->rank_ms_max);
     field(s, "slowest", t->slowest);
+    if (t->busy_ms)
+        add_busy(s, t);
     str_addc(s, '}');
     end(ev);
     say(ev, "step %5d%s  loss %.4f  norm %.3f  lr %.2e  %8.1f ms  %8.0f tokens/s", t->n,

@@ -83,7 +83,13 @@ struct tr_step {
     double phase_ms[TR_PHASES]; /* mean over ranks; they add up to ms but for rounding */
     double rank_ms_min, rank_ms_median, rank_ms_max; /* busy time of a rank: step less its waits */
     int slowest;                                     /* rank number */
+    const double *busy_ms; /* (ranks) the busy times behind these three, or NULL */
+    int ranks;
 };
+
+/* At most so many busy times go into a step event: with more ranks, each number is that of the
+ * slowest of as many consecutive ranks as need be. */
+enum { TR_BUSY_MAX = 64 };
 
 void tr_event_step(struct tr_events *ev, const struct tr_step *s);
 

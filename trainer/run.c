@@ -40,7 +40,10 @@ struct run {
     int measured_from;
     uint64_t start_ns, begun_ns; /* of the run, of the step */
     double *times;               /* (world, TIMES) */
-    double *busy;                /* (world), for the median */
+    double *busy, *sorted;       /* (world) of the last step: by rank, and for the median */
+    struct tr_clock noted;       /* what the timeline shows, until it is written */
+    uint64_t noted_ns;
+    int noted_step;
     double loss_first, loss_last;
     double resident0;
     const char *ended; /* why it stopped, NULL while it goes on */
@@ -134,6 +137,7 @@ static void rank_init(struct run *u)
     u->part = tr_parts(&u->nparts, &u->r.params, &u->r.layout, true);
     u->times = mem_alloc(sizeof(double) * TIMES * (size_t)c->layout.world);
     u->busy = mem_alloc(sizeof(double) * (size_t)c->layout.world);
+    u->sorted = mem_alloc(sizeof(double) * (size_t)c->layout.world);
     tr_measure_init(&u->measure, c->mode == TR_MODE_TRIAL ? c->trial.max_steps : MEASURED_MAX);
 }
 
@@ -285,10 +289,13 @@ static void fill_times(struct run *u, struct tr_step *s)
     for (int k = 0; k < TR_PHASES; k++)
         sum += s->phase_ms[k];
     s->phase_ms[TR_PHASE_OTHER] += s->ms - sum;
-    qsort(u->busy, (size_t)n, sizeof(*u->busy), ascending);
-    s->rank_ms_min = u->busy[0];
-    s->rank_ms_median = (u->busy[(n - 1) / 2] + u->busy[n / 2]) / 2;
-    s->rank_ms_max = u->busy[n - 1];
+    memcpy(u->sorted, u->busy, sizeof(*u->busy) * (size_t)n);
+    qsort(u->sorted, (size_t)n, sizeof(*u->sorted), ascending);
+    s->rank_ms_min = u->sorted[0];
+    s->rank_ms_median = (u->sorted[(n - 1) / 2] + u->sorted[n / 2]) / 2;
+    s->rank_ms_max = u->sorted[n - 1];
+    s->busy_ms = u->busy;
+    s->ranks = n;
 }
 
 static void check_numbers(const struct run *u, const struct tr_result *t)
@@ -333,19 +340,34 @@ static void begin(struct run *u)
     u->begun_ns = u->r.clock.since_ns;
 }
 
-/* The timeline is that of the first measured step; noting ends with it. */
-static void trace(struct run *u, const struct tr_clock *done)
+static void write_timeline(struct run *u)
 {
     char title[240], layout[160];
     struct err e = {0};
 
+    if (!u->noted.span)
+        return;
+    snprintf(title, sizeof(title), "%s, step %d, %s", u->c->model.name, u->noted_step,
+             pl_layout_text(layout, &u->c->layout));
+    if (tr_timeline_write(u->c->timeline, &u->r.comms.world, &u->noted, u->noted_ns, title, &e) < 0)
+        tr_event_warning(u->events, "timeline", e.text);
+    tr_timeline_end(&u->noted);
+}
+
+/* The timeline is that of the first measured step, and noting ends with it. A trial keeps the notes
+ * until it is over: collecting and writing them here would make the next step, which is measured,
+ * begin unevenly. */
+static void trace(struct run *u, const struct tr_clock *done)
+{
     if (!done->span || u->step <= u->measured_from)
         return;
-    snprintf(title, sizeof(title), "%s, step %d, %s", u->c->model.name, u->step,
-             pl_layout_text(layout, &u->c->layout));
-    if (tr_timeline_write(u->c->timeline, &u->r.comms.world, done, u->begun_ns, title, &e) < 0)
-        tr_event_warning(u->events, "timeline", e.text);
-    tr_timeline_end(&u->r.clock);
+    u->noted = *done;
+    u->noted_ns = u->begun_ns;
+    u->noted_step = u->step;
+    u->r.clock.span = NULL;
+    u->r.clock.spans = u->r.clock.span_cap = 0;
+    if (u->c->mode != TR_MODE_TRIAL)
+        write_timeline(u);
 }
 
 /* Returns true if somebody asked to stop. What follows the step is charged to the next one. */
@@ -577,6 +599,7 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
         if (!stopped)
             between(&u);
     }
+    write_timeline(&u);
     code = finish(&u, stopped);
     tr_timeline_end(&u.r.clock);
     tr_rank_done(&u.r);
@@ -586,5 +609,6 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
     free(u.part);
     free(u.times);
     free(u.busy);
+    free(u.sorted);
     return code;
 }

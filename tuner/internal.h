@@ -222,6 +222,9 @@ struct tn_reader {
 
 enum { TN_MAX_LINE = 64 << 10 };
 
+/* In an attempt's folder: one step as a Chrome trace, where the trainer made one. */
+#define TN_TIMELINE_FILE "timeline.json"
+
 void tn_reader_init(struct tn_reader *r);
 void tn_reader_done(struct tn_reader *r);
 /* Hand out whole lines, about BUDGET bytes of them; returns true when there may be more at once. */

@@ -60,8 +60,20 @@ static void release(struct tn_attempt *a)
     (void)a;
 }
 
-/* Seconds of a step: the cost model with the pipeline's part by the event simulator. Its timeline
- * is kept. */
+/* What was simulated as a Chrome trace, a lane for each stage. A picture that cannot be written is
+ * missing, no more. */
+static void keep_timeline(const struct tn_attempt *a, const struct pl_timeline *t)
+{
+    AUTO_FREE char *path = mem_printf("%s/%s", a->folder, TN_TIMELINE_FILE);
+    AUTO_JSON *v = pl_timeline_trace(t);
+    AUTO_FREE char *text = jx_dump(v);
+    struct err e = {0};
+
+    if (file_write_atomic(path, text, strlen(text), 0600, &e) < 0)
+        log_warn("simulated trial %lld: %s", (long long)a->trial->n, e.text);
+}
+
+/* Seconds of a step: the cost model with the pipeline's part by the event simulator. */
 static double step_seconds(const struct tn_attempt *a, const struct pl_problem *p)
 {
     struct pl_cost_ctx *x = pl_cost_ctx_new(p, NULL);
@@ -78,6 +90,7 @@ static double step_seconds(const struct tn_attempt *a, const struct pl_problem *
         double exact = seconds - pl_pipe_seconds(&pipe) + t.total;
 
         seconds = exact > 0 ? exact : seconds;
+        keep_timeline(a, &t);
         pl_timeline_done(&t);
     }
     free(store);

@@ -46,6 +46,8 @@ static int prepare(struct tn_attempt *a, struct tn_argv *argv, struct err *e)
     tn_argv_add(argv, path);
     tn_argv_add(argv, "--events");
     tn_argv_addf(argv, "%s/events", a->folder);
+    tn_argv_add(argv, "--timeline");
+    tn_argv_addf(argv, "%s/%s", a->folder, TN_TIMELINE_FILE);
     tn_argv_add(argv, "--data-dir");
     tn_argv_add(argv, a->svc->data_dir);
     if (a->campaign->engine->spec->data_path) { /* which an administrator may have put anywhere */

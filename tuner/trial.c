@@ -77,7 +77,7 @@ int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc,
 int tn_trial_file(char **ret, struct tn_service *svc, const char *id, int64_t n, enum tn_log which,
                   struct err *e)
 {
-    static const char *const names[] = {"stdout", "stderr", "events", "timeline.json"};
+    static const char *const names[] = {"stdout", "stderr", "events", TN_TIMELINE_FILE};
     struct arena a = {0};
     struct db_trial t;
     int r = known_trial(svc, &t, &a, id, n, e);

@@ -134,6 +134,35 @@ static void every_stage_does_one_thing_at_a_time_in_order_of_need(void **state)
     pl_timeline_done(&t);
 }
 
+static void a_trace_has_a_named_lane_for_each_stage_and_every_span(void **state)
+{
+    struct made m;
+    struct pl_timeline t;
+    struct err e = {0};
+    size_t i, lanes = 0, bars = 0;
+    json_t *it;
+
+    (void)state;
+    make(&m, PL_1F1B, 4, 1, 8);
+    assert_int_equal(pl_simulate(&t, &m.p, &e), 0);
+    AUTO_JSON *v = pl_timeline_trace(&t);
+    json_array_foreach(json_object_get(v, "traceEvents"), i, it) {
+        bool bar = !strcmp(json_string_value(json_object_get(it, "ph")), "X");
+        const struct pl_span *s = &t.span[bar ? bars : 0];
+
+        lanes += !bar;
+        bars += bar;
+        if (bar) {
+            assert_int_equal(json_integer_value(json_object_get(it, "tid")), s->stage);
+            assert_true(fabs(json_number_value(json_object_get(it, "dur")) -
+                             1e6 * (s->end - s->start)) < 1e-3);
+        }
+    }
+    assert_int_equal(lanes, 4);
+    assert_int_equal(bars, t.n);
+    pl_timeline_done(&t);
+}
+
 static void a_shape_without_a_schedule_is_refused(void **state)
 {
     struct made m;
@@ -197,6 +226,7 @@ int main(void)
         cmocka_unit_test(messages_cost_what_the_closed_form_says),
         cmocka_unit_test(one_slow_stage_takes_what_the_closed_form_says),
         cmocka_unit_test(every_stage_does_one_thing_at_a_time_in_order_of_need),
+        cmocka_unit_test(a_trace_has_a_named_lane_for_each_stage_and_every_span),
         cmocka_unit_test(a_shape_without_a_schedule_is_refused),
         cmocka_unit_test(the_cost_of_real_layouts_agrees_with_their_timeline),
     };

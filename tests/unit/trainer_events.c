@@ -69,6 +69,7 @@ static void hello(struct tr_events *ev)
 
 static void step(struct tr_events *ev, int n, bool warmup, double ms, double loss)
 {
+    const double busy[] = {100.5, 104};
     struct tr_step s = {.n = n,
                         .warmup = warmup,
                         .ms = ms,
@@ -81,7 +82,9 @@ static void step(struct tr_events *ev, int n, bool warmup, double ms, double los
                         .rank_ms_min = 100.5,
                         .rank_ms_median = 102.25,
                         .rank_ms_max = 104,
-                        .slowest = 1};
+                        .slowest = 1,
+                        .busy_ms = busy,
+                        .ranks = 2};
 
     tr_event_step(ev, &s);
 }
@@ -243,6 +246,28 @@ static void numbers_that_are_none_become_null(void **state)
     file_remove_tree(dir, NULL);
 }
 
+static void of_many_ranks_the_slowest_of_each_group_is_said(void **state)
+{
+    AUTO_FREE char *dir = unit_folder("events"), *path = mem_printf("%s/e.jsonl", dir);
+    AUTO(tr_events) *ev = events_open(path);
+    double busy[130];
+    struct tr_step s = {.n = 1, .ms = 9, .busy_ms = busy, .ranks = 130};
+    const json_t *list;
+
+    (void)state;
+    for (int i = 0; i < 130; i++)
+        busy[i] = 1 + i * 0.5;
+    busy[4] = 99.125;
+    tr_event_step(ev, &s);
+    AUTO_JSON *v = last_line(path);
+    list = json_object_get(json_object_get(v, "ranks"), "busy");
+    assert_int_equal(json_array_size(list), 44); /* of 3 ranks each, the last of one */
+    assert_true(json_number_value(json_array_get(list, 0)) == 2);
+    assert_true(json_number_value(json_array_get(list, 1)) == 99.12);
+    assert_true(json_number_value(json_array_get(list, 43)) == 65.5);
+    file_remove_tree(dir, NULL);
+}
+
 static void any_text_gives_valid_json(void **state)
 {
     static const char *const texts[] = {"quote \" backslash \\ tab \t newline \n", "bell \a \x7f",
@@ -338,6 +363,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lines_are_those_of_the_protocol),
         cmocka_unit_test(numbers_that_are_none_become_null),
+        cmocka_unit_test(of_many_ranks_the_slowest_of_each_group_is_said),
         cmocka_unit_test(any_text_gives_valid_json),
         cmocka_unit_test(a_second_run_appends),
         cmocka_unit_test(a_full_disk_is_kept_in_mind_and_training_goes_on),

@@ -3,7 +3,7 @@
 import { counted, ms } from "../lib/format.js";
 import { axes, tip, tooltip } from "./panel.js";
 
-/** Complete events ("ph": "X", microseconds) as {lane, name, from, to} in milliseconds since the first. */
+/** Complete events ("ph": "X", microseconds) as {lane, name, kind, from, to} in milliseconds since the first. */
 export function laneBars(trace) {
     const events = Array.isArray(trace) ? trace : (trace?.traceEvents ?? []);
     const names = new Map();
@@ -22,7 +22,7 @@ export function laneBars(trace) {
     return bars.map((e) => ({
         lane: laneName(e),
         name: String(e.name),
-        kind: String(e.cat ?? e.name).replace(/[ \d].*$/, ""),
+        kind: String(e.name).replace(/[ \d].*$/, ""),
         from: (e.ts - zero) / 1000,
         to: (e.ts - zero + e.dur) / 1000,
     }));

@@ -293,63 +293,76 @@ function stragglerText(steps) {
 }
 
 const HEAT_COLUMNS = 60;
-const HEAT_ROWS = 32;
 
-/** Steps cut into columns; of each, how often each rank was the slowest. */
-function slowestCells(steps) {
-    const known = steps.filter(spreadOf);
-    const columns = Math.min(HEAT_COLUMNS, known.length);
-    const ranks = slowestRanks(known)
-        .slice(0, HEAT_ROWS)
-        .map(([rank]) => rank)
-        .sort((a, b) => a - b);
-    const cells = [];
+/** Busy times of one step by row: {ranks, each}, each row being that many consecutive ranks by the slowest of them. */
+function busyRows(steps, world) {
+    const rows = Math.max(0, ...steps.map((s) => spreadOf(s)?.busy?.length ?? 0));
+    return { rows, each: Math.max(1, Math.ceil((world ?? rows) / rows)) };
+}
+
+function rowName(r, each, world) {
+    const last = Math.min((r + 1) * each, world ?? (r + 1) * each) - 1;
+    return each > 1 ? `ranks ${r * each}–${last}` : `rank ${r}`;
+}
+
+/** Steps cut into at most COLUMNS runs; of each run and row the longest time: a single slow step is not averaged away. */
+export function busyCells(steps, world, most = HEAT_COLUMNS) {
+    const known = steps.filter((s) => spreadOf(s)?.busy);
+    const { rows, each } = busyRows(known, world);
+    const columns = Math.min(most, known.length);
     const labels = [];
+    const cells = [];
     for (let c = 0; c < columns; c++) {
         const run = known.slice(
             Math.floor((c * known.length) / columns),
             Math.floor(((c + 1) * known.length) / columns),
         );
         labels.push(run.length > 1 ? `${run[0].n}–${run.at(-1).n}` : String(run[0].n));
-        ranks.forEach((rank, r) => {
-            const n = run.filter((s) => spreadOf(s).slowest === rank).length;
-            if (n) cells.push([c, r, (100 * n) / run.length]);
-        });
+        for (let r = 0; r < rows; r++) {
+            const values = run.map((s) => spreadOf(s).busy[r]).filter((x) => x > 0);
+            if (values.length) cells.push([c, r, Math.max(...values)]);
+        }
     }
-    return { ranks, labels, cells };
+    const names = Array.from({ length: rows }, (_, r) => rowName(r, each, world));
+    return { names, labels, cells };
 }
 
 export const rankHeat = {
-    title: "Slowest rank",
-    note: "Which rank was the slowest, over the steps. A row that is filled again and again is a straggler.",
-    name: "slowest-rank",
-    none: "No step has reported the spread over its ranks.",
-    option({ steps }, p) {
-        const { ranks, labels, cells } = slowestCells(steps);
+    title: "Busy time of every rank",
+    note: "Milliseconds that a rank computed, not waited, in each step. A row that stands out again and again is a straggler, or a stage with more to do.",
+    name: "rank-busy",
+    none: "No step has reported the busy times of its ranks.",
+    option({ steps, world }, p) {
+        const { names, labels, cells } = busyCells(steps, world);
         if (!cells.length) return null;
+        const values = cells.map((c) => c[2]);
+        const low = Math.min(...values);
+        const high = Math.max(...values);
         return {
             ...axes(p, {
                 x: { name: "step", type: "category", data: labels },
-                y: {
-                    type: "category",
-                    data: ranks.map((r) => `rank ${r}`),
-                    splitLine: { show: false },
-                },
-                grid: { left: 74, top: 12 },
+                y: { type: "category", data: names, inverse: true, splitLine: { show: false } },
+                grid: { left: names[0].length > 9 ? 110 : 74, top: 34, right: 24 },
             }),
             tooltip: tooltip(p, {
                 trigger: "item",
                 formatter: (q) =>
-                    tip(`Step ${labels[q.data[0]]}`, [
-                        [`rank ${ranks[q.data[1]]}`, `slowest in ${Math.round(q.data[2])} %`],
-                    ]),
+                    tip(`Step ${labels[q.data[0]]}`, [[names[q.data[1]], ms(q.data[2])]]),
             }),
             visualMap: {
-                show: false,
-                min: 0,
-                max: 100,
+                type: "continuous",
+                min: low,
+                max: high > low ? high : low * 1.01,
                 dimension: 2,
-                inRange: { color: [p.sunken, p.series[1]] },
+                calculable: false,
+                orient: "horizontal",
+                left: "center",
+                top: 0,
+                itemWidth: 10,
+                itemHeight: 120,
+                text: [ms(high), ms(low)],
+                textStyle: { color: p.soft, fontSize: 12 },
+                inRange: { color: [p.sunken, p.series[4], p.series[1]] },
             },
             series: [
                 {
@@ -361,10 +374,17 @@ export const rankHeat = {
         };
     },
     summary: ({ steps }) => stragglerText(steps),
-    table: ({ steps }) => ({
-        columns: ["rank", "steps as the slowest"],
-        rows: slowestRanks(steps),
-    }),
+    table: ({ steps, world }) => {
+        const known = steps.filter((s) => spreadOf(s)?.busy);
+        const { rows, each } = busyRows(known, world);
+        return {
+            columns: [
+                "step",
+                ...Array.from({ length: rows }, (_, r) => `${rowName(r, each, world)} ms`),
+            ],
+            rows: known.map((s) => [s.n, ...spreadOf(s).busy]),
+        };
+    },
 };
 
 function memoryRows(memory) {

@@ -348,7 +348,7 @@ export async function render(ctx) {
     }
 
     const drawSteps = atMostEvery(250, () => {
-        const data = { steps: steps.all() };
+        const data = { steps: steps.all(), world: trial.layout?.world };
         timeChart.set(data);
         histChart.set(data);
         phaseChart.set(data);
