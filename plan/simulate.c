@@ -194,11 +194,11 @@ json_t *pl_timeline_trace(const struct pl_timeline *t)
                                                   "thread_name", "ph", "M", "pid", 0, "tid", named,
                                                   "args", "name", stage));
         }
-        json_array_append_new(
-            list, json_pack("{s:s s:s s:s s:i s:i s:f s:f s:{s:i s:i}}", "name", ops[s->op], "cat",
-                            "pipeline", "ph", "X", "pid", 0, "tid", s->stage, "ts", 1e6 * s->start,
-                            "dur", 1e6 * (s->end - s->start), "args", "micro_batch", s->mb, "chunk",
-                            s->chunk));
+        json_array_append_new(list, json_pack("{s:s s:s s:s s:i s:i s:f s:f s:{s:i s:i}}", "name",
+                                              ops[s->op], "cat", "pipeline", "ph", "X", "pid", 0,
+                                              "tid", s->stage, "ts", 1e6 * s->start, "dur",
+                                              1e6 * (s->end - s->start), "args", "micro_batch",
+                                              s->mb, "chunk", s->chunk));
     }
     return json_pack("{s:s s:o}", "displayTimeUnit", "ms", "traceEvents", list);
 }

@@ -21,7 +21,8 @@ expect() { # name, exit code, pattern, command...
     fi
 }
 
-echo "1..15"
+verbs=$("$partune" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p')
+echo "1..$((17 + $(echo "$verbs" | wc -l)))"
 expect "no argument is wrong usage"                2 "usage: partune" "$partune"
 expect "help is help"                              0 "submit FILE" "$partune" --help
 expect "a wrong command offers the nearest"        2 "did you mean .submit" "$partune" submti x
@@ -39,3 +40,25 @@ expect "a commented campaign is read"              3 "no daemon" "$partune" subm
 expect "a wrong configuration file names the line" 2 "config:2" env XDG_CONFIG_HOME="$dir" \
     sh -c 'mkdir -p "$0/partune"; printf "[client]\nsevrer = x\n" >"$0/partune/config"; exec "$1" ls' "$dir" "$partune"
 expect "options may stand before the command"      3 "127.0.0.1:7" "$partune" --server http://127.0.0.1:7 ls
+
+# Completion and manual hold whatever the program knows.
+completion=$("$partune" completion bash)
+manual=$("$partune" manual | sed 's/\\-/-/g; s/\\f[BIR]//g')
+expect "the completion is a script"                0 "" bash -n -c "$completion"
+expect "there are many commands"                   0 "" test "$(echo "$verbs" | wc -l)" -gt 30
+for verb in $verbs; do
+    n=$((n + 1))
+    missing=
+    words=$(printf '%s\n' "$completion" | sed -n "s/^ *$verb) words='\(.*\)' ;;/\1 /p")
+    about=$(printf '%s\n' "$manual" | sed -n "/^\.B $verb /,/^\.TP/p")
+    [ -n "$words" ] && [ -n "$about" ] || missing=" itself"
+    for option in $("$partune" "$verb" --help | sed -n 's/^ *\(-., \)\{0,1\}--\([a-z-]*\).*/\2/p'); do
+        case " $words" in *" --$option "*) ;; *) missing="$missing --$option (completion)" ;; esac
+        printf '%s\n' "$manual" | grep -q -- "--$option" || missing="$missing --$option (manual)"
+    done
+    if [ -z "$missing" ]; then
+        echo "ok $n - $verb and its options are in the completion and the manual"
+    else
+        echo "not ok $n - $verb and its options are in the completion and the manual:$missing"
+    fi
+done

@@ -1,4 +1,4 @@
-/* Commands about campaigns and trials: submit, ls, show, trials, log, results, actions. */
+/* Commands about campaigns and trials: submit, ls, show, log, export, actions. */
 #include "tuner/client/client.h"
 
 #include <ctype.h>
@@ -6,27 +6,65 @@
 #include <math.h>
 #include <unistd.h>
 
-/* "/v1/campaigns/ID" + TAIL, with ID percent-encoded; caller frees. */
-static char *campaign_path(const char *id, const char *tail)
+char *cl_path(const char *head, const char *name, const char *tail)
 {
     AUTO_STR s = {0};
 
-    str_add(&s, "/v1/campaigns/");
-    for (; *id; id++) {
-        if (isalnum((unsigned char)*id) || *id == '-' || *id == '_' || *id == '.')
-            str_addc(&s, *id);
+    str_add(&s, head);
+    for (; *name; name++) {
+        if (isalnum((unsigned char)*name) || (*name && strchr("-_.", *name)))
+            str_addc(&s, *name);
         else
-            str_addf(&s, "%%%02X", (unsigned char)*id);
+            str_addf(&s, "%%%02X", (unsigned char)*name);
     }
     str_add(&s, tail);
     return str_take(&s);
 }
 
-static int get_campaign(struct cl *c, const char *id, const char *tail, json_t **ret)
+void cl_add_query(struct str *s, const char *key, const char *value)
+{
+    AUTO_FREE char *escaped = NULL;
+    size_t n = strlen(str_text(s));
+
+    if (!value)
+        return;
+    escaped = cl_path("", value, "");
+    str_addf(s, "%s%s=%s", n && s->text[n - 1] != '?' ? "&" : "", key, escaped);
+}
+
+static char *campaign_path(const char *id, const char *tail)
+{
+    return cl_path("/v1/campaigns/", id, tail);
+}
+
+int cl_get_campaign(struct cl *c, const char *id, const char *tail, json_t **ret)
 {
     AUTO_FREE char *path = campaign_path(id, tail);
 
     return cl_call(c, "GET", path, NULL, ret);
+}
+
+int cl_say_done(const struct cl *c, const char *done, const char *what)
+{
+    AUTO_JSON *v = NULL;
+
+    if (!c->args.json) {
+        printf("%s %s\n", done, what);
+        return CL_OK;
+    }
+    v = json_pack("{s:s}", done, what);
+    cl_print_json(v);
+    return CL_OK;
+}
+
+void cl_write_text(const struct cl *c, char *text, size_t n)
+{
+    if (c->tty) { /* as it is, an escape sequence would be obeyed */
+        cl_make_text_safe(text);
+        n = strlen(text);
+    }
+    fwrite(text, 1, n, stdout);
+    fflush(stdout);
 }
 
 /* Blank out lines whose first mark is //, so that positions in messages stay true. */
@@ -62,10 +100,21 @@ int cl_load(json_t **ret, const char *path)
     return CL_OK;
 }
 
+void cl_print_dry_run(const json_t *v)
+{
+    char seconds[24];
+
+    printf("legal layouts    %.0f\nexpected trials  %.0f\nexpected time    %s\nnothing was "
+           "started\n",
+           cl_number(v, "legal"), cl_number(v, "expected_trials"),
+           isfinite(cl_number(v, "expected_s"))
+               ? str_human_seconds(seconds, cl_number(v, "expected_s"))
+               : "unknown");
+}
+
 int cl_submit(struct cl *c)
 {
     AUTO_JSON *body = NULL, *v = NULL;
-    char seconds[24];
     int code = cl_load(&body, c->operand[0]);
 
     if (code != CL_OK)
@@ -79,12 +128,7 @@ int cl_submit(struct cl *c)
     if (c->args.json && !c->args.watch) {
         cl_print_json(v);
     } else if (c->args.dry_run) {
-        printf("legal layouts    %.0f\nexpected trials  %.0f\nexpected time    %s\nnothing was "
-               "started\n",
-               cl_number(v, "legal"), cl_number(v, "expected_trials"),
-               isfinite(cl_number(v, "expected_s"))
-                   ? str_human_seconds(seconds, cl_number(v, "expected_s"))
-                   : "unknown");
+        cl_print_dry_run(v);
     } else {
         printf("campaign %s (%s): %.0f legal layouts\n", cl_string(v, "id"), cl_string(v, "name"),
                cl_number(v, "space.legal"));
@@ -96,19 +140,19 @@ int cl_submit(struct cl *c)
 }
 
 static const struct cl_column campaign_columns[] = {
-    {"id", CL_LEFT, false},
-    {"name", CL_LEFT, true},
-    {"state", CL_LEFT, false},
-    {"trials", CL_RIGHT, false},
-    {"best tokens/s", CL_RIGHT, false},
-    {"x baseline", CL_RIGHT, false},
-    {"best layout", CL_LEFT, true},
-    {"created", CL_LEFT, false},
+    {.title = "id"},
+    {.title = "name", .shrink = true},
+    {.title = "state", .state = true},
+    {.title = "trials", .align = CL_RIGHT, .drop = 2},
+    {.title = "best tokens/s", .align = CL_RIGHT},
+    {.title = "x baseline", .align = CL_RIGHT, .drop = 1},
+    {.title = "best layout", .shrink = true, .drop = 3},
+    {.title = "created", .drop = 4},
 };
 
 int cl_ls(struct cl *c)
 {
-    struct cl_table t = {campaign_columns, ARRAY_LEN(campaign_columns), NULL, 0, 0};
+    struct cl_table t = {.column = campaign_columns, .ncolumns = ARRAY_LEN(campaign_columns)};
     AUTO_STR path = {0};
     AUTO_JSON *v = NULL;
     json_t *it;
@@ -116,8 +160,9 @@ int cl_ls(struct cl *c)
     int code;
 
     str_addf(&path, "/v1/campaigns?page_size=%d", c->args.limit);
-    if (c->args.state)
-        str_addf(&path, "&state=%s", c->args.state);
+    cl_add_query(&path, "state", c->args.state);
+    cl_add_query(&path, "tag", c->args.tag);
+    cl_add_query(&path, "sort", c->args.sort);
     code = cl_call(c, "GET", str_text(&path), NULL, &v);
     if (code != CL_OK)
         return code;
@@ -171,7 +216,7 @@ int cl_show(struct cl *c)
     const char *state;
     json_t *n;
     char buf[64];
-    int code = get_campaign(c, c->operand[0], "", &v);
+    int code = cl_get_campaign(c, c->operand[0], "", &v);
 
     if (code != CL_OK)
         return code;
@@ -191,41 +236,11 @@ int cl_show(struct cl *c)
     json_object_foreach((json_t *)(uintptr_t)states, state, n)
         printf(" %s %lld", state, (long long)json_integer_value(n));
     putchar('\n');
-    cl_print_result(c, "best", json_object_get(v, "best"));
-    cl_print_result(c, "baseline", json_object_get(v, "baseline"));
+    cl_print_result(stdout, "best", json_object_get(v, "best"));
+    cl_print_result(stdout, "baseline", json_object_get(v, "baseline"));
     print_verdict(v);
     if (*cl_string(v, "notes"))
         printf("%-10s %s\n", "notes", cl_string(v, "notes"));
-    return CL_OK;
-}
-
-int cl_trials(struct cl *c)
-{
-    struct cl_table t = {cl_trial_columns, CL_TRIAL_COLUMNS, NULL, 0, 0};
-    AUTO_STR tail = {0};
-    AUTO_JSON *v = NULL;
-    json_t *it;
-    size_t i;
-    int code;
-
-    str_addf(&tail, "/trials?page_size=%d", c->args.limit);
-    if (c->args.state)
-        str_addf(&tail, "&state=%s", c->args.state);
-    if (c->args.sort)
-        str_addf(&tail, "&sort=%s", c->args.sort);
-    code = get_campaign(c, c->operand[0], str_text(&tail), &v);
-    if (code != CL_OK)
-        return code;
-    if (c->args.json) {
-        cl_print_json(v);
-        return CL_OK;
-    }
-    json_array_foreach(json_object_get(v, "items"), i, it)
-        cl_trial_row(&t, it);
-    cl_table_print(c, &t, stdout);
-    if (cl_number(v, "total") > t.rows)
-        printf("%d of %.0f trials; more with --limit\n", t.rows, cl_number(v, "total"));
-    cl_table_done(&t);
     return CL_OK;
 }
 
@@ -255,7 +270,7 @@ int cl_trial(struct cl *c)
     AUTO_FREE char *tail = mem_printf("/trials/%s", c->operand[1]);
     AUTO_JSON *v = NULL;
     char buf[64], rate[32];
-    int code = get_campaign(c, c->operand[0], tail, &v);
+    int code = cl_get_campaign(c, c->operand[0], tail, &v);
 
     if (code != CL_OK)
         return code;
@@ -282,101 +297,64 @@ int cl_trial(struct cl *c)
     return CL_OK;
 }
 
+/* A part of a log as JSON, for scripts: where the next one begins is offset + the bytes of text. */
+static void print_part(const struct cl *c, size_t offset, const char *text)
+{
+    AUTO_JSON *v = json_pack("{s:s, s:I, s:s}", "stream", c->args.stream, "offset",
+                             (json_int_t)offset, "text", text);
+
+    if (v)
+        cl_print_json(v);
+}
+
+static bool trial_lives(struct cl *c)
+{
+    AUTO_FREE char *tail = mem_printf("/trials/%s", c->operand[1]);
+    AUTO_JSON *v = NULL;
+    const char *state;
+
+    if (cl_get_campaign(c, c->operand[0], tail, &v) != CL_OK)
+        return false;
+    state = cl_string(v, "state");
+    return str_eq(state, "queued") || str_eq(state, "starting") || str_eq(state, "running");
+}
+
 int cl_log(struct cl *c)
 {
     size_t shown = 0;
 
-    for (;;) {
+    for (bool lives = true;;) {
         AUTO_FREE char *text = NULL;
-        AUTO_FREE char *where = NULL;
         AUTO_FREE char *full = NULL;
+        AUTO_STR tail = {0};
         size_t n = 0;
         int code;
 
-        where = mem_printf("/trials/%s/log?stream=%s&offset=%zu", c->operand[1],
-                           c->args.stream ? c->args.stream : "stdout", shown);
-        full = campaign_path(c->operand[0], where);
+        str_addf(&tail, "/trials/%s/log?offset=%zu", c->operand[1], shown);
+        cl_add_query(&tail, "stream", c->args.stream);
+        full = campaign_path(c->operand[0], str_text(&tail));
         code = cl_call_text(c, full, &text, &n);
         if (code != CL_OK)
             return code;
-        fwrite(text, 1, n, stdout);
-        fflush(stdout);
         shown += n;
+        if (n && c->args.json)
+            print_part(c, shown - n, text);
+        else if (n)
+            cl_write_text(c, text, n);
         if (n)
             continue;
-        if (!c->args.follow)
+        if (!c->args.follow || !lives)
             return CL_OK;
+        lives = trial_lives(c); /* once more after its end: the last lines */
         sleep(1);
     }
 }
 
-int cl_best(struct cl *c)
+/* TEXT to --output, or to standard output. */
+static int deliver(const struct cl *c, char *text, size_t n)
 {
-    AUTO_JSON *v = NULL;
-    int code = get_campaign(c, c->operand[0], "/best", &v);
-
-    if (code != CL_OK)
-        return code;
-    if (c->args.json) {
-        cl_print_json(v);
-        return CL_OK;
-    }
-    cl_print_result(c, "best", v);
-    cl_print_json(json_object_get(v, "layout"));
-    return CL_OK;
-}
-
-int cl_importance(struct cl *c)
-{
-    static const struct cl_column columns[] = {{"key", CL_LEFT, false}, {"share", CL_RIGHT, false}};
-    struct cl_table t = {columns, 2, NULL, 0, 0};
-    AUTO_JSON *v = NULL;
-    const char *key;
-    json_t *x;
-    int code = get_campaign(c, c->operand[0], "/importance", &v);
-
-    if (code != CL_OK)
-        return code;
-    if (c->args.json) {
-        cl_print_json(v);
-        return CL_OK;
-    }
-    json_object_foreach(v, key, x) {
-        if (!json_is_number(x))
-            continue;
-        cl_table_add(&t, 0, "%s", key);
-        cl_table_add(&t, 1, "%.1f %%", 100 * json_number_value(x));
-    }
-    cl_table_print(c, &t, stdout);
-    cl_table_done(&t);
-    return CL_OK;
-}
-
-int cl_export(struct cl *c)
-{
-    AUTO_FREE char *tail = NULL;
-    AUTO_FREE char *path = NULL;
-    AUTO_FREE char *text = NULL;
     struct err e = {0};
-    size_t n = 0;
-    int code;
 
-    if (!c->args.to) {
-        fprintf(stderr, "partune: export needs --to TARGET; `partune exporters` lists them\n");
-        return CL_USAGE;
-    }
-    tail =
-        mem_printf("/export/%s?allow_loss=%s", c->args.to, c->args.allow_loss ? "true" : "false");
-    if (c->args.trial) {
-        char *whole = mem_printf("%s&trial=%d", tail, c->args.trial);
-
-        free(tail);
-        tail = whole;
-    }
-    path = campaign_path(c->operand[0], tail);
-    code = cl_call_text(c, path, &text, &n);
-    if (code != CL_OK)
-        return code;
     if (!c->args.output) {
         fwrite(text, 1, n, stdout);
         return CL_OK;
@@ -385,7 +363,46 @@ int cl_export(struct cl *c)
         fprintf(stderr, "partune: %s\n", e.text);
         return CL_FAILED;
     }
-    return CL_OK;
+    return cl_say_done(c, "wrote", c->args.output);
+}
+
+int cl_timeline(struct cl *c)
+{
+    AUTO_FREE char *tail = mem_printf("/trials/%s/timeline", c->operand[1]);
+    AUTO_FREE char *path = campaign_path(c->operand[0], tail);
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    int code = cl_call_text(c, path, &text, &n);
+
+    return code == CL_OK ? deliver(c, text, n) : code;
+}
+
+int cl_export(struct cl *c)
+{
+    AUTO_FREE char *path = NULL;
+    AUTO_FREE char *text = NULL;
+    AUTO_STR tail = {0};
+    size_t n = 0;
+    int code;
+
+    if (!c->args.to) {
+        fprintf(stderr, "partune: export needs --to TARGET; `partune exporters` lists them\n");
+        return CL_USAGE;
+    }
+    str_add(&tail, "/export/");
+    str_add(&tail, c->args.to);
+    str_addf(&tail, "?allow_loss=%s", c->args.allow_loss ? "true" : "false");
+    if (c->args.trial)
+        str_addf(&tail, "&trial=%d", c->args.trial);
+    path = campaign_path(c->operand[0], str_text(&tail));
+    code = cl_call_text(c, path, &text, &n);
+    if (code == CL_OK && c->args.json && !c->args.output) {
+        AUTO_JSON *v = json_pack("{s:s, s:s%}", "target", c->args.to, "text", text, n);
+
+        cl_print_json(v);
+        return CL_OK;
+    }
+    return code == CL_OK ? deliver(c, text, n) : code;
 }
 
 int cl_action(struct cl *c, const char *id, const char *action)
@@ -398,6 +415,13 @@ int cl_action(struct cl *c, const char *id, const char *action)
     if (!strcmp(action, "verify")) {
         json_object_set_new(body, "pairs", json_integer(c->args.pairs));
         json_object_set_new(body, "steps", json_integer(c->args.steps));
+    }
+    if (!strcmp(action, "clone") && c->args.with) {
+        json_decref(body);
+        body = NULL;
+        code = cl_load(&body, c->args.with);
+        if (code != CL_OK)
+            return code;
     }
     if (!strcmp(action, "clone") && c->args.name)
         json_object_set_new(body, "name", json_string(c->args.name));
@@ -441,7 +465,7 @@ int cl_verify(struct cl *c)
     code = cl_watch_campaign(c, c->operand[0], false);
     if (code != CL_OK)
         return code;
-    code = get_campaign(c, c->operand[0], "", &v);
+    code = cl_get_campaign(c, c->operand[0], "", &v);
     if (code != CL_OK)
         return code;
     if (c->args.json)
@@ -476,6 +500,8 @@ int cl_edit(struct cl *c)
     code = cl_call(c, "PATCH", path, body, &v);
     if (code == CL_OK && c->args.json)
         cl_print_json(v);
+    else if (code == CL_OK)
+        printf("campaign %s: %s\n", cl_string(v, "id"), cl_string(v, "name"));
     return code;
 }
 
@@ -483,6 +509,7 @@ int cl_rm(struct cl *c)
 {
     AUTO_FREE char *path = campaign_path(c->operand[0], "");
     AUTO_JSON *v = NULL;
+    int code = cl_call(c, "DELETE", path, NULL, &v);
 
-    return cl_call(c, "DELETE", path, NULL, &v);
+    return code == CL_OK ? cl_say_done(c, "deleted", c->operand[0]) : code;
 }

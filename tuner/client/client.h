@@ -32,16 +32,18 @@ struct cl_args {
     /* options of single commands */
     bool dry_run, watch, follow, allow_loss, wait, force;
     const char *to, *output, *state, *sort, *stream, *notes, *tags, *name, *example;
-    const char *folder, *exec, *mpiexec;
-    int pairs, steps, top, limit, trial, devices, patience;
+    const char *kind, *tag, *with, *scope, *model, *folder, *exec, *mpiexec;
+    int pairs, steps, top, limit, trial, expires, world, devices, patience;
 };
 
 struct cl {
     struct cl_args args;
     char *token; /* found by cl_find_token(); freed with the program */
     bool tty, color;
-    int width; /* columns of the terminal, 100 where there is none */
-    const char *operand[4];
+    int width;         /* columns of the terminal, 200 where there is none */
+    int key_fd;        /* keys wake a stream; -1: there are none */
+    char trouble[256]; /* why a stream ended, for cl_say_trouble() */
+    const char *operand[6];
     int noperands;
 };
 
@@ -55,14 +57,23 @@ long cl_try(struct cl *c, const char *method, const char *path, const json_t *bo
 /* The same as cl_call() where the answer is text; *RET is freed by the caller. */
 int cl_call_text(struct cl *c, const char *path, char **ret, size_t *ret_size);
 
-/* An event of a Server-Sent Events stream; return false to end the stream. DATA is borrowed. */
-typedef bool (*cl_event_fn)(void *user, const char *event, const json_t *data);
-/* Follow a stream until FN returns false; reconnects with Last-Event-ID when it breaks. FN is
- * called with event NULL every 250 ms or so, for redrawing. Gives up after 30 s without an answer.
+enum cl_signal {
+    CL_OPENED, /* the stream is there, for the first time or again: what was missed can be asked for
+                */
+    CL_EVENT,  /* with its name and data, which are borrowed */
+    CL_LOST,   /* it broke; it is tried again */
+    CL_TICK,   /* every 200 ms or so, and when a key was pressed */
+};
+
+/* What a stream of Server-Sent Events calls; return false to end it. */
+typedef bool (*cl_event_fn)(void *user, enum cl_signal what, const char *event, const json_t *data);
+/* Follow a stream until FN returns false; reconnects with Last-Event-ID when it breaks. Gives up
+ * after 30 s without an answer. Prints nothing, since FN may own the screen: cl_say_trouble() does.
  */
 int cl_stream(struct cl *c, const char *path, cl_event_fn fn, void *user);
+void cl_say_trouble(const struct cl *c);
 
-/* ---- print.c --------------------------------------------------------------------------- */
+/* ---- table.c --------------------------------------------------------------------------- */
 
 enum cl_align { CL_LEFT, CL_RIGHT };
 
@@ -70,6 +81,8 @@ struct cl_column {
     const char *title;
     enum cl_align align;
     bool shrink; /* gives way first when the terminal is narrow */
+    int drop;    /* then those go that have this, the largest first; 0 stays */
+    bool state;  /* its cells are states, which have a colour */
 };
 
 struct cl_table {
@@ -83,6 +96,27 @@ void cl_table_add(struct cl_table *t, int col, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void cl_table_print(const struct cl *c, const struct cl_table *t, FILE *out);
 void cl_table_done(struct cl_table *t);
+int cl_columns(const char *s);                               /* that S needs on a terminal */
+size_t cl_fitting(const char *s, int columns);               /* bytes of S that fit */
+const char *cl_paint(const struct cl *c, const char *state); /* colour of a state, "" for none */
+
+/* ---- screen.c -------------------------------------------------------------------------- */
+
+/* Take the whole terminal, and give it back as it was; closing twice is harmless. */
+void cl_screen_open(struct cl *c);
+void cl_screen_close(void);
+/* Show TEXT from the top, cut at the edges. */
+void cl_screen_show(const char *text, int columns, int lines);
+int cl_screen_key(const struct cl *c); /* a key that was pressed, or -1 */
+bool cl_screen_resized(void);          /* since the last call */
+/* Left alone where it is not known. */
+void cl_terminal_size(int *columns, int *lines);
+
+/* ---- print.c --------------------------------------------------------------------------- */
+
+/* Outside text must not steer the terminal: what is no character to be seen becomes a `?`. */
+void cl_make_safe(json_t *v);
+void cl_make_text_safe(char *s); /* the same, but lines and tabs stay */
 
 /* Text of a JSON value at a path "progress.trials" inside V, for people; "-" where it is null or
  * absent. */
@@ -92,12 +126,27 @@ double cl_number(const json_t *v, const char *path);      /* NAN where absent */
 char *cl_rate(char buf[32], double tokens_per_s);         /* "41,000" */
 char *cl_interval(char buf[64], const json_t *v); /* tokens_per_s, lo, hi: "41,000 ± 300" */
 void cl_print_json(const json_t *v);
-/* Layout, throughput and ratio of a best or baseline object, on one or two lines. */
-void cl_print_result(const struct cl *c, const char *title, const json_t *v);
+/* Layout, throughput and ratio of a best or baseline object, on a line. */
+void cl_print_result(FILE *out, const char *title, const json_t *v);
 /* One line of a trial, as watch and trials print it. */
 void cl_trial_row(struct cl_table *t, const json_t *trial);
 extern const struct cl_column cl_trial_columns[];
 enum { CL_TRIAL_COLUMNS = 8 };
+
+/* ---- campaign.c: what commands share ---- */
+
+/* HEAD + NAME + TAIL with NAME percent-encoded; caller frees. */
+char *cl_path(const char *head, const char *name, const char *tail);
+/* "KEY=VALUE", escaped, with "&" where one is due; nothing for a VALUE of NULL. */
+void cl_add_query(struct str *s, const char *key, const char *value);
+/* GET "/v1/campaigns/ID" + TAIL. */
+int cl_get_campaign(struct cl *c, const char *id, const char *tail, json_t **ret);
+/* What a campaign would be: legal layouts, trials, time. */
+void cl_print_dry_run(const json_t *v);
+/* "deleted ID", or {"deleted": "ID"}; CL_OK. */
+int cl_say_done(const struct cl *c, const char *done, const char *what);
+/* Foreign text to standard output; on a terminal without what steers it. TEXT is changed. */
+void cl_write_text(const struct cl *c, char *text, size_t n);
 
 /* ---- main.c: the tables, for usage, completion and the manual -----------------------------------
  */
@@ -128,6 +177,20 @@ int cl_watch(struct cl *c);
  * PAST. */
 int cl_watch_campaign(struct cl *c, const char *id, bool past);
 int cl_best(struct cl *c);
+int cl_baseline(struct cl *c);
+int cl_steps(struct cl *c);
+int cl_timeline(struct cl *c);
+int cl_pareto(struct cl *c);
+int cl_predictions(struct cl *c);
+int cl_surface(struct cl *c);
+int cl_diagnosis(struct cl *c);
+int cl_compare(struct cl *c);
+int cl_import(struct cl *c);
+int cl_tokens(struct cl *c);
+int cl_token_add(struct cl *c);
+int cl_token_rm(struct cl *c);
+int cl_events(struct cl *c);
+int cl_get(struct cl *c);
 int cl_importance(struct cl *c);
 int cl_export(struct cl *c);
 int cl_check(struct cl *c);

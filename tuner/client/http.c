@@ -9,7 +9,7 @@
 
 #include <curl/curl.h>
 #include <errno.h>
-#include <unistd.h>
+#include <poll.h>
 
 enum { MAX_ANSWER = 256 << 20, STREAM_PATIENCE_S = 30 };
 
@@ -88,8 +88,21 @@ static int exit_code_of(long status)
     }
 }
 
-/* Print a problem document for a person: the reason, the field, every broken rule, and what to do
- * next. */
+/* What to do next. */
+static const struct {
+    long status;
+    const char *text;
+} hints[] = {
+    {401, "give a token by --token or $PARTUNE_TOKEN, or --data DIR of the daemon on this machine"},
+    {403, "this needs a token of a wider scope: an administrator makes one by `partune token-add`"},
+    {404, "`partune ls` lists the campaigns, `partune trials ID` the trials of one"},
+    {409, "`partune show ID` says what state it is in and why"},
+    {422, "correct the file; `partune check FILE` looks at it without starting anything"},
+    {429, "wait a minute before the next try: too many wrong tokens came from here"},
+    {503, "the daemon is busy or stopping: try again in a moment"},
+};
+
+/* Print a problem document for a person: the reason, the field, every broken rule, and a hint. */
 static void say_problem(const struct cl *c, const struct answer *a)
 {
     AUTO_JSON *v = NULL;
@@ -101,15 +114,16 @@ static void say_problem(const struct cl *c, const struct answer *a)
         fprintf(stderr, "partune: %s answered %ld\n", c->args.server, a->status);
         return;
     }
+    cl_make_safe(v);
     detail = cl_string(v, "detail");
     pointer = cl_string(v, "pointer");
     fprintf(stderr, "partune: %s%s%s\n", *pointer ? pointer : "", *pointer ? ": " : "",
             *detail ? detail : cl_string(v, "title"));
     json_array_foreach(json_object_get(v, "rules"), i, rule)
         fprintf(stderr, "  %s: %s\n", cl_string(rule, "rule"), cl_string(rule, "detail"));
-    if (a->status == 401)
-        fprintf(stderr, "  give a token by --token or $PARTUNE_TOKEN, or --data DIR of the daemon "
-                        "on this machine\n");
+    for (i = 0; i < ARRAY_LEN(hints); i++)
+        if (hints[i].status == a->status)
+            fprintf(stderr, "  %s\n", hints[i].text);
 }
 
 /* One exchange, whatever the status. */
@@ -167,6 +181,8 @@ int cl_call(struct cl *c, const char *method, const char *path, const json_t *bo
         fprintf(stderr, "partune: the answer of %s is %s\n", c->args.server, e.text);
         code = CL_FAILED;
     }
+    if (!c->args.json)
+        cl_make_safe(*ret);
     str_done(&a.text);
     return code;
 }
@@ -201,23 +217,35 @@ int cl_call_text(struct cl *c, const char *path, char **ret, size_t *ret_size)
 /* ---- Server-Sent Events -----------------------------------------------------------------------
  */
 
+enum { TICK_MS = 200, RETRY_MS = 500 };
+
 struct stream {
+    struct cl *c;
     struct str line, event, data;
     char last_id[32];
     cl_event_fn fn;
     void *user;
-    bool done;
+    bool done, open;
     uint64_t alive_ns; /* when bytes last came */
     long status;
     CURL *curl;
 };
 
+static void tell(struct stream *s, enum cl_signal what, const char *event, const json_t *data)
+{
+    if (!s->done)
+        s->done = !s->fn(s->user, what, event, data);
+}
+
 static void dispatch(struct stream *s)
 {
     AUTO_JSON *v = NULL;
 
-    if (s->data.len && jx_parse(&v, s->data.text, s->data.len, NULL) == 0)
-        s->done = !s->fn(s->user, s->event.len ? s->event.text : "message", v);
+    if (s->data.len && jx_parse(&v, s->data.text, s->data.len, NULL) == 0) {
+        if (!s->c->args.json)
+            cl_make_safe(v);
+        tell(s, CL_EVENT, s->event.len ? s->event.text : "message", v);
+    }
     str_trunc(&s->event, 0);
     str_trunc(&s->data, 0);
 }
@@ -255,41 +283,62 @@ static size_t on_stream(char *bytes, size_t size, size_t n, void *user)
     return s->done ? 0 : size * n;
 }
 
-static int on_tick(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+/* Let the transfer run until it ends or FN has had enough. A key ends the waiting, not the stream.
+ */
+static void run(struct stream *s, CURLM *multi)
 {
-    static const uint64_t every_ns = 250000000;
-    static uint64_t last;
-    struct stream *s = user;
-    uint64_t now = clock_mono_ns();
+    struct curl_waitfd keys = {.fd = s->c->key_fd, .events = CURL_WAIT_POLLIN};
+    int running = 1;
 
-    (void)a, (void)b, (void)c, (void)d;
-    if (now - last >= every_ns) {
-        last = now;
-        s->done = s->done || !s->fn(s->user, NULL, NULL);
+    while (running && !s->done) {
+        if (curl_multi_perform(multi, &running) != CURLM_OK)
+            return;
+        if (!s->open && s->status > 0 && s->status < 400) {
+            s->open = true;
+            tell(s, CL_OPENED, NULL, NULL);
+        }
+        tell(s, CL_TICK, NULL, NULL);
+        if (running && !s->done)
+            curl_multi_poll(multi, &keys, keys.fd >= 0, TICK_MS, NULL);
     }
-    return s->done;
 }
 
-static void connect_once(struct cl *c, const char *path, struct stream *s)
+/* libcurl counts the end of the headers as the start of the answer, before any event comes. */
+static size_t on_header(char *bytes, size_t size, size_t n, void *user)
+{
+    struct stream *s = user;
+
+    if (size * n == 2 && !memcmp(bytes, "\r\n", 2)) {
+        s->alive_ns = clock_mono_ns();
+        curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &s->status);
+    }
+    return size * n;
+}
+
+static void connect_once(const char *path, struct stream *s)
 {
     AUTO_FREE char *url = NULL;
     AUTO_FREE char *resume = *s->last_id ? mem_printf("Last-Event-ID: %s", s->last_id) : NULL;
     struct curl_slist *list;
+    CURLM *multi;
 
-    s->curl = open_curl(c, path, &url);
-    if (!s->curl)
-        return;
-    list = headers(c, false, resume);
-    curl_easy_setopt(s->curl, CURLOPT_HTTPHEADER, list);
-    curl_easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, on_stream);
-    curl_easy_setopt(s->curl, CURLOPT_WRITEDATA, s);
-    curl_easy_setopt(s->curl, CURLOPT_XFERINFOFUNCTION, on_tick);
-    curl_easy_setopt(s->curl, CURLOPT_XFERINFODATA, s);
-    curl_easy_setopt(s->curl, CURLOPT_NOPROGRESS, 0L);
     s->status = 0;
-    curl_easy_perform(s->curl);
-    curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &s->status);
-    curl_slist_free_all(list);
+    s->open = false;
+    s->curl = open_curl(s->c, path, &url);
+    multi = curl_multi_init();
+    if (s->curl && multi) {
+        list = headers(s->c, false, resume);
+        curl_easy_setopt(s->curl, CURLOPT_HTTPHEADER, list);
+        curl_easy_setopt(s->curl, CURLOPT_HEADERFUNCTION, on_header);
+        curl_easy_setopt(s->curl, CURLOPT_HEADERDATA, s);
+        curl_easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, on_stream);
+        curl_easy_setopt(s->curl, CURLOPT_WRITEDATA, s);
+        curl_multi_add_handle(multi, s->curl);
+        run(s, multi);
+        curl_multi_remove_handle(multi, s->curl);
+        curl_slist_free_all(list);
+    }
+    curl_multi_cleanup(multi);
     curl_easy_cleanup(s->curl);
     s->curl = NULL;
     str_trunc(&s->line, 0);
@@ -297,29 +346,49 @@ static void connect_once(struct cl *c, const char *path, struct stream *s)
     str_trunc(&s->data, 0);
 }
 
+/* Wait a little before the next try, as long as nobody presses a key. */
+static void pause_before_retry(struct stream *s)
+{
+    struct pollfd keys = {.fd = s->c->key_fd, .events = POLLIN};
+
+    for (int i = 0; i < RETRY_MS / TICK_MS + 1 && !s->done; i++) {
+        poll(&keys, 1, TICK_MS);
+        tell(s, CL_TICK, NULL, NULL);
+    }
+}
+
 int cl_stream(struct cl *c, const char *path, cl_event_fn fn, void *user)
 {
-    struct stream s = {.fn = fn, .user = user, .alive_ns = clock_mono_ns()};
+    struct stream s = {.c = c, .fn = fn, .user = user, .alive_ns = clock_mono_ns()};
     int code = CL_OK;
 
-    while (!s.done) {
-        connect_once(c, path, &s);
+    c->trouble[0] = '\0';
+    while (!s.done && code == CL_OK) {
+        connect_once(path, &s);
         if (s.done)
             break;
+        tell(&s, CL_LOST, NULL, NULL);
         if (s.status >= 400) {
-            fprintf(stderr, "partune: %s answered %ld to %s\n", c->args.server, s.status, path);
+            snprintf(c->trouble, sizeof(c->trouble), "%s answered %ld to %s", c->args.server,
+                     s.status, path);
             code = exit_code_of(s.status);
-            break;
+        } else if (clock_mono_ns() - s.alive_ns > STREAM_PATIENCE_S * UINT64_C(1000000000)) {
+            snprintf(c->trouble, sizeof(c->trouble),
+                     "no daemon answers at %s any more; the campaign goes on when it is back",
+                     c->args.server);
+            code = CL_NO_SERVER;
+        } else {
+            pause_before_retry(&s);
         }
-        if (clock_mono_ns() - s.alive_ns > STREAM_PATIENCE_S * UINT64_C(1000000000)) {
-            code = say_no_server(c, "the event stream broke and does not come back");
-            break;
-        }
-        usleep(500000);
-        s.done = !fn(user, NULL, NULL);
     }
     str_done(&s.line);
     str_done(&s.event);
     str_done(&s.data);
     return code;
+}
+
+void cl_say_trouble(const struct cl *c)
+{
+    if (c->trouble[0])
+        fprintf(stderr, "partune: %s\n", c->trouble);
 }

@@ -7,7 +7,7 @@
 #include "tuner/client/client.h"
 
 #include <errno.h>
-#include <sys/ioctl.h>
+#include <locale.h>
 #include <unistd.h>
 
 #define OPT_AT(field) offsetof(struct cl_args, field)
@@ -45,6 +45,16 @@ const struct opt cl_options[] = {
     {"notes", 0, OPT_STR, OPT_AT(notes), 0, 0, NULL, NULL, "TEXT", "notes of the campaign"},
     {"tags", 0, OPT_STR, OPT_AT(tags), 0, 0, NULL, NULL, "A,B", "tags of the campaign"},
     {"pairs", 0, OPT_INT, OPT_AT(pairs), 2, 100, "5", NULL, NULL, "pairs of winner and baseline"},
+    {"kind", 0, OPT_STR, OPT_AT(kind), 0, 0, NULL, NULL, "KIND",
+     "only baseline, search, repeat or verify trials"},
+    {"tag", 0, OPT_STR, OPT_AT(tag), 0, 0, NULL, NULL, "TAG", "only those with this tag"},
+    {"with", 0, OPT_STR, OPT_AT(with), 0, 0, NULL, NULL, "FILE",
+     "what to change: a campaign file with only those keys"},
+    {"scope", 0, OPT_STR, OPT_AT(scope), 0, 0, "read", NULL, "SCOPE", "read, submit or admin"},
+    {"expires", 0, OPT_INT, OPT_AT(expires), 1, 1 << 30, NULL, NULL, "SECONDS",
+     "when the token ends; without it, never"},
+    {"model", 0, OPT_STR, OPT_AT(model), 0, 0, NULL, NULL, "NAME", "preset of the model"},
+    {"world", 0, OPT_INT, OPT_AT(world), 1, 1 << 24, NULL, NULL, "RANKS", "ranks of the job"},
     {"steps", 0, OPT_INT, OPT_AT(steps), 5, 100000, "50", NULL, NULL, "steps of each run"},
     {"top", 0, OPT_INT, OPT_AT(top), 1, 1000, "20", NULL, NULL, "layouts to print"},
     {"example", 0, OPT_STR, OPT_AT(example), 0, 0, NULL, NULL, "NAME",
@@ -68,37 +78,55 @@ const struct opt cl_options[] = {
 const char cl_common_options[] = " server token data config json no-color help version ";
 
 const struct cl_command cl_commands[] = {
+    {"new", "[FILE]", 0, 1, " force ", cl_new, "write a commented campaign file to edit"},
+    {"check", "FILE", 1, 1, " ", cl_check,
+     "would this campaign be accepted; or, with a layout in the file, is it legal, does it fit"},
     {"submit", "FILE", 1, 1, " dry-run watch name ", cl_submit,
      "start a campaign (- reads standard input)"},
-    {"new", "[FILE]", 0, 1, " force ", cl_new, "write a commented campaign file to edit"},
-    {"ls", "", 0, 0, " state limit ", cl_ls, "list campaigns"},
+    {"ls", "", 0, 0, " state tag sort limit ", cl_ls, "list campaigns"},
     {"show", "ID", 1, 1, " ", cl_show, "one campaign"},
     {"watch", "ID", 1, 1, " ", cl_watch, "follow a campaign live"},
-    {"trials", "ID", 1, 1, " state sort limit ", cl_trials, "trials of a campaign"},
-    {"trial", "ID N", 2, 2, " ", cl_trial, "one trial"},
-    {"log", "ID N", 2, 2, " stream follow ", cl_log, "output of a trial"},
-    {"best", "ID", 1, 1, " ", cl_best, "the best layout so far"},
-    {"importance", "ID", 1, 1, " ", cl_importance, "which settings mattered"},
-    {"export", "ID --to TARGET", 1, 1, " to output allow-loss trial ", cl_export,
-     "the winner as another program's configuration"},
-    {"verify", "ID", 1, 1, " pairs steps wait ", cl_verify,
-     "run winner and baseline alternately again"},
     {"pause", "ID", 1, 1, " ", cl_pause, "start no further trial"},
     {"resume", "ID", 1, 1, " ", cl_resume, "go on"},
     {"cancel", "ID", 1, 1, " ", cl_cancel, "end a campaign and its running trials"},
-    {"clone", "ID", 1, 1, " name ", cl_clone, "start the same campaign again"},
+    {"clone", "ID", 1, 1, " name with ", cl_clone, "start the same campaign again, or changed"},
     {"edit", "ID", 1, 1, " name notes tags ", cl_edit, "change name, notes or tags"},
     {"rm", "ID", 1, 1, " ", cl_rm, "delete a campaign and its files"},
+    {"best", "ID", 1, 1, " ", cl_best, "the best layout so far"},
+    {"baseline", "ID", 1, 1, " ", cl_baseline, "the layout that it is compared with"},
+    {"verify", "ID", 1, 1, " pairs steps wait ", cl_verify,
+     "run winner and baseline alternately again"},
+    {"export", "ID --to TARGET", 1, 1, " to output allow-loss trial ", cl_export,
+     "the winner as another program's configuration"},
+    {"trials", "ID", 1, 1, " state kind sort limit ", cl_trials, "trials of a campaign"},
+    {"trial", "ID N", 2, 2, " ", cl_trial, "one trial"},
+    {"steps", "ID N", 2, 2, " limit ", cl_steps, "steps of a trial"},
+    {"log", "ID N", 2, 2, " stream follow ", cl_log, "output of a trial"},
+    {"timeline", "ID N", 2, 2, " output ", cl_timeline,
+     "one step of a trial as a Chrome trace, for Perfetto"},
+    {"importance", "ID", 1, 1, " ", cl_importance, "which settings mattered"},
+    {"pareto", "ID", 1, 1, " limit ", cl_pareto,
+     "trials that no other beats in throughput and memory"},
+    {"predictions", "ID", 1, 1, " limit ", cl_predictions, "predicted against measured"},
+    {"surface", "ID X Y", 3, 3, " ", cl_surface, "what the search believes over two layout keys"},
+    {"diagnosis", "ID", 1, 1, " ", cl_diagnosis, "state of the search, as JSON"},
+    {"compare", "A B [...]", 2, 5, " ", cl_compare,
+     "campaigns (ID ID), or trials (ID/N ID/N), side by side"},
     {"worker", "ID", 1, 1, " name folder exec mpiexec devices patience ", cl_worker,
      "run trials of a campaign whose launcher is `remote`, on this machine"},
     {"workers", "", 0, 0, " ", cl_workers, "workers that the daemon has heard of"},
-    {"check", "FILE", 1, 1, " ", cl_check,
-     "is a layout legal, does it fit: {model, cluster, layout, workload}"},
     {"plan", "[FILE]", 0, 1, " top example ", cl_plan,
      "rank layouts by the cost model, without any trial: {model, cluster, workload, space}"},
+    {"import", "TARGET FILE", 2, 2, " model world ", cl_import,
+     "another program's configuration as a layout, for a baseline"},
     {"presets", "models|clusters", 1, 1, " ", cl_presets, "bundled models and cluster profiles"},
     {"datasets", "", 0, 0, " ", cl_datasets, "data sets of the daemon"},
     {"exporters", "", 0, 0, " ", cl_exporters, "export targets"},
+    {"tokens", "", 0, 0, " ", cl_tokens, "access tokens, without their secrets"},
+    {"token-add", "NAME", 1, 1, " scope expires ", cl_token_add, "make an access token"},
+    {"token-rm", "ID", 1, 1, " ", cl_token_rm, "revoke an access token"},
+    {"events", "[ID]", 0, 1, " ", cl_events, "events as they happen, a JSON object a line"},
+    {"get", "PATH", 1, 1, " ", cl_get, "any resource of the HTTP API: /readyz, /openapi.json"},
     {"doctor", "", 0, 0, " ", cl_doctor, "check this machine, with the fix for each problem"},
     {"completion", "bash", 1, 1, " ", cl_completion, "print a completion script for the shell"},
     {"manual", "", 0, 0, " ", cl_manual, "print the manual page in roff"},
@@ -217,15 +245,16 @@ static int load_config(struct opt_set *s, const char *asked, struct err *e)
 
 static void find_terminal(struct cl *c)
 {
-    struct winsize size;
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    int lines = 0;
 
-    c->tty = isatty(STDOUT_FILENO);
-    c->color = c->tty && !c->args.no_color && !getenv("NO_COLOR");
-    c->width = 100;
-    if (!c->tty)
-        c->width = 200;
-    else if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20)
-        c->width = size.ws_col;
+    setlocale(LC_CTYPE, "C.UTF-8"); /* what is printed is UTF-8, wherever we are */
+    c->key_fd = -1;
+    c->tty = isatty(STDOUT_FILENO) && !str_eq(term, "dumb");
+    c->color = c->tty && !c->args.no_color && !(no_color && *no_color);
+    c->width = c->tty ? 80 : 200;
+    if (c->tty)
+        cl_terminal_size(&c->width, &lines);
 }
 
 /* "last" in place of an ID is the newest campaign. *RET is owned by the caller. */
@@ -235,14 +264,16 @@ static int resolve_last(struct cl *c, const struct cl_command *cmd, char **ret)
     const char *id;
     int code;
 
-    if (!str_starts(cmd->operands, "ID") || !str_eq(c->operand[0], "last"))
+    if (!strstr(cmd->operands, "ID") || c->noperands == 0 || !str_eq(c->operand[0], "last") ||
+        cmd->run == cl_token_rm)
         return CL_OK;
     code = cl_call(c, "GET", "/v1/campaigns?page_size=1&sort=-created", NULL, &v);
     if (code != CL_OK)
         return code;
     id = cl_string(json_array_get(json_object_get(v, "items"), 0), "id");
     if (!*id) {
-        fprintf(stderr, "partune: there is no campaign yet\n");
+        fprintf(stderr, "partune: there is no campaign yet; `partune new` writes a file to start "
+                        "one from\n");
         return CL_NOT_FOUND;
     }
     c->operand[0] = *ret = mem_strdup(id);

@@ -104,7 +104,9 @@ int cl_manual(struct cl *c)
         roff_option(o);
     puts(".SH EXIT STATUS\n0 done, 1 refused by the server, 2 wrong usage, 3 no daemon answers, 4 "
          "not found, 5 no access,\n"
-         "6 the campaign that was watched or verified did not end well, or a local file failed.");
+         "6 the campaign that was watched or verified did not end well, or a local file failed. "
+         "Ctrl\\-C ends by its signal (130 to a shell), but for watch and events, where it only "
+         "leaves the view.");
     puts(".SH FILES\n.TP\n.I $XDG_CONFIG_HOME/partune/config\nOptions in a section [client], one a "
          "line: server = URL.");
     puts(".SH SEE ALSO\n.BR partuned (8)");

@@ -19,6 +19,19 @@ static void print_bytes(const char *title, const json_t *v)
     putchar('\n');
 }
 
+/* A file without a layout is a campaign: would it be accepted? */
+static int check_campaign(struct cl *c, const json_t *body)
+{
+    AUTO_JSON *v = NULL;
+    int code = cl_call(c, "POST", "/v1/campaigns?dry_run=true", body, &v);
+
+    if (code == CL_OK && c->args.json)
+        cl_print_json(v);
+    else if (code == CL_OK)
+        cl_print_dry_run(v);
+    return code;
+}
+
 int cl_check(struct cl *c)
 {
     AUTO_JSON *body = NULL, *v = NULL;
@@ -29,6 +42,8 @@ int cl_check(struct cl *c)
 
     if (code != CL_OK)
         return code;
+    if (!json_object_get(body, "layout"))
+        return check_campaign(c, body);
     code = cl_call(c, "POST", "/v1/check", body, &v);
     if (code != CL_OK)
         return code;
@@ -51,15 +66,20 @@ int cl_check(struct cl *c)
 }
 
 static const struct cl_column plan_columns[] = {
-    {"rank", CL_RIGHT, false}, {"layout", CL_LEFT, true},        {"tokens/s", CL_RIGHT, false},
-    {"MFU", CL_RIGHT, false},  {"s/iteration", CL_RIGHT, false}, {"memory", CL_RIGHT, false},
-    {"why", CL_LEFT, true},
+    {.title = "rank", .align = CL_RIGHT},
+    {.title = "layout", .shrink = true},
+    {.title = "tokens/s", .align = CL_RIGHT},
+    {.title = "MFU", .align = CL_RIGHT, .drop = 1},
+    {.title = "s/iteration", .align = CL_RIGHT, .drop = 2},
+    {.title = "memory", .align = CL_RIGHT},
+    {.title = "why", .shrink = true, .drop = 3},
 };
 
 static const struct cl_column example_columns[] = {
-    {"devices", CL_RIGHT, false},     {"batch", CL_RIGHT, false}, {"best layout", CL_LEFT, true},
-    {"s/iteration", CL_RIGHT, false}, {"MFU", CL_RIGHT, false},   {"efficiency", CL_RIGHT, false},
-    {"published", CL_LEFT, false},
+    {.title = "devices", .align = CL_RIGHT},  {.title = "batch", .align = CL_RIGHT, .drop = 1},
+    {.title = "best layout", .shrink = true}, {.title = "s/iteration", .align = CL_RIGHT},
+    {.title = "MFU", .align = CL_RIGHT},      {.title = "efficiency", .align = CL_RIGHT, .drop = 2},
+    {.title = "published", .drop = 3},
 };
 
 /* "MFU 38.4 %, efficiency 100 %" of what was published of a row; "-" where nothing was. */
@@ -80,7 +100,7 @@ static void published(char buf[96], const json_t *v)
 
 static int plan_example(struct cl *c)
 {
-    struct cl_table t = {example_columns, ARRAY_LEN(example_columns), NULL, 0, 0};
+    struct cl_table t = {.column = example_columns, .ncolumns = ARRAY_LEN(example_columns)};
     AUTO_FREE char *path = mem_printf("/v1/plan/examples/%s", c->args.example);
     AUTO_JSON *v = NULL;
     json_t *it;
@@ -113,7 +133,7 @@ static int plan_example(struct cl *c)
 
 int cl_plan(struct cl *c)
 {
-    struct cl_table t = {plan_columns, ARRAY_LEN(plan_columns), NULL, 0, 0};
+    struct cl_table t = {.column = plan_columns, .ncolumns = ARRAY_LEN(plan_columns)};
     AUTO_JSON *body = NULL, *v = NULL;
     json_t *it;
     size_t i;
@@ -201,8 +221,7 @@ int cl_exporters(struct cl *c)
 
 static const char campaign_file[] =
     "// A campaign for partune. Lines that begin with // are comments.\n"
-    "// Submit it with: partune submit FILE       Try it first with: partune submit --dry-run "
-    "FILE\n"
+    "// Look at it with: partune check FILE       Start it with: partune submit FILE\n"
     "{\n"
     "  \"name\": \"my-first-campaign\",\n"
     "\n"
@@ -244,6 +263,48 @@ int cl_new(struct cl *c)
         fprintf(stderr, "partune: %s\n", e.text);
         return CL_FAILED;
     }
-    printf("wrote %s; edit it, then: partune submit %s\n", path, path);
+    if (c->args.json)
+        return cl_say_done(c, "wrote", path);
+    printf("wrote %s; edit it, then: partune check %s, partune submit %s\n", path, path, path);
+    return CL_OK;
+}
+
+int cl_import(struct cl *c)
+{
+    AUTO_FREE char *text = NULL;
+    AUTO_FREE char *path = cl_path("/v1/import/", c->operand[0], "");
+    AUTO_JSON *body = NULL, *v = NULL;
+    const char *file = c->operand[1];
+    struct err e = {0};
+    json_t *it;
+    size_t n, i;
+    int code;
+
+    if (!c->args.model || !c->args.world) {
+        fprintf(stderr, "partune: import needs --model NAME and --world RANKS: the file does not "
+                        "say them\n");
+        return CL_USAGE;
+    }
+    if (file_read_all(&text, &n, str_eq(file, "-") ? "/dev/stdin" : file, 1 << 20, &e) < 0) {
+        fprintf(stderr, "partune: %s\n", e.text);
+        return CL_FAILED;
+    }
+    body =
+        json_pack("{s:s, s:s, s:i}", "text", text, "model", c->args.model, "world", c->args.world);
+    if (!body) {
+        fprintf(stderr, "partune: %s is not text\n", file);
+        return CL_FAILED;
+    }
+    code = cl_call(c, "POST", path, body, &v);
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    printf("%s\n", cl_string(v, "text"));
+    json_array_foreach(json_object_get(v, "ignored"), i, it)
+        printf("  ignored %s: %s\n", cl_string(it, "setting"), cl_string(it, "detail"));
+    cl_print_json(json_object_get(v, "layout"));
     return CL_OK;
 }

@@ -1,8 +1,7 @@
-/* What the client prints: tables that fit the terminal, numbers with separators, results on a line.
- */
+/* What the client prints: numbers with separators, results on a line, and no foreign control
+ * characters. */
 #include "tuner/client/client.h"
 
-#include <errno.h>
 #include <math.h>
 
 static const json_t *at(const json_t *v, const char *path)
@@ -94,126 +93,67 @@ void cl_print_json(const json_t *v)
     putchar('\n');
 }
 
-/* Columns that a terminal needs for S: code points, since we print no wide characters of our own.
- */
-static int columns_of(const char *s)
+/* Length of the character at S that a terminal would obey, not show: C0 and DEL, C1, and the marks
+ * that turn the direction of text (U+200E, 200F, 202A-202E, 2066-2069). 0: it is harmless. */
+static size_t steering(const char *s)
 {
-    int n = 0;
+    const unsigned char *c = (const unsigned char *)s;
 
-    for (; *s; s++)
-        n += ((unsigned char)*s & 0xc0) != 0x80;
-    return n;
+    if (c[0] < ' ' || c[0] == 0x7f)
+        return 1;
+    if (c[0] == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f)
+        return 2;
+    if (c[0] != 0xe2)
+        return 0;
+    return (c[1] == 0x80 && (c[2] == 0x8e || c[2] == 0x8f || (c[2] >= 0xaa && c[2] <= 0xae))) ||
+                   (c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9)
+               ? 3
+               : 0;
 }
 
-/* Outside text (names, reasons) must not steer the terminal. */
-static void sanitise(char *s)
+static void clean(char *s, const char *keep)
 {
-    for (; *s; s++)
-        if ((unsigned char)*s < ' ' || *s == 0x7f)
-            *s = '?';
-}
+    char *out = s;
 
-void cl_table_add(struct cl_table *t, int col, const char *fmt, ...)
-{
-    char *text;
-    va_list ap;
+    while (*s) {
+        size_t n = strchr(keep, *s) ? 0 : steering(s);
 
-    if (col == 0) {
-        if (t->rows == t->cap) {
-            t->cap = t->cap ? t->cap * 2 : 16;
-            t->cell =
-                mem_realloc(t->cell, mem_mul((size_t)t->cap, (size_t)t->ncolumns, sizeof(char *)));
-        }
-        for (int i = 0; i < t->ncolumns; i++)
-            t->cell[t->rows * t->ncolumns + i] = NULL;
-        t->rows++;
+        *out++ = n ? '?' : *s;
+        s += n ? n : 1;
     }
-    va_start(ap, fmt);
-    if (vasprintf(&text, fmt, ap) < 0)
-        abort();
-    va_end(ap);
-    sanitise(text);
-    t->cell[(t->rows - 1) * t->ncolumns + col] = text;
+    *out = '\0';
 }
 
-void cl_table_done(struct cl_table *t)
+void cl_make_text_safe(char *s)
 {
-    for (int i = 0; i < t->rows * t->ncolumns; i++)
-        free(t->cell[i]);
-    free(t->cell);
-    t->cell = NULL;
-    t->rows = t->cap = 0;
+    clean(s, "\n\t");
 }
 
-static void print_cell(const char *text, int width, enum cl_align align, bool last, FILE *out)
+void cl_make_safe(json_t *v)
 {
-    int need = columns_of(text), pad = width - need;
+    const char *key;
+    json_t *it;
+    size_t i;
 
-    if (pad < 0) { /* cut after width - 1 code points, and mark the cut */
-        int n = 0;
+    if (json_is_string(v)) {
+        AUTO_FREE char *text = mem_strdup(json_string_value(v));
 
-        for (; *text && n < width - 1; text++) {
-            fputc(*text, out);
-            while (((unsigned char)text[1] & 0xc0) == 0x80)
-                fputc(*++text, out);
-            n++;
-        }
-        fputs("…", out);
-        return;
-    }
-    if (align == CL_RIGHT)
-        fprintf(out, "%*s", pad, "");
-    fputs(text, out);
-    if (align == CL_LEFT && !last)
-        fprintf(out, "%*s", pad, "");
-}
-
-void cl_table_print(const struct cl *c, const struct cl_table *t, FILE *out)
-{
-    enum { MAX_COLUMNS = 16, LEAST = 8 };
-    int width[MAX_COLUMNS], total = 0;
-
-    for (int k = 0; k < t->ncolumns; k++) {
-        width[k] = columns_of(t->column[k].title);
-        for (int r = 0; r < t->rows; r++) {
-            const char *s = t->cell[r * t->ncolumns + k];
-            int n = s ? columns_of(s) : 1;
-
-            if (n > width[k])
-                width[k] = n;
-        }
-        total += width[k] + 2;
-    }
-    for (int k = t->ncolumns - 1; k >= 0 && total - 2 > c->width; k--) {
-        int give = total - 2 - c->width;
-
-        if (!t->column[k].shrink || width[k] <= LEAST)
-            continue;
-        if (give > width[k] - LEAST)
-            give = width[k] - LEAST;
-        width[k] -= give;
-        total -= give;
-    }
-    for (int r = -1; r < t->rows; r++) {
-        for (int k = 0; k < t->ncolumns; k++) {
-            const char *s = r < 0 ? t->column[k].title : t->cell[r * t->ncolumns + k];
-
-            if (k)
-                fputs("  ", out);
-            if (r < 0 && c->color)
-                fputs("\033[1m", out);
-            print_cell(s ? s : "-", width[k], t->column[k].align, k == t->ncolumns - 1, out);
-            if (r < 0 && c->color)
-                fputs("\033[0m", out);
-        }
-        fputc('\n', out);
+        clean(text, "");
+        json_string_set_nocheck(v, text);
+    } else if (json_is_array(v)) {
+        json_array_foreach(v, i, it)
+            cl_make_safe(it);
+    } else if (json_is_object(v)) {
+        json_object_foreach(v, key, it)
+            cl_make_safe(it);
     }
 }
 
 const struct cl_column cl_trial_columns[] = {
-    {"trial", CL_RIGHT, false},  {"kind", CL_LEFT, false},      {"layout", CL_LEFT, true},
-    {"state", CL_LEFT, false},   {"tokens/s", CL_RIGHT, false}, {"expected", CL_RIGHT, false},
-    {"memory", CL_RIGHT, false}, {"why", CL_LEFT, true},
+    {"trial", CL_RIGHT, false, 0, false},    {"kind", CL_LEFT, false, 3, false},
+    {"layout", CL_LEFT, true, 0, false},     {"state", CL_LEFT, false, 0, true},
+    {"tokens/s", CL_RIGHT, false, 0, false}, {"expected", CL_RIGHT, false, 2, false},
+    {"memory", CL_RIGHT, false, 1, false},   {"why", CL_LEFT, true, 4, false},
 };
 
 void cl_trial_row(struct cl_table *t, const json_t *v)
@@ -232,21 +172,20 @@ void cl_trial_row(struct cl_table *t, const json_t *v)
     cl_table_add(t, 7, "%s", *why ? why : cl_string(v, "why"));
 }
 
-void cl_print_result(const struct cl *c, const char *title, const json_t *v)
+void cl_print_result(FILE *out, const char *title, const json_t *v)
 {
     char interval[64];
     double ratio = cl_number(v, "ratio"), mfu = cl_number(v, "mfu");
 
-    (void)c;
     if (!json_is_object(v)) {
-        printf("%-10s not measured yet\n", title);
+        fprintf(out, "%-10s not measured yet\n", title);
         return;
     }
-    printf("%-10s trial %.0f  %s  %s tokens/s", title, cl_number(v, "trial"), cl_string(v, "text"),
-           cl_interval(interval, v));
-    if (isfinite(mfu))
-        printf("  MFU %.1f %%", 100 * mfu);
+    /* What matters first: a narrow terminal cuts the end. */
+    fprintf(out, "%-10s %s tokens/s", title, cl_interval(interval, v));
     if (isfinite(ratio) && strcmp(title, "baseline"))
-        printf("  %.2f x baseline", ratio);
-    putchar('\n');
+        fprintf(out, "  %.2f x baseline", ratio);
+    if (isfinite(mfu))
+        fprintf(out, "  MFU %.1f %%", 100 * mfu);
+    fprintf(out, "  trial %.0f  %s\n", cl_number(v, "trial"), cl_string(v, "text"));
 }

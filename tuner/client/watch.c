@@ -1,23 +1,25 @@
 /*
  * `partune watch`: a campaign while it runs.
  *
- * On a terminal the screen is drawn anew at most four times a second from the last state that the
- * event stream brought; in a pipe each trial that ends is one line. The stream resumes by itself
- * when the daemon restarts.
+ * On a terminal it has the whole screen, drawn anew at most five times a second from the last state
+ * that the event stream brought, and leaves the terminal as it was; in a pipe each trial that ends
+ * is one line; with --json each event is one. The stream resumes by itself when the daemon
+ * restarts, and what happened meanwhile is asked for.
  */
 #include "tuner/client/client.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <unistd.h>
 
 struct watch {
     struct cl *c;
+    const char *id;
     json_t *campaign; /* last state, owned */
     json_t *trials;   /* array by arrival, owned; a trial is replaced in place */
     json_t *step;     /* last step event, owned */
-    bool dirty, ended;
+    size_t up;        /* trials that were scrolled back */
+    bool screen, past, dirty, ended, left, lost;
 };
 
 static volatile sig_atomic_t interrupted;
@@ -47,19 +49,18 @@ static bool is_settled(const json_t *trial)
 
 static void progress_line(const struct watch *w, char *buf, size_t size)
 {
-    char left[24];
+    char left[24], total[32] = "";
     double eta = cl_number(w->campaign, "progress.eta_s"),
            budget = cl_number(w->campaign, "progress.budget");
-    char total[32];
 
-    total[0] = '\0';
     if (isfinite(budget))
         snprintf(total, sizeof(total), " of %.0f", budget);
-    snprintf(buf, size, "trial %.0f%s%s%s", cl_number(w->campaign, "progress.trials"), total,
-             isfinite(eta) ? ", about " : "", isfinite(eta) ? str_human_seconds(left, eta) : "");
-    if (isfinite(eta))
-        snprintf(buf + strlen(buf), size - strlen(buf), " left");
+    snprintf(buf, size, "trial %.0f%s%s%s%s", cl_number(w->campaign, "progress.trials"), total,
+             isfinite(eta) ? ", about " : "", isfinite(eta) ? str_human_seconds(left, eta) : "",
+             isfinite(eta) ? " left" : "");
 }
+
+/* ---- a line a trial ---- */
 
 static void print_plain(const struct watch *w, const json_t *t)
 {
@@ -81,121 +82,248 @@ static void print_plain(const struct watch *w, const json_t *t)
     fflush(stdout);
 }
 
-static void draw(struct watch *w)
+static void print_event(const char *event, const json_t *data)
 {
-    struct cl_table t = {cl_trial_columns, CL_TRIAL_COLUMNS, NULL, 0, 0};
-    char progress[96], rate[32];
-    size_t n = json_array_size(w->trials), from = n > 18 ? n - 18 : 0;
+    AUTO_JSON *v = json_pack("{s:s, s:O}", "event", event, "data", data);
+    AUTO_FREE char *text = jx_dump(v);
 
-    progress_line(w, progress, sizeof(progress));
-    fputs("\033[H\033[J", stdout);
-    printf("%s  %s  %s%s%s\n", cl_string(w->campaign, "name"), cl_string(w->campaign, "id"),
-           cl_string(w->campaign, "state"), *cl_string(w->campaign, "reason") ? ": " : "",
-           cl_string(w->campaign, "reason"));
-    printf("%s\n\n", progress);
-    for (size_t i = from; i < n; i++)
+    puts(text);
+    fflush(stdout);
+}
+
+/* ---- the screen ---- */
+
+/* The rows of the table that there is room for: the newest, or those scrolled back to. */
+static void draw_trials(struct watch *w, FILE *out, int room)
+{
+    struct cl_table t = {.column = cl_trial_columns, .ncolumns = CL_TRIAL_COLUMNS};
+    size_t n = json_array_size(w->trials), rows = room > 1 ? (size_t)room - 1 : 0, to, from;
+
+    if (w->up > (n > rows ? n - rows : 0))
+        w->up = n > rows ? n - rows : 0;
+    to = n - w->up;
+    from = to > rows ? to - rows : 0;
+    for (size_t i = from; i < to; i++)
         cl_trial_row(&t, json_array_get(w->trials, i));
     if (t.rows)
-        cl_table_print(w->c, &t, stdout);
+        cl_table_print(w->c, &t, out);
+    else if (room > 0)
+        fputs("no trial yet\n", out);
     cl_table_done(&t);
-    putchar('\n');
-    cl_print_result(w->c, "best", json_object_get(w->campaign, "best"));
-    cl_print_result(w->c, "baseline", json_object_get(w->campaign, "baseline"));
-    if (w->step && !is_over(w->campaign))
-        printf(
-            "%-10s trial %.0f, step %.0f: %.1f ms, %s tokens/s, loss %.4f\n", "now",
-            cl_number(w->step, "n"), cl_number(w->step, "step.n"), cl_number(w->step, "step.ms"),
-            cl_rate(rate, 1e3 * cl_number(w->step, "step.tokens") / cl_number(w->step, "step.ms")),
-            cl_number(w->step, "step.loss"));
-    puts("\nCtrl-C leaves the view; the campaign goes on.");
-    fflush(stdout);
+}
+
+static void draw_step(const struct watch *w, FILE *out)
+{
+    double ms = cl_number(w->step, "step.ms");
+    char rate[32], loss[32] = "";
+
+    if (!w->step || is_over(w->campaign)) {
+        fputc('\n', out);
+        return;
+    }
+    if (isfinite(cl_number(w->step, "step.loss")))
+        snprintf(loss, sizeof(loss), ", loss %.4f", cl_number(w->step, "step.loss"));
+    fprintf(out, "%-10s trial %.0f, step %.0f: %.1f ms, %s tokens/s%s\n", "now",
+            cl_number(w->step, "n"), cl_number(w->step, "step.n"), ms,
+            cl_rate(rate, 1e3 * cl_number(w->step, "step.tokens") / ms), loss);
+}
+
+static void draw(struct watch *w)
+{
+    enum { AROUND = 8 }; /* lines above and below the table */
+    const char *state = cl_string(w->campaign, "state"), *reason = cl_string(w->campaign, "reason");
+    const char *paint = cl_paint(w->c, state);
+    char progress[96], *text = NULL;
+    size_t size = 0;
+    int lines = 24;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return;
+    cl_terminal_size(&w->c->width, &lines);
+    progress_line(w, progress, sizeof(progress));
+    fprintf(out, "%s%s%s  %s  %s%s%s%s%s\n", w->c->color ? "\033[1m" : "",
+            cl_string(w->campaign, "name"), w->c->color ? "\033[0m" : "", w->id, paint, state,
+            *paint ? "\033[0m" : "", *reason ? ": " : "", reason);
+    fprintf(out, "%s%s\n\n", progress, w->lost ? " - the daemon does not answer, trying on" : "");
+    draw_trials(w, out, lines - AROUND);
+    fputc('\n', out);
+    cl_print_result(out, "best", json_object_get(w->campaign, "best"));
+    cl_print_result(out, "baseline", json_object_get(w->campaign, "baseline"));
+    draw_step(w, out);
+    fputs("q leaves the view, the campaign goes on; up and down scroll", out);
+    fclose(out);
+    cl_screen_show(text, w->c->width, lines);
+    free(text);
     w->dirty = false;
+}
+
+/* Arrows come as ESC [ A; letters for those who have none. */
+static void on_key(struct watch *w, int key)
+{
+    switch (key) {
+    case 'q':
+    case 'Q':
+        w->left = true;
+        break;
+    case 'A':
+    case 'k':
+        w->up++;
+        break;
+    case 'B':
+    case 'j':
+        w->up -= w->up > 0;
+        break;
+    default:
+        return;
+    }
+    w->dirty = true;
+}
+
+/* ---- events ---- */
+
+/* What was asked for may be newer than the events that are still on their way: a trial that has
+ * settled lives again only in another attempt. */
+static bool is_stale(const json_t *known, const json_t *t)
+{
+    return is_settled(known) && !is_settled(t) &&
+           !(cl_number(t, "attempts") > cl_number(known, "attempts"));
 }
 
 static void keep_trial(struct watch *w, const json_t *t)
 {
     double n = cl_number(t, "n");
+    bool plain = !w->screen && !w->c->args.json, was = false;
     size_t i;
     json_t *it;
 
     json_array_foreach(w->trials, i, it) {
-        if (cl_number(it, "n") == n) {
-            bool was = is_settled(it);
-
-            json_array_set(w->trials, i, (json_t *)(uintptr_t)t);
-            if (!was && is_settled(t) && !w->c->tty)
-                print_plain(w, t);
+        if (cl_number(it, "n") != n)
+            continue;
+        if (is_stale(it, t))
             return;
-        }
+        was = is_settled(it);
+        json_array_set(w->trials, i, (json_t *)(uintptr_t)t);
+        break;
     }
-    json_array_append(w->trials, (json_t *)(uintptr_t)t);
-    if (is_settled(t) && !w->c->tty)
+    if (i == json_array_size(w->trials))
+        json_array_append(w->trials, (json_t *)(uintptr_t)t);
+    if (plain && !was && is_settled(t))
         print_plain(w, t);
 }
 
-static bool on_event(void *user, const char *event, const json_t *data)
+static int load_state(struct watch *w)
 {
-    struct watch *w = user;
+    AUTO_FREE char *path = mem_printf("/v1/campaigns/%s", w->id);
+    /* The newest thousand are as many as anybody scrolls through. */
+    AUTO_FREE char *trials = mem_printf("%s/trials?page_size=1000&sort=-n", path);
+    AUTO_JSON *v = NULL, *campaign = NULL;
+    json_t *items;
+    int code = cl_call(w->c, "GET", path, NULL, &campaign);
 
-    if (interrupted)
-        return false;
-    if (!event) {
-        if (w->dirty && w->c->tty)
-            draw(w);
-        return true;
-    }
-    if (!strcmp(event, "campaign")) {
-        json_decref(w->campaign);
-        w->campaign = json_incref((json_t *)(uintptr_t)data);
-        w->ended = is_over(data);
-    } else if (!strcmp(event, "trial")) {
-        keep_trial(w, data);
-    } else if (!strcmp(event, "step")) {
-        json_decref(w->step);
-        w->step = json_incref((json_t *)(uintptr_t)data);
-    }
-    w->dirty = true;
-    return !w->ended;
-}
-
-static int load_state(struct watch *w, const char *id)
-{
-    AUTO_FREE char *path = mem_printf("/v1/campaigns/%s", id);
-    AUTO_FREE char *trials = mem_printf("/v1/campaigns/%s/trials?page_size=1000", id);
-    AUTO_JSON *v = NULL;
-    int code = cl_call(w->c, "GET", trials, NULL, &v);
-
+    if (code == CL_OK)
+        code = cl_call(w->c, "GET", trials, NULL, &v);
     if (code != CL_OK)
         return code;
-    w->trials = json_incref(json_object_get(v, "items"));
-    code = cl_call(w->c, "GET", path, NULL, &w->campaign);
-    w->ended = code == CL_OK && is_over(w->campaign);
-    return code;
+    json_decref(w->campaign);
+    w->campaign = TAKE(campaign);
+    w->ended = is_over(w->campaign);
+    items = json_object_get(v, "items");
+    for (size_t i = json_array_size(items); i-- > 0;) {
+        json_t *t = json_array_get(items, i);
+
+        if (w->past)
+            keep_trial(w, t);
+        else
+            json_array_append(w->trials, t);
+    }
+    w->past = true; /* what ends while we are cut off is news */
+    w->dirty = true;
+    return CL_OK;
+}
+
+static void on_campaign(struct watch *w, const json_t *data)
+{
+    json_decref(w->campaign);
+    w->campaign = json_incref((json_t *)(uintptr_t)data);
+    w->ended = is_over(data);
+}
+
+static bool on_event(void *user, enum cl_signal what, const char *event, const json_t *data)
+{
+    struct watch *w = user;
+    int key;
+
+    if (what == CL_OPENED || what == CL_LOST) {
+        w->lost = what == CL_LOST;
+        w->dirty = true;
+        if (what == CL_OPENED)
+            load_state(w);
+    } else if (what == CL_EVENT) {
+        if (w->c->args.json)
+            print_event(event, data);
+        if (!strcmp(event, "campaign"))
+            on_campaign(w, data);
+        else if (!strcmp(event, "trial"))
+            keep_trial(w, data);
+        else if (!strcmp(event, "step")) {
+            json_decref(w->step);
+            w->step = json_incref((json_t *)(uintptr_t)data);
+        }
+        w->dirty = true;
+    } else {
+        while (w->screen && (key = cl_screen_key(w->c)) >= 0)
+            on_key(w, key);
+        if (w->screen && (cl_screen_resized() || w->dirty))
+            draw(w);
+    }
+    return !w->ended && !w->left && !interrupted;
+}
+
+/* Once the screen is given back: what should stay visible. */
+static void print_end(const struct watch *w)
+{
+    const char *reason = cl_string(w->campaign, "reason");
+
+    if (!w->c->args.json)
+        printf("campaign %s: %s%s%s\n", w->id, cl_string(w->campaign, "state"), *reason ? ": " : "",
+               reason);
+    if (!w->screen)
+        return;
+    cl_print_result(stdout, "best", json_object_get(w->campaign, "best"));
+    cl_print_result(stdout, "baseline", json_object_get(w->campaign, "baseline"));
+}
+
+static int verdict(const struct watch *w)
+{
+    const char *state = cl_string(w->campaign, "state");
+
+    return str_eq(state, "failed") || str_eq(state, "cancelled") ? CL_FAILED : CL_OK;
 }
 
 int cl_watch_campaign(struct cl *c, const char *id, bool past)
 {
     AUTO_FREE char *path = mem_printf("/v1/campaigns/%s/events", id);
-    struct watch w = {.c = c, .dirty = true};
-    json_t *t;
-    size_t i;
-    int code = load_state(&w, id);
+    struct watch w = {.c = c, .id = id, .past = past, .trials = json_array()};
+    int code;
 
     signal(SIGINT, on_interrupt);
-    if (code == CL_OK && !c->tty && past)
-        json_array_foreach(w.trials, i, t)
-            if (is_settled(t))
-                print_plain(&w, t);
+    code = load_state(&w);
+    if (code == CL_OK && c->tty && !c->args.json && !w.ended) {
+        w.screen = true;
+        cl_screen_open(c);
+        draw(&w);
+    }
     if (code == CL_OK && !w.ended)
         code = cl_stream(c, path, on_event, &w);
-    if (code == CL_OK && c->tty)
-        draw(&w);
-    if (code == CL_OK && !c->tty && !interrupted)
-        printf("campaign %s: %s%s%s\n", id, cl_string(w.campaign, "state"),
-               *cl_string(w.campaign, "reason") ? ": " : "", cl_string(w.campaign, "reason"));
-    if (code == CL_OK && (str_eq(cl_string(w.campaign, "state"), "failed") ||
-                          str_eq(cl_string(w.campaign, "state"), "cancelled")))
-        code = CL_FAILED;
+    if (w.screen)
+        cl_screen_close();
+    if (code == CL_OK) {
+        print_end(&w);
+        code = verdict(&w);
+    } else {
+        cl_say_trouble(c);
+    }
     json_decref(w.campaign);
     json_decref(w.trials);
     json_decref(w.step);

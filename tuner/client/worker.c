@@ -430,8 +430,13 @@ int cl_worker(struct cl *c)
 int cl_workers(struct cl *c)
 {
     static const struct cl_column columns[] = {
-        {"worker", CL_LEFT, true},  {"state", CL_LEFT, false},      {"campaign", CL_LEFT, false},
-        {"trial", CL_RIGHT, false}, {"completed", CL_RIGHT, false}, {"seen", CL_LEFT, false}};
+        {.title = "worker", .shrink = true},
+        {.title = "state"},
+        {.title = "campaign"},
+        {.title = "trial", .align = CL_RIGHT},
+        {.title = "completed", .align = CL_RIGHT, .drop = 1},
+        {.title = "seen", .drop = 2},
+    };
     static const char *const paths[] = {"name", "state", "campaign", "trial", "completed", "seen"};
     struct cl_table t = {.column = columns, .ncolumns = (int)ARRAY_LEN(columns)};
     AUTO_JSON *v = NULL;

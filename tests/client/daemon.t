@@ -1,0 +1,111 @@
+#!/bin/sh
+# Every command of the client against a daemon with a finished campaign (of the simulated launcher): as text, as JSON,
+# and with the exit codes that docs/CLIENT.md promises.
+. "${PT_SRC:?}/tests/api/tap.sh"
+cd "$run" || exit 99
+command -v python3 >/dev/null 2>&1 || { echo "1..0 # SKIP python3 is not installed"; exit 0; }
+partune=$PT_BUILD/partune
+
+"$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 2>err &
+pids="$pids $!"
+wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
+url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
+export PARTUNE_SERVER="$url" PARTUNE_DATA="$run/data" XDG_CONFIG_HOME="$run/none" NO_COLOR=1
+
+exits() { # code, command...: does it leave with that code?
+    want=$1
+    shift
+    "$@" >out 2>err.text </dev/null
+    got=$?
+    [ "$got" = "$want" ] || { echo "exit $got, wanted $want"; cat out err.text; return 1; }
+}
+text() { # pattern, command...: exit 0 and the pattern in what it prints
+    pattern=$1
+    shift
+    exits 0 "$@" && { grep -qE -- "$pattern" out || { cat out; return 1; }; }
+}
+json() { # command...: exit 0 and JSON
+    exits 0 "$partune" --json "$@" && { python3 -m json.tool <out >/dev/null || { cat out; return 1; }; }
+}
+
+ok "new writes a file that check accepts" sh -c '"$0" new first.json && "$0" check first.json | grep -q "legal layouts"' "$partune"
+has "with comments" "$(cat first.json)" '^  // '
+cat >c.json <<EOF
+{"name": "sim", "model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "workload": {"global_batch": 16},
+ "trainer": "megatron", "launcher": {"kind": "simulated", "speed": 100000}, "budget": {"trials": 6},
+ "search": {"method": "random", "seed": 3}, "space": {"micro_batch": [1, 2], "pp": [1, 2], "recompute": ["none"]}}
+EOF
+printf '{"model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "workload": {"global_batch": 16}, "trainer": "megatron"}' >p.json
+printf '{"budget": {"trials": 3}}' >with.json
+printf '{"name": "bad", "model": "gpt-1.4B", "workload": {"global_batch": -1}}' >bad.json
+printf '{"model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "workload": {"global_batch": 15}, "layout": {"tp": 5}}' >layout.json
+sed 's/100000/0.001/' c.json >slow.json
+printf '%s' '--tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 16' >m.args
+ok "submit --watch follows to the end" text "^campaign .*: done" "$partune" submit --watch c.json
+is "a line for each trial" "$(grep -c '^trial ' out)" 6
+id=$(sed -n 's/^campaign \([^ ]*\) (.*/\1/p' out)
+ok "watch --json prints events only" sh -c '"$0" --json watch last | python3 -c "import json,sys; [json.loads(l) for l in sys.stdin]"' "$partune"
+
+while read -r pattern command; do
+    # shellcheck disable=SC2086 # words are meant
+    ok "partune $command" text "$pattern" "$partune" $command
+    # shellcheck disable=SC2086
+    ok "partune --json $command" json $command
+done <<EOF
+$id ls --sort -created
+tokens/s show $id
+tokens/s show last
+baseline trials $id --kind baseline
+phases|state trial $id 1
+ms steps $id 1 --limit 2
+summary log $id 1 --stream events
+traceEvents timeline $id 1
+tokens/s best $id
+tokens/s baseline $id
+share|nothing importance $id
+worker workers
+memory pareto $id
+predicted predictions $id
+expected surface $id tp micro_batch
+{ diagnosis $id
+layout compare $id/1 $id/2
+tensor-model export $id --to megatron --allow-loss
+gpt-22B presets models
+dgx-a100 presets clusters
+synthetic datasets
+megatron exporters
+layouts plan p.json
+devices plan --example frontier-1t
+legal check c.json
+no|id tokens
+openapi get /openapi.json
+campaign edit $id --notes=x --tags=a,b
+EOF
+ok "clone with changes" text "campaign" "$partune" clone "$id" --with with.json --name again
+ok "its budget is the changed one" sh -c '"$0" show last | grep -q "of budget: 3"' "$partune"
+ok "a timeline goes into a file" sh -c '"$0" timeline "$1" 1 -o t.json && grep -q traceEvents t.json' "$partune" "$id"
+ok "an import gives a layout" text '"tp": 2' "$partune" import megatron m.args --model gpt-1.4B --world 8
+ok "a token is made" sh -c '"$0" token-add ci --scope read >token && "$0" tokens | grep -q " ci "' "$partune"
+PARTUNE_TOKEN=$(cat token) ok "and may read, not more (5)" exits 5 "$partune" --token "$(cat token)" cancel "$id"
+has "and what is missing is said" "$(cat err.text)" "token of a wider scope"
+ok "a token is revoked" sh -c '"$0" --json tokens | sed -n "s/.*\"id\": \"\([^\"]*\)\".*/\1/p" | while read -r t; do "$0" token-rm "$t"; done' "$partune"
+ok "no access is exit 5" exits 5 "$partune" --token pt_wrong ls
+ok "what does not exist is exit 4" exits 4 "$partune" show zzzzzzzz
+has "with the command that lists them" "$(cat err.text)" "partune ls"
+ok "a refusal is exit 1" exits 1 "$partune" pause "$id"
+has "with what to do" "$(cat err.text)" "partune show"
+ok "a campaign that breaks the schema is exit 1" exits 1 "$partune" check bad.json
+has "and the field is named" "$(cat err.text)" "/workload/global_batch"
+ok "a layout that breaks a rule is exit 1" exits 1 "$partune" check layout.json
+has "by the rule's name" "$(cat out)" "heads-tp"
+ok "a cancelled campaign that is watched is exit 6" sh -c '"$0" submit slow.json && "$0" cancel last && { "$0" watch last; [ $? = 6 ]; }' "$partune"
+ok "delete" text "deleted" "$partune" rm "$id"
+ok "and it is gone" exits 4 "$partune" show "$id"
+
+# Every resource of the API has its command in the manual of commands.
+"$partune" get /openapi.json | python3 -c 'import json,sys
+for path, methods in json.load(sys.stdin)["paths"].items():
+    for m in methods: print(m.upper(), path)' >routes
+missing=$(while read -r method path; do grep -qF "\`$method $path\`" "$PT_SRC/docs/CLIENT.md" || echo "$method $path"; done <routes)
+is "docs/CLIENT.md names a command for each route" "$missing" ""
+finish

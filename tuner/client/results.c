@@ -1,0 +1,350 @@
+/* Commands about what a campaign found: standings, what mattered, what was believed, comparisons.
+ */
+#include "tuner/client/client.h"
+
+#include <math.h>
+
+static int standing(struct cl *c, const char *what)
+{
+    AUTO_FREE char *tail = mem_printf("/%s", what);
+    AUTO_JSON *v = NULL;
+    int code = cl_get_campaign(c, c->operand[0], tail, &v);
+
+    if (code != CL_OK)
+        return code;
+    if (!c->args.json)
+        cl_print_result(stdout, what, v);
+    cl_print_json(c->args.json ? v : json_object_get(v, "layout"));
+    return CL_OK;
+}
+
+int cl_best(struct cl *c)
+{
+    return standing(c, "best");
+}
+
+int cl_baseline(struct cl *c)
+{
+    return standing(c, "baseline");
+}
+
+/* ---- lists ---- */
+
+/* GET a list, print it as it came, or hand it over: CL_OK with *RET NULL means that all is done. */
+static int get_list(struct cl *c, const char *tail, json_t **ret)
+{
+    AUTO_FREE char *full =
+        mem_printf("%s%cpage_size=%d", tail, strchr(tail, '?') ? '&' : '?', c->args.limit);
+    AUTO_JSON *v = NULL;
+    int code = cl_get_campaign(c, c->operand[0], full, &v);
+
+    if (code == CL_OK && c->args.json)
+        cl_print_json(v);
+    else if (code == CL_OK)
+        *ret = TAKE(v);
+    return code;
+}
+
+static void print_list(const struct cl *c, struct cl_table *t, const json_t *v, const char *what)
+{
+    cl_table_print(c, t, stdout);
+    if (cl_number(v, "total") > t->rows)
+        printf("%d of %.0f %s; more with --limit\n", t->rows, cl_number(v, "total"), what);
+    cl_table_done(t);
+}
+
+int cl_trials(struct cl *c)
+{
+    struct cl_table t = {.column = cl_trial_columns, .ncolumns = CL_TRIAL_COLUMNS};
+    AUTO_STR tail = {0};
+    AUTO_JSON *v = NULL;
+    json_t *it;
+    size_t i;
+    int code;
+
+    str_add(&tail, "/trials?");
+    cl_add_query(&tail, "state", c->args.state);
+    cl_add_query(&tail, "kind", c->args.kind);
+    cl_add_query(&tail, "sort", c->args.sort);
+    code = get_list(c, str_text(&tail), &v);
+    if (!v)
+        return code;
+    json_array_foreach(json_object_get(v, "items"), i, it)
+        cl_trial_row(&t, it);
+    print_list(c, &t, v, "trials");
+    return CL_OK;
+}
+
+static void add_number(struct cl_table *t, int col, int digits, double x)
+{
+    char text[32] = "-";
+
+    if (isfinite(x))
+        snprintf(text, sizeof(text), "%.*f", digits, x);
+    cl_table_add(t, col, "%s", text);
+}
+
+int cl_steps(struct cl *c)
+{
+    static const struct cl_column columns[] = {
+        {.title = "step", .align = CL_RIGHT},
+        {.title = "ms", .align = CL_RIGHT},
+        {.title = "loss", .align = CL_RIGHT},
+        {.title = "gradient norm", .align = CL_RIGHT, .drop = 2},
+        {.title = "fastest rank, ms", .align = CL_RIGHT, .drop = 3},
+        {.title = "slowest rank, ms", .align = CL_RIGHT, .drop = 1},
+        {.title = "slowest", .align = CL_RIGHT},
+        {.title = "", .drop = 4},
+    };
+    struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
+    AUTO_FREE char *tail = mem_printf("/trials/%s/steps", c->operand[1]);
+    AUTO_JSON *v = NULL;
+    json_t *it;
+    size_t i;
+    int code = get_list(c, tail, &v);
+
+    if (!v)
+        return code;
+    json_array_foreach(json_object_get(v, "items"), i, it) {
+        add_number(&t, 0, 0, cl_number(it, "n"));
+        add_number(&t, 1, 1, cl_number(it, "ms"));
+        add_number(&t, 2, 4, cl_number(it, "loss"));
+        add_number(&t, 3, 3, cl_number(it, "grad_norm"));
+        add_number(&t, 4, 1, cl_number(it, "ranks.min"));
+        add_number(&t, 5, 1, cl_number(it, "ranks.max"));
+        add_number(&t, 6, 0, cl_number(it, "ranks.slowest"));
+        cl_table_add(&t, 7, "%s", json_is_true(json_object_get(it, "warmup")) ? "warm-up" : "");
+    }
+    print_list(c, &t, v, "steps");
+    return CL_OK;
+}
+
+int cl_pareto(struct cl *c)
+{
+    static const struct cl_column columns[] = {{.title = "trial", .align = CL_RIGHT},
+                                               {.title = "tokens/s", .align = CL_RIGHT},
+                                               {.title = "memory", .align = CL_RIGHT}};
+    struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
+    AUTO_JSON *v = NULL;
+    char rate[32], bytes[24];
+    json_t *it;
+    size_t i;
+    int code = get_list(c, "/pareto", &v);
+
+    if (!v)
+        return code;
+    json_array_foreach(json_object_get(v, "items"), i, it) {
+        add_number(&t, 0, 0, cl_number(it, "n"));
+        cl_table_add(&t, 1, "%s", cl_rate(rate, cl_number(it, "tokens_per_s")));
+        cl_table_add(&t, 2, "%s", str_human_bytes(bytes, cl_number(it, "memory_bytes")));
+    }
+    print_list(c, &t, v, "trials");
+    return CL_OK;
+}
+
+int cl_predictions(struct cl *c)
+{
+    static const struct cl_column columns[] = {
+        {.title = "trial", .align = CL_RIGHT},
+        {.title = "predicted tokens/s", .align = CL_RIGHT},
+        {.title = "measured tokens/s", .align = CL_RIGHT},
+        {.title = "measured / predicted", .align = CL_RIGHT}};
+    struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
+    AUTO_JSON *v = NULL;
+    char rate[32];
+    json_t *it;
+    size_t i;
+    int code = get_list(c, "/predictions", &v);
+
+    if (!v)
+        return code;
+    json_array_foreach(json_object_get(v, "items"), i, it) {
+        double predicted = cl_number(it, "predicted"), measured = cl_number(it, "measured");
+
+        add_number(&t, 0, 0, cl_number(it, "n"));
+        cl_table_add(&t, 1, "%s", cl_rate(rate, predicted));
+        cl_table_add(&t, 2, "%s", cl_rate(rate, measured));
+        add_number(&t, 3, 2, measured / predicted);
+    }
+    print_list(c, &t, v, "trials");
+    return CL_OK;
+}
+
+int cl_importance(struct cl *c)
+{
+    static const struct cl_column columns[] = {{.title = "key"},
+                                               {.title = "share", .align = CL_RIGHT}};
+    struct cl_table t = {.column = columns, .ncolumns = 2};
+    AUTO_JSON *v = NULL;
+    const char *key;
+    json_t *x;
+    int code = cl_get_campaign(c, c->operand[0], "/importance", &v);
+
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    json_object_foreach(v, key, x) {
+        if (!json_is_number(x))
+            continue;
+        cl_table_add(&t, 0, "%s", key);
+        cl_table_add(&t, 1, "%.1f %%", 100 * json_number_value(x));
+    }
+    if (t.rows)
+        cl_table_print(c, &t, stdout);
+    else
+        puts("nothing can be said yet: too few trials were measured");
+    cl_table_done(&t);
+    return CL_OK;
+}
+
+/* ---- what the search believes ---- */
+
+/* The mean of tokens/s over two keys: X to the right, Y downwards. */
+static void print_surface(const struct cl *c, const json_t *v)
+{
+    enum { MOST = 12 };
+    struct cl_column column[MOST + 1] = {{.title = ""}};
+    char title[MOST][64], text[64], corner[80];
+    const json_t *x = json_object_get(v, "x"), *y = json_object_get(v, "y");
+    const json_t *mean = json_object_get(v, "mean");
+    size_t nx = json_array_size(json_object_get(x, "values"));
+    struct cl_table t = {.column = column};
+
+    nx = nx < MOST ? nx : MOST;
+    t.ncolumns = (int)nx + 1;
+    snprintf(corner, sizeof(corner), "%.30s, down; %.30s, across", cl_string(y, "key"),
+             cl_string(x, "key"));
+    for (size_t i = 0; i < nx; i++) {
+        AUTO_JSON *one = json_pack("{s:O}", "v", json_array_get(json_object_get(x, "values"), i));
+
+        column[i + 1] = (struct cl_column){.title = cl_text(title[i], one, "v"), .align = CL_RIGHT};
+    }
+    for (size_t j = 0; j < json_array_size(mean); j++) {
+        AUTO_JSON *one = json_pack("{s:O}", "v", json_array_get(json_object_get(y, "values"), j));
+
+        cl_table_add(&t, 0, "%s", cl_text(text, one, "v"));
+        for (size_t i = 0; i < nx; i++) {
+            json_t *cell = json_array_get(json_array_get(mean, j), i);
+
+            cl_table_add(
+                &t, (int)i + 1, "%s",
+                cl_rate(text, json_is_number(cell) ? json_number_value(cell) : (double)NAN));
+        }
+    }
+    printf("expected tokens/s (%s)\n", corner);
+    cl_table_print(c, &t, stdout);
+    cl_table_done(&t);
+}
+
+int cl_surface(struct cl *c)
+{
+    AUTO_STR tail = {0};
+    AUTO_JSON *v = NULL;
+    int code;
+
+    str_add(&tail, "/surface?");
+    cl_add_query(&tail, "x", c->operand[1]);
+    cl_add_query(&tail, "y", c->operand[2]);
+    code = cl_get_campaign(c, c->operand[0], str_text(&tail), &v);
+    if (code != CL_OK)
+        return code;
+    if (c->args.json)
+        cl_print_json(v);
+    else
+        print_surface(c, v);
+    return CL_OK;
+}
+
+int cl_diagnosis(struct cl *c)
+{
+    AUTO_JSON *v = NULL;
+    int code = cl_get_campaign(c, c->operand[0], "/diagnosis", &v);
+
+    if (code == CL_OK)
+        cl_print_json(v);
+    return code;
+}
+
+/* ---- side by side ---- */
+
+/* "ID" or "ID/N" operands as the request's body; NULL where they are mixed. */
+static json_t *compared(const struct cl *c)
+{
+    json_t *list = json_array();
+    bool trials = strchr(c->operand[0], '/') != NULL;
+
+    for (int i = 0; i < c->noperands; i++) {
+        const char *slash = strchr(c->operand[i], '/');
+        int64_t n = 0;
+
+        if ((slash != NULL) != trials || (slash && str_to_i64(&n, slash + 1, 1, INT64_MAX) < 0)) {
+            json_decref(list);
+            return NULL;
+        }
+        if (trials)
+            json_array_append_new(list,
+                                  json_pack("{s:s%, s:I}", "campaign", c->operand[i],
+                                            (size_t)(slash - c->operand[i]), "n", (json_int_t)n));
+        else
+            json_array_append_new(list, json_string(c->operand[i]));
+    }
+    return json_pack("{s:o}", trials ? "trials" : "campaigns", list);
+}
+
+static void compare_row(struct cl_table *t, const json_t *items, const char *title,
+                        const char *path, bool rate)
+{
+    char text[64];
+    json_t *it;
+    size_t i;
+
+    cl_table_add(t, 0, "%s", title);
+    json_array_foreach(items, i, it)
+        cl_table_add(t, (int)i + 1, "%s",
+                     rate ? cl_rate(text, cl_number(it, path)) : cl_text(text, it, path));
+}
+
+int cl_compare(struct cl *c)
+{
+    AUTO_JSON *body = compared(c), *v = NULL;
+    struct cl_column column[6] = {{.title = ""}};
+    struct cl_table t = {.column = column, .ncolumns = c->noperands + 1};
+    bool trials = body && json_object_get(body, "trials");
+    const json_t *items;
+    json_t *key;
+    size_t i;
+    int code;
+
+    if (!body) {
+        fprintf(stderr,
+                "partune: compare takes campaigns (ID ID) or trials (ID/N ID/N), not both\n");
+        return CL_USAGE;
+    }
+    code = cl_call(c, "POST", "/v1/compare", body, &v);
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    for (int k = 0; k < c->noperands; k++)
+        column[k + 1] = (struct cl_column){.title = c->operand[k], .shrink = true};
+    items = json_object_get(v, "items");
+    compare_row(&t, items, trials ? "layout" : "name", trials ? "text" : "name", false);
+    compare_row(&t, items, "state", "state", false);
+    compare_row(&t, items, "tokens/s", trials ? "tokens_per_s" : "best.tokens_per_s", true);
+    if (!trials)
+        compare_row(&t, items, "best layout", "best.text", false);
+    json_array_foreach(json_object_get(v, "differs"), i, key) {
+        AUTO_FREE char *path =
+            mem_printf("%s.%s", trials ? "layout" : "best.layout", json_string_value(key));
+
+        compare_row(&t, items, json_string_value(key), path, false);
+    }
+    cl_table_print(c, &t, stdout);
+    cl_table_done(&t);
+    return CL_OK;
+}

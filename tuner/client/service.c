@@ -1,0 +1,126 @@
+/* Commands about the service itself: tokens, events of everything, any resource by its path. */
+#include "tuner/client/client.h"
+
+#include <signal.h>
+
+static const struct cl_column token_columns[] = {
+    {.title = "id"},      {.title = "name", .shrink = true},
+    {.title = "scope"},   {.title = "created", .drop = 1},
+    {.title = "expires"},
+};
+
+int cl_tokens(struct cl *c)
+{
+    struct cl_table t = {.column = token_columns, .ncolumns = ARRAY_LEN(token_columns)};
+    AUTO_JSON *v = NULL;
+    json_t *it;
+    size_t i;
+    int code = cl_call(c, "GET", "/v1/tokens?page_size=1000", NULL, &v);
+
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    json_array_foreach(json_object_get(v, "items"), i, it) {
+        cl_table_add(&t, 0, "%s", cl_string(it, "id"));
+        cl_table_add(&t, 1, "%s", cl_string(it, "name"));
+        cl_table_add(&t, 2, "%s", cl_string(it, "scope"));
+        cl_table_add(&t, 3, "%.19s", cl_string(it, "created"));
+        cl_table_add(&t, 4, "%.19s",
+                     *cl_string(it, "expires") ? cl_string(it, "expires") : "never");
+    }
+    if (t.rows)
+        cl_table_print(c, &t, stdout);
+    else
+        puts("no token was made; the daemon uses the one in its data directory");
+    cl_table_done(&t);
+    return CL_OK;
+}
+
+int cl_token_add(struct cl *c)
+{
+    AUTO_JSON *body = json_pack("{s:s, s:s}", "name", c->operand[0], "scope", c->args.scope);
+    AUTO_JSON *v = NULL;
+    int code;
+
+    if (c->args.expires)
+        json_object_set_new(body, "expires_s", json_integer(c->args.expires));
+    code = cl_call(c, "POST", "/v1/tokens", body, &v);
+    if (code != CL_OK)
+        return code;
+    if (c->args.json)
+        cl_print_json(v);
+    else
+        printf("%s\n", cl_string(v, "token"));
+    if (!c->args.json && c->tty)
+        fputs("keep it now: it is not shown again\n", stderr);
+    return CL_OK;
+}
+
+int cl_token_rm(struct cl *c)
+{
+    AUTO_FREE char *path = cl_path("/v1/tokens/", c->operand[0], "");
+    AUTO_JSON *v = NULL;
+    int code = cl_call(c, "DELETE", path, NULL, &v);
+
+    return code == CL_OK ? cl_say_done(c, "revoked", c->operand[0]) : code;
+}
+
+int cl_get(struct cl *c)
+{
+    AUTO_FREE char *text = NULL;
+    AUTO_JSON *v = NULL;
+    size_t n = 0;
+    int code;
+
+    if (c->operand[0][0] != '/') {
+        fprintf(stderr, "partune: a path begins with a slash: /v1/campaigns; /openapi.json lists "
+                        "them\n");
+        return CL_USAGE;
+    }
+    code = cl_call_text(c, c->operand[0], &text, &n);
+    if (code != CL_OK)
+        return code;
+    if (jx_parse(&v, text, n, NULL) == 0)
+        cl_print_json(v);
+    else
+        cl_write_text(c, text, n);
+    return CL_OK;
+}
+
+/* ---- events ---- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int sig)
+{
+    (void)sig;
+    interrupted = 1;
+}
+
+static bool print_event(void *user, enum cl_signal what, const char *event, const json_t *data)
+{
+    (void)user;
+    if (what == CL_EVENT) {
+        AUTO_JSON *v = json_pack("{s:s, s:O}", "event", event, "data", data);
+        AUTO_FREE char *text = jx_dump(v);
+
+        puts(text);
+        fflush(stdout);
+    }
+    return !interrupted && !ferror(stdout);
+}
+
+int cl_events(struct cl *c)
+{
+    AUTO_FREE char *path = c->noperands ? cl_path("/v1/campaigns/", c->operand[0], "/events")
+                                        : mem_strdup("/v1/events");
+    int code;
+
+    signal(SIGINT, on_interrupt);
+    code = cl_stream(c, path, print_event, NULL);
+    cl_say_trouble(c);
+    return code;
+}
