@@ -22,6 +22,11 @@ static double min(double a, double b)
 /* A core moves what it reduces: a copy in and a copy out by the processor that also computes. */
 static const double CPU_SHARE = 0.5;
 
+static double share_of(const struct pl_link *l, const struct pl_rates *r, double usual)
+{
+    return l->share > 0 ? l->share : r->cpu ? CPU_SHARE : usual;
+}
+
 void pl_group_of(struct pl_group *ret, const struct pl_constants *k, const struct pl_cluster *c,
                  const struct pl_rates *r, int size, int stride)
 {
@@ -34,8 +39,8 @@ void pl_group_of(struct pl_group *ret, const struct pl_constants *k, const struc
     ret->per_node = inside < size ? inside : size;
     near = pl_cluster_link(c, ret->per_node, ret->per_node > 1 ? stride : 1);
     far = pl_cluster_link(c, size, stride);
-    ret->near_bps = near->gbs * 1e9 * (r->cpu ? CPU_SHARE : k->near);
-    ret->far_bps = far->gbs * 1e9 * (r->cpu ? CPU_SHARE : k->far) * ret->per_node;
+    ret->near_bps = near->gbs * 1e9 * share_of(near, r, k->near);
+    ret->far_bps = far->gbs * 1e9 * share_of(far, r, k->far) * ret->per_node;
     if (ret->per_node == size)
         ret->far_bps = ret->near_bps;
     ret->near_s = near->latency_us * 1e-6;

@@ -272,7 +272,7 @@ static double data_parallel(const struct pl_cost_ctx *x, const struct pl_layout 
 {
     double grad = x->op.t->half_grads || l->precision == PL_FP32 ? x->op.r.element : 4;
     struct sync s = {.dense_bytes = p->dense, .expert_bytes = p->expert};
-    double reduce, gather;
+    double reduce, gather, each;
 
     pl_group_of(&s.dense, x->op.k, x->op.c, &x->op.r, l->dp * l->cp, l->tp);
     pl_group_of(&s.expert, x->op.k, x->op.c, &x->op.r, l->edp, l->etp * l->ep);
@@ -280,12 +280,14 @@ static double data_parallel(const struct pl_cost_ctx *x, const struct pl_layout 
         return sharded_weights(x, &s, l, y, micro, grad);
     if (l->zero == 0)
         return exposed(x, l->overlap_grad_reduce, both(&s, pl_all_reduce_s, grad), y->bwd);
-    reduce = both(&s, pl_gather_s, grad) * (l->zero == 2 ? micro : 1);
+    /* zero 2 scatters what each micro-batch adds; under a pipeline it waits for the last one */
+    each = l->zero == 2 && l->pp == 1 ? micro : 1;
+    reduce = both(&s, pl_gather_s, grad) * each;
     gather = both(&s, pl_gather_s, x->op.r.element);
     if (l->zero_scope ==
         PL_SCOPE_PLAIN) /* gradients meet over all replicas, weights within the smaller group */
         reduce += s.dense.size > 1 ? pl_gather_s(&s.dense, p->dense * grad) : 0;
-    return exposed(x, l->overlap_grad_reduce, reduce, y->bwd * (l->zero == 2 ? micro : 1)) +
+    return exposed(x, l->overlap_grad_reduce, reduce, y->bwd * each) +
            exposed(x, l->overlap_param_gather, gather, y->fwd);
 }
 

@@ -137,6 +137,16 @@ static bool has_dropout(const struct pl_model *m)
     return m->positions == PL_LEARNED && m->norm == PL_LAYERNORM;
 }
 
+/* What a trainer keeps of a token that saves outputs of products, all but SHARE of them, and the
+ * attention's, and computes the rest again. */
+static double saved_products(const struct pl_model *m, double share)
+{
+    double q = (double)m->heads * m->head_dim, kv = (double)m->kv_heads * m->head_dim;
+    double outputs = q + 2 * kv + 2 * m->hidden + (matrices(m) - 1) * m->ffn;
+
+    return 2 * q + 2 * (1 - share) * outputs;
+}
+
 double pl_layer_activation_bytes(const struct pl_model *m, const struct pl_layout *l,
                                  const struct pl_workload *w, const struct pl_trainer *t, bool moe)
 {
@@ -150,16 +160,21 @@ double pl_layer_activation_bytes(const struct pl_model *m, const struct pl_layou
 
     if (l->recompute == PL_RECOMPUTE_FULL)
         return wide * 2 * tokens * h / (l->sp ? tp : 1);
+    if (l->recompute == PL_RECOMPUTE_SELECTIVE && t->selective_share > 0 && !moe)
+        return wide * tokens *
+               (2 * h / (l->sp ? tp : 1) + saved_products(m, t->selective_share) / tp);
     if (l->recompute == PL_RECOMPUTE_NONE && !t->flash)
         scores = 5.0 * m->heads * w->seq / l->cp / tp; /* softmax, its mask and its dropout */
     if (moe) {
         double routed = m->moe.capacity_factor > 0 ? m->moe.capacity_factor : MOE_IMBALANCE;
         double copies = routed * m->moe.top_k / tp; /* of a token on one rank */
+        /* Inputs of the experts are kept as gathered over etp, for the weights' gradient; outputs
+         * as scattered again, for the router's. */
 
         inside += 2 * h + ffn_bytes(m, m->moe.shared_ffn);
         return wide * tokens *
                (outside / (l->sp ? tp : 1) + inside / tp + scores +
-                copies * (l->etp * 4 * h + ffn_bytes(m, m->moe.expert_ffn)));
+                copies * (l->etp * 2 * h + 2 * h + ffn_bytes(m, m->moe.expert_ffn)));
     }
     inside += ffn_bytes(m, m->ffn);
     outside += 2 * h; /* input of fc1 */
@@ -192,6 +207,18 @@ static double activations(const struct pl_model *m, const struct pl_layout *l,
     return flight * chunk + live;
 }
 
+/* A model that is built before it is sharded is whole on the device at first: if that is the peak,
+ * the weights are what it consists of. */
+static void whole_start(struct pl_memory *m, double whole)
+{
+    double later = 0;
+
+    for (int i = 0; i < PL_MEM_CLASSES; i++)
+        later += m->bytes[i];
+    if (whole + OVERHEAD_BYTES > later)
+        m->bytes[PL_MEM_WEIGHTS] += whole + OVERHEAD_BYTES - later;
+}
+
 void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
                         const struct pl_workload *w, const struct pl_trainer *t, int rank)
 {
@@ -206,7 +233,7 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_model *m, const s
     all = p.dense + p.expert;
     split = p.dense / pl_dense_shards(l) + p.expert / pl_expert_shards(l);
     ret->bytes[PL_MEM_WEIGHTS] = weight * (l->zero >= 3 ? split + p.layer : all);
-    ret->bytes[PL_MEM_GRADS] = 4 * (l->zero >= 2 ? split : all);
+    ret->bytes[PL_MEM_GRADS] = 4 * (l->zero >= 3 || (l->zero == 2 && l->pp == 1) ? split : all);
     ret->bytes[PL_MEM_MASTER] = master * split;
     ret->bytes[PL_MEM_OPTIMIZER] = 8 * split;
     ret->bytes[PL_MEM_ACTIVATIONS] = activations(m, l, w, t, stage);
@@ -216,4 +243,6 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_model *m, const s
         ret->bytes[PL_MEM_LOGITS] =
             4 * tokens * (m->hidden / (l->sp ? l->tp : 1.0) + (double)m->vocab / l->tp);
     ret->bytes[PL_MEM_WORKSPACE] = OVERHEAD_BYTES;
+    if (l->zero >= 3 && t->whole_start)
+        whole_start(ret, weight * all);
 }

@@ -20,6 +20,14 @@ enum { LAYER_KERNELS = 10, MOE_KERNELS = 12 };
 static const double ALIGNED =
     8; /* matrix units take reductions in multiples of 8 half-precision elements */
 static const double HALF_WAVE = 0.5;
+/* Attention written for the last generation of matrix units, of the rate of what is written for
+ * this one: FlashAttention-2 is twice as fast as its predecessor on A100, FlashAttention-3 1.5 to 2
+ * times as fast as FlashAttention-2 on H100. */
+static const double OLD_UNITS = 0.57;
+/* Bytes that cross memory for one logit: the cast to fp32 (2 + 4), and PyTorch's cross entropy
+ * reads and writes it once in the forward pass; backward it reads logit and gradient, writes, and
+ * casts back. */
+static const double LOGIT_FWD = 6 + 8, LOGIT_BWD = 12 + 6;
 static const double BALANCED = 1.1; /* tokens of the fullest expert rank over the mean, dropless */
 
 static double max(double a, double b)
@@ -85,9 +93,11 @@ static void add_attention(struct pl_layer_time *y, double *core, const struct pl
     double flops = 4 * tokens * x->w->seq * heads * d, scores = tokens * x->w->seq * heads;
     bool odd = !x->r.cpu && fmod(d, ALIGNED) != 0;
     double rate = odd ? x->r.vector : x->r.half_flops;
+    int behind = x->t->flash_units ? x->r.units - x->t->flash_units : 0;
 
     if (x->t->flash) {
-        *core = flops / 2 / (rate * x->r.attention) + x->r.kernel_s;
+        *core = flops / 2 / (rate * x->r.attention * (behind > 0 ? pow(OLD_UNITS, behind) : 1)) +
+                x->r.kernel_s;
         y->fwd += *core;
         y->bwd_input += 2.5 * *core;
         return;
@@ -293,8 +303,8 @@ void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *x, const 
     add_half_product(&head, &x->r, tokens, v, h);
     ret->embed_fwd = rows;
     ret->embed_bwd = 2 * rows;
-    ret->head_fwd = head.fwd + streamed(&x->r, 4 * 4 * tokens * v, 6);
-    ret->head_bwd = head.bwd_input + head.bwd_weight + streamed(&x->r, 2 * 4 * tokens * v, 2);
+    ret->head_fwd = head.fwd + streamed(&x->r, LOGIT_FWD * tokens * v, 6);
+    ret->head_bwd = head.bwd_input + head.bwd_weight + streamed(&x->r, LOGIT_BWD * tokens * v, 2);
     ret->tp_head = 0;
     if (l->tp > 1) {
         pl_group_of(&g, x->k, x->c, &x->r, l->tp, 1);

@@ -66,8 +66,9 @@ double pl_model_flops_per_token(const struct pl_model *m, int seq);
 enum { PL_MAX_LINKS = 8 };
 
 struct pl_link {
-    int span;   /* smallest group of consecutive ranks that needs this link; INT_MAX is "all" */
-    double gbs; /* each way per device */
+    int span;     /* smallest group of consecutive ranks that needs this link; INT_MAX is "all" */
+    double gbs;   /* each way per device */
+    double share; /* of gbs that collectives reach, where it was measured; 0: the usual share */
     double latency_us;
     char kind[48];
 };
@@ -153,6 +154,10 @@ struct pl_trainer {
     double selective_share; /* of a layer's forward pass that recompute "selective" repeats; 0:
                                attention's core */
     bool flash;             /* attention keeps no T x T matrix for the backward pass */
+    int flash_units;  /* generation of matrix units that its kernels were written for: 1 before
+                         Ampere (FlashAttention, Triton), 2 Ampere (FlashAttention-2), 3 Hopper
+                         (FlashAttention-3, cuDNN 9); 0: whatever the device has */
+    bool whole_start; /* zero 3: the model is built whole on the device before it is sharded */
     int max_zero;
 };
 

@@ -19,16 +19,16 @@
  * jitter     standard deviation of a device's step time over its mean
  */
 const struct pl_constants pl_default_constants = {
-    .memory = 0.85,
-    .near = 0.75,
-    .far = 0.74,
-    .attention = 0.5,
-    .kernel_us = 4,
-    .collective_us = 18,
-    .hidden = 0.75,
-    .tp_hidden = 0.5,
-    .expert = 0.95,
-    .jitter = 0.01,
+    .memory = 0.87,
+    .near = 0.76,
+    .far = 0.78,
+    .attention = 0.69,
+    .kernel_us = 3.9,
+    .collective_us = 20,
+    .hidden = 0.65,
+    .tp_hidden = 0.44,
+    .expert = 0.93,
+    .jitter = 0.0097,
 };
 
 const struct pl_constant_name pl_constant_names[] = {
@@ -102,6 +102,7 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *k, const struc
     ret->vector = d->tflops_fp32 > 0 ? BEST_OF_PEAK * d->tflops_fp32 * 1e12 : ret->flops / 16;
     ret->memory = k->memory * d->memory_gbs * 1e9;
     ret->passes = 1;
+    ret->units = d->tflops_fp8 > 0 ? 3 : 2;
     ret->tail = TILE * TILE * UNITS;
     ret->kernel_s = k->kernel_us * 1e-6;
     ret->collective_s = k->collective_us * 1e-6;

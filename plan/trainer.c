@@ -27,6 +27,7 @@ static const struct pl_trainer trainers[] = {
     },
     {
         .name = "megatron",
+        .flash_units = 3, /* cuDNN, through Transformer Engine */
         .tp_async = true,
         .flash = true,
         .gelu = true,
@@ -50,6 +51,7 @@ static const struct pl_trainer trainers[] = {
     },
     {
         .name = "torchtitan",
+        .flash_units = 2,       /* PyTorch's scaled_dot_product_attention */
         .selective_share = 0.5, /* every second product is saved */
         .flash = true,
         .tied = true,
@@ -69,6 +71,7 @@ static const struct pl_trainer trainers[] = {
     },
     {
         .name = "deepspeed",
+        .flash_units = 2,
         .flash = true,
         .gelu = true,
         .layernorm = true,

@@ -15,108 +15,11 @@
 #include <math.h>
 
 #include "tests/bench/plan_parts.h"
+#include "tests/bench/plan_predict.h"
 
-enum { MAX_FAMILIES = 64, TAU_ROWS = 10, CHOICE_ROWS = 4 };
+enum { TAU_ROWS = 10, CHOICE_ROWS = 4 };
 
-struct result {
-    double seconds;
-    struct pl_cost cost;
-    struct pl_layout layout;
-    bool fits;
-};
-
-static bool is_timed(const struct row *r)
-{
-    return !strcmp(r->type, "training") && r->seconds > 0;
-}
-
-/* ---- prediction ------------------------------------------------------------------------------ */
-
-struct choice {
-    const struct row *r;
-    struct pl_cost_ctx *x;
-    struct pl_problem p;
-    struct result best;
-};
-
-static void try_layout(struct choice *c, const struct pl_layout *l)
-{
-    struct pl_cost cost;
-    bool fits = pl_fits(&c->p, l, 0);
-
-    pl_cost_at(&cost, c->x, l);
-    if (c->best.seconds > 0 &&
-        (c->best.fits > fits || (c->best.fits == fits && c->best.seconds <= cost.total)))
-        return;
-    c->best = (struct result){cost.total, cost, *l, fits};
-}
-
-/* A choice of one setting that the row leaves open; false where it does not exist. */
-static bool set_open(struct pl_layout *l, const struct row *r, int mb, int vp, int rest)
-{
-    int share = r->workload.global_batch / r->layout.dp;
-
-    if (r->free_micro_batch)
-        l->micro_batch = mb;
-    if (r->free_vp)
-        l->vp = vp;
-    if (share % l->micro_batch)
-        return false;
-    /* embedding and loss may count as a layer each */
-    if (l->vp > 1 && r->model.layers % (l->pp * l->vp) && (r->model.layers + 2) % (l->pp * l->vp))
-        return false;
-    if (l->vp > 1 && share / l->micro_batch % l->pp)
-        return false;
-    /* software with streaming attention runs without full recompute unless its authors say so */
-    if (r->free_recompute && r->trainer.flash && rest % 3 == PL_RECOMPUTE_FULL)
-        return false;
-    if (r->free_recompute)
-        l->recompute = rest % 3;
-    else if (rest % 3)
-        return false;
-    if (r->free_sp)
-        l->sp = rest / 3 % 2;
-    else if (rest / 3 % 2)
-        return false;
-    if (r->free_zero)
-        l->zero = rest / 6;
-    else if (rest / 6)
-        return false;
-    pl_layout_canonical(l, &r->model);
-    return true;
-}
-
-/* Settings that the row leaves open, nested: micro-batch, virtual stages, and recompute x sp x
- * zero. */
-static void try_all(struct choice *c)
-{
-    const struct row *r = c->r;
-    int share = r->workload.global_batch / r->layout.dp;
-    int chunks = r->free_vp && r->layout.pp > 1 ? (r->model.layers + 2) / r->layout.pp : 1;
-
-    for (int mb = 1; mb <= (r->free_micro_batch ? share : 1); mb++)
-        for (int vp = 1; vp <= chunks; vp++)
-            for (int rest = 0; rest < 3 * 2 * 2; rest++) {
-                struct pl_layout l = r->layout;
-
-                if (set_open(&l, r, mb, vp, rest))
-                    try_layout(c, &l);
-            }
-}
-
-static void predict(struct result *ret, const struct row *r, const struct pl_constants *k)
-{
-    struct choice c = {.r = r, .p = {&r->model, &r->cluster, &r->workload, &r->trainer}};
-
-    c.x = pl_cost_ctx_new(&c.p, k);
-    try_all(&c);
-    if (c.best.seconds <= 0) /* nothing divides: as given */
-        try_layout(&c, &r->layout);
-    pl_cost_ctx_free(c.x);
-    *ret = c.best;
-}
-
-static double error_of(const struct row *r, const struct result *p)
+static double error_of(const struct row *r, const struct guess *p)
 {
     return fabs(p->seconds / r->seconds - 1);
 }
@@ -158,7 +61,7 @@ static size_t group_of(size_t *ret, const struct rows *rows, size_t first, bool 
     for (size_t i = 0; i < rows->n; i++) {
         const struct row *r = &rows->at[i];
 
-        if (!is_timed(r) ||
+        if (!row_is_timed(r) ||
             (choice ? r->choice_group != f->choice_group : r->model_group != f->model_group))
             continue;
         if (i < first)
@@ -168,7 +71,7 @@ static size_t group_of(size_t *ret, const struct rows *rows, size_t first, bool 
     return n;
 }
 
-static double group_tau(const struct rows *rows, const struct result *p, const size_t *g, size_t n)
+static double group_tau(const struct rows *rows, const struct guess *p, const size_t *g, size_t n)
 {
     struct tau t = {0};
 
@@ -179,7 +82,74 @@ static double group_tau(const struct rows *rows, const struct result *p, const s
     return tau_b(&t);
 }
 
-static double group_regret(const struct rows *rows, const struct result *p, const size_t *g,
+/* Two rows of one configuration: no function of it can order them. */
+static bool same_configuration(const struct row *a, const struct row *b)
+{
+    return a->workload.global_batch == b->workload.global_batch &&
+           a->workload.seq == b->workload.seq && pl_layout_equal(&a->layout, &b->layout) &&
+           a->model.hidden == b->model.hidden && a->model.layers == b->model.layers &&
+           a->model.heads == b->model.heads && a->model.ffn == b->model.ffn &&
+           a->free_micro_batch == b->free_micro_batch && a->free_vp == b->free_vp &&
+           str_eq(a->cluster.name, b->cluster.name) && a->trainer.eager == b->trainer.eager &&
+           a->trainer.tp_overlap == b->trainer.tp_overlap;
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Median of the measured seconds of all rows of the group that repeat the configuration of row AT.
+ */
+static double median_seconds(const struct rows *rows, const size_t *g, size_t n, size_t at)
+{
+    AUTO_FREE double *v = mem_alloc(n * sizeof(*v));
+    size_t m = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (same_configuration(&rows->at[g[i]], &rows->at[at]))
+            v[m++] = rows->at[g[i]].seconds;
+    qsort(v, m, sizeof(*v), by_seconds);
+    return (v[(m - 1) / 2] + v[m / 2]) / 2;
+}
+
+static bool is_first_of_configuration(const struct rows *rows, const size_t *g, size_t at)
+{
+    for (size_t j = 0; j < at; j++)
+        if (same_configuration(&rows->at[g[j]], &rows->at[g[at]]))
+            return false;
+    return true;
+}
+
+/* tau over the distinct configurations, each with the median of its repeats; and the tau over all
+ * rows of a predictor that knows those medians, which no function of the configuration exceeds by
+ * more than its luck with ties. */
+static void group_distinct(double *ret_tau, double *ret_reach, size_t *ret_distinct,
+                           const struct rows *rows, const struct guess *p, const size_t *g,
+                           size_t n)
+{
+    AUTO_FREE double *median = mem_alloc(n * sizeof(*median));
+    struct tau t = {0}, reach = {0};
+
+    *ret_distinct = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool first = is_first_of_configuration(rows, g, i);
+
+        median[i] = median_seconds(rows, g, n, g[i]);
+        *ret_distinct += first;
+        for (size_t j = 0; j < i; j++) {
+            tau_add(&reach, rows->at[g[i]].seconds - rows->at[g[j]].seconds, median[i] - median[j]);
+            if (first && is_first_of_configuration(rows, g, j))
+                tau_add(&t, median[i] - median[j], p[g[i]].seconds - p[g[j]].seconds);
+        }
+    }
+    *ret_tau = tau_b(&t);
+    *ret_reach = tau_b(&reach);
+}
+
+static double group_regret(const struct rows *rows, const struct guess *p, const size_t *g,
                            size_t n)
 {
     size_t chosen = g[0], best = g[0];
@@ -195,7 +165,7 @@ static double group_regret(const struct rows *rows, const struct result *p, cons
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-static void say_row(const struct row *r, const struct result *p)
+static void say_row(const struct row *r, const struct guess *p)
 {
     char text[160];
 
@@ -210,22 +180,7 @@ static void say_row(const struct row *r, const struct result *p)
     printf("}\n");
 }
 
-static size_t families_of(const char *ret[MAX_FAMILIES], const struct rows *rows)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < rows->n; i++) {
-        size_t j = 0;
-
-        while (j < n && strcmp(ret[j], rows->at[i].family))
-            j++;
-        if (j == n && n < MAX_FAMILIES && is_timed(&rows->at[i]))
-            ret[n++] = rows->at[i].family;
-    }
-    return n;
-}
-
-static void say_errors(const char *bench, const struct rows *rows, const struct result *p)
+static void say_errors(const char *bench, const struct rows *rows, const struct guess *p)
 {
     const char *family[MAX_FAMILIES];
     size_t n = families_of(family, rows);
@@ -235,12 +190,12 @@ static void say_errors(const char *bench, const struct rows *rows, const struct 
         struct bench_sum s = {0};
 
         for (size_t i = 0; i < rows->n; i++)
-            if (is_timed(&rows->at[i]) && !strcmp(rows->at[i].family, family[f]))
+            if (row_is_timed(&rows->at[i]) && !strcmp(rows->at[i].family, family[f]))
                 bench_sum_add(&s, error_of(&rows->at[i], &p[i]));
         bench_say_sum(bench, family[f], &s);
     }
     for (size_t i = 0; i < rows->n; i++)
-        if (is_timed(&rows->at[i]))
+        if (row_is_timed(&rows->at[i]))
             bench_sum_add(&kind[rows->at[i].layout.precision == PL_FP8 ? 2 : rows->at[i].moe],
                           error_of(&rows->at[i], &p[i]));
     bench_say_sum(bench, "dense", &kind[0]);
@@ -248,15 +203,15 @@ static void say_errors(const char *bench, const struct rows *rows, const struct 
     bench_say_sum(bench, "fp8", &kind[2]);
 }
 
-static void say_ranks(const char *suffix, const struct rows *rows, const struct result *p)
+static void say_ranks(const char *suffix, const struct rows *rows, const struct guess *p)
 {
     AUTO_FREE size_t *g = mem_alloc((rows->n + 1) * sizeof(*g));
     char what[160];
-    double taus = 0, regrets = 0;
-    size_t ntaus = 0, nregrets = 0;
+    double taus = 0, apart = 0, reach, regrets = 0;
+    size_t ntaus = 0, nregrets = 0, distinct;
 
     for (size_t i = 0; i < rows->n; i++) {
-        size_t n = is_timed(&rows->at[i]) ? group_of(g, rows, i, false) : 0;
+        size_t n = row_is_timed(&rows->at[i]) ? group_of(g, rows, i, false) : 0;
 
         if (n >= TAU_ROWS) {
             double t = group_tau(rows, p, g, n);
@@ -265,9 +220,14 @@ static void say_ranks(const char *suffix, const struct rows *rows, const struct 
                      suffix);
             bench_say("plan_tau", what, t, "tau-b", n);
             taus += t;
+            group_distinct(&t, &reach, &distinct, rows, p, g, n);
+            bench_say("plan_tau_distinct", what, t, "tau-b", distinct);
+            if (distinct < n)
+                bench_say("plan_tau_reach", what, reach, "tau-b", n);
+            apart += t;
             ntaus++;
         }
-        n = is_timed(&rows->at[i]) ? group_of(g, rows, i, true) : 0;
+        n = row_is_timed(&rows->at[i]) ? group_of(g, rows, i, true) : 0;
         if (n >= CHOICE_ROWS) {
             double t = group_regret(rows, p, g, n);
 
@@ -279,113 +239,57 @@ static void say_ranks(const char *suffix, const struct rows *rows, const struct 
         }
     }
     snprintf(what, sizeof(what), "mean%s", suffix);
-    if (ntaus)
+    if (ntaus) {
         bench_say("plan_tau", what, taus / (double)ntaus, "tau-b", ntaus);
+        bench_say("plan_tau_distinct", what, apart / (double)ntaus, "tau-b", ntaus);
+    }
     if (nregrets)
         bench_say("plan_regret", what, regrets / (double)nregrets, "share", nregrets);
 }
 
-/* ---- fitting --------------------------------------------------------------------------------- */
-
-static double *constant(struct pl_constants *k, const struct pl_constant_name *n)
-{
-    return (double *)(void *)((char *)k + n->offset);
-}
-
-/* Each constant is known beforehand to about 20 %, from microbenchmarks and the literature: a fit
- * that leaves the families out that determine it must not run away. */
-static const double PRIOR_WIDTH = 0.2, PRIOR_WEIGHT = 0.005;
-
-/* Mean over families of the mean absolute log error, so that a family of many rows does not rule;
- * LEFT_OUT's rows do not count. */
-static double misfit(const struct rows *rows, const struct pl_constants *k, const char *left_out)
-{
-    const char *family[MAX_FAMILIES];
-    size_t n = families_of(family, rows), used = 0;
-    double total = 0, penalty = 0;
-
-    for (size_t f = 0; f < n; f++) {
-        double sum = 0;
-        size_t m = 0;
-
-        if (left_out && !strcmp(family[f], left_out))
-            continue;
-        for (size_t i = 0; i < rows->n; i++) {
-            struct result p;
-
-            if (!is_timed(&rows->at[i]) || strcmp(rows->at[i].family, family[f]))
-                continue;
-            predict(&p, &rows->at[i], k);
-            sum += fabs(log(p.seconds / rows->at[i].seconds));
-            m++;
-        }
-        total += sum / (double)m;
-        used++;
-    }
-    for (const struct pl_constant_name *c = pl_constant_names; c->name; c++) {
-        struct pl_constants now = *k, usual = pl_default_constants;
-        double off = log(*constant(&now, c) / *constant(&usual, c)) / PRIOR_WIDTH;
-
-        penalty += PRIOR_WEIGHT * off * off;
-    }
-    return total / (double)used + penalty;
-}
-
-/* Coordinate search by shrinking factors: ten constants, a smooth objective with kinks. */
-static void fit(struct pl_constants *k, const struct rows *rows, const char *left_out)
-{
-    double best = misfit(rows, k, left_out), step = 0.2;
-
-    for (int round = 0; round < 6; round++, step /= 2)
-        for (const struct pl_constant_name *n = pl_constant_names; n->name; n++)
-            for (int sign = -1; sign <= 1; sign += 2) {
-                double *at = constant(k, n), old = *at, now = old * (1 + sign * step), m;
-
-                *at = fmin(fmax(now, n->min), n->max);
-                m = misfit(rows, k, left_out);
-                if (m < best)
-                    best = m;
-                else
-                    *at = old;
-            }
-}
+/* ---- left out ----------------------------------------------------------------------------------
+ */
 
 static void say_left_out(const struct rows *rows)
 {
     const char *family[MAX_FAMILIES];
     size_t n = families_of(family, rows);
-    AUTO_FREE struct result *p = mem_alloc(rows->n * sizeof(*p));
+    AUTO_FREE struct guess *p = mem_alloc(rows->n * sizeof(*p));
 
     for (size_t f = 0; f < n; f++) {
-        struct pl_constants k = pl_default_constants;
+        struct tuning k;
 
-        fit(&k, rows, family[f]);
+        tuning_fit(&k, rows, family[f]);
         for (size_t i = 0; i < rows->n; i++)
-            if (is_timed(&rows->at[i]) && !strcmp(rows->at[i].family, family[f]))
+            if (row_is_timed(&rows->at[i]) && !strcmp(rows->at[i].family, family[f]))
                 predict(&p[i], &rows->at[i], &k);
     }
     say_errors("plan_left_out", rows, p);
     say_ranks(" left out", rows, p);
 }
 
+/* What a fit to all families prefers, beside what the tree has. */
 static void say_fit(const struct rows *rows)
 {
-    struct pl_constants k = pl_default_constants;
+    struct tuning fitted, shipped;
+    double *at, prior, width;
+    const char *name;
 
-    fit(&k, rows, NULL);
-    for (const struct pl_constant_name *n = pl_constant_names; n->name; n++)
+    tuning_fit(&fitted, rows, NULL);
+    tuning_shipped(&shipped, rows);
+    for (size_t i = 0; (at = tuning_value(&fitted, i, &name, &prior, &width)); i++)
         printf("{\"bench\":\"plan_constant\",\"case\":\"%s\",\"value\":%.4g,\"unit\":\"\","
-               "\"reference\":%.4g}\n",
-               n->name, *constant(&k, n),
-               *constant((struct pl_constants *)&pl_default_constants, n));
+               "\"prior\":%.4g,\"width\":%.4g,\"shipped\":%.4g}\n",
+               name, *at, prior, width, *tuning_value(&shipped, i, &name, &prior, &width));
 }
 
 /* ---- memory and the whole -------------------------------------------------------------------- */
 
 /* Rows that ran out of memory, and rows that ran. */
-static void say_fits(const struct rows *rows, const struct result *p)
+static void say_fits(const struct rows *rows, const struct guess *p, bool verbose)
 {
     size_t oom = 0, predicted = 0, timed = 0, fit = 0;
+    struct bench_sum held = {0};
 
     for (size_t i = 0; i < rows->n; i++) {
         const struct row *r = &rows->at[i];
@@ -394,11 +298,13 @@ static void say_fits(const struct rows *rows, const struct result *p)
         if (!strcmp(r->type, "oom")) {
             oom++;
             predicted += !pl_fits(&q, &r->layout, 0);
-        } else if (is_timed(r)) {
+        } else if (row_is_timed(r)) {
             timed++;
             fit += p[i].fits;
+            bench_memory(&held, r, &p[i].layout, verbose);
         }
     }
+    bench_say_sum("plan_memory", "what devices held", &held);
     if (oom)
         bench_say("plan_memory", "out-of-memory rows predicted", (double)predicted / (double)oom,
                   "share", oom);
@@ -410,9 +316,10 @@ static void say_fits(const struct rows *rows, const struct result *p)
 int main(int argc, char **argv)
 {
     struct rows rows = {0};
+    struct tuning shipped;
     struct err e = {0};
     bool verbose = false, refit = true;
-    AUTO_FREE struct result *p = NULL;
+    AUTO_FREE struct guess *p = NULL;
 
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "-v"))
@@ -428,17 +335,18 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_plan [-v] [--no-fit] FILE.jsonl...\n");
         return 2;
     }
+    tuning_shipped(&shipped, &rows);
     p = mem_alloc(rows.n * sizeof(*p));
     for (size_t i = 0; i < rows.n; i++) {
-        if (!is_timed(&rows.at[i]))
+        if (!row_is_timed(&rows.at[i]))
             continue;
-        predict(&p[i], &rows.at[i], NULL);
+        predict(&p[i], &rows.at[i], &shipped);
         if (verbose)
             say_row(&rows.at[i], &p[i]);
     }
     say_errors("plan_seconds", &rows, p);
     say_ranks("", &rows, p);
-    say_fits(&rows, p);
+    say_fits(&rows, p, verbose);
     bench_parts(&rows, verbose);
     bench_speed();
     if (refit) {

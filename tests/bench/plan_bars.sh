@@ -15,12 +15,26 @@ at_most() # bench, case, bar
         }'
 }
 
-echo "1..8"
-at_most plan_seconds "dense mean" 0.10
-at_most plan_seconds "moe mean" 0.15
-at_most plan_seconds "moe worst" 0.35
+at_least() # bench, case, bar
+{
+    n=$((n + 1))
+    echo "$out" | awk -v n="$n" -v bench="\"$1\"" -v what="\"$2\"" -v bar="$3" -F '[:,}]' '
+        $2 == bench && $4 == what { got = $6; seen = 1 }
+        END {
+            ok = seen && got + 0 >= bar
+            printf "%sok %d - %s %s is %s, at least %s\n", ok ? "" : "not ", n, bench, what, seen ? got : "missing", bar
+        }'
+}
+
+echo "1..11"
+at_most plan_seconds "dense mean" 0.07
+at_most plan_seconds "moe mean" 0.10
+at_most plan_seconds "moe worst" 0.25
 at_most plan_seconds "fp8 mean" 0.10
 at_most plan_regret "mean" 0.05
 at_most plan_memory "activations worst" 0.05
 at_most plan_layer "one layer mean" 0.10
 at_most plan_links "all-reduce inside a node mean" 0.15
+at_least plan_tau_distinct "mean" 0.7
+at_least plan_memory "out-of-memory rows predicted" 1
+at_least plan_memory "rows that ran and are predicted to fit" 0.99

@@ -117,6 +117,19 @@ static void activations(struct bench_sum *sum, const struct row *r, bool verbose
     }
 }
 
+/* What a row's devices held at most, in GiB, beside the plan's worst rank. */
+void bench_memory(struct bench_sum *sum, const struct row *r, const struct pl_layout *l,
+                  bool verbose)
+{
+    double want = json_number_value(json_object_get(r->measured, "mem_gib"));
+    struct pl_memory m;
+
+    if (want <= 0)
+        return;
+    pl_memory_worst(&m, &r->model, l, &r->workload, &r->trainer);
+    compare(sum, verbose, r->id, m.total / (1 << 30), want);
+}
+
 void bench_parts(const struct rows *rows, bool verbose)
 {
     struct bench_sum link = {0}, layer = {0}, memory = {0};

@@ -15,6 +15,10 @@ void bench_sum_add(struct bench_sum *s, double error);
 /* Mean and worst error; nothing where nothing was added. */
 void bench_say_sum(const char *bench, const char *what, const struct bench_sum *s);
 
+/* A row that says how much memory its devices held, against the plan of layout L. */
+void bench_memory(struct bench_sum *sum, const struct row *r, const struct pl_layout *l,
+                  bool verbose);
+
 /* Rows of the types microbenchmark, layer and memory. */
 void bench_parts(const struct rows *rows, bool verbose);
 /* Layouts a second on one core: walked, costed in the walk's order and in a random order, sized. */

@@ -3,51 +3,86 @@
 #include <errno.h>
 
 /*
- * Software by family: how a trainer of that time and kind runs. One rule a family, the same for all
- * its rows. A family that is not listed is what its rows look like: fully sharded with zero >= 2,
- * today's Megatron otherwise.
+ * Software by the family of rows that it made: how a trainer of that time and kind runs. A stack is
+ * a release, not a row: all its rows share it.
  */
-static const struct family {
-    const char *name;
-    bool flash, overlap, tp_overlap, tp_async, half_grads, tensor_gather, eager, whole_messages;
+enum { UNFUSED, FLASH_1, FLASH_2, FLASH_3 };
+
+struct stack {
+    const char *families[4];
+    bool overlap, tp_overlap, tp_async, half_grads, tensor_gather, whole_messages, whole_start;
+    int attention; /* UNFUSED, or the generation of units that its kernels were written for */
     double selective_share;
-} families[] = {
-    {.name = "sc21", .tensor_gather = true, .half_grads = true},
-    {.name = "korth", .tp_async = true, .half_grads = true},
-    {.name = "vtrain", .half_grads = true},
-    {.name = "bloom", .half_grads = true, .whole_messages = true},
-    {.name = "megascale", .tp_async = true},
-    {.name = "mcore", .tp_async = true, .flash = true, .overlap = true, .tp_overlap = true},
-    {.name = "dgxc", .tp_async = true, .flash = true, .overlap = true, .tp_overlap = true},
-    {.name = "pfold", .tp_async = true, .flash = true, .overlap = true},
-    {.name = "foundry", .flash = true, .overlap = true, .eager = true},
-    {.name = "torchtitan", .flash = true, .overlap = true, .selective_share = 0.5},
-    {.name = "fp8", .flash = true, .overlap = true, .selective_share = 0.5},
+    double network; /* share of the network's bandwidth that its authors measured */
 };
 
-static const struct family *family_of(const char *name)
-{
-    static const struct family other = {
-        .name = "other", .tp_async = true, .flash = true, .overlap = true};
+static const struct stack stacks[] = {
+    /* Megatron-LM and DeepSpeed of 2020-21 on Selene. The paper states its effective bandwidth:
+     * 12.9 TB/s bisection of the all-reduce on 3072 devices, whose links add up to 38.4. */
+    {.families = {"sc21"}, .half_grads = true, .tensor_gather = true, .network = 0.34},
+    /* Megatron-LM of 2022: the input gradient's all-reduce runs beside the weight gradient. */
+    {.families = {"korth", "megascale"}, .half_grads = true, .tp_async = true},
+    /* Megatron-DeepSpeed of 2021 (BigScience) and, after Megatron 3.0 was merged, of 2023. */
+    {.families = {"bloom"}, .half_grads = true, .whole_messages = true},
+    {.families = {"vtrain"}, .half_grads = true, .tp_async = true},
+    /* Megatron-Core with Transformer Engine; NeMo's and its own recipes cut tp's collectives. */
+    {.families = {"mcore", "dgxc"},
+     .overlap = true,
+     .tp_async = true,
+     .tp_overlap = true,
+     .attention = FLASH_3},
+    /* The same with experts, whose recipes do not; its FSDP wraps a model that was built whole. */
+    {.families = {"pfold"},
+     .overlap = true,
+     .tp_async = true,
+     .whole_start = true,
+     .attention = FLASH_3},
+    /* PyTorch FSDP with the first FlashAttention's Triton kernels. */
+    {.families = {"foundry"}, .overlap = true, .attention = FLASH_1},
+    /* torchtitan: FSDP2, PyTorch's attention, every second product saved in "selective". */
+    {.families = {"torchtitan", "fp8"},
+     .overlap = true,
+     .attention = FLASH_2,
+     .selective_share = 0.5},
+};
 
-    for (size_t i = 0; i < ARRAY_LEN(families); i++)
-        if (!strcmp(families[i].name, name))
-            return &families[i];
-    return &other;
+/* A family that is not listed is what its rows look like: fully sharded as torchtitan, else today's
+ * Megatron. */
+static const struct stack *stack_of(const struct row *r)
+{
+    static const struct stack sharded = {.overlap = true, .attention = FLASH_2};
+    static const struct stack other = {.overlap = true, .tp_async = true, .attention = FLASH_3};
+    const json_t *layout = json_object_get(r->doc, "layout");
+
+    for (size_t i = 0; i < ARRAY_LEN(stacks); i++)
+        for (size_t j = 0; j < ARRAY_LEN(stacks[i].families) && stacks[i].families[j]; j++)
+            if (str_eq(stacks[i].families[j], r->family))
+                return &stacks[i];
+    return json_integer_value(json_object_get(layout, "zero")) >= 2 ? &sharded : &other;
+}
+
+/* Words by which a row says how its software ran, in its name or its note. */
+static bool says(const struct row *r, const char *word)
+{
+    const char *note = json_string_value(json_object_get(r->doc, "note"));
+
+    return strstr(r->id, word) || (note && strstr(note, word));
 }
 
 static void set_trainer(struct row *r)
 {
-    const struct family *f = family_of(r->family);
+    const struct stack *f = stack_of(r);
 
     r->trainer = *pl_trainer_find("any");
-    r->trainer.flash = f->flash;
-    r->trainer.tp_overlap = f->tp_overlap;
+    r->trainer.flash = f->attention != UNFUSED;
+    r->trainer.flash_units = f->attention;
+    r->trainer.tp_overlap = f->tp_overlap || says(r, "async TP");
     r->trainer.tp_async = f->tp_async;
     r->trainer.half_grads = f->half_grads;
     r->trainer.tensor_gather = f->tensor_gather;
-    r->trainer.eager = f->eager;
+    r->trainer.eager = says(r, "-eager");
     r->trainer.whole_messages = f->whole_messages;
+    r->trainer.whole_start = f->whole_start;
     r->trainer.selective_share = f->selective_share;
 }
 
@@ -67,7 +102,7 @@ static int parse_model(struct row *r, const json_t *v, struct err *e)
 
 static int parse_layout(struct row *r, const json_t *v, int devices, struct err *e)
 {
-    const struct family *f = family_of(r->family);
+    const struct stack *f = stack_of(r);
     AUTO_JSON *l = json_deep_copy(v);
     const char *precision = json_string_value(json_object_get(l, "precision"));
 
@@ -133,6 +168,8 @@ static int parse_row(struct row *r, json_t *v, struct err *e)
         return rc;
     if (pl_cluster_parse(&r->cluster, json_object_get(v, "cluster"), NULL, e) < 0)
         return err_under(e, "/cluster");
+    if (stack_of(r)->network > 0 && r->cluster.nlinks)
+        r->cluster.link[r->cluster.nlinks - 1].share = stack_of(r)->network;
     r->workload = (struct pl_workload){.seq = r->model.seq, .precision = PL_BF16};
     r->layout.tp = (int)json_integer_value(json_object_get(json_object_get(v, "layout"), "tp"));
     r->workload.global_batch =

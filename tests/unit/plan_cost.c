@@ -206,6 +206,64 @@ static void a_ring_passes_the_bytes_that_its_definition_says(void **state)
     assert_true(fabs(pl_all_to_all_s(&g, BYTES) - BYTES * 24 / 32 / 25e9) < 1e-9);
 }
 
+static void a_measured_share_of_a_link_stands_before_the_usual_one(void **state)
+{
+    struct world x = world_of("gpt-22B", "dgx-a100", 4, 64, "any"), back;
+    struct pl_rates r;
+    struct pl_group usual, measured;
+    struct err e = {0};
+
+    (void)state;
+    pl_rates_of(&r, &pl_default_constants, &x.c, PL_BF16, 1);
+    pl_group_of(&usual, &pl_default_constants, &x.c, &r, 4, 8);
+    x.c.link[1].share = pl_default_constants.far / 2;
+    pl_group_of(&measured, &pl_default_constants, &x.c, &r, 4, 8);
+    assert_true(fabs(measured.far_bps / usual.far_bps - 0.5) < 1e-12);
+    assert_true(measured.near_bps == usual.near_bps);
+
+    AUTO_JSON *v = pl_cluster_json(&x.c);
+
+    assert_int_equal(pl_cluster_parse(&back.c, v, NULL, &e), 0);
+    assert_true(back.c.link[1].share == x.c.link[1].share && back.c.link[0].share == 0);
+}
+
+/* On H100, attention for Hopper's units before Ampere's before older ones; on A100 the first two
+ * are alike, since none of its units is unused. */
+static void attention_is_as_fast_as_the_units_that_it_was_written_for(void **state)
+{
+    static const char *const cluster[] = {"dgx-a100", "dgx-h100"};
+
+    (void)state;
+    for (int c = 0; c < 2; c++) {
+        double seconds[4];
+
+        for (int units = 0; units < 4; units++) {
+            struct world x = world_of("llama-8b", cluster[c], 1, 64, "any");
+            struct pl_trainer t = *x.t;
+
+            t.flash_units = units;
+            x.t = &t;
+            seconds[units] = cost_of(&x, "{'tp':2,'sp':1,'precision':'bf16'}").total;
+        }
+        assert_true(seconds[1] > seconds[2] * 1.01);
+        assert_true(c ? seconds[2] > seconds[3] * 1.01 : seconds[2] == seconds[3]);
+        assert_true(seconds[0] == seconds[3]);
+    }
+}
+
+static void zero_2_scatters_once_under_a_pipeline(void **state)
+{
+    struct world x = world_of("gpt-22B", "dgx-a100", 2, 64, "any");
+    double piped = cost_of(&x, "{'tp':2,'pp':2,'zero':2,'precision':'bf16'}").seconds[PL_COST_DP];
+    double piped_1 = cost_of(&x, "{'tp':2,'pp':2,'zero':1,'precision':'bf16'}").seconds[PL_COST_DP];
+    double flat = cost_of(&x, "{'tp':4,'zero':2,'precision':'bf16'}").seconds[PL_COST_DP];
+    double flat_1 = cost_of(&x, "{'tp':4,'zero':1,'precision':'bf16'}").seconds[PL_COST_DP];
+
+    (void)state;
+    assert_true(fabs(piped / piped_1 - 1) < 1e-9);
+    assert_true(flat > 4 * flat_1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +275,9 @@ int main(void)
         cmocka_unit_test(faster_parts_never_make_an_iteration_slower),
         cmocka_unit_test(layouts_order_as_their_physics_does),
         cmocka_unit_test(ranks_that_share_cores_take_turns),
+        cmocka_unit_test(a_measured_share_of_a_link_stands_before_the_usual_one),
+        cmocka_unit_test(attention_is_as_fast_as_the_units_that_it_was_written_for),
+        cmocka_unit_test(zero_2_scatters_once_under_a_pipeline),
         cmocka_unit_test(a_ring_passes_the_bytes_that_its_definition_says),
     };
 

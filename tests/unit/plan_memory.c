@@ -143,6 +143,41 @@ static void a_plan_of_all_ranks_holds_every_parameter(void **state)
     }
 }
 
+/* 46.7e9 parameters of two bytes on tp 2, before 32 ranks share them. */
+static void a_model_that_is_built_whole_must_fit_whole(void **state)
+{
+    struct world x = world_of("mixtral-8x7b", "dgx-h100", 8, 64, "any");
+    struct pl_layout l =
+        layout_of(&x, "{'world':64,'tp':2,'sp':1,'etp':2,'zero':3,'precision':'bf16'}");
+    struct pl_trainer t = *x.t;
+    struct pl_memory shared, whole;
+
+    (void)state;
+    pl_memory_worst(&shared, &x.m, &l, &x.w, &t);
+    t.whole_start = true;
+    pl_memory_worst(&whole, &x.m, &l, &x.w, &t);
+    assert_true(whole.total > shared.total);
+    assert_true(fabs(whole.total - whole.bytes[PL_MEM_WORKSPACE] - (double)pl_model_params(&x.m)) <
+                0.01 * (double)pl_model_params(&x.m));
+    l.zero = 1;
+    pl_memory_worst(&shared, &x.m, &l, &x.w, x.t);
+    pl_memory_worst(&whole, &x.m, &l, &x.w, &t);
+    assert_true(whole.total == shared.total);
+}
+
+/* Per token of llama-8b: its input, queries and attention's output of 2 x 4096 bytes each, and half
+ * of what the products put out. */
+static void saved_products_are_what_is_kept(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "torchtitan");
+    struct pl_layout l = layout_of(&x, "{'world':8,'recompute':'selective','precision':'bf16'}");
+    double outputs = 4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096;
+    double want = x.w.seq * (2 * 4096 + 2 * 4096 + 2 * 0.5 * outputs);
+
+    (void)state;
+    assert_true(fabs(pl_layer_activation_bytes(&x.m, &l, &x.w, x.t, false) / want - 1) < 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +185,8 @@ int main(void)
         cmocka_unit_test(activations_of_whole_models_are_within_five_percent_of_those_printed),
         cmocka_unit_test(zero_shards_what_its_stage_says),
         cmocka_unit_test(expert_state_is_cut_by_ep_and_etp_and_the_rest_by_tp),
+        cmocka_unit_test(a_model_that_is_built_whole_must_fit_whole),
+        cmocka_unit_test(saved_products_are_what_is_kept),
         cmocka_unit_test(a_plan_of_all_ranks_holds_every_parameter),
     };
 
