@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <limits.h>
 #include <sched.h>
+#include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The MPI error handler has no argument of ours, so the function it calls lives here. */
@@ -34,16 +36,39 @@ static int all_done(MPI_Request *req, int n)
     return done;
 }
 
+enum {
+    SPIN_NS = 2000000, /* with a core for every rank: a yield lets other programs in for a whole time
+                        * slice, so it comes only when the peer is far behind */
+    YIELDS = 32,       /* with fewer cores: peers on this core first ... */
+    SLEEP_NS = 20000,  /* ... then sleep, so that the kernel sees an idle core and moves a rank that
+                        * has work to it; a rank that only yields looks busy */
+    SLEEP_MAX_NS = 160000
+};
+
+static void pause_between(const struct tr_progress *p, unsigned tests, uint64_t since)
+{
+    long ns = SLEEP_NS;
+
+    if (!p->yield) {
+        if (tests % 64 == 0 && clock_mono_ns() - since > SPIN_NS)
+            sched_yield();
+        return;
+    }
+    if (tests < YIELDS) {
+        sched_yield();
+        return;
+    }
+    for (unsigned i = YIELDS; i < tests && ns < SLEEP_MAX_NS; i += 8)
+        ns *= 2;
+    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
 void tr_wait(struct tr_progress *p, MPI_Request *req, int n)
 {
     uint64_t t = clock_mono_ns();
 
-    for (unsigned spins = 0; !all_done(req, n); spins++) {
-        /* With a core for every rank a yield costs a system call for nothing; 4096 tests are about
-         * 0.3 ms, after which the peer is late anyhow. */
-        if (p->yield || spins > 4096)
-            sched_yield();
-    }
+    for (unsigned tests = 1; !all_done(req, n); tests++)
+        pause_between(p, tests, t);
     if (p->clock)
         p->clock->wait_ns += clock_mono_ns() - t;
 }
@@ -150,6 +175,7 @@ void tr_comms_init(struct tr_comms *c, MPI_Comm parent, const struct pl_layout *
     MPI_Comm_size(parent, &size);
     assert(size == l->world);
 
+    (void)prctl(PR_SET_TIMERSLACK, 1UL); /* sleeps end when they say, not 50 us later */
     *c = (struct tr_comms){.progress = {.yield = outnumbered(parent, l->threads), .clock = clock}};
     group_init(&c->world, c, parent, 0, l->world, rank);
     for (int i = 0; i < l->world; i++)

@@ -1,0 +1,153 @@
+#include "tests/bench/trainer_side.h"
+
+#include <assert.h>
+#include <unistd.h>
+
+static int job_rank(void)
+{
+    int rank;
+
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank;
+}
+
+void side_die(const char *why)
+{
+    fprintf(stderr, "bench_trainer: rank %d: %s\n", job_rank(), why);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+void side_meet(void)
+{
+    MPI_Request r;
+    int done = 0;
+
+    MPI_Ibarrier(MPI_COMM_WORLD, &r);
+    while (MPI_Test(&r, &done, MPI_STATUS_IGNORE), !done)
+        usleep(1000);
+}
+
+static json_t *parse(const char *text)
+{
+    json_error_t je;
+    json_t *v = json_loads(text, 0, &je);
+
+    if (!v)
+        side_die(je.text);
+    return v;
+}
+
+static void layout_of(struct side *s, const char *text)
+{
+    struct pl_cluster here;
+    struct pl_verdict why;
+    char broken[400];
+    struct err e = {0};
+    json_t *v = parse(text);
+
+    pl_cluster_here(&here);
+    here.oversubscribe = true;
+    if (pl_layout_parse(&s->layout, v, &s->model, &here, &s->workload, &e) < 0)
+        side_die(e.text);
+    json_decref(v);
+    if (!pl_layout_check(&why, &s->model, &here, &s->layout, &s->workload,
+                         pl_trainer_find("partune")))
+        side_die(pl_verdict_text(broken, sizeof(broken), &why));
+}
+
+double side_flops(const struct pl_model *m, int seq, double tokens)
+{
+    double h = m->hidden, q = (double)m->heads * m->head_dim,
+           kv = (double)m->kv_heads * m->head_dim;
+    double weights = (double)m->vocab * h, pairs = 0.5 * (seq + 1);
+
+    for (int i = 0; i < m->layers; i++) {
+        weights += h * (2 * q + 2 * kv);
+        weights += pl_layer_is_moe(m, i)
+                       ? h * (m->moe.experts + 3.0 * m->moe.top_k * m->moe.expert_ffn +
+                              3.0 * m->moe.shared_ffn)
+                       : 3.0 * h * m->ffn;
+    }
+    /* scores and their product with the values: 2 x 2 FLOPs a pair and column, three passes */
+    return tokens * (6 * weights + 12 * pairs * q * m->layers);
+}
+
+void side_open(struct side *s, const char *model, const char *layout, int global_batch)
+{
+    struct err e = {0};
+    enum pl_mem_class cls;
+    double asked;
+    json_t *v = parse(model);
+
+    *s = (struct side){.comm = MPI_COMM_NULL,
+                       .workload = {.global_batch = global_batch, .data = "synthetic"}};
+    if (pl_model_parse(&s->model, v, &e) < 0)
+        side_die(e.text);
+    json_decref(v);
+    s->workload.seq = s->model.seq;
+    layout_of(s, layout);
+    s->flops = side_flops(&s->model, s->workload.seq, (double)global_batch * s->workload.seq);
+    MPI_Comm_split(MPI_COMM_WORLD, job_rank() < s->layout.world ? 0 : MPI_UNDEFINED, job_rank(),
+                   &s->comm);
+    if (s->comm == MPI_COMM_NULL)
+        return;
+    if (tr_rank_init(&s->r, s->comm, &s->model, &s->layout, &s->workload, UINT64_MAX, side_die,
+                     &cls, &asked, &e) < 0)
+        side_die(e.text);
+    tr_params_init(&s->r.params, &s->model, 1);
+}
+
+void side_close(struct side *s)
+{
+    if (s->comm == MPI_COMM_NULL)
+        return;
+    tr_rank_done(&s->r);
+    MPI_Comm_free(&s->comm);
+}
+
+static void put_samples(struct side *s)
+{
+    struct tr_rank *r = &s->r;
+    uint64_t first = (uint64_t)s->step * (uint64_t)s->workload.global_batch;
+
+    for (int mb = 0; mb < r->d.microbatches; mb++)
+        for (int k = 0; k < s->layout.micro_batch; k++) {
+            uint64_t at = first + tr_sample_index(r, mb, k);
+
+            for (int i = 0; i <= s->workload.seq; i++)
+                r->work.sample[i] =
+                    (int32_t)(rng_mix(at * 8191 + (uint64_t)i) % (uint64_t)s->model.vocab);
+            tr_sample_put(r, mb, k, r->work.sample);
+        }
+}
+
+double side_step(struct side *s)
+{
+    static const struct tr_optim o = {.lr = 1e-4,
+                                      .min_lr = 1e-4,
+                                      .steps = 1000,
+                                      .weight_decay = 0.1,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.95,
+                                      .eps = 1e-8,
+                                      .clip = 1.0};
+    struct tr_result t;
+    double seconds = 0;
+
+    side_meet();
+    if (s->comm != MPI_COMM_NULL) {
+        uint64_t begin;
+
+        put_samples(s);
+        tr_barrier(&s->r.comms.world);
+        begin = clock_mono_ns();
+        tr_step_grads(&s->r, &t, 0);
+        tr_optim_step(&s->r, &o, ++s->step, t.norm);
+        tr_optim_settle(&s->r);
+        tr_barrier(&s->r.comms.world);
+        seconds = (double)(clock_mono_ns() - begin) * 1e-9;
+    }
+    side_meet();
+    MPI_Bcast(&seconds, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    return seconds;
+}
