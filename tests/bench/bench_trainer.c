@@ -1,13 +1,15 @@
 /*
  * Speed of training steps, one JSON object a line: {"bench", "case", "value", "unit", "reference",
- * "ratio"}. Run by bench_trainer.sh under mpiexec with 8 ranks, of which a case uses some; the
- * others sleep.
+ * "ratio"}. Run by bench_trainer.sh: with 8 ranks, of which a case uses some while the others
+ * sleep, and with 2 for overlap.
  *
  *   train_step_1     one rank: share of the multiply-add peak of one core
  *   train_step_2     two ranks on two cores over one, same global batch; pp as a share of what its
  *                    schedule allows two stages of these layers
  *   oversubscribed   eight ranks on two cores over two ranks, same global batch
- *   allocations      of the trainer's own code in the steps above
+ *   overlap          with 2 ranks, meant to be on two hosts with a slow link: overlap on against
+ * off, and how much of the communication that shows without it it hides allocations      of the
+ * trainer's own code in the steps above
  *
  * Both sides of a comparison take turns; value is the median of the first side, ratio the median of
  * the quotients of neighbours. Every number is wall time of the slowest rank, the optimizer
@@ -107,7 +109,7 @@ static void bench_one(void)
         rate[i] = s.flops / step(&s, true);
         share[i] = rate[i] / peak;
     }
-    print("train_step_1", s.model.name, median(rate, opt.repeats + 2) / 1e9, "GFLOP/s",
+    print("train_step_1", s.model.name, 1e3 * s.flops / median(rate, opt.repeats + 2), "ms",
           "fma peak of one core", median(share, opt.repeats + 2));
     side_close(&s);
 }
@@ -116,26 +118,9 @@ static void bench_one(void)
 
 struct pair {
     double seconds;  /* of the first side, median */
+    double bound;    /* of the first side, with pp */
     double quotient; /* the second side's seconds over the first's, median of neighbours */
 };
-
-static struct pair compare(const char *model, const char *first, const char *second)
-{
-    struct side a, b;
-    double t[MAX_REPEATS], q[MAX_REPEATS];
-
-    side_open(&a, model, first, BATCH);
-    side_open(&b, model, second, BATCH);
-    step(&a, false);
-    step(&b, false);
-    for (int i = 0; i < opt.repeats; i++) {
-        t[i] = step(&a, true);
-        q[i] = step(&b, true) / t[i];
-    }
-    side_close(&a);
-    side_close(&b);
-    return (struct pair){median(t, opt.repeats), median(q, opt.repeats)};
-}
 
 /* FLOPs of one stage's part of a micro-batch as times; the output and its whole gradient are
  * computed in the forward step of the last stage. */
@@ -157,28 +142,47 @@ static struct pl_stage_time stage_time(const struct pl_model *m, const struct pl
 }
 
 /* How much faster than one rank the schedule would be if only its bubbles cost time. */
-static double schedule_bound(const char *model, const char *layout)
+static double schedule_bound(const struct side *s)
 {
-    struct side s;
     struct pl_timeline t;
     struct pl_stage_time at[64];
-    struct pl_pipe p = {.at = at};
+    struct pl_pipe p = {.at = at,
+                        .schedule = (enum pl_schedule)s->layout.schedule,
+                        .pp = s->layout.pp,
+                        .vp = s->layout.vp,
+                        .microbatches = pl_microbatches(&s->layout, &s->workload)};
     struct err e = {0};
     double bound;
 
-    side_open(&s, model, layout, BATCH);
-    p.schedule = (enum pl_schedule)s.layout.schedule;
-    p.pp = s.layout.pp;
-    p.vp = s.layout.vp;
-    p.microbatches = pl_microbatches(&s.layout, &s.workload);
     for (int i = 0; i < p.pp * p.vp; i++)
-        at[i] = stage_time(&s.model, &s.layout, i % p.pp, i / p.pp);
+        at[i] = stage_time(&s->model, &s->layout, i % p.pp, i / p.pp);
     if (pl_simulate(&t, &p, &e) < 0)
         side_die(e.text);
-    bound = s.flops / t.total;
+    bound = s->flops / t.total;
     pl_timeline_done(&t);
-    side_close(&s);
     return bound;
+}
+
+static struct pair compare(const char *model, const char *first, const char *second)
+{
+    struct side a, b;
+    struct pair r;
+    double t[MAX_REPEATS], q[MAX_REPEATS];
+
+    side_open(&a, model, first, BATCH);
+    side_open(&b, model, second, BATCH);
+    step(&a, false);
+    step(&b, false);
+    for (int i = 0; i < opt.repeats; i++) {
+        t[i] = step(&a, true);
+        q[i] = step(&b, true) / t[i];
+    }
+    r = (struct pair){.seconds = median(t, opt.repeats), .quotient = median(q, opt.repeats)};
+    if (a.layout.pp > 1)
+        r.bound = schedule_bound(&a);
+    side_close(&a);
+    side_close(&b);
+    return r;
 }
 
 static void bench_two(void)
@@ -195,15 +199,12 @@ static void bench_two(void)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct pair p;
         bool pp = i == 3;
-        double bound = 1;
 
         if (!wanted("train_step_2") && !wanted(cases[i].name))
             continue;
         p = compare(cases[i].model, cases[i].layout, one_rank);
-        if (pp)
-            bound = schedule_bound(cases[i].model, cases[i].layout);
         print("train_step_2", cases[i].name + strlen("train_step_2 "), p.seconds * 1e3, "ms",
-              pp ? "bound of its schedule" : "one rank", p.quotient / bound);
+              pp ? "bound of its schedule" : "one rank", p.quotient / (pp ? p.bound : 1));
     }
 }
 
@@ -227,6 +228,62 @@ static void bench_oversubscribed(void)
         p = compare(cases[i].model, cases[i].layout, two);
         print("oversubscribed", cases[i].name + strlen("oversubscribed "), p.seconds * 1e3, "ms",
               "two ranks, dp2", 1 / p.quotient);
+    }
+}
+
+/* ---- two hosts ---- */
+
+static struct side *open_overlap(struct side *s, const char *model, const char *layout, bool on)
+{
+    char text[256], sep = ',';
+
+    snprintf(text, sizeof(text), "{\"world\":2%c%s", sep, layout);
+    if (!on) /* the flags come last and are ones */
+        for (char *p = strstr(text, "overlap"); p && *p; p++)
+            if (*p == '1')
+                *p = '0';
+    side_open(s, model, text, BATCH);
+    return s;
+}
+
+static void bench_overlap(void)
+{
+    static const struct {
+        const char *name, *model, *layout;
+    } cases[] = {
+        {"overlap dp", dense,
+         "\"zero\":1,\"micro_batch\":8,\"overlap_grad_reduce\":1,\"overlap_param_gather\":1}"},
+        {"overlap pp", dense, "\"pp\":2,\"micro_batch\":4,\"overlap_p2p\":1}"},
+        {"overlap ep", experts, "\"ep\":2,\"zero\":1,\"micro_batch\":4,\"overlap_moe_a2a\":1}"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct side on, off;
+        double t[MAX_REPEATS], q[MAX_REPEATS], hidden[MAX_REPEATS], comm_on, comm_off, bound;
+        char what[120];
+
+        if (!wanted("overlap") && !wanted(cases[i].name))
+            continue;
+        open_overlap(&on, cases[i].model, cases[i].layout, true);
+        open_overlap(&off, cases[i].model, cases[i].layout, false);
+        /* A pipeline also waits for its bubbles, which no overlap removes. */
+        bound = on.layout.pp > 1 ? schedule_bound(&on) : on.layout.world;
+        for (int k = 0; k < opt.repeats; k++) {
+            double without, least;
+
+            t[k] = side_steady(&on, 2, &comm_on);
+            without = side_steady(&off, 2, &comm_off);
+            q[k] = without / t[k];
+            least = (without - comm_off) * on.layout.world / bound;
+            hidden[k] = (without - t[k]) / (without - least);
+        }
+        side_close(&on);
+        side_close(&off);
+        print("overlap", cases[i].name + strlen("overlap "), median(t, opt.repeats) * 1e3, "ms",
+              "the same without overlap", median(q, opt.repeats));
+        snprintf(what, sizeof(what), "%s: share of its communication that is hidden",
+                 cases[i].name + strlen("overlap "));
+        print("overlap", what, median(hidden, opt.repeats), "share", NULL, 0);
     }
 }
 
@@ -258,12 +315,16 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &opt.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size < 8)
-        side_die("start it with 8 ranks");
-    if (wanted("train_step_1"))
-        bench_one();
-    bench_two();
-    bench_oversubscribed();
+    if (size == 2) {
+        bench_overlap();
+    } else if (size == 8) {
+        if (wanted("train_step_1"))
+            bench_one();
+        bench_two();
+        bench_oversubscribed();
+    } else {
+        side_die("start it with 8 ranks, or with 2 on two hosts");
+    }
     MPI_Allreduce(MPI_IN_PLACE, &allocations, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     if (wanted("allocations"))
         print("allocations", "in the steps above, all ranks", (double)allocations, "times", NULL,

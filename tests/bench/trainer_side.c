@@ -121,7 +121,7 @@ static void put_samples(struct side *s)
         }
 }
 
-double side_step(struct side *s)
+static double one_step(struct side *s)
 {
     static const struct tr_optim o = {.lr = 1e-4,
                                       .min_lr = 1e-4,
@@ -132,17 +132,24 @@ double side_step(struct side *s)
                                       .eps = 1e-8,
                                       .clip = 1.0};
     struct tr_result t;
+
+    put_samples(s);
+    tr_step_grads(&s->r, &t, 0);
+    tr_optim_step(&s->r, &o, ++s->step, t.norm);
+    return t.loss;
+}
+
+double side_step(struct side *s)
+{
     double seconds = 0;
 
     side_meet();
     if (s->comm != MPI_COMM_NULL) {
         uint64_t begin;
 
-        put_samples(s);
         tr_barrier(&s->r.comms.world);
         begin = clock_mono_ns();
-        tr_step_grads(&s->r, &t, 0);
-        tr_optim_step(&s->r, &o, ++s->step, t.norm);
+        one_step(s);
         tr_optim_settle(&s->r);
         tr_barrier(&s->r.comms.world);
         seconds = (double)(clock_mono_ns() - begin) * 1e-9;
@@ -150,4 +157,27 @@ double side_step(struct side *s)
     side_meet();
     MPI_Bcast(&seconds, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     return seconds;
+}
+
+double side_steady(struct side *s, int n, double *ret_exposed)
+{
+    static const enum tr_phase comm[] = {TR_PHASE_TP, TR_PHASE_EP, TR_PHASE_PP_WAIT, TR_PHASE_DP};
+    double x[2] = {0};
+
+    side_meet();
+    one_step(s);
+    for (int i = 0; i < n; i++) {
+        uint64_t begin = clock_mono_ns();
+
+        tr_clock_reset(&s->r.clock);
+        one_step(s);
+        tr_phase(&s->r.clock, TR_PHASE_OTHER);
+        x[0] += (double)(clock_mono_ns() - begin) * 1e-9 / n;
+        for (size_t k = 0; k < ARRAY_LEN(comm); k++)
+            x[1] += (double)s->r.clock.ns[comm[k]] * 1e-9 / n;
+    }
+    tr_optim_settle(&s->r);
+    tr_sum_double(&s->r.comms.world, x, 2);
+    *ret_exposed = x[1] / s->layout.world;
+    return x[0] / s->layout.world;
 }

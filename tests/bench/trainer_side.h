@@ -35,6 +35,11 @@ void side_close(struct side *s);
 /* Wall seconds of one step with new samples, of the slowest rank; on every rank of the job. */
 double side_step(struct side *s);
 
+/* Seconds a step of N steps in a row, after one that is not measured, so that what one step leaves
+ * running meets the next; mean over ranks. RET_EXPOSED is what of it communication took. Only where
+ * the side has all ranks of the job. */
+double side_steady(struct side *s, int n, double *ret_exposed);
+
 /* FLOPs of the passes over T tokens in SEQ: 6 a weight of a matrix that a token meets, and causal
  * attention. */
 double side_flops(const struct pl_model *m, int seq, double tokens);

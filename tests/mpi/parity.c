@@ -12,6 +12,7 @@
  * gradients over the ranks of sequence parallelism, is seen as 1.6e-4 in the losses.
  */
 #include "base/base.h"
+#include "tests/mpi/allocations.h"
 #include "trainer/step.h"
 
 #include <assert.h>
@@ -25,36 +26,6 @@ struct curve {
 
 static int world_rank, world_size, test_number, failures;
 static int every = 1; /* of the layouts of a size, take each so-manieth */
-
-/* ---- allocations of our own code (the linker sends them here), counted while STEPPING ---- */
-
-static bool stepping;
-static long allocations;
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-void *__wrap_malloc(size_t n)
-{
-    allocations += stepping;
-    return __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    allocations += stepping;
-    return __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    allocations += stepping;
-    return __real_realloc(p, n);
-}
 
 static void die(const char *why)
 {
@@ -189,10 +160,10 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
 
         put_samples(&r, (uint64_t)(n - 1) * (uint64_t)w->global_batch, shuffle);
         watch->step = n - 1;
-        stepping = true;
+        allocations_counted = true;
         tr_step_grads(&r, &t, 0);
         tr_optim_step(&r, &o, n, t.norm);
-        stepping = false;
+        allocations_counted = false;
         ret->loss[n - 1] = t.loss;
         ret->aux[n - 1] = t.aux;
         ret->norm[n - 1] = t.norm;
