@@ -298,6 +298,10 @@ int db_artifact_put(struct db *w, const struct db_artifact *ar, struct err *e);
 int db_artifact_get(struct db *db, struct arena *a, struct db_artifact *ret, const char *campaign,
                     const char *name, struct err *e);
 
+/* The newest LIMIT artifacts of all campaigns whose name begins with PREFIX. */
+int db_artifact_list(struct db *db, struct arena *a, struct db_artifact **ret, int *ret_count,
+                     const char *prefix, int64_t limit, struct err *e);
+
 /* ---- for the HTTP side: answers by Idempotency-Key, tokens, audit -------------------------------
  */
 

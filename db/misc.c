@@ -32,6 +32,28 @@ int db_artifact_get(struct db *db, struct arena *a, struct db_artifact *ret, con
                          "campaign = ? AND name = ?", "ss", campaign, name);
 }
 
+int db_artifact_list(struct db *db, struct arena *a, struct db_artifact **ret, int *ret_count,
+                     const char *prefix, int64_t limit, struct err *e)
+{
+    AUTO_STR sql = {0};
+    struct db_rows rows = {.a = a, .size = sizeof(struct db_artifact)};
+    sqlite3_stmt *st;
+    int r;
+
+    str_add(&sql, "SELECT ");
+    db_add_columns(&sql, artifact_columns);
+    str_add(&sql, " FROM artifact WHERE substr(name, 1, length(?1)) = ?1"
+                  " ORDER BY created DESC LIMIT ?2");
+    r = db_query(db, &st, e, sql.text, "si", prefix, limit);
+    while (r >= 0 && (r = db_next(db, st, e)) == 1)
+        db_read_row(st, artifact_columns, db_rows_add(&rows), a);
+    if (r < 0)
+        return r;
+    *ret = (struct db_artifact *)(void *)rows.rows;
+    *ret_count = rows.count;
+    return 0;
+}
+
 static const struct db_column answer_columns[] = {
     COLUMN(db_answer, key, DB_TEXT),    COLUMN(db_answer, hash, DB_TEXT),
     COLUMN(db_answer, type, DB_TEXT),   COLUMN(db_answer, location, DB_TEXT),

@@ -84,6 +84,8 @@ void tn_seen_init(struct tn_seen *s)
 {
     *s = (struct tn_seen){.loss_first = NAN,
                           .loss_last = NAN,
+                          .tokens_least = NAN,
+                          .tokens_most = NAN,
                           .tokens_per_s = NAN,
                           .tokens_per_s_se = NAN,
                           .ms_median = NAN,
@@ -134,12 +136,15 @@ static bool see_step(struct tn_seen *s, const json_t *v, int64_t *ret_n, double 
 {
     const json_t *phases = json_object_get(v, "phases");
     double n = number(v, "n"), ms = number(v, "ms"), loss = number(v, "loss");
+    double tokens = number(v, "tokens");
 
     if (!(n >= 0 && n < 1e15) || !(ms >= 0))
         return false;
     *ret_n = (int64_t)n;
     *ret_ms = ms;
     tn_seen_step(s, ms, loss, json_is_true(json_object_get(v, "warmup")));
+    s->tokens_least = fmin(s->tokens_least, tokens); /* of a number and NAN, the number */
+    s->tokens_most = fmax(s->tokens_most, tokens);
     if (json_is_true(json_object_get(v, "warmup")))
         return true;
     for (int i = 0; i < TN_PHASES; i++) {

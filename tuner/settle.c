@@ -140,9 +140,24 @@ static void by_exit(struct cause *c, const struct tn_attempt *a)
         say(c, "oom", "%s", tail);
 }
 
+/* No layout wins by doing less: a step is global_batch x seq tokens, whatever the layout. */
+static bool did_other_work(struct cause *c, const struct tn_attempt *a)
+{
+    const struct pl_workload *w = &a->campaign->engine->spec->se.workload;
+    double want = (double)w->global_batch * w->seq, least = a->seen.tokens_least;
+
+    if (!(least < want) && !(a->seen.tokens_most > want))
+        return false;
+    say(c, "illegal", "a step had %.0f tokens instead of %.0f (global_batch %d x seq %d)",
+        least < want ? least : a->seen.tokens_most, want, w->global_batch, w->seq);
+    return true;
+}
+
 static void find_cause(struct cause *c, const struct tn_attempt *a)
 {
     *c = (struct cause){.rank = -1};
+    if (a->seen.summary && did_other_work(c, a))
+        return;
     if (a->seen.summary)
         say(c, "ok", "%s", "");
     else if (a->machine_lost)

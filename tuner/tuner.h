@@ -185,6 +185,14 @@ int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char 
                struct err *e);
 int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
 
+/*
+ * A projection as in docs/API.md (POST /v1/project): campaign BODY.campaign calibrates the cost model,
+ * which speaks of other sizes. Any thread, use web_offload. KEEP stores the answer with the campaign,
+ * so that later measurements judge it (loop thread).
+ */
+int tn_project(json_t **ret, struct tn_service *svc, const json_t *body, struct err *e);
+int tn_project_keep(struct tn_service *svc, const json_t *answer, struct err *e);
+
 /* What an exporter needs: the winner (or the trial N > 0) with the campaign's model, cluster and
  * workload. */
 struct tn_winner {

@@ -55,6 +55,7 @@ done <<EOF
 $id ls --sort -created
 tokens/s show $id
 tokens/s show last
+strong.scaling project $id --sizes 8,16,7
 baseline trials $id --kind baseline
 phases|state trial $id 1
 ms steps $id 1 --limit 2

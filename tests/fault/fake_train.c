@@ -107,6 +107,28 @@ static void misbehave(struct fake *f, int step)
     }
 }
 
+/* Number of the trial, from the path of its events: …/trials/N/ATTEMPT/events. */
+static int trial_of(const struct fake *f)
+{
+    const char *p = f->events ? strstr(f->events, "/trials/") : NULL;
+
+    return p ? (int)strtol(p + 8, NULL, 10) : 0;
+}
+
+/* Larger micro-batches are faster. Runs of three steps, a verification's, may find otherwise:
+ * "turned" has them slower, "noisy" has every other run slower whatever it is. */
+static double step_ms(const struct fake *f, const json_t *config, int steps)
+{
+    double tp = number(config, "layout", "tp", 1), mb = number(config, "layout", "micro_batch", 1);
+    double gain = 1 + 0.2 * log2(mb), base = f->step_ms * (1 + 0.3 * log2(tp));
+
+    if (steps == 3 && str_eq(f->fault, "turned"))
+        return base * gain;
+    if (steps == 3 && str_eq(f->fault, "noisy"))
+        return f->step_ms * (trial_of(f) % 2 ? 1.5 : 1);
+    return base / gain;
+}
+
 /* The log lines of other trainers, until somebody stops us. */
 static void write_log(struct fake *f, const json_t *config, double tokens, double ms)
 {
@@ -152,9 +174,8 @@ static void train(struct fake *f, const json_t *config)
     int min = number(config, "trial", "min_steps", 5), steps = warmup + (min < max ? min : max);
     int batch = number(config, "workload", "global_batch", 8),
         seq = number(config, "workload", "seq", 64);
-    double tp = number(config, "layout", "tp", 1), mb = number(config, "layout", "micro_batch", 1);
-    double ms = f->step_ms * (1 + 0.3 * log2(tp)) / (1 + 0.2 * log2(mb)),
-           tokens = (double)batch * seq;
+    double tokens = (double)batch * seq * (str_eq(f->fault, "lazy") ? 0.5 : 1);
+    double ms = step_ms(f, config, max);
 
     if (f->log) {
         write_log(f, config, tokens, ms);

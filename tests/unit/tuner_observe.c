@@ -305,6 +305,16 @@ static void the_interval_of_a_ratio_is_that_of_its_logarithms(void **state)
     assert_true(mean == 1 && lo == 0 && isinf(hi));
 }
 
+static void verdicts_say_on_which_side_of_one_the_interval_lies(void **state)
+{
+    (void)state;
+    assert_string_equal(tn_verdict(1.01, 1.2, false), "holds");
+    assert_string_equal(tn_verdict(0.9, 0.99, false), "does not hold");
+    assert_string_equal(tn_verdict(0.9, 1.1, false), "within noise");
+    assert_string_equal(tn_verdict(1, 1.1, false), "within noise");
+    assert_string_equal(tn_verdict(0.9, 1.1, true), "same");
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_torn_line_waits_for_its_end),
     cmocka_unit_test(a_line_without_an_end_is_skipped_in_bounded_memory),
@@ -319,6 +329,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(core_lists_are_read_and_refused),
     cmocka_unit_test(students_t_is_that_of_the_tables),
     cmocka_unit_test(the_interval_of_a_ratio_is_that_of_its_logarithms),
+    cmocka_unit_test(verdicts_say_on_which_side_of_one_the_interval_lies),
 };
 
 UNIT_MAIN(tests)

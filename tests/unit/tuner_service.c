@@ -36,6 +36,7 @@ static void each_outcome_is_recognised(void **state)
         {"--fault oom", "oom", "oom", 1},
         {"--fault illegal", "illegal", "illegal", 1},
         {"--fault numeric", "numeric", "numeric", 1},
+        {"--fault lazy", "illegal", "illegal", 1}, /* half of the batch, for a fine rate */
         {"--fault comm", "crash", "crash", 2},
         {"--fault exit=66", "oom", "oom", 1},
         {"--fault exit=3", "crash", "crash", 2},
@@ -271,30 +272,93 @@ static void a_campaign_that_cannot_be_brought_back_leaves_nothing_running(void *
 
 static void verification_alternates_and_gives_an_interval(void **state)
 {
-    struct fixture f;
-    char id[32];
-    struct err e = {0};
-    AUTO_JSON *body = unit_json("{'pairs': 3, 'steps': 3}");
-    json_t *c, *v, *t;
+    static const struct {
+        const char *fault, *verdict;
+    } rows[] = {
+        {"", "holds"},
+        {"--fault turned", "does not hold"},
+        {"--fault noisy", "within noise"},
+    };
 
     (void)state;
-    fixture_open(&f, "verify", "");
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct fixture f;
+        char id[32];
+        struct err e = {0};
+        AUTO_JSON *body = unit_json("{'pairs': 3, 'steps': 3}");
+        json_t *c, *v, *t;
+
+        fixture_open(&f, "verify", rows[i].fault);
+        fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 5}"));
+        json_decref(fixture_wait(&f, id, "done"));
+        assert_int_equal(tn_campaign_verify(&c, f.svc, id, body, &e), 0);
+        assert_string_equal(text_at(c, "state"), "verifying");
+        json_decref(c);
+        c = fixture_wait(&f, id, "done");
+        v = json_object_get(c, "verify");
+        assert_string_equal(text_at(v, "state"), "done");
+        if (strcmp(text_at(v, "verdict"), rows[i].verdict))
+            fail_msg("`%s` gave %s", rows[i].fault, text_at(v, "verdict"));
+        assert_int_equal(json_array_size(json_object_get(v, "ratios")), 3);
+        assert_int_equal(json_integer_value(json_object_get(v, "pairs")), 3);
+        assert_true(json_number_value(json_object_get(v, "lo")) <=
+                    json_number_value(json_object_get(v, "ratio")));
+        assert_true(json_number_value(json_object_get(v, "ratio")) <=
+                    json_number_value(json_object_get(v, "hi")));
+        t = fixture_trial(&f, id, 6);
+        assert_string_equal(text_at(t, "kind"), "verify");
+        json_decref(t);
+        /* verification is not part of the budget */
+        assert_int_equal(number_at(c, "progress", "trials"), 5);
+        json_decref(c);
+        fixture_close(&f);
+    }
+}
+
+/* What was projected is compared with what a later campaign measures, and only with that. */
+static void a_projection_is_judged_by_later_trials(void **state)
+{
+    struct fixture f;
+    char id[32], again[32];
+    struct err e = {0};
+    json_t *c, *first, *second, *row;
+
+    (void)state;
+    fixture_open(&f, "project", "");
     fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 5}"));
     json_decref(fixture_wait(&f, id, "done"));
-    assert_int_equal(tn_campaign_verify(&c, f.svc, id, body, &e), 0);
-    assert_string_equal(text_at(c, "state"), "verifying");
-    json_decref(c);
-    c = fixture_wait(&f, id, "done");
-    v = json_object_get(c, "verify");
-    assert_string_equal(text_at(v, "state"), "done");
-    assert_int_equal(json_array_size(json_object_get(v, "ratios")), 3);
-    assert_true(json_number_value(json_object_get(v, "lo")) <=
-                json_number_value(json_object_get(v, "ratio")));
-    t = fixture_trial(&f, id, 6);
-    assert_string_equal(text_at(t, "kind"), "verify");
-    json_decref(t);
-    assert_int_equal(number_at(c, "progress", "trials"),
-                     5); /* verification is not part of the budget */
+    AUTO_JSON *body = json_pack("{s:s, s:[i, i, i]}", "campaign", id, "devices", 1, 2, 7);
+    if (tn_project(&first, f.svc, body, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(first, "calibration"), "trials")), 5);
+    assert_int_equal(json_array_size(json_object_get(first, "earlier")), 0);
+    row = json_array_get(json_object_get(first, "rows"), 1);
+    assert_true(json_number_value(json_object_get(row, "lo")) <
+                json_number_value(json_object_get(row, "tokens_per_s")));
+    assert_true(json_number_value(json_object_get(row, "tokens_per_s")) <
+                json_number_value(json_object_get(row, "hi")));
+    row = json_array_get(json_object_get(first, "rows"), 2); /* 7 devices divide nothing */
+    assert_true(json_is_null(json_object_get(row, "tokens_per_s")));
+    assert_non_null(json_string_value(json_object_get(row, "reason")));
+    assert_int_equal(tn_project_keep(f.svc, first, &e), 0);
+    if (tn_project(&second, f.svc, body, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(json_array_size(json_object_get(second, "earlier")), 0); /* nothing is new */
+    json_decref(second);
+    fixture_create(&f, again, CAMPAIGN("'budget': {'trials': 30}"));
+    c = fixture_wait(&f, again, "done");
+    if (tn_project(&second, f.svc, body, &e) < 0)
+        fail_msg("%s", e.text);
+    row = json_array_get(json_object_get(second, "earlier"), 0);
+    assert_non_null(row);
+    assert_string_equal(text_at(row, "measured_by"), again);
+    assert_true(fabs(json_number_value(json_object_get(row, "error")) -
+                     (json_number_value(json_object_get(row, "projected")) /
+                          json_number_value(json_object_get(row, "measured")) -
+                      1)) < 1e-9);
+    json_decref(first);
+    json_decref(second);
     json_decref(c);
     fixture_close(&f);
 }
@@ -445,6 +509,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_open_trial_is_adopted_by_the_next_service),
     cmocka_unit_test(a_campaign_that_cannot_be_brought_back_leaves_nothing_running),
     cmocka_unit_test(verification_alternates_and_gives_an_interval),
+    cmocka_unit_test(a_projection_is_judged_by_later_trials),
     cmocka_unit_test(logs_of_other_trainers_are_read),
     cmocka_unit_test(a_campaign_can_be_rehearsed_for_a_large_cluster),
     cmocka_unit_test(two_services_cannot_share_a_directory),

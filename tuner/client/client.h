@@ -34,6 +34,7 @@ struct cl_args {
     const char *to, *output, *state, *sort, *stream, *notes, *tags, *name, *example;
     const char *kind, *tag, *with, *scope, *model, *folder, *exec, *mpiexec;
     int pairs, steps, top, limit, trial, expires, world, devices, patience;
+    const char *sizes, *scaling, *layouts, *on;
 };
 
 struct cl {
@@ -207,6 +208,7 @@ int cl_edit(struct cl *c);
 int cl_rm(struct cl *c);
 int cl_new(struct cl *c);
 int cl_presets(struct cl *c);
+int cl_project(struct cl *c);
 int cl_datasets(struct cl *c);
 int cl_exporters(struct cl *c);
 int cl_doctor(struct cl *c);

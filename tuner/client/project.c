@@ -1,0 +1,126 @@
+/* partune project: a campaign's trials carried to other numbers of devices. */
+#include "tuner/client/client.h"
+
+#include <math.h>
+
+static const struct cl_column columns[] = {
+    {"devices", CL_RIGHT, false, 0, false},      {"batch", CL_RIGHT, false, 2, false},
+    {"layout", CL_LEFT, true, 0, false},         {"tokens/s", CL_RIGHT, false, 0, false},
+    {"95 % interval", CL_LEFT, false, 0, false}, {"MFU", CL_RIGHT, false, 3, false},
+    {"efficiency", CL_RIGHT, false, 1, false},
+};
+
+static const struct cl_column past_columns[] = {
+    {"devices", CL_RIGHT, false, 0, false},    {"layout", CL_LEFT, true, 0, false},
+    {"projected", CL_RIGHT, false, 0, false},  {"measured", CL_RIGHT, false, 0, false},
+    {"error", CL_RIGHT, false, 0, false},      {"inside", CL_LEFT, false, 2, false},
+    {"by campaign", CL_LEFT, false, 1, false},
+};
+
+/* "64,128" as an array; false where it is no list of whole numbers. */
+static bool parse_devices(json_t *list, const char *text)
+{
+    AUTO_FREE char *copy = mem_strdup(text);
+    char *rest = copy, *word;
+    int64_t n;
+
+    while ((word = strsep(&rest, ","))) {
+        if (str_to_i64(&n, word, 1, 1 << 20) < 0)
+            return false;
+        json_array_append_new(list, json_integer((json_int_t)n));
+    }
+    return true;
+}
+
+static void print_rows(struct cl *c, const json_t *v)
+{
+    struct cl_table t = {columns, ARRAY_LEN(columns), NULL, 0, 0};
+    json_t *row;
+    size_t i;
+
+    json_array_foreach(json_object_get(v, "rows"), i, row) {
+        bool known = isfinite(cl_number(row, "tokens_per_s")),
+             mfu = isfinite(cl_number(row, "mfu"));
+        char rate[32], lo[32], hi[32];
+
+        cl_table_add(&t, 0, "%.0f", cl_number(row, "devices"));
+        cl_table_add(&t, 1, "%.0f", cl_number(row, "global_batch"));
+        cl_table_add(&t, 2, "%s", known ? cl_string(row, "text") : cl_string(row, "reason"));
+        cl_table_add(&t, 3, "%s", known ? cl_rate(rate, cl_number(row, "tokens_per_s")) : "-");
+        if (known)
+            cl_table_add(&t, 4, "%s - %s", cl_rate(lo, cl_number(row, "lo")),
+                         cl_rate(hi, cl_number(row, "hi")));
+        else
+            cl_table_add(&t, 4, "-");
+        cl_table_add(&t, 5, mfu ? "%.1f %%" : "-", 100 * cl_number(row, "mfu"));
+        cl_table_add(&t, 6, known ? "%.1f %%" : "-", 100 * cl_number(row, "efficiency"));
+    }
+    cl_table_print(c, &t, stdout);
+    cl_table_done(&t);
+}
+
+static void print_past(struct cl *c, const json_t *v)
+{
+    struct cl_table t = {past_columns, ARRAY_LEN(past_columns), NULL, 0, 0};
+    json_t *it;
+    size_t i;
+
+    json_array_foreach(json_object_get(v, "earlier"), i, it) {
+        char said[32], seen[32];
+
+        cl_table_add(&t, 0, "%.0f", cl_number(it, "devices"));
+        cl_table_add(&t, 1, "%s", cl_string(it, "text"));
+        cl_table_add(&t, 2, "%s", cl_rate(said, cl_number(it, "projected")));
+        cl_table_add(&t, 3, "%s", cl_rate(seen, cl_number(it, "measured")));
+        cl_table_add(&t, 4, "%+.1f %%", 100 * cl_number(it, "error"));
+        cl_table_add(&t, 5, "%s", json_is_true(json_object_get(it, "inside")) ? "yes" : "no");
+        cl_table_add(&t, 6, "%s", cl_string(it, "measured_by"));
+    }
+    if (t.rows) {
+        puts("\nearlier projections that were measured since:");
+        cl_table_print(c, &t, stdout);
+    } else {
+        puts("\nno earlier projection has been measured yet");
+    }
+    cl_table_done(&t);
+}
+
+int cl_project(struct cl *c)
+{
+    json_t *devices = json_array();
+    AUTO_JSON *v = NULL;
+    AUTO_JSON *body = json_pack("{s:s, s:o}", "campaign", c->operand[0], "devices", devices);
+    char rate[32];
+    int code;
+
+    if (!c->args.sizes || !parse_devices(devices, c->args.sizes)) {
+        fprintf(stderr, "partune: project needs --sizes N,N,…, whole numbers of devices\n");
+        return CL_USAGE;
+    }
+    if (c->args.scaling)
+        json_object_set_new(body, "scaling", json_string(c->args.scaling));
+    if (c->args.layouts)
+        json_object_set_new(body, "layouts", json_string(c->args.layouts));
+    if (c->args.on) {
+        AUTO_JSON *name = json_string(c->args.on);
+
+        json_object_set_new(body, "cluster", json_pack("{s:O, s:i}", "profile", name, "nodes", 1));
+    }
+    code = cl_call(c, "POST", "/v1/project", body, &v);
+    if (code != CL_OK)
+        return code;
+    if (c->args.json) {
+        cl_print_json(v);
+        return CL_OK;
+    }
+    printf("measured: %s tokens/s on %.0f devices, batch %.0f (%s)\n",
+           cl_rate(rate, cl_number(v, "base.tokens_per_s")), cl_number(v, "base.devices"),
+           cl_number(v, "base.global_batch"), cl_string(v, "base.text"));
+    printf("learned from %.0f trials: %.3g times the seconds that the cost model expects (%.3g to "
+           "%.3g)\n%s scaling, projected:\n",
+           cl_number(v, "calibration.trials"), cl_number(v, "calibration.factor"),
+           cl_number(v, "calibration.lo"), cl_number(v, "calibration.hi"), cl_string(v, "scaling"));
+    print_rows(c, v);
+    print_past(c, v);
+    return CL_OK;
+}

@@ -1,0 +1,457 @@
+/*
+ * Projection: a campaign's trials calibrate the cost model, which then speaks of other scales.
+ *
+ * Every projection is kept as an artifact of its campaign. When a later trial measures the very
+ * layout, model and batch that a projection spoke of, what was said is compared with what was seen;
+ * these errors of the past stand beside each new projection.
+ */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/internal.h"
+
+#define NAME "projection-"
+
+enum { EARLIER = 100, CAMPAIGNS = 1000, SIZES = 32 };
+
+/* ---- what is asked ---- */
+
+struct asked {
+    const char *campaign;
+    json_t *with; /* further campaigns to learn from */
+    int devices[SIZES], n;
+    bool weak, best;
+    const json_t *cluster;
+};
+
+static int parse_devices(struct asked *q, const json_t *body, struct err *e)
+{
+    json_t *list = NULL, *v;
+    size_t i;
+    int r = jx_get_array(&list, body, "devices", SIZES, e);
+
+    if (r == 0 && json_array_size(list) == 0)
+        r = err_at(e, -EINVAL, "/devices", "names no number of devices");
+    json_array_foreach(list, i, v) {
+        if (r == 0 &&
+            (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 20))
+            r = err_at(e, -EINVAL, "/devices", "must hold whole numbers from 1 to 1048576");
+        if (r == 0)
+            q->devices[q->n++] = (int)json_integer_value(v);
+    }
+    return r;
+}
+
+static int parse_word(bool *ret, const json_t *body, const char *key, const char *no,
+                      const char *yes, struct err *e)
+{
+    const char *word = no;
+    AUTO_FREE char *pointer = mem_printf("/%s", key);
+    int r = jx_get_str(&word, body, key, 16, e);
+
+    if (r == 0 && strcmp(word, no) && strcmp(word, yes))
+        return err_at(e, -EINVAL, pointer, "is \"%s\" or \"%s\", not \"%.40s\"", no, yes, word);
+    *ret = r == 0 && !strcmp(word, yes);
+    return r;
+}
+
+static int parse(struct asked *q, const json_t *body, struct err *e)
+{
+    static const char *const keys[] = {"campaign", "with",    "devices", "scaling",
+                                       "layouts",  "cluster", NULL};
+    int r = jx_keys(body, keys, e);
+
+    *q = (struct asked){.cluster = json_object_get(body, "cluster")};
+    if (r < 0 || (r = jx_need(body, "campaign", e)) < 0 || (r = jx_need(body, "devices", e)) < 0 ||
+        (r = jx_get_str(&q->campaign, body, "campaign", 64, e)) < 0 ||
+        (r = jx_get_array(&q->with, body, "with", 16, e)) < 0 ||
+        (r = parse_devices(q, body, e)) < 0 ||
+        (r = parse_word(&q->weak, body, "scaling", "strong", "weak", e)) < 0 ||
+        (r = parse_word(&q->best, body, "layouts", "winner", "best", e)) < 0)
+        return r;
+    return 0;
+}
+
+/* ---- learning ---- */
+
+struct study {
+    struct db *db;
+    struct arena *a;
+    const struct pl_cluster *local;
+    struct se_spec spec;     /* of the campaign */
+    struct pl_space *space;  /* of the campaign */
+    struct pl_cluster there; /* its cluster, or the one that was asked for */
+    struct pl_layout winner;
+    double winner_rate; /* measured tokens/s */
+    struct pl_observation *at;
+    int n, cap;
+    struct pl_calibration *calibration;
+};
+
+static int layout_of(struct pl_layout *ret, const struct se_spec *s, const char *text,
+                     struct err *e)
+{
+    AUTO_JSON *v = NULL;
+    int r = jx_parse(&v, text, strlen(text), e);
+
+    return r < 0 ? r : pl_layout_parse(ret, v, &s->model, &s->cluster, &s->workload, e);
+}
+
+static int learn(struct study *st, const struct db_campaign *c, const struct se_spec *s,
+                 struct err *e)
+{
+    struct pl_problem p = se_spec_problem(s);
+    struct pl_cost_ctx *x = pl_cost_ctx_new(&p, NULL);
+    struct db_filter f = {
+        .state = "ok", .sort = "tokens_per_s", .descending = true, .limit = PL_MAX_OBSERVATIONS};
+    double tokens = (double)s->workload.global_batch * s->workload.seq;
+    struct db_trial *t = NULL;
+    int count = 0;
+    int64_t total;
+    int r = db_trial_list(st->db, st->a, &t, &count, &total, c->id, &f, e);
+
+    for (int i = 0; r == 0 && i < count; i++) {
+        struct pl_observation o = {.measured_s = tokens / t[i].tokens_per_s};
+        struct pl_cost cost;
+
+        if (!(t[i].tokens_per_s > 0) || layout_of(&o.layout, s, t[i].layout, NULL) < 0)
+            continue;
+        pl_cost_at(&cost, x, &o.layout);
+        o.expected_s = cost.total;
+        o.relative_se = t[i].tokens_per_s_se > 0 ? t[i].tokens_per_s_se / t[i].tokens_per_s : 0.01;
+        MEM_GROW(st->at, st->n, st->cap);
+        st->at[st->n++] = o;
+    }
+    pl_cost_ctx_free(x);
+    return r;
+}
+
+/* Another campaign's trials count if the same software ran on the same kind of device. */
+static int learn_also(struct study *st, const char *id, struct err *e)
+{
+    AUTO_JSON *body = NULL;
+    struct db_campaign c;
+    struct se_spec s;
+    int r = db_campaign_get(st->db, st->a, &c, id, e);
+
+    if (r == 0)
+        r = jx_parse(&body, c.resolved, strlen(c.resolved), e);
+    if (r == 0)
+        r = se_spec_parse(&s, body, st->local, e);
+    if (r < 0)
+        return r;
+    if (s.trainer != st->spec.trainer ||
+        strcmp(s.cluster.device.name, st->spec.cluster.device.name))
+        r = err_set(e, -EINVAL, "campaign %s ran %s on %s, not %s on %s", id, s.trainer->name,
+                    s.cluster.device.name, st->spec.trainer->name, st->spec.cluster.device.name);
+    else
+        r = learn(st, &c, &s, e);
+    se_spec_done(&s);
+    return r;
+}
+
+static int open_study(struct study *st, const struct asked *q, const struct db_campaign *c,
+                      struct err *e)
+{
+    struct tn_measure best;
+    json_t *id;
+    size_t i;
+    int r = tn_measure_best(st->db, st->a, &best, NULL, c, e);
+
+    if (r == 0)
+        r = layout_of(&st->winner, &st->spec, best.layout, e);
+    if (r < 0)
+        return r;
+    st->winner_rate = best.mean;
+    st->there = st->spec.cluster;
+    if (q->cluster && pl_cluster_parse(&st->there, q->cluster, st->local, e) < 0)
+        return err_under(e, "/cluster");
+    r = learn(st, c, &st->spec, e);
+    json_array_foreach(q->with, i, id) {
+        if (r == 0)
+            r = json_is_string(id) ? learn_also(st, json_string_value(id), e)
+                                   : err_set(e, -EINVAL, "\"with\" holds ids of campaigns");
+        if (r < 0)
+            err_under(e, "/with");
+    }
+    if (r == 0)
+        st->calibration = pl_calibration_new(st->at, st->n);
+    return r;
+}
+
+/* ---- one size ---- */
+
+/* The layout for N devices under P: the winner's shape, or the fastest of the campaign's space. */
+static int choose(struct pl_layout *ret, const struct study *st, const struct pl_problem *p, int n,
+                  bool best, struct err *e)
+{
+    struct pl_verdict verdict;
+    struct pl_plan plan = {0};
+    struct pl_space space;
+    char text[400];
+    int r;
+
+    if (best) {
+        AUTO_JSON *axes = pl_space_json(st->space);
+
+        json_object_set_new(axes, "world", json_pack("[i]", n));
+        r = pl_space_parse(&space, axes, p->model, p->cluster, p->workload, p->trainer, e);
+        if (r == 0)
+            r = pl_plan_rank(&plan, &space, p, 1, st->spec.memory_headroom, false, e);
+        if (r == 0)
+            *ret = plan.at[0].layout;
+        pl_plan_done(&plan);
+        return r;
+    }
+    if (!pl_layout_scale(ret, &st->winner, n, p->workload->global_batch, p->model))
+        return err_set(e, -EINVAL, "the winner's shape does not divide %d devices and %d sequences",
+                       n, p->workload->global_batch);
+    if (!pl_layout_check(&verdict, p->model, p->cluster, ret, p->workload, p->trainer))
+        return err_set(e, -EINVAL, "%s", pl_verdict_text(text, sizeof(text), &verdict));
+    if (!pl_fits(p, ret, st->spec.memory_headroom))
+        return err_set(e, -EINVAL, "does not fit in the memory of a device");
+    return 0;
+}
+
+static json_t *unknown_row(int n, int batch, const struct err *e)
+{
+    return json_pack("{s:i, s:i, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:s}", "devices", n,
+                     "global_batch", batch, "layout", "text", "tokens_per_s", "lo", "hi", "mfu",
+                     "efficiency", "reason", e->text);
+}
+
+static json_t *row(const struct study *st, int n, const struct asked *q)
+{
+    struct pl_cluster there = st->there;
+    struct pl_workload w = st->spec.workload;
+    struct pl_problem p = {&st->spec.model, &there, &w, st->spec.trainer};
+    double base = st->winner_rate / st->winner.world, rate, mfu, tokens;
+    struct pl_projected to;
+    struct pl_layout l;
+    struct pl_cost cost;
+    char text[160];
+    struct err e = {0};
+
+    there.nodes = (n + there.devices_per_node - 1) / there.devices_per_node;
+    if (q->weak)
+        w.global_batch =
+            (int)(((int64_t)w.global_batch * n + st->winner.world - 1) / st->winner.world);
+    if (choose(&l, st, &p, n, q->best, &e) < 0)
+        return unknown_row(n, w.global_batch, &e);
+    pl_cost(&cost, p.model, p.cluster, &l, p.workload, p.trainer);
+    pl_project(&to, st->calibration, &l, cost.total);
+    tokens = (double)w.global_batch * w.seq;
+    rate = tokens / to.seconds;
+    mfu = pl_mfu(p.model, p.cluster, &l, p.workload, rate);
+    return json_pack(
+        "{s:i, s:i, s:o, s:s, s:f, s:f, s:f, s:f, s:o, s:f, s:n}", "devices", n, "global_batch",
+        w.global_batch, "layout", pl_layout_json(&l), "text", pl_layout_text(text, &l),
+        "tokens_per_s", rate, "lo", tokens / to.hi, "hi", tokens / to.lo, "factor", to.factor,
+        "mfu", mfu < 0 ? json_null() : json_real(mfu), "efficiency", rate / n / base, "reason");
+}
+
+/* ---- what earlier ones were worth ---- */
+
+/* Was what ROW of a projection spoke of measured by a trial that began after it? */
+static void compare(json_t *list, const struct db_artifact *ar, const json_t *past,
+                    const struct db_campaign *c, const struct db_trial *t, int n)
+{
+    json_t *row;
+    size_t i;
+
+    json_array_foreach(json_object_get(past, "rows"), i, row) {
+        AUTO_FREE char *layout = jx_dump(json_object_get(row, "layout"));
+
+        for (int k = 0; k < n; k++) {
+            double said = json_number_value(json_object_get(row, "tokens_per_s"));
+            double lo = json_number_value(json_object_get(row, "lo"));
+            double hi = json_number_value(json_object_get(row, "hi"));
+            double seen = t[k].tokens_per_s;
+            char when[CLOCK_TEXT];
+
+            if (t[k].created < ar->created || strcmp(t[k].layout, layout) || !(said > 0))
+                continue;
+            json_array_append_new(
+                list,
+                json_pack("{s:s, s:s, s:O, s:O, s:f, s:f, s:f, s:s, s:I, s:f, s:f, s:b}",
+                          "campaign", ar->campaign, "created", clock_format(when, ar->created),
+                          "devices", json_object_get(row, "devices"), "text",
+                          json_object_get(row, "text"), "projected", said, "lo", lo, "hi", hi,
+                          "measured_by", c->id, "trial", (json_int_t)t[k].n, "measured", seen,
+                          "error", said / seen - 1, "inside", seen >= lo && seen <= hi));
+            break; /* the first is enough: repeats are not new evidence */
+        }
+    }
+}
+
+/* The same work: model, trainer, sequence length; the batch belongs to each row. */
+static bool same_work(const json_t *a, const json_t *b, const char *trainer)
+{
+    return json_equal(json_object_get(a, "model"), json_object_get(b, "model")) &&
+           str_eq(json_string_value(json_object_get(a, "trainer")), trainer) &&
+           json_equal(json_object_get(json_object_get(a, "workload"), "seq"),
+                      json_object_get(json_object_get(b, "workload"), "seq"));
+}
+
+/* Rows of PAST with the batch of the campaign. */
+static json_t *rows_of_batch(const json_t *past, const json_t *resolved)
+{
+    json_t *batch = json_object_get(json_object_get(resolved, "workload"), "global_batch");
+    json_t *rows = json_array(), *row;
+    size_t i;
+
+    json_array_foreach(json_object_get(past, "rows"), i, row)
+        if (json_equal(json_object_get(row, "global_batch"), batch))
+            json_array_append(rows, row);
+    return json_pack("{s:o}", "rows", rows);
+}
+
+static int against_campaign(json_t *list, struct study *st, const struct db_campaign *c,
+                            const struct db_artifact *ar, json_t *const *past, int n, struct err *e)
+{
+    AUTO_JSON *resolved = json_loads(c->resolved, 0, NULL);
+    struct db_filter f = {.state = "ok", .limit = 10000};
+    struct db_trial *t = NULL;
+    int count = 0, r = 0;
+    int64_t total;
+
+    for (int i = 0; r == 0 && i < n; i++) {
+        if (!same_work(past[i], resolved, c->trainer))
+            continue;
+        if (!t)
+            r = db_trial_list(st->db, st->a, &t, &count, &total, c->id, &f, e);
+        if (r == 0) {
+            AUTO_JSON *rows = rows_of_batch(past[i], resolved);
+
+            compare(list, &ar[i], rows, c, t, count);
+        }
+    }
+    return r;
+}
+
+static int earlier(json_t **ret, struct study *st, struct err *e)
+{
+    json_t *past[EARLIER], *list = json_array();
+    struct db_filter f = {.limit = CAMPAIGNS};
+    struct db_campaign *c = NULL;
+    struct db_artifact *ar = NULL;
+    int n = 0, count = 0;
+    int64_t total;
+    int r = db_artifact_list(st->db, st->a, &ar, &n, NAME, EARLIER, e);
+
+    for (int i = 0; i < n; i++)
+        past[i] = json_loads(ar[i].body, 0, NULL);
+    if (r == 0 && n > 0)
+        r = db_campaign_list(st->db, st->a, &c, &count, &total, &f, e);
+    for (int i = 0; r == 0 && i < count; i++)
+        r = against_campaign(list, st, &c[i], ar, past, n, e);
+    for (int i = 0; i < n; i++)
+        json_decref(past[i]);
+    *ret = list;
+    return r;
+}
+
+/* ---- the answer ---- */
+
+static json_t *calibration_json(const struct study *st)
+{
+    struct pl_projected here;
+
+    pl_project(&here, st->calibration, &st->winner, 1);
+    return json_pack("{s:i, s:f, s:f, s:f}", "trials", st->n, "factor", here.factor, "lo", here.lo,
+                     "hi", here.hi);
+}
+
+static int answer(json_t **ret, struct study *st, const struct asked *q,
+                  const struct db_campaign *c, struct err *e)
+{
+    json_t *rows = json_array(), *past = NULL;
+    char text[160];
+    int r = earlier(&past, st, e);
+
+    for (int i = 0; i < q->n; i++)
+        json_array_append_new(rows, row(st, q->devices[i], q));
+    *ret = json_pack("{s:s, s:s, s:s, s:o, s:{s:i, s:i, s:s, s:f}, s:o, s:o, s:o}", "campaign",
+                     c->id, "scaling", q->weak ? "weak" : "strong", "layouts",
+                     q->best ? "best" : "winner", "cluster", json_string(st->there.name), "base",
+                     "devices", st->winner.world, "global_batch", st->spec.workload.global_batch,
+                     "text", pl_layout_text(text, &st->winner), "tokens_per_s", st->winner_rate,
+                     "calibration", calibration_json(st), "rows", rows, "earlier", past);
+    return r;
+}
+
+int tn_project(json_t **ret, struct tn_service *svc, const json_t *body, struct err *e)
+{
+    AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
+    AUTO_DB *db = NULL;
+    AUTO_JSON *resolved = NULL;
+    struct arena a = {0};
+    struct study st = {.a = &a, .local = svc->local};
+    struct db_campaign c;
+    struct asked q;
+    int r = parse(&q, body, e);
+
+    if (r < 0 || (r = db_open(&db, path, DB_READ, e)) < 0)
+        return r;
+    st.db = db;
+    *ret = NULL;
+    r = db_campaign_get(db, &a, &c, q.campaign, e);
+    if (r == 0)
+        r = jx_parse(&resolved, c.resolved, strlen(c.resolved), e);
+    if (r == 0 && (r = se_spec_parse(&st.spec, resolved, svc->local, e)) == 0) {
+        st.space = st.spec.space;
+        r = open_study(&st, &q, &c, e);
+        if (r == 0)
+            r = answer(ret, &st, &q, &c, e);
+        se_spec_done(&st.spec);
+    }
+    pl_calibration_free(st.calibration);
+    free(st.at);
+    arena_done(&a);
+    if (r < 0) {
+        json_decref(*ret);
+        *ret = NULL;
+    }
+    return r;
+}
+
+/* ---- keeping it ---- */
+
+static int keep_job(struct db *w, void *arg, struct err *e)
+{
+    const struct db_artifact *ar = arg;
+    struct db_campaign c;
+    struct arena a = {0};
+    AUTO_JSON *body = json_loads(ar->body, 0, NULL), *resolved = NULL;
+    int r = db_campaign_get(w, &a, &c, ar->campaign, e);
+
+    if (r == 0)
+        r = jx_parse(&resolved, c.resolved, strlen(c.resolved), e);
+    if (r == 0) {
+        AUTO_JSON *kept =
+            json_pack("{s:O, s:s, s:O, s:O}", "model", json_object_get(resolved, "model"),
+                      "trainer", c.trainer, "workload", json_object_get(resolved, "workload"),
+                      "rows", json_object_get(body, "rows"));
+        AUTO_FREE char *text = kept ? jx_dump(kept) : NULL;
+        struct db_artifact whole = *ar;
+
+        whole.body = text;
+        r = text ? db_artifact_put(w, &whole, e) : err_set(e, -EINVAL, "nothing to keep");
+    }
+    arena_done(&a);
+    return r;
+}
+
+int tn_project_keep(struct tn_service *svc, const json_t *answer, struct err *e)
+{
+    int64_t now = clock_wall_ms();
+    AUTO_FREE char *name = mem_printf(NAME "%lld", (long long)now);
+    AUTO_FREE char *body = jx_dump(answer);
+    struct db_artifact ar = {.campaign = json_string_value(json_object_get(answer, "campaign")),
+                             .name = name,
+                             .type = "application/json",
+                             .body = body,
+                             .created = now};
+
+    return tn_write(svc, keep_job, &ar, e);
+}
