@@ -8,15 +8,10 @@
 #include "search/crash.h"
 #include "search/num.h"
 #include "search/scan.h"
+#include "search/sweep.h"
 
 enum { BATCH = 64 };
 static const double SLACK = 1.0;
-
-/* What se_scan() says of every layout. */
-struct field {
-    float *mean[SE_QUANTITIES][SE_MAX_HYPS];
-    float *var[SE_QUANTITIES][SE_MAX_HYPS];
-};
 
 /* Moments of one layout under every hypothesis. */
 struct moments {
@@ -94,19 +89,20 @@ static void combine(const struct se_acquire *a, size_t i, const struct moments *
         ret->score -= log_cost(a, i, mix(a->belief[SE_THROUGHPUT], m->mean[SE_THROUGHPUT]));
 }
 
-/* A bound on the score from bounds on the moments; that it fits is looked at only where the rest
- * reaches FLOOR. */
-static double bound_of(const struct se_acquire *a, size_t i, const struct moments *m, double floor)
+/* Bound on the part of the score that throughput decides. */
+static double bound_without_memory(const struct se_acquire *a, size_t i, const struct moments *m)
 {
     double score = log_improvement(a, m->mean[SE_THROUGHPUT], m->var[SE_THROUGHPUT]);
 
     if (a->improving)
         score -= log_cost(a, i, mix(a->belief[SE_THROUGHPUT], m->mean[SE_THROUGHPUT]));
-    if (score < floor)
-        return score;
-    return score +
-           log(fmax(p_fits(a->belief[SE_MEMORY], m->mean[SE_MEMORY], m->var[SE_MEMORY], true),
-                    1e-300));
+    return score;
+}
+
+static double log_fits_bound(const struct se_acquire *a, const struct moments *m)
+{
+    return log(
+        fmax(p_fits(a->belief[SE_MEMORY], m->mean[SE_MEMORY], m->var[SE_MEMORY], true), 1e-300));
 }
 
 static void mixture(const struct se_belief *b, const double *mean, const double *var,
@@ -147,25 +143,38 @@ struct scans {
     struct se_scan *of[SE_QUANTITIES][SE_MAX_HYPS];
 };
 
+/* Tighten the variances of quantity Q at INDEX as far as the bound on its score reaches FLOOR; REST
+ * is what the other quantity adds to that. */
+static bool tighten(const struct se_acquire *a, struct scans *s, enum se_quantity q, size_t index,
+                    struct moments *m, double rest, double floor)
+{
+    bool done = false;
+
+    for (size_t k = 0; k < ARRAY_LEN(STAGES) && !done; k++) {
+        for (int h = 0; h < a->belief[q]->nhyps; h++)
+            m->var[q][h] = fmin(m->var[q][h], se_scan_tighten(s->of[q][h], STAGES[k], &done));
+        if (rest + (q == SE_THROUGHPUT ? bound_without_memory(a, index, m) : log_fits_bound(a, m)) <
+            floor)
+            return false;
+    }
+    return true;
+}
+
 /*
  * Exact moments of one layout, unless a bound on its score falls below FLOOR on the way: then
- * false. Throughput first, as it rules out more. M holds what the scan of all said.
+ * false. Throughput first, as it rules out more. M holds what the sweeps said; nothing is read of
+ * it where FLOOR is -INFINITY.
  */
 static bool exact(const struct se_acquire *a, struct scans *s, size_t index, struct moments *m,
                   double floor, struct se_choice *ret)
 {
-    for (int q = 0; q < SE_QUANTITIES; q++) {
-        bool done = false;
-
+    for (int q = 0; q < SE_QUANTITIES; q++)
         for (int h = 0; h < a->belief[q]->nhyps; h++)
             se_scan_open(s->of[q][h], index);
-        for (size_t k = 0; k < ARRAY_LEN(STAGES) && !done; k++) {
-            for (int h = 0; h < a->belief[q]->nhyps; h++)
-                m->var[q][h] = fmin(m->var[q][h], se_scan_tighten(s->of[q][h], STAGES[k], &done));
-            if (bound_of(a, index, m, floor) < floor)
-                return false;
-        }
-    }
+    if (floor > -INFINITY &&
+        (!tighten(a, s, SE_THROUGHPUT, index, m, log_fits_bound(a, m), floor) ||
+         !tighten(a, s, SE_MEMORY, index, m, bound_without_memory(a, index, m), floor)))
+        return false;
     for (int q = 0; q < SE_QUANTITIES; q++)
         for (int h = 0; h < a->belief[q]->nhyps; h++)
             m->mean[q][h] = se_scan_mean(s->of[q][h], &m->var[q][h]);
@@ -176,9 +185,17 @@ static bool exact(const struct se_acquire *a, struct scans *s, size_t index, str
 /* ---- bounds -------------------------------------------------------------------------------------
  */
 
+/* Layouts that are still candidates, with what the sweeps say of them. */
+struct field {
+    size_t n;
+    uint32_t *row; /* (n), ascending */
+    float *mean[SE_QUANTITIES][SE_MAX_HYPS];
+    float *var[SE_QUANTITIES][SE_MAX_HYPS];
+};
+
 struct bound {
     float score;
-    uint32_t index;
+    uint32_t at; /* place in the field */
 };
 
 static int by_bound(const void *x, const void *y)
@@ -187,7 +204,7 @@ static int by_bound(const void *x, const void *y)
 
     if (a->score != b->score)
         return a->score < b->score ? 1 : -1;
-    return a->index < b->index ? -1 : a->index > b->index;
+    return a->at < b->at ? -1 : a->at > b->at;
 }
 
 static int by_score(const void *x, const void *y)
@@ -199,39 +216,50 @@ static int by_score(const void *x, const void *y)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-static void field_init(struct field *f, struct scans *s, const struct se_acquire *a)
+static void field_sweep(struct field *f, const struct se_acquire *a, enum se_quantity q)
 {
-    memset(f, 0, sizeof(*f));
-    memset(s, 0, sizeof(*s));
-    for (int q = 0; q < SE_QUANTITIES; q++) {
-        for (int h = 0; h < a->belief[q]->nhyps; h++) {
-            s->of[q][h] = se_scan_new(a->belief[q], &a->belief[q]->hyp[h], a->table);
-            f->mean[q][h] = mem_alloc(a->table->n * sizeof(float));
-            f->var[q][h] = mem_alloc(a->table->n * sizeof(float));
-            se_scan_all(s->of[q][h], f->mean[q][h], f->var[q][h]);
-        }
+    for (int h = 0; h < a->belief[q]->nhyps; h++) {
+        struct se_sweep *w = se_sweep_new(a->belief[q], &a->belief[q]->hyp[h], a->table);
+
+        f->mean[q][h] = mem_alloc((f->n + 1) * sizeof(float));
+        f->var[q][h] = mem_alloc((f->n + 1) * sizeof(float));
+        se_sweep_rows(w, f->row, f->n, f->mean[q][h], f->var[q][h]);
+        se_sweep_free(w);
     }
 }
 
-static void field_done(struct field *f, struct scans *s)
+static void field_done(struct field *f)
 {
     for (int q = 0; q < SE_QUANTITIES; q++) {
         for (int h = 0; h < SE_MAX_HYPS; h++) {
             free(f->mean[q][h]);
             free(f->var[q][h]);
-            se_scan_free(s->of[q][h]);
         }
     }
+    free(f->row);
 }
 
-static void moments_at(const struct field *f, const struct se_acquire *a, size_t i,
-                       struct moments *m)
+static void scans_init(struct scans *s, const struct se_acquire *a)
 {
-    for (int q = 0; q < SE_QUANTITIES; q++) {
-        for (int h = 0; h < a->belief[q]->nhyps; h++) {
-            m->mean[q][h] = f->mean[q][h][i];
-            m->var[q][h] = f->var[q][h][i];
-        }
+    memset(s, 0, sizeof(*s));
+    for (int q = 0; q < SE_QUANTITIES; q++)
+        for (int h = 0; h < a->belief[q]->nhyps; h++)
+            s->of[q][h] = se_scan_new(a->belief[q], &a->belief[q]->hyp[h], a->table);
+}
+
+static void scans_done(struct scans *s)
+{
+    for (int q = 0; q < SE_QUANTITIES; q++)
+        for (int h = 0; h < SE_MAX_HYPS; h++)
+            se_scan_free(s->of[q][h]);
+}
+
+static void moments_at(const struct field *f, const struct se_acquire *a, enum se_quantity q,
+                       size_t at, struct moments *m)
+{
+    for (int h = 0; h < a->belief[q]->nhyps; h++) {
+        m->mean[q][h] = f->mean[q][h][at];
+        m->var[q][h] = f->var[q][h][at];
     }
 }
 
@@ -256,71 +284,162 @@ static bool hopeless(const struct se_acquire *a, const struct moments *m, double
     return true;
 }
 
-/* Bounds of all open layouts that are at least FLOOR, best first; the caller frees. */
-static struct bound *bounds(const struct se_acquire *a, const struct field *f, double floor,
-                            size_t *ret_count)
+static double log_top_sd(const struct se_acquire *a, const struct field *f)
 {
-    const struct se_belief *b = a->belief[SE_THROUGHPUT];
-    struct bound *list = mem_alloc((a->table->n + 1) * sizeof(*list));
-    size_t count = 0;
-    double top_var = 0.0, log_top_sd, log_start = log(a->start_s);
+    float top = 0.0F;
 
-    for (int h = 0; h < b->nhyps; h++)
-        for (size_t i = 0; i < a->table->n; i++)
-            top_var = fmax(top_var, f->var[SE_THROUGHPUT][h][i]);
-    log_top_sd = log(a->widen) + 0.5 * log(fmax(top_var, 1e-14));
-    for (size_t i = 0; i < a->table->n; i++) {
-        struct moments m;
-        double score;
-
-        if (a->closed[i])
-            continue;
-        moments_at(f, a, i, &m);
-        if (a->improving && hopeless(a, &m, log_top_sd, floor + a->table->log_world[i] + log_start))
-            continue;
-        score = bound_of(a, i, &m, floor);
-        if (score >= floor)
-            list[count++] = (struct bound){nextafterf((float)score, INFINITY), (uint32_t)i};
-    }
-    qsort(list, count, sizeof(*list), by_bound);
-    *ret_count = count;
-    return list;
+    for (int h = 0; h < a->belief[SE_THROUGHPUT]->nhyps; h++)
+        for (size_t i = 0; i < f->n; i++)
+            top = f->var[SE_THROUGHPUT][h][i] > top ? f->var[SE_THROUGHPUT][h][i] : top;
+    return log(a->widen) + 0.5 * log(fmax((double)top, 1e-14));
 }
 
-/* The best exact score among the layouts with the best means: a floor under the answer. */
-static double first_floor(const struct se_acquire *a, struct scans *s, const struct field *f)
+/* Keep the layouts whose throughput leaves a bound of FLOOR or more. */
+static void field_cut(struct field *f, const struct se_acquire *a, double floor)
 {
-    struct bound top[BATCH];
-    struct se_choice choice;
-    size_t count = 0;
-    double best = -INFINITY;
+    double top_sd = log_top_sd(a, f), log_start = log(a->start_s);
+    size_t kept = 0;
 
-    for (size_t i = 0; i < a->table->n; i++) {
+    for (size_t i = 0; i < f->n; i++) {
+        size_t row = f->row[i];
         struct moments m;
-        struct bound b;
-        size_t at;
 
-        if (a->closed[i])
+        moments_at(f, a, SE_THROUGHPUT, i, &m);
+        if (a->improving && hopeless(a, &m, top_sd, floor + a->table->log_world[row] + log_start))
             continue;
-        moments_at(f, a, i, &m);
-        b.index = (uint32_t)i;
-        b.score = (float)(mix(a->belief[SE_THROUGHPUT], m.mean[SE_THROUGHPUT]) -
-                          4.0 * fmax(mix(a->belief[SE_MEMORY], m.mean[SE_MEMORY]), 0.0));
-        if (count == BATCH && b.score <= top[BATCH - 1].score)
+        if (bound_without_memory(a, row, &m) < floor)
             continue;
-        at = count < BATCH ? count++ : BATCH - 1;
-        for (; at > 0 && top[at - 1].score < b.score; at--)
-            top[at] = top[at - 1];
-        top[at] = b;
+        f->row[kept] = (uint32_t)row;
+        for (int h = 0; h < a->belief[SE_THROUGHPUT]->nhyps; h++) {
+            f->mean[SE_THROUGHPUT][h][kept] = f->mean[SE_THROUGHPUT][h][i];
+            f->var[SE_THROUGHPUT][h][kept] = f->var[SE_THROUGHPUT][h][i];
+        }
+        kept++;
     }
+    f->n = kept;
+}
+
+static void field_init(struct field *f, const struct se_acquire *a)
+{
+    memset(f, 0, sizeof(*f));
+    f->row = mem_alloc((a->table->n + 1) * sizeof(*f->row));
+    for (size_t i = 0; i < a->table->n; i++)
+        if (!a->closed[i])
+            f->row[f->n++] = (uint32_t)i;
+}
+
+/* The COUNT largest of list go to its front, in no order: Hoare's selection. The pivot is the lower
+ * middle, so that neither part is ever the whole. */
+static void largest_first(struct bound *list, size_t n, size_t count)
+{
+    size_t lo = 0, hi = n;
+
+    while (hi - lo > 1 && count > lo && count < hi) {
+        struct bound pivot = list[lo + (hi - lo - 1) / 2];
+        size_t i = lo, j = hi - 1;
+
+        for (;;) {
+            while (by_bound(&list[i], &pivot) < 0)
+                i++;
+            while (by_bound(&list[j], &pivot) > 0)
+                j--;
+            if (i >= j)
+                break;
+            struct bound t = list[i];
+
+            list[i++] = list[j];
+            list[j--] = t;
+        }
+        if (count <= j + 1)
+            hi = j + 1;
+        else
+            lo = j + 1;
+    }
+}
+
+/* Best exact score of the COUNT layouts at the front of LIST, or BEST. */
+static double raise_floor(const struct se_acquire *a, struct scans *s, const struct field *f,
+                          const struct bound *list, size_t count, double best)
+{
     for (size_t i = 0; i < count; i++) {
+        struct se_choice choice;
         struct moments m;
 
-        moments_at(f, a, top[i].index, &m);
-        if (exact(a, s, top[i].index, &m, best, &choice))
+        moments_at(f, a, SE_THROUGHPUT, list[i].at, &m);
+        moments_at(f, a, SE_MEMORY, list[i].at, &m);
+        if (exact(a, s, f->row[list[i].at], &m, best, &choice))
             best = fmax(best, choice.score);
     }
     return best;
+}
+
+/* A first floor under the answer: the best exact score among what was best at the last time, or
+ * among the best means that are thought to fit. */
+static double first_floor(const struct se_acquire *a, struct scans *s, const struct field *f)
+{
+    struct bound AUTO_FREE *list = NULL;
+    double best = -INFINITY;
+    size_t hot = 0, count;
+
+    for (size_t i = 0; i < a->nhot; i++) {
+        struct se_choice choice;
+        struct moments m;
+
+        if (a->closed[a->hot[i]])
+            continue;
+        hot++;
+        if (exact(a, s, a->hot[i], &m, -INFINITY, &choice))
+            best = fmax(best, choice.score);
+    }
+    if (hot > 0)
+        return best;
+    list = mem_alloc((f->n + 1) * sizeof(*list));
+    for (size_t i = 0; i < f->n; i++) {
+        struct moments m;
+
+        moments_at(f, a, SE_THROUGHPUT, i, &m);
+        list[i].at = (uint32_t)i;
+        list[i].score = (float)(mix(a->belief[SE_THROUGHPUT], m.mean[SE_THROUGHPUT]) -
+                                4.0 * fmax(a->table->prior[SE_MEMORY][f->row[i]], 0.0));
+    }
+    count = f->n < BATCH ? f->n : BATCH;
+    largest_first(list, f->n, count);
+    for (size_t i = 0; i < count; i++) {
+        struct se_choice choice;
+        struct moments m;
+
+        if (exact(a, s, f->row[list[i].at], &m, -INFINITY, &choice))
+            best = fmax(best, choice.score);
+    }
+    return best;
+}
+
+/* Bounds of what is left of the field that are at least *FLOOR - SLACK, best first, once the floor
+ * was raised; the caller frees. */
+static struct bound *bounds(const struct se_acquire *a, struct scans *s, const struct field *f,
+                            double *floor, size_t *ret_count)
+{
+    struct bound *list = mem_alloc((f->n + 1) * sizeof(*list));
+    size_t count = 0, kept = 0;
+
+    for (size_t i = 0; i < f->n; i++) {
+        struct moments m;
+        double score;
+
+        moments_at(f, a, SE_THROUGHPUT, i, &m);
+        moments_at(f, a, SE_MEMORY, i, &m);
+        score = bound_without_memory(a, f->row[i], &m) + log_fits_bound(a, &m);
+        if (score >= *floor - SLACK)
+            list[count++] = (struct bound){nextafterf((float)score, INFINITY), (uint32_t)i};
+    }
+    largest_first(list, count, count < BATCH ? count : BATCH);
+    *floor = raise_floor(a, s, f, list, count < BATCH ? count : BATCH, *floor);
+    for (size_t i = 0; i < count; i++)
+        if (list[i].score >= *floor - SLACK)
+            list[kept++] = list[i];
+    qsort(list, kept, sizeof(*list), by_bound);
+    *ret_count = kept;
+    return list;
 }
 
 /* Exact scores of the COUNT layouts of LIST, best bound first, as long as they can still matter. */
@@ -339,8 +458,9 @@ static void settle(const struct se_acquire *a, struct scans *s, const struct fie
 
         if (list[seen].score < floor)
             break;
-        moments_at(f, a, list[seen].index, &m);
-        if (exact(a, s, list[seen].index, &m, floor, &ret->choice[ret->count]))
+        moments_at(f, a, SE_THROUGHPUT, list[seen].at, &m);
+        moments_at(f, a, SE_MEMORY, list[seen].at, &m);
+        if (exact(a, s, f->row[list[seen].at], &m, floor, &ret->choice[ret->count]))
             best = fmax(best, ret->choice[ret->count++].score);
     }
     ret->proved = seen == count || list[seen].score < best;
@@ -355,16 +475,20 @@ void se_acquire(const struct se_acquire *a, size_t at_least, struct se_found *re
     double best;
 
     memset(ret, 0, sizeof(*ret));
-    for (size_t i = 0; i < a->table->n; i++)
-        ret->open += !a->closed[i];
-    if (ret->open == 0)
-        return;
-    field_init(&f, &s, a);
-    best = first_floor(a, &s, &f);
-    /* Candidates for the later sampling lie a little under the floor, so keep some of those too. */
-    list = bounds(a, &f, best - SLACK, &count);
-    settle(a, &s, &f, list, count, best, at_least, ret);
-    field_done(&f, &s);
-    free(list);
-    qsort(ret->choice, ret->count, sizeof(*ret->choice), by_score);
+    field_init(&f, a);
+    ret->open = f.n;
+    if (ret->open > 0) {
+        scans_init(&s, a);
+        field_sweep(&f, a, SE_THROUGHPUT);
+        best = first_floor(a, &s, &f);
+        /* Candidates for the later sampling lie a little under the floor: keep some of those. */
+        field_cut(&f, a, best - SLACK);
+        field_sweep(&f, a, SE_MEMORY);
+        list = bounds(a, &s, &f, &best, &count);
+        settle(a, &s, &f, list, count, best, at_least, ret);
+        qsort(ret->choice, ret->count, sizeof(*ret->choice), by_score);
+        free(list);
+        scans_done(&s);
+    }
+    field_done(&f);
 }

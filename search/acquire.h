@@ -7,9 +7,10 @@
  *     P(fits)  = sum_g w_g Phi(-mean_g(x) / sqrt(var_g + noise_g))      of log memory over capacity
  *     cost(x)  = world (start + steps seconds(x)), seconds at the mean
  *
- * Exact, yet few layouts get an exact posterior: se_scan() gives every mean exactly and a bound on
+ * Exact, yet few layouts get an exact posterior: a sweep gives every mean exactly and a bound on
  * every variance; EI grows with sigma and P(fits) is bounded likewise, so a layout whose bound lies
- * below the best exact score cannot be the answer (Minoux's lazy evaluation).
+ * below the best exact score cannot be the answer (Minoux's lazy evaluation). Memory is looked at
+ * only where throughput alone does not rule a layout out.
  */
 #ifndef SEARCH_ACQUIRE_H
 #define SEARCH_ACQUIRE_H
@@ -29,6 +30,8 @@ struct se_acquire {
     double step_log_tokens; /* log of tokens a step, less the devices' where per device */
     bool per_device;
     double steps, start_s;
+    const uint32_t *hot; /* (nhot): layouts that were good at the last time, or NULL */
+    size_t nhot;
 };
 
 struct se_choice {

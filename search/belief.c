@@ -80,7 +80,7 @@ static void init_hyp(struct se_hyp *h, const struct se_table *t, enum se_quantit
     struct se_kernel k;
 
     memset(h, 0, sizeof(*h));
-    se_kernel_init(&k, t->dim, t->ndims, trusting ? SE_LIN_SHARE + t->nshare[q] : SE_LIN_PRIOR);
+    se_kernel_init(&k, t->dim, t->ndims, trusting ? t->nlin[q] : SE_LIN_PRIOR);
     se_gp_init(&h->gp, &k);
     h->trusting = trusting;
     set_hyper(h, q);
@@ -138,7 +138,7 @@ void se_belief_place(const struct se_belief *b, const struct se_table *t, size_t
     struct se_point p;
 
     memset(o, 0, sizeof(*o));
-    se_table_point(t, b->quantity, i, SE_LIN_SHARE + t->nshare[b->quantity], &p);
+    se_table_point(t, b->quantity, i, t->nlin[b->quantity], &p);
     memcpy(o->level, p.level, (size_t)t->ndims);
     memcpy(o->u, p.u, sizeof(o->u));
     o->prior = t->prior[b->quantity][i];

@@ -262,6 +262,8 @@ void se_acquire_setup(const struct se_search *s, struct se_acquire *a)
         .widen = 1.0,
         .steps = s->spec.trial_steps,
         .start_s = s->spec.trial_start_s,
+        .hot = s->hot,
+        .nhot = s->nhot,
     };
 }
 
@@ -489,7 +491,10 @@ static enum se_answer ask_bayes(struct se_search *s, struct se_trial *ret)
                           SHARPNESS * SHARPNESS);
     }
     sceptic = a.improving && ask_sceptic(s, weights);
-    se_acquire(&a, 64, &found);
+    se_acquire(&a, SE_HOT, &found);
+    s->nhot = 0;
+    for (size_t i = 0; i < found.count && s->nhot < SE_HOT; i++)
+        s->hot[s->nhot++] = (uint32_t)found.choice[i].index;
     if (sceptic)
         set_weights(s, weights);
     s->exact = found.count;

@@ -15,8 +15,8 @@
 
 #include "base/base.h"
 #include "search/num.h"
-#include "search/scan.h"
 #include "search/state.h"
+#include "search/sweep.h"
 
 enum { SAMPLE = 4096, ORDERS = 24 };
 
@@ -37,10 +37,10 @@ void se_map_init(struct se_map *m, const struct se_search *s)
         for (int h = 0; h < b->nhyps; h++) {
             float w = (float)b->hyp[h].weight;
 
-            struct se_scan *scan = se_scan_new(b, &b->hyp[h], s->table);
+            struct se_sweep *sweep = se_sweep_new(b, &b->hyp[h], s->table);
 
-            se_scan_all(scan, mean, var);
-            se_scan_free(scan);
+            se_sweep_rows(sweep, NULL, n, mean, var);
+            se_sweep_free(sweep);
             for (size_t i = 0; i < n; i++) {
                 if (q == SE_THROUGHPUT)
                     m->mean[i] += w * mean[i];

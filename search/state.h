@@ -20,6 +20,8 @@ struct se_record {
     struct se_outcome outcome;
 };
 
+enum { SE_HOT = 64 };
+
 struct se_search {
     struct se_spec spec;
     struct se_table *table;
@@ -34,8 +36,10 @@ struct se_search {
     size_t cursor;  /* of the grid */
     double log_capacity;
     double spent;
-    double regret; /* expected, relative, at the last ask; negative before */
-    size_t exact;  /* exact posteriors at the last ask */
+    double regret;        /* expected, relative, at the last ask; negative before */
+    size_t exact;         /* exact posteriors at the last ask */
+    uint32_t hot[SE_HOT]; /* the best layouts of the last ask */
+    size_t nhot;
     bool proved;
     const char *done;
 };

@@ -22,7 +22,7 @@ struct se_table *se_table_free(struct se_table *t)
     free(t->log_world);
     for (int q = 0; q < SE_QUANTITIES; q++) {
         free(t->prior[q]);
-        free(t->share[q]);
+        free(t->lin[q]);
     }
     free(t);
     return NULL;
@@ -136,8 +136,8 @@ static void choose_active(struct se_table *t)
     }
 }
 
-/* Active dimensions first, those that change least from row to row before the others (scan.c shares
- * the product over the leading ones). */
+/* Active dimensions first, those that change least from row to row before the others (sweep.c does
+ * once for a run of rows what depends on the leading ones). */
 static void order_dims(struct se_table *t)
 {
     size_t changes[SE_MAX_DIMS] = {0};
@@ -171,6 +171,18 @@ static void order_dims(struct se_table *t)
         memcpy(row, r, (size_t)t->ndims);
         for (int d = 0; d < t->ndims; d++)
             r[d] = row[order[d]];
+    }
+}
+
+static void count_changes(struct se_table *t)
+{
+    for (size_t i = 1; i < t->n; i++) {
+        const uint8_t *a = se_table_row(t, i - 1), *b = se_table_row(t, i);
+        int d = 0;
+
+        while (d < t->nactive && a[d] == b[d])
+            d++;
+        t->changes[d < SE_MAX_DIMS ? d : 0]++;
     }
 }
 
@@ -259,6 +271,7 @@ int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t 
         row_of(t, &layouts[i], t->level + i * (size_t)t->ndims);
     choose_active(t);
     order_dims(t);
+    count_changes(t);
     r = build_hash(t, e);
     if (r < 0)
         return r;
@@ -268,6 +281,25 @@ int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t 
 
 /* ---- priors -------------------------------------------------------------------------------------
  */
+
+/* The prior of one layout after another of a spec; the cost model remembers what layouts share. */
+struct source {
+    const struct se_spec *spec;
+    struct pl_problem problem;
+    struct pl_cost_ctx *cost; /* NULL where the spec has a prior of its own */
+};
+
+static void source_init(struct source *x, const struct se_spec *spec)
+{
+    x->spec = spec;
+    x->problem = se_spec_problem(spec);
+    x->cost = spec->prior_fn ? NULL : pl_cost_ctx_new(&x->problem, NULL);
+}
+
+static void source_done(struct source *x)
+{
+    pl_cost_ctx_free(x->cost);
+}
 
 /* log of how much more L would take in a stack without fused attention. */
 static double unfused(const struct se_spec *spec, const struct pl_layout *l, double total)
@@ -282,8 +314,9 @@ static double unfused(const struct se_spec *spec, const struct pl_layout *l, dou
     return log(memory.total / total);
 }
 
-void se_prior_of(const struct se_spec *spec, const struct pl_layout *l, struct se_prior *ret)
+static void prior_of(struct source *x, const struct pl_layout *l, struct se_prior *ret)
 {
+    const struct se_spec *spec = x->spec;
     struct pl_cost cost;
     struct pl_memory memory;
 
@@ -292,7 +325,7 @@ void se_prior_of(const struct se_spec *spec, const struct pl_layout *l, struct s
         spec->prior_fn(ret, l, spec->prior_arg);
         return;
     }
-    pl_cost(&cost, &spec->model, &spec->cluster, l, &spec->workload, spec->trainer);
+    pl_cost_at(&cost, x->cost, l);
     pl_memory_worst(&memory, &spec->model, l, &spec->workload, spec->trainer);
     ret->log_throughput = log(cost.tokens_per_s);
     ret->log_memory = log(memory.total);
@@ -303,56 +336,81 @@ void se_prior_of(const struct se_spec *spec, const struct pl_layout *l, struct s
     ret->memory_share[PL_MEM_CLASSES] = unfused(spec, l, memory.total);
 }
 
+static int alloc_priors(struct se_table *t, struct err *e)
+{
+    t->nlin[SE_THROUGHPUT] = SE_LIN_SHARE + SE_COST_SHARES;
+    t->nlin[SE_MEMORY] = SE_LIN_SHARE + SE_MEMORY_SHARES;
+    t->log_world = mem_try_alloc(mem_mul(t->n, sizeof(float), 1));
+    for (int q = 0; q < SE_QUANTITIES; q++) {
+        t->prior[q] = mem_try_alloc(mem_mul(t->n, sizeof(float), 1));
+        t->lin[q] = mem_try_alloc(mem_mul(t->n, sizeof(float), SE_MAX_LIN));
+        if (!t->prior[q] || !t->lin[q] || !t->log_world)
+            return err_set(e, -ENOMEM, "no memory for the priors of %zu layouts", t->n);
+    }
+    return 0;
+}
+
+static void set_lin(struct se_table *t, enum se_quantity q, size_t i, double prior,
+                    const double *share)
+{
+    float *u = t->lin[q] + i * SE_MAX_LIN;
+
+    t->prior[q][i] = (float)prior;
+    u[SE_LIN_CONST] = 1.0F;
+    for (int p = SE_LIN_SHARE; p < t->nlin[q]; p++)
+        u[p] = (float)share[p - SE_LIN_SHARE];
+}
+
+/* The slope of the prior turns about the best layout that is thought to fit. */
+static void set_centre(struct se_table *t, bool all_fit)
+{
+    double best = -INFINITY;
+
+    for (size_t i = 0; i < t->n; i++)
+        if (all_fit || t->prior[SE_MEMORY][i] <= 0.0F)
+            best = fmax(best, t->prior[SE_THROUGHPUT][i]);
+    t->centre[SE_THROUGHPUT] = isfinite(best) ? best : t->prior[SE_THROUGHPUT][0];
+    t->centre[SE_MEMORY] = 0.0;
+    for (int q = 0; q < SE_QUANTITIES; q++)
+        for (size_t i = 0; i < t->n; i++)
+            t->lin[q][i * SE_MAX_LIN + SE_LIN_PRIOR] = t->prior[q][i] - (float)t->centre[q];
+}
+
 int se_table_set_prior(struct se_table *t, const struct se_spec *spec, struct err *e)
 {
     double log_capacity = se_log_capacity(spec);
+    struct source x;
+    int r = alloc_priors(t, e);
 
-    t->nshare[SE_THROUGHPUT] = SE_COST_SHARES;
-    t->nshare[SE_MEMORY] = SE_MEMORY_SHARES;
-    for (int q = 0; q < SE_QUANTITIES; q++) {
-        t->prior[q] = mem_try_alloc(mem_mul(t->n, sizeof(float), 1));
-        t->share[q] = mem_try_alloc(mem_mul(t->n, sizeof(float), (size_t)t->nshare[q]));
-        t->centre[q] = -INFINITY;
-        if (!t->prior[q] || !t->share[q])
-            return err_set(e, -ENOMEM, "no memory for the priors of %zu layouts", t->n);
-    }
-    t->log_world = mem_try_alloc(mem_mul(t->n, sizeof(float), 1));
-    if (!t->log_world)
-        return err_set(e, -ENOMEM, "no memory for %zu layouts", t->n);
+    if (r < 0)
+        return r;
+    source_init(&x, spec);
     for (size_t i = 0; i < t->n; i++) {
         struct pl_layout l;
         struct se_prior p;
 
         se_table_layout(t, i, &l);
-        se_prior_of(spec, &l, &p);
+        prior_of(&x, &l, &p);
         t->log_world[i] = (float)log(l.world);
         if (spec->objective == SE_TOKENS_PER_S_PER_DEVICE)
             p.log_throughput -= log(l.world);
-        t->prior[SE_THROUGHPUT][i] = (float)p.log_throughput;
-        t->prior[SE_MEMORY][i] = (float)(p.log_memory - log_capacity);
-        for (int c = 0; c < SE_COST_SHARES; c++)
-            t->share[SE_THROUGHPUT][i * SE_COST_SHARES + (size_t)c] = (float)p.cost_share[c];
-        for (int c = 0; c < SE_MEMORY_SHARES; c++)
-            t->share[SE_MEMORY][i * SE_MEMORY_SHARES + (size_t)c] = (float)p.memory_share[c];
-        if (p.log_memory <= log_capacity || spec->prior_fn)
-            t->centre[SE_THROUGHPUT] = fmax(t->centre[SE_THROUGHPUT], p.log_throughput);
+        set_lin(t, SE_THROUGHPUT, i, p.log_throughput, p.cost_share);
+        set_lin(t, SE_MEMORY, i, p.log_memory - log_capacity, p.memory_share);
     }
-    t->centre[SE_MEMORY] = 0.0;
-    if (!isfinite(t->centre[SE_THROUGHPUT]))
-        t->centre[SE_THROUGHPUT] = t->prior[SE_THROUGHPUT][0];
+    source_done(&x);
+    set_centre(t, spec->prior_fn != NULL);
     return 0;
 }
 
 void se_table_point(const struct se_table *t, enum se_quantity q, size_t i, int nlin,
                     struct se_point *ret)
 {
+    const float *u = se_table_lin(t, q, i);
+
     ret->level = se_table_row(t, i);
-    assert(nlin <= SE_LIN_SHARE + t->nshare[q]);
-    ret->u[SE_LIN_CONST] = 1.0;
-    if (nlin > SE_LIN_PRIOR)
-        ret->u[SE_LIN_PRIOR] = t->prior[q][i] - t->centre[q];
-    for (int p = SE_LIN_SHARE; p < nlin; p++)
-        ret->u[p] = t->share[q][i * (size_t)t->nshare[q] + (size_t)(p - SE_LIN_SHARE)];
+    assert(nlin <= t->nlin[q]);
+    for (int p = 0; p < nlin; p++)
+        ret->u[p] = u[p];
 }
 
 double se_log_capacity(const struct se_spec *spec)

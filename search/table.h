@@ -19,13 +19,14 @@ struct se_table {
     int ndims, nactive;
     struct se_dim dim[SE_MAX_DIMS];
     struct pl_layout base;
-    uint8_t *level;              /* (n, ndims) */
-    float *prior[SE_QUANTITIES]; /* (n): log tokens/s, or log bytes less log capacity */
-    float *share[SE_QUANTITIES]; /* (n, nshare) */
-    int nshare[SE_QUANTITIES];
+    uint8_t *level;               /* (n, ndims) */
+    float *prior[SE_QUANTITIES];  /* (n): log tokens/s, or log bytes less log capacity */
+    float *lin[SE_QUANTITIES];    /* (n, SE_MAX_LIN): linear features, zeros after the last */
+    int nlin[SE_QUANTITIES];      /* features in use */
     float *log_world;             /* (n) log of the devices */
     double centre[SE_QUANTITIES]; /* of the prior: what slopes turn about */
-    uint32_t *hash;               /* (hash_size) index + 1, or 0 */
+    size_t changes[SE_MAX_DIMS]; /* rows whose first key that differs from the row before is this */
+    uint32_t *hash;              /* (hash_size) index + 1, or 0 */
     size_t hash_size;
 };
 
@@ -47,6 +48,11 @@ static inline const uint8_t *se_table_row(const struct se_table *t, size_t i)
     return t->level + i * (size_t)t->ndims;
 }
 
+static inline const float *se_table_lin(const struct se_table *t, enum se_quantity q, size_t i)
+{
+    return t->lin[q] + i * SE_MAX_LIN;
+}
+
 /* The point of layout I for a kernel with NLIN linear features of quantity Q. */
 void se_table_point(const struct se_table *t, enum se_quantity q, size_t i, int nlin,
                     struct se_point *ret);
@@ -55,8 +61,5 @@ void se_table_point(const struct se_table *t, enum se_quantity q, size_t i, int 
 void se_table_nearest(const struct se_table *t, const struct pl_layout *l, uint8_t *level);
 
 double se_log_capacity(const struct se_spec *spec); /* of one device, less the headroom */
-
-/* Prior of one layout by the spec. */
-void se_prior_of(const struct se_spec *spec, const struct pl_layout *l, struct se_prior *ret);
 
 #endif

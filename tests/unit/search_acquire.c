@@ -6,6 +6,7 @@
 #include "search/crash.h"
 #include "search/num.h"
 #include "search/scan.h"
+#include "search/sweep.h"
 #include "tests/unit/search_help.h"
 
 /* E max(0, z + x), x standard normal, by the midpoint rule relative to its own scale. */
@@ -121,7 +122,7 @@ static void setup_done(struct setup *s)
 }
 
 /* Means are rounded to float on purpose: half a unit in the last place of their size. */
-static void scan_has_exact_means_and_bounds_variances(void **state)
+static void sweeps_have_exact_means_and_bound_variances(void **state)
 {
     (void)state;
     for (int n = 0; n < 40; n += 13) {
@@ -134,8 +135,10 @@ static void scan_has_exact_means_and_bounds_variances(void **state)
         for (int q = 0; q < SE_QUANTITIES; q++) {
             for (int h = 0; h < s.belief[q].nhyps; h++) {
                 struct se_scan *scan = se_scan_new(&s.belief[q], &s.belief[q].hyp[h], s.table);
+                struct se_sweep *sweep = se_sweep_new(&s.belief[q], &s.belief[q].hyp[h], s.table);
 
-                se_scan_all(scan, mean, bound);
+                se_sweep_rows(sweep, NULL, s.table->n, mean, bound);
+                se_sweep_free(sweep);
                 for (size_t i = 0; i < s.table->n; i++) {
                     double m, v, exact_m, bounded, before;
                     bool done = false;
@@ -212,7 +215,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(log_improvement_is_that_of_quadrature),
     cmocka_unit_test(log_improvement_is_smooth_where_formulas_meet),
     cmocka_unit_test(normal_functions_agree_with_each_other),
-    cmocka_unit_test(scan_has_exact_means_and_bounds_variances),
+    cmocka_unit_test(sweeps_have_exact_means_and_bound_variances),
     cmocka_unit_test(lazy_maximum_equals_brute_force),
     cmocka_unit_test(crashes_lower_the_chance_nearby_only),
 };

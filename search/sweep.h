@@ -1,0 +1,35 @@
+/*
+ * The posterior of one Gaussian process at very many layouts of the table.
+ *
+ *     mean(x) = mean0(x) + sum_p u_p W_p + sum_d M_d[x_d] + sum_i alpha_i a_2^2 prod_d m_d(x_d,
+ * x_id) var(x) <= k(x,x) - k(x,x_j)^2 / (k(x_j,x_j) + var_j)      for any one observation j
+ *
+ * W and M are sums over the observations made once. The product part is contracted in two steps:
+ * rows of the table come in groups that agree in the leading keys (tp, pp, micro_batch ...), and
+ * observations fall into few classes that agree in the trailing ones (flags mostly):
+ *
+ *     sum_i alpha_i prod_d m_d = sum_c [ prod_{d trailing} m_d(x_d, c_d) ] S_c,
+ *     S_c = sum_{i in class c} alpha_i prod_{d leading} m_d(x_d, x_id)       once for each group
+ *
+ * so that a layout costs a few operations for each class, not for each observation. Where the
+ * leading keys end is chosen for the least work. j is the observation whose product part is
+ * largest, found in the same way.
+ */
+#ifndef SEARCH_SWEEP_H
+#define SEARCH_SWEEP_H
+
+#include "search/belief.h"
+
+struct se_sweep;
+
+/* Borrows B, H and T, which must not change. Its buffers make it single-threaded. */
+struct se_sweep *se_sweep_new(const struct se_belief *b, const struct se_hyp *h,
+                              const struct se_table *t);
+struct se_sweep *se_sweep_free(struct se_sweep *s);
+
+/* The N layouts ROW (ascending; NULL: the first N of the table): the mean rounded towards the
+ * better (throughput up, memory down), and a bound on the variance rounded up. */
+void se_sweep_rows(struct se_sweep *s, const uint32_t *row, size_t n, float *mean,
+                   float *var_bound);
+
+#endif
