@@ -10,7 +10,9 @@
 #include "search/scan.h"
 #include "search/sweep.h"
 
-enum { BATCH = 64 };
+/* Candidates for the sampling of regret lie a little under the best score; in a large table there
+ * are enough of them above it by their bounds. */
+enum { BATCH = 64, SMALL = 20000, CHUNK = 1024 };
 static const double SLACK = 1.0;
 
 /* Moments of one layout under every hypothesis. */
@@ -143,6 +145,13 @@ struct scans {
     struct se_scan *of[SE_QUANTITIES][SE_MAX_HYPS];
 };
 
+static void open_scans(const struct se_acquire *a, struct scans *s, enum se_quantity q,
+                       size_t index)
+{
+    for (int h = 0; h < a->belief[q]->nhyps; h++)
+        se_scan_open(s->of[q][h], index);
+}
+
 /* Tighten the variances of quantity Q at INDEX as far as the bound on its score reaches FLOOR; REST
  * is what the other quantity adds to that. */
 static bool tighten(const struct se_acquire *a, struct scans *s, enum se_quantity q, size_t index,
@@ -168,12 +177,12 @@ static bool tighten(const struct se_acquire *a, struct scans *s, enum se_quantit
 static bool exact(const struct se_acquire *a, struct scans *s, size_t index, struct moments *m,
                   double floor, struct se_choice *ret)
 {
-    for (int q = 0; q < SE_QUANTITIES; q++)
-        for (int h = 0; h < a->belief[q]->nhyps; h++)
-            se_scan_open(s->of[q][h], index);
+    open_scans(a, s, SE_THROUGHPUT, index);
+    if (floor > -INFINITY && !tighten(a, s, SE_THROUGHPUT, index, m, log_fits_bound(a, m), floor))
+        return false;
+    open_scans(a, s, SE_MEMORY, index);
     if (floor > -INFINITY &&
-        (!tighten(a, s, SE_THROUGHPUT, index, m, log_fits_bound(a, m), floor) ||
-         !tighten(a, s, SE_MEMORY, index, m, bound_without_memory(a, index, m), floor)))
+        !tighten(a, s, SE_MEMORY, index, m, bound_without_memory(a, index, m), floor))
         return false;
     for (int q = 0; q < SE_QUANTITIES; q++)
         for (int h = 0; h < a->belief[q]->nhyps; h++)
@@ -189,6 +198,7 @@ static bool exact(const struct se_acquire *a, struct scans *s, size_t index, str
 struct field {
     size_t n;
     uint32_t *row; /* (n), ascending */
+    float *bound;  /* (n), of the score less its part of memory, rounded up; once cut */
     float *mean[SE_QUANTITIES][SE_MAX_HYPS];
     float *var[SE_QUANTITIES][SE_MAX_HYPS];
 };
@@ -237,6 +247,7 @@ static void field_done(struct field *f)
         }
     }
     free(f->row);
+    free(f->bound);
 }
 
 static void scans_init(struct scans *s, const struct se_acquire *a)
@@ -263,53 +274,69 @@ static void moments_at(const struct field *f, const struct se_acquire *a, enum s
     }
 }
 
-/*
- * A looser bound that needs no transcendental function but one exp: below the incumbent, log EI_h
- * <= log sigma - z^2/2 - log sqrt(2 pi), with the largest sigma of all layouts; and cost is at
- * least that of an instant step.
- */
-static bool hopeless(const struct se_acquire *a, const struct moments *m, double log_top_sd,
-                     double floor)
+/* What makes a looser bound that needs no transcendental function: see hopeless(). */
+struct coarse {
+    double log_weight[SE_MAX_HYPS], log_top_sd, log_least_s;
+};
+
+static void coarse_init(struct coarse *c, const struct se_acquire *a, const struct field *f)
 {
     const struct se_belief *b = a->belief[SE_THROUGHPUT];
+    double top_var = 0.0, top_mean = -INFINITY;
 
     for (int h = 0; h < b->nhyps; h++) {
-        double d = m->mean[SE_THROUGHPUT][h] - a->incumbent;
-        double z2 = d * d / (a->widen * a->widen * fmax(m->var[SE_THROUGHPUT][h], 1e-14));
+        c->log_weight[h] = log(b->hyp[h].weight * b->nhyps);
+        for (size_t i = 0; i < f->n; i++) {
+            top_var = fmax(top_var, f->var[SE_THROUGHPUT][h][i]);
+            top_mean = fmax(top_mean, f->mean[SE_THROUGHPUT][h][i]);
+        }
+    }
+    c->log_top_sd = log(a->widen) + 0.5 * log(fmax(top_var, 1e-14));
+    c->log_least_s =
+        log(a->start_s + (a->per_device ? 0.0 : a->steps * exp(a->step_log_tokens - top_mean)));
+}
 
-        if (b->hyp[h].weight > 0.0 &&
-            (d >= 0.0 || log_top_sd - 0.5 * z2 - SE_LOG_SQRT_2PI >= floor))
+/*
+ * Below the incumbent, log EI_h <= log sigma - z^2/2 - log sqrt(2 pi), with the largest sigma of
+ * all layouts; a sum of H terms is at most H times the largest; and a step takes at least as long
+ * as the one with the best mean of all. Is the score of place I below FLOOR by these alone?
+ */
+static bool hopeless(const struct se_acquire *a, const struct coarse *c, const struct field *f,
+                     size_t i, double floor)
+{
+    double least =
+        floor + a->table->log_world[f->row[i]] + c->log_least_s + SE_LOG_SQRT_2PI - c->log_top_sd;
+
+    for (int h = 0; h < a->belief[SE_THROUGHPUT]->nhyps; h++) {
+        double d = f->mean[SE_THROUGHPUT][h][i] - a->incumbent;
+        double var = a->widen * a->widen * fmax((double)f->var[SE_THROUGHPUT][h][i], 1e-14);
+
+        /* c - d^2 / 2 var >= least, without the division */
+        if (d >= 0.0 || d * d <= 2.0 * var * (c->log_weight[h] - least))
             return false;
     }
     return true;
 }
 
-static double log_top_sd(const struct se_acquire *a, const struct field *f)
-{
-    float top = 0.0F;
-
-    for (int h = 0; h < a->belief[SE_THROUGHPUT]->nhyps; h++)
-        for (size_t i = 0; i < f->n; i++)
-            top = f->var[SE_THROUGHPUT][h][i] > top ? f->var[SE_THROUGHPUT][h][i] : top;
-    return log(a->widen) + 0.5 * log(fmax((double)top, 1e-14));
-}
-
 /* Keep the layouts whose throughput leaves a bound of FLOOR or more. */
 static void field_cut(struct field *f, const struct se_acquire *a, double floor)
 {
-    double top_sd = log_top_sd(a, f), log_start = log(a->start_s);
+    struct coarse c;
     size_t kept = 0;
 
+    coarse_init(&c, a, f);
     for (size_t i = 0; i < f->n; i++) {
-        size_t row = f->row[i];
         struct moments m;
+        double bound;
 
+        if (a->improving && hopeless(a, &c, f, i, floor))
+            continue;
         moments_at(f, a, SE_THROUGHPUT, i, &m);
-        if (a->improving && hopeless(a, &m, top_sd, floor + a->table->log_world[row] + log_start))
+        bound = bound_without_memory(a, f->row[i], &m);
+        if (bound < floor)
             continue;
-        if (bound_without_memory(a, row, &m) < floor)
-            continue;
-        f->row[kept] = (uint32_t)row;
+        f->bound[kept] = nextafterf((float)bound, INFINITY);
+        f->row[kept] = f->row[i];
         for (int h = 0; h < a->belief[SE_THROUGHPUT]->nhyps; h++) {
             f->mean[SE_THROUGHPUT][h][kept] = f->mean[SE_THROUGHPUT][h][i];
             f->var[SE_THROUGHPUT][h][kept] = f->var[SE_THROUGHPUT][h][i];
@@ -323,6 +350,7 @@ static void field_init(struct field *f, const struct se_acquire *a)
 {
     memset(f, 0, sizeof(*f));
     f->row = mem_alloc((a->table->n + 1) * sizeof(*f->row));
+    f->bound = mem_alloc((a->table->n + 1) * sizeof(*f->bound));
     for (size_t i = 0; i < a->table->n; i++)
         if (!a->closed[i])
             f->row[f->n++] = (uint32_t)i;
@@ -355,22 +383,6 @@ static void largest_first(struct bound *list, size_t n, size_t count)
         else
             lo = j + 1;
     }
-}
-
-/* Best exact score of the COUNT layouts at the front of LIST, or BEST. */
-static double raise_floor(const struct se_acquire *a, struct scans *s, const struct field *f,
-                          const struct bound *list, size_t count, double best)
-{
-    for (size_t i = 0; i < count; i++) {
-        struct se_choice choice;
-        struct moments m;
-
-        moments_at(f, a, SE_THROUGHPUT, list[i].at, &m);
-        moments_at(f, a, SE_MEMORY, list[i].at, &m);
-        if (exact(a, s, f->row[list[i].at], &m, best, &choice))
-            best = fmax(best, choice.score);
-    }
-    return best;
 }
 
 /* A first floor under the answer: the best exact score among what was best at the last time, or
@@ -414,64 +426,69 @@ static double first_floor(const struct se_acquire *a, struct scans *s, const str
     return best;
 }
 
-/* Bounds of what is left of the field that are at least *FLOOR - SLACK, best first, once the floor
- * was raised; the caller frees. */
-static struct bound *bounds(const struct se_acquire *a, struct scans *s, const struct field *f,
-                            double *floor, size_t *ret_count)
+/* Exact scores of place AT of the field into RET, unless it cannot reach FLOOR. */
+static void offer(const struct se_acquire *a, struct scans *s, const struct field *f, size_t at,
+                  double floor, struct se_found *ret, double *best)
 {
-    struct bound *list = mem_alloc((f->n + 1) * sizeof(*list));
-    size_t count = 0, kept = 0;
+    struct moments m;
+
+    moments_at(f, a, SE_THROUGHPUT, at, &m);
+    moments_at(f, a, SE_MEMORY, at, &m);
+    if (exact(a, s, f->row[at], &m, floor, &ret->choice[ret->count]))
+        *best = fmax(*best, ret->choice[ret->count++].score);
+}
+
+/* Move the bounds of LIST that reach FLOOR to its front; how many. */
+static size_t reaching(struct bound *list, size_t n, double floor)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (list[i].score >= floor)
+            list[kept++] = list[i];
+    return kept;
+}
+
+/*
+ * Exact scores of the AT_LEAST best bounds, whatever they are (they are also what the regret is
+ * sampled from), then of all that may still be the best, best bound first.
+ */
+static void settle(const struct se_acquire *a, struct scans *s, const struct field *f, double best,
+                   size_t at_least, struct se_found *ret)
+{
+    struct bound *all = mem_alloc((f->n + 1) * sizeof(*all)), *list = all;
+    size_t first = f->n < at_least ? f->n : at_least, left, seen;
 
     for (size_t i = 0; i < f->n; i++) {
         struct moments m;
-        double score;
 
-        moments_at(f, a, SE_THROUGHPUT, i, &m);
         moments_at(f, a, SE_MEMORY, i, &m);
-        score = bound_without_memory(a, f->row[i], &m) + log_fits_bound(a, &m);
-        if (score >= *floor - SLACK)
-            list[count++] = (struct bound){nextafterf((float)score, INFINITY), (uint32_t)i};
+        list[i].score = nextafterf((float)(f->bound[i] + log_fits_bound(a, &m)), INFINITY);
+        list[i].at = (uint32_t)i;
     }
-    largest_first(list, count, count < BATCH ? count : BATCH);
-    *floor = raise_floor(a, s, f, list, count < BATCH ? count : BATCH, *floor);
-    for (size_t i = 0; i < count; i++)
-        if (list[i].score >= *floor - SLACK)
-            list[kept++] = list[i];
-    qsort(list, kept, sizeof(*list), by_bound);
-    *ret_count = kept;
-    return list;
-}
-
-/* Exact scores of the COUNT layouts of LIST, best bound first, as long as they can still matter. */
-static void settle(const struct se_acquire *a, struct scans *s, const struct field *f,
-                   const struct bound *list, size_t count, double best, size_t at_least,
-                   struct se_found *ret)
-{
-    size_t seen = 0;
-
     ret->choice =
-        mem_alloc(((count < SE_MAX_EXACT ? count : SE_MAX_EXACT) + 1) * sizeof(*ret->choice));
-    for (; seen < count && ret->count < SE_MAX_EXACT; seen++) {
-        /* The first ones are wanted whatever they score; after them, only what may be the best. */
-        double floor = ret->count < at_least ? -INFINITY : best;
-        struct moments m;
-
-        if (list[seen].score < floor)
-            break;
-        moments_at(f, a, SE_THROUGHPUT, list[seen].at, &m);
-        moments_at(f, a, SE_MEMORY, list[seen].at, &m);
-        if (exact(a, s, f->row[list[seen].at], &m, floor, &ret->choice[ret->count]))
-            best = fmax(best, ret->choice[ret->count++].score);
+        mem_alloc(((f->n < SE_MAX_EXACT ? f->n : SE_MAX_EXACT) + 1) * sizeof(*ret->choice));
+    largest_first(list, f->n, first);
+    for (size_t i = 0; i < first; i++)
+        offer(a, s, f, list[i].at, -INFINITY, ret, &best);
+    ret->proved = true;
+    for (left = f->n - first, list += first; left > 0 && ret->proved; list += seen, left -= seen) {
+        left = reaching(list, left, best);
+        seen = left < CHUNK ? left : CHUNK;
+        largest_first(list, left, seen);
+        qsort(list, seen, sizeof(*list), by_bound);
+        for (size_t i = 0; i < seen && list[i].score >= best && ret->proved; i++) {
+            offer(a, s, f, list[i].at, best, ret, &best);
+            ret->proved = ret->count < SE_MAX_EXACT;
+        }
     }
-    ret->proved = seen == count || list[seen].score < best;
+    free(all);
 }
 
 void se_acquire(const struct se_acquire *a, size_t at_least, struct se_found *ret)
 {
     struct field f;
     struct scans s;
-    struct bound *list;
-    size_t count;
     double best;
 
     memset(ret, 0, sizeof(*ret));
@@ -481,13 +498,10 @@ void se_acquire(const struct se_acquire *a, size_t at_least, struct se_found *re
         scans_init(&s, a);
         field_sweep(&f, a, SE_THROUGHPUT);
         best = first_floor(a, &s, &f);
-        /* Candidates for the later sampling lie a little under the floor: keep some of those. */
-        field_cut(&f, a, best - SLACK);
+        field_cut(&f, a, best - (f.n <= SMALL ? SLACK : 0.0));
         field_sweep(&f, a, SE_MEMORY);
-        list = bounds(a, &s, &f, &best, &count);
-        settle(a, &s, &f, list, count, best, at_least, ret);
+        settle(a, &s, &f, best, at_least, ret);
         qsort(ret->choice, ret->count, sizeof(*ret->choice), by_score);
-        free(list);
         scans_done(&s);
     }
     field_done(&f);
