@@ -208,6 +208,10 @@ bool db_trial_final(const char *state);
 /* All successful measurements of the layout of trial N: N itself and its repeats, in order. */
 int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
                    const char *campaign, int64_t n, struct err *e);
+/* All successful measurements of the layouts that were measured again, verification excepted, those
+ * of one layout together. */
+int db_trial_repeated(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
+                      const char *campaign, struct err *e);
 /* First trials (no repeats) of the MAX layouts with the highest single measurement, of the whole
  * job or of each device, verification excepted. */
 int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const char *campaign,

@@ -252,8 +252,9 @@ int db_trial_planned(struct db *w, const char *campaign, int64_t n, const char *
     return guarded(r, campaign, n, "planned", e);
 }
 
-int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
-                   const char *campaign, int64_t n, struct err *e)
+/* Rows of trials of a query that follows "SELECT <columns> FROM trial". */
+static int read_trials(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
+                       const char *where, const char *campaign, int64_t n, struct err *e)
 {
     AUTO_STR sql = {0};
     struct db_rows rows = {.a = a, .size = sizeof(struct db_trial)};
@@ -262,10 +263,8 @@ int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *r
 
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, columns);
-    /* Not "n = ?2 OR repeat_of = ?2": that reads every trial of the campaign. */
-    str_add(&sql, " FROM trial WHERE campaign = ?1 AND n IN (SELECT ?2 UNION ALL"
-                  " SELECT n FROM trial WHERE campaign = ?1 AND repeat_of = ?2)"
-                  " AND +state = 'ok' AND kind <> 'verify' ORDER BY n");
+    str_add(&sql, " FROM trial WHERE campaign = ?1 AND ");
+    str_add(&sql, where);
     r = db_query(db, &st, e, sql.text, "si", campaign, n);
     while (r >= 0 && (r = db_next(db, st, e)) == 1)
         db_read_row(st, columns, db_rows_add(&rows), a);
@@ -274,6 +273,28 @@ int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *r
     *ret = (struct db_trial *)(void *)rows.rows;
     *ret_count = rows.count;
     return 0;
+}
+
+int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
+                   const char *campaign, int64_t n, struct err *e)
+{
+    /* Not "n = ?2 OR repeat_of = ?2": that reads every trial of the campaign. */
+    return read_trials(db, a, ret, ret_count,
+                       "n IN (SELECT ?2 UNION ALL"
+                       " SELECT n FROM trial WHERE campaign = ?1 AND repeat_of = ?2)"
+                       " AND +state = 'ok' AND kind <> 'verify' ORDER BY n",
+                       campaign, n, e);
+}
+
+int db_trial_repeated(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
+                      const char *campaign, struct err *e)
+{
+    /* ?2 is 0, which no trial is. */
+    return read_trials(db, a, ret, ret_count,
+                       "n > ?2 AND coalesce(repeat_of, n) IN (SELECT repeat_of FROM trial"
+                       " WHERE campaign = ?1 AND repeat_of IS NOT NULL)"
+                       " AND state = 'ok' AND kind <> 'verify' ORDER BY coalesce(repeat_of, n), n",
+                       campaign, 0, e);
 }
 
 int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const char *campaign,

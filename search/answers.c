@@ -45,31 +45,65 @@ json_t *se_best_json(const struct se_search *s)
 /* ---- stopping early -----------------------------------------------------------------------------
  */
 
+static int by_layout(const void *x, const void *y)
+{
+    const struct se_measured *a = x, *b = y;
+
+    return a->layout < b->layout ? -1 : a->layout > b->layout;
+}
+
+/* What differs from run to run: by the repeats so far, and at least what the fit needed. */
+static struct se_spread spread_of(const struct se_search *s)
+{
+    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
+    struct se_measured AUTO_FREE *m = mem_alloc(((size_t)s->nrecords + 1) * sizeof(*m));
+    struct se_spread ret;
+    double noise2 = 0.0;
+    size_t n = 0;
+
+    for (int i = 0; i < s->nrecords; i++) {
+        const struct se_record *r = &s->record[i];
+
+        if (r->settled && r->outcome.status == SE_OK)
+            m[n++] = (struct se_measured){(int64_t)r->index, r->outcome.tokens_per_s,
+                                          r->outcome.tokens_per_s_se};
+    }
+    qsort(m, n, sizeof(*m), by_layout);
+    ret = se_spread_of(m, n);
+    for (int h = 0; h < b->nhyps; h++)
+        noise2 += b->hyp[h].weight * b->hyp[h].gp.kern.noise2;
+    ret.sd = fmax(ret.sd, sqrt(noise2));
+    return ret;
+}
+
 /*
  * A normal-mixture confidence sequence (Robbins 1970; Howard et al. 2021, eq. 14): for all N at
- * once, with probability 1 - ALPHA, the mean lies within se sqrt((N + RHO)/N log((N + RHO)/(RHO
- * ALPHA^2))). RHO is where it is tightest.
+ * once, with probability 1 - ALPHA, the mean of this run lies within se sqrt((N + RHO)/N log((N +
+ * RHO)/(RHO ALPHA^2))). RHO is where it is tightest. Runs of one layout differ by more than that:
+ * the layout's throughput lies within t tau of the run's, and the incumbent's is uncertain too.
  */
 bool se_can_win(const struct se_search *s, int id, double mean, double se, int n, double *ret_max)
 {
     const double rho = 5.0, alpha = 0.05;
-    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
     struct se_record *r = se_record_find(s, id);
-    struct se_best best;
-    double top, unit, noise2 = 0.0;
+    struct se_leader *leader;
+    struct se_spread spread;
+    double top, t, gap;
+    size_t count;
+    bool can;
 
-    if (!r || r->settled || n < 2 || !(mean > 0.0) || !(se >= 0.0) || !isfinite(mean + se) ||
-        se_best(s, &best) < 0)
+    if (!r || r->settled || n < 2 || !(mean > 0.0) || !(se >= 0.0) || !isfinite(mean + se))
         return true;
-    top = mean + se * sqrt((n + rho) / n * log((n + rho) / (rho * alpha * alpha)));
-    for (int h = 0; h < b->nhyps; h++)
-        noise2 += b->hyp[h].weight * b->hyp[h].gp.kern.noise2;
-    top *= exp(1.96 * sqrt(noise2)); /* runs differ by more than their own error */
+    count = se_leaders(s, &leader);
+    spread = spread_of(s);
+    t = se_student_975(spread.degrees);
+    top = log(mean + se * sqrt((n + rho) / n * log((n + rho) / (rho * alpha * alpha))));
+    gap = count > 0 ? leader[0].mean + se_unit(s, r->index) - top : 0.0;
+    can = count == 0 || gap <= t * sqrt(spread.sd * spread.sd + leader[0].var);
     if (ret_max)
-        *ret_max = top;
-    unit = se_unit(s, r->index);
-    return top / exp(unit) >=
-           best.mean / (s->spec.objective == SE_TOKENS_PER_S_PER_DEVICE ? best.layout.world : 1);
+        *ret_max = exp(top + t * spread.sd);
+    free(leader);
+    return can;
 }
 
 /* ---- Pareto front -------------------------------------------------------------------------------

@@ -176,7 +176,8 @@ void se_spent(struct se_search *s, double share);
 /*
  * Stopping a trial early. While trial ID runs, MEAN tokens/s with standard error SE was measured
  * over N steps: false if even the optimistic end of a sequential interval, valid at whatever N one
- * looks, lies below the incumbent. Then *RET_MAX (may be NULL) is the bound to tell as SE_CENSORED.
+ * looks, lies below the incumbent, both taken with what differs from run to run of one layout. Then
+ * *RET_MAX (may be NULL) is the bound to tell as SE_CENSORED.
  */
 bool se_can_win(const struct se_search *s, int id, double mean, double se, int n, double *ret_max);
 
@@ -214,6 +215,33 @@ int se_surface_json(json_t **ret, const struct se_search *s, const char *x, cons
 /* State of belief: trust in the prior, number of observations, leave-one-out errors and
  * calibration. */
 json_t *se_diagnosis_json(const struct se_search *s);
+
+/* ---- pooling repeats ----------------------------------------------------------------------------
+ */
+
+/* One successful measurement; LAYOUT is any number that is the same for all of one layout. */
+struct se_measured {
+    int64_t layout;
+    double value, se; /* tokens/s > 0, and its own standard error; 0: unknown */
+};
+
+/* By how much runs of one layout differ beyond their own errors, relatively, and how many repeats
+ * say so (with what is assumed beforehand). */
+struct se_spread {
+    double sd, degrees;
+};
+
+struct se_pooled {
+    double mean, lo, hi; /* 95 % interval, above 0 */
+};
+
+/* The spread of a whole campaign from N measurements in which those of one layout are neighbours;
+ * layouts that were measured once do not matter. */
+struct se_spread se_spread_of(const struct se_measured *m, size_t n);
+/* The throughput of one layout from its N > 0 measurements. */
+struct se_pooled se_pool(const struct se_measured *m, size_t n, struct se_spread spread);
+/* 97.5 % quantile of Student's t; infinite below one degree of freedom. */
+double se_student_975(double degrees);
 
 /* ---- refit beside the loop ----------------------------------------------------------------------
  */

@@ -309,8 +309,6 @@ int tn_settle(struct tn_attempt *a, struct err *e);
 
 /* Next trial of the verification, or the end of it. */
 void tn_verify_step(struct tn_campaign *c);
-/* 97.5 % quantile of Student's t. */
-double tn_student_975(int degrees);
 /* Geometric mean of N ratios with its 95 % interval. */
 /* "holds" (the interval lies above 1), "does not hold" (below), "within noise" (it contains 1), or
  * "same" where the winner is the baseline itself. */

@@ -1,57 +1,67 @@
 /*
  * What the measurements say: the pooled throughput of a layout, the best of them, the baseline.
  *
- * A layout that was measured k times with means m_i and standard errors s_i has the mean weighted
- * by 1/s_i^2; the error of that is the larger of what the trials claim, 1/sqrt(sum 1/s_i^2), and
- * what they show, their spread / sqrt(k). The interval is the mean +- t(k - 1) x spread or 1.96 x
- * the claimed error, whichever is wider.
+ * How much runs of one layout differ is estimated over all repeats of the campaign (search.h,
+ * "pooling repeats"), since two runs alone hardly say it.
  */
 #include <errno.h>
 #include <math.h>
 
 #include "tuner/internal.h"
 
-static void pool(struct tn_measure *m, const struct db_trial *t, int n)
+static struct se_measured *measured(struct arena *a, const struct db_trial *t, int n)
 {
-    double weight = 0, sum = 0, spread = 0, claimed, half;
+    struct se_measured *m = arena_alloc(a, (size_t)(n + 1) * sizeof(*m));
 
-    for (int i = 0; i < n; i++) {
-        double se = t[i].tokens_per_s_se > 0 ? t[i].tokens_per_s_se : 1e-3 * t[i].tokens_per_s;
-
-        weight += 1 / (se * se);
-        sum += t[i].tokens_per_s / (se * se);
-    }
-    m->mean = sum / weight;
-    claimed = 1 / sqrt(weight);
-    half = 1.96 * claimed;
     for (int i = 0; i < n; i++)
-        spread += (t[i].tokens_per_s - m->mean) * (t[i].tokens_per_s - m->mean);
-    if (n > 1) {
-        double shown = tn_student_975(n - 1) * sqrt(spread / (n - 1) / n);
-
-        half = shown > half ? shown : half;
-    }
-    m->lo = m->mean - half;
-    m->hi = m->mean + half;
-    m->count = n;
+        m[i] = (struct se_measured){t[i].repeat_of == DB_NULL ? t[i].n : t[i].repeat_of,
+                                    t[i].tokens_per_s,
+                                    t[i].tokens_per_s_se > 0 ? t[i].tokens_per_s_se : 0.0};
+    return m;
 }
 
-int tn_measure_get(struct db *db, struct arena *a, struct tn_measure *ret, const char *campaign,
-                   int64_t n, struct err *e)
+static int spread_of(struct db *db, struct arena *a, struct se_spread *ret, const char *campaign,
+                     struct err *e)
 {
     struct db_trial *t;
-    int count;
-    int r = db_trial_group(db, a, &t, &count, campaign, n, e);
+    int count, r = db_trial_repeated(db, a, &t, &count, campaign, e);
+
+    if (r == 0)
+        *ret = se_spread_of(measured(a, t, count), (size_t)count);
+    return r;
+}
+
+static int measure(struct db *db, struct arena *a, struct tn_measure *ret, const char *campaign,
+                   int64_t n, struct se_spread spread, struct err *e)
+{
+    struct se_pooled pooled;
+    struct db_trial *t;
+    int count, r = db_trial_group(db, a, &t, &count, campaign, n, e);
 
     if (r < 0)
         return r;
     if (count == 0)
         return err_set(e, -ENOENT, "trial %lld has no measurement", (long long)n);
-    *ret = (struct tn_measure){
-        .n = n, .layout = t[0].layout, .text = t[0].layout_text, .memory = t[0].memory};
-    pool(ret, t, count);
+    pooled = se_pool(measured(a, t, count), (size_t)count, spread);
+    *ret = (struct tn_measure){.n = n,
+                               .layout = t[0].layout,
+                               .text = t[0].layout_text,
+                               .memory = t[0].memory,
+                               .mean = pooled.mean,
+                               .lo = pooled.lo,
+                               .hi = pooled.hi,
+                               .count = count};
     ret->mfu = t[0].mfu * ret->mean / t[0].tokens_per_s;
     return 0;
+}
+
+int tn_measure_get(struct db *db, struct arena *a, struct tn_measure *ret, const char *campaign,
+                   int64_t n, struct err *e)
+{
+    struct se_spread spread;
+    int r = spread_of(db, a, &spread, campaign, e);
+
+    return r < 0 ? r : measure(db, a, ret, campaign, n, spread, e);
 }
 
 static int world_of(const struct tn_measure *m)
@@ -70,11 +80,13 @@ int tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json
     bool each = str_eq(c->objective, "tokens_per_s_per_device");
     struct tn_measure m[LEADERS];
     int64_t leader[LEADERS];
-    int best = -1, n = 0, r;
+    struct se_spread spread = {0};
+    int best = -1, n = 0, r = spread_of(db, a, &spread, c->id, e);
 
-    r = db_trial_leaders(db, leader, &n, LEADERS, c->id, each, e);
+    if (r == 0)
+        r = db_trial_leaders(db, leader, &n, LEADERS, c->id, each, e);
     for (int i = 0; r == 0 && i < n; i++) {
-        r = tn_measure_get(db, a, &m[i], c->id, leader[i], e);
+        r = measure(db, a, &m[i], c->id, leader[i], spread, e);
         if (r == 0 && (best < 0 || m[i].mean / (each ? world_of(&m[i]) : 1) >
                                        m[best].mean / (each ? world_of(&m[best]) : 1)))
             best = i;

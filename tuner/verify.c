@@ -11,23 +11,6 @@
 
 #include "tuner/internal.h"
 
-double tn_student_975(int degrees)
-{
-    static const double t[] = {0,     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365,
-                               2.306, 2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-                               2.120, 2.110,  2.101, 2.093, 2.086, 2.080, 2.074, 2.069,
-                               2.064, 2.060,  2.056, 2.052, 2.048, 2.045, 2.042};
-    const double z = 1.959964;
-    double n = degrees;
-
-    if (degrees < 1)
-        return INFINITY;
-    if (degrees < (int)ARRAY_LEN(t))
-        return t[degrees];
-    /* Cornish-Fisher expansion in 1/n (Abramowitz and Stegun 26.7.5). */
-    return z + (z * z * z + z) / (4 * n) + (5 * pow(z, 5) + 16 * z * z * z + 3 * z) / (96 * n * n);
-}
-
 void tn_ratio_interval(const double *ratio, int n, double *mean, double *lo, double *hi)
 {
     double m = 0, s = 0, half;
@@ -36,7 +19,7 @@ void tn_ratio_interval(const double *ratio, int n, double *mean, double *lo, dou
         m += log(ratio[i]) / n;
     for (int i = 0; i < n; i++)
         s += (log(ratio[i]) - m) * (log(ratio[i]) - m);
-    half = n > 1 ? tn_student_975(n - 1) * sqrt(s / (n - 1) / n) : INFINITY;
+    half = n > 1 ? se_student_975(n - 1) * sqrt(s / (n - 1) / n) : INFINITY;
     *mean = exp(m);
     *lo = exp(m - half);
     *hi = exp(m + half);

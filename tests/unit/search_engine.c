@@ -247,6 +247,30 @@ static void stopping_early_needs_a_sure_loss(void **state)
     se_search_free(s);
 }
 
+/* Runs of one layout that differ by 25 %: a trial 14 % behind, however sure of itself, may win. */
+static void what_differs_from_run_to_run_keeps_a_trial_going(void **state)
+{
+    static const double factor[] = {1.0, 1.25, 0.8, 1.1};
+    struct se_search *s = small_search("");
+    struct se_trial a, b;
+    struct se_outcome o = {.status = SE_OK};
+    struct err e;
+
+    (void)state;
+    assert_int_equal(se_ask(s, &a), SE_TRIAL);
+    for (int i = 0; i < (int)ARRAY_LEN(factor); i++) {
+        o.tokens_per_s = factor[i] * 1000.0;
+        o.tokens_per_s_se = 1.0;
+        if (i > 0)
+            assert_int_equal(se_restore(s, a.id + i, &a.layout, a.id, &e), 0);
+        assert_int_equal(se_tell(s, a.id + i, &o, &e), 0);
+    }
+    assert_int_equal(se_ask(s, &b), SE_TRIAL);
+    assert_true(se_can_win(s, b.id, 860.0, 1.0, 20, NULL));
+    assert_false(se_can_win(s, b.id, 300.0, 1.0, 20, NULL));
+    se_search_free(s);
+}
+
 /* By simulation: of trials that are as fast as the incumbent, looked at after every step, few are
  * stopped. */
 static void looking_often_does_not_stop_a_good_trial(void **state)
@@ -538,6 +562,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_small_space_is_exhausted_or_converges_with_the_reason),
     cmocka_unit_test(the_best_is_found),
     cmocka_unit_test(stopping_early_needs_a_sure_loss),
+    cmocka_unit_test(what_differs_from_run_to_run_keeps_a_trial_going),
     cmocka_unit_test(looking_often_does_not_stop_a_good_trial),
     cmocka_unit_test(a_refit_beside_the_loop_is_adopted),
     cmocka_unit_test(importance_adds_up_and_finds_the_key_that_matters),

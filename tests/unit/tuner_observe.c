@@ -281,12 +281,12 @@ static void core_lists_are_read_and_refused(void **state)
 static void students_t_is_that_of_the_tables(void **state)
 {
     (void)state;
-    assert_true(fabs(tn_student_975(1) - 12.706) < 5e-4);
-    assert_true(fabs(tn_student_975(4) - 2.776) < 5e-4);
-    assert_true(fabs(tn_student_975(40) - 2.021) < 1e-3);
-    assert_true(fabs(tn_student_975(60) - 2.000) < 1e-3);
-    assert_true(fabs(tn_student_975(120) - 1.980) < 1e-3);
-    assert_true(isinf(tn_student_975(0)));
+    assert_true(fabs(se_student_975(1) - 12.706) < 5e-4);
+    assert_true(fabs(se_student_975(4) - 2.776) < 5e-4);
+    assert_true(fabs(se_student_975(40) - 2.021) < 1e-3);
+    assert_true(fabs(se_student_975(60) - 2.000) < 1e-3);
+    assert_true(fabs(se_student_975(120) - 1.980) < 1e-3);
+    assert_true(isinf(se_student_975(0)));
 }
 
 /* By hand: logs of 1, 2, 4 are 0, l, 2l with l = ln 2; mean l, s = l, half-width 4.303 l / sqrt 3.
