@@ -3,7 +3,8 @@
 import zlib from "node:zlib";
 import fs from "node:fs";
 import path from "node:path";
-import { openBrowser, openPage } from "./browser.mjs";
+import { openBrowser, openPage, scrollThrough, violations } from "./browser.mjs";
+import { startProxy } from "./proxy.mjs";
 import { multiply, scratch, startDaemon, tinyCampaign, until } from "./daemon.mjs";
 
 const COUNT = 10_000;
@@ -136,53 +137,96 @@ async function hugeCampaign(seed) {
         worst.push(await page.evaluate(() => Math.max(16, ...window.durations.splice(0))));
     }
     print("10,000 trials, interaction to next paint", Math.max(...worst), "ms", 100, { each: worst });
+    // The worst and the best measured trial must be among the points that are drawn.
+    const [points, kept] = await page.evaluate(async (campaign) => {
+        const { thin } = await import("./charts/thin.js");
+        const { eachPage, campaignPath } = await import("./lib/api.js");
+        const all = [];
+        await eachPage(campaignPath(campaign, "/trials"), { sort: "n", state: "ok" }, (items) =>
+            all.push(...items),
+        );
+        const value = (t) => t.tokens_per_s;
+        const some = thin(all, 2000, value);
+        const ends = (list) => [Math.min(...list.map(value)), Math.max(...list.map(value))];
+        return [some.length, String(ends(some)) === String(ends(all))];
+    }, "huge0001");
+    print("10,000 trials, points drawn", points, "points", 2000, { extremes_kept: kept });
     await page.context().close();
 }
 
-// The updates of two hours as fast as the page takes them: in the first the page fills its charts and the engine compiles
-// what is used often; in the second the heap should stay as it is.
+// An hour's updates in five minutes: two steps a second with increasing numbers, and the trial and the campaign as often as
+// the daemon sends them. Before that a minute of the same, in which the page fills its charts. "Code" is what the engine
+// compiled meanwhile: it is counted with the heap, and told apart from what the page itself retains.
+const PER_SECOND = HOUR_OF_UPDATES / 300;
+
+async function sizes(session) {
+    await session.send("HeapProfiler.collectGarbage");
+    let text = "";
+    const chunk = (e) => {
+        text += e.chunk;
+    };
+    session.on("HeapProfiler.addHeapSnapshotChunk", chunk);
+    await session.send("HeapProfiler.takeHeapSnapshot", { reportProgress: false });
+    session.off("HeapProfiler.addHeapSnapshotChunk", chunk);
+    const { usedSize } = await session.send("Runtime.getHeapUsage");
+    const { nodes, snapshot } = JSON.parse(text);
+    const { node_fields: fields, node_types: types } = snapshot.meta;
+    const type = fields.indexOf("type");
+    const self = fields.indexOf("self_size");
+    let code = 0;
+    for (let i = 0; i < nodes.length; i += fields.length)
+        if (types[type][nodes[i + type]] === "code") code += nodes[i + self];
+    return { heap: usedSize / 1048576, code: code / 1048576 };
+}
+
 async function heap(id) {
-    const page = await openPage(browser, daemon.url);
-    const trial = (await daemon.api("GET", `v1/campaigns/${id}/trials?sort=-n&page_size=1`))
-        .items[0];
     const campaign = await daemon.api("GET", `v1/campaigns/${id}`);
-    const step = (await daemon.api("GET", `v1/campaigns/${id}/trials/${trial.n}/steps`)).items[0];
+    const where = `v1/campaigns/${id}/trials`;
+    const trial = (await daemon.api("GET", `${where}?sort=-n&page_size=1`)).items[0];
+    const step = (await daemon.api("GET", `${where}/${campaign.best.trial}/steps`)).items[0];
     let sent = 0;
-    let gate = () => {};
-    await page.route("**/v1/campaigns/*/events", async (route) => {
-        await new Promise((resolve) => {
-            gate = resolve;
-        });
-        let text = "";
-        for (let i = 0; i < HOUR_OF_UPDATES / 8; i++) {
+    const proxy = await startProxy(daemon.url, "/", (path, request, response) => {
+        if (!path.endsWith("/events")) return false;
+        response.writeHead(200, { "Content-Type": "text/event-stream" });
+        const send = (event, data) =>
+            response.write(`event: ${event}\nid: ${sent}\ndata: ${JSON.stringify(data)}\n\n`);
+        const timer = setInterval(() => {
             sent += 1;
-            text += `event: step\nid: ${sent}\ndata: ${JSON.stringify({ campaign: id, n: trial.n, step: { ...step, n: 1 + (sent % 500) } })}\n\n`;
-            if (i % 20 === 0)
-                text += `event: trial\nid: ${sent}\ndata: ${JSON.stringify({ ...trial, rev: sent })}\n\nevent: campaign\nid: ${sent}\ndata: ${JSON.stringify(campaign)}\n\n`;
-        }
-        await route
-            .fulfill({ status: 200, contentType: "text/event-stream", body: text })
-            .catch(() => {});
+            send("step", { campaign: id, n: trial.n, step: { ...step, n: sent } });
+            if (sent % 20) return;
+            send("trial", { ...trial, rev: sent });
+            send("campaign", campaign);
+        }, 1000 / PER_SECOND);
+        response.on("close", () => clearInterval(timer));
+        return true;
     });
-    await page.goto(daemon.link(`/campaigns/${id}/trials/${trial.n}`));
-    await page.waitForSelector("main h1");
-    const session = await page.context().newCDPSession(page);
-    const sizes = [];
-    for (let batch = 0; batch < 16; batch++) {
-        await page.waitForTimeout(1200);
-        gate();
-        await page.waitForTimeout(2500);
-        await session.send("HeapProfiler.collectGarbage");
-        sizes.push((await session.send("Runtime.getHeapUsage")).usedSize / 1048576);
+    for (const [name, route] of [
+        ["trial", `/campaigns/${id}/trials/${trial.n}`],
+        ["campaign", `/campaigns/${id}`],
+    ]) {
+        sent = 0;
+        const page = await openPage(browser, proxy.url);
+        await page.goto(
+            `${proxy.url}#token=${encodeURIComponent(daemon.token)}&to=${encodeURIComponent(route)}`,
+        );
+        await page.waitForSelector("main h1");
+        const session = await page.context().newCDPSession(page);
+        await until(() => sent >= 60 * PER_SECOND, "a minute's updates", 120_000);
+        const before = await sizes(session);
+        const from = sent;
+        await until(() => sent - from >= HOUR_OF_UPDATES, "an hour's updates", 900_000);
+        const after = await sizes(session);
+        await page.context().close();
+        print(`heap of the ${name} page over an hour's updates`, after.heap / before.heap, "ratio", 1, {
+            updates: sent - from,
+            mib: [before.heap, after.heap].map((x) => Number(x.toFixed(2))),
+            code_mib: [before.code, after.code].map((x) => Number(x.toFixed(2))),
+            without_code: Number(
+                ((after.heap - after.code) / (before.heap - before.code)).toPrecision(4),
+            ),
+        });
     }
-    await page.context().close();
-    print(
-        "heap after the second hour of updates, over that after the first",
-        sizes.at(-1) / sizes[7],
-        "ratio",
-        1.05,
-        { updates: sent, mib: sizes.map((s) => Number(s.toFixed(1))) },
-    );
+    proxy.close();
 }
 
 /** What the files weigh that a browser may fetch, whether or not a first visit needs them. */
@@ -202,11 +246,43 @@ function weight() {
     print("all files, compressed", size / 1024, "KB", 450);
 }
 
-weight();
+/** Violations of accessibility that are serious or critical, and requests to other hosts, over every page and both themes. */
+async function pages(id) {
+    const found = [];
+    let foreign = 0;
+    for (const theme of ["light", "dark"])
+        for (const route of [
+            "/campaigns",
+            ...["", "?tab=space", "?tab=model", "?tab=timeline", "?tab=settings"].map(
+                (tab) => `/campaigns/${id}${tab}`,
+            ),
+            `/campaigns/${id}/trials/1`,
+            `/campaigns/${id}/export`,
+            "/new",
+            "/plan",
+            `/compare?trials=${id}/1,${id}/2`,
+        ]) {
+            const page = await openPage(browser, daemon.url, { theme, bypassCSP: true });
+            await page.goto(daemon.link(route));
+            await page.waitForSelector("main h1");
+            await scrollThrough(page);
+            found.push(...(await violations(page)));
+            foreign += page.faults.filter((f) => f.startsWith("request to")).length;
+            await page.context().close();
+        }
+    print("axe-core violations, serious or critical", found.length, "violations", 0, { found });
+    print("external requests", foreign, "requests", 0);
+}
+
+// bench.mjs [PART ...]: all parts, or those named.
+const asked = process.argv.slice(2);
+const wanted = (part) => !asked.length || asked.includes(part);
+if (wanted("weight")) weight();
 const id = await updateTimes();
-await firstVisit(id);
-await heap(id);
-await hugeCampaign(id);
+if (wanted("weight")) await firstVisit(id);
+if (wanted("pages")) await pages(id);
+if (wanted("heap")) await heap(id);
+if (wanted("huge")) await hugeCampaign(id);
 await browser.close();
 await daemon.stop();
 fs.rmSync(dir, { recursive: true, force: true });

@@ -54,7 +54,7 @@ export async function openPage(
         page.faults.push(`dialog: ${d.message()}`);
         d.dismiss();
     });
-    page.setDefaultTimeout(20_000);
+    page.setDefaultTimeout(90_000);
     return page;
 }
 

@@ -28,6 +28,7 @@ const space = await load("charts/space.js");
 const trial = await load("charts/trial.js");
 const { laneBars } = await load("charts/lanes.js");
 const job = await load("parts/job.js");
+const { phaseColour } = await load("lib/words.js");
 const { parseTrials } = await load("pages/compare.js");
 const { savedDeviceSeconds, failuresText, stoppedText } = await load("pages/campaigns.js");
 
@@ -145,6 +146,8 @@ test("the best-so-far curve steps when the best changes, pools repeats, and ends
         [5, 12],
     ]);
     assert.deepEqual(best.bestSoFar([]), []);
+    assert.equal(best.ceilingOf([{ tokens_per_s: 100 }, { tokens_per_s: 40 }]), 160);
+    assert.equal(best.ceilingOf([]), Infinity);
     // 30 was luck: with 10 more the layout's mean is 20, and trial 2 leads; a third of 50 brings it back to 30.
     const again = [t(1, 30), t(2, 24), t(3, 10, "ok", "repeat", 1), t(4, 50, "ok", "repeat", 1)];
     assert.deepEqual(best.bestSoFar(again), [
@@ -362,6 +365,27 @@ test("a Chrome trace becomes lanes in milliseconds", () => {
             ["rank 1", "send", 1, 1],
         ],
     );
+});
+
+test("busy times of all ranks become cells: every rank a row, the longest of every run of steps kept", () => {
+    const steps = Array.from({ length: 120 }, (_, i) => ({
+        n: i + 1,
+        ranks: { busy: [10, 20 + (i === 77 ? 100 : 0), 30] },
+    }));
+    const { names, labels, cells } = trial.busyCells(steps, 8, 60);
+    assert.deepEqual(names, ["ranks 0–2", "ranks 3–5", "ranks 6–7"]);
+    assert.equal(labels.length, 60);
+    assert.equal(labels[38], "77–78");
+    assert.deepEqual(
+        cells.filter(([, , v]) => v > 50),
+        [[38, 1, 120]],
+    );
+    assert.deepEqual(trial.busyCells([{ n: 1, ranks: { max: 3 } }], 4).cells, []);
+});
+
+test("phases that occur together have colours of their own, the same in every chart", () => {
+    const names = ["forward", "backward", "tp", "ep", "dp", "pp_wait", "optimizer", "other"];
+    assert.equal(new Set(names.map((n) => phaseColour(n, 8))).size, 8);
 });
 
 test("a form writes one object, and a refusal finds its field", () => {

@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import fs from "node:fs";
 import { openBrowser, openPage, inked, scrollThrough, violations } from "./browser.mjs";
+import { startProxy } from "./proxy.mjs";
 import { scratch, startDaemon, tinyCampaign, until } from "./daemon.mjs";
 import { finish, test } from "./tap.mjs";
 
@@ -25,7 +26,7 @@ const tab = (name) => page.click(`[role=tab]:text-is("${name}")`);
 const panel = (title) =>
     page.locator("section.panel", { has: page.locator(`h2:text-is("${title}")`) });
 const state = (name) =>
-    page.waitForSelector(`.head .badge:has-text("${name}")`, { timeout: 120_000 });
+    page.waitForSelector(`.head .badge:has-text("${name}")`, { timeout: 600_000 });
 
 async function drawn(title) {
     const place = panel(title);
@@ -87,11 +88,11 @@ test("trials appear and settle without a reload", async () => {
     await page.evaluate(() => {
         window.sameDocument = true;
     });
-    await page.waitForSelector("tbody .badge:text('ok')", { timeout: 120_000 });
+    await page.waitForSelector("tbody .badge:text('ok')", { timeout: 600_000 });
     await until(
         async () => (await page.locator("tbody tr").count()) >= 2,
         "a second trial",
-        60_000,
+        600_000,
     );
     assert.ok(await page.evaluate(() => window.sameDocument));
     assert.match(await page.textContent(".tile dd"), /tokens\/s/);
@@ -107,7 +108,7 @@ test("a page that watches comes back after kill -9 and a restart of the daemon, 
     await until(
         async () => (await page.locator("tbody tr").count()) > before,
         "the next trial",
-        120_000,
+        600_000,
     );
     assert.ok(await page.evaluate(() => window.sameDocument));
 });
@@ -123,7 +124,7 @@ test("the campaign ends and says why", async () => {
     await until(
         async () => (await daemon.api("GET", `v1/campaigns/${id}`)).state === "done",
         "the end of the campaign",
-        240_000,
+        900_000,
     );
     await state("done");
     const c = await daemon.api("GET", `v1/campaigns/${id}`);
@@ -166,9 +167,22 @@ test("the trial page shows layout, steps, phases, memory, mesh and log", async (
         "Phases of each step",
         "Memory of the worst rank",
         "Spread over ranks",
-        "Slowest rank",
+        "Busy time of every rank",
+        "Timeline of one step",
     ])
         await drawn(title);
+    await panel("Busy time of every rank").locator("button:text-is('Table')").click();
+    assert.equal(
+        await panel("Busy time of every rank").locator("thead th").count(),
+        1 + best.layout.world,
+    );
+    const lanes = panel("Timeline of one step");
+    await lanes.locator("button:text-is('Table')").click();
+    assert.match(await lanes.locator(".chart-table").textContent(), /rank 1[\s\S]*forward/);
+    const download = page.waitForEvent("download");
+    await lanes.locator("button:text-is('Trace')").click();
+    const trace = JSON.parse(fs.readFileSync(await (await download).path(), "utf8"));
+    assert.ok(trace.traceEvents.some((e) => e.ph === "X" && e.name === "backward"));
     const steps = (await daemon.api("GET", `v1/campaigns/${id}/trials/${best.trial}/steps`)).items;
     await panel("Step time").locator("button:text-is('Table')").click();
     assert.equal(await panel("Step time").locator("tbody tr").count(), steps.length);
@@ -268,6 +282,41 @@ test("an export is shown, and what the target cannot express is said", async () 
     await page.waitForSelector("pre.code:has-text('--tensor-model-parallel-size')");
 });
 
+test("the winner and the baseline are measured again, in turn, and the verdict is shown", async () => {
+    await visit(`/campaigns/${id}`);
+    await page.click("main button:text-is('Verify')");
+    await state("verifying");
+    await until(
+        async () => (await daemon.api("GET", `v1/campaigns/${id}`)).state === "done",
+        "the verification",
+        900_000,
+    );
+    await state("done");
+    const { verify } = await daemon.api("GET", `v1/campaigns/${id}`);
+    if (verify.verdict)
+        await page.waitForSelector(`.tile:has-text("Gain"):has-text("${verify.verdict}")`);
+});
+
+test("all of it works below a path, behind a reverse proxy", async () => {
+    const proxy = await startProxy(daemon.url, "/tools/tuner/");
+    const p = await openPage(browser, proxy.url);
+    await p.goto(
+        `${proxy.url}#token=${encodeURIComponent(daemon.token)}&to=${encodeURIComponent(`/campaigns/${id}`)}`,
+    );
+    await p.waitForSelector("section[aria-label=Trials] tbody tr");
+    await p.waitForSelector(".live-on");
+    await p.waitForSelector("canvas");
+    await p.click("section[aria-label=Trials] tbody tr:first-child th a");
+    await p.waitForSelector("h1:has-text('Trial')");
+    await p.click("nav a:text-is('Plan')");
+    await p.click("button:text-is('Rank layouts')");
+    await p.waitForSelector("text=legal layouts", { timeout: 300_000 });
+    assert.ok((await p.evaluate(() => location.pathname)) === "/tools/tuner/");
+    assert.deepEqual(p.faults, []);
+    await p.context().close();
+    proxy.close();
+});
+
 test("trials and campaigns are compared side by side", async () => {
     await visit(`/compare?trials=${id}/1,${id}/2`);
     await page.waitForSelector("text=vs the first");
@@ -278,7 +327,7 @@ test("trials and campaigns are compared side by side", async () => {
 test("a plan ranks layouts without a trial, and a campaign starts from it", async () => {
     await visit("/plan");
     await page.click("button:text-is('Rank layouts')");
-    await page.waitForSelector("text=legal layouts", { timeout: 60_000 });
+    await page.waitForSelector("text=legal layouts", { timeout: 300_000 });
     assert.ok((await page.locator("[aria-label='table of ranked layouts'] tbody tr").count()) > 5);
     await drawn("Where a step's time goes");
     await page.click("[aria-label='table of ranked layouts'] tbody tr:first-child button");
@@ -326,7 +375,7 @@ test("a running campaign is cancelled after a question, then deleted", async () 
                 );
         },
         "the deletion",
-        40_000,
+        120_000,
     );
 });
 

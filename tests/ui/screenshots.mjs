@@ -14,10 +14,11 @@ const c = await daemon.api(
     "POST",
     "v1/campaigns",
     tinyCampaign("tiny mixture of experts on two cores", {
+        model: "tiny-moe",
         budget: { trials: 16 },
         tags: ["example", "moe"],
         notes: "Which mix of parallelism is fastest here?",
-        trial: { warmup_steps: 2, min_steps: 6, max_steps: 12, ci: 0.05, timeout_s: 60 },
+        trial: { warmup_steps: 2, min_steps: 6, max_steps: 12, ci: 0.05, timeout_s: 600 },
     }),
 );
 const state = async () => (await daemon.api("GET", `v1/campaigns/${c.id}`)).state;
@@ -42,7 +43,7 @@ async function picture(name, route, { theme = "light", width = 1440, before } = 
 await until(
     async () => ((await daemon.api("GET", `v1/campaigns/${c.id}`)).progress.trials ?? 0) >= 8,
     "eight trials",
-    300_000,
+    1_800_000,
 );
 await picture("campaign-live", `/campaigns/${c.id}`);
 await until(ended, "the campaign", 600_000);
@@ -57,7 +58,7 @@ const second = await daemon.api(
 await until(
     async () => (await daemon.api("GET", `v1/campaigns/${second.id}`)).state === "done",
     "the second campaign",
-    300_000,
+    1_800_000,
 );
 
 const best = (await daemon.api("GET", `v1/campaigns/${c.id}`)).best.trial;

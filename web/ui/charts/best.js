@@ -77,6 +77,17 @@ function trialTip(byN) {
     };
 }
 
+const HEADROOM = 1.6;
+
+/**
+ * What was measured sets the scale: an expectation far above it (the cost model knew a faster machine) would press all
+ * results to the floor, and is shown at the ceiling.
+ */
+export function ceilingOf(measured) {
+    const top = Math.max(...measured.map((t) => bounds(t)?.[1] ?? t.tokens_per_s));
+    return Number.isFinite(top) ? HEADROOM * top : Infinity;
+}
+
 export function bestOption(data, p) {
     const { trials, baseline } = data;
     const measured = trials.filter((t) => t.state === "ok" && t.tokens_per_s !== null);
@@ -96,6 +107,11 @@ export function bestOption(data, p) {
         ...expected.map((t) => t.predicted.tokens_per_s),
     );
     const floor = Number.isFinite(low) ? low : 0;
+    const ceiling = ceilingOf(measured);
+    const expectation = (t) =>
+        t.predicted.tokens_per_s <= ceiling
+            ? [t.n, t.predicted.tokens_per_s]
+            : { value: [t.n, ceiling], symbol: "arrow" };
     const byN = new Map(trials.map((t) => [t.n, t]));
     return {
         ...axes(p, {
@@ -123,7 +139,7 @@ export function bestOption(data, p) {
                     borderColor: p.series[7],
                     borderWidth: few ? 1.2 : 0,
                 },
-                data: expected.map((t) => [t.n, t.predicted.tokens_per_s]),
+                data: expected.map(expectation),
             },
             {
                 name: "95 % interval",

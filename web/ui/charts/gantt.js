@@ -2,7 +2,7 @@
 
 import { counted, seconds } from "../lib/format.js";
 import { TRIAL_STATES } from "../lib/words.js";
-import { axes, tip, tooltip } from "./panel.js";
+import { axes, legend, tip, tooltip } from "./panel.js";
 
 /** Trials as bars {t, slot, from, to} in seconds since the first; a slot is the first one that is free. */
 export function slots(trials, now = Date.now()) {
@@ -81,6 +81,7 @@ export const gantt = {
         const bars = joined(slots(trials));
         if (!bars.length) return null;
         const count = Math.max(...bars.map((b) => b.slot)) + 1;
+        const states = Object.keys(TRIAL_STATES).filter((s) => bars.some((b) => b.t.state === s));
         const dark = document.documentElement.dataset.theme === "dark" ? 1 : 0;
         return {
             ...axes(p, {
@@ -95,12 +96,13 @@ export const gantt = {
                     inverse: true,
                     splitLine: { show: false },
                 },
-                grid: { top: 12, bottom: 76 },
+                grid: { top: 34, bottom: 76 },
             }),
+            legend: legend(p),
             tooltip: tooltip(p, {
                 trigger: "item",
                 formatter: (q) => {
-                    const b = bars[q.dataIndex];
+                    const b = q.data.bar;
                     return tip(
                         b.until
                             ? `Trials ${b.t.n} to ${b.until}`
@@ -125,19 +127,18 @@ export const gantt = {
                     labelFormatter: (v) => seconds(v),
                 },
             ],
-            series: [
-                {
-                    type: "custom",
-                    renderItem: bar,
-                    encode: { x: [0, 1], y: 2 },
-                    clip: true,
-                    progressive: 0,
-                    data: bars.map((b) => ({
-                        value: [b.from, b.to, b.slot, b.t.n, dark],
-                        itemStyle: { color: p[TRIAL_STATES[b.t.state]?.[1] ?? "wait"] },
-                    })),
-                },
-            ],
+            series: states.map((state) => ({
+                name: `${TRIAL_STATES[state]?.[0] ?? ""} ${state}`,
+                type: "custom",
+                renderItem: bar,
+                encode: { x: [0, 1], y: 2 },
+                clip: true,
+                progressive: 0,
+                itemStyle: { color: p[TRIAL_STATES[state]?.[1] ?? "wait"] },
+                data: bars
+                    .filter((b) => b.t.state === state)
+                    .map((b) => ({ value: [b.from, b.to, b.slot, b.t.n, dark], bar: b })),
+            })),
         };
     },
     summary: ({ trials }) =>

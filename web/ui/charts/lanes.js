@@ -1,7 +1,8 @@
 // The pipeline of one step as swim lanes, from a Chrome trace: one lane for each process and thread of the trace.
 
 import { counted, ms } from "../lib/format.js";
-import { axes, tip, tooltip } from "./panel.js";
+import { PHASES, ordered, phaseColour } from "../lib/words.js";
+import { axes, legend, short, tip, tooltip } from "./panel.js";
 
 /** Complete events ("ph": "X", microseconds) as {lane, name, kind, from, to} in milliseconds since the first. */
 export function laneBars(trace) {
@@ -14,11 +15,12 @@ export function laneBars(trace) {
                 String(e.args?.name ?? ""),
             );
     const bars = events.filter((e) => e.ph === "X" && e.dur >= 0);
-    const zero = Math.min(...bars.map((e) => e.ts));
+    const zero = bars.reduce((least, e) => Math.min(least, e.ts), Infinity);
+    const several = new Set(bars.map((e) => e.pid)).size > 1;
     const laneName = (e) =>
-        [names.get(`${e.pid}`) ?? `rank ${e.pid}`, names.get(`${e.pid} ${e.tid}`)]
+        [several && (names.get(`${e.pid}`) ?? `rank ${e.pid}`), names.get(`${e.pid} ${e.tid}`)]
             .filter(Boolean)
-            .join(" · ");
+            .join(" · ") || `rank ${e.tid ?? e.pid}`;
     return bars.map((e) => ({
         lane: laneName(e),
         name: String(e.name),
@@ -28,13 +30,20 @@ export function laneBars(trace) {
     }));
 }
 
+/** What the trace is of: the name of its only process. */
+function traceName(trace) {
+    const events = Array.isArray(trace) ? trace : (trace?.traceEvents ?? []);
+    const names = events.filter((e) => e.ph === "M" && e.name === "process_name");
+    return names.length === 1 ? String(names[0].args?.name ?? "") : "";
+}
+
 function bar(params, api) {
     const [x1, y] = api.coord([api.value(0), api.value(2)]);
     const [x2] = api.coord([api.value(1), api.value(2)]);
-    const height = Math.min(24, api.size([0, 1])[1] * 0.75);
+    const height = Math.min(44, api.size([0, 1])[1] * 0.8);
     const area = params.coordSys;
     const from = Math.max(x1, area.x);
-    const to = Math.min(Math.max(x2, x1 + 1), area.x + area.width);
+    const to = Math.min(Math.max(x2, x1 + 0.5), area.x + area.width);
     return to > from
         ? {
               type: "rect",
@@ -46,47 +55,57 @@ function bar(params, api) {
 
 export const lanes = {
     title: "Timeline of one step",
-    note: "One lane for each rank. Control and wheel zoom. The file opens in Perfetto, too.",
+    note: "One lane for each rank (or stage, where the trial was simulated). Control and wheel zoom, drag moves. The trace opens in Perfetto, too.",
     name: "step-timeline",
-    none: "This trial has no timeline.",
+    none: "No timeline was kept: the trainer writes one when it ends well, and not every trainer does.",
     option({ trace }, p) {
         const bars = trace ? laneBars(trace) : [];
         if (!bars.length) return null;
         const rows = [...new Set(bars.map((b) => b.lane))];
-        const kinds = [...new Set(bars.map((b) => b.kind))];
+        const kinds = ordered(Object.fromEntries(bars.map((b) => [b.kind, 1])), PHASES);
+        const colour = (k) => p.series[phaseColour(k, p.series.length)];
+        const last = bars.reduce((most, b) => Math.max(most, b.to), 0);
         return {
             ...axes(p, {
-                x: { name: "ms", min: 0, splitLine: { show: true, lineStyle: { color: p.line } } },
+                x: {
+                    name: "ms",
+                    min: 0,
+                    max: last,
+                    axisLabel: { color: p.soft, hideOverlap: true, showMaxLabel: false, formatter: short },
+                    splitLine: { show: true, lineStyle: { color: p.line } },
+                },
                 y: { type: "category", data: rows, inverse: true, splitLine: { show: false } },
-                grid: { left: 120, top: 12 },
+                grid: { left: 84, top: 34 },
             }),
+            legend: legend(p),
             tooltip: tooltip(p, {
                 trigger: "item",
                 formatter: (q) => {
-                    const b = bars[q.dataIndex];
+                    const b = q.data.bar;
                     return tip(b.name, [
-                        ["Lane", b.lane],
+                        ["Where", b.lane],
                         ["From", ms(b.from)],
                         ["Takes", ms(b.to - b.from)],
                     ]);
                 },
             }),
             dataZoom: [{ type: "inside", filterMode: "weakFilter", zoomOnMouseWheel: "ctrl" }],
-            series: [
-                {
-                    type: "custom",
-                    renderItem: bar,
-                    encode: { x: [0, 1], y: 2 },
-                    clip: true,
-                    data: bars.map((b) => ({
-                        value: [b.from, b.to, rows.indexOf(b.lane)],
-                        itemStyle: { color: p.series[kinds.indexOf(b.kind) % p.series.length] },
-                    })),
-                },
-            ],
+            series: kinds.map((k) => ({
+                name: k,
+                type: "custom",
+                renderItem: bar,
+                encode: { x: [0, 1], y: 2 },
+                clip: true,
+                progressive: 0,
+                itemStyle: { color: colour(k) },
+                data: bars
+                    .filter((b) => b.kind === k)
+                    .map((b) => ({ value: [b.from, b.to, rows.indexOf(b.lane)], bar: b })),
+            })),
         };
     },
-    summary: ({ trace }) => (trace ? counted(laneBars(trace).length, "span") : ""),
+    summary: ({ trace }) =>
+        trace ? [traceName(trace), counted(laneBars(trace).length, "span")].filter(Boolean).join(": ") : "",
     table: ({ trace }) => ({
         columns: ["lane", "what", "from ms", "to ms"],
         rows: (trace ? laneBars(trace) : []).map((b) => [b.lane, b.name, b.from, b.to]),

@@ -306,16 +306,15 @@ export const fitCalibration = {
         const bins = fitBins(trials);
         if (!bins.length) return null;
         const axis = {
-            min: -5,
-            max: 105,
+            min: 0,
+            max: 100,
             interval: 25,
-            axisLabel: { color: p.soft, showMinLabel: false, showMaxLabel: false },
         };
         return {
             ...axes(p, {
                 x: { ...axis, name: "predicted, %" },
                 y: { ...axis, name: "fitted, %", nameGap: 40 },
-                grid: { top: 14, left: 60 },
+                grid: { top: 22, left: 60, right: 28 },
             }),
             tooltip: tooltip(p, {
                 trigger: "item",
@@ -327,7 +326,8 @@ export const fitCalibration = {
             series: [
                 {
                     type: "scatter",
-                    itemStyle: { color: p.series[0] },
+                    clip: false,
+                    itemStyle: { color: p.series[0], opacity: 0.85 },
                     data: bins.map((b) => ({
                         value: [(100 * b.sum) / b.all, (100 * b.fit) / b.all],
                         bin: b,

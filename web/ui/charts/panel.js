@@ -1,6 +1,6 @@
 // A chart with its table behind it, and both as files. The chart library is fetched when the first chart is due.
 
-import { afterPaint, atMostEvery, fill, h, uniqueId } from "../lib/dom.js";
+import { afterPaint, atMostEvery, fill, h, setText, uniqueId } from "../lib/dom.js";
 import { saveCsv, saveDataUrl } from "../lib/download.js";
 import { significant } from "../lib/format.js";
 
@@ -126,7 +126,8 @@ function cell(value) {
  *   option(data, palette, width)  the chart's options, or null when there is nothing to draw
  *   table(data)         {columns: [names with units], rows: [[cells]]}
  *   summary(data)       one sentence for those who cannot see the chart
- *   none                what to say when there is nothing to draw
+ *   none                what to say when there is nothing to draw, or none(data) that says it
+ *   minWidth(data)      pixels that the chart needs; on a narrower screen it is scrolled
  *   className, size     "w6", "tall"
  *   onClick(params), ready(chart)   events of the chart
  * ctx is the page's context: the chart dies with the page. Returns {element, set(data)}.
@@ -138,9 +139,19 @@ export function chartPanel(ctx, spec) {
     const nothing = h(
         "div",
         { class: "chart-empty", hidden: true },
-        spec.none ?? "Nothing to show yet.",
+        typeof spec.none === "string" ? spec.none : "Nothing to show yet.",
     );
-    const place = h("div", { class: `chart ${spec.size ?? ""}` }, canvas, nothing);
+    const place = h(
+        "div",
+        {
+            class: `chart ${spec.size ?? ""} ${spec.minWidth ? "scroll" : ""}`,
+            tabindex: spec.minWidth && "0",
+            role: spec.minWidth && "region",
+            "aria-label": spec.minWidth && `${spec.title}, the chart`,
+        },
+        canvas,
+        nothing,
+    );
     const table = h("div", {
         class: "chart-table",
         hidden: true,
@@ -270,10 +281,12 @@ export function chartPanel(ctx, spec) {
         drawTable();
         const option = spec.option(data, palette(), place.clientWidth);
         nothing.hidden = option !== null;
+        if (typeof spec.none === "function") setText(nothing, spec.none(data));
         canvas.hidden = option === null;
         pngButton.disabled = option === null;
         csvButton.disabled = option === null;
         if (option === null) return;
+        if (spec.minWidth) canvas.style.setProperty("min-width", `${spec.minWidth(data)}px`);
         canvas.setAttribute("aria-label", `${spec.title}. ${spec.summary?.(data) ?? ""}`);
         if (!chart) {
             open();

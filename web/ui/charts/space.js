@@ -53,7 +53,8 @@ export const parallel = {
     note: "One line for each measured layout, one axis for each dimension that varies, throughput at the right. Drag along an axis to select; click it to let go.",
     name: "parallel",
     none: "At least two layouts must have been measured.",
-    option({ trials, keys }, p, width) {
+    minWidth: ({ keys }) => 110 + 62 * (keys?.length ?? 0),
+    option({ trials, keys }, p) {
         const measured = trials.filter((t) => t.state === "ok" && t.tokens_per_s !== null);
         if (measured.length < 2 || !keys.length) return null;
         const lines = thin(measured, MAX_LINES, (t) => t.tokens_per_s);
@@ -61,8 +62,9 @@ export const parallel = {
         const label = {
             color: p.text,
             fontSize: 11,
-            textBorderColor: p.surface,
-            textBorderWidth: 3,
+            backgroundColor: p.surface,
+            borderRadius: 2,
+            padding: [1, 3],
         };
         const common = {
             nameTextStyle: { color: p.text, fontSize: 12 },
@@ -86,9 +88,6 @@ export const parallel = {
                 top: 40,
                 bottom: 24,
                 layout: "horizontal",
-                axisExpandable: width / keys.length < 48,
-                axisExpandCount: 8,
-                axisExpandWidth: 60,
             },
             parallelAxis: [
                 ...keys.map((k, i) => ({
@@ -208,15 +207,26 @@ const SURFACE_VALUES = {
     ],
 };
 
-function heat(p, { xName, xs, yName, ys, cells, label, unit, tips }) {
+// STRONG says of a value whether its cell is filled so strongly that its label must be light on dark (or the reverse).
+function heat(p, width, { xName, xs, yName, ys, cells, label, unit, tips, strong }) {
     const values = cells.map((c) => c[2]).filter(Number.isFinite);
     const lowest = Math.min(...values);
     const highest = Math.max(...values);
+    const gap = 14 + 7 * Math.max(...ys.map((y) => String(y).length));
+    const left = gap + 28;
+    const roomy = (width - left - 90) / xs.length >= 44;
+    strong ??= (v) => v - lowest > 0.45 * (highest - lowest);
     return {
         ...axes(p, {
             x: { name: xName, type: "category", data: xs.map(String) },
-            y: { name: yName, type: "category", data: ys.map(String), splitLine: { show: false } },
-            grid: { left: 84, top: 12, right: 90 },
+            y: {
+                name: yName,
+                nameGap: gap,
+                type: "category",
+                data: ys.map(String),
+                splitLine: { show: false },
+            },
+            grid: { left, top: 12, right: 90 },
         }),
         tooltip: tooltip(p, { trigger: "item", formatter: (q) => tips(q.data) }),
         visualMap: {
@@ -241,12 +251,14 @@ function heat(p, { xName, xs, yName, ys, cells, label, unit, tips }) {
                 data: cells,
                 itemStyle: { borderColor: p.surface, borderWidth: 1 },
                 label: {
-                    show: cells.length <= 80,
-                    color: p.text,
-                    textBorderColor: p.surface,
-                    textBorderWidth: 3,
+                    show: roomy && cells.length <= 80,
                     fontSize: 11,
-                    formatter: (q) => (Number.isFinite(q.data[2]) ? label(q.data[2]) : ""),
+                    formatter: (q) =>
+                        Number.isFinite(q.value[2])
+                            ? `{${strong(q.value[2]) ? "strong" : "weak"}|${label(q.value[2])}}`
+                            : "",
+                    // Readable on the colour of its cell, in both themes.
+                    rich: { strong: { color: p.surface }, weak: { color: p.text } },
                 },
             },
         ],
@@ -300,8 +312,9 @@ export const surface = {
     title: "What the search believes",
     note: "The fitted process over two dimensions, the others as in the best layout.",
     name: "surface",
-    none: "Known when the search has fitted its first model.",
-    option({ surface: s, value }, p) {
+    none: ({ asking, trouble }) =>
+        trouble || (asking ? "The search is asked …" : "Known when the search has fitted its first model."),
+    option({ surface: s, value }, p, width) {
         if (!s?.mean?.length) return null;
         if (value === "slices") return slices(s, p);
         const [unit, at, label] = SURFACE_VALUES[value];
@@ -310,7 +323,7 @@ export const surface = {
             .flatMap((_, j) => s.x.values.map((__, i) => [i, j, at(s, j, i) ?? NaN]))
             .filter((c) => Number.isFinite(c[2]));
         if (!cells.length) return null;
-        return heat(p, {
+        return heat(p, width, {
             xName: s.x.key,
             xs: s.x.values,
             yName: s.y.key,
@@ -375,17 +388,18 @@ export const feasibility = {
     note: "Share of the trials at each pair of values that ran, stopped early or not; blank where none was tried.",
     name: "feasibility",
     none: "Needs trials that differ in both dimensions.",
-    option({ trials, x, y }, p) {
+    option({ trials, x, y }, p, width) {
         if (!x || !y || x === y) return null;
         const cells = feasibilityCells(trials, x, y);
         if (!cells.length) return null;
-        const option = heat(p, {
+        const option = heat(p, width, {
             xName: x.key,
             xs: x.values,
             yName: y.key,
             ys: y.values,
             unit: "share",
             label: (v) => `${Math.round(v)} %`,
+            strong: (v) => Math.abs(v - 50) > 30,
             cells: cells.map((c) => [c.i, c.j, (100 * c.ok) / c.all, c]),
             tips: ([i, j, , c]) =>
                 tip(`${x.key} ${x.values[i]}, ${y.key} ${y.values[j]}`, [

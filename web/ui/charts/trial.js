@@ -1,7 +1,7 @@
 // Charts of one trial: step times, phases, spread over ranks, memory.
 
 import { bytes, counted, ms, significant } from "../lib/format.js";
-import { MEMORY_CLASSES, PHASES, PHASE_HELP, ordered } from "../lib/words.js";
+import { MEMORY_CLASSES, PHASES, PHASE_HELP, ordered, phaseColour } from "../lib/words.js";
 import { axes, legend, tip, tooltip } from "./panel.js";
 import { thin } from "./thin.js";
 
@@ -165,7 +165,7 @@ function averaged(steps, keys, bars) {
 export const phaseStack = {
     title: "Phases of each step",
     name: "phases-by-step",
-    none: "No step has reported its phases yet.",
+    none: "No step has reported its phases; not every trainer does.",
     option({ steps }, p) {
         const keys = phasesOf(steps);
         if (!keys.length) return null;
@@ -191,7 +191,7 @@ export const phaseStack = {
                 type: "bar",
                 stack: "step",
                 barCategoryGap: bars.length > 60 ? "0%" : "15%",
-                itemStyle: { color: p.series[i % p.series.length] },
+                itemStyle: { color: p.series[phaseColour(k, p.series.length)] },
                 data: bars.map((b) => b.values[i]),
             })),
         };
@@ -215,7 +215,7 @@ export const rankSpread = {
     title: "Spread over ranks",
     note: "Computing time of the fastest, the median and the slowest rank of each step. A rank that is slowest again and again is a straggler.",
     name: "rank-spread",
-    none: "No step has reported the spread over its ranks.",
+    none: "No step has reported the spread over its ranks; not every trainer does.",
     option({ steps }, p) {
         const list = thin(steps.filter(spreadOf), MAX_POINTS, (s) => spreadOf(s).max);
         if (!list.length) return null;
@@ -331,7 +331,7 @@ export const rankHeat = {
     title: "Busy time of every rank",
     note: "Milliseconds that a rank computed, not waited, in each step. A row that stands out again and again is a straggler, or a stage with more to do.",
     name: "rank-busy",
-    none: "No step has reported the busy times of its ranks.",
+    none: "No step has reported the busy times of its ranks; not every trainer does.",
     option({ steps, world }, p) {
         const { names, labels, cells } = busyCells(steps, world);
         if (!cells.length) return null;
@@ -397,7 +397,11 @@ function memoryRows(memory) {
         .filter(([, a, b]) => a > 0 || b > 0);
 }
 
-const MIB = 1024 * 1024;
+// MiB up to ten GiB: whole numbers on the axis either way.
+function memoryUnit(rows) {
+    const most = Math.max(...rows.flatMap((r) => [r[1] ?? 0, r[2] ?? 0]));
+    return most >= 10 * 1024 ** 3 ? [1024 ** 3, "GiB"] : [1024 ** 2, "MiB"];
+}
 
 export const memoryBars = {
     title: "Memory of the worst rank",
@@ -406,16 +410,17 @@ export const memoryBars = {
     option({ memory }, p) {
         const rows = memoryRows(memory).reverse();
         if (!rows.length) return null;
+        const [size, unit] = memoryUnit(rows);
         const bar = (name, i, color) => ({
             name,
             type: "bar",
             barGap: "10%",
             itemStyle: { color },
-            data: rows.map((r) => (r[i] === null ? null : r[i] / MIB)),
+            data: rows.map((r) => (r[i] === null ? null : r[i] / size)),
         });
         return {
             ...axes(p, {
-                x: { name: "MiB", splitLine: { show: true, lineStyle: { color: p.line } } },
+                x: { name: unit, splitLine: { show: true, lineStyle: { color: p.line } } },
                 y: { type: "category", data: rows.map((r) => r[0]), splitLine: { show: false } },
                 grid: { left: 96 },
             }),
@@ -428,7 +433,7 @@ export const memoryBars = {
                         l[0].name,
                         l.map((q) => [
                             q.seriesName,
-                            q.value === null || q.value === undefined ? "–" : bytes(q.value * MIB),
+                            q.value === null || q.value === undefined ? "–" : bytes(q.value * size),
                         ]),
                     ),
             }),

@@ -8,11 +8,11 @@ export const TRIAL_STATES = {
     oom: ["▲", "bad", "did not fit into memory"],
     illegal: ["⊘", "bad", "the trainer refused the layout"],
     numeric: ["∞", "bad", "the loss became infinite or not a number"],
-    timeout: ["⧗", "warn", "was stopped by its time limit: slower than a bound"],
+    timeout: ["◕", "warn", "was stopped by its time limit: slower than a bound"],
     pruned: ["✂", "warn", "was stopped because it could no longer win"],
     hang: ["‖", "bad", "stopped making progress"],
     crash: ["✕", "bad", "ended by a signal or an unexpected exit"],
-    node_fail: ["⌁", "bad", "its host was lost"],
+    node_fail: ["⊗", "bad", "its host was lost"],
     preempted: ["⇤", "warn", "the scheduler took its place away"],
     cancelled: ["–", "wait", "was cancelled"],
 };
@@ -85,6 +85,15 @@ export const PHASES = [
     "optimizer",
     "other",
 ];
+
+/** The same phase has the same colour in every chart: its place in the series of COUNT colours. */
+export function phaseColour(name, count) {
+    const at = COLOURED.indexOf(name);
+    return (at >= 0 ? at : COLOURED.length) % count;
+}
+
+// Those that occur together come first, so that no two of them share a colour.
+const COLOURED = ["forward", "backward", "tp", "ep", "dp", "pp_wait", "optimizer", "other"];
 
 export const PHASE_HELP = {
     forward: "forward pass",

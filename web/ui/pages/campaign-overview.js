@@ -289,7 +289,7 @@ export const overviewTab = {
     open(page, body) {
         const chart = chartPanel(page.ctx, {
             title: "Best so far",
-            note: "Every trial with its 95 % interval, what the cost model expected of it, and the best so far. Click a point for its trial; control and wheel zoom.",
+            note: "Every trial with its 95 % interval, what the cost model expected of it (an arrow: beyond the scale), and the best so far. Click a point for its trial; control and wheel zoom.",
             name: `best-so-far-${page.id}`,
             className: "w8",
             size: "tall",

@@ -1,6 +1,6 @@
 // The space as the campaign has come to know it.
 
-import { campaignPath, get } from "../lib/api.js";
+import { campaignPath, explain, get } from "../lib/api.js";
 import { atMostEvery, fill, h } from "../lib/dom.js";
 import { rateNumber } from "../lib/format.js";
 import { href } from "../lib/router.js";
@@ -74,6 +74,8 @@ export const spaceTab = {
         let shares = null;
         let started = false;
         let asking = false;
+        let asked = 0;
+        let trouble = "";
 
         const lines = chartPanel(ctx, {
             ...parallel,
@@ -114,7 +116,7 @@ export const spaceTab = {
         }
 
         function drawSurface() {
-            field.set({ surface: known, value: value.value });
+            field.set({ surface: known, value: value.value, asking, trouble });
             ran.set({
                 trials: store.all(),
                 x: keys.find((k) => k.key === x.value()),
@@ -122,24 +124,24 @@ export const spaceTab = {
             });
         }
 
+        // The answer to the last question counts, whichever comes last.
         async function loadSurface() {
-            if (asking || ctx.signal.aborted) return;
-            asking = true;
+            if (ctx.signal.aborted) return;
+            const mine = ++asked;
+            const pair = { x: x.value(), y: y.value() };
+            let found = null;
+            trouble = "";
+            asking = Boolean(pair.x && pair.y && pair.x !== pair.y);
+            drawSurface();
             try {
-                known =
-                    x.value() && y.value() && x.value() !== y.value()
-                        ? await get(
-                              campaignPath(id, "/surface"),
-                              { x: x.value(), y: y.value() },
-                              ctx.signal,
-                          )
-                        : null;
+                if (asking) found = await get(campaignPath(id, "/surface"), pair, ctx.signal);
             } catch (error) {
-                known = null;
-                if (error.name !== "AbortError" && error.status !== 404)
-                    field.setNote(error.message);
+                if (error.name === "AbortError") return;
+                if (error.status !== 404) trouble = explain(error);
             }
+            if (mine !== asked) return;
             asking = false;
+            known = found;
             drawSurface();
         }
 
@@ -176,7 +178,7 @@ export const spaceTab = {
             );
             drawSelection();
             drawSurface();
-            if (known === null) loadSurface();
+            if (known === null && !asking) loadSurface();
             refit();
         }
 

@@ -16,7 +16,7 @@ import {
     NONE,
 } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
-import { LAYOUT_KEYS, MEMORY_CLASSES, PHASES, ordered } from "../lib/words.js";
+import { LAYOUT_KEYS, MEMORY_CLASSES, PHASES, ordered, phaseColour } from "../lib/words.js";
 import { bestSoFar, bounds } from "../charts/best.js";
 import { axes, chartPanel, legend, short, tip, tooltip } from "../charts/panel.js";
 import { campaignBadge, empty, failure, loading, trialBadge } from "../parts/parts.js";
@@ -135,7 +135,7 @@ function stackChart(ctx, title, name, labels, parts, order, unit, divide, show) 
                           type: "bar",
                           stack: "all",
                           barMaxWidth: 40,
-                          itemStyle: { color: p.series[i % 8] },
+                          itemStyle: { color: p.series[order === PHASES ? phaseColour(k, 8) : i % 8] },
                           data: parts.map((x) => (x?.[k] ?? 0) / divide),
                       })),
                   }

@@ -45,8 +45,9 @@ function stacked(part, title, name, unit, order, scale, show) {
         title,
         name,
         none: "Nothing is planned yet.",
-        option({ items }, p) {
+        option({ items }, p, width) {
             const top = items.slice(0, 20);
+            const named = width >= 520; // else the numbers of the table alone
             const keys = keysOf(top, part, order);
             if (!keys.length) return null;
             return {
@@ -54,18 +55,19 @@ function stacked(part, title, name, unit, order, scale, show) {
                     x: { name: unit, splitLine: { show: true, lineStyle: { color: p.line } } },
                     y: {
                         type: "category",
-                        data: top.map((i) => i.text),
+                        data: top.map((item, i) => (named ? `#${i + 1} ${item.text}` : `#${i + 1}`)),
                         inverse: true,
                         splitLine: { show: false },
                         axisLabel: {
                             color: p.soft,
+                            interval: 0,
                             width: 190,
                             overflow: "truncate",
                             fontFamily: "monospace",
                             fontSize: 11,
                         },
                     },
-                    grid: { left: 205 },
+                    grid: { left: named ? 205 : 40 },
                 }),
                 legend: legend(p),
                 tooltip: tooltip(p, {
@@ -73,7 +75,7 @@ function stacked(part, title, name, unit, order, scale, show) {
                     axisPointer: { type: "shadow" },
                     formatter: (l) =>
                         tip(
-                            l[0].name,
+                            `#${l[0].dataIndex + 1} ${top[l[0].dataIndex].text}`,
                             l.map((q) => [q.seriesName, show(q.value * scale)]),
                         ),
                 }),
@@ -153,12 +155,12 @@ function rankTable(items, start) {
                         "tr",
                         {},
                         h("th", { scope: "row", class: "num" }, String(i + 1)),
-                        h("td", { class: "mono" }, item.text),
+                        h("td", { class: "mono layout" }, item.text),
                         h("td", { class: "num" }, rateNumber(item.tokens_per_s)),
                         h("td", { class: "num" }, percent(item.mfu)),
                         h("td", { class: "num" }, ms(stepMs(item))),
                         h("td", { class: "num" }, bytes(item.memory?.total)),
-                        h("td", { class: "wrap" }, item.why ?? ""),
+                        h("td", { class: "why" }, item.why ?? ""),
                         h(
                             "td",
                             { class: "num" },
@@ -167,6 +169,47 @@ function rankTable(items, start) {
                                 { type: "button", class: "quiet", onclick: () => start(item) },
                                 "Start here",
                             ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
+}
+
+/** What each rule excludes: [{rule, count}], most first, as the service counts it. */
+function excludedPanel(list) {
+    const rows = [...list].sort((a, b) => b.count - a.count);
+    return panel(
+        "What each rule excludes",
+        {
+            note: "Layouts of the space that break the rule. One that breaks several rules counts for each.",
+        },
+        h(
+            "div",
+            { class: "scroll", tabindex: "0", role: "region", "aria-label": "excluded by rule" },
+            h(
+                "table",
+                {},
+                h(
+                    "thead",
+                    {},
+                    h(
+                        "tr",
+                        {},
+                        h("th", { scope: "col" }, "Rule"),
+                        h("th", { scope: "col", class: "num" }, "Layouts"),
+                    ),
+                ),
+                h(
+                    "tbody",
+                    {},
+                    rows.map((r) =>
+                        h(
+                            "tr",
+                            {},
+                            h("th", { scope: "row", class: "mono" }, r.rule),
+                            h("td", { class: "num" }, count(r.count)),
                         ),
                     ),
                 ),
@@ -202,7 +245,7 @@ export async function render(ctx) {
         f("/workload/seq", "Sequence (tokens)", "number", { placeholder: "as in the model" }),
         f("/workload/precision", "Precision", "text", {
             options: [
-                ["", "the trainer's default"],
+                ["", "default"],
                 ["fp32", "fp32"],
                 ["bf16", "bf16"],
             ],

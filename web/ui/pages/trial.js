@@ -49,10 +49,11 @@ import {
 } from "../parts/parts.js";
 import { saveText } from "../lib/download.js";
 import { lanes } from "../charts/lanes.js";
+import { thin } from "../charts/thin.js";
 import { meshView } from "../charts/mesh.js";
 import { logPanel } from "../parts/log.js";
 
-const KEEP_STEPS = 20_000;
+const KEEP_STEPS = 2000;
 
 function trialTiles() {
     const speed = tile("Throughput", "global batch times sequence length over the median step");
@@ -84,9 +85,20 @@ function trialTiles() {
             const s = t.step_ms ?? {};
             step.set(
                 ms(s.median),
-                s.median ? `± ${ms(s.ci95)} · p10 ${ms(s.p10)} · p90 ${ms(s.p90)}` : "",
+                s.median
+                    ? [
+                          `± ${ms(s.ci95)}`,
+                          s.p10 && `p10 ${ms(s.p10)}`,
+                          s.p90 && `p90 ${ms(s.p90)}`,
+                      ]
+                          .filter(Boolean)
+                          .join(" · ")
+                    : "",
             );
-            mfu.set(percent(t.mfu));
+            mfu.set(
+                percent(t.mfu),
+                t.tokens_per_s && t.mfu === null ? "the peak of the device is unknown" : "",
+            );
             memory.set(
                 bytes(t.memory?.measured?.total),
                 `planned ${bytes(t.memory?.planned?.total ?? t.predicted?.memory_bytes)}`,
@@ -262,16 +274,27 @@ function stragglerNotice(steps, world) {
     );
 }
 
-/** The steps of a trial in order, without doubles; a very long one loses its oldest. */
+/**
+ * The steps of a trial in order, without doubles. A long one is thinned to KEEP_STEPS, the shortest and the longest of
+ * every run kept, so that a page which is watched for days stays as large as it is.
+ */
 function stepStore() {
-    const byN = new Map();
+    let byN = new Map();
+    let thinned = false;
+    const inOrder = () => [...byN.values()].sort((a, b) => a.n - b.n);
     return {
         put(items) {
             for (const s of items) byN.set(s.n, s);
-            while (byN.size > KEEP_STEPS) byN.delete(byN.keys().next().value);
+            if (byN.size <= 2 * KEEP_STEPS) return;
+            byN = new Map(thin(inOrder(), KEEP_STEPS, (s) => s.ms).map((s) => [s.n, s]));
+            thinned = true;
         },
-        clear: () => byN.clear(),
-        all: () => [...byN.values()].sort((a, b) => a.n - b.n),
+        clear() {
+            byN.clear();
+            thinned = false;
+        },
+        thinned: () => thinned,
+        all: inOrder,
     };
 }
 
@@ -293,6 +316,7 @@ export async function render(ctx) {
     const layoutPlace = h("div", { class: "w8" });
     const phasePlace = h("div", {});
     const stragglerPlace = h("div", {});
+    const thinnedPlace = h("div", {});
     const make = (spec, more) =>
         chartPanel(ctx, { ...spec, ...more, name: `${spec.name}-${id}-${n}` });
     const timeChart = make(stepTime, { className: "w8" });
@@ -331,7 +355,8 @@ export async function render(ctx) {
         fill(failurePlace, failureNotice(trial));
         heads.update(trial, campaign);
         fill(layoutPlace, layoutPanel(trial, campaign));
-        if (trial.phases_ms) fill(phasePlace, phaseTable(trial.phases_ms));
+        if (Object.values(trial.phases_ms ?? {}).some((v) => v > 0))
+            fill(phasePlace, phaseTable(trial.phases_ms));
         else
             fill(
                 phasePlace,
@@ -340,7 +365,9 @@ export async function render(ctx) {
                     { class: "soft" },
                     LIVE_TRIAL.has(trial.state)
                         ? "Known when the trial has ended."
-                        : "This trial was not measured.",
+                        : trial.tokens_per_s === null
+                          ? "This trial was not measured."
+                          : "This trainer does not say where the time of a step went.",
                 ),
             );
         memoryChart.set({ memory: trial.memory });
@@ -354,6 +381,17 @@ export async function render(ctx) {
         phaseChart.set(data);
         spreadChart.set(data);
         heatChart.set(data);
+        fill(
+            thinnedPlace,
+            steps.thinned() &&
+                h(
+                    "p",
+                    { class: "soft" },
+                    "This trial is long: the charts hold some of its steps, with the shortest and the longest of every stretch. ",
+                    h("code", {}, `partune --json get '/v1/campaigns/${id}/trials/${n}/steps'`),
+                    " has all.",
+                ),
+        );
         fill(stragglerPlace, stragglerNotice(data.steps, trial.layout?.world ?? 1));
     });
 
@@ -435,6 +473,7 @@ export async function render(ctx) {
         h(
             "div",
             { class: "grid" },
+            thinnedPlace,
             timeChart.element,
             histChart.element,
             phaseChart.element,

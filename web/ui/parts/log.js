@@ -11,6 +11,7 @@ const POLL_MS = 1500;
 
 export function logPanel(ctx, path) {
     let stream = "stdout";
+    let chosen = false;
     let offset = 0; // what has been read up to
     let text = "";
     let isLive = false;
@@ -26,6 +27,7 @@ export function logPanel(ctx, path) {
             "aria-label": "stream",
             onchange: () => {
                 stream = choice.value;
+                chosen = true;
                 reload();
             },
         },
@@ -64,7 +66,12 @@ export function logPanel(ctx, path) {
             size.textContent = bytes(whole);
             draw();
         } catch (error) {
-            if (error.status === 404) fill(out, "Nothing has been written to this stream.");
+            if (error.status === 404 && stream === "stdout" && !chosen && !isLive) {
+                // A trial without processes of its own has events alone.
+                stream = "events";
+                choice.value = stream;
+            } else if (error.status === 404)
+                fill(out, "Nothing has been written to this stream.");
             else if (error.name !== "AbortError") fill(out, explain(error));
         } finally {
             busy = false;
