@@ -14,6 +14,8 @@
  * are enough of them above it by their bounds. */
 enum { BATCH = 64, SMALL = 20000, CHUNK = 1024 };
 static const double SLACK = 1.0;
+/* Power of P(fits): see acquire.h. */
+static const double CAUTION = 2.0;
 
 /* Moments of one layout under every hypothesis. */
 struct moments {
@@ -86,7 +88,7 @@ static void combine(const struct se_acquire *a, size_t i, const struct moments *
     ret->log_ei = log_improvement(a, m->mean[SE_THROUGHPUT], m->var[SE_THROUGHPUT]);
     ret->p_fits = p_fits(a->belief[SE_MEMORY], m->mean[SE_MEMORY], m->var[SE_MEMORY], false) *
                   se_crash_runs(a->crash, a->table, i);
-    ret->score = ret->log_ei + log(fmax(ret->p_fits, 1e-300));
+    ret->score = ret->log_ei + CAUTION * log(fmax(ret->p_fits, 1e-150));
     if (a->improving)
         ret->score -= log_cost(a, i, mix(a->belief[SE_THROUGHPUT], m->mean[SE_THROUGHPUT]));
 }
@@ -103,8 +105,9 @@ static double bound_without_memory(const struct se_acquire *a, size_t i, const s
 
 static double log_fits_bound(const struct se_acquire *a, const struct moments *m)
 {
-    return log(
-        fmax(p_fits(a->belief[SE_MEMORY], m->mean[SE_MEMORY], m->var[SE_MEMORY], true), 1e-300));
+    return CAUTION *
+           log(fmax(p_fits(a->belief[SE_MEMORY], m->mean[SE_MEMORY], m->var[SE_MEMORY], true),
+                    1e-150));
 }
 
 static void mixture(const struct se_belief *b, const double *mean, const double *var,

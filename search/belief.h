@@ -4,9 +4,10 @@
  *
  * Two hypotheses are kept side by side and weighed by their evidence:
  *     trusting   f = prior + c + b (prior - centre) + sum theta_c share_c + g     small deviations
- *     doubting   f = level + g                                                    large ones
- * so trust in the prior is inferred, down to none: where the prior misleads, its weight vanishes
- * and what is left is the search that never had one. Within each, hyper-parameters are maximum a
+ *     doubting   f = level + c + b (prior - centre) + g                           large ones
+ * where the doubting b has mean 0: trust in the prior is inferred, down to none, and a prior that
+ * ranks layouts the wrong way round is found out and then used. (Without a prior, and for memory, b
+ * is 0.) Within each, hyper-parameters are maximum a
  * posteriori.
  *
  * An observation is exact (with its own variance), or one-sided: the value lies below or above a

@@ -22,7 +22,7 @@ static const double SHARPNESS = 0.01;
 static const double WIDEN_STEP = 0.1;
 static const int WIDEN_AFTER = 3, WIDEN_UPTO = 20;
 /* Trials in which the doubting hypothesis chooses alone. */
-static const int SCEPTIC_EVERY = 3;
+static const int SCEPTIC_EVERY = 2;
 static const double PRIOR_LEVEL = 0.7, PRIOR_SHAPE = 0.15;
 /* Below this chance of running no layout is worth a trial. */
 static const double HARDLY_FITS = 1e-3;
@@ -451,8 +451,8 @@ static bool prior_erred(const struct se_belief *b)
 
 /*
  * A prior is tested only where it might be wrong, and a search that follows it does not go there.
- * So, once it has erred but is still believed, every few trials the hypothesis that doubts it
- * chooses alone. True if so; KEPT are the weights to put back.
+ * So, once it has erred but is still believed, every other trial is chosen by the hypothesis that
+ * doubts it alone. True if so; KEPT are the weights to put back.
  */
 static bool ask_sceptic(struct se_search *s, double *kept)
 {

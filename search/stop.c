@@ -20,6 +20,9 @@
 
 enum { SAMPLES = 256, MAX_MEASURED = 4 };
 static const double ONE_SIDED_95 = 1.6448536269514722;
+/* Weight of a hypothesis in the expected regret at least: a search does not end by the word of one
+ * side. */
+static const double HEARD = 0.25;
 
 /* ---- expected regret ----------------------------------------------------------------------------
  */
@@ -100,7 +103,7 @@ double se_expected_regret(const struct se_search *s, const struct se_choice *cho
         double AUTO_FREE *l = joint(s, &b->hyp[h], index, n, mean);
 
         if (l)
-            regret += b->hyp[h].weight * sample_regret(mean, l, p_fits, n, widen);
+            regret += fmax(b->hyp[h].weight, HEARD) * sample_regret(mean, l, p_fits, n, widen);
     }
     return regret;
 }
