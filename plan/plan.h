@@ -323,6 +323,25 @@ bool pl_space_has(const struct pl_space *s, const struct pl_problem *p, const st
  */
 bool pl_space_explain(char *buf, size_t size, const struct pl_space *s, const struct pl_problem *p);
 
+enum { PL_MAX_EXCLUSIONS = 32 };
+
+/* One rule, how many candidates of a space break it (a candidate may break several), and what one
+ * of them is told. */
+struct pl_exclusion {
+    const char *rule;
+    uint64_t count;
+    char example[160];
+};
+
+/*
+ * What the rules exclude from the product of S's axes, the strictest rule first; returns how many
+ * rules exclude anything. *RET_CANDIDATES is the size of the product (less what a key that means
+ * nothing beside another would repeat). Exact up to 16,384 candidates, above that the counts are
+ * scaled from an even sample of 8,192 to 16,384.
+ */
+size_t pl_space_excluded(struct pl_exclusion ret[PL_MAX_EXCLUSIONS], uint64_t *ret_candidates,
+                         const struct pl_space *s, const struct pl_problem *p);
+
 /*
  * The layout that a person would have tried first: the largest legal dp with micro_batch 1, tp = pp
  * = ep = 1 and zero 0, then zero 1, then the smallest tp * pp (the smaller pp of two) that fits in

@@ -140,6 +140,32 @@ static json_t *plan_item(const struct pl_plan_entry *x, const struct tn_api_job 
                      pl_cost_json(&x->cost), "memory", pl_memory_json(&x->memory), "why", x->why);
 }
 
+/* [{"rule", "count", "sentence"}]: what the rules and the memory exclude. */
+static json_t *excluded(uint64_t *ret_candidates, const struct plan *x, const struct pl_problem *p,
+                        size_t legal, size_t fitting)
+{
+    struct pl_exclusion by_rule[PL_MAX_EXCLUSIONS];
+    size_t n = pl_space_excluded(by_rule, ret_candidates, &x->space, p);
+    json_t *list = json_array();
+    char text[320];
+
+    for (size_t i = 0; i < n; i++) {
+        snprintf(text, sizeof(text), "%.3g %% of the candidates break this rule; for example: %s",
+                 100.0 * (double)by_rule[i].count / (double)*ret_candidates, by_rule[i].example);
+        json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "rule", by_rule[i].rule, "count",
+                                              (json_int_t)by_rule[i].count, "sentence", text));
+    }
+    if (legal > fitting) {
+        snprintf(text, sizeof(text),
+                 "%.3g %% of the legal layouts need more than the %.4g GiB that a device offers",
+                 100.0 * (double)(legal - fitting) / (double)legal,
+                 p->cluster->device.memory_gib * (1 - headroom(x->job.trainer)));
+        json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "rule", "memory", "count",
+                                              (json_int_t)(legal - fitting), "sentence", text));
+    }
+    return list;
+}
+
 static void plan_work(struct web_request *rq, void *arg)
 {
     struct plan *x = arg;
@@ -149,6 +175,8 @@ static void plan_work(struct web_request *rq, void *arg)
     json_t *items = json_array();
     size_t legal = pl_space_enumerate(&x->space, &p, count_fitting, &c);
     char why[600] = "";
+    uint64_t candidates;
+    json_t *rules = excluded(&candidates, x, &p, legal, c.fitting);
 
     (void)rq;
     x->r = pl_plan_rank(&plan, &x->space, &p, (size_t)x->top, c.headroom, false, &x->e);
@@ -161,9 +189,10 @@ static void plan_work(struct web_request *rq, void *arg)
             snprintf(why, sizeof(why), "%s", x->e.text);
         x->r = 0;
     }
-    x->answer = json_pack("{s:I, s:I, s:o, s:o}", "legal", (json_int_t)legal, "fitting",
-                          (json_int_t)c.fitting, "items", items, "reason",
-                          *why ? json_string(why) : json_null());
+    x->answer =
+        json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "candidates", (json_int_t)candidates, "legal",
+                  (json_int_t)legal, "fitting", (json_int_t)c.fitting, "items", items, "reason",
+                  *why ? json_string(why) : json_null(), "excluded", rules);
 }
 
 static void plan_done(struct web_request *rq, void *arg)

@@ -82,6 +82,7 @@ no|id tokens
 openapi get /openapi.json
 campaign edit $id --notes=x --tags=a,b
 EOF
+ok "a plan says what the rules exclude" text "excluded from" "$partune" plan p.json
 ok "clone with changes" text "campaign" "$partune" clone "$id" --with with.json --name again
 ok "its budget is the changed one" sh -c '"$0" show last | grep -q "of budget: 3"' "$partune"
 ok "a timeline goes into a file" sh -c '"$0" timeline "$1" 1 -o t.json && grep -q traceEvents t.json' "$partune" "$id"

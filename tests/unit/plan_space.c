@@ -1,6 +1,9 @@
 /* Spaces: what a campaign's "space" means, the walk over its legal layouts, why one is empty, the
  * baseline. */
+#include "plan/space.h"
 #include "tests/unit/plan_world.h"
+
+#include <math.h>
 
 static struct pl_space space_of(const struct world *x, const char *text)
 {
@@ -255,6 +258,106 @@ static void the_baseline_of_a_large_model_is_split(void **state)
     assert_true(l.tp * l.pp > 8 && pl_fits(&p, &l, 0.05));
 }
 
+struct broken {
+    const struct world *x;
+    const char *rule;
+    uint64_t candidates, count;
+};
+
+/* The same product walked by hand: tp x pp x micro_batch on four ranks. */
+static void break_by_hand(struct broken *b, const int *tp, const int *pp, const int *mb)
+{
+    for (int i = 0; i < 9; i++) {
+        char text[96];
+        struct pl_layout l;
+        struct pl_verdict v;
+
+        snprintf(text, sizeof(text), "{'world':4,'tp':%d,'pp':%d,'micro_batch':%d}", *tp, pp[i / 3],
+                 mb[i % 3]);
+        l = layout_of(b->x, text);
+        pl_layout_check(&v, &b->x->m, &b->x->c, &l, &b->x->w, b->x->t);
+        b->candidates++;
+        for (int j = 0; j < v.count; j++)
+            if (str_eq(v.v[j].rule, b->rule)) {
+                b->count++;
+                break;
+            }
+    }
+}
+
+static void rules_are_counted_over_the_whole_product(void **state)
+{
+    static const int tp[] = {1, 3}, pp[] = {1, 2, 3}, mb[] = {1, 2, 5};
+    struct world x = world_cpu("tiny-llama", 4, 12, "partune");
+    struct pl_problem p = world_problem(&x);
+    struct pl_space s = space_of(
+        &x, "{'tp':[1,3],'sp':0,'pp':[1,2,3],'vp':1,'schedule':'1f1b','micro_batch':[1,2,5],"
+            "'zero':0,'recompute':'none','overlap_grad_reduce':0,'overlap_p2p':0}");
+    struct pl_exclusion got[PL_MAX_EXCLUSIONS];
+    uint64_t candidates;
+    size_t n = pl_space_excluded(got, &candidates, &s, &p);
+
+    (void)state;
+    assert_true(n >= 3);
+    for (size_t i = 0; i < n; i++) {
+        struct broken b = {.x = &x, .rule = got[i].rule};
+
+        break_by_hand(&b, &tp[0], pp, mb);
+        break_by_hand(&b, &tp[1], pp, mb);
+        assert_int_equal(candidates, b.candidates);
+        assert_int_equal(got[i].count, b.count);
+        assert_true(strlen(got[i].example) > 10);
+        assert_true(i == 0 || got[i].count <= got[i - 1].count);
+    }
+}
+
+struct exact {
+    const struct pl_problem *p;
+    const struct pl_exclusion *rule;
+    size_t n;
+    uint64_t count[PL_MAX_EXCLUSIONS];
+};
+
+static bool count_exactly(void *arg, const struct pl_layout *l)
+{
+    struct exact *x = arg;
+    struct pl_verdict v;
+
+    pl_layout_check(&v, x->p->model, x->p->cluster, l, x->p->workload, x->p->trainer);
+    for (size_t i = 0; i < x->n; i++)
+        for (int j = 0; j < v.count; j++)
+            if (str_eq(v.v[j].rule, x->rule[i].rule)) {
+                x->count[i]++;
+                break;
+            }
+    return true;
+}
+
+/* Above what is looked at one by one, each share is within five standard errors of a sample of
+ * 8,192, whatever the order of the walk. */
+static void large_products_are_sampled_evenly(void **state)
+{
+    struct world x = world_of("gpt-22B", "dgx-a100", 2, 24, "megatron");
+    struct pl_problem p = world_problem(&x);
+    struct pl_space s = space_of(&x, "{'recompute':['none','full']}");
+    struct pl_exclusion got[PL_MAX_EXCLUSIONS];
+    struct exact exact = {.p = &p, .rule = got};
+    uint64_t candidates;
+
+    (void)state;
+    exact.n = pl_space_excluded(got, &candidates, &s, &p);
+    assert_true(exact.n > 3);
+    assert_int_equal(pl_space_product(&s, &p, count_exactly, &exact), candidates);
+    assert_true(candidates > 30000);
+    for (size_t i = 0; i < exact.n; i++) {
+        double share = (double)exact.count[i] / (double)candidates;
+        double off = (double)got[i].count / (double)candidates - share;
+
+        if (fabs(off) > 5 * sqrt(share * (1 - share) / 8192))
+            fail_msg("%s: %.5f of the candidates instead of %.5f", got[i].rule, share + off, share);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +368,8 @@ int main(void)
         cmocka_unit_test(derived_keys_restrict),
         cmocka_unit_test(an_empty_space_says_which_rules_exclude_it_and_what_would_help),
         cmocka_unit_test(a_space_with_a_layout_has_nothing_to_explain),
+        cmocka_unit_test(rules_are_counted_over_the_whole_product),
+        cmocka_unit_test(large_products_are_sampled_evenly),
         cmocka_unit_test(bad_spaces_are_refused_by_pointer),
         cmocka_unit_test(the_baseline_is_what_a_person_would_try_first),
         cmocka_unit_test(the_baseline_of_a_large_model_is_split),

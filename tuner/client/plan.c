@@ -131,6 +131,19 @@ static int plan_example(struct cl *c)
     return CL_OK;
 }
 
+/* What the rules exclude, a line each, the strictest first. */
+static void print_excluded(const json_t *v)
+{
+    json_t *it;
+    size_t i;
+
+    if (json_array_size(json_object_get(v, "excluded")))
+        printf("\nexcluded from %.0f candidates:\n", cl_number(v, "candidates"));
+    json_array_foreach(json_object_get(v, "excluded"), i, it)
+        printf("  %-24s %12.0f  %s\n", cl_string(it, "rule"), cl_number(it, "count"),
+               cl_string(it, "sentence"));
+}
+
 int cl_plan(struct cl *c)
 {
     struct cl_table t = {.column = plan_columns, .ncolumns = ARRAY_LEN(plan_columns)};
@@ -172,6 +185,7 @@ int cl_plan(struct cl *c)
            cl_number(v, "fitting"));
     cl_table_print(c, &t, stdout);
     cl_table_done(&t);
+    print_excluded(v);
     return CL_OK;
 }
 
