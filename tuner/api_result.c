@@ -141,7 +141,7 @@ static const char *fingerprint(struct web_request *rq, const char *id, int64_t n
                    (long long)n, (long long)json_integer_value(json_object_get(trial, "attempts")));
     AUTO_JSON *hello = NULL;
     char line[4096];
-    const char *program;
+    const char *program, *version, *build;
     FILE *f = fopen(path, "re");
 
     if (f) {
@@ -150,11 +150,13 @@ static const char *fingerprint(struct web_request *rq, const char *id, int64_t n
         fclose(f);
     }
     program = json_string_value(json_object_get(hello, "program"));
+    version = json_string_value(json_object_get(hello, "version"));
+    build = json_string_value(json_object_get(hello, "build"));
     if (!program)
-        return "partune " PACKAGE_VERSION;
-    return arena_printf(web_arena(rq), "%s %s (%s)", program,
-                        json_string_value(json_object_get(hello, "version")) ?: "of no version",
-                        json_string_value(json_object_get(hello, "build")) ?: "unknown build");
+        return "not known; seen by partune " PACKAGE_VERSION;
+    return arena_printf(web_arena(rq), "%s%s%s%s%s%s", program, version ? " " : "",
+                        version ? version : "", build ? " (" : "", build ? build : "",
+                        build ? ")" : "");
 }
 
 /* The data set's folder from anywhere on this machine; NULL for the synthetic one, or if it is

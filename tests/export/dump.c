@@ -1,0 +1,123 @@
+/*
+ * dump DIR: many layouts of several models through every target and job script, loss allowed, one
+ * file each: DIR/<number>.<target>. parse.py reads them with real parsers. What a target refuses is
+ * left out.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tuner/export/export.h"
+
+static const struct {
+    const char *model, *cluster;
+    int nodes, global_batch;
+} cases[] = {
+    {"gpt-22B", "dgx-a100", 8, 256},
+    {"llama-8b", "dgx-h100", 4, 128},
+    {"mixtral-8x7b", "dgx-h100", 8, 256},
+    {"deepseek-v3-like", "dgx-h100", 32, 1024},
+};
+
+enum { EACH = 12 };
+
+struct taken {
+    struct pl_layout at[EACH];
+    size_t seen, every;
+    int n;
+};
+
+static bool count(void *arg, const struct pl_layout *l)
+{
+    struct taken *t = arg;
+
+    (void)l;
+    return ++t->seen < 1000000;
+}
+
+static bool take(void *arg, const struct pl_layout *l)
+{
+    struct taken *t = arg;
+
+    if (t->seen++ % t->every == 0)
+        t->at[t->n++] = *l;
+    return t->n < EACH;
+}
+
+static int write_all(const char *dir, int number, const struct tn_export_in *in)
+{
+    static const char *const wrappers[] = {"", "slurm+", "pbs+", "mpijob+"};
+    int written = 0;
+
+    for (const struct tn_exporter *const *x = tn_exporters(); *x; x++) {
+        for (size_t w = 0; w < ARRAY_LEN(wrappers); w++) {
+            AUTO_FREE char *target = mem_printf("%s%s", wrappers[w], (*x)->name);
+            AUTO_FREE char *path = mem_printf("%s/%04d.%s", dir, number, target);
+            AUTO_FREE char *text = NULL;
+            struct tn_findings f;
+            const char *type;
+            struct err e = {0};
+
+            if (tn_export(&text, &type, &f, target, in, true, &e) < 0)
+                continue;
+            if (file_write_atomic(path, text, strlen(text), 0644, &e) < 0) {
+                fprintf(stderr, "%s\n", e.text);
+                exit(1);
+            }
+            written++;
+        }
+    }
+    return written;
+}
+
+int main(int argc, char **argv)
+{
+    int number = 0, written = 0;
+
+    if (argc != 2)
+        return 2;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_JSON *model = json_string(cases[i].model);
+        AUTO_JSON *cluster =
+            json_pack("{s:s, s:i}", "profile", cases[i].cluster, "nodes", cases[i].nodes);
+        AUTO_JSON *workload = json_pack("{s:i}", "global_batch", cases[i].global_batch);
+        AUTO_JSON *space = json_pack("{s:[i,i,i,i], s:[s,s,s]}", "zero", 0, 1, 2, 3, "precision",
+                                     "fp32", "bf16", "fp8");
+        const struct pl_trainer *trainer = pl_trainer_find("any");
+        struct pl_model m;
+        struct pl_cluster c;
+        struct pl_workload w;
+        struct pl_space s;
+        struct pl_problem p = {&m, &c, &w, trainer};
+        struct taken t = {0};
+        struct err e = {0};
+
+        if (pl_model_parse(&m, model, &e) < 0 || pl_cluster_parse(&c, cluster, NULL, &e) < 0 ||
+            pl_workload_parse(&w, workload, &m, &e) < 0 ||
+            pl_space_parse(&s, space, &m, &c, &w, trainer, &e) < 0) {
+            fprintf(stderr, "%s: %s\n", cases[i].model, e.text);
+            return 1;
+        }
+        pl_space_enumerate(&s, &p, count, &t);
+        t.every = t.seen / EACH | 1;
+        t.seen = 0;
+        pl_space_enumerate(&s, &p, take, &t);
+        for (int k = 0; k < t.n; k++) {
+            /* A name that would end a comment, a string and a shell word. */
+            struct tn_export_in in = {.model = &m,
+                                      .cluster = &c,
+                                      .layout = &t.at[k],
+                                      .workload = &w,
+                                      .campaign = "k3v9qw2m",
+                                      .campaign_name = "it's \"one\": #2 `x`\n$(y)",
+                                      .trial = 7,
+                                      .tokens_per_s = 41000,
+                                      .lo = 40700,
+                                      .hi = 41300,
+                                      .date = "2026-03-01T09:30:00.000Z"};
+
+            written += write_all(argv[1], number++, &in);
+        }
+    }
+    printf("%d\n", written);
+    return 0;
+}
