@@ -2,6 +2,8 @@
 #ifndef KERNELS_ATTN_H
 #define KERNELS_ATTN_H
 
+#include <stdatomic.h>
+
 #include "kernels/gemm.h"
 
 /* Queries and keys of a tile, whose scores fit into L2 with room to spare, and the distance between
@@ -15,5 +17,24 @@ enum { KN_ATTN_TILE = 128, KN_ATTN_LD = KN_ATTN_TILE + 16 };
 void kn_attn_tiled_fwd(const struct kn_attn_job *j, void *o, size_t ldo, float *lse);
 void kn_attn_tiled_bwd(const struct kn_attn_job *j, const struct kn_attn_grad *g,
                        const float *delta, float *sums);
+
+/*
+ * The backward pass of one key/value head by several threads. A row is a block of queries of one
+ * query head; whoever computes it adds to dk and dv of key block k when all earlier rows of the
+ * head that see these keys have done so. The sums are thus formed in the order of
+ * kn_attn_tiled_bwd: the result is the same bit for bit.
+ */
+struct kn_attn_turns {
+    atomic_uint *done; /* key blocks that row (q head in the group, block) has added to */
+    size_t blocks;     /* of queries in a head */
+    size_t stride;     /* row r of this key/value head is done[r stride] */
+};
+
+/* Row ROW of job J's key/value head; then, once for all of them, the sums in bf16. */
+void kn_attn_tiled_bwd_row(const struct kn_attn_job *j, const struct kn_attn_grad *g,
+                           const float *delta, float *sums, const struct kn_attn_turns *turns,
+                           size_t row);
+void kn_attn_tiled_bwd_end(const struct kn_attn_job *j, const struct kn_attn_grad *g,
+                           const float *sums);
 
 #endif

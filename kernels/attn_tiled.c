@@ -221,11 +221,31 @@ struct tile {
     struct rows k, v, q, d_o;
     float *dk, *dv; /* rows of the keys, leading dimensions lddk, lddv */
     size_t lddk, lddv;
-    bool first; /* nothing has been added to dk and dv of these keys yet */
-    bool begun; /* something has been added to dq */
+    bool first;                        /* nothing has been added to dk and dv of these keys yet */
+    bool begun;                        /* something has been added to dq */
+    const struct kn_attn_turns *turns; /* NULL: nobody else adds to these dk and dv */
+    size_t row;
 };
 
-static void backward_tile(const struct kn_gemm_isa *isa, const struct tile *t, float scale)
+/* The last row before ROW that adds to key block K, or -1. */
+static ptrdiff_t row_before(const struct kn_attn_turns *u, size_t row, size_t k)
+{
+    if (row % u->blocks > k)
+        return (ptrdiff_t)row - 1;
+    return (ptrdiff_t)(row / u->blocks * u->blocks) - 1; /* the last block of the head before */
+}
+
+static void wait_turn(const struct kn_attn_turns *u, size_t row, size_t k)
+{
+    ptrdiff_t before = row_before(u, row, k);
+
+    if (before >= 0)
+        kn_wait_above(&u->done[(size_t)before * u->stride], (unsigned)k);
+}
+
+/* K: number of the block of keys. */
+static void backward_tile(const struct kn_gemm_isa *isa, const struct tile *t, float scale,
+                          size_t k)
 {
     struct scratch *w = t->w;
     struct product dv = {.m = t->keys,
@@ -274,9 +294,14 @@ static void backward_tile(const struct kn_gemm_isa *isa, const struct tile *t, f
     scores(isa, w->s, t->k, w->qt, t->keys, t->queries, t->d, t->diag);
     scores(isa, w->ds, t->v, w->dot, t->keys, t->queries, t->d, t->diag);
     kn_ops()->attn_dscore(w->s, w->ds, t->keys, t->queries, t->diag, scale, w->lse, w->delta);
+    multiply(isa, &dq);
+    if (t->turns)
+        wait_turn(t->turns, t->row, k);
     multiply(isa, &dv);
     multiply(isa, &dk);
-    multiply(isa, &dq);
+    if (t->turns)
+        atomic_store_explicit(&t->turns->done[t->row * t->turns->stride], (unsigned)k + 1,
+                              memory_order_release);
 }
 
 /* All keys for the block of queries from q0 on of head H. DK, DV (seq, ...): sums of this job. */
@@ -306,18 +331,18 @@ static void backward_block(const struct kn_attn_job *j, const struct kn_attn_gra
         t->begun = k0 > 0;
         t->dk = dk + k0 * t->lddk;
         t->dv = dv + k0 * t->lddv;
-        backward_tile(isa, t, a->scale);
+        backward_tile(isa, t, a->scale, k0 / TILE);
     }
     t->dk = dk;
     t->dv = dv;
     put_rows(a->type, g->dq, g->lddq, row + q0, h * a->d, t->queries, a->d, w->out);
 }
 
-void kn_attn_tiled_bwd(const struct kn_attn_job *j, const struct kn_attn_grad *g,
-                       const float *delta, float *sums)
+/* Where J's key/value head adds up dk and dv. */
+static struct tile sums_of(const struct kn_attn_job *j, const struct kn_attn_grad *g, float *sums)
 {
     const struct kn_attn *a = j->a;
-    size_t group = a->heads / a->kv_heads, row = j->sample * a->seq, n = a->seq * a->d;
+    size_t row = j->sample * a->seq;
     struct tile t = {.w = (struct scratch *)(void *)j->scratch, .d = a->d};
 
     if (a->type == KN_F32) {
@@ -327,17 +352,44 @@ void kn_attn_tiled_bwd(const struct kn_attn_job *j, const struct kn_attn_grad *g
         t.lddv = g->lddv;
     } else {
         t.dk = sums;
-        t.dv = sums + n;
+        t.dv = sums + a->seq * a->d;
         t.lddk = t.lddv = a->d;
     }
-    for (size_t h = j->head * group; h < (j->head + 1) * group; h++) {
-        for (size_t q0 = 0; q0 < a->seq; q0 += TILE) {
-            backward_block(j, g, delta, h, q0, &t);
-            kn_pool_poll(j->pool, j->thread);
-        }
-    }
-    if (a->type != KN_F32) {
-        put_rows(a->type, g->dk, g->lddk, row, j->head * a->d, a->seq, a->d, t.dk);
-        put_rows(a->type, g->dv, g->lddv, row, j->head * a->d, a->seq, a->d, t.dv);
-    }
+    return t;
+}
+
+void kn_attn_tiled_bwd_row(const struct kn_attn_job *j, const struct kn_attn_grad *g,
+                           const float *delta, float *sums, const struct kn_attn_turns *turns,
+                           size_t row)
+{
+    const struct kn_attn *a = j->a;
+    size_t blocks = (a->seq + TILE - 1) / TILE, group = a->heads / a->kv_heads;
+    struct tile t = sums_of(j, g, sums);
+
+    t.turns = turns;
+    t.row = row;
+    backward_block(j, g, delta, j->head * group + row / blocks, row % blocks * TILE, &t);
+    kn_pool_poll(j->pool, j->thread);
+}
+
+void kn_attn_tiled_bwd_end(const struct kn_attn_job *j, const struct kn_attn_grad *g,
+                           const float *sums)
+{
+    const struct kn_attn *a = j->a;
+    size_t row = j->sample * a->seq;
+
+    if (a->type == KN_F32)
+        return;
+    put_rows(a->type, g->dk, g->lddk, row, j->head * a->d, a->seq, a->d, sums);
+    put_rows(a->type, g->dv, g->lddv, row, j->head * a->d, a->seq, a->d, sums + a->seq * a->d);
+}
+
+void kn_attn_tiled_bwd(const struct kn_attn_job *j, const struct kn_attn_grad *g,
+                       const float *delta, float *sums)
+{
+    size_t rows = j->a->heads / j->a->kv_heads * ((j->a->seq + TILE - 1) / TILE);
+
+    for (size_t row = 0; row < rows; row++)
+        kn_attn_tiled_bwd_row(j, g, delta, sums, NULL, row);
+    kn_attn_tiled_bwd_end(j, g, sums);
 }

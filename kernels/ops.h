@@ -14,6 +14,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
@@ -101,6 +102,10 @@ void kn_pool_poll(struct kn_pool *p, int thread);
 /* The pool to use for P: itself, or the built-in one, locked until kn_pool_release. */
 struct kn_pool *kn_pool_acquire(struct kn_pool *p);
 void kn_pool_release(struct kn_pool *asked);
+
+/* Wait until *COUNTER, which another thread of the same job increases, is above X; what that thread
+ * wrote before is then visible. */
+void kn_wait_above(atomic_uint *counter, unsigned x);
 
 /* One thread's share of an operation. */
 struct kn_share {

@@ -102,6 +102,15 @@ static void *worker_main(void *arg)
     }
 }
 
+void kn_wait_above(atomic_uint *counter, unsigned x)
+{
+    for (unsigned i = 1; atomic_load_explicit(counter, memory_order_acquire) <= x; i++) {
+        pause_cpu();
+        if (i % 1024 == 0)
+            sched_yield();
+    }
+}
+
 void kn_pool_run(struct kn_pool *asked, void (*fn)(void *, int, int), void *arg)
 {
     struct kn_pool *p = kn_pool_acquire(asked);

@@ -76,10 +76,76 @@ static void a_pool_of_many_gives_the_result_of_one(void **state)
     kn_pool_free(p);
 }
 
+/* dq, dk, dv of SEQ tokens, of both storage types, computed by THREADS threads. */
+enum { AD = 40, AHEADS = 6, ASEQ = 300, ALD = 3 * AHEADS * AD };
+
+static void attention_backward(int threads, enum kn_type t, size_t kv, char *ret)
+{
+    static _Alignas(64) char qkv[ASEQ * ALD * 4], o[ASEQ * ALD * 4], d_o[ASEQ * ALD * 4];
+    static float lse[ASEQ * AHEADS], work[ASEQ * (AHEADS + ALD)];
+    struct kn_pool *p = kn_pool_new(threads);
+    size_t ld = (AHEADS + 2 * kv) * AD, wide = AHEADS * AD, w = kn_type_size(t);
+    struct kn_attn a = {.batch = 1,
+                        .seq = ASEQ,
+                        .heads = AHEADS,
+                        .kv_heads = kv,
+                        .d = AD,
+                        .scale = 0.2f,
+                        .type = t,
+                        .q = qkv,
+                        .k = qkv + wide * w,
+                        .v = qkv + (wide + kv * AD) * w,
+                        .ldq = ld,
+                        .ldk = ld,
+                        .ldv = ld};
+    struct kn_attn_grad g = {.o = o,
+                             .d_o = d_o,
+                             .ldo = wide,
+                             .lddo = wide,
+                             .lse = lse,
+                             .dq = ret,
+                             .dk = ret + wide * w,
+                             .dv = ret + (wide + kv * AD) * w,
+                             .lddq = ld,
+                             .lddk = ld,
+                             .lddv = ld};
+    struct rng r;
+
+    rng_seed(&r, 11);
+    for (size_t i = 0; i < ASEQ * ALD; i++) {
+        float x = (float)rng_normal(&r), y = (float)rng_normal(&r);
+
+        kn_convert(NULL, t, qkv + i * w, KN_F32, &x, 1);
+        kn_convert(NULL, t, d_o + i * w, KN_F32, &y, 1);
+    }
+    assert_true(kn_attn_bwd_bytes(&a) <= sizeof(work));
+    kn_attn_fwd(p, &a, o, wide, lse);
+    kn_attn_bwd(p, &a, &g, work);
+    kn_pool_free(p);
+}
+
+static void attention_backward_is_the_same_bit_for_bit_with_any_number_of_threads(void **state)
+{
+    static const size_t kv[] = {1, 3, 6};
+    static char one[ASEQ * ALD * 4], many[ASEQ * ALD * 4];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(kv) / sizeof(kv[0]); i++) {
+        for (int t = KN_F32; t <= KN_BF16; t++) {
+            attention_backward(1, (enum kn_type)t, kv[i], one);
+            for (int threads = 2; threads <= 5; threads++) {
+                attention_backward(threads, (enum kn_type)t, kv[i], many);
+                assert_memory_equal(one, many, sizeof(one));
+            }
+        }
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_thread_runs_each_job_once),
     cmocka_unit_test(sleeping_workers_wake),
     cmocka_unit_test(a_pool_of_many_gives_the_result_of_one),
+    cmocka_unit_test(attention_backward_is_the_same_bit_for_bit_with_any_number_of_threads),
 };
 
 UNIT_MAIN(tests)
