@@ -1,6 +1,6 @@
 /*
- * bench_plan [-v] [--no-fit] FILE.jsonl...: the cost and memory models against published
- * measurements.
+ * bench_plan [-v] [--no-fit] FILE.jsonl... [LANDSCAPE.json...]: the cost and memory models against
+ * published measurements, and the memory plan's boundary against tables of throughputs.
  *
  * For each family of rows: mean and worst relative error of seconds an iteration, within-model rank
  * correlation (Kendall's tau-b), regret of the layout that the model would have chosen among those
@@ -326,7 +326,12 @@ int main(int argc, char **argv)
             verbose = true;
         else if (!strcmp(argv[i], "--no-fit"))
             refit = false;
-        else if (rows_load(&rows, argv[i], &e) < 0) {
+        else if (str_ends(argv[i], ".json")) {
+            if (bench_boundary(argv[i], &e) < 0) {
+                fprintf(stderr, "bench_plan: %s\n", e.text);
+                return 1;
+            }
+        } else if (rows_load(&rows, argv[i], &e) < 0) {
             fprintf(stderr, "bench_plan: %s\n", e.text);
             return 1;
         }

@@ -21,6 +21,9 @@ void bench_memory(struct bench_sum *sum, const struct row *r, const struct pl_la
 
 /* Rows of the types microbenchmark, layer and memory. */
 void bench_parts(const struct rows *rows, bool verbose);
+/* Of the landscape in PATH: which share of the layouts that the plan says fit does, and which share
+ * of those that do is said to, with and without streaming attention. */
+int bench_boundary(const char *path, struct err *e);
 /* Layouts a second on one core: walked, costed in the walk's order and in a random order, sized. */
 void bench_speed(void);
 
