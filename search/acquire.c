@@ -15,7 +15,7 @@
 enum { BATCH = 64, SMALL = 20000, CHUNK = 1024 };
 static const double SLACK = 1.0;
 /* Power of P(fits): see acquire.h. */
-static const double CAUTION = 2.0;
+static const double CAUTION = 1.5;
 
 /* Moments of one layout under every hypothesis. */
 struct moments {
