@@ -44,8 +44,13 @@ static json_t *space_of(const json_t *rows)
     return space;
 }
 
+/* A sweep brings its campaign; of the other tables it is made. */
 static json_t *campaign_of(const json_t *table)
 {
+    json_t *given = json_object_get(table, "campaign");
+
+    if (given)
+        return json_incref(given);
     const char *system = json_string_value(json_object_get(table, "system"));
     int gpus = (int)json_integer_value(json_object_get(table, "gpus"));
     json_t *model = json_pack(
@@ -63,22 +68,31 @@ static json_t *campaign_of(const json_t *table)
                      "megatron", "space", space_of(json_object_get(table, "rows")));
 }
 
+static void row_key(json_t *layout, const char *column, json_t *v)
+{
+    for (size_t c = 0; c < ARRAY_LEN(columns); c++)
+        if (str_eq(columns[c].column, column))
+            column = columns[c].key;
+    if (pl_layout_key_find(column))
+        json_object_set(layout, column, v);
+}
+
 /* The layout of a row, as a campaign would write it; false if no rule lets it be. */
-static bool row_layout(const json_t *row, const struct se_spec *s, struct pl_layout *ret)
+static bool row_layout(json_t *row, const struct se_spec *s, struct pl_layout *ret)
 {
     AUTO_JSON *v = json_object();
     struct pl_problem p = se_spec_problem(s);
+    const char *column;
+    json_t *x;
     struct err e;
 
-    for (size_t c = 0; c < ARRAY_LEN(columns); c++) {
-        json_t *x = json_object_get(row, columns[c].column);
-
-        if (x)
-            json_object_set(v, columns[c].key, x);
-    }
-    json_object_set_new(
-        v, "schedule",
-        json_string(json_integer_value(json_object_get(row, "vp")) > 1 ? "interleaved" : "1f1b"));
+    json_object_foreach(row, column, x)
+        row_key(v, column, x);
+    if (!json_object_get(v, "schedule"))
+        json_object_set_new(v, "schedule",
+                            json_string(json_integer_value(json_object_get(row, "vp")) > 1
+                                            ? "interleaved"
+                                            : "1f1b"));
     return pl_layout_parse(ret, v, &s->model, &s->cluster, &s->workload, &e) == 0 &&
            pl_space_has(s->space, &p, ret);
 }
@@ -106,7 +120,7 @@ int landscape_load(struct landscape *ret, const char *path, struct err *e)
     ret->layout = mem_alloc(json_array_size(rows) * sizeof(*ret->layout) + 1);
     ret->tokens = mem_alloc(json_array_size(rows) * sizeof(double) + 1);
     for (size_t i = 0; i < json_array_size(rows); i++) {
-        const json_t *row = json_array_get(rows, i), *t = json_object_get(row, "tokens_per_s");
+        json_t *row = json_array_get(rows, i), *t = json_object_get(row, "tokens_per_s");
 
         if (!row_layout(row, &ret->spec, &ret->layout[ret->n]))
             continue;
@@ -235,6 +249,8 @@ void landscape_race(struct race *ret, const struct landscape *l, const struct se
             ret->oom5 += truth <= 0.0;
         if (!ret->hit5 && truth >= 0.95 * l->best)
             ret->hit5 = ret->trials;
+        if (!ret->hit3 && truth >= 0.97 * l->best)
+            ret->hit3 = ret->trials;
         if (truth >= 0.99 * l->best)
             ret->hit1 = ret->trials;
         if (se_tell(s, t.id, &o, &e) < 0)

@@ -30,10 +30,10 @@ void landscape_warp(struct landscape *l, uint64_t seed);
 double landscape_at(const struct landscape *l, const struct pl_layout *x);
 
 struct race {
-    int trials;       /* told, repeats too */
-    int hit5, hit1;   /* trial that first was within 5 %, 1 % of the best; 0: never */
-    int oom5;         /* out of memory up to hit5 (or the end) */
-    double log_score; /* sum of squared errors of P(fits), over npredicted */
+    int trials;           /* told, repeats too */
+    int hit5, hit3, hit1; /* trial that first was within 5, 3, 1 % of the best; 0: never */
+    int oom5;             /* out of memory up to hit5 (or the end) */
+    double log_score;     /* sum of squared errors of P(fits), over npredicted */
     int npredicted;
     int bin_count[10], bin_fit[10];
     double bin_sum[10];
