@@ -179,53 +179,61 @@ async function sizes(session) {
     return { heap: usedSize / 1048576, code: code / 1048576 };
 }
 
+async function heapOf(proxy, name, route, sent) {
+    const page = await openPage(browser, proxy.url);
+    await page.goto(
+        `${proxy.url}#token=${encodeURIComponent(daemon.token)}&to=${encodeURIComponent(route)}`,
+    );
+    await page.waitForSelector("main h1");
+    const session = await page.context().newCDPSession(page);
+    await until(() => sent() >= 60 * PER_SECOND, "a minute's updates", 300_000);
+    const before = await sizes(session);
+    const from = sent();
+    await until(() => sent() - from >= HOUR_OF_UPDATES, "an hour's updates", 1_800_000);
+    const after = await sizes(session);
+    await page.context().close();
+    const page_only = (x) => x.heap - x.code;
+    print(`heap of the ${name} page over an hour's updates`, after.heap / before.heap, "ratio", 1, {
+        updates: sent() - from,
+        mib: [before.heap, after.heap].map((x) => Number(x.toFixed(2))),
+        code_mib: [before.code, after.code].map((x) => Number(x.toFixed(2))),
+        without_code: Number((page_only(after) / page_only(before)).toPrecision(4)),
+    });
+}
+
 async function heap(id) {
     const campaign = await daemon.api("GET", `v1/campaigns/${id}`);
     const where = `v1/campaigns/${id}/trials`;
     const trial = (await daemon.api("GET", `${where}?sort=-n&page_size=1`)).items[0];
     const step = (await daemon.api("GET", `${where}/${campaign.best.trial}/steps`)).items[0];
     let sent = 0;
+    const streams = new Set();
+    const timer = setInterval(() => {
+        if (sent === 0 && streams.size < 2) return; // until both pages watch
+        sent += 1;
+        for (const send of streams) {
+            send("step", { campaign: id, n: trial.n, step: { ...step, n: sent } });
+            if (sent % 20 === 0) {
+                send("trial", { ...trial, rev: sent });
+                send("campaign", campaign);
+            }
+        }
+    }, 1000 / PER_SECOND);
     const proxy = await startProxy(daemon.url, "/", (path, request, response) => {
         if (!path.endsWith("/events")) return false;
         response.writeHead(200, { "Content-Type": "text/event-stream" });
+        response.flushHeaders();
         const send = (event, data) =>
             response.write(`event: ${event}\nid: ${sent}\ndata: ${JSON.stringify(data)}\n\n`);
-        const timer = setInterval(() => {
-            sent += 1;
-            send("step", { campaign: id, n: trial.n, step: { ...step, n: sent } });
-            if (sent % 20) return;
-            send("trial", { ...trial, rev: sent });
-            send("campaign", campaign);
-        }, 1000 / PER_SECOND);
-        response.on("close", () => clearInterval(timer));
+        streams.add(send);
+        response.on("close", () => streams.delete(send));
         return true;
     });
-    for (const [name, route] of [
-        ["trial", `/campaigns/${id}/trials/${trial.n}`],
-        ["campaign", `/campaigns/${id}`],
-    ]) {
-        sent = 0;
-        const page = await openPage(browser, proxy.url);
-        await page.goto(
-            `${proxy.url}#token=${encodeURIComponent(daemon.token)}&to=${encodeURIComponent(route)}`,
-        );
-        await page.waitForSelector("main h1");
-        const session = await page.context().newCDPSession(page);
-        await until(() => sent >= 60 * PER_SECOND, "a minute's updates", 120_000);
-        const before = await sizes(session);
-        const from = sent;
-        await until(() => sent - from >= HOUR_OF_UPDATES, "an hour's updates", 900_000);
-        const after = await sizes(session);
-        await page.context().close();
-        print(`heap of the ${name} page over an hour's updates`, after.heap / before.heap, "ratio", 1, {
-            updates: sent - from,
-            mib: [before.heap, after.heap].map((x) => Number(x.toFixed(2))),
-            code_mib: [before.code, after.code].map((x) => Number(x.toFixed(2))),
-            without_code: Number(
-                ((after.heap - after.code) / (before.heap - before.code)).toPrecision(4),
-            ),
-        });
-    }
+    await Promise.all([
+        heapOf(proxy, "trial", `/campaigns/${id}/trials/${trial.n}`, () => sent),
+        heapOf(proxy, "campaign", `/campaigns/${id}`, () => sent),
+    ]);
+    clearInterval(timer);
     proxy.close();
 }
 

@@ -29,6 +29,7 @@ const trial = await load("charts/trial.js");
 const { laneBars } = await load("charts/lanes.js");
 const job = await load("parts/job.js");
 const { phaseColour } = await load("lib/words.js");
+const { stepStore } = await load("pages/trial.js");
 const { parseTrials } = await load("pages/compare.js");
 const { savedDeviceSeconds, failuresText, stoppedText } = await load("pages/campaigns.js");
 
@@ -381,6 +382,19 @@ test("busy times of all ranks become cells: every rank a row, the longest of eve
         [[38, 1, 120]],
     );
     assert.deepEqual(trial.busyCells([{ n: 1, ranks: { max: 3 } }], 4).cells, []);
+});
+
+test("a trial that is watched for days keeps a bounded number of its steps, the longest among them", () => {
+    const store = stepStore();
+    for (let n = 1; n <= 50_000; n++) store.put([{ n, ms: n === 4321 ? 900 : 10 + (n % 7) }]);
+    const all = store.all();
+    assert.ok(all.length <= 4000, `${all.length} steps`);
+    assert.ok(store.thinned());
+    assert.equal(all.at(-1).n, 50_000);
+    assert.equal(Math.max(...all.map((s) => s.ms)), 900);
+    store.clear();
+    store.put([{ n: 1, ms: 1 }]);
+    assert.ok(!store.thinned() && store.all().length === 1);
 });
 
 test("phases that occur together have colours of their own, the same in every chart", () => {

@@ -336,6 +336,26 @@ test("a plan ranks layouts without a trial, and a campaign starts from it", asyn
     assert.ok(spec.baseline.world > 1);
 });
 
+test("what each rule excludes is shown as the service counts it", async () => {
+    await visit("/plan");
+    // As docs/API.md has it: the panel is the page's work, the numbers are the service's.
+    await page.route("**/v1/plan", async (route) => {
+        const answer = await (await route.fetch()).json();
+        answer.candidates = 1_200_000;
+        answer.excluded = [
+            { rule: "world-dense", count: 900_000, sentence: "for example: <i>world 8</i>" },
+            { rule: "memory", count: answer.legal - answer.fitting, sentence: "too large" },
+        ];
+        await route.fulfill({ json: answer });
+    });
+    await page.click("button:text-is('Rank layouts')");
+    const rows = panel("What each rule excludes").locator("tbody tr");
+    await rows.nth(1).waitFor();
+    assert.match(await rows.nth(0).textContent(), /world-dense900,00075.0 %for example: <i>world 8/);
+    assert.match(await rows.nth(1).textContent(), /memory[\d,]+[\d.]+ % of the legal/);
+    await page.unroute("**/v1/plan");
+});
+
 test("a clone starts from what was submitted", async () => {
     await visit(`/new?from=${id}`);
     await page.waitForSelector("h1:text-is('Clone with changes')");

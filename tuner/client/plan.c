@@ -131,17 +131,26 @@ static int plan_example(struct cl *c)
     return CL_OK;
 }
 
-/* What the rules exclude, a line each, the strictest first. */
-static void print_excluded(const json_t *v)
+/* What each rule excludes, the strictest first. */
+static void print_excluded(const struct cl *c, const json_t *v)
 {
+    static const struct cl_column columns[] = {{.title = "rule"},
+                                               {.title = "excluded", .align = CL_RIGHT},
+                                               {.title = "which means", .shrink = true, .drop = 1}};
+    struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
     json_t *it;
     size_t i;
 
-    if (json_array_size(json_object_get(v, "excluded")))
+    json_array_foreach(json_object_get(v, "excluded"), i, it) {
+        cl_table_add(&t, 0, "%s", cl_string(it, "rule"));
+        cl_table_add(&t, 1, "%.0f", cl_number(it, "count"));
+        cl_table_add(&t, 2, "%s", cl_string(it, "sentence"));
+    }
+    if (t.rows) {
         printf("\nexcluded from %.0f candidates:\n", cl_number(v, "candidates"));
-    json_array_foreach(json_object_get(v, "excluded"), i, it)
-        printf("  %-24s %12.0f  %s\n", cl_string(it, "rule"), cl_number(it, "count"),
-               cl_string(it, "sentence"));
+        cl_table_print(c, &t, stdout);
+    }
+    cl_table_done(&t);
 }
 
 int cl_plan(struct cl *c)
@@ -183,9 +192,12 @@ int cl_plan(struct cl *c)
     }
     printf("%.0f legal layouts, %.0f fit; expected, not measured:\n", cl_number(v, "legal"),
            cl_number(v, "fitting"));
-    cl_table_print(c, &t, stdout);
+    if (t.rows)
+        cl_table_print(c, &t, stdout);
+    else
+        printf("  %s\n", cl_string(v, "reason"));
     cl_table_done(&t);
-    print_excluded(v);
+    print_excluded(c, v);
     return CL_OK;
 }
 

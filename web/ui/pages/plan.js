@@ -177,17 +177,21 @@ function rankTable(items, start) {
     );
 }
 
-/** What each rule excludes: [{rule, count}], most first, as the service counts it. */
-function excludedPanel(list) {
-    const rows = [...list].sort((a, b) => b.count - a.count);
+/** What each rule excludes, the strictest first, as the service counts it: [{rule, count, sentence}]. */
+function excludedPanel(answer) {
+    const head = [["Rule"], ["Excluded", 1], ["Share", 1], ["Which means"]];
+    const share = (x) =>
+        x.rule === "memory"
+            ? `${percent(x.count / answer.legal)} of the legal`
+            : percent(x.count / answer.candidates);
     return panel(
         "What each rule excludes",
         {
-            note: "Layouts of the space that break the rule. One that breaks several rules counts for each.",
+            note: `Of ${count(answer.candidates)} combinations of the space's values. A combination may break several rules; memory counts legal layouts that do not fit.`,
         },
         h(
             "div",
-            { class: "scroll", tabindex: "0", role: "region", "aria-label": "excluded by rule" },
+            { class: "scroll", tabindex: "0", role: "region", "aria-label": "table of excluded" },
             h(
                 "table",
                 {},
@@ -197,19 +201,20 @@ function excludedPanel(list) {
                     h(
                         "tr",
                         {},
-                        h("th", { scope: "col" }, "Rule"),
-                        h("th", { scope: "col", class: "num" }, "Layouts"),
+                        head.map(([t, n]) => h("th", { scope: "col", class: n ? "num" : null }, t)),
                     ),
                 ),
                 h(
                     "tbody",
                     {},
-                    rows.map((r) =>
+                    answer.excluded.map((x) =>
                         h(
                             "tr",
                             {},
-                            h("th", { scope: "row", class: "mono" }, r.rule),
-                            h("td", { class: "num" }, count(r.count)),
+                            h("th", { scope: "row", class: "mono" }, x.rule),
+                            h("td", { class: "num" }, count(x.count)),
+                            h("td", { class: "num" }, share(x)),
+                            h("td", { class: "why" }, x.sentence ?? ""),
                         ),
                     ),
                 ),
@@ -295,6 +300,7 @@ export async function render(ctx) {
                             "A larger cluster, a smaller model or more recompute may help.",
                     ),
                 ),
+                answer.excluded?.length > 0 && excludedPanel(answer),
             );
             return;
         }
@@ -320,6 +326,7 @@ export async function render(ctx) {
             ),
             h("br"),
             h("div", { class: "grid" }, time.element, memory.element),
+            answer.excluded?.length > 0 && excludedPanel(answer),
         );
     }
 

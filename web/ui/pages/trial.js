@@ -278,7 +278,7 @@ function stragglerNotice(steps, world) {
  * The steps of a trial in order, without doubles. A long one is thinned to KEEP_STEPS, the shortest and the longest of
  * every run kept, so that a page which is watched for days stays as large as it is.
  */
-function stepStore() {
+export function stepStore() {
     let byN = new Map();
     let thinned = false;
     const inOrder = () => [...byN.values()].sort((a, b) => a.n - b.n);
