@@ -13,9 +13,8 @@ const browser = await openBrowser(dir);
 const c = await daemon.api(
     "POST",
     "v1/campaigns",
-    tinyCampaign("tiny mixture of experts on two cores", {
-        model: "tiny-moe",
-        budget: { trials: 16 },
+    tinyCampaign("nano mixture of experts on two cores", {
+        budget: { trials: 20 },
         tags: ["example", "moe"],
         notes: "Which mix of parallelism is fastest here?",
         trial: { warmup_steps: 2, min_steps: 6, max_steps: 12, ci: 0.05, timeout_s: 600 },
