@@ -136,6 +136,7 @@ int db_backup(struct db *db, const char *file, struct err *e)
 
 int db_begin(struct db *db, struct err *e)
 {
+    db_rollback(db); /* what is left of a transaction whose own rollback failed */
     return sqlite3_exec(db->h, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK
                ? 0
                : db_fail(db, e, "begin");

@@ -44,8 +44,9 @@ static int run_job(struct db *db, struct job *j)
     r = j->run(db, j->arg, &j->own);
     /* A full disk or an I/O error may have ended the whole transaction: then there is no savepoint
      * to undo. */
-    if (r < 0 && !sqlite3_get_autocommit(db->h))
-        sqlite3_exec(db->h, "ROLLBACK TO job", NULL, NULL, NULL);
+    if (r < 0 && !sqlite3_get_autocommit(db->h) &&
+        sqlite3_exec(db->h, "ROLLBACK TO job", NULL, NULL, NULL) != SQLITE_OK)
+        db_rollback(db); /* half a job must not be committed with the others */
     if (!sqlite3_get_autocommit(db->h))
         sqlite3_exec(db->h, "RELEASE job", NULL, NULL, NULL);
     else if (r >= 0)

@@ -108,6 +108,18 @@ void tn_campaign_enqueue(struct tn_campaign *c, struct tn_trial *t)
     tn_sched_kick(c->svc);
 }
 
+struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout *l)
+{
+    struct tn_trial *t = mem_alloc(sizeof(*t));
+
+    t->n = row->n;
+    t->search_id = row->search_id;
+    t->attempts = row->attempts;
+    t->layout = *l;
+    snprintf(t->kind, sizeof(t->kind), "%s", row->kind);
+    return t;
+}
+
 /* ---- changes of state ---- */
 
 struct change {
@@ -277,6 +289,8 @@ static char *dump_or(const json_t *v, const char *otherwise)
     return v ? jx_dump(v) : mem_strdup(otherwise);
 }
 
+/* Store the campaign and bring it into memory. Nothing may fail after the commit: a campaign that
+ * is stored and not in memory would be run by nobody. */
 static int insert(struct tn_service *svc, struct tn_engine *en, const char *id, size_t legal,
                   const char *owner, struct err *e)
 {
@@ -314,20 +328,19 @@ static int insert(struct tn_service *svc, struct tn_engine *en, const char *id, 
               .priority = s->priority},
     };
 
+    struct tn_campaign *c;
+    int r;
+
     fill_baseline(&cr.baseline, en, id, text, layout);
-    return tn_write(svc, create_job, &cr, e);
-}
-
-struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout *l)
-{
-    struct tn_trial *t = mem_alloc(sizeof(*t));
-
-    t->n = row->n;
-    t->search_id = row->search_id;
-    t->attempts = row->attempts;
-    t->layout = *l;
-    snprintf(t->kind, sizeof(t->kind), "%s", row->kind);
-    return t;
+    r = tn_write(svc, create_job, &cr, e);
+    if (r < 0)
+        return r;
+    cr.c.trials = 1;
+    c = tn_campaign_load(svc, &cr.c, tn_engine_ref(en));
+    c->open = 1;
+    tn_campaign_enqueue(c, tn_trial_new(&cr.baseline, &s->se.baseline));
+    log_info("campaign %s created name=\"%s\" legal=%zu owner=%s", id, s->name, legal, owner);
+    return 0;
 }
 
 int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
@@ -335,9 +348,6 @@ int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *ow
 {
     struct tn_engine *en = tn_engine_ref(owned_d->engine);
     size_t legal = owned_d->legal;
-    struct arena a = {0};
-    struct db_campaign row;
-    struct db_trial first;
     char id[TN_ID_TEXT];
     int r;
 
@@ -345,22 +355,11 @@ int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *ow
     random_id(id);
     r = svc->stopping ? err_set(e, -EAGAIN, "the daemon is stopping")
                       : insert(svc, en, id, legal, owner, e);
-    if (r == 0)
-        r = db_campaign_get(svc->db, &a, &row, id, e);
-    if (r == 0)
-        r = db_trial_get(svc->db, &a, &first, id, 1, e);
-    if (r == 0) {
-        struct tn_campaign *c = tn_campaign_load(svc, &row, en);
-
-        c->open = 1;
-        tn_campaign_enqueue(c, tn_trial_new(&first, &en->spec->se.baseline));
-        *ret = tn_campaign_view(svc->db, &row, true, e);
-        log_info("campaign %s created name=\"%s\" legal=%zu owner=%s", id, row.name, legal, owner);
-    } else {
-        tn_engine_unref(en);
-    }
-    arena_done(&a);
-    return r;
+    tn_engine_unref(en);
+    if (r < 0)
+        return r;
+    r = tn_campaign_get(ret, svc, id, e);
+    return r < 0 ? err_wrap(e, "campaign %s was created, but cannot be shown now", id) : 0;
 }
 
 /* ---- read ---- */

@@ -1,0 +1,15 @@
+/* What a test and tests/fault/failnth.c share: one page, mapped by both. */
+#ifndef TESTS_FAULT_FAILNTH_H
+#define TESTS_FAULT_FAILNTH_H
+
+enum { FAIL_NONE, FAIL_ALLOC, FAIL_WRITE, FAIL_SYNC, FAIL_STEP, FAIL_KINDS };
+
+struct fail_page {
+    volatile int kind;   /* that is armed; FAIL_NONE: nothing is counted */
+    volatile int left;   /* calls of it until one fails */
+    volatile int sticky; /* all after it fail as well, until disarmed */
+    volatile int seen, failed;
+    volatile int pid; /* of the program under test; 0: the next one that maps the page */
+};
+
+#endif
