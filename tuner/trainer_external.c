@@ -221,7 +221,8 @@ static enum tn_line step(struct tn_attempt *a, double n, double ms, double loss,
 {
     int warmup = a->limits.warmup_steps;
 
-    if (!(ms > 0) || !(n >= 0 && n < 1e15))
+    /* A rate of next to nothing is a step without end, which is no number in JSON. */
+    if (!(ms > 0 && ms < 1e12) || !(n >= 0 && n < 1e15))
         return TN_LINE_NOTHING;
     ret->n = (int64_t)n;
     ret->ms = ms;

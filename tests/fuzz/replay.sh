@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every fuzz target over its corpus: no crash, no refusal without a reason. One TAP line for each target.
-set -- safetensors megatron dataset hf
+set -- safetensors megatron dataset hf target request campaign events logs conf import token checkpoint
 echo "1..$#"
 n=0
 for target; do

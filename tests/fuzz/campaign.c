@@ -1,0 +1,29 @@
+/* The body of POST /v1/campaigns, with everything in it (model, cluster, workload, space, baseline,
+ * search, launcher): refused with a reason, or understood, and then what was stored is understood
+ * again after a restart. */
+#include "tuner/internal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct tn_service svc = {.data_dir = mem_strdup("/nonexistent")};
+    AUTO_JSON *v = NULL, *rules = NULL;
+    struct tn_spec *s = NULL, *again = NULL;
+    struct err e = {0};
+
+    tn_slots_init(&svc.slots, 0);
+    if (jx_parse(&v, (const char *)data, size, &e) == 0) {
+        if (tn_spec_parse(&s, &svc, v, &rules, &e) < 0) {
+            if (!e.text[0])
+                abort();
+        } else if (tn_spec_parse(&again, &svc, s->resolved, NULL, &e) < 0) {
+            fprintf(stderr, "%s: %s\n", e.pointer, e.text);
+            abort();
+        }
+    }
+    tn_spec_free(s);
+    tn_spec_free(again);
+    free(svc.data_dir);
+    return 0;
+}

@@ -1,0 +1,25 @@
+/* trainer.json of a checkpoint that anybody may have damaged: refused with a reason, or a state. */
+#include <unistd.h>
+
+#include "base/base.h"
+#include "trainer/ckpt.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    AUTO_JSON *name = json_string("nano-moe");
+    AUTO_FREE char *folder = mem_printf("fuzz-checkpoint.%d", (int)getpid());
+    AUTO_FREE char *path = mem_printf("%s/trainer.json", folder);
+    struct tr_ckpt_state state = {0};
+    struct pl_model m;
+    struct err e = {0};
+
+    if (pl_model_parse(&m, name, &e) < 0 || file_mkdirs(folder, 0700, &e) < 0 ||
+        file_write_atomic(path, data, size, 0600, &e) < 0)
+        abort();
+    if (tr_ckpt_peek(&state, folder, &m, &e) < 0 && !e.text[0])
+        abort();
+    file_remove_tree(folder, NULL);
+    return 0;
+}
