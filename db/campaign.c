@@ -163,7 +163,9 @@ int db_campaign_counts(struct db *db, const char *id,
                        struct err *e)
 {
     sqlite3_stmt *st;
-    int r = db_query(db, &st, e, "SELECT state, n FROM trial_count WHERE campaign = ? AND n > 0",
+    int r = db_query(db, &st, e,
+                     "SELECT state, sum(n) FROM trial_tally WHERE campaign = ?"
+                     " GROUP BY state HAVING sum(n) > 0",
                      "s", id);
 
     while (r >= 0 && (r = db_next(db, st, e)) == 1)

@@ -9,7 +9,8 @@
  *   meta         small named values: instance
  *   campaign     one row a campaign; JSON columns hold what is shown, never what is searched by
  *   trial        (campaign, n): state and result; n counts 1, 2, ... and is never reused
- *   trial_count  rows of trial by state, kept by triggers, so that a progress bar costs no scan
+ *   trial_tally  rows of trial by state and kind, kept by triggers, so that progress bars and the
+ *                totals of lists cost no scan (schema 1: trial_count, by state)
  *   attempt      each launch of a trial; `offset` says how much of its event file is in table step
  *   step         the trainer's step events
  *   event        what subscribers saw; its id is the SSE id
@@ -111,6 +112,34 @@ static const char *const migrations[] = {
     " id INTEGER PRIMARY KEY, t INTEGER NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL, resource "
     "TEXT,"
     " result TEXT);",
+
+    /* 2: a list of trials is served by an index for each of its orders, and for the usual filter.
+     */
+    "CREATE TABLE trial_tally ("
+    " campaign TEXT NOT NULL REFERENCES campaign ON DELETE CASCADE, state TEXT NOT NULL,"
+    " kind TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (campaign, state, kind)) WITHOUT ROWID;"
+    "INSERT INTO trial_tally"
+    " SELECT campaign, state, kind, count(*) FROM trial GROUP BY campaign, state, kind;"
+    "DROP TRIGGER trial_added;"
+    "DROP TRIGGER trial_moved;"
+    "DROP TABLE trial_count;"
+    "CREATE TRIGGER trial_added AFTER INSERT ON trial BEGIN"
+    " INSERT INTO trial_tally VALUES (new.campaign, new.state, new.kind, 1)"
+    "  ON CONFLICT DO UPDATE SET n = n + 1;"
+    " UPDATE campaign SET rev = rev + 1, next_n = new.n + 1,"
+    "  trials = trials + (new.kind <> 'verify') WHERE id = new.campaign;"
+    "END;"
+    "CREATE TRIGGER trial_moved AFTER UPDATE OF state ON trial WHEN old.state <> new.state BEGIN"
+    " UPDATE trial_tally SET n = n - 1"
+    "  WHERE campaign = old.campaign AND state = old.state AND kind = old.kind;"
+    " INSERT INTO trial_tally VALUES (new.campaign, new.state, new.kind, 1)"
+    "  ON CONFLICT DO UPDATE SET n = n + 1;"
+    " UPDATE campaign SET rev = rev + 1 WHERE id = new.campaign;"
+    "END;"
+    "CREATE INDEX trial_kind ON trial (campaign, kind);"
+    "CREATE INDEX trial_memory ON trial (campaign, memory);"
+    "CREATE INDEX trial_seconds ON trial (campaign, seconds);"
+    "CREATE INDEX trial_state_speed ON trial (campaign, state, tokens_per_s);",
 };
 
 int db_latest_version(void)
