@@ -269,13 +269,13 @@ int tn_import_megatron(struct tn_imported *out, const char *text, const struct p
     const char *p = text;
 
     while (next_word(&flag, &p)) {
-        char *equals = strchr(flag.text, '=');
+        char *equals = flag.len ? strchr(flag.text, '=') : NULL; /* "" is a word without text */
         bool has_value = equals || is_value(p), known;
         int *field, r;
 
-        if (!str_starts(flag.text, "--"))
+        if (!str_starts(str_text(&flag), "--"))
             return err_set(e, -EINVAL, "expected an argument that begins with --, found `%.64s`",
-                           flag.text);
+                           str_text(&flag));
         if (equals) {
             str_trunc(&value, 0);
             str_add(&value, equals + 1);
