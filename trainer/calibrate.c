@@ -1,7 +1,10 @@
 /*
  * Each figure is the best of several short repeats: what the machine can do, which other people's
- * work on it can only hide. Rank 0 measures the cores with a pool of as many threads while other
- * ranks wait in usleep(), not in MPI's spinning. Only the transfers need two ranks.
+ * work on it can only hide. What a core computes is divided by the time that its thread had the
+ * core, so that a busy machine does not lower the peak by which MFU is judged; the share of the
+ * time that other work took is in the profile (busy_share). Rank 0 measures the cores with a pool
+ * of as many threads while other ranks wait in usleep(), not in MPI's spinning. Only the transfers
+ * need two ranks.
  */
 #include "trainer/calibrate.h"
 
@@ -17,6 +20,8 @@
 #include "trainer/coll.h"
 #include "trainer/events.h"
 
+static const double BUSY = 0.1; /* of the cores' time taken by others: worth a warning */
+
 enum { REPEATS = 15, GEMM_N = 768, SMALL_ROUNDS = 300, LARGE = 1 << 20 };
 
 struct found {
@@ -26,6 +31,7 @@ struct found {
     double reduce_us, reduce_gbs; /* all-reduce of one number; bytes/s each way in one of 4 MiB */
     double transfer_us, transfer_gbs; /* one way of a ping-pong; both ways at once */
     double yield_ns, probe_ns;
+    double busy; /* share of the cores' time that other work took while cores were measured */
     struct kn_blocking blocking;
     struct pl_cluster cluster;
 };
@@ -63,49 +69,73 @@ struct load {
     int threads;
     struct kn_pool **own; /* (threads): each of one thread */
     size_t n; /* numbers in an array: beyond any cache, less where many cores share the memory */
-    float **array; /* (threads): 3 x n floats */
-    double *flops; /* (threads), of fma */
+    float **array;                             /* (threads): 3 x n floats */
+    double (*work)(struct load *, int thread); /* returns what it has done */
+    double *rate;                              /* (threads): of that, a second on the core */
+    double *spent;                             /* (threads): seconds on the core */
+    double on_core, elapsed;                   /* seconds of all threads so far */
 };
 
-static void fma_thread(void *arg, int thread, int threads)
+static double core_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void work_thread(void *arg, int thread, int threads)
 {
     struct load *k = arg;
+    double t = core_seconds(), done = k->work(k, thread);
 
     (void)threads;
-    k->flops[thread] = kn_fma_loop(1000000);
+    t = core_seconds() - t;
+    k->rate[thread] = done / t;
+    k->spent[thread] = t;
+}
+
+/* Mean rate of the threads, all at once, in 10^9 a second. */
+static double rate_of(struct load *k, double (*work)(struct load *, int))
+{
+    double t = seconds(), sum = 0;
+
+    k->work = work;
+    kn_pool_run(k->pool, work_thread, k);
+    k->elapsed += (seconds() - t) * k->threads;
+    for (int i = 0; i < k->threads; i++) {
+        sum += k->rate[i];
+        k->on_core += k->spent[i];
+    }
+    return sum * 1e-9 / k->threads;
+}
+
+static double fma_work(struct load *k, int thread)
+{
+    (void)k;
+    (void)thread;
+    return kn_fma_loop(1000000);
 }
 
 static double fma_once(void *arg)
 {
-    struct load *k = arg;
-    double t = seconds(), sum = 0;
-
-    kn_pool_run(k->pool, fma_thread, k);
-    t = seconds() - t;
-    for (int i = 0; i < k->threads; i++)
-        sum += k->flops[i];
-    return sum / t * 1e-9 / k->threads;
-}
-
-static void triad_thread(void *arg, int thread, int threads)
-{
-    struct load *k = arg;
-    float *restrict a = k->array[thread];
-    const float *restrict b = a + k->n, *restrict c = b + k->n;
-
-    (void)threads;
-    for (size_t i = 0; i < k->n; i++)
-        a[i] = b[i] + 3.0f * c[i];
+    return rate_of(arg, fma_work);
 }
 
 /* Bytes named by the source, as STREAM counts: 12 a number. */
+static double triad_work(struct load *k, int thread)
+{
+    float *restrict a = k->array[thread];
+    const float *restrict b = a + k->n, *restrict c = b + k->n;
+
+    for (size_t i = 0; i < k->n; i++)
+        a[i] = b[i] + 3.0f * c[i];
+    return 12.0 * (double)k->n;
+}
+
 static double triad_once(void *arg)
 {
-    struct load *k = arg;
-    double t = seconds();
-
-    kn_pool_run(k->pool, triad_thread, k);
-    return 12.0 * (double)k->n / (seconds() - t) * 1e-9;
+    return rate_of(arg, triad_work);
 }
 
 static void touch_thread(void *arg, int thread, int threads)
@@ -117,23 +147,18 @@ static void touch_thread(void *arg, int thread, int threads)
         k->array[thread][i] = (float)(i % 7) * 0.25f;
 }
 
-static void gemm_thread(void *arg, int thread, int threads)
+static double gemm_work(struct load *k, int thread)
 {
-    struct load *k = arg;
     float *a = k->array[thread], *b = a + GEMM_N * GEMM_N, *c = b + GEMM_N * GEMM_N;
 
-    (void)threads;
     kn_gemm_f32(k->own[thread], false, true, GEMM_N, GEMM_N, GEMM_N, a, GEMM_N, b, GEMM_N, 0.0f, c,
                 GEMM_N);
+    return 2.0 * GEMM_N * GEMM_N * GEMM_N;
 }
 
 static double gemm_once(void *arg)
 {
-    struct load *k = arg;
-    double t = seconds();
-
-    kn_pool_run(k->pool, gemm_thread, k);
-    return 2.0 * GEMM_N * GEMM_N * GEMM_N / (seconds() - t) * 1e-9;
+    return rate_of(arg, gemm_work);
 }
 
 static int load_begin(struct load *k, int threads, struct err *e)
@@ -142,7 +167,8 @@ static int load_begin(struct load *k, int threads, struct err *e)
         .pool = kn_pool_new(threads), .threads = threads, .n = threads > 16 ? 2 << 20 : 8 << 20};
     k->own = mem_alloc((size_t)threads * sizeof(struct kn_pool *));
     k->array = mem_alloc((size_t)threads * sizeof(*k->array));
-    k->flops = mem_alloc((size_t)threads * sizeof(*k->flops));
+    k->rate = mem_alloc((size_t)threads * sizeof(*k->rate));
+    k->spent = mem_alloc((size_t)threads * sizeof(*k->spent));
     for (int i = 0; i < threads; i++) {
         k->array[i] = mem_try_alloc(3 * k->n * sizeof(float));
         k->own[i] = kn_pool_new(1);
@@ -162,7 +188,8 @@ static void load_end(struct load *k)
         kn_pool_free(k->own[i]);
     free(k->own);
     free(k->array);
-    free(k->flops);
+    free(k->rate);
+    free(k->spent);
     kn_pool_free(k->pool);
 }
 
@@ -221,6 +248,7 @@ static int measure_cores(struct found *f, struct err *e)
         f->fma = highest(fma_once, &all);
         f->gemm = highest(gemm_once, &all);
         f->triad = highest(triad_once, &all);
+        f->busy = fmax(0, 1 - all.on_core / all.elapsed);
     }
     load_end(&all);
     return r;
@@ -377,13 +405,13 @@ static json_t *stamp_json(const struct found *f)
     build_name(build);
     clock_format(date, clock_wall_ms());
     return json_pack(
-        "{s:s, s:s, s:s, s:{s:i, s:i, s:i}, s:{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}}",
+        "{s:s, s:s, s:s, s:{s:i, s:i, s:i}, s:{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}}",
         "cpu", cpu, "build", build, "date", date, "blocking", "rows", (int)f->blocking.rows, "kc",
         (int)f->blocking.kc, "nc", (int)f->blocking.nc, "measured", "core_alone_fma_gflops",
         f->fma_alone, "core_alone_gemm_gflops", f->gemm_alone, "core_alone_triad_gbs",
         f->triad_alone, "all_reduce_us", f->reduce_us, "all_reduce_gbs", f->reduce_gbs,
         "transfer_us", f->transfer_us, "transfer_gbs", f->transfer_gbs, "yield_ns", f->yield_ns,
-        "probe_ns", f->probe_ns);
+        "probe_ns", f->probe_ns, "busy_share", f->busy);
 }
 
 /* Links take the all-reduce's figures: most of a step's communication is made of its exchanges. */
@@ -435,6 +463,11 @@ static void tell(const struct tr_config *c, const struct found *f)
     printf("  all-reduce    %7.2f us, %.2f GB/s\n", f->reduce_us, f->reduce_gbs);
     printf("  transfer      %7.2f us, %.2f GB/s each way\n", f->transfer_us, f->transfer_gbs);
     printf("  yield %.0f ns, probe %.0f ns\n", f->yield_ns, f->probe_ns);
+    if (f->busy > BUSY)
+        printf("the machine was busy: other work took %.0f %% of the cores' time; transfers and "
+               "memory "
+               "may be faster than measured\n",
+               100 * f->busy);
     printf("written to %s\n", c->calibrate);
 }
 

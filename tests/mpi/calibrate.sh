@@ -31,10 +31,16 @@ refused() {
     "$train" --calibrate "$data/x.json" 2>&1 | grep -q 'mpiexec -n 2'
 }
 
-echo 1..6
+share() { # of a busy machine, 0 to 1
+    sed -n 's/.*"busy_share": *\([0-9.e-]*\).*/\1/p' "$profile" |
+        awk '{ n++; if ($1 < 0 || $1 >= 1) bad = 1 } END { exit bad || n != 1 }'
+}
+
+echo 1..7
 check "two ranks calibrate" mpiexec -n 2 "$train" --calibrate "$profile"
 check "every rate is positive" positive
 check "it says CPU, build and date" grep -cE '"(cpu|build|date)": ".+"' "$profile"
 check "the blocking of the kernels is kept" grep -A5 '"blocking"' "$profile"
+check "it says how busy the machine was" share
 check "the trainer takes it as the local cluster" used
 check "one rank alone is told how" refused
