@@ -227,3 +227,11 @@ const char *conf_get(const struct conf *c, const char *section, const char *name
     }
     return NULL;
 }
+
+bool conf_has(const struct conf *c, const char *section)
+{
+    for (size_t i = 0; i < c->count; i++)
+        if (!strcmp(c->entry[i].section, section))
+            return true;
+    return false;
+}

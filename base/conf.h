@@ -13,6 +13,8 @@
 #ifndef BASE_CONF_H
 #define BASE_CONF_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "base/mem.h"
 
@@ -36,6 +38,9 @@ struct conf *conf_free(struct conf *c);
 
 /* Last value of the key, or NULL. NAME is "" for a plain section. */
 const char *conf_get(const struct conf *c, const char *section, const char *name, const char *key);
+
+/* Is there a section of that name with at least one key? */
+bool conf_has(const struct conf *c, const char *section);
 
 AUTO_DEFINE(conf)
 

@@ -156,6 +156,7 @@ static void attempt_free(struct tn_attempt *a)
     tn_reader_done(&a->reader);
     if (a->pidfd >= 0)
         close(a->pidfd);
+    free(a->slurm);
     free(a->trial);
     free(a->folder);
     free(a->relative);
@@ -414,11 +415,19 @@ static void commit_run(struct tn_attempt *a)
                       {.campaign = a->campaign->id,
                        .n = a->trial->n,
                        .attempt = a->number,
+                       .job = a->job[0] ? a->job : NULL,
                        .started = clock_wall_ms()}};
     struct err e = {0};
 
     if (tn_write(a->svc, run_job, &s, &e) < 0)
         log_warn("campaign %s: %s", a->campaign->id, e.text);
+}
+
+void tn_attempt_runs(struct tn_attempt *a)
+{
+    a->waits = false;
+    a->started = a->last_event = tn_now_ms();
+    commit_run(a);
 }
 
 static void note_overhead(struct tn_service *svc)
@@ -484,7 +493,8 @@ int tn_attempt_start(struct tn_trial *t, struct err *e)
     }
     log_debug("campaign %s: trial %lld attempt %lld started", a->campaign->id, (long long)t->n,
               (long long)a->number);
-    commit_run(a);
+    if (!a->waits)
+        commit_run(a);
     return 0;
 }
 
@@ -519,7 +529,7 @@ int tn_attempt_recover(struct tn_campaign *c, struct tn_trial *t, const struct d
         return 0;
     }
     c->svc->stats.adopted++;
-    if (row->state && !strcmp(row->state, "starting"))
+    if (row->state && !strcmp(row->state, "starting") && !a->waits)
         commit_run(a);
     tn_attempt_read(a);
     a->last_event = tn_now_ms();

@@ -28,6 +28,8 @@
 struct tn_attempt;
 struct tn_campaign;
 struct tn_launcher;
+struct tn_slurm;
+struct tn_slurm_trial;
 struct tn_trainer;
 
 /* ---- spec.c -------------------------------------------------------------------------------------
@@ -275,6 +277,11 @@ struct tn_attempt {
     char trouble[400]; /* what the launcher found, for the failure's detail */
     bool machine_lost; /* it is no fault of the trial */
     bool was_adopted;
+    /* The outcome that a foreign scheduler knows better than the exit code does, and whether the job
+     * may still wait in its queue. */
+    const char *verdict;
+    bool waits;
+    struct tn_slurm_trial *slurm;
     struct tn_proc proc; /* of the supervisor (local) */
     uv_timer_t tick;
     uv_poll_t poll;
@@ -290,7 +297,9 @@ int tn_attempt_recover(struct tn_campaign *c, struct tn_trial *t, const struct d
 void tn_attempt_stop(struct tn_attempt *a, enum tn_stop_reason why);
 /* From the launcher: the last process is gone (a->exit says how). */
 void tn_attempt_ended(struct tn_attempt *a);
-void tn_attempt_read(struct tn_attempt *a);                 /* take in new events */
+void tn_attempt_read(struct tn_attempt *a); /* take in new events */
+/* From the launcher: what waited in a queue has begun. */
+void tn_attempt_runs(struct tn_attempt *a);
 void tn_attempt_tick_in(struct tn_attempt *a, uint64_t ms); /* look again soon */
 void tn_attempt_abandon(struct tn_attempt *a); /* the daemon ends: close handles, leave processes */
 
@@ -420,7 +429,8 @@ struct tn_trainer {
 
 /* An attempt under partune-run on this machine (supervised.c): the common part of launchers. */
 
-/* partune-run's own command line up to "--"; CPUS, which may be NULL, is the list it is bound to. */
+/* partune-run's own command line up to "--"; CPUS, which may be NULL, is the list it is bound to.
+ */
 void tn_supervised_argv(struct tn_argv *v, const struct tn_attempt *a, const char *cpus);
 /* What a trial may see of our environment, its mark and its trainer's variables. */
 void tn_supervised_env(struct tn_argv *env, const struct tn_attempt *a);
@@ -437,6 +447,9 @@ void tn_process_closed(uv_handle_t *h); /* of a supervisor that was our child */
 extern const struct tn_launcher tn_launcher_local;
 extern const struct tn_launcher tn_launcher_simulated;
 extern const struct tn_launcher tn_launcher_remote;
+extern const struct tn_launcher tn_launcher_slurm;
+void tn_slurm_watch(struct tn_service *svc); /* ask after its jobs from now on */
+void tn_slurm_close(struct tn_service *svc);
 extern const struct tn_trainer tn_trainer_partune;
 /* What the bundled trainer reads by --config. */
 json_t *tn_trainer_config(const struct tn_attempt *a);
@@ -474,6 +487,19 @@ struct tn_worker;
 struct tn_worker *tn_worker_seen(struct tn_service *svc, const char *name);
 void tn_workers_free(struct tn_service *svc);
 
+/* ---- command.c ----------------------------------------------------------------------------------
+ */
+
+/* STATUS: of the program's exit, 128 + signal, or a negative errno when it could not be run to its
+ * end. */
+typedef void tn_command_fn(void *arg, int status, const char *out, const char *error);
+/* Run ARGV for its answer; FN is called once, from the loop, unless the service closes first. ENV
+ * NULL: ours. */
+void tn_command_run(struct tn_service *svc, const struct tn_argv *argv, const struct tn_argv *env,
+                    int timeout_ms, tn_command_fn *fn, void *arg);
+/* The service closes: no answer will come. */
+void tn_command_forget_all(struct tn_service *svc);
+
 /* ---- service.c ----------------------------------------------------------------------------------
  */
 
@@ -489,9 +515,11 @@ struct tn_service {
     struct tn_slots slots;
     struct tn_campaign *campaigns;
     struct tn_attempt *attempts;
-    uv_prepare_t turn; /* runs the scheduler once when something changed */
-    uv_async_t wake;   /* a commit brought events */
-    uv_timer_t clock;  /* wall budgets, retries, housekeeping */
+    uv_prepare_t turn;           /* runs the scheduler once when something changed */
+    uv_async_t wake;             /* a commit brought events */
+    uv_timer_t clock;            /* wall budgets, retries, housekeeping */
+    struct tn_command *commands; /* that have not answered */
+    struct tn_slurm *slurm;      /* NULL until it is used */
     struct tn_subscription *subscriptions;
     int64_t delivered; /* last event id */
     int works;         /* jobs in libuv's pool */

@@ -273,6 +273,8 @@ int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_co
         return r;
     }
     svc->delivered = db_event_last(svc->db);
+    if (svc->config.conf && conf_has(svc->config.conf, "slurm"))
+        tn_slurm_watch(svc); /* a former daemon may have left jobs that nobody wants */
     tn_sched_kick(svc);
     *ret = svc;
     return 0;
@@ -327,7 +329,9 @@ struct tn_service *tn_service_close(struct tn_service *svc)
     uv_close((uv_handle_t *)&svc->clock, NULL);
     if (svc->writer)
         close_attempts(svc);
-    while (svc->works > 0 || svc->attempts)
+    tn_slurm_close(svc);
+    tn_command_forget_all(svc);
+    while (svc->works > 0 || svc->attempts || svc->commands)
         uv_run(svc->loop, UV_RUN_ONCE);
     db_writer_stop(svc->writer);
     uv_close((uv_handle_t *)&svc->wake, NULL);

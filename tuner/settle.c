@@ -164,6 +164,8 @@ static void find_cause(struct cause *c, const struct tn_attempt *a)
         say(c, "node_fail", "%s", a->trouble);
     else if (a->stop != TN_STOP_NONE)
         by_stop(c, a);
+    else if (a->verdict)
+        say(c, a->verdict, "%s", a->trouble);
     else if (a->seen.error)
         by_error(c, &a->seen);
     else

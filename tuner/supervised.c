@@ -39,9 +39,10 @@ void tn_supervised_argv(struct tn_argv *v, const struct tn_attempt *a, const cha
 static bool passes(const char *entry)
 {
     static const char *const names[] = {
-        "PATH=", "HOME=",    "LANG=",        "LC_",           "TMPDIR=",        "LD_LIBRARY_PATH=",
-        "USER=", "LOGNAME=", "UCX_",         "MPICH_",        "MPIR_CVAR_",     "HYDRA_",
-        "FI_",   "OMP_",     "PARTUNE_ISA=", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "LSAN_OPTIONS="};
+        "PATH=",        "HOME=",    "LANG=", "LC_",          "TMPDIR=",       "LD_LIBRARY_PATH=",
+        "USER=",        "LOGNAME=", "UCX_",  "MPICH_",       "MPIR_CVAR_",    "HYDRA_",
+        "SLURM_CONF=",  "FI_",      "OMP_",  "PARTUNE_ISA=", "ASAN_OPTIONS=", "UBSAN_OPTIONS=",
+        "LSAN_OPTIONS="};
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (str_starts(entry, names[i]))

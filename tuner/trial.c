@@ -125,7 +125,7 @@ void tn_argv_done(struct tn_argv *a)
 /* ---- which launcher, which trainer ---- */
 
 static const struct tn_launcher *const launchers[] = {&tn_launcher_local, &tn_launcher_simulated,
-                                                      &tn_launcher_remote};
+                                                      &tn_launcher_remote, &tn_launcher_slurm};
 
 const struct tn_launcher *tn_launcher_find(const char *name)
 {

@@ -1,0 +1,178 @@
+#!/bin/sh
+# Campaigns in a real Slurm: an allocation shared by steps, one job a trial; restarts of the daemon, scancel, preemption,
+# requeueing, a node that goes down; every trainer under every launcher. PT_LONG adds what Slurm does by the minute: the end
+# of a job's time, and an allocation whose time is over.
+. "${PT_SRC:?}/tests/api/tap.sh"
+. "${PT_SRC:?}/tests/launch/slurm.sh"
+missing=$(slurm_missing)
+if [ -n "$missing" ] || [ ! -x "$PT_BUILD/partune-train" ]; then
+    echo "1..0 # SKIP ${missing:-the trainer} is missing (Debian: slurm-wlm, munge)"
+    exit 0
+fi
+[ -z "${ASAN_OPTIONS:-}" ] && export ASAN_OPTIONS=detect_leaks=0
+trap 'slurm_stop; cleanup' EXIT
+cd "$run" || exit 99
+slurm_start
+
+fake="$PT_BUILD/tests/fault/fake_train"
+configure() { # lines of [slurm]
+    {
+        printf '[slurm]\npoll = 0.3\nidle = 2\npartition = low\n'
+        printf '%s\n' "$@"
+        cat <<END
+[trainer "program"]
+launch = mpiexec
+command = \\"$fake\\" --config {config} --events {folder}/events --step-ms 50 --fault once=hang
+[trainer "logs"]
+parser = megatron
+log = stdout
+command = \\"$fake\\" --log megatron --config {config} --events {folder}/unused --step-ms 20
+END
+    } >partuned.conf
+}
+start() {
+    rm -f err
+    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --grace 500 --config partuned.conf 2>err &
+    pid=$!
+    pids="$pids $pid"
+    wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
+    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
+    A="Authorization: Bearer $(cat data/token)"
+}
+stop() { kill -"${1:-TERM}" "$pid"; wait "$pid" 2>/dev/null; cat err >>all.err; }
+get() { $C -H "$A" "$url$1"; }
+# name, mode, then keys of the campaign that win over those here: sets id
+submit() {
+    id=$($C -H "$A" -H 'Content-Type: application/json' "$url/v1/campaigns" -d '{
+        "name": "'"$1"'", "launcher": {"kind": "slurm", "mode": "'"$2"'"},
+        "model": {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 64},
+        "cluster": {"name": "four", "nodes": 2, "devices_per_node": 2,
+                    "device": {"name": "core", "memory_gib": 24, "peak_tflops": {"fp32": 0.1}, "memory_gbs": 10},
+                    "links": [{"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"},
+                              {"span": 4, "gbs": 1, "latency_us": 20, "kind": "tcp"}]},
+        "workload": {"global_batch": 8}'"${3:+, $3}"'}' | tee answer | sed -n 's/^{"id":"\([^"]*\)".*/\1/p')
+    [ -n "$id" ] || { echo "Bail out! no campaign: $(cat answer)"; exit 99; }
+}
+short='"budget": {"trials": 3}, "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3}'
+# Its first attempt falls silent after three steps and never ends, so that something is there to be ended.
+program='"trainer": "program", "budget": {"trials": 1}, "trial": {"warmup_steps": 1, "min_steps": 5, "max_steps": 5}'
+state() { get "/v1/campaigns/$id" | sed -n 's/^{"id":"[^"]*","name":"[^"]*","state":"\([^"]*\)".*/\1/p'; }
+over() { case $(state) in done | paused | cancelled) ;; *) return 1 ;; esac; }
+by_state() { get "/v1/campaigns/$id" | sed -n 's/.*"by_state":{\([^}]*\)}.*/\1/p'; }
+outcomes() { # of the attempts of trial 1, in order
+    sqlite3 data/partune.db "SELECT group_concat(outcome, ' ') FROM (SELECT outcome FROM attempt WHERE campaign = '$id' AND n = 1 ORDER BY attempt)"
+}
+why() { sqlite3 data/partune.db "SELECT failure FROM attempt WHERE campaign = '$id' AND n = 1 AND attempt = $1"; }
+# The id of the job of attempt $1 of trial 1, once its first step is there.
+running() { get "/v1/campaigns/$id/trials/1" | grep -q '"state":"running"' && grep -q '"step"' "data/campaigns/$id/trials/1/$1/events"; }
+job_of() { sqlite3 data/partune.db "SELECT job FROM attempt WHERE campaign = '$id' AND n = 1 AND attempt = $1"; }
+done_ok() { # what
+    ok "$1: it ends" wait_for ${PT_WAIT:-60} over
+    is "$1: done" "$(state)" done
+}
+
+# ---- the bundled trainer: steps of one allocation, the daemon killed and started again in the middle
+mkdir -p shared data && chmod 700 data && ln -s "$run/shared" data/campaigns # where a site would have its shared file system
+configure
+start
+submit steps steps "$short, \"search\": {\"parallel\": 2}"
+ok "steps: a first trial runs" wait_for 30 test -e "data/campaigns/$id/trials/1/1/run.json"
+allocation=$(job_of 1)
+stop KILL
+start
+done_ok "steps after kill -9 of the daemon"
+has "steps: every trial is ok" "$(by_state)" '"ok":3'
+is "steps: in one allocation" "$(sqlite3 data/partune.db "SELECT DISTINCT job FROM attempt WHERE campaign = '$id'")" "$allocation"
+ok "steps: which is given back" wait_for 20 sh -c "! squeue -h -t running,pending -o %A | grep -qx $allocation"
+
+# ---- one job a trial, found again while it runs
+submit jobs jobs "$short"
+ok "jobs: a first trial runs" wait_for 30 test -e "data/campaigns/$id/trials/1/1/run.json"
+stop KILL
+start
+done_ok "jobs after kill -9 of the daemon"
+has "jobs: every trial is ok" "$(by_state)" '"ok":3'
+is "jobs: one each" "$(sqlite3 data/partune.db "SELECT count(DISTINCT job), count(*) FROM attempt WHERE campaign = '$id'")" "3|3"
+
+# ---- what happens to a trial from outside: it is tried again and ends well
+submit scancel jobs "$program"
+ok "scancel: it runs" wait_for 30 running 1
+scancel "$(job_of 1)"
+first=$id
+submit preempt jobs "$program"
+ok "preemption: it runs" wait_for 30 running 1
+victim=$(job_of 1)
+high=$(sbatch --parsable -p high -N2 -n4 -o /dev/null --wrap 'sleep 1')
+second=$id id=$first
+done_ok "scancel"
+is "scancel: one attempt was ended, the next is good" "$(outcomes)" "preempted ok"
+has "scancel: and says why" "$(why 1)" 'CANCELLED'
+id=$second
+done_ok "preemption"
+is "preemption: likewise" "$(outcomes)" "preempted ok"
+has "preemption: and says why (job $victim, by $high)" "$(why 1)" 'PREEMPTED'
+
+submit node jobs "$program"
+ok "node down: it runs" wait_for 30 running 1
+node=$(squeue -h -j "$(job_of 1)" -o %N)
+scontrol update nodename="$node" state=down reason=test
+done_ok "node down"
+is "node down: the next attempt runs on the other" "$(outcomes)" "node_fail ok"
+has "node down: and says why" "$(why 1)" 'NODE_FAIL'
+scontrol update nodename="$node" state=resume 2>/dev/null # unless it has come back by itself
+wait_for 20 nodes_idle
+
+submit cancel steps "$program"
+ok "cancel: it runs" wait_for 30 running 1
+$C -o answer -H "$A" -H 'Content-Type: application/json' -X POST "$url/v1/campaigns/$id:cancel"
+ok "cancel: no step is left" wait_for 20 sh -c "! squeue -h -s -o %j | grep -q $id"
+ok "cancel: nor a process" wait_for 20 sh -c "! grep -qsz '^PARTUNE_TRIAL=[^/]*/$id/' /proc/[0-9]*/environ"
+submit supervisor steps "$program"
+ok "kill -9 of the supervisor: it runs" wait_for 30 running 1
+kill -9 "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "data/campaigns/$id/trials/1/1/run.json")"
+done_ok "kill -9 of the supervisor"
+is "kill -9 of the supervisor: tried once more" "$(outcomes)" "crash ok"
+submit logs jobs '"trainer": "logs", "budget": {"trials": 1}, "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 5}'
+done_ok "a trainer that starts its own ranks"
+has "whose log is read" "$(by_state)" '"ok":1'
+stop
+
+# ---- mpiexec instead of srun, both ways; a requeue that the administrator allows; a partition that is not there
+configure 'launch = mpiexec' 'extra = --requeue'
+start
+for mode in steps jobs; do
+    submit "mpiexec $mode" $mode '"budget": {"trials": 1}, "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3}'
+    done_ok "mpiexec, $mode"
+    has "mpiexec, $mode: every trial is ok" "$(by_state)" '"ok":1'
+done
+submit requeue jobs "$program"
+ok "requeue: it runs" wait_for 30 running 1
+scontrol requeue "$(job_of 1)"
+done_ok "requeue"
+is "requeue: the second run of the same job starts nothing" "$(outcomes)" "preempted ok"
+stop
+configure 'partition = nowhere'
+start
+submit partition steps "$short"
+ok "no such partition: the campaign pauses" wait_for 20 over
+has "with sbatch's reason" "$(get "/v1/campaigns/$id")" '"reason":"sbatch: [^"]*[Ii]nvalid partition'
+stop
+if [ -n "${PT_LONG:-}" ]; then
+    configure
+    start
+    submit limit jobs "$program"
+    ok "time limit: it runs" wait_for 30 running 1
+    scontrol update jobid="$(job_of 1)" TimeLimit=1
+    ok "time limit: the trial ends" wait_for 200 over
+    is "time limit: as a timeout" "$(outcomes)" timeout
+    submit allocation steps "$program"
+    ok "allocation over: it runs" wait_for 30 running 1
+    scontrol update jobid="$(job_of 1)" TimeLimit=1
+    ok "allocation over: the trial ends" wait_for 300 over
+    is "allocation over: in the next one" "$(outcomes)" "preempted ok"
+    stop
+fi
+ok "no job is left" wait_for 20 sh -c '[ -z "$(squeue -h -t running,pending -o %A)" ]'
+is "no process is left" "$(grep -lsz '^PARTUNE_TRIAL=' /proc/[0-9]*/environ | while read -r e; do grep -qsz "^SLURM_CONF=$SLURM_CONF" "$e" && echo "$e"; done)" ""
+[ "$failed" = 0 ] || sed 's/^/# /' all.err | tail -n 60
+finish
