@@ -16,11 +16,11 @@
  * an expectation of 1, worth four observations, is learned from the data, so the prediction is
  * Student's t. Without measurements the answer is the cost model's own with the uncertainty above.
  * Where the numbers come from: docs/COST-MODEL.md, section Projection.
- *
- * Included by plan.h.
  */
 #ifndef PLAN_PROJECT_H
 #define PLAN_PROJECT_H
+
+#include "plan/plan.h"
 
 /* One trial. */
 struct pl_observation {

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <math.h>
 
+#include "plan/project.h"
 #include "tuner/internal.h"
 
 #define NAME "projection-"
