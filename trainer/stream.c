@@ -8,6 +8,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -74,6 +77,26 @@ void tr_stream_done(struct tr_stream *s)
     *s = (struct tr_stream){0};
 }
 
+/*
+ * Reading a page of the mapping that the file no longer has raises SIGBUS, whose default is death
+ * without a word. Here it ends the read instead. A thread reads one stream at a time.
+ */
+static _Thread_local sigjmp_buf *reading;
+
+static void on_bus_error(int sig)
+{
+    if (reading)
+        siglongjmp(*reading, 1);
+    signal(sig, SIG_DFL); /* not ours: the instruction is tried again and ends the process */
+}
+
+static void catch_bus_errors(void)
+{
+    struct sigaction act = {.sa_handler = on_bus_error};
+
+    sigaction(SIGBUS, &act, NULL);
+}
+
 static int check_block(const struct tr_stream *s, size_t block, struct err *e)
 {
     size_t at = block * TR_BLOCK, n = s->bytes - at < TR_BLOCK ? s->bytes - at : TR_BLOCK;
@@ -127,8 +150,8 @@ static int64_t id_at(const struct tr_stream *s, const unsigned char *p)
     }
 }
 
-int tr_stream_read(const struct tr_stream *s, int32_t *out, uint64_t at, size_t n, int vocab,
-                   struct err *e)
+static int read_ids(const struct tr_stream *s, int32_t *out, uint64_t at, size_t n, int vocab,
+                    struct err *e)
 {
     size_t each = tr_id_bytes(s->id), from = (size_t)(s->first + at) * each;
     int r;
@@ -148,4 +171,23 @@ int tr_stream_read(const struct tr_stream *s, int32_t *out, uint64_t at, size_t 
         out[i] = (int32_t)id;
     }
     return 0;
+}
+
+int tr_stream_read(const struct tr_stream *s, int32_t *out, uint64_t at, size_t n, int vocab,
+                   struct err *e)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    sigjmp_buf back;
+    int r;
+
+    pthread_once(&once, catch_bus_errors);
+    if (sigsetjmp(back, 1)) {
+        reading = NULL;
+        return err_set(e, -EBADMSG, "%s was truncated while it was read: it had %zu bytes", s->path,
+                       s->bytes);
+    }
+    reading = &back;
+    r = read_ids(s, out, at, n, vocab, e);
+    reading = NULL;
+    return r;
 }

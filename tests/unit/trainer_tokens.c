@@ -446,9 +446,33 @@ static void a_wrong_index_is_refused(void **state)
     }
 }
 
+/* The page that the file no longer has raises SIGBUS in the reader. */
+static void a_file_that_is_truncated_while_mapped_is_an_error(void **state)
+{
+    enum { N = 16384 };
+    AUTO_FREE char *dir = unit_folder("tokens"), *path = NULL;
+    AUTO_FREE unsigned char *bytes = mem_alloc(N);
+    struct tr_stream s;
+    int32_t ids[8];
+    struct err e = {0};
+
+    (void)state;
+    path = write_file(dir, "ids", bytes, N);
+    assert_int_equal(tr_stream_map(&s, path, TR_ID_U8, N, &e), 0);
+    assert_int_equal(truncate(path, N / 2), 0);
+    for (int i = 0; i < 2; i++) { /* also a second time */
+        assert_int_equal(tr_stream_read(&s, ids, N - 8, 8, 256, &e), -EBADMSG);
+        assert_non_null(strstr(e.text, "truncated"));
+    }
+    assert_int_equal(tr_stream_read(&s, ids, 0, 8, 256, &e), 0);
+    file_remove_tree(dir, NULL);
+    tr_stream_done(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_that_is_truncated_while_mapped_is_an_error),
         cmocka_unit_test(the_order_is_a_permutation),
         cmocka_unit_test(the_order_looks_random),
         cmocka_unit_test(large_orders_stay_inside),
