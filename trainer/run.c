@@ -10,6 +10,7 @@
 
 #include "trainer/ckpt.h"
 #include "trainer/fail.h"
+#include "trainer/hello.h"
 #include "trainer/measure.h"
 #include "trainer/parts.h"
 #include "trainer/step.h"
@@ -198,22 +199,9 @@ static void worst_planned(const struct run *u, struct pl_memory *ret)
 
 static void say_hello(struct run *u)
 {
-    char host[256] = "", build[64];
-    const char *hosts[] = {host};
-    struct tr_hello h = {.program = "partune-train",
-                         .version = PACKAGE_VERSION,
-                         .build = build,
-                         .model = &u->c->model,
-                         .layout = &u->c->layout,
-                         .workload = &u->c->workload,
-                         .ranks = u->c->layout.world,
-                         .host = hosts,
-                         .nhosts = 1};
     struct pl_memory planned;
 
-    gethostname(host, sizeof(host) - 1);
-    snprintf(build, sizeof(build), "%.40s, %s", __VERSION__, kn_isa_name(kn_isa()));
-    tr_event_hello(u->events, &h);
+    tr_hello(u->events, u->c, &u->r.comms.world);
     worst_planned(u, &planned);
     tr_event_memory(u->events, &planned, (double)u->c->device_memory);
 }
@@ -582,8 +570,7 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
         require(tr_watch_open(&u.watch, c, events, &e), &e);
     rank_init(&u);
     optim_init(&u);
-    if (events)
-        say_hello(&u);
+    say_hello(&u);
     if (c->train.validate_every && tr_tokens_samples(u.tokens, TR_SPLIT_VALIDATION) == 0)
         tr_event_warning(events, "validation",
                          "the data set has no validation split: none will be made");

@@ -1,0 +1,93 @@
+#include "trainer/hello.h"
+
+#include "base/base.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+struct place {
+    char host[128];
+    char cpus[128];
+};
+
+char *tr_cpu_list(char *buf, size_t size)
+{
+    cpu_set_t set;
+    size_t at = 0;
+
+    buf[0] = '\0';
+    if (sched_getaffinity(0, sizeof(set), &set) < 0)
+        return buf;
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        char run[32];
+        int first = i, n;
+
+        if (!CPU_ISSET(i, &set))
+            continue;
+        while (i + 1 < CPU_SETSIZE && CPU_ISSET(i + 1, &set))
+            i++;
+        n = first == i ? snprintf(run, sizeof(run), "%s%d", at ? "," : "", first)
+                       : snprintf(run, sizeof(run), "%s%d-%d", at ? "," : "", first, i);
+        if (at + (size_t)n >= size)
+            break;
+        memcpy(buf + at, run, (size_t)n + 1);
+        at += (size_t)n;
+    }
+    return buf;
+}
+
+/* Names in order of their first rank; HOST has room for all. */
+static int distinct(const char **host, const struct place *all, int ranks)
+{
+    int n = 0;
+
+    for (int i = 0; i < ranks; i++) {
+        int k = 0;
+
+        while (k < n && !str_eq(host[k], all[i].host))
+            k++;
+        if (k == n)
+            host[n++] = all[i].host;
+    }
+    return n;
+}
+
+static void send(struct tr_events *events, const struct tr_config *c, const struct place *all)
+{
+    int ranks = c->layout.world;
+    const char **host = mem_alloc(sizeof(*host) * 2 * (size_t)ranks), **cpus = host + ranks;
+    char build[64];
+    struct tr_hello h = {.program = "partune-train",
+                         .version = PACKAGE_VERSION,
+                         .build = build,
+                         .model = &c->model,
+                         .layout = &c->layout,
+                         .workload = &c->workload,
+                         .ranks = ranks,
+                         .host = host,
+                         .nhosts = distinct(host, all, ranks),
+                         .binding = cpus};
+
+    for (int i = 0; i < ranks; i++)
+        cpus[i] = all[i].cpus;
+    snprintf(build, sizeof(build), "%.40s, %s", __VERSION__, kn_isa_name(kn_isa()));
+    tr_event_hello(events, &h);
+    free(host);
+}
+
+void tr_hello(struct tr_events *events, const struct tr_config *c, struct tr_group *world)
+{
+    struct place mine = {0}, *all = NULL;
+    MPI_Request req;
+
+    (void)gethostname(mine.host, sizeof(mine.host) - 1);
+    tr_cpu_list(mine.cpus, sizeof(mine.cpus));
+    if (events)
+        all = mem_alloc(sizeof(*all) * (size_t)world->size);
+    MPI_Igather(&mine, (int)sizeof(mine), MPI_BYTE, all, (int)sizeof(mine), MPI_BYTE, 0,
+                world->comm, &req);
+    tr_wait(world->progress, &req, 1);
+    if (events)
+        send(events, c, all);
+    free(all);
+}
