@@ -37,11 +37,12 @@ static int all_done(MPI_Request *req, int n)
 }
 
 enum {
-    SPIN_NS = 2000000, /* with a core for every rank: a yield lets other programs in for a whole time
-                        * slice, so it comes only when the peer is far behind */
+    SPIN_NS = 2000000, /* with a core for every rank: a yield lets other programs in for a whole
+                        * time slice, so it comes only when the peer is far behind */
     YIELDS = 32,       /* with fewer cores: peers on this core first ... */
-    SLEEP_NS = 20000,  /* ... then sleep, so that the kernel sees an idle core and moves a rank that
-                        * has work to it; a rank that only yields looks busy */
+    SLEEP_NS = 20000,  /* ... then sleep: a rank that only yields looks busy to the kernel, which
+                        * then  has no reason to move one with work here. Reasoned, not measured:
+                        * neither  the sleep nor its lengths have been compared with yielding alone */
     SLEEP_MAX_NS = 160000
 };
 

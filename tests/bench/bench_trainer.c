@@ -18,11 +18,13 @@
  * Options: --bench=GLOB, --repeats=N.
  */
 #include <fnmatch.h>
+#include <unistd.h>
 
 #include "tests/bench/trainer_side.h"
 #include "tests/mpi/allocations.h"
+#include "tests/mpi/cover.h"
 
-enum { MAX_REPEATS = 101, BATCH = 16 };
+enum { MAX_REPEATS = 101, BATCH = 16, MEMORY_BATCH = 8 };
 
 static const char dense[] = "{\"name\":\"dense 8x512\",\"layers\":8,\"hidden\":512,\"heads\":8,"
                             "\"kv_heads\":8,\"ffn\":1536,\"vocab\":4096,\"seq\":256}";
@@ -231,6 +233,109 @@ static void bench_oversubscribed(void)
     }
 }
 
+/* ---- memory ---- */
+
+static double resident_bytes(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+
+    if (!f || fscanf(f, "%*s %ld", &pages) != 1)
+        side_die("no /proc/self/statm");
+    fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* Planned bytes of every rank of every legal layout on up to 8 ranks against those handed out.
+ * Returns how many layouts. */
+static int handed_out(struct cover *all, const char *model, const struct pl_workload *w,
+                      double *worst)
+{
+    struct pl_model m;
+
+    side_model(&m, model);
+    for (int size = 1; size <= 8; size++)
+        cover_enumerate(all, &m, w, size, 16);
+    for (int i = opt.rank; i < all->n; i += 8)
+        for (int rank = 0; rank < all->l[i].world; rank++) {
+            struct pl_memory planned;
+            struct tr_device d;
+            enum pl_mem_class cls;
+            struct err e = {0};
+            double asked;
+
+            pl_memory_partune_rank(&planned, &m, &all->l[i], w, rank);
+            if (tr_device_init(&d, &m, &all->l[i], w, rank, UINT64_MAX, &cls, &asked, &e) < 0)
+                side_die(e.text);
+            /* the mapping, and what the kernels' pool takes beside it */
+            *worst = fmax(*worst, fabs((double)(d.mapped_bytes + kn_pool_bytes(all->l[i].threads)) /
+                                           planned.total -
+                                       1));
+            tr_device_done(&d);
+        }
+    MPI_Allreduce(MPI_IN_PLACE, worst, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return all->n;
+}
+
+/* Growth of resident memory of the rank that grows most over its plan, after one step. */
+static double growth(const char *model, const struct pl_layout *l)
+{
+    struct side s;
+    double before = resident_bytes(), ratio = 0;
+    json_t *v = pl_layout_json(l);
+    char *json = json_dumps(v, JSON_COMPACT);
+
+    side_open(&s, model, json, MEMORY_BATCH);
+    (void)side_step(&s);
+    if (s.comm != MPI_COMM_NULL)
+        ratio = (resident_bytes() - before) / s.r.device.used.total;
+    side_close(&s);
+    free(json);
+    json_decref(v);
+    MPI_Allreduce(MPI_IN_PLACE, &ratio, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return ratio;
+}
+
+static void bench_memory(void)
+{
+    static const struct {
+        const char *name, *model;
+    } models[] = {{"dense", dense}, {"experts", experts}};
+    static const char *const layouts[] = {
+        "{\"world\":1,\"micro_batch\":1}",
+        "{\"world\":2,\"zero\":1,\"micro_batch\":1}",
+        "{\"world\":4,\"tp\":2,\"sp\":1,\"pp\":2,\"micro_batch\":1}",
+        ("{\"world\":8,\"tp\":2,\"sp\":1,\"pp\":2,\"zero\":1,\"micro_batch\":1,"
+         "\"overlap_grad_reduce\":1}"),
+        "{\"world\":4,\"pp\":4,\"micro_batch\":1,\"schedule\":\"zero-bubble\"}",
+        "{\"world\":4,\"ep\":2,\"zero\":1,\"micro_batch\":1}",
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(models); i++) {
+        struct pl_workload w = {.global_batch = BATCH, .seq = 256, .data = "synthetic"};
+        struct cover all = {0};
+        double off = 0;
+        char what[120];
+        int n = handed_out(&all, models[i].model, &w, &off);
+
+        cover_done(&all);
+        snprintf(what, sizeof(what), "%s: worst of %d layouts, largest difference", models[i].name,
+                 n);
+        print("memory", what, off, "share of the plan", NULL, 0);
+        for (size_t k = 0; k < ARRAY_LEN(layouts); k++) {
+            struct pl_layout l;
+            char name[160];
+
+            if (strstr(layouts[k], "\"ep\"") && i == 0)
+                continue;
+            side_layout(&l, models[i].model, layouts[k], MEMORY_BATCH);
+            snprintf(what, sizeof(what), "%s: %.90s", models[i].name, pl_layout_text(name, &l));
+            print("memory", what, growth(models[i].model, &l), "resident growth over plan", NULL,
+                  0);
+        }
+    }
+}
+
 /* ---- two hosts ---- */
 
 static struct side *open_overlap(struct side *s, const char *model, const char *layout, bool on)
@@ -322,6 +427,8 @@ int main(int argc, char **argv)
             bench_one();
         bench_two();
         bench_oversubscribed();
+        if (wanted("memory"))
+            bench_memory();
     } else {
         side_die("start it with 8 ranks, or with 2 on two hosts");
     }

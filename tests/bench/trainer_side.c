@@ -37,21 +37,35 @@ static json_t *parse(const char *text)
     return v;
 }
 
-static void layout_of(struct side *s, const char *text)
+void side_model(struct pl_model *ret, const char *model)
 {
-    struct pl_cluster here;
-    struct pl_verdict why;
-    char broken[400];
     struct err e = {0};
-    json_t *v = parse(text);
+    json_t *v = parse(model);
 
-    pl_cluster_here(&here);
-    here.oversubscribe = true;
-    if (pl_layout_parse(&s->layout, v, &s->model, &here, &s->workload, &e) < 0)
+    if (pl_model_parse(ret, v, &e) < 0)
         side_die(e.text);
     json_decref(v);
-    if (!pl_layout_check(&why, &s->model, &here, &s->layout, &s->workload,
-                         pl_trainer_find("partune")))
+}
+
+void side_layout(struct pl_layout *ret, const char *model, const char *layout, int global_batch)
+{
+    struct pl_workload w = {.global_batch = global_batch, .data = "synthetic"};
+    struct pl_cluster here;
+    struct pl_verdict why;
+    struct pl_model m;
+    char broken[400];
+    struct err e = {0};
+    json_t *v = parse(layout);
+
+    side_model(&m, model);
+    w.seq = m.seq;
+    pl_cluster_here(&here);
+    here.oversubscribe = true;
+    if (pl_layout_parse(ret, v, &m, &here, &w, &e) < 0)
+        side_die(e.text);
+    json_decref(v);
+    w.precision = (enum pl_precision)ret->precision;
+    if (!pl_layout_check(&why, &m, &here, ret, &w, pl_trainer_find("partune")))
         side_die(pl_verdict_text(broken, sizeof(broken), &why));
 }
 
@@ -77,15 +91,13 @@ void side_open(struct side *s, const char *model, const char *layout, int global
     struct err e = {0};
     enum pl_mem_class cls;
     double asked;
-    json_t *v = parse(model);
 
     *s = (struct side){.comm = MPI_COMM_NULL,
                        .workload = {.global_batch = global_batch, .data = "synthetic"}};
-    if (pl_model_parse(&s->model, v, &e) < 0)
-        side_die(e.text);
-    json_decref(v);
+    side_model(&s->model, model);
+    side_layout(&s->layout, model, layout, global_batch);
     s->workload.seq = s->model.seq;
-    layout_of(s, layout);
+    s->workload.precision = (enum pl_precision)s->layout.precision;
     s->flops = side_flops(&s->model, s->workload.seq, (double)global_batch * s->workload.seq);
     MPI_Comm_split(MPI_COMM_WORLD, job_rank() < s->layout.world ? 0 : MPI_UNDEFINED, job_rank(),
                    &s->comm);

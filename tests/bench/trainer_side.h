@@ -27,6 +27,11 @@ void side_die(const char *why);
 /* Sleep until every rank of the job is here. */
 void side_meet(void);
 
+/* The model, and the legal layout of it, that a text describes; ends the job where there is none.
+ */
+void side_model(struct pl_model *ret, const char *model);
+void side_layout(struct pl_layout *ret, const char *model, const char *layout, int global_batch);
+
 /* Model as JSON text, layout as JSON text of what differs from the default. Collective over the
  * job; the layout's world says how many ranks take part. */
 void side_open(struct side *s, const char *model, const char *layout, int global_batch);

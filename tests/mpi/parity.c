@@ -1,31 +1,30 @@
 /*
  * The same losses in every layout.
  *
- * Ten steps of a dense model and of one with experts, on one rank and then in every legal (tp, sp,
- * pp, ep, dp, zero, scope) on all powers of two of ranks up to those given. Many layouts run inside
- * one mpiexec: the ranks are cut into teams and each team takes the next layout. Every loss and
- * auxiliary loss must agree with one rank within 1e-4 relative; the norm of the first gradient
- * within 1e-5, later ones, which follow ten steps of AdamW, within 1e-3.
+ * Six steps of dense models and of ones with experts, on one rank and then in a covering set of the
+ * legal layouts on up to as many ranks as there are (cover.h), or with PT_LONG in all of them. Many
+ * layouts run inside one mpiexec: the ranks are cut into teams and each team takes the next layout.
+ * Every loss and auxiliary loss must agree with one rank within 1e-4 relative; the norm of the
+ * first gradient within 1e-5, later ones, which follow six steps of AdamW, within 1e-3.
  *
- * Orders of fp32 summation differ by some 1e-7 to 1e-6 and ten steps of AdamW raise that little:
+ * Orders of fp32 summation differ by some 1e-7 to 1e-6 and six steps of AdamW raise that little:
  * differences seen are below 2e-6. Leaving out the smallest sum there is, that of the norms'
  * gradients over the ranks of sequence parallelism, is seen as 1.6e-4 in the losses.
  */
 #include "base/base.h"
 #include "tests/mpi/allocations.h"
+#include "tests/mpi/cover.h"
 #include "trainer/step.h"
 
-#include <assert.h>
 #include <math.h>
 
-enum { STEPS = 10, MAX_LAYOUTS = 4096 };
+enum { STEPS = 6 };
 
 struct curve {
     double loss[STEPS], aux[STEPS], norm[STEPS];
 };
 
 static int world_rank, world_size, test_number, failures;
-static int every = 1; /* of the layouts of a size, take each so-manieth */
 
 static void die(const char *why)
 {
@@ -42,24 +41,31 @@ static void parse(json_t **ret, const char *text)
         die(je.text);
 }
 
+#define TINY "\"layers\":4,\"hidden\":32,\"heads\":4,\"kv_heads\":4,\"vocab\":61,\"seq\":16"
+#define SIX "\"layers\":6,\"hidden\":24,\"heads\":6,\"kv_heads\":6,\"vocab\":61,\"seq\":12"
+
+/* Powers of two, and numbers that are none. */
+static const struct {
+    const char *text;
+    int batch;
+} models[] = {
+    {"{\"name\":\"tiny\"," TINY ",\"ffn\":48}", 4},
+    {"{\"name\":\"tinymoe\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":4,\"top_k\":2,"
+     "\"expert_ffn\":24,\"aux_loss_coef\":0.02}}",
+     4},
+    {"{\"name\":\"shared\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":4,\"top_k\":1,"
+     "\"expert_ffn\":24,\"shared_ffn\":16,\"every\":2}}",
+     4},
+    {"{\"name\":\"six\"," SIX ",\"ffn\":48}", 6},
+    {"{\"name\":\"sixmoe\"," SIX ",\"moe\":{\"experts\":6,\"top_k\":2,\"expert_ffn\":24}}", 6},
+};
+
 static void model_of(struct pl_model *m, int kind)
 {
-    static const char dense[] = "{\"name\":\"tiny\",\"layers\":4,\"hidden\":32,\"heads\":4,\"kv_"
-                                "heads\":4,\"ffn\":48,\"vocab\":61,"
-                                "\"seq\":16}";
-    static const char mixtral[] =
-        "{\"name\":\"tinymoe\",\"layers\":4,\"hidden\":32,\"heads\":4,\"kv_heads\":4,\"ffn\":48,"
-        "\"vocab\":61,"
-        "\"seq\":16,\"moe\":{\"experts\":4,\"top_k\":2,\"expert_ffn\":24,\"aux_loss_coef\":0.02}}";
-    static const char shared[] =
-        "{\"name\":\"shared\",\"layers\":4,\"hidden\":32,\"heads\":4,\"kv_heads\":4,\"ffn\":48,"
-        "\"vocab\":61,\"seq\":16,\"moe\":{\"experts\":4,\"top_k\":1,\"expert_ffn\":24,\"shared_"
-        "ffn\":16,"
-        "\"every\":2}}";
     struct err e = {0};
     json_t *v;
 
-    parse(&v, kind == 0 ? dense : kind == 1 ? mixtral : shared);
+    parse(&v, models[kind].text);
     if (pl_model_parse(m, v, &e) < 0)
         die(e.text);
     json_decref(v);
@@ -88,7 +94,7 @@ static void put_samples(struct tr_rank *r, uint64_t first, int shuffle)
 
 /* ---- which experts each token chose ---- */
 
-enum { LAYERS = 4, BATCH = 4, SEQ = 16, TOP_K = 2 };
+enum { LAYERS = 6, BATCH = 6, SEQ = 16, TOP_K = 2 };
 
 struct choices {
     int32_t expert[STEPS][LAYERS][BATCH][SEQ][TOP_K];
@@ -196,92 +202,6 @@ static double distance(const struct curve *a, const struct curve *b)
     return d;
 }
 
-/* The axes that a schedule or a way of recomputing does not meet rotate with the layout's number.
- */
-static void rotate(struct pl_layout *l, const struct pl_model *m, int i)
-{
-    struct pl_layout c;
-
-    l->recompute = i % (l->schedule == PL_ZERO_BUBBLE ? 2 : 3);
-    l->micro_batch = 1 + i % 2;
-    l->overlap_grad_reduce = i / 2 % 2;
-    l->overlap_param_gather = i / 3 % 2;
-    l->overlap_p2p = (i + 1) / 2 % 2;
-    l->overlap_moe_a2a = i % 2;
-    c = *l; /* flags with nothing to overlap are not canonical */
-    pl_layout_derive(&c);
-    pl_layout_canonical(&c, m);
-    l->overlap_grad_reduce = c.overlap_grad_reduce;
-    l->overlap_param_gather = c.overlap_param_gather;
-    l->overlap_p2p = c.overlap_p2p;
-    l->overlap_moe_a2a = c.overlap_moe_a2a;
-}
-
-struct list {
-    struct pl_layout *out;
-    int n;
-    const struct pl_model *m;
-    const struct pl_workload *w;
-    struct pl_cluster c;
-    enum pl_precision precision;
-};
-
-static void consider(struct list *k, struct pl_layout l)
-{
-    const struct pl_trainer *t = pl_trainer_find("partune");
-
-    l.precision = k->precision;
-    rotate(&l, k->m, k->n);
-    for (int mb = l.micro_batch; mb >= 1; mb--) {
-        l.micro_batch = mb;
-        if (pl_layout_derive(&l) && pl_layout_check(NULL, k->m, &k->c, &l, k->w, t)) {
-            assert(k->n < MAX_LAYOUTS);
-            k->out[k->n++] = l;
-            return;
-        }
-    }
-}
-
-static void consider_schedules(struct list *k, struct pl_layout l)
-{
-    static const struct {
-        enum pl_schedule s;
-        int vp;
-    } all[] = {{PL_1F1B, 1}, {PL_GPIPE, 1}, {PL_ZERO_BUBBLE, 1}, {PL_INTERLEAVED, 2}};
-
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        l.schedule = (int)all[i].s;
-        l.vp = all[i].vp;
-        if (i == 0 || l.zero_scope != PL_SCOPE_PLAIN) /* a schedule does not meet the optimizer */
-            consider(k, l);
-    }
-}
-
-/* Every legal mesh with WORLD ranks that the trainer has: tp, sp, pp, ep, etp, zero and its scope,
- * schedules. */
-static void enumerate(struct list *k, int world)
-{
-    for (int tp = 1; tp <= world; tp *= 2)
-        for (int pp = 1; tp * pp <= world; pp *= 2)
-            for (int sp = 0; sp <= 1; sp++)
-                for (int ep = 1; ep <= 4; ep *= 2)
-                    for (int etp = 1; etp <= tp; etp += tp - 1 + (tp == 1))
-                        for (int scope = 0; scope <= PL_SCOPE_PLAIN; scope++) {
-                            struct pl_layout l;
-
-                            pl_layout_default(&l, k->w);
-                            l.world = world;
-                            l.tp = tp;
-                            l.pp = pp;
-                            l.sp = sp;
-                            l.ep = ep;
-                            l.etp = etp;
-                            l.zero = scope != PL_SCOPE_NONE;
-                            l.zero_scope = scope;
-                            consider_schedules(k, l);
-                        }
-}
-
 /* D is the difference of the curves, then how many of the choices of experts differ, and of how
  * many. */
 static void report(const struct pl_model *m, const struct pl_layout *l, const double *d,
@@ -299,38 +219,55 @@ static void report(const struct pl_model *m, const struct pl_layout *l, const do
     fflush(stdout);
 }
 
-/* Layouts of one size: team i of the ranks takes layouts i, i + teams, ... */
-static void run_size(struct list *k, int size, const struct curve *want,
-                     const struct choices *choices, double allowed)
+/* What one rank makes of the model in one precision, and how far others may be from it. */
+struct reference {
+    struct curve curve;
+    struct choices choices;
+    double allowed;
+};
+
+struct job {
+    struct pl_model m;
+    struct pl_workload w;
+    struct cover cover;
+    struct reference ref[2]; /* by precision */
+};
+
+/* Layouts of one size: team i of the ranks takes the chosen ones i, i + teams, ... */
+static void run_size(struct job *j, int size)
 {
-    static double d[MAX_LAYOUTS][3];
     struct tr_progress progress = {.yield = true};
-    int teams = world_size / size, team = world_rank / size;
+    int teams = world_size / size, team = world_rank / size, n = j->cover.n, turn = 0;
+    double *d = mem_alloc(sizeof(double) * 3 * (size_t)(n + 1));
     MPI_Request req;
     MPI_Comm comm;
 
-    k->n = 0;
-    enumerate(k, size);
-    memset(d, 0, sizeof(d));
     MPI_Comm_split(MPI_COMM_WORLD, team < teams ? team : MPI_UNDEFINED, world_rank, &comm);
-    if (comm != MPI_COMM_NULL) {
-        for (int i = team * every; i < k->n; i += teams * every) {
-            struct watch watch = {.want = choices};
-            struct curve got;
-            int rank;
+    for (int i = 0; i < n; i++) {
+        const struct pl_layout *l = &j->cover.l[i];
+        const struct reference *ref = &j->ref[l->precision];
+        struct watch watch = {.want = &ref->choices};
+        struct curve got;
+        int rank;
 
-            run(&got, comm, k->m, &k->out[i], k->w, 0, &watch);
-            MPI_Comm_rank(comm, &rank);
-            d[i][0] = rank == 0 ? distance(&got, want) : 0; /* the same on every rank */
-            d[i][1] = watch.differ;
-            d[i][2] = watch.all;
-        }
-        MPI_Comm_free(&comm);
+        if (!j->cover.chosen[i] || l->world != size || turn++ % teams != team ||
+            comm == MPI_COMM_NULL)
+            continue;
+        j->w.precision = (enum pl_precision)l->precision;
+        run(&got, comm, &j->m, l, &j->w, 0, &watch);
+        MPI_Comm_rank(comm, &rank);
+        d[3 * i] = rank == 0 ? distance(&got, &ref->curve) : 0; /* the same on every rank */
+        d[3 * i + 1] = watch.differ;
+        d[3 * i + 2] = watch.all;
     }
-    MPI_Iallreduce(MPI_IN_PLACE, d, 3 * k->n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &req);
+    if (comm != MPI_COMM_NULL)
+        MPI_Comm_free(&comm);
+    MPI_Iallreduce(MPI_IN_PLACE, d, 3 * n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &req);
     tr_wait(&progress, &req, 1);
-    for (int i = 0; world_rank == 0 && i < k->n; i += every)
-        report(k->m, &k->out[i], d[i], allowed);
+    for (int i = 0; world_rank == 0 && i < n; i++)
+        if (j->cover.chosen[i] && j->cover.l[i].world == size)
+            report(&j->m, &j->cover.l[i], d + 3 * i, j->ref[j->cover.l[i].precision].allowed);
+    free(d);
 }
 
 /*
@@ -353,7 +290,7 @@ static double spread(const struct curve *want, const struct pl_model *m,
                 struct pl_layout l = *one;
                 struct curve got;
 
-                if (i++ % world_size != world_rank)
+                if (w->global_batch % mb || i++ % world_size != world_rank)
                     continue;
                 l.micro_batch = mb;
                 run(&got, MPI_COMM_SELF, m, &l, w, shuffle, &(struct watch){.off = true});
@@ -365,34 +302,51 @@ static double spread(const struct curve *want, const struct pl_model *m,
     return most;
 }
 
-static void run_model(int kind, enum pl_precision precision, int smallest)
+static void reference(struct job *j, enum pl_precision precision)
 {
-    static struct pl_layout layout[MAX_LAYOUTS];
-    struct pl_model m;
-    struct pl_workload w = {.global_batch = 4, .precision = precision, .data = "synthetic"};
+    struct reference *ref = &j->ref[precision];
     struct pl_layout one;
-    struct curve want;
-    static struct choices choices;
-    double allowed = 1e-4;
-    struct list k = {.out = layout, .m = &m, .w = &w, .precision = precision};
 
-    model_of(&m, kind);
-    w.seq = m.seq;
-    pl_cluster_here(&k.c);
-    k.c.oversubscribe = true;
-    pl_layout_default(&one, &w);
-    one.precision = precision;
+    j->w.precision = precision;
+    pl_layout_default(&one, &j->w);
+    one.precision = (int)precision;
     one.world = 1;
     pl_layout_derive(&one);
-    run(&want, MPI_COMM_SELF, &m, &one, &w, 0, &(struct watch){.out = &choices});
-    if (precision == PL_BF16)
-        allowed = 2 * spread(&want, &m, &one, &w);
+    run(&ref->curve, MPI_COMM_SELF, &j->m, &one, &j->w, 0, &(struct watch){.out = &ref->choices});
+    ref->allowed = precision == PL_BF16 ? 2 * spread(&ref->curve, &j->m, &one, &j->w) : 1e-4;
     if (world_rank == 0)
-        printf("# %s: loss %.6f -> %.6f, aux %.6f -> %.6f, norm %.4f -> %.4f\n", m.name,
-               want.loss[0], want.loss[STEPS - 1], want.aux[0], want.aux[STEPS - 1], want.norm[0],
-               want.norm[STEPS - 1]);
-    for (int size = smallest; size <= world_size; size *= 2)
-        run_size(&k, size, &want, &choices, allowed);
+        printf("# %s %s: loss %.6f -> %.6f, aux %.6f -> %.6f, norm %.4f -> %.4f\n", j->m.name,
+               precision == PL_BF16 ? "bf16" : "fp32", ref->curve.loss[0],
+               ref->curve.loss[STEPS - 1], ref->curve.aux[0], ref->curve.aux[STEPS - 1],
+               ref->curve.norm[0], ref->curve.norm[STEPS - 1]);
+}
+
+static void run_model(int kind, bool all)
+{
+    static struct job job; /* zeroed: its choices are large */
+    struct job *j = &job;
+    int batch = models[kind].batch, missing;
+
+    *j = (struct job){.w = {.global_batch = batch, .data = "synthetic"}};
+    model_of(&j->m, kind);
+    j->w.seq = j->m.seq;
+    for (int size = 1; size <= world_size; size++)
+        if (batch % size == 0 || size % batch == 0)
+            cover_enumerate(&j->cover, &j->m, &j->w, size, all ? 2 : 16);
+    cover_choose(&j->cover);
+    missing = cover_missing(&j->cover);
+    for (int i = 0; all && i < j->cover.n; i++)
+        j->cover.chosen[i] = true;
+    if (world_rank == 0) {
+        failures += missing != 0;
+        printf("%sok %d - %s: every mesh and every pair of choices is met\n", missing ? "not " : "",
+               ++test_number, j->m.name);
+    }
+    reference(j, PL_FP32);
+    reference(j, PL_BF16);
+    for (int size = 1; size <= world_size; size++)
+        run_size(j, size);
+    cover_done(&j->cover);
 }
 
 static int number(int argc, char **argv, int i, int otherwise)
@@ -400,19 +354,17 @@ static int number(int argc, char **argv, int i, int otherwise)
     return argc > i ? (int)strtol(argv[i], NULL, 10) : otherwise;
 }
 
-/* parity [model and precision, 0 to 5; -1: all] [fewest ranks] [take every so-manieth layout] */
+/* parity [number of a model; -1: all]. With PT_LONG in the environment: every legal layout. */
 int main(int argc, char **argv)
 {
-    int only = number(argc, argv, 1, -1), smallest = number(argc, argv, 2, 1);
-
-    every = number(argc, argv, 3, 1);
+    int only = number(argc, argv, 1, -1);
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world_size);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < (int)ARRAY_LEN(models); i++)
         if (only < 0 || only == i)
-            run_model(i % 3, i < 3 ? PL_FP32 : PL_BF16, smallest);
+            run_model(i, getenv("PT_LONG") != NULL);
     if (world_rank == 0) {
         failures += allocations != 0;
         printf("%sok %d - the step loop allocates nothing: %ld times\n", allocations ? "not " : "",

@@ -1,0 +1,218 @@
+#include "tests/mpi/cover.h"
+
+#include "base/base.h"
+
+#include <stddef.h>
+
+/* ---- the list ---- */
+
+static void consider(struct cover *c, struct pl_layout l, const struct pl_model *m,
+                     const struct pl_workload *w, const struct pl_cluster *here)
+{
+    struct pl_workload work = *w;
+
+    work.precision = (enum pl_precision)l.precision;
+    for (int mb = 1 + c->n % 2; mb >= 1; mb--) {
+        l.micro_batch = mb;
+        if (!pl_layout_derive(&l) ||
+            !pl_layout_check(NULL, m, here, &l, &work, pl_trainer_find("partune")))
+            continue;
+        MEM_GROW(c->l, c->n, c->cap);
+        c->l[c->n++] = l;
+        return;
+    }
+}
+
+/* The flags in the bits of BITS; only canonical ones: where there is something to overlap. */
+static bool overlap(struct pl_layout *l, const struct pl_model *m, int bits, bool exact)
+{
+    struct pl_layout c = *l;
+
+    c.overlap_grad_reduce = bits & 1;
+    c.overlap_param_gather = bits >> 1 & 1;
+    c.overlap_p2p = bits >> 2 & 1;
+    c.overlap_moe_a2a = bits >> 3 & 1;
+    *l = c;
+    if (!pl_layout_derive(&c))
+        return false;
+    pl_layout_canonical(&c, m);
+    if (exact && (l->overlap_grad_reduce != c.overlap_grad_reduce ||
+                  l->overlap_param_gather != c.overlap_param_gather ||
+                  l->overlap_p2p != c.overlap_p2p || l->overlap_moe_a2a != c.overlap_moe_a2a))
+        return false;
+    l->overlap_grad_reduce = c.overlap_grad_reduce;
+    l->overlap_param_gather = c.overlap_param_gather;
+    l->overlap_p2p = c.overlap_p2p;
+    l->overlap_moe_a2a = c.overlap_moe_a2a;
+    return bits == 0 || exact || c.overlap_grad_reduce || c.overlap_param_gather || c.overlap_p2p ||
+           c.overlap_moe_a2a;
+}
+
+static void ways(struct cover *c, const struct pl_layout *mesh, const struct pl_model *m,
+                 const struct pl_workload *w, const struct pl_cluster *here, int overlaps)
+{
+    static const struct {
+        enum pl_schedule s;
+        int vp;
+    } schedules[] = {{PL_1F1B, 1}, {PL_GPIPE, 1}, {PL_ZERO_BUBBLE, 1}, {PL_INTERLEAVED, 2}};
+
+    for (size_t s = 0; s < ARRAY_LEN(schedules); s++)
+        for (int recompute = 0; recompute <= PL_RECOMPUTE_FULL; recompute++)
+            for (int scope = 0; scope <= PL_SCOPE_PLAIN; scope++)
+                for (int bits = 0; bits < overlaps; bits++)
+                    for (int precision = PL_FP32; precision <= PL_BF16; precision++) {
+                        struct pl_layout l = *mesh;
+
+                        l.schedule = (int)schedules[s].s;
+                        l.vp = schedules[s].vp;
+                        l.recompute = recompute;
+                        l.zero = scope != PL_SCOPE_NONE;
+                        l.zero_scope = scope;
+                        l.precision = precision;
+                        if (overlap(&l, m, overlaps == 2 ? 15 * bits : bits, overlaps != 2))
+                            consider(c, l, m, w, here);
+                    }
+}
+
+void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_workload *w,
+                     int world, int overlaps)
+{
+    struct pl_cluster here;
+    struct pl_layout l;
+
+    pl_cluster_here(&here);
+    here.oversubscribe = true;
+    pl_layout_default(&l, w);
+    l.world = world;
+    for (l.tp = 1; l.tp <= world; l.tp++)
+        for (l.pp = 1; l.tp * l.pp <= world; l.pp++)
+            for (l.sp = 0; l.sp <= (l.tp > 1); l.sp++)
+                for (l.ep = 1; l.ep <= (pl_model_is_moe(m) ? world : 1); l.ep++)
+                    for (l.etp = 1; l.etp <= l.tp; l.etp += l.tp == 1 ? 1 : l.tp - 1)
+                        if (world % (l.tp * l.pp) == 0)
+                            ways(c, &l, m, w, &here, overlaps);
+}
+
+/* ---- what a layout meets ---- */
+
+enum { AXES = 10, VALUES = 4, MESHES = 512 };
+
+struct met {
+    bool pair[AXES * VALUES][AXES * VALUES];
+    int mesh[MESHES][5];
+    int meshes;
+};
+
+static void values(int *v, const struct pl_layout *l)
+{
+    const int x[AXES] = {l->schedule,
+                         l->recompute,
+                         l->zero_scope,
+                         l->sp,
+                         l->etp > 1,
+                         l->overlap_grad_reduce,
+                         l->overlap_param_gather,
+                         l->overlap_p2p,
+                         l->overlap_moe_a2a,
+                         l->precision};
+
+    for (int i = 0; i < AXES; i++)
+        v[i] = i * VALUES + x[i];
+}
+
+static bool mesh_met(const struct met *t, const struct pl_layout *l)
+{
+    const int key[5] = {l->world, l->tp, l->pp, l->ep, l->etp};
+
+    for (int i = 0; i < t->meshes; i++)
+        if (!memcmp(t->mesh[i], key, sizeof(key)))
+            return true;
+    return false;
+}
+
+static int new_pairs(const struct met *t, const struct pl_layout *l)
+{
+    int v[AXES], n = 0;
+
+    values(v, l);
+    for (int i = 0; i < AXES; i++)
+        for (int k = 0; k < i; k++)
+            n += !t->pair[v[i]][v[k]];
+    return n;
+}
+
+static void meet(struct met *t, const struct pl_layout *l)
+{
+    const int key[5] = {l->world, l->tp, l->pp, l->ep, l->etp};
+    int v[AXES];
+
+    if (!mesh_met(t, l) && t->meshes < MESHES)
+        memcpy(t->mesh[t->meshes++], key, sizeof(key));
+    values(v, l);
+    for (int i = 0; i < AXES; i++)
+        for (int k = 0; k < i; k++)
+            t->pair[v[i]][v[k]] = true;
+}
+
+static bool same_mesh(const struct pl_layout *a, const struct pl_layout *b)
+{
+    return a->world == b->world && a->tp == b->tp && a->pp == b->pp && a->ep == b->ep &&
+           a->etp == b->etp;
+}
+
+/* The layout with most new pairs, of the mesh of OF or of any (NULL); -1: none has a new one. */
+static int best(const struct cover *c, const struct met *t, const struct pl_layout *of)
+{
+    int at = -1, most = of ? -1 : 0;
+
+    for (int i = 0; i < c->n; i++) {
+        int n;
+
+        if (of && !same_mesh(&c->l[i], of))
+            continue;
+        n = new_pairs(t, &c->l[i]);
+        if (n > most) {
+            most = n;
+            at = i;
+        }
+    }
+    return at;
+}
+
+void cover_choose(struct cover *c)
+{
+    struct met t = {0};
+
+    c->chosen = mem_alloc(sizeof(*c->chosen) * (size_t)(c->n + 1));
+    for (int i = 0; i < c->n; i++)
+        if (!mesh_met(&t, &c->l[i])) {
+            int at = best(c, &t, &c->l[i]);
+
+            c->chosen[at] = true;
+            meet(&t, &c->l[at]);
+        }
+    for (int at; (at = best(c, &t, NULL)) >= 0;) {
+        c->chosen[at] = true;
+        meet(&t, &c->l[at]);
+    }
+}
+
+int cover_missing(const struct cover *c)
+{
+    struct met t = {0};
+    int missing = 0;
+
+    for (int i = 0; i < c->n; i++)
+        if (c->chosen[i])
+            meet(&t, &c->l[i]);
+    for (int i = 0; i < c->n; i++)
+        missing += !mesh_met(&t, &c->l[i]) + new_pairs(&t, &c->l[i]);
+    return missing;
+}
+
+void cover_done(struct cover *c)
+{
+    free(c->l);
+    free(c->chosen);
+    *c = (struct cover){0};
+}

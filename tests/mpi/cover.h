@@ -1,0 +1,29 @@
+/*
+ * Which layouts a test runs: all legal ones of a model on given numbers of ranks, and of these a
+ * covering set: every mesh (world, tp, pp, ep, etp) once, and every pair of values of two of the
+ * other choices (schedule, recompute, zero scope, sp, etp, the four overlap flags, precision) that
+ * some legal layout has. Faults that need two things to meet are then met, in some hundred layouts
+ * instead of thousands.
+ */
+#ifndef TESTS_MPI_COVER_H
+#define TESTS_MPI_COVER_H
+
+#include "plan/plan.h"
+
+struct cover {
+    struct pl_layout *l;
+    bool *chosen;
+    int n, cap;
+};
+
+/* Every legal layout of the bundled trainer on WORLD ranks is appended. OVERLAPS: 16 combinations
+ * of the flags, or 2: all that mean something, and none. The micro-batch is 1 or 2 in turn. */
+void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_workload *w,
+                     int world, int overlaps);
+/* Mark the covering set. */
+void cover_choose(struct cover *c);
+/* How many meshes and pairs of values the list has that the marked layouts lack: counted anew. */
+int cover_missing(const struct cover *c);
+void cover_done(struct cover *c);
+
+#endif
