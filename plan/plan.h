@@ -534,6 +534,7 @@ double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct
               const struct pl_workload *w, double tokens_per_s);
 
 #include "plan/partune.h"
+#include "plan/project.h"
 
 /* ---- worked examples ------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "plan/project.h"
+#include "plan/plan.h"
 
 static const double whole = 0.3, scale = 0.03, shape = 0.09, run = 0.04;
 static const double prior_degrees = 4;

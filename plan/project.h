@@ -16,6 +16,8 @@
  * an expectation of 1, worth four observations, is learned from the data, so the prediction is
  * Student's t. Without measurements the answer is the cost model's own with the uncertainty above.
  * Where the numbers come from: docs/COST-MODEL.md, section Projection.
+ *
+ * A part of plan.h, which is what other folders include.
  */
 #ifndef PLAN_PROJECT_H
 #define PLAN_PROJECT_H

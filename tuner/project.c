@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <math.h>
 
-#include "plan/project.h"
 #include "tuner/internal.h"
 
 #define NAME "projection-"

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "plan/project.h"
+#include "plan/plan.h"
 #include "tests/bench/plan_rows.h"
 
 static struct pl_layout layout(int tp, int pp, int dp)
