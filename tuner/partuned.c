@@ -18,7 +18,7 @@ struct values {
         *ui_dir, *tls_cert;
     const char *tls_key, *stop;
     int cores, grace, hang;
-    bool oversubscribe, help, version;
+    bool help, version;
 };
 
 #define AT(field) offsetof(struct values, field)
@@ -38,8 +38,6 @@ static const struct opt table[] = {
      "between TERM and KILL of a trial"},
     {"hang", 0, OPT_INT, AT(hang), 1, 86400, "60", NULL, "S",
      "shortest silence that counts as a hang"},
-    {"oversubscribe", 0, OPT_FLAG, AT(oversubscribe), 0, 0, NULL, NULL, NULL,
-     "more ranks than cores are allowed"},
     {"stop", 0, OPT_STR, AT(stop), 0, 0, "leave", NULL, "HOW",
      "running trials at the end: leave, or requeue"},
     {"token-file", 0, OPT_STR, AT(token_file), 0, 0, NULL, NULL, "FILE",
@@ -147,7 +145,6 @@ static struct tn_config service_config(const struct values *v, const struct conf
                               .cores = v->cores,
                               .grace_ms = v->grace,
                               .hang_s = v->hang,
-                              .oversubscribe = v->oversubscribe,
                               .conf = conf};
 }
 

@@ -35,15 +35,14 @@ struct tn_service;
  */
 
 struct tn_config {
-    const char *data_dir;   /* exists or is created, 0700 */
-    const char *mpiexec;    /* program, found in PATH unless it has a slash; NULL: "mpiexec" */
-    const char *train;      /* partune-train; NULL: beside this program, else in PATH */
-    const char *supervisor; /* partune-run; likewise */
-    const char *hosts;      /* host file for mpiexec; NULL: this machine only */
-    int cores;              /* cores for trials; 0: all that this process may use */
-    int grace_ms;           /* between TERM and KILL of a trial; 0: 2000 */
-    int hang_s;             /* shortest silence that counts as a hang; 0: 60 */
-    bool oversubscribe; /* more compute threads than cores are allowed when the cluster says so */
+    const char *data_dir;    /* exists or is created, 0700 */
+    const char *mpiexec;     /* program, found in PATH unless it has a slash; NULL: "mpiexec" */
+    const char *train;       /* partune-train; NULL: beside this program, else in PATH */
+    const char *supervisor;  /* partune-run; likewise */
+    const char *hosts;       /* host file for mpiexec; NULL: this machine only */
+    int cores;               /* cores for trials; 0: all that this process may use */
+    int grace_ms;            /* between TERM and KILL of a trial; 0: 2000 */
+    int hang_s;              /* shortest silence that counts as a hang; 0: 60 */
     const struct conf *conf; /* the administrator's file: [trainer "NAME"], [slurm], [dataset
                                 "NAME"]; may be NULL */
 };
@@ -186,9 +185,9 @@ int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char 
 int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
 
 /*
- * A projection as in docs/API.md (POST /v1/project): campaign BODY.campaign calibrates the cost model,
- * which speaks of other sizes. Any thread, use web_offload. KEEP stores the answer with the campaign,
- * so that later measurements judge it (loop thread).
+ * A projection as in docs/API.md (POST /v1/project): campaign BODY.campaign calibrates the cost
+ * model, which speaks of other sizes. Any thread, use web_offload. KEEP stores the answer with the
+ * campaign, so that later measurements judge it (loop thread).
  */
 int tn_project(json_t **ret, struct tn_service *svc, const json_t *body, struct err *e);
 int tn_project_keep(struct tn_service *svc, const json_t *answer, struct err *e);

@@ -81,3 +81,31 @@ tries=0
 until [ "$(wc -l <"$run/sse")" -ge 5 ] || [ $tries -gt 600 ]; do tries=$((tries + 1)); sleep 0.1; done
 line "last of $readers subscribers" "$(sort -n "$run/sse" | sed -n 3p)" ms
 line "resident with $trials trials and $readers subscribers" "$(awk "BEGIN { print $(rss VmRSS status) / 1024 }")" MiB
+stop
+
+# From the end of a trial's last process to the start of the next launcher, by the times that the supervisors wrote: the
+# old supervisor's last look, settling, asking the search, the commit, and the start of the new supervisor.
+"$build/partuned" --data "$run/trials" --train "$build/tests/fault/fake_train" --listen 127.0.0.1:0 2>"$run/err" &
+pid=$!
+pids="$pids $pid"
+until url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' "$run/err") && [ -n "$url" ]; do sleep 0.01; done
+auth="Authorization: Bearer $(cat "$run/trials/token")"
+id=$(curl -sS -H "$auth" -H 'Content-Type: application/json' "$url/v1/campaigns" -d '{"name": "overhead",
+    "model": {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 64},
+    "cluster": {"name": "two", "nodes": 1, "devices_per_node": 2, "oversubscribe": true,
+                "device": {"name": "core", "memory_gib": 24, "peak_tflops": {"fp32": 0.1}, "memory_gbs": 10},
+                "links": [{"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"}]},
+    "workload": {"global_batch": 8}, "space": {"world": [2]}, "budget": {"trials": 24},
+    "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3}}' | sed -n 's/^{"id":"\([^"]*\)".*/\1/p')
+tries=0
+until curl -sS -H "$auth" "$url/v1/campaigns/$id" | grep -q '"state":"done"' || [ $tries -gt 300 ]; do
+    tries=$((tries + 1))
+    sleep 0.2
+done
+for f in "$run/trials/campaigns/$id"/trials/*/1/exit.json; do
+    sed -n 's/.*"started":\([0-9]*\),"ended":\([0-9]*\).*/\1 \2/p' "$f"
+    echo
+done | sort -n | awk 'NF == 2 { if (ended) print $1 - ended; ended = $2 }' | sort -n >"$run/gaps"
+line "trial overhead, median of $(wc -l <"$run/gaps")" "$(awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }' "$run/gaps")" ms
+line "trial overhead, longest" "$(tail -n 1 "$run/gaps")" ms
+stop
