@@ -53,7 +53,7 @@ submit() {
         "workload": {"global_batch": 8}'"${3:+, $3}"'}' | tee answer | sed -n 's/^{"id":"\([^"]*\)".*/\1/p')
     [ -n "$id" ] || { echo "Bail out! no campaign: $(cat answer)"; exit 99; }
 }
-short='"budget": {"trials": 3}, "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3}'
+few='"budget": {"trials": 3}, "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3}'
 # Its first attempt falls silent after three steps and never ends, so that something is there to be ended.
 program='"trainer": "program", "budget": {"trials": 1}, "trial": {"warmup_steps": 1, "min_steps": 5, "max_steps": 5}'
 state() { get "/v1/campaigns/$id" | sed -n 's/^{"id":"[^"]*","name":"[^"]*","state":"\([^"]*\)".*/\1/p'; }
@@ -75,7 +75,7 @@ done_ok() { # what
 mkdir -p shared data && chmod 700 data && ln -s "$run/shared" data/campaigns # where a site would have its shared file system
 configure
 start
-submit steps steps "$short, \"search\": {\"parallel\": 2}"
+submit steps steps "$few, \"search\": {\"parallel\": 2}"
 ok "steps: a first trial runs" wait_for 30 test -e "data/campaigns/$id/trials/1/1/run.json"
 allocation=$(job_of 1)
 stop KILL
@@ -86,7 +86,7 @@ is "steps: in one allocation" "$(sqlite3 data/partune.db "SELECT DISTINCT job FR
 ok "steps: which is given back" wait_for 20 sh -c "! squeue -h -t running,pending -o %A | grep -qx $allocation"
 
 # ---- one job a trial, found again while it runs
-submit jobs jobs "$short"
+submit jobs jobs "$few"
 ok "jobs: a first trial runs" wait_for 30 test -e "data/campaigns/$id/trials/1/1/run.json"
 stop KILL
 start
@@ -153,7 +153,7 @@ is "requeue: the second run of the same job starts nothing" "$(outcomes)" "preem
 stop
 configure 'partition = nowhere'
 start
-submit partition steps "$short"
+submit partition steps "$few"
 ok "no such partition: the campaign pauses" wait_for 20 over
 has "with sbatch's reason" "$(get "/v1/campaigns/$id")" '"reason":"sbatch: [^"]*[Ii]nvalid partition'
 stop
