@@ -27,11 +27,12 @@ line() { # case value unit [reference ratio]
 }
 ms() { date +%s%N | awk '{ printf "%.0f", $1 / 1e6 }'; }
 start() {
+    rm -f "$run/err" # it names the port of the daemon before
     from=$(date +%s%N)
     "$build/partuned" --data "$run/data" --listen 127.0.0.1:0 --log info >"$run/out" 2>"$run/err" &
     pid=$!
     pids="$pids $pid"
-    until url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' "$run/err") && [ -n "$url" ]; do
+    until url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' "$run/err" 2>/dev/null) && [ -n "$url" ]; do
         kill -0 "$pid" 2>/dev/null || { cat "$run/err" >&2; exit 1; }
         sleep 0.005
     done
