@@ -185,7 +185,10 @@ test("the trial page shows layout, steps, phases, memory, mesh and log", async (
     assert.ok(trace.traceEvents.some((e) => e.ph === "X" && e.name === "backward"));
     const steps = (await daemon.api("GET", `v1/campaigns/${id}/trials/${best.trial}/steps`)).items;
     await panel("Step time").locator("button:text-is('Table')").click();
-    assert.equal(await panel("Step time").locator("tbody tr").count(), steps.length);
+    await until(
+        async () => (await panel("Step time").locator("tbody tr").count()) === steps.length,
+        "a row for each step",
+    );
     assert.match(await page.textContent(".log"), /step/);
     await page.waitForSelector("svg.mesh rect.rank");
     assert.equal(await page.locator("svg.mesh rect.rank").count(), best.layout.world);
