@@ -3,7 +3,7 @@
 # requeueing, a node that goes down; every trainer under every launcher. PT_LONG adds what Slurm does by the minute: the end
 # of a job's time, and an allocation whose time is over.
 . "${PT_SRC:?}/tests/api/tap.sh"
-. "${PT_SRC:?}/tests/launch/slurm.sh"
+. "${PT_SRC:?}/tests/launch/cluster.sh"
 missing=$(slurm_missing)
 if [ -n "$missing" ] || [ ! -x "$PT_BUILD/partune-train" ]; then
     echo "1..0 # SKIP ${missing:-the trainer} is missing (Debian: slurm-wlm, munge)"

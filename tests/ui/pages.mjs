@@ -73,7 +73,15 @@ test("a campaign written as JSON is checked, started, and shown", async () => {
     await visit("/new");
     await page.fill(
         "textarea[aria-label='the campaign as JSON']",
-        JSON.stringify(tinyCampaign(`${NASTY}one`, { tags: ["<b>t</b>"], notes: "first" })),
+        JSON.stringify(
+            tinyCampaign(`${NASTY}one`, {
+                tags: ["<b>t</b>"],
+                notes: "first",
+                // Long enough to be watched, killed and paused by a browser on a busy machine.
+                budget: { trials: 12 },
+                trial: { warmup_steps: 1, min_steps: 20, max_steps: 20, timeout_s: 600 },
+            }),
+        ),
     );
     await page.waitForSelector("text=Legal layouts");
     await page.waitForSelector("text=Baseline memory");
@@ -171,13 +179,13 @@ test("the trial page shows layout, steps, phases, memory, mesh and log", async (
         "Timeline of one step",
     ])
         await drawn(title);
-    await panel("Busy time of every rank").locator("button:text-is('Table')").click();
-    assert.equal(
-        await panel("Busy time of every rank").locator("thead th").count(),
-        1 + best.layout.world,
-    );
+    const busy = panel("Busy time of every rank");
+    await busy.locator("button:text-is('Table')").click();
+    await busy.locator("thead th").first().waitFor();
+    assert.equal(await busy.locator("thead th").count(), 1 + best.layout.world);
     const lanes = panel("Timeline of one step");
     await lanes.locator("button:text-is('Table')").click();
+    await lanes.locator(".chart-table tbody tr").first().waitFor();
     assert.match(await lanes.locator(".chart-table").textContent(), /rank 1[\s\S]*forward/);
     const download = page.waitForEvent("download");
     await lanes.locator("button:text-is('Trace')").click();
