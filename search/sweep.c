@@ -4,8 +4,10 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "search/num.h"
+#include "search/subset.h"
 #include "search/vec.h"
+
+enum { BLOCKS = SE_SUBSET / LANES };
 
 struct se_sweep {
     const struct se_belief *b;
@@ -17,7 +19,6 @@ struct se_sweep {
     /* Observations in the order of their classes, each class padded to whole vectors by ones whose
      * covariance with everything is zero. */
     int nv;      /* vectors */
-    int *of;     /* (nv * LANES): observation at each place, or -1 */
     vec *factor; /* (lead, stride, nv): m_d(level, x_id) */
     vec *prefix; /* (lead + 1, nv): a_2^2 times the leading factors */
     vec *alpha;  /* (nv) */
@@ -26,13 +27,16 @@ struct se_sweep {
     int *begin;       /* (nclasses + 1): vectors of each class */
     vec *trail;       /* (ndims, stride, cv): m_d(level, c_d) of trailing keys */
     vec *tail;        /* (ndims + 1, cv): the trailing factors */
-    vec *sum, *top;   /* (cv): S_c, and the largest leading product of each class */
-    int *near;        /* (nclasses): place of that, or -1: not looked for yet */
+    vec *sum;         /* (cv): S_c */
 
-    double *main;   /* (ndims, stride): M_d */
-    double *single; /* (n): k(x_j, x_j) + var_j */
-    vec *lin;       /* (n, 2): w_p^2 u_jp */
+    double *main; /* (ndims, stride): M_d */
     vec w[2], lin2[2];
+
+    struct se_subset subset;
+    vec *near;            /* (ndims, stride, BLOCKS): m_d(level, x_jd) of the subset's members */
+    vec *product, *total; /* (ndims + 1, BLOCKS): a_2^2 times the factors, and their sum */
+    vec *near_lin;        /* (nlin, BLOCKS): w_p^2 u_jp */
+    vec *inverse;         /* (BLOCKS, SE_SUBSET): columns of L_SS^-1 by blocks of rows */
 
     void (*rows)(struct se_sweep *s, const uint32_t *row, size_t n, float *mean, float *var_bound);
 };
@@ -105,7 +109,6 @@ static void set_place(struct se_sweep *s, int place, int i)
 {
     const struct se_kernel *k = &s->g->kern;
 
-    s->of[place] = i;
     ((double *)s->alpha)[place] = s->g->alpha[i];
     ((double *)s->prefix)[place] = k->prod2;
     for (int d = 0; d < s->lead; d++)
@@ -131,8 +134,6 @@ static void set_places(struct se_sweep *s, const int *order)
     size_t bytes = (size_t)(g->kern.ndims - s->lead);
     int place = 0, c = -1;
 
-    for (int i = 0; i < s->nv * LANES; i++)
-        s->of[i] = -1;
     for (int i = 0; i < g->n; i++) {
         if (i == 0 || memcmp(level_of(g, order[i - 1]) + s->lead, level_of(g, order[i]) + s->lead,
                              bytes) != 0) {
@@ -152,21 +153,40 @@ static void set_sums(struct se_sweep *s, int i)
     const uint8_t *level = level_of(s->g, i);
     const double *u = s->g->lin + (size_t)i * (size_t)k->nlin;
 
-    s->single[i] = se_kernel_cov(k, level, u, level, u) + s->g->var[i];
-    for (int p = 0; p < k->nlin; p++) {
+    for (int p = 0; p < k->nlin; p++)
         ((double *)s->w)[p] += k->lin2[p] * u[p] * s->g->alpha[i];
-        ((double *)(s->lin + 2 * i))[p] = k->lin2[p] * u[p];
-    }
     for (int d = 0; d < k->ndims; d++)
         for (int v = 0; v < k->nlevels[d]; v++)
             s->main[table_at(k, d, v)] +=
                 k->main2 * se_kernel_row(k, d, v)[level[d]] * s->g->alpha[i];
 }
 
+/* What the members of the subset have in common with each level. */
+static void set_subset(struct se_sweep *s)
+{
+    const struct se_kernel *k = &s->g->kern;
+
+    for (int j = 0; j < s->subset.n; j++) {
+        int i = s->subset.member[j];
+        const double *u = s->g->lin + (size_t)i * (size_t)k->nlin;
+
+        ((double *)s->product)[j] = k->prod2;
+        for (int d = 0; d < k->ndims; d++)
+            for (int v = 0; v < k->nlevels[d]; v++)
+                ((double *)(s->near + table_at(k, d, v) * BLOCKS))[j] =
+                    se_kernel_row(k, d, v)[level_of(s->g, i)[d]];
+        for (int p = 0; p < k->nlin; p++)
+            ((double *)(s->near_lin + p * BLOCKS))[j] = k->lin2[p] * u[p];
+        for (int c = 0; c <= j; c++)
+            ((double *)(s->inverse + j / LANES * SE_SUBSET + c))[j % LANES] =
+                s->subset.inverse[j][c];
+    }
+}
+
 /* ---- the pass -----------------------------------------------------------------------------------
  */
 
-/* S_c and the largest product of each class, for a group whose leading keys are those of LEVEL and
+/* S_c of each class, for a group whose leading keys are those of LEVEL and
  * differ from the last group's from key FROM on. */
 static VEC_INLINE void enter_group(struct se_sweep *s, const uint8_t *level, int from)
 {
@@ -182,46 +202,22 @@ static VEC_INLINE void enter_group(struct se_sweep *s, const uint8_t *level, int
             q[j] = p[j] * f[j];
     }
     for (int c = 0; c < s->nclasses; c++) {
-        vec sum = {0}, top = {0};
-        double most = 0.0;
+        vec sum = {0};
 
-        for (int j = s->begin[c]; j < s->begin[c + 1]; j++) {
+        for (int j = s->begin[c]; j < s->begin[c + 1]; j++)
             sum += last[j] * s->alpha[j];
-            vec_max(&top, &last[j]);
-        }
-        for (int l = 0; l < LANES; l++)
-            most = top[l] > most ? top[l] : most;
         ((double *)s->sum)[c] = vec_sum(&sum);
-        ((double *)s->top)[c] = most;
-        s->near[c] = -1;
     }
 }
 
-/* The observation with the largest product of class C in this group. */
-static int nearest(struct se_sweep *s, int c)
-{
-    const double *last = (const double *)(s->prefix + (size_t)s->lead * (size_t)s->nv);
-    int best = s->begin[c] * LANES;
-
-    if (s->near[c] >= 0)
-        return s->near[c];
-    for (int i = best + 1; i < s->begin[c + 1] * LANES; i++)
-        if (s->of[i] >= 0 && last[i] > last[best])
-            best = i;
-    return s->near[c] = s->of[best];
-}
-
 /* The product part of the mean at LEVEL, whose trailing keys differ from the last row's from FROM
- * on; the nearest observation and its product. */
-static VEC_INLINE double contract(struct se_sweep *s, const uint8_t *level, int from,
-                                  int *ret_class, double *ret_product)
+ * on. */
+static VEC_INLINE double contract(struct se_sweep *s, const uint8_t *level, int from)
 {
     const struct se_kernel *k = &s->g->kern;
     size_t cv = (size_t)s->cv;
     const vec *last = s->tail + (size_t)k->ndims * cv;
-    vec acc = {0}, top = {0};
-    ivec at = {0};
-    int best = 0;
+    vec acc = {0};
 
     for (int d = from; d < k->ndims; d++) {
         const vec *f = s->trail + table_at(k, d, level[d]) * cv, *p = s->tail + (size_t)d * cv;
@@ -230,37 +226,42 @@ static VEC_INLINE double contract(struct se_sweep *s, const uint8_t *level, int 
         for (size_t j = 0; j < cv; j++)
             q[j] = p[j] * f[j];
     }
-    for (size_t j = 0; j < cv; j++) {
-        vec product = last[j] * s->top[j];
-        ivec more = product > top;
-        int64_t n = (int64_t)j;
-        ivec here = {n, n, n, n, n, n, n, n};
-
+    for (size_t j = 0; j < cv; j++)
         acc += last[j] * s->sum[j];
-        top = (vec)(((ivec)top & ~more) | ((ivec)product & more));
-        at = (at & ~more) | (here & more);
-    }
-    for (int l = 1; l < LANES; l++)
-        if (top[l] > top[best])
-            best = l;
-    *ret_class = (int)at[best] * LANES + best;
-    *ret_product = top[best];
     return vec_sum(&acc);
 }
 
-/* The variance given observation J alone, whose product part is PRODUCT. */
-static VEC_INLINE double var_given(const struct se_sweep *s, const uint8_t *level, const vec *u,
-                                   double prior_var, int j, double product)
+/* How much of the variance at LEVEL, with linear features U, the subset explains; keys before FROM
+ * are those of the last row. */
+static VEC_INLINE double explained(struct se_sweep *s, const uint8_t *level, const float *u,
+                                   int from)
 {
     const struct se_kernel *k = &s->g->kern;
-    const uint8_t *other = level_of(s->g, j);
-    vec lin = u[0] * s->lin[2 * j] + u[1] * s->lin[2 * j + 1];
-    double main = 0.0;
+    double cov[SE_SUBSET];
+    vec sum[BLOCKS], v, all = {0};
 
-    for (int d = 0; d < k->ndims; d++)
-        main += k->m[table_at(k, d, level[d]) * (size_t)k->stride + other[d]];
-    product += k->main2 * main + vec_sum(&lin);
-    return prior_var - product * product / s->single[j];
+    for (int d = from; d < k->ndims; d++) {
+        const vec *f = s->near + table_at(k, d, level[d]) * BLOCKS;
+        size_t at = (size_t)d * BLOCKS;
+
+        for (size_t j = 0; j < BLOCKS; j++) {
+            s->product[at + BLOCKS + j] = s->product[at + j] * f[j];
+            s->total[at + BLOCKS + j] = s->total[at + j] + f[j];
+        }
+    }
+    for (int j = 0; j < BLOCKS; j++)
+        sum[j] = s->product[k->ndims * BLOCKS + j] + k->main2 * s->total[k->ndims * BLOCKS + j];
+    for (int p = 0; p < k->nlin; p++)
+        for (int j = 0; j < BLOCKS; j++)
+            sum[j] += s->near_lin[p * BLOCKS + j] * (double)u[p];
+    memcpy(cov, sum, sizeof(cov));
+    for (int j = 0; j < BLOCKS; j++) {
+        v = (vec){0};
+        for (int c = 0; c < (j + 1) * LANES; c++)
+            v += s->inverse[j * SE_SUBSET + c] * cov[c];
+        all += v * v;
+    }
+    return vec_sum(&all);
 }
 
 struct moments {
@@ -273,8 +274,7 @@ static VEC_INLINE void one_row(struct se_sweep *s, size_t i, int from, struct mo
     const uint8_t *level = se_table_row(s->t, i);
     const float *lin = se_table_lin(s->t, s->b->quantity, i);
     vec u[2], first, second;
-    double m, v, product;
-    int c;
+    double m, v;
 
     vec_widen(&u[0], lin);
     vec_widen(&u[1], lin + LANES);
@@ -285,12 +285,10 @@ static VEC_INLINE void one_row(struct se_sweep *s, size_t i, int from, struct mo
     if (s->g->n > 0) {
         if (from < s->lead)
             enter_group(s, level, from);
-        m += contract(s, level, from > s->lead ? from : s->lead, &c, &product);
+        m += contract(s, level, from > s->lead ? from : s->lead);
         for (int d = 0; d < k->ndims; d++)
             m += s->main[table_at(k, d, level[d])];
-        /* Where nothing is near, any observation is as good as another. */
-        v = var_given(s, level, u, v, product > 0.0 ? nearest(s, c) : 0,
-                      product > 0.0 ? product : 0.0);
+        v -= explained(s, level, lin, from);
     }
     ret->mean = m;
     ret->var = v > 0.0 ? v : 0.0;
@@ -344,19 +342,19 @@ static void allocate(struct se_sweep *s)
     const struct se_kernel *k = &s->g->kern;
     size_t cells = (size_t)k->ndims * (size_t)k->stride, nv = (size_t)s->nv, cv = (size_t)s->cv;
 
-    s->of = mem_alloc((nv * LANES + 1) * sizeof(int));
     s->factor = vec_alloc(cells * nv);
     s->prefix = vec_alloc((size_t)(s->lead + 1) * nv);
     s->alpha = vec_alloc(nv);
     s->begin = mem_alloc(((size_t)s->nclasses + 1) * sizeof(int));
-    s->near = mem_alloc(((size_t)s->nclasses + 1) * sizeof(int));
     s->trail = vec_alloc(cells * cv);
     s->tail = vec_alloc((size_t)(k->ndims + 1) * cv);
     s->sum = vec_alloc(cv);
-    s->top = vec_alloc(cv);
     s->main = mem_alloc((cells + 1) * sizeof(double));
-    s->single = mem_alloc(((size_t)s->g->n + 1) * sizeof(double));
-    s->lin = vec_alloc(2 * (size_t)s->g->n);
+    s->near = vec_alloc(cells * BLOCKS);
+    s->product = vec_alloc((size_t)(k->ndims + 1) * BLOCKS);
+    s->total = vec_alloc((size_t)(k->ndims + 1) * BLOCKS);
+    s->near_lin = vec_alloc((size_t)k->nlin * BLOCKS);
+    s->inverse = vec_alloc(BLOCKS * SE_SUBSET);
 }
 
 struct se_sweep *se_sweep_new(const struct se_belief *b, const struct se_hyp *h,
@@ -378,6 +376,8 @@ struct se_sweep *se_sweep_new(const struct se_belief *b, const struct se_hyp *h,
     set_places(s, order);
     for (int i = 0; i < s->g->n; i++)
         set_sums(s, i);
+    se_subset_choose(&s->subset, s->g, t, b->quantity);
+    set_subset(s);
     for (int p = 0; p < s->g->kern.nlin; p++)
         ((double *)s->lin2)[p] = s->g->kern.lin2[p];
     s->rows = VEC_CHOOSE(rows_avx512, rows_avx2, rows_base);
@@ -388,7 +388,6 @@ struct se_sweep *se_sweep_free(struct se_sweep *s)
 {
     if (!s)
         return NULL;
-    free(s->of);
     free(s->factor);
     free(s->prefix);
     free(s->alpha);
@@ -397,10 +396,11 @@ struct se_sweep *se_sweep_free(struct se_sweep *s)
     free(s->trail);
     free(s->tail);
     free(s->sum);
-    free(s->top);
     free(s->main);
-    free(s->single);
-    free(s->lin);
+    free(s->product);
+    free(s->total);
+    free(s->near_lin);
+    free(s->inverse);
     free(s);
     return NULL;
 }

@@ -1,8 +1,9 @@
 /*
  * The posterior of one Gaussian process at very many layouts of the table.
  *
- *     mean(x) = mean0(x) + sum_p u_p W_p + sum_d M_d[x_d] + sum_i alpha_i a_2^2 prod_d m_d(x_d,
- * x_id) var(x) <= k(x,x) - k(x,x_j)^2 / (k(x_j,x_j) + var_j)      for any one observation j
+ *     mean(x) = mean0(x) + sum_p u_p W_p + sum_d M_d[x_d]
+ *               + sum_i alpha_i a_2^2 prod_d m_d(x_d, x_id)
+ *     var(x) <= k(x,x) - |L_SS^-1 k_S(x)|^2        for a few observations S (subset.h)
  *
  * W and M are sums over the observations made once. The product part is contracted in two steps:
  * rows of the table come in groups that agree in the leading keys (tp, pp, micro_batch ...), and
@@ -12,8 +13,8 @@
  *     S_c = sum_{i in class c} alpha_i prod_{d leading} m_d(x_d, x_id)       once for each group
  *
  * so that a layout costs a few operations for each class, not for each observation. Where the
- * leading keys end is chosen for the least work. j is the observation whose product part is
- * largest, found in the same way.
+ * leading keys end is chosen for the least work. Covariances with S, too, are carried along from
+ * the first key that differs from the last row's.
  */
 #ifndef SEARCH_SWEEP_H
 #define SEARCH_SWEEP_H

@@ -49,14 +49,6 @@ static VEC_INLINE double vec_sum(const vec *v)
     return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
 }
 
-/* *A := the larger of each lane. */
-static VEC_INLINE void vec_max(vec *a, const vec *b)
-{
-    ivec more = *a > *b;
-
-    *a = (vec)(((ivec)*a & more) | ((ivec)*b & ~more));
-}
-
 /* 8 floats as doubles. */
 static VEC_INLINE void vec_widen(vec *ret, const float *p)
 {

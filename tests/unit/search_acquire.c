@@ -6,6 +6,7 @@
 #include "search/crash.h"
 #include "search/num.h"
 #include "search/scan.h"
+#include "search/subset.h"
 #include "search/sweep.h"
 #include "tests/unit/search_help.h"
 
@@ -166,6 +167,69 @@ static void sweeps_have_exact_means_and_bound_variances(void **state)
     }
 }
 
+/* A process that holds the given observations of G alone. */
+static void holding_only(struct se_gp *ret, const struct se_gp *g, const int *member, int n)
+{
+    se_gp_copy(ret, g);
+    ret->n = 0;
+    for (int j = 0; j < n; j++) {
+        struct se_point p = {.level = g->level + member[j] * g->kern.ndims};
+
+        memcpy(p.u, g->lin + member[j] * g->kern.nlin, (size_t)g->kern.nlin * sizeof(double));
+        se_gp_add(ret, &p, 0.0, g->var[member[j]]);
+    }
+    se_gp_factor(ret);
+}
+
+/* The bound of a sweep is the variance given the subset (rounded up to float), and the subset
+ * explains more of the whole table than as many observations that were not chosen. */
+static void the_subset_bound_is_a_posterior_and_a_good_one(void **state)
+{
+    struct setup s;
+    float *mean, *bound;
+    int first[SE_SUBSET];
+
+    (void)state;
+    setup_init(&s, 60, 11, true);
+    mean = mem_alloc(s.table->n * sizeof(float));
+    bound = mem_alloc(s.table->n * sizeof(float));
+    for (int j = 0; j < SE_SUBSET; j++)
+        first[j] = j;
+    for (int q = 0; q < SE_QUANTITIES; q++) {
+        for (int h = 0; h < s.belief[q].nhyps; h++) {
+            const struct se_gp *g = &s.belief[q].hyp[h].gp;
+            struct se_sweep *sweep = se_sweep_new(&s.belief[q], &s.belief[q].hyp[h], s.table);
+            double chosen = 0.0, arbitrary = 0.0;
+            struct se_subset subset;
+            struct se_gp few, others;
+
+            se_sweep_rows(sweep, NULL, s.table->n, mean, bound);
+            se_sweep_free(sweep);
+            se_subset_choose(&subset, g, s.table, (enum se_quantity)q);
+            assert_int_equal(subset.n, SE_SUBSET);
+            holding_only(&few, g, subset.member, subset.n);
+            holding_only(&others, g, first, SE_SUBSET);
+            for (size_t i = 0; i < s.table->n; i++) {
+                struct se_point p;
+                double m, v;
+
+                se_table_point(s.table, (enum se_quantity)q, i, g->kern.nlin, &p);
+                se_gp_predict(&few, &p, &m, &v);
+                assert_float_equal(bound[i], v, 1e-6 * v + 1e-9);
+                chosen += v;
+                se_gp_predict(&others, &p, &m, &v);
+                arbitrary += v;
+            }
+            assert_true(chosen < arbitrary);
+            se_gp_done(&few);
+            se_gp_done(&others);
+        }
+    }
+    free(mean);
+    free(bound);
+    setup_done(&s);
+}
+
 /* The bound is proved here: over every open layout, no exact score exceeds that of the answer. */
 static void lazy_maximum_equals_brute_force(void **state)
 {
@@ -216,6 +280,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(log_improvement_is_smooth_where_formulas_meet),
     cmocka_unit_test(normal_functions_agree_with_each_other),
     cmocka_unit_test(sweeps_have_exact_means_and_bound_variances),
+    cmocka_unit_test(the_subset_bound_is_a_posterior_and_a_good_one),
     cmocka_unit_test(lazy_maximum_equals_brute_force),
     cmocka_unit_test(crashes_lower_the_chance_nearby_only),
 };

@@ -1,0 +1,35 @@
+/*
+ * A few observations that together say most about the other layouts.
+ *
+ * The variance given some of the observations is an upper bound on the variance given all of them:
+ *
+ *     var(x | all) <= k(x,x) - k_S(x)^T C_SS^-1 k_S(x) = k(x,x) - sum_j v_j^2,   v = L_SS^-1 k_S(x)
+ *
+ * for any subset S. S is grown greedily: the next member is the observation j that takes most away
+ * from the sum of the variances at a sample of layouts,
+ *
+ *     gain_j = sum_x cov(x, x_j | S)^2 / (var(x_j | S) + var_j)
+ *
+ * (active learning of Cohn 1996, for a Gaussian process Seo et al. 2000), after which covariances
+ * with the rest are conditioned on it as in a pivoted Cholesky factor.
+ */
+#ifndef SEARCH_SUBSET_H
+#define SEARCH_SUBSET_H
+
+#include "search/table.h"
+
+struct se_gp;
+
+enum { SE_SUBSET = 16 };
+
+struct se_subset {
+    int n;                                /* members: the fewer of SE_SUBSET and the observations */
+    int member[SE_SUBSET];                /* which observations */
+    double inverse[SE_SUBSET][SE_SUBSET]; /* L_SS^-1 by row; zero beyond N */
+};
+
+/* The sample is spread evenly over the layouts of T. */
+void se_subset_choose(struct se_subset *ret, const struct se_gp *g, const struct se_table *t,
+                      enum se_quantity q);
+
+#endif
