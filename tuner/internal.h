@@ -180,6 +180,38 @@ bool tn_slots_take(struct tn_slots *s, int *cpus, int n);
 void tn_slots_take_list(struct tn_slots *s, const int *cpus, int n);
 void tn_slots_give(struct tn_slots *s, const int *cpus, int n);
 
+/* ---- hosts.c ------------------------------------------------------------------------------------
+ */
+
+struct tn_host {
+    char *name;
+    int first, slots; /* its cores are the slots FIRST ... FIRST + SLOTS - 1 */
+};
+
+struct tn_hosts {
+    struct tn_host *host;
+    int count, slots;
+};
+
+/* RANKS of THREADS threads, PER_HOST of them on each host but the last. */
+struct tn_shape {
+    int ranks, per_host, threads;
+    bool oversubscribe; /* may share cores where a host has fewer than the ranks it gets */
+};
+
+/* A line is HOST or HOST:CORES (1 without), # begins a comment. -EINVAL names the line. */
+int tn_hosts_read(struct tn_hosts **ret, const char *path, struct err *e);
+void tn_hosts_free(struct tn_hosts *h);                            /* NULL is allowed */
+void tn_hosts_slots(const struct tn_hosts *h, struct tn_slots *s); /* all of them, free */
+/* How many hosts may hold RANKS ranks each. */
+int tn_hosts_suiting(const struct tn_hosts *h, int ranks, bool oversubscribe);
+/* Slots for T into CPUS, host by host; their number, 0 and nothing taken where there is no room. */
+int tn_hosts_take(const struct tn_hosts *h, struct tn_slots *s, int *cpus,
+                  const struct tn_shape *t);
+/* The N slots that T took as mpiexec's -hosts wants them: a:4,b:4. */
+void tn_hosts_text(struct str *ret, const struct tn_hosts *h, const int *cpus, int n,
+                   const struct tn_shape *t);
+
 /* ---- observe.c ----------------------------------------------------------------------------------
  */
 
@@ -512,7 +544,8 @@ struct tn_service {
     struct db *db;
     struct db_writer *writer;
     struct pl_cluster *local;
-    struct tn_slots slots;
+    struct tn_hosts *hosts; /* of config.hosts; NULL: this machine only */
+    struct tn_slots slots;  /* cores of this machine, or of all hosts */
     struct tn_campaign *campaigns;
     struct tn_attempt *attempts;
     uv_prepare_t turn;           /* runs the scheduler once when something changed */

@@ -22,18 +22,34 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
     return 0;
 }
 
-static int cores_of(const struct tn_service *svc, const struct pl_layout *l)
+/* The hosts of a trial are the nodes of its cluster, rank by rank. */
+static struct tn_shape shape_of(const struct tn_attempt *a)
 {
-    int need = l->world * l->threads;
+    const struct pl_cluster *cl = &a->campaign->engine->spec->se.cluster;
+    const struct pl_layout *l = &a->trial->layout;
 
-    return need < svc->slots.count ? need : svc->slots.count;
+    return (struct tn_shape){l->world, cl->devices_per_node, l->threads, cl->oversubscribe};
+}
+
+static int admit_hosts(const struct tn_service *svc, const struct pl_cluster *cl, struct err *e)
+{
+    int hosts = tn_hosts_suiting(svc->hosts, cl->devices_per_node, cl->oversubscribe);
+
+    if (cl->nodes <= hosts)
+        return 0;
+    return err_at(e, -EINVAL, "/cluster",
+                  "the cluster has %d nodes of %d devices and the host file %d hosts of as many "
+                  "cores: name a smaller cluster, or choose the launcher \"simulated\"",
+                  cl->nodes, cl->devices_per_node, hosts);
 }
 
 static int admit(const struct tn_service *svc, const struct tn_spec *spec, struct err *e)
 {
     int devices = pl_cluster_devices(&spec->se.cluster);
 
-    if (svc->config.hosts || spec->se.cluster.oversubscribe || devices <= svc->slots.count)
+    if (svc->hosts)
+        return admit_hosts(svc, &spec->se.cluster, e);
+    if (spec->se.cluster.oversubscribe || devices <= svc->slots.count)
         return 0;
     return err_at(
         e, -EINVAL, "/cluster",
@@ -44,9 +60,17 @@ static int admit(const struct tn_service *svc, const struct tn_spec *spec, struc
 
 static bool reserve(struct tn_attempt *a)
 {
-    int need = a->svc->config.hosts ? 0 : cores_of(a->svc, &a->trial->layout);
+    struct tn_slots *slots = &a->svc->slots;
+    struct tn_shape shape = shape_of(a);
+    int need = shape.ranks * shape.threads;
 
-    if (!tn_slots_take(&a->svc->slots, a->cpus, need))
+    if (a->svc->hosts) {
+        a->ncpus = tn_hosts_take(a->svc->hosts, slots, a->cpus, &shape);
+        return a->ncpus > 0;
+    }
+    if (need > slots->count)
+        need = slots->count;
+    if (!tn_slots_take(slots, a->cpus, need))
         return false;
     a->ncpus = need;
     return true;
@@ -75,22 +99,30 @@ static void add_binding(struct tn_argv *v, const struct tn_attempt *a)
     tn_argv_addf(v, "user:%s", list.text);
 }
 
+static void add_hosts(struct tn_argv *v, const struct tn_attempt *a)
+{
+    struct tn_shape shape = shape_of(a);
+    AUTO_STR hosts = {0};
+
+    tn_hosts_text(&hosts, a->svc->hosts, a->cpus, a->ncpus, &shape);
+    tn_argv_add(v, "-hosts");
+    tn_argv_add(v, hosts.text);
+}
+
 static int build(struct tn_argv *v, struct tn_attempt *a, struct err *e)
 {
     const struct tn_service *svc = a->svc;
+    bool here = !svc->hosts && a->ncpus > 0; /* what we hold are cores of this machine */
     char cpus[4 * TN_MAX_CORES];
 
-    tn_supervised_argv(v, a,
-                       a->ncpus > 0 ? tn_cpus_text(cpus, sizeof(cpus), a->cpus, a->ncpus) : NULL);
+    tn_supervised_argv(v, a, here ? tn_cpus_text(cpus, sizeof(cpus), a->cpus, a->ncpus) : NULL);
     if (a->trainer->direct && a->trainer->direct(a))
         return a->trainer->prepare(a, v, e);
     tn_argv_add(v, svc->mpiexec);
-    if (svc->config.hosts) {
-        tn_argv_add(v, "-f");
-        tn_argv_add(v, svc->config.hosts);
-    } else {
+    if (svc->hosts)
+        add_hosts(v, a);
+    else
         add_binding(v, a);
-    }
     tn_argv_add(v, "-n");
     tn_argv_addf(v, "%d", a->trial->layout.world);
     return a->trainer->prepare(a, v, e);

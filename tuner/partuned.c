@@ -32,7 +32,7 @@ static const struct opt table[] = {
     {"mpiexec", 0, OPT_STR, AT(mpiexec), 0, 0, NULL, NULL, "PROGRAM", "process manager of trials"},
     {"train", 0, OPT_STR, AT(train), 0, 0, NULL, NULL, "PROGRAM", "the bundled trainer"},
     {"supervisor", 0, OPT_STR, AT(supervisor), 0, 0, NULL, NULL, "PROGRAM", "partune-run"},
-    {"hosts", 0, OPT_STR, AT(hosts), 0, 0, NULL, NULL, "FILE", "host file for mpiexec"},
+    {"hosts", 0, OPT_STR, AT(hosts), 0, 0, NULL, NULL, "FILE", "hosts for trials, HOST:CORES a line"},
     {"cores", 0, OPT_INT, AT(cores), 0, 1024, "0", NULL, "N", "cores for trials (0: all)"},
     {"grace", 0, OPT_INT, AT(grace), 0, 600000, "2000", NULL, "MS",
      "between TERM and KILL of a trial"},

@@ -239,6 +239,15 @@ static void copy_config(struct tn_service *svc, const struct tn_config *c)
     tn_slots_init(&svc->slots, c->cores);
 }
 
+static int read_hosts(struct tn_service *svc, struct err *e)
+{
+    int r = svc->config.hosts ? tn_hosts_read(&svc->hosts, svc->config.hosts, e) : 0;
+
+    if (svc->hosts)
+        tn_hosts_slots(svc->hosts, &svc->slots);
+    return r;
+}
+
 static void start_handles(struct tn_service *svc)
 {
     uv_async_init(svc->loop, &svc->wake, on_wake);
@@ -266,6 +275,8 @@ int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_co
         r = open_store(svc, e);
     if (r == 0)
         r = load_profile(svc, e);
+    if (r == 0)
+        r = read_hosts(svc, e);
     if (r == 0)
         r = tn_recover(svc, e);
     if (r < 0) {
@@ -352,6 +363,7 @@ struct tn_service *tn_service_close(struct tn_service *svc)
     free((char *)svc->config.train);
     free((char *)svc->config.supervisor);
     free((char *)svc->config.hosts);
+    tn_hosts_free(svc->hosts);
     free(svc->mpiexec);
     free(svc->train);
     free(svc->supervisor);
