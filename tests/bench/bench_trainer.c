@@ -5,7 +5,8 @@
  *
  *   train_step_1     one rank: share of the multiply-add peak of one core
  *   train_step_2     two ranks on two cores over one, same global batch; pp as a share of what its
- *                    schedule allows two stages of these layers
+ *                    schedule allows two stages of these layers; ep beside what the rows of the
+ *                    busier rank allow. Beside each: where one more step's time went
  *   oversubscribed   eight ranks on two cores over two ranks, same global batch
  *   overlap          with 2 ranks, meant to be on two hosts with a slow link: overlap on against
  * off, and how much of the communication that shows without it it hides allocations      of the
@@ -24,7 +25,7 @@
 #include "tests/mpi/allocations.h"
 #include "tests/mpi/cover.h"
 
-enum { MAX_REPEATS = 101, BATCH = 16, MEMORY_BATCH = 8 };
+enum { MAX_REPEATS = 101, BATCH = 16, MEMORY_BATCH = 8, MAX_TURNS = 256, MAX_MEMBERS = 8 };
 
 static const char dense[] = "{\"name\":\"dense 8x512\",\"layers\":8,\"hidden\":512,\"heads\":8,"
                             "\"kv_heads\":8,\"ffn\":1536,\"vocab\":4096,\"seq\":256}";
@@ -120,8 +121,10 @@ static void bench_one(void)
 
 struct pair {
     double seconds;  /* of the first side, median */
-    double bound;    /* of the first side, with pp */
+    double bound;    /* of the first side, with pp or ep */
     double quotient; /* the second side's seconds over the first's, median of neighbours */
+    double computes; /* seconds of the first side's rank that computes longest, in one step */
+    double talks;    /* seconds that its ranks exchange data or wait for others, mean */
 };
 
 /* FLOPs of one stage's part of a micro-batch as times; the output and its whole gradient are
@@ -165,6 +168,73 @@ static double schedule_bound(const struct side *s)
     return bound;
 }
 
+/* Rows that each member of the experts' group gets, by pass through a layer with experts. */
+static struct {
+    double rows[MAX_TURNS][MAX_MEMBERS];
+    int n;
+} turns;
+
+static void on_routed(void *arg, const struct tr_rank *r, int layer, const int32_t *idx)
+{
+    (void)arg;
+    (void)layer;
+    if (turns.n == MAX_TURNS || r->layout.ep > MAX_MEMBERS)
+        side_die("more experts' passes or members than this benchmark has room for");
+    for (uint64_t i = 0; i < r->d.choices; i++)
+        turns.rows[turns.n][(uint64_t)idx[i] / r->d.local_experts]++;
+    turns.n++;
+}
+
+/* One more step, with a look at its clock and at where its tokens went. */
+static void look(struct side *s, struct pair *ret)
+{
+    static const enum tr_phase talk[] = {TR_PHASE_TP, TR_PHASE_EP, TR_PHASE_PP_WAIT, TR_PHASE_DP};
+    static const enum tr_phase compute[] = {TR_PHASE_FORWARD, TR_PHASE_BACKWARD,
+                                            TR_PHASE_OPTIMIZER};
+    uint64_t talks = 0, computes = 0;
+
+    memset(&turns, 0, sizeof(turns));
+    s->r.routed = on_routed;
+    tr_clock_reset(&s->r.clock);
+    step(s, false);
+    s->r.routed = NULL;
+    if (s->comm == MPI_COMM_NULL)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(talk); i++)
+        talks += s->r.clock.ns[talk[i]];
+    for (size_t i = 0; i < ARRAY_LEN(compute); i++)
+        computes += s->r.clock.ns[compute[i]];
+    ret->talks = (double)talks * 1e-9 / s->layout.world;
+    ret->computes = (double)computes * 1e-9;
+    MPI_Allreduce(MPI_IN_PLACE, &ret->talks, 1, MPI_DOUBLE, MPI_SUM, s->comm);
+    MPI_Allreduce(MPI_IN_PLACE, &ret->computes, 1, MPI_DOUBLE, MPI_MAX, s->comm);
+}
+
+/* How much faster than one rank SIDE would be, without pp, if only the experts' uneven rows cost
+ * time: at every pass all wait for the member with most rows. After look(). */
+static double rows_bound(const struct side *s)
+{
+    const struct pl_model *m = &s->model;
+    double busiest = 0, mean = 0, uneven = 0, tokens = (double)BATCH * m->seq;
+
+    if (s->comm == MPI_COMM_NULL)
+        return 1;
+    MPI_Allreduce(MPI_IN_PLACE, turns.rows, MAX_TURNS * MAX_MEMBERS, MPI_DOUBLE, MPI_SUM, s->comm);
+    for (int i = 0; i < turns.n; i++) {
+        double most = 0;
+
+        for (int k = 0; k < s->layout.ep; k++) {
+            mean += turns.rows[i][k] / s->layout.ep;
+            most = fmax(most, turns.rows[i][k]);
+        }
+        busiest += most;
+    }
+    for (int i = 0; i < m->layers; i++)
+        if (pl_layer_is_moe(m, i))
+            uneven += 18.0 * m->moe.top_k * m->moe.expert_ffn * m->hidden * tokens;
+    return s->layout.world * s->flops / (s->flops + uneven * (busiest / mean - 1));
+}
+
 static struct pair compare(const char *model, const char *first, const char *second)
 {
     struct side a, b;
@@ -180,11 +250,29 @@ static struct pair compare(const char *model, const char *first, const char *sec
         q[i] = step(&b, true) / t[i];
     }
     r = (struct pair){.seconds = median(t, opt.repeats), .quotient = median(q, opt.repeats)};
+    look(&a, &r);
     if (a.layout.pp > 1)
         r.bound = schedule_bound(&a);
+    else if (a.layout.ep > 1)
+        r.bound = rows_bound(&a);
     side_close(&a);
     side_close(&b);
     return r;
+}
+
+/* Lines beside the one of train_step_2 WHAT. */
+static void print_look(const char *what, const struct pair *p)
+{
+    char line[80];
+
+    snprintf(line, sizeof(line), "%s: computes, longest rank", what);
+    print("train_step_2", line, p->computes * 1e3, "ms", NULL, 0);
+    snprintf(line, sizeof(line), "%s: exchanges and waits, mean", what);
+    print("train_step_2", line, p->talks * 1e3, "ms", NULL, 0);
+    if (p->bound == 0)
+        return;
+    snprintf(line, sizeof(line), "%s: most that its uneven parts allow", what);
+    print("train_step_2", line, p->bound, "times one rank", NULL, 0);
 }
 
 static void bench_two(void)
@@ -207,6 +295,7 @@ static void bench_two(void)
         p = compare(cases[i].model, cases[i].layout, one_rank);
         print("train_step_2", cases[i].name + strlen("train_step_2 "), p.seconds * 1e3, "ms",
               pp ? "bound of its schedule" : "one rank", p.quotient / (pp ? p.bound : 1));
+        print_look(cases[i].name + strlen("train_step_2 "), &p);
     }
 }
 
