@@ -212,6 +212,20 @@ test("the keyboard goes to the next trial and the one before", async () => {
     await page.waitForSelector("h1:text-is('Trial 1')");
 });
 
+test("there is no way to a trial before the first or after the newest", async () => {
+    const trials = `v1/campaigns/${id}/trials?sort=-n&page_size=1`;
+    const last = (await daemon.api("GET", trials)).items[0].n;
+    await visit(`/campaigns/${id}/trials/${last}`);
+    const before = page.locator("a:text-is('← Before')");
+    assert.equal(await before.getAttribute("href"), `#/campaigns/${id}/trials/${last - 1}`);
+    assert.ok(await page.isDisabled("button:text-is('After →')"));
+    await visit(`/campaigns/${id}/trials/${last - 1}`);
+    await page.click("a:text-is('After →')");
+    await page.waitForSelector(`h1:text-is('Trial ${last}')`);
+    await visit(`/campaigns/${id}/trials/1`);
+    assert.ok(await page.isDisabled("button:text-is('← Before')"));
+});
+
 test("the tabs of a campaign are reached by the arrow keys, have addresses, and draw their charts", async () => {
     await visit(`/campaigns/${id}`);
     await page.focus("[role=tab][aria-selected=true]");

@@ -1,6 +1,6 @@
 // The first view of a campaign: best so far, why the last trial was proposed, the table of trials.
 
-import { campaignPath } from "../lib/api.js";
+import { campaignPath, get } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
 import {
     bytes,
@@ -179,9 +179,25 @@ function select(title, values, at, onChange) {
     return h("label", { class: "field" }, h("span", {}, title), element);
 }
 
+const FIRST_SORT = "-n";
+const PAGE_SIZE = 100;
+
+const filterOf = (ctx) => ({ state: ctx.query.state, kind: ctx.query.kind });
+
+/** The first page of the table, as the address asks for it. */
+export function firstTrials(ctx) {
+    const page = get(
+        campaignPath(ctx.segments[1], "/trials"),
+        { ...filterOf(ctx), sort: FIRST_SORT, page_size: PAGE_SIZE },
+        ctx.signal,
+    );
+    page.catch(() => {}); // the table tells of it
+    return page;
+}
+
 function trialTable(page) {
     const { ctx, id } = page;
-    const filter = { state: ctx.query.state, kind: ctx.query.kind };
+    const filter = filterOf(ctx);
     const kept = localStorage.getItem(CHOSEN);
     const chosen = new Set(kept === null ? FIRST_CHOICE : kept.split(" "));
     const columns = trialColumns(page.campaign);
@@ -192,7 +208,9 @@ function trialTable(page) {
         chosen: [...chosen],
         id: (t) => t.n,
         rowClass: (t) => (t.n === page.campaign().best?.trial ? "winner" : null),
-        sort: "-n",
+        sort: FIRST_SORT,
+        pageSize: PAGE_SIZE,
+        first: page.firstTrials,
         label: "trials",
         none: () =>
             filter.state || filter.kind
@@ -216,9 +234,10 @@ function trialTable(page) {
                 list.load();
             }, 150);
     };
-    page.onReload = () => list.load();
+    const first = list.load();
+    // A second load would have the first one's answer thrown away, and the table wait for it.
+    page.onReload = () => first.then(() => list.load());
     ctx.onLeave(() => clearTimeout(reloadTimer));
-    list.load();
 
     return h(
         "section",

@@ -21,17 +21,55 @@ import {
     campaignBadge,
     confirmDialog,
     failure,
+    loading,
     notice,
     tabs,
     tile,
     tiles,
 } from "../parts/parts.js";
 import { failuresText, savedDeviceSeconds, stoppedText } from "./campaigns.js";
-import { overviewTab } from "./campaign-overview.js";
-import { modelTab } from "./campaign-model.js";
-import { settingsTab } from "./campaign-settings.js";
-import { spaceTab } from "./campaign-space.js";
-import { timelineTab } from "./campaign-timeline.js";
+import { firstTrials, overviewTab } from "./campaign-overview.js";
+
+/** A view whose module is fetched when it is first wanted. */
+function lazyTab(key, title, load) {
+    return {
+        key,
+        title,
+        load,
+        async open(page, body) {
+            fill(body, loading("the view"));
+            try {
+                const tab = await load();
+                if (!page.ctx.signal.aborted) tab.open(page, body);
+            } catch (error) {
+                fill(
+                    body,
+                    failure(error, () => this.open(page, body)),
+                );
+            }
+        },
+    };
+}
+
+const TABS = [
+    overviewTab,
+    lazyTab("space", "Space", async () => (await import("./campaign-space.js")).spaceTab),
+    lazyTab(
+        "model",
+        "Model and memory",
+        async () => (await import("./campaign-model.js")).modelTab,
+    ),
+    lazyTab(
+        "timeline",
+        "Timeline",
+        async () => (await import("./campaign-timeline.js")).timelineTab,
+    ),
+    lazyTab(
+        "settings",
+        "Settings",
+        async () => (await import("./campaign-settings.js")).settingsTab,
+    ),
+];
 
 /** What charts need of a trial: ten thousand whole ones would be a lot of memory. */
 function brief(t) {
@@ -227,6 +265,9 @@ function actionBar(ctx, campaign, changed) {
 
 export async function render(ctx) {
     const id = ctx.segments[1];
+    const tab = ctx.query.tab ?? "overview";
+    // Both are asked for at once: the table stands a round trip earlier.
+    const coming = tab === "overview" ? firstTrials(ctx) : null;
     let campaign = await get(campaignPath(id), null, ctx.signal);
     const store = trialStore();
     const name = h("h1", {});
@@ -235,11 +276,18 @@ export async function render(ctx) {
     const heads = summaryTiles();
     const actions = actionBar(ctx, () => campaign, setCampaign);
     const problem = h("div");
-    const tabList = [overviewTab, spaceTab, modelTab, timelineTab, settingsTab];
-    const page = { ctx, id, store, campaign: () => campaign, readers: new Set(), setCampaign };
+    const page = {
+        ctx,
+        id,
+        store,
+        campaign: () => campaign,
+        readers: new Set(),
+        setCampaign,
+        firstTrials: coming,
+    };
     const strip = tabs(
         "Views of the campaign",
-        tabList.map((t) => ({
+        TABS.map((t) => ({
             key: t.key,
             title: t.title,
             open: (body) => t.open(page, body),
@@ -264,6 +312,7 @@ export async function render(ctx) {
     }
 
     async function loadTrials() {
+        await coming?.catch(() => {}); // what is looked at first comes first
         store.filling(true);
         try {
             await eachPage(
@@ -274,6 +323,8 @@ export async function render(ctx) {
             );
             store.filling(false);
             fill(problem);
+            // The other views are fetched now that nobody waits; a failure shows when one is opened.
+            TABS.forEach((t) => t.load?.().catch(() => {}));
         } catch (error) {
             if (error.name !== "AbortError") fill(problem, failure(error, loadTrials));
         }
@@ -304,7 +355,7 @@ export async function render(ctx) {
         strip.element,
     );
     drawHead();
-    strip.show(ctx.query.tab ?? "overview");
+    strip.show(tab, true);
 
     let first = true;
     const stream = openStream(campaignPath(id, "/events"), {

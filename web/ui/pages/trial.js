@@ -301,11 +301,19 @@ export function stepStore() {
 export async function render(ctx) {
     const [, id, , nText] = ctx.segments;
     const n = Number(nText);
-    const [campaign, first] = await Promise.all([
+    // The number of the newest trial; where that fails, the way to the next one opens with the next one's event.
+    const newest = () =>
+        get(campaignPath(id, "/trials"), { sort: "-n", page_size: 1 }, ctx.signal).then(
+            (page) => page.items[0]?.n ?? n,
+            () => n,
+        );
+    const [campaign, first, newestNow] = await Promise.all([
         get(campaignPath(id), null, ctx.signal),
         get(trialPath(id, nText), null, ctx.signal),
+        newest(),
     ]);
     let trial = first;
+    let last = newestNow;
     const steps = stepStore();
 
     const heading = h("h1", {});
@@ -420,15 +428,29 @@ export async function render(ctx) {
     }
 
     const step = (to, text, key) =>
-        h(
-            "a",
-            {
-                class: "button",
-                href: href(["campaigns", id, "trials", String(to)]),
-                "data-key": key,
-            },
-            text,
-        );
+        to >= 1 && to <= last
+            ? h(
+                  "a",
+                  {
+                      class: "button",
+                      href: href(["campaigns", id, "trials", String(to)]),
+                      "data-key": key,
+                  },
+                  text,
+              )
+            : h("button", { type: "button", disabled: true }, text);
+    let after = step(n + 1, "After →", "after");
+
+    function another(number) {
+        if (number <= last) return;
+        const wasLast = last === n;
+        last = number;
+        if (!wasLast) return;
+        const link = step(n + 1, "After →", "after");
+        after.replaceWith(link);
+        after = link;
+    }
+
     fill(
         ctx.root,
         h(
@@ -448,8 +470,8 @@ export async function render(ctx) {
             h(
                 "div",
                 { class: "actions" },
-                n > 1 && step(n - 1, "← Before", "before"),
-                step(n + 1, "After →", "after"),
+                step(n - 1, "← Before", "before"),
+                after,
                 h(
                     "a",
                     {
@@ -502,10 +524,12 @@ export async function render(ctx) {
         onOpen: async () => {
             loadSteps();
             log.reload();
+            newest().then(another);
             trial = await get(trialPath(id, nText), null, ctx.signal).catch(() => trial);
             drawTrial();
         },
         onEvent: (event, data) => {
+            if (event === "trial") another(data.n);
             if (event === "trial" && data.n === n) {
                 if ((data.attempts ?? 0) > (trial.attempts ?? 0)) steps.clear();
                 const ended = LIVE_TRIAL.has(trial.state) && !LIVE_TRIAL.has(data.state);

@@ -15,6 +15,7 @@ import { failure, loading } from "./parts.js";
  *   sort                first order, such as "-created"
  *   none()              nodes for an empty list
  *   label, pageSize
+ *   first               promise of the first page in the first order, where it was asked for before
  *   chosen              names of optional columns that are shown
  * Returns {element, load(), update(item), setColumns(keys)}.
  */
@@ -150,11 +151,13 @@ export function listTable(ctx, spec) {
         const mine = ++loads;
         body.setAttribute("aria-busy", "true");
         try {
-            const page = await get(
-                spec.path,
-                { ...spec.query?.(), sort, page_size: size, page_token: tokens.at(-1) },
-                ctx.signal,
-            );
+            const page = await (mine === 1 && spec.first
+                ? spec.first
+                : get(
+                      spec.path,
+                      { ...spec.query?.(), sort, page_size: size, page_token: tokens.at(-1) },
+                      ctx.signal,
+                  ));
             if (mine !== loads) return;
             items = page.items;
             total = page.total;

@@ -129,7 +129,7 @@ export function tabs(label, list, onChange) {
         return { ...t, button, body };
     });
 
-    function show(key) {
+    function show(key, atOnce = false) {
         current = items.find((t) => t.key === key) ?? items[0];
         for (const t of items) {
             const on = t === current;
@@ -140,7 +140,8 @@ export function tabs(label, list, onChange) {
         if (!opened.has(current.key)) {
             const t = current;
             opened.add(t.key);
-            afterPaint(() => t.open(t.body));
+            if (atOnce) t.open(t.body);
+            else afterPaint(() => t.open(t.body));
         }
     }
 
