@@ -333,6 +333,40 @@ int db_token_delete(struct db *w, const char *id, struct err *e);
 int db_audit_add(struct db *w, int64_t t, const char *who, const char *what, const char *resource,
                  const char *result, struct err *e);
 
+/* ---- webhooks -----------------------------------------------------------------------------------
+ */
+
+/* Triggers make a row of it, for each hook that wants the event, when a campaign changes its state
+ * or a trial ends. */
+struct db_delivery {
+    int64_t id;
+    const char *uuid; /* the same in every attempt */
+    const char *hook, *event, *campaign;
+    int64_t trial;      /* DB_NULL: about the campaign */
+    const char *state;  /* that it came into, */
+    const char *reason; /* and why */
+    int64_t created, attempts;
+    int64_t due;        /* not before */
+    const char *body;   /* what is posted; NULL until the first attempt */
+    const char *status; /* pending delivered failed */
+    const char *detail;
+};
+
+/* The hooks are those of the running daemon's configuration: events are words with a blank between.
+ */
+int db_hook_clear(struct db *w, struct err *e);
+int db_hook_add(struct db *w, const char *name, const char *events, struct err *e);
+/* Give up what is pending for hooks that are no longer there. */
+int db_delivery_orphans(struct db *w, struct err *e);
+/* Pending ones whose time has come, the longest due first. */
+int db_delivery_due(struct db *db, struct arena *a, struct db_delivery **ret, int *ret_count,
+                    int64_t now, int64_t limit, struct err *e);
+/* An attempt begins: BODY becomes the delivery's if it has none, and the next is not before DUE. */
+int db_delivery_try(struct db *w, int64_t id, const char *body, int64_t due, struct err *e);
+int db_delivery_end(struct db *w, int64_t id, const char *status, const char *detail,
+                    struct err *e);
+int db_delivery_trim(struct db *w, int64_t before, struct err *e); /* forget those that ended */
+
 /* ---- numbers for /metrics and the list page -----------------------------------------------------
  */
 

@@ -18,6 +18,8 @@
  *   answer       answers by Idempotency-Key
  *   token        bearer tokens, hashed
  *   audit        who did what
+ *   hook         webhooks of the daemon's configuration, which the triggers below ask
+ *   delivery     what was, or is to be, posted to them
  */
 #include "db/internal.h"
 
@@ -140,6 +142,30 @@ static const char *const migrations[] = {
     "CREATE INDEX trial_memory ON trial (campaign, memory);"
     "CREATE INDEX trial_seconds ON trial (campaign, seconds);"
     "CREATE INDEX trial_state_speed ON trial (campaign, state, tokens_per_s);",
+
+    /* 3: webhooks. Without a row in hook, the triggers cost nothing that could be measured. */
+    "CREATE TABLE hook (name TEXT PRIMARY KEY, events TEXT NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE delivery ("
+    " id INTEGER PRIMARY KEY, uuid TEXT NOT NULL UNIQUE, hook TEXT NOT NULL, event TEXT NOT NULL,"
+    " campaign TEXT NOT NULL, trial INTEGER, state TEXT NOT NULL, reason TEXT,"
+    " created INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,"
+    " due INTEGER NOT NULL DEFAULT 0, body TEXT, status TEXT NOT NULL DEFAULT 'pending',"
+    " detail TEXT);"
+    "CREATE INDEX delivery_due ON delivery (due, id) WHERE status = 'pending';"
+    "CREATE TRIGGER hook_campaign AFTER UPDATE OF state ON campaign"
+    " WHEN old.state <> new.state BEGIN"
+    " INSERT INTO delivery (uuid, hook, event, campaign, state, reason, created)"
+    "  SELECT lower(hex(randomblob(16))), name, 'campaign.' || new.state, new.id, new.state,"
+    "   new.reason, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) FROM hook"
+    "  WHERE instr(' ' || events || ' ', ' campaign.' || new.state || ' ') > 0;"
+    "END;"
+    "CREATE TRIGGER hook_trial AFTER UPDATE OF state ON trial"
+    " WHEN old.state <> new.state AND new.state NOT IN ('queued', 'starting', 'running') BEGIN"
+    " INSERT INTO delivery (uuid, hook, event, campaign, trial, state, created)"
+    "  SELECT lower(hex(randomblob(16))), name, 'trial.ended', new.campaign, new.n, new.state,"
+    "   CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) FROM hook"
+    "  WHERE instr(' ' || events || ' ', ' trial.ended ') > 0;"
+    "END;",
 };
 
 int db_latest_version(void)

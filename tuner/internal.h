@@ -10,6 +10,7 @@
  *   settle.c     why an attempt ended, what that means, and the one transaction that records it
  *   remote.c     what workers ask and tell
  *   verify.c     winner and baseline, alternately
+ *   webhook.c    who is told of it by a POST
  *   view.c       resources as JSON; results.c: what the measurements say
  *
  * The database is the truth. What is in memory can be rebuilt from it at any time, and is after a
@@ -31,6 +32,7 @@ struct tn_launcher;
 struct tn_slurm;
 struct tn_slurm_trial;
 struct tn_trainer;
+struct tn_webhooks;
 
 /* ---- spec.c -------------------------------------------------------------------------------------
  */
@@ -309,8 +311,8 @@ struct tn_attempt {
     char trouble[400]; /* what the launcher found, for the failure's detail */
     bool machine_lost; /* it is no fault of the trial */
     bool was_adopted;
-    /* The outcome that a foreign scheduler knows better than the exit code does, and whether the job
-     * may still wait in its queue. */
+    /* The outcome that a foreign scheduler knows better than the exit code does, and whether the
+     * job may still wait in its queue. */
     const char *verdict;
     bool waits;
     struct tn_slurm_trial *slurm;
@@ -532,6 +534,14 @@ void tn_command_run(struct tn_service *svc, const struct tn_argv *argv, const st
 /* The service closes: no answer will come. */
 void tn_command_forget_all(struct tn_service *svc);
 
+/* ---- webhook.c ----------------------------------------------------------------------------------
+ */
+
+/* Read [webhook "NAME"], and tell the store's triggers what to make deliveries of. */
+int tn_webhooks_open(struct tn_service *svc, struct err *e);
+void tn_webhooks_tick(struct tn_service *svc); /* send what is due */
+void tn_webhooks_close(struct tn_service *svc);
+
 /* ---- service.c ----------------------------------------------------------------------------------
  */
 
@@ -566,7 +576,8 @@ struct tn_service {
     pthread_mutex_t text_lock;
     struct tn_ask *asks;       /* workers that wait, the longest first */
     struct tn_worker *workers; /* heard of in the last day */
-    json_t *texts;             /* cache of tn_campaign_text: id -> {rev, text} */
+    struct tn_webhooks *webhooks;
+    json_t *texts; /* cache of tn_campaign_text: id -> {rev, text} */
 };
 
 uint64_t tn_now_ms(void);

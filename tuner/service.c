@@ -112,6 +112,7 @@ static void on_clock(uv_timer_t *h)
         log_error("the store cannot be written: %s", e.text);
     if (tn_now_ms() / CLOCK_MS % (3600000 / CLOCK_MS) == 0)
         db_writer_post(svc->writer, trim_job, NULL, NULL);
+    tn_webhooks_tick(svc);
     tn_sched_run(svc);
 }
 
@@ -278,6 +279,8 @@ int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_co
     if (r == 0)
         r = read_hosts(svc, e);
     if (r == 0)
+        r = tn_webhooks_open(svc, e); /* before recovery, which changes states */
+    if (r == 0)
         r = tn_recover(svc, e);
     if (r < 0) {
         tn_service_close(svc);
@@ -342,6 +345,7 @@ struct tn_service *tn_service_close(struct tn_service *svc)
         close_attempts(svc);
     tn_slurm_close(svc);
     tn_command_forget_all(svc);
+    tn_webhooks_close(svc);
     while (svc->works > 0 || svc->attempts || svc->commands)
         uv_run(svc->loop, UV_RUN_ONCE);
     db_writer_stop(svc->writer);

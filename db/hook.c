@@ -1,0 +1,94 @@
+/*
+ * Webhooks: which there are, and what is still to be delivered.
+ *
+ * Deliveries are made by triggers (schema 3), inside the transaction of the change that they tell
+ * of, so that none is lost and none is made twice, whenever the daemon dies.
+ */
+#include "db/internal.h"
+
+#include <errno.h>
+
+#define COL(field, type)                                                                           \
+    {                                                                                              \
+#field, type, offsetof(struct db_delivery, field)                                          \
+    }
+
+static const struct db_column columns[] = {
+    COL(id, DB_INT),        COL(uuid, DB_TEXT),    COL(hook, DB_TEXT),  COL(event, DB_TEXT),
+    COL(campaign, DB_TEXT), COL(trial, DB_INT),    COL(state, DB_TEXT), COL(reason, DB_TEXT),
+    COL(created, DB_INT),   COL(attempts, DB_INT), COL(due, DB_INT),    COL(body, DB_TEXT),
+    COL(status, DB_TEXT),   COL(detail, DB_TEXT),  {NULL, DB_TEXT, 0},
+};
+
+int db_hook_clear(struct db *w, struct err *e)
+{
+    int r = db_do(w, e, "DELETE FROM hook", "");
+
+    return r < 0 ? r : 0;
+}
+
+int db_hook_add(struct db *w, const char *name, const char *events, struct err *e)
+{
+    int r = db_do(w, e, "INSERT INTO hook (name, events) VALUES (?, ?)", "ss", name, events);
+
+    return r < 0 ? r : 0;
+}
+
+int db_delivery_orphans(struct db *w, struct err *e)
+{
+    int r = db_do(w, e,
+                  "UPDATE delivery SET status = 'failed', detail = 'no longer configured'"
+                  " WHERE status = 'pending' AND hook NOT IN (SELECT name FROM hook)",
+                  "");
+
+    return r < 0 ? r : 0;
+}
+
+int db_delivery_due(struct db *db, struct arena *a, struct db_delivery **ret, int *ret_count,
+                    int64_t now, int64_t limit, struct err *e)
+{
+    struct db_rows rows = {.a = a, .size = sizeof(struct db_delivery)};
+    AUTO_STR sql = {0};
+    sqlite3_stmt *st;
+    int r;
+
+    str_add(&sql, "SELECT ");
+    db_add_columns(&sql, columns);
+    str_add(&sql, " FROM delivery WHERE status = 'pending' AND due <= ? ORDER BY due, id LIMIT ?");
+    r = db_query(db, &st, e, sql.text, "ii", now, limit);
+    while (r >= 0 && (r = db_next(db, st, e)) == 1)
+        db_read_row(st, columns, db_rows_add(&rows), a);
+    if (r < 0)
+        return r;
+    *ret = (struct db_delivery *)(void *)rows.rows;
+    *ret_count = rows.count;
+    return 0;
+}
+
+int db_delivery_try(struct db *w, int64_t id, const char *body, int64_t due, struct err *e)
+{
+    int r = db_do(w, e,
+                  "UPDATE delivery SET attempts = attempts + 1, body = coalesce(body, ?), due = ?"
+                  " WHERE id = ? AND status = 'pending'",
+                  "sii", body, due, id);
+
+    if (r < 0)
+        return r;
+    return r == 0 ? err_set(e, -ESTALE, "the delivery is over") : 0;
+}
+
+int db_delivery_end(struct db *w, int64_t id, const char *status, const char *detail, struct err *e)
+{
+    int r = db_do(w, e, "UPDATE delivery SET status = ?, detail = ? WHERE id = ?", "ssi", status,
+                  detail, id);
+
+    return r < 0 ? r : 0;
+}
+
+int db_delivery_trim(struct db *w, int64_t before, struct err *e)
+{
+    int r =
+        db_do(w, e, "DELETE FROM delivery WHERE status <> 'pending' AND created < ?", "i", before);
+
+    return r < 0 ? r : 0;
+}

@@ -1,0 +1,133 @@
+#!/bin/sh
+# Webhooks: what a receiver gets, that it is signed, tried again under the same id also after kill -9,
+# and never sent to a private address unless the administrator says so.
+. "${PT_SRC:?}/tests/api/tap.sh"
+cd "$run" || exit 99
+command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
+secret=0123456789abcdef0123456789abcdef
+printf '%s\n' "$secret" >secret
+
+receiver() { # name, statuses: leaves the port in $port
+    python3 "$PT_SRC/tests/api/receiver.py" "$1" "$2" 2>"$1.err" &
+    pids="$pids $!"
+    wait_for 20 test -s "$1.port" || { echo "Bail out! no receiver"; exit 99; }
+    port=$(cat "$1.port")
+}
+start() {
+    rm -f err
+    "$PT_BUILD/partuned" --config conf --data data --listen 127.0.0.1:0 2>err &
+    pid=$!
+    pids="$pids $pid"
+    wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
+    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
+    A="Authorization: Bearer $(cat data/token)"
+}
+refused() { # words of the refusal
+    "$PT_BUILD/partuned" --config conf --data refused --listen unix:never 2>refusal
+    [ $? -ne 0 ] && grep -q "$1" refusal
+}
+campaign() { # name: leaves its id in $id
+    $C -H "$A" -H 'Content-Type: application/json' -d "{\"name\":\"$1\",\"model\":\"tiny-moe\",
+        \"workload\":{\"global_batch\":8},\"budget\":{\"trials\":2},
+        \"launcher\":{\"kind\":\"simulated\",\"speed\":1000}}" "$url/v1/campaigns" >body
+    id=$(sed -n 's/.*"id":"\([a-z0-9]*\)".*/\1/p' body | head -1)
+}
+lines() { test "$(grep -c . "$1")" -ge "$2"; }
+judged() { python3 "$PT_SRC/tests/api/webhook_check.py" "$secret" "$1" | sort; }
+sql() { python3 -c 'import sqlite3, sys
+for row in sqlite3.connect("file:data/partune.db?mode=ro", uri=True).execute(sys.argv[1]): print(*row)' "$1"; }
+over() { [ "$(sql "SELECT count(*) FROM delivery WHERE status = 'pending'")" = 0 ]; }
+
+receiver all 200
+all=$port
+receiver flaky 500,307,200
+flaky=$port
+receiver never 503
+never=$port
+receiver private 200
+private=$port
+cat >conf <<END
+[webhook "all"]
+url = http://127.0.0.1:$all/in
+secret-file = $PWD/secret
+events = campaign.done, trial.ended
+allow-private = yes
+[webhook "flaky"]
+url = http://localhost:$flaky/hook
+secret = $secret
+allow-private = yes
+retry = 0.2
+[webhook "never"]
+url = http://127.0.0.1:$never/
+secret = $secret
+allow-private = yes
+retry = 0.1
+attempts = 3
+[webhook "private"]
+url = http://127.0.0.1:$private/
+secret = $secret
+[webhook "named"]
+url = http://localhost:$private/
+secret = $secret
+END
+start
+campaign first
+ok "the campaign is made" test -n "$id"
+ok "everything that was asked for arrives" wait_for 60 sh -c 'test "$(grep -c campaign.done all)" -ge 1 && test "$(grep -c trial.ended all)" -ge 2'
+ok "deliveries come to an end" wait_for 60 over
+has "the end of the campaign, signed" "$(judged all)" '/in campaign.done [0-9]+ 200 done None signed'
+has "the end of a trial, signed" "$(judged all)" '/in trial.ended [0-9]+ 200 [a-z]+ 1 signed'
+is "nothing that is not signed" "$(judged all | grep -c WRONG)" 0
+is "each once" "$(sql "SELECT count(*) FROM delivery WHERE hook = 'all' AND attempts <> 1")" 0
+is "tried again after 500 and 307, under the same id, no redirect followed" "$(judged flaky)" \
+    "/hook campaign.done 1 200 done None signed
+/hook campaign.done 1 307 done None signed
+/hook campaign.done 1 500 done None signed"
+is "given up after so many attempts" "$(judged never | wc -l)" 3
+is "and the store says so" "$(sql "SELECT status, attempts, detail FROM delivery WHERE hook = 'never'")" "failed 3 503"
+ok "nothing goes to a private address" test ! -e private
+has "by default, which is said" "$(sql "SELECT status, attempts, detail FROM delivery WHERE hook = 'private'")" \
+    '^failed 1 127.0.0.1 is no public address'
+has "nor by a name that resolves to one" "$(sql "SELECT status, attempts, detail FROM delivery WHERE hook = 'named'")" \
+    '^failed 1 (127.0.0.1|::1) is no public address'
+has "the audit has each attempt" "$(sql "SELECT result FROM audit WHERE who = 'webhook flaky' ORDER BY id" | tr '\n' ' ')" \
+    '^500 307 200 $'
+is "a secret is nowhere in the database" "$(cat data/partune.db* | grep -ac "$secret")" 0
+
+# Nobody listens, the daemon is killed, another one delivers.
+kill -KILL "$pid"
+wait "$pid" 2>/dev/null
+cat >conf <<END
+[webhook "late"]
+url = http://127.0.0.1:1/
+secret = $secret
+events = campaign.done
+allow-private = yes
+retry = 1
+END
+start
+campaign second
+tried() { [ "$(sql "SELECT count(*) FROM delivery WHERE hook = 'late' AND attempts > 0")" = 1 ]; }
+ok "a receiver that does not listen is tried" wait_for 60 tried
+first=$(sql "SELECT uuid FROM delivery WHERE hook = 'late'")
+kill -KILL "$pid"
+wait "$pid" 2>/dev/null
+receiver late 200
+sed -i "s|127.0.0.1:1/|127.0.0.1:$port/|" conf
+start
+ok "the next daemon delivers" wait_for 60 lines late 1
+ok "and has done with it" wait_for 20 over
+is "under the same id" "$(grep -c "\"partune-delivery\": \"$first\"" late)" 1
+has "signed" "$(judged late)" '/ campaign.done 1 200 done None signed'
+kill -TERM "$pid"
+wait "$pid"
+
+printf '[webhook "x"]\nurl = ftp://example.org/\nsecret = %s\n' "$secret" >conf
+ok "no url but http and https" refused 'url must begin'
+printf '[webhook "x"]\nurl = https://example.org/\nsecret = short\n' >conf
+ok "no short secret" refused '16 bytes'
+printf '[webhook "x"]\nurl = https://example.org/\nsecret = %s\nevents = campaign.don\n' "$secret" >conf
+ok "no unknown event" refused 'did you mean campaign.done'
+printf '[webhook "x"]\nurl = https://example.org/\nsecrte = %s\n' "$secret" >conf
+ok "no unknown key" refused 'has no secrte'
+finish

@@ -1,0 +1,376 @@
+/*
+ * The requests of webhooks: libcurl's multi interface on a thread of its own, so that neither a
+ * slow receiver nor the resolver holds up the loop or another receiver.
+ *
+ * An address is judged where the socket is made, after the name was resolved: what is checked is
+ * what is connected to, and a name that answers differently the second time gains nothing. Proxies
+ * of the environment are ignored, since their address would be judged instead; redirects are not
+ * followed.
+ */
+#include <arpa/inet.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <nettle/hmac.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "tuner/webhook.h"
+
+enum { CONNECT_MS = 5000, ANSWER_MS = 10000, POLL_MS = 60000 };
+
+struct request {
+    struct request *next;
+    struct tn_post *p;
+    CURL *easy;
+    struct curl_slist *headers;
+    char error[CURL_ERROR_SIZE];
+    char forbidden[INET6_ADDRSTRLEN]; /* an address that was refused, or "" */
+};
+
+struct tn_sender {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    CURLM *multi;
+    struct tn_post *waiting, *answered; /* under the lock */
+    bool stop;                          /* under the lock */
+    struct request *requests;           /* of the thread */
+    void (*done)(void *arg);
+    void *arg;
+};
+
+struct tn_post *tn_post_free(struct tn_post *p)
+{
+    if (!p)
+        return NULL;
+    free(p->hook);
+    free(p->url);
+    free(p->event);
+    free(p->secret);
+    free(p->ca_file);
+    free(p->body);
+    free(p->problem);
+    free(p);
+    return NULL;
+}
+
+/* ---- addresses ---- */
+
+struct range {
+    uint32_t base;
+    int bits;
+};
+
+/* The special-purpose blocks of RFC 6890 and its registry, and what is not unicast. */
+static bool public_v4(uint32_t ip)
+{
+    static const struct range not_public[] = {
+        {0x00000000, 8},  /* this network */
+        {0x0a000000, 8},  /* private */
+        {0x64400000, 10}, /* shared by carriers */
+        {0x7f000000, 8},  /* loopback */
+        {0xa9fe0000, 16}, /* link-local, with the metadata services of clouds */
+        {0xac100000, 12}, /* private */
+        {0xc0000000, 24}, /* protocol assignments */
+        {0xc0000200, 24}, /* documentation */
+        {0xc0586300, 24}, /* 6to4 relays */
+        {0xc0a80000, 16}, /* private */
+        {0xc6120000, 15}, /* benchmarks of networks */
+        {0xc6336400, 24}, /* documentation */
+        {0xcb007100, 24}, /* documentation */
+        {0xe0000000, 3},  /* multicast, reserved, broadcast */
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(not_public); i++)
+        if ((ip ^ not_public[i].base) >> (32 - not_public[i].bits) == 0)
+            return false;
+    return true;
+}
+
+static uint32_t load32(const uint8_t *b)
+{
+    return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+}
+
+static bool public_v6(const uint8_t *b)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    static const uint8_t nat64[12] = {0x00, 0x64, 0xff, 0x9b};
+
+    if (!memcmp(b, mapped, sizeof(mapped)) || !memcmp(b, nat64, sizeof(nat64)))
+        return public_v4(load32(b + 12));
+    if (b[0] >> 5 != 1) /* 2000::/3 is all that is given out */
+        return false;
+    if (load32(b) == 0x20010db8) /* documentation */
+        return false;
+    if (b[0] == 0x20 && b[1] == 0x01 && b[2] < 2) /* 2001::/23: Teredo and other special uses */
+        return false;
+    if (b[0] == 0x20 && b[1] == 0x02) /* 6to4 */
+        return public_v4(load32(b + 2));
+    return !(b[0] == 0x3f && b[1] == 0xff && b[2] < 0x10); /* documentation */
+}
+
+bool tn_address_public(const struct sockaddr *a)
+{
+    if (a->sa_family == AF_INET)
+        return public_v4(ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr));
+    if (a->sa_family == AF_INET6)
+        return public_v6(((const struct sockaddr_in6 *)(const void *)a)->sin6_addr.s6_addr);
+    return false;
+}
+
+static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct request *q = arg;
+    const struct sockaddr *a = &address->addr;
+
+    (void)purpose;
+    if (!q->p->allow_private && !tn_address_public(a)) {
+        const void *ip =
+            a->sa_family == AF_INET
+                ? (const void *)&((const struct sockaddr_in *)(const void *)a)->sin_addr
+                : (const void *)&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr;
+
+        inet_ntop(a->sa_family, ip, q->forbidden, sizeof(q->forbidden));
+        return CURL_SOCKET_BAD;
+    }
+    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+/* ---- a request ---- */
+
+void tn_signature(char ret[TN_SIGNATURE_TEXT], const char *secret, int64_t time, const char *body)
+{
+    struct hmac_sha256_ctx ctx;
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    char stamp[24];
+    int n = snprintf(stamp, sizeof(stamp), "%lld.", (long long)time);
+
+    hmac_sha256_set_key(&ctx, strlen(secret), (const uint8_t *)secret);
+    hmac_sha256_update(&ctx, (size_t)n, (const uint8_t *)stamp);
+    hmac_sha256_update(&ctx, strlen(body), (const uint8_t *)body);
+    hmac_sha256_digest(&ctx, sizeof(digest), digest);
+    n = snprintf(ret, TN_SIGNATURE_TEXT, "sha256=");
+    for (size_t i = 0; i < sizeof(digest); i++)
+        n += snprintf(ret + n, (size_t)(TN_SIGNATURE_TEXT - n), "%02x", digest[i]);
+}
+
+static void add_header(struct request *q, const char *name, const char *value)
+{
+    AUTO_FREE char *line = mem_printf("%s: %s", name, value);
+    struct curl_slist *more = curl_slist_append(q->headers, line);
+
+    q->headers = more ? more : q->headers;
+}
+
+static void set_headers(struct request *q)
+{
+    char signature[TN_SIGNATURE_TEXT], stamp[24];
+    int64_t now = clock_wall_ms() / 1000;
+
+    snprintf(stamp, sizeof(stamp), "%lld", (long long)now);
+    tn_signature(signature, q->p->secret, now, q->p->body);
+    add_header(q, "Content-Type", "application/json");
+    add_header(q, "Partune-Event", q->p->event);
+    add_header(q, "Partune-Delivery", q->p->uuid);
+    add_header(q, "Partune-Timestamp", stamp);
+    add_header(q, "Partune-Signature", signature);
+}
+
+/* Nobody reads what a receiver says. */
+static size_t drop(char *bytes, size_t size, size_t n, void *arg)
+{
+    (void)bytes;
+    (void)arg;
+    return size * n;
+}
+
+static void set_up(struct request *q)
+{
+    CURL *h = q->easy;
+
+    set_headers(q);
+    curl_easy_setopt(h, CURLOPT_PRIVATE, q);
+    curl_easy_setopt(h, CURLOPT_URL, q->p->url);
+    curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(h, CURLOPT_PROXY, "");
+    curl_easy_setopt(h, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(h, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    curl_easy_setopt(h, CURLOPT_OPENSOCKETDATA, q);
+    curl_easy_setopt(h, CURLOPT_FORBID_REUSE, 1L); /* each request's address is judged */
+    curl_easy_setopt(h, CURLOPT_FRESH_CONNECT, 1L);
+    curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
+    curl_easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)ANSWER_MS);
+    curl_easy_setopt(h, CURLOPT_USERAGENT, "partune/" PACKAGE_VERSION);
+    curl_easy_setopt(h, CURLOPT_HTTPHEADER, q->headers);
+    curl_easy_setopt(h, CURLOPT_POSTFIELDSIZE, (long)strlen(q->p->body));
+    curl_easy_setopt(h, CURLOPT_POSTFIELDS, q->p->body);
+    curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, drop);
+    curl_easy_setopt(h, CURLOPT_ERRORBUFFER, q->error);
+    if (q->p->ca_file)
+        curl_easy_setopt(h, CURLOPT_CAINFO, q->p->ca_file);
+}
+
+/* The request is over: its post goes back. */
+static void answer(struct tn_sender *s, struct request *q)
+{
+    struct request **at = &s->requests;
+
+    while (*at != q)
+        at = &(*at)->next;
+    *at = q->next;
+    curl_multi_remove_handle(s->multi, q->easy);
+    curl_easy_cleanup(q->easy);
+    curl_slist_free_all(q->headers);
+    pthread_mutex_lock(&s->lock);
+    q->p->next = s->answered;
+    s->answered = q->p;
+    pthread_mutex_unlock(&s->lock);
+    free(q);
+    s->done(s->arg);
+}
+
+static void judge(struct tn_sender *s, struct request *q, CURLcode code)
+{
+    curl_easy_getinfo(q->easy, CURLINFO_RESPONSE_CODE, &q->p->status);
+    if (code != CURLE_OK) {
+        q->p->status = 0;
+        q->p->refused = q->forbidden[0] != '\0' && code == CURLE_COULDNT_CONNECT;
+        q->p->problem =
+            q->p->refused
+                ? mem_printf("%s is no public address; allow-private would permit it", q->forbidden)
+                : mem_strdup(q->error[0] ? q->error : curl_easy_strerror(code));
+    }
+    answer(s, q);
+}
+
+static void begin(struct tn_sender *s, struct tn_post *p)
+{
+    struct request *q = mem_alloc(sizeof(*q));
+
+    q->p = p;
+    q->next = s->requests;
+    s->requests = q;
+    q->easy = curl_easy_init();
+    if (!q->easy) {
+        p->problem = mem_strdup("out of memory");
+        answer(s, q);
+        return;
+    }
+    set_up(q);
+    curl_multi_add_handle(s->multi, q->easy);
+}
+
+/* ---- the thread ---- */
+
+/* False: stop. */
+static bool take_waiting(struct tn_sender *s)
+{
+    struct tn_post *p, *next;
+    bool stop;
+
+    pthread_mutex_lock(&s->lock);
+    p = s->waiting;
+    s->waiting = NULL;
+    stop = s->stop;
+    pthread_mutex_unlock(&s->lock);
+    for (; p; p = next) {
+        next = p->next;
+        p->next = NULL;
+        begin(s, p);
+    }
+    return !stop;
+}
+
+static void *sender_main(void *arg)
+{
+    struct tn_sender *s = arg;
+    CURLMsg *m;
+    int running, left;
+
+    while (take_waiting(s)) {
+        curl_multi_perform(s->multi, &running);
+        while ((m = curl_multi_info_read(s->multi, &left))) {
+            struct request *q = NULL;
+
+            if (m->msg != CURLMSG_DONE)
+                continue;
+            curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&q);
+            judge(s, q, m->data.result);
+        }
+        curl_multi_poll(s->multi, NULL, 0, POLL_MS, NULL);
+    }
+    while (s->requests)
+        judge(s, s->requests, CURLE_ABORTED_BY_CALLBACK);
+    return NULL;
+}
+
+int tn_sender_start(struct tn_sender **ret, void (*done)(void *arg), void *arg, struct err *e)
+{
+    struct tn_sender *s;
+    int r;
+
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return err_set(e, -EIO, "libcurl cannot be used");
+    s = mem_alloc(sizeof(*s));
+    s->done = done;
+    s->arg = arg;
+    s->multi = curl_multi_init();
+    pthread_mutex_init(&s->lock, NULL);
+    r = s->multi ? pthread_create(&s->thread, NULL, sender_main, s) : ENOMEM;
+    if (r != 0) {
+        curl_multi_cleanup(s->multi);
+        pthread_mutex_destroy(&s->lock);
+        free(s);
+        return err_set(e, -r, "the thread of webhooks: %s", strerror(r));
+    }
+    *ret = s;
+    return 0;
+}
+
+void tn_sender_post(struct tn_sender *s, struct tn_post *owned_p)
+{
+    pthread_mutex_lock(&s->lock);
+    owned_p->next = s->waiting;
+    s->waiting = owned_p;
+    pthread_mutex_unlock(&s->lock);
+    curl_multi_wakeup(s->multi);
+}
+
+struct tn_post *tn_sender_take(struct tn_sender *s)
+{
+    struct tn_post *p;
+
+    pthread_mutex_lock(&s->lock);
+    p = s->answered;
+    s->answered = NULL;
+    pthread_mutex_unlock(&s->lock);
+    return p;
+}
+
+static void free_all(struct tn_post *p)
+{
+    struct tn_post *next;
+
+    for (; p; p = next) {
+        next = p->next;
+        tn_post_free(p);
+    }
+}
+
+struct tn_sender *tn_sender_stop(struct tn_sender *s)
+{
+    if (!s)
+        return NULL;
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_mutex_unlock(&s->lock);
+    curl_multi_wakeup(s->multi);
+    pthread_join(s->thread, NULL);
+    free_all(s->waiting);
+    free_all(s->answered);
+    curl_multi_cleanup(s->multi);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+    return NULL;
+}
