@@ -8,9 +8,8 @@ const char *const se_method_names[] = {"bayes", "random", "grid", NULL};
 const char *const se_objective_names[] = {"tokens_per_s", "tokens_per_s_per_device", NULL};
 
 static const char *const campaign_keys[] = {
-    "name",      "model",       "cluster", "workload", "space",  "baseline",
-    "objective", "constraints", "budget",  "trial",    "search", "launcher",
-    "trainer",   "warm_start",  "tags",    "notes",    NULL,
+    "name",   "model", "cluster", "workload", "space",   "baseline", "objective", "constraints",
+    "budget", "trial", "search",  "launcher", "trainer", "tags",     "notes",     NULL,
 };
 static const char *const constraint_keys[] = {"memory_headroom", NULL};
 static const char *const budget_keys[] = {"trials", "wall_s", "device_s", NULL};
