@@ -20,6 +20,7 @@ random() { # sets r, below $1
     r=$((seed / 65536 % $1))
 }
 start() {
+    rm -f err # of the daemon before, which was ready, too
     "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --grace 500 2>err &
     pid=$!
     pids="$pids $pid"
