@@ -11,7 +11,7 @@
 
 struct err {
     int code;          /* 0, or a negative errno */
-    char text[480];    /* what went wrong */
+    char text[960];    /* what went wrong */
     char pointer[128]; /* RFC 6901 pointer of the field that is wrong in a JSON input, or "" */
 };
 

@@ -1,8 +1,8 @@
 #include "base/base.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -154,19 +154,85 @@ int file_mkdirs(const char *path, unsigned mode, struct err *e)
     return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+enum { MAX_DEPTH = 200 }; /* of folders in folders: each level holds a descriptor */
+
+/* Everything below the folder FD, which is closed. By descriptors and without following links, so
+ * that somebody who may write there cannot lead the removal elsewhere while it is at work. */
+static int remove_below(int fd, int depth)
 {
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
+    DIR *d = depth < MAX_DEPTH ? fdopendir(fd) : NULL;
+    int first = 0;
+
+    if (!d) {
+        first = depth < MAX_DEPTH ? -errno : -ELOOP;
+        close(fd);
+        return first;
+    }
+    for (struct dirent *x; (x = readdir(d)) != NULL;) {
+        int below, r;
+
+        if (!strcmp(x->d_name, ".") || !strcmp(x->d_name, ".."))
+            continue;
+        if (unlinkat(fd, x->d_name, 0) == 0 || errno == ENOENT)
+            continue;
+        below = openat(fd, x->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        r = below < 0 ? -errno : remove_below(below, depth + 1);
+        if (unlinkat(fd, x->d_name, AT_REMOVEDIR) < 0 && errno != ENOENT && r == 0)
+            r = -errno;
+        if (first == 0)
+            first = r;
+    }
+    closedir(d);
+    return first;
 }
 
 int file_remove_tree(const char *path, struct err *e)
 {
-    if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
+    int fd, r;
+
+    if (unlink(path) == 0 || errno == ENOENT)
+        return 0;
+    if (errno != EISDIR)
         return err_set(e, -errno, "remove %s: %s", path, strerror(errno));
-    return 0;
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    r = fd < 0 ? -errno : remove_below(fd, 0);
+    if (rmdir(path) < 0 && errno != ENOENT && r == 0)
+        r = -errno;
+    return r < 0 ? err_set(e, r, "remove %s: %s", path, strerror(-r)) : 0;
+}
+
+static int64_t bytes_below(int fd, int depth)
+{
+    DIR *d = depth < MAX_DEPTH ? fdopendir(fd) : NULL;
+    int64_t sum = 0;
+    struct stat st;
+
+    if (!d) {
+        close(fd);
+        return 0;
+    }
+    for (struct dirent *x; (x = readdir(d)) != NULL;) {
+        int below;
+
+        if (!strcmp(x->d_name, ".") || !strcmp(x->d_name, "..") ||
+            fstatat(fd, x->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        sum += (int64_t)st.st_blocks * 512;
+        below = S_ISDIR(st.st_mode)
+                    ? openat(fd, x->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                    : -1;
+        if (below >= 0)
+            sum += bytes_below(below, depth + 1);
+    }
+    closedir(d);
+    return sum;
+}
+
+int64_t file_tree_bytes(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return fd < 0 ? 0 : bytes_below(fd, 0);
 }
 
 bool file_exists(const char *path)

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -24,6 +25,9 @@ int file_mkdirs(const char *path, unsigned mode, struct err *e);
 /* Remove a file or a folder with all it holds; absent is success. Symbolic links are not followed.
  */
 int file_remove_tree(const char *path, struct err *e);
+
+/* What the folder and all that it holds take on the disk; 0 if it is absent. */
+int64_t file_tree_bytes(const char *path);
 
 /* fsync the folder that holds PATH, so that a rename into it lasts. */
 int file_sync_parent(const char *path);

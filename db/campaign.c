@@ -131,6 +131,14 @@ int db_campaign_describe(struct db *w, const char *id, const char *name, const c
     return r == 0 ? err_set(e, -ENOENT, "no campaign %.40s", id) : 0;
 }
 
+int db_campaign_set_priority(struct db *w, const char *id, int64_t priority, struct err *e)
+{
+    int r = db_do(w, e, "UPDATE campaign SET priority = ?2, rev = rev + 1 WHERE id = ?1", "si", id,
+                  priority);
+
+    return r < 0 ? r : 0;
+}
+
 int db_campaign_set_verify(struct db *w, const char *id, const char *verify_json, struct err *e)
 {
     int r = db_do(w, e, "UPDATE campaign SET verify = ?2, rev = rev + 1 WHERE id = ?1", "ss", id,
@@ -144,6 +152,26 @@ int db_campaign_set_importance(struct db *w, const char *id, const char *json, s
     int r = db_do(w, e, "UPDATE campaign SET importance = ?2 WHERE id = ?1", "ss", id, json);
 
     return r < 0 ? r : 0;
+}
+
+int db_campaign_ended(struct db *db, struct arena *a, const char ***ret, int *ret_count,
+                      int64_t before, int64_t limit, struct err *e)
+{
+    const char **ids = arena_alloc(a, sizeof(*ids) * (size_t)limit);
+    sqlite3_stmt *st;
+    int n = 0;
+    int r = db_query(db, &st, e,
+                     "SELECT id FROM campaign WHERE ended < ?1 AND state IN"
+                     " ('done', 'cancelled', 'failed') ORDER BY ended, id LIMIT ?2",
+                     "ii", before, limit);
+
+    while (r >= 0 && (r = db_next(db, st, e)) == 1)
+        ids[n++] = arena_strdup(a, (const char *)sqlite3_column_text(st, 0));
+    if (r < 0)
+        return r;
+    *ret = ids;
+    *ret_count = n;
+    return 0;
 }
 
 int db_campaign_delete(struct db *w, const char *id, struct err *e)

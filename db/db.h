@@ -144,8 +144,12 @@ int db_campaign_move(struct db *w, const char *id, const char *from, const char 
 /* NULL leaves a field alone. */
 int db_campaign_describe(struct db *w, const char *id, const char *name, const char *notes,
                          const char *tags, struct err *e);
+int db_campaign_set_priority(struct db *w, const char *id, int64_t priority, struct err *e);
 int db_campaign_set_verify(struct db *w, const char *id, const char *verify_json, struct err *e);
 int db_campaign_set_importance(struct db *w, const char *id, const char *json, struct err *e);
+/* Ids of campaigns that ended before BEFORE, the first to end first, LIMIT at most, in A. */
+int db_campaign_ended(struct db *db, struct arena *a, const char ***ret, int *ret_count,
+                      int64_t before, int64_t limit, struct err *e);
 /* With all its trials, attempts, steps, events and artifacts. -EBUSY while it runs or verifies. */
 int db_campaign_delete(struct db *w, const char *id, struct err *e);
 /* Rows of (state, count): calls FN for each. */
@@ -179,6 +183,8 @@ struct db_trial {
     int64_t rev;
 };
 
+/* A row of which nothing is known yet: every measurement NAN, every time and reference DB_NULL. */
+void db_trial_blank(struct db_trial *ret);
 /* Adds a queued trial with the campaign's next n, which is put into T and *RET_N. The campaign must
  * be running or verifying (-ESTALE). */
 int db_trial_add(struct db *w, struct db_trial *t, int64_t *ret_n, struct err *e);
@@ -371,6 +377,7 @@ int db_delivery_trim(struct db *w, int64_t before, struct err *e); /* forget tho
  */
 
 void db_campaign_count(struct db *db, const char *state, int64_t *ret);
+void db_delivery_count(struct db *db, const char *status, int64_t *ret); /* that are in it */
 int64_t db_count(struct db *db,
                  const char *table); /* rows of one of the tables above; -1 on failure */
 

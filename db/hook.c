@@ -85,6 +85,12 @@ int db_delivery_end(struct db *w, int64_t id, const char *status, const char *de
     return r < 0 ? r : 0;
 }
 
+void db_delivery_count(struct db *db, const char *status, int64_t *ret)
+{
+    *ret = 0;
+    db_number(db, ret, 0, NULL, "SELECT count(*) FROM delivery WHERE status = ?", "s", status);
+}
+
 int db_delivery_trim(struct db *w, int64_t before, struct err *e)
 {
     int r =

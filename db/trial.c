@@ -79,6 +79,31 @@ int db_trial_next(struct db *db, const char *campaign, int64_t *ret_n, struct er
     return db_number(db, ret_n, 1, e, "SELECT next_n FROM campaign WHERE id = ?", "s", campaign);
 }
 
+void db_trial_blank(struct db_trial *ret)
+{
+    *ret = (struct db_trial){
+        .repeat_of = DB_NULL,
+        .search_id = DB_NULL,
+        .predicted_tokens_per_s = NAN,
+        .predicted_memory = NAN,
+        .predicted_fits = NAN,
+        .tokens_per_s = NAN,
+        .tokens_per_s_se = NAN,
+        .tokens_per_s_max = NAN,
+        .mfu = NAN,
+        .step_ms = NAN,
+        .step_ms_p10 = NAN,
+        .step_ms_p90 = NAN,
+        .step_ms_ci95 = NAN,
+        .memory = NAN,
+        .loss_first = NAN,
+        .loss_last = NAN,
+        .started = DB_NULL,
+        .ended = DB_NULL,
+        .seconds = NAN,
+    };
+}
+
 int db_trial_add(struct db *w, struct db_trial *t, int64_t *ret_n, struct err *e)
 {
     int64_t n;
@@ -293,11 +318,13 @@ int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *r
 int db_trial_repeated(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
                       const char *campaign, struct err *e)
 {
-    /* ?2 is 0, which no trial is. */
+    /* ?2 is 0, which no trial is. As with groups, the conditions are put so that trials are found
+     * by their numbers; there may be many others. */
     return read_trials(db, a, ret, ret_count,
-                       "n > ?2 AND coalesce(repeat_of, n) IN (SELECT repeat_of FROM trial"
-                       " WHERE campaign = ?1 AND repeat_of IS NOT NULL)"
-                       " AND state = 'ok' AND kind <> 'verify' ORDER BY coalesce(repeat_of, n), n",
+                       "+n > ?2 AND n IN (SELECT repeat_of FROM trial"
+                       " WHERE campaign = ?1 AND repeat_of IS NOT NULL"
+                       " UNION SELECT n FROM trial WHERE campaign = ?1 AND repeat_of IS NOT NULL)"
+                       " AND +state = 'ok' AND kind <> 'verify' ORDER BY coalesce(repeat_of, n), n",
                        campaign, 0, e);
 }
 
