@@ -5,6 +5,7 @@
  * queries at a time, which take turns at adding to dk and dv.
  */
 #include "kernels/attn.h"
+#include "kernels/set.h"
 
 enum { Q_BLOCK = KN_ATTN_TILE, MAX_ROWS = 4096 /* blocks of queries that threads share */ };
 
@@ -51,7 +52,7 @@ static void fwd_units(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_attn_fwd(struct kn_pool *p, const struct kn_attn *a, void *o, size_t ldo, float *lse)
+void kn_host_attn_fwd(struct kn_pool *p, const struct kn_attn *a, void *o, size_t ldo, float *lse)
 {
     struct fwd f = {.a = a, .o = o, .ldo = ldo, .lse = lse};
 
@@ -184,8 +185,8 @@ static void bwd_shared(struct kn_pool *p, struct bwd *b)
     kn_parallel(p, b->count, 1, 1, bwd_shared_end, b);
 }
 
-void kn_attn_bwd(struct kn_pool *p, const struct kn_attn *a, const struct kn_attn_grad *g,
-                 void *workspace)
+void kn_host_attn_bwd(struct kn_pool *p, const struct kn_attn *a, const struct kn_attn_grad *g,
+                      void *workspace)
 {
     size_t units = a->batch * a->kv_heads, threads = (size_t)kn_pool_threads(p);
     struct bwd b;

@@ -1,6 +1,7 @@
 /* Flat arrays and AdamW: spans cut into pieces that stay in the first-level cache while they are
  * converted. */
 #include "kernels/ops.h"
+#include "kernels/set.h"
 
 enum { UNIT = 64, GRAIN = 16384, PIECE = 2048, MAX_THREADS = 256 };
 
@@ -24,7 +25,7 @@ static void zero_span(void *arg, const struct kn_share *s)
     memset((char *)arg + s->lo, 0, s->hi - s->lo);
 }
 
-void kn_zero(struct kn_pool *p, void *x, size_t bytes)
+void kn_host_zero(struct kn_pool *p, void *x, size_t bytes)
 {
     kn_parallel(p, bytes, UNIT, 4 * GRAIN, zero_span, x);
 }
@@ -38,8 +39,8 @@ static void copy_rows(void *arg, const struct kn_share *s)
                f->cols * kn_type_size(f->yt));
 }
 
-void kn_copy2d(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *x, size_t ldx,
-               size_t rows, size_t cols)
+void kn_host_copy2d(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *x,
+                    size_t ldx, size_t rows, size_t cols)
 {
     struct flat f = {.yt = t, .y = y, .ldy = ldy, .x = x, .ldx = ldx, .cols = cols};
 
@@ -69,8 +70,8 @@ static void transpose_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_transpose(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *x, size_t ldx,
-                  size_t rows, size_t cols)
+void kn_host_transpose(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *x,
+                       size_t ldx, size_t rows, size_t cols)
 {
     struct flat f = {.yt = t, .y = y, .ldy = ldy, .x = x, .ldx = ldx, .cols = cols};
 
@@ -93,8 +94,8 @@ static void convert_span(void *arg, const struct kn_share *s)
         kn_ops()->to_bf16(y, x, n);
 }
 
-void kn_convert(struct kn_pool *p, enum kn_type yt, void *y, enum kn_type xt, const void *x,
-                size_t n)
+void kn_host_convert(struct kn_pool *p, enum kn_type yt, void *y, enum kn_type xt, const void *x,
+                     size_t n)
 {
     struct flat f = {.yt = yt, .y = y, .xt = xt, .x = x};
 
@@ -116,7 +117,7 @@ static void add_span(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_add(struct kn_pool *p, enum kn_type t, void *y, const void *a, const void *b, size_t n)
+void kn_host_add(struct kn_pool *p, enum kn_type t, void *y, const void *a, const void *b, size_t n)
 {
     struct flat f = {.yt = t, .y = y, .x = a, .x2 = b};
 
@@ -137,7 +138,7 @@ static void scale_span(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_scale(struct kn_pool *p, enum kn_type t, void *x, float alpha, size_t n)
+void kn_host_scale(struct kn_pool *p, enum kn_type t, void *x, float alpha, size_t n)
 {
     struct flat f = {.yt = t, .y = x, .alpha = alpha};
 
@@ -160,8 +161,8 @@ static void axpy_span(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_axpy(struct kn_pool *p, enum kn_type yt, void *y, float alpha, enum kn_type xt,
-             const void *x, size_t n)
+void kn_host_axpy(struct kn_pool *p, enum kn_type yt, void *y, float alpha, enum kn_type xt,
+                  const void *x, size_t n)
 {
     struct flat f = {.yt = yt, .y = y, .alpha = alpha, .xt = xt, .x = x};
 
@@ -180,7 +181,7 @@ static void sumsq_span(void *arg, const struct kn_share *s)
     f->sum[s->thread] = sum;
 }
 
-double kn_sumsq(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
+double kn_host_sumsq(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
 {
     struct flat f = {.xt = t, .x = x};
     double sum = 0;
@@ -204,7 +205,7 @@ static void nonfinite_span(void *arg, const struct kn_share *s)
     f->bad[s->thread] = bad;
 }
 
-bool kn_any_nonfinite(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
+bool kn_host_any_nonfinite(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
 {
     struct flat f = {.xt = t, .x = x};
 
@@ -235,8 +236,8 @@ static void adamw_span(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_adamw(struct kn_pool *p, const struct kn_adamw *h, float *w, kn_bf16 *low, float *m,
-              float *v, const float *g, size_t n)
+void kn_host_adamw(struct kn_pool *p, const struct kn_adamw *h, float *w, kn_bf16 *low, float *m,
+                   float *v, const float *g, size_t n)
 {
     struct adamw a = {.h = h, .w = w, .low = low, .m = m, .v = v, .g = g};
 

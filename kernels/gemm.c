@@ -14,6 +14,7 @@
  * widened as they are packed; a C in bf16 is summed in fp32 in scratch and rounded once.
  */
 #include "kernels/gemm.h"
+#include "kernels/set.h"
 
 enum {
     WIDE = 16384,           /* columns of a bf16 C that are summed at once */
@@ -361,7 +362,7 @@ static void start(struct kn_pool *asked, struct job *j, size_t threads,
     kn_pool_release(asked);
 }
 
-void kn_gemm(struct kn_pool *p, const struct kn_gemm *g)
+void kn_host_gemm(struct kn_pool *p, const struct kn_gemm *g)
 {
     struct job j = {.g = g};
 
@@ -413,18 +414,41 @@ static void run_group_rows(void *arg, int thread, int threads)
     }
 }
 
-/* wgrad: each thread has some rows of every expert's weight. */
+/* The row of a weight of M rows at which the cut lies that leaves PART of it above. */
+static size_t row_of_cut(size_t m, double part)
+{
+    enum { UNIT = 8 };
+
+    if (part <= 0 || part >= 1)
+        return part <= 0 ? 0 : m;
+    return kn_min(m, (size_t)(part * (double)m / UNIT + 0.5) * UNIT);
+}
+
+/*
+ * wgrad: the experts' weights, one below the other, are cut into shares of the same work, so most
+ * experts are one thread's and their B is packed once. A weight's row costs its expert's rows, and
+ * something for C itself, which is read and written whatever the rows.
+ */
 static void run_group_weights(void *arg, int thread, int threads)
 {
+    enum { C_ROWS = 16 };
     const struct job *j = arg;
-    size_t i0, in;
+    double total = (double)(j->offsets[j->groups] - j->offsets[0]) + C_ROWS * (double)j->groups;
+    double from = total * thread / threads, to = total * (thread + 1) / threads;
 
-    share(j->g->m, 8, (size_t)thread, (size_t)threads, &i0, &in);
     for (size_t e = 0; e < j->groups; e++) {
-        struct kn_gemm one = part_of(j->g, i0, in, 0, j->g->n);
-        size_t row = (size_t)j->offsets[e];
+        size_t row = (size_t)j->offsets[e], k = (size_t)j->offsets[e + 1] - row, i0, i1;
+        double cost = (double)k + C_ROWS;
+        struct kn_gemm one;
 
-        one.k = (size_t)j->offsets[e + 1] - row;
+        i0 = row_of_cut(j->g->m, from / cost);
+        i1 = row_of_cut(j->g->m, to / cost);
+        from -= cost;
+        to -= cost;
+        if (i1 <= i0)
+            continue;
+        one = part_of(j->g, i0, i1 - i0, 0, j->g->n);
+        one.k = k;
         one.a = kn_ptr(one.at, one.a, row * one.lda);
         one.b = kn_ptr(one.bt, one.b, row * one.ldb);
         one.c = kn_ptr(one.ct, one.c, e * j->wstride);
@@ -432,8 +456,8 @@ static void run_group_weights(void *arg, int thread, int threads)
     }
 }
 
-void kn_gemm_grouped(struct kn_pool *p, const struct kn_gemm *g, size_t groups,
-                     const int32_t *offsets, size_t wstride)
+void kn_host_gemm_grouped(struct kn_pool *p, const struct kn_gemm *g, size_t groups,
+                          const int32_t *offsets, size_t wstride)
 {
     struct job j = {.g = g, .groups = groups, .offsets = offsets, .wstride = wstride};
     size_t threads = (size_t)kn_pool_threads(p);

@@ -15,6 +15,10 @@
  * formula) and faster versions; the best set that the CPU has is chosen at the first call, or the
  * one named by the environment variable KN_ISA (ref, avx2, avx512) if the CPU has it.
  *
+ * Devices. A pool is a queue of a set of kernels, this folder's unless kn_set_use (set.h) says
+ * otherwise. Between an operation on a pool and the first look at its result, or change of what it
+ * reads, by other means stands kn_wait. The operations without a pool work on the host, at once.
+ *
  * Threads. Every operation that is worth it takes a pool (NULL: the built-in pool of the caller's
  * thread alone; concurrent callers with NULL wait for each other). A pool serves one caller at a
  * time. Results are the same in every run with the same number of threads and the same blocking.
@@ -70,6 +74,20 @@ void kn_pool_set_poll(struct kn_pool *p, void (*fn)(void *arg), void *arg);
 
 /* Run FN(ARG, i, n) on each thread i of n at once; returns when all are done. */
 void kn_pool_run(struct kn_pool *p, void (*fn)(void *arg, int thread, int threads), void *arg);
+
+/* Memory of the set in use: zeros, NULL if there is no room. Free it under the same set. */
+void *kn_alloc(size_t bytes);
+void kn_free(void *x, size_t bytes);
+/* TO = FROM after the operations that P was given before; memory of the set or of the host, on
+ * either side. */
+void kn_copy(struct kn_pool *p, void *to, const void *from, size_t bytes);
+/* Until everything that P was given is done. */
+void kn_wait(struct kn_pool *p);
+
+struct kn_set; /* set.h */
+/* Pools and memory are SET's from now on, the host's until the first call. At the start of a
+ * program or between runs: a pool and the memory that it is used with are of one set. */
+void kn_set_use(const struct kn_set *set);
 
 /* ------------------------------------------------------------------ matrix multiplication */
 

@@ -1,5 +1,6 @@
 /* Embedding, and softmax cross-entropy over a vocabulary that is split between ranks. */
 #include "kernels/ops.h"
+#include "kernels/set.h"
 
 enum { ROW_GRAIN = 8, COLUMN_UNIT = 16, COLUMN_GRAIN = 64 };
 
@@ -36,8 +37,8 @@ static void embed_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_embed_fwd(struct kn_pool *p, enum kn_type t, void *y, const void *table, const int32_t *ids,
-                  size_t rows, size_t d, size_t v0, size_t vocab)
+void kn_host_embed_fwd(struct kn_pool *p, enum kn_type t, void *y, const void *table,
+                       const int32_t *ids, size_t rows, size_t d, size_t v0, size_t vocab)
 {
     struct embed e = {
         .t = t, .y = y, .table = table, .ids = ids, .rows = rows, .d = d, .v0 = v0, .vocab = vocab};
@@ -61,8 +62,8 @@ static void embed_columns(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_embed_bwd(struct kn_pool *p, enum kn_type t, float *dtable, const void *dy,
-                  const int32_t *ids, size_t rows, size_t d, size_t v0, size_t vocab)
+void kn_host_embed_bwd(struct kn_pool *p, enum kn_type t, float *dtable, const void *dy,
+                       const int32_t *ids, size_t rows, size_t d, size_t v0, size_t vocab)
 {
     struct embed e = {.t = t,
                       .dtable = dtable,
@@ -105,8 +106,8 @@ static void max_rows(void *arg, const struct kn_share *s)
             kn_in(x->t, kn_ptr(x->t, x->cl, r * x->ld), s->scratch, x->cols), x->cols);
 }
 
-void kn_xent_max(struct kn_pool *p, enum kn_type t, float *max, const void *logits, size_t ld,
-                 size_t rows, size_t cols)
+void kn_host_xent_max(struct kn_pool *p, enum kn_type t, float *max, const void *logits, size_t ld,
+                      size_t rows, size_t cols)
 {
     struct xent x = {.t = t, .cl = logits, .ld = ld, .cols = cols, .out = max};
 
@@ -127,9 +128,9 @@ static void sum_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_xent_sum(struct kn_pool *p, enum kn_type t, float *sum, float *target, const void *logits,
-                 size_t ld, size_t rows, size_t cols, const float *max, const int32_t *targets,
-                 size_t v0)
+void kn_host_xent_sum(struct kn_pool *p, enum kn_type t, float *sum, float *target,
+                      const void *logits, size_t ld, size_t rows, size_t cols, const float *max,
+                      const int32_t *targets, size_t v0)
 {
     struct xent x = {.t = t,
                      .cl = logits,
@@ -184,9 +185,9 @@ static void grad_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_xent_grad(struct kn_pool *p, enum kn_type t, void *logits, size_t ld, size_t rows,
-                  size_t cols, size_t padded, const float *max, const float *sum,
-                  const int32_t *targets, size_t v0, float scale)
+void kn_host_xent_grad(struct kn_pool *p, enum kn_type t, void *logits, size_t ld, size_t rows,
+                       size_t cols, size_t padded, const float *max, const float *sum,
+                       const int32_t *targets, size_t v0, float scale)
 {
     struct xent x = {.t = t,
                      .l = logits,

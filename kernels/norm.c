@@ -1,5 +1,6 @@
 /* RMSNorm over rows. Zhang and Sennrich, "Root mean square layer normalization", 2019. */
 #include "kernels/ops.h"
+#include "kernels/set.h"
 
 enum { GRAIN = 16, BWD_ROWS = 16 };
 
@@ -28,8 +29,8 @@ static void fwd_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_rmsnorm_fwd(struct kn_pool *p, enum kn_type t, void *y, float *rrms, const void *x,
-                    const void *w, size_t rows, size_t d, float eps)
+void kn_host_rmsnorm_fwd(struct kn_pool *p, enum kn_type t, void *y, float *rrms, const void *x,
+                         const void *w, size_t rows, size_t d, float eps)
 {
     struct fwd f = {.t = t, .y = y, .rrms = rrms, .x = x, .w = w, .d = d, .eps = eps};
 
@@ -83,9 +84,9 @@ static void bwd_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_rmsnorm_bwd(struct kn_pool *p, enum kn_type t, void *dx, float *dw, const void *dy,
-                    const void *x, const void *w, const float *rrms, size_t rows, size_t d,
-                    bool add)
+void kn_host_rmsnorm_bwd(struct kn_pool *p, enum kn_type t, void *dx, float *dw, const void *dy,
+                         const void *x, const void *w, const float *rrms, size_t rows, size_t d,
+                         bool add)
 {
     struct bwd b = {
         .t = t, .dx = dx, .dw = dw, .dy = dy, .x = x, .w = w, .rrms = rrms, .d = d, .add = add};

@@ -1,5 +1,6 @@
 /* Moving tokens to their experts and back. */
 #include "kernels/ops.h"
+#include "kernels/set.h"
 
 enum { GRAIN = 16 };
 
@@ -53,8 +54,8 @@ static void permute_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_permute(struct kn_pool *p, enum kn_type t, void *y, const void *x, const int32_t *src,
-                size_t n, size_t k, size_t d)
+void kn_host_permute(struct kn_pool *p, enum kn_type t, void *y, const void *x, const int32_t *src,
+                     size_t n, size_t k, size_t d)
 {
     struct move m = {.t = t, .y = y, .x = x, .src = src, .k = k, .d = d};
 
@@ -116,8 +117,9 @@ static void unpermute_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_unpermute(struct kn_pool *p, enum kn_type t, void *y, const void *x, const int32_t *place,
-                  const float *w, size_t rows, size_t k, size_t d, bool add)
+void kn_host_unpermute(struct kn_pool *p, enum kn_type t, void *y, const void *x,
+                       const int32_t *place, const float *w, size_t rows, size_t k, size_t d,
+                       bool add)
 {
     struct move m = {.t = t, .y = y, .x = x, .place = place, .w = w, .k = k, .d = d, .add = add};
 
@@ -151,9 +153,9 @@ static void unpermute_bwd_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_unpermute_bwd(struct kn_pool *p, enum kn_type t, void *dx, float *dw, const void *dy,
-                      const void *x, const int32_t *place, const float *w, size_t rows, size_t k,
-                      size_t d)
+void kn_host_unpermute_bwd(struct kn_pool *p, enum kn_type t, void *dx, float *dw, const void *dy,
+                           const void *x, const int32_t *place, const float *w, size_t rows,
+                           size_t k, size_t d)
 {
     struct move m = {
         .t = t, .y = dx, .dw = dw, .dy = dy, .x = x, .place = place, .w = w, .k = k, .d = d};

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/ops.h"
+#include "kernels/set.h"
 
 enum { SPIN_US = 50 };
 
@@ -29,6 +30,10 @@ struct kn_pool {
 
     void (*poll)(void *arg);
     void *poll_arg;
+
+    const struct kn_set *set;
+    void *queue; /* the set's own */
+    bool open;
 
     atomic_uint epoch;
     atomic_int pending, sleepers;
@@ -164,13 +169,17 @@ struct kn_pool *kn_pool_new(int threads)
             return kn_pool_free(p);
         p->started++;
     }
-    return p;
+    p->set = kn_set();
+    p->open = !p->set->open || p->set->open(p);
+    return p->open ? p : kn_pool_free(p);
 }
 
 struct kn_pool *kn_pool_free(struct kn_pool *p)
 {
     if (!p)
         return NULL;
+    if (p->open && p->set->close)
+        p->set->close(p);
     atomic_store(&p->quit, true);
     publish(p);
     for (int i = 0; i < p->started; i++)
@@ -216,6 +225,21 @@ size_t kn_pool_bytes(int threads)
 void kn_pool_set_spin(struct kn_pool *p, unsigned microseconds)
 {
     atomic_store(&p->spin_us, microseconds);
+}
+
+const struct kn_set *kn_pool_set(const struct kn_pool *p)
+{
+    return p && p->set ? p->set : kn_set_host(); /* the built-in pool has none */
+}
+
+void kn_pool_set_queue(struct kn_pool *p, void *queue)
+{
+    p->queue = queue;
+}
+
+void *kn_pool_queue(const struct kn_pool *p)
+{
+    return p->queue;
 }
 
 void kn_pool_set_poll(struct kn_pool *p, void (*fn)(void *), void *arg)

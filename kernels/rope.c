@@ -1,5 +1,6 @@
 /* Rotary positions. Su et al., "RoFormer", 2021; halves paired as in Hugging Face's Llama. */
 #include "kernels/ops.h"
+#include "kernels/set.h"
 
 enum { GRAIN = 16 };
 
@@ -43,9 +44,9 @@ static void rope_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_rope(struct kn_pool *p, enum kn_type t, void *x, size_t ldx, size_t rows, size_t heads,
-             size_t d, const float *cos_t, const float *sin_t, const int32_t *pos, size_t seq,
-             bool backward)
+void kn_host_rope(struct kn_pool *p, enum kn_type t, void *x, size_t ldx, size_t rows, size_t heads,
+                  size_t d, const float *cos_t, const float *sin_t, const int32_t *pos, size_t seq,
+                  bool backward)
 {
     struct rope o = {.t = t,
                      .x = x,

@@ -1,5 +1,6 @@
 /* Router of a mixture of experts: the parts that are split over rows, and the statistics. */
 #include "kernels/ops.h"
+#include "kernels/set.h"
 
 enum { GRAIN = 256 };
 
@@ -21,8 +22,8 @@ static void fwd_rows(void *arg, const struct kn_share *s)
                          r->k, r->renorm);
 }
 
-void kn_router_fwd(struct kn_pool *p, float *probs, int32_t *idx, float *w, const float *logits,
-                   size_t rows, size_t e, size_t k, bool renorm)
+void kn_host_router_fwd(struct kn_pool *p, float *probs, int32_t *idx, float *w,
+                        const float *logits, size_t rows, size_t e, size_t k, bool renorm)
 {
     struct router r = {
         .probs = probs, .idx = idx, .w = w, .logits = logits, .e = e, .k = k, .renorm = renorm};
@@ -41,9 +42,9 @@ static void bwd_rows(void *arg, const struct kn_share *s)
                          r->renorm);
 }
 
-void kn_router_bwd(struct kn_pool *p, float *dlogits, const float *dw, const float *dprobs,
-                   const float *probs, const int32_t *idx, const float *w, size_t rows, size_t e,
-                   size_t k, bool renorm)
+void kn_host_router_bwd(struct kn_pool *p, float *dlogits, const float *dw, const float *dprobs,
+                        const float *probs, const int32_t *idx, const float *w, size_t rows,
+                        size_t e, size_t k, bool renorm)
 {
     struct router r = {.dlogits = dlogits,
                        .dw = dw,

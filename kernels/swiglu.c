@@ -1,5 +1,6 @@
 /* SwiGLU over rows. Shazeer, "GLU variants improve transformer", 2020. */
 #include "kernels/ops.h"
+#include "kernels/set.h"
 
 enum { GRAIN = 8 };
 
@@ -26,8 +27,8 @@ static void fwd_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_swiglu_fwd(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *gate,
-                   size_t ldg, const void *up, size_t ldu, size_t rows, size_t f)
+void kn_host_swiglu_fwd(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *gate,
+                        size_t ldg, const void *up, size_t ldu, size_t rows, size_t f)
 {
     struct swiglu w = {
         .t = t, .y = y, .ldy = ldy, .gate = gate, .ldg = ldg, .up = up, .ldu = ldu, .f = f};
@@ -56,9 +57,9 @@ static void bwd_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_swiglu_bwd(struct kn_pool *p, enum kn_type t, void *dgate, size_t lddg, void *dup,
-                   size_t lddu, const void *dy, size_t lddy, const void *gate, size_t ldg,
-                   const void *up, size_t ldu, size_t rows, size_t f)
+void kn_host_swiglu_bwd(struct kn_pool *p, enum kn_type t, void *dgate, size_t lddg, void *dup,
+                        size_t lddu, const void *dy, size_t lddy, const void *gate, size_t ldg,
+                        const void *up, size_t ldu, size_t rows, size_t f)
 {
     struct swiglu w = {.t = t,
                        .dgate = dgate,

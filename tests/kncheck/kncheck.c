@@ -423,27 +423,34 @@ static bool notices(struct check *c, struct arr *a, enum fault kind, struct rng 
     return ok;
 }
 
-/* Each kind of fault, in each output of each case, must be noticed. */
+/* Each kind of fault in each output of a case; returns how many were not noticed. */
+static size_t faults_of_case(struct check *c, const struct kc_op *op, size_t i, enum kn_type t,
+                             size_t *seeded)
+{
+    size_t missed = 0;
+    struct rng r;
+
+    start_case(c, op, op->cases[i], t);
+    rng_seed(&r, run.seed + i);
+    for (size_t which = 0; which < c->narr; which++) {
+        for (int kind = FLIP_SIGN; c->arr[which].role != IN && kind < FAULTS; kind++) {
+            if (!notices(c, &c->arr[which], (enum fault)kind, &r, &seeded[kind]) && missed++ < 5)
+                printf("# not noticed in %s of %s: %s\n", c->arr[which].name, run.what,
+                       fault_names[kind]);
+        }
+    }
+    release(c);
+    return missed;
+}
+
+/* In both storage types. */
 static void check_faults(const struct kc_op *op, enum kn_isa isa)
 {
     size_t seeded[FAULTS] = {0}, total = 0, missed = 0;
 
-    for (size_t i = 0; i < op->ncases; i++) {
-        struct check c = {.isa = isa};
-        struct rng r;
-
-        start_case(&c, op, op->cases[i], KN_F32);
-        rng_seed(&r, run.seed + i);
-        for (size_t which = 0; which < c.narr; which++) {
-            for (int kind = FLIP_SIGN; c.arr[which].role != IN && kind < FAULTS; kind++) {
-                if (!notices(&c, &c.arr[which], (enum fault)kind, &r, &seeded[kind]) &&
-                    missed++ < 5)
-                    printf("# not noticed in %s of %s: %s\n", c.arr[which].name, run.what,
-                           fault_names[kind]);
-            }
-        }
-        release(&c);
-    }
+    for (size_t i = 0; i < op->ncases; i++)
+        for (int t = KN_F32; t <= (op->bf16 ? KN_BF16 : KN_F32); t++)
+            missed += faults_of_case(&(struct check){.isa = isa}, op, i, (enum kn_type)t, seeded);
     for (int kind = FLIP_SIGN; kind < FAULTS; kind++) {
         total += seeded[kind];
         if (run.verbose)

@@ -1,0 +1,138 @@
+/* The seam for devices, with a second set whose operations run when somebody waits. */
+#include "tests/unit/unit.h"
+
+#include "tests/unit/late_set.h"
+
+enum { ROWS = 37, D = 24, F = 40 };
+
+/* Arrays of a block x + swiglu(x W1) W2 in the memory of a set. */
+struct block {
+    float x[ROWS * D], w1[D * 2 * F], w2[F * D];
+    float gu[ROWS * 2 * F], a[ROWS * F], y[ROWS * D];
+};
+
+/* Queue the block on P: nothing here knows which set that is. */
+static void block(struct kn_pool *p, struct block *k, const struct block *in, float *out)
+{
+    kn_copy(p, k, in, offsetof(struct block, gu));
+    kn_gemm_f32(p, false, false, ROWS, 2 * F, D, k->x, D, k->w1, 2 * F, 0, k->gu, 2 * F);
+    kn_swiglu_fwd(p, KN_F32, k->a, F, k->gu, 2 * F, k->gu + F, 2 * F, ROWS, F);
+    kn_gemm_f32(p, false, false, ROWS, D, F, k->a, F, k->w2, D, 0, k->y, D);
+    kn_add(p, KN_F32, k->y, k->y, k->x, (size_t)ROWS * D);
+    kn_copy(p, out, k->y, sizeof(k->y));
+}
+
+static struct block *inputs(void)
+{
+    static struct block in;
+    float *v = in.x;
+    struct rng r;
+
+    rng_seed(&r, 5);
+    for (size_t i = 0; i < offsetof(struct block, gu) / sizeof(*v); i++) {
+        float f = (float)rng_normal(&r);
+
+        memcpy((char *)&in + i * sizeof(f), &f, sizeof(f));
+    }
+    return &in;
+}
+
+static void the_same_calls_give_the_same_bits_on_a_device_that_runs_them_late(void **state)
+{
+    static float want[ROWS * D], got[ROWS * D], untouched[ROWS * D];
+    struct kn_pool *here = kn_pool_new(1), *there;
+    struct block *k[2];
+
+    (void)state;
+    k[0] = kn_alloc(sizeof(struct block));
+    kn_set_use(late_set());
+    there = kn_pool_new(1);
+    k[1] = kn_alloc(sizeof(struct block));
+    assert_int_equal(late_live(), 1);
+
+    block(here, k[0], inputs(), want);
+    block(there, k[1], inputs(), got);
+    assert_int_equal(late_pending(there), 6);
+    assert_memory_equal(got, untouched, sizeof(got));
+    assert_memory_not_equal(want, untouched, sizeof(want));
+    kn_wait(there);
+    assert_int_equal(late_pending(there), 0);
+    assert_memory_equal(got, want, sizeof(got));
+
+    kn_pool_set(here)->free(k[0], sizeof(struct block));
+    kn_pool_set(there)->free(k[1], sizeof(struct block));
+    assert_int_equal(late_live(), 0);
+    kn_pool_free(here);
+    kn_pool_free(there);
+    kn_set_use(kn_set_host());
+}
+
+static void an_operation_that_returns_a_value_waits_for_what_it_reads(void **state)
+{
+    float x[3] = {1, 2, 3}, y[3] = {0};
+    struct kn_pool *p;
+
+    (void)state;
+    kn_set_use(late_set());
+    p = kn_pool_new(1);
+    kn_add(p, KN_F32, y, x, x, 3);
+    assert_int_equal(late_waits(p), 0);
+    assert_true(kn_sumsq(p, KN_F32, y, 3) == 4 + 16 + 36);
+    assert_int_equal(late_waits(p), 1);
+    kn_pool_free(p);
+    kn_set_use(kn_set_host());
+}
+
+static void without_a_pool_an_operation_is_the_hosts_and_done_when_it_returns(void **state)
+{
+    float x[3] = {1, 2, 3}, y[3] = {0};
+
+    (void)state;
+    kn_set_use(late_set());
+    kn_add(NULL, KN_F32, y, x, x, 3);
+    assert_true(y[0] == 2 && y[1] == 4 && y[2] == 6);
+    kn_wait(NULL);
+    kn_set_use(kn_set_host());
+}
+
+static bool refuse(struct kn_pool *p)
+{
+    (void)p;
+    return false;
+}
+
+static void a_device_that_refuses_gives_no_pool(void **state)
+{
+    struct kn_set set = *late_set();
+
+    (void)state;
+    set.open = refuse;
+    kn_set_use(&set);
+    assert_null(kn_pool_new(2));
+    kn_set_use(kn_set_host());
+}
+
+static void the_host_has_every_operation_and_is_what_a_program_begins_with(void **state)
+{
+    struct kn_pool *p = kn_pool_new(2);
+    const struct kn_set *host = kn_set_host();
+
+    (void)state;
+    assert_ptr_equal(kn_set(), host);
+    assert_ptr_equal(kn_pool_set(NULL), host);
+    assert_ptr_equal(kn_pool_set(p), host);
+#define IS_THERE(op) assert_true(host->op == kn_host_##op);
+    KN_SET_OPS(IS_THERE)
+#undef IS_THERE
+    kn_pool_free(p);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_host_has_every_operation_and_is_what_a_program_begins_with),
+    cmocka_unit_test(the_same_calls_give_the_same_bits_on_a_device_that_runs_them_late),
+    cmocka_unit_test(an_operation_that_returns_a_value_waits_for_what_it_reads),
+    cmocka_unit_test(without_a_pool_an_operation_is_the_hosts_and_done_when_it_returns),
+    cmocka_unit_test(a_device_that_refuses_gives_no_pool),
+};
+
+UNIT_MAIN(tests)
