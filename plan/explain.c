@@ -150,15 +150,24 @@ static bool two_keys(struct str *out, const struct pl_space *s, const struct pl_
     return false;
 }
 
-static void say_rules(struct str *out, const struct tally *t)
+/* The rules by how many candidates they exclude, most first. */
+static void say_rules(struct str *out, struct tally *t)
 {
     const char *const *names = pl_rule_names();
 
-    str_addf(out, "no legal layout among %s%zu candidates; broken rules:",
-             t->candidates == LOOKED_AT ? "the first " : "", t->candidates);
-    for (int i = 0; names[i] && i < MAX_RULES; i++)
-        if (t->broken[i])
-            str_addf(out, " %s (%zu)", names[i], t->broken[i]);
+    str_add(out, "; broken rules:");
+    for (const char *comma = "";; comma = ",") {
+        int most = 0;
+
+        for (int i = 1; names[i] && i < MAX_RULES; i++)
+            if (t->broken[i] > t->broken[most])
+                most = i;
+        if (!t->broken[most])
+            return;
+        str_addf(out, t->broken[most] == t->candidates ? "%s %s (all)" : "%s %s (%zu)", comma,
+                 names[most], t->broken[most]);
+        t->broken[most] = 0;
+    }
 }
 
 bool pl_space_explain(char *buf, size_t size, const struct pl_space *s, const struct pl_problem *p)
@@ -172,13 +181,14 @@ bool pl_space_explain(char *buf, size_t size, const struct pl_space *s, const st
     if (pl_space_enumerate(s, p, stop_at_first, &l))
         return false;
     pl_space_product(s, p, count_rules, &t);
-    say_rules(&out, &t);
+    str_addf(&out, "no legal layout among %s%zu candidates; smallest change: ",
+             t.candidates == LOOKED_AT ? "the first " : "", t.candidates);
+    if (!one_key(&out, s, p) && !other_batch(&out, s, p) && !two_keys(&out, s, p))
+        str_add(&out, "none in one or two keys; drop \"space\" and start from the model's own");
     if (t.candidates)
         str_addf(&out, "; nearest: %s (%s)", pl_layout_text(text, &t.best),
                  pl_verdict_text(rules, sizeof(rules), &t.verdict));
-    str_add(&out, "; smallest change: ");
-    if (!one_key(&out, s, p) && !other_batch(&out, s, p) && !two_keys(&out, s, p))
-        str_add(&out, "none in one or two keys; drop \"space\" and start from the model's own");
+    say_rules(&out, &t);
     snprintf(buf, size, "%s", str_text(&out));
     return true;
 }

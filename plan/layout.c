@@ -77,6 +77,13 @@ void pl_layout_default(struct pl_layout *l, const struct pl_workload *w)
     };
 }
 
+void pl_layout_replicas(struct pl_layout *ret, int world)
+{
+    pl_layout_default(ret, &(struct pl_workload){.precision = PL_FP32});
+    ret->world = world;
+    pl_layout_derive(ret);
+}
+
 bool pl_layout_derive(struct pl_layout *l)
 {
     int64_t dense = (int64_t)l->tp * l->cp * l->pp, expert = (int64_t)l->etp * l->ep * l->pp;

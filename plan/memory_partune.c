@@ -216,7 +216,7 @@ static void build_slots(struct build *b)
 static uint64_t coll_bytes(const struct build *b, int group, uint64_t elem)
 {
     (void)b;
-    return group > 1 ? (uint64_t)(group - 1) * PL_COLL_PIECE * elem : 0;
+    return group > 1 ? (uint64_t)(group - 1) * PL_COLL_AHEAD * PL_COLL_PIECE * elem : 0;
 }
 
 static void build_comm(struct build *b)

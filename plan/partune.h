@@ -265,7 +265,8 @@ enum {
     PL_ACT_INS = 2,
     PL_ACT_OUTS = 2,
     PL_GRAD_RINGS = 3,
-    PL_COLL_PIECE = 1 << 16,    /* elements that a collective handles at a time, from each peer */
+    PL_COLL_PIECE = 1 << 16,    /* elements of a piece of a reduction, from each peer ... */
+    PL_COLL_AHEAD = 4,          /* ... and pieces under way */
     PL_KERNEL_SCRATCH = 6 << 20 /* bytes a thread */
 };
 

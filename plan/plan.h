@@ -213,6 +213,9 @@ int pl_layout_word(int *ret, const struct pl_layout_key *k, const json_t *v, str
 /* All ones and zeros, 1f1b, no recompute, the workload's precision; world and dp unset (0). */
 void pl_layout_default(struct pl_layout *l, const struct pl_workload *w);
 
+/* The default layout on WORLD ranks, all of them data parallel, in fp32. */
+void pl_layout_replicas(struct pl_layout *ret, int world);
+
 /* dp and edp from world; returns false where world is not a multiple (dp or edp is then 0). */
 bool pl_layout_derive(struct pl_layout *l);
 
@@ -316,10 +319,10 @@ int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max, const s
 bool pl_space_has(const struct pl_space *s, const struct pl_problem *p, const struct pl_layout *l);
 
 /*
- * Why S has no legal layout: the rules that exclude its candidates with how often each does, one
- * candidate with the fewest broken rules, and the smallest change that would admit a layout ("add 2
- * to tp", "global_batch 32 instead of 30"). Returns false, and an empty text, if S has a legal
- * layout after all. Into BUF.
+ * Why S has no legal layout: the smallest change that would admit one ("add 2 to tp",
+ * "global_batch 32 instead of 30"), the candidate with the fewest broken rules, and the rules with
+ * how many candidates each excludes, most first; a short BUF loses the end of that. Returns false,
+ * and an empty text, if S has a legal layout after all. Into BUF.
  */
 bool pl_space_explain(char *buf, size_t size, const struct pl_space *s, const struct pl_problem *p);
 

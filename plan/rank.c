@@ -100,7 +100,7 @@ static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first
 
 static int nothing(const struct ranking *r, const struct pl_space *s, struct err *e)
 {
-    char text[480];
+    char text[sizeof(e->text)];
 
     if (r->plan->legal)
         return err_set(e, -ENOENT,

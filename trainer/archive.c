@@ -24,19 +24,9 @@ static struct tr_st *add_file(struct tr_archive *a, struct tr_st *owned_file)
 /* All parameters of the model: the table of a run on one rank, which holds every tensor whole. */
 void tr_archive_whole(struct pl_params *ret, const struct pl_model *m)
 {
-    struct pl_layout l = {.world = 1,
-                          .tp = 1,
-                          .cp = 1,
-                          .pp = 1,
-                          .vp = 1,
-                          .schedule = PL_1F1B,
-                          .ep = 1,
-                          .etp = 1,
-                          .dp = 1,
-                          .edp = 1,
-                          .micro_batch = 1,
-                          .threads = 1};
+    struct pl_layout l;
 
+    pl_layout_replicas(&l, 1);
     pl_params_build(ret, m, &l, 0);
 }
 

@@ -100,7 +100,7 @@ void tr_attention_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, c
 
     tr_linear_dx(r, r->work.dao, dy, y->o.w, z->rows, z->attn, z->hidden);
     if (keep)
-        memcpy(keep + y->keep.d2, d, z->local_rows * z->hidden * z->elem);
+        kn_copy(r->pool, keep + y->keep.d2, d, z->local_rows * z->hidden * z->elem);
     else
         dw_out(r, y, slot, dy);
     core_bwd(r, y, slot, dqkv);

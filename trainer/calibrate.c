@@ -340,21 +340,11 @@ static double probe_once(void *arg)
 
 static void measure_pair(struct found *f, MPI_Comm comm)
 {
-    struct pl_layout l = {.world = 2,
-                          .tp = 1,
-                          .cp = 1,
-                          .pp = 1,
-                          .vp = 1,
-                          .schedule = PL_1F1B,
-                          .ep = 1,
-                          .etp = 1,
-                          .dp = 2,
-                          .edp = 2,
-                          .micro_batch = 1,
-                          .threads = 1};
+    struct pl_layout l;
     struct pair p = {.clock = {0}};
-    AUTO_FREE void *scratch = mem_alloc(PL_COLL_PIECE * sizeof(float));
+    AUTO_FREE void *scratch = mem_alloc(PL_COLL_AHEAD * PL_COLL_PIECE * sizeof(float));
 
+    pl_layout_replicas(&l, 2);
     p.buf = mem_alloc(LARGE * sizeof(float));
     p.in = mem_alloc(LARGE * sizeof(float));
     tr_comms_init(&p.c, comm, &l, &p.clock, fail_comm);

@@ -14,53 +14,122 @@ static int next_tag(struct tr_group *g)
     return (1 + g->id) * TR_TAG_COLL + g->tag;
 }
 
-/* Piece PIECE of block I as [*first, *first + result). */
-static uint64_t piece_of(const struct tr_coll *c, int i, uint64_t *first)
+/* Who takes part in a pass, and the block of each of them: of N members, this rank is number ME. */
+struct pass {
+    const int *member, *block;
+    int n, me, step;
+};
+
+static int at(const struct pass *p, const int *list, int i)
 {
-    uint64_t lo = tr_block(c->n, c->g->size, i) + c->piece * PL_COLL_PIECE;
+    return list[i * p->step];
+}
+
+static struct pass pass_of(const struct tr_coll *c)
+{
+    const struct tr_group *g = c->g;
+    int inside = c->reduce ? c->pass : c->pass - 1; /* for the blocks of this host */
+
+    if (c->passes == 1)
+        return (struct pass){g->flat, g->flat, g->size, g->rank, 1};
+    if (inside < 0 || inside == g->hosts)
+        return (struct pass){g->grid + g->seat, g->grid + g->seat, g->hosts, g->host, g->each};
+    return (struct pass){g->grid + g->host * g->each, g->grid + inside * g->each, g->each, g->seat,
+                         1};
+}
+
+/* Piece PIECE of block I: its elements are [*first, *first + result). */
+static uint64_t piece_of(const struct tr_coll *c, uint64_t piece, int i, uint64_t *first)
+{
+    uint64_t most = c->reduce ? PL_COLL_PIECE : c->n;
+    uint64_t lo = tr_block(c->n, c->g->size, i) + piece * most;
     uint64_t hi = tr_block(c->n, c->g->size, i + 1);
 
     *first = lo;
     if (lo >= hi)
         return 0;
-    return hi - lo < PL_COLL_PIECE ? hi - lo : PL_COLL_PIECE;
+    return hi - lo < most ? hi - lo : most;
 }
 
-/* Post one piece: mine from every peer into the scratch, and each peer's to it. */
-static void post_piece(struct tr_coll *c)
+/* Pieces under way take turns with the parts of the group's requests and scratch. */
+static int turn(uint64_t piece)
+{
+    return (int)(piece % PL_COLL_AHEAD);
+}
+
+static MPI_Request *requests(const struct tr_coll *c, uint64_t piece)
+{
+    return c->g->req + turn(piece) * 2 * c->g->size;
+}
+
+/* Where the I-th of the other members' copies of a piece is received. */
+static char *copy_at(const struct tr_coll *c, uint64_t piece, int i)
+{
+    size_t n = (size_t)turn(piece) * (size_t)(c->g->size - 1) + (size_t)i;
+
+    return (char *)c->g->scratch + n * PL_COLL_PIECE * kn_type_size(c->type);
+}
+
+/* Start the next piece. Reduce-scatter: each peer's copy of my block into the scratch, my copies of
+ * their blocks to them. All-gather: their blocks into place, mine to all. */
+static void post(struct tr_coll *c)
 {
     struct tr_group *g = c->g;
+    struct pass p = pass_of(c);
     size_t e = kn_type_size(c->type);
-    int tag = next_tag(g);
-    uint64_t first, mine = piece_of(c, g->rank, &first);
-    char *in = g->scratch;
+    int tag = next_tag(g), nreq = 0;
+    uint64_t k = c->posted++, first, mine = piece_of(c, k, at(&p, p.block, p.me), &first);
+    MPI_Request *req = requests(c, k);
 
-    c->nreq = 0;
-    for (int d = 1; d < g->size; d++) {
-        int peer = (g->rank + d) % g->size, from = (g->rank + g->size - d) % g->size;
-        uint64_t n = piece_of(c, peer, &first);
+    for (int d = 1; d < p.n; d++) {
+        int to = (p.me + d) % p.n, from = (p.me + p.n - d) % p.n;
+        uint64_t there, here, out = piece_of(c, k, at(&p, p.block, to), &there);
+        uint64_t in = piece_of(c, k, at(&p, p.block, from), &here);
+        char *slot = c->buf + here * e;
 
-        if (mine)
-            tr_irecv(g, in + (size_t)(from < g->rank ? from : from - 1) * PL_COLL_PIECE * e,
-                     mine * e, from, tag, &g->req[c->nreq++]);
-        if (n)
-            tr_isend(g, c->buf + first * e, n * e, peer, tag, &g->req[c->nreq++]);
+        if (c->reduce) {
+            in = mine;
+            slot = copy_at(c, k, from < p.me ? from : from - 1);
+        } else {
+            out = mine;
+            there = first;
+        }
+        if (in)
+            tr_irecv(g, slot, in * e, at(&p, p.member, from), tag, &req[nreq++]);
+        if (out)
+            tr_isend(g, c->buf + there * e, out * e, at(&p, p.member, to), tag, &req[nreq++]);
     }
+    c->nreq[turn(k)] = nreq;
+}
+
+static void post_ahead(struct tr_coll *c)
+{
+    while (c->posted < c->pieces && c->posted < c->piece + PL_COLL_AHEAD)
+        post(c);
 }
 
 /* Peers in ascending order, so that the sum does not depend on who arrives first. */
 static void add_piece(struct tr_coll *c)
 {
+    struct pass p = pass_of(c);
     size_t e = kn_type_size(c->type);
-    uint64_t first, mine = piece_of(c, c->g->rank, &first);
+    uint64_t first, mine = piece_of(c, c->piece, at(&p, p.block, p.me), &first);
 
-    for (int i = 0; i < c->g->size - 1; i++)
-        kn_add(NULL, c->type, c->buf + first * e, c->buf + first * e,
-               (char *)c->g->scratch + (size_t)i * PL_COLL_PIECE * e, mine);
+    for (int i = 0; i < p.n - 1; i++)
+        kn_add(NULL, c->type, c->buf + first * e, c->buf + first * e, copy_at(c, c->piece, i),
+               mine);
 }
 
-void tr_reduce_scatter_start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf,
-                             uint64_t n)
+/* Whether the saved bytes are worth the latencies: see coll.h. */
+static bool by_hosts(const struct tr_group *g, uint64_t bytes)
+{
+    uint64_t h = (uint64_t)g->hosts, q = (uint64_t)g->each;
+
+    return h > 1 && (q - 1) * (h - 1) * bytes > h * h * TR_LINK;
+}
+
+static void start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf, uint64_t n,
+                  bool reduce)
 {
     uint64_t most = (n + (uint64_t)g->size - 1) / (uint64_t)g->size;
 
@@ -68,49 +137,44 @@ void tr_reduce_scatter_start(struct tr_coll *c, struct tr_group *g, enum kn_type
                           .type = t,
                           .buf = buf,
                           .n = n,
-                          .reduce = true,
+                          .reduce = reduce,
                           .active = g->size > 1 && n > 0,
-                          .pieces = (most + PL_COLL_PIECE - 1) / PL_COLL_PIECE};
+                          .pieces = reduce ? (most + PL_COLL_PIECE - 1) / PL_COLL_PIECE : 1,
+                          .passes = by_hosts(g, n * kn_type_size(t)) ? g->hosts + 1 : 1};
     if (c->active)
-        post_piece(c);
+        post_ahead(c);
+}
+
+void tr_reduce_scatter_start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf,
+                             uint64_t n)
+{
+    start(c, g, t, buf, n, true);
 }
 
 void tr_all_gather_start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf,
                          uint64_t n)
 {
-    size_t e = kn_type_size(t);
-    int tag;
-    uint64_t lo = tr_block(n, g->size, g->rank), hi = tr_block(n, g->size, g->rank + 1);
-
-    *c = (struct tr_coll){.g = g, .type = t, .buf = buf, .n = n, .active = g->size > 1 && n > 0};
-    if (!c->active)
-        return;
-    tag = next_tag(g);
-    for (int d = 1; d < g->size; d++) {
-        int peer = (g->rank + d) % g->size, from = (g->rank + g->size - d) % g->size;
-        uint64_t flo = tr_block(n, g->size, from), fhi = tr_block(n, g->size, from + 1);
-
-        tr_irecv(g, c->buf + flo * e, (fhi - flo) * e, from, tag, &g->req[c->nreq++]);
-        tr_isend(g, c->buf + lo * e, (hi - lo) * e, peer, tag, &g->req[c->nreq++]);
-    }
+    start(c, g, t, buf, n, false);
 }
 
-/* What follows the completed requests: the next piece, or the end. */
+/* The oldest piece is here: add it, and start the next piece, the next pass, or end. */
 static void step(struct tr_coll *c)
 {
-    if (c->reduce) {
+    if (c->reduce)
         add_piece(c);
-        if (++c->piece < c->pieces) {
-            post_piece(c);
-            return;
-        }
+    if (++c->piece == c->pieces) {
+        c->piece = c->posted = 0;
+        c->pass++;
     }
-    c->active = false;
+    if (c->pass < c->passes)
+        post_ahead(c);
+    else
+        c->active = false;
 }
 
 bool tr_coll_poll(struct tr_coll *c)
 {
-    if (c->active && tr_test(c->g->req, c->nreq))
+    if (c->active && tr_test(requests(c, c->piece), c->nreq[turn(c->piece)]))
         step(c);
     return !c->active;
 }
@@ -118,7 +182,7 @@ bool tr_coll_poll(struct tr_coll *c)
 void tr_coll_wait(struct tr_coll *c)
 {
     while (c->active) {
-        tr_wait(c->g->progress, c->g->req, c->nreq);
+        tr_wait(c->g->progress, requests(c, c->piece), c->nreq[turn(c->piece)]);
         step(c);
     }
 }

@@ -40,9 +40,10 @@ enum {
     SPIN_NS = 2000000, /* with a core for every rank: a yield lets other programs in for a whole
                         * time slice, so it comes only when the peer is far behind */
     YIELDS = 32,       /* with fewer cores: peers on this core first ... */
-    SLEEP_NS = 20000,  /* ... then sleep: a rank that only yields looks busy to the kernel, which
-                        * then  has no reason to move one with work here. Reasoned, not measured:
-                        * neither  the sleep nor its lengths have been compared with yielding alone */
+    SLEEP_NS =
+        20000, /* ... then sleep: a rank that only yields looks busy to the kernel, which
+                * then  has no reason to move one with work here. Reasoned, not measured:
+                * neither  the sleep nor its lengths have been compared with yielding alone */
     SLEEP_MAX_NS = 160000
 };
 
@@ -95,6 +96,7 @@ void tr_isend(struct tr_group *g, const void *buf, size_t bytes, int rank, int t
 {
     MPI_Datatype t = unit(&bytes);
 
+    kn_wait(g->progress->pool);
     MPI_Isend(buf, (int)bytes, t, g->member[rank], tag, g->comm, ret);
 }
 
@@ -102,6 +104,7 @@ void tr_irecv(struct tr_group *g, void *buf, size_t bytes, int rank, int tag, MP
 {
     MPI_Datatype t = unit(&bytes);
 
+    kn_wait(g->progress->pool);
     MPI_Irecv(buf, (int)bytes, t, g->member[rank], tag, g->comm, ret);
 }
 
@@ -111,7 +114,12 @@ static void group_init(struct tr_group *g, struct tr_comms *c, MPI_Comm comm, in
     *g = (struct tr_group){
         .comm = comm, .id = id, .rank = rank, .size = size, .progress = &c->progress};
     g->member = mem_alloc(sizeof(*g->member) * (size_t)size);
-    g->req = mem_alloc(sizeof(*g->req) * 2 * (size_t)size);
+    g->req = mem_alloc(sizeof(*g->req) * PL_COLL_AHEAD * 2 * (size_t)size);
+    g->flat = mem_alloc(sizeof(*g->flat) * (size_t)size);
+    g->grid = mem_alloc(sizeof(*g->grid) * (size_t)size);
+    g->hosts = 1;
+    for (int i = 0; i < size; i++)
+        g->flat[i] = i;
 }
 
 static void axis_init(struct tr_group *g, struct tr_comms *c, MPI_Comm comm,
@@ -161,6 +169,92 @@ static bool outnumbered(MPI_Comm parent, int threads)
     return n * threads > (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
+/* Members of one host after those of another. Returns how many each host has, 0: not alike. */
+static int by_host(struct tr_group *g, const uint64_t *host)
+{
+    int n = 0, each = 0;
+
+    for (int i = 0; i < g->size; i++) {
+        int first = 0, k = 0;
+
+        while (host[g->member[first]] != host[g->member[i]])
+            first++;
+        if (first < i)
+            continue;
+        for (int j = i; j < g->size; j++)
+            if (host[g->member[j]] == host[g->member[i]])
+                g->grid[n + k++] = j;
+        if (each && k != each)
+            return 0;
+        each = k;
+        n += k;
+    }
+    return each;
+}
+
+static uint64_t place(struct tr_group *g, const uint64_t *host)
+{
+    int each = by_host(g, host);
+    uint64_t h = 0;
+
+    g->hosts = 1;
+    g->each = 0;
+    if (each < 2 || each == g->size)
+        return 0;
+    g->each = each;
+    g->hosts = g->size / each;
+    for (int i = 0; i < g->size; i++) {
+        h = rng_mix(h ^ (uint64_t)g->grid[i]);
+        if (g->grid[i] == g->rank) {
+            g->host = i / each;
+            g->seat = i % each;
+        }
+    }
+    return h ^ (uint64_t)each;
+}
+
+void tr_comms_place(struct tr_comms *c, const uint64_t *host)
+{
+    struct tr_group *g[] = {&c->world, &c->tp, &c->dp, &c->edp, &c->moe, &c->shard, &c->outer};
+    uint64_t way[2 * ARRAY_LEN(g)], most[2 * ARRAY_LEN(g)];
+    MPI_Request req;
+
+    for (size_t i = 0; i < ARRAY_LEN(g); i++) {
+        way[2 * i] = place(g[i], host);
+        way[2 * i + 1] = ~way[2 * i];
+    }
+    MPI_Iallreduce(way, most, (int)ARRAY_LEN(way), MPI_UINT64_T, MPI_MAX, c->world.comm, &req);
+    tr_wait(&c->progress, &req, 1);
+    for (size_t i = 0; i < ARRAY_LEN(g); i++)
+        if (most[2 * i] != ~most[2 * i + 1]) {
+            g[i]->hosts = 1;
+            g[i]->each = 0;
+        }
+}
+
+uint64_t tr_host_hash(void)
+{
+    char name[MPI_MAX_PROCESSOR_NAME];
+    uint64_t h = 0;
+    int n = 0;
+
+    MPI_Get_processor_name(name, &n);
+    for (int i = 0; i < n; i++)
+        h = rng_mix(h ^ (unsigned char)name[i]);
+    return h;
+}
+
+static void ask_hosts(struct tr_comms *c)
+{
+    AUTO_FREE uint64_t *host = mem_alloc(sizeof(*host) * (size_t)c->world.size);
+    uint64_t mine = tr_host_hash();
+    MPI_Request req;
+
+    MPI_Iallgather(&mine, 1, MPI_UINT64_T, host, 1, MPI_UINT64_T, c->world.comm, &req);
+    tr_wait(&c->progress, &req, 1);
+    tr_comms_place(c, host);
+}
+
 void tr_comms_init(struct tr_comms *c, MPI_Comm parent, const struct pl_layout *l,
                    struct tr_clock *clock, tr_fail_fn *fail)
 {
@@ -189,12 +283,15 @@ void tr_comms_init(struct tr_comms *c, MPI_Comm parent, const struct pl_layout *
     c->stage = pl_axis_coord(l, PL_PP, rank);
     c->prev = pl_axis_peer(l, PL_PP, rank, (c->stage + l->pp - 1) % l->pp);
     c->next = pl_axis_peer(l, PL_PP, rank, (c->stage + 1) % l->pp);
+    ask_hosts(c);
 }
 
 static void group_done(struct tr_group *g)
 {
     free(g->member);
     free(g->req);
+    free(g->flat);
+    free(g->grid);
     *g = (struct tr_group){0};
 }
 

@@ -23,12 +23,14 @@
 struct tr_progress {
     bool yield;             /* ranks (with their threads) outnumber the cores of this host */
     struct tr_clock *clock; /* wait time is charged here; may be NULL */
+    struct kn_pool *pool;   /* what computes the messages; transfers start when it is done */
 };
 
 /*
  * Ranks along one axis: a list of ranks of the one communicator, not a communicator of its own,
  * because making those blocks inside MPI. Groups are told apart by their tags. `scratch` holds
- * (size - 1) x PL_COLL_PIECE elements and `req` 2 x size requests for one collective at a time.
+ * PL_COLL_AHEAD x (size - 1) x PL_COLL_PIECE elements and `req` PL_COLL_AHEAD x 2 x size requests
+ * for one collective at a time.
  */
 struct tr_group {
     MPI_Comm comm; /* of all ranks of the layout */
@@ -39,6 +41,12 @@ struct tr_group {
     MPI_Request *req;
     int tag; /* advances with every collective, alike on all members */
     struct tr_progress *progress;
+    /* Where its members stand: `hosts` hosts with `each` members on every one, both over 1; or
+     * hosts 1 and each 0, where they share one host, have one each, or are spread unevenly. */
+    int hosts, each;
+    int *grid;      /* (hosts, each) members by host; in the order of ranks along both sides */
+    int *flat;      /* (size) 0, 1, ... */
+    int host, seat; /* of this rank in grid */
 };
 
 struct tr_comms {
@@ -58,6 +66,15 @@ typedef void tr_fail_fn(const char *reason);
 void tr_comms_init(struct tr_comms *c, MPI_Comm parent, const struct pl_layout *l,
                    struct tr_clock *clock, tr_fail_fn *fail);
 void tr_comms_done(struct tr_comms *c);
+
+/* Say on which host each rank is: HOST (world) are any numbers, equal for ranks of one host.
+ * tr_comms_init() has asked MPI; tests pretend. Collective: a kind of groups counts as spread over
+ * hosts only if all groups of the kind are in the same way, so that copies of an element in
+ * different groups are added in the same order. */
+void tr_comms_place(struct tr_comms *c, const uint64_t *host);
+
+/* A number for the host of this process. */
+uint64_t tr_host_hash(void);
 
 /* Complete all N requests. */
 void tr_wait(struct tr_progress *p, MPI_Request *req, int n);

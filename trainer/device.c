@@ -1,8 +1,8 @@
 #include "base/base.h"
+#include "kernels/kernels.h"
 #include "trainer/device.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 
 int tr_device_fits(const struct pl_buffers *list, uint64_t budget, enum pl_mem_class *ret_class,
                    double *ret_asked, struct err *e)
@@ -30,14 +30,9 @@ static int map(struct tr_device *d, struct err *e)
     for (int i = 0; i < d->list.n; i++)
         if (d->list.b[i].id != PL_BUF_KERNEL)
             d->mapped_bytes += d->list.b[i].bytes;
-    d->base = mmap(NULL, d->mapped_bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (d->base == MAP_FAILED) {
-        d->base = NULL;
+    d->base = kn_alloc(d->mapped_bytes);
+    if (!d->base)
         return err_set(e, -ENOMEM, "the system refuses to map %zu bytes", d->mapped_bytes);
-    }
-    (void)madvise(d->base, d->mapped_bytes,
-                  MADV_HUGEPAGE); /* fewer TLB misses; harmless if refused */
     return 0;
 }
 
@@ -77,7 +72,7 @@ int tr_device_init(struct tr_device *d, const struct pl_model *m, const struct p
 void tr_device_done(struct tr_device *d)
 {
     if (d->base)
-        munmap(d->base, d->mapped_bytes);
+        kn_free(d->base, d->mapped_bytes);
     free(d->view);
     pl_buffers_done(&d->list);
     *d = (struct tr_device){0};

@@ -1,6 +1,6 @@
 /*
  * Device memory of a rank: every buffer of the plan's list (pl_buffers_build) as a view of one
- * mapping.
+ * allocation (kn_alloc).
  *
  * The budget is checked by walking the list before anything is mapped, so a layout that does not
  * fit fails by name and class, never by the kernel's OOM killer in the middle of a step.

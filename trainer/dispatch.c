@@ -6,6 +6,11 @@
  * So nothing is copied or permuted at the receiver, at the price of a latency for each run: runs x
  * alpha + (p - 1)/p rows x hidden x beta. With etp > 1 an expert is cut over etp ranks: each gets
  * the rows, and their outputs are added at the source.
+ *
+ * With overlap the experts here are cut into parts: while one part computes, the rows of the next
+ * are on their way, and the outputs of the one before on theirs back. A dispatch and a collect
+ * between the same two ranks may have one tag: every rank posts the dispatch first, and MPI keeps
+ * the order.
  */
 #include "base/base.h"
 #include "trainer/layer.h"
@@ -91,42 +96,82 @@ static struct run run_here(const struct tr_rank *r, const struct tr_route *t, in
     return u;
 }
 
-void tr_dispatch(struct tr_rank *r, const struct tr_route *t, void *to, const void *from)
-{
-    struct tr_group *g = &r->comms.moe;
-    size_t row = r->d.hidden * r->d.elem;
-    int nreq = 0;
-    enum tr_phase was;
-
-    if (g->size == 1)
-        return;
-    was = tr_phase(&r->clock, TR_PHASE_EP);
-    for (uint64_t j = 0; j < r->d.local_experts; j++) {
-        size_t at = (size_t)t->recv[j] * row;
-
-        for (int i = 0; i < g->size; i++) {
-            struct run here = run_here(r, t, i, j, &at, row), there = run_there(r, t, i, j, row);
-
-            if (i == g->rank) {
-                memcpy((char *)to + here.at, (const char *)from + there.at, here.bytes);
-                continue;
-            }
-            if (here.bytes)
-                tr_irecv(g, (char *)to + here.at, here.bytes, i, TR_TAG_MOE + 1 + (int)j,
-                         &r->moe_req[nreq++]);
-            if (there.bytes)
-                tr_isend(g, (const char *)from + there.at, there.bytes, i, TR_TAG_MOE + 1 + (int)j,
-                         &r->moe_req[nreq++]);
-        }
-    }
-    tr_wait(g->progress, r->moe_req, nreq);
-    tr_phase(&r->clock, was);
-}
-
 /* Slices of an expert's output are added in fp32, like the partial sums over tp. */
 enum kn_type tr_slice_type(const struct tr_rank *r)
 {
     return r->layout.etp > 1 ? KN_F32 : r->type;
+}
+
+int tr_moe_parts(const struct tr_rank *r)
+{
+    /* Where slices are wider than rows, gradients of a part's inputs would be written over those
+     * of the next part's outputs, which share their array (moe.c). */
+    if (!r->layout.overlap_moe_a2a || r->comms.moe.size == 1 ||
+        kn_type_size(tr_slice_type(r)) != r->d.elem)
+        return 1;
+    return r->d.local_experts < TR_MOE_PARTS ? (int)r->d.local_experts : TR_MOE_PARTS;
+}
+
+struct tr_experts tr_moe_part(const struct tr_rank *r, int part)
+{
+    int parts = tr_moe_parts(r);
+
+    return (struct tr_experts){tr_block(r->d.local_experts, parts, part),
+                               tr_block(r->d.local_experts, parts, part + 1)};
+}
+
+static int dispatch_expert(struct tr_rank *r, const struct tr_route *t, void *to, const void *from,
+                           uint64_t j, int nreq)
+{
+    struct tr_group *g = &r->comms.moe;
+    size_t row = r->d.hidden * r->d.elem, at = (size_t)t->recv[j] * row;
+
+    for (int i = 0; i < g->size; i++) {
+        struct run here = run_here(r, t, i, j, &at, row), there = run_there(r, t, i, j, row);
+
+        if (i == g->rank) {
+            kn_copy(r->pool, (char *)to + here.at, (const char *)from + there.at, here.bytes);
+            continue;
+        }
+        if (here.bytes)
+            tr_irecv(g, (char *)to + here.at, here.bytes, i, TR_TAG_MOE + 1 + (int)j,
+                     &r->moe_req[nreq++]);
+        if (there.bytes)
+            tr_isend(g, (const char *)from + there.at, there.bytes, i, TR_TAG_MOE + 1 + (int)j,
+                     &r->moe_req[nreq++]);
+    }
+    return nreq;
+}
+
+void tr_dispatch_start(struct tr_rank *r, const struct tr_route *t, void *to, const void *from)
+{
+    int nreq = 0;
+    enum tr_phase was;
+
+    if (r->comms.moe.size == 1)
+        return;
+    was = tr_phase(&r->clock, TR_PHASE_EP);
+    for (int part = 0; part < tr_moe_parts(r); part++) {
+        struct tr_experts x = tr_moe_part(r, part);
+
+        for (uint64_t j = x.first; j < x.end; j++)
+            nreq = dispatch_expert(r, t, to, from, j, nreq);
+        r->moe_end[part] = nreq;
+    }
+    r->moe_nreq = nreq;
+    tr_phase(&r->clock, was);
+}
+
+void tr_dispatch_wait(struct tr_rank *r, int part)
+{
+    int first = part > 0 ? r->moe_end[part - 1] : 0;
+    enum tr_phase was;
+
+    if (r->comms.moe.size == 1)
+        return;
+    was = tr_phase(&r->clock, TR_PHASE_EP);
+    tr_wait(&r->comms.progress, r->moe_req + first, r->moe_end[part] - first);
+    tr_phase(&r->clock, was);
 }
 
 /* Where the output of slice SLICE of an expert is received. */
@@ -147,36 +192,41 @@ static void add_slices(struct tr_rank *r, void *to)
         kn_convert(r->pool, r->type, to, KN_F32, sum, n);
 }
 
-void tr_collect_start(struct tr_rank *r, const struct tr_route *t, void *to, const void *from)
+static int collect_expert(struct tr_rank *r, const struct tr_route *t, void *to, const void *from,
+                          uint64_t j, int nreq)
 {
     struct tr_group *g = &r->comms.moe;
-    size_t row = r->d.hidden * kn_type_size(tr_slice_type(r));
-    int nreq = 0;
+    size_t row = r->d.hidden * kn_type_size(tr_slice_type(r)), at = (size_t)t->recv[j] * row;
+
+    for (int i = 0; i < g->size; i++) {
+        struct run here = run_here(r, t, i, j, &at, row), there = run_there(r, t, i, j, row);
+        char *in = slice_buffer(r, to, i % r->layout.etp);
+
+        if (i == g->rank) {
+            kn_copy(r->pool, in + there.at, (const char *)from + here.at, here.bytes);
+            continue;
+        }
+        if (there.bytes)
+            tr_irecv(g, in + there.at, there.bytes, i, TR_TAG_MOE + 1 + (int)j,
+                     &r->moe_req[nreq++]);
+        if (here.bytes)
+            tr_isend(g, (const char *)from + here.at, here.bytes, i, TR_TAG_MOE + 1 + (int)j,
+                     &r->moe_req[nreq++]);
+    }
+    return nreq;
+}
+
+void tr_collect_start(struct tr_rank *r, const struct tr_route *t, void *to, const void *from,
+                      int part)
+{
+    struct tr_experts x = tr_moe_part(r, part);
     enum tr_phase was;
 
-    if (g->size == 1)
+    if (r->comms.moe.size == 1)
         return;
     was = tr_phase(&r->clock, TR_PHASE_EP);
-    for (uint64_t j = 0; j < r->d.local_experts; j++) {
-        size_t at = (size_t)t->recv[j] * row;
-
-        for (int i = 0; i < g->size; i++) {
-            struct run here = run_here(r, t, i, j, &at, row), there = run_there(r, t, i, j, row);
-            char *in = slice_buffer(r, to, i % r->layout.etp);
-
-            if (i == g->rank) {
-                memcpy(in + there.at, (const char *)from + here.at, here.bytes);
-                continue;
-            }
-            if (there.bytes)
-                tr_irecv(g, in + there.at, there.bytes, i, TR_TAG_MOE + 1 + (int)j,
-                         &r->moe_req[nreq++]);
-            if (here.bytes)
-                tr_isend(g, (const char *)from + here.at, here.bytes, i, TR_TAG_MOE + 1 + (int)j,
-                         &r->moe_req[nreq++]);
-        }
-    }
-    r->moe_nreq = nreq;
+    for (uint64_t j = x.first; j < x.end; j++)
+        r->moe_nreq = collect_expert(r, t, to, from, j, r->moe_nreq);
     tr_phase(&r->clock, was);
 }
 
@@ -191,10 +241,4 @@ void tr_collect_finish(struct tr_rank *r, void *to)
     r->moe_nreq = 0;
     add_slices(r, to);
     tr_phase(&r->clock, was);
-}
-
-void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const void *from)
-{
-    tr_collect_start(r, t, to, from);
-    tr_collect_finish(r, to);
 }

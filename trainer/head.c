@@ -32,7 +32,7 @@ void tr_embed_fwd(struct tr_rank *r, void *x, int mb)
     kn_embed_fwd(r->pool, r->type, to, r->embed.w, ids, d->rows, d->hidden, vocab_first(r),
                  d->vocab);
     if (to != x) /* one term of each sum is not zero: exact in every type */
-        memcpy(x, tr_reduce(r, to, r->type), d->local_rows * d->hidden * d->elem);
+        kn_copy(r->pool, x, tr_reduce(r, to, r->type), d->local_rows * d->hidden * d->elem);
 }
 
 void tr_embed_bwd(struct tr_rank *r, const void *d, int mb)
@@ -63,6 +63,7 @@ static void loss(struct tr_rank *r, int mb, bool grad)
     was = tr_phase(&r->clock, TR_PHASE_TP);
     tr_all_reduce(&r->comms.tp, KN_F32, sum, 2 * d->rows);
     tr_phase(&r->clock, was);
+    kn_wait(r->pool);
     r->loss_sum += kn_xent_loss(NULL, &count, max, sum, target, targets, d->rows);
     if (grad)
         kn_xent_grad(r->pool, r->type, r->work.logits, d->vocab, d->rows, cols, d->vocab, max, sum,

@@ -92,15 +92,24 @@ struct tr_route {
 struct tr_route tr_route(struct tr_rank *r, const struct tr_layer *y, char *slot);
 /* Tell everybody how many rows come; fills count and recv. */
 void tr_route_exchange(struct tr_rank *r, struct tr_route *t);
-/* Sorted choices FROM (choices, hidden) to the experts' ranks: TO (expert_rows, hidden). */
-void tr_dispatch(struct tr_rank *r, const struct tr_route *t, void *to, const void *from);
+/* The experts here in tr_moe_parts() parts, one without overlap: part PART is [first, end). */
+struct tr_experts {
+    uint64_t first, end;
+};
+int tr_moe_parts(const struct tr_rank *r);
+struct tr_experts tr_moe_part(const struct tr_rank *r, int part);
+/* Sorted choices FROM (choices, hidden) to the experts' ranks: TO (expert_rows, hidden). Started
+ * for all parts, waited for part by part in order: what is not waited for runs behind computation
+ * that touches neither array. */
+void tr_dispatch_start(struct tr_rank *r, const struct tr_route *t, void *to, const void *from);
+void tr_dispatch_wait(struct tr_rank *r, int part);
 /* And back: FROM (expert_rows, hidden) of tr_slice_type() to TO (choices, hidden), with etp > 1 the
- * sum over the slices of an expert. */
+ * sum over the slices of an expert. Started part by part after its dispatch has been waited for,
+ * and finished for all. */
 enum kn_type tr_slice_type(const struct tr_rank *r);
-/* In two parts: between them the transfer runs behind computation that touches neither array. */
-void tr_collect_start(struct tr_rank *r, const struct tr_route *t, void *to, const void *from);
+void tr_collect_start(struct tr_rank *r, const struct tr_route *t, void *to, const void *from,
+                      int part);
 void tr_collect_finish(struct tr_rank *r, void *to);
-void tr_collect(struct tr_rank *r, const struct tr_route *t, void *to, const void *from);
 
 /* ---- head.c ---- */
 

@@ -1,8 +1,9 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
-void tr_linear(struct tr_rank *r, void *y, const void *x, const void *w, uint64_t rows, uint64_t in,
-               uint64_t out)
+/* Y (ROWS x OUT, of type TYPE) = X W^T. */
+static void times_weight(struct tr_rank *r, void *y, enum kn_type type, const void *x,
+                         const void *w, uint64_t rows, uint64_t in, uint64_t out)
 {
     struct kn_gemm g = {.m = rows,
                         .n = out,
@@ -16,13 +17,14 @@ void tr_linear(struct tr_rank *r, void *y, const void *x, const void *w, uint64_
                         .tb = true,
                         .at = r->type,
                         .bt = r->type,
-                        .ct = r->type};
+                        .ct = type};
 
     kn_gemm(r->pool, &g);
 }
 
-void tr_linear_dx(struct tr_rank *r, void *dx, const void *dy, const void *w, uint64_t rows,
-                  uint64_t in, uint64_t out)
+/* DX (ROWS x IN, of type TYPE) = DY W. */
+static void back_through(struct tr_rank *r, void *dx, enum kn_type type, const void *dy,
+                         const void *w, uint64_t rows, uint64_t in, uint64_t out)
 {
     struct kn_gemm g = {.m = rows,
                         .n = in,
@@ -35,9 +37,21 @@ void tr_linear_dx(struct tr_rank *r, void *dx, const void *dy, const void *w, ui
                         .ldc = in,
                         .at = r->type,
                         .bt = r->type,
-                        .ct = r->type};
+                        .ct = type};
 
     kn_gemm(r->pool, &g);
+}
+
+void tr_linear(struct tr_rank *r, void *y, const void *x, const void *w, uint64_t rows, uint64_t in,
+               uint64_t out)
+{
+    times_weight(r, y, r->type, x, w, rows, in, out);
+}
+
+void tr_linear_dx(struct tr_rank *r, void *dx, const void *dy, const void *w, uint64_t rows,
+                  uint64_t in, uint64_t out)
+{
+    back_through(r, dx, r->type, dy, w, rows, in, out);
 }
 
 /* Partial sums are added in fp32 whatever the storage: rounding each to bf16 first would make the
@@ -55,40 +69,13 @@ void *tr_partial(struct tr_rank *r)
 void tr_linear_partial(struct tr_rank *r, const void *x, const void *w, uint64_t rows, uint64_t in,
                        uint64_t out)
 {
-    struct kn_gemm g = {.m = rows,
-                        .n = out,
-                        .k = in,
-                        .a = x,
-                        .b = w,
-                        .c = tr_partial(r),
-                        .lda = in,
-                        .ldb = in,
-                        .ldc = out,
-                        .tb = true,
-                        .at = r->type,
-                        .bt = r->type,
-                        .ct = tr_partial_type(r)};
-
-    kn_gemm(r->pool, &g);
+    times_weight(r, tr_partial(r), tr_partial_type(r), x, w, rows, in, out);
 }
 
 void tr_linear_dx_partial(struct tr_rank *r, const void *dy, const void *w, uint64_t rows,
                           uint64_t in, uint64_t out)
 {
-    struct kn_gemm g = {.m = rows,
-                        .n = in,
-                        .k = out,
-                        .a = dy,
-                        .b = w,
-                        .c = tr_partial(r),
-                        .lda = out,
-                        .ldb = in,
-                        .ldc = in,
-                        .at = r->type,
-                        .bt = r->type,
-                        .ct = tr_partial_type(r)};
-
-    kn_gemm(r->pool, &g);
+    back_through(r, tr_partial(r), tr_partial_type(r), dy, w, rows, in, out);
 }
 
 void tr_linear_dw(struct tr_rank *r, float *dw, const void *dy, const void *x, uint64_t rows,
@@ -119,7 +106,7 @@ const void *tr_gather_rows(struct tr_rank *r, const void *x)
     if (!r->layout.sp)
         return x;
     was = tr_phase(&r->clock, TR_PHASE_TP);
-    memcpy(r->work.gather + (size_t)r->comms.tp.rank * bytes, x, bytes);
+    kn_copy(r->pool, r->work.gather + (size_t)r->comms.tp.rank * bytes, x, bytes);
     tr_all_gather(&r->comms.tp, r->type, r->work.gather, r->d.rows * r->d.hidden);
     tr_phase(&r->clock, was);
     return r->work.gather;

@@ -4,6 +4,7 @@
 #include "trainer/config.h"
 #include "trainer/events.h"
 #include "trainer/fail.h"
+#include "trainer/leave.h"
 #include "trainer/run.h"
 
 #include <errno.h>
@@ -83,7 +84,7 @@ static int train(const struct tr_config *c, const struct tr_launch *at)
     if (tr_events_status(ev))
         code = TR_EXIT_IO;
     tr_events_free(ev);
-    MPI_Finalize();
+    tr_leave();
     return code;
 }
 
@@ -96,7 +97,7 @@ static int calibrate(const struct tr_config *c, const struct tr_launch *at)
     code = tr_calibrate(c, &e);
     if (code && at->rank == 0)
         fprintf(stderr, "partune-train: %s\n", e.text);
-    MPI_Finalize();
+    tr_leave();
     return code;
 }
 

@@ -75,7 +75,7 @@ const void *tr_ffn_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, 
         swiglu(r, y, slot, f);
     tr_linear_dx(r, r->work.dao, dy, y->down.w, z->rows, f, z->hidden);
     if (keep)
-        memcpy(keep + y->keep.dy, d, z->local_rows * z->hidden * z->elem);
+        kn_copy(r->pool, keep + y->keep.dy, d, z->local_rows * z->hidden * z->elem);
     else
         dw_down(r, y, slot, f, dy);
     /* The gradients of gate and up take their place: nobody reads the activations again. */

@@ -130,6 +130,7 @@ void tr_optim_step(struct tr_rank *r, const struct tr_optim *o, int n, double no
         else
             tr_async_drain(r);
     }
+    kn_wait(r->pool); /* the host may read weights, and a step's time has all of its work */
     tr_phase(&r->clock, was);
 }
 

@@ -169,7 +169,7 @@ static void forward(struct run *u, int i)
         struct fetch f = take(u, i);
 
         if (f.buf != x)
-            memcpy(x, f.buf, bytes(r));
+            kn_copy(r->pool, x, f.buf, bytes(r));
         look_ahead(u, i);
     }
     layers_fwd(r, k, slot, out);

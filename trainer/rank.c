@@ -140,8 +140,9 @@ static void comm_init(struct tr_rank *r)
         r->act_req[i] = MPI_REQUEST_NULL;
     for (int i = 0; i < PL_GRAD_RINGS; i++)
         r->grad_req[i] = MPI_REQUEST_NULL;
+    /* a dispatch and a collect, each with a send and a receive for every member and expert */
     r->moe_req =
-        mem_alloc(sizeof(*r->moe_req) * (2 * (size_t)c->moe.size * (r->d.local_experts + 1) + 1));
+        mem_alloc(sizeof(*r->moe_req) * (4 * (size_t)c->moe.size * (r->d.local_experts + 1) + 1));
 }
 
 static void schedule_init(struct tr_rank *r)
@@ -203,6 +204,7 @@ int tr_rank_init(struct tr_rank *r, MPI_Comm parent, const struct pl_model *m,
         r->moe_layers += pl_layer_is_moe(m, i);
     tr_clock_reset(&r->clock);
     tr_comms_init(&r->comms, parent, l, &r->clock, fail);
+    r->comms.progress.pool = r->pool;
     if (r->comms.progress.yield)
         kn_pool_set_spin(r->pool, 0);
     params_init(r);

@@ -14,6 +14,9 @@
 #include "trainer/param.h"
 #include "trainer/phase.h"
 
+/* Parts of the experts of a rank, at most, that compute one after the other while tokens travel. */
+enum { TR_MOE_PARTS = 4 };
+
 struct tr_weight {
     void *w;  /* weights' type */
     float *g; /* gradient */
@@ -82,11 +85,12 @@ struct tr_rank {
      * forward pass. */
     void (*routed)(void *arg, const struct tr_rank *r, int layer, const int32_t *idx);
     void *routed_arg;
-    int moe_nreq;      /* of moe_req, while tokens travel behind computation */
-    size_t attn_bytes; /* of work.attn */
-    int moe_layers;    /* of the whole model */
-    double loss_sum;   /* of this step on this rank: cross-entropy over tokens, last stage only */
-    double aux_sum;    /* load-balancing loss over layers and sequences of this rank */
+    int moe_nreq;              /* of moe_req, while tokens travel */
+    int moe_end[TR_MOE_PARTS]; /* the requests of the dispatch of each part end there */
+    size_t attn_bytes;         /* of work.attn */
+    int moe_layers;            /* of the whole model */
+    double loss_sum; /* of this step on this rank: cross-entropy over tokens, last stage only */
+    double aux_sum;  /* load-balancing loss over layers and sequences of this rank */
 };
 
 /* Build rank RANK of PARENT, whose size is layout->world. Collective. On failure (-ENOMEM)

@@ -21,6 +21,7 @@ static void stats(struct tr_rank *r, const float *probs, const int32_t *idx, flo
     uint64_t row0 = r->layout.sp ? d->local_rows * (uint64_t)r->comms.tp.rank : 0;
     enum tr_phase was;
 
+    kn_wait(r->pool);
     memset(count, 0, 2 * n * sizeof(*count)); /* psum follows */
     for (uint64_t i = 0; i < d->local_rows; i++) {
         uint64_t s = (row0 + i) / seq;
@@ -106,6 +107,7 @@ void tr_router_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, cons
                          .bt = r->type,
                          .ct = r->type};
 
+    kn_wait(r->pool); /* dprobs may still be read for the layer above */
     for (uint64_t i = 0; i < d->local_rows; i++)
         for (uint64_t j = 0; j < e; j++)
             dprobs[i * e + j] = (float)(scale * (double)freq[(row0 + i) / seq * e + j]);

@@ -79,4 +79,5 @@ void tr_step_logits(struct tr_rank *r, int mb, float *logits)
                    r->d.local_rows, r->d.hidden, (float)r->model.norm_eps);
     tr_linear(r, r->work.logits, r->work.hf, r->head.w, r->d.rows, r->d.hidden, r->d.vocab);
     kn_convert(r->pool, KN_F32, logits, r->type, r->work.logits, r->d.rows * r->d.vocab);
+    kn_wait(r->pool);
 }

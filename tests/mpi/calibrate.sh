@@ -2,6 +2,7 @@
 # --calibrate writes a profile that the trainer then takes as this machine, stamped with where it comes from.
 data="${PT_BUILD:?}/tests/run/calibrate it.$$"
 train="$PT_BUILD/partune-train"
+mkdir -p "$PT_BUILD/tests/run" || exit 99
 trap 'rm -rf "$data"' EXIT
 export ASAN_OPTIONS="detect_leaks=0:$ASAN_OPTIONS"
 n=0

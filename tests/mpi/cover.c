@@ -197,6 +197,25 @@ void cover_choose(struct cover *c)
     }
 }
 
+/* Whether A and B shard alike; dp follows from the ranks. */
+static bool same_shards(const struct pl_layout *a, const struct pl_layout *b)
+{
+    return same_mesh(a, b) && a->sp == b->sp && a->zero == b->zero &&
+           a->zero_scope == b->zero_scope && a->precision == b->precision;
+}
+
+void cover_choose_each(struct cover *c, int ranks)
+{
+    for (int i = 0; i < c->n; i++) {
+        bool met = c->l[i].world > ranks || c->l[i].precision != PL_FP32;
+
+        for (int k = 0; k < c->n && !met; k++)
+            met = c->chosen[k] && same_shards(&c->l[k], &c->l[i]);
+        if (!met)
+            c->chosen[i] = true;
+    }
+}
+
 int cover_missing(const struct cover *c)
 {
     struct met t = {0};

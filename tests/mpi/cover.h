@@ -22,6 +22,8 @@ void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_
                      int world, int overlaps);
 /* Mark the covering set. */
 void cover_choose(struct cover *c);
+/* Mark more: on at most RANKS ranks, each (tp, sp, pp, ep, etp, zero and its scope) in fp32. */
+void cover_choose_each(struct cover *c, int ranks);
 /* How many meshes and pairs of values the list has that the marked layouts lack: counted anew. */
 int cover_missing(const struct cover *c);
 void cover_done(struct cover *c);

@@ -2,6 +2,8 @@
 #include "tests/unit/unit.h"
 
 #include <errno.h>
+#include <math.h>
+#include <stdlib.h>
 
 #include "plan/plan.h"
 
@@ -33,6 +35,51 @@ static void every_example_gives_a_layout_for_each_row(void **state)
     }
 }
 
+/* What the table of docs/COST-MODEL.md says of a row up to the model's numbers. */
+static void head_of(char *ret, size_t size, const char *name, const json_t *row)
+{
+    snprintf(ret, size, "| `%s` | %lld | %lld | %s | ", name,
+             json_integer_value(json_object_get(row, "devices")),
+             json_integer_value(json_object_get(row, "global_batch")),
+             json_string_value(json_object_get(row, "text")));
+}
+
+/* The table of worked examples is the output of this code, to the digits it prints. */
+static void the_documents_table_is_what_is_computed(void **state)
+{
+    AUTO_FREE char *text = NULL;
+    char path[4096];
+    struct err e = {0};
+    int wrong = 0;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/docs/COST-MODEL.md", getenv("PT_SRC"));
+    assert_int_equal(file_read_all(&text, NULL, path, 1 << 20, &e), 0);
+    for (const char *const *name = pl_examples(); *name; name++) {
+        AUTO_JSON *v = NULL;
+        json_t *row;
+        size_t i;
+
+        assert_int_equal(pl_example_json(&v, *name, &e), 0);
+        json_array_foreach(json_object_get(v, "rows"), i, row) {
+            double mfu = 100.0 * json_number_value(json_object_get(row, "mfu"));
+            double efficiency = 100.0 * json_number_value(json_object_get(row, "efficiency"));
+            double said[2] = {0};
+            char head[256];
+            const char *at;
+
+            head_of(head, sizeof(head), *name, row);
+            at = strstr(text, head);
+            if (!at || sscanf(at + strlen(head), "%lf %% | %lf %% |", &said[0], &said[1]) != 2 ||
+                fabs(said[0] - mfu) > 0.051 || fabs(said[1] - efficiency) > 0.51) {
+                print_message("# %s%.1f %% | %.0f %% |\n", head, mfu, efficiency);
+                wrong++;
+            }
+        }
+    }
+    assert_int_equal(wrong, 0);
+}
+
 static void an_unknown_example_is_not_found(void **state)
 {
     json_t *v = NULL;
@@ -45,6 +92,7 @@ static void an_unknown_example_is_not_found(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_example_gives_a_layout_for_each_row),
+    cmocka_unit_test(the_documents_table_is_what_is_computed),
     cmocka_unit_test(an_unknown_example_is_not_found),
 };
 

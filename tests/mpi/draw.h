@@ -1,0 +1,15 @@
+/* Models that nobody would choose: odd widths, one key for many heads, one expert, one token. */
+#ifndef TESTS_MPI_DRAW_H
+#define TESTS_MPI_DRAW_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+/* At most so much of each. */
+enum { DRAW_LAYERS = 6, DRAW_BATCH = 8, DRAW_SEQ = 24, DRAW_TOP_K = 4 };
+
+/* A model's JSON (new reference), a pure function of SEED; every second one has experts. *RET_BATCH
+ * is a global batch for it. */
+json_t *draw_model(int *ret_batch, uint64_t seed);
+
+#endif

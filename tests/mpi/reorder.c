@@ -1,0 +1,74 @@
+#include "tests/mpi/reorder.h"
+
+#include "base/base.h"
+
+enum units { FIXED, HIDDEN, HEADS, KV_HEADS, FFN };
+
+/* What the rows and the columns of a tensor count. */
+static void units_of(enum pl_tensor t, enum units *rows, enum units *columns)
+{
+    static const enum units of[][2] = {
+        [PL_T_EMBED] = {FIXED, HIDDEN},      [PL_T_HEAD] = {FIXED, HIDDEN},
+        [PL_T_NORM1] = {HIDDEN, FIXED},      [PL_T_NORM2] = {HIDDEN, FIXED},
+        [PL_T_FINAL_NORM] = {HIDDEN, FIXED}, [PL_T_ROUTER] = {FIXED, HIDDEN},
+        [PL_T_Q] = {HEADS, HIDDEN},          [PL_T_O] = {HIDDEN, HEADS},
+        [PL_T_K] = {KV_HEADS, HIDDEN},       [PL_T_V] = {KV_HEADS, HIDDEN},
+        [PL_T_GATE] = {FFN, HIDDEN},         [PL_T_EXPERT_GATE] = {FFN, HIDDEN},
+        [PL_T_UP] = {FFN, HIDDEN},           [PL_T_EXPERT_UP] = {FFN, HIDDEN},
+        [PL_T_DOWN] = {HIDDEN, FFN},         [PL_T_EXPERT_DOWN] = {HIDDEN, FFN},
+    };
+
+    *rows = of[t][0];
+    *columns = of[t][1];
+}
+
+/* Which of N old indices stands at each new one, the same for every tensor. Heads move in groups
+ * that share keys and values, and whole: rotation pairs the elements of a head. */
+static uint64_t *order(enum units u, uint64_t n, const struct pl_model *m, uint64_t seed)
+{
+    uint64_t *at = mem_alloc(n * sizeof(*at));
+    uint64_t run = u == HEADS      ? (uint64_t)(m->heads / m->kv_heads * m->head_dim)
+                   : u == KV_HEADS ? (uint64_t)m->head_dim
+                                   : 1;
+    struct rng r;
+
+    rng_seed(&r, rng_mix(seed) ^ (u == KV_HEADS ? HEADS : u));
+    for (uint64_t i = 0; i < n; i++)
+        at[i] = i;
+    for (uint64_t i = n / run; u != FIXED && i-- > 1;) {
+        uint64_t k = rng_below(&r, i + 1);
+
+        for (uint64_t j = 0; j < run; j++) {
+            uint64_t swap = at[i * run + j];
+
+            at[i * run + j] = at[k * run + j];
+            at[k * run + j] = swap;
+        }
+    }
+    return at;
+}
+
+void reorder_units(struct tr_params *t, const struct pl_model *m, uint64_t seed)
+{
+    size_t size = kn_type_size(t->type);
+
+    for (int i = 0; i < t->table.n; i++) {
+        const struct pl_param *p = &t->table.p[i];
+        char *w = tr_param_weight(t, i), *old = mem_alloc(p->count * size);
+        uint64_t *row, *column;
+        enum units rows, columns;
+
+        units_of(p->tensor, &rows, &columns);
+        row = order(rows, p->local[0], m, seed);
+        column = order(columns, p->local[1], m, seed);
+        memcpy(old, w, p->count * size);
+        for (uint64_t a = 0; a < p->local[0]; a++)
+            for (uint64_t b = 0; b < p->local[1]; b++)
+                memcpy(w + (a * p->local[1] + b) * size,
+                       old + (row[a] * p->local[1] + column[b]) * size, size);
+        free(row);
+        free(column);
+        free(old);
+    }
+    tr_params_sync_master(t);
+}
