@@ -2,12 +2,12 @@
  * Which layout is worth most to try: expected improvement of the noisy incumbent times the
  * probability that it runs, per device-second, over every layout of the table.
  *
- *     score(x) = log sum_h w_h EI_h(x) + 3/2 log [P(fits) P(does not crash)] - log cost(x)
+ *     score(x) = log sum_h w_h EI_h(x) + 2 log [P(fits) P(does not crash)] - log cost(x)
  *     EI_h     = sigma_h (phi(z) + z Phi(z)), z = (mean_h(x) - incumbent) / sigma_h
  *     P(fits)  = sum_g w_g Phi(-mean_g(x) / sqrt(var_g + noise_g))      of log memory over capacity
  *     cost(x)  = world (start + steps seconds(x)), seconds at the mean
  *
- * The power of the probability is caution: expected improvement alone counts an out-of-memory
+ * The square of the probability is caution: expected improvement alone counts an out-of-memory
  * trial as no gain, but it is a loss, of its devices' time and of what a throughput would have
  * taught.
  *

@@ -37,9 +37,9 @@ void se_map_init(struct se_map *m, const struct se_search *s)
         for (int h = 0; h < b->nhyps; h++) {
             float w = (float)b->hyp[h].weight;
 
-            struct se_sweep *sweep = se_sweep_new(b, &b->hyp[h], s->table);
+            struct se_sweep *sweep = se_sweep_new(b, &b->hyp[h], s->table, NULL, n, 16);
 
-            se_sweep_rows(sweep, NULL, n, mean, var);
+            se_sweep_run(sweep, mean, var);
             se_sweep_free(sweep);
             for (size_t i = 0; i < n; i++) {
                 if (q == SE_THROUGHPUT)

@@ -85,7 +85,7 @@ static VEC_INLINE void add_block(struct se_scan *s, int b)
 {
     const struct se_kernel *k = &s->g->kern;
     const vec *inverse = s->inverse + (size_t)b * (size_t)(b + 1) / 2 * LANES;
-    vec prod = s->scale[b], sum = {0}, v = {0};
+    vec prod = s->scale[b], sum = {0}, v;
 
     for (int d = 0; d < k->ndims; d++) {
         vec f = s->factor[((size_t)d * (size_t)k->stride + s->point.level[d]) * (size_t)s->nv +
@@ -98,8 +98,7 @@ static VEC_INLINE void add_block(struct se_scan *s, int b)
     for (int p = 0; p < k->nlin; p++)
         sum += s->lin[(size_t)p * (size_t)s->nv + (size_t)b] * s->point.u[p];
     memcpy(s->k + b * LANES, &sum, sizeof(sum));
-    for (int j = 0; j < (b + 1) * LANES; j++)
-        v += inverse[j] * s->k[j];
+    vec_combine(&v, inverse, s->k, (b + 1) * LANES);
     v *= v;
     s->var -= vec_sum(&v);
 }

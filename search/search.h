@@ -39,7 +39,7 @@ extern const char *const se_objective_names[]; /* "tokens_per_s" ..., NULL */
  * What is believed of a layout before any trial. Shares say how the logarithm would move if one
  * class of cost (of memory) were mis-estimated by a factor: share[c] = d log(quantity) / d
  * log(class c). The last one of memory is log of how much more it would take if the stack kept
- * attention's T x T matrices. All zero is allowed.
+ * attention's T x T matrices, in the scale of table.c. All zero is allowed.
  */
 enum { SE_COST_SHARES = PL_COST_CLASSES, SE_MEMORY_SHARES = PL_MEM_CLASSES + 1 };
 struct se_prior {

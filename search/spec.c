@@ -8,8 +8,9 @@ const char *const se_method_names[] = {"bayes", "random", "grid", NULL};
 const char *const se_objective_names[] = {"tokens_per_s", "tokens_per_s_per_device", NULL};
 
 static const char *const campaign_keys[] = {
-    "name",   "model", "cluster", "workload", "space",   "baseline", "objective", "constraints",
-    "budget", "trial", "search",  "launcher", "trainer", "tags",     "notes",     NULL,
+    "name",      "model",       "cluster", "workload", "space",  "baseline",
+    "objective", "constraints", "budget",  "trial",    "search", "launcher",
+    "trainer",   "tags",        "notes",   "priority", NULL,
 };
 static const char *const constraint_keys[] = {"memory_headroom", NULL};
 static const char *const budget_keys[] = {"trials", "wall_s", "device_s", NULL};
@@ -190,7 +191,7 @@ int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err
     struct pl_problem p = se_spec_problem(spec);
     struct pl_layout AUTO_FREE *list = NULL;
     size_t n = 0, kept;
-    char why[400];
+    char why[sizeof(e->text)];
     int r;
 
     r = pl_space_list(&list, &n, SE_MAX_LAYOUTS, spec->space, &p, e);
@@ -198,7 +199,7 @@ int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err
         return err_under(e, "/space");
     kept = drop_unfit(list, n, spec);
     if (n == 0 && pl_space_explain(why, sizeof(why), spec->space, &p))
-        return err_at(e, -EINVAL, "/space", "no legal layout: %s", why);
+        return err_at(e, -EINVAL, "/space", "%s", why);
     if (kept == 0)
         return err_at(e, -EINVAL, "/space", "none of the %zu legal layouts fits in device memory",
                       n);

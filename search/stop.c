@@ -21,8 +21,9 @@
 enum { SAMPLES = 256, MAX_MEASURED = 4 };
 static const double ONE_SIDED_95 = 1.6448536269514722;
 /* Weight of a hypothesis in the expected regret at least: a search does not end by the word of one
- * side. */
-static const double HEARD = 0.25;
+ * side. On warped generated landscapes a quarter ended 6 % of the campaigns before 1 %, a half 2.6.
+ */
+static const double HEARD = 0.5;
 
 /* ---- expected regret ----------------------------------------------------------------------------
  */

@@ -1,6 +1,7 @@
 /* Choosing the observations that say most; the formulas are in subset.h. */
 #include "search/subset.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ static const double ROUNDING = 1e-10;
 struct work {
     int n, rows;  /* observations; layouts of the sample */
     double *cov;  /* (rows, n): of the sample's layouts with the observations */
-    double *own;  /* (SE_SUBSET, n): rows of the pivoted factor, one for each member */
+    double *own;  /* (members, n): rows of the pivoted factor, one for each member */
     double *diag; /* (n): var(x_j | S) + var_j; 0 for members */
     double *gain; /* (n) */
 };
@@ -29,21 +30,22 @@ static struct se_point point_of(const struct se_gp *g, int i)
     return p;
 }
 
-static void work_init(struct work *w, const struct se_gp *g, const struct se_table *t,
-                      enum se_quantity q)
+static void work_init(struct work *w, int members, const struct se_gp *g, const struct se_table *t,
+                      enum se_quantity q, const uint32_t *row, size_t count)
 {
     size_t n = (size_t)g->n;
 
     w->n = g->n;
-    w->rows = t->n < SAMPLE ? (int)t->n : SAMPLE;
+    w->rows = count < SAMPLE ? (int)count : SAMPLE;
     w->cov = mem_alloc(((size_t)w->rows * n + 1) * sizeof(double));
-    w->own = mem_alloc((SE_SUBSET * n + 1) * sizeof(double));
+    w->own = mem_alloc(((size_t)members * n + 1) * sizeof(double));
     w->diag = mem_alloc((n + 1) * sizeof(double));
     w->gain = mem_alloc((n + 1) * sizeof(double));
     for (int r = 0; r < w->rows; r++) {
+        size_t at = count * (size_t)r / (size_t)w->rows;
         struct se_point p;
 
-        se_table_point(t, q, t->n * (size_t)r / (size_t)w->rows, g->kern.nlin, &p);
+        se_table_point(t, q, row ? row[at] : at, g->kern.nlin, &p);
         se_gp_cross(g, &p, w->cov + (size_t)r * n);
     }
     for (int i = 0; i < g->n; i++) {
@@ -125,15 +127,16 @@ static void invert(struct se_subset *s, const struct work *w)
     }
 }
 
-void se_subset_choose(struct se_subset *ret, const struct se_gp *g, const struct se_table *t,
-                      enum se_quantity q)
+void se_subset_choose(struct se_subset *ret, int members, const struct se_gp *g,
+                      const struct se_table *t, enum se_quantity q, const uint32_t *row, size_t n)
 {
     struct work w;
     int at;
 
     memset(ret, 0, sizeof(*ret));
-    work_init(&w, g, t, q);
-    while (ret->n < SE_SUBSET && (at = best(&w)) >= 0) {
+    assert(members <= SE_MAX_SUBSET);
+    work_init(&w, members, g, t, q, row, n);
+    while (ret->n < members && (at = best(&w)) >= 0) {
         condition(&w, g, ret->n, at);
         ret->member[ret->n++] = at;
     }

@@ -20,16 +20,17 @@
 
 struct se_gp;
 
-enum { SE_SUBSET = 16 };
+enum { SE_MAX_SUBSET = 64 };
 
 struct se_subset {
-    int n;                                /* members: the fewer of SE_SUBSET and the observations */
-    int member[SE_SUBSET];                /* which observations */
-    double inverse[SE_SUBSET][SE_SUBSET]; /* L_SS^-1 by row; zero beyond N */
+    int n;                     /* members: as many as asked for, or all observations that add */
+    int member[SE_MAX_SUBSET]; /* which observations */
+    double inverse[SE_MAX_SUBSET][SE_MAX_SUBSET]; /* L_SS^-1 by row; zero beyond N */
 };
 
-/* The sample is spread evenly over the layouts of T. */
-void se_subset_choose(struct se_subset *ret, const struct se_gp *g, const struct se_table *t,
-                      enum se_quantity q);
+/* At most MEMBERS, for the N layouts ROW of T (NULL: its first N); the sample is spread evenly over
+ * them. */
+void se_subset_choose(struct se_subset *ret, int members, const struct se_gp *g,
+                      const struct se_table *t, enum se_quantity q, const uint32_t *row, size_t n);
 
 #endif

@@ -7,13 +7,15 @@
 #include "search/subset.h"
 #include "search/vec.h"
 
-enum { BLOCKS = SE_SUBSET / LANES };
+enum { MAX_BLOCKS = SE_MAX_SUBSET / LANES };
 
 struct se_sweep {
     const struct se_belief *b;
     const struct se_hyp *h;
     const struct se_table *t;
     const struct se_gp *g;
+    const uint32_t *row;
+    size_t n;
     int lead; /* leading keys */
 
     /* Observations in the order of their classes, each class padded to whole vectors by ones whose
@@ -29,16 +31,18 @@ struct se_sweep {
     vec *tail;        /* (ndims + 1, cv): the trailing factors */
     vec *sum;         /* (cv): S_c */
 
-    double *main; /* (ndims, stride): M_d */
+    double *main;     /* (ndims, stride): M_d */
+    double *main_sum; /* (ndims + 1): of the keys before */
     vec w[2], lin2[2];
 
     struct se_subset subset;
-    vec *near;            /* (ndims, stride, BLOCKS): m_d(level, x_jd) of the subset's members */
-    vec *product, *total; /* (ndims + 1, BLOCKS): a_2^2 times the factors, and their sum */
-    vec *near_lin;        /* (nlin, BLOCKS): w_p^2 u_jp */
-    vec *inverse;         /* (BLOCKS, SE_SUBSET): columns of L_SS^-1 by blocks of rows */
+    int blocks;           /* vectors that its members take */
+    vec *near;            /* (ndims, stride, blocks): m_d(level, x_jd) of the subset's members */
+    vec *product, *total; /* (ndims + 1, blocks): a_2^2 times the factors, and their sum */
+    vec *near_lin;        /* (nlin, blocks): w_p^2 u_jp */
+    vec *inverse;         /* (blocks, LANES blocks): columns of L_SS^-1 by blocks of rows */
 
-    void (*rows)(struct se_sweep *s, const uint32_t *row, size_t n, float *mean, float *var_bound);
+    void (*run)(struct se_sweep *s, float *mean, float *var_bound);
 };
 
 static const uint8_t *level_of(const struct se_gp *g, int i)
@@ -165,21 +169,22 @@ static void set_sums(struct se_sweep *s, int i)
 static void set_subset(struct se_sweep *s)
 {
     const struct se_kernel *k = &s->g->kern;
+    size_t blocks = (size_t)s->blocks;
 
     for (int j = 0; j < s->subset.n; j++) {
         int i = s->subset.member[j];
         const double *u = s->g->lin + (size_t)i * (size_t)k->nlin;
+        double *inverse = (double *)(s->inverse + (size_t)(j / LANES) * blocks * LANES);
 
         ((double *)s->product)[j] = k->prod2;
         for (int d = 0; d < k->ndims; d++)
             for (int v = 0; v < k->nlevels[d]; v++)
-                ((double *)(s->near + table_at(k, d, v) * BLOCKS))[j] =
+                ((double *)(s->near + table_at(k, d, v) * blocks))[j] =
                     se_kernel_row(k, d, v)[level_of(s->g, i)[d]];
         for (int p = 0; p < k->nlin; p++)
-            ((double *)(s->near_lin + p * BLOCKS))[j] = k->lin2[p] * u[p];
+            ((double *)(s->near_lin + (size_t)p * blocks))[j] = k->lin2[p] * u[p];
         for (int c = 0; c <= j; c++)
-            ((double *)(s->inverse + j / LANES * SE_SUBSET + c))[j % LANES] =
-                s->subset.inverse[j][c];
+            inverse[c * LANES + j % LANES] = s->subset.inverse[j][c];
     }
 }
 
@@ -210,128 +215,125 @@ static VEC_INLINE void enter_group(struct se_sweep *s, const uint8_t *level, int
     }
 }
 
-/* The product part of the mean at LEVEL, whose trailing keys differ from the last row's from FROM
- * on. */
-static VEC_INLINE double contract(struct se_sweep *s, const uint8_t *level, int from)
+/* Carry the products and sums of a row on to LEVEL, which differs from the row before from key FROM
+ * on; those of the mean, if MEANS. One loop for all, as its length is hard to predict. */
+static VEC_INLINE void advance(struct se_sweep *s, const uint8_t *level, int from, int blocks,
+                               bool means)
 {
     const struct se_kernel *k = &s->g->kern;
     size_t cv = (size_t)s->cv;
-    const vec *last = s->tail + (size_t)k->ndims * cv;
-    vec acc = {0};
 
+    if (means && from < s->lead)
+        enter_group(s, level, from);
     for (int d = from; d < k->ndims; d++) {
-        const vec *f = s->trail + table_at(k, d, level[d]) * cv, *p = s->tail + (size_t)d * cv;
-        vec *q = s->tail + (size_t)(d + 1) * cv;
+        size_t at = table_at(k, d, level[d]);
+        const vec *f = s->near + at * (size_t)blocks;
+        vec *p = s->product + d * blocks, *t = s->total + d * blocks;
 
-        for (size_t j = 0; j < cv; j++)
-            q[j] = p[j] * f[j];
-    }
-    for (size_t j = 0; j < cv; j++)
-        acc += last[j] * s->sum[j];
-    return vec_sum(&acc);
-}
-
-/* How much of the variance at LEVEL, with linear features U, the subset explains; keys before FROM
- * are those of the last row. */
-static VEC_INLINE double explained(struct se_sweep *s, const uint8_t *level, const float *u,
-                                   int from)
-{
-    const struct se_kernel *k = &s->g->kern;
-    double cov[SE_SUBSET];
-    vec sum[BLOCKS], v, all = {0};
-
-    for (int d = from; d < k->ndims; d++) {
-        const vec *f = s->near + table_at(k, d, level[d]) * BLOCKS;
-        size_t at = (size_t)d * BLOCKS;
-
-        for (size_t j = 0; j < BLOCKS; j++) {
-            s->product[at + BLOCKS + j] = s->product[at + j] * f[j];
-            s->total[at + BLOCKS + j] = s->total[at + j] + f[j];
+        for (int j = 0; j < blocks; j++) {
+            p[blocks + j] = p[j] * f[j];
+            t[blocks + j] = t[j] + f[j];
+        }
+        if (means)
+            s->main_sum[d + 1] = s->main_sum[d] + s->main[at];
+        if (means && d >= s->lead) {
+            f = s->trail + at * cv;
+            p = s->tail + (size_t)d * cv;
+            for (size_t j = 0; j < cv; j++)
+                p[cv + j] = p[j] * f[j];
         }
     }
-    for (int j = 0; j < BLOCKS; j++)
-        sum[j] = s->product[k->ndims * BLOCKS + j] + k->main2 * s->total[k->ndims * BLOCKS + j];
+}
+
+/* The mean of row I less its linear part. */
+static VEC_INLINE double mean_of(const struct se_sweep *s, size_t i)
+{
+    int ndims = s->g->kern.ndims;
+    const vec *last = s->tail + ndims * s->cv;
+    vec sum = {0};
+
+    for (int j = 0; j < s->cv; j++)
+        sum += last[j] * s->sum[j];
+    return se_hyp_mean(s->b, s->h, s->t, i) + s->main_sum[ndims] + vec_sum(&sum);
+}
+
+/* How much of the variance of a row with linear features U the subset explains. */
+static VEC_INLINE double explained(const struct se_sweep *s, const float *u, int blocks)
+{
+    const struct se_kernel *k = &s->g->kern;
+    const vec *product = s->product + k->ndims * blocks, *total = s->total + k->ndims * blocks;
+    vec cov[MAX_BLOCKS], all = {0};
+
+    for (int j = 0; j < blocks; j++)
+        cov[j] = product[j] + k->main2 * total[j];
     for (int p = 0; p < k->nlin; p++)
-        for (int j = 0; j < BLOCKS; j++)
-            sum[j] += s->near_lin[p * BLOCKS + j] * (double)u[p];
-    memcpy(cov, sum, sizeof(cov));
-    for (int j = 0; j < BLOCKS; j++) {
-        v = (vec){0};
-        for (int c = 0; c < (j + 1) * LANES; c++)
-            v += s->inverse[j * SE_SUBSET + c] * cov[c];
+        for (int j = 0; j < blocks; j++)
+            cov[j] += s->near_lin[p * blocks + j] * (double)u[p];
+    for (int j = 0; j < blocks; j++) {
+        vec v;
+
+        vec_combine(&v, s->inverse + j * blocks * LANES, (const double *)cov, (j + 1) * LANES);
         all += v * v;
     }
     return vec_sum(&all);
 }
 
-struct moments {
-    double mean, var;
-};
-
-static VEC_INLINE void one_row(struct se_sweep *s, size_t i, int from, struct moments *ret)
+static VEC_INLINE void one_row(struct se_sweep *s, size_t i, int from, int blocks, float *mean,
+                               float *var_bound)
 {
+    double better = s->b->quantity == SE_MEMORY ? -ULP : ULP;
     const struct se_kernel *k = &s->g->kern;
-    const uint8_t *level = se_table_row(s->t, i);
     const float *lin = se_table_lin(s->t, s->b->quantity, i);
     vec u[2], first, second;
     double m, v;
 
     vec_widen(&u[0], lin);
     vec_widen(&u[1], lin + LANES);
-    first = u[0] * s->w[0] + u[1] * s->w[1];
-    second = u[0] * u[0] * s->lin2[0] + u[1] * u[1] * s->lin2[1];
-    m = se_hyp_mean(s->b, s->h, s->t, i) + vec_sum(&first);
-    v = k->prod2 + k->main2 * k->ndims + vec_sum(&second);
-    if (s->g->n > 0) {
-        if (from < s->lead)
-            enter_group(s, level, from);
-        m += contract(s, level, from > s->lead ? from : s->lead);
-        for (int d = 0; d < k->ndims; d++)
-            m += s->main[table_at(k, d, level[d])];
-        v -= explained(s, level, lin, from);
+    advance(s, se_table_row(s->t, i), from, blocks, mean != NULL);
+    if (mean) {
+        first = u[0] * s->w[0] + u[1] * s->w[1];
+        m = mean_of(s, i) + vec_sum(&first);
+        *mean = (float)(m + better * fabs(m));
     }
-    ret->mean = m;
-    ret->var = v > 0.0 ? v : 0.0;
+    second = u[0] * u[0] * s->lin2[0] + u[1] * u[1] * s->lin2[1];
+    v = k->prod2 + k->main2 * k->ndims + vec_sum(&second) - explained(s, lin, blocks);
+    *var_bound = (float)((v > 0.0 ? v : 0.0) * (1.0 + ULP));
 }
 
-static VEC_INLINE void rows(struct se_sweep *s, const uint32_t *row, size_t n, float *mean,
-                            float *var_bound)
+static VEC_INLINE void run(struct se_sweep *s, float *mean, float *var_bound)
 {
-    double better = s->b->quantity == SE_MEMORY ? -ULP : ULP;
     const uint8_t *before = NULL;
 
-    if (s->g->n > 0 && s->lead == 0)
+    if (s->lead == 0)
         enter_group(s, NULL, 0);
-    for (size_t r = 0; r < n; r++) {
-        size_t i = row ? row[r] : r;
+    for (size_t r = 0; r < s->n; r++) {
+        size_t i = s->row ? s->row[r] : r;
         const uint8_t *level = se_table_row(s->t, i);
-        struct moments m;
         int from = 0;
 
         while (before && from < s->g->kern.ndims && level[from] == before[from])
             from++;
-        one_row(s, i, from, &m);
-        mean[r] = (float)(m.mean + better * fabs(m.mean));
-        var_bound[r] = (float)(m.var * (1.0 + ULP));
+        if (s->blocks == 2) /* most rows by far: known to the compiler */
+            one_row(s, i, from, 2, mean ? mean + r : NULL, var_bound + r);
+        else
+            one_row(s, i, from, s->blocks, mean ? mean + r : NULL, var_bound + r);
         before = level;
     }
 }
 
-static void rows_base(struct se_sweep *s, const uint32_t *row, size_t n, float *mean, float *var)
+static void run_base(struct se_sweep *s, float *mean, float *var)
 {
-    rows(s, row, n, mean, var);
+    run(s, mean, var);
 }
 
-VEC_AVX2 static void rows_avx2(struct se_sweep *s, const uint32_t *row, size_t n, float *mean,
-                               float *var)
+VEC_AVX2 static void run_avx2(struct se_sweep *s, float *mean, float *var)
 {
-    rows(s, row, n, mean, var);
+    run(s, mean, var);
 }
 
-VEC_AVX512 static void rows_avx512(struct se_sweep *s, const uint32_t *row, size_t n, float *mean,
-                                   float *var)
+VEC_AVX512 static void run_avx512(struct se_sweep *s, float *mean, float *var)
 {
-    rows(s, row, n, mean, var);
+    run(s, mean, var);
 }
 
 /* ---- public -------------------------------------------------------------------------------------
@@ -341,6 +343,7 @@ static void allocate(struct se_sweep *s)
 {
     const struct se_kernel *k = &s->g->kern;
     size_t cells = (size_t)k->ndims * (size_t)k->stride, nv = (size_t)s->nv, cv = (size_t)s->cv;
+    size_t blocks = (size_t)s->blocks;
 
     s->factor = vec_alloc(cells * nv);
     s->prefix = vec_alloc((size_t)(s->lead + 1) * nv);
@@ -350,15 +353,16 @@ static void allocate(struct se_sweep *s)
     s->tail = vec_alloc((size_t)(k->ndims + 1) * cv);
     s->sum = vec_alloc(cv);
     s->main = mem_alloc((cells + 1) * sizeof(double));
-    s->near = vec_alloc(cells * BLOCKS);
-    s->product = vec_alloc((size_t)(k->ndims + 1) * BLOCKS);
-    s->total = vec_alloc((size_t)(k->ndims + 1) * BLOCKS);
-    s->near_lin = vec_alloc((size_t)k->nlin * BLOCKS);
-    s->inverse = vec_alloc(BLOCKS * SE_SUBSET);
+    s->main_sum = mem_alloc(((size_t)k->ndims + 1) * sizeof(double));
+    s->near = vec_alloc(cells * blocks);
+    s->product = vec_alloc((size_t)(k->ndims + 1) * blocks);
+    s->total = vec_alloc((size_t)(k->ndims + 1) * blocks);
+    s->near_lin = vec_alloc((size_t)k->nlin * blocks);
+    s->inverse = vec_alloc(blocks * blocks * LANES);
 }
 
 struct se_sweep *se_sweep_new(const struct se_belief *b, const struct se_hyp *h,
-                              const struct se_table *t)
+                              const struct se_table *t, const uint32_t *row, size_t n, int members)
 {
     struct se_sweep *s = aligned_alloc(sizeof(vec), (sizeof(*s) + 63) / 64 * 64);
     int AUTO_FREE *order = mem_alloc(((size_t)h->gp.n + 1) * sizeof(int));
@@ -369,18 +373,21 @@ struct se_sweep *se_sweep_new(const struct se_belief *b, const struct se_hyp *h,
     s->h = h;
     s->t = t;
     s->g = &h->gp;
+    s->row = row;
+    s->n = n;
     s->lead = choose_lead(t, s->g, order);
     s->nclasses = classify(s->g, s->lead, order, &s->nv);
     s->cv = (s->nclasses + LANES - 1) / LANES;
+    se_subset_choose(&s->subset, members, s->g, t, b->quantity, row, n);
+    s->blocks = (s->subset.n + LANES - 1) / LANES;
     allocate(s);
     set_places(s, order);
     for (int i = 0; i < s->g->n; i++)
         set_sums(s, i);
-    se_subset_choose(&s->subset, s->g, t, b->quantity);
     set_subset(s);
     for (int p = 0; p < s->g->kern.nlin; p++)
         ((double *)s->lin2)[p] = s->g->kern.lin2[p];
-    s->rows = VEC_CHOOSE(rows_avx512, rows_avx2, rows_base);
+    s->run = VEC_CHOOSE(run_avx512, run_avx2, run_base);
     return s;
 }
 
@@ -397,6 +404,7 @@ struct se_sweep *se_sweep_free(struct se_sweep *s)
     free(s->tail);
     free(s->sum);
     free(s->main);
+    free(s->main_sum);
     free(s->product);
     free(s->total);
     free(s->near_lin);
@@ -405,7 +413,7 @@ struct se_sweep *se_sweep_free(struct se_sweep *s)
     return NULL;
 }
 
-void se_sweep_rows(struct se_sweep *s, const uint32_t *row, size_t n, float *mean, float *var_bound)
+void se_sweep_run(struct se_sweep *s, float *mean, float *var_bound)
 {
-    s->rows(s, row, n, mean, var_bound);
+    s->run(s, mean, var_bound);
 }

@@ -23,14 +23,16 @@
 
 struct se_sweep;
 
-/* Borrows B, H and T, which must not change. Its buffers make it single-threaded. */
+/* A sweep over the N layouts ROW (ascending; NULL: the first N of the table) whose bounds rest on
+ * MEMBERS observations, a multiple of 8 up to SE_MAX_SUBSET. Borrows B, H, T and ROW, which must
+ * not change. Its buffers make it single-threaded. */
 struct se_sweep *se_sweep_new(const struct se_belief *b, const struct se_hyp *h,
-                              const struct se_table *t);
+                              const struct se_table *t, const uint32_t *row, size_t n, int members);
 struct se_sweep *se_sweep_free(struct se_sweep *s);
+AUTO_DEFINE(se_sweep)
 
-/* The N layouts ROW (ascending; NULL: the first N of the table): the mean rounded towards the
- * better (throughput up, memory down), and a bound on the variance rounded up. */
-void se_sweep_rows(struct se_sweep *s, const uint32_t *row, size_t n, float *mean,
-                   float *var_bound);
+/* Of each layout the mean rounded towards the better (throughput up, memory down) unless MEAN is
+ * NULL, and a bound on the variance rounded up. */
+void se_sweep_run(struct se_sweep *s, float *mean, float *var_bound);
 
 #endif

@@ -49,6 +49,21 @@ static VEC_INLINE double vec_sum(const vec *v)
     return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
 }
 
+/* sum_c COLUMN[c] x[c] over N columns, a multiple of 4; by four sums, as one would wait for itself.
+ */
+static VEC_INLINE void vec_combine(vec *ret, const vec *column, const double *x, int n)
+{
+    vec a = {0}, b = {0}, c = {0}, d = {0};
+
+    for (int i = 0; i < n; i += 4) {
+        a += column[i] * x[i];
+        b += column[i + 1] * x[i + 1];
+        c += column[i + 2] * x[i + 2];
+        d += column[i + 3] * x[i + 3];
+    }
+    *ret = (a + b) + (c + d);
+}
+
 /* 8 floats as doubles. */
 static VEC_INLINE void vec_widen(vec *ret, const float *p)
 {

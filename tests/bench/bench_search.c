@@ -1,5 +1,6 @@
 /*
  * bench_search [--seeds N] [--trials N] [--only CASE] TABLE.json...
+ * bench_search --generated N [--from K] [--only CASE]
  *
  * How many trials the search needs on tables of throughputs, one JSON object a line: the median
  * over seeds of the trials until within 5, 3 and 1 % of the best, the share of the trials up to the
@@ -9,10 +10,11 @@
  */
 #include <math.h>
 
+#include "tests/bench/generate.h"
 #include "tests/bench/landscape.h"
 
 struct options {
-    int seeds, trials;
+    int seeds, trials, generated, from;
     double noise, regret;
     const char *only;
     bool no_speed, verbose, trace;
@@ -33,6 +35,20 @@ static const struct opt option_table[] = {
      .max = 100000,
      .standard = "120",
      .help = "trials a campaign at most"},
+    {.name = "generated",
+     .type = OPT_INT,
+     .offset = offsetof(struct options, generated),
+     .min = 0,
+     .max = 100000,
+     .standard = "0",
+     .help = "campaigns a case, each on a random landscape (generate.h), instead of tables"},
+    {.name = "from",
+     .type = OPT_INT,
+     .offset = offsetof(struct options, from),
+     .min = 0,
+     .max = 1000000,
+     .standard = "0",
+     .help = "the first of them"},
     {.name = "noise",
      .type = OPT_F64,
      .offset = offsetof(struct options, noise),
@@ -158,6 +174,16 @@ static double median(const int *v, int n)
     return hi >= INT32_MAX ? -1.0 : 0.5 * (lo + hi);
 }
 
+/* Geometric mean, never counted as the budget: it moves where a median of small counts does not. */
+static double geometric(const int *v, int n, int never)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < n; i++)
+        sum += log(v[i] > 0 ? v[i] : never);
+    return exp(sum / n);
+}
+
 static void print_reliability(const struct race *sum)
 {
     printf("\"p_fits\":{\"n\":%d,\"brier\":%.4f,\"bins\":[", sum->npredicted,
@@ -180,7 +206,9 @@ static void add(struct race *sum, const struct race *r)
     }
 }
 
-static void run_case(const char *path, const struct one_case *c, const struct options *o)
+/* PRIORLESS is the median of the same table without a prior, or negative; returns this one's. */
+static double run_case(const char *path, const struct one_case *c, const struct options *o,
+                       double priorless)
 {
     struct race sum = {0};
     AUTO_FREE int *hit5 = mem_alloc((size_t)o->seeds * sizeof(int));
@@ -189,6 +217,7 @@ static void run_case(const char *path, const struct one_case *c, const struct op
     int oom = 0, trials = 0, early = 0;
     uint64_t begin = clock_mono_ns();
     char name[128] = "";
+    bool measured = false;
 
     for (int seed = 0; seed < o->seeds; seed++) {
         struct landscape l;
@@ -197,11 +226,14 @@ static void run_case(const char *path, const struct one_case *c, const struct op
         struct race race;
         struct err e;
 
-        if (landscape_load(&l, path, &e) < 0) {
+        if (!path) {
+            landscape_generate(&l, (uint64_t)(o->from + seed));
+        } else if (landscape_load(&l, path, &e) < 0) {
             fprintf(stderr, "bench_search: %s\n", e.text);
             exit(1);
         }
         snprintf(name, sizeof(name), "%s", l.name);
+        measured = l.measured;
         if (c->warped)
             landscape_warp(&l, 1000 + (uint64_t)seed);
         spec = l.spec;
@@ -230,15 +262,36 @@ static void run_case(const char *path, const struct one_case *c, const struct op
                     c->name, seed, race.hit5, race.hit1, race.oom5, race.trials, race.reason);
         landscape_done(&l);
     }
-    printf("{\"bench\":\"search\",\"case\":\"%s/%s\",\"value\":%g,\"unit\":\"trials to 5 "
+    printf("{\"bench\":\"search%s\",\"case\":\"%s/%s\",\"value\":%g,\"unit\":\"trials to 5 "
            "%%\",\"trials_to_3pct\":%g,\"trials_to_1pct\":%g,"
-           "\"worst_5pct\":%d,\"oom_share\":%.4f,\"stopped_early\":%d,\"seconds\":%.2f,",
-           name, c->name, median(hit5, o->seeds), median(hit3, o->seeds), median(hit1, o->seeds),
-           hit5[o->seeds - 1], (double)oom / trials, early,
+           "\"mean_5pct\":%.2f,\"mean_1pct\":%.2f,\"oom_share\":%.4f,\"stopped_early\":%d,"
+           "\"seconds\":%.2f,",
+           measured ? "_sweep" : "", name, c->name, median(hit5, o->seeds), median(hit3, o->seeds),
+           median(hit1, o->seeds), geometric(hit5, o->seeds, o->trials),
+           geometric(hit1, o->seeds, o->trials), (double)oom / trials, early,
            1e-9 * (double)(clock_mono_ns() - begin) / o->seeds);
+    if (c->reversed && priorless > 0.0)
+        printf("\"to_priorless\":%.2f,", median(hit5, o->seeds) / priorless);
     print_reliability(&sum);
     printf("}\n");
     fflush(stdout);
+    return median(hit5, o->seeds);
+}
+
+static void run_cases(const char *path, const struct options *o)
+{
+    double priorless = -1.0;
+
+    for (size_t c = 0; c < ARRAY_LEN(cases); c++) {
+        bool plain = cases[c].method == SE_BAYES && !cases[c].prior && cases[c].memory_prior;
+
+        if (o->only && !strstr(cases[c].name, o->only))
+            continue;
+        double trials = run_case(path, &cases[c], o, priorless);
+
+        if (plain)
+            priorless = trials;
+    }
 }
 
 /* ---- speed --------------------------------------------------------------------------------------
@@ -391,10 +444,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_search: %s\n", e.text);
         return 2;
     }
+    if (o.generated > 0) {
+        o.seeds = o.generated;
+        run_cases(NULL, &o);
+        opt_done(&set);
+        return 0;
+    }
     for (int i = 1; i <= operands; i++)
-        for (size_t c = 0; c < ARRAY_LEN(cases); c++)
-            if (!o.only || strstr(cases[c].name, o.only))
-                run_case(argv[i], &cases[c], &o);
+        run_cases(argv[i], &o);
     for (size_t i = 0; !o.no_speed && i < ARRAY_LEN(large); i++)
         run_speed(i);
     opt_done(&set);

@@ -4,7 +4,7 @@
  * "threads"}: value is the median of the quotients of wall-clock times. On a machine with other
  * work the quotient is low, since the work waits for the thread that was kept from its core.
  *
- * Options: --threads=N (2), --repeats=N (15).
+ * Options: --threads=N (2), --repeats=N (15), --case=TEXT (only cases that contain it).
  */
 #include <math.h>
 #include <stdio.h>
@@ -168,6 +168,12 @@ static void adamw(void)
     kn_adamw(on.pool, &h, on.w, NULL, on.m, on.v, on.z, FLOATS);
 }
 
+/* What the memory has for more than one core. */
+static void stream(void)
+{
+    kn_axpy(on.pool, KN_F32, on.y, 0.5f, KN_F32, on.x, FLOATS);
+}
+
 static double seconds(struct kn_pool *p, void (*fn)(void), int times)
 {
     double start;
@@ -231,8 +237,10 @@ int main(int argc, char **argv)
         {"permute", permute},
         {"unpermute", unpermute},
         {"adamw, 4 million weights", adamw},
+        {"stream of 32 MiB", stream},
     };
     int64_t threads = 2, repeats = 15;
+    const char *only = "";
     struct kn_pool *one, *many;
 
     for (int i = 1; i < argc; i++) {
@@ -241,7 +249,11 @@ int main(int argc, char **argv)
         if (str_starts(argv[i], "--repeats=") &&
             str_to_i64(&repeats, argv[i] + 10, 1, MAX_REPEATS) == 0)
             continue;
-        fprintf(stderr, "usage: bench_threads [--threads=N] [--repeats=N]\n");
+        if (str_starts(argv[i], "--case=")) {
+            only = argv[i] + 7;
+            continue;
+        }
+        fprintf(stderr, "usage: bench_threads [--threads=N] [--repeats=N] [--case=TEXT]\n");
         return 2;
     }
     one = kn_pool_new(1);
@@ -257,7 +269,8 @@ int main(int argc, char **argv)
     for (int32_t i = 0; i < 2 * TOKENS; i++)
         on.idx[i] = i * 797 % (2 * TOKENS);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        bench(rows[i].what, rows[i].fn, one, many, (int)repeats);
+        if (strstr(rows[i].what, only))
+            bench(rows[i].what, rows[i].fn, one, many, (int)repeats);
     kn_pool_free(one);
     kn_pool_free(many);
     free(on.x);

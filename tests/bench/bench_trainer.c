@@ -1,7 +1,8 @@
 /*
  * Speed of training steps, one JSON object a line: {"bench", "case", "value", "unit", "reference",
- * "ratio"}. Run by bench_trainer.sh: with 8 ranks, of which a case uses some while the others
- * sleep, and with 2 for overlap.
+ * "ratio"}, where there is a bar with it ("least", "most") and whether it is "met". Run by
+ * bench_trainer.sh: with 8 ranks, of which a case uses some while the others sleep, and with 2 for
+ * overlap.
  *
  *   train_step_1     one rank: share of the multiply-add peak of one core
  *   train_step_2     two ranks on two cores over one, same global batch; pp as a share of what its
@@ -9,8 +10,8 @@
  *                    busier rank allow. Beside each: where one more step's time went
  *   oversubscribed   eight ranks on two cores over two ranks, same global batch
  *   overlap          with 2 ranks, meant to be on two hosts with a slow link: overlap on against
- * off, and how much of the communication that shows without it it hides allocations      of the
- * trainer's own code in the steps above
+ *                    off, and how much of the communication that shows without it it hides
+ *   allocations      of the trainer's own code in the steps above
  *
  * Both sides of a comparison take turns; value is the median of the first side, ratio the median of
  * the quotients of neighbours. Every number is wall time of the slowest rank, the optimizer
@@ -24,6 +25,7 @@
 #include "tests/bench/trainer_side.h"
 #include "tests/mpi/allocations.h"
 #include "tests/mpi/cover.h"
+#include "trainer/leave.h"
 
 enum { MAX_REPEATS = 101, BATCH = 16, MEMORY_BATCH = 8, MAX_TURNS = 256, MAX_MEMBERS = 8 };
 
@@ -57,17 +59,39 @@ static double median(double *v, int n)
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-static void print(const char *bench, const char *what, double value, const char *unit,
-                  const char *reference, double ratio)
+/* What the quotient (without a reference: the value) of a line must reach. */
+struct bar {
+    double least, most;
+};
+
+#define AT_LEAST(x) ((struct bar){x, HUGE_VAL})
+#define AT_MOST(x) ((struct bar){-HUGE_VAL, x})
+static const struct bar no_bar = {-HUGE_VAL, HUGE_VAL};
+
+static void print_bar(const char *bench, const char *what, double value, const char *unit,
+                      const char *reference, double ratio, struct bar bar)
 {
+    double judged = reference ? ratio : value;
+
     if (opt.rank != 0)
         return;
     printf("{\"bench\":\"%s\",\"case\":\"%s\",\"value\":%.4g,\"unit\":\"%s\"", bench, what, value,
            unit);
     if (reference)
         printf(",\"reference\":\"%s\",\"ratio\":%.3f", reference, ratio);
+    if (isfinite(bar.least))
+        printf(",\"least\":%g", bar.least);
+    if (isfinite(bar.most))
+        printf(",\"most\":%g", bar.most);
+    if (isfinite(bar.least) || isfinite(bar.most))
+        printf(",\"met\":%s", judged >= bar.least && judged <= bar.most ? "true" : "false");
     printf("}\n");
     fflush(stdout);
+}
+
+static void print(const char *bench, const char *what, double value, const char *unit)
+{
+    print_bar(bench, what, value, unit, NULL, 0, no_bar);
 }
 
 static double step(struct side *s, bool count)
@@ -112,8 +136,8 @@ static void bench_one(void)
         rate[i] = s.flops / step(&s, true);
         share[i] = rate[i] / peak;
     }
-    print("train_step_1", s.model.name, 1e3 * s.flops / median(rate, opt.repeats + 2), "ms",
-          "fma peak of one core", median(share, opt.repeats + 2));
+    print_bar("train_step_1", s.model.name, 1e3 * s.flops / median(rate, opt.repeats + 2), "ms",
+              "fma peak of one core", median(share, opt.repeats + 2), AT_LEAST(0.72));
     side_close(&s);
 }
 
@@ -266,24 +290,26 @@ static void print_look(const char *what, const struct pair *p)
     char line[80];
 
     snprintf(line, sizeof(line), "%s: computes, longest rank", what);
-    print("train_step_2", line, p->computes * 1e3, "ms", NULL, 0);
+    print("train_step_2", line, p->computes * 1e3, "ms");
     snprintf(line, sizeof(line), "%s: exchanges and waits, mean", what);
-    print("train_step_2", line, p->talks * 1e3, "ms", NULL, 0);
+    print("train_step_2", line, p->talks * 1e3, "ms");
     if (p->bound == 0)
         return;
     snprintf(line, sizeof(line), "%s: most that its uneven parts allow", what);
-    print("train_step_2", line, p->bound, "times one rank", NULL, 0);
+    print("train_step_2", line, p->bound, "times one rank");
 }
 
 static void bench_two(void)
 {
     static const struct {
         const char *name, *model, *layout;
+        double least;
     } cases[] = {
-        {"train_step_2 dp", dense, "{\"world\":2,\"dp\":2,\"zero\":1,\"micro_batch\":4}"},
-        {"train_step_2 ep", experts, "{\"world\":2,\"ep\":2,\"zero\":1,\"micro_batch\":4}"},
-        {"train_step_2 tp", dense, "{\"world\":2,\"tp\":2,\"sp\":1,\"micro_batch\":4}"},
-        {"train_step_2 pp", dense, "{\"world\":2,\"pp\":2,\"micro_batch\":2}"},
+        {"train_step_2 dp", dense, "{\"world\":2,\"dp\":2,\"zero\":1,\"micro_batch\":4}", 1.9},
+        {"train_step_2 ep", experts,
+         "{\"world\":2,\"ep\":2,\"zero\":1,\"micro_batch\":4,\"overlap_moe_a2a\":1}", 1.8},
+        {"train_step_2 tp", dense, "{\"world\":2,\"tp\":2,\"sp\":1,\"micro_batch\":4}", 1.75},
+        {"train_step_2 pp", dense, "{\"world\":2,\"pp\":2,\"micro_batch\":2}", 0.93},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -293,8 +319,9 @@ static void bench_two(void)
         if (!wanted("train_step_2") && !wanted(cases[i].name))
             continue;
         p = compare(cases[i].model, cases[i].layout, one_rank);
-        print("train_step_2", cases[i].name + strlen("train_step_2 "), p.seconds * 1e3, "ms",
-              pp ? "bound of its schedule" : "one rank", p.quotient / (pp ? p.bound : 1));
+        print_bar("train_step_2", cases[i].name + strlen("train_step_2 "), p.seconds * 1e3, "ms",
+                  pp ? "bound of its schedule" : "one rank", p.quotient / (pp ? p.bound : 1),
+                  AT_LEAST(cases[i].least));
         print_look(cases[i].name + strlen("train_step_2 "), &p);
     }
 }
@@ -317,8 +344,8 @@ static void bench_oversubscribed(void)
         if (!wanted("oversubscribed") && !wanted(cases[i].name))
             continue;
         p = compare(cases[i].model, cases[i].layout, two);
-        print("oversubscribed", cases[i].name + strlen("oversubscribed "), p.seconds * 1e3, "ms",
-              "two ranks, dp2", 1 / p.quotient);
+        print_bar("oversubscribed", cases[i].name + strlen("oversubscribed "), p.seconds * 1e3,
+                  "ms", "two ranks, dp2", 1 / p.quotient, AT_MOST(1.3));
     }
 }
 
@@ -410,7 +437,7 @@ static void bench_memory(void)
         cover_done(&all);
         snprintf(what, sizeof(what), "%s: worst of %d layouts, largest difference", models[i].name,
                  n);
-        print("memory", what, off, "share of the plan", NULL, 0);
+        print_bar("memory", what, off, "share of the plan", NULL, 0, AT_MOST(0.03));
         for (size_t k = 0; k < ARRAY_LEN(layouts); k++) {
             struct pl_layout l;
             char name[160];
@@ -419,8 +446,8 @@ static void bench_memory(void)
                 continue;
             side_layout(&l, models[i].model, layouts[k], MEMORY_BATCH);
             snprintf(what, sizeof(what), "%s: %.90s", models[i].name, pl_layout_text(name, &l));
-            print("memory", what, growth(models[i].model, &l), "resident growth over plan", NULL,
-                  0);
+            print_bar("memory", what, growth(models[i].model, &l), "resident growth over plan",
+                      NULL, 0, (struct bar){0.9, 1.1});
         }
     }
 }
@@ -473,11 +500,11 @@ static void bench_overlap(void)
         }
         side_close(&on);
         side_close(&off);
-        print("overlap", cases[i].name + strlen("overlap "), median(t, opt.repeats) * 1e3, "ms",
-              "the same without overlap", median(q, opt.repeats));
+        print_bar("overlap", cases[i].name + strlen("overlap "), median(t, opt.repeats) * 1e3, "ms",
+                  "the same without overlap", median(q, opt.repeats), AT_LEAST(1));
         snprintf(what, sizeof(what), "%s: share of its communication that is hidden",
                  cases[i].name + strlen("overlap "));
-        print("overlap", what, median(hidden, opt.repeats), "share", NULL, 0);
+        print("overlap", what, median(hidden, opt.repeats), "share");
     }
 }
 
@@ -523,8 +550,8 @@ int main(int argc, char **argv)
     }
     MPI_Allreduce(MPI_IN_PLACE, &allocations, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     if (wanted("allocations"))
-        print("allocations", "in the steps above, all ranks", (double)allocations, "times", NULL,
-              0);
-    MPI_Finalize();
+        print_bar("allocations", "in the steps above, all ranks", (double)allocations, "times",
+                  NULL, 0, AT_MOST(0));
+    tr_leave();
     return 0;
 }

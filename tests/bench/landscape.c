@@ -113,6 +113,7 @@ int landscape_load(struct landscape *ret, const char *path, struct err *e)
         ret->name[strlen(ret->name) - 5] = 0;
     rows = json_object_get(table, "rows");
     ret->campaign = campaign_of(table);
+    ret->measured = json_object_get(table, "campaign") != NULL;
     if (!ret->campaign || !json_is_array(rows))
         return err_set(e, -EINVAL, "%s is not a landscape", path);
     if ((r = se_spec_parse(&ret->spec, ret->campaign, NULL, e)) < 0)

@@ -116,6 +116,36 @@ static void one_slow_stage_takes_what_the_closed_form_says(void **state)
             }
 }
 
+/*
+ * Interleaved and zero-bubble: exact where the last stage is the slow one, all of it or only its
+ * last chunk, which carries the head. Elsewhere the closed form adds every stage after the slow
+ * one, of which the events show a part or nothing: it is never below them, nor above by more than
+ * that.
+ */
+static void slow_stages_of_other_schedules_are_bounded(void **state)
+{
+    struct made m;
+
+    (void)state;
+    for (int pp = 2; pp <= MAX_PP; pp *= 2)
+        for (int vp = 1; vp <= MAX_VP; vp++)
+            for (int micro = 2 * pp; micro <= 8 * pp; micro += pp)
+                for (int slow = 0; slow < pp; slow++)
+                    for (int from = 0; from<vp; from += vp> 1 ? vp - 1 : 1) {
+                        /* what one stage adds: a pass of a chunk, less twice the weight's part */
+                        double each = vp > 1 ? 3 : 1, above;
+
+                        make(&m, vp > 1 ? PL_INTERLEAVED : PL_ZERO_BUBBLE, pp, vp, micro);
+                        for (int c = from; c < vp; c++)
+                            m.at[c * pp + slow] = (struct pl_stage_time){1.5, 3, 1.5};
+                        above = pl_pipe_seconds(&m.p) - simulated(&m);
+                        if (above < -ROUNDING || above > (pp - 1 - slow) * each + ROUNDING)
+                            fail_msg("pp %d vp %d, %d micro-batches, slow stage %d from chunk %d: "
+                                     "%g above the events",
+                                     pp, vp, micro, slow, from, above);
+                    }
+}
+
 static void every_stage_does_one_thing_at_a_time_in_order_of_need(void **state)
 {
     struct made m;
@@ -225,6 +255,7 @@ int main(void)
         cmocka_unit_test(equal_stages_take_what_the_closed_form_says),
         cmocka_unit_test(messages_cost_what_the_closed_form_says),
         cmocka_unit_test(one_slow_stage_takes_what_the_closed_form_says),
+        cmocka_unit_test(slow_stages_of_other_schedules_are_bounded),
         cmocka_unit_test(every_stage_does_one_thing_at_a_time_in_order_of_need),
         cmocka_unit_test(a_trace_has_a_named_lane_for_each_stage_and_every_span),
         cmocka_unit_test(a_shape_without_a_schedule_is_refused),

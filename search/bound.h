@@ -1,0 +1,24 @@
+/*
+ * Upper bounds on the part of the score that throughput decides, for very many layouts.
+ *
+ *     log sum_h w_h EI_h - log cost,      EI_h = sigma_h (phi(z) + z Phi(z)),  z = d / sigma_h
+ *
+ * (acquire.h), without a library function for each layout. With Birnbaum's (1942) lower bound on
+ * the tail of the normal distribution, Phi(-t) >= 2 phi(t) / (t + sqrt(t^2 + 4)), and t = |z|,
+ *
+ *     EI_h <= max(d, 0) + sigma_h phi(t) 4 sigma_h^2 / (sqrt(d^2 + 4 sigma_h^2) + |d|)^2
+ *
+ * which is at most a tenth too large. Logarithms, exponentials and roots are series for whole
+ * vectors, rounded to the side that keeps the bound.
+ */
+#ifndef SEARCH_BOUND_H
+#define SEARCH_BOUND_H
+
+#include "search/acquire.h"
+
+/* Bounds RET (n) for the layouts ROW (n) whose means and variances under hypothesis H are MEAN[h]
+ * and VAR[h] (n), themselves exact or upper bounds. */
+void se_score_bounds(const struct se_acquire *a, const uint32_t *row, size_t n,
+                     float *const mean[SE_MAX_HYPS], float *const var[SE_MAX_HYPS], float *ret);
+
+#endif

@@ -1,0 +1,229 @@
+/* Random landscapes; see generate.h. */
+#include "tests/bench/generate.h"
+
+#include <math.h>
+
+/* Standard deviations of log factors. */
+static const double CLASS_SD = 0.35, BYTES_SD = 0.2, LEVEL_SD = 0.2, SMOOTH_SD = 0.12,
+                    WORD_SD = 0.06, OWN_SD = 0.015;
+/* Shares of stacks without fused attention, with gradients sharded from zero 1 on, without a
+ * context of their own on the device. */
+static const double KEEPS_MATRICES = 0.4, SHARDS_GRADIENTS = 0.5, NO_CONTEXT = 0.4;
+static const double ACROSS_SD = 0.7; /* of tp over more than a node, one-sided */
+enum { LEAST_LEGAL = 300, LEAST_FITTING = 60, WAVES = 6, AXES = 4 };
+
+#define PICK(r, list) ((list)[rng_below(r, ARRAY_LEN(list))])
+
+/* ---- the campaign -------------------------------------------------------------------------------
+ */
+
+static int model_of(struct rng *r, json_t **ret)
+{
+    static const int layers[] = {16, 24, 32, 36, 40, 48, 60, 64, 80, 96, 120};
+    static const int heads[] = {12, 16, 24, 32, 40, 48, 64, 80, 96, 128};
+    static const int width[] = {64, 80, 96, 128, 128}, seq[] = {1024, 2048, 4096, 8192};
+    static const int vocab[] = {32000, 50304, 51200, 100352, 128256};
+    int l = PICK(r, layers), a = PICK(r, heads), h = a * PICK(r, width);
+    bool gated = rng_unit(r) < 0.5;
+    double parameters = 12.0 * l * h * (double)h;
+
+    *ret = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s}", "name", "generated",
+                     "layers", l, "hidden", h, "heads", a, "ffn",
+                     gated ? (h * 8 / 3 + 255) / 256 * 256 : 4 * h, "seq", PICK(r, seq), "vocab",
+                     PICK(r, vocab), "mlp", gated ? "swiglu" : "gelu", "norm",
+                     gated ? "rmsnorm" : "layernorm", "positions", gated ? "rope" : "learned");
+    return (int)(parameters / 1e9);
+}
+
+/* A random part of ascending values, the first and the last as wide as drawn. */
+static json_t *some(struct rng *r, const int *value, size_t n, size_t least)
+{
+    size_t upto = least + rng_below(r, n - least + 1);
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < upto; i++)
+        json_array_append_new(list, json_integer(value[i]));
+    return list;
+}
+
+static json_t *space_of(struct rng *r)
+{
+    static const int tp[] = {1, 2, 4, 8, 16}, pp[] = {1, 2, 4, 8, 16, 32},
+                     vp[] = {1, 2, 3, 4, 6, 8}, mb[] = {1, 2, 4, 8, 16}, zero[] = {0, 1, 2, 3},
+                     flag[] = {0, 1};
+
+    return json_pack("{s:o, s:o, s:o, s:o, s:[s,s,s], s:o, s:o, s:[s,s], s:o, s:i, s:i, s:i}", "tp",
+                     some(r, tp, ARRAY_LEN(tp), 4), "pp", some(r, pp, ARRAY_LEN(pp), 4), "vp",
+                     some(r, vp, ARRAY_LEN(vp), 2), "micro_batch", some(r, mb, ARRAY_LEN(mb), 3),
+                     "recompute", "none", "selective", "full", "zero",
+                     some(r, zero, ARRAY_LEN(zero), 1), "sp", some(r, flag, ARRAY_LEN(flag), 1),
+                     "schedule", "1f1b", "interleaved", "overlap_grad_reduce",
+                     some(r, flag, ARRAY_LEN(flag), 1), "overlap_param_gather", 0, "overlap_p2p", 0,
+                     "overlap_moe_a2a", 0);
+}
+
+static json_t *campaign_of(struct rng *r)
+{
+    static const struct {
+        const char *name;
+        int devices; /* a node */
+        double gib;
+    } profile[] = {{"dgx-a100", 8, 80},        {"dgx-h100", 8, 80},    {"h200", 8, 141},
+                   {"frontier-mi250x", 8, 64}, {"aurora-pvc", 12, 64}, {"a100-800g", 8, 40}};
+    static const double of_memory[] = {0.12, 0.25, 0.5, 0.8}, each[] = {0.5, 1, 1.5, 2, 4};
+    size_t p = rng_below(r, ARRAY_LEN(profile));
+    json_t *model = NULL;
+    int billions = model_of(r, &model);
+    /* So many devices that weights, gradients and optimizer take the share drawn, 4 to 4096 */
+    double want = 18.0 * (billions + 1) * 1e9 / (PICK(r, of_memory) * profile[p].gib * 0x1p30);
+    int nodes = 1;
+
+    while (nodes * profile[p].devices < want && nodes * profile[p].devices < 2048)
+        nodes *= 2;
+    return json_pack("{s:s, s:o, s:{s:s, s:i}, s:{s:i, s:s}, s:s, s:o}", "name", "generated",
+                     "model", model, "cluster", "profile", profile[p].name, "nodes", nodes,
+                     "workload", "global_batch", (int)(PICK(r, each) * nodes * profile[p].devices),
+                     "precision", "bf16", "trainer", "megatron", "space", space_of(r));
+}
+
+/* ---- its truth ----------------------------------------------------------------------------------
+ */
+
+struct truth {
+    struct pl_constants constants;
+    double seconds[PL_COST_CLASSES], bytes[PL_MEM_CLASSES]; /* log factors */
+    double level, words[3][4], across;
+    bool shards_gradients, no_context;
+    double wave[WAVES][AXES], phase[WAVES];
+    struct pl_trainer trainer;
+    double capacity;
+};
+
+static void truth_init(struct truth *x, const struct landscape *l, struct rng *r)
+{
+    memset(x, 0, sizeof(*x));
+    x->constants = pl_default_constants;
+    for (const struct pl_constant_name *n = pl_constant_names; n->name; n++) {
+        double *v = (double *)((char *)&x->constants + n->offset);
+
+        *v = fmin(fmax(*v * exp(0.3 * rng_normal(r)), n->min), n->max);
+    }
+    for (int c = 0; c < PL_COST_CLASSES; c++)
+        x->seconds[c] = CLASS_SD * rng_normal(r);
+    for (int c = 0; c < PL_MEM_CLASSES; c++)
+        x->bytes[c] = BYTES_SD * rng_normal(r);
+    x->level = LEVEL_SD * rng_normal(r);
+    for (int k = 0; k < 3; k++)
+        for (int v = 0; v < 4; v++)
+            x->words[k][v] = WORD_SD * rng_normal(r);
+    for (int k = 0; k < WAVES; k++) {
+        for (int a = 0; a < AXES; a++)
+            x->wave[k][a] = 0.7 * rng_normal(r);
+        x->phase[k] = 2.0 * M_PI * rng_unit(r);
+    }
+    x->trainer = *l->spec.trainer;
+    x->trainer.flash = rng_unit(r) >= KEEPS_MATRICES;
+    x->shards_gradients = rng_unit(r) < SHARDS_GRADIENTS;
+    x->no_context = rng_unit(r) < NO_CONTEXT;
+    x->across = exp(ACROSS_SD * fabs(rng_normal(r)));
+    x->capacity = l->spec.cluster.device.memory_gib * 0x1p30;
+}
+
+static double smooth(const struct truth *x, const struct pl_layout *l)
+{
+    const int v[AXES] = {l->tp, l->pp, l->vp, l->micro_batch};
+    double sum = 0.0;
+
+    for (int k = 0; k < WAVES; k++) {
+        double at = x->phase[k];
+
+        for (int a = 0; a < AXES; a++)
+            at += x->wave[k][a] * log2(v[a]);
+        sum += cos(at);
+    }
+    return SMOOTH_SD * sum * sqrt(2.0 / WAVES);
+}
+
+static double bytes_of(const struct truth *x, const struct landscape *l, const struct pl_layout *at)
+{
+    struct pl_layout stored = *at;
+    struct pl_memory memory;
+    double bytes = 0.0;
+
+    if (x->shards_gradients && stored.zero == 1)
+        stored.zero = 2;
+    pl_memory_worst(&memory, &l->spec.model, &stored, &l->spec.workload, &x->trainer);
+    for (int c = 0; c < PL_MEM_CLASSES; c++)
+        if (c != PL_MEM_WORKSPACE || !x->no_context)
+            bytes += memory.bytes[c] * exp(x->bytes[c]);
+    return bytes;
+}
+
+/* tokens/s, or 0 where it does not fit. */
+static double tokens_of(const struct truth *x, const struct landscape *l, struct pl_cost_ctx *ctx,
+                        const struct pl_layout *at, struct rng *r)
+{
+    double seconds = 0.0, tokens, own = OWN_SD * rng_normal(r);
+    struct pl_cost cost;
+
+    if (bytes_of(x, l, at) > x->capacity)
+        return 0.0;
+    pl_cost_at(&cost, ctx, at);
+    if (at->tp > l->spec.cluster.devices_per_node)
+        cost.seconds[PL_COST_TP] *= x->across;
+    for (int c = 0; c < PL_COST_CLASSES; c++)
+        seconds += cost.seconds[c] * exp(x->seconds[c]);
+    tokens = (double)l->spec.workload.global_batch * l->spec.workload.seq;
+    return tokens / seconds *
+           exp(x->level + own + smooth(x, at) + x->words[0][at->recompute] + x->words[1][at->zero] +
+               x->words[2][at->sp]);
+}
+
+static void fill(struct landscape *l, struct rng *r)
+{
+    struct pl_problem p = se_spec_problem(&l->spec);
+    struct truth x;
+    struct pl_cost_ctx *ctx;
+
+    truth_init(&x, l, r);
+    ctx = pl_cost_ctx_new(&p, &x.constants);
+    l->tokens = mem_alloc(l->n * sizeof(double));
+    for (size_t i = 0; i < l->n; i++) {
+        l->tokens[i] = tokens_of(&x, l, ctx, &l->layout[i], r);
+        l->best = fmax(l->best, l->tokens[i]);
+    }
+    pl_cost_ctx_free(ctx);
+}
+
+/* Is there enough to search in? */
+static bool draw(struct landscape *l, struct rng *r)
+{
+    struct pl_problem p;
+    size_t fitting = 0;
+    struct err e = {0};
+
+    memset(l, 0, sizeof(*l));
+    l->campaign = campaign_of(r);
+    if (se_spec_parse(&l->spec, l->campaign, NULL, &e) < 0) {
+        fprintf(stderr, "generate: %s: %s\n", e.pointer, e.text);
+        exit(1);
+    }
+    p = se_spec_problem(&l->spec);
+    if (pl_space_list(&l->layout, &l->n, SE_MAX_LAYOUTS, l->spec.space, &p, &e) < 0 ||
+        l->n < LEAST_LEGAL)
+        return false;
+    fill(l, r);
+    for (size_t i = 0; i < l->n; i++)
+        fitting += l->tokens[i] > 0.0;
+    return fitting >= LEAST_FITTING;
+}
+
+void landscape_generate(struct landscape *ret, uint64_t seed)
+{
+    struct rng r;
+
+    rng_seed(&r, rng_mix(seed + 1));
+    while (!draw(ret, &r))
+        landscape_done(ret);
+    snprintf(ret->name, sizeof(ret->name), "generated");
+}

@@ -1,0 +1,23 @@
+/*
+ * Landscapes to develop the search on: random models on random clusters, whose truth differs from
+ * the cost model and the memory plan as a real cluster's does, by more than the search is told.
+ *
+ * Settings of the search are chosen by these, never by the tables that its results are reported
+ * on. Seed K is always the same landscape. What is drawn (generate.c has the widths):
+ * - the model (depth, heads, head width, length, vocabulary, with or without a gate), the cluster
+ *   (profile, size, batch) and the values of the space's keys;
+ * - every constant of the cost model, between what physics leaves open;
+ * - a factor for each class of seconds and of bytes;
+ * - the stack: whether it keeps attention's T x T matrices, shards gradients with the optimizer's
+ *   state, or has a context that takes memory of its own, and how slow tp across nodes is;
+ * - a smooth factor over log2 of tp, pp, vp and micro_batch, one for each mode of recompute, zero
+ *   and sp, and a little for each layout by itself.
+ */
+#ifndef TESTS_BENCH_GENERATE_H
+#define TESTS_BENCH_GENERATE_H
+
+#include "tests/bench/landscape.h"
+
+void landscape_generate(struct landscape *ret, uint64_t seed);
+
+#endif
