@@ -69,6 +69,17 @@ static void add_service(struct str *s, struct tn_service *svc)
            t.overhead_ms_last / 1e3);
     metric(s, "trial_overhead_seconds_max", "gauge", "the longest of these since the start",
            t.overhead_ms_max / 1e3);
+    str_add(s, "# HELP partune_webhook_deliveries deliveries of the last 30 days by state\n"
+               "# TYPE partune_webhook_deliveries gauge\n");
+    for (size_t i = 0; i < TN_DELIVERY_STATES; i++)
+        str_addf(s, "partune_webhook_deliveries{state=\"%s\"} %lld\n", tn_delivery_states[i],
+                 (long long)t.deliveries[i]);
+    if (t.files_bytes >= 0)
+        metric(s, "files_bytes", "gauge", "files of attempts on the disk", (double)t.files_bytes);
+    metric(s, "campaigns_files_dropped_total", "counter",
+           "campaigns whose files were removed for the quota", (double)t.files_dropped);
+    metric(s, "campaigns_removed_total", "counter", "campaigns removed because of their age",
+           (double)t.campaigns_removed);
     metric(s, "events_last_id", "counter", "id of the newest event", (double)t.events_last_id);
 }
 

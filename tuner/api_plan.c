@@ -174,7 +174,7 @@ static void plan_work(struct web_request *rq, void *arg)
     struct pl_plan plan = {0};
     json_t *items = json_array();
     size_t legal = pl_space_enumerate(&x->space, &p, count_fitting, &c);
-    char why[600] = "";
+    char why[sizeof(x->e.text)] = "";
     uint64_t candidates;
     json_t *rules = excluded(&candidates, x, &p, legal, c.fitting);
 

@@ -171,6 +171,20 @@ static const char *data_folder(struct web_request *rq, const char *name)
     return arena_strdup(web_arena(rq), real);
 }
 
+/* What the verification measured of the winner stands in place of what the search did: the search
+ * picked the fastest of many, and its number is too high on average. */
+static void promise(struct tn_export_in *in, const json_t *p)
+{
+    double lo = number_at(p, "lo"), hi = number_at(p, "hi");
+
+    if (!(lo > 0) || !isfinite(hi))
+        return;
+    in->tokens_per_s = number_at(p, "tokens_per_s");
+    in->lo = lo;
+    in->hi = hi;
+    in->promised = true;
+}
+
 /* Facts about the winner that only its resources hold; the strings live in the arena. */
 static void provenance(struct tn_export_in *in, struct web_request *rq, const char *id, int64_t n)
 {
@@ -187,6 +201,7 @@ static void provenance(struct tn_export_in *in, struct web_request *rq, const ch
         in->ratio = number_at(verify, "ratio");
         in->ratio_lo = number_at(verify, "lo");
         in->ratio_hi = number_at(verify, "hi");
+        promise(in, json_object_get(verify, "promise"));
     }
     if (tn_trial_get(&trial, tn_api_svc(rq), id, n, NULL) == 0)
         ended = json_string_value(json_object_get(trial, "ended"));

@@ -26,15 +26,16 @@ void tn_api_trial_list(struct web_request *rq)
     struct db_filter f;
     struct web_page page;
     struct err e;
-    json_t *items;
+    AUTO_STR items = {0};
     int64_t total;
+    int n;
 
     if (!tn_api_filter(rq, &f, &page, sorts))
         return;
-    if (tn_trial_list(&items, &total, tn_api_svc(rq), web_param(rq, "id"), &f, &e) < 0)
+    if (tn_trial_list(&items, &n, &total, tn_api_svc(rq), web_param(rq, "id"), &f, &e) < 0)
         web_reply_error(rq, &e);
     else
-        web_reply_list(rq, &page, items, total);
+        web_reply_list_text(rq, &page, &items, n, total);
 }
 
 void tn_api_trial_show(struct web_request *rq)
@@ -68,21 +69,24 @@ void tn_api_trial_steps(struct web_request *rq)
         web_reply_list(rq, &page, items, total);
 }
 
-/* Bytes [OFFSET, OFFSET + LIMIT) of PATH into *RET. */
+/* Bytes [OFFSET, OFFSET + LIMIT) of PATH into *RET. A trial may have written there: no link is
+ * followed, and nobody is waited for. */
 static int read_part(char **ret, size_t *ret_n, int64_t *ret_size, const char *path, int64_t offset,
                      int64_t limit, struct err *e)
 {
     struct stat st;
     ssize_t n;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
     if (fd < 0)
-        return errno == ENOENT ? err_set(e, -ENOENT, "nothing was written yet")
+        return errno == ENOENT ? err_set(e, -ENOENT, "it was not written, or is not kept any more")
                                : err_set(e, -EIO, "%s: %m", path);
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
         close(fd);
         return err_set(e, -EIO, "%s: not a file", path);
     }
+    if (limit > st.st_size - offset)
+        limit = st.st_size > offset ? st.st_size - offset : 0;
     *ret = mem_alloc((size_t)limit + 1);
     n = pread(fd, *ret, (size_t)limit, offset);
     close(fd);
@@ -126,6 +130,7 @@ void tn_api_trial_timeline(struct web_request *rq)
     AUTO_FREE char *path = NULL, *text = NULL;
     struct err e;
     int64_t n;
+    int64_t whole;
     size_t size;
     int r;
 
@@ -135,7 +140,7 @@ void tn_api_trial_timeline(struct web_request *rq)
     if (r == 0 && !file_exists(path))
         r = err_set(&e, -ENOENT, "trial %lld has no timeline", (long long)n);
     if (r == 0)
-        r = file_read_all(&text, &size, path, TIMELINE_MAX, &e);
+        r = read_part(&text, &size, &whole, path, 0, TIMELINE_MAX, &e);
     if (r < 0)
         web_reply_error(rq, &e);
     else

@@ -446,11 +446,13 @@ static void note_overhead(struct tn_service *svc)
 
 static int prepare(struct tn_attempt *a, struct err *e)
 {
+    /* Another user gets to the folder, which becomes its own, and sees nothing on the way. */
+    unsigned mode = a->svc->config.trial_user ? 0711 : 0700;
     int r =
         file_remove_tree(a->folder, e); /* a former daemon died before it committed this attempt */
 
     if (r == 0)
-        r = file_mkdirs(a->folder, 0700, e);
+        r = file_mkdirs(a->folder, mode, e);
     return r;
 }
 
@@ -460,6 +462,8 @@ int tn_attempt_start(struct tn_trial *t, struct err *e)
     struct tn_attempt *a;
     int r = s->launcher->ready(t->campaign->svc, s, e);
 
+    if (r == 0 && !s->launcher->rehearsal)
+        r = tn_retain_room(t->campaign->svc, e);
     if (r == 0 && !s->launcher->rehearsal)
         r = s->trainer->ready(t->campaign->svc, s, e);
     if (r < 0)

@@ -34,6 +34,19 @@ void tn_campaign_set_state(struct tn_campaign *c, const char *state)
         c->active_since = now ? now : 1;
 }
 
+/* Whoever comes, or comes back, is as far as the one that has used least of those at work: it
+ * claims nothing for the time when it was not there. */
+static void join_share(struct tn_campaign *c)
+{
+    double least = INFINITY;
+
+    for (const struct tn_campaign *o = c->svc->campaigns; o; o = o->next)
+        if (o != c && o->active_since && o->share < least)
+            least = o->share;
+    if (least < INFINITY && least > c->share)
+        c->share = least;
+}
+
 struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_campaign *row,
                                      struct tn_engine *owned_en)
 {
@@ -48,7 +61,8 @@ struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_cam
     if (row->active_since != DB_NULL && now > row->active_since)
         c->active_s += (double)(now - row->active_since) / 1000.0;
     c->device_s = row->device_s;
-    c->share = row->device_s;
+    c->priority = row->priority;
+    join_share(c);
     c->asked = (int)row->trials;
     c->next = svc->campaigns;
     svc->campaigns = c;
@@ -145,8 +159,10 @@ int tn_campaign_change(struct tn_service *svc, const char *id, const char *from,
         return r;
     log_info("campaign %s is %s%s%s", id, to, reason ? ": " : "", reason ? reason : "");
     c = tn_campaign_find(svc, id);
-    if (c)
+    if (c) {
         tn_campaign_set_state(c, to);
+        join_share(c);
+    }
     tn_sched_kick(svc);
     return 0;
 }
@@ -255,33 +271,17 @@ static void fill_baseline(struct db_trial *t, struct tn_engine *en, const char *
         se_predict(en->search, &s->se.baseline, &p, NULL);
     }
     pl_layout_text(text, &s->se.baseline);
-    *t = (struct db_trial){
-        .campaign = id,
-        .kind = "baseline",
-        .repeat_of = DB_NULL,
-        .search_id = inside ? 1 : DB_NULL,
-        .layout = layout,
-        .layout_text = text,
-        .why = "the baseline",
-        .predicted_tokens_per_s = p.tokens_per_s,
-        .predicted_memory = p.memory_bytes,
-        .predicted_fits = p.p_fits,
-        .tokens_per_s = NAN,
-        .tokens_per_s_se = NAN,
-        .tokens_per_s_max = NAN,
-        .mfu = NAN,
-        .step_ms = NAN,
-        .step_ms_p10 = NAN,
-        .step_ms_p90 = NAN,
-        .step_ms_ci95 = NAN,
-        .memory = NAN,
-        .loss_first = NAN,
-        .loss_last = NAN,
-        .created = clock_wall_ms(),
-        .started = DB_NULL,
-        .ended = DB_NULL,
-        .seconds = NAN,
-    };
+    db_trial_blank(t);
+    t->campaign = id;
+    t->kind = "baseline";
+    t->search_id = inside ? 1 : DB_NULL;
+    t->layout = layout;
+    t->layout_text = text;
+    t->why = "the baseline";
+    t->predicted_tokens_per_s = p.tokens_per_s;
+    t->predicted_memory = p.memory_bytes;
+    t->predicted_fits = p.p_fits;
+    t->created = clock_wall_ms();
 }
 
 static char *dump_or(const json_t *v, const char *otherwise)
@@ -430,6 +430,7 @@ int tn_campaign_list(json_t **ret_items, int64_t *ret_total, struct tn_service *
 struct description {
     const char *id, *name, *notes;
     char *tags;
+    int64_t priority; /* DB_NULL: as it is */
 };
 
 static int describe_job(struct db *w, void *arg, struct err *e)
@@ -437,6 +438,8 @@ static int describe_job(struct db *w, void *arg, struct err *e)
     struct description *d = arg;
     int r = db_campaign_describe(w, d->id, d->name, d->notes, d->tags, e);
 
+    if (r == 0 && d->priority != DB_NULL)
+        r = db_campaign_set_priority(w, d->id, d->priority, e);
     return r < 0 ? r : tn_event_campaign(w, d->id, e);
 }
 
@@ -456,13 +459,17 @@ static int check_tags(const json_t *tags, struct err *e)
 int tn_campaign_patch(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
                       struct err *e)
 {
-    static const char *const keys[] = {"name", "notes", "tags", NULL};
-    struct description d = {.id = id};
+    static const char *const keys[] = {"name", "notes", "tags", "priority", NULL};
+    struct description d = {.id = id, .priority = DB_NULL};
+    struct tn_campaign *c;
     json_t *tags = NULL;
     const json_t *notes = json_object_get(body, "notes");
     int r = jx_keys(body, keys, e);
 
     if (r < 0 || (r = jx_get_str(&d.name, body, "name", 127, e)) < 0 ||
+        (json_object_get(body, "priority") &&
+         (r = jx_get_i64(&d.priority, body, "priority", -TN_MAX_PRIORITY, TN_MAX_PRIORITY, e)) <
+             0) ||
         (r = jx_get_array(&tags, body, "tags", 32, e)) < 0 || (r = check_tags(tags, e)) < 0)
         return r;
     if (notes && (!json_is_string(notes) || json_string_length(notes) > 10000))
@@ -471,6 +478,11 @@ int tn_campaign_patch(json_t **ret, struct tn_service *svc, const char *id, cons
     d.tags = tags ? jx_dump(tags) : NULL;
     r = tn_write(svc, describe_job, &d, e);
     free(d.tags);
+    c = r == 0 && d.priority != DB_NULL ? tn_campaign_find(svc, id) : NULL;
+    if (c) {
+        c->priority = d.priority;
+        tn_sched_kick(svc);
+    }
     return r < 0 ? r : tn_campaign_get(ret, svc, id, e);
 }
 
@@ -496,7 +508,7 @@ int tn_campaign_delete(struct tn_service *svc, const char *id, struct err *e)
     json_object_del(svc->texts, id);
     tn_campaign_unload_idle(svc);
     log_info("campaign %s deleted", id);
-    return file_remove_tree(folder, e);
+    return tn_trash(svc, folder, e);
 }
 
 int tn_campaign_pause(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
@@ -537,7 +549,10 @@ int tn_campaign_resume(json_t **ret, struct tn_service *svc, const char *id, str
         c = tn_campaign_find(svc, id);
     }
     to = c && c->verify.pairs > 0 ? DB_VERIFYING : DB_RUNNING;
-    if (c && (r = c->engine->spec->launcher->ready(svc, c->engine->spec, e)) < 0) {
+    r = c ? c->engine->spec->launcher->ready(svc, c->engine->spec, e) : 0;
+    if (r == 0)
+        r = tn_retain_room(svc, e);
+    if (r < 0) {
         if (e)
             e->code = -ESTALE; /* it stays paused for that reason */
         return -ESTALE;

@@ -35,6 +35,33 @@ static bool check_disk(json_t *checks, const struct tn_service *svc)
                "%s free below %s", str_human_bytes(human, bytes), svc->data_dir);
 }
 
+static bool check_quota(json_t *checks, const struct tn_service *svc)
+{
+    struct tn_stats t = {0};
+    char used[24], quota[24];
+    struct err e;
+
+    if (svc->config.quota == 0)
+        return true;
+    tn_retain_stats(svc, &t);
+    return add(checks, "quota", tn_retain_room(svc, &e) == 0, "delete campaigns, or raise --quota",
+               "%s of %s", str_human_bytes(used, t.files_bytes < 0 ? 0 : (double)t.files_bytes),
+               str_human_bytes(quota, (double)svc->config.quota));
+}
+
+/* The daemon serves without it: other launchers do not need it. */
+static void check_slurm(json_t *checks, const struct tn_service *svc)
+{
+    struct err e = {0};
+    int r;
+
+    if (!svc->config.conf || !conf_has(svc->config.conf, "slurm"))
+        return;
+    r = tn_slurm_health(svc, &e);
+    add(checks, "slurm", r == 0, "look at [slurm] bin, and ask the controller: scontrol ping", "%s",
+        r == 0 ? "its commands are there" : e.text);
+}
+
 static bool check_program(json_t *checks, const char *name, const char *path, const char *fix)
 {
     return add(checks, name, path != NULL && access(path, X_OK) == 0, fix, "%s",
@@ -54,14 +81,18 @@ json_t *tn_health_json(struct tn_service *svc)
     ready &= add(checks, "data directory", access(svc->data_dir, W_OK) == 0, "make it writable",
                  "%s", svc->data_dir);
     ready &= check_disk(checks, svc);
+    ready &= check_quota(checks, svc);
     check_program(checks, "mpiexec", svc->mpiexec, "apt-get install mpich");
     check_program(checks, "partune-train", svc->train,
                   "build the trainer: install libmpich-dev and configure again");
     ready &= check_program(checks, "partune-run", svc->supervisor, "install it beside partuned");
+    check_slurm(checks, svc);
     ready &= add(checks, "cores", svc->slots.count > 0, "give the daemon cores", "%d, %d free",
                  svc->slots.count, svc->slots.free);
     return json_pack("{s:b, s:o}", "ready", ready && !svc->stopping, "checks", checks);
 }
+
+const char *const tn_delivery_states[TN_DELIVERY_STATES] = {"pending", "delivered", "failed"};
 
 void tn_stats(struct tn_service *svc, struct tn_stats *ret)
 {
@@ -77,4 +108,7 @@ void tn_stats(struct tn_service *svc, struct tn_stats *ret)
     ret->cores = svc->slots.count;
     ret->free_cores = svc->slots.free;
     ret->events_last_id = db_event_last(svc->db);
+    tn_retain_stats(svc, ret);
+    for (size_t i = 0; i < ARRAY_LEN(tn_delivery_states); i++)
+        db_delivery_count(svc->db, tn_delivery_states[i], &ret->deliveries[i]);
 }

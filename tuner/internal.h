@@ -10,6 +10,7 @@
  *   settle.c     why an attempt ended, what that means, and the one transaction that records it
  *   remote.c     what workers ask and tell
  *   verify.c     winner and baseline, alternately
+ *   retain.c     how long results, and how much of files, are kept
  *   webhook.c    who is told of it by a POST
  *   view.c       resources as JSON; results.c: what the measurements say
  *
@@ -29,6 +30,7 @@
 struct tn_attempt;
 struct tn_campaign;
 struct tn_launcher;
+struct tn_retain;
 struct tn_slurm;
 struct tn_slurm_trial;
 struct tn_trainer;
@@ -36,6 +38,8 @@ struct tn_webhooks;
 
 /* ---- spec.c -------------------------------------------------------------------------------------
  */
+
+enum { TN_MAX_PRIORITY = 100 }; /* either way; 0 is usual */
 
 /* When a trial has measured enough, or must end. */
 struct tn_limits {
@@ -105,6 +109,7 @@ struct tn_trial {
     char kind[12];
     struct pl_layout layout;
     uint64_t not_before; /* monotonic ms: a pause before the next attempt */
+    uint64_t no_room;    /* monotonic ms: since when it waits for cores; 0: it does not */
 };
 
 /* Verification at work: pairs of trials, winner first in even pairs, baseline first in odd ones. */
@@ -129,13 +134,15 @@ struct tn_campaign {
     int asked;              /* trials added, as the budget counts them */
     struct tn_tell *tells;
     bool asking, refitting, waiting;
+    bool wanting;     /* what it asks for is a trial */
     const char *done; /* why the search ends, or NULL */
     double active_s;
     uint64_t active_since; /* monotonic ms; 0: not active */
     double device_s;
     uint64_t retry_at; /* monotonic ms: the store failed, try again then */
     int64_t best_n;
-    double share; /* device-seconds used, for fair share */
+    int64_t priority; /* the highest is served first */
+    double share;     /* device-seconds, for fair share between those of one priority */
     struct tn_verify verify;
 };
 
@@ -357,6 +364,8 @@ void tn_verify_step(struct tn_campaign *c);
  * "same" where the winner is the baseline itself. */
 const char *tn_verdict(double lo, double hi, bool same);
 void tn_ratio_interval(const double *ratio, int n, double *mean, double *lo, double *hi);
+/* Geometric mean of throughputs and the 95 % interval of one more; infinite for N = 1. */
+void tn_promise_interval(const double *rate, int n, double *mean, double *lo, double *hi);
 
 /* After a restart: what the verification in ROW had done. */
 int tn_verify_restore(struct tn_campaign *c, const struct db_campaign *row, struct err *e);
@@ -374,8 +383,9 @@ int tn_recover(struct tn_service *svc, struct err *e);
 
 json_t *tn_campaign_view(struct db *db, const struct db_campaign *c, bool with_spec, struct err *e);
 json_t *tn_trial_view(const struct db_trial *t);
-json_t *tn_number(double v); /* null for NAN */
-json_t *tn_time(int64_t ms); /* RFC 3339, null for DB_NULL */
+void tn_trial_text(struct str *s, const struct db_trial *t); /* the same as text; trial_text.c */
+json_t *tn_number(double v);                                 /* null for NAN */
+json_t *tn_time(int64_t ms);                                 /* RFC 3339, null for DB_NULL */
 
 /* All measurements of one layout, pooled. */
 struct tn_measure {
@@ -411,6 +421,7 @@ void tn_argv_done(struct tn_argv *a);
 /* How a trial is put onto machines. */
 struct tn_launcher {
     const char *name;
+    bool shared;    /* trials of all campaigns compete for the same cores */
     bool rehearsal; /* nothing is run by this daemon: no trainer, no data are needed here */
     /* Can it start anything now? The reason pauses the campaign. */
     int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *e);
@@ -484,6 +495,8 @@ extern const struct tn_launcher tn_launcher_remote;
 extern const struct tn_launcher tn_launcher_slurm;
 void tn_slurm_watch(struct tn_service *svc); /* ask after its jobs from now on */
 void tn_slurm_close(struct tn_service *svc);
+/* Are Slurm's commands there, and did its controller answer the last time it was asked? */
+int tn_slurm_health(const struct tn_service *svc, struct err *e);
 extern const struct tn_trainer tn_trainer_partune;
 /* What the bundled trainer reads by --config. */
 json_t *tn_trainer_config(const struct tn_attempt *a);
@@ -534,6 +547,17 @@ void tn_command_run(struct tn_service *svc, const struct tn_argv *argv, const st
 /* The service closes: no answer will come. */
 void tn_command_forget_all(struct tn_service *svc);
 
+/* ---- retain.c -----------------------------------------------------------------------------------
+ */
+
+void tn_retain_open(struct tn_service *svc);
+void tn_retain_tick(struct tn_service *svc); /* remove what is kept for too long, or too much */
+/* -EDQUOT: no file of a trial may be made now. */
+int tn_retain_room(const struct tn_service *svc, struct err *e);
+void tn_retain_stats(const struct tn_service *svc, struct tn_stats *ret);
+/* Remove the folder PATH of the data directory: it is gone at once, its files a while later. */
+int tn_trash(struct tn_service *svc, const char *path, struct err *e);
+
 /* ---- webhook.c ----------------------------------------------------------------------------------
  */
 
@@ -577,6 +601,7 @@ struct tn_service {
     struct tn_ask *asks;       /* workers that wait, the longest first */
     struct tn_worker *workers; /* heard of in the last day */
     struct tn_webhooks *webhooks;
+    struct tn_retain *retain;
     json_t *texts; /* cache of tn_campaign_text: id -> {rev, text} */
 };
 

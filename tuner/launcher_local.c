@@ -150,6 +150,7 @@ static int adopt(struct tn_attempt *a, const struct db_attempt *row, struct err 
 
 const struct tn_launcher tn_launcher_local = {
     .name = "local",
+    .shared = true,
     .ready = ready,
     .admit = admit,
     .reserve = reserve,

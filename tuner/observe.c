@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tuner/internal.h"
@@ -55,9 +56,16 @@ bool tn_reader_poll(struct tn_reader *r, const char *path, size_t budget,
                     void (*line)(void *ctx, const char *text, size_t n, int64_t end), void *ctx)
 {
     if (r->fd < 0) {
-        r->fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (r->fd < 0)
+        struct stat st;
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+        if (fd < 0)
             return false;
+        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+            close(fd);
+            return false;
+        }
+        r->fd = fd;
         if (r->offset > 0)
             lseek(r->fd, r->offset, SEEK_SET);
     }

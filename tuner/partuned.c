@@ -16,8 +16,10 @@
 struct values {
     const char *data, *config, *listen, *mpiexec, *train, *supervisor, *hosts, *log, *token_file,
         *ui_dir, *tls_cert;
-    const char *tls_key, *stop;
+    const char *tls_key, *stop, *trial_user, *trial_limits;
     int cores, grace, hang;
+    double retain;
+    uint64_t quota, log_limit;
     bool help, version;
 };
 
@@ -32,7 +34,8 @@ static const struct opt table[] = {
     {"mpiexec", 0, OPT_STR, AT(mpiexec), 0, 0, NULL, NULL, "PROGRAM", "process manager of trials"},
     {"train", 0, OPT_STR, AT(train), 0, 0, NULL, NULL, "PROGRAM", "the bundled trainer"},
     {"supervisor", 0, OPT_STR, AT(supervisor), 0, 0, NULL, NULL, "PROGRAM", "partune-run"},
-    {"hosts", 0, OPT_STR, AT(hosts), 0, 0, NULL, NULL, "FILE", "hosts for trials, HOST:CORES a line"},
+    {"hosts", 0, OPT_STR, AT(hosts), 0, 0, NULL, NULL, "FILE",
+     "hosts for trials, HOST:CORES a line"},
     {"cores", 0, OPT_INT, AT(cores), 0, 1024, "0", NULL, "N", "cores for trials (0: all)"},
     {"grace", 0, OPT_INT, AT(grace), 0, 600000, "2000", NULL, "MS",
      "between TERM and KILL of a trial"},
@@ -40,6 +43,16 @@ static const struct opt table[] = {
      "shortest silence that counts as a hang"},
     {"stop", 0, OPT_STR, AT(stop), 0, 0, "leave", NULL, "HOW",
      "running trials at the end: leave, or requeue"},
+    {"retain", 0, OPT_F64, AT(retain), 0, 36500, "0", NULL, "DAYS",
+     "remove campaigns that ended longer ago (0: keep them)"},
+    {"quota", 0, OPT_BYTES, AT(quota), 0, 0, "0", NULL, "SIZE",
+     "files of attempts may take so much of the disk (0: no limit)"},
+    {"log-limit", 0, OPT_BYTES, AT(log_limit), 0, 0, "16m", NULL, "SIZE",
+     "of stdout and of stderr of an attempt"},
+    {"trial-user", 0, OPT_STR, AT(trial_user), 0, 0, NULL, NULL, "USER",
+     "run local trials as this user; the daemon must be root"},
+    {"trial-limits", 0, OPT_STR, AT(trial_limits), 0, 0, NULL, NULL, "LIST",
+     "of each process of a trial: data=32g,fsize=10g,nofile=4096,nproc=512,cpu=3600,core=0"},
     {"token-file", 0, OPT_STR, AT(token_file), 0, 0, NULL, NULL, "FILE",
      "token of the loopback listener"},
     {"ui-dir", 0, OPT_STR, AT(ui_dir), 0, 0, NULL, NULL, "DIR",
@@ -145,6 +158,11 @@ static struct tn_config service_config(const struct values *v, const struct conf
                               .cores = v->cores,
                               .grace_ms = v->grace,
                               .hang_s = v->hang,
+                              .retain_days = v->retain,
+                              .quota = v->quota,
+                              .log_limit = v->log_limit,
+                              .trial_user = v->trial_user,
+                              .trial_limits = v->trial_limits,
                               .conf = conf};
 }
 
@@ -315,17 +333,20 @@ int main(int argc, char **argv)
     int operands = 0, r;
 
     log_setup("partuned", level);
-    r = configure(&set, &v, &conf, &operands, argc, argv, &e);
-    if (r < 0)
-        return fail(&e, 2);
-    if (log_level_parse(&level, v.log) < 0)
-        return fail(&(struct err){.text = "--log is error, warn, info or debug"}, 2);
-    log_setup("partuned", level);
-    if (!v.data)
-        v.data = data = default_data_dir();
-    r = dispatch(&set, &v, conf, operands, argv, &e);
+    if (configure(&set, &v, &conf, &operands, argc, argv, &e) < 0) {
+        r = fail(&e, 2);
+    } else if (log_level_parse(&level, v.log) < 0) {
+        r = fail(&(struct err){.text = "--log is error, warn, info or debug"}, 2);
+    } else {
+        log_setup("partuned", level);
+        if (!v.data)
+            v.data = data = default_data_dir();
+        r = dispatch(&set, &v, conf, operands, argv, &e);
+        if (r < 0)
+            r = fail(&e, r == -EINVAL ? 2 : 1);
+    }
     free(data);
     conf_free(conf);
     opt_done(&set);
-    return r < 0 ? fail(&e, r == -EINVAL ? 2 : 1) : r;
+    return r;
 }

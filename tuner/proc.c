@@ -200,6 +200,14 @@ char *tn_cpus_text(char *buf, size_t size, const int *cpus, int n)
 
 /* ---- files of the supervisor ---- */
 
+/* No link, and nothing that would keep us waiting for somebody who writes. */
+static bool is_file(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 int tn_run_claim(const char *folder, const struct tn_proc *self, const char *mark, struct err *e)
 {
     static const struct tn_proc nobody = {.pid = 0};
@@ -232,7 +240,7 @@ int tn_run_read(struct tn_proc *ret, const char *folder, struct err *e)
     int64_t start = 0;
     int r;
 
-    if (!file_exists(path))
+    if (!is_file(path))
         return err_set(e, -ENOENT, "no %s", path);
     r = jx_load(&v, path, 4096, e);
     if (r == 0)
@@ -259,9 +267,11 @@ int tn_exit_write(const char *folder, const struct tn_exit *x, struct err *e)
                   "leftovers", x->leftovers, "oom_kills", (json_int_t)x->oom_kills, "started",
                   (json_int_t)x->started, "ended", (json_int_t)x->ended);
     AUTO_FREE char *text = jx_dump(v);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int r;
+    int fd, r;
 
+    /* The folder may be the trial's user's, who may have put anything there. */
+    unlink(temporary);
+    fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_set(e, -errno, "create %s: %s", temporary, strerror(errno));
     /* Renamed but not synced: the file must outlive processes, not the machine, whose loss ends the
@@ -281,7 +291,7 @@ void tn_exit_read(struct tn_exit *ret, const char *folder)
     struct err e;
 
     *ret = x;
-    if (!file_exists(path) || jx_load(&v, path, 4096, &e) < 0)
+    if (!is_file(path) || jx_load(&v, path, 4096, &e) < 0)
         return;
     if (jx_get_int(&x.code, v, "code", -1, 255, &e) < 0 ||
         jx_get_int(&x.signal, v, "signal", 0, 128, &e) < 0 ||

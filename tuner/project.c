@@ -284,10 +284,17 @@ static void compare(json_t *list, const struct db_artifact *ar, const json_t *pa
     }
 }
 
-/* The same work: model, trainer, sequence length; the batch belongs to each row. */
+static const json_t *device_name(const json_t *cluster)
+{
+    return json_object_get(json_object_get(cluster, "device"), "name");
+}
+
+/* The same work on the same kind of device: model, trainer, sequence length; the batch belongs to
+ * each row. */
 static bool same_work(const json_t *a, const json_t *b, const char *trainer)
 {
-    return json_equal(json_object_get(a, "model"), json_object_get(b, "model")) &&
+    return json_equal(json_object_get(a, "device"), device_name(json_object_get(b, "cluster"))) &&
+           json_equal(json_object_get(a, "model"), json_object_get(b, "model")) &&
            str_eq(json_string_value(json_object_get(a, "trainer")), trainer) &&
            json_equal(json_object_get(json_object_get(a, "workload"), "seq"),
                       json_object_get(json_object_get(b, "workload"), "seq"));
@@ -371,12 +378,13 @@ static int answer(json_t **ret, struct study *st, const struct asked *q,
 
     for (int i = 0; i < q->n; i++)
         json_array_append_new(rows, row(st, q->devices[i], q));
-    *ret = json_pack("{s:s, s:s, s:s, s:o, s:{s:i, s:i, s:s, s:f}, s:o, s:o, s:o}", "campaign",
+    *ret = json_pack("{s:s, s:s, s:s, s:s, s:s, s:{s:i, s:i, s:s, s:f}, s:o, s:o, s:o}", "campaign",
                      c->id, "scaling", q->weak ? "weak" : "strong", "layouts",
-                     q->best ? "best" : "winner", "cluster", json_string(st->there.name), "base",
-                     "devices", st->winner.world, "global_batch", st->spec.workload.global_batch,
-                     "text", pl_layout_text(text, &st->winner), "tokens_per_s", st->winner_rate,
-                     "calibration", calibration_json(st), "rows", rows, "earlier", past);
+                     q->best ? "best" : "winner", "cluster", st->there.name, "device",
+                     st->there.device.name, "base", "devices", st->winner.world, "global_batch",
+                     st->spec.workload.global_batch, "text", pl_layout_text(text, &st->winner),
+                     "tokens_per_s", st->winner_rate, "calibration", calibration_json(st), "rows",
+                     rows, "earlier", past);
     return r;
 }
 
@@ -428,10 +436,10 @@ static int keep_job(struct db *w, void *arg, struct err *e)
     if (r == 0)
         r = jx_parse(&resolved, c.resolved, strlen(c.resolved), e);
     if (r == 0) {
-        AUTO_JSON *kept =
-            json_pack("{s:O, s:s, s:O, s:O}", "model", json_object_get(resolved, "model"),
-                      "trainer", c.trainer, "workload", json_object_get(resolved, "workload"),
-                      "rows", json_object_get(body, "rows"));
+        AUTO_JSON *kept = json_pack(
+            "{s:O, s:s, s:O, s:O, s:O}", "model", json_object_get(resolved, "model"), "trainer",
+            c.trainer, "workload", json_object_get(resolved, "workload"), "device",
+            json_object_get(body, "device"), "rows", json_object_get(body, "rows"));
         AUTO_FREE char *text = kept ? jx_dump(kept) : NULL;
         struct db_artifact whole = *ar;
 

@@ -1,13 +1,15 @@
 /*
  * partune-run - the supervisor of one attempt.
  *
- *     partune-run --folder DIR [--cpus LIST] [--grace MS] [--log-limit BYTES] -- PROGRAM ARG...
+ *     partune-run --folder DIR [--cpus LIST] [--grace MS] [--log-limit BYTES] [--limits LIST]
+ *                 [--user NAME] -- PROGRAM ARG...
  *
  * It claims the attempt (run.json), becomes the reaper of everything that PROGRAM starts, keeps its
  * stdout and stderr in files of a bounded size, and when PROGRAM and all that carries the attempt's
  * mark is gone, writes exit.json. TERM: PROGRAM is told to stop, and after the grace everything
  * with the mark is killed, until none is left. It needs no daemon: the one that started it may die
- * and another one adopt it. docs/PROTOCOL.md is the contract.
+ * and another one adopt it. PROGRAM runs as --user with --limits; the supervisor stays what it is,
+ * so that no trial can kill it or write its own end. docs/PROTOCOL.md is the contract.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +23,8 @@
 
 #include "base/base.h"
 #include "tuner/proc.h"
+#include "tuner/rlimits.h"
+#include "tuner/run_output.h"
 
 enum {
     TICK_MS = 500,     /* how often orphans are looked for */
@@ -30,7 +34,7 @@ enum {
 };
 
 struct values {
-    const char *folder, *cpus;
+    const char *folder, *cpus, *limits, *user;
     int grace;
     uint64_t log_limit;
 };
@@ -43,12 +47,11 @@ static const struct opt table[] = {
     {"grace", 'g', OPT_INT, offsetof(struct values, grace), 0, 600000, "2000", NULL, "MS",
      "milliseconds between TERM and KILL"},
     {"log-limit", 'l', OPT_BYTES, offsetof(struct values, log_limit), 0, 0, "16m", NULL, "BYTES",
-     "size at which stdout and stderr are cut"},
-};
-
-struct stream {
-    int pipe, file; /* -1: closed */
-    uint64_t written, limit;
+     "size of stdout and of stderr beyond which only their last 64 KiB are kept"},
+    {"limits", 0, OPT_STR, offsetof(struct values, limits), 0, 0, NULL, NULL, "LIST",
+     "resource limits of PROGRAM: core, data, fsize, nofile, nproc, cpu"},
+    {"user", 'u', OPT_STR, offsetof(struct values, user), 0, 0, NULL, NULL, "NAME",
+     "start PROGRAM as this user, who gets the folder"},
 };
 
 struct run {
@@ -59,8 +62,10 @@ struct run {
     int grace;
     uint64_t kill_at; /* 0: nobody is being stopped */
     int orphan_ticks;
-    struct stream out[2];
+    struct run_output out[2];
     struct tn_exit exit;
+    struct tn_rlimits limits;
+    struct tn_user user; /* name NULL: ours */
 };
 
 static uint64_t now_ms(void)
@@ -82,62 +87,12 @@ static int set_affinity(const char *text)
     return sched_setaffinity(0, sizeof(set), &set) < 0 ? -errno : 0;
 }
 
-/* ---- output ---- */
-
-static int open_stream(struct stream *s, const char *folder, const char *name, uint64_t limit,
-                       int *ret_write_end)
-{
-    AUTO_FREE char *path = mem_printf("%s/%s", folder, name);
-    int fds[2];
-
-    s->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (s->file < 0 || pipe2(fds, O_CLOEXEC) < 0)
-        return -errno;
-    fcntl(fds[0], F_SETFL, O_NONBLOCK);
-    s->pipe = fds[0];
-    s->limit = limit;
-    *ret_write_end = fds[1];
-    return 0;
-}
-
-static void keep(struct stream *s, const char *bytes, size_t n)
-{
-    static const char cut[] = "\n[partune-run: output over the limit is dropped from here on]\n";
-    size_t room = s->written < s->limit ? (size_t)(s->limit - s->written) : 0;
-
-    if (s->written > s->limit)
-        return;
-    /* A full disk must not stop the trial: what cannot be written is lost. */
-    (void)!file_write_fd(s->file, bytes, n < room ? n : room);
-    if (n > room)
-        (void)!file_write_fd(s->file, cut, sizeof(cut) - 1);
-    s->written += n;
-}
-
-/* Returns when the pipe is empty for now, or closes it at its end. */
-static void pump(struct stream *s)
-{
-    char buf[65536];
-
-    while (s->pipe >= 0) {
-        ssize_t n = read(s->pipe, buf, sizeof(buf));
-
-        if (n > 0) {
-            keep(s, buf, (size_t)n);
-        } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-            close(s->pipe);
-            s->pipe = -1;
-        } else if (errno == EAGAIN) {
-            return;
-        }
-    }
-}
-
 /* ---- processes ---- */
 
-static void exec_child(char **argv, const int write_end[2])
+static void exec_child(const struct run *r, char **argv, const int write_end[2])
 {
     sigset_t none;
+    int rc;
 
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -145,6 +100,14 @@ static void exec_child(char **argv, const int write_end[2])
     setpgid(0, 0);
     dup2(write_end[0], STDOUT_FILENO);
     dup2(write_end[1], STDERR_FILENO);
+    rc = tn_rlimits_apply(&r->limits);
+    if (rc == 0 && r->user.name)
+        rc = tn_user_become(&r->user);
+    if (rc < 0) {
+        fprintf(stderr, "partune-run: limits, or the user %s: %s\n",
+                r->user.name ? r->user.name : "", strerror(-rc));
+        _exit(126);
+    }
     execvp(argv[0], argv);
     fprintf(stderr, "partune-run: cannot start %s: %s\n", argv[0], strerror(errno));
     _exit(errno == ENOENT ? 127 : 126);
@@ -217,8 +180,8 @@ static void turn(struct run *r, int timeout_ms)
 
     poll(p, 3, timeout_ms);
     take_signals(r);
-    pump(&r->out[0]);
-    pump(&r->out[1]);
+    run_output_pump(&r->out[0]);
+    run_output_pump(&r->out[1]);
 }
 
 static void wait_for_child(struct run *r)
@@ -255,8 +218,8 @@ static void clear_leftovers(struct run *r)
             log_warn("processes of %s do not die; trying on", r->mark);
     }
     reap(r);
-    pump(&r->out[0]);
-    pump(&r->out[1]);
+    run_output_pump(&r->out[0]);
+    run_output_pump(&r->out[1]);
 }
 
 static int start(struct run *r, const struct values *v, char **argv)
@@ -274,9 +237,9 @@ static int start(struct run *r, const struct values *v, char **argv)
     signal(SIGPIPE, SIG_IGN);
     r->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    rc = open_stream(&r->out[0], v->folder, "stdout", v->log_limit, &write_end[0]);
+    rc = run_output_open(&r->out[0], v->folder, "stdout", v->log_limit, &write_end[0]);
     if (rc == 0)
-        rc = open_stream(&r->out[1], v->folder, "stderr", v->log_limit, &write_end[1]);
+        rc = run_output_open(&r->out[1], v->folder, "stderr", v->log_limit, &write_end[1]);
     if (rc < 0)
         return rc;
     r->exit.started = clock_wall_ms();
@@ -284,7 +247,7 @@ static int start(struct run *r, const struct values *v, char **argv)
     if (r->child < 0)
         return -errno;
     if (r->child == 0)
-        exec_child(argv, write_end);
+        exec_child(r, argv, write_end);
     close(write_end[0]);
     close(write_end[1]);
     return 0;
@@ -299,11 +262,25 @@ static int supervise(struct run *r, const struct values *v, char **argv, struct 
         return err_set(e, rc, "set up %s: %s", v->folder, strerror(-rc));
     wait_for_child(r);
     clear_leftovers(r);
+    run_output_close(&r->out[0]);
+    run_output_close(&r->out[1]);
     r->exit.code = WIFEXITED(r->status) ? WEXITSTATUS(r->status) : -1;
     r->exit.signal = WIFSIGNALED(r->status) ? WTERMSIG(r->status) : 0;
     r->exit.oom_kills = tn_oom_kills() - oom;
     r->exit.ended = clock_wall_ms();
     return tn_exit_write(v->folder, &r->exit, e);
+}
+
+/* Whom and what the program gets, before anything is started. */
+static int prepare(struct run *r, const struct values *v, struct err *e)
+{
+    int rc = tn_rlimits_parse(&r->limits, v->limits, e);
+
+    if (rc == 0 && v->user)
+        rc = tn_user_find(&r->user, v->user, e);
+    if (rc == 0 && v->user)
+        rc = tn_user_give(&r->user, v->folder, e);
+    return rc;
 }
 
 static int fail(const struct err *e, int status)
@@ -340,7 +317,7 @@ int main(int argc, char **argv)
                           .table = table,
                           .count = ARRAY_LEN(table),
                           .values = &v};
-    struct run r = {.out = {{-1, -1, 0, 0}, {-1, -1, 0, 0}}};
+    struct run r = {.out = {{.pipe = -1, .file = -1}, {.pipe = -1, .file = -1}}};
     struct tn_proc self;
     struct err e = {0};
     int operands = 0;
@@ -356,8 +333,11 @@ int main(int argc, char **argv)
         return fail(&(struct err){.text = "/proc is not mounted"}, EXIT_FAILED);
     if (tn_run_claim(v.folder, &self, r.mark, &e) < 0)
         return fail(&e, e.code == -EEXIST ? EXIT_TAKEN : EXIT_FAILED);
+    if (prepare(&r, &v, &e) < 0)
+        return fail(&e, EXIT_FAILED);
     if (supervise(&r, &v, argv + 1, &e) < 0)
         return fail(&e, EXIT_FAILED);
+    tn_user_done(&r.user);
     opt_done(&set);
     return 0;
 }

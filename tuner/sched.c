@@ -1,15 +1,22 @@
 /*
  * Who may start what, when.
  *
- * Campaigns take turns by priority, then by the device-seconds that they have used. A campaign
- * starts the head of its queue if there is room for it; with an empty queue and fewer open trials
- * than `search.parallel` it asks its search, which happens in libuv's pool together with telling it
- * what has been settled since.
+ * Campaigns take turns by priority, then by the device-seconds that they have used while others
+ * were there. A campaign starts the head of its queue if there is room for it; with an empty queue
+ * and fewer open trials than `search.parallel` it asks its search, which happens in libuv's pool
+ * together with telling it what has been settled since.
+ *
+ * While the next one in turn waits for more cores than are free, smaller trials of others go before
+ * it, but not for ever: once it has waited for ROOM_MS, campaigns behind it start nothing on that
+ * launcher until it has its cores. They also wait while it asks its search for the trial that it
+ * will start, else the end of each of its trials would give their cores to whoever is next.
  */
 #include <errno.h>
 #include <math.h>
 
 #include "tuner/internal.h"
+
+enum { ROOM_MS = 10000 };
 
 void tn_sched_kick(struct tn_service *svc)
 {
@@ -138,35 +145,25 @@ static int add_trial(struct tn_campaign *c, const struct se_trial *st, int64_t r
     AUTO_JSON *layout = pl_layout_json(&st->layout);
     AUTO_FREE char *json = jx_dump(layout);
     char text[160];
-    struct addition ad = {
-        .row = {.campaign = c->id,
-                .kind = kind,
-                .repeat_of = repeat_of,
-                .search_id = st->id > 0 ? st->id : DB_NULL,
-                .layout = json,
-                .layout_text = pl_layout_text(text, &st->layout),
-                .why = st->why,
-                .predicted_tokens_per_s =
-                    st->predicted.tokens_per_s > 0 ? st->predicted.tokens_per_s : (double)NAN,
-                .predicted_memory =
-                    st->predicted.memory_bytes > 0 ? st->predicted.memory_bytes : (double)NAN,
-                .predicted_fits = st->predicted.p_fits,
-                .tokens_per_s = NAN,
-                .tokens_per_s_se = NAN,
-                .tokens_per_s_max = NAN,
-                .mfu = NAN,
-                .step_ms = NAN,
-                .step_ms_p10 = NAN,
-                .step_ms_p90 = NAN,
-                .step_ms_ci95 = NAN,
-                .memory = NAN,
-                .loss_first = NAN,
-                .loss_last = NAN,
-                .created = clock_wall_ms(),
-                .started = DB_NULL,
-                .ended = DB_NULL,
-                .seconds = NAN}};
-    int r = tn_write(c->svc, add_job, &ad, e);
+    struct addition ad;
+    struct db_trial *t = &ad.row;
+    int r;
+
+    db_trial_blank(t);
+    t->campaign = c->id;
+    t->kind = kind;
+    t->repeat_of = repeat_of;
+    t->search_id = st->id > 0 ? st->id : DB_NULL;
+    t->layout = json;
+    t->layout_text = pl_layout_text(text, &st->layout);
+    t->why = st->why;
+    if (st->predicted.tokens_per_s > 0)
+        t->predicted_tokens_per_s = st->predicted.tokens_per_s;
+    if (st->predicted.memory_bytes > 0)
+        t->predicted_memory = st->predicted.memory_bytes;
+    t->predicted_fits = st->predicted.p_fits;
+    t->created = clock_wall_ms();
+    r = tn_write(c->svc, add_job, &ad, e);
 
     if (r < 0)
         return r;
@@ -277,7 +274,7 @@ static void ask_done(uv_work_t *w, int status)
     struct tn_service *svc = c->svc;
 
     (void)status;
-    c->asking = false;
+    c->asking = c->wanting = false;
     svc->works--;
     if (k->want)
         take_answer(c, k);
@@ -301,6 +298,7 @@ static void start_ask(struct tn_campaign *c, bool want)
     k->want = want;
     k->spent = spent(c);
     c->asking = true;
+    c->wanting = want;
     if (k->tells)
         c->waiting = false;
     c->svc->works++;
@@ -320,24 +318,48 @@ static void pause_for(struct tn_campaign *c, const struct err *why)
     }
 }
 
+/* Does C, whose turn comes before that of others, want the next cores that are free? */
+static bool claims(const struct tn_campaign *c)
+{
+    const struct tn_trial *t = c->queue;
+
+    return c->active_since &&
+           (c->wanting || (t && t->no_room && tn_now_ms() - t->no_room > ROOM_MS));
+}
+
+static bool must_wait(const struct tn_campaign *c)
+{
+    const struct tn_launcher *l = c->engine->spec->launcher;
+
+    for (const struct tn_campaign *o = c->svc->campaigns; l->shared && o != c; o = o->next)
+        if (o->engine->spec->launcher == l && claims(o))
+            return true;
+    return false;
+}
+
 /* Start the head of the queue: true if that changed something. */
 static bool start_head(struct tn_campaign *c)
 {
     struct tn_trial *t = c->queue;
     struct err e = {0};
+    uint64_t waited;
     int r;
 
-    if (t->not_before > tn_now_ms())
+    if (t->not_before > tn_now_ms() || must_wait(c))
         return false;
     c->queue = t->next; /* from here on the attempt owns it: it may be back in the queue already */
     t->next = NULL;
+    waited = t->no_room;
+    t->no_room = 0;
     r = tn_attempt_start(t, &e);
     if (r < 0) {
         t->next = c->queue;
         c->queue = t;
     }
-    if (r == -EBUSY)
+    if (r == -EBUSY) {
+        t->no_room = waited ? waited : tn_now_ms();
         return false;
+    }
     if (r < 0 && (r == -ENOSPC || r == -EIO ||
                   r == -EROFS)) { /* the store: nothing was started, try again */
         log_error("campaign %s: trial %lld cannot start: %s", c->id, (long long)t->n, e.text);
@@ -403,9 +425,7 @@ static bool step(struct tn_campaign *c)
 /* Before B: higher priority, then less used. */
 static bool before(const struct tn_campaign *a, const struct tn_campaign *b)
 {
-    int64_t pa = a->engine->spec->priority, pb = b->engine->spec->priority;
-
-    return pa != pb ? pa > pb : a->share < b->share;
+    return a->priority != b->priority ? a->priority > b->priority : a->share < b->share;
 }
 
 static void sort(struct tn_service *svc)

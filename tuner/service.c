@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tuner/internal.h"
+#include "tuner/rlimits.h"
 
 enum { CLOCK_MS = 250, KEEP_EVENTS = 200000 };
 
@@ -113,6 +114,7 @@ static void on_clock(uv_timer_t *h)
     if (tn_now_ms() / CLOCK_MS % (3600000 / CLOCK_MS) == 0)
         db_writer_post(svc->writer, trim_job, NULL, NULL);
     tn_webhooks_tick(svc);
+    tn_retain_tick(svc);
     tn_sched_run(svc);
 }
 
@@ -226,6 +228,31 @@ static int load_profile(struct tn_service *svc, struct err *e)
 
 /* ---- opening and closing ---- */
 
+/* What trials are held to: a mistake ends the daemon now, not each trial later. */
+static int check_trials(struct tn_service *svc, struct err *e)
+{
+    static const char *const passed[] = {"", "/campaigns", "/datasets"};
+    struct tn_rlimits limits;
+    struct tn_user user;
+    int r = tn_rlimits_parse(&limits, svc->config.trial_limits, e);
+
+    if (r < 0)
+        return err_wrap(e, "--trial-limits");
+    if (!svc->config.trial_user)
+        return 0;
+    r = tn_user_find(&user, svc->config.trial_user, e);
+    if (r < 0)
+        return err_wrap(e, "--trial-user");
+    tn_user_done(&user);
+    for (size_t i = 0; i < ARRAY_LEN(passed); i++) { /* to go through, not to look into */
+        AUTO_FREE char *path = mem_printf("%s%s", svc->data_dir, passed[i]);
+
+        if (chmod(path, 0711) < 0)
+            return err_set(e, -errno, "%s: %s", path, strerror(errno));
+    }
+    return 0;
+}
+
 static void copy_config(struct tn_service *svc, const struct tn_config *c)
 {
     svc->config = *c;
@@ -234,6 +261,8 @@ static void copy_config(struct tn_service *svc, const struct tn_config *c)
     svc->config.train = mem_strdup(c->train);
     svc->config.supervisor = mem_strdup(c->supervisor);
     svc->config.hosts = mem_strdup(c->hosts);
+    svc->config.trial_user = mem_strdup(c->trial_user);
+    svc->config.trial_limits = mem_strdup(c->trial_limits);
     svc->mpiexec = tn_find_program(c->mpiexec, "mpiexec");
     svc->train = tn_find_program(c->train, "partune-train");
     svc->supervisor = tn_find_program(c->supervisor, "partune-run");
@@ -274,6 +303,10 @@ int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_co
         r = lock_dir(svc, e);
     if (r == 0)
         r = open_store(svc, e);
+    if (r == 0)
+        tn_retain_open(svc);
+    if (r == 0)
+        r = check_trials(svc, e);
     if (r == 0)
         r = load_profile(svc, e);
     if (r == 0)
@@ -367,6 +400,9 @@ struct tn_service *tn_service_close(struct tn_service *svc)
     free((char *)svc->config.train);
     free((char *)svc->config.supervisor);
     free((char *)svc->config.hosts);
+    free((char *)svc->config.trial_user);
+    free((char *)svc->config.trial_limits);
+    free(svc->retain);
     tn_hosts_free(svc->hosts);
     free(svc->mpiexec);
     free(svc->train);

@@ -20,6 +20,7 @@ struct tn_slurm {
     struct tn_slurm_alloc *allocs;
     bool asking, swept;
     uint64_t idle_ms;
+    char trouble[200]; /* why squeue did not answer the last time; "": it did */
 };
 
 void tn_slurm_name(char name[160], const char *mark)
@@ -391,10 +392,26 @@ static void on_answer(void *arg, int status, const char *out, const char *error)
     struct tn_slurm *sl = arg;
 
     sl->asking = false;
-    if (status == 0 || tn_slurm_unknown(error))
+    sl->trouble[0] = '\0';
+    if (status == 0 || tn_slurm_unknown(error)) {
         hear(sl, out, status != 0);
-    else /* nothing is learned from a controller that cannot be asked */
+    } else { /* nothing is learned from a controller that cannot be asked */
         log_warn("squeue: %s", error);
+        snprintf(sl->trouble, sizeof(sl->trouble), "squeue: %.180s", error);
+    }
+}
+
+int tn_slurm_health(const struct tn_service *svc, struct err *e)
+{
+    const char *bin = tn_slurm_option(svc, "bin");
+    AUTO_FREE char *given = bin ? mem_printf("%s/sbatch", bin) : NULL;
+    AUTO_FREE char *sbatch = tn_find_program(given, "sbatch");
+
+    if (!sbatch || access(sbatch, X_OK) < 0)
+        return err_set(e, -ENOENT, "%s was not found", given ? given : "sbatch");
+    if (svc->slurm && svc->slurm->trouble[0])
+        return err_set(e, -EIO, "%s", svc->slurm->trouble);
+    return 0;
 }
 
 static void ask(struct tn_slurm *sl)

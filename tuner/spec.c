@@ -139,6 +139,8 @@ static int parse(struct tn_spec *s, const struct tn_service *svc, json_t **ret_r
         return r;
     if ((r = jx_need(s->body, "name", e)) < 0 ||
         (r = jx_get_str(&name, s->body, "name", sizeof(s->name) - 1, e)) < 0 ||
+        (r = jx_get_i64(&s->priority, s->body, "priority", -TN_MAX_PRIORITY, TN_MAX_PRIORITY, e)) <
+            0 ||
         (r = check_text(s->body, e)) < 0 || (r = parse_limits(&s->limits, s->body, e)) < 0 ||
         (r = parse_launcher(s, svc, e)) < 0)
         return r;

@@ -28,6 +28,18 @@ void tn_supervised_argv(struct tn_argv *v, const struct tn_attempt *a, const cha
     tn_argv_add(v, a->folder);
     tn_argv_add(v, "--grace");
     tn_argv_addf(v, "%d", grace_ms(a));
+    if (a->svc->config.log_limit) {
+        tn_argv_add(v, "--log-limit");
+        tn_argv_addf(v, "%llu", (unsigned long long)a->svc->config.log_limit);
+    }
+    if (a->svc->config.trial_limits) {
+        tn_argv_add(v, "--limits");
+        tn_argv_add(v, a->svc->config.trial_limits);
+    }
+    if (a->svc->config.trial_user && a->launcher == &tn_launcher_local) {
+        tn_argv_add(v, "--user"); /* under Slurm it is Slurm that chooses the user */
+        tn_argv_add(v, a->svc->config.trial_user);
+    }
     if (cpus) {
         tn_argv_add(v, "--cpus");
         tn_argv_add(v, cpus);

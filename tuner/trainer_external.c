@@ -8,7 +8,11 @@
  * `mpiexec -n {world}` before it env = NCCL_DEBUG=WARN    ; may be repeated dir = /opt/megatron
  *
  * The command is cut at blanks ("..." keeps them) and never sees a shell; {key} is a layout key, a
- * size of the model or the workload, or one of world, steps, folder, config, data. The log's lines
+ * size of the model or the workload, or one of world, steps, nodes, devices_per_node, folder,
+ * config, data. {export:TARGET}, a word of its own, is what the exporter of TARGET writes of the
+ * trial's layout: its arguments where the target is a list of arguments (megatron), else the path
+ * of a file in the attempt's folder. Whatever is in the layout reaches the trainer so, in its own
+ * units; what the target has no word for is lost, as in any export. The log's lines
  * become steps; when the interval of the step time is narrow enough, or at max_steps, the trainer
  * is stopped and the trial is ok.
  */
@@ -16,6 +20,7 @@
 #include <errno.h>
 #include <math.h>
 
+#include "tuner/export/export.h"
 #include "tuner/internal.h"
 
 static const char *conf_of(const struct tn_service *svc, const struct tn_spec *s, const char *key)
@@ -40,6 +45,7 @@ static bool look_up(char *buf, size_t size, const char *name, const struct tn_sp
 {
     const struct pl_model *m = &s->se.model;
     const struct pl_layout_key *k = pl_layout_key_find(name);
+    int per_node = s->se.cluster.devices_per_node;
     const struct word words[] = {
         {"layers", m->layers},
         {"hidden", m->hidden},
@@ -54,8 +60,8 @@ static bool look_up(char *buf, size_t size, const char *name, const struct tn_sp
         {"global_batch", s->se.workload.global_batch},
         {"seq", s->se.workload.seq},
         {"steps", s->limits.warmup_steps + s->limits.max_steps},
-        {"nodes", s->se.cluster.nodes},
-        {"devices_per_node", s->se.cluster.devices_per_node},
+        {"nodes", (l->world + per_node - 1) / per_node},
+        {"devices_per_node", l->world < per_node ? l->world : per_node},
         {"micro_batches",
          (double)s->se.workload.global_batch / (l->micro_batch * (l->dp > 0 ? l->dp : 1))},
     };
@@ -104,6 +110,69 @@ static int expand(struct str *out, const char *word, const struct tn_spec *s,
     return 0;
 }
 
+/* Every line of TEXT but comments, cut at its first blank: "--flag value" is two words. */
+static void add_arguments(struct tn_argv *argv, char *text)
+{
+    char *line;
+
+    while ((line = strsep(&text, "\n"))) {
+        char *value = strchr(line, ' ');
+
+        if (!*line || *line == '#')
+            continue;
+        if (value)
+            *value++ = '\0';
+        tn_argv_add(argv, line);
+        if (value)
+            tn_argv_add(argv, value);
+    }
+}
+
+/* TARGET's export as words of the command, or as a file whose path is the word. */
+static int add_export(struct tn_argv *argv, const char *target, const struct tn_spec *s,
+                      const struct pl_layout *l, const char *folder, struct err *e)
+{
+    char date[CLOCK_TEXT];
+    const struct tn_wrapper *wrapper;
+    const struct tn_exporter *x = tn_exporter_find(target, &wrapper);
+    struct tn_export_in in = {.model = &s->se.model,
+                              .cluster = &s->se.cluster,
+                              .layout = l,
+                              .workload = &s->se.workload,
+                              .campaign = "trial",
+                              .campaign_name = s->name,
+                              .tokens_per_s = NAN,
+                              .lo = NAN,
+                              .hi = NAN,
+                              .date = clock_format(date, clock_wall_ms())};
+    AUTO_FREE char *text = NULL;
+    struct tn_findings f;
+    const char *type;
+    int r = tn_export(&text, &type, &f, target, &in, true, e);
+
+    if (r < 0)
+        return r;
+    if (str_starts(type, "text/plain")) {
+        add_arguments(argv, text);
+        return 0;
+    }
+    AUTO_FREE char *path = mem_printf("%s/export.%s", folder, x->extension);
+
+    tn_argv_add(argv, path);
+    return *folder ? file_write_atomic(path, text, strlen(text), 0600, e) : 0;
+}
+
+/* The TARGET of a word {export:TARGET}, to be freed; NULL for another word. */
+static char *export_target(const char *word)
+{
+    static const char start[] = "{export:";
+    size_t n = strlen(word);
+
+    return str_starts(word, start) && word[n - 1] == '}'
+               ? mem_printf("%.*s", (int)(n - sizeof(start)), word + sizeof(start) - 1)
+               : NULL;
+}
+
 /* Next word of the template into OUT; false at its end. Quotes keep blanks together. */
 static bool next_word(struct str *out, const char **p)
 {
@@ -136,7 +205,11 @@ static int build_command(struct tn_argv *argv, const struct tn_service *svc,
         AUTO_STR text = {0};
 
         more = next_word(&word, &p);
-        if (more && (r = expand(&text, str_text(&word), s, l, folder, e)) == 0)
+        AUTO_FREE char *target = export_target(str_text(&word));
+
+        if (target)
+            r = add_export(argv, target, s, l, folder, e);
+        else if (more && (r = expand(&text, str_text(&word), s, l, folder, e)) == 0)
             tn_argv_add(argv, str_text(&text));
     }
     return r;

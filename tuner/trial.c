@@ -23,8 +23,8 @@ static int known(struct tn_service *svc, const char *id, struct err *e)
     return db_campaign_rev(svc->db, id, &rev, e);
 }
 
-int tn_trial_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id,
-                  const struct db_filter *f, struct err *e)
+int tn_trial_list(struct str *ret_items, int *ret_count, int64_t *ret_total, struct tn_service *svc,
+                  const char *id, const struct db_filter *f, struct err *e)
 {
     struct arena a = {0};
     struct db_trial *t = NULL;
@@ -34,9 +34,12 @@ int tn_trial_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc
     if (r == 0)
         r = db_trial_list(svc->db, &a, &t, &n, ret_total, id, f, e);
     if (r == 0) {
-        *ret_items = json_array();
-        for (int i = 0; i < n; i++)
-            json_array_append_new(*ret_items, tn_trial_view(&t[i]));
+        for (int i = 0; i < n; i++) {
+            str_addc(ret_items, i ? ',' : '[');
+            tn_trial_text(ret_items, &t[i]);
+        }
+        str_add(ret_items, n ? "]" : "[]");
+        *ret_count = n;
     }
     arena_done(&a);
     return r;

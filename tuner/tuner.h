@@ -35,16 +35,21 @@ struct tn_service;
  */
 
 struct tn_config {
-    const char *data_dir;    /* exists or is created, 0700 */
-    const char *mpiexec;     /* program, found in PATH unless it has a slash; NULL: "mpiexec" */
-    const char *train;       /* partune-train; NULL: beside this program, else in PATH */
-    const char *supervisor;  /* partune-run; likewise */
-    const char *hosts;       /* host file for mpiexec; NULL: this machine only */
-    int cores;               /* cores for trials; 0: all that this process may use */
-    int grace_ms;            /* between TERM and KILL of a trial; 0: 2000 */
-    int hang_s;              /* shortest silence that counts as a hang; 0: 60 */
-    const struct conf *conf; /* the administrator's file: [trainer "NAME"], [slurm], [dataset
-                                "NAME"]; may be NULL */
+    const char *data_dir;     /* exists or is created, 0700 */
+    const char *mpiexec;      /* program, found in PATH unless it has a slash; NULL: "mpiexec" */
+    const char *train;        /* partune-train; NULL: beside this program, else in PATH */
+    const char *supervisor;   /* partune-run; likewise */
+    const char *hosts;        /* host file for mpiexec; NULL: this machine only */
+    int cores;                /* cores for trials; 0: all that this process may use */
+    int grace_ms;             /* between TERM and KILL of a trial; 0: 2000 */
+    int hang_s;               /* shortest silence that counts as a hang; 0: 60 */
+    double retain_days;       /* campaigns that ended longer ago are removed; 0: none */
+    uint64_t quota;           /* bytes of files of attempts; 0: no limit */
+    uint64_t log_limit;       /* bytes of stdout and of stderr of an attempt; 0: 16 MiB */
+    const char *trial_user;   /* local trials run as this user; NULL: as the daemon's */
+    const char *trial_limits; /* of their processes, as tn_rlimits_parse() reads them; NULL: none */
+    const struct conf *conf;  /* the administrator's file: [trainer "NAME"], [slurm], [dataset
+                                 "NAME"]; may be NULL */
 };
 
 /*
@@ -78,12 +83,18 @@ tn_local_cluster(const struct tn_service *svc); /* profiles/local.json, or NULL 
  * mpiexec, trainer, supervisor, cores. For /readyz and `partune doctor`. */
 json_t *tn_health_json(struct tn_service *svc);
 
+enum { TN_DELIVERY_STATES = 3 };
+extern const char *const tn_delivery_states[TN_DELIVERY_STATES]; /* of webhooks' deliveries */
+
 struct tn_stats {
     int64_t campaigns_by_state[6]; /* order of docs/API.md */
     int64_t running_attempts, free_cores, cores;
     int64_t trials_settled, attempts_started, adopted; /* since the start */
     double overhead_ms_last, overhead_ms_max; /* from the end of a trial to the next launch */
     int64_t events_last_id;
+    int64_t deliveries[TN_DELIVERY_STATES];   /* of the last 30 days */
+    int64_t files_bytes;                      /* of attempts; -1 without a quota */
+    int64_t files_dropped, campaigns_removed; /* campaigns, for the quota and for their age */
 };
 void tn_stats(struct tn_service *svc, struct tn_stats *ret);
 
@@ -112,10 +123,10 @@ int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc,
 /* Filters state, tag, name; sort created, name, state. Items without `spec`. */
 int tn_campaign_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc,
                      const struct db_filter *f, struct err *e);
-/* BODY: {"name"?, "notes"?, "tags"?}. */
+/* BODY: {"name"?, "notes"?, "tags"?, "priority"?}. */
 int tn_campaign_patch(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
                       struct err *e);
-/* -EBUSY while it runs. The files go, too. */
+/* -EBUSY while it runs. Its files are gone for everybody at once, and from the disk soon after. */
 int tn_campaign_delete(struct tn_service *svc, const char *id, struct err *e);
 int tn_campaign_pause(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
 int tn_campaign_resume(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
@@ -133,9 +144,10 @@ int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, con
  */
 
 int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t n, struct err *e);
-/* Filters state, kind; sort n, tokens_per_s, state, memory, kind, seconds. */
-int tn_trial_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id,
-                  const struct db_filter *f, struct err *e);
+/* As the text of a JSON array. Filters state, kind; sort n, tokens_per_s, state, memory, kind,
+ * seconds. */
+int tn_trial_list(struct str *ret_items, int *ret_count, int64_t *ret_total, struct tn_service *svc,
+                  const char *id, const struct db_filter *f, struct err *e);
 /* Items: the trainer's step events of the last attempt. */
 int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id,
                  int64_t n, int64_t offset, int64_t limit, struct err *e);

@@ -38,42 +38,10 @@ static json_t *column(const char *s)
 
 json_t *tn_trial_view(const struct db_trial *t)
 {
-    json_t *v = json_object();
+    AUTO_STR s = {0};
 
-    json_object_set_new(v, "campaign", text(t->campaign));
-    json_object_set_new(v, "n", integer(t->n));
-    json_object_set_new(v, "kind", text(t->kind));
-    json_object_set_new(v, "state", text(t->state));
-    json_object_set_new(v, "repeat_of", integer(t->repeat_of));
-    json_object_set_new(v, "attempts", integer(t->attempts));
-    json_object_set_new(v, "layout", column(t->layout));
-    json_object_set_new(v, "text", text(t->layout_text));
-    json_object_set_new(v, "why", text(t->why));
-    json_object_set_new(v, "predicted",
-                        json_pack("{s:o, s:o, s:o}", "tokens_per_s",
-                                  tn_number(t->predicted_tokens_per_s), "memory_bytes",
-                                  tn_number(t->predicted_memory), "p_fits",
-                                  tn_number(t->predicted_fits)));
-    json_object_set_new(v, "tokens_per_s", tn_number(t->tokens_per_s));
-    json_object_set_new(v, "tokens_per_s_se", tn_number(t->tokens_per_s_se));
-    json_object_set_new(v, "mfu", tn_number(t->mfu));
-    json_object_set_new(v, "step_ms",
-                        json_pack("{s:o, s:o, s:o, s:o}", "median", tn_number(t->step_ms), "p10",
-                                  tn_number(t->step_ms_p10), "p90", tn_number(t->step_ms_p90),
-                                  "ci95", tn_number(t->step_ms_ci95)));
-    json_object_set_new(v, "phases_ms", column(t->phases));
-    json_object_set_new(v, "memory",
-                        json_pack("{s:o, s:o}", "planned", column(t->memory_planned), "measured",
-                                  column(t->memory_measured)));
-    json_object_set_new(v, "loss",
-                        json_pack("{s:o, s:o}", "first", tn_number(t->loss_first), "last",
-                                  tn_number(t->loss_last)));
-    json_object_set_new(v, "created", tn_time(t->created));
-    json_object_set_new(v, "started", tn_time(t->started));
-    json_object_set_new(v, "ended", tn_time(t->ended));
-    json_object_set_new(v, "seconds", tn_number(t->seconds));
-    json_object_set_new(v, "failure", column(t->failure));
-    return v;
+    tn_trial_text(&s, t);
+    return column(str_text(&s));
 }
 
 /* ---- campaign ---- */
@@ -172,16 +140,15 @@ json_t *tn_campaign_view(struct db *db, const struct db_campaign *c, bool with_s
     json_object_set_new(v, "tags", column(c->tags));
     json_object_set_new(v, "notes", text(c->notes));
     json_object_set_new(v, "owner", text(c->owner));
+    json_object_set_new(v, "priority", integer(c->priority));
     return v;
 }
 
 /* ---- events: the resource in its form at that moment, in the same transaction ---- */
 
-static int add_event(struct db *w, const char *id, int64_t n, const char *kind, json_t *owned_data,
-                     struct err *e)
+static int add_line(struct db *w, const char *id, int64_t n, const char *kind, const char *line,
+                    struct err *e)
 {
-    AUTO_JSON *data = owned_data;
-    AUTO_FREE char *line = jx_dump(data);
     int64_t row;
 
     return db_event_add(
@@ -189,6 +156,15 @@ static int add_event(struct db *w, const char *id, int64_t n, const char *kind, 
         &(struct db_event){
             .campaign = id, .trial = n, .kind = kind, .data = line, .t = clock_wall_ms()},
         &row, e);
+}
+
+static int add_event(struct db *w, const char *id, int64_t n, const char *kind, json_t *owned_data,
+                     struct err *e)
+{
+    AUTO_JSON *data = owned_data;
+    AUTO_FREE char *line = jx_dump(data);
+
+    return add_line(w, id, n, kind, line, e);
 }
 
 int tn_event_campaign(struct db *w, const char *id, struct err *e)
@@ -207,10 +183,13 @@ int tn_event_trial(struct db *w, const char *id, int64_t n, struct err *e)
 {
     struct arena a = {0};
     struct db_trial t;
+    AUTO_STR s = {0};
     int r = db_trial_get(w, &a, &t, id, n, e);
 
-    if (r == 0)
-        r = add_event(w, id, n, "trial", tn_trial_view(&t), e);
+    if (r == 0) {
+        tn_trial_text(&s, &t);
+        r = add_line(w, id, n, "trial", str_text(&s), e);
+    }
     arena_done(&a);
     return r;
 }

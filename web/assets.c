@@ -28,33 +28,45 @@ static void add_headers(struct web_request *rq, const char *etag)
     web_reply_header(rq, "Cache-Control", "no-cache");
 }
 
-static bool inflate_whole(void *out, size_t size, const struct web_asset *a)
+/* Anybody may ask for these files, so a request costs no memory: who does not take gzip gets a copy
+ * that was unpacked for the first of them. */
+static const void *unpacked(struct web_server *s, const struct web_asset *a)
 {
-    z_stream z = {.next_in = (unsigned char *)(uintptr_t)a->bytes,
-                  .avail_in = (uInt)a->size,
-                  .next_out = out,
-                  .avail_out = (uInt)size};
-    bool ok = inflateInit2(&z, 15 + 16) == Z_OK && inflate(&z, Z_FINISH) == Z_STREAM_END;
+    size_t at = (size_t)(a - web_assets), count = at;
+    z_stream z = {.next_in = (unsigned char *)(uintptr_t)a->bytes, .avail_in = (uInt)a->size};
+    void *plain;
 
+    while (web_assets[count].path)
+        count++;
+    if (!s->unpacked)
+        s->unpacked = mem_alloc((count + 1) * sizeof(*s->unpacked));
+    if (s->unpacked[at])
+        return s->unpacked[at];
+    plain = mem_alloc(a->plain_size + 1);
+    z.next_out = plain;
+    z.avail_out = (uInt)a->plain_size;
+    if (inflateInit2(&z, 15 + 16) != Z_OK || inflate(&z, Z_FINISH) != Z_STREAM_END)
+        abort(); /* made by our own build */
     inflateEnd(&z);
-    return ok;
+    return s->unpacked[at] = plain;
+}
+
+void web_assets_done(struct web_server *s)
+{
+    for (size_t i = 0; s->unpacked && web_assets[i].path; i++)
+        free(s->unpacked[i]);
+    free(s->unpacked);
 }
 
 static void reply_embedded(struct web_request *rq, const struct web_asset *a)
 {
-    void *plain;
-
     add_headers(rq, a->etag);
     if (rq->accepts_gzip) {
         web_reply_header(rq, "Content-Encoding", "gzip");
-        web_reply_bytes(rq, 200, a->type, a->bytes, a->size);
-        return;
+        web_reply_static(rq, a->type, a->bytes, a->size);
+    } else {
+        web_reply_static(rq, a->type, unpacked(rq->server, a), a->plain_size);
     }
-    plain = mem_alloc(a->plain_size + 1);
-    if (!inflate_whole(plain, a->plain_size, a))
-        abort(); /* made by our own build */
-    web_reply_bytes(rq, 200, a->type, plain, a->plain_size);
-    free(plain);
 }
 
 /* PATH below the folder, found without leaving it: its segments are known to be no dot segments. */

@@ -114,15 +114,18 @@ void web_idem_keep(void *ctx, const char *key, const struct web_answer *answer);
 
 struct listener;
 
-/* A connection must be through with its current phase at deadline_ms, else it is shut down; 0: no
- * deadline. */
+/* A connection is in a phase that its client determines (silence between requests, a head, a body,
+ * the taking of an answer), which must be over at deadline_ms, else it is shut down; or in work
+ * here, or a stream: then deadline_ms is 0. When connections are scarce a phase may last no longer
+ * than patience_ms. */
 struct web_conn {
     struct web_conn *next, *prev;
     struct listener *listener;
     int fd;
     uint64_t peer;
     int64_t deadline_ms;
-    int64_t idle_since_ms; /* 0 while a request is in work */
+    int64_t since_ms; /* when the phase began */
+    int patience_ms;
 };
 
 struct listener {
@@ -151,6 +154,7 @@ struct web_server {
     struct web_idem *own_idem;
     char *openapi; /* text, made when first asked for */
     char *tls_cert, *tls_key;
+    void **unpacked; /* assets.c's, by number of the asset */
     struct listener *listeners;
     struct web_conn *conns;
     struct web_stream *streams;
@@ -164,6 +168,14 @@ struct web_server {
     struct web_stats stats;
 };
 
+enum {
+    WEB_PATIENCE_MS = 500,         /* of a head, a body or the silence before one */
+    WEB_PATIENCE_ANSWER_MS = 1000, /* of an answer */
+};
+
+/* The client has MS for what comes now; 0: it is our turn. */
+void web_conn_phase(struct web_conn *c, int64_t ms, int patience_ms);
+bool web_scarce(const struct web_server *s); /* few connections are left */
 /* Go on with a suspended connection, soon. */
 void web_conn_resume(struct web_conn *c, struct MHD_Connection *mhd);
 
@@ -224,6 +236,9 @@ enum MHD_Result web_request_step(struct web_request *rq, struct MHD_Connection *
 void web_request_answer(struct web_request *rq, int status, struct MHD_Response *owned_response);
 void web_request_resume(struct web_request *rq);
 
+/* 200 with bytes that live as long as the program, which are not copied. */
+void web_reply_static(struct web_request *rq, const char *type, const void *bytes, size_t n);
+
 /* ---- stream.c ----------------------------------------------------------------------------------
  */
 
@@ -245,6 +260,7 @@ extern const struct web_asset web_assets[]; /* made by embed.c, ends with a NULL
 
 /* Answer a GET of a path that no route has with a file of the dashboard; false if there is none. */
 bool web_asset_reply(struct web_request *rq);
+void web_assets_done(struct web_server *s);
 const char *web_asset_type(const char *path);
 
 #endif

@@ -12,7 +12,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 1024 };
+enum {
+    BACKLOG = 4096,
+    SEND_BUFFER = 256 << 10, /* the kernel's share of an answer that nobody takes; left to itself it
+                                grows to megabytes a connection */
+};
 
 static int open_unix(struct listener *l, const char *path, struct err *e)
 {
@@ -56,12 +60,13 @@ static int open_tcp(struct listener *l, const struct addrinfo *ai, const char *a
 {
     struct sockaddr_storage bound;
     socklen_t n = sizeof(bound);
-    int one = 1, r;
+    int one = 1, buffer = SEND_BUFFER, r;
     int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
         return err_set(e, -errno, "socket for %s: %m", address);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer)); /* its connections inherit it */
     if (bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0 ||
         getsockname(fd, (struct sockaddr *)&bound, &n) < 0) {
         r = err_set(e, -errno, "listen on %s: %m", address);

@@ -124,6 +124,24 @@ int web_page_get(struct web_page *ret, struct web_request *rq, struct err *e)
     return err_set(e, -EINVAL, "page_token does not belong to this list; start again without it");
 }
 
+void web_reply_list_text(struct web_request *rq, const struct web_page *page, struct str *items,
+                         int count, int64_t total)
+{
+    int64_t next = page->offset + count;
+    char token[TOKEN_HEX + 1];
+    AUTO_STR s = {0};
+
+    str_add(&s, "{\"items\":");
+    str_addn(&s, str_text(items), items->len);
+    if (next < total && count > 0) {
+        token_text(token, rq, next);
+        str_addf(&s, ",\"total\":%lld,\"next_page_token\":\"%s\"}", (long long)total, token);
+    } else {
+        str_addf(&s, ",\"total\":%lld,\"next_page_token\":null}", (long long)total);
+    }
+    web_reply_json_text(rq, 200, str_text(&s), s.len);
+}
+
 void web_reply_list(struct web_request *rq, const struct web_page *page, json_t *owned_items,
                     int64_t total)
 {

@@ -84,39 +84,44 @@ static bool may_gzip(const struct web_request *rq, const char *type, size_t n)
            !reply_header(rq, "Content-Encoding");
 }
 
+/* The answer, whose body has N bytes as they are sent. */
+static void answer(struct web_request *rq, int status, const char *type,
+                   struct MHD_Response *owned_r, size_t n)
+{
+    if (!owned_r)
+        abort(); /* out of memory */
+    if (type)
+        MHD_add_response_header(owned_r, "Content-Type", type);
+    if (type && rq->accepts_gzip)
+        MHD_add_response_header(owned_r, "Vary", "Accept-Encoding");
+    MHD_add_response_header(owned_r, "X-Content-Type-Options", "nosniff");
+    if (!reply_header(rq, "Cache-Control"))
+        MHD_add_response_header(owned_r, "Cache-Control",
+                                reply_header(rq, "ETag") ? "private, no-cache" : "no-store");
+    for (const struct rq_header *h = rq->headers; h; h = h->next)
+        MHD_add_response_header(owned_r, h->name, h->value);
+    rq->server->stats.bytes_out += n;
+    web_request_answer(rq, status, owned_r);
+}
+
 /* The answer with BODY, which is allocated and taken. */
 static void send_owned(struct web_request *rq, int status, const char *type, void *owned_body,
                        size_t n)
 {
-    struct MHD_Response *r;
     size_t ngz;
     unsigned char *gz = type && may_gzip(rq, type, n) ? gzip(owned_body, n, &ngz) : NULL;
+    struct MHD_Response *r;
 
-    if (gz) {
+    if (gz || n == 0) {
         free(owned_body);
         owned_body = gz;
-        n = ngz;
+        n = gz ? ngz : 0;
     }
+    if (gz)
+        web_reply_header(rq, "Content-Encoding", "gzip");
     r = MHD_create_response_from_buffer(n, owned_body,
                                         n ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
-    if (!r)
-        abort(); /* out of memory */
-    if (n == 0)
-        free(owned_body);
-    if (type)
-        MHD_add_response_header(r, "Content-Type", type);
-    if (gz)
-        MHD_add_response_header(r, "Content-Encoding", "gzip");
-    if (type && rq->accepts_gzip)
-        MHD_add_response_header(r, "Vary", "Accept-Encoding");
-    MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
-    if (!reply_header(rq, "Cache-Control"))
-        MHD_add_response_header(r, "Cache-Control",
-                                reply_header(rq, "ETag") ? "private, no-cache" : "no-store");
-    for (const struct rq_header *h = rq->headers; h; h = h->next)
-        MHD_add_response_header(r, h->name, h->value);
-    rq->server->stats.bytes_out += n;
-    web_request_answer(rq, status, r);
+    answer(rq, status, type, r, n);
 }
 
 static void *copy_of(const void *bytes, size_t n)
@@ -214,6 +219,14 @@ void web_reply_bytes(struct web_request *rq, int status, const char *type, const
                      size_t n)
 {
     reply_owned(rq, status, type, copy_of(bytes, n), n);
+}
+
+void web_reply_static(struct web_request *rq, const char *type, const void *bytes, size_t n)
+{
+    if (!not_modified(rq, 200, bytes, n))
+        answer(rq, 200, type,
+               MHD_create_response_from_buffer(n, (void *)(uintptr_t)bytes, MHD_RESPMEM_PERSISTENT),
+               n);
 }
 
 void web_reply_empty(struct web_request *rq, int status)

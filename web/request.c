@@ -27,7 +27,7 @@ struct web_request *web_request_new(struct listener *l, const char *raw, struct 
     rq->refs = 1;
     rq->raw = arena_strdup(&rq->arena, raw);
     rq->conn = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-    rq->conn->idle_since_ms = 0;
+    rq->conn->since_ms = (int64_t)uv_now(rq->server->loop); /* the silence before it has ended */
     return rq;
 }
 
@@ -269,8 +269,8 @@ static bool check_body(struct web_request *rq)
                    max);
         return false;
     }
-    rq->conn->deadline_ms =
-        (int64_t)uv_now(rq->server->loop) + rq->server->idle_ms + (int64_t)max / BODY_BYTES_PER_MS;
+    web_conn_phase(rq->conn, rq->server->idle_ms + (int64_t)max / BODY_BYTES_PER_MS,
+                   WEB_PATIENCE_MS);
     return true;
 }
 
@@ -407,7 +407,9 @@ static enum MHD_Result queue_answer(struct web_request *rq)
 
     rq->phase = RQ_QUEUED;
     if (rq->conn->deadline_ms)
-        rq->conn->deadline_ms = (int64_t)uv_now(rq->server->loop) + REPLY_MS;
+        web_conn_phase(rq->conn, REPLY_MS, WEB_PATIENCE_ANSWER_MS);
+    if (rq->conn->deadline_ms && web_scarce(rq->server))
+        MHD_add_response_header(rq->response, "Connection", "close");
     r = MHD_queue_response(rq->mhd, (unsigned)rq->status, rq->response);
     MHD_destroy_response(rq->response);
     rq->response = NULL;
@@ -458,7 +460,7 @@ static enum MHD_Result step(struct web_request *rq, const char *upload, size_t *
         call_handler(rq);
     if (rq->phase == RQ_HANDLING) { /* deferred */
         rq->suspended = true;
-        rq->conn->deadline_ms = 0;
+        web_conn_phase(rq->conn, 0, 0);
         MHD_suspend_connection(rq->mhd);
         return MHD_YES;
     }
@@ -507,7 +509,7 @@ void web_request_resume(struct web_request *rq)
     if (!rq->suspended)
         return;
     rq->suspended = false;
-    rq->conn->deadline_ms = (int64_t)uv_now(rq->server->loop) + REPLY_MS;
+    web_conn_phase(rq->conn, REPLY_MS, WEB_PATIENCE_ANSWER_MS);
     web_conn_resume(rq->conn, rq->mhd);
 }
 

@@ -7,8 +7,11 @@
  *
  * Deadlines. libmicrohttpd closes a connection that is silent for idle_s; a client that sends one
  * byte at a time (slow-loris) is never silent. So every connection has a time by which its current
- * phase must be over, and a sweep each second shuts down the sockets that are late. When
- * connections get scarce, those that wait between two requests go first.
+ * phase must be over, and a frequent sweep shuts down the sockets that are late. When connections
+ * get scarce (seven of eight are in use), every phase that depends on the client has half a second,
+ * the taking of an answer one, and connections are not kept: whoever means it needs milliseconds,
+ * so a flood of silent or slow connections is let go of as fast as it comes, while requests in work
+ * and streams, for which a token was shown, stay.
  */
 #include "web/internal.h"
 
@@ -21,6 +24,7 @@ enum {
     DEFAULT_CONNECTIONS = 4096,
     DEFAULT_IDLE_S = 30,
     HEARTBEAT_MS = 15000,
+    SWEEP_MS = 250,
     POOL_BYTES = 16 << 10, /* of a connection: bounds the size of a request's head */
     SPARE_FILES = 192,     /* descriptors left to the rest of the program */
 };
@@ -43,6 +47,7 @@ static void destroy(struct web_server *s)
     }
     web_auth_done(&s->auth);
     web_idem_free(s->own_idem);
+    web_assets_done(s);
     free(s->openapi);
     free(s->tls_cert);
     free(s->tls_key);
@@ -87,6 +92,18 @@ void web_conn_resume(struct web_conn *c, struct MHD_Connection *mhd)
         uv_timer_start(&l->timer, on_timer, 0, 0);
 }
 
+void web_conn_phase(struct web_conn *c, int64_t ms, int patience_ms)
+{
+    c->since_ms = (int64_t)uv_now(c->listener->server->loop);
+    c->deadline_ms = ms ? c->since_ms + ms : 0;
+    c->patience_ms = patience_ms;
+}
+
+bool web_scarce(const struct web_server *s)
+{
+    return s->nconns > s->max_conns - s->max_conns / 8;
+}
+
 static void on_timer(uv_timer_t *t)
 {
     listener_run(t->data);
@@ -124,8 +141,7 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **slot,
         c->listener = l;
         c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
         c->peer = peer_of(mhd);
-        c->idle_since_ms = (int64_t)uv_now(s->loop);
-        c->deadline_ms = c->idle_since_ms + s->idle_ms;
+        web_conn_phase(c, s->idle_ms, WEB_PATIENCE_MS);
         c->next = s->conns;
         if (c->next)
             c->next->prev = c;
@@ -167,8 +183,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **slot,
     *slot = NULL;
     if (!rq)
         return;
-    rq->conn->idle_since_ms = (int64_t)uv_now(rq->server->loop);
-    rq->conn->deadline_ms = rq->conn->idle_since_ms + rq->server->idle_ms;
+    web_conn_phase(rq->conn, rq->server->idle_ms, WEB_PATIENCE_MS);
     web_request_done(rq);
 }
 
@@ -186,11 +201,11 @@ static void on_sweep(uv_timer_t *t)
 {
     struct web_server *s = t->data;
     int64_t now = (int64_t)uv_now(s->loop);
-    bool scarce = s->nconns > s->max_conns - s->max_conns / 8;
+    bool scarce = web_scarce(s);
 
     for (struct web_conn *c = s->conns; c; c = c->next)
-        if ((c->deadline_ms && now > c->deadline_ms) ||
-            (scarce && c->idle_since_ms && now - c->idle_since_ms > 1000))
+        if (c->deadline_ms &&
+            (now > c->deadline_ms || (scarce && now - c->since_ms > c->patience_ms)))
             shutdown(c->fd, SHUT_RDWR);
     /* libmicrohttpd stops listening at its limit, and starts again only in its next run. */
     for (struct listener *l = s->listeners; l; l = l->next)
@@ -274,7 +289,7 @@ int web_server_new(struct web_server **ret, uv_loop_t *loop, const struct web_co
     uv_timer_init(loop, &s->heartbeat);
     s->sweep.data = s->heartbeat.data = s;
     s->open_handles = 2;
-    uv_timer_start(&s->sweep, on_sweep, 1000, 1000);
+    uv_timer_start(&s->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
     uv_timer_start(&s->heartbeat, on_heartbeat, HEARTBEAT_MS, HEARTBEAT_MS);
     uv_unref((uv_handle_t *)&s->sweep);
     uv_unref((uv_handle_t *)&s->heartbeat);

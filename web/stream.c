@@ -204,7 +204,7 @@ void web_reply_stream(struct web_request *rq, const struct web_stream_ops *ops, 
         s->next->prev = s;
     server->streams = s;
     server->nstreams++;
-    rq->conn->deadline_ms = 0;
+    web_conn_phase(rq->conn, 0, 0);
     push_text(s, "retry: 1000\n\n"); /* sends the head at once */
     r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, stream_read, s,
                                           stream_free);

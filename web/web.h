@@ -201,6 +201,9 @@ int web_page_get(struct web_page *ret, struct web_request *rq, struct err *e);
 /* {"items": ITEMS, "total": TOTAL, "next_page_token": …}. ITEMS is taken. */
 void web_reply_list(struct web_request *rq, const struct web_page *page, json_t *owned_items,
                     int64_t total);
+/* The same where ITEMS is the text of the array, of COUNT elements. */
+void web_reply_list_text(struct web_request *rq, const struct web_page *page, struct str *items,
+                         int count, int64_t total);
 
 /* ---- answers ----------------------------------------------------------------------------------
  */

@@ -2,7 +2,8 @@
 # Does the exported file do what the daemon measured? The bundled trainer's file, run by partune-train alone, against the
 # daemon's own trial of the winner, in alternating pairs: the same losses, the same work, and (PT_LONG: ten pairs, dense
 # and MoE, 2 and 4 ranks) the same throughput, the 95 % interval of the ratio within 0.97 to 1.03. Then a verification:
-# the losses of winner and baseline agree, and an export says what was found.
+# the losses of winner and baseline agree, and an export says what was found. `reproduce.t MODEL WORLD PAIRS STEPS`: that case
+# alone, and judged.
 . "${PT_SRC:?}/tests/api/tap.sh"
 cd "$run" || exit 99
 [ -x "$PT_BUILD/partune-train" ] || { echo "1..0 # SKIP the trainer is not built"; exit 0; }
@@ -109,6 +110,11 @@ verify() { # of campaign $search
     partune export "$search" --to partune --output verified.json
     has "the export says what was found" "$(cat verified.json)" "\"verified\": \"$verdict\""
     has "with the ratio" "$(cat verified.json)" '"ratio_to_baseline"'
+    # The winner was picked for the fastest of its trials; its runs in the verification were picked by nothing.
+    has "promises what the verification measured" "$(cat verified.json)" '"measured_in": "verification"'
+    partune show "$search" --json >shown.json
+    is "as the campaign keeps it" "$(python3 -c "import json
+print(json.load(open('verified.json'))['promised'] == json.load(open('shown.json'))['verify']['promise'])")" True
     has "and the software that measured" "$(cat verified.json)" '"fingerprint": "partune-train [0-9.]+ \('
     # Trials of a verification are the last four: winner, baseline, baseline, winner. Sums in another order differ in the
     # last bits, and training carries that on: the parity tests allow 1e-4 over ten steps.
@@ -118,6 +124,12 @@ verify() { # of campaign $search
     is "and both did the same work" "$(python3 steps.py tokens "$t/$first/1/events" "$t/$((first + 1))/1/events" | wc -w | tr -d ' ')" 1
 }
 
+if [ $# = 4 ]; then
+    PT_LONG=1
+    reproduce "$@"
+    finish
+    exit
+fi
 if [ -n "$PT_LONG" ]; then
     for world in 2 4; do
         for model in tiny-llama tiny-moe; do

@@ -230,6 +230,30 @@ static void atomic_write_replaces_or_leaves(void **state)
     assert_false(file_exists(dir));
 }
 
+static void a_tree_is_removed_without_following_links(void **state)
+{
+    AUTO_FREE char *dir = unit_folder("tree");
+    AUTO_FREE char *precious = mem_printf("%s/precious", dir);
+    AUTO_FREE char *tree = mem_printf("%s/a", dir);
+    AUTO_FREE char *deep = mem_printf("%s/b/c", tree);
+    AUTO_FREE char *file = mem_printf("%s/file", deep);
+    AUTO_FREE char *link = mem_printf("%s/link", deep);
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(file_mkdirs(precious, 0700, &e), 0);
+    assert_int_equal(file_mkdirs(deep, 0700, &e), 0);
+    assert_int_equal(file_write_atomic(file, "12345", 5, 0600, &e), 0);
+    assert_int_equal(symlink(precious, link), 0);
+    assert_true(file_tree_bytes(tree) >= 5);
+    assert_int_equal(file_remove_tree(tree, &e), 0);
+    assert_false(file_exists(tree));
+    assert_true(file_exists(precious));
+    assert_int_equal(file_remove_tree(tree, &e), 0); /* absent is success */
+    assert_int_equal(file_tree_bytes(tree), 0);
+    file_remove_tree(dir, NULL);
+}
+
 static void second_lock_is_busy(void **state)
 {
     AUTO_FREE char *dir = unit_folder("lock");
@@ -258,6 +282,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(later_origins_win),
     cmocka_unit_test(bad_options_say_what_is_wrong),
     cmocka_unit_test(atomic_write_replaces_or_leaves),
+    cmocka_unit_test(a_tree_is_removed_without_following_links),
     cmocka_unit_test(second_lock_is_busy),
 };
 

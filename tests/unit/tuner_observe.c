@@ -303,6 +303,11 @@ static void the_interval_of_a_ratio_is_that_of_its_logarithms(void **state)
     assert_true(fabs(log(lo) - (log(2) - half)) < 1e-12);
     tn_ratio_interval(ratio, 1, &mean, &lo, &hi);
     assert_true(mean == 1 && lo == 0 && isinf(hi));
+    /* One more run scatters by itself as well: the variance is s^2 (1 + 1/3), not s^2 / 3. */
+    tn_promise_interval(ratio, 3, &mean, &lo, &hi);
+    assert_true(fabs(mean - 2) < 1e-12);
+    assert_true(fabs(log(hi) - (log(2) + 2 * half)) < 1e-12);
+    assert_true(fabs(log(lo) - (log(2) - 2 * half)) < 1e-12);
 }
 
 static void verdicts_say_on_which_side_of_one_the_interval_lies(void **state)
@@ -313,6 +318,36 @@ static void verdicts_say_on_which_side_of_one_the_interval_lies(void **state)
     assert_string_equal(tn_verdict(0.9, 1.1, false), "within noise");
     assert_string_equal(tn_verdict(1, 1.1, false), "within noise");
     assert_string_equal(tn_verdict(0.9, 1.1, true), "same");
+}
+
+static void a_trial_as_text_is_the_json_that_was_meant(void **state)
+{
+    struct db_trial t;
+    AUTO_JSON *v = NULL;
+
+    (void)state;
+    db_trial_blank(&t);
+    t.campaign = "c";
+    t.n = 7;
+    t.why = "say \"no\"\n\\ \xc3\xa9";
+    t.layout = "{\"tp\":2}";
+    t.phases = "{\"forward\":1"; /* cut */
+    t.failure = "";
+    t.layout_text = "\xff"; /* no UTF-8 */
+    t.tokens_per_s = 12345;
+    t.mfu = 0.1;
+    v = tn_trial_view(&t);
+    assert_true(json_is_object(v));
+    assert_string_equal(json_string_value(json_object_get(v, "why")), t.why);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(v, "layout"), "tp")), 2);
+    assert_true(json_is_null(json_object_get(v, "phases_ms")));
+    assert_true(json_is_null(json_object_get(v, "failure")));
+    assert_true(json_is_null(json_object_get(v, "text")));
+    assert_true(json_is_null(json_object_get(v, "ended")));
+    assert_true(json_is_real(json_object_get(v, "tokens_per_s")));
+    assert_true(json_real_value(json_object_get(v, "tokens_per_s")) == 12345);
+    assert_true(json_real_value(json_object_get(v, "mfu")) == 0.1);
+    assert_true(json_is_null(json_object_get(v, "seconds")));
 }
 
 static const struct CMUnitTest tests[] = {
@@ -329,6 +364,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(core_lists_are_read_and_refused),
     cmocka_unit_test(students_t_is_that_of_the_tables),
     cmocka_unit_test(the_interval_of_a_ratio_is_that_of_its_logarithms),
+    cmocka_unit_test(a_trial_as_text_is_the_json_that_was_meant),
     cmocka_unit_test(verdicts_say_on_which_side_of_one_the_interval_lies),
 };
 

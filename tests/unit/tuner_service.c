@@ -305,6 +305,8 @@ static void verification_alternates_and_gives_an_interval(void **state)
                     json_number_value(json_object_get(v, "ratio")));
         assert_true(json_number_value(json_object_get(v, "ratio")) <=
                     json_number_value(json_object_get(v, "hi")));
+        assert_true(number_at(v, "promise", "lo") <= number_at(v, "promise", "tokens_per_s"));
+        assert_true(number_at(v, "promise", "tokens_per_s") <= number_at(v, "promise", "hi"));
         t = fixture_trial(&f, id, 6);
         assert_string_equal(text_at(t, "kind"), "verify");
         json_decref(t);
@@ -322,6 +324,7 @@ static void a_projection_is_judged_by_later_trials(void **state)
     char id[32], again[32];
     struct err e = {0};
     json_t *c, *first, *second, *row;
+    size_t i;
 
     (void)state;
     fixture_open(&f, "project", "");
@@ -346,10 +349,27 @@ static void a_projection_is_judged_by_later_trials(void **state)
         fail_msg("%s", e.text);
     assert_int_equal(json_array_size(json_object_get(second, "earlier")), 0); /* nothing is new */
     json_decref(second);
+    /* What is said of another kind of device is no claim about this one. */
+    json_object_set_new(body, "cluster",
+                        json_pack("{s:s, s:i}", "profile", "dgx-a100", "nodes", 1));
+    if (tn_project(&second, f.svc, body, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(tn_project_keep(f.svc, second, &e), 0);
+    json_decref(second);
+    json_object_del(body, "cluster");
     fixture_create(&f, again, CAMPAIGN("'budget': {'trials': 30}"));
     c = fixture_wait(&f, again, "done");
     if (tn_project(&second, f.svc, body, &e) < 0)
         fail_msg("%s", e.text);
+    json_array_foreach(json_object_get(second, "earlier"), i, row) {
+        json_t *said =
+            json_array_get(json_object_get(first, "rows"),
+                           (size_t)json_integer_value(json_object_get(row, "devices")) - 1);
+
+        assert_true(fabs(json_number_value(json_object_get(row, "projected")) /
+                             json_number_value(json_object_get(said, "tokens_per_s")) -
+                         1) < 1e-9);
+    }
     row = json_array_get(json_object_get(second, "earlier"), 0);
     assert_non_null(row);
     assert_string_equal(text_at(row, "measured_by"), again);
@@ -400,6 +420,53 @@ static void logs_of_other_trainers_are_read(void **state)
         fixture_close(&f);
         conf_free(conf);
     }
+}
+
+/* {export:megatron} is every argument of the layout, {export:deepspeed} a file. */
+static void a_command_may_hold_an_export(void **state)
+{
+    struct fixture f;
+    struct conf *conf = NULL;
+    struct err e = {0};
+    char id[32];
+
+    (void)state;
+    fixture_open(&f, "exports", "");
+    AUTO_FREE char *program = mem_printf("%s/trainer", f.folder);
+    AUTO_FREE char *script = mem_printf("#!/bin/sh\nprintf '%%s\\n' \"$@\" >'%s/args'\ncp \"$2\" "
+                                        "'%s/ds.json'\nexec '%s' --log megatron --config \"$1\" "
+                                        "--events \"$2.unused\" --step-ms 10\n",
+                                        f.folder, f.folder, f.train);
+    AUTO_FREE char *text = mem_printf("[trainer \"other\"]\nparser = megatron\ncommand = "
+                                      "\\\"%s\\\" {config} {export:deepspeed} {export:megatron} "
+                                      "--nnodes {nodes}\n",
+                                      program);
+    AUTO_FREE char *args = mem_printf("%s/args", f.folder);
+    AUTO_FREE char *file = mem_printf("%s/ds.json", f.folder);
+    AUTO_FREE char *given = NULL;
+    AUTO_FREE char *written = NULL;
+
+    if (file_write_atomic(program, script, strlen(script), 0700, &e) < 0 ||
+        conf_parse(&conf, text, "test.conf", &e) < 0)
+        fail_msg("%s", e.text);
+    f.config.conf = conf;
+    fixture_reopen(&f);
+    fixture_create(&f, id,
+                   CAMPAIGN("'budget': {'trials': 1}, 'trainer': 'other', 'baseline': {'tp': 2, "
+                            "'sp': 1, 'micro_batch': 2, 'recompute': 'full'}"));
+    json_decref(fixture_wait(&f, id, "done"));
+    if (file_read_all(&given, NULL, args, 1 << 16, &e) < 0 ||
+        file_read_all(&written, NULL, file, 1 << 16, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_non_null(strstr(given, "\n--tensor-model-parallel-size\n2\n"));
+    assert_non_null(strstr(given, "\n--sequence-parallel\n"));
+    assert_non_null(strstr(given, "\n--recompute-granularity\nfull\n"));
+    assert_non_null(strstr(given, "\n--micro-batch-size\n2\n"));
+    assert_non_null(strstr(given, "\n--nnodes\n1\n"));
+    assert_null(strchr(given, '#'));
+    assert_non_null(strstr(written, "\"autotp_size\": 2"));
+    fixture_close(&f);
+    conf_free(conf);
 }
 
 static void a_campaign_can_be_rehearsed_for_a_large_cluster(void **state)
@@ -511,6 +578,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(verification_alternates_and_gives_an_interval),
     cmocka_unit_test(a_projection_is_judged_by_later_trials),
     cmocka_unit_test(logs_of_other_trainers_are_read),
+    cmocka_unit_test(a_command_may_hold_an_export),
     cmocka_unit_test(a_campaign_can_be_rehearsed_for_a_large_cluster),
     cmocka_unit_test(two_services_cannot_share_a_directory),
     cmocka_unit_test(a_campaign_without_mpiexec_pauses_and_loses_nothing),

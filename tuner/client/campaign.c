@@ -195,6 +195,7 @@ int cl_ls(struct cl *c)
 static void print_verdict(const json_t *v)
 {
     const json_t *verify = json_object_get(v, "verify");
+    char mean[32], lo[32], hi[32];
 
     if (!json_is_object(verify))
         return;
@@ -207,6 +208,11 @@ static void print_verdict(const json_t *v)
                cl_number(verify, "pairs"));
     else
         printf("%-10s %s\n", "verify", cl_string(verify, "state"));
+    if (isfinite(cl_number(verify, "promise.tokens_per_s")))
+        printf("%-10s %s tokens/s of the winner's next run, 95 %% interval %s to %s\n", "promise",
+               cl_rate(mean, cl_number(verify, "promise.tokens_per_s")),
+               cl_rate(lo, cl_number(verify, "promise.lo")),
+               cl_rate(hi, cl_number(verify, "promise.hi")));
 }
 
 int cl_show(struct cl *c)

@@ -27,7 +27,7 @@ enum cl_exit {
 };
 
 struct cl_args {
-    const char *server, *token, *data, *config;
+    const char *server, *cacert, *token, *data, *config;
     bool json, help, version, no_color;
     /* options of single commands */
     bool dry_run, watch, follow, allow_loss, wait, force;

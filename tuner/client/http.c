@@ -60,6 +60,8 @@ static CURL *open_curl(const struct cl *c, const char *path, char **ret_url)
     }
     *ret_url = mem_printf("%.*s%s", (int)(strlen(base) - str_ends(base, "/")), base, path);
     curl_easy_setopt(h, CURLOPT_URL, *ret_url);
+    if (c->args.cacert)
+        curl_easy_setopt(h, CURLOPT_CAINFO, c->args.cacert);
     curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT, 10L);
     curl_easy_setopt(h, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");

@@ -15,6 +15,8 @@
 const struct opt cl_options[] = {
     {"server", 's', OPT_STR, OPT_AT(server), 0, 0, "http://127.0.0.1:8417", "PARTUNE_SERVER", "URL",
      "daemon to talk to; unix:PATH for a socket"},
+    {"cacert", 0, OPT_STR, OPT_AT(cacert), 0, 0, NULL, "PARTUNE_CACERT", "FILE",
+     "trust these certificates (PEM) instead of the system's"},
     {"token", 0, OPT_STR, OPT_AT(token), 0, 0, NULL, "PARTUNE_TOKEN", "TOKEN", "access token"},
     {"data", 0, OPT_STR, OPT_AT(data), 0, 0, NULL, "PARTUNE_DATA", "DIR",
      "data directory of a daemon on this machine; its token is read there"},
@@ -82,7 +84,7 @@ const struct opt cl_options[] = {
     {NULL, 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL, NULL},
 };
 
-const char cl_common_options[] = " server token data config json no-color help version ";
+const char cl_common_options[] = " server cacert token data config json no-color help version ";
 
 const struct cl_command cl_commands[] = {
     {"new", "[FILE]", 0, 1, " force ", cl_new, "write a commented campaign file to edit"},

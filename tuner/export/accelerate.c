@@ -20,6 +20,12 @@ static bool needs_megatron(const struct tn_export_in *in)
            (l->zero == 0 && (l->tp > 1 || l->cp > 1));
 }
 
+/* Neither Megatron's engine nor FSDP: replicas of the whole model, or one process. */
+static bool plain(const struct tn_export_in *in)
+{
+    return in->layout->zero == 0 && !needs_megatron(in);
+}
+
 static void gaps(struct tn_findings *f, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
@@ -33,13 +39,16 @@ static void gaps(struct tn_findings *f, const struct tn_export_in *in)
     tn_gap_scope(f, in);
     if (megatron && l->zero > 1)
         tn_finding_add(f, "zero", "with Megatron-LM the distributed optimizer is zero 1");
-    if (!megatron && l->recompute == PL_RECOMPUTE_SELECTIVE)
+    if (plain(in) && l->recompute != PL_RECOMPUTE_NONE)
+        tn_finding_add(f, "recompute",
+                       "without sharding the script enables activation checkpointing");
+    else if (!megatron && l->recompute == PL_RECOMPUTE_SELECTIVE)
         tn_finding_add(f, "recompute", "FSDP activation checkpointing is on or off");
     if (megatron) {
         tn_gap_flag(f, in, "overlap_grad_reduce", l->overlap_grad_reduce, "Accelerate");
         tn_gap_flag(f, in, "overlap_param_gather", l->overlap_param_gather, "Accelerate");
     } else {
-        tn_gap_fsdp_overlap(f, in, "FSDP");
+        tn_gap_fsdp_overlap(f, in, plain(in) ? "DDP" : "FSDP");
         tn_gap_global_batch(f, in);
     }
     tn_gap_precision(f, in);
@@ -104,9 +113,8 @@ static void write_yaml(struct str *out, const struct tn_export_in *in,
                        const struct tn_findings *lost)
 {
     const struct pl_layout *l = in->layout;
-    bool plain = l->zero == 0 && !needs_megatron(in);
     const char *type = needs_megatron(in) ? "MEGATRON_LM"
-                       : plain            ? (l->world > 1 ? "MULTI_GPU" : "'NO'")
+                       : plain(in)        ? (l->world > 1 ? "MULTI_GPU" : "'NO'")
                                           : "FSDP";
 
     (void)lost;
@@ -115,7 +123,7 @@ static void write_yaml(struct str *out, const struct tn_export_in *in,
     str_addf(out, "mixed_precision: '%s'\n", l->precision == PL_FP32 ? "no" : "bf16");
     if (needs_megatron(in))
         write_megatron(out, in);
-    else if (!plain)
+    else if (!plain(in))
         write_fsdp(out, in);
 }
 

@@ -29,6 +29,7 @@ struct tn_export_in {
     const char *campaign, *campaign_name;
     int trial;
     double tokens_per_s, lo, hi; /* measured, with its 95 % interval; NAN where unknown */
+    bool promised; /* these are of the verification, and the interval is that of one more run */
     const char *verdict; /* of the verification: "holds" …, NULL: this trial was never verified */
     double ratio, ratio_lo, ratio_hi; /* winner / baseline there, with its 95 % interval; used with
                                          a verdict only */
@@ -37,7 +38,7 @@ struct tn_export_in {
     const char *data; /* folder of the data set for the bundled trainer; NULL: synthetic */
 };
 
-enum { TN_MAX_FINDINGS = 32 };
+enum { TN_MAX_FINDINGS = 96 };
 
 struct tn_finding {
     char setting[40]; /* "schedule", "model.mlp": where it stands in the layout, or model./workload.
@@ -45,8 +46,9 @@ struct tn_finding {
     char detail[200];
 };
 
+/* The last of a full list says how many more there are. */
 struct tn_findings {
-    int count;
+    int count, more;
     struct tn_finding v[TN_MAX_FINDINGS];
 };
 

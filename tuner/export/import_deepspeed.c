@@ -21,12 +21,28 @@ static void list_ignored(struct tn_imported *out, const char *prefix, const json
     }
 }
 
+static bool is_auto(const json_t *object, const char *key)
+{
+    return str_eq(json_string_value(json_object_get(object, key)), "auto");
+}
+
 /* "auto" is a placeholder that Hugging Face's integration fills in: the file does not say. */
 static int number_or_auto(int *ret, json_t *v, const char *key, struct err *e)
 {
-    if (str_eq(json_string_value(json_object_get(v, key)), "auto"))
-        return 0;
-    return jx_get_int(ret, v, key, 1, 1 << 24, e);
+    return is_auto(v, key) ? 0 : jx_get_int(ret, v, key, 1, 1 << 24, e);
+}
+
+/* A switch at "auto" follows the script's arguments: it keeps its default, and that is said. */
+static int switch_or_auto(struct tn_imported *out, bool *ret, const json_t *object,
+                          const char *name, struct err *e)
+{
+    const char *dot = strchr(name, '.');
+
+    if (!object || !is_auto(object, dot + 1))
+        return object ? jx_get_bool(ret, object, dot + 1, e) : 0;
+    tn_finding_add(&out->ignored, name, "auto: the script decides; taken as %s",
+                   *ret ? "true" : "false");
+    return 0;
 }
 
 /* train_batch_size = micro-batch x accumulation x replicas: two of them give the third. */
@@ -77,8 +93,9 @@ static int deepspeed_sections(struct deepspeed *s, json_t *v, struct err *e)
     return 0;
 }
 
-static int deepspeed_degrees(struct pl_layout *l, const struct deepspeed *s, struct err *e)
+static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *s, struct err *e)
 {
+    struct pl_layout *l = &out->layout;
     bool overlap = false, on = true;
     json_t *old = NULL;
     int r;
@@ -86,7 +103,7 @@ static int deepspeed_degrees(struct pl_layout *l, const struct deepspeed *s, str
     if (s->zero && (r = jx_get_int(&l->zero, s->zero, "stage", 0, 3, e)) < 0)
         return r;
     overlap = l->zero == 3; /* the default of overlap_comm */
-    if ((s->zero && (r = jx_get_bool(&overlap, s->zero, "overlap_comm", e)) < 0) ||
+    if ((r = switch_or_auto(out, &overlap, s->zero, "zero_optimization.overlap_comm", e)) < 0 ||
         (s->tp && (r = jx_get_int(&l->tp, s->tp, "autotp_size", 0, 1 << 20, e)) < 0) ||
         (s->tp && (r = jx_get_object(&old, s->tp, "tp", e)) < 0) ||
         (old && (r = jx_get_int(&l->tp, old, "tp_size", 1, 1 << 20, e)) < 0) ||
@@ -126,10 +143,10 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, struct err *e
         return r;
     if (!json_is_object(v))
         return err_set(e, -EINVAL, "a DeepSpeed configuration is a JSON object");
-    if ((r = deepspeed_sections(&s, v, e)) < 0 || (r = deepspeed_degrees(l, &s, e)) < 0 ||
+    if ((r = deepspeed_sections(&s, v, e)) < 0 || (r = deepspeed_degrees(out, &s, e)) < 0 ||
         (r = deepspeed_batch(out, v, e)) < 0 ||
-        (s.bf16 && (r = jx_get_bool(&bf16, s.bf16, "enabled", e)) < 0) ||
-        (s.fp16 && (r = jx_get_bool(&fp16, s.fp16, "enabled", e)) < 0))
+        (r = switch_or_auto(out, &bf16, s.bf16, "bf16.enabled", e)) < 0 ||
+        (r = switch_or_auto(out, &fp16, s.fp16, "fp16.enabled", e)) < 0)
         return r;
     l->precision = bf16 || fp16 ? PL_BF16 : PL_FP32;
     if (fp16)

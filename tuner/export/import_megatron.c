@@ -22,6 +22,7 @@ static int positive(int *ret, const char *key, const char *value, struct err *e)
 struct megatron {
     struct tn_imported *out;
     struct pl_layout *l;
+    const struct pl_model *m;
     int layers_per_virtual, virtual_stages;
     int stages;    /* of a whole pipeline layout, 0 without one */
     int fsdp_zero; /* what --data-parallel-sharding-strategy says; counts with Megatron-FSDP only */
@@ -51,6 +52,42 @@ static int *megatron_number(struct megatron *s, const char *flag)
         if (!strcmp(rows[i].flag, flag))
             return rows[i].field;
     return NULL;
+}
+
+/*
+ * Sizes of the model: they are the campaign's, so here they are only held against it. False for
+ * another flag.
+ */
+static bool model_number(struct megatron *s, const char *flag, const char *value)
+{
+    const struct pl_model *m = s->m;
+    const struct {
+        const char *flag;
+        int have;
+    } rows[] = {
+        {"--num-layers", m->layers},
+        {"--hidden-size", m->hidden},
+        {"--ffn-hidden-size", m->ffn},
+        {"--num-attention-heads", m->heads},
+        {"--num-query-groups", m->kv_heads},
+        {"--kv-channels", m->head_dim},
+        {"--num-experts", m->moe.experts},
+        {"--moe-router-topk", m->moe.top_k},
+        {"--moe-ffn-hidden-size", m->moe.expert_ffn},
+        {"--moe-shared-expert-intermediate-size", m->moe.shared_ffn},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        int64_t v;
+
+        if (strcmp(rows[i].flag, flag))
+            continue;
+        if (!value || str_to_i64(&v, value, 0, 1 << 30) < 0 || v != rows[i].have)
+            tn_finding_add(&s->out->ignored, flag, "%.40s, but %s has %d: another model?",
+                           value ? value : "", m->name, rows[i].have);
+        return true;
+    }
+    return false;
 }
 
 static bool megatron_flag(struct megatron *s, const char *flag)
@@ -216,10 +253,16 @@ static int megatron_finish(struct megatron *s, const struct pl_model *m, struct 
     return r;
 }
 
+/* A backslash at the end of a line, whichever system's. */
+static bool continues(const char *p)
+{
+    return *p == '\\' && (p[1] == '\n' || (p[1] == '\r' && p[2] == '\n'));
+}
+
 /* Past white space and continued lines. */
 static const char *skip_space(const char *p)
 {
-    while (isspace((unsigned char)*p) || (*p == '\\' && p[1] == '\n'))
+    while (isspace((unsigned char)*p) || continues(p))
         p++;
     return p;
 }
@@ -236,8 +279,10 @@ static int next_word(struct str *word, const char **p)
     if (!**p)
         return 0;
     str_trunc(word, 0);
-    for (; **p && (quote || !isspace((unsigned char)**p)); ++*p) {
-        if (quote ? **p == quote : (**p == '"' || **p == '\''))
+    for (; **p && (quote || (!isspace((unsigned char)**p) && !continues(*p))); ++*p) {
+        if (**p == '\\' && quote != '\'' && (*p)[1])
+            str_addc(word, *++*p);
+        else if (quote ? **p == quote : (**p == '"' || **p == '\''))
             quote = quote ? 0 : **p;
         else
             str_addc(word, **p);
@@ -260,13 +305,30 @@ static void more_values(struct str *value, const char **p, bool has_value)
         str_addf(value, " %s", str_text(&word));
 }
 
+/* A whole command line ("torchrun … pretrain_gpt.py --…"): what stands before belongs to its
+ * launcher. */
+static const char *after_script(const char *text)
+{
+    AUTO_STR word = {0};
+    const char *p = text;
+
+    if (!next_word(&word, &p) || str_starts(str_text(&word), "--"))
+        return text;
+    do {
+        if (str_ends(str_text(&word), ".py"))
+            return p;
+    } while (next_word(&word, &p));
+    return text;
+}
+
 int tn_import_megatron(struct tn_imported *out, const char *text, const struct pl_model *m,
                        struct err *e)
 {
-    struct megatron s = {.out = out, .l = &out->layout, .fsdp_zero = 3}; /* FSDP's default */
+    struct megatron s = {
+        .out = out, .l = &out->layout, .m = m, .fsdp_zero = 3}; /* FSDP's default */
     AUTO_STR flag = {0};
     AUTO_STR value = {0};
-    const char *p = text;
+    const char *p = after_script(text);
 
     while (next_word(&flag, &p)) {
         char *equals = flag.len ? strchr(flag.text, '=') : NULL; /* "" is a word without text */
@@ -292,7 +354,8 @@ int tn_import_megatron(struct tn_imported *out, const char *text, const struct p
             s.etp_said |= field == &s.l->etp;
             continue;
         }
-        if (megatron_flag(&s, flag.text))
+        if (megatron_flag(&s, flag.text) ||
+            model_number(&s, flag.text, has_value ? value.text : NULL))
             continue;
         r = megatron_word(&s, flag.text, has_value ? value.text : NULL, &known, e);
         if (r < 0)

@@ -4,12 +4,12 @@
  */
 #include "tuner/export/internal.h"
 
-#include <ctype.h>
 #include <errno.h>
 
 struct titan {
     struct tn_imported *out;
     int local_batch, pp_microbatch, layers_per_stage, replicate, shard;
+    int first_less, last_less; /* layers that the first and the last stage have less */
     char reshard[16], schedule[32];
 };
 
@@ -54,12 +54,49 @@ static int *titan_number(struct titan *s, const char *path)
         {"parallelism.pipeline_parallel_degree", &l->pp},
         {"parallelism.pipeline_parallel_microbatch_size", &s->pp_microbatch},
         {"parallelism.pipeline_parallel_layers_per_stage", &s->layers_per_stage},
+        {"parallelism.pipeline_parallel_first_stage_less_layers", &s->first_less},
+        {"parallelism.pipeline_parallel_last_stage_less_layers", &s->last_less},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         if (!strcmp(rows[i].path, path))
             return rows[i].field;
     return NULL;
+}
+
+/* Stages a rank. What the file does not say is torchtitan's: one, and two when interleaved. */
+static int titan_stages(struct titan *s, const struct pl_model *m, struct err *e)
+{
+    struct pl_layout *l = &s->out->layout;
+    int weight = m->layers + s->first_less + s->last_less, per = s->layers_per_stage;
+    int stages = per ? (weight + per - 1) / per : l->pp * (l->schedule == PL_INTERLEAVED ? 2 : 1);
+
+    if (stages % l->pp || (stages == l->pp) != (l->schedule != PL_INTERLEAVED))
+        return err_set(e, -EINVAL,
+                       "pipeline_parallel_layers_per_stage %d makes %d stages of %d layers (the "
+                       "first and last with %d and %d less), which \"%s\" cannot lay over pp %d",
+                       per, stages, m->layers, s->first_less, s->last_less,
+                       s->schedule[0] ? s->schedule : "1F1B", l->pp);
+    l->vp = stages / l->pp;
+    if (s->first_less || s->last_less)
+        tn_finding_add(&s->out->ignored, "parallelism.pipeline_parallel_*_stage_less_layers",
+                       "stages are equally long here, not shorter by %d and %d", s->first_less,
+                       s->last_less);
+    return 0;
+}
+
+static int titan_pipeline(struct titan *s, const struct pl_model *m, struct err *e)
+{
+    struct pl_layout *l = &s->out->layout;
+
+    if (str_eq(s->schedule, "GPipe"))
+        l->schedule = PL_GPIPE;
+    else if (str_eq(s->schedule, "Interleaved1F1B"))
+        l->schedule = PL_INTERLEAVED;
+    else if (s->schedule[0] && !str_eq(s->schedule, "1F1B"))
+        return err_set(e, -EINVAL, "pipeline_parallel_schedule \"%s\" has no word here",
+                       s->schedule);
+    return titan_stages(s, m, e);
 }
 
 static int titan_finish(struct titan *s, const struct pl_model *m, struct err *e)
@@ -85,70 +122,36 @@ static int titan_finish(struct titan *s, const struct pl_model *m, struct err *e
     l->micro_batch = l->pp > 1 ? (s->pp_microbatch ? s->pp_microbatch : 1) : s->local_batch;
     if (s->out->global_batch <= 0)
         s->out->global_batch = s->local_batch * dp;
-    if (l->pp == 1)
-        return 0;
-    if (str_eq(s->schedule, "GPipe"))
-        l->schedule = PL_GPIPE;
-    else if (str_eq(s->schedule, "Interleaved1F1B"))
-        l->schedule = PL_INTERLEAVED;
-    else if (s->schedule[0] && !str_eq(s->schedule, "1F1B"))
-        return err_set(e, -EINVAL, "pipeline_parallel_schedule \"%s\" has no word here",
-                       s->schedule);
-    if (l->schedule == PL_INTERLEAVED) {
-        if (!s->layers_per_stage || m->layers % ((int64_t)l->pp * s->layers_per_stage))
-            return err_set(e, -EINVAL,
-                           "Interleaved1F1B needs pipeline_parallel_layers_per_stage that divides "
-                           "%d layers over pp %d",
-                           m->layers, l->pp);
-        l->vp = m->layers / (l->pp * s->layers_per_stage);
-    }
-    return 0;
+    return l->pp > 1 ? titan_pipeline(s, m, e) : 0;
 }
 
-/* One line of the TOML subset that job files use: [table], key = scalar. */
-static int titan_line(struct titan *s, char table[64], char *line, int number, struct err *e)
+/* -1 means "what is left" of the devices, or "one local batch of every rank"; stages may be none
+ * shorter. */
+static int least(const struct titan *s, const int *field)
 {
-    AUTO_FREE char *path = NULL;
-    char *value, *end;
-    int *field;
+    if (field == &s->shard || field == &s->out->global_batch)
+        return -1;
+    return field == &s->first_less || field == &s->last_less ? 0 : 1;
+}
+
+static int titan_set(void *arg, const char *path, const char *value, int line, struct err *e)
+{
+    struct titan *s = arg;
+    int *field = titan_number(s, path);
     bool known;
     int64_t v;
 
-    line += strspn(line, " \t\r");
-    if (!*line || *line == '#')
-        return 0;
-    if (*line == '[') {
-        snprintf(table, 64, "%.*s", (int)strcspn(line + 1, "]"), line + 1);
-        return 0;
-    }
-    value = strchr(line, '=');
-    if (!value)
-        return err_set(e, -EINVAL, "line %d: expected key = value", number);
-    for (end = value; end > line && isspace((unsigned char)end[-1]); end--)
-        continue;
-    *end = '\0';
-    value += 1 + strspn(value + 1, " \t");
-    if (*value == '"') {
-        value++;
-        value[strcspn(value, "\"")] = '\0';
-    } else {
-        value[strcspn(value, " \t\r#")] = '\0';
-    }
-    path = mem_printf("%s.%s", table, line);
-    field = titan_number(s, path);
     if (field) {
-        /* -1 means "what is left" of the devices, or "one local batch of every rank". */
-        bool rest = field == &s->shard || field == &s->out->global_batch;
+        int min = least(s, field);
 
-        if (str_to_i64(&v, value, -1, 1 << 24) < 0 || (v < 1 && !(rest && v == -1)))
-            return err_set(e, -EINVAL, "line %d: %s must be a positive integer, not `%.40s`",
-                           number, path, value);
+        if (str_to_i64(&v, value, min, 1 << 24) < 0 || (v < 1 && v != min))
+            return err_set(e, -EINVAL, "line %d: %s must be a positive integer, not `%.40s`", line,
+                           path, value);
         *field = (int)v;
         return 0;
     }
     titan_word(s, path, value, &known);
-    if (!known && strcmp(path, "activation_checkpoint.selective_ac_option") &&
-        !strstr(path, "_stage_less_layers"))
+    if (!known && strcmp(path, "activation_checkpoint.selective_ac_option"))
         tn_finding_add(&s->out->ignored, path, "not a setting of the layout");
     return 0;
 }
@@ -156,14 +159,16 @@ static int titan_line(struct titan *s, char table[64], char *line, int number, s
 int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct pl_model *m,
                          struct err *e)
 {
-    AUTO_FREE char *copy = mem_strdup(text);
-    struct titan s = {.out = out, .local_batch = 8, .replicate = 1, .shard = -1}; /* its defaults */
-    char table[64] = "", *rest = copy, *line;
-    int r = 0;
+    struct titan s = {.out = out, /* torchtitan's defaults */
+                      .local_batch = 8,
+                      .replicate = 1,
+                      .shard = -1,
+                      .first_less = 1,
+                      .last_less = 1};
+    int r;
 
     out->layout.precision = PL_BF16;
     out->layout.recompute = PL_RECOMPUTE_SELECTIVE;
-    for (int number = 1; r == 0 && (line = strsep(&rest, "\n")); number++)
-        r = titan_line(&s, table, line, number, e);
+    r = tn_toml_read(text, titan_set, &s, e);
     return r < 0 ? r : titan_finish(&s, m, e);
 }

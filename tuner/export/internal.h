@@ -60,6 +60,13 @@ void tn_gap_flag(struct tn_findings *f, const struct tn_export_in *in, const cha
  * come from outside; -EINVAL with the numbers. */
 int tn_import_degrees(const struct pl_layout *l, struct err *e);
 
+/* Every key = value of a TOML text in its order, PATH dotted: "training.seq_len". The first
+ * negative answer ends the reading and is its result, as is -EINVAL with the line where the text is
+ * no TOML.
+ */
+typedef int tn_toml_fn(void *arg, const char *path, const char *value, int line, struct err *e);
+int tn_toml_read(const char *text, tn_toml_fn *set, void *arg, struct err *e);
+
 /* One source each; see tn_import(). OUT has the defaults and the world. */
 int tn_import_deepspeed(struct tn_imported *out, const char *text, struct err *e);
 int tn_import_megatron(struct tn_imported *out, const char *text, const struct pl_model *m,

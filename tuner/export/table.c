@@ -28,8 +28,13 @@ void tn_finding_add(struct tn_findings *f, const char *setting, const char *fmt,
     struct tn_finding *it;
     va_list ap;
 
-    if (f->count == TN_MAX_FINDINGS)
+    if (f->count == TN_MAX_FINDINGS) {
+        it = &f->v[f->count - 1];
+        f->more += f->more ? 1 : 2; /* the first time it takes another one's place */
+        snprintf(it->setting, sizeof(it->setting), "...");
+        snprintf(it->detail, sizeof(it->detail), "and %d more", f->more);
         return;
+    }
     it = &f->v[f->count++];
     snprintf(it->setting, sizeof(it->setting), "%s", setting);
     va_start(ap, fmt);
@@ -127,6 +132,11 @@ static bool has_ratio(const struct tn_export_in *in)
     return in->verdict && isfinite(in->ratio) && isfinite(in->ratio_lo) && isfinite(in->ratio_hi);
 }
 
+static const char *measured_in(const struct tn_export_in *in)
+{
+    return in->promised ? "verification" : "search";
+}
+
 json_t *tn_export_provenance(const struct tn_export_in *in, const struct tn_findings *lost)
 {
     json_t *p = json_pack("{s:s, s:s, s:s, s:i, s:s, s:s}", "generator", "partune " PACKAGE_VERSION,
@@ -137,6 +147,7 @@ json_t *tn_export_provenance(const struct tn_export_in *in, const struct tn_find
         json_object_set_new(p, "tokens_per_s", json_real(in->tokens_per_s));
         if (isfinite(in->lo) && isfinite(in->hi))
             json_object_set_new(p, "tokens_per_s_95", json_pack("[f, f]", in->lo, in->hi));
+        json_object_set_new(p, "measured_in", json_string(measured_in(in)));
     }
     json_object_set_new(p, "verified", json_string(in->verdict ? in->verdict : "no"));
     if (has_ratio(in))
@@ -173,8 +184,9 @@ static void add_comments(struct str *out, const char *mark, const struct tn_expo
     add_clean(out, in->cluster->name);
     str_addc(out, '\n');
     if (isfinite(in->tokens_per_s))
-        str_addf(out, "%s measured: %.6g tokens/s, 95 %% interval %.6g to %.6g\n", mark,
-                 in->tokens_per_s, in->lo, in->hi);
+        str_addf(out, "%s measured in the %s: %.6g tokens/s, 95 %% interval%s %.6g to %.6g\n", mark,
+                 measured_in(in), in->tokens_per_s, in->promised ? " of one more run" : "", in->lo,
+                 in->hi);
     str_addf(out, "%s verified: %s", mark,
              in->verdict ? in->verdict : "no (partune verify has not been run)");
     if (has_ratio(in))

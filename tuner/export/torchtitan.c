@@ -62,9 +62,11 @@ static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
     tn_gap_schedule(f, in, true, false);
     if (l->zero == 1)
         tn_finding_add(f, "zero", "FSDP shards gradients too: the nearest is zero 2");
-    if (l->zero > 1 && l->dp == 1)
+    if (l->zero > 1 && l->dp * l->cp == 1)
         tn_finding_add(f, "zero",
                        "sharding follows the data-parallel size of the whole model, which is 1");
+    if (l->zero == 0 && l->cp > 1)
+        tn_finding_add(f, "zero", "with context parallelism FSDP shards over its %d ranks", l->cp);
     tn_gap_fsdp_overlap(f, in, "torchtitan");
     tn_gap_precision(f, in);
     tn_gap_scope(f, in);
@@ -73,7 +75,7 @@ static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
     tn_gap_threads(f, in);
     if (l->pp > 1 && in->model->layers % (l->pp * l->vp))
         tn_finding_add(f, "pp",
-                       "%d layers do not divide into %d equal stages; stages are cut by count",
+                       "%d layers do not divide into %d equal stages; the first ones are longer",
                        in->model->layers, l->pp * l->vp);
 }
 
@@ -100,14 +102,26 @@ static int shard_degree(const struct pl_layout *l)
     return l->zero ? l->dp : 1;
 }
 
+/* Layers a stage as both forms take them: stages are then ceil(layers / this). */
+static int layers_per_stage(const struct tn_export_in *in)
+{
+    int stages = in->layout->pp * in->layout->vp;
+
+    return (in->model->layers + stages - 1) / stages;
+}
+
 static void rules(struct tn_findings *f, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
+    int per = layers_per_stage(in), stages = (in->model->layers + per - 1) / per;
 
-    if ((shard_degree(l) * l->cp * l->tp) % l->ep)
-        tn_finding_add(f, "ep", "dp_shard x cp x tp = %d is not a multiple of ep %d%s",
-                       shard_degree(l) * l->cp * l->tp, l->ep,
+    if ((shard_degree(l) * l->cp * l->tp) % (l->ep * l->etp))
+        tn_finding_add(f, "ep", "dp_shard x cp x tp = %d is not a multiple of ep %d x etp %d%s",
+                       shard_degree(l) * l->cp * l->tp, l->ep, l->etp,
                        l->zero ? "" : " (zero 0 has dp_shard 1)");
+    if (l->pp > 1 && stages != l->pp * l->vp)
+        tn_finding_add(f, "pp", "%d layers cut by %d make %d stages, not pp %d x vp %d",
+                       in->model->layers, per, stages, l->pp, l->vp);
     if (in->workload->global_batch % (l->micro_batch * l->dp))
         tn_finding_add(f, "micro_batch", "the global batch is not a multiple of micro-batch x dp");
 }
@@ -159,8 +173,7 @@ static void write_toml(struct str *out, const struct tn_export_in *in,
                  "pipeline_parallel_layers_per_stage = "
                  "%d\npipeline_parallel_first_stage_less_layers = 0\n"
                  "pipeline_parallel_last_stage_less_layers = 0\n",
-                 schedule(l), l->micro_batch,
-                 (in->model->layers + l->pp * l->vp - 1) / (l->pp * l->vp));
+                 schedule(l), l->micro_batch, layers_per_stage(in));
     str_addf(out, "\n[activation_checkpoint]\nmode = \"%s\"\n",
              l->recompute == PL_RECOMPUTE_FULL        ? "full"
              : l->recompute == PL_RECOMPUTE_SELECTIVE ? "selective"
@@ -227,8 +240,7 @@ static void set_parallelism(struct str *out, const struct tn_export_in *in)
                  "    parallelism.pipeline_parallel_first_stage_less_layers = 0\n"
                  "    parallelism.pipeline_parallel_last_stage_less_layers = 0\n"
                  "    parallelism.num_pp_microbatches = %d\n",
-                 schedule(l), (in->model->layers + l->pp * l->vp - 1) / (l->pp * l->vp),
-                 tn_microbatches(in));
+                 schedule(l), layers_per_stage(in), tn_microbatches(in));
 }
 
 static void write_python(struct str *out, const struct tn_export_in *in,

@@ -6,6 +6,8 @@
 
 #include <ctype.h>
 
+enum { STARTS = 100 }; /* of the bundled trainer in one job: what fails so often will fail again */
+
 /* Processes of this node; NODE_RANK and MASTER_ADDR come from the job around it. */
 static void torchrun(struct str *out, const struct tn_export_in *in)
 {
@@ -16,6 +18,18 @@ static void torchrun(struct str *out, const struct tn_export_in *in)
              tn_ranks_per_node(in), tn_nodes(in));
 }
 
+/* A lost rank takes the bundled trainer's job down; this starts it again, and it goes on from its
+ * newest checkpoint. The codes are those after which it must not (docs/TRAINER.md). */
+static void until_done(struct str *out, const char *mpi, const char *file)
+{
+    str_addf(out,
+             "for start in {1..%d}; do\n    status=0\n    %s partune-train --config %s || "
+             "status=$?\n    case $status in 0 | 2 | 6[5-8] | 75) exit $status ;; esac\n"
+             "    echo \"start $start ended with $status; the next one goes on from the newest "
+             "checkpoint\" >&2\n    sleep 10\ndone\nexit $status",
+             STARTS, mpi, file);
+}
+
 /* The command that runs TARGET's file; FILE is its path as the shell sees it. */
 static void launch_line(struct str *out, const struct tn_export_in *in,
                         const struct tn_exporter *target, const char *mpi, const char *file)
@@ -23,7 +37,7 @@ static void launch_line(struct str *out, const struct tn_export_in *in,
     const char *name = target->name;
 
     if (str_eq(name, "partune"))
-        str_addf(out, "%s partune-train --config %s", mpi, file);
+        until_done(out, mpi, file);
     else if (str_eq(name, "megatron-script"))
         str_addf(out, "bash %s", file);
     else if (str_eq(name, "megatron")) {
@@ -93,6 +107,8 @@ static void write_slurm(struct str *out, const struct tn_export_in *in,
         str_addf(out, "#SBATCH --cpus-per-task=%d\n", in->layout->threads);
     else
         str_addf(out, "#SBATCH --gpus-per-node=%d\n", tn_ranks_per_node(in));
+    if (mpi) /* after a lost node Slurm itself starts the job again */
+        str_add(out, "#SBATCH --requeue\n");
     str_add(out, "#SBATCH --exclusive\n# Add your partition, account and time limit: sbatch -p "
                  "PARTITION -A ACCOUNT -t TIME THIS\n"
                  "set -euo pipefail\n\njob=partune.${SLURM_JOB_ID:-0}\n");

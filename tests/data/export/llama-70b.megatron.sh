@@ -1,7 +1,7 @@
 #!/bin/bash
 # Megatron-LM launch script, for Megatron-LM of August 2026 (d98e8a64)
 # made by partune 0.1.0 on 2026-03-01T09:30:00.000Z from campaign k3v9qw2m (night run), trial 7, on dgx-h100
-# measured: 41000 tokens/s, 95 % interval 40700 to 41300
+# measured in the search: 41000 tokens/s, 95 % interval 40700 to 41300
 # verified: holds; 1.25 times the baseline, 95 % interval 1.22 to 1.28
 #
 # Set MEGATRON to the folder of Megatron-LM, DATA_ARGS to your data, and on several nodes NODE_RANK and

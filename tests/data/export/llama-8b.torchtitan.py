@@ -1,6 +1,6 @@
 # torchtitan configuration function (Python), for torchtitan of August 2026 (b5bcd76c)
 # made by partune 0.1.0 on 2026-03-01T09:30:00.000Z from campaign k3v9qw2m (night run), trial 7, on dgx-h100
-# measured: 41000 tokens/s, 95 % interval 40700 to 41300
+# measured in the search: 41000 tokens/s, 95 % interval 40700 to 41300
 # verified: holds; 1.25 times the baseline, 95 % interval 1.22 to 1.28
 # LOST overlap_grad_reduce: torchtitan always overlaps the reduction of gradients
 # LOST overlap_param_gather: torchtitan always gathers parameters ahead

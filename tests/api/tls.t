@@ -1,0 +1,64 @@
+#!/bin/sh
+# TLS from configured files: a client that trusts the certificate is served, others refuse it, and no byte goes in the clear.
+. "${PT_SRC:?}/tests/api/tap.sh"
+cd "$run" || exit 99
+command -v openssl >/dev/null || { echo "1..0 # SKIP openssl is missing (Debian: apt-get install openssl)"; exit 0; }
+certificate() { # name, common name and address: NAME.pem and NAME.key, signed by itself
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -keyout "$1.key" -out "$1.pem" \
+        -subj "/CN=$2" -addext "subjectAltName=$3" 2>openssl.err || { sed 's/^/# /' openssl.err; echo "Bail out! no certificate"; exit 99; }
+    chmod 600 "$1.key"
+}
+certificate mine localhost "IP:127.0.0.1,DNS:localhost"
+certificate other localhost "IP:127.0.0.1,DNS:localhost"
+certificate elsewhere tuner.example "DNS:tuner.example"
+start() { # certificate, more options
+    rm -f err
+    name=$1
+    shift
+    "$PT_BUILD/partuned" --data data --listen "127.0.0.1:0 unix:sock" --tls-cert "$name.pem" --tls-key "$name.key" "$@" 2>err &
+    pid=$!
+    pids="$pids $pid"
+    wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
+    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
+    A="Authorization: Bearer $(cat data/token)"
+}
+stop() { kill -TERM "$pid"; wait "$pid"; }
+status() { curl -s -m 20 -o body -w '%{http_code}' "$@"; }
+
+start mine
+is "the address says https" "${url%%:*}" https
+is "who trusts the certificate is served" "$(status --cacert mine.pem -H "$A" "$url/v1/campaigns")" 200
+is "by its name, too" "$(status --cacert mine.pem -H "$A" "https://localhost:${url##*:}/v1/campaigns")" 200
+status -H "$A" "$url/v1/campaigns" >/dev/null
+is "who knows no such authority refuses it" $? 60
+status --cacert other.pem -H "$A" "$url/v1/campaigns" >/dev/null
+is "so does who trusts another of the same name" $? 60
+status -H "$A" "http://${url#https://}/v1/campaigns" >/dev/null
+ok "plain HTTP is not answered" test $? -ne 0
+is "TLS 1.1 is not spoken" "$(status --cacert mine.pem --tls-max 1.1 "$url/healthz")" 000
+is "the token is asked for as ever" "$(status --cacert mine.pem "$url/v1/campaigns")" 401
+is "the owner of the socket needs no TLS" "$(status --unix-socket sock http://localhost/v1/campaigns)" 200
+is "a body travels" "$(head -c 3000 /dev/zero | tr '\0' ' ' | (cat; echo '{"model":"tiny-moe","workload":{"global_batch":8},"layout":{"world":1}}') |
+    status --cacert mine.pem -H "$A" -H 'Content-Type: application/json' --data-binary @- "$url/v1/check")" 200
+is "a large answer, too" "$(curl -s -m 20 --cacert mine.pem "$url/vendor/echarts.min.js" | cksum)" "$(curl -s -m 20 --unix-socket sock http://localhost/vendor/echarts.min.js | cksum)"
+timeout 20 curl -sN --cacert mine.pem -H "$A" "$url/v1/events" >live &
+pids="$pids $!"
+ok "events are streamed" wait_for 10 grep -q retry live
+for i in 1 2 3 4 5 6; do (exec 3<>"/dev/null"; timeout 5 sh -c "printf '\026\003\001\002\000garbage' | openssl s_client -quiet -connect 127.0.0.1:${url##*:} >/dev/null 2>&1 </dev/null" || true); done
+printf 'GET / HTTP/1.1\r\n\r\n' | curl -s -m 5 "telnet://127.0.0.1:${url##*:}" >/dev/null 2>&1
+is "who speaks something else disturbs nobody" "$(status --cacert mine.pem "$url/healthz")" 200
+has "partune takes the certificate to trust" "$("$PT_BUILD/partune" --cacert mine.pem --server "$url" --data data ls 2>&1; echo "exit $?")" '^exit 0'
+has "and refuses one that it does not" "$("$PT_BUILD/partune" --server "$url" --data data ls 2>&1; echo "exit $?")" 'certificate.*|^exit [1-9]'
+stop
+is "it ends in order" $? 0
+
+start elsewhere
+status --cacert elsewhere.pem "$url/healthz" >/dev/null
+is "a certificate for another name is refused by the client" $? 60
+is "and good under its own" "$(status --cacert elsewhere.pem --connect-to "localhost:${url##*:}:127.0.0.1:${url##*:}" -H 'Host: localhost' --resolve "tuner.example:${url##*:}:127.0.0.1" "https://tuner.example:${url##*:}/healthz")" 200
+stop
+refused() { timeout 20 "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 "$@" 2>&1; echo "exit $?"; }
+has "a key of another certificate is refused at the start" "$(refused --tls-cert mine.pem --tls-key other.key)" 'exit [12]'
+has "a certificate alone is refused" "$(refused --tls-cert mine.pem)" 'both a certificate and a key'
+has "a file that is no certificate is refused" "$(refused --tls-cert err --tls-key mine.key)" 'a pair in PEM'
+finish

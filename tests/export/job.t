@@ -1,0 +1,38 @@
+#!/bin/sh
+# The job around the bundled trainer's file starts it again after a lost rank, and not after an end that would come again.
+dir=${PT_BUILD:?}/tests/run/job.$$
+trap 'rm -rf "$dir"' EXIT
+mkdir -p "$dir/bin" "$dir/jobs"
+"$PT_BUILD/tests/export/dump" "$dir/jobs" >/dev/null || { echo "Bail out! dump fails"; exit 99; }
+# A launcher whose Nth start ends with the Nth code of file "codes"; nobody sleeps.
+cat >"$dir/bin/srun" <<'END'
+#!/bin/sh
+echo "$*" >>starts
+exit "$(sed -n "$(wc -l <starts | tr -d ' ')p" codes)"
+END
+for name in mpiexec mpirun; do cp "$dir/bin/srun" "$dir/bin/$name"; done
+printf '#!/bin/sh\n' >"$dir/bin/sleep"
+chmod +x "$dir"/bin/*
+cd "$dir" || exit 99
+n=0
+is() { # name got want
+    n=$((n + 1))
+    if [ "$2" = "$3" ]; then echo "ok $n - $1"; else echo "not ok $n - $1"; echo "#   \`$2\`, not \`$3\`"; fi
+}
+job() { # FILE CODES...: exit status and number of starts
+    file=$1
+    shift
+    rm -f starts
+    printf '%s\n' "$@" >codes
+    PATH="$dir/bin:$PATH" PBS_O_WORKDIR="$dir" bash "$file" >out 2>&1
+    echo "$? $(wc -l <starts | tr -d ' ')"
+}
+first() { find jobs -name "*.$1+partune" | sort | head -n 1; }
+echo 1..8
+for kind in slurm pbs; do
+    file=$(first $kind)
+    is "$kind: a run that ends well ends the job" "$(job "$file" 0)" "0 1"
+    is "$kind: a lost rank is a new start" "$(job "$file" 1 137 0)" "0 3"
+    is "$kind: a stop by signal after a checkpoint is none" "$(job "$file" 75)" "75 1"
+    is "$kind: nor is what would fail again" "$(job "$file" 9 66)" "66 2"
+done

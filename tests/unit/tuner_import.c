@@ -1,0 +1,301 @@
+/* Importers: what production configurations look like, what they leave unsaid, and what is no
+ * setting of a layout. The round trips of exported files are in tuner_export.c. */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+
+#include "tuner/export/export.h"
+
+static struct pl_model preset(const char *name)
+{
+    AUTO_JSON *v = json_string(name);
+    struct pl_model m;
+    struct err e = {0};
+
+    if (pl_model_parse(&m, v, &e) < 0)
+        fail_msg("%s: %s", name, e.text);
+    return m;
+}
+
+static struct pl_model llama(void)
+{
+    return preset("llama-8b");
+}
+
+static void imports_refuse_what_they_cannot_read(void **state)
+{
+    static const struct {
+        const char *source, *text, *want;
+    } rows[] = {
+        {"megatron", "--tensor-model-parallel-size two", "must be a positive integer"},
+        {"megatron", "--tensor-model-parallel-size", "must be a positive integer"},
+        {"megatron", "tensor 2", "begins with --"},
+        {"megatron", "--recompute-granularity half", "`full` or `selective`"},
+        {"megatron", "--tensor-model-parallel-size 7", "32 devices are not a multiple"},
+        {"megatron", "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3",
+         "32 layers are not a multiple"},
+        {"deepspeed", "{\"zero_optimization\":{\"stage\":5}}", "outside 0..3"},
+        {"deepspeed", "[1]", "JSON object"},
+        {"deepspeed", "{", "not JSON"},
+        {"torchtitan", "[parallelism]\ntensor_parallel_degree = x", "must be a positive integer"},
+        {"torchtitan",
+         "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"DualPipeV\"",
+         "DualPipeV"},
+        {"nemo", "", "no import source"},
+        {"megatron", "--tensor-model-parallel-size 16777216 --context-parallel-size 16777216",
+         "32 devices are not a multiple"},
+        {"torchtitan", "[parallelism]\ntensor_parallel_degree = -1", "must be a positive integer"},
+        {"torchtitan", "[parallelism\ntensor_parallel_degree = 1", "line 1: expected ]"},
+        {"torchtitan", "a = [1,\n2", "line 2: a list does not end"},
+        {"torchtitan", "a = {b = 1", "a table in braces does not end"},
+        {"torchtitan", "a = \"b", "line 1: a string does not end"},
+        {"torchtitan", "[a]\nb = 1 2", "line 2: expected the end of the line"},
+        {"torchtitan", "= 2", "line 1: expected key = value"},
+        {"torchtitan",
+         "[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_layers_per_stage = 3\n",
+         "12 stages of 32 layers"},
+        {"deepspeed",
+         "{\"train_batch_size\":64,\"train_micro_batch_size_per_gpu\":1,"
+         "\"gradient_accumulation_steps\":4}",
+         "is not micro-batch 1 x accumulation 4 x 32 replicas"},
+        {"deepspeed", "{\"train_batch_size\":33}", "is not a multiple of 1 accumulation steps"},
+    };
+    struct pl_model m = llama();
+
+    (void)state;
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        assert_true(tn_import(&out, rows[i].source, rows[i].text, 32, &m, &e) < 0);
+        if (!strstr(e.text, rows[i].want))
+            fail_msg("`%s` gave `%s`", rows[i].text, e.text);
+    }
+}
+
+static void import_lists_what_it_ignores(void **state)
+{
+    struct tn_imported out;
+    struct pl_model m = llama();
+    struct err e = {0};
+
+    (void)state;
+
+    assert_int_equal(
+        tn_import(&out, "megatron",
+                  "# today's job\n--tensor-model-parallel-size=4 --sequence-parallel \\\n"
+                  " --lr 3e-4 --bf16 --data-path 'a b' --micro-batch-size 2",
+                  32, &m, &e),
+        0);
+    assert_int_equal(out.layout.tp, 4);
+    assert_int_equal(out.layout.sp, 1);
+    assert_int_equal(out.layout.dp, 8);
+    assert_int_equal(out.layout.micro_batch, 2);
+    assert_int_equal(out.ignored.count, 2);
+    assert_string_equal(out.ignored.v[0].setting, "--lr");
+    assert_string_equal(out.ignored.v[1].setting, "--data-path");
+}
+
+/* What a source does not say has the source's own default, not ours. */
+static void imports_fill_in_the_sources_defaults(void **state)
+{
+    static const struct {
+        const char *source, *text, *key;
+        int want;
+    } rows[] = {
+        {"megatron", "--use-megatron-fsdp", "zero", 3},
+        {"megatron", "--use-megatron-fsdp --data-parallel-sharding-strategy optim", "zero", 1},
+        {"megatron", "--data-parallel-sharding-strategy optim", "zero", 0},
+        {"megatron", "--fp8-format hybrid --bf16", "precision", PL_FP8},
+        {"megatron", "--fp16", "precision", PL_BF16},
+        {"megatron",
+         "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et|(tt|)*6,tL", "vp",
+         2},
+        {"megatron",
+         "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout E|t*15|t*15|tL", "vp",
+         2},
+        {"deepspeed", "{\"zero_optimization\":{\"stage\":3}}", "overlap_grad_reduce", 1},
+        {"deepspeed", "{\"zero_optimization\":{\"stage\":2}}", "overlap_grad_reduce", 0},
+        {"deepspeed", "{\"train_batch_size\":128,\"gradient_accumulation_steps\":2}", "micro_batch",
+         2},
+        {"deepspeed", "{\"train_batch_size\":\"auto\",\"train_micro_batch_size_per_gpu\":\"auto\"}",
+         "micro_batch", 1},
+        {"deepspeed", "{\"tensor_parallel\":{\"tp\":{\"tp_size\":4}}}", "tp", 4},
+        {"torchtitan", "", "micro_batch", 8},
+        {"torchtitan", "", "precision", PL_BF16},
+        {"torchtitan", "", "recompute", PL_RECOMPUTE_SELECTIVE},
+        {"torchtitan", "", "zero", 3},
+        {"torchtitan", "[parallelism]\npipeline_parallel_degree = 2", "zero", 2},
+        {"torchtitan",
+         "[parallelism]\npipeline_parallel_degree = 2\n"
+         "pipeline_parallel_schedule = \"Interleaved1F1B\"\n"
+         "pipeline_parallel_layers_per_stage = 6",
+         "vp", 3}, /* (32 + 1 + 1) / 6 stages: the first and the last are a layer shorter */
+        {"torchtitan",
+         "[parallelism]\npipeline_parallel_degree = 2\n"
+         "pipeline_parallel_schedule = \"Interleaved1F1B\"\n"
+         "pipeline_parallel_layers_per_stage = 4\n"
+         "pipeline_parallel_first_stage_less_layers = 0\n"
+         "pipeline_parallel_last_stage_less_layers = 0",
+         "vp", 4},
+        {"deepspeed", "{\"bf16\":{\"enabled\":\"auto\"},\"fp16\":{\"enabled\":\"auto\"}}",
+         "precision", PL_FP32},
+        {"deepspeed", "{\"zero_optimization\":{\"stage\":3,\"overlap_comm\":\"auto\"}}",
+         "overlap_param_gather", 1},
+    };
+    struct pl_model m = llama();
+
+    (void)state;
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, rows[i].source, rows[i].text, 32, &m, &e) < 0)
+            fail_msg("`%s`: %s", rows[i].text, e.text);
+        if (pl_layout_get(&out.layout, pl_layout_key_find(rows[i].key)) != rows[i].want)
+            fail_msg("%s of `%s` is %d, not %d", rows[i].key, rows[i].text,
+                     pl_layout_get(&out.layout, pl_layout_key_find(rows[i].key)), rows[i].want);
+    }
+}
+
+static void nested_settings_without_a_word_are_listed(void **state)
+{
+    struct tn_imported out;
+    struct pl_model m = llama();
+    struct err e = {0};
+
+    (void)state;
+
+    assert_int_equal(tn_import(&out, "deepspeed",
+                               "{\"zero_optimization\":{\"stage\":2,\"offload_optimizer\":{"
+                               "\"device\":\"cpu\"}},\"wall_clock_breakdown\":false}",
+                               32, &m, &e),
+                     0);
+    assert_int_equal(out.ignored.count, 1);
+    assert_string_equal(out.ignored.v[0].setting, "zero_optimization.offload_optimizer");
+    assert_int_equal(tn_import(&out, "megatron",
+                               "--recompute-granularity selective "
+                               "--recompute-modules core_attn mlp --seed 1",
+                               32, &m, &e),
+                     0);
+    assert_int_equal(out.ignored.count, 2);
+    assert_string_equal(out.ignored.v[0].setting, "--recompute-modules");
+}
+
+/* A job as it stands in somebody's script: the launcher before it, variables set, quotes, comments.
+ */
+static void a_whole_command_line_is_read(void **state)
+{
+    struct pl_model m = llama();
+    struct tn_imported out;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(
+        tn_import(&out, "megatron",
+                  "torchrun --nproc_per_node 8 \\\r\n  \"$DIR/pretrain_gpt.py\" \\\r\n"
+                  "--tensor-model-parallel-size 4 --pipeline-model-parallel-size=2\\\n"
+                  "--num-layers 32 --hidden-size 5120 # narrow\n--save my\\ run --no-such-flag",
+                  32, &m, &e),
+        0);
+    assert_int_equal(out.layout.tp, 4);
+    assert_int_equal(out.layout.pp, 2);
+    assert_int_equal(out.ignored.count, 3);
+    assert_string_equal(out.ignored.v[0].setting, "--hidden-size");
+    assert_string_equal(out.ignored.v[0].detail, "5120, but llama-8b has 4096: another model?");
+    assert_string_equal(out.ignored.v[1].detail, "not a setting of the layout: my run");
+    assert_string_equal(out.ignored.v[2].setting, "--no-such-flag");
+}
+
+/* Megatron's parser takes no abbreviations, so here they are unknown flags, too. */
+static void an_abbreviation_is_not_the_flag(void **state)
+{
+    struct pl_model m = llama();
+    struct tn_imported out;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(tn_import(&out, "megatron", "--tensor-model-parallel 4", 32, &m, &e), 0);
+    assert_int_equal(out.layout.tp, 1);
+    assert_string_equal(out.ignored.v[0].setting, "--tensor-model-parallel");
+}
+
+static void a_long_list_says_how_much_more_there_is(void **state)
+{
+    struct pl_model m = llama();
+    struct tn_imported out;
+    AUTO_STR text = {0};
+    struct err e = {0};
+
+    (void)state;
+    for (int i = 0; i < TN_MAX_FINDINGS + 4; i++)
+        str_addf(&text, "--flag%d\n", i);
+    assert_int_equal(tn_import(&out, "megatron", str_text(&text), 32, &m, &e), 0);
+    assert_int_equal(out.ignored.count, TN_MAX_FINDINGS);
+    assert_string_equal(out.ignored.v[TN_MAX_FINDINGS - 1].detail, "and 5 more");
+}
+
+/* The forms that TOML allows for the same settings. */
+static void job_files_are_toml(void **state)
+{
+    static const char text[] = "# a job\n"
+                               "title = 'x # y'\n"
+                               "parallelism.tensor_parallel_degree = 2 # dotted\n"
+                               "[ training ]\n"
+                               "\"local_batch_size\" = 4\n"
+                               "global_batch_size = 1_024\n"
+                               "[model]\n"
+                               "converters = [\n"
+                               "    \"a]\", # first\n"
+                               "    'b',\n"
+                               "]\n"
+                               "[activation_checkpoint]\r\n"
+                               "mode = 'full'\r\n"
+                               "[parallelism]\n"
+                               "pipeline_parallel_degree = 2\n"
+                               "pipeline_parallel_schedule = \"Interleaved1F1B\"\n"
+                               "pipeline_parallel_microbatch_size = 2\n"
+                               "[checkpoint]\n"
+                               "note = \"\"\"two\nlines = 1\"\"\"\n"
+                               "async = { mode = \"disabled\", every = [1, [2, 3]] }\n"
+                               "[[list]]\n"
+                               "x = true\n";
+    static const char *const ignored[] = {"title",
+                                          "model.converters",
+                                          "checkpoint.note",
+                                          "checkpoint.async.mode",
+                                          "checkpoint.async.every",
+                                          "list.x",
+                                          "parallelism.pipeline_parallel_*_stage_less_lay"};
+    struct pl_model m = llama();
+    struct tn_imported out;
+    struct err e = {0};
+
+    (void)state;
+    if (tn_import(&out, "torchtitan", text, 32, &m, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(out.layout.tp, 2);
+    assert_int_equal(out.layout.pp, 2);
+    assert_int_equal(out.layout.vp, 2);
+    assert_int_equal(out.layout.micro_batch, 2);
+    assert_int_equal(out.layout.recompute, PL_RECOMPUTE_FULL);
+    assert_int_equal(out.global_batch, 1024);
+    assert_int_equal(out.ignored.count, ARRAY_LEN(ignored));
+    for (size_t i = 0; i < ARRAY_LEN(ignored); i++)
+        assert_int_equal(strncmp(out.ignored.v[i].setting, ignored[i], 39), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(imports_refuse_what_they_cannot_read),
+    cmocka_unit_test(import_lists_what_it_ignores),
+    cmocka_unit_test(imports_fill_in_the_sources_defaults),
+    cmocka_unit_test(nested_settings_without_a_word_are_listed),
+    cmocka_unit_test(a_whole_command_line_is_read),
+    cmocka_unit_test(an_abbreviation_is_not_the_flag),
+    cmocka_unit_test(a_long_list_says_how_much_more_there_is),
+    cmocka_unit_test(job_files_are_toml),
+};
+
+UNIT_MAIN(tests)
