@@ -87,6 +87,7 @@ test("a name of ten kilobytes of markup is text, on every page that shows it", a
         "/campaigns/huge0001/export",
         `/compare?campaigns=huge0001,${seed.id}`,
         "/new?from=huge0001",
+        "/project?campaign=huge0001",
     ]) {
         await page.goto("about:blank");
         await page.goto(daemon.link(route));

@@ -37,6 +37,12 @@ test("numbers carry their unit and unknown ones are a dash", () => {
     assert.equal(format.rate(41012.4), "41,012 tokens/s");
     assert.equal(format.rate(null), "–");
     assert.equal(format.rate(123456789), "123.5 M tokens/s");
+    assert.equal(format.interval(40700, 41300), "40,700 – 41,300");
+    assert.equal(format.interval(-5, 20), "0 – 20.00"); // no rate is negative
+    assert.equal(format.interval(1e-9, 7e38), "0 – ∞");
+    assert.equal(format.interval(null, 3), "–");
+    assert.equal(format.plusMinus(280, 41000), "± 280");
+    assert.equal(format.plusMinus(1e6, 41000), "± over 100 %");
     assert.equal(format.bytes(0), "0 B");
     assert.equal(format.bytes(1536), "1.50 KiB");
     assert.equal(format.bytes(80 * 1024 ** 3), "80.0 GiB");
@@ -147,6 +153,8 @@ test("the best-so-far curve steps when the best changes, pools repeats, and ends
         [5, 12],
     ]);
     assert.deepEqual(best.bestSoFar([]), []);
+    const wild = { tokens_per_s: 100, tokens_per_s_se: 1e6 };
+    assert.equal(best.ceilingOf([wild]), 160); // an interval without bound sets no scale
     assert.equal(best.ceilingOf([{ tokens_per_s: 100 }, { tokens_per_s: 40 }]), 160);
     assert.equal(best.ceilingOf([]), Infinity);
     // 30 was luck: with 10 more the layout's mean is 20, and trial 2 leads; a third of 50 brings it back to 30.

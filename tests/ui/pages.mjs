@@ -381,6 +381,60 @@ test("what each rule excludes is shown as the service counts it", async () => {
     await page.unroute("**/v1/plan");
 });
 
+test("a campaign is carried to other scales, with tables, plots and the errors of earlier projections", async () => {
+    await visit(`/campaigns/${id}`);
+    await page.click("main a:text-is('Project')");
+    await page.waitForSelector("h1:text-is('Projection')");
+    assert.equal(await page.inputValue("label:has-text('Campaign') select"), id);
+    const sizes = page.locator("label.field", { hasText: "Devices" }).locator("input");
+    await sizes.fill("two");
+    await page.click("button:text-is('Project')");
+    assert.equal(await sizes.getAttribute("aria-invalid"), "true");
+    await sizes.fill("2, 4");
+    await page.selectOption("label:has-text('Layouts') select", "best");
+    await page.selectOption("label:has-text('Cluster') select", "dgx-a100");
+    await page.click("button:text-is('Project')");
+    for (const kind of ["strong", "weak"]) {
+        const rows = page.locator(`[aria-label='table of ${kind} scaling'] tbody tr`);
+        await rows.nth(1).waitFor({ timeout: 300_000 });
+        assert.equal(await rows.count(), 2);
+    }
+    for (const title of ["Throughput at other scales", "Efficiency"]) await drawn(title);
+    await page.waitForSelector("section.panel:has(h2:text-is('Errors of earlier projections'))");
+    // One that has been measured since, as docs/API.md has it.
+    const past = {
+        devices: 2,
+        text: "<i>dp2</i>",
+        projected: 110,
+        lo: 80,
+        hi: 130,
+        measured: 100,
+        measured_by: id,
+        trial: 1,
+        error: 0.1,
+        inside: true,
+    };
+    await page.route("**/v1/project", async (route) => {
+        const answer = await (await route.fetch()).json();
+        await route.fulfill({ json: { ...answer, earlier: [past] } });
+    });
+    await page.click("button:text-is('Project')");
+    const row = page.locator("[aria-label='table of earlier projections'] tbody tr");
+    await row.waitFor({ timeout: 300_000 });
+    assert.match(await row.textContent(), /<i>dp2<\/i>.*\+10\.0 %✓ yes/);
+    await page.unroute("**/v1/project");
+});
+
+test("a published study is asked again, and what it printed stands beside", async () => {
+    await visit("/project?study=frontier-1t");
+    await page.waitForSelector("[aria-label='table of the study'] tbody tr", { timeout: 300_000 });
+    await drawn("Share of peak and efficiency");
+    assert.match(await page.textContent("main"), /3,072[\s\S]*arXiv/);
+    await page.selectOption("label:has-text('Study') select", "mixtral-8x7b");
+    await page.waitForSelector("text=Mixtral 8x7B on DGX H100", { timeout: 300_000 });
+    assert.match(await page.evaluate(() => location.hash), /study=mixtral-8x7b/);
+});
+
 test("a clone starts from what was submitted", async () => {
     await visit(`/new?from=${id}`);
     await page.waitForSelector("h1:text-is('Clone with changes')");
@@ -435,6 +489,7 @@ const routes = () => [
     `/campaigns/${id}/export`,
     "/new",
     "/plan",
+    `/project?campaign=${id}`,
     `/compare?trials=${id}/1,${id}/2`,
 ];
 

@@ -13,11 +13,14 @@ const browser = await openBrowser(dir);
 const c = await daemon.api(
     "POST",
     "v1/campaigns",
-    tinyCampaign("nano mixture of experts on two cores", {
-        budget: { trials: 20 },
+    // Steps of some hundred milliseconds: shorter ones show what else the machine does.
+    tinyCampaign("mixture of experts on two cores", {
+        model: "tiny-moe",
+        workload: { global_batch: 16, data: "synthetic" },
+        budget: { trials: 16 },
         tags: ["example", "moe"],
         notes: "Which mix of parallelism is fastest here?",
-        trial: { warmup_steps: 2, min_steps: 6, max_steps: 12, ci: 0.05, timeout_s: 600 },
+        trial: { warmup_steps: 1, min_steps: 5, max_steps: 8, ci: 0.05, timeout_s: 600 },
     }),
 );
 const state = async () => (await daemon.api("GET", `v1/campaigns/${c.id}`)).state;
@@ -45,11 +48,13 @@ await until(
     1_800_000,
 );
 await picture("campaign-live", `/campaigns/${c.id}`);
-await until(ended, "the campaign", 600_000);
+await until(ended, "the campaign", 1_800_000);
 const second = await daemon.api(
     "POST",
     "v1/campaigns",
     tinyCampaign("the same at random", {
+        model: "tiny-moe",
+        workload: { global_batch: 16, data: "synthetic" },
         budget: { trials: 6 },
         search: { method: "random", seed: 2 },
     }),
@@ -65,6 +70,14 @@ const plan = async (page) => {
     await page.click("button:text-is('Rank layouts')");
     await page.waitForSelector("[aria-label='table of ranked layouts']", { timeout: 60_000 });
 };
+const project = async (page) => {
+    await page.selectOption("label:has-text('Layouts') select", "best");
+    await page.selectOption("label:has-text('Cluster') select", "dgx-a100");
+    await page.click("button:text-is('Project')");
+    await page.waitForSelector("[aria-label='table of weak scaling']", { timeout: 60_000 });
+    await page.waitForSelector("[aria-label='table of the study']", { timeout: 60_000 });
+};
+const first = { plan, project };
 const pages = {
     campaigns: "/campaigns",
     campaign: `/campaigns/${c.id}`,
@@ -76,6 +89,7 @@ const pages = {
     export: `/campaigns/${c.id}/export?to=megatron`,
     new: "/new",
     plan: "/plan",
+    project: `/project?campaign=${c.id}&study=megascale-175b`,
     "compare-trials": `/compare?trials=${c.id}/${best},${c.id}/1`,
     "compare-campaigns": `/compare?campaigns=${c.id},${second.id}`,
 };
@@ -83,7 +97,7 @@ for (const theme of ["light", "dark"])
     for (const [name, route] of Object.entries(pages))
         await picture(`${name}-${theme}`, route, {
             theme,
-            before: name === "plan" ? plan : undefined,
+            before: first[name],
         });
 for (const name of ["campaign", "trial"])
     await picture(`${name}-phone`, pages[name], { width: 390 });

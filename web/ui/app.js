@@ -25,6 +25,7 @@ const PAGES = [
     ],
     [(s) => s.length === 1 && s[0] === "new", () => import("./pages/new.js")],
     [(s) => s.length === 1 && s[0] === "plan", () => import("./pages/plan.js")],
+    [(s) => s.length === 1 && s[0] === "project", () => import("./pages/project.js")],
     [(s) => s.length === 1 && s[0] === "compare", () => import("./pages/compare.js")],
 ];
 

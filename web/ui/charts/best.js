@@ -47,7 +47,8 @@ export function bestSoFar(trials) {
     return curve;
 }
 
-function whisker(color) {
+/** An interval that goes on beyond the scale has no cap at that end. */
+function whisker(color, ceiling) {
     return (params, api) => {
         const [x, hi] = api.coord([api.value(0), api.value(2)]);
         const [, lo] = api.coord([api.value(0), api.value(1)]);
@@ -58,7 +59,11 @@ function whisker(color) {
         });
         return {
             type: "group",
-            children: [line(x, lo, x, hi), line(x - 3, lo, x + 3, lo), line(x - 3, hi, x + 3, hi)],
+            children: [
+                line(x, lo, x, hi),
+                ...(api.value(1) > 0 ? [line(x - 3, lo, x + 3, lo)] : []),
+                ...(api.value(2) < ceiling ? [line(x - 3, hi, x + 3, hi)] : []),
+            ],
         };
     };
 }
@@ -80,11 +85,11 @@ function trialTip(byN) {
 const HEADROOM = 1.6;
 
 /**
- * What was measured sets the scale: an expectation far above it (the cost model knew a faster machine) would press all
- * results to the floor, and is shown at the ceiling.
+ * What was measured sets the scale: an expectation far above it (the cost model knew a faster machine), or the interval of
+ * a trial whose steps scattered wildly, would press all results to the floor. Both are shown up to the ceiling.
  */
 export function ceilingOf(measured) {
-    const top = Math.max(...measured.map((t) => bounds(t)?.[1] ?? t.tokens_per_s));
+    const top = Math.max(...measured.map((t) => t.tokens_per_s));
     return Number.isFinite(top) ? HEADROOM * top : Infinity;
 }
 
@@ -108,6 +113,10 @@ export function bestOption(data, p) {
     );
     const floor = Number.isFinite(low) ? low : 0;
     const ceiling = ceilingOf(measured);
+    const whiskerOf = (t) => {
+        const [lo, hi] = bounds(t);
+        return [t.n, Math.max(lo, 0), Math.min(hi, ceiling)];
+    };
     const expectation = (t) =>
         t.predicted.tokens_per_s <= ceiling
             ? [t.n, t.predicted.tokens_per_s]
@@ -144,12 +153,12 @@ export function bestOption(data, p) {
             {
                 name: "95 % interval",
                 type: "custom",
-                renderItem: whisker(p.series[0]),
+                renderItem: whisker(p.series[0], ceiling),
                 itemStyle: { color: p.series[0] },
                 encode: { x: 0, y: [1, 2] },
                 silent: true,
                 tooltip: { show: false },
-                data: few ? shown.filter(bounds).map((t) => [t.n, ...bounds(t)]) : [],
+                data: few ? shown.filter(bounds).map(whiskerOf) : [],
             },
             {
                 name: "measured",

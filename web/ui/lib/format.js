@@ -51,14 +51,22 @@ export function rate(x, unit = "tokens/s") {
     return known(x) ? `${rateNumber(x)} ${unit}` : NONE;
 }
 
-/** The half-width of an interval, in fewer digits than the number it belongs to: "± 280". */
-export function plusMinus(x) {
-    return known(x) ? `± ${significant(x, 2)}` : NONE;
+/**
+ * The half-width of an interval, in fewer digits than the number VALUE that it belongs to: "± 280". One that is wider than
+ * the number says only that the steps scatter.
+ */
+export function plusMinus(x, value = Infinity) {
+    if (!known(x)) return NONE;
+    return x > value ? "± over 100 %" : `± ${significant(x, 2)}`;
 }
 
-/** "40,700 – 41,300" */
+const NO_BOUND = 1e15;
+
+/** "40,700 – 41,300". No rate is negative, and one beyond any machine is no bound. */
 export function interval(lo, hi) {
-    return known(lo) && known(hi) ? `${rateNumber(lo)} – ${rateNumber(hi)}` : NONE;
+    if (!known(lo) || typeof hi !== "number" || Number.isNaN(hi)) return NONE;
+    const low = lo > 0 && hi / lo < NO_BOUND ? rateNumber(lo) : "0";
+    return `${low} – ${hi < NO_BOUND ? rateNumber(hi) : "∞"}`;
 }
 
 /** "1.31 ×" */

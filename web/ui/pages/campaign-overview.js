@@ -57,7 +57,7 @@ function trialColumns(campaign) {
             cell: (t) => [
                 rateNumber(t.tokens_per_s),
                 t.tokens_per_s_se
-                    ? h("span", { class: "soft" }, ` ${plusMinus(Z95 * t.tokens_per_s_se)}`)
+                    ? h("span", { class: "soft" }, ` ${plusMinus(Z95 * t.tokens_per_s_se, t.tokens_per_s)}`)
                     : null,
             ],
         },

@@ -254,6 +254,8 @@ function actionBar(ctx, campaign, changed) {
             over && c.best && button("Verify", () => act("verify", "verifying")),
             c.best &&
                 h("a", { class: "button", href: href(["campaigns", c.id, "export"]) }, "Export"),
+            c.best &&
+                h("a", { class: "button", href: href(["project"], { campaign: c.id }) }, "Project"),
             h("a", { class: "button", href: href(["new"], { from: c.id }) }, "Clone with changes"),
             h("a", { class: "button", href: href(["compare"], { campaigns: c.id }) }, "Compare"),
             over ? button("Delete", drop, "danger") : button("Cancel", cancel, "danger"),

@@ -76,6 +76,17 @@ export async function render(ctx) {
                 loss.checked ? { allow_loss: "true" } : null,
                 ctx.signal,
             );
+            const code = h("pre", { class: "code", tabindex: "0" }, text);
+            // Browsers give a clipboard only to pages of this machine or over TLS: elsewhere the text is selected.
+            const copy = async () => {
+                try {
+                    await navigator.clipboard.writeText(text);
+                    announce("copied");
+                } catch {
+                    getSelection().selectAllChildren(code);
+                    announce("selected: copy it with the keyboard");
+                }
+            };
             fill(
                 body,
                 panel(
@@ -87,10 +98,7 @@ export async function render(ctx) {
                                 {
                                     type: "button",
                                     class: "quiet",
-                                    onclick: () =>
-                                        navigator.clipboard
-                                            .writeText(text)
-                                            .then(() => announce("copied")),
+                                    onclick: copy,
                                 },
                                 "Copy",
                             ),
@@ -105,7 +113,7 @@ export async function render(ctx) {
                             ),
                         ],
                     },
-                    h("pre", { class: "code", tabindex: "0" }, text),
+                    code,
                 ),
             );
         } catch (error) {

@@ -8,13 +8,14 @@ const HELP = [
     ["g c", "campaigns"],
     ["g n", "new campaign"],
     ["g p", "plan"],
+    ["g j", "projection"],
     ["g o", "compare"],
     ["/", "the first filter or field of the page"],
     ["[ and ]", "the trial before and after"],
     ["t", "light or dark"],
     ["?", "this list"],
 ];
-const PLACES = { c: "campaigns", n: "new", p: "plan", o: "compare" };
+const PLACES = { c: "campaigns", n: "new", p: "plan", j: "project", o: "compare" };
 
 function isTyping(target) {
     return target.closest?.("input, select, textarea, [contenteditable], dialog") !== null;

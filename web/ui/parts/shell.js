@@ -9,6 +9,7 @@ const SECTIONS = [
     ["campaigns", "Campaigns"],
     ["new", "New campaign"],
     ["plan", "Plan"],
+    ["project", "Projection"],
     ["compare", "Compare"],
 ];
 

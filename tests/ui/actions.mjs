@@ -1,0 +1,376 @@
+// What a person may do on each page beyond looking: choose, sort, brush, download, copy, type shortcuts, zoom in, ask for less
+// motion, try again after a failure. Two small real campaigns are the material.
+
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import { openBrowser, openPage, inked, scrollThrough, violations } from "./browser.mjs";
+import { scratch, startDaemon, tinyCampaign, until } from "./daemon.mjs";
+import { finish, test } from "./tap.mjs";
+
+const dir = scratch("actions");
+const daemon = await startDaemon(dir);
+const ended = async (id) =>
+    ["done", "failed"].includes((await daemon.api("GET", `v1/campaigns/${id}`)).state);
+const run = async (name, more) => {
+    const c = await daemon.api("POST", "v1/campaigns", tinyCampaign(name, more));
+    await until(() => ended(c.id), `campaign ${name}`, 600_000);
+    return c.id;
+};
+const one = await run("first", { tags: ["red"], budget: { trials: 7 } });
+const two = await run("second", { budget: { trials: 3 }, search: { method: "random", seed: 3 } });
+const campaign = await daemon.api("GET", `v1/campaigns/${one}`);
+
+const browser = await openBrowser(dir);
+const page = await openPage(browser, daemon.url);
+await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+
+const visitIn = async (p, route) => {
+    await p.goto("about:blank");
+    await p.goto(daemon.link(route));
+    await p.waitForSelector("main h1");
+};
+const visit = (route) => visitIn(page, route);
+const panel = (title) =>
+    page.locator("section.panel", { has: page.locator(`h2:text-is("${title}")`) });
+const hash = () => page.evaluate(() => location.hash);
+
+async function drawn(title) {
+    const canvas = panel(title).locator("canvas").first();
+    await panel(title).scrollIntoViewIfNeeded();
+    await canvas.waitFor();
+    await until(async () => (await inked(canvas)) > 200, `${title} to be drawn`);
+}
+
+async function saved(click) {
+    const [download] = await Promise.all([page.waitForEvent("download"), click()]);
+    return fs.readFileSync(await download.path());
+}
+
+test("the list of campaigns is sorted and filtered by the service, and the address keeps the filter", async () => {
+    await visit("/campaigns");
+    const names = () => page.locator("tbody th a").allTextContents();
+    await until(async () => (await names()).length === 2, "both campaigns");
+    assert.deepEqual(await names(), ["second", "first"]);
+    await page.click("th button:has-text('Created')");
+    await until(async () => (await names())[0] === "first", "the oldest first");
+    await page.fill("label:has-text('Tag') input", "red");
+    await until(async () => (await names()).join() === "first", "the one with the tag");
+    assert.match(await hash(), /tag=red/);
+    await page.fill("label:has-text('Tag') input", "");
+    await page.selectOption("label:has-text('State') select", "failed");
+    await page.waitForSelector("text=No campaign matches");
+});
+
+test("shortcuts go to the pages, focus the filter, change the theme, list and switch off themselves", async () => {
+    await visit("/campaigns");
+    for (const [key, route] of [
+        ["n", "/new"],
+        ["p", "/plan"],
+        ["j", "/project"],
+        ["o", "/compare"],
+        ["c", "/campaigns"],
+    ]) {
+        await page.keyboard.press("g");
+        await page.keyboard.press(key);
+        await page.waitForFunction((r) => location.hash === `#${r}`, route);
+        await page.waitForSelector("main h1");
+    }
+    await page.waitForSelector("input[placeholder='part of the name']");
+    await page.keyboard.press("/");
+    assert.equal(
+        await page.evaluate(() => document.activeElement.placeholder),
+        "part of the name",
+    );
+    await page.keyboard.press("t"); // typed, not a shortcut
+    assert.equal(await page.inputValue("input[placeholder='part of the name']"), "t");
+    await page.evaluate(() => document.activeElement.blur());
+    const theme = () => page.evaluate(() => document.documentElement.dataset.theme);
+    const before = await theme();
+    await page.keyboard.press("t");
+    assert.notEqual(await theme(), before);
+    await page.keyboard.press("?");
+    await page.uncheck("dialog input[type=checkbox]");
+    await page.click("dialog button:text-is('Close')");
+    await page.keyboard.press("t");
+    assert.notEqual(await theme(), before);
+    await page.evaluate(() => localStorage.clear());
+});
+
+test("dragging along an axis selects layouts, and says which are the fastest", async () => {
+    await visit(`/campaigns/${one}?tab=space`);
+    await drawn("Layouts side by side");
+    const canvas = panel("Layouts side by side").locator("canvas").first();
+    // The last axis is the throughput: its upper part holds the best.
+    const box = await canvas.boundingBox();
+    const x = box.x + box.width - 70;
+    await page.mouse.move(x, box.y + 45);
+    await page.mouse.down();
+    await page.mouse.move(x, box.y + 100, { steps: 5 });
+    await page.mouse.move(x, box.y + box.height * 0.7, { steps: 5 });
+    await page.mouse.up();
+    await until(
+        async () => /of \d+ selected\. Fastest: trial \d+/.test(await page.textContent("main")),
+        "the selection",
+    );
+});
+
+test("any two dimensions are chosen for the surface, its slices, uncertainty and probability of fitting", async () => {
+    await visit(`/campaigns/${one}?tab=space`);
+    await drawn("What the search believes");
+    const across = page.locator("label:has-text('Across') select");
+    const keys = await across.locator("option").allTextContents();
+    assert.ok(keys.length >= 3, keys.join());
+    const up = await page.inputValue("label:has-text('Up') select");
+    await across.selectOption(keys.find((k) => k !== up));
+    for (const shows of ["slices", "spread", "p_fits", "mean"]) {
+        await page.selectOption("label:has-text('Shows') select", shows);
+        await drawn("What the search believes");
+    }
+    await drawn("What ran");
+    await across.selectOption(up); // twice the same: said, not drawn
+    await panel("What the search believes").locator(".chart-empty:visible").waitFor();
+});
+
+test("the mesh shows each kind of group, the log each stream, and the run its configuration", async () => {
+    await visit(`/campaigns/${one}/trials/${campaign.best.trial}`);
+    await page.waitForSelector("svg.mesh rect.rank");
+    const groups = page.locator("label:has-text('Groups of') select");
+    for (const axis of await groups.locator("option").evaluateAll((l) => l.map((o) => o.value))) {
+        await groups.selectOption(axis);
+        await page.waitForSelector(`text=form one ${axis} group`);
+    }
+    const log = page.locator("section[aria-label=Log]");
+    await log.locator("select").selectOption("events");
+    await until(
+        async () => /"event":"summary"/.test(await log.locator(".log").textContent()),
+        "the events",
+    );
+    await log.locator("input[type=checkbox]").uncheck();
+    const text = (await saved(() => log.locator("button:text-is('Download')").click())).toString();
+    for (const line of text.trim().split("\n")) JSON.parse(line);
+    await page.click("button:text-is('Show the configuration')");
+    const config = JSON.parse(await page.textContent("main pre.code:has-text('layout')"));
+    assert.deepEqual(config.layout, campaign.best.layout);
+});
+
+test("campaigns are chosen for a comparison", async () => {
+    await visit("/compare");
+    await page.waitForSelector("text=Choose two to five");
+    const button = page.locator("fieldset button:text-is('Compare')");
+    await page.check(`label:has-text("${one}") input`);
+    assert.ok(await button.isDisabled());
+    await page.check(`label:has-text("${two}") input`);
+    await button.click();
+    await page.waitForFunction(() => /campaigns=/.test(location.hash));
+    await page.waitForSelector("[aria-label='campaigns side by side'] tbody tr");
+    await page.locator("main canvas").first().waitFor();
+    await page.fill("label:has-text('Trials, as') input", `${one}/1, ${two}/1`);
+    await page.click("button:text-is('Compare trials')");
+    await page.waitForSelector("text=vs the first");
+});
+
+test("an export is wrapped into a job, downloaded and copied", async () => {
+    await visit(`/campaigns/${one}/export?to=partune`);
+    await page.selectOption("label:has-text('Wrapped in') select", "slurm");
+    const code = page.locator("pre.code");
+    await until(async () => /#SBATCH/.test(await code.textContent()), "the job");
+    const shown = await code.textContent();
+    assert.equal((await saved(() => page.click("button:text-is('Download')"))).toString(), shown);
+    await page.click("button:text-is('Copy')");
+    await until(
+        async () => (await page.evaluate(() => navigator.clipboard.readText())) === shown,
+        "the clipboard",
+    );
+    // Pages that are not from this machine have no clipboard unless they come encrypted.
+    await page.evaluate(() =>
+        Object.defineProperty(navigator, "clipboard", { value: undefined, configurable: true }),
+    );
+    await page.click("button:text-is('Copy')");
+    assert.equal(await page.evaluate(() => getSelection().toString().trim()), shown.trim());
+});
+
+test("a clone with a change is started", async () => {
+    await visit(`/campaigns/${two}`);
+    await page.click("main a:text-is('Clone with changes')");
+    await page.waitForSelector("h1:text-is('Clone with changes')");
+    await page.locator("label.field", { hasText: "Name" }).first().locator("input").fill("third");
+    await page.waitForSelector("text=Legal layouts");
+    await page.click("button:text-is('Start the campaign')");
+    await page.waitForFunction(() => /#\/campaigns\/\w+$/.test(location.hash));
+    await page.waitForSelector("h1:text-is('third')");
+    const id = (await hash()).split("/").pop();
+    const { spec } = await daemon.api("GET", `v1/campaigns/${id}`);
+    assert.equal(spec.name, "third");
+    assert.equal(spec.search.seed, 3);
+    await daemon.api("POST", `v1/campaigns/${id}:cancel`, {});
+});
+
+test("every chart of every page is a table, a CSV file and a picture", async () => {
+    const routes = [
+        `/campaigns/${one}`,
+        `/campaigns/${one}?tab=space`,
+        `/campaigns/${one}?tab=model`,
+        `/campaigns/${one}?tab=timeline`,
+        `/campaigns/${one}/trials/${campaign.best.trial}`,
+        `/compare?trials=${one}/1,${one}/2`,
+        `/compare?campaigns=${one},${two}`,
+        "/project?study=frontier-1t",
+    ];
+    let charts = 0;
+    for (const route of routes) {
+        await visit(route);
+        await until(
+            async () => {
+                await scrollThrough(page); // charts are drawn when they come into sight
+                return (await page.locator("main canvas").count()) > 0;
+            },
+            `a chart of ${route}`,
+            300_000,
+        );
+        const list = page.locator("section.panel:has(button:text-is('CSV')):has(canvas)");
+        for (const chart of await list.all()) {
+            const title = await chart.locator("h2").textContent();
+            await chart.scrollIntoViewIfNeeded();
+            await chart.locator("button:text-is('Table')").click();
+            const head = chart.locator(".chart-table thead th");
+            await head.first().waitFor();
+            const lines = (
+                await saved(() => chart.locator("button:text-is('CSV')").click())
+            ).toString();
+            const first = lines.slice(0, lines.indexOf("\r\n"));
+            const commas = first.replaceAll(/"([^"]|"")*"/g, "").split(",").length; // outside quotes
+            assert.equal(await head.count(), commas, `${route} ${title}: ${first}`);
+            const png = await saved(() => chart.locator("button:text-is('PNG')").click());
+            assert.equal(png.subarray(1, 4).toString(), "PNG", `${route} ${title}`);
+            charts += 1;
+        }
+    }
+    assert.ok(charts >= 20, `${charts} charts`);
+});
+
+const everyPage = () => [
+    "/campaigns",
+    ...["", "?tab=space", "?tab=model", "?tab=timeline", "?tab=settings"].map(
+        (t) => `/campaigns/${one}${t}`,
+    ),
+    `/campaigns/${one}/trials/1`,
+    `/campaigns/${one}/export`,
+    "/new",
+    "/plan",
+    "/project",
+    `/compare?trials=${one}/1,${one}/2`,
+];
+
+for (const [what, width, height] of [
+    ["a tablet", 768, 1024],
+    ["a desk", 1280, 800],
+    ["a wall", 1920, 1080],
+    ["a desk at 200 %", 640, 400], // 1280 wide, zoomed: the page has half the pixels
+])
+    test(`no page scrolls sideways on ${what}`, async () => {
+        const p = await openPage(browser, daemon.url, { width, height });
+        for (const route of everyPage()) {
+            await visitIn(p, route);
+            await p.waitForTimeout(300);
+            const [wide, has] = await p.evaluate(() => [
+                document.documentElement.scrollWidth,
+                innerWidth,
+            ]);
+            assert.ok(wide <= has, `${route}: ${wide} of ${has}`);
+        }
+        assert.deepEqual(p.faults, []);
+        await p.context().close();
+    });
+
+test("with the keyboard alone one gets past the navigation and to every control, and sees where one is", async () => {
+    const p = await openPage(browser, daemon.url);
+    await visitIn(p, `/campaigns/${one}`);
+    await p.waitForSelector("section[aria-label=Trials] tbody tr");
+    await p.keyboard.press("Tab");
+    assert.match(await p.evaluate(() => document.activeElement.className), /skip/);
+    await p.keyboard.press("Enter");
+    assert.equal(await p.evaluate(() => document.activeElement.id), "main");
+    const want = await p.evaluate(
+        () =>
+            [...document.querySelectorAll("main a, main button, main select, main input")].filter(
+                (e) => e.checkVisibility() && !e.disabled && e.tabIndex >= 0,
+            ).length,
+    );
+    const reached = new Set();
+    for (let i = 0; i < want + 60; i++) {
+        await p.keyboard.press("Tab");
+        const at = await p.evaluate(() => {
+            const e = document.activeElement;
+            if (!e || e === document.body || !e.closest("main")) return null;
+            const s = getComputedStyle(e);
+            window.marks ??= new Map();
+            if (!window.marks.has(e)) window.marks.set(e, window.marks.size);
+            return {
+                mark: window.marks.get(e),
+                control: e.matches("a, button, select, input"),
+                seen: s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0,
+                html: e.outerHTML.slice(0, 120),
+            };
+        });
+        if (!at) break;
+        assert.ok(at.seen, `no mark of the focus at ${at.html}`);
+        if (at.control) reached.add(at.mark);
+    }
+    assert.ok(reached.size >= want, `${reached.size} of ${want} controls`);
+    await p.context().close();
+});
+
+test("who asks for less motion sees none", async () => {
+    const p = await openPage(browser, daemon.url);
+    await p.emulateMedia({ reducedMotion: "reduce" });
+    for (const route of everyPage()) {
+        await visitIn(p, route);
+        assert.equal(await p.evaluate(() => document.getAnimations().length), 0, route);
+        assert.equal(
+            await p.evaluate(() => getComputedStyle(document.documentElement).scrollBehavior),
+            "auto",
+        );
+    }
+    await p.context().close();
+});
+
+test("a failure is said where it happened, and trying again helps", async () => {
+    await page.route("**/v1/exporters*", (route) =>
+        route.fulfill({ status: 500, json: { title: "made to fail" } }),
+    );
+    await page.goto("about:blank");
+    await page.goto(daemon.link(`/campaigns/${one}/export`));
+    await page.waitForSelector(".notice.bad:has-text('made to fail')");
+    await page.unroute("**/v1/exporters*");
+    await page.click("button:text-is('Try again')");
+    await page.waitForSelector("h1:text-is('Export')");
+});
+
+test("dialogs, tables behind charts and notices are accessible, too", async () => {
+    for (const theme of ["light", "dark"]) {
+        const p = await openPage(browser, daemon.url, { theme, bypassCSP: true });
+        await visitIn(p, `/campaigns/${one}`);
+        await p.locator("button:text-is('Table')").first().click();
+        await p.waitForSelector(".chart-table thead th");
+        await p.click("summary:has-text('Columns')");
+        assert.deepEqual(await violations(p), [], `${theme}: table and columns`);
+        await p.click("main button:text-is('Delete')");
+        await p.waitForSelector("dialog");
+        assert.deepEqual(await violations(p), [], `${theme}: dialog`);
+        await p.click("dialog button:text-is('Keep it')");
+        await p.context().close();
+    }
+});
+
+test("nothing went wrong behind the scenes", async () => {
+    assert.deepEqual(page.faults, []);
+});
+
+const failed = await finish({
+    onFail: (name) =>
+        page.screenshot({ path: `${dir}/${name.replace(/\W+/g, "-").slice(0, 60)}.png` }),
+});
+await browser.close();
+await daemon.stop();
+if (failed === 0) fs.rmSync(dir, { recursive: true, force: true });
+process.exit(failed ? 1 : 0);

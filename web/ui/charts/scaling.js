@@ -1,0 +1,276 @@
+// Throughput over numbers of devices: what a campaign's trials say of other scales, and published studies asked again.
+
+import { count, counted, interval, percent, rate } from "../lib/format.js";
+import { axes, legend, short, tip, tooltip } from "./panel.js";
+
+const KINDS = ["strong", "weak"];
+const known = (rows) => (rows ?? []).filter((r) => r.tokens_per_s > 0);
+
+/** Which answers there are: [["strong", answer], …]. */
+function given(data) {
+    return KINDS.filter((k) => data[k]).map((k) => [k, data[k]]);
+}
+
+/** A line through the rows and a bar over the 95 % interval of each. */
+function withIntervals(name, rows, color, y) {
+    return [
+        {
+            name,
+            type: "line",
+            symbolSize: 8,
+            lineStyle: { color, width: 2 },
+            itemStyle: { color },
+            data: rows.map((r) => ({ value: [r.devices, y(r)], row: r })),
+        },
+        {
+            name,
+            type: "custom",
+            silent: true,
+            itemStyle: { color },
+            encode: { x: 0, y: [1, 2] },
+            tooltip: { show: false },
+            data: rows.map((r) => [r.devices, y(r, r.lo), y(r, r.hi)]),
+            renderItem: (params, api) => {
+                const [x, top] = api.coord([api.value(0), api.value(2)]);
+                const [, bottom] = api.coord([api.value(0), api.value(1)]);
+                return {
+                    type: "line",
+                    shape: { x1: x, y1: bottom, x2: x, y2: top },
+                    style: { stroke: color, lineWidth: 6, opacity: 0.3 },
+                };
+            },
+        },
+    ];
+}
+
+function rowTip(params) {
+    const r = params.data?.row;
+    if (!r) return "";
+    return tip(`${counted(r.devices, "device")}, ${params.seriesName}`, [
+        ["Layout", r.text],
+        ["Batch", counted(r.global_batch, "sequence")],
+        ["Projected", rate(r.tokens_per_s)],
+        ["95 % interval", interval(r.lo, r.hi)],
+        ["Of the measured rate a device", percent(r.efficiency)],
+    ]);
+}
+
+function deviceAxis(p, values) {
+    const low = Math.min(...values);
+    const high = Math.max(...values);
+    return {
+        name: "devices",
+        type: "log",
+        logBase: 2,
+        min: 2 ** Math.floor(Math.log2(low)),
+        max: 2 ** Math.ceil(Math.log2(high)),
+        axisLabel: { color: p.soft, formatter: count, hideOverlap: true },
+    };
+}
+
+const devicesOf = (data) =>
+    given(data).flatMap(([, a]) => [a.base.devices, ...known(a.rows).map((r) => r.devices)]);
+
+export const throughput = {
+    title: "Throughput at other scales",
+    note: "Projected from the trials that were measured, with 95 % intervals. On the dashed line every device is as fast as where it was measured.",
+    name: "projection-throughput",
+    none: "Nothing is projected yet.",
+    option(data, p) {
+        const all = given(data);
+        if (!all.some(([, a]) => known(a.rows).length)) return null;
+        const { base } = all[0][1];
+        const x = devicesOf(data);
+        const each = base.tokens_per_s / base.devices;
+        const ends = [Math.min(...x), Math.max(...x)];
+        return {
+            ...axes(p, {
+                x: deviceAxis(p, x),
+                y: {
+                    name: "tokens/s",
+                    type: "log",
+                    axisLabel: { color: p.soft, formatter: short },
+                },
+            }),
+            legend: legend(p),
+            tooltip: tooltip(p, { trigger: "item", formatter: rowTip }),
+            series: [
+                ...all.flatMap(([kind, a], i) =>
+                    withIntervals(
+                        `${kind} scaling`,
+                        known(a.rows),
+                        p.series[i],
+                        (r, v = r.tokens_per_s) => v,
+                    ),
+                ),
+                {
+                    name: "linear",
+                    type: "line",
+                    symbol: "none",
+                    silent: true,
+                    lineStyle: { color: p.strong, type: "dashed", width: 1 },
+                    itemStyle: { color: p.strong },
+                    data: ends.map((n) => [n, each * n]),
+                },
+                {
+                    name: "measured",
+                    type: "scatter",
+                    symbol: "diamond",
+                    symbolSize: 13,
+                    itemStyle: { color: p.good },
+                    data: [[base.devices, base.tokens_per_s]],
+                    silent: true,
+                    z: 4,
+                },
+            ],
+        };
+    },
+    summary: (data) =>
+        given(data)
+            .map(([kind, a]) => {
+                const last = known(a.rows).at(-1);
+                return last
+                    ? `${kind} scaling: ${rate(last.tokens_per_s)} on ${counted(last.devices, "device")}`
+                    : `${kind} scaling: nothing could be projected`;
+            })
+            .join("; "),
+    table: (data) => ({
+        columns: [
+            "scaling",
+            "devices",
+            "batch, sequences",
+            "layout, or why not",
+            "tokens/s",
+            "95 % low",
+            "95 % high",
+            "MFU",
+            "efficiency",
+        ],
+        rows: given(data).flatMap(([kind, a]) =>
+            a.rows.map((r) => [
+                kind,
+                r.devices,
+                r.global_batch,
+                r.text ?? r.reason,
+                r.tokens_per_s,
+                r.lo,
+                r.hi,
+                r.mfu,
+                r.efficiency,
+            ]),
+        ),
+    }),
+};
+
+export const efficiency = {
+    ...throughput,
+    title: "Efficiency",
+    note: "Throughput of one device, as a share of what it was where it was measured.",
+    name: "projection-efficiency",
+    option(data, p) {
+        const all = given(data);
+        if (!all.some(([, a]) => known(a.rows).length)) return null;
+        return {
+            ...axes(p, {
+                x: deviceAxis(p, devicesOf(data)),
+                y: {
+                    name: "of the measured rate a device, %",
+                    min: 0,
+                    axisLabel: { color: p.soft },
+                },
+            }),
+            legend: legend(p),
+            tooltip: tooltip(p, { trigger: "item", formatter: rowTip }),
+            series: all.flatMap(([kind, a], i) =>
+                withIntervals(
+                    `${kind} scaling`,
+                    known(a.rows),
+                    p.series[i],
+                    (r, v = r.tokens_per_s) => (100 * r.efficiency * v) / r.tokens_per_s,
+                ),
+            ),
+        };
+    },
+};
+
+/** What of a study's rows was published, and what the model says of the same. */
+const MEASURES = [
+    ["mfu", "share of peak"],
+    ["efficiency", "efficiency"],
+];
+
+export const study = {
+    title: "Share of peak and efficiency",
+    note: "What the cost model expects of its best layout at each size, and what the study printed.",
+    name: "study",
+    none: "No study is chosen.",
+    option({ study: s }, p) {
+        if (!s?.rows.length) return null;
+        const published = [...MEASURES, ["best", "share of peak, the study's own system"]];
+        const line = (key, name, i) => ({
+            name: `${name}, model`,
+            type: "line",
+            symbolSize: 7,
+            lineStyle: { color: p.series[i] },
+            itemStyle: { color: p.series[i] },
+            data: s.rows.filter((r) => r[key] > 0).map((r) => [r.devices, 100 * r[key]]),
+        });
+        const points = (key, name, i) => ({
+            name: `${name}, published`,
+            type: "scatter",
+            symbol: ["diamond", "triangle", "rect"][i],
+            symbolSize: 12,
+            itemStyle: { color: p.series[i] },
+            data: s.rows
+                .filter((r) => r.published?.[key] > 0)
+                .map((r) => [r.devices, 100 * r.published[key]]),
+        });
+        return {
+            ...axes(p, {
+                x: deviceAxis(
+                    p,
+                    s.rows.map((r) => r.devices),
+                ),
+                y: { name: "%", min: 0, axisLabel: { color: p.soft } },
+            }),
+            legend: legend(p),
+            tooltip: tooltip(p, {
+                trigger: "item",
+                formatter: (q) =>
+                    tip(q.seriesName, [
+                        ["Devices", String(q.value[0])],
+                        ["Value", percent(q.value[1] / 100)],
+                    ]),
+            }),
+            series: [
+                ...MEASURES.map(([key, name], i) => line(key, name, i)),
+                ...published.map(([key, name], i) => points(key, name, i)),
+            ].filter((series) => series.data.length),
+        };
+    },
+    summary: ({ study: s }) => (s ? `${s.title}, ${counted(s.rows.length, "size")}.` : ""),
+    table: ({ study: s }) => ({
+        columns: [
+            "devices",
+            "batch, sequences",
+            "layout",
+            "tokens/s",
+            "share of peak",
+            "published",
+            "published, best",
+            "efficiency",
+            "published efficiency",
+        ],
+        rows: (s?.rows ?? []).map((r) => [
+            r.devices,
+            r.global_batch,
+            r.text,
+            r.tokens_per_s,
+            r.mfu,
+            r.published?.mfu ?? null,
+            r.published?.best ?? null,
+            r.efficiency,
+            r.published?.efficiency ?? null,
+        ]),
+    }),
+};

@@ -1,0 +1,342 @@
+// Measured here, run there: a campaign's trials carried to other numbers of devices, how well that went before, and
+// published studies asked again.
+
+import { explain, get, post } from "../lib/api.js";
+import { fill, h } from "../lib/dom.js";
+import { count, counted, interval, percent, rate, rateNumber } from "../lib/format.js";
+import { href, setQuery } from "../lib/router.js";
+import { chartPanel } from "../charts/panel.js";
+import { efficiency, study, throughput } from "../charts/scaling.js";
+import { empty, loading, notice, panel } from "../parts/parts.js";
+
+const SIZES = "1, 2, 4, 8, 16, 32, 64";
+
+/** "8, 16 64" as numbers; null where it is no list of whole numbers. */
+export function parseSizes(text) {
+    const words = text.split(/[\s,;]+/).filter(Boolean);
+    const list = words.map(Number);
+    return list.length && list.every((n) => Number.isInteger(n) && n > 0)
+        ? [...new Set(list)].sort((a, b) => a - b)
+        : null;
+}
+
+function table(label, columns, rows) {
+    const cls = (i) => (columns[i][1] ? "num" : columns[i][2]);
+    return h(
+        "div",
+        { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+        h(
+            "table",
+            {},
+            h(
+                "thead",
+                {},
+                h(
+                    "tr",
+                    {},
+                    columns.map(([c], i) => h("th", { scope: "col", class: cls(i) }, c)),
+                ),
+            ),
+            h(
+                "tbody",
+                {},
+                rows.map((r) =>
+                    h(
+                        "tr",
+                        {},
+                        r.map((c, i) =>
+                            i
+                                ? h("td", { class: cls(i) }, c)
+                                : h("th", { scope: "row", class: cls(i) }, c),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
+}
+
+const ROW_COLUMNS = [
+    ["Devices", 1],
+    ["Batch, sequences", 1],
+    ["Layout", 0, "mono layout"],
+    ["Tokens/s", 1],
+    ["95 % interval", 1],
+    ["MFU", 1],
+    ["Efficiency", 1],
+];
+
+function scalingPanel(kind, answer) {
+    return panel(
+        `${kind === "weak" ? "Weak" : "Strong"} scaling`,
+        {
+            note:
+                kind === "weak"
+                    ? "The batch grows with the devices."
+                    : "The batch stays what it was.",
+        },
+        table(
+            `table of ${kind} scaling`,
+            ROW_COLUMNS,
+            answer.rows.map((r) => [
+                count(r.devices),
+                count(r.global_batch),
+                r.text ?? r.reason,
+                rateNumber(r.tokens_per_s),
+                interval(r.lo, r.hi),
+                percent(r.mfu),
+                percent(r.efficiency),
+            ]),
+        ),
+    );
+}
+
+function signed(x) {
+    return `${x > 0 ? "+" : ""}${percent(x)}`;
+}
+
+/** What was projected before and has been measured since: the only proof a projection has. */
+function earlierPanel(list) {
+    const inside = list.filter((e) => e.inside).length;
+    const note = list.length
+        ? `${counted(list.length, "projection")} measured since; ${inside} within the 95 % interval.`
+        : "No earlier projection has been measured yet: a later trial of a projected layout appears here by itself.";
+    return panel(
+        "Errors of earlier projections",
+        { note },
+        list.length > 0 &&
+            table(
+                "table of earlier projections",
+                [
+                    ["Devices", 1],
+                    ["Layout", 0, "mono layout"],
+                    ["Projected tokens/s", 1],
+                    ["95 % interval", 1],
+                    ["Measured tokens/s", 1],
+                    ["Error", 1],
+                    ["Inside"],
+                    ["By"],
+                ],
+                list.map((e) => [
+                    count(e.devices),
+                    e.text,
+                    rateNumber(e.projected),
+                    interval(e.lo, e.hi),
+                    rateNumber(e.measured),
+                    signed(e.error),
+                    e.inside ? "✓ yes" : "✕ no",
+                    h(
+                        "a",
+                        { href: href(["campaigns", e.measured_by, "trials", String(e.trial)]) },
+                        `${e.measured_by}, trial ${e.trial}`,
+                    ),
+                ]),
+            ),
+    );
+}
+
+function select(title, options, onchange) {
+    const element = h(
+        "select",
+        { onchange },
+        options.map(([value, text]) => h("option", { value }, text)),
+    );
+    return { field: h("label", { class: "field" }, h("span", {}, title), element), element };
+}
+
+function projection(ctx, campaigns, clusters) {
+    const campaign = select(
+        "Campaign",
+        campaigns.map((c) => [c.id, `${c.name} (${c.id})`]),
+        () => setQuery({ campaign: campaign.element.value }),
+    );
+    const layouts = select("Layouts", [
+        ["winner", "the winner's shape"],
+        ["best", "the fastest of the space"],
+    ]);
+    const cluster = select("Cluster", [["", "where it was measured"], ...clusters]);
+    const sizes = h("input", { value: SIZES, "aria-describedby": "sizes-error" });
+    const error = h("span", { class: "field-error", role: "status", id: "sizes-error" });
+    const button = h("button", { class: "primary" }, "Project");
+    const result = h("div", { "aria-live": "polite" });
+    if (campaigns.some((c) => c.id === ctx.query.campaign))
+        campaign.element.value = ctx.query.campaign;
+
+    function show(strong, weak) {
+        const charts = [throughput, efficiency].map((spec) => {
+            const chart = chartPanel(ctx, {
+                ...spec,
+                name: `${spec.name}-${strong.campaign}`,
+                className: "w6",
+            });
+            chart.set({ strong, weak });
+            return chart.element;
+        });
+        const { base, calibration: k } = strong;
+        fill(
+            result,
+            h(
+                "p",
+                { class: "sub", role: "status" },
+                `Measured: ${rate(base.tokens_per_s)} on ${counted(base.devices, "device")}, batch ${count(base.global_batch)} (${base.text}). ` +
+                    `Learned from ${counted(k.trials, "trial")}: ${k.factor.toPrecision(3)} times the seconds that the cost model expects (95 %: ${k.lo.toPrecision(3)} – ${k.hi.toPrecision(3)}).`,
+            ),
+            h("div", { class: "grid" }, charts),
+            scalingPanel("strong", strong),
+            h("br"),
+            scalingPanel("weak", weak),
+            h("br"),
+            earlierPanel(strong.earlier),
+        );
+    }
+
+    async function run(event) {
+        event.preventDefault();
+        const devices = parseSizes(sizes.value);
+        error.textContent = devices ? "" : "Whole numbers of devices, for instance 64, 128.";
+        sizes.setAttribute("aria-invalid", String(!devices));
+        if (!devices) return;
+        const body = {
+            campaign: campaign.element.value,
+            devices,
+            layouts: layouts.element.value,
+            ...(cluster.element.value && {
+                cluster: { profile: cluster.element.value, nodes: 1 },
+            }),
+        };
+        const ask = (scaling) =>
+            post("v1/project", { ...body, scaling }, { signal: ctx.signal });
+        button.disabled = true;
+        fill(result, loading("the projection"));
+        try {
+            show(await ask("strong"), await ask("weak"));
+        } catch (e) {
+            if (e.name !== "AbortError") fill(result, notice("bad", h("p", {}, explain(e))));
+        } finally {
+            button.disabled = false;
+        }
+    }
+
+    if (!campaigns.length)
+        return empty(
+            "Nothing measured yet",
+            h("p", {}, "A campaign whose trials have been measured can be carried to other scales."),
+            h("p", {}, h("a", { href: href(["new"]) }, "Start a campaign")),
+        );
+    fill(
+        result,
+        empty("Nothing projected yet", h("p", {}, "Strong and weak scaling, with intervals.")),
+    );
+    return [
+        h(
+            "form",
+            { onsubmit: run },
+            h(
+                "fieldset",
+                {},
+                h("legend", {}, "From a campaign's trials"),
+                h(
+                    "div",
+                    { class: "fields" },
+                    campaign.field,
+                    h("label", { class: "field" }, h("span", {}, "Devices"), sizes, error),
+                    layouts.field,
+                    cluster.field,
+                ),
+                h("p", { class: "actions" }, button),
+            ),
+        ),
+        result,
+    ];
+}
+
+function studies(ctx, names) {
+    const source = h("p", { class: "sub", role: "status" });
+    const chart = chartPanel(ctx, study);
+    const rows = h("div", {});
+    const pick = select("Study", [["", "choose one …"], ...names.map((n) => [n, n])], load);
+
+    async function load() {
+        const name = pick.element.value;
+        setQuery({ study: name || null });
+        if (!name) return;
+        source.textContent = "Ranking layouts …";
+        try {
+            const s = await get(
+                `v1/plan/examples/${encodeURIComponent(name)}`,
+                null,
+                ctx.signal,
+            );
+            if (pick.element.value !== name) return;
+            source.textContent = `${s.title}. Source: ${s.source}.`;
+            chart.set({ study: s });
+            const p = (r, key) => percent(r.published?.[key]);
+            fill(
+                rows,
+                panel(
+                    "The model's best layouts",
+                    {},
+                    table(
+                        "table of the study",
+                        [
+                            ["Devices", 1],
+                            ["Layout", 0, "mono layout"],
+                            ["Tokens/s", 1],
+                            ["MFU", 1],
+                            ["Published", 1],
+                            ["Efficiency", 1],
+                            ["Published", 1],
+                        ],
+                        s.rows.map((r) => [
+                            count(r.devices),
+                            r.text ?? r.reason ?? "",
+                            rateNumber(r.tokens_per_s),
+                            percent(r.mfu),
+                            p(r, "mfu"),
+                            percent(r.efficiency),
+                            p(r, "efficiency"),
+                        ]),
+                    ),
+                ),
+            );
+        } catch (e) {
+            if (e.name !== "AbortError") source.textContent = explain(e);
+        }
+    }
+
+    if (names.includes(ctx.query.study)) {
+        pick.element.value = ctx.query.study;
+        load();
+    }
+    return [
+        h("h2", { class: "part" }, "Published studies, asked again"),
+        h("div", { class: "fields" }, pick.field),
+        source,
+        h("div", { class: "grid" }, chart.element, rows),
+    ];
+}
+
+export async function render(ctx) {
+    const [campaigns, clusters, examples] = await Promise.all([
+        get("v1/campaigns", { page_size: 200 }, ctx.signal),
+        get("v1/presets/clusters", null, ctx.signal),
+        get("v1/plan/examples", null, ctx.signal),
+    ]);
+    const names = clusters.items.map((c) => c.name ?? c).filter((n) => n !== "local");
+    ctx.title("Projection");
+    fill(
+        ctx.root,
+        h("h1", {}, "Projection"),
+        h(
+            "p",
+            { class: "sub" },
+            "Measured here, run there: trials at small scale calibrate the cost model, which then speaks of other sizes and machines.",
+        ),
+        projection(
+            ctx,
+            campaigns.items.filter((c) => c.best),
+            names.map((n) => [n, n]),
+        ),
+        studies(ctx, examples.items),
+    );
+}
