@@ -456,6 +456,17 @@ static int prepare(struct tn_attempt *a, struct err *e)
     return r;
 }
 
+/* Committed, so it is settled like any other. It is no fault of the trial, unless its trainer has
+ * said so. */
+static void never_ran(struct tn_attempt *a, const struct err *e)
+{
+    if (!a->seen.error) {
+        snprintf(a->trouble, sizeof(a->trouble), "%.399s", e ? e->text : "cannot be launched");
+        a->machine_lost = true;
+    }
+    tn_attempt_ended(a);
+}
+
 int tn_attempt_start(struct tn_trial *t, struct err *e)
 {
     struct tn_spec *s = t->campaign->engine->spec;
@@ -488,11 +499,8 @@ int tn_attempt_start(struct tn_trial *t, struct err *e)
     note_overhead(a->svc);
     r = a->launcher->start(a, e);
     a->svc->stats.attempts_started++;
-    if (r < 0) { /* committed, so it is settled like any other: it never ran, and that is no fault
-                    of the trial */
-        snprintf(a->trouble, sizeof(a->trouble), "%.399s", e ? e->text : "cannot be launched");
-        a->machine_lost = true;
-        tn_attempt_ended(a);
+    if (r < 0) {
+        never_ran(a, e);
         return 0;
     }
     log_debug("campaign %s: trial %lld attempt %lld started", a->campaign->id, (long long)t->n,

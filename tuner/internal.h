@@ -456,7 +456,8 @@ struct tn_step_line {
 struct tn_trainer {
     const char *name;
     int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *e);
-    /* Write what the program needs into a->folder, and give its command line (without mpiexec). */
+    /* Write what the program needs into a->folder, and give its command line (without mpiexec).
+     * Where it fails for the layout's own fault, a->seen has the error. */
     int (*prepare)(struct tn_attempt *a, struct tn_argv *argv, struct err *e);
     /* File of the attempt's folder that is followed, and the reading of one of its lines. */
     const char *results;

@@ -460,7 +460,8 @@ static void on_found(void *arg, int status, const char *out, const char *error)
     }
     if (!a->was_adopted && !t->stopped) {
         if (submit(t, &e) < 0) {
-            verdict(a, "io", "%.300s", e.text);
+            if (!a->seen.error)
+                verdict(a, "io", "%.300s", e.text);
             tn_attempt_ended(a);
         }
         return;

@@ -12,8 +12,9 @@
  * config, data. {export:TARGET}, a word of its own, is what the exporter of TARGET writes of the
  * trial's layout: its arguments where the target is a list of arguments (megatron), else the path
  * of a file in the attempt's folder. Whatever is in the layout reaches the trainer so, in its own
- * units; what the target has no word for is lost, as in any export. The log's lines
- * become steps; when the interval of the step time is narrow enough, or at max_steps, the trainer
+ * units; what the target has no word for is lost, as in any export. A layout that breaks a rule of
+ * the target, which would not start with it, is `illegal`: nothing is run. The log's lines become
+ * steps; when the interval of the step time is narrow enough, or at max_steps, the trainer
  * is stopped and the trial is ok.
  */
 #include <ctype.h>
@@ -33,16 +34,35 @@ static const struct tn_spec *spec_of(const struct tn_attempt *a)
     return a->campaign->engine->spec;
 }
 
+static void fail(struct tn_attempt *a, const char *cls, const char *text)
+{
+    if (a->seen.error)
+        return;
+    a->seen.error = true;
+    snprintf(a->seen.error_class, sizeof(a->seen.error_class), "%s", cls);
+    snprintf(a->seen.detail, sizeof(a->seen.detail), "%.390s", text);
+}
+
 /* ---- the command ---- */
+
+/* A template that is filled in for one layout. */
+struct filling {
+    const struct tn_service *svc;
+    const struct tn_spec *spec;
+    const struct pl_layout *layout;
+    const char *folder; /* of the attempt; "": only to see whether the template is right */
+    bool refused;       /* the layout breaks a rule of an export's target: the error names it */
+};
 
 struct word {
     const char *name;
     double value;
 };
 
-static bool look_up(char *buf, size_t size, const char *name, const struct tn_spec *s,
-                    const struct pl_layout *l, const char *folder)
+static bool look_up(char *buf, size_t size, const char *name, const struct filling *fill)
 {
+    const struct tn_spec *s = fill->spec;
+    const struct pl_layout *l = fill->layout;
     const struct pl_model *m = &s->se.model;
     const struct pl_layout_key *k = pl_layout_key_find(name);
     int per_node = s->se.cluster.devices_per_node;
@@ -76,9 +96,9 @@ static bool look_up(char *buf, size_t size, const char *name, const struct tn_sp
     else if (k)
         snprintf(buf, size, "%d", pl_layout_get(l, k));
     else if (!strcmp(name, "folder"))
-        snprintf(buf, size, "%s", folder);
+        snprintf(buf, size, "%s", fill->folder);
     else if (!strcmp(name, "config"))
-        snprintf(buf, size, "%s/config.json", folder);
+        snprintf(buf, size, "%s/config.json", fill->folder);
     else if (!strcmp(name, "data"))
         snprintf(buf, size, "%s", s->data_path ? s->data_path : s->se.workload.data);
     else
@@ -87,8 +107,7 @@ static bool look_up(char *buf, size_t size, const char *name, const struct tn_sp
 }
 
 /* One word of the template with its placeholders filled in. */
-static int expand(struct str *out, const char *word, const struct tn_spec *s,
-                  const struct pl_layout *l, const char *folder, struct err *e)
+static int expand(struct str *out, const char *word, const struct filling *fill, struct err *e)
 {
     while (*word) {
         size_t plain = strcspn(word, "{"), n;
@@ -100,10 +119,10 @@ static int expand(struct str *out, const char *word, const struct tn_spec *s,
             break;
         n = strcspn(word, "}");
         snprintf(name, sizeof(name), "%.*s", (int)(n > 0 ? n - 1 : 0), word + 1);
-        if (word[n] != '}' || !look_up(value, sizeof(value), name, s, l, folder))
+        if (word[n] != '}' || !look_up(value, sizeof(value), name, fill))
             return err_set(e, -ENOENT,
                            "the command of trainer \"%s\" has an unknown placeholder {%s}",
-                           s->trainer_name, name);
+                           fill->spec->trainer_name, name);
         str_add(out, value);
         word += n + 1;
     }
@@ -129,15 +148,15 @@ static void add_arguments(struct tn_argv *argv, char *text)
 }
 
 /* TARGET's export as words of the command, or as a file whose path is the word. */
-static int add_export(struct tn_argv *argv, const char *target, const struct tn_spec *s,
-                      const struct pl_layout *l, const char *folder, struct err *e)
+static int add_export(struct tn_argv *argv, const char *target, struct filling *fill, struct err *e)
 {
+    const struct tn_spec *s = fill->spec;
     char date[CLOCK_TEXT];
     const struct tn_wrapper *wrapper;
     const struct tn_exporter *x = tn_exporter_find(target, &wrapper);
     struct tn_export_in in = {.model = &s->se.model,
                               .cluster = &s->se.cluster,
-                              .layout = l,
+                              .layout = fill->layout,
                               .workload = &s->se.workload,
                               .campaign = "trial",
                               .campaign_name = s->name,
@@ -150,16 +169,18 @@ static int add_export(struct tn_argv *argv, const char *target, const struct tn_
     const char *type;
     int r = tn_export(&text, &type, &f, target, &in, true, e);
 
-    if (r < 0)
+    if (r < 0) {
+        fill->refused = f.count > 0;
         return r;
+    }
     if (str_starts(type, "text/plain")) {
         add_arguments(argv, text);
         return 0;
     }
-    AUTO_FREE char *path = mem_printf("%s/export.%s", folder, x->extension);
+    AUTO_FREE char *path = mem_printf("%s/export.%s", fill->folder, x->extension);
 
     tn_argv_add(argv, path);
-    return *folder ? file_write_atomic(path, text, strlen(text), 0600, e) : 0;
+    return *fill->folder ? file_write_atomic(path, text, strlen(text), 0600, e) : 0;
 }
 
 /* The TARGET of a word {export:TARGET}, to be freed; NULL for another word. */
@@ -190,16 +211,14 @@ static bool next_word(struct str *out, const char **p)
     return true;
 }
 
-static int build_command(struct tn_argv *argv, const struct tn_service *svc,
-                         const struct tn_spec *s, const struct pl_layout *l, const char *folder,
-                         struct err *e)
+static int build_command(struct tn_argv *argv, struct filling *fill, struct err *e)
 {
-    const char *p = conf_of(svc, s, "command");
+    const char *p = conf_of(fill->svc, fill->spec, "command");
     bool more = true;
     int r = 0;
 
     if (!p)
-        return err_set(e, -ENOENT, "[trainer \"%s\"] has no command", s->trainer_name);
+        return err_set(e, -ENOENT, "[trainer \"%s\"] has no command", fill->spec->trainer_name);
     while (r == 0 && more) {
         AUTO_STR word = {0};
         AUTO_STR text = {0};
@@ -208,8 +227,8 @@ static int build_command(struct tn_argv *argv, const struct tn_service *svc,
         AUTO_FREE char *target = export_target(str_text(&word));
 
         if (target)
-            r = add_export(argv, target, s, l, folder, e);
-        else if (more && (r = expand(&text, str_text(&word), s, l, folder, e)) == 0)
+            r = add_export(argv, target, fill, e);
+        else if (more && (r = expand(&text, str_text(&word), fill, e)) == 0)
             tn_argv_add(argv, str_text(&text));
     }
     return r;
@@ -217,10 +236,13 @@ static int build_command(struct tn_argv *argv, const struct tn_service *svc,
 
 static int ready(struct tn_service *svc, const struct tn_spec *s, struct err *e)
 {
+    struct filling fill = {.svc = svc, .spec = s, .layout = &s->se.baseline, .folder = ""};
     struct tn_argv argv = {0};
-    int r = build_command(&argv, svc, s, &s->se.baseline, "", e);
+    int r = build_command(&argv, &fill, e);
 
-    if (r == 0 && argv.n == 0)
+    if (fill.refused) /* the baseline's own fault: other layouts may do */
+        r = 0;
+    else if (r == 0 && argv.n == 0)
         r = err_set(e, -ENOENT, "the command of trainer \"%s\" is empty", s->trainer_name);
     tn_argv_done(&argv);
     return r;
@@ -264,9 +286,15 @@ static int prepare(struct tn_attempt *a, struct tn_argv *argv, struct err *e)
                   "layout", pl_layout_json(&a->trial->layout));
     AUTO_FREE char *text = jx_dump(v);
     AUTO_FREE char *path = mem_printf("%s/config.json", a->folder);
+    struct filling fill = {
+        .svc = a->svc, .spec = s, .layout = &a->trial->layout, .folder = a->folder};
     int r = file_write_atomic(path, text, strlen(text), 0600, e);
 
-    return r < 0 ? r : build_command(argv, a->svc, s, &a->trial->layout, a->folder, e);
+    if (r == 0)
+        r = build_command(argv, &fill, e);
+    if (fill.refused)
+        fail(a, "illegal", e->text);
+    return r;
 }
 
 /* ---- reading logs ---- */
@@ -305,15 +333,6 @@ static enum tn_line step(struct tn_attempt *a, double n, double ms, double loss,
                             : mem_printf("{\"n\":%.0f,\"ms\":%.3f,\"tokens\":%.0f,\"loss\":%.6g}",
                                          n, ms, tokens_a_step(a), loss);
     return TN_LINE_STEP;
-}
-
-static void fail(struct tn_attempt *a, const char *cls, const char *text)
-{
-    if (a->seen.error)
-        return;
-    a->seen.error = true;
-    snprintf(a->seen.error_class, sizeof(a->seen.error_class), "%s", cls);
-    snprintf(a->seen.detail, sizeof(a->seen.detail), "%.390s", text);
 }
 
 static bool troubles(struct tn_attempt *a, const char *text)

@@ -469,6 +469,67 @@ static void a_command_may_hold_an_export(void **state)
     conf_free(conf);
 }
 
+/* DeepSpeed has no tensor parallelism inside a pipeline; our rules allow both. Nothing of such a
+ * layout is run, it is not tried again, and the rest of the space goes on. */
+static void a_layout_that_breaks_a_rule_of_an_exports_target_is_illegal(void **state)
+{
+    struct fixture f;
+    struct conf *conf = NULL;
+    struct err e = {0};
+    char id[32];
+    json_t *c, *d;
+    int refused = 0, trials;
+
+    (void)state;
+    fixture_open(&f, "refused", "");
+    AUTO_FREE char *text = mem_printf(
+        "[trainer \"other\"]\nparser = deepspeed\ncommand = \\\"%s\\\" {export:deepspeed} "
+        "--log deepspeed --config {config} --events {folder}/unused --step-ms 10\n",
+        f.train);
+
+    if (conf_parse(&conf, text, "test.conf", &e) < 0)
+        fail_msg("%s", e.text);
+    f.config.conf = conf;
+    fixture_reopen(&f);
+    fixture_create(
+        &f, id,
+        "{'name': 'refused', 'model': {'name': 'tiny', 'layers': 4, 'hidden': 64, 'heads': 4, "
+        "'ffn': 128, 'vocab': 256, 'seq': 64}, 'cluster': {'name': 'four', 'nodes': 1, "
+        "'devices_per_node': 4, 'oversubscribe': true, 'device': {'name': 'core', 'memory_gib': "
+        "24, 'peak_tflops': {'fp32': 0.1}, 'memory_gbs': 10}, 'links': [{'span': 4, 'gbs': 5, "
+        "'latency_us': 1, 'kind': 'shm'}]}, 'trainer': 'other', 'budget': {'trials': 30}, "
+        "'baseline': {'tp': 2, 'pp': 2}, 'space': {'world': [4], 'tp': [2], 'sp': [0], 'pp': [1, "
+        "2], 'vp': [1], 'schedule': ['1f1b'], 'zero': [0], 'recompute': ['none'], 'micro_batch': "
+        "[1, 2], 'overlap_grad_reduce': [0], 'overlap_param_gather': [0], 'overlap_p2p': [0]}}");
+    c = fixture_wait(&f, id, "done");
+    assert_string_equal(text_at(c, "reason"), "exhausted");
+    trials = (int)number_at(c, "progress", "trials");
+    assert_true(number_at(c, "best", "trial") > 1); /* the baseline was refused */
+    for (int n = 1; n <= trials; n++) {
+        json_t *t = fixture_trial(&f, id, n), *failure = json_object_get(t, "failure");
+        const json_t *l = json_object_get(t, "layout");
+
+        if (json_integer_value(json_object_get(l, "pp")) == 2) {
+            assert_string_equal(text_at(t, "state"), "illegal");
+            assert_int_equal(json_integer_value(json_object_get(t, "attempts")), 1);
+            assert_non_null(strstr(text_at(failure, "detail"), "deepspeed refuses this layout"));
+            assert_non_null(strstr(text_at(failure, "detail"), "tp (AutoTP does not work with"));
+            refused++;
+        } else {
+            assert_string_equal(text_at(t, "state"), "ok");
+        }
+        json_decref(t);
+    }
+    assert_int_equal(refused, 2); /* each once */
+    if (tn_diagnosis(&d, f.svc, id, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(json_integer_value(json_object_get(d, "settled")), trials);
+    json_decref(d);
+    json_decref(c);
+    fixture_close(&f);
+    conf_free(conf);
+}
+
 static void a_campaign_can_be_rehearsed_for_a_large_cluster(void **state)
 {
     struct fixture f;
@@ -579,6 +640,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_projection_is_judged_by_later_trials),
     cmocka_unit_test(logs_of_other_trainers_are_read),
     cmocka_unit_test(a_command_may_hold_an_export),
+    cmocka_unit_test(a_layout_that_breaks_a_rule_of_an_exports_target_is_illegal),
     cmocka_unit_test(a_campaign_can_be_rehearsed_for_a_large_cluster),
     cmocka_unit_test(two_services_cannot_share_a_directory),
     cmocka_unit_test(a_campaign_without_mpiexec_pauses_and_loses_nothing),
