@@ -147,6 +147,19 @@ void se_acquire_one(const struct se_acquire *a, size_t index, struct se_choice *
     finish(a, index, &m, ret);
 }
 
+double se_acquire_quantile(const struct se_acquire *a, size_t index, enum se_quantity q, double p)
+{
+    const struct se_belief *b = a->belief[q];
+    double weight[SE_MAX_HYPS], mean[SE_MAX_HYPS], sd[SE_MAX_HYPS];
+
+    for (int h = 0; h < b->nhyps; h++) {
+        se_hyp_predict(b, &b->hyp[h], a->table, index, &mean[h], &sd[h]);
+        sd[h] = sqrt(sd[h]);
+        weight[h] = b->hyp[h].weight;
+    }
+    return se_mixture_quantile(weight, mean, sd, b->nhyps, p);
+}
+
 /* Observations that a variance is worked out for, before the bound is looked at again. */
 static const int STAGES[] = {16, 48, 128, INT_MAX};
 

@@ -267,14 +267,15 @@ void se_acquire_setup(const struct se_search *s, struct se_acquire *a)
     };
 }
 
-static void predict(const struct se_search *s, const struct se_choice *c, struct se_predicted *ret)
+static void predict(const struct se_search *s, const struct se_acquire *a,
+                    const struct se_choice *c, struct se_predicted *ret)
 {
-    double mean = c->mean[SE_THROUGHPUT] + se_unit(s, c->index), sd = sqrt(c->var[SE_THROUGHPUT]);
+    double unit = se_unit(s, c->index);
 
-    ret->tokens_per_s = exp(mean);
-    ret->lo = exp(mean - 1.96 * sd);
-    ret->hi = exp(mean + 1.96 * sd);
-    ret->memory_bytes = exp(c->mean[SE_MEMORY] + s->log_capacity);
+    ret->tokens_per_s = exp(se_acquire_quantile(a, c->index, SE_THROUGHPUT, 0.5) + unit);
+    ret->lo = exp(se_acquire_quantile(a, c->index, SE_THROUGHPUT, 0.025) + unit);
+    ret->hi = exp(se_acquire_quantile(a, c->index, SE_THROUGHPUT, 0.975) + unit);
+    ret->memory_bytes = exp(se_acquire_quantile(a, c->index, SE_MEMORY, 0.5) + s->log_capacity);
     ret->p_fits = c->p_fits;
 }
 
@@ -290,7 +291,7 @@ int se_predict(const struct se_search *s, const struct pl_layout *l, struct se_p
                       s->table->n);
     se_acquire_setup(s, &a);
     se_acquire_one(&a, (size_t)index, &c);
-    predict(s, &c, ret);
+    predict(s, &a, &c, ret);
     return 0;
 }
 
@@ -305,7 +306,7 @@ static enum se_answer hand_out(struct se_search *s, size_t index, int repeat_of,
     se_table_layout(s->table, index, &ret->layout);
     se_acquire_setup(s, &a);
     se_acquire_one(&a, index, &c);
-    predict(s, &c, &ret->predicted);
+    predict(s, &a, &c, &ret->predicted);
     open_record(s, ret->id, index, repeat_of);
     return SE_TRIAL;
 }

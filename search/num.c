@@ -29,6 +29,27 @@ double se_norm_cdf(double z)
     return 0.5 * erfc(-z * M_SQRT1_2);
 }
 
+double se_mixture_quantile(const double *weight, const double *mean, const double *sd, int n,
+                           double p)
+{
+    double z = se_norm_quantile(p), lo = INFINITY, hi = -INFINITY;
+
+    /* It lies between the quantiles of the components. */
+    for (int i = 0; i < n; i++) {
+        lo = fmin(lo, mean[i] + z * sd[i]);
+        hi = fmax(hi, mean[i] + z * sd[i]);
+    }
+    for (;;) {
+        double mid = 0.5 * (lo + hi), below = 0.0;
+
+        if (!(mid > lo && mid < hi))
+            return mid;
+        for (int i = 0; i < n; i++)
+            below += weight[i] * se_norm_cdf((mid - mean[i]) / sd[i]);
+        *(below < p ? &lo : &hi) = mid;
+    }
+}
+
 double se_erfcx(double x)
 {
     double r = 1.0 / (x * x);

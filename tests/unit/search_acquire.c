@@ -49,6 +49,26 @@ static void log_improvement_is_smooth_where_formulas_meet(void **state)
     }
 }
 
+static void mixture_quantiles_are_passed_with_their_probability(void **state)
+{
+    static const double weight[] = {0.15, 0.8, 0.05}, mean[] = {0.0, -4.5, 3.0},
+                        sd[] = {1.0, 0.01, 0.5};
+    double one = 1.0, m = -4.5, s = 0.3;
+
+    (void)state;
+    for (double p = 0.01; p < 1.0; p += 0.07) {
+        double q = se_mixture_quantile(weight, mean, sd, 3, p), below = 0.0;
+
+        for (int i = 0; i < 3; i++)
+            below += weight[i] * se_norm_cdf((q - mean[i]) / sd[i]);
+        assert_float_equal(below, p, 1e-9);
+        assert_float_equal(se_mixture_quantile(&one, &m, &s, 1, p), m + s * se_norm_quantile(p),
+                           1e-9);
+    }
+    /* Not the mean of the means, -3.45, which no component expects. */
+    assert_float_equal(se_mixture_quantile(weight, mean, sd, 3, 0.5), -4.5, 0.01);
+}
+
 static void normal_functions_agree_with_each_other(void **state)
 {
     (void)state;
@@ -341,6 +361,7 @@ static void crashes_lower_the_chance_nearby_only(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(log_improvement_is_that_of_quadrature),
     cmocka_unit_test(log_improvement_is_smooth_where_formulas_meet),
+    cmocka_unit_test(mixture_quantiles_are_passed_with_their_probability),
     cmocka_unit_test(normal_functions_agree_with_each_other),
     cmocka_unit_test(sweeps_have_exact_means_and_bound_variances),
     cmocka_unit_test(subset_bounds_are_posteriors_and_good_ones),

@@ -104,7 +104,37 @@ static void out_of_memory_trials_are_met_and_learned_from(void **state)
     se_spec_done(&spec);
 }
 
+/* Before any trial the plan is what is believed of memory, with a doubt that does not move it. */
+static void the_first_prediction_of_memory_is_the_plan(void **state)
+{
+    struct se_search *s = NULL;
+    struct se_spec spec;
+    struct pl_layout AUTO_FREE *list = NULL;
+    struct pl_problem p;
+    struct pl_memory plan;
+    size_t n = 0;
+    struct err e = {0};
+
+    (void)state;
+    load(&spec);
+    spec.use_memory_prior = true;
+    p = se_spec_problem(&spec);
+    assert_int_equal(pl_space_list(&list, &n, 100000, spec.space, &p, &e), 0);
+    assert_int_equal(se_search_new(&s, &spec, &e), 0);
+    for (size_t i = 0; i < n; i += 1 + n / 50) {
+        struct se_predicted q;
+
+        assert_int_equal(se_predict(s, &list[i], &q, &e), 0);
+        assert_true(q.lo < q.tokens_per_s && q.tokens_per_s < q.hi);
+        pl_memory_worst(&plan, &spec.model, &list[i], &spec.workload, spec.trainer);
+        assert_float_equal(q.memory_bytes / plan.total, 1.0, 0.1);
+    }
+    se_search_free(s);
+    se_spec_done(&spec);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_first_prediction_of_memory_is_the_plan),
     cmocka_unit_test(out_of_memory_trials_are_met_and_learned_from),
 };
 UNIT_MAIN(tests)
