@@ -118,7 +118,7 @@ static const struct shape_time *shape_of(struct pl_cost_ctx *x, const struct pl_
         return s;
     }
     *s = (struct shape_time){.key = key, .full = true};
-    pl_rates_of(&x->op.r, x->op.k, x->op.c, l->precision, l->threads);
+    pl_rates_of(&x->op.r, x->op.k, x->op.c, x->op.t, l->precision, l->threads);
     if (key.crowd > 100)
         x->op.r.collective_s = TWO_A_CORE_S * pow(key.crowd / 200.0, GROWTH);
     s->rates = x->op.r;
@@ -267,28 +267,38 @@ static double sharded_weights(const struct pl_cost_ctx *x, const struct sync *s,
                     exposed(x, l->overlap_grad_reduce, bwd, y->bwd + y->re));
 }
 
+/* Passes of one micro-batch beside which gradients are reduced and weights gathered: the last and
+ * the first. Interleaved, a chunk sees its last micro-batch pp steps before the next chunk does,
+ * and its first likewise, so that all but the outermost chunk have pp passes. */
+static double beside_of(const struct pl_layout *l, double micro)
+{
+    return l->schedule == PL_INTERLEAVED && l->vp > 1 ? (micro < l->pp ? micro : l->pp) : 1;
+}
+
 static double data_parallel(const struct pl_cost_ctx *x, const struct pl_layout *l,
                             const struct stage *y, const struct pl_held *p, double micro)
 {
     double grad = x->op.t->half_grads || l->precision == PL_FP32 ? x->op.r.element : 4;
     struct sync s = {.dense_bytes = p->dense, .expert_bytes = p->expert};
-    double reduce, gather, each;
+    double reduce, gather, each, beside;
 
     pl_group_of(&s.dense, x->op.k, x->op.c, &x->op.r, l->dp * l->cp, l->tp);
     pl_group_of(&s.expert, x->op.k, x->op.c, &x->op.r, l->edp, l->etp * l->ep);
     if (l->zero == 3)
         return sharded_weights(x, &s, l, y, micro, grad);
     if (l->zero == 0)
-        return exposed(x, l->overlap_grad_reduce, both(&s, pl_all_reduce_s, grad), y->bwd);
+        return exposed(x, l->overlap_grad_reduce, both(&s, pl_all_reduce_s, grad),
+                       y->bwd * beside_of(l, micro));
     /* zero 2 scatters what each micro-batch adds; under a pipeline it waits for the last one */
     each = l->zero == 2 && l->pp == 1 ? micro : 1;
+    beside = each > 1 ? each : beside_of(l, micro);
     reduce = both(&s, pl_gather_s, grad) * each;
     gather = both(&s, pl_gather_s, x->op.r.element);
     if (l->zero_scope ==
         PL_SCOPE_PLAIN) /* gradients meet over all replicas, weights within the smaller group */
         reduce += s.dense.size > 1 ? pl_gather_s(&s.dense, p->dense * grad) : 0;
-    return exposed(x, l->overlap_grad_reduce, reduce, y->bwd * each) +
-           exposed(x, l->overlap_param_gather, gather, y->fwd);
+    return exposed(x, l->overlap_grad_reduce, reduce, y->bwd * beside) +
+           exposed(x, l->overlap_param_gather, gather, y->fwd * beside);
 }
 
 /* Adam reads gradient, master weight and two moments, and writes all but the gradient; the clipping

@@ -19,13 +19,14 @@ struct pl_rates {
     double half_flops; /* matrix products that stay in half precision under fp8: attention, router,
                           head */
     double cast;       /* bytes moved to cast one element of an operand, under fp8 */
+    bool delayed;      /* fp8 scales come from earlier steps */
     double attention;  /* share of HALF_FLOPS that streaming attention reaches */
     int units;         /* generation of the matrix units; 0: not one that kernels are written for */
     double collective_s; /* start of one collective */
 };
 
 void pl_rates_of(struct pl_rates *ret, const struct pl_constants *k, const struct pl_cluster *c,
-                 int precision, int threads);
+                 const struct pl_trainer *t, int precision, int threads);
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
@@ -73,10 +74,6 @@ struct pl_op_ctx {
     struct pl_rates r;
 };
 
-/* M x N x K product. */
-double pl_gemm_s(const struct pl_rates *r, double m, double n, double k);
-/* The same in half precision whatever the layout's. */
-double pl_half_gemm_s(const struct pl_rates *r, double m, double n, double k);
 void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *x,
                       const struct pl_layout *l, bool moe);
 void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *x,

@@ -35,39 +35,53 @@ static double max(double a, double b)
     return a > b ? a : b;
 }
 
-static double product_s(const struct pl_rates *r, double flops, double m, double n, double k)
+/* ODD: the matrix units do not take it, because rows of its operands are no multiple of ALIGNED
+ * elements long. */
+static double product_s(const struct pl_rates *r, double flops, bool odd, double m, double n,
+                        double k)
 {
-    bool odd = !r->cpu && (fmod(k, ALIGNED) != 0 || fmod(n, ALIGNED) != 0);
-
     return 2 * k * (m * n + HALF_WAVE * r->tail) / (odd ? r->vector : flops) +
            r->element * (r->passes * (m * k + k * n) + m * n) / r->memory + r->kernel_s;
 }
 
-double pl_gemm_s(const struct pl_rates *r, double m, double n, double k)
+/* Weights are stored with N and K contiguous in one product or another of a pass; the number of
+ * tokens is a stride of none. */
+static bool is_odd(const struct pl_rates *r, double n, double k)
 {
-    return product_s(r, r->flops, m, n, k) + r->cast * (m * k + k * n) / r->memory;
+    return !r->cpu && (fmod(n, ALIGNED) != 0 || fmod(k, ALIGNED) != 0);
 }
 
-double pl_half_gemm_s(const struct pl_rates *r, double m, double n, double k)
+/* The three products of Y(m,n) = X(m,k) W(k,n): forward, input's gradient, weight's gradient. */
+static void add_three(struct pl_layer_time *x, const struct pl_rates *r, double flops, double m,
+                      double n, double k)
 {
-    return product_s(r, r->half_flops, m, n, k);
+    bool odd = is_odd(r, n, k);
+
+    x->fwd += product_s(r, flops, odd, m, n, k);
+    x->bwd_input += product_s(r, flops, odd, m, k, n);
+    x->bwd_weight += product_s(r, flops, odd, k, n, m);
 }
 
-/* The two products of the backward pass of Y(m,n) = X(m,k) W(k,n). */
 static void add_half_product(struct pl_layer_time *x, const struct pl_rates *r, double m, double n,
                              double k)
 {
-    x->fwd += pl_half_gemm_s(r, m, n, k);
-    x->bwd_input += pl_half_gemm_s(r, m, k, n);
-    x->bwd_weight += pl_half_gemm_s(r, k, n, m);
+    add_three(x, r, r->half_flops, m, n, k);
 }
 
+/* Under fp8 operands are cast. With scales of the moment for each product anew. With delayed scales
+ * input and output's gradient once, each in both orders; weights after the optimizer's step. */
 static void add_product(struct pl_layer_time *x, const struct pl_rates *r, double m, double n,
                         double k)
 {
-    x->fwd += pl_gemm_s(r, m, n, k);
-    x->bwd_input += pl_gemm_s(r, m, k, n);
-    x->bwd_weight += pl_gemm_s(r, k, n, m);
+    add_three(x, r, r->flops, m, n, k);
+    if (r->delayed) {
+        x->fwd += r->cast * m * k / r->memory;
+        x->bwd_input += r->cast * m * n / r->memory;
+        return;
+    }
+    x->fwd += r->cast * (m * k + k * n) / r->memory;
+    x->bwd_input += r->cast * (m * n + n * k) / r->memory;
+    x->bwd_weight += r->cast * (k * m + m * n) / r->memory;
 }
 
 static double streamed(const struct pl_rates *r, double bytes, double kernels)

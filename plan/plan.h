@@ -157,6 +157,7 @@ struct pl_trainer {
     int flash_units;  /* generation of matrix units that its kernels were written for: 1 before
                          Ampere (FlashAttention, Triton), 2 Ampere (FlashAttention-2), 3 Hopper
                          (FlashAttention-3, cuDNN 9); 0: whatever the device has */
+    bool fp8_delayed; /* fp8 scales come from earlier steps; weights are cast once a step */
     bool whole_start; /* zero 3: the model is built whole on the device before it is sharded */
     int max_zero;
 };

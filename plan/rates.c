@@ -48,9 +48,9 @@ const struct pl_constant_name pl_constant_names[] = {
 /* Peaks of the arithmetic units where no product was measured reach this share (A100 0.87, H100
  * 0.80). */
 static const double BEST_OF_PEAK = 0.80;
-/* fp8 with dynamic scales: an operand is read for its largest element, read again and written as
- * one byte. */
-static const double FP8_CAST = 2 + 2 + 1;
+/* fp8 with scales of the moment: an operand is read for its largest element, read again and written
+ * as one byte. With delayed scales it is read once and written in both orders. */
+static const double FP8_CAST = 2 + 2 + 1, FP8_CAST_DELAYED = 2 + 1 + 1;
 static const double TILE = 128,
                     UNITS = 120;         /* output tile of a product; multiprocessors of a GPU */
 static const double CORE_CACHE_GAIN = 4; /* operands of a core's products come from its cache */
@@ -86,7 +86,7 @@ static void cpu_rates(struct pl_rates *r, const struct pl_device *d, int threads
 }
 
 void pl_rates_of(struct pl_rates *ret, const struct pl_constants *k, const struct pl_cluster *c,
-                 int precision, int threads)
+                 const struct pl_trainer *t, int precision, int threads)
 {
     const struct pl_device *d = &c->device;
     double sustained = d->sustained > 0 ? d->sustained : 1;
@@ -98,7 +98,9 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *k, const struc
     }
     ret->flops = sustained * matrix_flops(d, precision);
     ret->half_flops = precision == PL_FP8 ? sustained * matrix_flops(d, PL_BF16) : ret->flops;
-    ret->cast = precision == PL_FP8 ? FP8_CAST : 0;
+    ret->delayed = t->fp8_delayed;
+    if (precision == PL_FP8)
+        ret->cast = t->fp8_delayed ? FP8_CAST_DELAYED : FP8_CAST;
     ret->vector = d->tflops_fp32 > 0 ? BEST_OF_PEAK * d->tflops_fp32 * 1e12 : ret->flops / 16;
     ret->memory = k->memory * d->memory_gbs * 1e9;
     ret->passes = 1;

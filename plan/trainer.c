@@ -28,6 +28,7 @@ static const struct pl_trainer trainers[] = {
     {
         .name = "megatron",
         .flash_units = 3, /* cuDNN, through Transformer Engine */
+        .fp8_delayed = true,
         .tp_async = true,
         .flash = true,
         .gelu = true,
@@ -91,6 +92,7 @@ static const struct pl_trainer trainers[] = {
     {
         .name = "any",
         .tp_async = true,
+        .fp8_delayed = true,
         .flash = true,
         .gelu = true,
         .layernorm = true,

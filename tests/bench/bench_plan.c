@@ -336,6 +336,8 @@ int main(int argc, char **argv)
             return 1;
         }
     }
+    if (rows.left_out)
+        bench_say("plan_rows", "lines left out", (double)rows.left_out, "rows", rows.n);
     if (!rows.n) {
         fprintf(stderr, "usage: bench_plan [-v] [--no-fit] FILE.jsonl...\n");
         return 2;

@@ -33,6 +33,8 @@ void bench_say_sum(const char *bench, const char *what, const struct bench_sum *
 
 static void compare(struct bench_sum *sum, bool verbose, const char *what, double got, double want)
 {
+    if (want <= 0)
+        return;
     bench_sum_add(sum, fabs(got / want - 1));
     if (verbose)
         printf("{\"bench\":\"plan_part\",\"case\":\"%s\",\"value\":%.4g,\"reference\":%.4g,"
@@ -50,9 +52,9 @@ static void links(struct bench_sum *sum, const struct row *r, bool verbose)
     size_t i;
     char what[160];
 
-    if (!list || !r->cluster.nodes)
+    if (!list || !r->cluster.nodes || devices < 2)
         return;
-    pl_rates_of(&rates, &pl_default_constants, &r->cluster, PL_BF16, 1);
+    pl_rates_of(&rates, &pl_default_constants, &r->cluster, &r->trainer, PL_BF16, 1);
     pl_group_of(&g, &pl_default_constants, &r->cluster, &rates, devices, 1);
     json_array_foreach(list, i, one) {
         double bytes = json_number_value(json_array_get(one, 0)),
@@ -74,7 +76,7 @@ static void one_layer(struct bench_sum *sum, const struct row *r, bool verbose)
 
     if (fwd <= 0 || bwd <= 0)
         return;
-    pl_rates_of(&x.r, x.k, x.c, r->layout.precision, 1);
+    pl_rates_of(&x.r, x.k, x.c, x.t, r->layout.precision, 1);
     pl_layer_time_of(&y, &x, &r->layout, r->moe);
     snprintf(what, sizeof(what), "%s forward", r->id);
     compare(sum, verbose, what, y.fwd + y.tp_fwd, fwd);

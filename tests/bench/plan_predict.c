@@ -2,11 +2,6 @@
 
 #include <math.h>
 
-bool row_is_timed(const struct row *r)
-{
-    return !strcmp(r->type, "training") && r->seconds > 0;
-}
-
 size_t families_of(const char *ret[MAX_FAMILIES], const struct rows *rows)
 {
     size_t n = 0;

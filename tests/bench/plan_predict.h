@@ -43,8 +43,6 @@ struct guess {
  * memory, by the model itself. */
 void predict(struct guess *ret, const struct row *r, const struct tuning *t);
 
-bool row_is_timed(const struct row *r);
-
 enum { MAX_FAMILIES = 64 };
 /* Names of the families with timed rows, borrowed; returns how many. */
 size_t families_of(const char *ret[MAX_FAMILIES], const struct rows *rows);

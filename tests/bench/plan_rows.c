@@ -3,14 +3,16 @@
 #include <errno.h>
 
 /*
- * Software by the family of rows that it made: how a trainer of that time and kind runs. A stack is
- * a release, not a row: all its rows share it.
+ * Software by the family of rows that it made, or by words of their source where a family is a
+ * mixture (fp8) or is not listed: how a trainer of that time and kind runs. A stack is a release,
+ * not a row: all its rows share it.
  */
 enum { UNFUSED, FLASH_1, FLASH_2, FLASH_3 };
 
 struct stack {
-    const char *families[4];
-    bool overlap, tp_overlap, tp_async, half_grads, tensor_gather, whole_messages, whole_start;
+    const char *families[4], *words[5];
+    bool overlap, tp_overlap, tp_async, half_grads, tensor_gather, whole_messages, whole_start,
+        fp8_delayed, balanced;
     int attention; /* UNFUSED, or the generation of units that its kernels were written for */
     double selective_share;
     double network; /* share of the network's bandwidth that its authors measured */
@@ -23,13 +25,20 @@ static const struct stack stacks[] = {
     /* Megatron-LM of 2022: the input gradient's all-reduce runs beside the weight gradient. */
     {.families = {"korth", "megascale"}, .half_grads = true, .tp_async = true},
     /* Megatron-DeepSpeed of 2021 (BigScience) and, after Megatron 3.0 was merged, of 2023. */
-    {.families = {"bloom"}, .half_grads = true, .whole_messages = true},
+    {.families = {"bloom"},
+     .words = {"BigScience", "DeepSpeed"},
+     .half_grads = true,
+     .whole_messages = true},
     {.families = {"vtrain"}, .half_grads = true, .tp_async = true},
-    /* Megatron-Core with Transformer Engine; NeMo's and its own recipes cut tp's collectives. */
+    /* Megatron-Core with Transformer Engine; NeMo's and its own recipes cut tp's collectives, and
+     * send each expert as many tokens as any other (Megatron-Bridge's performance page). */
     {.families = {"mcore", "dgxc"},
+     .words = {"NeMo", "DGX", "Megatron-Core", "Megatron-Bridge"},
      .overlap = true,
      .tp_async = true,
      .tp_overlap = true,
+     .fp8_delayed = true,
+     .balanced = true,
      .attention = FLASH_3},
     /* The same with experts, whose recipes do not; its FSDP wraps a model that was built whole. */
     {.families = {"pfold"},
@@ -38,27 +47,61 @@ static const struct stack stacks[] = {
      .whole_start = true,
      .attention = FLASH_3},
     /* PyTorch FSDP with the first FlashAttention's Triton kernels. */
-    {.families = {"foundry"}, .overlap = true, .attention = FLASH_1},
+    {.families = {"foundry"}, .words = {"foundry"}, .overlap = true, .attention = FLASH_1},
     /* torchtitan: FSDP2, PyTorch's attention, every second product saved in "selective". */
-    {.families = {"torchtitan", "fp8"},
+    {.families = {"torchtitan"},
+     .words = {"torchtitan"},
      .overlap = true,
      .attention = FLASH_2,
      .selective_share = 0.5},
 };
 
-/* A family that is not listed is what its rows look like: fully sharded as torchtitan, else today's
- * Megatron. */
-static const struct stack *stack_of(const struct row *r)
+static bool is_one_of(const char *const *names, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n && names[i]; i++)
+        if (str_eq(names[i], name))
+            return true;
+    return false;
+}
+
+static bool has_one_of(const char *const *words, size_t n, const char *text)
+{
+    for (size_t i = 0; i < n && words[i]; i++)
+        if (strstr(text, words[i]))
+            return true;
+    return false;
+}
+
+/*
+ * What a row of an unknown stack looks like: fully sharded is PyTorch's FSDP; a model that is cut
+ * by tp or pp and computes all of its forward pass again keeps scores, since streaming attention
+ * ended that, and is Megatron of 2022; anything else is today's Megatron.
+ */
+static const struct stack *stack_by_look(const struct row *r)
 {
     static const struct stack sharded = {.overlap = true, .attention = FLASH_2};
-    static const struct stack other = {.overlap = true, .tp_async = true, .attention = FLASH_3};
+    static const struct stack other = {
+        .overlap = true, .tp_async = true, .fp8_delayed = true, .attention = FLASH_3};
+    static const struct stack unfused = {.half_grads = true, .tp_async = true};
     const json_t *layout = json_object_get(r->doc, "layout");
+    const char *recompute = json_string_value(json_object_get(layout, "recompute"));
+
+    if (json_integer_value(json_object_get(layout, "zero")) >= 2)
+        return &sharded;
+    return recompute && !strcmp(recompute, "full") ? &unfused : &other;
+}
+
+static const struct stack *stack_of(const struct row *r)
+{
+    const char *source = json_string_value(json_object_get(r->doc, "source"));
 
     for (size_t i = 0; i < ARRAY_LEN(stacks); i++)
-        for (size_t j = 0; j < ARRAY_LEN(stacks[i].families) && stacks[i].families[j]; j++)
-            if (str_eq(stacks[i].families[j], r->family))
-                return &stacks[i];
-    return json_integer_value(json_object_get(layout, "zero")) >= 2 ? &sharded : &other;
+        if (is_one_of(stacks[i].families, ARRAY_LEN(stacks[i].families), r->family))
+            return &stacks[i];
+    for (size_t i = 0; source && i < ARRAY_LEN(stacks); i++)
+        if (has_one_of(stacks[i].words, ARRAY_LEN(stacks[i].words), source))
+            return &stacks[i];
+    return stack_by_look(r);
 }
 
 /* Words by which a row says how its software ran, in its name or its note. */
@@ -76,13 +119,15 @@ static void set_trainer(struct row *r)
     r->trainer = *pl_trainer_find("any");
     r->trainer.flash = f->attention != UNFUSED;
     r->trainer.flash_units = f->attention;
-    r->trainer.tp_overlap = f->tp_overlap || says(r, "async TP");
+    /* recipes with experts do not cut tp's collectives */
+    r->trainer.tp_overlap = (f->tp_overlap && !r->moe) || says(r, "async TP");
     r->trainer.tp_async = f->tp_async;
     r->trainer.half_grads = f->half_grads;
     r->trainer.tensor_gather = f->tensor_gather;
     r->trainer.eager = says(r, "-eager");
     r->trainer.whole_messages = f->whole_messages;
     r->trainer.whole_start = f->whole_start;
+    r->trainer.fp8_delayed = f->fp8_delayed;
     r->trainer.selective_share = f->selective_share;
 }
 
@@ -146,71 +191,125 @@ static void set_groups(struct row *r, const json_t *v)
     r->choice_group = str_hash(key, sizeof(key), r->model_group);
 }
 
-static int parse_row(struct row *r, json_t *v, struct err *e)
+/* What a row has beside its model and layout. */
+static int parse_head(struct row *r, const json_t *v, struct err *e)
 {
-    int devices = (int)json_integer_value(json_object_get(v, "devices"));
-    json_t *batch = json_object_get(v, "global_batch");
     int rc;
 
-    r->doc = json_incref(v);
-    r->measured = json_object_get(v, "measured");
-    r->seconds = json_number_value(json_object_get(v, "seconds_per_iteration"));
-    if ((rc = jx_copy_str(r->id, sizeof(r->id), v, "id", e)) < 0 ||
+    if (!json_is_object(v))
+        return err_at(e, -EINVAL, "", "a row is an object");
+    if ((rc = jx_need(v, "id", e)) < 0 || (rc = jx_need(v, "type", e)) < 0 ||
+        (rc = jx_copy_str(r->id, sizeof(r->id), v, "id", e)) < 0 ||
         (rc = jx_copy_str(r->type, sizeof(r->type), v, "type", e)) < 0 ||
-        (rc = jx_copy_str(r->family, sizeof(r->family), v, "family", e)) < 0)
+        (rc = jx_copy_str(r->family, sizeof(r->family), v, "family", e)) < 0 ||
+        (rc = jx_get_f64(&r->seconds, v, "seconds_per_iteration", 0, 1e9, e)) < 0)
         return rc;
-    if (!json_object_get(v, "model")) /* microbenchmarks have no model */
-        return json_object_get(v, "cluster")
-                   ? pl_cluster_parse(&r->cluster, json_object_get(v, "cluster"), NULL, e)
-                   : 0;
-    set_trainer(r);
-    if ((rc = parse_model(r, json_object_get(v, "model"), e)) < 0)
+    if (!r->family[0])
+        snprintf(r->family, sizeof(r->family), "other");
+    r->measured = json_object_get(v, "measured");
+    return 0;
+}
+
+static int parse_cluster(struct row *r, const json_t *v, struct err *e)
+{
+    int rc = jx_need(v, "cluster", e);
+
+    if (rc < 0)
         return rc;
     if (pl_cluster_parse(&r->cluster, json_object_get(v, "cluster"), NULL, e) < 0)
         return err_under(e, "/cluster");
+    return 0;
+}
+
+/* Devices and batch; a row of one layer or of memory has those of its tensor-parallel group and its
+ * micro-batch. */
+static int parse_size(struct row *r, int *ret_devices, const json_t *v, struct err *e)
+{
+    json_t *layout = NULL;
+    int rc, batch = 1;
+
+    if ((rc = jx_need(v, "layout", e)) < 0 || (rc = jx_get_object(&layout, v, "layout", e)) < 0)
+        return rc;
+    r->layout.tp = *ret_devices = 1;
+    if ((rc = jx_get_int(&r->layout.tp, layout, "tp", 1, 1 << 20, e)) < 0 ||
+        (rc = jx_get_int(&batch, layout, "micro_batch", 1, 1 << 20, e)) < 0)
+        return err_under(e, "/layout");
+    *ret_devices = r->layout.tp;
+    if ((rc = jx_get_int(ret_devices, v, "devices", 1, 1 << 24, e)) < 0 ||
+        (rc = jx_get_int(&batch, v, "global_batch", 1, 1 << 24, e)) < 0)
+        return rc;
+    r->workload =
+        (struct pl_workload){.seq = r->model.seq, .precision = PL_BF16, .global_batch = batch};
+    return 0;
+}
+
+static int parse_row(struct row *r, json_t *v, struct err *e)
+{
+    int rc, devices;
+
+    r->doc = json_incref(v);
+    if ((rc = parse_head(r, v, e)) < 0)
+        return rc;
+    if (!json_object_get(v, "model")) /* microbenchmarks have no model, some no cluster */
+        return json_object_get(v, "cluster") ? parse_cluster(r, v, e) : 0;
+    if ((rc = parse_model(r, json_object_get(v, "model"), e)) < 0 ||
+        (rc = parse_cluster(r, v, e)) < 0 || (rc = parse_size(r, &devices, v, e)) < 0)
+        return rc;
+    set_trainer(r);
+    if (stack_of(r)->balanced && r->moe && r->model.moe.capacity_factor <= 0)
+        r->model.moe.capacity_factor = 1; /* dropless and even */
     if (stack_of(r)->network > 0 && r->cluster.nlinks)
         r->cluster.link[r->cluster.nlinks - 1].share = stack_of(r)->network;
-    r->workload = (struct pl_workload){.seq = r->model.seq, .precision = PL_BF16};
-    r->layout.tp = (int)json_integer_value(json_object_get(json_object_get(v, "layout"), "tp"));
-    r->workload.global_batch =
-        batch
-            ? (int)json_integer_value(batch)
-            : (int)json_integer_value(json_object_get(json_object_get(v, "layout"), "micro_batch"));
-    if (r->workload.global_batch < 1)
-        r->workload.global_batch = 1;
-    if ((rc = parse_layout(r, json_object_get(v, "layout"), devices ? devices : r->layout.tp, e)) <
-        0)
+    if ((rc = parse_layout(r, json_object_get(v, "layout"), devices, e)) < 0)
         return rc;
+    if (r->workload.global_batch < r->layout.dp && row_is_timed(r))
+        return err_at(e, -EINVAL, "/global_batch", "global_batch %d is less than dp %d",
+                      r->workload.global_batch, r->layout.dp);
     set_groups(r, v);
     return 0;
+}
+
+bool row_is_timed(const struct row *r)
+{
+    return !strcmp(r->type, "training") && r->seconds > 0 && r->layout.dp > 0;
+}
+
+/* One line of the file; what is no row is said and left out, and the others stand. */
+static void load_line(struct rows *ret, const char *line, const char *path, int number)
+{
+    AUTO_JSON *v = NULL;
+    struct row row = {0};
+    struct err e = {0};
+
+    if (jx_parse(&v, line, strlen(line), &e) < 0 || parse_row(&row, v, &e) < 0) {
+        fprintf(stderr, "bench_plan: %s:%d %s: left out: %s%s%s\n", path, number, row.id, e.pointer,
+                e.pointer[0] ? ": " : "", e.text);
+        json_decref(row.doc);
+        ret->left_out++;
+        return;
+    }
+    MEM_GROW(ret->at, ret->n, ret->cap);
+    ret->at[ret->n++] = row;
 }
 
 int rows_load(struct rows *ret, const char *path, struct err *e)
 {
     AUTO_FREE char *text = NULL;
     char *line, *next;
+    size_t before = ret->n;
     int r, number = 0;
 
     if ((r = file_read_all(&text, NULL, path, 64 << 20, e)) < 0)
         return r;
     for (line = text; line && *line; line = next) {
-        AUTO_JSON *v = NULL;
-        struct row row = {0};
-
         number++;
         next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
-        if (!line[strspn(line, " \r")])
-            continue;
-        if ((r = jx_parse(&v, line, strlen(line), e)) < 0 || (r = parse_row(&row, v, e)) < 0) {
-            json_decref(row.doc);
-            return err_wrap(e, "%s:%d%s", path, number, e->pointer);
-        }
-        MEM_GROW(ret->at, ret->n, ret->cap);
-        ret->at[ret->n++] = row;
+        if (line[strspn(line, " \t\r")])
+            load_line(ret, line, path, number);
     }
-    return 0;
+    return ret->n > before ? 0 : err_set(e, -EINVAL, "%s: not one row can be used", path);
 }
 
 void rows_done(struct rows *r)

@@ -24,9 +24,16 @@ struct row {
 struct rows {
     struct row *at;
     size_t n, cap;
+    size_t left_out; /* lines that are no row that can be used */
 };
 
+/* Add the rows of a file. A line that cannot be used, as one with a cluster profile or a layout key
+ * that is not known, is reported to stderr with its reason, counted and left out; it is an error
+ * only if nothing is left. */
 int rows_load(struct rows *ret, const char *path, struct err *e);
 void rows_done(struct rows *r);
+
+/* A training run with seconds of an iteration. */
+bool row_is_timed(const struct row *r);
 
 #endif

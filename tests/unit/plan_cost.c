@@ -195,7 +195,7 @@ static void a_ring_passes_the_bytes_that_its_definition_says(void **state)
     (void)state;
     k.near = k.far = 1;
     x.c.link[0].latency_us = x.c.link[1].latency_us = 0;
-    pl_rates_of(&r, &k, &x.c, PL_BF16, 1);
+    pl_rates_of(&r, &k, &x.c, x.t, PL_BF16, 1);
     r.collective_s = 0;
     pl_group_of(&g, &k, &x.c, &r, 8, 1); /* one node: 300 GB/s */
     assert_true(fabs(pl_all_reduce_s(&g, BYTES) - 2 * BYTES * 7 / 8 / 300e9) < 1e-9);
@@ -214,7 +214,7 @@ static void a_measured_share_of_a_link_stands_before_the_usual_one(void **state)
     struct err e = {0};
 
     (void)state;
-    pl_rates_of(&r, &pl_default_constants, &x.c, PL_BF16, 1);
+    pl_rates_of(&r, &pl_default_constants, &x.c, x.t, PL_BF16, 1);
     pl_group_of(&usual, &pl_default_constants, &x.c, &r, 4, 8);
     x.c.link[1].share = pl_default_constants.far / 2;
     pl_group_of(&measured, &pl_default_constants, &x.c, &r, 4, 8);
@@ -264,6 +264,68 @@ static void zero_2_scatters_once_under_a_pipeline(void **state)
     assert_true(flat > 4 * flat_1);
 }
 
+/* A rank of a dropless layer computes 1.1 times its share of the tokens, a number that no unit of
+ * hardware divides: it takes a time between those of the capacities on both sides. */
+static void tokens_of_a_dropless_layer_need_no_alignment(void **state)
+{
+    static const double capacity[] = {1, 0, 1.25}; /* 0: dropless */
+    double seconds[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct world x = world_of("mixtral-8x7b", "dgx-h100", 4, 256, "megatron");
+
+        x.m.moe.capacity_factor = capacity[i];
+        seconds[i] =
+            cost_of(&x, "{'tp':2,'sp':1,'pp':2,'ep':8,'etp':1,'zero':1,'precision':'bf16'}").total;
+    }
+    assert_true(seconds[0] < seconds[1] && seconds[1] < seconds[2]);
+}
+
+/* Scales of earlier steps save a pass over each operand, and casts of weights but one: the more the
+ * fewer tokens share a weight. */
+static void delayed_scales_cast_less(void **state)
+{
+    double gain[2];
+
+    (void)state;
+    for (int large = 0; large < 2; large++) {
+        double seconds[2];
+
+        for (int delayed = 0; delayed < 2; delayed++) {
+            struct world x = world_of("llama-8b", "dgx-h100", 1, 64, "megatron");
+            struct pl_trainer t = *x.t;
+
+            t.fp8_delayed = delayed;
+            x.t = &t;
+            seconds[delayed] = cost_of(&x, large ? "{'precision':'fp8','micro_batch':4}"
+                                                 : "{'precision':'fp8','micro_batch':1}")
+                                   .total;
+        }
+        gain[large] = seconds[0] / seconds[1];
+    }
+    assert_true(gain[1] > 1.02 && gain[0] > gain[1]);
+}
+
+/* The chunks of an interleaved stage end one after the other, so that there is work beside the
+ * collectives of all but one. */
+static void interleaving_hides_gradients(void **state)
+{
+    struct world x = world_of("gpt-22B", "dgx-h100", 8, 64, "megatron");
+    double plain = cost_of(&x, "{'tp':8,'pp':4,'zero':1,'overlap_grad_reduce':1,"
+                               "'precision':'bf16'}")
+                       .seconds[PL_COST_DP];
+    double chunks = cost_of(&x, "{'tp':8,'pp':4,'vp':4,'schedule':'interleaved','zero':1,"
+                                "'overlap_grad_reduce':1,'precision':'bf16'}")
+                        .seconds[PL_COST_DP];
+    double blocking = cost_of(&x, "{'tp':8,'pp':4,'vp':4,'schedule':'interleaved','zero':1,"
+                                  "'precision':'bf16'}")
+                          .seconds[PL_COST_DP];
+
+    (void)state;
+    assert_true(chunks < plain && plain < blocking);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +340,9 @@ int main(void)
         cmocka_unit_test(a_measured_share_of_a_link_stands_before_the_usual_one),
         cmocka_unit_test(attention_is_as_fast_as_the_units_that_it_was_written_for),
         cmocka_unit_test(zero_2_scatters_once_under_a_pipeline),
+        cmocka_unit_test(tokens_of_a_dropless_layer_need_no_alignment),
+        cmocka_unit_test(delayed_scales_cast_less),
+        cmocka_unit_test(interleaving_hides_gradients),
         cmocka_unit_test(a_ring_passes_the_bytes_that_its_definition_says),
     };
 
