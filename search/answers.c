@@ -255,17 +255,17 @@ static json_t *calibration(const struct se_search *s)
     const struct se_hyp *h = &b->hyp[0];
     double sq = 0.0;
     int inside[3] = {0}, n;
-    double AUTO_FREE *mean = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
-    double AUTO_FREE *var = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
+    double AUTO_FREE *mean = mem_alloc(((size_t)b->nobs + 1) * sizeof(double));
+    double AUTO_FREE *var = mem_alloc(((size_t)b->nobs + 1) * sizeof(double));
 
     for (int k = 1; k < b->nhyps; k++)
         if (b->hyp[k].weight > h->weight)
             h = &b->hyp[k];
-    n = h->gp.n;
+    n = h->gp.n - (h->informed ? b->nhints : 0);
     if (n < 3)
         return json_null();
     se_gp_leave_one_out(&h->gp, mean, var);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) { /* hints come last */
         double err = h->gp.y[i] - mean[i], sd = sqrt(var[i] + h->gp.var[i]);
 
         sq += err * err;
@@ -279,14 +279,29 @@ static json_t *calibration(const struct se_search *s)
 
 static json_t *trust(const struct se_belief *b)
 {
-    return b->nhyps > 1 ? json_real(b->hyp[0].weight) : json_null();
+    return b->nhyps > 1 ? json_real(se_belief_trust(b)) : json_null();
+}
+
+/* What earlier campaigns said, and how much of the belief rests on it. */
+static json_t *warm_start(const struct se_search *s)
+{
+    double weight[SE_QUANTITIES] = {0.0};
+
+    if (s->nsources == 0)
+        return json_null();
+    for (int q = 0; q < SE_QUANTITIES; q++)
+        if (s->belief[q].nhyps > SE_INFORMED)
+            weight[q] = s->belief[q].hyp[SE_INFORMED].weight;
+    return json_pack("{s:i, s:i, s:f, s:f}", "campaigns", s->nsources, "trials", s->source_trials,
+                     "weight", weight[SE_THROUGHPUT], "memory_weight", weight[SE_MEMORY]);
 }
 
 json_t *se_diagnosis_json(const struct se_search *s)
 {
-    return json_pack("{s:I, s:i, s:o, s:o, s:o, s:f, s:I, s:b}", "legal", (json_int_t)s->table->n,
-                     "settled", s->settled, "trust", trust(&s->belief[SE_THROUGHPUT]),
-                     "memory_trust", trust(&s->belief[SE_MEMORY]), "leave_one_out", calibration(s),
+    return json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:f, s:I, s:b}", "legal",
+                     (json_int_t)s->table->n, "settled", s->settled, "trust",
+                     trust(&s->belief[SE_THROUGHPUT]), "memory_trust", trust(&s->belief[SE_MEMORY]),
+                     "warm_start", warm_start(s), "leave_one_out", calibration(s),
                      "expected_regret", s->regret, "exact_posteriors", (json_int_t)s->exact,
                      "proved", s->proved);
 }

@@ -56,6 +56,11 @@ static const double TRUST = 0.85; /* prior weight of the trusting hypothesis */
 /* Some doubt always remains: layouts alike say little of a prior's slope, though they agree with
  * it. */
 static const double DOUBT = 0.05;
+/* Of the trust, the part that goes to hints of other campaigns beforehand. */
+static const double RELATED = 0.7;
+/* After so many observations of its own, a campaign hears the better of both alone: either it knows
+ * what the hints say, or they were refuted. */
+enum { OWN_ENOUGH = 30 };
 
 static void set_hyper(struct se_hyp *h, enum se_quantity q)
 {
@@ -104,9 +109,57 @@ void se_belief_init(struct se_belief *b, const struct se_table *t, enum se_quant
              use_prior && q == SE_THROUGHPUT ? SE_LIN_SHARE : SE_LIN_PRIOR);
     b->hyp[b->nhyps++].prior_weight = use_prior ? 1.0 - TRUST : 1.0;
     if (use_prior && q == SE_THROUGHPUT)
-        b->hyp[1].level = t->centre[q];
+        b->hyp[SE_DOUBTING].level = t->centre[q];
     for (int h = 0; h < b->nhyps; h++)
         b->hyp[h].weight = b->hyp[h].prior_weight;
+}
+
+void se_belief_inform(struct se_belief *b, const struct se_table *t, const struct se_hint *hint,
+                      int n, double trust)
+{
+    struct se_hyp *h = &b->hyp[SE_INFORMED];
+
+    if (b->nhyps < 2 || n == 0)
+        return;
+    assert(b->nobs == 0 && b->nhyps == SE_INFORMED);
+    init_hyp(h, t, b->quantity, true, t->nlin[b->quantity]);
+    h->informed = true;
+    b->nhyps++;
+    b->hyp[SE_DOUBTING].prior_weight = 1.0 - trust;
+    b->hyp[SE_TRUSTING].prior_weight = trust * (1.0 - RELATED);
+    h->prior_weight = trust * RELATED;
+    for (int i = 0; i < n; i++) {
+        struct se_obs o = {.seen = SE_EXACT, .foreign = true};
+
+        o.value = hint[i].value;
+        o.var = hint[i].var;
+        memcpy(o.u, hint[i].v, sizeof(o.u));
+        for (int d = 0; d < h->gp.kern.ndims; d++)
+            o.level[d] = (uint8_t)h->gp.kern.nlevels[d];
+        se_belief_add(b, &o);
+    }
+    b->nhints = b->fitted = n;
+    se_belief_update(b);
+    for (int i = 0; i < n; i++)
+        for (int p = 0; p < h->gp.kern.nlin; p++)
+            b->expected[p] +=
+                h->gp.kern.lin2[p] * h->gp.lin[i * h->gp.kern.nlin + p] * h->gp.alpha[i];
+}
+
+double se_belief_trust(const struct se_belief *b)
+{
+    double sum = 0.0;
+
+    for (int h = 0; h < b->nhyps; h++)
+        sum += b->hyp[h].trusting ? b->hyp[h].weight : 0.0;
+    return sum;
+}
+
+double se_belief_expected(const struct se_belief *b, const struct se_obs *o)
+{
+    if (b->nhyps <= SE_INFORMED || b->hyp[SE_INFORMED].weight < b->hyp[SE_TRUSTING].weight)
+        return 0.0;
+    return se_dot(b->expected, o->u, SE_MAX_LIN);
 }
 
 void se_belief_done(struct se_belief *b)
@@ -152,7 +205,7 @@ void se_belief_place(const struct se_belief *b, const struct se_table *t, size_t
 
 static double mean_at(const struct se_hyp *h, const struct se_obs *o)
 {
-    return h->trusting ? o->prior : h->level;
+    return o->foreign ? 0.0 : h->trusting ? o->prior : h->level;
 }
 
 /* Without a prior, nothing is known of the level of throughput but what was seen. */
@@ -187,15 +240,15 @@ static double load(struct se_belief *b, struct se_hyp *h, int stride, struct se_
         struct se_point p = {.level = o->level};
         double m = mean_at(h, o);
 
-        if (o->foreign && !h->trusting)
+        if (o->foreign && !h->informed)
             continue;
         memcpy(p.u, o->u, sizeof(p.u));
         pick[n] = *o;
         mean0[n] = m;
-        own[n] = o->seen == SE_EXACT;
+        own[n] = o->seen == SE_EXACT && !o->foreign;
         n++;
         if (o->seen == SE_EXACT)
-            se_gp_add(g, &p, o->value - m, o->var + g->kern.noise2);
+            se_gp_add(g, &p, o->value - m, o->var + (o->foreign ? 0.0 : g->kern.noise2));
         else
             se_gp_add(g, &p, o->site_var[which] > 0.0 ? o->site_y[which] : 0.0,
                       o->site_var[which] > 0.0 ? o->site_var[which] : 1e3);
@@ -203,7 +256,7 @@ static double load(struct se_belief *b, struct se_hyp *h, int stride, struct se_
     log_z = se_ep_run(g, pick, mean0);
     n = 0;
     for (int i = b->nobs - 1; i >= 0; i -= stride) {
-        if (b->obs[i].foreign && !h->trusting)
+        if (b->obs[i].foreign && !h->informed)
             continue;
         b->obs[i].site_y[which] = g->y[n];
         b->obs[i].site_var[which] = g->var[n++];
@@ -243,6 +296,22 @@ static double log_hyper(const struct se_hyp *h)
     return s;
 }
 
+/* With OWN_ENOUGH observations the better of trusting and informed takes the weight of both. */
+static void choose_trusting(struct se_belief *b)
+{
+    double *cold = &b->hyp[SE_TRUSTING].weight, *informed = &b->hyp[SE_INFORMED].weight;
+
+    if (b->nhyps <= SE_INFORMED || b->nobs - b->nhints < OWN_ENOUGH)
+        return;
+    if (*cold > *informed) {
+        *cold += *informed;
+        *informed = 0.0;
+    } else {
+        *informed += *cold;
+        *cold = 0.0;
+    }
+}
+
 static void set_weights(struct se_belief *b)
 {
     double top = -INFINITY, sum = 0.0;
@@ -255,10 +324,37 @@ static void set_weights(struct se_belief *b)
     }
     for (int h = 0; h < b->nhyps; h++)
         b->hyp[h].weight /= sum;
-    if (b->nhyps > 1 && b->hyp[1].weight < DOUBT) {
-        b->hyp[1].weight = DOUBT;
-        b->hyp[0].weight = 1.0 - DOUBT;
+    if (b->nhyps > 1 && b->hyp[SE_DOUBTING].weight < DOUBT) {
+        double scale = (1.0 - DOUBT) / (1.0 - b->hyp[SE_DOUBTING].weight);
+
+        for (int h = 0; h < b->nhyps; h++)
+            b->hyp[h].weight *= scale;
+        b->hyp[SE_DOUBTING].weight = DOUBT;
     }
+    choose_trusting(b);
+}
+
+/* log p(hints) by H: what its evidence owes to them and not to the campaign's own observations. */
+static double hints_evidence(const struct se_belief *b, const struct se_hyp *h)
+{
+    struct se_kernel k;
+    struct se_gp g;
+    double log_p;
+
+    if (!h->informed)
+        return 0.0;
+    se_kernel_copy(&k, &h->gp.kern);
+    se_gp_init(&g, &k);
+    for (int i = 0; i < b->nhints; i++) {
+        struct se_point p = {.level = b->obs[i].level};
+
+        memcpy(p.u, b->obs[i].u, sizeof(p.u));
+        se_gp_add(&g, &p, b->obs[i].value, b->obs[i].var);
+    }
+    se_gp_factor(&g);
+    log_p = se_gp_evidence(&g);
+    se_gp_done(&g);
+    return log_p;
 }
 
 void se_belief_update(struct se_belief *b)
@@ -268,7 +364,8 @@ void se_belief_update(struct se_belief *b)
     set_level(b);
     scratch_init(&s, b->nobs);
     for (int h = 0; h < b->nhyps; h++)
-        b->hyp[h].evidence = load(b, &b->hyp[h], 1, s.pick, s.mean0, s.own) + log_hyper(&b->hyp[h]);
+        b->hyp[h].evidence = load(b, &b->hyp[h], 1, s.pick, s.mean0, s.own) -
+                             hints_evidence(b, &b->hyp[h]) + log_hyper(&b->hyp[h]);
     scratch_done(&s);
     set_weights(b);
 }
@@ -336,7 +433,7 @@ static void fit_hyp(struct se_belief *b, struct se_hyp *h)
         load(b, h, stride, o.s.pick, o.s.mean0, o.s.own);
         for (int i = 0; i < h->gp.n; i++) {
             o.site_var[i] = o.s.own[i] ? o.s.pick[i].var : h->gp.var[i];
-            sided |= !o.s.own[i];
+            sided |= o.s.pick[i].seen != SE_EXACT;
         }
         if (round > 0 && !sided)
             break;
@@ -349,7 +446,7 @@ static void fit_hyp(struct se_belief *b, struct se_hyp *h)
 void se_belief_fit(struct se_belief *b)
 {
     set_level(b);
-    for (int h = 0; h < b->nhyps && b->nobs > 0; h++)
+    for (int h = 0; h < b->nhyps && b->nobs > b->nhints; h++)
         fit_hyp(b, &b->hyp[h]);
     b->fitted = b->nobs;
     se_belief_update(b);
@@ -429,7 +526,7 @@ void se_belief_forget(struct se_belief *b)
         int n = 0;
 
         for (int i = 0; i < b->nobs; i++)
-            n += !b->obs[i].foreign || b->hyp[h].trusting;
+            n += !b->obs[i].foreign || b->hyp[h].informed;
         se_gp_truncate(&b->hyp[h].gp, n);
     }
 }

@@ -10,6 +10,9 @@
  * is 0.) Within each, hyper-parameters are maximum a
  * posteriori.
  *
+ * Hints of other campaigns (transfer.h) speak of the coefficients c, b and theta alone. They are
+ * believed by a third hypothesis, the trusting one once more; where they mislead, its weight goes.
+ *
  * An observation is exact (with its own variance), or one-sided: the value lies below or above a
  * bound (a trial that was stopped early; one that fitted, or did not, without a memory figure).
  * One-sided ones enter by expectation propagation (Rasmussen and Williams 2006, section 3.6): each
@@ -30,12 +33,12 @@ struct se_obs {
     double value;
     double var;   /* its own error; of a one-sided one, how sharp the bound is */
     double prior; /* at this layout */
-    bool foreign; /* of another campaign: only what the prior leaves of it counts */
+    bool foreign; /* a hint: of the linear part alone, and of the informed hypothesis */
     uint8_t level[SE_MAX_DIMS];
     double u[SE_MAX_LIN];
     /* Pseudo-observations of a one-sided one when last worked out, to start from; variance 0: none
      * yet. */
-    double site_y[2], site_var[2];
+    double site_y[3], site_var[3];
 };
 
 struct se_hyper { /* log-normal hyper-prior: log theta ~ N(mean, sd^2) */
@@ -44,6 +47,7 @@ struct se_hyper { /* log-normal hyper-prior: log theta ~ N(mean, sd^2) */
 
 struct se_hyp {
     bool trusting;
+    bool informed; /* by hints */
     double prior_weight;
     double level; /* mean of the doubting hypothesis */
     struct se_hyper hyper[SE_MAX_THETA];
@@ -52,7 +56,8 @@ struct se_hyp {
     double weight;   /* of the two, adds up to 1 */
 };
 
-enum { SE_MAX_HYPS = 2 };
+/* Their places: without a prior the doubting one is the only one, and first. */
+enum { SE_TRUSTING, SE_DOUBTING, SE_INFORMED, SE_MAX_HYPS };
 
 struct se_belief {
     enum se_quantity quantity;
@@ -60,13 +65,29 @@ struct se_belief {
     struct se_hyp hyp[SE_MAX_HYPS];
     struct se_obs *obs;
     int nobs, cap;
-    int fitted; /* observations at the last fit */
+    int fitted;                  /* observations at the last fit */
+    int nhints;                  /* the first so many observations are foreign */
+    double expected[SE_MAX_LIN]; /* of the coefficients, by the hints alone */
 };
 
 void se_belief_init(struct se_belief *b, const struct se_table *t, enum se_quantity q,
                     bool use_prior);
 void se_belief_done(struct se_belief *b);
 void se_belief_copy(struct se_belief *to, const struct se_belief *from);
+
+/* An observation of V.w with variance VAR, w being the coefficients of the linear features. */
+struct se_hint {
+    double v[SE_MAX_LIN];
+    double value, var;
+};
+/* Take over the N hints, before anything was observed; TRUST is what the prior is believed
+ * beforehand. Without a trusting hypothesis: nothing. */
+void se_belief_inform(struct se_belief *b, const struct se_table *t, const struct se_hint *hint,
+                      int n, double trust);
+double se_belief_trust(const struct se_belief *b); /* weight of all that trust the prior */
+/* What is expected of log quantity beyond the prior at the place of O, by the hints that are
+ * believed. */
+double se_belief_expected(const struct se_belief *b, const struct se_obs *o);
 
 /* Hold one more observation; se_belief_update() must follow. */
 void se_belief_add(struct se_belief *b, const struct se_obs *o);

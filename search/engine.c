@@ -12,6 +12,7 @@
 #include "base/base.h"
 #include "search/num.h"
 #include "search/state.h"
+#include "search/transfer.h"
 
 const char *const se_status_names[] = {"ok",      "oom",     "infeasible", "censored",
                                        "crashed", "discard", NULL};
@@ -57,6 +58,8 @@ int se_search_new_over(struct se_search **ret, const struct se_spec *spec,
     se_num_setup();
     s->spec = *spec;
     s->spec.space = NULL;
+    s->spec.source = NULL;
+    s->spec.nsources = 0;
     s->done = "";
     s->next_id = 1;
     s->regret = -1.0;
@@ -72,6 +75,9 @@ int se_search_new_over(struct se_search **ret, const struct se_spec *spec,
     se_belief_init(&s->belief[SE_THROUGHPUT], s->table, SE_THROUGHPUT, spec->use_prior);
     se_belief_init(&s->belief[SE_MEMORY], s->table, SE_MEMORY, spec->use_memory_prior);
     se_crash_init(&s->crash, s->table);
+    r = se_transfer(s, spec, e);
+    if (r < 0)
+        return r;
     *ret = TAKE(s);
     return 0;
 }
@@ -208,6 +214,14 @@ static void observe_memory(struct se_search *s, size_t index, const struct se_ou
         observe(s, SE_MEMORY, index, SE_ABOVE, full, var);
 }
 
+void se_learn(struct se_search *s, size_t index, const struct se_outcome *o)
+{
+    observe_throughput(s, index, o);
+    observe_memory(s, index, o);
+    if (o->status != SE_OOM)
+        se_crash_add(&s->crash, s->table, index, o->status == SE_OK || o->status == SE_CENSORED);
+}
+
 /* The control methods do not choose by belief, whose time grows with the cube of the trials: after
  * the first hundred it follows when there are twice as many. */
 static bool worth_updating(const struct se_search *s)
@@ -237,10 +251,7 @@ int se_tell(struct se_search *s, int id, const struct se_outcome *o, struct err 
     }
     s->settled++;
     s->succeeded += o->status == SE_OK;
-    observe_throughput(s, r->index, o);
-    observe_memory(s, r->index, o);
-    if (o->status != SE_OOM)
-        se_crash_add(&s->crash, s->table, r->index, o->status == SE_OK || o->status == SE_CENSORED);
+    se_learn(s, r->index, o);
     if (worth_updating(s))
         for (int q = 0; q < SE_QUANTITIES; q++)
             se_belief_update(&s->belief[q]);
@@ -377,8 +388,7 @@ static void say_why(const struct se_search *s, const struct se_acquire *a,
                     const struct se_choice *c, char *why, size_t size)
 {
     double gain = expm1(c->mean[SE_THROUGHPUT] - a->incumbent), sd = sqrt(c->var[SE_THROUGHPUT]);
-    double trust =
-        s->belief[SE_THROUGHPUT].nhyps > 1 ? s->belief[SE_THROUGHPUT].hyp[0].weight : 0.0;
+    double trust = se_belief_trust(&s->belief[SE_THROUGHPUT]);
 
     if (!a->improving)
         snprintf(why, size, "nothing has run yet: the best %s, likely to fit (%.0f %%)",
@@ -436,7 +446,7 @@ static bool prior_erred(const struct se_belief *b)
     int n = 0;
 
     for (int i = 0; i < b->nobs; i++) {
-        double d = b->obs[i].value - b->obs[i].prior;
+        double d = b->obs[i].value - b->obs[i].prior - se_belief_expected(b, &b->obs[i]);
 
         if (b->obs[i].seen != SE_EXACT || b->obs[i].foreign)
             continue;
@@ -457,7 +467,7 @@ static bool prior_erred(const struct se_belief *b)
  */
 static bool ask_sceptic(struct se_search *s, double *kept)
 {
-    static const double only_doubt[SE_MAX_HYPS] = {0.0, 1.0};
+    static const double only_doubt[SE_MAX_HYPS] = {[SE_DOUBTING] = 1.0};
     struct se_belief *b = &s->belief[SE_THROUGHPUT];
 
     if (b->nhyps < 2 || s->settled % SCEPTIC_EVERY != SCEPTIC_EVERY - 1 || !prior_erred(b))

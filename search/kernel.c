@@ -19,8 +19,8 @@ void se_kernel_init(struct se_kernel *k, const struct se_dim *dims, int ndims, i
         if (!dims[d].active)
             continue;
         k->nlevels[k->ndims] = dims[d].nlevels;
-        if (k->stride < dims[d].nlevels)
-            k->stride = dims[d].nlevels;
+        if (k->stride < dims[d].nlevels + 1)
+            k->stride = dims[d].nlevels + 1;
         k->categorical[k->ndims] = dims[d].categorical;
         memcpy(k->pos[k->ndims], dims[d].pos, sizeof(dims[d].pos));
         k->ndims++;

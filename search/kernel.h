@@ -13,6 +13,9 @@
  * products. The tensor product of one-dimensional Matern kernels with a length each is the ARD form
  * of Roustant et al. 2012 (DiceKriging); the additive part is Duvenaud et al. 2011 to first order.
  *
+ * One level beyond the last of each key is nowhere: its m_d with every level, itself too, is 0. A
+ * point there has the linear part only.
+ *
  * Hyper-parameters are logarithms, in the order of enum se_theta.
  */
 #ifndef SEARCH_KERNEL_H
@@ -50,7 +53,7 @@ struct se_kernel {
     int ndims; /* active dims */
     int nlin;
     int nlevels[SE_MAX_DIMS];
-    int stride; /* of a table row: the most levels of a dim */
+    int stride; /* of a table row: the most levels of a dim, and one */
     double pos[SE_MAX_DIMS][SE_MAX_LEVELS];
     bool categorical[SE_MAX_DIMS];
     double sd_const, sd_prior; /* fixed weights of the first two linear features */

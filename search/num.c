@@ -12,6 +12,8 @@ void dpotri_(const char *uplo, const int *n, double *a, const int *lda, int *inf
 void dtrsm_(const char *side, const char *uplo, const char *trans, const char *diag, const int *m,
             const int *n, const double *alpha, const double *a, const int *lda, double *b,
             const int *ldb);
+void dsyev_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w,
+            double *work, const int *lwork, int *info);
 void openblas_set_num_threads(int n);
 
 void se_num_setup(void)
@@ -147,6 +149,16 @@ void se_chol_inverse(double *l, int n, int ld)
     for (int j = 0; j < n; j++)
         for (int i = j + 1; i < n; i++)
             l[(size_t)i * (size_t)ld + (size_t)j] = l[(size_t)j * (size_t)ld + (size_t)i];
+}
+
+void se_eigen(double *a, int n, double *lambda)
+{
+    int info = 0, size = 64 * n;
+    double AUTO_FREE *work = mem_alloc(((size_t)size + 1) * sizeof(double));
+
+    if (n > 0)
+        dsyev_("V", "L", &n, a, &n, lambda, work, &size, &info);
+    assert(info == 0);
 }
 
 double se_dot(const double *a, const double *b, int n)

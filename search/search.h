@@ -56,7 +56,9 @@ struct se_budget {
     double device_s; /* 0: no limit; likewise */
 };
 
-/* The parts of a campaign that the search reads. A plain value but for `space`. */
+struct se_source;
+
+/* The parts of a campaign that the search reads. A plain value but for `space` and `source`. */
 struct se_spec {
     struct pl_model model;
     struct pl_cluster cluster;
@@ -79,6 +81,8 @@ struct se_spec {
     double trial_start_s; /* about: seconds before the first step */
     se_prior_fn prior_fn; /* NULL: the cost model and memory plan of plan/ */
     void *prior_arg;
+    struct se_source *source; /* owned (nsources): earlier campaigns that inform this one */
+    int nsources;
     bool async_refit; /* the caller runs struct se_refit; else se_ask() refits itself */
 };
 
@@ -168,6 +172,25 @@ struct se_outcome {
 int se_tell(struct se_search *s, int id, const struct se_outcome *o, struct err *e);
 /* The same from a tell object as in docs/PROTOCOL.md: {"id", "status", ...}. */
 int se_tell_json(struct se_search *s, const json_t *tell, struct err *e);
+
+/*
+ * An earlier campaign whose trials inform another one's search (docs/SEARCH.md, section 8): its
+ * model, cluster, workload and trainer in SPEC (no space), and what its trials said. In a
+ * campaign's "search" it is a member of "warm_start":
+ *     {"campaign": NAME?, "model", "cluster", "workload", "trainer"?, "constraints"?,
+ *      "trials": [{"layout", "status", "tokens_per_s", ...}]}
+ * a trial being a layout and the keys of a tell.
+ */
+enum { SE_MAX_SOURCES = 8, SE_MAX_SOURCE_TRIALS = 200 };
+struct se_past {
+    struct pl_layout layout;
+    struct se_outcome outcome;
+};
+struct se_source {
+    struct se_spec spec;
+    struct se_past *trial; /* owned (n) */
+    int n;
+};
 
 /* Share (0..1) of the wall or device budget that is gone, by the caller's clock; at 1 the search is
  * done. */

@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "search/search.h"
+#include "search/transfer.h"
 
 const char *const se_method_names[] = {"bayes", "random", "grid", NULL};
 const char *const se_objective_names[] = {"tokens_per_s", "tokens_per_s_per_device", NULL};
@@ -16,8 +17,8 @@ static const char *const constraint_keys[] = {"memory_headroom", NULL};
 static const char *const budget_keys[] = {"trials", "wall_s", "device_s", NULL};
 static const char *const trial_keys[] = {"warmup_steps", "min_steps", "max_steps",
                                          "ci",           "timeout_s", NULL};
-static const char *const search_keys[] = {"method",   "prior",  "memory_prior", "seed",
-                                          "parallel", "regret", "tie",          NULL};
+static const char *const search_keys[] = {"method", "prior", "memory_prior", "seed", "parallel",
+                                          "regret", "tie",   "warm_start",   NULL};
 static const char *const prior_names[] = {"model", "none", NULL};
 
 /* Object KEY of CAMPAIGN with no keys but KEYS; *RET is NULL when it is absent. */
@@ -39,7 +40,31 @@ static int part(const json_t **ret, const json_t *campaign, const char *key,
     return 0;
 }
 
-static int parse_search(struct se_spec *s, const json_t *campaign, struct err *e)
+/* There must be a prior whose errors the earlier campaigns can tell of. */
+static int parse_warm_start(struct se_spec *s, const json_t *v, const struct pl_cluster *local,
+                            struct err *e)
+{
+    const json_t *list = json_object_get(v, "warm_start");
+    int r;
+
+    if (!list || json_array_size(list) == 0)
+        return list && !json_is_array(list)
+                   ? err_at(e, -EINVAL, "/search/warm_start", "warm_start must be an array")
+                   : 0;
+    if (s->method != SE_BAYES || (!s->use_prior && !s->use_memory_prior))
+        return err_at(e, -EINVAL, "/search/warm_start",
+                      "earlier campaigns correct the cost model and the memory plan: "
+                      "warm_start needs the method bayes and one of the priors");
+    r = se_sources_parse(s, list, local, e);
+    if (r < 0) {
+        se_sources_done(s);
+        return err_under(e, "/search/warm_start");
+    }
+    return 0;
+}
+
+static int parse_search(struct se_spec *s, const json_t *campaign, const struct pl_cluster *local,
+                        struct err *e)
 {
     const json_t *v;
     int64_t seed = 1;
@@ -64,7 +89,7 @@ static int parse_search(struct se_spec *s, const json_t *campaign, struct err *e
     s->use_prior = prior == 0;
     s->use_memory_prior = memory_prior == 0;
     s->seed = (uint64_t)seed;
-    return 0;
+    return parse_warm_start(s, v, local, e);
 }
 
 static int parse_limits(struct se_spec *s, const json_t *campaign, struct err *e)
@@ -153,9 +178,11 @@ int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_c
     memset(&s, 0, sizeof(s));
     if ((r = jx_keys(campaign, campaign_keys, e)) < 0 ||
         (r = parse_problem(&s, campaign, local, e)) < 0 ||
-        (r = parse_search(&s, campaign, e)) < 0 || (r = parse_limits(&s, campaign, e)) < 0 ||
-        (r = parse_baseline(&s, campaign, e)) < 0)
+        (r = parse_search(&s, campaign, local, e)) < 0 || (r = parse_limits(&s, campaign, e)) < 0 ||
+        (r = parse_baseline(&s, campaign, e)) < 0) {
+        se_sources_done(&s);
         return r;
+    }
     s.space = mem_alloc(sizeof(*s.space));
     r = pl_space_parse(s.space, space, &s.model, &s.cluster, &s.workload, s.trainer, e);
     if (r < 0) {
@@ -170,6 +197,7 @@ void se_spec_done(struct se_spec *s)
 {
     free(s->space);
     s->space = NULL;
+    se_sources_done(s);
 }
 
 /* What cannot fit is excluded up front where the plan is exact and believed. */

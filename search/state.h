@@ -32,8 +32,9 @@ struct se_search {
     int nrecords, cap;
     int outstanding, settled, succeeded, repeats;
     int next_id;
-    struct rng rng; /* of the random method */
-    size_t cursor;  /* of the grid */
+    struct rng rng;              /* of the random method */
+    size_t cursor;               /* of the grid */
+    int nsources, source_trials; /* campaigns that it was informed by */
     double log_capacity;
     double spent;
     double regret;        /* expected, relative, at the last ask; negative before */
@@ -45,6 +46,10 @@ struct se_search {
 };
 
 struct se_record *se_record_find(const struct se_search *s, int id);
+/* Observe what O says of layout INDEX; se_belief_update() or _fit() must follow. */
+void se_learn(struct se_search *s, size_t index, const struct se_outcome *o);
+/* An outcome from an object like {"status", "tokens_per_s", ...}. */
+int se_outcome_parse(struct se_outcome *ret, const json_t *v, struct err *e);
 double se_unit(const struct se_search *s, size_t i); /* log of devices where per device, else 0 */
 /* Expected improvement of the best of CHOICE over the incumbent, relative, by joint samples;
  * deviations are taken WIDEN times as large as fitted. */

@@ -87,6 +87,14 @@ static double sample_regret(const double *mean, const double *l, const double *p
     return sum / SAMPLES;
 }
 
+/* The weight of H, all that trust and all that doubt being heard with HEARD at least. */
+static double heard(const struct se_belief *b, const struct se_hyp *h)
+{
+    double trust = se_belief_trust(b), side = h->trusting ? trust : 1.0 - trust;
+
+    return side > 0.0 ? h->weight / side * fmax(side, HEARD) : 0.0;
+}
+
 double se_expected_regret(const struct se_search *s, const struct se_choice *choice, size_t count,
                           size_t incumbent, double widen)
 {
@@ -104,7 +112,7 @@ double se_expected_regret(const struct se_search *s, const struct se_choice *cho
         double AUTO_FREE *l = joint(s, &b->hyp[h], index, n, mean);
 
         if (l)
-            regret += fmax(b->hyp[h].weight, HEARD) * sample_regret(mean, l, p_fits, n, widen);
+            regret += heard(b, &b->hyp[h]) * sample_regret(mean, l, p_fits, n, widen);
     }
     return regret;
 }

@@ -238,20 +238,6 @@ void se_table_layout(const struct se_table *t, size_t i, struct pl_layout *ret)
         pl_layout_set(ret, &pl_layout_keys[t->dim[d].key], t->dim[d].value[se_table_row(t, i)[d]]);
 }
 
-void se_table_nearest(const struct se_table *t, const struct pl_layout *l, uint8_t *level)
-{
-    for (int d = 0; d < t->ndims; d++) {
-        const struct pl_layout_key *k = &pl_layout_keys[t->dim[d].key];
-        int value = pl_layout_get(l, k);
-        double pos = k->log2 && value > 0 ? log2(value) : value;
-
-        level[d] = 0;
-        for (int v = 1; v < t->dim[d].nlevels; v++)
-            if (fabs(t->dim[d].pos[v] - pos) < fabs(t->dim[d].pos[level[d]] - pos))
-                level[d] = (uint8_t)v;
-    }
-}
-
 int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t n, struct err *e)
 {
     AUTO(se_table) *t = mem_alloc(sizeof(*t));

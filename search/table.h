@@ -56,9 +56,6 @@ static inline const float *se_table_lin(const struct se_table *t, enum se_quanti
 /* The point of layout I for a kernel with NLIN linear features of quantity Q. */
 void se_table_point(const struct se_table *t, enum se_quantity q, size_t i, int nlin,
                     struct se_point *ret);
-/* The point of a layout that is not in the table, each key at its nearest level; LEVEL has ndims
- * entries. */
-void se_table_nearest(const struct se_table *t, const struct pl_layout *l, uint8_t *level);
 
 double se_log_capacity(const struct se_spec *spec); /* of one device, less the headroom */
 

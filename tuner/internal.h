@@ -1,7 +1,7 @@
 /*
  * Inside tuner/: what the daemon's parts know of each other.
  *
- *   spec.c       a campaign's JSON, checked and completed
+ *   spec.c       a campaign's JSON, checked and completed; warm.c: by earlier campaigns' trials
  *   engine.c     the search of one campaign, its lock and its work beside the loop
  *   campaign.c   operations on campaigns; which of them are in memory
  *   sched.c      who may start what, when
@@ -49,7 +49,7 @@ struct tn_limits {
 
 struct tn_spec {
     json_t *body;     /* as submitted */
-    json_t *resolved; /* the same with every default of today filled in */
+    json_t *resolved; /* the same with every default of today, and what earlier campaigns said */
     struct se_spec se;
     struct tn_limits limits;
     char name[128], trainer_name[64];
@@ -61,6 +61,9 @@ struct tn_spec {
 
 int tn_spec_parse(struct tn_spec **ret, const struct tn_service *svc, const json_t *body,
                   json_t **ret_rules, struct err *e); /* any thread */
+/* BODY with each id in its "search.warm_start" replaced by that campaign's work and trials. Any
+ * thread. -EINVAL, or -ENOENT, with the pointer of the id. */
+int tn_warm_start(json_t **ret, const struct tn_service *svc, const json_t *body, struct err *e);
 struct tn_spec *tn_spec_free(struct tn_spec *s);
 struct pl_problem tn_spec_problem(const struct tn_spec *s);
 AUTO_DEFINE(tn_spec)

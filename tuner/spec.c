@@ -117,7 +117,6 @@ static int choose_baseline(struct tn_spec *s, json_t **ret_rules, struct err *e)
 
 static void resolve(struct tn_spec *s)
 {
-    s->resolved = json_deep_copy(s->body);
     json_object_set_new(s->resolved, "model", pl_model_json(&s->se.model));
     json_object_set_new(s->resolved, "cluster", pl_cluster_json(&s->se.cluster));
     json_object_set_new(s->resolved, "workload", pl_workload_json(&s->se.workload));
@@ -133,9 +132,9 @@ static int parse(struct tn_spec *s, const struct tn_service *svc, json_t **ret_r
 {
     const char *name = NULL;
     struct err why = {0};
-    int r = se_spec_parse(&s->se, s->body, svc->local, e);
+    int r = tn_warm_start(&s->resolved, svc, s->body, e);
 
-    if (r < 0)
+    if (r < 0 || (r = se_spec_parse(&s->se, s->resolved, svc->local, e)) < 0)
         return r;
     if ((r = jx_need(s->body, "name", e)) < 0 ||
         (r = jx_get_str(&name, s->body, "name", sizeof(s->name) - 1, e)) < 0 ||

@@ -16,7 +16,8 @@
 struct options {
     int seeds, trials, generated, from;
     double noise, regret;
-    const char *only;
+    const char *only, *source;
+    int warm;
     bool no_speed, verbose, trace;
 };
 
@@ -49,6 +50,18 @@ static const struct opt option_table[] = {
      .max = 1000000,
      .standard = "0",
      .help = "the first of them"},
+    {.name = "warm",
+     .type = OPT_INT,
+     .offset = offsetof(struct options, warm),
+     .min = 0,
+     .max = SE_MAX_SOURCE_TRIALS,
+     .standard = "0",
+     .help = "after so many trials of an earlier campaign (generate.h, or of --source)"},
+    {.name = "source",
+     .type = OPT_STR,
+     .offset = offsetof(struct options, source),
+     .metavar = "TABLE.json",
+     .help = "with --warm and tables: where the earlier campaign was"},
     {.name = "noise",
      .type = OPT_F64,
      .offset = offsetof(struct options, noise),
@@ -135,18 +148,54 @@ struct one_case {
     const char *name;
     enum se_method method;
     bool prior, memory_prior, reversed, warped;
+    int warm; /* 0: cold; else 1 + enum landscape_kin of the campaign that informs it */
 };
 
 static const struct one_case cases[] = {
-    {"model", SE_BAYES, true, true, false, false},
-    {"warped", SE_BAYES, true, true, false, true},
-    {"prior-none", SE_BAYES, false, true, false, false},
-    {"memory-none", SE_BAYES, true, false, false, false},
-    {"both-none", SE_BAYES, false, false, false, false},
-    {"reversed", SE_BAYES, true, true, true, false},
-    {"random", SE_RANDOM, false, false, false, false},
-    {"grid", SE_GRID, false, false, false, false},
+    {"model", SE_BAYES, true, true, false, false, 0},
+    {"warped", SE_BAYES, true, true, false, true, 0},
+    {"prior-none", SE_BAYES, false, true, false, false, 0},
+    {"memory-none", SE_BAYES, true, false, false, false, 0},
+    {"both-none", SE_BAYES, false, false, false, false, 0},
+    {"reversed", SE_BAYES, true, true, true, false, 0},
+    {"random", SE_RANDOM, false, false, false, false, 0},
+    {"grid", SE_GRID, false, false, false, false, 0},
 };
+
+/* --warm: an earlier campaign informs this one. Tables have one other, the generated ones several
+ * kinds of it. */
+enum {
+    WARM_RELATED = 1 + LANDSCAPE_RELATED,
+    WARM_UNRELATED = 1 + LANDSCAPE_UNRELATED,
+    WARM_OPPOSED = 1 + LANDSCAPE_OPPOSED
+};
+static const struct one_case warm_cases[] = {
+    {"cold", SE_BAYES, true, true, false, false, 0},
+    {"warm", SE_BAYES, true, true, false, false, WARM_RELATED},
+    {"warped-cold", SE_BAYES, true, true, false, true, 0},
+    {"warped-warm", SE_BAYES, true, true, false, true, WARM_RELATED},
+    {"unrelated", SE_BAYES, true, true, false, false, WARM_UNRELATED},
+    {"opposed", SE_BAYES, true, true, false, false, WARM_OPPOSED},
+};
+
+/* The first trials of the earlier campaign of case C beside landscape SEED. */
+static void earlier(struct se_source *ret, const struct one_case *c, const struct options *o,
+                    int seed)
+{
+    struct landscape kin;
+    struct err e;
+
+    if (!o->source) {
+        landscape_generate_kin(&kin, (uint64_t)(o->from + seed), (enum landscape_kin)(c->warm - 1));
+    } else if (landscape_load(&kin, o->source, &e) < 0) {
+        fprintf(stderr, "bench_search: %s\n", e.text);
+        exit(1);
+    }
+    if (c->warped)
+        landscape_warp(&kin, 1000 + (uint64_t)seed);
+    landscape_past(ret, &kin, o->noise, o->warm, 5000 + (uint64_t)seed);
+    landscape_done(&kin);
+}
 
 static int by_int(const void *a, const void *b)
 {
@@ -222,6 +271,7 @@ static double run_case(const char *path, const struct one_case *c, const struct 
     for (int seed = 0; seed < o->seeds; seed++) {
         struct landscape l;
         struct reversed r = {0};
+        struct se_source past = {0};
         struct se_spec spec;
         struct race race;
         struct err e;
@@ -242,6 +292,11 @@ static double run_case(const char *path, const struct one_case *c, const struct 
         spec.use_memory_prior = c->memory_prior;
         spec.seed = (uint64_t)seed;
         spec.regret_share = o->regret;
+        if (c->warm) {
+            earlier(&past, c, o, seed);
+            spec.source = &past;
+            spec.nsources = 1;
+        }
         if (c->reversed) {
             reverse(&r, &l);
             spec.prior_fn = reversed_prior;
@@ -260,6 +315,7 @@ static double run_case(const char *path, const struct one_case *c, const struct 
         if (o->verbose)
             fprintf(stderr, "%s %s seed %d: 5%% at %d, 1%% at %d, %d oom, %d trials %s\n", l.name,
                     c->name, seed, race.hit5, race.hit1, race.oom5, race.trials, race.reason);
+        landscape_past_done(&past);
         landscape_done(&l);
     }
     printf("{\"bench\":\"search%s\",\"case\":\"%s/%s\",\"value\":%g,\"unit\":\"trials to 5 "
@@ -280,14 +336,18 @@ static double run_case(const char *path, const struct one_case *c, const struct 
 
 static void run_cases(const char *path, const struct options *o)
 {
+    const struct one_case *list = o->warm > 0 ? warm_cases : cases;
+    size_t n = o->warm > 0 ? ARRAY_LEN(warm_cases) : ARRAY_LEN(cases);
     double priorless = -1.0;
 
-    for (size_t c = 0; c < ARRAY_LEN(cases); c++) {
-        bool plain = cases[c].method == SE_BAYES && !cases[c].prior && cases[c].memory_prior;
+    for (size_t c = 0; c < n; c++) {
+        bool plain = list[c].method == SE_BAYES && !list[c].prior && list[c].memory_prior;
 
-        if (o->only && !strstr(cases[c].name, o->only))
+        if (o->only && !strstr(list[c].name, o->only))
             continue;
-        double trials = run_case(path, &cases[c], o, priorless);
+        if (o->warm > 0 && (path ? list[c].warm > WARM_RELATED : list[c].warped))
+            continue; /* what there is of the one and not of the other */
+        double trials = run_case(path, &list[c], o, priorless);
 
         if (plain)
             priorless = trials;
@@ -313,8 +373,12 @@ static const struct {
      " 'schedule': ['1f1b', 'interleaved']}}"},
 };
 
-static struct se_search *open_large(const char *text, double *seconds, struct se_spec *spec)
+/* Informed by WARM trials of a generated landscape, if that is not 0. */
+static struct se_search *open_large(const char *text, double *seconds, struct se_spec *spec,
+                                    int warm)
 {
+    struct se_source past = {0};
+    struct landscape earlier;
     AUTO_FREE char *json = mem_strdup(text);
     AUTO_JSON *campaign = NULL;
     struct se_search *s = NULL;
@@ -331,12 +395,22 @@ static struct se_search *open_large(const char *text, double *seconds, struct se
     spec->async_refit = true;
     spec->parallel = 1000;
     spec->regret_share = 0.0;
+    if (warm > 0) {
+        landscape_generate(&earlier, 1);
+        landscape_past(&past, &earlier, 0.02, warm, 1);
+        landscape_done(&earlier);
+        spec->source = &past;
+        spec->nsources = 1;
+    }
     begin = clock_mono_ns();
     if (se_search_new(&s, spec, &e) < 0) {
         fprintf(stderr, "bench_search: %s: %s\n", e.pointer, e.text);
         exit(1);
     }
     *seconds = 1e-9 * (double)(clock_mono_ns() - begin);
+    landscape_past_done(&past);
+    spec->source = NULL;
+    spec->nsources = 0;
     return s;
 }
 
@@ -388,11 +462,11 @@ static void observe_many(struct se_search *s, const struct se_spec *spec, int n,
     free(list);
 }
 
-static void run_speed(size_t which)
+static void run_speed(size_t which, int warm)
 {
     double opened, begin, fit, ask[5];
     struct se_spec spec;
-    struct se_search *s = open_large(large[which].campaign, &opened, &spec);
+    struct se_search *s = open_large(large[which].campaign, &opened, &spec, warm);
     struct se_refit *refit;
     struct se_trial t;
     struct rng r;
@@ -414,12 +488,12 @@ static void run_speed(size_t which)
     }
     qsort(ask, ARRAY_LEN(ask), sizeof(double), by_double);
     d = se_diagnosis_json(s);
-    printf("{\"bench\":\"ask\",\"case\":\"%s layouts, 200 observations\",\"value\":%.1f,"
+    printf("{\"bench\":\"ask\",\"case\":\"%s layouts, 200 observations%s\",\"value\":%.1f,"
            "\"unit\":\"ms of one "
            "core\",\"worst\":%.1f,\"refit_ms\":%.1f,\"open_ms\":%.0f,\"legal\":%zu,"
            "\"exact_posteriors\":%lld,\"proved\":%s}\n",
-           large[which].name, ask[2], ask[4], fit, 1e3 * opened, se_legal(s),
-           json_integer_value(json_object_get(d, "exact_posteriors")),
+           large[which].name, warm > 0 ? ", warm start" : "", ask[2], ask[4], fit, 1e3 * opened,
+           se_legal(s), json_integer_value(json_object_get(d, "exact_posteriors")),
            json_is_true(json_object_get(d, "proved")) ? "true" : "false");
     fflush(stdout);
     json_decref(d);
@@ -453,7 +527,7 @@ int main(int argc, char **argv)
     for (int i = 1; i <= operands; i++)
         run_cases(argv[i], &o);
     for (size_t i = 0; !o.no_speed && i < ARRAY_LEN(large); i++)
-        run_speed(i);
+        run_speed(i, o.warm);
     opt_done(&set);
     return 0;
 }

@@ -10,6 +10,9 @@ static const double CLASS_SD = 0.35, BYTES_SD = 0.2, LEVEL_SD = 0.2, SMOOTH_SD =
  * context of their own on the device. */
 static const double KEEPS_MATRICES = 0.4, SHARDS_GRADIENTS = 0.5, NO_CONTEXT = 0.4;
 static const double ACROSS_SD = 0.7; /* of tp over more than a node, one-sided */
+/* By how much the log factors of a campaign differ from another's on one machine and stack; half of
+ * its smooth factor is its own, too. */
+static const double KIN_CLASS_SD = 0.1, KIN_BYTES_SD = 0.07, KIN_LEVEL_SD = 0.1;
 enum { LEAST_LEGAL = 300, LEAST_FITTING = 60, WAVES = 6, AXES = 4 };
 
 #define PICK(r, list) ((list)[rng_below(r, ARRAY_LEN(list))])
@@ -62,7 +65,9 @@ static json_t *space_of(struct rng *r)
                      "overlap_moe_a2a", 0);
 }
 
-static json_t *campaign_of(struct rng *r)
+/* On the cluster profile number GIVEN, or one that is drawn if that is negative; *RET_PROFILE says
+ * which. */
+static json_t *campaign_of(struct rng *r, int given, int *ret_profile)
 {
     static const struct {
         const char *name;
@@ -71,13 +76,14 @@ static json_t *campaign_of(struct rng *r)
     } profile[] = {{"dgx-a100", 8, 80},        {"dgx-h100", 8, 80},    {"h200", 8, 141},
                    {"frontier-mi250x", 8, 64}, {"aurora-pvc", 12, 64}, {"a100-800g", 8, 40}};
     static const double of_memory[] = {0.12, 0.25, 0.5, 0.8}, each[] = {0.5, 1, 1.5, 2, 4};
-    size_t p = rng_below(r, ARRAY_LEN(profile));
+    size_t drawn = rng_below(r, ARRAY_LEN(profile)), p = given < 0 ? drawn : (size_t)given;
     json_t *model = NULL;
     int billions = model_of(r, &model);
     /* So many devices that weights, gradients and optimizer take the share drawn, 4 to 4096 */
     double want = 18.0 * (billions + 1) * 1e9 / (PICK(r, of_memory) * profile[p].gib * 0x1p30);
     int nodes = 1;
 
+    *ret_profile = (int)p;
     while (nodes * profile[p].devices < want && nodes * profile[p].devices < 2048)
         nodes *= 2;
     return json_pack("{s:s, s:o, s:{s:s, s:i}, s:{s:i, s:s}, s:s, s:o}", "name", "generated",
@@ -90,6 +96,7 @@ static json_t *campaign_of(struct rng *r)
  */
 
 struct truth {
+    int profile;
     struct pl_constants constants;
     double seconds[PL_COST_CLASSES], bytes[PL_MEM_CLASSES]; /* log factors */
     double level, words[3][4], across;
@@ -127,6 +134,28 @@ static void truth_init(struct truth *x, const struct landscape *l, struct rng *r
     x->no_context = rng_unit(r) < NO_CONTEXT;
     x->across = exp(ACROSS_SD * fabs(rng_normal(r)));
     x->capacity = l->spec.cluster.device.memory_gib * 0x1p30;
+}
+
+/* The truth of another campaign on the machine and stack of X. */
+static void truth_kin(struct truth *x, enum landscape_kin kin, struct rng *r)
+{
+    double sign = kin == LANDSCAPE_OPPOSED ? -1.0 : 1.0;
+
+    for (int c = 0; c < PL_COST_CLASSES; c++)
+        x->seconds[c] = sign * x->seconds[c] + KIN_CLASS_SD * rng_normal(r);
+    for (int c = 0; c < PL_MEM_CLASSES; c++)
+        x->bytes[c] = sign * x->bytes[c] + KIN_BYTES_SD * rng_normal(r);
+    x->level = sign * x->level + KIN_LEVEL_SD * rng_normal(r);
+    for (int k = 0; k < 3; k++)
+        for (int v = 0; v < 4; v++)
+            x->words[k][v] *= sign;
+    for (int k = 0; k < WAVES / 2; k++) {
+        for (int a = 0; a < AXES; a++)
+            x->wave[k][a] = 0.7 * rng_normal(r);
+        x->phase[k] = 2.0 * M_PI * rng_unit(r);
+    }
+    if (kin == LANDSCAPE_OPPOSED)
+        x->trainer.flash = !x->trainer.flash;
 }
 
 static double smooth(const struct truth *x, const struct pl_layout *l)
@@ -179,31 +208,30 @@ static double tokens_of(const struct truth *x, const struct landscape *l, struct
                x->words[2][at->sp]);
 }
 
-static void fill(struct landscape *l, struct rng *r)
+static void fill(struct landscape *l, const struct truth *x, struct rng *r)
 {
     struct pl_problem p = se_spec_problem(&l->spec);
-    struct truth x;
     struct pl_cost_ctx *ctx;
 
-    truth_init(&x, l, r);
-    ctx = pl_cost_ctx_new(&p, &x.constants);
+    ctx = pl_cost_ctx_new(&p, &x->constants);
     l->tokens = mem_alloc(l->n * sizeof(double));
     for (size_t i = 0; i < l->n; i++) {
-        l->tokens[i] = tokens_of(&x, l, ctx, &l->layout[i], r);
+        l->tokens[i] = tokens_of(x, l, ctx, &l->layout[i], r);
         l->best = fmax(l->best, l->tokens[i]);
     }
     pl_cost_ctx_free(ctx);
 }
 
-/* Is there enough to search in? */
-static bool draw(struct landscape *l, struct rng *r)
+/* Is there enough to search in? Its truth is X if KNOWN, else that is drawn too. */
+static bool draw(struct landscape *l, struct rng *r, struct truth *x, bool known)
 {
     struct pl_problem p;
+    int profile = 0;
     size_t fitting = 0;
     struct err e = {0};
 
     memset(l, 0, sizeof(*l));
-    l->campaign = campaign_of(r);
+    l->campaign = campaign_of(r, known ? x->profile : -1, &profile);
     if (se_spec_parse(&l->spec, l->campaign, NULL, &e) < 0) {
         fprintf(stderr, "generate: %s: %s\n", e.pointer, e.text);
         exit(1);
@@ -212,18 +240,46 @@ static bool draw(struct landscape *l, struct rng *r)
     if (pl_space_list(&l->layout, &l->n, SE_MAX_LAYOUTS, l->spec.space, &p, &e) < 0 ||
         l->n < LEAST_LEGAL)
         return false;
-    fill(l, r);
+    if (!known)
+        truth_init(x, l, r);
+    x->profile = profile;
+    fill(l, x, r);
     for (size_t i = 0; i < l->n; i++)
         fitting += l->tokens[i] > 0.0;
     return fitting >= LEAST_FITTING;
 }
 
-void landscape_generate(struct landscape *ret, uint64_t seed)
+static void generate(struct landscape *ret, struct truth *x, uint64_t seed)
 {
     struct rng r;
 
     rng_seed(&r, rng_mix(seed + 1));
-    while (!draw(ret, &r))
+    while (!draw(ret, &r, x, false))
+        landscape_done(ret);
+    snprintf(ret->name, sizeof(ret->name), "generated");
+}
+
+void landscape_generate(struct landscape *ret, uint64_t seed)
+{
+    struct truth x;
+
+    generate(ret, &x, seed);
+}
+
+void landscape_generate_kin(struct landscape *ret, uint64_t seed, enum landscape_kin kin)
+{
+    struct truth x;
+    struct rng r;
+
+    if (kin == LANDSCAPE_UNRELATED) {
+        landscape_generate(ret, seed + 1000000);
+        return;
+    }
+    generate(ret, &x, seed);
+    landscape_done(ret);
+    rng_seed(&r, rng_mix(seed + 2000000));
+    truth_kin(&x, kin, &r);
+    while (!draw(ret, &r, &x, true))
         landscape_done(ret);
     snprintf(ret->name, sizeof(ret->name), "generated");
 }

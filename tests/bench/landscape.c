@@ -221,6 +221,50 @@ static void score(struct race *r, double p, bool fits)
     r->bin_sum[bin] += p;
 }
 
+/* What a trial of throughput TRUTH (0: out of memory) is seen to do. */
+static struct se_outcome outcome_of(double truth, double noise, struct rng *r)
+{
+    struct se_outcome o = {.status = truth > 0.0 ? SE_OK : SE_OOM};
+
+    o.tokens_per_s = truth * exp(noise * rng_normal(r));
+    o.tokens_per_s_se = noise * o.tokens_per_s;
+    return o;
+}
+
+void landscape_past(struct se_source *ret, const struct landscape *l, double noise, int trials,
+                    uint64_t noise_seed)
+{
+    AUTO(se_search) *s = NULL;
+    struct se_spec spec = l->spec;
+    struct se_trial t;
+    struct rng r;
+    struct err e;
+
+    rng_seed(&r, noise_seed);
+    spec.seed = noise_seed;
+    ret->spec = l->spec;
+    ret->spec.space = NULL;
+    ret->trial = mem_alloc((size_t)trials * sizeof(*ret->trial));
+    ret->n = 0;
+    if (se_search_new(&s, &spec, &e) < 0) {
+        fprintf(stderr, "%s: %s\n", l->name, e.text);
+        return;
+    }
+    while (ret->n < trials && se_ask(s, &t) == SE_TRIAL) {
+        struct se_outcome o = outcome_of(landscape_at(l, &t.layout), noise, &r);
+
+        ret->trial[ret->n++] = (struct se_past){t.layout, o};
+        se_tell(s, t.id, &o, &e);
+    }
+}
+
+void landscape_past_done(struct se_source *x)
+{
+    free(x->trial);
+    x->trial = NULL;
+    x->n = 0;
+}
+
 void landscape_race(struct race *ret, const struct landscape *l, const struct se_spec *spec,
                     double noise, int max_trials, uint64_t noise_seed, FILE *trace)
 {
@@ -237,10 +281,8 @@ void landscape_race(struct race *ret, const struct landscape *l, const struct se
     }
     while (ret->trials < max_trials && !ret->hit1 && se_ask(s, &t) == SE_TRIAL) {
         double truth = landscape_at(l, &t.layout);
-        struct se_outcome o = {.status = truth > 0.0 ? SE_OK : SE_OOM};
+        struct se_outcome o = outcome_of(truth, noise, &r);
 
-        o.tokens_per_s = truth * exp(noise * rng_normal(&r));
-        o.tokens_per_s_se = noise * o.tokens_per_s;
         ret->trials++;
         if (trace)
             trace_trial(trace, l, s, &t, truth);

@@ -46,4 +46,10 @@ struct race {
 void landscape_race(struct race *ret, const struct landscape *l, const struct se_spec *spec,
                     double noise, int max_trials, uint64_t noise_seed, FILE *trace);
 
+/* The first TRIALS of a campaign of its own on L, to inform another one: free with
+ * landscape_past_done(). */
+void landscape_past(struct se_source *ret, const struct landscape *l, double noise, int trials,
+                    uint64_t noise_seed);
+void landscape_past_done(struct se_source *x);
+
 #endif

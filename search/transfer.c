@@ -1,0 +1,204 @@
+/* Hints of earlier campaigns; the formulas are in transfer.h. */
+#include "search/transfer.h"
+
+#include <math.h>
+
+#include "base/base.h"
+#include "search/num.h"
+
+/* By how much coefficients of two campaigns on one machine and stack differ: standard deviations of
+ * the constant, the slope of the prior and the factors of the classes. */
+static const struct {
+    double constant, slope, share;
+} differ[SE_QUANTITIES] = {[SE_THROUGHPUT] = {0.15, 0.10, 0.15}, [SE_MEMORY] = {0.10, 0.05, 0.15}};
+/* A hint that takes less than this share of a coefficient's variance is left out. */
+static const double LEAST_SAID = 0.05;
+/* How much a source's verdict on its prior counts for this one's. */
+static const double SAME_VERDICT = 0.5;
+
+/* ---- one source ---------------------------------------------------------------------------------
+ */
+
+void se_told_of(struct se_told *ret, const struct se_belief *b)
+{
+    const struct se_hyp *h = &b->hyp[SE_TRUSTING];
+    struct se_gp g;
+    int n, m = h->gp.kern.nlin;
+
+    memset(ret, 0, sizeof(*ret));
+    ret->n = m;
+    se_gp_copy(&g, &h->gp);
+    memset(g.kern.lin2, 0, sizeof(g.kern.lin2));
+    se_gp_factor(&g);
+    n = g.n;
+
+    double AUTO_FREE *u = mem_alloc(((size_t)n * (size_t)m + 1) * sizeof(double));
+    double AUTO_FREE *y = mem_alloc(((size_t)n + 1) * sizeof(double));
+
+    for (int i = 0; i < n; i++) {
+        y[i] = g.y[i];
+        for (int p = 0; p < m; p++)
+            u[p * n + i] = g.lin[i * m + p];
+    }
+    se_lower_solve(g.l, n, g.cap, u, m);
+    se_lower_solve(g.l, n, g.cap, y, 1);
+    for (int p = 0; p < m; p++) {
+        ret->information[p] = se_dot(u + p * n, y, n);
+        for (int q = 0; q < m; q++)
+            ret->precision[p * m + q] = se_dot(u + p * n, u + q * n, n);
+    }
+    se_gp_done(&g);
+}
+
+/*
+ * With B = I + D^1/2 A D^1/2: A (I + D A)^-1 = A - (D^1/2 A)^T B^-1 D^1/2 A, and (I + A D)^-1 r =
+ * r - (D^1/2 A)^T B^-1 D^1/2 r.
+ */
+void se_told_blur(struct se_told *t, const double *d)
+{
+    int n = t->n;
+    double b[SE_MAX_LIN * SE_MAX_LIN], x[SE_MAX_LIN * SE_MAX_LIN], y[SE_MAX_LIN];
+
+    for (int j = 0; j < n; j++) {
+        y[j] = sqrt(d[j]) * t->information[j];
+        for (int i = 0; i < n; i++) {
+            x[j * n + i] = sqrt(d[i]) * t->precision[j * n + i];
+            b[j * n + i] = x[j * n + i] * sqrt(d[j]) + (i == j);
+        }
+    }
+    se_chol(b, n, n);
+    se_lower_solve(b, n, n, x, n);
+    se_lower_solve(b, n, n, y, 1);
+    for (int j = 0; j < n; j++) {
+        t->information[j] -= se_dot(x + j * n, y, n);
+        for (int i = 0; i < n; i++)
+            t->precision[j * n + i] -= se_dot(x + i * n, x + j * n, n);
+    }
+}
+
+int se_told_hints(const struct se_told *t, const double *w, struct se_hint *hint)
+{
+    int n = t->n, count = 0;
+    double q[SE_MAX_LIN * SE_MAX_LIN], lambda[SE_MAX_LIN];
+
+    for (int j = 0; j < n; j++)
+        for (int i = 0; i < n; i++)
+            q[j * n + i] = sqrt(w[i]) * t->precision[j * n + i] * sqrt(w[j]);
+    se_eigen(q, n, lambda);
+    for (int j = n - 1; j >= 0 && lambda[j] / (1.0 + lambda[j]) >= LEAST_SAID; j--) {
+        struct se_hint *o = &hint[count++];
+
+        memset(o, 0, sizeof(*o));
+        o->var = 1.0 / lambda[j];
+        for (int i = 0; i < n; i++) {
+            o->v[i] = q[j * n + i] / sqrt(w[i]);
+            o->value += q[j * n + i] * sqrt(w[i]) * t->information[i] / lambda[j];
+        }
+    }
+    return count;
+}
+
+/* ---- all of them --------------------------------------------------------------------------------
+ */
+
+static void add(struct se_told *sum, const struct se_told *t)
+{
+    sum->n = t->n;
+    for (int i = 0; i < t->n * t->n; i++)
+        sum->precision[i] += t->precision[i];
+    for (int i = 0; i < t->n; i++)
+        sum->information[i] += t->information[i];
+}
+
+static void differences(double *d, enum se_quantity q)
+{
+    for (int p = 0; p < SE_MAX_LIN; p++) {
+        double sd = p == SE_LIN_CONST   ? differ[q].constant
+                    : p == SE_LIN_PRIOR ? differ[q].slope
+                                        : differ[q].share;
+
+        d[p] = sd * sd;
+    }
+}
+
+/* The different layouts of a source's trials into LIST; how many. */
+static size_t layouts_of(const struct se_source *x, struct pl_layout *list)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < x->n; i++) {
+        size_t at = 0;
+
+        while (at < n && !pl_layout_equal(&list[at], &x->trial[i].layout))
+            at++;
+        if (at == n)
+            list[n++] = x->trial[i].layout;
+    }
+    return n;
+}
+
+/* The source as a search over the layouts that it tried, which was told all and is fitted. */
+static int open_source(struct se_search **ret, const struct se_source *x,
+                       enum se_objective objective, struct err *e)
+{
+    struct pl_layout AUTO_FREE *list = mem_alloc(((size_t)x->n + 1) * sizeof(*list));
+    size_t n = layouts_of(x, list);
+    AUTO(se_search) *s = NULL;
+    struct se_spec spec = x->spec;
+    int r;
+
+    spec.objective = objective;
+    spec.use_prior = spec.use_memory_prior = true;
+    r = se_search_new_over(&s, &spec, list, n, e);
+    if (r < 0)
+        return r;
+    for (int i = 0; i < x->n; i++)
+        if (x->trial[i].outcome.status != SE_DISCARD)
+            se_learn(s, (size_t)se_table_find(s->table, &x->trial[i].layout), &x->trial[i].outcome);
+    for (int q = 0; q < SE_QUANTITIES; q++)
+        se_belief_fit(&s->belief[q]);
+    *ret = TAKE(s);
+    return 0;
+}
+
+static void inform(struct se_search *s, enum se_quantity q, const struct se_told *told,
+                   double source_trust)
+{
+    struct se_belief *b = &s->belief[q];
+    struct se_hint hint[SE_MAX_LIN];
+    double trust = b->hyp[SE_TRUSTING].prior_weight;
+    int n;
+
+    if (b->nhyps <= SE_DOUBTING)
+        return;
+    n = se_told_hints(told, b->hyp[SE_TRUSTING].gp.kern.lin2, hint);
+    se_belief_inform(b, s->table, hint, n, trust + SAME_VERDICT * (source_trust - trust));
+}
+
+int se_transfer(struct se_search *s, const struct se_spec *spec, struct err *e)
+{
+    struct se_told sum[SE_QUANTITIES] = {{0}};
+    double trust[SE_QUANTITIES] = {0.0}, d[SE_MAX_LIN];
+
+    for (int i = 0; i < spec->nsources; i++) {
+        AUTO(se_search) *x = NULL;
+        int r = open_source(&x, &spec->source[i], spec->objective, e);
+
+        if (r < 0)
+            return r;
+        for (int q = 0; q < SE_QUANTITIES; q++) {
+            struct se_told told;
+
+            differences(d, (enum se_quantity)q);
+            se_told_of(&told, &x->belief[q]);
+            se_told_blur(&told, d);
+            add(&sum[q], &told);
+            trust[q] += se_belief_trust(&x->belief[q]) / spec->nsources;
+        }
+        s->source_trials += spec->source[i].n;
+    }
+    s->nsources = spec->nsources;
+    for (int q = 0; q < SE_QUANTITIES && spec->nsources > 0; q++)
+        inform(s, (enum se_quantity)q, &sum[q], trust[q]);
+    return 0;
+}
