@@ -220,12 +220,14 @@ static json_t *unknown_row(int n, int batch, const struct err *e)
                      "efficiency", "reason", e->text);
 }
 
-static json_t *row(const struct study *st, int n, const struct asked *q)
+/* BASE: tokens/s a device that is called 100 % efficient; 0 before the first row that is known,
+ * which then sets it. */
+static json_t *row(const struct study *st, int n, const struct asked *q, double *base)
 {
     struct pl_cluster there = st->there;
     struct pl_workload w = st->spec.workload;
     struct pl_problem p = {&st->spec.model, &there, &w, st->spec.trainer};
-    double base = st->winner_rate / st->winner.world, rate, mfu, tokens;
+    double rate, mfu, tokens;
     struct pl_projected to;
     struct pl_layout l;
     struct pl_cost cost;
@@ -243,11 +245,12 @@ static json_t *row(const struct study *st, int n, const struct asked *q)
     tokens = (double)w.global_batch * w.seq;
     rate = tokens / to.seconds;
     mfu = pl_mfu(p.model, p.cluster, &l, p.workload, rate);
+    *base = *base > 0 ? *base : rate / n;
     return json_pack(
         "{s:i, s:i, s:o, s:s, s:f, s:f, s:f, s:f, s:o, s:f, s:n}", "devices", n, "global_batch",
         w.global_batch, "layout", pl_layout_json(&l), "text", pl_layout_text(text, &l),
         "tokens_per_s", rate, "lo", tokens / to.hi, "hi", tokens / to.lo, "factor", to.factor,
-        "mfu", mfu < 0 ? json_null() : json_real(mfu), "efficiency", rate / n / base, "reason");
+        "mfu", mfu < 0 ? json_null() : json_real(mfu), "efficiency", rate / n / *base, "reason");
 }
 
 /* ---- what earlier ones were worth ---- */
@@ -375,9 +378,12 @@ static int answer(json_t **ret, struct study *st, const struct asked *q,
     json_t *rows = json_array(), *past = NULL;
     char text[160];
     int r = earlier(&past, st, e);
+    /* What was measured says nothing of the efficiency of another kind of device. */
+    bool same = !strcmp(st->there.device.name, st->spec.cluster.device.name);
+    double base = same ? st->winner_rate / st->winner.world : 0;
 
     for (int i = 0; i < q->n; i++)
-        json_array_append_new(rows, row(st, q->devices[i], q));
+        json_array_append_new(rows, row(st, q->devices[i], q, &base));
     *ret = json_pack("{s:s, s:s, s:s, s:s, s:s, s:{s:i, s:i, s:s, s:f}, s:o, s:o, s:o}", "campaign",
                      c->id, "scaling", q->weak ? "weak" : "strong", "layouts",
                      q->best ? "best" : "winner", "cluster", st->there.name, "device",

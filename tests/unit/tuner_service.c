@@ -349,11 +349,14 @@ static void a_projection_is_judged_by_later_trials(void **state)
         fail_msg("%s", e.text);
     assert_int_equal(json_array_size(json_object_get(second, "earlier")), 0); /* nothing is new */
     json_decref(second);
-    /* What is said of another kind of device is no claim about this one. */
+    /* What is said of another kind of device is no claim about this one, nor is this one's rate
+     * what those are measured by. */
     json_object_set_new(body, "cluster",
                         json_pack("{s:s, s:i}", "profile", "dgx-a100", "nodes", 1));
     if (tn_project(&second, f.svc, body, &e) < 0)
         fail_msg("%s", e.text);
+    row = json_array_get(json_object_get(second, "rows"), 0);
+    assert_true(json_number_value(json_object_get(row, "efficiency")) == 1);
     assert_int_equal(tn_project_keep(f.svc, second, &e), 0);
     json_decref(second);
     json_object_del(body, "cluster");

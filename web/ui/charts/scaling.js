@@ -51,7 +51,7 @@ function rowTip(params) {
         ["Batch", counted(r.global_batch, "sequence")],
         ["Projected", rate(r.tokens_per_s)],
         ["95 % interval", interval(r.lo, r.hi)],
-        ["Of the measured rate a device", percent(r.efficiency)],
+        ["Efficiency", percent(r.efficiency)],
     ]);
 }
 
@@ -165,7 +165,7 @@ export const throughput = {
 export const efficiency = {
     ...throughput,
     title: "Efficiency",
-    note: "Throughput of one device, as a share of what it was where it was measured.",
+    note: "Throughput of one device, as a share of what was measured; on another kind of device, of the first size's.",
     name: "projection-efficiency",
     option(data, p) {
         const all = given(data);
@@ -174,7 +174,7 @@ export const efficiency = {
             ...axes(p, {
                 x: deviceAxis(p, devicesOf(data)),
                 y: {
-                    name: "of the measured rate a device, %",
+                    name: "efficiency, %",
                     min: 0,
                     axisLabel: { color: p.soft },
                 },
