@@ -204,16 +204,26 @@ int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct er
     return *ret ? 0 : err_set(e, -ENOENT, "nothing was measured yet");
 }
 
-/* Index of V in the array LIST, which it joins if it is new. */
-static size_t place(json_t *list, const json_t *v)
+static int value_of(const char *key, const json_t *v)
 {
-    size_t i;
-    json_t *have;
+    const struct pl_layout_key *k = pl_layout_key_find(key);
+    int ret = 0;
 
-    json_array_foreach(list, i, have)
-        if (json_equal(have, v))
-            return i;
-    json_array_append(list, (json_t *)v);
+    if (k)
+        pl_layout_word(&ret, k, v, NULL);
+    return ret;
+}
+
+/* Index of V, a value of KEY, in the array LIST, which is kept in order; V joins if it is new. */
+static size_t place(json_t *list, const char *key, const json_t *v)
+{
+    int value = value_of(key, v);
+    size_t i = 0;
+
+    while (i < json_array_size(list) && value_of(key, json_array_get(list, i)) < value)
+        i++;
+    if (!json_equal(json_array_get(list, i), v))
+        json_array_insert(list, i, (json_t *)v);
     return i;
 }
 
@@ -254,21 +264,21 @@ static json_t *matrices(const struct tn_engine *en, const json_t *cells, const c
     size_t i;
 
     json_array_foreach(cells, i, cell) {
-        place(xs, json_object_get(cell, "x"));
-        place(ys, json_object_get(cell, "y"));
+        place(xs, x, json_object_get(cell, "x"));
+        place(ys, y, json_object_get(cell, "y"));
     }
     mean = grid(json_array_size(ys), json_array_size(xs));
     lo = json_deep_copy(mean);
     hi = json_deep_copy(mean);
     fits = json_deep_copy(mean);
     json_array_foreach(cells, i, cell) {
-        size_t cx = place(xs, json_object_get(cell, "x")),
-               cy = place(ys, json_object_get(cell, "y"));
+        size_t cx = place(xs, x, json_object_get(cell, "x")),
+               cy = place(ys, y, json_object_get(cell, "y"));
         struct se_predicted p = {.lo = NAN, .hi = NAN};
 
-        put(mean, cx, cy, json_number_value(json_object_get(cell, "tokens_per_s")));
         put(fits, cx, cy, json_number_value(json_object_get(cell, "p_fits")));
         if (cell_predicted(en, cell, &p) == 0) {
+            put(mean, cx, cy, p.tokens_per_s);
             put(lo, cx, cy, p.lo);
             put(hi, cx, cy, p.hi);
         }

@@ -327,6 +327,14 @@ test("only dimensions that differ become axes, and a brush selects", () => {
     );
 });
 
+test("values are in order: numbers by size, words as the documents list them", () => {
+    const t = (micro_batch, recompute) => ({ layout: { micro_batch, recompute } });
+    assert.deepEqual(space.varying([t(16, "full"), t(2, "none"), t(4, "selective")]), [
+        { key: "micro_batch", values: [2, 4, 16] },
+        { key: "recompute", values: ["none", "selective", "full"] },
+    ]);
+});
+
 test("a histogram counts every value once", () => {
     const values = Array.from({ length: 500 }, (_, i) => 100 + ((i * 37) % 50));
     const bins = trial.histogram(values);

@@ -103,8 +103,7 @@ export function tooltip(p, more) {
     };
 }
 
-/** A short label of an axis: 41,000 as "41k". */
-export function short(x) {
+function shortened(x, digits) {
     const a = Math.abs(x);
     for (const [size, letter] of [
         [1e12, "T"],
@@ -112,9 +111,14 @@ export function short(x) {
         [1e6, "M"],
         [1e3, "k"],
     ])
-        if (a >= size) return `${Number((x / size).toPrecision(4))}${letter}`;
-    return String(Number(x.toPrecision(4)));
+        if (a >= size) return `${Number((x / size).toPrecision(digits))}${letter}`;
+    return String(Number(x.toPrecision(digits)));
 }
+
+/** A short label of an axis: 41,000 as "41k". */
+export const short = (x) => shortened(x, 4);
+/** The same for many cells side by side. */
+export const brief = (x) => shortened(x, 3);
 
 function cell(value) {
     return typeof value === "number" ? significant(value, 4) : (value ?? "–");

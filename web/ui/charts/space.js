@@ -1,11 +1,13 @@
 // Charts of the space: every layout as a line over its dimensions, what matters, what the search believes, what fits.
 
 import { counted, percent, rate, rateNumber, significant } from "../lib/format.js";
-import { FAILED_TRIAL, LAYOUT_KEYS, STOPPED_TRIAL } from "../lib/words.js";
-import { axes, legend, short, tip, tooltip } from "./panel.js";
+import { FAILED_TRIAL, LAYOUT_KEYS, STOPPED_TRIAL, WORD_ORDER } from "../lib/words.js";
+import { axes, brief, legend, short, tip, tooltip } from "./panel.js";
 import { thin } from "./thin.js";
 
 const MAX_LINES = 2000;
+
+const byOrder = (order) => (a, b) => order.indexOf(a) - order.indexOf(b);
 
 /** Layout keys that differ among TRIALS, with their values in order. */
 export function varying(trials) {
@@ -21,11 +23,7 @@ export function varying(trials) {
         .filter(([, values]) => values.size > 1)
         .map(([key, values]) => ({
             key,
-            values: [...values].sort((a, b) =>
-                typeof a === "number" && typeof b === "number"
-                    ? a - b
-                    : String(a).localeCompare(String(b)),
-            ),
+            values: [...values].sort(WORD_ORDER[key] ? byOrder(WORD_ORDER[key]) : (a, b) => a - b),
         }));
 }
 
@@ -194,11 +192,11 @@ export const importance = {
 };
 
 const SURFACE_VALUES = {
-    mean: ["expected tokens/s", (s, j, i) => s.mean[j]?.[i], short],
+    mean: ["expected tokens/s", (s, j, i) => s.mean[j]?.[i], brief],
     spread: [
         "half-width of the 95 % interval, tokens/s",
         (s, j, i) => (s.hi[j]?.[i] - s.lo[j]?.[i]) / 2,
-        short,
+        brief,
     ],
     p_fits: [
         "probability of fitting, %",

@@ -71,6 +71,14 @@ export const LAYOUT_KEYS = {
     threads: "compute threads a rank",
 };
 
+/** Values of the keys that hold words, in the order in which they are shown. */
+export const WORD_ORDER = {
+    schedule: ["gpipe", "1f1b", "interleaved", "zero-bubble"],
+    zero_scope: ["none", "ep-aware", "plain"],
+    recompute: ["none", "selective", "full"],
+    precision: ["fp32", "bf16", "fp8"],
+};
+
 export const PHASES = [
     "forward",
     "backward",
