@@ -46,7 +46,7 @@ static int best_of(json_t **ret, double *ret_per_device, const json_t *example, 
 
     if ((r = pl_model_parse(&m, json_object_get(example, "model"), e)) < 0 ||
         (r = pl_cluster_parse(&c, json_object_get(row, "cluster"), NULL, e)) < 0 ||
-        (r = pl_workload_parse(&w, workload, &m, e)) < 0 ||
+        (r = pl_workload_parse(&w, workload, &m, p.trainer, e)) < 0 ||
         (r = pl_space_parse(&space, json_object_get(example, "space"), &m, &c, &w, p.trainer, e)) <
             0 ||
         (r = pl_plan_rank(&plan, &space, &p, 1, 0.05, false, e)) < 0)

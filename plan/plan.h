@@ -131,8 +131,10 @@ struct pl_workload {
     char data[64];               /* name of a data set; "synthetic" always exists */
 };
 
+struct pl_trainer;
+/* Without a precision: fp32 for the bundled trainer, bf16 for those that run on GPUs. */
 int pl_workload_parse(struct pl_workload *ret, const json_t *v, const struct pl_model *m,
-                      struct err *e);
+                      const struct pl_trainer *t, struct err *e);
 json_t *pl_workload_json(const struct pl_workload *w);
 
 /* What a trainer can do; the rule trainer-supports speaks from it. */

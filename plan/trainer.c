@@ -137,11 +137,11 @@ const char *const *pl_trainer_names(void)
 const char *const pl_precision_names[] = {"fp32", "bf16", "fp8", NULL};
 
 int pl_workload_parse(struct pl_workload *ret, const json_t *v, const struct pl_model *m,
-                      struct err *e)
+                      const struct pl_trainer *t, struct err *e)
 {
     static const char *const keys[] = {"global_batch", "seq", "precision", "data", NULL};
-    struct pl_workload w = {.seq = m->seq, .precision = PL_FP32, .data = "synthetic"};
-    int r, precision = PL_FP32;
+    struct pl_workload w = {.seq = m->seq, .data = "synthetic"};
+    int r, precision = t->bundled ? PL_FP32 : PL_BF16;
 
     if ((r = jx_keys(v, keys, e)) < 0 || (r = jx_need(v, "global_batch", e)) < 0 ||
         (r = jx_get_int(&w.global_batch, v, "global_batch", 1, 1 << 24, e)) < 0 ||

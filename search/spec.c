@@ -130,9 +130,6 @@ static int parse_problem(struct se_spec *s, const json_t *campaign, const struct
         return err_under(e, "/model");
     if ((r = pl_cluster_parse(&s->cluster, json_object_get(campaign, "cluster"), local, e)) < 0)
         return err_under(e, "/cluster");
-    if ((r = pl_workload_parse(&s->workload, json_object_get(campaign, "workload"), &s->model, e)) <
-        0)
-        return err_under(e, "/workload");
     if ((r = jx_get_str(&trainer, campaign, "trainer", 64, e)) < 0 ||
         (r = jx_get_enum(&objective, campaign, "objective", se_objective_names, e)) < 0)
         return r;
@@ -140,6 +137,9 @@ static int parse_problem(struct se_spec *s, const json_t *campaign, const struct
     s->trainer = pl_trainer_find(trainer);
     if (!s->trainer)
         s->trainer = pl_trainer_find("any"); /* a trainer of the administrator's configuration */
+    if ((r = pl_workload_parse(&s->workload, json_object_get(campaign, "workload"), &s->model,
+                               s->trainer, e)) < 0)
+        return err_under(e, "/workload");
     return 0;
 }
 

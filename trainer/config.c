@@ -413,7 +413,8 @@ static int read_all(struct tr_config *c, json_t *root, const struct tr_launch *l
     r = c->save_hf ? check_save_hf(c, e) : 0;
     if (r < 0)
         return r;
-    r = pl_workload_parse(&c->workload, json_object_get(root, "workload"), &c->model, e);
+    r = pl_workload_parse(&c->workload, json_object_get(root, "workload"), &c->model,
+                          pl_trainer_find("partune"), e);
     if (r < 0)
         return err_under(e, "/workload");
     if (!c->data)

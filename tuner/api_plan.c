@@ -27,16 +27,15 @@ int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_
     r = pl_cluster_parse(&ret->cluster, json_object_get(body, "cluster"), tn_local_cluster(svc), e);
     if (r < 0)
         return err_under(e, "/cluster");
-    r = pl_workload_parse(&ret->workload, json_object_get(body, "workload"), &ret->model, e);
-    if (r < 0)
-        return err_under(e, "/workload");
     r = jx_get_str(&trainer, body, "trainer", 64, e);
     if (r < 0)
         return r;
     ret->trainer = pl_trainer_find(trainer);
     if (!ret->trainer)
         return err_at(e, -EINVAL, "/trainer", "there is no trainer \"%s\"", trainer);
-    return 0;
+    r = pl_workload_parse(&ret->workload, json_object_get(body, "workload"), &ret->model,
+                          ret->trainer, e);
+    return r < 0 ? err_under(e, "/workload") : 0;
 }
 
 struct pl_problem tn_api_problem(const struct tn_api_job *j)

@@ -142,11 +142,24 @@ static int parse_workload(const json_t *v, struct err *e)
     struct world x = world_cpu("gpt-22B", 1, 1, "any");
     struct pl_workload w;
 
-    return pl_workload_parse(&w, v, &x.m, e);
+    return pl_workload_parse(&w, v, &x.m, x.t, e);
 }
 
 #define DEVICE "'device':{'memory_gib':1,'memory_gbs':10,'peak_tflops':{'fp32':1}}"
 #define SHAPE "'layers':2,'hidden':64,'vocab':256,'seq':32"
+
+static void precision_is_the_trainers_unless_it_is_given(void **state)
+{
+    AUTO_JSON *given = unit_json("{'global_batch':8,'precision':'fp32'}");
+    struct world x = world_of("gpt-22B", "dgx-a100", 1, 8, "megatron");
+    struct err e;
+
+    (void)state;
+    assert_int_equal(x.w.precision, PL_BF16);
+    assert_int_equal(world_of("tiny-moe", "local", 1, 8, "partune").w.precision, PL_FP32);
+    assert_int_equal(pl_workload_parse(&x.w, given, &x.m, x.t, &e), 0);
+    assert_int_equal(x.w.precision, PL_FP32);
+}
 
 static void bad_input_is_refused_by_pointer(void **state)
 {
@@ -219,6 +232,7 @@ int main(void)
         cmocka_unit_test(a_group_uses_the_slowest_link_that_it_crosses),
         cmocka_unit_test(this_machine_is_a_cluster_of_cores_with_its_memory),
         cmocka_unit_test(a_measured_local_profile_replaces_the_assumed_one),
+        cmocka_unit_test(precision_is_the_trainers_unless_it_is_given),
         cmocka_unit_test(bad_input_is_refused_by_pointer),
     };
 

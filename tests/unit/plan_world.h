@@ -28,7 +28,7 @@ static inline struct world world_of(const char *model, const char *cluster, int 
 
     assert_non_null(x.t);
     if (pl_model_parse(&x.m, name, &e) < 0 || pl_cluster_parse(&x.c, where, NULL, &e) < 0 ||
-        pl_workload_parse(&x.w, work, &x.m, &e) < 0)
+        pl_workload_parse(&x.w, work, &x.m, x.t, &e) < 0)
         fail_msg("%s %s", e.pointer, e.text);
     x.c.nodes = nodes;
     return x;

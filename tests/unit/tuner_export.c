@@ -65,7 +65,7 @@ static void open_world(struct world *w, size_t i)
 
     *w = (struct world){0};
     if (pl_model_parse(&w->m, model, &e) < 0 || pl_cluster_parse(&w->c, cluster, NULL, &e) < 0 ||
-        pl_workload_parse(&w->w, workload, &w->m, &e) < 0 ||
+        pl_workload_parse(&w->w, workload, &w->m, p.trainer, &e) < 0 ||
         pl_space_parse(&space_of, space, &w->m, &w->c, &w->w, p.trainer, &e) < 0)
         fail_msg("%s: %s %s", cases[i].model, e.pointer, e.text);
     w->layout = mem_alloc(200 * sizeof(*w->layout));
@@ -456,10 +456,11 @@ static void golden_files_match_to_the_letter(void **state)
          "mixtral-8x7b.hyperpod.yaml"},
         {1, "accelerate", "{'tp':4,'sp':1,'pp':2,'zero':1,'micro_batch':2,'precision':'bf16'}",
          "llama-8b.accelerate.yaml"},
-        {1, "slurm+partune", "{'tp':4,'sp':1,'zero':1,'micro_batch':2}", "llama-8b.partune.sbatch"},
+        {1, "slurm+partune", "{'tp':4,'sp':1,'zero':1,'micro_batch':2,'precision':'fp32'}",
+         "llama-8b.partune.sbatch"},
         {2, "pbs+megatron", "{'tp':8,'sp':1,'pp':4,'zero':1,'micro_batch':1,'precision':'bf16'}",
          "llama-70b.megatron.pbs"},
-        {1, "mpijob+partune", "{'tp':4,'sp':1,'zero':1,'micro_batch':2}",
+        {1, "mpijob+partune", "{'tp':4,'sp':1,'zero':1,'micro_batch':2,'precision':'fp32'}",
          "llama-8b.partune.mpijob.yaml"},
     };
 

@@ -262,6 +262,8 @@ static const char campaign_file[] =
     "  \"cluster\": \"local\",\n"
     "\n"
     "  // What every trial does. global_batch is in sequences and the same for all layouts.\n"
+    "  // precision, where it is not given, is fp32 for partune-train and bf16 for trainers on "
+    "GPUs.\n"
     "  // data is the name of a data set (partune datasets; made by partune-data prepare), or "
     "\"synthetic\".\n"
     "  \"workload\": {\"global_batch\": 16, \"data\": \"synthetic\"},\n"

@@ -68,6 +68,7 @@ function sections(list, edit) {
                         ["", "the trainer's default"],
                         ["fp32", "fp32"],
                         ["bf16", "bf16"],
+                        ["fp8", "fp8"],
                     ],
                 }),
             ],

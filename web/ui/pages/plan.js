@@ -250,9 +250,10 @@ export async function render(ctx) {
         f("/workload/seq", "Sequence (tokens)", "number", { placeholder: "as in the model" }),
         f("/workload/precision", "Precision", "text", {
             options: [
-                ["", "default"],
+                ["", "the trainer's default"],
                 ["fp32", "fp32"],
                 ["bf16", "bf16"],
+                ["fp8", "fp8"],
             ],
         }),
         f("/trainer", "Trainer", "text", {
