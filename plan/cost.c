@@ -284,7 +284,8 @@ static double data_parallel(const struct pl_cost_ctx *x, const struct pl_layout 
 
     pl_group_of(&s.dense, x->op.k, x->op.c, &x->op.r, l->dp * l->cp, l->tp);
     pl_group_of(&s.expert, x->op.k, x->op.c, &x->op.r, l->edp, l->etp * l->ep);
-    if (l->zero == 3)
+    if (l->zero == 3 && l->pp == 1) /* under a pipeline weights stay gathered from one micro-batch
+                                       to the next, as with zero 2 */
         return sharded_weights(x, &s, l, y, micro, grad);
     if (l->zero == 0)
         return exposed(x, l->overlap_grad_reduce, both(&s, pl_all_reduce_s, grad),
@@ -326,8 +327,6 @@ static double message_s(const struct pl_cost_ctx *x, const struct pl_layout *l)
     pl_group_of(&g, x->op.k, x->op.c, &x->op.r, 2, stride);
     /* each tp rank sends its share (SC21's scatter/gather, or sp), and gathers it inside the node
      */
-    if (x->op.t->whole_messages && !l->sp)
-        return pl_send_s(&g, bytes);
     if (l->tp > 1 && !l->sp) {
         struct pl_group tp;
 

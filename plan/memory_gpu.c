@@ -3,7 +3,12 @@
  *
  * State: Megatron's mixed precision keeps 2 bytes of weight, 4 of gradient, 4 of master weight and
  * 8 of Adam moments for each parameter (fp32: 4 + 4 + 0 + 8). zero 1 shards master and moments,
- * zero 2 also gradients, zero 3 also weights, less the one layer that is gathered.
+ * zero 2 also gradients, zero 3 also weights, less the one layer that is gathered. Under a pipeline
+ * gradients stay whole until the last micro-batch, and so do the weights that zero 3 gathers for
+ * it.
+ *
+ * Logits: in fp32 once, where the loss works in place or is compiled. PyTorch's cross entropy keeps
+ * their log-probabilities, and backward makes the gradient of those and of the logits.
  *
  * Activations: Korthikanti et al., "Reducing activation recomputation in large transformer models"
  * (2022), table 2, with each term kept apart, so that gated, grouped-query and MoE layers follow
@@ -219,6 +224,16 @@ static void whole_start(struct pl_memory *m, double whole)
         m->bytes[PL_MEM_WEIGHTS] += whole + OVERHEAD_BYTES - later;
 }
 
+/* Of HELD parameters' gradients and of SPLIT parameters that this rank updates. Half-precision
+ * gradients become fp32 as they meet the master weights (Megatron's 4 + 16/d bytes a parameter);
+ * fp32 sums of them stay whole. */
+static double gradients(const struct pl_trainer *t, bool fp32, double held, double split)
+{
+    if (fp32 || !t->half_grads)
+        return 4 * held;
+    return t->summed_grads ? (2 + 4) * held : 2 * held + 4 * split;
+}
+
 void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
                         const struct pl_workload *w, const struct pl_trainer *t, int rank)
 {
@@ -232,16 +247,16 @@ void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_model *m, const s
     pl_held_params(&p, m, l, stage);
     all = p.dense + p.expert;
     split = p.dense / pl_dense_shards(l) + p.expert / pl_expert_shards(l);
-    ret->bytes[PL_MEM_WEIGHTS] = weight * (l->zero >= 3 ? split + p.layer : all);
-    ret->bytes[PL_MEM_GRADS] = 4 * (l->zero >= 3 || (l->zero == 2 && l->pp == 1) ? split : all);
+    ret->bytes[PL_MEM_WEIGHTS] = weight * (l->zero >= 3 && l->pp == 1 ? split + p.layer : all);
+    ret->bytes[PL_MEM_GRADS] = gradients(t, fp32, l->zero >= 2 && l->pp == 1 ? split : all, split);
     ret->bytes[PL_MEM_MASTER] = master * split;
     ret->bytes[PL_MEM_OPTIMIZER] = 8 * split;
     ret->bytes[PL_MEM_ACTIVATIONS] = activations(m, l, w, t, stage);
     if (l->pp > 1) /* one boundary tensor each way, received while the last one is in use */
         ret->bytes[PL_MEM_COMM] = 4 * (fp32 ? 4 : 2) * tokens * m->hidden / (l->sp ? l->tp : 1);
     if (stage == l->pp - 1) /* input of the output norm and of the head, and logits in fp32 */
-        ret->bytes[PL_MEM_LOGITS] =
-            4 * tokens * (m->hidden / (l->sp ? l->tp : 1.0) + (double)m->vocab / l->tp);
+        ret->bytes[PL_MEM_LOGITS] = 4 * tokens * m->hidden / (l->sp ? l->tp : 1.0) +
+                                    (t->eager_loss ? 12 : 4) * tokens * m->vocab / l->tp;
     ret->bytes[PL_MEM_WORKSPACE] = OVERHEAD_BYTES;
     if (l->zero >= 3 && t->whole_start)
         whole_start(ret, weight * all);

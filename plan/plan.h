@@ -148,9 +148,9 @@ struct pl_trainer {
     /* How it runs, for the cost and memory models. */
     bool tp_overlap;     /* tensor-parallel collectives run in pieces beside the products */
     bool tp_async;       /* those of the backward pass run beside the weight gradient's product */
-    bool half_grads;     /* gradients are reduced in the layout's precision, not in fp32 */
+    bool half_grads;     /* gradients are kept and reduced in the layout's precision, not in fp32 */
+    bool summed_grads;   /* and summed over micro-batches in fp32 besides */
     bool tensor_gather;  /* zero 3 gathers tensor by tensor, not layer by layer */
-    bool whole_messages; /* every tp rank sends the whole boundary tensor to the next stage */
     bool eager; /* each operation a kernel of its own: what lies between products crosses memory
                    twice */
     double selective_share; /* of a layer's forward pass that recompute "selective" repeats; 0:
@@ -159,6 +159,7 @@ struct pl_trainer {
     int flash_units;  /* generation of matrix units that its kernels were written for: 1 before
                          Ampere (FlashAttention, Triton), 2 Ampere (FlashAttention-2), 3 Hopper
                          (FlashAttention-3, cuDNN 9); 0: whatever the device has */
+    bool eager_loss;  /* PyTorch's cross entropy as it is, of logits in fp32 */
     bool fp8_delayed; /* fp8 scales come from earlier steps; weights are cast once a step */
     bool whole_start; /* zero 3: the model is built whole on the device before it is sharded */
     int max_zero;

@@ -1,6 +1,8 @@
 /*
- * bench_plan [-v] [--no-fit] FILE.jsonl... [LANDSCAPE.json...]: the cost and memory models against
- * published measurements, and the memory plan's boundary against tables of throughputs.
+ * bench_plan [-v] [--no-fit] FILE.jsonl... [LANDSCAPE.json...] [--as NAME FILE.jsonl...]...: the
+ * cost and memory models against published measurements, and the memory plan's boundary against
+ * tables of throughputs. Files after --as are a set of their own, to which nothing is ever fitted;
+ * its cases end in (NAME).
  *
  * For each family of rows: mean and worst relative error of seconds an iteration, within-model rank
  * correlation (Kendall's tau-b), regret of the layout that the model would have chosen among those
@@ -12,6 +14,7 @@
  * memory, by the model itself, of micro_batch, vp, sp, zero and recompute (full only in software
  * without streaming attention).
  */
+#include <errno.h>
 #include <math.h>
 
 #include "tests/bench/plan_parts.h"
@@ -180,7 +183,21 @@ static void say_row(const struct row *r, const struct guess *p)
     printf("}\n");
 }
 
-static void say_errors(const char *bench, const struct rows *rows, const struct guess *p)
+static void say_sum(const char *bench, const char *what, const char *suffix,
+                    const struct bench_sum *s)
+{
+    char text[96];
+
+    if (!s->n)
+        return;
+    snprintf(text, sizeof(text), "%s mean%s", what, suffix);
+    bench_say(bench, text, s->mean / (double)s->n, "relative error", s->n);
+    snprintf(text, sizeof(text), "%s worst%s", what, suffix);
+    bench_say(bench, text, s->worst, "relative error", s->n);
+}
+
+static void say_errors(const char *bench, const char *suffix, const struct rows *rows,
+                       const struct guess *p)
 {
     const char *family[MAX_FAMILIES];
     size_t n = families_of(family, rows);
@@ -192,15 +209,15 @@ static void say_errors(const char *bench, const struct rows *rows, const struct 
         for (size_t i = 0; i < rows->n; i++)
             if (row_is_timed(&rows->at[i]) && !strcmp(rows->at[i].family, family[f]))
                 bench_sum_add(&s, error_of(&rows->at[i], &p[i]));
-        bench_say_sum(bench, family[f], &s);
+        say_sum(bench, family[f], suffix, &s);
     }
     for (size_t i = 0; i < rows->n; i++)
         if (row_is_timed(&rows->at[i]))
             bench_sum_add(&kind[rows->at[i].layout.precision == PL_FP8 ? 2 : rows->at[i].moe],
                           error_of(&rows->at[i], &p[i]));
-    bench_say_sum(bench, "dense", &kind[0]);
-    bench_say_sum(bench, "moe", &kind[1]);
-    bench_say_sum(bench, "fp8", &kind[2]);
+    say_sum(bench, "dense", suffix, &kind[0]);
+    say_sum(bench, "moe", suffix, &kind[1]);
+    say_sum(bench, "fp8", suffix, &kind[2]);
 }
 
 static void say_ranks(const char *suffix, const struct rows *rows, const struct guess *p)
@@ -264,7 +281,7 @@ static void say_left_out(const struct rows *rows)
             if (row_is_timed(&rows->at[i]) && !strcmp(rows->at[i].family, family[f]))
                 predict(&p[i], &rows->at[i], &k);
     }
-    say_errors("plan_left_out", rows, p);
+    say_errors("plan_left_out", "", rows, p);
     say_ranks(" left out", rows, p);
 }
 
@@ -286,10 +303,12 @@ static void say_fit(const struct rows *rows)
 /* ---- memory and the whole -------------------------------------------------------------------- */
 
 /* Rows that ran out of memory, and rows that ran. */
-static void say_fits(const struct rows *rows, const struct guess *p, bool verbose)
+static void say_fits(const char *suffix, const struct rows *rows, const struct guess *p,
+                     bool verbose)
 {
     size_t oom = 0, predicted = 0, timed = 0, fit = 0;
     struct bench_sum held = {0};
+    char what[96];
 
     for (size_t i = 0; i < rows->n; i++) {
         const struct row *r = &rows->at[i];
@@ -304,62 +323,97 @@ static void say_fits(const struct rows *rows, const struct guess *p, bool verbos
             bench_memory(&held, r, &p[i].layout, verbose);
         }
     }
-    bench_say_sum("plan_memory", "what devices held", &held);
+    say_sum("plan_memory", "what devices held", suffix, &held);
+    snprintf(what, sizeof(what), "out-of-memory rows predicted%s", suffix);
     if (oom)
-        bench_say("plan_memory", "out-of-memory rows predicted", (double)predicted / (double)oom,
-                  "share", oom);
+        bench_say("plan_memory", what, (double)predicted / (double)oom, "share", oom);
+    snprintf(what, sizeof(what), "rows that ran and are predicted to fit%s", suffix);
     if (timed)
-        bench_say("plan_memory", "rows that ran and are predicted to fit",
-                  (double)fit / (double)timed, "share", timed);
+        bench_say("plan_memory", what, (double)fit / (double)timed, "share", timed);
+}
+
+/* What the model as shipped says of a set of rows. */
+static void say_set(const char *suffix, const struct rows *rows, bool verbose)
+{
+    AUTO_FREE struct guess *p = mem_alloc(rows->n * sizeof(*p));
+    struct tuning shipped;
+
+    if (rows->left_out)
+        bench_say("plan_rows", "lines left out", (double)rows->left_out, "rows", rows->n);
+    tuning_shipped(&shipped, rows);
+    for (size_t i = 0; i < rows->n; i++) {
+        if (!row_is_timed(&rows->at[i]))
+            continue;
+        predict(&p[i], &rows->at[i], &shipped);
+        if (verbose)
+            say_row(&rows->at[i], &p[i]);
+    }
+    say_errors("plan_seconds", suffix, rows, p);
+    say_ranks(suffix, rows, p);
+    say_fits(suffix, rows, p, verbose);
+}
+
+enum { MAX_SETS = 16 };
+
+/* The sets of the command line: the first without a name, those of --as after it. */
+struct sets {
+    struct rows rows[MAX_SETS];
+    char suffix[MAX_SETS][48];
+    size_t n;
+    bool verbose, refit;
+};
+
+static int set_named(struct sets *s, const char *name, struct err *e)
+{
+    if (!name || s->n == MAX_SETS)
+        return err_set(e, -EINVAL, "--as takes a name, at most %d times", MAX_SETS - 1);
+    snprintf(s->suffix[s->n++], sizeof(s->suffix[0]), " (%s)", name);
+    return 0;
+}
+
+static int read_arguments(struct sets *s, int argc, char **argv, struct err *e)
+{
+    int r = 0;
+
+    *s = (struct sets){.n = 1, .refit = true};
+    for (int i = 1; i < argc && r == 0; i++) {
+        if (!strcmp(argv[i], "-v"))
+            s->verbose = true;
+        else if (!strcmp(argv[i], "--no-fit"))
+            s->refit = false;
+        else if (!strcmp(argv[i], "--as"))
+            r = set_named(s, argv[++i], e);
+        else if (str_ends(argv[i], ".json"))
+            r = bench_boundary(argv[i], e);
+        else
+            r = rows_load(&s->rows[s->n - 1], argv[i], e);
+    }
+    if (r == 0 && !s->rows[0].n)
+        r = err_set(e, -EINVAL,
+                    "usage: bench_plan [-v] [--no-fit] FILE.jsonl... [--as NAME FILE...]");
+    return r;
 }
 
 int main(int argc, char **argv)
 {
-    struct rows rows = {0};
-    struct tuning shipped;
+    struct sets s;
     struct err e = {0};
-    bool verbose = false, refit = true;
-    AUTO_FREE struct guess *p = NULL;
+    int r = read_arguments(&s, argc, argv, &e);
 
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "-v"))
-            verbose = true;
-        else if (!strcmp(argv[i], "--no-fit"))
-            refit = false;
-        else if (str_ends(argv[i], ".json")) {
-            if (bench_boundary(argv[i], &e) < 0) {
-                fprintf(stderr, "bench_plan: %s\n", e.text);
-                return 1;
-            }
-        } else if (rows_load(&rows, argv[i], &e) < 0) {
-            fprintf(stderr, "bench_plan: %s\n", e.text);
-            return 1;
-        }
+    if (r < 0)
+        fprintf(stderr, "bench_plan: %s\n", e.text);
+    for (size_t i = 0; r == 0 && i < s.n; i++)
+        if (s.rows[i].n)
+            say_set(s.suffix[i], &s.rows[i], s.verbose);
+    if (r == 0) {
+        bench_parts(&s.rows[0], s.verbose);
+        bench_speed();
     }
-    if (rows.left_out)
-        bench_say("plan_rows", "lines left out", (double)rows.left_out, "rows", rows.n);
-    if (!rows.n) {
-        fprintf(stderr, "usage: bench_plan [-v] [--no-fit] FILE.jsonl...\n");
-        return 2;
+    if (r == 0 && s.refit) {
+        say_fit(&s.rows[0]);
+        say_left_out(&s.rows[0]);
     }
-    tuning_shipped(&shipped, &rows);
-    p = mem_alloc(rows.n * sizeof(*p));
-    for (size_t i = 0; i < rows.n; i++) {
-        if (!row_is_timed(&rows.at[i]))
-            continue;
-        predict(&p[i], &rows.at[i], &shipped);
-        if (verbose)
-            say_row(&rows.at[i], &p[i]);
-    }
-    say_errors("plan_seconds", &rows, p);
-    say_ranks("", &rows, p);
-    say_fits(&rows, p, verbose);
-    bench_parts(&rows, verbose);
-    bench_speed();
-    if (refit) {
-        say_fit(&rows);
-        say_left_out(&rows);
-    }
-    rows_done(&rows);
-    return 0;
+    for (size_t i = 0; i < s.n; i++)
+        rows_done(&s.rows[i]);
+    return r < 0 ? 1 : 0;
 }

@@ -11,8 +11,8 @@ enum { UNFUSED, FLASH_1, FLASH_2, FLASH_3 };
 
 struct stack {
     const char *families[4], *words[5];
-    bool overlap, tp_overlap, tp_async, half_grads, tensor_gather, whole_messages, whole_start,
-        fp8_delayed, balanced;
+    bool overlap, tp_overlap, tp_async, half_grads, tensor_gather, whole_start, fp8_delayed,
+        balanced, eager_loss;
     int attention; /* UNFUSED, or the generation of units that its kernels were written for */
     double selective_share;
     double network; /* share of the network's bandwidth that its authors measured */
@@ -25,10 +25,7 @@ static const struct stack stacks[] = {
     /* Megatron-LM of 2022: the input gradient's all-reduce runs beside the weight gradient. */
     {.families = {"korth", "megascale"}, .half_grads = true, .tp_async = true},
     /* Megatron-DeepSpeed of 2021 (BigScience) and, after Megatron 3.0 was merged, of 2023. */
-    {.families = {"bloom"},
-     .words = {"BigScience", "DeepSpeed"},
-     .half_grads = true,
-     .whole_messages = true},
+    {.families = {"bloom"}, .words = {"BigScience", "DeepSpeed"}, .half_grads = true},
     {.families = {"vtrain"}, .half_grads = true, .tp_async = true},
     /* Megatron-Core with Transformer Engine; NeMo's and its own recipes cut tp's collectives, and
      * send each expert as many tokens as any other (Megatron-Bridge's performance page). */
@@ -53,6 +50,7 @@ static const struct stack stacks[] = {
      .words = {"torchtitan"},
      .overlap = true,
      .attention = FLASH_2,
+     .eager_loss = true,
      .selective_share = 0.5},
 };
 
@@ -123,9 +121,12 @@ static void set_trainer(struct row *r)
     r->trainer.tp_overlap = (f->tp_overlap && !r->moe) || says(r, "async TP");
     r->trainer.tp_async = f->tp_async;
     r->trainer.half_grads = f->half_grads;
+    /* from that day on the log's runs add up gradients in fp32 */
+    r->trainer.summed_grads = str_starts(r->id, "bloom-02-28");
+    /* its tables of H200 are of a release that compiles the loss */
+    r->trainer.eager_loss = f->eager_loss && !says(r, "h200");
     r->trainer.tensor_gather = f->tensor_gather;
     r->trainer.eager = says(r, "-eager");
-    r->trainer.whole_messages = f->whole_messages;
     r->trainer.whole_start = f->whole_start;
     r->trainer.fp8_delayed = f->fp8_delayed;
     r->trainer.selective_share = f->selective_share;
@@ -150,6 +151,7 @@ static int parse_layout(struct row *r, const json_t *v, int devices, struct err 
     const struct stack *f = stack_of(r);
     AUTO_JSON *l = json_deep_copy(v);
     const char *precision = json_string_value(json_object_get(l, "precision"));
+    const char *schedule = json_string_value(json_object_get(l, "schedule"));
 
     json_object_del(l, "recompute_detail");
     if (precision && !strcmp(precision, "fp16"))
@@ -157,7 +159,7 @@ static int parse_layout(struct row *r, const json_t *v, int devices, struct err 
     if (!json_object_get(l, "precision"))
         json_object_set_new(l, "precision", json_string("bf16"));
     r->free_micro_batch = !json_object_get(l, "micro_batch");
-    r->free_vp = !json_object_get(l, "vp");
+    r->free_vp = !json_object_get(l, "vp") && (!schedule || !strcmp(schedule, "interleaved"));
     r->free_recompute = !json_object_get(l, "recompute");
     r->free_sp = !json_object_get(l, "sp") && r->layout.tp > 1;
     r->free_zero = !json_object_get(l, "zero");

@@ -264,6 +264,22 @@ static void zero_2_scatters_once_under_a_pipeline(void **state)
     assert_true(flat > 4 * flat_1);
 }
 
+/* Fully sharded stages gather once a step, not for each of many micro-batches. */
+static void zero_3_gathers_once_under_a_pipeline(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 4, 64, "torchtitan");
+    double two = cost_of(&x, "{'pp':4,'zero':2,'precision':'bf16'}").seconds[PL_COST_DP];
+    double three = cost_of(&x, "{'pp':4,'zero':3,'precision':'bf16'}").seconds[PL_COST_DP];
+    double flat = cost_of(&x, "{'zero':3,'precision':'bf16'}").seconds[PL_COST_DP];
+    struct pl_layout l = layout_of(&x, "{'pp':4,'zero':3,'precision':'bf16'}");
+    struct pl_memory m;
+
+    (void)state;
+    pl_memory_worst(&m, &x.m, &l, &x.w, x.t);
+    assert_true(fabs(three / two - 1) < 1e-9 && flat > 0);
+    assert_true(m.bytes[PL_MEM_WEIGHTS] > 0.2 * 2 * (double)pl_model_params(&x.m));
+}
+
 /* A rank of a dropless layer computes 1.1 times its share of the tokens, a number that no unit of
  * hardware divides: it takes a time between those of the capacities on both sides. */
 static void tokens_of_a_dropless_layer_need_no_alignment(void **state)
@@ -340,6 +356,7 @@ int main(void)
         cmocka_unit_test(a_measured_share_of_a_link_stands_before_the_usual_one),
         cmocka_unit_test(attention_is_as_fast_as_the_units_that_it_was_written_for),
         cmocka_unit_test(zero_2_scatters_once_under_a_pipeline),
+        cmocka_unit_test(zero_3_gathers_once_under_a_pipeline),
         cmocka_unit_test(tokens_of_a_dropless_layer_need_no_alignment),
         cmocka_unit_test(delayed_scales_cast_less),
         cmocka_unit_test(interleaving_hides_gradients),

@@ -167,6 +167,42 @@ static void a_model_that_is_built_whole_must_fit_whole(void **state)
 
 /* Per token of llama-8b: its input, queries and attention's output of 2 x 4096 bytes each, and half
  * of what the products put out. */
+/* Bytes a parameter of Megatron's documentation: bf16 with fp32 gradients 6 + 12/d, fp16 4 + 16/d;
+ * fp32 sums beside half-precision gradients add 4 to the first's 2 + 2. And logits of an eager loss
+ * three times. */
+static void gradients_and_logits_are_kept_as_the_trainer_keeps_them(void **state)
+{
+    struct world x = world_of("gpt-22B", "dgx-a100", 4, 64, "any");
+    struct pl_layout l = layout_of(&x, "{'tp':8,'zero':1,'precision':'bf16'}");
+    double params = 0, each[3], d = l.dp;
+
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        struct pl_trainer t = *x.t;
+        struct pl_memory m;
+
+        t.half_grads = kind > 0;
+        t.summed_grads = kind > 1;
+        pl_memory_worst(&m, &x.m, &l, &x.w, &t);
+        params = m.bytes[PL_MEM_WEIGHTS] / 2;
+        each[kind] = (m.bytes[PL_MEM_WEIGHTS] + m.bytes[PL_MEM_GRADS] + m.bytes[PL_MEM_MASTER] +
+                      m.bytes[PL_MEM_OPTIMIZER]) /
+                     params;
+    }
+    assert_true(fabs(each[0] - (6 + 12 / d)) < 1e-9);
+    assert_true(fabs(each[1] - (4 + 16 / d)) < 1e-9);
+    assert_true(fabs(each[2] - (8 + 12 / d)) < 1e-9);
+
+    struct pl_trainer t = *x.t;
+    struct pl_memory once, thrice;
+
+    pl_memory_worst(&once, &x.m, &l, &x.w, &t);
+    t.eager_loss = true;
+    pl_memory_worst(&thrice, &x.m, &l, &x.w, &t);
+    assert_true(fabs(thrice.bytes[PL_MEM_LOGITS] - once.bytes[PL_MEM_LOGITS] -
+                     8.0 * x.w.seq * x.m.vocab / 8) < 1);
+}
+
 static void saved_products_are_what_is_kept(void **state)
 {
     struct world x = world_of("llama-8b", "dgx-h100", 1, 8, "torchtitan");
@@ -187,6 +223,7 @@ int main(void)
         cmocka_unit_test(expert_state_is_cut_by_ep_and_etp_and_the_rest_by_tp),
         cmocka_unit_test(a_model_that_is_built_whole_must_fit_whole),
         cmocka_unit_test(saved_products_are_what_is_kept),
+        cmocka_unit_test(gradients_and_logits_are_kept_as_the_trainer_keeps_them),
         cmocka_unit_test(a_plan_of_all_ranks_holds_every_parameter),
     };
 
