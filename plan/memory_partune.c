@@ -213,10 +213,16 @@ static void build_slots(struct build *b)
          max(b->act[0].scratch_bytes, b->act[1].scratch_bytes));
 }
 
-static uint64_t coll_bytes(const struct build *b, int group, uint64_t elem)
+uint64_t pl_coll_scratch(int p)
 {
-    (void)b;
-    return group > 1 ? (uint64_t)(group - 1) * PL_COLL_AHEAD * PL_COLL_PIECE * elem : 0;
+    uint64_t peers = (uint64_t)p - 1, all = UINT64_C(1) << 18, each = UINT64_C(1) << 16;
+
+    return p > 1 ? PL_COLL_AHEAD * max(all, peers * each) : 0;
+}
+
+uint64_t pl_coll_piece(int p)
+{
+    return pl_coll_scratch(p) / PL_COLL_AHEAD / ((uint64_t)p - 1) / 16 * 16;
 }
 
 static void build_comm(struct build *b)
@@ -230,10 +236,10 @@ static void build_comm(struct build *b)
         add(b, PL_BUF_ACT_OUT, 0, i, PL_MEM_COMM, lh);
     for (int i = 0; i < PL_GRAD_RINGS && l->pp > 1; i++)
         add(b, PL_BUF_GRAD_RING, 0, i, PL_MEM_COMM, lh);
-    add1(b, PL_BUF_COLL_TP, PL_MEM_COMM, coll_bytes(b, l->tp, 4));
-    add1(b, PL_BUF_COLL_DP, PL_MEM_COMM, coll_bytes(b, l->dp, 4));
+    add1(b, PL_BUF_COLL_TP, PL_MEM_COMM, pl_coll_scratch(l->tp) * sizeof(float));
+    add1(b, PL_BUF_COLL_DP, PL_MEM_COMM, pl_coll_scratch(l->dp) * sizeof(float));
     if (pl_model_is_moe(b->m)) {
-        add1(b, PL_BUF_COLL_EDP, PL_MEM_COMM, coll_bytes(b, l->edp, 4));
+        add1(b, PL_BUF_COLL_EDP, PL_MEM_COMM, pl_coll_scratch(l->edp) * sizeof(float));
         add1(b, PL_BUF_MOE_SEND, PL_MEM_COMM, b->d.choices * b->d.hidden * b->d.elem);
         if (l->ep * l->etp > 1)
             add1(b, PL_BUF_MOE_RECV, PL_MEM_COMM,

@@ -265,10 +265,19 @@ enum {
     PL_ACT_INS = 2,
     PL_ACT_OUTS = 2,
     PL_GRAD_RINGS = 3,
-    PL_COLL_PIECE = 1 << 16,    /* elements of a piece of a reduction, from each peer ... */
-    PL_COLL_AHEAD = 4,          /* ... and pieces under way */
+    PL_COLL_AHEAD = 4,          /* pieces of a reduction under way */
     PL_KERNEL_SCRATCH = 6 << 20 /* bytes a thread */
 };
+
+/*
+ * A reduction among P members works in pieces, PL_COLL_AHEAD of them under way. Bytes under way are
+ * what keeps a link busy that a computing rank visits now and then, and they come from all peers
+ * together: so a piece is a mebibyte of floats in all, but at least 256 KiB from each peer.
+ */
+/* Elements that a reduction receives before it adds them; 0 for P = 1. Never falls with P. */
+uint64_t pl_coll_scratch(int p);
+/* Elements of a piece, from each peer. P > 1. */
+uint64_t pl_coll_piece(int p);
 
 struct pl_buffer {
     enum pl_buf id;

@@ -342,7 +342,7 @@ static void measure_pair(struct found *f, MPI_Comm comm)
 {
     struct pl_layout l;
     struct pair p = {.clock = {0}};
-    AUTO_FREE void *scratch = mem_alloc(PL_COLL_AHEAD * PL_COLL_PIECE * sizeof(float));
+    AUTO_FREE void *scratch = mem_alloc(pl_coll_scratch(2) * sizeof(float));
 
     pl_layout_replicas(&l, 2);
     p.buf = mem_alloc(LARGE * sizeof(float));

@@ -41,14 +41,13 @@ static struct pass pass_of(const struct tr_coll *c)
 /* Piece PIECE of block I: its elements are [*first, *first + result). */
 static uint64_t piece_of(const struct tr_coll *c, uint64_t piece, int i, uint64_t *first)
 {
-    uint64_t most = c->reduce ? PL_COLL_PIECE : c->n;
-    uint64_t lo = tr_block(c->n, c->g->size, i) + piece * most;
+    uint64_t lo = tr_block(c->n, c->g->size, i) + piece * c->most;
     uint64_t hi = tr_block(c->n, c->g->size, i + 1);
 
     *first = lo;
     if (lo >= hi)
         return 0;
-    return hi - lo < most ? hi - lo : most;
+    return hi - lo < c->most ? hi - lo : c->most;
 }
 
 /* Pieces under way take turns with the parts of the group's requests and scratch. */
@@ -67,7 +66,7 @@ static char *copy_at(const struct tr_coll *c, uint64_t piece, int i)
 {
     size_t n = (size_t)turn(piece) * (size_t)(c->g->size - 1) + (size_t)i;
 
-    return (char *)c->g->scratch + n * PL_COLL_PIECE * kn_type_size(c->type);
+    return (char *)c->g->scratch + n * c->most * kn_type_size(c->type);
 }
 
 /* Start the next piece. Reduce-scatter: each peer's copy of my block into the scratch, my copies of
@@ -131,7 +130,8 @@ static bool by_hosts(const struct tr_group *g, uint64_t bytes)
 static void start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf, uint64_t n,
                   bool reduce)
 {
-    uint64_t most = (n + (uint64_t)g->size - 1) / (uint64_t)g->size;
+    uint64_t block = (n + (uint64_t)g->size - 1) / (uint64_t)g->size;
+    uint64_t most = reduce && g->size > 1 ? pl_coll_piece(g->size) : block + 1;
 
     *c = (struct tr_coll){.g = g,
                           .type = t,
@@ -139,7 +139,8 @@ static void start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *b
                           .n = n,
                           .reduce = reduce,
                           .active = g->size > 1 && n > 0,
-                          .pieces = reduce ? (most + PL_COLL_PIECE - 1) / PL_COLL_PIECE : 1,
+                          .most = most,
+                          .pieces = reduce ? (block + most - 1) / most : 1,
                           .passes = by_hosts(g, n * kn_type_size(t)) ? g->hosts + 1 : 1};
     if (c->active)
         post_ahead(c);

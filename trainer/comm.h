@@ -29,8 +29,8 @@ struct tr_progress {
 /*
  * Ranks along one axis: a list of ranks of the one communicator, not a communicator of its own,
  * because making those blocks inside MPI. Groups are told apart by their tags. `scratch` holds
- * PL_COLL_AHEAD x (size - 1) x PL_COLL_PIECE elements and `req` PL_COLL_AHEAD x 2 x size requests
- * for one collective at a time.
+ * pl_coll_scratch(size) floats and `req` PL_COLL_AHEAD x 2 x size requests for one collective at a
+ * time.
  */
 struct tr_group {
     MPI_Comm comm; /* of all ranks of the layout */

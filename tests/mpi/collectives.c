@@ -7,7 +7,8 @@
 #include "base/base.h"
 #include "trainer/coll.h"
 
-enum { RANKS = 8, MOST = (PL_COLL_AHEAD + 2) * RANKS * PL_COLL_PIECE + 13 };
+/* More pieces than are under way at once, of 64 Ki elements from each of so many. */
+enum { RANKS = 8, MOST = (PL_COLL_AHEAD + 2) * RANKS * (1 << 16) + 13 };
 
 static int rank, number, failures;
 
@@ -70,7 +71,7 @@ static void open_group(struct tr_comms *c, const struct spread *s)
     for (int i = 0; i < RANKS; i++)
         host[i] = (uint64_t)s->host[i];
     tr_comms_place(c, host);
-    c->dp.scratch = mem_alloc(RANKS * PL_COLL_AHEAD * PL_COLL_PIECE * sizeof(float));
+    c->dp.scratch = mem_alloc(pl_coll_scratch(c->dp.size) * sizeof(float));
 }
 
 static void close_group(struct tr_comms *c)
