@@ -3,7 +3,14 @@
 #include "kernels/ops.h"
 #include "kernels/set.h"
 
-enum { UNIT = 64, GRAIN = 16384, PIECE = 2048, MAX_THREADS = 256 };
+enum {
+    UNIT = 64,
+    GRAIN = 16384,
+    PIECE = 2048,
+    ZERO_PIECE = 1 << 20,
+    ADAMW_PIECE = 1 << 16,
+    MAX_THREADS = 256
+};
 
 struct flat {
     enum kn_type yt, xt;
@@ -22,7 +29,11 @@ static size_t piece(const struct kn_share *s, size_t i, bool direct)
 
 static void zero_span(void *arg, const struct kn_share *s)
 {
-    memset((char *)arg + s->lo, 0, s->hi - s->lo);
+    for (size_t i = s->lo, n; i < s->hi; i += n) {
+        n = kn_min(ZERO_PIECE, s->hi - i);
+        memset((char *)arg + i, 0, n);
+        kn_pool_poll(s->pool, s->thread);
+    }
 }
 
 void kn_host_zero(struct kn_pool *p, void *x, size_t bytes)
@@ -229,10 +240,11 @@ static void adamw_span(void *arg, const struct kn_share *s)
     const struct adamw *a = arg;
 
     for (size_t i = s->lo, n; i < s->hi; i += n) {
-        n = piece(s, i, !a->low);
+        n = kn_min(a->low ? PIECE : ADAMW_PIECE, s->hi - i);
         kn_ops()->adamw(a->h, a->w + i, a->m + i, a->v + i, a->g + i, n);
         if (a->low)
             kn_ops()->to_bf16(a->low + i, a->w + i, n);
+        kn_pool_poll(s->pool, s->thread);
     }
 }
 

@@ -68,8 +68,9 @@ size_t kn_pool_bytes(int threads); /* what kn_pool_new allocates */
 void kn_pool_set_spin(struct kn_pool *p, unsigned microseconds);
 
 /* FN(ARG) is called by the calling thread now and then inside long operations (about every 50 us of
- * GEMM or attention), so that communication makes progress under computation. NULL switches it off.
- */
+ * GEMM or attention, every few rows of a pass over memory) and at the end of each, so that
+ * communication makes progress under computation. It may call operations without a pool only. NULL
+ * switches it off. */
 void kn_pool_set_poll(struct kn_pool *p, void (*fn)(void *arg), void *arg);
 
 /* Run FN(ARG, i, n) on each thread i of n at once; returns when all are done. */

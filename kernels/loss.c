@@ -101,9 +101,11 @@ static void max_rows(void *arg, const struct kn_share *s)
 {
     const struct xent *x = arg;
 
-    for (size_t r = s->lo; r < s->hi; r++)
+    for (size_t r = s->lo; r < s->hi; r++) {
         x->out[r] = kn_ops()->max_row(
             kn_in(x->t, kn_ptr(x->t, x->cl, r * x->ld), s->scratch, x->cols), x->cols);
+        kn_row_done(s, r);
+    }
 }
 
 void kn_host_xent_max(struct kn_pool *p, enum kn_type t, float *max, const void *logits, size_t ld,
@@ -125,6 +127,7 @@ static void sum_rows(void *arg, const struct kn_share *s)
 
         x->out[r] = kn_ops()->sumexp_row(l, x->cols, x->max[r]);
         x->target[r] = c < x->cols ? l[c] : 0;
+        kn_row_done(s, r);
     }
 }
 
@@ -182,6 +185,7 @@ static void grad_rows(void *arg, const struct kn_share *s)
             kn_out_done(x->t, row, d, x->cols);
         }
         memset(kn_ptr(x->t, row, pad), 0, (x->padded - pad) * kn_type_size(x->t));
+        kn_row_done(s, r);
     }
 }
 

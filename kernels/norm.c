@@ -26,6 +26,7 @@ static void fwd_rows(void *arg, const struct kn_share *s)
 
         f->rrms[r] = kn_ops()->rmsnorm_row(y, x, w, f->d, f->eps);
         kn_out_done(f->t, to, y, f->d);
+        kn_row_done(s, r);
     }
 }
 

@@ -115,6 +115,13 @@ struct kn_share {
     float *scratch;
 };
 
+/* A loop over rows of a share has done row R: every few rows it lets communication progress. */
+static inline void kn_row_done(const struct kn_share *s, size_t r)
+{
+    if (r % 16 == 15)
+        kn_pool_poll(s->pool, s->thread);
+}
+
 /* Split [0, n) over the threads in multiples of UNIT and run FN(ARG, share) on each non-empty part.
  * At least GRAIN of n belong to a thread, so that small work stays on the caller. */
 void kn_parallel(struct kn_pool *p, size_t n, size_t unit, size_t grain,

@@ -294,9 +294,10 @@ void kn_parallel(struct kn_pool *asked, size_t n, size_t unit, size_t grain,
         return;
     if (j.parts > 1) {
         kn_pool_run(asked, run_range, &j);
-        return;
+    } else {
+        kn_pool_acquire(asked);
+        run_range(&j, 0, 1);
+        kn_pool_release(asked);
     }
-    kn_pool_acquire(asked);
-    run_range(&j, 0, 1);
-    kn_pool_release(asked);
+    kn_pool_poll(p, 0);
 }

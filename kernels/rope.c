@@ -41,6 +41,7 @@ static void rope_rows(void *arg, const struct kn_share *s)
             kn_ops()->to_f32(x, row, n);
         kn_ops()->rope_row(x, o->heads, o->d, o->cos_t + at, o->sin_t + at, o->backward);
         kn_out_done(o->t, row, x, n);
+        kn_row_done(s, r);
     }
 }
 

@@ -24,6 +24,7 @@ static void fwd_rows(void *arg, const struct kn_share *s)
 
         kn_ops()->swiglu_row(y, gate, up, w->f);
         kn_out_done(w->t, to, y, w->f);
+        kn_row_done(s, r);
     }
 }
 
@@ -54,6 +55,7 @@ static void bwd_rows(void *arg, const struct kn_share *s)
         kn_ops()->swiglu_bwd_row(dgate, dup, dy, gate, up, f);
         kn_out_done(w->t, to_gate, dgate, f);
         kn_out_done(w->t, to_up, dup, f);
+        kn_row_done(s, r);
     }
 }
 

@@ -111,6 +111,11 @@ static bool idle(const struct tr_lane *l)
     return !l->busy && l->first == l->count;
 }
 
+bool tr_async_busy(const struct tr_rank *r)
+{
+    return !idle(&r->async.lane[0]) || !idle(&r->async.lane[1]);
+}
+
 void tr_async_poll(struct tr_rank *r)
 {
     for (int i = 0; i < 2; i++) {
@@ -144,7 +149,7 @@ void tr_async_need(struct tr_rank *r, int chunk, int layer)
 {
     enum tr_phase was;
 
-    if (idle(&r->async.lane[0]) && idle(&r->async.lane[1]))
+    if (!tr_async_busy(r))
         return;
     was = tr_phase(&r->clock, TR_PHASE_DP);
     for (int i = 0; i < r->params.table.nbuckets; i++) {

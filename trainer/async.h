@@ -45,6 +45,8 @@ void tr_async_reduce(struct tr_rank *r, int bucket);
 /* The weights of this rank's shard of BUCKET are new: collect all shards. */
 void tr_async_gather(struct tr_rank *r, int bucket);
 
+/* Something was asked for and is not done. */
+bool tr_async_busy(const struct tr_rank *r);
 void tr_async_poll(struct tr_rank *r);
 void tr_async_drain(struct tr_rank *r);
 /* Wait until the weights that layer LAYER of chunk CHUNK and all before it need are there. */

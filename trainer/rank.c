@@ -155,24 +155,64 @@ static void schedule_init(struct tr_rank *r)
     pl_schedule_steps(r->steps, s, r->comms.stage, l->pp, l->vp, r->d.microbatches);
 }
 
-/* What the kernels call now and then inside long operations. */
-static void poll(void *arg)
+/*
+ * What the kernels call now and then inside long operations. A test moves one message at most, and
+ * over TCP one buffer of it: over a socket a rendezvous is an offer, an answer, the data in several
+ * reads, and an end. So a visit tests several times, and leaves the rank alone for a while then.
+ */
+enum { VISIT_TESTS = 16, VISIT_GAP_NS = 200000 };
+
+static bool open_request(const MPI_Request *req, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (req[i] != MPI_REQUEST_NULL)
+            return true;
+    return false;
+}
+
+/* Between stages, what is received ahead and what is being sent. */
+static bool stages_talk(const struct tr_rank *r)
+{
+    return r->layout.overlap_p2p &&
+           ((r->watch && open_request(r->watch, 1)) || open_request(r->act_req, PL_ACT_OUTS) ||
+            open_request(r->grad_req, PL_GRAD_RINGS));
+}
+
+static bool under_way(const struct tr_rank *r)
+{
+    return stages_talk(r) || r->moe_nreq || tr_async_busy(r);
+}
+
+static void visit_once(struct tr_rank *r)
+{
+    tr_async_poll(r);
+    if (r->moe_nreq)
+        tr_test(r->moe_req, r->moe_nreq);
+    if (!stages_talk(r))
+        return;
+    if (r->watch)
+        tr_test(r->watch, 1);
+    tr_test(r->act_req, PL_ACT_OUTS);
+    tr_test(r->grad_req, PL_GRAD_RINGS);
+}
+
+static void visit(void *arg)
 {
     struct tr_rank *r = arg;
 
-    tr_async_poll(r);
-    if (r->watch)
-        tr_test(r->watch, 1);
-    if (r->moe_nreq)
-        tr_test(r->moe_req, r->moe_nreq);
+    if (!under_way(r) || clock_mono_ns() < r->visit_ns)
+        return;
+    for (int i = 0; i < VISIT_TESTS; i++)
+        visit_once(r);
+    r->visit_ns = clock_mono_ns() + VISIT_GAP_NS;
 }
 
-static void poll_init(struct tr_rank *r)
+static void visit_init(struct tr_rank *r)
 {
     const struct pl_layout *l = &r->layout;
 
     if (l->overlap_grad_reduce || l->overlap_param_gather || l->overlap_p2p || l->overlap_moe_a2a)
-        kn_pool_set_poll(r->pool, poll, r);
+        kn_pool_set_poll(r->pool, visit, r);
 }
 
 int tr_rank_init(struct tr_rank *r, MPI_Comm parent, const struct pl_model *m,
@@ -215,7 +255,7 @@ int tr_rank_init(struct tr_rank *r, MPI_Comm parent, const struct pl_model *m,
     comm_init(r);
     schedule_init(r);
     tr_async_init(r);
-    poll_init(r);
+    visit_init(r);
     return 0;
 }
 

@@ -74,6 +74,7 @@ struct tr_rank {
     struct tr_params params;
     struct tr_async async;
     MPI_Request *watch;     /* a receive that runs behind computation, or NULL */
+    uint64_t visit_ns;      /* transfers are looked after by the next visit after this time */
     struct tr_chunk *chunk; /* (vp) */
     struct tr_weight embed, head, final_norm;
     struct tr_work work;
