@@ -77,14 +77,15 @@ static void update(struct tr_rank *r, const struct kn_adamw *h, uint64_t first, 
     kn_adamw(r->pool, h, w, low, t->m + state, t->v + state, t->grad + first, n);
 }
 
-/* Neighbours with the same decay are updated by one call. */
-static void update_all(struct tr_rank *r, const struct tr_optim *o, struct kn_adamw *h)
+/* Parameters [from, end) of the table; neighbours with the same decay are updated by one call. */
+static void update_some(struct tr_rank *r, const struct tr_optim *o, struct kn_adamw *h, int from,
+                        int end)
 {
     const struct pl_params *t = &r->params.table;
     uint64_t run_first = 0, run_state = 0, run = 0;
     bool run_decay = false;
 
-    for (int i = 0; i < t->n; i++) {
+    for (int i = from; i < end; i++) {
         uint64_t first, state, n = tr_param_state(&r->params, i, &first, &state);
 
         if (n == 0)
@@ -108,6 +109,21 @@ static void update_all(struct tr_rank *r, const struct tr_optim *o, struct kn_ad
         update(r, h, run_first, run_state, run);
 }
 
+/* Bucket by bucket, which the table has in their order; with zero 1 a bucket's shards are asked for
+ * as soon as this rank's is new. */
+static void update_all(struct tr_rank *r, const struct tr_optim *o, struct kn_adamw *h)
+{
+    const struct pl_params *t = &r->params.table;
+
+    for (int i = 0, end; i < t->n; i = end) {
+        for (end = i + 1; end < t->n && t->p[end].bucket == t->p[i].bucket;)
+            end++;
+        update_some(r, o, h, i, end);
+        if (r->layout.zero >= 1)
+            tr_async_gather(r, t->p[i].bucket);
+    }
+}
+
 void tr_optim_step(struct tr_rank *r, const struct tr_optim *o, int n, double norm)
 {
     struct kn_adamw h = {.lr = (float)tr_optim_lr(o, n),
@@ -121,15 +137,10 @@ void tr_optim_step(struct tr_rank *r, const struct tr_optim *o, int n, double no
     if (o->clip > 0 && norm > o->clip)
         h.grad_scale = (float)(o->clip / norm);
     update_all(r, o, &h);
-    if (r->layout.zero >= 1) {
-        tr_phase(&r->clock, TR_PHASE_DP);
-        for (int i = 0; i < r->params.table.nbuckets; i++)
-            tr_async_gather(r, i);
-        if (r->layout.overlap_param_gather)
-            tr_async_poll(r);
-        else
-            tr_async_drain(r);
-    }
+    if (r->layout.overlap_param_gather)
+        tr_async_poll(r);
+    else
+        tr_async_drain(r);
     kn_wait(r->pool); /* the host may read weights, and a step's time has all of its work */
     tr_phase(&r->clock, was);
 }
