@@ -109,18 +109,23 @@ static void update_some(struct tr_rank *r, const struct tr_optim *o, struct kn_a
         update(r, h, run_first, run_state, run);
 }
 
-/* Bucket by bucket, which the table has in their order; with zero 1 a bucket's shards are asked for
- * as soon as this rank's is new. */
-static void update_all(struct tr_rank *r, const struct tr_optim *o, struct kn_adamw *h)
+/* Buckets of norms and routers, or all others. With zero 1 a bucket's shards are asked for as soon
+ * as this rank's is new. */
+static void update_buckets(struct tr_rank *r, const struct tr_optim *o, struct kn_adamw *h,
+                           bool small)
 {
     const struct pl_params *t = &r->params.table;
 
     for (int i = 0, end; i < t->n; i = end) {
-        for (end = i + 1; end < t->n && t->p[end].bucket == t->p[i].bucket;)
+        int b = t->p[i].bucket;
+
+        for (end = i + 1; end < t->n && t->p[end].bucket == b;)
             end++;
+        if ((t->bucket[b].kind == PL_BUCKET_SMALL) != small)
+            continue;
         update_some(r, o, h, i, end);
         if (r->layout.zero >= 1)
-            tr_async_gather(r, t->p[i].bucket);
+            tr_async_gather(r, b);
     }
 }
 
@@ -136,7 +141,9 @@ void tr_optim_step(struct tr_rank *r, const struct tr_optim *o, int n, double no
 
     if (o->clip > 0 && norm > o->clip)
         h.grad_scale = (float)(o->clip / norm);
-    update_all(r, o, &h);
+    /* A lane gathers in the order of asking: what the next step needs first comes first. */
+    update_buckets(r, o, &h, true);
+    update_buckets(r, o, &h, false);
     if (r->layout.overlap_param_gather)
         tr_async_poll(r);
     else
