@@ -162,48 +162,49 @@ static void schedule_init(struct tr_rank *r)
  */
 enum { VISIT_TESTS = 16, VISIT_GAP_NS = 200000 };
 
-static bool open_request(const MPI_Request *req, int n)
+/* True if one of the N is not complete; a test of them has driven progress then. */
+static bool drive(MPI_Request *req, int n)
 {
     for (int i = 0; i < n; i++)
         if (req[i] != MPI_REQUEST_NULL)
-            return true;
+            return !tr_test(req, n);
     return false;
 }
 
-/* Between stages, what is received ahead and what is being sent. */
-static bool stages_talk(const struct tr_rank *r)
+/* Between stages: what is received ahead, and what is being sent. */
+static bool drive_stages(struct tr_rank *r)
 {
-    return r->layout.overlap_p2p &&
-           ((r->watch && open_request(r->watch, 1)) || open_request(r->act_req, PL_ACT_OUTS) ||
-            open_request(r->grad_req, PL_GRAD_RINGS));
+    bool open = r->watch && drive(r->watch, 1);
+
+    open |= drive(r->act_req, PL_ACT_OUTS);
+    open |= drive(r->grad_req, PL_GRAD_RINGS);
+    for (int c = 0; c < r->layout.vp; c++)
+        open |= drive(r->chunk[c].slot_req, r->chunk[c].nslots);
+    return open;
 }
 
-static bool under_way(const struct tr_rank *r)
+/* False if nothing is under way. */
+static bool visit_once(struct tr_rank *r)
 {
-    return stages_talk(r) || r->moe_nreq || tr_async_busy(r);
-}
+    bool open = tr_async_busy(r);
 
-static void visit_once(struct tr_rank *r)
-{
-    tr_async_poll(r);
+    if (open)
+        tr_async_poll(r);
     if (r->moe_nreq)
-        tr_test(r->moe_req, r->moe_nreq);
-    if (!stages_talk(r))
-        return;
-    if (r->watch)
-        tr_test(r->watch, 1);
-    tr_test(r->act_req, PL_ACT_OUTS);
-    tr_test(r->grad_req, PL_GRAD_RINGS);
+        open |= drive(r->moe_req, r->moe_nreq);
+    if (r->layout.overlap_p2p)
+        open |= drive_stages(r);
+    return open;
 }
 
 static void visit(void *arg)
 {
     struct tr_rank *r = arg;
 
-    if (!under_way(r) || clock_mono_ns() < r->visit_ns)
+    if (clock_mono_ns() < r->visit_ns)
         return;
-    for (int i = 0; i < VISIT_TESTS; i++)
-        visit_once(r);
+    for (int i = 0; i < VISIT_TESTS && visit_once(r); i++)
+        ;
     r->visit_ns = clock_mono_ns() + VISIT_GAP_NS;
 }
 
