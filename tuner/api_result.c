@@ -132,31 +132,74 @@ static double number_at(const json_t *object, const char *key)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* The software that measured the trial: what its trainer said of itself in its first event. */
-static const char *fingerprint(struct web_request *rq, const char *id, int64_t n,
-                               const json_t *trial)
+/* What the trial's trainer said of itself in its first event. New reference, or NULL. */
+static json_t *hello(struct web_request *rq, const char *id, int64_t n, const json_t *trial)
 {
     AUTO_FREE char *path =
         mem_printf("%s/campaigns/%s/trials/%lld/%lld/events", tn_data_dir(tn_api_svc(rq)), id,
                    (long long)n, (long long)json_integer_value(json_object_get(trial, "attempts")));
-    AUTO_JSON *hello = NULL;
-    char line[4096];
-    const char *program, *version, *build;
+    AUTO_FREE char *line = NULL;
+    size_t room = 0;
+    json_t *v = NULL;
     FILE *f = fopen(path, "re");
 
     if (f) {
-        if (fgets(line, sizeof(line), f))
-            hello = json_loads(line, 0, NULL);
+        if (getline(&line, &room, f) > 0)
+            v = json_loads(line, 0, NULL);
         fclose(f);
     }
-    program = json_string_value(json_object_get(hello, "program"));
-    version = json_string_value(json_object_get(hello, "version"));
-    build = json_string_value(json_object_get(hello, "build"));
+    return v;
+}
+
+/* The software that measured the trial. */
+static const char *fingerprint(struct arena *a, const json_t *said)
+{
+    const char *program = json_string_value(json_object_get(said, "program"));
+    const char *version = json_string_value(json_object_get(said, "version"));
+    const char *build = json_string_value(json_object_get(said, "build"));
+
     if (!program)
         return "not known; seen by partune " PACKAGE_VERSION;
-    return arena_printf(web_arena(rq), "%s%s%s%s%s%s", program, version ? " " : "",
-                        version ? version : "", build ? " (" : "", build ? build : "",
-                        build ? ")" : "");
+    return arena_printf(a, "%s%s%s%s%s%s", program, version ? " " : "", version ? version : "",
+                        build ? " (" : "", build ? build : "", build ? ")" : "");
+}
+
+/* "0-2,7" as "0+1+2+7" to OUT; returns how many. */
+static int add_cpus(struct str *out, const char *list)
+{
+    int n = 0;
+
+    for (char *end; *list; list = *end == ',' ? end + 1 : end) {
+        long first = strtol(list, &end, 10), last = first;
+
+        if (end == list)
+            return 0;
+        if (*end == '-')
+            last = strtol(end + 1, &end, 10);
+        if ((*end && *end != ',') || first < 0 || last < first || last >= 1 << 16)
+            return 0;
+        for (long cpu = first; cpu <= last; cpu++)
+            str_addf(out, "%s%ld", n++ ? "+" : "", cpu);
+    }
+    return n;
+}
+
+/* As struct tn_export_in has it, of a trial on one host. Ranks are bound if each has as many CPUs
+ * as threads. */
+static const char *binding(struct arena *a, const json_t *said, int threads)
+{
+    const json_t *list = json_object_get(said, "binding"), *cpus;
+    AUTO_STR out = {0};
+    size_t i;
+
+    if (json_array_size(json_object_get(said, "hosts")) != 1 || json_array_size(list) == 0)
+        return NULL;
+    json_array_foreach(list, i, cpus) {
+        str_add(&out, i ? "," : "user:");
+        if (!json_is_string(cpus) || add_cpus(&out, json_string_value(cpus)) != threads)
+            return "";
+    }
+    return arena_strdup(a, str_text(&out));
 }
 
 /* The data set's folder from anywhere on this machine; NULL for the synthetic one, or if it is
@@ -188,7 +231,7 @@ static void promise(struct tn_export_in *in, const json_t *p)
 /* Facts about the winner that only its resources hold; the strings live in the arena. */
 static void provenance(struct tn_export_in *in, struct web_request *rq, const char *id, int64_t n)
 {
-    AUTO_JSON *campaign = NULL, *trial = NULL;
+    AUTO_JSON *campaign = NULL, *trial = NULL, *said = NULL;
     struct arena *a = web_arena(rq);
     const char *verdict = NULL, *ended = NULL;
     const json_t *verify = NULL;
@@ -208,7 +251,9 @@ static void provenance(struct tn_export_in *in, struct web_request *rq, const ch
     in->verdict = arena_strdup(a, verdict);
     in->date =
         ended ? arena_strdup(a, ended) : clock_format(arena_alloc(a, CLOCK_TEXT), clock_wall_ms());
-    in->fingerprint = fingerprint(rq, id, n, trial);
+    said = hello(rq, id, n, trial);
+    in->fingerprint = fingerprint(a, said);
+    in->binding = binding(a, said, in->layout->threads);
     in->data = data_folder(rq, in->workload->data);
 }
 

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Does the exported file do what the daemon measured? The bundled trainer's file, run by partune-train alone, against the
-# daemon's own trial of the winner, in alternating pairs: the same losses, the same work, and (PT_LONG: ten pairs, dense
-# and MoE, 2 and 4 ranks) the same throughput, the 95 % interval of the ratio within 0.97 to 1.03. Then a verification:
-# the losses of winner and baseline agree, and an export says what was found. `reproduce.t MODEL WORLD PAIRS STEPS`: that case
-# alone, and judged.
+# daemon's own trial of the winner, in pairs of jobs that run by turns: the same losses, the same work, and (PT_LONG: ten pairs,
+# dense and MoE, 2 and 4 ranks) the same throughput, the 95 % interval of the ratio within 0.97 to 1.03. Then a
+# verification: the losses of winner and baseline agree, and an export says what was found. `reproduce.t MODEL WORLD PAIRS STEPS`:
+# that case alone, and judged; STEPS may be a time, as 6s.
 . "${PT_SRC:?}/tests/api/tap.sh"
 cd "$run" || exit 99
 [ -x "$PT_BUILD/partune-train" ] || { echo "1..0 # SKIP the trainer is not built"; exit 0; }
@@ -35,69 +35,175 @@ json.dump(c, open(name + ".json", "w"))
 END
 
 cat >steps.py <<'END'
-"""steps.py EVENTS...: what the tests ask of event files."""
+"""steps.py WHAT FILE...: what the test asks of event files."""
 import json, math, statistics, sys
 
 def steps(path):
-    events = [json.loads(line) for line in open(path) if line.endswith("\n")]
+    try:
+        events = [json.loads(line) for line in open(path) if line.endswith("\n")]
+    except FileNotFoundError:
+        return {}
     return {e["n"]: e for e in events if e["event"] == "step"}
 
-def median_ms(path, warmup=3):
-    return statistics.median(e["ms"] for n, e in steps(path).items() if n > warmup)
-
-what, files = sys.argv[1], sys.argv[2:]
-if what == "losses":        # largest relative difference over ten steps: later the learning rate follows --steps
-    a, b = steps(files[0]), steps(files[1])
-    both = range(1, 11)
-    print(max(abs(a[n]["loss"] / b[n]["loss"] - 1) for n in both))
-elif what == "tokens":      # every number of tokens that a step had
-    print(*sorted({e["tokens"] for f in files for e in steps(f).values()}))
-elif what == "interval":    # ratio alone / trial of throughput over pairs of files, with its 95 % interval
-    logs = [math.log(median_ms(t) / median_ms(alone)) for t, alone in zip(files[::2], files[1::2])]
-    quantile = {2: 12.706, 3: 4.303, 10: 2.262}[len(logs)]
+def interval(logs):
+    """exp of the mean, with its 95 % interval by Student's t."""
+    quantile = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262, 20: 2.093}[len(logs)]
     m, half = statistics.mean(logs), quantile * statistics.stdev(logs) / math.sqrt(len(logs))
-    print("%.4f %.4f %.4f" % (math.exp(m), math.exp(m - half), math.exp(m + half)))
+    return "%.4f %.4f %.4f" % (math.exp(m), math.exp(m - half), math.exp(m + half))
+
+if __name__ == "__main__":
+    what, files = sys.argv[1], sys.argv[2:]
+    if what == "losses":        # largest relative difference over ten steps: later the learning rate follows --steps
+        a, b = steps(files[0]), steps(files[1])
+        print(max(abs(a[n]["loss"] / b[n]["loss"] - 1) for n in range(1, 11)))
+    elif what == "tokens":      # every number of tokens that a step had
+        print(*sorted({e["tokens"] for f in files for e in steps(f).values()}))
+    elif what == "interval":    # of what alternate.py wrote of each pair
+        print(interval([float(open(f).read()) for f in files]))
+END
+
+# Two jobs by turns. What a machine can do changes by tens of per cent within seconds, so runs one after the other meet
+# different machines. Here both jobs are up and one of them runs, for some steps, while SIGSTOP holds the other: trial, alone,
+# alone, trial, and so on. A step counts when it lies within one turn, by the time that the trainer itself took for it. Two turns
+# side by side give one difference of mean logarithms. The interquartile mean of these differences is the pair's result: it
+# does not move when the machine changes within a few of the turns.
+cat >alternate.py <<'END'
+"""alternate.py PAIR STEPS TRIAL MARK ALONE MARK: prints log(alone / trial) of throughput, both jobs running STEPS steps.
+
+TRIAL and ALONE are files of events, each MARK the regular expression of an entry in the environment of the job's ranks."""
+import math, os, re, signal, statistics, sys, time
+from steps import steps
+
+WARM, TURN = 3, 5.5 # steps before the first turn; of a turn
+
+def ranks(mark):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "partune-train":
+                with open(f"/proc/{pid}/environ") as environment:
+                    if any(re.fullmatch(mark, entry) for entry in environment.read().split("\0")):
+                        found.append(int(pid))
+        except OSError:
+            pass # it has ended
+    return found
+
+def tell(job, what):
+    for pid in job["ranks"]:
+        try:
+            os.kill(pid, what)
+        except ProcessLookupError:
+            pass
+
+def hold_when_warm(job):
+    deadline = time.time() + 120
+    while len(steps(job["events"])) < WARM:
+        if time.time() > deadline:
+            sys.exit(job["events"] + ": no steps")
+        time.sleep(0.02)
+    job["ranks"] = ranks(job["mark"])
+    tell(job, signal.SIGSTOP)
+
+def turn(job, seconds):
+    begin = time.time()
+    tell(job, signal.SIGCONT)
+    time.sleep(seconds)
+    tell(job, signal.SIGSTOP)
+    return job, begin, time.time()
+
+def logs(job, begin, end):
+    """Of the turn's whole steps: the first that ends in it began before it."""
+    inside = [e for e in job["steps"] if begin <= e["t"] <= end]
+    return [math.log(e["ms"]) for e in inside[1:] if e["n"] > WARM]
+
+def alternate(jobs, last):
+    turns = []
+    while max(len(steps(job["events"])) for job in jobs) < last:
+        quickest = min(e["ms"] for job in jobs for e in steps(job["events"]).values())
+        turns.append(turn(jobs[(0, 1, 1, 0)[len(turns) % 4]], max(0.05, TURN * quickest * 1e-3)))
+    return turns
+
+pair, last = int(sys.argv[1]), int(sys.argv[2])
+trial, alone = ({"events": sys.argv[i], "mark": sys.argv[i + 1], "ranks": []} for i in (3, 5))
+jobs = (trial, alone) if pair % 2 == 0 else (alone, trial)
+try:
+    for job in jobs:
+        hold_when_warm(job)
+    turns = alternate(jobs, last)
+finally:
+    for job in jobs:
+        tell(job, signal.SIGCONT)
+for job in jobs:
+    job["steps"] = [e for n, e in sorted(steps(job["events"]).items())]
+differences = []
+for one, other in zip(turns[::2], turns[1::2]):
+    a, b = (one, other) if one[0] is trial else (other, one)
+    if logs(*a) and logs(*b):
+        differences.append(statistics.mean(logs(*a)) - statistics.mean(logs(*b)))
+differences.sort()
+print("# pair %d: differences %s" % (pair, " ".join("%.3f" % d for d in differences)), file=sys.stderr)
+if not differences:
+    sys.exit("error: the jobs ended before two turns: give more steps")
+out = len(differences) // 4
+print(statistics.mean(differences[out:len(differences) - out]))
 END
 at_most() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && a + 0 <= b + 0) }'; }
 campaign_of() { sed -n 's/.*"id": *"\([a-z0-9]*\)".*/\1/p' "$1" | head -1; }
 
-own() { # MODEL WORLD STEPS I: the daemon's trial
-    python3 campaign.py "own$4" "$1" "$2" "$3" exported.json && partune submit --json "own$4.json" >own.out &&
-        id=$(campaign_of own.out) && partune watch "$id" >/dev/null && cp "data/campaigns/$id/trials/1/1/events" "own$4.events"
+own() { # MODEL WORLD STEPS I: starts the daemon's trial
+    python3 campaign.py "own$4" "$1" "$2" "$3" exported.json && partune submit --json "own$4.json" >own.out && id=$(campaign_of own.out)
 }
-alone() { # WORLD STEPS I: partune-train without a daemon
-    rm -rf alone.dir "alone$3.events"
-    mpiexec -n "$1" partune-train --config exported.json --steps $(($2 + warmup)) --checkpoint alone.dir --quiet --events "alone$3.events" >alone.out 2>&1
+alone() { # WORLD STEPS I: starts partune-train without a daemon
+    rm -rf alone.dir
+    # shellcheck disable=SC2046 # bound like the trial: the file says how
+    PT_ALONE="$run" mpiexec $(sed -n 's/.*"launch": "mpiexec.*\(-bind-to [^ ]*\) .*/\1/p' exported.json) -n "$1" partune-train --config exported.json \
+        --steps $(($2 + warmup)) --checkpoint alone.dir --quiet --events "alone$3.events" >alone.out 2>&1 &
+    alone_pid=$!
+}
+pair() { # MODEL WORLD STEPS I
+    if [ $(($4 % 2)) = 0 ]; then
+        own "$@" && alone "$2" "$3" "$4" || return
+    else
+        alone "$2" "$3" "$4" && own "$@" || return
+    fi
+    trial="data/campaigns/$id/trials/1/1/events"
+    python3 alternate.py "$4" $(($3 + warmup)) "$trial" "PARTUNE_TRIAL=.*/$id/.*" "alone$4.events" "PT_ALONE=$run" >"pair$4" 2>"pair$4.note"
+    wait $alone_pid && partune watch "$id" >/dev/null && cp "$trial" "own$4.events" && [ -s "pair$4" ]
 }
 
-reproduce() { # MODEL WORLD PAIRS STEPS
-    case="$1 on $2 ranks"
+# As many steps as the winner does in SECONDS: too few, and a job ends before it is held.
+steps_in() { # SECONDS
+    python3 -c "import json
+e = json.load(open('exported.json'))
+print(max(24, int($1 * e['promised']['tokens_per_s'] / (e['workload']['global_batch'] * e['workload']['seq']))))"
+}
+
+reproduce() { # MODEL WORLD PAIRS STEPS (or SECONDS s) of each job
+    job="$1 on $2 ranks" steps=$4
     python3 campaign.py search "$1" "$2" 10 && partune submit --json search.json >search.out && search=$(campaign_of search.out) && partune watch "$search" >watch.out
-    ok "$case: a campaign ends" test $? = 0
-    ok "$case: the winner is exported" partune export "$search" --to partune --output exported.json
-    has "$case: not verified, and says so" "$(cat exported.json)" '"verified": "no"'
-    i=0 files=
-    while [ $i -lt "$3" ]; do
-        if [ $((i % 2)) = 0 ]; then
-            own "$1" "$2" "$4" $i && alone "$2" "$4" $i || break
-        else
-            alone "$2" "$4" $i && own "$1" "$2" "$4" $i || break
-        fi
-        files="$files own$i.events alone$i.events"
+    ok "$job: a campaign ends" test $? = 0
+    ok "$job: the winner is exported" partune export "$search" --to partune --output exported.json
+    has "$job: not verified, and says so" "$(cat exported.json)" '"verified": "no"'
+    has "$job: says how the trial was started" "$(cat exported.json)" "\"launch\": \"mpiexec .*-n $2 partune-train --config FILE"
+    case $steps in *s) steps=$(steps_in "${steps%s}") ;; esac
+    i=0 files='' pairs_of=''
+    while [ $i -lt "$3" ] && pair "$1" "$2" "$steps" $i; do
+        files="$files own$i.events alone$i.events" pairs_of="$pairs_of pair$i"
         i=$((i + 1))
     done
-    is "$case: all pairs ran" "$i $(grep -h rror alone.out | head -3)" "$3 "
+    is "$job: all pairs ran" "$i $(grep -h rror alone.out pair*.note | head -3)" "$3 "
+    cat pair*.note
     # shellcheck disable=SC2086
-    is "$case: every step had the batch's tokens" "$(python3 steps.py tokens $files)" "$((16 * $(sed -n 's/^ *"seq": \([0-9]*\),*$/\1/p' exported.json | head -1)))"
+    is "$job: every step had the batch's tokens" "$(python3 steps.py tokens $files)" "$((16 * $(sed -n 's/^ *"seq": \([0-9]*\),*$/\1/p' exported.json | head -1)))"
     # The same layout from the same seed adds in the same order: the losses are the same to the digits that are printed.
-    ok "$case: losses are those of the trial" at_most "$(python3 steps.py losses own0.events alone0.events)" 1e-12
+    ok "$job: losses are those of the trial" at_most "$(python3 steps.py losses own0.events alone0.events)" 1e-12
     # shellcheck disable=SC2086
-    interval=$(python3 steps.py interval $files)
-    echo "# $case: alone / trial = $interval (ratio, 95 % interval) over $3 pairs of $4 steps"
+    interval=$(python3 steps.py interval $pairs_of)
+    echo "# $job: alone / trial = $interval (ratio, 95 % interval) over $3 pairs of $steps steps"
     if [ -n "$PT_LONG" ]; then
         # shellcheck disable=SC2086
         set -- $interval
-        ok "$case: its throughput is the trial's: interval within 0.97 to 1.03" sh -c 'exit $(awk "BEGIN { print !($1 >= 0.97 && $2 <= 1.03) }")' x "$2" "$3"
+        ok "$job: its throughput is the trial's: interval within 0.97 to 1.03" sh -c 'exit $(awk "BEGIN { print !($1 >= 0.97 && $2 <= 1.03) }")' x "$2" "$3"
     fi
 }
 
@@ -133,11 +239,11 @@ fi
 if [ -n "$PT_LONG" ]; then
     for world in 2 4; do
         for model in tiny-llama tiny-moe; do
-            reproduce "$model" "$world" 10 40
+            reproduce "$model" "$world" 10 6s
         done
     done
 else
-    reproduce nano-moe 2 2 10
+    reproduce nano-moe 2 2 2s
 fi
 verify
 finish

@@ -56,12 +56,22 @@ static void rules(struct tn_findings *ret, const struct tn_export_in *in)
     }
 }
 
+/* As the daemon started the trial: ranks that may move to each other's core are another job. */
+static json_t *launch_line(const struct tn_export_in *in)
+{
+    bool bound = *in->binding;
+
+    return json_sprintf("mpiexec%s%s -n %d partune-train --config FILE --steps STEPS",
+                        bound ? " -bind-to " : "", in->binding, in->layout->world);
+}
+
 static void write_config(struct str *out, const struct tn_export_in *in,
                          const struct tn_findings *lost)
 {
     json_t *v = json_pack("{s:o, s:o, s:o, s:o}", "model", pl_model_json(in->model), "cluster",
                           pl_cluster_json(in->cluster), "workload", pl_workload_json(in->workload),
                           "layout", pl_layout_json(in->layout));
+    json_t *provenance;
     char *text;
 
     json_object_set_new(v, "checkpoint",
@@ -74,7 +84,10 @@ static void write_config(struct str *out, const struct tn_export_in *in,
         json_object_set_new(v, "promised",
                             json_pack("{s:f, s:f, s:f}", "tokens_per_s", in->tokens_per_s, "lo",
                                       in->lo, "hi", in->hi));
-    json_object_set_new(v, "provenance", tn_export_provenance(in, lost));
+    provenance = tn_export_provenance(in, lost);
+    if (in->binding)
+        json_object_set_new(provenance, "launch", launch_line(in));
+    json_object_set_new(v, "provenance", provenance);
     text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     str_add(out, text);
     str_addc(out, '\n');
