@@ -52,13 +52,9 @@ static int by_layout(const void *x, const void *y)
     return a->layout < b->layout ? -1 : a->layout > b->layout;
 }
 
-/* What differs from run to run: by the repeats so far, and at least what the fit needed. */
-static struct se_spread spread_of(const struct se_search *s)
+struct se_measured *se_measured_list(const struct se_search *s, size_t *ret_n)
 {
-    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
-    struct se_measured AUTO_FREE *m = mem_alloc(((size_t)s->nrecords + 1) * sizeof(*m));
-    struct se_spread ret;
-    double noise2 = 0.0;
+    struct se_measured *m = mem_alloc(((size_t)s->nrecords + 1) * sizeof(*m));
     size_t n = 0;
 
     for (int i = 0; i < s->nrecords; i++) {
@@ -69,7 +65,18 @@ static struct se_spread spread_of(const struct se_search *s)
                                           r->outcome.tokens_per_s_se};
     }
     qsort(m, n, sizeof(*m), by_layout);
-    ret = se_spread_of(m, n);
+    *ret_n = n;
+    return m;
+}
+
+struct se_spread se_spread_now(const struct se_search *s)
+{
+    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
+    double noise2 = 0.0;
+    size_t n;
+    struct se_measured AUTO_FREE *m = se_measured_list(s, &n);
+    struct se_spread ret = se_spread_of(m, n);
+
     for (int h = 0; h < b->nhyps; h++)
         noise2 += b->hyp[h].weight * b->hyp[h].gp.kern.noise2;
     ret.sd = fmax(ret.sd, sqrt(noise2));
@@ -95,7 +102,7 @@ bool se_can_win(const struct se_search *s, int id, double mean, double se, int n
     if (!r || r->settled || n < 2 || !(mean > 0.0) || !(se >= 0.0) || !isfinite(mean + se))
         return true;
     count = se_leaders(s, &leader);
-    spread = spread_of(s);
+    spread = se_spread_now(s);
     t = se_student_975(spread.degrees);
     top = log(mean + se * sqrt((n + rho) / n * log((n + rho) / (rho * alpha * alpha))));
     gap = count > 0 ? leader[0].mean + se_unit(s, r->index) - top : 0.0;

@@ -19,7 +19,7 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "search/search.h"
+#include "search/state.h"
 
 /* Before any repeat: runs of one layout differ by some 2 %, as if four repeats had said so. */
 static const double PRIOR_SD = 0.02, PRIOR_DEGREES = 4.0;
@@ -63,19 +63,26 @@ static double excess(const struct se_measured *m, size_t n)
     return s - (double)(n - 1) * own;
 }
 
-struct se_spread se_spread_of(const struct se_measured *m, size_t n)
+struct se_repeats se_repeats_of(const struct se_measured *m, size_t n)
 {
-    double sum = 0.0, degrees = 0.0;
-    struct se_spread ret;
+    struct se_repeats ret = {0};
 
     for (size_t i = 0, end; i < n; i = end) {
         for (end = i + 1; end < n && m[end].layout == m[i].layout; end++)
             ;
-        sum += excess(m + i, end - i);
-        degrees += (double)(end - i - 1);
+        ret.squares += excess(m + i, end - i);
+        ret.degrees += (double)(end - i - 1);
     }
-    ret.degrees = PRIOR_DEGREES + degrees;
-    ret.sd = sqrt((PRIOR_DEGREES * PRIOR_SD * PRIOR_SD + fmax(sum, 0.0)) / ret.degrees);
+    ret.squares = fmax(ret.squares, 0.0);
+    return ret;
+}
+
+struct se_spread se_spread_of(const struct se_measured *m, size_t n)
+{
+    struct se_repeats r = se_repeats_of(m, n);
+    struct se_spread ret = {.degrees = PRIOR_DEGREES + r.degrees};
+
+    ret.sd = sqrt((PRIOR_DEGREES * PRIOR_SD * PRIOR_SD + r.squares) / ret.degrees);
     return ret;
 }
 

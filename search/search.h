@@ -223,6 +223,14 @@ json_t *se_best_json(const struct se_search *s);
 int se_predict(const struct se_search *s, const struct pl_layout *l, struct se_predicted *ret,
                struct err *e);
 
+/*
+ * What one more run of L would give: tokens_per_s is its median, lo to hi where it will be 95 times
+ * in 100. A layout that was picked for the highest of many measurements measured too high on
+ * average; that is taken into account (promise.c). -EINVAL as above.
+ */
+int se_next_run(const struct se_search *s, const struct pl_layout *l, struct se_predicted *ret,
+                struct err *e);
+
 size_t se_legal(const struct se_search *s); /* legal layouts of the space */
 int se_settled(const struct se_search *s);  /* trials told, discards not counted */
 /* {"tp": share, ...}: Shapley shares of the variance of predicted log throughput over the layouts

@@ -80,4 +80,16 @@ struct se_map {
 void se_map_init(struct se_map *m, const struct se_search *s);
 void se_map_done(struct se_map *m);
 
+/* Successful measurements, those of one layout side by side. Caller frees. */
+struct se_measured *se_measured_list(const struct se_search *s, size_t *ret_n);
+/* What differs from run to run: by the repeats so far, and at least what the fit needed. */
+struct se_spread se_spread_now(const struct se_search *s);
+
+/* Of N such measurements: squares of logarithms about the means of their layouts, less what their
+ * own errors explain, and how many degrees of freedom they have. */
+struct se_repeats {
+    double squares, degrees;
+};
+struct se_repeats se_repeats_of(const struct se_measured *m, size_t n);
+
 #endif

@@ -225,7 +225,7 @@ static void promise(struct tn_export_in *in, const json_t *p)
     in->tokens_per_s = number_at(p, "tokens_per_s");
     in->lo = lo;
     in->hi = hi;
-    in->promised = true;
+    in->basis = TN_VERIFIED;
 }
 
 /* Facts about the winner that only its resources hold; the strings live in the arena. */
@@ -284,10 +284,45 @@ static void reply_export(struct web_request *rq, const char *target, const struc
     web_reply_bytes(rq, 200, type, text, strlen(text));
 }
 
+struct export_question {
+    struct tn_winner w;
+    struct tn_export_in in;
+    struct tn_service *svc;
+    const char *target;
+    double rate, lo, hi; /* of one more run */
+    int r;
+};
+
+static void estimate(struct web_request *rq, void *arg)
+{
+    struct export_question *q = arg;
+    struct err e;
+
+    (void)rq;
+    q->r = tn_next_run(&q->rate, &q->lo, &q->hi, q->svc, q->w.campaign, &q->w.layout, &e);
+    if (q->r < 0)
+        log_warn("campaign %s: no estimate for an export: %s", q->w.campaign, e.text);
+}
+
+static void estimated(struct web_request *rq, void *arg)
+{
+    struct export_question *q = arg;
+
+    if (q->r == 0) {
+        q->in.basis = TN_ESTIMATE;
+        q->in.measured = q->in.tokens_per_s;
+        q->in.tokens_per_s = q->rate;
+        q->in.lo = q->lo;
+        q->in.hi = q->hi;
+    }
+    reply_export(rq, q->target, &q->in);
+}
+
 void tn_api_export(struct web_request *rq)
 {
+    struct export_question *q = arena_alloc(web_arena(rq), sizeof(*q));
     const char *id = web_param(rq, "id");
-    struct tn_winner w;
+    struct tn_winner *w = &q->w;
     struct err e;
     int64_t n = 0;
 
@@ -295,24 +330,28 @@ void tn_api_export(struct web_request *rq)
         tn_api_bad_query(rq, &e);
         return;
     }
-    if (tn_winner(&w, tn_api_svc(rq), id, n, &e) < 0) {
+    *q = (struct export_question){.svc = tn_api_svc(rq), .target = web_param(rq, "target")};
+    if (tn_winner(w, q->svc, id, n, &e) < 0) {
         web_reply_error(rq, &e);
         return;
     }
-    struct tn_export_in in = {
-        .model = &w.model,
-        .cluster = &w.cluster,
-        .layout = &w.layout,
-        .workload = &w.workload,
-        .campaign = w.campaign,
-        .campaign_name = w.name,
-        .trial = (int)w.n,
-        .tokens_per_s = w.tokens_per_s,
-        .lo = w.lo,
-        .hi = w.hi,
+    q->in = (struct tn_export_in){
+        .model = &w->model,
+        .cluster = &w->cluster,
+        .layout = &w->layout,
+        .workload = &w->workload,
+        .campaign = w->campaign,
+        .campaign_name = w->name,
+        .trial = (int)w->n,
+        .tokens_per_s = w->tokens_per_s,
+        .lo = w->lo,
+        .hi = w->hi,
     };
-    provenance(&in, rq, id, w.n);
-    reply_export(rq, web_param(rq, "target"), &in);
+    provenance(&q->in, rq, id, w->n);
+    if (q->in.basis == TN_VERIFIED)
+        reply_export(rq, q->target, &q->in);
+    else
+        web_offload(rq, estimate, estimated, q);
 }
 
 void tn_api_exporters(struct web_request *rq)

@@ -204,6 +204,25 @@ int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct er
     return *ret ? 0 : err_set(e, -ENOENT, "nothing was measured yet");
 }
 
+int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_service *svc,
+                const char *id, const struct pl_layout *l, struct err *e)
+{
+    struct tn_engine *en = NULL;
+    struct se_predicted p;
+    int r = rebuild(&en, svc, id, e);
+
+    if (r < 0)
+        return r;
+    r = se_next_run(en->search, l, &p, e);
+    tn_engine_unref(en);
+    if (r < 0)
+        return r;
+    *ret_rate = p.tokens_per_s;
+    *ret_lo = p.lo;
+    *ret_hi = p.hi;
+    return 0;
+}
+
 static int value_of(const char *key, const json_t *v)
 {
     const struct pl_layout_key *k = pl_layout_key_find(key);

@@ -195,6 +195,9 @@ int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct e
 int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char *x, const char *y,
                struct err *e);
 int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
+/* What one more run of L would give, in tokens/s (search.h, se_next_run). */
+int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_service *svc,
+                const char *id, const struct pl_layout *l, struct err *e);
 
 /*
  * A projection as in docs/API.md (POST /v1/project): campaign BODY.campaign calibrates the cost

@@ -184,6 +184,9 @@ reproduce() { # MODEL WORLD PAIRS STEPS (or SECONDS s) of each job
     ok "$job: a campaign ends" test $? = 0
     ok "$job: the winner is exported" partune export "$search" --to partune --output exported.json
     has "$job: not verified, and says so" "$(cat exported.json)" '"verified": "no"'
+    has "$job: expects less of one more run than the fastest trial gave, or as much" "$(python3 -c "import json
+p = json.load(open('exported.json'))['provenance']
+print(p['interval_of'], p['tokens_per_s_95'][0] < p['tokens_per_s'] <= 1.0001 * p['tokens_per_s_measured'])")" 'one more run True'
     has "$job: says how the trial was started" "$(cat exported.json)" "\"launch\": \"mpiexec .*-n $2 partune-train --config FILE"
     case $steps in *s) steps=$(steps_in "${steps%s}") ;; esac
     i=0 files='' pairs_of=''

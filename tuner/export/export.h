@@ -28,8 +28,13 @@ struct tn_export_in {
     /* Where it comes from; written into the file as a comment or a metadata key. */
     const char *campaign, *campaign_name;
     int trial;
-    double tokens_per_s, lo, hi; /* measured, with its 95 % interval; NAN where unknown */
-    bool promised; /* these are of the verification, and the interval is that of one more run */
+    double tokens_per_s, lo, hi; /* what to expect, with a 95 % interval; NAN where unknown */
+    enum tn_basis {
+        TN_MEASURED, /* what the search measured, and how well it knows that */
+        TN_ESTIMATE, /* of one more run, by all trials of the search together */
+        TN_VERIFIED, /* of one more run, by those of the verification */
+    } basis;
+    double measured;     /* with TN_ESTIMATE: what the search measured of the layout */
     const char *verdict; /* of the verification: "holds" …, NULL: this trial was never verified */
     double ratio, ratio_lo, ratio_hi; /* winner / baseline there, with its 95 % interval; used with
                                          a verdict only */

@@ -1,0 +1,185 @@
+/*
+ * What to promise of a layout that was picked for the highest of many measurements.
+ *
+ * Where it was measured again, the repeats were picked by nothing: the promise is their mean, and one
+ * more run lies within t sd sqrt(1 + 1/k) of it, sd being what runs of one layout differ by.
+ *
+ * Measured once, nothing in the campaign says how much of a measurement is the run's: not more than what
+ * other trials leave unexplained of it, whose standard deviation s comes from the leave-one-out
+ * residuals. So tau, by which runs differ, is uniform from 0 to s beforehand (Gelman 2006, "Prior
+ * distributions for variance parameters"), and repeats of other layouts weigh it (their squares /
+ * tau^2 are chi-squared). Given tau, the highest of these measurements is too high by a bias that a
+ * parametric bootstrap finds: noise of tau on all of them, the highest picked, its noise on
+ * average. One more run is then at measured - bias, with variance 2 tau^2: the measurement's and its own.
+ * The promise has mean and variance of this mixture.
+ */
+#include <errno.h>
+#include <math.h>
+
+#include "base/base.h"
+#include "search/state.h"
+
+static void set(struct se_predicted *ret, double log_rate, double half)
+{
+    ret->tokens_per_s = exp(log_rate);
+    ret->lo = exp(log_rate - half);
+    ret->hi = exp(log_rate + half);
+}
+
+/* Measurements of layout INDEX in order of asking into Y (log, room for all records); returns how
+ * many. */
+static int runs_of(const struct se_search *s, size_t index, double *y)
+{
+    int n = 0;
+
+    for (int i = 0; i < s->nrecords; i++) {
+        const struct se_record *r = &s->record[i];
+
+        if (r->settled && r->outcome.status == SE_OK && r->index == index)
+            y[n++] = log(r->outcome.tokens_per_s);
+    }
+    return n;
+}
+
+/* Standard deviation of what a trial measures from what the other trials say of it; -1 with too few
+ * of them. Trials that differ from all others weigh as much as the belief is sure of them. */
+static double unexplained(const struct se_search *s)
+{
+    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
+    const struct se_hyp *h = &b->hyp[0];
+    double AUTO_FREE *mean = NULL, *var = NULL;
+    double sum = 0.0, weight = 0.0;
+    int n = 0;
+
+    for (int k = 1; k < b->nhyps; k++)
+        if (b->hyp[k].weight > h->weight)
+            h = &b->hyp[k];
+    mean = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
+    var = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
+    se_gp_leave_one_out(&h->gp, mean, var);
+    for (int i = 0; i < h->gp.n && i < b->nobs; i++) {
+        double r = h->gp.y[i] - mean[i], v = var[i] + h->gp.var[i];
+
+        if (b->obs[i].seen != SE_EXACT)
+            continue;
+        sum += r * r / v;
+        weight += 1.0 / v;
+        n++;
+    }
+    return n < 3 ? -1.0 : sqrt(sum / weight);
+}
+
+/* The layouts that were measured, by what they are picked by: logarithms of their means. */
+struct field {
+    double *y;
+    size_t n, top;
+    bool picked; /* the layout in question is the highest */
+};
+
+static void field_init(struct field *f, const struct se_search *s, const struct se_measured *m,
+                       size_t n)
+{
+    *f = (struct field){.y = mem_alloc((n + 1) * sizeof(*f->y))};
+    for (size_t i = 0, end; i < n; i = end) {
+        double sum = 0.0;
+
+        for (end = i; end < n && m[end].layout == m[i].layout; end++)
+            sum += log(m[end].value);
+        f->y[f->n] = sum / (double)(end - i) - se_unit(s, (size_t)m[i].layout);
+        if (f->y[f->n] > f->y[f->top])
+            f->top = f->n;
+        f->n++;
+    }
+}
+
+/* By how much the highest of FIELD with noise of TAU exceeds what it is without, on average. */
+static double bias(const struct field *f, double tau)
+{
+    enum { DRAWS = 200 };
+    double sum = 0.0;
+
+    if (!f->picked)
+        return 0.0;
+    for (uint64_t d = 0; d < DRAWS; d++) {
+        double top = -INFINITY, noise = 0.0;
+
+        for (size_t i = 0; i < f->n; i++) {
+            double z = tau * rng_normal_at(d, i);
+
+            if (f->y[i] + z > top) {
+                top = f->y[i] + z;
+                noise = z;
+            }
+        }
+        sum += noise;
+    }
+    return sum / DRAWS;
+}
+
+/* The mixture over tau, by its middle points. */
+static void picked(struct se_predicted *ret, double y, double s, const struct field *f,
+                   struct se_repeats seen)
+{
+    enum { POINTS = 20 };
+    double mean = 0.0, square = 0.0, all = 0.0;
+
+    for (int i = 0; i < POINTS; i++) {
+        double tau = (i + 0.5) / POINTS * s, at = y - bias(f, tau);
+        double weight = exp(-seen.degrees * log(tau / s) - 0.5 * seen.squares / (tau * tau));
+
+        all += weight;
+        mean += weight * at;
+        square += weight * (at * at + 2.0 * tau * tau);
+    }
+    if (!(all > 0.0)) { /* repeats differ by far more than s: then runs do */
+        set(ret, y - bias(f, s), 1.96 * sqrt(2.0) * s);
+        return;
+    }
+    mean /= all;
+    set(ret, mean, 1.96 * sqrt(fmax(square / all - mean * mean, 0.0)));
+}
+
+/* The same for a layout that was measured once, Y, and may be the highest of all N. */
+static int measured_once(struct se_predicted *ret, const struct se_search *s, size_t index,
+                         double y, const struct se_measured *m, size_t n)
+{
+    struct se_repeats seen = se_repeats_of(m, n);
+    double sd = unexplained(s);
+    struct field f;
+
+    if (sd < 0.0)
+        return -ENODATA;
+    if (seen.degrees > 0.0)
+        sd = fmax(sd, 2.0 * sqrt(seen.squares / seen.degrees));
+    field_init(&f, s, m, n);
+    f.picked = y - se_unit(s, index) >= f.y[f.top];
+    picked(ret, y, sd, &f, seen);
+    free(f.y);
+    return 0;
+}
+
+int se_next_run(const struct se_search *s, const struct pl_layout *l, struct se_predicted *ret,
+                struct err *e)
+{
+    double AUTO_FREE *y = mem_alloc(((size_t)s->nrecords + 1) * sizeof(*y));
+    struct se_measured AUTO_FREE *m = NULL;
+    struct se_spread spread = se_spread_now(s);
+    struct se_predicted p;
+    double mean = 0.0, t = se_student_975(spread.degrees);
+    size_t count, index;
+    int n, k = se_predict(s, l, &p, e);
+
+    if (k < 0)
+        return k;
+    index = (size_t)se_table_find(s->table, l);
+    n = runs_of(s, index, y);
+    m = se_measured_list(s, &count);
+    for (int i = 1; i < n; i++)
+        mean += y[i] / (n - 1);
+    *ret = p;
+    if (n > 1)
+        set(ret, mean, t * spread.sd * sqrt(1.0 + 1.0 / (n - 1)));
+    else if (n == 0 || measured_once(ret, s, index, y[0], m, count) < 0)
+        set(ret, log(p.tokens_per_s), t * hypot(log(p.hi / p.tokens_per_s) / 1.96, spread.sd));
+    return 0;
+}
