@@ -287,6 +287,73 @@ static void job_files_are_toml(void **state)
         assert_int_equal(strncmp(out.ignored.v[i].setting, ignored[i], 39), 0);
 }
 
+/* Settings that we read, with a meaning that has no word here, or none for this model. */
+static void what_is_read_only_in_part_is_listed(void **state)
+{
+    static const struct {
+        const char *source, *text, *setting, *detail;
+    } cases[] = {
+        {"megatron",
+         "--recompute-granularity full --recompute-method block --recompute-num-layers 4",
+         "--recompute-method", "block recomputes 4 layers of a stage: taken as all of them"},
+        {"megatron",
+         "--recompute-granularity full --recompute-method=uniform --recompute-num-layers 4",
+         "--recompute-num-layers", "layers are recomputed one by one here, not 4 at a time"},
+        {"megatron", "--expert-model-parallel-size 8", "ep", "8 has no effect here, taken as 1"},
+        {"megatron", "--sequence-parallel", "sp", "1 has no effect here, taken as 0"},
+        {"deepspeed", "{\"expert_parallel\": {\"autoep_size\": 4}}", "ep",
+         "4 has no effect here, taken as 1"},
+        {"torchtitan", "[training]\nmixed_precision_param = 'float16'\n",
+         "training.mixed_precision_param", "float16 taken as bf16, which needs the same bytes"},
+        {"torchtitan", "[activation_checkpoint]\nmode = 'selective'\nselective_ac_option = '2'\n",
+         "activation_checkpoint.selective_ac_opti",
+         "selective is of operators here, not of one layer in 2"},
+    };
+    struct pl_model m = llama();
+    struct tn_imported out;
+    struct err e = {0};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        if (tn_import(&out, cases[i].source, cases[i].text, 32, &m, &e) < 0)
+            fail_msg("%s: %s", cases[i].text, e.text);
+        assert_int_equal(out.ignored.count, 1);
+        assert_string_equal(out.ignored.v[0].setting, cases[i].setting);
+        assert_string_equal(out.ignored.v[0].detail, cases[i].detail);
+    }
+}
+
+static void words_that_the_source_does_not_know_are_refused(void **state)
+{
+    static const struct {
+        const char *source, *text, *named;
+    } cases[] = {
+        {"megatron", "--recompute-granularity full --recompute-method all", "--recompute-method"},
+        {"megatron", "--recompute-num-layers some", "--recompute-num-layers"},
+        {"deepspeed",
+         "{\"expert_parallel\": {\"autoep_size\": 2, \"expert_tensor_parallel_size\": 0}}",
+         "expert_tensor_parallel_size"},
+        {"torchtitan", "[training]\nmixed_precision_param = 'half'\n", "mixed_precision_param"},
+        {"torchtitan", "[activation_checkpoint]\nmode = 'some'\n", "activation_checkpoint.mode"},
+        {"torchtitan", "[parallelism]\nfsdp_reshard_after_forward = 'often'\n",
+         "fsdp_reshard_after_forward"},
+        {"torchtitan", "[parallelism]\ndata_parallel_shard_degree = 4\n",
+         "data_parallel_shard_degree"},
+        {"torchtitan", "[parallelism]\ndata_parallel_replicate_degree = 3\n",
+         "data_parallel_replicate_degree"},
+    };
+    struct pl_model m = llama();
+    struct tn_imported out;
+    struct err e = {0};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        assert_true(tn_import(&out, cases[i].source, cases[i].text, 32, &m, &e) < 0);
+        if (!strstr(e.text, cases[i].named) && !strstr(e.pointer, cases[i].named))
+            fail_msg("%s does not name %s", e.text, cases[i].named);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(imports_refuse_what_they_cannot_read),
     cmocka_unit_test(import_lists_what_it_ignores),
@@ -296,6 +363,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_abbreviation_is_not_the_flag),
     cmocka_unit_test(a_long_list_says_how_much_more_there_is),
     cmocka_unit_test(job_files_are_toml),
+    cmocka_unit_test(what_is_read_only_in_part_is_listed),
+    cmocka_unit_test(words_that_the_source_does_not_know_are_refused),
 };
 
 UNIT_MAIN(tests)

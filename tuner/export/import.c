@@ -32,12 +32,35 @@ int tn_import_degrees(const struct pl_layout *l, struct err *e)
     return 0;
 }
 
+static void value_text(char buf[24], const struct pl_layout_key *k, int value)
+{
+    if (k->names)
+        snprintf(buf, 24, "%s", k->names[value]);
+    else
+        snprintf(buf, 24, "%d", value);
+}
+
+/* The canonical form says nothing of what has no effect, as expert parallelism of a dense model. */
+static void list_without_effect(struct tn_imported *out, const struct pl_layout *said)
+{
+    for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
+        int was = pl_layout_get(said, k), is = pl_layout_get(&out->layout, k);
+        char a[24], b[24];
+
+        if (k->derived || was == is || str_eq(k->name, "zero_scope"))
+            continue;
+        value_text(a, k, was);
+        value_text(b, k, is);
+        tn_finding_add(&out->ignored, k->name, "%s has no effect here, taken as %s", a, b);
+    }
+}
+
 int tn_import(struct tn_imported *ret, const char *source, const char *text, int world,
               const struct pl_model *m, struct err *e)
 {
     struct tn_imported out = {0};
     struct pl_workload w = {.global_batch = 1, .seq = m->seq};
-    struct pl_layout *l = &out.layout;
+    struct pl_layout *l = &out.layout, said;
     int r;
 
     pl_layout_default(l, &w);
@@ -58,7 +81,9 @@ int tn_import(struct tn_imported *ret, const char *source, const char *text, int
     if (r < 0)
         return r;
     pl_layout_derive(l);
+    said = *l;
     pl_layout_canonical(l, m);
+    list_without_effect(&out, &said);
     *ret = out;
     return 0;
 }

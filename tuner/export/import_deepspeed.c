@@ -110,6 +110,9 @@ static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *s,
         (s->ep && (r = jx_get_bool(&on, s->ep, "enabled", e)) < 0) ||
         (s->ep && on && (r = jx_get_int(&l->ep, s->ep, "autoep_size", 1, 1 << 20, e)) < 0))
         return r;
+    if (s->ep && on && /* reserved there: other values are refused */
+        (r = jx_get_int(&l->etp, s->ep, "expert_tensor_parallel_size", 1, 1, e)) < 0)
+        return r;
     l->tp = l->tp ? l->tp : 1;
     l->overlap_grad_reduce = overlap && l->zero;
     l->overlap_param_gather = overlap && l->zero == 3;

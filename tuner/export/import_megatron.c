@@ -24,7 +24,9 @@ struct megatron {
     struct pl_layout *l;
     const struct pl_model *m;
     int layers_per_virtual, virtual_stages;
-    int stages;    /* of a whole pipeline layout, 0 without one */
+    int stages; /* of a whole pipeline layout, 0 without one */
+    int recompute_layers;
+    bool recompute_block;
     int fsdp_zero; /* what --data-parallel-sharding-strategy says; counts with Megatron-FSDP only */
     bool etp_said, no_overlap_p2p, fsdp;
 };
@@ -46,6 +48,7 @@ static int *megatron_number(struct megatron *s, const char *flag)
         {"--seq-length", &s->out->seq},
         {"--num-layers-per-virtual-pipeline-stage", &s->layers_per_virtual},
         {"--num-virtual-stages-per-pipeline-rank", &s->virtual_stages},
+        {"--recompute-num-layers", &s->recompute_layers},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
@@ -203,9 +206,14 @@ static int megatron_word(struct megatron *s, const char *flag, const char *value
     }
     if (!strcmp(flag, "--recompute-modules"))
         return recompute_modules(s, value);
-    /* Consequences of a setting that we know already. */
-    *ret_known = !strcmp(flag, "--recompute-method") || !strcmp(flag, "--recompute-num-layers") ||
-                 !strcmp(flag, "--ckpt-format");
+    if (!strcmp(flag, "--recompute-method")) {
+        if (!str_eq(value, "uniform") && !str_eq(value, "block"))
+            return err_set(e, -EINVAL, "%s is `uniform` or `block`, not `%.40s`", flag,
+                           value ? value : "");
+        s->recompute_block = str_eq(value, "block");
+        return 0;
+    }
+    *ret_known = !strcmp(flag, "--ckpt-format"); /* follows from the sharding */
     return 0;
 }
 
@@ -234,17 +242,31 @@ static int virtual_stages(struct megatron *s, const struct pl_model *m, struct e
     return 0;
 }
 
+/* Full recomputation is of every layer by itself here. */
+static void recompute_form(struct megatron *s)
+{
+    int n = s->recompute_layers;
+
+    if (s->l->recompute != PL_RECOMPUTE_FULL)
+        return;
+    if (s->recompute_block)
+        tn_finding_add(&s->out->ignored, "--recompute-method",
+                       "block recomputes %d layers of a stage: taken as all of them", n ? n : 1);
+    else if (n > 1)
+        tn_finding_add(&s->out->ignored, "--recompute-num-layers",
+                       "layers are recomputed one by one here, not %d at a time", n);
+}
+
 static int megatron_finish(struct megatron *s, const struct pl_model *m, struct err *e)
 {
     struct pl_layout *l = s->l;
     int r;
 
     if (!s->etp_said)
-        l->etp = l->tp; /* Megatron's default */
-    if (!pl_model_is_moe(m))
-        l->etp = 1;
+        l->etp = pl_model_is_moe(m) ? l->tp : 1; /* Megatron's default */
     if (s->fsdp)
         l->zero = s->fsdp_zero;
+    recompute_form(s);
     r = tn_import_degrees(l, e);
     if (r == 0)
         r = virtual_stages(s, m, e);

@@ -10,26 +10,83 @@ struct titan {
     struct tn_imported *out;
     int local_batch, pp_microbatch, layers_per_stage, replicate, shard;
     int first_less, last_less; /* layers that the first and the last stage have less */
+    int every_layers;          /* of which selective checkpointing takes one; 0: operators */
     char reshard[16], schedule[32];
 };
 
-static int titan_word(struct titan *s, const char *path, const char *value, bool *ret_known)
+static int one_of(int *ret, const char *path, const char *value, const char *const *words,
+                  struct err *e)
 {
-    struct pl_layout *l = &s->out->layout;
+    AUTO_STR list = {0};
+
+    for (int i = 0; words[i]; i++) {
+        if (str_eq(words[i], value)) {
+            *ret = i;
+            return 0;
+        }
+        str_addf(&list, "%s\"%s\"", i ? ", " : "", words[i]);
+    }
+    return err_set(e, -EINVAL, "%s is one of %s, not \"%.40s\"", path, str_text(&list), value);
+}
+
+static int precision(struct titan *s, const char *path, const char *value, struct err *e)
+{
+    static const char *const words[] = {"float32", "bfloat16", "float16", NULL};
+    int which, r = one_of(&which, path, value, words, e);
+
+    if (r < 0)
+        return r;
+    s->out->layout.precision = which ? PL_BF16 : PL_FP32;
+    if (which == 2)
+        tn_finding_add(&s->out->ignored, path, "float16 taken as bf16, which needs the same bytes");
+    return 0;
+}
+
+static int checkpointing(struct titan *s, const char *path, const char *value, struct err *e)
+{
+    static const char *const words[] = {"none", "selective", "full", "memory_budget", NULL};
+    int which, r = one_of(&which, path, value, words, e);
+
+    if (r < 0)
+        return r;
+    if (which == 3)
+        tn_finding_add(&s->out->ignored, path, "a memory budget has no word here");
+    else
+        s->out->layout.recompute = which == 2   ? PL_RECOMPUTE_FULL
+                                   : which == 1 ? PL_RECOMPUTE_SELECTIVE
+                                                : PL_RECOMPUTE_NONE;
+    return 0;
+}
+
+static int selection(struct titan *s, const char *path, const char *value, struct err *e)
+{
+    int64_t n = 0;
+
+    if (!str_eq(value, "op") && str_to_i64(&n, value, 1, 1 << 20) < 0)
+        return err_set(e, -EINVAL, "%s is \"op\" or a number of layers, not \"%.40s\"", path,
+                       value);
+    s->every_layers = (int)n;
+    return 0;
+}
+
+static int titan_word(struct titan *s, const char *path, const char *value, bool *ret_known,
+                      struct err *e)
+{
+    static const char *const reshard[] = {"default", "always", "never", NULL};
+    int which;
 
     *ret_known = true;
     if (!strcmp(path, "parallelism.pipeline_parallel_schedule"))
         snprintf(s->schedule, sizeof(s->schedule), "%s", value);
-    else if (!strcmp(path, "parallelism.fsdp_reshard_after_forward"))
+    else if (!strcmp(path, "parallelism.fsdp_reshard_after_forward")) {
         snprintf(s->reshard, sizeof(s->reshard), "%s", value);
-    else if (!strcmp(path, "training.mixed_precision_param"))
-        l->precision = str_eq(value, "bfloat16") ? PL_BF16 : PL_FP32;
-    else if (!strcmp(path, "activation_checkpoint.mode") && str_eq(value, "memory_budget"))
-        tn_finding_add(&s->out->ignored, path, "a memory budget has no word here");
+        return one_of(&which, path, value, reshard, e);
+    } else if (!strcmp(path, "training.mixed_precision_param"))
+        return precision(s, path, value, e);
     else if (!strcmp(path, "activation_checkpoint.mode"))
-        l->recompute = str_eq(value, "full")        ? PL_RECOMPUTE_FULL
-                       : str_eq(value, "selective") ? PL_RECOMPUTE_SELECTIVE
-                                                    : PL_RECOMPUTE_NONE;
+        return checkpointing(s, path, value, e);
+    else if (!strcmp(path, "activation_checkpoint.selective_ac_option"))
+        return selection(s, path, value, e);
     else
         *ret_known = false;
     return 0;
@@ -109,6 +166,14 @@ static int titan_finish(struct titan *s, const struct pl_model *m, struct err *e
     dp = l->world / (l->tp * l->cp * l->pp);
     if (s->shard == -1)
         s->shard = dp / (s->replicate ? s->replicate : 1);
+    if ((int64_t)s->replicate * s->shard != dp)
+        return err_set(e, -EINVAL,
+                       "data_parallel_replicate_degree %d x data_parallel_shard_degree %d is not "
+                       "the %d that tp, cp and pp leave of %d devices",
+                       s->replicate, s->shard, dp, l->world);
+    if (l->recompute == PL_RECOMPUTE_SELECTIVE && s->every_layers)
+        tn_finding_add(&s->out->ignored, "activation_checkpoint.selective_ac_option",
+                       "selective is of operators here, not of one layer in %d", s->every_layers);
     if (s->replicate > 1 && s->shard > 1)
         tn_finding_add(&s->out->ignored, "parallelism.data_parallel_replicate_degree",
                        "hybrid sharding has no word here: taken as full sharding");
@@ -150,8 +215,9 @@ static int titan_set(void *arg, const char *path, const char *value, int line, s
         *field = (int)v;
         return 0;
     }
-    titan_word(s, path, value, &known);
-    if (!known && strcmp(path, "activation_checkpoint.selective_ac_option"))
+    if (titan_word(s, path, value, &known, e) < 0)
+        return err_wrap(e, "line %d", line);
+    if (!known)
         tn_finding_add(&s->out->ignored, path, "not a setting of the layout");
     return 0;
 }
