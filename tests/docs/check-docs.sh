@@ -127,7 +127,7 @@ run() { # page
     cp -R "$src/docs/examples" "$work/$name/"
     chmod -R u+w "$work/$name/examples"
     { echo 'set -eu'; blocks "$1" sh; } | sed "s#http://127.0.0.1:8417#$PARTUNE_SERVER#g" >"$work/$name.sh"
-    (cd "$work/$name" && timeout 600 bash -x "$work/$name.sh") >"$work/$name.log" 2>&1 </dev/null
+    (cd "$work/$name" && timeout 1800 bash -x "$work/$name.sh") >"$work/$name.log" 2>&1 </dev/null
 }
 
 if [ $# = 0 ]; then
