@@ -88,6 +88,9 @@ def ranks(mark):
             pass # it has ended
     return found
 
+# What is held must go on, however this ends: a rank that is stopped does not even hear that it is to end.
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("terminated"))
+
 def tell(job, what):
     for pid in job["ranks"]:
         try:
@@ -159,6 +162,7 @@ alone() { # WORLD STEPS I: starts partune-train without a daemon
     PT_ALONE="$run" mpiexec $(sed -n 's/.*"launch": "mpiexec.*\(-bind-to [^ ]*\) .*/\1/p' exported.json) -n "$1" partune-train --config exported.json \
         --steps $(($2 + warmup)) --checkpoint alone.dir --quiet --events "alone$3.events" >alone.out 2>&1 &
     alone_pid=$!
+    pids="$pids $alone_pid"
 }
 pair() { # MODEL WORLD STEPS I
     if [ $(($4 % 2)) = 0 ]; then
