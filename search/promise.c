@@ -58,9 +58,10 @@ static double unexplained(const struct se_search *s)
     var = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
     se_gp_leave_one_out(&h->gp, mean, var);
     for (int i = 0; i < h->gp.n && i < b->nobs; i++) {
+        const struct se_obs *o = &b->obs[b->nobs - 1 - i]; /* the newest is the first row */
         double r = h->gp.y[i] - mean[i], v = var[i] + h->gp.var[i];
 
-        if (b->obs[i].seen != SE_EXACT)
+        if (o->seen != SE_EXACT || o->foreign)
             continue;
         sum += r * r / v;
         weight += 1.0 / v;
