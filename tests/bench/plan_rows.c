@@ -27,13 +27,23 @@ static const struct stack stacks[] = {
     /* Megatron-DeepSpeed of 2021 (BigScience) and, after Megatron 3.0 was merged, of 2023. */
     {.families = {"bloom"}, .words = {"BigScience", "DeepSpeed"}, .half_grads = true},
     {.families = {"vtrain"}, .half_grads = true, .tp_async = true},
-    /* Megatron-Core with Transformer Engine; NeMo's and its own recipes cut tp's collectives, and
-     * send each expert as many tokens as any other (Megatron-Bridge's performance page). */
-    {.families = {"mcore", "dgxc"},
-     .words = {"NeMo", "DGX", "Megatron-Core", "Megatron-Bridge"},
+    /* Megatron-Core with Transformer Engine, tp's collectives cut into pieces. */
+    {.families = {"mcore"},
+     .words = {"Megatron-Core"},
      .overlap = true,
      .tp_async = true,
      .tp_overlap = true,
+     .fp8_delayed = true,
+     .attention = FLASH_3},
+    /* NeMo's and Megatron-Bridge's recipes of it keep gradients in half precision
+     * (grad_reduce_in_fp32 off, grad_sync_dtype bf16), and send each expert as many tokens as any
+     * other (moe_router_force_load_balancing). */
+    {.families = {"dgxc"},
+     .words = {"NeMo", "DGX", "Megatron-Bridge"},
+     .overlap = true,
+     .tp_async = true,
+     .tp_overlap = true,
+     .half_grads = true,
      .fp8_delayed = true,
      .balanced = true,
      .attention = FLASH_3},
