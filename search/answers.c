@@ -297,8 +297,8 @@ static json_t *warm_start(const struct se_search *s)
     if (s->nsources == 0)
         return json_null();
     for (int q = 0; q < SE_QUANTITIES; q++)
-        if (s->belief[q].nhyps > SE_INFORMED)
-            weight[q] = s->belief[q].hyp[SE_INFORMED].weight;
+        if (s->belief[q].informed > 0)
+            weight[q] = s->belief[q].hyp[s->belief[q].informed].weight;
     return json_pack("{s:i, s:i, s:f, s:f}", "campaigns", s->nsources, "trials", s->source_trials,
                      "weight", weight[SE_THROUGHPUT], "memory_weight", weight[SE_MEMORY]);
 }

@@ -17,6 +17,9 @@
 #include "base/base.h"
 #include "search/num.h"
 
+/* What the unfused hypothesis adds to the mean of memory; in no kernel. */
+enum { LIN_UNFUSED = SE_LIN_SHARE + SE_MEMORY_UNFUSED };
+
 enum { FIT_POINTS = 200, FIT_EVALS = 24, FIT_ROUNDS = 2 };
 
 /* ---- hyper-priors -------------------------------------------------------------------------------
@@ -52,7 +55,10 @@ static const struct {
             {{-4.0, 0.7}, {-2.2, 0.5}, {-2.3, 0.5}, {-1.0, 0.3}, {1.0, 0.6}, {0.0, 0.6}, 0.15, 0.1},
         },
 };
-static const double TRUST = 0.85; /* prior weight of the trusting hypothesis */
+static const double TRUST = 0.85; /* prior weight of the trusting hypotheses */
+/* Share of it for a stack that keeps attention's T x T matrices although its release need not:
+ * kernels that do without want a device, a precision and a mask that they know. */
+static const double UNFUSED = 0.3;
 /* Some doubt always remains: layouts alike say little of a prior's slope, though they agree with
  * it. */
 static const double DOUBT = 0.05;
@@ -96,38 +102,63 @@ static void init_hyp(struct se_hyp *h, const struct se_table *t, enum se_quantit
 /* ---- life ---------------------------------------------------------------------------------------
  */
 
+static bool may_be_unfused(const struct se_table *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (se_table_lin(t, SE_MEMORY, i)[LIN_UNFUSED] > 0.0F)
+            return true;
+    return false;
+}
+
+static struct se_hyp *add_hyp(struct se_belief *b, const struct se_table *t, bool trusting,
+                              int nlin, double weight)
+{
+    struct se_hyp *h = &b->hyp[b->nhyps++];
+
+    init_hyp(h, t, b->quantity, trusting, nlin);
+    h->weight = h->prior_weight = weight;
+    return h;
+}
+
+/* The doubting hypothesis is the second one, or the only one. */
 void se_belief_init(struct se_belief *b, const struct se_table *t, enum se_quantity q,
                     bool use_prior)
 {
+    bool throughput = q == SE_THROUGHPUT;
+    double unfused = use_prior && !throughput && may_be_unfused(t) ? UNFUSED : 0.0;
+    int nlin = throughput ? t->nlin[q] : LIN_UNFUSED;
+
     memset(b, 0, sizeof(*b));
     b->quantity = q;
-    if (use_prior) {
-        init_hyp(&b->hyp[b->nhyps], t, q, true, t->nlin[q]);
-        b->hyp[b->nhyps++].prior_weight = TRUST;
+    if (!use_prior) {
+        add_hyp(b, t, false, SE_LIN_PRIOR, 1.0);
+        return;
     }
-    init_hyp(&b->hyp[b->nhyps], t, q, false,
-             use_prior && q == SE_THROUGHPUT ? SE_LIN_SHARE : SE_LIN_PRIOR);
-    b->hyp[b->nhyps++].prior_weight = use_prior ? 1.0 - TRUST : 1.0;
-    if (use_prior && q == SE_THROUGHPUT)
+    add_hyp(b, t, true, nlin, TRUST * (1.0 - unfused));
+    add_hyp(b, t, false, throughput ? SE_LIN_SHARE : SE_LIN_PRIOR, 1.0 - TRUST);
+    if (throughput)
         b->hyp[SE_DOUBTING].level = t->centre[q];
-    for (int h = 0; h < b->nhyps; h++)
-        b->hyp[h].weight = b->hyp[h].prior_weight;
+    if (unfused > 0.0) {
+        b->unfused = b->nhyps;
+        add_hyp(b, t, true, nlin, TRUST * unfused)->unfused = true;
+    }
 }
 
 void se_belief_inform(struct se_belief *b, const struct se_table *t, const struct se_hint *hint,
-                      int n, double trust)
+                      int n, double trust, bool unfused)
 {
-    struct se_hyp *h = &b->hyp[SE_INFORMED];
+    struct se_hyp *h;
 
     if (b->nhyps < 2 || n == 0)
         return;
-    assert(b->nobs == 0 && b->nhyps == SE_INFORMED);
-    init_hyp(h, t, b->quantity, true, t->nlin[b->quantity]);
+    assert(b->nobs == 0 && b->informed == 0);
+    for (int i = 0; i < b->nhyps; i++)
+        b->hyp[i].prior_weight *=
+            i == SE_DOUBTING ? (1.0 - trust) / (1.0 - TRUST) : trust * (1.0 - RELATED) / TRUST;
+    b->informed = b->nhyps;
+    h = add_hyp(b, t, true, b->hyp[SE_TRUSTING].gp.kern.nlin, trust * RELATED);
     h->informed = true;
-    b->nhyps++;
-    b->hyp[SE_DOUBTING].prior_weight = 1.0 - trust;
-    b->hyp[SE_TRUSTING].prior_weight = trust * (1.0 - RELATED);
-    h->prior_weight = trust * RELATED;
+    h->unfused = unfused;
     for (int i = 0; i < n; i++) {
         struct se_obs o = {.seen = SE_EXACT, .foreign = true};
 
@@ -146,6 +177,13 @@ void se_belief_inform(struct se_belief *b, const struct se_table *t, const struc
                 h->gp.kern.lin2[p] * h->gp.lin[i * h->gp.kern.nlin + p] * h->gp.alpha[i];
 }
 
+const struct se_hyp *se_belief_stack(const struct se_belief *b)
+{
+    const struct se_hyp *h = &b->hyp[SE_TRUSTING];
+
+    return b->unfused > 0 && b->hyp[b->unfused].weight > h->weight ? &b->hyp[b->unfused] : h;
+}
+
 double se_belief_trust(const struct se_belief *b)
 {
     double sum = 0.0;
@@ -157,7 +195,7 @@ double se_belief_trust(const struct se_belief *b)
 
 double se_belief_expected(const struct se_belief *b, const struct se_obs *o)
 {
-    if (b->nhyps <= SE_INFORMED || b->hyp[SE_INFORMED].weight < b->hyp[SE_TRUSTING].weight)
+    if (b->informed == 0 || b->hyp[b->informed].weight < b->hyp[SE_TRUSTING].weight)
         return 0.0;
     return se_dot(b->expected, o->u, SE_MAX_LIN);
 }
@@ -203,9 +241,14 @@ void se_belief_place(const struct se_belief *b, const struct se_table *t, size_t
 /* ---- matching observations ----------------------------------------------------------------------
  */
 
+static double mean_of(const struct se_hyp *h, double prior, double unfused)
+{
+    return h->trusting ? prior + (h->unfused ? unfused : 0.0) : h->level;
+}
+
 static double mean_at(const struct se_hyp *h, const struct se_obs *o)
 {
-    return o->foreign ? 0.0 : h->trusting ? o->prior : h->level;
+    return o->foreign ? 0.0 : mean_of(h, o->prior, o->u[LIN_UNFUSED]);
 }
 
 /* Without a prior, nothing is known of the level of throughput but what was seen. */
@@ -299,9 +342,9 @@ static double log_hyper(const struct se_hyp *h)
 /* With OWN_ENOUGH observations the better of trusting and informed takes the weight of both. */
 static void choose_trusting(struct se_belief *b)
 {
-    double *cold = &b->hyp[SE_TRUSTING].weight, *informed = &b->hyp[SE_INFORMED].weight;
+    double *cold = &b->hyp[SE_TRUSTING].weight, *informed = &b->hyp[b->informed].weight;
 
-    if (b->nhyps <= SE_INFORMED || b->nobs - b->nhints < OWN_ENOUGH)
+    if (b->informed == 0 || b->nobs - b->nhints < OWN_ENOUGH)
         return;
     if (*cold > *informed) {
         *cold += *informed;
@@ -467,7 +510,7 @@ void se_belief_adopt(struct se_belief *b, const struct se_belief *from)
 double se_hyp_mean(const struct se_belief *b, const struct se_hyp *h, const struct se_table *t,
                    size_t i)
 {
-    return h->trusting ? t->prior[b->quantity][i] : h->level;
+    return mean_of(h, t->prior[b->quantity][i], se_table_lin(t, b->quantity, i)[LIN_UNFUSED]);
 }
 
 void se_hyp_predict(const struct se_belief *b, const struct se_hyp *h, const struct se_table *t,

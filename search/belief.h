@@ -8,10 +8,12 @@
  * where the doubting b has mean 0: trust in the prior is inferred, down to none, and a prior that
  * ranks layouts the wrong way round is found out and then used. (Without a prior, and for memory, b
  * is 0.) Within each, hyper-parameters are maximum a
- * posteriori.
+ * posteriori. Of memory the trusting one is there twice, since whether a stack keeps attention's T
+ * x T matrices is a matter of yes or no: as planned, and with what they would add in its mean.
  *
  * Hints of other campaigns (transfer.h) speak of the coefficients c, b and theta alone. They are
- * believed by a third hypothesis, the trusting one once more; where they mislead, its weight goes.
+ * believed by a hypothesis of their own, the trusting one once more; where they mislead, its weight
+ * goes.
  *
  * An observation is exact (with its own variance), or one-sided: the value lies below or above a
  * bound (a trial that was stopped early; one that fitted, or did not, without a memory figure).
@@ -26,6 +28,9 @@
 
 #include "search/table.h"
 
+/* Places of hypotheses: without a prior the doubting one is the only one, and first. */
+enum { SE_TRUSTING, SE_DOUBTING, SE_MAX_HYPS = 4 };
+
 enum se_seen { SE_EXACT, SE_BELOW, SE_ABOVE };
 
 struct se_obs {
@@ -38,7 +43,7 @@ struct se_obs {
     double u[SE_MAX_LIN];
     /* Pseudo-observations of a one-sided one when last worked out, to start from; variance 0: none
      * yet. */
-    double site_y[3], site_var[3];
+    double site_y[SE_MAX_HYPS], site_var[SE_MAX_HYPS];
 };
 
 struct se_hyper { /* log-normal hyper-prior: log theta ~ N(mean, sd^2) */
@@ -48,6 +53,7 @@ struct se_hyper { /* log-normal hyper-prior: log theta ~ N(mean, sd^2) */
 struct se_hyp {
     bool trusting;
     bool informed; /* by hints */
+    bool unfused;  /* trusting, of a stack that keeps attention's matrices */
     double prior_weight;
     double level; /* mean of the doubting hypothesis */
     struct se_hyper hyper[SE_MAX_THETA];
@@ -56,12 +62,10 @@ struct se_hyp {
     double weight;   /* of the two, adds up to 1 */
 };
 
-/* Their places: without a prior the doubting one is the only one, and first. */
-enum { SE_TRUSTING, SE_DOUBTING, SE_INFORMED, SE_MAX_HYPS };
-
 struct se_belief {
     enum se_quantity quantity;
     int nhyps;
+    int unfused, informed; /* places of these hypotheses; 0: none */
     struct se_hyp hyp[SE_MAX_HYPS];
     struct se_obs *obs;
     int nobs, cap;
@@ -80,10 +84,13 @@ struct se_hint {
     double v[SE_MAX_LIN];
     double value, var;
 };
+/* The likelier of trusting as planned and of trusting with kept matrices. */
+const struct se_hyp *se_belief_stack(const struct se_belief *b);
 /* Take over the N hints, before anything was observed; TRUST is what the prior is believed
- * beforehand. Without a trusting hypothesis: nothing. */
+ * beforehand, UNFUSED says that the hints hold for stacks that keep attention's matrices. Without a
+ * trusting hypothesis: nothing. */
 void se_belief_inform(struct se_belief *b, const struct se_table *t, const struct se_hint *hint,
-                      int n, double trust);
+                      int n, double trust, bool unfused);
 double se_belief_trust(const struct se_belief *b); /* weight of all that trust the prior */
 /* What is expected of log quantity beyond the prior at the place of O, by the hints that are
  * believed. */

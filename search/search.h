@@ -38,10 +38,20 @@ extern const char *const se_objective_names[]; /* "tokens_per_s" ..., NULL */
 /*
  * What is believed of a layout before any trial. Shares say how the logarithm would move if one
  * class of cost (of memory) were mis-estimated by a factor: share[c] = d log(quantity) / d
- * log(class c). The last one of memory is log of how much more it would take if the stack kept
- * attention's T x T matrices, in the scale of table.c. All zero is allowed.
+ * log(class c). What tensor parallelism takes beyond a node is a class of its own, since its
+ * machine constants are others. After the classes come doubts of yes or no: by how much the
+ * logarithm would move if it were so, in the scale of table.c. All zero is allowed.
  */
-enum { SE_COST_SHARES = PL_COST_CLASSES, SE_MEMORY_SHARES = PL_MEM_CLASSES + 1 };
+enum {                                   /* after the classes */
+       SE_COST_TP_FAR = PL_COST_CLASSES, /* share of tp beyond a node; PL_COST_TP is that inside */
+       SE_COST_ONE_LINK,                 /* doubt: groups beyond a node use one interface of each */
+       SE_COST_SHARES
+};
+enum {
+    SE_MEMORY_GRADS = PL_MEM_CLASSES, /* doubt: gradients are sharded with the optimizer's state */
+    SE_MEMORY_UNFUSED, /* log of how much more it is if attention's T x T matrices are kept */
+    SE_MEMORY_SHARES
+};
 struct se_prior {
     double log_throughput; /* log tokens/s of the whole job */
     double log_memory;     /* log bytes of the worst rank */

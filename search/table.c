@@ -287,22 +287,71 @@ static void source_done(struct source *x)
     pl_cost_ctx_free(x->cost);
 }
 
-/* Whether a stack keeps attention's matrices is a matter of yes or no, whose standard deviation is
- * a half where nothing else is known; a share's coefficient has that of the factors of classes,
- * e^-1 (belief.c). */
+/* A doubt of yes or no has a standard deviation of a half where nothing else is known; a share's
+ * coefficient has that of the factors of classes, e^-1 (belief.c). */
 static const double YES_OR_NO = 0.5 / 0.37;
 
-/* log of how much more L would take in a stack without fused attention, in that scale. */
+/* T x T matrices of one layer while its attention is computed again: softmax, its mask and its
+ * dropout (5 bytes an element of half precision, Korthikanti et al. 2022) and two gradients. */
+static double layer_matrices(const struct pl_model *m, const struct pl_workload *w,
+                             const struct pl_layout *l)
+{
+    double rows = (double)w->seq / l->cp * l->micro_batch, bytes = l->precision == PL_FP32 ? 2 : 1;
+
+    return bytes * (5 + 4) * rows * w->seq / l->cp * m->heads / l->tp;
+}
+
+/*
+ * log of how much more L would take in a stack without fused attention: all matrices of all layers,
+ * or where attention is computed again those of one layer.
+ */
 static double unfused(const struct se_spec *spec, const struct pl_layout *l, double total)
 {
     struct pl_trainer other = *spec->trainer;
     struct pl_memory memory;
 
-    if (!other.flash || other.bundled || l->recompute != PL_RECOMPUTE_NONE)
+    if (!other.flash || other.bundled)
         return 0.0;
+    if (l->recompute != PL_RECOMPUTE_NONE)
+        return log1p(layer_matrices(&spec->model, &spec->workload, l) / total);
     other.flash = false;
     pl_memory_worst(&memory, &spec->model, l, &spec->workload, &other);
-    return YES_OR_NO * log(memory.total / total);
+    return log(memory.total / total);
+}
+
+/* log of how much less L would take, in that scale, if what shards the optimizer's state sharded
+ * the gradients as well. */
+static double sharded_grads(const struct pl_memory *memory, const struct pl_layout *l)
+{
+    double away = l->zero == 1 ? 1.0 - 1.0 / ((double)l->dp * l->cp) : 0.0;
+
+    return -YES_OR_NO * log1p(-away * memory->bytes[PL_MEM_GRADS] / memory->total);
+}
+
+static void memory_shares(struct se_prior *ret, const struct pl_memory *memory,
+                          const struct se_spec *spec, const struct pl_layout *l)
+{
+    for (int c = 0; c < PL_MEM_CLASSES; c++)
+        ret->memory_share[c] = memory->bytes[c] / memory->total;
+    ret->memory_share[SE_MEMORY_GRADS] = sharded_grads(memory, l);
+    ret->memory_share[SE_MEMORY_UNFUSED] = unfused(spec, l, memory->total);
+}
+
+/* Beyond a node a group of tp rings through as many interfaces as it has members on a node, if
+ * software and wiring let it; or through one. */
+static void cost_shares(struct se_prior *ret, const struct pl_cost *cost,
+                        const struct se_spec *spec, const struct pl_layout *l)
+{
+    double node = spec->cluster.devices_per_node, share;
+
+    for (int c = 0; c < PL_COST_CLASSES; c++)
+        ret->cost_share[c] = cost->seconds[c] / cost->total;
+    if (l->tp <= node)
+        return;
+    share = ret->cost_share[PL_COST_TP];
+    ret->cost_share[PL_COST_TP] = 0.0;
+    ret->cost_share[SE_COST_TP_FAR] = share;
+    ret->cost_share[SE_COST_ONE_LINK] = -YES_OR_NO * log1p(share * (node - 1.0));
 }
 
 static void prior_of(struct source *x, const struct pl_layout *l, struct se_prior *ret)
@@ -320,11 +369,8 @@ static void prior_of(struct source *x, const struct pl_layout *l, struct se_prio
     pl_memory_worst(&memory, &spec->model, l, &spec->workload, spec->trainer);
     ret->log_throughput = log(cost.tokens_per_s);
     ret->log_memory = log(memory.total);
-    for (int c = 0; c < PL_COST_CLASSES; c++)
-        ret->cost_share[c] = cost.seconds[c] / cost.total;
-    for (int c = 0; c < PL_MEM_CLASSES; c++)
-        ret->memory_share[c] = memory.bytes[c] / memory.total;
-    ret->memory_share[PL_MEM_CLASSES] = unfused(spec, l, memory.total);
+    cost_shares(ret, &cost, spec, l);
+    memory_shares(ret, &memory, spec, l);
 }
 
 static int alloc_priors(struct se_table *t, struct err *e)

@@ -21,7 +21,7 @@ static const double SAME_VERDICT = 0.5;
 
 void se_told_of(struct se_told *ret, const struct se_belief *b)
 {
-    const struct se_hyp *h = &b->hyp[SE_TRUSTING];
+    const struct se_hyp *h = se_belief_stack(b);
     struct se_gp g;
     int n, m = h->gp.kern.nlin;
 
@@ -162,23 +162,24 @@ static int open_source(struct se_search **ret, const struct se_source *x,
 }
 
 static void inform(struct se_search *s, enum se_quantity q, const struct se_told *told,
-                   double source_trust)
+                   double source_trust, bool unfused)
 {
     struct se_belief *b = &s->belief[q];
     struct se_hint hint[SE_MAX_LIN];
-    double trust = b->hyp[SE_TRUSTING].prior_weight;
+    double trust = b->nhyps > SE_DOUBTING ? 1.0 - b->hyp[SE_DOUBTING].prior_weight : 0.0;
     int n;
 
     if (b->nhyps <= SE_DOUBTING)
         return;
     n = se_told_hints(told, b->hyp[SE_TRUSTING].gp.kern.lin2, hint);
-    se_belief_inform(b, s->table, hint, n, trust + SAME_VERDICT * (source_trust - trust));
+    se_belief_inform(b, s->table, hint, n, trust + SAME_VERDICT * (source_trust - trust), unfused);
 }
 
 int se_transfer(struct se_search *s, const struct se_spec *spec, struct err *e)
 {
     struct se_told sum[SE_QUANTITIES] = {{0}};
     double trust[SE_QUANTITIES] = {0.0}, d[SE_MAX_LIN];
+    int unfused[SE_QUANTITIES] = {0}; /* sources whose stack seems to keep matrices */
 
     for (int i = 0; i < spec->nsources; i++) {
         AUTO(se_search) *x = NULL;
@@ -193,12 +194,13 @@ int se_transfer(struct se_search *s, const struct se_spec *spec, struct err *e)
             se_told_of(&told, &x->belief[q]);
             se_told_blur(&told, d);
             add(&sum[q], &told);
+            unfused[q] += se_belief_stack(&x->belief[q])->unfused;
             trust[q] += se_belief_trust(&x->belief[q]) / spec->nsources;
         }
         s->source_trials += spec->source[i].n;
     }
     s->nsources = spec->nsources;
     for (int q = 0; q < SE_QUANTITIES && spec->nsources > 0; q++)
-        inform(s, (enum se_quantity)q, &sum[q], trust[q]);
+        inform(s, (enum se_quantity)q, &sum[q], trust[q], 2 * unfused[q] > spec->nsources);
     return 0;
 }

@@ -277,7 +277,7 @@ static void vector_bounds_are_close_from_above(void **state)
     bound = mem_alloc(n * sizeof(float));
     for (size_t i = 0; i < n; i++)
         row[i] = (uint32_t)i;
-    for (int h = 0; h < SE_MAX_HYPS; h++) {
+    for (int h = 0; h < s.belief[SE_THROUGHPUT].nhyps; h++) {
         mean[h] = mem_alloc(n * sizeof(float));
         var[h] = mem_alloc(n * sizeof(float));
         for (size_t i = 0; i < n; i++) {
@@ -306,7 +306,7 @@ static void vector_bounds_are_close_from_above(void **state)
                 assert_true(bound[i] < exact + 0.11 + 1e-4 * fabs(exact));
         }
     }
-    for (int h = 0; h < SE_MAX_HYPS; h++) {
+    for (int h = 0; h < s.belief[SE_THROUGHPUT].nhyps; h++) {
         free(mean[h]);
         free(var[h]);
     }

@@ -628,6 +628,66 @@ static void bad_campaigns_are_refused_by_pointer(void **state)
     }
 }
 
+/* A layout of the small model on two nodes: tp and micro-batch, nothing else. */
+static struct pl_layout wide(const struct pl_layout *list, size_t n, int tp, int micro_batch)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i].tp == tp && list[i].micro_batch == micro_batch && list[i].pp == 1 &&
+            list[i].recompute == PL_RECOMPUTE_NONE && list[i].zero == 0 && !list[i].sp)
+            return list[i];
+    fail_msg("no layout with tp %d", tp);
+    return list[0];
+}
+
+/* Tell that L ran at FACTOR times what is expected of it. */
+static void tell_factor(struct se_search *s, int id, const struct pl_layout *l, double factor)
+{
+    struct se_predicted p;
+    struct se_outcome o = {.status = SE_OK};
+    struct err e = {0};
+
+    assert_int_equal(se_predict(s, l, &p, &e), 0);
+    o.tokens_per_s = factor * p.tokens_per_s;
+    o.tokens_per_s_se = 0.01 * o.tokens_per_s;
+    assert_int_equal(se_restore(s, id, l, 0, &e), 0);
+    assert_int_equal(se_tell(s, id, &o, &e), 0);
+}
+
+/* What tensor parallelism costs beyond a node says little of what it costs inside one. */
+static void a_slow_network_is_not_a_slow_node(void **state)
+{
+    AUTO_FREE char *text = mem_printf(SMALL_CAMPAIGN, "");
+    AUTO_JSON *campaign = unit_json(text);
+    struct pl_layout AUTO_FREE *list = NULL;
+    struct pl_layout known, near, far_too;
+    struct se_search *s = NULL;
+    struct se_spec spec;
+    struct se_predicted near_before, near_after, far_before, far_after;
+    struct err e = {0};
+    size_t n = 0;
+
+    (void)state;
+    json_object_set_new(json_object_get(campaign, "space"), "tp", json_pack("[i,i,i]", 2, 8, 16));
+    assert_int_equal(se_spec_parse(&spec, campaign, NULL, &e), 0);
+    assert_int_equal(se_search_new(&s, &spec, &e), 0);
+    struct pl_problem p = se_spec_problem(&spec);
+    assert_int_equal(pl_space_list(&list, &n, 100000, spec.space, &p, &e), 0);
+    near = wide(list, n, 2, 1);
+    far_too = wide(list, n, 16, 2);
+    known = wide(list, n, 8, 4);
+    tell_factor(s, 1, &known, 1.0);
+    assert_int_equal(se_predict(s, &near, &near_before, &e), 0);
+    assert_int_equal(se_predict(s, &far_too, &far_before, &e), 0);
+    known = wide(list, n, 16, 4);
+    tell_factor(s, 2, &known, 0.4);
+    assert_int_equal(se_predict(s, &near, &near_after, &e), 0);
+    assert_int_equal(se_predict(s, &far_too, &far_after, &e), 0);
+    assert_float_equal(near_after.tokens_per_s / near_before.tokens_per_s, 1.0, 0.1);
+    assert_true(far_after.tokens_per_s < 0.6 * far_before.tokens_per_s);
+    se_search_free(s);
+    se_spec_done(&spec);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(same_seed_same_answers),
     cmocka_unit_test(replay_rebuilds_the_state),
@@ -644,6 +704,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_differs_from_run_to_run_keeps_a_trial_going),
     cmocka_unit_test(looking_often_does_not_stop_a_good_trial),
     cmocka_unit_test(a_refit_beside_the_loop_is_adopted),
+    cmocka_unit_test(a_slow_network_is_not_a_slow_node),
     cmocka_unit_test(importance_adds_up_and_finds_the_key_that_matters),
     cmocka_unit_test(answers_have_their_shape),
     cmocka_unit_test(proposals_are_legal_and_new_over_random_spaces),

@@ -283,6 +283,57 @@ static void trust_follows_the_evidence(void **state)
     se_table_free(t);
 }
 
+/* The layout of the table that differs from layout AT by computing all again. */
+static size_t recomputed(const struct se_table *t, size_t at)
+{
+    struct pl_layout l;
+
+    se_table_layout(t, at, &l);
+    l.recompute = PL_RECOMPUTE_FULL;
+    return (size_t)se_table_find(t, &l);
+}
+
+static double kept_matrices(const struct se_table *t, size_t at)
+{
+    return se_table_lin(t, SE_MEMORY, at)[SE_LIN_SHARE + SE_MEMORY_UNFUSED];
+}
+
+/* A layout that would fit if attention kept no matrices, and does not fit, is put down to the
+ * matrices: what keeps none of them loses less than half as much belief. */
+static void out_of_memory_is_put_down_to_kept_matrices(void **state)
+{
+    struct se_table *t = small_table();
+    size_t keeps = 0, again;
+    double bound, fits, fits_again;
+    struct se_belief b;
+    struct se_obs o;
+
+    (void)state;
+    for (size_t i = 0; i < t->n; i++)
+        if (kept_matrices(t, i) > kept_matrices(t, keeps))
+            keeps = i;
+    again = recomputed(t, keeps);
+    bound = t->prior[SE_MEMORY][keeps] + 0.7 * kept_matrices(t, keeps);
+    se_belief_init(&b, t, SE_MEMORY, true);
+    assert_int_equal(b.unfused, 2);
+    assert_true(b.hyp[b.unfused].unfused && b.hyp[b.unfused].trusting);
+    fits = se_belief_below(&b, t, keeps, bound);
+    fits_again = se_belief_below(&b, t, again, bound);
+    se_belief_place(&b, t, keeps, &o);
+    o.seen = SE_ABOVE;
+    o.value = bound;
+    o.var = 1e-4;
+    se_belief_add(&b, &o);
+    se_belief_update(&b);
+    assert_true(b.hyp[b.unfused].weight / b.hyp[SE_TRUSTING].weight >
+                2.0 * b.hyp[b.unfused].prior_weight / b.hyp[SE_TRUSTING].prior_weight);
+    fits -= se_belief_below(&b, t, keeps, bound);
+    fits_again -= se_belief_below(&b, t, again, bound);
+    assert_true(fits > 0.3 && fits_again < 0.5 * fits);
+    se_belief_done(&b);
+    se_table_free(t);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(kernel_is_the_formula),
     cmocka_unit_test(posterior_of_one_observation_is_the_closed_form),
@@ -292,5 +343,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_single_bound_has_the_moments_of_quadrature),
     cmocka_unit_test(bounds_move_belief_the_right_way),
     cmocka_unit_test(trust_follows_the_evidence),
+    cmocka_unit_test(out_of_memory_is_put_down_to_kept_matrices),
 };
 UNIT_MAIN(tests)

@@ -275,10 +275,10 @@ static void a_related_campaign_corrects_the_machine(void **state)
     d = se_diagnosis_json(warm);
     assert_int_equal(
         json_integer_value(json_object_get(json_object_get(d, "warm_start"), "trials")), 25);
-    assert_true(warm->belief[SE_THROUGHPUT].hyp[SE_INFORMED].weight > 0.5);
+    assert_true(warm->belief[SE_THROUGHPUT].hyp[warm->belief[SE_THROUGHPUT].informed].weight > 0.5);
     assert_true(trials_to(warm, &spec, factor, 0.05) <= trials_to(cold, &spec, factor, 0.05));
     /* It agrees with what is told, so it is believed the more. */
-    assert_true(warm->belief[SE_THROUGHPUT].hyp[SE_INFORMED].weight >
+    assert_true(warm->belief[SE_THROUGHPUT].hyp[warm->belief[SE_THROUGHPUT].informed].weight >
                 warm->belief[SE_THROUGHPUT].hyp[SE_TRUSTING].weight);
     se_search_free(cold);
     se_search_free(warm);
@@ -304,10 +304,11 @@ static void a_misleading_campaign_is_found_out(void **state)
         fail_msg("%d trials cold, %d misled", needed, misled);
     while (warm->settled < 6)
         trials_to(warm, &spec, factor, 0.0);
-    assert_true(warm->belief[SE_THROUGHPUT].hyp[SE_INFORMED].weight < 0.1);
+    assert_true(warm->belief[SE_THROUGHPUT].hyp[warm->belief[SE_THROUGHPUT].informed].weight < 0.1);
     while (warm->settled < 30) /* then the better one is heard alone */
         trials_to(warm, &spec, factor, 0.0);
-    assert_true(warm->belief[SE_THROUGHPUT].hyp[SE_INFORMED].weight == 0.0);
+    assert_true(warm->belief[SE_THROUGHPUT].hyp[warm->belief[SE_THROUGHPUT].informed].weight ==
+                0.0);
     assert_true(warm->belief[SE_THROUGHPUT].hyp[SE_TRUSTING].weight > 0.5);
     se_search_free(cold);
     se_search_free(warm);
