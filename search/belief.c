@@ -171,10 +171,6 @@ void se_belief_inform(struct se_belief *b, const struct se_table *t, const struc
     }
     b->nhints = b->fitted = n;
     se_belief_update(b);
-    for (int i = 0; i < n; i++)
-        for (int p = 0; p < h->gp.kern.nlin; p++)
-            b->expected[p] +=
-                h->gp.kern.lin2[p] * h->gp.lin[i * h->gp.kern.nlin + p] * h->gp.alpha[i];
 }
 
 const struct se_hyp *se_belief_stack(const struct se_belief *b)
@@ -191,13 +187,6 @@ double se_belief_trust(const struct se_belief *b)
     for (int h = 0; h < b->nhyps; h++)
         sum += b->hyp[h].trusting ? b->hyp[h].weight : 0.0;
     return sum;
-}
-
-double se_belief_expected(const struct se_belief *b, const struct se_obs *o)
-{
-    if (b->informed == 0 || b->hyp[b->informed].weight < b->hyp[SE_TRUSTING].weight)
-        return 0.0;
-    return se_dot(b->expected, o->u, SE_MAX_LIN);
 }
 
 void se_belief_done(struct se_belief *b)

@@ -69,9 +69,8 @@ struct se_belief {
     struct se_hyp hyp[SE_MAX_HYPS];
     struct se_obs *obs;
     int nobs, cap;
-    int fitted;                  /* observations at the last fit */
-    int nhints;                  /* the first so many observations are foreign */
-    double expected[SE_MAX_LIN]; /* of the coefficients, by the hints alone */
+    int fitted; /* observations at the last fit */
+    int nhints; /* the first so many observations are foreign */
 };
 
 void se_belief_init(struct se_belief *b, const struct se_table *t, enum se_quantity q,
@@ -92,9 +91,6 @@ const struct se_hyp *se_belief_stack(const struct se_belief *b);
 void se_belief_inform(struct se_belief *b, const struct se_table *t, const struct se_hint *hint,
                       int n, double trust, bool unfused);
 double se_belief_trust(const struct se_belief *b); /* weight of all that trust the prior */
-/* What is expected of log quantity beyond the prior at the place of O, by the hints that are
- * believed. */
-double se_belief_expected(const struct se_belief *b, const struct se_obs *o);
 
 /* Hold one more observation; se_belief_update() must follow. */
 void se_belief_add(struct se_belief *b, const struct se_obs *o);

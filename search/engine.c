@@ -24,7 +24,11 @@ static const double WIDEN_STEP = 0.1;
 static const int WIDEN_AFTER = 3, WIDEN_UPTO = 20;
 /* Trials in which the doubting hypothesis chooses alone. */
 static const int SCEPTIC_EVERY = 2;
-static const double PRIOR_LEVEL = 0.7, PRIOR_SHAPE = 0.15;
+/* Median error of log throughput from which on a prior errs. */
+static const double PRIOR_ERR = 0.1;
+/* Trials without improvement before a campaign may end: a small regret is expected by a belief that
+ * may be wrong, and such trials are what shows it. */
+static const int PATIENCE = 5;
 /* Below this chance of running no layout is worth a trial. */
 static const double HARDLY_FITS = 1e-3;
 
@@ -278,6 +282,21 @@ void se_acquire_setup(const struct se_search *s, struct se_acquire *a)
     };
 }
 
+/* What the likeliest hypothesis expects of memory: some of them exclude each other, so that between
+ * them lies what none of them expects. */
+static double likely_memory(const struct se_search *s, size_t index)
+{
+    const struct se_belief *b = &s->belief[SE_MEMORY];
+    const struct se_hyp *likely = &b->hyp[0];
+    double mean, var;
+
+    for (int h = 1; h < b->nhyps; h++)
+        if (b->hyp[h].weight > likely->weight)
+            likely = &b->hyp[h];
+    se_hyp_predict(b, likely, s->table, index, &mean, &var);
+    return mean;
+}
+
 static void predict(const struct se_search *s, const struct se_acquire *a,
                     const struct se_choice *c, struct se_predicted *ret)
 {
@@ -286,7 +305,7 @@ static void predict(const struct se_search *s, const struct se_acquire *a,
     ret->tokens_per_s = exp(se_acquire_quantile(a, c->index, SE_THROUGHPUT, 0.5) + unit);
     ret->lo = exp(se_acquire_quantile(a, c->index, SE_THROUGHPUT, 0.025) + unit);
     ret->hi = exp(se_acquire_quantile(a, c->index, SE_THROUGHPUT, 0.975) + unit);
-    ret->memory_bytes = exp(se_acquire_quantile(a, c->index, SE_MEMORY, 0.5) + s->log_capacity);
+    ret->memory_bytes = exp(likely_memory(s, c->index) + s->log_capacity);
     ret->p_fits = c->p_fits;
 }
 
@@ -401,13 +420,8 @@ static void say_why(const struct se_search *s, const struct se_acquire *a,
                  100.0 * gain, 196.0 * sd, 100.0 * c->p_fits, 100.0 * trust);
 }
 
-/*
- * How much wider than fitted the beliefs are taken: by a tenth for each trial since the best one
- * improved by 1 %, after the first few. Hyper-parameters at a single best fit are too sure of
- * themselves, and a run of proposals that promised an improvement and did not deliver is evidence
- * of it.
- */
-static double widen(const struct se_search *s)
+/* Trials since the best one improved by 1 %. */
+static int stalled(const struct se_search *s)
 {
     double best = -INFINITY;
     int stall = 0;
@@ -427,7 +441,17 @@ static double widen(const struct se_search *s)
             stall = 0;
         }
     }
-    return 1.0 + WIDEN_STEP * fmin(fmax(stall - WIDEN_AFTER, 0), WIDEN_UPTO);
+    return stall;
+}
+
+/*
+ * How much wider than fitted the beliefs are taken: by a tenth for each trial since the best one
+ * improved, after the first few. Hyper-parameters at a single best fit are too sure of themselves,
+ * and a run of proposals that promised an improvement and did not deliver is evidence of it.
+ */
+static double widen(const struct se_search *s)
+{
+    return 1.0 + WIDEN_STEP * fmin(fmax(stalled(s) - WIDEN_AFTER, 0), WIDEN_UPTO);
 }
 
 static void set_weights(struct se_search *s, const double *weight)
@@ -438,31 +462,49 @@ static void set_weights(struct se_search *s, const double *weight)
         b->hyp[h].weight = weight[h];
 }
 
-/* Has the prior erred by more than analytic models do: in its shape by 15 %, or in its level by a
- * factor of two? */
-static bool prior_erred(const struct se_belief *b)
+static int by_value(const void *x, const void *y)
 {
-    double sum = 0.0, sq = 0.0, mean;
-    int n = 0;
+    double a = *(const double *)x, b = *(const double *)y;
 
-    for (int i = 0; i < b->nobs; i++) {
-        double d = b->obs[i].value - b->obs[i].prior - se_belief_expected(b, &b->obs[i]);
+    return a < b ? -1 : a > b;
+}
 
-        if (b->obs[i].seen != SE_EXACT || b->obs[i].foreign)
+/*
+ * Does the prior err by more than analytic models do, with what was learned of it put right? Judged
+ * by what the trusting hypothesis says of each measured layout without it: a constant that is off
+ * by any factor is no reason to doubt once it is known, nor is one layout that is unlike the
+ * others.
+ */
+static bool prior_errs(const struct se_belief *b)
+{
+    const struct se_hyp *h = &b->hyp[SE_TRUSTING];
+    int n = 0, at = 0;
+
+    if (b->informed > 0 && b->hyp[b->informed].weight > h->weight)
+        h = &b->hyp[b->informed];
+
+    double AUTO_FREE *mean = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
+    double AUTO_FREE *var = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
+    double AUTO_FREE *err = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
+
+    se_gp_leave_one_out(&h->gp, mean, var);
+    /* A GP has the last observation first. */
+    for (int i = b->nobs - 1; i >= 0; i--) {
+        const struct se_obs *o = &b->obs[i];
+
+        if (o->foreign && !h->informed)
             continue;
-        sum += d;
-        sq += d * d;
-        n++;
+        if (o->seen == SE_EXACT && !o->foreign)
+            err[n++] = fabs(h->gp.y[at] - mean[at]);
+        at++;
     }
-    if (n < 2)
-        return false;
-    mean = sum / n;
-    return fabs(mean) > PRIOR_LEVEL || sqrt(fmax(sq / n - mean * mean, 0.0)) > PRIOR_SHAPE;
+    qsort(err, (size_t)n, sizeof(double), by_value);
+    return n >= 3 && err[n / 2] > PRIOR_ERR;
 }
 
 /*
  * A prior is tested only where it might be wrong, and a search that follows it does not go there.
- * So, once it has erred but is still believed, every other trial is chosen by the hypothesis that
+ * So, while it errs but is still believed, every other trial is chosen by the hypothesis that
  * doubts it alone. True if so; KEPT are the weights to put back.
  */
 static bool ask_sceptic(struct se_search *s, double *kept)
@@ -470,7 +512,7 @@ static bool ask_sceptic(struct se_search *s, double *kept)
     static const double only_doubt[SE_MAX_HYPS] = {[SE_DOUBTING] = 1.0};
     struct se_belief *b = &s->belief[SE_THROUGHPUT];
 
-    if (b->nhyps < 2 || s->settled % SCEPTIC_EVERY != SCEPTIC_EVERY - 1 || !prior_erred(b))
+    if (b->nhyps < 2 || s->settled % SCEPTIC_EVERY != SCEPTIC_EVERY - 1 || !prior_errs(b))
         return false;
     for (int h = 0; h < b->nhyps; h++)
         kept[h] = b->hyp[h].weight;
@@ -521,7 +563,8 @@ static enum se_answer ask_bayes(struct se_search *s, struct se_trial *ret)
         say_why(s, &a, &found.choice[0], ret->why, sizeof(ret->why));
     free(found.choice);
     free(leader);
-    if (chance > HARDLY_FITS && (s->regret < 0.0 || s->regret >= s->spec.regret_share))
+    if (chance > HARDLY_FITS &&
+        (s->regret < 0.0 || s->regret >= s->spec.regret_share || stalled(s) < PATIENCE))
         return hand_out(s, pick, 0, ret);
     answer = ask_repeat(s, ret);
     return answer == SE_DONE ? finish(s, found.open == 0 ? "exhausted" : "converged") : answer;

@@ -688,6 +688,48 @@ static void a_slow_network_is_not_a_slow_node(void **state)
     se_spec_done(&spec);
 }
 
+/* Run the small campaign, N trials at most, on a machine that is what the cost model says, where
+ * any regret is small. Returns
+ * why it ended; SINCE: trials of new layouts since the best improved by 1 %. */
+static const char *run_as_planned(int n, int *since)
+{
+    struct se_search *s = small_search(", 'search': {'regret': 0.5}");
+    struct se_spec spec;
+    struct se_trial t;
+    double best = 0.0;
+    const char *reason;
+    struct err e = {0};
+
+    small_spec(&spec, "");
+    *since = 0;
+    for (int i = 0; i < n && se_ask(s, &t) == SE_TRIAL; i++) {
+        struct se_outcome o = {.status = SE_OK};
+        struct pl_cost cost;
+
+        pl_cost(&cost, &spec.model, &spec.cluster, &t.layout, &spec.workload, spec.trainer);
+        o.tokens_per_s = cost.tokens_per_s;
+        o.tokens_per_s_se = 0.01 * o.tokens_per_s;
+        if (!t.repeat_of)
+            *since = o.tokens_per_s > 1.01 * best ? 0 : *since + 1;
+        best = fmax(best, o.tokens_per_s);
+        assert_int_equal(se_tell(s, t.id, &o, &e), 0);
+    }
+    reason = str_eq(se_done_reason(s), "converged") ? "converged" : "";
+    se_spec_done(&spec);
+    se_search_free(s);
+    return reason;
+}
+
+/* A small expected regret alone ends nothing: the last five trials brought nothing. */
+static void a_campaign_ends_after_trials_that_brought_nothing(void **state)
+{
+    int since;
+
+    (void)state;
+    assert_string_equal(run_as_planned(1000, &since), "converged");
+    assert_true(since >= 5);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(same_seed_same_answers),
     cmocka_unit_test(replay_rebuilds_the_state),
@@ -705,6 +747,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(looking_often_does_not_stop_a_good_trial),
     cmocka_unit_test(a_refit_beside_the_loop_is_adopted),
     cmocka_unit_test(a_slow_network_is_not_a_slow_node),
+    cmocka_unit_test(a_campaign_ends_after_trials_that_brought_nothing),
     cmocka_unit_test(importance_adds_up_and_finds_the_key_that_matters),
     cmocka_unit_test(answers_have_their_shape),
     cmocka_unit_test(proposals_are_legal_and_new_over_random_spaces),
