@@ -1,12 +1,13 @@
 /*
  * bench_search [--seeds N] [--trials N] [--only CASE] TABLE.json...
  * bench_search --generated N [--from K] [--only CASE]
+ * bench_search --warm N [--source OTHER.json TABLE.json... | --generated N]
  *
  * How many trials the search needs on tables of throughputs, one JSON object a line: the median
  * over seeds of the trials until within 5, 3 and 1 % of the best, the share of the trials up to the
  * 5 % hit that ran out of memory, and how well P(fits) was calibrated; for every way of searching,
- * random and grid beside. Then the time of an ask and of a refit at 200 observations in large
- * spaces. 2 % noise.
+ * random and grid beside. With --warm, cold beside informed by an earlier campaign. Then the time
+ * of an ask and of a refit at 200 observations in large spaces. 2 % noise.
  */
 #include <math.h>
 
