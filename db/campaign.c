@@ -34,12 +34,14 @@ int db_campaign_get(struct db *db, struct arena *a, struct db_campaign *ret, con
 {
     AUTO_FREE char *what = mem_printf("campaign %.40s", id);
 
-    return db_select_one(db, a, ret, "campaign", columns, what, e, "id = ?", "s", id);
+    return db_select_one(db, a, ret, "campaign", columns, what, e, "id = ? AND state <> 'deleted'",
+                         "s", id);
 }
 
 int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *e)
 {
-    int r = db_number(db, ret, -1, e, "SELECT rev FROM campaign WHERE id = ?", "s", id);
+    int r = db_number(db, ret, -1, e,
+                      "SELECT rev FROM campaign WHERE id = ? AND state <> 'deleted'", "s", id);
 
     if (r < 0)
         return r;
@@ -48,7 +50,7 @@ int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *e)
 
 /* WHERE and bindings of a campaign filter; a NULL parameter switches its condition off. */
 static const char campaign_where[] =
-    "(?1 IS NULL OR state = ?1) AND (?2 IS NULL OR name = ?2)"
+    "state <> 'deleted' AND (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR name = ?2)"
     " AND (?3 IS NULL OR EXISTS (SELECT 1 FROM json_each(campaign.tags) WHERE value = ?3))";
 
 static const char *order_column(const char *const *keys, const char *const *sql, const char *sort)
@@ -123,7 +125,8 @@ int db_campaign_describe(struct db *w, const char *id, const char *name, const c
 {
     int r = db_do(w, e,
                   "UPDATE campaign SET name = coalesce(?2, name), notes = coalesce(?3, notes),"
-                  " tags = coalesce(?4, tags), rev = rev + 1 WHERE id = ?1",
+                  " tags = coalesce(?4, tags), rev = rev + 1"
+                  " WHERE id = ?1 AND state <> 'deleted'",
                   "ssss", id, name, notes, tags);
 
     if (r < 0)
@@ -172,18 +175,6 @@ int db_campaign_ended(struct db *db, struct arena *a, const char ***ret, int *re
     *ret = ids;
     *ret_count = n;
     return 0;
-}
-
-int db_campaign_delete(struct db *w, const char *id, struct err *e)
-{
-    int r =
-        db_do(w, e, "DELETE FROM campaign WHERE id = ? AND state NOT IN ('running', 'verifying')",
-              "s", id);
-
-    if (r != 0)
-        return r < 0 ? r : 0;
-    r = stale(w, id, "deleted", e);
-    return r == -ESTALE ? err_set(e, -EBUSY, "campaign %s is at work: cancel it first", id) : r;
 }
 
 int db_campaign_counts(struct db *db, const char *id,

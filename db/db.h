@@ -150,8 +150,15 @@ int db_campaign_set_importance(struct db *w, const char *id, const char *json, s
 /* Ids of campaigns that ended before BEFORE, the first to end first, LIMIT at most, in A. */
 int db_campaign_ended(struct db *db, struct arena *a, const char ***ret, int *ret_count,
                       int64_t before, int64_t limit, struct err *e);
-/* With all its trials, attempts, steps, events and artifacts. -EBUSY while it runs or verifies. */
+/* With all its trials, attempts, steps, events and artifacts: no question sees them any more, and
+ * pieces remove them. -EBUSY while it runs or verifies. */
 int db_campaign_delete(struct db *w, const char *id, struct err *e);
+/* Remove rows of deleted campaigns for some milliseconds: 1 if there were any, 0 if none is left.
+ */
+int db_removal_piece(struct db *w, struct err *e);
+/* Ids of deleted campaigns that have not been removed to the end, in A. */
+int db_removal_list(struct db *db, struct arena *a, const char ***ret, int *ret_count,
+                    struct err *e);
 /* Rows of (state, count): calls FN for each. */
 int db_campaign_counts(struct db *db, const char *id,
                        void (*fn)(void *ctx, const char *state, int64_t n), void *ctx,

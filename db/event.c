@@ -16,10 +16,10 @@ int db_event_add(struct db *w, const struct db_event *ev, int64_t *ret_id, struc
 int db_event_each(struct db *db, const char *campaign, int64_t after, int64_t limit,
                   bool (*fn)(void *ctx, const struct db_event *ev), void *ctx, struct err *e)
 {
-    static const char all[] = "SELECT id, campaign, trial, kind, data, t FROM event WHERE id > ?1"
-                              " AND ?3 IS NULL ORDER BY id LIMIT ?2";
-    static const char one[] = "SELECT id, campaign, trial, kind, data, t FROM event WHERE id > ?1"
-                              " AND campaign = ?3 ORDER BY id LIMIT ?2";
+#define COLUMNS "SELECT id, campaign, trial, kind, data, t FROM event WHERE id > ?1"
+#define LIVE " AND campaign NOT IN (SELECT id FROM campaign WHERE state = 'deleted')"
+    static const char all[] = COLUMNS LIVE " AND ?3 IS NULL ORDER BY id LIMIT ?2";
+    static const char one[] = COLUMNS LIVE " AND campaign = ?3 ORDER BY id LIMIT ?2";
     sqlite3_stmt *st;
     int r = db_query(db, &st, e, campaign ? one : all, "iis", after, limit, campaign);
 

@@ -43,6 +43,7 @@ int db_artifact_list(struct db *db, struct arena *a, struct db_artifact **ret, i
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, artifact_columns);
     str_add(&sql, " FROM artifact WHERE substr(name, 1, length(?1)) = ?1"
+                  " AND campaign NOT IN (SELECT id FROM campaign WHERE state = 'deleted')"
                   " ORDER BY created DESC LIMIT ?2");
     r = db_query(db, &st, e, sql.text, "si", prefix, limit);
     while (r >= 0 && (r = db_next(db, st, e)) == 1)

@@ -7,7 +7,8 @@
  *
  * Tables
  *   meta         small named values: instance
- *   campaign     one row a campaign; JSON columns hold what is shown, never what is searched by
+ *   campaign     one row a campaign; JSON columns hold what is shown, never what is searched by;
+ *                in state `deleted` it is being removed, and nobody sees it (removal.c)
  *   trial        (campaign, n): state and result; n counts 1, 2, ... and is never reused
  *   trial_tally  rows of trial by state and kind, kept by triggers, so that progress bars and the
  *                totals of lists cost no scan (schema 1: trial_count, by state)

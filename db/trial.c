@@ -130,8 +130,10 @@ int db_trial_get(struct db *db, struct arena *a, struct db_trial *ret, const cha
 {
     AUTO_FREE char *what = mem_printf("trial %lld of campaign %.40s", (long long)n, campaign);
 
-    return db_select_one(db, a, ret, "trial", columns, what, e, "campaign = ? AND n = ?", "si",
-                         campaign, n);
+    return db_select_one(db, a, ret, "trial", columns, what, e,
+                         "campaign = ?1 AND n = ?2 AND EXISTS (SELECT 1 FROM campaign"
+                         " WHERE id = ?1 AND state <> 'deleted')",
+                         "si", campaign, n);
 }
 
 static const char *order(const struct db_filter *f)

@@ -508,7 +508,9 @@ int tn_campaign_delete(struct tn_service *svc, const char *id, struct err *e)
     json_object_del(svc->texts, id);
     tn_campaign_unload_idle(svc);
     log_info("campaign %s deleted", id);
-    return tn_trash(svc, folder, e);
+    r = tn_trash(svc, folder, e);
+    tn_removal_go(svc);
+    return r;
 }
 
 int tn_campaign_pause(json_t **ret, struct tn_service *svc, const char *id, struct err *e)

@@ -11,6 +11,7 @@
  *   remote.c     what workers ask and tell
  *   verify.c     winner and baseline, alternately
  *   retain.c     how long results, and how much of files, are kept
+ *   removal.c    what was deleted leaves the database
  *   webhook.c    who is told of it by a POST
  *   view.c       resources as JSON; results.c: what the measurements say
  *
@@ -30,6 +31,7 @@
 struct tn_attempt;
 struct tn_campaign;
 struct tn_launcher;
+struct tn_removal;
 struct tn_retain;
 struct tn_slurm;
 struct tn_slurm_trial;
@@ -562,6 +564,13 @@ void tn_retain_stats(const struct tn_service *svc, struct tn_stats *ret);
 /* Remove the folder PATH of the data directory: it is gone at once, its files a while later. */
 int tn_trash(struct tn_service *svc, const char *path, struct err *e);
 
+/* ---- removal.c ----------------------------------------------------------------------------------
+ */
+
+int tn_removal_open(struct tn_service *svc, struct err *e); /* go on with what is left */
+void tn_removal_go(struct tn_service *svc);                 /* something was deleted */
+void tn_removal_close(struct tn_service *svc);
+
 /* ---- webhook.c ----------------------------------------------------------------------------------
  */
 
@@ -606,6 +615,7 @@ struct tn_service {
     struct tn_worker *workers; /* heard of in the last day */
     struct tn_webhooks *webhooks;
     struct tn_retain *retain;
+    struct tn_removal *removal;
     json_t *texts; /* cache of tn_campaign_text: id -> {rev, text} */
 };
 

@@ -2,7 +2,7 @@
  * How much is kept: campaigns that ended long ago go (--retain), and files of attempts go when all
  * of them take more than their share of the disk (--quota).
  *
- * A campaign that is kept too long is deleted whole, as by a request. The quota is about files only
+ * A campaign that is kept too long is deleted as by a request. The quota is about files only
  * (logs, events, timelines): results are rows, which are small, and stay. Those of the campaign
  * that ended first go first; where what is left belongs to campaigns that have not ended, no
  * further trial is started.
@@ -91,7 +91,7 @@ static void drop_old(struct tn_service *svc)
     struct err e = {0};
     int n = 0;
 
-    /* One a round: a large one keeps the store busy for a while. */
+    /* One a round, so that a thousand of them do not hold the loop up. */
     if (db_campaign_ended(svc->db, &a, &ids, &n, before, 1, &e) == 0 && n == 1) {
         if (tn_campaign_delete(svc, ids[0], &e) == 0) {
             log_info("campaign %s ended more than %g days ago and is removed", ids[0],

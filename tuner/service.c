@@ -303,8 +303,10 @@ int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_co
         r = lock_dir(svc, e);
     if (r == 0)
         r = open_store(svc, e);
-    if (r == 0)
+    if (r == 0) {
         tn_retain_open(svc);
+        r = tn_removal_open(svc, e);
+    }
     if (r == 0)
         r = check_trials(svc, e);
     if (r == 0)
@@ -374,6 +376,7 @@ struct tn_service *tn_service_close(struct tn_service *svc)
         return NULL;
     svc->closing = true;
     uv_close((uv_handle_t *)&svc->clock, NULL);
+    tn_removal_close(svc);
     if (svc->writer)
         close_attempts(svc);
     tn_slurm_close(svc);
@@ -403,6 +406,7 @@ struct tn_service *tn_service_close(struct tn_service *svc)
     free((char *)svc->config.trial_user);
     free((char *)svc->config.trial_limits);
     free(svc->retain);
+    free(svc->removal);
     tn_hosts_free(svc->hosts);
     free(svc->mpiexec);
     free(svc->train);

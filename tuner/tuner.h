@@ -126,7 +126,8 @@ int tn_campaign_list(json_t **ret_items, int64_t *ret_total, struct tn_service *
 /* BODY: {"name"?, "notes"?, "tags"?, "priority"?}. */
 int tn_campaign_patch(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
                       struct err *e);
-/* -EBUSY while it runs. Its files are gone for everybody at once, and from the disk soon after. */
+/* -EBUSY while it runs. It and its files are gone for everybody at once, from the store and the
+ * disk soon after. */
 int tn_campaign_delete(struct tn_service *svc, const char *id, struct err *e);
 int tn_campaign_pause(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
 int tn_campaign_resume(json_t **ret, struct tn_service *svc, const char *id, struct err *e);

@@ -288,8 +288,12 @@ static void a_campaign_moves_only_from_the_states_named(void **state)
 static void a_running_campaign_cannot_be_deleted_and_a_deleted_one_leaves_nothing(void **state)
 {
     struct store s;
+    struct arena arena = {0};
+    struct db_trial t;
     struct err e;
-    int64_t id;
+    const char **ids = NULL;
+    int64_t id, rev;
+    int n = 0, pieces = 0, r;
     struct db_attempt at = {.campaign = "one",
                             .n = 1,
                             .attempt = 1,
@@ -311,6 +315,20 @@ static void a_running_campaign_cannot_be_deleted_and_a_deleted_one_leaves_nothin
     assert_int_equal(db_campaign_delete(s.db, "one", &e), -EBUSY);
     db_campaign_move(s.db, "one", "running", DB_CANCELLED, NULL, 1, &e);
     assert_int_equal(db_campaign_delete(s.db, "one", &e), 0);
+    assert_int_equal(db_count(s.db, "trial"), 1); /* still there, and nobody sees it */
+    assert_int_equal(db_campaign_rev(s.db, "one", &rev, &e), -ENOENT);
+    assert_int_equal(db_trial_get(s.db, &arena, &t, "one", 1, &e), -ENOENT);
+    assert_int_equal(db_campaign_delete(s.db, "one", &e), -ENOENT);
+    assert_int_equal(db_campaign_move(s.db, "one", "cancelled", DB_RUNNING, NULL, 1, &e), -ENOENT);
+    assert_int_equal(db_removal_list(s.db, &arena, &ids, &n, &e), 0);
+    assert_int_equal(n, 1);
+    assert_string_equal(ids[0], "one");
+    while ((r = db_removal_piece(s.db, &e)) == 1)
+        pieces++;
+    assert_int_equal(r, 0);
+    assert_true(pieces >= 1);
+    arena_done(&arena);
+    assert_int_equal(db_count(s.db, "campaign"), 0);
     assert_int_equal(db_count(s.db, "trial") + db_count(s.db, "attempt") + db_count(s.db, "step") +
                          db_count(s.db, "event"),
                      0);

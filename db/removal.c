@@ -1,0 +1,80 @@
+/*
+ * Deletion of campaigns: marked at once, removed piece by piece.
+ *
+ * A campaign with 100,000 trials takes seconds to remove, and one thread writes. So a deletion is
+ * the change of one row, to state `deleted`, which no question sees: it is committed or it is not,
+ * and from then on the campaign is gone for everybody. Its rows follow in pieces of a few
+ * milliseconds, each a transaction like any other; what a killed process left of them is found by
+ * that state. The campaign's own row goes last.
+ */
+#include "db/internal.h"
+
+#include <errno.h>
+
+enum { PIECE_NS = 3000000 };
+
+int db_campaign_delete(struct db *w, const char *id, struct err *e)
+{
+    int r = db_do(w, e,
+                  "UPDATE campaign SET state = 'deleted', active_since = NULL, rev = rev + 1"
+                  " WHERE id = ? AND state NOT IN ('running', 'verifying', 'deleted')",
+                  "s", id);
+    int64_t rev;
+
+    if (r != 0)
+        return r < 0 ? r : 0;
+    r = db_campaign_rev(w, id, &rev, e);
+    return r < 0 ? r : err_set(e, -EBUSY, "campaign %s is at work: cancel it first", id);
+}
+
+int db_removal_list(struct db *db, struct arena *a, const char ***ret, int *ret_count,
+                    struct err *e)
+{
+    struct db_rows rows = {.a = a, .size = sizeof(const char *)};
+    sqlite3_stmt *st;
+    int r = db_query(db, &st, e, "SELECT id FROM campaign WHERE state = 'deleted'", "");
+
+    while (r >= 0 && (r = db_next(db, st, e)) == 1)
+        *(const char **)db_rows_add(&rows) =
+            arena_strdup(a, (const char *)sqlite3_column_text(st, 0));
+    if (r < 0)
+        return r;
+    *ret = (const char **)(void *)rows.rows;
+    *ret_count = rows.count;
+    return 0;
+}
+
+/* Some rows of a marked campaign, those first on which no others depend; how many, 0: none is left
+ * of any. */
+static int remove_some(struct db *w, struct err *e)
+{
+    static const char *const sql[] = {
+        "DELETE FROM event WHERE id IN (SELECT e.id FROM campaign AS c JOIN event AS e"
+        " ON e.campaign = c.id WHERE c.state = 'deleted' LIMIT 100)",
+        "DELETE FROM step WHERE (campaign, trial, attempt, n) IN (SELECT s.campaign, s.trial,"
+        " s.attempt, s.n FROM campaign AS c JOIN step AS s ON s.campaign = c.id"
+        " WHERE c.state = 'deleted' LIMIT 100)",
+        "DELETE FROM trial WHERE (campaign, n) IN (SELECT t.campaign, t.n FROM campaign AS c"
+        " JOIN trial AS t ON t.campaign = c.id WHERE c.state = 'deleted' LIMIT 25)",
+        "DELETE FROM campaign WHERE id IN (SELECT id FROM campaign WHERE state = 'deleted' LIMIT "
+        "1)",
+    };
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < ARRAY_LEN(sql); i++)
+        r = db_do(w, e, sql[i], "");
+    return r;
+}
+
+int db_removal_piece(struct db *w, struct err *e)
+{
+    uint64_t until = (uint64_t)clock_mono_ns() + PIECE_NS;
+    int r, found = 0;
+
+    while ((r = remove_some(w, e)) > 0) {
+        found = 1;
+        if ((uint64_t)clock_mono_ns() >= until)
+            break;
+    }
+    return r < 0 ? r : found;
+}
