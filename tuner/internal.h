@@ -3,7 +3,8 @@
  *
  *   spec.c       a campaign's JSON, checked and completed; warm.c: by earlier campaigns' trials
  *   engine.c     the search of one campaign, its lock and its work beside the loop
- *   campaign.c   operations on campaigns; which of them are in memory
+ *   campaign.c   operations on campaigns; campaign_create.c: new ones;
+ *                campaign_memory.c: those of them that are in memory
  *   sched.c      who may start what, when
  *   attempt.c    one launch of a trial, from start or adoption to its end
  *   observe.c    the trainer's events, as far as they decide something
@@ -101,7 +102,7 @@ struct tn_tell {
 /* What a settled trial teaches; false: nothing at all (it was cancelled). */
 bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *t);
 
-/* ---- campaigns in memory ------------------------------------------------------------------------
+/* ---- campaign.c, campaign_memory.c --------------------------------------------------------------
  */
 
 enum { TN_ID_TEXT = 16 };
@@ -157,6 +158,9 @@ struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_cam
                                      struct tn_engine *owned_en);
 void tn_campaign_unload_idle(struct tn_service *svc);
 void tn_campaign_set_state(struct tn_campaign *c, const char *state);
+/* Whoever comes, or comes back, is as far as the one that has used least of those at work: it
+ * claims nothing for the time when it was not there. */
+void tn_campaign_join_share(struct tn_campaign *c);
 /* Change the state in the database and in memory, with its event. */
 int tn_campaign_change(struct tn_service *svc, const char *id, const char *from, const char *to,
                        const char *reason, struct err *e);

@@ -2,45 +2,14 @@
  * The Slurm launcher.
  *
  *   steps   partune-run beside the daemon supervises srun (or mpiexec), which starts a step in the
- *           campaign's allocation; watched and adopted like a local trial
- *   jobs    sbatch runs partune-run on the job's first node; the exit file in the attempt's folder,
- *           which all nodes see, says how it ended, and squeue until it is there
+ *           campaign's allocation (slurm_alloc.c); watched and adopted like a local trial
+ *   jobs    sbatch runs partune-run on the job's first node (slurm_job.c)
  *
- * The exit file is believed first. When it tells of no orderly end, or there is none, Slurm is
- * asked why before the attempt is settled: a node that failed, preemption and the end of time are
- * no crash of the trial.
+ * Why an attempt ended: slurm_end.c.
  */
 #include <errno.h>
-#include <unistd.h>
 
-#include "tuner/slurm.h"
-
-enum {
-    COMMAND_MS = 30000,
-    SOON_MS = 300,
-    ASKS = 200,
-    VANISHED = 3,
-    RETRY_MS = 3000,
-    OBEY_MS = 20000
-};
-
-enum phase {
-    LOOK,   /* is there a job of our name? */
-    SUBMIT, /* sbatch */
-    WATCH,  /* it is queued or runs */
-    CLEAN,  /* steps of ours in the allocation are ended */
-    ASK,    /* why did it end? */
-};
-
-struct tn_slurm_trial {
-    struct tn_attempt *a;
-    struct tn_slurm_alloc *alloc; /* of a step */
-    enum phase phase;
-    char name[160];
-    bool jobs, busy, ran, stopped;
-    int missed, over, asked;
-    uint64_t next_at; /* monotonic ms: nothing before */
-};
+#include "tuner/slurm_trial.h"
 
 static struct tn_slurm_trial *trial_new(struct tn_attempt *a)
 {
@@ -48,7 +17,7 @@ static struct tn_slurm_trial *trial_new(struct tn_attempt *a)
 
     t->a = a;
     t->jobs = tn_slurm_mode(a->svc, a->campaign->engine->spec) == SLURM_JOBS;
-    t->phase = WATCH;
+    t->phase = TRIAL_WATCH;
     tn_slurm_name(t->name, a->mark);
     a->slurm = t;
     return t;
@@ -110,7 +79,7 @@ static void release(struct tn_attempt *a)
 /* ---- command lines ---- */
 
 /* What is run under the supervisor. */
-static int add_program(struct tn_argv *v, struct tn_attempt *a, struct err *e)
+int tn_slurm_add_program(struct tn_argv *v, struct tn_attempt *a, struct err *e)
 {
     const struct tn_slurm_trial *t = a->slurm;
     struct tn_slurm_shape s = tn_slurm_shape_of(a);
@@ -154,7 +123,7 @@ static int start_step(struct tn_attempt *a, struct err *e)
 
     snprintf(a->job, sizeof(a->job), "%s", a->slurm->alloc->id);
     tn_supervised_argv(&v, a, NULL);
-    r = add_program(&v, a, e);
+    r = tn_slurm_add_program(&v, a, e);
     tn_supervised_env(&env, a);
     if (tn_slurm_uses_mpiexec(a->svc))
         add_hydra(&env, a->slurm);
@@ -165,379 +134,6 @@ static int start_step(struct tn_attempt *a, struct err *e)
     return r;
 }
 
-/* ---- the end ---- */
-
-/* Nothing more is to be asked: it ended as its own files say, or because we wanted it. Ranks that
- * lost each other may have lost a node. */
-static bool is_clear(struct tn_attempt *a)
-{
-    tn_attempt_read(a);
-    return a->seen.summary || a->stop != TN_STOP_NONE ||
-           (a->seen.error && strcmp(a->seen.error_class, "comm") != 0) ||
-           (a->exit.known && a->exit.code == 0 && !a->exit.stopped && !a->exit.signal);
-}
-
-static void verdict(struct tn_attempt *a, const char *outcome, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static void verdict(struct tn_attempt *a, const char *outcome, const char *fmt, ...)
-{
-    va_list ap;
-
-    a->verdict = outcome;
-    va_start(ap, fmt);
-    vsnprintf(a->trouble, sizeof(a->trouble), fmt, ap);
-    va_end(ap);
-}
-
-/* What Slurm's own programs wrote when they killed it. */
-static const char *said(const struct tn_attempt *a)
-{
-    static const char *const files[] = {"stderr", "slurm.out"};
-    const char *v = NULL;
-
-    for (size_t i = 0; i < ARRAY_LEN(files) && !v; i++) {
-        AUTO_FREE char *path = mem_printf("%s/%s", a->folder, files[i]);
-        AUTO_FREE char *text = NULL;
-        size_t n;
-
-        if (file_exists(path) && file_read_all(&text, &n, path, 64 << 20, NULL) == 0)
-            v = tn_slurm_said(text);
-    }
-    return v;
-}
-
-static void settle_by(struct tn_slurm_trial *t, const struct tn_slurm_job *j)
-{
-    struct tn_attempt *a = t->a;
-    const char *v = j->phase == SLURM_ENDED ? tn_slurm_verdict(j->state, t->alloc != NULL) : NULL;
-
-    if (v) {
-        verdict(a, v, "Slurm ended the %s: %s", t->alloc ? "allocation" : "job", j->state);
-    } else if (j->phase == SLURM_PENDING && t->ran) {
-        verdict(a, "preempted", "Slurm queued its job again: %s", j->reason);
-        tn_slurm_cancel(a->svc, a->job, NULL);
-    } else if (j->phase == SLURM_ABSENT && !a->exit.known) {
-        verdict(a, "node_fail", "%s", "its job vanished from Slurm without a trace");
-    } else if ((v = said(a))) {
-        verdict(a, v, "%s",
-                !strcmp(v, "oom") ? "out of memory: killed in Slurm's cgroup"
-                                  : "Slurm says so in its output");
-    }
-    tn_attempt_ended(a);
-}
-
-static void on_accounted(void *arg, int status, const char *out, const char *error)
-{
-    struct tn_slurm_trial *t = arg;
-    struct tn_slurm_job j = {.phase = SLURM_ABSENT};
-
-    (void)error;
-    t->busy = false;
-    if (status == 0)
-        tn_slurm_accounted(&j, out, t->a->job);
-    settle_by(t, &j);
-}
-
-/* Where accounting is off, sacct fails and nothing is known. */
-static void account(struct tn_slurm_trial *t)
-{
-    struct tn_argv v = {0};
-
-    tn_slurm_program(&v, t->a->svc, "sacct");
-    tn_argv_add(&v, "--noheader");
-    tn_argv_add(&v, "--parsable2");
-    tn_argv_add(&v, "--allocations");
-    tn_argv_add(&v, "--format=JobIDRaw,State");
-    tn_argv_addf(&v, "--jobs=%s", t->a->job);
-    t->busy = true;
-    tn_command_run(t->a->svc, &v, NULL, COMMAND_MS, on_accounted, t);
-    tn_argv_done(&v);
-}
-
-static void on_shown(void *arg, int status, const char *out, const char *error)
-{
-    struct tn_slurm_trial *t = arg;
-    struct tn_slurm_job j;
-    bool known;
-
-    t->busy = false;
-    t->next_at = tn_now_ms() + SOON_MS;
-    known = status == 0 && tn_slurm_shown(&j, out);
-    if (!known && status != 0 &&
-        !tn_slurm_unknown(error)) { /* the controller is away: wait for it */
-        t->next_at = tn_now_ms() + RETRY_MS;
-        if (t->asked < ASKS)
-            return;
-    }
-    if (!known) {
-        account(t);
-        return;
-    }
-    if (j.phase == SLURM_ENDING && t->asked < ASKS)
-        return;
-    /* The job of a trial whose exit file is there is about to end. */
-    if (t->jobs && j.phase == SLURM_RUNNING && t->asked < ASKS / 2)
-        return;
-    settle_by(t, &j);
-}
-
-static void show(struct tn_slurm_trial *t)
-{
-    struct tn_argv v = {0};
-
-    t->asked++;
-    tn_slurm_program(&v, t->a->svc, "scontrol");
-    tn_argv_add(&v, "--oneliner");
-    tn_argv_add(&v, "show");
-    tn_argv_add(&v, "job");
-    tn_argv_add(&v, t->a->job);
-    t->busy = true;
-    tn_command_run(t->a->svc, &v, NULL, COMMAND_MS, on_shown, t);
-    tn_argv_done(&v);
-}
-
-static void finish(struct tn_slurm_trial *t)
-{
-    if (is_clear(t->a)) {
-        tn_attempt_ended(t->a);
-        return;
-    }
-    t->phase = ASK;
-    t->asked = 0;
-    t->next_at = 0;
-}
-
-/* ---- steps that live on without their srun ---- */
-
-static void on_steps(void *arg, int status, const char *out, const char *error)
-{
-    struct tn_slurm_trial *t = arg;
-    int left = 0;
-
-    t->busy = false;
-    t->next_at = tn_now_ms() + SOON_MS;
-    for (const char *p = out; status == 0 && *p;) {
-        const char *end = p + strcspn(p, "\n"), *bar = memchr(p, '|', (size_t)(end - p));
-        AUTO_FREE char *id = bar ? mem_printf("%.*s", (int)(bar - p), p) : NULL;
-
-        if (bar && strlen(t->name) == (size_t)(end - bar - 1) &&
-            !strncmp(bar + 1, t->name, strlen(t->name))) {
-            tn_slurm_cancel(t->a->svc, id, NULL);
-            left++;
-        }
-        p = *end ? end + 1 : end;
-    }
-    if (left == 0 && (status == 0 || tn_slurm_unknown(error) || t->asked >= ASKS))
-        finish(t);
-}
-
-static void clean(struct tn_slurm_trial *t)
-{
-    struct tn_argv v = {0};
-
-    t->asked++;
-    tn_slurm_program(&v, t->a->svc, "squeue");
-    tn_argv_add(&v, "--noheader");
-    tn_argv_add(&v, "--steps");
-    tn_argv_addf(&v, "--jobs=%s", t->a->job);
-    tn_argv_add(&v, "--format=%i|%j");
-    t->busy = true;
-    tn_command_run(t->a->svc, &v, NULL, COMMAND_MS, on_steps, t);
-    tn_argv_done(&v);
-}
-
-static void gone(struct tn_attempt *a)
-{
-    struct tn_slurm_trial *t = a->slurm;
-    bool orderly = a->exit.known && !a->exit.stopped && a->exit.leftovers == 0;
-
-    if (orderly && is_clear(a)) {
-        tn_attempt_ended(a);
-        return;
-    }
-    t->phase = CLEAN;
-    t->next_at = 0;
-    tn_attempt_tick_in(a, 1);
-}
-
-/* ---- one job a trial ---- */
-
-static void cancel_job(struct tn_slurm_trial *t)
-{
-    struct tn_attempt *a = t->a;
-
-    /* The supervisor gets TERM and ends its trial in order; a job that waits just goes. */
-    tn_slurm_cancel(a->svc, a->job, t->ran ? "TERM" : NULL);
-    a->kill_at = tn_now_ms() +
-                 (uint64_t)(a->svc->config.grace_ms > 0 ? a->svc->config.grace_ms : 2000) + OBEY_MS;
-}
-
-static void has_job(struct tn_slurm_trial *t, const char *id, int n)
-{
-    struct tn_attempt *a = t->a;
-
-    snprintf(a->job, sizeof(a->job), "%.*s", n, id);
-    t->phase = WATCH;
-    t->missed = 0;
-    log_debug("campaign %s: trial %lld is Slurm's job %s", a->campaign->id, (long long)a->trial->n,
-              a->job);
-    if (t->stopped)
-        cancel_job(t);
-}
-
-static void on_sbatch(void *arg, int status, const char *out, const char *error)
-{
-    struct tn_slurm_trial *t = arg;
-    size_t n = strspn(out, "0123456789");
-
-    t->busy = false;
-    if (status == 0 && n > 0 && n < 24) {
-        has_job(t, out, (int)n);
-    } else if (status < 0 || tn_slurm_transient(error)) { /* it may be there nevertheless */
-        log_warn("campaign %s: sbatch: %s", t->a->campaign->id, error);
-        t->phase = LOOK;
-        t->next_at = tn_now_ms() + RETRY_MS;
-    } else if (t->stopped) {
-        tn_attempt_ended(t->a);
-    } else {
-        AUTO_FREE char *line = mem_printf("%.*s", (int)strcspn(error, "\n"), error);
-
-        verdict(t->a, "io", "Slurm refuses the job: %.300s", line);
-        tn_attempt_ended(t->a);
-    }
-}
-
-/* sbatch copies a script; this one is nothing but the command line that follows it. */
-static int submit(struct tn_slurm_trial *t, struct err *e)
-{
-    static const char script[] = "#!/bin/sh\nexec \"$@\"\n";
-    struct tn_attempt *a = t->a;
-    AUTO_FREE char *path = mem_printf("%s/job.sh", a->folder);
-    AUTO_FREE char *limit = mem_printf("%.0f", a->limits.timeout_s / 60 + 3); /* whole minutes */
-    struct tn_slurm_shape s = tn_slurm_shape_of(a);
-    struct tn_argv v = {0}, env = {0};
-    const char *time = tn_slurm_option(a->svc, "time");
-    int r = file_write_atomic(path, script, strlen(script), 0700, e);
-
-    tn_slurm_sbatch(&v, a->svc, &s, t->name, time ? time : limit);
-    tn_argv_addf(&v, "--output=%s/slurm.out", a->folder);
-    tn_argv_addf(&v, "--chdir=%s",
-                 a->trainer->directory && a->trainer->directory(a) ? a->trainer->directory(a)
-                                                                   : a->folder);
-    tn_argv_add(&v, path);
-    tn_supervised_argv(&v, a, NULL);
-    if (r == 0)
-        r = add_program(&v, a, e);
-    tn_supervised_env(&env, a);
-    if (r == 0) {
-        t->busy = true;
-        t->phase = SUBMIT;
-        tn_command_run(a->svc, &v, &env, COMMAND_MS, on_sbatch, t);
-    }
-    tn_argv_done(&v);
-    tn_argv_done(&env);
-    return r;
-}
-
-/* After a restart, or a failed sbatch: is it there? If nothing has started, nothing will when we
- * hold the claim. */
-static void on_found(void *arg, int status, const char *out, const char *error)
-{
-    struct tn_slurm_trial *t = arg;
-    struct tn_attempt *a = t->a;
-    struct tn_slurm_job j;
-    struct err e = {0};
-
-    t->busy = false;
-    t->next_at = tn_now_ms() + RETRY_MS;
-    if (status != 0) {
-        log_warn("campaign %s: squeue: %s", a->campaign->id, error);
-        return;
-    }
-    if (tn_slurm_line(&j, &out)) {
-        has_job(t, j.id, (int)strlen(j.id));
-        return;
-    }
-    if (!a->was_adopted && !t->stopped) {
-        if (submit(t, &e) < 0) {
-            if (!a->seen.error)
-                verdict(a, "io", "%.300s", e.text);
-            tn_attempt_ended(a);
-        }
-        return;
-    }
-    if (t->stopped || tn_run_claim(a->folder, NULL, a->mark, NULL) == 0) {
-        verdict(a, "node_fail", "%s", "the daemon died before it was launched");
-        tn_attempt_ended(a);
-        return;
-    }
-    /* It was claimed, so it ran, and Slurm has forgotten it: its exit file is on its way, or is
-     * not. */
-    if (++t->missed >= VANISHED) {
-        tn_exit_read(&a->exit, a->folder);
-        if (!is_clear(a))
-            verdict(a, "node_fail", "%s", "its job vanished from Slurm without a trace");
-        tn_attempt_ended(a);
-    }
-}
-
-static void look(struct tn_slurm_trial *t)
-{
-    struct tn_argv v = {0};
-
-    tn_slurm_program(&v, t->a->svc, "squeue");
-    tn_argv_add(&v, "--noheader");
-    tn_argv_add(&v, "--states=all");
-    tn_argv_addf(&v, "--name=%s", t->name);
-    tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
-    t->busy = true;
-    tn_command_run(t->a->svc, &v, NULL, COMMAND_MS, on_found, t);
-    tn_argv_done(&v);
-}
-
-const char *tn_slurm_asks(const struct tn_attempt *a)
-{
-    return a->slurm && a->slurm->jobs && a->slurm->phase == WATCH && a->job[0] && !a->ended ? a->job
-                                                                                            : NULL;
-}
-
-void tn_slurm_heard(struct tn_attempt *a, const struct tn_slurm_job *j)
-{
-    struct tn_slurm_trial *t = a->slurm;
-
-    t->missed = j->phase == SLURM_ABSENT ? t->missed + 1 : 0;
-    t->over = j->phase == SLURM_ENDED ? t->over + 1 : 0;
-    /* The exit file may come a moment later than the news: file systems have caches. */
-    if (t->over >= 2 || t->missed >= VANISHED || (j->phase == SLURM_PENDING && t->ran)) {
-        tn_exit_read(&a->exit, a->folder);
-        finish(t);
-        if (!a->ended)
-            tn_attempt_tick_in(a, 1);
-    }
-}
-
-static void watch_job(struct tn_slurm_trial *t)
-{
-    struct tn_attempt *a = t->a;
-
-    if (!t->ran) {
-        AUTO_FREE char *claim = mem_printf("%s/%s", a->folder, TN_RUN_FILE);
-
-        a->started = tn_now_ms(); /* time in the queue is not the trial's */
-        if (!file_exists(claim))
-            return;
-        t->ran = true;
-        tn_attempt_runs(a);
-    }
-    tn_exit_read(&a->exit, a->folder);
-    if (a->exit.known)
-        finish(t);
-    else if (a->kill_at && tn_now_ms() > a->kill_at && a->job[0]) {
-        a->kill_at = tn_now_ms() + OBEY_MS;
-        tn_slurm_cancel(a->svc, a->job, NULL);
-    }
-}
-
 /* ---- the table ---- */
 
 static int start(struct tn_attempt *a, struct err *e)
@@ -546,7 +142,7 @@ static int start(struct tn_attempt *a, struct err *e)
     if (!a->slurm->jobs)
         return start_step(a, e);
     a->waits = true;
-    return submit(a->slurm, e);
+    return tn_slurm_submit(a->slurm, e);
 }
 
 static int adopt(struct tn_attempt *a, const struct db_attempt *row, struct err *e)
@@ -559,7 +155,7 @@ static int adopt(struct tn_attempt *a, const struct db_attempt *row, struct err 
         snprintf(a->job, sizeof(a->job), "%s", row->job);
     if (t->jobs) {
         a->waits = true;
-        t->phase = row->job ? WATCH : LOOK;
+        t->phase = row->job ? TRIAL_WATCH : TRIAL_LOOK;
         t->ran = row->job != NULL;
         tn_attempt_tick_in(a, 1);
         return 1;
@@ -567,7 +163,7 @@ static int adopt(struct tn_attempt *a, const struct db_attempt *row, struct err 
     t->alloc = tn_slurm_take_again(a, a->job);
     r = tn_supervised_adopt(a, e);
     if (r == 0 && !a->machine_lost && a->job[0]) {
-        t->phase = CLEAN; /* a step may live on without its srun */
+        t->phase = TRIAL_CLEAN; /* a step may live on without its srun */
         tn_attempt_tick_in(a, 1);
         return 1;
     }
@@ -584,7 +180,7 @@ static void stop(struct tn_attempt *a)
     }
     t->stopped = true;
     if (a->job[0])
-        cancel_job(t);
+        tn_slurm_cancel_job(t);
 }
 
 static void tick(struct tn_attempt *a)
@@ -593,18 +189,18 @@ static void tick(struct tn_attempt *a)
 
     if (t->busy)
         return;
-    if (!t->jobs && t->phase == WATCH)
+    if (!t->jobs && t->phase == TRIAL_WATCH)
         tn_supervised_tick(a);
-    if (t->jobs && t->phase == WATCH)
-        watch_job(t);
+    if (t->jobs && t->phase == TRIAL_WATCH)
+        tn_slurm_watch_job(t);
     if (a->ended || t->busy || tn_now_ms() < t->next_at)
         return;
-    if (t->phase == LOOK)
-        look(t);
-    else if (t->phase == CLEAN)
-        clean(t);
-    else if (t->phase == ASK)
-        show(t);
+    if (t->phase == TRIAL_LOOK)
+        tn_slurm_look(t);
+    else if (t->phase == TRIAL_CLEAN)
+        tn_slurm_clean_steps(t);
+    else if (t->phase == TRIAL_ASK)
+        tn_slurm_ask_why(t);
 }
 
 static void on_forgotten(void *arg, int status, const char *out, const char *error)
@@ -629,7 +225,7 @@ static void forget(struct tn_service *svc, const struct db_attempt *row)
     tn_argv_add(&v, "--noheader");
     tn_argv_addf(&v, "--name=%s", name);
     tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
-    tn_command_run(svc, &v, NULL, COMMAND_MS, on_forgotten, svc);
+    tn_command_run(svc, &v, NULL, SLURM_COMMAND_MS, on_forgotten, svc);
     tn_argv_done(&v);
 }
 
@@ -643,6 +239,6 @@ const struct tn_launcher tn_launcher_slurm = {
     .adopt = adopt,
     .stop = stop,
     .tick = tick,
-    .gone = gone,
+    .gone = tn_slurm_step_gone,
     .forget = forget,
 };

@@ -82,7 +82,7 @@ void tn_slurm_srun(struct tn_argv *v, const struct tn_service *svc, const struct
 
 /* ---- slurm_alloc.c: allocations, and what Slurm says of all jobs ---- */
 
-/* One attempt's dealings with Slurm: launcher_slurm.c. */
+/* One attempt's dealings with Slurm: slurm_trial.h. */
 struct tn_slurm_trial;
 /* Slurm's word on the job of attempt A; phase SLURM_ABSENT when it has none. */
 void tn_slurm_heard(struct tn_attempt *a, const struct tn_slurm_job *job);

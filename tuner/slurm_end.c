@@ -1,0 +1,206 @@
+/*
+ * Why an attempt under Slurm ended.
+ *
+ * The exit file is believed first. When it tells of no orderly end, or there is none, Slurm is
+ * asked before the attempt is settled: a node that failed, preemption and the end of time are no
+ * crash of the trial. Of a step whose srun died, what lives on in the allocation is ended first.
+ */
+#include <unistd.h>
+
+#include "tuner/slurm_trial.h"
+
+enum {
+    SOON_MS = 300,
+    ASKS = 200,
+    RETRY_MS = 3000,
+};
+
+/* Ranks that lost each other may have lost a node. */
+bool tn_slurm_is_clear(struct tn_attempt *a)
+{
+    tn_attempt_read(a);
+    return a->seen.summary || a->stop != TN_STOP_NONE ||
+           (a->seen.error && strcmp(a->seen.error_class, "comm") != 0) ||
+           (a->exit.known && a->exit.code == 0 && !a->exit.stopped && !a->exit.signal);
+}
+
+void tn_slurm_judge(struct tn_attempt *a, const char *outcome, const char *fmt, ...)
+{
+    va_list ap;
+
+    a->verdict = outcome;
+    va_start(ap, fmt);
+    vsnprintf(a->trouble, sizeof(a->trouble), fmt, ap);
+    va_end(ap);
+}
+
+/* What Slurm's own programs wrote when they killed it. */
+static const char *said(const struct tn_attempt *a)
+{
+    static const char *const files[] = {"stderr", "slurm.out"};
+    const char *v = NULL;
+
+    for (size_t i = 0; i < ARRAY_LEN(files) && !v; i++) {
+        AUTO_FREE char *path = mem_printf("%s/%s", a->folder, files[i]);
+        AUTO_FREE char *text = NULL;
+        size_t n;
+
+        if (file_exists(path) && file_read_all(&text, &n, path, 64 << 20, NULL) == 0)
+            v = tn_slurm_said(text);
+    }
+    return v;
+}
+
+static void settle_by(struct tn_slurm_trial *t, const struct tn_slurm_job *j)
+{
+    struct tn_attempt *a = t->a;
+    const char *v = j->phase == SLURM_ENDED ? tn_slurm_verdict(j->state, t->alloc != NULL) : NULL;
+
+    if (v) {
+        tn_slurm_judge(a, v, "Slurm ended the %s: %s", t->alloc ? "allocation" : "job", j->state);
+    } else if (j->phase == SLURM_PENDING && t->ran) {
+        tn_slurm_judge(a, "preempted", "Slurm queued its job again: %s", j->reason);
+        tn_slurm_cancel(a->svc, a->job, NULL);
+    } else if (j->phase == SLURM_ABSENT && !a->exit.known) {
+        tn_slurm_judge(a, "node_fail", "%s", "its job vanished from Slurm without a trace");
+    } else if ((v = said(a))) {
+        tn_slurm_judge(a, v, "%s",
+                !strcmp(v, "oom") ? "out of memory: killed in Slurm's cgroup"
+                                  : "Slurm says so in its output");
+    }
+    tn_attempt_ended(a);
+}
+
+static void on_accounted(void *arg, int status, const char *out, const char *error)
+{
+    struct tn_slurm_trial *t = arg;
+    struct tn_slurm_job j = {.phase = SLURM_ABSENT};
+
+    (void)error;
+    t->busy = false;
+    if (status == 0)
+        tn_slurm_accounted(&j, out, t->a->job);
+    settle_by(t, &j);
+}
+
+/* Where accounting is off, sacct fails and nothing is known. */
+static void account(struct tn_slurm_trial *t)
+{
+    struct tn_argv v = {0};
+
+    tn_slurm_program(&v, t->a->svc, "sacct");
+    tn_argv_add(&v, "--noheader");
+    tn_argv_add(&v, "--parsable2");
+    tn_argv_add(&v, "--allocations");
+    tn_argv_add(&v, "--format=JobIDRaw,State");
+    tn_argv_addf(&v, "--jobs=%s", t->a->job);
+    t->busy = true;
+    tn_command_run(t->a->svc, &v, NULL, SLURM_COMMAND_MS, on_accounted, t);
+    tn_argv_done(&v);
+}
+
+static void on_shown(void *arg, int status, const char *out, const char *error)
+{
+    struct tn_slurm_trial *t = arg;
+    struct tn_slurm_job j;
+    bool known;
+
+    t->busy = false;
+    t->next_at = tn_now_ms() + SOON_MS;
+    known = status == 0 && tn_slurm_shown(&j, out);
+    if (!known && status != 0 &&
+        !tn_slurm_unknown(error)) { /* the controller is away: wait for it */
+        t->next_at = tn_now_ms() + RETRY_MS;
+        if (t->asked < ASKS)
+            return;
+    }
+    if (!known) {
+        account(t);
+        return;
+    }
+    if (j.phase == SLURM_ENDING && t->asked < ASKS)
+        return;
+    /* The job of a trial whose exit file is there is about to end. */
+    if (t->jobs && j.phase == SLURM_RUNNING && t->asked < ASKS / 2)
+        return;
+    settle_by(t, &j);
+}
+
+void tn_slurm_ask_why(struct tn_slurm_trial *t)
+{
+    struct tn_argv v = {0};
+
+    t->asked++;
+    tn_slurm_program(&v, t->a->svc, "scontrol");
+    tn_argv_add(&v, "--oneliner");
+    tn_argv_add(&v, "show");
+    tn_argv_add(&v, "job");
+    tn_argv_add(&v, t->a->job);
+    t->busy = true;
+    tn_command_run(t->a->svc, &v, NULL, SLURM_COMMAND_MS, on_shown, t);
+    tn_argv_done(&v);
+}
+
+void tn_slurm_finish(struct tn_slurm_trial *t)
+{
+    if (tn_slurm_is_clear(t->a)) {
+        tn_attempt_ended(t->a);
+        return;
+    }
+    t->phase = TRIAL_ASK;
+    t->asked = 0;
+    t->next_at = 0;
+}
+
+/* ---- steps that live on without their srun ---- */
+
+static void on_steps(void *arg, int status, const char *out, const char *error)
+{
+    struct tn_slurm_trial *t = arg;
+    int left = 0;
+
+    t->busy = false;
+    t->next_at = tn_now_ms() + SOON_MS;
+    for (const char *p = out; status == 0 && *p;) {
+        const char *end = p + strcspn(p, "\n"), *bar = memchr(p, '|', (size_t)(end - p));
+        AUTO_FREE char *id = bar ? mem_printf("%.*s", (int)(bar - p), p) : NULL;
+
+        if (bar && strlen(t->name) == (size_t)(end - bar - 1) &&
+            !strncmp(bar + 1, t->name, strlen(t->name))) {
+            tn_slurm_cancel(t->a->svc, id, NULL);
+            left++;
+        }
+        p = *end ? end + 1 : end;
+    }
+    if (left == 0 && (status == 0 || tn_slurm_unknown(error) || t->asked >= ASKS))
+        tn_slurm_finish(t);
+}
+
+void tn_slurm_clean_steps(struct tn_slurm_trial *t)
+{
+    struct tn_argv v = {0};
+
+    t->asked++;
+    tn_slurm_program(&v, t->a->svc, "squeue");
+    tn_argv_add(&v, "--noheader");
+    tn_argv_add(&v, "--steps");
+    tn_argv_addf(&v, "--jobs=%s", t->a->job);
+    tn_argv_add(&v, "--format=%i|%j");
+    t->busy = true;
+    tn_command_run(t->a->svc, &v, NULL, SLURM_COMMAND_MS, on_steps, t);
+    tn_argv_done(&v);
+}
+
+void tn_slurm_step_gone(struct tn_attempt *a)
+{
+    struct tn_slurm_trial *t = a->slurm;
+    bool orderly = a->exit.known && !a->exit.stopped && a->exit.leftovers == 0;
+
+    if (orderly && tn_slurm_is_clear(a)) {
+        tn_attempt_ended(a);
+        return;
+    }
+    t->phase = TRIAL_CLEAN;
+    t->next_at = 0;
+    tn_attempt_tick_in(a, 1);
+}
