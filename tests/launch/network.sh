@@ -21,8 +21,10 @@ hosts_make() { # RATE (as tc says it: 1gbit) FILE: the link, and in FILE what Hy
         ip -n "$host" addr add 10.111.0.$hosts_n/24 dev eth0
         ip -n "$host" link set lo up
         ip -n "$host" link set eth0 up
-        # A burst of 64 KiB is what the kernel hands over at once; 20 ms of queue lose nothing that TCP does not expect.
-        ip netns exec "$host" tc qdisc add dev eth0 root tbf rate "$1" burst 64kb latency 20ms || return 1
+        # The kernel hands over 64 KiB of data at once, which with a header for every segment must be within the burst: otherwise
+        # tbf cuts it into segments itself, work of the computing cores that a network card does. 20 ms of queue lose nothing
+        # that TCP does not expect.
+        ip netns exec "$host" tc qdisc add dev eth0 root tbf rate "$1" burst 128kb latency 20ms || return 1
         hosts_n=$((hosts_n + 1))
     done
     # The kernel says so within about a second; until then UCX does not see the device.
