@@ -70,6 +70,9 @@ const char *tn_slurm_said(const char *text)
         {"DUE TO NODE FAILURE", "node_fail"},
         {"Node failure on", "node_fail"},
         {"DUE TO PREEMPTION", "preempted"},
+        /* Of a step: the time of its allocation is over, which squeue calls running for up to half
+         * a minute longer. */
+        {"Job/step already completing or completed", "preempted"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(sentences); i++)

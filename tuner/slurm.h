@@ -97,7 +97,8 @@ struct tn_slurm_alloc {
     char id[24];               /* "" : not known yet */
     char nodes[4096];
     enum { ALLOC_LOOK, ALLOC_SUBMIT, ALLOC_WAIT, ALLOC_READY, ALLOC_OVER } phase;
-    bool busy; /* a command is on its way */
+    bool busy;   /* a command is on its way */
+    bool closed; /* no more steps: it ends, or has ended, whatever squeue still says */
     int missed, per_node, users;
     uint64_t retry_at, idle_since; /* monotonic ms */
     struct tn_slots slots;         /* its devices, node by node */
@@ -108,6 +109,8 @@ struct tn_slurm_alloc *tn_slurm_take(struct tn_attempt *a, const struct tn_slurm
 /* The same after a restart: the devices that it held in allocation ID. */
 struct tn_slurm_alloc *tn_slurm_take_again(struct tn_attempt *a, const char *id);
 void tn_slurm_give(struct tn_slurm_alloc *al, struct tn_attempt *a);
+/* A trial has learnt that it is at its end. It is cancelled when its last trial has left. */
+void tn_slurm_close_alloc(struct tn_slurm_alloc *al);
 /* Start to watch the jobs of the service; harmless when it watches already. */
 void tn_slurm_watch(struct tn_service *svc);
 /* scancel ID, with further options or NULL. */

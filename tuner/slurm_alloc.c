@@ -291,7 +291,7 @@ struct tn_slurm_alloc *tn_slurm_take(struct tn_attempt *a, const struct tn_slurm
         return NULL;
     if (al->phase == ALLOC_LOOK && !al->busy && tn_now_ms() >= al->retry_at)
         look(al);
-    if (al->phase != ALLOC_READY)
+    if (al->phase != ALLOC_READY || al->closed)
         return NULL;
     need = tn_slurm_uses_mpiexec(a->svc) ? al->slots.count : tn_slurm_devices(s, al->per_node);
     if (tn_slurm_uses_mpiexec(a->svc)) /* Hydra knows nothing of other steps: one trial at a time */
@@ -329,6 +329,13 @@ void tn_slurm_give(struct tn_slurm_alloc *al, struct tn_attempt *a)
     tn_slots_give(&al->slots, a->cpus, a->ncpus);
     a->ncpus = 0;
     al->users--;
+    if (al->closed && al->users == 0)
+        tn_slurm_cancel(al->slurm->svc, al->id, NULL);
+}
+
+void tn_slurm_close_alloc(struct tn_slurm_alloc *al)
+{
+    al->closed = al->campaign[0] != '\0'; /* the one that we run in is not ours to end */
 }
 
 /* ---- the clock ---- */

@@ -65,9 +65,11 @@ static void settle_by(struct tn_slurm_trial *t, const struct tn_slurm_job *j)
         tn_slurm_judge(a, "node_fail", "%s", "its job vanished from Slurm without a trace");
     } else if ((v = said(a))) {
         tn_slurm_judge(a, v, "%s",
-                !strcmp(v, "oom") ? "out of memory: killed in Slurm's cgroup"
-                                  : "Slurm says so in its output");
+                       !strcmp(v, "oom") ? "out of memory: killed in Slurm's cgroup"
+                                         : "Slurm says so in its output");
     }
+    if (t->alloc && (j->phase == SLURM_ENDED || (a->verdict && strcmp(a->verdict, "oom") != 0)))
+        tn_slurm_close_alloc(t->alloc);
     tn_attempt_ended(a);
 }
 

@@ -147,8 +147,9 @@ void tn_slurm_look(struct tn_slurm_trial *t)
 
 const char *tn_slurm_asks(const struct tn_attempt *a)
 {
-    return a->slurm && a->slurm->jobs && a->slurm->phase == TRIAL_WATCH && a->job[0] && !a->ended ? a->job
-                                                                                            : NULL;
+    return a->slurm && a->slurm->jobs && a->slurm->phase == TRIAL_WATCH && a->job[0] && !a->ended
+               ? a->job
+               : NULL;
 }
 
 void tn_slurm_heard(struct tn_attempt *a, const struct tn_slurm_job *j)

@@ -158,7 +158,18 @@ ok "no such partition: the campaign pauses" wait_for 20 over
 has "with sbatch's reason" "$(get "/v1/campaigns/$id")" '"reason":"sbatch: [^"]*[Ii]nvalid partition'
 stop
 if [ -n "${PT_LONG:-}" ]; then
+    # Its time is over while the trial is silent; squeue calls it running for a while longer.
     configure
+    printf '[partuned]\nhang = 63\n' >>partuned.conf
+    start
+    submit race steps "$program"
+    ok "end of time and hang: it runs" wait_for 30 running 1
+    scontrol update jobid="$(job_of 1)" TimeLimit=1
+    ok "end of time and hang: the trial ends" wait_for 300 over
+    has "end of time and hang: in the next allocation" "$(outcomes)" '^(hang|preempted) (preempted )*ok$'
+    stop
+    configure
+    printf '[partuned]\nhang = 600\n' >>partuned.conf # so that Slurm ends it first
     start
     submit limit jobs "$program"
     ok "time limit: it runs" wait_for 30 running 1
@@ -170,6 +181,7 @@ if [ -n "${PT_LONG:-}" ]; then
     scontrol update jobid="$(job_of 1)" TimeLimit=1
     ok "allocation over: the trial ends" wait_for 300 over
     is "allocation over: in the next one" "$(outcomes)" "preempted ok"
+    ok "allocation over: which is given back" wait_for 20 sh -c '[ -z "$(squeue -h -t running,pending -o %A)" ]'
     stop
 fi
 ok "no job is left" wait_for 20 sh -c '[ -z "$(squeue -h -t running,pending -o %A)" ]'

@@ -104,6 +104,8 @@ static void words_of_slurmstepd_are_understood(void **state)
          "***",
          "preempted"},
         {"srun: error: Node failure on n017", "node_fail"},
+        {"srun: error: Unable to create step for job 21: Job/step already completing or completed",
+         "preempted"},
         {"srun: error: n1: tasks 0-1: Exited with exit code 1", NULL},
         {"slurmstepd-n1: error: *** STEP 1.3 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***", NULL},
     };
