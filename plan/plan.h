@@ -146,11 +146,11 @@ struct pl_trainer {
     bool overlap_grad_reduce, overlap_param_gather, overlap_p2p, overlap_moe_a2a;
     bool uneven_layers; /* layers need not divide by pp * vp */
     /* How it runs, for the cost and memory models. */
-    bool tp_overlap;     /* tensor-parallel collectives run in pieces beside the products */
-    bool tp_async;       /* those of the backward pass run beside the weight gradient's product */
-    bool half_grads;     /* gradients are kept and reduced in the layout's precision, not in fp32 */
-    bool summed_grads;   /* and summed over micro-batches in fp32 besides */
-    bool tensor_gather;  /* zero 3 gathers tensor by tensor, not layer by layer */
+    bool tp_overlap;    /* tensor-parallel collectives run in pieces beside the products */
+    bool tp_async;      /* those of the backward pass run beside the weight gradient's product */
+    bool half_grads;    /* gradients are kept and reduced in the layout's precision, not in fp32 */
+    bool summed_grads;  /* and summed over micro-batches in fp32 besides */
+    bool tensor_gather; /* zero 3 gathers tensor by tensor, not layer by layer */
     bool eager; /* each operation a kernel of its own: what lies between products crosses memory
                    twice */
     double selective_share; /* of a layer's forward pass that recompute "selective" repeats; 0:

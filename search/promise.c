@@ -1,17 +1,17 @@
 /*
  * What to promise of a layout that was picked for the highest of many measurements.
  *
- * Where it was measured again, the repeats were picked by nothing: the promise is their mean, and one
- * more run lies within t sd sqrt(1 + 1/k) of it, sd being what runs of one layout differ by.
+ * Where it was measured again, the repeats were picked by nothing: the promise is their mean, and
+ * one more run lies within t sd sqrt(1 + 1/k) of it, sd being what runs of one layout differ by.
  *
- * Measured once, nothing in the campaign says how much of a measurement is the run's: not more than what
- * other trials leave unexplained of it, whose standard deviation s comes from the leave-one-out
- * residuals. So tau, by which runs differ, is uniform from 0 to s beforehand (Gelman 2006, "Prior
- * distributions for variance parameters"), and repeats of other layouts weigh it (their squares /
- * tau^2 are chi-squared). Given tau, the highest of these measurements is too high by a bias that a
- * parametric bootstrap finds: noise of tau on all of them, the highest picked, its noise on
- * average. One more run is then at measured - bias, with variance 2 tau^2: the measurement's and its own.
- * The promise has mean and variance of this mixture.
+ * Measured once, nothing in the campaign says how much of a measurement is the run's: not more than
+ * what other trials leave unexplained of it, whose standard deviation s comes from the
+ * leave-one-out residuals. So tau, by which runs differ, is uniform from 0 to s beforehand (Gelman
+ * 2006, "Prior distributions for variance parameters"), and repeats of other layouts weigh it
+ * (their squares / tau^2 are chi-squared). Given tau, the highest of these measurements is too high
+ * by a bias that a parametric bootstrap finds: noise of tau on all of them, the highest picked, its
+ * noise on average. One more run is then at measured - bias, with variance 2 tau^2: the
+ * measurement's and its own. The promise has mean and variance of this mixture.
  */
 #include <errno.h>
 #include <math.h>

@@ -143,8 +143,8 @@ void tr_async_drain(struct tr_rank *r)
     tr_phase(&r->clock, was);
 }
 
-/* Buckets are gathered in the order of use within each lane: norms and routers, which are needed from
- * the start, then the others as the table has them. */
+/* Buckets are gathered in the order of use within each lane: norms and routers, which are needed
+ * from the start, then the others as the table has them. */
 void tr_async_need(struct tr_rank *r, int chunk, int layer)
 {
     enum tr_phase was;

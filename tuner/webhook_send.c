@@ -8,16 +8,18 @@
  * followed.
  */
 #include <arpa/inet.h>
-#include <curl/curl.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <nettle/hmac.h>
 #include <pthread.h>
 #include <unistd.h>
 
+#include "tuner/libcurl.h"
 #include "tuner/webhook.h"
 
 enum { CONNECT_MS = 5000, ANSWER_MS = 10000, POLL_MS = 60000 };
+
+static const struct tn_curl *curl; /* loaded by tn_sender_start() */
 
 struct request {
     struct request *next;
@@ -158,7 +160,7 @@ void tn_signature(char ret[TN_SIGNATURE_TEXT], const char *secret, int64_t time,
 static void add_header(struct request *q, const char *name, const char *value)
 {
     AUTO_FREE char *line = mem_printf("%s: %s", name, value);
-    struct curl_slist *more = curl_slist_append(q->headers, line);
+    struct curl_slist *more = curl->slist_append(q->headers, line);
 
     q->headers = more ? more : q->headers;
 }
@@ -190,25 +192,25 @@ static void set_up(struct request *q)
     CURL *h = q->easy;
 
     set_headers(q);
-    curl_easy_setopt(h, CURLOPT_PRIVATE, q);
-    curl_easy_setopt(h, CURLOPT_URL, q->p->url);
-    curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(h, CURLOPT_PROXY, "");
-    curl_easy_setopt(h, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(h, CURLOPT_OPENSOCKETFUNCTION, open_socket);
-    curl_easy_setopt(h, CURLOPT_OPENSOCKETDATA, q);
-    curl_easy_setopt(h, CURLOPT_FORBID_REUSE, 1L); /* each request's address is judged */
-    curl_easy_setopt(h, CURLOPT_FRESH_CONNECT, 1L);
-    curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
-    curl_easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)ANSWER_MS);
-    curl_easy_setopt(h, CURLOPT_USERAGENT, "partune/" PACKAGE_VERSION);
-    curl_easy_setopt(h, CURLOPT_HTTPHEADER, q->headers);
-    curl_easy_setopt(h, CURLOPT_POSTFIELDSIZE, (long)strlen(q->p->body));
-    curl_easy_setopt(h, CURLOPT_POSTFIELDS, q->p->body);
-    curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, drop);
-    curl_easy_setopt(h, CURLOPT_ERRORBUFFER, q->error);
+    curl->easy_setopt(h, CURLOPT_PRIVATE, q);
+    curl->easy_setopt(h, CURLOPT_URL, q->p->url);
+    curl->easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
+    curl->easy_setopt(h, CURLOPT_PROXY, "");
+    curl->easy_setopt(h, CURLOPT_FOLLOWLOCATION, 0L);
+    curl->easy_setopt(h, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    curl->easy_setopt(h, CURLOPT_OPENSOCKETDATA, q);
+    curl->easy_setopt(h, CURLOPT_FORBID_REUSE, 1L); /* each request's address is judged */
+    curl->easy_setopt(h, CURLOPT_FRESH_CONNECT, 1L);
+    curl->easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
+    curl->easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)ANSWER_MS);
+    curl->easy_setopt(h, CURLOPT_USERAGENT, "partune/" PACKAGE_VERSION);
+    curl->easy_setopt(h, CURLOPT_HTTPHEADER, q->headers);
+    curl->easy_setopt(h, CURLOPT_POSTFIELDSIZE, (long)strlen(q->p->body));
+    curl->easy_setopt(h, CURLOPT_POSTFIELDS, q->p->body);
+    curl->easy_setopt(h, CURLOPT_WRITEFUNCTION, drop);
+    curl->easy_setopt(h, CURLOPT_ERRORBUFFER, q->error);
     if (q->p->ca_file)
-        curl_easy_setopt(h, CURLOPT_CAINFO, q->p->ca_file);
+        curl->easy_setopt(h, CURLOPT_CAINFO, q->p->ca_file);
 }
 
 /* The request is over: its post goes back. */
@@ -219,9 +221,9 @@ static void answer(struct tn_sender *s, struct request *q)
     while (*at != q)
         at = &(*at)->next;
     *at = q->next;
-    curl_multi_remove_handle(s->multi, q->easy);
-    curl_easy_cleanup(q->easy);
-    curl_slist_free_all(q->headers);
+    curl->multi_remove_handle(s->multi, q->easy);
+    curl->easy_cleanup(q->easy);
+    curl->slist_free_all(q->headers);
     pthread_mutex_lock(&s->lock);
     q->p->next = s->answered;
     s->answered = q->p;
@@ -232,14 +234,14 @@ static void answer(struct tn_sender *s, struct request *q)
 
 static void judge(struct tn_sender *s, struct request *q, CURLcode code)
 {
-    curl_easy_getinfo(q->easy, CURLINFO_RESPONSE_CODE, &q->p->status);
+    curl->easy_getinfo(q->easy, CURLINFO_RESPONSE_CODE, &q->p->status);
     if (code != CURLE_OK) {
         q->p->status = 0;
         q->p->refused = q->forbidden[0] != '\0' && code == CURLE_COULDNT_CONNECT;
         q->p->problem =
             q->p->refused
                 ? mem_printf("%s is no public address; allow-private would permit it", q->forbidden)
-                : mem_strdup(q->error[0] ? q->error : curl_easy_strerror(code));
+                : mem_strdup(q->error[0] ? q->error : curl->easy_strerror(code));
     }
     answer(s, q);
 }
@@ -251,14 +253,14 @@ static void begin(struct tn_sender *s, struct tn_post *p)
     q->p = p;
     q->next = s->requests;
     s->requests = q;
-    q->easy = curl_easy_init();
+    q->easy = curl->easy_init();
     if (!q->easy) {
         p->problem = mem_strdup("out of memory");
         answer(s, q);
         return;
     }
     set_up(q);
-    curl_multi_add_handle(s->multi, q->easy);
+    curl->multi_add_handle(s->multi, q->easy);
 }
 
 /* ---- the thread ---- */
@@ -289,16 +291,16 @@ static void *sender_main(void *arg)
     int running, left;
 
     while (take_waiting(s)) {
-        curl_multi_perform(s->multi, &running);
-        while ((m = curl_multi_info_read(s->multi, &left))) {
+        curl->multi_perform(s->multi, &running);
+        while ((m = curl->multi_info_read(s->multi, &left))) {
             struct request *q = NULL;
 
             if (m->msg != CURLMSG_DONE)
                 continue;
-            curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&q);
+            curl->easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&q);
             judge(s, q, m->data.result);
         }
-        curl_multi_poll(s->multi, NULL, 0, POLL_MS, NULL);
+        curl->multi_poll(s->multi, NULL, 0, POLL_MS, NULL);
     }
     while (s->requests)
         judge(s, s->requests, CURLE_ABORTED_BY_CALLBACK);
@@ -310,16 +312,17 @@ int tn_sender_start(struct tn_sender **ret, void (*done)(void *arg), void *arg, 
     struct tn_sender *s;
     int r;
 
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        return err_set(e, -EIO, "libcurl cannot be used");
+    curl = tn_curl_load(e);
+    if (!curl)
+        return -ENOSYS;
     s = mem_alloc(sizeof(*s));
     s->done = done;
     s->arg = arg;
-    s->multi = curl_multi_init();
+    s->multi = curl->multi_init();
     pthread_mutex_init(&s->lock, NULL);
     r = s->multi ? pthread_create(&s->thread, NULL, sender_main, s) : ENOMEM;
     if (r != 0) {
-        curl_multi_cleanup(s->multi);
+        curl->multi_cleanup(s->multi);
         pthread_mutex_destroy(&s->lock);
         free(s);
         return err_set(e, -r, "the thread of webhooks: %s", strerror(r));
@@ -334,7 +337,7 @@ void tn_sender_post(struct tn_sender *s, struct tn_post *owned_p)
     owned_p->next = s->waiting;
     s->waiting = owned_p;
     pthread_mutex_unlock(&s->lock);
-    curl_multi_wakeup(s->multi);
+    curl->multi_wakeup(s->multi);
 }
 
 struct tn_post *tn_sender_take(struct tn_sender *s)
@@ -365,11 +368,11 @@ struct tn_sender *tn_sender_stop(struct tn_sender *s)
     pthread_mutex_lock(&s->lock);
     s->stop = true;
     pthread_mutex_unlock(&s->lock);
-    curl_multi_wakeup(s->multi);
+    curl->multi_wakeup(s->multi);
     pthread_join(s->thread, NULL);
     free_all(s->waiting);
     free_all(s->answered);
-    curl_multi_cleanup(s->multi);
+    curl->multi_cleanup(s->multi);
     pthread_mutex_destroy(&s->lock);
     free(s);
     return NULL;
