@@ -11,7 +11,9 @@
  * (their squares / tau^2 are chi-squared). Given tau, the highest of these measurements is too high
  * by a bias that a parametric bootstrap finds: noise of tau on all of them, the highest picked, its
  * noise on average. One more run is then at measured - bias, with variance 2 tau^2: the
- * measurement's and its own. The promise has mean and variance of this mixture.
+ * measurement's and its own. What is promised is the mean over tau. An average of the variances
+ * would hold for an average tau; the interval is that of the largest which is still likely, so that
+ * it holds for runs that differ by all that the trials leave unexplained.
  */
 #include <errno.h>
 #include <math.h>
@@ -117,27 +119,29 @@ static double bias(const struct field *f, double tau)
     return sum / DRAWS;
 }
 
-/* The mixture over tau, by its middle points. */
+/* Over tau by middle points: the promise by its mean, the interval by its 95th percentile. */
 static void picked(struct se_predicted *ret, double y, double s, const struct field *f,
                    struct se_repeats seen)
 {
     enum { POINTS = 20 };
-    double mean = 0.0, square = 0.0, all = 0.0;
+    double weight[POINTS], mean = 0.0, all = 0.0, below = 0.0, likely = s;
 
     for (int i = 0; i < POINTS; i++) {
-        double tau = (i + 0.5) / POINTS * s, at = y - bias(f, tau);
-        double weight = exp(-seen.degrees * log(tau / s) - 0.5 * seen.squares / (tau * tau));
+        double tau = (i + 0.5) / POINTS * s;
 
-        all += weight;
-        mean += weight * at;
-        square += weight * (at * at + 2.0 * tau * tau);
+        weight[i] = exp(-seen.degrees * log(tau / s) - 0.5 * seen.squares / (tau * tau));
+        all += weight[i];
+        mean += weight[i] * (y - bias(f, tau));
     }
     if (!(all > 0.0)) { /* repeats differ by far more than s: then runs do */
         set(ret, y - bias(f, s), 1.96 * sqrt(2.0) * s);
         return;
     }
-    mean /= all;
-    set(ret, mean, 1.96 * sqrt(fmax(square / all - mean * mean, 0.0)));
+    for (int i = 0; i < POINTS && below < 0.95 * all; i++) {
+        below += weight[i];
+        likely = (i + 1.0) / POINTS * s;
+    }
+    set(ret, mean / all, 1.96 * sqrt(2.0) * likely);
 }
 
 /* The same for a layout that was measured once, Y, and may be the highest of all N. */

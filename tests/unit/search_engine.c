@@ -255,7 +255,7 @@ static double run_with_luck(struct se_search *s, struct pl_layout *ret, int n, d
  * by luck, its own interval misses one more run, and what is promised of that holds. */
 static void a_promise_of_the_luckiest_trial_holds(void **state)
 {
-    enum { CAMPAIGNS = 20, TRIALS = 24 };
+    enum { CAMPAIGNS = 40, TRIALS = 24 };
     const double spread = 0.1, quantile = 1.96 * 0.01; /* of runs; of what a trial says of itself */
     int held = 0, own = 0;
 
@@ -279,7 +279,7 @@ static void a_promise_of_the_luckiest_trial_holds(void **state)
     print_message("# the promise held %d times, the trial's own interval %d, of %d\n", held, own,
                   CAMPAIGNS);
     assert_true(own < CAMPAIGNS / 2);
-    assert_true(held >= CAMPAIGNS - 3); /* 20 draws at 95 %: fewer once in 60 */
+    assert_true(held >= CAMPAIGNS - 5); /* 40 draws at 95 %: fewer once in 70 */
 }
 
 /* Measured again, the promise is the repeats' alone. */
