@@ -19,7 +19,8 @@ struct pl_rates {
     double half_flops; /* matrix products that stay in half precision under fp8: attention, router,
                           head */
     double cast;       /* bytes moved to cast one element of an operand, under fp8 */
-    bool delayed;      /* fp8 scales come from earlier steps */
+    bool cast_once;    /* fp8: weights once a step, other operands once for all their products */
+    bool current;      /* and with scales of the moment */
     double attention;  /* share of HALF_FLOPS that streaming attention reaches */
     int units;         /* generation of the matrix units; 0: not one that kernels are written for */
     double collective_s; /* start of one collective */

@@ -35,6 +35,11 @@ static double max(double a, double b)
     return a > b ? a : b;
 }
 
+static double min(double a, double b)
+{
+    return a < b ? a : b;
+}
+
 /* ODD: the matrix units do not take it, because rows of its operands are no multiple of ALIGNED
  * elements long. */
 static double product_s(const struct pl_rates *r, double flops, bool odd, double m, double n,
@@ -68,13 +73,14 @@ static void add_half_product(struct pl_layer_time *x, const struct pl_rates *r, 
     add_three(x, r, r->half_flops, m, n, k);
 }
 
-/* Under fp8 operands are cast. With scales of the moment for each product anew. With delayed scales
- * input and output's gradient once, each in both orders; weights after the optimizer's step. */
+/* Under fp8 operands are cast. With scales of the moment for each product anew. Where weights are
+ * cast after the optimizer's step, input and output's gradient are cast once, each in both orders.
+ */
 static void add_product(struct pl_layer_time *x, const struct pl_rates *r, double m, double n,
                         double k)
 {
     add_three(x, r, r->flops, m, n, k);
-    if (r->delayed) {
+    if (r->cast_once) {
         x->fwd += r->cast * m * k / r->memory;
         x->bwd_input += r->cast * m * n / r->memory;
         return;
@@ -196,12 +202,25 @@ static void dense_mlp(struct pl_layer_time *y, const struct pl_op_ctx *x, const 
     add_product(y, &x->r, tokens, h, ffn / l->tp);
 }
 
+/* Experts are quantized one by one where scales are of the moment and weights are cast once a step:
+ * a kernel for the largest element, one for the cast, of each product's operand in both passes. */
+static void add_expert_casts(struct pl_layer_time *y, const struct pl_rates *r, double local)
+{
+    const double products = 2, kernels = 2;
+
+    if (!r->current)
+        return;
+    y->fwd += products * kernels * local * r->kernel_s;
+    y->bwd_input += products * kernels * local * r->kernel_s;
+}
+
 /*
  * Router, dispatch, experts, combine. Each rank holds tokens / tp of the micro-batch, sends top_k
  * copies of each to the ranks of its ep group, and receives as many; with etp the copies are
  * gathered over the etp group first and each rank computes all of them on its share of the width.
+ * Returns the seconds of dispatch and combine in one pass, without the etp group's.
  */
-static void moe_mlp(struct pl_layer_time *y, const struct pl_op_ctx *x, const struct pl_layout *l)
+static double moe_mlp(struct pl_layer_time *y, const struct pl_op_ctx *x, const struct pl_layout *l)
 {
     const struct pl_moe *e = &x->m->moe;
     double own = tokens_of(x, l) / l->tp, h = x->m->hidden, local = (double)e->experts / l->ep;
@@ -212,7 +231,7 @@ static void moe_mlp(struct pl_layer_time *y, const struct pl_op_ctx *x, const st
     struct pl_layer_time one = {0};
     struct pl_rates grouped = x->r;
     struct pl_group ep, etp;
-    double exchange, moved;
+    double exchange, copied, moved;
 
     grouped.flops *= x->k->expert;
     grouped.tail /= local; /* one launch for all experts: waves run over into the next expert */
@@ -222,6 +241,7 @@ static void moe_mlp(struct pl_layer_time *y, const struct pl_op_ctx *x, const st
     y->fwd += local * one.fwd;
     y->bwd_input += local * one.bwd_input;
     y->bwd_weight += local * one.bwd_weight;
+    add_expert_casts(y, &x->r, local);
     add_half_product(y, &x->r, own, e->experts, h);
     /* permuted copies are written and read on both sides, the activation between the products
      * likewise */
@@ -233,11 +253,21 @@ static void moe_mlp(struct pl_layer_time *y, const struct pl_op_ctx *x, const st
     pl_group_of(&ep, x->k, x->c, &x->r, l->ep, l->etp);
     pl_group_of(&etp, x->k, x->c, &x->r, l->etp, 1);
     exchange = 2 * pl_all_to_all_s(&ep, copies * h * x->r.element);
-    if (l->overlap_moe_a2a)
-        exchange *= 1 - x->k->hidden;
-    exchange += 2 * pl_gather_s(&etp, copies * l->etp * h * x->r.element);
-    y->ep_fwd += exchange;
-    y->ep_bwd += exchange;
+    copied = 2 * pl_gather_s(&etp, copies * l->etp * h * x->r.element);
+    y->ep_fwd += exchange + copied;
+    y->ep_bwd += exchange + copied;
+    return exchange;
+}
+
+/* Overlapped, the exchange of one micro-batch runs beside the other pass of its neighbour, and
+ * hides behind no more than what a layer computes in both. */
+static void hide_exchange(struct pl_layer_time *y, double exchange, const struct pl_op_ctx *x)
+{
+    double compute = y->fwd + y->bwd_input + y->bwd_weight;
+    double hidden = x->k->hidden * min(exchange, compute / 2);
+
+    y->ep_fwd -= hidden;
+    y->ep_bwd -= hidden;
 }
 
 /* The bundled trainer's selective recompute restores the outputs of the norms and of SwiGLU, each
@@ -278,14 +308,14 @@ void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *x,
     const struct pl_model *m = x->m;
     double q = (double)m->heads * m->head_dim / l->tp,
            kv = (double)m->kv_heads * m->head_dim / l->tp;
-    double tokens = tokens_of(x, l), core = 0;
+    double tokens = tokens_of(x, l), core = 0, exchange = 0;
 
     *ret = (struct pl_layer_time){0};
     add_product(ret, &x->r, tokens, q + 2 * kv, m->hidden);
     add_product(ret, &x->r, tokens, m->hidden, q);
     add_attention(ret, &core, x, l);
     if (moe) {
-        moe_mlp(ret, x, l);
+        exchange = moe_mlp(ret, x, l);
         if (m->moe.shared_ffn)
             dense_mlp(ret, x, l, m->moe.shared_ffn);
     } else {
@@ -294,6 +324,8 @@ void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *x,
     add_elementwise(ret, x, l, moe ? m->moe.shared_ffn : m->ffn);
     add_tp(ret, x, l, !moe || m->moe.shared_ffn ? 1 : 0.5);
     add_cp(ret, core, x, l);
+    if (l->overlap_moe_a2a)
+        hide_exchange(ret, exchange, x);
     add_recompute(ret, core, x, l, moe);
 }
 

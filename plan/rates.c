@@ -49,8 +49,10 @@ const struct pl_constant_name pl_constant_names[] = {
  * 0.80). */
 static const double BEST_OF_PEAK = 0.80;
 /* fp8 with scales of the moment: an operand is read for its largest element, read again and written
- * as one byte. With delayed scales it is read once and written in both orders. */
-static const double FP8_CAST = 2 + 2 + 1, FP8_CAST_DELAYED = 2 + 1 + 1;
+ * as one byte. With delayed scales it is read once and written in both orders; with current ones
+ * read twice and written in both orders. */
+static const double FP8_CAST = 2 + 2 + 1, FP8_CAST_DELAYED = 2 + 1 + 1,
+                    FP8_CAST_CURRENT = 2 + 2 + 2;
 static const double TILE = 128,
                     UNITS = 120;         /* output tile of a product; multiprocessors of a GPU */
 static const double CORE_CACHE_GAIN = 4; /* operands of a core's products come from its cache */
@@ -98,9 +100,12 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *k, const struc
     }
     ret->flops = sustained * matrix_flops(d, precision);
     ret->half_flops = precision == PL_FP8 ? sustained * matrix_flops(d, PL_BF16) : ret->flops;
-    ret->delayed = t->fp8_delayed;
+    ret->cast_once = t->fp8_delayed || t->fp8_current;
+    ret->current = precision == PL_FP8 && t->fp8_current;
     if (precision == PL_FP8)
-        ret->cast = t->fp8_delayed ? FP8_CAST_DELAYED : FP8_CAST;
+        ret->cast = t->fp8_current   ? FP8_CAST_CURRENT
+                    : t->fp8_delayed ? FP8_CAST_DELAYED
+                                     : FP8_CAST;
     ret->vector = d->tflops_fp32 > 0 ? BEST_OF_PEAK * d->tflops_fp32 * 1e12 : ret->flops / 16;
     ret->memory = k->memory * d->memory_gbs * 1e9;
     ret->passes = 1;

@@ -12,7 +12,7 @@ enum { UNFUSED, FLASH_1, FLASH_2, FLASH_3 };
 struct stack {
     const char *families[4], *words[5];
     bool overlap, tp_overlap, tp_async, half_grads, tensor_gather, whole_start, fp8_delayed,
-        balanced, eager_loss;
+        fp8_current, balanced, eager_loss, far_a2a_overlap;
     int attention; /* UNFUSED, or the generation of units that its kernels were written for */
     double selective_share;
     double network; /* share of the network's bandwidth that its authors measured */
@@ -35,11 +35,23 @@ static const struct stack stacks[] = {
      .tp_overlap = true,
      .fp8_delayed = true,
      .attention = FLASH_3},
-    /* NeMo's and Megatron-Bridge's recipes of it keep gradients in half precision
-     * (grad_reduce_in_fp32 off, grad_sync_dtype bf16), and send each expert as many tokens as any
-     * other (moe_router_force_load_balancing). */
+    /* Megatron-Bridge's recipes: as NeMo's below, with fp8 of current scales (FP8_CS), and the
+     * exchange of experts beside the other micro-batch's compute where it leaves the node
+     * (overlap_moe_expert_parallel_comm for Qwen3 235B and DeepSeek-V3 on H100, not for 30B). */
+    {.words = {"Megatron-Bridge"},
+     .overlap = true,
+     .tp_async = true,
+     .tp_overlap = true,
+     .half_grads = true,
+     .fp8_current = true,
+     .far_a2a_overlap = true,
+     .balanced = true,
+     .attention = FLASH_3},
+    /* NeMo's recipes of it keep gradients in half precision (grad_reduce_in_fp32 off,
+     * grad_sync_dtype bf16), and send each expert as many tokens as any other
+     * (moe_router_force_load_balancing). */
     {.families = {"dgxc"},
-     .words = {"NeMo", "DGX", "Megatron-Bridge"},
+     .words = {"NeMo", "DGX"},
      .overlap = true,
      .tp_async = true,
      .tp_overlap = true,
@@ -139,6 +151,7 @@ static void set_trainer(struct row *r)
     r->trainer.eager = says(r, "-eager");
     r->trainer.whole_start = f->whole_start;
     r->trainer.fp8_delayed = f->fp8_delayed;
+    r->trainer.fp8_current = f->fp8_current;
     r->trainer.selective_share = f->selective_share;
 }
 
@@ -182,6 +195,8 @@ static int parse_layout(struct row *r, const json_t *v, int devices, struct err 
         r->layout.etp = r->layout.tp; /* before folding, experts were cut by the same tp */
     r->layout.overlap_grad_reduce = r->layout.overlap_param_gather = f->overlap;
     r->layout.overlap_p2p = f->overlap;
+    if (f->far_a2a_overlap && r->layout.ep * r->layout.etp > r->cluster.devices_per_node)
+        r->layout.overlap_moe_a2a = 1;
     pl_layout_canonical(&r->layout, &r->model);
     if (!r->layout.dp)
         return err_at(e, -EINVAL, "/layout", "world %d is not divided", devices);

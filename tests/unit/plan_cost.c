@@ -323,6 +323,79 @@ static void delayed_scales_cast_less(void **state)
     assert_true(gain[1] > 1.02 && gain[0] > gain[1]);
 }
 
+/* Scales of the moment, one a tensor, read each operand once more than delayed ones and save the
+ * weights' casts. Experts are quantized one by one: the smaller they are cut, the more kernels. */
+static void current_scales_lie_between_and_cost_a_kernel_an_expert(void **state)
+{
+    double seconds[3], more[2];
+
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        struct world x = world_of("llama-8b", "dgx-h100", 1, 64, "megatron");
+        struct pl_trainer t = *x.t;
+
+        t.fp8_delayed = way == 0;
+        t.fp8_current = way == 1;
+        x.t = &t;
+        seconds[way] = cost_of(&x, "{'precision':'fp8','micro_batch':4}").total;
+    }
+    assert_true(seconds[0] < seconds[1] && seconds[1] < seconds[2]);
+    for (int fine = 0; fine < 2; fine++) {
+        double forward[2];
+
+        for (int current = 0; current < 2; current++) {
+            struct world x = world_of("mixtral-8x7b", "dgx-h100", 1, 64, "megatron");
+            struct pl_trainer t = *x.t;
+
+            t.fp8_delayed = !current;
+            t.fp8_current = current;
+            x.t = &t;
+            if (fine) {
+                x.m.moe.experts *= 8;
+                x.m.moe.top_k *= 8;
+                x.m.moe.expert_ffn /= 8;
+            }
+            forward[current] =
+                cost_of(&x, "{'ep':8,'zero':1,'precision':'fp8'}").seconds[PL_COST_FORWARD];
+        }
+        more[fine] = forward[1] - forward[0];
+    }
+    /* seven more experts a rank, two products, two kernels, 32 layers, 8 micro-batches */
+    assert_true(more[1] - more[0] >
+                0.99 * 7 * 2 * 2 * 32 * 8 * pl_default_constants.kernel_us * 1e-6);
+}
+
+/* What an overlapped exchange hides is a share of it, and of no more than there is to compute. */
+static void an_exchange_hides_behind_no_more_than_is_computed(void **state)
+{
+    static const char *const blocking = "{'pp':2,'vp':4,'schedule':'interleaved','ep':16,'zero':1,"
+                                        "'precision':'bf16'}";
+    static const char *const beside = "{'pp':2,'vp':4,'schedule':'interleaved','ep':16,'zero':1,"
+                                      "'overlap_moe_a2a':1,'precision':'bf16'}";
+    double share = pl_default_constants.hidden;
+
+    (void)state;
+    for (int slow = 0; slow < 2; slow++) {
+        struct world x = world_of("mixtral-8x7b", "dgx-h100", 4, 256, "megatron");
+        struct pl_cost a, b;
+        double work;
+
+        x.m.moe.experts = 16;
+        x.c.link[1].gbs = slow ? 1 : 400;
+        a = cost_of(&x, blocking);
+        b = cost_of(&x, beside);
+        work = a.seconds[PL_COST_FORWARD] + a.seconds[PL_COST_BACKWARD];
+        if (slow) {
+            double hidden = a.seconds[PL_COST_EP] - b.seconds[PL_COST_EP];
+
+            assert_true(a.seconds[PL_COST_EP] > work);
+            assert_true(hidden > 0.9 * share * work && hidden <= share * work);
+        } else {
+            assert_true(fabs(b.seconds[PL_COST_EP] / a.seconds[PL_COST_EP] - (1 - share)) < 1e-9);
+        }
+    }
+}
+
 /* The chunks of an interleaved stage end one after the other, so that there is work beside the
  * collectives of all but one. */
 static void interleaving_hides_gradients(void **state)
@@ -359,6 +432,8 @@ int main(void)
         cmocka_unit_test(zero_3_gathers_once_under_a_pipeline),
         cmocka_unit_test(tokens_of_a_dropless_layer_need_no_alignment),
         cmocka_unit_test(delayed_scales_cast_less),
+        cmocka_unit_test(current_scales_lie_between_and_cost_a_kernel_an_expert),
+        cmocka_unit_test(an_exchange_hides_behind_no_more_than_is_computed),
         cmocka_unit_test(interleaving_hides_gradients),
         cmocka_unit_test(a_ring_passes_the_bytes_that_its_definition_says),
     };

@@ -42,6 +42,33 @@ static void active_parameters_are_those_of_the_chosen_experts(void **state)
     assert_true(pl_model_active_params(&d.m) == pl_model_params(&d.m));
 }
 
+/* Qwen3's published totals: its heads are wider together than the hidden rows. */
+static void wide_heads_and_fine_experts_count_as_published(void **state)
+{
+    static const struct {
+        const char *json;
+        double billions, active;
+    } row[] = {
+        {"{'layers':48,'hidden':2048,'heads':32,'kv_heads':4,'head_dim':128,'vocab':151936,"
+         "'seq':4096,'moe':{'experts':128,'top_k':8,'expert_ffn':768}}",
+         30.5, 3.3},
+        {"{'layers':94,'hidden':4096,'heads':64,'kv_heads':4,'head_dim':128,'vocab':151936,"
+         "'seq':4096,'moe':{'experts':128,'top_k':8,'expert_ffn':1536}}",
+         235, 22},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        AUTO_JSON *v = unit_json(row[i].json);
+        struct pl_model m;
+        struct err e = {0};
+
+        assert_int_equal(pl_model_parse(&m, v, &e), 0);
+        assert_true(fabs((double)pl_model_params(&m) / 1e9 / row[i].billions - 1) < 0.02);
+        assert_true(fabs((double)pl_model_active_params(&m) / 1e9 / row[i].active - 1) < 0.02);
+    }
+}
+
 /* Narayanan et al. (SC21), equation 3 without recompute: 72 B s l h^2 (1 + s/(6h) + V/(12 l h)). */
 static void flops_follow_the_published_formula(void **state)
 {
@@ -226,6 +253,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_preset_has_its_published_size),
         cmocka_unit_test(active_parameters_are_those_of_the_chosen_experts),
+        cmocka_unit_test(wide_heads_and_fine_experts_count_as_published),
         cmocka_unit_test(flops_follow_the_published_formula),
         cmocka_unit_test(a_model_survives_its_json),
         cmocka_unit_test(every_cluster_profile_survives_its_json),
