@@ -174,12 +174,14 @@ double pl_layer_activation_bytes(const struct pl_model *m, const struct pl_layou
         double routed = m->moe.capacity_factor > 0 ? m->moe.capacity_factor : MOE_IMBALANCE;
         double copies = routed * m->moe.top_k / tp; /* of a token on one rank */
         /* Inputs of the experts are kept as gathered over etp, for the weights' gradient; outputs
-         * as scattered again, for the router's. */
+         * as scattered again, for the router's, which needs only the hidden rows where those are
+         * weighted. */
+        double outputs = t->weighs_rows ? 0 : 2 * h;
 
         inside += 2 * h + ffn_bytes(m, m->moe.shared_ffn);
         return wide * tokens *
                (outside / (l->sp ? tp : 1) + inside / tp + scores +
-                copies * (l->etp * 2 * h + 2 * h + ffn_bytes(m, m->moe.expert_ffn)));
+                copies * (l->etp * 2 * h + outputs + ffn_bytes(m, m->moe.expert_ffn)));
     }
     inside += ffn_bytes(m, m->ffn);
     outside += 2 * h; /* input of fc1 */

@@ -162,6 +162,7 @@ struct pl_trainer {
     bool eager_loss;  /* PyTorch's cross entropy as it is, of logits in fp32 */
     bool fp8_delayed; /* fp8 scales come from earlier steps; weights are cast once a step */
     bool fp8_current; /* fp8 scales are of the moment, one a tensor; weights are cast once a step */
+    bool weighs_rows; /* router's weights meet the experts' hidden rows, not their outputs */
     bool whole_start; /* zero 3: the model is built whole on the device before it is sharded */
     int max_zero;
 };

@@ -29,6 +29,7 @@ static const struct pl_trainer trainers[] = {
         .name = "megatron",
         .flash_units = 3, /* cuDNN, through Transformer Engine */
         .fp8_delayed = true,
+        .weighs_rows = true, /* since Transformer Engine 2.1 permutes the weights, too */
         .tp_async = true,
         .flash = true,
         .gelu = true,

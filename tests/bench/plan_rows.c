@@ -12,7 +12,7 @@ enum { UNFUSED, FLASH_1, FLASH_2, FLASH_3 };
 struct stack {
     const char *families[4], *words[5];
     bool overlap, tp_overlap, tp_async, half_grads, tensor_gather, whole_start, fp8_delayed,
-        fp8_current, balanced, eager_loss, far_a2a_overlap;
+        fp8_current, weighs_rows, balanced, eager_loss, far_a2a_overlap;
     int attention; /* UNFUSED, or the generation of units that its kernels were written for */
     double selective_share;
     double network; /* share of the network's bandwidth that its authors measured */
@@ -44,6 +44,7 @@ static const struct stack stacks[] = {
      .tp_overlap = true,
      .half_grads = true,
      .fp8_current = true,
+     .weighs_rows = true,
      .far_a2a_overlap = true,
      .balanced = true,
      .attention = FLASH_3},
@@ -152,6 +153,7 @@ static void set_trainer(struct row *r)
     r->trainer.whole_start = f->whole_start;
     r->trainer.fp8_delayed = f->fp8_delayed;
     r->trainer.fp8_current = f->fp8_current;
+    r->trainer.weighs_rows = f->weighs_rows;
     r->trainer.selective_share = f->selective_share;
 }
 

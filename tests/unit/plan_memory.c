@@ -99,6 +99,27 @@ static void zero_shards_what_its_stage_says(void **state)
         assert_true(z[zero].total < z[zero - 1].total);
 }
 
+/* Where the router's weights meet the hidden rows no copy of an expert's output is kept: top_k rows
+ * of the hidden size a token, in each layer. */
+static void weighted_rows_keep_no_outputs_of_experts(void **state)
+{
+    struct world x = world_of("mixtral-8x7b", "dgx-h100", 2, 16, "megatron");
+    struct pl_layout l = layout_of(&x, "{'world':16,'ep':8,'micro_batch':1,'precision':'bf16'}");
+    struct pl_trainer t = *x.t;
+    double kept[2];
+
+    (void)state;
+    x.m.moe.capacity_factor = 1;
+    for (int rows = 0; rows < 2; rows++) {
+        struct pl_memory m;
+
+        t.weighs_rows = rows;
+        pl_memory_rank(&m, &x.m, &l, &x.w, &t, 0);
+        kept[rows] = m.bytes[PL_MEM_ACTIVATIONS];
+    }
+    assert_true(fabs((kept[0] - kept[1]) / (2.0 * 32 * x.w.seq * 2 * 4096) - 1) < 1e-9);
+}
+
 static void expert_state_is_cut_by_ep_and_etp_and_the_rest_by_tp(void **state)
 {
     struct world x = world_of("mixtral-8x7b", "dgx-h100", 2, 16, "any");
@@ -220,6 +241,7 @@ int main(void)
         cmocka_unit_test(a_gpt_layer_keeps_what_korthikanti_counts),
         cmocka_unit_test(activations_of_whole_models_are_within_five_percent_of_those_printed),
         cmocka_unit_test(zero_shards_what_its_stage_says),
+        cmocka_unit_test(weighted_rows_keep_no_outputs_of_experts),
         cmocka_unit_test(expert_state_is_cut_by_ep_and_etp_and_the_rest_by_tp),
         cmocka_unit_test(a_model_that_is_built_whole_must_fit_whole),
         cmocka_unit_test(saved_products_are_what_is_kept),
