@@ -71,10 +71,10 @@ cat >alternate.py <<'END'
 """alternate.py PAIR STEPS TRIAL MARK ALONE MARK: prints log(alone / trial) of throughput, both jobs running STEPS steps.
 
 TRIAL and ALONE are files of events, each MARK the regular expression of an entry in the environment of the job's ranks."""
-import math, os, re, signal, statistics, sys, time
+import json, math, os, re, signal, statistics, sys, time
 from steps import steps
 
-WARM, TURN = 3, 5.5 # steps before the first turn; of a turn
+WARM, TURN = 3, 6 # steps before the first turn; that end in a turn, the first of which began before it
 
 def ranks(mark):
     found = []
@@ -98,19 +98,32 @@ def tell(job, what):
         except ProcessLookupError:
             pass
 
-def hold_when_warm(job):
+def done(job):
+    """Steps so far; what was read is not read again, since it is asked while the ranks compute."""
+    if "file" not in job and os.path.exists(job["events"]):
+        job["file"] = open(job["events"])
+    if "file" in job:
+        lines = (job["rest"] + job["file"].read()).split("\n")
+        job["rest"] = lines.pop()
+        job["done"] += sum(json.loads(line)["event"] == "step" for line in lines)
+    return job["done"]
+
+def wait_for_steps(job, count):
     deadline = time.time() + 120
-    while len(steps(job["events"])) < WARM:
+    while done(job) < count:
         if time.time() > deadline:
-            sys.exit(job["events"] + ": no steps")
+            sys.exit("error: %s: no steps" % job["events"])
         time.sleep(0.02)
+
+def hold_when_warm(job):
+    wait_for_steps(job, WARM)
     job["ranks"] = ranks(job["mark"])
     tell(job, signal.SIGSTOP)
 
-def turn(job, seconds):
+def turn(job, last):
     begin = time.time()
     tell(job, signal.SIGCONT)
-    time.sleep(seconds)
+    wait_for_steps(job, min(done(job) + TURN, last))
     tell(job, signal.SIGSTOP)
     return job, begin, time.time()
 
@@ -121,13 +134,12 @@ def logs(job, begin, end):
 
 def alternate(jobs, last):
     turns = []
-    while max(len(steps(job["events"])) for job in jobs) < last:
-        quickest = min(e["ms"] for job in jobs for e in steps(job["events"]).values())
-        turns.append(turn(jobs[(0, 1, 1, 0)[len(turns) % 4]], max(0.05, TURN * quickest * 1e-3)))
+    while max(map(done, jobs)) < last:
+        turns.append(turn(jobs[(0, 1, 1, 0)[len(turns) % 4]], last))
     return turns
 
 pair, last = int(sys.argv[1]), int(sys.argv[2])
-trial, alone = ({"events": sys.argv[i], "mark": sys.argv[i + 1], "ranks": []} for i in (3, 5))
+trial, alone = ({"events": sys.argv[i], "mark": sys.argv[i + 1], "ranks": [], "rest": "", "done": 0} for i in (3, 5))
 jobs = (trial, alone) if pair % 2 == 0 else (alone, trial)
 try:
     for job in jobs:
@@ -193,6 +205,7 @@ p = json.load(open('exported.json'))['provenance']
 print(p['interval_of'], p['tokens_per_s_95'][0] < p['tokens_per_s'] <= 1.0001 * p['tokens_per_s_measured'])")" 'one more run True'
     has "$job: says how the trial was started" "$(cat exported.json)" "\"launch\": \"mpiexec .*-n $2 partune-train --config FILE"
     case $steps in *s) steps=$(steps_in "${steps%s}") ;; esac
+    rm -f own*.events alone*.events pair*
     i=0 files='' pairs_of=''
     while [ $i -lt "$3" ] && pair "$1" "$2" "$steps" $i; do
         files="$files own$i.events alone$i.events" pairs_of="$pairs_of pair$i"
@@ -210,7 +223,8 @@ print(p['interval_of'], p['tokens_per_s_95'][0] < p['tokens_per_s'] <= 1.0001 * 
     if [ -n "$PT_LONG" ]; then
         # shellcheck disable=SC2086
         set -- $interval
-        ok "$job: its throughput is the trial's: interval within 0.97 to 1.03" sh -c 'exit $(awk "BEGIN { print !($1 >= 0.97 && $2 <= 1.03) }")' x "$2" "$3"
+        ok "$job: its throughput is the trial's: interval within 0.97 to 1.03" \
+            awk -v lo="$2" -v hi="$3" 'BEGIN { exit !(lo != "" && lo >= 0.97 && hi != "" && hi <= 1.03) }'
     fi
 }
 
