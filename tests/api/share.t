@@ -57,7 +57,8 @@ ok "ranks were seen on their cores" grep -qE ' [0-9]+$' bound
 is "each on a single one" "$(awk 'NF == 3 && $3 !~ /^[0-9]+$/' bound)" ""
 ok "two trials ran side by side" test "$(sql "SELECT count(*) FROM attempt x JOIN attempt y ON (x.campaign, x.n) < (y.campaign, y.n)
     AND x.started < y.ended AND y.started < x.ended")" -gt 0
-is "and never on one core" "$(awk '/^--/ { split("", seen); next } NF == 3 { if (seen[$3]++) n++ } END { print n + 0 }' bound)" 0
+# Not: two processes of one trial. A sanitizer's search for leaks, when a rank ends, is one more.
+is "and never on one core" "$(awk '/^--/ { split("", seen); next } NF == 3 { n += $3 in seen && seen[$3] != $2; seen[$3] = $2 } END { print n + 0 }' bound)" 0
 is "no core was held twice, says the store" "$(sql "SELECT count(*) FROM attempt x JOIN attempt y ON x.cpus = y.cpus
     AND (x.campaign, x.n) < (y.campaign, y.n) AND x.started < y.ended - 50 AND y.started < x.ended - 50")" 0
 stop
