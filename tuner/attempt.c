@@ -253,8 +253,8 @@ static void check_silence(struct tn_attempt *a, uint64_t now)
     }
 }
 
-/* A trial that cannot beat the incumbent any more is not worth its time. Skipped while the search
- * is busy. */
+/* A trial that cannot beat the incumbent any more is not worth its time, unless all its steps are
+ * done. Skipped while the search is busy. */
 static void check_prospects(struct tn_attempt *a)
 {
     struct tn_engine *en = a->campaign->engine;
@@ -262,8 +262,8 @@ static void check_prospects(struct tn_attempt *a)
     double mean, variance, rate, max = NAN;
 
     if (strcmp(a->trial->kind, "search") != 0 || a->trial->search_id == DB_NULL ||
-        s->measured < 3 || s->summary || !strcmp(a->campaign->state, DB_VERIFYING) ||
-        pthread_mutex_trylock(&en->lock) != 0)
+        s->measured < 3 || s->measured >= a->limits.max_steps || s->summary ||
+        !strcmp(a->campaign->state, DB_VERIFYING) || pthread_mutex_trylock(&en->lock) != 0)
         return;
     mean = s->sum / s->measured;
     variance = (s->sum2 - s->sum * mean) / (s->measured - 1);
