@@ -3,7 +3,7 @@
 # daemon's own trial of the winner, in pairs of jobs that run by turns: the same losses, the same work, and (PT_LONG: ten pairs,
 # dense and MoE, 2 and 4 ranks) the same throughput, the 95 % interval of the ratio within 0.97 to 1.03. Then a
 # verification: the losses of winner and baseline agree, and an export says what was found. `reproduce.t MODEL WORLD PAIRS STEPS`:
-# that case alone, and judged; STEPS may be a time, as 6s.
+# that case alone, and judged; STEPS may be a time, as 6s, which is then long enough for a dozen differences a pair.
 . "${PT_SRC:?}/tests/api/tap.sh"
 cd "$run" || exit 99
 [ -x "$PT_BUILD/partune-train" ] || { echo "1..0 # SKIP the trainer is not built"; exit 0; }
@@ -66,7 +66,8 @@ END
 # different machines. Here both jobs are up and one of them runs, for some steps, while SIGSTOP holds the other: trial, alone,
 # alone, trial, and so on. A step counts when it lies within one turn, by the time that the trainer itself took for it. Two turns
 # side by side give one difference of mean logarithms. The interquartile mean of these differences is the pair's result: it
-# does not move when the machine changes within a few of the turns.
+# does not move when the machine changes within a few of the turns, if there are a dozen. Hence short turns, and as many steps
+# as that takes where a step is long.
 cat >alternate.py <<'END'
 """alternate.py PAIR STEPS TRIAL MARK ALONE MARK: prints log(alone / trial) of throughput, both jobs running STEPS steps.
 
@@ -74,7 +75,13 @@ TRIAL and ALONE are files of events, each MARK the regular expression of an entr
 import json, math, os, re, signal, statistics, sys, time
 from steps import steps
 
-WARM, TURN = 3, 6 # steps before the first turn; that end in a turn, the first of which began before it
+WARM, TURN = 3, 4 # steps before the first turn; that end in a turn, the first of which began before it
+LOOK = 0.02       # seconds between two looks at the events
+
+def steps_needed(differences, seconds):
+    """Steps of each job for so many differences, where a step takes SECONDS. Each takes a turn of both jobs, which runs on until
+    it is seen that it is over: two looks, as a look may come late. One turn more for what is left over at both ends."""
+    return (differences + 1) * (TURN + math.ceil(2 * LOOK / seconds))
 
 def ranks(mark):
     found = []
@@ -87,9 +94,6 @@ def ranks(mark):
         except OSError:
             pass # it has ended
     return found
-
-# What is held must go on, however this ends: a rank that is stopped does not even hear that it is to end.
-signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("terminated"))
 
 def tell(job, what):
     for pid in job["ranks"]:
@@ -113,7 +117,7 @@ def wait_for_steps(job, count):
     while done(job) < count:
         if time.time() > deadline:
             sys.exit("error: %s: no steps" % job["events"])
-        time.sleep(0.02)
+        time.sleep(LOOK)
 
 def hold_when_warm(job):
     wait_for_steps(job, WARM)
@@ -138,29 +142,35 @@ def alternate(jobs, last):
         turns.append(turn(jobs[(0, 1, 1, 0)[len(turns) % 4]], last))
     return turns
 
-pair, last = int(sys.argv[1]), int(sys.argv[2])
-trial, alone = ({"events": sys.argv[i], "mark": sys.argv[i + 1], "ranks": [], "rest": "", "done": 0} for i in (3, 5))
-jobs = (trial, alone) if pair % 2 == 0 else (alone, trial)
-try:
+def main():
+    # What is held must go on, however this ends: a rank that is stopped does not even hear that it is to end.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("terminated"))
+    pair, last = int(sys.argv[1]), int(sys.argv[2])
+    trial, alone = ({"events": sys.argv[i], "mark": sys.argv[i + 1], "ranks": [], "rest": "", "done": 0} for i in (3, 5))
+    jobs = (trial, alone) if pair % 2 == 0 else (alone, trial)
+    try:
+        for job in jobs:
+            hold_when_warm(job)
+        turns = alternate(jobs, last)
+    finally:
+        for job in jobs:
+            tell(job, signal.SIGCONT)
     for job in jobs:
-        hold_when_warm(job)
-    turns = alternate(jobs, last)
-finally:
-    for job in jobs:
-        tell(job, signal.SIGCONT)
-for job in jobs:
-    job["steps"] = [e for n, e in sorted(steps(job["events"]).items())]
-differences = []
-for one, other in zip(turns[::2], turns[1::2]):
-    a, b = (one, other) if one[0] is trial else (other, one)
-    if logs(*a) and logs(*b):
-        differences.append(statistics.mean(logs(*a)) - statistics.mean(logs(*b)))
-differences.sort()
-print("# pair %d: differences %s" % (pair, " ".join("%.3f" % d for d in differences)), file=sys.stderr)
-if not differences:
-    sys.exit("error: the jobs ended before two turns: give more steps")
-out = len(differences) // 4
-print(statistics.mean(differences[out:len(differences) - out]))
+        job["steps"] = [e for n, e in sorted(steps(job["events"]).items())]
+    differences = []
+    for one, other in zip(turns[::2], turns[1::2]):
+        a, b = (one, other) if one[0] is trial else (other, one)
+        if logs(*a) and logs(*b):
+            differences.append(statistics.mean(logs(*a)) - statistics.mean(logs(*b)))
+    differences.sort()
+    print("# pair %d: differences %s" % (pair, " ".join("%.3f" % d for d in differences)), file=sys.stderr)
+    if not differences:
+        sys.exit("error: the jobs ended before two turns: give more steps")
+    out = len(differences) // 4
+    print(statistics.mean(differences[out:len(differences) - out]))
+
+if __name__ == "__main__":
+    main()
 END
 at_most() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && a + 0 <= b + 0) }'; }
 campaign_of() { sed -n 's/.*"id": *"\([a-z0-9]*\)".*/\1/p' "$1" | head -1; }
@@ -187,15 +197,18 @@ pair() { # MODEL WORLD STEPS I
     wait $alone_pid && partune watch "$id" >/dev/null && cp "$trial" "own$4.events" && [ -s "pair$4" ]
 }
 
-# As many steps as the winner does in SECONDS: too few, and a job ends before it is held.
-steps_in() { # SECONDS
+# As many steps as the winner does in SECONDS, and no fewer than a pair of DIFFERENCES takes.
+steps_in() { # SECONDS DIFFERENCES
     python3 -c "import json
+from alternate import steps_needed
 e = json.load(open('exported.json'))
-print(max(24, int($1 * e['promised']['tokens_per_s'] / (e['workload']['global_batch'] * e['workload']['seq']))))"
+step = e['workload']['global_batch'] * e['workload']['seq'] / e['promised']['tokens_per_s']
+print(max(int($1 / step), steps_needed($2, step)))"
 }
+fewest_differences() { awk '/: differences/ { if (n == "" || NF - 4 < n) n = NF - 4 } END { print n }' pair*.note; } # of a pair
 
 reproduce() { # MODEL WORLD PAIRS STEPS (or SECONDS s) of each job
-    job="$1 on $2 ranks" steps=$4
+    job="$1 on $2 ranks" steps=$4 least=1
     python3 campaign.py search "$1" "$2" 10 && partune submit --json search.json >search.out && search=$(campaign_of search.out) && partune watch "$search" >watch.out
     ok "$job: a campaign ends" test $? = 0
     ok "$job: the winner is exported" partune export "$search" --to partune --output exported.json
@@ -204,7 +217,7 @@ reproduce() { # MODEL WORLD PAIRS STEPS (or SECONDS s) of each job
 p = json.load(open('exported.json'))['provenance']
 print(p['interval_of'], p['tokens_per_s_95'][0] < p['tokens_per_s'] <= 1.0001 * p['tokens_per_s_measured'])")" 'one more run True'
     has "$job: says how the trial was started" "$(cat exported.json)" "\"launch\": \"mpiexec .*-n $2 partune-train --config FILE"
-    case $steps in *s) steps=$(steps_in "${steps%s}") ;; esac
+    case $steps in *s) least=${PT_LONG:+12} least=${least:-2} steps=$(steps_in "${steps%s}" "$least") ;; esac
     rm -f own*.events alone*.events pair*
     i=0 files='' pairs_of=''
     while [ $i -lt "$3" ] && pair "$1" "$2" "$steps" $i; do
@@ -213,6 +226,7 @@ print(p['interval_of'], p['tokens_per_s_95'][0] < p['tokens_per_s'] <= 1.0001 * 
     done
     is "$job: all pairs ran" "$i $(grep -h rror alone.out pair*.note | head -3)" "$3 "
     cat pair*.note
+    ok "$job: a pair holds $least differences or more" at_most "$least" "$(fewest_differences)"
     # shellcheck disable=SC2086
     is "$job: every step had the batch's tokens" "$(python3 steps.py tokens $files)" "$((16 * $(sed -n 's/^ *"seq": \([0-9]*\),*$/\1/p' exported.json | head -1)))"
     # The same layout from the same seed adds in the same order: the losses are the same to the digits that are printed.
