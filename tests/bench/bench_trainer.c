@@ -7,7 +7,8 @@
  *   train_step_1     one rank: share of the multiply-add peak of one core
  *   train_step_2     two ranks on two cores over one, same global batch; pp as a share of what its
  *                    schedule allows two stages of these layers; ep beside what the rows of the
- *                    busier rank allow. Beside each: where one more step's time went
+ *                    busier rank allow. Beside each: where one more step's time went; before
+ *                    them, what the machine gives to two ranks that share nothing
  *   oversubscribed   eight ranks on two cores over two ranks, same global batch
  *   overlap          with 2 ranks, meant to be on two hosts with a slow link: overlap on against
  *                    off, and how much of the communication that shows without it it hides
@@ -299,6 +300,27 @@ static void print_look(const char *what, const struct pair *p)
     print("train_step_2", line, p->bound, "times one rank");
 }
 
+/* What the machine itself gives to two ranks: each does the work of one, and neither knows of the
+ * other. */
+static void bench_machine(void)
+{
+    struct side both, one;
+    double t[MAX_REPEATS], q[MAX_REPEATS];
+
+    side_open_each(&both, dense, one_rank, BATCH);
+    side_open(&one, dense, one_rank, BATCH);
+    step(&both, false);
+    step(&one, false);
+    for (int i = 0; i < opt.repeats; i++) {
+        t[i] = step(&both, true);
+        q[i] = 2 * step(&one, true) / t[i];
+    }
+    print_bar("train_step_2", "two ranks that share nothing", 1e3 * median(t, opt.repeats), "ms",
+              "one rank", median(q, opt.repeats), no_bar);
+    side_close(&both);
+    side_close(&one);
+}
+
 static void bench_two(void)
 {
     static const struct {
@@ -312,6 +334,8 @@ static void bench_two(void)
         {"train_step_2 pp", dense, "{\"world\":2,\"pp\":2,\"micro_batch\":2}", 0.93},
     };
 
+    if (wanted("train_step_2"))
+        bench_machine();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct pair p;
         bool pp = i == 3;

@@ -86,11 +86,14 @@ double side_flops(const struct pl_model *m, int seq, double tokens)
     return tokens * (6 * weights + 12 * pairs * q * m->layers);
 }
 
-void side_open(struct side *s, const char *model, const char *layout, int global_batch)
+/* EACH rank by itself, or the first ranks together. */
+static void open_side(struct side *s, const char *model, const char *layout, int global_batch,
+                      bool each)
 {
     struct err e = {0};
     enum pl_mem_class cls;
     double asked;
+    int color;
 
     *s = (struct side){.comm = MPI_COMM_NULL,
                        .workload = {.global_batch = global_batch, .data = "synthetic"}};
@@ -99,14 +102,26 @@ void side_open(struct side *s, const char *model, const char *layout, int global
     s->workload.seq = s->model.seq;
     s->workload.precision = (enum pl_precision)s->layout.precision;
     s->flops = side_flops(&s->model, s->workload.seq, (double)global_batch * s->workload.seq);
-    MPI_Comm_split(MPI_COMM_WORLD, job_rank() < s->layout.world ? 0 : MPI_UNDEFINED, job_rank(),
-                   &s->comm);
+    color = each ? job_rank() : 0;
+    if (!each && job_rank() >= s->layout.world)
+        color = MPI_UNDEFINED;
+    MPI_Comm_split(MPI_COMM_WORLD, color, job_rank(), &s->comm);
     if (s->comm == MPI_COMM_NULL)
         return;
     if (tr_rank_init(&s->r, s->comm, &s->model, &s->layout, &s->workload, UINT64_MAX, side_die,
                      &cls, &asked, &e) < 0)
         side_die(e.text);
     tr_params_init(&s->r.params, &s->model, 1);
+}
+
+void side_open(struct side *s, const char *model, const char *layout, int global_batch)
+{
+    open_side(s, model, layout, global_batch, false);
+}
+
+void side_open_each(struct side *s, const char *model, const char *layout, int global_batch)
+{
+    open_side(s, model, layout, global_batch, true);
 }
 
 void side_close(struct side *s)
@@ -167,7 +182,7 @@ double side_step(struct side *s)
         seconds = (double)(clock_mono_ns() - begin) * 1e-9;
     }
     side_meet();
-    MPI_Bcast(&seconds, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return seconds;
 }
 
