@@ -47,9 +47,10 @@ struct tn_export_in {
 
 enum { TN_MAX_FINDINGS = 96 };
 
+/* Both are UTF-8 whatever was cut off to fit. */
 struct tn_finding {
-    char setting[40]; /* "schedule", "model.mlp": where it stands in the layout, or model./workload.
-                       */
+    char setting[72]; /* "schedule", "model.mlp": where it stands in the layout, or model./workload.
+                         Of an import: the name that the source has for it */
     char detail[200];
 };
 
@@ -86,6 +87,7 @@ const struct tn_exporter *const *tn_exporters(void);
  * without one. */
 struct tn_wrapper;
 const struct tn_exporter *tn_exporter_find(const char *name, const struct tn_wrapper **ret_wrapper);
+const char *tn_wrapper_extension(const struct tn_wrapper *w);
 
 /* {"name","title","version","carries":[…],"media_type","wrappers":[…]} of each target. New
  * reference. */

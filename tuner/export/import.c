@@ -32,6 +32,23 @@ int tn_import_degrees(const struct pl_layout *l, struct err *e)
     return 0;
 }
 
+int tn_import_global_batch(struct tn_imported *out, int micro, int replicas, struct err *e)
+{
+    int64_t all = (int64_t)micro * replicas;
+
+    if (all > 1 << 24)
+        return err_set(e, -EINVAL, "%d sequences on each of %d replicas are absurd", micro,
+                       replicas);
+    out->global_batch = (int)all;
+    return 0;
+}
+
+void tn_import_split_experts(struct pl_layout *l, const struct pl_model *m)
+{
+    if (pl_model_is_moe(m) && l->tp > 1 && l->ep == 1)
+        l->etp = l->tp;
+}
+
 static void value_text(char buf[24], const struct pl_layout_key *k, int value)
 {
     if (k->names)
@@ -68,7 +85,7 @@ int tn_import(struct tn_imported *ret, const char *source, const char *text, int
     if (str_eq(source, "megatron"))
         r = tn_import_megatron(&out, text, m, e);
     else if (str_eq(source, "deepspeed"))
-        r = tn_import_deepspeed(&out, text, e);
+        r = tn_import_deepspeed(&out, text, m, e);
     else if (str_eq(source, "torchtitan"))
         r = tn_import_torchtitan(&out, text, m, e);
     else

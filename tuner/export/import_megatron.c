@@ -1,7 +1,11 @@
 /*
  * Megatron-LM's command line arguments as a layout (megatron/training/arguments.py). Virtual stages
- * may be said in three ways; expert tensor parallelism defaults to tp, sharding under Megatron-FSDP
- * to zero 3, the global batch to one micro-batch of every replica.
+ * may be said in three ways; expert tensor parallelism defaults to tp, sharding under FSDP to zero
+ * 3, the global batch to one micro-batch of every replica.
+ *
+ * The text is what a shell would be given: words in quotes, comments, continued lines, a launcher
+ * before the arguments and a pipe behind them. Variables are not replaced, since their values are
+ * elsewhere: where one would have to be read, that is an error, and everywhere else it is listed.
  */
 #include "tuner/export/internal.h"
 
@@ -24,11 +28,11 @@ struct megatron {
     struct pl_layout *l;
     const struct pl_model *m;
     int layers_per_virtual, virtual_stages;
-    int stages; /* of a whole pipeline layout, 0 without one */
+    struct str stages; /* a whole pipeline layout, written out; empty without one */
     int recompute_layers;
-    bool recompute_block;
+    bool recompute_method, recompute_block;
     int fsdp_zero; /* what --data-parallel-sharding-strategy says; counts with Megatron-FSDP only */
-    bool etp_said, no_overlap_p2p, fsdp;
+    bool etp_said, no_overlap_p2p, strategy_said, fsdp, torch_fsdp, torch_fsdp_keeps;
 };
 
 /* Flags with an integer that lands in a field. */
@@ -57,49 +61,48 @@ static int *megatron_number(struct megatron *s, const char *flag)
     return NULL;
 }
 
-/*
- * Sizes of the model: they are the campaign's, so here they are only held against it. False for
- * another flag.
- */
-static bool model_number(struct megatron *s, const char *flag, const char *value)
+/* Sizes of the model: they are the campaign's, so here they are only held against it. */
+static const int *model_number(const struct pl_model *m, const char *flag)
 {
-    const struct pl_model *m = s->m;
     const struct {
         const char *flag;
-        int have;
+        const int *have;
     } rows[] = {
-        {"--num-layers", m->layers},
-        {"--hidden-size", m->hidden},
-        {"--ffn-hidden-size", m->ffn},
-        {"--num-attention-heads", m->heads},
-        {"--num-query-groups", m->kv_heads},
-        {"--kv-channels", m->head_dim},
-        {"--num-experts", m->moe.experts},
-        {"--moe-router-topk", m->moe.top_k},
-        {"--moe-ffn-hidden-size", m->moe.expert_ffn},
-        {"--moe-shared-expert-intermediate-size", m->moe.shared_ffn},
+        {"--num-layers", &m->layers},
+        {"--hidden-size", &m->hidden},
+        {"--ffn-hidden-size", &m->ffn},
+        {"--num-attention-heads", &m->heads},
+        {"--num-query-groups", &m->kv_heads},
+        {"--kv-channels", &m->head_dim},
+        {"--num-experts", &m->moe.experts},
+        {"--moe-router-topk", &m->moe.top_k},
+        {"--moe-ffn-hidden-size", &m->moe.expert_ffn},
+        {"--moe-shared-expert-intermediate-size", &m->moe.shared_ffn},
     };
 
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        int64_t v;
-
-        if (strcmp(rows[i].flag, flag))
-            continue;
-        if (!value || str_to_i64(&v, value, 0, 1 << 30) < 0 || v != rows[i].have)
-            tn_finding_add(&s->out->ignored, flag, "%.40s, but %s has %d: another model?",
-                           value ? value : "", m->name, rows[i].have);
-        return true;
-    }
-    return false;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (!strcmp(rows[i].flag, flag))
+            return rows[i].have;
+    return NULL;
 }
 
-static bool megatron_flag(struct megatron *s, const char *flag)
+static void compare_model(struct megatron *s, const char *flag, const char *value, int have)
+{
+    int64_t v;
+
+    if (!value || str_to_i64(&v, value, 0, 1 << 30) < 0 || v != have)
+        tn_finding_add(&s->out->ignored, flag, "%.40s, but %s has %d: another model?",
+                       value ? value : "", s->m->name, have);
+}
+
+/* Is this a flag without a value? If SET, what it says is noted. */
+static bool megatron_flag(struct megatron *s, const char *flag, bool set)
 {
     const struct {
         const char *flag;
         int *field;
         int value;
-    } rows[] = {
+    } settings[] = {
         {"--sequence-parallel", &s->l->sp, 1},
         {"--use-distributed-optimizer", &s->l->zero, 1},
         {"--overlap-grad-reduce", &s->l->overlap_grad_reduce, 1},
@@ -107,56 +110,122 @@ static bool megatron_flag(struct megatron *s, const char *flag)
         {"--overlap-moe-expert-parallel-comm", &s->l->overlap_moe_a2a, 1},
         {"--recompute-activations", &s->l->recompute, PL_RECOMPUTE_SELECTIVE},
     };
+    const struct {
+        const char *flag;
+        bool *field;
+    } notes[] = {
+        {"--no-overlap-p2p-communication", &s->no_overlap_p2p},
+        {"--use-megatron-fsdp", &s->fsdp},
+        {"--use-custom-fsdp", &s->fsdp}, /* its name before */
+        {"--use-torch-fsdp2", &s->torch_fsdp},
+        {"--torch-fsdp2-no-reshard-after-forward", &s->torch_fsdp_keeps},
+    };
 
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        if (!strcmp(rows[i].flag, flag)) {
-            *rows[i].field = rows[i].value;
-            return true;
-        }
-    }
-    if (!strcmp(flag, "--bf16")) { /* also beside --fp8-format, which says more */
-        if (s->l->precision == PL_FP32)
-            s->l->precision = PL_BF16;
+    for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
+        if (strcmp(settings[i].flag, flag))
+            continue;
+        if (set)
+            *settings[i].field = settings[i].value;
         return true;
     }
-    if (!strcmp(flag, "--no-overlap-p2p-communication")) {
-        s->no_overlap_p2p = true;
+    for (size_t i = 0; i < ARRAY_LEN(notes); i++) {
+        if (strcmp(notes[i].flag, flag))
+            continue;
+        *notes[i].field |= set;
         return true;
     }
-    if (!strcmp(flag, "--use-megatron-fsdp")) {
-        s->fsdp = true;
-        return true;
-    }
-    return false;
+    if (strcmp(flag, "--bf16") && strcmp(flag, "--fp16"))
+        return false;
+    if (set && s->l->precision == PL_FP32) /* --fp8-format beside it says more */
+        s->l->precision = PL_BF16;
+    if (set && !strcmp(flag, "--fp16"))
+        tn_finding_add(&s->out->ignored, flag, "taken as bf16, which needs the same bytes");
+    return true;
 }
 
+enum { MAX_STAGES_TEXT = 1 << 16 };
+
 /*
- * Stages of a pipeline layout such as "E|(t|)*3,m|m||L": fields between bars, where X*N and (…)*N
- * repeat and commas only separate for the eye. Counts the bars; *P is left behind the group.
+ * A pipeline layout such as "E|(t|)*3,m|m||L" written out: X*N and (…)*N repeat, and commas only
+ * separate for the eye. *P is left behind the group.
  */
-static int bars(const char **p, int depth)
+static int write_out(struct str *out, const char **p, int depth, struct err *e)
 {
-    int n = 0, last = 0; /* of the element that a * would repeat */
+    size_t last = out->len; /* where the element begins that a * would repeat */
 
     for (; **p && **p != ')'; ++*p) {
-        if (**p == '(' && depth < 8) {
-            ++*p;
-            last = bars(p, depth + 1);
-            n += last;
-            if (!**p)
-                break;
-        } else if (**p == '*') {
-            long times = strtol(*p + 1, NULL, 10);
+        if (**p == ',' || **p == ' ')
+            continue;
+        if (**p == '*') {
+            AUTO_FREE char *piece = mem_strdup(str_text(out) + last);
+            char *end;
+            long times = strtol(*p + 1, &end, 10);
 
-            n += last * (int)(times > 0 && times < 100000 ? times - 1 : 0);
-            while (isdigit((unsigned char)(*p)[1]))
-                ++*p;
+            if (end == *p + 1 || times < 1 || times > MAX_STAGES_TEXT)
+                return err_set(e, -EINVAL, "the pipeline layout repeats %.20s times", *p + 1);
+            for (; times > 1 && out->len <= MAX_STAGES_TEXT; times--)
+                str_add(out, piece);
+            *p = end - 1;
+        } else if (**p == '(' && depth < 8) {
+            int r;
+
+            last = out->len;
+            ++*p;
+            r = write_out(out, p, depth + 1, e);
+            if (r < 0)
+                return r;
+            if (**p != ')')
+                return err_set(e, -EINVAL, "a bracket of the pipeline layout does not close");
         } else {
-            last = **p == '|';
-            n += last;
+            last = out->len;
+            str_addc(out, **p);
         }
+        if (out->len > MAX_STAGES_TEXT)
+            return err_set(e, -EINVAL, "the pipeline layout has no end");
     }
+    return 0;
+}
+
+static int whole_layout(struct megatron *s, const char *value, struct err *e)
+{
+    int r;
+
+    str_trunc(&s->stages, 0);
+    r = write_out(&s->stages, &value, 0, e);
+    if (r == 0 && *value)
+        return err_set(e, -EINVAL, "a bracket of the pipeline layout was never opened");
+    if (r == 0 && !s->stages.len)
+        return err_set(e, -EINVAL, "--pipeline-model-parallel-layout is empty");
+    return r;
+}
+
+static int count_stages(const char *layout)
+{
+    int n = 1;
+
+    for (; *layout; layout++)
+        n += *layout == '|';
     return n;
+}
+
+/* Ours are equally long, the first ones by one longer: another division is listed, once. */
+static void compare_stages(struct megatron *s)
+{
+    const char *p = s->stages.text;
+
+    for (int run = 0; run < s->l->pp * s->l->vp; run++) {
+        int want = pl_stage_layers(s->l, s->m->layers, run % s->l->pp, run / s->l->pp, NULL), n = 0;
+
+        for (; *p && *p != '|'; p++)
+            n += *p == 't';
+        p += *p == '|';
+        if (n == want)
+            continue;
+        tn_finding_add(&s->out->ignored, "--pipeline-model-parallel-layout",
+                       "stage %d holds %d layers there; stages are equally long here, it holds %d",
+                       run, n, want);
+        return;
+    }
 }
 
 /* Only attention's core has a word here. */
@@ -172,10 +241,8 @@ static int megatron_word(struct megatron *s, const char *flag, const char *value
                          struct err *e)
 {
     *ret_known = true;
-    if (!strcmp(flag, "--pipeline-model-parallel-layout") && value) {
-        s->stages = bars(&value, 0) + 1;
-        return 0;
-    }
+    if (!strcmp(flag, "--pipeline-model-parallel-layout"))
+        return whole_layout(s, value ? value : "", e);
     if (!strcmp(flag, "--recompute-granularity")) {
         if (!str_eq(value, "full") && !str_eq(value, "selective"))
             return err_set(e, -EINVAL, "%s is `full` or `selective`, not `%.40s`", flag,
@@ -190,6 +257,7 @@ static int megatron_word(struct megatron *s, const char *flag, const char *value
         for (int i = 0; i < 4; i++) {
             if (str_eq(value, strategy[i])) {
                 s->fsdp_zero = i;
+                s->strategy_said = true;
                 return 0;
             }
         }
@@ -199,21 +267,18 @@ static int megatron_word(struct megatron *s, const char *flag, const char *value
         s->l->precision = PL_FP8;
         return 0;
     }
-    if (!strcmp(flag, "--fp16")) {
-        s->l->precision = PL_BF16;
-        tn_finding_add(&s->out->ignored, flag, "taken as bf16, which needs the same bytes");
-        return 0;
-    }
     if (!strcmp(flag, "--recompute-modules"))
         return recompute_modules(s, value);
     if (!strcmp(flag, "--recompute-method")) {
         if (!str_eq(value, "uniform") && !str_eq(value, "block"))
             return err_set(e, -EINVAL, "%s is `uniform` or `block`, not `%.40s`", flag,
                            value ? value : "");
+        s->recompute_method = true;
         s->recompute_block = str_eq(value, "block");
         return 0;
     }
-    *ret_known = !strcmp(flag, "--ckpt-format"); /* follows from the sharding */
+    /* That one follows from the sharding. */
+    *ret_known = !strcmp(flag, "--ckpt-format") && str_eq(value, "fsdp_dtensor");
     return 0;
 }
 
@@ -221,6 +286,11 @@ static int virtual_stages(struct megatron *s, const struct pl_model *m, struct e
 {
     struct pl_layout *l = s->l;
 
+    if (!!s->layers_per_virtual + !!s->virtual_stages + !!s->stages.len > 1)
+        return err_set(e, -EINVAL,
+                       "at most one of --num-layers-per-virtual-pipeline-stage, "
+                       "--num-virtual-stages-per-pipeline-rank and "
+                       "--pipeline-model-parallel-layout can be given");
     if (s->layers_per_virtual) {
         if (m->layers % ((int64_t)l->pp * s->layers_per_virtual))
             return err_set(e, -EINVAL,
@@ -229,11 +299,14 @@ static int virtual_stages(struct megatron *s, const struct pl_model *m, struct e
         l->vp = m->layers / (l->pp * s->layers_per_virtual);
     } else if (s->virtual_stages) {
         l->vp = s->virtual_stages;
-    } else if (s->stages) {
-        if (s->stages % l->pp)
+    } else if (s->stages.len) {
+        int stages = count_stages(s->stages.text);
+
+        if (stages % l->pp)
             return err_set(e, -EINVAL, "the pipeline layout has %d stages, not a multiple of pp %d",
-                           s->stages, l->pp);
-        l->vp = s->stages / l->pp;
+                           stages, l->pp);
+        l->vp = stages / l->pp;
+        compare_stages(s);
     }
     if (l->vp > 1) {
         l->schedule = PL_INTERLEAVED;
@@ -247,14 +320,33 @@ static void recompute_form(struct megatron *s)
 {
     int n = s->recompute_layers;
 
-    if (s->l->recompute != PL_RECOMPUTE_FULL)
+    if (s->l->recompute != PL_RECOMPUTE_FULL) {
+        if (s->recompute_method)
+            tn_finding_add(&s->out->ignored, "--recompute-method", "counts with full only");
+        if (n)
+            tn_finding_add(&s->out->ignored, "--recompute-num-layers", "counts with full only");
         return;
+    }
     if (s->recompute_block)
         tn_finding_add(&s->out->ignored, "--recompute-method",
                        "block recomputes %d layers of a stage: taken as all of them", n ? n : 1);
     else if (n > 1)
         tn_finding_add(&s->out->ignored, "--recompute-num-layers",
                        "layers are recomputed one by one here, not %d at a time", n);
+}
+
+static void sharding(struct megatron *s)
+{
+    if (s->fsdp)
+        s->l->zero = s->fsdp_zero;
+    else if (s->torch_fsdp)
+        s->l->zero = s->torch_fsdp_keeps ? 2 : 3;
+    if (s->strategy_said && !s->fsdp)
+        tn_finding_add(&s->out->ignored, "--data-parallel-sharding-strategy",
+                       "counts with --use-megatron-fsdp only");
+    if (s->torch_fsdp_keeps && !s->torch_fsdp)
+        tn_finding_add(&s->out->ignored, "--torch-fsdp2-no-reshard-after-forward",
+                       "counts with --use-torch-fsdp2 only");
 }
 
 static int megatron_finish(struct megatron *s, const struct pl_model *m, struct err *e)
@@ -264,14 +356,13 @@ static int megatron_finish(struct megatron *s, const struct pl_model *m, struct 
 
     if (!s->etp_said)
         l->etp = pl_model_is_moe(m) ? l->tp : 1; /* Megatron's default */
-    if (s->fsdp)
-        l->zero = s->fsdp_zero;
+    sharding(s);
     recompute_form(s);
     r = tn_import_degrees(l, e);
     if (r == 0)
         r = virtual_stages(s, m, e);
     if (r == 0 && !s->out->global_batch) /* the default again */
-        s->out->global_batch = l->micro_batch * (l->world / (l->tp * l->cp * l->pp));
+        r = tn_import_global_batch(s->out, l->micro_batch, l->world / (l->tp * l->cp * l->pp), e);
     return r;
 }
 
@@ -289,42 +380,92 @@ static const char *skip_space(const char *p)
     return p;
 }
 
-static int next_word(struct str *word, const char **p)
+/* What a word of the command is; OPEN: a quote that does not end. */
+enum word { END, OPEN, FLAG, VALUE, VARIABLE, SHELL };
+
+static bool ends_command(const char *w)
+{
+    static const char *const words[] = {"|", "||", "&", "&&", ";", "|&", NULL};
+
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(words[i], w))
+            return true;
+    w += strspn(w, "0123456789&");
+    return *w == '>' || *w == '<';
+}
+
+static enum word kind_of(const char *word, bool quoted)
+{
+    if (str_starts(word, "--"))
+        return FLAG;
+    if (*word == '$')
+        return VARIABLE;
+    return !quoted && ends_command(word) ? SHELL : VALUE;
+}
+
+/* The next word without its quotes. */
+static enum word next_word(struct str *word, const char **p)
 {
     char quote = 0;
+    bool quoted = false;
 
-    *p = skip_space(*p);
-    if (**p == '#') {
+    for (*p = skip_space(*p); **p == '#'; *p = skip_space(*p))
         *p += strcspn(*p, "\n");
-        return next_word(word, p);
-    }
     if (!**p)
-        return 0;
+        return END;
     str_trunc(word, 0);
     for (; **p && (quote || (!isspace((unsigned char)**p) && !continues(*p))); ++*p) {
-        if (**p == '\\' && quote != '\'' && (*p)[1])
+        if (continues(*p)) { /* joins the lines within double quotes */
+            *p += (*p)[1] == '\r' ? 2 : 1;
+        } else if (**p == '\\' && quote != '\'' && (*p)[1]) {
             str_addc(word, *++*p);
-        else if (quote ? **p == quote : (**p == '"' || **p == '\''))
+            quoted = true;
+        } else if (quote ? **p == quote : (**p == '"' || **p == '\'')) {
             quote = quote ? 0 : **p;
-        else
+            quoted = true;
+        } else {
             str_addc(word, **p);
+        }
     }
-    return 1;
+    return quote ? OPEN : kind_of(str_text(word), quoted);
 }
 
-static bool is_value(const char *p)
+/* How many of the words behind a flag belong to it. */
+enum takes { NOTHING, ONE, ANY };
+
+static enum takes takes(struct megatron *s, const char *flag)
 {
-    p = skip_space(p);
-    return *p && *p != '#' && !(*p == '-' && p[1] == '-');
+    static const char *const words[] = {"--pipeline-model-parallel-layout",
+                                        "--recompute-granularity",
+                                        "--recompute-method",
+                                        "--data-parallel-sharding-strategy",
+                                        "--fp8-format",
+                                        NULL};
+
+    if (megatron_flag(s, flag, false))
+        return NOTHING;
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(words[i], flag))
+            return ONE;
+    return megatron_number(s, flag) || model_number(s->m, flag) ? ONE : ANY;
 }
 
-/* Further words up to the next flag belong to it: "--recompute-modules core_attn mlp". */
-static void more_values(struct str *value, const char **p, bool has_value)
+/* Up to the next flag: "--recompute-modules core_attn mlp". */
+static bool read_values(struct str *value, const char **p, enum takes most)
 {
-    AUTO_STR word = {0};
+    int n = 0;
 
-    while (has_value && is_value(*p) && next_word(&word, p))
-        str_addf(value, " %s", str_text(&word));
+    for (; most == ANY || n < (int)most; n++) {
+        AUTO_STR word = {0};
+        const char *next = *p;
+        enum word kind = next_word(&word, &next);
+
+        if (kind != VALUE && kind != VARIABLE)
+            break;
+        str_addf(value, "%s%s", n ? " " : "", str_text(&word));
+        *p = next;
+    }
+    return n > 0;
 }
 
 /* A whole command line ("torchrun … pretrain_gpt.py --…"): what stands before belongs to its
@@ -333,14 +474,79 @@ static const char *after_script(const char *text)
 {
     AUTO_STR word = {0};
     const char *p = text;
+    enum word kind = next_word(&word, &p);
 
-    if (!next_word(&word, &p) || str_starts(str_text(&word), "--"))
+    if (kind == FLAG)
         return text;
-    do {
+    for (; kind != END && kind != OPEN; kind = next_word(&word, &p))
         if (str_ends(str_text(&word), ".py"))
             return p;
-    } while (next_word(&word, &p));
     return text;
+}
+
+/* FLAG may hold its value, too: "--seq-length=4096". */
+static int argument(struct megatron *s, char *flag, const char **p, struct err *e)
+{
+    char *equals = strchr(flag, '=');
+    AUTO_STR text = {0};
+    const char *value = NULL;
+    enum takes most;
+    const int *have;
+    bool known;
+    int *field, r;
+
+    if (equals)
+        *equals = '\0';
+    most = takes(s, flag);
+    if (equals && most == NOTHING)
+        return err_set(e, -EINVAL, "%.64s takes no value, not `%.64s`", flag, equals + 1);
+    if (equals)
+        value = equals + 1;
+    else if (read_values(&text, p, most))
+        value = str_text(&text);
+    if (megatron_flag(s, flag, true))
+        return 0;
+    if ((field = megatron_number(s, flag)) != NULL) {
+        s->etp_said |= field == &s->l->etp;
+        return positive(field, flag, value, e);
+    }
+    if ((have = model_number(s->m, flag)) != NULL) {
+        compare_model(s, flag, value, *have);
+        return 0;
+    }
+    r = megatron_word(s, flag, value, &known, e);
+    if (r == 0 && !known)
+        tn_finding_add(&s->out->ignored, flag, "not a setting of the layout%s%.100s",
+                       value ? ": " : "", value ? value : "");
+    return r;
+}
+
+static int arguments(struct megatron *s, const char *p, struct err *e)
+{
+    AUTO_STR word = {0};
+    enum word kind;
+    int r = 0;
+
+    while (r == 0 && (kind = next_word(&word, &p)) != END) {
+        switch (kind) {
+        case FLAG:
+            r = argument(s, word.text, &p, e);
+            break;
+        case VARIABLE:
+            tn_finding_add(&s->out->ignored, word.text,
+                           "a shell variable: what it holds is not in the text");
+            break;
+        case SHELL:
+            tn_finding_add(&s->out->ignored, word.text, "the command ends here");
+            return 0;
+        case OPEN:
+            return err_set(e, -EINVAL, "a quote does not end: %.64s", str_text(&word));
+        default:
+            return err_set(e, -EINVAL, "expected an argument that begins with --, found `%.64s`",
+                           str_text(&word));
+        }
+    }
+    return r;
 }
 
 int tn_import_megatron(struct tn_imported *out, const char *text, const struct pl_model *m,
@@ -348,43 +554,10 @@ int tn_import_megatron(struct tn_imported *out, const char *text, const struct p
 {
     struct megatron s = {
         .out = out, .l = &out->layout, .m = m, .fsdp_zero = 3}; /* FSDP's default */
-    AUTO_STR flag = {0};
-    AUTO_STR value = {0};
-    const char *p = after_script(text);
+    int r = arguments(&s, after_script(text), e);
 
-    while (next_word(&flag, &p)) {
-        char *equals = flag.len ? strchr(flag.text, '=') : NULL; /* "" is a word without text */
-        bool has_value = equals || is_value(p), known;
-        int *field, r;
-
-        if (!str_starts(str_text(&flag), "--"))
-            return err_set(e, -EINVAL, "expected an argument that begins with --, found `%.64s`",
-                           str_text(&flag));
-        if (equals) {
-            str_trunc(&value, 0);
-            str_add(&value, equals + 1);
-            *equals = '\0';
-        } else if (has_value) {
-            next_word(&value, &p);
-        }
-        more_values(&value, &p, has_value && !equals);
-        field = megatron_number(&s, flag.text);
-        if (field) {
-            r = positive(field, flag.text, has_value ? value.text : NULL, e);
-            if (r < 0)
-                return r;
-            s.etp_said |= field == &s.l->etp;
-            continue;
-        }
-        if (megatron_flag(&s, flag.text) ||
-            model_number(&s, flag.text, has_value ? value.text : NULL))
-            continue;
-        r = megatron_word(&s, flag.text, has_value ? value.text : NULL, &known, e);
-        if (r < 0)
-            return r;
-        if (!known)
-            tn_finding_add(&out->ignored, flag.text, "not a setting of the layout%s%.100s",
-                           has_value ? ": " : "", has_value ? str_text(&value) : "");
-    }
-    return megatron_finish(&s, m, e);
+    if (r == 0)
+        r = megatron_finish(&s, m, e);
+    str_done(&s.stages);
+    return r;
 }

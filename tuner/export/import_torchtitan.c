@@ -1,16 +1,20 @@
 /*
  * A torchtitan job file (TOML, up to v0.2.2) as a layout. What the file does not say has
- * torchtitan's defaults: 8 sequences a rank, bf16, selective checkpointing, sharding over all.
+ * torchtitan's defaults: 8 sequences of 2048 tokens a rank, bf16, checkpointing of every second
+ * layer, sharding over all. The names that settings had in the first releases are read, too.
  */
 #include "tuner/export/internal.h"
 
 #include <errno.h>
+#include <strings.h>
 
 struct titan {
     struct tn_imported *out;
     int local_batch, pp_microbatch, layers_per_stage, replicate, shard;
-    int first_less, last_less; /* layers that the first and the last stage have less */
-    int every_layers;          /* of which selective checkpointing takes one; 0: operators */
+    int old_batch, old_microbatches; /* as it was said before local_batch_size and microbatch_size:
+                                        the pipeline's micro-batches are counted, one a stage */
+    int first_less, last_less;       /* layers that the first and the last stage have less */
+    int every_layers;                /* of which selective checkpointing takes one; 0: operators */
     char reshard[16], schedule[32];
 };
 
@@ -76,7 +80,8 @@ static int titan_word(struct titan *s, const char *path, const char *value, bool
     int which;
 
     *ret_known = true;
-    if (!strcmp(path, "parallelism.pipeline_parallel_schedule"))
+    if (!strcmp(path, "parallelism.pipeline_parallel_schedule") ||
+        !strcmp(path, "experimental.pipeline_parallel_schedule"))
         snprintf(s->schedule, sizeof(s->schedule), "%s", value);
     else if (!strcmp(path, "parallelism.fsdp_reshard_after_forward")) {
         snprintf(s->reshard, sizeof(s->reshard), "%s", value);
@@ -113,6 +118,15 @@ static int *titan_number(struct titan *s, const char *path)
         {"parallelism.pipeline_parallel_layers_per_stage", &s->layers_per_stage},
         {"parallelism.pipeline_parallel_first_stage_less_layers", &s->first_less},
         {"parallelism.pipeline_parallel_last_stage_less_layers", &s->last_less},
+        /* the first releases */
+        {"training.batch_size", &s->old_batch},
+        {"training.data_parallel_replicate_degree", &s->replicate},
+        {"training.data_parallel_shard_degree", &s->shard},
+        {"training.tensor_parallel_degree", &l->tp},
+        {"experimental.context_parallel_degree", &l->cp},
+        {"experimental.pipeline_parallel_degree", &l->pp},
+        {"experimental.pipeline_parallel_microbatches", &s->old_microbatches},
+        {"parallelism.pipeline_parallel_microbatches", &s->old_microbatches},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
@@ -146,21 +160,50 @@ static int titan_pipeline(struct titan *s, const struct pl_model *m, struct err 
 {
     struct pl_layout *l = &s->out->layout;
 
-    if (str_eq(s->schedule, "GPipe"))
+    /* PyTorch looks its schedules up in any case of letters. */
+    if (!strcasecmp(s->schedule, "GPipe"))
         l->schedule = PL_GPIPE;
-    else if (str_eq(s->schedule, "Interleaved1F1B"))
+    else if (!strcasecmp(s->schedule, "Interleaved1F1B"))
         l->schedule = PL_INTERLEAVED;
-    else if (s->schedule[0] && !str_eq(s->schedule, "1F1B"))
+    else if (s->schedule[0] && strcasecmp(s->schedule, "1F1B"))
         return err_set(e, -EINVAL, "pipeline_parallel_schedule \"%s\" has no word here",
                        s->schedule);
     return titan_stages(s, m, e);
 }
 
+/* Sequences a replica, and of them those of a micro-batch; what a step has beyond them is another
+ * round. */
+static int titan_batch(struct titan *s, int dp, struct err *e)
+{
+    struct pl_layout *l = &s->out->layout;
+    int local = s->old_batch ? s->old_batch : s->local_batch, micro = local;
+
+    if (l->pp > 1 && s->pp_microbatch)
+        micro = s->pp_microbatch;
+    else if (l->pp > 1 && (s->old_batch || s->old_microbatches))
+        micro = local / (s->old_microbatches ? s->old_microbatches : l->pp);
+    else if (l->pp > 1)
+        micro = 1;
+    if (!micro || local % micro)
+        return err_set(e, -EINVAL, "a local batch of %d sequences is no number of micro-batches",
+                       local);
+    l->micro_batch = micro;
+    if (s->out->global_batch <= 0)
+        return tn_import_global_batch(s->out, local, dp, e);
+    if (l->pp > 1 && s->out->global_batch > (int64_t)local * dp)
+        tn_finding_add(&s->out->ignored, "training.global_batch_size",
+                       "the pipeline drains after each local batch of %d there, once a step here",
+                       local);
+    return 0;
+}
+
 static int titan_finish(struct titan *s, const struct pl_model *m, struct err *e)
 {
     struct pl_layout *l = &s->out->layout;
-    int r = tn_import_degrees(l, e), dp;
+    int r, dp;
 
+    tn_import_split_experts(l, m);
+    r = tn_import_degrees(l, e);
     if (r < 0)
         return r;
     dp = l->world / (l->tp * l->cp * l->pp);
@@ -174,20 +217,18 @@ static int titan_finish(struct titan *s, const struct pl_model *m, struct err *e
     if (l->recompute == PL_RECOMPUTE_SELECTIVE && s->every_layers)
         tn_finding_add(&s->out->ignored, "activation_checkpoint.selective_ac_option",
                        "selective is of operators here, not of one layer in %d", s->every_layers);
-    if (s->replicate > 1 && s->shard > 1)
+    if (s->replicate > 1 && (int64_t)s->shard * l->cp > 1)
         tn_finding_add(&s->out->ignored, "parallelism.data_parallel_replicate_degree",
                        "hybrid sharding has no word here: taken as full sharding");
     l->zero =
-        s->shard > 1
+        (int64_t)s->shard * l->cp > 1 /* over both */
             ? (str_eq(s->reshard, "never") || (l->pp > 1 && !str_eq(s->reshard, "always")) ? 2 : 3)
             : 0;
-    l->overlap_grad_reduce = dp > 1;
+    l->overlap_grad_reduce = (int64_t)dp * l->cp > 1;
     l->overlap_param_gather = l->zero >= 2;
     l->sp = l->tp > 1;
-    l->micro_batch = l->pp > 1 ? (s->pp_microbatch ? s->pp_microbatch : 1) : s->local_batch;
-    if (s->out->global_batch <= 0)
-        s->out->global_batch = s->local_batch * dp;
-    return l->pp > 1 ? titan_pipeline(s, m, e) : 0;
+    r = titan_batch(s, dp, e);
+    return r == 0 && l->pp > 1 ? titan_pipeline(s, m, e) : r;
 }
 
 /* -1 means "what is left" of the devices, or "one local batch of every rank"; stages may be none
@@ -227,6 +268,7 @@ int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct
 {
     struct titan s = {.out = out, /* torchtitan's defaults */
                       .local_batch = 8,
+                      .every_layers = 2,
                       .replicate = 1,
                       .shard = -1,
                       .first_less = 1,
@@ -235,6 +277,9 @@ int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct
 
     out->layout.precision = PL_BF16;
     out->layout.recompute = PL_RECOMPUTE_SELECTIVE;
+    out->seq = 2048;
     r = tn_toml_read(text, titan_set, &s, e);
+    if (r < 0 && strstr(text, "import ") && strstr(text, "def "))
+        return err_set(e, -EINVAL, "this is Python: of torchtitan the TOML is read, up to v0.2.2");
     return r < 0 ? r : titan_finish(&s, m, e);
 }

@@ -30,13 +30,18 @@ extern const struct tn_wrapper *const tn_wrappers[]; /* NULL-terminated */
  */
 json_t *tn_export_provenance(const struct tn_export_in *in, const struct tn_findings *lost);
 
+/* A text from outside inside a comment: nothing in it ends the line, in any of the formats. */
+void tn_add_clean(struct str *out, const char *text);
+
 /* Microbatches of a step on one data-parallel replica. */
 int tn_microbatches(const struct tn_export_in *in);
 
 /* Processes a node of the cluster for this layout, at most world, and nodes; the last node may hold
- * fewer. */
+ * fewer. A cluster that takes more ranks than it has devices gets no more nodes for them. */
 int tn_ranks_per_node(const struct tn_export_in *in);
 int tn_nodes(const struct tn_export_in *in);
+/* Do the ranks of a node find as many cores as they have threads? */
+bool tn_cores_suffice(const struct tn_export_in *in);
 
 /* Megatron needs CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell with tp or cp above 1; with FSDP it
  * refuses it. */
@@ -49,6 +54,8 @@ void tn_gap_schedule(struct tn_findings *f, const struct tn_export_in *in, bool 
 void tn_gap_threads(struct tn_findings *f, const struct tn_export_in *in);
 void tn_gap_scope(struct tn_findings *f, const struct tn_export_in *in);
 void tn_gap_precision(struct tn_findings *f, const struct tn_export_in *in);
+/* Without expert parallelism TARGET splits experts by tp like all else. */
+void tn_gap_split_experts(struct tn_findings *f, const struct tn_export_in *in, const char *target);
 /* FSDP always reduces gradients and gathers parameters behind the computation. */
 void tn_gap_fsdp_overlap(struct tn_findings *f, const struct tn_export_in *in, const char *target);
 /* The target has no global batch, and one micro-batch of all replicas is not it. */
@@ -60,6 +67,13 @@ void tn_gap_flag(struct tn_findings *f, const struct tn_export_in *in, const cha
  * come from outside; -EINVAL with the numbers. */
 int tn_import_degrees(const struct pl_layout *l, struct err *e);
 
+/* MICRO sequences of every one of REPLICAS, where the source says no global batch; -EINVAL where
+ * that is absurd. */
+int tn_import_global_batch(struct tn_imported *out, int micro, int replicas, struct err *e);
+
+/* Where experts are not placed by expert parallelism, the source's tp splits them: etp says so. */
+void tn_import_split_experts(struct pl_layout *l, const struct pl_model *m);
+
 /* Every key = value of a TOML text in its order, PATH dotted: "training.seq_len". The first
  * negative answer ends the reading and is its result, as is -EINVAL with the line where the text is
  * no TOML.
@@ -68,7 +82,8 @@ typedef int tn_toml_fn(void *arg, const char *path, const char *value, int line,
 int tn_toml_read(const char *text, tn_toml_fn *set, void *arg, struct err *e);
 
 /* One source each; see tn_import(). OUT has the defaults and the world. */
-int tn_import_deepspeed(struct tn_imported *out, const char *text, struct err *e);
+int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct pl_model *m,
+                        struct err *e);
 int tn_import_megatron(struct tn_imported *out, const char *text, const struct pl_model *m,
                        struct err *e);
 int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct pl_model *m,

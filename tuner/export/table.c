@@ -23,6 +23,22 @@ const struct tn_exporter *const *tn_exporters(void)
     return exporters;
 }
 
+/* What was cut in the middle of a letter would be no text for JSON. */
+static void mend(char *text)
+{
+    for (size_t i = 0, n = strlen(text); i < n;) {
+        size_t letter = 1;
+
+        while (letter < 4 && i + letter < n && (text[i + letter] & 0xc0) == 0x80)
+            letter++;
+        for (; letter && !str_is_utf8(text + i, letter); letter--)
+            ;
+        if (!letter)
+            text[i] = '?';
+        i += letter ? letter : 1;
+    }
+}
+
 void tn_finding_add(struct tn_findings *f, const char *setting, const char *fmt, ...)
 {
     struct tn_finding *it;
@@ -40,6 +56,8 @@ void tn_finding_add(struct tn_findings *f, const char *setting, const char *fmt,
     va_start(ap, fmt);
     vsnprintf(it->detail, sizeof(it->detail), fmt, ap);
     va_end(ap);
+    mend(it->setting);
+    mend(it->detail);
 }
 
 /* ---- what targets share -------------------------------------------------------------------------
@@ -52,9 +70,11 @@ int tn_microbatches(const struct tn_export_in *in)
 
 int tn_ranks_per_node(const struct tn_export_in *in)
 {
-    int per = in->cluster->devices_per_node;
+    int per = in->cluster->devices_per_node, world = in->layout->world;
 
-    return in->layout->world < per ? in->layout->world : per;
+    if (world > pl_cluster_devices(in->cluster)) /* legal where the cluster oversubscribes */
+        per = (world + in->cluster->nodes - 1) / in->cluster->nodes;
+    return world < per ? world : per;
 }
 
 int tn_nodes(const struct tn_export_in *in)
@@ -62,6 +82,11 @@ int tn_nodes(const struct tn_export_in *in)
     int per = tn_ranks_per_node(in);
 
     return (in->layout->world + per - 1) / per;
+}
+
+bool tn_cores_suffice(const struct tn_export_in *in)
+{
+    return (int64_t)tn_ranks_per_node(in) * in->layout->threads <= in->cluster->devices_per_node;
 }
 
 void tn_gap_schedule(struct tn_findings *f, const struct tn_export_in *in, bool gpipe,
@@ -95,16 +120,31 @@ void tn_gap_precision(struct tn_findings *f, const struct tn_export_in *in)
         tn_finding_add(f, "precision", "fp8 needs a recipe of the target's own: bf16 is written");
 }
 
-void tn_gap_fsdp_overlap(struct tn_findings *f, const struct tn_export_in *in, const char *target)
+void tn_gap_split_experts(struct tn_findings *f, const struct tn_export_in *in, const char *target)
 {
     const struct pl_layout *l = in->layout;
 
-    if (l->dp > 1 && !l->overlap_grad_reduce)
+    if (pl_model_is_moe(in->model) && l->tp > 1 && l->ep == 1 && l->etp == 1)
+        tn_finding_add(f, "etp", "without expert parallelism %s splits experts by tp, too", target);
+}
+
+void tn_gap_fsdp_overlap(struct tn_findings *f, const struct tn_export_in *in, const char *target)
+{
+    const struct pl_layout *l = in->layout;
+    bool replicas = (int64_t)l->dp * l->cp > 1; /* it works over both */
+
+    if (replicas && !l->overlap_grad_reduce)
         tn_finding_add(f, "overlap_grad_reduce", "%s always overlaps the reduction of gradients",
                        target);
-    if (l->dp > 1 && l->zero >= 2 && !l->overlap_param_gather)
+    if (!replicas && l->overlap_grad_reduce)
+        tn_finding_add(f, "overlap_grad_reduce", "%s reduces over dp x cp only, which is 1",
+                       target);
+    if (replicas && l->zero >= 2 && !l->overlap_param_gather)
         tn_finding_add(f, "overlap_param_gather", "%s always gathers parameters ahead", target);
-    if (l->zero < 2 && l->overlap_param_gather)
+    if (!replicas && l->overlap_param_gather)
+        tn_finding_add(f, "overlap_param_gather", "%s gathers over dp x cp only, which is 1",
+                       target);
+    if (replicas && l->zero < 2 && l->overlap_param_gather)
         tn_finding_add(f, "overlap_param_gather", "%s has no such setting below zero 2", target);
 }
 
@@ -170,11 +210,27 @@ json_t *tn_export_provenance(const struct tn_export_in *in, const struct tn_find
     return p;
 }
 
-/* A name from outside inside a comment must not end the line. */
-static void add_clean(struct str *out, const char *text)
+/* Bytes at P that are no visible text to one of the formats: controls, those of Latin 1 among them,
+ * the separators of lines and paragraphs, and what is no character. */
+static size_t unprintable(const unsigned char *p)
 {
-    for (; *text; text++)
-        str_addc(out, (unsigned char)*text < ' ' || *text == 0x7f ? ' ' : *text);
+    if (*p < ' ' || *p == 0x7f)
+        return 1;
+    if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
+        return 2;
+    if (p[0] == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9))
+        return 3;
+    return p[0] == 0xef && p[1] == 0xbf && p[2] >= 0xbe ? 3 : 0;
+}
+
+void tn_add_clean(struct str *out, const char *text)
+{
+    while (*text) {
+        size_t skip = unprintable((const unsigned char *)text);
+
+        str_addc(out, skip ? ' ' : *text);
+        text += skip ? skip : 1;
+    }
 }
 
 /* The fastest of many noisy numbers is too high on average: where nothing was measured again, what
@@ -185,9 +241,11 @@ static void add_expected(struct str *out, const char *mark, const struct tn_expo
 
     if (!isfinite(in->tokens_per_s))
         return;
-    str_addf(out, "%s %s the %s: %.6g tokens/s, 95 %% interval%s %.6g to %.6g", mark,
+    str_addf(out, "%s %s the %s: %.6g tokens/s", mark,
              in->basis == TN_ESTIMATE ? "expected by all trials of" : "measured in",
-             measured_in(in), in->tokens_per_s, of, in->lo, in->hi);
+             measured_in(in), in->tokens_per_s);
+    if (isfinite(in->lo) && isfinite(in->hi))
+        str_addf(out, ", 95 %% interval%s %.6g to %.6g", of, in->lo, in->hi);
     if (in->basis == TN_ESTIMATE)
         str_addf(out, "; this layout measured %.6g there", in->measured);
     str_addc(out, '\n');
@@ -199,9 +257,9 @@ static void add_comments(struct str *out, const char *mark, const struct tn_expo
     str_addf(out, "%s %s, for %s\n", mark, x->title, x->version);
     str_addf(out, "%s made by partune " PACKAGE_VERSION " on %s from campaign %s (", mark, in->date,
              in->campaign);
-    add_clean(out, in->campaign_name);
+    tn_add_clean(out, in->campaign_name);
     str_addf(out, "), trial %d, on ", in->trial);
-    add_clean(out, in->cluster->name);
+    tn_add_clean(out, in->cluster->name);
     str_addc(out, '\n');
     add_expected(out, mark, in);
     str_addf(out, "%s verified: %s", mark,
@@ -212,7 +270,7 @@ static void add_comments(struct str *out, const char *mark, const struct tn_expo
     str_addc(out, '\n');
     if (in->fingerprint) {
         str_addf(out, "%s software: ", mark);
-        add_clean(out, in->fingerprint);
+        tn_add_clean(out, in->fingerprint);
         str_addc(out, '\n');
     }
     for (int i = 0; i < lost->count; i++)
@@ -246,6 +304,11 @@ const struct tn_exporter *tn_exporter_find(const char *name, const struct tn_wra
         }
     }
     return NULL;
+}
+
+const char *tn_wrapper_extension(const struct tn_wrapper *w)
+{
+    return w->extension;
 }
 
 json_t *tn_exporters_json(void)
