@@ -278,9 +278,8 @@ static void reply_export(struct web_request *rq, const char *target, const struc
         return;
     }
     web_reply_header(rq, "Content-Disposition",
-                     arena_printf(web_arena(rq), "attachment; filename=\"%s-%s%s%s\"", in->campaign,
-                                  x ? x->name : "export", wrapper ? ".sh" : ".",
-                                  wrapper || !x ? "" : x->extension));
+                     arena_printf(web_arena(rq), "attachment; filename=\"%s-%s.%s\"", in->campaign,
+                                  x->name, wrapper ? tn_wrapper_extension(wrapper) : x->extension));
     web_reply_bytes(rq, 200, type, text, strlen(text));
 }
 

@@ -54,6 +54,9 @@ is "surface of one key: 400" "$(get "/v1/campaigns/$id/surface?x=tp")" 400
 is "a log from its middle" "$(get "/v1/campaigns/$id/trials/1/log?offset=3&limit=7" && wc -c <body | tr -d ' ')" "2007"
 is "export" "$(get "/v1/campaigns/$id/export/partune")" 200
 has "carries its provenance" "$(cat body)" "$id"
+job="/v1/campaigns/$id/export/mpijob+partune"
+is "a job around it" "$(status -D head -H "$A" "$url$job")" 200
+has "with a name that says what it is" "$(cat head)" "filename=\"$id-partune\.yaml\""
 is "export to nothing known: 404" "$(get "/v1/campaigns/$id/export/nothing")" 404
 is "compare trials" "$(post /v1/compare "{\"trials\":[{\"campaign\":\"$id\",\"n\":1},{\"campaign\":\"$id\",\"n\":2}]}")" 200
 has "says in what they differ" "$(cat body)" '"differs":\["'

@@ -28,11 +28,16 @@ job() { # FILE CODES...: exit status and number of starts
     echo "$? $(wc -l <starts | tr -d ' ')"
 }
 first() { find jobs -name "*.$1+partune" | sort | head -n 1; }
-echo 1..8
-for kind in slurm pbs; do
+# What the launcher of an MPIJob is told to run.
+sed -n '/^            - |$/,/^    Worker:$/{s/^              //p}' "$(first mpijob)" >mpijob.sh
+echo 1..15
+for kind in slurm pbs mpijob; do
     file=$(first $kind)
+    [ $kind = mpijob ] && file=mpijob.sh
     is "$kind: a run that ends well ends the job" "$(job "$file" 0)" "0 1"
     is "$kind: a lost rank is a new start" "$(job "$file" 1 137 0)" "0 3"
     is "$kind: a stop by signal after a checkpoint is none" "$(job "$file" 75)" "75 1"
     is "$kind: nor is what would fail again" "$(job "$file" 9 66)" "66 2"
+    # As the daemon starts a trial: a rank that may move to another's core makes both of them wait.
+    is "$kind: every start binds ranks to cores" "$(grep -c -- '-bind-to core \|--cpu-bind=cores ' starts)" 2
 done

@@ -41,7 +41,7 @@ def bridge(text):
     layout = [l.split("=", 1)[1] for l in lines if l.startswith("model.pipeline_model_parallel_layout=")]
     for l in layout:
         stages = json.loads(l)
-        assert stages[0][0] == "embedding" and stages[-1][-1] == "loss" and all(stages)
+        assert stages is None or stages[0][0] == "embedding" and stages[-1][-1] == "loss" and all(stages)
 
 
 def as_json(target):

@@ -11,11 +11,13 @@
 
 #include "tuner/export/export.h"
 
+enum { SAMPLE = 200 };
+
 struct world {
     struct pl_model m;
     struct pl_cluster c;
     struct pl_workload w;
-    struct pl_layout *layout;
+    struct pl_layout layout[SAMPLE];
     size_t n;
 };
 
@@ -46,34 +48,48 @@ static bool keep_some(void *arg, const struct pl_layout *l)
 {
     struct sample *s = arg;
 
-    if (s->seen++ % s->every == 0 && s->w->n < 200)
+    if (s->seen++ % s->every == 0 && s->w->n < SAMPLE)
         s->w->layout[s->w->n++] = *l;
-    return s->w->n < 200;
+    return s->w->n < SAMPLE;
 }
 
-static void open_world(struct world *w, size_t i)
+/* Without layouts. */
+static void open_case(struct world *w, size_t i)
 {
     AUTO_JSON *model = json_string(cases[i].model);
     AUTO_JSON *cluster =
         json_pack("{s:s, s:i}", "profile", cases[i].cluster, "nodes", cases[i].nodes);
     AUTO_JSON *workload = json_pack("{s:i}", "global_batch", cases[i].global_batch);
+    struct err e = {0};
+
+    *w = (struct world){0};
+    if (pl_model_parse(&w->m, model, &e) < 0 || pl_cluster_parse(&w->c, cluster, NULL, &e) < 0 ||
+        pl_workload_parse(&w->w, workload, &w->m, pl_trainer_find("any"), &e) < 0)
+        fail_msg("%s: %s %s", cases[i].model, e.pointer, e.text);
+}
+
+/* With 200 layouts of its space; they are looked for once. */
+static const struct world *sampled_world(size_t i)
+{
+    static struct world worlds[ARRAY_LEN(cases)];
+    struct world *w = &worlds[i];
     AUTO_JSON *space = unit_json("{'zero': [0,1,2,3], 'precision': ['fp32','bf16','fp8']}");
     struct pl_space space_of;
     struct pl_problem p = {&w->m, &w->c, &w->w, pl_trainer_find("any")};
     struct sample s = {.w = w};
     struct err e = {0};
 
-    *w = (struct world){0};
-    if (pl_model_parse(&w->m, model, &e) < 0 || pl_cluster_parse(&w->c, cluster, NULL, &e) < 0 ||
-        pl_workload_parse(&w->w, workload, &w->m, p.trainer, &e) < 0 ||
-        pl_space_parse(&space_of, space, &w->m, &w->c, &w->w, p.trainer, &e) < 0)
+    if (w->n)
+        return w;
+    open_case(w, i);
+    if (pl_space_parse(&space_of, space, &w->m, &w->c, &w->w, p.trainer, &e) < 0)
         fail_msg("%s: %s %s", cases[i].model, e.pointer, e.text);
-    w->layout = mem_alloc(200 * sizeof(*w->layout));
     pl_space_enumerate(&space_of, &p, count_one, &s);
-    s.every = s.seen / 200 | 1;
+    s.every = s.seen / SAMPLE | 1;
     s.seen = 0;
     pl_space_enumerate(&space_of, &p, keep_some, &s);
-    assert_int_equal(w->n, 200);
+    assert_int_equal(w->n, SAMPLE);
+    return w;
 }
 
 static struct tn_export_in input(const struct world *w, const struct pl_layout *l)
@@ -186,7 +202,8 @@ static void torchtitan_is_legal(const char *t, const struct tn_export_in *in)
     int pp = toml_int(t, "pipeline_parallel_degree"), ep = toml_int(t, "expert_parallel_degree");
 
     assert_int_equal(replicate * shard * tp * cp * pp, in->layout->world);
-    assert_int_equal((shard * cp * tp) % ep, 0);
+    assert_int_equal((shard * cp * tp) % (ep * toml_int(t, "expert_tensor_parallel_degree")), 0);
+    assert_int_equal(toml_int(t, "seq_len") % (2 * tp * cp), 0);
     assert_int_equal(toml_int(t, "global_batch_size") %
                          (toml_int(t, "local_batch_size") * replicate * shard),
                      0);
@@ -239,11 +256,10 @@ static void every_layout_is_exported_legally_or_refused_by_name(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct world w;
+        const struct world *w = sampled_world(i);
 
-        open_world(&w, i);
-        for (size_t k = 0; k < w.n; k++) {
-            struct tn_export_in in = input(&w, &w.layout[k]);
+        for (size_t k = 0; k < w->n; k++) {
+            struct tn_export_in in = input(w, &w->layout[k]);
 
             for (const struct tn_exporter *const *x = tn_exporters(); *x; x++) {
                 AUTO_FREE char *strict = NULL;
@@ -275,7 +291,6 @@ static void every_layout_is_exported_legally_or_refused_by_name(void **state)
                 }
             }
         }
-        free(w.layout);
     }
     print_message("# %d exports written, %d refused by name\n", written, refused);
     assert_true(written > 500);
@@ -296,11 +311,10 @@ static void what_a_target_carries_comes_back(void **state)
         int came_back = 0;
 
         for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-            struct world w;
+            const struct world *w = sampled_world(i);
 
-            open_world(&w, i);
-            for (size_t k = 0; k < w.n; k++) {
-                struct tn_export_in in = input(&w, &w.layout[k]);
+            for (size_t k = 0; k < w->n; k++) {
+                struct tn_export_in in = input(w, &w->layout[k]);
                 AUTO_FREE char *text = NULL;
                 struct tn_imported back;
                 struct tn_findings f;
@@ -309,11 +323,11 @@ static void what_a_target_carries_comes_back(void **state)
 
                 if (tn_export(&text, &type, &f, x->name, &in, false, &e) < 0)
                     continue;
-                if (tn_import(&back, pairs[p].source, text, w.layout[k].world, &w.m, &e) < 0)
+                if (tn_import(&back, pairs[p].source, text, w->layout[k].world, &w->m, &e) < 0)
                     fail_msg("%s: %s\n%s", pairs[p].source, e.text, text);
-                assert_int_equal(back.global_batch, w.w.global_batch);
+                assert_int_equal(back.global_batch, w->w.global_batch);
                 for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++) {
-                    int want = pl_layout_get(&w.layout[k], key),
+                    int want = pl_layout_get(&w->layout[k], key),
                         got = pl_layout_get(&back.layout, key);
 
                     if (carries(x, key->name) && want != got)
@@ -322,7 +336,6 @@ static void what_a_target_carries_comes_back(void **state)
                 }
                 came_back++;
             }
-            free(w.layout);
         }
         print_message("# %s: %d layouts came back\n", x->name, came_back);
         assert_true(came_back > 5);
@@ -381,6 +394,18 @@ static void refusals_name_the_setting(void **state)
          "ep (dp_shard x cp x tp = 4 is not a multiple of ep 2 x etp 4"},
         {1, "slurm+megatron", "{'world':12,'tp':1,'micro_batch':1}",
          "do not fill nodes of 8 evenly"},
+        {3, "torchtitan-toml", "{'tp':2,'sp':1,'zero':2,'micro_batch':1,'precision':'bf16'}",
+         "etp (without expert parallelism torchtitan splits experts by tp"},
+        {3, "torchtitan", "{'tp':2,'sp':1,'zero':2,'micro_batch':1,'precision':'bf16'}",
+         "etp (without expert parallelism torchtitan splits experts by tp"},
+        {3, "deepspeed", "{'tp':2,'sp':1,'zero':1,'micro_batch':1,'precision':'bf16'}",
+         "etp (without expert parallelism AutoTP splits experts by tp"},
+        {3, "smp", "{'world':8,'ep':8,'zero':3,'micro_batch':1,'precision':'bf16'}",
+         "zero (ep 8 of dp x cp 8 ranks leaves nothing to shard over"},
+        {1, "smp", "{'zero':2,'micro_batch':1,'precision':'bf16'}",
+         "zero (hybrid_shard_degree above 1 shards parameters and gradients, too: zero 3"},
+        {1, "torchtitan", "{'tp':4,'micro_batch':1,'zero':3,'overlap_grad_reduce':1,'dp':1}",
+         "sharding follows the data-parallel size"},
     };
 
     (void)state;
@@ -393,14 +418,214 @@ static void refusals_name_the_setting(void **state)
         struct tn_export_in in;
         struct err e = {0};
 
-        open_world(&w, rows[i].world);
+        open_case(&w, rows[i].world);
         parse_layout(&l, &w, rows[i].layout);
         in = input(&w, &l);
         assert_int_equal(tn_export(&text, &type, &f, rows[i].target, &in, false, &e), -EINVAL);
         if (!strstr(e.text, rows[i].want))
             fail_msg("%s %s: `%s` lacks `%s`", rows[i].target, rows[i].layout, e.text,
                      rows[i].want);
-        free(w.layout);
+    }
+}
+
+/* One export of a layout of CASES[WORLD], after CHANGE had its hands on what it is made from. */
+static char *export_changed(size_t world, const char *target, const char *layout, bool loss,
+                            void (*change)(struct world *w, struct tn_export_in *in), struct err *e)
+{
+    struct tn_findings f;
+    struct tn_export_in in;
+    struct pl_layout l;
+    struct world w;
+    const char *type;
+    char *text = NULL;
+
+    open_case(&w, world);
+    parse_layout(&l, &w, layout);
+    in = input(&w, &l);
+    change(&w, &in);
+    tn_export(&text, &type, &f, target, &in, loss, e);
+    return text;
+}
+
+static void half_a_theta(struct world *w, struct tn_export_in *in)
+{
+    (void)in;
+    w->m.rope_theta = 500000.5;
+}
+
+static void short_sequences(struct world *w, struct tn_export_in *in)
+{
+    (void)in;
+    w->w.seq = 12;
+}
+
+static void nothing(struct world *w, struct tn_export_in *in)
+{
+    (void)w;
+    (void)in;
+}
+
+/* What depends on the model or the workload, not on the layout. */
+static void models_that_a_target_has_no_words_for(void **state)
+{
+    static const char dense[] = "{'tp':4,'sp':1,'zero':1,'micro_batch':1,'precision':'bf16'}";
+    static const char sharded[] = "{'tp':4,'sp':1,'zero':3,'micro_batch':1,'precision':'bf16',"
+                                  "'overlap_grad_reduce':1,'overlap_param_gather':1}";
+    struct err e = {0};
+    AUTO_FREE char *theta = export_changed(1, "megatron", dense, false, half_a_theta, &e);
+    AUTO_FREE char *shorter = export_changed(1, "megatron", dense, false, short_sequences, &e);
+    AUTO_FREE char *fp32 = export_changed(
+        3, "megatron", "{'ep':8,'micro_batch':1,'precision':'fp32'}", false, nothing, &e);
+    AUTO_FREE char *bf16 = export_changed(
+        3, "megatron", "{'ep':8,'micro_batch':1,'precision':'bf16'}", false, nothing, &e);
+    AUTO_FREE char *titan = NULL;
+
+    (void)state;
+    assert_null(theta);
+    /* Learned positions are weights, and a mask over fewer of them is another model. */
+    assert_non_null(strstr(shorter, "\n--seq-length 12\n"));
+    assert_non_null(strstr(shorter, "\n--max-position-embeddings 8192\n"));
+    assert_null(strstr(fp32, "--moe-grouped-gemm"));
+    assert_non_null(strstr(bf16, "\n--moe-grouped-gemm\n"));
+
+    e = (struct err){0};
+    export_changed(1, "megatron", dense, false, half_a_theta, &e);
+    assert_non_null(strstr(e.text, "model.rope_theta (--rotary-base is a whole number"));
+    titan = export_changed(1, "torchtitan", sharded, true, short_sequences, &e);
+    assert_null(titan);
+    assert_non_null(strstr(e.text, "workload.seq (12 tokens are not a multiple of 2 x tp 4"));
+}
+
+/* Sharding and reduction lie over dp x cp, so they are there with dp 1, too. */
+static void layouts_with_context_parallelism_come_back(void **state)
+{
+    static const char *const layouts[] = {
+        "{'cp':32,'zero':2,'overlap_grad_reduce':1,'overlap_param_gather':1,'precision':'bf16'}",
+        "{'cp':32,'zero':3,'overlap_grad_reduce':1,'overlap_param_gather':1,'precision':'bf16'}",
+        "{'cp':4,'zero':3,'overlap_grad_reduce':1,'overlap_param_gather':1,'precision':'bf16'}",
+        "{'tp':2,'sp':1,'cp':4,'pp':4,'zero':2,'overlap_grad_reduce':1,'overlap_param_gather':1,"
+        "'precision':'bf16'}",
+    };
+    static const char *const targets[][2] = {{"megatron", "megatron"},
+                                             {"torchtitan-toml", "torchtitan"}};
+    struct world w;
+
+    (void)state;
+    open_case(&w, 1);
+    for (size_t i = 0; i < ARRAY_LEN(layouts) * 2; i++) {
+        const char *target = targets[i % 2][0], *source = targets[i % 2][1], *type;
+        AUTO_FREE char *text = NULL;
+        struct pl_layout l;
+        struct tn_imported back;
+        struct tn_findings f;
+        struct tn_export_in in;
+        struct err e = {0};
+
+        parse_layout(&l, &w, layouts[i / 2]);
+        in = input(&w, &l);
+        if (tn_export(&text, &type, &f, target, &in, false, &e) < 0)
+            fail_msg("%s %s: %s", target, layouts[i / 2], e.text);
+        if (tn_import(&back, source, text, l.world, &w.m, &e) < 0)
+            fail_msg("%s: %s\n%s", source, e.text, text);
+        if (!pl_layout_equal(&l, &back.layout)) {
+            char want[160], got[160];
+
+            fail_msg("%s gave %s, not %s\n%s", target, pl_layout_text(got, &back.layout),
+                     pl_layout_text(want, &l), text);
+        }
+    }
+}
+
+static void names_made_to_break_out(struct world *w, struct tn_export_in *in)
+{
+    snprintf(w->m.name, sizeof(w->m.name),
+             "x\nevil=1\xc2\x85"
+             "evil=2");
+    snprintf(w->c.name, sizeof(w->c.name), "y\revil: 1");
+    in->campaign_name = "a\nevil: 1\xc2\x85"
+                        "evil: 2\xe2\x80\xa8"
+                        "evil: 3\xc2\x81\xef\xbf\xbf";
+    in->fingerprint = "z\xe2\x80\xa9"
+                      "evil: 4";
+    in->lo = in->hi = NAN;
+}
+
+/* A line of a comment ends where any of the formats' parsers sees an end. */
+static void names_stay_within_their_comment(void **state)
+{
+    static const char *const ends[] = {"\nevil",       "\revil",   "\xc2\x85",     "\xe2\x80\xa8",
+                                       "\xe2\x80\xa9", "\xc2\x81", "\xef\xbf\xbf", "nan"};
+
+    (void)state;
+    for (const struct tn_exporter *const *x = tn_exporters(); *x; x++) {
+        struct err e = {0};
+        AUTO_FREE char *text =
+            export_changed(1, (*x)->name, "{'zero':1,'micro_batch':1,'precision':'bf16'}", true,
+                           names_made_to_break_out, &e);
+
+        if (!text)
+            fail_msg("%s: %s", (*x)->name, e.text);
+        for (size_t i = 0; (*x)->comment && i < ARRAY_LEN(ends); i++)
+            if (strstr(text, ends[i]))
+                fail_msg("%s has `%s`:\n%s", (*x)->name, ends[i], text);
+    }
+}
+
+static void two_cores(struct world *w, struct tn_export_in *in)
+{
+    (void)in;
+    w->c.nodes = 1;
+    w->c.devices_per_node = 2;
+    w->c.oversubscribe = true;
+}
+
+static void ranks_moved(struct world *w, struct tn_export_in *in)
+{
+    (void)w;
+    in->binding = "";
+}
+
+/* A production run is bound as the trial was: each rank to as many cores as it has threads. */
+static void jobs_bind_the_bundled_trainers_ranks(void **state)
+{
+    static const struct {
+        const char *target, *layout;
+        void (*change)(struct world *w, struct tn_export_in *in);
+        const char *has, *lacks;
+    } rows[] = {
+        {"pbs+partune", "{'world':16}", nothing, "mpiexec -bind-to core -n 16 -ppn 8 partune-train",
+         NULL},
+        {"pbs+partune", "{'world':4,'threads':2}", nothing,
+         "mpiexec -bind-to core:2 -n 4 -ppn 4 partune-train", NULL},
+        {"mpijob+partune", "{'world':4,'threads':2}", nothing,
+         "mpirun -bind-to core:2 -n 4 -ppn 4 partune-train", NULL},
+        {"slurm+partune", "{'world':4,'threads':2}", nothing,
+         "srun --mpi=pmi2 --cpus-per-task=2 --cpu-bind=cores partune-train", NULL},
+        {"pbs+partune", "{'world':16}", ranks_moved, "mpiexec -n 16 -ppn 8", "-bind-to"},
+        {"mpijob+partune", "{'world':16}", ranks_moved, "mpirun -n 16 -ppn 8", "-bind-to"},
+        {"slurm+partune", "{'world':16}", ranks_moved, "srun --mpi=pmi2 --cpus-per-task=1 partune",
+         "--cpu-bind"},
+        {"pbs+partune", "{'world':4}", two_cores, "select=1:ncpus=2:mpiprocs=4", "-bind-to"},
+        {"mpijob+partune", "{'world':4}", two_cores, "cpu: 2\n", "-bind-to"},
+        {"slurm+partune", "{'world':4}", two_cores, "srun --mpi=pmi2 --overcommit partune-train",
+         "--cpu-bind"},
+        {"slurm+partune", "{'world':4}", two_cores, "#SBATCH --nodes=1\n", "--cpus-per-task"},
+        {"pbs+megatron", "{'world':16}", nothing, "mpiexec -n 2 -ppn 1 bash", "-bind-to"},
+        {"slurm+megatron", "{'world':16}", nothing, "srun bash", "--cpu-bind"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct err e = {0};
+        AUTO_FREE char *text =
+            export_changed(1, rows[i].target, rows[i].layout, true, rows[i].change, &e);
+
+        if (!text)
+            fail_msg("%s: %s", rows[i].target, e.text);
+        if (!strstr(text, rows[i].has))
+            fail_msg("%s %s lacks `%s`:\n%s", rows[i].target, rows[i].layout, rows[i].has, text);
+        if (rows[i].lacks && strstr(text, rows[i].lacks))
+            fail_msg("%s has `%s`:\n%s", rows[i].target, rows[i].lacks, text);
     }
 }
 
@@ -409,19 +634,20 @@ static void unknown_targets_are_not_found(void **state)
     static const char *const bad[] = {"",          "megatro",           "slurm+",
                                       "+megatron", "pbs+slurm+partune", "lsf+megatron"};
     struct world w;
+    struct pl_layout l;
     struct tn_findings f;
     const char *type;
     char *text = NULL;
 
     (void)state;
-    open_world(&w, 1);
+    open_case(&w, 1);
+    parse_layout(&l, &w, "{'micro_batch':1}");
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        struct tn_export_in in = input(&w, &w.layout[0]);
+        struct tn_export_in in = input(&w, &l);
         struct err e = {0};
 
         assert_int_equal(tn_export(&text, &type, &f, bad[i], &in, true, &e), -ENOENT);
     }
-    free(w.layout);
 }
 
 static void golden_files_match_to_the_letter(void **state)
@@ -477,7 +703,7 @@ static void golden_files_match_to_the_letter(void **state)
         const char *type;
         struct err e = {0};
 
-        open_world(&w, rows[i].world);
+        open_case(&w, rows[i].world);
         parse_layout(&l, &w, rows[i].layout);
         in = input(&w, &l);
         if (tn_export(&text, &type, &f, rows[i].target, &in, true, &e) < 0)
@@ -488,7 +714,6 @@ static void golden_files_match_to_the_letter(void **state)
             fail_msg("%s", e.text);
         if (strcmp(text, want))
             fail_msg("%s differs; now it is:\n%s", rows[i].file, text);
-        free(w.layout);
     }
 }
 
@@ -504,7 +729,7 @@ static void the_bundled_file_is_a_whole_run(void **state)
     struct err e = {0};
 
     (void)state;
-    open_world(&w, 3);
+    open_case(&w, 3);
     parse_layout(&l, &w, "{'tp':1,'ep':2,'micro_batch':1}");
     in = input(&w, &l);
     assert_int_equal(tn_export(&text, &type, &f, "partune", &in, false, &e), 0);
@@ -516,7 +741,6 @@ static void the_bundled_file_is_a_whole_run(void **state)
     assert_true(json_is_true(json_object_get(json_object_get(v, "checkpoint"), "resume")));
     assert_true(json_integer_value(json_object_get(json_object_get(v, "checkpoint"), "every")) > 0);
     assert_true(json_number_value(json_object_get(json_object_get(v, "promised"), "lo")) == 40700);
-    free(w.layout);
 }
 
 /* An unverified winner says so, in every format. */
@@ -526,7 +750,7 @@ static void an_unverified_export_says_so(void **state)
     struct pl_layout l;
 
     (void)state;
-    open_world(&w, 1);
+    open_case(&w, 1);
     parse_layout(&l, &w, "{'tp':1,'micro_batch':1,'precision':'bf16'}");
     for (const struct tn_exporter *const *x = tn_exporters(); *x; x++) {
         struct tn_export_in in = input(&w, &l);
@@ -541,13 +765,16 @@ static void an_unverified_export_says_so(void **state)
         assert_true(strstr(text, "verified: no (") || strstr(text, "\"verified\": \"no\""));
         assert_null(strstr(text, "1.25"));
     }
-    free(w.layout);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_layout_is_exported_legally_or_refused_by_name),
     cmocka_unit_test(what_a_target_carries_comes_back),
     cmocka_unit_test(refusals_name_the_setting),
+    cmocka_unit_test(models_that_a_target_has_no_words_for),
+    cmocka_unit_test(layouts_with_context_parallelism_come_back),
+    cmocka_unit_test(names_stay_within_their_comment),
+    cmocka_unit_test(jobs_bind_the_bundled_trainers_ranks),
     cmocka_unit_test(unknown_targets_are_not_found),
     cmocka_unit_test(golden_files_match_to_the_letter),
     cmocka_unit_test(the_bundled_file_is_a_whole_run),

@@ -53,6 +53,7 @@ static void gaps(struct tn_findings *f, const struct tn_export_in *in)
         tn_finding_add(f, "sp", "AutoTP has no Megatron sequence parallelism");
     if (l->etp > 1)
         tn_finding_add(f, "etp", "expert_tensor_parallel_size must be 1");
+    tn_gap_split_experts(f, in, "AutoTP");
     if (l->recompute != PL_RECOMPUTE_NONE)
         tn_finding_add(f, "recompute",
                        "the model's code enables activation checkpointing, not the JSON");

@@ -83,6 +83,19 @@ static void gaps(struct tn_findings *f, const struct tn_export_in *in)
                        moe_overlap_lacks(l));
 }
 
+static bool whole_theta(const struct pl_model *m)
+{
+    return m->positions != PL_ROPE || m->rope_theta == floor(m->rope_theta);
+}
+
+static void megatron_gaps(struct tn_findings *f, const struct tn_export_in *in)
+{
+    gaps(f, in);
+    if (!whole_theta(in->model))
+        tn_finding_add(f, "model.rope_theta", "--rotary-base is a whole number, not %.10g",
+                       in->model->rope_theta);
+}
+
 static void rules(struct tn_findings *f, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
@@ -190,14 +203,16 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
         str_add(out, "--fp8-format hybrid\n");
 }
 
-static void write_moe(struct str *out, const struct pl_model *m)
+static void write_moe(struct str *out, const struct pl_model *m, int precision)
 {
     number(out, "--num-experts", m->moe.experts);
     number(out, "--moe-router-topk", m->moe.top_k);
     number(out, "--moe-ffn-hidden-size", m->moe.expert_ffn);
     str_add(out, "--moe-router-load-balancing-type aux_loss\n");
     str_addf(out, "--moe-aux-loss-coeff %.10g\n", m->moe.aux_loss_coef);
-    str_add(out, "--moe-token-dispatcher-type alltoall\n--moe-grouped-gemm\n");
+    str_add(out, "--moe-token-dispatcher-type alltoall\n");
+    if (precision != PL_FP32) /* its kernels know no fp32 */
+        flag(out, "--moe-grouped-gemm");
     if (m->moe.capacity_factor > 0)
         str_addf(out, "--moe-expert-capacity-factor %.10g\n", m->moe.capacity_factor);
     if (m->moe.shared_ffn)
@@ -210,8 +225,11 @@ static void write_moe(struct str *out, const struct pl_model *m)
     }
 }
 
-static void write_model(struct str *out, const struct pl_model *m, int seq)
+static void write_model(struct str *out, const struct tn_export_in *in)
 {
+    const struct pl_model *m = in->model;
+    int seq = in->workload->seq;
+
     number(out, "--num-layers", m->layers);
     number(out, "--hidden-size", m->hidden);
     number(out, "--ffn-hidden-size", m->ffn);
@@ -219,13 +237,14 @@ static void write_model(struct str *out, const struct pl_model *m, int seq)
     number(out, "--kv-channels", m->head_dim);
     if (m->kv_heads != m->heads)
         str_addf(out, "--group-query-attention\n--num-query-groups %d\n", m->kv_heads);
-    number(out, "--max-position-embeddings", seq);
+    /* Learned positions are weights: as many as the model has, however short the sequences are. */
+    number(out, "--max-position-embeddings", seq > m->seq ? seq : m->seq);
     if (m->mlp == PL_SWIGLU)
         flag(out, "--swiglu");
     str_addf(out, "--normalization %s\n", m->norm == PL_RMSNORM ? "RMSNorm" : "LayerNorm");
     str_addf(out, "--norm-epsilon %.10g\n", m->norm_eps);
     if (m->positions == PL_ROPE)
-        str_addf(out, "--position-embedding-type rope\n--rotary-base %.10g\n", m->rope_theta);
+        str_addf(out, "--position-embedding-type rope\n--rotary-base %.0f\n", m->rope_theta);
     else
         str_add(out, "--position-embedding-type learned_absolute\n");
     if (m->mlp == PL_SWIGLU)
@@ -237,7 +256,7 @@ static void write_model(struct str *out, const struct pl_model *m, int seq)
     str_addf(out, "--init-method-std %.10g\n", m->init_std);
     number(out, "--make-vocab-size-divisible-by", 1);
     if (pl_model_is_moe(m))
-        write_moe(out, m);
+        write_moe(out, m, in->layout->precision);
 }
 
 bool tn_megatron_one_connection(const struct tn_export_in *in)
@@ -249,7 +268,7 @@ static void write_arguments(struct str *out, const struct tn_export_in *in)
 {
     write_parallel(out, in);
     write_batch_and_memory(out, in);
-    write_model(out, in->model, in->workload->seq);
+    write_model(out, in);
 }
 
 static void write_args(struct str *out, const struct tn_export_in *in,
@@ -269,7 +288,7 @@ const struct tn_exporter tn_export_megatron = {
     .extension = "txt",
     .comment = "#",
     .carries = carries,
-    .gaps = gaps,
+    .gaps = megatron_gaps,
     .rules = rules,
     .write = write_args,
 };
@@ -283,7 +302,9 @@ static void write_script(struct str *out, const struct tn_export_in *in,
         out,
         "#\n# Set MEGATRON to the folder of Megatron-LM, DATA_ARGS to your data, and on several "
         "nodes NODE_RANK and\n"
-        "# MASTER_ADDR. Arguments after the script's name are appended.\nset -euo pipefail\n\n");
+        "# MASTER_ADDR. Arguments after the script's name are appended: --train-iters, --lr, "
+        "--save "
+        "and the like.\nset -euo pipefail\n\n");
     (void)lost;
     if (tn_megatron_one_connection(in))
         str_add(out, "export CUDA_DEVICE_MAX_CONNECTIONS=1\n");
@@ -325,13 +346,38 @@ const struct tn_exporter tn_export_megatron_script = {
     .comment = "#",
     .even_nodes = true,
     .carries = carries,
-    .gaps = gaps,
+    .gaps = megatron_gaps,
     .rules = rules,
     .write = write_script,
 };
 
 /* ---- Megatron-Bridge: the same settings as dotted overrides -------------------------------------
+ *
+ * They go over a recipe that has settings of its own: what the layout does not use is said to be
+ * off, or the recipe's virtual stages and recomputation would stay.
  */
+
+/* The layers of every stage, where they do not divide. */
+static void bridge_stages(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+    int last = l->pp * l->vp - 1;
+
+    if (even(in)) {
+        str_add(out, "model.pipeline_model_parallel_layout=null\n");
+        return;
+    }
+    str_add(out, "model.pipeline_model_parallel_layout=[");
+    for (int run = 0; run <= last; run++) {
+        int first, n = pl_stage_layers(l, in->model->layers, run % l->pp, run / l->pp, &first);
+
+        str_addf(out, "%s[%s", run ? "," : "", run ? "" : "\"embedding\",");
+        for (int i = 0; i < n; i++)
+            str_addf(out, "%s\"decoder\"", i ? "," : "");
+        str_add(out, run == last ? ",\"loss\"]" : "]");
+    }
+    str_add(out, "]\n");
+}
 
 static void bridge_parallel(struct str *out, const struct tn_export_in *in)
 {
@@ -341,6 +387,8 @@ static void bridge_parallel(struct str *out, const struct tn_export_in *in)
     str_addf(out, "model.pipeline_model_parallel_size=%d\n", l->pp);
     if (l->vp > 1)
         str_addf(out, "model.virtual_pipeline_model_parallel_size=%d\n", l->vp);
+    else
+        str_add(out, "model.virtual_pipeline_model_parallel_size=null\n");
     if (l->pp > 1)
         str_addf(out, "model.pipeline_dtype=torch.%s\n",
                  l->precision == PL_FP32 ? "float32" : "bfloat16");
@@ -349,18 +397,36 @@ static void bridge_parallel(struct str *out, const struct tn_export_in *in)
     if (pl_model_is_moe(in->model))
         str_addf(out, "model.expert_tensor_parallel_size=%d\n", l->etp);
     str_addf(out, "model.sequence_parallel=%s\n", l->sp ? "true" : "false");
-    if (l->pp > 1 && !even(in)) {
-        str_add(out, "model.pipeline_model_parallel_layout=[");
-        for (int run = 0, last = l->pp * l->vp - 1; run <= last; run++) {
-            int first, n = pl_stage_layers(l, in->model->layers, run % l->pp, run / l->pp, &first);
+    bridge_stages(out, in);
+}
 
-            str_addf(out, "%s[%s", run ? "," : "", run ? "" : "\"embedding\",");
-            for (int i = 0; i < n; i++)
-                str_addf(out, "%s\"decoder\"", i ? "," : "");
-            str_add(out, run == last ? ",\"loss\"]" : "]");
-        }
-        str_add(out, "]\n");
-    }
+static void bridge_recompute(struct str *out, int recompute)
+{
+    bool full = recompute == PL_RECOMPUTE_FULL;
+
+    str_addf(out, "model.recompute_granularity=%s\n",
+             full                                  ? "full"
+             : recompute == PL_RECOMPUTE_SELECTIVE ? "selective"
+                                                   : "null");
+    str_addf(out, "model.recompute_method=%s\nmodel.recompute_num_layers=%s\n",
+             full ? "uniform" : "null", full ? "1" : "null");
+    if (recompute == PL_RECOMPUTE_SELECTIVE)
+        str_add(out, "model.recompute_modules=[core_attn]\n");
+}
+
+/* What comm_overlap leaves unsaid it switches on for itself, over what ddp says. */
+static void bridge_overlap(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+    const char *grad = l->overlap_grad_reduce ? "true" : "false";
+    const char *param = can_gather(l) ? "true" : "false";
+
+    str_addf(out, "ddp.overlap_grad_reduce=%s\nddp.overlap_param_gather=%s\n", grad, param);
+    str_addf(out, "comm_overlap.overlap_grad_reduce=%s\ncomm_overlap.overlap_param_gather=%s\n",
+             grad, param);
+    if (pl_model_is_moe(in->model))
+        str_addf(out, "comm_overlap.overlap_moe_expert_parallel_comm=%s\n",
+                 l->overlap_moe_a2a && !moe_overlap_lacks(l) ? "true" : "false");
 }
 
 static void write_bridge(struct str *out, const struct tn_export_in *in,
@@ -369,8 +435,9 @@ static void write_bridge(struct str *out, const struct tn_export_in *in,
     const struct pl_layout *l = in->layout;
 
     (void)lost;
-    str_addf(out, "# overrides for a recipe of %s: its own sizes stay the recipe's\n",
-             in->model->name);
+    str_add(out, "# overrides for a recipe of ");
+    tn_add_clean(out, in->model->name);
+    str_add(out, ": its own sizes stay the recipe's\n");
     bridge_parallel(out, in);
     str_addf(out, "model.seq_length=%d\ndataset.seq_length=%d\n", in->workload->seq,
              in->workload->seq);
@@ -380,20 +447,12 @@ static void write_bridge(struct str *out, const struct tn_export_in *in,
         str_addf(out, "ddp.use_megatron_fsdp=true\nddp.data_parallel_sharding_strategy=%s\n",
                  l->zero == 2 ? "optim_grads" : "optim_grads_params");
     else
-        str_addf(out, "ddp.use_distributed_optimizer=%s\n", l->zero ? "true" : "false");
-    str_addf(out, "ddp.overlap_grad_reduce=%s\nddp.overlap_param_gather=%s\n",
-             l->overlap_grad_reduce ? "true" : "false", can_gather(l) ? "true" : "false");
+        str_addf(out, "ddp.use_megatron_fsdp=false\nddp.use_distributed_optimizer=%s\n",
+                 l->zero ? "true" : "false");
+    bridge_overlap(out, in);
     if (pl_model_is_moe(in->model))
-        str_addf(out,
-                 "model.moe_token_dispatcher_type=alltoall\nmodel.moe_grouped_gemm=true\n"
-                 "comm_overlap.overlap_moe_expert_parallel_comm=%s\n",
-                 l->overlap_moe_a2a && !moe_overlap_lacks(l) ? "true" : "false");
-    if (l->recompute == PL_RECOMPUTE_FULL)
-        str_add(out, "model.recompute_granularity=full\nmodel.recompute_method=uniform\nmodel."
-                     "recompute_num_layers=1\n");
-    if (l->recompute == PL_RECOMPUTE_SELECTIVE)
-        str_add(out,
-                "model.recompute_granularity=selective\nmodel.recompute_modules=[core_attn]\n");
+        str_add(out, "model.moe_token_dispatcher_type=alltoall\nmodel.moe_grouped_gemm=true\n");
+    bridge_recompute(out, l->recompute);
     if (l->precision != PL_FP32)
         str_add(out, "mixed_precision=bf16_mixed\n");
 }

@@ -34,6 +34,11 @@ static const char *const carries_hyperpod[] = {
     NULL,
 };
 
+static int shard_degree(const struct pl_layout *l)
+{
+    return l->zero ? l->dp * l->cp / (l->ep > 1 ? l->ep : 1) : 1;
+}
+
 static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
@@ -46,8 +51,9 @@ static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
         tn_finding_add(f, "etp", "experts are not split by tensor parallelism");
     if (l->tp > 1 && !l->sp)
         tn_finding_add(f, "sp", "tensor parallelism implies sequence parallelism");
-    if (l->zero == 1)
-        tn_finding_add(f, "zero", "FSDP shards gradients too: the nearest is zero 2");
+    if (l->zero && shard_degree(l) <= 1)
+        tn_finding_add(f, "zero", "ep %d of dp x cp %d ranks leaves nothing to shard over", l->ep,
+                       l->dp * l->cp);
     tn_gap_fsdp_overlap(f, in, "SMP");
     tn_gap_global_batch(f, in);
     tn_gap_scope(f, in);
@@ -61,8 +67,9 @@ static void smp_gaps(struct tn_findings *f, const struct tn_export_in *in)
     const struct pl_layout *l = in->layout;
 
     common_gaps(f, in);
-    if (l->zero == 2)
-        tn_finding_add(f, "zero", "the sharding strategy is set in the script, not in the JSON");
+    if ((l->zero == 1 || l->zero == 2) && shard_degree(l) > 1)
+        tn_finding_add(f, "zero",
+                       "hybrid_shard_degree above 1 shards parameters and gradients, too: zero 3");
     tn_finding_add(f, "micro_batch",
                    "the batch of %d sequences is set in the script, not in the JSON",
                    l->micro_batch);
@@ -75,16 +82,13 @@ static void smp_gaps(struct tn_findings *f, const struct tn_export_in *in)
 static void hyperpod_gaps(struct tn_findings *f, const struct tn_export_in *in)
 {
     common_gaps(f, in);
+    if (in->layout->zero == 1)
+        tn_finding_add(f, "zero", "FSDP shards gradients too: the nearest is zero 2");
     if (in->layout->recompute == PL_RECOMPUTE_SELECTIVE)
         tn_finding_add(f, "recompute",
                        "activation_checkpointing is on or off: there is no selective form");
     if (in->layout->precision == PL_FP32)
         tn_finding_add(f, "precision", "recipes train in bf16; fp32 has no key");
-}
-
-static int shard_degree(const struct pl_layout *l)
-{
-    return l->zero ? l->dp * l->cp / (l->ep > 1 ? l->ep : 1) : 1;
 }
 
 static void rules(struct tn_findings *f, const struct tn_export_in *in)
@@ -157,8 +161,7 @@ static void write_hyperpod(struct str *out, const struct tn_export_in *in,
     str_addf(out, "  sharding_strategy: %s\n", strategy(l));
     str_addf(out, "  activation_checkpointing: %s\n  offload_activations: false\n",
              l->recompute == PL_RECOMPUTE_NONE ? "false" : "true");
-    if (l->precision == PL_FP8)
-        str_add(out, "  fp8: true\n");
+    str_addf(out, "  fp8: %s\n", l->precision == PL_FP8 ? "true" : "false"); /* some have it on */
     if (pl_model_is_moe(in->model))
         str_add(out, "  moe: true\n  moe_load_balancing: aux_loss\n");
 }

@@ -67,6 +67,7 @@ static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
                        "sharding follows the data-parallel size of the whole model, which is 1");
     if (l->zero == 0 && l->cp > 1)
         tn_finding_add(f, "zero", "with context parallelism FSDP shards over its %d ranks", l->cp);
+    tn_gap_split_experts(f, in, "torchtitan");
     tn_gap_fsdp_overlap(f, in, "torchtitan");
     tn_gap_precision(f, in);
     tn_gap_scope(f, in);
@@ -110,20 +111,34 @@ static int layers_per_stage(const struct tn_export_in *in)
     return (in->model->layers + stages - 1) / stages;
 }
 
-static void rules(struct tn_findings *f, const struct tn_export_in *in)
+/* ETP of the experts as the form has it: the later one has none. */
+static void rules(struct tn_findings *f, const struct tn_export_in *in, int etp)
 {
     const struct pl_layout *l = in->layout;
     int per = layers_per_stage(in), stages = (in->model->layers + per - 1) / per;
 
-    if ((shard_degree(l) * l->cp * l->tp) % (l->ep * l->etp))
+    if ((shard_degree(l) * l->cp * l->tp) % (l->ep * etp))
         tn_finding_add(f, "ep", "dp_shard x cp x tp = %d is not a multiple of ep %d x etp %d%s",
-                       shard_degree(l) * l->cp * l->tp, l->ep, l->etp,
+                       shard_degree(l) * l->cp * l->tp, l->ep, etp,
                        l->zero ? "" : " (zero 0 has dp_shard 1)");
     if (l->pp > 1 && stages != l->pp * l->vp)
         tn_finding_add(f, "pp", "%d layers cut by %d make %d stages, not pp %d x vp %d",
                        in->model->layers, per, stages, l->pp, l->vp);
     if (in->workload->global_batch % (l->micro_batch * l->dp))
         tn_finding_add(f, "micro_batch", "the global batch is not a multiple of micro-batch x dp");
+    if (in->workload->seq % ((int64_t)2 * l->tp * l->cp))
+        tn_finding_add(f, "workload.seq", "%d tokens are not a multiple of 2 x tp %d x cp %d",
+                       in->workload->seq, l->tp, l->cp);
+}
+
+static void toml_rules(struct tn_findings *f, const struct tn_export_in *in)
+{
+    rules(f, in, in->layout->etp);
+}
+
+static void python_rules(struct tn_findings *f, const struct tn_export_in *in)
+{
+    rules(f, in, 1);
 }
 
 static const char *schedule(const struct pl_layout *l)
@@ -151,9 +166,9 @@ static void write_toml(struct str *out, const struct tn_export_in *in,
     int local = l->pp > 1 ? l->micro_batch * tn_microbatches(in) : l->micro_batch;
 
     (void)lost;
-    str_addf(out,
-             "# Goes over the job file of a %s flavor: the model's own sizes are the flavor's.\n\n",
-             in->model->name);
+    str_add(out, "# Goes over the job file of a ");
+    tn_add_clean(out, in->model->name);
+    str_add(out, " flavor: the model's own sizes are the flavor's.\n\n");
     str_addf(out, "[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d\n",
              local, in->workload->global_batch, in->workload->seq);
     str_addf(out, "mixed_precision_param = \"%s\"\n\n",
@@ -191,7 +206,7 @@ const struct tn_exporter tn_export_torchtitan_toml = {
     .comment = "#",
     .carries = carries_toml,
     .gaps = toml_gaps,
-    .rules = rules,
+    .rules = toml_rules,
     .write = write_toml,
 };
 
@@ -236,6 +251,7 @@ static void set_parallelism(struct str *out, const struct tn_export_in *in)
     if (l->pp > 1)
         str_addf(out,
                  "    parallelism.pipeline_parallel_schedule = \"%s\"\n"
+                 "    parallelism.module_fqns_per_model_part = None\n"
                  "    parallelism.pipeline_parallel_layers_per_stage = %d\n"
                  "    parallelism.pipeline_parallel_first_stage_less_layers = 0\n"
                  "    parallelism.pipeline_parallel_last_stage_less_layers = 0\n"
@@ -276,6 +292,6 @@ const struct tn_exporter tn_export_torchtitan = {
     .comment = "#",
     .carries = carries_python,
     .gaps = python_gaps,
-    .rules = rules,
+    .rules = python_rules,
     .write = write_python,
 };

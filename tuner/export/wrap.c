@@ -8,6 +8,43 @@
 
 enum { STARTS = 100 }; /* of the bundled trainer in one job: what fails so often will fail again */
 
+/* Of a node, for the bundled trainer. */
+static int cores(const struct tn_export_in *in)
+{
+    return tn_cores_suffice(in) ? tn_ranks_per_node(in) * in->layout->threads
+                                : in->cluster->devices_per_node;
+}
+
+/* The bundled trainer's ranks stay on cores of their own, as the daemon kept those of the trial:
+ * ranks that may move to each other's core are another job. Not where there are too few cores, nor
+ * where those of the trial moved. */
+static bool bound(const struct tn_export_in *in)
+{
+    return tn_cores_suffice(in) && !(in->binding && !*in->binding);
+}
+
+/* Each rank on as many neighbouring cores as it has threads, in the words of MPICH's mpiexec. */
+static void add_binding(struct str *out, const struct tn_export_in *in)
+{
+    if (!bound(in))
+        return;
+    str_add(out, " -bind-to core");
+    if (in->layout->threads > 1)
+        str_addf(out, ":%d", in->layout->threads);
+}
+
+/* srun does not take the job's --cpus-per-task for its own since Slurm 22.05. */
+static void srun_line(struct str *out, const struct tn_export_in *in)
+{
+    str_add(out, "srun --mpi=pmi2");
+    if (tn_cores_suffice(in))
+        str_addf(out, " --cpus-per-task=%d", in->layout->threads);
+    else
+        str_add(out, " --overcommit");
+    if (bound(in))
+        str_add(out, " --cpu-bind=cores");
+}
+
 /* Processes of this node; NODE_RANK and MASTER_ADDR come from the job around it. */
 static void torchrun(struct str *out, const struct tn_export_in *in)
 {
@@ -96,15 +133,19 @@ static void write_slurm(struct str *out, const struct tn_export_in *in,
 {
     AUTO_FREE char *file = mem_printf("\"$job.%s\"", target->extension);
     bool mpi = str_eq(target->name, "partune");
+    AUTO_STR srun = {0};
     char name[48];
 
+    srun_line(&srun, in);
     job_name(name, in);
     str_addf(out, "#!/bin/bash\n#SBATCH --job-name=%s\n#SBATCH --nodes=%d\n", name, tn_nodes(in));
     if (mpi)
         str_addf(out, "#SBATCH --ntasks=%d\n", in->layout->world);
     str_addf(out, "#SBATCH --ntasks-per-node=%d\n", mpi ? tn_ranks_per_node(in) : 1);
-    if (mpi)
+    if (mpi && tn_cores_suffice(in))
         str_addf(out, "#SBATCH --cpus-per-task=%d\n", in->layout->threads);
+    else if (mpi)
+        str_add(out, "#SBATCH --overcommit\n");
     else
         str_addf(out, "#SBATCH --gpus-per-node=%d\n", tn_ranks_per_node(in));
     if (mpi) /* after a lost node Slurm itself starts the job again */
@@ -119,7 +160,7 @@ static void write_slurm(struct str *out, const struct tn_export_in *in,
     if (!mpi)
         str_add(out, "export job\nsrun bash -c '\nset -f # brackets in arguments are no patterns\n"
                      "export NODE_RANK=$SLURM_NODEID\nexec ");
-    launch_line(out, in, target, "srun --mpi=pmi2", file);
+    launch_line(out, in, target, str_text(&srun), file);
     str_add(out, mpi ? "\n" : "\n'\n");
 }
 
@@ -127,16 +168,17 @@ static void write_pbs(struct str *out, const struct tn_export_in *in,
                       const struct tn_exporter *target, const char *body)
 {
     AUTO_FREE char *file = mem_printf("\"$job.%s\"", target->extension);
-    AUTO_FREE char *mpiexec =
-        mem_printf("mpiexec -n %d -ppn %d", in->layout->world, tn_ranks_per_node(in));
+    AUTO_STR mpiexec = {0};
     bool mpi = str_eq(target->name, "partune");
     char name[48];
 
+    str_add(&mpiexec, "mpiexec");
+    add_binding(&mpiexec, in);
+    str_addf(&mpiexec, " -n %d -ppn %d", in->layout->world, tn_ranks_per_node(in));
     job_name(name, in);
     name[15] = '\0'; /* PBS takes at most 15 characters */
     str_addf(out, "#!/bin/bash\n#PBS -N %s\n#PBS -l select=%d:ncpus=%d:mpiprocs=%d\n", name,
-             tn_nodes(in), tn_ranks_per_node(in) * in->layout->threads,
-             mpi ? tn_ranks_per_node(in) : 1);
+             tn_nodes(in), cores(in), mpi ? tn_ranks_per_node(in) : 1);
     if (!mpi)
         str_addf(out, "# Add the accelerators as your site names them, for instance :ngpus=%d\n",
                  tn_ranks_per_node(in));
@@ -147,7 +189,10 @@ static void write_pbs(struct str *out, const struct tn_export_in *in,
         str_add(out, "MASTER_ADDR=$(sort -u \"$PBS_NODEFILE\" | head -n 1)\nexport MASTER_ADDR\n");
     here_document(out, file, body);
     if (mpi) {
-        launch_line(out, in, target, mpiexec, file);
+        if (bound(in))
+            str_add(out, "# -bind-to is MPICH's; Cray's mpiexec says --cpu-bind depth --depth "
+                         "THREADS\n");
+        launch_line(out, in, target, str_text(&mpiexec), file);
     } else {
         str_addf(
             out,
@@ -174,12 +219,14 @@ static void write_mpijob(struct str *out, const struct tn_export_in *in,
                          const struct tn_exporter *target, const char *body)
 {
     AUTO_FREE char *file = mem_printf("/partune/layout.%s", target->extension);
-    AUTO_FREE char *mpi =
-        mem_printf("mpirun -n %d -ppn %d", in->layout->world, tn_ranks_per_node(in));
     bool ranks = str_eq(target->name, "partune");
     AUTO_STR launch = {0};
+    AUTO_STR mpi = {0};
     char name[48];
 
+    str_add(&mpi, "mpirun");
+    add_binding(&mpi, in);
+    str_addf(&mpi, " -n %d -ppn %d", in->layout->world, tn_ranks_per_node(in));
     job_name(name, in);
     for (char *p = name; *p; p++)
         *p = (char)tolower((unsigned char)*p);
@@ -188,7 +235,7 @@ static void write_mpijob(struct str *out, const struct tn_export_in *in,
                  "mpirun -n %d -ppn 1 bash -c '\nset -f # brackets in arguments are no patterns\n"
                  "export NODE_RANK=${PMI_RANK:-0} MASTER_ADDR=%s-worker-0.%s\nexec ",
                  tn_nodes(in), name, name);
-    launch_line(&launch, in, target, mpi, file);
+    launch_line(&launch, in, target, str_text(&mpi), file);
     if (!ranks)
         str_add(&launch, "\n'");
     str_addf(
@@ -219,9 +266,11 @@ static void write_mpijob(struct str *out, const struct tn_export_in *in,
         } else {
             str_addf(out,
                      "            resources:\n              limits:\n                %s: %d%s\n",
-                     ranks ? "cpu" : "nvidia.com/gpu",
-                     tn_ranks_per_node(in) * (ranks ? in->layout->threads : 1),
-                     ranks ? "" : " # or as your devices are called");
+                     ranks ? "cpu" : "nvidia.com/gpu", ranks ? cores(in) : tn_ranks_per_node(in),
+                     !ranks      ? " # or as your devices are called"
+                     : bound(in) ? " # its own under the kubelet's static policy, which wants a "
+                                   "limit of memory, too"
+                                 : "");
         }
     }
 }

@@ -27,6 +27,7 @@ def with_measured_layout(config: Trainer.Config) -> Trainer.Config:
     parallelism.expert_parallel_degree = 1
     parallelism.pipeline_parallel_degree = 2
     parallelism.pipeline_parallel_schedule = "1F1B"
+    parallelism.module_fqns_per_model_part = None
     parallelism.pipeline_parallel_layers_per_stage = 16
     parallelism.pipeline_parallel_first_stage_less_layers = 0
     parallelism.pipeline_parallel_last_stage_less_layers = 0
