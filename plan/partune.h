@@ -112,9 +112,9 @@ int pl_zero_period(const struct pl_layout *l);
 enum pl_step_op { PL_FORWARD, PL_BACKWARD, PL_BACKWARD_INPUT, PL_BACKWARD_WEIGHT };
 
 struct pl_step {
-    uint8_t op; /* enum pl_step_op */
-    uint8_t chunk;
-    uint16_t mb;
+    uint16_t op; /* enum pl_step_op */
+    uint16_t chunk;
+    int32_t mb;
 };
 
 /*

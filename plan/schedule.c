@@ -23,7 +23,7 @@ struct out {
 static void put(struct out *o, enum pl_step_op op, int chunk, int mb)
 {
     if (o->step)
-        o->step[o->n] = (struct pl_step){(uint8_t)op, (uint8_t)chunk, (uint16_t)mb};
+        o->step[o->n] = (struct pl_step){(uint16_t)op, (uint16_t)chunk, mb};
     o->n++;
 }
 
@@ -107,7 +107,7 @@ int pl_schedule_steps(struct pl_step *out, enum pl_schedule schedule, int stage,
 static int live(enum pl_schedule schedule, int stage, int pp, int vp, int mbs, int chunk,
                 enum pl_step_op open)
 {
-    struct pl_step *s = mem_alloc(sizeof(*s) * (size_t)(3 * vp * mbs));
+    struct pl_step *s = mem_alloc(sizeof(*s) * 3 * (size_t)vp * (size_t)mbs);
     int n = pl_schedule_steps(s, schedule, stage, pp, vp, mbs), now = 0, most = 0;
 
     for (int i = 0; i < n; i++) {

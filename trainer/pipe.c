@@ -279,8 +279,8 @@ void tr_pipe_forward(struct tr_rank *r)
     tr_phase(&r->clock, TR_PHASE_FORWARD);
     for (int mb = 0; mb < r->d.microbatches; mb++)
         for (int c = 0; c < r->layout.vp; c++) {
-            s.mb = (uint16_t)mb;
-            s.chunk = (uint8_t)c;
+            s.mb = mb;
+            s.chunk = (uint16_t)c;
             forward(&u, 0);
         }
     drain(r);

@@ -55,6 +55,18 @@ static void every_pass_of_every_micro_batch_is_done_once_in_order(void **state)
     each_shape(check_complete);
 }
 
+static void a_step_of_many_micro_batches_counts_them_all(void **state)
+{
+    enum { MANY = 70000 };
+    static struct pl_step step[3 * MANY];
+
+    (void)state;
+    assert_int_equal(pl_schedule_steps(step, PL_1F1B, 0, 1, 1, MANY), 2 * MANY);
+    for (int i = 0; i < 2 * MANY; i++)
+        assert_int_equal(step[i].mb, i / 2);
+    assert_int_equal(pl_schedule_live(PL_1F1B, 0, 1, 1, MANY, 0), 1);
+}
+
 static int min(int a, int b)
 {
     return a < b ? a : b;
@@ -179,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pass_of_every_micro_batch_is_done_once_in_order),
+        cmocka_unit_test(a_step_of_many_micro_batches_counts_them_all),
         cmocka_unit_test(live_micro_batches_follow_the_formula),
         cmocka_unit_test(no_schedule_deadlocks_with_two_send_buffers),
     };
