@@ -197,6 +197,35 @@ static void threads_fit(struct check *k)
                k->l->threads, k->c->devices_per_node);
 }
 
+/* Sizes of a rank that the bundled trainer's kernels and messages have no room for. */
+static void bundled_limits(struct check *k)
+{
+    const struct pl_model *m = k->m;
+    const struct pl_layout *l = k->l;
+    int64_t heads = (int64_t)m->heads + m->kv_heads;
+    const struct {
+        int64_t size;
+        int most;
+        const char *key;
+    } limit[] = {
+        {m->head_dim, PL_MAX_HEAD_DIM, "head_dim"},
+        {m->hidden, PL_MAX_HIDDEN, "hidden"},
+        {(m->vocab + l->tp - 1) / l->tp, PL_MAX_COLUMNS, "vocab"},
+        {heads / l->tp * m->head_dim, PL_MAX_COLUMNS, "heads"},
+        {m->ffn / l->tp, PL_MAX_FFN, "ffn"},
+        {m->moe.expert_ffn / l->etp, PL_MAX_FFN, "expert_ffn"},
+        {m->moe.shared_ffn / l->tp, PL_MAX_FFN, "shared_ffn"},
+        {m->moe.experts / l->ep, PL_MAX_EXPERTS, "experts"},
+        {l->vp, PL_MAX_CHUNKS, "vp"},
+        {l->threads, PL_MAX_THREADS, "threads"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(limit); i++)
+        if (limit[i].size > limit[i].most)
+            breaks(k, limit[i].key, "trainer %s does not support %s > %d a rank, here %lld",
+                   k->t->name, limit[i].key, limit[i].most, (long long)limit[i].size);
+}
+
 /* Model features first, then layout keys, each by the name that the trainer lacks. */
 static void trainer_supports(struct check *k)
 {
@@ -238,6 +267,8 @@ static void trainer_supports(struct check *k)
                    need[i].what);
     if (l->zero > t->max_zero)
         breaks(k, "zero", "trainer %s does not support zero > %d", t->name, t->max_zero);
+    if (t->bundled)
+        bundled_limits(k);
 }
 
 /* sp with tp = 1, and a schedule that contradicts vp, have rules of their own. */

@@ -269,6 +269,18 @@ enum {
     PL_KERNEL_SCRATCH = 6 << 20 /* bytes a thread */
 };
 
+/* The most of each that a rank can have: rows that the kernels hold in their scratch as fp32, their
+ * tables, and tags of messages. */
+enum {
+    PL_MAX_COLUMNS = PL_KERNEL_SCRATCH / 4, /* a row: logits, rotated heads */
+    PL_MAX_FFN = PL_MAX_COLUMNS / 5,        /* SwiGLU's gradient holds five */
+    PL_MAX_HIDDEN = PL_MAX_COLUMNS / 50,    /* the norm's gradient 3 x 16 + 2 */
+    PL_MAX_HEAD_DIM = 256,
+    PL_MAX_THREADS = 256,
+    PL_MAX_CHUNKS = 256,
+    PL_MAX_EXPERTS = 3000
+};
+
 /*
  * A reduction among P members works in pieces, PL_COLL_AHEAD of them under way. Bytes under way are
  * what keeps a link busy that a computing rank visits now and then, and they come from all peers

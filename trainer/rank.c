@@ -6,6 +6,11 @@
 
 _Static_assert((int)KN_SCRATCH_BYTES == (int)PL_KERNEL_SCRATCH,
                "the plan counts the kernels' scratch");
+_Static_assert((int)KN_MAX_HEAD_DIM == (int)PL_MAX_HEAD_DIM, "the plan refuses wider heads");
+_Static_assert(TR_TAG_ACT + PL_MAX_CHUNKS <= TR_TAG_GRAD &&
+                   TR_TAG_GRAD + PL_MAX_CHUNKS <= TR_TAG_MOE &&
+                   TR_TAG_MOE + PL_MAX_EXPERTS < TR_TAG_COLL,
+               "tags differ");
 
 static struct tr_weight weight(const struct tr_params *t, enum pl_tensor tensor, int layer,
                                int expert)

@@ -116,6 +116,42 @@ static void all_broken_rules_are_reported_at_once(void **state)
     assert_int_equal(v.count, 4);
 }
 
+/* The widest that the bundled trainer's kernels take is legal, one more is refused by its key;
+ * other trainers have no such bound. */
+static void sizes_beyond_the_kernels_are_refused_by_key(void **state)
+{
+    static const struct {
+        const char *key;
+        size_t offset;
+        int most, step;
+    } row[] = {
+        {"head_dim", offsetof(struct pl_model, head_dim), PL_MAX_HEAD_DIM, 2},
+        {"hidden", offsetof(struct pl_model, hidden), PL_MAX_HIDDEN, 1},
+        {"vocab", offsetof(struct pl_model, vocab), 2 * PL_MAX_COLUMNS, 1},
+        {"ffn", offsetof(struct pl_model, ffn), 2 * PL_MAX_FFN, 2},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct world x = world_cpu("tiny-llama", 2, 32, "partune");
+        struct pl_layout l = layout_of(&x, "{'world':2,'tp':2}");
+        struct pl_verdict v;
+        char wanted[80];
+        int *size = (int *)(void *)((char *)&x.m + row[i].offset);
+
+        *size = row[i].most;
+        assert_true(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
+        *size += row[i].step;
+        assert_false(pl_layout_check(&v, &x.m, &x.c, &l, &x.w, x.t));
+        assert_int_equal(v.count, 1);
+        assert_string_equal(v.v[0].rule, "trainer-supports");
+        snprintf(wanted, sizeof(wanted), "trainer partune does not support %s > ", row[i].key);
+        if (strncmp(v.v[0].text, wanted, strlen(wanted)) != 0)
+            fail_msg("%s: %s", row[i].key, v.v[0].text);
+        assert_true(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, pl_trainer_find("any")));
+    }
+}
+
 static void a_layout_made_of_zeros_is_refused_without_a_division(void **state)
 {
     struct world x = world_cpu("tiny-moe", 4, 32, "any");
@@ -295,6 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_is_reported_by_name_and_numbers),
         cmocka_unit_test(all_broken_rules_are_reported_at_once),
+        cmocka_unit_test(sizes_beyond_the_kernels_are_refused_by_key),
         cmocka_unit_test(a_layout_made_of_zeros_is_refused_without_a_division),
         cmocka_unit_test(an_oversubscribed_cluster_takes_more_ranks_and_threads),
         cmocka_unit_test(absent_keys_get_their_defaults),
