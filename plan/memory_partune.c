@@ -225,6 +225,16 @@ uint64_t pl_coll_piece(int p)
     return pl_coll_scratch(p) / PL_COLL_AHEAD / ((uint64_t)p - 1) / 16 * 16;
 }
 
+/* The first and the last stage add up the gradient of a tied embedding in the scratch of tp: both
+ * kinds of sums are waited for, so they never meet. */
+static int tp_members(const struct build *b)
+{
+    const struct pl_layout *l = b->l;
+    bool pair = b->m->tied && l->pp > 1 && (b->stage == 0 || b->stage == l->pp - 1);
+
+    return l->tp == 1 && pair ? 2 : l->tp;
+}
+
 static void build_comm(struct build *b)
 {
     const struct pl_layout *l = b->l;
@@ -236,7 +246,7 @@ static void build_comm(struct build *b)
         add(b, PL_BUF_ACT_OUT, 0, i, PL_MEM_COMM, lh);
     for (int i = 0; i < PL_GRAD_RINGS && l->pp > 1; i++)
         add(b, PL_BUF_GRAD_RING, 0, i, PL_MEM_COMM, lh);
-    add1(b, PL_BUF_COLL_TP, PL_MEM_COMM, pl_coll_scratch(l->tp) * sizeof(float));
+    add1(b, PL_BUF_COLL_TP, PL_MEM_COMM, pl_coll_scratch(tp_members(b)) * sizeof(float));
     add1(b, PL_BUF_COLL_DP, PL_MEM_COMM, pl_coll_scratch(l->dp) * sizeof(float));
     if (pl_model_is_moe(b->m)) {
         add1(b, PL_BUF_COLL_EDP, PL_MEM_COMM, pl_coll_scratch(l->edp) * sizeof(float));

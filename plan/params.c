@@ -213,6 +213,13 @@ static void walk_experts(struct walk *w, int layer)
     }
 }
 
+/* A row for each word, divided over tp. */
+static void emit_table(struct walk *w, enum pl_tensor tensor)
+{
+    emit_split(w, tensor, -1, -1, (uint64_t)w->m->vocab, (uint64_t)w->m->hidden, 0, PL_TP,
+               (uint64_t)pl_vocab_padded(w->m, w->l));
+}
+
 static bool holds_first(const struct walk *w)
 {
     return w->stage == 0;
@@ -226,25 +233,30 @@ static bool holds_last(const struct walk *w)
 static void walk_dense(struct walk *w)
 {
     const struct pl_model *m = w->m;
-    uint64_t padded = (uint64_t)pl_vocab_padded(m, w->l), h = (uint64_t)m->hidden;
+    bool twice = m->tied && w->l->pp > 1;
+    int first, n = 0, last = w->l->vp - 1;
 
-    bucket_open(w, PL_BUCKET_DENSE, 0, -1);
     if (holds_first(w)) {
-        emit_split(w, PL_T_EMBED, -1, -1, (uint64_t)m->vocab, h, 0, PL_TP, padded);
+        bucket_open(w, twice ? PL_BUCKET_TIED : PL_BUCKET_DENSE, 0, -1);
+        emit_table(w, PL_T_EMBED);
         bucket_close(w);
-        bucket_open(w, PL_BUCKET_DENSE, 0, 0);
     }
-    for (int c = 0; c < w->l->vp; c++) {
-        int first, n = pl_stage_layers(w->l, m->layers, w->stage, c, &first);
-
+    bucket_open(w, PL_BUCKET_DENSE, 0, 0);
+    for (int c = 0; c <= last; c++) {
+        n = pl_stage_layers(w->l, m->layers, w->stage, c, &first);
         for (int i = 0; i < n; i++) {
             bucket_continue(w, c, i);
             walk_dense_layer(w, first + i);
         }
     }
-    if (holds_last(w))
-        emit_split(w, PL_T_HEAD, -1, -1, (uint64_t)m->vocab, h, 0, PL_TP, padded);
+    if (holds_last(w) && !m->tied)
+        emit_table(w, PL_T_HEAD);
     bucket_close(w);
+    if (holds_last(w) && twice) {
+        bucket_open(w, PL_BUCKET_TIED, last, n - 1);
+        emit_table(w, PL_T_EMBED);
+        bucket_close(w);
+    }
 }
 
 /* Norms, then routers: so weight decay covers one run of elements. */

@@ -11,6 +11,7 @@ static const struct pl_trainer trainers[] = {
         .name = "partune",
         .bundled = true,
         .flash = true,
+        .tied = true,
         .moe_every = true,
         .interleaved = true,
         .gpipe = true,

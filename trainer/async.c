@@ -68,6 +68,9 @@ void tr_async_reduce(struct tr_rank *r, int i)
     /* With sp a norm or router has seen this tp rank's rows only. */
     if (b->kind == PL_BUCKET_SMALL && r->layout.sp)
         tr_all_reduce(&r->comms.tp, KN_F32, g, b->count);
+    /* The first stage has looked words up in it, the last has projected with it. */
+    if (b->kind == PL_BUCKET_TIED)
+        tr_all_reduce(&r->comms.tied, KN_F32, g, b->count);
     if (r->layout.zero == 0) {
         all_reduce(r, i, expert(b) ? &r->comms.edp : &r->comms.dp, g, b->count);
         return;

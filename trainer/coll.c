@@ -10,8 +10,9 @@ uint64_t tr_block(uint64_t n, int p, int i)
 
 static int next_tag(struct tr_group *g)
 {
+    assert(g->id > 0);
     g->tag = (g->tag + 1) % TR_TAG_COLL;
-    return (1 + g->id) * TR_TAG_COLL + g->tag;
+    return g->id * TR_TAG_COLL + g->tag;
 }
 
 /* Who takes part in a pass, and the block of each of them: of N members, this rank is number ME. */

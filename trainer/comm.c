@@ -154,6 +154,18 @@ static void shard_init(struct tr_comms *c, MPI_Comm comm, const struct pl_layout
         c->outer.member[i] = pl_axis_peer(l, PL_DP, rank, dp / period * period + i);
 }
 
+static void tied_init(struct tr_comms *c, MPI_Comm comm, const struct pl_layout *l, int rank,
+                      int id)
+{
+    int last = l->pp - 1, stage = pl_axis_coord(l, PL_PP, rank);
+    bool pair = l->pp > 1 && (stage == 0 || stage == last);
+
+    group_init(&c->tied, c, comm, id, pair ? 2 : 1, pair && stage == last);
+    c->tied.member[0] = pair ? pl_axis_peer(l, PL_PP, rank, 0) : rank;
+    if (pair)
+        c->tied.member[1] = pl_axis_peer(l, PL_PP, rank, last);
+}
+
 /* Hydra says how many of its processes share the host, of which PARENT may be only a part. */
 static bool outnumbered(MPI_Comm parent, int threads)
 {
@@ -280,6 +292,7 @@ void tr_comms_init(struct tr_comms *c, MPI_Comm parent, const struct pl_layout *
     axis_init(&c->edp, c, parent, l, PL_EDP, rank, 3);
     moe_init(c, parent, l, rank, 4);
     shard_init(c, parent, l, rank, 5);
+    tied_init(c, parent, l, rank, 7);
     c->stage = pl_axis_coord(l, PL_PP, rank);
     c->prev = pl_axis_peer(l, PL_PP, rank, (c->stage + l->pp - 1) % l->pp);
     c->next = pl_axis_peer(l, PL_PP, rank, (c->stage + 1) % l->pp);
@@ -297,6 +310,7 @@ static void group_done(struct tr_group *g)
 
 void tr_comms_done(struct tr_comms *c)
 {
+    group_done(&c->tied);
     group_done(&c->outer);
     group_done(&c->shard);
     group_done(&c->moe);

@@ -35,7 +35,7 @@ struct tr_progress {
 struct tr_group {
     MPI_Comm comm; /* of all ranks of the layout */
     int *member;   /* (size) ranks in comm */
-    int id;        /* chooses its tags */
+    int id;        /* chooses its tags; 0: the world's, on which only MPI's collectives run */
     int rank, size;
     void *scratch;
     MPI_Request *req;
@@ -55,6 +55,7 @@ struct tr_comms {
     struct tr_group moe;   /* the ep x etp ranks among which tokens travel, etp fastest */
     struct tr_group shard; /* replicas of dense state that share it (zero 1) ... */
     struct tr_group outer; /* ... and those that repeat it: plain scope only */
+    struct tr_group tied;  /* this rank's peers on the first stage and the last, if it is on one */
     int stage, prev, next; /* pipeline stage, and world ranks of its neighbours, cyclic */
 };
 
@@ -90,8 +91,8 @@ enum {
     TR_TAG_ACT = 256,   /* + chunk: activations between stages */
     TR_TAG_GRAD = 512,  /* + chunk: their gradients */
     TR_TAG_MOE = 1024,  /* + expert + 1 */
-    TR_TAG_COLL = 4096, /* x (1 + group id) + a running number below TR_TAG_COLL; ids up to 6 stay
-                         * below 32767, which every MPI allows */
+    TR_TAG_COLL = 4096, /* x group id + a running number below TR_TAG_COLL; ids from 1 to 7 stay up
+                         * to 32767, which every MPI allows */
 };
 
 #endif

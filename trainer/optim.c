@@ -34,7 +34,8 @@ static double bucket_sumsq(struct tr_rank *r, const struct pl_bucket *b)
     const struct tr_group *g = replicas(r, b);
     uint64_t lo = b->shard_first, hi = lo + b->shard_count;
 
-    if (b->kind == PL_BUCKET_SMALL && r->comms.tp.rank != 0)
+    if ((b->kind == PL_BUCKET_SMALL && r->comms.tp.rank != 0) ||
+        (b->kind == PL_BUCKET_TIED && r->comms.tied.rank != 0))
         return 0.0;
     if (r->layout.zero == 0) {
         lo = b->first + tr_block(b->count, g->size, g->rank);

@@ -30,6 +30,8 @@ static struct tr_part *add(struct list *l, const struct pl_param *p, enum tr_par
 static bool saves_slice(const struct pl_param *p, enum pl_bucket_kind kind,
                         const struct pl_layout *l, int rank)
 {
+    if (kind == PL_BUCKET_TIED && pl_axis_coord(l, PL_PP, rank) > 0)
+        return false;
     if (kind == PL_BUCKET_EXPERT)
         return p->split >= 0 || pl_axis_coord(l, PL_ETP, rank) == 0;
     return p->split >= 0 || pl_axis_coord(l, PL_TP, rank) == 0;

@@ -182,6 +182,12 @@ static void forward(struct run *u, int i)
     }
 }
 
+/* Norms belong to all layers; a tied embedding waits for the other stage that holds it. */
+static bool at_a_layer(const struct pl_bucket *b)
+{
+    return b->kind != PL_BUCKET_SMALL && b->kind != PL_BUCKET_TIED;
+}
+
 /* Gradients of the buckets whose lowest layer is LAYER of CHUNK are complete. */
 static void complete(struct run *u, int chunk, int layer, int mb)
 {
@@ -192,7 +198,7 @@ static void complete(struct run *u, int chunk, int layer, int mb)
     for (int i = 0; i < r->params.table.nbuckets; i++) {
         const struct pl_bucket *b = &r->params.table.bucket[i];
 
-        if (b->kind != PL_BUCKET_SMALL && b->chunk == chunk && b->layer == layer)
+        if (at_a_layer(b) && b->chunk == chunk && b->layer == layer)
             tr_async_reduce(r, i);
     }
     tr_async_poll(r);

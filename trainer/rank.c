@@ -35,7 +35,7 @@ static void params_init(struct tr_rank *r)
     t->m = tr_device_get(&r->device, PL_BUF_MOMENT1, 0, 0);
     t->v = tr_device_get(&r->device, PL_BUF_MOMENT2, 0, 0);
     r->embed = weight(t, PL_T_EMBED, -1, -1);
-    r->head = weight(t, PL_T_HEAD, -1, -1);
+    r->head = weight(t, r->model.tied ? PL_T_EMBED : PL_T_HEAD, -1, -1);
     r->final_norm = weight(t, PL_T_FINAL_NORM, -1, -1);
 }
 
@@ -138,7 +138,7 @@ static void comm_init(struct tr_rank *r)
     const struct tr_device *d = &r->device;
     struct tr_comms *c = &r->comms;
 
-    c->tp.scratch = tr_device_get(d, PL_BUF_COLL_TP, 0, 0);
+    c->tp.scratch = c->tied.scratch = tr_device_get(d, PL_BUF_COLL_TP, 0, 0);
     c->dp.scratch = c->shard.scratch = c->outer.scratch = tr_device_get(d, PL_BUF_COLL_DP, 0, 0);
     c->edp.scratch = tr_device_get(d, PL_BUF_COLL_EDP, 0, 0);
     for (int i = 0; i < PL_ACT_OUTS; i++)

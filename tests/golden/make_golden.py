@@ -23,6 +23,9 @@ CASES = {
     # Multi-head attention, another base of the rotary positions.
     "llama-mha": dict(hidden_size=40, num_attention_heads=5, num_key_value_heads=5, head_dim=8, intermediate_size=24,
                       vocab_size=31, num_hidden_layers=2, rope_theta=500000.0, samples=2, length=40),
+    # The output projection is the embedding.
+    "llama-tied": dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=1, head_dim=8, intermediate_size=27,
+                       vocab_size=41, num_hidden_layers=2, rope_theta=10000.0, tie_word_embeddings=True, samples=2, length=19),
     "mixtral": dict(hidden_size=28, num_attention_heads=4, num_key_value_heads=2, head_dim=6, intermediate_size=19,
                     vocab_size=47, num_hidden_layers=3, rope_theta=1000000.0, num_local_experts=5, num_experts_per_tok=2,
                     router_aux_loss_coef=0.03, samples=3, length=21),
@@ -37,8 +40,8 @@ def config(case):
     c = {k: v for k, v in CASES[case].items() if k not in ("samples", "length")}
     moe = "num_local_experts" in c
     c.update(architectures=["MixtralForCausalLM" if moe else "LlamaForCausalLM"], model_type="mixtral" if moe else "llama",
-             hidden_act="silu", rms_norm_eps=1e-5, tie_word_embeddings=False, torch_dtype="float32",
-             max_position_embeddings=CASES[case]["length"])
+             hidden_act="silu", rms_norm_eps=1e-5, torch_dtype="float32", max_position_embeddings=CASES[case]["length"])
+    c.setdefault("tie_word_embeddings", False)
     return c
 
 
@@ -61,7 +64,8 @@ def weights(c, generator):
             shapes[n + "mlp.gate_proj.weight"] = shapes[n + "mlp.up_proj.weight"] = (F, H)
             shapes[n + "mlp.down_proj.weight"] = (H, F)
     shapes["model.norm.weight"] = (H,)
-    shapes["lm_head.weight"] = (V, H)
+    if not c["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (V, H)
     out = {}
     for name, shape in shapes.items():
         x = torch.randn(shape, generator=generator, dtype=torch.float32)

@@ -44,5 +44,6 @@ json_t *draw_model(int *ret_batch, uint64_t seed)
     json_object_set_new(v, "name", json_sprintf("drawn-%llu", (unsigned long long)seed));
     if (seed % 2)
         json_object_set_new(v, "moe", draw_moe(&r, layers));
+    json_object_set_new(v, "tied", json_boolean(between(&r, 0, 2) == 0));
     return v;
 }

@@ -252,7 +252,8 @@ static void save(const char *name, const char *parent)
 
 int main(int argc, char **argv)
 {
-    static const char *const cases[] = {"llama", "llama-mha", "mixtral", "mixtral-one"};
+    static const char *const cases[] = {"llama", "llama-mha", "llama-tied", "mixtral",
+                                        "mixtral-one"};
 
     MPI_Init(&argc, &argv);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

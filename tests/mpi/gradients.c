@@ -201,7 +201,7 @@ static double cross_entropy(const struct ref *f, const double *x, const int32_t 
         double n[256], logits[256], z = 0;
 
         rmsnorm(n, x + r * f->h, weight(f, PL_T_FINAL_NORM, -1, -1), f->h, m->norm_eps);
-        matvec(logits, weight(f, PL_T_HEAD, -1, -1), n, m->vocab, f->h);
+        matvec(logits, weight(f, m->tied ? PL_T_EMBED : PL_T_HEAD, -1, -1), n, m->vocab, f->h);
         for (int i = 0; i < m->vocab; i++)
             z += exp(logits[i]);
         sum += log(z) - logits[targets[r]];
@@ -337,8 +337,13 @@ int main(int argc, char **argv)
                                 "\"init_std\":0.3,\"moe\":{\"experts\":3,\"top_k\":1,\"expert_"
                                 "ffn\":12,\"aux_loss_coef\":0.5,\"every\":2}}";
 
+    static const char tied[] = "{\"name\":\"t\",\"layers\":1,\"hidden\":16,\"heads\":4,\"kv_"
+                               "heads\":2,\"ffn\":20,\"vocab\":13,"
+                               "\"seq\":7,\"init_std\":0.3,\"tied\":true}";
+
     MPI_Init(&argc, &argv);
     run("dense", dense, PL_RECOMPUTE_NONE);
+    run("tied", tied, PL_RECOMPUTE_NONE);
     run("experts", mixtral, PL_RECOMPUTE_NONE);
     run("experts, selective", mixtral, PL_RECOMPUTE_SELECTIVE);
     run("mixed, full", mixed, PL_RECOMPUTE_FULL);

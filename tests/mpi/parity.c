@@ -64,10 +64,10 @@ static const struct {
     {"{\"name\":\"tinymoe\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":4,\"top_k\":2,"
      "\"expert_ffn\":24,\"aux_loss_coef\":0.02}}",
      4},
-    {"{\"name\":\"shared\"," TINY ",\"ffn\":48,\"moe\":{\"experts\":4,\"top_k\":1,"
+    {"{\"name\":\"shared\"," TINY ",\"ffn\":48,\"tied\":true,\"moe\":{\"experts\":4,\"top_k\":1,"
      "\"expert_ffn\":24,\"shared_ffn\":16,\"every\":2}}",
      4},
-    {"{\"name\":\"six\"," SIX ",\"ffn\":48}", 6},
+    {"{\"name\":\"six\"," SIX ",\"ffn\":48,\"tied\":true}", 6},
     {"{\"name\":\"sixmoe\"," SIX ",\"moe\":{\"experts\":6,\"top_k\":2,\"expert_ffn\":24}}", 6},
 };
 

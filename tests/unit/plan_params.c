@@ -14,6 +14,9 @@ static const char experts[] = "{'name':'m','layers':4,'hidden':16,'heads':4,'kv_
                               "'vocab':37,'seq':8,'moe':{'experts':4,'top_k':2,'expert_ffn':12,"
                               "'shared_ffn':8,'every':2}}";
 
+static const char tied[] = "{'name':'t','layers':4,'hidden':16,'heads':4,'kv_heads':4,'ffn':24,"
+                           "'vocab':37,'seq':8,'tied':true}";
+
 static void each_layout(const char *text,
                         void (*fn)(const struct pl_model *, const struct pl_layout *))
 {
@@ -55,11 +58,13 @@ static void each_layout(const char *text,
 }
 
 /* How many ranks hold one element of P in layout L. */
-static int copies(const struct pl_layout *l, const struct pl_param *p)
+static int copies(const struct pl_model *m, const struct pl_layout *l, const struct pl_param *p)
 {
+    bool twice = m->tied && l->pp > 1 && p->tensor == PL_T_EMBED;
+
     if (p->expert >= 0)
         return l->edp;
-    return p->split < 0 ? l->tp * l->dp : l->dp;
+    return (p->split < 0 ? l->tp * l->dp : l->dp) * (twice ? 2 : 1);
 }
 
 static void check_tiling(const struct pl_model *m, const struct pl_layout *l)
@@ -85,7 +90,7 @@ static void check_tiling(const struct pl_model *m, const struct pl_layout *l)
                 last = g;
                 real++;
             }
-            held += real * EACH / (uint64_t)copies(l, p);
+            held += real * EACH / (uint64_t)copies(m, l, p);
             assert_true(p->offset + p->count <= t.count);
         }
         pl_params_done(&t);
@@ -99,6 +104,7 @@ static void slices_of_all_ranks_tile_every_tensor(void **state)
     (void)state;
     each_layout(dense, check_tiling);
     each_layout(experts, check_tiling);
+    each_layout(tied, check_tiling);
 }
 
 static void check_buckets(const struct pl_model *m, const struct pl_layout *l)
@@ -137,6 +143,52 @@ static void buckets_tile_the_flat_buffers_and_shards_the_buckets(void **state)
     (void)state;
     each_layout(dense, check_buckets);
     each_layout(experts, check_buckets);
+    each_layout(tied, check_buckets);
+}
+
+/* The table of RANK's embedding, or NULL. */
+static const struct pl_param *embedding(const struct pl_params *t)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->p[i].tensor == PL_T_EMBED)
+            return &t->p[i];
+    return NULL;
+}
+
+/* Where the output shares the embedding, the first stage and the last hold the same slice, in a
+ * bucket of the same size and shard, and nobody has an output projection. */
+static void check_tied(const struct pl_model *m, const struct pl_layout *l)
+{
+    for (int rank = 0; rank < l->world; rank++) {
+        struct pl_params mine, first;
+        const struct pl_param *p, *q;
+        int stage = pl_axis_coord(l, PL_PP, rank);
+
+        pl_params_build(&mine, m, l, rank);
+        pl_params_build(&first, m, l, pl_axis_peer(l, PL_PP, rank, 0));
+        for (int i = 0; i < mine.n; i++)
+            assert_true(mine.p[i].tensor != PL_T_HEAD);
+        p = embedding(&mine);
+        q = embedding(&first);
+        assert_int_equal(p != NULL, stage == 0 || stage == l->pp - 1);
+        if (p) {
+            const struct pl_bucket *a = &mine.bucket[p->bucket], *b = &first.bucket[q->bucket];
+
+            assert_string_equal(p->name, q->name);
+            assert_int_equal(a->kind, l->pp > 1 ? PL_BUCKET_TIED : PL_BUCKET_DENSE);
+            assert_true(p->first == q->first && p->count == q->count && a->count == b->count &&
+                        a->shards == b->shards && a->shard == b->shard);
+            assert_true(a->first == p->offset);
+        }
+        pl_params_done(&mine);
+        pl_params_done(&first);
+    }
+}
+
+static void a_tied_embedding_is_alike_on_the_stages_that_hold_it(void **state)
+{
+    (void)state;
+    each_layout(tied, check_tied);
 }
 
 /* Ranks that share a dense bucket's state: with the ep-aware scope all dp ranks, with the plain one
@@ -176,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_of_all_ranks_tile_every_tensor),
         cmocka_unit_test(buckets_tile_the_flat_buffers_and_shards_the_buckets),
+        cmocka_unit_test(a_tied_embedding_is_alike_on_the_stages_that_hold_it),
         cmocka_unit_test(each_scope_shares_state_among_its_ranks),
     };
 

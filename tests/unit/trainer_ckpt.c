@@ -10,31 +10,38 @@
 
 static const char MOE[] = "{'experts':4,'top_k':2,'expert_ffn':20}";
 
+enum kind { DENSE, EXPERTS, TIED };
+
 static const struct {
     const char *what;
-    bool moe;
+    enum kind kind;
     int world;
     const char *keys;
 } layouts[] = {
-    {"one rank", false, 1, ""},
-    {"tp 2", false, 2, "'tp':2"},
-    {"pp 4", false, 4, "'pp':4"},
-    {"dp 2 zero 1", false, 2, "'zero':1"},
-    {"tp 2 pp 2 dp 2 zero 1", false, 8, "'tp':2,'pp':2,'zero':1"},
-    {"dp 2 zero 1 bf16", false, 2, "'zero':1,'precision':'bf16'"},
-    {"one rank with experts", true, 1, ""},
-    {"ep 4", true, 4, "'ep':4"},
-    {"tp 2 sp ep 2", true, 4, "'tp':2,'sp':1,'ep':2"},
-    {"tp 2 sp ep 2 etp 2 zero 1", true, 8, "'tp':2,'sp':1,'ep':2,'etp':2,'zero':1"},
-    {"ep 2 dp 4 zero 1 plain", true, 4, "'ep':2,'zero':1,'zero_scope':'plain'"},
-    {"ep 2 pp 2 zero 1", true, 8, "'ep':2,'pp':2,'zero':1"},
-    {"ep 2 zero 1 bf16", true, 4, "'ep':2,'zero':1,'precision':'bf16'"},
+    {"one rank", DENSE, 1, ""},
+    {"tp 2", DENSE, 2, "'tp':2"},
+    {"pp 4", DENSE, 4, "'pp':4"},
+    {"dp 2 zero 1", DENSE, 2, "'zero':1"},
+    {"tp 2 pp 2 dp 2 zero 1", DENSE, 8, "'tp':2,'pp':2,'zero':1"},
+    {"dp 2 zero 1 bf16", DENSE, 2, "'zero':1,'precision':'bf16'"},
+    {"one rank with experts", EXPERTS, 1, ""},
+    {"ep 4", EXPERTS, 4, "'ep':4"},
+    {"tp 2 sp ep 2", EXPERTS, 4, "'tp':2,'sp':1,'ep':2"},
+    {"tp 2 sp ep 2 etp 2 zero 1", EXPERTS, 8, "'tp':2,'sp':1,'ep':2,'etp':2,'zero':1"},
+    {"ep 2 dp 4 zero 1 plain", EXPERTS, 4, "'ep':2,'zero':1,'zero_scope':'plain'"},
+    {"ep 2 pp 2 zero 1", EXPERTS, 8, "'ep':2,'pp':2,'zero':1"},
+    {"ep 2 zero 1 bf16", EXPERTS, 4, "'ep':2,'zero':1,'precision':'bf16'"},
+    {"one rank, tied", TIED, 1, ""},
+    {"pp 4, tied", TIED, 4, "'pp':4"},
+    {"tp 2 pp 2 dp 2 zero 1 bf16, tied", TIED, 8, "'tp':2,'pp':2,'zero':1,'precision':'bf16'"},
 };
 
 static struct job job_of(size_t i, const char *dir, int stamp)
 {
-    struct job j = {.model = world_model(layouts[i].moe ? MOE : NULL), .dir = dir, .stamp = stamp};
+    struct job j = {
+        .model = world_model(layouts[i].kind == EXPERTS ? MOE : NULL), .dir = dir, .stamp = stamp};
 
+    j.model.tied = layouts[i].kind == TIED;
     j.layout = world_layout(&j.model, layouts[i].world, layouts[i].keys);
     return j;
 }
@@ -54,7 +61,7 @@ static void any_layout_reads_what_any_layout_wrote(void **state)
         for (size_t k = 0; k < ARRAY_LEN(layouts); k++) {
             struct job to = job_of(k, own, (int)i + 1);
 
-            if (layouts[k].moe == layouts[i].moe && world_run(layouts[k].world, job_load, &to))
+            if (layouts[k].kind == layouts[i].kind && world_run(layouts[k].world, job_load, &to))
                 fail_msg("written under %s, read under %s", layouts[i].what, layouts[k].what);
         }
     }
@@ -315,6 +322,46 @@ static void hf_folders_round_trip(void **state)
     hf_folder_round_trips(MOE, TR_BF16, 0);
 }
 
+/* Hugging Face leaves the output projection out of a folder that shares the embedding; older files
+ * have a copy of it, which is not read. */
+static void a_tied_folder_has_no_output_projection(void **state)
+{
+    struct one o;
+    struct err e = {0};
+    struct pl_model m;
+    struct tr_st *s;
+    AUTO_FREE char *folder = NULL, *file = NULL, *config = NULL, *text = NULL;
+
+    (void)state;
+    one_begin(&o, NULL);
+    folder = mem_printf("%s/tied", o.dir);
+    file = mem_printf("%s/model.safetensors", folder);
+    config = mem_printf("%s/config.json", folder);
+    params_fill(&o.t, 5);
+    assert_int_equal(tr_hf_save(folder, TR_F32, &o.what, &tr_team_alone, &e), 0);
+    assert_int_equal(file_read_all(&text, NULL, config, 1 << 16, &e), 0);
+    AUTO_JSON *v = unit_json(text);
+    json_object_set_new(v, "tie_word_embeddings", json_true());
+    AUTO_FREE char *now = jx_dump(v);
+    assert_int_equal(file_write_atomic(config, now, strlen(now), 0600, &e), 0);
+    assert_int_equal(tr_hf_model_load(&m, folder, &e), 0);
+    assert_true(m.tied);
+    free(o.part);
+    params_done(&o.t);
+    o.job.model.tied = true;
+    params_make(&o.t, &o.job.model, &o.job.layout, 0);
+    o.what.part = o.part = tr_parts(&o.what.count, &o.t, &o.job.layout, true);
+    if (tr_hf_load(folder, &o.what, &tr_team_alone, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(params_wrong(&o.t, 5, false), 0);
+    assert_int_equal(tr_hf_save(folder, TR_F32, &o.what, &tr_team_alone, &e), 0);
+    assert_int_equal(tr_st_open(&s, file, &e), 0);
+    assert_null(tr_st_find(s, "lm_head.weight"));
+    assert_non_null(tr_st_find(s, "model.embed_tokens.weight"));
+    tr_st_free(s);
+    one_end(&o);
+}
+
 static void a_model_without_a_class_is_refused_by_key(void **state)
 {
     static const struct {
@@ -405,6 +452,7 @@ int main(void)
         cmocka_unit_test(truncated_files_are_refused_by_name),
         cmocka_unit_test(another_model_is_refused_by_its_first_difference),
         cmocka_unit_test(hf_folders_round_trip),
+        cmocka_unit_test(a_tied_folder_has_no_output_projection),
         cmocka_unit_test(a_model_without_a_class_is_refused_by_key),
         cmocka_unit_test(other_peoples_configurations),
         cmocka_unit_test(a_foreign_folder_is_not_replaced),
