@@ -137,6 +137,17 @@ int tr_archive_sync(const struct tr_archive *a, struct err *e)
     return 0;
 }
 
+int tr_archive_reopen(struct tr_archive *a, struct err *e)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        int r = tr_st_reopen(a->file[i], e);
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
 int tr_archive_open(struct tr_archive *a, const char *folder, const char *name, struct err *e)
 {
     AUTO_FREE char *path = mem_printf("%s/%s", folder, name);

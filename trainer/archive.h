@@ -29,6 +29,7 @@ void tr_archive_describe(struct tr_archive *a, const char *folder, const char *b
 int tr_archive_create(struct tr_archive *a, struct err *e); /* one rank, then */
 int tr_archive_attach(struct tr_archive *a, struct err *e); /* the others */
 int tr_archive_sync(const struct tr_archive *a, struct err *e);
+int tr_archive_reopen(struct tr_archive *a, struct err *e); /* as tr_st_reopen */
 
 /* Open FOLDER/NAME as one more file. */
 int tr_archive_open(struct tr_archive *a, const char *folder, const char *name, struct err *e);

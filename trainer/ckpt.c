@@ -49,16 +49,17 @@ static void put_le32(unsigned char *p, uint32_t v)
         p[i] = (unsigned char)(v >> 8 * i);
 }
 
-/* Write this rank's checksums: piece i at byte 4 i. */
-static int write_sums(const struct tr_archive *a, const char *folder, const struct tr_team *team,
+/* Write this rank's checksums, of what all ranks have written: piece i at byte 4 i. */
+static int write_sums(struct tr_archive *a, const char *folder, const struct tr_team *team,
                       struct err *e)
 {
     AUTO_FREE char *path = mem_printf("%s/checksums.bin", folder);
     size_t n = tr_archive_pieces(a);
     AUTO_FREE uint32_t *sums = mem_alloc(n * sizeof(*sums));
-    int r = tr_archive_sum(a, sums, team->rank, team->size, e);
-    int fd;
+    int r = tr_archive_reopen(a, e), fd;
 
+    if (r == 0)
+        r = tr_archive_sum(a, sums, team->rank, team->size, e);
     if (r < 0)
         return r;
     fd = open(path, O_WRONLY | O_CLOEXEC);

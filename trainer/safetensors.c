@@ -489,3 +489,14 @@ int tr_st_sync(struct tr_st *s, struct err *e)
         return err_set(e, -errno, "sync %s: %s", s->path, strerror(errno));
     return 0;
 }
+
+int tr_st_reopen(struct tr_st *s, struct err *e)
+{
+    int fd = open(s->path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return err_set(e, -errno, "open %s: %s", s->path, strerror(errno));
+    close(s->fd);
+    s->fd = fd;
+    return 0;
+}

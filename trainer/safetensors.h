@@ -81,6 +81,9 @@ int tr_st_create(struct tr_st *s, struct err *e);
 /* Open the file that another process created from the same description. */
 int tr_st_attach(struct tr_st *s, struct err *e);
 int tr_st_sync(struct tr_st *s, struct err *e); /* fsync */
+/* Open the file anew, for reading: over a network file system what other hosts have written and
+ * synced is sure to be seen only by who opens it afterwards. */
+int tr_st_reopen(struct tr_st *s, struct err *e);
 
 void tr_f32_to_bf16(uint16_t *out, const float *in,
                     size_t n); /* round to nearest even, NaN stays NaN */
