@@ -99,14 +99,29 @@ static void append_metrics(struct tr_watch *w)
         failed(w, w->c->metrics, errno);
 }
 
+/* A label's value: three characters are escaped in Prometheus' text. */
+static void add_label(struct str *s, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            str_addc(s, '\\');
+        if (*text == '\n')
+            str_add(s, "\\n");
+        else
+            str_addc(s, *text);
+    }
+}
+
 static void gauge(struct tr_watch *w, const char *name, const char *help, double v)
 {
     if (isnan(v))
         return;
     str_addf(&w->text,
              "# HELP partune_train_%s %s\n# TYPE partune_train_%s "
-             "gauge\npartune_train_%s{model=\"%s\"} ",
-             name, help, name, name, w->c->model.name);
+             "gauge\npartune_train_%s{model=\"",
+             name, help, name, name);
+    add_label(&w->text, w->c->model.name);
+    str_add(&w->text, "\"} ");
     if (isinf(v))
         str_add(&w->text, v > 0 ? "+Inf\n" : "-Inf\n");
     else

@@ -181,6 +181,21 @@ static void the_text_file_is_what_prometheus_reads(void **state)
     done(&s);
 }
 
+static void a_name_with_quotes_is_a_label_still(void **state)
+{
+    struct scene s;
+    AUTO_FREE char *text = NULL;
+
+    (void)state;
+    begin(&s, 2);
+    snprintf(s.c.model.name, sizeof(s.c.model.name), "a\"b\\c\nd");
+    steps(&s, 1, 100, 50, 0);
+    AUTO_FREE char *events = end(&s);
+    assert_int_equal(file_read_all(&text, NULL, s.prometheus, 1 << 20, NULL), 0);
+    assert_non_null(strstr(text, "\npartune_train_step{model=\"a\\\"b\\\\c\\nd\"} 1\n"));
+    done(&s);
+}
+
 static void a_full_disk_is_said_once_and_the_run_goes_on(void **state)
 {
     struct scene s;
@@ -206,6 +221,7 @@ int main(void)
         cmocka_unit_test(a_straggler_is_named_once),
         cmocka_unit_test(alternating_ranks_are_no_stragglers),
         cmocka_unit_test(metrics_are_a_line_a_step),
+        cmocka_unit_test(a_name_with_quotes_is_a_label_still),
         cmocka_unit_test(the_text_file_is_what_prometheus_reads),
         cmocka_unit_test(a_full_disk_is_said_once_and_the_run_goes_on),
     };
