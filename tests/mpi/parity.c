@@ -15,7 +15,8 @@
  * rounding the partial sums of tensor parallelism before they are added is seen in every model.
  *
  * "parity late" compares each layout of the covering set with itself on a set of kernels that runs
- * nothing before somebody waits, bit for bit: kn_wait is wherever the step needs it.
+ * nothing before somebody waits, bit for bit: kn_wait is wherever the step needs it, and a pass
+ * without gradients, and the logits of one rank.
  */
 #include "base/base.h"
 #include "tests/mpi/allocations.h"
@@ -32,6 +33,9 @@ enum { STEPS = 10, LATE_STEPS = 3, SPREAD_RUNS = 48 };
 
 struct curve {
     double loss[STEPS], aux[STEPS], norm[STEPS];
+    /* of a late run: loss of a pass without gradients, and on one rank a hash of the logits */
+    double forward;
+    uint64_t logits;
 };
 
 static int world_rank, world_size, test_number, failures;
@@ -155,6 +159,42 @@ static void on_routed(void *arg, const struct tr_rank *r, int layer, const int32
     }
 }
 
+static void nothing_pending(const struct tr_rank *r, const char *what)
+{
+    if (kn_pool_set(r->pool) == late_set() && late_pending(r->pool))
+        die(what);
+}
+
+static uint64_t hash_logits(struct tr_rank *r)
+{
+    uint64_t n = r->d.rows * r->d.vocab, h = 0;
+    AUTO_FREE float *logits = mem_alloc(n * sizeof(*logits));
+
+    for (int mb = 0; mb < r->d.microbatches; mb++) {
+        tr_step_logits(r, mb, logits);
+        nothing_pending(r, "logits are handed out before they are made");
+        for (uint64_t i = 0; i < n; i++) {
+            uint32_t bits;
+
+            memcpy(&bits, &logits[i], sizeof(bits));
+            h = rng_mix(h ^ bits);
+        }
+    }
+    return h;
+}
+
+/* A pass without gradients, as validation has it, straight after a step. */
+static void evaluate(struct curve *ret, struct tr_rank *r)
+{
+    struct tr_result t;
+
+    put_samples(r, 1000, 0);
+    tr_step_forward(r, &t);
+    nothing_pending(r, "a pass ends before its work is done");
+    ret->forward = t.loss;
+    ret->logits = r->layout.world == 1 ? hash_logits(r) : 0;
+}
+
 /* SHUFFLE other than 0 changes the order of summation and nothing else. */
 static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
                 const struct pl_layout *l, const struct pl_workload *w, uint64_t shuffle,
@@ -190,12 +230,13 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
         tr_step_grads(&r, &t, 0);
         tr_optim_step(&r, &o, n, t.norm);
         allocations_counted = false;
-        if (kn_pool_set(r.pool) == late_set() && late_pending(r.pool))
-            die("a step ends before its work is done");
+        nothing_pending(&r, "a step ends before its work is done");
         ret->loss[n - 1] = t.loss;
         ret->aux[n - 1] = t.aux;
         ret->norm[n - 1] = t.norm;
     }
+    if (late)
+        evaluate(ret, &r);
     tr_rank_done(&r);
 }
 
@@ -221,6 +262,8 @@ static double distance(const struct curve *a, const struct curve *b)
             return INFINITY;
         d = fmax(d, x);
     }
+    if (late && (a->forward != b->forward || a->logits != b->logits))
+        return INFINITY;
     return d;
 }
 
