@@ -124,8 +124,7 @@ static int write_state(const struct tr_archive *a, const char *folder,
     return tr_folder_json(folder, "trainer.json", o, e);
 }
 
-/* First key in which the checkpoint's model is not M; the name is no matter. */
-static int same_model(const json_t *theirs, const struct pl_model *m, struct err *e)
+int tr_same_model(const json_t *theirs, const struct pl_model *m, const char *whose, struct err *e)
 {
     AUTO_JSON *ours = pl_model_json(m);
     const char *key;
@@ -138,7 +137,7 @@ static int same_model(const json_t *theirs, const struct pl_model *m, struct err
             continue;
         AUTO_FREE char *a = w ? jx_dump(w) : mem_strdup("absent"), *b = jx_dump(v);
 
-        return err_set(e, -EINVAL, "the checkpoint's model has %s %.60s where this run's has %.60s",
+        return err_set(e, -EINVAL, "the model of %s has %s %.60s where this run's has %.60s", whose,
                        key, a, b);
     }
     return 0;
@@ -190,7 +189,7 @@ static int peek(struct tr_ckpt_state *ret, json_t **ret_json, const char *path,
         return r;
     r = parse_state(&s, *ret_json, e);
     if (r == 0)
-        r = same_model(json_object_get(*ret_json, "model"), m, e);
+        r = tr_same_model(json_object_get(*ret_json, "model"), m, "the checkpoint", e);
     if (r < 0)
         return err_wrap(e, "checkpoint %s", path);
     *ret = s;

@@ -121,5 +121,11 @@ int tr_hf_load(const char *folder, const struct tr_ckpt_what *what, const struct
  * file. */
 int tr_hf_save(const char *folder, enum tr_dtype dtype, const struct tr_ckpt_what *what,
                const struct tr_team *team, struct err *e);
+/* Whether it can be written: what would fail later. Folders above it are created. */
+int tr_hf_room(const char *folder, struct err *e);
+
+/* -EINVAL names the first key in which M differs from the model of WHOSE, THEIRS; names and lengths
+ * of sequences are no matter. */
+int tr_same_model(const json_t *theirs, const struct pl_model *m, const char *whose, struct err *e);
 
 #endif

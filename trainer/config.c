@@ -8,6 +8,7 @@
 #include "trainer/config.h"
 
 #include "base/base.h"
+#include "trainer/ckpt.h"
 #include "trainer/events.h"
 #include "trainer/hf.h"
 #include "trainer/options.h"
@@ -145,6 +146,29 @@ static int put_layout(json_t *root, const struct tr_options *o, struct err *e)
 
 /* ---- domain objects ---- */
 
+/* Weights of one model may have the shapes of another: the folder's own description must be that of
+ * the model, but for what only begins or weighs a training. */
+static int check_init(const struct tr_config *c, struct err *e)
+{
+    AUTO_FREE char *path = mem_printf("%s/config.json", c->init);
+    AUTO_JSON *theirs = NULL;
+    struct pl_model m;
+    int r;
+
+    if (!file_exists(path))
+        return 0;
+    r = tr_hf_model_load(&m, c->init, e);
+    if (r < 0)
+        return r;
+    m.init_std = c->model.init_std;
+    if (pl_model_is_moe(&m)) { /* Mixtral has one width: that of a dense layer means nothing */
+        m.moe.aux_loss_coef = c->model.moe.aux_loss_coef;
+        m.ffn = c->model.ffn;
+    }
+    theirs = pl_model_json(&m);
+    return tr_same_model(theirs, &c->model, c->init, e);
+}
+
 static int take_model(struct tr_config *c, const json_t *root, struct err *e)
 {
     const json_t *v = json_object_get(root, "model");
@@ -152,7 +176,9 @@ static int take_model(struct tr_config *c, const json_t *root, struct err *e)
     if (v) {
         int r = pl_model_parse(&c->model, v, e);
 
-        return r < 0 ? err_under(e, "/model") : 0;
+        if (r < 0)
+            return err_under(e, "/model");
+        return c->init ? check_init(c, e) : 0;
     }
     if (c->init)
         return tr_hf_model_load(&c->model, c->init, e);

@@ -267,6 +267,46 @@ static void every_broken_rule_is_named(void **state)
             fail_msg("%s is missing: %s", *rule, e.text);
 }
 
+/* The same shapes with another use of them would train another model without a word. */
+static void weights_to_begin_with_are_those_of_the_model_that_is_asked_for(void **state)
+{
+    static const char config[] =
+        "{\"model_type\":\"llama\",\"hidden_size\":16,\"num_hidden_layers\":1,"
+        "\"num_attention_heads\":%d,\"head_dim\":%d,\"intermediate_size\":16,\"vocab_size\":100,"
+        "\"rms_norm_eps\":1e-5,\"rope_theta\":%s,\"max_position_embeddings\":64}";
+    static const struct {
+        int heads, head_dim;
+        const char *theta, *says; /* NULL: accepted */
+    } row[] = {
+        {2, 8, "10000.0", NULL},
+        {4, 4, "10000.0", "heads 4"},
+        {2, 8, "500000.0", "rope_theta"},
+        {2, 8, "10000.0,\"rope_scaling\":{\"type\":\"linear\"}", "rotary"},
+    };
+    char *dir = unit_folder("begin with");
+    AUTO_FREE char *model = write_file(dir, "m.json",
+                                       "{\"name\":\"s\",\"layers\":1,\"hidden\":16,\"heads\":2,"
+                                       "\"ffn\":16,\"vocab\":100,\"seq\":16,\"init_std\":0.3}");
+    AUTO_FREE char *line = mem_printf("--model '%s' --init '%s'", model, dir);
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        AUTO_FREE char *text = mem_printf(config, row[i].heads, row[i].head_dim, row[i].theta);
+        AUTO_FREE char *path = write_file(dir, "config.json", text);
+        struct tr_config *c = NULL;
+        struct err e = {0};
+        int code, r = load(&c, &code, 1, &e, line);
+
+        tr_config_free(c);
+        if (!row[i].says && r < 0)
+            fail_msg("%s: %s", text, e.text);
+        if (row[i].says && (r == 0 || !strstr(e.text, row[i].says) || code != TR_EXIT_USAGE))
+            fail_msg("%s: %d %s", text, code, e.text);
+    }
+    file_remove_tree(dir, NULL);
+    free(dir);
+}
+
 static void a_failure_still_tells_where_events_go(void **state)
 {
     char *argv[] = {
@@ -296,6 +336,7 @@ int main(void)
         cmocka_unit_test(the_launcher_is_known_before_mpi),
         cmocka_unit_test(what_is_wrong_is_refused_by_name),
         cmocka_unit_test(every_broken_rule_is_named),
+        cmocka_unit_test(weights_to_begin_with_are_those_of_the_model_that_is_asked_for),
         cmocka_unit_test(a_failure_still_tells_where_events_go),
     };
 
