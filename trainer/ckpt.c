@@ -312,6 +312,11 @@ static int finish(const struct tr_archive *a, size_t model_files, const char *di
     return r;
 }
 
+int tr_ckpt_room(const char *dir, struct err *e)
+{
+    return tr_folder_room(dir, e);
+}
+
 static double total_bytes(const struct tr_archive *a)
 {
     double n = 0;

@@ -100,6 +100,9 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
                  const struct tr_ckpt_what *what, const struct tr_ckpt_state *state,
                  const struct tr_team *team, struct err *e);
 
+/* Whether checkpoints can be made in DIR, which is created: what would fail later. */
+int tr_ckpt_room(const char *dir, struct err *e);
+
 /* Path of the newest complete checkpoint of DIR: what `latest` names, else the highest step.
  * -ENOENT if none. */
 int tr_ckpt_latest(char **ret, const char *dir, struct err *e);

@@ -95,6 +95,15 @@ int tr_folder_json(const char *folder, const char *name, const json_t *v, struct
     return file_write_atomic(path, text, strlen(text), 0644, e);
 }
 
+int tr_folder_room(const char *folder, struct err *e)
+{
+    int r = file_mkdirs(folder, 0755, e);
+
+    if (r == 0 && access(folder, W_OK | X_OK) < 0)
+        r = err_set(e, -errno, "write to folder %s: %s", folder, strerror(errno));
+    return r;
+}
+
 /* Empty folder FOLDER with the files of A in it. */
 static int make_folder(struct tr_archive *a, const char *folder, struct err *e)
 {

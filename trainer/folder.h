@@ -19,6 +19,8 @@ int tr_folder_fill(struct tr_archive *a, const char *folder, const struct tr_ckp
 int tr_folder_get(const struct tr_archive *a, const struct tr_ckpt_what *what, bool weights_only,
                   struct err *e);
 
+/* FOLDER, which is made if it is absent, can be written to. */
+int tr_folder_room(const char *folder, struct err *e);
 int tr_folder_json(const char *folder, const char *name, const json_t *v, struct err *e);
 /* model.safetensors.index.json of the first NFILES files, where they are more than one. */
 int tr_folder_index(const struct tr_archive *a, size_t nfiles, const char *folder, struct err *e);

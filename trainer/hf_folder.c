@@ -105,10 +105,33 @@ static int may_replace(const char *folder, struct err *e)
     return err_set(e, -EEXIST, "%s exists and is not a model's folder", folder);
 }
 
-int tr_hf_save(const char *folder, enum tr_dtype dtype, const struct tr_ckpt_what *what,
+/* PATH without slashes at its end: the folder is filled beside its place, not in it. */
+static char *plain(const char *path)
+{
+    char *p = mem_strdup(path);
+
+    for (size_t n = strlen(p); n > 1 && p[n - 1] == '/'; n--)
+        p[n - 1] = '\0';
+    return p;
+}
+
+int tr_hf_room(const char *path, struct err *e)
+{
+    AUTO_FREE char *folder = plain(path), *parent = mem_strdup(folder);
+    char *slash = strrchr(parent, '/');
+    int r = may_replace(folder, e);
+
+    if (r < 0)
+        return r;
+    if (slash)
+        slash[slash == parent] = '\0';
+    return tr_folder_room(slash ? parent : ".", e);
+}
+
+int tr_hf_save(const char *path, enum tr_dtype dtype, const struct tr_ckpt_what *what,
                const struct tr_team *team, struct err *e)
 {
-    AUTO_FREE char *saving = mem_printf("%s.saving", folder);
+    AUTO_FREE char *folder = plain(path), *saving = mem_printf("%s.saving", folder);
     AUTO_JSON *config = NULL;
     struct tr_archive a = {0};
     int r = tr_hf_config(&config, what->model, e);

@@ -123,6 +123,24 @@ static void require(int code, const struct err *e)
         tr_fail(class_of(code), e->text);
 }
 
+/* A failure that every rank has: the first one speaks and ends the others. */
+static void require_all(const struct run *u, int code, const struct err *e)
+{
+    if (code < 0 && u->r.rank != 0)
+        sleep(10);
+    require(code, e);
+}
+
+/* What cannot be written at the end should be known before the training. */
+static void require_room(const struct tr_config *c)
+{
+    struct err e = {0};
+
+    if ((c->checkpoint.dir && tr_ckpt_room(c->checkpoint.dir, &e) < 0) ||
+        (c->save_hf && tr_hf_room(c->save_hf, &e) < 0))
+        tr_fail(TR_ERROR_IO, e.text);
+}
+
 static void rank_init(struct run *u)
 {
     const struct tr_config *c = u->c;
@@ -142,6 +160,16 @@ static void rank_init(struct run *u)
     tr_measure_init(&u->measure, c->mode == TR_MODE_TRIAL ? c->trial.max_steps : MEASURED_MAX);
 }
 
+static void tokens_open(struct run *u)
+{
+    const struct tr_config *c = u->c;
+    struct err e = {0};
+    int r = tr_tokens_open(&u->tokens, c->data_dir, c->data, c->model.vocab, c->workload.seq,
+                           (uint64_t)c->train.seed, &e);
+
+    require_all(u, agree(&u->r.comms, r, e.text), &e);
+}
+
 static struct tr_ckpt_what what(const struct run *u)
 {
     return (struct tr_ckpt_what){
@@ -153,13 +181,18 @@ static void load_checkpoint(struct run *u, const char *path)
     struct tr_ckpt_state s;
     struct tr_ckpt_what w = what(u);
     struct err e = {0};
+    char text[200];
 
-    require(tr_ckpt_load(&s, path, &w, &u->team, &e), &e);
+    require_all(u, tr_ckpt_load(&s, path, &w, &u->team, &e), &e);
     u->step = s.step;
     u->samples = s.samples;
+    if (s.seed != u->c->train.seed) {
+        snprintf(text, sizeof(text),
+                 "the checkpoint was trained with the seed %lld; samples go on in the order of %d",
+                 (long long)s.seed, u->c->train.seed);
+        tr_event_warning(u->events, "other-seed", text);
+    }
     if (!str_eq(s.data, u->c->workload.data)) {
-        char text[200];
-
         snprintf(text, sizeof(text),
                  "the checkpoint was trained on %.63s; its data position goes on in %.63s", s.data,
                  u->c->workload.data);
@@ -396,8 +429,8 @@ static void save(struct run *u)
 
     tr_optim_settle(&u->r);
     memcpy(s.data, c->workload.data, sizeof(s.data) - 1);
-    require(
-        tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w, &s, &u->team, &e),
+    require_all(
+        u, tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w, &s, &u->team, &e),
         &e);
     tr_event_checkpoint(u->events, u->step, path, bytes, (double)(clock_mono_ns() - t) * 1e-6);
     tr_watch_checkpoint(u->watch, u->step);
@@ -547,7 +580,7 @@ static int finish(struct run *u, bool stopped)
     }
     tr_optim_settle(&u->r);
     if (c->save_hf)
-        require(tr_hf_save(c->save_hf, TR_F32, &w, &u->team, &e), &e);
+        require_all(u, tr_hf_save(c->save_hf, TR_F32, &w, &u->team, &e), &e);
     summarize(u);
     return TR_EXIT_OK;
 }
@@ -563,12 +596,13 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
 
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGINT, &act, NULL);
-    require(tr_tokens_open(&u.tokens, c->data_dir, c->data, c->model.vocab, c->workload.seq,
-                           (uint64_t)c->train.seed, &e),
-            &e);
-    if (events)
-        require(tr_watch_open(&u.watch, c, events, &e), &e);
+    if (events) { /* rank 0 */
+        require_room(c);
+        if (tr_watch_open(&u.watch, c, events, &e) < 0)
+            tr_fail(TR_ERROR_IO, e.text);
+    }
     rank_init(&u);
+    tokens_open(&u);
     optim_init(&u);
     say_hello(&u);
     if (c->train.validate_every && tr_tokens_samples(u.tokens, TR_SPLIT_VALIDATION) == 0)

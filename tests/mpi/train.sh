@@ -106,9 +106,9 @@ for layout in "1" "2 --tp 2" "2 --zero 1" "2 --pp 2" "4 --tp 2 --ep 2 --zero 1";
 done
 run 1 --model nano-moe --data lines --steps 8 --checkpoint c --resume --events d.ev && grep -q '"event":"summary"' d.ev
 ok $? "a run that is already there ends at once"
-run 1 --model nano-moe --steps 5 --resume-from a/step-00000004 --events o.ev &&
-    grep '"what":"other-data"' o.ev | grep -q "trained on lines"
-ok $? "a resume on other data is said"
+run 1 --model nano-moe --steps 5 --seed 5 --resume-from a/step-00000004 --events o.ev &&
+    grep '"what":"other-data"' o.ev | grep -q "trained on lines" && grep '"what":"other-seed"' o.ev | grep -q "seed 1;"
+ok $? "a resume on other data, or in another order, is said"
 "$PT_BUILD/partune-data" prepare --name whole --data "$dir" --validation 0 text >out 2>&1 &&
     run 1 --model nano-llama --data whole --steps 1 --validate-every 1 --events w.ev && grep -q '"what":"validation"' w.ev
 ok $? "and so is a validation that has no data"
@@ -190,10 +190,18 @@ refused "numbers that overflow" 67 numeric "loss" 1 --model nano-llama --steps 6
 refused "a data set that is not there" 68 data "nothing" 1 --model nano-llama --data nothing --steps 1
 refused "a vocabulary that is too small" 68 data "vocabulary" 1 --model small.json --data lines --steps 1
 printf 'X' | dd of=a/step-00000008/model.safetensors bs=1 seek=300000 conv=notrunc 2>/dev/null
+rm -f ev
+run 4 --model nano-llama --data nothing --steps 1 --events ev
+[ "$(grep -c '"event":"error"' ev)" = 1 ] && [ "$(grep -c '^partune-train: rank' out)" = 1 ]
+ok $? "what all ranks miss is said once"
 refused "a damaged checkpoint, by tensor" 68 data "tensor model.layers." 2 --model nano-moe --ep 2 --data lines --steps 9 --resume-from a/step-00000008
 refused "a checkpoint of another model" 68 data "where this run's has" 1 --model nano-llama --resume-from a/step-00000004 --steps 9
 printf 'X' | dd of=datasets/lines/train.bin bs=1 seek=100 conv=notrunc 2>/dev/null
 refused "a damaged data set, by offset" 68 data "offset 0" 1 --model nano-llama --data lines --steps 9
+refused "a place for checkpoints that is a file" 70 io "text" 1 --model nano-llama --steps 1 --checkpoint text
+refused "a folder for weights that holds something else" 70 io "is not a model" 1 --model nano-llama --steps 1 --save-hf datasets
+! grep -q '"event":"step"' ev
+ok $? "which is known before the training"
 run 1 --model nano-llama --steps 1 --events nowhere/ev
 [ $? = 70 ] && grep -q "nowhere/ev" out
 ok $? "an event file that cannot be made"

@@ -437,6 +437,56 @@ static void a_foreign_folder_is_not_replaced(void **state)
     (void)state;
     one_begin(&o, NULL);
     assert_int_equal(tr_hf_save(o.dir, TR_F32, &o.what, &tr_team_alone, &e), -EEXIST);
+    assert_int_equal(tr_hf_room(o.dir, &e), -EEXIST);
+    one_end(&o);
+}
+
+/* As a shell completes the name of a folder. */
+static void a_slash_at_the_end_is_the_same_folder(void **state)
+{
+    struct one o;
+    struct err e = {0};
+    AUTO_FREE char *folder = NULL, *file = NULL, *inside = NULL;
+
+    (void)state;
+    one_begin(&o, NULL);
+    folder = mem_printf("%s/model//", o.dir);
+    file = mem_printf("%s/model/model.safetensors", o.dir);
+    inside = mem_printf("%s/model/.saving", o.dir);
+    for (int i = 0; i < 2; i++) {
+        params_fill(&o.t, 5 + i);
+        assert_int_equal(tr_hf_room(folder, &e), 0);
+        if (tr_hf_save(folder, TR_F32, &o.what, &tr_team_alone, &e) < 0)
+            fail_msg("%s", e.text);
+        assert_true(file_exists(file));
+        assert_false(file_exists(inside));
+    }
+    params_fill(&o.t, 9);
+    assert_int_equal(tr_hf_load(folder, &o.what, &tr_team_alone, &e), 0);
+    assert_int_equal(params_wrong(&o.t, 6, false), 0);
+    one_end(&o);
+}
+
+static void what_cannot_be_written_is_known_before(void **state)
+{
+    struct one o;
+    struct err e = {0};
+    AUTO_FREE char *file = NULL, *below = NULL, *deep = NULL;
+
+    (void)state;
+    one_begin(&o, NULL);
+    file = mem_printf("%s/file", o.dir);
+    below = mem_printf("%s/file/x", o.dir);
+    deep = mem_printf("%s/a/b/c", o.dir);
+    assert_int_equal(file_write_atomic(file, "", 0, 0600, &e), 0);
+    assert_true(tr_ckpt_room(file, &e) < 0);
+    assert_true(tr_ckpt_room(below, &e) < 0);
+    assert_true(tr_hf_room(below, &e) < 0);
+    assert_non_null(strstr(e.text, file));
+    assert_int_equal(tr_hf_room(deep, &e), 0);
+    assert_false(file_exists(deep)); /* the folder itself appears with its contents */
+    assert_int_equal(tr_ckpt_room(deep, &e), 0);
+    assert_true(file_exists(deep));
     one_end(&o);
 }
 
@@ -456,6 +506,8 @@ int main(void)
         cmocka_unit_test(a_model_without_a_class_is_refused_by_key),
         cmocka_unit_test(other_peoples_configurations),
         cmocka_unit_test(a_foreign_folder_is_not_replaced),
+        cmocka_unit_test(a_slash_at_the_end_is_the_same_folder),
+        cmocka_unit_test(what_cannot_be_written_is_known_before),
     };
 
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
