@@ -219,10 +219,8 @@ static void weights_init(struct run *u)
         else if (k != -ENOENT)
             require(k, &e);
     }
-    if (u->step == 0 && c->init) {
-        require(tr_hf_load(c->init, &w, &u->team, &e), &e);
-        tr_params_sync_master(&u->r.params);
-    }
+    if (u->step == 0 && c->init) /* the masters, too, in their own precision */
+        require_all(u, tr_hf_load(c->init, &w, &u->team, &e), &e);
 }
 
 static void worst_planned(const struct run *u, struct pl_memory *ret)

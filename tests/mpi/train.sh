@@ -124,6 +124,10 @@ f=$(losses f.ev | head -1 | cut -d' ' -f2)
 awk -v e="$e" -v f="$f" 'BEGIN { d = e / f - 1; exit !(d < 0.05 && d > -0.05 && e < 5) }'
 ok $? "--init takes what --save-hf wrote, without a model named"
 
+run 1 --init a.hf --precision bf16 --data lines --seq 32 --steps 1 --lr 0 --min-lr 0 --save-hf same.hf/ &&
+    cmp a.hf/model.safetensors same.hf/model.safetensors
+ok $? "under bf16 the masters are the folder's own weights, not rounded ones"
+
 run 2 --model nano-moe --pp 2 --trial --min-steps 2 --max-steps 3 --timeline t.json --events t.ev && tail -1 t.ev | grep -q '"ended":"\(max_steps\|ci\)"'
 ok $? "a trial ends by itself"
 awk -F'[:,}]' '/"ph":"X"/ { for (i = 1; i <= NF; i++) { if ($i == "\"ts\"") ts = $(i + 1); if ($i == "\"dur\"") dur = $(i + 1); if ($i == "\"tid\"") tid = $(i + 1) }
