@@ -193,6 +193,21 @@ static void observe(struct se_search *s, enum se_quantity q, size_t index, enum 
     se_belief_add(&s->belief[q], &o);
 }
 
+/* A trainer may report any number. None so large or small that its exponential leaves the doubles,
+ * and no error above the value itself, which says nothing already. */
+static struct se_outcome bounded(const struct se_outcome *o)
+{
+    const double least = 1e-30, most = 1e30;
+    struct se_outcome b = *o;
+
+    b.tokens_per_s = fmin(fmax(o->tokens_per_s, least), most);
+    b.tokens_per_s_se = fmin(o->tokens_per_s_se, b.tokens_per_s);
+    b.tokens_per_s_max = fmin(fmax(o->tokens_per_s_max, least), most);
+    if (o->peak_memory_bytes > 0.0)
+        b.peak_memory_bytes = fmin(fmax(o->peak_memory_bytes, least), most);
+    return b;
+}
+
 static void observe_throughput(struct se_search *s, size_t index, const struct se_outcome *o)
 {
     double se = o->tokens_per_s_se / o->tokens_per_s;
@@ -220,8 +235,10 @@ static void observe_memory(struct se_search *s, size_t index, const struct se_ou
 
 void se_learn(struct se_search *s, size_t index, const struct se_outcome *o)
 {
-    observe_throughput(s, index, o);
-    observe_memory(s, index, o);
+    struct se_outcome b = bounded(o);
+
+    observe_throughput(s, index, &b);
+    observe_memory(s, index, &b);
     if (o->status != SE_OOM)
         se_crash_add(&s->crash, s->table, index, o->status == SE_OK || o->status == SE_CENSORED);
 }
@@ -246,7 +263,7 @@ int se_tell(struct se_search *s, int id, const struct se_outcome *o, struct err 
     if (rc < 0)
         return rc;
     r->settled = true;
-    r->outcome = *o;
+    r->outcome = bounded(o);
     s->outstanding--;
     if (o->status == SE_DISCARD) {
         if (r->repeat_of == 0)
@@ -404,7 +421,7 @@ static enum se_answer ask_repeat(struct se_search *s, struct se_trial *ret)
 }
 
 static void say_why(const struct se_search *s, const struct se_acquire *a,
-                    const struct se_choice *c, char *why, size_t size)
+                    const struct se_choice *c, bool sceptic, char *why, size_t size)
 {
     double gain = expm1(c->mean[SE_THROUGHPUT] - a->incumbent), sd = sqrt(c->var[SE_THROUGHPUT]);
     double trust = se_belief_trust(&s->belief[SE_THROUGHPUT]);
@@ -415,9 +432,10 @@ static void say_why(const struct se_search *s, const struct se_acquire *a,
                  100.0 * c->p_fits);
     else
         snprintf(why, size,
-                 "expected %+.1f %% (+-%.1f) against the best so far, fits with %.0f %%; trust in "
-                 "the model %.0f %%",
-                 100.0 * gain, 196.0 * sd, 100.0 * c->p_fits, 100.0 * trust);
+                 "expected %+.1f %% (+-%.1f) against the best so far, fits with %.0f %%; %s the "
+                 "model %.0f %%",
+                 100.0 * gain, 196.0 * sd, 100.0 * c->p_fits,
+                 sceptic ? "chosen by doubt alone, trust in" : "trust in", 100.0 * trust);
 }
 
 /* Trials since the best one improved by 1 %. */
@@ -560,7 +578,7 @@ static enum se_answer ask_bayes(struct se_search *s, struct se_trial *ret)
     pick = found.count > 0 ? found.choice[0].index : 0;
     chance = found.count > 0 ? found.choice[0].p_fits : 0.0;
     if (found.count > 0)
-        say_why(s, &a, &found.choice[0], ret->why, sizeof(ret->why));
+        say_why(s, &a, &found.choice[0], sceptic, ret->why, sizeof(ret->why));
     free(found.choice);
     free(leader);
     if (chance > HARDLY_FITS &&

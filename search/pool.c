@@ -41,10 +41,11 @@ double se_student_975(double degrees)
            (5.0 * pow(z, 5) + 16.0 * z * z * z + 3.0 * z) / (96.0 * degrees * degrees);
 }
 
-/* Relative error of a measurement; one that claims none is taken to a thousandth. */
+/* Relative error of a measurement; one that claims none is taken to a thousandth, and one that
+ * claims more than its value to say no more than that. */
 static double error_of(const struct se_measured *m)
 {
-    return m->se > 0.0 ? m->se / m->value : 1e-3;
+    return m->se > 0.0 ? fmin(m->se / m->value, 1.0) : 1e-3;
 }
 
 /* Squares about the mean of one layout's N measurements, less what their own errors explain. */

@@ -64,9 +64,13 @@ static int find_dims(struct se_table *t, const struct pl_layout *layouts, size_t
         assert(t->ndims < SE_MAX_DIMS);
         memset(d, 0, sizeof(*d));
         count = distinct(d->value, k, layouts, n);
-        if (count < 0)
-            return err_set(e, -E2BIG, "%s takes more than %d values in this space", k->name,
-                           SE_MAX_LEVELS);
+        if (count < 0) {
+            char at[64];
+
+            snprintf(at, sizeof(at), "/space/%s", k->name);
+            return err_at(e, -E2BIG, at, "%s takes more than %d values in this space", k->name,
+                          SE_MAX_LEVELS);
+        }
         if (count == 1)
             continue;
         d->name = k->name;

@@ -76,12 +76,10 @@ static json_t *named(const char *name, json_t *owned_v)
 
 static int do_ask(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
 {
-    static const char *const keys[] = {"op", NULL};
     struct se_trial t;
-    int r = jx_keys(request, keys, e);
 
-    if (r < 0)
-        return r;
+    (void)request;
+    (void)e;
     switch (se_ask(s, &t)) {
     case SE_TRIAL:
         *ret = trial_json(&t);
@@ -154,14 +152,18 @@ static int do_surface(json_t **ret, struct se_search *s, const json_t *request, 
     return 0;
 }
 
+static const char *const plain_keys[] = {"op", NULL};
+static const char *const surface_keys[] = {"op", "x", "y", NULL};
+
 static const struct {
     const char *name;
     int (*run)(json_t **ret, struct se_search *s, const json_t *request, struct err *e);
+    const char *const *keys; /* of the request; NULL: the operation looks itself */
 } ops[] = {
-    {"ask", do_ask},         {"tell", do_tell},
-    {"best", do_best},       {"importance", do_importance},
-    {"pareto", do_pareto},   {"diagnosis", do_diagnosis},
-    {"surface", do_surface},
+    {"ask", do_ask, plain_keys},           {"tell", do_tell, NULL},
+    {"best", do_best, plain_keys},         {"importance", do_importance, plain_keys},
+    {"pareto", do_pareto, plain_keys},     {"diagnosis", do_diagnosis, plain_keys},
+    {"surface", do_surface, surface_keys},
 };
 
 static int dispatch(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
@@ -174,6 +176,8 @@ static int dispatch(json_t **ret, struct se_search *s, const json_t *request, st
     for (size_t i = 0; i < ARRAY_LEN(ops); i++)
         names[i] = ops[i].name;
     if ((r = jx_need(request, "op", e)) < 0 || (r = jx_get_enum(&op, request, "op", names, e)) < 0)
+        return r;
+    if (ops[op].keys && (r = jx_keys(request, ops[op].keys, e)) < 0)
         return r;
     return ops[op].run(ret, s, request, e);
 }

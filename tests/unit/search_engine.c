@@ -115,6 +115,39 @@ static void refused_tells_change_nothing(void **state)
     se_search_free(s);
 }
 
+/* Numbers that are finite and positive but absurd, in units that nobody has: they are heard as far
+ * as they can be true, and the search goes on with finite answers. */
+static void absurd_measurements_leave_the_search_unharmed(void **state)
+{
+    static const char *const tells[] = {
+        "{'id': 1, 'status': 'ok', 'tokens_per_s': 1e5, 'tokens_per_s_se': 1e250}",
+        "{'id': 2, 'status': 'ok', 'tokens_per_s': 1e300}",
+        "{'id': 3, 'status': 'ok', 'tokens_per_s': 1e-300, 'tokens_per_s_se': 1e300}",
+        "{'id': 4, 'status': 'censored', 'tokens_per_s_max': 1e-290}",
+        "{'id': 5, 'status': 'ok', 'tokens_per_s': 1e5, 'peak_memory_bytes': 1e-300}",
+        "{'id': 6, 'status': 'ok', 'tokens_per_s': 1e5, 'peak_memory_bytes': 1e300}",
+    };
+    struct se_search *s = small_search("");
+    struct err e = {0};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(tells); i++) {
+        AUTO_JSON *tell = unit_json(tells[i]), *best = NULL, *diagnosis = NULL;
+        struct se_trial t;
+
+        assert_int_equal(se_ask(s, &t), SE_TRIAL);
+        assert_true(isfinite(t.predicted.tokens_per_s) && isfinite(t.predicted.memory_bytes));
+        if (se_tell_json(s, tell, &e) < 0)
+            fail_msg("%s: %s", e.pointer, e.text);
+        best = se_best_json(s);
+        assert_non_null(best);
+        diagnosis = se_diagnosis_json(s);
+        assert_non_null(diagnosis);
+    }
+    assert_int_equal(se_settled(s), (int)ARRAY_LEN(tells));
+    se_search_free(s);
+}
+
 static void a_discarded_trial_may_come_again(void **state)
 {
     struct se_search *s = small_search("");
@@ -601,6 +634,30 @@ static void an_impossible_space_says_why(void **state)
     se_spec_done(&spec);
 }
 
+/* More values of one key than a level has bits for. */
+static void a_key_of_too_many_values_is_named(void **state)
+{
+    AUTO_FREE char *text = mem_printf(SMALL_CAMPAIGN, "");
+    AUTO_JSON *campaign = unit_json(text);
+    json_t *values = json_array();
+    struct se_search *s = NULL;
+    struct se_spec spec;
+    struct err e = {0};
+
+    (void)state;
+    for (int d = 1; d <= 720720 && json_array_size(values) < 140; d++)
+        if (720720 % d == 0)
+            json_array_append_new(values, json_integer(d));
+    json_object_set_new(json_object_get(campaign, "space"), "micro_batch", values);
+    json_object_set_new(json_object_get(campaign, "space"), "pp", json_integer(1));
+    json_object_set_new(json_object_get(campaign, "workload"), "global_batch",
+                        json_integer(16 * 720720));
+    assert_int_equal(se_spec_parse(&spec, campaign, NULL, &e), 0);
+    assert_int_equal(se_search_new(&s, &spec, &e), -E2BIG);
+    assert_string_equal(e.pointer, "/space/micro_batch");
+    se_spec_done(&spec);
+}
+
 static void bad_campaigns_are_refused_by_pointer(void **state)
 {
     static const struct {
@@ -734,6 +791,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(same_seed_same_answers),
     cmocka_unit_test(replay_rebuilds_the_state),
     cmocka_unit_test(refused_tells_change_nothing),
+    cmocka_unit_test(absurd_measurements_leave_the_search_unharmed),
     cmocka_unit_test(a_discarded_trial_may_come_again),
     cmocka_unit_test(a_budget_ends_and_waits_for_what_is_out),
     cmocka_unit_test(a_spent_clock_ends_too),
@@ -752,6 +810,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(answers_have_their_shape),
     cmocka_unit_test(proposals_are_legal_and_new_over_random_spaces),
     cmocka_unit_test(an_impossible_space_says_why),
+    cmocka_unit_test(a_key_of_too_many_values_is_named),
     cmocka_unit_test(bad_campaigns_are_refused_by_pointer),
 };
 UNIT_MAIN(tests)

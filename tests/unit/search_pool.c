@@ -88,7 +88,21 @@ static void intervals_hold_what_they_promise(void **state)
     free(m);
 }
 
+/* A trainer may report any error: one above the value says nothing, and the pool stays finite. */
+static void an_absurd_error_says_nothing_and_harms_nothing(void **state)
+{
+    struct se_measured m[] = {{0, 100.0, 1e250}, {0, 100.0, 1.0}, {0, 102.0, 1.0}};
+    struct se_spread s = se_spread_of(m, ARRAY_LEN(m));
+    struct se_pooled all = se_pool(m, ARRAY_LEN(m), s), one = se_pool(m, 1, s);
+
+    (void)state;
+    assert_true(isfinite(s.sd));
+    assert_true(all.lo > 90.0 && all.mean > 100.0 && all.mean < 102.0 && all.hi < 112.0);
+    assert_true(one.lo > 0.0 && one.lo < 50.0 && isfinite(one.hi) && one.hi > 200.0);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(an_absurd_error_says_nothing_and_harms_nothing),
     cmocka_unit_test(two_runs_alone_give_a_bound_above_zero),
     cmocka_unit_test(the_spread_is_that_of_all_pairs_together),
     cmocka_unit_test(what_own_errors_explain_is_no_spread),
