@@ -1,6 +1,7 @@
 /*
- * bench_plan [-v] [--no-fit] FILE.jsonl... [LANDSCAPE.json...] [--as NAME FILE.jsonl...]...: the
- * cost and memory models against published measurements, and the memory plan's boundary against
+ * bench_plan [-v] [--no-fit] [--no-speed] FILE.jsonl... [LANDSCAPE.json...]
+ *            [--as NAME FILE.jsonl...]...
+ * The cost and memory models against published measurements, and the memory plan's boundary against
  * tables of throughputs. Files after --as are a set of their own, to which nothing is ever fitted;
  * its cases end in (NAME).
  *
@@ -170,12 +171,13 @@ static double group_regret(const struct rows *rows, const struct guess *p, const
 
 static void say_row(const struct row *r, const struct guess *p)
 {
+    AUTO_FREE char *id = bench_string(r->id);
     char text[160];
 
-    printf("{\"bench\":\"plan_row\",\"case\":\"%s\",\"value\":%.5g,\"unit\":\"s\",\"reference\":%."
+    printf("{\"bench\":\"plan_row\",\"case\":%s,\"value\":%.5g,\"unit\":\"s\",\"reference\":%."
            "5g,\"error\":%.4f,"
            "\"fits\":%s,\"layout\":\"%s\"",
-           r->id, p->seconds, r->seconds, p->seconds / r->seconds - 1, p->fits ? "true" : "false",
+           id, p->seconds, r->seconds, p->seconds / r->seconds - 1, p->fits ? "true" : "false",
            pl_layout_text(text, &p->layout));
     for (int i = 0; i < PL_COST_CLASSES; i++)
         if (p->cost.seconds[i] > 0)
@@ -186,7 +188,7 @@ static void say_row(const struct row *r, const struct guess *p)
 static void say_sum(const char *bench, const char *what, const char *suffix,
                     const struct bench_sum *s)
 {
-    char text[96];
+    char text[192];
 
     if (!s->n)
         return;
@@ -223,7 +225,7 @@ static void say_errors(const char *bench, const char *suffix, const struct rows 
 static void say_ranks(const char *suffix, const struct rows *rows, const struct guess *p)
 {
     AUTO_FREE size_t *g = mem_alloc((rows->n + 1) * sizeof(*g));
-    char what[160];
+    char what[256];
     double taus = 0, apart = 0, reach, regrets = 0;
     size_t ntaus = 0, nregrets = 0, distinct;
 
@@ -294,10 +296,13 @@ static void say_fit(const struct rows *rows)
 
     tuning_fit(&fitted, rows, NULL);
     tuning_shipped(&shipped, rows);
-    for (size_t i = 0; (at = tuning_value(&fitted, i, &name, &prior, &width)); i++)
-        printf("{\"bench\":\"plan_constant\",\"case\":\"%s\",\"value\":%.4g,\"unit\":\"\","
+    for (size_t i = 0; (at = tuning_value(&fitted, i, &name, &prior, &width)); i++) {
+        AUTO_FREE char *text = bench_string(name);
+
+        printf("{\"bench\":\"plan_constant\",\"case\":%s,\"value\":%.4g,\"unit\":\"\","
                "\"prior\":%.4g,\"width\":%.4g,\"shipped\":%.4g}\n",
-               name, *at, prior, width, *tuning_value(&shipped, i, &name, &prior, &width));
+               text, *at, prior, width, *tuning_value(&shipped, i, &name, &prior, &width));
+    }
 }
 
 /* ---- memory and the whole -------------------------------------------------------------------- */
@@ -308,7 +313,7 @@ static void say_fits(const char *suffix, const struct rows *rows, const struct g
 {
     size_t oom = 0, predicted = 0, timed = 0, fit = 0;
     struct bench_sum held = {0};
-    char what[96];
+    char what[192];
 
     for (size_t i = 0; i < rows->n; i++) {
         const struct row *r = &rows->at[i];
@@ -360,7 +365,7 @@ struct sets {
     struct rows rows[MAX_SETS];
     char suffix[MAX_SETS][48];
     size_t n;
-    bool verbose, refit;
+    bool verbose, refit, speed;
 };
 
 static int set_named(struct sets *s, const char *name, struct err *e)
@@ -375,12 +380,14 @@ static int read_arguments(struct sets *s, int argc, char **argv, struct err *e)
 {
     int r = 0;
 
-    *s = (struct sets){.n = 1, .refit = true};
+    *s = (struct sets){.n = 1, .refit = true, .speed = true};
     for (int i = 1; i < argc && r == 0; i++) {
         if (!strcmp(argv[i], "-v"))
             s->verbose = true;
         else if (!strcmp(argv[i], "--no-fit"))
             s->refit = false;
+        else if (!strcmp(argv[i], "--no-speed"))
+            s->speed = false;
         else if (!strcmp(argv[i], "--as"))
             r = set_named(s, argv[++i], e);
         else if (str_ends(argv[i], ".json"))
@@ -390,7 +397,8 @@ static int read_arguments(struct sets *s, int argc, char **argv, struct err *e)
     }
     if (r == 0 && !s->rows[0].n)
         r = err_set(e, -EINVAL,
-                    "usage: bench_plan [-v] [--no-fit] FILE.jsonl... [--as NAME FILE...]");
+                    "usage: bench_plan [-v] [--no-fit] [--no-speed] FILE.jsonl... [--as NAME "
+                    "FILE...]");
     return r;
 }
 
@@ -401,14 +409,14 @@ int main(int argc, char **argv)
     int r = read_arguments(&s, argc, argv, &e);
 
     if (r < 0)
-        fprintf(stderr, "bench_plan: %s\n", e.text);
+        fprintf(stderr, "bench_plan: %s%s%s\n", e.pointer, e.pointer[0] ? ": " : "", e.text);
     for (size_t i = 0; r == 0 && i < s.n; i++)
         if (s.rows[i].n)
             say_set(s.suffix[i], &s.rows[i], s.verbose);
-    if (r == 0) {
+    if (r == 0)
         bench_parts(&s.rows[0], s.verbose);
+    if (r == 0 && s.speed)
         bench_speed();
-    }
     if (r == 0 && s.refit) {
         say_fit(&s.rows[0]);
         say_left_out(&s.rows[0]);

@@ -275,12 +275,12 @@ static double run_case(const char *path, const struct one_case *c, const struct 
         struct se_source past = {0};
         struct se_spec spec;
         struct race race;
-        struct err e;
+        struct err e = {0};
 
         if (!path) {
             landscape_generate(&l, (uint64_t)(o->from + seed));
         } else if (landscape_load(&l, path, &e) < 0) {
-            fprintf(stderr, "bench_search: %s\n", e.text);
+            fprintf(stderr, "bench_search: %s%s%s\n", e.pointer, e.pointer[0] ? ": " : "", e.text);
             exit(1);
         }
         snprintf(name, sizeof(name), "%s", l.name);

@@ -23,49 +23,105 @@ static bool holds(const json_t *array, const json_t *v)
     return false;
 }
 
-/* The values that occur, as a campaign's space; what the tables do not vary is pinned. */
+/* The values that occur, as a campaign's space; what the tables do not vary is pinned, and a column
+ * that no row has takes its default as the only value. */
 static json_t *space_of(const json_t *rows)
 {
+    struct pl_layout l;
+
     json_t *space = json_pack("{s:[s,s], s:i, s:i, s:i, s:i}", "schedule", "1f1b", "interleaved",
                               "overlap_grad_reduce", 0, "overlap_param_gather", 0, "overlap_p2p", 0,
                               "overlap_moe_a2a", 0);
 
+    pl_layout_default(&l, &(struct pl_workload){0});
     for (size_t c = 0; c < ARRAY_LEN(columns); c++) {
+        const struct pl_layout_key *key = pl_layout_key_find(columns[c].key);
         json_t *values = json_array();
 
         for (size_t i = 0; i < json_array_size(rows); i++) {
             json_t *v = json_object_get(json_array_get(rows, i), columns[c].column);
 
-            if (v && !holds(values, v))
+            if (v && !json_is_null(v) && !holds(values, v))
                 json_array_append(values, v);
         }
-        json_object_set_new(space, columns[c].key, values);
+        if (json_array_size(values) == 0)
+            json_array_append_new(values, key->names
+                                              ? json_string(key->names[pl_layout_get(&l, key)])
+                                              : json_integer(pl_layout_get(&l, key)));
+        json_object_set_new(space, key->name, values);
     }
     return space;
 }
 
-/* A sweep brings its campaign; of the other tables it is made. */
-static json_t *campaign_of(const json_t *table)
+/* The profile of a table's "system", or what is itself the name of a profile. */
+static const char *profile_of(const char *system)
 {
-    json_t *given = json_object_get(table, "campaign");
+    static const struct {
+        const char *system, *profile;
+    } known[] = {{"a100_80g", "dgx-a100"}, {"h100_80g", "dgx-h100"}, {"h200", "h200"}};
 
-    if (given)
-        return json_incref(given);
-    const char *system = json_string_value(json_object_get(table, "system"));
-    int gpus = (int)json_integer_value(json_object_get(table, "gpus"));
-    json_t *model = json_pack(
-        "{s:O, s:O, s:O, s:O, s:O, s:O, s:i, s:s, s:s, s:s}", "name",
-        json_object_get(table, "model"), "layers", json_object_get(table, "layers"), "hidden",
-        json_object_get(table, "hidden"), "heads", json_object_get(table, "heads"), "ffn",
-        json_object_get(table, "ffn"), "seq", json_object_get(table, "seq"), "vocab", 51200, "mlp",
-        "gelu", "norm", "layernorm", "positions", "learned");
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (str_starts(system, known[i].system))
+            return known[i].profile;
+    return pl_cluster_preset(system) ? system : NULL;
+}
 
-    return json_pack("{s:s, s:o, s:{s:s, s:i}, s:{s:O, s:s}, s:s, s:o}", "name", "landscape",
-                     "model", model, "cluster", "profile",
-                     system && str_starts(system, "h100") ? "dgx-h100" : "dgx-a100", "nodes",
-                     gpus / 8 > 0 ? gpus / 8 : 1, "workload", "global_batch",
+/* GPUS devices on whole nodes, or a part of one. */
+static int cluster_of(json_t **ret, const json_t *table, struct err *e)
+{
+    const char *system = NULL, *profile;
+    AUTO_JSON *name = NULL;
+    struct pl_cluster c;
+    int gpus = 0, r;
+
+    if ((r = jx_need(table, "system", e)) < 0 ||
+        (r = jx_get_str(&system, table, "system", 64, e)) < 0 ||
+        (r = jx_need(table, "gpus", e)) < 0 ||
+        (r = jx_get_int(&gpus, table, "gpus", 1, 1 << 24, e)) < 0)
+        return r;
+    profile = profile_of(system);
+    if (!profile)
+        return err_at(e, -EINVAL, "/system", "no profile is known for the system \"%s\"", system);
+    name = json_string(profile);
+    if ((r = pl_cluster_parse(&c, name, NULL, e)) < 0)
+        return r;
+    if (gpus > c.devices_per_node && gpus % c.devices_per_node)
+        return err_at(e, -EINVAL, "/gpus", "%d devices are no whole nodes of %d", gpus,
+                      c.devices_per_node);
+    if (gpus < c.devices_per_node)
+        c.devices_per_node = gpus;
+    *ret = json_pack("{s:s, s:i, s:i}", "profile", profile, "nodes", gpus / c.devices_per_node,
+                     "devices_per_node", c.devices_per_node);
+    return 0;
+}
+
+/* A sweep brings its campaign; of the other tables it is made. */
+static int campaign_of(json_t **ret, const json_t *table, struct err *e)
+{
+    static const char *const sizes[] = {"layers", "hidden", "heads", "ffn", "seq"};
+    json_t *given = json_object_get(table, "campaign"), *model, *cluster = NULL;
+    int r;
+
+    if (given) {
+        *ret = json_incref(given);
+        return 0;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        if ((r = jx_need(table, sizes[i], e)) < 0)
+            return r;
+    if ((r = jx_need(table, "global_batch", e)) < 0 || (r = cluster_of(&cluster, table, e)) < 0)
+        return r;
+    model = json_pack("{s:s, s:i, s:s, s:s, s:s}", "name", "landscape", "vocab", 51200, "mlp",
+                      "gelu", "norm", "layernorm", "positions", "learned");
+    if (json_is_string(json_object_get(table, "model")))
+        json_object_set(model, "name", json_object_get(table, "model"));
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        json_object_set(model, sizes[i], json_object_get(table, sizes[i]));
+    *ret = json_pack("{s:s, s:o, s:o, s:{s:O, s:s}, s:s, s:o}", "name", "landscape", "model", model,
+                     "cluster", cluster, "workload", "global_batch",
                      json_object_get(table, "global_batch"), "precision", "bf16", "trainer",
                      "megatron", "space", space_of(json_object_get(table, "rows")));
+    return 0;
 }
 
 static void row_key(json_t *layout, const char *column, json_t *v)
@@ -112,10 +168,11 @@ int landscape_load(struct landscape *ret, const char *path, struct err *e)
     if (str_ends(ret->name, ".json"))
         ret->name[strlen(ret->name) - 5] = 0;
     rows = json_object_get(table, "rows");
-    ret->campaign = campaign_of(table);
+    if (!json_is_array(rows))
+        return err_at(e, -EINVAL, "/rows", "%s is not a landscape: it has no rows", path);
+    if ((r = campaign_of(&ret->campaign, table, e)) < 0)
+        return err_wrap(e, "%s", path);
     ret->measured = json_object_get(table, "campaign") != NULL;
-    if (!ret->campaign || !json_is_array(rows))
-        return err_set(e, -EINVAL, "%s is not a landscape", path);
     if ((r = se_spec_parse(&ret->spec, ret->campaign, NULL, e)) < 0)
         return r;
     ret->layout = mem_alloc(json_array_size(rows) * sizeof(*ret->layout) + 1);
@@ -128,6 +185,9 @@ int landscape_load(struct landscape *ret, const char *path, struct err *e)
         ret->tokens[ret->n] = json_is_number(t) ? json_number_value(t) : 0.0;
         ret->best = fmax(ret->best, ret->tokens[ret->n++]);
     }
+    if (ret->best <= 0.0)
+        return err_at(e, -EINVAL, "/rows", "%s: no legal layout of its %zu rows ran", path,
+                      json_array_size(rows));
     return 0;
 }
 

@@ -5,10 +5,19 @@
 #include "plan/cost.h"
 #include "plan/memory.h"
 
+char *bench_string(const char *text)
+{
+    AUTO_JSON *v = json_string(text);
+
+    return jx_dump(v);
+}
+
 void bench_say(const char *bench, const char *what, double value, const char *unit, size_t n)
 {
-    printf("{\"bench\":\"%s\",\"case\":\"%s\",\"value\":%.4g,\"unit\":\"%s\",\"rows\":%zu}\n",
-           bench, what, value, unit, n);
+    AUTO_FREE char *name = bench_string(what);
+
+    printf("{\"bench\":\"%s\",\"case\":%s,\"value\":%.4g,\"unit\":\"%s\",\"rows\":%zu}\n", bench,
+           name, value, unit, n);
 }
 
 void bench_sum_add(struct bench_sum *s, double error)
@@ -21,7 +30,7 @@ void bench_sum_add(struct bench_sum *s, double error)
 
 void bench_say_sum(const char *bench, const char *what, const struct bench_sum *s)
 {
-    char text[96];
+    char text[192];
 
     if (!s->n)
         return;
@@ -35,11 +44,13 @@ static void compare(struct bench_sum *sum, bool verbose, const char *what, doubl
 {
     if (want <= 0)
         return;
+    AUTO_FREE char *name = bench_string(what);
+
     bench_sum_add(sum, fabs(got / want - 1));
     if (verbose)
-        printf("{\"bench\":\"plan_part\",\"case\":\"%s\",\"value\":%.4g,\"reference\":%.4g,"
+        printf("{\"bench\":\"plan_part\",\"case\":%s,\"value\":%.4g,\"reference\":%.4g,"
                "\"error\":%.4f}\n",
-               what, got, want, got / want - 1);
+               name, got, want, got / want - 1);
 }
 
 /* [[bytes, microseconds, GB/s], ...] of an all-reduce inside one node. */
@@ -50,7 +61,7 @@ static void links(struct bench_sum *sum, const struct row *r, bool verbose)
     struct pl_rates rates;
     struct pl_group g;
     size_t i;
-    char what[160];
+    char what[256];
 
     if (!list || !r->cluster.nodes || devices < 2)
         return;
@@ -72,7 +83,7 @@ static void one_layer(struct bench_sum *sum, const struct row *r, bool verbose)
     struct pl_layer_time y;
     double fwd = json_number_value(json_object_get(r->measured, "layer_forward_ms")) / 1e3;
     double bwd = json_number_value(json_object_get(r->measured, "layer_backward_ms")) / 1e3;
-    char what[160];
+    char what[256];
 
     if (fwd <= 0 || bwd <= 0)
         return;
@@ -97,7 +108,7 @@ static void activations(struct bench_sum *sum, const struct row *r, bool verbose
     json_t *percent = json_object_get(r->measured, "activation_memory_percent_of_tp_baseline");
     struct pl_layout l = r->layout;
     double base;
-    char what[160];
+    char what[256];
 
     if (!percent)
         return;

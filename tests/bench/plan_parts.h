@@ -10,6 +10,8 @@ struct bench_sum {
     size_t n;
 };
 
+/* TEXT as a string of JSON, quotes and all; the caller frees it. */
+char *bench_string(const char *text);
 void bench_say(const char *bench, const char *what, double value, const char *unit, size_t n);
 void bench_sum_add(struct bench_sum *s, double error);
 /* Mean and worst error; nothing where nothing was added. */

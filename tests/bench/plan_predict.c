@@ -83,7 +83,7 @@ static void try_all(struct choice *c)
     int chunks = r->free_vp && r->layout.pp > 1 ? (r->model.layers + 2) / r->layout.pp : 1;
 
     for (int mb = 1; mb <= (r->free_micro_batch ? share : 1); mb++)
-        for (int vp = 1; vp <= chunks; vp++)
+        for (int vp = 1; share % mb == 0 && vp <= chunks; vp++)
             for (int rest = 0; rest < 3 * 2 * 2; rest++) {
                 struct pl_layout l = r->layout;
 

@@ -43,7 +43,7 @@ struct guess {
  * memory, by the model itself. */
 void predict(struct guess *ret, const struct row *r, const struct tuning *t);
 
-enum { MAX_FAMILIES = 64 };
+enum { MAX_FAMILIES = 256 };
 /* Names of the families with timed rows, borrowed; returns how many. */
 size_t families_of(const char *ret[MAX_FAMILIES], const struct rows *rows);
 

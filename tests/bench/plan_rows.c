@@ -193,15 +193,44 @@ static int parse_layout(struct row *r, const json_t *v, int devices, struct err 
     if (pl_layout_parse(&r->layout, l, &r->model, &r->cluster, &r->workload, e) < 0)
         return err_under(e, "/layout");
     if (r->moe && !json_object_get(l, "etp") &&
-        devices % (r->layout.tp * r->layout.ep * r->layout.pp) == 0)
+        devices % ((int64_t)r->layout.tp * r->layout.ep * r->layout.pp) == 0)
         r->layout.etp = r->layout.tp; /* before folding, experts were cut by the same tp */
+    if (r->layout.pp == 1)
+        r->layout.vp = 1; /* one stage has no chunks */
     r->layout.overlap_grad_reduce = r->layout.overlap_param_gather = f->overlap;
     r->layout.overlap_p2p = f->overlap;
     if (f->far_a2a_overlap && r->layout.ep * r->layout.etp > r->cluster.devices_per_node)
         r->layout.overlap_moe_a2a = 1;
     pl_layout_canonical(&r->layout, &r->model);
-    if (!r->layout.dp)
-        return err_at(e, -EINVAL, "/layout", "world %d is not divided", devices);
+    return 0;
+}
+
+static bool is_run(const struct row *r)
+{
+    return str_eq(r->type, "training") || str_eq(r->type, "oom");
+}
+
+/* What no machine can have run, so that a row that says so says something else than it means.
+ * Shares need not be even: some software counts embedding and loss as layers. */
+static int check_layout(const struct row *r, struct err *e)
+{
+    const struct pl_layout *l = &r->layout;
+
+    if (!l->dp)
+        return err_at(e, -EINVAL, "/layout", "world %d is not divided", l->world);
+    if (l->pp > r->model.layers)
+        return err_at(e, -EINVAL, "/layout/pp", "pp %d is more than layers %d", l->pp,
+                      r->model.layers);
+    if (r->moe && (!l->edp || r->model.moe.experts % l->ep))
+        return err_at(e, -EINVAL, "/layout/ep", "ep %d does not divide world %d or experts %d",
+                      l->ep, l->world, r->model.moe.experts);
+    if (is_run(r) && r->workload.global_batch < l->dp)
+        return err_at(e, -EINVAL, "/global_batch", "global_batch %d is less than dp %d",
+                      r->workload.global_batch, l->dp);
+    if (is_run(r) && r->workload.global_batch < (int64_t)l->micro_batch * l->dp)
+        return err_at(e, -EINVAL, "/layout/micro_batch",
+                      "global_batch %d is less than micro_batch %d x dp %d",
+                      r->workload.global_batch, l->micro_batch, l->dp);
     return 0;
 }
 
@@ -220,6 +249,25 @@ static void set_groups(struct row *r, const json_t *v)
     r->choice_group = str_hash(key, sizeof(key), r->model_group);
 }
 
+/* What a row of its type must have: a size that is absent is not guessed. */
+static int parse_needs(const struct row *r, const json_t *v, struct err *e)
+{
+    static const char *const types[] = {"training", "layer",          "memory",
+                                        "oom",      "microbenchmark", NULL};
+    static const char *const needs[] = {"model", "cluster", "layout", "devices", "global_batch"};
+    int type = 0, rc = jx_get_enum(&type, v, "type", types, e);
+
+    if (rc == 0 && !str_eq(r->type, "microbenchmark"))
+        rc = jx_need(v, "model", e);
+    for (size_t i = 0; rc == 0 && is_run(r) && i < ARRAY_LEN(needs); i++)
+        rc = jx_need(v, needs[i], e);
+    if (rc == 0 && str_eq(r->type, "training"))
+        rc = jx_need(v, "seconds_per_iteration", e);
+    if (rc == 0 && str_eq(r->type, "training") && r->seconds <= 0)
+        return err_at(e, -EINVAL, "/seconds_per_iteration", "no iteration takes 0 seconds");
+    return rc;
+}
+
 /* What a row has beside its model and layout. */
 static int parse_head(struct row *r, const json_t *v, struct err *e)
 {
@@ -231,7 +279,8 @@ static int parse_head(struct row *r, const json_t *v, struct err *e)
         (rc = jx_copy_str(r->id, sizeof(r->id), v, "id", e)) < 0 ||
         (rc = jx_copy_str(r->type, sizeof(r->type), v, "type", e)) < 0 ||
         (rc = jx_copy_str(r->family, sizeof(r->family), v, "family", e)) < 0 ||
-        (rc = jx_get_f64(&r->seconds, v, "seconds_per_iteration", 0, 1e9, e)) < 0)
+        (rc = jx_get_f64(&r->seconds, v, "seconds_per_iteration", 0, 1e9, e)) < 0 ||
+        (rc = parse_needs(r, v, e)) < 0)
         return rc;
     if (!r->family[0])
         snprintf(r->family, sizeof(r->family), "other");
@@ -289,11 +338,9 @@ static int parse_row(struct row *r, json_t *v, struct err *e)
         r->model.moe.capacity_factor = 1; /* dropless and even */
     if (stack_of(r)->network > 0 && r->cluster.nlinks)
         r->cluster.link[r->cluster.nlinks - 1].share = stack_of(r)->network;
-    if ((rc = parse_layout(r, json_object_get(v, "layout"), devices, e)) < 0)
+    if ((rc = parse_layout(r, json_object_get(v, "layout"), devices, e)) < 0 ||
+        (rc = check_layout(r, e)) < 0)
         return rc;
-    if (r->workload.global_batch < r->layout.dp && row_is_timed(r))
-        return err_at(e, -EINVAL, "/global_batch", "global_batch %d is less than dp %d",
-                      r->workload.global_batch, r->layout.dp);
     set_groups(r, v);
     return 0;
 }
@@ -303,6 +350,22 @@ bool row_is_timed(const struct row *r)
     return !strcmp(r->type, "training") && r->seconds > 0 && r->layout.dp > 0;
 }
 
+/* Members that are null say no more than absent ones. */
+static void drop_nulls(json_t *v)
+{
+    const char *key;
+    json_t *x;
+    void *next;
+
+    json_object_foreach_safe(v, next, key, x)
+    {
+        if (json_is_null(x))
+            json_object_del(v, key);
+        else if (json_is_object(x))
+            drop_nulls(x);
+    }
+}
+
 /* One line of the file; what is no row is said and left out, and the others stand. */
 static void load_line(struct rows *ret, const char *line, const char *path, int number)
 {
@@ -310,7 +373,13 @@ static void load_line(struct rows *ret, const char *line, const char *path, int 
     struct row row = {0};
     struct err e = {0};
 
-    if (jx_parse(&v, line, strlen(line), &e) < 0 || parse_row(&row, v, &e) < 0) {
+    int r = jx_parse(&v, line, strlen(line), &e);
+
+    if (r == 0) {
+        drop_nulls(v);
+        r = parse_row(&row, v, &e);
+    }
+    if (r < 0) {
         fprintf(stderr, "bench_plan: %s:%d %s: left out: %s%s%s\n", path, number, row.id, e.pointer,
                 e.pointer[0] ? ": " : "", e.text);
         json_decref(row.doc);

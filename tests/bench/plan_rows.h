@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 
 struct row {
-    char id[128], type[24], family[32];
+    char id[192], type[32], family[64];
     uint64_t model_group, choice_group; /* equal within a group */
     struct pl_model model;
     struct pl_cluster cluster;
@@ -27,9 +27,10 @@ struct rows {
     size_t left_out; /* lines that are no row that can be used */
 };
 
-/* Add the rows of a file. A line that cannot be used, as one with a cluster profile or a layout key
- * that is not known, is reported to stderr with its reason, counted and left out; it is an error
- * only if nothing is left. */
+/* Add the rows of a file. A member that is null is as one that is absent. A line that cannot be
+ * used, as one with a cluster profile or a layout key that is not known or a training run without
+ * its seconds, is reported to stderr with its number and the pointer of what is wrong, counted and
+ * left out; it is an error only if nothing is left. */
 int rows_load(struct rows *ret, const char *path, struct err *e);
 void rows_done(struct rows *r);
 
