@@ -99,5 +99,7 @@ double pl_all_to_all_s(const struct pl_group *g, double bytes)
 
 double pl_send_s(const struct pl_group *g, double bytes)
 {
-    return g->size <= 1 ? 0 : g->start_s + g->far_s + bytes / (g->far_bps / g->per_node);
+    double own = g->per_node == g->size ? g->near_bps : g->far_bps / g->per_node;
+
+    return g->size <= 1 ? 0 : g->start_s + g->far_s + bytes / own;
 }

@@ -205,8 +205,10 @@ static double activations(const struct pl_model *m, const struct pl_layout *l,
     if (l->recompute == PL_RECOMPUTE_FULL) {
         struct pl_layout one = *l;
 
-        one.recompute = PL_RECOMPUTE_SELECTIVE; /* the layer that is being recomputed */
-        live = pl_layer_activation_bytes(m, &one, w, t, n.moe > 0);
+        one.recompute = PL_RECOMPUTE_SELECTIVE; /* the layer that is being recomputed, whose input
+                                                   is counted already */
+        live = pl_layer_activation_bytes(m, &one, w, t, n.moe > 0) -
+               pl_layer_activation_bytes(m, l, w, t, n.moe > 0);
     }
     if (stage == 0 &&
         has_dropout(m)) /* mask of the embedding's dropout, for each micro-batch in flight */

@@ -63,10 +63,10 @@ static double matrix_flops(const struct pl_device *d, int precision)
 {
     double bf16 = d->gemm_tflops > 0 ? d->gemm_tflops : BEST_OF_PEAK * d->tflops_bf16;
 
-    if (precision == PL_BF16 && bf16 > 0)
-        return bf16 * 1e12;
     if (precision == PL_FP8 && d->tflops_fp8 > 0 && d->tflops_bf16 > 0)
         return bf16 * d->tflops_fp8 / d->tflops_bf16 * 1e12;
+    if (precision != PL_FP32 && bf16 > 0) /* without units for fp8, it is cast for those of bf16 */
+        return bf16 * 1e12;
     if (d->tflops_fp32 > 0)
         return BEST_OF_PEAK * d->tflops_fp32 * 1e12;
     return (bf16 > 0 ? bf16 : 0.1) * 1e12;

@@ -204,6 +204,26 @@ static void a_ring_passes_the_bytes_that_its_definition_says(void **state)
     pl_group_of(&g, &k, &x.c, &r, 32, 1); /* all: eight interfaces a node */
     assert_true(fabs(pl_gather_s(&g, BYTES) - BYTES * 31 / 32 / 200e9) < 1e-9);
     assert_true(fabs(pl_all_to_all_s(&g, BYTES) - BYTES * 24 / 32 / 25e9) < 1e-9);
+    pl_group_of(&g, &k, &x.c, &r, 2, 1); /* to the neighbour: all of one's own link */
+    assert_true(fabs(pl_send_s(&g, BYTES) - BYTES / 300e9) < 1e-9);
+    pl_group_of(&g, &k, &x.c, &r, 8, 1);
+    assert_true(fabs(pl_send_s(&g, BYTES) - BYTES / 300e9) < 1e-9);
+    pl_group_of(&g, &k, &x.c, &r, 2, 8);
+    assert_true(fabs(pl_send_s(&g, BYTES) - BYTES / 25e9) < 1e-9);
+    pl_group_of(&g, &k, &x.c, &r, 16, 1); /* a ring over two nodes waits for the slowest step */
+    assert_true(fabs(pl_send_s(&g, BYTES) - BYTES / 25e9) < 1e-9);
+}
+
+/* fp8 on units that lack it computes in half precision, and casts besides. */
+static void fp8_without_units_is_no_faster_than_half_and_not_far_behind(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-a100", 1, 64, "megatron");
+    double half = cost_of(&x, "{'tp':2,'sp':1,'precision':'bf16'}").total;
+    double fp8 = cost_of(&x, "{'tp':2,'sp':1,'precision':'fp8'}").total;
+
+    (void)state;
+    assert_true(x.c.device.tflops_fp8 <= 0);
+    assert_true(fp8 >= half && fp8 < 1.5 * half);
 }
 
 static void a_measured_share_of_a_link_stands_before_the_usual_one(void **state)
@@ -436,6 +456,7 @@ int main(void)
         cmocka_unit_test(an_exchange_hides_behind_no_more_than_is_computed),
         cmocka_unit_test(interleaving_hides_gradients),
         cmocka_unit_test(a_ring_passes_the_bytes_that_its_definition_says),
+        cmocka_unit_test(fp8_without_units_is_no_faster_than_half_and_not_far_behind),
     };
 
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

@@ -235,12 +235,60 @@ static void saved_products_are_what_is_kept(void **state)
     assert_true(fabs(pl_layer_activation_bytes(&x.m, &l, &x.w, x.t, false) / want - 1) < 1e-12);
 }
 
+static double total_of(const struct world *x, struct pl_layout l)
+{
+    struct pl_memory m;
+
+    pl_layout_canonical(&l, &x->m);
+    pl_memory_worst(&m, &x->m, &l, &x->w, x->t);
+    return m.total;
+}
+
+/* However short the stages and few the micro-batches: who computes more again, or shards more,
+ * keeps no more. */
+static void less_is_kept_with_more_recompute_and_more_sharding(void **state)
+{
+    static const char *const model[] = {"gpt-22B", "llama-8b", "mixtral-8x7b"};
+    static const char *const trainer[] = {"megatron", "torchtitan", "deepspeed", "any"};
+    static const char *const layout[] = {
+        "{'precision':'bf16'}",
+        "{'pp':4,'precision':'bf16','micro_batch':2}",
+        "{'tp':2,'sp':1,'pp':4,'precision':'bf16'}",
+        "{'tp':4,'pp':2,'vp':2,'precision':'bf16'}",
+        "{'tp':2,'sp':1,'pp':4,'ep':2,'precision':'fp32'}",
+    };
+    size_t n = ARRAY_LEN(model) * ARRAY_LEN(trainer) * ARRAY_LEN(layout) * 2;
+
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        struct world x = world_of(model[i / 2 % 3], "dgx-h100", 4, 64, trainer[i / 6 % 4]);
+        struct pl_layout l = layout_of(&x, layout[i / 24]);
+        double kept[3], held[4];
+
+        if (i % 2) { /* one layer a stage, one micro-batch */
+            x.m.layers = 4;
+            x.w.global_batch = l.dp * l.micro_batch;
+        }
+        for (l.recompute = 0; l.recompute < 3; l.recompute++)
+            kept[l.recompute] = total_of(&x, l);
+        if (kept[0] < kept[1] || kept[1] < kept[2])
+            fail_msg("%s, %s, %s, %d layers: %.4g %.4g %.4g", x.m.name, x.t->name, layout[i / 24],
+                     x.m.layers, kept[0], kept[1], kept[2]);
+        l.recompute = PL_RECOMPUTE_NONE;
+        for (l.zero = 0; l.zero < 4; l.zero++)
+            held[l.zero] = total_of(&x, l);
+        assert_true(held[0] > held[1] && held[1] >= held[2]);
+        assert_true(i % 2 || held[2] >= held[3]); /* a layer is gathered: few are no gain */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gpt_layer_keeps_what_korthikanti_counts),
         cmocka_unit_test(activations_of_whole_models_are_within_five_percent_of_those_printed),
         cmocka_unit_test(zero_shards_what_its_stage_says),
+        cmocka_unit_test(less_is_kept_with_more_recompute_and_more_sharding),
         cmocka_unit_test(weighted_rows_keep_no_outputs_of_experts),
         cmocka_unit_test(expert_state_is_cut_by_ep_and_etp_and_the_rest_by_tp),
         cmocka_unit_test(a_model_that_is_built_whole_must_fit_whole),
