@@ -17,9 +17,6 @@
 #include "base/base.h"
 #include "search/num.h"
 
-/* What the unfused hypothesis adds to the mean of memory; in no kernel. */
-enum { LIN_UNFUSED = SE_LIN_SHARE + SE_MEMORY_UNFUSED };
-
 enum { FIT_POINTS = 200, FIT_EVALS = 24, FIT_ROUNDS = 2 };
 
 /* ---- hyper-priors -------------------------------------------------------------------------------
@@ -105,7 +102,7 @@ static void init_hyp(struct se_hyp *h, const struct se_table *t, enum se_quantit
 static bool may_be_unfused(const struct se_table *t)
 {
     for (size_t i = 0; i < t->n; i++)
-        if (se_table_lin(t, SE_MEMORY, i)[LIN_UNFUSED] > 0.0F)
+        if (se_table_lin(t, SE_MEMORY, i)[SE_LIN_UNFUSED] > 0.0F)
             return true;
     return false;
 }
@@ -126,7 +123,7 @@ void se_belief_init(struct se_belief *b, const struct se_table *t, enum se_quant
 {
     bool throughput = q == SE_THROUGHPUT;
     double unfused = use_prior && !throughput && may_be_unfused(t) ? UNFUSED : 0.0;
-    int nlin = throughput ? t->nlin[q] : LIN_UNFUSED;
+    int nlin = throughput ? t->nlin[q] : SE_LIN_UNFUSED;
 
     memset(b, 0, sizeof(*b));
     b->quantity = q;
@@ -230,14 +227,12 @@ void se_belief_place(const struct se_belief *b, const struct se_table *t, size_t
 /* ---- matching observations ----------------------------------------------------------------------
  */
 
-static double mean_of(const struct se_hyp *h, double prior, double unfused)
-{
-    return h->trusting ? prior + (h->unfused ? unfused : 0.0) : h->level;
-}
-
+/* se_hyp_mean() of an observation. */
 static double mean_at(const struct se_hyp *h, const struct se_obs *o)
 {
-    return o->foreign ? 0.0 : mean_of(h, o->prior, o->u[LIN_UNFUSED]);
+    if (o->foreign)
+        return 0.0;
+    return h->trusting ? o->prior + (h->unfused ? o->u[SE_LIN_UNFUSED] : 0.0) : h->level;
 }
 
 /* Without a prior, nothing is known of the level of throughput but what was seen. */
@@ -495,12 +490,6 @@ void se_belief_adopt(struct se_belief *b, const struct se_belief *from)
 
 /* ---- predictions --------------------------------------------------------------------------------
  */
-
-double se_hyp_mean(const struct se_belief *b, const struct se_hyp *h, const struct se_table *t,
-                   size_t i)
-{
-    return mean_of(h, t->prior[b->quantity][i], se_table_lin(t, b->quantity, i)[LIN_UNFUSED]);
-}
 
 void se_hyp_predict(const struct se_belief *b, const struct se_hyp *h, const struct se_table *t,
                     size_t i, double *mean, double *var)

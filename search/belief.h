@@ -106,9 +106,18 @@ void se_belief_fit(struct se_belief *b);
 /* Take over the hyper-parameters of another belief of the same kind, then update. */
 void se_belief_adopt(struct se_belief *b, const struct se_belief *from);
 
+/* What the unfused hypothesis adds to the mean of memory; in no kernel. */
+enum { SE_LIN_UNFUSED = SE_LIN_SHARE + SE_MEMORY_UNFUSED };
+
 /* Mean function of hypothesis H at layout I. */
-double se_hyp_mean(const struct se_belief *b, const struct se_hyp *h, const struct se_table *t,
-                   size_t i);
+static inline double se_hyp_mean(const struct se_belief *b, const struct se_hyp *h,
+                                 const struct se_table *t, size_t i)
+{
+    if (!h->trusting)
+        return h->level;
+    return t->prior[b->quantity][i] +
+           (h->unfused ? (double)se_table_lin(t, b->quantity, i)[SE_LIN_UNFUSED] : 0.0);
+}
 /* Belief of hypothesis H about layout I. */
 void se_hyp_predict(const struct se_belief *b, const struct se_hyp *h, const struct se_table *t,
                     size_t i, double *mean, double *var);

@@ -39,8 +39,10 @@ struct se_sweep {
     int blocks;           /* vectors that its members take */
     vec *near;            /* (ndims, stride, blocks): m_d(level, x_jd) of the subset's members */
     vec *product, *total; /* (ndims + 1, blocks): a_2^2 times the factors, and their sum */
-    vec *near_lin;        /* (nlin, blocks): w_p^2 u_jp */
-    vec *inverse;         /* (blocks, LANES blocks): columns of L_SS^-1 by blocks of rows */
+    int nfeatures;        /* linear features that any member has */
+    int feature[SE_MAX_LIN];
+    vec *near_lin; /* (nfeatures, blocks): w_p^2 u_jp */
+    vec *inverse;  /* (blocks, LANES blocks): columns of L_SS^-1 by blocks of rows */
 
     void (*run)(struct se_sweep *s, float *mean, float *var_bound);
 };
@@ -181,8 +183,9 @@ static void set_subset(struct se_sweep *s)
             for (int v = 0; v < k->nlevels[d]; v++)
                 ((double *)(s->near + table_at(k, d, v) * blocks))[j] =
                     se_kernel_row(k, d, v)[level_of(s->g, i)[d]];
-        for (int p = 0; p < k->nlin; p++)
-            ((double *)(s->near_lin + (size_t)p * blocks))[j] = k->lin2[p] * u[p];
+        for (int f = 0; f < s->nfeatures; f++)
+            ((double *)(s->near_lin + (size_t)f * blocks))[j] =
+                k->lin2[s->feature[f]] * u[s->feature[f]];
         for (int c = 0; c <= j; c++)
             inverse[c * LANES + j % LANES] = s->subset.inverse[j][c];
     }
@@ -266,9 +269,9 @@ static VEC_INLINE double explained(const struct se_sweep *s, const float *u, int
 
     for (int j = 0; j < blocks; j++)
         cov[j] = product[j] + k->main2 * total[j];
-    for (int p = 0; p < k->nlin; p++)
+    for (int f = 0; f < s->nfeatures; f++)
         for (int j = 0; j < blocks; j++)
-            cov[j] += s->near_lin[p * blocks + j] * (double)u[p];
+            cov[j] += s->near_lin[f * blocks + j] * (double)u[s->feature[f]];
     for (int j = 0; j < blocks; j++) {
         vec v;
 
@@ -300,24 +303,32 @@ static VEC_INLINE void one_row(struct se_sweep *s, size_t i, int from, int block
     *var_bound = (float)((v > 0.0 ? v : 0.0) * (1.0 + ULP));
 }
 
+/* First key in which row I differs from row LAST, if there was one. */
+static VEC_INLINE int first_change(const struct se_sweep *s, size_t last, size_t i)
+{
+    int d = 0;
+
+    while (last != SIZE_MAX && d < s->g->kern.ndims &&
+           se_table_row(s->t, i)[d] == se_table_row(s->t, last)[d])
+        d++;
+    return d;
+}
+
 static VEC_INLINE void run(struct se_sweep *s, float *mean, float *var_bound)
 {
-    const uint8_t *before = NULL;
+    size_t last = SIZE_MAX; /* the row before */
 
     if (s->lead == 0)
         enter_group(s, NULL, 0);
     for (size_t r = 0; r < s->n; r++) {
         size_t i = s->row ? s->row[r] : r;
-        const uint8_t *level = se_table_row(s->t, i);
-        int from = 0;
+        int from = last == i - 1 ? s->t->first[i] : first_change(s, last, i);
 
-        while (before && from < s->g->kern.ndims && level[from] == before[from])
-            from++;
         if (s->blocks == 2) /* most rows by far: known to the compiler */
             one_row(s, i, from, 2, mean ? mean + r : NULL, var_bound + r);
         else
             one_row(s, i, from, s->blocks, mean ? mean + r : NULL, var_bound + r);
-        before = level;
+        last = i;
     }
 }
 
@@ -339,6 +350,21 @@ VEC_AVX512 static void run_avx512(struct se_sweep *s, float *mean, float *var)
 /* ---- public -------------------------------------------------------------------------------------
  */
 
+/* Features that all members lack explain nothing: a dense model has no exchange of experts. */
+static void find_features(struct se_sweep *s)
+{
+    const struct se_gp *g = s->g;
+
+    for (int p = 0; p < g->kern.nlin; p++) {
+        bool any = false;
+
+        for (int j = 0; j < s->subset.n && !any; j++)
+            any = g->lin[(size_t)s->subset.member[j] * (size_t)g->kern.nlin + (size_t)p] != 0.0;
+        if (any)
+            s->feature[s->nfeatures++] = p;
+    }
+}
+
 static void allocate(struct se_sweep *s)
 {
     const struct se_kernel *k = &s->g->kern;
@@ -357,7 +383,7 @@ static void allocate(struct se_sweep *s)
     s->near = vec_alloc(cells * blocks);
     s->product = vec_alloc((size_t)(k->ndims + 1) * blocks);
     s->total = vec_alloc((size_t)(k->ndims + 1) * blocks);
-    s->near_lin = vec_alloc((size_t)k->nlin * blocks);
+    s->near_lin = vec_alloc((size_t)s->nfeatures * blocks);
     s->inverse = vec_alloc(blocks * blocks * LANES);
 }
 
@@ -380,6 +406,7 @@ struct se_sweep *se_sweep_new(const struct se_belief *b, const struct se_hyp *h,
     s->cv = (s->nclasses + LANES - 1) / LANES;
     se_subset_choose(&s->subset, members, s->g, t, b->quantity, row, n);
     s->blocks = (s->subset.n + LANES - 1) / LANES;
+    find_features(s);
     allocate(s);
     set_places(s, order);
     for (int i = 0; i < s->g->n; i++)

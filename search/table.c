@@ -18,6 +18,7 @@ struct se_table *se_table_free(struct se_table *t)
     if (!t)
         return NULL;
     free(t->level);
+    free(t->first);
     free(t->hash);
     free(t->log_world);
     for (int q = 0; q < SE_QUANTITIES; q++) {
@@ -178,7 +179,7 @@ static void order_dims(struct se_table *t)
     }
 }
 
-static void count_changes(struct se_table *t)
+static void find_changes(struct se_table *t)
 {
     for (size_t i = 1; i < t->n; i++) {
         const uint8_t *a = se_table_row(t, i - 1), *b = se_table_row(t, i);
@@ -186,6 +187,7 @@ static void count_changes(struct se_table *t)
 
         while (d < t->nactive && a[d] == b[d])
             d++;
+        t->first[i] = (uint8_t)d;
         t->changes[d < SE_MAX_DIMS ? d : 0]++;
     }
 }
@@ -255,13 +257,14 @@ int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t 
     if (r < 0)
         return r;
     t->level = mem_try_alloc(mem_mul(n, (size_t)t->ndims + 1, 1));
-    if (!t->level)
+    t->first = mem_try_alloc(n);
+    if (!t->level || !t->first)
         return err_set(e, -ENOMEM, "no memory for %zu layouts", n);
     for (size_t i = 0; i < n; i++)
         row_of(t, &layouts[i], t->level + i * (size_t)t->ndims);
     choose_active(t);
     order_dims(t);
-    count_changes(t);
+    find_changes(t);
     r = build_hash(t, e);
     if (r < 0)
         return r;

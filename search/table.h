@@ -25,8 +25,9 @@ struct se_table {
     int nlin[SE_QUANTITIES];      /* features in use */
     float *log_world;             /* (n) log of the devices */
     double centre[SE_QUANTITIES]; /* of the prior: what slopes turn about */
-    size_t changes[SE_MAX_DIMS]; /* rows whose first key that differs from the row before is this */
-    uint32_t *hash;              /* (hash_size) index + 1, or 0 */
+    uint8_t *first;               /* (n): first active key that differs from the row before */
+    size_t changes[SE_MAX_DIMS];  /* rows whose first such key is this */
+    uint32_t *hash;               /* (hash_size) index + 1, or 0 */
     size_t hash_size;
 };
 
