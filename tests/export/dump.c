@@ -1,6 +1,7 @@
 /*
  * dump DIR: many layouts of several models through every target and job script, loss allowed, one
- * file each: DIR/<number>.<target>. parse.py reads them with real parsers. What a target refuses is
+ * file each: DIR/<number>.<target>, and DIR/<number>.facts with what they were made from. parse.py
+ * reads them with real parsers and holds them against the targets' rules. What a target refuses is
  * left out.
  */
 #include <stdio.h>
@@ -16,6 +17,15 @@ static const struct {
     {"llama-8b", "dgx-h100", 4, 128},
     {"mixtral-8x7b", "dgx-h100", 8, 256},
     {"deepseek-v3-like", "dgx-h100", 32, 1024},
+    /* nothing is a power of two, and layers do not divide */
+    {"{\"name\":\"odd\",\"layers\":10,\"hidden\":720,\"heads\":12,\"kv_heads\":6,\"ffn\":1920,"
+     "\"vocab\":1000,\"seq\":240,\"moe\":{\"experts\":12,\"top_k\":3,\"expert_ffn\":360,"
+     "\"shared_ffn\":720,\"every\":2}}",
+     "aurora-pvc", 2, 72},
+    {"{\"name\":\"dense\",\"layers\":9,\"hidden\":384,\"heads\":6,\"kv_heads\":2,\"ffn\":1536,"
+     "\"vocab\":1000,\"seq\":96,\"mlp\":\"gelu\",\"norm\":\"layernorm\",\"positions\":\"learned\","
+     "\"tied\":true}",
+     "dgx-a100", 3, 48},
 };
 
 enum { EACH = 12 };
@@ -43,6 +53,26 @@ static bool take(void *arg, const struct pl_layout *l)
     return t->n < EACH;
 }
 
+static void write_text(const char *dir, int number, const char *what, const char *text)
+{
+    AUTO_FREE char *path = mem_printf("%s/%04d.%s", dir, number, what);
+    FILE *f = fopen(path, "w"); /* thousands of files: none of them has to reach the disk */
+
+    if (!f || fputs(text, f) < 0 || fclose(f) != 0) {
+        perror(path);
+        exit(1);
+    }
+}
+
+static void write_facts(const char *dir, int number, const struct tn_export_in *in)
+{
+    AUTO_JSON *v = json_pack("{s:o, s:o, s:o}", "model", pl_model_json(in->model), "workload",
+                             pl_workload_json(in->workload), "layout", pl_layout_json(in->layout));
+    AUTO_FREE char *text = jx_dump(v);
+
+    write_text(dir, number, "facts", text);
+}
+
 static int write_all(const char *dir, int number, const struct tn_export_in *in)
 {
     static const char *const wrappers[] = {"", "slurm+", "pbs+", "mpijob+"};
@@ -51,7 +81,6 @@ static int write_all(const char *dir, int number, const struct tn_export_in *in)
     for (const struct tn_exporter *const *x = tn_exporters(); *x; x++) {
         for (size_t w = 0; w < ARRAY_LEN(wrappers); w++) {
             AUTO_FREE char *target = mem_printf("%s%s", wrappers[w], (*x)->name);
-            AUTO_FREE char *path = mem_printf("%s/%04d.%s", dir, number, target);
             AUTO_FREE char *text = NULL;
             struct tn_findings f;
             const char *type;
@@ -59,10 +88,7 @@ static int write_all(const char *dir, int number, const struct tn_export_in *in)
 
             if (tn_export(&text, &type, &f, target, in, true, &e) < 0)
                 continue;
-            if (file_write_atomic(path, text, strlen(text), 0644, &e) < 0) {
-                fprintf(stderr, "%s\n", e.text);
-                exit(1);
-            }
+            write_text(dir, number, target, text);
             written++;
         }
     }
@@ -76,12 +102,13 @@ int main(int argc, char **argv)
     if (argc != 2)
         return 2;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        AUTO_JSON *model = json_string(cases[i].model);
+        AUTO_JSON *model = *cases[i].model == '{' ? json_loads(cases[i].model, 0, NULL)
+                                                  : json_string(cases[i].model);
         AUTO_JSON *cluster =
             json_pack("{s:s, s:i}", "profile", cases[i].cluster, "nodes", cases[i].nodes);
         AUTO_JSON *workload = json_pack("{s:i}", "global_batch", cases[i].global_batch);
-        AUTO_JSON *space = json_pack("{s:[i,i,i,i], s:[s,s,s]}", "zero", 0, 1, 2, 3, "precision",
-                                     "fp32", "bf16", "fp8");
+        AUTO_JSON *space = json_pack("{s:[i,i,i,i], s:[s,s,s], s:[i,i,i]}", "zero", 0, 1, 2, 3,
+                                     "precision", "fp32", "bf16", "fp8", "cp", 1, 2, 3);
         const struct pl_trainer *trainer = pl_trainer_find("any");
         struct pl_model m;
         struct pl_cluster c;
@@ -115,6 +142,7 @@ int main(int argc, char **argv)
                                       .hi = 41300,
                                       .date = "2026-03-01T09:30:00.000Z"};
 
+            write_facts(argv[1], number, &in);
             written += write_all(argv[1], number++, &in);
         }
     }
