@@ -550,24 +550,29 @@ static void names_made_to_break_out(struct world *w, struct tn_export_in *in)
     in->lo = in->hi = NAN;
 }
 
-/* A line of a comment ends where any of the formats' parsers sees an end. */
-static void names_stay_within_their_comment(void **state)
+/* A line ends where any of the formats' parsers sees an end: within a job of Kubernetes that of
+ * YAML sees the text of every target. */
+static void names_stay_where_they_are_written(void **state)
 {
     static const char *const ends[] = {"\nevil",       "\revil",   "\xc2\x85",     "\xe2\x80\xa8",
-                                       "\xe2\x80\xa9", "\xc2\x81", "\xef\xbf\xbf", "nan"};
+                                       "\xe2\x80\xa9", "\xc2\x81", "\xef\xbf\xbf", " nan"};
+    static const char *const around[] = {"", "mpijob+"};
 
     (void)state;
     for (const struct tn_exporter *const *x = tn_exporters(); *x; x++) {
-        struct err e = {0};
-        AUTO_FREE char *text =
-            export_changed(1, (*x)->name, "{'zero':1,'micro_batch':1,'precision':'bf16'}", true,
-                           names_made_to_break_out, &e);
+        for (size_t k = 0; k < ARRAY_LEN(around); k++) {
+            AUTO_FREE char *target = mem_printf("%s%s", around[k], (*x)->name);
+            struct err e = {0};
+            AUTO_FREE char *text =
+                export_changed(1, target, "{'zero':1,'micro_batch':1,'precision':'bf16'}", true,
+                               names_made_to_break_out, &e);
 
-        if (!text)
-            fail_msg("%s: %s", (*x)->name, e.text);
-        for (size_t i = 0; (*x)->comment && i < ARRAY_LEN(ends); i++)
-            if (strstr(text, ends[i]))
-                fail_msg("%s has `%s`:\n%s", (*x)->name, ends[i], text);
+            if (!text)
+                fail_msg("%s: %s", target, e.text);
+            for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+                if (strstr(text, ends[i]))
+                    fail_msg("%s has `%s`: %.100s", target, ends[i], strstr(text, ends[i]));
+        }
     }
 }
 
@@ -773,7 +778,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(refusals_name_the_setting),
     cmocka_unit_test(models_that_a_target_has_no_words_for),
     cmocka_unit_test(layouts_with_context_parallelism_come_back),
-    cmocka_unit_test(names_stay_within_their_comment),
+    cmocka_unit_test(names_stay_where_they_are_written),
     cmocka_unit_test(jobs_bind_the_bundled_trainers_ranks),
     cmocka_unit_test(unknown_targets_are_not_found),
     cmocka_unit_test(golden_files_match_to_the_letter),

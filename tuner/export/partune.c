@@ -88,7 +88,7 @@ static void write_config(struct str *out, const struct tn_export_in *in,
     if (in->binding)
         json_object_set_new(provenance, "launch", launch_line(in));
     json_object_set_new(v, "provenance", provenance);
-    text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(15) | JSON_ENSURE_ASCII);
     str_add(out, text);
     str_addc(out, '\n');
     free(text);

@@ -116,7 +116,7 @@ static void write_smp(struct str *out, const struct tn_export_in *in,
     char *text;
 
     json_object_set_new(v, "_partune", tn_export_provenance(in, lost));
-    text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(15) | JSON_ENSURE_ASCII);
     str_addf(out, "%s\n", text);
     free(text);
     json_decref(v);
