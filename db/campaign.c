@@ -48,9 +48,11 @@ int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *e)
     return *ret < 0 ? err_set(e, -ENOENT, "no campaign %.40s", id) : 0;
 }
 
-/* WHERE and bindings of a campaign filter; a NULL parameter switches its condition off. */
+/* WHERE and bindings of a campaign filter; a NULL parameter switches its condition off. Of a name a
+ * part is enough, and a Latin letter stands for its other case. */
 static const char campaign_where[] =
-    "state <> 'deleted' AND (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR name = ?2)"
+    "state <> 'deleted' AND (?1 IS NULL OR state = ?1)"
+    " AND (?2 IS NULL OR instr(lower(name), lower(?2)) > 0)"
     " AND (?3 IS NULL OR EXISTS (SELECT 1 FROM json_each(campaign.tags) WHERE value = ?3))";
 
 static const char *order_column(const char *const *keys, const char *const *sql, const char *sort)
