@@ -22,7 +22,7 @@ expect() { # name, exit code, pattern, command...
 }
 
 verbs=$("$partune" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p')
-echo "1..$((17 + $(echo "$verbs" | wc -l)))"
+echo "1..$((25 + $(echo "$verbs" | wc -l)))"
 expect "no argument is wrong usage"                2 "usage: partune" "$partune"
 expect "help is help"                              0 "submit FILE" "$partune" --help
 expect "a wrong command offers the nearest"        2 "did you mean .submit" "$partune" submti x
@@ -45,6 +45,17 @@ expect "options may stand before the command"      3 "127.0.0.1:7" "$partune" --
 completion=$("$partune" completion bash)
 manual=$("$partune" manual | sed 's/\\-/-/g; s/\\f[BIR]//g')
 expect "the completion is a script"                0 "" bash -n -c "$completion"
+complete() { # words...: what the last one may become
+    bash -c 'eval "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _partune; echo "<${COMPREPLY[*]}>"' - "$completion" "$@"
+}
+expect "commands are completed"                    0 "^<pareto>$" complete "$partune" pare
+expect "after options, too"                        0 "^<show>$" complete "$partune" --server http://x:1 --json sho
+expect "the value of an option is completed"       0 "^<stdout stderr events>$" complete "$partune" log x 1 --stream ""
+expect "an operand that is one of a few is"        0 "^<clusters>$" complete "$partune" presets c
+expect "so is a file"                              0 "c.json>$" complete "$partune" check "$dir/c"
+expect "new writes to standard output"             0 "^  // The model" "$partune" new -
+expect "a wrong address is told from an absent daemon" 3 "http://HOST:PORT" "$partune" --server ftp://x ls
+expect "a wrong priority names its bounds"         2 "from -100 to 100" "$partune" edit x --priority 1000
 expect "there are many commands"                   0 "" test "$(echo "$verbs" | wc -l)" -gt 30
 for verb in $verbs; do
     n=$((n + 1))

@@ -82,6 +82,20 @@ no|id tokens
 openapi get /openapi.json
 campaign edit $id --notes=x --tags=a,b
 EOF
+ok "a name filters the list" text "$id" "$partune" ls --name Im
+ok "what nothing is like is said" text "no campaign is like that" "$partune" ls --name nothing
+ok "the priority is changed" sh -c '"$0" edit "$1" --priority -7 && "$0" --json show "$1" | grep -q "\"priority\": -7"' "$partune" "$id"
+# Part of a character, an escape sequence, more than one answer holds, and no end of line.
+out=$(ls -d data/campaigns/"$id"/trials/1/*/ | tail -n 1)stdout
+{ printf '\303 \033[31m'; seq 200000; printf 'the end'; } >"$out"
+ok "a log is one JSON object, whatever is in it" sh -c '"$0" --json log "$1" 1 | python3 -c "import json,sys; t = json.load(sys.stdin)[\"text\"]; assert t.startswith(\"? \") and t.endswith(\"200000\\nthe end\"), t[:9]"' "$partune" "$id"
+for command in "ls" "trials $id" "compare $id/1 $id/2" "presets models" "workers" "steps $id 1" "pareto $id" "predictions $id" \
+    "importance $id"; do
+    # shellcheck disable=SC2086 # words are meant
+    COLUMNS=40 "$partune" $command >out
+    is "no line of partune $command is wider than a terminal of 40 columns" "$(python3 -c 'import sys
+print(max(len(l) for l in open("out").read().splitlines()) <= 40)')" True
+done
 ok "a plan says what the rules exclude" text "excluded from" "$partune" plan p.json
 ok "clone with changes" text "campaign" "$partune" clone "$id" --with with.json --name again
 ok "its budget is the changed one" sh -c '"$0" show last | grep -q "of budget: 3"' "$partune"

@@ -95,7 +95,7 @@ class Terminal:
     def __init__(self, arguments, columns=100, rows=30, **more):
         self.screen = Screen(columns, rows)
         self.status = None
-        environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+        environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS")}
         environment.update(TERM="xterm", **more)
         self.pid, self.fd = pty.fork()
         if self.pid == 0:

@@ -162,6 +162,7 @@ int cl_ls(struct cl *c)
     str_addf(&path, "/v1/campaigns?page_size=%d", c->args.limit);
     cl_add_query(&path, "state", c->args.state);
     cl_add_query(&path, "tag", c->args.tag);
+    cl_add_query(&path, "name", c->args.name);
     cl_add_query(&path, "sort", c->args.sort);
     code = cl_call(c, "GET", str_text(&path), NULL, &v);
     if (code != CL_OK)
@@ -186,8 +187,12 @@ int cl_ls(struct cl *c)
     }
     if (t.rows)
         cl_table_print(c, &t, stdout);
+    else if (c->args.state || c->args.tag || c->args.name)
+        puts("no campaign is like that; `partune ls` lists all");
     else
         puts("no campaign yet; start one with: partune new my.json, then partune submit my.json");
+    if (cl_number(v, "total") > t.rows)
+        printf("%d of %.0f campaigns; more with --limit\n", t.rows, cl_number(v, "total"));
     cl_table_done(&t);
     return CL_OK;
 }
@@ -303,14 +308,36 @@ int cl_trial(struct cl *c)
     return CL_OK;
 }
 
-/* A part of a log as JSON, for scripts: where the next one begins is offset + the bytes of text. */
-static void print_part(const struct cl *c, size_t offset, const char *text)
+/* Bytes that are not text become question marks: JSON has no word for them. */
+static void make_utf8(char *text, size_t n)
 {
-    AUTO_JSON *v = json_pack("{s:s, s:I, s:s}", "stream", c->args.stream, "offset",
-                             (json_int_t)offset, "text", text);
+    for (size_t at = 0, k; at < n; at += k) {
+        for (k = 1; k <= 4 && at + k <= n && !str_is_utf8(text + at, k);)
+            k++;
+        if (k > 4 || at + k > n) {
+            text[at] = '?';
+            k = 1;
+        }
+    }
+}
 
-    if (v)
+/* A part of a log as JSON, for scripts: an object a line while it is followed, otherwise the whole
+ * in one. */
+static void print_part(const struct cl *c, size_t offset, char *text, size_t n)
+{
+    AUTO_JSON *v = NULL;
+
+    make_utf8(text, n);
+    v = json_pack("{s:s, s:I, s:s%}", "stream", c->args.stream, "offset", (json_int_t)offset,
+                  "text", text, n);
+    if (!c->args.follow) {
         cl_print_json(v);
+    } else {
+        AUTO_FREE char *line = jx_dump(v);
+
+        puts(line);
+        fflush(stdout);
+    }
 }
 
 static bool trial_lives(struct cl *c)
@@ -327,6 +354,8 @@ static bool trial_lives(struct cl *c)
 
 int cl_log(struct cl *c)
 {
+    bool whole = c->args.json && !c->args.follow;
+    AUTO_STR all = {0};
     size_t shown = 0;
 
     for (bool lives = true;;) {
@@ -343,12 +372,20 @@ int cl_log(struct cl *c)
         if (code != CL_OK)
             return code;
         shown += n;
-        if (n && c->args.json)
-            print_part(c, shown - n, text);
+        if (n && whole)
+            str_addn(&all, text, n);
+        else if (n && c->args.json)
+            print_part(c, shown - n, text, n);
         else if (n)
             cl_write_text(c, text, n);
         if (n)
             continue;
+        if (whole) {
+            size_t size = all.len;
+            AUTO_FREE char *everything = str_take(&all);
+
+            print_part(c, 0, everything, size);
+        }
         if (!c->args.follow || !lives)
             return CL_OK;
         lives = trial_lives(c); /* once more after its end: the last lines */
@@ -362,7 +399,7 @@ static int deliver(const struct cl *c, char *text, size_t n)
     struct err e = {0};
 
     if (!c->args.output) {
-        fwrite(text, 1, n, stdout);
+        cl_write_text(c, text, n);
         return CL_OK;
     }
     if (file_write_atomic(c->args.output, text, n, 0644, &e) < 0) {
@@ -483,6 +520,7 @@ int cl_edit(struct cl *c)
 {
     AUTO_FREE char *path = campaign_path(c->operand[0], "");
     AUTO_JSON *body = json_object(), *v = NULL;
+    int64_t priority;
     int code;
 
     if (c->args.notes)
@@ -499,8 +537,16 @@ int cl_edit(struct cl *c)
                 json_array_append_new(list, json_string(tag));
         json_object_set_new(body, "tags", list);
     }
+    if (c->args.priority) {
+        if (str_to_i64(&priority, c->args.priority, -100, 100) < 0) {
+            fprintf(stderr, "partune: --priority is a number from -100 to 100, not `%s`\n",
+                    c->args.priority);
+            return CL_USAGE;
+        }
+        json_object_set_new(body, "priority", json_integer((json_int_t)priority));
+    }
     if (!json_object_size(body)) {
-        fprintf(stderr, "partune: edit needs --name, --notes or --tags\n");
+        fprintf(stderr, "partune: edit needs --name, --notes, --tags or --priority\n");
         return CL_USAGE;
     }
     code = cl_call(c, "PATCH", path, body, &v);

@@ -26,6 +26,8 @@ enum cl_exit {
         6 /* the campaign that was watched or verified did not end well; a local file failed */
 };
 
+enum { CL_LEAST_WIDTH = 20 }; /* narrower tables say nothing */
+
 struct cl_args {
     const char *server, *cacert, *token, *data, *config;
     bool json, help, version, no_color;
@@ -34,14 +36,14 @@ struct cl_args {
     const char *to, *output, *state, *sort, *stream, *notes, *tags, *name, *example;
     const char *kind, *tag, *with, *scope, *model, *folder, *exec, *mpiexec;
     int pairs, steps, top, limit, trial, expires, world, devices, patience;
-    const char *sizes, *scaling, *layouts, *on;
+    const char *sizes, *scaling, *layouts, *on, *priority;
 };
 
 struct cl {
     struct cl_args args;
     char *token; /* found by cl_find_token(); freed with the program */
     bool tty, color;
-    int width;         /* columns of the terminal, 200 where there is none */
+    int width;         /* $COLUMNS, else columns of the terminal, 200 where there is none */
     int key_fd;        /* keys wake a stream; -1: there are none */
     char trouble[256]; /* why a stream ended, for cl_say_trouble() */
     const char *operand[6];

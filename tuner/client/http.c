@@ -60,6 +60,8 @@ static CURL *open_curl(const struct cl *c, const char *path, char **ret_url)
     }
     *ret_url = mem_printf("%.*s%s", (int)(strlen(base) - str_ends(base, "/")), base, path);
     curl_easy_setopt(h, CURLOPT_URL, *ret_url);
+    curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR,
+                     "http,https"); /* libcurl knows files and mail, too */
     if (c->args.cacert)
         curl_easy_setopt(h, CURLOPT_CAINFO, c->args.cacert);
     curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
@@ -70,10 +72,19 @@ static CURL *open_curl(const struct cl *c, const char *path, char **ret_url)
     return h;
 }
 
-static int say_no_server(const struct cl *c, const char *why)
+/* What to do about each kind of silence. */
+static int say_no_server(const struct cl *c, CURLcode rc)
 {
-    fprintf(stderr, "partune: no daemon answers at %s: %s\n", c->args.server, why);
-    fprintf(stderr, "  start one with `partuned`, or name it by --server URL or $PARTUNE_SERVER\n");
+    const char *hint = "start one with `partuned`, or name it by --server URL or $PARTUNE_SERVER";
+
+    if (rc == CURLE_URL_MALFORMAT || rc == CURLE_UNSUPPORTED_PROTOCOL)
+        hint = "--server and $PARTUNE_SERVER are http://HOST:PORT, https://HOST:PORT or unix:PATH";
+    else if (rc == CURLE_PEER_FAILED_VERIFICATION || rc == CURLE_SSL_CACERT_BADFILE)
+        hint = "name the certificate that it goes back to by --cacert FILE or $PARTUNE_CACERT";
+    else if (rc == CURLE_OPERATION_TIMEDOUT)
+        hint = "it is there but busy, or a firewall is between: try again in a moment";
+    fprintf(stderr, "partune: no daemon answers at %s: %s\n  %s\n", c->args.server,
+            curl_easy_strerror(rc), hint);
     return CL_NO_SERVER;
 }
 
@@ -165,7 +176,7 @@ static int perform(struct cl *c, const char *method, const char *path, const cha
     if (rc == CURLE_FAILED_INIT)
         return CL_FAILED;
     if (rc != CURLE_OK)
-        return say_no_server(c, curl_easy_strerror(rc));
+        return say_no_server(c, rc);
     if (a->status >= 400)
         say_problem(c, a);
     return exit_code_of(a->status);

@@ -43,8 +43,10 @@ const struct opt cl_options[] = {
     {"stream", 0, OPT_STR, OPT_AT(stream), 0, 0, "stdout", NULL, "NAME",
      "stdout, stderr or events"},
     {"name", 0, OPT_STR, OPT_AT(name), 0, 0, NULL, NULL, "NAME",
-     "name of the campaign, or of the worker"},
+     "name of the campaign, or of the worker; of ls: a part of it"},
     {"notes", 0, OPT_STR, OPT_AT(notes), 0, 0, NULL, NULL, "TEXT", "notes of the campaign"},
+    {"priority", 0, OPT_STR, OPT_AT(priority), 0, 0, NULL, NULL, "N",
+     "which campaign is served first: -100 to 100"},
     {"tags", 0, OPT_STR, OPT_AT(tags), 0, 0, NULL, NULL, "A,B", "tags of the campaign"},
     {"pairs", 0, OPT_INT, OPT_AT(pairs), 2, 100, "5", NULL, NULL, "pairs of winner and baseline"},
     {"kind", 0, OPT_STR, OPT_AT(kind), 0, 0, NULL, NULL, "KIND",
@@ -87,19 +89,21 @@ const struct opt cl_options[] = {
 const char cl_common_options[] = " server cacert token data config json no-color help version ";
 
 const struct cl_command cl_commands[] = {
-    {"new", "[FILE]", 0, 1, " force ", cl_new, "write a commented campaign file to edit"},
+    {"new", "[FILE]", 0, 1, " force ", cl_new,
+     "write a commented campaign file to edit (- is standard output)"},
     {"check", "FILE", 1, 1, " ", cl_check,
      "would this campaign be accepted; or, with a layout in the file, is it legal, does it fit"},
     {"submit", "FILE", 1, 1, " dry-run watch name ", cl_submit,
      "start a campaign (- reads standard input)"},
-    {"ls", "", 0, 0, " state tag sort limit ", cl_ls, "list campaigns"},
+    {"ls", "", 0, 0, " state tag name sort limit ", cl_ls, "list campaigns"},
     {"show", "ID", 1, 1, " ", cl_show, "one campaign"},
     {"watch", "ID", 1, 1, " ", cl_watch, "follow a campaign live"},
     {"pause", "ID", 1, 1, " ", cl_pause, "start no further trial"},
     {"resume", "ID", 1, 1, " ", cl_resume, "go on"},
     {"cancel", "ID", 1, 1, " ", cl_cancel, "end a campaign and its running trials"},
     {"clone", "ID", 1, 1, " name with ", cl_clone, "start the same campaign again, or changed"},
-    {"edit", "ID", 1, 1, " name notes tags ", cl_edit, "change name, notes or tags"},
+    {"edit", "ID", 1, 1, " name notes tags priority ", cl_edit,
+     "change name, notes, tags or priority"},
     {"rm", "ID", 1, 1, " ", cl_rm, "delete a campaign and its files"},
     {"best", "ID", 1, 1, " ", cl_best, "the best layout so far"},
     {"baseline", "ID", 1, 1, " ", cl_baseline, "the layout that it is compared with"},
@@ -256,7 +260,8 @@ static int load_config(struct opt_set *s, const char *asked, struct err *e)
 
 static void find_terminal(struct cl *c)
 {
-    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM"), *columns = getenv("COLUMNS");
+    int64_t asked;
     int lines = 0;
 
     setlocale(LC_CTYPE, "C.UTF-8"); /* what is printed is UTF-8, wherever we are */
@@ -266,6 +271,8 @@ static void find_terminal(struct cl *c)
     c->width = c->tty ? 80 : 200;
     if (c->tty)
         cl_terminal_size(&c->width, &lines);
+    if (columns && str_to_i64(&asked, columns, CL_LEAST_WIDTH, 10000) == 0)
+        c->width = (int)asked;
 }
 
 /* "last" in place of an ID is the newest campaign. *RET is owned by the caller. */

@@ -16,6 +16,98 @@ static void bash_words(const struct cl_command *cmd)
             printf(" --%s", o->name);
 }
 
+/* What may stand behind an option, or as an operand: words, or a command that prints them. */
+static const struct {
+    const char *name; /* of the option, or of the operand as the usage line has it */
+    const char *words, *command;
+} completed[] = {
+    {"stream", "stdout stderr events", NULL},
+    {"scope", "read submit admin", NULL},
+    {"kind", "baseline search repeat verify", NULL},
+    {"state",
+     "queued starting running ok oom illegal numeric timeout hang crash node_fail preempted "
+     "cancelled pruned paused verifying done failed",
+     NULL},
+    {"scaling", "strong weak", NULL},
+    {"layouts", "winner best", NULL},
+    {"to", NULL, "exporters 2>/dev/null | cut -d' ' -f1"},
+    {"model", NULL, "presets models 2>/dev/null"},
+    {"on", NULL, "presets clusters 2>/dev/null"},
+    {"ID", "last", "ls --limit 50 2>/dev/null | awk 'NR > 1 && NF > 2 { print $1 }'"},
+    {"models|clusters", "models clusters", NULL},
+    {"bash", "bash", NULL},
+    {"TARGET", NULL, "exporters 2>/dev/null | cut -d' ' -f1"},
+};
+
+/* Words that may take the place of NAME are added to `words`. */
+static void bash_values(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(completed); i++) {
+        if (strcmp(completed[i].name, name) != 0)
+            continue;
+        printf("words+=' %s'", completed[i].words ? completed[i].words : "");
+        if (completed[i].command)
+            printf("; words+=\" $(\"${COMP_WORDS[0]}\" %s)\"", completed[i].command);
+        printf(" ;;\n");
+    }
+}
+
+/* The cases of an option's value; those of a file are left to the shell. */
+static void bash_option_values(void)
+{
+    puts("    case $before in");
+    for (const struct opt *o = cl_options; o->name; o++) {
+        if (o->type == OPT_FLAG)
+            continue;
+        printf("    --%s", o->name);
+        if (o->letter)
+            printf("|-%c", o->letter);
+        if (o->metavar && (!strcmp(o->metavar, "FILE") || !strcmp(o->metavar, "PROGRAM"))) {
+            puts(") COMPREPLY=($(compgen -f -- \"$word\")); return ;;");
+        } else if (o->metavar && !strcmp(o->metavar, "DIR")) {
+            puts(") COMPREPLY=($(compgen -d -- \"$word\")); return ;;");
+        } else {
+            bool known = false;
+
+            for (size_t i = 0; i < ARRAY_LEN(completed); i++)
+                known |= !strcmp(completed[i].name, o->name);
+            printf(") ");
+            if (known)
+                bash_values(o->name);
+            else
+                puts(";;");
+        }
+    }
+    puts("    *) before= ;;\n    esac\n"
+         "    [[ $before ]] && { COMPREPLY=($(compgen -W \"$words\" -- \"$word\")); return; }");
+}
+
+/* Operands by the first word of the usage: an ID, a choice, or a file. */
+static void bash_operands(void)
+{
+    puts("    [[ $word == -* ]] || case $command in");
+    for (const struct cl_command *cmd = cl_commands; cmd->name; cmd++) {
+        char first[32];
+        const char *s = cmd->operands + (*cmd->operands == '[');
+
+        snprintf(first, sizeof(first), "%.*s", (int)strcspn(s, " ]"), s);
+        if (!strcmp(first, "A"))
+            snprintf(first, sizeof(first), "ID");
+        for (size_t i = 0; i < ARRAY_LEN(completed); i++) {
+            if (strcmp(completed[i].name, first) != 0)
+                continue;
+            printf("    %s) ", cmd->name);
+            bash_values(first);
+        }
+    }
+    puts("    esac\n    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))");
+    printf("    [[ $word == -* ]] || case $command in\n    ");
+    for (const struct cl_command *cmd = cl_commands; cmd->name; cmd++)
+        if (strstr(cmd->operands, "FILE"))
+            printf("%s|", cmd->name);
+    puts("-) COMPREPLY+=($(compgen -f -- \"$word\")) ;;\n    esac");
+}
+
 int cl_completion(struct cl *c)
 {
     if (strcmp(c->operand[0], "bash")) {
@@ -24,9 +116,23 @@ int cl_completion(struct cl *c)
     }
     puts("# bash completion of partune; made by `partune completion bash`\n"
          "_partune()\n{\n"
-         "    local word=${COMP_WORDS[COMP_CWORD]} command= i words\n"
-         "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
-         "        [[ ${COMP_WORDS[i]} != -* ]] && { command=${COMP_WORDS[i]}; break; }\n"
+         "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}\n"
+         "    local command= i words=");
+    bash_option_values();
+    printf("    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+           "        case ${COMP_WORDS[i]} in\n        ");
+    for (const struct opt *o = cl_options; o->name; o++) {
+        if (o->type == OPT_FLAG)
+            continue;
+        printf("--%s|", o->name);
+        if (o->letter)
+            printf("-%c|", o->letter);
+    }
+    printf("--) i=$((i + 1)) ;;\n        ");
+    for (const struct cl_command *cmd = cl_commands; cmd->name; cmd++)
+        printf("%s%s", cmd->name, cmd[1].name ? "|" : "");
+    puts(") command=${COMP_WORDS[i]}; break ;;\n"
+         "        esac\n"
          "    done\n"
          "    case $command in");
     for (const struct cl_command *cmd = cl_commands; cmd->name; cmd++) {
@@ -38,10 +144,9 @@ int cl_completion(struct cl *c)
     for (const struct cl_command *cmd = cl_commands; cmd->name; cmd++)
         printf("%s ", cmd->name);
     bash_words(NULL);
-    puts("' ;;\n    esac\n"
-         "    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
-         "    [[ $word != -* && -n $command ]] && COMPREPLY+=($(compgen -f -- \"$word\"))\n"
-         "}\n"
+    puts("' ;;\n    esac");
+    bash_operands();
+    puts("}\n"
          "complete -F _partune partune");
     return CL_OK;
 }

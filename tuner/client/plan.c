@@ -283,6 +283,10 @@ int cl_new(struct cl *c)
     const char *path = c->noperands ? c->operand[0] : "campaign.json";
     struct err e = {0};
 
+    if (str_eq(path, "-")) {
+        fputs(campaign_file, stdout);
+        return CL_OK;
+    }
     if (file_exists(path) && !c->args.force) {
         fprintf(stderr, "partune: %s exists; --force replaces it\n", path);
         return CL_FAILED;
