@@ -57,6 +57,9 @@ test("the list of campaigns is sorted and filtered by the service, and the addre
     await until(async () => (await names()).join() === "first", "the one with the tag");
     assert.match(await hash(), /tag=red/);
     await page.fill("label:has-text('Tag') input", "");
+    await page.fill("label:has-text('Name') input", "COND");
+    await until(async () => (await names()).join() === "second", "the one with that in its name");
+    await page.fill("label:has-text('Name') input", "");
     await page.selectOption("label:has-text('State') select", "failed");
     await page.waitForSelector("text=No campaign matches");
 });
@@ -114,6 +117,22 @@ test("dragging along an axis selects layouts, and says which are the fastest", a
     );
 });
 
+test("values are picked from lists where nobody can drag", async () => {
+    await visit(`/campaigns/${one}?tab=space`);
+    await drawn("Layouts side by side");
+    const place = panel("Layouts side by side");
+    await place.locator("summary").click();
+    const select = place.locator("label.field select").first();
+    const value = await select.locator("option").nth(1).getAttribute("value");
+    const key = await place.locator("label.field span").first().textContent();
+    await select.selectOption(value);
+    const trials = (await daemon.api("GET", `v1/campaigns/${one}/trials?state=ok`)).items;
+    const want = trials.filter((t) => String(t.layout[key]) === value).length;
+    await place.locator(`text=${want} of ${trials.length} selected.`).waitFor();
+    await select.selectOption("");
+    await place.locator("text=selected.").waitFor({ state: "hidden" });
+});
+
 test("any two dimensions are chosen for the surface, its slices, uncertainty and probability of fitting", async () => {
     await visit(`/campaigns/${one}?tab=space`);
     await drawn("What the search believes");
@@ -153,6 +172,24 @@ test("the mesh shows each kind of group, the log each stream, and the run its co
     assert.deepEqual(config.layout, campaign.best.layout);
 });
 
+test("a log that is longer than one part is downloaded whole, its characters unharmed", async () => {
+    const trial = campaign.best.trial;
+    const folder = `${daemon.data}/campaigns/${one}/trials/${trial}`;
+    const attempt = fs.readdirSync(folder).sort().at(-1);
+    const file = `${folder}/${attempt}/stdout`;
+    fs.appendFileSync(file, `${"für jeden Rang 0.1 µs ± 2 ".repeat(70_000)}\nthe end\n`);
+    await visit(`/campaigns/${one}/trials/${trial}`);
+    const log = page.locator("section[aria-label=Log]");
+    await until(
+        async () => /the end/.test(await log.locator(".log").textContent()),
+        "the end of the log",
+    );
+    assert.match(await log.locator(".log").textContent(), /are left out[\s\S]*jeden Rang 0\.1 µs ± 2 /);
+    assert.ok((await log.locator(".log").textContent()).length < 100_000);
+    const got = await saved(() => log.locator("button:text-is('Download')").click());
+    assert.ok(got.equals(fs.readFileSync(file)), `${got.length} bytes`);
+});
+
 test("campaigns are chosen for a comparison", async () => {
     await visit("/compare");
     await page.waitForSelector("text=Choose two to five");
@@ -167,6 +204,57 @@ test("campaigns are chosen for a comparison", async () => {
     await page.fill("label:has-text('Trials, as') input", `${one}/1, ${two}/1`);
     await page.click("button:text-is('Compare trials')");
     await page.waitForSelector("text=vs the first");
+});
+
+test("trials are picked from the table for a comparison", async () => {
+    await visit(`/campaigns/${one}`);
+    await page.check("input[aria-label='compare trial 1']");
+    await page.waitForSelector("text=1 picked");
+    await page.check("input[aria-label='compare trial 2']");
+    await page.click("main a:text-is('Compare trials 1, 2')");
+    await page.waitForSelector("[aria-label='trials side by side'] thead a:text-is('trial 2')");
+});
+
+test("a table that is drawn anew keeps the focus, and says when it could not be", async () => {
+    await visit(`/campaigns/${one}`);
+    const table = page.locator("section[aria-label=Trials]");
+    const first = () => table.locator("tbody tr:first-child th").textContent();
+    const focused = () => page.evaluate(() => document.activeElement.textContent);
+    await table.locator("th button:has-text('Tokens/s')").focus();
+    for (const sign of ["▼", "▲"]) {
+        await page.keyboard.press("Enter");
+        await until(async () => (await focused()) === `Tokens/s${sign}`, `the order ${sign}`);
+    }
+    const was = await first();
+    await page.route(/\/trials\?/, (route) => route.abort());
+    await table.locator("th button:has-text('Trial')").click();
+    await table.locator(".notice.bad:has-text('cannot be reached')").waitFor();
+    assert.equal(await first(), was);
+    await page.unroute(/\/trials\?/);
+    await table.locator("button:text-is('Try again')").click();
+    await table.locator(".notice").waitFor({ state: "detached" });
+    await until(async () => (await first()) !== was, "the order that was asked for");
+});
+
+test("who changes notes that somebody else has changed meanwhile is shown theirs first", async () => {
+    await visit(`/campaigns/${two}?tab=settings`);
+    const field = (name) => page.locator(`label.field:has-text("${name}")`).locator("input, textarea");
+    const noted = async () => (await daemon.api("GET", `v1/campaigns/${two}`)).notes;
+    const theirs = (notes) => daemon.api("PATCH", `v1/campaigns/${two}`, { notes });
+    await page.waitForSelector(".live-on");
+    await theirs("theirs"); // nobody types here: it appears
+    await until(async () => (await field("Notes").inputValue()) === "theirs", "their notes");
+    await field("Notes").fill("mine");
+    await theirs("theirs again");
+    await page.click("button:text-is('Save')");
+    await page.waitForSelector(".notice.bad:has-text('theirs again')");
+    assert.equal(await noted(), "theirs again");
+    await page.click("button:text-is('Save')");
+    await page.waitForSelector("text=Saved.");
+    assert.equal(await noted(), "mine");
+    await field("Name").fill("the second");
+    await page.click("button:text-is('Save')");
+    await page.waitForSelector("h1:text-is('the second')");
 });
 
 test("an export is wrapped into a job, downloaded and copied", async () => {
@@ -222,9 +310,12 @@ test("every chart of every page is a table, a CSV file and a picture", async () 
         await until(
             async () => {
                 await scrollThrough(page); // charts are drawn when they come into sight
-                return (await page.locator("main canvas").count()) > 0;
+                const due = page.locator(
+                    "section.panel:visible:has(button:text-is('CSV')):not(:has(canvas)):not(:has(.chart-empty:visible))",
+                );
+                return (await page.locator("main canvas").count()) > 0 && (await due.count()) === 0;
             },
-            `a chart of ${route}`,
+            `the charts of ${route}`,
             300_000,
         );
         const list = page.locator("section.panel:has(button:text-is('CSV')):has(canvas)");
@@ -260,27 +351,6 @@ const everyPage = () => [
     "/project",
     `/compare?trials=${one}/1,${one}/2`,
 ];
-
-for (const [what, width, height] of [
-    ["a tablet", 768, 1024],
-    ["a desk", 1280, 800],
-    ["a wall", 1920, 1080],
-    ["a desk at 200 %", 640, 400], // 1280 wide, zoomed: the page has half the pixels
-])
-    test(`no page scrolls sideways on ${what}`, async () => {
-        const p = await openPage(browser, daemon.url, { width, height });
-        for (const route of everyPage()) {
-            await visitIn(p, route);
-            await p.waitForTimeout(300);
-            const [wide, has] = await p.evaluate(() => [
-                document.documentElement.scrollWidth,
-                innerWidth,
-            ]);
-            assert.ok(wide <= has, `${route}: ${wide} of ${has}`);
-        }
-        assert.deepEqual(p.faults, []);
-        await p.context().close();
-    });
 
 test("with the keyboard alone one gets past the navigation and to every control, and sees where one is", async () => {
     const p = await openPage(browser, daemon.url);
@@ -323,6 +393,18 @@ test("with the keyboard alone one gets past the navigation and to every control,
 test("who asks for less motion sees none", async () => {
     const p = await openPage(browser, daemon.url);
     await p.emulateMedia({ reducedMotion: "reduce" });
+    const moves = (reducedMotion) =>
+        p.emulateMedia({ reducedMotion }).then(() =>
+            p.evaluate(() => {
+                const tr = document.querySelector("main tbody tr");
+                tr.classList.add("fresh"); // as a row that has just changed
+                return getComputedStyle(tr).animationName;
+            }),
+        );
+    await visitIn(p, "/campaigns");
+    await p.waitForSelector("main tbody tr");
+    assert.equal(await moves("no-preference"), "fresh");
+    assert.equal(await moves("reduce"), "none");
     for (const route of everyPage()) {
         await visitIn(p, route);
         assert.equal(await p.evaluate(() => document.getAnimations().length), 0, route);
@@ -344,6 +426,83 @@ test("a failure is said where it happened, and trying again helps", async () => 
     await page.unroute("**/v1/exporters*");
     await page.click("button:text-is('Try again')");
     await page.waitForSelector("h1:text-is('Export')");
+});
+
+test("a chart whose library does not come says so, and comes when it is asked for again", async () => {
+    const p = await openPage(browser, daemon.url);
+    await p.route("**/vendor/*", (route) => route.abort());
+    await visitIn(p, `/campaigns/${one}`);
+    const place = p.locator("section.panel", { has: p.locator("h2:text-is('Best so far')") });
+    await place.locator("text=could not be loaded").waitFor();
+    await p.unroute("**/vendor/*");
+    await place.locator("button:text-is('Try again')").click();
+    await place.locator("canvas").waitFor();
+    await until(async () => (await inked(place.locator("canvas"))) > 200, "the chart");
+    assert.ok(await place.locator(".chart-empty").isHidden());
+    await p.context().close();
+});
+
+test("a browser that keeps nothing shows the pages all the same", async () => {
+    const p = await openPage(browser, daemon.url);
+    await p.addInitScript(() => {
+        for (const name of ["localStorage", "sessionStorage"])
+            Object.defineProperty(window, name, {
+                get() {
+                    throw new DOMException("refused", "SecurityError");
+                },
+            });
+    });
+    await visitIn(p, "/campaigns");
+    await p.waitForSelector("main tbody tr");
+    await p.keyboard.press("t");
+    assert.equal(await p.evaluate(() => document.documentElement.dataset.theme), "dark");
+    assert.deepEqual(p.faults, []);
+    await p.context().close();
+});
+
+test("the theme is the system's until it is changed, and again when it is changed back", async () => {
+    const p = await openPage(browser, daemon.url, { theme: "dark" });
+    await visitIn(p, "/campaigns");
+    const theme = () => p.evaluate(() => document.documentElement.dataset.theme);
+    assert.equal(await theme(), "dark");
+    await p.click("button:text-is('Theme')");
+    assert.equal(await theme(), "light");
+    await p.reload();
+    await p.waitForSelector("main h1");
+    assert.equal(await theme(), "light");
+    await p.click("button:text-is('Theme')");
+    await p.emulateMedia({ colorScheme: "light" });
+    await until(async () => (await theme()) === "light", "the system's theme");
+    await p.context().close();
+});
+
+test("where the service takes a token back, the page asks for another", async () => {
+    const p = await openPage(browser, daemon.url);
+    await visitIn(p, `/campaigns/${one}`);
+    await p.waitForSelector(".live-on");
+    await p.route("**/events", (route) =>
+        route.fulfill({ status: 401, json: { title: "unauthorized" } }),
+    );
+    await daemon.kill();
+    await daemon.restart();
+    await p.waitForSelector("h1:text-is('Sign in')");
+    await p.unroute("**/events");
+    await p.fill("#token", daemon.token);
+    await p.click("button.primary");
+    await p.waitForSelector("h1:text-is('first')");
+    await p.waitForSelector(".live-on");
+    await p.context().close();
+});
+
+test("a campaign that is deleted while it is watched is said to be gone", async () => {
+    await visit(`/campaigns/${two}`);
+    await page.waitForSelector(".live-on");
+    await daemon.api("DELETE", `v1/campaigns/${two}`);
+    await daemon.kill();
+    await daemon.restart();
+    await page.waitForSelector("text=no longer has this campaign");
+    await page.waitForSelector(".live:has-text('gone')");
+    assert.equal(await page.textContent("h1"), "the second");
 });
 
 test("dialogs, tables behind charts and notices are accessible, too", async () => {

@@ -27,17 +27,19 @@ export async function openBrowser(dir) {
 /**
  * A page in a context of its own. page.faults lists what no page may do: uncaught errors, refusals by the content policy,
  * requests to other hosts, dialogs. Answers that a test provokes (4xx) are the browser's own message and not a fault.
+ * MORE are options of Playwright's newContext().
  */
 export async function openPage(
     browser,
     origin,
-    { width = 1440, height = 900, theme = "light", bypassCSP = false } = {},
+    { width = 1440, height = 900, theme = "light", bypassCSP = false, ...more } = {},
 ) {
     const context = await browser.newContext({
         viewport: { width, height },
         colorScheme: theme,
         bypassCSP,
         acceptDownloads: true,
+        ...more,
     });
     const page = await context.newPage();
     page.faults = [];

@@ -510,4 +510,40 @@ test("the lock file names no registry", () => {
     assert.ok(packages.length > 4 && packages.every(([, p]) => p.integrity && p.version));
 });
 
+test("a value that is picked is a brush that holds it alone, and a brush of one value is that value", () => {
+    const key = { key: "tp", values: [1, 2, 4, 8] };
+    assert.deepEqual(space.brushOf(key, "4"), [[2, 2]]);
+    assert.deepEqual(space.brushOf(key, ""), []);
+    assert.equal(space.onlyValue(key, [[1.6, 2.4]]), "4");
+    assert.equal(space.onlyValue(key, [[0.6, 2.4]]), "");
+    assert.equal(space.onlyValue(key, []), "");
+    assert.equal(space.onlyValue(key, undefined), "");
+    const trials = [1, 4, 8].map((tp, n) => ({ n, layout: { tp }, tokens_per_s: 1 }));
+    assert.deepEqual(
+        space.brushed(trials, [key], { 0: space.brushOf(key, "4") }).map((t) => t.n),
+        [1],
+    );
+});
+
+test("a timeline has the unit in which its numbers are handy", () => {
+    assert.deepEqual(gantt.spanUnit(90), ["seconds", 1]);
+    assert.deepEqual(gantt.spanUnit(3000), ["minutes", 60]);
+    assert.deepEqual(gantt.spanUnit(90_000), ["hours", 3600]);
+});
+
+test("what is kept is kept without a browser's leave, too", async () => {
+    const { local } = await load("lib/store.js");
+    Object.defineProperty(globalThis, "localStorage", {
+        configurable: true,
+        get() {
+            throw new Error("refused");
+        },
+    });
+    assert.equal(local.get("a"), null);
+    local.set("a", "1");
+    assert.equal(local.get("a"), "1");
+    local.remove("a");
+    assert.equal(local.get("a"), null);
+});
+
 process.exitCode = (await finish()) ? 1 : 0;

@@ -17,6 +17,7 @@ const page = await openPage(browser, daemon.url);
 let id = "";
 
 const heading = () => page.textContent("h1");
+const hash = () => page.evaluate(() => location.hash);
 const visit = async (route) => {
     await page.goto("about:blank");
     await page.goto(daemon.link(route));
@@ -201,6 +202,25 @@ test("the trial page shows layout, steps, phases, memory, mesh and log", async (
     await page.waitForSelector("svg.mesh rect.rank");
     assert.equal(await page.locator("svg.mesh rect.rank").count(), best.layout.world);
     assert.match(await page.textContent("dl.tiles"), /tokens\/s[\s\S]*ms[\s\S]*MiB/);
+});
+
+test("a trial that lost shows where the best one was quicker, and how it is run again", async () => {
+    const { best } = await daemon.api("GET", `v1/campaigns/${id}`);
+    const lost = (await daemon.api("GET", `v1/campaigns/${id}/trials?state=ok`)).items.find(
+        (t) => t.n !== best.trial && t.phases_ms,
+    );
+    await visit(`/campaigns/${id}/trials/${lost.n}`);
+    const table = panel("Median step").locator("table");
+    await table.locator(`th:has-text("trial ${best.trial}, ms")`).waitFor();
+    const cells = await table.locator("tbody tr:last-child > *").allTextContents();
+    assert.equal(cells.length, 5);
+    assert.match(cells[4], /^([+−][\d.,< ]+|0)$/);
+    const commands = await page.textContent("pre.commands");
+    assert.match(commands, new RegExp(`--trial ${lost.n} --output (\\S+)\\n.* --config \\1$`));
+    assert.match(commands, new RegExp(`mpiexec -n ${lost.layout.world} `));
+    await page.click("main a:text-is('Compare with the best')");
+    await page.waitForSelector("text=vs the first");
+    assert.match(await hash(), new RegExp(`${id}(/|%2F)${best.trial}$`));
 });
 
 test("the keyboard goes to the next trial and the one before", async () => {
@@ -512,22 +532,6 @@ for (const theme of ["light", "dark"])
         assert.deepEqual(found, []);
         await p.context().close();
     });
-
-test("no page is wider than a phone", async () => {
-    const p = await openPage(browser, daemon.url, { width: 360, height: 740 });
-    for (const route of routes()) {
-        await p.goto("about:blank");
-        await p.goto(daemon.link(route));
-        await p.waitForSelector("main h1");
-        await p.waitForTimeout(400);
-        assert.ok(
-            await p.evaluate(() => document.documentElement.scrollWidth <= innerWidth),
-            route,
-        );
-    }
-    assert.deepEqual(p.faults, []);
-    await p.context().close();
-});
 
 test("nothing went wrong behind the scenes: no error, no refusal by the content policy, no other host", async () => {
     assert.deepEqual(page.faults, []);

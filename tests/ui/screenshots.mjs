@@ -36,7 +36,8 @@ async function picture(name, route, { theme = "light", width = 1440, before } = 
     await page.waitForSelector("main h1");
     await page.waitForTimeout(600);
     await before?.(page);
-    await scrollThrough(page);
+    await scrollThrough(page); // the chart library comes with the first chart,
+    await scrollThrough(page); // which is drawn when it is seen again
     await page.waitForTimeout(600);
     await page.screenshot({ path: path.join(out, `${name}.png`), fullPage: true });
     await page.context().close();
@@ -99,7 +100,7 @@ for (const theme of ["light", "dark"])
             theme,
             before: first[name],
         });
-for (const name of ["campaign", "trial"])
+for (const name of ["campaigns", "campaign", "trial"])
     await picture(`${name}-phone`, pages[name], { width: 390 });
 
 await browser.close();

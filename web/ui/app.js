@@ -2,7 +2,7 @@
 
 import { takeToken, parseRoute, href, go } from "./lib/router.js";
 import { hasToken, setToken, whenRefused } from "./lib/api.js";
-import { fill } from "./lib/dom.js";
+import { fill, h } from "./lib/dom.js";
 import { failure, loading } from "./parts/parts.js";
 import { shell } from "./parts/shell.js";
 import { shortcuts } from "./parts/keys.js";
@@ -81,8 +81,20 @@ async function show() {
         const module = await found[1]();
         if (mine === visit) page = (await module.render(ctx)) ?? null;
     } catch (error) {
-        if (error.name !== "AbortError" && mine === visit) fill(root, failure(error, again));
+        if (error.name !== "AbortError" && mine === visit) fail(ctx, error);
     }
+}
+
+/** In place of a page that could not be loaded. */
+function fail(ctx, error) {
+    const title = error.status === 404 ? "Not found" : "This page cannot be shown now";
+    ctx.title(title);
+    fill(
+        ctx.root,
+        h("h1", {}, title),
+        failure(error, again),
+        h("p", {}, h("a", { href: href([]) }, "All campaigns")),
+    );
 }
 
 /** Show the same page afresh. */

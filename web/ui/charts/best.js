@@ -2,7 +2,7 @@
 
 import { counted, interval, rate } from "../lib/format.js";
 import { FAILED_TRIAL, STOPPED_TRIAL } from "../lib/words.js";
-import { axes, legend, short, tip, tooltip } from "./panel.js";
+import { axes, insideZoom, legend, short, tip, tooltip } from "./panel.js";
 import { thin } from "./thin.js";
 
 export const MAX_POINTS = 2000;
@@ -135,7 +135,7 @@ export function bestOption(data, p) {
         }),
         legend: legend(p),
         tooltip: tooltip(p, { trigger: "item", formatter: trialTip(byN) }),
-        dataZoom: [{ type: "inside", filterMode: "none", zoomOnMouseWheel: "ctrl" }],
+        dataZoom: [insideZoom()],
         series: [
             {
                 name: "cost model",
@@ -213,6 +213,8 @@ export function bestOption(data, p) {
                               formatter: "baseline",
                               position: "insideEndBottom",
                               color: p.soft,
+                              backgroundColor: p.surface,
+                              padding: [1, 3],
                           },
                           data: [{ yAxis: baseline.tokens_per_s }],
                       }
@@ -239,8 +241,8 @@ export function bestTable({ trials }) {
             "layout",
             "state",
             "tokens/s",
-            "95 % low",
-            "95 % high",
+            "95 % low tokens/s",
+            "95 % high tokens/s",
             "expected tokens/s",
             "best so far tokens/s",
         ],

@@ -2,7 +2,7 @@
 
 import { counted, seconds } from "../lib/format.js";
 import { TRIAL_STATES } from "../lib/words.js";
-import { axes, legend, tip, tooltip } from "./panel.js";
+import { axes, insideZoom, legend, narrow, tip, tooltip } from "./panel.js";
 
 /** Trials as bars {t, slot, from, to} in seconds since the first; a slot is the first one that is free. */
 export function slots(trials, now = Date.now()) {
@@ -22,6 +22,12 @@ export function slots(trials, now = Date.now()) {
         busyUntil[slot] = bar.to;
         return { t: bar.t, slot, from: (bar.from - zero) / 1000, to: (bar.to - zero) / 1000 };
     });
+}
+
+/** The unit in which a span of S seconds has handy numbers: [name, seconds]. */
+export function spanUnit(s) {
+    if (s < 600) return ["seconds", 1];
+    return s < 36_000 ? ["minutes", 60] : ["hours", 3600];
 }
 
 const MAX_BARS = 2000;
@@ -63,7 +69,7 @@ function bar(params, api) {
         style: { fill: api.visual("color") },
         textContent: {
             style: {
-                text: to - from > 26 ? String(api.value(3)) : "",
+                text: to - from > 8 + 7 * String(api.value(3)).length ? String(api.value(3)) : "",
                 fill: api.value(4) === 1 ? "#0b1220" : "#ffffff",
                 fontSize: 11,
             },
@@ -74,19 +80,20 @@ function bar(params, api) {
 
 export const gantt = {
     title: "Trials over time",
-    note: "One row for each slot, the number of the trial in its bar. Control and wheel zoom, drag moves.",
+    note: "One row for each slot, the number of the trial in its bar. Control and wheel, or two fingers, zoom; drag moves.",
     name: "timeline",
     none: "No trial has started.",
-    option({ trials }, p) {
+    option({ trials }, p, width) {
         const bars = joined(slots(trials));
         if (!bars.length) return null;
         const count = Math.max(...bars.map((b) => b.slot)) + 1;
         const states = Object.keys(TRIAL_STATES).filter((s) => bars.some((b) => b.t.state === s));
         const dark = document.documentElement.dataset.theme === "dark" ? 1 : 0;
+        const [unit, size] = spanUnit(bars.reduce((most, b) => Math.max(most, b.to), 0));
         return {
             ...axes(p, {
                 x: {
-                    name: "seconds since the first trial",
+                    name: `${unit} since the first trial`,
                     min: 0,
                     splitLine: { show: true, lineStyle: { color: p.line } },
                 },
@@ -96,7 +103,7 @@ export const gantt = {
                     inverse: true,
                     splitLine: { show: false },
                 },
-                grid: { top: 34, bottom: 76 },
+                grid: { top: 34, bottom: 76, ...(narrow(width) && { left: 56 }) },
             }),
             legend: legend(p),
             tooltip: tooltip(p, {
@@ -116,7 +123,7 @@ export const gantt = {
                 },
             }),
             dataZoom: [
-                { type: "inside", filterMode: "weakFilter", zoomOnMouseWheel: "ctrl" },
+                insideZoom({ filterMode: "weakFilter" }),
                 {
                     type: "slider",
                     filterMode: "weakFilter",
@@ -124,7 +131,7 @@ export const gantt = {
                     bottom: 8,
                     borderColor: p.line,
                     textStyle: { color: p.soft },
-                    labelFormatter: (v) => seconds(v),
+                    labelFormatter: (v) => seconds(v * size),
                 },
             ],
             series: states.map((state) => ({
@@ -137,7 +144,10 @@ export const gantt = {
                 itemStyle: { color: p[TRIAL_STATES[state]?.[1] ?? "wait"] },
                 data: bars
                     .filter((b) => b.t.state === state)
-                    .map((b) => ({ value: [b.from, b.to, b.slot, b.t.n, dark], bar: b })),
+                    .map((b) => ({
+                        value: [b.from / size, b.to / size, b.slot, b.t.n, dark],
+                        bar: b,
+                    })),
             })),
         };
     },

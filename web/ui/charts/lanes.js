@@ -2,7 +2,7 @@
 
 import { counted, ms } from "../lib/format.js";
 import { PHASES, ordered, phaseColour } from "../lib/words.js";
-import { axes, legend, short, tip, tooltip } from "./panel.js";
+import { axes, insideZoom, legend, short, tip, tooltip } from "./panel.js";
 
 /** Complete events ("ph": "X", microseconds) as {lane, name, kind, from, to} in milliseconds since the first. */
 export function laneBars(trace) {
@@ -55,7 +55,7 @@ function bar(params, api) {
 
 export const lanes = {
     title: "Timeline of one step",
-    note: "One lane for each rank (or stage, where the trial was simulated). Control and wheel zoom, drag moves. The trace opens in Perfetto, too.",
+    note: "One lane for each rank (or stage, where the trial was simulated). Control and wheel, or two fingers, zoom; drag moves. The trace opens in Perfetto, too.",
     name: "step-timeline",
     none: "No timeline was kept: the trainer writes one when it ends well, and not every trainer does.",
     option({ trace }, p) {
@@ -89,7 +89,7 @@ export const lanes = {
                     ]);
                 },
             }),
-            dataZoom: [{ type: "inside", filterMode: "weakFilter", zoomOnMouseWheel: "ctrl" }],
+            dataZoom: [insideZoom({ filterMode: "weakFilter" })],
             series: kinds.map((k) => ({
                 name: k,
                 type: "custom",

@@ -331,7 +331,7 @@ export const fitCalibration = {
                     data: bins.map((b) => ({
                         value: [(100 * b.sum) / b.all, (100 * b.fit) / b.all],
                         bin: b,
-                        symbolSize: 8 + 4 * Math.log2(b.all),
+                        symbolSize: Math.min(8 + 4 * Math.log2(b.all), 32),
                     })),
                 },
                 {
@@ -352,7 +352,7 @@ export const fitCalibration = {
             .map((b) => `${percent(b.from, 0)} to ${percent(b.to, 0)}: ${b.fit} of ${b.all} fitted`)
             .join("; "),
     table: ({ trials }) => ({
-        columns: ["from", "to", "trials", "fitted"],
-        rows: fitBins(trials).map((b) => [b.from, b.to, b.all, b.fit]),
+        columns: ["predicted from, %", "to, %", "trials", "trials that fitted"],
+        rows: fitBins(trials).map((b) => [100 * b.from, 100 * b.to, b.all, b.fit]),
     }),
 };

@@ -2,6 +2,7 @@
 
 import { afterPaint, atMostEvery, fill, h, setText, uniqueId } from "../lib/dom.js";
 import { saveCsv, saveDataUrl } from "../lib/download.js";
+import { explain } from "../lib/api.js";
 import { significant } from "../lib/format.js";
 
 const TABLE_ROWS = 500;
@@ -9,16 +10,34 @@ const REDRAW_MS = 250;
 
 let library = null;
 
+// One that failed is asked for again: the service may have been away for a moment.
 function loadLibrary() {
-    library ??= import("../vendor/echarts.min.js");
+    library ??= import("../vendor/echarts.min.js").catch((error) => {
+        library = null;
+        throw error;
+    });
     return library;
 }
 
-/** The colours of the present theme, for a canvas, which knows no variables. */
+let colours = null; // of the present theme
+
+/** The colours of the present theme, for a canvas, which knows no variables and not the system's names of colours. */
 export function palette() {
-    const style = getComputedStyle(document.documentElement);
-    const v = (name) => style.getPropertyValue(`--${name}`).trim();
-    return {
+    if (!colours) document.addEventListener("themechange", () => (colours = null), { once: true });
+    colours ??= readPalette();
+    return colours;
+}
+
+function readPalette() {
+    const root = getComputedStyle(document.documentElement);
+    const probe = h("span", { class: "probe" });
+    document.body.append(probe);
+    const style = getComputedStyle(probe);
+    const v = (name) => {
+        probe.style.setProperty("color", `var(--${name})`);
+        return style.color;
+    };
+    const found = {
         text: v("text"),
         soft: v("text-soft"),
         line: v("line"),
@@ -33,7 +52,23 @@ export function palette() {
         wait: v("wait"),
         run: v("run"),
         series: [1, 2, 3, 4, 5, 6, 7, 8].map((i) => v(`series-${i}`)),
-        sans: v("sans"),
+        sans: root.getPropertyValue("--sans").trim(),
+    };
+    probe.remove();
+    return found;
+}
+
+/** Is WIDTH, the chart's in pixels, that of a phone? Then names and scales give way to the data. */
+export const narrow = (width) => width < 480;
+
+/** Zoom in a chart: control and wheel, or two fingers. One finger goes on scrolling the page. */
+export function insideZoom(more) {
+    return {
+        type: "inside",
+        filterMode: "none",
+        zoomOnMouseWheel: "ctrl",
+        preventDefaultMouseMove: !globalThis.matchMedia?.("(pointer: coarse)").matches,
+        ...more,
     };
 }
 
@@ -132,6 +167,7 @@ function cell(value) {
  *   summary(data)       one sentence for those who cannot see the chart
  *   none                what to say when there is nothing to draw, or none(data) that says it
  *   minWidth(data)      pixels that the chart needs; on a narrower screen it is scrolled
+ *   form(data)          text that differs where the chart must be made anew instead of changed
  *   className, size     "w6", "tall"
  *   onClick(params), ready(chart)   events of the chart
  * ctx is the page's context: the chart dies with the page. Returns {element, set(data)}.
@@ -140,11 +176,7 @@ export function chartPanel(ctx, spec) {
     const id = uniqueId("chart");
     const canvas = h("div", { class: "chart-canvas", role: "img", "aria-label": spec.title });
     canvas.style.setProperty("height", "100%");
-    const nothing = h(
-        "div",
-        { class: "chart-empty", hidden: true },
-        typeof spec.none === "string" ? spec.none : "Nothing to show yet.",
-    );
+    const nothing = h("div", { class: "chart-empty", hidden: true });
     const place = h(
         "div",
         {
@@ -167,6 +199,8 @@ export function chartPanel(ctx, spec) {
     let data = null;
     let seen = false;
     let opening = false;
+    let ratio = 0; // device pixels a pixel, when the chart was made
+    let form = "";
 
     const tableButton = h(
         "button",
@@ -271,9 +305,25 @@ export function chartPanel(ctx, spec) {
     async function open() {
         if (chart || opening) return;
         opening = true;
-        const echarts = await loadLibrary();
+        let echarts = null;
+        let trouble = "";
+        try {
+            echarts = await loadLibrary();
+        } catch (error) {
+            trouble = explain(error);
+        }
         opening = false;
         if (ctx.signal.aborted || chart) return;
+        nothing.hidden = echarts !== null;
+        if (!echarts) {
+            fill(
+                nothing,
+                h("p", {}, `The chart could not be loaded. ${trouble}`),
+                h("button", { type: "button", onclick: open }, "Try again"),
+            );
+            return;
+        }
+        ratio = devicePixelRatio;
         chart = echarts.init(canvas, null, { renderer: "canvas" });
         if (spec.onClick) chart.on("click", spec.onClick);
         spec.ready?.(chart);
@@ -285,23 +335,38 @@ export function chartPanel(ctx, spec) {
         drawTable();
         const option = spec.option(data, palette(), place.clientWidth);
         nothing.hidden = option !== null;
-        if (typeof spec.none === "function") setText(nothing, spec.none(data));
+        if (option === null)
+            setText(
+                nothing,
+                (typeof spec.none === "function" ? spec.none(data) : spec.none) ??
+                    "Nothing to show yet.",
+            );
         canvas.hidden = option === null;
         pngButton.disabled = option === null;
         csvButton.disabled = option === null;
         if (option === null) return;
         if (spec.minWidth) canvas.style.setProperty("min-width", `${spec.minWidth(data)}px`);
         canvas.setAttribute("aria-label", `${spec.title}. ${spec.summary?.(data) ?? ""}`);
+        // A zoomed page has other pixels: a chart keeps those that it was made with.
+        if (chart && ratio !== devicePixelRatio) discard();
         if (!chart) {
             open();
             return;
         }
         if (chart.getWidth() !== canvas.clientWidth || chart.getHeight() !== canvas.clientHeight)
             chart.resize();
+        const next = spec.form?.(data) ?? "";
+        if (next !== form) chart.clear();
+        form = next;
         chart.setOption(option, {
             replaceMerge: ["series", "visualMap", "parallelAxis"],
             lazyUpdate: false,
         });
+    }
+
+    function discard() {
+        chart?.dispose();
+        chart = null;
     }
 
     const drawSoon = atMostEvery(REDRAW_MS, draw);
@@ -314,8 +379,7 @@ export function chartPanel(ctx, spec) {
     );
     const size = new ResizeObserver(() => seen && drawSoon());
     const onTheme = () => {
-        chart?.dispose();
-        chart = null;
+        discard();
         drawSoon();
     };
     sight.observe(place);
@@ -325,8 +389,7 @@ export function chartPanel(ctx, spec) {
         sight.disconnect();
         size.disconnect();
         document.removeEventListener("themechange", onTheme);
-        chart?.dispose();
-        chart = null;
+        discard();
         data = null;
     });
 

@@ -4,6 +4,7 @@ import { count, counted, interval, percent, rate } from "../lib/format.js";
 import { axes, legend, short, tip, tooltip } from "./panel.js";
 
 const KINDS = ["strong", "weak"];
+const inPercent = (x) => (typeof x === "number" ? 100 * x : null);
 const known = (rows) => (rows ?? []).filter((r) => r.tokens_per_s > 0);
 
 /** Which answers there are: [["strong", answer], …]. */
@@ -141,10 +142,10 @@ export const throughput = {
             "batch, sequences",
             "layout, or why not",
             "tokens/s",
-            "95 % low",
-            "95 % high",
-            "MFU",
-            "efficiency",
+            "95 % low tokens/s",
+            "95 % high tokens/s",
+            "MFU, %",
+            "efficiency, %",
         ],
         rows: given(data).flatMap(([kind, a]) =>
             a.rows.map((r) => [
@@ -155,8 +156,8 @@ export const throughput = {
                 r.tokens_per_s,
                 r.lo,
                 r.hi,
-                r.mfu,
-                r.efficiency,
+                inPercent(r.mfu),
+                inPercent(r.efficiency),
             ]),
         ),
     }),
@@ -255,22 +256,22 @@ export const study = {
             "batch, sequences",
             "layout",
             "tokens/s",
-            "share of peak",
-            "published",
-            "published, best",
-            "efficiency",
-            "published efficiency",
+            "share of peak, %",
+            "published, %",
+            "published best, %",
+            "efficiency, %",
+            "published efficiency, %",
         ],
         rows: (s?.rows ?? []).map((r) => [
             r.devices,
             r.global_batch,
             r.text,
             r.tokens_per_s,
-            r.mfu,
-            r.published?.mfu ?? null,
-            r.published?.best ?? null,
-            r.efficiency,
-            r.published?.efficiency ?? null,
+            inPercent(r.mfu),
+            inPercent(r.published?.mfu),
+            inPercent(r.published?.best),
+            inPercent(r.efficiency),
+            inPercent(r.published?.efficiency),
         ]),
     }),
 };

@@ -2,7 +2,7 @@
 
 import { counted, percent, rate, rateNumber, significant } from "../lib/format.js";
 import { FAILED_TRIAL, LAYOUT_KEYS, STOPPED_TRIAL, WORD_ORDER } from "../lib/words.js";
-import { axes, brief, legend, short, tip, tooltip } from "./panel.js";
+import { axes, brief, legend, narrow, short, tip, tooltip } from "./panel.js";
 import { thin } from "./thin.js";
 
 const MAX_LINES = 2000;
@@ -41,6 +41,20 @@ export function brushed(trials, keys, brush) {
     );
 }
 
+/** What a brush along the axis of KEY must hold, so that only VALUE is inside. Categories lie at whole numbers. */
+export function brushOf(key, value) {
+    const at = key.values.map(String).indexOf(value);
+    return at < 0 ? [] : [[at, at]];
+}
+
+/** The only value of KEY that lies inside the INTERVALS of a brush, or "". */
+export function onlyValue(key, intervals) {
+    const inside = key.values.filter((_, i) =>
+        (intervals ?? []).some(([lo, hi]) => i >= lo && i <= hi),
+    );
+    return inside.length === 1 ? String(inside[0]) : "";
+}
+
 /** The colours of low, middle and high values: distinguishable without hue, and in both themes. */
 function ramp(p) {
     return [p.line, p.series[5], p.series[2]];
@@ -48,10 +62,11 @@ function ramp(p) {
 
 export const parallel = {
     title: "Layouts side by side",
-    note: "One line for each measured layout, one axis for each dimension that varies, throughput at the right. Drag along an axis to select; click it to let go.",
+    note: "One line for each measured layout, one axis for each dimension that varies, throughput at the right. Drag along an axis to select, click it to let go; or pick values below.",
     name: "parallel",
     none: "At least two layouts must have been measured.",
-    minWidth: ({ keys }) => 110 + 62 * (keys?.length ?? 0),
+    minWidth: ({ keys }) => 110 + 74 * (keys?.length ?? 0),
+    form: ({ keys }) => keys.map((k) => `${k.key} ${k.values}`).join(";"),
     option({ trials, keys }, p) {
         const measured = trials.filter((t) => t.state === "ok" && t.tokens_per_s !== null);
         if (measured.length < 2 || !keys.length) return null;
@@ -65,7 +80,7 @@ export const parallel = {
             padding: [1, 3],
         };
         const common = {
-            nameTextStyle: { color: p.text, fontSize: 12 },
+            nameTextStyle: { color: p.text, fontSize: 11, lineHeight: 13 },
             axisLine: { lineStyle: { color: p.strong } },
             axisLabel: label,
             axisTick: { show: false },
@@ -83,21 +98,23 @@ export const parallel = {
             parallel: {
                 left: 40,
                 right: 70,
-                top: 40,
+                top: 46,
                 bottom: 24,
                 layout: "horizontal",
             },
             parallelAxis: [
                 ...keys.map((k, i) => ({
                     ...common,
+                    id: k.key, // by which it is known again when trials come, so that its brush stays
                     dim: i,
-                    name: k.key,
+                    name: k.key.replace(/^overlap_/, "overlap\n"),
                     type: "category",
                     data: k.values.map(String),
                     boundaryGap: true,
                 })),
                 {
                     ...common,
+                    id: "tokens/s",
                     dim: keys.length,
                     name: "tokens/s",
                     axisLabel: { ...label, formatter: short },
@@ -147,7 +164,7 @@ export const importance = {
     note: "Share of the differences in throughput that each dimension explains in the fitted process.",
     name: "importance",
     none: "Known when the search has fitted its first model.",
-    option({ shares }, p) {
+    option({ shares }, p, width) {
         const rows = Object.entries(shares ?? {})
             .filter(([, v]) => v > 0)
             .sort((a, b) => a[1] - b[1]);
@@ -155,8 +172,18 @@ export const importance = {
         return {
             ...axes(p, {
                 x: { name: "share, %", splitLine: { show: true, lineStyle: { color: p.line } } },
-                y: { type: "category", data: rows.map((r) => r[0]), splitLine: { show: false } },
-                grid: { left: 130, top: 8, right: 56 },
+                y: {
+                    type: "category",
+                    data: rows.map((r) => r[0]),
+                    splitLine: { show: false },
+                    axisLabel: {
+                        color: p.soft,
+                        interval: 0,
+                        width: narrow(width) ? 96 : 152,
+                        overflow: "truncate",
+                    },
+                },
+                grid: { left: narrow(width) ? 104 : 160, top: 8, right: 56 },
             }),
             tooltip: tooltip(p, {
                 trigger: "item",
@@ -175,7 +202,7 @@ export const importance = {
                         show: true,
                         position: "right",
                         color: p.text,
-                        formatter: (q) => percent(q.value / 100, 0),
+                        formatter: (q) => (q.value < 0.5 ? "< 1 %" : percent(q.value / 100, 0)),
                     },
                 },
             ],
@@ -186,33 +213,38 @@ export const importance = {
         return top ? `${top[0]} explains most: ${percent(top[1], 0)}.` : "";
     },
     table: ({ shares }) => ({
-        columns: ["dimension", "share"],
-        rows: Object.entries(shares ?? {}).sort((a, b) => b[1] - a[1]),
+        columns: ["dimension", "share, %"],
+        rows: Object.entries(shares ?? {})
+            .sort((a, b) => b[1] - a[1])
+            .map(([k, v]) => [k, 100 * v]),
     }),
 };
 
 const SURFACE_VALUES = {
-    mean: ["expected tokens/s", (s, j, i) => s.mean[j]?.[i], brief],
+    mean: ["expected tokens/s", (s, j, i) => s.mean[j]?.[i], brief, "tokens/s"],
     spread: [
         "half-width of the 95 % interval, tokens/s",
         (s, j, i) => (s.hi[j]?.[i] - s.lo[j]?.[i]) / 2,
         brief,
+        "± tokens/s",
     ],
     p_fits: [
         "probability of fitting, %",
         (s, j, i) => (s.p_fits?.[j]?.[i] ?? NaN) * 100,
-        (v) => significant(v, 3),
+        (v) => `${significant(v, 3)} %`,
+        "",
     ],
 };
 
 // STRONG says of a value whether its cell is filled so strongly that its label must be light on dark (or the reverse).
-function heat(p, width, { xName, xs, yName, ys, cells, label, unit, tips, strong }) {
+function heat(p, width, { xName, xs, yName, ys, cells, label, unit, short: scale, tips, strong }) {
     const values = cells.map((c) => c[2]).filter(Number.isFinite);
     const lowest = Math.min(...values);
     const highest = Math.max(...values);
     const gap = 14 + 7 * Math.max(...ys.map((y) => String(y).length));
     const left = gap + 28;
-    const roomy = (width - left - 90) / xs.length >= 44;
+    const right = narrow(width) ? 12 : 90; // the scale goes first: each cell says its value, or a table does
+    const roomy = (width - left - right) / xs.length >= 44;
     strong ??= (v) => v - lowest > 0.45 * (highest - lowest);
     return {
         ...axes(p, {
@@ -224,11 +256,12 @@ function heat(p, width, { xName, xs, yName, ys, cells, label, unit, tips, strong
                 data: ys.map(String),
                 splitLine: { show: false },
             },
-            grid: { left, top: 12, right: 90 },
+            grid: { left, top: 12, right },
         }),
         tooltip: tooltip(p, { trigger: "item", formatter: (q) => tips(q.data) }),
         visualMap: {
             type: "continuous",
+            show: !narrow(width),
             orient: "vertical",
             right: 0,
             top: "center",
@@ -237,8 +270,8 @@ function heat(p, width, { xName, xs, yName, ys, cells, label, unit, tips, strong
             calculable: false,
             min: lowest,
             max: highest > lowest ? highest : lowest + 1,
-            text: [label(highest), label(lowest)],
-            textStyle: { color: p.soft, fontSize: 11 },
+            text: [`${scale}\n${label(highest)}`, label(lowest)],
+            textStyle: { color: p.soft, fontSize: 11, lineHeight: 14 },
             inRange: { color: [p.sunken, p.series[5], p.series[2]] },
             dimension: 2,
         },
@@ -315,7 +348,7 @@ export const surface = {
     option({ surface: s, value }, p, width) {
         if (!s?.mean?.length) return null;
         if (value === "slices") return slices(s, p);
-        const [unit, at, label] = SURFACE_VALUES[value];
+        const [unit, at, label, scale] = SURFACE_VALUES[value];
         const ys = s.y.values;
         const cells = ys
             .flatMap((_, j) => s.x.values.map((__, i) => [i, j, at(s, j, i) ?? NaN]))
@@ -329,6 +362,7 @@ export const surface = {
             cells,
             label,
             unit,
+            short: scale,
             tips: ([i, j]) =>
                 tip(`${s.x.key} ${s.x.values[i]}, ${s.y.key} ${ys[j]}`, [
                     ["Expected", rate(s.mean[j][i])],
@@ -346,9 +380,9 @@ export const surface = {
             s?.x.key ?? "x",
             s?.y.key ?? "y",
             "expected tokens/s",
-            "95 % low",
-            "95 % high",
-            "P(fits)",
+            "95 % low tokens/s",
+            "95 % high tokens/s",
+            "P(fits), %",
         ],
         rows: (s?.mean ?? []).flatMap((row, j) =>
             row.map((v, i) => [
@@ -357,7 +391,7 @@ export const surface = {
                 v,
                 s.lo[j][i],
                 s.hi[j][i],
-                s.p_fits?.[j]?.[i] ?? null,
+                typeof s.p_fits?.[j]?.[i] === "number" ? 100 * s.p_fits[j][i] : null,
             ]),
         ),
     }),
@@ -396,6 +430,7 @@ export const feasibility = {
             yName: y.key,
             ys: y.values,
             unit: "share",
+            short: "",
             label: (v) => `${Math.round(v)} %`,
             strong: (v) => Math.abs(v - 50) > 30,
             cells: cells.map((c) => [c.i, c.j, (100 * c.ok) / c.all, c]),
@@ -418,7 +453,7 @@ export const feasibility = {
     },
     summary: ({ x, y }) => (x && y ? `Share of trials that ran, over ${x.key} and ${y.key}.` : ""),
     table: ({ trials, x, y }) => ({
-        columns: [x?.key ?? "x", y?.key ?? "y", "ran", "tried"],
+        columns: [x?.key ?? "x", y?.key ?? "y", "trials that ran", "trials"],
         rows:
             x && y
                 ? feasibilityCells(trials, x, y).map((c) => [

@@ -2,14 +2,10 @@
 
 import { bytes, counted, ms, significant } from "../lib/format.js";
 import { MEMORY_CLASSES, PHASES, PHASE_HELP, ordered, phaseColour } from "../lib/words.js";
-import { axes, legend, tip, tooltip } from "./panel.js";
+import { axes, insideZoom, legend, tip, tooltip } from "./panel.js";
 import { thin } from "./thin.js";
 
 const MAX_POINTS = 2000;
-
-function zoom() {
-    return [{ type: "inside", filterMode: "none", zoomOnMouseWheel: "ctrl" }];
-}
 
 /** The phases that STEPS mention, in the order of a step. */
 export function phasesOf(steps) {
@@ -45,7 +41,7 @@ export const stepTime = {
                         q.data.warmup && ["", "warm-up, not counted"],
                     ]),
             }),
-            dataZoom: zoom(),
+            dataZoom: [insideZoom()],
             series: [
                 {
                     type: "line",
@@ -66,7 +62,7 @@ export const stepTime = {
             ? `${counted(steps.length, "step")}, median ${ms(median(steps.map((s) => s.ms).sort((a, b) => a - b)))}.`
             : "",
     table: ({ steps }) => ({
-        columns: ["step", "ms", "tokens", "loss", "aux loss", "gradient norm"],
+        columns: ["step", "ms", "tokens", "loss, nats a token", "aux loss", "gradient norm"],
         rows: steps.map((s) => [
             s.n,
             s.ms,
@@ -242,7 +238,7 @@ export const rankSpread = {
                         ["slowest rank", String(l[0].value[2] ?? "–")],
                     ]),
             }),
-            dataZoom: zoom(),
+            dataZoom: [insideZoom()],
             series: [
                 line("slowest", "max", p.series[1]),
                 line("median", "median", p.series[0]),

@@ -1,15 +1,17 @@
 // The HTTP service. Addresses are relative to the page, so that the dashboard works below any path.
 
+import { session } from "./store.js";
+
 const BASE = new URL(".", document.baseURI);
 const KEY = "partune-token";
 
-let token = sessionStorage.getItem(KEY) ?? "";
+let token = session.get(KEY) ?? "";
 let onRefused = () => {};
 
 export function setToken(text) {
     token = text;
-    if (text) sessionStorage.setItem(KEY, text);
-    else sessionStorage.removeItem(KEY);
+    if (text) session.set(KEY, text);
+    else session.remove(KEY);
 }
 
 export function hasToken() {
@@ -19,6 +21,11 @@ export function hasToken() {
 /** FN is called when the service does not accept the token. */
 export function whenRefused(fn) {
     onRefused = fn;
+}
+
+/** Tell that an answer said so. */
+export function refused() {
+    onRefused();
 }
 
 export class ApiError extends Error {
@@ -82,6 +89,12 @@ export async function getTagged(path, signal) {
 export async function getText(path, query, signal) {
     const response = await request("GET", path, { query, signal, accept: "text/plain, */*" });
     return [await response.text(), response];
+}
+
+/** What is text only as a whole: a part of it may end inside a character. */
+export async function getBytes(path, query, signal) {
+    const response = await request("GET", path, { query, signal, accept: "text/plain, */*" });
+    return [new Uint8Array(await response.arrayBuffer()), response];
 }
 
 /** POST. A key makes a retry safe: the same form sent twice makes one thing. */

@@ -88,3 +88,14 @@ export function atMostEvery(ms, fn) {
         if (!timer) timer = setTimeout(run, Math.max(0, last + ms - performance.now()));
     };
 }
+
+let silent = 0;
+
+/** Say something for a moment, to everyone: a line at the foot of the window, read aloud where somebody listens. */
+export function announce(text) {
+    const place = document.getElementById("announce");
+    if (!place) return;
+    clearTimeout(silent);
+    place.textContent = text;
+    silent = setTimeout(() => (place.textContent = ""), 4000);
+}

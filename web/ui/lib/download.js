@@ -1,4 +1,20 @@
-// Files made in the browser.
+// Files made in the browser, and its clipboard.
+
+import { announce } from "./dom.js";
+
+/**
+ * TEXT, which ELEMENT shows, to the clipboard. Browsers give one only to pages of this machine or over TLS: elsewhere the
+ * text is selected.
+ */
+export async function copyText(text, element) {
+    try {
+        await navigator.clipboard.writeText(text);
+        announce("copied");
+    } catch {
+        getSelection().selectAllChildren(element);
+        announce("selected: copy it with the keyboard");
+    }
+}
 
 function save(blob, name) {
     const address = URL.createObjectURL(blob);
@@ -11,6 +27,11 @@ function save(blob, name) {
 
 export function saveText(text, name, type = "text/plain") {
     save(new Blob([text], { type: `${type};charset=utf-8` }), name);
+}
+
+/** PARTS, arrays of bytes, one after the other. */
+export function saveBytes(parts, name, type = "text/plain") {
+    save(new Blob(parts, { type }), name);
 }
 
 export function saveDataUrl(dataUrl, name) {

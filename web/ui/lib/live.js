@@ -4,11 +4,12 @@
 // restart of the service loses nothing. It lets go of its connection while the tab is hidden for long: a browser has six
 // of them for one host, and an engineer has more tabs than that.
 
-import { headers, url } from "./api.js";
+import { headers, refused, url } from "./api.js";
 
 const RETRY_MS = [250, 500, 1000, 2000, 4000, 8000];
 const SILENCE_MS = 60_000; // heartbeats are far more frequent
 const HIDDEN_MS = 120_000;
+const FINAL = new Set([401, 403, 404, 410]);
 
 /**
  * Split a stream of text into events. feed(text) calls ON_EVENT({event, data, id}) for each that is complete.
@@ -45,7 +46,8 @@ export function eventParser(onEvent) {
 /**
  * Keep a stream of PATH open. onOpen(resumed) is called at each connection: resumed means that the events since the last
  * one will be sent, otherwise the caller must load what it shows. onEvent(name, object), onState("connecting" | "live" |
- * "lost", milliseconds until the next attempt).
+ * "lost" | "gone", milliseconds until the next attempt): gone is what the service does not have (any more), or does not show
+ * to this token; that is not asked for again.
  */
 export function openStream(path, { onEvent, onOpen, onState }) {
     let lastId = null;
@@ -77,6 +79,11 @@ export function openStream(path, { onEvent, onOpen, onState }) {
                 ...(lastId !== null && { "Last-Event-ID": lastId }),
             }),
         });
+        if (FINAL.has(response.status)) {
+            closed = true;
+            if (response.status === 401) refused();
+            else onState("gone", 0);
+        }
         if (!response.ok) throw new Error(`the service answered ${response.status}`);
         failures = 0;
         onState("live", 0);
@@ -117,6 +124,7 @@ export function openStream(path, { onEvent, onOpen, onState }) {
     let paused = false;
     const onVisibility = () => {
         clearTimeout(hiddenTimer);
+        if (closed) return;
         if (document.hidden) {
             hiddenTimer = setTimeout(() => {
                 paused = true;

@@ -26,6 +26,15 @@ export const CAMPAIGN_STATES = {
     failed: ["✕", "bad", "cannot go on"],
 };
 
+const REASONS = {
+    budget: "the budget is spent",
+    exhausted: "every layout was tried",
+    converged: "nothing better is expected",
+};
+
+/** Why a campaign is in the state that it is in. */
+export const reasonText = (reason) => REASONS[reason] ?? reason ?? "";
+
 export const LIVE_TRIAL = new Set(["queued", "starting", "running"]);
 export const FAILED_TRIAL = new Set([
     "oom",

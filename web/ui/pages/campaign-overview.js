@@ -14,6 +14,7 @@ import {
     NONE,
 } from "../lib/format.js";
 import { go, href, setQuery } from "../lib/router.js";
+import { local } from "../lib/store.js";
 import { KINDS, LAYOUT_KEYS, TRIAL_STATES } from "../lib/words.js";
 import { bestOption, bestSummary, bestTable } from "../charts/best.js";
 import { chartPanel } from "../charts/panel.js";
@@ -21,11 +22,12 @@ import { empty, pairs, panel, trialBadge } from "../parts/parts.js";
 import { listTable } from "../parts/list.js";
 
 const CHOSEN = "partune-trial-columns";
-const FIRST_CHOICE = ["kind", "step", "mfu", "memory", "expected", "seconds"];
+const FIRST_CHOICE = ["kind", "step", "mfu", "memory", "expected", "seconds", "compare"];
+const MOST_COMPARED = 5;
 
 const Z95 = 1.959964;
 
-function trialColumns(campaign) {
+function trialColumns(campaign, picked) {
     const link = (t) =>
         h(
             "a",
@@ -37,14 +39,17 @@ function trialColumns(campaign) {
         {
             key: "layout",
             title: "Layout",
+            plain: true,
             cell: (t) => h("span", { class: "mono name" }, t.text ?? NONE),
         },
         {
             key: "state",
             title: "State",
             sort: "state",
+            plain: true,
             cell: (t) => [
                 trialBadge(t.state),
+                t.n === campaign().best?.trial && [" ", h("span", { class: "badge good" }, "★ best")],
                 t.failure?.detail &&
                     h("div", { class: "soft detail" }, t.failure.detail.slice(0, 160)),
             ],
@@ -56,7 +61,7 @@ function trialColumns(campaign) {
             num: true,
             cell: (t) => [
                 rateNumber(t.tokens_per_s),
-                t.tokens_per_s_se
+                t.tokens_per_s && t.tokens_per_s_se
                     ? h("span", { class: "soft" }, ` ${plusMinus(Z95 * t.tokens_per_s_se, t.tokens_per_s)}`)
                     : null,
             ],
@@ -116,7 +121,7 @@ function trialColumns(campaign) {
         },
         {
             key: "loss",
-            title: "Loss",
+            title: "Loss, nats",
             optional: true,
             num: true,
             cell: (t) =>
@@ -136,7 +141,25 @@ function trialColumns(campaign) {
             num: true,
             cell: (t) => seconds(t.seconds),
         },
-        { key: "why", title: "Why it was tried", optional: true, cell: (t) => t.why ?? NONE },
+        {
+            key: "why",
+            title: "Why it was tried",
+            optional: true,
+            wide: true,
+            cell: (t) => t.why ?? NONE,
+        },
+        {
+            key: "compare",
+            title: "Compare",
+            optional: true,
+            cell: (t) =>
+                h("input", {
+                    type: "checkbox",
+                    "aria-label": `compare trial ${t.n}`,
+                    checked: picked.has(t.n),
+                    onchange: (e) => picked.set(t.n, e.target.checked),
+                }),
+        },
     ];
 }
 
@@ -153,7 +176,7 @@ function columnChooser(columns, chosen, onChange) {
                     onchange: (e) => {
                         if (e.target.checked) chosen.add(c.key);
                         else chosen.delete(c.key);
-                        localStorage.setItem(CHOSEN, [...chosen].join(" "));
+                        local.set(CHOSEN, [...chosen].join(" "));
                         onChange([...chosen]);
                     },
                 }),
@@ -179,6 +202,47 @@ function select(title, values, at, onChange) {
     return h("label", { class: "field" }, h("span", {}, title), element);
 }
 
+/** Trials that were picked for a comparison, and the way there. */
+function comparison(id) {
+    const chosen = new Set();
+    const element = h("span", { role: "status" });
+
+    function draw() {
+        const list = [...chosen].sort((a, b) => a - b);
+        if (!list.length) fill(element);
+        else if (list.length === 1 || list.length > MOST_COMPARED)
+            fill(
+                element,
+                h(
+                    "span",
+                    { class: "soft" },
+                    `${list.length} picked; two to ${MOST_COMPARED} can be compared`,
+                ),
+            );
+        else
+            fill(
+                element,
+                h(
+                    "a",
+                    {
+                        class: "button",
+                        href: href(["compare"], { trials: list.map((n) => `${id}/${n}`).join() }),
+                    },
+                    `Compare trials ${list.join(", ")}`,
+                ),
+            );
+    }
+    return {
+        element,
+        has: (n) => chosen.has(n),
+        set(n, on) {
+            if (on) chosen.add(n);
+            else chosen.delete(n);
+            draw();
+        },
+    };
+}
+
 const FIRST_SORT = "-n";
 const PAGE_SIZE = 100;
 
@@ -198,9 +262,10 @@ export function firstTrials(ctx) {
 function trialTable(page) {
     const { ctx, id } = page;
     const filter = filterOf(ctx);
-    const kept = localStorage.getItem(CHOSEN);
+    const kept = local.get(CHOSEN);
     const chosen = new Set(kept === null ? FIRST_CHOICE : kept.split(" "));
-    const columns = trialColumns(page.campaign);
+    const picked = comparison(id);
+    const columns = trialColumns(page.campaign, picked);
     const list = listTable(ctx, {
         path: campaignPath(id, "/trials"),
         query: () => filter,
@@ -234,6 +299,13 @@ function trialTable(page) {
                 list.load();
             }, 150);
     };
+    // Rows say which trial is the best and how each stands against the baseline: drawn again when those change.
+    let standing = "";
+    page.readers.add((c) => {
+        const now = `${c.best?.trial} ${c.baseline?.tokens_per_s}`;
+        if (now !== standing && list.items().length) list.redraw();
+        standing = now;
+    });
     const first = list.load();
     // A second load would have the first one's answer thrown away, and the table wait for it.
     page.onReload = () => first.then(() => list.load());
@@ -252,6 +324,7 @@ function trialTable(page) {
                 select("State", Object.keys(TRIAL_STATES), filter.state, change("state")),
                 select("Kind", Object.keys(KINDS), filter.kind, change("kind")),
                 columnChooser(columns, chosen, list.setColumns),
+                picked.element,
             ),
             list.element,
         ),
@@ -308,7 +381,7 @@ export const overviewTab = {
     open(page, body) {
         const chart = chartPanel(page.ctx, {
             title: "Best so far",
-            note: "Every trial with its 95 % interval, what the cost model expected of it (an arrow: beyond the scale), and the best so far. Click a point for its trial; control and wheel zoom.",
+            note: "Every trial with its 95 % interval, what the cost model expected of it (an arrow: beyond the scale), and the best so far. Click a point for its trial; control and wheel, or two fingers, zoom.",
             name: `best-so-far-${page.id}`,
             className: "w8",
             size: "tall",

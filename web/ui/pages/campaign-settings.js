@@ -1,52 +1,102 @@
 // What was asked for: notes and tags, which may change, and the campaign as it was submitted, which may not.
 
 import { campaignPath, getTagged, patch } from "../lib/api.js";
-import { fill, h } from "../lib/dom.js";
+import { announce, fill, h } from "../lib/dom.js";
 import { saveText } from "../lib/download.js";
-import { announce, failure, pairs, panel } from "../parts/parts.js";
+import { failure, notice, pairs, panel } from "../parts/parts.js";
 import { prettyJson, time } from "../lib/format.js";
 
+function textsOf(c) {
+    return { name: c.name.trim(), notes: c.notes ?? "", tags: c.tags ?? [] };
+}
+
+const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
+function foreign(theirs) {
+    return notice(
+        "bad",
+        h("p", {}, "Someone else has changed this meanwhile. Save again to replace what they wrote:"),
+        pairs([
+            ["Name", h("bdi", {}, theirs.name)],
+            ["Notes", h("bdi", {}, theirs.notes || "–")],
+            ["Tags", h("bdi", {}, theirs.tags.join(" ") || "–")],
+        ]),
+    );
+}
+
 function notesForm(page) {
-    const notes = h("textarea", { rows: "5", value: page.campaign().notes ?? "" });
-    const tags = h("input", {
-        value: (page.campaign().tags ?? []).join(" "),
-        "aria-describedby": "tags-help",
-    });
+    const name = h("input", { required: true });
+    const notes = h("textarea", { rows: "5" });
+    const tags = h("input");
     const answer = h("div");
+    const button = h("button", { class: "primary" }, "Save");
+    let base = null; // what the service had when the fields were filled
+    let shown = null; // what they made of it
+
+    const written = () => ({
+        name: name.value.trim(),
+        notes: notes.value,
+        tags: tags.value.split(/[\s,]+/).filter(Boolean),
+    });
+
+    function show(c) {
+        base = textsOf(c);
+        name.value = base.name;
+        notes.value = base.notes;
+        tags.value = base.tags.join(" ");
+        shown = written();
+    }
+
+    /** What was typed: only that is sent. */
+    const changes = () =>
+        Object.fromEntries(Object.entries(written()).filter(([k, v]) => !same(v, shown[k])));
+
+    // What somebody else wrote is shown, unless that would take away what is being typed here.
+    function follow(c) {
+        if (same(written(), shown) && !same(textsOf(c), base)) show(c);
+    }
 
     async function save(event) {
         event.preventDefault();
-        const change = { notes: notes.value, tags: tags.value.split(/[\s,]+/).filter(Boolean) };
+        button.disabled = true;
         try {
             // The tag of what the service has now: two people who write at once must not lose each other's words.
             const [now, tag] = await getTagged(campaignPath(page.id), page.ctx.signal);
-            const foreign = now.notes !== page.campaign().notes;
-            if (foreign) {
-                page.setCampaign(now);
-                throw new Error(
-                    "Someone else has changed the notes meanwhile. Theirs: " + now.notes,
-                );
+            const theirs = textsOf(now);
+            if (!same(theirs, base)) {
+                base = theirs;
+                fill(answer, foreign(theirs));
+                return;
             }
-            const c = await patch(campaignPath(page.id), change, tag);
-            page.setCampaign(c ?? { ...now, ...change });
+            const change = changes();
+            const saved = Object.keys(change).length
+                ? ((await patch(campaignPath(page.id), change, tag)) ?? { ...now, ...change })
+                : now;
+            show(saved);
+            page.setCampaign(saved);
             fill(answer, h("p", { class: "good-text", role: "status" }, "Saved."));
             announce("saved");
         } catch (error) {
-            fill(answer, failure(error));
+            if (error.name !== "AbortError") fill(answer, failure(error));
+        } finally {
+            button.disabled = false;
         }
     }
 
+    show(page.campaign());
+    page.readers.add(follow);
     return h(
         "form",
         { onsubmit: save },
+        h("label", { class: "field" }, h("span", {}, "Name"), name),
         h("label", { class: "field" }, h("span", {}, "Notes"), notes),
         h(
             "label",
             { class: "field" },
-            h("span", { id: "tags-help" }, "Tags, separated by spaces"),
+            h("span", {}, "Tags, separated by spaces"),
             tags,
         ),
-        h("p", { class: "filters" }, h("button", { class: "primary" }, "Save")),
+        h("p", { class: "filters" }, button),
         answer,
     );
 }
@@ -69,11 +119,10 @@ export const settingsTab = {
                 "div",
                 { class: "grid" },
                 panel(
-                    "Notes and tags",
+                    "Name, notes and tags",
                     { className: "w4" },
                     notesForm(page),
                     pairs([
-                        ["Name", h("bdi", {}, c.name)],
                         ["Identifier", h("code", {}, c.id)],
                         ["Owner", c.owner ?? "–"],
                         ["Created", time(c.created)],

@@ -5,7 +5,16 @@ import { atMostEvery, fill, h } from "../lib/dom.js";
 import { rateNumber } from "../lib/format.js";
 import { href } from "../lib/router.js";
 import { chartPanel } from "../charts/panel.js";
-import { brushed, feasibility, importance, parallel, surface, varying } from "../charts/space.js";
+import {
+    brushOf,
+    brushed,
+    feasibility,
+    importance,
+    onlyValue,
+    parallel,
+    surface,
+    varying,
+} from "../charts/space.js";
 
 const REFIT_MS = 5000; // the service fits after each trial; asking more often shows nothing new
 
@@ -22,6 +31,47 @@ function choice(title, onChange) {
                 values.map((v) => h("option", { value: v }, v || "(none)")),
             );
             select.value = values.includes(kept) ? kept : (values[0] ?? "");
+        },
+    };
+}
+
+/** What dragging does, for those who cannot drag: a list of values for each dimension. ON_PICK(key, value) is told. */
+function pickers(onPick) {
+    const place = h("div", { class: "fields" });
+    const element = h(
+        "details",
+        { class: "panel-body" },
+        h("summary", { class: "soft" }, "Select by value"),
+        place,
+    );
+    let selects = [];
+    let form = "";
+    return {
+        element,
+        set(keys) {
+            const next = parallel.form({ keys });
+            if (next === form) return;
+            form = next;
+            selects = keys.map((k) => {
+                const select = h(
+                    "select",
+                    { onchange: () => onPick(k, select.value) },
+                    h("option", { value: "" }, "any"),
+                    k.values.map((v) => h("option", { value: String(v) }, String(v))),
+                );
+                return select;
+            });
+            fill(
+                place,
+                keys.map((k, i) =>
+                    h("label", { class: "field" }, h("span", {}, k.key), selects[i]),
+                ),
+            );
+        },
+        show(keys, brush) {
+            keys.forEach((k, i) => {
+                selects[i].value = onlyValue(k, brush[i]);
+            });
         },
     };
 }
@@ -87,17 +137,24 @@ export const spaceTab = {
                     // The event tells of one axis; the model knows all of them.
                     const list = chart.getModel().findComponents({ mainType: "parallelAxis" });
                     brush = Object.fromEntries(list.map((a, i) => [i, a.activeIntervals ?? []]));
+                    values.show(keys, brush);
                     drawSelection();
                 });
             },
         });
+        const values = pickers((k, value) =>
+            lines.chart()?.dispatchAction({
+                type: "axisAreaSelect",
+                parallelAxisId: k.key,
+                intervals: brushOf(k, value),
+            }),
+        );
         const weights = chartPanel(ctx, {
             ...importance,
             name: `importance-${id}`,
-            className: "w5",
         });
-        const field = chartPanel(ctx, { ...surface, name: `surface-${id}`, className: "w7" });
-        const ran = chartPanel(ctx, { ...feasibility, name: `feasibility-${id}`, className: "w7" });
+        const field = chartPanel(ctx, { ...surface, name: `surface-${id}`, className: "w6" });
+        const ran = chartPanel(ctx, { ...feasibility, name: `feasibility-${id}`, className: "w6" });
 
         const x = choice("Across", () => loadSurface());
         const y = choice("Up", () => loadSurface());
@@ -162,7 +219,10 @@ export const spaceTab = {
 
         function update() {
             if (!started) return;
-            keys = varying(store.all());
+            const now = varying(store.all());
+            if (parallel.form({ keys: now }) !== parallel.form({ keys })) brush = {};
+            keys = now;
+            values.set(keys);
             lines.set({ trials: store.all(), keys });
             const first = byImportance(
                 keys.map((k) => k.key),
@@ -184,7 +244,7 @@ export const spaceTab = {
 
         fill(
             body,
-            h("div", { class: "grid" }, h("div", {}, lines.element, picked.element)),
+            h("div", { class: "grid" }, lines.element),
             h(
                 "div",
                 { class: "filters" },
@@ -192,8 +252,9 @@ export const spaceTab = {
                 y.element,
                 h("label", { class: "field" }, h("span", {}, "Shows"), value),
             ),
-            h("div", { class: "grid" }, field.element, weights.element, ran.element),
+            h("div", { class: "grid" }, field.element, ran.element, weights.element),
         );
+        lines.element.append(picked.element, values.element);
         store.onChange(update);
         loadShares().then(() => {
             started = true;

@@ -2,12 +2,13 @@
 // service for one page at a time.
 
 import { ApiError, campaignPath, eachPage, explain, get, post, remove } from "../lib/api.js";
-import { atMostEvery, fill, h, oncePerFrame } from "../lib/dom.js";
+import { announce, atMostEvery, fill, h, oncePerFrame } from "../lib/dom.js";
 import {
     NONE,
     count,
     deviceTime,
     interval,
+    isolated,
     percent,
     ratio,
     rate,
@@ -16,8 +17,8 @@ import {
 } from "../lib/format.js";
 import { openStream } from "../lib/live.js";
 import { go, href, setQuery } from "../lib/router.js";
+import { reasonText } from "../lib/words.js";
 import {
-    announce,
     campaignBadge,
     confirmDialog,
     failure,
@@ -146,6 +147,7 @@ function summaryTiles() {
         ` · ${r.text}`,
     ];
     const noted = (...nodes) => h("span", {}, nodes.flat());
+    const within = (r) => `95 %: ${interval(r.lo, r.hi)}`;
 
     function gainNote(c) {
         const v = c.verify;
@@ -159,13 +161,13 @@ function summaryTiles() {
         best.set(
             rate(c.best?.tokens_per_s),
             c.best
-                ? noted(interval(c.best.lo, c.best.hi), h("br"), link(c, c.best))
+                ? noted(within(c.best), h("br"), link(c, c.best))
                 : "no trial measured yet",
         );
         baseline.set(
             rate(c.baseline?.tokens_per_s),
             c.baseline
-                ? noted(interval(c.baseline.lo, c.baseline.hi), h("br"), link(c, c.baseline))
+                ? noted(within(c.baseline), h("br"), link(c, c.baseline))
                 : "",
         );
         gain.set(ratio(c.verify?.ratio ?? c.best?.ratio), gainNote(c));
@@ -186,7 +188,7 @@ function summaryTiles() {
             seconds(p.elapsed_s),
             c.state === "running" && p.eta_s !== null && p.eta_s !== undefined
                 ? `about ${seconds(p.eta_s)} left`
-                : `since ${time(c.started ?? c.created)}`,
+                : `started ${time(c.started ?? c.created)}`,
         );
         const saved = savedDeviceSeconds(c);
         cost.set(deviceTime(p.device_s), saved ? `about ${deviceTime(saved)} saved` : "");
@@ -197,8 +199,11 @@ function summaryTiles() {
 function actionBar(ctx, campaign, changed) {
     const bar = h("div", { class: "actions" });
     const answer = h("div");
+    let busy = false;
 
     async function act(verb, said) {
+        if (busy) return; // pressed twice
+        busy = true;
         try {
             const c = await post(campaignPath(campaign().id, `:${verb}`), {});
             announce(said);
@@ -207,13 +212,14 @@ function actionBar(ctx, campaign, changed) {
         } catch (error) {
             fill(answer, failure(error));
         }
+        busy = false;
     }
 
     async function cancel() {
         const c = campaign();
         if (
             await confirmDialog(
-                `Cancel ${c.name.slice(0, 80)}?`,
+                `Cancel ${isolated(c.name.slice(0, 80))}?`,
                 "Running trials are killed. What was measured stays.",
                 "Cancel the campaign",
             )
@@ -225,7 +231,7 @@ function actionBar(ctx, campaign, changed) {
         const c = campaign();
         if (
             !(await confirmDialog(
-                `Delete ${c.name.slice(0, 80)}?`,
+                `Delete ${isolated(c.name.slice(0, 80))}?`,
                 "All its trials and logs go with it.",
                 "Delete",
             ))
@@ -301,7 +307,7 @@ export async function render(ctx) {
         ctx.title(`${campaign.name.slice(0, 60)} (${campaign.state})`);
         name.textContent = campaign.name;
         badge.replaceChildren(campaignBadge(campaign.state));
-        reason.textContent = [campaign.reason, modelText(campaign)].filter(Boolean).join(" · ");
+        reason.textContent = [reasonText(campaign.reason), modelText(campaign)].filter(Boolean).join(" · ");
         heads.update(campaign);
         actions.update();
         page.readers.forEach((fn) => fn(campaign));
@@ -361,7 +367,18 @@ export async function render(ctx) {
 
     let first = true;
     const stream = openStream(campaignPath(id, "/events"), {
-        onState: ctx.streamState,
+        onState: (state, wait) => {
+            ctx.streamState(state, wait);
+            if (state === "gone")
+                fill(
+                    problem,
+                    notice(
+                        "warn",
+                        "The service no longer has this campaign, or does not show it to you. What you see is how it was. ",
+                        h("a", { href: href([]) }, "All campaigns"),
+                    ),
+                );
+        },
         onOpen: (resumed) => {
             reload();
             page.onReload?.();

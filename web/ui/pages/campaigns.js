@@ -4,7 +4,7 @@ import { openStream } from "../lib/live.js";
 import { atMostEvery, fill, h } from "../lib/dom.js";
 import { count, deviceTime, interval, ratio, rateNumber, seconds, time } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
-import { CAMPAIGN_STATES, FAILED_TRIAL, STOPPED_TRIAL } from "../lib/words.js";
+import { CAMPAIGN_STATES, FAILED_TRIAL, STOPPED_TRIAL, reasonText } from "../lib/words.js";
 import { campaignBadge, empty } from "../parts/parts.js";
 import { listTable } from "../parts/list.js";
 
@@ -54,6 +54,8 @@ const COLUMNS = [
         key: "name",
         title: "Campaign",
         sort: "name",
+        plain: true,
+        wide: true,
         cell: (c) => [
             h("a", { href: href(["campaigns", c.id]), class: "name" }, h("bdi", {}, clip(c.name))),
             c.tags?.length
@@ -69,7 +71,11 @@ const COLUMNS = [
         key: "state",
         title: "State",
         sort: "state",
-        cell: (c) => [campaignBadge(c.state), c.reason && h("div", { class: "soft" }, c.reason)],
+        plain: true,
+        cell: (c) => [
+            campaignBadge(c.state),
+            c.reason && h("div", { class: "soft" }, reasonText(c.reason)),
+        ],
     },
     { key: "trials", title: "Trials", cell: progress },
     {
@@ -94,6 +100,7 @@ const COLUMNS = [
     {
         key: "layout",
         title: "Best layout",
+        wide: true,
         cell: (c) => (c.best ? h("span", { class: "mono name" }, c.best.text) : "–"),
     },
     {
@@ -173,7 +180,7 @@ function none(filtered) {
             "A campaign tries layouts of one model on one cluster until it knows the fastest.",
         ),
         h("p", {}, h("a", { class: "button primary", href: href(["new"]) }, "New campaign")),
-        h("pre", { class: "code" }, "partune new > campaign.json\npartune submit campaign.json"),
+        h("pre", { class: "code" }, "partune new campaign.json\npartune submit campaign.json"),
     );
 }
 

@@ -1,7 +1,7 @@
 // Two to five trials or campaigns side by side; what differs is marked.
 
 import { campaignPath, eachPage, get, trialPath } from "../lib/api.js";
-import { fill, h } from "../lib/dom.js";
+import { atMostEvery, fill, h } from "../lib/dom.js";
 import {
     bytes,
     deviceTime,
@@ -18,7 +18,7 @@ import {
 import { href, setQuery } from "../lib/router.js";
 import { LAYOUT_KEYS, MEMORY_CLASSES, PHASES, ordered, phaseColour } from "../lib/words.js";
 import { bestSoFar, bounds } from "../charts/best.js";
-import { axes, chartPanel, legend, short, tip, tooltip } from "../charts/panel.js";
+import { axes, chartPanel, legend, narrow, short, tip, tooltip } from "../charts/panel.js";
 import { campaignBadge, empty, failure, loading, trialBadge } from "../parts/parts.js";
 import { failuresText } from "./campaigns.js";
 
@@ -82,13 +82,13 @@ function trialRows(trials) {
     return [
         row("State", (t) => trialBadge(t.state)),
         row("Throughput", (t) => rate(t.tokens_per_s)),
-        row("95 % interval", (t) => (bounds(t) ? interval(...bounds(t)) : NONE)),
+        row("95 % interval, tokens/s", (t) => (bounds(t) ? interval(...bounds(t)) : NONE)),
         row("vs the first", (t) => (base && t.tokens_per_s ? ratio(t.tokens_per_s / base) : NONE)),
         row("Expected", (t) => rate(t.predicted?.tokens_per_s)),
         row("Step", (t) => ms(t.step_ms?.median)),
         row("MFU", (t) => percent(t.mfu)),
         row("Memory of the worst rank", (t) => bytes(t.memory?.measured?.total)),
-        row("Loss, last", (t) => significant(t.loss?.last, 4)),
+        row("Loss, last, nats a token", (t) => significant(t.loss?.last, 4)),
         row("Failure", (t) => t.failure?.detail ?? NONE),
         ...keys.map((k) => row(k, (t) => String(t.layout?.[k] ?? NONE))),
     ];
@@ -103,7 +103,7 @@ function stackChart(ctx, title, name, labels, parts, order, unit, divide, show) 
         name,
         className: "w6",
         none: "None of these has such numbers.",
-        option: (_, p) =>
+        option: (_, p, width) =>
             keys.length
                 ? {
                       ...axes(p, {
@@ -116,9 +116,13 @@ function stackChart(ctx, title, name, labels, parts, order, unit, divide, show) 
                               data: labels,
                               inverse: true,
                               splitLine: { show: false },
-                              axisLabel: { color: p.soft, width: 130, overflow: "truncate" },
+                              axisLabel: {
+                                  color: p.soft,
+                                  width: narrow(width) ? 60 : 130,
+                                  overflow: "truncate",
+                              },
                           },
-                          grid: { left: 145 },
+                          grid: { left: narrow(width) ? 72 : 145 },
                       }),
                       legend: legend(p),
                       tooltip: tooltip(p, {
@@ -200,7 +204,7 @@ function campaignRows(list) {
         row("Cluster", (c) => c.cluster?.name ?? NONE),
         row("Global batch", (c) => `${c.workload?.global_batch ?? NONE} sequences`),
         row("Best", (c) => rate(c.best?.tokens_per_s)),
-        row("95 % interval", (c) => (c.best ? interval(c.best.lo, c.best.hi) : NONE)),
+        row("95 % interval, tokens/s", (c) => (c.best ? interval(c.best.lo, c.best.hi) : NONE)),
         row("Best layout", (c) => h("span", { class: "mono" }, c.best?.text ?? NONE)),
         row("MFU", (c) => percent(c.best?.mfu)),
         row("Baseline", (c) => rate(c.baseline?.tokens_per_s)),
@@ -317,8 +321,47 @@ async function showCampaigns(ctx, body, ids) {
 }
 
 async function chooser(ctx, chosen, open) {
-    const page = await get("v1/campaigns", { page_size: 100, sort: "-created" }, ctx.signal);
+    const find = (name) =>
+        get("v1/campaigns", { page_size: 100, sort: "-created", name }, ctx.signal);
+    const page = await find("");
     const picked = new Set(chosen);
+    const named = new Map(page.items.map((c) => [c.id, c.name]));
+    const list = h("div", { class: "choices", tabindex: "0", role: "group", "aria-label": "campaigns" });
+    const name = h("input", { type: "search", placeholder: "part of the name" });
+    let asked = 0;
+
+    const choice = (id) =>
+        h(
+            "label",
+            {},
+            h("input", {
+                type: "checkbox",
+                checked: picked.has(id),
+                onchange: (e) => {
+                    if (e.target.checked) picked.add(id);
+                    else picked.delete(id);
+                    update();
+                },
+            }),
+            h("bdi", {}, (named.get(id) ?? "").slice(0, 60)),
+            h("span", { class: "soft" }, id),
+        );
+
+    // Those that are picked stay in sight, whatever is looked for.
+    function draw(items) {
+        for (const c of items) named.set(c.id, c.name);
+        const found = items.map((c) => c.id).filter((id) => !picked.has(id));
+        fill(list, [...picked, ...found].map(choice));
+        if (!list.children.length) fill(list, h("p", { class: "soft" }, "No campaign matches."));
+    }
+
+    const look = atMostEvery(300, async () => {
+        const mine = ++asked;
+        const { items } = await find(name.value.trim()).catch(() => ({ items: null }));
+        if (items && mine === asked) draw(items);
+    });
+    name.addEventListener("input", look);
+    draw(page.items);
     const button = h(
         "button",
         { type: "button", class: "primary", onclick: () => open([...picked]) },
@@ -334,27 +377,9 @@ async function chooser(ctx, chosen, open) {
         "fieldset",
         {},
         h("legend", {}, "Campaigns, two to five"),
-        h(
-            "div",
-            { class: "choices", tabindex: "0", role: "group", "aria-label": "campaigns" },
-            page.items.map((c) =>
-                h(
-                    "label",
-                    {},
-                    h("input", {
-                        type: "checkbox",
-                        checked: picked.has(c.id),
-                        onchange: (e) => {
-                            if (e.target.checked) picked.add(c.id);
-                            else picked.delete(c.id);
-                            update();
-                        },
-                    }),
-                    h("bdi", {}, c.name.slice(0, 60)),
-                    h("span", { class: "soft" }, c.id),
-                ),
-            ),
-        ),
+        page.total > page.items.length &&
+            h("div", { class: "filters" }, h("label", { class: "field" }, h("span", {}, "Name"), name)),
+        list,
         h("p", { class: "actions" }, button),
     );
 }

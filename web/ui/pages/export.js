@@ -2,9 +2,9 @@
 
 import { ApiError, campaignPath, explain, get, getText } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
-import { saveText } from "../lib/download.js";
+import { copyText, saveText } from "../lib/download.js";
 import { href, setQuery } from "../lib/router.js";
-import { announce, failure, loading, notice, panel } from "../parts/parts.js";
+import { failure, loading, notice, panel } from "../parts/parts.js";
 
 /** Targets as the service lists them: names, or objects with name, title, version, wrappers. */
 async function targets(signal) {
@@ -77,16 +77,6 @@ export async function render(ctx) {
                 ctx.signal,
             );
             const code = h("pre", { class: "code", tabindex: "0" }, text);
-            // Browsers give a clipboard only to pages of this machine or over TLS: elsewhere the text is selected.
-            const copy = async () => {
-                try {
-                    await navigator.clipboard.writeText(text);
-                    announce("copied");
-                } catch {
-                    getSelection().selectAllChildren(code);
-                    announce("selected: copy it with the keyboard");
-                }
-            };
             fill(
                 body,
                 panel(
@@ -98,7 +88,7 @@ export async function render(ctx) {
                                 {
                                     type: "button",
                                     class: "quiet",
-                                    onclick: copy,
+                                    onclick: () => copyText(text, code),
                                 },
                                 "Copy",
                             ),
@@ -136,7 +126,7 @@ export async function render(ctx) {
             { class: "crumbs" },
             h("a", { href: href([]) }, "Campaigns"),
             " / ",
-            h("a", { href: href(["campaigns", id]) }, campaign.name.slice(0, 80)),
+            h("a", { href: href(["campaigns", id]) }, h("bdi", {}, campaign.name.slice(0, 80))),
             " / export",
         ),
         h("h1", {}, "Export"),

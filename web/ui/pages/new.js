@@ -90,6 +90,10 @@ function sections(list, edit) {
             [
                 f("/budget/trials", "Trials", "number"),
                 f("/budget/wall_s", "Time (s)", "number", { placeholder: "no limit" }),
+                f("/budget/device_s", "Device time (s)", "number", {
+                    placeholder: "no limit",
+                    help: "devices times seconds",
+                }),
                 f("/trial/max_steps", "Most steps a trial", "number", {
                     placeholder: "the service's default",
                 }),
@@ -104,9 +108,25 @@ function sections(list, edit) {
                     ],
                 }),
                 f("/search/seed", "Seed", "number", { placeholder: "by chance" }),
+                f("/search/parallel", "Trials at once", "number", {
+                    placeholder: "the service's default",
+                }),
+                f("/objective", "Objective", "text", {
+                    options: [
+                        ["", "tokens/s"],
+                        ["tokens_per_s_per_device", "tokens/s of each device"],
+                    ],
+                }),
             ],
         ],
-        ["For people", [f("/tags", "Tags", "list"), f("/notes", "Notes", "text")]],
+        [
+            "For people",
+            [
+                f("/tags", "Tags", "list"),
+                f("/notes", "Notes", "text"),
+                f("/priority", "Priority (-100 to 100)", "number", { placeholder: "0" }),
+            ],
+        ],
     ];
 }
 

@@ -4,9 +4,10 @@ import { ApiError, explain, post } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
 import { bytes, count, ms, percent, rate, rateNumber } from "../lib/format.js";
 import { go } from "../lib/router.js";
+import { session } from "../lib/store.js";
 import { MEMORY_CLASSES, ordered } from "../lib/words.js";
 import { axes, chartPanel, legend, tip, tooltip } from "../charts/panel.js";
-import { empty, loading, notice, panel } from "../parts/parts.js";
+import { empty, loading, notice, panel, table } from "../parts/parts.js";
 import {
     boundField,
     keepDraft,
@@ -123,63 +124,38 @@ const memoryChart = stacked(
 );
 
 function rankTable(items, start) {
-    return h(
-        "div",
-        { class: "scroll", tabindex: "0", role: "region", "aria-label": "table of ranked layouts" },
-        h(
-            "table",
-            {},
+    const columns = [
+        ["#", 1],
+        ["Layout", 0, "mono layout"],
+        ["Expected tokens/s", 1],
+        ["MFU", 1],
+        ["Step", 1],
+        ["Memory of the worst rank", 1],
+        ["Why", 0, "why"],
+        ["Campaign", 1],
+    ];
+    return table(
+        "table of ranked layouts",
+        columns,
+        items.map((item, i) => [
+            String(i + 1),
+            item.text,
+            rateNumber(item.tokens_per_s),
+            percent(item.mfu),
+            ms(stepMs(item)),
+            bytes(item.memory?.total),
+            item.why ?? "",
             h(
-                "thead",
-                {},
-                h(
-                    "tr",
-                    {},
-                    [
-                        ["#", 1],
-                        ["Layout"],
-                        ["Expected tokens/s", 1],
-                        ["MFU", 1],
-                        ["Step", 1],
-                        ["Memory of the worst rank", 1],
-                        ["Why"],
-                        ["Campaign"],
-                    ].map(([t, n]) => h("th", { scope: "col", class: n ? "num" : null }, t)),
-                ),
+                "button",
+                { type: "button", class: "quiet", onclick: () => start(item) },
+                "Start here",
             ),
-            h(
-                "tbody",
-                {},
-                items.map((item, i) =>
-                    h(
-                        "tr",
-                        {},
-                        h("th", { scope: "row", class: "num" }, String(i + 1)),
-                        h("td", { class: "mono layout" }, item.text),
-                        h("td", { class: "num" }, rateNumber(item.tokens_per_s)),
-                        h("td", { class: "num" }, percent(item.mfu)),
-                        h("td", { class: "num" }, ms(stepMs(item))),
-                        h("td", { class: "num" }, bytes(item.memory?.total)),
-                        h("td", { class: "why" }, item.why ?? ""),
-                        h(
-                            "td",
-                            { class: "num" },
-                            h(
-                                "button",
-                                { type: "button", class: "quiet", onclick: () => start(item) },
-                                "Start here",
-                            ),
-                        ),
-                    ),
-                ),
-            ),
-        ),
+        ]),
     );
 }
 
 /** What each rule excludes, the strictest first, as the service counts it: [{rule, count, sentence}]. */
 function excludedPanel(answer) {
-    const head = [["Rule"], ["Excluded", 1], ["Share", 1], ["Which means"]];
     const share = (x) =>
         x.rule === "memory"
             ? `${percent(x.count / answer.legal)} of the legal`
@@ -189,36 +165,10 @@ function excludedPanel(answer) {
         {
             note: `Of ${count(answer.candidates)} combinations of the space's values. A combination may break several rules; memory counts legal layouts that do not fit.`,
         },
-        h(
-            "div",
-            { class: "scroll", tabindex: "0", role: "region", "aria-label": "table of excluded" },
-            h(
-                "table",
-                {},
-                h(
-                    "thead",
-                    {},
-                    h(
-                        "tr",
-                        {},
-                        head.map(([t, n]) => h("th", { scope: "col", class: n ? "num" : null }, t)),
-                    ),
-                ),
-                h(
-                    "tbody",
-                    {},
-                    answer.excluded.map((x) =>
-                        h(
-                            "tr",
-                            {},
-                            h("th", { scope: "row", class: "mono" }, x.rule),
-                            h("td", { class: "num" }, count(x.count)),
-                            h("td", { class: "num" }, share(x)),
-                            h("td", { class: "why" }, x.sentence ?? ""),
-                        ),
-                    ),
-                ),
-            ),
+        table(
+            "table of excluded",
+            [["Rule", 0, "mono"], ["Excluded", 1], ["Share", 1], ["Which means", 0, "why"]],
+            answer.excluded.map((x) => [x.rule, count(x.count), share(x), x.sentence ?? ""]),
         ),
     );
 }
@@ -231,7 +181,7 @@ function stepMs(item) {
 
 export async function render(ctx) {
     const list = await offers(ctx.signal);
-    let job = JSON.parse(sessionStorage.getItem(KEEP) ?? "null") ?? {
+    let job = JSON.parse(session.get(KEEP) ?? "null") ?? {
         model: list.models.includes("gpt-22B") ? "gpt-22B" : list.models[0],
         cluster: list.clusters.includes("dgx-a100") ? { profile: "dgx-a100", nodes: 8 } : "local",
         workload: { global_batch: 128 },
@@ -240,7 +190,7 @@ export async function render(ctx) {
     };
     const edit = (pointer, value) => {
         job = put(job, pointer, value === "" ? undefined : value);
-        sessionStorage.setItem(KEEP, JSON.stringify(job));
+        session.set(KEEP, JSON.stringify(job));
     };
     const f = (pointer, title, type, more) => boundField(pointer, { title, type, ...more }, edit);
     const fields = [

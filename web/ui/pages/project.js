@@ -1,13 +1,13 @@
 // Measured here, run there: a campaign's trials carried to other numbers of devices, how well that went before, and
 // published studies asked again.
 
-import { explain, get, post } from "../lib/api.js";
+import { campaignPath, explain, get, post } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
-import { count, counted, interval, percent, rate, rateNumber } from "../lib/format.js";
+import { count, counted, interval, isolated, percent, rate, rateNumber } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
 import { chartPanel } from "../charts/panel.js";
 import { efficiency, study, throughput } from "../charts/scaling.js";
-import { empty, loading, notice, panel } from "../parts/parts.js";
+import { empty, loading, notice, panel, table } from "../parts/parts.js";
 
 const SIZES = "1, 2, 4, 8, 16, 32, 64";
 
@@ -20,48 +20,12 @@ export function parseSizes(text) {
         : null;
 }
 
-function table(label, columns, rows) {
-    const cls = (i) => (columns[i][1] ? "num" : columns[i][2]);
-    return h(
-        "div",
-        { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
-        h(
-            "table",
-            {},
-            h(
-                "thead",
-                {},
-                h(
-                    "tr",
-                    {},
-                    columns.map(([c], i) => h("th", { scope: "col", class: cls(i) }, c)),
-                ),
-            ),
-            h(
-                "tbody",
-                {},
-                rows.map((r) =>
-                    h(
-                        "tr",
-                        {},
-                        r.map((c, i) =>
-                            i
-                                ? h("td", { class: cls(i) }, c)
-                                : h("th", { scope: "row", class: cls(i) }, c),
-                        ),
-                    ),
-                ),
-            ),
-        ),
-    );
-}
-
 const ROW_COLUMNS = [
     ["Devices", 1],
     ["Batch, sequences", 1],
     ["Layout", 0, "mono layout"],
     ["Tokens/s", 1],
-    ["95 % interval", 1],
+    ["95 % interval, tokens/s", 1],
     ["MFU", 1],
     ["Efficiency", 1],
 ];
@@ -111,7 +75,7 @@ function earlierPanel(list) {
                     ["Devices", 1],
                     ["Layout", 0, "mono layout"],
                     ["Projected tokens/s", 1],
-                    ["95 % interval", 1],
+                    ["95 % interval, tokens/s", 1],
                     ["Measured tokens/s", 1],
                     ["Error", 1],
                     ["Inside"],
@@ -147,7 +111,7 @@ function select(title, options, onchange) {
 function projection(ctx, campaigns, clusters) {
     const campaign = select(
         "Campaign",
-        campaigns.map((c) => [c.id, `${c.name} (${c.id})`]),
+        campaigns.map((c) => [c.id, `${isolated(c.name.slice(0, 80))} (${c.id})`]),
         () => setQuery({ campaign: campaign.element.value }),
     );
     const layouts = select("Layouts", [
@@ -283,9 +247,9 @@ function studies(ctx, names) {
                             ["Layout", 0, "mono layout"],
                             ["Tokens/s", 1],
                             ["MFU", 1],
-                            ["Published", 1],
+                            ["MFU, published", 1],
                             ["Efficiency", 1],
-                            ["Published", 1],
+                            ["Efficiency, published", 1],
                         ],
                         s.rows.map((r) => [
                             count(r.devices),
@@ -317,11 +281,17 @@ function studies(ctx, names) {
 }
 
 export async function render(ctx) {
+    const asked = ctx.query.campaign;
     const [campaigns, clusters, examples] = await Promise.all([
-        get("v1/campaigns", { page_size: 200 }, ctx.signal),
+        get("v1/campaigns", { page_size: 200, sort: "-created" }, ctx.signal),
         get("v1/presets/clusters", null, ctx.signal),
         get("v1/plan/examples", null, ctx.signal),
     ]);
+    if (asked && !campaigns.items.some((c) => c.id === asked))
+        await get(campaignPath(asked), null, ctx.signal).then(
+            (c) => campaigns.items.unshift(c),
+            () => {}, // the address may name one that was deleted
+        );
     const names = clusters.items.map((c) => c.name ?? c).filter((n) => n !== "local");
     ctx.title("Projection");
     fill(

@@ -47,7 +47,7 @@ import {
     tiles,
     trialBadge,
 } from "../parts/parts.js";
-import { saveText } from "../lib/download.js";
+import { copyText, saveText } from "../lib/download.js";
 import { lanes } from "../charts/lanes.js";
 import { thin } from "../charts/thin.js";
 import { meshView } from "../charts/mesh.js";
@@ -67,7 +67,7 @@ function trialTiles() {
         "model FLOP utilisation: 3 × forward, no recompute, over the peak of all devices",
     );
     const memory = tile("Memory of the worst rank", "measured; planned below");
-    const loss = tile("Loss", "last, and first");
+    const loss = tile("Loss, nats a token", "of the last step, and of the first");
     const took = tile("Took");
     return {
         element: tiles(speed, gain, step, mfu, memory, loss, took),
@@ -138,45 +138,72 @@ function failureNotice(t) {
     );
 }
 
-function phaseTable(phases) {
-    const keys = ordered(phases, PHASES).filter((k) => phases[k] !== null);
-    const total = keys.reduce((sum, k) => sum + phases[k], 0);
-    return h(
-        "table",
-        {},
+const sumOf = (phases) => Object.values(phases ?? {}).reduce((sum, v) => sum + (v ?? 0), 0);
+
+const shortMs = (x) => (x > 0 && x < 0.01 ? "< 0.01" : significant(x, 3));
+
+function moreMs(x) {
+    if (Math.abs(x) < 0.01) return "0";
+    return x > 0 ? `+${shortMs(x)}` : `−${shortMs(-x)}`;
+}
+
+/** Where the time of a step went, and where that differs from the best trial's: that is why this one lost. */
+function phaseTable(phases, best) {
+    const other = best?.phases_ms ?? null;
+    const keys = ordered({ ...phases, ...other }, PHASES).filter(
+        (k) => (phases[k] ?? null) !== null || (other?.[k] ?? null) !== null,
+    );
+    const total = sumOf(phases);
+    const number = (text) => h("td", { class: "num" }, text);
+    const row = (name, help, mine, theirs, share) =>
         h(
-            "thead",
+            "tr",
+            {},
+            h("th", { scope: "row", title: help }, name),
+            number(shortMs(mine)),
+            number(share),
+            other && [number(shortMs(theirs)), number(moreMs(mine - theirs))],
+        );
+    const head = (text, more) => h("th", { scope: "col", class: "num", ...more }, text);
+    return h(
+        "div",
+        {
+            class: "scroll",
+            tabindex: "0",
+            role: "region",
+            "aria-label": "table of the median step",
+        },
+        h(
+            "table",
             {},
             h(
-                "tr",
+                "thead",
                 {},
-                h("th", { scope: "col" }, "phase"),
-                h("th", { scope: "col", class: "num" }, "ms"),
-                h("th", { scope: "col", class: "num" }, "share"),
-            ),
-        ),
-        h(
-            "tbody",
-            {},
-            keys.map((k) =>
                 h(
                     "tr",
                     {},
-                    h("th", { scope: "row", title: PHASE_HELP[k] ?? "" }, k),
-                    h(
-                        "td",
-                        { class: "num" },
-                        phases[k] > 0 && phases[k] < 0.01 ? "< 0.01" : significant(phases[k], 3),
-                    ),
-                    h("td", { class: "num" }, percent(total ? phases[k] / total : null)),
+                    h("th", { scope: "col" }, "phase"),
+                    head("ms"),
+                    head("share"),
+                    other && [
+                        head(`trial ${best.n}, ms`, { title: "the best trial of the campaign" }),
+                        head("more, ms", { title: "than the best trial" }),
+                    ],
                 ),
             ),
             h(
-                "tr",
+                "tbody",
                 {},
-                h("th", { scope: "row" }, "step"),
-                h("td", { class: "num" }, significant(total, 3)),
-                h("td", {}),
+                keys.map((k) =>
+                    row(
+                        k,
+                        PHASE_HELP[k] ?? "",
+                        phases[k] ?? 0,
+                        other?.[k] ?? 0,
+                        percent(total ? (phases[k] ?? 0) / total : null),
+                    ),
+                ),
+                row("step", null, total, sumOf(other), ""),
             ),
         ),
     );
@@ -219,9 +246,15 @@ function layoutPanel(t, campaign) {
     );
 }
 
-/** This layout as a configuration of the bundled trainer, which says itself how it is run. */
-function reproducePanel(id, n, signal) {
-    const body = h(
+/** How this layout is run again by the bundled trainer: two commands, or its configuration as a file. */
+function reproducePanel(id, n, world, signal) {
+    const file = `trial-${id}-${n}.json`;
+    const commands = [
+        `partune export ${id} --to partune --trial ${n} --output ${file}`,
+        `mpiexec -n ${world ?? "RANKS"} partune-train --config ${file}`,
+    ].join("\n");
+    const code = h("pre", { class: "code commands", tabindex: "0" }, commands);
+    const place = h(
         "div",
         {},
         h("button", { type: "button", onclick: load }, "Show the configuration"),
@@ -231,33 +264,35 @@ function reproducePanel(id, n, signal) {
         try {
             const [text] = await getText(campaignPath(id, "/export/partune"), { trial: n }, signal);
             fill(
-                body,
+                place,
                 h("pre", { class: "code", tabindex: "0" }, text),
                 h(
                     "p",
                     { class: "actions" },
                     h(
                         "button",
-                        {
-                            type: "button",
-                            onclick: () =>
-                                saveText(text, `trial-${id}-${n}.json`, "application/json"),
-                        },
+                        { type: "button", onclick: () => saveText(text, file, "application/json") },
                         "Download",
                     ),
                 ),
             );
         } catch (error) {
-            fill(body, failure(error, load));
+            if (error.name !== "AbortError") fill(place, failure(error, load));
         }
     }
     return panel(
         "Run it again",
         {
             className: "w4",
-            note: "As a configuration of partune-train: mpiexec -n RANKS partune-train --config FILE",
+            note: "With the bundled trainer:",
+            tools: h(
+                "button",
+                { type: "button", class: "quiet", onclick: () => copyText(commands, code) },
+                "Copy",
+            ),
         },
-        body,
+        code,
+        place,
     );
 }
 
@@ -298,6 +333,8 @@ export function stepStore() {
     };
 }
 
+const standing = (c) => `${c.best?.trial} ${c.baseline?.tokens_per_s}`;
+
 export async function render(ctx) {
     const [, id, , nText] = ctx.segments;
     const n = Number(nText);
@@ -307,11 +344,13 @@ export async function render(ctx) {
             (page) => page.items[0]?.n ?? n,
             () => n,
         );
-    const [campaign, first, newestNow] = await Promise.all([
+    const [firstCampaign, first, newestNow] = await Promise.all([
         get(campaignPath(id), null, ctx.signal),
         get(trialPath(id, nText), null, ctx.signal),
         newest(),
     ]);
+    let campaign = firstCampaign;
+    let best = null; // the campaign's best trial, where it is another
     let trial = first;
     let last = newestNow;
     const steps = stepStore();
@@ -332,7 +371,7 @@ export async function render(ctx) {
     const phaseChart = make(phaseStack, { className: "w8" });
     const spreadChart = make(rankSpread, { className: "w6" });
     const heatChart = make(rankHeat, { className: "w6" });
-    const memoryChart = make(memoryBars, {});
+    const memoryChart = make(memoryBars, { className: "w6" });
     const laneChart = make(lanes, {
         tools: h(
             "button",
@@ -364,7 +403,7 @@ export async function render(ctx) {
         heads.update(trial, campaign);
         fill(layoutPlace, layoutPanel(trial, campaign));
         if (Object.values(trial.phases_ms ?? {}).some((v) => v > 0))
-            fill(phasePlace, phaseTable(trial.phases_ms));
+            fill(phasePlace, phaseTable(trial.phases_ms, best));
         else
             fill(
                 phasePlace,
@@ -451,6 +490,30 @@ export async function render(ctx) {
         after = link;
     }
 
+    const compareWith = (other, text) =>
+        h(
+            "a",
+            {
+                class: "button",
+                href: href(["compare"], { trials: `${id}/${n},${id}/${other}` }),
+            },
+            text,
+        );
+    const againstBest = h("span");
+
+    // What the best trial did with its time says why this one lost.
+    async function loadBest() {
+        const number = campaign.best?.trial;
+        if (!number || number === n) {
+            best = null;
+            fill(againstBest);
+        } else if (best?.n !== number) {
+            fill(againstBest, compareWith(number, "Compare with the best"));
+            best = await get(trialPath(id, number), null, ctx.signal).catch(() => best);
+        }
+        if (!ctx.signal.aborted) drawTrial();
+    }
+
     fill(
         ctx.root,
         h(
@@ -458,7 +521,7 @@ export async function render(ctx) {
             { class: "crumbs" },
             h("a", { href: href([]) }, "Campaigns"),
             " / ",
-            h("a", { href: href(["campaigns", id]) }, campaign.name.slice(0, 80)),
+            h("a", { href: href(["campaigns", id]) }, h("bdi", {}, campaign.name.slice(0, 80))),
             ` / trial ${n}`,
         ),
         h(
@@ -472,26 +535,16 @@ export async function render(ctx) {
                 { class: "actions" },
                 step(n - 1, "← Before", "before"),
                 after,
-                h(
-                    "a",
-                    {
-                        class: "button",
-                        href: href(["compare"], {
-                            trials: `${id}/${n}${
-                                campaign.baseline && campaign.baseline.trial !== n
-                                    ? `,${id}/${campaign.baseline.trial}`
-                                    : ""
-                            }`,
-                        }),
-                    },
-                    "Compare with the baseline",
-                ),
+                campaign.baseline &&
+                    campaign.baseline.trial !== n &&
+                    compareWith(campaign.baseline.trial, "Compare with the baseline"),
+                againstBest,
             ),
         ),
         layoutText,
         failurePlace,
         heads.element,
-        h("div", { class: "grid" }, layoutPlace, reproducePanel(id, n, ctx.signal)),
+        h("div", { class: "grid" }, layoutPlace, reproducePanel(id, n, first.layout?.world, ctx.signal)),
         h(
             "div",
             { class: "grid" },
@@ -500,8 +553,8 @@ export async function render(ctx) {
             histChart.element,
             phaseChart.element,
             panel("Median step", { className: "w4" }, phasePlace),
-            h("div", { class: "w6" }, memoryChart.element),
-            h("div", { class: "w6" }, log.element),
+            memoryChart.element,
+            log.element,
             stragglerPlace,
             spreadChart.element,
             heatChart.element,
@@ -518,6 +571,7 @@ export async function render(ctx) {
     drawSteps();
     laneChart.element.hidden = true;
     loadTrace();
+    loadBest();
 
     const stream = openStream(campaignPath(id, "/events"), {
         onState: ctx.streamState,
@@ -529,6 +583,11 @@ export async function render(ctx) {
             drawTrial();
         },
         onEvent: (event, data) => {
+            if (event === "campaign" && data.id === id) {
+                const before = campaign;
+                campaign = data;
+                if (standing(before) !== standing(data)) loadBest();
+            }
             if (event === "trial") another(data.n);
             if (event === "trial" && data.n === n) {
                 if ((data.attempts ?? 0) > (trial.attempts ?? 0)) steps.clear();

@@ -5,6 +5,7 @@
 
 import { get } from "../lib/api.js";
 import { h, uniqueId } from "../lib/dom.js";
+import { session } from "../lib/store.js";
 
 export function at(object, pointer) {
     return pointer
@@ -143,12 +144,8 @@ export function problemsOf(error) {
 const nameOf = (item) => (typeof item === "string" ? item : item.name);
 
 async function names(path, signal) {
-    try {
-        const list = await get(path, { page_size: 1000 }, signal);
-        return (list.items ?? list).map(nameOf);
-    } catch {
-        return [];
-    }
+    const list = await get(path, { page_size: 1000 }, signal);
+    return (list.items ?? list).map(nameOf);
 }
 
 /** The names that the service offers: {models, clusters, datasets}. */
@@ -256,11 +253,11 @@ const DRAFT = "partune-draft";
 
 /** Hand a job from one page to another. */
 export function keepDraft(spec) {
-    sessionStorage.setItem(DRAFT, JSON.stringify(spec));
+    session.set(DRAFT, JSON.stringify(spec));
 }
 
 export function takeDraft() {
-    const text = sessionStorage.getItem(DRAFT);
-    sessionStorage.removeItem(DRAFT);
+    const text = session.get(DRAFT);
+    session.remove(DRAFT);
     return text ? JSON.parse(text) : null;
 }

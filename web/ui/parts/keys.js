@@ -1,6 +1,7 @@
 // Keyboard shortcuts. They can be switched off, since speech input and wandering fingers press letters too.
 
 import { h } from "../lib/dom.js";
+import { local } from "../lib/store.js";
 import { toggleTheme } from "./shell.js";
 
 const OFF = "partune-shortcuts-off";
@@ -24,10 +25,10 @@ function isTyping(target) {
 function help() {
     const box = h("input", {
         type: "checkbox",
-        checked: !localStorage.getItem(OFF),
+        checked: !local.get(OFF),
         onchange: () => {
-            if (box.checked) localStorage.removeItem(OFF);
-            else localStorage.setItem(OFF, "1");
+            if (box.checked) local.remove(OFF);
+            else local.set(OFF, "1");
         },
     });
     const dialog = h(
@@ -57,7 +58,7 @@ export function shortcuts({ go }) {
             help();
             return;
         }
-        if (localStorage.getItem(OFF)) return;
+        if (local.get(OFF)) return;
         if (performance.now() - leader < 1200 && PLACES[key]) {
             leader = 0;
             go([PLACES[key]]);

@@ -1,15 +1,24 @@
 // A table of a list resource: pages, order and filters are the service's work, so ten thousand rows cost as much as a
 // hundred. Rows that are in view change in place when events tell of them.
 
-import { explain, get } from "../lib/api.js";
+import { get } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
 import { count } from "../lib/format.js";
 import { failure, loading } from "./parts.js";
 
+const CONTROLS = "a, button, input";
+
+/** What a control says of itself, but for the sign of the order. */
+function wordsOf(control) {
+    return (control.getAttribute("aria-label") ?? control.textContent).replace(/[▲▼]$/, "");
+}
+
 /**
  * SPEC:
  *   path, query()       the list and its filters
- *   columns             [{key, title, sort?, num?, help?, optional?, cell(item) -> node or text}]
+ *   columns             [{key, title, sort?, num?, wide?, plain?, help?, optional?, cell(item) -> node or text}]; on a
+ *                       narrow screen a row is a card, where a cell has its column's name before it unless it is plain,
+ *                       and a line of its own where it is wide
  *   id(item)            what makes a row the same row
  *   rowClass(item)      class of the row, or null
  *   sort                first order, such as "-created"
@@ -30,16 +39,21 @@ export function listTable(ctx, spec) {
     let rows = new Map();
     let loads = 0;
 
+    const trouble = h("div");
     const body = h("div", {}, loading(spec.label));
-    const element = h("div", {}, body);
+    const element = h("div", {}, trouble, body);
 
     const columns = () => spec.columns.filter((c) => !c.optional || chosen.has(c.key));
 
     function cells(item) {
         return columns().map((c, i) => {
-            const attributes = { class: c.num ? "num" : c.fixed ? "fixed" : null };
+            const names = [c.num && "num", c.fixed && "fixed", c.wide && "wide"].filter(Boolean);
+            const attributes = {
+                class: names.join(" ") || null,
+                "data-name": c.plain ? null : c.title,
+            };
             return i === 0
-                ? h("th", { scope: "row", class: c.num ? "num" : null }, c.cell(item))
+                ? h("th", { scope: "row", ...attributes }, c.cell(item))
                 : h("td", attributes, c.cell(item));
         });
     }
@@ -114,15 +128,31 @@ export function listTable(ctx, spec) {
         );
     }
 
+    // What has the focus, in words that hold for the table that takes the place of this one.
+    function focus() {
+        const at = document.activeElement;
+        if (!body.contains(at)) return null;
+        const tr = at.closest("tbody tr");
+        const key = tr && [...rows].find(([, row_]) => row_ === tr)?.[0];
+        return { key, text: wordsOf(at), region: at.matches(".scroll") };
+    }
+
+    function refocus({ key, text, region }) {
+        const whole = body.querySelector(".scroll");
+        const place = key ? rows.get(key) : body;
+        const same = (e) => wordsOf(e) === text;
+        const next = region ? whole : [...(place?.querySelectorAll(CONTROLS) ?? [])].find(same);
+        (next ?? whole).focus({ preventScroll: true });
+    }
+
     function draw() {
+        const focused = focus();
+        const left = body.querySelector(".scroll")?.scrollLeft ?? 0;
         rows = new Map();
         if (!items.length && tokens.length === 1) {
             fill(body, spec.none());
             return;
         }
-        const focused = element.contains(document.activeElement)
-            ? document.activeElement.textContent
-            : null;
         fill(
             body,
             h(
@@ -135,15 +165,15 @@ export function listTable(ctx, spec) {
                 },
                 h(
                     "table",
-                    {},
+                    { class: "cards" },
                     h("thead", {}, h("tr", {}, columns().map(header))),
                     h("tbody", {}, items.map(row)),
                 ),
             ),
             pager(),
         );
-        if (focused)
-            [...body.querySelectorAll("button")].find((b) => b.textContent === focused)?.focus();
+        body.querySelector(".scroll").scrollLeft = left;
+        if (focused) refocus(focused);
     }
 
     async function load(fresh = false) {
@@ -162,15 +192,16 @@ export function listTable(ctx, spec) {
             items = page.items;
             total = page.total;
             next = page.next_page_token;
+            fill(trouble);
             draw();
         } catch (error) {
             if (error.name === "AbortError" || mine !== loads) return;
-            if (items.length) console.warn(`${spec.label}: ${explain(error)}`);
-            else
-                fill(
-                    body,
-                    failure(error, () => load()),
-                );
+            // What was there stays in sight, and it is said that it is not what was asked for.
+            if (!items.length) fill(body);
+            fill(
+                trouble,
+                failure(error, () => load()),
+            );
         } finally {
             body.removeAttribute("aria-busy");
         }
@@ -184,9 +215,10 @@ export function listTable(ctx, spec) {
         items = items.map((i) => (spec.id(i) === key ? item : i));
         const changed = row(item);
         changed.classList.add("fresh");
-        const focused = old.contains(document.activeElement);
+        const focused = old.contains(document.activeElement) && wordsOf(document.activeElement);
         old.replaceWith(changed);
-        if (focused) changed.querySelector("a, button")?.focus();
+        if (focused !== false)
+            [...changed.querySelectorAll(CONTROLS)].find((e) => wordsOf(e) === focused)?.focus();
         return true;
     }
 

@@ -1,12 +1,13 @@
 // The end of a trial's output, followed while it grows. Only the last part is fetched; the whole is one click away.
 
-import { getText, explain } from "../lib/api.js";
-import { atMostEvery, fill, h } from "../lib/dom.js";
-import { saveText } from "../lib/download.js";
+import { getBytes, explain } from "../lib/api.js";
+import { announce, atMostEvery, fill, h } from "../lib/dom.js";
+import { saveBytes } from "../lib/download.js";
 import { bytes } from "../lib/format.js";
 
 const TAIL = 64 * 1024;
 const KEEP = 256 * 1024;
+const PART = 1024 * 1024; // as much as the service gives at once
 const POLL_MS = 1500;
 
 export function logPanel(ctx, path) {
@@ -14,6 +15,7 @@ export function logPanel(ctx, path) {
     let chosen = false;
     let offset = 0; // what has been read up to
     let text = "";
+    let decoder = new TextDecoder();
     let isLive = false;
     let busy = false;
     let timer = 0;
@@ -34,6 +36,14 @@ export function logPanel(ctx, path) {
         ["stdout", "stderr", "events"].map((s) => h("option", { value: s }, s)),
     );
 
+    // Who scrolls back wants to read, not to be carried to the end again.
+    out.addEventListener("wheel", (e) => e.deltaY < 0 && (follow.checked = false), {
+        passive: true,
+    });
+    out.addEventListener("keydown", (e) => {
+        if (["ArrowUp", "PageUp", "Home"].includes(e.key)) follow.checked = false;
+    });
+
     function scroll() {
         if (follow.checked) out.scrollTop = out.scrollHeight;
     }
@@ -44,9 +54,9 @@ export function logPanel(ctx, path) {
     }
 
     async function read(from, limit) {
-        const [part, response] = await getText(path, { stream, offset: from, limit }, ctx.signal);
-        const whole = Number(response.headers.get("X-Log-Size") ?? 0);
-        return [part, whole];
+        const query = { stream, offset: from, limit };
+        const [part, response] = await getBytes(path, query, ctx.signal);
+        return [part, Number(response.headers.get("X-Log-Size") ?? 0)];
     }
 
     async function fetchMore() {
@@ -61,8 +71,8 @@ export function logPanel(ctx, path) {
             }
             const [part, whole] = await read(offset, TAIL);
             if (mine !== stream) return;
-            offset += new TextEncoder().encode(part).length;
-            text = (text + part).slice(-KEEP);
+            offset += part.length;
+            text = (text + decoder.decode(part, { stream: true })).slice(-KEEP);
             size.textContent = bytes(whole);
             draw();
         } catch (error) {
@@ -82,12 +92,25 @@ export function logPanel(ctx, path) {
     function reload() {
         offset = 0;
         text = "";
+        decoder = new TextDecoder();
         fetchMore();
     }
 
     async function download() {
-        const [all] = await getText(path, { stream }, ctx.signal);
-        saveText(all, `${stream}.log`);
+        const parts = [];
+        let from = 0;
+        try {
+            for (let whole = Infinity; from < whole; ) {
+                const [part, size_] = await read(from, PART);
+                if (!part.length) break;
+                parts.push(part);
+                from += part.length;
+                whole = size_;
+            }
+            saveBytes(parts, `${stream}.log`);
+        } catch (error) {
+            if (error.name !== "AbortError") announce(explain(error));
+        }
     }
 
     const more = atMostEvery(1000, fetchMore);
@@ -108,7 +131,7 @@ export function logPanel(ctx, path) {
     return {
         element: h(
             "section",
-            { class: "panel", "aria-label": "Log" },
+            { class: "panel w6", "aria-label": "Log" },
             h(
                 "div",
                 { class: "panel-head" },

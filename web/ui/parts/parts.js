@@ -65,6 +65,51 @@ export function pairs(list) {
     );
 }
 
+/**
+ * A table of ROWS, arrays of cells. COLUMNS are [title, is a number, class]. On a narrow screen each row is a card, where a
+ * cell has its column's title before it, but for a layout, which speaks for itself.
+ */
+export function table(label, columns, rows) {
+    const cls = ([, num, name]) => [num && "num", name].filter(Boolean).join(" ") || null;
+    const named = ([title, , name]) => (/\blayout\b/.test(name ?? "") ? null : title);
+    return h(
+        "div",
+        { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+        h(
+            "table",
+            { class: "cards" },
+            h(
+                "thead",
+                {},
+                h(
+                    "tr",
+                    {},
+                    columns.map((c) => h("th", { scope: "col", class: cls(c) }, c[0])),
+                ),
+            ),
+            h(
+                "tbody",
+                {},
+                rows.map((r) =>
+                    h(
+                        "tr",
+                        {},
+                        r.map((cell, i) => {
+                            const attributes = {
+                                class: cls(columns[i]),
+                                "data-name": named(columns[i]),
+                            };
+                            return i
+                                ? h("td", attributes, cell)
+                                : h("th", { scope: "row", ...attributes }, cell);
+                        }),
+                    ),
+                ),
+            ),
+        ),
+    );
+}
+
 export function loading(what) {
     return h(
         "p",
@@ -193,7 +238,7 @@ export function layoutChips(layout, keys, help, other) {
     );
 }
 
-/** Ask before something that cannot be undone. Resolves to true or false. */
+/** Ask before something that cannot be undone. Resolves to true or false. TITLE and TEXT are texts. */
 export function confirmDialog(title, text, verb) {
     return new Promise((resolve) => {
         const dialog = h(
@@ -219,10 +264,4 @@ export function confirmDialog(title, text, verb) {
         document.body.append(dialog);
         dialog.showModal();
     });
-}
-
-/** Say something for a moment, to everyone. */
-export function announce(text) {
-    const place = document.getElementById("announce");
-    if (place) place.textContent = text;
 }

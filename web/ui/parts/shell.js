@@ -3,6 +3,7 @@
 import { h, setText } from "../lib/dom.js";
 import { hasToken } from "../lib/api.js";
 import { href } from "../lib/router.js";
+import { local } from "../lib/store.js";
 
 const THEME = "partune-theme";
 const SECTIONS = [
@@ -13,22 +14,29 @@ const SECTIONS = [
     ["compare", "Compare"],
 ];
 
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const forced = matchMedia("(forced-colors: active)");
+const contrast = matchMedia("(prefers-contrast: more)");
+
+const systemTheme = () => (dark.matches ? "dark" : "light");
+
+// Where the system forces its colours, the theme is the one that goes with them.
 function preferredTheme() {
-    const kept = localStorage.getItem(THEME);
-    if (kept === "light" || kept === "dark") return kept;
-    return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    const kept = local.get(THEME);
+    return !forced.matches && (kept === "light" || kept === "dark") ? kept : systemTheme();
 }
 
-function applyTheme(name) {
-    document.documentElement.dataset.theme = name;
+function applyTheme() {
+    document.documentElement.dataset.theme = preferredTheme();
     document.dispatchEvent(new Event("themechange"));
 }
 
-/** Change from light to dark or back, and remember it. */
+/** Change from light to dark or back, and remember it where it is not the system's. */
 export function toggleTheme() {
     const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    localStorage.setItem(THEME, next);
-    applyTheme(next);
+    if (next === systemTheme()) local.remove(THEME);
+    else local.set(THEME, next);
+    applyTheme();
 }
 
 const STREAM = {
@@ -39,13 +47,12 @@ const STREAM = {
         "reconnecting …",
         "The service does not answer; what you see may be old",
     ],
+    gone: ["live live-lost", "gone", "The service no longer has what is shown here"],
 };
 
 export function shell() {
-    applyTheme(preferredTheme());
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
-        applyTheme(preferredTheme()),
-    );
+    applyTheme();
+    for (const wish of [dark, forced, contrast]) wish.addEventListener("change", applyTheme);
 
     const links = SECTIONS.map(([key, name]) => [key, h("a", { href: href([key]) }, name)]);
     const stream = h("span", { class: "live", hidden: true });
@@ -99,7 +106,7 @@ export function shell() {
             ),
         ),
         main,
-        h("p", { class: "sr", id: "announce", "aria-live": "polite" }),
+        h("p", { class: "toast", id: "announce", "aria-live": "polite" }),
     );
 
     let first = true;
