@@ -327,11 +327,14 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *t)
     field(s, "loss_last", t->loss_last);
     field_text(s, "ended", t->ended);
     end(ev);
-    say(ev,
-        "%.0f tokens/s (standard error %.0f): median step %.1f ms +- %.1f over %d steps, loss %.4f "
-        "to %.4f",
-        t->tokens_per_s, t->tokens_per_s_se, t->ms_median, t->ms_ci95, t->steps, t->loss_first,
-        t->loss_last);
+    if (t->steps)
+        say(ev,
+            "%.0f tokens/s (standard error %.0f): median step %.1f ms +- %.1f over %d steps, loss "
+            "%.4f to %.4f",
+            t->tokens_per_s, t->tokens_per_s_se, t->ms_median, t->ms_ci95, t->steps, t->loss_first,
+            t->loss_last);
+    else
+        say(ev, "no step was measured");
     say(ev, "memory: %s at most on rank %d, %s planned", str_human_bytes(a, t->measured->total),
         t->measured->rank, str_human_bytes(b, t->planned->total));
 }

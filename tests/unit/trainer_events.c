@@ -349,6 +349,23 @@ static void people_read_the_same_on_the_console(void **state)
     assert_non_null(strstr(text, "warning: straggler"));
 }
 
+static void a_run_too_short_to_measure_claims_no_rate(void **state)
+{
+    char text[1024] = "";
+    FILE *console = fmemopen(text, sizeof(text) - 1, "w");
+    struct tr_summary s = {.planned = &planned, .measured = &reached, .ended = "steps"};
+    struct tr_events *ev = NULL;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(tr_events_open(&ev, NULL, console, &e), 0);
+    tr_event_summary(ev, &s);
+    tr_events_free(ev);
+    fclose(console);
+    assert_non_null(strstr(text, "no step was measured"));
+    assert_null(strstr(text, "tokens/s"));
+}
+
 static void every_error_class_has_its_exit_code(void **state)
 {
     static const int codes[TR_ERRORS] = {65, 66, 67, 68, 69, 70};
@@ -369,6 +386,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_is_kept_in_mind_and_training_goes_on),
         cmocka_unit_test(other_ranks_have_none),
         cmocka_unit_test(people_read_the_same_on_the_console),
+        cmocka_unit_test(a_run_too_short_to_measure_claims_no_rate),
         cmocka_unit_test(every_error_class_has_its_exit_code),
     };
 
