@@ -246,9 +246,9 @@ static void what_a_shell_would_fill_in_is_listed(void **state)
         const char *text, *setting, *detail;
     } cases[] = {
         {"--bf16 ${MORE[@]} --tensor-model-parallel-size 4", "${MORE[@]}",
-         "a shell variable: what it holds is not in the text"},
+         "a shell variable: write what it holds in its place"},
         {"--tensor-model-parallel-size 4 $REST", "$REST",
-         "a shell variable: what it holds is not in the text"},
+         "a shell variable: write what it holds in its place"},
         {"--tensor-model-parallel-size 4 --data-path \"$A\" $B", "--data-path",
          "not a setting of the layout: $A $B"},
         {"--tensor-model-parallel-size 4 --bf16 2>&1 | tee log --lr 3", "2>&1",
@@ -256,6 +256,8 @@ static void what_a_shell_would_fill_in_is_listed(void **state)
         {"--tensor-model-parallel-size 4 && echo done", "&&", "the command ends here"},
         {"--sequence-parallel '--tensor-model-parallel-size' \"4\" --seed 1", "--seed",
          "not a setting of the layout: 1"},
+        {"+ torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --seed 1", "--seed",
+         "not a setting of the layout: 1"}, /* what `set -x` shows */
         {"--tensor-model-parallel-size \\\n    4 --note \"two \\\n words\"", "--note",
          "not a setting of the layout: two  words"},
     };

@@ -4,8 +4,8 @@
  * 3, the global batch to one micro-batch of every replica.
  *
  * The text is what a shell would be given: words in quotes, comments, continued lines, a launcher
- * before the arguments and a pipe behind them. Variables are not replaced, since their values are
- * elsewhere: where one would have to be read, that is an error, and everywhere else it is listed.
+ * before the arguments and a pipe behind them. Variables are not replaced, since that is a shell's
+ * work: where one would have to be read, that is an error, and everywhere else it is listed.
  */
 #include "tuner/export/internal.h"
 
@@ -534,7 +534,7 @@ static int arguments(struct megatron *s, const char *p, struct err *e)
             break;
         case VARIABLE:
             tn_finding_add(&s->out->ignored, word.text,
-                           "a shell variable: what it holds is not in the text");
+                           "a shell variable: write what it holds in its place");
             break;
         case SHELL:
             tn_finding_add(&s->out->ignored, word.text, "the command ends here");

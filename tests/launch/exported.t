@@ -1,0 +1,41 @@
+#!/bin/sh
+# The job script that is exported around the bundled trainer, by a real Slurm: it trains, it can be started again, and it is
+# given the cores that it asks for.
+. "${PT_SRC:?}/tests/api/tap.sh"
+. "${PT_SRC:?}/tests/launch/cluster.sh"
+missing=$(slurm_missing)
+if [ -n "$missing" ] || [ ! -x "$PT_BUILD/partune-train" ]; then
+    echo "1..0 # SKIP ${missing:-the trainer} is missing (Debian: slurm-wlm, munge)"
+    exit 0
+fi
+[ -z "${ASAN_OPTIONS:-}" ] && export ASAN_OPTIONS=detect_leaks=0
+trap 'slurm_stop; cleanup' EXIT
+cd "$run" || exit 99
+slurm_start
+export PATH="$PT_BUILD:$PATH" PARTUNE_DATA="$run/data" XDG_CONFIG_HOME="$run/none" NO_COLOR=1
+partuned --data data --listen 127.0.0.1:0 2>err &
+pids="$pids $!"
+wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
+PARTUNE_SERVER=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
+export PARTUNE_SERVER
+
+cat >campaign.json <<'JSON'
+{"name": "exported", "model": "nano-moe", "workload": {"global_batch": 8}, "space": {"world": [2]}, "budget": {"trials": 1},
+ "trial": {"warmup_steps": 1, "min_steps": 3, "max_steps": 3},
+ "cluster": {"name": "cores", "nodes": 1, "devices_per_node": 2,
+             "device": {"name": "core", "kind": "cpu", "memory_gib": 2, "memory_gbs": 10, "peak_tflops": {"fp32": 0.1}},
+             "links": [{"span": 2, "gbs": 5, "latency_us": 1, "kind": "shm"}]}}
+JSON
+partune submit --watch campaign.json >submit.out
+ok "a campaign ends" grep -q ': done' submit.out
+ok "its winner is exported as a job" partune export last --to slurm+partune --output job.sbatch
+# How long to train is for the user to say; all else is run as it was exported.
+sed -i 's/partune-train --config/partune-train --steps 3 --config/' job.sbatch
+ok "Slurm runs it to its end" sbatch -p low --wait -o job.out job.sbatch
+has "it trains" "$(cat job.out)" '^step +3 '
+has "and leaves a checkpoint" "$(cat job.out)" 'checkpoint .*/step-00000003'
+sed -i 's/--steps 3/--steps 5/' job.sbatch
+ok "a second job" sbatch -p low --wait -o again.out job.sbatch
+has "goes on where the first ended" "$(cat again.out)" '^step +5 '
+is "and repeats none of its steps" "$(grep -c '^step *[123] ' again.out)" 0
+finish
