@@ -130,9 +130,9 @@ function rankTable(items, start) {
         ["Expected tokens/s", 1],
         ["MFU", 1],
         ["Step", 1],
-        ["Memory of the worst rank", 1],
-        ["Why", 0, "why"],
+        ["Memory, worst rank", 1],
         ["Campaign", 1],
+        ["Why", 0, "why"],
     ];
     return table(
         "table of ranked layouts",
@@ -144,12 +144,12 @@ function rankTable(items, start) {
             percent(item.mfu),
             ms(stepMs(item)),
             bytes(item.memory?.total),
-            item.why ?? "",
             h(
                 "button",
                 { type: "button", class: "quiet", onclick: () => start(item) },
                 "Start here",
             ),
+            item.why ?? "",
         ]),
     );
 }
