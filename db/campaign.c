@@ -55,19 +55,26 @@ static const char campaign_where[] =
     " AND (?2 IS NULL OR instr(lower(name), lower(?2)) > 0)"
     " AND (?3 IS NULL OR EXISTS (SELECT 1 FROM json_each(campaign.tags) WHERE value = ?3))";
 
-static const char *order_column(const char *const *keys, const char *const *sql, const char *sort)
+static const char *order(const struct db_filter *f)
 {
-    for (int i = 0; sort && keys[i]; i++)
-        if (!strcmp(keys[i], sort))
-            return sql[i];
-    return sql[0];
+    static const char *const keys[] = {"created", "name", "state"};
+
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (str_eq(keys[i], f->sort))
+            return keys[i];
+    return keys[0];
+}
+
+const char *db_campaign_position(struct arena *a, const struct db_filter *f,
+                                 const struct db_campaign *c)
+{
+    return db_position(a, columns, order(f), "id", c);
 }
 
 int db_campaign_list(struct db *db, struct arena *a, struct db_campaign **ret, int *ret_count,
                      int64_t *ret_total, const struct db_filter *f, struct err *e)
 {
-    static const char *const keys[] = {"created", "name", "state", NULL};
-    static const char *const orders[] = {"created", "name", "state"};
+    const char *by = order(f), *way = f->descending ? "DESC" : "ASC";
     AUTO_STR sql = {0}, count = {0};
     struct db_rows rows = {.a = a, .size = sizeof(struct db_campaign)};
     sqlite3_stmt *st;
@@ -79,9 +86,12 @@ int db_campaign_list(struct db *db, struct arena *a, struct db_campaign **ret, i
         return r;
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, columns);
-    str_addf(&sql, " FROM campaign WHERE %s ORDER BY %s %s, id LIMIT ?4 OFFSET ?5", campaign_where,
-             order_column(keys, orders, f->sort), f->descending ? "DESC" : "ASC");
+    str_addf(&sql, " FROM campaign WHERE %s", campaign_where);
+    db_add_position(&sql, f->after, by, "id", f->descending);
+    str_addf(&sql, " ORDER BY %s %s, id %s LIMIT ?4 OFFSET ?5", by, way, way);
     r = db_query(db, &st, e, sql.text, "sssii", f->state, f->name, f->tag, f->limit, f->offset);
+    if (r == 0)
+        r = db_bind_position(st, f->after, DB_TEXT, e);
     while (r >= 0 && (r = db_next(db, st, e)) == 1)
         db_read_row(st, columns, db_rows_add(&rows), a);
     if (r < 0)
@@ -148,6 +158,16 @@ int db_campaign_set_verify(struct db *w, const char *id, const char *verify_json
 {
     int r = db_do(w, e, "UPDATE campaign SET verify = ?2, rev = rev + 1 WHERE id = ?1", "ss", id,
                   verify_json);
+
+    return r < 0 ? r : 0;
+}
+
+int db_campaign_end_verify(struct db *w, const char *id, const char *state, struct err *e)
+{
+    int r = db_do(w, e,
+                  "UPDATE campaign SET verify = json_set(verify, '$.state', ?2), rev = rev + 1"
+                  " WHERE id = ?1 AND json_extract(verify, '$.state') = 'running'",
+                  "ss", id, state);
 
     return r < 0 ? r : 0;
 }

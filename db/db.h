@@ -127,6 +127,7 @@ struct db_filter {
     const char *state, *tag, *name, *kind; /* NULL: any */
     const char *sort; /* one of the keys named at the function; NULL: the first */
     bool descending;
+    const char *after; /* go on behind this position; NULL: from OFFSET on */
     int64_t offset, limit;
 };
 
@@ -137,6 +138,10 @@ int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *e);
 /* Sort: created, name, state. *RET_TOTAL counts all that match. Rows are in A. */
 int db_campaign_list(struct db *db, struct arena *a, struct db_campaign **ret, int *ret_count,
                      int64_t *ret_total, const struct db_filter *f, struct err *e);
+/* The position of C in the list of F, in A: what comes behind it is what F lists with it as
+ * `after`. */
+const char *db_campaign_position(struct arena *a, const struct db_filter *f,
+                                 const struct db_campaign *c);
 /* FROM is a list of states ("running paused"); -ESTALE if the campaign is in none of them. Keeps
  * the times (started, ended, active) in step with the state. */
 int db_campaign_move(struct db *w, const char *id, const char *from, const char *to,
@@ -146,6 +151,8 @@ int db_campaign_describe(struct db *w, const char *id, const char *name, const c
                          const char *tags, struct err *e);
 int db_campaign_set_priority(struct db *w, const char *id, int64_t priority, struct err *e);
 int db_campaign_set_verify(struct db *w, const char *id, const char *verify_json, struct err *e);
+/* A verification that runs comes to STATE, which says how it ended. */
+int db_campaign_end_verify(struct db *w, const char *id, const char *state, struct err *e);
 int db_campaign_set_importance(struct db *w, const char *id, const char *json, struct err *e);
 /* Ids of campaigns that ended before BEFORE, the first to end first, LIMIT at most, in A. */
 int db_campaign_ended(struct db *db, struct arena *a, const char ***ret, int *ret_count,
@@ -203,6 +210,7 @@ int db_trial_get(struct db *db, struct arena *a, struct db_trial *ret, const cha
 int db_trial_list(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
                   int64_t *ret_total, const char *campaign, const struct db_filter *f,
                   struct err *e);
+const char *db_trial_position(struct arena *a, const struct db_filter *f, const struct db_trial *t);
 
 /* queued -> starting -> running, and back to queued for another attempt: -ESTALE when the trial is
  * elsewhere. */
@@ -298,8 +306,10 @@ int db_event_add(struct db *w, const struct db_event *ev, int64_t *ret_id, struc
  * during the call. */
 int db_event_each(struct db *db, const char *campaign, int64_t after, int64_t limit,
                   bool (*fn)(void *ctx, const struct db_event *ev), void *ctx, struct err *e);
-int64_t db_event_last(struct db *db);                         /* highest id so far; 0: none */
-int db_event_trim(struct db *w, int64_t keep, struct err *e); /* forget all but the last KEEP */
+int64_t db_event_last(struct db *db); /* highest id so far; 0: none */
+/* Forget some of those before the last KEEP: 1 where there may be more of them, 0 if none is left.
+ */
+int db_event_trim(struct db *w, int64_t keep, struct err *e);
 
 /* ---- artifacts: files and results kept with a campaign ------------------------------------------
  */

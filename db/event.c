@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+enum { TRIM_ROWS = 500 }; /* a few milliseconds */
+
 int db_event_add(struct db *w, const struct db_event *ev, int64_t *ret_id, struct err *e)
 {
     int r = db_do(w, e, "INSERT INTO event (campaign, trial, kind, data, t) VALUES (?, ?, ?, ?, ?)",
@@ -53,7 +55,9 @@ int64_t db_event_last(struct db *db)
 
 int db_event_trim(struct db *w, int64_t keep, struct err *e)
 {
-    int r = db_do(w, e, "DELETE FROM event WHERE id <= (SELECT max(id) FROM event) - ?", "i", keep);
+    static const char sql[] = "DELETE FROM event WHERE id IN (SELECT id FROM event WHERE id <="
+                              " (SELECT max(id) FROM event) - ?1 ORDER BY id LIMIT ?2)";
+    int r = db_do(w, e, sql, "ii", keep, (int64_t)TRIM_ROWS);
 
-    return r < 0 ? r : 0;
+    return r < 0 ? r : r == TRIM_ROWS;
 }

@@ -60,6 +60,15 @@ int db_select_one(struct db *db, struct arena *a, void *row, const char *table,
                   const char *format, ...);
 void db_add_columns(struct str *s, const struct db_column *c);
 
+/* page.c: a list that is ordered by column BY, then by KEY. db_position: where ROW is in it, in A.
+ * The others add "and what comes after AFTER" (NULL: nothing is added) to the WHERE of a statement,
+ * whose parameters ?8 and ?9 they use, and bind it; KEY is the type of the key there. */
+const char *db_position(struct arena *a, const struct db_column *c, const char *by, const char *key,
+                        const void *row);
+void db_add_position(struct str *sql, const char *after, const char *by, const char *key,
+                     bool descending);
+int db_bind_position(sqlite3_stmt *st, const char *after, enum db_type key, struct err *e);
+
 /* A growing array of rows in an arena. */
 struct db_rows {
     struct arena *a;

@@ -158,6 +158,11 @@ static const char *index_for(const struct db_filter *f, const char *by)
     return f->state ? "INDEXED BY trial_state" : f->kind ? "INDEXED BY trial_kind" : "";
 }
 
+const char *db_trial_position(struct arena *a, const struct db_filter *f, const struct db_trial *t)
+{
+    return db_position(a, columns, order(f), "n", t);
+}
+
 static int count_matching(struct db *db, int64_t *ret, const char *campaign,
                           const struct db_filter *f, struct err *e)
 {
@@ -184,6 +189,7 @@ int db_trial_list(struct db *db, struct arena *a, struct db_trial **ret, int *re
     str_addf(&sql, " FROM trial %s WHERE campaign = ?1", index_for(f, by));
     str_add(&sql, f->state ? " AND state = ?2" : " AND ?2 IS NULL");
     str_add(&sql, f->kind ? " AND kind = ?3" : " AND ?3 IS NULL");
+    db_add_position(&sql, f->after, by, "n", f->descending);
     /* Unknown values last, whatever the direction. The second key runs the same way as the first,
      * so that one scan of an index gives the page. */
     str_addf(&sql, " ORDER BY %s %s NULLS LAST", by, way);
@@ -191,6 +197,8 @@ int db_trial_list(struct db *db, struct arena *a, struct db_trial **ret, int *re
         str_addf(&sql, ", n %s", way);
     str_add(&sql, " LIMIT ?4 OFFSET ?5");
     r = db_query(db, &st, e, sql.text, "sssii", campaign, f->state, f->kind, f->limit, f->offset);
+    if (r == 0)
+        r = db_bind_position(st, f->after, DB_INT, e);
     while (r >= 0 && (r = db_next(db, st, e)) == 1)
         db_read_row(st, columns, db_rows_add(&rows), a);
     if (r < 0)

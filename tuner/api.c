@@ -123,7 +123,8 @@ const struct web_param tn_api_params[] = {
     {"kind", "{\"type\":\"string\",\"enum\":[\"baseline\",\"search\",\"repeat\",\"verify\"]}",
      "only trials of this kind"},
     {"tag", "{\"type\":\"string\"}", "only campaigns with this tag"},
-    {"name", "{\"type\":\"string\"}", "only campaigns whose name has this part"},
+    {"name", "{\"type\":\"string\"}",
+     "only campaigns whose name has this part, in capitals or not"},
     {"dry_run", "{\"type\":\"boolean\",\"default\":false}",
      "check only; answers 200 and stores nothing"},
     {"stream",
@@ -190,18 +191,23 @@ void tn_api_whole(struct web_request *rq, json_t *owned_all)
     json_decref(owned_all);
 }
 
-bool tn_api_filter(struct web_request *rq, struct db_filter *ret, struct web_page *page,
-                   const char *const *sorts)
+bool tn_api_filter(struct web_request *rq, struct db_filter *ret, const char *const *sorts,
+                   const char *const *states)
 {
+    static const char *const kinds[] = {"baseline", "search", "repeat", "verify", NULL};
     const char *sort = web_query(rq, "sort");
     bool down = sort && *sort == '-';
+    struct web_page page;
     struct err e;
     int which = 0;
 
-    if (web_page_get(page, rq, &e) < 0) {
+    /* A state that is none would give an empty list, which looks like an answer. */
+    if (web_page_get(&page, rq, &e) < 0 || web_query_enum(&which, rq, "state", states, &e) < 0 ||
+        web_query_enum(&which, rq, "kind", kinds, &e) < 0) {
         tn_api_bad_query(rq, &e);
         return false;
     }
+    which = 0;
     while (sort && sorts[which] && strcmp(sorts[which], sort + down))
         which++;
     if (sort && !sorts[which]) {
@@ -220,8 +226,8 @@ bool tn_api_filter(struct web_request *rq, struct db_filter *ret, struct web_pag
         .kind = web_query(rq, "kind"),
         .sort = sorts[which],
         .descending = down,
-        .offset = page->offset,
-        .limit = page->size,
+        .after = page.after,
+        .limit = page.size,
     };
     return true;
 }

@@ -38,10 +38,10 @@ void tn_api_rules(struct web_request *rq, const struct err *e, json_t *owned_rul
 void tn_api_answer(struct web_request *rq, int r, int status, json_t *owned_v, const struct err *e);
 /* All of a short list as one page, which is taken; still takes page_size and page_token. */
 void tn_api_whole(struct web_request *rq, json_t *owned_all);
-/* Filter, order and page of a list; SORTS are the keys that sort= may name. False: 400 was
- * answered. */
-bool tn_api_filter(struct web_request *rq, struct db_filter *ret, struct web_page *page,
-                   const char *const *sorts);
+/* Filter, order and page of a list; SORTS are the keys that sort= may name, STATES what state= may
+ * be. False: 400 was answered. */
+bool tn_api_filter(struct web_request *rq, struct db_filter *ret, const char *const *sorts,
+                   const char *const *states);
 
 /* Model, cluster, workload and trainer of a body that describes a job. */
 struct tn_api_job {

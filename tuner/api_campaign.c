@@ -6,18 +6,20 @@
 void tn_api_campaign_list(struct web_request *rq)
 {
     static const char *const sorts[] = {"created", "name", "state", NULL};
+    static const char *const states[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING, DB_DONE,
+                                         DB_FAILED,  DB_CANCELLED, NULL};
     struct db_filter f;
-    struct web_page page;
     struct err e;
-    json_t *items;
+    AUTO_STR items = {0};
+    const char *next;
     int64_t total;
 
-    if (!tn_api_filter(rq, &f, &page, sorts))
+    if (!tn_api_filter(rq, &f, sorts, states))
         return;
-    if (tn_campaign_list(&items, &total, tn_api_svc(rq), &f, &e) < 0)
+    if (tn_campaign_list(&items, &next, &total, tn_api_svc(rq), web_arena(rq), &f, &e) < 0)
         web_reply_error(rq, &e);
     else
-        web_reply_list(rq, &page, items, total);
+        web_reply_rows(rq, items.text, total, next);
 }
 
 /* ---- create: the check runs on another thread, for a space may be large ---- */
@@ -45,6 +47,8 @@ static void draft_check(struct web_request *rq, void *arg)
 static void draft_done(struct web_request *rq, void *arg)
 {
     struct draft *d = arg;
+    struct tn_once once = {.prefix = web_prefix(rq)};
+    bool keyed = web_idempotency_of(rq, &once.key, &once.hash);
     json_t *v;
 
     json_decref(d->body);
@@ -58,7 +62,8 @@ static void draft_done(struct web_request *rq, void *arg)
         web_reply_json(rq, 200, d->answer);
         return;
     }
-    d->r = tn_campaign_create(&v, d->svc, d->draft, web_principal(rq), &d->e);
+    d->r = tn_campaign_create_once(&v, d->svc, d->draft, web_principal(rq), keyed ? &once : NULL,
+                                   &d->e);
     if (d->r < 0) {
         web_reply_error(rq, &d->e);
         return;
@@ -200,6 +205,8 @@ static void verb(struct web_request *rq, verb_fn *fn)
     json_t *v = NULL;
     int r = web_body(rq) ? jx_keys(web_body(rq), none, &e) : 0;
 
+    if (r == 0 && !unchanged(rq))
+        return;
     if (r == 0)
         r = fn(&v, tn_api_svc(rq), web_param(rq, "id"), &e);
     tn_api_answer(rq, r, 200, v, &e);
@@ -224,7 +231,10 @@ void tn_api_campaign_verify(struct web_request *rq)
 {
     struct err e;
     json_t *v = NULL;
-    int r = tn_campaign_verify(&v, tn_api_svc(rq), web_param(rq, "id"), web_body(rq), &e);
+    int r;
 
+    if (!unchanged(rq))
+        return;
+    r = tn_campaign_verify(&v, tn_api_svc(rq), web_param(rq, "id"), web_body(rq), &e);
     tn_api_answer(rq, r, 200, v, &e);
 }

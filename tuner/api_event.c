@@ -97,9 +97,13 @@ void tn_api_events(struct web_request *rq)
     struct tn_http *h = tn_api_http(rq);
     bool one = strcmp(web_path(rq), "/v1/events") != 0;
     struct tn_watcher *w;
-    int64_t last = web_last_event_id(rq);
+    int64_t last = web_last_event_id(rq), newest = db_event_last(tn_db(h->svc)), given;
     struct err e;
 
+    if (web_query_i64(&given, rq, "last_event_id", 0, INT64_MAX, &e) < 0) {
+        tn_api_bad_query(rq, &e);
+        return;
+    }
     if (one) {
         const char *text;
         size_t n;
@@ -113,7 +117,8 @@ void tn_api_events(struct web_request *rq)
     w->http = h;
     w->owned = one ? mem_strdup(web_param(rq, "id")) : NULL;
     w->campaign = w->owned ? w->owned : "";
-    w->seen = last >= 0 ? last : db_event_last(tn_db(h->svc));
+    /* An id that is not there yet is of a database that was replaced by its backup. */
+    w->seen = last >= 0 && last < newest ? last : newest;
     w->next = h->watchers;
     h->watchers = w;
     web_reply_stream(rq, &ops, w);

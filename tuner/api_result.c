@@ -5,6 +5,8 @@
 #include "tuner/api.h"
 #include "tuner/export/export.h"
 
+enum { FIRST_LINE = 64 << 10 };
+
 void tn_api_best(struct web_request *rq)
 {
     struct err e;
@@ -138,17 +140,11 @@ static json_t *hello(struct web_request *rq, const char *id, int64_t n, const js
     AUTO_FREE char *path =
         mem_printf("%s/campaigns/%s/trials/%lld/%lld/events", tn_data_dir(tn_api_svc(rq)), id,
                    (long long)n, (long long)json_integer_value(json_object_get(trial, "attempts")));
-    AUTO_FREE char *line = NULL;
-    size_t room = 0;
-    json_t *v = NULL;
-    FILE *f = fopen(path, "re");
+    size_t n_text;
+    AUTO_FREE char *text = tn_file_piece(&n_text, path, FIRST_LINE, false);
+    const char *end = text ? strchr(text, '\n') : NULL;
 
-    if (f) {
-        if (getline(&line, &room, f) > 0)
-            v = json_loads(line, 0, NULL);
-        fclose(f);
-    }
-    return v;
+    return end ? json_loadb(text, (size_t)(end - text), 0, NULL) : NULL;
 }
 
 /* The software that measured the trial. */

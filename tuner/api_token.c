@@ -234,7 +234,8 @@ void tn_api_audit(void *ctx, struct web_request *rq, int status)
     struct tn_http *h = ctx;
     struct audit *x;
 
-    if (!changes(web_path(rq)))
+    /* Who has no token may not fill the disk: wrong ones are counted (/metrics), not recorded. */
+    if (status == 401 || status == 429 || !changes(web_path(rq)))
         return;
     x = mem_alloc(sizeof(*x));
     x->t = clock_wall_ms();

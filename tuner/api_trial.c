@@ -23,19 +23,22 @@ void tn_api_trial_list(struct web_request *rq)
 {
     static const char *const sorts[] = {"n",    "tokens_per_s", "state", "memory",
                                         "kind", "seconds",      NULL};
+    static const char *const states[] = {"queued",    "starting",  "running", "ok",        "oom",
+                                         "illegal",   "numeric",   "timeout", "hang",      "crash",
+                                         "node_fail", "preempted", "pruned",  "cancelled", NULL};
     struct db_filter f;
-    struct web_page page;
     struct err e;
     AUTO_STR items = {0};
+    const char *next;
     int64_t total;
-    int n;
 
-    if (!tn_api_filter(rq, &f, &page, sorts))
+    if (!tn_api_filter(rq, &f, sorts, states))
         return;
-    if (tn_trial_list(&items, &n, &total, tn_api_svc(rq), web_param(rq, "id"), &f, &e) < 0)
+    if (tn_trial_list(&items, &next, &total, tn_api_svc(rq), web_param(rq, "id"), web_arena(rq), &f,
+                      &e) < 0)
         web_reply_error(rq, &e);
     else
-        web_reply_list_text(rq, &page, &items, n, total);
+        web_reply_rows(rq, items.text, total, next);
 }
 
 void tn_api_trial_show(struct web_request *rq)

@@ -82,21 +82,29 @@ int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc,
     return 0;
 }
 
-int tn_campaign_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc,
-                     const struct db_filter *f, struct err *e)
+int tn_campaign_list(struct str *ret_items, const char **ret_next, int64_t *ret_total,
+                     struct tn_service *svc, struct arena *a, const struct db_filter *f,
+                     struct err *e)
 {
-    struct arena a = {0};
+    struct db_filter more = *f; /* one row more, to know whether there is one */
     struct db_campaign *c = NULL;
     int n = 0;
-    int r = db_campaign_list(svc->db, &a, &c, &n, ret_total, f, e);
+    int r;
 
-    if (r == 0) {
-        *ret_items = json_array();
-        for (int i = 0; i < n; i++)
-            json_array_append_new(*ret_items, tn_campaign_view(svc->db, &c[i], false, e));
+    more.limit++;
+    r = db_campaign_list(svc->db, a, &c, &n, ret_total, &more, e);
+    if (r < 0)
+        return r;
+    *ret_next = n > f->limit ? db_campaign_position(a, f, &c[--n - 1]) : NULL;
+    for (int i = 0; i < n; i++) {
+        AUTO_JSON *v = tn_campaign_view(svc->db, &c[i], false, e);
+        AUTO_FREE char *text = jx_dump(v);
+
+        str_addc(ret_items, i ? ',' : '[');
+        str_add(ret_items, text);
     }
-    arena_done(&a);
-    return r;
+    str_add(ret_items, n ? "]" : "[]");
+    return 0;
 }
 
 /* ---- change ---- */
@@ -282,6 +290,8 @@ int tn_campaign_clone_body(json_t **ret, struct tn_service *svc, const char *id,
     json_t *spec = NULL;
     int r = db_campaign_get(svc->db, &a, &c, id, e);
 
+    if (r == 0 && body && !json_is_object(body))
+        r = err_set(e, -EINVAL, "the changes must be an object");
     if (r == 0)
         r = jx_parse(&spec, c.spec, strlen(c.spec), e);
     if (r == 0 && body)

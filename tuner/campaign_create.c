@@ -78,8 +78,40 @@ json_t *tn_draft_json(const struct tn_draft *d)
 struct creation {
     struct db_campaign c;
     struct db_trial baseline;
+    const struct tn_once *once; /* or NULL */
+    json_t *view;
     int64_t n;
 };
+
+/* The answer is kept with the campaign: both are there after a kill, or none. */
+static int keep_answer(struct db *w, const struct creation *cr, struct err *e)
+{
+    AUTO_FREE char *location = mem_printf("%s/v1/campaigns/%s", cr->once->prefix, cr->c.id);
+    AUTO_FREE char *body = jx_dump(cr->view);
+    struct db_answer an = {.key = cr->once->key,
+                           .hash = cr->once->hash,
+                           .type = "application/json",
+                           .location = location,
+                           .body = body,
+                           .status = 201,
+                           .created = cr->c.created};
+
+    return db_answer_put(w, &an, e);
+}
+
+static int view_new(struct db *w, struct creation *cr, struct err *e)
+{
+    struct arena a = {0};
+    struct db_campaign c;
+    int r = db_campaign_get(w, &a, &c, cr->c.id, e);
+
+    if (r == 0)
+        cr->view = tn_campaign_view(w, &c, true, e);
+    if (r == 0 && cr->once)
+        r = keep_answer(w, cr, e);
+    arena_done(&a);
+    return r;
+}
 
 static int create_job(struct db *w, void *arg, struct err *e)
 {
@@ -90,7 +122,9 @@ static int create_job(struct db *w, void *arg, struct err *e)
         r = db_trial_add(w, &cr->baseline, &cr->n, e);
     if (r == 0)
         r = tn_event_campaign(w, cr->c.id, e);
-    return r < 0 ? r : tn_event_trial(w, cr->c.id, cr->n, e);
+    if (r == 0)
+        r = tn_event_trial(w, cr->c.id, cr->n, e);
+    return r < 0 ? r : view_new(w, cr, e);
 }
 
 /* The baseline is trial 1 of every campaign, whether or not it lies in the space that is searched.
@@ -127,8 +161,8 @@ static char *dump_or(const json_t *v, const char *otherwise)
 
 /* Store the campaign and bring it into memory. Nothing may fail after the commit: a campaign that
  * is stored and not in memory would be run by nobody. */
-static int insert(struct tn_service *svc, struct tn_engine *en, const char *id, size_t legal,
-                  const char *owner, struct err *e)
+static int insert(json_t **ret, struct tn_service *svc, struct tn_engine *en, const char *id,
+                  size_t legal, const char *owner, const struct tn_once *once, struct err *e)
 {
     const struct tn_spec *s = en->spec;
     AUTO_JSON *space =
@@ -142,6 +176,7 @@ static int insert(struct tn_service *svc, struct tn_engine *en, const char *id, 
     char text[160];
     int64_t now = clock_wall_ms();
     struct creation cr = {
+        .once = once,
         .c = {.id = id,
               .name = s->name,
               .state = DB_RUNNING,
@@ -169,8 +204,11 @@ static int insert(struct tn_service *svc, struct tn_engine *en, const char *id, 
 
     fill_baseline(&cr.baseline, en, id, text, layout);
     r = tn_write(svc, create_job, &cr, e);
-    if (r < 0)
+    if (r < 0) {
+        json_decref(cr.view);
         return r;
+    }
+    *ret = cr.view;
     cr.c.trials = 1;
     c = tn_campaign_load(svc, &cr.c, tn_engine_ref(en));
     c->open = 1;
@@ -179,8 +217,8 @@ static int insert(struct tn_service *svc, struct tn_engine *en, const char *id, 
     return 0;
 }
 
-int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
-                       const char *owner, struct err *e)
+int tn_campaign_create_once(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
+                            const char *owner, const struct tn_once *once, struct err *e)
 {
     struct tn_engine *en = tn_engine_ref(owned_d->engine);
     size_t legal = owned_d->legal;
@@ -190,10 +228,13 @@ int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *ow
     tn_draft_free(owned_d);
     random_id(id);
     r = svc->stopping ? err_set(e, -EAGAIN, "the daemon is stopping")
-                      : insert(svc, en, id, legal, owner, e);
+                      : insert(ret, svc, en, id, legal, owner, once, e);
     tn_engine_unref(en);
-    if (r < 0)
-        return r;
-    r = tn_campaign_get(ret, svc, id, e);
-    return r < 0 ? err_wrap(e, "campaign %s was created, but cannot be shown now", id) : 0;
+    return r;
+}
+
+int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
+                       const char *owner, struct err *e)
+{
+    return tn_campaign_create_once(ret, svc, owned_d, owner, NULL, e);
 }

@@ -11,8 +11,9 @@
  *   settle.c     why an attempt ended, what that means, and the one transaction that records it
  *   remote.c     what workers ask and tell
  *   verify.c     winner and baseline, alternately
+ *   revive.c     stored campaigns come back to work; recover.c: all of them, after a restart
  *   retain.c     how long results, and how much of files, are kept
- *   removal.c    what was deleted leaves the database
+ *   removal.c    what was deleted, and old events, leave the database
  *   webhook.c    who is told of it by a POST
  *   view.c       resources as JSON; results.c: what the measurements say
  *
@@ -34,6 +35,7 @@ struct tn_campaign;
 struct tn_launcher;
 struct tn_removal;
 struct tn_retain;
+struct tn_revival;
 struct tn_slurm;
 struct tn_slurm_trial;
 struct tn_trainer;
@@ -572,7 +574,7 @@ int tn_trash(struct tn_service *svc, const char *path, struct err *e);
  */
 
 int tn_removal_open(struct tn_service *svc, struct err *e); /* go on with what is left */
-void tn_removal_go(struct tn_service *svc);                 /* something was deleted */
+void tn_removal_go(struct tn_service *svc); /* something was deleted, or has become old */
 void tn_removal_close(struct tn_service *svc);
 
 /* ---- webhook.c ----------------------------------------------------------------------------------
@@ -618,6 +620,7 @@ struct tn_service {
     struct tn_ask *asks;       /* workers that wait, the longest first */
     struct tn_worker *workers; /* heard of in the last day */
     struct tn_webhooks *webhooks;
+    uint64_t trim_at; /* monotonic ms: when old events go next */
     struct tn_retain *retain;
     struct tn_removal *removal;
     json_t *texts; /* cache of tn_campaign_text: id -> {rev, text} */

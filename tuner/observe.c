@@ -26,6 +26,29 @@ void tn_reader_done(struct tn_reader *r)
     tn_reader_init(r);
 }
 
+char *tn_file_piece(size_t *ret_n, const char *path, size_t max, bool last)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    char *text = NULL;
+    struct stat st;
+    ssize_t n = -1;
+
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        text = mem_alloc(max + 1);
+        n = pread(fd, text, max, last && st.st_size > (off_t)max ? st.st_size - (off_t)max : 0);
+    }
+    close(fd);
+    if (n < 0) {
+        free(text);
+        return NULL;
+    }
+    text[n] = '\0';
+    *ret_n = (size_t)n;
+    return text;
+}
+
 /* Hand out the whole lines of the buffer and keep the torn rest. */
 static void hand_out(struct tn_reader *r,
                      void (*line)(void *ctx, const char *text, size_t n, int64_t end), void *ctx)

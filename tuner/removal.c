@@ -1,5 +1,5 @@
 /*
- * Deleted campaigns leave the database piece by piece (db/removal.c).
+ * Deleted campaigns leave the database piece by piece (db/removal.c), and so do old events.
  *
  * The writer's thread works, and the loop asks for the next piece a moment after the one before, so
  * that what others write goes between them and the WAL is checkpointed meanwhile. Whatever a killed
@@ -10,7 +10,7 @@
 
 #include "tuner/internal.h"
 
-enum { PAUSE_MS = 5, RETRY_MS = 1000 };
+enum { PAUSE_MS = 5, RETRY_MS = 1000, KEEP_EVENTS = 200000 };
 
 struct tn_removal {
     uv_timer_t timer;
@@ -24,6 +24,8 @@ static int piece_job(struct db *w, void *arg, struct err *e)
     struct tn_removal *m = arg;
     int r = db_removal_piece(w, e);
 
+    if (r == 0)
+        r = db_event_trim(w, KEEP_EVENTS, e);
     atomic_store(&m->result, r);
     return r < 0 ? r : 0;
 }

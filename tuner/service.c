@@ -8,7 +8,7 @@
 #include "tuner/internal.h"
 #include "tuner/rlimits.h"
 
-enum { CLOCK_MS = 250, KEEP_EVENTS = 200000 };
+enum { CLOCK_MS = 250, TRIM_MS = 3600 * 1000 };
 
 uint64_t tn_now_ms(void)
 {
@@ -98,12 +98,6 @@ int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *e)
 
 /* ---- the clock: retries, wall budgets, housekeeping ---- */
 
-static int trim_job(struct db *w, void *arg, struct err *e)
-{
-    (void)arg;
-    return db_event_trim(w, KEEP_EVENTS, e);
-}
-
 static void on_clock(uv_timer_t *h)
 {
     struct tn_service *svc = h->data;
@@ -111,8 +105,11 @@ static void on_clock(uv_timer_t *h)
 
     if (db_writer_failure(svc->writer, &e) < 0)
         log_error("the store cannot be written: %s", e.text);
-    if (tn_now_ms() / CLOCK_MS % (3600000 / CLOCK_MS) == 0)
-        db_writer_post(svc->writer, trim_job, NULL, NULL);
+    if (tn_now_ms() >= svc->trim_at) {
+        svc->trim_at = tn_now_ms() + TRIM_MS;
+        tn_removal_go(svc);
+    }
+    tn_asks_tick(svc);
     tn_webhooks_tick(svc);
     tn_retain_tick(svc);
     tn_sched_run(svc);

@@ -23,26 +23,27 @@ static int known(struct tn_service *svc, const char *id, struct err *e)
     return db_campaign_rev(svc->db, id, &rev, e);
 }
 
-int tn_trial_list(struct str *ret_items, int *ret_count, int64_t *ret_total, struct tn_service *svc,
-                  const char *id, const struct db_filter *f, struct err *e)
+int tn_trial_list(struct str *ret_items, const char **ret_next, int64_t *ret_total,
+                  struct tn_service *svc, const char *id, struct arena *a,
+                  const struct db_filter *f, struct err *e)
 {
-    struct arena a = {0};
+    struct db_filter more = *f; /* one row more, to know whether there is one */
     struct db_trial *t = NULL;
     int n = 0;
     int r = known(svc, id, e);
 
+    more.limit++;
     if (r == 0)
-        r = db_trial_list(svc->db, &a, &t, &n, ret_total, id, f, e);
-    if (r == 0) {
-        for (int i = 0; i < n; i++) {
-            str_addc(ret_items, i ? ',' : '[');
-            tn_trial_text(ret_items, &t[i]);
-        }
-        str_add(ret_items, n ? "]" : "[]");
-        *ret_count = n;
+        r = db_trial_list(svc->db, a, &t, &n, ret_total, id, &more, e);
+    if (r < 0)
+        return r;
+    *ret_next = n > f->limit ? db_trial_position(a, f, &t[--n - 1]) : NULL;
+    for (int i = 0; i < n; i++) {
+        str_addc(ret_items, i ? ',' : '[');
+        tn_trial_text(ret_items, &t[i]);
     }
-    arena_done(&a);
-    return r;
+    str_add(ret_items, n ? "]" : "[]");
+    return 0;
 }
 
 static int known_trial(struct tn_service *svc, struct db_trial *t, struct arena *a, const char *id,

@@ -113,6 +113,13 @@ int tn_campaign_check(struct tn_draft **ret, struct tn_service *svc, const json_
 json_t *tn_draft_json(const struct tn_draft *d);          /* the answer to a dry run; any thread */
 int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
                        const char *owner, struct err *e);
+/* The same for a request with an Idempotency-Key: its answer (201, *RET) is kept under KEY in the
+ * transaction that stores the campaign. ONCE may be NULL. */
+struct tn_once {
+    const char *key, *hash, *prefix; /* prefix: of the Location */
+};
+int tn_campaign_create_once(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
+                            const char *owner, const struct tn_once *once, struct err *e);
 struct tn_draft *tn_draft_free(struct tn_draft *d);
 
 int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
@@ -121,8 +128,10 @@ int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct
 int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc, const char *id,
                      struct err *e);
 /* Filters state, tag, name; sort created, name, state. Items without `spec`. */
-int tn_campaign_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc,
-                     const struct db_filter *f, struct err *e);
+/* The text of a JSON array, and the position of the next page, in A; NULL: there is none. */
+int tn_campaign_list(struct str *ret_items, const char **ret_next, int64_t *ret_total,
+                     struct tn_service *svc, struct arena *a, const struct db_filter *f,
+                     struct err *e);
 /* BODY: {"name"?, "notes"?, "tags"?, "priority"?}. */
 int tn_campaign_patch(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
                       struct err *e);
@@ -145,10 +154,14 @@ int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, con
  */
 
 int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t n, struct err *e);
-/* As the text of a JSON array. Filters state, kind; sort n, tokens_per_s, state, memory, kind,
- * seconds. */
-int tn_trial_list(struct str *ret_items, int *ret_count, int64_t *ret_total, struct tn_service *svc,
-                  const char *id, const struct db_filter *f, struct err *e);
+/* The same of trials. Filters state, kind; sort n, tokens_per_s, state, memory, kind, seconds. */
+int tn_trial_list(struct str *ret_items, const char **ret_next, int64_t *ret_total,
+                  struct tn_service *svc, const char *id, struct arena *a,
+                  const struct db_filter *f, struct err *e);
+/* The first, or the last, MAX bytes of a file that a trial may have written, or put something else
+ * in the place of: no link is followed, and nobody is waited for. NULL where it is no file; the
+ * caller frees. */
+char *tn_file_piece(size_t *ret_n, const char *path, size_t max, bool last);
 /* Items: the trainer's step events of the last attempt. */
 int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id,
                  int64_t n, int64_t offset, int64_t limit, struct err *e);

@@ -156,6 +156,7 @@ void web_server_drop_token(struct web_server *s, const char *hash)
             continue;
         }
         *p = t->next;
+        web_streams_end_of(s, t);
         free(t->name);
         free(t);
     }

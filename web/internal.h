@@ -210,6 +210,7 @@ struct web_request {
     struct web_match match;
     const char *method;
     const char *principal;
+    const struct web_token *token; /* that was shown, or NULL; to be compared only */
     enum web_scope scope;
     enum rq_phase phase;
     bool inside; /* libmicrohttpd is calling us: it may be given the answer at once */
@@ -244,6 +245,7 @@ void web_reply_static(struct web_request *rq, const char *type, const void *byte
 
 void web_streams_heartbeat(struct web_server *s);
 void web_streams_end(struct web_server *s);
+void web_streams_end_of(struct web_server *s, const struct web_token *t); /* it is revoked */
 
 /* ---- assets.c ----------------------------------------------------------------------------------
  */

@@ -21,27 +21,30 @@ enum {
 static int open_unix(struct listener *l, const char *path, struct err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct stat st;
     mode_t mask;
-    int fd, r = 0;
+    int fd, r;
 
     if (strlen(path) >= sizeof(a.sun_path) || !*path)
         return err_set(e, -ENAMETOOLONG, "socket path %s is longer than %zu bytes", path,
                        sizeof(a.sun_path) - 1);
     snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return err_set(e, -errno, "socket: %m");
-    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0) {
-        close(fd);
-        return err_set(e, -EADDRINUSE, "another server listens on %s", path);
-    }
+    r = connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 ? 0 : -errno;
     close(fd);
-    if (errno == ECONNREFUSED) /* left by a server that was killed */
+    if (r == 0 || r == -EAGAIN) /* EAGAIN: its backlog is full */
+        return err_set(e, -EADDRINUSE, "another server listens on %s", path);
+    /* Left by a server that was killed; what is no socket refuses a connection, too, and is not
+     * ours to remove. */
+    if (r == -ECONNREFUSED && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
         unlink(path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return err_set(e, -errno, "socket: %m");
     mask = umask(0177);
+    r = 0;
     if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, BACKLOG) < 0)
         r = err_set(e, -errno, "listen on %s: %m", path);
     umask(mask);

@@ -82,6 +82,19 @@ bool web_origin_allowed(const char *origin, const char *host, const char *const 
     return false;
 }
 
+/* "gzip;q=0" says no: do the parameters at P, up to the next comma, have a weight of zero? */
+static bool weighs_nothing(const char *p)
+{
+    while (p += strspn(p, "; \t"), *p && *p != ',') {
+        size_t n = strcspn(p, "; \t,");
+
+        if (n > 2 && !strncasecmp(p, "q=0", 3))
+            return strspn(p + 2, "0.") == n - 2;
+        p += n;
+    }
+    return false;
+}
+
 bool web_list_has(const char *list, const char *word)
 {
     size_t n = strlen(word);
@@ -91,14 +104,8 @@ bool web_list_has(const char *list, const char *word)
 
         list += strspn(list, ", \t");
         len = strcspn(list, ",; \t");
-        if (len == n && !strncasecmp(list, word, n)) {
-            const char *param = list + strcspn(list, ",;");
-
-            /* "gzip;q=0" says no. */
-            return !(*param == ';' && strstr(param, "q=0") &&
-                     strspn(strstr(param, "q=0") + 3, ".0") ==
-                         strcspn(strstr(param, "q=0") + 3, ", \t;"));
-        }
+        if (len == n && !strncasecmp(list, word, n))
+            return !weighs_nothing(list + len);
         list += strcspn(list, ",");
     }
     return false;

@@ -84,6 +84,18 @@ static bool may_gzip(const struct web_request *rq, const char *type, size_t n)
            !reply_header(rq, "Content-Encoding");
 }
 
+/* What of the request an answer depends on, besides its target. */
+static void add_vary(const struct web_request *rq, struct MHD_Response *r, bool coded)
+{
+    bool origins = rq->server->config.origins && *rq->server->config.origins;
+
+    if (coded || origins)
+        MHD_add_response_header(r, "Vary",
+                                !origins ? "Accept-Encoding"
+                                : coded  ? "Accept-Encoding, Origin"
+                                         : "Origin");
+}
+
 /* The answer, whose body has N bytes as they are sent. */
 static void answer(struct web_request *rq, int status, const char *type,
                    struct MHD_Response *owned_r, size_t n)
@@ -92,8 +104,7 @@ static void answer(struct web_request *rq, int status, const char *type,
         abort(); /* out of memory */
     if (type)
         MHD_add_response_header(owned_r, "Content-Type", type);
-    if (type && rq->accepts_gzip)
-        MHD_add_response_header(owned_r, "Vary", "Accept-Encoding");
+    add_vary(rq, owned_r, type || status == 304);
     MHD_add_response_header(owned_r, "X-Content-Type-Options", "nosniff");
     if (!reply_header(rq, "Cache-Control"))
         MHD_add_response_header(owned_r, "Cache-Control",
@@ -162,8 +173,9 @@ static bool tag_listed(const char *list, const char *tag, bool weak_counts)
     return false;
 }
 
-/* Adds an ETag unless the handler chose one; true where 304 was answered. */
-static bool not_modified(struct web_request *rq, int status, const char *text, size_t n)
+/* Adds an ETag unless the handler chose one; true where the request's conditions on it were
+ * answered: 412 or 304. */
+static bool conditions(struct web_request *rq, int status, const char *text, size_t n)
 {
     bool get = !strcmp(rq->method, "GET") || !strcmp(rq->method, "HEAD");
     const char *tag = reply_header(rq, "ETag");
@@ -176,7 +188,11 @@ static bool not_modified(struct web_request *rq, int status, const char *text, s
         web_reply_header(rq, "ETag", etag);
         tag = etag;
     }
-    if (!get || !tag_listed(web_request_header(rq, "If-None-Match"), tag, true))
+    if (!get)
+        return false;
+    if (!web_if_match(rq, tag))
+        return true;
+    if (!tag_listed(web_request_header(rq, "If-None-Match"), tag, true))
         return false;
     send_owned(rq, 304, NULL, mem_alloc(1), 0);
     return true;
@@ -196,7 +212,7 @@ static void reply_owned(struct web_request *rq, int status, const char *type, vo
                         size_t n)
 {
     keep_answer(rq, status, type, owned_body, n);
-    if (not_modified(rq, status, owned_body, n))
+    if (conditions(rq, status, owned_body, n))
         free(owned_body);
     else
         send_owned(rq, status, type, owned_body, n);
@@ -223,7 +239,7 @@ void web_reply_bytes(struct web_request *rq, int status, const char *type, const
 
 void web_reply_static(struct web_request *rq, const char *type, const void *bytes, size_t n)
 {
-    if (!not_modified(rq, 200, bytes, n))
+    if (!conditions(rq, 200, bytes, n))
         answer(rq, 200, type,
                MHD_create_response_from_buffer(n, (void *)(uintptr_t)bytes, MHD_RESPMEM_PERSISTENT),
                n);
@@ -281,10 +297,12 @@ void web_reply_error(struct web_request *rq, const struct err *e)
 
 bool web_if_match(struct web_request *rq, const char *etag)
 {
+    bool get = !strcmp(rq->method, "GET") || !strcmp(rq->method, "HEAD");
     const char *list = web_request_header(rq, "If-Match");
+    const char *none = get ? NULL : web_request_header(rq, "If-None-Match"); /* else it is 304 */
     struct err e;
 
-    if (!list || tag_listed(list, etag, false))
+    if ((!list || tag_listed(list, etag, false)) && !tag_listed(none, etag, true))
         return true;
     err_set(&e, -ESTALE, "the resource has changed: it is now %s", etag);
     web_reply_problem(rq, 412, &e, NULL);
@@ -294,6 +312,18 @@ bool web_if_match(struct web_request *rq, const char *etag)
 void web_reply_location(struct web_request *rq, const char *path)
 {
     web_reply_header(rq, "Location", arena_printf(&rq->arena, "%s%s", rq->server->prefix, path));
+}
+
+const char *web_prefix(const struct web_request *rq)
+{
+    return rq->server->prefix;
+}
+
+bool web_idempotency_of(const struct web_request *rq, const char **ret_key, const char **ret_hash)
+{
+    *ret_key = rq->idem_key;
+    *ret_hash = rq->idem_hash;
+    return rq->idem_key != NULL;
 }
 
 void web_reply_secret(struct web_request *rq)

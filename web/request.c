@@ -83,28 +83,53 @@ static void refuse(struct web_request *rq, int status, int code, const char *fmt
     web_reply_problem(rq, status, &e, NULL);
 }
 
-static enum MHD_Result count_host(void *cls, enum MHD_ValueKind kind, const char *key,
-                                  const char *value)
+struct head {
+    int hosts, lengths, codings;
+    bool unknown; /* a transfer coding that is not "chunked" */
+};
+
+static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *key,
+                                    const char *value)
 {
+    struct head *h = cls;
+
     (void)kind;
-    (void)value;
-    *(int *)cls += !strcasecmp(key, "Host");
+    h->hosts += !strcasecmp(key, "Host");
+    h->lengths += !strcasecmp(key, "Content-Length");
+    if (!strcasecmp(key, "Transfer-Encoding")) {
+        h->codings++;
+        h->unknown |= !value || strcasecmp(value, "chunked") != 0;
+    }
     return MHD_YES;
 }
 
 /* Each check_ function answers and returns false where the request ends. */
+
+/* Who passes requests on must not see another end of this one than we do. */
+static bool check_framing(struct web_request *rq, const struct head *h)
+{
+    if (h->lengths + h->codings <= 1 && !h->unknown)
+        return true;
+    refuse(rq, 400, -EINVAL, "%s",
+           h->unknown ? "the only Transfer-Encoding that is known is chunked"
+                      : "the length of the body is given more than once");
+    return false;
+}
+
 static bool check_host(struct web_request *rq)
 {
     const char *host = web_request_header(rq, "Host"), *origin = web_request_header(rq, "Origin");
     const struct web_config *c = &rq->server->config;
+    struct head h = {0};
     bool foreign;
-    int n = 0;
 
-    MHD_get_connection_values(rq->mhd, MHD_HEADER_KIND, count_host, &n);
-    if (n != 1) {
-        refuse(rq, 400, -EINVAL, "the request must have one Host header, it has %d", n);
+    MHD_get_connection_values(rq->mhd, MHD_HEADER_KIND, count_header, &h);
+    if (h.hosts != 1) {
+        refuse(rq, 400, -EINVAL, "the request must have one Host header, it has %d", h.hosts);
         return false;
     }
+    if (!check_framing(rq, &h))
+        return false;
     if (!web_host_allowed(host, c->hosts)) {
         refuse(rq, 421, -EPERM, "this server is not \"%.128s\"", host);
         return false;
@@ -136,6 +161,21 @@ static bool options(struct web_request *rq, const char *allow)
     }
     web_reply_empty(rq, 204);
     return true;
+}
+
+/* "OPTIONS *": the methods that some route has. */
+static bool options_of_all(struct web_request *rq)
+{
+    AUTO_STR allow = {0};
+
+    if (!str_eq(rq->raw, "*") || strcmp(rq->method, "OPTIONS"))
+        return false;
+    str_add(&allow, "GET, HEAD, ");
+    for (const struct web_route *r = rq->server->config.routes; r->method; r++)
+        if (strcmp(r->method, "GET") && !strstr(allow.text, r->method))
+            str_addf(&allow, "%s, ", r->method);
+    str_add(&allow, "OPTIONS");
+    return options(rq, allow.text);
 }
 
 static bool check_route(struct web_request *rq)
@@ -191,6 +231,7 @@ static bool check_auth(struct web_request *rq)
         return false;
     }
     rq->principal = arena_strdup(&rq->arena, t->name);
+    rq->token = t;
     rq->scope = t->scope;
     if (t->scope < need) {
         refuse(rq, 403, -EPERM, "this needs a token with scope %s; yours has %s",
@@ -239,10 +280,18 @@ static bool has_body(struct web_request *rq, int64_t *length)
     return *length > 0;
 }
 
+/* One media type, whatever its parameters: a page may send "text/plain;,application/json" without
+ * asking first. */
 static bool is_json(const char *type)
 {
-    return type && (web_list_has(type, "application/json") ||
-                    web_list_has(type, "application/merge-patch+json"));
+    static const char *const types[] = {"application/json", "application/merge-patch+json"};
+    size_t n = type ? strcspn(type, "; \t") : 0;
+    const char *rest = type ? type + n + strspn(type + n, " \t") : "";
+
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (n == strlen(types[i]) && !strncasecmp(type, types[i], n))
+            return !*rest || *rest == ';';
+    return false;
 }
 
 static bool check_body(struct web_request *rq)
@@ -301,7 +350,7 @@ static void read_head(struct web_request *rq)
     int r;
 
     rq->accepts_gzip = web_list_has(web_request_header(rq, "Accept-Encoding"), "gzip");
-    if (!check_host(rq))
+    if (!check_host(rq) || options_of_all(rq))
         return;
     r = web_target_parse(&rq->target, rq->raw, rq->server->prefix, &rq->arena, &e);
     if (r < 0) {

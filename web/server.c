@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -237,6 +238,7 @@ static int connections_allowed(int wanted)
 /* The key is private: a file that others may read is a mistake to name, not to serve with. */
 static int load_tls(struct web_server *s, struct err *e)
 {
+    struct stat st;
     int r;
 
     if (!s->config.tls_cert != !s->config.tls_key)
@@ -245,6 +247,9 @@ static int load_tls(struct web_server *s, struct err *e)
         return 0;
     if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
         return err_set(e, -ENOTSUP, "this libmicrohttpd was built without TLS");
+    if (stat(s->config.tls_key, &st) == 0 && (st.st_mode & S_IRWXO))
+        return err_set(e, -EPERM, "%s: a private key that everybody can read; chmod o= it",
+                       s->config.tls_key);
     r = file_read_all(&s->tls_cert, NULL, s->config.tls_cert, 1 << 20, e);
     if (r == 0)
         r = file_read_all(&s->tls_key, NULL, s->config.tls_key, 1 << 20, e);
@@ -327,10 +332,12 @@ static void listener_drop(struct listener *l)
 
 static struct MHD_Daemon *start_daemon(struct web_server *s, struct listener *l)
 {
+    static const char versions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
     bool tls = s->tls_cert && l->tcp;
     struct MHD_OptionItem tls_items[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, s->tls_cert},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, s->tls_key},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)versions},
         {MHD_OPTION_END, 0, NULL},
     };
     unsigned flags =
@@ -343,7 +350,7 @@ static struct MHD_Daemon *start_daemon(struct web_server *s, struct listener *l)
                             MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->max_conns,
                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
                             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(s->idle_ms / 1000),
-                            MHD_OPTION_ARRAY, tls ? tls_items : tls_items + 2, MHD_OPTION_END);
+                            MHD_OPTION_ARRAY, tls ? tls_items : tls_items + 3, MHD_OPTION_END);
 }
 
 int web_server_listen(struct web_server *s, const char *address, struct err *e)

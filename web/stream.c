@@ -22,6 +22,7 @@ struct web_stream {
     struct web_server *server;
     struct MHD_Connection *mhd;
     struct web_conn *conn;
+    const struct web_token *token;
     struct web_stream_ops ops;
     void *ctx;
     struct web_frame *queue[QUEUE];
@@ -172,6 +173,13 @@ void web_streams_end(struct web_server *server)
         web_stream_end(s);
 }
 
+void web_streams_end_of(struct web_server *server, const struct web_token *t)
+{
+    for (struct web_stream *s = server->streams; s; s = s->next)
+        if (s->token == t)
+            web_stream_end(s);
+}
+
 int64_t web_last_event_id(struct web_request *rq)
 {
     const char *text = web_request_header(rq, "Last-Event-ID");
@@ -196,6 +204,7 @@ void web_reply_stream(struct web_request *rq, const struct web_stream_ops *ops, 
     s->server = server;
     s->mhd = rq->mhd;
     s->conn = rq->conn;
+    s->token = rq->token;
     s->ops = *ops;
     s->ctx = ctx;
     s->last_ms = (int64_t)uv_now(server->loop);

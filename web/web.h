@@ -14,7 +14,8 @@
  *
  * Before a handler runs, the server has checked: Host and Origin, method (405 with Allow), token
  * and scope (401, 403, 429), Content-Type and size of the body (415, 413), JSON (400), query
- * parameters by the route's list (400), If-None-Match on the way out (304), Idempotency-Key on
+ * parameters by the route's list (400), If-Match and If-None-Match on the way out (412, 304),
+ * Idempotency-Key on
  * POST. A handler answers exactly once, at once or later.
  */
 #ifndef WEB_WEB_H
@@ -189,11 +190,13 @@ json_t *web_body(const struct web_request *rq);
 /* ---- paging -----------------------------------------------------------------------------------
  */
 
-/* page_size and page_token of a list. A token carries an offset and is bound to path, filters and
+/* page_size and page_token of a list. A token carries a position and is bound to path, filters and
  * order: one that belongs to another list, or that nobody issued, is refused by -EINVAL. */
 struct web_page {
-    int size;       /* 1..1000, 100 unless the request says */
-    int64_t offset; /* rows to skip */
+    int size;          /* 1..1000, 100 unless the request says */
+    int64_t offset;    /* rows to skip, in a list of web_reply_list() */
+    const char *after; /* the position that web_reply_rows() was given, in the request's arena;
+                          NULL: the first page */
 };
 
 int web_page_get(struct web_page *ret, struct web_request *rq, struct err *e);
@@ -201,9 +204,9 @@ int web_page_get(struct web_page *ret, struct web_request *rq, struct err *e);
 /* {"items": ITEMS, "total": TOTAL, "next_page_token": …}. ITEMS is taken. */
 void web_reply_list(struct web_request *rq, const struct web_page *page, json_t *owned_items,
                     int64_t total);
-/* The same where ITEMS is the text of the array, of COUNT elements. */
-void web_reply_list_text(struct web_request *rq, const struct web_page *page, struct str *items,
-                         int count, int64_t total);
+/* The same where ITEMS is the text of the array, and pages go on by a position of the list's own:
+ * NEXT is that of the next page, without an "@" at its beginning; NULL: this is the last one. */
+void web_reply_rows(struct web_request *rq, const char *items, int64_t total, const char *next);
 
 /* ---- answers ----------------------------------------------------------------------------------
  */
@@ -221,6 +224,11 @@ void web_reply_bytes(struct web_request *rq, int status, const char *type, const
                      size_t n);
 void web_reply_empty(struct web_request *rq, int status);
 
+/* The key under which the answer to RQ is kept, and the hash of the request; false: it has none.
+ * For a handler that keeps its answer in the transaction that makes what it answers: else a kill
+ * between the two would leave a thing that the next request with that key makes again. */
+bool web_idempotency_of(const struct web_request *rq, const char **ret_key, const char **ret_hash);
+
 /* The answer holds a secret: it is not kept for the request's Idempotency-Key. */
 void web_reply_secret(struct web_request *rq);
 
@@ -236,11 +244,13 @@ void web_reply_problem(struct web_request *rq, int status, const struct err *e,
 
 /* ETag of a JSON text as web_reply_json() would send it. */
 void web_etag(char etag[40], const char *text, size_t n);
-/* True if the request may change a resource whose tag now is ETAG: it has no If-Match, or one that
- * matches. Otherwise 412 was answered. */
+/* True if the request may change a resource whose tag now is ETAG: neither If-Match nor
+ * If-None-Match speaks against it. Otherwise 412 was answered. Readers are judged when they are
+ * answered. */
 bool web_if_match(struct web_request *rq, const char *etag);
 /* Location of a new resource; PATH is without the prefix. */
 void web_reply_location(struct web_request *rq, const char *path);
+const char *web_prefix(const struct web_request *rq); /* "" or "/x" */
 
 /* Run WORK on a thread of libuv's pool, then DONE on the loop's thread, which answers. WORK may use
  * the arena and the body, and nothing of the server. DONE is called in any case; if the reader has

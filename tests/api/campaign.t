@@ -45,7 +45,13 @@ is "unchanged: 304" "$(status -H "$A" -H "If-None-Match: $etag" "$url/v1/campaig
 is "notes" "$(status -X PATCH -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{"notes":"<b>n</b>","tags":["x","y"]}' "$url/v1/campaigns/$id")" 200
 is "notes over an old state: 412" "$(status -X PATCH -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{"notes":"m"}' "$url/v1/campaigns/$id")" 412
 is "found by its tag" "$(get '/v1/campaigns?tag=x' && grep -c "$id" body)" "2001"
+is "found by a part of its name" "$(get '/v1/campaigns?name=IRS' && grep -c "$id" body)" "2001"
+is "not by what is no part of it" "$(get '/v1/campaigns?name=first2' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
 is "not by another" "$(get '/v1/campaigns?tag=a' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 0"
+is "a state of trials that is none: 400" "$(get "/v1/campaigns/$id/trials?state=done")" 400
+is "nor is this a kind" "$(get "/v1/campaigns/$id/trials?kind=best")" 400
+is "a verb over an old state: 412" "$(status -H "$A" -H 'Content-Type: application/json' -H "If-Match: $etag" -d '{}' "$url/v1/campaigns/$id:cancel")" 412
+is "a clone of no object: 422" "$(post "/v1/campaigns/$id:clone" '[]')" 422
 is "pause what has ended: 409" "$(post "/v1/campaigns/$id:pause" '{}')" 409
 for what in best baseline importance pareto predictions diagnosis trials/1 trials/1/steps trials/1/log 'surface?x=micro_batch&y=recompute'; do
     is "GET $what" "$(get "/v1/campaigns/$id/$what")" 200
@@ -57,10 +63,21 @@ has "carries its provenance" "$(cat body)" "$id"
 job="/v1/campaigns/$id/export/mpijob+partune"
 is "a job around it" "$(status -D head -H "$A" "$url$job")" 200
 has "with a name that says what it is" "$(cat head)" "filename=\"$id-partune\.yaml\""
+for e in "data/campaigns/$id"/trials/*/1/events; do mv "$e" "$e.kept" && mkfifo "$e"; done
+is "export, where a trial has left a pipe for its events" "$(get "/v1/campaigns/$id/export/partune")" 200
+for e in "data/campaigns/$id"/trials/*/1/events; do mv "$e.kept" "$e"; done
 is "export to nothing known: 404" "$(get "/v1/campaigns/$id/export/nothing")" 404
 is "compare trials" "$(post /v1/compare "{\"trials\":[{\"campaign\":\"$id\",\"n\":1},{\"campaign\":\"$id\",\"n\":2}]}")" 200
 has "says in what they differ" "$(cat body)" '"differs":\["'
 is "compare one: 422" "$(post /v1/compare "{\"campaigns\":[\"$id\"]}")" 422
+if command -v sqlite3 >/dev/null; then # what cannot be remembered is not made, so a kill between the two cannot make it twice
+    twice() { status -H "$A" -H 'Content-Type: application/json' -H 'Idempotency-Key: two' -d "{\"name\":\"twice\",$spec,\"budget\":{\"trials\":1}}" "$url/v1/campaigns"; }
+    sqlite3 -cmd '.timeout 5000' data/partune.db "CREATE TRIGGER forgetful BEFORE INSERT ON answer BEGIN SELECT RAISE(ABORT, 'no room'); END"
+    has "an answer that cannot be kept is not given" "$(twice)" '^[45]'
+    sqlite3 -cmd '.timeout 5000' data/partune.db "DROP TRIGGER forgetful"
+    is "the next time it is" "$(twice)" 201
+    is "and there is one campaign" "$(get '/v1/campaigns?name=twice' && sed 's/.*"total":\([0-9]*\).*/ \1/' body)" "200 1"
+fi
 is "clone with changes" "$(post "/v1/campaigns/$id:clone" '{"name":"second","budget":{"trials":200},"space":{"world":[1,2]}}')" 201
 second=$(sed -n 's/.*"id":"\([^"]*\)","name".*/\1/p' body)
 
@@ -71,8 +88,11 @@ wait "$pid" 2>/dev/null
 start
 timeout 20 curl -sN -H "$A" -H "Last-Event-ID: $last" "$url/v1/events" >resumed &
 pids="$pids $!"
+timeout 20 curl -sN -H "$A" -H "Last-Event-ID: 999999999" "$url/v1/events" >future &
+pids="$pids $!"
 ok "events go on after kill -9" wait_for 10 grep -q "\"campaign\":\"$second\"" resumed
 is "with the id after the last" "$(sed -n 's/^id: //p' resumed | head -1)" "$((last + 1))"
+ok "an id of a later database hears what happens now" wait_for 10 grep -q "\"campaign\":\"$second\"" future
 is "no id twice" "$(sed -n 's/^id: //p' resumed | sort | uniq -d | wc -l | tr -d ' ')" 0
 is "the key is remembered, too" "$(status -H "$A" -H 'Content-Type: application/json' -H 'Idempotency-Key: one' -d "{\"name\":\"first\",$spec,\"budget\":{\"trials\":3},\"tags\":[\"a\"]}" "$url/v1/campaigns" && grep -c "^{\"id\":\"$id\"" body)" "2011"
 is "pause" "$(post "/v1/campaigns/$second:pause" '{}')" 200

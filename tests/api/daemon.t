@@ -39,6 +39,9 @@ is "no such example: 404" "$(get /v1/plan/examples/nothing)" 404
 is "no such campaign: 404" "$(get /v1/campaigns/nothing)" 404
 is "nor its trials" "$(get /v1/campaigns/nothing/trials)" 404
 is "nor its events" "$(get /v1/campaigns/nothing/events)" 404
+is "a state that is none: 400" "$(get '/v1/campaigns?state=runing')" 400
+is "no state at all: 400" "$(get '/v1/campaigns?state=')" 400
+is "an event's id that is none: 400" "$(get '/v1/events?last_event_id=abc')" 400
 is "sort by nothing known: 400" "$(get '/v1/campaigns?sort=colour')" 400
 
 job='"model":"tiny-moe","workload":{"global_batch":8}'
@@ -84,10 +87,24 @@ is "nor see tokens" "$(status -H "Authorization: Bearer $secret" "$url/v1/tokens
 is "the list keeps secrets" "$(get /v1/tokens >/dev/null; grep -c "$secret" body)" 0
 is "an unknown scope: 422" "$(post /v1/tokens '{"name":"x","scope":"root"}')" 422
 ok "its text is not in the database" sh -c "! grep -aq '$secret' data/partune.db data/partune.db-wal"
+unknown() { for i in 1 2 3; do status -H "$1" -H 'Content-Type: application/json' -d '{}' "$url/v1/campaigns" >/dev/null; done; }
+unknown 'Authorization: Bearer nobody'
+unknown 'X-None: x'
+is "it may not submit, which is recorded" "$(status -H "Authorization: Bearer $secret" -H 'Content-Type: application/json' -d '{}' "$url/v1/campaigns")" 403
 stop
+if command -v sqlite3 >/dev/null; then
+    has "who did what is in the audit log" "$(sqlite3 data/partune.db 'SELECT who, what, resource, result FROM audit')" '^reader.POST./v1/campaigns.403$'
+    is "but nothing of who has no token" "$(sqlite3 data/partune.db "SELECT count(*) FROM audit WHERE result = '401'")" 0
+fi
 start
 is "it works after a restart" "$(status -H "Authorization: Bearer $secret" "$url/v1/campaigns")" 200
+timeout 30 curl -sN -H "Authorization: Bearer $secret" "$url/v1/events" >stream &
+reader=$!
+pids="$pids $reader"
+ok "it follows events" wait_for 10 grep -q retry stream
 is "revoke it" "$(status -X DELETE -H "$A" "$url/v1/tokens/$id")" 204
+wait "$reader"
+is "its stream ends at once, in order" $? 0
 is "it is refused at once" "$(status -H "Authorization: Bearer $secret" "$url/v1/campaigns")" 401
 is "revoke it again: 404" "$(status -X DELETE -H "$A" "$url/v1/tokens/$id")" 404
 

@@ -36,6 +36,10 @@ is "so does who trusts another of the same name" $? 60
 status -H "$A" "http://${url#https://}/v1/campaigns" >/dev/null
 ok "plain HTTP is not answered" test $? -ne 0
 is "TLS 1.1 is not spoken" "$(status --cacert mine.pem --tls-max 1.1 "$url/healthz")" 000
+old() { # version: the cipher, of a client that would take any
+    openssl s_client "$1" -cipher 'ALL:@SECLEVEL=0' -connect "127.0.0.1:${url##*:}" </dev/null 2>/dev/null | grep -c 'Cipher is [A-Z0-9]'
+}
+is "nor TLS 1.0 and 1.1, to clients that do" "$(old -tls1) $(old -tls1_1) $(old -tls1_2)" "0 0 1"
 is "the token is asked for as ever" "$(status --cacert mine.pem "$url/v1/campaigns")" 401
 is "the owner of the socket needs no TLS" "$(status --unix-socket sock http://localhost/v1/campaigns)" 200
 is "a body travels" "$(head -c 3000 /dev/zero | tr '\0' ' ' | (cat; echo '{"model":"tiny-moe","workload":{"global_batch":8},"layout":{"world":1}}') |
@@ -58,6 +62,9 @@ is "a certificate for another name is refused by the client" $? 60
 is "and good under its own" "$(status --cacert elsewhere.pem --connect-to "localhost:${url##*:}:127.0.0.1:${url##*:}" -H 'Host: localhost' --resolve "tuner.example:${url##*:}:127.0.0.1" "https://tuner.example:${url##*:}/healthz")" 200
 stop
 refused() { timeout 20 "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 "$@" 2>&1; echo "exit $?"; }
+chmod 644 other.key
+has "a key that everybody can read is refused by name" "$(refused --tls-cert other.pem --tls-key other.key)" 'other.key.*everybody'
+chmod 600 other.key
 has "a key of another certificate is refused at the start" "$(refused --tls-cert mine.pem --tls-key other.key)" 'exit [12]'
 has "a certificate alone is refused" "$(refused --tls-cert mine.pem)" 'both a certificate and a key'
 has "a file that is no certificate is refused" "$(refused --tls-cert err --tls-key mine.key)" 'a pair in PEM'

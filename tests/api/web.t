@@ -46,6 +46,8 @@ is "no body where one is needed: 400" "$(status -H "$W" -H "$J" -X POST "$url/v1
 is "deep JSON: 400" "$(awk 'BEGIN { for (i = 0; i < 2000; i++) printf "[" }' | status -H "$W" -H "$J" --data-binary @- "$url/v1/things")" 400
 is "a form: 415" "$(status -H "$W" -d 'name=x' "$url/v1/things")" 415
 is "text: 415" "$(status -H "$W" -H 'Content-Type: text/plain' -d '{"name":"x"}' "$url/v1/things")" 415
+is "text that names JSON, too: 415" "$(status -H "$W" -H 'Content-Type: text/plain;,application/json' -d '{"name":"x"}' "$url/v1/things")" 415
+is "JSON with a parameter" "$(status -H "$W" -H 'Content-Type: Application/JSON; charset=utf-8' -d '{"name":1}' "$url/v1/things")" 422
 is "a compressed body: 415" "$(status -H "$W" -H "$J" -H 'Content-Encoding: gzip' -d '{"name":"x"}' "$url/v1/things")" 415
 is "a long body: 413" "$(head -c 5000 /dev/zero | status -H "$W" -H "$J" --data-binary @- "$url/v1/things")" 413
 is "a long body in chunks: 413" "$(head -c 5000 /dev/zero | status -H "$W" -H "$J" -H 'Transfer-Encoding: chunked' --data-binary @- "$url/v1/things")" 413
@@ -64,6 +66,17 @@ is "method that is not: 405" "$(status -X PUT "$url/v1/things")" 405
 has "405 says which are" "$($C -i -X PUT "$url/v1/things")" '^Allow: GET, HEAD, POST, OPTIONS'
 is "OPTIONS: 204" "$(status -X OPTIONS "$url/v1/things")" 204
 has "OPTIONS says which methods" "$($C -i -X OPTIONS "$url/v1/things/1")" '^Allow: GET, HEAD, PATCH, DELETE, OPTIONS'
+is "OPTIONS of all: 204" "$(status -X OPTIONS --request-target '*' "$url")" 204
+if command -v bash >/dev/null; then
+    raw() { # head, body: the status
+        printf 'POST /v1/things/0:touch HTTP/1.1\r\nHost: localhost\r\n%s\r\n%s\r\n%b\r\n\r\n%b' "$W" "$J" "$1" "$2" >request
+        bash -c 'exec 3<>/dev/tcp/127.0.0.1/"$0"; cat request >&3; read -r -t 10 -u 3 _ code _; echo "$code"' "${url##*:}"
+    }
+    is "a body in chunks" "$(raw 'Transfer-Encoding: chunked' '2\r\n{}\r\n0\r\n\r\n')" 204
+    is "a length and chunks: 400" "$(raw 'Transfer-Encoding: chunked\r\nContent-Length: 12' '2\r\n{}\r\n0\r\n\r\n')" 400
+    is "two lengths: 400" "$(raw 'Content-Length: 2\r\nContent-Length: 3' '{} ')" 400
+    is "another transfer coding: 400" "$(raw 'Transfer-Encoding: gzip, chunked' '2\r\n{}\r\n0\r\n\r\n')" 400
+fi
 is "HEAD has no body" "$($C -I -o /dev/null -w '%{http_code} %{size_download}' -H "$A" "$url/v1/things/0")" "200 0"
 is "a verb" "$(status -X POST -H "$J" -H "$W" "$url/v1/things/0:touch")" 204
 is "a verb on nothing: 404" "$(status -X POST -H "$J" -H "$W" "$url/v1/things/9:touch")" 404
@@ -74,6 +87,10 @@ is "another tag: 200" "$(status -H "$A" -H 'If-None-Match: "0"' "$url/v1/things/
 is "If-Match of another state: 412" "$(status -X PATCH -H "$W" -H "$J" -H 'If-Match: "0"' -d '{"name":"n"}' "$url/v1/things/0")" 412
 is "If-Match of this state: 200" "$(status -X PATCH -H "$W" -H "$J" -H "If-Match: $etag" -d '{"name":"n"}' "$url/v1/things/0")" 200
 is "If-Match of the former state: 412" "$(status -X PATCH -H "$W" -H "$J" -H "If-Match: $etag" -d '{"name":"m"}' "$url/v1/things/0")" 412
+
+is "If-Match of the former state, to read: 412" "$(status -H "$A" -H "If-Match: $etag" "$url/v1/things/0")" 412
+is "If-Match of any state, to read: 200" "$(status -H "$A" -H 'If-Match: *' "$url/v1/things/0")" 200
+is "If-None-Match of any state, to change: 412" "$(status -X PATCH -H "$W" -H "$J" -H 'If-None-Match: *' -d '{"name":"m"}' "$url/v1/things/0")" 412
 
 is "with Idempotency-Key: 201" "$(status -H "$W" -H "$J" -H 'Idempotency-Key: k1' -d '{"name":"once"}' "$url/v1/things")" 201
 cp body first
@@ -103,6 +120,9 @@ plain=$($C -H "$A" "$url/v1/big" | cksum)
 is "gzip unpacks to the same" "$($C --compressed -H "$A" "$url/v1/big" | cksum)" "$plain"
 ok "and is smaller" test "$($C -H 'Accept-Encoding: gzip' -o /dev/null -w '%{size_download}' -H "$A" "$url/v1/big")" -lt 40000
 has "q=0 is no" "$($C -o /dev/null -D - -H 'Accept-Encoding: gzip;q=0' -H "$A" "$url/v1/big")" '^Content-Length: 17'
+has "q=0 of another coding is no word on this one" "$($C -o /dev/null -D - -H 'Accept-Encoding: gzip;q=1.0, *;q=0' -H "$A" "$url/v1/big")" '^Content-Encoding: gzip'
+has "caches are told on what an answer depends" "$($C -o /dev/null -D - -H "$A" "$url/v1/big")" '^Vary: Accept-Encoding'
+has "of pages of other origins, too" "$($C -i -H 'Origin: https://friend.example' "$url/healthz")" '^Vary: .*Origin'
 has "an answer from another thread" "$($C -H "$A" "$url/v1/slow")" '"answer":42'
 
 timeout 10 curl -sN -H "$A" "$url/v1/events" >live &
@@ -151,6 +171,10 @@ ok "the streams were ended, not cut" grep -q news live
 
 THINGS_ONLY_LOCAL=1 "$server" . 0.0.0.0:0 >out 2>err
 is "an address for all, and no configured token: refused" "$? $(cut -c1-32 out)" "3 refused 0.0.0.0:0 can be reached"
+echo precious >precious
+"$server" . unix:precious >out 2>err
+is "a file where the socket is to be: refused" "$? $(cut -c1-25 out)" "3 refused listen on preciou"
+is "and left as it is" "$(cat precious)" precious
 THINGS_NO_TOKENS=1 "$server" . 127.0.0.1:0 >out 2>err
 is "loopback without any token: refused" "$? $(cut -c1-25 out)" "3 refused 127.0.0.1:0 needs"
 THINGS_CONNECTIONS=40

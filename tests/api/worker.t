@@ -71,7 +71,7 @@ is "its log is here" "$(get "/v1/campaigns/$id/trials/2/log?stream=events" && gr
 # ---- a program of one's own, by curl
 given() { sed -n 's/.*"state":"trial","trial":\([0-9]*\),.*/\1/p' body; }
 lease() { sed -n 's/.*"lease":"\([^"]*\)".*/\1/p' body; }
-submit mine 3600 3 >/dev/null
+submit mine 3600 4 >/dev/null
 is "ask" "$(post "/v1/campaigns/$id:suggest" '{"worker":"mine","wait_s":20}')" 200
 l=$(lease)
 has "a trial with its layout" "$(cat body)" '"state":"trial".*"layout":\{"world":1.*"config":\{'
@@ -92,6 +92,9 @@ is "complete again: the same answer" "$(post "/v1/campaigns/$id/trials/1:complet
 is "a heartbeat after the end: 409" "$(post "/v1/campaigns/$id/trials/1:heartbeat" "{\"lease\":\"$l\"}")" 409
 is "out of memory" "$(post "/v1/campaigns/$id:suggest" '{"worker":"mine","wait_s":20}' && l=$(lease) && post "/v1/campaigns/$id/trials/$(given):complete" "{\"lease\":\"$(lease)\",\"status\":\"oom\",\"detail\":\"too much\"}")" "200200"
 has "is the trial's end" "$(cat body)" '"state":"oom".*"detail":"too much"'
+l=$(post "/v1/campaigns/$id:suggest" '{"worker":"mine","wait_s":20}' >/dev/null && lease)
+is "a long text is cut" "$(post "/v1/campaigns/$id/trials/$(given):complete" "{\"lease\":\"$l\",\"status\":\"illegal\",\"detail\":\"$(printf 'é%.0s' $(seq 300))\"}")" 200
+has "between its letters" "$(cat body)" '"detail":"(é)+"'
 is "nothing for a worker with too few devices" "$(post "/v1/campaigns/$id:suggest" '{"worker":"","wait_s":1}')" 422
 post "/v1/campaigns/$id:suggest" '{"worker":"mine","wait_s":20}' >/dev/null
 l=$(lease)
@@ -101,6 +104,13 @@ ok "its trial ends" wait_for 60 trial_is "$n3" cancelled
 is "late: 409" "$(post "/v1/campaigns/$id/trials/$n3:complete" "{\"lease\":\"$l\",\"status\":\"ok\",\"tokens_per_s\":1}")" 409
 has "with the reason" "$(field detail)" 'has ended \(cancelled\); the trial is cancelled'
 is "and there is nothing more to do" "$(post "/v1/campaigns/$id:suggest" '{"worker":"mine"}' && field state)" "200done"
+
+# ---- nothing to give
+submit single 3600 1 >/dev/null
+is "the only trial is given" "$(post "/v1/campaigns/$id:suggest" '{"worker":"first","wait_s":20}' && given)" "2001"
+is "who asks next is told to wait when it has waited, though nothing else happens" \
+    "$(post "/v1/campaigns/$id:suggest" '{"worker":"second","wait_s":0.5}' && field state)" "200wait"
+post "/v1/campaigns/$id:cancel" '{}' >/dev/null
 
 # ---- a lease that runs out
 submit late 1 2 >/dev/null

@@ -95,6 +95,11 @@ static int settle(struct db *db, const char *id, int64_t n, const char *state, d
     return db_trial_settle(db, &t, &e);
 }
 
+static void add_measured(struct db *db, const char *id, double rate)
+{
+    assert_int_equal(settle(db, id, add_trial(db, id, "search", DB_NULL), "ok", rate), 0);
+}
+
 static void a_new_database_has_the_latest_schema(void **state)
 {
     struct store s;
@@ -364,6 +369,87 @@ static void leaders_count_repeats_with_their_layout(void **state)
     close_store(&s);
 }
 
+/* Trials of one page after another, while rows come, go and move between them: those that stay
+ * where they are appear once. */
+static void pages_go_on_behind_the_last_row(void **state)
+{
+    enum { ROWS = 12, PAGE = 5 };
+    static const char *const sorts[] = {"n", "tokens_per_s", "kind"};
+    struct store s;
+    struct err e = {0};
+
+    (void)state;
+    for (size_t k = 0; k < 2 * ARRAY_LEN(sorts); k++) {
+        struct db_filter f = {.sort = sorts[k / 2], .descending = k % 2, .limit = PAGE};
+        int seen[ROWS + 8] = {0}, pages = 0;
+        struct arena a = {0};
+        int n = PAGE;
+
+        open_store(&s, "pages");
+        add_campaign(s.db, "one");
+        for (int i = 0; i < ROWS; i++) /* a third of them has no throughput, some have the same */
+            add_measured(s.db, "one", i % 3 == 2 ? (double)NAN : 100 + i / 6);
+        while (n == PAGE) {
+            struct db_trial *t = NULL;
+            int64_t total;
+
+            assert_int_equal(db_trial_list(s.db, &a, &t, &n, &total, "one", &f, &e), 0);
+            for (int i = 0; i < n; i++)
+                seen[t[i].n]++;
+            if (n == 0)
+                break;
+            f.after = db_trial_position(&a, &f, &t[n - 1]);
+            /* before the first page and behind the last, in either direction, and by any order */
+            add_measured(s.db, "one", pages % 2 ? 1000 : 1);
+            pages++;
+            assert_true(pages < 10);
+        }
+        for (int i = 1; i <= ROWS; i++)
+            if (seen[i] != 1)
+                fail_msg("%s%s: trial %d appeared %d times", f.descending ? "-" : "", f.sort, i,
+                         seen[i]);
+        for (int i = ROWS + 1; i < ROWS + 8; i++)
+            assert_true(seen[i] <= 1);
+        arena_done(&a);
+        close_store(&s);
+    }
+}
+
+/* The same of campaigns, of which some are deleted. */
+static void pages_of_campaigns_outlive_deletions(void **state)
+{
+    struct store s;
+    struct err e = {0};
+    struct arena a = {0};
+    struct db_filter f = {.sort = "name", .limit = 2};
+    struct db_campaign *c = NULL;
+    int64_t total;
+    int n = 0;
+
+    (void)state;
+    open_store(&s, "pages2");
+    for (const char *id = "a\0b\0c\0d\0f\0"; *id; id += strlen(id) + 1)
+        add_campaign(s.db, id);
+    assert_int_equal(db_campaign_list(s.db, &a, &c, &n, &total, &f, &e), 0);
+    assert_int_equal(n, 2);
+    f.after = db_campaign_position(&a, &f, &c[1]);
+    assert_int_equal(db_campaign_move(s.db, "a", DB_RUNNING, DB_DONE, NULL, 1, &e), 0);
+    assert_int_equal(db_campaign_delete(s.db, "a", &e), 0);
+    assert_int_equal(db_campaign_list(s.db, &a, &c, &n, &total, &f, &e), 0);
+    assert_int_equal(n, 2);
+    assert_string_equal(c[0].id, "c");
+    assert_string_equal(c[1].id, "d");
+    assert_int_equal(total, 4);
+    f.after = db_campaign_position(&a, &f, &c[1]);
+    assert_int_equal(db_campaign_list(s.db, &a, &c, &n, &total, &f, &e), 0);
+    assert_int_equal(n, 1);
+    assert_string_equal(c[0].id, "f");
+    f.after = "no position";
+    assert_int_equal(db_campaign_list(s.db, &a, &c, &n, &total, &f, &e), -EINVAL);
+    arena_done(&a);
+    close_store(&s);
+}
+
 static void event_ids_never_go_back(void **state)
 {
     struct store s;
@@ -377,11 +463,38 @@ static void event_ids_never_go_back(void **state)
     for (int i = 0; i < 3; i++)
         db_event_add(s.db, &ev, &id, &e);
     assert_int_equal(id, 3);
-    db_event_trim(s.db, 0, &e);
+    assert_int_equal(db_event_trim(s.db, 0, &e), 0);
     assert_int_equal(db_count(s.db, "event"), 0);
     assert_int_equal(db_event_last(s.db), 3);
     db_event_add(s.db, &ev, &id, &e);
     assert_int_equal(id, 4);
+    close_store(&s);
+}
+
+/* One thread writes: nobody may wait for it until a hundred thousand rows are gone. */
+static void old_events_go_in_pieces(void **state)
+{
+    enum { ALL = 5000, KEEP = 700 };
+    struct store s;
+    struct err e;
+    int64_t id, before = ALL, most = 0, now;
+    struct db_event ev = {.campaign = "one", .trial = DB_NULL, .kind = "campaign", .data = "{}"};
+    int r = 1;
+
+    (void)state;
+    open_store(&s, "trim");
+    add_campaign(s.db, "one");
+    for (int i = 0; i < ALL; i++)
+        assert_int_equal(db_event_add(s.db, &ev, &id, &e), 0);
+    while (r == 1) {
+        r = db_event_trim(s.db, KEEP, &e);
+        now = db_count(s.db, "event");
+        most = before - now > most ? before - now : most;
+        before = now;
+    }
+    assert_int_equal(r, 0);
+    assert_int_equal(before, KEEP);
+    assert_true(most <= 1000);
     close_store(&s);
 }
 
@@ -503,7 +616,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_campaign_moves_only_from_the_states_named),
     cmocka_unit_test(a_running_campaign_cannot_be_deleted_and_a_deleted_one_leaves_nothing),
     cmocka_unit_test(leaders_count_repeats_with_their_layout),
+    cmocka_unit_test(pages_go_on_behind_the_last_row),
+    cmocka_unit_test(pages_of_campaigns_outlive_deletions),
     cmocka_unit_test(event_ids_never_go_back),
+    cmocka_unit_test(old_events_go_in_pieces),
     cmocka_unit_test(a_backup_is_a_whole_database),
     cmocka_unit_test(a_failed_job_undoes_itself_alone),
     cmocka_unit_test(a_full_disk_fails_the_write_and_nothing_else),

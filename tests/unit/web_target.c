@@ -200,6 +200,9 @@ static void a_header_list_is_read_by_words(void **state)
     assert_true(web_list_has("application/json; charset=utf-8", "application/json"));
     assert_false(web_list_has("gzip;q=0", "gzip"));
     assert_false(web_list_has("gzip;q=0.000", "gzip"));
+    assert_false(web_list_has("gzip ; Q=0, br", "gzip"));
+    assert_true(web_list_has("gzip;q=1.0, *;q=0", "gzip"));
+    assert_true(web_list_has("gzip;q=0.001", "gzip"));
     assert_false(web_list_has("xgzip, gzipx", "gzip"));
     assert_false(web_list_has("application/jsonx", "application/json"));
     assert_false(web_list_has(NULL, "gzip"));
