@@ -348,7 +348,8 @@ void tn_attempt_stop(struct tn_attempt *a, enum tn_stop_reason why)
              a->trouble[0]           ? a->trouble
              : why == TN_STOP_CANCEL ? "cancelled"
                                      : "the daemon ends");
-    a->launcher->stop(a);
+    if (!a->unadopted)
+        a->launcher->stop(a);
 }
 
 void tn_attempt_ended(struct tn_attempt *a)
@@ -510,11 +511,64 @@ int tn_attempt_start(struct tn_trial *t, struct err *e)
     return 0;
 }
 
+/* ---- after a restart ---- */
+
+static void on_adopt(uv_timer_t *timer);
+
+static int adopt(struct tn_attempt *a, const struct db_attempt *row, struct err *e)
+{
+    int r = a->launcher->adopt(a, row, e);
+
+    a->unadopted = r < 0;
+    if (r < 0)
+        return r;
+    log_info("campaign %s: trial %lld attempt %lld %s", a->campaign->id, (long long)a->trial->n,
+             (long long)a->number, r ? "adopted" : "ended while no daemon ran");
+    if (r == 0) {
+        tn_attempt_ended(a);
+        return 0;
+    }
+    a->svc->stats.adopted++;
+    if (row->state && !strcmp(row->state, "starting") && !a->waits)
+        commit_run(a);
+    tn_attempt_read(a);
+    a->last_event = tn_now_ms();
+    if (a->stop != TN_STOP_NONE) /* wanted meanwhile */
+        a->launcher->stop(a);
+    else if (strcmp(a->campaign->state, DB_CANCELLED) == 0)
+        tn_attempt_stop(a, TN_STOP_CANCEL);
+    return 0;
+}
+
+/* A full disk, say: what cannot be told now is asked again. Until then it counts as one that runs.
+ */
+static void adopt_later(struct tn_attempt *a, const struct err *e)
+{
+    log_error("campaign %s: trial %lld cannot be taken over: %s", a->campaign->id,
+              (long long)a->trial->n, e->text);
+    uv_timer_start(&a->tick, on_adopt, 1000, 0);
+}
+
+static void on_adopt(uv_timer_t *timer)
+{
+    struct tn_attempt *a = timer->data;
+    struct arena arena = {0};
+    struct db_attempt row;
+    struct err e = {0};
+    int r = db_attempt_get(a->svc->db, &arena, &row, a->campaign->id, a->trial->n, a->number, &e);
+
+    uv_timer_start(&a->tick, on_tick, TICK_MS, TICK_MS);
+    if (r == 0)
+        r = adopt(a, &row, &e);
+    if (r < 0)
+        adopt_later(a, &e);
+    arena_done(&arena);
+}
+
 int tn_attempt_recover(struct tn_campaign *c, struct tn_trial *t, const struct db_attempt *row,
                        struct err *e)
 {
     struct tn_attempt *a;
-    int r;
 
     t->campaign = c;
     a = attempt_new(t, row->attempt);
@@ -531,21 +585,7 @@ int tn_attempt_recover(struct tn_campaign *c, struct tn_trial *t, const struct d
             a->started -= (uint64_t)age;
     }
     watch(a);
-    r = a->launcher->adopt(a, row, e);
-    if (r < 0)
-        return r;
-    log_info("campaign %s: trial %lld attempt %lld %s", c->id, (long long)t->n,
-             (long long)a->number, r ? "adopted" : "ended while no daemon ran");
-    if (r == 0) {
-        tn_attempt_ended(a);
-        return 0;
-    }
-    c->svc->stats.adopted++;
-    if (row->state && !strcmp(row->state, "starting") && !a->waits)
-        commit_run(a);
-    tn_attempt_read(a);
-    a->last_event = tn_now_ms();
-    if (strcmp(c->state, DB_CANCELLED) == 0)
-        tn_attempt_stop(a, TN_STOP_CANCEL);
+    if (adopt(a, row, e) < 0)
+        adopt_later(a, e);
     return 0;
 }

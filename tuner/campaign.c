@@ -180,6 +180,9 @@ int tn_campaign_delete(struct tn_service *svc, const char *id, struct err *e)
     AUTO_FREE char *key = mem_strdup(id);
     int r;
 
+    r = tn_campaign_is_back(svc, id, e);
+    if (r < 0)
+        return r;
     if (c && c->running > 0)
         return err_set(e, -EBUSY, "trials of campaign %s are still running", id);
     r = tn_write(svc, delete_job, key, e);
@@ -209,8 +212,12 @@ static int bring_back(struct tn_service *svc, const char *id, struct err *e)
     struct db_campaign row;
     int r = db_campaign_get(svc->db, &a, &row, id, e);
 
-    if (r == 0 && !strcmp(row.state, DB_PAUSED))
-        r = tn_campaign_revive(svc, &row, e);
+    if (r == 0 && !strcmp(row.state, DB_PAUSED) && !tn_campaign_reviving(svc, id))
+        r = tn_campaign_revive(svc, &row, false, e);
+    if (r == 0 && (r = tn_campaign_is_back(svc, id, e)) < 0) {
+        arena_done(&a);
+        return r;
+    }
     if (r < 0 && r != -ENOENT) {
         if (e)
             e->code = -ESTALE;
@@ -259,6 +266,8 @@ static int cancel_job(struct db *w, void *arg, struct err *e)
 
     if (r == 0)
         r = db_trial_cancel_queued(w, id, clock_wall_ms(), e);
+    if (r == 0)
+        r = db_campaign_end_verify(w, id, DB_CANCELLED, e);
     return r < 0 ? r : tn_event_campaign(w, id, e);
 }
 

@@ -97,17 +97,24 @@ bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *t)
     return true;
 }
 
-static int replay_one(struct tn_engine *en, const struct db_trial *t, struct err *e)
+int tn_engine_layout(struct pl_layout *ret, const struct tn_engine *en, const char *text,
+                     struct err *e)
 {
     AUTO_JSON *v = NULL;
+    int r = jx_parse(&v, text, strlen(text), e);
+
+    if (r == 0)
+        r = pl_layout_parse(ret, v, &en->spec->se.model, &en->spec->se.cluster,
+                            &en->spec->se.workload, e);
+    return r;
+}
+
+static int replay_one(struct tn_engine *en, const struct db_trial *t, struct err *e)
+{
     struct pl_layout l;
     struct se_outcome o;
-    int repeat = 0, r;
+    int repeat = 0, r = tn_engine_layout(&l, en, t->layout, e);
 
-    r = jx_parse(&v, t->layout, strlen(t->layout), e);
-    if (r == 0)
-        r = pl_layout_parse(&l, v, &en->spec->se.model, &en->spec->se.cluster,
-                            &en->spec->se.workload, e);
     for (int i = 1; r == 0 && t->repeat_of != DB_NULL && i <= en->ids; i++)
         if (en->n_of[i] == t->repeat_of)
             repeat = i;
@@ -145,21 +152,16 @@ int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, 
 
 /* ---- answers for any thread ---- */
 
-/* A search for the questions of the HTTP side: built anew from the database through a connection of
- * its own, so that neither the loop nor the campaign at work is disturbed. */
-static int rebuild(struct tn_engine **ret, struct tn_service *svc, const char *id, struct err *e)
+int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, struct db *db,
+                      const char *id, bool at_work, struct err *e)
 {
-    AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
-    AUTO_DB *db = NULL;
     struct arena a = {0};
     struct db_campaign c;
     struct tn_engine *en = NULL;
     struct tn_spec *spec = NULL;
     json_t *body = NULL;
-    int r = db_open(&db, path, DB_READ, e);
+    int r = db_campaign_get(db, &a, &c, id, e);
 
-    if (r == 0)
-        r = db_campaign_get(db, &a, &c, id, e);
     if (r == 0)
         r = jx_parse(&body, c.resolved, strlen(c.resolved), e);
     if (r == 0)
@@ -167,7 +169,7 @@ static int rebuild(struct tn_engine **ret, struct tn_service *svc, const char *i
     json_decref(body);
     arena_done(&a);
     if (r == 0) {
-        spec->se.async_refit = false;
+        spec->se.async_refit &= at_work;
         r = tn_engine_new(&en, spec, e);
     }
     if (r == 0)
@@ -178,6 +180,22 @@ static int rebuild(struct tn_engine **ret, struct tn_service *svc, const char *i
     }
     *ret = en;
     return 0;
+}
+
+int tn_engine_rebuild_beside(struct tn_engine **ret, const struct tn_service *svc, const char *id,
+                             bool at_work, struct err *e)
+{
+    AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
+    AUTO_DB *db = NULL;
+    int r = db_open(&db, path, DB_READ, e);
+
+    return r < 0 ? r : tn_engine_rebuild(ret, svc, db, id, at_work, e);
+}
+
+/* For the questions of the HTTP side: neither the loop nor the campaign at work is disturbed. */
+static int rebuild(struct tn_engine **ret, struct tn_service *svc, const char *id, struct err *e)
+{
+    return tn_engine_rebuild_beside(ret, svc, id, false, e);
 }
 
 int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *e)

@@ -72,12 +72,16 @@ json_t *tn_health_json(struct tn_service *svc)
 {
     json_t *checks = json_array();
     int64_t rows = db_count(svc->db, "campaign");
+    int coming = tn_campaigns_coming(svc);
     struct err e = {0};
     bool ready;
 
     tn_launcher_local.ready(svc, NULL, &e);
     ready = add(checks, "database", rows >= 0, "restore a backup", "schema %d, %lld campaigns",
                 db_version(svc->db), (long long)rows);
+    if (coming)
+        ready &=
+            add(checks, "campaigns", false, "wait a moment", "%d are being brought back", coming);
     ready &= add(checks, "data directory", access(svc->data_dir, W_OK) == 0, "make it writable",
                  "%s", svc->data_dir);
     ready &= check_disk(checks, svc);

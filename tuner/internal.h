@@ -93,8 +93,17 @@ int tn_engine_new(struct tn_engine **ret, struct tn_spec *owned_spec,
 struct tn_engine *tn_engine_ref(struct tn_engine *en);
 struct tn_engine *tn_engine_unref(struct tn_engine *en);
 void tn_engine_name(struct tn_engine *en, int search_id, int64_t n); /* lock held */
+/* The layout TEXT of one of its trials. */
+int tn_engine_layout(struct pl_layout *ret, const struct tn_engine *en, const char *text,
+                     struct err *e);
 /* Replay what the database knows of the campaign; any thread, DB of that thread. */
 int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, struct err *e);
+/* The search of a stored campaign, built anew; any thread, DB of that thread, or a connection of
+ * its own. AT_WORK: it is to go on, not to be asked only. */
+int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, struct db *db,
+                      const char *id, bool at_work, struct err *e);
+int tn_engine_rebuild_beside(struct tn_engine **ret, const struct tn_service *svc, const char *id,
+                             bool at_work, struct err *e);
 
 struct tn_tell {
     struct tn_tell *next;
@@ -325,6 +334,7 @@ struct tn_attempt {
     uint64_t kill_at; /* monotonic ms: the supervisor did not obey */
     double bound;     /* tokens/s at most, of a pruned one */
     bool run_recorded, ended, killing;
+    bool unadopted; /* it could not be told yet whether it lives: try again */
     struct tn_exit exit;
     char trouble[400]; /* what the launcher found, for the failure's detail */
     bool machine_lost; /* it is no fault of the trial */
@@ -381,11 +391,27 @@ void tn_promise_interval(const double *rate, int n, double *mean, double *lo, do
 /* After a restart: what the verification in ROW had done. */
 int tn_verify_restore(struct tn_campaign *c, const struct db_campaign *row, struct err *e);
 
+/* ---- revive.c -----------------------------------------------------------------------------------
+ */
+
+/* Bring a stored campaign back to work, at once or (0, and it is not in memory yet) a while later.
+ */
+int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, bool at_start,
+                       struct err *e);
+bool tn_campaign_reviving(const struct tn_service *svc, const char *id);
+int tn_campaign_is_back(const struct tn_service *svc, const char *id, struct err *e); /* -EAGAIN */
+int tn_reviving(const struct tn_service *svc,
+                bool at_start); /* campaigns; only those of the start */
+/* It cannot be brought back: it is paused for that reason. */
+void tn_campaign_give_up(struct tn_service *svc, const struct db_campaign *row,
+                         const struct err *why);
+
 /* ---- recover.c ----------------------------------------------------------------------------------
  */
 
-/* Bring a stored campaign back to work: its search rebuilt, its queued trials queued. */
-int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, struct err *e);
+/* Those attempts of a campaign that have not ended: adopted, settled, or ended if it is not back.
+ */
+void tn_recover_attempts(struct tn_service *svc, const char *id);
 /* After a restart: all campaigns that are not over, and all attempts that have not ended. */
 int tn_recover(struct tn_service *svc, struct err *e);
 
@@ -600,6 +626,7 @@ struct tn_service {
     struct tn_hosts *hosts; /* of config.hosts; NULL: this machine only */
     struct tn_slots slots;  /* cores of this machine, or of all hosts */
     struct tn_campaign *campaigns;
+    struct tn_revival *revivals; /* campaigns that are being brought back */
     struct tn_attempt *attempts;
     uv_prepare_t turn;           /* runs the scheduler once when something changed */
     uv_async_t wake;             /* a commit brought events */

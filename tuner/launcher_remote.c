@@ -151,7 +151,7 @@ static int adopt(struct tn_attempt *a, const struct db_attempt *row, struct err 
         return r;
     if (!row->job) {
         snprintf(a->trouble, sizeof(a->trouble), "the daemon died before a worker had it");
-        a->machine_lost = true;
+        a->verdict = "requeued";
         return 0;
     }
     snprintf(a->job, sizeof(a->job), "%s", row->job);

@@ -147,7 +147,7 @@ static int start(struct tn_attempt *a, struct err *e)
 
 static int adopt(struct tn_attempt *a, const struct db_attempt *row, struct err *e)
 {
-    struct tn_slurm_trial *t = trial_new(a);
+    struct tn_slurm_trial *t = a->slurm ? a->slurm : trial_new(a);
     int r;
 
     tn_slurm_watch(a->svc);
@@ -160,9 +160,10 @@ static int adopt(struct tn_attempt *a, const struct db_attempt *row, struct err 
         tn_attempt_tick_in(a, 1);
         return 1;
     }
-    t->alloc = tn_slurm_take_again(a, a->job);
+    if (!t->alloc)
+        t->alloc = tn_slurm_take_again(a, a->job);
     r = tn_supervised_adopt(a, e);
-    if (r == 0 && !a->machine_lost && a->job[0]) {
+    if (r == 0 && !a->machine_lost && !a->verdict && a->job[0]) {
         t->phase = TRIAL_CLEAN; /* a step may live on without its srun */
         tn_attempt_tick_in(a, 1);
         return 1;

@@ -241,6 +241,8 @@ static int check(const struct values *v, const struct conf *conf, struct err *e)
     r = tn_service_open(&svc, &loop, &config, e);
     if (r < 0)
         return r;
+    while (tn_campaigns_coming(svc) > 0)
+        uv_run(&loop, UV_RUN_ONCE);
     health = tn_health_json(svc);
     checks = json_object_get(health, "checks");
     json_array_foreach(checks, i, c) {

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Read a small file of /proc into BUF, NUL-terminated; returns its length or a negative errno. */
@@ -78,6 +79,41 @@ int tn_proc_parent(int pid)
     int ppid;
 
     return stat_fields(pid, &state, &ppid, &start) < 0 ? -ESRCH : ppid;
+}
+
+uint64_t tn_proc_age_ms(const struct tn_proc *p)
+{
+    struct timespec t;
+    uint64_t now, start = p->start * 1000 / (uint64_t)sysconf(_SC_CLK_TCK);
+
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    now = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    return now > start ? now - start : 0;
+}
+
+int tn_proc_children(int *pids, int max)
+{
+    DIR *d = opendir("/proc");
+    struct dirent *entry;
+    int n = 0;
+
+    while (d && (entry = readdir(d))) {
+        int64_t pid;
+        uint64_t start;
+        char state;
+        int ppid;
+
+        if (str_to_i64(&pid, entry->d_name, 1, INT32_MAX) < 0 ||
+            stat_fields((int)pid, &state, &ppid, &start) < 0 || ppid != getpid() || state == 'Z' ||
+            state == 'X')
+            continue;
+        if (n < max)
+            pids[n] = (int)pid;
+        n++;
+    }
+    if (d)
+        closedir(d);
+    return n;
 }
 
 /* ---- the mark ---- */
@@ -217,9 +253,12 @@ int tn_run_claim(const char *folder, const struct tn_proc *self, const char *mar
     AUTO_FREE char *text =
         mem_printf("{\"v\":1,\"pid\":%d,\"start\":%llu,\"boot\":\"%s\",\"mark\":\"%s\"}\n", p->pid,
                    (unsigned long long)p->start, p->boot, mark);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int r;
+    int fd, r;
 
+    /* A claim that is there needs no room on the disk to be seen. */
+    if (file_exists(path))
+        return err_set(e, -EEXIST, "claim %s: %s", path, strerror(EEXIST));
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_set(e, -errno, "create %s: %s", temporary, strerror(errno));
     r = file_write_fd(fd, text, strlen(text));

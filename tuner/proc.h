@@ -28,8 +28,12 @@ struct tn_proc {
 int tn_proc_of(struct tn_proc *ret, int pid);
 /* Is it this very process that lives now? */
 bool tn_proc_alive(const struct tn_proc *p);
+/* Milliseconds since it was started, by a clock that nobody sets. */
+uint64_t tn_proc_age_ms(const struct tn_proc *p);
 /* Parent of a process; -ESRCH. */
 int tn_proc_parent(int pid);
+/* Children of this process that live: up to MAX pids, returns how many were found. */
+int tn_proc_children(int *pids, int max);
 
 /* Processes with this mark other than this one: up to MAX pids, returns how many were found.
  * Zombies do not count. Only processes of our own user can be seen, unless we are root. */

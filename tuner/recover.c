@@ -1,94 +1,14 @@
 /*
  * After a restart: the database says what there is, the attempt folders and /proc say what lives.
  *
- * Each campaign that is not over gets its search back by replaying its trials. Each attempt that
- * has not ended is adopted or settled. A campaign that cannot be brought back (its data set is
- * gone, say) is paused with the reason; what runs of it is ended, and its trials are queued again
- * for the day when it is resumed.
+ * Each campaign that is not over comes back to work (revive.c). Each attempt that has not ended is
+ * adopted or settled. A campaign that cannot be brought back (its data set is gone, say) is paused
+ * with the reason; what runs of it is ended, and its trials are queued again for the day when it is
+ * resumed.
  */
 #include <errno.h>
 
 #include "tuner/internal.h"
-
-static int layout_of(struct pl_layout *ret, const struct tn_engine *en, const struct db_trial *t,
-                     struct err *e)
-{
-    AUTO_JSON *v = NULL;
-    int r = jx_parse(&v, t->layout, strlen(t->layout), e);
-
-    if (r == 0)
-        r = pl_layout_parse(ret, v, &en->spec->se.model, &en->spec->se.cluster,
-                            &en->spec->se.workload, e);
-    return r;
-}
-
-static int build_engine(struct tn_engine **ret, struct tn_service *svc,
-                        const struct db_campaign *row, struct err *e)
-{
-    AUTO_JSON *body = NULL;
-    struct tn_spec *spec = NULL;
-    struct tn_engine *en = NULL;
-    int r = jx_parse(&body, row->resolved, strlen(row->resolved), e);
-
-    if (r == 0)
-        r = tn_spec_parse(&spec, svc, body, NULL, e);
-    if (r == 0)
-        r = tn_engine_new(&en, spec, e);
-    if (r == 0)
-        r = tn_engine_replay(en, svc->db, row->id, e);
-    if (r < 0)
-        tn_engine_unref(en);
-    else
-        *ret = en;
-    return r;
-}
-
-/* Queued trials join the queue; open ones are counted. */
-static int take_trials(struct tn_campaign *c, const char *state, bool queue, struct err *e)
-{
-    struct arena a = {0};
-    struct db_filter f = {.state = state, .limit = 100000};
-    struct db_trial *t = NULL;
-    int n = 0;
-    int64_t total;
-    int r = db_trial_list(c->svc->db, &a, &t, &n, &total, c->id, &f, e);
-
-    for (int i = 0; r == 0 && i < n; i++) {
-        struct pl_layout l;
-
-        r = layout_of(&l, c->engine, &t[i], e);
-        c->open += strcmp(t[i].kind, "verify") != 0;
-        if (r == 0 && queue)
-            tn_campaign_enqueue(c, tn_trial_new(&t[i], &l));
-    }
-    arena_done(&a);
-    return r;
-}
-
-int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, struct err *e)
-{
-    struct tn_campaign *c = tn_campaign_find(svc, row->id);
-    struct tn_engine *en = NULL;
-    int r = 0;
-
-    if (!c) {
-        r = build_engine(&en, svc, row, e);
-        if (r < 0)
-            return r;
-        c = tn_campaign_load(svc, row, en);
-        r = take_trials(c, "queued", true, e);
-        if (r == 0)
-            r = take_trials(c, "starting", false, e);
-        if (r == 0)
-            r = take_trials(c, "running", false, e);
-    } else {
-        tn_campaign_set_state(c, row->state);
-    }
-    if (r == 0 && row->verify && strstr(row->verify, "\"state\":\"running\""))
-        r = tn_verify_restore(c, row, e);
-    tn_sched_kick(svc);
-    return r;
-}
 
 /* ---- attempts ---- */
 
@@ -159,26 +79,40 @@ static int recover_attempt(struct tn_service *svc, const struct db_attempt *at, 
     struct pl_layout l;
     int r;
 
+    if (tn_campaign_reviving(svc, at->campaign)) /* it is taken up then */
+        return 0;
     if (!c)
         return end_attempt(svc, at, e);
     r = db_trial_get(svc->db, &a, &row, at->campaign, at->n, e);
     if (r == 0)
-        r = layout_of(&l, c->engine, &row, e);
+        r = tn_engine_layout(&l, c->engine, row.layout, e);
     if (r == 0)
         r = tn_attempt_recover(c, tn_trial_new(&row, &l), at, e);
     arena_done(&a);
     return r;
 }
 
-/* A campaign that cannot be brought back: recover_attempt() ends what runs of it. */
-static void give_up(struct tn_service *svc, const struct db_campaign *row, const struct err *why)
+static void recover_one(struct tn_service *svc, const struct db_attempt *at)
 {
     struct err e = {0};
 
-    log_error("campaign %s cannot be brought back: %s", row->id, why->text);
-    if (strcmp(row->state, DB_PAUSED) != 0 &&
-        tn_campaign_change(svc, row->id, "running verifying", DB_PAUSED, why->text, &e) < 0)
-        log_error("campaign %s: %s", row->id, e.text);
+    if (recover_attempt(svc, at, &e) < 0)
+        log_error("trial %lld of campaign %s: %s", (long long)at->n, at->campaign, e.text);
+}
+
+void tn_recover_attempts(struct tn_service *svc, const char *id)
+{
+    struct arena a = {0};
+    struct db_attempt *at = NULL;
+    struct err e = {0};
+    int n = 0;
+
+    if (db_attempt_open_list(svc->db, &a, &at, &n, &e) < 0)
+        log_error("campaign %s: %s", id, e.text);
+    for (int i = 0; i < n; i++)
+        if (!strcmp(at[i].campaign, id))
+            recover_one(svc, &at[i]);
+    arena_done(&a);
 }
 
 static bool has_attempt(const struct db_attempt *at, int n, const char *id)
@@ -204,8 +138,8 @@ static int revive_state(struct tn_service *svc, const char *state, const struct 
 
         if (only_with_attempts && !has_attempt(at, nat, c[i].id))
             continue;
-        if (tn_campaign_revive(svc, &c[i], &why) < 0)
-            give_up(svc, &c[i], &why);
+        if (tn_campaign_revive(svc, &c[i], true, &why) < 0)
+            tn_campaign_give_up(svc, &c[i], &why);
     }
     arena_done(&a);
     return r;
@@ -224,13 +158,8 @@ int tn_recover(struct tn_service *svc, struct err *e)
         r = revive_state(svc, live[i], at, n, false, e);
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(over); i++)
         r = revive_state(svc, over[i], at, n, true, e);
-    for (int i = 0; r == 0 && i < n; i++) {
-        struct err why = {0};
-
-        if (recover_attempt(svc, &at[i], &why) < 0)
-            log_error("trial %lld of campaign %s: %s", (long long)at[i].n, at[i].campaign,
-                      why.text);
-    }
+    for (int i = 0; r == 0 && i < n; i++)
+        recover_one(svc, &at[i]);
     arena_done(&a);
     return r;
 }

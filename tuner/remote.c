@@ -174,7 +174,8 @@ static json_t *early_answer(struct tn_service *svc, const char *id, bool late)
     struct db_campaign row;
     json_t *answer = NULL;
 
-    if (c && (!strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING)))
+    if (tn_campaign_reviving(svc, id) ||
+        (c && (!strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING))))
         return late ? no_trial("wait", NULL) : NULL;
     if (db_campaign_get(svc->db, &a, &row, id, NULL) < 0)
         answer = no_trial("done", "the campaign was deleted");

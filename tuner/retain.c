@@ -98,7 +98,7 @@ static void drop_old(struct tn_service *svc)
                      svc->config.retain_days);
             svc->retain->removed++;
             svc->retain->next = 0;
-        } else if (e.code != -EBUSY) {
+        } else if (e.code != -EBUSY && e.code != -EAGAIN) {
             log_warn("campaign %s cannot be removed: %s", ids[0], e.text);
         }
     }
@@ -139,7 +139,7 @@ static void drop_files(struct measuring *m, int i)
     struct tn_campaign *c = tn_campaign_find(m->svc, m->ids[i]);
     struct err e = {0};
 
-    if (c && c->running > 0)
+    if ((c && c->running > 0) || tn_campaign_reviving(m->svc, m->ids[i]))
         return;
     if (tn_trash(m->svc, path, &e) < 0) {
         log_warn("quota: %s", e.text);

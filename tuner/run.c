@@ -29,6 +29,8 @@
 enum {
     TICK_MS = 500,     /* how often orphans are looked for */
     LINGER_MS = 300,   /* what the launcher left running may end by itself so long */
+    WARN_MS = 10000,   /* what was killed so long ago should be dead */
+    ROOM_MS = 1000,    /* how often a full disk is tried again */
     EXIT_TAKEN = 111,  /* the attempt belongs to somebody else: nothing was started */
     EXIT_FAILED = 112, /* the attempt could not be set up */
 };
@@ -203,19 +205,37 @@ static void wait_for_child(struct run *r)
     }
 }
 
+/* What is left of the attempt, and gets SIG (0: nothing): whoever carries the mark, else whoever
+ * has thrown it away with the rest of the environment, who is our child as soon as the parent is
+ * gone. */
+static int remains(const struct run *r, int sig)
+{
+    int pids[256];
+    int n = sig ? tn_mark_signal(r->mark, sig) : tn_mark_find(pids, 0, r->mark);
+
+    if (n > 0)
+        return n;
+    n = tn_proc_children(pids, (int)ARRAY_LEN(pids));
+    for (int i = 0; sig && i < n && i < (int)ARRAY_LEN(pids); i++)
+        kill(pids[i], sig);
+    return n;
+}
+
 /* What the launcher left behind may end by itself for a moment, then it is killed. */
 static void clear_leftovers(struct run *r)
 {
-    uint64_t until = now_ms() + (r->kill_at ? 0 : LINGER_MS);
-    int pids[16];
+    uint64_t until = now_ms() + (r->kill_at ? 0 : LINGER_MS), warn_at = now_ms() + WARN_MS;
     int left;
 
-    while ((left = tn_mark_find(pids, (int)ARRAY_LEN(pids), r->mark)) > 0 && now_ms() < until)
+    while ((left = remains(r, 0)) > 0 && now_ms() < until)
         turn(r, 10);
-    if (left > 0) {
-        r->exit.leftovers = left;
-        while (tn_mark_kill_all(r->mark, 10000) < 0)
+    r->exit.leftovers = left;
+    while (remains(r, SIGKILL) > 0) {
+        turn(r, 5);
+        if (now_ms() > warn_at) {
             log_warn("processes of %s do not die; trying on", r->mark);
+            warn_at = now_ms() + WARN_MS;
+        }
     }
     reap(r);
     run_output_pump(&r->out[0]);
@@ -268,7 +288,11 @@ static int supervise(struct run *r, const struct values *v, char **argv, struct 
     r->exit.signal = WIFSIGNALED(r->status) ? WTERMSIG(r->status) : 0;
     r->exit.oom_kills = tn_oom_kills() - oom;
     r->exit.ended = clock_wall_ms();
-    return tn_exit_write(v->folder, &r->exit, e);
+    /* How it ended must not be lost to a full disk, on which nobody could record it either. */
+    while (((rc = tn_exit_write(v->folder, &r->exit, e)) == -ENOSPC || rc == -EDQUOT) &&
+           !r->kill_at)
+        turn(r, ROOM_MS);
+    return rc;
 }
 
 /* Whom and what the program gets, before anything is started. */

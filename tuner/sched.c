@@ -449,7 +449,7 @@ void tn_sched_run(struct tn_service *svc)
     bool again = true;
 
     svc->kicked = false;
-    if (svc->stopping || svc->closing)
+    if (svc->stopping || svc->closing || tn_reviving(svc, true) > 0)
         return;
     tn_campaign_unload_idle(svc);
     for (int turns = 0; again && turns < 10000; turns++) {

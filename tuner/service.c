@@ -330,9 +330,11 @@ void tn_check_stopped(struct tn_service *svc)
 {
     if (!svc->stopping || !svc->stopped)
         return;
+    if (svc->stop_how == TN_STOP_REQUEUE && tn_reviving(svc, false) > 0)
+        return;
     if (svc->stop_how == TN_STOP_REQUEUE)
         for (struct tn_attempt *a = svc->attempts; a; a = a->next)
-            if (!a->ended)
+            if (!a->ended && !a->unadopted)
                 return;
     svc->stopped(svc->stopped_arg);
     svc->stopped = NULL;
@@ -435,6 +437,11 @@ struct db *tn_db(struct tn_service *svc)
 struct db_writer *tn_writer(struct tn_service *svc)
 {
     return svc->writer;
+}
+
+int tn_campaigns_coming(const struct tn_service *svc)
+{
+    return tn_reviving(svc, true);
 }
 
 const struct pl_cluster *tn_local_cluster(const struct tn_service *svc)

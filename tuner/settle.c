@@ -10,7 +10,7 @@
 
 #include "tuner/internal.h"
 
-enum { CRASHES = 3 };
+enum { CRASHES = 3, TAIL = 16 << 10 };
 
 enum next { SETTLE, RETRY, PAUSE };
 
@@ -60,11 +60,11 @@ static void say(struct cause *c, const char *outcome, const char *fmt, ...)
 static void stderr_tail(char *buf, size_t size, const char *folder)
 {
     AUTO_FREE char *path = mem_printf("%s/stderr", folder);
-    AUTO_FREE char *text = NULL;
     size_t n = 0, from;
+    AUTO_FREE char *text = tn_file_piece(&n, path, TAIL, true);
 
     buf[0] = '\0';
-    if (!file_exists(path) || file_read_all(&text, &n, path, 64 << 20, NULL) < 0)
+    if (!text)
         return;
     while (n > 0 && strchr(" \n\r\t=", text[n - 1]))
         n--;
@@ -129,7 +129,7 @@ static void by_exit(struct cause *c, const struct tn_attempt *a)
             c->outcome = codes[i].outcome;
     /* 75 alone may be the bitwise OR of other codes: only with its event it means that somebody
      * else asked it to stop. */
-    if (x->known && a->seen.stopped)
+    if (x->known && (a->seen.stopped || x->stopped))
         say(c, "preempted", "stopped from outside");
     /* The kernel killed something for want of memory while it ran, and it died by KILL (mpiexec
      * reports 9 or 137). */
@@ -153,6 +153,15 @@ static bool did_other_work(struct cause *c, const struct tn_attempt *a)
     return true;
 }
 
+/* What was cut to its length may end inside of one. */
+static void whole_characters(char *text)
+{
+    size_t n = strlen(text);
+
+    for (int i = 0; i < 3 && n > 0 && !str_is_utf8(text, n); i++)
+        text[--n] = '\0';
+}
+
 static void find_cause(struct cause *c, const struct tn_attempt *a)
 {
     *c = (struct cause){.rank = -1};
@@ -170,6 +179,7 @@ static void find_cause(struct cause *c, const struct tn_attempt *a)
         by_error(c, &a->seen);
     else
         by_exit(c, a);
+    whole_characters(c->detail);
 }
 
 /* ---- the row ---- */

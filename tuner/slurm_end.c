@@ -42,10 +42,10 @@ static const char *said(const struct tn_attempt *a)
 
     for (size_t i = 0; i < ARRAY_LEN(files) && !v; i++) {
         AUTO_FREE char *path = mem_printf("%s/%s", a->folder, files[i]);
-        AUTO_FREE char *text = NULL;
         size_t n;
+        AUTO_FREE char *text = tn_file_piece(&n, path, 1 << 20, true);
 
-        if (file_exists(path) && file_read_all(&text, &n, path, 64 << 20, NULL) == 0)
+        if (text)
             v = tn_slurm_said(text);
     }
     return v;

@@ -117,7 +117,7 @@ static void on_found(void *arg, int status, const char *out, const char *error)
         return;
     }
     if (t->stopped || tn_run_claim(a->folder, NULL, a->mark, NULL) == 0) {
-        tn_slurm_judge(a, "node_fail", "%s", "the daemon died before it was launched");
+        tn_slurm_judge(a, "requeued", "%s", "the daemon died before it was launched");
         tn_attempt_ended(a);
         return;
     }

@@ -113,10 +113,10 @@ static void gone(struct tn_attempt *a)
 {
     struct cleaning *cl;
 
-    if (a->ended || a->killing)
-        return;
     if (a->handles > 1)
         uv_poll_stop(&a->poll);
+    if (a->ended || a->killing)
+        return;
     tn_exit_read(&a->exit, a->folder);
     if (a->exit.known) {
         last_gone(a);
@@ -195,7 +195,11 @@ int tn_supervised_spawn(struct tn_attempt *a, char **argv, char **env, struct er
     }
     a->proc.pid = p->pid;
     r = watch(a, p->pid);
-    return r < 0 ? err_set(e, r, "watch process %d: %s", p->pid, strerror(-r)) : 0;
+    if (r == 0)
+        return 0;
+    uv_process_kill(p, SIGKILL); /* nobody would know of its end */
+    tn_mark_kill_all(a->mark, OBEY_MS);
+    return err_set(e, r, "watch process %d: %s", p->pid, strerror(-r));
 }
 
 /* ---- adopt ---- */
@@ -213,26 +217,40 @@ static int dead(struct tn_attempt *a, const char *why)
     return 0;
 }
 
+/* It says nothing about trial or machine, however often daemons die so early. */
+static int never_launched(struct tn_attempt *a)
+{
+    dead(a, NULL);
+    snprintf(a->trouble, sizeof(a->trouble), "the daemon died before it was launched");
+    a->verdict = "requeued";
+    return 0;
+}
+
 int tn_supervised_adopt(struct tn_attempt *a, struct err *e)
 {
     struct tn_proc here;
+    uint64_t age;
     int r;
 
     /* Was it started at all? If nobody claimed it, we do, and then nobody will. */
     r = file_exists(a->folder) ? tn_run_claim(a->folder, NULL, a->mark, NULL) : 0;
     if (r == 0)
-        return dead(a, "the daemon died before it was launched");
+        return never_launched(a);
     if (r != -EEXIST)
         return err_set(e, r, "claim %s: %s", a->folder, strerror(-r));
     r = tn_run_read(&a->proc, a->folder, e);
     if (r < 0)
         return dead(a, "run.json is damaged");
     if (a->proc.pid == 0)
-        return dead(a, "the daemon died before it was launched");
+        return never_launched(a);
     if (tn_proc_of(&here, getpid()) == 0 && strcmp(here.boot, a->proc.boot) != 0)
         return dead(a, "the machine was restarted");
-    if (!tn_proc_alive(&a->proc) || watch(a, a->proc.pid) < 0)
+    /* Alive after it is watched: else the pid might be somebody else's by then. */
+    if (!tn_proc_alive(&a->proc) || watch(a, a->proc.pid) < 0 || !tn_proc_alive(&a->proc))
         return dead(a, NULL);
+    age = tn_proc_age_ms(&a->proc);
+    if (age < tn_now_ms()) /* the wall clock may have been set meanwhile */
+        a->started = tn_now_ms() - age;
     return 1; /* if it dies right now, its pidfd says so */
 }
 

@@ -79,6 +79,10 @@ tn_writer(struct tn_service *svc); /* for rows of the HTTP side (answers, tokens
 const struct pl_cluster *
 tn_local_cluster(const struct tn_service *svc); /* profiles/local.json, or NULL */
 
+/* Campaigns that are still being brought back after the start: nothing is launched until there is
+ * none. */
+int tn_campaigns_coming(const struct tn_service *svc);
+
 /* {"ready": bool, "checks": [{"name", "ok", "detail", "fix"}]}: database, data directory, disk,
  * mpiexec, trainer, supervisor, cores. For /readyz and `partune doctor`. */
 json_t *tn_health_json(struct tn_service *svc);

@@ -16,6 +16,8 @@
 
 #include "tuner/internal.h"
 
+enum { MAX_PAIRS = 50 };
+
 /* Of N logarithms' mean, at a variance of SHARE times theirs. */
 static void log_interval(const double *x, int n, double share, double *mean, double *lo, double *hi)
 {
@@ -53,7 +55,7 @@ const char *tn_verdict(double lo, double hi, bool same)
 /* What the complete pairs of successes gave. */
 struct pairs {
     int n;
-    double ratio[64], winner[64]; /* winner / baseline; tokens/s of the winner */
+    double ratio[MAX_PAIRS], winner[MAX_PAIRS]; /* winner / baseline; tokens/s of the winner */
 };
 
 /* {"tokens_per_s", "lo", "hi"} of the next run of the winner, or null where one run says nothing.
@@ -118,23 +120,29 @@ static bool winner_first(int trial)
     return trial / 2 % 2 == 0;
 }
 
-/* Each complete pair of successes, from the trials of kind verify in their order. */
+/* The trials of this verification; there may be those of many others before them. */
+static int trials_of(struct db_trial **ret, int *ret_count, struct arena *a, struct tn_campaign *c,
+                     struct err *e)
+{
+    struct db_trial before = {.n = c->verify.first_n - 1};
+    struct db_filter f = {.kind = "verify", .limit = (int64_t)2 * MAX_PAIRS};
+    int64_t total;
+
+    f.after = db_trial_position(a, &f, &before);
+    return db_trial_list(c->svc->db, a, ret, ret_count, &total, c->id, &f, e);
+}
+
+/* Each complete pair of successes, from the trials in their order. */
 static int read_pairs(struct pairs *ret, struct tn_campaign *c, struct err *e)
 {
     struct arena a = {0};
-    struct db_filter f = {.kind = "verify", .limit = 1000};
     struct db_trial *t = NULL;
-    int count = 0, max = (int)ARRAY_LEN(ret->ratio);
-    int64_t total;
-    int first = -1;
-    int r = db_trial_list(c->svc->db, &a, &t, &count, &total, c->id, &f, e);
+    int count = 0;
+    int r = trials_of(&t, &count, &a, c, e);
 
     ret->n = 0;
-    for (int i = 0; r == 0 && i < count; i++)
-        if (first < 0 && t[i].n >= c->verify.first_n)
-            first = i;
-    for (int i = first; r == 0 && first >= 0 && i + 1 < count && ret->n < max; i += 2) {
-        bool w = winner_first(i - first);
+    for (int i = 0; r == 0 && i + 1 < count; i += 2) {
+        bool w = winner_first(i);
         double a1 = t[i].tokens_per_s, a2 = t[i + 1].tokens_per_s;
 
         if (!strcmp(t[i].state, "ok") && !strcmp(t[i + 1].state, "ok")) {
@@ -203,31 +211,18 @@ void tn_verify_step(struct tn_campaign *c)
 
 /* ---- begin, and again after a restart ---- */
 
-static int layout_of(struct pl_layout *ret, const struct tn_engine *en, const char *text,
-                     struct err *e)
-{
-    AUTO_JSON *v = NULL;
-    int r = jx_parse(&v, text, strlen(text), e);
-
-    if (r == 0)
-        r = pl_layout_parse(ret, v, &en->spec->se.model, &en->spec->se.cluster,
-                            &en->spec->se.workload, e);
-    return r;
-}
-
 int tn_verify_restore(struct tn_campaign *c, const struct db_campaign *row, struct err *e)
 {
     AUTO_JSON *v = NULL;
     struct tn_verify *ve = &c->verify;
     struct arena a = {0};
     struct db_trial winner, baseline, *t = NULL;
-    struct db_filter f = {.kind = "verify", .limit = 1000};
-    int64_t total;
     int count = 0;
     int r = jx_parse(&v, row->verify, strlen(row->verify), e);
 
+    *ve = (struct tn_verify){0}; /* of one before, which was paused */
     if (r == 0)
-        r = jx_get_int(&ve->pairs, v, "pairs", 1, 50, e);
+        r = jx_get_int(&ve->pairs, v, "pairs", 1, MAX_PAIRS, e);
     if (r == 0)
         r = jx_get_int(&ve->steps, v, "steps", 0, 10000, e);
     ve->winner_n = json_integer_value(json_object_get(v, "winner"));
@@ -238,13 +233,12 @@ int tn_verify_restore(struct tn_campaign *c, const struct db_campaign *row, stru
     if (r == 0)
         r = db_trial_get(c->svc->db, &a, &baseline, c->id, ve->baseline_n, e);
     if (r == 0)
-        r = layout_of(&ve->winner, c->engine, winner.layout, e);
+        r = tn_engine_layout(&ve->winner, c->engine, winner.layout, e);
     if (r == 0)
-        r = layout_of(&ve->baseline, c->engine, baseline.layout, e);
+        r = tn_engine_layout(&ve->baseline, c->engine, baseline.layout, e);
     if (r == 0)
-        r = db_trial_list(c->svc->db, &a, &t, &count, &total, c->id, &f, e);
-    for (int i = 0; r == 0 && i < count; i++)
-        ve->added += t[i].n >= ve->first_n;
+        r = trials_of(&t, &count, &a, c, e);
+    ve->added = count;
     arena_done(&a);
     return r;
 }
@@ -266,7 +260,7 @@ static int parse_wish(struct tn_verify *v, const json_t *body, struct err *e)
 
     *v = (struct tn_verify){.pairs = 5};
     if (r == 0 && body)
-        r = jx_get_int(&v->pairs, body, "pairs", 1, 50, e);
+        r = jx_get_int(&v->pairs, body, "pairs", 1, MAX_PAIRS, e);
     if (r == 0 && body)
         r = jx_get_int(&v->steps, body, "steps", 1, 10000, e);
     return r;
@@ -294,8 +288,8 @@ static int start_verify(struct tn_service *svc, const struct db_campaign *row, s
         r = begin(svc, row, v, e);
     if (r == 0)
         r = db_campaign_get(svc->db, &a, &now, row->id, e);
-    if (r == 0)
-        r = tn_campaign_revive(svc, &now, e);
+    if (r == 0 && (r = tn_campaign_revive(svc, &now, false, e)) < 0)
+        tn_campaign_give_up(svc, &now, e);
     arena_done(&a);
     return r;
 }
@@ -309,6 +303,8 @@ int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, con
     struct tn_verify v;
     int r = parse_wish(&v, body, e);
 
+    if (r == 0)
+        r = tn_campaign_is_back(svc, id, e);
     if (r == 0)
         r = db_campaign_get(svc->db, &a, &row, id, e);
     if (r == 0 && (!strcmp(row.state, DB_RUNNING) || !strcmp(row.state, DB_VERIFYING) ||

@@ -1,0 +1,195 @@
+/*
+ * A stored campaign comes back to work: its search is rebuilt by replaying its trials, its queued
+ * trials are queued, its attempts adopted or settled.
+ *
+ * That takes a moment, except for a search that earlier campaigns inform (search.warm_start): it
+ * fits those first, which may take seconds, so it is built in libuv's pool. Meanwhile the campaign
+ * is what its row says and not in memory; what would need it there is refused for the moment. At
+ * the start nothing is launched until all are back, since they may hold cores, and /readyz says so.
+ */
+#include <errno.h>
+
+#include "tuner/internal.h"
+
+struct tn_revival {
+    struct tn_revival *next;
+    uv_work_t work;
+    struct tn_service *svc;
+    char id[TN_ID_TEXT];
+    bool at_start;
+    struct tn_engine *engine;
+    struct err why; /* there is none */
+};
+
+bool tn_campaign_reviving(const struct tn_service *svc, const char *id)
+{
+    for (const struct tn_revival *v = svc->revivals; v; v = v->next)
+        if (!strcmp(v->id, id))
+            return true;
+    return false;
+}
+
+int tn_reviving(const struct tn_service *svc, bool at_start)
+{
+    int n = 0;
+
+    for (const struct tn_revival *v = svc->revivals; v; v = v->next)
+        n += !at_start || v->at_start;
+    return n;
+}
+
+int tn_campaign_is_back(const struct tn_service *svc, const char *id, struct err *e)
+{
+    if (!tn_campaign_reviving(svc, id))
+        return 0;
+    return err_set(e, -EAGAIN, "campaign %s is being brought back; try again in a moment", id);
+}
+
+/* Queued trials join the queue; open ones are counted. */
+static int take_trials(struct tn_campaign *c, const char *state, bool queue, struct err *e)
+{
+    struct arena a = {0};
+    struct db_filter f = {.state = state, .limit = 100000};
+    struct db_trial *t = NULL;
+    int n = 0;
+    int64_t total;
+    int r = db_trial_list(c->svc->db, &a, &t, &n, &total, c->id, &f, e);
+
+    for (int i = 0; r == 0 && i < n; i++) {
+        struct pl_layout l;
+
+        r = tn_engine_layout(&l, c->engine, t[i].layout, e);
+        c->open += strcmp(t[i].kind, "verify") != 0;
+        if (r == 0 && queue)
+            tn_campaign_enqueue(c, tn_trial_new(&t[i], &l));
+    }
+    arena_done(&a);
+    return r;
+}
+
+static int join(struct tn_service *svc, const struct db_campaign *row, struct tn_engine *owned_en,
+                struct err *e)
+{
+    struct tn_campaign *c = tn_campaign_load(svc, row, owned_en);
+    int r = take_trials(c, "queued", true, e);
+
+    if (r == 0)
+        r = take_trials(c, "starting", false, e);
+    if (r == 0)
+        r = take_trials(c, "running", false, e);
+    return r;
+}
+
+static int restore_verify(struct tn_campaign *c, const struct db_campaign *row, struct err *e)
+{
+    if (!row->verify || !strstr(row->verify, "\"state\":\"running\""))
+        return 0;
+    return tn_verify_restore(c, row, e);
+}
+
+void tn_campaign_give_up(struct tn_service *svc, const struct db_campaign *row,
+                         const struct err *why)
+{
+    struct err e = {0};
+
+    log_error("campaign %s cannot be brought back: %s", row->id, why->text);
+    if (strcmp(row->state, DB_PAUSED) != 0 &&
+        tn_campaign_change(svc, row->id, "running verifying", DB_PAUSED, why->text, &e) < 0)
+        log_error("campaign %s: %s", row->id, e.text);
+}
+
+/* ---- beside the loop ---- */
+
+static void revive_work(uv_work_t *w)
+{
+    struct tn_revival *v = w->data;
+
+    tn_engine_rebuild_beside(&v->engine, v->svc, v->id, true, &v->why);
+}
+
+/* Its row is read again: it may have been paused or cancelled meanwhile. */
+static void come_back(struct tn_revival *v)
+{
+    struct tn_service *svc = v->svc;
+    struct arena a = {0};
+    struct db_campaign row;
+    int r = db_campaign_get(svc->db, &a, &row, v->id, &v->why);
+
+    if (r == 0 && v->engine) {
+        r = join(svc, &row, TAKE(v->engine), &v->why);
+        if (r == 0)
+            r = restore_verify(tn_campaign_find(svc, v->id), &row, &v->why);
+        if (r < 0)
+            tn_campaign_give_up(svc, &row, &v->why);
+    } else if (r == 0) {
+        tn_campaign_give_up(svc, &row, &v->why);
+    }
+    arena_done(&a);
+    tn_recover_attempts(svc, v->id);
+    for (struct tn_attempt *at = svc->attempts; svc->stopping && at; at = at->next)
+        if (svc->stop_how == TN_STOP_REQUEUE && !strcmp(at->campaign->id, v->id))
+            tn_attempt_stop(at, TN_STOP_SERVICE);
+}
+
+static void revive_done(uv_work_t *w, int status)
+{
+    struct tn_revival *v = w->data, **at = &v->svc->revivals;
+    struct tn_service *svc = v->svc;
+
+    (void)status;
+    while (*at != v)
+        at = &(*at)->next;
+    *at = v->next;
+    svc->works--;
+    if (!svc->closing)
+        come_back(v);
+    tn_engine_unref(v->engine);
+    free(v);
+    tn_sched_kick(svc);
+    tn_check_stopped(svc);
+}
+
+static void revive_beside(struct tn_service *svc, const char *id, bool at_start)
+{
+    struct tn_revival *v = mem_alloc(sizeof(*v));
+
+    *v = (struct tn_revival){.next = svc->revivals, .svc = svc, .at_start = at_start};
+    v->work.data = v;
+    snprintf(v->id, sizeof(v->id), "%s", id);
+    svc->revivals = v;
+    svc->works++;
+    uv_queue_work(svc->loop, &v->work, revive_work, revive_done);
+}
+
+/* ---- at once, or beside ---- */
+
+static bool is_informed(const struct db_campaign *row)
+{
+    AUTO_JSON *v = json_loads(row->resolved, 0, NULL);
+
+    return json_array_size(json_object_get(json_object_get(v, "search"), "warm_start")) > 0;
+}
+
+int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, bool at_start,
+                       struct err *e)
+{
+    struct tn_campaign *c = tn_campaign_find(svc, row->id);
+    struct tn_engine *en = NULL;
+    int r = 0;
+
+    if (!c && is_informed(row)) {
+        revive_beside(svc, row->id, at_start);
+        return 0;
+    }
+    if (c) {
+        tn_campaign_set_state(c, row->state);
+    } else {
+        r = tn_engine_rebuild(&en, svc, svc->db, row->id, true, e);
+        if (r == 0)
+            r = join(svc, row, en, e);
+    }
+    if (r == 0)
+        r = restore_verify(tn_campaign_find(svc, row->id), row, e);
+    tn_sched_kick(svc);
+    return r;
+}
