@@ -12,14 +12,14 @@
 
 #include "tuner/slurm.h"
 
-enum { COMMAND_MS = 30000, VANISHED = 3, RETRY_MS = 5000 };
+enum { COMMAND_MS = 30000, VANISHED = 3, RETRY_MS = 5000, SWEEP_MS = 60000 };
 
 struct tn_slurm {
     struct tn_service *svc;
     uv_timer_t timer;
     struct tn_slurm_alloc *allocs;
-    bool asking, swept;
-    uint64_t idle_ms;
+    bool asking;
+    uint64_t idle_ms, sweep_at;
     char trouble[200]; /* why squeue did not answer the last time; "": it did */
 };
 
@@ -195,7 +195,7 @@ static void on_looked(void *arg, int status, const char *out, const char *error)
         al->retry_at = tn_now_ms() + RETRY_MS;
         return;
     }
-    while (tn_slurm_line(&j, &out)) {
+    while (tn_slurm_line(&j, &out)) { /* others of that name are swept away */
         if (j.phase != SLURM_PENDING && j.phase != SLURM_RUNNING)
             continue;
         snprintf(al->id, sizeof(al->id), "%s", j.id);
@@ -444,23 +444,28 @@ static void ask(struct tn_slurm *sl)
     tn_argv_done(&v);
 }
 
-/* ---- what a former daemon left ---- */
+/* ---- what a former daemon left, or its sbatch that arrived when it was dead ---- */
 
-/* Does an attempt or a live campaign of ours still want the job of that name? */
-static bool is_known(struct tn_slurm *sl, const char *name)
+/* Does an attempt or a live campaign of ours still want that job? A campaign has one allocation. */
+static bool is_known(struct tn_slurm *sl, const struct tn_slurm_job *j)
 {
     char mine[160], mark[TN_MARK_TEXT];
 
-    for (struct tn_campaign *c = sl->svc->campaigns; c; c = c->next) {
-        snprintf(mark, sizeof(mark), "%s/%s", sl->svc->instance, c->id);
-        tn_slurm_name(mine, mark);
-        if (!strcmp(mine, name) &&
-            (c->running > 0 || !strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING)))
+    for (struct tn_slurm_alloc *al = sl->allocs; al; al = al->next)
+        if (!strcmp(al->id, j->id))
             return true;
-    }
     for (struct tn_attempt *a = sl->svc->attempts; a; a = a->next) {
         tn_slurm_name(mine, a->mark);
-        if (!strcmp(mine, name))
+        if (!strcmp(mine, j->name) || !strcmp(a->job, j->id))
+            return true;
+    }
+    for (struct tn_campaign *c = sl->svc->campaigns; c; c = c->next) {
+        const struct tn_slurm_alloc *al = find(sl, c->id);
+
+        snprintf(mark, sizeof(mark), "%s/%s", sl->svc->instance, c->id);
+        tn_slurm_name(mine, mark);
+        if (!strcmp(mine, j->name) && (!al || !al->id[0]) &&
+            (c->running > 0 || !strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING)))
             return true;
     }
     return false;
@@ -473,9 +478,10 @@ static void on_sweep(void *arg, int status, const char *out, const char *error)
     struct tn_slurm_job j;
 
     (void)error;
-    sl->swept = status == 0;
+    if (status != 0)
+        sl->sweep_at = 0;
     while (status == 0 && tn_slurm_line(&j, &out))
-        if (str_starts(j.name, ours) && !is_known(sl, j.name)) {
+        if (str_starts(j.name, ours) && !is_known(sl, &j)) {
             log_info("job %s (%s) is of no use any more", j.id, j.name);
             tn_slurm_cancel(sl->svc, j.id, NULL);
         }
@@ -486,7 +492,7 @@ static void sweep(struct tn_slurm *sl)
     const struct passwd *pw = getpwuid(geteuid());
     struct tn_argv v = {0};
 
-    sl->swept = true; /* unless it fails */
+    sl->sweep_at = tn_now_ms() + SWEEP_MS;
     if (!pw)
         return;
     tn_slurm_program(&v, sl->svc, "squeue");
@@ -502,7 +508,7 @@ static void on_timer(uv_timer_t *t)
     struct tn_slurm *sl = t->data;
     struct tn_slurm_alloc *next;
 
-    if (!sl->swept)
+    if (tn_now_ms() >= sl->sweep_at && tn_reviving(sl->svc, true) == 0)
         sweep(sl);
     if (!sl->asking)
         ask(sl);

@@ -79,7 +79,10 @@ submit steps steps "$few, \"search\": {\"parallel\": 2}"
 ok "steps: a first trial runs" wait_for 30 test -e "data/campaigns/$id/trials/1/1/run.json"
 allocation=$(job_of 1)
 stop KILL
+# As if sbatch of the daemon that was killed had arrived after the next one's.
+double=$(sbatch --parsable -p low -N1 -n1 -J "$(squeue -h -j "$allocation" -o %j)" -o /dev/null --wrap 'exec sleep 600')
 start
+ok "steps: a second allocation of that name is given back" wait_for 20 sh -c "! squeue -h -t running,pending -o %A | grep -qx $double"
 done_ok "steps after kill -9 of the daemon"
 has "steps: every trial is ok" "$(by_state)" '"ok":3'
 is "steps: in one allocation" "$(sqlite3 data/partune.db "SELECT DISTINCT job FROM attempt WHERE campaign = '$id'")" "$allocation"
