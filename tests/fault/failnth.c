@@ -15,6 +15,7 @@
 #endif
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -39,6 +40,7 @@ __attribute__((constructor)) static void map_page(void)
 
     if (fd < 0)
         return;
+    backtrace(&p, 1); /* loads what it needs, now that nothing is counted */
     p = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (p != MAP_FAILED && ((struct fail_page *)p)->pid == 0) {
@@ -47,13 +49,62 @@ __attribute__((constructor)) static void map_page(void)
     }
 }
 
+enum { DEPTH = 12, OURS = 2 }; /* frames of a stack; the first of them are this file's */
+
+static unsigned stack_hash(void)
+{
+    void *frame[DEPTH + OURS];
+    int n = backtrace(frame, DEPTH + OURS);
+    unsigned h = 2166136261u;
+
+    for (int i = OURS; i < n; i++)
+        for (unsigned shift = 0; shift < 48; shift += 8)
+            h = (h ^ (unsigned)((unsigned long)frame[i] >> shift & 0xff)) * 16777619u;
+    return h ? h : 1;
+}
+
+static void record(unsigned hash)
+{
+    for (unsigned i = 0; i < FAIL_STACKS / 2; i++) {
+        volatile unsigned *slot = &page->stack[(hash + i) % FAIL_STACKS];
+        unsigned none = 0;
+
+        if (*slot == hash)
+            return;
+        if (__atomic_compare_exchange_n(slot, &none, hash, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+            __atomic_add_fetch(&page->stacks, 1, __ATOMIC_SEQ_CST);
+            return;
+        }
+        if (none == hash)
+            return;
+    }
+}
+
+/* Is a call from this stack one that counts? */
+static int is_meant(void)
+{
+    static __thread int inside;
+    unsigned hash;
+
+    if (!page->record && !page->target)
+        return 1;
+    if (inside || (!page->record && page->left <= 0 && !page->sticky))
+        return 0;
+    inside = 1;
+    hash = stack_hash();
+    inside = 0;
+    if (page->record)
+        record(hash);
+    return !page->record && hash == page->target;
+}
+
 static int fails(int kind)
 {
     int left;
 
     if (!page || page->kind != kind)
         return 0;
-    if (page->pid != getpid())
+    if (page->pid != getpid() || !is_meant())
         return 0;
     __atomic_add_fetch(&page->seen, 1, __ATOMIC_SEQ_CST);
     left = __atomic_sub_fetch(&page->left, 1, __ATOMIC_SEQ_CST);

@@ -1,5 +1,6 @@
 /*
  * nth FAILNTH.so [ROUNDS [KIND]]: the Nth allocation, write, fsync or SQLite step fails.
+ * PT_JOBS: how many daemons share the rounds (8 with PT_LONG, else 1).
  *
  * A daemon runs with failnth.c preloaded. For N = 1, 1 + K, ... the Nth call of the kind fails once
  * (or, in a second round, every call from the Nth on until it is disarmed) while one script of
@@ -10,6 +11,9 @@
  * and every trial of every campaign is in one state and counted once.
  *
  * A kind is through when a whole script was played without reaching its Nth call, or after ROUNDS.
+ * There are hundreds of thousands of allocations, nearly all of them the same few in another turn
+ * of the same loop; so with PT_LONG it is the first of each stack of callers that fails, as far as
+ * a first run of the script has seen them (12 frames deep; addresses are not randomised for that).
  */
 #include <curl/curl.h>
 #include <errno.h>
@@ -17,6 +21,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,7 +36,7 @@ static struct {
     struct fail_page *page;
     int pid, status;
     int count, failed; /* TAP */
-    int aborts, refused, starts;
+    int refused;
     CURL *curl;
 } t;
 
@@ -80,6 +85,7 @@ static void run_daemon(void)
 
     dup2(fd, STDERR_FILENO);
     dup2(fd, STDOUT_FILENO);
+    personality(ADDR_NO_RANDOMIZE);
     setenv("LD_PRELOAD", t.library, 1);
     setenv("PT_FAIL_PAGE", t.page_path, 1);
     execl(program, program, "--data", data, "--listen", "127.0.0.1:0", (char *)NULL);
@@ -117,7 +123,6 @@ static void start(void)
     unlink(old); /* it names another port */
     t.page->kind = FAIL_NONE;
     t.page->pid = 0;
-    t.starts++;
     t.pid = fork();
     if (t.pid == 0)
         run_daemon();
@@ -210,7 +215,8 @@ static bool await_end(const char *id)
     struct reply r = {0};
     bool over = false;
 
-    for (int i = 0; i < 300 && !over && alive(); i++) {
+    /* Where every call fails from now on, waiting for long changes nothing. */
+    for (int i = 0; i < (t.page->sticky && t.page->failed ? 30 : 300) && !over && alive(); i++) {
         call(&r, "GET", path, NULL);
         over = r.status == 200 && !strstr(str_text(&r.body), "\"state\":\"running\",\"reason\"");
         nap();
@@ -339,55 +345,55 @@ static bool settle_all(void)
 
 /* ---- rounds ---- */
 
-static void arm(int kind, int n, bool sticky)
+static void arm(int kind, int n, bool sticky, unsigned stack)
 {
     t.page->seen = t.page->failed = 0;
+    t.page->target = stack;
     t.page->left = n;
     t.page->sticky = sticky;
     t.page->kind = kind;
 }
 
+/* What the rounds of one worker gave, in memory that its parent sees. */
+struct outcome {
+    int rounds, silent, unsettled, aborts, refused, last;
+    int whole; /* 1: it came to its end, and the database is whole */
+};
+
+/* What is to be done: N = 1, 1 + STRIDE, ..., or (STACK not NULL) the first call of each stack. */
+struct plan {
+    int kind, stride, most;
+    bool sticky;
+    const unsigned *stack;
+};
+
 /* True when N was past the last call. */
-static bool one(int kind, int n, bool sticky, int *silent, int *unsettled)
+static bool one(const struct plan *p, int i, struct outcome *o)
 {
+    unsigned stack = p->stack ? p->stack[i] : 0;
+    int n = p->stack ? 1 : 1 + i * p->stride;
     bool past;
 
     if (!alive())
         start();
-    arm(kind, n, sticky);
-    play(silent);
-    past = t.page->failed == 0;
+    arm(p->kind, n, p->sticky, stack);
+    play(&o->silent);
+    past = t.page->failed == 0 && !p->stack;
     t.page->kind = FAIL_NONE;
     if (!alive()) {
         AUTO_FREE char *log = slurp("log");
 
-        if (kind != FAIL_ALLOC)
+        if (p->kind != FAIL_ALLOC)
             printf("# N = %d: status %#x: %s\n", n, (unsigned)t.status, log ? log : "");
-        t.aborts++;
+        o->aborts++;
         start();
     }
-    if (!settle_all())
-        ++*unsettled;
-    return past;
-}
-
-static void round_of(int kind, bool sticky, int stride, int most)
-{
-    int n = 1, rounds = 0, silent = 0, unsettled = 0, aborts = t.aborts, refused = t.refused;
-
-    while (rounds < most && !one(kind, n, sticky, &silent, &unsettled)) {
-        rounds++;
-        n += stride;
+    if (!settle_all()) {
+        printf("# %s, N = %d, stack %08x\n", kinds[p->kind], n, stack);
+        o->unsettled++;
     }
-    if (t.aborts > aborts)
-        printf("# %d times the process ended and was started again\n", t.aborts - aborts);
-    printf("# %d rounds up to N = %d, %d campaigns refused\n", rounds, n, t.refused - refused);
-    result(silent <= (kind == FAIL_ALLOC ? rounds : 0), "%s, %s: every request has an answer",
-           kinds[kind], sticky ? "from N on" : "the Nth");
-    result(unsettled == 0, "%s, %s: every trial is counted once", kinds[kind],
-           sticky ? "from N on" : "the Nth");
-    result(kind == FAIL_ALLOC || t.aborts == aborts, "%s, %s: the daemon lives", kinds[kind],
-           sticky ? "from N on" : "the Nth");
+    o->last = n;
+    return past;
 }
 
 static void open_page(void)
@@ -404,48 +410,140 @@ static void open_page(void)
         die("no page");
 }
 
-static void check_store(void)
+static bool is_whole(void)
 {
     AUTO_FREE char *command = mem_printf(
         "'%s/partuned' --data '%s/data' check | grep -q '^ok *database'", t.build, t.folder);
 
-    result(system(command) == 0, "the database is whole");
+    return system(command) == 0;
+}
+
+/* A daemon of its own, in a folder of its own. */
+static void set_up(const char *base, int k)
+{
+    t.folder = mem_printf("%s.%d", base, k);
+    if (file_mkdirs(t.folder, 0700, NULL) < 0)
+        die("no folder");
+    open_page();
+    t.refused = 0;
+    t.curl = curl_easy_init();
+    start();
+}
+
+static void tear_down(struct outcome *o)
+{
+    stop();
+    o->whole = is_whole();
+    if (o->whole && o->unsettled == 0)
+        file_remove_tree(t.folder, NULL);
+    curl_easy_cleanup(t.curl);
+}
+
+static void work(const struct plan *p, struct outcome *o, const char *base, int k, int jobs)
+{
+    set_up(base, k);
+    for (int i = k; i < p->most && !one(p, i, o); i += jobs)
+        o->rounds++;
+    o->refused = t.refused;
+    tear_down(o);
+    fflush(stdout);
+    _exit(0);
+}
+
+/* The stacks from which the script makes calls of this kind: their number. */
+static int find_stacks(unsigned *ret, int kind, const char *base)
+{
+    struct outcome o = {0};
+    int n = 0, silent = 0;
+
+    set_up(base, 0);
+    arm(kind, INT32_MAX, false, 0);
+    t.page->record = 1;
+    play(&silent);
+    t.page->kind = FAIL_NONE;
+    t.page->record = 0;
+    for (int i = 0; i < FAIL_STACKS; i++)
+        if (t.page->stack[i])
+            ret[n++] = t.page->stack[i];
+    settle_all();
+    tear_down(&o);
+    t.pid = 0;
+    return n;
+}
+
+static void round_of(const struct plan *p, const char *base, int jobs)
+{
+    struct outcome *all = mmap(NULL, sizeof(*all) * (size_t)jobs, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const char *name = kinds[p->kind], *way = p->sticky  ? "from N on"
+                                              : p->stack ? "the first of each stack"
+                                                         : "the Nth";
+    struct outcome sum = {0};
+    int whole = 0;
+
+    fflush(stdout);
+    for (int k = 0; k < jobs; k++)
+        if (fork() == 0)
+            work(p, &all[k], base, k, jobs);
+    while (wait(NULL) > 0)
+        ;
+    for (int k = 0; k < jobs; k++) {
+        sum.rounds += all[k].rounds;
+        sum.silent += all[k].silent;
+        sum.unsettled += all[k].unsettled;
+        sum.aborts += all[k].aborts;
+        sum.refused += all[k].refused;
+        sum.last = all[k].last > sum.last ? all[k].last : sum.last;
+        whole += all[k].whole;
+    }
+    if (sum.aborts)
+        printf("# %d times the process ended and was started again\n", sum.aborts);
+    printf("# %d rounds up to N = %d, %d campaigns refused\n", sum.rounds, sum.last, sum.refused);
+    result(sum.silent <= (p->kind == FAIL_ALLOC ? sum.rounds : 0),
+           "%s, %s: every request has an answer", name, way);
+    result(sum.unsettled == 0, "%s, %s: every trial is counted once", name, way);
+    result(p->kind == FAIL_ALLOC || sum.aborts == 0, "%s, %s: the daemon lives", name, way);
+    result(whole == jobs, "%s, %s: the database is whole", name, way);
+    munmap(all, sizeof(*all) * (size_t)jobs);
 }
 
 int main(int argc, char **argv)
 {
     static const int share[] = {0, 997, 5, 1, 37}; /* a sample that reaches over the script */
+    static unsigned stacks[FAIL_STACKS];
     const char *build = getenv("PT_BUILD") ? getenv("PT_BUILD") : ".";
-    const char *only = argc > 3 ? argv[3] : NULL;
+    const char *only = argc > 3 ? argv[3] : NULL, *given = getenv("PT_JOBS");
     bool all = getenv("PT_LONG") != NULL;
-    int most = argc > 2 ? (int)strtol(argv[2], NULL, 10) : all ? INT32_MAX : 8;
+    int most = argc > 2 ? (int)strtol(argv[2], NULL, 10) : all ? INT32_MAX / 2 : 8;
+    int jobs = given ? (int)strtol(given, NULL, 10) : all ? 8 : 1;
+    AUTO_FREE char *base = mem_printf("%s/tests/run/nth.%d", build, (int)getpid());
 
-    if (argc < 2)
+    if (argc < 2 || jobs < 1)
         return 2;
     t.library = argv[1];
     t.build = build;
-    t.folder = mem_printf("%s/tests/run/nth.%d", build, (int)getpid());
-    if (file_mkdirs(t.folder, 0700, NULL) < 0)
-        return 99;
-    open_page();
     curl_global_init(CURL_GLOBAL_DEFAULT);
-    t.curl = curl_easy_init();
-    start();
     for (int kind = FAIL_ALLOC; kind < FAIL_KINDS; kind++) {
-        int stride = all ? (kind == FAIL_ALLOC ? 7 : 1) : share[kind];
+        struct plan p = {.kind = kind, .stride = all ? 1 : share[kind], .most = most};
 
         if (only && !str_eq(only, kinds[kind]))
             continue;
-        round_of(kind, false, stride, most);
-        if (kind != FAIL_ALLOC)
-            round_of(kind, true, stride * 2, most / 2);
+        if (all && kind == FAIL_ALLOC) {
+            int n = find_stacks(stacks, kind, base);
+
+            printf("# %d stacks\n", n);
+            p.stack = stacks;
+            p.most = n < most ? n : most;
+        }
+        round_of(&p, base, jobs);
+        if (kind == FAIL_ALLOC)
+            continue;
+        p.stride *= 2;
+        p.most = most / 2;
+        p.sticky = true;
+        round_of(&p, base, jobs);
     }
-    stop();
-    check_store();
     printf("1..%d\n", t.count);
-    if (!t.failed)
-        file_remove_tree(t.folder, NULL);
-    curl_easy_cleanup(t.curl);
     curl_global_cleanup();
     return t.failed > 0;
 }
