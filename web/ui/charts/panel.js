@@ -377,7 +377,8 @@ export function chartPanel(ctx, spec) {
         },
         { rootMargin: "200px" },
     );
-    const size = new ResizeObserver(() => seen && drawSoon());
+    // In a view that was put aside it has no size: drawing it would hold up the view that takes its place.
+    const size = new ResizeObserver(() => seen && place.clientWidth > 0 && drawSoon());
     const onTheme = () => {
         discard();
         drawSoon();
