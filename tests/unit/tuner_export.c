@@ -503,8 +503,8 @@ static void layouts_with_context_parallelism_come_back(void **state)
         "{'cp':32,'zero':2,'overlap_grad_reduce':1,'overlap_param_gather':1,'precision':'bf16'}",
         "{'cp':32,'zero':3,'overlap_grad_reduce':1,'overlap_param_gather':1,'precision':'bf16'}",
         "{'cp':4,'zero':3,'overlap_grad_reduce':1,'overlap_param_gather':1,'precision':'bf16'}",
-        "{'tp':2,'sp':1,'cp':4,'pp':4,'zero':2,'overlap_grad_reduce':1,'overlap_param_gather':1,"
-        "'precision':'bf16'}",
+        ("{'tp':2,'sp':1,'cp':4,'pp':4,'zero':2,'overlap_grad_reduce':1,'overlap_param_gather':1,"
+         "'precision':'bf16'}"),
     };
     static const char *const targets[][2] = {{"megatron", "megatron"},
                                              {"torchtitan-toml", "torchtitan"}};
