@@ -45,7 +45,7 @@ int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct
     int r = db_campaign_get(svc->db, &a, &c, id, e);
 
     if (r == 0)
-        *ret = tn_campaign_view(svc->db, &c, true, e);
+        r = tn_campaign_view(ret, svc->db, &c, true, e);
     arena_done(&a);
     return r;
 }
@@ -97,9 +97,13 @@ int tn_campaign_list(struct str *ret_items, const char **ret_next, int64_t *ret_
         return r;
     *ret_next = n > f->limit ? db_campaign_position(a, f, &c[--n - 1]) : NULL;
     for (int i = 0; i < n; i++) {
-        AUTO_JSON *v = tn_campaign_view(svc->db, &c[i], false, e);
-        AUTO_FREE char *text = jx_dump(v);
+        AUTO_JSON *v = NULL;
+        AUTO_FREE char *text = NULL;
 
+        r = tn_campaign_view(&v, svc->db, &c[i], false, e);
+        if (r < 0)
+            return r;
+        text = jx_dump(v);
         str_addc(ret_items, i ? ',' : '[');
         str_add(ret_items, text);
     }

@@ -106,7 +106,7 @@ static int view_new(struct db *w, struct creation *cr, struct err *e)
     int r = db_campaign_get(w, &a, &c, cr->c.id, e);
 
     if (r == 0)
-        cr->view = tn_campaign_view(w, &c, true, e);
+        r = tn_campaign_view(&cr->view, w, &c, true, e);
     if (r == 0 && cr->once)
         r = keep_answer(w, cr, e);
     arena_done(&a);

@@ -418,7 +418,8 @@ int tn_recover(struct tn_service *svc, struct err *e);
 /* ---- view.c, results.c --------------------------------------------------------------------------
  */
 
-json_t *tn_campaign_view(struct db *db, const struct db_campaign *c, bool with_spec, struct err *e);
+int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *c, bool with_spec,
+                     struct err *e);
 json_t *tn_trial_view(const struct db_trial *t);
 void tn_trial_text(struct str *s, const struct db_trial *t); /* the same as text; trial_text.c */
 json_t *tn_number(double v);                                 /* null for NAN */

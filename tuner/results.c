@@ -136,10 +136,14 @@ int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
     if (r == 0)
         r = tn_measure_best(svc->db, &a, &m, &tied, &c, e);
     if (r == 0) {
-        tn_measure_get(svc->db, &a, &baseline, id, tn_baseline_n(svc->db, id), NULL);
-        *ret = tn_measure_json(&m, baseline.mean);
-        json_object_set_new(*ret, "tied_with", tied);
+        r = tn_measure_get(svc->db, &a, &baseline, id, tn_baseline_n(svc->db, id), e);
+        r = r == -ENOENT ? 0 : r; /* it has not run, or failed */
     }
+    if (r == 0) {
+        *ret = tn_measure_json(&m, baseline.mean);
+        json_object_set(*ret, "tied_with", tied);
+    }
+    json_decref(tied);
     arena_done(&a);
     return r;
 }

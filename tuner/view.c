@@ -84,39 +84,45 @@ static double time_left(const struct db_campaign *c, const json_t *resolved, con
     return left < 0 ? 0 : left;
 }
 
-static json_t *progress(struct db *db, const struct db_campaign *c, const json_t *resolved,
-                        struct err *e)
+static int add_progress(json_t *v, struct db *db, const struct db_campaign *c,
+                        const json_t *resolved, struct err *e)
 {
     json_t *by_state = json_object();
+    int r = db_campaign_counts(db, c->id, add_state, by_state, e);
 
-    db_campaign_counts(db, c->id, add_state, by_state, e);
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "trials", integer(c->trials), "budget",
-                     integer(c->budget_trials), "device_s", tn_number(c->device_s), "elapsed_s",
-                     tn_number(elapsed(c)), "eta_s", tn_number(time_left(c, resolved, by_state)),
-                     "by_state", by_state);
+    json_object_set_new(v, "progress",
+                        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "trials", integer(c->trials),
+                                  "budget", integer(c->budget_trials), "device_s",
+                                  tn_number(c->device_s), "elapsed_s", tn_number(elapsed(c)),
+                                  "eta_s", tn_number(time_left(c, resolved, by_state)), "by_state",
+                                  by_state));
+    return r;
 }
 
-static void add_results(json_t *v, struct db *db, const struct db_campaign *c, struct err *e)
+/* Nothing measured yet is no error. */
+static int add_results(json_t *v, struct db *db, const struct db_campaign *c, struct err *e)
 {
     struct arena a = {0};
-    struct tn_measure best, baseline;
-    double reference = NAN;
+    struct tn_measure best, baseline = {.mean = NAN};
+    int r = tn_measure_get(db, &a, &baseline, c->id, tn_baseline_n(db, c->id), e);
 
     json_object_set_new(v, "best", json_null());
-    json_object_set_new(v, "baseline", json_null());
-    if (tn_measure_get(db, &a, &baseline, c->id, tn_baseline_n(db, c->id), e) == 0) {
-        reference = baseline.mean;
-        json_object_set_new(v, "baseline", tn_measure_json(&baseline, reference));
-    }
-    if (tn_measure_best(db, &a, &best, NULL, c, e) == 0)
-        json_object_set_new(v, "best", tn_measure_json(&best, reference));
+    json_object_set_new(v, "baseline",
+                        r == 0 ? tn_measure_json(&baseline, baseline.mean) : json_null());
+    if (r == 0 || r == -ENOENT)
+        r = tn_measure_best(db, &a, &best, NULL, c, e);
+    if (r == 0)
+        json_object_set_new(v, "best", tn_measure_json(&best, baseline.mean));
     arena_done(&a);
+    return r == -ENOENT ? 0 : r;
 }
 
-json_t *tn_campaign_view(struct db *db, const struct db_campaign *c, bool with_spec, struct err *e)
+int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *c, bool with_spec,
+                     struct err *e)
 {
     AUTO_JSON *resolved = column(c->resolved);
     json_t *v = json_object();
+    int r;
 
     json_object_set_new(v, "id", text(c->id));
     json_object_set_new(v, "name", text(c->name));
@@ -134,14 +140,19 @@ json_t *tn_campaign_view(struct db *db, const struct db_campaign *c, bool with_s
     json_object_set_new(v, "trainer", text(c->trainer));
     json_object_set_new(v, "launcher", text(c->launcher));
     json_object_set_new(v, "space", column(c->space));
-    json_object_set_new(v, "progress", progress(db, c, resolved, e));
-    add_results(v, db, c, e);
+    r = add_progress(v, db, c, resolved, e);
+    if (r == 0)
+        r = add_results(v, db, c, e);
     json_object_set_new(v, "verify", column(c->verify));
     json_object_set_new(v, "tags", column(c->tags));
     json_object_set_new(v, "notes", text(c->notes));
     json_object_set_new(v, "owner", text(c->owner));
     json_object_set_new(v, "priority", integer(c->priority));
-    return v;
+    if (r < 0)
+        json_decref(v);
+    else
+        *ret = v;
+    return r;
 }
 
 /* ---- events: the resource in its form at that moment, in the same transaction ---- */
@@ -171,10 +182,13 @@ int tn_event_campaign(struct db *w, const char *id, struct err *e)
 {
     struct arena a = {0};
     struct db_campaign c;
+    json_t *v = NULL;
     int r = db_campaign_get(w, &a, &c, id, e);
 
     if (r == 0)
-        r = add_event(w, id, DB_NULL, "campaign", tn_campaign_view(w, &c, false, e), e);
+        r = tn_campaign_view(&v, w, &c, false, e);
+    if (r == 0)
+        r = add_event(w, id, DB_NULL, "campaign", v, e);
     arena_done(&a);
     return r;
 }
@@ -202,10 +216,12 @@ int tn_event_best(struct db *w, const char *id, struct err *e)
     json_t *v;
     int r = db_campaign_get(w, &a, &c, id, e);
 
-    if (r == 0)
-        r = tn_measure_best(w, &a, &best, NULL, &c, e);
     if (r == 0) {
-        tn_measure_get(w, &a, &baseline, id, tn_baseline_n(w, id), NULL);
+        r = tn_measure_get(w, &a, &baseline, id, tn_baseline_n(w, id), e);
+        if (r == 0 || r == -ENOENT)
+            r = tn_measure_best(w, &a, &best, NULL, &c, e);
+    }
+    if (r == 0) {
         v = tn_measure_json(&best, baseline.mean);
         json_object_set_new(v, "campaign", json_string(id));
         r = add_event(w, id, best.n, "best", v, e);
