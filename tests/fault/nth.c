@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,6 +87,7 @@ static void run_daemon(void)
     dup2(fd, STDERR_FILENO);
     dup2(fd, STDOUT_FILENO);
     personality(ADDR_NO_RANDOMIZE);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* the test may be ended itself */
     setenv("LD_PRELOAD", t.library, 1);
     setenv("PT_FAIL_PAGE", t.page_path, 1);
     execl(program, program, "--data", data, "--listen", "127.0.0.1:0", (char *)NULL);
@@ -483,8 +485,10 @@ static void round_of(const struct plan *p, const char *base, int jobs)
 
     fflush(stdout);
     for (int k = 0; k < jobs; k++)
-        if (fork() == 0)
+        if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
             work(p, &all[k], base, k, jobs);
+        }
     while (wait(NULL) > 0)
         ;
     for (int k = 0; k < jobs; k++) {
