@@ -199,6 +199,7 @@ export function chartPanel(ctx, spec) {
     let data = null;
     let seen = false;
     let opening = false;
+    let failed = false; // the library did not come; somebody must ask for it again
     let ratio = 0; // device pixels a pixel, when the chart was made
     let form = "";
 
@@ -314,8 +315,9 @@ export function chartPanel(ctx, spec) {
         }
         opening = false;
         if (ctx.signal.aborted || chart) return;
-        nothing.hidden = echarts !== null;
-        if (!echarts) {
+        failed = echarts === null;
+        nothing.hidden = !failed;
+        if (failed) {
             fill(
                 nothing,
                 h("p", {}, `The chart could not be loaded. ${trouble}`),
@@ -333,6 +335,7 @@ export function chartPanel(ctx, spec) {
     function draw() {
         if (data === null || !seen) return;
         drawTable();
+        if (failed) return;
         const option = spec.option(data, palette(), place.clientWidth);
         nothing.hidden = option !== null;
         if (option === null)
