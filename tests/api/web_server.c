@@ -75,11 +75,12 @@ static json_t *find(struct web_request *rq)
 {
     struct err e;
     int64_t n;
+    int r = web_param_i64(&n, rq, "id", 0, INT32_MAX, &e);
 
-    if (web_param_i64(&n, rq, "id", 0, INT32_MAX, &e) == 0 && (n >= app.count || !app.things[n]))
-        err_set(&e, -ENOENT, "there is no thing %lld", (long long)n);
-    else if (n < app.count)
+    if (r == 0 && n < app.count && app.things[n])
         return app.things[n];
+    if (r == 0)
+        err_set(&e, -ENOENT, "there is no thing %lld", (long long)n);
     web_reply_error(rq, &e);
     return NULL;
 }
