@@ -8,17 +8,25 @@ import { scratch, startDaemon, tinyCampaign, until } from "./daemon.mjs";
 import { finish, test } from "./tap.mjs";
 
 const HOSTILE = `\u202E<b>${"W".repeat(90)}</b> \u05D0\u05D1 &amp;`;
-const SIZES = [
-    [320, 568],
-    [360, 800],
-    [568, 320],
-    [640, 400], // 1280 x 800 at 200 %
-    [768, 1024],
-    [1024, 768],
-    [1024, 600],
-    [1440, 900],
-    [2560, 1440],
-];
+const LONG = Boolean(process.env.PT_LONG);
+const SIZES = LONG
+    ? [
+          [320, 568],
+          [360, 800],
+          [568, 320],
+          [640, 400], // 1280 x 800 at 200 %
+          [768, 1024],
+          [1024, 768],
+          [1024, 600],
+          [1440, 900],
+          [2560, 1440],
+      ]
+    : [
+          [320, 568],
+          [640, 400],
+          [1024, 600],
+          [2560, 1440],
+      ];
 
 const dir = scratch("sizes");
 const daemon = await startDaemon(dir);
@@ -138,8 +146,8 @@ for (const route of ROUTES)
         assert.deepEqual(shown.faults, []);
     });
 
-// pages.mjs has both themes at another size.
-for (const theme of process.env.PT_LONG ? ["light", "dark"] : ["light"])
+// pages.mjs has both themes at another size; names change no colour or label.
+for (const theme of LONG ? ["light", "dark"] : ["light"])
     test(`on the smallest screen no page has a serious violation in the ${theme} theme`, async () => {
         const p = await openPage(browser, daemon.url, {
             width: 320,
@@ -148,7 +156,7 @@ for (const theme of process.env.PT_LONG ? ["light", "dark"] : ["light"])
             bypassCSP: true,
         });
         const found = [];
-        for (const route of ROUTES) {
+        for (const route of LONG ? ROUTES : ROUTES.filter((r) => !r.startsWith(`/campaigns/${hostile}`))) {
             await visit(p, route);
             await ASK[route]?.(p);
             if (theme === "light") await scrollThrough(p);
