@@ -3,15 +3,7 @@
 # given the cores that it asks for.
 . "${PT_SRC:?}/tests/api/tap.sh"
 . "${PT_SRC:?}/tests/launch/cluster.sh"
-missing=$(slurm_missing)
-if [ -n "$missing" ] || [ ! -x "$PT_BUILD/partune-train" ]; then
-    echo "1..0 # SKIP ${missing:-the trainer} is missing (Debian: slurm-wlm, munge)"
-    exit 0
-fi
-[ -z "${ASAN_OPTIONS:-}" ] && export ASAN_OPTIONS=detect_leaks=0
-trap 'slurm_stop; cleanup' EXIT
-cd "$run" || exit 99
-slurm_start
+slurm_begin
 export PATH="$PT_BUILD:$PATH" PARTUNE_DATA="$run/data" XDG_CONFIG_HOME="$run/none" NO_COLOR=1
 partuned --data data --listen 127.0.0.1:0 2>err &
 pids="$pids $!"

@@ -4,15 +4,7 @@
 # of a job's time, and an allocation whose time is over.
 . "${PT_SRC:?}/tests/api/tap.sh"
 . "${PT_SRC:?}/tests/launch/cluster.sh"
-missing=$(slurm_missing)
-if [ -n "$missing" ] || [ ! -x "$PT_BUILD/partune-train" ]; then
-    echo "1..0 # SKIP ${missing:-the trainer} is missing (Debian: slurm-wlm, munge)"
-    exit 0
-fi
-[ -z "${ASAN_OPTIONS:-}" ] && export ASAN_OPTIONS=detect_leaks=0
-trap 'slurm_stop; cleanup' EXIT
-cd "$run" || exit 99
-slurm_start
+slurm_begin
 
 fake="$PT_BUILD/tests/fault/fake_train"
 configure() { # lines of [slurm]

@@ -179,6 +179,18 @@ static inline void fixture_run_until_trial(struct fixture *f, const char *id, in
     fail_msg("trial %lld never became %s", (long long)n, state);
 }
 
+/* The trial is in STATE after so many ATTEMPTS; 0: however many. */
+static inline void fixture_expect_trial(struct fixture *f, const char *id, int64_t n,
+                                        const char *state, int attempts)
+{
+    json_t *t = fixture_trial(f, id, n);
+
+    assert_string_equal(text_at(t, "state"), state);
+    if (attempts > 0)
+        assert_int_equal(json_integer_value(json_object_get(t, "attempts")), attempts);
+    json_decref(t);
+}
+
 /* The trial once it is in a final state. */
 static inline json_t *fixture_wait_trial(struct fixture *f, const char *id, int64_t n)
 {

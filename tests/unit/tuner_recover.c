@@ -79,7 +79,7 @@ static void what_was_never_launched_is_launched_later(void **state)
     struct fixture f;
     char id[32];
     AUTO_FREE char *slow = NULL, *script = NULL;
-    json_t *c, *t;
+    json_t *c;
 
     (void)state;
     fixture_open(&f, "early", "");
@@ -98,9 +98,7 @@ static void what_was_never_launched_is_launched_later(void **state)
     f.config.supervisor = f.supervisor;
     fixture_reopen(&f);
     c = fixture_wait(&f, id, "done");
-    t = fixture_trial(&f, id, 1);
-    assert_string_equal(text_at(t, "state"), "ok");
-    json_decref(t);
+    fixture_expect_trial(&f, id, 1, "ok", 0);
     json_decref(c);
     assert_int_equal(fixture_processes(&f), 0);
     fixture_close(&f);
@@ -110,7 +108,7 @@ static void a_trial_that_others_stop_is_no_crash(void **state)
 {
     struct fixture f;
     char id[32];
-    json_t *c, *t;
+    json_t *c;
 
     (void)state;
     fixture_open(&f, "outside", "--step-ms 50");
@@ -129,10 +127,7 @@ static void a_trial_that_others_stop_is_no_crash(void **state)
             fixture_spin(&f, 10);
     }
     c = fixture_wait(&f, id, "done");
-    t = fixture_trial(&f, id, 1);
-    assert_string_equal(text_at(t, "state"), "ok");
-    assert_int_equal(json_integer_value(json_object_get(t, "attempts")), 3);
-    json_decref(t);
+    fixture_expect_trial(&f, id, 1, "ok", 3);
     json_decref(c);
     fixture_close(&f);
 }
@@ -144,7 +139,7 @@ static void what_cannot_be_adopted_now_is_adopted_later(void **state)
     char id[32];
     AUTO_FREE char *folder = NULL, *aside = NULL;
     struct tn_stats s;
-    json_t *c, *t;
+    json_t *c;
 
     (void)state;
     fixture_open(&f, "later", "--step-ms 50");
@@ -158,9 +153,7 @@ static void what_cannot_be_adopted_now_is_adopted_later(void **state)
     write_script(folder, "no folder");
     fixture_start(&f);
     fixture_spin(&f, 300);
-    t = fixture_trial(&f, id, 1);
-    assert_string_equal(text_at(t, "state"), "running");
-    json_decref(t);
+    fixture_expect_trial(&f, id, 1, "running", 0);
     assert_true(fixture_processes(&f) > 0);
     tn_stats(f.svc, &s);
     assert_int_equal(s.adopted, 0);
@@ -169,10 +162,7 @@ static void what_cannot_be_adopted_now_is_adopted_later(void **state)
     c = fixture_wait(&f, id, "done");
     tn_stats(f.svc, &s);
     assert_int_equal(s.adopted, 1);
-    t = fixture_trial(&f, id, 1);
-    assert_string_equal(text_at(t, "state"), "ok");
-    assert_int_equal(json_integer_value(json_object_get(t, "attempts")), 1);
-    json_decref(t);
+    fixture_expect_trial(&f, id, 1, "ok", 1);
     json_decref(c);
     fixture_close(&f);
 }
@@ -182,7 +172,7 @@ static void a_clock_that_jumps_ends_no_trial(void **state)
 {
     struct fixture f;
     char id[32];
-    json_t *c, *t;
+    json_t *c;
 
     (void)state;
     fixture_open(&f, "clock", "--step-ms 50");
@@ -194,9 +184,7 @@ static void a_clock_that_jumps_ends_no_trial(void **state)
     sql(&f, "UPDATE attempt SET created = created - 86400000, started = started - 86400000");
     fixture_start(&f);
     c = fixture_wait(&f, id, "done");
-    t = fixture_trial(&f, id, 1);
-    assert_string_equal(text_at(t, "state"), "ok");
-    json_decref(t);
+    fixture_expect_trial(&f, id, 1, "ok", 0);
     json_decref(c);
     fixture_close(&f);
 }
@@ -323,10 +311,7 @@ static void an_informed_campaign_comes_back_beside_the_loop(void **state)
     assert_true(is_ready(&f));
     c = fixture_wait(&f, id, "paused"); /* what was said meanwhile holds */
     json_decref(c);
-    c = fixture_trial(&f, id, 1);
-    assert_string_equal(text_at(c, "state"), "ok");
-    assert_int_equal(json_integer_value(json_object_get(c, "attempts")), 1);
-    json_decref(c);
+    fixture_expect_trial(&f, id, 1, "ok", 1);
     assert_int_equal(tn_campaign_resume(&c, f.svc, id, &e), 0);
     json_decref(c);
     c = fixture_wait(&f, id, "done");
@@ -347,7 +332,6 @@ static void a_stop_ends_what_is_coming_back(void **state)
     char source[32], id[32];
     AUTO_FREE char *text = NULL;
     int stopped = 0;
-    json_t *t;
 
     (void)state;
     fixture_open(&f, "coming", "--step-ms 50");
@@ -367,9 +351,7 @@ static void a_stop_ends_what_is_coming_back(void **state)
         fixture_spin(&f, 10);
     assert_int_equal(stopped, 1);
     assert_int_equal(fixture_processes(&f), 0);
-    t = fixture_trial(&f, id, 1);
-    assert_string_equal(text_at(t, "state"), "queued");
-    json_decref(t);
+    fixture_expect_trial(&f, id, 1, "queued", 0);
     fixture_close(&f);
 }
 

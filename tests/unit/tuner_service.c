@@ -96,7 +96,7 @@ static void a_silent_trial_is_a_hang_and_is_tried_once_more(void **state)
 {
     struct fixture f;
     char id[32];
-    json_t *c, *t;
+    json_t *c;
 
     (void)state;
     fixture_open(&f, "hang", "--fault hang");
@@ -104,10 +104,7 @@ static void a_silent_trial_is_a_hang_and_is_tried_once_more(void **state)
     fixture_reopen(&f);
     fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 1}"));
     c = fixture_wait(&f, id, "done");
-    t = fixture_trial(&f, id, 1);
-    assert_string_equal(text_at(t, "state"), "hang");
-    assert_int_equal(json_integer_value(json_object_get(t, "attempts")), 2);
-    json_decref(t);
+    fixture_expect_trial(&f, id, 1, "hang", 2);
     json_decref(c);
     fixture_close(&f);
 }
@@ -234,7 +231,7 @@ static void a_campaign_that_cannot_be_brought_back_leaves_nothing_running(void *
     struct conf *conf = NULL;
     struct err e = {0};
     char id[32];
-    json_t *c = NULL, *t;
+    json_t *c = NULL;
 
     (void)state;
     assert_int_equal(conf_parse(&conf, text, "test.conf", &e), 0);
@@ -252,9 +249,7 @@ static void a_campaign_that_cannot_be_brought_back_leaves_nothing_running(void *
     assert_string_equal(text_at(c, "state"), "paused");
     assert_non_null(strstr(text_at(c, "reason"), "no trainer \"other\""));
     json_decref(c);
-    t = fixture_trial(&f, id, 1);
-    assert_string_equal(text_at(t, "state"), "queued");
-    json_decref(t);
+    fixture_expect_trial(&f, id, 1, "queued", 0);
     assert_int_equal(tn_campaign_resume(&c, f.svc, id, &e), -ESTALE);
     f.config.conf = conf;
     fixture_reopen(&f);
@@ -263,9 +258,7 @@ static void a_campaign_that_cannot_be_brought_back_leaves_nothing_running(void *
     c = fixture_wait(&f, id, "done");
     assert_int_equal(number_at(c, "progress", "trials"), 2);
     json_decref(c);
-    t = fixture_trial(&f, id, 1);
-    assert_string_equal(text_at(t, "state"), "ok");
-    json_decref(t);
+    fixture_expect_trial(&f, id, 1, "ok", 0);
     fixture_close(&f);
     conf_free(conf);
 }
