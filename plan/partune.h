@@ -58,16 +58,22 @@ struct pl_param {
 
 /*
  * The flat buffers are cut into buckets: consecutive parameters whose gradients are ready together
- * and are reduced by one collective.
- *   PL_BUCKET_DENSE   matrices of the dense mesh; replicas are the dp group
- *   PL_BUCKET_SMALL   norms and routers, whole on every tp rank; with sp their gradients are
- * partial sums over tp too PL_BUCKET_EXPERT  experts; replicas are the edp group PL_BUCKET_TIED the
- * embedding of a model whose output projection shares it, where pp > 1: the first stage and the
- * last hold it alike, with its state, and each has a part of its gradient; else as DENSE With zero
- * 1 a bucket is divided evenly over `shards` ranks (count is a multiple of 16 x shards), and this
- * rank keeps optimizer state only for elements [shard_first, shard_first + shard_count).
+ * and are reduced by one collective. With zero 1 a bucket is divided evenly over `shards` ranks
+ * (count is a multiple of 16 x shards), and this rank keeps optimizer state only for elements
+ * [shard_first, shard_first + shard_count).
  */
-enum pl_bucket_kind { PL_BUCKET_DENSE, PL_BUCKET_SMALL, PL_BUCKET_EXPERT, PL_BUCKET_TIED };
+enum pl_bucket_kind {
+    /* matrices of the dense mesh; replicas are the dp group */
+    PL_BUCKET_DENSE,
+    /* norms and routers, whole on every tp rank; with sp their gradients are partial sums over tp,
+     * too */
+    PL_BUCKET_SMALL,
+    /* experts; replicas are the edp group */
+    PL_BUCKET_EXPERT,
+    /* the embedding of a model whose output projection shares it, where pp > 1: the first stage and
+     * the last hold it alike, with its state, and each has a part of its gradient; else as DENSE */
+    PL_BUCKET_TIED
+};
 
 struct pl_bucket {
     enum pl_bucket_kind kind;
