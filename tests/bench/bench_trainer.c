@@ -307,7 +307,7 @@ static void bench_machine(void)
     struct side both, one;
     double t[MAX_REPEATS], q[MAX_REPEATS];
 
-    side_open_each(&both, dense, one_rank, BATCH);
+    side_open_copies(&both, dense, one_rank, BATCH, 2);
     side_open(&one, dense, one_rank, BATCH);
     step(&both, false);
     step(&one, false);

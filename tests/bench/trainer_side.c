@@ -87,8 +87,8 @@ double side_flops(const struct pl_model *m, int seq, double tokens)
 }
 
 /* EACH rank by itself, or the first ranks together. */
-static void open_side(struct side *s, const char *model, const char *layout, int global_batch,
-                      bool each)
+void side_open_copies(struct side *s, const char *model, const char *layout, int global_batch,
+                      int copies)
 {
     struct err e = {0};
     enum pl_mem_class cls;
@@ -102,8 +102,8 @@ static void open_side(struct side *s, const char *model, const char *layout, int
     s->workload.seq = s->model.seq;
     s->workload.precision = (enum pl_precision)s->layout.precision;
     s->flops = side_flops(&s->model, s->workload.seq, (double)global_batch * s->workload.seq);
-    color = each ? job_rank() : 0;
-    if (!each && job_rank() >= s->layout.world)
+    color = job_rank() / s->layout.world;
+    if (color >= copies)
         color = MPI_UNDEFINED;
     MPI_Comm_split(MPI_COMM_WORLD, color, job_rank(), &s->comm);
     if (s->comm == MPI_COMM_NULL)
@@ -116,12 +116,7 @@ static void open_side(struct side *s, const char *model, const char *layout, int
 
 void side_open(struct side *s, const char *model, const char *layout, int global_batch)
 {
-    open_side(s, model, layout, global_batch, false);
-}
-
-void side_open_each(struct side *s, const char *model, const char *layout, int global_batch)
-{
-    open_side(s, model, layout, global_batch, true);
+    side_open_copies(s, model, layout, global_batch, 1);
 }
 
 void side_close(struct side *s)

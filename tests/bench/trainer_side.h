@@ -37,8 +37,9 @@ void side_layout(struct pl_layout *ret, const char *model, const char *layout, i
 void side_open(struct side *s, const char *model, const char *layout, int global_batch);
 void side_close(struct side *s);
 
-/* The same for a layout of one rank, but every rank of the job has such a side, for itself. */
-void side_open_each(struct side *s, const char *model, const char *layout, int global_batch);
+/* The same, COPIES times on as many ranks each, none of which knows of the others. */
+void side_open_copies(struct side *s, const char *model, const char *layout, int global_batch,
+                      int copies);
 
 /* Wall seconds of one step with new samples, of the slowest rank; on every rank of the job. */
 double side_step(struct side *s);
