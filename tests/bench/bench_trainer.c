@@ -42,6 +42,19 @@ static struct {
     int repeats, rank;
 } opt = {.glob = "*", .repeats = 3};
 
+static void bench_cores(void);
+static void bench_crowd(void);
+static void bench_overlap(void);
+
+/* Each part is a job of its own: ranks that a benchmark has no work for wake to ask whether it is
+ * done, on the cores that it measures. */
+static const struct part {
+    const char *name;
+    int ranks;
+    void (*run)(void);
+} parts[] = {
+    {"cores", 2, bench_cores}, {"oversubscribed", 8, bench_crowd}, {"hosts", 2, bench_overlap}};
+
 static bool wanted(const char *bench)
 {
     return fnmatch(opt.glob, bench, 0) == 0;
@@ -541,47 +554,69 @@ static void bench_overlap(void)
     }
 }
 
-static int parse(int argc, char **argv)
+static void bench_cores(void)
+{
+    if (wanted("train_step_1"))
+        bench_one();
+    bench_two();
+}
+
+static void bench_crowd(void)
+{
+    bench_oversubscribed();
+    if (wanted("memory"))
+        bench_memory();
+}
+
+static bool take_option(const char *a)
 {
     int64_t n = 1;
 
-    for (int i = 1; i < argc; i++) {
-        const char *a = argv[i];
-
-        if (str_starts(a, "--bench="))
-            opt.glob = a + 8;
-        else if (str_starts(a, "--repeats=") && str_to_i64(&n, a + 10, 1, MAX_REPEATS - 2) == 0)
-            opt.repeats = (int)n;
-        else
-            return fprintf(stderr, "usage: bench_trainer [--bench=GLOB] [--repeats=N]\n"), 2;
+    if (str_starts(a, "--bench=")) {
+        opt.glob = a + 8;
+        return true;
     }
-    return 0;
+    if (str_starts(a, "--repeats=") && str_to_i64(&n, a + 10, 1, MAX_REPEATS - 2) == 0) {
+        opt.repeats = (int)n;
+        return true;
+    }
+    return false;
+}
+
+/* The part that the arguments ask for, or NULL. */
+static const struct part *parse(int argc, char **argv)
+{
+    const struct part *ret = NULL;
+
+    for (size_t k = 0; argc > 1 && k < ARRAY_LEN(parts); k++)
+        if (str_eq(argv[1], parts[k].name))
+            ret = &parts[k];
+    for (int i = 2; i < argc; i++)
+        if (!take_option(argv[i]))
+            ret = NULL;
+    return ret;
 }
 
 int main(int argc, char **argv)
 {
-    int size, code = parse(argc, argv);
+    const struct part *part = parse(argc, argv);
+    int size;
 
-    if (code)
-        return code;
+    if (!part) {
+        fprintf(stderr, "usage: bench_trainer cores|oversubscribed|hosts [--bench=GLOB] "
+                        "[--repeats=N]\n");
+        return 2;
+    }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &opt.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size == 2) {
-        bench_overlap();
-    } else if (size == 8) {
-        /* A side's ranks decide by their own number whether they outnumber the cores. (On two
-         * hosts every rank steps, and tr_leave() knows its process manager by this.) */
+    if (size != part->ranks)
+        side_die(part->ranks == 2 ? "this part is for 2 ranks" : "this part is for 8 ranks");
+    /* A side's ranks decide by their own number whether they outnumber the cores. (On two hosts
+     * every rank steps, and tr_leave() knows its process manager by this.) */
+    if (part->run != bench_overlap)
         unsetenv("MPI_LOCALNRANKS");
-        if (wanted("train_step_1"))
-            bench_one();
-        bench_two();
-        bench_oversubscribed();
-        if (wanted("memory"))
-            bench_memory();
-    } else {
-        side_die("start it with 8 ranks, or with 2 on two hosts");
-    }
+    part->run();
     MPI_Allreduce(MPI_IN_PLACE, &allocations, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     if (wanted("allocations"))
         print_bar("allocations", "in the steps above, all ranks", (double)allocations, "times",

@@ -17,9 +17,11 @@ wanted() { # any of these
 }
 
 measure() {
-    if wanted train_step_1 train_step_2 'train_step_2 dp' 'train_step_2 ep' 'train_step_2 tp' 'train_step_2 pp' oversubscribed \
-        'oversubscribed dense tp2 pp2 dp2' 'oversubscribed experts tp2 pp2 dp2 ep2' memory; then
-        mpiexec -n 8 "$bench" "$@" || echo "8 ranks: exit $?" >&2
+    if wanted train_step_1 train_step_2 'train_step_2 dp' 'train_step_2 ep' 'train_step_2 tp' 'train_step_2 pp'; then
+        mpiexec -bind-to core -n 2 "$bench" cores "$@" || echo "2 ranks: exit $?" >&2
+    fi
+    if wanted oversubscribed 'oversubscribed dense tp2 pp2 dp2' 'oversubscribed experts tp2 pp2 dp2 ep2' memory; then
+        mpiexec -n 8 "$bench" oversubscribed "$@" || echo "8 ranks: exit $?" >&2
     fi
     # PyTorch beside it, with an allocator that keeps its pages as ours does.
     if wanted train_step_1 && /usr/bin/python3 -c 'import torch' 2>/dev/null; then
@@ -28,7 +30,7 @@ measure() {
             awk '{ printf "{\"bench\":\"train_step_1\",\"case\":\"PyTorch, the same model\",\"value\":%.4g,\"unit\":\"ms\"}\n", $1 * 1e3 }'
     fi
     if wanted overlap 'overlap dp' 'overlap pp' 'overlap ep'; then
-        sh "$src/mpi/two_hosts.sh" 1gbit 1 "$bench" "$@"
+        sh "$src/mpi/two_hosts.sh" 1gbit 1 "$bench" hosts "$@"
         [ $? = 77 ] && echo '{"bench":"overlap","case":"skipped: two hosts need root, ip and tc","value":0,"unit":"none"}'
     fi
 }
