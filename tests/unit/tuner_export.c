@@ -301,8 +301,10 @@ static void what_a_target_carries_comes_back(void **state)
 {
     static const struct {
         const char *target, *source;
-    } pairs[] = {
-        {"megatron", "megatron"}, {"deepspeed", "deepspeed"}, {"torchtitan-toml", "torchtitan"}};
+    } pairs[] = {{"megatron", "megatron"},
+                 {"megatron-script", "megatron"},
+                 {"deepspeed", "deepspeed"},
+                 {"torchtitan-toml", "torchtitan"}};
 
     (void)state;
     for (size_t p = 0; p < ARRAY_LEN(pairs); p++) {

@@ -3,14 +3,13 @@
  * may be said in three ways; expert tensor parallelism defaults to tp, sharding under FSDP to zero
  * 3, the global batch to one micro-batch of every replica.
  *
- * The text is what a shell would be given: words in quotes, comments, continued lines, a launcher
- * before the arguments and a pipe behind them. Variables are not replaced, since that is a shell's
- * work: where one would have to be read, that is an error, and everywhere else it is listed.
+ * The text is a shell script or a command line (import_shell.c). What only a shell could tell is an
+ * error where it would have to be read, and listed everywhere else.
  */
 #include "tuner/export/internal.h"
 
-#include <ctype.h>
 #include <errno.h>
+#include <string.h>
 
 static int positive(int *ret, const char *key, const char *value, struct err *e)
 {
@@ -32,6 +31,8 @@ struct megatron {
     int recompute_layers;
     bool recompute_method, recompute_block;
     int fsdp_zero; /* what --data-parallel-sharding-strategy says; counts with Megatron-FSDP only */
+    struct tn_words words;
+    size_t at; /* the next word */
     bool etp_said, no_overlap_p2p, strategy_said, fsdp, torch_fsdp, torch_fsdp_keeps;
 };
 
@@ -366,70 +367,6 @@ static int megatron_finish(struct megatron *s, const struct pl_model *m, struct 
     return r;
 }
 
-/* A backslash at the end of a line, whichever system's. */
-static bool continues(const char *p)
-{
-    return *p == '\\' && (p[1] == '\n' || (p[1] == '\r' && p[2] == '\n'));
-}
-
-/* Past white space and continued lines. */
-static const char *skip_space(const char *p)
-{
-    while (isspace((unsigned char)*p) || continues(p))
-        p++;
-    return p;
-}
-
-/* What a word of the command is; OPEN: a quote that does not end. */
-enum word { END, OPEN, FLAG, VALUE, VARIABLE, SHELL };
-
-static bool ends_command(const char *w)
-{
-    static const char *const words[] = {"|", "||", "&", "&&", ";", "|&", NULL};
-
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(words[i], w))
-            return true;
-    w += strspn(w, "0123456789&");
-    return *w == '>' || *w == '<';
-}
-
-static enum word kind_of(const char *word, bool quoted)
-{
-    if (str_starts(word, "--"))
-        return FLAG;
-    if (*word == '$')
-        return VARIABLE;
-    return !quoted && ends_command(word) ? SHELL : VALUE;
-}
-
-/* The next word without its quotes. */
-static enum word next_word(struct str *word, const char **p)
-{
-    char quote = 0;
-    bool quoted = false;
-
-    for (*p = skip_space(*p); **p == '#'; *p = skip_space(*p))
-        *p += strcspn(*p, "\n");
-    if (!**p)
-        return END;
-    str_trunc(word, 0);
-    for (; **p && (quote || (!isspace((unsigned char)**p) && !continues(*p))); ++*p) {
-        if (continues(*p)) { /* joins the lines within double quotes */
-            *p += (*p)[1] == '\r' ? 2 : 1;
-        } else if (**p == '\\' && quote != '\'' && (*p)[1]) {
-            str_addc(word, *++*p);
-            quoted = true;
-        } else if (quote ? **p == quote : (**p == '"' || **p == '\'')) {
-            quote = quote ? 0 : **p;
-            quoted = true;
-        } else {
-            str_addc(word, **p);
-        }
-    }
-    return quote ? OPEN : kind_of(str_text(word), quoted);
-}
-
 /* How many of the words behind a flag belong to it. */
 enum takes { NOTHING, ONE, ANY };
 
@@ -450,45 +387,75 @@ static enum takes takes(struct megatron *s, const char *flag)
     return megatron_number(s, flag) || model_number(s->m, flag) ? ONE : ANY;
 }
 
-/* Up to the next flag: "--recompute-modules core_attn mlp". */
-static bool read_values(struct str *value, const char **p, enum takes most)
+static bool is_flag(const struct tn_word *w)
+{
+    return str_starts(w->text, "--");
+}
+
+/* Names what a shell would have to tell. */
+static int not_known(const struct tn_word *w, struct err *e)
+{
+    const char *what = w->unknown && *w->unknown ? w->unknown : w->text;
+
+    switch (w->why) {
+    case TN_WORD_UNSET:
+        return err_set(e, -EINVAL, "`%.64s` is not set in this text: add a line that sets it",
+                       what);
+    case TN_WORD_GIVEN:
+        return err_set(
+            e, -EINVAL,
+            "`%.64s` is given to the script when it is run: write its value in its place", what);
+    case TN_WORD_MAYBE:
+        return err_set(
+            e, -EINVAL,
+            "`%.64s` stands under a condition: write what holds for your job in its place", what);
+    default:
+        return err_set(e, -EINVAL,
+                       "`%.64s` is for a shell to work out: write its value in its place", what);
+    }
+}
+
+/* A variable that holds arguments rather than the value of one. */
+static bool names_arguments(const struct tn_word *w)
+{
+    return (w->why == TN_WORD_UNSET || w->why == TN_WORD_RUN || w->why == TN_WORD_MAYBE) &&
+           str_eq(w->text, w->unknown) &&
+           (strstr(w->text, "[@]") || strstr(w->text, "[*]") || strcasestr(w->text, "arg") ||
+            strcasestr(w->text, "opt"));
+}
+
+/* The values of a flag, up to the next one: "--recompute-modules core_attn mlp". *RET_UNKNOWN is
+ * the first that is not known, or NULL. */
+static bool read_values(struct megatron *s, struct str *value, enum takes most,
+                        const struct tn_word **ret_unknown)
 {
     int n = 0;
 
-    for (; most == ANY || n < (int)most; n++) {
-        AUTO_STR word = {0};
-        const char *next = *p;
-        enum word kind = next_word(&word, &next);
+    for (; s->at < s->words.n && (most == ANY || n < (int)most); n++, s->at++) {
+        const struct tn_word *w = &s->words.v[s->at];
 
-        if (kind != VALUE && kind != VARIABLE)
+        if (is_flag(w) || (most == ANY && (names_arguments(w) || str_eq(w->unknown, "$@"))))
             break;
-        str_addf(value, "%s%s", n ? " " : "", str_text(&word));
-        *p = next;
+        if (w->why && !*ret_unknown)
+            *ret_unknown = w;
+        str_addf(value, "%s%s", n ? " " : "", w->text);
     }
     return n > 0;
 }
 
-/* A whole command line ("torchrun … pretrain_gpt.py --…"): what stands before belongs to its
- * launcher. */
-static const char *after_script(const char *text)
+/* Does FLAG say something of the layout? */
+static bool is_setting(struct megatron *s, const char *flag)
 {
-    AUTO_STR word = {0};
-    const char *p = text;
-    enum word kind = next_word(&word, &p);
-
-    if (kind == FLAG)
-        return text;
-    for (; kind != END && kind != OPEN; kind = next_word(&word, &p))
-        if (str_ends(str_text(&word), ".py"))
-            return p;
-    return text;
+    return takes(s, flag) != ANY && !model_number(s->m, flag);
 }
 
-/* FLAG may hold its value, too: "--seq-length=4096". */
-static int argument(struct megatron *s, char *flag, const char **p, struct err *e)
+/* W may hold its value, too: "--seq-length=4096". */
+static int argument(struct megatron *s, const struct tn_word *w, struct err *e)
 {
+    AUTO_FREE char *flag = mem_strdup(w->text);
     char *equals = strchr(flag, '=');
     AUTO_STR text = {0};
+    const struct tn_word *unknown = w->why ? w : NULL;
     const char *value = NULL;
     enum takes most;
     const int *have;
@@ -497,13 +464,19 @@ static int argument(struct megatron *s, char *flag, const char **p, struct err *
 
     if (equals)
         *equals = '\0';
+    if (w->why && w->why != TN_WORD_MAYBE && strpbrk(flag, "$`"))
+        return not_known(w, e);
     most = takes(s, flag);
     if (equals && most == NOTHING)
         return err_set(e, -EINVAL, "%.64s takes no value, not `%.64s`", flag, equals + 1);
     if (equals)
         value = equals + 1;
-    else if (read_values(&text, p, most))
+    else if (read_values(s, &text, most, &unknown))
         value = str_text(&text);
+    if (unknown && is_setting(s, flag)) {
+        r = not_known(unknown, e);
+        return unknown == w && !equals ? r : err_wrap(e, "%.64s", flag);
+    }
     if (megatron_flag(s, flag, true))
         return 0;
     if ((field = megatron_number(s, flag)) != NULL) {
@@ -521,30 +494,23 @@ static int argument(struct megatron *s, char *flag, const char **p, struct err *
     return r;
 }
 
-static int arguments(struct megatron *s, const char *p, struct err *e)
+static int arguments(struct megatron *s, struct err *e)
 {
-    AUTO_STR word = {0};
-    enum word kind;
     int r = 0;
 
-    while (r == 0 && (kind = next_word(&word, &p)) != END) {
-        switch (kind) {
-        case FLAG:
-            r = argument(s, word.text, &p, e);
-            break;
-        case VARIABLE:
-            tn_finding_add(&s->out->ignored, word.text,
-                           "a shell variable: write what it holds in its place");
-            break;
-        case SHELL:
-            tn_finding_add(&s->out->ignored, word.text, "the command ends here");
-            return 0;
-        case OPEN:
-            return err_set(e, -EINVAL, "a quote does not end: %.64s", str_text(&word));
-        default:
-            return err_set(e, -EINVAL, "expected an argument that begins with --, found `%.64s`",
-                           str_text(&word));
-        }
+    while (r == 0 && s->at < s->words.n) {
+        const struct tn_word *w = &s->words.v[s->at++];
+
+        if (is_flag(w))
+            r = argument(s, w, e);
+        else if (str_eq(w->unknown, "$@") || str_eq(w->unknown, "$*"))
+            tn_finding_add(&s->out->ignored, w->unknown,
+                           "what the script is given when it is run is not known here");
+        else if (w->why)
+            r = not_known(w, e);
+        else
+            r = err_set(e, -EINVAL, "expected an argument that begins with --, found `%.64s`",
+                        w->text);
     }
     return r;
 }
@@ -554,10 +520,13 @@ int tn_import_megatron(struct tn_imported *out, const char *text, const struct p
 {
     struct megatron s = {
         .out = out, .l = &out->layout, .m = m, .fsdp_zero = 3}; /* FSDP's default */
-    int r = arguments(&s, after_script(text), e);
+    int r = tn_shell_arguments(&s.words, &out->ignored, text, e);
 
+    if (r == 0)
+        r = arguments(&s, e);
     if (r == 0)
         r = megatron_finish(&s, m, e);
     str_done(&s.stages);
+    tn_words_done(&s.words);
     return r;
 }

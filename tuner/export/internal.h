@@ -74,6 +74,37 @@ int tn_import_global_batch(struct tn_imported *out, int micro, int replicas, str
 /* Where experts are not placed by expert parallelism, the source's tp splits them: etp says so. */
 void tn_import_split_experts(struct pl_layout *l, const struct pl_model *m);
 
+/* Why a word of a shell script is not known. */
+enum tn_word_why {
+    TN_WORD_KNOWN,
+    TN_WORD_UNSET = 'u', /* a variable that the script does not set */
+    TN_WORD_RUN = 'r',   /* what only a shell can tell: $(…), $((…)), ${X%…} */
+    TN_WORD_MAYBE = 'm', /* set or said under a condition */
+    TN_WORD_GIVEN = 'g', /* $1, "$@": the script's own arguments */
+};
+
+/* A word of a command. What is not known stands in TEXT as in the script; UNKNOWN is the first part
+ * of it that is not ("$TP"), empty where the word is known but may not be said. */
+struct tn_word {
+    char *text, *unknown;
+    enum tn_word_why why;
+};
+struct tn_words {
+    struct tn_word *v;
+    size_t n;
+};
+
+/*
+ * The arguments of the program (*.py) that the shell script TEXT starts, its variables and arrays
+ * put in their places; TEXT may be those arguments alone, or the variables that hold them. Nothing
+ * is run. What ends the command is added to IGNORED. -EINVAL where a quote or a bracket does not
+ * close, where no program or several are started, and where expansion does not end. Free RET by
+ * tn_words_done().
+ */
+int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const char *text,
+                       struct err *e);
+void tn_words_done(struct tn_words *w);
+
 /* Every key = value of a TOML text in its order, PATH dotted: "training.seq_len". The first
  * negative answer ends the reading and is its result, as is -EINVAL with the line where the text is
  * no TOML.

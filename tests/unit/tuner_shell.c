@@ -1,0 +1,224 @@
+/* Megatron-LM jobs as they stand in people's scripts: variables, arrays, branches, here-documents.
+ * What is set in the text is put in its place; what only a shell could tell is refused by name. */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+
+#include "tuner/export/export.h"
+
+static int import(struct tn_imported *ret, const char *text, struct err *e)
+{
+    AUTO_JSON *v = json_string("llama-8b");
+    struct pl_model m;
+
+    if (pl_model_parse(&m, v, e) < 0)
+        fail_msg("llama-8b: %s", e->text);
+    return tn_import(ret, "megatron", text, 32, &m, e);
+}
+
+/* Each says tp 4 and pp 2 in its own way, and nothing else of the layout. */
+static void scripts_are_read_as_a_shell_would(void **state)
+{
+    static const char *const scripts[] = {
+        "ARGS=\"--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2\"\n"
+        "torchrun pretrain_gpt.py $ARGS\n",
+        "GPT_ARGS=\"\n    --tensor-model-parallel-size 4 \\\n    --pipeline-model-parallel-size 2 "
+        "\\\n"
+        "\"\n\npython -m torch.distributed.launch $DIST pretrain_gpt.py \\\n    $GPT_ARGS",
+        "#!/bin/bash\nTP=4 # tensor\nPP=2\nARGS=(\n    --tensor-model-parallel-size $TP # first\n"
+        "    # --micro-batch-size 3\n\t--pipeline-model-parallel-size ${PP}\n)\n"
+        "torchrun ${DIST[@]} a/pretrain_gpt.py \\\n    ${ARGS[@]}\n",
+        "TP=4; PP=$((TP / 2)); P=2\nexport ARGS=\"--tensor-model-parallel-size $TP\"\n"
+        "ARGS=\"$ARGS --pipeline-model-parallel-size $P\"\nsrun sh -c \"python pretrain_gpt.py "
+        "$ARGS\"",
+        "declare -a A=(--tensor-model-parallel-size=4)\nA+=( --pipeline-model-parallel-size \"2\" "
+        ")\n"
+        "torchrun pretrain_gpt.py \"${A[@]}\" 2>&1\n",
+        "A='--tensor-model-parallel-size 4'\nA+=' --pipeline-model-parallel-size 2'\n"
+        "cmd=\"torchrun $X pretrain_gpt.py $A\"\necho \"running pretrain_gpt.py $A now\"\neval "
+        "$cmd\n",
+        "TP=${TP:-4}; PP=${2:-2}\n: \"${MORE:=--seed 1}\"\n"
+        "python tools/preprocess.py --in x\n"
+        "python \"$HERE\"/pretrain_gpt.py --tensor-model-parallel-size \"$TP\" \\\r\n"
+        "  --pipeline-model-parallel-size $PP\r\nexit 0\r\n",
+        "for i in 1 2; do\n    echo $i\ndone\nif [ -n \"$X\" ]; then\n    N=8\nfi\n"
+        "run() {\n    date\n}\ncase $1 in\n    -h | --help) echo usage; exit ;;\n    --fast) F=1 "
+        ";;\nesac\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size "
+        "2\n",
+        "cat >run.sh <<'END'\ntorchrun pretrain_gpt.py --tensor-model-parallel-size 4 \\\n"
+        "    --pipeline-model-parallel-size 2\nEND\nsbatch run.sh\n",
+        "cat <<-END\n\tan apostrophe's here\n\tEND\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2",
+        "MODEL=\"--num-layers 32\"\nPAR=\"--tensor-model-parallel-size 4\"\n"
+        "ALL=\"$MODEL $PAR --pipeline-model-parallel-size 2\"\n", /* no command: what holds the rest
+                                                                   */
+        "TP=8\nTP=4\nset -- --pipeline-model-parallel-size 2\n"
+        "exec torchrun pretrain_gpt.py --tensor-model-parallel-size $TP \"$@\"\n",
+        "srun bash -c 'torchrun pretrain_gpt.py --tensor-model-parallel-size 4 "
+        "--pipeline-model-parallel-size 2'\n",
+        "[[ $X == 1 ]] && LOG=\"--log-interval 5\"\n"
+        "torchrun pretrain_gpt.py $LOG --tensor-model-parallel-size 4 "
+        "--pipeline-model-parallel-size 2 --save $(date +%s) --load `pwd`/x\n",
+        "if [ \"$MOCK\" ]; then\n    DATA=(--mock-data)\nelse\n    DATA=(--data-path \"$P\")\nfi\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 "
+        "${DATA[@]}\n",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(scripts); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (import(&out, scripts[i], &e) < 0)
+            fail_msg("%s: %s", scripts[i], e.text);
+        if (out.layout.tp != 4 || out.layout.pp != 2 || out.layout.micro_batch != 1)
+            fail_msg("%s: tp %d, pp %d", scripts[i], out.layout.tp, out.layout.pp);
+    }
+}
+
+static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
+{
+    static const struct {
+        const char *text, *named;
+    } cases[] = {
+        {"torchrun pretrain_gpt.py --tensor-model-parallel-size $TP", "`$TP` is not set"},
+        {"TP=$X\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP", "`$X` is not set"},
+        {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N * 4))",
+         "`$((N * 4))` is for a shell"},
+        {"N=$(nproc)\ntorchrun pretrain_gpt.py --micro-batch-size $N", "`$(nproc)` is for a shell"},
+        {"torchrun pretrain_gpt.py --micro-batch-size `nproc`", "``nproc`` is for a shell"},
+        {"N=12\ntorchrun pretrain_gpt.py --micro-batch-size ${N%2}", "`${N%2}` is for a shell"},
+        {"torchrun pretrain_gpt.py --bf16 $MORE", "`$MORE` is not set"},
+        {"torchrun pretrain_gpt.py --seed 1 ${MOE[@]}", "`${MOE[@]}` is not set"},
+        {"torchrun pretrain_gpt.py --use-flash-attn $MOE_ARGS", "`$MOE_ARGS` is not set"},
+        {"torchrun pretrain_gpt.py --tensor-model-parallel-size $1", "`$1` is given"},
+        {"TP=1\nif [ $G = 8 ]; then TP=4; fi\ntorchrun pretrain_gpt.py "
+         "--tensor-model-parallel-size $TP",
+         "`$TP` stands under a condition"},
+        {"A=\"--bf16\"\nif [ $G = 8 ]; then A=\"$A --sequence-parallel\"; fi\n"
+         "torchrun pretrain_gpt.py $A",
+         "`--sequence-parallel` stands under a condition"},
+        {"A=()\n[ $G = 8 ] && A+=(--tensor-model-parallel-size 4)\n"
+         "torchrun pretrain_gpt.py ${A[@]}",
+         "`--tensor-model-parallel-size` stands under a condition"},
+        {"TP=1\nread TP\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+         "`$TP` is for a shell"},
+        {"TP=1\n((TP *= 2))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+         "`$TP` is for a shell"},
+        {"TP=1\nwhile [ $# -gt 0 ]; do case $1 in --tp) TP=$2; shift ;; esac; done\n"
+         "torchrun pretrain_gpt.py --tensor-model-parallel-size $TP",
+         "`$TP` stands under a condition"},
+        {"A=1 B=\"$A", "a quote does not end"},
+        {"A=(1 2", "does not close"},
+        {"torchrun pretrain_gpt.py --seed ${A", "does not close"},
+        {"torchrun pretrain_gpt.py --seed 1\ntorchrun pretrain_bert.py --seed 2",
+         "both pretrain_gpt.py and pretrain_bert.py"},
+        {"python train.py --seed 1\npython eval.py", "both train.py and eval.py"},
+        {"TP=4\necho nothing runs", "expected a command that starts a .py program"},
+        {"x=$x$x\n", "expected a command"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (import(&out, cases[i].text, &e) >= 0)
+            fail_msg("`%s` was read", cases[i].text);
+        if (!strstr(e.text, cases[i].named))
+            fail_msg("`%s`: `%s` does not say `%s`", cases[i].text, e.text, cases[i].named);
+    }
+}
+
+/* What has no word here may be whatever it is: it is listed as it is written. */
+static void unknown_values_of_other_settings_are_listed(void **state)
+{
+    static const char script[] =
+        "DATA=$1\nsource ./site.sh\nif [ $A ]; then LOG=\"--log-interval 5\"; fi\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --data-path \"$DATA\" "
+        "--hidden-size $H $LOG \"$@\" | tee log\n";
+    static const char *const want[][2] = {
+        {"source", "what ./site.sh sets is not known here"},
+        {"|", "the command ends here"},
+        {"--data-path", "not a setting of the layout: $1"},
+        {"--hidden-size", "$H, but llama-8b has 4096: another model?"},
+        {"--log-interval", "not a setting of the layout: 5"},
+        {"$@", "what the script is given when it is run is not known here"},
+    };
+    struct tn_imported out;
+    struct err e = {0};
+
+    (void)state;
+    if (import(&out, script, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(out.ignored.count, ARRAY_LEN(want));
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        assert_string_equal(out.ignored.v[i].setting, want[i][0]);
+        assert_string_equal(out.ignored.v[i].detail, want[i][1]);
+    }
+}
+
+/* The daemon reads these between two requests: the time is bounded, whatever the text. */
+static void hostile_scripts_end(void **state)
+{
+    static const struct {
+        const char *first, *again;
+        int times;
+        const char *end, *named; /* NULL: any answer */
+    } cases[] = {
+        {"A=--x\n", "A=\"$A $A\"\n", 60, "torchrun pretrain_gpt.py $A", "without end"},
+        {"A=(--x)\n", "A+=(\"${A[@]}\")\n", 60, "torchrun pretrain_gpt.py ${A[@]}", "without end"},
+        {"A=(--x)\n", "A+=(--y)\n", 30000, "torchrun pretrain_gpt.py ${A[@]}", NULL},
+        {"A=--x\n", "[ 1 ] && A=\"$A --y\"\n", 5000, "", "without end"},
+        {"", "x", 1 << 20, "", "begins with --"},
+        {"--save ", "x", 1 << 20, "", NULL},
+        {"", "--x ", 1 << 18, "", NULL},
+        {"", "${A:-", 1 << 17, "", "does not close"},
+        {"x=", "$(", 1 << 18, "", "does not close"},
+        {"", "<<X\n", 1 << 17, "", NULL},
+        {"", "A <<X <<Y\n", 1 << 16, "", NULL},
+        {"", "if [ \n", 1 << 16, "", NULL},
+        {"", "$A$B", 1 << 17, "", "without end"},
+        {"", "((", 1 << 17, "", "does not close"},
+        {"", "\\\n", 1 << 18, "--bf16", NULL},
+        {"\"", "\\", 1 << 18, "", NULL},
+        {"", "sh -c \"x.py \"'", 1 << 15, "", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_STR text = {0};
+        struct tn_imported out;
+        struct err e = {0};
+        int r;
+
+        str_add(&text, cases[i].first);
+        for (int n = 0; n < cases[i].times; n++)
+            str_add(&text, cases[i].again);
+        str_add(&text, cases[i].end);
+        r = import(&out, str_text(&text), &e);
+        assert_true(r >= 0 || e.text[0]);
+        if (cases[i].named && (r >= 0 || !strstr(e.text, cases[i].named)))
+            fail_msg("case %zu: %d `%s`", i, r, e.text);
+    }
+    { /* more variables than any script has */
+        AUTO_STR text = {0};
+        struct tn_imported out;
+        struct err e = {0};
+
+        for (int n = 0; n < 50000; n++)
+            str_addf(&text, "A%d=1\n", n);
+        assert_true(import(&out, str_text(&text), &e) < 0);
+        assert_non_null(strstr(e.text, "variables"));
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(scripts_are_read_as_a_shell_would),
+    cmocka_unit_test(what_a_shell_would_have_to_tell_is_refused_by_name),
+    cmocka_unit_test(unknown_values_of_other_settings_are_listed),
+    cmocka_unit_test(hostile_scripts_end),
+};
+
+UNIT_MAIN(tests)

@@ -1,0 +1,454 @@
+/*
+ * A shell script as the arguments of the program that it starts. Nothing is run: variables and
+ * arrays that the script itself sets are put in their places, word by word as a shell splits them;
+ * what only a shell could tell ($(…), $((…)), a variable of the environment) stays as it is written
+ * and is marked, so that whoever needs the word refuses it by name.
+ *
+ * Branches are not taken. What is set within if, a loop, a case, braces, or behind && is marked as
+ * maybe said.
+ */
+#include "tuner/export/shell.h"
+
+/* Past blanks, continued lines and, if LINES, the ends of lines and comments. */
+static const char *skip(const char *p, bool lines)
+{
+    for (;;) {
+        if (tn_sh_continues(p))
+            p += p[1] == '\r' ? 3 : 2;
+        else if (*p == '\n' ? lines : isspace((unsigned char)*p))
+            p++;
+        else if (*p == '#' && lines)
+            p += strcspn(p, "\n");
+        else
+            return p;
+    }
+}
+
+static const char *array(struct tn_sh *s, struct tn_sh_list *out, const char *p)
+{
+    for (p = skip(p, true); *p && *p != ')' && s->r == 0; p = skip(p, true))
+        p = *p == ';' ? p + 1 : tn_sh_word(s, out, p, true, true);
+    if (!*p && s->r == 0)
+        s->r = err_set(s->e, -EINVAL, "a bracket of the script does not close: (");
+    return *p ? p + 1 : p;
+}
+
+/* NAME=…, NAME+=…, NAME=(…); P itself where there is none. */
+static const char *assignment(struct tn_sh *s, const char *p)
+{
+    size_t n = isalpha((unsigned char)*p) || *p == '_' ? tn_sh_name_length(p) : 0;
+    const char *q = p + n;
+    struct tn_sh_list values = {0};
+    char name[MAX_NAME];
+    bool append, is_array;
+
+    if (!n || n >= MAX_NAME)
+        return p;
+    append = *q == '+';
+    q += append;
+    if (*q++ != '=')
+        return p;
+    snprintf(name, sizeof(name), "%.*s", (int)n, p);
+    is_array = *q == '(';
+    q = is_array ? array(s, &values, q + 1) : tn_sh_word(s, &values, q, false, false);
+    tn_sh_assign(s, name, &values, append, is_array);
+    return q;
+}
+
+static bool one_of(const char *word, size_t n, const char *const *words)
+{
+    for (int i = 0; words[i]; i++)
+        if (strlen(words[i]) == n && !memcmp(words[i], word, n))
+            return true;
+    return false;
+}
+
+/* ((NAME = …)): what it sets is a shell's to compute. */
+static const char *arithmetic(struct tn_sh *s, const char *p)
+{
+    const char *end = tn_sh_closing(s, p);
+
+    while (p < end) {
+        size_t n = isalpha((unsigned char)*p) || *p == '_' ? tn_sh_name_length(p) : 0;
+        const char *op = p + n + strspn(p + n, " \t");
+        char name[MAX_NAME];
+
+        if (n && n < MAX_NAME &&
+            ((*op == '=' && op[1] != '=') ||
+             (*op && strchr("+-*/%", *op) && (op[1] == '=' || op[1] == *op)))) {
+            snprintf(name, sizeof(name), "%.*s", (int)n, p);
+            tn_sh_forget(s, name);
+        }
+        p += n ? n : 1;
+    }
+    return end;
+}
+
+/* A word of the shell's own at the beginning of a command: behind it, or P. */
+static const char *keyword(struct tn_sh *s, const char *p)
+{
+    static const char *const opens[] = {"if",   "while", "until", "for", "select",
+                                        "case", "{",     "(",     NULL};
+    static const char *const closes[] = {"fi", "done", "esac", "}", ")", NULL};
+    static const char *const in[] = {"in", NULL};
+    static const char *const sets[] = {"export", "declare", "local", "readonly", "typeset", NULL};
+    static const char *const passes[] = {"then", "else",  "elif", "do",       "!", "time",
+                                         "exec", "nohup", "eval", "function", NULL};
+    size_t n = strcspn(p, " \t\r\n;");
+    const char *next = skip(p + n, false);
+
+    if (s->cases && n && p[n - 1] == ')' && !one_of(p, n, closes))
+        return p + n; /* a pattern of case */
+    if (p[0] == '(' && p[1] == '(')
+        return arithmetic(s, p);
+    if (one_of(p, n, opens)) {
+        s->depth++;
+        if (n == 4) { /* case WORD in */
+            struct tn_sh_list of = {0};
+
+            s->cases++;
+            next = skip(tn_sh_word(s, &of, next, false, false), true);
+            tn_sh_list_done(&of);
+            return one_of(next, 2, in) ? next + 2 : next;
+        }
+        if ((n == 3 || n == 6) && (isalpha((unsigned char)*next) || *next == '_')) {
+            struct tn_sh_list each = {0}; /* for NAME, select NAME */
+            char name[MAX_NAME];
+
+            snprintf(name, sizeof(name), "%.*s", (int)tn_sh_name_length(next), next);
+            tn_sh_list_add(&each, mem_strdup("?"));
+            tn_sh_assign(s, name, &each, false, false);
+        }
+        return p + n;
+    }
+    if (one_of(p, n, closes)) {
+        s->depth -= s->depth > 0;
+        s->cases -= s->cases > 0 && n == 4 && *p == 'e';
+        return p + n;
+    }
+    if (one_of(p, n, sets)) {
+        while (*next == '-' || *next == '+')
+            next = skip(next + strcspn(next, " \t\r\n;"), false);
+        return next;
+    }
+    if (n > 2 && p[n - 1] == ')' && p[n - 2] == '(') /* a function */
+        return p + n;
+    return one_of(p, n, passes) ? p + n : p;
+}
+
+/* Which of CMD is the program that is started, or its size. */
+static size_t program_of(const struct tn_sh_list *cmd)
+{
+    size_t i = 0;
+
+    while (i < cmd->n && !str_ends(cmd->v[i], ".py"))
+        i++;
+    return i;
+}
+
+/* --…, or variables before the first of them. */
+static bool begins_arguments(const struct tn_sh_list *cmd)
+{
+    if (!cmd->n || tn_sh_argument_first(cmd->v[0]))
+        return cmd->n > 0;
+    if (cmd->v[0][0] != MARK)
+        return false;
+    for (size_t i = 1; i < cmd->n; i++)
+        if (tn_sh_argument_first(cmd->v[i]))
+            return true;
+    return false;
+}
+
+static void take_words(struct tn_sh_list *to, const struct tn_sh_list *from, size_t first)
+{
+    for (size_t i = first; i < from->n; i++)
+        tn_sh_list_add(to, mem_strdup(from->v[i]));
+}
+
+static void take_program(struct tn_sh *s, const struct tn_sh_list *cmd, size_t at)
+{
+    const char *slash = strrchr(cmd->v[at], '/'), *name = slash ? slash + 1 : cmd->v[at];
+    const char *marked = strrchr(name, ENDMARK);
+    bool trains;
+
+    name = marked ? marked + 1 : name;
+    trains = str_starts(name, "pretrain");
+    if (s->program[0] && trains == str_starts(s->program, "pretrain")) {
+        s->r =
+            err_set(s->e, -EINVAL, "the script starts both %s and %.64s: leave the one that trains",
+                    s->program, name);
+        return;
+    }
+    if (s->program[0] && !trains)
+        return;
+    snprintf(s->program, sizeof(s->program), "%s", name);
+    tn_sh_list_done(&s->args);
+    take_words(&s->args, cmd, at + 1);
+    s->last = &s->args;
+}
+
+static void commands(struct tn_sh *s, const char *p, int level);
+
+/* A word that is a command line itself, as after sh -c. */
+static const char *command_within(const struct tn_sh_list *cmd)
+{
+    if (str_eq(cmd->v[0], "echo") || str_eq(cmd->v[0], "printf"))
+        return NULL;
+    for (size_t i = 0; i < cmd->n; i++)
+        for (const char *p = strstr(cmd->v[i], ".py"); p; p = strstr(p + 1, ".py"))
+            if (isspace((unsigned char)p[3]) || (p[3] && strchr("\"'", p[3]) && p[4]))
+                return cmd->v[i];
+    return NULL;
+}
+
+static bool sets_what_it_names(const char *word)
+{
+    static const char *const words[] = {"read", "mapfile", "readarray", "getopts", "unset", NULL};
+
+    return one_of(word, strlen(word), words);
+}
+
+static void end_command(struct tn_sh *s, struct tn_sh_list *cmd, int level)
+{
+    size_t at = program_of(cmd);
+    struct tn_sh_list *last = s->last;
+
+    s->cut = false;
+    if (!cmd->n || s->r < 0)
+        goto out;
+    s->last = NULL;
+    if (at < cmd->n) {
+        take_program(s, cmd, at);
+    } else if (begins_arguments(cmd)) {
+        s->last = last && tn_sh_argument_first(cmd->v[0]) ? last : &s->bare;
+        take_words(s->last, cmd, 0);
+    } else if (level < MAX_DEPTH && command_within(cmd)) {
+        commands(s, command_within(cmd), level + 1);
+        s->last = NULL;
+    } else if (cmd->n > 1 && str_eq(cmd->v[0], "set") && str_eq(cmd->v[1], "--")) {
+        struct tn_sh_list given = {0};
+
+        take_words(&given, cmd, 2);
+        tn_sh_assign(s, "@", &given, false, true);
+    } else if (sets_what_it_names(cmd->v[0])) {
+        for (size_t i = 1; i < cmd->n; i++)
+            tn_sh_forget(s, cmd->v[i]);
+    } else if (cmd->n > 1 && (str_eq(cmd->v[0], "source") || str_eq(cmd->v[0], "."))) {
+        tn_finding_add(s->ignored, cmd->v[0], "what %.100s sets is not known here", cmd->v[1]);
+    }
+out:
+    tn_sh_list_done(cmd);
+}
+
+static bool is_redirection(const char *p)
+{
+    p += strspn(p, "0123456789&");
+    return *p == '>' || *p == '<';
+}
+
+/* What follows is no argument: said once, of the command that counts. */
+static void cut(struct tn_sh *s, const struct tn_sh_list *cmd, const char *p)
+{
+    char text[24];
+
+    if (s->cut || (program_of(cmd) == cmd->n && !begins_arguments(cmd)))
+        return;
+    s->cut = true;
+    snprintf(text, sizeof(text), "%.*s", (int)strcspn(p, " \t\r\n;"), p);
+    tn_finding_add(s->ignored, text, "the command ends here");
+}
+
+/* Behind a redirection and its file; the end of a here-document is kept. */
+static const char *redirection(struct tn_sh *s, const char *p)
+{
+    bool here;
+
+    p += strspn(p, "0123456789&");
+    here = p[0] == '<' && p[1] == '<' && p[2] != '<';
+    if ((*p == '<' || *p == '>') && p[1] == '(')
+        return tn_sh_closing(s, p + 1);
+    p += strspn(p, "<>&|-");
+    p = skip(p, false);
+    if (here)
+        return tn_sh_word(s, &s->pending, p, false, false);
+    {
+        struct tn_sh_list file = {0};
+
+        p = tn_sh_word(s, &file, p, false, false);
+        tn_sh_list_done(&file);
+    }
+    return p;
+}
+
+/* P is at the beginning of a line: past the here-documents that the line before has opened. */
+static const char *here_documents(struct tn_sh *s, const char *p)
+{
+    for (size_t i = 0; i < s->pending.n; i++) {
+        const char *from = p, *end = s->pending.v[i];
+
+        while (*p) {
+            size_t n = strcspn(p, "\n"), tabs = strspn(p, "\t"), bare = n - (n && p[n - 1] == '\r');
+
+            if (bare >= tabs && bare - tabs == strlen(end) && !memcmp(p + tabs, end, bare - tabs))
+                break;
+            p += n + (p[n] == '\n');
+        }
+        if (!s->within)
+            tn_sh_list_add(&s->here, tn_sh_copy(from, (size_t)(p - from)));
+        p += strcspn(p, "\n");
+        p += *p == '\n';
+    }
+    tn_sh_list_done(&s->pending);
+    return p;
+}
+
+/* && and the like. Returns behind it, or P where there is none. */
+static const char *operator_at(struct tn_sh *s, struct tn_sh_list *cmd, const char *p, int level)
+{
+    size_t n = strspn(p, "&|");
+
+    if (!n || n > 2 || is_redirection(p))
+        return p;
+    cut(s, cmd, p);
+    end_command(s, cmd, level);
+    s->last = NULL;
+    s->chained = n == 2 && p[0] == p[1];
+    return p + n;
+}
+
+static void commands(struct tn_sh *s, const char *p, int level)
+{
+    struct tn_sh_list cmd = {0};
+
+    while (s->r == 0) {
+        const char *next;
+
+        p = skip(p, s->plain);
+        if (*p == '#') {
+            p += strcspn(p, "\n");
+            continue;
+        }
+        if (!*p || *p == '\n' || *p == ';') {
+            end_command(s, &cmd, level);
+            s->chained = false;
+            if (!*p)
+                break;
+            p = *p == '\n' ? here_documents(s, p + 1) : p + 1;
+            continue;
+        }
+        next = operator_at(s, &cmd, p, level);
+        if (next == p && is_redirection(p)) {
+            cut(s, &cmd, p);
+            next = redirection(s, p);
+        }
+        if (next == p && !cmd.n)
+            next = assignment(s, p);
+        if (next == p && !cmd.n && !s->plain)
+            next = keyword(s, p);
+        if (next == p && s->cut) {
+            struct tn_sh_list dropped = {0};
+
+            next = tn_sh_word(s, &dropped, p, true, false);
+            tn_sh_list_done(&dropped);
+        } else if (next == p) {
+            next = tn_sh_word(s, &cmd, p, true, false);
+        }
+        p = next;
+    }
+    tn_sh_list_done(&cmd);
+}
+
+/* Without a command: the arguments that variables hold, if no other variable is made of them. */
+static void take_variables(struct tn_sh *s)
+{
+    for (size_t i = 0; i < s->count && s->r == 0; i++) {
+        const struct tn_sh_variable *v = &s->vars[i];
+
+        if (v->used || !v->values.n || !tn_sh_argument_first(v->values.v[0]))
+            continue;
+        tn_sh_words_of(s, &s->args, v);
+    }
+}
+
+/* A word of the list as others see it: the marks gone. */
+static struct tn_word unmarked(const char *text)
+{
+    struct tn_word w = {.text = mem_alloc(strlen(text) + 1)};
+    char *to = w.text;
+
+    for (const char *p = text; *p; p++) {
+        if (*p == MARK) {
+            const char *end = strchr(p, ENDMARK);
+
+            if (end && (!w.why || w.why == TN_WORD_MAYBE)) {
+                w.why = (enum tn_word_why)p[1];
+                free(w.unknown);
+                w.unknown = tn_sh_copy(p + 2, (size_t)(end - p - 2));
+            }
+            p++;
+        } else if (*p != ENDMARK) {
+            *to++ = *p;
+        }
+    }
+    *to = '\0';
+    return w;
+}
+
+void tn_words_done(struct tn_words *w)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        free(w->v[i].text);
+        free(w->v[i].unknown);
+    }
+    free(w->v);
+    *w = (struct tn_words){0};
+}
+
+static void give_words(struct tn_words *ret, const struct tn_sh_list *from)
+{
+    ret->v = mem_alloc((from->n + 1) * sizeof(*ret->v));
+    for (size_t i = 0; i < from->n; i++)
+        ret->v[i] = unmarked(from->v[i]);
+    ret->n = from->n;
+}
+
+/* Does it begin with an argument, so that it is nothing but arguments? */
+static bool is_plain(const char *text)
+{
+    text = skip(text, true);
+    return str_starts(text + (*text == '"' || *text == '\''), "--");
+}
+
+int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const char *text,
+                       struct err *e)
+{
+    AUTO_FREE char *clean = mem_strdup(text);
+    struct tn_sh s = {.ignored = ignored, .e = e};
+
+    for (char *p = clean; *p; p++)
+        if (*p == MARK || *p == ENDMARK)
+            *p = ' ';
+    s.plain = is_plain(clean);
+    commands(&s, clean, 0);
+    s.within = true;
+    for (size_t i = 0; i < s.here.n && s.r == 0 && !s.program[0] && !s.bare.n; i++)
+        commands(&s, s.here.v[i], MAX_DEPTH - 1);
+    if (s.r == 0 && !s.program[0] && !s.bare.n) {
+        take_variables(&s);
+        if (!s.args.n && *skip(clean, true))
+            s.r = err_set(e, -EINVAL,
+                          "expected a command that starts a .py program, or an argument "
+                          "that begins with --, found `%.64s`",
+                          skip(clean, true));
+    }
+    if (s.r == 0)
+        give_words(ret, s.program[0] || !s.bare.n ? &s.args : &s.bare);
+    for (size_t i = 0; i < s.count; i++)
+        tn_sh_list_done(&s.vars[i].values);
+    free(s.vars);
+    tn_sh_list_done(&s.args);
+    tn_sh_list_done(&s.bare);
+    tn_sh_list_done(&s.here);
+    tn_sh_list_done(&s.pending);
+    return s.r;
+}

@@ -1,0 +1,103 @@
+/*
+ * Between import_shell.c, which finds the commands of a script, and shell_words.c, which makes
+ * words of its text. A function that fails sets S->r and the error of S; the next ones then do
+ * nothing.
+ */
+#ifndef TUNER_EXPORT_SHELL_H
+#define TUNER_EXPORT_SHELL_H
+
+#include <ctype.h>
+#include <errno.h>
+
+#include "tuner/export/internal.h"
+
+/* Bounds of what a text from outside may cost: a variable can be doubled line by line. */
+enum { MAX_VARIABLES = 1024, MAX_WORDS = 1 << 16, MAX_BYTES = 4 << 20, MAX_LOOKUPS = 1 << 15 };
+enum { MAX_NAME = 64, MAX_DEPTH = 6 };
+
+/* Around what is marked: MARK, the reason (enum tn_word_why), the source, ENDMARK. */
+enum { MARK = 1, ENDMARK = 2 };
+
+struct tn_sh_list {
+    char **v;
+    size_t n, room;
+};
+
+struct tn_sh_variable {
+    char name[MAX_NAME];
+    struct tn_sh_list values; /* a scalar has one */
+    bool array, used;
+};
+
+struct tn_sh {
+    struct tn_sh_variable *vars;
+    size_t count, bytes, words, lookups;
+    struct tn_sh_list args;    /* of the program that trains */
+    struct tn_sh_list bare;    /* without a program: commands that begin with -- */
+    struct tn_sh_list here;    /* texts of here-documents */
+    struct tn_sh_list pending; /* their ends, read from the line that opens them */
+    struct tn_sh_list *last;   /* where a line that begins with -- goes on */
+    char program[96];          /* "" until one is found */
+    int depth, cases;          /* of conditions; of case among them */
+    bool chained;              /* behind && or || */
+    bool plain;                /* arguments only: lines do not end a command */
+    bool within;               /* a here-document is read */
+    bool cut;                  /* the command has ended, what follows is not read */
+    struct tn_findings *ignored;
+    struct err *e;
+    int r;
+};
+
+static inline char *tn_sh_copy(const char *p, size_t n)
+{
+    char *text = mem_alloc(n + 1);
+
+    memcpy(text, p, n);
+    return text;
+}
+
+static inline void tn_sh_list_done(struct tn_sh_list *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        free(l->v[i]);
+    free(l->v);
+    *l = (struct tn_sh_list){0};
+}
+
+static inline void tn_sh_list_add(struct tn_sh_list *l, char *taken)
+{
+    if (l->n == l->room) {
+        l->room = l->room ? 2 * l->room : 8;
+        l->v = mem_realloc(l->v, l->room * sizeof(*l->v));
+    }
+    l->v[l->n++] = taken;
+}
+
+/* Sets NAME to VALUES, which it takes, as S's conditions allow. */
+void tn_sh_assign(struct tn_sh *s, const char *name, struct tn_sh_list *values, bool append,
+                  bool array);
+
+/* Only a shell could tell what NAME holds from here on, if it held anything. */
+void tn_sh_forget(struct tn_sh *s, const char *name);
+
+/* The word at P to OUT, as many words as it becomes if SPLIT. IN_ARRAY: a bracket that it did not
+ * open ends it. Returns behind it. */
+const char *tn_sh_word(struct tn_sh *s, struct tn_sh_list *out, const char *p, bool split,
+                       bool in_array);
+
+/* The words of what the variable V holds to OUT. */
+void tn_sh_words_of(struct tn_sh *s, struct tn_sh_list *out, const struct tn_sh_variable *v);
+
+/* P is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
+const char *tn_sh_closing(struct tn_sh *s, const char *p);
+
+/* Letters of the variable's name at P, special ones among them; 0 where there is none. */
+size_t tn_sh_name_length(const char *p);
+
+/* Does it begin with an argument, itself maybe said? */
+bool tn_sh_argument_first(const char *text);
+
+/* A backslash at the end of a line, whichever system's. */
+bool tn_sh_continues(const char *p);
+
+#endif
