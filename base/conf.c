@@ -235,3 +235,83 @@ bool conf_has(const struct conf *c, const char *section)
             return true;
     return false;
 }
+
+/* ---- what is known ---- */
+
+enum { MOST_WORDS = 48 }; /* sections, keys of one, or values of one */
+
+/* WHERE: "[slurm]", or the whole file. */
+static int unknown(const struct conf *c, const struct conf_entry *it, const char *where,
+                   const char *what, const char *got, const char *const *names, struct err *e)
+{
+    const char *near = str_nearest(got, names);
+
+    return err_set(e, -EINVAL, "%s:%d: %s has no %s %.80s%s%s%s", c->path, it->line, where, what,
+                   got, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+static bool listed(const char *const *names, const char *name)
+{
+    for (; *names; names++)
+        if (!strcmp(*names, name))
+            return true;
+    return false;
+}
+
+static int check_value(const struct conf *c, const struct conf_entry *it, const struct conf_key *k,
+                       struct err *e)
+{
+    AUTO_STR s = {0};
+    double v;
+
+    if (k->max > 0 && (str_to_f64(&v, it->value) < 0 || !(v >= k->min && v <= k->max)))
+        return err_set(e, -EINVAL, "%s:%d: %s must be a number in %g..%g, not `%.80s`", c->path,
+                       it->line, k->name, k->min, k->max, it->value);
+    if (!k->words || listed(k->words, it->value))
+        return 0;
+    for (const char *const *w = k->words; *w; w++)
+        str_addf(&s, "%s%s", w == k->words ? "" : " or ", *w);
+    return err_set(e, -EINVAL, "%s:%d: %s is %s, not `%.80s`", c->path, it->line, k->name,
+                   str_text(&s), it->value);
+}
+
+static int check_entry(const struct conf *c, const struct conf_entry *it,
+                       const struct conf_section *s, struct err *e)
+{
+    const char *names[MOST_WORDS] = {NULL};
+    char where[32];
+
+    if (s->named && !*it->name)
+        return err_set(e, -EINVAL, "%s:%d: a [%s] needs a name: [%s \"NAME\"]", c->path, it->line,
+                       s->name, s->name);
+    if (!s->named && *it->name)
+        return err_set(e, -EINVAL, "%s:%d: a [%s] has no name", c->path, it->line, s->name);
+    if (!s->key)
+        return 0;
+    for (int i = 0; s->key[i].name && i < MOST_WORDS - 1; i++) {
+        if (!strcmp(it->key, s->key[i].name))
+            return check_value(c, it, &s->key[i], e);
+        names[i] = s->key[i].name;
+    }
+    snprintf(where, sizeof(where), "[%s]", s->name);
+    return unknown(c, it, where, "key", it->key, names, e);
+}
+
+int conf_check(const struct conf *c, const struct conf_section *known, struct err *e)
+{
+    const char *names[MOST_WORDS] = {NULL};
+    int r = 0;
+
+    for (int i = 0; known[i].name && i < MOST_WORDS - 1; i++)
+        names[i] = known[i].name;
+    for (size_t i = 0; i < c->count && r == 0; i++) {
+        const struct conf_entry *it = &c->entry[i];
+        const struct conf_section *s = known;
+
+        while (s->name && strcmp(s->name, it->section) != 0)
+            s++;
+        r = s->name ? check_entry(c, it, s, e)
+                    : unknown(c, it, "the file", "section", it->section, names, e);
+    }
+    return r;
+}

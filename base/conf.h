@@ -42,6 +42,22 @@ const char *conf_get(const struct conf *c, const char *section, const char *name
 /* Is there a section of that name with at least one key? */
 bool conf_has(const struct conf *c, const char *section);
 
+/* What a program reads of a file: one row a section. */
+struct conf_key {
+    const char *name;
+    const char *const *words; /* the values it may have, ends with NULL; NULL: any */
+    double min, max;          /* a number within; max 0: any text */
+};
+struct conf_section {
+    const char *name;
+    bool named;                 /* [name "..."], else [name] */
+    const struct conf_key *key; /* ends with a NULL name; NULL: whoever reads it checks its keys */
+};
+
+/* Is everything in C known? KNOWN ends with a NULL name. -EINVAL names file, line and what was
+ * probably meant: a mistyped section would otherwise count as absent. */
+int conf_check(const struct conf *c, const struct conf_section *known, struct err *e);
+
 AUTO_DEFINE(conf)
 
 #endif

@@ -66,6 +66,22 @@ int opt_assign(struct opt_set *s, const char *name, const char *value, const cha
                struct err *e);
 
 void opt_help(const struct opt_set *s, FILE *out); /* usage and the list of options */
+
+/* What a manual page says beside the options. The texts are roff; a leading line with a dot is a
+ * macro. */
+struct opt_manual {
+    int section;             /* 1 or 8 */
+    const char *summary;     /* "the daemon that finds ..." */
+    const char *description; /* the first paragraphs */
+    const char *more;        /* further sections, each with its .SH */
+};
+/* The manual page as roff(7): name, synopsis from the usage lines, description, the options as
+ * opt_help() lists them, and MORE. */
+void opt_manual(const struct opt_set *s, const struct opt_manual *m, FILE *out);
+/* The parts of it, for a program whose page is of another form. TEXT is escaped. */
+void opt_roff(const char *text, FILE *out);
+void opt_roff_option(const struct opt *o, FILE *out);
+
 void opt_dump(const struct opt_set *s, FILE *out); /* values with their origin, as a file to load */
 
 #endif

@@ -451,7 +451,7 @@ static int read_all(struct tr_config *c, json_t *root, const struct tr_launch *l
     return r;
 }
 
-/* --help, --version and --dump-config: true if nothing else is to be done. */
+/* --help, --manual, --version and --dump-config: true if nothing else is to be done. */
 static bool answer(struct tr_config *c, const struct tr_launch *launch, bool complete)
 {
     const struct tr_options *o = c->options;
@@ -460,6 +460,9 @@ static bool answer(struct tr_config *c, const struct tr_launch *launch, bool com
     if (!complete && tr_options_flag(o, "help")) {
         if (print)
             opt_help(&o->set, stdout);
+    } else if (!complete && tr_options_flag(o, "manual")) {
+        if (print)
+            opt_manual(&o->set, &tr_manual, stdout);
     } else if (!complete && tr_options_flag(o, "version")) {
         if (print)
             printf("partune-train %s\n", PACKAGE_VERSION);
@@ -540,14 +543,6 @@ struct tr_config *tr_config_free(struct tr_config *c)
     tr_options_free(c->options);
     free(c);
     return NULL;
-}
-
-void tr_config_help(FILE *out)
-{
-    struct tr_options *o = tr_options_new();
-
-    opt_help(&o->set, out);
-    tr_options_free(o);
 }
 
 /* ---- back to JSON ---- */

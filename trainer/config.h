@@ -24,7 +24,7 @@ enum tr_mode {
                     */
     TR_MODE_TRAIN, /* train.steps steps with checkpoints */
     TR_MODE_CALIBRATE, /* --calibrate OUT */
-    TR_MODE_HELP,      /* --help or --version was printed: exit 0 */
+    TR_MODE_HELP,      /* --help, --manual or --version was printed: exit 0 */
 };
 
 /* A trial stops when the half-width of the 95 % interval of the step time is within CI of the
@@ -103,7 +103,7 @@ void tr_launch_from_env(struct tr_launch *ret);
  * broken one), TR_EXIT_DATA or TR_EXIT_IO. RET_CONFIG is set on success only; on a failure
  * RET_EVENTS, unless NULL, gets the events path as far as it was understood (caller frees), so that
  * the reason can be sent there.
- * --help and --version print to stdout on rank 0 and give TR_MODE_HELP. */
+ * --help, --manual and --version print to stdout on rank 0 and give TR_MODE_HELP. */
 int tr_config_load(struct tr_config **ret_config, int *ret_exit, char **ret_events, int argc,
                    char **argv, const struct tr_launch *launch, struct err *e);
 struct tr_config *tr_config_free(struct tr_config *c);
@@ -112,8 +112,5 @@ AUTO_DEFINE(tr_config)
 
 /* The whole configuration as a file that --config reads back to the same one. New reference. */
 json_t *tr_config_json(const struct tr_config *c);
-
-/* The option list as --help prints it. */
-void tr_config_help(FILE *out);
 
 #endif

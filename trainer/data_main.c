@@ -14,7 +14,7 @@ struct values {
     int vocab, seed;
     double validation;
     uint64_t max_bytes;
-    bool by_document, force, help, version;
+    bool by_document, force, help, manual, version;
 };
 
 #define AT(field) offsetof(struct values, field)
@@ -37,12 +37,27 @@ static const struct opt options[] = {
     {"force", 'f', OPT_FLAG, AT(force), 0, 0, "false", NULL, NULL,
      "replace a data set of that name"},
     {"help", 'h', OPT_FLAG, AT(help), 0, 0, "false", NULL, NULL, "print this list and exit"},
+    {"manual", 0, OPT_FLAG, AT(manual), 0, 0, "false", NULL, NULL,
+     "print the manual page, as roff, and exit"},
     {"version", 0, OPT_FLAG, AT(version), 0, 0, "false", NULL, NULL, "print the version and exit"},
 };
 
 static const char usage[] = "partune-data prepare --name NAME [options] FILE|FOLDER...\n"
                             "       partune-data verify NAME|FOLDER...\n"
                             "       partune-data ls";
+
+static const struct opt_manual manual = {
+    .section = 1,
+    .summary = "makes, checks and lists data sets of partune-train",
+    .description =
+        ".B prepare\nreads text, files that gzip packed, and folders of them, or raw token ids, "
+        "and "
+        "makes a data set of them that appears whole or not at all.\n.B verify\nreads every byte "
+        "of data sets against their checksums.\n.B ls\nlists what there is.",
+    .more = ".SH EXIT STATUS\n0 done, and whole; 2 wrong usage; 68 a data set is damaged, or input "
+            "cannot be used; 70 a file or folder could not be read or written.\n"
+            ".SH SEE ALSO\n.BR partune\\-train (1),\n.BR partuned (8)\n",
+};
 
 /* Exit codes as the trainer's. */
 enum { USAGE = 2, DATA = 68, IO = 70 };
@@ -224,6 +239,8 @@ static int run(struct opt_set *s, const struct values *v, int argc, char **argv)
     }
     if (v->help)
         opt_help(s, stdout);
+    else if (v->manual)
+        opt_manual(s, &manual, stdout);
     else if (v->version)
         printf("partune-data %s\n", PACKAGE_VERSION);
     else if (n >= 1 && str_eq(argv[1], "prepare"))

@@ -97,7 +97,25 @@ static const struct opt special[] = {
     {"dump-config", 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL,
      "print the configuration as JSON and exit"},
     {"help", 'h', OPT_FLAG, 0, 0, 0, NULL, NULL, NULL, "print this list and exit"},
+    {"manual", 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL, "print the manual page, as roff, and exit"},
     {"version", 0, OPT_FLAG, 0, 0, 0, NULL, NULL, NULL, "print the version and exit"},
+};
+
+const struct opt_manual tr_manual = {
+    .section = 1,
+    .summary = "trains Llama and Mixtral models on MPI ranks",
+    .description =
+        "Trains a language model in the layout that it is told, each rank a CPU core or a few; or, "
+        "with \\-\\-trial, measures how fast that is. Without a data set it trains on a synthetic "
+        "language, and the ranks that mpiexec or srun started are all data parallel unless a "
+        "layout option says otherwise. The configuration file is JSON, of which TRAINER.md, "
+        "installed with the program, has the keys; \\-\\-dump\\-config prints what a command line "
+        "amounts to as such a file. TERM ends it after the step, with a checkpoint if it has a "
+        "folder for them.",
+    .more = ".SH EXIT STATUS\n0 done, 2 wrong usage, 65 illegal layout, 66 out of memory, 67 not a "
+            "number, 68 bad data, 69 communication, 70 files, 75 stopped as asked. mpiexec gives "
+            "the bitwise OR of the codes of its ranks.\n"
+            ".SH SEE ALSO\n.BR partune\\-data (1),\n.BR partuned (8)\n",
 };
 
 const char *tr_options_keep(struct tr_options *o, const char *text)

@@ -21,6 +21,8 @@ struct tr_setting {
 extern const struct tr_setting tr_settings[];
 extern const size_t tr_settings_count;
 
+extern const struct opt_manual tr_manual;
+
 /* The parsed command line: the settings, then a text for each layout key, then what needs its own
  * code. */
 struct tr_options {

@@ -609,7 +609,8 @@ void tn_removal_close(struct tn_service *svc);
 
 /* Read [webhook "NAME"], and tell the store's triggers what to make deliveries of. */
 int tn_webhooks_open(struct tn_service *svc, struct err *e);
-void tn_webhooks_tick(struct tn_service *svc); /* send what is due */
+int tn_webhooks_check(const struct conf *conf, struct err *e); /* only read it */
+void tn_webhooks_tick(struct tn_service *svc);                 /* send what is due */
 void tn_webhooks_close(struct tn_service *svc);
 
 /* ---- service.c ----------------------------------------------------------------------------------

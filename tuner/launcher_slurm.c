@@ -30,7 +30,7 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
         return err_set(e, -ENOENT, "partune-run was not found beside partuned");
     if (!svc->config.conf)
         return err_set(e, -ENOENT, "the daemon's configuration has no [slurm]");
-    return tn_slurm_check_options(svc, e);
+    return 0;
 }
 
 static int admit(const struct tn_service *svc, const struct tn_spec *s, struct err *e)
@@ -42,9 +42,7 @@ static int admit(const struct tn_service *svc, const struct tn_spec *s, struct e
     if (!svc->config.conf || !conf_has(svc->config.conf, "slurm"))
         return err_at(e, -EINVAL, "/launcher/kind",
                       "this daemon's configuration has no section [slurm]");
-    r = tn_slurm_check_options(svc, e);
-    if (r == 0)
-        r = jx_get_enum(&mode, v, "mode", modes, e);
+    r = jx_get_enum(&mode, v, "mode", modes, e);
     if (r < 0)
         return err_under(e, "/launcher");
     if (tn_slurm_mode(svc, s) != SLURM_JOBS && devices > TN_MAX_CORES)

@@ -4,6 +4,7 @@
  *     partuned [options]              serve until TERM or INT
  *     partuned [options] backup FILE  a consistent copy of the database, also while a daemon serves
  *     partuned [options] check        is everything there that campaigns need?
+ *     partuned [options] check-config         is the configuration file right?
  *     partuned [options] token add NAME [read|submit|admin]   also: token list, token drop ID
  */
 #include <errno.h>
@@ -20,7 +21,7 @@ struct values {
     int cores, grace, hang;
     double retain;
     uint64_t quota, log_limit;
-    bool help, version;
+    bool help, manual, version;
 };
 
 #define AT(field) offsetof(struct values, field)
@@ -62,7 +63,37 @@ static const struct opt table[] = {
     {"log", 0, OPT_STR, AT(log), 0, 0, "info", "PARTUNE_LOG", "LEVEL",
      "error, warn, info or debug"},
     {"help", 'h', OPT_FLAG, AT(help), 0, 0, NULL, NULL, NULL, "this text"},
+    {"manual", 0, OPT_FLAG, AT(manual), 0, 0, NULL, NULL, NULL, "the manual page, as roff"},
     {"version", 'V', OPT_FLAG, AT(version), 0, 0, NULL, NULL, NULL, "the version"},
+};
+
+static const struct opt_manual manual = {
+    .section = 8,
+    .summary = "the daemon that finds the parallel layout that trains a model fastest",
+    .description =
+        "Serves campaigns over HTTP and runs their trials, until TERM or INT. Campaigns are made "
+        "with\n.BR partune (1),\ncurl or a browser. Without configured tokens it listens on "
+        "loopback and Unix sockets only, and writes the token of these to a file.",
+    .more =
+        ".SH COMMANDS\n"
+        ".TP\n.B backup \\fIFILE\\fR\nWrite a consistent copy of the database, also while a daemon "
+        "serves.\n"
+        ".TP\n.B check\nSay whether everything is there that campaigns need, and what to do if "
+        "not; no daemon may serve the directory meanwhile.\n"
+        ".TP\n.B check\\-config\nRead the configuration file as a start would, and nothing else.\n"
+        ".TP\n.B token add \\fINAME\\fR [read|submit|admin]\nMake a token and print it; without a "
+        "scope it may read.\n"
+        ".TP\n.B token list\n.TP\n.B token drop \\fIID\\fR\n"
+        ".SH CONFIGURATION\nA file in git's dialect of INI. Each option above but config, help, "
+        "manual and version is a key of its section [partuned]; the command line overrides the "
+        "environment, which overrides the file. Further sections are [http], [dataset "
+        "\"NAME\"], [trainer \"NAME\"], [slurm] and [webhook \"NAME\"]; whatever is not known is "
+        "refused by its line. OPERATIONS.md, installed with the program, explains them.\n"
+        ".SH EXIT STATUS\n0 ended as asked, 1 it could not be done, 2 wrong usage or "
+        "configuration.\n"
+        ".SH FILES\n.TP\n.I partune.db\nin the data directory: all campaigns, trials, tokens.\n"
+        ".TP\n.I token\nin the data directory: the token of the loopback listener.\n"
+        ".SH SEE ALSO\n.BR partune (1),\n.BR partune\\-train (1),\n.BR partune\\-run (8)\n",
 };
 
 struct daemon {
@@ -261,6 +292,15 @@ static int check(const struct values *v, const struct conf *conf, struct err *e)
     return r;
 }
 
+/* configure() has read and judged it already. */
+static int check_config(const struct values *v, struct err *e)
+{
+    if (!v->config)
+        return err_set(e, -EINVAL, "which file? say --config FILE");
+    printf("%s: understood\n", v->config);
+    return 0;
+}
+
 static int fail(const struct err *e, int status)
 {
     fprintf(stderr, "partuned: %s\n", e->text);
@@ -290,7 +330,7 @@ static int configure(struct opt_set *set, struct values *v, struct conf **conf, 
     if (!v->config)
         return opt_from_argv(set, operands, argc, argv, 0, e);
     if ((r = conf_load(conf, v->config, e)) < 0 || (r = opt_from_conf(set, *conf, e)) < 0 ||
-        (r = opt_from_env(set, e)) < 0)
+        (r = tn_settings_check(*conf, e)) < 0 || (r = opt_from_env(set, e)) < 0)
         return r;
     return opt_from_argv(set, operands, argc, argv, 0, e);
 }
@@ -300,6 +340,10 @@ static int dispatch(const struct opt_set *set, const struct values *v, const str
 {
     if (v->help) {
         opt_help(set, stdout);
+        return 0;
+    }
+    if (v->manual) {
+        opt_manual(set, &manual, stdout);
         return 0;
     }
     if (v->version) {
@@ -314,16 +358,21 @@ static int dispatch(const struct opt_set *set, const struct values *v, const str
         return backup(v, argv[2], e);
     if (operands == 1 && !strcmp(argv[1], "check"))
         return check(v, conf, e);
+    if (operands == 1 && !strcmp(argv[1], "check-config"))
+        return check_config(v, e);
     if (!strcmp(argv[1], "token"))
         return tn_token_command(v->data, operands - 1, argv + 2, e);
-    return err_set(e, -EINVAL, "unknown command %s; there are: backup FILE, check, token", argv[1]);
+    return err_set(e, -EINVAL,
+                   "unknown command %s; there are: backup FILE, check, check-config, token",
+                   argv[1]);
 }
 
 int main(int argc, char **argv)
 {
     struct values v = {0};
     struct opt_set set = {.program = "partuned",
-                          .usage = "partuned [options] [backup FILE | check | token …]",
+                          .usage =
+                              "partuned [options] [backup FILE | check | check-config | token …]",
                           .section = "partuned",
                           .table = table,
                           .count = ARRAY_LEN(table),

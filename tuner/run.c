@@ -39,6 +39,7 @@ struct values {
     const char *folder, *cpus, *limits, *user;
     int grace;
     uint64_t log_limit;
+    bool help, manual, version;
 };
 
 static const struct opt table[] = {
@@ -54,7 +55,43 @@ static const struct opt table[] = {
      "resource limits of PROGRAM: core, data, fsize, nofile, nproc, cpu"},
     {"user", 'u', OPT_STR, offsetof(struct values, user), 0, 0, NULL, NULL, "NAME",
      "start PROGRAM as this user, who gets the folder"},
+    {"help", 'h', OPT_FLAG, offsetof(struct values, help), 0, 0, NULL, NULL, NULL, "this text"},
+    {"manual", 0, OPT_FLAG, offsetof(struct values, manual), 0, 0, NULL, NULL, NULL,
+     "the manual page, as roff"},
+    {"version", 0, OPT_FLAG, offsetof(struct values, version), 0, 0, NULL, NULL, NULL,
+     "the version"},
 };
+
+static const struct opt_manual manual = {
+    .section = 8,
+    .summary = "the supervisor of one attempt of a trial",
+    .description =
+        "Started by\n.BR partuned (8),\nwhich sets PARTUNE_TRIAL, the mark of the attempt. It "
+        "starts "
+        "PROGRAM, keeps its output in files of a bounded size, and when PROGRAM and all that "
+        "carries the mark is gone it writes how that ended to exit.json. TERM stops the attempt: "
+        "PROGRAM first, after the grace everything that is left. It needs no daemon: a restarted "
+        "one finds it and reads on.",
+    .more = ".SH EXIT STATUS\n0 the end is written, however PROGRAM ended; 2 wrong usage; 111 "
+            "somebody else has the attempt; 112 it could not be set up.\n"
+            ".SH FILES\n.I run.json\nwho supervises,\n.I stdout\nand\n.I stderr\nof PROGRAM,\n"
+            ".I exit.json\nhow it ended: all in the folder.\n"
+            ".SH SEE ALSO\n.BR partuned (8)\n",
+};
+
+/* --help and the like: is nothing else to be done? */
+static bool told(const struct opt_set *set, const struct values *v)
+{
+    if (v->help)
+        opt_help(set, stdout);
+    else if (v->manual)
+        opt_manual(set, &manual, stdout);
+    else if (v->version)
+        printf("partune-run %s\n", PACKAGE_VERSION);
+    else
+        return false;
+    return true;
+}
 
 struct run {
     const char *mark;
@@ -313,18 +350,12 @@ static int fail(const struct err *e, int status)
     return status;
 }
 
-static int parse(struct values *v, struct opt_set *set, int *ret_operands, int argc, char **argv,
-                 struct err *e)
+/* What an attempt needs to be run. */
+static int check(const struct values *v, int operands, struct err *e)
 {
-    int rc;
-
-    opt_init(set);
-    rc = opt_from_argv(set, ret_operands, argc, argv, 1, e);
-    if (rc < 0)
-        return rc;
     if (!v->folder)
         return err_set(e, -EINVAL, "--folder is needed");
-    if (*ret_operands == 0)
+    if (operands == 0)
         return err_set(e, -EINVAL, "which program?");
     if (!getenv(TN_MARK_ENV))
         return err_set(e, -EINVAL, "%s is not in the environment", TN_MARK_ENV);
@@ -347,7 +378,12 @@ int main(int argc, char **argv)
     int operands = 0;
 
     log_setup("partune-run", LOG_INFO);
-    if (parse(&v, &set, &operands, argc, argv, &e) < 0)
+    opt_init(&set);
+    if (opt_from_argv(&set, &operands, argc, argv, 1, &e) < 0)
+        return fail(&e, 2);
+    if (told(&set, &v))
+        return 0;
+    if (check(&v, operands, &e) < 0)
         return fail(&e, 2);
     argv[1 + operands] = NULL; /* the operands were moved to the front */
     r.mark = getenv(TN_MARK_ENV);

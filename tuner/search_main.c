@@ -25,7 +25,7 @@ enum {
 
 struct options {
     const char *profile;
-    bool help;
+    bool help, manual, version;
 };
 
 static const struct opt option_table[] = {
@@ -39,7 +39,46 @@ static const struct opt option_table[] = {
      .type = OPT_FLAG,
      .offset = offsetof(struct options, help),
      .help = "this text"},
+    {.name = "manual",
+     .type = OPT_FLAG,
+     .offset = offsetof(struct options, manual),
+     .help = "the manual page, as roff"},
+    {.name = "version",
+     .type = OPT_FLAG,
+     .offset = offsetof(struct options, version),
+     .help = "the version"},
 };
+
+static const struct opt_manual manual = {
+    .section = 1,
+    .summary = "the optimiser alone, as JSON lines",
+    .description = "Reads one request a line from standard input and writes one answer a line: "
+                   "what to try next, what came of it, the best so far. So anything can be tuned "
+                   "by any program, without the daemon. A request is\n"
+                   ".nf\n{\"op\":\"ask\"}\n"
+                   "{\"op\":\"tell\",\"id\":1,\"status\":\"ok\",\"tokens_per_s\":51200}\n"
+                   "{\"op\":\"best\"}\n{\"op\":\"importance\"}\n.fi\n"
+                   "and PROTOCOL.md, installed with the program, has all of it. What is refused is "
+                   "answered by an error and changes nothing.",
+    .more =
+        ".SH EXIT STATUS\n0 end of input, 2 wrong usage, 65 the campaign cannot be searched, 70 "
+        "an answer could not be written.\n"
+        ".SH SEE ALSO\n.BR partune (1),\n.BR partuned (8)\n",
+};
+
+/* --help and the like: is nothing else to be done? */
+static bool told(const struct opt_set *set, const struct options *o)
+{
+    if (o->help)
+        opt_help(set, stdout);
+    else if (o->manual)
+        opt_manual(set, &manual, stdout);
+    else if (o->version)
+        printf("partune-search %s\n", PACKAGE_VERSION);
+    else
+        return false;
+    return true;
+}
 
 /* ---- answers ------------------------------------------------------------------------------------
  */
@@ -268,12 +307,11 @@ int main(int argc, char **argv)
     int operands = 0, status;
 
     opt_init(&set);
-    if (opt_from_argv(&set, &operands, argc, argv, 0, &e) < 0 || (operands != 1 && !o.help)) {
+    if (opt_from_argv(&set, &operands, argc, argv, 0, &e) == 0 && told(&set, &o)) {
+        status = EX_OK;
+    } else if (e.text[0] || operands != 1) {
         fprintf(stderr, "partune-search: %s\n", e.text[0] ? e.text : "one campaign file is needed");
         status = EX_USAGE;
-    } else if (o.help) {
-        opt_help(&set, stdout);
-        status = EX_OK;
     } else if (open_search(&s, argv[1], &o, &e) < 0) {
         fprintf(stderr, "partune-search: %s%s%s\n", e.pointer, e.pointer[0] ? ": " : "", e.text);
         say(refusal(&e));

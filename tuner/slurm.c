@@ -214,41 +214,6 @@ bool tn_slurm_uses_mpiexec(const struct tn_service *svc)
     return str_eq(tn_slurm_option(svc, "launch"), "mpiexec");
 }
 
-static int one_of(const char *key, const char *value, const char *const *names, struct err *e)
-{
-    if (!value)
-        return 0;
-    for (int i = 0; names[i]; i++)
-        if (!strcmp(names[i], value))
-            return 0;
-    return err_set(e, -EINVAL, "[slurm] %s = %s: it is %s, %s%s%s", key, value, names[0], names[1],
-                   names[2] ? ", " : "", names[2] ? names[2] : "");
-}
-
-int tn_slurm_check_options(const struct tn_service *svc, struct err *e)
-{
-    static const char *const modes[] = {"steps", "jobs", "inside", NULL};
-    static const char *const launchers[] = {"srun", "mpiexec", NULL};
-    static const char *const known[] = {"mode",    "launch",     "mpi",  "bin",  "partition",
-                                        "account", "qos",        "time", "gres", "cpus-per-device",
-                                        "extra",   "step-extra", "poll", "idle", NULL};
-    const struct conf *c = svc->config.conf;
-    int r = 0;
-
-    for (size_t i = 0; r == 0 && c && i < c->count; i++) {
-        bool there = strcmp(c->entry[i].section, "slurm") != 0;
-
-        for (int k = 0; known[k] && !there; k++)
-            there = !strcmp(known[k], c->entry[i].key);
-        if (!there)
-            r = err_set(e, -EINVAL, "%s:%d: [slurm] has no key %s", c->path, c->entry[i].line,
-                        c->entry[i].key);
-    }
-    if (r == 0)
-        r = one_of("mode", tn_slurm_option(svc, "mode"), modes, e);
-    return r < 0 ? r : one_of("launch", tn_slurm_option(svc, "launch"), launchers, e);
-}
-
 /* ---- command lines ---- */
 
 void tn_slurm_program(struct tn_argv *v, const struct tn_service *svc, const char *name)

@@ -57,9 +57,6 @@ enum tn_slurm_mode {
 const char *tn_slurm_option(const struct tn_service *svc, const char *key);
 enum tn_slurm_mode tn_slurm_mode(const struct tn_service *svc, const struct tn_spec *s);
 bool tn_slurm_uses_mpiexec(const struct tn_service *svc);
-/* -EINVAL names the key that is wrong. */
-int tn_slurm_check_options(const struct tn_service *svc, struct err *e);
-
 /* First word of a command line: the program in [slurm] bin, else in PATH. */
 void tn_slurm_program(struct tn_argv *v, const struct tn_service *svc, const char *name);
 

@@ -3,9 +3,11 @@
  *
  *     [trainer "megatron"]
  *     command = torchrun --nproc-per-node {world} pretrain_gpt.py --tensor-model-parallel-size {tp}
- * ... parser = megatron        ; or torchtitan, deepspeed, jsonl log = stdout             ; the
- * stream that the parser follows (torchtitan: stderr) launch = direct          ; or mpiexec: put
- * `mpiexec -n {world}` before it env = NCCL_DEBUG=WARN    ; may be repeated dir = /opt/megatron
+ *     parser = megatron     ; or torchtitan, deepspeed, jsonl
+ *     log = stdout          ; what the parser follows (torchtitan: stderr)
+ *     launch = direct       ; or mpiexec: put `mpiexec -n {world}` before it
+ *     env = NCCL_DEBUG=WARN ; may be repeated
+ *     dir = /opt/megatron
  *
  * The command is cut at blanks ("..." keeps them) and never sees a shell; {key} is a layout key, a
  * size of the model or the workload, or one of world, steps, nodes, devices_per_node, folder,

@@ -52,6 +52,10 @@ struct tn_config {
                                  "NAME"]; may be NULL */
 };
 
+/* Is everything in the administrator's file known and within its bounds? -EINVAL names the line and
+ * what was probably meant. Reads the files of webhook secrets, starts nothing. */
+int tn_settings_check(const struct conf *c, struct err *e);
+
 /*
  * Lock and open the data directory, bring the database up to date, and take over what a former
  * daemon left: attempts that run are adopted, dead ones settled. Trials start when the loop runs.

@@ -40,9 +40,6 @@ struct tn_webhooks {
 
 /* ---- the configuration ---- */
 
-static const char *const keys[] = {"url",   "events",   "secret",        "secret-file", "ca-file",
-                                   "retry", "attempts", "allow-private", NULL};
-
 static const char *const events[] = {
     "campaign.running", "campaign.paused",    "campaign.verifying", "campaign.done",
     "campaign.failed",  "campaign.cancelled", "trial.ended",        NULL};
@@ -141,21 +138,9 @@ static struct hook *find(const struct tn_webhooks *w, const char *name)
     return NULL;
 }
 
-static int check_keys(const struct conf *conf, struct err *e)
-{
-    for (size_t i = 0; i < conf->count; i++) {
-        const struct conf_entry *at = &conf->entry[i];
-
-        if (!strcmp(at->section, "webhook") && !among(at->key, keys))
-            return err_set(e, -EINVAL, "%s:%d: a [webhook] has no %.60s", conf->path, at->line,
-                           at->key);
-    }
-    return 0;
-}
-
 static int read_all(struct tn_webhooks *w, const struct conf *conf, struct err *e)
 {
-    int r = check_keys(conf, e);
+    int r = 0;
 
     for (size_t i = 0; i < conf->count && r == 0; i++) {
         const struct conf_entry *at = &conf->entry[i];
@@ -166,6 +151,24 @@ static int read_all(struct tn_webhooks *w, const struct conf *conf, struct err *
         w->hook[w->count] = (struct hook){.name = at->name};
         r = read_hook(conf, &w->hook[w->count++], e);
     }
+    return r;
+}
+
+static void forget_all(struct tn_webhooks *w)
+{
+    for (int i = 0; i < w->count; i++) {
+        free(w->hook[i].secret);
+        free(w->hook[i].events);
+    }
+    free(w->hook);
+}
+
+int tn_webhooks_check(const struct conf *conf, struct err *e)
+{
+    struct tn_webhooks w = {0};
+    int r = read_all(&w, conf, e);
+
+    forget_all(&w);
     return r;
 }
 
@@ -409,11 +412,7 @@ static void closed(uv_handle_t *handle)
 {
     struct tn_webhooks *w = handle->data;
 
-    for (int i = 0; i < w->count; i++) {
-        free(w->hook[i].secret);
-        free(w->hook[i].events);
-    }
-    free(w->hook);
+    forget_all(w);
     free(w);
 }
 

@@ -129,5 +129,5 @@ ok "no short secret" refused '16 bytes'
 printf '[webhook "x"]\nurl = https://example.org/\nsecret = %s\nevents = campaign.don\n' "$secret" >conf
 ok "no unknown event" refused 'did you mean campaign.done'
 printf '[webhook "x"]\nurl = https://example.org/\nsecrte = %s\n' "$secret" >conf
-ok "no unknown key" refused 'has no secrte'
+ok "no unknown key" refused 'conf:3: .webhook. has no key secrte; did you mean secret?'
 finish

@@ -155,7 +155,7 @@ static void the_configuration_becomes_arguments(void **state)
     (void)state;
     assert_int_equal(conf_parse(&conf, text, "test.conf", &e), 0);
     svc->config.conf = conf;
-    assert_int_equal(tn_slurm_check_options(svc, &e), 0);
+    assert_int_equal(tn_settings_check(conf, &e), 0);
     tn_slurm_sbatch(&v, svc, &s, "name", "1:00:00");
     assert_string_equal(v.v[0], "/opt/slurm/bin/sbatch");
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
@@ -169,14 +169,13 @@ static void the_configuration_becomes_arguments(void **state)
     conf_free(conf);
     conf = NULL;
     assert_int_equal(conf_parse(&conf, "[slurm]\nmode = sometimes\n", "test.conf", &e), 0);
-    svc->config.conf = conf;
-    assert_int_equal(tn_slurm_check_options(svc, &e), -EINVAL);
+    assert_int_equal(tn_settings_check(conf, &e), -EINVAL);
+    assert_non_null(strstr(e.text, "test.conf:2: mode is steps or jobs or inside"));
     conf_free(conf);
     conf = NULL;
     assert_int_equal(conf_parse(&conf, "[slurm]\npartitoin = p\n", "test.conf", &e), 0);
-    svc->config.conf = conf;
-    assert_int_equal(tn_slurm_check_options(svc, &e), -EINVAL);
-    assert_non_null(strstr(e.text, "partitoin"));
+    assert_int_equal(tn_settings_check(conf, &e), -EINVAL);
+    assert_non_null(strstr(e.text, "did you mean partition"));
     conf_free(conf);
     free(svc);
 }

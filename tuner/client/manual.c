@@ -151,37 +151,6 @@ int cl_completion(struct cl *c)
     return CL_OK;
 }
 
-/* TEXT with what roff would take for itself escaped. */
-static void roff(const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '\\' || *text == '-')
-            putchar('\\');
-        putchar(*text);
-    }
-}
-
-static void roff_option(const struct opt *o)
-{
-    printf(".TP\n.B ");
-    if (o->letter)
-        printf("\\-%c, ", o->letter);
-    printf("\\-\\-");
-    roff(o->name);
-    if (o->type != OPT_FLAG)
-        printf(" \\fI%s\\fR", o->metavar ? o->metavar : "N");
-    putchar('\n');
-    roff(o->help);
-    if (o->standard && o->type != OPT_FLAG) {
-        printf(" (default ");
-        roff(o->standard);
-        putchar(')');
-    }
-    if (o->env)
-        printf("; environment variable %s", o->env);
-    puts(".");
-}
-
 int cl_manual(struct cl *c)
 {
     (void)c;
@@ -196,9 +165,9 @@ int cl_manual(struct cl *c)
     puts(".SH COMMANDS");
     for (const struct cl_command *cmd = cl_commands; cmd->name; cmd++) {
         printf(".TP\n.B %s ", cmd->name);
-        roff(cmd->operands);
+        opt_roff(cmd->operands, stdout);
         putchar('\n');
-        roff(cmd->help);
+        opt_roff(cmd->help, stdout);
         puts(".");
         for (const struct opt *o = cl_options; o->name; o++)
             if (listed(cmd->options, o->name))
@@ -206,7 +175,7 @@ int cl_manual(struct cl *c)
     }
     puts(".SH OPTIONS");
     for (const struct opt *o = cl_options; o->name; o++)
-        roff_option(o);
+        opt_roff_option(o, stdout);
     puts(".SH EXIT STATUS\n0 done, 1 refused by the server, 2 wrong usage, 3 no daemon answers, 4 "
          "not found, 5 no access,\n"
          "6 the campaign that was watched or verified did not end well, or a local file failed. "
