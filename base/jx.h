@@ -4,6 +4,8 @@
  * Every failure names the field by its JSON pointer in err.pointer and says the bound that it
  * broke. A getter whose key is absent leaves *RET alone and returns 0, so that a default is what
  * *RET held; the _need_ forms refuse an absent key. null counts as absent.
+ *
+ * All of Jansson's allocations abort when memory is out: a value is whole, and so is its text.
  */
 #ifndef BASE_JX_H
 #define BASE_JX_H
@@ -17,7 +19,7 @@
 enum { JX_MAX_DEPTH = 64 };
 
 /* Parse N bytes of text. Refused, as -EINVAL with line and column: not JSON, not UTF-8, trailing
- * text, a key given twice, nesting deeper than JX_MAX_DEPTH. -ENOMEM when memory is out. */
+ * text, a key given twice, nesting deeper than JX_MAX_DEPTH. */
 int jx_parse(json_t **ret, const char *text, size_t n, struct err *e);
 int jx_load(json_t **ret, const char *path, size_t max_bytes, struct err *e);
 

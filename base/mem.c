@@ -35,6 +35,11 @@ void *mem_alloc(size_t bytes)
     return or_abort(mem_try_alloc(bytes));
 }
 
+void *mem_raw(size_t bytes)
+{
+    return or_abort(injected() ? NULL : malloc(bytes ? bytes : 1));
+}
+
 void *mem_try_realloc(void *p, size_t bytes)
 {
     return injected() ? NULL : realloc(p, bytes ? bytes : 1);

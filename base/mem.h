@@ -14,6 +14,7 @@
 #include <stddef.h>
 
 void *mem_alloc(size_t bytes);                /* zeroed; aborts when out of memory */
+void *mem_raw(size_t bytes);                  /* not zeroed; aborts when out of memory */
 void *mem_try_alloc(size_t bytes);            /* zeroed; NULL when out of memory */
 void *mem_realloc(void *p, size_t bytes);     /* aborts when out of memory */
 void *mem_try_realloc(void *p, size_t bytes); /* NULL when out of memory; P is unchanged then */
