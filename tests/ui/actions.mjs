@@ -91,11 +91,23 @@ test("shortcuts go to the pages, focus the filter, change the theme, list and sw
     const before = await theme();
     await page.keyboard.press("t");
     assert.notEqual(await theme(), before);
+    await visit(`/campaigns/${one}?tab=settings`);
+    await page.waitForSelector("label:has-text('Notes') textarea");
+    await page.keyboard.press("/"); // a field in sight, not one of the view that is put aside
+    assert.ok(await page.evaluate(() => document.activeElement.closest("form, .filters") !== null));
+    await page.evaluate(() => document.activeElement.blur());
     await page.keyboard.press("?");
     await page.uncheck("dialog input[type=checkbox]");
     await page.click("dialog button:text-is('Close')");
     await page.keyboard.press("t");
     assert.notEqual(await theme(), before);
+    await page.keyboard.press("?");
+    assert.equal(await page.locator("dialog").count(), 0);
+    await page.click("button:text-is('Keys')"); // the way back
+    await page.check("dialog input[type=checkbox]");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("dialog", { state: "detached" });
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "Keys");
     await page.evaluate(() => localStorage.clear());
 });
 
@@ -503,6 +515,74 @@ test("a campaign that is deleted while it is watched is said to be gone", async 
     await page.waitForSelector("text=no longer has this campaign");
     await page.waitForSelector(".live:has-text('gone')");
     assert.equal(await page.textContent("h1"), "the second");
+});
+
+test("the page of a campaign, too, asks for a token where the one in the address is wrong", async () => {
+    const p = await openPage(browser, daemon.url);
+    await p.goto(`${daemon.url}#token=pt_wrong&to=/campaigns/${one}`);
+    await p.waitForSelector("#token");
+    await p.waitForTimeout(500);
+    assert.ok(await p.isVisible("#token"));
+    await p.fill("#token", daemon.token);
+    await p.keyboard.press("Enter");
+    await p.waitForSelector("h1:text-is('first')");
+    await p.context().close();
+});
+
+test("the last choice of an export is shown, though the answer to an earlier one comes later", async () => {
+    await visit(`/campaigns/${one}/export?to=partune`);
+    await page.waitForSelector("main .panel h2:text-is('partune')");
+    let answer;
+    const late = new Promise((resolve) => {
+        answer = resolve;
+    });
+    await page.route("**/export/accelerate*", async (route) => {
+        await late;
+        await route.continue().catch(() => {});
+    });
+    const target = page.locator("label:has-text('Target') select");
+    await target.selectOption("accelerate");
+    await target.selectOption("partune");
+    await page.waitForSelector("main .panel h2:text-is('partune')");
+    answer();
+    await page.waitForTimeout(500);
+    assert.equal(await page.textContent("main .panel h2"), "partune");
+    await page.unroute("**/export/accelerate*");
+    await page.selectOption("label:has-text('Wrapped in') select", "slurm");
+    await page.waitForFunction(() => /in=slurm/.test(location.hash)); // the address has all of the choice
+});
+
+test("who leaves a page with a question open has not answered it", async () => {
+    await visit(`/campaigns/${one}`);
+    await page.click("main button:text-is('Delete')");
+    await page.waitForSelector("dialog[open]");
+    await page.evaluate(() => (location.hash = "#/campaigns"));
+    await page.waitForSelector("h1:text-is('Campaigns')");
+    assert.equal(await page.locator("dialog").count(), 0);
+    assert.equal((await daemon.api("GET", `v1/campaigns/${one}`)).name, "first");
+});
+
+test("a campaign that runs: rows come into a filtered table, what was submitted stays, focus and clock go on", async () => {
+    const c = await daemon.api(
+        "POST",
+        "v1/campaigns",
+        tinyCampaign("third", { budget: { trials: 5 }, trial: { min_steps: 30, max_steps: 40, timeout_s: 600 } }),
+    );
+    await visit(`/campaigns/${c.id}?state=ok`);
+    await page.locator("main button:text-is('Pause')").focus();
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("main button:text-is('Resume')");
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "Resume");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("main button:text-is('Pause')");
+    const rows = page.locator("section[aria-label=Trials] tbody tr");
+    await until(async () => (await rows.count()) >= 1, "the first row that is ok");
+    await page.click("[role=tab]:text-is('Settings')");
+    await page.waitForSelector("section:has(h2:text-is('As submitted')) pre:has-text('third')");
+    await page.keyboard.press("Home");
+    await until(() => ended(c.id), "the campaign", 600_000);
+    const ok = (await daemon.api("GET", `v1/campaigns/${c.id}/trials?state=ok`)).total;
+    await until(async () => (await rows.count()) === ok, `${ok} rows`);
 });
 
 test("dialogs, tables behind charts and notices are accessible, too", async () => {

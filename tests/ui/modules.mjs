@@ -19,6 +19,7 @@ const { thin } = await load("charts/thin.js");
 const { eventParser } = await load("lib/live.js");
 const { csv } = await load("lib/download.js");
 const { parseRoute, href } = await load("lib/router.js");
+const { turn, turns } = await load("lib/turn.js");
 const api = await load("lib/api.js");
 const best = await load("charts/best.js");
 const mesh = await load("charts/mesh.js");
@@ -59,6 +60,21 @@ test("numbers carry their unit and unknown ones are a dash", () => {
     assert.equal(format.deviceTime(10.4), "10.4 device-s");
     assert.equal(format.deviceTime(1800), "30.0 device-min");
     assert.equal(format.deviceTime(7200), "2.00 device-h");
+});
+
+test("what a view holds is let go when the next takes its place, or at once if it comes too late", () => {
+    const page = turn();
+    const next = turns(page);
+    const gone = [];
+    const first = next();
+    first.onLeave(() => gone.push("first"));
+    const second = next();
+    assert.deepEqual([first.signal.aborted, second.signal.aborted, gone], [true, false, ["first"]]);
+    first.onLeave(() => gone.push("late"));
+    second.onLeave(() => gone.push("second"));
+    page.end();
+    page.end();
+    assert.deepEqual([second.signal.aborted, gone], [true, ["first", "late", "second"]]);
 });
 
 test("thinning keeps every extreme, the ends, and the order", () => {

@@ -3,9 +3,10 @@
 import { takeToken, parseRoute, href, go } from "./lib/router.js";
 import { hasToken, setToken, whenRefused } from "./lib/api.js";
 import { fill, h } from "./lib/dom.js";
+import { turn } from "./lib/turn.js";
 import { failure, loading } from "./parts/parts.js";
 import { shell } from "./parts/shell.js";
-import { shortcuts } from "./parts/keys.js";
+import { help, shortcuts } from "./parts/keys.js";
 import { signIn } from "./pages/signin.js";
 
 // Each page is a module of its own, fetched when first wanted.
@@ -27,38 +28,37 @@ const PAGES = [
     [(s) => s.length === 1 && s[0] === "plan", () => import("./pages/plan.js")],
     [(s) => s.length === 1 && s[0] === "project", () => import("./pages/project.js")],
     [(s) => s.length === 1 && s[0] === "compare", () => import("./pages/compare.js")],
+    [() => true, () => import("./pages/missing.js")],
 ];
 
 const frame = shell();
-let leaveFns = [];
 let shown = "";
 let page = null;
-let visit = 0;
+let visit = null; // the turn of what is shown
 
 function leave() {
-    leaveFns.forEach((fn) => fn());
-    leaveFns = [];
+    visit?.end();
+    visit = null;
     page = null;
     frame.streamState(null);
+    // A question about the page that is left is not answered.
+    for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
 }
 
 function makeContext(route, root) {
-    const controller = new AbortController();
-    const ctx = {
+    visit = turn();
+    return {
         root,
         segments: route.segments,
         query: route.query,
-        signal: controller.signal,
-        onLeave: (fn) => leaveFns.push(fn),
+        signal: visit.signal,
+        onLeave: visit.onLeave,
         title: (text) => frame.title(text),
         streamState: (state, wait) => frame.streamState(state, wait),
     };
-    ctx.onLeave(() => controller.abort());
-    return ctx;
 }
 
 async function show() {
-    const mine = ++visit;
     const route = parseRoute(location.hash);
     const key = route.segments.join("/");
     if (page?.update && key === shown) {
@@ -69,19 +69,16 @@ async function show() {
     shown = key;
     const root = frame.main;
     frame.navigate(route.segments);
-    const found = PAGES.find(([matches]) => matches(route.segments));
-    if (!found) {
-        const { notFound } = await import("./pages/missing.js");
-        notFound(makeContext(route, root));
-        return;
-    }
+    const [, load] = PAGES.find(([matches]) => matches(route.segments));
     fill(root, loading("the page"));
     const ctx = makeContext(route, root);
     try {
-        const module = await found[1]();
-        if (mine === visit) page = (await module.render(ctx)) ?? null;
+        const module = await load();
+        if (ctx.signal.aborted) return;
+        const rendered = await module.render(ctx);
+        if (!ctx.signal.aborted) page = rendered ?? null;
     } catch (error) {
-        if (error.name !== "AbortError" && mine === visit) fail(ctx, error);
+        if (!ctx.signal.aborted) fail(ctx, error);
     }
 }
 
@@ -117,6 +114,7 @@ function start() {
         setToken("");
         askForToken();
     });
+    frame.onKeys(help);
     frame.onSignOut(() => {
         setToken("");
         askForToken();

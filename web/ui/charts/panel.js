@@ -239,6 +239,7 @@ export function chartPanel(ctx, spec) {
         "PNG",
     );
     for (const b of [tableButton, csvButton, pngButton]) b.setAttribute("aria-describedby", id);
+    csvButton.disabled = pngButton.disabled = true; // until there is something to save
 
     const note = h("p", { class: "panel-note" }, spec.note ?? "");
     const element = h(

@@ -292,12 +292,17 @@ function trialTable(page) {
     };
 
     let reloadTimer = 0;
-    page.onTrial = (t, isNew) => {
-        if (!list.update(t) && isNew && !reloadTimer)
-            reloadTimer = setTimeout(() => {
-                reloadTimer = 0;
-                list.load();
-            }, 150);
+    const reloadSoon = () => {
+        reloadTimer ||= setTimeout(() => {
+            reloadTimer = 0;
+            list.load();
+        }, 150);
+    };
+    // A change of state may bring a row into what is asked for, take it out of it, or move it.
+    const inOrder = () => !filter.state && /^-?n$/.test(list.sort());
+    page.onTrial = (t, before) => {
+        const inView = list.update(t) !== null;
+        if (before ? before.state !== t.state && !inOrder() : !inView) reloadSoon();
     };
     // Rows say which trial is the best and how each stands against the baseline: drawn again when those change.
     let standing = "";

@@ -98,6 +98,7 @@ function brief(t) {
 /** Every trial by its number, and who wants to know of changes. */
 function trialStore() {
     const byN = new Map();
+    const heard = new Set(); // of which an event has spoken since the pages of all trials were asked for
     const readers = new Set();
     let sorted = null;
     const tell = () => readers.forEach((fn) => fn());
@@ -106,14 +107,21 @@ function trialStore() {
     // Drawing thousands of points takes as long as fetching them: while they come, seldom is often enough.
     const changed = () => (byN.size > 2000 && filling ? later() : soon());
     let filling = false;
+    function put(items) {
+        for (const t of items) byN.set(t.n, brief(t));
+        sorted = null;
+        changed();
+    }
     return {
-        put(items) {
-            for (const t of items) byN.set(t.n, brief(t));
-            sorted = null;
-            changed();
+        /** What an event says, which is newer than any page that is under way. */
+        hear(t) {
+            heard.add(t.n);
+            put([t]);
         },
+        page: (items) => put(items.filter((t) => !heard.has(t.n))),
         filling(on) {
             filling = on;
+            heard.clear();
             if (!on) soon();
         },
         get: (n) => byN.get(n),
@@ -137,7 +145,7 @@ function summaryTiles() {
         "model FLOP utilisation of the best: 3 × forward, no recompute, over the peak of all devices",
     );
     const trials = tile("Trials");
-    const clock = tile("Time");
+    const clock = tile("Time", "while the campaign was running");
     const cost = tile(
         "Device time",
         "devices times seconds; saved is an estimate against trying every legal layout",
@@ -154,6 +162,20 @@ function summaryTiles() {
         if (v?.verdict)
             return `measured again in turn: ${ratio(v.lo)} – ${ratio(v.hi)}, ${v.verdict}`;
         return c.state === "verifying" ? "is being measured again" : "";
+    }
+
+    // The campaign tells of its time when something happens; a trial may take minutes in between.
+    let told = 0;
+    function drawClock(c) {
+        const { elapsed_s = null, eta_s = null } = c.progress ?? {};
+        const since = c.state === "running" ? (performance.now() - told) / 1000 : 0;
+        const left = eta_s === null ? null : Math.max(0, eta_s - since);
+        clock.set(
+            seconds(elapsed_s === null ? null : elapsed_s + since),
+            c.state === "running" && left > 0
+                ? `about ${seconds(left)} left`
+                : `started ${time(c.started ?? c.created)}`,
+        );
     }
 
     function update(c) {
@@ -184,22 +206,32 @@ function summaryTiles() {
                 .filter(Boolean)
                 .join(" · "),
         );
-        clock.set(
-            seconds(p.elapsed_s),
-            c.state === "running" && p.eta_s !== null && p.eta_s !== undefined
-                ? `about ${seconds(p.eta_s)} left`
-                : `started ${time(c.started ?? c.created)}`,
-        );
+        told = performance.now();
+        drawClock(c);
         const saved = savedDeviceSeconds(c);
         cost.set(deviceTime(p.device_s), saved ? `about ${deviceTime(saved)} saved` : "");
     }
-    return { element: tiles(best, baseline, gain, mfu, trials, clock, cost), update };
+    return { element: tiles(best, baseline, gain, mfu, trials, clock, cost), update, drawClock };
 }
 
 function actionBar(ctx, campaign, changed) {
     const bar = h("div", { class: "actions" });
     const answer = h("div");
     let busy = false;
+    let shown = "";
+
+    /** Ask first; the button that asked may have been drawn anew meanwhile and has the focus again. */
+    async function confirmed(verb, ...question) {
+        const yes = await confirmDialog(...question);
+        if (bar.isConnected && !document.activeElement?.closest("main *")) focusOn(verb);
+        return yes;
+    }
+
+    function focusOn(text) {
+        const button = [...bar.children].find((b) => b.textContent === text);
+        button?.focus();
+        return Boolean(button);
+    }
 
     async function act(verb, said) {
         if (busy) return; // pressed twice
@@ -218,7 +250,8 @@ function actionBar(ctx, campaign, changed) {
     async function cancel() {
         const c = campaign();
         if (
-            await confirmDialog(
+            await confirmed(
+                "Cancel",
                 `Cancel ${isolated(c.name.slice(0, 80))}?`,
                 "Running trials are killed. What was measured stays.",
                 "Cancel the campaign",
@@ -230,7 +263,8 @@ function actionBar(ctx, campaign, changed) {
     async function drop() {
         const c = campaign();
         if (
-            !(await confirmDialog(
+            !(await confirmed(
+                "Delete",
                 `Delete ${isolated(c.name.slice(0, 80))}?`,
                 "All its trials and logs go with it.",
                 "Delete",
@@ -249,10 +283,12 @@ function actionBar(ctx, campaign, changed) {
         const c = campaign();
         const button = (text, onclick, className) =>
             h("button", { type: "button", class: className, onclick }, text);
-        const focused = bar.contains(document.activeElement)
-            ? document.activeElement.textContent
-            : null;
         const over = ["done", "cancelled", "failed"].includes(c.state);
+        const now = `${c.state} ${Boolean(c.best)}`; // all that the bar depends on
+        if (now === shown) return;
+        shown = now;
+        const place = [...bar.children].indexOf(document.activeElement);
+        const focused = bar.children[place]?.textContent;
         fill(
             bar,
             c.state === "running" && button("Pause", () => act("pause", "paused")),
@@ -266,7 +302,8 @@ function actionBar(ctx, campaign, changed) {
             h("a", { class: "button", href: href(["compare"], { campaigns: c.id }) }, "Compare"),
             over ? button("Delete", drop, "danger") : button("Cancel", cancel, "danger"),
         );
-        if (focused) [...bar.children].find((b) => b.textContent === focused)?.focus();
+        // What takes the place of the one that was pressed is pressed next: Resume where Pause was.
+        if (place >= 0 && !focusOn(focused)) bar.children[Math.min(place, bar.children.length - 1)].focus();
     }
     return { bar, answer, update };
 }
@@ -277,6 +314,7 @@ export async function render(ctx) {
     // Both are asked for at once: the table stands a round trip earlier.
     const coming = tab === "overview" ? firstTrials(ctx) : null;
     let campaign = await get(campaignPath(id), null, ctx.signal);
+    let changes = 0;
     const store = trialStore();
     const name = h("h1", {});
     const badge = h("span", {});
@@ -314,8 +352,10 @@ export async function render(ctx) {
     }
     const drawSoon = oncePerFrame(drawHead);
 
+    // Events bring the campaign without what was submitted, which does not change.
     function setCampaign(c) {
-        campaign = c;
+        campaign = { ...campaign, ...c };
+        changes += 1;
         drawSoon();
     }
 
@@ -326,7 +366,7 @@ export async function render(ctx) {
             await eachPage(
                 campaignPath(id, "/trials"),
                 { sort: "n" },
-                (items) => store.put(items),
+                store.page,
                 ctx.signal,
             );
             store.filling(false);
@@ -339,17 +379,19 @@ export async function render(ctx) {
     }
 
     async function reload() {
+        const before = changes;
         try {
-            setCampaign(await get(campaignPath(id), null, ctx.signal));
+            const c = await get(campaignPath(id), null, ctx.signal);
+            if (changes === before) setCampaign(c); // else events have told of newer
         } catch (error) {
             if (error instanceof ApiError) fill(problem, notice("bad", explain(error)));
         }
     }
 
     function onTrial(t) {
-        const isNew = store.get(t.n) === undefined;
-        store.put([t]);
-        page.onTrial?.(t, isNew);
+        const before = store.get(t.n);
+        store.hear(t);
+        page.onTrial?.(t, before);
     }
 
     fill(
@@ -364,6 +406,8 @@ export async function render(ctx) {
     );
     drawHead();
     strip.show(tab, true);
+    const ticking = setInterval(() => campaign.state === "running" && heads.drawClock(campaign), 1000);
+    ctx.onLeave(() => clearInterval(ticking));
 
     let first = true;
     const stream = openStream(campaignPath(id, "/events"), {

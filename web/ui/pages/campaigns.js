@@ -198,6 +198,8 @@ export async function render(ctx) {
         none: () => none(Object.values(query).some(Boolean)),
     });
     const reload = atMostEvery(1000, () => list.load());
+    // What filters and orders go by, but for the time of creation, which stays.
+    const placeOf = (c) => JSON.stringify([c.name, c.state, c.tags]);
 
     fill(
         ctx.root,
@@ -209,6 +211,7 @@ export async function render(ctx) {
             h("a", { class: "button primary", href: href(["new"]) }, "New campaign"),
         ),
         filters(ctx.query, (next) => {
+            if (ctx.signal.aborted) return; // typed just before the page was left
             query = next;
             setQuery(next);
             list.load(true);
@@ -216,13 +219,17 @@ export async function render(ctx) {
         h("div", { class: "panel" }, list.element),
     );
 
+    const first = list.load();
     const stream = openStream("v1/events", {
-        onOpen: () => list.load(),
+        // A second load would have the first one's answer thrown away, and the table wait for it.
+        onOpen: () => first.then(() => list.load()),
         onState: ctx.streamState,
         onEvent: (name, data) => {
-            if (name === "campaign" && !list.update(data)) reload();
+            if (name !== "campaign") return;
+            const before = list.update(data);
+            if (!before || placeOf(before) !== placeOf(data)) reload();
         },
     });
     ctx.onLeave(stream.close);
-    await list.load();
+    await first;
 }

@@ -16,6 +16,7 @@ import {
     NONE,
 } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
+import { turns } from "../lib/turn.js";
 import { LAYOUT_KEYS, MEMORY_CLASSES, PHASES, ordered, phaseColour } from "../lib/words.js";
 import { bestSoFar, bounds } from "../charts/best.js";
 import { axes, chartPanel, legend, narrow, short, tip, tooltip } from "../charts/panel.js";
@@ -404,8 +405,10 @@ export async function render(ctx) {
     const choices = h("div", {}, loading("campaigns"));
     const body = h("div", { "aria-live": "polite" });
     const form = h("div");
+    const next = turns(ctx);
 
     async function show(query) {
+        const now = next();
         const trials = parseTrials(query.trials);
         const campaigns = (query.campaigns ?? "").split(",").filter(Boolean).slice(0, MOST);
         fill(
@@ -415,15 +418,13 @@ export async function render(ctx) {
                 query.trials,
             ),
         );
-        fill(
-            choices,
-            await chooser(ctx, campaigns, (ids) =>
-                setQuery({ campaigns: ids.join(","), trials: "" }, true),
-            ),
-        );
         try {
-            if (trials.length) await showTrials(ctx, body, trials);
-            else if (campaigns.length > 1) await showCampaigns(ctx, body, campaigns);
+            const picker = await chooser(now, campaigns, (ids) =>
+                setQuery({ campaigns: ids.join(","), trials: "" }, true),
+            );
+            fill(choices, picker);
+            if (trials.length) await showTrials(now, body, trials);
+            else if (campaigns.length > 1) await showCampaigns(now, body, campaigns);
             else
                 fill(
                     body,
@@ -433,11 +434,12 @@ export async function render(ctx) {
                     ),
                 );
         } catch (error) {
-            if (error.name !== "AbortError")
-                fill(
-                    body,
-                    failure(error, () => show(query)),
-                );
+            if (now.signal.aborted) return;
+            if (!choices.querySelector("fieldset, .empty")) fill(choices);
+            fill(
+                body,
+                failure(error, () => show(query)),
+            );
         }
     }
 

@@ -1,9 +1,10 @@
 // The winner as another program's configuration, and what that program has no word for.
 
-import { ApiError, campaignPath, explain, get, getText } from "../lib/api.js";
+import { ApiError, campaignPath, get, getText } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
 import { copyText, saveText } from "../lib/download.js";
 import { href, setQuery } from "../lib/router.js";
+import { turns } from "../lib/turn.js";
 import { failure, loading, notice, panel } from "../parts/parts.js";
 
 /** Targets as the service lists them: names, or objects with name, title, version, wrappers. */
@@ -52,7 +53,9 @@ export async function render(ctx) {
     const loss = h("input", { type: "checkbox", onchange: show });
     const about = h("p", { class: "sub" });
     const body = h("div", { "aria-live": "polite" });
+    const next = turns(ctx);
     if (list.some((t) => t.name === ctx.query.to)) select.value = ctx.query.to;
+    if (wrappers.includes(ctx.query.in)) wrap.value = ctx.query.in;
 
     function download(text, response, name) {
         const header = response.headers.get("Content-Disposition") ?? "";
@@ -60,9 +63,10 @@ export async function render(ctx) {
     }
 
     async function show() {
+        const now = next();
         const target = list.find((t) => t.name === select.value);
         const name = wrap.value ? `${wrap.value}+${target.name}` : target.name;
-        setQuery({ to: target.name });
+        setQuery({ to: target.name, in: wrap.value });
         about.textContent = [
             target.version && `written for ${target.version}`,
             target.carries?.length && `expresses ${target.carries.join(", ")}`,
@@ -74,7 +78,7 @@ export async function render(ctx) {
             const [text, response] = await getText(
                 campaignPath(id, `/export/${encodeURIComponent(name)}`),
                 loss.checked ? { allow_loss: "true" } : null,
-                ctx.signal,
+                now.signal,
             );
             const code = h("pre", { class: "code", tabindex: "0" }, text);
             fill(
@@ -107,7 +111,7 @@ export async function render(ctx) {
                 ),
             );
         } catch (error) {
-            if (error.name !== "AbortError")
+            if (!now.signal.aborted)
                 fill(
                     body,
                     error instanceof ApiError && error.status === 422 && !loss.checked
@@ -163,11 +167,7 @@ export async function render(ctx) {
             body,
             notice(
                 "warn",
-                explain(
-                    new Error(
-                        "Export needs a measured trial; come back when the first one has ended.",
-                    ),
-                ),
+                "Export needs a measured trial; come back when the first one has ended.",
             ),
         );
 }

@@ -2,7 +2,8 @@ import { fill, h } from "../lib/dom.js";
 import { href } from "../lib/router.js";
 import { empty } from "../parts/parts.js";
 
-export function notFound(ctx) {
+/** In place of a page that the address names and that is none. */
+export function render(ctx) {
     ctx.title("Not found");
     fill(
         ctx.root,

@@ -1,12 +1,12 @@
 // A new campaign. The form edits a JSON object that is shown beside it and may be edited there just as well; after every
 // change the service is asked what it makes of it, so nobody submits something that will be refused.
 
-import { ApiError, campaignPath, explain, get, post } from "../lib/api.js";
+import { ApiError, campaignPath, get, post } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
 import { bytes, count, prettyJson, rate, seconds } from "../lib/format.js";
 import { go } from "../lib/router.js";
 import { MEMORY_CLASSES, ordered } from "../lib/words.js";
-import { notice, pairs, panel } from "../parts/parts.js";
+import { failure, notice, pairs, panel } from "../parts/parts.js";
 import {
     boundField,
     offers,
@@ -208,7 +208,7 @@ export async function render(ctx) {
     function refuse(error) {
         submit.disabled = true;
         if (!(error instanceof ApiError)) {
-            fill(verdict, notice("bad", explain(error)));
+            fill(verdict, failure(error, check));
             return;
         }
         const left = showProblems(fields, problemsOf(error));

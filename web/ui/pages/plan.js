@@ -5,6 +5,7 @@ import { fill, h } from "../lib/dom.js";
 import { bytes, count, ms, percent, rate, rateNumber } from "../lib/format.js";
 import { go } from "../lib/router.js";
 import { session } from "../lib/store.js";
+import { turns } from "../lib/turn.js";
 import { MEMORY_CLASSES, ordered } from "../lib/words.js";
 import { axes, chartPanel, legend, tip, tooltip } from "../charts/panel.js";
 import { empty, loading, notice, panel, table } from "../parts/parts.js";
@@ -214,6 +215,7 @@ export async function render(ctx) {
     ];
     const result = h("div", { "aria-live": "polite" });
     const button = h("button", { class: "primary" }, "Rank layouts");
+    const next = turns(ctx);
 
     function start(item) {
         keepDraft({
@@ -228,7 +230,7 @@ export async function render(ctx) {
         go(["new"]);
     }
 
-    function show(answer) {
+    function show(now, answer) {
         const items = answer.items ?? [];
         const head = h(
             "p",
@@ -255,8 +257,8 @@ export async function render(ctx) {
             );
             return;
         }
-        const time = chartPanel(ctx, { ...timeChart, className: "w6", size: "tall" });
-        const memory = chartPanel(ctx, { ...memoryChart, className: "w6", size: "tall" });
+        const time = chartPanel(now, { ...timeChart, className: "w6", size: "tall" });
+        const memory = chartPanel(now, { ...memoryChart, className: "w6", size: "tall" });
         time.set({ items });
         memory.set({ items });
         fill(
@@ -282,14 +284,15 @@ export async function render(ctx) {
     }
 
     async function run(event) {
-        event?.preventDefault();
+        event.preventDefault();
+        const now = next();
         button.disabled = true;
         fill(result, loading("the plan"));
         try {
-            show(await post("v1/plan", job, { signal: ctx.signal }));
+            show(now, await post("v1/plan", job, { signal: now.signal }));
             fields.forEach((x) => x.fail(""));
         } catch (error) {
-            if (error.name === "AbortError") return;
+            if (now.signal.aborted) return;
             const left =
                 error instanceof ApiError
                     ? showProblems(fields, problemsOf(error))

@@ -5,6 +5,7 @@ import { campaignPath, explain, get, post } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
 import { count, counted, interval, isolated, percent, rate, rateNumber } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
+import { turns } from "../lib/turn.js";
 import { chartPanel } from "../charts/panel.js";
 import { efficiency, study, throughput } from "../charts/scaling.js";
 import { empty, loading, notice, panel, table } from "../parts/parts.js";
@@ -123,12 +124,13 @@ function projection(ctx, campaigns, clusters) {
     const error = h("span", { class: "field-error", role: "status", id: "sizes-error" });
     const button = h("button", { class: "primary" }, "Project");
     const result = h("div", { "aria-live": "polite" });
+    const next = turns(ctx);
     if (campaigns.some((c) => c.id === ctx.query.campaign))
         campaign.element.value = ctx.query.campaign;
 
-    function show(strong, weak) {
+    function show(now, strong, weak) {
         const charts = [throughput, efficiency].map((spec) => {
-            const chart = chartPanel(ctx, {
+            const chart = chartPanel(now, {
                 ...spec,
                 name: `${spec.name}-${strong.campaign}`,
                 className: "w6",
@@ -168,14 +170,15 @@ function projection(ctx, campaigns, clusters) {
                 cluster: { profile: cluster.element.value, nodes: 1 },
             }),
         };
+        const now = next();
         const ask = (scaling) =>
-            post("v1/project", { ...body, scaling }, { signal: ctx.signal });
+            post("v1/project", { ...body, scaling }, { signal: now.signal });
         button.disabled = true;
         fill(result, loading("the projection"));
         try {
-            show(await ask("strong"), await ask("weak"));
+            show(now, await ask("strong"), await ask("weak"));
         } catch (e) {
-            if (e.name !== "AbortError") fill(result, notice("bad", h("p", {}, explain(e))));
+            if (!now.signal.aborted) fill(result, notice("bad", h("p", {}, explain(e))));
         } finally {
             button.disabled = false;
         }
@@ -218,11 +221,15 @@ function studies(ctx, names) {
     const source = h("p", { class: "sub", role: "status" });
     const chart = chartPanel(ctx, study);
     const rows = h("div", {});
+    chart.set({ study: null });
     const pick = select("Study", [["", "choose one …"], ...names.map((n) => [n, n])], load);
 
     async function load() {
         const name = pick.element.value;
         setQuery({ study: name || null });
+        chart.set({ study: null });
+        fill(rows);
+        source.textContent = "";
         if (!name) return;
         source.textContent = "Ranking layouts …";
         try {

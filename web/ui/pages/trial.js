@@ -579,7 +579,10 @@ export async function render(ctx) {
             loadSteps();
             log.reload();
             newest().then(another);
-            trial = await get(trialPath(id, nText), null, ctx.signal).catch(() => trial);
+            const before = trial;
+            const now = await get(trialPath(id, nText), null, ctx.signal).catch(() => trial);
+            if (ctx.signal.aborted || trial !== before) return; // an event has told of newer
+            trial = now;
             drawTrial();
         },
         onEvent: (event, data) => {

@@ -22,7 +22,8 @@ function isTyping(target) {
     return target.closest?.("input, select, textarea, [contenteditable], dialog") !== null;
 }
 
-function help() {
+/** The list of shortcuts, and the switch. */
+export function help() {
     const box = h("input", {
         type: "checkbox",
         checked: !local.get(OFF),
@@ -53,23 +54,21 @@ export function shortcuts({ go }) {
 
     document.addEventListener("keydown", (event) => {
         if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-        const key = event.key;
-        if (key === "?") {
-            help();
-            return;
-        }
         if (local.get(OFF)) return;
+        const key = event.key;
         if (performance.now() - leader < 1200 && PLACES[key]) {
             leader = 0;
             go([PLACES[key]]);
             return;
         }
-        if (key === "g") leader = performance.now();
+        if (key === "?") help();
+        else if (key === "g") leader = performance.now();
         else if (key === "t") toggleTheme();
         else if (key === "[" || key === "]")
             document.querySelector(key === "[" ? "[data-key=before]" : "[data-key=after]")?.click();
         else if (key === "/") {
-            document.querySelector("main input:not([type=checkbox]), main select")?.focus();
+            const fields = document.querySelectorAll("main input:not([type=checkbox]), main select");
+            [...fields].find((f) => f.checkVisibility())?.focus();
             event.preventDefault();
         }
     });

@@ -6,7 +6,7 @@ import { fill, h } from "../lib/dom.js";
 import { count } from "../lib/format.js";
 import { failure, loading } from "./parts.js";
 
-const CONTROLS = "a, button, input";
+const CONTROLS = "a, button:not(:disabled), input";
 
 /** What a control says of itself, but for the sign of the order. */
 function wordsOf(control) {
@@ -26,18 +26,21 @@ function wordsOf(control) {
  *   label, pageSize
  *   first               promise of the first page in the first order, where it was asked for before
  *   chosen              names of optional columns that are shown
- * Returns {element, load(), update(item), setColumns(keys)}.
+ * Returns {element, load(), update(item), sort(), setColumns(keys), redraw()}.
  */
 export function listTable(ctx, spec) {
     const size = spec.pageSize ?? 100;
     let sort = spec.sort;
-    let tokens = [null]; // of the pages before and at the present one
+    let shown = [null]; // tokens of the pages before and at the one in view
+    let asked = shown; // the same of the one that was asked for
     let next = null;
     let total = 0;
     let items = [];
     let chosen = new Set(spec.chosen ?? []);
     let rows = new Map();
     let loads = 0;
+    let underWay = 0;
+    const told = new Map(); // by events while an answer was under way, which may be older than they are
 
     const trouble = h("div");
     const body = h("div", {}, loading(spec.label));
@@ -84,12 +87,16 @@ export function listTable(ctx, spec) {
 
     function reorder(key) {
         sort = sort === `-${key}` ? key : `-${key}`;
-        tokens = [null];
         load(true);
     }
 
+    function turnTo(tokens) {
+        asked = tokens;
+        load();
+    }
+
     function pager() {
-        const from = (tokens.length - 1) * size;
+        const from = (shown.length - 1) * size;
         return h(
             "div",
             { class: "pager" },
@@ -104,11 +111,8 @@ export function listTable(ctx, spec) {
                     "button",
                     {
                         type: "button",
-                        disabled: tokens.length === 1,
-                        onclick: () => {
-                            tokens.pop();
-                            load();
-                        },
+                        disabled: shown.length === 1,
+                        onclick: () => turnTo(shown.slice(0, -1)),
                     },
                     "Previous",
                 ),
@@ -117,10 +121,7 @@ export function listTable(ctx, spec) {
                     {
                         type: "button",
                         disabled: next === null,
-                        onclick: () => {
-                            tokens.push(next);
-                            load();
-                        },
+                        onclick: () => turnTo([...shown, next]),
                     },
                     "Next",
                 ),
@@ -149,7 +150,7 @@ export function listTable(ctx, spec) {
         const focused = focus();
         const left = body.querySelector(".scroll")?.scrollLeft ?? 0;
         rows = new Map();
-        if (!items.length && tokens.length === 1) {
+        if (!items.length && shown.length === 1) {
             fill(body, spec.none());
             return;
         }
@@ -177,8 +178,10 @@ export function listTable(ctx, spec) {
     }
 
     async function load(fresh = false) {
-        if (fresh) tokens = [null];
+        if (fresh) asked = [null];
         const mine = ++loads;
+        const tokens = asked;
+        underWay += 1;
         body.setAttribute("aria-busy", "true");
         try {
             const page = await (mine === 1 && spec.first
@@ -189,7 +192,8 @@ export function listTable(ctx, spec) {
                       ctx.signal,
                   ));
             if (mine !== loads) return;
-            items = page.items;
+            shown = tokens;
+            items = page.items.map((i) => told.get(spec.id(i)) ?? i);
             total = page.total;
             next = page.next_page_token;
             fill(trouble);
@@ -203,15 +207,21 @@ export function listTable(ctx, spec) {
                 failure(error, () => load()),
             );
         } finally {
-            body.removeAttribute("aria-busy");
+            underWay -= 1;
+            if (underWay === 0) {
+                told.clear();
+                body.removeAttribute("aria-busy");
+            }
         }
     }
 
-    // False where the item is not among the rows in view.
+    // Returns the item as it was, or null where it is not among the rows in view.
     function update(item) {
         const key = spec.id(item);
         const old = rows.get(key);
-        if (!old) return false;
+        if (underWay) told.set(key, item);
+        if (!old) return null;
+        const before = items.find((i) => spec.id(i) === key);
         items = items.map((i) => (spec.id(i) === key ? item : i));
         const changed = row(item);
         changed.classList.add("fresh");
@@ -219,7 +229,7 @@ export function listTable(ctx, spec) {
         old.replaceWith(changed);
         if (focused !== false)
             [...changed.querySelectorAll(CONTROLS)].find((e) => wordsOf(e) === focused)?.focus();
-        return true;
+        return before;
     }
 
     return {
@@ -227,6 +237,7 @@ export function listTable(ctx, spec) {
         load,
         update,
         items: () => items,
+        sort: () => sort,
         setColumns(keys) {
             chosen = new Set(keys);
             draw();

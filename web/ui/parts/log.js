@@ -62,6 +62,7 @@ export function logPanel(ctx, path) {
     async function fetchMore() {
         if (busy) return;
         busy = true;
+        let again = false;
         const mine = stream;
         try {
             if (offset === 0) {
@@ -71,6 +72,10 @@ export function logPanel(ctx, path) {
             }
             const [part, whole] = await read(offset, TAIL);
             if (mine !== stream) return;
+            if (whole < offset) {
+                again = true; // another attempt writes a file of its own
+                return;
+            }
             offset += part.length;
             text = (text + decoder.decode(part, { stream: true })).slice(-KEEP);
             size.textContent = bytes(whole);
@@ -85,7 +90,7 @@ export function logPanel(ctx, path) {
             else if (error.name !== "AbortError") fill(out, explain(error));
         } finally {
             busy = false;
-            if (mine !== stream) reload();
+            if (mine !== stream || again) reload();
         }
     }
 
@@ -115,6 +120,7 @@ export function logPanel(ctx, path) {
 
     const more = atMostEvery(1000, fetchMore);
     const poll = () => {
+        clearTimeout(timer);
         timer =
             isLive && !document.hidden
                 ? setTimeout(() => {
@@ -123,9 +129,11 @@ export function logPanel(ctx, path) {
                   }, POLL_MS)
                 : 0;
     };
+    document.addEventListener("visibilitychange", poll);
     ctx.onLeave(() => {
         isLive = false;
         clearTimeout(timer);
+        document.removeEventListener("visibilitychange", poll);
     });
 
     return {
@@ -149,7 +157,6 @@ export function logPanel(ctx, path) {
         live(on) {
             const ended = isLive && !on;
             isLive = on;
-            clearTimeout(timer);
             poll();
             if (ended) more();
         },

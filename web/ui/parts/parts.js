@@ -144,7 +144,7 @@ export function failure(error, retry) {
 }
 
 /**
- * Tabs with the arrow keys. LIST is [{key, title, open(body)}]; open() is called when a tab is first shown.
+ * Tabs with the arrow keys, Home and End. LIST is [{key, title, open(body)}]; open() is called when a tab is first shown.
  * ON_CHANGE(key) is told when the user picks one. Returns {element, show(key), at()}.
  */
 export function tabs(label, list, onChange) {
@@ -196,9 +196,16 @@ export function tabs(label, list, onChange) {
     }
 
     function onKey(event) {
-        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-        if (!step) return;
-        const next = items[(items.indexOf(current) + step + items.length) % items.length];
+        const last = items.length - 1;
+        const here = items.indexOf(current);
+        const at = {
+            ArrowRight: here === last ? 0 : here + 1,
+            ArrowLeft: here === 0 ? last : here - 1,
+            Home: 0,
+            End: last,
+        }[event.key];
+        if (at === undefined) return;
+        const next = items[at];
         pick(next.key);
         next.button.focus();
         event.preventDefault();

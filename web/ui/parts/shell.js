@@ -59,6 +59,11 @@ export function shell() {
     const streamText = h("span", { role: "status" });
     stream.append(h("i", { "aria-hidden": "true" }), streamText);
     const main = h("main", { id: "main", tabindex: "-1" });
+    const keys = h(
+        "button",
+        { type: "button", class: "quiet keys", title: "Keyboard shortcuts, and their switch" },
+        "Keys",
+    );
     const signOut = h("button", { type: "button", class: "quiet" }, "Sign out");
 
     document.body.prepend(
@@ -92,6 +97,7 @@ export function shell() {
                 "div",
                 { class: "bar-tools" },
                 stream,
+                keys,
                 h(
                     "button",
                     {
@@ -134,6 +140,9 @@ export function shell() {
             stream.className = className;
             stream.title = help;
             setText(streamText, text);
+        },
+        onKeys(fn) {
+            keys.addEventListener("click", fn);
         },
         onSignOut(fn) {
             signOut.addEventListener("click", fn);
