@@ -169,6 +169,16 @@ static void imports_fill_in_the_sources_defaults(void **state)
          "pipeline_parallel_first_stage_less_layers = 0\n"
          "pipeline_parallel_last_stage_less_layers = 0",
          "vp", 4},
+        {"torchtitan",
+         "def f(c):\n    c.parallelism.tensor_parallel_degree = 2\n"
+         "    c.parallelism.enable_sequence_parallel = False\n",
+         "sp", 0},
+        {"torchtitan", "def f(c):\n    c.activation_checkpoint = None\n", "recompute",
+         PL_RECOMPUTE_NONE},
+        {"torchtitan",
+         "def f(c):\n    c.training.max_context_length = 1_024\n"
+         "    c.training.num_tokens_per_microbatch_per_dp_rank = 4 * 1024\n",
+         "micro_batch", 4},
         {"deepspeed", "{\"bf16\":{\"enabled\":\"auto\"},\"fp16\":{\"enabled\":\"auto\"}}",
          "precision", PL_FP32},
         {"deepspeed", "{\"zero_optimization\":{\"stage\":3,\"overlap_comm\":\"auto\"}}",
@@ -406,6 +416,43 @@ static void job_files_are_toml(void **state)
         assert_string_equal(out.ignored.v[i].setting, ignored[i]);
 }
 
+/* A recipe as it stands in a registry, and one that changes another. */
+static void functions_of_configurations_are_read(void **state)
+{
+    static const char *const texts[] = {
+        "from torchtitan.config import (\n    ParallelismConfig,\n    TrainingConfig,\n)\n\n\n"
+        "def job() -> Trainer.Config:\n    \"\"\"Not this:\n    training.seq_len = 1\n    \"\"\"\n"
+        "    return Trainer.Config(\n        optimizer=Optimizers.Config(lr=8e-4),\n"
+        "        training=TrainingConfig(\n            local_batch_size=2,  # a rank\n"
+        "            seq_len=8192,\n        ),\n"
+        "        parallelism=ParallelismConfig(tensor_parallel_degree=8),\n"
+        "        activation_checkpoint=ActivationCheckpointConfig(mode='full'),\n"
+        "        dataloader=Loader.Config(args={'a': [1, 2]}, f=lambda x: x),\n    )\n",
+        "def job():\n    seq = 8 * 1024\n    tp = 8\n    config = base_recipe('8B')\n"
+        "    training, x = config.training, 1\n"
+        "    training = config.training\n    training.seq_len = seq\n"
+        "    training.local_batch_size = 2\n    parallelism = config.parallelism\n"
+        "    parallelism.tensor_parallel_degree: int = tp\n"
+        "    config.activation_checkpoint = FullAC.Config()\n    return config\n",
+    };
+    struct pl_model m = llama();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, "torchtitan", texts[i], 32, &m, &e) < 0)
+            fail_msg("%zu: %s", i, e.text);
+        assert_int_equal(out.layout.tp, 8);
+        assert_int_equal(out.layout.micro_batch, 2);
+        assert_int_equal(out.layout.recompute, PL_RECOMPUTE_FULL);
+        assert_int_equal(out.seq, 8192);
+        assert_true(out.ignored.count > 0);
+        assert_string_equal(out.ignored.v[0].setting, i ? "base_recipe" : "optimizer.lr");
+    }
+}
+
 /* Settings that we read, with a meaning that has no word here, or none for this model. */
 static void what_is_read_only_in_part_is_listed(void **state)
 {
@@ -496,8 +543,26 @@ static void words_that_the_source_does_not_know_are_refused(void **state)
          "[training]\nlocal_batch_size = 8\n[parallelism]\npipeline_parallel_degree = 2\n"
          "pipeline_parallel_microbatch_size = 3\n",
          "a local batch of 8 sequences"},
-        {"torchtitan", "from torchtitan.trainer import Trainer\n\ndef f(config):\n    pass\n",
-         "this is Python"},
+        {"torchtitan", "def f(c):\n    c.training.seq_len = n * 2\n", "not `n * 2`"},
+        {"torchtitan", "def f(c):\n    if x:\n        c.training.seq_len = 4\n",
+         "line 3: training.seq_len stands under a condition"},
+        {"torchtitan",
+         "def f(c):\n    c.training.seq_len = 4\n\ndef g(c):\n    c.training.seq_len = 8\n",
+         "both f and g set training.seq_len"},
+        {"torchtitan", "def f(c):\n    return C.Config(training=T(seq_len=4)", "does not close"},
+        {"torchtitan", "def f(c):\n    x = 'a\n", "line 2: a string does not end"},
+        {"torchtitan", "def f(c):\n    c.training.num_tokens_per_microbatch_per_dp_rank = 3000\n",
+         "3000 is no number of sequences of 2048"},
+        {"torchtitan",
+         "def f(c):\n    c.training.num_tokens_per_microbatch_per_dp_rank = 2048\n"
+         "    c.training.num_tokens_per_train_step = 2048 * 33\n",
+         "is no multiple of 1 micro-batches"},
+        {"torchtitan",
+         "def f(c):\n    c.parallelism.pipeline_parallel_degree = 2\n"
+         "    c.parallelism.num_pp_microbatches = 4\n",
+         "changed from version to version"},
+        {"torchtitan", "def f(c):\n    c.parallelism.enable_sequence_parallel = x\n",
+         "enable_sequence_parallel is one of"},
         {"deepspeed",
          "{\"expert_parallel\": {\"enabled\": true, \"autoep_size\": 2, "
          "\"expert_tensor_parallel_size\": 0}}",
@@ -536,6 +601,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_abbreviation_is_not_the_flag),
     cmocka_unit_test(a_long_list_says_how_much_more_there_is),
     cmocka_unit_test(job_files_are_toml),
+    cmocka_unit_test(functions_of_configurations_are_read),
     cmocka_unit_test(what_is_read_only_in_part_is_listed),
     cmocka_unit_test(words_that_the_source_does_not_know_are_refused),
 };

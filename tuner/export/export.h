@@ -106,8 +106,8 @@ int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_f
 
 /*
  * Today's production configuration as a layout. SOURCE is "megatron" (a job script or arguments),
- * "deepspeed" (JSON) or "torchtitan" (TOML). WORLD is the number of devices that it runs on.
- * Settings that have no word here are listed in RET_IGNORED. The result is canonical where the
+ * "deepspeed" (JSON) or "torchtitan" (TOML or Python). WORLD is the number of devices that it runs
+ * on. Settings that have no word here are listed in RET_IGNORED. The result is canonical where the
  * model allows it; legality is the caller's question.
  */
 struct tn_imported {

@@ -33,7 +33,7 @@ struct megatron {
     int fsdp_zero; /* what --data-parallel-sharding-strategy says; counts with Megatron-FSDP only */
     struct tn_words words;
     size_t at; /* the next word */
-    bool etp_said, no_overlap_p2p, strategy_said, fsdp, torch_fsdp, torch_fsdp_keeps;
+    bool etp_said, no_overlap_p2p, strategy_said, no_fusion, fsdp, torch_fsdp, torch_fsdp_keeps;
 };
 
 /* Flags with an integer that lands in a field. */
@@ -117,7 +117,8 @@ static bool megatron_flag(struct megatron *s, const char *flag, bool set)
     } notes[] = {
         {"--no-overlap-p2p-communication", &s->no_overlap_p2p},
         {"--use-megatron-fsdp", &s->fsdp},
-        {"--use-custom-fsdp", &s->fsdp}, /* its name before */
+        {"--no-gradient-accumulation-fusion", &s->no_fusion}, /* which goes with it */
+        {"--use-custom-fsdp", &s->fsdp},                      /* its name before */
         {"--use-torch-fsdp2", &s->torch_fsdp},
         {"--torch-fsdp2-no-reshard-after-forward", &s->torch_fsdp_keeps},
     };

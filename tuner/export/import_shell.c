@@ -58,7 +58,7 @@ static const char *assignment(struct tn_sh *s, const char *p)
 static bool one_of(const char *word, size_t n, const char *const *words)
 {
     for (int i = 0; words[i]; i++)
-        if (strlen(words[i]) == n && !memcmp(words[i], word, n))
+        if (strlen(words[i]) == n && !strncmp(words[i], word, n))
             return true;
     return false;
 }

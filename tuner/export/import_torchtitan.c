@@ -1,7 +1,8 @@
 /*
- * A torchtitan job file (TOML, up to v0.2.2) as a layout. What the file does not say has
- * torchtitan's defaults: 8 sequences of 2048 tokens a rank, bf16, checkpointing of every second
- * layer, sharding over all. The names that settings had in the first releases are read, too.
+ * A torchtitan job as a layout: its file (TOML, up to v0.2.2) or its function (Python, after it).
+ * What is not said has torchtitan's defaults: 8 sequences of 2048 tokens a rank, bf16, selective
+ * checkpointing (of every second layer in the TOML), sharding over all. The names that settings had
+ * in the first releases are read, too, and the token counts of the last ones.
  */
 #include "tuner/export/internal.h"
 
@@ -13,8 +14,11 @@ struct titan {
     int local_batch, pp_microbatch, layers_per_stage, replicate, shard;
     int old_batch, old_microbatches; /* as it was said before local_batch_size and microbatch_size:
                                         the pipeline's micro-batches are counted, one a stage */
-    int first_less, last_less;       /* layers that the first and the last stage have less */
-    int every_layers;                /* of which selective checkpointing takes one; 0: operators */
+    int64_t micro_tokens, step_tokens; /* of a micro-batch, of a step; 0: counted in sequences */
+    int pp_microbatches;               /* of a step, beside micro_tokens */
+    bool sp_off, checkpointing_said;
+    int first_less, last_less; /* layers that the first and the last stage have less */
+    int every_layers;          /* of which selective checkpointing takes one; 0: operators */
     char reshard[16], schedule[32];
 };
 
@@ -53,6 +57,7 @@ static int checkpointing(struct titan *s, const char *path, const char *value, s
 
     if (r < 0)
         return r;
+    s->checkpointing_said = true;
     if (which == 3)
         tn_finding_add(&s->out->ignored, path, "a memory budget has no word here");
     else
@@ -77,7 +82,7 @@ static int titan_word(struct titan *s, const char *path, const char *value, bool
                       struct err *e)
 {
     static const char *const reshard[] = {"default", "always", "never", NULL};
-    int which;
+    int which = 0;
 
     *ret_known = true;
     if (!strcmp(path, "parallelism.pipeline_parallel_schedule") ||
@@ -92,7 +97,13 @@ static int titan_word(struct titan *s, const char *path, const char *value, bool
         return checkpointing(s, path, value, e);
     else if (!strcmp(path, "activation_checkpoint.selective_ac_option"))
         return selection(s, path, value, e);
-    else
+    else if (!strcmp(path, "parallelism.enable_sequence_parallel")) {
+        static const char *const words[] = {"True", "False", NULL};
+        int r = one_of(&which, path, value, words, e);
+
+        s->sp_off = which == 1;
+        return r;
+    } else
         *ret_known = false;
     return 0;
 }
@@ -107,6 +118,8 @@ static int *titan_number(struct titan *s, const char *path)
         {"training.local_batch_size", &s->local_batch},
         {"training.global_batch_size", &s->out->global_batch},
         {"training.seq_len", &s->out->seq},
+        {"training.max_context_length", &s->out->seq},
+        {"parallelism.num_pp_microbatches", &s->pp_microbatches},
         {"parallelism.data_parallel_replicate_degree", &s->replicate},
         {"parallelism.data_parallel_shard_degree", &s->shard},
         {"parallelism.tensor_parallel_degree", &l->tp},
@@ -171,6 +184,33 @@ static int titan_pipeline(struct titan *s, const struct pl_model *m, struct err 
     return titan_stages(s, m, e);
 }
 
+/* The last form counts tokens: of a micro-batch of a rank, and of a step. */
+static int token_batch(struct titan *s, int dp, struct err *e)
+{
+    int64_t micro = s->micro_tokens ? s->micro_tokens : 16384, step, local;
+    int seq = s->out->seq,
+        count = s->out->layout.pp > 1 && s->pp_microbatches ? s->pp_microbatches : 1;
+
+    if (micro % seq || micro / seq > 1 << 24)
+        return err_set(
+            e, -EINVAL,
+            "num_tokens_per_microbatch_per_dp_rank %lld is no number of sequences of %d tokens",
+            (long long)micro, seq);
+    s->out->layout.micro_batch = (int)(micro / seq);
+    local = micro / seq * count;
+    step = s->step_tokens > 0 ? s->step_tokens / seq : local * dp;
+    if (step > 1 << 24 || (s->step_tokens > 0 && (s->step_tokens % seq || step % (local * dp))))
+        return err_set(e, -EINVAL,
+                       "num_tokens_per_train_step %lld is no multiple of %d micro-batches of %lld "
+                       "tokens on %d replicas",
+                       (long long)s->step_tokens, count, (long long)micro, dp);
+    s->out->global_batch = (int)step;
+    if (s->out->layout.pp > 1 && step > local * dp)
+        tn_finding_add(&s->out->ignored, "training.num_tokens_per_train_step",
+                       "the pipeline drains after %d micro-batches there, once a step here", count);
+    return 0;
+}
+
 /* Sequences a replica, and of them those of a micro-batch; what a step has beyond them is another
  * round. */
 static int titan_batch(struct titan *s, int dp, struct err *e)
@@ -178,6 +218,12 @@ static int titan_batch(struct titan *s, int dp, struct err *e)
     struct pl_layout *l = &s->out->layout;
     int local = s->old_batch ? s->old_batch : s->local_batch, micro = local;
 
+    if (s->micro_tokens || s->step_tokens)
+        return token_batch(s, dp, e);
+    if (s->pp_microbatches && l->pp > 1)
+        return err_set(e, -EINVAL,
+                       "num_pp_microbatches needs num_tokens_per_microbatch_per_dp_rank: what "
+                       "local_batch_size means beside it changed from version to version");
     if (l->pp > 1 && s->pp_microbatch)
         micro = s->pp_microbatch;
     else if (l->pp > 1 && (s->old_batch || s->old_microbatches))
@@ -226,7 +272,7 @@ static int titan_finish(struct titan *s, const struct pl_model *m, struct err *e
             : 0;
     l->overlap_grad_reduce = (int64_t)dp * l->cp > 1;
     l->overlap_param_gather = l->zero >= 2;
-    l->sp = l->tp > 1;
+    l->sp = l->tp > 1 && !s->sp_off;
     r = titan_batch(s, dp, e);
     return r == 0 && l->pp > 1 ? titan_pipeline(s, m, e) : r;
 }
@@ -244,9 +290,20 @@ static int titan_set(void *arg, const char *path, const char *value, int line, s
 {
     struct titan *s = arg;
     int *field = titan_number(s, path);
+    int64_t v, *tokens = !strcmp(path, "training.num_tokens_per_microbatch_per_dp_rank")
+                             ? &s->micro_tokens
+                         : !strcmp(path, "training.num_tokens_per_train_step") ? &s->step_tokens
+                                                                               : NULL;
     bool known;
-    int64_t v;
 
+    if (tokens) {
+        int64_t least_tokens = tokens == &s->step_tokens ? -1 : 1;
+
+        if (str_to_i64(tokens, value, least_tokens, (int64_t)1 << 40) < 0 || !*tokens)
+            return err_set(e, -EINVAL, "line %d: %s must be a positive integer, not `%.40s`", line,
+                           path, value);
+        return 0;
+    }
     if (field) {
         int min = least(s, field);
 
@@ -259,7 +316,8 @@ static int titan_set(void *arg, const char *path, const char *value, int line, s
     if (titan_word(s, path, value, &known, e) < 0)
         return err_wrap(e, "line %d", line);
     if (!known)
-        tn_finding_add(&s->out->ignored, path, "not a setting of the layout");
+        tn_finding_add(&s->out->ignored, path,
+                       *value ? "not a setting of the layout" : "what it sets is not known here");
     return 0;
 }
 
@@ -273,13 +331,16 @@ int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct
                       .shard = -1,
                       .first_less = 1,
                       .last_less = 1};
+    bool python = tn_python_is(text);
     int r;
 
     out->layout.precision = PL_BF16;
     out->layout.recompute = PL_RECOMPUTE_SELECTIVE;
     out->seq = 2048;
-    r = tn_toml_read(text, titan_set, &s, e);
-    if (r < 0 && strstr(text, "import ") && strstr(text, "def "))
-        return err_set(e, -EINVAL, "this is Python: of torchtitan the TOML is read, up to v0.2.2");
+    if (python)
+        s.every_layers = 0; /* it knows operators only */
+    r = python ? tn_python_read(text, titan_set, &s, e) : tn_toml_read(text, titan_set, &s, e);
+    if (r == 0 && python && !s.checkpointing_said)
+        tn_finding_add(&out->ignored, "activation_checkpoint", "not said: taken as selective");
     return r < 0 ? r : titan_finish(&s, m, e);
 }

@@ -112,6 +112,10 @@ void tn_words_done(struct tn_words *w);
 typedef int tn_toml_fn(void *arg, const char *path, const char *value, int line, struct err *e);
 int tn_toml_read(const char *text, tn_toml_fn *set, void *arg, struct err *e);
 
+/* The same of a Python text: what it sets of a configuration, expressions as their text. */
+int tn_python_read(const char *text, tn_toml_fn *set, void *arg, struct err *e);
+bool tn_python_is(const char *text); /* rather than TOML */
+
 /* One source each; see tn_import(). OUT has the defaults and the world. */
 int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct pl_model *m,
                         struct err *e);
