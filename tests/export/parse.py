@@ -194,6 +194,7 @@ def megatron_rules(v, f):
     assert "--overlap-param-gather" not in v or "--overlap-grad-reduce" in v and (
         "--use-distributed-optimizer" in v or "--use-megatron-fsdp" in v)
     assert "--use-megatron-fsdp" not in v or v["--ckpt-format"] == "fsdp_dtensor"
+    assert "--use-megatron-fsdp" not in v or "--use-distributed-optimizer" in v
     granularity = v.get("--recompute-granularity")
     assert (granularity == "full") == ("--recompute-method" in v) == ("--recompute-num-layers" in v)
     assert n("max-position-embeddings") >= n("seq-length")

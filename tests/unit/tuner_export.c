@@ -304,7 +304,8 @@ static void what_a_target_carries_comes_back(void **state)
     } pairs[] = {{"megatron", "megatron"},
                  {"megatron-script", "megatron"},
                  {"deepspeed", "deepspeed"},
-                 {"torchtitan-toml", "torchtitan"}};
+                 {"torchtitan-toml", "torchtitan"},
+                 {"torchtitan", "torchtitan"}};
 
     (void)state;
     for (size_t p = 0; p < ARRAY_LEN(pairs); p++) {
@@ -404,6 +405,8 @@ static void refusals_name_the_setting(void **state)
          "etp (without expert parallelism AutoTP splits experts by tp"},
         {3, "smp", "{'world':8,'ep':8,'zero':3,'micro_batch':1,'precision':'bf16'}",
          "zero (ep 8 of dp x cp 8 ranks leaves nothing to shard over"},
+        {5, "smp", "{'ep':8,'zero':3,'micro_batch':1,'precision':'bf16'}",
+         "ep (experts are placed in models like Mixtral only"},
         {1, "smp", "{'zero':2,'micro_batch':1,'precision':'bf16'}",
          "zero (hybrid_shard_degree above 1 shards parameters and gradients, too: zero 3"},
         {1, "torchtitan", "{'tp':4,'micro_batch':1,'zero':3,'overlap_grad_reduce':1,'dp':1}",

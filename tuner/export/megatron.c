@@ -182,10 +182,11 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
     number(out, "--seq-length", in->workload->seq);
     if (l->zero == 1)
         flag(out, "--use-distributed-optimizer");
-    if (l->zero >= 2)
+    if (l->zero >= 2) /* its optimizer is the distributed one, which is not implied */
         str_addf(out,
-                 "--use-megatron-fsdp\n--data-parallel-sharding-strategy %s\n--ckpt-format "
-                 "fsdp_dtensor\n",
+                 "--use-megatron-fsdp\n--data-parallel-sharding-strategy %s\n"
+                 "--use-distributed-optimizer\n--no-gradient-accumulation-fusion\n"
+                 "--ckpt-format fsdp_dtensor\n",
                  l->zero == 2 ? "optim_grads" : "optim_grads_params");
     if (l->overlap_grad_reduce)
         flag(out, "--overlap-grad-reduce");
@@ -444,10 +445,15 @@ static void write_bridge(struct str *out, const struct tn_export_in *in,
     str_addf(out, "train.micro_batch_size=%d\ntrain.global_batch_size=%d\n", l->micro_batch,
              in->workload->global_batch);
     if (l->zero >= 2)
-        str_addf(out, "ddp.use_megatron_fsdp=true\nddp.data_parallel_sharding_strategy=%s\n",
+        str_addf(out,
+                 "dist.use_megatron_fsdp=true\nddp.use_megatron_fsdp=true\n"
+                 "ddp.data_parallel_sharding_strategy=%s\nddp.use_distributed_optimizer=true\n"
+                 "ddp.average_in_collective=false\ncheckpoint.ckpt_format=fsdp_dtensor\n",
                  l->zero == 2 ? "optim_grads" : "optim_grads_params");
     else
-        str_addf(out, "ddp.use_megatron_fsdp=false\nddp.use_distributed_optimizer=%s\n",
+        str_addf(out,
+                 "dist.use_megatron_fsdp=false\nddp.use_megatron_fsdp=false\n"
+                 "ddp.use_distributed_optimizer=%s\n",
                  l->zero ? "true" : "false");
     bridge_overlap(out, in);
     if (pl_model_is_moe(in->model))

@@ -54,6 +54,11 @@ static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
     if (l->zero && shard_degree(l) <= 1)
         tn_finding_add(f, "zero", "ep %d of dp x cp %d ranks leaves nothing to shard over", l->ep,
                        l->dp * l->cp);
+    if (l->ep > 1 &&
+        (in->model->moe.shared_ffn || in->model->moe.every > 1 || in->model->moe.dense_layers))
+        tn_finding_add(
+            f, "ep",
+            "experts are placed in models like Mixtral only: all layers, no shared expert");
     tn_gap_fsdp_overlap(f, in, "SMP");
     tn_gap_global_batch(f, in);
     tn_gap_scope(f, in);
