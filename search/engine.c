@@ -487,11 +487,20 @@ static int by_value(const void *x, const void *y)
     return a < b ? -1 : a > b;
 }
 
+/* The median distance from zero of N values of a standard normal variable, and one standard error
+ * of it: z + 1 / (4 phi(z) sqrt N), z the upper quartile. */
+static double noise_median(int n)
+{
+    return 0.6744897501960817 + 0.7867 / sqrt(n);
+}
+
 /*
  * Does the prior err by more than analytic models do, with what was learned of it put right? Judged
  * by what the trusting hypothesis says of each measured layout without it: a constant that is off
  * by any factor is no reason to doubt once it is known, nor is one layout that is unlike the
- * others.
+ * others, nor what the measurements' own noise explains: an error of standard deviation s beside
+ * noise of v is seen as sqrt(s^2 + v^2), so each is divided by what PRIOR_ERR becomes beside as
+ * much noise as so few trials may show by chance.
  */
 static bool prior_errs(const struct se_belief *b)
 {
@@ -501,23 +510,27 @@ static bool prior_errs(const struct se_belief *b)
     if (b->informed > 0 && b->hyp[b->informed].weight > h->weight)
         h = &b->hyp[b->informed];
 
-    double AUTO_FREE *mean = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
-    double AUTO_FREE *var = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
+    double AUTO_FREE *all = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
+    double AUTO_FREE *noise = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
     double AUTO_FREE *err = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
 
-    se_gp_leave_one_out(&h->gp, mean, var);
+    se_gp_residuals(&h->gp, all, noise);
     /* A GP has the last observation first. */
     for (int i = b->nobs - 1; i >= 0; i--) {
         const struct se_obs *o = &b->obs[i];
 
         if (o->foreign && !h->informed)
             continue;
-        if (o->seen == SE_EXACT && !o->foreign)
-            err[n++] = fabs(h->gp.y[at] - mean[at]);
+        if (o->seen == SE_EXACT && !o->foreign) {
+            all[n] = all[at];
+            noise[n++] = noise[at];
+        }
         at++;
     }
+    for (int i = 0; i < n; i++)
+        err[i] = fabs(all[i]) / hypot(PRIOR_ERR, noise_median(n) * sqrt(noise[i]));
     qsort(err, (size_t)n, sizeof(double), by_value);
-    return n >= 3 && err[n / 2] > PRIOR_ERR;
+    return n >= 3 && err[n / 2] > 1.0;
 }
 
 /*

@@ -233,3 +233,19 @@ void se_gp_leave_one_out(const struct se_gp *g, double *mean, double *var)
         var[i] = fmax(1.0 / precision - g->var[i] - g->jitter, 1e-12);
     }
 }
+
+void se_gp_residuals(const struct se_gp *g, double *err, double *noise)
+{
+    size_t n = (size_t)g->n;
+    double AUTO_FREE *inv = inverse(g);
+
+    for (size_t i = 0; i < n; i++) {
+        err[i] = g->alpha[i] / inv[i * n + i];
+        noise[i] = 0.0;
+        for (size_t j = 0; j < n; j++) {
+            double w = inv[i * n + j] / inv[i * n + i];
+
+            noise[i] += w * w * g->var[j];
+        }
+    }
+}

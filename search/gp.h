@@ -62,5 +62,11 @@ void se_gp_evidence_grad(const struct se_gp *g, const bool *own_noise, double *g
 /* Belief about f(x_i) from all other points (the cavity of expectation propagation; leave-one-out:
  * Rasmussen and Williams, eq. 5.12, less the noise). MEAN and VAR have n entries. */
 void se_gp_leave_one_out(const struct se_gp *g, double *mean, double *var);
+/*
+ * By how much y_i differs from its leave-one-out mean, ERR_i = alpha_i / C^-1_ii, and the variance
+ * that the noise of the points alone gives that, NOISE_i = sum_j (C^-1_ij / C^-1_ii)^2 var_j (the
+ * difference is linear in y, with the weight 1 at i). n entries each.
+ */
+void se_gp_residuals(const struct se_gp *g, double *err, double *noise);
 
 #endif

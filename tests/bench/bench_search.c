@@ -16,7 +16,7 @@
 
 struct options {
     int seeds, trials, generated, from;
-    double noise, regret;
+    double noise, claimed, regret;
     const char *only, *source;
     int warm;
     bool no_speed, verbose, trace;
@@ -70,6 +70,13 @@ static const struct opt option_table[] = {
      .max = 1,
      .standard = "0.02",
      .help = "relative standard deviation of a measurement"},
+    {.name = "claimed",
+     .type = OPT_F64,
+     .offset = offsetof(struct options, claimed),
+     .min = -1,
+     .max = 1,
+     .standard = "-1",
+     .help = "standard error that it claims to have, the rest being between runs; -1: all of it"},
     {.name = "regret",
      .type = OPT_F64,
      .offset = offsetof(struct options, regret),
@@ -179,6 +186,11 @@ static const struct one_case warm_cases[] = {
     {"opposed", SE_BAYES, true, true, false, false, WARM_OPPOSED},
 };
 
+static struct landscape_noise noise_of(const struct options *o)
+{
+    return (struct landscape_noise){o->noise, o->claimed < 0.0 ? o->noise : o->claimed};
+}
+
 /* The first trials of the earlier campaign of case C beside landscape SEED. */
 static void earlier(struct se_source *ret, const struct one_case *c, const struct options *o,
                     int seed)
@@ -194,7 +206,7 @@ static void earlier(struct se_source *ret, const struct one_case *c, const struc
     }
     if (c->warped)
         landscape_warp(&kin, 1000 + (uint64_t)seed);
-    landscape_past(ret, &kin, o->noise, o->warm, 5000 + (uint64_t)seed);
+    landscape_past(ret, &kin, noise_of(o), o->warm, 5000 + (uint64_t)seed);
     landscape_done(&kin);
 }
 
@@ -303,7 +315,7 @@ static double run_case(const char *path, const struct one_case *c, const struct 
             spec.prior_fn = reversed_prior;
             spec.prior_arg = &r;
         }
-        landscape_race(&race, &l, &spec, o->noise,
+        landscape_race(&race, &l, &spec, noise_of(o),
                        c->method == SE_BAYES ? o->trials : 20 * o->trials, 77 + (uint64_t)seed,
                        o->trace ? stderr : NULL);
         hit5[seed] = race.hit5;
@@ -398,7 +410,7 @@ static struct se_search *open_large(const char *text, double *seconds, struct se
     spec->regret_share = 0.0;
     if (warm > 0) {
         landscape_generate(&earlier, 1);
-        landscape_past(&past, &earlier, 0.02, warm, 1);
+        landscape_past(&past, &earlier, (struct landscape_noise){0.02, 0.02}, warm, 1);
         landscape_done(&earlier);
         spec->source = &past;
         spec->nsources = 1;

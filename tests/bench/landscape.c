@@ -282,17 +282,17 @@ static void score(struct race *r, double p, bool fits)
 }
 
 /* What a trial of throughput TRUTH (0: out of memory) is seen to do. */
-static struct se_outcome outcome_of(double truth, double noise, struct rng *r)
+static struct se_outcome outcome_of(double truth, struct landscape_noise noise, struct rng *r)
 {
     struct se_outcome o = {.status = truth > 0.0 ? SE_OK : SE_OOM};
 
-    o.tokens_per_s = truth * exp(noise * rng_normal(r));
-    o.tokens_per_s_se = noise * o.tokens_per_s;
+    o.tokens_per_s = truth * exp(noise.sd * rng_normal(r));
+    o.tokens_per_s_se = noise.claimed * o.tokens_per_s;
     return o;
 }
 
-void landscape_past(struct se_source *ret, const struct landscape *l, double noise, int trials,
-                    uint64_t noise_seed)
+void landscape_past(struct se_source *ret, const struct landscape *l, struct landscape_noise noise,
+                    int trials, uint64_t noise_seed)
 {
     AUTO(se_search) *s = NULL;
     struct se_spec spec = l->spec;
@@ -326,7 +326,7 @@ void landscape_past_done(struct se_source *x)
 }
 
 void landscape_race(struct race *ret, const struct landscape *l, const struct se_spec *spec,
-                    double noise, int max_trials, uint64_t noise_seed, FILE *trace)
+                    struct landscape_noise noise, int max_trials, uint64_t noise_seed, FILE *trace)
 {
     struct se_search *s = NULL;
     struct se_trial t;

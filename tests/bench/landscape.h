@@ -30,6 +30,12 @@ void landscape_warp(struct landscape *l, uint64_t seed);
 /* tokens/s of a layout, 0: out of memory; -1: not in the table. */
 double landscape_at(const struct landscape *l, const struct pl_layout *x);
 
+/* Relative standard deviation of a measurement, and the standard error that it claims to have: the
+ * rest is what its own steps do not show. */
+struct landscape_noise {
+    double sd, claimed;
+};
+
 struct race {
     int trials;           /* told, repeats too */
     int hit5, hit3, hit1; /* trial that first was within 5, 3, 1 % of the best; 0: never */
@@ -41,15 +47,15 @@ struct race {
     char reason[16];
 };
 
-/* Run one campaign of at most MAX_TRIALS with relative noise NOISE, until within 1 % or done; every
+/* Run one campaign of at most MAX_TRIALS with NOISE, until within 1 % or done; every
  * trial is told to TRACE unless it is NULL. */
 void landscape_race(struct race *ret, const struct landscape *l, const struct se_spec *spec,
-                    double noise, int max_trials, uint64_t noise_seed, FILE *trace);
+                    struct landscape_noise noise, int max_trials, uint64_t noise_seed, FILE *trace);
 
 /* The first TRIALS of a campaign of its own on L, to inform another one: free with
  * landscape_past_done(). */
-void landscape_past(struct se_source *ret, const struct landscape *l, double noise, int trials,
-                    uint64_t noise_seed);
+void landscape_past(struct se_source *ret, const struct landscape *l, struct landscape_noise noise,
+                    int trials, uint64_t noise_seed);
 void landscape_past_done(struct se_source *x);
 
 #endif

@@ -5,11 +5,12 @@
 #include "tests/unit/search_help.h"
 
 /*
- * A landscape: made_up(), ROUGH from layout to layout in a way that nothing foretells. What the
- * prior says of it: made_up() times LEVEL, and of its fastest part, tp 1, times HIDDEN.
+ * A landscape: made_up(), ROUGH from layout to layout in a way that nothing foretells, of which the
+ * trials say that their error is CLAIMED. What the prior says of it: made_up() times LEVEL, and of
+ * its fastest part, tp 1, times HIDDEN.
  */
 struct liar {
-    double level, hidden, rough;
+    double level, hidden, rough, claimed;
     uint64_t which; /* of the landscapes as rough as this */
 };
 
@@ -66,7 +67,7 @@ static struct course run(struct liar *x, int n)
         c.doubting += strstr(t.why, "by doubt alone") != NULL;
         if (c.found == 0 && made_up(&t.layout) > 0.99 * best)
             c.found = c.trials;
-        o.tokens_per_s_se = 0.01 * o.tokens_per_s;
+        o.tokens_per_s_se = x->claimed * o.tokens_per_s;
         assert_int_equal(se_tell(s, t.id, &o, &e), 0);
     }
     se_search_free(s);
@@ -76,7 +77,7 @@ static struct course run(struct liar *x, int n)
 /* Constants off by three are put right by a few trials: nobody is asked to doubt. */
 static void a_prior_that_only_errs_in_its_level_is_not_doubted(void **state)
 {
-    struct liar x = {.level = 3.0, .hidden = 1.0, .rough = 0.02, .which = 1};
+    struct liar x = {.level = 3.0, .hidden = 1.0, .rough = 0.02, .claimed = 0.01, .which = 1};
     struct course c = run(&x, 24);
 
     (void)state;
@@ -95,7 +96,8 @@ static void the_best_is_found_where_the_prior_hides_it(void **state)
 
     (void)state;
     for (uint64_t which = 1; which <= LANDSCAPES; which++) {
-        struct liar x = {.level = 1.0, .hidden = 0.3, .rough = 0.25, .which = which};
+        struct liar x = {
+            .level = 1.0, .hidden = 0.3, .rough = 0.25, .claimed = 0.01, .which = which};
         struct course c = run(&x, TRIALS);
 
         print_message("# landscape %d: found by trial %d, %d of %d by doubt alone\n", (int)which,
@@ -107,8 +109,35 @@ static void the_best_is_found_where_the_prior_hides_it(void **state)
     assert_true(doubting >= LANDSCAPES * TRIALS / 4);
 }
 
+/* Trials that differ by a quarter and say so do not show that the prior errs; had they claimed an
+ * error of 1 %, or were they rougher than they say, it would. */
+static void noise_is_no_error_of_the_prior(void **state)
+{
+    enum { LANDSCAPES = 8, TRIALS = 20 };
+    int noisy = 0, exact = 0, rougher = 0;
+
+    (void)state;
+    for (uint64_t which = 1; which <= LANDSCAPES; which++) {
+        struct liar x = {
+            .level = 1.0, .hidden = 1.0, .rough = 0.25, .claimed = 0.25, .which = which};
+
+        noisy += run(&x, TRIALS).doubting;
+        x.claimed = 0.01;
+        exact += run(&x, TRIALS).doubting;
+        x.claimed = 0.25;
+        x.rough = 0.75;
+        rougher += run(&x, TRIALS).doubting;
+    }
+    print_message("# %d, %d and %d trials of %d by doubt alone\n", noisy, exact, rougher,
+                  LANDSCAPES * TRIALS);
+    assert_true(noisy <= LANDSCAPES * TRIALS / 10);
+    assert_true(exact >= LANDSCAPES * TRIALS / 4);
+    assert_true(rougher >= LANDSCAPES * TRIALS / 4);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_prior_that_only_errs_in_its_level_is_not_doubted),
     cmocka_unit_test(the_best_is_found_where_the_prior_hides_it),
+    cmocka_unit_test(noise_is_no_error_of_the_prior),
 };
 UNIT_MAIN(tests)

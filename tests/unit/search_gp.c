@@ -192,6 +192,42 @@ static void leaving_one_out_equals_doing_it(void **state)
     se_table_free(t);
 }
 
+/* What the residuals owe to noise, against its definition: each is linear in y, so its weights are
+ * what it becomes for unit vectors. */
+static void residuals_carry_the_noise_of_all_points(void **state)
+{
+    enum { N = 9 };
+    struct se_table *t = small_table();
+    struct se_gp g;
+    struct rng r;
+    struct se_point p;
+    double err[N], noise[N], mean[N], var[N], none[N], sum[N] = {0};
+
+    (void)state;
+    rng_seed(&r, 10);
+    make_gp(&g, t, SE_LIN_PRIOR);
+    for (int i = 0; i < N; i++) {
+        se_table_point(t, SE_THROUGHPUT, (size_t)rng_below(&r, t->n), SE_LIN_PRIOR, &p);
+        se_gp_append(&g, &p, rng_normal(&r), 0.05 + 0.1 * rng_unit(&r));
+    }
+    se_gp_leave_one_out(&g, mean, var);
+    se_gp_residuals(&g, err, noise);
+    for (int i = 0; i < N; i++)
+        assert_float_equal(err[i], g.y[i] - mean[i], 1e-12);
+    for (int j = 0; j < N; j++) {
+        for (int i = 0; i < N; i++)
+            g.y[i] = i == j;
+        se_gp_resolve(&g);
+        se_gp_residuals(&g, err, none);
+        for (int i = 0; i < N; i++)
+            sum[i] += err[i] * err[i] * g.var[j];
+    }
+    for (int i = 0; i < N; i++)
+        assert_float_equal(noise[i], sum[i], 1e-12 * (1.0 + sum[i]));
+    se_gp_done(&g);
+    se_table_free(t);
+}
+
 /* One bounded observation alone: EP is exact, its evidence and moments those of a one-dimensional
  * integral. */
 static void a_single_bound_has_the_moments_of_quadrature(void **state)
@@ -340,6 +376,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(appending_equals_rebuilding),
     cmocka_unit_test(gradient_of_the_evidence_is_that_of_finite_differences),
     cmocka_unit_test(leaving_one_out_equals_doing_it),
+    cmocka_unit_test(residuals_carry_the_noise_of_all_points),
     cmocka_unit_test(a_single_bound_has_the_moments_of_quadrature),
     cmocka_unit_test(bounds_move_belief_the_right_way),
     cmocka_unit_test(trust_follows_the_evidence),
