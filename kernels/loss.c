@@ -19,22 +19,19 @@ static bool local(const struct embed *e, size_t r, size_t *ret)
     return e->ids[r] >= 0 && (size_t)e->ids[r] >= e->v0 && *ret < e->vocab;
 }
 
+static const void *row_of_id(const void *arg, size_t r)
+{
+    const struct embed *e = arg;
+    size_t id;
+
+    return local(e, r, &id) ? kn_ptr(e->t, e->table, id * e->d) : NULL;
+}
+
 static void embed_rows(void *arg, const struct kn_share *s)
 {
     const struct embed *e = arg;
-    size_t bytes = e->d * kn_type_size(e->t), id;
 
-    for (size_t r = s->lo; r < s->hi; r++) {
-        void *y = kn_ptr(e->t, e->y, r * e->d);
-
-        if (r + 1 < s->hi && local(e, r + 1, &id))
-            kn_fetch(kn_ptr(e->t, e->table, id * e->d), bytes);
-
-        if (local(e, r, &id))
-            memcpy(y, kn_ptr(e->t, e->table, id * e->d), bytes);
-        else
-            memset(y, 0, bytes);
-    }
+    kn_gather_rows(e->y, row_of_id, e, e->d * kn_type_size(e->t), s);
 }
 
 void kn_host_embed_fwd(struct kn_pool *p, enum kn_type t, void *y, const void *table,

@@ -42,16 +42,18 @@ static void *row_at(const struct move *m, const void *rows, size_t i)
     return kn_ptr(m->t, rows, i * m->d);
 }
 
+static const void *token_of(const void *arg, size_t i)
+{
+    const struct move *m = arg;
+
+    return row_at(m, m->x, (size_t)m->src[i] / m->k);
+}
+
 static void permute_rows(void *arg, const struct kn_share *s)
 {
     const struct move *m = arg;
-    size_t bytes = m->d * kn_type_size(m->t);
 
-    for (size_t i = s->lo; i < s->hi; i++) {
-        if (i + 1 < s->hi)
-            kn_fetch(row_at(m, m->x, (size_t)m->src[i + 1] / m->k), bytes);
-        memcpy(row_at(m, m->y, i), row_at(m, m->x, (size_t)m->src[i] / m->k), bytes);
-    }
+    kn_gather_rows(m->y, token_of, m, m->d * kn_type_size(m->t), s);
 }
 
 void kn_host_permute(struct kn_pool *p, enum kn_type t, void *y, const void *x, const int32_t *src,
