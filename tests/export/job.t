@@ -8,7 +8,9 @@ mkdir -p "$dir/bin" "$dir/jobs"
 cat >"$dir/bin/srun" <<'END'
 #!/bin/sh
 echo "$*" >>starts
-exit "$(sed -n "$(wc -l <starts | tr -d ' ')p" codes)"
+code=$(sed -n "$(wc -l <starts | tr -d ' ')p" codes)
+[ "$code" = vanish ] && exec "$PWD/not-there"
+exit "$code"
 END
 for name in mpiexec mpirun; do cp "$dir/bin/srun" "$dir/bin/$name"; done
 printf '#!/bin/sh\n' >"$dir/bin/sleep"
@@ -30,7 +32,7 @@ job() { # FILE CODES...: exit status and number of starts
 first() { find jobs -name "*.$1+partune" | sort | head -n 1; }
 # What the launcher of an MPIJob is told to run.
 sed -n '/^            - |$/,/^    Worker:$/{s/^              //p}' "$(first mpijob)" >mpijob.sh
-echo 1..15
+echo 1..24
 for kind in slurm pbs mpijob; do
     file=$(first $kind)
     [ $kind = mpijob ] && file=mpijob.sh
@@ -38,6 +40,10 @@ for kind in slurm pbs mpijob; do
     is "$kind: a lost rank is a new start" "$(job "$file" 1 137 0)" "0 3"
     is "$kind: a stop by signal after a checkpoint is none" "$(job "$file" 75)" "75 1"
     is "$kind: nor is what would fail again" "$(job "$file" 9 66)" "66 2"
+    is "$kind: nor an end with an error of files that comes again at once" "$(job "$file" 70 70 70 70 70 70 0)" "70 5"
+    is "$kind: which one that goes away does not" "$(job "$file" 70 70 70 137 0)" "0 5"
+    is "$kind: nor a program that is not there" "$(job "$file" vanish 0)" "127 1"
+    job "$file" 9 66 >again
     # As the daemon starts a trial: a rank that may move to another's core makes both of them wait.
     is "$kind: every start binds ranks to cores" "$(grep -c -- '-bind-to core \|--cpu-bind=cores ' starts)" 2
 done

@@ -6,7 +6,9 @@
 
 #include <ctype.h>
 
-enum { STARTS = 100 }; /* of the bundled trainer in one job: what fails so often will fail again */
+/* Starts of the bundled trainer in one job: in all, and in a row that ended within QUICK_S seconds. What
+ * fails so often, or again and again at once (a folder that cannot be written), will fail again. */
+enum { STARTS = 100, QUICK_STARTS = 5, QUICK_S = 60 };
 
 /* Of a node, for the bundled trainer. */
 static int cores(const struct tn_export_in *in)
@@ -56,15 +58,21 @@ static void torchrun(struct str *out, const struct tn_export_in *in)
 }
 
 /* A lost rank takes the bundled trainer's job down; this starts it again, and it goes on from its
- * newest checkpoint. The codes are those after which it must not (docs/TRAINER.md). */
+ * newest checkpoint. The codes are those after which it must not (docs/TRAINER.md); 126 and 127 are
+ * the shell's for a command that it cannot run. */
 static void until_done(struct str *out, const char *mpi, const char *file)
 {
     str_addf(out,
-             "for start in {1..%d}; do\n    status=0\n    %s partune-train --config %s || "
-             "status=$?\n    case $status in 0 | 2 | 6[5-8] | 75) exit $status ;; esac\n"
+             "quick=0\nfor start in {1..%d}; do\n    status=0\n    begun=$SECONDS\n"
+             "    %s partune-train --config %s || status=$?\n"
+             "    case $status in 0 | 2 | 6[5-8] | 75 | 12[67]) exit $status ;; esac\n"
+             "    quick=$((SECONDS - begun < %d ? quick + 1 : 0))\n"
+             "    if [ $quick -ge %d ]; then\n"
+             "        echo \"$quick starts in a row ended at once, the last with $status\" >&2\n"
+             "        exit $status\n    fi\n"
              "    echo \"start $start ended with $status; the next one goes on from the newest "
-             "checkpoint\" >&2\n    sleep 10\ndone\nexit $status",
-             STARTS, mpi, file);
+             "checkpoint\" >&2\n    sleep $((10 << quick))\ndone\nexit $status",
+             STARTS, mpi, file, QUICK_S, QUICK_STARTS);
 }
 
 /* The command that runs TARGET's file; FILE is its path as the shell sees it. */
