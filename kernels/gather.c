@@ -1,9 +1,10 @@
 /*
- * Copies of rows that are drawn from anywhere: the embedding's forward pass, tokens to their experts.
+ * Copies of rows that are drawn from anywhere: the embedding's forward pass, tokens to their
+ * experts.
  *
- * Such rows have no pattern that the hardware could follow from one to the next. Two are copied side by
- * side, and for each line that is copied one of the two after them is fetched: fetches in a burst
- * fill the queue of outstanding misses, and the copy waits.
+ * Such rows have no pattern that the hardware could follow from one to the next. Two are copied
+ * side by side, and for each line that is copied one of the two after them is fetched: fetches in a
+ * burst fill the queue of outstanding misses, and the copy waits.
  */
 #include "kernels/ops.h"
 

@@ -127,8 +127,8 @@ static inline void kn_row_done(const struct kn_share *s, size_t r)
 void kn_parallel(struct kn_pool *p, size_t n, size_t unit, size_t grain,
                  void (*fn)(void *arg, const struct kn_share *s), void *arg);
 
-/* The share's rows of Y, of BYTES each, become copies: row r of what is at FROM(ARG, r), or zero where
- * that is NULL (gather.c). */
+/* The share's rows of Y, of BYTES each, become copies: row r of what is at FROM(ARG, r), or zero
+ * where that is NULL (gather.c). */
 void kn_gather_rows(void *y, const void *(*from)(const void *arg, size_t r), const void *arg,
                     size_t bytes, const struct kn_share *s);
 

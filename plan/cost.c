@@ -275,10 +275,29 @@ static double beside_of(const struct pl_layout *l, double micro)
     return l->schedule == PL_INTERLEAVED && l->vp > 1 ? (micro < l->pp ? micro : l->pp) : 1;
 }
 
+/* Bytes of one parameter's gradient where replicas add them up. */
+static double gradient_element(const struct pl_cost_ctx *x, const struct pl_layout *l)
+{
+    return x->op.t->half_grads || l->precision == PL_FP32 ? x->op.r.element : 4;
+}
+
+/* The first stage and the last, which both hold a tied embedding, add up its gradient at the end of
+ * a step: two ranks half the job or more apart, beside no work (docs/TRAINER.md). */
+static double tied_embedding(const struct pl_cost_ctx *x, const struct pl_layout *l)
+{
+    struct pl_group pair;
+
+    if (!x->op.m->tied || l->pp == 1)
+        return 0;
+    pl_group_of(&pair, x->op.k, x->op.c, &x->op.r, 2, l->world / 2);
+    return pl_all_reduce_s(&pair, (double)x->op.m->vocab / l->tp * x->op.m->hidden *
+                                      gradient_element(x, l));
+}
+
 static double data_parallel(const struct pl_cost_ctx *x, const struct pl_layout *l,
                             const struct stage *y, const struct pl_held *p, double micro)
 {
-    double grad = x->op.t->half_grads || l->precision == PL_FP32 ? x->op.r.element : 4;
+    double grad = gradient_element(x, l);
     struct sync s = {.dense_bytes = p->dense, .expert_bytes = p->expert};
     double reduce, gather, each, beside;
 
@@ -393,7 +412,7 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layo
     ret->seconds[PL_COST_BUBBLE] = bubble_of(&q, l, micro);
     pace = micro * q.slow.total + ret->seconds[PL_COST_PP] + ret->seconds[PL_COST_BUBBLE];
     ret->seconds[PL_COST_OTHER] = crowded(x, l, &q, micro, pace) + slowest(x, l) * pace;
-    ret->seconds[PL_COST_DP] = data_parallel(x, l, &q.slow, &held, micro);
+    ret->seconds[PL_COST_DP] = data_parallel(x, l, &q.slow, &held, micro) + tied_embedding(x, l);
     ret->seconds[PL_COST_OPTIMIZER] = optimizer(x, l, &held);
     for (int i = 0; i < PL_COST_CLASSES; i++)
         ret->total += ret->seconds[i];

@@ -29,6 +29,31 @@ static void classes_add_up_to_the_total(void **state)
     assert_true(fabs(c.tokens_per_s * c.total / (256.0 * x.w.seq) - 1) < 1e-12);
 }
 
+static void stages_that_share_an_embedding_add_up_its_gradient(void **state)
+{
+    struct world x = world_of("llama-8b", "dgx-h100", 2, 64, "megatron");
+    const char *near = "{'pp':2,'dp':8,'tp':1,'precision':'bf16'}";
+    const char *whole = "{'pp':1,'dp':16,'tp':1,'precision':'bf16'}";
+    double link = 1e18, bytes = 4.0 * x.m.vocab * x.m.hidden, untied, more;
+
+    (void)state;
+    for (int i = 0; i < x.c.nlinks; i++)
+        link = fmin(link, x.c.link[i].gbs * 1e9);
+    untied = cost_of(&x, near).seconds[PL_COST_DP];
+    x.m.tied = true;
+    more = cost_of(&x, near).seconds[PL_COST_DP] - untied;
+    /* Across nodes a pair sends what it has once each way, in fp32, over all interfaces of neither.
+     */
+    assert_true(more >= bytes / link && more < 3 * bytes / link);
+    more = cost_of(&x, "{'pp':2,'dp':2,'tp':4,'precision':'bf16'}").seconds[PL_COST_DP];
+    x.m.tied = false;
+    more -= cost_of(&x, "{'pp':2,'dp':2,'tp':4,'precision':'bf16'}").seconds[PL_COST_DP];
+    assert_true(more > 0 && more < bytes / link); /* a quarter each */
+    untied = cost_of(&x, whole).seconds[PL_COST_DP];
+    x.m.tied = true;
+    assert_true(cost_of(&x, whole).seconds[PL_COST_DP] <= untied); /* one copy on one stage */
+}
+
 static void no_layout_beats_the_peak(void **state)
 {
     static const char *const model[] = {"gpt-22B", "llama-8b", "mixtral-8x7b", "llama-70b"};
@@ -439,6 +464,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(classes_add_up_to_the_total),
+        cmocka_unit_test(stages_that_share_an_embedding_add_up_its_gradient),
         cmocka_unit_test(no_layout_beats_the_peak),
         cmocka_unit_test(a_large_model_on_many_devices_is_ranked_at_once),
         cmocka_unit_test(a_model_that_cannot_fit_is_said_so_with_the_bytes),

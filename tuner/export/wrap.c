@@ -6,8 +6,9 @@
 
 #include <ctype.h>
 
-/* Starts of the bundled trainer in one job: in all, and in a row that ended within QUICK_S seconds. What
- * fails so often, or again and again at once (a folder that cannot be written), will fail again. */
+/* Starts of the bundled trainer in one job: in all, and in a row that ended within QUICK_S seconds.
+ * What fails so often, or again and again at once (a folder that cannot be written), will fail
+ * again. */
 enum { STARTS = 100, QUICK_STARTS = 5, QUICK_S = 60 };
 
 /* Of a node, for the bundled trainer. */
