@@ -4,15 +4,23 @@
 
 #include "base/base.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <zlib.h>
 
-enum { FORMAT_VERSION = 1, META_MAX = 1 << 16, VOCAB_MAX = 1 << 30 };
+enum { FORMAT_VERSION = 1, META_MAX = 1 << 16, VOCAB_MAX = 1 << 30, YOUNG_S = 60 };
+
+/* While it is written a data set is a folder ".NAME.unfinished.PID", with a lock on a file of it.
+ */
+#define TEMPORARY ".unfinished."
+#define LOCKED "train.bin"
 
 /* ---- reading ---- */
 
@@ -179,6 +187,7 @@ struct out {
 
 struct tr_dataset_writer {
     char *folder, *temporary;
+    int lock; /* on a file of the temporary folder, as long as somebody fills it */
     char name[64];
     enum tr_id id;
     int vocab;
@@ -198,6 +207,8 @@ struct tr_dataset_writer *tr_dataset_writer_free(struct tr_dataset_writer *w)
     }
     if (w->temporary)
         file_remove_tree(w->temporary, NULL);
+    if (w->lock >= 0)
+        close(w->lock);
     free(w->temporary);
     free(w->folder);
     free(w);
@@ -212,16 +223,77 @@ static int create(FILE **ret, const char *folder, const char *name, const char *
     return *ret ? 0 : err_set(e, -errno, "create %s: %s", path, strerror(errno));
 }
 
+/* The folder NAME of PARENT is what a writer left that was killed: nobody holds its lock. One that
+ * was made just now may not have a file to lock yet. */
+static bool left_behind(const char *parent, const char *name)
+{
+    AUTO_FREE char *path = mem_printf("%s/%s/" LOCKED, parent, name);
+    AUTO_FREE char *folder = mem_printf("%s/%s", parent, name);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    struct stat st;
+    bool gone;
+
+    if (fd < 0)
+        return errno == ENOENT && stat(folder, &st) == 0 && time(NULL) - st.st_mtime > YOUNG_S;
+    gone = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    close(fd);
+    return gone;
+}
+
+/* Removes what killed writers left beside FOLDER. A name with a dot before it is no data set's. */
+static void clear_leftovers(const char *folder)
+{
+    const char *slash = strrchr(folder, '/');
+    AUTO_FREE char *parent =
+        slash ? mem_printf("%.*s", (int)(slash - folder), folder) : mem_strdup(".");
+    DIR *d = opendir(slash == folder ? "/" : parent);
+    const struct dirent *it;
+
+    while (d && (it = readdir(d))) {
+        if (it->d_name[0] != '.' || !strstr(it->d_name, TEMPORARY))
+            continue;
+        if (left_behind(parent, it->d_name)) {
+            AUTO_FREE char *path = mem_printf("%s/%s", parent, it->d_name);
+
+            file_remove_tree(path, NULL);
+        }
+    }
+    if (d)
+        closedir(d);
+}
+
+/* "a/b" as "a/.b.unfinished.PID". */
+static char *temporary_name(const char *folder)
+{
+    const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
+
+    return mem_printf("%.*s.%s" TEMPORARY "%ld", (int)(name - folder), folder, name,
+                      (long)getpid());
+}
+
+static int take_lock(struct tr_dataset_writer *w, struct err *e)
+{
+    AUTO_FREE char *path = mem_printf("%s/" LOCKED, w->temporary);
+
+    w->lock = open(path, O_RDWR | O_CLOEXEC);
+    if (w->lock < 0)
+        return err_set(e, -errno, "open %s: %s", path, strerror(errno));
+    flock(w->lock, LOCK_EX | LOCK_NB); /* a file system without locks: nothing is ever cleared */
+    return 0;
+}
+
 int tr_dataset_writer_new(struct tr_dataset_writer **ret, const char *folder, const char *name,
                           enum tr_id id, int vocab, bool replace, struct err *e)
 {
     AUTO(tr_dataset_writer) *w = mem_alloc(sizeof(*w));
     int r;
 
+    w->lock = -1;
     if (file_exists(folder) && !replace)
         return err_set(e, -EEXIST, "%s exists; --force replaces it", folder);
+    clear_leftovers(folder);
     w->folder = mem_strdup(folder);
-    w->temporary = mem_printf("%s.tmp.%ld", folder, (long)getpid());
+    w->temporary = temporary_name(folder);
     snprintf(w->name, sizeof(w->name), "%s", name);
     w->id = id;
     w->vocab = vocab;
@@ -232,6 +304,8 @@ int tr_dataset_writer_new(struct tr_dataset_writer **ret, const char *folder, co
         if (r == 0)
             r = create(&w->out[i].sum, w->temporary, tr_split_names[i], "sum", e);
     }
+    if (r == 0)
+        r = take_lock(w, e);
     if (r < 0)
         return r;
     *ret = TAKE(w);

@@ -74,7 +74,7 @@ struct tr_dataset_writer;
 
 /* A data set NAME that will be FOLDER. What is there already is refused, unless REPLACE. Nothing of
  * that name is seen before tr_dataset_commit, and a writer that is freed before leaves nothing
- * behind. */
+ * behind; what one left that was killed is removed here. */
 int tr_dataset_writer_new(struct tr_dataset_writer **ret, const char *folder, const char *name,
                           enum tr_id id, int vocab, bool replace, struct err *e);
 struct tr_dataset_writer *tr_dataset_writer_free(struct tr_dataset_writer *w);

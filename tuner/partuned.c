@@ -197,16 +197,19 @@ static struct tn_config service_config(const struct values *v, const struct conf
                               .conf = conf};
 }
 
-/* "a b" as a NULL-terminated list; TEXT is cut up. */
-static int split(const char **list, int max, char *text)
+/* "a b" as a NULL-terminated list of 1 to MAX - 1; TEXT is cut up. */
+static int split_listen(const char **list, int max, char *text, struct err *e)
 {
     char *save = NULL;
     int n = 0;
 
-    for (char *p = strtok_r(text, " ,", &save); p && n < max - 1; p = strtok_r(NULL, " ,", &save))
+    for (char *p = strtok_r(text, " ,", &save); p; p = strtok_r(NULL, " ,", &save)) {
+        if (n == max - 1)
+            return err_set(e, -EINVAL, "--listen has more than %d addresses", max - 1);
         list[n++] = p;
+    }
     list[n] = NULL;
-    return n;
+    return n > 0 ? 0 : err_set(e, -EINVAL, "--listen names no address");
 }
 
 static int start_http(struct daemon *d, const struct values *v, const struct conf *conf,
@@ -221,7 +224,8 @@ static int start_http(struct daemon *d, const struct values *v, const struct con
                                .tls_key = v->tls_key,
                                .conf = conf};
 
-    split(listen, (int)ARRAY_LEN(listen), text);
+    if (split_listen(listen, (int)ARRAY_LEN(listen), text, e) < 0)
+        return -EINVAL;
     return tn_http_start(&d->http, d->service, &d->loop, &h, e);
 }
 

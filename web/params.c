@@ -20,7 +20,7 @@ int web_param_i64(int64_t *ret, struct web_request *rq, const char *name, int64_
     const char *text = web_param(rq, name);
 
     if (str_to_i64(ret, text, min, max) < 0)
-        return err_set(e, -ENOENT, "there is no {%s} %.64s", name, text);
+        return err_set(e, -ENOENT, "the path's %s is \"%.64s\", which is none", name, text);
     return 0;
 }
 

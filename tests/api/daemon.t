@@ -123,6 +123,7 @@ has "a second daemon on the directory is refused by name" "$? $(cat err2)" '^[1-
 port=${url##*:}
 "$PT_BUILD/partuned" --data other --listen "127.0.0.1:$port" 2>err2
 has "a port in use is named" "$? $(cat err2)" "^[1-9].*127.0.0.1:$port"
+has "no address at all: refused" "$(timeout 10 "$PT_BUILD/partuned" --data other --listen '' 2>&1; echo $?)" 'names no address'
 "$PT_BUILD/partuned" --data other --listen 0.0.0.0:0 2>err2
 has "all addresses without a configured token: refused" "$? $(cat err2)" '^[1-9].*no token is configured'
 stop

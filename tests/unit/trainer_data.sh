@@ -23,7 +23,7 @@ check() { # name, expected exit, expected text, command...
 printf 'some text that is long enough to be a sample of sixteen' > "$data/in/a b.txt"
 printf '\001\000\002\000\003\000' > "$data/ids"
 
-echo 1..16
+echo 1..29
 check "text becomes a data set" 0 "56 tokens to train on" \
     "$tool" prepare --name books --data "$data" --validation 0 "$data/in"
 check "a name that exists is refused" 2 "--force" \
@@ -46,3 +46,49 @@ check "an unknown option has a neighbour" 2 "did you mean" "$tool" prepare --nma
 check "an unknown command is refused" 2 "prepaer" "$tool" prepaer
 printf 'X' | dd of="$data/datasets/books/train.bin" bs=1 seek=5 conv=notrunc 2>/dev/null
 check "damage is found" 68 "train.bin is damaged" "$tool" verify --data "$data" books
+
+remade() { "$tool" prepare --name books --data "$data" --validation 0 --force "$data/in" >/dev/null 2>&1; }
+for file in train.bin train.sum validation.sum; do
+    remade
+    printf 'X' >>"$data/datasets/books/$file"
+    check "what is too long is found: $file" 68 "$file is" "$tool" verify --data "$data" books
+done
+remade
+truncate -s -1 "$data/datasets/books/train.bin"
+check "what is cut short is found" 68 "train.bin is truncated" "$tool" verify --data "$data" books
+remade
+rm "$data/datasets/books/train.sum"
+check "a missing file is found" 70 "train.sum" "$tool" verify --data "$data" books
+remade
+check "a bad one before a good one counts" 70 "books: whole" "$tool" verify --data "$data" nowhere books
+check "what is whole is said to be" 0 "books: whole" "$tool" verify --data "$data" books
+
+# Killed in the middle: under the name is what was there, or nothing; the next one clears up, but not behind one that still works.
+truncate -s 200M "$data/zeros" # takes a while to read, and no room
+begin() { # NAME: $pid has begun to make it, and stands still
+    "$tool" prepare --name "$1" --data "$data" --force --ids u16 --vocab 4 "$data/zeros" >/dev/null 2>&1 &
+    pid=$!
+    tries=2000
+    until [ -s "$data/datasets/.$1.unfinished.$pid/train.bin" ] || [ $tries = 0 ]; do
+        sleep 0.005
+        tries=$((tries - 1))
+    done
+    kill -STOP $pid
+}
+left() { find "$data/datasets" -name '.*.unfinished.*' | wc -l; }
+begin books
+kill -9 $pid
+wait $pid 2>/dev/null
+check "one was killed, and left something" 0 "1" left
+check "what had its name is whole" 0 "books: whole" "$tool" verify --data "$data" books
+killed=$pid
+begin other
+check "the next clears it away" 1 "" test -e "$data/datasets/.books.unfinished.$killed"
+remade
+check "and leaves alone what is being made" 0 "" test -e "$data/datasets/.other.unfinished.$pid/meta.json" -o \
+    -e "$data/datasets/.other.unfinished.$pid/train.bin"
+check "which nobody sees" 70 "other" "$tool" verify --data "$data" other
+kill -9 $pid
+wait $pid 2>/dev/null
+remade
+check "until it is killed, too" 0 "0" left
