@@ -87,7 +87,7 @@ static json_t *option_json(const char *text)
 {
     int64_t n;
 
-    return str_to_i64(&n, text, INT32_MIN, INT32_MAX) == 0 ? json_integer(n) : json_string(text);
+    return str_to_i64(&n, text, INT64_MIN, INT64_MAX) == 0 ? json_integer(n) : json_string(text);
 }
 
 static void put_option(json_t *o, const struct tr_options *options, const char *option,

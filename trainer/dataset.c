@@ -141,7 +141,7 @@ int tr_dataset_open(struct tr_dataset *ret, const char *folder, struct err *e)
         return r;
     r = tr_dataset_meta(&d, &id, crc, text, n, e);
     if (r < 0)
-        return err_wrap(e, "%s: %s", path, e ? e->pointer : "");
+        return e && *e->pointer ? err_wrap(e, "%s: %s", path, e->pointer) : err_wrap(e, "%s", path);
     for (int i = 0; i < TR_SPLITS && r == 0; i++)
         r = open_split(&d.split[i], folder, i, id, crc[i], e);
     if (r < 0) {

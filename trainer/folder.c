@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 static const char *const part_suffix[TR_PART_KINDS] = {"", ".exp_avg", ".exp_avg_sq"};
@@ -95,11 +96,14 @@ int tr_folder_json(const char *folder, const char *name, const json_t *v, struct
     return file_write_atomic(path, text, strlen(text), 0644, e);
 }
 
+/* By making a folder, as saving will: access() knows no quota, and nothing of who we are to a file
+ * server. */
 int tr_folder_room(const char *folder, struct err *e)
 {
+    AUTO_FREE char *probe = mem_printf("%s/.room.XXXXXX", folder);
     int r = file_mkdirs(folder, 0755, e);
 
-    if (r == 0 && access(folder, W_OK | X_OK) < 0)
+    if (r == 0 && (!mkdtemp(probe) || rmdir(probe) < 0))
         r = err_set(e, -errno, "write to folder %s: %s", folder, strerror(errno));
     return r;
 }

@@ -112,7 +112,7 @@ static enum tr_error class_of(int code)
 {
     return code == -ENOMEM ? TR_ERROR_OOM
            : code == -EINVAL || code == -EILSEQ || code == -ERANGE || code == -EBADMSG ||
-                   code == -ENODATA || code == -ENOENT
+                   code == -ENODATA || code == -ENOENT || code == -EFBIG
                ? TR_ERROR_DATA
                : TR_ERROR_IO;
 }
@@ -129,6 +129,12 @@ static void require_all(const struct run *u, int code, const struct err *e)
     if (code < 0 && u->r.rank != 0)
         sleep(10);
     require(code, e);
+}
+
+/* A failure to write: never the data's, whatever its errno says of a path. */
+static int writing(int code)
+{
+    return code < 0 && code != -ENOMEM ? -EIO : code;
 }
 
 /* What cannot be written at the end should be known before the training. */
@@ -427,9 +433,10 @@ static void save(struct run *u)
 
     tr_optim_settle(&u->r);
     memcpy(s.data, c->workload.data, sizeof(s.data) - 1);
-    require_all(
-        u, tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w, &s, &u->team, &e),
-        &e);
+    require_all(u,
+                writing(tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w, &s,
+                                     &u->team, &e)),
+                &e);
     tr_event_checkpoint(u->events, u->step, path, bytes, (double)(clock_mono_ns() - t) * 1e-6);
     tr_watch_checkpoint(u->watch, u->step);
 }
@@ -578,7 +585,7 @@ static int finish(struct run *u, bool stopped)
     }
     tr_optim_settle(&u->r);
     if (c->save_hf)
-        require_all(u, tr_hf_save(c->save_hf, TR_F32, &w, &u->team, &e), &e);
+        require_all(u, writing(tr_hf_save(c->save_hf, TR_F32, &w, &u->team, &e)), &e);
     summarize(u);
     return TR_EXIT_OK;
 }

@@ -200,12 +200,18 @@ run 4 --model nano-llama --data nothing --steps 1 --events ev
 ok $? "what all ranks miss is said once"
 refused "a damaged checkpoint, by tensor" 68 data "tensor model.layers." 2 --model nano-moe --ep 2 --data lines --steps 9 --resume-from a/step-00000008
 refused "a checkpoint of another model" 68 data "where this run's has" 1 --model nano-llama --resume-from a/step-00000004 --steps 9
+printf '%0100d' 0 >>a/step-00000004/checksums.bin
+refused "a checkpoint whose sums do not end" 68 data "checksums.bin is larger" 2 --model nano-moe --ep 2 --data lines --steps 9 --resume-from a/step-00000004
 printf 'X' | dd of=datasets/lines/train.bin bs=1 seek=100 conv=notrunc 2>/dev/null
 refused "a damaged data set, by offset" 68 data "offset 0" 1 --model nano-llama --data lines --steps 9
 refused "a place for checkpoints that is a file" 70 io "text" 1 --model nano-llama --steps 1 --checkpoint text
 refused "a folder for weights that holds something else" 70 io "is not a model" 1 --model nano-llama --steps 1 --save-hf datasets
 ! grep -q '"event":"step"' ev
 ok $? "which is known before the training"
+# Not even for root, who may write wherever there are permissions only.
+refused "a place for weights where nothing can be made" 70 io "write to folder /proc: " 1 --model nano-llama --steps 1 --save-hf /proc/weights
+! grep -q '"event":"step"' ev
+ok $? "which is known before it, too"
 run 1 --model nano-llama --steps 1 --events nowhere/ev
 [ $? = 70 ] && grep -q "nowhere/ev" out
 ok $? "an event file that cannot be made"

@@ -291,7 +291,7 @@ static void damaged_files_are_refused_by_name_and_offset(void **state)
 
     assert_int_equal(truncate(meta, 40), 0);
     assert_true(read_all(dir, "t", 256, &e) < 0);
-    assert_non_null(strstr(e.text, "meta.json"));
+    assert_non_null(strstr(e.text, "meta.json: not JSON"));
     file_remove_tree(dir, NULL);
 }
 
