@@ -115,7 +115,7 @@ int file_write_atomic(const char *path, const void *bytes, size_t n, unsigned mo
     int r;
 
     if (fd < 0)
-        return err_set(e, -errno, "create %s: %s", temporary, strerror(errno));
+        return err_set(e, -errno, "create %s: %s", path, strerror(errno));
     r = file_write_fd(fd, bytes, n);
     if (r == 0 && fsync(fd) < 0)
         r = -errno;

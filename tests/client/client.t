@@ -22,13 +22,15 @@ expect() { # name, exit code, pattern, command...
 }
 
 verbs=$("$partune" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p')
-echo "1..$((25 + $(echo "$verbs" | wc -l)))"
+echo "1..$((27 + $(echo "$verbs" | wc -l)))"
 expect "no argument is wrong usage"                2 "usage: partune" "$partune"
 expect "help is help"                              0 "submit FILE" "$partune" --help
 expect "a wrong command offers the nearest"        2 "did you mean .submit" "$partune" submti x
 expect "a wrong option offers the nearest"         2 "did you mean .state" "$partune" ls --sate=ok
 expect "an option of another command is refused"   2 "unknown option" "$partune" ls --pairs 3
 expect "a missing operand shows the usage"         2 "usage: partune show" "$partune" show
+expect "one operand too many is named"             2 "too many: .extra" "$partune" ls extra
+expect "a file that cannot be made is named"       6 "create $dir/none/x.json:" "$partune" new "$dir/none/x.json"
 expect "a bound is named"                          2 "2..100" "$partune" verify x --pairs 1
 expect "nobody answers is exit 3 with a fix"       3 "start one with .partuned" "$partune" ls
 expect "a missing file is named"                   6 "no.json" "$partune" submit "$dir/no.json"

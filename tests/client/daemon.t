@@ -43,6 +43,8 @@ sed 's/100000/0.001/' c.json >slow.json
 printf '%s' '--tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 16' >m.args
 ok "submit --watch follows to the end" text "^campaign .*: done" "$partune" submit --watch c.json
 is "a line for each trial" "$(grep -c '^trial ' out)" 6
+is "which knows of it: the first, the baseline, is the best until then" \
+    "$(sed -n 's/^trial   1 .* \([0-9,]*\) tokens\/s  best \([0-9,]*\) (1.00 x baseline).*/\1 \2/p' out | awk '{ print $1 == $2 }')" 1
 id=$(sed -n 's/^campaign \([^ ]*\) (.*/\1/p' out)
 ok "watch --json prints events only" sh -c '"$0" --json watch last | python3 -c "import json,sys; [json.loads(l) for l in sys.stdin]"' "$partune"
 
@@ -98,7 +100,7 @@ print(max(len(l) for l in open("out").read().splitlines()) <= 40)')" True
 done
 ok "a plan says what the rules exclude" text "excluded from" "$partune" plan p.json
 ok "clone with changes" text "campaign" "$partune" clone "$id" --with with.json --name again
-ok "its budget is the changed one" sh -c '"$0" show last | grep -q "of budget: 3"' "$partune"
+ok "its budget is the changed one" sh -c '"$0" show last | grep -q "^trials  *[0-9]* of 3;"' "$partune"
 ok "a timeline goes into a file" sh -c '"$0" timeline "$1" 1 -o t.json && grep -q traceEvents t.json' "$partune" "$id"
 ok "an import gives a layout" text '"tp": 2' "$partune" import megatron m.args --model gpt-1.4B --world 8
 ok "a token is made" sh -c '"$0" token-add ci --scope read >token && "$0" tokens | grep -q " ci "' "$partune"
@@ -108,6 +110,10 @@ ok "a token is revoked" sh -c '"$0" --json tokens | sed -n "s/.*\"id\": \"\([^\"
 ok "no access is exit 5" exits 5 "$partune" --token pt_wrong ls
 ok "what does not exist is exit 4" exits 4 "$partune" show zzzzzzzz
 has "with the command that lists them" "$(cat err.text)" "partune ls"
+ok "a path that is none is exit 4" exits 4 "$partune" get /v1/nothing
+has "with where the others are listed" "$(cat err.text)" "openapi.json"
+ok "so is a trial without a number" exits 4 "$partune" trial "$id" abc
+has "in words" "$(cat err.text)" "which is none"
 ok "a refusal is exit 1" exits 1 "$partune" pause "$id"
 has "with what to do" "$(cat err.text)" "partune show"
 ok "a campaign that breaks the schema is exit 1" exits 1 "$partune" check bad.json

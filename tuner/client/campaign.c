@@ -241,8 +241,10 @@ int cl_show(struct cl *c)
     printf("%-10s %s on %s", "model", cl_string(v, "model.name"), cl_string(v, "cluster.name"));
     printf(", global batch %s\n", cl_text(buf, v, "workload.global_batch"));
     printf("%-10s %s legal layouts\n", "space", cl_text(buf, v, "space.legal"));
-    printf("%-10s %s of %s:", "trials", cl_text(buf, v, "progress.trials"), "budget");
-    printf(" %s;", cl_text(buf, v, "progress.budget"));
+    printf("%-10s %s", "trials", cl_text(buf, v, "progress.trials"));
+    if (isfinite(cl_number(v, "progress.budget")))
+        printf(" of %s", cl_text(buf, v, "progress.budget"));
+    putchar(';');
     states = json_object_get(json_object_get(v, "progress"), "by_state");
     json_object_foreach((json_t *)(uintptr_t)states, state, n)
         printf(" %s %lld", state, (long long)json_integer_value(n));

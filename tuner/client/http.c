@@ -104,15 +104,20 @@ static int exit_code_of(long status)
 /* What to do next. */
 static const struct {
     long status;
+    const char *about; /* what the reason holds; NULL: whatever it is */
     const char *text;
 } hints[] = {
-    {401, "give a token by --token or $PARTUNE_TOKEN, or --data DIR of the daemon on this machine"},
-    {403, "this needs a token of a wider scope: an administrator makes one by `partune token-add`"},
-    {404, "`partune ls` lists the campaigns, `partune trials ID` the trials of one"},
-    {409, "`partune show ID` says what state it is in and why"},
-    {422, "correct the file; `partune check FILE` looks at it without starting anything"},
-    {429, "wait a minute before the next try: too many wrong tokens came from here"},
-    {503, "the daemon is busy or stopping: try again in a moment"},
+    {401, NULL,
+     "give a token by --token or $PARTUNE_TOKEN, or --data DIR of the daemon on this machine"},
+    {403, NULL,
+     "this needs a token of a wider scope: an administrator makes one by `partune token-add`"},
+    {404, "has succeeded yet", "`partune watch ID` follows it until one has"},
+    {404, "there is nothing at", "`partune get /openapi.json` lists what there is"},
+    {404, NULL, "`partune ls` lists the campaigns, `partune trials ID` the trials of one"},
+    {409, NULL, "`partune show ID` says what state it is in and why"},
+    {422, NULL, "correct the file; `partune check FILE` looks at it without starting anything"},
+    {429, NULL, "wait a minute before the next try: too many wrong tokens came from here"},
+    {503, NULL, "the daemon is busy or stopping: try again in a moment"},
 };
 
 /* Print a problem document for a person: the reason, the field, every broken rule, and a hint. */
@@ -135,8 +140,10 @@ static void say_problem(const struct cl *c, const struct answer *a)
     json_array_foreach(json_object_get(v, "rules"), i, rule)
         fprintf(stderr, "  %s: %s\n", cl_string(rule, "rule"), cl_string(rule, "detail"));
     for (i = 0; i < ARRAY_LEN(hints); i++)
-        if (hints[i].status == a->status)
+        if (hints[i].status == a->status && (!hints[i].about || strstr(detail, hints[i].about))) {
             fprintf(stderr, "  %s\n", hints[i].text);
+            break;
+        }
 }
 
 /* One exchange, whatever the status. */

@@ -303,7 +303,8 @@ static int run_command(const struct cl_command *cmd, int argc, char **argv)
     struct cl c = {0};
     size_t count;
     AUTO_FREE struct opt *table = options_of(cmd, &count);
-    AUTO_FREE char *line = mem_printf("partune %s [options] %s", cmd->name, cmd->operands);
+    AUTO_FREE char *line =
+        mem_printf("partune %s [options]%s%s", cmd->name, *cmd->operands ? " " : "", cmd->operands);
     struct opt_set set = {"partune", line, "client", table, count, &c.args, NULL, NULL, 0, 0};
     struct err e = {0};
     char *last = NULL;
@@ -318,7 +319,11 @@ static int run_command(const struct cl_command *cmd, int argc, char **argv)
         opt_help(&set, stdout);
         code = CL_OK;
     } else if (n < cmd->min || n > cmd->max) {
-        fprintf(stderr, "partune: usage: %s\n", line);
+        if (n > cmd->max)
+            fprintf(stderr, "partune: one operand too many: `%s`\n  usage: %s\n",
+                    argv[cmd->max + 1], line);
+        else
+            fprintf(stderr, "partune: usage: %s\n", line);
     } else {
         for (int i = 0; i < n; i++)
             c.operand[i] = argv[i + 1];

@@ -18,6 +18,7 @@ struct watch {
     json_t *campaign; /* last state, owned */
     json_t *trials;   /* array by arrival, owned; a trial is replaced in place */
     json_t *step;     /* last step event, owned */
+    json_t *news;     /* array of trials that ended and have no line yet, owned */
     size_t up;        /* trials that were scrolled back */
     bool screen, past, dirty, ended, left, lost;
 };
@@ -80,6 +81,17 @@ static void print_plain(const struct watch *w, const json_t *t)
         printf(" (%.2f x baseline)", ratio);
     printf("  %s\n", progress);
     fflush(stdout);
+}
+
+/* What the campaign says after a trial knows of it: the line waits for that. */
+static void print_news(struct watch *w)
+{
+    size_t i;
+    json_t *t;
+
+    json_array_foreach(w->news, i, t)
+        print_plain(w, t);
+    json_array_clear(w->news);
 }
 
 static void print_event(const char *event, const json_t *data)
@@ -209,7 +221,7 @@ static void keep_trial(struct watch *w, const json_t *t)
     if (i == json_array_size(w->trials))
         json_array_append(w->trials, (json_t *)(uintptr_t)t);
     if (plain && !was && is_settled(t))
-        print_plain(w, t);
+        json_array_append(w->news, (json_t *)(uintptr_t)t);
 }
 
 static int load_state(struct watch *w)
@@ -238,6 +250,7 @@ static int load_state(struct watch *w)
             json_array_append(w->trials, t);
     }
     w->past = true; /* what ends while we are cut off is news */
+    print_news(w);
     w->dirty = true;
     return CL_OK;
 }
@@ -247,6 +260,7 @@ static void on_campaign(struct watch *w, const json_t *data)
     json_decref(w->campaign);
     w->campaign = json_incref((json_t *)(uintptr_t)data);
     w->ended = is_over(data);
+    print_news(w);
 }
 
 static bool on_event(void *user, enum cl_signal what, const char *event, const json_t *data)
@@ -304,7 +318,7 @@ static int verdict(const struct watch *w)
 int cl_watch_campaign(struct cl *c, const char *id, bool past)
 {
     AUTO_FREE char *path = mem_printf("/v1/campaigns/%s/events", id);
-    struct watch w = {.c = c, .id = id, .past = past, .trials = json_array()};
+    struct watch w = {.c = c, .id = id, .past = past, .trials = json_array(), .news = json_array()};
     int code;
 
     signal(SIGINT, on_interrupt);
@@ -318,6 +332,7 @@ int cl_watch_campaign(struct cl *c, const char *id, bool past)
         code = cl_stream(c, path, on_event, &w);
     if (w.screen)
         cl_screen_close();
+    print_news(&w);
     if (code == CL_OK) {
         print_end(&w);
         code = verdict(&w);
@@ -327,6 +342,7 @@ int cl_watch_campaign(struct cl *c, const char *id, bool past)
     json_decref(w.campaign);
     json_decref(w.trials);
     json_decref(w.step);
+    json_decref(w.news);
     return code;
 }
 
