@@ -55,6 +55,7 @@ static const char *assignment(struct tn_sh *s, const char *p)
     return q;
 }
 
+/* The first N characters of WORD, which may end before. */
 static bool one_of(const char *word, size_t n, const char *const *words)
 {
     for (int i = 0; words[i]; i++)
