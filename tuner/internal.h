@@ -425,6 +425,8 @@ void tn_trial_text(struct str *s, const struct db_trial *t); /* the same as text
 json_t *tn_number(double v);                                 /* null for NAN */
 json_t *tn_time(int64_t ms);                                 /* RFC 3339, null for DB_NULL */
 
+enum { TN_BASELINE = 1 }; /* which trial of every campaign the baseline is */
+
 /* All measurements of one layout, pooled. */
 struct tn_measure {
     int64_t n; /* the first trial of the layout */
@@ -437,7 +439,6 @@ int tn_measure_get(struct db *db, struct arena *a, struct tn_measure *ret, const
 int tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json_t **ret_tied,
                     const struct db_campaign *c, struct err *e);
 json_t *tn_measure_json(const struct tn_measure *m, double baseline);
-int64_t tn_baseline_n(struct db *db, const char *campaign);
 
 /* Add an event with the resource's present form; W is the writer's connection. */
 int tn_event_campaign(struct db *w, const char *id, struct err *e);

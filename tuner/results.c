@@ -116,13 +116,6 @@ json_t *tn_measure_json(const struct tn_measure *m, double baseline)
         tn_number(m->mean / baseline), "memory_bytes", tn_number(m->memory), "measured", m->count);
 }
 
-int64_t tn_baseline_n(struct db *db, const char *campaign)
-{
-    (void)db;
-    (void)campaign;
-    return 1; /* the baseline is trial 1 of every campaign */
-}
-
 /* ---- for the handlers ---- */
 
 int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
@@ -136,7 +129,7 @@ int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
     if (r == 0)
         r = tn_measure_best(svc->db, &a, &m, &tied, &c, e);
     if (r == 0) {
-        r = tn_measure_get(svc->db, &a, &baseline, id, tn_baseline_n(svc->db, id), e);
+        r = tn_measure_get(svc->db, &a, &baseline, id, TN_BASELINE, e);
         r = r == -ENOENT ? 0 : r; /* it has not run, or failed */
     }
     if (r == 0) {
@@ -156,7 +149,7 @@ int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err
     int r = db_campaign_get(svc->db, &a, &c, id, e);
 
     if (r == 0)
-        r = tn_measure_get(svc->db, &a, &m, id, tn_baseline_n(svc->db, id), e);
+        r = tn_measure_get(svc->db, &a, &m, id, TN_BASELINE, e);
     if (r == 0) {
         *ret = tn_measure_json(&m, m.mean);
         json_object_set_new(*ret, "tied_with", json_array());

@@ -275,7 +275,7 @@ static int start_verify(struct tn_service *svc, const struct db_campaign *row, s
     int r = tn_measure_best(svc->db, &a, &best, NULL, row, e);
 
     if (r == 0)
-        r = tn_measure_get(svc->db, &a, &baseline, row->id, tn_baseline_n(svc->db, row->id), e);
+        r = tn_measure_get(svc->db, &a, &baseline, row->id, TN_BASELINE, e);
     if (r == -ENOENT)
         r = err_set(e, -ESTALE, "winner and baseline must both have been measured");
     if (r == 0) {

@@ -104,7 +104,7 @@ static int add_results(json_t *v, struct db *db, const struct db_campaign *c, st
 {
     struct arena a = {0};
     struct tn_measure best, baseline = {.mean = NAN};
-    int r = tn_measure_get(db, &a, &baseline, c->id, tn_baseline_n(db, c->id), e);
+    int r = tn_measure_get(db, &a, &baseline, c->id, TN_BASELINE, e);
 
     json_object_set_new(v, "best", json_null());
     json_object_set_new(v, "baseline",
@@ -217,7 +217,7 @@ int tn_event_best(struct db *w, const char *id, struct err *e)
     int r = db_campaign_get(w, &a, &c, id, e);
 
     if (r == 0) {
-        r = tn_measure_get(w, &a, &baseline, id, tn_baseline_n(w, id), e);
+        r = tn_measure_get(w, &a, &baseline, id, TN_BASELINE, e);
         if (r == 0 || r == -ENOENT)
             r = tn_measure_best(w, &a, &best, NULL, &c, e);
     }
