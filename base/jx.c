@@ -68,6 +68,9 @@ int jx_parse(json_t **ret, const char *text, size_t n, struct err *e)
         return r;
     if (!str_is_utf8(text, n))
         return err_set(e, -EINVAL, "not JSON: the text is not UTF-8");
+    if (n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
+        return err_set(e, -EINVAL,
+                       "not JSON: the text begins with a byte order mark; leave it out");
     v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
     if (!v)
         return err_set(e, -EINVAL, "not JSON: line %d column %d: %s", je.line, je.column, je.text);

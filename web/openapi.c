@@ -69,6 +69,32 @@ static void add_query_parameters(json_t *list, const struct web_param *table, co
     }
 }
 
+/* A GET whose answer is a resource, not a stream of events. */
+static bool has_etag(const struct web_route *route)
+{
+    return !strcmp(route->method, "GET") && route->reply &&
+           strcmp(route->reply, "text/event-stream") != 0;
+}
+
+static void add_header(json_t *list, const char *name, const char *help)
+{
+    json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:{s:s}}", "name", name, "in", "header",
+                                          "description", help, "schema", "type", "string"));
+}
+
+static void add_headers(json_t *list, const struct web_route *route)
+{
+    if (has_etag(route))
+        add_header(list, "If-None-Match", "ETag of what the client has: 304 while it is so");
+    else if (!strcmp(route->method, "GET"))
+        add_header(list, "Last-Event-ID", "go on after this event");
+    if (!strcmp(route->method, "POST"))
+        add_header(list, "Idempotency-Key",
+                   "1 to 128 characters: the same request again has the same answer");
+    if (route->guarded)
+        add_header(list, "If-Match", "ETag of the resource as it must still be, else 412");
+}
+
 static json_t *problem(const char *why)
 {
     return json_pack("{s:s, s:{s:{s:o}}}", "description", why, "content",
@@ -98,6 +124,13 @@ static json_t *responses(const struct web_route *route)
         json_object_set_new(all, "415", problem("not application/json"));
         json_object_set_new(all, "422", problem("JSON that breaks the schema or a rule"));
     }
+    if (has_etag(route))
+        json_object_set_new(all, "304",
+                            json_pack("{s:s}", "description", "it is as If-None-Match says"));
+    if (route->guarded) {
+        json_object_set_new(all, "409", problem("its state does not allow that"));
+        json_object_set_new(all, "412", problem("it is not as If-Match says"));
+    }
     json_object_set_new(all, "default", problem("any other failure"));
     return all;
 }
@@ -126,6 +159,7 @@ static json_t *operation(const struct web_config *c, const struct web_route *rou
     json_object_set_new(op, "summary", json_string(route->summary));
     add_path_parameters(parameters, route->path);
     add_query_parameters(parameters, c->params, route->query);
+    add_headers(parameters, route);
     if (json_array_size(parameters))
         json_object_set(op, "parameters", parameters);
     json_decref(parameters);

@@ -61,6 +61,7 @@ struct web_route {
     const char *reply; /* schema of the answer, "Trial[]" for a page of them, or a media type; NULL:
                           no body */
     int status;        /* of success; 0: 200 */
+    bool guarded;      /* its handler heeds If-Match */
 };
 
 /* What a query parameter means, wherever a route names it. */

@@ -45,11 +45,11 @@ static void thing(struct web_request *rq)
 }
 
 static const struct web_route routes[] = {
-    {"GET", "/v1/list", list, 0, WEB_READ, "", "page_size page_token", NULL, NULL, 0},
-    {"POST", "/v1/echo", echo, 4096, WEB_SUBMIT, "", NULL, NULL, NULL, 0},
-    {"GET", "/v1/things/{n}", thing, 0, WEB_READ, "", NULL, NULL, NULL, 0},
-    {"POST", "/v1/things/{n}:verb", thing, 64, WEB_SUBMIT, "", NULL, NULL, NULL, 0},
-    {NULL, NULL, NULL, 0, WEB_PUBLIC, NULL, NULL, NULL, NULL, 0},
+    {"GET", "/v1/list", list, 0, WEB_READ, "", "page_size page_token", NULL, NULL, 0, false},
+    {"POST", "/v1/echo", echo, 4096, WEB_SUBMIT, "", NULL, NULL, NULL, 0, false},
+    {"GET", "/v1/things/{n}", thing, 0, WEB_READ, "", NULL, NULL, NULL, 0, false},
+    {"POST", "/v1/things/{n}:verb", thing, 64, WEB_SUBMIT, "", NULL, NULL, NULL, 0, false},
+    {NULL, NULL, NULL, 0, WEB_PUBLIC, NULL, NULL, NULL, NULL, 0, false},
 };
 static const struct web_param params[] = {{"page_size", "{\"type\":\"integer\"}", ""},
                                           {"page_token", "{\"type\":\"string\"}", ""},

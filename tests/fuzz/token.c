@@ -21,7 +21,7 @@ static void put(const char *path, const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct web_route none[] = {
-        {NULL, NULL, NULL, 0, WEB_PUBLIC, NULL, NULL, NULL, NULL, 0}};
+        {NULL, NULL, NULL, 0, WEB_PUBLIC, NULL, NULL, NULL, NULL, 0, false}};
     struct web_config config = {.routes = none, .title = "t", .version = "1"};
     struct web_server *s = NULL;
     uv_loop_t loop;
