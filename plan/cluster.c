@@ -7,6 +7,20 @@
 
 enum { MAX_NODES = 1 << 20, MAX_PER_NODE = 4096 };
 
+/* TFLOP/s, 0 for one that is not known. */
+static int get_tflops(double *ret, const json_t *v, const char *key, struct err *e)
+{
+    const double least = 1e-6;
+    char pointer[32];
+    int r = jx_get_f64(ret, v, key, 0, 1e6, e);
+
+    if (r < 0 || *ret == 0.0 || *ret >= least)
+        return r;
+    snprintf(pointer, sizeof(pointer), "/%s", key);
+    return err_at(e, -ERANGE, pointer, "\"%s\" is %g, less than the %g of any device", key, *ret,
+                  least);
+}
+
 static int parse_device(struct pl_device *d, const json_t *v, struct err *e)
 {
     static const char *const keys[] = {"name",      "kind",       "peak_tflops", "gemm_tflops",
@@ -22,7 +36,7 @@ static int parse_device(struct pl_device *d, const json_t *v, struct err *e)
         (r = jx_need(v, "memory_gbs", e)) < 0 ||
         (r = jx_copy_str(d->name, sizeof(d->name), v, "name", e)) < 0 ||
         (r = jx_get_enum(&kind, v, "kind", kinds, e)) < 0 ||
-        (r = jx_get_f64(&d->gemm_tflops, v, "gemm_tflops", 0, 1e6, e)) < 0 ||
+        (r = get_tflops(&d->gemm_tflops, v, "gemm_tflops", e)) < 0 ||
         (r = jx_get_f64(&d->sustained, v, "sustained", 0.05, 1, e)) < 0 ||
         (r = jx_get_f64(&d->memory_gib, v, "memory_gib", 1e-4, 1e6, e)) < 0 ||
         (r = jx_get_f64(&d->memory_gbs, v, "memory_gbs", 1e-3, 1e6, e)) < 0 ||
@@ -30,9 +44,9 @@ static int parse_device(struct pl_device *d, const json_t *v, struct err *e)
         return r;
     d->cpu = kind == 1;
     if (peak && ((r = jx_keys(peak, peaks, e)) < 0 ||
-                 (r = jx_get_f64(&d->tflops_fp32, peak, "fp32", 0, 1e6, e)) < 0 ||
-                 (r = jx_get_f64(&d->tflops_bf16, peak, "bf16", 0, 1e6, e)) < 0 ||
-                 (r = jx_get_f64(&d->tflops_fp8, peak, "fp8", 0, 1e6, e)) < 0))
+                 (r = get_tflops(&d->tflops_fp32, peak, "fp32", e)) < 0 ||
+                 (r = get_tflops(&d->tflops_bf16, peak, "bf16", e)) < 0 ||
+                 (r = get_tflops(&d->tflops_fp8, peak, "fp8", e)) < 0))
         return err_under(e, "/peak_tflops");
     if (d->tflops_fp32 <= 0 && d->tflops_bf16 <= 0 && d->gemm_tflops <= 0)
         return err_at(e, -EINVAL, "/peak_tflops",

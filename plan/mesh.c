@@ -61,7 +61,7 @@ int pl_stage_layers(const struct pl_layout *l, int layers, int stage, int chunk,
     return each + (run < longer);
 }
 
-static int gcd(int a, int b)
+int pl_gcd(int a, int b)
 {
     while (b) {
         int r = a % b;
@@ -77,5 +77,5 @@ static int gcd(int a, int b)
  * occur. */
 int pl_layout_expert_replicas(const struct pl_layout *l)
 {
-    return l->etp == l->tp ? l->ep : l->ep / gcd(l->ep, l->tp);
+    return l->etp == l->tp ? l->ep : l->ep / pl_gcd(l->ep, l->tp);
 }

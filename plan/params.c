@@ -33,24 +33,13 @@ int pl_vocab_padded(const struct pl_model *m, const struct pl_layout *l)
     return (m->vocab + l->tp - 1) / l->tp * l->tp;
 }
 
-static int gcd(int a, int b)
-{
-    while (b) {
-        int r = a % b;
-
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
 /* Ranks of one stage are i = tp_c + tp * dp_c (cp is 1); the expert coordinate is (i / etp) % ep.
  * With etp = tp it is dp_c % ep; with etp = 1 it recurs in dp every ep / gcd(tp, ep). */
 int pl_zero_period(const struct pl_layout *l)
 {
     if (l->zero == 0 || l->zero_scope != PL_SCOPE_PLAIN)
         return 1;
-    return l->etp == l->tp ? l->ep : l->ep / gcd(l->tp, l->ep);
+    return l->etp == l->tp ? l->ep : l->ep / pl_gcd(l->tp, l->ep);
 }
 
 int64_t pl_param_global(const struct pl_param *p, uint64_t i)

@@ -365,6 +365,9 @@ bool pl_fits(const struct pl_problem *p, const struct pl_layout *l, double headr
 
 /* ---- meshes ---------------------------------------------------------------------------------- */
 
+/* The greatest common divisor; A and B are not negative and not both 0. */
+int pl_gcd(int a, int b);
+
 /* Ranks are numbered with tp fastest and pp slowest (Megatron's tp-cp-ep-dp-pp); the expert mesh
  * (etp, ep, edp, pp) is a second numbering of the same ranks. */
 enum pl_axis { PL_TP, PL_CP, PL_DP, PL_PP, PL_ETP, PL_EP, PL_EDP, PL_AXES };

@@ -98,16 +98,25 @@ static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first
     snprintf(one->why, sizeof(one->why), "%s", str_text(&s));
 }
 
+/* Nothing fits, or nothing is legal. Pipelines of all devices have no more even stages than divide
+ * the layers and the devices alike. */
 static int nothing(const struct ranking *r, const struct pl_space *s, struct err *e)
 {
-    char text[sizeof(e->text)];
+    const struct pl_problem *p = r->p;
+    char text[sizeof(e->text)], stages[128] = "";
+    int devices = pl_cluster_devices(p->cluster), most = pl_gcd(p->model->layers, devices);
 
+    if (!p->trainer->uneven_layers && most < p->model->layers && most < devices)
+        snprintf(stages, sizeof(stages),
+                 "; layers %d divide over pp %d at most on %d devices, trainer \"any\" takes "
+                 "uneven stages",
+                 p->model->layers, most, devices);
     if (r->plan->legal)
         return err_set(e, -ENOENT,
-                       "none of %zu legal layouts fits: the smallest, %s, needs %.3g of %.3g GiB",
+                       "none of %zu legal layouts fits: the smallest, %s, needs %.3g of %.3g GiB%s",
                        r->plan->legal, pl_layout_text(text, &r->smallest), r->smallest_bytes / GIB,
-                       r->limit / GIB);
-    pl_space_explain(text, sizeof(text), s, r->p);
+                       r->limit / GIB, stages);
+    pl_space_explain(text, sizeof(text), s, p);
     return err_set(e, -ENOENT, "%s", text);
 }
 

@@ -2,6 +2,7 @@
 #include "plan/cost.h"
 #include "tests/unit/plan_world.h"
 
+#include <errno.h>
 #include <math.h>
 
 static struct pl_cost cost_of(const struct world *x, const char *layout)
@@ -115,7 +116,32 @@ static void a_model_that_cannot_fit_is_said_so_with_the_bytes(void **state)
     assert_int_equal(pl_space_parse(&s, NULL, &x.m, &x.c, &x.w, x.t, &e), 0);
     assert_true(pl_plan_rank(&plan, &s, &p, 20, 0, false, &e) < 0);
     assert_non_null(strstr(e.text, "legal layouts fits: the smallest"));
+    assert_null(strstr(e.text, "uneven"));
     assert_null(plan.at);
+}
+
+/* 126 layers have only a factor of two in common with 512 devices: what keeps the model out is the
+ * even stages that Megatron wants, and with uneven ones it fits. */
+static void layers_that_keep_a_model_out_are_said(void **state)
+{
+    static const char *const trainer[] = {"megatron", "any"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(trainer); i++) {
+        struct world x = world_of("llama-405b", "dgx-h100", 64, 128, trainer[i]);
+        struct pl_problem p = world_problem(&x);
+        AUTO_JSON *only = unit_json("{'tp': [8], 'cp': [1], 'micro_batch': [1], 'zero': [1]}");
+        struct pl_space s;
+        struct pl_plan plan = {0};
+        struct err e = {0};
+
+        x.w.precision = PL_BF16;
+        assert_int_equal(pl_space_parse(&s, only, &x.m, &x.c, &x.w, x.t, &e), 0);
+        assert_int_equal(pl_plan_rank(&plan, &s, &p, 3, 0, false, &e), i == 0 ? -ENOENT : 0);
+        if (i == 0)
+            assert_non_null(strstr(e.text, "layers 126 divide over pp 2 at most on 512 devices"));
+        pl_plan_done(&plan);
+    }
 }
 
 static void a_context_gives_what_single_calls_give_in_any_order(void **state)
@@ -468,6 +494,7 @@ int main(void)
         cmocka_unit_test(no_layout_beats_the_peak),
         cmocka_unit_test(a_large_model_on_many_devices_is_ranked_at_once),
         cmocka_unit_test(a_model_that_cannot_fit_is_said_so_with_the_bytes),
+        cmocka_unit_test(layers_that_keep_a_model_out_are_said),
         cmocka_unit_test(a_context_gives_what_single_calls_give_in_any_order),
         cmocka_unit_test(faster_parts_never_make_an_iteration_slower),
         cmocka_unit_test(layouts_order_as_their_physics_does),

@@ -221,6 +221,13 @@ static void bad_input_is_refused_by_pointer(void **state)
          "is missing"},
         {parse_cluster, "{'devices_per_node':1,'device':{'memory_gib':-1,'memory_gbs':10}}",
          "/device/memory_gib", "outside"},
+        {parse_cluster,
+         "{'devices_per_node':1,'device':{'memory_gib':1,'memory_gbs':10,'peak_tflops':{'fp32':1,"
+         "'fp8':1e-300}}}",
+         "/device/peak_tflops/fp8", "less than"},
+        {parse_cluster,
+         "{'devices_per_node':1,'device':{'memory_gib':1,'memory_gbs':10,'gemm_tflops':1e-9}}",
+         "/device/gemm_tflops", "less than"},
         {parse_cluster, "{'devices_per_node':2," DEVICE "}", "/links",
          "no link spans all 2 devices"},
         {parse_cluster, "{'devices_per_node':2," DEVICE ",'links':[{'span':'all','gbs':0}]}",
