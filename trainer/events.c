@@ -355,6 +355,19 @@ void tr_event_checkpoint(struct tr_events *ev, int n, const char *path, double b
     say(ev, "step %5d  checkpoint %s, %s in %.0f ms", n, path, str_human_bytes(a, bytes), ms);
 }
 
+void tr_event_resumed(struct tr_events *ev, int n, const char *path)
+{
+    struct str *s;
+
+    if (!ev)
+        return;
+    s = begin(ev, "resumed");
+    field(s, "n", n);
+    field_text(s, "path", path);
+    end(ev);
+    say(ev, "step %5d  goes on from %s", n, path);
+}
+
 void tr_event_warning(struct tr_events *ev, const char *what, const char *detail)
 {
     struct str *s;

@@ -118,6 +118,10 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *s);
 
 void tr_event_checkpoint(struct tr_events *ev, int n, const char *path, double bytes, double ms);
 
+/* ---- resumed: the run goes on from the checkpoint PATH, of step N ---- */
+
+void tr_event_resumed(struct tr_events *ev, int n, const char *path);
+
 /* ---- warning: worth a person's look, the run goes on (straggler, below promised throughput) ----
  */
 

@@ -192,6 +192,7 @@ static void load_checkpoint(struct run *u, const char *path)
     require_all(u, tr_ckpt_load(&s, path, &w, &u->team, &e), &e);
     u->step = s.step;
     u->samples = s.samples;
+    tr_event_resumed(u->events, u->step, path);
     if (s.seed != u->c->train.seed) {
         snprintf(text, sizeof(text),
                  "the checkpoint was trained with the seed %lld; samples go on in the order of %d",

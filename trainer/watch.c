@@ -164,6 +164,8 @@ static void write_prometheus(struct tr_watch *w)
           w->checkpoint ? w->checkpoint : (double)NAN);
     gauge(w, "promised_tokens_per_second", "Throughput that the campaign measured.",
           w->c->promised.tokens_per_s > 0 ? w->c->promised.tokens_per_s : (double)NAN);
+    gauge(w, "promised_low_tokens_per_second", "Throughput below which the run is too slow.",
+          w->c->promised.lo > 0 ? w->c->promised.lo : (double)NAN);
     gauge(w, "last_step_timestamp_seconds", "When the last step ended.", clock_wall_s());
     r = replace(w);
     if (r < 0)

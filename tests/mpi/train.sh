@@ -88,7 +88,8 @@ ok $? "checkpoints are on schedule"
 
 # ---- resume
 mkdir b && cp -r a/step-00000004 b/
-run 2 --model nano-moe --ep 2 --data lines --steps 8 --lr 3e-3 --lr-warmup 2 --checkpoint b --resume --events b.ev
+run 2 --model nano-moe --ep 2 --data lines --steps 8 --lr 3e-3 --lr-warmup 2 --checkpoint b --resume --events b.ev &&
+    grep -q '"event":"resumed".*step-00000004' b.ev
 ok $? "a run resumes"
 cmp a/step-00000008/model.safetensors b/step-00000008/model.safetensors &&
     cmp a/step-00000008/optimizer.safetensors b/step-00000008/optimizer.safetensors

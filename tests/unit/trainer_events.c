@@ -146,13 +146,20 @@ static void scene_stopped(struct tr_events *ev)
     tr_event_stopped(ev, 1, "SIGTERM");
 }
 
+static void scene_resumed(struct tr_events *ev)
+{
+    hello(ev);
+    tr_event_resumed(ev, 1, "/data/run/step-00000001");
+    step(ev, 2, true, 130.5, 5.375);
+}
+
 static const struct {
     const char *file;
     void (*play)(struct tr_events *ev);
 } scenes[] = {
     {"ok.jsonl", scene_ok},           {"oom.jsonl", scene_oom},
     {"illegal.jsonl", scene_illegal}, {"numeric.jsonl", scene_numeric},
-    {"stopped.jsonl", scene_stopped},
+    {"stopped.jsonl", scene_stopped}, {"resumed.jsonl", scene_resumed},
 };
 
 /* What differs from run to run, or belongs to plan/, is no part of the comparison. */

@@ -177,6 +177,8 @@ static void the_text_file_is_what_prometheus_reads(void **state)
     assert_non_null(strstr(text, "\npartune_train_tokens{model=\"tiny\"} 300\n"));
     assert_non_null(strstr(text, "\npartune_train_validation_loss{model=\"tiny\"} 4.5\n"));
     assert_non_null(strstr(text, "\npartune_train_checkpoint_step{model=\"tiny\"} 3\n"));
+    assert_non_null(
+        strstr(text, "\npartune_train_promised_low_tokens_per_second{model=\"tiny\"} 900\n"));
     assert_int_equal(count(text, "# TYPE"), count(text, "{model="));
     done(&s);
 }
