@@ -402,6 +402,45 @@ test("with the keyboard alone one gets past the navigation and to every control,
     await p.context().close();
 });
 
+test("what is pressed by key keeps the focus, or leaves it where the page goes on", async () => {
+    const p = await openPage(browser, daemon.url);
+    const focused = () =>
+        p.evaluate(() => document.activeElement.textContent.slice(0, 40) || document.activeElement.tagName);
+    const press = async (selector, key = "Enter") => {
+        await p.focus(selector);
+        await p.keyboard.press(key);
+    };
+    await visitIn(p, "/plan");
+    await press("main button:text-is('Rank layouts')");
+    await p.waitForSelector("[aria-label='table of ranked layouts']");
+    assert.equal(await focused(), "Rank layouts");
+    await visitIn(p, `/campaigns/${one}?tab=settings`);
+    await press("main button:text-is('Save')");
+    await p.waitForSelector("text=Saved.");
+    assert.equal(await focused(), "Save");
+    await press("main button:text-is('Delete')");
+    await p.waitForSelector("dialog[open]");
+    assert.equal(await focused(), "Keep it");
+    await p.keyboard.press("Escape");
+    await p.waitForSelector("dialog", { state: "detached" });
+    assert.equal(await focused(), "Delete");
+    await press("[role=tab][aria-selected=true]", "Home");
+    assert.equal(await focused(), "Overview");
+    await p.keyboard.press("End");
+    assert.equal(await focused(), "Settings");
+    await visitIn(p, `/campaigns/${one}/trials/1`);
+    await press("main button:text-is('Show the configuration')");
+    await until(async () => /^\{/.test(await focused()), "the focus in the configuration");
+    await visitIn(p, "/compare");
+    await p.waitForSelector("text=Choose two to five");
+    await press(`label:has-text("${one}") input`, "Space");
+    await press(`label:has-text("${two}") input`, "Space");
+    await press("fieldset button:text-is('Compare')");
+    await p.waitForSelector("[aria-label='campaigns side by side']");
+    assert.notEqual(await p.evaluate(() => document.activeElement.tagName), "BODY");
+    await p.context().close();
+});
+
 test("who asks for less motion sees none", async () => {
     const p = await openPage(browser, daemon.url);
     await p.emulateMedia({ reducedMotion: "reduce" });

@@ -46,6 +46,25 @@ export function setText(el, text) {
     if (el.textContent !== text) el.textContent = text;
 }
 
+/** Give the focus to the page where what had it is gone: the next press of Tab goes on from there, not from the top. */
+export function keepFocus() {
+    if (document.activeElement && document.activeElement !== document.body) return;
+    document.getElementById("main")?.focus({ preventScroll: true });
+}
+
+/** Run FN with BUTTON disabled. Where that took the focus from it, it has it again afterwards. */
+export async function whileBusy(button, fn) {
+    const focused = document.activeElement === button;
+    button.disabled = true;
+    try {
+        await fn();
+    } finally {
+        button.disabled = false;
+        if (focused && button.isConnected && document.activeElement === document.body)
+            button.focus({ preventScroll: true });
+    }
+}
+
 let lastId = 0;
 
 /** An id that no other element has. */

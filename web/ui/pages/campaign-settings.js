@@ -1,7 +1,7 @@
 // What was asked for: notes and tags, which may change, and the campaign as it was submitted, which may not.
 
 import { campaignPath, getTagged, patch } from "../lib/api.js";
-import { announce, fill, h } from "../lib/dom.js";
+import { announce, fill, h, whileBusy } from "../lib/dom.js";
 import { saveText } from "../lib/download.js";
 import { failure, notice, pairs, panel } from "../parts/parts.js";
 import { prettyJson, time } from "../lib/format.js";
@@ -56,9 +56,7 @@ function notesForm(page) {
         if (same(written(), shown) && !same(textsOf(c), base)) show(c);
     }
 
-    async function save(event) {
-        event.preventDefault();
-        button.disabled = true;
+    async function save() {
         try {
             // The tag of what the service has now: two people who write at once must not lose each other's words.
             const [now, tag] = await getTagged(campaignPath(page.id), page.ctx.signal);
@@ -78,8 +76,6 @@ function notesForm(page) {
             announce("saved");
         } catch (error) {
             if (error.name !== "AbortError") fill(answer, failure(error));
-        } finally {
-            button.disabled = false;
         }
     }
 
@@ -87,7 +83,12 @@ function notesForm(page) {
     page.readers.add(follow);
     return h(
         "form",
-        { onsubmit: save },
+        {
+            onsubmit: (event) => {
+                event.preventDefault();
+                whileBusy(button, save);
+            },
+        },
         h("label", { class: "field" }, h("span", {}, "Name"), name),
         h("label", { class: "field" }, h("span", {}, "Notes"), notes),
         h(

@@ -1,7 +1,7 @@
 // Two to five trials or campaigns side by side; what differs is marked.
 
 import { campaignPath, eachPage, get, trialPath } from "../lib/api.js";
-import { atMostEvery, fill, h } from "../lib/dom.js";
+import { atMostEvery, fill, h, keepFocus } from "../lib/dom.js";
 import {
     bytes,
     deviceTime,
@@ -406,6 +406,7 @@ export async function render(ctx) {
     const body = h("div", { "aria-live": "polite" });
     const form = h("div");
     const next = turns(ctx);
+    let shown = false;
 
     async function show(query) {
         const now = next();
@@ -423,6 +424,8 @@ export async function render(ctx) {
                 setQuery({ campaigns: ids.join(","), trials: "" }, true),
             );
             fill(choices, picker);
+            if (shown) keepFocus();
+            shown = true;
             if (trials.length) await showTrials(now, body, trials);
             else if (campaigns.length > 1) await showCampaigns(now, body, campaigns);
             else

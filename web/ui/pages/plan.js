@@ -1,7 +1,7 @@
 // Ranked layouts of a job by the cost model alone: no trial, no cluster needed.
 
 import { ApiError, explain, post } from "../lib/api.js";
-import { fill, h } from "../lib/dom.js";
+import { fill, h, whileBusy } from "../lib/dom.js";
 import { bytes, count, ms, percent, rate, rateNumber } from "../lib/format.js";
 import { go } from "../lib/router.js";
 import { session } from "../lib/store.js";
@@ -283,10 +283,8 @@ export async function render(ctx) {
         );
     }
 
-    async function run(event) {
-        event.preventDefault();
+    async function run() {
         const now = next();
-        button.disabled = true;
         fill(result, loading("the plan"));
         try {
             show(now, await post("v1/plan", job, { signal: now.signal }));
@@ -306,8 +304,6 @@ export async function render(ctx) {
                         : "See the fields above.",
                 ),
             );
-        } finally {
-            button.disabled = false;
         }
     }
 
@@ -323,7 +319,12 @@ export async function render(ctx) {
         ),
         h(
             "form",
-            { onsubmit: run },
+            {
+                onsubmit: (event) => {
+                    event.preventDefault();
+                    whileBusy(button, run);
+                },
+            },
             h(
                 "fieldset",
                 {},

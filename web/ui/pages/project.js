@@ -2,7 +2,7 @@
 // published studies asked again.
 
 import { campaignPath, explain, get, post } from "../lib/api.js";
-import { fill, h } from "../lib/dom.js";
+import { fill, h, whileBusy } from "../lib/dom.js";
 import { count, counted, interval, isolated, percent, rate, rateNumber } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
 import { turns } from "../lib/turn.js";
@@ -156,8 +156,7 @@ function projection(ctx, campaigns, clusters) {
         );
     }
 
-    async function run(event) {
-        event.preventDefault();
+    async function run() {
         const devices = parseSizes(sizes.value);
         error.textContent = devices ? "" : "Whole numbers of devices, for instance 64, 128.";
         sizes.setAttribute("aria-invalid", String(!devices));
@@ -173,14 +172,11 @@ function projection(ctx, campaigns, clusters) {
         const now = next();
         const ask = (scaling) =>
             post("v1/project", { ...body, scaling }, { signal: now.signal });
-        button.disabled = true;
         fill(result, loading("the projection"));
         try {
             show(now, await ask("strong"), await ask("weak"));
         } catch (e) {
             if (!now.signal.aborted) fill(result, notice("bad", h("p", {}, explain(e))));
-        } finally {
-            button.disabled = false;
         }
     }
 
@@ -197,7 +193,12 @@ function projection(ctx, campaigns, clusters) {
     return [
         h(
             "form",
-            { onsubmit: run },
+            {
+                onsubmit: (event) => {
+                    event.preventDefault();
+                    whileBusy(button, run);
+                },
+            },
             h(
                 "fieldset",
                 {},

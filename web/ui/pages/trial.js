@@ -276,6 +276,7 @@ function reproducePanel(id, n, world, signal) {
                     ),
                 ),
             );
+            if (document.activeElement === document.body) place.querySelector("pre").focus();
         } catch (error) {
             if (error.name !== "AbortError") fill(place, failure(error, load));
         }

@@ -1,7 +1,7 @@
 // Parts that every page uses: badges, tiles, notices, the states of a page, tabs.
 
 import { explain } from "../lib/api.js";
-import { afterPaint, h, uniqueId } from "../lib/dom.js";
+import { afterPaint, h, keepFocus, uniqueId } from "../lib/dom.js";
 import { CAMPAIGN_STATES, TRIAL_STATES } from "../lib/words.js";
 
 function badge(table, state) {
@@ -130,6 +130,10 @@ export function notice(tone, ...body) {
 /** An error in place of what could not be loaded, with a way to try again. */
 export function failure(error, retry) {
     const rules = error.rules ?? [];
+    const again = () => {
+        retry();
+        keepFocus();
+    };
     return notice(
         "bad",
         h("p", {}, explain(error)),
@@ -139,7 +143,7 @@ export function failure(error, retry) {
                 {},
                 rules.map((r) => h("li", {}, h("code", {}, r.rule), ` ${r.detail}`)),
             ),
-        retry && h("p", {}, h("button", { type: "button", onclick: retry }, "Try again")),
+        retry && h("p", {}, h("button", { type: "button", onclick: again }, "Try again")),
     );
 }
 
