@@ -8,9 +8,10 @@ ok "the unit is made" test -s "$unit"
 is "no path is left open in it" "$(grep -c '@' "$unit")" 0
 has "a restart ends the daemon alone" "$(cat "$unit")" '^KillMode=process$'
 if command -v systemd-analyze >/dev/null; then
-    # The programs need not be installed here: a unit whose program is one that is there is checked for all the rest.
+    # The programs and pages need not be installed here: a unit whose program is one that is there is checked for all the rest.
     sed -e 's|^ExecStart=.*|ExecStart=/bin/true|' -e 's|^User=.*|User=root|' "$unit" >partuned.service
-    ok "systemd finds nothing wrong with it" sh -c 'out=$(systemd-analyze verify ./partuned.service 2>&1 | grep partuned.service); [ -z "$out" ] || { echo "$out"; false; }'
+    mkdir -p man/man8 && cp "$PT_BUILD/docs/partuned.8" man/man8/
+    ok "systemd finds nothing wrong with it" env MANPATH="$run/man" sh -c 'out=$(systemd-analyze verify ./partuned.service 2>&1 | grep partuned.service); [ -z "$out" ] || { echo "$out"; false; }'
 else
     echo "# no systemd-analyze: its verdict is missing"
 fi
