@@ -381,8 +381,10 @@ int main(int argc, char **argv)
     opt_init(&set);
     if (opt_from_argv(&set, &operands, argc, argv, 1, &e) < 0)
         return fail(&e, 2);
-    if (told(&set, &v))
+    if (told(&set, &v)) {
+        opt_done(&set);
         return 0;
+    }
     if (check(&v, operands, &e) < 0)
         return fail(&e, 2);
     argv[1 + operands] = NULL; /* the operands were moved to the front */
