@@ -230,11 +230,20 @@ char *str_human_seconds(char buf[24], double s)
 
 uint64_t str_hash(const void *bytes, size_t n, uint64_t seed)
 {
+    enum { BLOCK = 256 };
+    const uint64_t prime = UINT64_C(0x100000001b3);
     const unsigned char *p = bytes;
-    uint64_t h = seed ? seed : UINT64_C(0xcbf29ce484222325);
+    uint64_t h = seed ? seed : UINT64_C(0xcbf29ce484222325), word;
 
+    /* A product moves bits up only: what a word changed at its top is brought down for the next. */
+    for (; n >= BLOCK; n -= BLOCK)
+        for (const unsigned char *end = p + BLOCK; p < end; p += sizeof(word)) {
+            memcpy(&word, p, sizeof(word));
+            h = (h ^ word) * prime;
+            h ^= h >> 32;
+        }
     for (size_t i = 0; i < n; i++)
-        h = (h ^ p[i]) * UINT64_C(0x100000001b3);
+        h = (h ^ p[i]) * prime;
     return h;
 }
 

@@ -51,7 +51,7 @@ char *str_human_bytes(char buf[24], double bytes);
 /* "1 h 02 min", "42 s", "130 ms" and the like; returns BUF. */
 char *str_human_seconds(char buf[24], double seconds);
 
-/* FNV-1a of N bytes, continuing from SEED (0 to start). */
+/* FNV-1a of N bytes, whole blocks of 256 by words of eight, continuing from SEED (0 to start). */
 uint64_t str_hash(const void *bytes, size_t n, uint64_t seed);
 
 /* True if the N bytes are well-formed UTF-8 (RFC 3629: no surrogates, no overlong forms). */

@@ -218,6 +218,34 @@ static void below_stays_below(void **state)
                         1000 + 5 * 30); /* five standard deviations of a binomial */
 }
 
+static int by_number(const void *x, const void *y)
+{
+    uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
+
+    return a < b ? -1 : a > b;
+}
+
+/* Of a text with blocks and a rest: no bit may be without effect, nor have that of another. */
+static void every_bit_of_a_text_changes_its_hash(void **state)
+{
+    enum { N = 1000 };
+    unsigned char text[N] = {0};
+    uint64_t *seen = mem_alloc((8 * N + 1) * sizeof(*seen));
+
+    (void)state;
+    assert_true(str_hash("a", 1, 0) == UINT64_C(0xaf63dc4c8601ec8c)); /* FNV's own test */
+    seen[8 * N] = str_hash(text, N, 0);
+    for (size_t bit = 0; bit < 8 * N; bit++) {
+        text[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        seen[bit] = str_hash(text, N, 0);
+        text[bit / 8] = 0;
+    }
+    qsort(seen, 8 * N + 1, sizeof(*seen), by_number);
+    for (size_t i = 0; i < 8 * N; i++)
+        assert_true(seen[i] != seen[i + 1]);
+    free(seen);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(wrap_prefixes_the_cause),
     cmocka_unit_test(pointer_grows_from_the_inside_out),
@@ -228,6 +256,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nearest_name_is_offered_only_when_near),
     cmocka_unit_test(utf8_refuses_overlong_and_surrogates),
     cmocka_unit_test(people_read_sizes_and_durations),
+    cmocka_unit_test(every_bit_of_a_text_changes_its_hash),
     cmocka_unit_test(arena_hands_out_zeroed_aligned_memory),
     cmocka_unit_test(sizes_multiply_without_wrapping),
     cmocka_unit_test(injected_failure_hits_the_nth_allocation),
