@@ -15,9 +15,9 @@
 /* Candidates for the sampling of regret lie a little under the best score; in a large table there
  * are enough of them above it by their bounds. */
 enum { BATCH = 64, SMALL = 20000, CHUNK = 1024 };
-/* Observations that the first bounds on variances rest on; while more than MANY layouts are left,
- * their bounds are worked out again by twice as many. */
-enum { FIRST = 16, MANY = 10000 };
+/* While more than MANY layouts are left, their bounds on variances, which rest on SE_USUAL_MEMBERS
+ * observations, are worked out again by twice as many. */
+enum { MANY = 10000 };
 static const double SLACK = 1.0;
 /* Power of P(fits): see acquire.h. On generated landscapes (bench_search --generated) 1.5, 2 and 3
  * let 10, 8 and 5 % of the trials run out of memory; from 3 on the best is found later. */
@@ -267,7 +267,7 @@ static void field_sweep(struct field *f, const struct se_acquire *a, enum se_qua
         f->mean[q][h] = mem_alloc((f->n + 1) * sizeof(float));
         f->var[q][h] = mem_alloc((f->n + 1) * sizeof(float));
         if (heard(a, q, h)) {
-            AUTO(se_sweep) *w = sweep_left(f, a, q, h, FIRST);
+            AUTO(se_sweep) *w = sweep_left(f, a, q, h, SE_USUAL_MEMBERS);
 
             se_sweep_run(w, f->mean[q][h], f->var[q][h]);
         }
@@ -502,7 +502,8 @@ void se_acquire(const struct se_acquire *a, size_t at_least, struct se_found *re
         best = first_floor(a, &s, &f);
         slack = f.n <= SMALL ? SLACK : 0.0;
         field_cut(&f, a, best - slack);
-        for (int m = 2 * FIRST; a->improving && m <= SE_MAX_SUBSET && f.n > MANY; m *= 2) {
+        for (int m = 2 * SE_USUAL_MEMBERS; a->improving && m <= SE_MAX_SUBSET && f.n > MANY;
+             m *= 2) {
             field_tighten(&f, a, m);
             field_cut(&f, a, best - slack);
         }

@@ -6,9 +6,9 @@
 #include "search/bound.h"
 #include "search/crash.h"
 #include "search/num.h"
-#include "search/scan.h"
+#include "search/parallel.h"
+#include "search/passes.h"
 #include "search/subset.h"
-#include "search/sweep.h"
 #include "tests/unit/search_help.h"
 
 /* E max(0, z + x), x standard normal, by the midpoint rule relative to its own scale. */
@@ -358,6 +358,87 @@ static void crashes_lower_the_chance_nearby_only(void **state)
     se_table_free(t);
 }
 
+/* Everything above that passes over layouts, in each version that this processor runs: the first
+ * served the other tests. */
+static void every_instruction_set_passes_the_same_tests(void **state)
+{
+    int versions = 0;
+
+    for (int i = 0; i < SE_ISA_COUNT; i++) {
+        const struct se_passes *p = se_passes_of(i);
+
+        if (!p)
+            continue;
+        se_passes_use(p);
+        sweeps_have_exact_means_and_bound_variances(state);
+        subset_bounds_are_posteriors_and_good_ones(state);
+        vector_bounds_are_close_from_above(state);
+        lazy_maximum_equals_brute_force(state);
+        versions++;
+    }
+    assert_true(versions > 0);
+    for (int i = SE_ISA_COUNT - 1; i >= 0; i--) /* the widest again */
+        if (se_passes_of(i))
+            se_passes_use(se_passes_of(i));
+}
+
+static void count_visits(void *context, size_t from, size_t to)
+{
+    unsigned char *visits = context;
+
+    for (size_t i = from; i < to; i++)
+        visits[i]++;
+}
+
+static void a_divided_range_is_visited_once(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < 1000000; n = 7 * n + 1) {
+        AUTO_FREE unsigned char *visits = mem_alloc(n + 1);
+
+        se_parallel(n, count_visits, visits);
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(visits[i], 1);
+        assert_int_equal(visits[n], 0);
+    }
+}
+
+/* Rows come out as they do on one thread, whatever rows came before them. */
+static void a_divided_sweep_is_one_sweep(void **state)
+{
+    struct setup s;
+    size_t n = 40000;
+    AUTO_FREE uint32_t *row = mem_alloc(n * sizeof(*row));
+    AUTO_FREE float *mean = mem_alloc(n * sizeof(float)), *bound = mem_alloc(n * sizeof(float));
+    float alone[2];
+
+    (void)state;
+    setup_init(&s, 40, 3, true);
+    for (size_t i = 0; i < n; i++) /* each layout many times: a table of this size takes long */
+        row[i] = (uint32_t)(i * s.table->n / n);
+    for (int q = 0; q < SE_QUANTITIES; q++) {
+        const struct se_belief *b = &s.belief[q];
+        struct se_sweep *all = se_sweep_new(b, &b->hyp[0], s.table, row, n, 16);
+
+        se_sweep_run(all, mean, bound);
+        se_sweep_free(all);
+        for (size_t i = 0; i < n; i += 997) {
+            struct se_sweep *one = se_sweep_new(b, &b->hyp[0], s.table, row + i, 1, 16);
+
+            se_sweep_run(one, &alone[0], &alone[1]);
+            se_sweep_free(one);
+            assert_float_equal(mean[i], alone[0], 1e-6 * (1.0 + fabs(mean[i])));
+        }
+        for (size_t i = 1; i < n; i++) {
+            if (row[i] == row[i - 1]) {
+                assert_true(mean[i] == mean[i - 1]);
+                assert_true(bound[i] == bound[i - 1]);
+            }
+        }
+    }
+    setup_done(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(log_improvement_is_that_of_quadrature),
     cmocka_unit_test(log_improvement_is_smooth_where_formulas_meet),
@@ -368,5 +449,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(vector_bounds_are_close_from_above),
     cmocka_unit_test(lazy_maximum_equals_brute_force),
     cmocka_unit_test(crashes_lower_the_chance_nearby_only),
+    cmocka_unit_test(every_instruction_set_passes_the_same_tests),
+    cmocka_unit_test(a_divided_range_is_visited_once),
+    cmocka_unit_test(a_divided_sweep_is_one_sweep),
 };
 UNIT_MAIN(tests)

@@ -1,0 +1,12 @@
+/* A range divided among threads. */
+#ifndef SEARCH_PARALLEL_H
+#define SEARCH_PARALLEL_H
+
+#include <stddef.h>
+
+/* Call FN(CONTEXT, from, to) so that the parts [from, to) cover [0, N) once: some at the same time,
+ * on as many threads as the process may use processors, where N is worth it. Returns when all have
+ * returned. */
+void se_parallel(size_t n, void (*fn)(void *context, size_t from, size_t to), void *context);
+
+#endif

@@ -1,0 +1,2 @@
+/* The passes for what every processor has. */
+#include "search/simd/passes.inc"
