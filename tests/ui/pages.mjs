@@ -269,6 +269,23 @@ test("the tabs of a campaign are reached by the arrow keys, have addresses, and 
     );
 });
 
+test("a view that was put aside is out of sight and reach, and stands up when the browser's search finds a word in it", async () => {
+    await visit(`/campaigns/${id}`);
+    const trials = page.locator("section[aria-label=Trials]");
+    await trials.locator("tbody tr").first().waitFor();
+    await tab("Timeline");
+    await trials.waitFor({ state: "hidden" });
+    assert.equal(await page.getByRole("region", { name: "table of trials" }).count(), 0);
+    const height = await page.evaluate(() =>
+        Math.max(...[...document.querySelectorAll("[role=tabpanel][hidden]")].map((e) => e.offsetHeight)),
+    );
+    assert.equal(height, 0);
+    await trials.dispatchEvent("beforematch", { bubbles: true });
+    await trials.waitFor({ state: "visible" });
+    assert.equal(await page.textContent("[role=tab][aria-selected=true]"), "Overview");
+    assert.doesNotMatch(await page.evaluate(() => location.hash), /tab=/);
+});
+
 test("a chart is a table, a CSV file and a picture, too", async () => {
     await visit(`/campaigns/${id}`);
     await drawn("Best so far");

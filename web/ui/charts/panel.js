@@ -202,6 +202,7 @@ export function chartPanel(ctx, spec) {
     let failed = false; // the library did not come; somebody must ask for it again
     let ratio = 0; // device pixels a pixel, when the chart was made
     let form = "";
+    let drawn = null; // the size, {width, height}, in which the chart shows its data
 
     const tableButton = h(
         "button",
@@ -333,8 +334,18 @@ export function chartPanel(ctx, spec) {
         draw();
     }
 
+    /** Does the chart show its data already, in its present size? A view that comes back is as it was left. */
+    function upToDate() {
+        return (
+            drawn !== null &&
+            drawn.width === place.clientWidth &&
+            drawn.height === place.clientHeight &&
+            ratio === devicePixelRatio
+        );
+    }
+
     function draw() {
-        if (data === null || !seen) return;
+        if (data === null || !seen || upToDate()) return;
         drawTable();
         if (failed) return;
         const option = spec.option(data, palette(), place.clientWidth);
@@ -366,11 +377,13 @@ export function chartPanel(ctx, spec) {
             replaceMerge: ["series", "visualMap", "parallelAxis"],
             lazyUpdate: false,
         });
+        drawn = { width: place.clientWidth, height: place.clientHeight };
     }
 
     function discard() {
         chart?.dispose();
         chart = null;
+        drawn = null;
     }
 
     const drawSoon = atMostEvery(REDRAW_MS, draw);
@@ -402,6 +415,7 @@ export function chartPanel(ctx, spec) {
         element,
         set(next) {
             data = next;
+            drawn = null;
             drawSoon();
         },
         setNote(text) {

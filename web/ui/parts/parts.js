@@ -160,7 +160,7 @@ export function tabs(label, list, onChange) {
             role: "tabpanel",
             id: `${id}-body`,
             "aria-labelledby": id,
-            hidden: true,
+            onbeforematch: () => pick(t.key),
         });
         const button = h(
             "button",
@@ -184,7 +184,8 @@ export function tabs(label, list, onChange) {
             const on = t === current;
             t.button.setAttribute("aria-selected", String(on));
             t.button.tabIndex = on ? 0 : -1;
-            t.body.hidden = !on;
+            // Not merely hidden: what stands there keeps its layout, so it is back at once, and the browser's search finds it.
+            t.body.hidden = on ? false : "until-found";
         }
         if (!opened.has(current.key)) {
             const t = current;
