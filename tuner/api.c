@@ -259,6 +259,19 @@ static const char *const *conf_list(const struct conf *c, const char *key, struc
     return list;
 }
 
+int tn_http_settings_check(const struct conf *c, struct err *e)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        const struct conf_entry *it = &c->entry[i];
+        struct err why = {0};
+
+        if (str_eq(it->section, "http") && str_eq(it->key, "prefix") &&
+            web_prefix_check(it->value, &why) < 0)
+            return err_set(e, -EINVAL, "%s:%d: %s", c->path, it->line, why.text);
+    }
+    return 0;
+}
+
 static int start_server(struct tn_http *h, const struct tn_http_config *config, struct err *e)
 {
     struct web_config w = {

@@ -334,7 +334,8 @@ static int configure(struct opt_set *set, struct values *v, struct conf **conf, 
     if (!v->config)
         return opt_from_argv(set, operands, argc, argv, 0, e);
     if ((r = conf_load(conf, v->config, e)) < 0 || (r = opt_from_conf(set, *conf, e)) < 0 ||
-        (r = tn_settings_check(*conf, e)) < 0 || (r = opt_from_env(set, e)) < 0)
+        (r = tn_settings_check(*conf, e)) < 0 || (r = tn_http_settings_check(*conf, e)) < 0 ||
+        (r = opt_from_env(set, e)) < 0)
         return r;
     return opt_from_argv(set, operands, argc, argv, 0, e);
 }

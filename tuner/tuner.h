@@ -272,8 +272,11 @@ struct tn_http_config {
     const char *token_file;    /* NULL: DATA/token */
     const char *ui_dir;        /* NULL: the built-in dashboard */
     const char *tls_cert, *tls_key;
-    const struct conf *conf; /* [http] allow-host, allow-origin; may be NULL */
+    const struct conf *conf; /* [http] prefix, allow-host, allow-origin; may be NULL */
 };
+
+/* Are the values of [http] such that a daemon can start with them? -EINVAL names the line. */
+int tn_http_settings_check(const struct conf *c, struct err *e);
 
 /* Open the listeners and answer. Addresses in use and the like are refused with the address in the
  * text. */

@@ -256,9 +256,9 @@ static int load_tls(struct web_server *s, struct err *e)
     return r;
 }
 
-static int check_prefix(const char *prefix, struct err *e)
+int web_prefix_check(const char *prefix, struct err *e)
 {
-    if (!prefix || !*prefix)
+    if (!*prefix)
         return 0;
     if (*prefix != '/' || str_ends(prefix, "/") || strpbrk(prefix, "?#% "))
         return err_set(e, -EINVAL, "prefix \"%s\" must be a path like /partune", prefix);
@@ -277,7 +277,7 @@ int web_server_new(struct web_server **ret, uv_loop_t *loop, const struct web_co
     s->max_conns = connections_allowed(config->max_connections);
     s->idle_ms = 1000 * (config->idle_s > 0 ? config->idle_s : DEFAULT_IDLE_S);
     s->idem = config->idempotency;
-    r = check_prefix(config->prefix, e);
+    r = web_prefix_check(s->prefix, e);
     if (r == 0)
         r = load_tls(s, e);
     if (r < 0) {

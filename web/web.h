@@ -110,6 +110,10 @@ struct web_config {
     void (*on_change)(void *ctx, struct web_request *rq, int status);
 };
 
+/* Can the service live below PREFIX: a path that starts with '/' and does not end with one, or ""?
+ */
+int web_prefix_check(const char *prefix, struct err *e);
+
 int web_server_new(struct web_server **ret, uv_loop_t *loop, const struct web_config *config,
                    struct err *e);
 

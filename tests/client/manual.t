@@ -64,6 +64,7 @@ refused() { # pattern: of line 2, in a file of standard input
 }
 has "a section that is none" "$(printf '[partuned]\n[trianer "x"]\ncommand = x\n' | refused)" '^2 .*wrong.conf:3: the file has no section trianer; did you mean trainer'
 has "a key that is none" "$(printf '[http]\nallow-hosts = x\n' | refused)" '^2 .*wrong.conf:2: \[http\] has no key allow-hosts; did you mean allow-host'
+has "a prefix that is no path" "$(printf '[http]\nallow-host = x\nprefix = partune/\n' | refused)" '^2 .*wrong.conf:3: prefix "partune/" must be a path like /partune'
 has "an option that is none" "$(printf '[partuned]\nretian = 3\n' | refused)" '^2 .*wrong.conf:2: .*retain'
 has "a trainer without a command" "$(printf '[trainer "x"]\nparser = jsonl\n' | refused)" '^2 .*wrong.conf:2: \[trainer "x"\] has no command'
 has "a parser that is none" "$(printf '[trainer "x"]\nparser = json\ncommand = x\n' | refused)" '^2 .*wrong.conf:2: parser is megatron or'
