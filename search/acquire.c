@@ -8,13 +8,16 @@
 #include "search/bound.h"
 #include "search/crash.h"
 #include "search/num.h"
+#include "search/parallel.h"
 #include "search/scan.h"
 #include "search/subset.h"
 #include "search/sweep.h"
 
 /* Candidates for the sampling of regret lie a little under the best score; in a large table there
  * are enough of them above it by their bounds. */
-enum { BATCH = 64, SMALL = 20000, CHUNK = 1024 };
+enum { BATCH = 64, SMALL = 20000 };
+/* Candidates of a round (see settle), and how many a thread is started for. */
+enum { FIRST_ROUND = 64, LAST_ROUND = 1024, WORTH_A_THREAD = 16 };
 /* While more than MANY layouts are left, their bounds on variances, which rest on SE_USUAL_MEMBERS
  * observations, are worked out again by twice as many. */
 enum { MANY = 10000 };
@@ -312,6 +315,13 @@ static void scans_init(struct scans *s, const struct se_acquire *a)
             s->of[q][h] = se_scan_new(a->belief[q], &a->belief[q]->hyp[h], a->table);
 }
 
+static void scans_twin(struct scans *s, const struct scans *of)
+{
+    for (int q = 0; q < SE_QUANTITIES; q++)
+        for (int h = 0; h < SE_MAX_HYPS; h++)
+            s->of[q][h] = of->of[q][h] ? se_scan_twin(of->of[q][h]) : NULL;
+}
+
 static void scans_done(struct scans *s)
 {
     for (int q = 0; q < SE_QUANTITIES; q++)
@@ -428,16 +438,55 @@ static double first_floor(const struct se_acquire *a, struct scans *s, const str
     return best;
 }
 
-/* Exact scores of place AT of the field into RET, unless it cannot reach FLOOR. */
-static void offer(const struct se_acquire *a, struct scans *s, const struct field *f, size_t at,
-                  double floor, struct se_found *ret, double *best)
-{
-    struct moments m;
+/* Candidates that are looked at side by side. The floor under them stays as it is meanwhile, so
+ * that threads change no result. */
+struct round {
+    const struct se_acquire *a;
+    const struct scans *s;
+    const struct field *f;
+    const struct bound *list;
+    double floor;
+    struct se_choice *choice; /* one each, exact */
+    bool *reached;            /* if it may reach the floor */
+};
 
-    moments_at(f, a, SE_THROUGHPUT, at, &m);
-    moments_at(f, a, SE_MEMORY, at, &m);
-    if (exact(a, s, f->row[at], &m, floor, &ret->choice[ret->count]))
-        *best = fmax(*best, ret->choice[ret->count++].score);
+static void round_part(void *context, size_t from, size_t to)
+{
+    const struct round *r = context;
+    struct scans own;
+
+    scans_twin(&own, r->s);
+    for (size_t i = from; i < to; i++) {
+        size_t at = r->list[i].at;
+        struct moments m;
+
+        moments_at(r->f, r->a, SE_THROUGHPUT, at, &m);
+        moments_at(r->f, r->a, SE_MEMORY, at, &m);
+        r->reached[i] = exact(r->a, &own, r->f->row[at], &m, r->floor, &r->choice[i]);
+    }
+    scans_done(&own);
+}
+
+/* Append the exact scores of the N layouts of LIST that may reach FLOOR to RET; the best of them,
+ * or FLOOR. */
+static double settle_round(const struct se_acquire *a, const struct scans *s, const struct field *f,
+                           const struct bound *list, size_t n, double floor, struct se_found *ret)
+{
+    struct se_choice AUTO_FREE *choice = mem_alloc((n + 1) * sizeof(*choice));
+    bool AUTO_FREE *reached = mem_alloc((n + 1) * sizeof(*reached));
+    struct round r = {
+        .a = a, .s = s, .f = f, .list = list, .floor = floor, .choice = choice, .reached = reached};
+    double best = floor;
+
+    se_parallel(n, WORTH_A_THREAD, round_part, &r);
+    for (size_t i = 0; i < n && ret->count < SE_MAX_EXACT; i++) {
+        if (!reached[i])
+            continue;
+        best = fmax(best, choice[i].score);
+        ret->choice[ret->count++] = choice[i];
+    }
+    ret->proved = ret->count < SE_MAX_EXACT;
+    return best;
 }
 
 /* Move the bounds of LIST that reach FLOOR to its front; how many. */
@@ -453,7 +502,8 @@ static size_t reaching(struct bound *list, size_t n, double floor)
 
 /*
  * Exact scores of the AT_LEAST best bounds, whatever they are (they are also what the regret is
- * sampled from), then of all that may still be the best, best bound first.
+ * sampled from), then of all that may still be the best, best bounds first: in rounds that grow,
+ * since the floor rises most at first.
  */
 static void settle(const struct se_acquire *a, struct scans *s, const struct field *f, double best,
                    size_t at_least, struct se_found *ret)
@@ -471,18 +521,15 @@ static void settle(const struct se_acquire *a, struct scans *s, const struct fie
     ret->choice =
         mem_alloc(((f->n < SE_MAX_EXACT ? f->n : SE_MAX_EXACT) + 1) * sizeof(*ret->choice));
     largest_first(list, f->n, first);
-    for (size_t i = 0; i < first; i++)
-        offer(a, s, f, list[i].at, -INFINITY, ret, &best);
-    ret->proved = true;
-    for (left = f->n - first, list += first; left > 0 && ret->proved; list += seen, left -= seen) {
+    best = fmax(best, settle_round(a, s, f, list, first, -INFINITY, ret));
+    list += first;
+    left = f->n - first;
+    for (size_t round = FIRST_ROUND; left > 0 && ret->proved; list += seen, left -= seen) {
         left = reaching(list, left, best);
-        seen = left < CHUNK ? left : CHUNK;
+        seen = left < round ? left : round;
         largest_first(list, left, seen);
-        qsort(list, seen, sizeof(*list), by_bound);
-        for (size_t i = 0; i < seen && list[i].score >= best && ret->proved; i++) {
-            offer(a, s, f, list[i].at, best, ret, &best);
-            ret->proved = ret->count < SE_MAX_EXACT;
-        }
+        best = settle_round(a, s, f, list, seen, best, ret);
+        round = round < LAST_ROUND ? 2 * round : round;
     }
     free(all);
 }

@@ -506,11 +506,14 @@ void se_belief_predict(const struct se_belief *b, const struct se_table *t, size
 {
     double m[SE_MAX_HYPS], v[SE_MAX_HYPS];
 
-    *mean = *var = 0.0;
+    *mean = 0.0;
     for (int h = 0; h < b->nhyps; h++) {
-        se_hyp_predict(b, &b->hyp[h], t, i, &m[h], &v[h]);
+        se_hyp_predict(b, &b->hyp[h], t, i, &m[h], var ? &v[h] : NULL);
         *mean += b->hyp[h].weight * m[h];
     }
+    if (!var)
+        return;
+    *var = 0.0;
     for (int h = 0; h < b->nhyps; h++)
         *var += b->hyp[h].weight * (v[h] + (m[h] - *mean) * (m[h] - *mean));
 }

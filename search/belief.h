@@ -118,10 +118,10 @@ static inline double se_hyp_mean(const struct se_belief *b, const struct se_hyp 
     return t->prior[b->quantity][i] +
            (h->unfused ? (double)se_table_lin(t, b->quantity, i)[SE_LIN_UNFUSED] : 0.0);
 }
-/* Belief of hypothesis H about layout I. */
+/* Belief of hypothesis H about layout I. VAR may be NULL: the mean alone is cheap. */
 void se_hyp_predict(const struct se_belief *b, const struct se_hyp *h, const struct se_table *t,
                     size_t i, double *mean, double *var);
-/* Moments of the mixture. */
+/* Moments of the mixture; VAR may be NULL. */
 void se_belief_predict(const struct se_belief *b, const struct se_table *t, size_t i, double *mean,
                        double *var);
 /* P(f(x_i) <= bound) by the mixture. */

@@ -557,16 +557,13 @@ static enum se_answer ask_bayes(struct se_search *s, struct se_trial *ret)
     struct se_found found;
     double weights[SE_MAX_HYPS];
     bool sceptic;
-    struct se_leader *leader;
-    size_t count, pick;
+    size_t incumbent = 0, pick;
     enum se_answer answer;
     double chance;
 
     se_acquire_setup(s, &a);
-    count = se_leaders(s, &leader);
     a.widen = widen(s);
-    a.improving = count > 0;
-    a.incumbent = count > 0 ? leader[0].mean : 0.0;
+    a.improving = se_incumbent(s, &incumbent, &a.incumbent);
     for (int i = 0; i < s->nrecords; i++) {
         if (s->record[i].settled)
             continue;
@@ -583,9 +580,8 @@ static enum se_answer ask_bayes(struct se_search *s, struct se_trial *ret)
         set_weights(s, weights);
     s->exact = found.count;
     s->proved = found.proved;
-    s->regret = count > 0
-                    ? se_expected_regret(s, found.choice, found.count, leader[0].index, a.widen)
-                    : -1.0;
+    s->regret =
+        a.improving ? se_expected_regret(s, found.choice, found.count, incumbent, a.widen) : -1.0;
     for (int q = 0; q < SE_QUANTITIES; q++)
         se_belief_forget(&s->belief[q]);
     pick = found.count > 0 ? found.choice[0].index : 0;
@@ -593,7 +589,6 @@ static enum se_answer ask_bayes(struct se_search *s, struct se_trial *ret)
     if (found.count > 0)
         say_why(s, &a, &found.choice[0], sceptic, ret->why, sizeof(ret->why));
     free(found.choice);
-    free(leader);
     if (chance > HARDLY_FITS &&
         (s->regret < 0.0 || s->regret >= s->spec.regret_share || stalled(s) < PATIENCE))
         return hand_out(s, pick, 0, ret);

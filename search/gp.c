@@ -178,6 +178,8 @@ void se_gp_predict(const struct se_gp *g, const struct se_point *p, double *mean
 
     se_gp_cross(g, p, k);
     *mean = se_dot(k, g->alpha, g->n);
+    if (!var)
+        return;
     se_lower_solve(g->l, g->n, g->cap, k, 1);
     *var = fmax(se_gp_prior_var(g, p) - se_dot(k, k, g->n), 0.0);
 }

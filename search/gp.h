@@ -49,6 +49,7 @@ void se_gp_truncate(struct se_gp *g, int n);
 /* alpha from y again, after y was changed. */
 void se_gp_resolve(struct se_gp *g);
 
+/* VAR may be NULL: the mean alone is cheap. */
 void se_gp_predict(const struct se_gp *g, const struct se_point *p, double *mean, double *var);
 /* Covariances of P with all points held, into COV (n). */
 void se_gp_cross(const struct se_gp *g, const struct se_point *p, double *cov);

@@ -4,10 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 
-enum {
-    LEAST = 16384, /* elements that are worth a thread: a millisecond of a sweep */
-    MOST = 8
-};
+enum { MOST = 8 };
 
 struct part {
     pthread_t thread;
@@ -31,9 +28,10 @@ static void *part_main(void *arg)
     return NULL;
 }
 
-void se_parallel(size_t n, void (*fn)(void *context, size_t from, size_t to), void *context)
+void se_parallel(size_t n, size_t least, void (*fn)(void *context, size_t from, size_t to),
+                 void *context)
 {
-    size_t parts = n / LEAST, most = parts > 1 ? processors() : 1, started;
+    size_t parts = n / least, most = parts > 1 ? processors() : 1, started;
     struct part part[MOST];
 
     if (most > MOST)

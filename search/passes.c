@@ -58,6 +58,11 @@ struct se_scan *se_scan_new(const struct se_belief *b, const struct se_hyp *h,
     return passes()->scan_new(b, h, t);
 }
 
+struct se_scan *se_scan_twin(const struct se_scan *s)
+{
+    return passes()->scan_twin(s);
+}
+
 struct se_scan *se_scan_free(struct se_scan *s)
 {
     return passes()->scan_free(s);

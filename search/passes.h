@@ -17,6 +17,7 @@ struct se_passes {
     void (*sweep_run)(const struct se_sweep *s, float *mean, float *var_bound);
     struct se_scan *(*scan_new)(const struct se_belief *b, const struct se_hyp *h,
                                 const struct se_table *t);
+    struct se_scan *(*scan_twin)(const struct se_scan *s);
     struct se_scan *(*scan_free)(struct se_scan *s);
     void (*scan_open)(struct se_scan *s, size_t i);
     double (*scan_tighten)(struct se_scan *s, int upto, bool *ret_done);

@@ -14,9 +14,12 @@
 
 struct se_scan;
 
-/* Borrows B, H and T, which must not change. Its buffers make it single-threaded. */
+/* Borrows B, H and T, which must not change. It takes up one layout at a time, so it is of one
+ * thread. */
 struct se_scan *se_scan_new(const struct se_belief *b, const struct se_hyp *h,
                             const struct se_table *t);
+/* Another one, for another thread, that shares what S worked out; S must outlive it. */
+struct se_scan *se_scan_twin(const struct se_scan *s);
 struct se_scan *se_scan_free(struct se_scan *s);
 
 /* Take up layout I. */

@@ -64,6 +64,8 @@ struct se_leader {
 };
 /* All of them, best mean first; *RET is freed by the caller. */
 size_t se_leaders(const struct se_search *s, struct se_leader **ret);
+/* The first of them, in log throughput; false before any success. */
+bool se_incumbent(const struct se_search *s, size_t *ret_index, double *ret_mean);
 /* Which of the leaders to measure again so that the winner is separated; NULL when it is, or is a
  * tie. */
 const struct se_leader *se_unresolved(const struct se_search *s, const struct se_leader *leader,

@@ -65,23 +65,24 @@ static double sample_regret(const double *mean, const double *l, const double *p
 {
     struct rng r;
     double sum = 0.0;
-    double AUTO_FREE *z = mem_alloc(count * sizeof(double));
+    double AUTO_FREE *f = mem_alloc(count * sizeof(double));
+    bool AUTO_FREE *fits = mem_alloc(count * sizeof(bool));
 
     rng_seed(&r, 1);
     for (int k = 0; k < SAMPLES; k++) {
-        double base = 0.0, top = 0.0;
+        double top = 0.0;
 
-        for (size_t i = 0; i < count; i++) {
-            double f = mean[i];
+        memcpy(f, mean, count * sizeof(double));
+        for (size_t j = 0; j < count; j++) {
+            double z = widen * rng_normal(&r);
 
-            z[i] = rng_normal(&r);
-            for (size_t j = 0; j <= i; j++)
-                f += widen * l[j * count + i] * z[j];
-            if (i == 0)
-                base = f;
-            else if (rng_unit(&r) < p_fits[i])
-                top = fmax(top, f - base);
+            fits[j] = j > 0 && rng_unit(&r) < p_fits[j];
+            for (size_t i = j; i < count; i++)
+                f[i] += l[j * count + i] * z;
         }
+        for (size_t i = 1; i < count; i++)
+            if (fits[i])
+                top = fmax(top, f[i] - f[0]);
         sum += expm1(top);
     }
     return sum / SAMPLES;
@@ -152,6 +153,26 @@ size_t se_leaders(const struct se_search *s, struct se_leader **ret)
     qsort(list, count, sizeof(*list), by_mean);
     *ret = list;
     return count;
+}
+
+bool se_incumbent(const struct se_search *s, size_t *ret_index, double *ret_mean)
+{
+    bool any = false;
+
+    for (int i = 0; i < s->nrecords; i++) {
+        const struct se_record *r = &s->record[i];
+        double mean;
+
+        if (!r->settled || r->outcome.status != SE_OK)
+            continue;
+        se_belief_predict(&s->belief[SE_THROUGHPUT], s->table, r->index, &mean, NULL);
+        if (any && mean <= *ret_mean)
+            continue;
+        any = true;
+        *ret_index = r->index;
+        *ret_mean = mean;
+    }
+    return any;
 }
 
 /* By how much rival R may be better than leader W, at 95 %. */

@@ -1,6 +1,7 @@
 /* The acquisition against quadrature, its bounds against exact values, its maximum against brute
  * force. */
 #include <math.h>
+#include <sched.h>
 
 #include "search/acquire.h"
 #include "search/bound.h"
@@ -394,12 +395,14 @@ static void a_divided_range_is_visited_once(void **state)
 {
     (void)state;
     for (size_t n = 0; n < 1000000; n = 7 * n + 1) {
-        AUTO_FREE unsigned char *visits = mem_alloc(n + 1);
+        for (size_t least = 1; least < 100000; least = 3 * least + 1) {
+            AUTO_FREE unsigned char *visits = mem_alloc(n + 1);
 
-        se_parallel(n, count_visits, visits);
-        for (size_t i = 0; i < n; i++)
-            assert_int_equal(visits[i], 1);
-        assert_int_equal(visits[n], 0);
+            se_parallel(n, least, count_visits, visits);
+            for (size_t i = 0; i < n; i++)
+                assert_int_equal(visits[i], 1);
+            assert_int_equal(visits[n], 0);
+        }
     }
 }
 
@@ -439,6 +442,37 @@ static void a_divided_sweep_is_one_sweep(void **state)
     setup_done(&s);
 }
 
+/* To the bit, and the same layouts in the same order, on one processor and on all. */
+static void threads_change_no_answer(void **state)
+{
+    struct setup s;
+    struct se_found all, one;
+    cpu_set_t before, single;
+    int cpu = 0;
+
+    (void)state;
+    setup_init(&s, 12, 9, true);
+    s.acquire.widen = 4.0; /* so that many may be the best */
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+    while (!CPU_ISSET(cpu, &before))
+        cpu++;
+    CPU_ZERO(&single);
+    CPU_SET(cpu, &single);
+    se_acquire(&s.acquire, 64, &all);
+    assert_int_equal(sched_setaffinity(0, sizeof(single), &single), 0);
+    se_acquire(&s.acquire, 64, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+    assert_true(all.count >= 64); /* several threads' worth */
+    assert_true(all.count == one.count && all.proved == one.proved);
+    for (size_t i = 0; i < all.count; i++) {
+        assert_true(all.choice[i].index == one.choice[i].index);
+        assert_true(all.choice[i].score == one.choice[i].score);
+    }
+    free(all.choice);
+    free(one.choice);
+    setup_done(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(log_improvement_is_that_of_quadrature),
     cmocka_unit_test(log_improvement_is_smooth_where_formulas_meet),
@@ -452,5 +486,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_instruction_set_passes_the_same_tests),
     cmocka_unit_test(a_divided_range_is_visited_once),
     cmocka_unit_test(a_divided_sweep_is_one_sweep),
+    cmocka_unit_test(threads_change_no_answer),
 };
 UNIT_MAIN(tests)
