@@ -16,7 +16,7 @@
 
 struct options {
     int seeds, trials, generated, from;
-    double noise, claimed, regret;
+    double noise, claimed, frequency, regret;
     const char *only, *source;
     int warm;
     bool no_speed, verbose, trace;
@@ -77,6 +77,13 @@ static const struct opt option_table[] = {
      .max = 1,
      .standard = "-1",
      .help = "standard error that it claims to have, the rest being between runs; -1: all of it"},
+    {.name = "frequency",
+     .type = OPT_F64,
+     .offset = offsetof(struct options, frequency),
+     .min = 0,
+     .max = 10,
+     .standard = "1",
+     .help = "how fast the factor of warped changes (radians a doubling of each key)"},
     {.name = "regret",
      .type = OPT_F64,
      .offset = offsetof(struct options, regret),
@@ -205,7 +212,7 @@ static void earlier(struct se_source *ret, const struct one_case *c, const struc
         exit(1);
     }
     if (c->warped)
-        landscape_warp(&kin, 1000 + (uint64_t)seed);
+        landscape_warp(&kin, o->frequency, 1000 + (uint64_t)seed);
     landscape_past(ret, &kin, noise_of(o), o->warm, 5000 + (uint64_t)seed);
     landscape_done(&kin);
 }
@@ -298,7 +305,7 @@ static double run_case(const char *path, const struct one_case *c, const struct 
         snprintf(name, sizeof(name), "%s", l.name);
         measured = l.measured;
         if (c->warped)
-            landscape_warp(&l, 1000 + (uint64_t)seed);
+            landscape_warp(&l, o->frequency, 1000 + (uint64_t)seed);
         spec = l.spec;
         spec.method = c->method;
         spec.use_prior = c->prior;

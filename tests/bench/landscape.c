@@ -205,7 +205,7 @@ void landscape_done(struct landscape *l)
 
 enum { WAVES = 6, AXES = 4 };
 
-void landscape_warp(struct landscape *l, uint64_t seed)
+void landscape_warp(struct landscape *l, double frequency, uint64_t seed)
 {
     struct rng r;
     double w[WAVES][AXES], phase[WAVES], lo = INFINITY, hi = -INFINITY;
@@ -214,7 +214,7 @@ void landscape_warp(struct landscape *l, uint64_t seed)
     rng_seed(&r, seed);
     for (int k = 0; k < WAVES; k++) {
         for (int a = 0; a < AXES; a++)
-            w[k][a] = rng_normal(&r);
+            w[k][a] = frequency * rng_normal(&r);
         phase[k] = 2.0 * M_PI * rng_unit(&r);
     }
     for (size_t i = 0; i < l->n; i++) {

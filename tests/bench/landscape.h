@@ -24,8 +24,9 @@ int landscape_load(struct landscape *ret, const char *path, struct err *e);
 void landscape_done(struct landscape *l);
 
 /* Multiply every throughput by a smooth seeded factor within 0.5 … 2 over log2 of tp, pp, vp and
- * micro_batch. */
-void landscape_warp(struct landscape *l, uint64_t seed);
+ * micro_batch: waves whose frequencies have a standard deviation of FREQUENCY radians a doubling
+ * of each key. */
+void landscape_warp(struct landscape *l, double frequency, uint64_t seed);
 
 /* tokens/s of a layout, 0: out of memory; -1: not in the table. */
 double landscape_at(const struct landscape *l, const struct pl_layout *x);
