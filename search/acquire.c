@@ -258,41 +258,69 @@ static int by_score(const void *x, const void *y)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-static struct se_sweep *sweep_left(const struct field *f, const struct se_acquire *a,
-                                   enum se_quantity q, int h, int members)
+/* Sweeps over a field, one for each hypothesis that is heard; made side by side. */
+struct sweeps {
+    const struct field *f;
+    const struct se_acquire *a;
+    enum se_quantity q;
+    int members;
+    struct se_sweep *of[SE_MAX_HYPS];
+};
+
+static void make_sweeps(void *context, size_t from, size_t to)
 {
-    return se_sweep_new(a->belief[q], &a->belief[q]->hyp[h], a->table, f->row, f->n, members);
+    struct sweeps *s = context;
+    const struct se_belief *b = s->a->belief[s->q];
+
+    for (size_t h = from; h < to; h++)
+        if (heard(s->a, s->q, (int)h))
+            s->of[h] = se_sweep_new(b, &b->hyp[h], s->a->table, s->f->row, s->f->n, s->members);
+}
+
+static void sweeps_init(struct sweeps *s, const struct field *f, const struct se_acquire *a,
+                        enum se_quantity q, int members)
+{
+    *s = (struct sweeps){.f = f, .a = a, .q = q, .members = members};
+    se_parallel((size_t)a->belief[q]->nhyps, 1, make_sweeps, s);
+}
+
+static void sweeps_done(struct sweeps *s)
+{
+    for (int h = 0; h < SE_MAX_HYPS; h++)
+        se_sweep_free(s->of[h]);
 }
 
 static void field_sweep(struct field *f, const struct se_acquire *a, enum se_quantity q)
 {
+    struct sweeps s;
+
+    sweeps_init(&s, f, a, q, SE_USUAL_MEMBERS);
     for (int h = 0; h < a->belief[q]->nhyps; h++) {
         f->mean[q][h] = mem_alloc((f->n + 1) * sizeof(float));
         f->var[q][h] = mem_alloc((f->n + 1) * sizeof(float));
-        if (heard(a, q, h)) {
-            AUTO(se_sweep) *w = sweep_left(f, a, q, h, SE_USUAL_MEMBERS);
-
-            se_sweep_run(w, f->mean[q][h], f->var[q][h]);
-        }
+        if (s.of[h])
+            se_sweep_run(s.of[h], f->mean[q][h], f->var[q][h]);
     }
+    sweeps_done(&s);
 }
 
 /* Bounds on the variances of throughput by MEMBERS observations, for the layouts that are left. */
 static void field_tighten(struct field *f, const struct se_acquire *a, int members)
 {
     float AUTO_FREE *var = mem_alloc((f->n + 1) * sizeof(float));
+    struct sweeps s;
 
+    sweeps_init(&s, f, a, SE_THROUGHPUT, members);
     for (int h = 0; h < a->belief[SE_THROUGHPUT]->nhyps; h++) {
         float *known = f->var[SE_THROUGHPUT][h];
 
-        if (heard(a, SE_THROUGHPUT, h)) {
-            AUTO(se_sweep) *w = sweep_left(f, a, SE_THROUGHPUT, h, members);
-
-            se_sweep_run(w, NULL, var);
-            for (size_t i = 0; i < f->n; i++)
-                known[i] = fminf(known[i], var[i]);
-        }
+        if (!s.of[h])
+            continue;
+        se_sweep_run(s.of[h], NULL, var);
+        for (size_t i = 0; i < f->n; i++)
+            known[i] = fminf(known[i], var[i]);
     }
+    sweeps_done(&s);
 }
 
 static void field_done(struct field *f)
