@@ -48,6 +48,21 @@ int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *e)
     return *ret < 0 ? err_set(e, -ENOENT, "no campaign %.40s", id) : 0;
 }
 
+int db_campaign_launched_by(struct db *db, bool *ret, const char *id, const char *launcher,
+                            struct err *e)
+{
+    int64_t yes;
+    int r = db_number(db, &yes, -1, e, "SELECT launcher = ?2 FROM campaign WHERE id = ?1", "ss", id,
+                      launcher);
+
+    if (r < 0)
+        return r;
+    if (yes < 0)
+        return err_set(e, -ENOENT, "no campaign %.40s", id);
+    *ret = yes != 0;
+    return 0;
+}
+
 /* WHERE and bindings of a campaign filter; a NULL parameter switches its condition off. Of a name a
  * part is enough, and a Latin letter stands for its other case. */
 static const char campaign_where[] =
@@ -214,8 +229,11 @@ int db_campaign_counts(struct db *db, const char *id,
     return r;
 }
 
-void db_campaign_count(struct db *db, const char *state, int64_t *ret)
+void db_campaign_count(struct db *db, int64_t *ret, int64_t *ret_of, const char *state,
+                       const char *launcher)
 {
-    *ret = 0;
+    *ret = *ret_of = 0;
     db_number(db, ret, 0, NULL, "SELECT count(*) FROM campaign WHERE state = ?", "s", state);
+    db_number(db, ret_of, 0, NULL, "SELECT count(*) FROM campaign WHERE state = ? AND launcher = ?",
+              "ss", state, launcher);
 }

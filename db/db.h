@@ -135,6 +135,9 @@ int db_campaign_add(struct db *w, const struct db_campaign *c, struct err *e);
 int db_campaign_get(struct db *db, struct arena *a, struct db_campaign *ret, const char *id,
                     struct err *e);
 int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *e); /* -ENOENT */
+/* Is LAUNCHER the launcher of campaign ID, which may be deleted but not removed yet? -ENOENT. */
+int db_campaign_launched_by(struct db *db, bool *ret, const char *id, const char *launcher,
+                            struct err *e);
 /* Sort: created, name, state. *RET_TOTAL counts all that match. Rows are in A. */
 int db_campaign_list(struct db *db, struct arena *a, struct db_campaign **ret, int *ret_count,
                      int64_t *ret_total, const struct db_filter *f, struct err *e);
@@ -393,7 +396,9 @@ int db_delivery_trim(struct db *w, int64_t before, struct err *e); /* forget tho
 /* ---- numbers for /metrics and the list page -----------------------------------------------------
  */
 
-void db_campaign_count(struct db *db, const char *state, int64_t *ret);
+/* Campaigns in STATE: all into RET, those of LAUNCHER into RET_OF. */
+void db_campaign_count(struct db *db, int64_t *ret, int64_t *ret_of, const char *state,
+                       const char *launcher);
 void db_delivery_count(struct db *db, const char *status, int64_t *ret); /* that are in it */
 int64_t db_count(struct db *db,
                  const char *table); /* rows of one of the tables above; -1 on failure */

@@ -5,8 +5,10 @@
 #include "search/state.h"
 #include "search/transfer.h"
 
-static const char *const source_keys[] = {"campaign", "model",       "cluster", "workload",
-                                          "trainer",  "constraints", "trials",  NULL};
+/* "simulated" says where its trials come from; the search weighs them all alike. */
+static const char *const source_keys[] = {"campaign",  "model",   "cluster",
+                                          "workload",  "trainer", "constraints",
+                                          "simulated", "trials",  NULL};
 static const char *const past_keys[] = {
     "layout",           "status", "tokens_per_s", "tokens_per_s_se", "peak_memory_bytes",
     "tokens_per_s_max", NULL};
@@ -60,6 +62,7 @@ static int parse_source(struct se_source *x, const json_t *v, const struct pl_cl
         return r;
     campaign = json_copy((json_t *)v);
     json_object_del(campaign, "campaign");
+    json_object_del(campaign, "simulated");
     json_object_del(campaign, "trials");
     if ((r = se_spec_parse(&x->spec, campaign, local, e)) < 0)
         return r;

@@ -34,6 +34,31 @@ static void metric(struct str *s, const char *name, const char *type, const char
              type, name, value);
 }
 
+/* The same by whether it is of simulated campaigns, which are SIMULATED of ALL. */
+static void split_metric(struct str *s, const char *name, const char *type, const char *help,
+                         int64_t all, int64_t simulated)
+{
+    str_addf(s, "# HELP partune_%s %s\n# TYPE partune_%s %s\n", name, help, name, type);
+    str_addf(s, "partune_%s{simulated=\"false\"} %lld\n", name, (long long)(all - simulated));
+    str_addf(s, "partune_%s{simulated=\"true\"} %lld\n", name, (long long)simulated);
+}
+
+static void add_campaigns(struct str *s, const struct tn_stats *t)
+{
+    static const char *const states[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
+                                         DB_DONE,    DB_CANCELLED, DB_FAILED};
+
+    str_add(s, "# HELP partune_campaigns campaigns by state\n# TYPE partune_campaigns gauge\n");
+    for (size_t i = 0; i < ARRAY_LEN(states); i++) {
+        int64_t simulated = t->simulated.campaigns_by_state[i];
+
+        str_addf(s, "partune_campaigns{state=\"%s\",simulated=\"false\"} %lld\n", states[i],
+                 (long long)(t->all.campaigns_by_state[i] - simulated));
+        str_addf(s, "partune_campaigns{state=\"%s\",simulated=\"true\"} %lld\n", states[i],
+                 (long long)simulated);
+    }
+}
+
 static double resident_bytes(void)
 {
     AUTO_FREE char *text = NULL;
@@ -47,22 +72,18 @@ static double resident_bytes(void)
 
 static void add_service(struct str *s, struct tn_service *svc)
 {
-    static const char *const states[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
-                                         DB_DONE,    DB_CANCELLED, DB_FAILED};
     struct tn_stats t;
 
     tn_stats(svc, &t);
-    str_add(s, "# HELP partune_campaigns campaigns by state\n# TYPE partune_campaigns gauge\n");
-    for (size_t i = 0; i < ARRAY_LEN(states); i++)
-        str_addf(s, "partune_campaigns{state=\"%s\"} %lld\n", states[i],
-                 (long long)t.campaigns_by_state[i]);
-    metric(s, "running_attempts", "gauge", "attempts that run now", (double)t.running_attempts);
+    add_campaigns(s, &t);
+    split_metric(s, "running_attempts", "gauge", "attempts that run now", t.all.running_attempts,
+                 t.simulated.running_attempts);
     metric(s, "cores", "gauge", "cores for trials", (double)t.cores);
     metric(s, "free_cores", "gauge", "cores that no trial holds", (double)t.free_cores);
-    metric(s, "trials_settled_total", "counter", "trials that ended since the start",
-           (double)t.trials_settled);
-    metric(s, "attempts_started_total", "counter", "attempts launched since the start",
-           (double)t.attempts_started);
+    split_metric(s, "trials_settled_total", "counter", "trials that ended since the start",
+                 t.all.trials_settled, t.simulated.trials_settled);
+    split_metric(s, "attempts_started_total", "counter", "attempts launched since the start",
+                 t.all.attempts_started, t.simulated.attempts_started);
     metric(s, "attempts_adopted_total", "counter", "attempts taken over from a former daemon",
            (double)t.adopted);
     metric(s, "trial_overhead_seconds_last", "gauge", "from the end of a trial to the next launch",

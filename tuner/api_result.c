@@ -77,6 +77,10 @@ static void answered(struct web_request *rq, void *arg)
 {
     struct question *q = arg;
 
+    if (q->r == 0)
+        q->r = tn_mark_simulated(q->answer, q->svc, q->id, &q->e);
+    if (q->r < 0)
+        json_decref(q->answer);
     tn_api_answer(rq, q->r, 200, q->answer, &q->e);
 }
 
@@ -253,6 +257,20 @@ static void provenance(struct tn_export_in *in, struct web_request *rq, const ch
     in->data = data_folder(rq, in->workload->data);
 }
 
+/* Production settings from a simulation: only for those who say that they know. */
+static void refuse_simulated(struct web_request *rq, const struct tn_export_in *in)
+{
+    json_t *rules = json_pack("[{s:s, s:s, s:s}]", "rule", "simulated", "key", "allow_simulated",
+                              "detail", "no training job has run this layout");
+    struct err e;
+
+    err_set(&e, -EINVAL,
+            "campaign %s is simulated: no training job has run the layout of trial %d; "
+            "allow_simulated=true (partune export --allow-simulated) writes the file all the same",
+            in->campaign, in->trial);
+    tn_api_rules(rq, &e, rules);
+}
+
 static void reply_export(struct web_request *rq, const char *target, const struct tn_export_in *in)
 {
     const struct tn_wrapper *wrapper = NULL;
@@ -261,11 +279,16 @@ static void reply_export(struct web_request *rq, const char *target, const struc
     const char *type = NULL;
     struct tn_findings f = {0};
     struct err e;
-    bool loss = false;
+    bool loss = false, simulated = false;
     int r;
 
-    if (web_query_bool(&loss, rq, "allow_loss", &e) < 0) {
+    if (web_query_bool(&loss, rq, "allow_loss", &e) < 0 ||
+        web_query_bool(&simulated, rq, "allow_simulated", &e) < 0) {
         tn_api_bad_query(rq, &e);
+        return;
+    }
+    if (x && in->simulated && !simulated) {
+        refuse_simulated(rq, in);
         return;
     }
     r = tn_export(&text, &type, &f, target, in, loss, &e);
@@ -338,6 +361,7 @@ void tn_api_export(struct web_request *rq)
         .campaign = w->campaign,
         .campaign_name = w->name,
         .trial = (int)w->n,
+        .simulated = w->simulated,
         .tokens_per_s = w->tokens_per_s,
         .lo = w->lo,
         .hi = w->hi,
@@ -415,6 +439,17 @@ static int add_campaign(json_t *items, json_t *layouts, struct web_request *rq, 
     return 0;
 }
 
+static int count_simulated(const json_t *items)
+{
+    const json_t *it;
+    size_t i;
+    int n = 0;
+
+    json_array_foreach((json_t *)(uintptr_t)items, i, it)
+        n += json_is_true(json_object_get(it, "simulated"));
+    return n;
+}
+
 void tn_api_compare(struct web_request *rq)
 {
     static const char *const keys[] = {"campaigns", "trials", NULL};
@@ -444,9 +479,13 @@ void tn_api_compare(struct web_request *rq)
         json_decref(items);
         web_reply_error(rq, &e);
     } else {
+        int simulated = count_simulated(items);
+
         web_reply_json(rq, 200,
-                       json_pack("{s:s, s:o, s:o}", "kind", key, "items", items, "differs",
-                                 differing(layouts)));
+                       json_pack("{s:s, s:b, s:b, s:o, s:o}", "kind", key, "simulated",
+                                 simulated > 0, "mixed",
+                                 simulated > 0 && (size_t)simulated < json_array_size(items),
+                                 "items", items, "differs", differing(layouts)));
     }
     json_decref(layouts);
 }

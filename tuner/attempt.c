@@ -99,8 +99,9 @@ static void take_step(struct tn_attempt *a, const char *text, const struct tn_st
         return;
     a->last_step_event = now;
     free(b->event);
-    b->event = mem_printf("{\"campaign\":\"%s\",\"n\":%lld,\"step\":%s}", a->campaign->id,
-                          (long long)a->trial->n, text);
+    b->event = mem_printf("{\"campaign\":\"%s\",\"n\":%lld,\"simulated\":%s,\"step\":%s}",
+                          a->campaign->id, (long long)a->trial->n,
+                          a->launcher == &tn_launcher_simulated ? "true" : "false", text);
 }
 
 static void take_line(void *ctx, const char *text, size_t n, int64_t end)
@@ -344,7 +345,8 @@ void tn_attempt_stop(struct tn_attempt *a, enum tn_stop_reason why)
     if (a->ended || a->stop != TN_STOP_NONE)
         return;
     a->stop = why;
-    log_info("campaign %s: stopping trial %lld: %s", a->campaign->id, (long long)a->trial->n,
+    log_info("campaign %s%s: stopping trial %lld: %s", a->campaign->id,
+             tn_simulated_mark(a->launcher), (long long)a->trial->n,
              a->trouble[0]           ? a->trouble
              : why == TN_STOP_CANCEL ? "cancelled"
                                      : "the daemon ends");
@@ -499,7 +501,8 @@ int tn_attempt_start(struct tn_trial *t, struct err *e)
     watch(a);
     note_overhead(a->svc);
     r = a->launcher->start(a, e);
-    a->svc->stats.attempts_started++;
+    a->svc->stats.all.attempts_started++;
+    a->svc->stats.simulated.attempts_started += a->launcher == &tn_launcher_simulated;
     if (r < 0) {
         never_ran(a, e);
         return 0;
@@ -522,8 +525,9 @@ static int adopt(struct tn_attempt *a, const struct db_attempt *row, struct err 
     a->unadopted = r < 0;
     if (r < 0)
         return r;
-    log_info("campaign %s: trial %lld attempt %lld %s", a->campaign->id, (long long)a->trial->n,
-             (long long)a->number, r ? "adopted" : "ended while no daemon ran");
+    log_info("campaign %s%s: trial %lld attempt %lld %s", a->campaign->id,
+             tn_simulated_mark(a->launcher), (long long)a->trial->n, (long long)a->number,
+             r ? "adopted" : "ended while no daemon ran");
     if (r == 0) {
         tn_attempt_ended(a);
         return 0;

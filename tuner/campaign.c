@@ -26,8 +26,9 @@ int tn_campaign_change(struct tn_service *svc, const char *id, const char *from,
 
     if (r < 0)
         return r;
-    log_info("campaign %s is %s%s%s", id, to, reason ? ": " : "", reason ? reason : "");
     c = tn_campaign_find(svc, id);
+    log_info("campaign %s%s is %s%s%s", id, c ? tn_simulated_mark(c->engine->spec->launcher) : "",
+             to, reason ? ": " : "", reason ? reason : "");
     if (c) {
         tn_campaign_set_state(c, to);
         tn_campaign_join_share(c);
@@ -283,7 +284,8 @@ int tn_campaign_cancel(json_t **ret, struct tn_service *svc, const char *id, str
 
     if (r < 0)
         return r;
-    log_info("campaign %s is cancelled", id);
+    log_info("campaign %s%s is cancelled", id,
+             c ? tn_simulated_mark(c->engine->spec->launcher) : "");
     if (c) {
         tn_campaign_set_state(c, DB_CANCELLED);
         tn_campaign_clear_queue(c);

@@ -70,9 +70,10 @@ json_t *tn_draft_json(const struct tn_draft *d)
     seconds = trials * (s->se.trial_start_s + steps * cost.total) / s->se.parallel;
     if (s->se.budget.wall_s > 0 && seconds > s->se.budget.wall_s)
         seconds = s->se.budget.wall_s;
-    return json_pack("{s:I, s:I, s:f, s:f, s:o}", "legal", (json_int_t)d->legal, "fitting",
-                     (json_int_t)d->legal, "expected_trials", trials, "expected_s", seconds,
-                     "baseline", pl_layout_json(&s->se.baseline));
+    return json_pack("{s:b, s:I, s:I, s:f, s:f, s:o}", "simulated",
+                     s->launcher == &tn_launcher_simulated, "legal", (json_int_t)d->legal,
+                     "fitting", (json_int_t)d->legal, "expected_trials", trials, "expected_s",
+                     seconds, "baseline", pl_layout_json(&s->se.baseline));
 }
 
 struct creation {
@@ -213,7 +214,8 @@ static int insert(json_t **ret, struct tn_service *svc, struct tn_engine *en, co
     c = tn_campaign_load(svc, &cr.c, tn_engine_ref(en));
     c->open = 1;
     tn_campaign_enqueue(c, tn_trial_new(&cr.baseline, &s->se.baseline));
-    log_info("campaign %s created name=\"%s\" legal=%zu owner=%s", id, s->name, legal, owner);
+    log_info("campaign %s%s created name=\"%s\" legal=%zu owner=%s", id,
+             tn_simulated_mark(s->launcher), s->name, legal, owner);
     return 0;
 }
 

@@ -207,7 +207,7 @@ int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct e
         return r;
     *ret = se_importance_json(en->search);
     tn_engine_unref(en);
-    return *ret ? 0 : err_set(e, -ENOENT, "nothing was measured yet");
+    return *ret ? 0 : err_set(e, -ENOENT, "no trial has succeeded yet");
 }
 
 int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
@@ -219,7 +219,7 @@ int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct er
         return r;
     *ret = se_diagnosis_json(en->search);
     tn_engine_unref(en);
-    return *ret ? 0 : err_set(e, -ENOENT, "nothing was measured yet");
+    return *ret ? 0 : err_set(e, -ENOENT, "no trial has succeeded yet");
 }
 
 int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_service *svc,

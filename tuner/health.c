@@ -105,10 +105,13 @@ void tn_stats(struct tn_service *svc, struct tn_stats *ret)
 
     *ret = svc->stats;
     for (size_t i = 0; i < ARRAY_LEN(states); i++)
-        db_campaign_count(svc->db, states[i], &ret->campaigns_by_state[i]);
-    ret->running_attempts = 0;
-    for (const struct tn_attempt *a = svc->attempts; a; a = a->next)
-        ret->running_attempts += !a->ended;
+        db_campaign_count(svc->db, &ret->all.campaigns_by_state[i],
+                          &ret->simulated.campaigns_by_state[i], states[i],
+                          tn_launcher_simulated.name);
+    for (const struct tn_attempt *a = svc->attempts; a; a = a->next) {
+        ret->all.running_attempts += !a->ended;
+        ret->simulated.running_attempts += !a->ended && a->launcher == &tn_launcher_simulated;
+    }
     ret->cores = svc->slots.count;
     ret->free_cores = svc->slots.free;
     ret->events_last_id = db_event_last(svc->db);

@@ -418,12 +418,18 @@ int tn_recover(struct tn_service *svc, struct err *e);
 /* ---- view.c, results.c --------------------------------------------------------------------------
  */
 
+/* Are the results of campaign ID the simulator's, no measurements? Its launcher says so. */
+int tn_simulated(bool *ret, struct db *db, const char *id, struct err *e);
+/* What stands behind a campaign's id in the log: nothing, or that it is simulated. */
+const char *tn_simulated_mark(const struct tn_launcher *launcher);
 int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *c, bool with_spec,
                      struct err *e);
-json_t *tn_trial_view(const struct db_trial *t);
-void tn_trial_text(struct str *s, const struct db_trial *t); /* the same as text; trial_text.c */
-json_t *tn_number(double v);                                 /* null for NAN */
-json_t *tn_time(int64_t ms);                                 /* RFC 3339, null for DB_NULL */
+/* A trial of a campaign that is SIMULATED, or is not. */
+json_t *tn_trial_view(const struct db_trial *t, bool simulated);
+/* The same as text; trial_text.c. */
+void tn_trial_text(struct str *s, const struct db_trial *t, bool simulated);
+json_t *tn_number(double v); /* null for NAN */
+json_t *tn_time(int64_t ms); /* RFC 3339, null for DB_NULL */
 
 enum { TN_BASELINE = 1 }; /* which trial of every campaign the baseline is */
 
@@ -438,7 +444,8 @@ int tn_measure_get(struct db *db, struct arena *a, struct tn_measure *ret, const
                    int64_t n, struct err *e); /* -ENOENT without a success */
 int tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json_t **ret_tied,
                     const struct db_campaign *c, struct err *e);
-json_t *tn_measure_json(const struct tn_measure *m, double baseline);
+/* BASELINE: its tokens/s, NAN where it has none. SIMULATED: so is the campaign. */
+json_t *tn_measure_json(const struct tn_measure *m, double baseline, bool simulated);
 
 /* Add an event with the resource's present form; W is the writer's connection. */
 int tn_event_campaign(struct db *w, const char *id, struct err *e);

@@ -1,5 +1,6 @@
 /*
- * The simulated launcher: a rehearsal of a campaign on any cluster, on no cluster at all.
+ * The simulated launcher: a dry campaign on any cluster, on no cluster at all. Nothing that it says
+ * is a measurement: each of its events has "simulated": true.
  *
  *     "launcher": {"kind": "simulated", "noise": 0.02, "failures": 0, "speed": 100, "seed": 1}
  *
@@ -66,9 +67,11 @@ static void keep_timeline(const struct tn_attempt *a, const struct pl_timeline *
 {
     AUTO_FREE char *path = mem_printf("%s/%s", a->folder, TN_TIMELINE_FILE);
     AUTO_JSON *v = pl_timeline_trace(t);
-    AUTO_FREE char *text = jx_dump(v);
+    AUTO_FREE char *text = NULL;
     struct err e = {0};
 
+    json_object_set_new(v, "otherData", json_pack("{s:b}", "simulated", 1));
+    text = jx_dump(v);
     if (file_write_atomic(path, text, strlen(text), 0600, &e) < 0)
         log_warn("simulated trial %lld: %s", (long long)a->trial->n, e.text);
 }
@@ -104,7 +107,7 @@ static void line(struct str *s, const char *event, const char *fmt, ...)
 {
     va_list ap;
 
-    str_addf(s, "{\"v\":1,\"event\":\"%s\",\"t\":%.3f,", event, clock_wall_s());
+    str_addf(s, "{\"v\":1,\"event\":\"%s\",\"t\":%.3f,\"simulated\":true,", event, clock_wall_s());
     va_start(ap, fmt);
     str_vaddf(s, fmt, ap);
     va_end(ap);
@@ -153,9 +156,8 @@ static double rehearse(struct str *out, const struct tn_attempt *a, const struct
     se = n > 1 ? sqrt(fmax(sum2 / n - mean * mean, 0) / (n - 1)) : 0;
     line(out, "summary",
          "\"steps\":%d,\"tokens_per_s\":%.6g,\"tokens_per_s_se\":%.6g,\"step_ms\":{\"median\":%.6g,"
-         "\"ci95\":%.6g},"
-         "\"memory\":{\"planned\":%s,\"measured\":%s}",
-         n, tokens * 1000 / mean, tokens * 1000 / mean * se / mean, mean, 1.96 * se, text, text);
+         "\"ci95\":%.6g},\"memory\":{\"planned\":%s}",
+         n, tokens * 1000 / mean, tokens * 1000 / mean * se / mean, mean, 1.96 * se, text);
     return start + total;
 }
 

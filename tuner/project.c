@@ -85,6 +85,7 @@ struct study {
     double winner_rate; /* measured tokens/s */
     struct pl_observation *at;
     int n, cap;
+    int simulated; /* of the N observations */
     struct pl_calibration *calibration;
 };
 
@@ -121,6 +122,7 @@ static int learn(struct study *st, const struct db_campaign *c, const struct se_
         o.relative_se = t[i].tokens_per_s_se > 0 ? t[i].tokens_per_s_se / t[i].tokens_per_s : 0.01;
         MEM_GROW(st->at, st->n, st->cap);
         st->at[st->n++] = o;
+        st->simulated += str_eq(c->launcher, tn_launcher_simulated.name);
     }
     pl_cost_ctx_free(x);
     return r;
@@ -255,7 +257,7 @@ static json_t *row(const struct study *st, int n, const struct asked *q, double 
 
 /* ---- what earlier ones were worth ---- */
 
-/* Was what ROW of a projection spoke of measured by a trial that began after it? */
+/* Was what ROW of PAST, a projection, describes measured by a trial that began after it? */
 static void compare(json_t *list, const struct db_artifact *ar, const json_t *past,
                     const struct db_campaign *c, const struct db_trial *t, int n)
 {
@@ -275,13 +277,14 @@ static void compare(json_t *list, const struct db_artifact *ar, const json_t *pa
             if (t[k].created < ar->created || strcmp(t[k].layout, layout) || !(said > 0))
                 continue;
             json_array_append_new(
-                list,
-                json_pack("{s:s, s:s, s:O, s:O, s:f, s:f, s:f, s:s, s:I, s:f, s:f, s:b}",
-                          "campaign", ar->campaign, "created", clock_format(when, ar->created),
-                          "devices", json_object_get(row, "devices"), "text",
-                          json_object_get(row, "text"), "projected", said, "lo", lo, "hi", hi,
-                          "measured_by", c->id, "trial", (json_int_t)t[k].n, "measured", seen,
-                          "error", said / seen - 1, "inside", seen >= lo && seen <= hi));
+                list, json_pack("{s:s, s:b, s:s, s:O, s:O, s:f, s:f, s:f, s:s, s:I, s:f, s:f, s:b}",
+                                "campaign", ar->campaign, "simulated",
+                                json_is_true(json_object_get(past, "simulated")), "created",
+                                clock_format(when, ar->created), "devices",
+                                json_object_get(row, "devices"), "text",
+                                json_object_get(row, "text"), "projected", said, "lo", lo, "hi", hi,
+                                "measured_by", c->id, "trial", (json_int_t)t[k].n, "measured", seen,
+                                "error", said / seen - 1, "inside", seen >= lo && seen <= hi));
             break; /* the first is enough: repeats are not new evidence */
         }
     }
@@ -313,7 +316,8 @@ static json_t *rows_of_batch(const json_t *past, const json_t *resolved)
     json_array_foreach(json_object_get(past, "rows"), i, row)
         if (json_equal(json_object_get(row, "global_batch"), batch))
             json_array_append(rows, row);
-    return json_pack("{s:o}", "rows", rows);
+    return json_pack("{s:o, s:b}", "rows", rows, "simulated",
+                     json_is_true(json_object_get(past, "simulated")));
 }
 
 static int against_campaign(json_t *list, struct study *st, const struct db_campaign *c,
@@ -325,6 +329,8 @@ static int against_campaign(json_t *list, struct study *st, const struct db_camp
     int count = 0, r = 0;
     int64_t total;
 
+    if (str_eq(c->launcher, tn_launcher_simulated.name)) /* a simulation is no evidence */
+        return 0;
     for (int i = 0; r == 0 && i < n; i++) {
         if (!same_work(past[i], resolved, c->trainer))
             continue;
@@ -368,8 +374,8 @@ static json_t *calibration_json(const struct study *st)
     struct pl_projected here;
 
     pl_project(&here, st->calibration, &st->winner, 1);
-    return json_pack("{s:i, s:f, s:f, s:f}", "trials", st->n, "factor", here.factor, "lo", here.lo,
-                     "hi", here.hi);
+    return json_pack("{s:i, s:i, s:f, s:f, s:f}", "trials", st->n, "simulated", st->simulated,
+                     "factor", here.factor, "lo", here.lo, "hi", here.hi);
 }
 
 static int answer(json_t **ret, struct study *st, const struct asked *q,
@@ -384,13 +390,14 @@ static int answer(json_t **ret, struct study *st, const struct asked *q,
 
     for (int i = 0; i < q->n; i++)
         json_array_append_new(rows, row(st, q->devices[i], q, &base));
-    *ret = json_pack("{s:s, s:s, s:s, s:s, s:s, s:{s:i, s:i, s:s, s:f}, s:o, s:o, s:o}", "campaign",
-                     c->id, "scaling", q->weak ? "weak" : "strong", "layouts",
-                     q->best ? "best" : "winner", "cluster", st->there.name, "device",
-                     st->there.device.name, "base", "devices", st->winner.world, "global_batch",
-                     st->spec.workload.global_batch, "text", pl_layout_text(text, &st->winner),
-                     "tokens_per_s", st->winner_rate, "calibration", calibration_json(st), "rows",
-                     rows, "earlier", past);
+    *ret = json_pack("{s:s, s:b, s:s, s:s, s:s, s:s, s:{s:i, s:i, s:s, s:f, s:b}, s:o, s:o, s:o}",
+                     "campaign", c->id, "simulated", st->simulated > 0, "scaling",
+                     q->weak ? "weak" : "strong", "layouts", q->best ? "best" : "winner", "cluster",
+                     st->there.name, "device", st->there.device.name, "base", "devices",
+                     st->winner.world, "global_batch", st->spec.workload.global_batch, "text",
+                     pl_layout_text(text, &st->winner), "tokens_per_s", st->winner_rate,
+                     "simulated", str_eq(c->launcher, tn_launcher_simulated.name), "calibration",
+                     calibration_json(st), "rows", rows, "earlier", past);
     return r;
 }
 
@@ -443,9 +450,10 @@ static int keep_job(struct db *w, void *arg, struct err *e)
         r = jx_parse(&resolved, c.resolved, strlen(c.resolved), e);
     if (r == 0) {
         AUTO_JSON *kept = json_pack(
-            "{s:O, s:s, s:O, s:O, s:O}", "model", json_object_get(resolved, "model"), "trainer",
-            c.trainer, "workload", json_object_get(resolved, "workload"), "device",
-            json_object_get(body, "device"), "rows", json_object_get(body, "rows"));
+            "{s:O, s:O, s:s, s:O, s:O, s:O}", "simulated", json_object_get(body, "simulated"),
+            "model", json_object_get(resolved, "model"), "trainer", c.trainer, "workload",
+            json_object_get(resolved, "workload"), "device", json_object_get(body, "device"),
+            "rows", json_object_get(body, "rows"));
         AUTO_FREE char *text = kept ? jx_dump(kept) : NULL;
         struct db_artifact whole = *ar;
 

@@ -107,16 +107,28 @@ int tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json
     return 0;
 }
 
-json_t *tn_measure_json(const struct tn_measure *m, double baseline)
+json_t *tn_measure_json(const struct tn_measure *m, double baseline, bool simulated)
 {
-    return json_pack(
-        "{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "trial", (json_int_t)m->n, "layout",
-        json_loads(m->layout, 0, NULL), "text", m->text, "tokens_per_s", tn_number(m->mean), "lo",
-        tn_number(m->lo), "hi", tn_number(m->hi), "mfu", tn_number(m->mfu), "ratio",
-        tn_number(m->mean / baseline), "memory_bytes", tn_number(m->memory), "measured", m->count);
+    return json_pack("{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:i, s:i}", "trial",
+                     (json_int_t)m->n, "layout", json_loads(m->layout, 0, NULL), "text", m->text,
+                     "tokens_per_s", tn_number(m->mean), "lo", tn_number(m->lo), "hi",
+                     tn_number(m->hi), "mfu", tn_number(m->mfu), "ratio",
+                     tn_number(m->mean / baseline), "memory_bytes", tn_number(m->memory),
+                     "simulated", simulated, "runs", m->count, "measured",
+                     simulated ? 0 : m->count);
 }
 
 /* ---- for the handlers ---- */
+
+int tn_mark_simulated(json_t *v, struct tn_service *svc, const char *id, struct err *e)
+{
+    bool simulated;
+    int r = tn_simulated(&simulated, svc->db, id, e);
+
+    if (r == 0)
+        json_object_set_new(v, "simulated", json_boolean(simulated));
+    return r;
+}
 
 int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
 {
@@ -133,7 +145,7 @@ int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
         r = r == -ENOENT ? 0 : r; /* it has not run, or failed */
     }
     if (r == 0) {
-        *ret = tn_measure_json(&m, baseline.mean);
+        *ret = tn_measure_json(&m, baseline.mean, str_eq(c.launcher, tn_launcher_simulated.name));
         json_object_set(*ret, "tied_with", tied);
     }
     json_decref(tied);
@@ -151,7 +163,7 @@ int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err
     if (r == 0)
         r = tn_measure_get(svc->db, &a, &m, id, TN_BASELINE, e);
     if (r == 0) {
-        *ret = tn_measure_json(&m, m.mean);
+        *ret = tn_measure_json(&m, m.mean, str_eq(c.launcher, tn_launcher_simulated.name));
         json_object_set_new(*ret, "tied_with", json_array());
     }
     arena_done(&a);
@@ -160,7 +172,8 @@ int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err
 
 /* Every successful trial of the campaign, verification excepted. */
 static int each_ok(struct tn_service *svc, const char *id,
-                   void (*fn)(void *ctx, const struct db_trial *t), void *ctx, struct err *e)
+                   void (*fn)(void *ctx, const struct db_trial *t, bool simulated), void *ctx,
+                   struct err *e)
 {
     struct arena a = {0};
     struct db_campaign c;
@@ -174,17 +187,19 @@ static int each_ok(struct tn_service *svc, const char *id,
         r = db_trial_list(svc->db, &a, &t, &n, &total, id, &f, e);
     for (int i = 0; r == 0 && i < n; i++)
         if (strcmp(t[i].kind, "verify") != 0)
-            fn(ctx, &t[i]);
+            fn(ctx, &t[i], str_eq(c.launcher, tn_launcher_simulated.name));
     arena_done(&a);
     return r;
 }
 
-static void add_prediction(void *ctx, const struct db_trial *t)
+static void add_prediction(void *ctx, const struct db_trial *t, bool simulated)
 {
     if (!isnan(t->predicted_tokens_per_s))
-        json_array_append_new(ctx, json_pack("{s:I, s:o, s:o}", "n", (json_int_t)t->n, "predicted",
-                                             tn_number(t->predicted_tokens_per_s), "measured",
-                                             tn_number(t->tokens_per_s)));
+        json_array_append_new(ctx, json_pack("{s:I, s:b, s:o, s:o, s:o}", "n", (json_int_t)t->n,
+                                             "simulated", simulated, "predicted",
+                                             tn_number(t->predicted_tokens_per_s), "tokens_per_s",
+                                             tn_number(t->tokens_per_s), "measured",
+                                             tn_number(simulated ? NAN : t->tokens_per_s)));
 }
 
 int tn_predictions(json_t **ret_items, struct tn_service *svc, const char *id, struct err *e)
@@ -207,12 +222,14 @@ struct point {
 struct points {
     struct point *v;
     int n, cap;
+    bool simulated;
 };
 
-static void add_point(void *ctx, const struct db_trial *t)
+static void add_point(void *ctx, const struct db_trial *t, bool simulated)
 {
     struct points *p = ctx;
 
+    p->simulated = simulated;
     if (!(t->memory > 0))
         return;
     MEM_GROW(p->v, p->n, p->cap);
@@ -243,9 +260,9 @@ int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct
             if (p.v[i].rate > fastest) {
                 fastest = p.v[i].rate;
                 json_array_append_new(*ret_items,
-                                      json_pack("{s:I, s:f, s:f}", "n", (json_int_t)p.v[i].n,
-                                                "tokens_per_s", p.v[i].rate, "memory_bytes",
-                                                p.v[i].memory));
+                                      json_pack("{s:I, s:b, s:f, s:f}", "n", (json_int_t)p.v[i].n,
+                                                "simulated", p.simulated, "tokens_per_s",
+                                                p.v[i].rate, "memory_bytes", p.v[i].memory));
             }
     }
     free(p.v);
@@ -279,7 +296,8 @@ int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int
                                .tokens_per_s = m.mean,
                                .lo = m.lo,
                                .hi = m.hi,
-                               .mfu = m.mfu};
+                               .mfu = m.mfu,
+                               .simulated = str_eq(c.launcher, tn_launcher_simulated.name)};
         r = pl_layout_parse(&w.layout, layout, &w.model, &w.cluster, &w.workload, e);
         se_spec_done(&spec);
     }

@@ -52,7 +52,8 @@ static void finish(struct tn_campaign *c)
         c->retry_at = tn_now_ms() + 1000;
         return;
     }
-    log_info("campaign %s is done: %s", c->id, c->done);
+    log_info("campaign %s%s is done: %s", c->id, tn_simulated_mark(c->engine->spec->launcher),
+             c->done);
     tn_campaign_clear_queue(c);
     tn_campaign_set_state(c, DB_DONE);
 }

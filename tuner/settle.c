@@ -363,15 +363,17 @@ static void teach(struct settlement *s)
 static void log_end(const struct settlement *s)
 {
     const struct tn_attempt *a = s->a;
+    const char *mark = tn_simulated_mark(a->launcher);
     char text[160];
 
     pl_layout_text(text, &a->trial->layout);
     if (!strcmp(s->cause.outcome, "ok"))
-        log_info("campaign %s: trial %lld (%s) ok tokens_per_s=%.0f", a->campaign->id,
+        log_info("campaign %s%s: trial %lld (%s) ok tokens_per_s=%.0f", a->campaign->id, mark,
                  (long long)a->trial->n, text, a->seen.tokens_per_s);
     else
-        log_info("campaign %s: trial %lld (%s) %s%s: %s", a->campaign->id, (long long)a->trial->n,
-                 text, s->cause.outcome, s->final ? "" : ", to be tried again", s->cause.detail);
+        log_info("campaign %s%s: trial %lld (%s) %s%s: %s", a->campaign->id, mark,
+                 (long long)a->trial->n, text, s->cause.outcome,
+                 s->final ? "" : ", to be tried again", s->cause.detail);
     if (!strcmp(s->cause.outcome, "illegal"))
         log_error("the trainer refuses a layout that the rules allow: %s", s->cause.detail);
 }
@@ -389,13 +391,14 @@ static void apply(struct settlement *s)
     a->launcher->release(a);
     log_end(s);
     if (s->paused) {
-        log_warn("campaign %s is paused: %s", c->id, s->reason);
+        log_warn("campaign %s%s is paused: %s", c->id, tn_simulated_mark(a->launcher), s->reason);
         if (!strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING))
             tn_campaign_set_state(c, DB_PAUSED);
     }
     if (s->final) {
         teach(s);
-        c->svc->stats.trials_settled++;
+        c->svc->stats.all.trials_settled++;
+        c->svc->stats.simulated.trials_settled += a->launcher == &tn_launcher_simulated;
     } else {
         /* A pause before the next attempt, so that a broken machine is not hammered. */
         a->trial->not_before = s->rule->next == PAUSE ? 0 : tn_now_ms() + 200;

@@ -7,10 +7,13 @@ int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t n
 {
     struct arena a = {0};
     struct db_trial t;
+    bool simulated;
     int r = db_trial_get(svc->db, &a, &t, id, n, e);
 
     if (r == 0)
-        *ret = tn_trial_view(&t);
+        r = tn_simulated(&simulated, svc->db, id, e);
+    if (r == 0)
+        *ret = tn_trial_view(&t, simulated);
     arena_done(&a);
     return r;
 }
@@ -29,10 +32,13 @@ int tn_trial_list(struct str *ret_items, const char **ret_next, int64_t *ret_tot
 {
     struct db_filter more = *f; /* one row more, to know whether there is one */
     struct db_trial *t = NULL;
+    bool simulated;
     int n = 0;
     int r = known(svc, id, e);
 
     more.limit++;
+    if (r == 0)
+        r = tn_simulated(&simulated, svc->db, id, e);
     if (r == 0)
         r = db_trial_list(svc->db, a, &t, &n, ret_total, id, &more, e);
     if (r < 0)
@@ -40,7 +46,7 @@ int tn_trial_list(struct str *ret_items, const char **ret_next, int64_t *ret_tot
     *ret_next = n > f->limit ? db_trial_position(a, f, &t[--n - 1]) : NULL;
     for (int i = 0; i < n; i++) {
         str_addc(ret_items, i ? ',' : '[');
-        tn_trial_text(ret_items, &t[i]);
+        tn_trial_text(ret_items, &t[i], simulated);
     }
     str_add(ret_items, n ? "]" : "[]");
     return 0;
@@ -60,9 +66,12 @@ int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc,
     struct arena a = {0};
     struct db_trial t;
     struct db_step *s = NULL;
+    bool simulated;
     int count = 0;
     int r = known_trial(svc, &t, &a, id, n, e);
 
+    if (r == 0)
+        r = tn_simulated(&simulated, svc->db, id, e);
     if (r == 0)
         r = db_step_list(svc->db, &a, &s, &count, ret_total, id, n, offset, limit, e);
     if (r == 0) {
@@ -70,8 +79,10 @@ int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc,
         for (int i = 0; i < count; i++) {
             json_t *v = json_loads(s[i].data, 0, NULL);
 
-            if (v)
-                json_array_append_new(*ret_items, v);
+            if (!v)
+                continue;
+            json_object_set_new(v, "simulated", json_boolean(simulated));
+            json_array_append_new(*ret_items, v);
         }
     }
     arena_done(&a);

@@ -82,7 +82,7 @@ static void add_time(struct str *s, int64_t ms)
         add(s, value);                                                                             \
     } while (0)
 
-static void add_measurements(struct str *s, const struct db_trial *t)
+static void add_measurements(struct str *s, const struct db_trial *t, bool simulated)
 {
     FIELD(s, ",\"predicted\":{\"tokens_per_s\":", add_number, t->predicted_tokens_per_s);
     FIELD(s, ",\"memory_bytes\":", add_number, t->predicted_memory);
@@ -96,16 +96,18 @@ static void add_measurements(struct str *s, const struct db_trial *t)
     FIELD(s, ",\"ci95\":", add_number, t->step_ms_ci95);
     FIELD(s, "},\"phases_ms\":", add_json, t->phases);
     FIELD(s, ",\"memory\":{\"planned\":", add_json, t->memory_planned);
-    FIELD(s, ",\"measured\":", add_json, t->memory_measured);
+    /* Rows of earlier versions have the simulator's plan here, too. */
+    FIELD(s, ",\"measured\":", add_json, simulated ? NULL : t->memory_measured);
     FIELD(s, "},\"loss\":{\"first\":", add_number, t->loss_first);
     FIELD(s, ",\"last\":", add_number, t->loss_last);
     str_addc(s, '}');
 }
 
-void tn_trial_text(struct str *s, const struct db_trial *t)
+void tn_trial_text(struct str *s, const struct db_trial *t, bool simulated)
 {
     FIELD(s, "{\"campaign\":", add_string, t->campaign);
     FIELD(s, ",\"n\":", add_integer, t->n);
+    str_add(s, simulated ? ",\"simulated\":true" : ",\"simulated\":false");
     FIELD(s, ",\"kind\":", add_string, t->kind);
     FIELD(s, ",\"state\":", add_string, t->state);
     FIELD(s, ",\"repeat_of\":", add_integer, t->repeat_of);
@@ -113,7 +115,7 @@ void tn_trial_text(struct str *s, const struct db_trial *t)
     FIELD(s, ",\"layout\":", add_json, t->layout);
     FIELD(s, ",\"text\":", add_string, t->layout_text);
     FIELD(s, ",\"why\":", add_string, t->why);
-    add_measurements(s, t);
+    add_measurements(s, t, simulated);
     FIELD(s, ",\"created\":", add_time, t->created);
     FIELD(s, ",\"started\":", add_time, t->started);
     FIELD(s, ",\"ended\":", add_time, t->ended);

@@ -94,10 +94,17 @@ json_t *tn_health_json(struct tn_service *svc);
 enum { TN_DELIVERY_STATES = 3 };
 extern const char *const tn_delivery_states[TN_DELIVERY_STATES]; /* of webhooks' deliveries */
 
-struct tn_stats {
+/* What is counted apart for simulated campaigns. */
+struct tn_tally {
     int64_t campaigns_by_state[6]; /* order of docs/API.md */
-    int64_t running_attempts, free_cores, cores;
-    int64_t trials_settled, attempts_started, adopted; /* since the start */
+    int64_t running_attempts;
+    int64_t trials_settled, attempts_started; /* since the start */
+};
+
+struct tn_stats {
+    struct tn_tally all, simulated; /* the second is a part of the first */
+    int64_t free_cores, cores;
+    int64_t adopted;                          /* attempts, since the start */
     double overhead_ms_last, overhead_ms_max; /* from the end of a trial to the next launch */
     int64_t events_last_id;
     int64_t deliveries[TN_DELIVERY_STATES];   /* of the last 30 days */
@@ -211,6 +218,9 @@ int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err
 int tn_predictions(json_t **ret_items, struct tn_service *svc, const char *id, struct err *e);
 int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct err *e);
 
+/* "simulated" of V, which is about campaign ID: is it about the simulator's trials? */
+int tn_mark_simulated(json_t *v, struct tn_service *svc, const char *id, struct err *e);
+
 /* What the fitted search believes. Any thread, use web_offload: waits for a fit in progress, and
  * builds the search anew for a campaign that has ended. */
 int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
@@ -240,6 +250,7 @@ struct tn_winner {
     char campaign[16], name[128];
     int64_t n;
     double tokens_per_s, lo, hi, mfu;
+    bool simulated; /* the numbers are the simulator's */
 };
 int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int64_t n,
               struct err *e);

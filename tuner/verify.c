@@ -160,15 +160,18 @@ static void finish(struct tn_campaign *c)
     struct err e = {0};
     int r = read_pairs(&p, c, &e);
     AUTO_FREE char *text = r < 0 ? NULL : record(&c->verify, p.n > 0 ? "done" : "failed", &p);
+    bool simulated = c->engine->spec->launcher == &tn_launcher_simulated;
     struct change ch = {c->id, text, DB_VERIFYING, DB_DONE,
-                        p.n > 0 ? "verified" : "no pair of the verification succeeded"};
+                        p.n == 0    ? "no pair of the verification succeeded"
+                        : simulated ? "verification simulated"
+                                    : "verified"};
 
     if (r < 0 || tn_write(c->svc, change_job, &ch, &e) < 0) {
         log_error("campaign %s: the verification cannot end: %s", c->id, e.text);
         c->retry_at = tn_now_ms() + 1000;
         return;
     }
-    log_info("campaign %s is verified", c->id);
+    log_info("campaign %s%s: %s", c->id, tn_simulated_mark(c->engine->spec->launcher), ch.reason);
     c->verify = (struct tn_verify){0};
     tn_campaign_set_state(c, DB_DONE);
 }
@@ -277,7 +280,7 @@ static int start_verify(struct tn_service *svc, const struct db_campaign *row, s
     if (r == 0)
         r = tn_measure_get(svc->db, &a, &baseline, row->id, TN_BASELINE, e);
     if (r == -ENOENT)
-        r = err_set(e, -ESTALE, "winner and baseline must both have been measured");
+        r = err_set(e, -ESTALE, "winner and baseline must both have succeeded");
     if (r == 0) {
         v->winner_n = best.n;
         v->baseline_n = baseline.n;

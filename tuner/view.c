@@ -34,13 +34,25 @@ static json_t *column(const char *s)
     return v ? v : json_null();
 }
 
+/* ---- what is simulated ---- */
+
+int tn_simulated(bool *ret, struct db *db, const char *id, struct err *e)
+{
+    return db_campaign_launched_by(db, ret, id, tn_launcher_simulated.name, e);
+}
+
+const char *tn_simulated_mark(const struct tn_launcher *launcher)
+{
+    return launcher == &tn_launcher_simulated ? " (simulated)" : "";
+}
+
 /* ---- trial ---- */
 
-json_t *tn_trial_view(const struct db_trial *t)
+json_t *tn_trial_view(const struct db_trial *t, bool simulated)
 {
     AUTO_STR s = {0};
 
-    tn_trial_text(&s, t);
+    tn_trial_text(&s, t, simulated);
     return column(str_text(&s));
 }
 
@@ -100,27 +112,60 @@ static int add_progress(json_t *v, struct db *db, const struct db_campaign *c,
 }
 
 /* Nothing measured yet is no error. */
-static int add_results(json_t *v, struct db *db, const struct db_campaign *c, struct err *e)
+static int add_results(json_t *v, struct db *db, const struct db_campaign *c, bool simulated,
+                       struct err *e)
 {
     struct arena a = {0};
     struct tn_measure best, baseline = {.mean = NAN};
     int r = tn_measure_get(db, &a, &baseline, c->id, TN_BASELINE, e);
 
     json_object_set_new(v, "best", json_null());
-    json_object_set_new(v, "baseline",
-                        r == 0 ? tn_measure_json(&baseline, baseline.mean) : json_null());
+    json_object_set_new(
+        v, "baseline", r == 0 ? tn_measure_json(&baseline, baseline.mean, simulated) : json_null());
     if (r == 0 || r == -ENOENT)
         r = tn_measure_best(db, &a, &best, NULL, c, e);
     if (r == 0)
-        json_object_set_new(v, "best", tn_measure_json(&best, baseline.mean));
+        json_object_set_new(v, "best", tn_measure_json(&best, baseline.mean, simulated));
     arena_done(&a);
     return r == -ENOENT ? 0 : r;
+}
+
+/* What a verification found; of a simulated campaign it was simulated, too. */
+static json_t *verify_view(const struct db_campaign *c, bool simulated)
+{
+    json_t *v = column(c->verify);
+
+    if (json_is_object(v))
+        json_object_set_new(v, "simulated", json_boolean(simulated));
+    return v;
+}
+
+/* How many trials of how many earlier campaigns inform the search, and how many of those trials
+ * were simulated; null without any. */
+static json_t *warm_start_view(const json_t *resolved)
+{
+    const json_t *list = json_object_get(json_object_get(resolved, "search"), "warm_start");
+    json_int_t trials = 0, simulated = 0;
+    json_t *source;
+    size_t i;
+
+    if (json_array_size(list) == 0)
+        return json_null();
+    json_array_foreach((json_t *)(uintptr_t)list, i, source) {
+        json_int_t n = (json_int_t)json_array_size(json_object_get(source, "trials"));
+
+        trials += n;
+        simulated += json_is_true(json_object_get(source, "simulated")) ? n : 0;
+    }
+    return json_pack("{s:I, s:I, s:I}", "campaigns", (json_int_t)json_array_size(list), "trials",
+                     trials, "simulated", simulated);
 }
 
 int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *c, bool with_spec,
                      struct err *e)
 {
     AUTO_JSON *resolved = column(c->resolved);
+    bool simulated = str_eq(c->launcher, tn_launcher_simulated.name);
     json_t *v = json_object();
     int r;
 
@@ -139,11 +184,13 @@ int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *c, b
     json_object_set_new(v, "objective", text(c->objective));
     json_object_set_new(v, "trainer", text(c->trainer));
     json_object_set_new(v, "launcher", text(c->launcher));
+    json_object_set_new(v, "simulated", json_boolean(simulated));
+    json_object_set_new(v, "warm_start", warm_start_view(resolved));
     json_object_set_new(v, "space", column(c->space));
     r = add_progress(v, db, c, resolved, e);
     if (r == 0)
-        r = add_results(v, db, c, e);
-    json_object_set_new(v, "verify", column(c->verify));
+        r = add_results(v, db, c, simulated, e);
+    json_object_set_new(v, "verify", verify_view(c, simulated));
     json_object_set_new(v, "tags", column(c->tags));
     json_object_set_new(v, "notes", text(c->notes));
     json_object_set_new(v, "owner", text(c->owner));
@@ -197,11 +244,14 @@ int tn_event_trial(struct db *w, const char *id, int64_t n, struct err *e)
 {
     struct arena a = {0};
     struct db_trial t;
+    bool simulated;
     AUTO_STR s = {0};
     int r = db_trial_get(w, &a, &t, id, n, e);
 
+    if (r == 0)
+        r = tn_simulated(&simulated, w, id, e);
     if (r == 0) {
-        tn_trial_text(&s, &t);
+        tn_trial_text(&s, &t, simulated);
         r = add_line(w, id, n, "trial", str_text(&s), e);
     }
     arena_done(&a);
@@ -222,7 +272,7 @@ int tn_event_best(struct db *w, const char *id, struct err *e)
             r = tn_measure_best(w, &a, &best, NULL, &c, e);
     }
     if (r == 0) {
-        v = tn_measure_json(&best, baseline.mean);
+        v = tn_measure_json(&best, baseline.mean, str_eq(c.launcher, tn_launcher_simulated.name));
         json_object_set_new(v, "campaign", json_string(id));
         r = add_event(w, id, best.n, "best", v, e);
     }

@@ -76,7 +76,8 @@ static int source_of(json_t **ret, struct db *db, const char *id, struct err *e)
     if (r == 0 && json_array_size(trials) == 0)
         r = err_at(e, -EINVAL, "", "campaign %s has no trial that ended with a result yet", id);
     if (r == 0) {
-        v = json_pack("{s:s, s:s, s:O}", "campaign", id, "trainer", c.trainer, "trials", trials);
+        v = json_pack("{s:s, s:s, s:b, s:O}", "campaign", id, "trainer", c.trainer, "simulated",
+                      str_eq(c.launcher, tn_launcher_simulated.name), "trials", trials);
         for (size_t i = 0; i < ARRAY_LEN(kept); i++)
             if (json_object_get(resolved, kept[i]))
                 json_object_set(v, kept[i], json_object_get(resolved, kept[i]));

@@ -220,10 +220,14 @@ static json_t *trial_json(struct tn_service *svc, const struct db_delivery *d)
 
 static char *body_of(struct tn_service *svc, const struct db_delivery *d)
 {
-    AUTO_JSON *v = json_pack("{s:s, s:s, s:o, s:s, s:s, s:s?, s:o, s:o}", "id", d->uuid, "event",
-                             d->event, "time", time_json(d->created), "instance", svc->instance,
-                             "state", d->state, "reason", d->reason, "campaign",
-                             campaign_json(svc, d), "trial", trial_json(svc, d));
+    bool simulated;
+    json_t *known = tn_simulated(&simulated, svc->db, d->campaign, NULL) == 0
+                        ? json_boolean(simulated)
+                        : json_null(); /* it was removed meanwhile */
+    AUTO_JSON *v = json_pack(
+        "{s:s, s:s, s:o, s:s, s:o, s:s, s:s?, s:o, s:o}", "id", d->uuid, "event", d->event, "time",
+        time_json(d->created), "instance", svc->instance, "simulated", known, "state", d->state,
+        "reason", d->reason, "campaign", campaign_json(svc, d), "trial", trial_json(svc, d));
 
     return jx_dump(v);
 }

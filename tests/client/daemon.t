@@ -44,7 +44,7 @@ printf '%s' '--tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-
 ok "submit --watch follows to the end" text "^campaign .*: done" "$partune" submit --watch c.json
 is "a line for each trial" "$(grep -c '^trial ' out)" 6
 is "which knows of it: the first, the baseline, is the best until then" \
-    "$(sed -n 's/^trial   1 .* \([0-9,]*\) tokens\/s  best \([0-9,]*\) (1.00 x baseline).*/\1 \2/p' out | awk '{ print $1 == $2 }')" 1
+    "$(sed -n 's/^trial   1 .* \([0-9,]*\) simulated tokens\/s  best \([0-9,]*\) (1.00 x baseline).*/\1 \2/p' out | awk '{ print $1 == $2 }')" 1
 id=$(sed -n 's/^campaign \([^ ]*\) (.*/\1/p' out)
 ok "watch --json prints events only" sh -c '"$0" --json watch last | python3 -c "import json,sys; [json.loads(l) for l in sys.stdin]"' "$partune"
 
@@ -72,7 +72,7 @@ predicted predictions $id
 expected surface $id tp micro_batch
 { diagnosis $id
 layout compare $id/1 $id/2
-tensor-model export $id --to megatron --allow-loss
+tensor-model export $id --to megatron --allow-loss --allow-simulated
 gpt-22B presets models
 dgx-a100 presets clusters
 synthetic datasets

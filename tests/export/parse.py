@@ -96,7 +96,7 @@ def python(text):
         scope = {}
         exec(compile(text, "export", "exec"), scope)
         log = {}
-        scope["with_measured_layout"](Recorder("", log))
+        scope["with_partune_layout"](Recorder("", log))
     finally:
         for n, m in saved.items():
             sys.modules.pop(n)

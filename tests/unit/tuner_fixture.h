@@ -144,7 +144,7 @@ static inline json_t *fixture_wait(struct fixture *f, const char *id, const char
         if (tn_campaign_get(&c, f->svc, id, &e) < 0)
             fail_msg("%s", e.text);
         tn_stats(f->svc, &s);
-        if (!strcmp(text_at(c, "state"), state) && s.running_attempts == 0)
+        if (!strcmp(text_at(c, "state"), state) && s.all.running_attempts == 0)
             return c;
         if (i == 2999)
             fail_msg("campaign is %s (%s), not %s", text_at(c, "state"), text_at(c, "reason"),

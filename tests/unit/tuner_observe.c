@@ -336,7 +336,7 @@ static void a_trial_as_text_is_the_json_that_was_meant(void **state)
     t.layout_text = "\xff"; /* no UTF-8 */
     t.tokens_per_s = 12345;
     t.mfu = 0.1;
-    v = tn_trial_view(&t);
+    v = tn_trial_view(&t, false);
     assert_true(json_is_object(v));
     assert_string_equal(json_string_value(json_object_get(v, "why")), t.why);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(v, "layout"), "tp")), 2);
@@ -348,6 +348,25 @@ static void a_trial_as_text_is_the_json_that_was_meant(void **state)
     assert_true(json_real_value(json_object_get(v, "tokens_per_s")) == 12345);
     assert_true(json_real_value(json_object_get(v, "mfu")) == 0.1);
     assert_true(json_is_null(json_object_get(v, "seconds")));
+}
+
+/* Earlier versions stored the simulator's plan as if it had been measured. */
+static void memory_is_measured_of_real_trials_only(void **state)
+{
+    struct db_trial t;
+
+    (void)state;
+    db_trial_blank(&t);
+    t.campaign = "c";
+    t.memory_planned = t.memory_measured = "{\"total\":5}";
+    for (int simulated = 0; simulated < 2; simulated++) {
+        AUTO_JSON *v = tn_trial_view(&t, simulated);
+        const json_t *memory = json_object_get(v, "memory");
+
+        assert_int_equal(json_is_true(json_object_get(v, "simulated")), simulated);
+        assert_int_equal(json_is_null(json_object_get(memory, "measured")), simulated);
+        assert_true(json_is_object(json_object_get(memory, "planned")));
+    }
 }
 
 static const struct CMUnitTest tests[] = {
@@ -365,6 +384,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(students_t_is_that_of_the_tables),
     cmocka_unit_test(the_interval_of_a_ratio_is_that_of_its_logarithms),
     cmocka_unit_test(a_trial_as_text_is_the_json_that_was_meant),
+    cmocka_unit_test(memory_is_measured_of_real_trials_only),
     cmocka_unit_test(verdicts_say_on_which_side_of_one_the_interval_lies),
 };
 

@@ -104,6 +104,8 @@ void cl_print_dry_run(const json_t *v)
 {
     char seconds[24];
 
+    if (*cl_simulated_word(v))
+        puts("simulated        yes: no training job will run");
     printf("legal layouts    %.0f\nexpected trials  %.0f\nexpected time    %s\nnothing was "
            "started\n",
            cl_number(v, "legal"), cl_number(v, "expected_trials"),
@@ -130,8 +132,9 @@ int cl_submit(struct cl *c)
     } else if (c->args.dry_run) {
         cl_print_dry_run(v);
     } else {
-        printf("campaign %s (%s): %.0f legal layouts\n", cl_string(v, "id"), cl_string(v, "name"),
-               cl_number(v, "space.legal"));
+        printf("campaign %s (%s): %.0f legal layouts%s\n", cl_string(v, "id"), cl_string(v, "name"),
+               cl_number(v, "space.legal"),
+               *cl_simulated_word(v) ? "; simulated, no training job will run" : "");
         if (!c->args.watch)
             printf("  follow it with: partune watch %s\n", cl_string(v, "id"));
     }
@@ -143,6 +146,7 @@ static const struct cl_column campaign_columns[] = {
     {.title = "id"},
     {.title = "name", .shrink = true},
     {.title = "state", .state = true},
+    {.title = "launcher"},
     {.title = "trials", .align = CL_RIGHT, .drop = 2},
     {.title = "best tokens/s", .align = CL_RIGHT},
     {.title = "x baseline", .align = CL_RIGHT, .drop = 1},
@@ -178,12 +182,13 @@ int cl_ls(struct cl *c)
         cl_table_add(&t, 0, "%s", cl_string(it, "id"));
         cl_table_add(&t, 1, "%s", cl_string(it, "name"));
         cl_table_add(&t, 2, "%s", cl_string(it, "state"));
-        cl_table_add(&t, 3, isfinite(budget) ? "%.0f/%.0f" : "%.0f",
+        cl_table_add(&t, 3, "%s", cl_string(it, "launcher"));
+        cl_table_add(&t, 4, isfinite(budget) ? "%.0f/%.0f" : "%.0f",
                      cl_number(it, "progress.trials"), budget);
-        cl_table_add(&t, 4, "%s", cl_rate(rate, cl_number(it, "best.tokens_per_s")));
-        cl_table_add(&t, 5, isfinite(ratio) ? "%.2f" : "-", ratio);
-        cl_table_add(&t, 6, "%s", cl_string(it, "best.text"));
-        cl_table_add(&t, 7, "%.19s", cl_string(it, "created"));
+        cl_table_add(&t, 5, "%s", cl_rate(rate, cl_number(it, "best.tokens_per_s")));
+        cl_table_add(&t, 6, isfinite(ratio) ? "%.2f" : "-", ratio);
+        cl_table_add(&t, 7, "%s", cl_string(it, "best.text"));
+        cl_table_add(&t, 8, "%.19s", cl_string(it, "created"));
     }
     if (t.rows)
         cl_table_print(c, &t, stdout);
@@ -205,17 +210,18 @@ static void print_verdict(const json_t *v)
     if (!json_is_object(verify))
         return;
     if (isfinite(cl_number(verify, "ratio")))
-        printf("%-10s %s: winner / baseline = %.3f, 95 %% interval %.3f to %.3f over %.0f pairs\n",
-               "verify",
-               *cl_string(verify, "verdict") ? cl_string(verify, "verdict")
-                                             : cl_string(verify, "state"),
-               cl_number(verify, "ratio"), cl_number(verify, "lo"), cl_number(verify, "hi"),
-               cl_number(verify, "pairs"));
+        printf(
+            "%-10s %s%s: winner / baseline = %.3f, 95 %% interval %.3f to %.3f over %.0f pairs\n",
+            "verify", cl_simulated_word(verify),
+            *cl_string(verify, "verdict") ? cl_string(verify, "verdict")
+                                          : cl_string(verify, "state"),
+            cl_number(verify, "ratio"), cl_number(verify, "lo"), cl_number(verify, "hi"),
+            cl_number(verify, "pairs"));
     else
-        printf("%-10s %s\n", "verify", cl_string(verify, "state"));
+        printf("%-10s %s%s\n", "verify", cl_simulated_word(verify), cl_string(verify, "state"));
     if (isfinite(cl_number(verify, "promise.tokens_per_s")))
-        printf("%-10s %s tokens/s of the winner's next run, 95 %% interval %s to %s\n", "promise",
-               cl_rate(mean, cl_number(verify, "promise.tokens_per_s")),
+        printf("%-10s %s %stokens/s of the winner's next run, 95 %% interval %s to %s\n", "promise",
+               cl_rate(mean, cl_number(verify, "promise.tokens_per_s")), cl_simulated_word(verify),
                cl_rate(lo, cl_number(verify, "promise.lo")),
                cl_rate(hi, cl_number(verify, "promise.hi")));
 }
@@ -238,6 +244,11 @@ int cl_show(struct cl *c)
     printf("%-10s %s\n%-10s %s\n", "campaign", cl_string(v, "id"), "name", cl_string(v, "name"));
     printf("%-10s %s%s%s\n", "state", cl_string(v, "state"), *cl_string(v, "reason") ? ": " : "",
            cl_string(v, "reason"));
+    printf("%-10s %s%s\n", "launcher", cl_string(v, "launcher"),
+           *cl_simulated_word(v) ? ": no training job runs, every number is the simulator's" : "");
+    if (json_is_object(json_object_get(v, "warm_start")))
+        printf("%-10s %.0f trials of earlier campaigns, %.0f of them simulated\n", "informed by",
+               cl_number(v, "warm_start.trials"), cl_number(v, "warm_start.simulated"));
     printf("%-10s %s on %s", "model", cl_string(v, "model.name"), cl_string(v, "cluster.name"));
     printf(", global batch %s\n", cl_text(buf, v, "workload.global_batch"));
     printf("%-10s %s legal layouts\n", "space", cl_text(buf, v, "space.legal"));
@@ -296,7 +307,8 @@ int cl_trial(struct cl *c)
     printf("%-10s %s\n%-10s %s\n", "state", cl_string(v, "state"), "layout", cl_string(v, "text"));
     if (*cl_string(v, "why"))
         printf("%-10s %s\n", "why", cl_string(v, "why"));
-    printf("%-10s %s tokens/s", "measured", cl_rate(rate, cl_number(v, "tokens_per_s")));
+    printf("%-10s %s tokens/s", *cl_simulated_word(v) ? "simulated" : "measured",
+           cl_rate(rate, cl_number(v, "tokens_per_s")));
     printf(", expected %s\n", cl_rate(rate, cl_number(v, "predicted.tokens_per_s")));
     if (isfinite(cl_number(v, "step_ms.median")))
         printf("%-10s median %.1f ms, p10 %.1f, p90 %.1f\n", "step", cl_number(v, "step_ms.median"),
@@ -436,7 +448,8 @@ int cl_export(struct cl *c)
     }
     str_add(&tail, "/export/");
     str_add(&tail, c->args.to);
-    str_addf(&tail, "?allow_loss=%s", c->args.allow_loss ? "true" : "false");
+    str_addf(&tail, "?allow_loss=%s&allow_simulated=%s", c->args.allow_loss ? "true" : "false",
+             c->args.allow_simulated ? "true" : "false");
     if (c->args.trial)
         str_addf(&tail, "&trial=%d", c->args.trial);
     path = campaign_path(c->operand[0], str_text(&tail));
@@ -476,7 +489,8 @@ int cl_action(struct cl *c, const char *id, const char *action)
     if (c->args.json)
         cl_print_json(v);
     else
-        printf("campaign %s: %s\n", cl_string(v, "id"), cl_string(v, "state"));
+        printf("campaign %s: %s%s\n", cl_string(v, "id"), cl_string(v, "state"),
+               cl_simulated_mark(v));
     return CL_OK;
 }
 
@@ -555,7 +569,8 @@ int cl_edit(struct cl *c)
     if (code == CL_OK && c->args.json)
         cl_print_json(v);
     else if (code == CL_OK)
-        printf("campaign %s: %s\n", cl_string(v, "id"), cl_string(v, "name"));
+        printf("campaign %s: %s%s\n", cl_string(v, "id"), cl_string(v, "name"),
+               cl_simulated_mark(v));
     return code;
 }
 

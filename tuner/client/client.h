@@ -32,7 +32,7 @@ struct cl_args {
     const char *server, *cacert, *token, *data, *config;
     bool json, help, version, no_color;
     /* options of single commands */
-    bool dry_run, watch, follow, allow_loss, wait, force;
+    bool dry_run, watch, follow, allow_loss, allow_simulated, wait, force;
     const char *to, *output, *state, *sort, *stream, *notes, *tags, *name, *example;
     const char *kind, *tag, *with, *scope, *model, *folder, *exec, *mpiexec;
     int pairs, steps, top, limit, trial, expires, world, devices, patience;
@@ -131,10 +131,15 @@ char *cl_interval(char buf[64], const json_t *v); /* tokens_per_s, lo, hi: "41,0
 void cl_print_json(const json_t *v);
 /* Layout, throughput and ratio of a best or baseline object, on a line. */
 void cl_print_result(FILE *out, const char *title, const json_t *v);
-/* One line of a trial, as watch and trials print it. */
-void cl_trial_row(struct cl_table *t, const json_t *trial);
-extern const struct cl_column cl_trial_columns[];
+/* What stands before a unit or behind a name where V, a resource, says that it is simulated; ""
+ * where it does not. */
+const char *cl_simulated_word(const json_t *v); /* "simulated " */
+const char *cl_simulated_mark(const json_t *v); /* " (simulated)" */
+/* An empty table of trials, as watch and trials print them; FIRST is one of them, or NULL. COLUMNS
+ * must live as long as the table. */
 enum { CL_TRIAL_COLUMNS = 8 };
+struct cl_table cl_trial_table(struct cl_column columns[CL_TRIAL_COLUMNS], const json_t *first);
+void cl_trial_row(struct cl_table *t, const json_t *trial); /* one line of it */
 
 /* ---- campaign.c: what commands share ---- */
 

@@ -149,17 +149,37 @@ void cl_make_safe(json_t *v)
     }
 }
 
-const struct cl_column cl_trial_columns[] = {
+const char *cl_simulated_word(const json_t *v)
+{
+    return json_is_true(at(v, "simulated")) ? "simulated " : "";
+}
+
+const char *cl_simulated_mark(const json_t *v)
+{
+    return json_is_true(at(v, "simulated")) ? " (simulated)" : "";
+}
+
+static const struct cl_column trial_columns[CL_TRIAL_COLUMNS] = {
     {"trial", CL_RIGHT, false, 0, false},    {"kind", CL_LEFT, false, 3, false},
     {"layout", CL_LEFT, true, 0, false},     {"state", CL_LEFT, false, 0, true},
     {"tokens/s", CL_RIGHT, false, 0, false}, {"expected", CL_RIGHT, false, 2, false},
     {"memory", CL_RIGHT, false, 1, false},   {"why", CL_LEFT, true, 4, false},
 };
 
+struct cl_table cl_trial_table(struct cl_column columns[CL_TRIAL_COLUMNS], const json_t *first)
+{
+    memcpy(columns, trial_columns, sizeof(trial_columns));
+    if (*cl_simulated_word(first))
+        columns[4].title = "simulated tokens/s";
+    return (struct cl_table){.column = columns, .ncolumns = CL_TRIAL_COLUMNS};
+}
+
 void cl_trial_row(struct cl_table *t, const json_t *v)
 {
     char rate[32], expected[32], mem[24];
-    double bytes = cl_number(v, "memory.measured.total");
+    /* A simulated trial has just what was planned for it. */
+    double bytes =
+        cl_number(v, *cl_simulated_word(v) ? "memory.planned.total" : "memory.measured.total");
     const char *why = cl_string(v, "failure.detail");
 
     cl_table_add(t, 0, "%.0f", cl_number(v, "n"));
@@ -178,11 +198,11 @@ void cl_print_result(FILE *out, const char *title, const json_t *v)
     double ratio = cl_number(v, "ratio"), mfu = cl_number(v, "mfu");
 
     if (!json_is_object(v)) {
-        fprintf(out, "%-10s not measured yet\n", title);
+        fprintf(out, "%-10s none yet\n", title);
         return;
     }
     /* What matters first: a narrow terminal cuts the end. */
-    fprintf(out, "%-10s %s tokens/s", title, cl_interval(interval, v));
+    fprintf(out, "%-10s %s %stokens/s", title, cl_interval(interval, v), cl_simulated_word(v));
     if (isfinite(ratio) && strcmp(title, "baseline"))
         fprintf(out, "  %.2f x baseline", ratio);
     if (isfinite(mfu))

@@ -80,9 +80,20 @@ static void print_past(struct cl *c, const json_t *v)
         puts("\nearlier projections that were measured since:");
         cl_table_print(c, &t, stdout);
     } else {
-        puts("\nno earlier projection has been measured yet");
+        puts("\nno trial has tested an earlier projection yet");
     }
     cl_table_done(&t);
+}
+
+/* Simulated trials teach what the simulator says, which is the cost model again. */
+static const char *learned_from(const json_t *v)
+{
+    double simulated = cl_number(v, "calibration.simulated");
+
+    if (!(simulated > 0))
+        return "";
+    return simulated < cl_number(v, "calibration.trials") ? ", some of them simulated"
+                                                          : ", all simulated";
 }
 
 int cl_project(struct cl *c)
@@ -113,13 +124,15 @@ int cl_project(struct cl *c)
         cl_print_json(v);
         return CL_OK;
     }
-    printf("measured: %s tokens/s on %.0f devices, batch %.0f (%s)\n",
+    printf("%s: %s tokens/s on %.0f devices, batch %.0f (%s)\n",
+           *cl_simulated_word(json_object_get(v, "base")) ? "simulated" : "measured",
            cl_rate(rate, cl_number(v, "base.tokens_per_s")), cl_number(v, "base.devices"),
            cl_number(v, "base.global_batch"), cl_string(v, "base.text"));
-    printf("learned from %.0f trials: %.3g times the seconds that the cost model expects (%.3g to "
-           "%.3g)\n%s scaling, projected:\n",
-           cl_number(v, "calibration.trials"), cl_number(v, "calibration.factor"),
-           cl_number(v, "calibration.lo"), cl_number(v, "calibration.hi"), cl_string(v, "scaling"));
+    printf(
+        "learned from %.0f trials%s: %.3g times the seconds that the cost model expects (%.3g to "
+        "%.3g)\n%s scaling, projected:\n",
+        cl_number(v, "calibration.trials"), learned_from(v), cl_number(v, "calibration.factor"),
+        cl_number(v, "calibration.lo"), cl_number(v, "calibration.hi"), cl_string(v, "scaling"));
     print_rows(c, v);
     print_past(c, v);
     return CL_OK;

@@ -45,6 +45,11 @@ static int get_list(struct cl *c, const char *tail, json_t **ret)
     return code;
 }
 
+static const json_t *first_item(const json_t *list)
+{
+    return json_array_get(json_object_get(list, "items"), 0);
+}
+
 static void print_list(const struct cl *c, struct cl_table *t, const json_t *v, const char *what)
 {
     cl_table_print(c, t, stdout);
@@ -55,7 +60,8 @@ static void print_list(const struct cl *c, struct cl_table *t, const json_t *v, 
 
 int cl_trials(struct cl *c)
 {
-    struct cl_table t = {.column = cl_trial_columns, .ncolumns = CL_TRIAL_COLUMNS};
+    struct cl_column columns[CL_TRIAL_COLUMNS];
+    struct cl_table t;
     AUTO_STR tail = {0};
     AUTO_JSON *v = NULL;
     json_t *it;
@@ -69,6 +75,7 @@ int cl_trials(struct cl *c)
     code = get_list(c, str_text(&tail), &v);
     if (!v)
         return code;
+    t = cl_trial_table(columns, first_item(v));
     json_array_foreach(json_object_get(v, "items"), i, it)
         cl_trial_row(&t, it);
     print_list(c, &t, v, "trials");
@@ -86,7 +93,7 @@ static void add_number(struct cl_table *t, int col, int digits, double x)
 
 int cl_steps(struct cl *c)
 {
-    static const struct cl_column columns[] = {
+    struct cl_column columns[] = {
         {.title = "step", .align = CL_RIGHT},
         {.title = "ms", .align = CL_RIGHT},
         {.title = "loss", .align = CL_RIGHT},
@@ -105,6 +112,8 @@ int cl_steps(struct cl *c)
 
     if (!v)
         return code;
+    if (*cl_simulated_word(first_item(v)))
+        columns[1].title = "simulated ms";
     json_array_foreach(json_object_get(v, "items"), i, it) {
         add_number(&t, 0, 0, cl_number(it, "n"));
         add_number(&t, 1, 1, cl_number(it, "ms"));
@@ -121,9 +130,9 @@ int cl_steps(struct cl *c)
 
 int cl_pareto(struct cl *c)
 {
-    static const struct cl_column columns[] = {{.title = "trial", .align = CL_RIGHT},
-                                               {.title = "tokens/s", .align = CL_RIGHT},
-                                               {.title = "memory", .align = CL_RIGHT}};
+    struct cl_column columns[] = {{.title = "trial", .align = CL_RIGHT},
+                                  {.title = "tokens/s", .align = CL_RIGHT},
+                                  {.title = "memory", .align = CL_RIGHT}};
     struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
     AUTO_JSON *v = NULL;
     char rate[32], bytes[24];
@@ -133,6 +142,8 @@ int cl_pareto(struct cl *c)
 
     if (!v)
         return code;
+    if (*cl_simulated_word(first_item(v)))
+        columns[1].title = "simulated tokens/s";
     json_array_foreach(json_object_get(v, "items"), i, it) {
         add_number(&t, 0, 0, cl_number(it, "n"));
         cl_table_add(&t, 1, "%s", cl_rate(rate, cl_number(it, "tokens_per_s")));
@@ -144,11 +155,10 @@ int cl_pareto(struct cl *c)
 
 int cl_predictions(struct cl *c)
 {
-    static const struct cl_column columns[] = {
-        {.title = "trial", .align = CL_RIGHT},
-        {.title = "predicted tokens/s", .align = CL_RIGHT},
-        {.title = "measured tokens/s", .align = CL_RIGHT},
-        {.title = "measured / predicted", .align = CL_RIGHT}};
+    struct cl_column columns[] = {{.title = "trial", .align = CL_RIGHT},
+                                  {.title = "predicted tokens/s", .align = CL_RIGHT},
+                                  {.title = "measured tokens/s", .align = CL_RIGHT},
+                                  {.title = "measured / predicted", .align = CL_RIGHT}};
     struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
     AUTO_JSON *v = NULL;
     char rate[32];
@@ -158,13 +168,17 @@ int cl_predictions(struct cl *c)
 
     if (!v)
         return code;
+    if (*cl_simulated_word(first_item(v))) {
+        columns[2].title = "simulated tokens/s";
+        columns[3].title = "simulated / predicted";
+    }
     json_array_foreach(json_object_get(v, "items"), i, it) {
-        double predicted = cl_number(it, "predicted"), measured = cl_number(it, "measured");
+        double predicted = cl_number(it, "predicted"), given = cl_number(it, "tokens_per_s");
 
         add_number(&t, 0, 0, cl_number(it, "n"));
         cl_table_add(&t, 1, "%s", cl_rate(rate, predicted));
-        cl_table_add(&t, 2, "%s", cl_rate(rate, measured));
-        add_number(&t, 3, 2, measured / predicted);
+        cl_table_add(&t, 2, "%s", cl_rate(rate, given));
+        add_number(&t, 3, 2, given / predicted);
     }
     print_list(c, &t, v, "trials");
     return CL_OK;
@@ -195,7 +209,9 @@ int cl_importance(struct cl *c)
     if (t.rows)
         cl_table_print(c, &t, stdout);
     else
-        puts("nothing can be said yet: too few trials were measured");
+        puts("nothing can be said yet: too few trials have succeeded");
+    if (*cl_simulated_word(v))
+        puts("of simulated trials");
     cl_table_done(&t);
     return CL_OK;
 }
@@ -234,7 +250,7 @@ static void print_surface(const struct cl *c, const json_t *v)
                 cl_rate(text, json_is_number(cell) ? json_number_value(cell) : (double)NAN));
         }
     }
-    printf("expected tokens/s (%s)\n", corner);
+    printf("expected %stokens/s (%s)\n", cl_simulated_word(v), corner);
     cl_table_print(c, &t, stdout);
     cl_table_done(&t);
 }
@@ -335,6 +351,7 @@ int cl_compare(struct cl *c)
     items = json_object_get(v, "items");
     compare_row(&t, items, trials ? "layout" : "name", trials ? "text" : "name", false);
     compare_row(&t, items, "state", "state", false);
+    compare_row(&t, items, "simulated", "simulated", false);
     compare_row(&t, items, "tokens/s", trials ? "tokens_per_s" : "best.tokens_per_s", true);
     if (!trials)
         compare_row(&t, items, "best layout", "best.text", false);
@@ -346,5 +363,7 @@ int cl_compare(struct cl *c)
     }
     cl_table_print(c, &t, stdout);
     cl_table_done(&t);
+    if (json_is_true(json_object_get(v, "mixed")))
+        puts("simulated numbers are the simulator's: they do not compare with measured ones");
     return CL_OK;
 }

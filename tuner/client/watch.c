@@ -72,7 +72,8 @@ static void print_plain(const struct watch *w, const json_t *t)
     printf("trial %3.0f  %-8s %-34s %-9s", cl_number(t, "n"), cl_string(t, "kind"),
            cl_string(t, "text"), cl_string(t, "state"));
     if (isfinite(cl_number(t, "tokens_per_s")))
-        printf(" %10s tokens/s", cl_rate(rate, cl_number(t, "tokens_per_s")));
+        printf(" %10s %stokens/s", cl_rate(rate, cl_number(t, "tokens_per_s")),
+               cl_simulated_word(t));
     else if (*cl_string(t, "failure.detail"))
         printf(" %s", cl_string(t, "failure.detail"));
     if (isfinite(cl_number(w->campaign, "best.tokens_per_s")))
@@ -108,7 +109,8 @@ static void print_event(const char *event, const json_t *data)
 /* The rows of the table that there is room for: the newest, or those scrolled back to. */
 static void draw_trials(struct watch *w, FILE *out, int room)
 {
-    struct cl_table t = {.column = cl_trial_columns, .ncolumns = CL_TRIAL_COLUMNS};
+    struct cl_column columns[CL_TRIAL_COLUMNS];
+    struct cl_table t = cl_trial_table(columns, json_array_get(w->trials, 0));
     size_t n = json_array_size(w->trials), rows = room > 1 ? (size_t)room - 1 : 0, to, from;
 
     if (w->up > (n > rows ? n - rows : 0))
@@ -135,9 +137,10 @@ static void draw_step(const struct watch *w, FILE *out)
     }
     if (isfinite(cl_number(w->step, "step.loss")))
         snprintf(loss, sizeof(loss), ", loss %.4f", cl_number(w->step, "step.loss"));
-    fprintf(out, "%-10s trial %.0f, step %.0f: %.1f ms, %s tokens/s%s\n", "now",
+    fprintf(out, "%-10s trial %.0f, step %.0f: %.1f ms, %s %stokens/s%s\n", "now",
             cl_number(w->step, "n"), cl_number(w->step, "step.n"), ms,
-            cl_rate(rate, 1e3 * cl_number(w->step, "step.tokens") / ms), loss);
+            cl_rate(rate, 1e3 * cl_number(w->step, "step.tokens") / ms), cl_simulated_word(w->step),
+            loss);
 }
 
 static void draw(struct watch *w)
@@ -154,9 +157,10 @@ static void draw(struct watch *w)
         return;
     cl_terminal_size(&w->c->width, &lines);
     progress_line(w, progress, sizeof(progress));
-    fprintf(out, "%s%s%s  %s  %s%s%s%s%s\n", w->c->color ? "\033[1m" : "",
-            cl_string(w->campaign, "name"), w->c->color ? "\033[0m" : "", w->id, paint, state,
-            *paint ? "\033[0m" : "", *reason ? ": " : "", reason);
+    fprintf(out, "%s%s%s  %s%s  %s%s%s%s%s\n", w->c->color ? "\033[1m" : "",
+            cl_string(w->campaign, "name"), w->c->color ? "\033[0m" : "", w->id,
+            cl_simulated_mark(w->campaign), paint, state, *paint ? "\033[0m" : "",
+            *reason ? ": " : "", reason);
     fprintf(out, "%s%s\n\n", progress, w->lost ? " - the daemon does not answer, trying on" : "");
     draw_trials(w, out, lines - AROUND);
     fputc('\n', out);
@@ -300,8 +304,8 @@ static void print_end(const struct watch *w)
     const char *reason = cl_string(w->campaign, "reason");
 
     if (!w->c->args.json)
-        printf("campaign %s: %s%s%s\n", w->id, cl_string(w->campaign, "state"), *reason ? ": " : "",
-               reason);
+        printf("campaign %s: %s%s%s%s\n", w->id, cl_string(w->campaign, "state"),
+               *reason ? ": " : "", reason, cl_simulated_mark(w->campaign));
     if (!w->screen)
         return;
     cl_print_result(stdout, "best", json_object_get(w->campaign, "best"));

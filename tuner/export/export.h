@@ -1,5 +1,5 @@
 /*
- * export - a measured layout as another program's configuration, and back.
+ * export - the layout of a trial as another program's configuration, and back.
  *
  * Every target is one file with one row in the table of table.c. A target says what of a layout, a
  * model or a workload it has no word for (its gaps) and which of its own rules a layout breaks. An
@@ -28,6 +28,7 @@ struct tn_export_in {
     /* Where it comes from; written into the file as a comment or a metadata key. */
     const char *campaign, *campaign_name;
     int trial;
+    bool simulated; /* no training job ran: every number is the simulator's, and the file says so */
     double tokens_per_s, lo, hi; /* what to expect, with a 95 % interval; NAN where unknown */
     enum tn_basis {
         TN_MEASURED, /* what the search measured, and how well it knows that */

@@ -177,23 +177,33 @@ static const char *measured_in(const struct tn_export_in *in)
     return in->basis == TN_VERIFIED ? "verification" : "search";
 }
 
+/* Only a measurement verifies anything. */
+static const char *verified(const struct tn_export_in *in)
+{
+    return in->verdict && !in->simulated ? in->verdict : NULL;
+}
+
 json_t *tn_export_provenance(const struct tn_export_in *in, const struct tn_findings *lost)
 {
     json_t *p = json_pack("{s:s, s:s, s:s, s:i, s:s, s:s}", "generator", "partune " PACKAGE_VERSION,
                           "campaign", in->campaign, "campaign_name", in->campaign_name, "trial",
                           in->trial, "cluster", in->cluster->name, "date", in->date);
 
+    if (in->simulated)
+        json_object_set_new(p, "simulated", json_true());
     if (isfinite(in->tokens_per_s)) {
         json_object_set_new(p, "tokens_per_s", json_real(in->tokens_per_s));
         if (isfinite(in->lo) && isfinite(in->hi))
             json_object_set_new(p, "tokens_per_s_95", json_pack("[f, f]", in->lo, in->hi));
-        json_object_set_new(p, "measured_in", json_string(measured_in(in)));
+        json_object_set_new(p, in->simulated ? "simulated_in" : "measured_in",
+                            json_string(measured_in(in)));
         json_object_set_new(p, "interval_of",
                             json_string(in->basis == TN_MEASURED ? "the mean" : "one more run"));
     }
     if (in->basis == TN_ESTIMATE)
-        json_object_set_new(p, "tokens_per_s_measured", json_real(in->measured));
-    json_object_set_new(p, "verified", json_string(in->verdict ? in->verdict : "no"));
+        json_object_set_new(p, in->simulated ? "tokens_per_s_simulated" : "tokens_per_s_measured",
+                            json_real(in->measured));
+    json_object_set_new(p, "verified", json_string(verified(in) ? verified(in) : "no"));
     if (has_ratio(in))
         json_object_set_new(p, "ratio_to_baseline",
                             json_pack("[f, f, f]", in->ratio, in->ratio_lo, in->ratio_hi));
@@ -241,13 +251,30 @@ static void add_expected(struct str *out, const char *mark, const struct tn_expo
 
     if (!isfinite(in->tokens_per_s))
         return;
-    str_addf(out, "%s %s the %s: %.6g tokens/s", mark,
-             in->basis == TN_ESTIMATE ? "expected by all trials of" : "measured in",
-             measured_in(in), in->tokens_per_s);
+    if (in->simulated)
+        str_addf(out, "%s expected by the simulator", mark);
+    else
+        str_addf(out, "%s %s the %s", mark,
+                 in->basis == TN_ESTIMATE ? "expected by all trials of" : "measured in",
+                 measured_in(in));
+    str_addf(out, ": %.6g tokens/s", in->tokens_per_s);
     if (isfinite(in->lo) && isfinite(in->hi))
         str_addf(out, ", 95 %% interval%s %.6g to %.6g", of, in->lo, in->hi);
     if (in->basis == TN_ESTIMATE)
-        str_addf(out, "; this layout measured %.6g there", in->measured);
+        str_addf(out, "; this layout %s %.6g there", in->simulated ? "was given" : "measured",
+                 in->measured);
+    str_addc(out, '\n');
+}
+
+static void add_verified(struct str *out, const char *mark, const struct tn_export_in *in)
+{
+    const char *not_yet = in->simulated ? "no (a simulated campaign verifies nothing)"
+                                        : "no (partune verify has not been run)";
+
+    str_addf(out, "%s verified: %s", mark, verified(in) ? verified(in) : not_yet);
+    if (has_ratio(in))
+        str_addf(out, "; %s%.4g times the baseline, 95 %% interval %.4g to %.4g",
+                 in->simulated ? "by the simulator " : "", in->ratio, in->ratio_lo, in->ratio_hi);
     str_addc(out, '\n');
 }
 
@@ -261,13 +288,10 @@ static void add_comments(struct str *out, const char *mark, const struct tn_expo
     str_addf(out, "), trial %d, on ", in->trial);
     tn_add_clean(out, in->cluster->name);
     str_addc(out, '\n');
+    if (in->simulated)
+        str_addf(out, "%s SIMULATED: no training job has run this layout\n", mark);
     add_expected(out, mark, in);
-    str_addf(out, "%s verified: %s", mark,
-             in->verdict ? in->verdict : "no (partune verify has not been run)");
-    if (has_ratio(in))
-        str_addf(out, "; %.4g times the baseline, 95 %% interval %.4g to %.4g", in->ratio,
-                 in->ratio_lo, in->ratio_hi);
-    str_addc(out, '\n');
+    add_verified(out, mark, in);
     if (in->fingerprint) {
         str_addf(out, "%s software: ", mark);
         tn_add_clean(out, in->fingerprint);

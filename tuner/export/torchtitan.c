@@ -271,8 +271,8 @@ static void write_python(struct str *out, const struct tn_export_in *in,
     str_add(out, "\nfrom torchtitan.trainer import Trainer\n");
     if (ac)
         str_addf(out, "from torchtitan.distributed.activation_checkpoint import %s\n", ac);
-    str_add(out, "\n\ndef with_measured_layout(config: Trainer.Config) -> Trainer.Config:\n"
-                 "    \"\"\"Put the measured layout on CONFIG, a shipped recipe of the same model, "
+    str_add(out, "\n\ndef with_partune_layout(config: Trainer.Config) -> Trainer.Config:\n"
+                 "    \"\"\"Put this layout on CONFIG, a shipped recipe of the same model, "
                  "and return it.\"\"\"\n");
     set_training(out, in);
     set_parallelism(out, in);

@@ -9,8 +9,8 @@ from torchtitan.trainer import Trainer
 from torchtitan.distributed.activation_checkpoint import FullAC
 
 
-def with_measured_layout(config: Trainer.Config) -> Trainer.Config:
-    """Put the measured layout on CONFIG, a shipped recipe of the same model, and return it."""
+def with_partune_layout(config: Trainer.Config) -> Trainer.Config:
+    """Put this layout on CONFIG, a shipped recipe of the same model, and return it."""
     training = config.training
     training.num_tokens_per_microbatch_per_dp_rank = 16384
     training.num_tokens_per_train_step = 1048576
