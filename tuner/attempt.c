@@ -104,18 +104,26 @@ static void take_step(struct tn_attempt *a, const char *text, const struct tn_st
                           a->launcher == &tn_launcher_simulated ? "true" : "false", text);
 }
 
+struct reading {
+    struct tn_attempt *a;
+    enum tn_stream stream;
+};
+
 static void take_line(void *ctx, const char *text, size_t n, int64_t end)
 {
-    struct tn_attempt *a = ctx;
+    const struct reading *reading = ctx;
+    struct tn_attempt *a = reading->a;
     bool had_plan = a->seen.planned != NULL;
     struct tn_step_line step = {0};
-    enum tn_line kind = a->trainer->line(a, text, n, &step);
+    enum tn_line kind = a->trainer->line(a, reading->stream, text, n, &step);
     AUTO_FREE char *json = step.json;
 
     if (kind == TN_LINE_NOTHING)
         return;
     a->last_event = tn_now_ms();
-    if (end <= a->stored) /* a former daemon stored it: it was read only to know what it says */
+    /* What a former daemon stored is read only to know what it says. Of the other streams no offset
+     * is kept: a step that is stored is not stored again. */
+    if (reading->stream == TN_EVENTS && end <= a->stored)
         return;
     if (kind == TN_LINE_STEP)
         take_step(a, json ? json : text, &step);
@@ -127,18 +135,32 @@ static void take_line(void *ctx, const char *text, size_t n, int64_t end)
         a->run_recorded = true;
         batch_of(a)->running = true;
     }
-    batch_of(a)->offset = end;
-    a->stored = end;
+    if (reading->stream == TN_EVENTS)
+        a->stored = end;
+    batch_of(a)->offset = a->stored;
+}
+
+static void read_stream(struct tn_attempt *a, enum tn_stream stream, const char *name)
+{
+    AUTO_FREE char *path = mem_printf("%s/%s", a->folder, name);
+    struct reading reading = {a, stream};
+
+    a->reader[stream].returns = stream != TN_EVENTS;
+    /* At the end everything is read; while it runs, a flood waits for the next tick. */
+    while (tn_reader_poll(&a->reader[stream], path, READ_BUDGET, take_line, &reading) && a->ended)
+        ;
 }
 
 void tn_attempt_read(struct tn_attempt *a)
 {
     const char *name = a->trainer->results_of ? a->trainer->results_of(a) : a->trainer->results;
-    AUTO_FREE char *path = mem_printf("%s/%s", a->folder, name);
 
-    /* At the end everything is read; while it runs, a flood waits for the next tick. */
-    while (tn_reader_poll(&a->reader, path, READ_BUDGET, take_line, a) && a->ended)
-        ;
+    if (name)
+        read_stream(a, TN_EVENTS, name);
+    if (a->trainer->logs) {
+        read_stream(a, TN_STDOUT, "stdout");
+        read_stream(a, TN_STDERR, "stderr");
+    }
     if (a->batch)
         db_writer_post(a->svc->writer, batch_job, TAKE(a->batch), batch_free);
 }
@@ -154,7 +176,8 @@ static void attempt_free(struct tn_attempt *a)
     if (*at)
         *at = a->next;
     tn_seen_done(&a->seen);
-    tn_reader_done(&a->reader);
+    for (int i = 0; i < TN_STREAMS; i++)
+        tn_reader_done(&a->reader[i]);
     if (a->pidfd >= 0)
         close(a->pidfd);
     free(a->slurm);
@@ -213,7 +236,8 @@ static struct tn_attempt *attempt_new(struct tn_trial *t, int64_t number)
     a->bound = NAN;
     a->pidfd = -1;
     tn_seen_init(&a->seen);
-    tn_reader_init(&a->reader);
+    for (int i = 0; i < TN_STREAMS; i++)
+        tn_reader_init(&a->reader[i]);
     a->started = a->last_event = tn_now_ms();
     return a;
 }
@@ -243,7 +267,9 @@ static void check_silence(struct tn_attempt *a, uint64_t now)
     double median = tn_seen_median_ms(&a->seen);
     double allowed = 1000.0 * (a->svc->config.hang_s > 0 ? a->svc->config.hang_s : 60);
 
-    if (a->seen.steps == 0 || a->seen.summary)
+    bool failing = a->seen.error || a->log.suspect; /* one rank has died, the others wait for it */
+
+    if ((a->seen.steps == 0 && !failing) || a->seen.summary)
         return;
     if (!isnan(median) && 10 * median > allowed)
         allowed = 10 * median;

@@ -27,6 +27,7 @@
 #include <stdatomic.h>
 
 #include "search/search.h"
+#include "tuner/log.h"
 #include "tuner/proc.h"
 #include "tuner/tuner.h"
 
@@ -263,8 +264,6 @@ struct tn_seen {
     int error_rank; /* -1: none in particular */
 };
 
-enum tn_line { TN_LINE_NOTHING, TN_LINE_STEP, TN_LINE_OTHER };
-
 void tn_seen_init(struct tn_seen *s);
 void tn_seen_done(struct tn_seen *s);
 /* One line of an event file. Anything that is no event of ours is TN_LINE_NOTHING. *RET_N is the
@@ -282,6 +281,7 @@ struct tn_reader {
     char *buf;
     size_t len, cap;
     bool skipping; /* inside a line that is too long */
+    bool returns;  /* a carriage return ends a line, too: a terminal's progress bars */
 };
 
 enum { TN_MAX_LINE = 64 << 10 };
@@ -325,7 +325,8 @@ struct tn_attempt {
     struct tn_limits limits;
     int cpus[TN_MAX_CORES], ncpus;
     struct tn_seen seen;
-    struct tn_reader reader;
+    struct tn_reader reader[TN_STREAMS];
+    struct tn_log_state log;
     int64_t stored;         /* events before this offset are in the database */
     struct tn_batch *batch; /* steps read in this turn */
     uint64_t started, last_event, last_step_event; /* monotonic ms */
@@ -505,9 +506,11 @@ struct tn_trainer {
     /* Write what the program needs into a->folder, and give its command line (without mpiexec).
      * Where it fails for the layout's own fault, a->seen has the error. */
     int (*prepare)(struct tn_attempt *a, struct tn_argv *argv, struct err *e);
-    /* File of the attempt's folder that is followed, and the reading of one of its lines. */
+    /* File of the attempt's folder that is followed (NULL: none but stdout and stderr), whether
+     * those are read, too, and the reading of one line. */
     const char *results;
-    enum tn_line (*line)(struct tn_attempt *a, const char *text, size_t n,
+    bool logs;
+    enum tn_line (*line)(struct tn_attempt *a, enum tn_stream stream, const char *text, size_t n,
                          struct tn_step_line *ret);
     /* The rest may be NULL. */
     bool (*direct)(const struct tn_attempt *a); /* no mpiexec: it starts its ranks itself */

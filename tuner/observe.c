@@ -49,6 +49,17 @@ char *tn_file_piece(size_t *ret_n, const char *path, size_t max, bool last)
     return text;
 }
 
+/* Where the line that begins at byte FROM of the buffer ends; NULL: not yet. */
+static char *end_of_line(const struct tn_reader *r, size_t from)
+{
+    char *nl = memchr(r->buf + from, '\n', r->len - from);
+    char *cr = r->returns ? memchr(r->buf + from, '\r',
+                                   nl ? (size_t)(nl - (r->buf + from)) : r->len - from)
+                          : NULL;
+
+    return cr ? cr : nl;
+}
+
 /* Hand out the whole lines of the buffer and keep the torn rest. */
 static void hand_out(struct tn_reader *r,
                      void (*line)(void *ctx, const char *text, size_t n, int64_t end), void *ctx)
@@ -56,7 +67,7 @@ static void hand_out(struct tn_reader *r,
     size_t from = 0;
     char *nl;
 
-    while ((nl = memchr(r->buf + from, '\n', r->len - from))) {
+    while ((nl = end_of_line(r, from))) {
         size_t n = (size_t)(nl - (r->buf + from));
 
         *nl = '\0';

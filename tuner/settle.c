@@ -56,16 +56,18 @@ static void say(struct cause *c, const char *outcome, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Last lines of stderr that say something, on one line. */
-static void stderr_tail(char *buf, size_t size, const char *folder)
+/* Last lines of stderr that say something, on one line. Returns whether one of them says that
+ * memory is out. */
+static bool stderr_tail(char *buf, size_t size, const char *folder)
 {
     AUTO_FREE char *path = mem_printf("%s/stderr", folder);
     size_t n = 0, from;
     AUTO_FREE char *text = tn_file_piece(&n, path, TAIL, true);
+    bool oom = text && tn_log_oom(text, n);
 
     buf[0] = '\0';
     if (!text)
-        return;
+        return false;
     while (n > 0 && strchr(" \n\r\t=", text[n - 1]))
         n--;
     from = n > size - 1 ? n - (size - 1) : 0;
@@ -77,6 +79,7 @@ static void stderr_tail(char *buf, size_t size, const char *folder)
     if (!str_is_utf8(buf, strlen(buf)))
         for (char *p = buf; *p; p++)
             *p = (*p & 0x80) ? '?' : *p;
+    return oom;
 }
 
 static void by_stop(struct cause *c, const struct tn_attempt *a)
@@ -111,8 +114,8 @@ static void by_exit(struct cause *c, const struct tn_attempt *a)
     } codes[] = {{65, "illegal"}, {66, "oom"}, {67, "numeric"}, {68, "data"}, {70, "io"}};
     const struct tn_exit *x = &a->exit;
     char tail[300];
+    bool oom = stderr_tail(tail, sizeof(tail), a->folder);
 
-    stderr_tail(tail, sizeof(tail), a->folder);
     if (!x->known)
         say(c, "crash", "the supervisor was killed%s%s", tail[0] ? ": " : "", tail);
     else if (x->proxy_lost)
@@ -135,8 +138,7 @@ static void by_exit(struct cause *c, const struct tn_attempt *a)
      * reports 9 or 137). */
     if (x->known && x->oom_kills > 0 && (x->code == 9 || x->code == 137 || x->signal == SIGKILL))
         say(c, "oom", "killed by the kernel: out of memory");
-    if (x->known && x->code != 0 &&
-        (strstr(tail, "out of memory") || strstr(tail, "OutOfMemoryError")))
+    if (x->known && x->code != 0 && oom)
         say(c, "oom", "%s", tail);
 }
 
@@ -162,6 +164,13 @@ static void whole_characters(char *text)
         text[--n] = '\0';
 }
 
+/* We ended what was silent or late, or had shown enough, and the program itself had said why. */
+static bool explains_the_stop(const struct tn_attempt *a)
+{
+    return a->seen.error &&
+           (a->stop == TN_STOP_HANG || a->stop == TN_STOP_TIMEOUT || a->stop == TN_STOP_MEASURED);
+}
+
 static void find_cause(struct cause *c, const struct tn_attempt *a)
 {
     *c = (struct cause){.rank = -1};
@@ -171,9 +180,9 @@ static void find_cause(struct cause *c, const struct tn_attempt *a)
         say(c, "ok", "%s", "");
     else if (a->machine_lost)
         say(c, "node_fail", "%s", a->trouble);
-    else if (a->stop != TN_STOP_NONE)
+    else if (a->stop != TN_STOP_NONE && !explains_the_stop(a))
         by_stop(c, a);
-    else if (a->verdict)
+    else if (a->verdict && a->stop == TN_STOP_NONE)
         say(c, a->verdict, "%s", a->trouble);
     else if (a->seen.error)
         by_error(c, &a->seen);

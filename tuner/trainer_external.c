@@ -4,7 +4,7 @@
  *     [trainer "megatron"]
  *     command = torchrun --nproc-per-node {world} pretrain_gpt.py --tensor-model-parallel-size {tp}
  *     parser = megatron     ; or torchtitan, deepspeed, jsonl
- *     log = stdout          ; what the parser follows (torchtitan: stderr)
+ *     log = FILE            ; read as well; stdout and stderr always are (jsonl: the event file)
  *     launch = direct       ; or mpiexec: put `mpiexec -n {world}` before it
  *     env = NCCL_DEBUG=WARN ; may be repeated
  *     dir = /opt/megatron
@@ -34,15 +34,6 @@ static const char *conf_of(const struct tn_service *svc, const struct tn_spec *s
 static const struct tn_spec *spec_of(const struct tn_attempt *a)
 {
     return a->campaign->engine->spec;
-}
-
-static void fail(struct tn_attempt *a, const char *cls, const char *text)
-{
-    if (a->seen.error)
-        return;
-    a->seen.error = true;
-    snprintf(a->seen.error_class, sizeof(a->seen.error_class), "%s", cls);
-    snprintf(a->seen.detail, sizeof(a->seen.detail), "%.390s", text);
 }
 
 /* ---- the command ---- */
@@ -276,6 +267,8 @@ static const char *results(const struct tn_attempt *a)
 {
     const char *log = conf_of(a->svc, spec_of(a), "log");
 
+    if (str_eq(log, "stdout") || str_eq(log, "stderr")) /* which are read in any case */
+        log = NULL;
     return log ? log : a->trainer->results;
 }
 
@@ -295,129 +288,18 @@ static int prepare(struct tn_attempt *a, struct tn_argv *argv, struct err *e)
     if (r == 0)
         r = build_command(argv, &fill, e);
     if (fill.refused)
-        fail(a, "illegal", e->text);
+        tn_attempt_fail(a, "illegal", e->text);
     return r;
 }
 
-/* ---- reading logs ---- */
+/* ---- results ---- */
 
-/* The number after LABEL, or NAN. */
-static double after(const char *text, const char *label)
+/* The program writes the event file itself; its output may still say how it dies. */
+static enum tn_line event_or_log(struct tn_attempt *a, enum tn_stream stream, const char *text,
+                                 size_t len, struct tn_step_line *ret)
 {
-    const char *p = strstr(text, label);
-    char *end;
-    double v;
-
-    if (!p)
-        return (double)NAN;
-    v = strtod(p + strlen(label), &end);
-    return end == p + strlen(label) || !isfinite(v) ? (double)NAN : v;
-}
-
-static double tokens_a_step(const struct tn_attempt *a)
-{
-    return (double)spec_of(a)->se.workload.global_batch * spec_of(a)->se.workload.seq;
-}
-
-static enum tn_line step(struct tn_attempt *a, double n, double ms, double loss,
-                         struct tn_step_line *ret)
-{
-    int warmup = a->limits.warmup_steps;
-
-    /* A rate of next to nothing is a step without end, which is no number in JSON. */
-    if (!(ms > 0 && ms < 1e12) || !(n >= 0 && n < 1e15))
-        return TN_LINE_NOTHING;
-    ret->n = (int64_t)n;
-    ret->ms = ms;
-    tn_seen_step(&a->seen, ms, loss, a->seen.steps < warmup);
-    ret->json = isnan(loss) ? mem_printf("{\"n\":%.0f,\"ms\":%.3f,\"tokens\":%.0f,\"loss\":null}",
-                                         n, ms, tokens_a_step(a))
-                            : mem_printf("{\"n\":%.0f,\"ms\":%.3f,\"tokens\":%.0f,\"loss\":%.6g}",
-                                         n, ms, tokens_a_step(a), loss);
-    return TN_LINE_STEP;
-}
-
-static bool troubles(struct tn_attempt *a, const char *text)
-{
-    if (strstr(text, "out of memory") || strstr(text, "OutOfMemoryError"))
-        fail(a, "oom", text);
-    else
-        return false;
-    return true;
-}
-
-/* "max allocated: 1234.5" of Megatron's report, in MiB: the worst rank that speaks. */
-static void reached(struct tn_attempt *a, double bytes)
-{
-    const json_t *have = json_object_get(a->seen.reached, "total");
-
-    if (!(bytes > 0) || (have && json_number_value(have) >= bytes))
-        return;
-    json_decref(a->seen.reached);
-    a->seen.reached = json_pack("{s:f}", "total", bytes);
-}
-
-/* " iteration 5/ 100 | ... | elapsed time per iteration (ms): 456.7 | ... | lm loss: 1.0E+01 | ...
- * nan iterations: 0 |" and Bridge's "Step Time : 1.2s GPU utilization: ...". */
-static enum tn_line megatron(struct tn_attempt *a, const char *text, size_t len,
-                             struct tn_step_line *ret)
-{
-    double ms = after(text, "elapsed time per iteration (ms):"),
-           bridge = after(text, "Step Time :");
-
-    (void)len;
-    if (troubles(a, text))
-        return TN_LINE_OTHER;
-    reached(a, after(text, "max allocated:") * 1048576);
-    if (after(text, "number of nan iterations:") > 0)
-        fail(a, "numeric", text);
-    if (ms > 0)
-        return step(a, after(text, "iteration "), ms, after(text, "lm loss:"), ret);
-    return step(a, a->seen.steps + 1, bridge * 1000, (double)NAN, ret);
-}
-
-/* "step: 5  loss: 7.1  memory: 12.34GiB(15.42%)  tps: 1,234  tflops: ...": tokens a second of one
- * device. Colours are escape sequences between the numbers. */
-static enum tn_line torchtitan(struct tn_attempt *a, const char *text, size_t len,
-                               struct tn_step_line *ret)
-{
-    AUTO_STR plain = {0};
-    double tps;
-
-    for (size_t i = 0; i < len; i++)
-        if (text[i] == 0x1b)
-            while (i < len && text[i] != 'm')
-                i++;
-        else if (text[i] != ',')
-            str_addc(&plain, text[i]);
-    if (troubles(a, str_text(&plain)))
-        return TN_LINE_OTHER;
-    tps = after(str_text(&plain), "tps:");
-    reached(a, after(str_text(&plain), "memory:") * 1073741824);
-    return step(a, after(str_text(&plain), "step:"),
-                tokens_a_step(a) * 1000 / (tps * a->trial->layout.world),
-                after(str_text(&plain), "loss:"), ret);
-}
-
-/* "[...] epoch=0/micro_step=10/global_step=10, RunningAvgSamplesPerSec=.., CurrSamplesPerSec=12.3,
- * MemAllocated=1.2GB, MaxMemAllocated=3.4GB" */
-static enum tn_line deepspeed(struct tn_attempt *a, const char *text, size_t len,
-                              struct tn_step_line *ret)
-{
-    double rate = after(text, "CurrSamplesPerSec=");
-
-    (void)len;
-    if (troubles(a, text))
-        return TN_LINE_OTHER;
-    reached(a, after(text, "MaxMemAllocated=") * 1073741824);
-    return step(a, after(text, "global_step="),
-                spec_of(a)->se.workload.global_batch * 1000.0 / rate, (double)NAN, ret);
-}
-
-static enum tn_line jsonl(struct tn_attempt *a, const char *text, size_t len,
-                          struct tn_step_line *ret)
-{
-    return tn_observe(&a->seen, text, len, &ret->n, &ret->ms);
+    return stream == TN_EVENTS ? tn_observe(&a->seen, text, len, &ret->n, &ret->ms)
+                               : tn_log_line(a, stream, text, len, ret);
 }
 
 /* ---- the result: the interval of the median step, as the bundled trainer measures it ---- */
@@ -433,6 +315,7 @@ static double median_error(const struct tn_seen *s)
 static void summarise(struct tn_attempt *a)
 {
     struct tn_seen *s = &a->seen;
+    const struct pl_workload *workload = &spec_of(a)->se.workload;
     double median = tn_seen_median_ms(s), error;
 
     if (s->summary || s->error || s->measured < 2)
@@ -441,7 +324,7 @@ static void summarise(struct tn_attempt *a)
     s->summary = true;
     s->ms_median = median;
     s->ms_ci95 = 1.96 * error;
-    s->tokens_per_s = tokens_a_step(a) * 1000 / median;
+    s->tokens_per_s = (double)workload->global_batch * workload->seq * 1000 / median;
     s->tokens_per_s_se = s->tokens_per_s * error / median;
 }
 
@@ -449,6 +332,13 @@ static void tick(struct tn_attempt *a)
 {
     const struct tn_seen *s = &a->seen;
 
+    /* A loss that is no number: more steps would tell no more. A program with events ends itself.
+     */
+    if (s->error && !s->summary && a->trainer->line == tn_log_line) {
+        snprintf(a->trouble, sizeof(a->trouble), "%.390s", s->detail);
+        tn_attempt_stop(a, TN_STOP_MEASURED);
+        return;
+    }
     if (s->summary || s->measured < a->limits.min_steps || s->measured < 2)
         return;
     if (s->measured < a->limits.max_steps &&
@@ -461,22 +351,24 @@ static void tick(struct tn_attempt *a)
 
 static void finish(struct tn_attempt *a)
 {
+    tn_log_end(a);
     if (a->exit.known && a->exit.code == 0 && a->seen.measured >= a->limits.min_steps)
         summarise(a);
+    tn_log_blame(a);
 }
 
-#define EXTERNAL(parser, stream)                                                                   \
+#define EXTERNAL(parser, file, reader)                                                             \
     {                                                                                              \
-        .name = #parser, .ready = ready, .prepare = prepare, .results = stream, .line = parser,    \
-        .direct = direct, .environment = environment, .directory = directory,                      \
+        .name = parser, .ready = ready, .prepare = prepare, .results = file, .logs = true,         \
+        .line = reader, .direct = direct, .environment = environment, .directory = directory,      \
         .results_of = results, .tick = tick, .finish = finish                                      \
     }
 
 static const struct tn_trainer external[] = {
-    EXTERNAL(megatron, "stdout"),
-    EXTERNAL(torchtitan, "stderr"),
-    EXTERNAL(deepspeed, "stdout"),
-    EXTERNAL(jsonl, "events"),
+    EXTERNAL("megatron", NULL, tn_log_line),
+    EXTERNAL("torchtitan", NULL, tn_log_line),
+    EXTERNAL("deepspeed", NULL, tn_log_line),
+    EXTERNAL("jsonl", "events", event_or_log),
 };
 
 const struct tn_trainer *tn_trainer_external(const struct tn_service *svc, const char *name)

@@ -61,8 +61,10 @@ static int prepare(struct tn_attempt *a, struct tn_argv *argv, struct err *e)
     return 0;
 }
 
-static enum tn_line line(struct tn_attempt *a, const char *text, size_t n, struct tn_step_line *ret)
+static enum tn_line line(struct tn_attempt *a, enum tn_stream stream, const char *text, size_t n,
+                         struct tn_step_line *ret)
 {
+    (void)stream;
     return tn_observe(&a->seen, text, n, &ret->n, &ret->ms);
 }
 

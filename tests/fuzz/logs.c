@@ -1,4 +1,4 @@
-/* Log lines of other trainers; the first byte chooses the parser. */
+/* Log lines of other trainers; the first byte chooses the parser, that of a line its stream. */
 #include <math.h>
 
 #include "tuner/internal.h"
@@ -17,7 +17,9 @@ static void feed(struct tn_attempt *a, const uint8_t *data, size_t size)
     for (char *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
         struct tn_step_line step = {0};
 
-        if (a->trainer->line(a, l, strlen(l), &step) == TN_LINE_STEP && step.json) {
+        if (a->trainer->line(a, (enum tn_stream)((unsigned char)*l % TN_STREAMS), l, strlen(l),
+                             &step) == TN_LINE_STEP &&
+            step.json) {
             AUTO_JSON *v = NULL;
 
             if (jx_parse(&v, step.json, strlen(step.json), NULL) < 0)
@@ -55,6 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tn_seen_init(&a->seen);
     if (size)
         feed(a, data + 1, size - 1);
+    tn_log_end(a);
+    tn_log_blame(a);
     tn_seen_done(&a->seen);
     free(a);
     conf_free(conf);

@@ -1,0 +1,72 @@
+#!/bin/sh
+# Trials of other trainers through a real daemon: a program that prints what they print, on both streams, as several ranks.
+. "${PT_SRC:?}/tests/api/tap.sh"
+cd "$run" || exit 99
+# Steps of 512 tokens at 5,120 tokens/s a device, whatever they take here. What else happens is the first word.
+cat >program <<'END'
+#!/bin/sh
+titan() { # rank, step, loss, words before "step:"
+    printf '[rank%s]:[titan] 2026-03-04 11:12:13,345 - root - INFO - \033[31m%sstep: %2d  \033[32mloss: %8s  \033[36mmemory:  1.50GiB(9.10%%)  \033[34mtps: 5,120  \033[35mmfu: 12.00%%\033[39m\n' "$1" "$4" "$2" "$3"
+}
+echo 'UserWarning: buffers are pooled to avoid running out of memory' >&2
+i=0
+while [ $i -lt 400 ]; do
+    i=$((i + 1))
+    sleep 0.03
+    loss=8.25000
+    case $1.$i in
+        oom.2)
+            echo '[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 79.1 GiB' >&2
+            exit 1 ;;
+        silent.2)
+            echo 'RuntimeError: Native API failed. Native API returns: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)' >&2
+            exec sleep 600 ;;
+        crash.2) echo 'AssertionError: the data set has no such split' >&2; exit 1 ;;
+        nan.2) loss=nan ;;
+    esac
+    for rank in 2 0 1; do titan $rank $i $loss; done
+    [ $((i % 3)) != 0 ] || for rank in 0 1 2; do titan $rank $i 9.0000 'validate ' | sed 's/5,120/51,200/'; done
+done
+END
+chmod +x program
+for word in fine oom silent crash nan; do
+    printf '[trainer "%s"]\nparser = torchtitan\nlog = stderr\ncommand = \\"%s/program\\" %s\n' $word "$run" $word
+done >partuned.conf
+"$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 --config partuned.conf --hang 2 2>err &
+pid=$!
+pids="$pids $pid"
+wait_for 30 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
+url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
+A="Authorization: Bearer $(cat data/token)"
+call() { path=$1; shift; $C -H "$A" -H 'Content-Type: application/json' "$@" "$url$path"; }
+submit() { # trainer
+    id=$(call /v1/campaigns -d '{"name": "'"$1"'", "trainer": "'"$1"'",
+        "model": {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 64},
+        "workload": {"global_batch": 8}, "space": {"world": [1]}, "budget": {"trials": 1},
+        "trial": {"warmup_steps": 1, "min_steps": 4, "max_steps": 4}}' | tee answer | sed -n 's/^{"id":"\([^"]*\)".*/\1/p')
+    [ -n "$id" ] || { echo "Bail out! no campaign: $(cat answer)"; exit 99; }
+}
+over() { call "/v1/campaigns/$id" | grep -qE '"state":"(done|paused|failed)","reason"'; }
+trial() { # trainer: its first trial when the campaign has ended
+    submit "$1"
+    wait_for 60 over
+    call "/v1/campaigns/$id/trials/1"
+}
+
+t=$(trial fine)
+has "a trainer that logs to stdout is read, whatever its section says" "$t" '"state":"ok"'
+has "a step counts once, though each rank prints it; validation does not" "$t" '"tokens_per_s":5120\.0'
+is "each step is stored once" "$(call "/v1/campaigns/$id/trials/1/steps" | grep -o '"n":[0-9]*' | sort | uniq -d | wc -l)" 0
+has "memory in use is read" "$t" '"measured":\{"total":1610612736'
+t=$(trial oom)
+has "an exception on the other stream is the cause" "$t" '"state":"oom"'
+has "and is quoted" "$t" 'Tried to allocate 2.00 GiB'
+t=$(trial silent)
+has "so it is where the other ranks wait for ever" "$t" '"state":"oom".*OUT_OF_DEVICE_MEMORY'
+has "a warning that mentions memory is no cause" "$(trial crash)" '"state":"crash"'
+t=$(trial nan)
+has "a loss that is no number is numeric" "$t" '"state":"numeric"'
+has "and ends the trial" "$t" 'loss: *nan'
+kill -TERM "$pid"
+wait "$pid"
+finish
