@@ -11,10 +11,11 @@
 
 #include "base/base.h"
 #include "trainer/archive.h"
+#include "trainer/ckpt_dir.h"
 #include "trainer/folder.h"
 #include "trainer/hf.h"
+#include "trainer/seal.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -23,10 +24,13 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { FORMAT = 1, MAX_STATE = 1 << 20 };
+/* Format 1 has no seal and no sums of the small files: it is read, with a warning. */
+enum { FORMAT = 2, MAX_STATE = 1 << 20, MAX_SMALL = 64 << 20 };
 
 static const char *const weight_suffix[] = {"", NULL};
 static const char *const state_suffix[] = {".exp_avg", ".exp_avg_sq", NULL};
+/* Files that are no tensors: each is there or not. */
+static const char *const small_file[] = {"config.json", "model.safetensors.index.json"};
 
 /* ---- checksums ---- */
 
@@ -101,26 +105,57 @@ static int read_sums(uint32_t **ret, uint32_t *ret_crc, const char *folder, size
 
 /* ---- trainer.json ---- */
 
+/* {name, bytes, crc} of each small file of FOLDER. */
+static int sum_small_files(json_t *list, const char *folder, struct err *e)
+{
+    for (size_t i = 0; i < ARRAY_LEN(small_file); i++) {
+        AUTO_FREE char *path = mem_printf("%s/%s", folder, small_file[i]);
+        AUTO_FREE char *text = NULL;
+        size_t n;
+        int r = file_read_all(&text, &n, path, MAX_SMALL, e);
+
+        if (r == -ENOENT)
+            continue;
+        if (r < 0)
+            return r;
+        json_array_append_new(
+            list, json_pack("{s:s, s:I, s:I}", "name", small_file[i], "bytes", (json_int_t)n, "crc",
+                            (json_int_t)crc32(0, (const unsigned char *)text, (uInt)n)));
+    }
+    return 0;
+}
+
+static json_t *list_tensor_files(const struct tr_archive *a)
+{
+    json_t *files = json_array();
+
+    for (size_t i = 0; i < a->count; i++)
+        json_array_append_new(
+            files, json_pack("{s:s, s:I}", "name", strrchr(a->file[i]->path, '/') + 1, "bytes",
+                             (json_int_t)(a->file[i]->data_at + a->file[i]->data_bytes)));
+    return files;
+}
+
 static int write_state(const struct tr_archive *a, const char *folder,
                        const struct tr_ckpt_what *what, const struct tr_ckpt_state *state,
                        struct err *e)
 {
     AUTO_FREE uint32_t *sums = NULL;
-    AUTO_JSON *files = json_array(), *o = NULL;
+    AUTO_JSON *small = json_array(), *o = NULL;
     uint32_t crc;
     int r = read_sums(&sums, &crc, folder, tr_archive_pieces(a), e);
 
+    if (r == 0)
+        r = sum_small_files(small, folder, e);
     if (r < 0)
         return r;
-    for (size_t i = 0; i < a->count; i++)
-        json_array_append_new(
-            files, json_pack("{s:s, s:I}", "name", strrchr(a->file[i]->path, '/') + 1, "bytes",
-                             (json_int_t)(a->file[i]->data_at + a->file[i]->data_bytes)));
-    o = json_pack("{s:s, s:i, s:i, s:I, s:I, s:s, s:o, s:o, s:O, s:I}", "format",
+    o = json_pack("{s:s, s:i, s:i, s:I, s:I, s:s, s:o, s:o, s:o, s:O, s:I}", "format",
                   "partune-checkpoint", "v", FORMAT, "step", state->step, "samples",
                   (json_int_t)state->samples, "seed", (json_int_t)state->seed, "data", state->data,
                   "loss", isfinite(state->loss) ? json_real(state->loss) : json_null(), "model",
-                  pl_model_json(what->model), "files", files, "checksums_crc", (json_int_t)crc);
+                  pl_model_json(what->model), "files", list_tensor_files(a), "small_files", small,
+                  "checksums_crc", (json_int_t)crc);
+    tr_seal(o);
     return tr_folder_json(folder, "trainer.json", o, e);
 }
 
@@ -143,30 +178,84 @@ int tr_same_model(const json_t *theirs, const struct pl_model *m, const char *wh
     return 0;
 }
 
-static int load_state(json_t **ret, const char *path, struct err *e)
+/* What is wrong with a file's content, or that it is not there, is damage: another checkpoint may
+ * be whole. A disk that cannot be read, or memory that is out, is not. */
+static int as_damage(int r, struct err *e)
+{
+    if (r == -EINVAL || r == -ENOENT || r == -ENODATA || r == -EFBIG || r == -EILSEQ ||
+        r == -ERANGE || r == -ENOTDIR || r == -EISDIR || r == -ENOTSUP)
+        r = -EBADMSG;
+    if (e)
+        e->code = r;
+    return r;
+}
+
+/* Before the seal, which would name itself where a key and its sum are gone. */
+static int need_keys(const json_t *o, struct err *e)
+{
+    static const char *const needed[] = {"format", "v",    "step",  "samples",
+                                         "seed",   "data", "model", "files"};
+
+    if (!json_is_object(o))
+        return err_set(e, -EINVAL, "not an object");
+    for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+        if (!json_object_get(o, needed[i]) || json_is_null(json_object_get(o, needed[i])))
+            return err_set(e, -EINVAL, "key \"%s\" is missing", needed[i]);
+    return 0;
+}
+
+/* trainer.json of checkpoint PATH as an object whose seal, if it has one, is whole; RET_CRC is of
+ * its bytes. */
+static int load_state(json_t **ret, uint32_t *ret_crc, const char *path, struct err *e)
 {
     AUTO_FREE char *file = mem_printf("%s/trainer.json", path);
+    AUTO_FREE char *text = NULL;
+    AUTO_JSON *o = NULL;
+    size_t n;
+    int r = file_read_all(&text, &n, file, MAX_STATE, e);
+
+    if (r == 0) {
+        r = jx_parse(&o, text, n, e);
+        if (r == 0)
+            r = need_keys(o, e);
+        if (r == 0 && tr_sealed(o))
+            r = tr_seal_check(o, e);
+        if (r < 0)
+            err_wrap(e, "%s", file);
+    }
+    if (r < 0)
+        return as_damage(r, e);
+    *ret_crc = (uint32_t)crc32(0, (const unsigned char *)text, (uInt)n);
+    *ret = TAKE(o);
+    return 0;
+}
+
+static int check_format(int *ret, const json_t *o, struct err *e)
+{
     const char *format = "";
-    int v = 0, r = jx_load(ret, file, MAX_STATE, e);
+    int v = 0, r = jx_get_str(&format, o, "format", 64, e);
 
     if (r == 0)
-        r = jx_get_str(&format, *ret, "format", 64, e);
-    if (r == 0)
-        r = jx_get_int(&v, *ret, "v", 0, INT32_MAX, e);
-    if (r == 0 && (!str_eq(format, "partune-checkpoint") || v != FORMAT))
-        r = err_set(e, -EINVAL, "format %s version %d is not partune-checkpoint version %d", format,
-                    v, FORMAT);
-    return r < 0 ? err_wrap(e, "checkpoint %s", path) : 0;
+        r = jx_get_int(&v, o, "v", 1, INT32_MAX, e);
+    if (r == 0 && !str_eq(format, "partune-checkpoint"))
+        r = err_set(e, -EINVAL, "format \"%s\" is not partune-checkpoint", format);
+    if (r == 0 && v == FORMAT && !tr_sealed(o))
+        r = err_set(e, -EINVAL, "key \"sums\" is missing");
+    if (r < 0)
+        return as_damage(r, e);
+    if (v > FORMAT)
+        return err_set(e, -EINVAL, "format version %d is newer than this program's %d", v, FORMAT);
+    *ret = v;
+    return 0;
 }
 
 static int parse_state(struct tr_ckpt_state *s, const json_t *o, struct err *e)
 {
     int64_t samples = 0;
-    int r = jx_need(o, "step", e);
+    int r;
 
     s->loss = (double)NAN;
-    if (r == 0)
-        r = jx_get_int(&s->step, o, "step", 0, INT32_MAX, e);
+    r = jx_get_int(&s->step, o, "step", 0, INT32_MAX, e);
     if (r == 0)
         r = jx_get_i64(&samples, o, "samples", 0, INT64_MAX, e);
     if (r == 0)
@@ -176,23 +265,27 @@ static int parse_state(struct tr_ckpt_state *s, const json_t *o, struct err *e)
     if (r == 0)
         r = jx_copy_str(s->data, sizeof(s->data), o, "data", e);
     s->samples = (uint64_t)samples;
-    return r;
+    return as_damage(r, e);
 }
 
-static int peek(struct tr_ckpt_state *ret, json_t **ret_json, const char *path,
+static int peek(struct tr_ckpt_state *ret, json_t **ret_json, uint32_t *ret_crc, const char *path,
                 const struct pl_model *m, struct err *e)
 {
     struct tr_ckpt_state s = {0};
-    int r = load_state(ret_json, path, e);
+    AUTO_JSON *o = NULL;
+    int r = load_state(&o, ret_crc, path, e);
 
     if (r < 0)
         return r;
-    r = parse_state(&s, *ret_json, e);
+    r = check_format(&s.format, o, e);
     if (r == 0)
-        r = tr_same_model(json_object_get(*ret_json, "model"), m, "the checkpoint", e);
+        r = parse_state(&s, o, e);
+    if (r == 0)
+        r = tr_same_model(json_object_get(o, "model"), m, "the checkpoint", e);
     if (r < 0)
-        return err_wrap(e, "checkpoint %s", path);
+        return err_wrap(e, "%s/trainer.json", path);
     *ret = s;
+    *ret_json = TAKE(o);
     return 0;
 }
 
@@ -200,93 +293,9 @@ int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_mo
                  struct err *e)
 {
     AUTO_JSON *o = NULL;
+    uint32_t crc;
 
-    return peek(ret, &o, path, m, e);
-}
-
-/* ---- folders of checkpoints ---- */
-
-/* Step of "step-00000012", or of "step-00000012.old", which is there for an instant where a file
- * system cannot exchange two names; -1: another name. */
-static int step_of(const char *name)
-{
-    char digits[32] = "";
-    int64_t n;
-
-    if (!str_starts(name, "step-") || strlen(name) >= sizeof(digits))
-        return -1;
-    snprintf(digits, sizeof(digits), "%s", name + 5);
-    if (str_ends(digits, ".old"))
-        digits[strlen(digits) - 4] = '\0';
-    return str_to_i64(&n, digits, 0, INT32_MAX) < 0 ? -1 : (int)n;
-}
-
-static bool complete(const char *dir, const char *name)
-{
-    AUTO_FREE char *state = mem_printf("%s/%s/trainer.json", dir, name);
-
-    return file_exists(state);
-}
-
-/* Highest complete step in DIR below BELOW into NAME; false if none. */
-static bool highest(char name[64], const char *dir, int below)
-{
-    DIR *d = opendir(dir);
-    struct dirent *it;
-    int best = -1;
-
-    while (d && (it = readdir(d))) {
-        int n = step_of(it->d_name);
-
-        if (n < below && (n > best || (n == best && !str_ends(it->d_name, ".old"))) &&
-            complete(dir, it->d_name)) {
-            best = n;
-            snprintf(name, 64, "%.63s", it->d_name);
-        }
-    }
-    if (d)
-        closedir(d);
-    return best >= 0;
-}
-
-int tr_ckpt_latest(char **ret, const char *dir, struct err *e)
-{
-    AUTO_FREE char *link = mem_printf("%s/latest", dir);
-    AUTO_FREE char *text = NULL;
-    char name[64];
-
-    if (file_read_all(&text, NULL, link, 63, NULL) == 0) {
-        text[strcspn(text, "\n")] = '\0';
-        if (step_of(text) >= 0 && complete(dir, text)) {
-            *ret = mem_printf("%s/%s", dir, text);
-            return 0;
-        }
-    }
-    if (!highest(name, dir, INT32_MAX))
-        return err_set(e, -ENOENT, "no checkpoint in %s", dir);
-    *ret = mem_printf("%s/%s", dir, name);
-    return 0;
-}
-
-/* Remove checkpoints below the KEEP newest ones. Each loses its name first, so none is ever seen
- * half removed. */
-static void retire(const char *dir, int keep, int newest)
-{
-    char name[64];
-    int below = newest + 1;
-
-    for (int kept = 0; highest(name, dir, below); kept++) {
-        below = step_of(name);
-        if (kept < keep)
-            continue;
-        AUTO_FREE char *from = mem_printf("%s/%s", dir, name);
-        AUTO_FREE char *to = mem_printf("%s/.removing", dir);
-
-        file_remove_tree(to, NULL);
-        if (rename(from, to) < 0)
-            return;
-        file_remove_tree(to, NULL);
-    }
+    return peek(ret, &o, &crc, path, m, e);
 }
 
 /* ---- save ---- */
@@ -317,6 +326,31 @@ int tr_ckpt_room(const char *dir, struct err *e)
     return tr_folder_room(dir, e);
 }
 
+int tr_ckpt_open(struct tr_claim **ret, char **ret_warning, const char *dir,
+                 const struct tr_team *team, struct err *e)
+{
+    struct tr_claim *claim = NULL;
+    char *warning = NULL;
+    int r = 0;
+
+    if (tr_lead(team)) {
+        r = tr_ckpt_room(dir, e);
+        if (r == 0)
+            r = tr_claim_take(&claim, &warning, dir, e);
+    }
+    r = tr_together(team, r, e);
+    if (r == 0)
+        r = tr_folder_same(dir, team, e);
+    if (r < 0) {
+        tr_claim_free(claim);
+        free(warning);
+        return err_wrap(e, "checkpoints in %s", dir);
+    }
+    *ret = claim;
+    *ret_warning = warning;
+    return 0;
+}
+
 static double total_bytes(const struct tr_archive *a)
 {
     double n = 0;
@@ -330,7 +364,8 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
                  const struct tr_ckpt_what *what, const struct tr_ckpt_state *state,
                  const struct tr_team *team, struct err *e)
 {
-    AUTO_FREE char *saving = mem_printf("%s/.saving", dir);
+    AUTO_FREE char *prefix = mem_printf("%s/.saving", dir);
+    AUTO_FREE char *saving = tr_folder_temporary(prefix, team);
     AUTO_FREE char *path = mem_printf("%s/step-%08d", dir, state->step);
     struct tr_archive a = {0};
     size_t model_files;
@@ -341,7 +376,7 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
     if (what->state)
         tr_archive_describe(&a, saving, "optimizer", TR_F32, what->model, state_suffix,
                             what->split_bytes);
-    r = tr_folder_fill(&a, saving, what, false, team, e);
+    r = tr_folder_fill(&a, prefix, saving, what, false, team, e);
     if (r == 0 && tr_lead(team))
         r = make_sums_file(saving, tr_archive_pieces(&a), e);
     r = tr_together(team, r, e);
@@ -351,7 +386,7 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
         if (tr_lead(team)) {
             r = finish(&a, model_files, dir, saving, path, what, state, e);
             if (r == 0 && keep > 0)
-                retire(dir, keep, state->step);
+                tr_ckpt_retire(dir, keep, state->step);
         }
         r = tr_together(team, r, e);
     }
@@ -367,6 +402,48 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
 
 /* ---- load ---- */
 
+/* A checkpoint whose small files are read and whose tensors are open. */
+struct opened {
+    struct tr_ckpt_state state;
+    struct tr_archive a;
+    json_t *json;      /* trainer.json */
+    uint32_t *sums;    /* (pieces of the archive) */
+    uint32_t crc;      /* of trainer.json, which says the sums of all else */
+    uint32_t sums_crc; /* of checksums.bin as it is read here */
+};
+
+static void opened_done(struct opened *o)
+{
+    tr_archive_done(&o->a);
+    json_decref(o->json);
+    free(o->sums);
+    *o = (struct opened){0};
+}
+
+static int open_file(struct tr_archive *a, const char *path, const json_t *f, struct err *e)
+{
+    const char *name = "";
+    const struct tr_st *s;
+    int64_t bytes = -1;
+    int r = jx_need(f, "name", e);
+
+    if (r == 0)
+        r = jx_get_str(&name, f, "name", 200, e);
+    if (r == 0)
+        r = jx_get_i64(&bytes, f, "bytes", 0, INT64_MAX, e);
+    if (r == 0 && strchr(name, '/'))
+        r = err_set(e, -EINVAL, "trainer.json lists a file outside its folder: %s", name);
+    if (r == 0)
+        r = tr_archive_open(a, path, name, e);
+    if (r < 0)
+        return r;
+    s = a->file[a->count - 1];
+    if (bytes >= 0 && (uint64_t)bytes != s->data_at + s->data_bytes)
+        return err_set(e, -EBADMSG, "%s has %" PRIu64 " bytes where trainer.json says %" PRId64,
+                       s->path, s->data_at + s->data_bytes, bytes);
+    return 0;
+}
+
 static int open_listed(struct tr_archive *a, const char *path, const json_t *files, struct err *e)
 {
     size_t i;
@@ -375,63 +452,98 @@ static int open_listed(struct tr_archive *a, const char *path, const json_t *fil
     if (!json_array_size(files))
         return err_set(e, -EINVAL, "trainer.json lists no files");
     json_array_foreach(files, i, f) {
-        const char *name = "";
-        int r = jx_need(f, "name", e);
+        int r = open_file(a, path, f, e);
 
-        if (r == 0)
-            r = jx_get_str(&name, f, "name", 200, e);
-        if (r == 0 && strchr(name, '/'))
-            r = err_set(e, -EINVAL, "trainer.json lists a file outside its folder: %s", name);
-        if (r == 0)
-            r = tr_archive_open(a, path, name, e);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-static int verify(const struct tr_archive *a, const char *path, const json_t *state,
-                  const struct tr_team *team, struct err *e)
+/* The small files are what trainer.json says of them. */
+static int check_small_files(const char *path, const json_t *list, struct err *e)
 {
-    AUTO_FREE uint32_t *sums = NULL;
-    uint32_t crc;
-    int64_t expected = -1;
-    int r = read_sums(&sums, &crc, path, tr_archive_pieces(a), e);
+    size_t i;
+    json_t *f;
 
-    if (r == 0)
-        r = jx_get_i64(&expected, state, "checksums_crc", 0, UINT32_MAX, e);
-    if (r == 0 && expected != (int64_t)crc)
-        r = err_set(e, -EBADMSG, "%s/checksums.bin is damaged", path);
-    if (r == 0)
-        r = tr_archive_verify(a, sums, team->rank, team->size, e);
-    return r;
+    json_array_foreach(list, i, f) {
+        const char *name = json_string_value(json_object_get(f, "name"));
+        json_int_t bytes = json_integer_value(json_object_get(f, "bytes"));
+        json_int_t crc = json_integer_value(json_object_get(f, "crc"));
+        AUTO_FREE char *file = mem_printf("%s/%s", path, name ? name : "");
+        AUTO_FREE char *text = NULL;
+        size_t n;
+        int r = file_read_all(&text, &n, file, MAX_SMALL, e);
+
+        if (r < 0)
+            return r;
+        if ((json_int_t)n != bytes ||
+            crc != (json_int_t)crc32(0, (const unsigned char *)text, (uInt)n))
+            return err_set(e, -EBADMSG, "%s is damaged", file);
+    }
+    return 0;
 }
 
-static int load_mine(struct tr_ckpt_state *ret, const char *path, const struct tr_ckpt_what *what,
-                     const struct tr_team *team, struct err *e)
+/* Read all of PATH but the tensors. -EBADMSG: a file is damaged or missing. */
+static int open_here(struct opened *o, const char *path, const struct pl_model *m, struct err *e)
 {
-    AUTO_JSON *o = NULL;
-    struct tr_archive a = {0};
-    int r = peek(ret, &o, path, what->model, e);
+    int64_t expected = -1;
+    int r = peek(&o->state, &o->json, &o->crc, path, m, e);
 
+    if (r < 0)
+        return r;
+    r = open_listed(&o->a, path, json_object_get(o->json, "files"), e);
     if (r == 0)
-        r = open_listed(&a, path, json_object_get(o, "files"), e);
+        r = read_sums(&o->sums, &o->sums_crc, path, tr_archive_pieces(&o->a), e);
     if (r == 0)
-        r = verify(&a, path, o, team, e);
-    if (r == 0)
-        r = tr_folder_get(&a, what, false, e);
-    tr_archive_done(&a);
-    return r;
+        r = jx_get_i64(&expected, o->json, "checksums_crc", 0, UINT32_MAX, e);
+    if (r == 0 && expected != (int64_t)o->sums_crc)
+        r = err_set(e, -EBADMSG, "%s/checksums.bin is damaged", path);
+    return as_damage(r, e);
+}
+
+/* What rank 0 finds decides: it is damage only if rank 0 finds it, and any other rank that does not
+ * find the same is looking at another folder, or at an old view of this one. */
+static int open_alike(struct opened *o, const char *path, const struct pl_model *m,
+                      const struct tr_team *team, struct err *e)
+{
+    uint32_t crc = 0;
+    int r = 0;
+
+    if (tr_lead(team)) {
+        r = open_here(o, path, m, e);
+        if (r == 0)
+            r = as_damage(check_small_files(path, json_object_get(o->json, "small_files"), e), e);
+        crc = o->crc;
+    }
+    r = tr_together(team, r, e);
+    if (r < 0)
+        return r;
+    team->share(team->ctx, &crc, sizeof(crc));
+    if (!tr_lead(team)) {
+        r = open_here(o, path, m, e);
+        if (r == 0 && o->crc != crc)
+            r = err_set(e, -ESTALE, "%s/trainer.json differs", path);
+        if (r < 0)
+            r = tr_elsewhere(team, "the checkpoint", e);
+    }
+    return tr_together(team, r, e);
 }
 
 int tr_ckpt_load(struct tr_ckpt_state *ret, const char *path, const struct tr_ckpt_what *what,
                  const struct tr_team *team, struct err *e)
 {
-    struct tr_ckpt_state s = {0};
-    int r = tr_together(team, load_mine(&s, path, what, team, e), e);
+    struct opened o = {0};
+    int r = open_alike(&o, path, what->model, team, e);
 
-    if (r < 0)
-        return err_wrap(e, "load %s", path);
-    *ret = s;
-    return 0;
+    if (r == 0) {
+        r = tr_archive_verify(&o.a, o.sums, team->rank, team->size, e);
+        r = tr_together(team, as_damage(r, e), e);
+    }
+    if (r == 0)
+        r = tr_together(team, tr_folder_get(&o.a, what, false, e), e);
+    if (r == 0)
+        *ret = o.state;
+    opened_done(&o);
+    return r < 0 ? err_wrap(e, "load %s", path) : 0;
 }

@@ -3,19 +3,22 @@
  *
  * A checkpoint DIR/step-00000100 is a Hugging Face folder with more in it:
  *
- *     config.json                   the model, Hugging Face keys (left out where it has no class
- * for it) model.safetensors             weights under their HF names, fp32, unpadded, merged over
- * all meshes; or model-0000i-of-0000n.safetensors + model.safetensors.index.json, over 5 GB a file
- *     optimizer.safetensors         NAME.exp_avg and NAME.exp_avg_sq; split in the same way
- *     checksums.bin                 CRC-32 of each piece (at most 1 MiB of one tensor) of the files
- * above, in order trainer.json                  step, samples consumed, seed, model, optimizer
- * settings, list of files; last
+ *     config.json             the model, Hugging Face keys; left out where it has no class for it
+ *     model.safetensors       weights under their HF names, fp32, unpadded, merged over all meshes;
+ *                             over 5 GB model-0000i-of-0000n.safetensors and
+ *                             model.safetensors.index.json
+ *     optimizer.safetensors   NAME.exp_avg and NAME.exp_avg_sq; split in the same way
+ *     checksums.bin           CRC-32 of each piece (at most 1 MiB of one tensor, or a header) of
+ * the files above, in order trainer.json            format version, step, samples consumed, seed,
+ * model, list of files with the CRC-32 of checksums.bin and of the small files; sealed (seal.h)
+ *
+ * So every byte that counts is covered by a checksum, those of trainer.json by its own seal.
  *
  * The place of each tensor in the files is a pure function of the model, so every rank writes its
- * own parts by pwrite without talking to the others. Order: the folder DIR/.saving is made, filled
- * and synced by all ranks, rank 0 renames it to its final name, syncs DIR and replaces the file
- * DIR/latest. A kill at any point leaves the previous checkpoint as it was; a left-over .saving is
- * removed by the next save.
+ * own parts by pwrite without talking to the others. Order: a folder DIR/.saving.xxxxxxxx is made,
+ * filled and synced by all ranks, rank 0 renames it to its final name, syncs DIR and replaces the
+ * file DIR/latest. A kill at any point leaves the previous checkpoint as it was; what it leaves of
+ * the new one is removed by the next save.
  *
  * What a rank holds is said by parts (struct tr_part): rectangles of HF tensors, and of those a run
  * of elements, which is what a sharded optimizer has. The list of parts is the same for weights and
@@ -32,6 +35,7 @@
 
 #include "base/err.h"
 #include "plan/plan.h"
+#include "trainer/claim.h"
 #include "trainer/safetensors.h"
 
 /* What the numbers of a part are. */
@@ -64,16 +68,22 @@ struct tr_part {
     bool save; /* exactly one rank says true for each element of a tensor; all load */
 };
 
-/* How ranks agree. AGREE is entered by all ranks with 0 or a negative errno and gives every one of
- * them the smallest; TEXT (480 bytes) then holds the text of one rank that had it. With one rank:
- * tr_team_alone. */
+/* How ranks agree. Both functions are entered by all ranks. AGREE is entered by all ranks with 0 or
+ * a negative errno and gives every one of them the smallest; TEXT (480 bytes) then holds the text
+ * of one rank that had it. With one rank: tr_team_alone. */
 struct tr_team {
     int rank, size;
     int (*agree)(void *ctx, int status, char *text);
+    void (*share)(void *ctx, void *bytes, size_t n); /* rank 0's BYTES to all of them */
     void *ctx;
 };
 
 extern const struct tr_team tr_team_alone;
+
+/* The worst result of all ranks, with its text, on every rank: what each does alone becomes what
+ * all have done, before any of them goes on. Collective. */
+int tr_together(const struct tr_team *team, int r, struct err *e);
+bool tr_lead(const struct tr_team *team); /* rank 0, which does what only one may do */
 
 /* The state of a run besides its tensors. */
 struct tr_ckpt_state {
@@ -82,6 +92,7 @@ struct tr_ckpt_state {
     int64_t seed;
     char data[64]; /* name of the data set */
     double loss;   /* of the last step; NaN unknown */
+    int format;    /* of the file that was read; 1 has no checksum of this state */
 };
 
 struct tr_ckpt_what {
@@ -103,17 +114,34 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
 /* Whether checkpoints can be made in DIR, which is created: what would fail later. */
 int tr_ckpt_room(const char *dir, struct err *e);
 
-/* Path of the newest complete checkpoint of DIR: what `latest` names, else the highest step.
- * -ENOENT if none. */
+/* The same for a run, before it resumes or saves: DIR is claimed for it (claim.h), and is one and
+ * the same folder on all ranks. -EBUSY names the run that has it, -ESTALE the rank that sees
+ * another folder. RET and RET_WARNING are set on rank 0, NULL on the others; collective. */
+int tr_ckpt_open(struct tr_claim **ret, char **ret_warning, const char *dir,
+                 const struct tr_team *team, struct err *e);
+
+/* Path of the newest checkpoint of DIR that has a trainer.json: what `latest` names, else the
+ * highest step. -ENOENT if none. */
 int tr_ckpt_latest(char **ret, const char *dir, struct err *e);
 
-/* Read the state alone. Refused: another model (naming the first key that differs), another format.
- */
+/* Continue from the newest whole checkpoint of DIR: what `latest` names, else the highest step,
+ * else the next one. Rank 0 decides which, and all fill their parts from that one.
+ *
+ * Those that were found damaged on the way are renamed to NAME.damaged and never removed; RET_ASIDE
+ * is then, on rank 0, a text that says so (else NULL; caller frees, as RET_PATH). -ENOENT: DIR has
+ * none, nor has had one. -EBADMSG: it has some and none is whole; nothing is renamed. -ESTALE: a
+ * rank, which the text names with its host, does not see what rank 0 chose. */
+int tr_ckpt_resume(struct tr_ckpt_state *ret, char **ret_path, char **ret_aside, const char *dir,
+                   const struct tr_ckpt_what *what, const struct tr_team *team, struct err *e);
+
+/* Read the state alone. -EBADMSG names the file and the key that is damaged or missing. -EINVAL:
+ * another model (naming the first key that differs), a newer format. */
 int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_model *m,
                  struct err *e);
 
-/* Fill the parts from checkpoint PATH. Checksums are verified first, shared between the ranks; a
- * damaged tensor is named. Same answer on all ranks. */
+/* Fill the parts from checkpoint PATH. Checksums are verified first, shared between the ranks.
+ * -EBADMSG names the file and the key or tensor that is damaged or missing, as rank 0 sees it;
+ * -ESTALE the rank and host that sees something else under that path. Same answer on all ranks. */
 int tr_ckpt_load(struct tr_ckpt_state *ret, const char *path, const struct tr_ckpt_what *what,
                  const struct tr_team *team, struct err *e);
 
@@ -126,6 +154,9 @@ int tr_hf_save(const char *folder, enum tr_dtype dtype, const struct tr_ckpt_wha
                const struct tr_team *team, struct err *e);
 /* Whether it can be written: what would fail later. Folders above it are created. */
 int tr_hf_room(const char *folder, struct err *e);
+/* The same for all ranks, and the folder that FOLDER is to be in is one and the same; collective.
+ */
+int tr_hf_open(const char *folder, const struct tr_team *team, struct err *e);
 
 /* -EINVAL names the first key in which M differs from the model of WHOSE, THEIRS; names and lengths
  * of sequences are no matter. */

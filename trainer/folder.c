@@ -9,8 +9,10 @@
 
 #include "base/base.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -24,9 +26,16 @@ static int agree_alone(void *ctx, int status, char *text)
     return status;
 }
 
-const struct tr_team tr_team_alone = {.rank = 0, .size = 1, .agree = agree_alone};
+static void share_alone(void *ctx, void *bytes, size_t n)
+{
+    (void)ctx;
+    (void)bytes;
+    (void)n;
+}
 
-/* The worst result of all ranks, with its text, on every rank. */
+const struct tr_team tr_team_alone = {
+    .rank = 0, .size = 1, .agree = agree_alone, .share = share_alone};
+
 int tr_together(const struct tr_team *team, int r, struct err *e)
 {
     struct err own = {0};
@@ -43,6 +52,18 @@ int tr_together(const struct tr_team *team, int r, struct err *e)
 bool tr_lead(const struct tr_team *team)
 {
     return team->rank == 0;
+}
+
+int tr_elsewhere(const struct tr_team *team, const char *what, struct err *e)
+{
+    char host[128] = "";
+    struct err none = {0};
+
+    (void)gethostname(host, sizeof(host) - 1);
+    e = e ? e : &none;
+    if (e->code != -ENOMEM)
+        e->code = -ESTALE;
+    return err_wrap(e, "rank %d on host %s does not see %s of rank 0", team->rank, host, what);
 }
 
 /* ---- writing the tensors ---- */
@@ -108,23 +129,92 @@ int tr_folder_room(const char *folder, struct err *e)
     return r;
 }
 
-/* Empty folder FOLDER with the files of A in it. */
-static int make_folder(struct tr_archive *a, const char *folder, struct err *e)
+int tr_folder_same(const char *folder, const struct tr_team *team, struct err *e)
 {
-    int r = file_remove_tree(folder, e);
+    char name[] = ".same.XXXXXX";
+    AUTO_FREE char *mine = mem_printf("%s/%s", folder, name);
+    int fd, r = 0;
+
+    if (tr_lead(team)) {
+        fd = mkostemp(mine, O_CLOEXEC);
+        r = fd < 0 ? err_set(e, -errno, "write to folder %s: %s", folder, strerror(errno)) : 0;
+        if (fd >= 0)
+            close(fd);
+        memcpy(name, mine + strlen(mine) + 1 - sizeof(name), sizeof(name));
+    }
+    r = tr_together(team, r, e);
+    if (r < 0)
+        return r;
+    team->share(team->ctx, name, sizeof(name));
+    if (!tr_lead(team)) {
+        AUTO_FREE char *theirs = mem_printf("%s/%s", folder, name);
+
+        if (access(theirs, F_OK) < 0) {
+            err_set(e, -errno, "folder %s here is another one: %s", folder, strerror(errno));
+            r = tr_elsewhere(team, "the folder", e);
+        }
+    }
+    r = tr_together(team, r, e);
+    if (tr_lead(team))
+        unlink(mine);
+    return r;
+}
+
+/* A name that no host has ever looked up: over a network file system, one that was used before may
+ * still mean, on another host, the folder that has been renamed since. */
+char *tr_folder_temporary(const char *prefix, const struct tr_team *team)
+{
+    uint64_t number = rng_mix((uint64_t)clock_wall_ms() ^ rng_mix((uint64_t)getpid()));
+
+    team->share(team->ctx, &number, sizeof(number));
+    return mem_printf("%s.%08" PRIx32, prefix, (uint32_t)number);
+}
+
+/* Remove what earlier saves under names with PREFIX have left. */
+static int sweep(const char *prefix, struct err *e)
+{
+    AUTO_FREE char *folder = mem_strdup(prefix);
+    char *slash = strrchr(folder, '/');
+    const char *base = slash ? prefix + (slash + 1 - folder) : prefix;
+    size_t n = strlen(base);
+    struct dirent *it;
+    DIR *d;
+    int r = 0;
+
+    if (slash)
+        slash[slash == folder] = '\0';
+    d = opendir(slash ? folder : ".");
+    while (d && r == 0 && (it = readdir(d))) {
+        AUTO_FREE char *path = mem_printf("%s%s", prefix, it->d_name + strnlen(it->d_name, n));
+
+        if (!strncmp(it->d_name, base, n) && (it->d_name[n] == '.' || it->d_name[n] == '\0'))
+            r = file_remove_tree(path, e);
+    }
+    if (d)
+        closedir(d);
+    return r;
+}
+
+/* Empty folder FOLDER with the files of A in it. */
+static int make_folder(struct tr_archive *a, const char *prefix, const char *folder, struct err *e)
+{
+    int r = sweep(prefix, e);
 
     if (r == 0)
         r = file_mkdirs(folder, 0755, e);
     return r < 0 ? r : tr_archive_create(a, e);
 }
 
-int tr_folder_fill(struct tr_archive *a, const char *folder, const struct tr_ckpt_what *what,
-                   bool weights_only, const struct tr_team *team, struct err *e)
+int tr_folder_fill(struct tr_archive *a, const char *prefix, const char *folder,
+                   const struct tr_ckpt_what *what, bool weights_only, const struct tr_team *team,
+                   struct err *e)
 {
-    int r = tr_together(team, tr_lead(team) ? make_folder(a, folder, e) : 0, e);
+    int r = tr_together(team, tr_lead(team) ? make_folder(a, prefix, folder, e) : 0, e);
 
-    if (r == 0 && !tr_lead(team))
-        r = tr_archive_attach(a, e);
+    if (r < 0)
+        return r;
+    if (!tr_lead(team) && tr_archive_attach(a, e) < 0)
+        r = tr_elsewhere(team, "the folder", e);
     if (r == 0)
         r = put_parts(a, what, weights_only, e);
     return r;

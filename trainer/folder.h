@@ -7,14 +7,23 @@
 
 #include "trainer/archive.h"
 
-/* The worst result of all ranks, with its text, on every rank. */
-int tr_together(const struct tr_team *team, int r, struct err *e);
-bool tr_lead(const struct tr_team *team); /* rank 0, which does what only one may do */
+/* For a rank whose view of the files is not rank 0's: E, which says what it found, becomes -ESTALE
+ * and names the rank, its host and WHAT of rank 0 it does not see. Returns the code. */
+int tr_elsewhere(const struct tr_team *team, const char *what, struct err *e);
 
-/* Make FOLDER anew with the files of A, and write the rank's parts. Collective, but the result is
- * the rank's own. */
-int tr_folder_fill(struct tr_archive *a, const char *folder, const struct tr_ckpt_what *what,
-                   bool weights_only, const struct tr_team *team, struct err *e);
+/* -ESTALE unless FOLDER is one and the same folder on all ranks: rank 0 makes a file in it, and all
+ * look for that. Collective. */
+int tr_folder_same(const char *folder, const struct tr_team *team, struct err *e);
+
+/* A name PREFIX.xxxxxxxx for a folder to fill, the same on all ranks; caller frees. Collective. */
+char *tr_folder_temporary(const char *prefix, const struct tr_team *team);
+
+/* Make FOLDER, a name by tr_folder_temporary(), with the files of A, and write the rank's parts;
+ * what was left under other names with PREFIX is removed. Collective, but the result is the rank's
+ * own. */
+int tr_folder_fill(struct tr_archive *a, const char *prefix, const char *folder,
+                   const struct tr_ckpt_what *what, bool weights_only, const struct tr_team *team,
+                   struct err *e);
 /* Fill the parts from A. With WEIGHTS_ONLY those of the optimizer are left alone. */
 int tr_folder_get(const struct tr_archive *a, const struct tr_ckpt_what *what, bool weights_only,
                   struct err *e);

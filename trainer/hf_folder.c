@@ -115,23 +115,40 @@ static char *plain(const char *path)
     return p;
 }
 
+/* The folder that PATH is in; caller frees. */
+static char *parent_of(const char *path)
+{
+    char *parent = plain(path), *slash = strrchr(parent, '/');
+
+    if (slash) {
+        slash[slash == parent] = '\0';
+        return parent;
+    }
+    free(parent);
+    return mem_strdup(".");
+}
+
 int tr_hf_room(const char *path, struct err *e)
 {
-    AUTO_FREE char *folder = plain(path), *parent = mem_strdup(folder);
-    char *slash = strrchr(parent, '/');
+    AUTO_FREE char *folder = plain(path), *parent = parent_of(path);
     int r = may_replace(folder, e);
 
-    if (r < 0)
-        return r;
-    if (slash)
-        slash[slash == parent] = '\0';
-    return tr_folder_room(slash ? parent : ".", e);
+    return r < 0 ? r : tr_folder_room(parent, e);
+}
+
+int tr_hf_open(const char *path, const struct tr_team *team, struct err *e)
+{
+    AUTO_FREE char *parent = parent_of(path);
+    int r = tr_together(team, tr_lead(team) ? tr_hf_room(path, e) : 0, e);
+
+    return r < 0 ? r : tr_folder_same(parent, team, e);
 }
 
 int tr_hf_save(const char *path, enum tr_dtype dtype, const struct tr_ckpt_what *what,
                const struct tr_team *team, struct err *e)
 {
-    AUTO_FREE char *folder = plain(path), *saving = mem_printf("%s.saving", folder);
+    AUTO_FREE char *folder = plain(path), *prefix = mem_printf("%s.saving", folder);
+    AUTO_FREE char *saving = tr_folder_temporary(prefix, team);
     AUTO_JSON *config = NULL;
     struct tr_archive a = {0};
     int r = tr_hf_config(&config, what->model, e);
@@ -146,7 +163,7 @@ int tr_hf_save(const char *path, enum tr_dtype dtype, const struct tr_ckpt_what 
                                     : dtype == TR_F16 ? "float16"
                                                       : "float32"));
     tr_archive_describe(&a, saving, "model", dtype, what->model, weight_suffix, what->split_bytes);
-    r = tr_together(team, tr_folder_fill(&a, saving, what, true, team, e), e);
+    r = tr_together(team, tr_folder_fill(&a, prefix, saving, what, true, team, e), e);
     if (r == 0)
         r = tr_together(team, tr_lead(team) ? hf_finish(&a, saving, folder, config, e) : 0, e);
     tr_archive_done(&a);

@@ -14,6 +14,7 @@
 #include "trainer/measure.h"
 #include "trainer/parts.h"
 #include "trainer/step.h"
+#include "trainer/team.h"
 #include "trainer/timeline.h"
 #include "trainer/tokens.h"
 #include "trainer/watch.h"
@@ -36,6 +37,7 @@ struct run {
     struct tr_part *part;
     size_t nparts;
     struct tr_team team;
+    struct tr_claim *claim; /* rank 0: of the folder of checkpoints */
     struct tr_measure measure;
     int step; /* done */
     int measured_from;
@@ -90,47 +92,6 @@ int tr_run_check_memory(const struct tr_config *c, int *ret_rank, enum pl_mem_cl
 
 /* ---- start ---- */
 
-/* tr_team's agreement: the smallest status, and the text of a rank that has it. */
-static int agree(void *ctx, int status, char *text)
-{
-    struct tr_comms *c = ctx;
-    struct {
-        int status, rank;
-    } mine = {status, c->world.rank}, all;
-    MPI_Request req;
-
-    MPI_Iallreduce(&mine, &all, 1, MPI_2INT, MPI_MINLOC, c->world.comm, &req);
-    tr_wait(&c->progress, &req, 1);
-    if (all.status < 0) {
-        MPI_Ibcast(text, 480, MPI_CHAR, all.rank, c->world.comm, &req);
-        tr_wait(&c->progress, &req, 1);
-    }
-    return all.status;
-}
-
-static enum tr_error class_of(int code)
-{
-    return code == -ENOMEM ? TR_ERROR_OOM
-           : code == -EINVAL || code == -EILSEQ || code == -ERANGE || code == -EBADMSG ||
-                   code == -ENODATA || code == -ENOENT || code == -EFBIG
-               ? TR_ERROR_DATA
-               : TR_ERROR_IO;
-}
-
-static void require(int code, const struct err *e)
-{
-    if (code < 0)
-        tr_fail(class_of(code), e->text);
-}
-
-/* A failure that every rank has: the first one speaks and ends the others. */
-static void require_all(const struct run *u, int code, const struct err *e)
-{
-    if (code < 0 && u->r.rank != 0)
-        sleep(10);
-    require(code, e);
-}
-
 /* A failure to write: never the data's, whatever its errno says of a path. */
 static int writing(int code)
 {
@@ -138,13 +99,20 @@ static int writing(int code)
 }
 
 /* What cannot be written at the end should be known before the training. */
-static void require_room(const struct tr_config *c)
+static void require_room(struct run *u)
 {
+    const struct tr_config *c = u->c;
+    AUTO_FREE char *warning = NULL;
     struct err e = {0};
 
-    if ((c->checkpoint.dir && tr_ckpt_room(c->checkpoint.dir, &e) < 0) ||
-        (c->save_hf && tr_hf_room(c->save_hf, &e) < 0))
-        tr_fail(TR_ERROR_IO, e.text);
+    if (c->checkpoint.dir)
+        tr_require_all(&u->team,
+                       writing(tr_ckpt_open(&u->claim, &warning, c->checkpoint.dir, &u->team, &e)),
+                       &e);
+    if (c->save_hf)
+        tr_require_all(&u->team, writing(tr_hf_open(c->save_hf, &u->team, &e)), &e);
+    if (warning)
+        tr_event_warning(u->events, "no-lock", warning);
 }
 
 static void rank_init(struct run *u)
@@ -157,8 +125,7 @@ static void rank_init(struct run *u)
     if (tr_rank_init(&u->r, MPI_COMM_WORLD, &c->model, &c->layout, &c->workload, c->device_memory,
                      tr_fail_comm, &cls, &asked, &e) < 0)
         tr_fail(TR_ERROR_OOM, e.text);
-    u->team = (struct tr_team){
-        .rank = u->r.rank, .size = c->layout.world, .agree = agree, .ctx = &u->r.comms};
+    u->team = tr_team_of(&u->r.comms);
     u->part = tr_parts(&u->nparts, &u->r.params, &u->r.layout, true);
     u->times = mem_alloc(sizeof(double) * TIMES * (size_t)c->layout.world);
     u->busy = mem_alloc(sizeof(double) * (size_t)c->layout.world);
@@ -173,7 +140,7 @@ static void tokens_open(struct run *u)
     int r = tr_tokens_open(&u->tokens, c->data_dir, c->data, c->model.vocab, c->workload.seq,
                            (uint64_t)c->train.seed, &e);
 
-    require_all(u, agree(&u->r.comms, r, e.text), &e);
+    tr_require_all(&u->team, tr_together(&u->team, r, &e), &e);
 }
 
 static struct tr_ckpt_what what(const struct run *u)
@@ -182,29 +149,57 @@ static struct tr_ckpt_what what(const struct run *u)
         .model = &u->c->model, .part = u->part, .count = u->nparts, .state = true};
 }
 
+/* What a resume should say of where it goes on. */
+static void resumed(struct run *u, const struct tr_ckpt_state *s, const char *path)
+{
+    char text[200];
+
+    u->step = s->step;
+    u->samples = s->samples;
+    tr_event_resumed(u->events, u->step, path);
+    if (s->format < 2)
+        tr_event_warning(u->events, "old-checkpoint",
+                         "its trainer.json has no checksums (format 1): a damaged step or data "
+                         "position would not be noticed");
+    if (s->seed != u->c->train.seed) {
+        snprintf(text, sizeof(text),
+                 "the checkpoint was trained with the seed %lld; samples go on in the order of %d",
+                 (long long)s->seed, u->c->train.seed);
+        tr_event_warning(u->events, "other-seed", text);
+    }
+    if (!str_eq(s->data, u->c->workload.data)) {
+        snprintf(text, sizeof(text),
+                 "the checkpoint was trained on %.63s; its data position goes on in %.63s", s->data,
+                 u->c->workload.data);
+        tr_event_warning(u->events, "other-data", text);
+    }
+}
+
 static void load_checkpoint(struct run *u, const char *path)
 {
     struct tr_ckpt_state s;
     struct tr_ckpt_what w = what(u);
     struct err e = {0};
-    char text[200];
 
-    require_all(u, tr_ckpt_load(&s, path, &w, &u->team, &e), &e);
-    u->step = s.step;
-    u->samples = s.samples;
-    tr_event_resumed(u->events, u->step, path);
-    if (s.seed != u->c->train.seed) {
-        snprintf(text, sizeof(text),
-                 "the checkpoint was trained with the seed %lld; samples go on in the order of %d",
-                 (long long)s.seed, u->c->train.seed);
-        tr_event_warning(u->events, "other-seed", text);
-    }
-    if (!str_eq(s.data, u->c->workload.data)) {
-        snprintf(text, sizeof(text),
-                 "the checkpoint was trained on %.63s; its data position goes on in %.63s", s.data,
-                 u->c->workload.data);
-        tr_event_warning(u->events, "other-data", text);
-    }
+    tr_require_all(&u->team, tr_ckpt_load(&s, path, &w, &u->team, &e), &e);
+    resumed(u, &s, path);
+}
+
+/* From the newest whole one; a fresh start where there has never been one. */
+static void resume(struct run *u)
+{
+    struct tr_ckpt_state s;
+    struct tr_ckpt_what w = what(u);
+    struct err e = {0};
+    AUTO_FREE char *path = NULL, *aside = NULL;
+    int r = tr_ckpt_resume(&s, &path, &aside, u->c->checkpoint.dir, &w, &u->team, &e);
+
+    if (r == -ENOENT)
+        return;
+    tr_require_all(&u->team, r, &e);
+    if (aside)
+        tr_event_warning(u->events, "damaged-checkpoint", aside);
+    resumed(u, &s, path);
 }
 
 /* Weights from a checkpoint, a folder or the seed. */
@@ -213,21 +208,14 @@ static void weights_init(struct run *u)
     const struct tr_config *c = u->c;
     struct tr_ckpt_what w = what(u);
     struct err e = {0};
-    AUTO_FREE char *latest = NULL;
 
     tr_params_init(&u->r.params, &c->model, (uint64_t)c->train.seed);
-    if (c->checkpoint.load) {
+    if (c->checkpoint.load)
         load_checkpoint(u, c->checkpoint.load);
-    } else if (c->checkpoint.resume && c->checkpoint.dir) {
-        int k = tr_ckpt_latest(&latest, c->checkpoint.dir, &e);
-
-        if (k == 0)
-            load_checkpoint(u, latest);
-        else if (k != -ENOENT)
-            require(k, &e);
-    }
+    else if (c->checkpoint.resume && c->checkpoint.dir)
+        resume(u);
     if (u->step == 0 && c->init) /* the masters, too, in their own precision */
-        require_all(u, tr_hf_load(c->init, &w, &u->team, &e), &e);
+        tr_require_all(&u->team, tr_hf_load(c->init, &w, &u->team, &e), &e);
 }
 
 static void worst_planned(const struct run *u, struct pl_memory *ret)
@@ -270,7 +258,7 @@ static void read_samples(struct run *u, enum tr_split split, uint64_t first)
         for (int k = 0; k < r->layout.micro_batch; k++) {
             uint64_t i = first + tr_sample_index(r, mb, k);
 
-            require(tr_tokens_sample(u->tokens, split, i, r->work.sample, &e), &e);
+            tr_require(tr_tokens_sample(u->tokens, split, i, r->work.sample, &e), &e);
             tr_sample_put(r, mb, k, r->work.sample);
         }
 }
@@ -434,10 +422,10 @@ static void save(struct run *u)
 
     tr_optim_settle(&u->r);
     memcpy(s.data, c->workload.data, sizeof(s.data) - 1);
-    require_all(u,
-                writing(tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w, &s,
-                                     &u->team, &e)),
-                &e);
+    tr_require_all(&u->team,
+                   writing(tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w,
+                                        &s, &u->team, &e)),
+                   &e);
     tr_event_checkpoint(u->events, u->step, path, bytes, (double)(clock_mono_ns() - t) * 1e-6);
     tr_watch_checkpoint(u->watch, u->step);
 }
@@ -586,7 +574,7 @@ static int finish(struct run *u, bool stopped)
     }
     tr_optim_settle(&u->r);
     if (c->save_hf)
-        require_all(u, writing(tr_hf_save(c->save_hf, TR_F32, &w, &u->team, &e)), &e);
+        tr_require_all(&u->team, writing(tr_hf_save(c->save_hf, TR_F32, &w, &u->team, &e)), &e);
     summarize(u);
     return TR_EXIT_OK;
 }
@@ -603,11 +591,11 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGINT, &act, NULL);
     if (events) { /* rank 0 */
-        require_room(c);
         if (tr_watch_open(&u.watch, c, events, &e) < 0)
             tr_fail(TR_ERROR_IO, e.text);
     }
     rank_init(&u);
+    require_room(&u);
     tokens_open(&u);
     optim_init(&u);
     say_hello(&u);
@@ -632,6 +620,7 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
     tr_rank_done(&u.r);
     tr_tokens_free(u.tokens);
     tr_watch_free(u.watch);
+    tr_claim_free(u.claim);
     tr_measure_done(&u.measure);
     free(u.part);
     free(u.times);

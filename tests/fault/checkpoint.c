@@ -78,6 +78,26 @@ int __wrap_posix_fallocate(int fd, off_t at, off_t n)
     return struck() ? ENOSPC : __real_posix_fallocate(fd, at, n);
 }
 
+/* Only locks are asked for with a third argument that is an address. */
+static bool no_locks;
+
+int __real_fcntl(int fd, int cmd, void *arg);
+int __wrap_fcntl(int fd, int cmd, void *arg);
+int __wrap_fcntl(int fd, int cmd, void *arg)
+{
+    if (no_locks && cmd == F_OFD_SETLK) {
+        errno = ENOSYS;
+        return -1;
+    }
+    return __real_fcntl(fd, cmd, arg);
+}
+
+int __wrap_fcntl64(int fd, int cmd, void *arg);
+int __wrap_fcntl64(int fd, int cmd, void *arg)
+{
+    return __wrap_fcntl(fd, cmd, arg);
+}
+
 /* ---- a run of one rank ---- */
 
 struct one {
@@ -224,6 +244,62 @@ static void the_same_where_names_cannot_be_exchanged(void **state)
     no_exchange = false;
 }
 
+/* ---- a file system without locks ---- */
+
+static void put_record(const char *dir, const char *host, const char *boot, int pid, long start)
+{
+    AUTO_FREE char *path = mem_printf("%s/.lock", dir);
+    AUTO_FREE char *text = mem_printf("{\"host\":\"%s\",\"pid\":%d,\"boot\":\"%s\",\"start\":%ld,"
+                                      "\"since\":\"2026-01-01T00:00:00.000Z\"}",
+                                      host, pid, boot, start);
+    struct err e = {0};
+
+    assert_int_equal(file_write_atomic(path, text, strlen(text), 0644, &e), 0);
+}
+
+/* -EBUSY or 0, and whether there was a warning. */
+static int take(const char *dir, bool *ret_warned, struct err *e)
+{
+    AUTO(tr_claim) *c = NULL;
+    AUTO_FREE char *warning = NULL;
+    int r = tr_claim_take(&c, &warning, dir, e);
+
+    *ret_warned = warning != NULL;
+    return r;
+}
+
+static void without_locks_the_record_decides(void **state)
+{
+    AUTO_FREE char *dir = unit_folder("nolock"), *warning = NULL;
+    AUTO(tr_claim) *ours = NULL;
+    char host[128] = "";
+    struct err e = {0};
+    bool warned;
+    int status;
+    pid_t pid;
+
+    (void)state;
+    no_locks = true;
+    gethostname(host, sizeof(host) - 1);
+    assert_int_equal(tr_claim_take(&ours, &warning, dir, &e), 0);
+    assert_non_null(warning); /* that another host's run would not be kept out */
+    pid = fork();
+    if (pid == 0)
+        _exit(take(dir, &warned, &e) == -EBUSY && strstr(e.text, host) ? 0 : 1);
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    ours = tr_claim_free(ours);
+    put_record(dir, host, "another boot", (int)getpid(), 1);
+    assert_int_equal(take(dir, &warned, &e), 0);
+    put_record(dir, host, "another boot", 1, 1);
+    assert_int_equal(take(dir, &warned, &e), 0);
+    put_record(dir, "elsewhere", "another boot", 1, 1);
+    assert_int_equal(take(dir, &warned, &e), 0);
+    assert_true(warned);
+    no_locks = false;
+    file_remove_tree(dir, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +308,7 @@ int main(void)
         cmocka_unit_test(a_kill_leaves_a_whole_checkpoint),
         cmocka_unit_test(a_kill_leaves_a_whole_checkpoint_of_the_same_step),
         cmocka_unit_test(the_same_where_names_cannot_be_exchanged),
+        cmocka_unit_test(without_locks_the_record_decides),
     };
 
     return cmocka_run_group_tests_name("checkpoint faults", tests, NULL, NULL);

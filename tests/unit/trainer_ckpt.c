@@ -213,8 +213,9 @@ static void a_flipped_bit_names_its_tensor(void **state)
 
 static void damage_anywhere_is_refused(void **state)
 {
-    static const char *const files[] = {"model.safetensors", "optimizer.safetensors",
-                                        "checksums.bin"};
+    static const char *const files[] = {"model-00001-of-00002.safetensors",
+                                        "optimizer-00002-of-00003.safetensors", "checksums.bin",
+                                        "config.json", "model.safetensors.index.json"};
     struct one o;
     struct rng r;
     AUTO_FREE char *path = NULL;
@@ -222,9 +223,10 @@ static void damage_anywhere_is_refused(void **state)
     (void)state;
     rng_seed(&r, 11);
     one_begin(&o, NULL);
+    o.what.split_bytes = 64 << 10;
     path = one_save(&o, 1, 0);
-    for (size_t i = 0; i < 3 * 40; i++) {
-        AUTO_FREE char *file = mem_printf("%s/%s", path, files[i % 3]);
+    for (size_t i = 0; i < ARRAY_LEN(files) * 40; i++) {
+        AUTO_FREE char *file = mem_printf("%s/%s", path, files[i % ARRAY_LEN(files)]);
         struct stat st;
         struct err e = {0};
         off_t at;
@@ -260,6 +262,142 @@ static void truncated_files_are_refused_by_name(void **state)
         unlink(file);
         assert_true(one_load(&o, path, &e) < 0);
     }
+    one_end(&o);
+}
+
+/* ---- trainer.json ---- */
+
+/* Replace FROM by TO in trainer.json of checkpoint PATH; returns the former text. */
+static char *edit_state(const char *path, const char *from, const char *to)
+{
+    AUTO_FREE char *file = mem_printf("%s/trainer.json", path), *now = NULL;
+    char *text = NULL, *at;
+    struct err e = {0};
+
+    assert_int_equal(file_read_all(&text, NULL, file, 1 << 20, &e), 0);
+    at = strstr(text, from);
+    if (!at)
+        fail_msg("%s is not in %s", from, text);
+    now = mem_printf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    assert_int_equal(file_write_atomic(file, now, strlen(now), 0644, &e), 0);
+    return text;
+}
+
+static void restore_state(const char *path, char *text)
+{
+    AUTO_FREE char *file = mem_printf("%s/trainer.json", path);
+    struct err e = {0};
+
+    assert_int_equal(file_write_atomic(file, text, strlen(text), 0644, &e), 0);
+    free(text);
+}
+
+static void a_changed_key_of_the_state_is_named(void **state)
+{
+    static const struct {
+        const char *from, *to, *key;
+    } cases[] = {
+        {"\"samples\": 12", "\"samples\": 52", "samples"},
+        {"\"samples\": 12,", "", "samples"},
+        {"\"samples\": 12", "\"sbmples\": 12", "samples"},
+        {"\"step\": 3", "\"step\": 0", "step"},
+        {"\"step\": 3", "\"step\": 3.0", "step"},
+        {"\"seed\": 0", "\"seed\": 7", "seed"},
+        {"\"data\": \"licences\"", "\"data\": \"synthetic\"", "data"},
+        {"\"loss\": 2.", "\"loss\": 3.", "loss"},
+        {"\"layers\": 4", "\"layers\": 5", "model"},
+        {"\"model.safetensors\"", "\"model.safetensorz\"", "files"},
+        {"\"v\": 2", "\"v\": 1", "v"},
+        {"\"v\": 2", "\"v\": 9", "v"},
+        {"\"step\": 3", "\"more\": 1, \"step\": 3", "more"},
+        {"\"checksums_crc\":", "\"checksums_crd\":", "checksums_crc"},
+    };
+    struct one o;
+    AUTO_FREE char *path = NULL;
+    struct tr_ckpt_state s = {.step = 3, .samples = 12, .data = "licences", .loss = 2.25};
+    struct err e = {0};
+
+    (void)state;
+    one_begin(&o, NULL);
+    params_fill(&o.t, 3);
+    assert_int_equal(tr_ckpt_save(&path, NULL, o.dir, 0, &o.what, &s, &tr_team_alone, &e), 0);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *former = edit_state(path, cases[i].from, cases[i].to);
+        AUTO_FREE char *named = mem_printf("key \"%s\"", cases[i].key);
+        int r = one_load(&o, path, &e);
+
+        if (r != -EBADMSG || !strstr(e.text, named) || !strstr(e.text, "trainer.json"))
+            fail_msg("%s for %s: %d %s", cases[i].to, cases[i].from, r, e.text);
+        restore_state(path, former);
+        assert_int_equal(one_load(&o, path, &e), 0);
+    }
+    one_end(&o);
+}
+
+/* Any digit or letter of it: the seal covers its own sums, too. */
+static void any_changed_character_of_the_state_is_noticed(void **state)
+{
+    struct one o;
+    AUTO_FREE char *path = NULL, *file = NULL, *text = NULL;
+    struct err e = {0};
+    size_t n;
+
+    (void)state;
+    one_begin(&o, NULL);
+    path = one_save(&o, 5, 0);
+    file = mem_printf("%s/trainer.json", path);
+    assert_int_equal(file_read_all(&text, &n, file, 1 << 20, &e), 0);
+    for (size_t at = 0; at < n; at++) {
+        char was = text[at];
+        struct tr_ckpt_state s;
+
+        if (was == ' ' || was == '\n')
+            continue;
+        text[at] = was == '1' ? '2' : was == '9' ? '8' : was >= '0' && was < '9' ? was + 1 : '_';
+        if (text[at] == was)
+            continue;
+        assert_int_equal(file_write_atomic(file, text, n, 0644, &e), 0);
+        if (tr_ckpt_peek(&s, path, &o.job.model, &e) != -EBADMSG)
+            fail_msg("character %zu, %c for %c, was not noticed: %s", at, text[at], was, e.text);
+        text[at] = was;
+    }
+    one_end(&o);
+}
+
+/* As format 1 was: no seal, no sums of the small files. */
+static void the_former_format_is_read_and_known(void **state)
+{
+    struct one o;
+    AUTO_FREE char *path = NULL, *file = NULL;
+    AUTO_JSON *v = NULL;
+    struct tr_ckpt_state s = {.format = 0};
+    struct err e = {0};
+
+    (void)state;
+    one_begin(&o, NULL);
+    path = one_save(&o, 5, 0);
+    file = mem_printf("%s/trainer.json", path);
+    assert_int_equal(tr_ckpt_peek(&s, path, &o.job.model, &e), 0);
+    assert_int_equal(s.format, 2);
+    assert_int_equal(jx_load(&v, file, 1 << 20, &e), 0);
+    json_object_del(v, "sums");
+    json_object_del(v, "sums_crc");
+    AUTO_FREE char *unsealed = jx_dump(v);
+    assert_int_equal(file_write_atomic(file, unsealed, strlen(unsealed), 0644, &e), 0);
+    assert_int_equal(one_load(&o, path, &e), -EBADMSG);
+    assert_non_null(strstr(e.text, "sums"));
+    json_object_set_new(v, "v", json_integer(1));
+    json_object_del(v, "small_files");
+    AUTO_FREE char *former = jx_dump(v);
+    assert_int_equal(file_write_atomic(file, former, strlen(former), 0644, &e), 0);
+    assert_int_equal(tr_ckpt_load(&s, path, &o.what, &tr_team_alone, &e), 0);
+    assert_int_equal(s.format, 1);
+    assert_int_equal(s.step, 5);
+    json_object_del(v, "samples"); /* it was always there */
+    AUTO_FREE char *cut = jx_dump(v);
+    assert_int_equal(file_write_atomic(file, cut, strlen(cut), 0644, &e), 0);
+    assert_int_equal(one_load(&o, path, &e), -EBADMSG);
+    assert_non_null(strstr(e.text, "samples"));
     one_end(&o);
 }
 
@@ -500,6 +638,9 @@ int main(void)
         cmocka_unit_test(a_flipped_bit_names_its_tensor),
         cmocka_unit_test(damage_anywhere_is_refused),
         cmocka_unit_test(truncated_files_are_refused_by_name),
+        cmocka_unit_test(a_changed_key_of_the_state_is_named),
+        cmocka_unit_test(any_changed_character_of_the_state_is_noticed),
+        cmocka_unit_test(the_former_format_is_read_and_known),
         cmocka_unit_test(another_model_is_refused_by_its_first_difference),
         cmocka_unit_test(hf_folders_round_trip),
         cmocka_unit_test(a_tied_folder_has_no_output_projection),

@@ -20,6 +20,7 @@ struct world {
     pthread_barrier_t in, out;
     int status[16];
     char text[16][480];
+    char shared[4096];
     int size;
 };
 
@@ -63,6 +64,20 @@ static inline int world_agree(void *ctx, int status, char *text)
     return worst;
 }
 
+static inline void world_share(void *ctx, void *bytes, size_t n)
+{
+    struct seat *s = ctx;
+    struct world *w = s->w;
+
+    if (n > sizeof(w->shared))
+        abort();
+    if (s->rank == 0)
+        memcpy(w->shared, bytes, n);
+    pthread_barrier_wait(&w->in);
+    memcpy(bytes, w->shared, n);
+    pthread_barrier_wait(&w->out);
+}
+
 /* Run WORK as every rank of a job, each in its own process; returns how many ended badly. */
 static inline int world_run(int size, void (*work)(const struct tr_team *team, void *arg),
                             void *arg)
@@ -76,7 +91,8 @@ static inline int world_run(int size, void (*work)(const struct tr_team *team, v
         pid[i] = fork();
         if (pid[i] == 0) {
             struct seat seat = {w, i};
-            struct tr_team team = {.rank = i, .size = size, .agree = world_agree, .ctx = &seat};
+            struct tr_team team = {
+                .rank = i, .size = size, .agree = world_agree, .share = world_share, .ctx = &seat};
 
             work(&team, arg);
             _exit(0);

@@ -1,0 +1,30 @@
+/*
+ * One run at a time in a folder of checkpoints.
+ *
+ * Rank 0 of a run holds a lock on DIR/.lock from its start to its end. It is an fcntl() lock of the
+ * open file (F_OFD_SETLK): the kernel, or over NFS, Lustre, GPFS and the like the file server,
+ * drops it with the process, however that ends, so a killed run leaves none behind. (flock() would
+ * be local to a host on some of these.) The file's content says who holds it: host, pid, boot,
+ * start of the process, and since when. It stays when the run is over, empty.
+ *
+ * Where a file system has no such locks (Lustre mounted without -o flock), that content decides as
+ * far as it can: a process of this host that still runs keeps others out, one that is gone does
+ * not. Of a run on another host nothing can be known there; the caller is told, and goes on.
+ */
+#ifndef TRAINER_CLAIM_H
+#define TRAINER_CLAIM_H
+
+#include "base/err.h"
+#include "base/mem.h"
+
+struct tr_claim;
+
+/* Claim folder DIR, which exists. -EBUSY names the run that has it. RET_WARNING gets a text if
+ * nothing keeps a run on another host out, else NULL; caller frees. */
+int tr_claim_take(struct tr_claim **ret, char **ret_warning, const char *dir, struct err *e);
+
+struct tr_claim *tr_claim_free(struct tr_claim *c);
+
+AUTO_DEFINE(tr_claim)
+
+#endif

@@ -1,0 +1,70 @@
+#include "trainer/team.h"
+
+#include "base/base.h"
+#include "trainer/fail.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+enum { TEXT = 480 }; /* of struct tr_team's agreement */
+
+/* The smallest status, and the text of the first rank that has it. */
+static int agree(void *ctx, int status, char *text)
+{
+    struct tr_comms *c = ctx;
+    struct {
+        int status, rank;
+    } mine = {status, c->world.rank}, all;
+    MPI_Request req;
+
+    MPI_Iallreduce(&mine, &all, 1, MPI_2INT, MPI_MINLOC, c->world.comm, &req);
+    tr_wait(&c->progress, &req, 1);
+    if (all.status < 0) {
+        text[TEXT - 1] = '\0';
+        MPI_Ibcast(text, TEXT, MPI_CHAR, all.rank, c->world.comm, &req);
+        tr_wait(&c->progress, &req, 1);
+    }
+    return all.status;
+}
+
+static void share(void *ctx, void *bytes, size_t n)
+{
+    struct tr_comms *c = ctx;
+    MPI_Request req;
+
+    MPI_Ibcast(bytes, (int)n, MPI_BYTE, 0, c->world.comm, &req);
+    tr_wait(&c->progress, &req, 1);
+}
+
+struct tr_team tr_team_of(struct tr_comms *comms)
+{
+    return (struct tr_team){.rank = comms->world.rank,
+                            .size = comms->world.size,
+                            .agree = agree,
+                            .share = share,
+                            .ctx = comms};
+}
+
+static enum tr_error class_of(int code)
+{
+    return code == -ENOMEM ? TR_ERROR_OOM
+           : code == -EINVAL || code == -EILSEQ || code == -ERANGE || code == -EBADMSG ||
+                   code == -ENODATA || code == -ENOENT || code == -EFBIG
+               ? TR_ERROR_DATA
+               : TR_ERROR_IO;
+}
+
+void tr_require(int code, const struct err *e)
+{
+    if (code < 0)
+        tr_fail(class_of(code), e->text);
+}
+
+void tr_require_all(const struct tr_team *team, int code, const struct err *e)
+{
+    enum { PATIENCE_S = 10 }; /* rank 0 has one line to write, and ends us with the job */
+
+    if (code < 0 && team->rank != 0)
+        sleep(PATIENCE_S);
+    tr_require(code, e);
+}
