@@ -24,3 +24,22 @@ AC_DEFUN([PT_FUZZ], [
   AC_SUBST([FUZZ_CFLAGS])
   AM_CONDITIONAL([FUZZ], [test "$enable_fuzz" = yes])
 ])
+
+# PT_MODULE(VARIABLE, MODULE [>= VERSION], [FOUND], [NOT-FOUND]) and PT_HEADER(NAME, [FOUND], [NOT-FOUND]) ask for a library
+# as PKG_CHECK_MODULES and AC_CHECK_HEADER do, and note the question for PT_ANSWERS.
+AC_DEFUN([PT_MODULE], [
+  PT_QUESTIONS="$PT_QUESTIONS m4_bpatsubst([$2], [ .*])"
+  PKG_CHECK_MODULES([$1], [$2], [$3], [$4])
+])
+AC_DEFUN([PT_HEADER], [
+  PT_QUESTIONS="$PT_QUESTIONS $1"
+  AC_CHECK_HEADER([$1], [$2], [$3])
+])
+
+# Keep the answers in configure.answers. make asks again whenever it starts (a rule of Makefile.am) and runs configure where
+# they differ, so that a library which is installed, replaced or removed later counts at once.
+# The file changes only with its content: objects that depend on an answer are not compiled again for nothing.
+AC_DEFUN([PT_ANSWERS], [
+  AC_SUBST([PT_QUESTIONS])
+  PKG_CONFIG="$PKG_CONFIG" CC="$CC" CPPFLAGS="$CPPFLAGS" $SHELL "$srcdir/m4/answers.sh" configure.answers $PT_QUESTIONS
+])
