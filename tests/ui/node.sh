@@ -12,5 +12,5 @@ run_node() {
 # The packages of the browser tests and the browser itself.
 need_browser() {
     command -v chromium >/dev/null 2>&1 || skip "chromium is not installed"
-    [ -d "${PT_BUILD:?}/web/ui/npm/node_modules/playwright-core" ] || skip "npm is not installed, so playwright-core is missing"
+    [ -d "${PT_BUILD:?}/web/ui/npm/node_modules/playwright-core" ] || skip "playwright-core is missing: npm is not installed, or does not reach its registry"
 }

@@ -1,9 +1,10 @@
-// A chart with its table behind it, and both as files. The chart library is fetched when the first chart is due.
+// A chart with its table behind it, and both as files. The chart library is fetched when the first chart is due. A dashboard
+// that was built without it (web/ui/build-vendor.sh) has a module in its place that exports no init: then panels show tables.
 
 import { afterPaint, atMostEvery, fill, h, setText, uniqueId } from "../lib/dom.js";
 import { saveCsv, saveDataUrl } from "../lib/download.js";
 import { explain } from "../lib/api.js";
-import { significant } from "../lib/format.js";
+import { count, significant } from "../lib/format.js";
 
 const TABLE_ROWS = 500;
 const REDRAW_MS = 250;
@@ -17,6 +18,15 @@ function loadLibrary() {
         throw error;
     });
     return library;
+}
+
+let without = false; // this build has no chart library
+
+/** From now on every panel shows its table; the frame says why, once. */
+function goWithout() {
+    if (without) return;
+    without = true;
+    document.dispatchEvent(new Event("nocharts"));
 }
 
 let colours = null; // of the present theme
@@ -155,8 +165,10 @@ export const short = (x) => shortened(x, 4);
 /** The same for many cells side by side. */
 export const brief = (x) => shortened(x, 3);
 
-function cell(value) {
-    return typeof value === "number" ? significant(value, 4) : (value ?? "–");
+/** A cell of a table; WHOLE says that its column has whole numbers only, such as a trial's. */
+function cell(value, whole) {
+    if (typeof value !== "number") return value ?? "–";
+    return whole ? count(value) : significant(value, 4);
 }
 
 /**
@@ -269,12 +281,16 @@ export function chartPanel(ctx, spec) {
         if (table.hidden || data === null) return;
         const t = spec.table(data);
         const numeric = t.columns.map((_, i) => t.rows.some((r) => typeof r[i] === "number"));
+        const whole = t.columns.map((_, i) =>
+            t.rows.every((r) => typeof r[i] !== "number" || Number.isInteger(r[i])),
+        );
         const className = (i) => (numeric[i] ? "num" : null);
         fill(
             table,
             h(
                 "table",
                 {},
+                without && h("caption", {}, spec.summary?.(data) || spec.title),
                 h(
                     "thead",
                     {},
@@ -291,7 +307,7 @@ export function chartPanel(ctx, spec) {
                         h(
                             "tr",
                             {},
-                            r.map((c, i) => h("td", { class: className(i) }, cell(c))),
+                            r.map((c, i) => h("td", { class: className(i) }, cell(c, whole[i]))),
                         ),
                     ),
                 ),
@@ -317,6 +333,11 @@ export function chartPanel(ctx, spec) {
         }
         opening = false;
         if (ctx.signal.aborted || chart) return;
+        if (echarts && !echarts.init) {
+            goWithout();
+            draw();
+            return;
+        }
         failed = echarts === null;
         nothing.hidden = !failed;
         if (failed) {
@@ -344,18 +365,37 @@ export function chartPanel(ctx, spec) {
         );
     }
 
-    function draw() {
-        if (data === null || !seen || upToDate()) return;
-        drawTable();
-        if (failed) return;
-        const option = spec.option(data, palette(), place.clientWidth);
-        nothing.hidden = option !== null;
-        if (option === null)
+    function sayIfNothing(there) {
+        nothing.hidden = there;
+        if (!there)
             setText(
                 nothing,
                 (typeof spec.none === "function" ? spec.none(data) : spec.none) ??
                     "Nothing to show yet.",
             );
+    }
+
+    /** The table in place of the chart, wherever the chart would have had something to draw. */
+    function drawAsTable() {
+        const there = spec.option(data, palette(), element.clientWidth) !== null;
+        tableButton.hidden = pngButton.hidden = canvas.hidden = true;
+        csvButton.disabled = !there;
+        place.hidden = there;
+        table.hidden = !there;
+        sayIfNothing(there);
+        drawTable();
+    }
+
+    function draw() {
+        if (data === null || !seen || upToDate()) return;
+        if (without) {
+            drawAsTable();
+            return;
+        }
+        drawTable();
+        if (failed) return;
+        const option = spec.option(data, palette(), place.clientWidth);
+        sayIfNothing(option !== null);
         canvas.hidden = option === null;
         pngButton.disabled = option === null;
         csvButton.disabled = option === null;
@@ -400,7 +440,7 @@ export function chartPanel(ctx, spec) {
         discard();
         drawSoon();
     };
-    sight.observe(place);
+    sight.observe(element); // not its place, which a table may take
     size.observe(place);
     document.addEventListener("themechange", onTheme);
     ctx.onLeave(() => {

@@ -142,13 +142,21 @@ export const spaceTab = {
                 });
             },
         });
-        const values = pickers((k, value) =>
-            lines.chart()?.dispatchAction({
-                type: "axisAreaSelect",
-                parallelAxisId: k.key,
-                intervals: brushOf(k, value),
-            }),
-        );
+        // A chart tells of the choice by its own event; without one there is nobody else to tell.
+        const values = pickers((k, value) => {
+            const intervals = brushOf(k, value);
+            const chart = lines.chart();
+            if (chart) {
+                chart.dispatchAction({
+                    type: "axisAreaSelect",
+                    parallelAxisId: k.key,
+                    intervals,
+                });
+                return;
+            }
+            brush = { ...brush, [keys.indexOf(k)]: intervals };
+            drawSelection();
+        });
         const weights = chartPanel(ctx, {
             ...importance,
             name: `importance-${id}`,

@@ -66,6 +66,14 @@ export function shell() {
     );
     const signOut = h("button", { type: "button", class: "quiet" }, "Sign out");
 
+    const noCharts = h("p", { class: "no-charts", role: "status" });
+    document.addEventListener("nocharts", () =>
+        setText(
+            noCharts,
+            "Tables are shown in place of charts: npm's registry could not be reached when this dashboard was built.",
+        ),
+    );
+
     document.body.prepend(
         h(
             "a",
@@ -111,6 +119,7 @@ export function shell() {
                 signOut,
             ),
         ),
+        noCharts,
         main,
         h("p", { class: "toast", id: "announce", "aria-live": "polite" }),
     );
