@@ -10,11 +10,11 @@
 #include "plan/plan.h"
 
 const char *const pl_buf_names[PL_BUFS] = {
-    "weight", "grad",     "master",    "moment1",  "moment2",  "slot",       "grad_slot",
-    "act_in", "act_out",  "grad_ring", "scratch",  "gather",   "partial",    "dh",
-    "dao",    "dqkv",     "attn",      "xf",       "hf",       "rrmsf",      "xent",
-    "logits", "moe_send", "moe_recv",  "moe_part", "moe_dea",  "moe_router", "moe_stats",
-    "tokens", "rope",     "coll_tp",   "coll_dp",  "coll_edp", "kernel",
+    "weight",   "grad",     "master",    "moment1",  "moment2", "slot",       "grad_slot",
+    "act_in",   "act_out",  "grad_ring", "scratch",  "gather",  "partial",    "dh",
+    "dao",      "dqkv",     "attn",      "xf",       "hf",      "rrmsf",      "xent",
+    "logits",   "moe_send", "moe_recv",  "moe_part", "moe_dea", "moe_router", "moe_stats",
+    "moe_pool", "tokens",   "rope",      "coll_tp",  "coll_dp", "coll_edp",   "kernel",
 };
 
 static uint64_t round64(uint64_t n)
@@ -295,6 +295,9 @@ static void build_workspace(struct build *b)
         add1(b, PL_BUF_MOE_ROUTER, PL_MEM_WORKSPACE,
              (2 * d->local_rows * d->experts + d->choices) * 4);
         add1(b, PL_BUF_MOE_STATS, PL_MEM_WORKSPACE, 2 * (uint64_t)l->micro_batch * d->experts * 4);
+        if (b->m->moe.aux_loss == PL_AUX_HUGGINGFACE)
+            add1(b, PL_BUF_MOE_POOL, PL_MEM_WORKSPACE,
+                 2 * (uint64_t)d->microbatches * d->experts * sizeof(double));
     }
     add1(b, PL_BUF_TOKENS, PL_MEM_WORKSPACE,
          (2 * (uint64_t)d->microbatches * d->rows + (uint64_t)b->w->seq + 1) * 4);

@@ -9,15 +9,17 @@ static const char *const mlp_names[] = {"swiglu", "gelu", NULL};
 static const char *const norm_names[] = {"rmsnorm", "layernorm", NULL};
 static const char *const position_names[] = {"rope", "learned", NULL};
 
+const char *const pl_aux_loss_names[] = {"sequence", "huggingface", "megatron", NULL};
+
 /* Sizes above these are typing errors: the largest published models are ten times smaller. */
 enum { MAX_LAYERS = 4096, MAX_WIDTH = 1 << 20, MAX_SEQ = 1 << 24, MAX_VOCAB = 1 << 24 };
 
 static int parse_moe(struct pl_moe *x, const json_t *v, const struct pl_model *m, struct err *e)
 {
-    static const char *const keys[] = {"experts",       "top_k",           "expert_ffn",
-                                       "aux_loss_coef", "capacity_factor", "shared_ffn",
-                                       "every",         "dense_layers",    NULL};
-    int r;
+    static const char *const keys[] = {
+        "experts",         "top_k",      "expert_ffn", "aux_loss",     "aux_loss_coef",
+        "capacity_factor", "shared_ffn", "every",      "dense_layers", NULL};
+    int r, aux_loss = PL_AUX_SEQUENCE;
 
     x->aux_loss_coef = 0.01;
     x->every = 1;
@@ -26,12 +28,14 @@ static int parse_moe(struct pl_moe *x, const json_t *v, const struct pl_model *m
         (r = jx_get_int(&x->experts, v, "experts", 1, 1 << 16, e)) < 0 ||
         (r = jx_get_int(&x->top_k, v, "top_k", 1, x->experts, e)) < 0 ||
         (r = jx_get_int(&x->expert_ffn, v, "expert_ffn", 1, MAX_WIDTH, e)) < 0 ||
+        (r = jx_get_enum(&aux_loss, v, "aux_loss", pl_aux_loss_names, e)) < 0 ||
         (r = jx_get_f64(&x->aux_loss_coef, v, "aux_loss_coef", 0, 1e3, e)) < 0 ||
         (r = jx_get_f64(&x->capacity_factor, v, "capacity_factor", 0.01, 1e4, e)) < 0 ||
         (r = jx_get_int(&x->shared_ffn, v, "shared_ffn", 0, MAX_WIDTH, e)) < 0 ||
         (r = jx_get_int(&x->every, v, "every", 1, m->layers, e)) < 0 ||
         (r = jx_get_int(&x->dense_layers, v, "dense_layers", 0, m->layers - 1, e)) < 0)
         return r;
+    x->aux_loss = (enum pl_aux_loss)aux_loss;
     return 0;
 }
 
@@ -137,6 +141,10 @@ static json_t *moe_json(const struct pl_moe *x)
     json_t *v = json_pack("{s:i s:i s:i s:f}", "experts", x->experts, "top_k", x->top_k,
                           "expert_ffn", x->expert_ffn, "aux_loss_coef", x->aux_loss_coef);
 
+    /* Left out where it is the default, so that models stored before the word was known are equal
+     * to what they were. */
+    if (x->aux_loss != PL_AUX_SEQUENCE)
+        json_object_set_new(v, "aux_loss", json_string(pl_aux_loss_names[x->aux_loss]));
     json_object_set_new(v, "capacity_factor",
                         x->capacity_factor > 0 ? json_real(x->capacity_factor) : json_null());
     json_object_set_new(v, "shared_ffn", json_integer(x->shared_ffn));
@@ -177,6 +185,21 @@ int pl_model_moe_layers(const struct pl_model *m)
     for (int l = 0; l < m->layers; l++)
         n += pl_layer_is_moe(m, l);
     return n;
+}
+
+/* Gradient by a router's probability of one token, with the experts evenly used (f_e = top_k / E),
+ * times the tokens of a step: top_k / layers where all pools are averaged, 1 where Megatron divides
+ * by top_k and adds up the layers. */
+static double aux_loss_pressure(const struct pl_model *m, enum pl_aux_loss as)
+{
+    return as == PL_AUX_MEGATRON ? 1.0 : (double)m->moe.top_k / pl_model_moe_layers(m);
+}
+
+double pl_aux_loss_coef(const struct pl_model *m, enum pl_aux_loss as)
+{
+    if (as == m->moe.aux_loss || pl_model_moe_layers(m) == 0)
+        return m->moe.aux_loss_coef;
+    return m->moe.aux_loss_coef * aux_loss_pressure(m, m->moe.aux_loss) / aux_loss_pressure(m, as);
 }
 
 /* Layernorm models are of the GPT-2 line and carry biases in every projection; the others have

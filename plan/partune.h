@@ -193,7 +193,8 @@ enum pl_act {
     PL_ACT_W,      /* (local_rows, top_k) float */
     PL_ACT_PLACE,  /* (local_rows, top_k) int32 */
     PL_ACT_SRC,    /* (choices) int32 */
-    PL_ACT_FREQ,   /* (micro_batch, experts) float: choices of the whole sequence on each expert */
+    PL_ACT_FREQ,   /* (pools, experts) float: choices that fell on each expert; a pool is a
+                    * sequence, or for the "megatron" loss the micro-batch */
     PL_ACT_COUNTS, /* (experts + 1) int32 offsets of the rows sent, (ep x etp x local_experts) int32
                     * counts received, (local_experts + 1) int32 offsets of the rows received */
     PL_ACT_EX,     /* (expert_rows, hidden) input of the experts */
@@ -259,6 +260,7 @@ enum pl_buf {
     PL_BUF_MOE_DEA,    /* (expert_rows, expert_ffn) */
     PL_BUF_MOE_ROUTER, /* 2 x (local_rows, experts) float, (choices) float */
     PL_BUF_MOE_STATS,  /* 2 x (micro_batch, experts) float */
+    PL_BUF_MOE_POOL,   /* (microbatches, 2, experts) double, for the "huggingface" loss */
     PL_BUF_TOKENS,     /* 2 x (microbatches x rows) int32: inputs and targets; (seq + 1) int32 */
     PL_BUF_ROPE,       /* 2 x (seq, head_dim / 2) float */
     PL_BUF_COLL_TP,    /* what a collective of the group receives before it is added */

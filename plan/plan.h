@@ -23,15 +23,32 @@ enum pl_mlp { PL_SWIGLU, PL_GELU };
 enum pl_norm { PL_RMSNORM, PL_LAYERNORM };
 enum pl_positions { PL_ROPE, PL_LEARNED };
 
+/*
+ * The load-balancing loss, of which aux_loss_coef times is added to the cross-entropy. Over a pool
+ * of tokens let f_e be the choices that fell on expert e divided by the tokens (so f adds up to
+ * top_k) and P_e the mean router probability of e, by a softmax over all experts; only P is
+ * differentiated (Fedus et al. 2021). The objective of a step is the mean over its pools of
+ *
+ *   sequence     E sum_e f_e P_e, a pool for each sequence of each layer
+ *   huggingface  E sum_e f_e P_e, a pool for each micro-batch, of all its tokens in all layers:
+ *                load_balancing_loss_func() of transformers' modeling_mixtral.py
+ *   megatron     E / top_k sum_e f_e P_e, a pool for each micro-batch of each layer, the layers
+ *                added up: "aux_loss" of megatron/core/transformer/moe/router.py
+ */
+enum pl_aux_loss { PL_AUX_SEQUENCE, PL_AUX_HUGGINGFACE, PL_AUX_MEGATRON };
+
+extern const char *const pl_aux_loss_names[]; /* by enum pl_aux_loss, ends in NULL */
+
 struct pl_moe {
     int experts; /* 0: a dense model, and the other fields mean nothing */
     int top_k;
     int expert_ffn;
-    double aux_loss_coef;   /* load-balancing loss; 0.01 unless said */
-    double capacity_factor; /* 0: dropless */
-    int shared_ffn;         /* width of the experts that every token visits; 0: none */
-    int every;              /* layer l is MoE if (l + 1) % every == 0; 1 unless said */
-    int dense_layers;       /* the first ones are dense whatever `every` says */
+    enum pl_aux_loss aux_loss; /* which load-balancing loss; "sequence" unless said */
+    double aux_loss_coef;      /* its coefficient; 0.01 unless said */
+    double capacity_factor;    /* 0: dropless */
+    int shared_ffn;            /* width of the experts that every token visits; 0: none */
+    int every;                 /* layer l is MoE if (l + 1) % every == 0; 1 unless said */
+    int dense_layers;          /* the first ones are dense whatever `every` says */
 };
 
 struct pl_model {
@@ -54,6 +71,9 @@ json_t *pl_model_json(const struct pl_model *m); /* complete object, new referen
 bool pl_model_is_moe(const struct pl_model *m);
 bool pl_layer_is_moe(const struct pl_model *m, int layer); /* LAYER in [0, layers) */
 int pl_model_moe_layers(const struct pl_model *m);         /* how many are */
+/* The coefficient that presses on the routers of M, a model with experts, under definition AS as
+ * hard as M's own does under M's: where the experts are used evenly the gradients are equal. */
+double pl_aux_loss_coef(const struct pl_model *m, enum pl_aux_loss as);
 uint64_t pl_model_params(const struct pl_model *m);        /* all parameters */
 uint64_t pl_model_active_params(const struct pl_model *m); /* those that one token meets */
 

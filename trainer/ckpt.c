@@ -159,6 +159,33 @@ static int write_state(const struct tr_archive *a, const char *folder,
     return tr_folder_json(folder, "trainer.json", o, e);
 }
 
+/* A key of one of two objects whose values differ in it. */
+static const char *differing(const json_t *theirs, const json_t *ours)
+{
+    const json_t *side[] = {ours, theirs};
+    const char *key;
+    json_t *v;
+
+    for (int i = 0; i < 2; i++)
+        json_object_foreach((json_t *)side[i], key, v) {
+            const json_t *other = json_object_get(side[!i], key);
+
+            if (!other || !json_equal(v, other))
+                return key;
+        }
+    return "";
+}
+
+static int other_model(const char *whose, const char *key, const json_t *theirs, const json_t *ours,
+                       struct err *e)
+{
+    AUTO_FREE char *a = theirs ? jx_dump(theirs) : mem_strdup("absent");
+    AUTO_FREE char *b = ours ? jx_dump(ours) : mem_strdup("absent");
+
+    return err_set(e, -EINVAL, "the model of %s has %s %.60s where this run's has %.60s", whose,
+                   key, a, b);
+}
+
 int tr_same_model(const json_t *theirs, const struct pl_model *m, const char *whose, struct err *e)
 {
     AUTO_JSON *ours = pl_model_json(m);
@@ -170,10 +197,14 @@ int tr_same_model(const json_t *theirs, const struct pl_model *m, const char *wh
 
         if (!strcmp(key, "name") || !strcmp(key, "seq") || (w && json_equal(v, w)))
             continue;
-        AUTO_FREE char *a = w ? jx_dump(w) : mem_strdup("absent"), *b = jx_dump(v);
+        if (json_is_object(v) && json_is_object(w)) { /* moe */
+            const char *inner = differing(w, v);
+            AUTO_FREE char *path = mem_printf("%s.%s", key, inner);
 
-        return err_set(e, -EINVAL, "the model of %s has %s %.60s where this run's has %.60s", whose,
-                       key, a, b);
+            return other_model(whose, path, json_object_get(w, inner), json_object_get(v, inner),
+                               e);
+        }
+        return other_model(whose, key, w, v, e);
     }
     return 0;
 }

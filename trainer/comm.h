@@ -88,9 +88,11 @@ void tr_isend(struct tr_group *g, const void *buf, size_t bytes, int rank, int t
 void tr_irecv(struct tr_group *g, void *buf, size_t bytes, int rank, int tag, MPI_Request *ret);
 
 enum {
-    TR_TAG_ACT = 256,   /* + chunk: activations between stages */
-    TR_TAG_GRAD = 512,  /* + chunk: their gradients */
-    TR_TAG_MOE = 1024,  /* + expert + 1 */
+    TR_TAG_POOL = 0,        /* + chunk: what the "huggingface" loss pools, between stages */
+    TR_TAG_ACT = 256,       /* + chunk: activations between stages */
+    TR_TAG_GRAD = 512,      /* + chunk: their gradients */
+    TR_TAG_POOL_BACK = 768, /* + chunk: the whole pool, on its way back */
+    TR_TAG_MOE = 1024,      /* + expert + 1 */
     TR_TAG_COLL = 4096, /* x group id + a running number below TR_TAG_COLL; ids from 1 to 7 stay up
                          * to 32767, which every MPI allows */
 };

@@ -162,6 +162,7 @@ static int check_init(const struct tr_config *c, struct err *e)
         return r;
     m.init_std = c->model.init_std;
     if (pl_model_is_moe(&m)) { /* Mixtral has one width: that of a dense layer means nothing */
+        m.moe.aux_loss = c->model.moe.aux_loss;
         m.moe.aux_loss_coef = c->model.moe.aux_loss_coef;
         m.ffn = c->model.ffn;
     }
@@ -169,20 +170,43 @@ static int check_init(const struct tr_config *c, struct err *e)
     return tr_same_model(theirs, &c->model, c->init, e);
 }
 
+/* --aux-loss and --aux-loss-coef over whatever named the model. */
+static int put_aux_loss(struct tr_config *c, struct err *e)
+{
+    const char *word = tr_options_text(c->options, "aux-loss");
+    const char *coef = tr_options_text(c->options, "aux-loss-coef");
+    AUTO_JSON *model = pl_model_json(&c->model);
+    json_t *moe = json_object_get(model, "moe");
+    double number;
+    int r;
+
+    if (!word && !coef)
+        return 0;
+    if (!moe)
+        return err_at(e, -EINVAL, "/model/moe", "--%s: the model %s has no experts",
+                      word ? "aux-loss" : "aux-loss-coef", c->model.name);
+    if (word)
+        json_object_set_new(moe, "aux_loss", json_string(word));
+    if (coef)
+        json_object_set_new(moe, "aux_loss_coef",
+                            str_to_f64(&number, coef) == 0 ? json_real(number) : json_string(coef));
+    r = pl_model_parse(&c->model, model, e);
+    return r < 0 ? err_under(e, "/model") : 0;
+}
+
 static int take_model(struct tr_config *c, const json_t *root, struct err *e)
 {
     const json_t *v = json_object_get(root, "model");
+    int r;
 
-    if (v) {
-        int r = pl_model_parse(&c->model, v, e);
-
-        if (r < 0)
-            return err_under(e, "/model");
-        return c->init ? check_init(c, e) : 0;
-    }
-    if (c->init)
-        return tr_hf_model_load(&c->model, c->init, e);
-    return err_at(e, -EINVAL, "/model", "no model: say --model NAME, or --config FILE with one");
+    if (!v && !c->init)
+        return err_at(e, -EINVAL, "/model",
+                      "no model: say --model NAME, or --config FILE with one");
+    r = v ? pl_model_parse(&c->model, v, e) : tr_hf_model_load(&c->model, c->init, e);
+    if (r < 0)
+        return v ? err_under(e, "/model") : r;
+    r = put_aux_loss(c, e);
+    return r == 0 && v && c->init ? check_init(c, e) : r;
 }
 
 /* profiles/local.json, if this machine was calibrated. */

@@ -53,7 +53,8 @@ int tr_hf_config(json_t **ret, const struct pl_model *m, struct err *e)
     if (moe) {
         json_object_set_new(o, "num_local_experts", json_integer(m->moe.experts));
         json_object_set_new(o, "num_experts_per_tok", json_integer(m->moe.top_k));
-        json_object_set_new(o, "router_aux_loss_coef", json_real(m->moe.aux_loss_coef));
+        json_object_set_new(o, "router_aux_loss_coef",
+                            json_real(pl_aux_loss_coef(m, PL_AUX_HUGGINGFACE)));
         json_object_set_new(o, "output_router_logits", json_true());
         json_object_set_new(o, "sliding_window", json_null());
     } else {
@@ -126,6 +127,7 @@ static json_t *moe_keys(const json_t *c)
     else
         json_object_set_new(moe, "top_k", json_integer(2));
     json_object_set(moe, "expert_ffn", json_object_get(c, "intermediate_size"));
+    json_object_set_new(moe, "aux_loss", json_string(pl_aux_loss_names[PL_AUX_HUGGINGFACE]));
     /* The published default where config.json does not say. */
     json_object_set_new(moe, "aux_loss_coef", aux ? json_copy((json_t *)aux) : json_real(0.001));
     return moe;

@@ -73,9 +73,23 @@ void tr_moe_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *ke
 
 /* ---- router.c ---- */
 
-/* H2 -> PROBS, IDX, W, FREQ; adds the micro-batch's load-balancing loss to aux_sum when OUT is
- * wanted. */
+/* H2 -> PROBS, IDX, W, FREQ. With COUNT (the first time through, not a recomputation) the
+ * micro-batch's load-balancing loss is added to aux_sum, or with the "huggingface" loss the layer
+ * to its pool. */
 void tr_router_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, bool count);
+/*
+ * The pool of the "huggingface" loss of micro-batch MB: (2, experts) double, choices and then
+ * probabilities of each expert, added over the micro-batch's tokens and the layers so far; NULL for
+ * the other losses. It travels with the activations from stage to stage, and back, then whole, with
+ * the gradients, which need it. On the last virtual stage tr_router_pooled() adds its loss to
+ * aux_sum.
+ */
+double *tr_router_pool(const struct tr_rank *r, int mb);
+size_t tr_router_pool_bytes(const struct tr_rank *r);
+void tr_router_pooled(struct tr_rank *r, int mb);
+/* What aux_sum of all ranks is to be divided by: the pools that the loss is a mean over, as
+ * enum pl_aux_loss has them. */
+double tr_router_pools(const struct tr_rank *r);
 /* From DW (local_rows, top_k): DH (local_rows, hidden) += gradient, router's gradient. */
 void tr_router_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, const float *dw,
                    void *dh);

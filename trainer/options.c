@@ -89,6 +89,11 @@ static const struct opt special[] = {
      "what to do, as JSON; options override it"},
     {"model", 'm', OPT_STR, 0, 0, 0, NULL, NULL, "NAME",
      "preset, or a JSON file (with a / or .json)"},
+    {"aux-loss", 0, OPT_STR, 0, 0, 0, NULL, NULL, "WORD",
+     "load-balancing loss: sequence (mean over sequences and layers), huggingface or megatron "
+     "(over a micro-batch, as theirs); the model's if absent"},
+    {"aux-loss-coef", 0, OPT_STR, 0, 0, 0, NULL, NULL, "X",
+     "its coefficient; the model's if absent"},
     {"cluster", 0, OPT_STR, 0, 0, 0, NULL, NULL, "NAME",
      "profile, or a JSON file; this machine if absent"},
     {"global-batch", 'b', OPT_STR, 0, 0, 0, NULL, NULL, "N", "sequences a step (default 16)"},

@@ -12,6 +12,11 @@
  * one of two buffers of their own (act_in), because their slot is still in use, and gradients into
  * the ring.
  *
+ * What the "huggingface" load-balancing loss pools over the layers of a micro-batch
+ * (tr_router_pool) travels in messages of its own: so far with the activations, whole with the
+ * gradients. A part of it is overwritten only when its last send is complete, which it is by then:
+ * what arrives has gone through the receiver of that send.
+ *
  * Gradients of a bucket are complete when the last micro-batch has passed its lowest layer
  * backwards. With overlap_grad_reduce their sum over the replicas starts there, behind what is left
  * of the step.
@@ -146,6 +151,31 @@ static void layers_fwd(struct tr_rank *r, const struct tr_chunk *k, char *slot, 
     }
 }
 
+/* The pool of micro-batch MB from stage FROM; -1: none, it begins here. */
+static void pool_take(struct tr_rank *r, int mb, int from, int tag)
+{
+    double *pool = tr_router_pool(r, mb);
+    MPI_Request req;
+
+    if (!pool)
+        return;
+    wait_for(r, &r->pool_req[mb]);
+    if (from < 0) {
+        memset(pool, 0, tr_router_pool_bytes(r));
+        return;
+    }
+    tr_irecv(&r->comms.world, pool, tr_router_pool_bytes(r), from, tag, &req);
+    wait_for(r, &req);
+}
+
+static void pool_give(struct tr_rank *r, int mb, int to, int tag)
+{
+    double *pool = tr_router_pool(r, mb);
+
+    if (pool)
+        tr_isend(&r->comms.world, pool, tr_router_pool_bytes(r), to, tag, &r->pool_req[mb]);
+}
+
 static void forward(struct run *u, int i)
 {
     struct tr_rank *r = u->r;
@@ -172,12 +202,16 @@ static void forward(struct run *u, int i)
             kn_copy(r->pool, x, f.buf, bytes(r));
         look_ahead(u, i);
     }
+    pool_take(r, s->mb, k->first ? -1 : r->comms.prev, TR_TAG_POOL + chunk_before(r, s->chunk));
     layers_fwd(r, k, slot, out);
     if (k->last) {
+        if (r->work.moe_pool)
+            tr_router_pooled(r, s->mb);
         tr_head(r, u->train ? slot + k->dxf_at : NULL, s->mb);
     } else {
         tr_isend(&r->comms.world, out, bytes(r), r->comms.next, TR_TAG_ACT + s->chunk,
                  &r->act_req[o]);
+        pool_give(r, s->mb, r->comms.next, TR_TAG_POOL + s->chunk);
         u->outs++;
     }
 }
@@ -213,11 +247,13 @@ static void backward(struct run *u, int i)
     char *keep = s->op == PL_BACKWARD_INPUT ? k->gslot[s->mb % k->ngslots] : NULL;
     MPI_Request *req = &k->slot_req[s->mb % k->nslots];
 
+    r->mb = s->mb;
     if (!k->last) {
         struct fetch f = take(u, i);
 
         d = f.buf;
         req = f.send;
+        pool_take(r, s->mb, r->comms.next, TR_TAG_POOL_BACK + chunk_after(r, s->chunk));
     }
     look_ahead(u, i);
     for (int y = k->n - 1; y >= 0; y--) {
@@ -227,6 +263,7 @@ static void backward(struct run *u, int i)
     }
     if (!k->first) {
         tr_isend(&r->comms.world, d, bytes(r), r->comms.prev, TR_TAG_GRAD + s->chunk, req);
+        pool_give(r, s->mb, r->comms.prev, TR_TAG_POOL_BACK + s->chunk);
         return;
     }
     tr_embed_bwd(r, d, s->mb);
@@ -255,6 +292,8 @@ static void drain(struct tr_rank *r)
     for (int c = 0; c < r->layout.vp; c++)
         for (int s = 0; s < r->chunk[c].nslots; s++)
             wait_for(r, &r->chunk[c].slot_req[s]);
+    for (int i = 0; i < r->d.microbatches; i++)
+        wait_for(r, &r->pool_req[i]);
 }
 
 void tr_pipe_run(struct tr_rank *r)

@@ -7,8 +7,10 @@
 _Static_assert((int)KN_SCRATCH_BYTES == (int)PL_KERNEL_SCRATCH,
                "the plan counts the kernels' scratch");
 _Static_assert((int)KN_MAX_HEAD_DIM == (int)PL_MAX_HEAD_DIM, "the plan refuses wider heads");
-_Static_assert(TR_TAG_ACT + PL_MAX_CHUNKS <= TR_TAG_GRAD &&
-                   TR_TAG_GRAD + PL_MAX_CHUNKS <= TR_TAG_MOE &&
+_Static_assert(TR_TAG_POOL + PL_MAX_CHUNKS <= TR_TAG_ACT &&
+                   TR_TAG_ACT + PL_MAX_CHUNKS <= TR_TAG_GRAD &&
+                   TR_TAG_GRAD + PL_MAX_CHUNKS <= TR_TAG_POOL_BACK &&
+                   TR_TAG_POOL_BACK + PL_MAX_CHUNKS <= TR_TAG_MOE &&
                    TR_TAG_MOE + PL_MAX_EXPERTS < TR_TAG_COLL,
                "tags differ");
 
@@ -118,6 +120,7 @@ static void work_init(struct tr_rank *r)
     w->moe_dea = tr_device_get(d, PL_BUF_MOE_DEA, 0, 0);
     w->moe_router = tr_device_get(d, PL_BUF_MOE_ROUTER, 0, 0);
     w->moe_stats = tr_device_get(d, PL_BUF_MOE_STATS, 0, 0);
+    w->moe_pool = tr_device_get(d, PL_BUF_MOE_POOL, 0, 0);
     for (int i = 0; i < PL_ACT_OUTS; i++)
         w->act_out[i] = tr_device_get(d, PL_BUF_ACT_OUT, 0, i);
     for (int i = 0; i < PL_ACT_INS; i++)
@@ -148,6 +151,9 @@ static void comm_init(struct tr_rank *r)
     /* a dispatch and a collect, each with a send and a receive for every member and expert */
     r->moe_req =
         mem_alloc(sizeof(*r->moe_req) * (4 * (size_t)c->moe.size * (r->d.local_experts + 1) + 1));
+    r->pool_req = mem_alloc(sizeof(*r->pool_req) * (size_t)r->d.microbatches);
+    for (int i = 0; i < r->d.microbatches; i++)
+        r->pool_req[i] = MPI_REQUEST_NULL;
 }
 
 static void schedule_init(struct tr_rank *r)
@@ -276,6 +282,7 @@ void tr_rank_done(struct tr_rank *r)
     free(r->chunk);
     free(r->steps);
     free(r->moe_req);
+    free(r->pool_req);
     tr_async_done(r);
     tr_comms_done(&r->comms);
     pl_params_done(&r->params.table);

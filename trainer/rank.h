@@ -53,6 +53,7 @@ struct tr_work { /* buffers by their names in enum pl_buf */
     char *scratch, *gather, *partial, *dh, *dao, *dqkv, *attn, *xf, *hf, *logits;
     char *moe_send, *moe_recv, *moe_part, *moe_dea;
     float *rrmsf, *xent, *moe_router, *moe_stats;
+    double *moe_pool; /* NULL but for the "huggingface" loss */
     char *act_out[PL_ACT_OUTS], *act_in[PL_ACT_INS], *grad_ring[PL_GRAD_RINGS];
     int32_t *ids, *targets; /* (microbatches, rows) */
     int32_t *sample;        /* (seq + 1) */
@@ -81,7 +82,8 @@ struct tr_rank {
     struct pl_step *steps; /* the schedule */
     int nsteps;
     MPI_Request act_req[PL_ACT_OUTS], grad_req[PL_GRAD_RINGS], *moe_req;
-    int mb; /* micro-batch of the current forward pass */
+    MPI_Request *pool_req; /* (microbatches): the send of that part of work.moe_pool */
+    int mb;                /* micro-batch of the current forward or backward pass */
     /* For tests: called with the choices (local_rows, top_k) of each layer with experts, once a
      * forward pass. */
     void (*routed)(void *arg, const struct tr_rank *r, int layer, const int32_t *idx);
@@ -91,7 +93,7 @@ struct tr_rank {
     size_t attn_bytes;         /* of work.attn */
     int moe_layers;            /* of the whole model */
     double loss_sum; /* of this step on this rank: cross-entropy over tokens, last stage only */
-    double aux_sum;  /* load-balancing loss over layers and sequences of this rank */
+    double aux_sum;  /* load-balancing loss, added over this rank's pools (enum pl_aux_loss) */
 };
 
 /* Build rank RANK of PARENT, whose size is layout->world. Collective. On failure (-ENOMEM)

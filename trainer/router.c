@@ -1,12 +1,12 @@
 /*
  * The router of a layer with experts: softmax, top k, renormalised (Mixtral), and the
- * load-balancing loss.
+ * load-balancing loss, of which enum pl_aux_loss says what is pooled and what averaged.
  *
- * For one sequence of T tokens, f_e = choices that fell on expert e / T (so f sums to top_k) and
- * P_e = mean probability of e, the loss is E sum_e f_e P_e; reported is the mean over layers and
- * sequences, added to the objective times aux_loss_coef. f is not differentiated (Fedus et al.
- * 2021), so d/dP_e is E f_e. Under sequence parallelism a sequence lies on several tp ranks and its
- * sums are exchanged; the loss is then the same number in every layout.
+ * Choices are not differentiated, so the gradient by the probability of expert e of one token is
+ * the same for all tokens of a pool: scale() x the pool's choices of e. A pool lies in one
+ * micro-batch; under sequence parallelism that is spread over the tp ranks and its sums are
+ * exchanged, and a pool over layers gathers them from stage to stage (trainer/pipe.c). So the loss
+ * depends on the layout by its micro-batch alone, and "sequence" not even by that.
  */
 #include "base/base.h"
 #include "trainer/layer.h"
@@ -38,6 +38,89 @@ static void stats(struct tr_rank *r, const float *probs, const int32_t *idx, flo
     tr_phase(&r->clock, was);
 }
 
+static bool by_sequence(const struct tr_rank *r)
+{
+    return r->model.moe.aux_loss == PL_AUX_SEQUENCE;
+}
+
+/* Tokens of a pool, over all its layers. */
+static double pool_tokens(const struct tr_rank *r)
+{
+    double seq = r->workload.seq;
+
+    switch (r->model.moe.aux_loss) {
+    case PL_AUX_HUGGINGFACE:
+        return seq * r->layout.micro_batch * r->moe_layers;
+    case PL_AUX_MEGATRON:
+        return seq * r->layout.micro_batch;
+    case PL_AUX_SEQUENCE:
+        break;
+    }
+    return seq;
+}
+
+/* A pool's loss is this times the sum over the experts of choices times probabilities. */
+static double scale(const struct tr_rank *r)
+{
+    double tokens = pool_tokens(r), each = (double)r->d.experts / (tokens * tokens);
+
+    return r->model.moe.aux_loss == PL_AUX_MEGATRON ? each / (double)r->d.top_k : each;
+}
+
+double tr_router_pools(const struct tr_rank *r)
+{
+    double batch = r->workload.global_batch;
+
+    return by_sequence(r) ? batch * r->moe_layers : batch / r->layout.micro_batch;
+}
+
+size_t tr_router_pool_bytes(const struct tr_rank *r)
+{
+    return 2 * r->d.experts * sizeof(double);
+}
+
+double *tr_router_pool(const struct tr_rank *r, int mb)
+{
+    return r->work.moe_pool ? r->work.moe_pool + 2 * (uint64_t)mb * r->d.experts : NULL;
+}
+
+void tr_router_pooled(struct tr_rank *r, int mb)
+{
+    const double *count = tr_router_pool(r, mb), *psum = count + r->d.experts;
+    double sum = 0.0;
+
+    for (uint64_t j = 0; j < r->d.experts; j++)
+        sum += count[j] * psum[j];
+    r->aux_sum += scale(r) * sum;
+}
+
+/* The sequences' sums COUNT and PSUM (micro_batch, experts) by pool. COUNT's first row becomes the
+ * choices of the micro-batch where that is a pool. */
+static void pool(struct tr_rank *r, float *count, const float *psum, bool first_time)
+{
+    uint64_t e = r->d.experts, n = (uint64_t)r->layout.micro_batch * e;
+    double *whole = tr_router_pool(r, r->mb), sum = 0.0;
+
+    for (uint64_t j = 0; j < e && !by_sequence(r); j++) {
+        double c = 0.0, p = 0.0;
+
+        for (uint64_t i = j; i < n; i += e) {
+            c += (double)count[i];
+            p += (double)psum[i];
+        }
+        count[j] = (float)c;
+        sum += c * p;
+        if (whole && first_time) {
+            whole[j] += c;
+            whole[e + j] += p;
+        }
+    }
+    for (uint64_t i = 0; i < n && by_sequence(r); i++)
+        sum += (double)count[i] * (double)psum[i];
+    if (first_time && !whole)
+        r->aux_sum += scale(r) * sum;
+}
+
 void tr_router_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, bool count)
 {
     const struct pl_dims *d = &r->d;
@@ -45,7 +128,6 @@ void tr_router_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, bool
     float *logits = r->work.moe_router, *freq = r->work.moe_stats, *psum = freq + n;
     float *probs = tr_act(r, y, slot, PL_ACT_PROBS);
     int32_t *idx = tr_act(r, y, slot, PL_ACT_IDX);
-    double t = (double)r->workload.seq, sum = 0.0;
     struct kn_gemm g = {.m = d->local_rows,
                         .n = d->experts,
                         .k = d->hidden,
@@ -63,25 +145,35 @@ void tr_router_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, bool
     kn_router_fwd(r->pool, probs, idx, tr_act(r, y, slot, PL_ACT_W), logits, d->local_rows,
                   d->experts, d->top_k, true);
     stats(r, probs, idx, freq, psum);
+    pool(r, freq, psum, count);
     memcpy(tr_act(r, y, slot, PL_ACT_FREQ), freq, n * sizeof(*freq));
-    for (uint64_t i = 0; i < n; i++)
-        sum += (double)freq[i] / t * ((double)psum[i] / t);
     if (count && r->routed)
         r->routed(r->routed_arg, r, y->global, idx);
-    if (count)
-        r->aux_sum += (double)d->experts * sum;
+}
+
+/* Gradient of the load-balancing loss by the probabilities (local_rows, experts). */
+static void balance_bwd(struct tr_rank *r, float *dprobs, const float *freq)
+{
+    uint64_t e = r->d.experts, seq = (uint64_t)r->workload.seq;
+    uint64_t row0 = r->layout.sp ? r->d.local_rows * (uint64_t)r->comms.tp.rank : 0;
+    const double *whole = tr_router_pool(r, r->mb);
+    double each = r->model.moe.aux_loss_coef * scale(r) / tr_router_pools(r);
+
+    kn_wait(r->pool); /* dprobs may still be read for the layer above */
+    for (uint64_t i = 0; i < r->d.local_rows; i++) {
+        const float *mine = by_sequence(r) ? freq + (row0 + i) / seq * e : freq;
+
+        for (uint64_t j = 0; j < e; j++)
+            dprobs[i * e + j] = (float)(each * (whole ? whole[j] : (double)mine[j]));
+    }
 }
 
 void tr_router_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, const float *dw,
                    void *dh)
 {
     const struct pl_dims *d = &r->d;
-    uint64_t e = d->experts, seq = (uint64_t)r->workload.seq;
-    uint64_t row0 = r->layout.sp ? d->local_rows * (uint64_t)r->comms.tp.rank : 0;
+    uint64_t e = d->experts;
     float *dlogits = r->work.moe_router, *dprobs = dlogits + d->local_rows * e;
-    const float *freq = tr_act(r, y, slot, PL_ACT_FREQ);
-    double t = (double)seq, scale = r->model.moe.aux_loss_coef * (double)e / (t * t) /
-                                    ((double)r->workload.global_batch * r->moe_layers);
     struct kn_gemm gw = {.m = e,
                          .n = d->hidden,
                          .k = d->local_rows,
@@ -107,10 +199,7 @@ void tr_router_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, cons
                          .bt = r->type,
                          .ct = r->type};
 
-    kn_wait(r->pool); /* dprobs may still be read for the layer above */
-    for (uint64_t i = 0; i < d->local_rows; i++)
-        for (uint64_t j = 0; j < e; j++)
-            dprobs[i * e + j] = (float)(scale * (double)freq[(row0 + i) / seq * e + j]);
+    balance_bwd(r, dprobs, tr_act(r, y, slot, PL_ACT_FREQ));
     kn_router_bwd(r->pool, dlogits, dw, dprobs, tr_act(r, y, slot, PL_ACT_PROBS),
                   tr_act(r, y, slot, PL_ACT_IDX), tr_act(r, y, slot, PL_ACT_W), d->local_rows, e,
                   d->top_k, true);

@@ -33,10 +33,8 @@ static void totals(struct tr_rank *r, double sums[2])
 
 static void result(const struct tr_rank *r, struct tr_result *ret, const double sums[2])
 {
-    double batch = r->workload.global_batch;
-
-    ret->loss = sums[0] / (batch * r->workload.seq);
-    ret->aux = r->moe_layers ? sums[1] / (batch * r->moe_layers) : 0.0;
+    ret->loss = sums[0] / ((double)r->workload.global_batch * r->workload.seq);
+    ret->aux = r->moe_layers ? sums[1] / tr_router_pools(r) : 0.0;
 }
 
 void tr_step_grads(struct tr_rank *r, struct tr_result *ret, double flag)

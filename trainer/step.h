@@ -10,8 +10,7 @@
 
 struct tr_result {
     double loss; /* mean cross-entropy over the tokens of the global batch */
-    double aux; /* mean load-balancing loss over layers and sequences, without its coefficient; 0 if
-                   dense */
+    double aux;  /* load-balancing loss (enum pl_aux_loss), without its coefficient; 0 if dense */
     double norm; /* of the whole gradient, before clipping; 0 in a forward pass */
     double flag; /* sum over ranks of the FLAG given to tr_step_grads */
 };

@@ -6,14 +6,16 @@
 writes for each case a Hugging Face folder (config.json, model.safetensors) and golden.safetensors with input_ids (N, T + 1),
 logits (N, T, vocab), loss, aux_loss, grad.NAME for every weight, and noise.X for each of them: how far X moves when every
 weight is changed by at most one unit in its last place of fp32, the largest of 8 draws, or by computing in fp32 throughout if that
-is more. A correct fp32 implementation differs by a small multiple of that; the test says which."""
+is more. A correct fp32 implementation differs by a small multiple of that; the test says which. The Mixtral of several layers and
+sequences has golden.huggingface.safetensors and golden.megatron.safetensors as well: loss, aux_loss and gradients under those
+load-balancing losses, all sequences in one micro-batch."""
 import json
 import os
 import sys
 
 import torch
 
-from model import losses
+from model import AUX, losses
 from safetensors_plain import write
 
 CASES = {
@@ -73,19 +75,37 @@ def weights(c, generator):
     return out
 
 
-def evaluate(c, w, samples, dtype):
+def evaluate(c, w, samples, dtype, definition):
     w = {k: v.detach().clone().to(dtype).requires_grad_() for k, v in w.items()}
-    loss, aux, logits, hf = losses(c, w, samples)
+    loss, logits, routers = losses(c, w, samples)
+    aux = AUX[definition](c, routers) if c["model_type"] == "mixtral" else None
     total = loss if aux is None else loss + c["router_aux_loss_coef"] * aux
     total.backward()
     out = {"loss": loss, "logits": logits}
     if aux is not None:
         out["aux_loss"] = aux
         if c["num_hidden_layers"] == 1 and len(samples) == 1:
-            assert abs(float(hf) - float(aux)) < 1e-6 * abs(float(aux)), "our auxiliary loss is not Hugging Face's"
+            hf = AUX["huggingface"](c, routers)
+            ours = aux * c["num_experts_per_tok"] if definition == "megatron" else aux
+            assert abs(float(hf) - float(ours)) < 1e-6 * abs(float(ours)), "our auxiliary loss is not Hugging Face's"
     for k, v in w.items():
         out["grad." + k] = v.grad
     return {k: v.detach().to(torch.float64) for k, v in out.items()}
+
+
+def tensors(c, w, samples, generator, definition):
+    """Values and the noise of each of them."""
+    golden = evaluate(c, w, samples, torch.float64, definition)
+    noise = {k: float((v - evaluate_32[k]).abs().max())
+             for evaluate_32 in [evaluate(c, w, samples, torch.float32, definition)] for k, v in golden.items()}
+    for _ in range(8):
+        moved = {k: v.double() * (1 + (2 * torch.rand(v.shape, generator=generator, dtype=torch.float64) - 1) * 2.0 ** -23)
+                 for k, v in w.items()}
+        for k, v in evaluate(c, moved, samples, torch.float64, definition).items():
+            noise[k] = max(noise[k], float((v - golden[k]).abs().max()))
+    out = {k: v.numpy() for k, v in golden.items()}
+    out.update({"noise." + k: v for k, v in noise.items()})
+    return out
 
 
 def make(case, folder):
@@ -93,24 +113,17 @@ def make(case, folder):
     g = torch.Generator().manual_seed(sum(map(ord, case)))
     w = weights(c, g)
     samples = torch.randint(c["vocab_size"], (CASES[case]["samples"], CASES[case]["length"] + 1), generator=g)
-    golden = evaluate(c, w, samples, torch.float64)
-    noise = {k: float((v - evaluate_32[k]).abs().max()) for evaluate_32 in [evaluate(c, w, samples, torch.float32)]
-             for k, v in golden.items()}
-    for _ in range(8):
-        moved = {k: v.double() * (1 + (2 * torch.rand(v.shape, generator=g, dtype=torch.float64) - 1) * 2.0 ** -23)
-                 for k, v in w.items()}
-        for k, v in evaluate(c, moved, samples, torch.float64).items():
-            noise[k] = max(noise[k], float((v - golden[k]).abs().max()))
-    tensors = {"input_ids": samples.float().numpy()}
-    tensors.update({k: v.numpy() for k, v in golden.items()})
-    tensors.update({"noise." + k: v for k, v in noise.items()})
+    golden = tensors(c, w, samples, g, "sequence")
     os.makedirs(folder, exist_ok=True)
     with open(folder + "/config.json", "w") as f:
         json.dump(c, f, indent=2)
         f.write("\n")
     write(folder + "/model.safetensors", {k: v.numpy() for k, v in w.items()})
-    write(folder + "/golden.safetensors", tensors)
-    print(case, "loss", float(golden["loss"]), "aux", float(golden.get("aux_loss", 0)), "noise of the loss", noise["loss"])
+    write(folder + "/golden.safetensors", {"input_ids": samples.float().numpy(), **golden})
+    for definition in ("huggingface", "megatron") if case == "mixtral" else ():
+        more = tensors(c, w, samples, torch.Generator().manual_seed(1), definition)
+        write(folder + "/golden.%s.safetensors" % definition, {k: v for k, v in more.items() if "logits" not in k})
+    print(case, "loss", float(golden["loss"]), "aux", float(golden.get("aux_loss", 0)), "noise of the loss", golden["noise.loss"])
 
 
 if __name__ == "__main__":

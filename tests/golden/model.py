@@ -1,9 +1,9 @@
 """Llama and Mixtral written from their published definitions, in plain PyTorch, readable rather than quick.
 
 RMSNorm, rotary positions in the rotate-half form, grouped-query causal attention, SwiGLU; for Mixtral a softmax router whose
-top_k probabilities are renormalised. The load-balancing loss is the mean over layers and sequences of E * sum_e f_e * P_e, where
-f_e is the share of a sequence's tokens that chose expert e (so f sums to top_k) and P_e the mean router probability;
-`hf_aux` is Hugging Face's form, over all layers and all tokens at once."""
+top_k probabilities are renormalised. The load-balancing losses are of E * sum_e f_e * P_e, where f_e is the share of the tokens
+that chose expert e (so f sums to top_k) and P_e the mean router probability: by sequence and layer (`AUX["sequence"]`, their mean),
+over all layers and all tokens at once (Hugging Face's), or by layer, divided by top_k and added up (Megatron's)."""
 import math
 
 import torch
@@ -82,30 +82,38 @@ def forward(c, w, ids):
 
 
 def balance(c, p):
-    """Load-balancing loss of one layer and one sequence; P (T, experts)."""
+    """E * sum_e f_e * P_e of the tokens P (T, experts)."""
     E, k = c["num_local_experts"], c["num_experts_per_tok"]
     chosen = torch.topk(p, k, dim=-1).indices
     f = torch.nn.functional.one_hot(chosen, E).to(p.dtype).sum(1).mean(0)
     return E * (f * p.mean(0)).sum()
 
 
-def hf_aux(c, router):
+def hf_aux(c, samples):
     """The published load_balancing_loss_func over the concatenated router probabilities of all layers and tokens."""
-    p = torch.cat(router, 0)
+    p = torch.cat([p for router in samples for p in router], 0)
     E, k = c["num_local_experts"], c["num_experts_per_tok"]
     mask = torch.nn.functional.one_hot(torch.topk(p, k, dim=-1).indices, E).to(p.dtype)
     return (mask.mean(0) * p.mean(0)[None, :]).sum() * E
 
 
+def sequence_aux(c, samples):
+    return sum(balance(c, p) for router in samples for p in router) / sum(len(router) for router in samples)
+
+
+def megatron_aux(c, samples):
+    return sum(balance(c, torch.cat(layer, 0)) for layer in zip(*samples)) / c["num_experts_per_tok"]
+
+
+AUX = {"sequence": sequence_aux, "huggingface": hf_aux, "megatron": megatron_aux}
+
+
 def losses(c, w, samples):
-    """Mean cross-entropy over all tokens, auxiliary loss, logits of each sequence, and Hugging Face's auxiliary loss."""
-    ce, aux, all_logits, routers = 0.0, 0.0, [], []
+    """Mean cross-entropy over all tokens, logits of each sequence, and the router probabilities of each sequence's layers."""
+    ce, all_logits, routers = 0.0, [], []
     for s in samples:
         logits, router = forward(c, w, s[:-1])
         all_logits.append(logits)
         ce = ce + torch.nn.functional.cross_entropy(logits, s[1:])
-        if router:
-            aux = aux + sum(balance(c, p) for p in router) / len(router)
-            routers += router
-    n = len(samples)
-    return ce / n, aux / n if routers else None, torch.stack(all_logits), hf_aux(c, routers) if routers else None
+        routers.append(router)
+    return ce / len(samples), torch.stack(all_logits), routers

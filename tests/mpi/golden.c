@@ -1,7 +1,7 @@
 /*
- * The model is the one it says: logits, losses and every gradient of tiny Llamas and Mixtrals
- * against PyTorch in fp64 (tests/golden/make_golden.py), with weights read from a Hugging Face
- * folder.
+ * The model is the one it says: logits, losses and every gradient of tiny Llamas and Mixtrals,
+ * these under every load-balancing loss, against PyTorch in fp64 (tests/golden/make_golden.py),
+ * with weights read from a Hugging Face folder.
  *
  * Tolerance. The golden file carries for each tensor how far it moves when every weight changes by
  * at most one unit in its last place. A backward-stable evaluation in fp32 is the exact result of
@@ -144,12 +144,13 @@ static void load_weights(struct tr_rank *r, const char *folder)
         die(e.text);
 }
 
-/* One rank that has case NAME's model, with NAME's samples set; G is its golden file. */
+/* One rank that has the model of FOLDER with load-balancing loss AUX, its samples set, in one
+ * micro-batch where AUX pools that; G is the golden file with them. */
 static void begin(struct tr_rank *r, const struct tr_st *g, const char *folder,
-                  const char *recompute)
+                  enum pl_aux_loss aux, const char *recompute)
 {
     AUTO_FREE float *ids = NULL;
-    AUTO_JSON *layout = json_pack("{s:i, s:s}", "world", 1, "recompute", recompute);
+    AUTO_JSON *layout = NULL;
     struct pl_workload w = {.data = "synthetic"};
     struct pl_model m;
     struct pl_layout l;
@@ -161,19 +162,23 @@ static void begin(struct tr_rank *r, const struct tr_st *g, const char *folder,
 
     if (tr_hf_model_load(&m, folder, &e) < 0)
         die(e.text);
+    m.moe.aux_loss = aux;
     ids = read_tensor(g, "input_ids", &n);
     w.seq = (int)tr_st_find(g, "input_ids")->shape[1] - 1;
     w.global_batch = (int)tr_st_find(g, "input_ids")->shape[0];
     pl_cluster_here(&c);
+    layout = json_pack("{s:i, s:s, s:i}", "world", 1, "recompute", recompute, "micro_batch",
+                       aux == PL_AUX_SEQUENCE ? 1 : w.global_batch);
     if (pl_layout_parse(&l, layout, &m, &c, &w, &e) < 0 ||
         tr_rank_init(r, MPI_COMM_SELF, &m, &l, &w, UINT64_MAX, die, &cls, &asked, &e) < 0)
         die(e.text);
     put_samples(r, ids);
 }
 
-static struct tr_st *open_golden(const char *folder)
+/* KIND: "" or ".megatron". */
+static struct tr_st *open_golden(const char *folder, const char *kind)
 {
-    AUTO_FREE char *file = mem_printf("%s/golden.safetensors", folder);
+    AUTO_FREE char *file = mem_printf("%s/golden%s.safetensors", folder, kind);
     struct tr_st *g = NULL;
     struct err e = {0};
 
@@ -186,12 +191,12 @@ static void run(const char *name, const char *recompute)
 {
     AUTO_FREE char *folder = mem_printf("%s/tests/data/golden/%s", getenv("PT_SRC"), name);
     AUTO_FREE char *label = mem_printf("%s, recompute %s", name, recompute);
-    AUTO(tr_st) *g = open_golden(folder);
+    AUTO(tr_st) *g = open_golden(folder, "");
     struct tr_rank r;
     struct tr_result t;
     float x;
 
-    begin(&r, g, folder, recompute);
+    begin(&r, g, folder, PL_AUX_SEQUENCE, recompute);
     load_weights(&r, folder);
     tr_step_grads(&r, &t, 0);
     x = (float)t.loss;
@@ -202,6 +207,30 @@ static void run(const char *name, const char *recompute)
     }
     check_gradients(&r, g, label);
     check_logits(&r, g, label);
+    tr_rank_done(&r);
+}
+
+/* The load-balancing losses of others. */
+static void run_aux(const char *name, enum pl_aux_loss aux, const char *recompute)
+{
+    AUTO_FREE char *folder = mem_printf("%s/tests/data/golden/%s", getenv("PT_SRC"), name);
+    AUTO_FREE char *label =
+        mem_printf("%s as %s, recompute %s", name, pl_aux_loss_names[aux], recompute);
+    AUTO_FREE char *kind = mem_printf(".%s", pl_aux_loss_names[aux]);
+    AUTO(tr_st) *samples = open_golden(folder, "");
+    AUTO(tr_st) *g = open_golden(folder, kind);
+    struct tr_rank r;
+    struct tr_result t;
+    float x;
+
+    begin(&r, samples, folder, aux, recompute);
+    load_weights(&r, folder);
+    tr_step_grads(&r, &t, 0);
+    x = (float)t.loss;
+    check(g, label, "loss", &x, 1);
+    x = (float)t.aux;
+    check(g, label, "aux_loss", &x, 1);
+    check_gradients(&r, g, label);
     tr_rank_done(&r);
 }
 
@@ -232,14 +261,14 @@ static void save(const char *name, const char *parent)
 {
     AUTO_FREE char *source = mem_printf("%s/tests/data/golden/%s", getenv("PT_SRC"), name);
     AUTO_FREE char *folder = mem_printf("%s/%s", parent, name);
-    AUTO(tr_st) *g = open_golden(source);
+    AUTO(tr_st) *g = open_golden(source, "");
     AUTO_FREE struct tr_part *part = NULL;
     struct tr_ckpt_what what = {.split_bytes = 20000};
     struct tr_rank r;
     struct tr_result t;
     struct err e = {0};
 
-    begin(&r, g, source, "none");
+    begin(&r, g, source, PL_AUX_SEQUENCE, "none");
     tr_params_init(&r.params, &r.model, 77);
     tr_step_forward(&r, &t);
     what.model = &r.model;
@@ -263,6 +292,10 @@ int main(int argc, char **argv)
         }
         run(cases[i], "none");
         run(cases[i], "full");
+        if (!str_eq(cases[i], "mixtral"))
+            continue;
+        run_aux(cases[i], PL_AUX_HUGGINGFACE, "none");
+        run_aux(cases[i], PL_AUX_MEGATRON, "full");
     }
     if (number)
         printf("1..%d\n", number);

@@ -165,31 +165,77 @@ static void route(double *w, double *p, const double *logits, int experts, int t
         w[e] /= chosen;
 }
 
-/* Returns the load-balancing loss summed over sequences. FREQ (sequences, experts) holds the
- * choices as constants; it is filled when FIX, so that a difference never crosses a step of it. */
-static double moe(const struct ref *f, double *x, int layer, double *freq, bool fix)
+enum { LAYERS = 4, SEQUENCES = 2, EXPERTS = 8 };
+
+/* Choices that fell on each expert and its probabilities, added over a sequence's tokens in a
+ * layer. */
+struct routing {
+    double freq[LAYERS][SEQUENCES][EXPERTS], psum[LAYERS][SEQUENCES][EXPERTS];
+};
+
+/* Choices in G are constants: they are filled when FIX, so that a difference never crosses a step
+ * of them. */
+static void moe(const struct ref *f, double *x, int layer, struct routing *g, bool fix)
 {
     const struct pl_model *m = &f->r->model;
     int ne = m->moe.experts;
-    double n[256], logits[64], w[64], p[64], psum[64 * 8] = {0}, aux = 0;
+    double n[256], logits[64], w[64], p[64];
 
+    memset(g->psum[layer], 0, sizeof(g->psum[layer]));
     for (int r = 0; r < f->rows; r++) {
         rmsnorm(n, x + r * f->h, weight(f, PL_T_NORM2, layer, -1), f->h, m->norm_eps);
         matvec(logits, weight(f, PL_T_ROUTER, layer, -1), n, ne, f->h);
         route(w, p, logits, ne, m->moe.top_k);
         for (int e = 0; e < ne; e++) {
-            psum[r / f->seq * ne + e] += p[e];
+            g->psum[layer][r / f->seq][e] += p[e];
             if (fix && w[e] > 0)
-                freq[r / f->seq * ne + e] += 1;
+                g->freq[layer][r / f->seq][e] += 1;
             if (w[e] > 0)
                 swiglu(x + r * f->h, n, weight(f, PL_T_EXPERT_GATE, layer, e),
                        weight(f, PL_T_EXPERT_UP, layer, e), weight(f, PL_T_EXPERT_DOWN, layer, e),
                        m->moe.expert_ffn, f->h, w[e]);
         }
     }
-    for (int i = 0; i < f->rows / f->seq * ne; i++)
-        aux += ne * freq[i] / f->seq * psum[i] / f->seq;
-    return aux;
+}
+
+/* E sum_e f_e P_e over the tokens of sequences [s0, s1) in layers [l0, l1), of which the ones with
+ * experts count. */
+static double pooled(const struct ref *f, const struct routing *g, int l0, int l1, int s0, int s1)
+{
+    const struct pl_model *m = &f->r->model;
+    double loss = 0, tokens = 0;
+
+    for (int l = l0; l < l1; l++)
+        tokens += pl_layer_is_moe(m, l) ? (s1 - s0) * f->seq : 0;
+    for (int e = 0; e < m->moe.experts && tokens > 0; e++) {
+        double freq = 0, prob = 0;
+
+        for (int l = l0; l < l1; l++)
+            for (int s = s0; s < s1; s++) {
+                freq += g->freq[l][s][e] / tokens;
+                prob += g->psum[l][s][e] / tokens;
+            }
+        loss += m->moe.experts * freq * prob;
+    }
+    return loss;
+}
+
+/* The load-balancing loss as enum pl_aux_loss defines it, of one micro-batch. */
+static double balance(const struct ref *f, const struct routing *g)
+{
+    const struct pl_model *m = &f->r->model;
+    int batch = f->rows / f->seq;
+    double sum = 0;
+
+    if (m->moe.aux_loss == PL_AUX_HUGGINGFACE)
+        return pooled(f, g, 0, m->layers, 0, batch);
+    for (int l = 0; l < m->layers; l++)
+        if (m->moe.aux_loss == PL_AUX_MEGATRON)
+            sum += pooled(f, g, l, l + 1, 0, batch) / m->moe.top_k;
+        else
+            for (int s = 0; s < batch; s++)
+                sum += pooled(f, g, l, l + 1, s, s + 1) / (batch * f->r->moe_layers);
+    return sum;
 }
 
 static double cross_entropy(const struct ref *f, const double *x, const int32_t *targets)
@@ -210,12 +256,10 @@ static double cross_entropy(const struct ref *f, const double *x, const int32_t 
 }
 
 /* Objective of the whole batch, which lies in one micro-batch. */
-static double objective(const struct ref *f, double *freq, bool fix)
+static double objective(const struct ref *f, struct routing *g, bool fix)
 {
     const struct tr_rank *r = f->r;
     static double x[MAX];
-    double aux = 0;
-    int batch = f->rows / f->seq;
 
     for (int i = 0; i < f->rows; i++)
         memcpy(x + i * f->h, weight(f, PL_T_EMBED, -1, -1) + r->work.ids[i] * f->h,
@@ -223,19 +267,19 @@ static double objective(const struct ref *f, double *freq, bool fix)
     for (int l = 0; l < r->model.layers; l++) {
         attention(f, x, l);
         if (pl_layer_is_moe(&r->model, l))
-            aux += moe(f, x, l, freq + l * 8 * 64, fix);
+            moe(f, x, l, g, fix);
         else
             mlp(f, x, l);
     }
     return cross_entropy(f, x, r->work.targets) / f->rows +
-           (r->moe_layers ? r->model.moe.aux_loss_coef * aux / (batch * r->moe_layers) : 0);
+           (r->moe_layers ? r->model.moe.aux_loss_coef * balance(f, g) : 0);
 }
 
 /* ---- the comparison ---- */
 
 static void compare(const struct tr_rank *r, double *w, const char *name)
 {
-    static double freq[16 * 8 * 64];
+    static struct routing g;
     struct ref f = {.r = r,
                     .w = w,
                     .rows = (int)r->d.rows,
@@ -244,23 +288,23 @@ static void compare(const struct tr_rank *r, double *w, const char *name)
                     .hd = r->model.head_dim};
     const double h = 1e-5;
 
-    memset(freq, 0, sizeof(freq));
-    objective(&f, freq, true);
+    g = (struct routing){0};
+    objective(&f, &g, true);
     for (int i = 0; i < r->params.table.n; i++) {
         const struct pl_param *p = &r->params.table.p[i];
-        const float *g = tr_param_grad(&r->params, i);
+        const float *grad = tr_param_grad(&r->params, i);
         double worst = 0, largest = 0;
 
         for (uint64_t k = 0; k < p->count; k++) {
             double *v = &w[p->offset + k], keep = *v, up, down, want;
 
             *v = keep + h;
-            up = objective(&f, freq, false);
+            up = objective(&f, &g, false);
             *v = keep - h;
-            down = objective(&f, freq, false);
+            down = objective(&f, &g, false);
             *v = keep;
             want = (up - down) / (2 * h);
-            worst = fmax(worst, fabs(want - (double)g[k]));
+            worst = fmax(worst, fabs(want - (double)grad[k]));
             largest = fmax(largest, fabs(want));
         }
         bool good = worst <= 1.1e-4 * largest + 1e-9 && (largest > 0 || p->expert >= 0);
@@ -271,7 +315,8 @@ static void compare(const struct tr_rank *r, double *w, const char *name)
     }
 }
 
-static void run(const char *name, const char *model, enum pl_recompute recompute)
+static void run(const char *name, const char *model, enum pl_aux_loss aux,
+                enum pl_recompute recompute)
 {
     struct pl_model m;
     struct pl_workload w = {.global_batch = 2, .data = "synthetic"};
@@ -282,11 +327,12 @@ static void run(const char *name, const char *model, enum pl_recompute recompute
     double asked, loss;
     struct err e = {0};
     json_t *v = json_loads(model, 0, NULL);
-    static double freq[16 * 8 * 64];
+    static struct routing g;
 
     if (!v || pl_model_parse(&m, v, &e) < 0)
         die(e.text);
     json_decref(v);
+    m.moe.aux_loss = aux;
     w.seq = m.seq;
     pl_layout_default(&l, &w);
     l.world = 1;
@@ -312,8 +358,8 @@ static void run(const char *name, const char *model, enum pl_recompute recompute
 
     for (uint64_t i = 0; i < r.params.table.count; i++)
         wide[i] = (double)((float *)r.params.weight)[i];
-    memset(freq, 0, sizeof(freq));
-    loss = objective(&f, freq, true);
+    g = (struct routing){0};
+    loss = objective(&f, &g, true);
     t.loss += r.moe_layers ? m.moe.aux_loss_coef * t.aux : 0;
     failures += !(fabs(loss - t.loss) < 1e-5 * loss);
     printf("%sok %d - %s: objective %.8f, in double %.8f\n",
@@ -342,11 +388,15 @@ int main(int argc, char **argv)
                                "\"seq\":7,\"init_std\":0.3,\"tied\":true}";
 
     MPI_Init(&argc, &argv);
-    run("dense", dense, PL_RECOMPUTE_NONE);
-    run("tied", tied, PL_RECOMPUTE_NONE);
-    run("experts", mixtral, PL_RECOMPUTE_NONE);
-    run("experts, selective", mixtral, PL_RECOMPUTE_SELECTIVE);
-    run("mixed, full", mixed, PL_RECOMPUTE_FULL);
+    run("dense", dense, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
+    run("tied", tied, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
+    run("experts", mixtral, PL_AUX_SEQUENCE, PL_RECOMPUTE_NONE);
+    run("experts, selective", mixtral, PL_AUX_SEQUENCE, PL_RECOMPUTE_SELECTIVE);
+    run("experts, huggingface", mixtral, PL_AUX_HUGGINGFACE, PL_RECOMPUTE_NONE);
+    run("experts, megatron", mixtral, PL_AUX_MEGATRON, PL_RECOMPUTE_SELECTIVE);
+    run("mixed, full", mixed, PL_AUX_SEQUENCE, PL_RECOMPUTE_FULL);
+    run("mixed, huggingface, full", mixed, PL_AUX_HUGGINGFACE, PL_RECOMPUTE_FULL);
+    run("mixed, megatron, full", mixed, PL_AUX_MEGATRON, PL_RECOMPUTE_FULL);
     printf("1..%d\n", test_number);
     MPI_Finalize();
     return failures != 0;

@@ -4,6 +4,33 @@
 #include <limits.h>
 #include <math.h>
 
+/* 3 of 5 layers have experts, top_k 4: an even use gives 4 under "sequence" and "huggingface" and 3
+ * under "megatron", so 0.4 there presses as 0.3 does here. */
+static void load_balancing_losses_press_equally(void **state)
+{
+    static const double want[3][3] = {
+        {0.3, 0.3, 0.3 * 4 / 3}, {0.3, 0.3, 0.3 * 4 / 3}, {0.3 * 3 / 4, 0.3 * 3 / 4, 0.3}};
+
+    (void)state;
+    for (int of = 0; of < 3; of++)
+        for (int as = 0; as < 3; as++) {
+            AUTO_JSON *v = unit_json("{'layers':5,'hidden':64,'vocab':64,'seq':8,'heads':4,'ffn':8,"
+                                     "'moe':{'experts':8,'top_k':4,'expert_ffn':8,"
+                                     "'dense_layers':2,'aux_loss_coef':0.3}}");
+            AUTO_JSON *back = NULL;
+            struct pl_model m, again;
+            struct err e = {0};
+
+            json_object_set_new(json_object_get(v, "moe"), "aux_loss",
+                                json_string(pl_aux_loss_names[of]));
+            assert_int_equal(pl_model_parse(&m, v, &e), 0);
+            assert_float_equal(pl_aux_loss_coef(&m, (enum pl_aux_loss)as), want[of][as], 1e-12);
+            back = pl_model_json(&m);
+            assert_int_equal(pl_model_parse(&again, back, &e), 0);
+            assert_int_equal(again.moe.aux_loss, of);
+        }
+}
+
 static void every_model_preset_has_its_published_size(void **state)
 {
     /* Parameters in 10^9 as their authors state them; half a unit of the last digit given. */
@@ -210,6 +237,9 @@ static void bad_input_is_refused_by_pointer(void **state)
          "/moe/top_k", "outside 1..4"},
         {parse_model, "{" SHAPE ",'heads':4,'moe':{'experts':4,'top_k':2}}", "/moe/expert_ffn",
          "is missing"},
+        {parse_model,
+         "{" SHAPE ",'heads':4,'moe':{'experts':4,'top_k':2,'expert_ffn':8,'aux_loss':'switch'}}",
+         "/moe/aux_loss", "megatron"},
         {parse_model, "3", "", "expected an object"},
         {parse_cluster, "'dgx-a10'", "", "did you mean \"dgx-a100\"?"},
         {parse_cluster, "{'profile':'dgx'}", "/profile", "no cluster profile"},
@@ -258,6 +288,7 @@ static void bad_input_is_refused_by_pointer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(load_balancing_losses_press_equally),
         cmocka_unit_test(every_model_preset_has_its_published_size),
         cmocka_unit_test(active_parameters_are_those_of_the_chosen_experts),
         cmocka_unit_test(wide_heads_and_fine_experts_count_as_published),

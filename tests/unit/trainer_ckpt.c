@@ -434,6 +434,9 @@ static void hf_folder_round_trips(const char *moe, enum tr_dtype dtype, uint64_t
         fail_msg("%s", e.text);
     if (tr_hf_model_load(&m, folder, &e) < 0)
         fail_msg("%s", e.text);
+    /* The file has Hugging Face's load-balancing loss, at the coefficient that presses as hard. */
+    o.job.model.moe.aux_loss_coef = pl_aux_loss_coef(&o.job.model, PL_AUX_HUGGINGFACE);
+    o.job.model.moe.aux_loss = PL_AUX_HUGGINGFACE;
     AUTO_JSON *a = pl_model_json(&m), *b = pl_model_json(&o.job.model);
     json_object_del(a, "name");
     json_object_del(b, "name");
@@ -567,6 +570,34 @@ static void other_peoples_configurations(void **state)
     }
 }
 
+/* Megatron's 0.006 in 3 layers with top_k 2 is Hugging Face's 0.009. */
+static void a_folders_coefficient_is_hugging_faces(void **state)
+{
+    static const struct {
+        const char *aux_loss;
+        double want;
+    } rows[] = {{"sequence", 0.006}, {"huggingface", 0.006}, {"megatron", 0.009}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        AUTO_JSON *v =
+            unit_json("{'layers':3,'hidden':8,'vocab':9,'seq':8,'heads':2,'moe':{'experts':4,"
+                      "'top_k':2,'expert_ffn':8,'aux_loss_coef':0.006}}");
+        AUTO_JSON *config = NULL;
+        struct pl_model m, back;
+        struct err e = {0};
+
+        json_object_set_new(json_object_get(v, "moe"), "aux_loss", json_string(rows[i].aux_loss));
+        assert_int_equal(pl_model_parse(&m, v, &e), 0);
+        assert_int_equal(tr_hf_config(&config, &m, &e), 0);
+        assert_float_equal(json_number_value(json_object_get(config, "router_aux_loss_coef")),
+                           rows[i].want, 1e-12);
+        assert_int_equal(tr_hf_model(&back, config, &e), 0);
+        assert_int_equal(back.moe.aux_loss, PL_AUX_HUGGINGFACE);
+        assert_float_equal(pl_aux_loss_coef(&back, m.moe.aux_loss), 0.006, 1e-12);
+    }
+}
+
 static void a_foreign_folder_is_not_replaced(void **state)
 {
     struct one o;
@@ -646,6 +677,7 @@ int main(void)
         cmocka_unit_test(a_tied_folder_has_no_output_projection),
         cmocka_unit_test(a_model_without_a_class_is_refused_by_key),
         cmocka_unit_test(other_peoples_configurations),
+        cmocka_unit_test(a_folders_coefficient_is_hugging_faces),
         cmocka_unit_test(a_foreign_folder_is_not_replaced),
         cmocka_unit_test(a_slash_at_the_end_is_the_same_folder),
         cmocka_unit_test(what_cannot_be_written_is_known_before),

@@ -307,6 +307,29 @@ static void weights_to_begin_with_are_those_of_the_model_that_is_asked_for(void 
     free(dir);
 }
 
+static void the_load_balancing_loss_is_an_option(void **state)
+{
+    AUTO(tr_config) *c = need(1, "--model tiny-moe --aux-loss megatron --aux-loss-coef 0.125");
+    AUTO(tr_config) *plain = need(1, "--model tiny-moe");
+    AUTO_JSON *root = tr_config_json(c);
+    const json_t *moe = json_object_get(json_object_get(root, "model"), "moe");
+    struct tr_config *none = NULL;
+    struct err e = {0};
+    int code;
+
+    (void)state;
+    assert_int_equal(plain->model.moe.aux_loss, PL_AUX_SEQUENCE);
+    assert_int_equal(c->model.moe.aux_loss, PL_AUX_MEGATRON);
+    assert_true(c->model.moe.aux_loss_coef == 0.125);
+    assert_string_equal(json_string_value(json_object_get(moe, "aux_loss")), "megatron");
+    assert_true(load(&none, &code, 1, &e, "--model tiny-llama --aux-loss megatron") < 0);
+    assert_non_null(strstr(e.text, "has no experts"));
+    assert_true(load(&none, &code, 1, &e, "--model tiny-moe --aux-loss hf") < 0);
+    assert_non_null(strstr(e.text, "huggingface"));
+    assert_true(load(&none, &code, 1, &e, "--model tiny-moe --aux-loss-coef much") < 0);
+    assert_non_null(strstr(e.text, "/model/moe/aux_loss_coef"));
+}
+
 static void a_failure_still_tells_where_events_go(void **state)
 {
     char *argv[] = {
@@ -337,6 +360,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_refused_by_name),
         cmocka_unit_test(every_broken_rule_is_named),
         cmocka_unit_test(weights_to_begin_with_are_those_of_the_model_that_is_asked_for),
+        cmocka_unit_test(the_load_balancing_loss_is_an_option),
         cmocka_unit_test(a_failure_still_tells_where_events_go),
     };
 

@@ -727,6 +727,51 @@ static void golden_files_match_to_the_letter(void **state)
     }
 }
 
+/* Megatron divides by top_k and adds the layers up: mixtral-8x7b has 32 with experts, top_k 2. */
+static void the_load_balancing_loss_presses_as_hard_there(void **state)
+{
+    static const struct {
+        enum pl_aux_loss aux_loss;
+        const char *want;
+    } rows[] = {
+        {PL_AUX_SEQUENCE,
+         "--moe-router-load-balancing-type seq_aux_loss\n--moe-aux-loss-coeff 0.00125\n"},
+        {PL_AUX_HUGGINGFACE,
+         "--moe-router-load-balancing-type aux_loss\n--moe-aux-loss-coeff 0.00125\n"},
+        {PL_AUX_MEGATRON, "--moe-router-load-balancing-type aux_loss\n--moe-aux-loss-coeff 0.02\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        AUTO_FREE char *text = NULL;
+        struct world w;
+        struct pl_layout l;
+        struct tn_findings f;
+        struct tn_imported back;
+        struct tn_export_in in;
+        const char *type;
+        struct err e = {0};
+
+        open_case(&w, 3);
+        parse_layout(&l, &w,
+                     "{'tp':2,'sp':1,'pp':2,'ep':8,'etp':1,'micro_batch':1,'precision':'bf16'}");
+        w.m.moe.aux_loss = rows[i].aux_loss;
+        in = input(&w, &l);
+        if (tn_export(&text, &type, &f, "megatron", &in, false, &e) < 0)
+            fail_msg("%s", e.text);
+        if (!strstr(text, rows[i].want))
+            fail_msg("%s lacks %s:\n%s", pl_aux_loss_names[rows[i].aux_loss], rows[i].want, text);
+        if (rows[i].aux_loss == PL_AUX_HUGGINGFACE)
+            continue; /* Megatron has no such loss: read back it is Megatron's */
+        if (tn_import(&back, "megatron", text, l.world, &w.m, &e) < 0)
+            fail_msg("%s", e.text);
+        for (int k = 0; k < back.ignored.count; k++)
+            if (strstr(back.ignored.v[k].setting, "aux-loss") ||
+                strstr(back.ignored.v[k].setting, "load-balancing"))
+                fail_msg("%s: %s", back.ignored.v[k].setting, back.ignored.v[k].detail);
+    }
+}
+
 static void the_bundled_file_is_a_whole_run(void **state)
 {
     struct world w;
@@ -787,6 +832,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(jobs_bind_the_bundled_trainers_ranks),
     cmocka_unit_test(unknown_targets_are_not_found),
     cmocka_unit_test(golden_files_match_to_the_letter),
+    cmocka_unit_test(the_load_balancing_loss_presses_as_hard_there),
     cmocka_unit_test(the_bundled_file_is_a_whole_run),
     cmocka_unit_test(an_unverified_export_says_so),
 };

@@ -97,6 +97,42 @@ static void import_lists_what_it_ignores(void **state)
     assert_string_equal(out.ignored.v[1].setting, "--data-path");
 }
 
+/* A script's load-balancing loss is held against the model's in the model's own words. */
+static void another_load_balancing_loss_is_listed(void **state)
+{
+    static const struct {
+        const char *text, *setting, *says; /* NULL: nothing */
+    } rows[] = {
+        {"--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 0.00125", NULL, NULL},
+        {"--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-2",
+         "--moe-aux-loss-coeff",
+         "\"megatron\" with aux_loss_coef 0.01, but mixtral-8x7b has "
+         "\"sequence\" with 0.02"},
+        {"--moe-aux-loss-coeff 1e-2", "--moe-aux-loss-coeff", "\"megatron\""},
+        {"--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 0.01",
+         "--moe-aux-loss-coeff", "\"sequence\" with aux_loss_coef 0.16"},
+        {"--moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0.01",
+         "--moe-router-load-balancing-type", "no such word"},
+        {"--moe-router-load-balancing-type none", "--moe-aux-loss-coeff", "with aux_loss_coef 0,"},
+    };
+    struct pl_model m = preset("mixtral-8x7b");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, "megatron", rows[i].text, 8, &m, &e) < 0)
+            fail_msg("%s: %s", rows[i].text, e.text);
+        assert_int_equal(out.ignored.count, rows[i].says ? 1 : 0);
+        if (!rows[i].says)
+            continue;
+        assert_string_equal(out.ignored.v[0].setting, rows[i].setting);
+        if (!strstr(out.ignored.v[0].detail, rows[i].says))
+            fail_msg("%s: %s", rows[i].text, out.ignored.v[0].detail);
+    }
+}
+
 /* What a source does not say has the source's own default, not ours. */
 static void imports_fill_in_the_sources_defaults(void **state)
 {
@@ -592,6 +628,7 @@ static void words_that_the_source_does_not_know_are_refused(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(imports_refuse_what_they_cannot_read),
     cmocka_unit_test(import_lists_what_it_ignores),
+    cmocka_unit_test(another_load_balancing_loss_is_listed),
     cmocka_unit_test(imports_fill_in_the_sources_defaults),
     cmocka_unit_test(nested_settings_without_a_word_are_listed),
     cmocka_unit_test(a_whole_command_line_is_read),

@@ -9,6 +9,7 @@
 #include "tuner/export/internal.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 static int positive(int *ret, const char *key, const char *value, struct err *e)
@@ -31,6 +32,8 @@ struct megatron {
     int recompute_layers;
     bool recompute_method, recompute_block;
     int fsdp_zero; /* what --data-parallel-sharding-strategy says; counts with Megatron-FSDP only */
+    char balancing[24]; /* --moe-router-load-balancing-type */
+    double aux_coeff;   /* --moe-aux-loss-coeff; negative: not said */
     struct tn_words words;
     size_t at; /* the next word */
     bool etp_said, no_overlap_p2p, strategy_said, no_fusion, fsdp, torch_fsdp, torch_fsdp_keeps;
@@ -230,6 +233,49 @@ static void compare_stages(struct megatron *s)
     }
 }
 
+/* Two flags say what the load-balancing loss is; *RET_KNOWN: this is one of them. */
+static int balancing(struct megatron *s, const char *flag, const char *value, bool *ret_known,
+                     struct err *e)
+{
+    if (!strcmp(flag, "--moe-router-load-balancing-type")) {
+        snprintf(s->balancing, sizeof(s->balancing), "%.20s", value ? value : "");
+        return 0;
+    }
+    *ret_known = !strcmp(flag, "--moe-aux-loss-coeff");
+    if (*ret_known && (!value || str_to_f64(&s->aux_coeff, value) < 0 || s->aux_coeff < 0))
+        return err_set(e, -EINVAL, "%s is a number that is not negative, not `%.40s`", flag,
+                       value ? value : "");
+    return 0;
+}
+
+/* The model is the campaign's; where its load-balancing loss presses otherwise than the script's,
+ * this says what the model would have to have. */
+static void compare_balancing(struct megatron *s)
+{
+    bool none = str_eq(s->balancing, "none") || s->aux_coeff <= 0;
+    bool sequence = str_eq(s->balancing, "seq_aux_loss");
+    struct pl_model theirs = *s->m;
+    enum pl_aux_loss as = sequence ? PL_AUX_SEQUENCE : PL_AUX_MEGATRON;
+    double ours = s->m->moe.aux_loss_coef;
+
+    if (!pl_model_is_moe(s->m) || (!s->balancing[0] && s->aux_coeff < 0))
+        return;
+    theirs.moe.aux_loss = PL_AUX_MEGATRON;
+    theirs.moe.aux_loss_coef = none ? 0 : s->aux_coeff;
+    theirs.moe.aux_loss_coef = pl_aux_loss_coef(&theirs, as);
+    if (none && ours == 0)
+        return;
+    if (!none && !sequence && *s->balancing && !str_eq(s->balancing, "aux_loss"))
+        tn_finding_add(&s->out->ignored, "--moe-router-load-balancing-type",
+                       "%s: moe.aux_loss of a model has no such word", s->balancing);
+    else if (as != s->m->moe.aux_loss || fabs(ours - theirs.moe.aux_loss_coef) > 1e-6 * ours)
+        tn_finding_add(&s->out->ignored, "--moe-aux-loss-coeff",
+                       "this is aux_loss \"%s\" with aux_loss_coef %.6g, but %s has \"%s\" with "
+                       "%.6g: another model?",
+                       pl_aux_loss_names[as], theirs.moe.aux_loss_coef, s->m->name,
+                       pl_aux_loss_names[s->m->moe.aux_loss], ours);
+}
+
 /* Only attention's core has a word here. */
 static int recompute_modules(struct megatron *s, const char *value)
 {
@@ -279,9 +325,9 @@ static int megatron_word(struct megatron *s, const char *flag, const char *value
         s->recompute_block = str_eq(value, "block");
         return 0;
     }
-    /* That one follows from the sharding. */
-    *ret_known = !strcmp(flag, "--ckpt-format") && str_eq(value, "fsdp_dtensor");
-    return 0;
+    if (!strcmp(flag, "--ckpt-format") && str_eq(value, "fsdp_dtensor"))
+        return 0; /* it follows from the sharding */
+    return balancing(s, flag, value, ret_known, e);
 }
 
 static int virtual_stages(struct megatron *s, const struct pl_model *m, struct err *e)
@@ -360,6 +406,7 @@ static int megatron_finish(struct megatron *s, const struct pl_model *m, struct 
         l->etp = pl_model_is_moe(m) ? l->tp : 1; /* Megatron's default */
     sharding(s);
     recompute_form(s);
+    compare_balancing(s);
     r = tn_import_degrees(l, e);
     if (r == 0)
         r = virtual_stages(s, m, e);
@@ -519,8 +566,11 @@ static int arguments(struct megatron *s, struct err *e)
 int tn_import_megatron(struct tn_imported *out, const char *text, const struct pl_model *m,
                        struct err *e)
 {
-    struct megatron s = {
-        .out = out, .l = &out->layout, .m = m, .fsdp_zero = 3}; /* FSDP's default */
+    struct megatron s = {.out = out,
+                         .l = &out->layout,
+                         .m = m,
+                         .fsdp_zero = 3,
+                         .aux_coeff = -1}; /* FSDP's default */
     int r = tn_shell_arguments(&s.words, &out->ignored, text, e);
 
     if (r == 0)
