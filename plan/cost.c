@@ -4,7 +4,8 @@
  * What depends on the shape of the work alone (times of a layer, of embedding and head) is kept in
  * a direct-mapped table over (tp, sp, cp, ep, etp, micro_batch, recompute, precision, threads,
  * ...): a space of 10^6 layouts holds a few thousand such shapes, and the rest of a layout costs
- * tens of operations.
+ * tens of operations. Most of those go into the stages of the pipeline, on which zero and the
+ * overlap flags of the optimizer and of messages have no bearing: neighbours of a walk share them.
  */
 #include "plan/cost.h"
 #include "plan/memory.h"
@@ -35,11 +36,44 @@ struct shape_time {
     struct pl_ends_time ends;
 };
 
+struct stage {
+    double fwd, bwd, weight, re, tp, cp, ep; /* of one micro-batch; weight is part of bwd */
+    double total;
+    double dense_params, expert_params;
+    int layers;
+};
+
+/* All stages as sums: the slowest, and the whole. Equal stages in the middle are looked at once. */
+struct pipeline {
+    struct stage slow; /* the slowest stage, which sets the pace */
+    int slow_stage;
+    double later, later_stages; /* totals of the stages after it, and how many */
+    double last;                /* total of the last stage */
+    double others;              /* total of one micro-batch over all other stages */
+    double others_split; /* the same of forward + backward - 2 x weight gradient: zero-bubble's idle
+                            time */
+};
+
+/* What a layout shares with those that differ from it in zero, zero_scope, overlap_grad_reduce,
+ * overlap_param_gather and overlap_p2p. */
+struct body {
+    bool full;
+    struct pl_layout key;
+    struct pl_rates rates;
+    struct pipeline q;
+    struct pl_held held;
+    double message_s;
+};
+
+/* By recompute, overlap_moe_a2a and precision, which take turns in a walk. */
+enum { BODIES = (PL_RECOMPUTE_FULL + 1) * 2 * (PL_FP8 + 1) };
+
 struct pl_cost_ctx {
     struct pl_op_ctx op;
     bool any_dense, any_moe;
     int *moe_before; /* MoE layers among the first i */
     struct shape_time table[SHAPES];
+    struct body body[BODIES];
 };
 
 struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *p,
@@ -132,13 +166,6 @@ static const struct shape_time *shape_of(struct pl_cost_ctx *x, const struct pl_
 
 /* ---- a stage --------------------------------------------------------------------------------- */
 
-struct stage {
-    double fwd, bwd, weight, re, tp, cp, ep; /* of one micro-batch; weight is part of bwd */
-    double total;
-    double dense_params, expert_params;
-    int layers;
-};
-
 static void add_layers(struct stage *s, const struct pl_layer_time *y, double n)
 {
     s->fwd += n * y->fwd;
@@ -176,17 +203,6 @@ static void stage_of(struct stage *s, struct pl_cost_ctx *x, const struct shape_
     add_ends(s, y, stage == 0, stage == l->pp - 1);
     s->total = s->fwd + s->bwd + s->re + s->tp + s->cp + s->ep;
 }
-
-/* All stages as sums: the slowest, and the whole. Equal stages in the middle are looked at once. */
-struct pipeline {
-    struct stage slow; /* the slowest stage, which sets the pace */
-    int slow_stage;
-    double later, later_stages; /* totals of the stages after it, and how many */
-    double last;                /* total of the last stage */
-    double others;              /* total of one micro-batch over all other stages */
-    double others_split; /* the same of forward + backward - 2 x weight gradient: zero-bubble's idle
-                            time */
-};
 
 static double split_of(const struct stage *s)
 {
@@ -389,31 +405,48 @@ static double slowest(const struct pl_cost_ctx *x, const struct pl_layout *l)
     return x->op.r.cpu ? 0 : x->op.k->jitter * sqrt(2 * log(l->world));
 }
 
+/* The machine's rates for L are in X afterwards. */
+static const struct body *body_of(struct pl_cost_ctx *x, const struct pl_layout *l)
+{
+    struct body *b =
+        &x->body[(l->recompute * 2 + l->overlap_moe_a2a) * (PL_FP8 + 1) + l->precision];
+    const struct shape_time *y;
+    struct pl_layout key = *l;
+
+    key.zero = key.zero_scope = 0;
+    key.overlap_grad_reduce = key.overlap_param_gather = key.overlap_p2p = 0;
+    if (b->full && pl_layout_equal(&b->key, &key)) {
+        x->op.r = b->rates;
+        return b;
+    }
+    y = shape_of(x, l);
+    *b = (struct body){.full = true, .key = key, .rates = x->op.r, .message_s = message_s(x, l)};
+    pipeline_of(&b->q, x, y, l);
+    pl_held_params(&b->held, x->op.m, l, b->q.slow_stage);
+    return b;
+}
+
 void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layout *l)
 {
-    const struct shape_time *y = shape_of(x, l);
+    const struct body *b = body_of(x, l);
+    const struct stage *slow = &b->q.slow;
     double micro = (double)x->op.w->global_batch / ((double)l->micro_batch * l->dp);
-    double message, pace;
-    struct pipeline q = {.slow_stage = 0};
-    struct pl_held held;
+    double pace;
 
-    pipeline_of(&q, x, y, l);
-    pl_held_params(&held, x->op.m, l, q.slow_stage);
-    message = message_s(x, l);
     *ret = (struct pl_cost){0};
-    ret->seconds[PL_COST_FORWARD] = micro * q.slow.fwd;
-    ret->seconds[PL_COST_BACKWARD] = micro * q.slow.bwd;
-    ret->seconds[PL_COST_RECOMPUTE] = micro * q.slow.re;
-    ret->seconds[PL_COST_TP] = micro * q.slow.tp;
-    ret->seconds[PL_COST_CP] = micro * q.slow.cp;
-    ret->seconds[PL_COST_EP] = micro * q.slow.ep;
+    ret->seconds[PL_COST_FORWARD] = micro * slow->fwd;
+    ret->seconds[PL_COST_BACKWARD] = micro * slow->bwd;
+    ret->seconds[PL_COST_RECOMPUTE] = micro * slow->re;
+    ret->seconds[PL_COST_TP] = micro * slow->tp;
+    ret->seconds[PL_COST_CP] = micro * slow->cp;
+    ret->seconds[PL_COST_EP] = micro * slow->ep;
     ret->seconds[PL_COST_PP] =
-        pl_messages(l->schedule, l->pp, l->vp, micro, l->overlap_p2p) * message;
-    ret->seconds[PL_COST_BUBBLE] = bubble_of(&q, l, micro);
-    pace = micro * q.slow.total + ret->seconds[PL_COST_PP] + ret->seconds[PL_COST_BUBBLE];
-    ret->seconds[PL_COST_OTHER] = crowded(x, l, &q, micro, pace) + slowest(x, l) * pace;
-    ret->seconds[PL_COST_DP] = data_parallel(x, l, &q.slow, &held, micro) + tied_embedding(x, l);
-    ret->seconds[PL_COST_OPTIMIZER] = optimizer(x, l, &held);
+        pl_messages(l->schedule, l->pp, l->vp, micro, l->overlap_p2p) * b->message_s;
+    ret->seconds[PL_COST_BUBBLE] = bubble_of(&b->q, l, micro);
+    pace = micro * slow->total + ret->seconds[PL_COST_PP] + ret->seconds[PL_COST_BUBBLE];
+    ret->seconds[PL_COST_OTHER] = crowded(x, l, &b->q, micro, pace) + slowest(x, l) * pace;
+    ret->seconds[PL_COST_DP] = data_parallel(x, l, slow, &b->held, micro) + tied_embedding(x, l);
+    ret->seconds[PL_COST_OPTIMIZER] = optimizer(x, l, &b->held);
     for (int i = 0; i < PL_COST_CLASSES; i++)
         ret->total += ret->seconds[i];
     ret->tokens_per_s = (double)x->op.w->global_batch * x->op.w->seq / ret->total;

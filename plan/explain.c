@@ -74,7 +74,8 @@ static void describe(struct str *out, const struct pl_layout_key *k, int value)
 }
 
 /* One more value of one key; the nearest of all. */
-static bool one_key(struct str *out, const struct pl_space *s, const struct pl_problem *p)
+static bool one_key(struct str *out, const struct pl_space *s, const struct pl_problem *p,
+                    const struct pl_patience *patience)
 {
     AUTO_FREE struct pl_space *wide = mem_alloc(sizeof(*wide));
     struct nearest best = {0};
@@ -89,7 +90,7 @@ static bool one_key(struct str *out, const struct pl_space *s, const struct pl_p
             wide->axis[key].n = 0;
         else
             pl_space_widen(wide, (enum pl_key)key, p);
-        pl_space_enumerate(wide, p, keep_nearest, &n);
+        pl_space_visit_all(NULL, wide, p, patience, keep_nearest, &n);
         if (n.found && (!best.found || n.distance < best.distance))
             best = n;
     }
@@ -106,7 +107,18 @@ static bool stop_at_first(void *arg, const struct pl_layout *l)
     return false;
 }
 
-static bool other_batch(struct str *out, const struct pl_space *s, const struct pl_problem *p)
+/* Does S have a legal layout? One of them into *RET. */
+static bool has_any(struct pl_layout *ret, const struct pl_space *s, const struct pl_problem *p,
+                    const struct pl_patience *patience)
+{
+    size_t n;
+
+    pl_space_visit_all(&n, s, p, patience, stop_at_first, ret);
+    return n > 0;
+}
+
+static bool other_batch(struct str *out, const struct pl_space *s, const struct pl_problem *p,
+                        const struct pl_patience *patience)
 {
     struct pl_workload w = *p->workload;
     struct pl_problem q = *p;
@@ -116,7 +128,7 @@ static bool other_batch(struct str *out, const struct pl_space *s, const struct 
     for (int i = 1; i <= BATCHES; i++)
         for (int sign = 1; sign >= -1; sign -= 2) {
             w.global_batch = p->workload->global_batch + sign * i;
-            if (w.global_batch < 1 || !pl_space_enumerate(s, &q, stop_at_first, &l))
+            if (w.global_batch < 1 || !has_any(&l, s, &q, patience))
                 continue;
             str_addf(out, "global_batch %d instead of %d", w.global_batch,
                      p->workload->global_batch);
@@ -126,7 +138,8 @@ static bool other_batch(struct str *out, const struct pl_space *s, const struct 
 }
 
 /* Two keys at once: the first pair that helps, with the layout that it admits. */
-static bool two_keys(struct str *out, const struct pl_space *s, const struct pl_problem *p)
+static bool two_keys(struct str *out, const struct pl_space *s, const struct pl_problem *p,
+                     const struct pl_patience *patience)
 {
     AUTO_FREE struct pl_space *wide = mem_alloc(sizeof(*wide));
     struct pl_layout l;
@@ -139,7 +152,7 @@ static bool two_keys(struct str *out, const struct pl_space *s, const struct pl_
             *wide = *s;
             pl_space_widen(wide, (enum pl_key)a, p);
             pl_space_widen(wide, (enum pl_key)b, p);
-            if (!pl_space_enumerate(wide, p, stop_at_first, &l))
+            if (!has_any(&l, wide, p, patience))
                 continue;
             str_add(out, "add ");
             describe(out, &pl_layout_keys[a], pl_layout_get(&l, &pl_layout_keys[a]));
@@ -170,7 +183,21 @@ static void say_rules(struct str *out, struct tally *t)
     }
 }
 
-bool pl_space_explain(char *buf, size_t size, const struct pl_space *s, const struct pl_problem *p)
+/* The change that would admit a layout, as far as PATIENCE allows to look for it. */
+static void say_change(struct str *out, const struct pl_space *s, const struct pl_problem *p,
+                       const struct pl_patience *patience)
+{
+    str_add(out, "; smallest change: ");
+    if (one_key(out, s, p, patience) || other_batch(out, s, p, patience) ||
+        two_keys(out, s, p, patience))
+        return;
+    str_add(out, pl_patience_over(patience)
+                     ? "not found in the time that there was"
+                     : "none in one or two keys; drop \"space\" and start from the model's own");
+}
+
+bool pl_space_explain(char *buf, size_t size, const struct pl_space *s, const struct pl_problem *p,
+                      const struct pl_patience *patience)
 {
     struct tally t = {.p = p};
     AUTO_STR out = {0};
@@ -178,13 +205,12 @@ bool pl_space_explain(char *buf, size_t size, const struct pl_space *s, const st
     struct pl_layout l;
 
     buf[0] = '\0';
-    if (pl_space_enumerate(s, p, stop_at_first, &l))
+    if (has_any(&l, s, p, patience))
         return false;
-    pl_space_product(s, p, count_rules, &t);
-    str_addf(&out, "no legal layout among %s%zu candidates; smallest change: ",
+    pl_space_product(s, p, 0, NULL, count_rules, &t);
+    str_addf(&out, "no legal layout among %s%zu candidates",
              t.candidates == LOOKED_AT ? "the first " : "", t.candidates);
-    if (!one_key(&out, s, p) && !other_batch(&out, s, p) && !two_keys(&out, s, p))
-        str_add(&out, "none in one or two keys; drop \"space\" and start from the model's own");
+    say_change(&out, s, p, patience);
     if (t.candidates)
         str_addf(&out, "; nearest: %s (%s)", pl_layout_text(text, &t.best),
                  pl_verdict_text(rules, sizeof(rules), &t.verdict));

@@ -3,7 +3,7 @@
  * numbers. Rules that divide by dp are silent where dp could not be derived: world-dense has said
  * why.
  */
-#include "plan/plan.h"
+#include "plan/space.h"
 
 #include <stdarg.h>
 
@@ -279,6 +279,10 @@ static void canonical(struct check *k)
     if (!k->l->dp || !k->l->edp)
         return;
     pl_layout_canonical(&form, k->m);
+    form.dp = k->l->dp;
+    form.edp = k->l->edp;
+    if (pl_layout_equal(&form, k->l))
+        return;
     for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++) {
         int got = pl_layout_get(k->l, key), want = pl_layout_get(&form, key);
         bool spoken = key->offset == offsetof(struct pl_layout, sp) ||
@@ -294,31 +298,34 @@ static void canonical(struct check *k)
     }
 }
 
-/* In the order in which they are reported; cheap and often broken ones first. */
+/* In the order in which they are reported; cheap and often broken ones first. A rule with `stem`
+ * reads no key of a layout but those of a walk's stems (space.h), and so holds for all their leaves
+ * or for none. */
 static const struct {
     const char *name;
     void (*run)(struct check *k);
+    bool stem;
 } rules[] = {
-    {"world-dense", world_dense},
-    {"world-expert", world_expert},
-    {"world-fits", world_fits},
-    {"heads-tp", heads_tp},
-    {"kv-heads-tp", kv_heads_tp},
-    {"ffn-tp", ffn_tp},
-    {"experts-ep", experts_ep},
-    {"layers-pp-vp", layers_pp_vp},
-    {"batch-divides", batch_divides},
-    {"interleave-microbatches", interleave_microbatches},
-    {"vp-needs-pp", vp_needs_pp},
-    {"schedule-vp", schedule_vp},
-    {"sp-needs-tp", sp_needs_tp},
-    {"moe-tp-needs-sp", moe_tp_needs_sp},
-    {"seq-sp", seq_sp},
-    {"seq-cp", seq_cp},
-    {"zero-needs-dp", zero_needs_dp},
-    {"threads-fit", threads_fit},
-    {"trainer-supports", trainer_supports},
-    {"canonical", canonical},
+    {"world-dense", world_dense, true},
+    {"world-expert", world_expert, true},
+    {"world-fits", world_fits, true},
+    {"heads-tp", heads_tp, true},
+    {"kv-heads-tp", kv_heads_tp, true},
+    {"ffn-tp", ffn_tp, true},
+    {"experts-ep", experts_ep, true},
+    {"layers-pp-vp", layers_pp_vp, true},
+    {"batch-divides", batch_divides, true},
+    {"interleave-microbatches", interleave_microbatches, true},
+    {"vp-needs-pp", vp_needs_pp, true},
+    {"schedule-vp", schedule_vp, true},
+    {"sp-needs-tp", sp_needs_tp, true},
+    {"moe-tp-needs-sp", moe_tp_needs_sp, true},
+    {"seq-sp", seq_sp, true},
+    {"seq-cp", seq_cp, true},
+    {"zero-needs-dp", zero_needs_dp, false},
+    {"threads-fit", threads_fit, false},
+    {"trainer-supports", trainer_supports, false},
+    {"canonical", canonical, false},
 };
 
 /* A layout made in C may hold anything: no rule is asked to divide by zero. */
@@ -350,6 +357,16 @@ bool pl_layout_check(struct pl_verdict *ret, const struct pl_model *m, const str
         k.rule = rules[i].name;
         rules[i].run(&k);
     }
+    return !k.broken;
+}
+
+bool pl_layout_check_part(const struct pl_problem *p, const struct pl_layout *l, bool stem)
+{
+    struct check k = {.m = p->model, .c = p->cluster, .l = l, .w = p->workload, .t = p->trainer};
+
+    for (size_t i = 0; i < ARRAY_LEN(rules) && !k.broken; i++)
+        if (rules[i].stem == stem)
+            rules[i].run(&k);
     return !k.broken;
 }
 

@@ -35,6 +35,22 @@ struct pl_layer_count {
 struct pl_layer_count pl_stage_count(const struct pl_model *m, const struct pl_layout *l,
                                      int stage);
 
+/* Are there layers with experts and layers without? */
+bool pl_model_is_mixed(const struct pl_model *m);
+
+/* Elements of the bundled trainer's flat buffers on one stage, and what they depend on. */
+enum { PL_COUNTS = 1024 };
+struct pl_param_counts {
+    int key[10]; /* tp, pp, vp, ep, etp, dp, edp, zero, zero_scope, stage; all 0: empty */
+    uint64_t count, state_count;
+};
+
+/* Adds the bytes of a rank of STAGE to RET's classes. COUNTS is a table of PL_COUNTS rows that
+ * remembers them from one layout of a model to the next, or NULL. */
+void pl_memory_partune_stage(struct pl_memory *ret, const struct pl_model *m,
+                             const struct pl_layout *l, const struct pl_workload *w, int stage,
+                             struct pl_param_counts *counts);
+
 /* A rank of a GPU trainer. */
 void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
                         const struct pl_workload *w, const struct pl_trainer *t, int rank);

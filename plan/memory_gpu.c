@@ -58,7 +58,6 @@ static double layer_expert_params(const struct pl_model *m, const struct pl_layo
 struct pl_layer_count pl_stage_count(const struct pl_model *m, const struct pl_layout *l, int stage)
 {
     struct pl_layer_count ret = {0};
-    bool mixed = m->moe.experts && (m->moe.every > 1 || m->moe.dense_layers > 0);
     int runs = l->pp * l->vp, n = m->layers / runs * l->vp;
 
     if (m->layers % runs) {
@@ -66,7 +65,7 @@ struct pl_layer_count pl_stage_count(const struct pl_model *m, const struct pl_l
         for (int c = 0; c < l->vp; c++)
             n += pl_stage_layers(l, m->layers, stage, c, NULL);
     }
-    if (!mixed) {
+    if (!pl_model_is_mixed(m)) {
         *(m->moe.experts ? &ret.moe : &ret.dense) = n;
         return ret;
     }

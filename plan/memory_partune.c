@@ -2,12 +2,13 @@
  * The exact memory of the bundled trainer: the list of its buffers.
  *
  * The trainer allocates by walking this list (trainer/device.c), so planned and handed-out bytes
- * are the same number. Experts receive a number of rows that depends on the data; their buffers are
- * made for the worst case, every token of the expert-parallel group choosing experts of one rank,
- * because a dropless layer may meet it. With ep = 1 that is also the only case.
+ * are the same number; a plan of many layouts adds the list up without making it. Experts receive a
+ * number of rows that depends on the data; their buffers are made for the worst case, every token
+ * of the expert-parallel group choosing experts of one rank, because a dropless layer may meet it.
+ * With ep = 1 that is also the only case.
  */
 #include "base/base.h"
-#include "plan/plan.h"
+#include "plan/memory.h"
 
 const char *const pl_buf_names[PL_BUFS] = {
     "weight",   "grad",     "master",    "moment1",  "moment2", "slot",       "grad_slot",
@@ -132,43 +133,67 @@ uint64_t pl_grad_acts(struct pl_grad_acts *ret, const struct pl_dims *d, bool mo
 /* ---- the list ---- */
 
 struct build {
-    struct pl_buffers *t;
+    struct pl_buffers *t;  /* NULL: only their sum is wanted */
+    struct pl_memory *sum; /* without T */
+    struct pl_param_counts *counts;
     const struct pl_model *m;
     const struct pl_layout *l;
     const struct pl_workload *w;
     struct pl_dims d;
     struct pl_acts act[2]; /* of a dense layer, of one with experts */
-    int rank, stage;
+    int stage;
 };
 
-static void add(struct build *b, enum pl_buf id, int chunk, int slot, enum pl_mem_class cls,
+/* Slots 0 to N - 1 of CHUNK, each of BYTES. */
+static void add(struct build *b, enum pl_buf id, int chunk, int n, enum pl_mem_class cls,
                 uint64_t bytes)
 {
     struct pl_buffers *t = b->t;
 
     if (bytes == 0)
         return;
-    MEM_GROW(t->b, t->n, t->cap);
-    t->b[t->n++] = (struct pl_buffer){id, chunk, slot, cls, round64(bytes)};
+    if (!t)
+        b->sum->bytes[cls] += (double)n * (double)round64(bytes);
+    for (int slot = 0; t && slot < n; slot++) {
+        MEM_GROW(t->b, t->n, t->cap);
+        t->b[t->n++] = (struct pl_buffer){id, chunk, slot, cls, round64(bytes)};
+    }
 }
 
 static void add1(struct build *b, enum pl_buf id, enum pl_mem_class cls, uint64_t bytes)
 {
-    add(b, id, 0, 0, cls, bytes);
+    add(b, id, 0, 1, cls, bytes);
+}
+
+static struct pl_param_counts counts_of(const struct build *b)
+{
+    const struct pl_layout *l = b->l;
+    struct pl_param_counts x = {.key = {l->tp, l->pp, l->vp, l->ep, l->etp, l->dp, l->edp, l->zero,
+                                        l->zero_scope, b->stage}};
+    struct pl_param_counts *known;
+    uint64_t hash = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(x.key); i++)
+        hash = (hash ^ (unsigned)x.key[i]) * 0x9e3779b97f4a7c15U;
+    known = b->counts ? &b->counts[(hash >> 40) % PL_COUNTS] : NULL;
+    if (known && !memcmp(known->key, x.key, sizeof(x.key)))
+        return *known;
+    pl_params_count(&x.count, &x.state_count, b->m, l, b->stage);
+    if (known)
+        *known = x;
+    return x;
 }
 
 static void build_state(struct build *b)
 {
-    struct pl_params t;
+    struct pl_param_counts n = counts_of(b);
 
-    pl_params_build(&t, b->m, b->l, b->rank);
-    add1(b, PL_BUF_WEIGHT, PL_MEM_WEIGHTS, t.count * b->d.elem);
-    add1(b, PL_BUF_GRAD, PL_MEM_GRADS, t.count * 4);
+    add1(b, PL_BUF_WEIGHT, PL_MEM_WEIGHTS, n.count * b->d.elem);
+    add1(b, PL_BUF_GRAD, PL_MEM_GRADS, n.count * 4);
     if (b->l->precision == PL_BF16)
-        add1(b, PL_BUF_MASTER, PL_MEM_MASTER, t.state_count * 4);
-    add1(b, PL_BUF_MOMENT1, PL_MEM_OPTIMIZER, t.state_count * 4);
-    add1(b, PL_BUF_MOMENT2, PL_MEM_OPTIMIZER, t.state_count * 4);
-    pl_params_done(&t);
+        add1(b, PL_BUF_MASTER, PL_MEM_MASTER, n.state_count * 4);
+    add1(b, PL_BUF_MOMENT1, PL_MEM_OPTIMIZER, n.state_count * 4);
+    add1(b, PL_BUF_MOMENT2, PL_MEM_OPTIMIZER, n.state_count * 4);
 }
 
 static uint64_t slot_bytes(const struct build *b, int chunk)
@@ -176,7 +201,9 @@ static uint64_t slot_bytes(const struct build *b, int chunk)
     int first, n = pl_stage_layers(b->l, b->m->layers, b->stage, chunk, &first);
     uint64_t bytes = 0;
 
-    for (int i = first; i < first + n; i++)
+    if (!pl_model_is_mixed(b->m))
+        bytes = (uint64_t)n * b->act[pl_model_is_moe(b->m)].slot_bytes;
+    for (int i = first; pl_model_is_mixed(b->m) && i < first + n; i++)
         bytes += b->act[pl_layer_is_moe(b->m, i)].slot_bytes;
     if (b->stage == b->l->pp - 1 && chunk == b->l->vp - 1)
         bytes += round64(b->d.local_rows * b->d.hidden * b->d.elem);
@@ -199,15 +226,14 @@ static void build_slots(struct build *b)
     const struct pl_layout *l = b->l;
 
     for (int c = 0; c < l->vp; c++) {
-        int live = pl_schedule_live((enum pl_schedule)l->schedule, b->stage, l->pp, l->vp,
-                                    b->d.microbatches, c);
+        enum pl_schedule schedule = (enum pl_schedule)l->schedule;
+        int micro = b->d.microbatches;
+        int live = pl_schedule_live(schedule, b->stage, l->pp, l->vp, micro, c);
+        int grads = pl_schedule_live_grads(schedule, b->stage, l->vp, micro);
 
-        for (int s = 0; s < live; s++)
-            add(b, PL_BUF_SLOT, c, s, PL_MEM_ACTIVATIONS, slot_bytes(b, c));
-        live = pl_schedule_live_grads((enum pl_schedule)l->schedule, b->stage, l->pp, l->vp,
-                                      b->d.microbatches, c);
-        for (int s = 0; s < live; s++)
-            add(b, PL_BUF_GRAD_SLOT, c, s, PL_MEM_ACTIVATIONS, grad_slot_bytes(b, c));
+        add(b, PL_BUF_SLOT, c, live, PL_MEM_ACTIVATIONS, slot_bytes(b, c));
+        if (grads)
+            add(b, PL_BUF_GRAD_SLOT, c, grads, PL_MEM_ACTIVATIONS, grad_slot_bytes(b, c));
     }
     add1(b, PL_BUF_SCRATCH, PL_MEM_ACTIVATIONS,
          max(b->act[0].scratch_bytes, b->act[1].scratch_bytes));
@@ -240,12 +266,12 @@ static void build_comm(struct build *b)
     const struct pl_layout *l = b->l;
     uint64_t lh = b->d.local_rows * b->d.hidden * b->d.elem;
 
-    for (int i = 0; i < PL_ACT_INS && l->overlap_p2p; i++)
-        add(b, PL_BUF_ACT_IN, 0, i, PL_MEM_COMM, lh);
-    for (int i = 0; i < PL_ACT_OUTS && l->pp > 1; i++)
-        add(b, PL_BUF_ACT_OUT, 0, i, PL_MEM_COMM, lh);
-    for (int i = 0; i < PL_GRAD_RINGS && l->pp > 1; i++)
-        add(b, PL_BUF_GRAD_RING, 0, i, PL_MEM_COMM, lh);
+    if (l->overlap_p2p)
+        add(b, PL_BUF_ACT_IN, 0, PL_ACT_INS, PL_MEM_COMM, lh);
+    if (l->pp > 1) {
+        add(b, PL_BUF_ACT_OUT, 0, PL_ACT_OUTS, PL_MEM_COMM, lh);
+        add(b, PL_BUF_GRAD_RING, 0, PL_GRAD_RINGS, PL_MEM_COMM, lh);
+    }
     add1(b, PL_BUF_COLL_TP, PL_MEM_COMM, pl_coll_scratch(tp_members(b)) * sizeof(float));
     add1(b, PL_BUF_COLL_DP, PL_MEM_COMM, pl_coll_scratch(l->dp) * sizeof(float));
     if (pl_model_is_moe(b->m)) {
@@ -305,22 +331,26 @@ static void build_workspace(struct build *b)
     add1(b, PL_BUF_KERNEL, PL_MEM_WORKSPACE, (uint64_t)l->threads * PL_KERNEL_SCRATCH);
 }
 
+static void build_all(struct build *b)
+{
+    pl_dims(&b->d, b->m, b->l, b->w);
+    pl_acts(&b->act[0], b->m, b->l, &b->d, false);
+    if (pl_model_is_moe(b->m))
+        pl_acts(&b->act[1], b->m, b->l, &b->d, true);
+    build_state(b);
+    build_slots(b);
+    build_comm(b);
+    build_head(b);
+    build_workspace(b);
+}
+
 void pl_buffers_build(struct pl_buffers *ret, const struct pl_model *m, const struct pl_layout *l,
                       const struct pl_workload *w, int rank)
 {
-    struct build b = {
-        .t = ret, .m = m, .l = l, .w = w, .rank = rank, .stage = pl_axis_coord(l, PL_PP, rank)};
+    struct build b = {.t = ret, .m = m, .l = l, .w = w, .stage = pl_axis_coord(l, PL_PP, rank)};
 
     *ret = (struct pl_buffers){0};
-    pl_dims(&b.d, m, l, w);
-    pl_acts(&b.act[0], m, l, &b.d, false);
-    if (pl_model_is_moe(m))
-        pl_acts(&b.act[1], m, l, &b.d, true);
-    build_state(&b);
-    build_slots(&b);
-    build_comm(&b);
-    build_head(&b);
-    build_workspace(&b);
+    build_all(&b);
 }
 
 void pl_buffers_done(struct pl_buffers *t)
@@ -329,16 +359,11 @@ void pl_buffers_done(struct pl_buffers *t)
     *t = (struct pl_buffers){0};
 }
 
-void pl_memory_partune_rank(struct pl_memory *ret, const struct pl_model *m,
-                            const struct pl_layout *l, const struct pl_workload *w, int rank)
+void pl_memory_partune_stage(struct pl_memory *ret, const struct pl_model *m,
+                             const struct pl_layout *l, const struct pl_workload *w, int stage,
+                             struct pl_param_counts *counts)
 {
-    struct pl_buffers t;
+    struct build b = {.sum = ret, .counts = counts, .m = m, .l = l, .w = w, .stage = stage};
 
-    *ret = (struct pl_memory){.rank = rank};
-    pl_buffers_build(&t, m, l, w, rank);
-    for (int i = 0; i < t.n; i++) {
-        ret->bytes[t.b[i].cls] += (double)t.b[i].bytes;
-        ret->total += (double)t.b[i].bytes;
-    }
-    pl_buffers_done(&t);
+    build_all(&b);
 }

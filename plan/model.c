@@ -1,4 +1,4 @@
-#include "plan/plan.h"
+#include "plan/memory.h"
 
 #include <errno.h>
 #include <math.h>
@@ -176,6 +176,11 @@ bool pl_model_is_moe(const struct pl_model *m)
 bool pl_layer_is_moe(const struct pl_model *m, int layer)
 {
     return m->moe.experts > 0 && layer >= m->moe.dense_layers && (layer + 1) % m->moe.every == 0;
+}
+
+bool pl_model_is_mixed(const struct pl_model *m)
+{
+    return m->moe.experts && (m->moe.every > 1 || m->moe.dense_layers > 0);
 }
 
 int pl_model_moe_layers(const struct pl_model *m)

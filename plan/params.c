@@ -6,8 +6,8 @@
  * one GEMM serves each group; the three matrices of an expert are neighbours and experts follow
  * each other at a constant stride, as the grouped GEMM wants.
  *
- * A walk emits the parameters in that order; building the table and counting bytes are two
- * receivers.
+ * A walk emits the parameters in that order. Building the table keeps them; counting keeps the last
+ * one and the open bucket only, and counts the experts of a layer, which are alike, at once.
  */
 #include "base/base.h"
 #include "plan/plan.h"
@@ -23,6 +23,9 @@ struct walk {
     const struct pl_model *m;
     const struct pl_layout *l;
     struct pl_params *t;
+    bool counting;
+    struct pl_param last;    /* of a count */
+    struct pl_bucket bucket; /* of a count */
     int rank, stage;
     int cap, bucket_cap;
     int tp, tpc, etp, etpc;
@@ -62,7 +65,10 @@ static void bucket_open(struct walk *w, enum pl_bucket_kind kind, int chunk, int
 {
     struct pl_params *t = w->t;
 
-    MEM_GROW(t->bucket, t->nbuckets, w->bucket_cap);
+    if (w->counting)
+        t->nbuckets = 0;
+    else
+        MEM_GROW(t->bucket, t->nbuckets, w->bucket_cap);
     t->bucket[t->nbuckets++] =
         (struct pl_bucket){.kind = kind, .chunk = chunk, .layer = layer, .first = t->count};
 }
@@ -127,8 +133,9 @@ static struct pl_param *emit(struct walk *w, enum pl_tensor tensor, int layer, i
     struct pl_params *t = w->t;
     struct pl_param *p;
 
-    MEM_GROW(t->p, t->n, w->cap);
-    p = &t->p[t->n++];
+    if (!w->counting)
+        MEM_GROW(t->p, t->n, w->cap);
+    p = w->counting ? &w->last : &t->p[t->n++];
     *p = (struct pl_param){.tensor = tensor,
                            .layer = layer,
                            .expert = expert,
@@ -193,13 +200,15 @@ static void walk_experts(struct walk *w, int layer)
     const struct pl_model *m = w->m;
     int n = m->moe.experts / w->l->ep;
     int first = n * pl_axis_coord(w->l, PL_EP, w->rank);
-    uint64_t f = (uint64_t)m->moe.expert_ffn, h = (uint64_t)m->hidden;
+    uint64_t f = (uint64_t)m->moe.expert_ffn, h = (uint64_t)m->hidden, before = w->t->count;
 
-    for (int x = first; x < first + n; x++) {
+    for (int x = first; x < first + (w->counting ? 1 : n); x++) {
         emit_split(w, PL_T_EXPERT_GATE, layer, x, f, h, 0, PL_ETP, f);
         emit_split(w, PL_T_EXPERT_UP, layer, x, f, h, 0, PL_ETP, f);
         emit_split(w, PL_T_EXPERT_DOWN, layer, x, h, f, 1, PL_ETP, f);
     }
+    if (w->counting)
+        w->t->count += (uint64_t)(n - 1) * (w->t->count - before);
 }
 
 /* A row for each word, divided over tp. */
@@ -317,12 +326,13 @@ static void param_name(struct pl_param *p)
                                           : "model.norm.weight");
 }
 
-void pl_params_build(struct pl_params *ret, const struct pl_model *m, const struct pl_layout *l,
-                     int rank)
+static void walk_all(struct pl_params *ret, const struct pl_model *m, const struct pl_layout *l,
+                     int rank, bool counting)
 {
     struct walk w = {.m = m,
                      .l = l,
                      .t = ret,
+                     .counting = counting,
                      .rank = rank,
                      .stage = pl_axis_coord(l, PL_PP, rank),
                      .tp = l->tp,
@@ -330,12 +340,28 @@ void pl_params_build(struct pl_params *ret, const struct pl_model *m, const stru
                      .etp = l->etp,
                      .etpc = pl_axis_coord(l, PL_ETP, rank)};
 
-    *ret = (struct pl_params){0};
+    *ret = (struct pl_params){.bucket = counting ? &w.bucket : NULL};
     walk_dense(&w);
     walk_small(&w);
     walk_all_experts(&w);
+}
+
+void pl_params_build(struct pl_params *ret, const struct pl_model *m, const struct pl_layout *l,
+                     int rank)
+{
+    walk_all(ret, m, l, rank, false);
     for (int i = 0; i < ret->n; i++)
         param_name(&ret->p[i]);
+}
+
+void pl_params_count(uint64_t *ret_count, uint64_t *ret_state_count, const struct pl_model *m,
+                     const struct pl_layout *l, int stage)
+{
+    struct pl_params t;
+
+    walk_all(&t, m, l, stage * pl_axis_stride(l, PL_PP), true);
+    *ret_count = t.count;
+    *ret_state_count = t.state_count;
 }
 
 void pl_params_done(struct pl_params *t)

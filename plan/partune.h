@@ -98,6 +98,9 @@ struct pl_params {
 void pl_params_build(struct pl_params *ret, const struct pl_model *m, const struct pl_layout *l,
                      int rank);
 void pl_params_done(struct pl_params *t);
+/* The table's count and state_count for any rank of STAGE, without the table. */
+void pl_params_count(uint64_t *ret_count, uint64_t *ret_state_count, const struct pl_model *m,
+                     const struct pl_layout *l, int stage);
 
 /* Index of the whole tensor's element that the slice's element I is, or -1 for padding. */
 int64_t pl_param_global(const struct pl_param *p, uint64_t i);
@@ -142,8 +145,7 @@ int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int m
                      int chunk);
 /* The same for gradients kept between the two halves of a split backward pass; 0 without a split.
  */
-int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches,
-                           int chunk);
+int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int vp, int microbatches);
 
 int pl_microbatches(const struct pl_layout *l, const struct pl_workload *w);
 
@@ -318,9 +320,5 @@ struct pl_buffers {
 void pl_buffers_build(struct pl_buffers *ret, const struct pl_model *m, const struct pl_layout *l,
                       const struct pl_workload *w, int rank);
 void pl_buffers_done(struct pl_buffers *t);
-
-/* Their sum by class. */
-void pl_memory_partune_rank(struct pl_memory *ret, const struct pl_model *m,
-                            const struct pl_layout *l, const struct pl_workload *w, int rank);
 
 #endif

@@ -328,6 +328,14 @@ struct pl_problem {
     const struct pl_trainer *trainer;
 };
 
+/* How long work over a whole space may take: SPENT says which share of it is gone, and is asked
+ * every millisecond or so; at 1 the work ends with what it has. Where a pointer to it may be NULL,
+ * that is patience without end. */
+struct pl_patience {
+    double (*spent)(void *arg);
+    void *arg;
+};
+
 /* Called once for each legal layout, in a fixed order; false stops. */
 typedef bool pl_space_visit(void *arg, const struct pl_layout *l);
 
@@ -348,9 +356,10 @@ bool pl_space_has(const struct pl_space *s, const struct pl_problem *p, const st
  * Why S has no legal layout: the smallest change that would admit one ("add 2 to tp",
  * "global_batch 32 instead of 30"), the candidate with the fewest broken rules, and the rules with
  * how many candidates each excludes, most first; a short BUF loses the end of that. Returns false,
- * and an empty text, if S has a legal layout after all. Into BUF.
+ * and an empty text, if S has a legal layout after all. Into BUF. PATIENCE may be NULL.
  */
-bool pl_space_explain(char *buf, size_t size, const struct pl_space *s, const struct pl_problem *p);
+bool pl_space_explain(char *buf, size_t size, const struct pl_space *s, const struct pl_problem *p,
+                      const struct pl_patience *patience);
 
 enum { PL_MAX_EXCLUSIONS = 32 };
 
@@ -366,10 +375,12 @@ struct pl_exclusion {
  * What the rules exclude from the product of S's axes, the strictest rule first; returns how many
  * rules exclude anything. *RET_CANDIDATES is the size of the product (less what a key that means
  * nothing beside another would repeat). Exact up to 16,384 candidates, above that the counts are
- * scaled from an even sample of 8,192 to 16,384.
+ * scaled from an even sample of so many. If PATIENCE (may be NULL) ends it early, both are of the
+ * first part of the product.
  */
 size_t pl_space_excluded(struct pl_exclusion ret[PL_MAX_EXCLUSIONS], uint64_t *ret_candidates,
-                         const struct pl_space *s, const struct pl_problem *p);
+                         const struct pl_space *s, const struct pl_problem *p,
+                         const struct pl_patience *patience);
 
 /*
  * The layout that a person would have tried first: the largest legal dp with micro_batch 1, tp = pp
@@ -431,6 +442,19 @@ void pl_memory_rank(struct pl_memory *ret, const struct pl_model *m, const struc
 /* The rank that needs most. */
 void pl_memory_worst(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
                      const struct pl_workload *w, const struct pl_trainer *t);
+
+/*
+ * The same for many layouts of one problem: what they share is computed once. P's members are
+ * borrowed. Not thread-safe.
+ */
+struct pl_memory_ctx;
+struct pl_memory_ctx *pl_memory_ctx_new(const struct pl_problem *p);
+struct pl_memory_ctx *pl_memory_ctx_free(struct pl_memory_ctx *x);
+void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *x, const struct pl_layout *l);
+
+/* Bytes of a device of C less the share HEADROOM: what a rank has to fit into. */
+double pl_memory_offered(const struct pl_cluster *c, double headroom);
+
 json_t *pl_memory_json(const struct pl_memory *m); /* {"total":…, "rank":…, "<class>":…} */
 
 /* ---- cost ------------------------------------------------------------------------------------ */
@@ -544,21 +568,34 @@ struct pl_plan_entry {
 struct pl_plan {
     struct pl_plan_entry *at; /* best first; all fit in memory */
     size_t n;
-    size_t legal;     /* layouts that were looked at */
-    size_t too_large; /* of those that would have been listed, how many do not fit */
+    size_t legal;   /* layouts that were looked at */
+    size_t fitting; /* of those, how many fit */
+    bool exact;     /* they are all that the space has; else it has more, perhaps better ones */
+    struct pl_layout smallest; /* of those that do not fit, the one that needs least */
+    double smallest_bytes;     /* 0: there is none */
 };
 
 /*
  * The TOP best layouts of the space by the cost model, among those that fit in memory less the
- * share HEADROOM. PER_DEVICE ranks by tokens/s a device instead of the whole job's. -ENOENT with
- * the reason where the space is empty or nothing fits. The caller calls pl_plan_done, which accepts
- * a zeroed struct.
+ * share HEADROOM. PER_DEVICE ranks by tokens/s a device instead of the whole job's. Of layouts that
+ * are one to the model (they differ in a key that changes nothing here) the first is listed. The
+ * caller calls pl_plan_done, which accepts a zeroed struct.
+ *
+ * When PATIENCE (may be NULL) is over the list is of what was looked at so far: first the shapes
+ * (degrees, micro_batch, schedule) evenly, each by a few of its layouts, then all layouts of the
+ * shapes in order of how they did.
  */
+void pl_plan_look(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
+                  size_t top, double headroom, bool per_device, const struct pl_patience *patience);
+/* Why X lists nothing: -ENOENT with the reason. */
+int pl_plan_nothing(const struct pl_plan *x, const struct pl_space *s, const struct pl_problem *p,
+                    double headroom, const struct pl_patience *patience, struct err *e);
+/* pl_plan_look of the whole space; -ENOENT with the reason where nothing is legal or fits. */
 int pl_plan_rank(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
                  size_t top, double headroom, bool per_device, struct err *e);
 void pl_plan_done(struct pl_plan *x);
-/* {"legal":…, "too_large":…, "layouts":[{"rank":1, "layout":…, "tokens_per_s":…, "mfu":…, "cost":…,
- * "memory":…, "why":…}]} */
+/* {"legal":…, "fitting":…, "exact":…, "layouts":[{"rank":1, "layout":…, "tokens_per_s":…, "mfu":…,
+ * "cost":…, "memory":…, "why":…}]} */
 json_t *pl_plan_json(const struct pl_plan *x, const struct pl_problem *p);
 
 /* Model FLOP utilisation of TOKENS_PER_S on WORLD devices; negative where the peak is unknown. */

@@ -1,72 +1,271 @@
-/* The best layouts of a whole space by the cost model, and why the others lose. */
-#include "plan/plan.h"
+/*
+ * The best layouts of a whole space by the cost model, and why the others lose.
+ *
+ * A space may hold more layouts than there is time for. So its shapes (stems, space.h) are tried
+ * first, each by a few leaves that sharding and overlap make likely winners, in an order that is
+ * even over the space at any moment; then all leaves of the shapes, those first that did best. The
+ * list does not depend on that order: what is done is the same as by one walk, if there is time.
+ * Memory: up to STEMS stems of 48 bytes.
+ */
+#include "plan/space.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/base.h"
 
 static const double GIB = 1 << 30;
 
+enum { STEMS = 1 << 18, ASKED = 64 };
+
+/* Shares of the patience that finding the stems, and trying them, may take. */
+static const double FINDING = 0.3, TRYING = 0.6;
+
+enum { STEM_KEYS = 10 };
+
+struct stem {
+    uint64_t hash;
+    int value[STEM_KEYS]; /* of the first keys of the walk */
+    float rate;           /* of its best layout that was tried; 0: none fits, or it was not tried */
+};
+
 struct ranking {
+    const struct pl_space *s;
     const struct pl_problem *p;
-    struct pl_cost_ctx *x;
+    const struct pl_patience *patience;
+    struct pl_cost_ctx *cost;
+    struct pl_memory_ctx *memory;
     struct pl_plan *plan;
     size_t top;
     double limit; /* bytes */
     bool per_device;
-    struct pl_layout smallest; /* of those that did not fit */
-    double smallest_bytes;
+    size_t asked;
+    bool over;
+    /* stems */
+    struct stem *stem;
+    size_t n, cap;
+    uint64_t bound, number; /* kept while hash <= bound; number of the next one */
+    double best;            /* of the stem that is tried */
 };
 
-static double worth(const struct ranking *r, const struct pl_layout *l, const struct pl_cost *c)
+/* ---- the list -------------------------------------------------------------------------------- */
+
+static double worth(const struct ranking *r, const struct pl_plan_entry *one)
 {
-    return r->per_device ? c->tokens_per_s / l->world : c->tokens_per_s;
+    return r->per_device ? one->cost.tokens_per_s / one->layout.world : one->cost.tokens_per_s;
+}
+
+/* One order for all layouts, whatever the order in which they come. */
+static bool before(const struct ranking *r, const struct pl_plan_entry *a,
+                   const struct pl_plan_entry *b)
+{
+    double x = worth(r, a), y = worth(r, b);
+
+    return x > y || (!(x < y) && pl_space_compare(&a->layout, &b->layout) < 0);
 }
 
 /* A layout that differs from a listed one in a key that changes nothing here, such as selective
  * recompute where attention keeps no scores: to the model they are one. */
-static bool is_twin(const struct pl_plan *plan, const struct pl_plan_entry *one)
+static size_t twin_of(const struct pl_plan *plan, const struct pl_plan_entry *one)
 {
-    for (size_t i = 0; i < plan->n; i++)
-        if (plan->at[i].cost.total == one->cost.total &&
-            plan->at[i].memory.total == one->memory.total)
-            return true;
-    return false;
+    size_t i = 0;
+
+    while (i < plan->n && (plan->at[i].cost.total != one->cost.total ||
+                           plan->at[i].memory.total != one->memory.total ||
+                           plan->at[i].layout.world != one->layout.world))
+        i++;
+    return i;
 }
 
 /* Entries are kept sorted: TOP is small and most layouts do not reach the list. */
+static void enter(struct ranking *r, const struct pl_plan_entry *one)
+{
+    struct pl_plan *plan = r->plan;
+    size_t i;
+
+    if (plan->n == r->top && !before(r, one, &plan->at[plan->n - 1]))
+        return;
+    i = twin_of(plan, one);
+    if (i < plan->n && !before(r, one, &plan->at[i]))
+        return;
+    if (i == plan->n)
+        i = plan->n < r->top ? plan->n++ : plan->n - 1;
+    for (; i > 0 && before(r, one, &plan->at[i - 1]); i--)
+        plan->at[i] = plan->at[i - 1];
+    plan->at[i] = *one;
+}
+
+static void note_smallest(struct pl_plan *plan, const struct pl_plan_entry *one)
+{
+    double least = plan->smallest_bytes, bytes = one->memory.total;
+
+    if (least > 0 && (bytes > least ||
+                      (!(bytes < least) && pl_space_compare(&one->layout, &plan->smallest) >= 0)))
+        return;
+    plan->smallest_bytes = bytes;
+    plan->smallest = one->layout;
+}
+
+static double share_gone(const struct ranking *r)
+{
+    return r->patience ? r->patience->spent(r->patience->arg) : 0;
+}
+
+/* False when patience is over. */
 static bool consider(void *arg, const struct pl_layout *l)
 {
     struct ranking *r = arg;
-    struct pl_plan *plan = r->plan;
     struct pl_plan_entry one = {.layout = *l};
-    double w;
-    size_t i;
 
-    plan->legal++;
-    pl_cost_at(&one.cost, r->x, l);
-    w = worth(r, l, &one.cost);
-    if (plan->n == r->top &&
-        w <= worth(r, &plan->at[plan->n - 1].layout, &plan->at[plan->n - 1].cost))
-        return true;
-    pl_memory_worst(&one.memory, r->p->model, l, r->p->workload, r->p->trainer);
+    r->plan->legal++;
+    pl_memory_at(&one.memory, r->memory, l);
     if (one.memory.total > r->limit) {
-        plan->too_large++;
-        if (r->smallest_bytes <= 0 || one.memory.total < r->smallest_bytes) {
-            r->smallest_bytes = one.memory.total;
-            r->smallest = *l;
+        note_smallest(r->plan, &one);
+    } else {
+        r->plan->fitting++;
+        if (r->top) {
+            pl_cost_at(&one.cost, r->cost, l);
+            enter(r, &one);
         }
-        return true;
     }
-    if (is_twin(plan, &one))
+    if (++r->asked % ASKED == 0)
+        r->over = share_gone(r) >= 1;
+    return !r->over;
+}
+
+/* ---- stems ----------------------------------------------------------------------------------- */
+
+static void unpack(struct pl_layout *ret, const struct ranking *r, const struct stem *stem)
+{
+    pl_layout_default(ret, r->p->workload);
+    for (size_t i = 0; i < STEM_KEYS; i++)
+        pl_layout_set(ret, &pl_layout_keys[pl_space_order[i]], stem->value[i]);
+    pl_layout_derive(ret);
+}
+
+static void thin(struct ranking *r)
+{
+    size_t n = 0;
+
+    r->bound /= 2;
+    for (size_t i = 0; i < r->n; i++)
+        if (r->stem[i].hash <= r->bound)
+            r->stem[n++] = r->stem[i];
+    r->n = n;
+}
+
+static bool keep(void *arg, const struct pl_layout *l)
+{
+    struct ranking *r = arg;
+    uint64_t hash = rng_mix(r->number++);
+    struct stem *stem;
+
+    while (r->n == STEMS)
+        thin(r);
+    if (hash <= r->bound) {
+        MEM_GROW(r->stem, r->n, r->cap);
+        stem = &r->stem[r->n++];
+        *stem = (struct stem){.hash = hash};
+        for (size_t i = 0; i < STEM_KEYS; i++)
+            stem->value[i] = pl_layout_get(l, &pl_layout_keys[pl_space_order[i]]);
+    }
+    return r->number % (ASKED * ASKED) || share_gone(r) < FINDING;
+}
+
+/* The leaves that a stem is tried by: no sharding or most of it, all that overlaps. */
+static void narrow(struct pl_space *s)
+{
+    static const enum pl_key last[] = {PL_KEY_OVERLAP_GRAD, PL_KEY_OVERLAP_PARAM,
+                                       PL_KEY_OVERLAP_P2P, PL_KEY_OVERLAP_MOE, PL_KEY_THREADS};
+    struct pl_space_axis *zero = &s->axis[PL_KEY_ZERO], *scope = &s->axis[PL_KEY_ZERO_SCOPE];
+
+    for (size_t i = 0; i < ARRAY_LEN(last); i++) {
+        struct pl_space_axis *a = &s->axis[last[i]];
+
+        a->value[0] = a->value[a->n - 1];
+        a->n = 1;
+    }
+    if (zero->n > 2) {
+        zero->value[1] = zero->value[zero->n - 1];
+        zero->n = 2;
+    }
+    if (scope->n > 1 && scope->value[0] == PL_SCOPE_NONE)
+        scope->n = 2;
+}
+
+static bool try_leaf(void *arg, const struct pl_layout *l)
+{
+    struct ranking *r = arg;
+    struct pl_plan_entry one = {.layout = *l};
+
+    pl_memory_at(&one.memory, r->memory, l);
+    if (one.memory.total > r->limit)
         return true;
-    i = plan->n < r->top ? plan->n++ : plan->n - 1;
-    for (; i > 0 && worth(r, &plan->at[i - 1].layout, &plan->at[i - 1].cost) < w; i--)
-        plan->at[i] = plan->at[i - 1];
-    plan->at[i] = one;
+    pl_cost_at(&one.cost, r->cost, l);
+    r->best = fmax(r->best, worth(r, &one));
     return true;
 }
+
+static int by_hash(const void *x, const void *y)
+{
+    const struct stem *a = x, *b = y;
+
+    return (a->hash > b->hash) - (a->hash < b->hash);
+}
+
+static int by_rate(const void *x, const void *y)
+{
+    const struct stem *a = x, *b = y;
+
+    return a->rate != b->rate ? (a->rate < b->rate) - (a->rate > b->rate) : by_hash(x, y);
+}
+
+static void try_stems(struct ranking *r)
+{
+    AUTO_FREE struct pl_space *few = mem_alloc(sizeof(*few));
+
+    *few = *r->s;
+    narrow(few);
+    qsort(r->stem, r->n, sizeof(*r->stem), by_hash);
+    for (size_t i = 0; i < r->n && (i % ASKED || share_gone(r) < TRYING); i++) {
+        struct pl_layout l;
+
+        r->best = 0;
+        unpack(&l, r, &r->stem[i]);
+        pl_space_leaves(few, r->p, &l, try_leaf, r);
+        r->stem[i].rate = (float)r->best;
+    }
+    qsort(r->stem, r->n, sizeof(*r->stem), by_rate);
+}
+
+/* Leaves of a stem that was not kept. */
+static bool consider_other(void *arg, const struct pl_layout *l)
+{
+    struct ranking *r = arg;
+
+    return rng_mix(r->number++) <= r->bound || pl_space_leaves(r->s, r->p, l, consider, r);
+}
+
+static void look_by_stems(struct ranking *r)
+{
+    bool all = pl_space_stems(NULL, r->s, r->p, r->patience, keep, r);
+
+    try_stems(r);
+    for (size_t i = 0; i < r->n && !r->over; i++) {
+        struct pl_layout l;
+
+        unpack(&l, r, &r->stem[i]);
+        pl_space_leaves(r->s, r->p, &l, consider, r);
+    }
+    r->number = 0;
+    if (!r->over && all && r->bound != UINT64_MAX)
+        all = pl_space_stems(NULL, r->s, r->p, r->patience, consider_other, r);
+    r->plan->exact = all && !r->over;
+    free(r->stem);
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
 
 /* The classes that make it slower than the first, the largest two, and what it gains. */
 static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first)
@@ -98,11 +297,42 @@ static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first
     snprintf(one->why, sizeof(one->why), "%s", str_text(&s));
 }
 
-/* Nothing fits, or nothing is legal. Pipelines of all devices have no more even stages than divide
- * the layers and the devices alike. */
-static int nothing(const struct ranking *r, const struct pl_space *s, struct err *e)
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+void pl_plan_look(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
+                  size_t top, double headroom, bool per_device, const struct pl_patience *patience)
 {
-    const struct pl_problem *p = r->p;
+    struct pl_plan plan = {0};
+    struct ranking r = {.s = s,
+                        .p = p,
+                        .patience = patience,
+                        .plan = &plan,
+                        .top = top,
+                        .limit = pl_memory_offered(p->cluster, headroom),
+                        .per_device = per_device,
+                        .bound = UINT64_MAX};
+
+    plan.at = mem_alloc((top ? top : 1) * sizeof(*plan.at));
+    r.cost = pl_cost_ctx_new(p, NULL);
+    r.memory = pl_memory_ctx_new(p);
+    if (patience) {
+        look_by_stems(&r);
+    } else {
+        pl_space_enumerate(s, p, consider, &r);
+        plan.exact = true;
+    }
+    pl_memory_ctx_free(r.memory);
+    pl_cost_ctx_free(r.cost);
+    for (size_t i = 1; i < plan.n; i++)
+        explain(&plan.at[i], &plan.at[0]);
+    *ret = plan;
+}
+
+/* Pipelines of all devices have no more even stages than divide the layers and the devices alike.
+ */
+int pl_plan_nothing(const struct pl_plan *x, const struct pl_space *s, const struct pl_problem *p,
+                    double headroom, const struct pl_patience *patience, struct err *e)
+{
     char text[sizeof(e->text)], stages[128] = "";
     int devices = pl_cluster_devices(p->cluster), most = pl_gcd(p->model->layers, devices);
 
@@ -111,35 +341,30 @@ static int nothing(const struct ranking *r, const struct pl_space *s, struct err
                  "; layers %d divide over pp %d at most on %d devices, trainer \"any\" takes "
                  "uneven stages",
                  p->model->layers, most, devices);
-    if (r->plan->legal)
+    if (x->legal)
         return err_set(e, -ENOENT,
-                       "none of %zu legal layouts fits: the smallest, %s, needs %.3g of %.3g GiB%s",
-                       r->plan->legal, pl_layout_text(text, &r->smallest), r->smallest_bytes / GIB,
-                       r->limit / GIB, stages);
-    pl_space_explain(text, sizeof(text), s, p);
+                       "none of %zu legal layouts%s fits: the smallest, %s, needs %.3g "
+                       "of %.3g GiB%s",
+                       x->legal, x->exact ? "" : " that were looked at",
+                       pl_layout_text(text, &x->smallest), x->smallest_bytes / GIB,
+                       pl_memory_offered(p->cluster, headroom) / GIB, stages);
+    if (!x->exact || !pl_space_explain(text, sizeof(text), s, p, patience))
+        snprintf(text, sizeof(text), "no legal layout was found in the time that there was");
     return err_set(e, -ENOENT, "%s", text);
 }
 
 int pl_plan_rank(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
                  size_t top, double headroom, bool per_device, struct err *e)
 {
-    struct pl_plan plan = {0};
-    struct ranking r = {.p = p, .plan = &plan, .top = top, .per_device = per_device};
-    int rc = 0;
+    struct pl_plan plan;
+    int r;
 
-    plan.at = mem_alloc((top ? top : 1) * sizeof(*plan.at));
-    r.limit = p->cluster->device.memory_gib * GIB * (1 - headroom);
-    r.x = pl_cost_ctx_new(p, NULL);
-    if (top)
-        pl_space_enumerate(s, p, consider, &r);
-    pl_cost_ctx_free(r.x);
+    pl_plan_look(&plan, s, p, top, headroom, per_device, NULL);
     if (!plan.n) {
-        rc = nothing(&r, s, e);
+        r = pl_plan_nothing(&plan, s, p, headroom, NULL, e);
         pl_plan_done(&plan);
-        return rc;
+        return r;
     }
-    for (size_t i = 1; i < plan.n; i++)
-        explain(&plan.at[i], &plan.at[0]);
     *ret = plan;
     return 0;
 }
@@ -166,6 +391,6 @@ json_t *pl_plan_json(const struct pl_plan *x, const struct pl_problem *p)
         json_object_set_new(v, "why", one->why[0] ? json_string(one->why) : json_null());
         json_array_append_new(list, v);
     }
-    return json_pack("{s:I s:I s:o}", "legal", (json_int_t)x->legal, "too_large",
-                     (json_int_t)x->too_large, "layouts", list);
+    return json_pack("{s:I s:I s:b s:o}", "legal", (json_int_t)x->legal, "fitting",
+                     (json_int_t)x->fitting, "exact", x->exact, "layouts", list);
 }

@@ -72,10 +72,15 @@ static void interleaved_put(struct out *o, enum pl_step_op op, int k, int pp, in
     put(o, op, op == PL_FORWARD ? chunk : vp - 1 - chunk, k / (pp * vp) * pp + in_group % pp);
 }
 
+/* Forward passes that a stage may be ahead of its backward passes. */
+static int interleaved_ahead(int stage, int pp, int vp, int mbs)
+{
+    return mbs == pp ? mbs * vp : (pp - 1 - stage) * 2 + (vp - 1) * pp;
+}
+
 static void interleaved(struct out *o, int stage, int pp, int vp, int mbs)
 {
-    int total = mbs * vp;
-    int ahead = mbs == pp ? total : (pp - 1 - stage) * 2 + (vp - 1) * pp;
+    int total = mbs * vp, ahead = interleaved_ahead(stage, pp, vp, mbs);
     int f = 0, b = 0;
 
     assert(mbs % pp == 0);
@@ -103,39 +108,52 @@ int pl_schedule_steps(struct pl_step *out, enum pl_schedule schedule, int stage,
     return o.n;
 }
 
-/* Most micro-batches of CHUNK between a step of OPEN and the step that closes it. */
-static int live(enum pl_schedule schedule, int stage, int pp, int vp, int mbs, int chunk,
-                enum pl_step_op open)
+static int min(int a, int b)
 {
-    struct pl_step *s = mem_alloc(sizeof(*s) * 3 * (size_t)vp * (size_t)mbs);
-    int n = pl_schedule_steps(s, schedule, stage, pp, vp, mbs), now = 0, most = 0;
+    return a < b ? a : b;
+}
 
-    for (int i = 0; i < n; i++) {
-        if (s[i].chunk != chunk)
-            continue;
-        if (s[i].op == open)
-            now++;
-        else if (s[i].op == PL_BACKWARD || s[i].op == PL_BACKWARD_WEIGHT)
-            now--;
-        if (now > most)
-            most = now;
+/* Passes of CHUNK among the first DONE of a stage, where chunks take turns of PP passes each. */
+static int passes_of(int done, int chunk, int pp, int vp)
+{
+    int rest = done % (pp * vp) - chunk * pp;
+
+    return done / (pp * vp) * pp + (rest < 0 ? 0 : min(rest, pp));
+}
+
+/*
+ * The forward pass number f comes after f - 1 - AHEAD backward passes. What a chunk holds grows
+ * with its own forward passes only, so it is highest where a turn of them ends: f = turn * pp * vp
+ * + (chunk + 1) * pp. Once backward passes have begun, all turns are alike.
+ */
+static int interleaved_live(int stage, int pp, int vp, int mbs, int chunk)
+{
+    int ahead = interleaved_ahead(stage, pp, vp, mbs), most = 0;
+
+    for (int turn = 0; turn < mbs / pp; turn++) {
+        int forward = turn * pp * vp + (chunk + 1) * pp, backward = forward - 1 - ahead;
+        int now = (turn + 1) * pp - passes_of(backward > 0 ? backward : 0, vp - 1 - chunk, pp, vp);
+
+        most = now > most ? now : most;
+        if (backward > 0)
+            break;
     }
-    free(s);
     return most;
 }
 
 int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches,
                      int chunk)
 {
-    return live(schedule, stage, pp, vp, microbatches, chunk, PL_FORWARD);
+    if (vp > 1)
+        return interleaved_live(stage, pp, vp, microbatches, chunk);
+    if (schedule == PL_GPIPE)
+        return microbatches;
+    return min(microbatches, schedule == PL_ZERO_BUBBLE ? pp : pp - stage);
 }
 
-int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int pp, int vp, int microbatches,
-                           int chunk)
+int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int vp, int microbatches)
 {
-    if (schedule != PL_ZERO_BUBBLE || vp > 1)
-        return 0;
-    return live(schedule, stage, pp, vp, microbatches, chunk, PL_BACKWARD_INPUT);
+    return schedule != PL_ZERO_BUBBLE || vp > 1 ? 0 : min(microbatches, stage + 1);
 }
 
 int pl_microbatches(const struct pl_layout *l, const struct pl_workload *w)

@@ -4,8 +4,8 @@
  * The walk fixes one key after another in the order below. A key that has no meaning where the walk
  * stands (sp with tp = 1, zero_scope with zero = 0, overlap of what does not happen) takes its
  * canonical value whatever the list says, so that each layout appears once. Partial layouts that
- * can no longer become legal are left at once; what arrives at the end is still put to
- * pl_layout_check, the only judge.
+ * can no longer become legal are left at once. The rules of legal.c stay the only judge: those that
+ * read the first ten keys only are asked once for each stem, the others for each layout.
  */
 #include "plan/space.h"
 
@@ -13,13 +13,19 @@
 
 #include "base/base.h"
 
-static const enum pl_key order[] = {PL_KEY_WORLD,       PL_KEY_TP,           PL_KEY_CP,
-                                    PL_KEY_PP,          PL_KEY_VP,           PL_KEY_EP,
-                                    PL_KEY_ETP,         PL_KEY_MICRO_BATCH,  PL_KEY_SCHEDULE,
-                                    PL_KEY_SP,          PL_KEY_ZERO,         PL_KEY_ZERO_SCOPE,
-                                    PL_KEY_RECOMPUTE,   PL_KEY_OVERLAP_GRAD, PL_KEY_OVERLAP_PARAM,
-                                    PL_KEY_OVERLAP_P2P, PL_KEY_OVERLAP_MOE,  PL_KEY_PRECISION,
-                                    PL_KEY_THREADS};
+const enum pl_key pl_space_order[PL_WALK_KEYS] = {
+    PL_KEY_WORLD,       PL_KEY_TP,           PL_KEY_CP,
+    PL_KEY_PP,          PL_KEY_VP,           PL_KEY_EP,
+    PL_KEY_ETP,         PL_KEY_MICRO_BATCH,  PL_KEY_SCHEDULE,
+    PL_KEY_SP,          PL_KEY_ZERO,         PL_KEY_ZERO_SCOPE,
+    PL_KEY_RECOMPUTE,   PL_KEY_OVERLAP_GRAD, PL_KEY_OVERLAP_PARAM,
+    PL_KEY_OVERLAP_P2P, PL_KEY_OVERLAP_MOE,  PL_KEY_PRECISION,
+    PL_KEY_THREADS};
+
+enum {
+    STEM = 10,   /* keys of a stem */
+    STEPS = 4096 /* of a walk, after which its patience is asked: less than a millisecond */
+};
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -248,8 +254,9 @@ int pl_space_parse(struct pl_space *ret, const json_t *v, const struct pl_model 
     if (v && !json_is_null(v) && (r = jx_keys(v, names, e)) < 0)
         return r;
     /* The walk's order: what follows from world and tp comes after them. */
-    for (size_t i = 0; i < ARRAY_LEN(order); i++)
-        if ((r = parse_axis(s, order[i], json_object_get(v, names[order[i]]), &p, e)) < 0)
+    for (size_t i = 0; i < PL_WALK_KEYS; i++)
+        if ((r = parse_axis(s, pl_space_order[i], json_object_get(v, names[pl_space_order[i]]), &p,
+                            e)) < 0)
             return r;
     for (int key = PL_KEY_DP; key <= PL_KEY_EDP; key++)
         if (!is_auto(json_object_get(v, names[key])) &&
@@ -294,8 +301,10 @@ struct walk {
     const struct pl_problem *p;
     pl_space_visit *visit;
     void *arg;
+    const struct pl_patience *patience; /* or NULL */
     bool legal_only;
-    size_t count;
+    size_t end; /* keys of what is visited */
+    size_t count, steps;
     struct pl_layout l;
 };
 
@@ -307,9 +316,8 @@ static bool has(const struct pl_space_axis *a, int value)
     return false;
 }
 
-/* Whether KEY means something in L, whose earlier keys are fixed; *RET is its canonical value if
- * not. */
-static bool applies(const struct pl_layout *l, const struct pl_model *m, enum pl_key key, int *ret)
+bool pl_space_applies(const struct pl_layout *l, const struct pl_model *m, enum pl_key key,
+                      int *ret)
 {
     bool replicas = (int64_t)l->dp * l->cp > 1 || (m->moe.experts && l->edp > 1);
 
@@ -367,15 +375,24 @@ static bool may_go_on(struct walk *k, enum pl_key key)
 
 static bool arrive(struct walk *k)
 {
-    const struct pl_problem *p = k->p;
-
-    if (k->legal_only &&
-        !pl_layout_check(NULL, p->model, p->cluster, &k->l, p->workload, p->trainer))
-        return true;
     k->count++;
     return !k->visit || k->visit(k->arg, &k->l);
 }
 
+/* What rules there are to ask when the keys before LEVEL are fixed. */
+static bool is_sound(const struct walk *k, size_t level)
+{
+    if (!k->legal_only || (level != STEM && level != PL_WALK_KEYS))
+        return true;
+    return pl_layout_check_part(k->p, &k->l, level == STEM);
+}
+
+bool pl_patience_over(const struct pl_patience *patience)
+{
+    return patience && patience->spent(patience->arg) >= 1;
+}
+
+/* False ends the walk. */
 static bool descend(struct walk *k, size_t level)
 {
     enum pl_key key;
@@ -383,11 +400,15 @@ static bool descend(struct walk *k, size_t level)
     int only;
     bool chosen;
 
-    if (level == ARRAY_LEN(order))
+    if (++k->steps % STEPS == 0 && pl_patience_over(k->patience))
+        return false;
+    if (!is_sound(k, level))
+        return true;
+    if (level == k->end)
         return arrive(k);
-    key = order[level];
+    key = pl_space_order[level];
     a = &k->s->axis[key];
-    chosen = applies(&k->l, k->p->model, key, &only);
+    chosen = pl_space_applies(&k->l, k->p->model, key, &only);
     for (int i = 0; i < (chosen ? a->n : 1); i++) {
         int value = chosen ? a->value[i] : only;
 
@@ -396,30 +417,89 @@ static bool descend(struct walk *k, size_t level)
         pl_layout_set(&k->l, &pl_layout_keys[key], value);
         if (key == PL_KEY_ETP)
             pl_layout_derive(&k->l);
-        if ((!k->legal_only || may_go_on(k, key)) && !descend(k, level + 1))
+        if ((level >= STEM || !k->legal_only || may_go_on(k, key)) && !descend(k, level + 1))
             return false;
     }
     return true;
 }
 
+static bool walk(size_t *ret_count, const struct pl_space *s, const struct pl_problem *p,
+                 const struct walk *how)
+{
+    struct walk k = *how;
+    bool whole;
+
+    k.s = s;
+    k.p = p;
+    pl_layout_default(&k.l, p->workload);
+    whole = descend(&k, 0);
+    if (ret_count)
+        *ret_count = k.count;
+    return whole;
+}
+
 size_t pl_space_enumerate(const struct pl_space *s, const struct pl_problem *p,
                           pl_space_visit *visit, void *arg)
 {
-    struct walk k = {.s = s, .p = p, .visit = visit, .arg = arg, .legal_only = true};
+    size_t n;
 
-    pl_layout_default(&k.l, p->workload);
-    descend(&k, 0);
-    return k.count;
+    pl_space_visit_all(&n, s, p, NULL, visit, arg);
+    return n;
 }
 
-size_t pl_space_product(const struct pl_space *s, const struct pl_problem *p, pl_space_visit *visit,
-                        void *arg)
+bool pl_space_visit_all(size_t *ret_count, const struct pl_space *s, const struct pl_problem *p,
+                        const struct pl_patience *patience, pl_space_visit *visit, void *arg)
 {
-    struct walk k = {.s = s, .p = p, .visit = visit, .arg = arg};
+    const struct walk how = {
+        .visit = visit, .arg = arg, .patience = patience, .legal_only = true, .end = PL_WALK_KEYS};
 
-    pl_layout_default(&k.l, p->workload);
-    descend(&k, 0);
-    return k.count;
+    return walk(ret_count, s, p, &how);
+}
+
+size_t pl_space_product(const struct pl_space *s, const struct pl_problem *p, size_t keys,
+                        const struct pl_patience *patience, pl_space_visit *visit, void *arg)
+{
+    const struct walk how = {
+        .visit = visit, .arg = arg, .patience = patience, .end = keys ? keys : PL_WALK_KEYS};
+    size_t n;
+
+    walk(&n, s, p, &how);
+    return n;
+}
+
+bool pl_space_stems(size_t *ret_count, const struct pl_space *s, const struct pl_problem *p,
+                    const struct pl_patience *patience, pl_space_visit *visit, void *arg)
+{
+    const struct walk how = {
+        .visit = visit, .arg = arg, .patience = patience, .legal_only = true, .end = STEM};
+
+    return walk(ret_count, s, p, &how);
+}
+
+bool pl_space_leaves(const struct pl_space *s, const struct pl_problem *p,
+                     const struct pl_layout *stem, pl_space_visit *visit, void *arg)
+{
+    struct walk k = {.s = s,
+                     .p = p,
+                     .visit = visit,
+                     .arg = arg,
+                     .legal_only = true,
+                     .end = PL_WALK_KEYS,
+                     .l = *stem};
+
+    return descend(&k, STEM);
+}
+
+int pl_space_compare(const struct pl_layout *a, const struct pl_layout *b)
+{
+    for (size_t i = 0; i < PL_WALK_KEYS; i++) {
+        int x = pl_layout_get(a, &pl_layout_keys[pl_space_order[i]]);
+        int y = pl_layout_get(b, &pl_layout_keys[pl_space_order[i]]);
+
+        if (x != y)
+            return x < y ? -1 : 1;
+    }
+    return 0;
 }
 
 struct list {
@@ -456,10 +536,12 @@ bool pl_space_has(const struct pl_space *s, const struct pl_problem *p, const st
 {
     int only;
 
-    for (size_t i = 0; i < ARRAY_LEN(order); i++) {
-        int value = pl_layout_get(l, &pl_layout_keys[order[i]]);
+    for (size_t i = 0; i < PL_WALK_KEYS; i++) {
+        int value = pl_layout_get(l, &pl_layout_keys[pl_space_order[i]]);
 
-        if (applies(l, p->model, order[i], &only) ? !has(&s->axis[order[i]], value) : value != only)
+        if (pl_space_applies(l, p->model, pl_space_order[i], &only)
+                ? !has(&s->axis[pl_space_order[i]], value)
+                : value != only)
             return false;
     }
     if ((s->axis[PL_KEY_DP].n && !has(&s->axis[PL_KEY_DP], l->dp)) ||

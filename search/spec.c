@@ -204,13 +204,21 @@ void se_spec_done(struct se_spec *s)
 static size_t drop_unfit(struct pl_layout *list, size_t n, const struct se_spec *spec)
 {
     struct pl_problem p = se_spec_problem(spec);
+    double offered = pl_memory_offered(&spec->cluster, spec->memory_headroom);
+    struct pl_memory_ctx *plan;
     size_t kept = 0;
 
     if (!spec->trainer->bundled || !spec->use_memory_prior || spec->prior_fn)
         return n;
-    for (size_t i = 0; i < n; i++)
-        if (pl_fits(&p, &list[i], spec->memory_headroom))
+    plan = pl_memory_ctx_new(&p);
+    for (size_t i = 0; i < n; i++) {
+        struct pl_memory worst;
+
+        pl_memory_at(&worst, plan, &list[i]);
+        if (worst.total <= offered)
             list[kept++] = list[i];
+    }
+    pl_memory_ctx_free(plan);
     return kept;
 }
 
@@ -226,7 +234,7 @@ int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err
     if (r < 0)
         return err_under(e, "/space");
     kept = drop_unfit(list, n, spec);
-    if (n == 0 && pl_space_explain(why, sizeof(why), spec->space, &p))
+    if (n == 0 && pl_space_explain(why, sizeof(why), spec->space, &p, NULL))
         return err_at(e, -EINVAL, "/space", "%s", why);
     if (kept == 0)
         return err_at(e, -EINVAL, "/space", "none of the %zu legal layouts fits in device memory",

@@ -279,7 +279,8 @@ int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t 
 struct source {
     const struct se_spec *spec;
     struct pl_problem problem;
-    struct pl_cost_ctx *cost; /* NULL where the spec has a prior of its own */
+    struct pl_cost_ctx *cost;     /* NULL where the spec has a prior of its own */
+    struct pl_memory_ctx *memory; /* likewise */
 };
 
 static void source_init(struct source *x, const struct se_spec *spec)
@@ -287,11 +288,13 @@ static void source_init(struct source *x, const struct se_spec *spec)
     x->spec = spec;
     x->problem = se_spec_problem(spec);
     x->cost = spec->prior_fn ? NULL : pl_cost_ctx_new(&x->problem, NULL);
+    x->memory = spec->prior_fn ? NULL : pl_memory_ctx_new(&x->problem);
 }
 
 static void source_done(struct source *x)
 {
     pl_cost_ctx_free(x->cost);
+    pl_memory_ctx_free(x->memory);
 }
 
 /* A doubt of yes or no has a standard deviation of a half where nothing else is known; a share's
@@ -373,7 +376,7 @@ static void prior_of(struct source *x, const struct pl_layout *l, struct se_prio
         return;
     }
     pl_cost_at(&cost, x->cost, l);
-    pl_memory_worst(&memory, &spec->model, l, &spec->workload, spec->trainer);
+    pl_memory_at(&memory, x->memory, l);
     ret->log_throughput = log(cost.tokens_per_s);
     ret->log_memory = log(memory.total);
     cost_shares(ret, &cost, spec, l);

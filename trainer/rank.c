@@ -80,8 +80,8 @@ static void chunk_init(struct tr_rank *r, int c)
     at = 0;
     for (int i = 0; i < k->n; i++)
         at = pl_grad_acts(&k->layer[i].keep, &r->d, k->layer[i].moe, at);
-    k->ngslots = pl_schedule_live_grads((enum pl_schedule)l->schedule, stage, l->pp, l->vp,
-                                        r->d.microbatches, c);
+    k->ngslots =
+        pl_schedule_live_grads((enum pl_schedule)l->schedule, stage, l->vp, r->d.microbatches);
     k->gslot = mem_alloc(sizeof(*k->gslot) * (size_t)k->ngslots);
     for (int s = 0; s < k->ngslots; s++)
         k->gslot[s] = tr_device_get(&r->device, PL_BUF_GRAD_SLOT, c, s);

@@ -103,30 +103,19 @@ void tn_api_check(struct web_request *rq)
     web_reply_json(rq, 200, check(&j, &l));
 }
 
-/* ---- plan: on another thread, for a space may hold a million layouts ---- */
+/* ---- plan: on another thread, and no longer than somebody waits ---- */
+
+static const double PLAN_S = 1.4; /* of which the ranking may take this share: */
+static const double RANKING = 0.85;
 
 struct plan {
     struct tn_api_job job;
     struct pl_space space;
     int top;
-    json_t *answer;
+    char *answer;
     struct err e;
     int r;
 };
-
-struct counted {
-    const struct pl_problem *p;
-    double headroom;
-    size_t fitting;
-};
-
-static bool count_fitting(void *arg, const struct pl_layout *l)
-{
-    struct counted *c = arg;
-
-    c->fitting += pl_fits(c->p, l, c->headroom);
-    return true;
-}
 
 static json_t *plan_item(const struct pl_plan_entry *x, const struct tn_api_job *j)
 {
@@ -141,10 +130,11 @@ static json_t *plan_item(const struct pl_plan_entry *x, const struct tn_api_job 
 
 /* [{"rule", "count", "sentence"}]: what the rules and the memory exclude. */
 static json_t *excluded(uint64_t *ret_candidates, const struct plan *x, const struct pl_problem *p,
-                        size_t legal, size_t fitting)
+                        const struct pl_plan *plan, const struct pl_patience *patience)
 {
     struct pl_exclusion by_rule[PL_MAX_EXCLUSIONS];
-    size_t n = pl_space_excluded(by_rule, ret_candidates, &x->space, p);
+    size_t n = pl_space_excluded(by_rule, ret_candidates, &x->space, p, patience);
+    size_t unfit = plan->legal - plan->fitting;
     json_t *list = json_array();
     char text[320];
 
@@ -154,13 +144,14 @@ static json_t *excluded(uint64_t *ret_candidates, const struct plan *x, const st
         json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "rule", by_rule[i].rule, "count",
                                               (json_int_t)by_rule[i].count, "sentence", text));
     }
-    if (legal > fitting) {
+    if (unfit) {
         snprintf(text, sizeof(text),
-                 "%.3g %% of the legal layouts need more than the %.4g GiB that a device offers",
-                 100.0 * (double)(legal - fitting) / (double)legal,
-                 p->cluster->device.memory_gib * (1 - headroom(x->job.trainer)));
+                 "%.3g %% of the legal layouts%s need more than the %.4g GiB that a device offers",
+                 100.0 * (double)unfit / (double)plan->legal,
+                 plan->exact ? "" : " that were looked at",
+                 pl_memory_offered(p->cluster, headroom(x->job.trainer)) / (1 << 30));
         json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "rule", "memory", "count",
-                                              (json_int_t)(legal - fitting), "sentence", text));
+                                              (json_int_t)unfit, "sentence", text));
     }
     return list;
 }
@@ -169,38 +160,38 @@ static void plan_work(struct web_request *rq, void *arg)
 {
     struct plan *x = arg;
     struct pl_problem p = tn_api_problem(&x->job);
-    struct counted c = {.p = &p, .headroom = headroom(x->job.trainer)};
-    struct pl_plan plan = {0};
-    json_t *items = json_array();
-    size_t legal = pl_space_enumerate(&x->space, &p, count_fitting, &c);
-    char why[sizeof(x->e.text)] = "";
+    struct tn_patience ranking, rest;
+    struct pl_plan plan;
+    json_t *items = json_array(), *rules, *answer;
+    struct err why = {0};
     uint64_t candidates;
-    json_t *rules = excluded(&candidates, x, &p, legal, c.fitting);
 
     (void)rq;
-    x->r = pl_plan_rank(&plan, &x->space, &p, (size_t)x->top, c.headroom, false, &x->e);
-    for (size_t i = 0; x->r == 0 && i < plan.n; i++)
+    tn_patience_start(&rest, PLAN_S, NULL);
+    tn_patience_start(&ranking, RANKING * PLAN_S, NULL);
+    pl_plan_look(&plan, &x->space, &p, (size_t)x->top, headroom(x->job.trainer), false,
+                 &ranking.plan);
+    for (size_t i = 0; i < plan.n; i++)
         json_array_append_new(items, plan_item(&plan.at[i], &x->job));
-    pl_plan_done(&plan);
+    rules = excluded(&candidates, x, &p, &plan, &rest.plan);
     /* Nothing legal, or nothing that fits, is an answer to the question. */
-    if (x->r == -ENOENT) {
-        if (legal || !pl_space_explain(why, sizeof(why), &x->space, &p))
-            snprintf(why, sizeof(why), "%s", x->e.text);
-        x->r = 0;
-    }
-    x->answer =
-        json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "candidates", (json_int_t)candidates, "legal",
-                  (json_int_t)legal, "fitting", (json_int_t)c.fitting, "items", items, "reason",
-                  *why ? json_string(why) : json_null(), "excluded", rules);
+    if (!plan.n)
+        pl_plan_nothing(&plan, &x->space, &p, headroom(x->job.trainer), &rest.plan, &why);
+    answer = json_pack("{s:I, s:I, s:I, s:b, s:o, s:o, s:o}", "candidates", (json_int_t)candidates,
+                       "legal", (json_int_t)plan.legal, "fitting", (json_int_t)plan.fitting,
+                       "exact", plan.exact, "items", items, "reason",
+                       *why.text ? json_string(why.text) : json_null(), "excluded", rules);
+    pl_plan_done(&plan);
+    x->answer = jx_dump(answer); /* here, for a long list takes a while */
+    json_decref(answer);
 }
 
 static void plan_done(struct web_request *rq, void *arg)
 {
     struct plan *x = arg;
 
-    if (x->r < 0)
-        json_decref(x->answer);
-    tn_api_answer(rq, x->r, 200, x->answer, &x->e);
+    web_reply_json_text(rq, 200, x->answer, strlen(x->answer));
+    free(x->answer);
 }
 
 void tn_api_plan(struct web_request *rq)

@@ -21,6 +21,7 @@
 #define TUNER_TUNER_H
 
 #include <jansson.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -30,6 +31,19 @@
 #include "plan/plan.h"
 
 struct tn_service;
+
+/* ---- patience -----------------------------------------------------------------------------------
+ */
+
+/* SECONDS (0: any number of them) from now on, and none once *UNWANTED (may be NULL) is set. RET is
+ * not copied. Any thread. */
+struct tn_patience {
+    struct pl_patience plan; /* what to hand to plan/ and search/ */
+    uint64_t from_ns;
+    double seconds;
+    const atomic_bool *unwanted;
+};
+void tn_patience_start(struct tn_patience *ret, double seconds, const atomic_bool *unwanted);
 
 /* ---- the service --------------------------------------------------------------------------------
  */

@@ -417,7 +417,7 @@ static int handed_out(struct cover *all, const char *model, const struct pl_work
             struct err e = {0};
             double asked;
 
-            pl_memory_partune_rank(&planned, &m, &all->l[i], w, rank);
+            pl_memory_rank(&planned, &m, &all->l[i], w, pl_trainer_find("partune"), rank);
             if (tr_device_init(&d, &m, &all->l[i], w, rank, UINT64_MAX, &cls, &asked, &e) < 0)
                 side_die(e.text);
             /* the mapping, and what the kernels' pool takes beside it */

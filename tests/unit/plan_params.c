@@ -223,6 +223,28 @@ static void each_scope_shares_state_among_its_ranks(void **state)
     each_layout(experts, check_scope);
 }
 
+static void check_count(const struct pl_model *m, const struct pl_layout *l)
+{
+    for (int rank = 0; rank < l->world; rank++) {
+        uint64_t count, state;
+        struct pl_params t;
+
+        pl_params_build(&t, m, l, rank);
+        pl_params_count(&count, &state, m, l, pl_axis_coord(l, PL_PP, rank));
+        assert_int_equal(count, t.count);
+        assert_int_equal(state, t.state_count);
+        pl_params_done(&t);
+    }
+}
+
+static void a_count_without_the_table_is_the_table_s(void **state)
+{
+    (void)state;
+    each_layout(dense, check_count);
+    each_layout(experts, check_count);
+    each_layout(tied, check_count);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +252,7 @@ int main(void)
         cmocka_unit_test(buckets_tile_the_flat_buffers_and_shards_the_buckets),
         cmocka_unit_test(a_tied_embedding_is_alike_on_the_stages_that_hold_it),
         cmocka_unit_test(each_scope_shares_state_among_its_ranks),
+        cmocka_unit_test(a_count_without_the_table_is_the_table_s),
     };
 
     return cmocka_run_group_tests_name("parameter table", tests, NULL, NULL);

@@ -104,6 +104,40 @@ static void live_micro_batches_follow_the_formula(void **state)
     each_shape(check_live);
 }
 
+/* Most micro-batches of a chunk between a step of OPEN and the step that closes it. */
+static int counted(const struct shape *s, int stage, int chunk, enum pl_step_op open)
+{
+    struct pl_step step[MAX_STEPS];
+    int n = pl_schedule_steps(step, s->schedule, stage, s->pp, s->vp, s->mbs), now = 0, most = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (step[i].chunk != chunk)
+            continue;
+        now += step[i].op == open;
+        now -= step[i].op == PL_BACKWARD || step[i].op == PL_BACKWARD_WEIGHT;
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+static void check_counted(const struct shape *s)
+{
+    for (int stage = 0; stage < s->pp; stage++)
+        for (int c = 0; c < s->vp; c++) {
+            assert_int_equal(pl_schedule_live(s->schedule, stage, s->pp, s->vp, s->mbs, c),
+                             counted(s, stage, c, PL_FORWARD));
+            assert_int_equal(pl_schedule_live_grads(s->schedule, stage, s->vp, s->mbs),
+                             s->schedule == PL_ZERO_BUBBLE ? counted(s, stage, c, PL_BACKWARD_INPUT)
+                                                           : 0);
+        }
+}
+
+static void what_lives_is_what_the_steps_open_and_close(void **state)
+{
+    (void)state;
+    each_shape(check_counted);
+}
+
 /*
  * The machine of the deadlock test. Message n of a direction (0 activations, 1 gradients) that
  * leaves virtual stage v is sent when v has computed it, and ends when the next virtual stage
@@ -193,6 +227,7 @@ int main(void)
         cmocka_unit_test(every_pass_of_every_micro_batch_is_done_once_in_order),
         cmocka_unit_test(a_step_of_many_micro_batches_counts_them_all),
         cmocka_unit_test(live_micro_batches_follow_the_formula),
+        cmocka_unit_test(what_lives_is_what_the_steps_open_and_close),
         cmocka_unit_test(no_schedule_deadlocks_with_two_send_buffers),
     };
 

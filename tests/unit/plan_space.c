@@ -167,7 +167,7 @@ static void an_empty_space_says_which_rules_exclude_it_and_what_would_help(void 
         struct pl_space s = space_of(&x, row[i].space);
         char text[2048];
 
-        assert_true(pl_space_explain(text, sizeof(text), &s, &p));
+        assert_true(pl_space_explain(text, sizeof(text), &s, &p, NULL));
         if (!strstr(text, row[i].rule) || !strstr(text, row[i].change))
             fail_msg("%s: %s", row[i].space, text);
     }
@@ -181,7 +181,7 @@ static void a_space_with_a_layout_has_nothing_to_explain(void **state)
     char text[256];
 
     (void)state;
-    assert_false(pl_space_explain(text, sizeof(text), &s, &p));
+    assert_false(pl_space_explain(text, sizeof(text), &s, &p, NULL));
     assert_string_equal(text, "");
 }
 
@@ -295,7 +295,7 @@ static void rules_are_counted_over_the_whole_product(void **state)
             "'zero':0,'recompute':'none','overlap_grad_reduce':0,'overlap_p2p':0}");
     struct pl_exclusion got[PL_MAX_EXCLUSIONS];
     uint64_t candidates;
-    size_t n = pl_space_excluded(got, &candidates, &s, &p);
+    size_t n = pl_space_excluded(got, &candidates, &s, &p, NULL);
 
     (void)state;
     assert_true(n >= 3);
@@ -345,9 +345,9 @@ static void large_products_are_sampled_evenly(void **state)
     uint64_t candidates;
 
     (void)state;
-    exact.n = pl_space_excluded(got, &candidates, &s, &p);
+    exact.n = pl_space_excluded(got, &candidates, &s, &p, NULL);
     assert_true(exact.n > 3);
-    assert_int_equal(pl_space_product(&s, &p, count_exactly, &exact), candidates);
+    assert_int_equal(pl_space_product(&s, &p, 0, NULL, count_exactly, &exact), candidates);
     assert_true(candidates > 30000);
     for (size_t i = 0; i < exact.n; i++) {
         double share = (double)exact.count[i] / (double)candidates;

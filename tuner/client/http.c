@@ -11,12 +11,13 @@
 #include <errno.h>
 #include <poll.h>
 
-enum { MAX_ANSWER = 256 << 20, STREAM_PATIENCE_S = 30 };
+enum { MAX_ANSWER = 256 << 20, STREAM_PATIENCE_S = 30, CONNECT_S = 10, ANSWER_S = 120 };
 
 struct answer {
     struct str text;
     long status;
     char type[64];
+    bool connected; /* there was somebody to send the request to */
 };
 
 static size_t on_body(char *bytes, size_t size, size_t n, void *user)
@@ -65,7 +66,7 @@ static CURL *open_curl(const struct cl *c, const char *path, char **ret_url)
     if (c->args.cacert)
         curl_easy_setopt(h, CURLOPT_CAINFO, c->args.cacert);
     curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT, 10L);
+    curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
     curl_easy_setopt(h, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");
     curl_easy_setopt(h, CURLOPT_USERAGENT, "partune/" PACKAGE_VERSION);
     curl_easy_setopt(h, CURLOPT_ACCEPT_ENCODING, "");
@@ -73,16 +74,23 @@ static CURL *open_curl(const struct cl *c, const char *path, char **ret_url)
 }
 
 /* What to do about each kind of silence. */
-static int say_no_server(const struct cl *c, CURLcode rc)
+static int say_no_server(const struct cl *c, CURLcode rc, bool connected)
 {
     const char *hint = "start one with `partuned`, or name it by --server URL or $PARTUNE_SERVER";
 
+    if (rc == CURLE_OPERATION_TIMEDOUT && connected) {
+        fprintf(stderr,
+                "partune: the daemon at %s took the request and has not answered it in %d s\n"
+                "  it may still be at work on it: `partune doctor` and its log say what it does\n",
+                c->args.server, ANSWER_S);
+        return CL_NO_SERVER;
+    }
     if (rc == CURLE_URL_MALFORMAT || rc == CURLE_UNSUPPORTED_PROTOCOL)
         hint = "--server and $PARTUNE_SERVER are http://HOST:PORT, https://HOST:PORT or unix:PATH";
     else if (rc == CURLE_PEER_FAILED_VERIFICATION || rc == CURLE_SSL_CACERT_BADFILE)
         hint = "name the certificate that it goes back to by --cacert FILE or $PARTUNE_CACERT";
     else if (rc == CURLE_OPERATION_TIMEDOUT)
-        hint = "it is there but busy, or a firewall is between: try again in a moment";
+        hint = "nothing took the connection: is the address right, is a firewall between?";
     fprintf(stderr, "partune: no daemon answers at %s: %s\n  %s\n", c->args.server,
             curl_easy_strerror(rc), hint);
     return CL_NO_SERVER;
@@ -153,6 +161,7 @@ static CURLcode exchange(const struct cl *c, const char *method, const char *pat
     AUTO_FREE char *url = NULL;
     CURL *h = open_curl(c, path, &url);
     struct curl_slist *list;
+    curl_off_t connected = 0;
     CURLcode rc;
     char *type = NULL;
 
@@ -163,12 +172,14 @@ static CURLcode exchange(const struct cl *c, const char *method, const char *pat
     curl_easy_setopt(h, CURLOPT_HTTPHEADER, list);
     curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(h, CURLOPT_WRITEDATA, a);
-    curl_easy_setopt(h, CURLOPT_TIMEOUT, 120L);
+    curl_easy_setopt(h, CURLOPT_TIMEOUT, (long)ANSWER_S);
     if (body)
         curl_easy_setopt(h, CURLOPT_COPYPOSTFIELDS, body);
     rc = curl_easy_perform(h);
     curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &a->status);
     curl_easy_getinfo(h, CURLINFO_CONTENT_TYPE, &type);
+    curl_easy_getinfo(h, CURLINFO_PRETRANSFER_TIME_T, &connected);
+    a->connected = connected > 0;
     snprintf(a->type, sizeof(a->type), "%s", type ? type : "");
     curl_slist_free_all(list);
     curl_easy_cleanup(h);
@@ -183,7 +194,7 @@ static int perform(struct cl *c, const char *method, const char *path, const cha
     if (rc == CURLE_FAILED_INIT)
         return CL_FAILED;
     if (rc != CURLE_OK)
-        return say_no_server(c, rc);
+        return say_no_server(c, rc, a->connected);
     if (a->status >= 400)
         say_problem(c, a);
     return exit_code_of(a->status);

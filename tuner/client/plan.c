@@ -190,6 +190,10 @@ int cl_plan(struct cl *c)
         cl_table_add(&t, 5, "%s", str_human_bytes(b, cl_number(it, "memory.total")));
         cl_table_add(&t, 6, "%s", cl_string(it, "why"));
     }
+    if (json_is_false(json_object_get(v, "exact")))
+        printf("%.0f legal layouts were looked at in the time that a plan may take, the likeliest "
+               "first; the space has more\n",
+               cl_number(v, "legal"));
     printf("%.0f legal layouts, %.0f fit; expected, not measured:\n", cl_number(v, "legal"),
            cl_number(v, "fitting"));
     if (t.rows)

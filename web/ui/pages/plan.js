@@ -235,7 +235,9 @@ export async function render(ctx) {
         const head = h(
             "p",
             { class: "sub", role: "status" },
-            `${count(answer.legal)} legal layouts, ${count(answer.fitting)} of them fit. ` +
+            (answer.exact === false
+                ? `${count(answer.legal)} legal layouts were looked at, the likeliest first; the space has more. Of these ${count(answer.fitting)} fit. `
+                : `${count(answer.legal)} legal layouts, ${count(answer.fitting)} of them fit. `) +
                 (items.length
                     ? `The fastest is expected to reach ${rate(items[0].tokens_per_s)}.`
                     : ""),

@@ -1,0 +1,309 @@
+/*
+ * Whole spaces, ranked: the same list whatever the order and the time, near the best where the time
+ * is short, and memory and cost of a walk as of single layouts.
+ */
+#include "plan/memory.h"
+#include "plan/space.h"
+#include "tests/unit/plan_world.h"
+
+#include <math.h>
+
+static struct pl_space space_of(const struct world *x, const char *text)
+{
+    AUTO_JSON *v = unit_json(text);
+    struct pl_space s;
+    struct err e = {0};
+
+    if (pl_space_parse(&s, v, &x->m, &x->c, &x->w, x->t, &e) < 0)
+        fail_msg("%s: %s %s", text, e.pointer, e.text);
+    return s;
+}
+
+/* ---- memory and cost of a walk --------------------------------------------------------------- */
+
+struct each {
+    const struct world *x;
+    struct pl_memory_ctx *memory;
+    struct pl_cost_ctx *cost;
+    size_t n, every;
+};
+
+/* The worst rank by adding up the list of buffers of every rank. */
+static void add_up(struct pl_memory *ret, const struct world *x, const struct pl_layout *l)
+{
+    *ret = (struct pl_memory){0};
+    for (int rank = 0; rank < l->world; rank++) {
+        struct pl_memory one = {.rank = rank};
+        struct pl_buffers list;
+
+        pl_buffers_build(&list, &x->m, l, &x->w, rank);
+        for (int i = 0; i < list.n; i++) {
+            one.bytes[list.b[i].cls] += (double)list.b[i].bytes;
+            one.total += (double)list.b[i].bytes;
+        }
+        pl_buffers_done(&list);
+        if (one.total > ret->total)
+            *ret = one;
+    }
+}
+
+static bool compare_memory(void *arg, const struct pl_layout *l)
+{
+    struct each *k = arg;
+    struct pl_memory got, want;
+
+    pl_memory_at(&got, k->memory, l);
+    if (k->n++ % k->every)
+        return true;
+    add_up(&want, k->x, l);
+    if (memcmp(&got, &want, sizeof(got)) != 0) {
+        char text[160];
+
+        fail_msg("%s: %.0f bytes on rank %d, the list says %.0f on %d", pl_layout_text(text, l),
+                 got.total, got.rank, want.total, want.rank);
+    }
+    return true;
+}
+
+static void the_plan_of_the_bundled_trainer_is_the_sum_of_its_buffers(void **state)
+{
+    static const struct {
+        const char *model;
+        int cores, batch;
+        size_t every;
+    } row[] = {{"tiny-moe", 4, 8, 41}, {"tiny-llama", 8, 16, 41}, {"nano-moe", 8, 12, 41}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct world x = world_cpu(row[i].model, row[i].cores, row[i].batch, "partune");
+        struct pl_problem p = world_problem(&x);
+        struct pl_space s = space_of(&x, "{'precision': ['fp32', 'bf16']}");
+        struct each k = {.x = &x, .every = row[i].every};
+
+        for (int mixed = 0; mixed <= (x.m.moe.experts > 0); mixed++) {
+            x.m.moe.every = 1 + mixed;
+            k.memory = pl_memory_ctx_new(&p);
+            pl_space_enumerate(&s, &p, compare_memory, &k);
+            pl_memory_ctx_free(k.memory);
+        }
+        assert_true(k.n > 1000);
+    }
+}
+
+static bool compare_alone(void *arg, const struct pl_layout *l)
+{
+    struct each *k = arg;
+    const struct world *x = k->x;
+    struct pl_memory memory, alone;
+    struct pl_cost cost, single;
+
+    pl_memory_at(&memory, k->memory, l);
+    pl_cost_at(&cost, k->cost, l);
+    if (k->n++ % k->every)
+        return true;
+    pl_memory_worst(&alone, &x->m, l, &x->w, x->t);
+    pl_cost(&single, &x->m, &x->c, l, &x->w, x->t);
+    assert_memory_equal(&memory, &alone, sizeof(alone));
+    assert_memory_equal(&cost, &single, sizeof(single));
+    return true;
+}
+
+static void neighbours_of_a_walk_share_nothing_that_differs(void **state)
+{
+    (void)state;
+    for (const char *const *t = pl_trainer_names(); *t; t++) {
+        struct world x = world_of("mixtral-8x7b", "dgx-h100", 2, 32, *t);
+        struct pl_problem p = world_problem(&x);
+        struct pl_space s = space_of(&x, "{'precision': ['fp32', 'bf16']}");
+        struct each k = {.x = &x, .every = 997};
+
+        k.memory = pl_memory_ctx_new(&p);
+        k.cost = pl_cost_ctx_new(&p, NULL);
+        pl_space_enumerate(&s, &p, compare_alone, &k);
+        pl_memory_ctx_free(k.memory);
+        pl_cost_ctx_free(k.cost);
+        assert_true(k.n > 10000);
+    }
+}
+
+/* ---- the walk in two parts ------------------------------------------------------------------- */
+
+struct walk {
+    const struct pl_space *s;
+    const struct pl_problem *p;
+    struct pl_layout last;
+    uint64_t hash; /* of all layouts in their order */
+    size_t n;
+    bool judge;
+};
+
+static bool note(void *arg, const struct pl_layout *l)
+{
+    struct walk *k = arg;
+    const struct pl_problem *p = k->p;
+
+    if (k->judge && !pl_layout_check(NULL, p->model, p->cluster, l, p->workload, p->trainer))
+        return true;
+    assert_true(k->n == 0 || pl_space_compare(&k->last, l) < 0);
+    assert_int_equal(pl_space_compare(l, l), 0);
+    k->last = *l;
+    k->hash = str_hash(l, sizeof(*l), k->hash);
+    k->n++;
+    return true;
+}
+
+static bool note_leaves(void *arg, const struct pl_layout *stem)
+{
+    struct walk *k = arg;
+
+    return pl_space_leaves(k->s, k->p, stem, note, k);
+}
+
+/* The rules, asked of every member of the product, are the judge of all three. */
+static void stems_and_their_leaves_are_the_walk(void **state)
+{
+    (void)state;
+    for (const char *const *t = pl_trainer_names(); *t; t++) {
+        struct world x = world_of("mixtral-8x7b", "dgx-h100", 1, 12, *t);
+        struct pl_problem p = world_problem(&x);
+        struct pl_space s = space_of(&x, "{'cp': 'auto', 'precision': ['bf16', 'fp8'], 'world': "
+                                         "[4, 8], 'vp': [1, 2], 'threads': [1, 2]}");
+        struct walk whole = {&s, &p, .n = 0}, parts = whole, judged = whole;
+
+        judged.judge = true;
+        pl_space_enumerate(&s, &p, note, &whole);
+        assert_true(pl_space_stems(NULL, &s, &p, NULL, note_leaves, &parts));
+        pl_space_product(&s, &p, 0, NULL, note, &judged);
+        assert_true(whole.n > 100);
+        assert_int_equal(whole.n, judged.n);
+        assert_true(whole.hash == judged.hash);
+        assert_int_equal(whole.n, parts.n);
+        assert_true(whole.hash == parts.hash);
+    }
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+/* Patience that is asked FOR times. */
+struct patience {
+    struct pl_patience plan;
+    double asked, limit;
+};
+
+static double spent(void *arg)
+{
+    struct patience *x = arg;
+
+    return x->asked++ / x->limit;
+}
+
+static void assert_same_list(const struct pl_plan *a, const struct pl_plan *b)
+{
+    assert_int_equal(a->legal, b->legal);
+    assert_int_equal(a->fitting, b->fitting);
+    assert_int_equal(a->n, b->n);
+    for (size_t i = 0; i < a->n; i++)
+        assert_memory_equal(&a->at[i].layout, &b->at[i].layout, sizeof(a->at[i].layout));
+}
+
+static const struct {
+    const char *model, *trainer, *space;
+    int nodes, batch;
+} problems[] = {
+    {"llama-8b", "megatron", "{}", 2, 64},
+    {"mixtral-8x7b", "any", "{}", 8, 512},
+    {"mixtral-8x7b", "partune", "{}", 8, 256},
+    {"llama-405b", "torchtitan", "{'precision': ['bf16', 'fp8']}", 64, 1024},
+    {"llama-70b", "any", "{'cp': 'auto', 'world': 'auto'}", 16, 1024},
+    {"mula-20b-a2b", "deepspeed", "{}", 16, 1024},
+    {"deepseek-v3-like", "any", "{}", 64, 512},
+};
+
+/* A list of an eighth of the work begins within 2 % of the best and has as many. */
+static void a_bounded_list_is_near_the_exact_one(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(problems); i++) {
+        struct world x = world_of(problems[i].model, "dgx-h100", problems[i].nodes,
+                                  problems[i].batch, problems[i].trainer);
+        struct pl_problem p = world_problem(&x);
+        struct pl_space s = space_of(&x, problems[i].space);
+        struct pl_plan exact, same, bounded;
+        struct patience whole = {{spent, &whole}, 0, INFINITY}, part = {{spent, &part}, 0, 0};
+
+        pl_plan_look(&exact, &s, &p, 10, 0.05, false, NULL);
+        pl_plan_look(&same, &s, &p, 10, 0.05, false, &whole.plan);
+        assert_true(exact.exact && same.exact && exact.n == 10);
+        assert_same_list(&exact, &same);
+        part.limit = whole.asked / 8;
+        pl_plan_look(&bounded, &s, &p, 10, 0.05, false, &part.plan);
+        print_message("# %s, %s: %zu of %zu layouts, best %.4f of the best\n", problems[i].model,
+                      problems[i].trainer, bounded.legal, exact.legal,
+                      bounded.at[0].cost.tokens_per_s / exact.at[0].cost.tokens_per_s);
+        assert_false(bounded.exact);
+        assert_true(bounded.legal < exact.legal && bounded.fitting <= exact.fitting);
+        assert_int_equal(bounded.n, 10);
+        assert_true(bounded.at[0].cost.tokens_per_s > 0.98 * exact.at[0].cost.tokens_per_s);
+        assert_true(bounded.at[9].cost.tokens_per_s > 0.95 * exact.at[9].cost.tokens_per_s);
+        pl_plan_done(&exact);
+        pl_plan_done(&same);
+        pl_plan_done(&bounded);
+    }
+}
+
+/* However short: it ends, and what it says is true as far as it goes. */
+static void patience_of_any_length_gives_an_answer(void **state)
+{
+    struct world x = world_of("mixtral-8x22b", "dgx-h100", 512, 4096, "any");
+    struct pl_problem p = world_problem(&x);
+    struct pl_space s = space_of(&x, "{'cp': 'auto', 'world': 'auto', 'precision': 'auto'}");
+    size_t before = 0;
+
+    (void)state;
+    for (double limit = 1; limit < 1e5; limit *= 8) {
+        struct patience part = {{spent, &part}, 0, limit};
+        struct pl_plan plan;
+
+        pl_plan_look(&plan, &s, &p, 5, 0.05, false, &part.plan);
+        assert_false(plan.exact);
+        assert_true(part.asked < 1.1 * limit + 10);
+        assert_true(plan.legal <= (size_t)limit * 64 + 64 && plan.legal >= before);
+        assert_true(limit < 4000 || plan.n == 5);
+        before = plan.legal;
+        pl_plan_done(&plan);
+    }
+}
+
+static void counts_are_said_where_nothing_fits(void **state)
+{
+    struct world x = world_of("gpt-1T", "dgx-a100", 1, 64, "megatron");
+    struct pl_problem p = world_problem(&x);
+    struct pl_space s = space_of(&x, "{}");
+    struct pl_plan plan;
+    struct err e = {0};
+    char want[64];
+
+    (void)state;
+    pl_plan_look(&plan, &s, &p, 5, 0.05, false, NULL);
+    assert_int_equal(plan.legal, pl_space_enumerate(&s, &p, NULL, NULL));
+    assert_int_equal(plan.fitting, 0);
+    assert_int_equal(plan.n, 0);
+    assert_true(pl_plan_nothing(&plan, &s, &p, 0.05, NULL, &e) < 0);
+    snprintf(want, sizeof(want), "none of %zu legal layouts fits", plan.legal);
+    assert_non_null(strstr(e.text, want));
+    pl_plan_done(&plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_plan_of_the_bundled_trainer_is_the_sum_of_its_buffers),
+        cmocka_unit_test(neighbours_of_a_walk_share_nothing_that_differs),
+        cmocka_unit_test(stems_and_their_leaves_are_the_walk),
+        cmocka_unit_test(a_bounded_list_is_near_the_exact_one),
+        cmocka_unit_test(patience_of_any_length_gives_an_answer),
+        cmocka_unit_test(counts_are_said_where_nothing_fits),
+    };
+
+    return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
+}
