@@ -149,10 +149,11 @@ static int write_state(const struct tr_archive *a, const char *folder,
         r = sum_small_files(small, folder, e);
     if (r < 0)
         return r;
-    o = json_pack("{s:s, s:i, s:i, s:I, s:I, s:s, s:o, s:o, s:o, s:O, s:I}", "format",
-                  "partune-checkpoint", "v", FORMAT, "step", state->step, "samples",
-                  (json_int_t)state->samples, "seed", (json_int_t)state->seed, "data", state->data,
-                  "loss", isfinite(state->loss) ? json_real(state->loss) : json_null(), "model",
+    o = json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:s, s:o, s:o, s:o, s:O, s:I}", "format",
+                  "partune-checkpoint", "v", FORMAT, "step", state->step, "lr_decay_steps",
+                  state->lr_decay_steps, "samples", (json_int_t)state->samples, "seed",
+                  (json_int_t)state->seed, "data", state->data, "loss",
+                  isfinite(state->loss) ? json_real(state->loss) : json_null(), "model",
                   pl_model_json(what->model), "files", list_tensor_files(a), "small_files", small,
                   "checksums_crc", (json_int_t)crc);
     tr_seal(o);
@@ -287,6 +288,8 @@ static int parse_state(struct tr_ckpt_state *s, const json_t *o, struct err *e)
 
     s->loss = (double)NAN;
     r = jx_get_int(&s->step, o, "step", 0, INT32_MAX, e);
+    if (r == 0) /* files of earlier versions lack it */
+        r = jx_get_int(&s->lr_decay_steps, o, "lr_decay_steps", 0, INT32_MAX, e);
     if (r == 0)
         r = jx_get_i64(&samples, o, "samples", 0, INT64_MAX, e);
     if (r == 0)

@@ -90,9 +90,10 @@ struct tr_ckpt_state {
     int step;         /* optimizer steps done */
     uint64_t samples; /* sequences consumed: the data position */
     int64_t seed;
-    char data[64]; /* name of the data set */
-    double loss;   /* of the last step; NaN unknown */
-    int format;    /* of the file that was read; 1 has no checksum of this state */
+    char data[64];      /* name of the data set */
+    double loss;        /* of the last step; NaN unknown */
+    int lr_decay_steps; /* where its learning rate's cosine ends; 0: unknown */
+    int format;         /* of the file that was read; 1 has no checksum of this state */
 };
 
 struct tr_ckpt_what {

@@ -361,6 +361,10 @@ static int check_settings(const struct tr_config *c, struct err *e)
     if (c->train.min_lr > c->train.lr)
         return err_at(e, -EINVAL, "/train/min_lr", "min_lr %g is more than lr %g", c->train.min_lr,
                       c->train.lr);
+    if (c->train.lr_decay_steps && c->train.lr_decay_steps <= c->train.warmup_steps)
+        return err_at(e, -EINVAL, "/train/lr_decay_steps",
+                      "lr_decay_steps %d is not more than warmup_steps %d (--lr-warmup)",
+                      c->train.lr_decay_steps, c->train.warmup_steps);
     if (!c->checkpoint.dir && (c->checkpoint.every || c->checkpoint.resume || c->checkpoint.keep))
         return err_at(e, -EINVAL, "/checkpoint/dir", "checkpoints need a folder: --checkpoint DIR");
     if (c->checkpoint.load && c->init)

@@ -37,12 +37,14 @@ struct tr_trial {
     double timeout_s; /* 0: none */
 };
 
-/* Learning rate: linear to lr over warmup_steps, cosine to min_lr at `steps`, then min_lr. */
+/* Learning rate: linear to lr over warmup_steps, cosine to min_lr at the horizon, then min_lr. */
 struct tr_train {
-    int steps;                /* 100; the step number to reach, also after a resume */
-    double lr, min_lr;        /* 3e-4, 3e-5 */
-    int warmup_steps;         /* 10 */
-    double weight_decay;      /* 0.1; matrices only */
+    int steps;           /* 100; the step number to reach, also after a resume */
+    int lr_decay_steps;  /* the horizon; 0: the checkpoint's, or `steps` of a run that starts afresh
+                          */
+    double lr, min_lr;   /* 3e-4, 3e-5 */
+    int warmup_steps;    /* 10 */
+    double weight_decay; /* 0.1; matrices only */
     double beta1, beta2, eps; /* 0.9, 0.95, 1e-8 */
     double clip;              /* 1.0; 0: none */
     int seed;                 /* 1; initial weights and order of samples */

@@ -10,9 +10,9 @@ double tr_optim_lr(const struct tr_optim *o, int n)
 
     if (n <= o->warmup_steps)
         return o->lr * n / o->warmup_steps;
-    if (n >= o->steps)
+    if (n >= o->decay_steps)
         return o->min_lr;
-    t = (double)(n - o->warmup_steps) / (o->steps - o->warmup_steps);
+    t = (double)(n - o->warmup_steps) / (o->decay_steps - o->warmup_steps);
     return o->min_lr + (o->lr - o->min_lr) * 0.5 * (1.0 + cos(M_PI * t));
 }
 

@@ -13,7 +13,8 @@
 
 struct tr_optim {
     double lr, min_lr;
-    int warmup_steps, steps; /* linear to lr, then cosine to min_lr at `steps`, then min_lr */
+    int warmup_steps, decay_steps; /* linear to lr, then cosine to min_lr at `decay_steps`, then
+                                      min_lr */
     double weight_decay, beta1, beta2, eps;
     double clip; /* 0: none */
 };

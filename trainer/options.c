@@ -32,7 +32,11 @@ const struct tr_setting tr_settings[] = {
 
     INT("steps", "train", "steps", train.steps, 1, STEPS_MAX, "100", "step number to train to"),
     NUM("lr", "train", "lr", train.lr, 0, 1e3, "3e-4", "highest learning rate"),
-    NUM("min-lr", "train", "min_lr", train.min_lr, 0, 1e3, "3e-5", "learning rate at the end"),
+    NUM("min-lr", "train", "min_lr", train.min_lr, 0, 1e3, "3e-5",
+        "learning rate at --lr-decay-steps and after"),
+    INT("lr-decay-steps", "train", "lr_decay_steps", train.lr_decay_steps, 0, STEPS_MAX, "0",
+        "step at which the learning rate reaches min-lr; 0: as in the checkpoint, at a fresh start "
+        "--steps"),
     INT("lr-warmup", "train", "warmup_steps", train.warmup_steps, 0, STEPS_MAX, "10",
         "steps of linear warm-up of the learning rate"),
     NUM("weight-decay", "train", "weight_decay", train.weight_decay, 0, 1e3, "0.1",

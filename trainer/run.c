@@ -149,6 +149,39 @@ static struct tr_ckpt_what what(const struct run *u)
         .model = &u->c->model, .part = u->part, .count = u->nparts, .state = true};
 }
 
+/* The learning rate goes on toward the horizon that it had, unless another is asked for. */
+static void keep_horizon(struct run *u, const struct tr_ckpt_state *s)
+{
+    const struct tr_train *t = &u->c->train;
+    int next = s->step + 1, had = s->lr_decay_steps;
+    double now = tr_optim_lr(&u->optim, next);
+    struct tr_optim before = u->optim;
+    char text[240] = "";
+
+    before.decay_steps = had;
+    if (had && !t->lr_decay_steps)
+        u->optim = before;
+    if (u->c->mode != TR_MODE_TRAIN || s->step >= t->steps)
+        return;
+    if (!had && !t->lr_decay_steps)
+        snprintf(text, sizeof(text),
+                 "the checkpoint does not say at which step its learning rate is to reach min_lr; "
+                 "taken is --steps %d (--lr-decay-steps says another)",
+                 t->steps);
+    else if (had && t->lr_decay_steps && t->lr_decay_steps != had)
+        snprintf(text, sizeof(text),
+                 "the checkpoint was trained with --lr-decay-steps %d, this run has %d: step %d "
+                 "has the learning rate %g instead of %g",
+                 had, t->lr_decay_steps, next, now, tr_optim_lr(&before, next));
+    else if (had && !t->lr_decay_steps && t->steps > had)
+        snprintf(text, sizeof(text),
+                 "the checkpoint was trained with --lr-decay-steps %d, and --steps is %d: the "
+                 "learning rate is %g from step %d on (--lr-decay-steps %d stretches its decay)",
+                 had, t->steps, t->min_lr, had, t->steps);
+    if (*text)
+        tr_event_warning(u->events, "other-horizon", text);
+}
+
 /* What a resume should say of where it goes on. */
 static void resumed(struct run *u, const struct tr_ckpt_state *s, const char *path)
 {
@@ -157,6 +190,7 @@ static void resumed(struct run *u, const struct tr_ckpt_state *s, const char *pa
     u->step = s->step;
     u->samples = s->samples;
     tr_event_resumed(u->events, u->step, path);
+    keep_horizon(u, s);
     if (s->format < 2)
         tr_event_warning(u->events, "old-checkpoint",
                          "its trainer.json has no checksums (format 1): a damaged step or data "
@@ -239,7 +273,7 @@ static void optim_init(struct run *u)
     u->optim = (struct tr_optim){.lr = t->lr,
                                  .min_lr = t->min_lr,
                                  .warmup_steps = t->warmup_steps,
-                                 .steps = t->steps,
+                                 .decay_steps = t->lr_decay_steps ? t->lr_decay_steps : t->steps,
                                  .weight_decay = t->weight_decay,
                                  .beta1 = t->beta1,
                                  .beta2 = t->beta2,
@@ -413,8 +447,11 @@ static void save(struct run *u)
 {
     const struct tr_config *c = u->c;
     struct tr_ckpt_what w = what(u);
-    struct tr_ckpt_state s = {
-        .step = u->step, .seed = c->train.seed, .loss = u->loss_last, .samples = u->samples};
+    struct tr_ckpt_state s = {.step = u->step,
+                              .seed = c->train.seed,
+                              .loss = u->loss_last,
+                              .samples = u->samples,
+                              .lr_decay_steps = u->optim.decay_steps};
     AUTO_FREE char *path = NULL;
     double bytes = 0;
     uint64_t t = clock_mono_ns();

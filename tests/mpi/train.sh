@@ -117,6 +117,26 @@ rm -rf c && run 1 --model nano-moe --data lines --steps 2 --checkpoint c --check
     [ "$(ls -d c/step-* | wc -l)" = 1 ]
 ok $? "a resume without a checkpoint starts afresh; old ones are not kept"
 
+# ---- the learning rate's horizon
+rates() { # file: "n rate" of each step
+    sed -n 's/.*"event":"step".*"n":\([0-9]*\),.*"lr":\([^,]*\),.*/\1 \2/p' "$1"
+}
+nano() { # events, options...
+    ev=$1
+    shift
+    run 1 --model nano-llama --global-batch 2 --lr 2e-3 --min-lr 2e-4 --lr-warmup 2 --events "$ev" "$@"
+}
+nano h.ev --steps 6 --checkpoint h && nano i.ev --steps 12 --checkpoint h --resume &&
+    rates i.ev | awk '{ if ($2 > 2.001e-4) bad = 1; n++ } END { exit bad || n != 6 }' &&
+    grep '"what":"other-horizon"' i.ev | grep -q 'with --lr-decay-steps 6, and --steps is 12'
+ok $? "a run that is made longer keeps its horizon, and says so"
+nano j.ev --steps 12 --lr-decay-steps 14 --resume-from h/step-00000006 &&
+    grep '"what":"other-horizon"' j.ev | grep -q 'with --lr-decay-steps 6, this run has 14: step 7 has the learning rate 0.00133.* instead of 0.0002'
+ok $? "another horizon is said, with both"
+nano k.ev --steps 12 && nano l.ev --steps 6 --lr-decay-steps 12 --checkpoint l && nano m.ev --steps 12 --checkpoint l --resume &&
+    rates k.ev >k.rates && { rates l.ev && rates m.ev; } | cmp - k.rates && ! grep -q other-horizon m.ev
+ok $? "a run in pieces has the rates of a run in one"
+
 # ---- Hugging Face folders
 run 2 --init a.hf --tp 2 --data lines --steps 1 --events e.ev --seq 32 && losses e.ev >e.losses &&
     run 1 --model nano-moe --resume-from a/step-00000008 --data lines --steps 9 --events f.ev

@@ -303,6 +303,7 @@ static void a_changed_key_of_the_state_is_named(void **state)
         {"\"step\": 3", "\"step\": 0", "step"},
         {"\"step\": 3", "\"step\": 3.0", "step"},
         {"\"seed\": 0", "\"seed\": 7", "seed"},
+        {"\"lr_decay_steps\": 60", "\"lr_decay_steps\": 6", "lr_decay_steps"},
         {"\"data\": \"licences\"", "\"data\": \"synthetic\"", "data"},
         {"\"loss\": 2.", "\"loss\": 3.", "loss"},
         {"\"layers\": 4", "\"layers\": 5", "model"},
@@ -314,7 +315,8 @@ static void a_changed_key_of_the_state_is_named(void **state)
     };
     struct one o;
     AUTO_FREE char *path = NULL;
-    struct tr_ckpt_state s = {.step = 3, .samples = 12, .data = "licences", .loss = 2.25};
+    struct tr_ckpt_state s = {
+        .step = 3, .samples = 12, .data = "licences", .loss = 2.25, .lr_decay_steps = 60};
     struct err e = {0};
 
     (void)state;
@@ -331,6 +333,8 @@ static void a_changed_key_of_the_state_is_named(void **state)
         restore_state(path, former);
         assert_int_equal(one_load(&o, path, &e), 0);
     }
+    assert_int_equal(tr_ckpt_peek(&s, path, &o.job.model, &e), 0);
+    assert_int_equal(s.lr_decay_steps, 60);
     one_end(&o);
 }
 
@@ -388,11 +392,13 @@ static void the_former_format_is_read_and_known(void **state)
     assert_non_null(strstr(e.text, "sums"));
     json_object_set_new(v, "v", json_integer(1));
     json_object_del(v, "small_files");
+    json_object_del(v, "lr_decay_steps");
     AUTO_FREE char *former = jx_dump(v);
     assert_int_equal(file_write_atomic(file, former, strlen(former), 0644, &e), 0);
     assert_int_equal(tr_ckpt_load(&s, path, &o.what, &tr_team_alone, &e), 0);
     assert_int_equal(s.format, 1);
     assert_int_equal(s.step, 5);
+    assert_int_equal(s.lr_decay_steps, 0);
     json_object_del(v, "samples"); /* it was always there */
     AUTO_FREE char *cut = jx_dump(v);
     assert_int_equal(file_write_atomic(file, cut, strlen(cut), 0644, &e), 0);

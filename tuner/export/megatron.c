@@ -311,8 +311,8 @@ static void write_script(struct str *out, const struct tn_export_in *in,
         out,
         "#\n# Set MEGATRON to the folder of Megatron-LM, DATA_ARGS to your data, and on several "
         "nodes NODE_RANK and\n"
-        "# MASTER_ADDR. Arguments after the script's name are appended: --train-iters, --lr, "
-        "--save "
+        "# MASTER_ADDR. Arguments after the script's name are appended: --train-iters, "
+        "--lr-decay-iters, --lr, --save "
         "and the like.\nset -euo pipefail\n\n");
     (void)lost;
     if (tn_megatron_one_connection(in))

@@ -61,7 +61,8 @@ static json_t *launch_line(const struct tn_export_in *in)
 {
     bool bound = *in->binding;
 
-    return json_sprintf("mpiexec%s%s -n %d partune-train --config FILE --steps STEPS",
+    return json_sprintf("mpiexec%s%s -n %d partune-train --config FILE --steps STEPS "
+                        "--lr-decay-steps STEPS",
                         bound ? " -bind-to " : "", in->binding, in->layout->world);
 }
 

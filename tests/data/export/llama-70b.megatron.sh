@@ -5,7 +5,7 @@
 # verified: holds; 1.25 times the baseline, 95 % interval 1.22 to 1.28
 #
 # Set MEGATRON to the folder of Megatron-LM, DATA_ARGS to your data, and on several nodes NODE_RANK and
-# MASTER_ADDR. Arguments after the script's name are appended: --train-iters, --lr, --save and the like.
+# MASTER_ADDR. Arguments after the script's name are appended: --train-iters, --lr-decay-iters, --lr, --save and the like.
 set -euo pipefail
 
 export CUDA_DEVICE_MAX_CONNECTIONS=1
