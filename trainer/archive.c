@@ -3,6 +3,7 @@
 #include "trainer/archive.h"
 
 #include "base/base.h"
+#include "trainer/stop.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -376,6 +377,7 @@ static int visit_range(struct visit *v, const struct tr_st *s, const struct tr_s
 
         if (v->piece % (size_t)v->size != (size_t)v->rank)
             continue;
+        tr_stop_check();
         r = sum_bytes(&sum, s, at, end - at > step ? step : end - at, e);
         if (r < 0)
             return r;

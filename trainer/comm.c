@@ -1,5 +1,6 @@
 #include "base/base.h"
 #include "trainer/comm.h"
+#include "trainer/stop.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -69,8 +70,10 @@ void tr_wait(struct tr_progress *p, MPI_Request *req, int n)
 {
     uint64_t t = clock_mono_ns();
 
-    for (unsigned tests = 1; !all_done(req, n); tests++)
+    for (unsigned tests = 1; !all_done(req, n); tests++) {
         pause_between(p, tests, t);
+        tr_stop_check();
+    }
     if (p->clock)
         p->clock->wait_ns += clock_mono_ns() - t;
 }

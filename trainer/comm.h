@@ -77,7 +77,8 @@ void tr_comms_place(struct tr_comms *c, const uint64_t *host);
 /* A number for the host of this process. */
 uint64_t tr_host_hash(void);
 
-/* Complete all N requests. */
+/* Complete all N requests. Does not return when the run was asked to stop and its time is over
+ * (stop.h). */
 void tr_wait(struct tr_progress *p, MPI_Request *req, int n);
 /* True if all N are complete; drives progress in any case. */
 bool tr_test(MPI_Request *req, int n);

@@ -1,5 +1,6 @@
 #include "base/base.h"
 #include "trainer/fail.h"
+#include "trainer/stop.h"
 
 #include <mpi.h>
 #include <sys/ioctl.h>
@@ -10,7 +11,7 @@
 static struct {
     struct tr_events *events;
     const char *path;
-    int rank;
+    int rank, step;
 } run;
 
 void tr_fail_setup(struct tr_events *events, const char *path, int rank)
@@ -34,19 +35,47 @@ static void wait_until_read(int fd)
         usleep(1000);
 }
 
-void tr_fail(enum tr_error cls, const char *detail)
+/* Rank 0's events, or those that another rank opens for its one line. */
+static struct tr_events *event_file(void)
 {
     struct tr_events *ev = run.events;
-    struct err e = {0};
 
-    if (!ev && run.path && tr_events_open(&ev, run.path, NULL, &e) < 0)
-        ev = NULL;
-    tr_event_error(ev, cls, run.rank, detail);
-    fprintf(stderr, "partune-train: rank %d: %s: %s\n", run.rank, tr_error_names[cls], detail);
+    if (!ev && run.path && tr_events_open(&ev, run.path, NULL, NULL) < 0)
+        return NULL;
+    return ev;
+}
+
+static _Noreturn void end_job(int code)
+{
     fflush(NULL);
     wait_until_read(STDERR_FILENO);
-    MPI_Abort(MPI_COMM_WORLD, tr_error_exit(cls));
+    MPI_Abort(MPI_COMM_WORLD, code);
     abort();
+}
+
+void tr_fail(enum tr_error cls, const char *detail)
+{
+    tr_stop_over();
+    tr_event_error(event_file(), cls, run.rank, detail);
+    fprintf(stderr, "partune-train: rank %d: %s: %s\n", run.rank, tr_error_names[cls], detail);
+    end_job(tr_error_exit(cls));
+}
+
+void tr_fail_step(int step)
+{
+    run.step = step;
+}
+
+void tr_fail_stopped(const char *why)
+{
+    enum { RANK_0_S = 1 };
+
+    tr_stop_over();
+    if (run.rank != 0)
+        sleep(RANK_0_S);
+    tr_event_stopped(event_file(), run.step, why);
+    fprintf(stderr, "partune-train: rank %d: stopped: %s\n", run.rank, why);
+    end_job(TR_EXIT_STOPPED);
 }
 
 void tr_fail_comm(const char *detail)

@@ -17,4 +17,12 @@ void tr_fail_setup(struct tr_events *events, const char *path, int rank);
 void tr_fail(enum tr_error cls, const char *detail) __attribute__((noreturn));
 void tr_fail_comm(const char *detail); /* as tr_fail_fn */
 
+/* Steps done, for what tr_fail_stopped() says. */
+void tr_fail_step(int step);
+
+/* The run was asked to stop and leaves without a checkpoint of the last steps: report WHY in a
+ * `stopped` event and end the job with the code of a stop. Rank 0 speaks; another one only if rank
+ * 0 is not there any more to end the job. Does not return. */
+void tr_fail_stopped(const char *why) __attribute__((noreturn));
+
 #endif

@@ -8,6 +8,7 @@
 #include "trainer/folder.h"
 
 #include "base/base.h"
+#include "trainer/stop.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -133,7 +134,7 @@ int tr_folder_same(const char *folder, const struct tr_team *team, struct err *e
 {
     char name[] = ".same.XXXXXX";
     AUTO_FREE char *mine = mem_printf("%s/%s", folder, name);
-    int fd, r = 0;
+    int fd = -1, r = 0;
 
     if (tr_lead(team)) {
         fd = mkostemp(mine, O_CLOEXEC);
@@ -143,10 +144,9 @@ int tr_folder_same(const char *folder, const struct tr_team *team, struct err *e
         memcpy(name, mine + strlen(mine) + 1 - sizeof(name), sizeof(name));
     }
     r = tr_together(team, r, e);
-    if (r < 0)
-        return r;
-    team->share(team->ctx, name, sizeof(name));
-    if (!tr_lead(team)) {
+    if (r == 0)
+        team->share(team->ctx, name, sizeof(name));
+    if (r == 0 && !tr_lead(team)) {
         AUTO_FREE char *theirs = mem_printf("%s/%s", folder, name);
 
         if (access(theirs, F_OK) < 0) {
@@ -155,7 +155,7 @@ int tr_folder_same(const char *folder, const struct tr_team *team, struct err *e
         }
     }
     r = tr_together(team, r, e);
-    if (tr_lead(team))
+    if (tr_lead(team) && fd >= 0)
         unlink(mine);
     return r;
 }
@@ -262,6 +262,7 @@ int tr_folder_get(const struct tr_archive *a, const struct tr_ckpt_what *what, b
         if (weights_only && p->kind != TR_PART_WEIGHT)
             continue;
         snprintf(name, sizeof(name), "%s%s", p->name, part_suffix[p->kind]);
+        tr_stop_check();
         r = whole ? tr_archive_get(a, name, p, whole->shape, e)
                   : err_set(e, -EINVAL, "tensor %s is not part of the model", p->name);
     }

@@ -1,5 +1,6 @@
 #include "base/base.h"
 #include "trainer/param.h"
+#include "trainer/stop.h"
 
 static uint64_t hash_name(const char *s)
 {
@@ -77,8 +78,10 @@ void tr_params_init(struct tr_params *t, const struct pl_model *m, uint64_t seed
     memset(t->weight, 0, t->table.count * kn_type_size(t->type));
     memset(t->m, 0, t->table.state_count * sizeof(*t->m));
     memset(t->v, 0, t->table.state_count * sizeof(*t->v));
-    for (int i = 0; i < t->table.n; i++)
+    for (int i = 0; i < t->table.n; i++) {
+        tr_stop_check();
         init_one(t, i, m, seed);
+    }
     tr_params_sync_master(t);
 }
 

@@ -14,6 +14,7 @@
 #include "trainer/measure.h"
 #include "trainer/parts.h"
 #include "trainer/step.h"
+#include "trainer/stop.h"
 #include "trainer/team.h"
 #include "trainer/timeline.h"
 #include "trainer/tokens.h"
@@ -21,7 +22,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <unistd.h>
 
 enum { TIMES = 2 + TR_PHASES, MEASURED_MAX = 1 << 16, SPANS_MAX = 1 << 16 };
@@ -48,17 +48,9 @@ struct run {
     uint64_t noted_ns;
     int noted_step;
     double loss_first, loss_last;
-    double resident0;
-    const char *ended; /* why it stopped, NULL while it goes on */
+    double resident0, longest_s; /* resident memory at the start; the longest step */
+    const char *ended;           /* why it stopped, NULL while it goes on */
 };
-
-static volatile sig_atomic_t stop_asked;
-
-static void on_stop_signal(int sig)
-{
-    (void)sig;
-    stop_asked = 1;
-}
 
 static double resident_bytes(void)
 {
@@ -95,7 +87,7 @@ int tr_run_check_memory(const struct tr_config *c, int *ret_rank, enum pl_mem_cl
 /* A failure to write: never the data's, whatever its errno says of a path. */
 static int writing(int code)
 {
-    return code < 0 && code != -ENOMEM ? -EIO : code;
+    return code < 0 && code != -ENOMEM && code != -ECANCELED ? -EIO : code;
 }
 
 /* What cannot be written at the end should be known before the training. */
@@ -281,6 +273,38 @@ static void optim_init(struct run *u)
                                  .clip = t->clip};
 }
 
+/* ---- asked to stop ---- */
+
+/* A step that takes this much longer than the longest so far is not a step any more. */
+enum { STEP_TIMES = 3, STEP_S = 5 };
+/* What a slow file system does in a second, for a checkpoint to be worth waiting for. */
+enum { SAVE_S = 10, SAVE_BYTES_S = 100000000 };
+
+static void late(void)
+{
+    tr_fail_stopped(
+        "signal; the ranks did not answer each other in time, so the last steps are in no "
+        "checkpoint");
+}
+
+/* A step begins, or what is as short. */
+static void at_step(struct run *u)
+{
+    tr_fail_step(u->step);
+    tr_stop_finish(STEP_S + STEP_TIMES * u->longest_s);
+}
+
+/* A save begins, of this rank's BYTES or so by every rank. */
+static void at_save(const struct run *u)
+{
+    double bytes = 0;
+
+    for (size_t i = 0; i < u->nparts; i++)
+        if (u->part[i].save)
+            bytes += 4.0 * (double)u->part[i].count;
+    tr_stop_finish(SAVE_S + bytes * u->c->layout.world / SAVE_BYTES_S);
+}
+
 /* ---- one step ---- */
 
 static void read_samples(struct run *u, enum tr_split split, uint64_t first)
@@ -427,7 +451,7 @@ static bool one_step(struct run *u)
     uint64_t step_ns;
 
     read_samples(u, TR_SPLIT_TRAIN, u->samples);
-    tr_step_grads(r, &t, stop_asked ? 1.0 : 0.0);
+    tr_step_grads(r, &t, tr_stop_asked() ? 1.0 : 0.0);
     check_numbers(u, &t);
     u->step++;
     u->samples += (uint64_t)u->c->workload.global_batch;
@@ -436,7 +460,9 @@ static bool one_step(struct run *u)
     done = r->clock;
     step_ns = done.since_ns - u->begun_ns;
     trace(u, &done);
+    u->longest_s = fmax(u->longest_s, (double)step_ns * 1e-9);
     begin(u);
+    at_step(u);
     report_step(u, &t, &done, step_ns);
     return t.flag > 0;
 }
@@ -458,6 +484,7 @@ static void save(struct run *u)
     struct err e = {0};
 
     tr_optim_settle(&u->r);
+    at_save(u);
     memcpy(s.data, c->workload.data, sizeof(s.data) - 1);
     tr_require_all(&u->team,
                    writing(tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w,
@@ -465,10 +492,20 @@ static void save(struct run *u)
                    &e);
     tr_event_checkpoint(u->events, u->step, path, bytes, (double)(clock_mono_ns() - t) * 1e-6);
     tr_watch_checkpoint(u->watch, u->step);
+    at_step(u);
 }
 
-/* Whole global batches of validation samples, at least as many as asked for. */
-static void validate(struct run *u)
+static bool asked_anywhere(struct run *u)
+{
+    double asked = tr_stop_asked();
+
+    tr_sum_double(&u->r.comms.world, &asked, 1);
+    return asked > 0;
+}
+
+/* Whole global batches of validation samples, at least as many as asked for. True if somebody asked
+ * to stop: then there is no result. */
+static bool validate(struct run *u)
 {
     int batch = u->c->workload.global_batch;
     int n = (u->c->train.validate_samples + batch - 1) / batch;
@@ -478,11 +515,14 @@ static void validate(struct run *u)
         struct tr_result t;
 
         read_samples(u, TR_SPLIT_VALIDATION, (uint64_t)i * (uint64_t)batch);
+        if (asked_anywhere(u))
+            return true;
         tr_step_forward(&u->r, &t);
         sum += t.loss;
     }
     tr_event_validation(u->events, u->step, sum / n, (int64_t)n * batch * u->c->workload.seq);
     tr_watch_validation(u->watch, sum / n);
+    return false;
 }
 
 static double since_start_s(const struct run *u)
@@ -517,20 +557,22 @@ static const char *trial_ends(struct run *u)
     return timed_out(u) ? "timeout" : NULL;
 }
 
-static void between(struct run *u)
+/* Returns true if somebody asked to stop. */
+static bool between(struct run *u)
 {
     const struct tr_config *c = u->c;
     bool last = c->mode == TR_MODE_TRAIN && u->step >= c->train.steps;
 
     if (c->mode == TR_MODE_TRIAL) {
         u->ended = trial_ends(u);
-        return;
+        return false;
     }
     if (last)
         u->ended = "steps";
     if (c->train.validate_every && (u->step % c->train.validate_every == 0 || last) &&
         tr_tokens_samples(u->tokens, TR_SPLIT_VALIDATION) > 0) {
-        validate(u);
+        if (validate(u))
+            return true;
         begin(u);
     }
     if (c->checkpoint.dir &&
@@ -538,6 +580,7 @@ static void between(struct run *u)
         save(u);
         begin(u);
     }
+    return false;
 }
 
 /* ---- the end ---- */
@@ -610,6 +653,7 @@ static int finish(struct run *u, bool stopped)
         return TR_EXIT_STOPPED;
     }
     tr_optim_settle(&u->r);
+    at_save(u);
     if (c->save_hf)
         tr_require_all(&u->team, writing(tr_hf_save(c->save_hf, TR_F32, &w, &u->team, &e)), &e);
     summarize(u);
@@ -620,13 +664,11 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
 {
     struct run u = {
         .c = c, .events = events, .start_ns = clock_mono_ns(), .resident0 = resident_bytes()};
-    struct sigaction act = {.sa_handler = on_stop_signal};
     struct err e = {0};
     bool stopped = false;
     int code;
 
-    sigaction(SIGTERM, &act, NULL);
-    sigaction(SIGINT, &act, NULL);
+    tr_stop_watch(late);
     if (events) { /* rank 0 */
         if (tr_watch_open(&u.watch, c, events, &e) < 0)
             tr_fail(TR_ERROR_IO, e.text);
@@ -640,6 +682,7 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
         tr_event_warning(events, "validation",
                          "the data set has no validation split: none will be made");
     weights_init(&u);
+    at_step(&u);
     u.measured_from = u.step + c->trial.warmup_steps;
     if (c->mode == TR_MODE_TRAIN && u.step >= c->train.steps)
         u.ended = "steps";
@@ -649,10 +692,11 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
     while (!u.ended && !stopped) {
         stopped = one_step(&u);
         if (!stopped)
-            between(&u);
+            stopped = between(&u);
     }
     write_timeline(&u);
     code = finish(&u, stopped);
+    tr_stop_over();
     tr_timeline_end(&u.r.clock);
     tr_rank_done(&u.r);
     tr_tokens_free(u.tokens);

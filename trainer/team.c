@@ -2,13 +2,15 @@
 
 #include "base/base.h"
 #include "trainer/fail.h"
+#include "trainer/stop.h"
 
 #include <errno.h>
 #include <unistd.h>
 
 enum { TEXT = 480 }; /* of struct tr_team's agreement */
 
-/* The smallest status, and the text of the first rank that has it. */
+/* The smallest status, and the text of the first rank that has it. Before the first step a rank
+ * that was asked to stop says so here, with -ECANCELED. */
 static int agree(void *ctx, int status, char *text)
 {
     struct tr_comms *c = ctx;
@@ -17,6 +19,8 @@ static int agree(void *ctx, int status, char *text)
     } mine = {status, c->world.rank}, all;
     MPI_Request req;
 
+    if (status == 0 && tr_stop_now())
+        mine.status = -ECANCELED;
     MPI_Iallreduce(&mine, &all, 1, MPI_2INT, MPI_MINLOC, c->world.comm, &req);
     tr_wait(&c->progress, &req, 1);
     if (all.status < 0) {
@@ -66,5 +70,7 @@ void tr_require_all(const struct tr_team *team, int code, const struct err *e)
 
     if (code < 0 && team->rank != 0)
         sleep(PATIENCE_S);
+    if (code == -ECANCELED)
+        tr_fail_stopped("signal, before the first step");
     tr_require(code, e);
 }
