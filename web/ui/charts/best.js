@@ -75,7 +75,7 @@ function trialTip(byN) {
         const b = bounds(t);
         return tip(`Trial ${t.n}: ${t.text ?? ""}`, [
             ["State", t.state],
-            ["Measured", rate(t.tokens_per_s)],
+            ["Throughput", rate(t.tokens_per_s)],
             b && ["95 % interval", interval(...b)],
             ["Expected", rate(t.predicted?.tokens_per_s)],
         ]);

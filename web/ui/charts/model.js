@@ -104,7 +104,7 @@ function againstDiagonal(pairs, p, { unit, label, show, divide }) {
             formatter: (q) =>
                 tip(`Trial ${q.data.pair.n}: ${q.data.pair.text ?? ""}`, [
                     ["Predicted", show(q.data.pair.predicted)],
-                    ["Measured", show(q.data.pair.measured)],
+                    ["The trial's", show(q.data.pair.measured)],
                     [
                         "Error",
                         percent(

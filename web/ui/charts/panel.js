@@ -5,6 +5,8 @@ import { afterPaint, atMostEvery, fill, h, setText, uniqueId } from "../lib/dom.
 import { saveCsv, saveDataUrl } from "../lib/download.js";
 import { explain } from "../lib/api.js";
 import { count, significant } from "../lib/format.js";
+import { spoken } from "../lib/words.js";
+import { simulatedBadge } from "../parts/parts.js";
 
 const TABLE_ROWS = 500;
 const REDRAW_MS = 250;
@@ -171,8 +173,17 @@ function cell(value, whole) {
     return whole ? count(value) : significant(value, 4);
 }
 
+/** OPTION, of a chart, with its axes and series named as they are for simulated trials. */
+function renamed(option, simulated) {
+    if (!option || !simulated) return option;
+    const named = (list) =>
+        Array.isArray(list) ? list.map(named) : list && { ...list, name: spoken(list.name, true) };
+    const parts = ["xAxis", "yAxis", "parallelAxis", "series"].filter((key) => option[key]);
+    return { ...option, ...Object.fromEntries(parts.map((key) => [key, named(option[key])])) };
+}
+
 /**
- * A panel with a chart. SPEC:
+ * A panel with a chart. Where ctx.simulated is set, so are the trials, and all that the panel shows says so. SPEC:
  *   title, note, name   heading, explanation, stem of file names
  *   option(data, palette, width)  the chart's options, or null when there is nothing to draw
  *   table(data)         {columns: [names with units], rows: [[cells]]}
@@ -184,7 +195,19 @@ function cell(value, whole) {
  *   onClick(params), ready(chart)   events of the chart
  * ctx is the page's context: the chart dies with the page. Returns {element, set(data)}.
  */
-export function chartPanel(ctx, spec) {
+export function chartPanel(ctx, written) {
+    const say = (text) => spoken(text, ctx.simulated);
+    const spec = {
+        ...written,
+        title: say(written.title),
+        note: say(written.note),
+        summary: (data) => say(written.summary?.(data) ?? ""),
+        option: (...given) => renamed(written.option(...given), ctx.simulated),
+        table(data) {
+            const t = written.table(data);
+            return { ...t, columns: t.columns.map(say) };
+        },
+    };
     const id = uniqueId("chart");
     const canvas = h("div", { class: "chart-canvas", role: "img", "aria-label": spec.title });
     canvas.style.setProperty("height", "100%");
@@ -262,6 +285,7 @@ export function chartPanel(ctx, spec) {
             "div",
             { class: "panel-head" },
             h("h2", { id }, spec.title),
+            simulatedBadge(ctx),
             h("span", { class: "grow" }),
             spec.tools ?? null,
             h("span", { class: "tools" }, tableButton, csvButton, pngButton),
@@ -370,7 +394,7 @@ export function chartPanel(ctx, spec) {
         if (!there)
             setText(
                 nothing,
-                (typeof spec.none === "function" ? spec.none(data) : spec.none) ??
+                say(typeof spec.none === "function" ? spec.none(data) : spec.none) ??
                     "Nothing to show yet.",
             );
     }
@@ -401,7 +425,7 @@ export function chartPanel(ctx, spec) {
         csvButton.disabled = option === null;
         if (option === null) return;
         if (spec.minWidth) canvas.style.setProperty("min-width", `${spec.minWidth(data)}px`);
-        canvas.setAttribute("aria-label", `${spec.title}. ${spec.summary?.(data) ?? ""}`);
+        canvas.setAttribute("aria-label", `${spec.title}. ${spec.summary(data)}`);
         // A zoomed page has other pixels: a chart keeps those that it was made with.
         if (chart && ratio !== devicePixelRatio) discard();
         if (!chart) {
@@ -459,7 +483,7 @@ export function chartPanel(ctx, spec) {
             drawSoon();
         },
         setNote(text) {
-            note.textContent = text;
+            note.textContent = say(text);
         },
         chart: () => chart,
     };

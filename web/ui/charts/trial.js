@@ -433,16 +433,19 @@ export const memoryBars = {
                         ]),
                     ),
             }),
-            series: [bar("planned", 1, p.series[7]), bar("measured", 2, p.series[0])],
+            series: [
+                bar("planned", 1, p.series[7]),
+                ...(memory?.measured ? [bar("measured", 2, p.series[0])] : []),
+            ],
         };
     },
     summary: ({ memory }) =>
-        `Planned ${bytes(memory?.planned?.total)}, measured ${bytes(memory?.measured?.total)}.`,
+        `Planned ${bytes(memory?.planned?.total)}${memory?.measured ? `, measured ${bytes(memory.measured.total)}` : ""}.`,
     table: ({ memory }) => ({
-        columns: ["class", "planned bytes", "measured bytes"],
+        columns: ["class", "planned bytes", ...(memory?.measured ? ["measured bytes"] : [])],
         rows: [
             ...memoryRows(memory),
             ["total", memory?.planned?.total ?? null, memory?.measured?.total ?? null],
-        ],
+        ].map((r) => (memory?.measured ? r : r.slice(0, 2))),
     }),
 };

@@ -4,7 +4,7 @@ export const TRIAL_STATES = {
     queued: ["○", "wait", "waits for a slot"],
     starting: ["◔", "run", "its processes are being started"],
     running: ["◑", "run", "is training"],
-    ok: ["✓", "good", "ran and was measured"],
+    ok: ["✓", "good", "ran to its end"],
     oom: ["▲", "bad", "did not fit into memory"],
     illegal: ["⊘", "bad", "the trainer refused the layout"],
     numeric: ["∞", "bad", "the loss became infinite or not a number"],
@@ -17,10 +17,26 @@ export const TRIAL_STATES = {
     cancelled: ["–", "wait", "was cancelled"],
 };
 
+/** Said of every result of a simulated campaign: the badge, and what it means. */
+export const SIMULATED = [
+    "simulated",
+    "no training job ran: every number is the simulator's, none is a measurement",
+];
+
+/**
+ * TEXT of a page or a chart as it is for a SIMULATED campaign, of which nothing was measured. Charts and tiles are written for
+ * real campaigns; all that they say goes through here.
+ */
+export function spoken(text, simulated) {
+    if (!simulated || typeof text !== "string") return text;
+    if (text === "tokens/s") return "simulated tokens/s";
+    return text.replace(/\b(m)easured\b/gi, (_, m) => (m === "M" ? "Simulated" : "simulated"));
+}
+
 export const CAMPAIGN_STATES = {
     running: ["◑", "run", "trials are being run"],
     paused: ["‖", "warn", "running trials finish, none starts"],
-    verifying: ["◔", "run", "winner and baseline are measured again, in turn"],
+    verifying: ["◔", "run", "winner and baseline are run again, in turn"],
     done: ["✓", "good", "the search has ended"],
     cancelled: ["–", "wait", "was cancelled"],
     failed: ["✕", "bad", "cannot go on"],
@@ -51,8 +67,8 @@ export const STOPPED_TRIAL = new Set(["timeout", "pruned"]);
 export const KINDS = {
     baseline: "what a person would have tried first",
     search: "proposed by the search",
-    repeat: "a layout measured again",
-    verify: "winner or baseline, measured again after the search",
+    repeat: "a layout tried again",
+    verify: "winner or baseline, run again after the search",
 };
 
 // In the order in which a page shows them.

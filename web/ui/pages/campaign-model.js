@@ -4,6 +4,7 @@ import { fill, h } from "../lib/dom.js";
 import { chartPanel } from "../charts/panel.js";
 import { fitCalibration, memoryModel, pareto, speedModel } from "../charts/model.js";
 import { go } from "../lib/router.js";
+import { spoken } from "../lib/words.js";
 
 export const modelTab = {
     key: "model",
@@ -29,7 +30,10 @@ export const modelTab = {
         const update = () => {
             const data = { trials: store.all() };
             charts.forEach(([, chart]) => chart.set(data));
-            verdict.textContent = `Throughput: ${speedModel.summary(data) || "nothing to compare yet."}`;
+            verdict.textContent = spoken(
+                `Throughput: ${speedModel.summary(data) || "nothing to compare yet."}`,
+                ctx.simulated,
+            );
         };
         fill(
             body,

@@ -15,7 +15,7 @@ import {
 } from "../lib/format.js";
 import { go, href, setQuery } from "../lib/router.js";
 import { local } from "../lib/store.js";
-import { KINDS, LAYOUT_KEYS, TRIAL_STATES } from "../lib/words.js";
+import { KINDS, LAYOUT_KEYS, TRIAL_STATES, spoken } from "../lib/words.js";
 import { bestOption, bestSummary, bestTable } from "../charts/best.js";
 import { chartPanel } from "../charts/panel.js";
 import { empty, pairs, panel, trialBadge } from "../parts/parts.js";
@@ -56,7 +56,7 @@ function trialColumns(campaign, picked) {
         },
         {
             key: "tokens",
-            title: "Tokens/s",
+            title: campaign().simulated ? "Simulated tokens/s" : "Tokens/s",
             sort: "tokens_per_s",
             num: true,
             cell: (t) => [
@@ -102,8 +102,8 @@ function trialColumns(campaign, picked) {
             sort: "memory",
             optional: true,
             num: true,
-            help: "of the worst rank, measured",
-            cell: (t) => bytes(t.memory?.measured?.total),
+            help: "of the worst rank",
+            cell: (t) => bytes((t.simulated ? t.memory?.planned : t.memory?.measured)?.total),
         },
         {
             key: "expected",
@@ -367,7 +367,10 @@ function drawProposal(body, page) {
             ["Expected", rate(t.predicted?.tokens_per_s)],
             ["Memory expected", bytes(t.predicted?.memory_bytes)],
             ["Fits with", percent(t.predicted?.p_fits, 0)],
-            t.tokens_per_s !== null && ["Measured", rate(t.tokens_per_s)],
+            t.tokens_per_s !== null && [
+                spoken("Measured", page.campaign().simulated),
+                rate(t.tokens_per_s),
+            ],
             keys.length && [
                 "All keys",
                 h(

@@ -17,13 +17,14 @@ import {
 } from "../lib/format.js";
 import { openStream } from "../lib/live.js";
 import { go, href, setQuery } from "../lib/router.js";
-import { reasonText } from "../lib/words.js";
+import { SIMULATED, reasonText } from "../lib/words.js";
 import {
     campaignBadge,
     confirmDialog,
     failure,
     loading,
     notice,
+    simulatedBadge,
     tabs,
     tile,
     tiles,
@@ -87,7 +88,8 @@ function brief(t) {
         predicted: t.predicted,
         mfu: t.mfu ?? null,
         seconds: t.seconds ?? null,
-        measured_bytes: t.memory?.measured?.total ?? null,
+        // What is simulated needs just what was planned for it.
+        measured_bytes: (t.simulated ? t.memory?.planned : t.memory?.measured)?.total ?? null,
         planned_bytes: t.memory?.planned?.total ?? null,
         started: t.started,
         ended: t.ended,
@@ -136,7 +138,7 @@ function trialStore() {
 function summaryTiles() {
     const best = tile(
         "Best so far",
-        "the fastest layout measured, and the 95 % interval of its throughput",
+        "the fastest layout tried, and the 95 % interval of its throughput",
     );
     const baseline = tile("Baseline", "what a person would have tried first");
     const gain = tile("Gain", "throughput of the best over the baseline");
@@ -148,20 +150,20 @@ function summaryTiles() {
     const clock = tile("Time", "while the campaign was running");
     const cost = tile(
         "Device time",
-        "devices times seconds; saved is an estimate against trying every legal layout",
+        "devices times seconds, against an estimate of what trying every legal layout would take",
     );
     const link = (c, r) => [
         h("a", { href: href(["campaigns", c.id, "trials", r.trial]) }, `trial ${r.trial}`),
         ` · ${r.text}`,
     ];
     const noted = (...nodes) => h("span", {}, nodes.flat());
-    const within = (r) => `95 %: ${interval(r.lo, r.hi)}`;
+    const within = (r) => `${r.simulated ? "simulated, " : ""}95 %: ${interval(r.lo, r.hi)}`;
 
     function gainNote(c) {
         const v = c.verify;
         if (v?.verdict)
-            return `measured again in turn: ${ratio(v.lo)} – ${ratio(v.hi)}, ${v.verdict}`;
-        return c.state === "verifying" ? "is being measured again" : "";
+            return `${v.simulated ? "simulated" : "measured"} again in turn: ${ratio(v.lo)} – ${ratio(v.hi)}, ${v.verdict}`;
+        return c.state === "verifying" ? "is being run again" : "";
     }
 
     // The campaign tells of its time when something happens; a trial may take minutes in between.
@@ -184,7 +186,7 @@ function summaryTiles() {
             rate(c.best?.tokens_per_s),
             c.best
                 ? noted(within(c.best), h("br"), link(c, c.best))
-                : "no trial measured yet",
+                : "no trial has succeeded yet",
         );
         baseline.set(
             rate(c.baseline?.tokens_per_s),
@@ -209,7 +211,8 @@ function summaryTiles() {
         told = performance.now();
         drawClock(c);
         const saved = savedDeviceSeconds(c);
-        cost.set(deviceTime(p.device_s), saved ? `about ${deviceTime(saved)} saved` : "");
+        if (c.simulated) cost.set(NONE, "simulated: no device was used");
+        else cost.set(deviceTime(p.device_s), saved ? `about ${deviceTime(saved)} saved` : "");
     }
     return { element: tiles(best, baseline, gain, mfu, trials, clock, cost), update, drawClock };
 }
@@ -253,7 +256,7 @@ function actionBar(ctx, campaign, changed) {
             await confirmed(
                 "Cancel",
                 `Cancel ${isolated(c.name.slice(0, 80))}?`,
-                "Running trials are killed. What was measured stays.",
+                "Running trials are killed. Results so far stay.",
                 "Cancel the campaign",
             )
         )
@@ -315,6 +318,7 @@ export async function render(ctx) {
     const coming = tab === "overview" ? firstTrials(ctx) : null;
     let campaign = await get(campaignPath(id), null, ctx.signal);
     let changes = 0;
+    ctx.simulated = campaign.simulated;
     const store = trialStore();
     const name = h("h1", {});
     const badge = h("span", {});
@@ -344,8 +348,15 @@ export async function render(ctx) {
     function drawHead() {
         ctx.title(`${campaign.name.slice(0, 60)} (${campaign.state})`);
         name.textContent = campaign.name;
-        badge.replaceChildren(campaignBadge(campaign.state));
-        reason.textContent = [reasonText(campaign.reason), modelText(campaign)].filter(Boolean).join(" · ");
+        badge.replaceChildren(campaignBadge(campaign.state), " ", simulatedBadge(campaign) ?? "");
+        reason.textContent = [
+            reasonText(campaign.reason),
+            campaign.simulated && SIMULATED[1],
+            modelText(campaign),
+            warmText(campaign.warm_start),
+        ]
+            .filter(Boolean)
+            .join(" · ");
         heads.update(campaign);
         actions.update();
         page.readers.forEach((fn) => fn(campaign));
@@ -439,7 +450,14 @@ export async function render(ctx) {
 }
 
 /** "mixtral-tiny · local, 2 devices · 32 sequences a step" */
-export function modelText(c) {
+export /** What informs the search besides its own trials. */
+function warmText(w) {
+    if (!w) return "";
+    const simulated = w.simulated ? `, ${count(w.simulated)} of them simulated` : "";
+    return `informed by ${count(w.trials)} trials of earlier campaigns${simulated}`;
+}
+
+function modelText(c) {
     const devices =
         c.cluster?.nodes && c.cluster?.devices_per_node
             ? c.cluster.nodes * c.cluster.devices_per_node

@@ -5,7 +5,7 @@ import { atMostEvery, fill, h } from "../lib/dom.js";
 import { count, deviceTime, interval, ratio, rateNumber, seconds, time } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
 import { CAMPAIGN_STATES, FAILED_TRIAL, STOPPED_TRIAL, reasonText } from "../lib/words.js";
-import { campaignBadge, empty } from "../parts/parts.js";
+import { campaignBadge, empty, simulatedBadge } from "../parts/parts.js";
 import { listTable } from "../parts/list.js";
 
 /** "2 oom, 1 crash" */
@@ -29,6 +29,7 @@ export function stoppedText(byState) {
  * Device-seconds that trying every legal layout would have cost beyond what was spent, at the mean cost of a trial so far.
  */
 export function savedDeviceSeconds(c) {
+    if (c.simulated) return null; // no device was used, and what trials would take is what is to be found out
     const { trials, device_s } = c.progress ?? {};
     const legal = c.space?.legal;
     if (!trials || !device_s || !legal || legal <= trials) return null;
@@ -74,6 +75,7 @@ const COLUMNS = [
         plain: true,
         cell: (c) => [
             campaignBadge(c.state),
+            c.simulated && [" ", simulatedBadge(c)],
             c.reason && h("div", { class: "soft" }, reasonText(c.reason)),
         ],
     },
@@ -87,6 +89,7 @@ const COLUMNS = [
                 ? [
                       rateNumber(c.best.tokens_per_s),
                       h("div", { class: "soft" }, interval(c.best.lo, c.best.hi)),
+                      c.simulated && h("div", { class: "soft" }, "simulated"),
                   ]
                 : "–",
     },
@@ -117,7 +120,7 @@ const COLUMNS = [
         title: "Spent",
         num: true,
         cell: (c) => [
-            deviceTime(c.progress?.device_s),
+            c.simulated ? "–" : deviceTime(c.progress?.device_s),
             savedDeviceSeconds(c) &&
                 h(
                     "div",

@@ -20,7 +20,7 @@ import { turns } from "../lib/turn.js";
 import { LAYOUT_KEYS, MEMORY_CLASSES, PHASES, ordered, phaseColour } from "../lib/words.js";
 import { bestSoFar, bounds } from "../charts/best.js";
 import { axes, chartPanel, legend, narrow, short, tip, tooltip } from "../charts/panel.js";
-import { campaignBadge, empty, failure, loading, trialBadge } from "../parts/parts.js";
+import { campaignBadge, empty, failure, loading, notice, simulatedBadge, trialBadge } from "../parts/parts.js";
 import { failuresText } from "./campaigns.js";
 
 const MOST = 5;
@@ -74,6 +74,32 @@ function sideBySide(caption, heads, rows) {
     );
 }
 
+/** Simulated ones beside real ones: the numbers are of two kinds. */
+function mixedNotice(items) {
+    const n = items.filter((x) => x.simulated).length;
+    return (
+        n > 0 &&
+        n < items.length &&
+        notice(
+            "warn",
+            "Some of these are simulated and some were measured: what the simulator says does not compare with a measurement.",
+        )
+    );
+}
+
+const simulatedRow = (items) => [
+    "Simulated",
+    items.map((x) => simulatedBadge(x) ?? "no"),
+];
+
+/** What a page shows of ITEMS is simulated if all of them are. */
+function markAll(ctx, items) {
+    ctx.simulated = items.every((x) => x.simulated);
+}
+
+/** By class; of a simulated trial what was planned, which is all that it has. */
+const memoryOf = (t) => (t.simulated ? t.memory?.planned : t.memory?.measured);
+
 function trialRows(trials) {
     const base = trials[0].tokens_per_s;
     const row = (name, fn) => [name, trials.map(fn)];
@@ -82,13 +108,14 @@ function trialRows(trials) {
     );
     return [
         row("State", (t) => trialBadge(t.state)),
+        simulatedRow(trials),
         row("Throughput", (t) => rate(t.tokens_per_s)),
         row("95 % interval, tokens/s", (t) => (bounds(t) ? interval(...bounds(t)) : NONE)),
         row("vs the first", (t) => (base && t.tokens_per_s ? ratio(t.tokens_per_s / base) : NONE)),
         row("Expected", (t) => rate(t.predicted?.tokens_per_s)),
         row("Step", (t) => ms(t.step_ms?.median)),
         row("MFU", (t) => percent(t.mfu)),
-        row("Memory of the worst rank", (t) => bytes(t.memory?.measured?.total)),
+        row("Memory of the worst rank", (t) => bytes(memoryOf(t)?.total)),
         row("Loss, last, nats a token", (t) => significant(t.loss?.last, 4)),
         row("Failure", (t) => t.failure?.detail ?? NONE),
         ...keys.map((k) => row(k, (t) => String(t.layout?.[k] ?? NONE))),
@@ -159,6 +186,7 @@ async function showTrials(ctx, body, list) {
     const trials = await Promise.all(
         list.map(([id, n]) => get(trialPath(id, n), null, ctx.signal)),
     );
+    markAll(ctx, trials);
     const many = new Set(list.map(([id]) => id)).size > 1;
     const label = (t) => (many ? `${t.campaign} / ${t.n}` : `trial ${t.n}`);
     const heads = trials.map((t) =>
@@ -166,6 +194,7 @@ async function showTrials(ctx, body, list) {
     );
     fill(
         body,
+        mixedNotice(trials),
         sideBySide("trials side by side", heads, trialRows(trials)),
         h("br"),
         h(
@@ -184,10 +213,10 @@ async function showTrials(ctx, body, list) {
             ),
             stackChart(
                 ctx,
-                "Memory measured",
+                trials.some((t) => t.simulated) ? "Memory by class" : "Memory measured",
                 "compare-memory",
                 trials.map(label),
-                trials.map((t) => t.memory?.measured),
+                trials.map(memoryOf),
                 MEMORY_CLASSES,
                 "MiB",
                 1024 ** 2,
@@ -201,6 +230,7 @@ function campaignRows(list) {
     const row = (name, fn) => [name, list.map(fn)];
     return [
         row("State", (c) => campaignBadge(c.state)),
+        simulatedRow(list),
         row("Model", (c) => c.model?.name ?? NONE),
         row("Cluster", (c) => c.cluster?.name ?? NONE),
         row("Global batch", (c) => `${c.workload?.global_batch ?? NONE} sequences`),
@@ -212,7 +242,7 @@ function campaignRows(list) {
         row("vs baseline", (c) => ratio(c.verify?.ratio ?? c.best?.ratio)),
         row("Trials", (c) => String(c.progress?.trials ?? NONE)),
         row("Failures", (c) => failuresText(c.progress?.by_state) || "none"),
-        row("Spent", (c) => deviceTime(c.progress?.device_s)),
+        row("Spent", (c) => (c.simulated ? NONE : deviceTime(c.progress?.device_s))),
         row("Time", (c) => seconds(c.progress?.elapsed_s)),
         row("Search", (c) =>
             [
@@ -227,13 +257,14 @@ function campaignRows(list) {
 
 async function showCampaigns(ctx, body, ids) {
     const list = await Promise.all(ids.map((id) => get(campaignPath(id), null, ctx.signal)));
+    markAll(ctx, list);
     const curves = new Map(ids.map((id) => [id, []]));
     const chart = chartPanel(ctx, {
         title: "Best so far",
         name: "compare-best",
         note: "Over the number of trials.",
         size: "tall",
-        none: "No trial has been measured.",
+        none: "No trial has succeeded.",
         option: ({ rows }, p) =>
             rows.some((r) => r.curve.length)
                 ? {
@@ -285,6 +316,7 @@ async function showCampaigns(ctx, body, ids) {
     );
     fill(
         body,
+        mixedNotice(list),
         sideBySide("campaigns side by side", heads, campaignRows(list)),
         h("br"),
         h("div", { class: "grid" }, chart.element),
@@ -315,7 +347,7 @@ async function showCampaigns(ctx, body, ids) {
     );
     chart.set({
         rows: list.map((c) => ({
-            name: `${isolated(c.name.slice(0, 40))} (${c.id})`,
+            name: `${isolated(c.name.slice(0, 40))} (${c.id}${c.simulated ? ", simulated" : ""})`,
             curve: curves.get(c.id),
         })),
     });

@@ -5,7 +5,7 @@ import { fill, h } from "../lib/dom.js";
 import { copyText, saveText } from "../lib/download.js";
 import { href, setQuery } from "../lib/router.js";
 import { turns } from "../lib/turn.js";
-import { failure, loading, notice, panel } from "../parts/parts.js";
+import { failure, loading, notice, panel, simulatedBadge } from "../parts/parts.js";
 
 /** Targets as the service lists them: names, or objects with name, title, version, wrappers. */
 async function targets(signal) {
@@ -51,6 +51,7 @@ export async function render(ctx) {
         ["", ...wrappers].map((w) => h("option", { value: w }, w || "nothing")),
     );
     const loss = h("input", { type: "checkbox", onchange: show });
+    const leave = h("input", { type: "checkbox", onchange: show });
     const about = h("p", { class: "sub" });
     const body = h("div", { "aria-live": "polite" });
     const next = turns(ctx);
@@ -73,11 +74,24 @@ export async function render(ctx) {
         ]
             .filter(Boolean)
             .join(" · ");
+        if (campaign.simulated && !leave.checked) {
+            fill(
+                body,
+                notice(
+                    "warn",
+                    "This campaign is simulated: no training job has run this layout. It can be written all the same; the file then says so.",
+                ),
+            );
+            return;
+        }
         fill(body, loading("the export"));
         try {
             const [text, response] = await getText(
                 campaignPath(id, `/export/${encodeURIComponent(name)}`),
-                loss.checked ? { allow_loss: "true" } : null,
+                {
+                    ...(loss.checked && { allow_loss: "true" }),
+                    ...(leave.checked && { allow_simulated: "true" }),
+                },
                 now.signal,
             );
             const code = h("pre", { class: "code", tabindex: "0" }, text);
@@ -133,7 +147,7 @@ export async function render(ctx) {
             h("a", { href: href(["campaigns", id]) }, h("bdi", {}, campaign.name.slice(0, 80))),
             " / export",
         ),
-        h("h1", {}, "Export"),
+        h("div", { class: "head" }, h("h1", {}, "Export"), simulatedBadge(campaign)),
         h(
             "p",
             { class: "sub" },
@@ -156,6 +170,7 @@ export async function render(ctx) {
             field("Target", select),
             wrappers.length > 0 && field("Wrapped in", wrap),
             h("label", {}, loss, "write it even if something is lost"),
+            campaign.simulated && h("label", {}, leave, "write it although it is simulated"),
         ),
         about,
         body,
@@ -167,7 +182,7 @@ export async function render(ctx) {
             body,
             notice(
                 "warn",
-                "Export needs a measured trial; come back when the first one has ended.",
+                "Export needs a trial that succeeded; come back when the first one has ended.",
             ),
         );
 }

@@ -1,4 +1,4 @@
-// Measured here, run there: a campaign's trials carried to other numbers of devices, how well that went before, and
+// Tried here, run there: a campaign's trials carried to other numbers of devices, how well that went before, and
 // published studies asked again.
 
 import { campaignPath, explain, get, post } from "../lib/api.js";
@@ -6,9 +6,10 @@ import { fill, h, whileBusy } from "../lib/dom.js";
 import { count, counted, interval, isolated, percent, rate, rateNumber } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
 import { turns } from "../lib/turn.js";
+import { spoken } from "../lib/words.js";
 import { chartPanel } from "../charts/panel.js";
 import { efficiency, study, throughput } from "../charts/scaling.js";
-import { empty, loading, notice, panel, table } from "../parts/parts.js";
+import { empty, loading, notice, panel, simulatedBadge, table } from "../parts/parts.js";
 
 const SIZES = "1, 2, 4, 8, 16, 32, 64";
 
@@ -39,6 +40,7 @@ function scalingPanel(kind, answer) {
                 kind === "weak"
                     ? "The batch grows with the devices."
                     : "The batch stays what it was.",
+            tools: simulatedBadge(answer) ?? [],
         },
         table(
             `table of ${kind} scaling`,
@@ -65,7 +67,7 @@ function earlierPanel(list) {
     const inside = list.filter((e) => e.inside).length;
     const note = list.length
         ? `${counted(list.length, "projection")} measured since; ${inside} within the 95 % interval.`
-        : "No earlier projection has been measured yet: a later trial of a projected layout appears here by itself.";
+        : "No trial has tested an earlier projection yet: a later one of a projected layout appears here by itself. A simulated trial is no test.";
     return panel(
         "Errors of earlier projections",
         { note },
@@ -85,7 +87,7 @@ function earlierPanel(list) {
                 list.map((e) => [
                     count(e.devices),
                     e.text,
-                    rateNumber(e.projected),
+                    [rateNumber(e.projected), e.simulated && [" ", simulatedBadge(e)]],
                     interval(e.lo, e.hi),
                     rateNumber(e.measured),
                     signed(e.error),
@@ -112,14 +114,17 @@ function select(title, options, onchange) {
 function projection(ctx, campaigns, clusters) {
     const campaign = select(
         "Campaign",
-        campaigns.map((c) => [c.id, `${isolated(c.name.slice(0, 80))} (${c.id})`]),
+        campaigns.map((c) => [
+            c.id,
+            `${isolated(c.name.slice(0, 80))} (${c.id}${c.simulated ? ", simulated" : ""})`,
+        ]),
         () => setQuery({ campaign: campaign.element.value }),
     );
     const layouts = select("Layouts", [
         ["winner", "the winner's shape"],
         ["best", "the fastest of the space"],
     ]);
-    const cluster = select("Cluster", [["", "where it was measured"], ...clusters]);
+    const cluster = select("Cluster", [["", "that of the campaign"], ...clusters]);
     const sizes = h("input", { value: SIZES, "aria-describedby": "sizes-error" });
     const error = h("span", { class: "field-error", role: "status", id: "sizes-error" });
     const button = h("button", { class: "primary" }, "Project");
@@ -129,6 +134,7 @@ function projection(ctx, campaigns, clusters) {
         campaign.element.value = ctx.query.campaign;
 
     function show(now, strong, weak) {
+        now.simulated = strong.simulated;
         const charts = [throughput, efficiency].map((spec) => {
             const chart = chartPanel(now, {
                 ...spec,
@@ -144,8 +150,9 @@ function projection(ctx, campaigns, clusters) {
             h(
                 "p",
                 { class: "sub", role: "status" },
-                `Measured: ${rate(base.tokens_per_s)} on ${counted(base.devices, "device")}, batch ${count(base.global_batch)} (${base.text}). ` +
-                    `Learned from ${counted(k.trials, "trial")}: ${k.factor.toPrecision(3)} times the seconds that the cost model expects (95 %: ${k.lo.toPrecision(3)} – ${k.hi.toPrecision(3)}).`,
+                strong.simulated && [simulatedBadge(strong), " "],
+                `${spoken("Measured", base.simulated)}: ${rate(base.tokens_per_s)} on ${counted(base.devices, "device")}, batch ${count(base.global_batch)} (${base.text}). ` +
+                    `Learned from ${counted(k.trials, "trial")}${k.simulated ? ` (${k.simulated === k.trials ? "all" : count(k.simulated)} simulated)` : ""}: ${k.factor.toPrecision(3)} times the seconds that the cost model expects (95 %: ${k.lo.toPrecision(3)} – ${k.hi.toPrecision(3)}).`,
             ),
             h("div", { class: "grid" }, charts),
             scalingPanel("strong", strong),
@@ -182,8 +189,8 @@ function projection(ctx, campaigns, clusters) {
 
     if (!campaigns.length)
         return empty(
-            "Nothing measured yet",
-            h("p", {}, "A campaign whose trials have been measured can be carried to other scales."),
+            "Nothing to project yet",
+            h("p", {}, "A campaign with a successful trial can be carried to other scales."),
             h("p", {}, h("a", { href: href(["new"]) }, "Start a campaign")),
         );
     fill(
@@ -308,7 +315,7 @@ export async function render(ctx) {
         h(
             "p",
             { class: "sub" },
-            "Measured here, run there: trials at small scale calibrate the cost model, which then speaks of other sizes and machines.",
+            "Tried here, run there: trials at small scale calibrate the cost model, which then speaks of other sizes and machines.",
         ),
         projection(
             ctx,

@@ -43,6 +43,7 @@ import {
     notice,
     pairs,
     panel,
+    simulatedBadge,
     tile,
     tiles,
     trialBadge,
@@ -60,13 +61,13 @@ function trialTiles() {
     const gain = tile("vs baseline");
     const step = tile(
         "Step time",
-        "median of the measured steps, and the half-width of its 95 % interval",
+        "median of the steps after the warm-up, and the half-width of its 95 % interval",
     );
     const mfu = tile(
         "MFU",
         "model FLOP utilisation: 3 × forward, no recompute, over the peak of all devices",
     );
-    const memory = tile("Memory of the worst rank", "measured; planned below");
+    const memory = tile("Memory of the worst rank", "what it took; planned below");
     const loss = tile("Loss, nats a token", "of the last step, and of the first");
     const took = tile("Took");
     return {
@@ -75,7 +76,7 @@ function trialTiles() {
             const b = bounds(t);
             speed.set(
                 rate(t.tokens_per_s),
-                b ? `95 %: ${interval(...b)}` : `expected ${rate(t.predicted?.tokens_per_s)}`,
+                b ? `${t.simulated ? "simulated, " : ""}95 %: ${interval(...b)}` : `expected ${rate(t.predicted?.tokens_per_s)}`,
             );
             const base = campaign.baseline?.tokens_per_s;
             gain.set(
@@ -100,7 +101,7 @@ function trialTiles() {
                 t.tokens_per_s && t.mfu === null ? "the peak of the device is unknown" : "",
             );
             memory.set(
-                bytes(t.memory?.measured?.total),
+                bytes((t.simulated ? t.memory?.planned : t.memory?.measured)?.total),
                 `planned ${bytes(t.memory?.planned?.total ?? t.predicted?.memory_bytes)}`,
             );
             loss.set(
@@ -247,10 +248,11 @@ function layoutPanel(t, campaign) {
 }
 
 /** How this layout is run again by the bundled trainer: two commands, or its configuration as a file. */
-function reproducePanel(id, n, world, signal) {
+function reproducePanel(id, n, world, { signal, simulated }) {
     const file = `trial-${id}-${n}.json`;
+    const leave = simulated ? "--allow-simulated " : "";
     const commands = [
-        `partune export ${id} --to partune --trial ${n} --output ${file}`,
+        `partune export ${id} --to partune --trial ${n} ${leave}--output ${file}`,
         `mpiexec -n ${world ?? "RANKS"} partune-train --config ${file}`,
     ].join("\n");
     const code = h("pre", { class: "code commands", tabindex: "0" }, commands);
@@ -262,7 +264,11 @@ function reproducePanel(id, n, world, signal) {
 
     async function load() {
         try {
-            const [text] = await getText(campaignPath(id, "/export/partune"), { trial: n }, signal);
+            const [text] = await getText(
+                campaignPath(id, "/export/partune"),
+                { trial: n, ...(simulated && { allow_simulated: "true" }) },
+                signal,
+            );
             fill(
                 place,
                 h("pre", { class: "code", tabindex: "0" }, text),
@@ -282,7 +288,7 @@ function reproducePanel(id, n, world, signal) {
         }
     }
     return panel(
-        "Run it again",
+        simulated ? "Run it for real" : "Run it again",
         {
             className: "w4",
             note: "With the bundled trainer:",
@@ -353,6 +359,7 @@ export async function render(ctx) {
     let campaign = firstCampaign;
     let best = null; // the campaign's best trial, where it is another
     let trial = first;
+    ctx.simulated = first.simulated;
     let last = newestNow;
     const steps = stepStore();
 
@@ -398,7 +405,7 @@ export async function render(ctx) {
     function drawTrial() {
         ctx.title(`Trial ${n} (${trial.state})`);
         heading.textContent = `Trial ${n}`;
-        badge.replaceChildren(trialBadge(trial.state));
+        badge.replaceChildren(trialBadge(trial.state), " ", simulatedBadge(trial) ?? "");
         layoutText.textContent = trial.text ?? "";
         fill(failurePlace, failureNotice(trial));
         heads.update(trial, campaign);
@@ -414,7 +421,7 @@ export async function render(ctx) {
                     LIVE_TRIAL.has(trial.state)
                         ? "Known when the trial has ended."
                         : trial.tokens_per_s === null
-                          ? "This trial was not measured."
+                          ? "This trial gave no result."
                           : "This trainer does not say where the time of a step went.",
                 ),
             );
@@ -545,7 +552,7 @@ export async function render(ctx) {
         layoutText,
         failurePlace,
         heads.element,
-        h("div", { class: "grid" }, layoutPlace, reproducePanel(id, n, first.layout?.world, ctx.signal)),
+        h("div", { class: "grid" }, layoutPlace, reproducePanel(id, n, first.layout?.world, ctx)),
         h(
             "div",
             { class: "grid" },

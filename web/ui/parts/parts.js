@@ -2,7 +2,7 @@
 
 import { explain } from "../lib/api.js";
 import { afterPaint, h, keepFocus, uniqueId } from "../lib/dom.js";
-import { CAMPAIGN_STATES, TRIAL_STATES } from "../lib/words.js";
+import { CAMPAIGN_STATES, SIMULATED, TRIAL_STATES } from "../lib/words.js";
 
 function badge(table, state) {
     const [sign, tone, help] = table[state] ?? ["?", "wait", ""];
@@ -17,11 +17,15 @@ function badge(table, state) {
 export const trialBadge = (state) => badge(TRIAL_STATES, state);
 export const campaignBadge = (state) => badge(CAMPAIGN_STATES, state);
 
+/** Beside the name of what is simulated, which its resource OF says; null beside what is not. */
+export const simulatedBadge = (of) =>
+    of?.simulated ? h("span", { class: "badge warn", title: SIMULATED[1] }, SIMULATED[0]) : null;
+
 /** A tile of the strip at the head of a page; set(value, note) changes it. */
-export function tile(name, help) {
+export function tile(name, help = "") {
     const value = h("dd", {}, "–");
     const note = h("dd", { class: "note" });
-    const element = h("div", { class: "tile", title: help }, h("dt", {}, name), value, note);
+    const element = h("div", { class: "tile", title: help || null }, h("dt", {}, name), value, note);
     return {
         element,
         set(text, more = "") {
