@@ -2,7 +2,7 @@
  * Trials and their life, in one table of transitions:
  *
  *     queued -> starting -> running -> ok | oom | illegal | numeric | timeout | hang | crash
- *        ^________|___________|        | node_fail | preempted | cancelled | pruned
+ *        ^________|___________|        | node_fail | preempted | cancelled | pruned | implausible
  *
  * (back to queued: another attempt). Each transition is one UPDATE whose WHERE names the states
  * that it leaves.
@@ -64,7 +64,7 @@ static const struct db_column columns[] = {
 
 static const char *const final_states[] = {"ok",        "oom",       "illegal", "numeric",
                                            "timeout",   "hang",      "crash",   "node_fail",
-                                           "preempted", "cancelled", "pruned"};
+                                           "preempted", "cancelled", "pruned",  "implausible"};
 
 bool db_trial_final(const char *state)
 {

@@ -471,17 +471,40 @@ json_t *pl_cost_json(const struct pl_cost *c)
     return v;
 }
 
-double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct pl_layout *l,
-              const struct pl_workload *w, double tokens_per_s)
+double pl_device_peak(const struct pl_device *d, int precision)
 {
-    const struct pl_device *d = &c->device;
-    double peak = l->precision == PL_FP8    ? d->tflops_fp8
-                  : l->precision == PL_BF16 ? d->tflops_bf16
-                                            : d->tflops_fp32;
+    double peak = precision == PL_FP8    ? d->tflops_fp8
+                  : precision == PL_BF16 ? d->tflops_bf16
+                                         : d->tflops_fp32;
+
+    return peak > 0 ? peak : 0;
+}
+
+/* Share of the peak of L's devices that FLOPS a token at TOKENS_PER_S are; negative: unknown. */
+static double share_of_peak(const struct pl_cluster *c, const struct pl_layout *l, double flops,
+                            double tokens_per_s)
+{
+    double peak = pl_device_peak(&c->device, l->precision);
 
     if (peak <= 0 || l->world <= 0)
         return -1;
-    return pl_model_flops_per_token(m, w->seq) * tokens_per_s / (peak * 1e12 * l->world);
+    return flops * tokens_per_s / (peak * 1e12 * l->world);
+}
+
+double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct pl_layout *l,
+              const struct pl_workload *w, double tokens_per_s)
+{
+    return share_of_peak(c, l, pl_model_flops_per_token(m, w->seq), tokens_per_s);
+}
+
+double pl_peak_share(const struct pl_model *m, const struct pl_cluster *c,
+                     const struct pl_layout *l, const struct pl_workload *w, double tokens_per_s)
+{
+    /* Scores and their product with the values: 2 x 2 seq heads head_dim a token forward, three
+     * times that with the backward pass; half of it is masked. */
+    double masked = 3 * 2.0 * w->seq * m->heads * m->head_dim * m->layers;
+
+    return share_of_peak(c, l, pl_model_flops_per_token(m, w->seq) - masked, tokens_per_s);
 }
 
 /* ---- the same pipeline, event by event ------------------------------------------------------- */

@@ -602,6 +602,17 @@ json_t *pl_plan_json(const struct pl_plan *x, const struct pl_problem *p);
 double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct pl_layout *l,
               const struct pl_workload *w, double tokens_per_s);
 
+/* Dense peak of a device in PRECISION (PL_FP32 ...), TFLOP/s; 0 where it is unknown. */
+double pl_device_peak(const struct pl_device *d, int precision);
+/*
+ * Share of its devices' peak, in its precision, that layout L needs at the least for TOKENS_PER_S:
+ * the FLOPs of pl_mfu without the half of the attention matrix that a causal mask hides, which
+ * kernels may leave out. Above 1 no machine can have done it, while at long sequences pl_mfu may be
+ * above 1. Negative where the peak is unknown.
+ */
+double pl_peak_share(const struct pl_model *m, const struct pl_cluster *c,
+                     const struct pl_layout *l, const struct pl_workload *w, double tokens_per_s);
+
 #include "plan/partune.h"
 #include "plan/project.h"
 

@@ -23,9 +23,10 @@ void tn_api_trial_list(struct web_request *rq)
 {
     static const char *const sorts[] = {"n",    "tokens_per_s", "state", "memory",
                                         "kind", "seconds",      NULL};
-    static const char *const states[] = {"queued",    "starting",  "running", "ok",        "oom",
-                                         "illegal",   "numeric",   "timeout", "hang",      "crash",
-                                         "node_fail", "preempted", "pruned",  "cancelled", NULL};
+    static const char *const states[] = {"queued", "starting",  "running",     "ok",
+                                         "oom",    "illegal",   "numeric",     "timeout",
+                                         "hang",   "crash",     "node_fail",   "preempted",
+                                         "pruned", "cancelled", "implausible", NULL};
     struct db_filter f;
     struct err e;
     AUTO_STR items = {0};

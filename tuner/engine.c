@@ -73,6 +73,7 @@ bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *t)
         {"numeric", SE_INFEASIBLE},
         {"timeout", SE_CENSORED},
         {"pruned", SE_CENSORED},
+        {"implausible", SE_CENSORED}, /* at the peak: true, and worth nothing */
         {"hang", SE_DISCARD},
         {"crash", SE_CRASHED},
         {"node_fail", SE_DISCARD},

@@ -25,7 +25,7 @@ static const struct rule rules[] = {
     {"numeric", SETTLE, 0},   {"timeout", SETTLE, 0},       {"pruned", SETTLE, 0},
     {"cancelled", SETTLE, 0}, {"hang", RETRY, 2},           {"crash", RETRY, 2},
     {"node_fail", RETRY, 5},  {"preempted", RETRY, 5},      {"data", PAUSE, 0},
-    {"io", PAUSE, 0},         {"requeued", RETRY, 1 << 30},
+    {"io", PAUSE, 0},         {"requeued", RETRY, 1 << 30}, {"implausible", SETTLE, 0},
 };
 
 struct cause {
@@ -155,6 +155,32 @@ static bool did_other_work(struct cause *c, const struct tn_attempt *a)
     return true;
 }
 
+/*
+ * No layout wins by a number that its devices cannot reach, either: a log read in another unit, or
+ * counted once a rank. The trial keeps the warning in place of a result.
+ */
+static bool is_implausible(struct cause *c, struct tn_attempt *a)
+{
+    static const char *const precisions[] = {
+        [PL_FP32] = "fp32", [PL_BF16] = "bf16", [PL_FP8] = "fp8"};
+    struct pl_problem p = tn_spec_problem(a->campaign->engine->spec);
+    const struct pl_layout *l = &a->trial->layout;
+    double rate = a->seen.tokens_per_s, peak = pl_device_peak(&p.cluster->device, l->precision);
+    double share = pl_peak_share(p.model, p.cluster, l, p.workload, rate);
+
+    if (!(share > 1)) /* the peak is unknown, or it was not passed */
+        return false;
+    a->bound = rate / share;
+    say(c, "implausible",
+        "%.6g tokens/s are %.1f %% MFU, %.4g TFLOP/s a device at the least, above its %s peak of "
+        "%.4g: not counted. Likely causes: a rate of another unit or scope in the log, a smaller "
+        "model or batch in the trainer's command, a faster precision (fp8, TF32) than the layout "
+        "says, a wrong peak in the cluster",
+        rate, 100 * pl_mfu(p.model, p.cluster, l, p.workload, rate), share * peak,
+        precisions[l->precision], peak);
+    return true;
+}
+
 /* What was cut to its length may end inside of one. */
 static void whole_characters(char *text)
 {
@@ -171,10 +197,10 @@ static bool explains_the_stop(const struct tn_attempt *a)
            (a->stop == TN_STOP_HANG || a->stop == TN_STOP_TIMEOUT || a->stop == TN_STOP_MEASURED);
 }
 
-static void find_cause(struct cause *c, const struct tn_attempt *a)
+static void find_cause(struct cause *c, struct tn_attempt *a)
 {
     *c = (struct cause){.rank = -1};
-    if (a->seen.summary && did_other_work(c, a))
+    if (a->seen.summary && (did_other_work(c, a) || is_implausible(c, a)))
         return;
     if (a->seen.summary)
         say(c, "ok", "%s", "");
@@ -301,7 +327,7 @@ static int decide(struct settlement *s, struct db *w, struct err *e)
 }
 
 struct tally {
-    int64_t ok, crash;
+    int64_t ok, crash; /* of the second kind are those whose numbers cannot be, too */
 };
 
 static void count_state(void *ctx, const char *state, int64_t n)
@@ -309,11 +335,11 @@ static void count_state(void *ctx, const char *state, int64_t n)
     struct tally *t = ctx;
 
     t->ok += !strcmp(state, "ok") ? n : 0;
-    t->crash += !strcmp(state, "crash") ? n : 0;
+    t->crash += !strcmp(state, "crash") || !strcmp(state, "implausible") ? n : 0;
 }
 
-/* When nothing has ever worked and trial after trial crashes, it is not the layouts: stop before
- * the budget is gone. */
+/* When nothing has ever worked and trial after trial crashes, or says what cannot be, it is not the
+ * layouts: stop before the budget is gone. */
 static int pause_if_all_crash(struct settlement *s, struct db *w, struct err *e)
 {
     struct tally t = {0, 0};
@@ -336,7 +362,7 @@ static int settle_job(struct db *w, void *arg, struct err *e)
     if (r == 0)
         r = s->final ? db_trial_settle(w, &s->t, e) : db_trial_requeue(w, id, s->at.n, e);
     s->paused = s->rule->next == PAUSE;
-    if (r == 0 && s->final && !strcmp(s->t.state, "crash"))
+    if (r == 0 && s->final && (!strcmp(s->t.state, "crash") || !strcmp(s->t.state, "implausible")))
         r = pause_if_all_crash(s, w, e);
     if (r == 0 && s->paused) {
         r = db_campaign_move(w, id, "running verifying", DB_PAUSED, s->reason, clock_wall_ms(), e);
@@ -383,6 +409,8 @@ static void log_end(const struct settlement *s)
         log_info("campaign %s%s: trial %lld (%s) %s%s: %s", a->campaign->id, mark,
                  (long long)a->trial->n, text, s->cause.outcome,
                  s->final ? "" : ", to be tried again", s->cause.detail);
+    if (!strcmp(s->cause.outcome, "implausible"))
+        log_warn("campaign %s: trial %lld is not counted", a->campaign->id, (long long)a->trial->n);
     if (!strcmp(s->cause.outcome, "illegal"))
         log_error("the trainer refuses a layout that the rules allow: %s", s->cause.detail);
 }

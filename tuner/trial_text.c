@@ -103,6 +103,17 @@ static void add_measurements(struct str *s, const struct db_trial *t, bool simul
     str_addc(s, '}');
 }
 
+/* "failure" and "warning". A trial that was not counted ran to its end: what it has is a warning,
+ * the detail of its column `failure`. */
+static void add_trouble(struct str *s, const struct db_trial *t)
+{
+    bool warned = str_eq(t->state, "implausible");
+    AUTO_JSON *v = warned && t->failure ? json_loads(t->failure, 0, NULL) : NULL;
+
+    FIELD(s, ",\"failure\":", add_json, warned ? NULL : t->failure);
+    FIELD(s, ",\"warning\":", add_string, json_string_value(json_object_get(v, "detail")));
+}
+
 void tn_trial_text(struct str *s, const struct db_trial *t, bool simulated)
 {
     FIELD(s, "{\"campaign\":", add_string, t->campaign);
@@ -120,6 +131,6 @@ void tn_trial_text(struct str *s, const struct db_trial *t, bool simulated)
     FIELD(s, ",\"started\":", add_time, t->started);
     FIELD(s, ",\"ended\":", add_time, t->ended);
     FIELD(s, ",\"seconds\":", add_number, t->seconds);
-    FIELD(s, ",\"failure\":", add_json, t->failure);
+    add_trouble(s, t);
     str_addc(s, '}');
 }

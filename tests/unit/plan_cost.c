@@ -74,7 +74,10 @@ static void no_layout_beats_the_peak(void **state)
             const struct pl_plan_entry *one = &plan.at[j];
             double mfu = pl_mfu(&x.m, &x.c, &one->layout, &x.w, one->cost.tokens_per_s);
 
+            double share = pl_peak_share(&x.m, &x.c, &one->layout, &x.w, one->cost.tokens_per_s);
+
             assert_true(mfu > 0.3 && mfu < 0.8);
+            assert_true(share > 0 && share < mfu);
             assert_true(one->memory.total < 0.95 * 80 * (1 << 30));
             assert_true(j == 0 || one->cost.total >= plan.at[j - 1].cost.total);
             assert_true((j == 0) == (one->why[0] == '\0'));

@@ -421,6 +421,96 @@ static void logs_of_other_trainers_are_read(void **state)
     }
 }
 
+/* CAMPAIGN on devices of 1e-5 TFLOP/s in PRECISION, a thousandth of what the stand-alone program
+ * says: 51,200 tokens/s, a step of 512 tokens each 10 ms. Other peaks are unknown. */
+static void create_on_slow_devices(struct fixture *f, char id[32], const char *precision,
+                                   int trials)
+{
+    static const char text[] = CAMPAIGN("'trainer': 'partune'"), peak[] = "{'fp32': 0.1}";
+    const char *at = strstr(text, peak);
+    AUTO_FREE char *slow =
+        mem_printf("%.*s{'%s': 1e-5}%.*s, 'budget': {'trials': %d}, 'workload': {'global_batch': "
+                   "8, 'seq': 64, 'precision': 'fp32'}}",
+                   (int)(at - text), text, precision, (int)strlen(at + strlen(peak)) - 1,
+                   at + strlen(peak), trials);
+
+    fixture_create(f, id, slow);
+}
+
+/* A log whose numbers no machine reaches: the trial runs to its end and is not counted. */
+static void a_rate_above_the_peak_is_a_warning_and_no_result(void **state)
+{
+    struct fixture f;
+    struct err e = {0};
+    char id[32];
+    json_t *c, *t, *v = NULL;
+    const char *warning;
+
+    (void)state;
+    fixture_open(&f, "implausible", "--step-ms 10");
+    create_on_slow_devices(&f, id, "fp32", 2);
+    c = fixture_wait(&f, id, "done");
+    assert_true(json_is_null(json_object_get(c, "best")));
+    assert_true(json_is_null(json_object_get(c, "baseline")));
+    json_decref(c);
+    for (int n = 1; n <= 2; n++) {
+        t = fixture_trial(&f, id, n);
+        warning = text_at(t, "warning");
+        assert_string_equal(text_at(t, "state"), "implausible");
+        assert_true(json_is_null(json_object_get(t, "tokens_per_s")));
+        assert_true(json_is_null(json_object_get(t, "failure")));
+        assert_non_null(strstr(warning, " tokens/s are "));
+        assert_non_null(strstr(warning, " % MFU, "));
+        assert_non_null(strstr(warning, "above its fp32 peak of 1e-05"));
+        assert_non_null(strstr(warning, "Likely causes: "));
+        json_decref(t);
+    }
+    assert_int_equal(tn_pareto(&v, f.svc, id, &e), 0);
+    assert_int_equal(json_array_size(v), 0);
+    json_decref(v);
+    assert_int_equal(tn_predictions(&v, f.svc, id, &e), 0);
+    assert_int_equal(json_array_size(v), 0);
+    json_decref(v);
+    assert_int_equal(tn_best(&v, f.svc, id, &e), -ENOENT);
+    assert_int_equal(fixture_processes(&f), 0);
+    fixture_close(&f);
+}
+
+/* The peak that counts is that of the layout's precision: of another one it says nothing. */
+static void a_rate_is_plausible_where_the_peak_is_unknown(void **state)
+{
+    struct fixture f;
+    char id[32];
+    json_t *c, *t;
+
+    (void)state;
+    fixture_open(&f, "unknown-peak", "--step-ms 10");
+    create_on_slow_devices(&f, id, "bf16", 1);
+    c = fixture_wait(&f, id, "done");
+    t = fixture_trial(&f, id, 1);
+    assert_string_equal(text_at(t, "state"), "ok");
+    assert_true(json_is_null(json_object_get(t, "warning")));
+    assert_true(json_is_null(json_object_get(t, "mfu")));
+    json_decref(t);
+    json_decref(c);
+    fixture_close(&f);
+}
+
+static void a_campaign_of_nothing_but_implausible_trials_pauses(void **state)
+{
+    struct fixture f;
+    char id[32];
+    json_t *c;
+
+    (void)state;
+    fixture_open(&f, "all-implausible", "--step-ms 10");
+    create_on_slow_devices(&f, id, "fp32", 20);
+    c = fixture_wait(&f, id, "paused");
+    assert_non_null(strstr(text_at(c, "reason"), "implausible: "));
+    json_decref(c);
+    fixture_close(&f);
+}
+
 /* {export:megatron} is every argument of the layout, {export:deepspeed} a file. */
 static void a_command_may_hold_an_export(void **state)
 {
@@ -638,6 +728,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(verification_alternates_and_gives_an_interval),
     cmocka_unit_test(a_projection_is_judged_by_later_trials),
     cmocka_unit_test(logs_of_other_trainers_are_read),
+    cmocka_unit_test(a_rate_above_the_peak_is_a_warning_and_no_result),
+    cmocka_unit_test(a_rate_is_plausible_where_the_peak_is_unknown),
+    cmocka_unit_test(a_campaign_of_nothing_but_implausible_trials_pauses),
     cmocka_unit_test(a_command_may_hold_an_export),
     cmocka_unit_test(a_layout_that_breaks_a_rule_of_an_exports_target_is_illegal),
     cmocka_unit_test(a_campaign_can_be_rehearsed_for_a_large_cluster),

@@ -316,6 +316,8 @@ int cl_trial(struct cl *c)
     print_group("phases", json_object_get(v, "phases_ms"), "ms", 1);
     print_group("planned", json_object_get(json_object_get(v, "memory"), "planned"), "", 1);
     print_group("measured", json_object_get(json_object_get(v, "memory"), "measured"), "", 1);
+    if (*cl_string(v, "warning"))
+        printf("%-10s %s\n", "warning", cl_string(v, "warning"));
     if (json_is_object(json_object_get(v, "failure")))
         printf("%-10s %s: %s\n", "failure", cl_string(v, "failure.class"),
                cl_string(v, "failure.detail"));

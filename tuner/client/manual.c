@@ -26,7 +26,7 @@ static const struct {
     {"kind", "baseline search repeat verify", NULL},
     {"state",
      "queued starting running ok oom illegal numeric timeout hang crash node_fail preempted "
-     "cancelled pruned paused verifying done failed",
+     "cancelled pruned implausible paused verifying done failed",
      NULL},
     {"scaling", "strong weak", NULL},
     {"layouts", "winner best", NULL},

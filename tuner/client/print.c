@@ -180,7 +180,8 @@ void cl_trial_row(struct cl_table *t, const json_t *v)
     /* A simulated trial has just what was planned for it. */
     double bytes =
         cl_number(v, *cl_simulated_word(v) ? "memory.planned.total" : "memory.measured.total");
-    const char *why = cl_string(v, "failure.detail");
+    const char *failure = cl_string(v, "failure.detail"), *warning = cl_string(v, "warning");
+    const char *why = *failure ? failure : warning;
 
     cl_table_add(t, 0, "%.0f", cl_number(v, "n"));
     cl_table_add(t, 1, "%s", cl_string(v, "kind"));

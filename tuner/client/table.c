@@ -174,8 +174,8 @@ static void print_cell(const char *text, int width, enum cl_align align, bool la
 /* A state is a word; its colour only repeats it. */
 const char *cl_paint(const struct cl *c, const char *state)
 {
-    static const char *const bad[] = {"oom",   "illegal",   "numeric", "timeout", "hang",
-                                      "crash", "node_fail", "failed",  NULL};
+    static const char *const bad[] = {"oom",   "illegal",   "numeric", "timeout",     "hang",
+                                      "crash", "node_fail", "failed",  "implausible", NULL};
 
     if (!c->color)
         return "";

@@ -76,6 +76,8 @@ static void print_plain(const struct watch *w, const json_t *t)
                cl_simulated_word(t));
     else if (*cl_string(t, "failure.detail"))
         printf(" %s", cl_string(t, "failure.detail"));
+    else if (*cl_string(t, "warning"))
+        printf(" warning: %s", cl_string(t, "warning"));
     if (isfinite(cl_number(w->campaign, "best.tokens_per_s")))
         printf("  best %s", cl_rate(best, cl_number(w->campaign, "best.tokens_per_s")));
     if (isfinite(ratio))

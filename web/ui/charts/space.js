@@ -401,7 +401,7 @@ export const surface = {
 export function feasibilityCells(trials, x, y) {
     const cells = new Map();
     for (const t of trials) {
-        const ran = t.state === "ok" || STOPPED_TRIAL.has(t.state);
+        const ran = ["ok", "implausible"].includes(t.state) || STOPPED_TRIAL.has(t.state);
         if (!ran && !FAILED_TRIAL.has(t.state)) continue;
         const i = x.values.indexOf(t.layout?.[x.key]);
         const j = y.values.indexOf(t.layout?.[y.key]);

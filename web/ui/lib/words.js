@@ -15,6 +15,7 @@ export const TRIAL_STATES = {
     node_fail: ["⊗", "bad", "its host was lost"],
     preempted: ["⇤", "warn", "the scheduler took its place away"],
     cancelled: ["–", "wait", "was cancelled"],
+    implausible: ["≫", "warn", "says more than its devices can do: not counted"],
 };
 
 /** Said of every result of a simulated campaign: the badge, and what it means. */
@@ -60,6 +61,7 @@ export const FAILED_TRIAL = new Set([
     "crash",
     "node_fail",
     "preempted",
+    "implausible",
 ]);
 // It ran, but too slowly to be worth its time: a result about its speed, not a failure.
 export const STOPPED_TRIAL = new Set(["timeout", "pruned"]);

@@ -50,8 +50,12 @@ function trialColumns(campaign, picked) {
             cell: (t) => [
                 trialBadge(t.state),
                 t.n === campaign().best?.trial && [" ", h("span", { class: "badge good" }, "★ best")],
-                t.failure?.detail &&
-                    h("div", { class: "soft detail" }, t.failure.detail.slice(0, 160)),
+                (t.failure?.detail ?? t.warning) &&
+                    h(
+                        "div",
+                        { class: "soft detail", title: t.warning ?? null },
+                        (t.failure?.detail ?? t.warning).slice(0, 160),
+                    ),
             ],
         },
         {

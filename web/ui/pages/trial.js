@@ -119,6 +119,12 @@ function trialTiles() {
 }
 
 function failureNotice(t) {
+    if (t.warning)
+        return notice(
+            "warn",
+            h("h2", {}, `${t.state}: ${TRIAL_STATES[t.state]?.[2] ?? "warning"}`),
+            h("p", {}, t.warning),
+        );
     if (!t.failure) return null;
     const f = t.failure;
     return notice(
