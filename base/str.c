@@ -155,27 +155,31 @@ int str_to_bytes(uint64_t *ret, const char *s)
 
 enum { NEAR_LEN = 63 };
 
-/* Levenshtein distance of two short strings, by rows. */
+/* Edits between two short strings, by rows: insertion, deletion, substitution, and two neighbours
+ * exchanged, which fingers do as often (optimal string alignment). */
 static int distance(const char *a, const char *b)
 {
-    int row[NEAR_LEN + 1];
+    int rows[3][NEAR_LEN + 1], *above = rows[0], *row = rows[1], *before = rows[2];
     int n = (int)strlen(b);
 
     for (int j = 0; j <= n; j++)
         row[j] = j;
     for (int i = 1; a[i - 1]; i++) {
-        int diagonal = row[0];
+        int *oldest = before;
 
+        before = above;
+        above = row;
+        row = oldest;
         row[0] = i;
         for (int j = 1; j <= n; j++) {
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-
-            diagonal = row[j];
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            if (diagonal + 1 < best)
-                best = diagonal + 1;
-            row[j] = best;
+            row[j] = above[j - 1] + (a[i - 1] != b[j - 1]);
+            if (row[j - 1] + 1 < row[j])
+                row[j] = row[j - 1] + 1;
+            if (above[j] + 1 < row[j])
+                row[j] = above[j] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                before[j - 2] + 1 < row[j])
+                row[j] = before[j - 2] + 1;
         }
     }
     return row[n];
@@ -184,12 +188,14 @@ static int distance(const char *a, const char *b)
 const char *str_nearest(const char *s, const char *const *names)
 {
     size_t len = strlen(s);
-    int best = (int)(len / 3) + 2; /* farther than this is another word */
+    int best = (int)(len + 2) / 4; /* edits; what needs more is another word */
     const char *found = NULL;
 
     if (len > NEAR_LEN)
         return NULL;
-    for (; *names; names++) {
+    if (best < 1)
+        best = 1;
+    for (best++; *names; names++) {
         int d = strlen(*names) > NEAR_LEN ? best : distance(s, *names);
 
         if (d < best) {

@@ -42,8 +42,8 @@ int str_to_f64(double *ret, const char *s);
 /* "512", "64k", "1.5GiB", "2g" as bytes (k, m, g, t are powers of 1024); -EINVAL or -ERANGE. */
 int str_to_bytes(uint64_t *ret, const char *s);
 
-/* The name in the NULL-terminated list NAMES nearest to S by edit distance, or NULL if none is
- * near. */
+/* The name in the NULL-terminated list NAMES nearest to S, or NULL where each is farther than one
+ * edit for four letters: then it is another word, not a slip. */
 const char *str_nearest(const char *s, const char *const *names);
 
 /* "12.3 GiB" and the like, into a caller's buffer; returns BUF. */

@@ -134,11 +134,57 @@ static int parse_object(struct pl_cluster *c, const json_t *v, struct err *e)
     return parse_links(c, links, e);
 }
 
+/* Is WORD one of the parts, between hyphens, of NAME? Letter case does not count. */
+static bool has_part(const char *name, const char *word, size_t len)
+{
+    for (const char *part = name;; part++) {
+        size_t n = strcspn(part, "-_ ");
+
+        if (n == len && !strncasecmp(part, word, n))
+            return true;
+        part += n;
+        if (!*part)
+            return false;
+    }
+}
+
+/* What to offer for NAME, which is no profile. A profile of the device that it names, if it names
+ * one; for a device without a profile nothing, however alike two names look (gb200, h200); else the
+ * nearest spelling. */
+static void offer(struct str *out, const char *name)
+{
+    static const char *const others[] = {
+        "a800",   "b100",   "b200",   "b300",   "gb200",  "gb300",  "gh200", "h20",     "h800",
+        "l4",     "l40",    "l40s",   "p100",   "t4",     "v100",   "mi100", "mi210",   "mi250",
+        "mi300a", "mi300x", "mi325x", "mi350x", "mi355x", "gaudi2", "trn1",  "gaudi3",  "trn2",
+        "tpu",    "v4",     "v5e",    "v5p",    "v6e",    "ponte",  "max",   "max1550", NULL};
+    const char *const *presets = pl_cluster_presets();
+    const char *near = str_nearest(name, presets);
+    int found = 0;
+
+    for (const char *part = name; *part; part += *part != '\0') {
+        size_t n = strcspn(part, "-_ ");
+        bool model = strcspn(part, "0123456789") < n; /* names a device, as "dgx" does not */
+
+        for (const char *const *preset = presets; model && *preset; preset++)
+            if (has_part(*preset, part, n))
+                str_addf(out, found++ ? ", \"%s\"" : "; did you mean \"%s\"", *preset);
+        for (const char *const *other = others; *other; other++)
+            if (has_part(*other, part, n))
+                near = NULL;
+        part += n;
+    }
+    if (!found && near)
+        str_addf(out, "; did you mean \"%s\"", near);
+    str_add(out, found || near ? "?" : "; describe the machine by \"device\" and \"links\"");
+}
+
 static int from_profile(struct pl_cluster *c, const char *name, const struct pl_cluster *local,
                         struct err *e)
 {
     AUTO_JSON *v = NULL;
-    const char *text, *near;
+    AUTO_STR offered = {0};
+    const char *text;
     int r;
 
     if (!strcmp(name, "local")) {
@@ -150,9 +196,9 @@ static int from_profile(struct pl_cluster *c, const char *name, const struct pl_
     }
     text = pl_cluster_preset(name);
     if (!text) {
-        near = str_nearest(name, pl_cluster_presets());
-        return err_set(e, -EINVAL, "no cluster profile \"%.64s\"%s%s%s", name,
-                       near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+        offer(&offered, name);
+        return err_set(e, -EINVAL, "no cluster profile \"%.64s\"%.120s (partune presets clusters)",
+                       name, str_text(&offered));
     }
     if ((r = jx_parse(&v, text, strlen(text), e)) < 0)
         return r;

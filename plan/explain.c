@@ -9,6 +9,7 @@ enum {
     LOOKED_AT = 20000, /* candidates whose broken rules are counted */
     ADMITTED = 200000, /* layouts that a wider space is asked for the nearest of */
     BATCHES = 256,     /* neighbouring global batches that are tried */
+    SHOWN = 8,         /* values of a key that a change names */
     MAX_RULES = 32
 };
 
@@ -65,15 +66,32 @@ static bool keep_nearest(void *arg, const struct pl_layout *l)
     return ++n->seen < ADMITTED;
 }
 
-static void describe(struct str *out, const struct pl_layout_key *k, int value)
+static void add_value(struct str *out, const struct pl_layout_key *k, int value)
 {
     if (k->names)
-        str_addf(out, "%s to %s", k->names[value], k->name);
+        str_addf(out, "\"%s\"", k->names[value]);
     else
-        str_addf(out, "%d to %s", value, k->name);
+        str_addf(out, "%d", value);
 }
 
-/* One more value of one key; the nearest of all. */
+/* `"tp": [4] instead of [3, 5]`: what to write, as the space is written, and what for. */
+static void describe(struct str *out, const struct pl_layout_key *k, int value,
+                     const struct pl_space_axis *given)
+{
+    str_addf(out, "\"%s\": [", k->name);
+    add_value(out, k, value);
+    str_add(out, "]");
+    if (!given->given)
+        return;
+    for (int i = 0; i < given->n && i < SHOWN; i++) {
+        str_add(out, i ? ", " : " instead of [");
+        add_value(out, k, given->value[i]);
+    }
+    if (given->n)
+        str_add(out, given->n > SHOWN ? ", …]" : "]");
+}
+
+/* Another value of one key; the nearest of all. */
 static bool one_key(struct str *out, const struct pl_space *s, const struct pl_problem *p,
                     const struct pl_patience *patience)
 {
@@ -94,10 +112,8 @@ static bool one_key(struct str *out, const struct pl_space *s, const struct pl_p
         if (n.found && (!best.found || n.distance < best.distance))
             best = n;
     }
-    if (best.found) {
-        str_add(out, "add ");
-        describe(out, best.key, best.value);
-    }
+    if (best.found)
+        describe(out, best.key, best.value, best.axis);
     return best.found;
 }
 
@@ -130,7 +146,7 @@ static bool other_batch(struct str *out, const struct pl_space *s, const struct 
             w.global_batch = p->workload->global_batch + sign * i;
             if (w.global_batch < 1 || !has_any(&l, s, &q, patience))
                 continue;
-            str_addf(out, "global_batch %d instead of %d", w.global_batch,
+            str_addf(out, "\"global_batch\": %d instead of %d", w.global_batch,
                      p->workload->global_batch);
             return true;
         }
@@ -154,10 +170,9 @@ static bool two_keys(struct str *out, const struct pl_space *s, const struct pl_
             pl_space_widen(wide, (enum pl_key)b, p);
             if (!has_any(&l, wide, p, patience))
                 continue;
-            str_add(out, "add ");
-            describe(out, &pl_layout_keys[a], pl_layout_get(&l, &pl_layout_keys[a]));
+            describe(out, &pl_layout_keys[a], pl_layout_get(&l, &pl_layout_keys[a]), &s->axis[a]);
             str_add(out, " and ");
-            describe(out, &pl_layout_keys[b], pl_layout_get(&l, &pl_layout_keys[b]));
+            describe(out, &pl_layout_keys[b], pl_layout_get(&l, &pl_layout_keys[b]), &s->axis[b]);
             return true;
         }
     return false;

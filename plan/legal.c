@@ -266,7 +266,8 @@ static void trainer_supports(struct check *k)
             breaks(k, need[i].key, "trainer %s does not support %s %s", t->name, need[i].key,
                    need[i].what);
     if (l->zero > t->max_zero)
-        breaks(k, "zero", "trainer %s does not support zero > %d", t->name, t->max_zero);
+        breaks(k, "zero", "zero %d: trainer %s supports zero 0 to %d", l->zero, t->name,
+               t->max_zero);
     if (t->bundled)
         bundled_limits(k);
 }

@@ -123,8 +123,9 @@ int pl_model_parse(struct pl_model *ret, const json_t *v, struct err *e)
         if (!text) {
             const char *near = str_nearest(name, pl_model_presets());
 
-            return err_set(e, -EINVAL, "no model preset \"%.64s\"%s%s%s", name,
-                           near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+            return err_set(e, -EINVAL, "no model preset \"%.64s\"%s%s%s (partune presets models)",
+                           name, near ? "; did you mean \"" : "", near ? near : "",
+                           near ? "\"?" : "");
         }
         if ((r = jx_parse(&preset, text, strlen(text), e)) < 0)
             return r;

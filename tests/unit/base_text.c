@@ -90,11 +90,15 @@ static void sizes_are_powers_of_1024(void **state)
 static void nearest_name_is_offered_only_when_near(void **state)
 {
     static const char *const names[] = {"micro_batch", "schedule", "tp", NULL};
+    static const char *const devices[] = {"h200", "dgx-h100", NULL};
 
     (void)state;
     assert_string_equal(str_nearest("microbatch", names), "micro_batch");
     assert_string_equal(str_nearest("shedule", names), "schedule");
+    assert_string_equal(str_nearest("shcedule", names), "schedule");
     assert_null(str_nearest("quantum_entanglement", names));
+    assert_null(str_nearest("gb200", devices)); /* two edits of five letters */
+    assert_string_equal(str_nearest("h2000", devices), "h200");
 }
 
 static void utf8_refuses_overlong_and_surrogates(void **state)

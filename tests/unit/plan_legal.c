@@ -60,7 +60,7 @@ static void every_rule_is_reported_by_name_and_numbers(void **state)
         {"gpt-1.4B", "partune", 2, 32, "{'world':2}", "trainer-supports",
          "trainer partune does not support mlp gelu"},
         {"tiny-llama", "megatron", 2, 32, "{'world':2,'zero':2}", "trainer-supports",
-         "trainer megatron does not support zero > 1"},
+         "zero 2: trainer megatron supports zero 0 to 1"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'schedule':'gpipe'}", "canonical",
          "schedule gpipe is written 1f1b here"},
         {"tiny-llama", "any", 2, 32, "{'world':2,'ep':2}", "canonical", "ep 2 is written 1 here"},
