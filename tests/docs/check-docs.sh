@@ -123,9 +123,9 @@ start_daemon() {
 }
 
 run() { # page
-    mkdir -p "$work/$name"
-    cp -R "$src/docs/examples" "$work/$name/"
-    chmod -R u+w "$work/$name/examples"
+    mkdir -p "$work/$name/docs" # paths are those of a clone, at whose top a reader is
+    cp -R "$src/docs/examples" "$work/$name/docs/"
+    chmod -R u+w "$work/$name/docs"
     { echo 'set -eu'; blocks "$1" sh; } | sed "s#http://127.0.0.1:8417#$PARTUNE_SERVER#g" >"$work/$name.sh"
     (cd "$work/$name" && timeout 1800 bash -x "$work/$name.sh") >"$work/$name.log" 2>&1 </dev/null
 }
