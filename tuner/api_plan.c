@@ -31,6 +31,8 @@ int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_
     if (r < 0)
         return r;
     ret->trainer = pl_trainer_find(trainer);
+    if (!ret->trainer && tn_trainer_known(svc, trainer)) /* the administrator's, as in a campaign */
+        ret->trainer = pl_trainer_find("any");
     if (!ret->trainer)
         return err_at(e, -EINVAL, "/trainer", "there is no trainer \"%s\"", trainer);
     r = pl_workload_parse(&ret->workload, json_object_get(body, "workload"), &ret->model,

@@ -155,3 +155,8 @@ const struct tn_trainer *tn_trainer_find(const struct tn_service *svc, const cha
     return !strcmp(name, tn_trainer_partune.name) ? &tn_trainer_partune
                                                   : tn_trainer_external(svc, name);
 }
+
+bool tn_trainer_known(const struct tn_service *svc, const char *name)
+{
+    return tn_trainer_find(svc, name) != NULL;
+}

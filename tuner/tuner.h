@@ -96,6 +96,8 @@ struct db_writer *
 tn_writer(struct tn_service *svc); /* for rows of the HTTP side (answers, tokens, audit) */
 const struct pl_cluster *
 tn_local_cluster(const struct tn_service *svc); /* profiles/local.json, or NULL */
+/* May a campaign's trials run trainer NAME here: the bundled one, or one of the configuration? */
+bool tn_trainer_known(const struct tn_service *svc, const char *name);
 
 /* Campaigns that are still being brought back after the start: nothing is launched until there is
  * none. */

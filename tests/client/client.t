@@ -22,7 +22,7 @@ expect() { # name, exit code, pattern, command...
 }
 
 verbs=$("$partune" --help | sed -n 's/^  \([a-z-]*\) .*/\1/p')
-echo "1..$((27 + $(echo "$verbs" | wc -l)))"
+echo "1..$((38 + $(echo "$verbs" | wc -l)))"
 expect "no argument is wrong usage"                2 "usage: partune" "$partune"
 expect "help is help"                              0 "submit FILE" "$partune" --help
 expect "a wrong command offers the nearest"        2 "did you mean .submit" "$partune" submti x
@@ -56,6 +56,17 @@ expect "the value of an option is completed"       0 "^<stdout stderr events>$" 
 expect "an operand that is one of a few is"        0 "^<clusters>$" complete "$partune" presets c
 expect "so is a file"                              0 "c.json>$" complete "$partune" check "$dir/c"
 expect "new writes to standard output"             0 "^  // The model" "$partune" new -
+expect "its trainer and its launcher are written"  0 '^  "trainer": "partune",$' "$partune" new -
+expect "and may be chosen: the launcher"           0 '"launcher": {"kind": "simulated"}' "$partune" new - --launcher simulated
+expect "the model"                                 0 '"model": "mixtral-8x7b"' "$partune" new - --model mixtral-8x7b
+expect "the cluster, with its nodes"               0 '"cluster": {"profile": "dgx-h100", "nodes": 12}' "$partune" new - --cluster dgx-h100 --nodes 12
+expect "whose trainer is one for GPUs"             0 '"trainer": "megatron"' "$partune" new - --cluster dgx-h100
+expect "the trainer, also one of the site"         0 '"trainer": "our-own"' "$partune" new - --trainer our-own
+expect "a wrong model offers the nearest"          2 'did you mean "llama-8b"' "$partune" new - --model lama-8b
+expect "another device is not offered for a name"  2 'no cluster profile "gb200"; describe the machine' "$partune" new - --cluster gb200
+expect "a device without its machine offers them"  2 'did you mean "dgx-h100"' "$partune" new - --cluster h100
+expect "a wrong launcher names the right ones"     2 '(local, slurm, remote, simulated)' "$partune" new - --launcher k8s
+expect "this machine has no nodes"                 2 'goes with --cluster' "$partune" new - --nodes 4
 expect "a wrong address is told from an absent daemon" 3 "http://HOST:PORT" "$partune" --server ftp://x ls
 expect "a wrong priority names its bounds"         2 "from -100 to 100" "$partune" edit x --priority 1000
 expect "there are many commands"                   0 "" test "$(echo "$verbs" | wc -l)" -gt 30

@@ -30,6 +30,19 @@ json() { # command...: exit 0 and JSON
 
 ok "new writes a file that check accepts" sh -c '"$0" new first.json && "$0" check first.json | grep -q "legal layouts"' "$partune"
 has "with comments" "$(cat first.json)" '^  // '
+ok "plan takes a campaign file, too" text "legal layouts, .* fit" "$partune" plan first.json
+for trainer in megatron torchtitan deepspeed; do
+    ok "a campaign of $trainer on another cluster is written" \
+        sh -c '"$0" new --force --model mixtral-8x7b --cluster dgx-h100 --nodes 2 --trainer "$1" --launcher simulated new.json' "$partune" "$trainer"
+    ok "and accepted" text "legal layouts" "$partune" check new.json
+done
+printf '{"name": "x", "model": "llama-8b", "cluster": {"profile": "dgx-h100", "nodes": 2}, "workload": {"global_batch": 64}, "trainer": "megatron",
+ "space": {"zero": [3], "tp": [2], "pp": [2], "micro_batch": [1], "recompute": ["none"]}, "budget": {"trials": 3}}' >zero.json
+ok "what a trainer lacks is answered by what it has" text '"zero": \[1\] instead of \[3\];' "$partune" plan zero.json
+sed 's/"zero": \[3\]/"zero": [1]/' zero.json >one.json
+ok "and that is right" text '^ *1  .*tp2' "$partune" plan one.json
+printf '{"name": "x", "modle": "llama-8b", "budgte": 3, "workload": {"global_batch": 64}}' >odd.json
+ok "a key of neither is refused" exits 1 "$partune" plan odd.json
 cat >c.json <<EOF
 {"name": "sim", "model": "gpt-1.4B", "cluster": {"profile": "dgx-a100", "nodes": 1}, "workload": {"global_batch": 16},
  "trainer": "megatron", "launcher": {"kind": "simulated", "speed": 100000}, "budget": {"trials": 6},

@@ -277,6 +277,47 @@ def a_signal_gives_the_terminal_back_before_it_ends_the_program():
 
 
 @test
+def new_asks_at_a_terminal_and_asks_again_where_the_answer_is_wrong():
+    path = os.path.join(RUN, "asked.json")
+    t = Terminal(["new", path], 110, 60)
+    t.shows(r"model \[tiny-moe\]:")
+    t.press(b"mixtral-8x77b\n")
+    t.shows(r'did you mean "mixtral-8x7b"')
+    t.press(b"mixtral-8x7b\n")
+    t.shows(r"local a100[\s\S]*cluster \[dgx-h100\]:")
+    t.press(b"gb200\n")
+    t.shows(r"describe the machine")
+    t.press(b"dgx-a100\n")
+    t.shows(r"nodes \[")
+    t.press(b"none\n")
+    t.shows(r"a number from 1")
+    t.press(b"4\n")
+    t.shows(r"trainer \[megatron\]:")
+    t.press(b"\n")
+    t.shows(r"launcher \[slurm\]:")
+    t.press(b"simulated\n")
+    assert t.end() == 0
+    with open(path, encoding="utf-8") as f:
+        text = "".join(line for line in f if not line.lstrip().startswith("//"))
+    campaign = json.loads(text)
+    assert campaign["model"] == "mixtral-8x7b"
+    assert campaign["cluster"] == {"profile": "dgx-a100", "nodes": 4}
+    assert campaign["trainer"] == "megatron"
+    assert campaign["launcher"] == {"kind": "simulated"}
+    assert partune("check", path).returncode == 0
+
+
+@test
+def new_asks_only_what_is_not_given_and_writes_nothing_where_answers_end():
+    path = os.path.join(RUN, "half.json")
+    t = Terminal(["new", path, "--model", "tiny-llama", "--cluster", "local"], 110, 30)
+    t.shows(r"trainer \[partune\]:")
+    assert "model [" not in t.screen.text()
+    t.press(b"\x04")
+    assert t.end() == 6 and not os.path.exists(path)
+
+
+@test
 def states_are_coloured_and_said():
     t = Terminal(["watch", LIVE])
     t.shows("running")

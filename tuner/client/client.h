@@ -35,7 +35,8 @@ struct cl_args {
     bool dry_run, watch, follow, allow_loss, allow_simulated, wait, force;
     const char *to, *output, *state, *sort, *stream, *notes, *tags, *name, *example;
     const char *kind, *tag, *with, *scope, *model, *folder, *exec, *mpiexec;
-    int pairs, steps, top, limit, trial, expires, world, devices, patience;
+    const char *cluster, *trainer, *launcher;
+    int pairs, steps, top, limit, trial, expires, world, devices, patience, nodes;
     const char *sizes, *scaling, *layouts, *on, *priority;
 };
 

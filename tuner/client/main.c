@@ -60,6 +60,13 @@ const struct opt cl_options[] = {
     {"expires", 0, OPT_INT, OPT_AT(expires), 1, 1 << 30, NULL, NULL, "SECONDS",
      "when the token ends; without it, never"},
     {"model", 0, OPT_STR, OPT_AT(model), 0, 0, NULL, NULL, "NAME", "preset of the model"},
+    {"cluster", 0, OPT_STR, OPT_AT(cluster), 0, 0, NULL, NULL, "NAME",
+     "profile of the cluster; local is this machine"},
+    {"nodes", 0, OPT_INT, OPT_AT(nodes), 1, 1 << 20, NULL, NULL, NULL, "nodes of the cluster"},
+    {"trainer", 0, OPT_STR, OPT_AT(trainer), 0, 0, NULL, NULL, "NAME",
+     "trainer that trials run: partune, megatron, torchtitan, deepspeed, or the site's own"},
+    {"launcher", 0, OPT_STR, OPT_AT(launcher), 0, 0, NULL, NULL, "KIND",
+     "what starts trials: local, slurm, remote or simulated"},
     {"world", 0, OPT_INT, OPT_AT(world), 1, 1 << 24, NULL, NULL, "RANKS", "ranks of the job"},
     {"steps", 0, OPT_INT, OPT_AT(steps), 5, 100000, "50", NULL, NULL, "steps of each run"},
     {"top", 0, OPT_INT, OPT_AT(top), 1, 1000, "20", NULL, NULL, "layouts to print"},
@@ -91,8 +98,8 @@ const struct opt cl_options[] = {
 const char cl_common_options[] = " server cacert token data config json no-color help version ";
 
 const struct cl_command cl_commands[] = {
-    {"new", "[FILE]", 0, 1, " force ", cl_new,
-     "write a commented campaign file to edit (- is standard output)"},
+    {"new", "[FILE]", 0, 1, " force model cluster nodes trainer launcher ", cl_new,
+     "write a commented campaign file; asks at a terminal (- is standard output)"},
     {"check", "FILE", 1, 1, " ", cl_check,
      "would this campaign be accepted; or, with a layout in the file, is it legal, does it fit"},
     {"submit", "FILE", 1, 1, " dry-run watch name ", cl_submit,
@@ -132,7 +139,7 @@ const struct cl_command cl_commands[] = {
      "run trials of a campaign whose launcher is `remote`, on this machine"},
     {"workers", "", 0, 0, " ", cl_workers, "workers that the daemon has heard of"},
     {"plan", "[FILE]", 0, 1, " top example ", cl_plan,
-     "rank layouts by the cost model, without any trial: {model, cluster, workload, space}"},
+     "rank the layouts of a campaign file by the cost model, without any trial"},
     {"import", "TARGET FILE", 2, 2, " model world ", cl_import,
      "another program's configuration as a layout, for a baseline"},
     {"project", "ID --sizes N,N,…", 1, 1, " sizes scaling layouts on ", cl_project,

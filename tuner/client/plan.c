@@ -1,4 +1,4 @@
-/* Commands without a campaign: check, plan, presets, datasets, exporters, new. */
+/* Commands without a campaign: check, plan, presets, datasets, exporters. */
 #include "tuner/client/client.h"
 
 #include <errno.h>
@@ -153,6 +153,18 @@ static void print_excluded(const struct cl *c, const json_t *v)
     cl_table_done(&t);
 }
 
+/* A campaign file holds what a plan is asked, and more: that goes. Keys of neither are left for the
+ * daemon to refuse. */
+static void campaign_to_plan(json_t *body)
+{
+    static const char *const more[] = {"name",   "baseline", "objective", "constraints",
+                                       "budget", "trial",    "search",    "launcher",
+                                       "tags",   "notes",    "priority"};
+
+    for (size_t i = 0; i < ARRAY_LEN(more); i++)
+        json_object_del(body, more[i]);
+}
+
 int cl_plan(struct cl *c)
 {
     struct cl_table t = {.column = plan_columns, .ncolumns = ARRAY_LEN(plan_columns)};
@@ -170,6 +182,7 @@ int cl_plan(struct cl *c)
     code = cl_load(&body, c->operand[0]);
     if (code != CL_OK)
         return code;
+    campaign_to_plan(body);
     json_object_set_new(body, "top", json_integer(c->args.top));
     code = cl_call(c, "POST", "/v1/plan", body, &v);
     if (code != CL_OK)
@@ -247,62 +260,6 @@ int cl_datasets(struct cl *c)
 int cl_exporters(struct cl *c)
 {
     return print_names(c, "/v1/exporters");
-}
-
-static const char campaign_file[] =
-    "// A campaign for partune. Lines that begin with // are comments.\n"
-    "// Look at it with: partune check FILE       Start it with: partune submit FILE\n"
-    "{\n"
-    "  \"name\": \"my-first-campaign\",\n"
-    "\n"
-    "  // The model: the name of a preset (partune presets models), or an object:\n"
-    "  // {\"layers\": 32, \"hidden\": 4096, \"heads\": 32, \"kv_heads\": 8, \"ffn\": 14336, "
-    "\"vocab\": 32000, \"seq\": 4096,\n"
-    "  //  \"moe\": {\"experts\": 8, \"top_k\": 2, \"expert_ffn\": 14336}}\n"
-    "  \"model\": \"tiny-moe\",\n"
-    "\n"
-    "  // The cluster: \"local\" is this machine. Others: {\"profile\": \"dgx-h100\", \"nodes\": "
-    "16} (partune presets clusters).\n"
-    "  \"cluster\": \"local\",\n"
-    "\n"
-    "  // What every trial does. global_batch is in sequences and the same for all layouts.\n"
-    "  // precision, where it is not given, is fp32 for partune-train and bf16 for trainers on "
-    "GPUs.\n"
-    "  // data is the name of a data set (partune datasets; made by partune-data prepare), or "
-    "\"synthetic\".\n"
-    "  \"workload\": {\"global_batch\": 16, \"data\": \"synthetic\"},\n"
-    "\n"
-    "  // Only what differs from \"every value that the trainer supports\":\n"
-    "  // \"space\": {\"tp\": [1, 2], \"micro_batch\": [1, 2, 4, 8]},\n"
-    "\n"
-    "  // The layout to beat; \"default\" is the one that a person would try first.\n"
-    "  \"baseline\": \"default\",\n"
-    "\n"
-    "  // When to stop. Also: wall_s, device_s.\n"
-    "  \"budget\": {\"trials\": 16}\n"
-    "}\n";
-
-int cl_new(struct cl *c)
-{
-    const char *path = c->noperands ? c->operand[0] : "campaign.json";
-    struct err e = {0};
-
-    if (str_eq(path, "-")) {
-        fputs(campaign_file, stdout);
-        return CL_OK;
-    }
-    if (file_exists(path) && !c->args.force) {
-        fprintf(stderr, "partune: %s exists; --force replaces it\n", path);
-        return CL_FAILED;
-    }
-    if (file_write_atomic(path, campaign_file, sizeof(campaign_file) - 1, 0644, &e) < 0) {
-        fprintf(stderr, "partune: %s\n", e.text);
-        return CL_FAILED;
-    }
-    if (c->args.json)
-        return cl_say_done(c, "wrote", path);
-    printf("wrote %s; edit it, then: partune check %s, partune submit %s\n", path, path, path);
-    return CL_OK;
 }
 
 int cl_import(struct cl *c)

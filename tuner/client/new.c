@@ -1,0 +1,308 @@
+/*
+ * `partune new`: a commented campaign file, from options, from a person at a terminal, or from
+ * defaults. It needs no daemon: models and cluster profiles are those that the program carries.
+ */
+#include "tuner/client/client.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "plan/plan.h"
+
+struct wish {
+    const char *model, *cluster, *trainer, *launcher;
+    int nodes; /* 0: as many as the profile has */
+    char answer[4][65];
+};
+
+static const char *const launchers[] = {"local", "slurm", "remote", "simulated", NULL};
+
+static bool is_local(const struct wish *wish)
+{
+    return str_eq(wish->cluster, "local");
+}
+
+static bool is_tiny(const char *model)
+{
+    return !strncmp(model, "tiny-", 5) || !strncmp(model, "nano-", 5);
+}
+
+static int check_model(const char *name, struct err *e)
+{
+    AUTO_JSON *v = json_string(name);
+    struct pl_model m;
+
+    return pl_model_parse(&m, v, e);
+}
+
+static int check_cluster(const char *name, struct err *e)
+{
+    AUTO_JSON *v = json_string(name);
+    struct pl_cluster c;
+
+    return pl_cluster_parse(&c, v, NULL, e);
+}
+
+/* A trainer may be one of the administrator's configuration, which only the daemon knows. */
+static int check_trainer(const char *name, struct err *e)
+{
+    if (*name && !name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                    "-_.")])
+        return 0;
+    return err_set(e, -EINVAL, "\"%.64s\" is no name of a trainer: letters, digits, - _ .", name);
+}
+
+static int check_launcher(const char *name, struct err *e)
+{
+    const char *near = str_nearest(name, launchers);
+
+    for (int i = 0; launchers[i]; i++)
+        if (str_eq(launchers[i], name))
+            return 0;
+    return err_set(e, -EINVAL, "no launcher \"%.64s\"%s%s%s (local, slurm, remote, simulated)",
+                   name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+static const char *usual_model(const struct wish *wish)
+{
+    (void)wish;
+    return "tiny-moe";
+}
+
+static const char *usual_cluster(const struct wish *wish)
+{
+    return is_tiny(wish->model) ? "local" : "dgx-h100";
+}
+
+static const char *usual_trainer(const struct wish *wish)
+{
+    return is_local(wish) ? "partune" : "megatron";
+}
+
+static const char *usual_launcher(const struct wish *wish)
+{
+    return is_local(wish) ? "local" : "slurm";
+}
+
+/* One row a choice, in the order in which they are asked: each may depend on those above. */
+static const struct choice {
+    const char *option, *question;
+    size_t at; /* of the text in struct wish */
+    int (*check)(const char *name, struct err *e);
+    const char *(*usual)(const struct wish *wish);
+} choices[] = {
+    {"model", "Model to train", offsetof(struct wish, model), check_model, usual_model},
+    {"cluster", "Cluster to train on", offsetof(struct wish, cluster), check_cluster,
+     usual_cluster},
+    {"trainer", "Trainer that trials run", offsetof(struct wish, trainer), check_trainer,
+     usual_trainer},
+    {"launcher", "Launcher that starts them", offsetof(struct wish, launcher), check_launcher,
+     usual_launcher},
+};
+
+/* What may be answered, below the question. */
+static void show_names(const struct choice *choice)
+{
+    const char *const *names = pl_trainer_names();
+
+    if (str_eq(choice->option, "model"))
+        names = pl_model_presets();
+    else if (str_eq(choice->option, "cluster"))
+        names = pl_cluster_presets();
+    else if (str_eq(choice->option, "launcher"))
+        names = launchers;
+    printf("  %s", str_eq(choice->option, "cluster") ? "local" : "");
+    for (int width = 2; *names; names++) {
+        if (str_eq(*names, "any") || str_eq(*names, "local"))
+            continue;
+        if (width + strlen(*names) > 90) {
+            fputs("\n  ", stdout);
+            width = 2;
+        }
+        width += printf(" %s", *names);
+    }
+    putchar('\n');
+}
+
+/* A line of the terminal without its end; false when there is no more. */
+static bool read_line(char *buf, size_t size)
+{
+    fflush(stdout);
+    if (!fgets(buf, (int)size, stdin))
+        return false;
+    buf[strcspn(buf, "\n")] = '\0';
+    return true;
+}
+
+static bool ask(const struct choice *choice, struct wish *wish, char *answer, size_t size)
+{
+    const char *usual = choice->usual(wish);
+    struct err e = {0};
+
+    printf("%s:\n", choice->question);
+    show_names(choice);
+    for (;;) {
+        printf("%s [%s]: ", choice->option, usual);
+        if (!read_line(answer, size))
+            return false;
+        if (!*answer)
+            snprintf(answer, size, "%s", usual);
+        if (choice->check(answer, &e) == 0)
+            return true;
+        printf("  %s\n", e.text);
+    }
+}
+
+static bool ask_nodes(struct wish *wish)
+{
+    char answer[32];
+    int64_t n = 0;
+
+    for (;;) {
+        printf("nodes [as in the profile]: ");
+        if (!read_line(answer, sizeof(answer)))
+            return false;
+        if (!*answer)
+            return true;
+        if (str_to_i64(&n, answer, 1, 1 << 20) == 0) {
+            wish->nodes = (int)n;
+            return true;
+        }
+        printf("  nodes is a number from 1\n");
+    }
+}
+
+/* Options first, then answers, then what is usual. */
+static int choose(struct wish *wish, bool asking)
+{
+    struct err e = {0};
+
+    for (size_t i = 0; i < ARRAY_LEN(choices); i++) {
+        const char **name = (const char **)((char *)wish + choices[i].at);
+
+        if (*name && choices[i].check(*name, &e) < 0) {
+            fprintf(stderr, "partune: --%s: %s\n", choices[i].option, e.text);
+            return CL_USAGE;
+        }
+        if (*name)
+            continue;
+        if (!asking) {
+            *name = choices[i].usual(wish);
+            continue;
+        }
+        if (!ask(&choices[i], wish, wish->answer[i], sizeof(wish->answer[i])) ||
+            (str_eq(choices[i].option, "cluster") && !str_eq(wish->answer[i], "local") &&
+             !wish->nodes && !ask_nodes(wish))) {
+            fprintf(stderr, "\npartune: nothing was written\n");
+            return CL_FAILED;
+        }
+        *name = wish->answer[i];
+    }
+    if (wish->nodes && is_local(wish)) {
+        fprintf(stderr, "partune: --nodes goes with --cluster PROFILE: local is this machine\n");
+        return CL_USAGE;
+    }
+    return CL_OK;
+}
+
+/* A batch that every power of two, and every replica count that divides the devices, divides. */
+static int usual_batch(const struct wish *wish)
+{
+    AUTO_JSON *v = json_string(wish->cluster);
+    struct pl_cluster c;
+    int devices;
+
+    if (is_tiny(wish->model) || pl_cluster_parse(&c, v, NULL, NULL) < 0)
+        return 16;
+    devices = (wish->nodes ? wish->nodes : c.nodes) * c.devices_per_node;
+    return devices * ((511 + devices) / devices);
+}
+
+static void write_cluster(struct str *s, const struct wish *wish)
+{
+    str_add(s, "  // The cluster: \"local\" is this machine. Others: {\"profile\": \"dgx-h100\", "
+               "\"nodes\": 16} (partune presets clusters).\n");
+    if (is_local(wish))
+        str_add(s, "  \"cluster\": \"local\",\n\n");
+    else if (wish->nodes)
+        str_addf(s, "  \"cluster\": {\"profile\": \"%s\", \"nodes\": %d},\n\n", wish->cluster,
+                 wish->nodes);
+    else
+        str_addf(s, "  \"cluster\": {\"profile\": \"%s\"},\n\n", wish->cluster);
+}
+
+static void write_campaign(struct str *s, const struct wish *wish)
+{
+    str_add(s, "// A campaign for partune. Lines that begin with // are comments.\n"
+               "// Check it:  partune check FILE     Rank its layouts by the cost model:  "
+               "partune plan FILE\n"
+               "// Start it:  partune submit FILE\n"
+               "{\n"
+               "  \"name\": \"my-first-campaign\",\n\n"
+               "  // The model: the name of a preset (partune presets models), or an object:\n"
+               "  // {\"layers\": 32, \"hidden\": 4096, \"heads\": 32, \"kv_heads\": 8, \"ffn\": "
+               "14336, \"vocab\": 32000, \"seq\": 4096,\n"
+               "  //  \"moe\": {\"experts\": 8, \"top_k\": 2, \"expert_ffn\": 14336}}\n");
+    str_addf(s, "  \"model\": \"%s\",\n\n", wish->model);
+    write_cluster(s, wish);
+    str_add(s, "  // What trials run: \"partune\" is the bundled trainer, for CPUs. Others are "
+               "[trainer \"NAME\"] sections of the\n"
+               "  // daemon's configuration, such as megatron, torchtitan, deepspeed "
+               "(TUNING-GUIDE).\n");
+    str_addf(s, "  \"trainer\": \"%s\",\n\n", wish->trainer);
+    str_add(s, "  // Who starts them: \"local\" (the daemon's machine or its hosts), \"slurm\", "
+               "\"remote\" (partune worker asks for\n"
+               "  // trials), or \"simulated\": no training job runs, the cost model answers.\n");
+    str_addf(s, "  \"launcher\": {\"kind\": \"%s\"},\n\n", wish->launcher);
+    str_addf(s,
+             "  // What every trial does. global_batch is in sequences and the same for all "
+             "layouts.\n"
+             "  // precision, where it is not given, is fp32 for partune-train and bf16 for "
+             "trainers on GPUs.\n"
+             "  // data is the name of a data set (partune datasets; made by partune-data "
+             "prepare), or \"synthetic\".\n"
+             "  \"workload\": {\"global_batch\": %d, \"data\": \"synthetic\"},\n\n",
+             usual_batch(wish));
+    str_add(s, "  // Only what differs from \"every value that the trainer supports\":\n"
+               "  // \"space\": {\"tp\": [1, 2], \"micro_batch\": [1, 2, 4, 8]},\n\n"
+               "  // The layout to beat; \"default\" is the one that a person would try first.\n"
+               "  \"baseline\": \"default\",\n\n"
+               "  // When to stop. Also: wall_s, device_s.\n"
+               "  \"budget\": {\"trials\": 16}\n"
+               "}\n");
+}
+
+int cl_new(struct cl *c)
+{
+    const char *path = c->noperands ? c->operand[0] : "campaign.json";
+    bool out = str_eq(path, "-");
+    struct wish wish = {.model = c->args.model,
+                        .cluster = c->args.cluster,
+                        .trainer = c->args.trainer,
+                        .launcher = c->args.launcher,
+                        .nodes = c->args.nodes};
+    AUTO_STR text = {0};
+    struct err e = {0};
+    int code;
+
+    if (!out && file_exists(path) && !c->args.force) {
+        fprintf(stderr, "partune: %s exists; --force replaces it\n", path);
+        return CL_FAILED;
+    }
+    code = choose(&wish, !out && c->tty && isatty(STDIN_FILENO) && !c->args.json);
+    if (code != CL_OK)
+        return code;
+    write_campaign(&text, &wish);
+    if (out) {
+        fputs(str_text(&text), stdout);
+        return CL_OK;
+    }
+    if (file_write_atomic(path, str_text(&text), text.len, 0644, &e) < 0) {
+        fprintf(stderr, "partune: %s\n", e.text);
+        return CL_FAILED;
+    }
+    if (c->args.json)
+        return cl_say_done(c, "wrote", path);
+    printf("wrote %s; edit it, then: partune check %s, partune submit %s\n", path, path, path);
+    return CL_OK;
+}
