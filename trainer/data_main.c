@@ -10,7 +10,7 @@
 #include "trainer/prepare.h"
 
 struct values {
-    const char *name, *out, *data, *ids;
+    const char *name, *out, *data, *ids, *json_key;
     int vocab, seed;
     double validation;
     uint64_t max_bytes;
@@ -27,6 +27,10 @@ static const struct opt options[] = {
      "data directory that holds datasets/"},
     {"ids", 0, OPT_STR, AT(ids), 0, 0, NULL, NULL, "u16|u32", "files are raw token ids, not text"},
     {"vocab", 0, OPT_INT, AT(vocab), 0, 1 << 30, "0", NULL, "N", "vocabulary of --ids"},
+    {"json-key", 0, OPT_STR, AT(json_key), 0, 0, NULL, NULL, "KEY",
+     "key of the text in JSON lines: .jsonl and .ndjson files (default text), and .json where KEY "
+     "is "
+     "given"},
     {"validation", 0, OPT_F64, AT(validation), 0, 0.9, "0.05", NULL, "SHARE",
      "share kept for validation"},
     {"by-document", 0, OPT_FLAG, AT(by_document), 0, 0, "false", NULL, NULL,
@@ -71,6 +75,7 @@ static int code_of(const struct err *e)
     case -EBADMSG:
     case -ERANGE:
     case -ENODATA:
+    case -EFBIG:
         return DATA;
     default:
         return IO;
@@ -108,6 +113,10 @@ static int kind_of_ids(struct tr_prepare *p, const struct values *v, struct err 
 {
     p->id = TR_ID_U8;
     p->vocab = 256;
+    p->json_key = v->json_key ? v->json_key : "text";
+    p->any_json = v->json_key != NULL;
+    if (v->ids && v->json_key)
+        return err_set(e, -EINVAL, "--json-key is of text, --ids of numbers: one of them");
     if (!v->ids) {
         if (v->vocab)
             return err_set(e, -EINVAL,
@@ -161,9 +170,13 @@ static int prepare(const struct values *v, const char *const *path, int n)
     if (r < 0)
         return fail(&e);
     printf("%s: %" PRIu64 " tokens to train on, %" PRIu64 " to validate, from %" PRId64
-           " files (%" PRId64 " skipped as no text)\n",
+           " files (%" PRId64 " skipped as no text), %" PRId64 " documents\n",
            folder, done.tokens[TR_SPLIT_TRAIN], done.tokens[TR_SPLIT_VALIDATION], done.files,
-           done.skipped);
+           done.skipped, done.documents);
+    if (done.json_as_text)
+        log_warn("%" PRId64 " .json files were taken as text with their syntax; --json-key KEY "
+                 "reads .json files as JSON lines",
+                 done.json_as_text);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "trainer/prepare.h"
 
 #include "base/base.h"
+#include "trainer/jsonl.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -36,7 +37,7 @@ static int add(struct work *k, const unsigned char *ids, size_t n, struct err *e
     size_t each = tr_id_bytes(k->p->id);
 
     while (n) {
-        uint64_t number = k->p->by_document ? (uint64_t)k->done.files : k->tokens / RUN;
+        uint64_t number = k->p->by_document ? (uint64_t)k->done.documents : k->tokens / RUN;
         size_t room = k->p->by_document ? n : RUN - (size_t)(k->tokens % RUN),
                some = n < room ? n : room;
         int r = tr_dataset_add(k->w, held_out(k->p, number) ? TR_SPLIT_VALIDATION : TR_SPLIT_TRAIN,
@@ -114,15 +115,40 @@ static int add_open(struct work *k, gzFile f, const char *path, bool *ret_skip, 
     return text && at ? add(k, &end, 1, e) : 0;
 }
 
+/* The document of a line; max_bytes counts the line. */
+static int add_document(void *arg, const char *text, size_t n, size_t line, bool *ret_stop,
+                        struct err *e)
+{
+    static const unsigned char end = 0;
+    struct work *k = arg;
+    int r = add(k, (const unsigned char *)text, n, e);
+
+    if (r == 0)
+        r = add(k, &end, 1, e);
+    k->done.documents++;
+    k->taken += line;
+    *ret_stop = full(k);
+    return r;
+}
+
+/* A .json of one object over many lines is as good a text as any, but not what a corpus is meant to
+ * be: said once, at the end. */
+static void count_as_text(struct work *k, const char *path)
+{
+    k->done.json_as_text += k->p->id == TR_ID_U8 && tr_jsonl_is(path, true);
+}
+
 static int add_file(struct work *k, const char *path, struct err *e)
 {
+    bool lines = k->p->id == TR_ID_U8 && tr_jsonl_is(path, k->p->any_json);
     gzFile f = gzopen(path, "rbe");
     bool skip = false;
     int r, code, closed;
 
     if (!f)
         return err_set(e, errno ? -errno : -ENOMEM, "open %s: %s", path, strerror(errno));
-    r = add_open(k, f, path, &skip, e);
+    r = lines ? tr_jsonl_read(f, path, k->p->json_key, add_document, k, e)
+              : add_open(k, f, path, &skip, e);
     gzerror(f, &code);
     closed = gzclose(f);
     if (r == 0 && !skip && !full(k) && (code == Z_BUF_ERROR || closed == Z_BUF_ERROR))
@@ -131,6 +157,10 @@ static int add_file(struct work *k, const char *path, struct err *e)
         k->done.skipped++;
     else
         k->done.files++;
+    if (!skip && !lines) {
+        k->done.documents++;
+        count_as_text(k, path);
+    }
     return r;
 }
 
@@ -204,7 +234,7 @@ int tr_prepare(struct tr_prepared *ret, const struct tr_prepare *p, struct err *
     k.w = w;
     r = add_all(&k, e);
     if (r == 0)
-        r = tr_dataset_commit(w, k.done.files, p->seed, e);
+        r = tr_dataset_commit(w, k.done.documents, p->seed, e);
     if (r < 0)
         return r;
     for (int i = 0; i < TR_SPLITS; i++)

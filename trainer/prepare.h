@@ -3,8 +3,8 @@
  *
  * Text: each operand is a file or a folder, which is walked in the order of names; symbolic links
  * inside folders are left alone, files that gzip packed are unpacked, files with a NUL among their
- * first bytes are no text and are skipped. Each file is a document, ended by the id 0. Ids: raw
- * little-endian numbers, each file a document.
+ * first bytes are no text and are skipped. Each file is a document, ended by the id 0; of JSON lines
+ * (trainer/jsonl.h) each line. Ids: raw little-endian numbers, each file a document.
  *
  * The validation split is chosen by a hash of (seed, number) of the document, or of the run of 4096
  * tokens in the whole: the same input gives the same split everywhere.
@@ -20,15 +20,18 @@ struct tr_prepare {
     int npaths;
     enum tr_id id; /* TR_ID_U8: text */
     int vocab;
-    double validation; /* share of the tokens, about */
-    bool by_document;  /* else by run */
+    const char *json_key; /* of the text in JSON lines */
+    bool any_json;        /* .json files are JSON lines, too */
+    double validation;    /* share of the tokens, about */
+    bool by_document;     /* else by run */
     uint64_t seed;
     uint64_t max_bytes; /* of input read; 0: all */
     bool replace;
 };
 
 struct tr_prepared {
-    int64_t files, skipped;
+    int64_t files, skipped, documents;
+    int64_t json_as_text; /* .json files among the documents */
     uint64_t tokens[TR_SPLITS];
 };
 

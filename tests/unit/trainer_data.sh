@@ -23,7 +23,7 @@ check() { # name, expected exit, expected text, command...
 printf 'some text that is long enough to be a sample of sixteen' > "$data/in/a b.txt"
 printf '\001\000\002\000\003\000' > "$data/ids"
 
-echo 1..29
+echo 1..43
 check "text becomes a data set" 0 "56 tokens to train on" \
     "$tool" prepare --name books --data "$data" --validation 0 "$data/in"
 check "a name that exists is refused" 2 "--force" \
@@ -44,6 +44,37 @@ check "a missing file is named" 70 "nowhere.txt" "$tool" prepare --name x --data
 check "no files is a mistake" 2 "no files" "$tool" prepare --name x --data "$data"
 check "an unknown option has a neighbour" 2 "did you mean" "$tool" prepare --nmae x
 check "an unknown command is refused" 2 "prepaer" "$tool" prepaer
+# JSON lines: the text alone, a document a line, and an error by file and line.
+ids() { od -An -v -tu1 "$data/datasets/$1/train.bin" | tr -s ' \n' ' '; }
+spelt() { printf '%b' "$1" | od -An -v -tu1 | tr -s ' \n' ' '; }
+lines() { # name, expected exit, expected text, what the file holds, options...
+    name=$1 code=$2 text=$3
+    printf '%b' "$4" >"$data/c.jsonl"
+    shift 4
+    check "$name" "$code" "$text" "$tool" prepare --name lines --data "$data" --validation 0 --force "$@" "$data/c.jsonl"
+}
+same() { [ "$(ids lines)" = "$(spelt "$1")" ] || { ids lines; spelt "$1"; return 1; }; }
+lines "JSON lines are read for their text" 0 "10 tokens to train on, 0 to validate, from 1 files (0 skipped as no text), 2 documents" \
+    '{"id": 7, "text": "ab\\u00e9\\n", "meta": {"text": "no"}}\n\n{"text":"xyz"}'
+check "and each line is a document" 0 "" same 'ab\0303\0251\n\000xyz\000'
+lines "a NUL in a text ends no document" 0 "4 tokens" '{"text": "a\\u0000bc"}\r\n'
+lines "another key is said" 0 "3 tokens" '{"content": "ab"}' --json-key content
+lines "a key that is missing is named by line" 68 'c.jsonl: line 2 has no key "text"' '{"text": "a"}\n{"content": "b"}\n'
+lines "a line that is no JSON is named" 68 "c.jsonl: line 3 is not JSON" '{"text": "a"}\n\n{"text": "b"\n'
+lines "a line that is no object is named" 68 "c.jsonl: line 1 is not a JSON object" '["text"]\n'
+lines "a text that is none is named" 68 'line 1: "text" is not a string' '{"text": 5}\n'
+lines "a broken character is named" 68 "line 1 is not JSON" '{"text": "\0377"}\n'
+check "what was there stays" 0 "lines: whole" "$tool" verify --data "$data" lines
+printf '{"text": "ab"}\n{"text": "cd"}\n' | gzip >"$data/d.jsonl.gz"
+check "packed lines are read, and an end is kept" 0 "3 tokens" \
+    "$tool" prepare --name lines --data "$data" --validation 0 --force --max-bytes 10 "$data/d.jsonl.gz"
+printf '{"text": "ab"}\n' >"$data/e.json"
+check "a .json is text, and that is said" 0 "1 .json files were taken as text with their syntax" \
+    "$tool" prepare --name lines --data "$data" --validation 0 --force "$data/e.json"
+check "but for a key" 0 "3 tokens" \
+    "$tool" prepare --name lines --data "$data" --validation 0 --force --json-key text "$data/e.json"
+check "ids have none" 2 "--json-key" "$tool" prepare --name x --data "$data" --ids u16 --vocab 4 --json-key text "$data/ids"
+
 printf 'X' | dd of="$data/datasets/books/train.bin" bs=1 seek=5 conv=notrunc 2>/dev/null
 check "damage is found" 68 "train.bin is damaged" "$tool" verify --data "$data" books
 

@@ -1,0 +1,28 @@
+/*
+ * JSON lines: a file of objects, one a line, each a document whose text is the string under one
+ * key. What corpora are published as, and what Megatron-LM's tools/preprocess_data.py reads.
+ */
+#ifndef TRAINER_JSONL_H
+#define TRAINER_JSONL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <zlib.h>
+
+#include "base/err.h"
+
+/* TEXT (n bytes, UTF-8, without NUL) is the document of a line of LINE bytes. Negative: an error.
+ * *RET_STOP ends the reading. */
+typedef int tr_jsonl_fn(void *arg, const char *text, size_t n, size_t line, bool *ret_stop,
+                        struct err *e);
+
+/* Each document of F, a file of the name PATH, in order. Blank lines are skipped. -EBADMSG names
+ * the line that is no JSON object, lacks KEY, or has no string there; -EFBIG one over 1 GiB. */
+int tr_jsonl_read(gzFile f, const char *path, const char *key, tr_jsonl_fn *document, void *arg,
+                  struct err *e);
+
+/* Whether the name of a file says that it holds JSON lines: .jsonl or .ndjson, and with ANY_JSON
+ * .json; each also with .gz behind it. */
+bool tr_jsonl_is(const char *path, bool any_json);
+
+#endif
