@@ -307,7 +307,8 @@ static void at_save(const struct run *u)
 
 /* ---- one step ---- */
 
-static void read_samples(struct run *u, enum tr_split split, uint64_t first)
+/* The global batch of the samples from FIRST on; those from END on are ignored. */
+static void read_samples(struct run *u, enum tr_split split, uint64_t first, uint64_t end)
 {
     struct tr_rank *r = &u->r;
     struct err e = {0};
@@ -318,6 +319,8 @@ static void read_samples(struct run *u, enum tr_split split, uint64_t first)
 
             tr_require(tr_tokens_sample(u->tokens, split, i, r->work.sample, &e), &e);
             tr_sample_put(r, mb, k, r->work.sample);
+            if (i >= end)
+                tr_sample_ignore(r, mb, k);
         }
 }
 
@@ -450,7 +453,7 @@ static bool one_step(struct run *u)
     struct tr_clock done;
     uint64_t step_ns;
 
-    read_samples(u, TR_SPLIT_TRAIN, u->samples);
+    read_samples(u, TR_SPLIT_TRAIN, u->samples, UINT64_MAX);
     tr_step_grads(r, &t, tr_stop_asked() ? 1.0 : 0.0);
     check_numbers(u, &t);
     u->step++;
@@ -503,26 +506,53 @@ static bool asked_anywhere(struct run *u)
     return asked > 0;
 }
 
-/* Whole global batches of validation samples, at least as many as asked for. True if somebody asked
- * to stop: then there is no result. */
+/* Samples of a validation: as many as asked for, or as the split has. */
+static uint64_t validation_samples(const struct run *u)
+{
+    uint64_t asked = (uint64_t)u->c->train.validate_samples;
+    uint64_t have = tr_tokens_samples(u->tokens, TR_SPLIT_VALIDATION);
+
+    return asked < have ? asked : have;
+}
+
+/* Every sample counts once, whatever the batch and the layout: the last batch is filled up with
+ * ignored ones. True if somebody asked to stop: then there is no result. */
 static bool validate(struct run *u)
 {
-    int batch = u->c->workload.global_batch;
-    int n = (u->c->train.validate_samples + batch - 1) / batch;
+    uint64_t batch = (uint64_t)u->c->workload.global_batch, n = validation_samples(u);
     double sum = 0;
 
-    for (int i = 0; i < n; i++) {
+    for (uint64_t i = 0; i < n; i += batch) {
         struct tr_result t;
 
-        read_samples(u, TR_SPLIT_VALIDATION, (uint64_t)i * (uint64_t)batch);
+        read_samples(u, TR_SPLIT_VALIDATION, i, n);
         if (asked_anywhere(u))
             return true;
         tr_step_forward(&u->r, &t);
-        sum += t.loss;
+        sum += t.loss * (double)batch;
     }
-    tr_event_validation(u->events, u->step, sum / n, (int64_t)n * batch * u->c->workload.seq);
-    tr_watch_validation(u->watch, sum / n);
+    sum /= (double)n;
+    tr_event_validation(u->events, u->step, sum, (int64_t)n * u->c->workload.seq);
+    tr_watch_validation(u->watch, sum);
     return false;
+}
+
+/* Said before the training: what a validation will lack. */
+static void check_validation(struct run *u)
+{
+    uint64_t have = validation_samples(u);
+    char text[160];
+
+    if (!u->c->train.validate_every || have == (uint64_t)u->c->train.validate_samples)
+        return;
+    if (have == 0)
+        snprintf(text, sizeof(text), "the data set has no validation split: none will be made");
+    else
+        snprintf(text, sizeof(text),
+                 "the validation split has %llu samples of %d tokens, not the %d of "
+                 "--validate-samples: each of them counts once",
+                 (unsigned long long)have, u->c->workload.seq, u->c->train.validate_samples);
+    tr_event_warning(u->events, "validation", text);
 }
 
 static double since_start_s(const struct run *u)
@@ -678,9 +708,7 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
     tokens_open(&u);
     optim_init(&u);
     say_hello(&u);
-    if (c->train.validate_every && tr_tokens_samples(u.tokens, TR_SPLIT_VALIDATION) == 0)
-        tr_event_warning(events, "validation",
-                         "the data set has no validation split: none will be made");
+    check_validation(&u);
     weights_init(&u);
     at_step(&u);
     u.measured_from = u.step + c->trial.warmup_steps;

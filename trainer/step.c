@@ -22,6 +22,15 @@ void tr_sample_put(struct tr_rank *r, int mb, int k, const int32_t *sample)
     memcpy(r->work.targets + at, sample + 1, seq * sizeof(*sample));
 }
 
+void tr_sample_ignore(struct tr_rank *r, int mb, int k)
+{
+    int32_t *targets = r->work.targets + (size_t)mb * r->d.rows;
+    size_t seq = (size_t)r->workload.seq;
+
+    for (size_t i = (size_t)k * seq; i < (size_t)(k + 1) * seq; i++)
+        targets[i] = KN_IGNORE;
+}
+
 /* Every tp rank knows the same sums, so one of them speaks. */
 static void totals(struct tr_rank *r, double sums[2])
 {

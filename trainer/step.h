@@ -21,6 +21,9 @@ uint64_t tr_sample_index(const struct tr_rank *r, int mb, int k);
 /* Store one sample of seq + 1 tokens as inputs and targets. */
 void tr_sample_put(struct tr_rank *r, int mb, int k, const int32_t *sample);
 
+/* That sample is there to fill its batch: it adds nothing to the loss. */
+void tr_sample_ignore(struct tr_rank *r, int mb, int k);
+
 /* Gradients of the global batch in work.ids and work.targets: zeroed, added over micro-batches,
  * summed over replicas. Results are the same on every rank. FLAG is summed on the way (0 or 1:
  * somebody wants to stop). */

@@ -117,6 +117,32 @@ rm -rf c && run 1 --model nano-moe --data lines --steps 2 --checkpoint c --check
     [ "$(ls -d c/step-* | wc -l)" = 1 ]
 ok $? "a resume without a checkpoint starts afresh; old ones are not kept"
 
+# ---- validation: each sample once, whatever the batch and the layout
+validated() { # expected tokens, ranks, options...: the loss
+    want=$1 ranks=$2
+    shift 2
+    rm -f v.ev
+    run "$ranks" --model nano-llama --data lines --steps 1 --lr 0 --min-lr 0 --validate-every 1 --events v.ev "$@" &&
+        sed -n "s/.*\"event\":\"validation\".*\"loss\":\([^,]*\),\"tokens\":$want[,}].*/\1/p" v.ev
+}
+seq=$("$train" --model nano-llama --dump-config | sed -n 's/^ *"seq": \([0-9]*\),*$/\1/p' | head -1)
+have=$((($(wc -c <datasets/lines/validation.bin) - 1) / seq))
+for each in "$have 100000" "5 5"; do
+    count=${each% *}
+    asked=${each#* }
+    for layout in "1 --global-batch $count" "1 --global-batch 1" "1 --global-batch 16" "2 --global-batch 6 --dp 2 --micro-batch 3" \
+        "2 --global-batch 6 --tp 2 --micro-batch 2" "2 --global-batch 4 --pp 2"; do
+        # shellcheck disable=SC2086
+        echo "1 $(validated $((count * seq)) $layout --validate-samples "$asked")"
+    done >v.losses
+    [ "$(wc -l <v.losses)" = 6 ] && head -1 v.losses >v.first && [ "$(wc -w <v.losses)" = 12 ] &&
+        awk -v want="$(cut -d' ' -f2 v.first)" '{ d = $2 / want - 1; if (!(d < 1e-6 && d > -1e-6)) bad = 1 } END { exit bad }' v.losses
+    ok $? "validation on $count samples where $asked are asked for is the same in every layout"
+    grep '"what":"validation"' v.ev | grep -q "has $have samples of $seq tokens, not the $asked"
+    [ $? = $((count == asked)) ]
+    ok $? "and says when there are fewer"
+done
+
 # ---- the learning rate's horizon
 rates() { # file: "n rate" of each step
     sed -n 's/.*"event":"step".*"n":\([0-9]*\),.*"lr":\([^,]*\),.*/\1 \2/p' "$1"
