@@ -187,15 +187,19 @@ static int distance(const char *a, const char *b)
 
 const char *str_nearest(const char *s, const char *const *names)
 {
-    size_t len = strlen(s);
-    int best = (int)(len + 2) / 4; /* edits; what needs more is another word */
+    int most = (int)(strlen(s) + 2) / 4; /* edits; what needs more is another word */
+
+    return str_within(s, names, most > 1 ? most : 1);
+}
+
+const char *str_within(const char *s, const char *const *names, int most)
+{
+    int best = most + 1;
     const char *found = NULL;
 
-    if (len > NEAR_LEN)
+    if (strlen(s) > NEAR_LEN)
         return NULL;
-    if (best < 1)
-        best = 1;
-    for (best++; *names; names++) {
+    for (; *names; names++) {
         int d = strlen(*names) > NEAR_LEN ? best : distance(s, *names);
 
         if (d < best) {

@@ -45,6 +45,8 @@ int str_to_bytes(uint64_t *ret, const char *s);
 /* The name in the NULL-terminated list NAMES nearest to S, or NULL where each is farther than one
  * edit for four letters: then it is another word, not a slip. */
 const char *str_nearest(const char *s, const char *const *names);
+/* The same, of those that at most MOST edits make of S. */
+const char *str_within(const char *s, const char *const *names, int most);
 
 /* "12.3 GiB" and the like, into a caller's buffer; returns BUF. */
 char *str_human_bytes(char buf[24], double bytes);

@@ -373,19 +373,6 @@ static void experts_follow_tp_where_nothing_places_them(void **state)
     }
 }
 
-/* Megatron's parser takes no abbreviations, so here they are unknown flags, too. */
-static void an_abbreviation_is_not_the_flag(void **state)
-{
-    struct pl_model m = llama();
-    struct tn_imported out;
-    struct err e = {0};
-
-    (void)state;
-    assert_int_equal(tn_import(&out, "megatron", "--tensor-model-parallel 4", 32, &m, &e), 0);
-    assert_int_equal(out.layout.tp, 1);
-    assert_string_equal(out.ignored.v[0].setting, "--tensor-model-parallel");
-}
-
 static void a_long_list_says_how_much_more_there_is(void **state)
 {
     struct pl_model m = llama();
@@ -469,6 +456,10 @@ static void functions_of_configurations_are_read(void **state)
         "    training = config.training\n    training.seq_len = seq\n"
         "    training.local_batch_size = 2\n    parallelism = config.parallelism\n"
         "    parallelism.tensor_parallel_degree: int = tp\n"
+        "    parallelism.context_parallel_degree = 1\n"
+        "    parallelism.pipeline_parallel_degree = 1\n"
+        "    parallelism.data_parallel_replicate_degree = 1\n"
+        "    parallelism.data_parallel_shard_degree = -1\n"
         "    config.activation_checkpoint = FullAC.Config()\n    return config\n",
     };
     struct pl_model m = llama();
@@ -635,7 +626,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_a_shell_would_fill_in_is_listed),
     cmocka_unit_test(listed_values_are_text_where_they_are_cut),
     cmocka_unit_test(experts_follow_tp_where_nothing_places_them),
-    cmocka_unit_test(an_abbreviation_is_not_the_flag),
     cmocka_unit_test(a_long_list_says_how_much_more_there_is),
     cmocka_unit_test(job_files_are_toml),
     cmocka_unit_test(functions_of_configurations_are_read),

@@ -60,6 +60,26 @@ static void scripts_are_read_as_a_shell_would(void **state)
         "[[ $X == 1 ]] && LOG=\"--log-interval 5\"\n"
         "torchrun pretrain_gpt.py $LOG --tensor-model-parallel-size 4 "
         "--pipeline-model-parallel-size 2 --save $(date +%s) --load `pwd`/x\n",
+        "[ -f pretrain_gpt.py ] || exit 1\nls pretrain_gpt.py tools/train.py\n"
+        "cp pretrain_gpt.py /tmp/pretrain_bert.py\ncat pretrain_gpt.py | grep seed\n"
+        "python -c 'import x' pretrain_t5.py\nmkdir -p out/pretrain_gpt.py\n"
+        "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size "
+        "2\n",
+        "CMD=\"torchrun pretrain_gpt.py --tensor-model-parallel-size 4 "
+        "--pipeline-model-parallel-size 2\"\necho $CMD\necho \"$CMD\" > log\nprintf '%s' "
+        "\"$CMD\"\neval \"$CMD\"\n",
+        "A=\"--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2\"\n"
+        "if [ $X ]; then\n    srun python pretrain_gpt.py $A\nelse\n    python pretrain_gpt.py "
+        "$A\nfi\n", /* the same either way */
+        "export P='--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2'\n"
+        "export L='python -m torch.distributed.run --nproc_per_node 8'\n"
+        "srun --jobid 7 bash -lc '$L --node_rank $SLURM_PROCID pretrain_gpt.py $P' | tee log\n",
+        "python train.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2\n"
+        "python eval.py --seed 1\n", /* only one is told of a layout */
+        "N=2\nPP=$N\nTP=$((PP**N))\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP "
+        "--pipeline-model-parallel-size $(( (TP*3 - 4) / (2*N) ))\n",
+        "X='N * 2'; N=2\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $((X)) "
+        "--pipeline-model-parallel-size $((${N} + -+-0))\n",
         "if [ \"$MOCK\" ]; then\n    DATA=(--mock-data)\nelse\n    DATA=(--data-path \"$P\")\nfi\n"
         "torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 "
         "${DATA[@]}\n",
@@ -84,8 +104,32 @@ static void what_a_shell_would_have_to_tell_is_refused_by_name(void **state)
     } cases[] = {
         {"torchrun pretrain_gpt.py --tensor-model-parallel-size $TP", "`$TP` is not set"},
         {"TP=$X\ntorchrun pretrain_gpt.py --tensor-model-parallel-size $TP", "`$X` is not set"},
-        {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N * 4))",
-         "`$((N * 4))` is for a shell"},
+        {"torchrun pretrain_gpt.py --global-batch-size $((N * 4))", "`N` is not set"},
+        {"N=$1\ntorchrun pretrain_gpt.py --global-batch-size $(($N * 4))", "`$1` is given"},
+        {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N > 4))",
+         "`$((N > 4))` is for a shell"},
+        {"N=8\ntorchrun pretrain_gpt.py --global-batch-size $((N++))", "`$((N++))` is for a shell"},
+        {"N=0\ntorchrun pretrain_gpt.py --global-batch-size $((8 / N))",
+         "`$((8 / N))` divides by zero"},
+        {"N=0\ntorchrun pretrain_gpt.py --global-batch-size $((8 % N))", "divides by zero"},
+        {"torchrun pretrain_gpt.py --global-batch-size $((9223372036854775807 + 1))",
+         "does not fit"},
+        {"torchrun pretrain_gpt.py --global-batch-size $((9999999999 * 9999999999))",
+         "does not fit"},
+        {"torchrun pretrain_gpt.py --global-batch-size $((2 ** 80))", "does not fit"},
+        {"torchrun pretrain_gpt.py --global-batch-size $((-9223372036854775807 - 2))",
+         "does not fit"},
+        {"torchrun pretrain_gpt.py --global-batch-size $((08))", "is for a shell"},
+        {"A=B; B=A\ntorchrun pretrain_gpt.py --global-batch-size $((A))", "is for a shell"},
+        {"torchrun pretrain_gpt.py --micro-batch-size ${10}", "`${10}` is given"},
+        {"torchrun pretrain_gpt.py --zero-stage $Z --deepspeed", "`$Z` is not set"},
+        {"torchrun pretrain_gpt.py --tp-size $T", "`$T` is not set"},
+        {"python train.py --seed 1\npython train.py --seed 2",
+         "starts train.py twice, with different arguments"},
+        {"echo torchrun pretrain_gpt.py --tensor-model-parallel-size 4",
+         "expected a command that starts"},
+        {"log() { echo \"$@\"; }\nlog pretrain_gpt.py has started\n",
+         "expected a command that starts"},
         {"N=$(nproc)\ntorchrun pretrain_gpt.py --micro-batch-size $N", "`$(nproc)` is for a shell"},
         {"torchrun pretrain_gpt.py --micro-batch-size `nproc`", "``nproc`` is for a shell"},
         {"N=12\ntorchrun pretrain_gpt.py --micro-batch-size ${N%2}", "`${N%2}` is for a shell"},

@@ -8,7 +8,9 @@
  */
 #include "tuner/export/internal.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <strings.h>
 
 static const char *const names[] = {"megatron", "deepspeed", "torchtitan", NULL};
 
@@ -47,6 +49,48 @@ void tn_import_split_experts(struct pl_layout *l, const struct pl_model *m)
 {
     if (pl_model_is_moe(m) && l->tp > 1 && l->ep == 1)
         l->etp = l->tp;
+}
+
+/* Is one of WORDS a part of NAME between signs that are no letters? "tp" is in "model.tp_size". */
+static bool has_part(const char *name, const char *const *words)
+{
+    while (*name) {
+        size_t n = 0;
+
+        while (isalpha((unsigned char)name[n]))
+            n++;
+        for (int i = 0; n && words[i]; i++)
+            if (strlen(words[i]) == n && !strncasecmp(words[i], name, n))
+                return true;
+        name += n ? n : 1;
+    }
+    return false;
+}
+
+bool tn_import_is_degree(const char *name, const char *value)
+{
+    static const char *const parts[] = {"tp",    "pp",      "cp",    "ep",       "sp",   "dp",
+                                        "mp",    "etp",     "vp",    "vpp",      "fsdp", "degree",
+                                        "world", "degrees", "shard", "sharding", NULL};
+    static const char *const zero[] = {"zero", NULL};
+    bool sharded = has_part(name, zero);
+    const char *p = value ? value : "";
+    int64_t largest = 0;
+
+    if (!sharded && !strcasestr(name, "parallel") && !has_part(name, parts))
+        return false;
+    for (p += strspn(p, " ["); *p; p += strspn(p, " ,]")) { /* one number, or a list of them */
+        size_t n = strspn(p, "0123456789");
+        int64_t v = 1 << 30;
+
+        if (!n || !strchr(" ,]", p[n]))
+            return false;
+        if (n < 10)
+            v = strtol(p, NULL, 10);
+        largest = v > largest ? v : largest;
+        p += n;
+    }
+    return largest > (sharded ? 0 : 1);
 }
 
 static void value_text(char buf[24], const struct pl_layout_key *k, int value)

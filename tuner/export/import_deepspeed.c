@@ -3,12 +3,43 @@
 
 #include <errno.h>
 
+/* Settings of DeepSpeed's own that number something else than the layout's degrees. */
+static bool numbers_no_degree(const char *name)
+{
+    return str_eq(name, "zero_optimization.zero_hpz_partition_size") ||
+           str_eq(name, "tensor_parallel.tp.tp_grain_size") || str_starts(name, "hybrid_engine.");
+}
+
+/* A degree at NAME, or in what is below it, would be another layout. */
+static int refuse_degree(const char *name, const json_t *value, struct err *e)
+{
+    const char *dot = strrchr(name, '.'), *key;
+    AUTO_FREE char *text =
+        json_is_integer(value) ? mem_printf("%lld", (long long)json_integer_value(value)) : NULL;
+    json_t *inner;
+    int r = 0;
+
+    if (text && !numbers_no_degree(name) && tn_import_is_degree(dot ? dot + 1 : name, text))
+        return err_set(e, -EINVAL,
+                       "`%.80s`: %.20s looks like a degree, but is not read here: say it by "
+                       "tensor_parallel, expert_parallel or sequence_parallel_size",
+                       name, text);
+    json_object_foreach((json_t *)(uintptr_t)value, key, inner) {
+        AUTO_FREE char *below = mem_printf("%.200s.%.100s", name, key);
+
+        if (r == 0)
+            r = refuse_degree(below, inner, e);
+    }
+    return r;
+}
+
 /* Keys of OBJECT that are not in KNOWN, listed as PREFIXkey. Off is the same as absent. */
-static void list_ignored(struct tn_imported *out, const char *prefix, const json_t *object,
-                         const char *const *known)
+static int list_ignored(struct tn_imported *out, const char *prefix, const json_t *object,
+                        const char *const *known, struct err *e)
 {
     const char *key;
     json_t *value;
+    int r = 0;
 
     json_object_foreach((json_t *)(uintptr_t)object, key, value) {
         AUTO_FREE char *name = mem_printf("%s%s", prefix, key);
@@ -16,9 +47,12 @@ static void list_ignored(struct tn_imported *out, const char *prefix, const json
 
         while (known[i] && strcmp(known[i], key))
             i++;
-        if (!known[i] && !json_is_false(value) && !json_is_null(value))
-            tn_finding_add(&out->ignored, name, "not a setting of the layout");
+        if (known[i] || json_is_false(value) || json_is_null(value) || r < 0)
+            continue;
+        r = refuse_degree(name, value, e);
+        tn_finding_add(&out->ignored, name, "not a setting of the layout");
     }
+    return r;
 }
 
 static bool is_auto(const json_t *object, const char *key)
@@ -54,35 +88,74 @@ static int switch_or_auto(struct tn_imported *out, bool *ret, const json_t *obje
 
 enum { MAX_BATCH = 1 << 24 };
 
-/* train_batch_size = micro-batch x accumulation x replicas: two of them give the third. */
-static int deepspeed_batch(struct tn_imported *out, json_t *v, struct err *e)
+/* Is BATCH so many steps of COUNTED micro-batches? STEPS 0: any number of them. */
+static bool makes(int batch, int micro, int steps, int64_t counted)
+{
+    return steps ? batch == steps * counted * micro : batch % (counted * micro) == 0;
+}
+
+/* train_batch_size = micro-batch x accumulation x replicas: two of them give the third. DeepSpeed
+ * takes the ranks of its own tensor parallelism for replicas, so its batch has every sequence tp
+ * times, unless it is given the mesh of a program that counts them itself. */
+static int batch_of_file(struct tn_imported *out, int batch, int micro, int steps, struct err *e)
 {
     struct pl_layout *l = &out->layout;
-    int replicas = l->world / l->tp > 0 ? l->world / l->tp : 1;
-    int micro = 0, steps = 0, r;
-    int64_t once; /* sequences of a step with a micro-batch of one */
+    int replicas = l->world / (l->tp * l->cp), once = steps ? steps : 1;
+    int64_t counted = (int64_t)replicas * l->tp, most = (int64_t)MAX_BATCH * 2;
 
-    if ((r = number_or_auto(out, &out->global_batch, v, "train_batch_size", 1, MAX_BATCH, e)) < 0 ||
+    if (batch && !micro) {
+        if (batch % (once * counted))
+            return err_set(e, -EINVAL,
+                           "train_batch_size %d is not a multiple of %d accumulation steps x %d "
+                           "replicas%s",
+                           batch, once, (int)counted,
+                           l->tp > 1 ? " (DeepSpeed counts the ranks of tp, too)" : "");
+        micro = (int)(batch / (once * counted));
+    }
+    l->micro_batch = micro ? micro : 1;
+    if (!batch)
+        return micro ? tn_import_global_batch(
+                           out, micro, (int)(once * counted < most ? replicas * once : most), e)
+                     : 0;
+    out->global_batch = makes(batch, micro, steps, counted) ? batch / l->tp : batch;
+    if (!makes(batch, micro, steps, counted) && !makes(batch, micro, steps, replicas))
+        return err_set(e, -EINVAL,
+                       "train_batch_size %d is not micro-batch %d x accumulation %d x %d replicas",
+                       batch, micro, once, (int)counted);
+    return 0;
+}
+
+static int deepspeed_batch(struct tn_imported *out, json_t *v, struct err *e)
+{
+    const struct pl_layout *l = &out->layout;
+    int batch = 0, micro = 0, steps = 0, r;
+
+    if ((r = number_or_auto(out, &batch, v, "train_batch_size", 1, MAX_BATCH, e)) < 0 ||
         (r = number_or_auto(out, &micro, v, "train_micro_batch_size_per_gpu", 1, MAX_BATCH, e)) <
             0 ||
         (r = number_or_auto(out, &steps, v, "gradient_accumulation_steps", 1, MAX_BATCH, e)) < 0)
         return r;
-    once = (int64_t)(steps ? steps : 1) * replicas;
-    if (!micro && out->global_batch) {
-        if (out->global_batch % once)
-            return err_set(e, -EINVAL,
-                           "train_batch_size %d is not a multiple of %d accumulation steps x %d "
-                           "replicas",
-                           out->global_batch, steps ? steps : 1, replicas);
-        micro = (int)(out->global_batch / once);
-    }
-    l->micro_batch = micro ? micro : 1;
-    if (!out->global_batch && micro && once * micro <= MAX_BATCH)
-        out->global_batch = (int)once * micro;
-    if (out->global_batch && micro && steps && out->global_batch != once * micro)
-        return err_set(e, -EINVAL,
-                       "train_batch_size %d is not micro-batch %d x accumulation %d x %d replicas",
-                       out->global_batch, micro, steps, replicas);
+    if ((int64_t)l->tp * l->cp > l->world || l->world % (l->tp * l->cp))
+        return tn_import_degrees(l, e);
+    return batch_of_file(out, batch, micro, steps, e);
+}
+
+/* Sequence parallelism of Ulysses, with the replicas of its mesh beside it. */
+static int sequence_parallel(struct tn_imported *out, json_t *v, struct err *e)
+{
+    struct pl_layout *l = &out->layout;
+    int replicas = 0, r;
+
+    if ((r = jx_get_int(&l->cp, v, "sequence_parallel_size", 1, 1 << 20, e)) < 0 ||
+        (r = jx_get_int(&replicas, v, "data_parallel_size", 1, 1 << 24, e)) < 0)
+        return r;
+    if (l->cp > 1)
+        tn_finding_add(&out->ignored, "sequence_parallel_size", TN_ULYSSES);
+    if (replicas && (int64_t)replicas * l->cp * l->tp != l->world)
+        return err_at(e, -EINVAL, "/data_parallel_size",
+                      "data_parallel_size %d x sequence_parallel_size %d x tp %d is not "
+                      "the %d devices",
+                      replicas, l->cp, l->tp, l->world);
     return 0;
 }
 
@@ -140,6 +213,8 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
     static const char *const known[] = {"train_batch_size",
                                         "train_micro_batch_size_per_gpu",
                                         "gradient_accumulation_steps",
+                                        "sequence_parallel_size",
+                                        "data_parallel_size",
                                         "zero_optimization",
                                         "tensor_parallel",
                                         "expert_parallel",
@@ -166,7 +241,7 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
     if (!json_is_object(v))
         return err_set(e, -EINVAL, "a DeepSpeed configuration is a JSON object");
     if ((r = deepspeed_sections(&s, v, e)) < 0 || (r = deepspeed_degrees(out, &s, e)) < 0 ||
-        (r = deepspeed_batch(out, v, e)) < 0 ||
+        (r = sequence_parallel(out, v, e)) < 0 || (r = deepspeed_batch(out, v, e)) < 0 ||
         (r = switch_or_auto(out, &bf16, s.old_bf16, "bfloat16.enabled", e)) < 0 ||
         (r = switch_or_auto(out, &bf16, s.bf16, "bf16.enabled", e)) < 0 ||
         (r = switch_or_auto(out, &fp16, s.fp16, "fp16.enabled", e)) < 0)
@@ -175,12 +250,14 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
     if (fp16)
         tn_finding_add(&out->ignored, "fp16", "taken as bf16, which needs the same bytes");
     tn_import_split_experts(l, m);
-    list_ignored(out, "", v, known);
-    list_ignored(out, "zero_optimization.", s.zero, zero);
-    list_ignored(out, "tensor_parallel.", s.tp, tp);
-    list_ignored(out, "tensor_parallel.tp.", s.old_tp, old_tp);
-    list_ignored(out, "expert_parallel.", s.ep, ep);
-    list_ignored(out, "bf16.", bf16 ? s.bf16 : NULL, half); /* when off they count for nothing */
-    list_ignored(out, "fp16.", fp16 ? s.fp16 : NULL, half);
+    if ((r = list_ignored(out, "", v, known, e)) < 0 ||
+        (r = list_ignored(out, "zero_optimization.", s.zero, zero, e)) < 0 ||
+        (r = list_ignored(out, "tensor_parallel.", s.tp, tp, e)) < 0 ||
+        (r = list_ignored(out, "tensor_parallel.tp.", s.old_tp, old_tp, e)) < 0 ||
+        (r = list_ignored(out, "expert_parallel.", s.ep, ep, e)) < 0 ||
+        /* when off they count for nothing */
+        (r = list_ignored(out, "bf16.", bf16 ? s.bf16 : NULL, half, e)) < 0 ||
+        (r = list_ignored(out, "fp16.", fp16 ? s.fp16 : NULL, half, e)) < 0)
+        return r;
     return 0;
 }

@@ -30,6 +30,7 @@ struct megatron {
     int layers_per_virtual, virtual_stages;
     struct str stages; /* a whole pipeline layout, written out; empty without one */
     int recompute_layers;
+    int ulysses, zero_stage; /* of Megatron-DeepSpeed, 0 and -1: not said */
     bool recompute_method, recompute_block;
     int fsdp_zero; /* what --data-parallel-sharding-strategy says; counts with Megatron-FSDP only */
     char balancing[24]; /* --moe-router-load-balancing-type */
@@ -37,6 +38,7 @@ struct megatron {
     struct tn_words words;
     size_t at; /* the next word */
     bool etp_said, no_overlap_p2p, strategy_said, no_fusion, fsdp, torch_fsdp, torch_fsdp_keeps;
+    bool deepspeed;
 };
 
 /* Flags with an integer that lands in a field. */
@@ -57,6 +59,7 @@ static int *megatron_number(struct megatron *s, const char *flag)
         {"--num-layers-per-virtual-pipeline-stage", &s->layers_per_virtual},
         {"--num-virtual-stages-per-pipeline-rank", &s->virtual_stages},
         {"--recompute-num-layers", &s->recompute_layers},
+        {"--ds-sequence-parallel-size", &s->ulysses}, /* Megatron-DeepSpeed */
     };
 
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
@@ -124,6 +127,7 @@ static bool megatron_flag(struct megatron *s, const char *flag, bool set)
         {"--use-custom-fsdp", &s->fsdp},                      /* its name before */
         {"--use-torch-fsdp2", &s->torch_fsdp},
         {"--torch-fsdp2-no-reshard-after-forward", &s->torch_fsdp_keeps},
+        {"--deepspeed", &s->deepspeed},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
@@ -315,6 +319,14 @@ static int megatron_word(struct megatron *s, const char *flag, const char *value
         s->l->precision = PL_FP8;
         return 0;
     }
+    if (!strcmp(flag, "--zero-stage")) {
+        int64_t stage;
+
+        if (!value || str_to_i64(&stage, value, 0, 3) < 0)
+            return err_set(e, -EINVAL, "%s is 0 to 3, not `%.40s`", flag, value ? value : "");
+        s->zero_stage = (int)stage;
+        return 0;
+    }
     if (!strcmp(flag, "--recompute-modules"))
         return recompute_modules(s, value);
     if (!strcmp(flag, "--recompute-method")) {
@@ -389,6 +401,17 @@ static void sharding(struct megatron *s)
         s->l->zero = s->fsdp_zero;
     else if (s->torch_fsdp)
         s->l->zero = s->torch_fsdp_keeps ? 2 : 3;
+    if (s->deepspeed && s->zero_stage >= 0)
+        s->l->zero = s->zero_stage;
+    else if (s->zero_stage > 0)
+        tn_finding_add(&s->out->ignored, "--zero-stage", "counts with --deepspeed only");
+    if (s->deepspeed && s->zero_stage < 0)
+        tn_finding_add(&s->out->ignored, "--deepspeed",
+                       "what its configuration sets is not known here");
+    if (s->ulysses > 1) {
+        s->l->cp = s->ulysses;
+        tn_finding_add(&s->out->ignored, "--ds-sequence-parallel-size", TN_ULYSSES);
+    }
     if (s->strategy_said && !s->fsdp)
         tn_finding_add(&s->out->ignored, "--data-parallel-sharding-strategy",
                        "counts with --use-megatron-fsdp only");
@@ -425,6 +448,7 @@ static enum takes takes(struct megatron *s, const char *flag)
                                         "--recompute-method",
                                         "--data-parallel-sharding-strategy",
                                         "--fp8-format",
+                                        "--zero-stage",
                                         NULL};
 
     if (megatron_flag(s, flag, false))
@@ -457,6 +481,8 @@ static int not_known(const struct tn_word *w, struct err *e)
         return err_set(
             e, -EINVAL,
             "`%.64s` stands under a condition: write what holds for your job in its place", what);
+    case TN_WORD_WRONG:
+        return err_set(e, -EINVAL, "`%.64s` divides by zero, or does not fit into 64 bits", what);
     default:
         return err_set(e, -EINVAL,
                        "`%.64s` is for a shell to work out: write its value in its place", what);
@@ -521,7 +547,7 @@ static int argument(struct megatron *s, const struct tn_word *w, struct err *e)
         value = equals + 1;
     else if (read_values(s, &text, most, &unknown))
         value = str_text(&text);
-    if (unknown && is_setting(s, flag)) {
+    if (unknown && (is_setting(s, flag) || (unknown != w && tn_megatron_may_be_degree(flag)))) {
         r = not_known(unknown, e);
         return unknown == w && !equals ? r : err_wrap(e, "%.64s", flag);
     }
@@ -536,10 +562,7 @@ static int argument(struct megatron *s, const struct tn_word *w, struct err *e)
         return 0;
     }
     r = megatron_word(s, flag, value, &known, e);
-    if (r == 0 && !known)
-        tn_finding_add(&s->out->ignored, flag, "not a setting of the layout%s%.100s",
-                       value ? ": " : "", value ? value : "");
-    return r;
+    return r == 0 && !known ? tn_megatron_unknown(s->out, flag, value, e) : r;
 }
 
 static int arguments(struct megatron *s, struct err *e)
@@ -570,9 +593,13 @@ int tn_import_megatron(struct tn_imported *out, const char *text, const struct p
                          .l = &out->layout,
                          .m = m,
                          .fsdp_zero = 3,
-                         .aux_coeff = -1}; /* FSDP's default */
-    int r = tn_shell_arguments(&s.words, &out->ignored, text, e);
+                         .aux_coeff = -1,
+                         .zero_stage = -1}; /* FSDP's default */
+    AUTO_FREE char *yaml = NULL;
+    int r = tn_yaml_arguments(&yaml, text, e);
 
+    if (r == 0)
+        r = tn_shell_arguments(&s.words, &out->ignored, yaml ? yaml : text, e);
     if (r == 0)
         r = arguments(&s, e);
     if (r == 0)

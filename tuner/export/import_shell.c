@@ -1,7 +1,7 @@
 /*
  * A shell script as the arguments of the program that it starts. Nothing is run: variables and
  * arrays that the script itself sets are put in their places, word by word as a shell splits them;
- * what only a shell could tell ($(…), $((…)), a variable of the environment) stays as it is written
+ * what only a shell could tell ($(…), a variable of the environment) stays as it is written
  * and is marked, so that whoever needs the word refuses it by name.
  *
  * Branches are not taken. What is set within if, a loop, a case, braces, or behind && is marked as
@@ -137,14 +137,92 @@ static const char *keyword(struct tn_sh *s, const char *p)
     return one_of(p, n, passes) ? p + n : p;
 }
 
-/* Which of CMD is the program that is started, or its size. */
+/* The last part of a path, behind what is not known of it. */
+static const char *base_name(const char *word)
+{
+    const char *slash = strrchr(word, '/'), *name = slash ? slash + 1 : word,
+               *marked = strrchr(name, ENDMARK);
+
+    return marked ? marked + 1 : name;
+}
+
+/* Commands that name programs and start none. */
+static bool starts_nothing(const char *command)
+{
+    static const char *const words[] = {
+        "echo",     "printf",   "[",      "[[",    "test",   "ls",     "cp",        "mv",
+        "ln",       "rm",       "cat",    "mkdir", "rmdir",  "touch",  "chmod",     "chown",
+        "head",     "tail",     "tee",    "grep",  "egrep",  "sed",    "awk",       "cut",
+        "sort",     "wc",       "diff",   "cmp",   "find",   "stat",   "file",      "du",
+        "dirname",  "basename", "pwd",    "git",   "pip",    "pip3",   "wget",      "curl",
+        "tar",      "unzip",    "rsync",  "scp",   "cd",     "pushd",  "popd",      "which",
+        "type",     "hash",     "trap",   "kill",  "pkill",  "pgrep",  "ps",        "sleep",
+        "wait",     "set",      "unset",  "alias", "exit",   "return", "md5sum",    "sha256sum",
+        "realpath", "readlink", "source", ".",     "logger", "patch",  "dos2unix",  "vim",
+        "nano",     "less",     "more",   "true",  "false",  ":",      "conda",     "module",
+        "isort",    "black",    "ruff",   "mypy",  "flake8", "pylint", "autoflake", "shift",
+        NULL};
+
+    return one_of(command, strlen(command), words);
+}
+
+/* Programs that start others, or the text of a command. */
+static bool starts_others(const char *command)
+{
+    static const char *const words[] = {
+        "torchrun",  "deepspeed", "accelerate", "ft_launcher", "srun",   "mpirun",  "mpiexec",
+        "jsrun",     "aprun",     "flux",       "bash",        "sh",     "zsh",     "dash",
+        "env",       "sudo",      "su",         "exec",        "eval",   "nohup",   "time",
+        "timeout",   "nice",      "numactl",    "taskset",     "stdbuf", "nsys",    "ncu",
+        "rocprof",   "ssh",       "pdsh",       "docker",      "podman", "enroot",  "singularity",
+        "apptainer", "uv",        "poetry",     "coverage",    "torchx", "ray",     "tmux",
+        "screen",    "xargs",     "sbatch",     "bsub",        "qsub",   "kubectl", "launch",
+        "run",       NULL};
+
+    return str_starts(command, "python") || one_of(command, strlen(command), words);
+}
+
+static bool is_program(const char *word)
+{
+    return str_ends(word, ".py") && !word[strcspn(word, " \t\n")];
+}
+
+/* Is the word at AT of CMD run, rather than a file that an unknown command is given? */
+static bool is_started(const struct tn_sh_list *cmd, size_t at)
+{
+    if (at == 0 || strchr(cmd->v[0], MARK))
+        return true;
+    for (size_t i = 0; i < at; i++) {
+        if (i && !strcmp(cmd->v[i], "-c"))
+            return false; /* python -c TEXT: what follows is given to the text */
+        if (starts_others(base_name(cmd->v[i])))
+            return true;
+    }
+    for (size_t i = at + 1; i < cmd->n; i++)
+        if (tn_sh_argument_first(cmd->v[i]))
+            return true;
+    return false;
+}
+
+/* Which of CMD is the program that is started, or its size. A launcher may be a program, too. */
 static size_t program_of(const struct tn_sh_list *cmd)
 {
-    size_t i = 0;
+    size_t first = cmd->n;
 
-    while (i < cmd->n && !str_ends(cmd->v[i], ".py"))
-        i++;
-    return i;
+    if (!cmd->n || starts_nothing(base_name(cmd->v[0])))
+        return cmd->n;
+    for (size_t i = 0; i < cmd->n; i++) {
+        if (i && !strcmp(cmd->v[i], "-c") && str_starts(base_name(cmd->v[i - 1]), "python"))
+            return cmd->n;
+        if (!is_program(cmd->v[i]) || !is_started(cmd, i))
+            continue;
+        if (first == cmd->n)
+            first = i;
+        if (str_starts(base_name(cmd->v[i]), "pretrain") &&
+            (i == 0 || !tn_sh_argument_first(cmd->v[i - 1])))
+            return i;
+    }
+    return first;
 }
 
 /* --…, or variables before the first of them. */
@@ -166,34 +244,73 @@ static void take_words(struct tn_sh_list *to, const struct tn_sh_list *from, siz
         tn_sh_list_add(to, mem_strdup(from->v[i]));
 }
 
+/* Which of several programs trains: by its name, and by whether it is told of a layout. */
+static int rank_of(const char *name, const struct tn_sh_list *args)
+{
+    int rank = str_starts(name, "pretrain") ? 2 : 0;
+
+    for (size_t i = 0; i < args->n; i++)
+        if (str_starts(args->v[i], "--tensor-model-parallel-size") ||
+            str_starts(args->v[i], "--micro-batch-size"))
+            return rank + 1;
+    return rank;
+}
+
+static bool same_words(const struct tn_sh_list *a, const struct tn_sh_list *b)
+{
+    for (size_t i = 0; i < a->n && a->n == b->n; i++)
+        if (strcmp(a->v[i], b->v[i]))
+            return false;
+    return a->n == b->n;
+}
+
 static void take_program(struct tn_sh *s, const struct tn_sh_list *cmd, size_t at)
 {
-    const char *slash = strrchr(cmd->v[at], '/'), *name = slash ? slash + 1 : cmd->v[at];
-    const char *marked = strrchr(name, ENDMARK);
-    bool trains;
+    const char *name = base_name(cmd->v[at]);
+    struct tn_sh_list args = {0};
+    int rank;
 
-    name = marked ? marked + 1 : name;
-    trains = str_starts(name, "pretrain");
-    if (s->program[0] && trains == str_starts(s->program, "pretrain")) {
-        s->r =
-            err_set(s->e, -EINVAL, "the script starts both %s and %.64s: leave the one that trains",
-                    s->program, name);
-        return;
+    take_words(&args, cmd, at + 1);
+    rank = rank_of(name, &args);
+    if (s->program[0] && rank == rank_of(s->program, &s->args) &&
+        !(str_eq(s->program, name) && same_words(&args, &s->args)))
+        s->r = str_eq(s->program, name)
+                   ? err_set(s->e, -EINVAL,
+                             "the script starts %.64s twice, with different arguments: leave the "
+                             "one that trains",
+                             name)
+                   : err_set(s->e, -EINVAL,
+                             "the script starts both %s and %.64s: leave the one that trains",
+                             s->program, name);
+    if (s->r == 0 && (!s->program[0] || rank > rank_of(s->program, &s->args))) {
+        snprintf(s->program, sizeof(s->program), "%s", name);
+        tn_sh_list_done(&s->args);
+        s->args = args;
+        args = (struct tn_sh_list){0};
+        s->last = &s->args;
     }
-    if (s->program[0] && !trains)
-        return;
-    snprintf(s->program, sizeof(s->program), "%s", name);
-    tn_sh_list_done(&s->args);
-    take_words(&s->args, cmd, at + 1);
-    s->last = &s->args;
+    tn_sh_list_done(&args);
 }
 
 static void commands(struct tn_sh *s, const char *p, int level);
 
+static bool is_shell(const char *command)
+{
+    static const char *const words[] = {"bash", "sh", "zsh", "dash", "ksh", NULL};
+
+    return one_of(command, strlen(command), words);
+}
+
 /* A word that is a command line itself, as after sh -c. */
 static const char *command_within(const struct tn_sh_list *cmd)
 {
-    if (str_eq(cmd->v[0], "echo") || str_eq(cmd->v[0], "printf"))
+    for (size_t i = 1; i + 1 < cmd->n; i++)
+        if (cmd->v[i][0] == '-' && str_ends(cmd->v[i], "c") && is_shell(base_name(cmd->v[i - 1])) &&
+            !starts_nothing(base_name(cmd->v[0])))
+            return cmd->v[i + 1];
+    /* A text in place of the command's name is what eval is given. */
+    if (!starts_others(base_name(cmd->v[0])) && !strchr(cmd->v[0], MARK) &&
+        !cmd->v[0][strcspn(cmd->v[0], " \t\n")])
         return NULL;
     for (size_t i = 0; i < cmd->n; i++)
         for (const char *p = strstr(cmd->v[i], ".py"); p; p = strstr(p + 1, ".py"))

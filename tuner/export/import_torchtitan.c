@@ -20,7 +20,42 @@ struct titan {
     int first_less, last_less; /* layers that the first and the last stage have less */
     int every_layers;          /* of which selective checkpointing takes one; 0: operators */
     char reshard[16], schedule[32];
+    char base[64];     /* the function whose result is changed and that is not in the text, or "" */
+    unsigned int said; /* bits of base_settings */
 };
+
+/* What a function that is not in the text may have set: a layout is known if the text says all. */
+static const struct {
+    const char *path, *other; /* two names of one setting */
+    bool experts;             /* of models with experts only */
+} base_settings[] = {
+    {"parallelism.tensor_parallel_degree", NULL, false},
+    {"parallelism.context_parallel_degree", NULL, false},
+    {"parallelism.pipeline_parallel_degree", NULL, false},
+    {"parallelism.expert_parallel_degree", NULL, true},
+    {"parallelism.data_parallel_replicate_degree", NULL, false},
+    {"parallelism.data_parallel_shard_degree", NULL, false},
+    {"training.num_tokens_per_microbatch_per_dp_rank", "training.local_batch_size", false},
+    {"training.max_context_length", "training.seq_len", false},
+};
+
+static void note_said(struct titan *s, const char *path)
+{
+    for (size_t i = 0; i < ARRAY_LEN(base_settings); i++)
+        if (str_eq(base_settings[i].path, path) || str_eq(base_settings[i].other, path))
+            s->said |= 1u << i;
+}
+
+static int base_is_covered(const struct titan *s, const struct pl_model *m, struct err *e)
+{
+    for (size_t i = 0; *s->base && i < ARRAY_LEN(base_settings); i++)
+        if (!(s->said & 1u << i) && (!base_settings[i].experts || pl_model_is_moe(m)))
+            return err_set(e, -EINVAL,
+                           "the function changes what %s() returns, which is not in this text: add "
+                           "it, or a line that sets %s",
+                           s->base, base_settings[i].path);
+    return 0;
+}
 
 static int one_of(int *ret, const char *path, const char *value, const char *const *words,
                   struct err *e)
@@ -286,6 +321,26 @@ static int least(const struct titan *s, const int *field)
     return field == &s->first_less || field == &s->last_less ? 0 : 1;
 }
 
+/* What is not known is ignored only if it cannot be a part of the layout. */
+static int unknown_setting(struct titan *s, const char *path, const char *value, int line,
+                           struct err *e)
+{
+    const char *dot = strrchr(path, '.'), *near = NULL;
+    const char *names[ARRAY_LEN(base_settings) + 1] = {NULL};
+
+    if (!tn_import_is_degree(dot ? dot + 1 : path, value)) {
+        tn_finding_add(&s->out->ignored, path,
+                       *value ? "not a setting of the layout" : "what it sets is not known here");
+        return 0;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(base_settings); i++)
+        names[i] = base_settings[i].path;
+    near = str_nearest(path, names);
+    return err_set(e, -EINVAL,
+                   "line %d: %.80s %.20s looks like a degree, but is no setting of torchtitan%s%s",
+                   line, path, value, near ? "; did you mean " : "", near ? near : "");
+}
+
 static int titan_set(void *arg, const char *path, const char *value, int line, struct err *e)
 {
     struct titan *s = arg;
@@ -296,6 +351,11 @@ static int titan_set(void *arg, const char *path, const char *value, int line, s
                                                                                : NULL;
     bool known;
 
+    if (!*path) {
+        snprintf(s->base, sizeof(s->base), "%s", value);
+        return 0;
+    }
+    note_said(s, path);
     if (tokens) {
         int64_t least_tokens = tokens == &s->step_tokens ? -1 : 1;
 
@@ -315,10 +375,7 @@ static int titan_set(void *arg, const char *path, const char *value, int line, s
     }
     if (titan_word(s, path, value, &known, e) < 0)
         return err_wrap(e, "line %d", line);
-    if (!known)
-        tn_finding_add(&s->out->ignored, path,
-                       *value ? "not a setting of the layout" : "what it sets is not known here");
-    return 0;
+    return known ? 0 : unknown_setting(s, path, value, line, e);
 }
 
 int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct pl_model *m,
@@ -334,6 +391,8 @@ int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct
     bool python = tn_python_is(text);
     int r;
 
+    if (strstr(text, "megatron.bridge"))
+        return err_set(e, -EINVAL, "this is a recipe of Megatron-Bridge, not of torchtitan");
     out->layout.precision = PL_BF16;
     out->layout.recompute = PL_RECOMPUTE_SELECTIVE;
     out->seq = 2048;
@@ -342,5 +401,7 @@ int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct
     r = python ? tn_python_read(text, titan_set, &s, e) : tn_toml_read(text, titan_set, &s, e);
     if (r == 0 && python && !s.checkpointing_said)
         tn_finding_add(&out->ignored, "activation_checkpoint", "not said: taken as selective");
+    if (r == 0)
+        r = base_is_covered(&s, m, e);
     return r < 0 ? r : titan_finish(&s, m, e);
 }

@@ -74,11 +74,26 @@ int tn_import_global_batch(struct tn_imported *out, int micro, int replicas, str
 /* Where experts are not placed by expert parallelism, the source's tp splits them: etp says so. */
 void tn_import_split_experts(struct pl_layout *l, const struct pl_model *m);
 
+/* DeepSpeed's sequence parallelism as cp. */
+#define TN_ULYSSES "taken as cp: sequences are split alike, heads are exchanged there"
+
+/* Does the setting NAME, which no source knows, with VALUE read like the degree of a parallelism that
+ * is on? Ignoring one would import another layout than the one that runs. */
+bool tn_import_is_degree(const char *name, const char *value);
+
+/* import_unknown.c: the argument FLAG of Megatron-LM that is not read, with VALUE or NULL, goes to
+ * OUT's list; -EINVAL where it may be a part of the layout. */
+int tn_megatron_unknown(struct tn_imported *out, const char *flag, const char *value,
+                        struct err *e);
+/* Would FLAG be a degree if its value were a number? */
+bool tn_megatron_may_be_degree(const char *flag);
+
 /* Why a word of a shell script is not known. */
 enum tn_word_why {
     TN_WORD_KNOWN,
     TN_WORD_UNSET = 'u', /* a variable that the script does not set */
-    TN_WORD_RUN = 'r',   /* what only a shell can tell: $(…), $((…)), ${X%…} */
+    TN_WORD_RUN = 'r',   /* what only a shell can tell: $(…), ${X%…} */
+    TN_WORD_WRONG = 'w', /* $((…)) that divides by zero, or does not fit */
     TN_WORD_MAYBE = 'm', /* set or said under a condition */
     TN_WORD_GIVEN = 'g', /* $1, "$@": the script's own arguments */
 };
@@ -112,7 +127,11 @@ void tn_words_done(struct tn_words *w);
 typedef int tn_toml_fn(void *arg, const char *path, const char *value, int line, struct err *e);
 int tn_toml_read(const char *text, tn_toml_fn *set, void *arg, struct err *e);
 
-/* The same of a Python text: what it sets of a configuration, expressions as their text. */
+/* The arguments below MODEL_ARGS of a YAML file as a command line, to be freed; *RET is NULL where
+ * TEXT has no such key. -EINVAL names the line that is no argument. */
+int tn_yaml_arguments(char **ret, const char *text, struct err *e);
+
+/* What tn_toml_read() does, of a Python text: what it sets of a configuration, expressions as their text. */
 int tn_python_read(const char *text, tn_toml_fn *set, void *arg, struct err *e);
 bool tn_python_is(const char *text); /* rather than TOML */
 

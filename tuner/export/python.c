@@ -3,7 +3,9 @@
  * dotted path, as tn_toml_read() does for TOML. Read are attributes that are assigned
  * ("config.training.steps = 10", also through a name for "config.training") and the arguments of
  * calls ("Trainer.Config(training=TrainingConfig(steps=10))"). Nothing is run: a value is a literal
- * or a name of one, anything else is handed on as its text.
+ * or a name of one, anything else is handed on as its text. A configuration that begins as what
+ * another function returns has that function's settings first, if the text has it; else its name is
+ * the value of an empty path.
  */
 #include "tuner/export/internal.h"
 
@@ -21,6 +23,11 @@ struct python {
         bool path; /* of the configuration; else a literal */
     } names[MAX_NAMES];
     int count;
+    struct {
+        char name[MAX_NAME], callee[MAX_NAME]; /* NAME = CALLEE(…) in this function */
+    } made[MAX_NAMES];
+    int made_count;
+    const char *text;
     char function[MAX_NAME], speaker[MAX_NAME]; /* this one; the one that has set something */
     bool spoken;
     tn_toml_fn *set;
@@ -154,6 +161,50 @@ static int say(struct python *t, const char *path, const char *value)
     return t->set(t->arg, path, value, t->line, t->e);
 }
 
+/* Where the text defines FUNCTION, or NULL. */
+static const char *definition(const struct python *t, const char *function)
+{
+    size_t n = strlen(function);
+
+    for (const char *at = t->text; (at = strstr(at, "def ")); at += 4) {
+        const char *name = at + 4 + strspn(at + 4, " ");
+
+        if ((at == t->text || isspace((unsigned char)at[-1])) && !strncmp(name, function, n) &&
+            name[n + strspn(name + n, " ")] == '(')
+            return at;
+    }
+    return NULL;
+}
+
+/* The configuration begins as what CALLEE returns. What it sets was read where it stands above, and
+ * this function may change it. */
+static int built_on(struct python *t, const char *callee)
+{
+    const char *at = definition(t, callee);
+
+    if (!at)
+        return t->set(t->arg, "", callee, t->line, t->e);
+    if (at > t->p)
+        return err_set(t->e, -EINVAL, "line %d: %s() is defined below: put it first", t->line,
+                       callee);
+    if (t->spoken && str_eq(t->speaker, callee))
+        snprintf(t->speaker, MAX_NAME, "%s", t->function);
+    return 0;
+}
+
+/* NAME is used as the configuration. */
+static int use_made(struct python *t, const char *name, size_t n)
+{
+    for (int i = 0; i < t->made_count; i++)
+        if (strlen(t->made[i].name) == n && !memcmp(t->made[i].name, name, n)) {
+            AUTO_FREE char *callee = mem_strdup(t->made[i].callee);
+
+            t->made[i].name[0] = '\0'; /* once */
+            return built_on(t, callee);
+        }
+    return 0;
+}
+
 static int value(struct python *t, const char *path, bool in_call);
 
 /* The arguments of a call, P behind its bracket. */
@@ -258,7 +309,7 @@ static int say_text(struct python *t, const char *path, const char *from)
                                                      : 0;
     if (known >= 0 && !t->names[known].path)
         return say(t, path, t->names[known].means);
-    if (known >= 0 || str_eq(path, str_text(&text)))
+    if (known >= 0 || !*path || str_eq(path, str_text(&text)))
         return 0;
     return say(t, path, product(buf, str_text(&text)) ? buf : str_text(&text));
 }
@@ -289,7 +340,7 @@ static int value(struct python *t, const char *path, bool in_call)
 
         t->p++;
         r = checkpointing(t, path, callee);
-        if (r == 0 && !*path && !strstr(callee, "Config"))
+        if (r == 0 && !*path && !strstr(callee, "Config") && !definition(t, callee))
             r = say(t, callee, "");
         if (r == 0)
             r = call(t, path);
@@ -307,6 +358,11 @@ static int local(struct python *t, const char *name)
     size_t n = dotted(from);
     int r;
 
+    if (n && from[n] == '(' && n < MAX_NAME && t->made_count < MAX_NAMES &&
+        !(strstr(from, "Config") && strstr(from, "Config") < from + n)) {
+        snprintf(t->made[t->made_count].name, MAX_NAME, "%s", name);
+        snprintf(t->made[t->made_count++].callee, MAX_NAME, "%.*s", (int)n, from);
+    }
     if (n && from[n] == '(')
         return value(t,
                      str_eq(name, "training") || str_eq(name, "parallelism") ||
@@ -321,6 +377,7 @@ static int local(struct python *t, const char *name)
         AUTO_FREE char *path = mem_printf("%.*s", (int)n, from);
 
         keep_name(t, name, strchr(path, '.') + 1, true);
+        r = use_made(t, path, strcspn(path, "."));
     } else {
         AUTO_FREE char *text = mem_printf("%.*s", (int)(t->p - from), from);
         size_t len = strlen(text);
@@ -335,7 +392,7 @@ static int local(struct python *t, const char *name)
             keep_name(t, name, product(buf, text) ? buf : text, false);
         }
     }
-    return 0;
+    return r;
 }
 
 /* a.b.c: the path behind the configuration's own name, or behind what another name means. */
@@ -371,7 +428,10 @@ static bool conditional(const char *p)
 static int function(struct python *t)
 {
     t->p += 3;
+    if (t->indent > 0 && *t->function) /* within another one, of which it is a part */
+        return skip_value(t, false);
     skip(t, false);
+    t->made_count = 0;
     snprintf(t->function, MAX_NAME, "%.*s", (int)dotted(t->p), t->p);
     return skip_value(t, false);
 }
@@ -385,6 +445,8 @@ static int statement(struct python *t)
         t->under = -1;
     if (is_word(t->p, "def"))
         return function(t);
+    if (is_word(t->p, "class"))
+        t->function[0] = '\0';
     if (conditional(t->p)) {
         if (t->under < 0)
             t->under = t->indent;
@@ -393,6 +455,16 @@ static int statement(struct python *t)
     if (is_word(t->p, "return")) {
         t->p += 6;
         skip(t, false);
+        n = dotted(t->p);
+        if (n && n < MAX_NAME && t->p[n] == '(' && !memmem(t->p, n, "Config", 6)) {
+            AUTO_FREE char *callee = mem_printf("%.*s", (int)n, t->p);
+            int r = built_on(t, callee);
+
+            if (r < 0)
+                return r;
+        } else if (n && use_made(t, t->p, n) < 0) {
+            return -EINVAL;
+        }
         return dotted(t->p) ? value(t, "", false) : skip_value(t, false);
     }
     n = dotted(t->p);
@@ -407,8 +479,15 @@ static int statement(struct python *t)
         skip(t, false);
         if (strchr(target, '.')) {
             AUTO_FREE char *path = target_path(t, target);
+            bool whole = str_eq(path, "parallelism") || str_eq(path, "training");
+            int r = speaks(path) || whole ? use_made(t, target, strcspn(target, ".")) : 0;
 
-            return value(t, path, false);
+            if (r == 0 && whole && t->spoken)
+                r = err_set(t->e, -EINVAL,
+                            "line %d: %s replaces settings that stand above: leave those that hold",
+                            t->line, path);
+
+            return r < 0 ? r : value(t, path, false);
         }
         return n < MAX_NAME ? local(t, target) : skip_value(t, false);
     }
@@ -418,7 +497,8 @@ static int statement(struct python *t)
 
 int tn_python_read(const char *text, tn_toml_fn *set, void *arg, struct err *e)
 {
-    struct python t = {.p = text, .line = 1, .under = -1, .set = set, .arg = arg, .e = e};
+    struct python t = {
+        .p = text, .text = text, .line = 1, .under = -1, .set = set, .arg = arg, .e = e};
     int r = 0;
 
     while (*t.p && r == 0) {

@@ -97,6 +97,15 @@ size_t tn_sh_name_length(const char *p);
 /* Does it begin with an argument, itself maybe said? */
 bool tn_sh_argument_first(const char *text);
 
+/* What NAME holds, its first word where it is a list; NULL where the script does not set it. */
+const char *tn_sh_value(struct tn_sh *s, const char *name);
+
+/* shell_arith.c: the value of TEXT, the inside of $((…)) with its dollars put in, to RET; or why
+ * there is none: it is more than a sum, a name is not set (*RET_UNSET, to be freed, else NULL), or
+ * it divides by zero, or does not fit. */
+enum tn_sh_sum { TN_SH_SUM, TN_SH_UNKNOWN, TN_SH_UNSET, TN_SH_WRONG };
+enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *s, const char *text);
+
 /* A backslash at the end of a line, whichever system's. */
 bool tn_sh_continues(const char *p);
 

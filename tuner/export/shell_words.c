@@ -261,7 +261,7 @@ struct ref {
 /* Returns behind the name and its subscript; NULL where it is none that we read. */
 static const char *read_ref(struct ref *ret, const char *p)
 {
-    size_t n = tn_sh_name_length(p);
+    size_t n = isdigit((unsigned char)*p) ? strspn(p, "0123456789") : tn_sh_name_length(p);
     char *end;
 
     *ret = (struct ref){0};
@@ -375,6 +375,60 @@ static void braced(struct tn_sh *s, struct sink *k, const char *source, size_t n
     }
 }
 
+const char *tn_sh_value(struct tn_sh *s, const char *name)
+{
+    struct tn_sh_variable *v = find(s, name);
+
+    if (!v)
+        return NULL;
+    v->used = true;
+    return v->values.n ? v->values.v[0] : "";
+}
+
+/* Why and of what the first part of TEXT that is not known is not, as a mark. */
+static void put_mark_of(struct tn_sh *s, struct sink *k, const char *text, const char *source,
+                        size_t n)
+{
+    const char *at = strchr(text, MARK), *end = at ? strchr(at, ENDMARK) : NULL;
+
+    if (end && end > at + 2)
+        mark(s, k, (enum tn_word_why)at[1], at + 2, (size_t)(end - at - 2));
+    else
+        mark(s, k, end ? (enum tn_word_why)at[1] : TN_WORD_RUN, source, n);
+}
+
+/* $((…)), N letters at SOURCE. */
+static void put_sum(struct tn_sh *s, struct sink *k, const char *source, size_t n, int depth)
+{
+    AUTO_FREE char *inside = tn_sh_copy(source + 3, n - 5);
+    AUTO_FREE char *unset = NULL;
+    struct sink text = {.out = NULL};
+    char digits[24];
+    int64_t v = 0;
+
+    put_text(s, &text, inside, true, depth + 1);
+    if (s->r == 0 && strchr(str_text(&text.cur), MARK)) {
+        put_mark_of(s, k, str_text(&text.cur), source, n);
+        str_done(&text.cur);
+        return;
+    }
+    switch (tn_sh_arithmetic(&v, &unset, s, str_text(&text.cur))) {
+    case TN_SH_SUM:
+        snprintf(digits, sizeof(digits), "%lld", (long long)v);
+        put_value(s, k, digits, true);
+        break;
+    case TN_SH_UNSET:
+        mark(s, k, TN_WORD_UNSET, unset, strlen(unset));
+        break;
+    case TN_SH_WRONG:
+        mark(s, k, TN_WORD_WRONG, source, n);
+        break;
+    default:
+        mark(s, k, TN_WORD_RUN, source, n);
+    }
+    str_done(&text.cur);
+}
+
 /* P is at the dollar. Returns behind what belongs to it. */
 static const char *dollar(struct tn_sh *s, struct sink *k, const char *p, bool quoted, int depth)
 {
@@ -387,7 +441,9 @@ static const char *dollar(struct tn_sh *s, struct sink *k, const char *p, bool q
         end = tn_sh_closing(s, p + 1);
         if (s->r < 0)
             return end;
-        if (p[1] == '(' || depth >= MAX_DEPTH)
+        if (p[1] == '(' && p[2] == '(' && end - p > 5 && end[-2] == ')' && depth < MAX_DEPTH)
+            put_sum(s, k, p, (size_t)(end - p), depth);
+        else if (p[1] == '(' || depth >= MAX_DEPTH)
             mark(s, k, TN_WORD_RUN, p, (size_t)(end - p));
         else
             braced(s, k, p, (size_t)(end - p), quoted, depth);

@@ -1,0 +1,346 @@
+/* Importers: what was read as another layout than the one that runs. Each is read as its target
+ * does, or refused by name. */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+
+#include "tuner/export/export.h"
+
+static struct pl_model preset(const char *name)
+{
+    AUTO_JSON *v = json_string(name);
+    struct pl_model m;
+    struct err e = {0};
+
+    if (pl_model_parse(&m, v, &e) < 0)
+        fail_msg("%s: %s", name, e.text);
+    return m;
+}
+
+static struct pl_model llama(void)
+{
+    return preset("llama-8b");
+}
+
+/* A setting that no source knows and that reads like a degree would be another layout than the one
+ * that runs: Megatron's parser takes no abbreviations, DeepSpeed and torchtitan refuse such keys.
+ */
+static void what_looks_like_a_degree_is_never_ignored(void **state)
+{
+    static const struct {
+        const char *source, *text, *named;
+    } cases[] = {
+        {"megatron", "--tensor-model-parallel 4", "`--tensor-model-parallel-size`"},
+        {"megatron", "--tensor-parallel-size 8", "`--tensor-parallel-size 8` looks like a degree"},
+        {"megatron", "--tensor-model-paralell-size 8",
+         "did you mean `--tensor-model-parallel-size`"},
+        {"megatron", "--tensor_model_parallel_size 8",
+         "did you mean `--tensor-model-parallel-size`"},
+        {"megatron", "--micro-batchsize 8", "did you mean `--micro-batch-size`"},
+        {"megatron", "--sequence-paralel", "did you mean `--sequence-parallel`"},
+        {"megatron", "--use-distributed-optimiser", "did you mean `--use-distributed-optimizer`"},
+        {"megatron", "--model-parallel-size 4", "did you mean `--tensor-model-parallel-size`"},
+        {"megatron", "--tp 4", "`--tp 4` looks like a degree"},
+        {"megatron", "--seed 1 --pp=2", "`--pp 2` looks like a degree"},
+        {"megatron", "--world-size 64", "looks like a degree"},
+        {"megatron", "--encoder-tensor-model-parallel-size 2", "looks like a degree"},
+        {"megatron", "--use-mp-args-from-checkpoint-args", "from a checkpoint"},
+        {"megatron", "--tensor-model-parallel-size: 2", "`MODEL_ARGS:`"},
+        {"megatron",
+         "torchrun run_recipe.py --recipe llama3_8b_pretrain_config "
+         "model.tensor_model_parallel_size=4",
+         "recipe of Megatron-Bridge"},
+        {"megatron", "torchrun run_script.py --domain llm model.pipeline_model_parallel_size=4",
+         "recipe of Megatron-Bridge"},
+        {"megatron", "python setup_experiment.py --account me -tp 4 -pp 2",
+         "recipe of Megatron-Bridge"},
+        {"deepspeed", "{\"tensor_parallel_size\": 4}", "`tensor_parallel_size`: 4 looks like"},
+        {"deepspeed", "{\"mesh\": {\"expert_parallel_degree\": 8}}",
+         "`mesh.expert_parallel_degree`: 8"},
+        {"deepspeed", "{\"tensor_parallel\": {\"autotp_sise\": 1, \"ep_size\": 4}}",
+         "`tensor_parallel.ep_size`: 4"},
+        {"torchtitan", "[parallelism]\ntensor_paralell_degree = 8\n",
+         "did you mean parallelism.tensor_parallel_degree"},
+        {"torchtitan", "[parallelsm]\ntensor_parallel_degree = 8\n",
+         "did you mean parallelism.tensor_parallel_degree"},
+        {"torchtitan", "[parallelism]\ntp_degree = 2\n", "looks like a degree"},
+        {"torchtitan", "def f(c):\n    c.parallelism.pipeline_degree = 4\n", "looks like a degree"},
+        {"torchtitan",
+         "from megatron.bridge.recipes.llama import llama3_8b_pretrain_config\n\ndef job():\n"
+         "    cfg = llama3_8b_pretrain_config()\n    cfg.model.tensor_model_parallel_size = 4\n"
+         "    return cfg\n",
+         "recipe of Megatron-Bridge"},
+        {"torchtitan", "def job(cfg):\n    cfg.model.tensor_model_parallel_size = 4\n",
+         "model.tensor_model_parallel_size 4 looks like a degree"},
+    };
+    struct pl_model m = llama();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, cases[i].source, cases[i].text, 32, &m, &e) >= 0)
+            fail_msg("`%s` was read", cases[i].text);
+        if (!strstr(e.text, cases[i].named))
+            fail_msg("`%s`: `%s` does not say %s", cases[i].text, e.text, cases[i].named);
+    }
+}
+
+/* Settings of the targets that have such words, or a degree of one, and are none. */
+static void what_is_no_degree_is_listed(void **state)
+{
+    static const struct {
+        const char *source, *text;
+    } cases[] = {
+        {"megatron", "--tp-comm-overlap-cfg tp.yaml"},
+        {"megatron", "--cp-comm-type p2p"},
+        {"megatron", "--hierarchical-context-parallel-sizes 2 4"},
+        {"megatron", "--rl-inference-tensor-model-parallel-size 4"},
+        {"megatron", "--ckpt-fully-parallel-save"},
+        {"megatron", "--expert-tensor-parallel-num-weight-shards 8"},
+        {"megatron", "--pipeline-model-parallel-comm-backend nccl"},
+        {"megatron", "--encoder-tensor-model-parallel-size 0"},
+        {"megatron", "--data-path a=1,b=2"},
+        {"megatron", "--lr 8"},
+        {"deepspeed", "{\"zero_optimization\": {\"stage\": 1, \"zero_hpz_partition_size\": 8}}"},
+        {"deepspeed", "{\"hybrid_engine\": {\"inference_tp_size\": 4}}"},
+        {"torchtitan", "[activation_checkpoint]\nmode = 'none'\n[comm]\ntrace_buf_size = 20000\n"},
+    };
+    struct pl_model m = llama();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, cases[i].source, cases[i].text, 32, &m, &e) < 0)
+            fail_msg("%s: %s", cases[i].text, e.text);
+        assert_int_equal(out.layout.tp * out.layout.pp * out.layout.cp, 1);
+        assert_int_equal(out.ignored.count, 1);
+    }
+}
+
+/* Megatron-LM's tests keep their arguments in YAML. */
+static void arguments_in_yaml_are_read(void **state)
+{
+    static const char text[] = "ENV_VARS:\n"
+                               "  CUDA_DEVICE_MAX_CONNECTIONS: 1\n"
+                               "MODEL_ARGS:\n"
+                               "  # the layout\n"
+                               "  --tensor-model-parallel-size: 2\n"
+                               "  --pipeline-model-parallel-size: 4 # stages\r\n"
+                               "  --sequence-parallel: true\n"
+                               "  --micro-batch-size: \"2\"\n"
+                               "\n"
+                               "  --global-batch-size: 64\n"
+                               "  --recompute-granularity: selective\n"
+                               "  --recompute-modules: [core_attn]\n"
+                               "  --data-path: ${DATA}/one two\n"
+                               "  --moe-layer-freq: ([0]*1+[1]*3)\n"
+                               "METRICS:\n"
+                               "  - \"lm loss\"\n"
+                               "MODEL_ARGS_2:\n"
+                               "  --tensor-model-parallel-size: 8\n";
+    static const struct {
+        const char *text, *named;
+    } wrong[] = {
+        {"MODEL_ARGS:\n  <<: *BASE\n  --bf16: true\n", "takes over another list"},
+        {"MODEL_ARGS:\n  trainer.num_nodes: 1\n", "found `trainer.num_nodes: 1`"},
+        {"MODEL_ARGS:\n  --tensor-model-parallel-size: two\n", "must be a positive integer"},
+        {"MODEL_ARGS:\n  --tensor-parallel-size: 2\n", "looks like a degree"},
+        {"MODEL_ARGS:\n  --bf16: false\n", "`false`"},
+        {"MODEL_ARGS:\n  --tensor-model-parallel-size: ${TP}\n", "`${TP}` is not set"},
+    };
+    struct pl_model m = llama();
+    struct tn_imported out;
+    struct err e = {0};
+
+    (void)state;
+    if (tn_import(&out, "megatron", text, 32, &m, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(out.layout.tp, 2);
+    assert_int_equal(out.layout.pp, 4);
+    assert_int_equal(out.layout.sp, 1);
+    assert_int_equal(out.layout.micro_batch, 2);
+    assert_int_equal(out.layout.recompute, PL_RECOMPUTE_SELECTIVE);
+    assert_int_equal(out.global_batch, 64);
+    assert_int_equal(out.ignored.count, 2);
+    assert_string_equal(out.ignored.v[0].detail, "not a setting of the layout: ${DATA}/one two");
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        if (tn_import(&out, "megatron", wrong[i].text, 32, &m, &e) >= 0)
+            fail_msg("`%s` was read", wrong[i].text);
+        if (!strstr(e.text, wrong[i].named))
+            fail_msg("`%s`: `%s`", wrong[i].text, e.text);
+    }
+}
+
+/* DeepSpeed's own tensor parallelism counts its ranks as replicas, its sequence parallelism does
+ * not (runtime/config.py: world_size). */
+static void deepspeeds_batch_counts_what_deepspeed_counts(void **state)
+{
+    static const struct {
+        const char *text;
+        int tp, cp, micro, global;
+    } cases[] = {
+        {"{\"tensor_parallel\":{\"autotp_size\":4},\"train_micro_batch_size_per_gpu\":2,"
+         "\"gradient_accumulation_steps\":4}",
+         4, 1, 2, 64},
+        {"{\"tensor_parallel\":{\"autotp_size\":4},\"train_batch_size\":256,"
+         "\"train_micro_batch_size_per_gpu\":2,\"gradient_accumulation_steps\":4}",
+         4, 1, 2, 64},
+        {"{\"tensor_parallel\":{\"autotp_size\":4},\"train_batch_size\":256,"
+         "\"gradient_accumulation_steps\":4}",
+         4, 1, 2, 64},
+        {"{\"tensor_parallel\":{\"autotp_size\":4},\"train_batch_size\":64,"
+         "\"train_micro_batch_size_per_gpu\":2,\"gradient_accumulation_steps\":4}",
+         4, 1, 2, 64}, /* as with a mesh of the program's own */
+        {"{\"sequence_parallel_size\":4,\"train_batch_size\":64,"
+         "\"train_micro_batch_size_per_gpu\":2}",
+         1, 4, 2, 64},
+        {"{\"sequence_parallel_size\":4,\"data_parallel_size\":8,"
+         "\"train_micro_batch_size_per_gpu\":2}",
+         1, 4, 2, 16},
+        {"{\"sequence_parallel_size\":1,\"train_batch_size\":64}", 1, 1, 2, 64},
+    };
+    static const struct {
+        const char *text, *named;
+    } wrong[] = {
+        {"{\"sequence_parallel_size\":3}", "not a multiple"},
+        {"{\"sequence_parallel_size\":4,\"data_parallel_size\":32}", "is not the 32 devices"},
+        {"{\"sequence_parallel_size\":\"four\"}", "integer"},
+        {"{\"tensor_parallel\":{\"autotp_size\":4},\"train_batch_size\":32,"
+         "\"train_micro_batch_size_per_gpu\":2,\"gradient_accumulation_steps\":4}",
+         "is not micro-batch 2 x accumulation 4 x 32 replicas"},
+    };
+    struct pl_model m = llama();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, "deepspeed", cases[i].text, 32, &m, &e) < 0)
+            fail_msg("%s: %s", cases[i].text, e.text);
+        if (out.layout.tp != cases[i].tp || out.layout.cp != cases[i].cp ||
+            out.layout.micro_batch != cases[i].micro || out.global_batch != cases[i].global)
+            fail_msg("%s: tp %d cp %d micro %d global %d", cases[i].text, out.layout.tp,
+                     out.layout.cp, out.layout.micro_batch, out.global_batch);
+        if (out.layout.cp > 1)
+            assert_string_equal(out.ignored.v[0].setting, "sequence_parallel_size");
+    }
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, "deepspeed", wrong[i].text, 32, &m, &e) >= 0)
+            fail_msg("`%s` was read", wrong[i].text);
+        if (!strstr(e.text, wrong[i].named))
+            fail_msg("`%s`: `%s`", wrong[i].text, e.text);
+    }
+}
+
+/* Megatron-DeepSpeed has Megatron's arguments and some of its own. */
+static void megatron_deepspeeds_arguments_are_read(void **state)
+{
+    struct pl_model m = llama();
+    struct tn_imported out;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(tn_import(&out, "megatron",
+                               "--deepspeed --zero-stage 2 --ds-sequence-parallel-size 4 "
+                               "--tensor-model-parallel-size 2 --micro-batch-size 1",
+                               32, &m, &e),
+                     0);
+    assert_int_equal(out.layout.zero, 2);
+    assert_int_equal(out.layout.cp, 4);
+    assert_int_equal(out.layout.dp, 4);
+    assert_int_equal(tn_import(&out, "megatron", "--zero-stage 2", 32, &m, &e), 0);
+    assert_int_equal(out.layout.zero, 0);
+    assert_string_equal(out.ignored.v[0].detail, "counts with --deepspeed only");
+    assert_true(tn_import(&out, "megatron", "--deepspeed --zero-stage 4", 32, &m, &e) < 0);
+}
+
+/* A configuration that begins as another function's has that one's settings first. */
+static void functions_that_change_others_are_read_with_them(void **state)
+{
+    static const char base[] =
+        "def base() -> Trainer.Config:\n    spec = model_registry('8B')\n"
+        "    def helper(x):\n        return x\n"
+        "    return Trainer.Config(\n        model_spec=spec,\n"
+        "        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=2 * 8192,\n"
+        "            max_context_length=8192),\n"
+        "        parallelism=ParallelismConfig(tensor_parallel_degree=8))\n\n\n";
+    static const struct {
+        const char *text;
+        int tp, pp;
+    } cases[] = {
+        {"def job():\n    config = base()\n    config.optimizer.lr = 1e-4\n    return config\n", 8,
+         1},
+        {"def job():\n    config = base()\n    config.parallelism.tensor_parallel_degree = 4\n"
+         "    return config\n",
+         4, 1},
+        {"def job():\n    config = base()\n    parallelism = config.parallelism\n"
+         "    parallelism.pipeline_parallel_degree = 2\n    return config\n",
+         8, 2},
+        {"def job():\n    return base()\n", 8, 1},
+    };
+    static const struct {
+        const char *text, *named;
+    } wrong[] = {
+        {"def job():\n    config = llama3_70b()\n    config.training.steps = 10\n"
+         "    return config\n",
+         "what llama3_70b() returns, which is not in this text"},
+        {"def job():\n    return recipes.llama3_70b()\n", "recipes.llama3_70b()"},
+        {"def job():\n    config = adapt(base(), 'x')\n    return config\n", "adapt()"},
+        {"def job():\n    config = later()\n    return config\n\ndef later():\n    return "
+         "Trainer.Config()\n",
+         "later() is defined below"},
+    };
+    struct pl_model m = llama();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_FREE char *text = mem_printf("%s%s", base, cases[i].text);
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, "torchtitan", text, 32, &m, &e) < 0)
+            fail_msg("%s: %s", cases[i].text, e.text);
+        assert_int_equal(out.layout.tp, cases[i].tp);
+        assert_int_equal(out.layout.pp, cases[i].pp);
+        assert_int_equal(out.seq, 8192);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        struct tn_imported out;
+        struct err e = {0};
+
+        if (tn_import(&out, "torchtitan", wrong[i].text, 32, &m, &e) >= 0)
+            fail_msg("`%s` was read", wrong[i].text);
+        if (!strstr(e.text, wrong[i].named))
+            fail_msg("`%s`: `%s`", wrong[i].text, e.text);
+    }
+    {
+        AUTO_FREE char *text = mem_printf("%sdef job():\n    config = base()\n    "
+                                          "config.parallelism = ParallelismConfig(pipeline_"
+                                          "parallel_degree=2)\n    return config\n",
+                                          base);
+        struct tn_imported out;
+        struct err e = {0};
+
+        assert_true(tn_import(&out, "torchtitan", text, 32, &m, &e) < 0);
+        assert_non_null(strstr(e.text, "replaces settings"));
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(what_looks_like_a_degree_is_never_ignored),
+    cmocka_unit_test(what_is_no_degree_is_listed),
+    cmocka_unit_test(arguments_in_yaml_are_read),
+    cmocka_unit_test(deepspeeds_batch_counts_what_deepspeed_counts),
+    cmocka_unit_test(megatron_deepspeeds_arguments_are_read),
+    cmocka_unit_test(functions_that_change_others_are_read_with_them),
+};
+
+UNIT_MAIN(tests)
