@@ -1,74 +1,507 @@
-#include "plan/plan.h"
+/*
+ * Baselines: the layout that a campaign's winner is compared with. The rules are stated in plan.h.
+ *
+ * Both look at a few hundred layouts at most: of each choice of degrees the legal ones are put to
+ * the memory plan and, by the default rule, to the cost model.
+ */
+#include "plan/space.h"
 
 #include <errno.h>
+#include <math.h>
 
 #include "base/base.h"
 
+const char *const pl_baseline_names[] = {"default", "naive", NULL};
+
 struct search {
-    const struct pl_problem *p;
+    const struct pl_problem *problem;
+    struct pl_cost_ctx *cost;
+    struct pl_memory_ctx *memory;
     int max_world;
-    double headroom;
+    double limit; /* bytes */
+    double bar;   /* seconds of the naive layout: what the default rule must not exceed */
 };
 
-/* The largest legal dp with the other keys of L; false if there is none or it does not fit. */
-static bool fill(const struct search *s, struct pl_layout *l)
+static bool legal(const struct search *s, const struct pl_layout *layout)
 {
-    const struct pl_problem *p = s->p;
-    int share = l->tp * l->pp;
+    const struct pl_problem *p = s->problem;
+
+    return pl_layout_check(NULL, p->model, p->cluster, layout, p->workload, p->trainer);
+}
+
+static bool fits(const struct search *s, const struct pl_layout *layout)
+{
+    struct pl_memory worst;
+
+    pl_memory_at(&worst, s->memory, layout);
+    return worst.total <= s->limit;
+}
+
+static int experts_of(const struct search *s)
+{
+    return s->problem->model->moe.experts ? s->problem->model->moe.experts : 1;
+}
+
+/* Whether a stage could hold its share of the layers; spares most calls of the rules. */
+static bool stages_may_be(const struct search *s, int runs)
+{
+    int layers = s->problem->model->layers;
+
+    return runs <= layers && (s->problem->trainer->uneven_layers || layers % runs == 0);
+}
+
+/* ---- naive ----------------------------------------------------------------------------------- */
+
+/* The largest legal dp with the other keys of LAYOUT; false if there is none or it does not fit. */
+static bool fill(const struct search *s, struct pl_layout *layout)
+{
+    int share = layout->tp * layout->pp, batch = s->problem->workload->global_batch;
 
     for (int dp = s->max_world / share; dp >= 1; dp--) {
-        l->world = dp * share;
-        if (pl_layout_derive(l) &&
-            pl_layout_check(NULL, p->model, p->cluster, l, p->workload, p->trainer))
-            return pl_fits(p, l, s->headroom);
+        if (batch % dp)
+            continue;
+        layout->world = dp * share;
+        if (pl_layout_derive(layout) && legal(s, layout))
+            return fits(s, layout);
     }
     return false;
 }
 
 /* tp x pp = SHARE without zero, then with it; the smaller pp first. */
-static bool try_share(const struct search *s, struct pl_layout *l, int share)
+static bool try_share(const struct search *s, struct pl_layout *layout, int share)
 {
-    struct pl_layout start = *l;
+    const struct pl_model *m = s->problem->model;
+    struct pl_layout start = *layout;
 
-    for (int zero = 0; zero <= 1 && zero <= s->p->trainer->max_zero; zero++)
-        for (int pp = 1; pp <= share && pp <= s->p->model->layers; pp++) {
-            if (share % pp)
+    for (int zero = 0; zero <= 1 && zero <= s->problem->trainer->max_zero; zero++)
+        for (int pp = 1; pp <= share && pp <= m->layers; pp++) {
+            if (share % pp || m->kv_heads % (share / pp) || !stages_may_be(s, pp))
                 continue;
-            *l = start;
-            l->pp = pp;
-            l->tp = share / pp;
-            l->sp = l->tp > 1 && s->p->model->moe.experts;
-            l->zero = zero;
-            l->zero_scope = zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
-            if (fill(s, l))
+            *layout = start;
+            layout->pp = pp;
+            layout->tp = share / pp;
+            layout->sp = layout->tp > 1 && m->moe.experts;
+            layout->zero = zero;
+            layout->zero_scope = zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
+            if (fill(s, layout))
                 return true;
         }
     return false;
 }
 
-int pl_baseline(struct pl_layout *ret, const struct pl_problem *p, int max_world, double headroom,
-                struct err *e)
+/* What does not fit at any tp x pp is tried with recompute, then with experts spread. */
+static bool naive(struct pl_layout *ret, const struct search *s)
 {
-    int devices = pl_cluster_devices(p->cluster);
-    int experts = p->model->moe.experts ? p->model->moe.experts : 1;
-    struct search s = {p, max_world > 0 ? max_world : devices, headroom};
     static const int recompute[] = {PL_RECOMPUTE_NONE, PL_RECOMPUTE_FULL};
+    int experts = experts_of(s);
 
-    /* What does not fit at any tp x pp is tried with recompute, then with experts spread. */
-    for (int ep = 1; ep <= experts && ep <= s.max_world; ep++)
+    for (int ep = 1; ep <= experts && ep <= s->max_world; ep++)
         for (size_t i = 0; i < ARRAY_LEN(recompute); i++)
-            for (int share = 1; experts % ep == 0 && share <= s.max_world; share++) {
-                struct pl_layout l;
+            for (int share = 1; experts % ep == 0 && share <= s->max_world; share++) {
+                pl_layout_default(ret, s->problem->workload);
+                ret->ep = ep;
+                ret->recompute = recompute[i];
+                if (try_share(s, ret, share))
+                    return true;
+            }
+    return false;
+}
 
-                pl_layout_default(&l, p->workload);
-                l.ep = ep;
-                l.recompute = recompute[i];
-                if (try_share(&s, &l, share)) {
-                    *ret = l;
-                    return 0;
+/* Whether the trainer takes the model at all, cut as finely as can be; why not goes to ERROR. */
+static bool takes_model(const struct search *s, struct err *error)
+{
+    const struct pl_problem *p = s->problem;
+    struct pl_verdict verdict;
+    struct pl_layout one;
+
+    pl_layout_default(&one, p->workload);
+    one.world = one.ep = experts_of(s);
+    one.world *= one.tp = one.etp = p->model->kv_heads;
+    pl_layout_check(&verdict, p->model, p->cluster, &one, p->workload, p->trainer);
+    for (int i = 0; i < verdict.count; i++)
+        if (!pl_layout_key_find(verdict.v[i].key)) {
+            err_set(error, -ENOENT, "%s", verdict.v[i].text);
+            return false;
+        }
+    return true;
+}
+
+/* ---- default --------------------------------------------------------------------------------- */
+
+/* How far a pass of the rule may go; later passes go further. */
+struct reach {
+    int recompute;
+    int tp, ep, etp; /* largest */
+    bool idle;       /* devices may be left over */
+    bool larger;     /* degrees may be larger than they must */
+};
+
+struct pick {
+    bool found;
+    bool on_all, plain; /* something was found on all devices; without recomputation */
+    struct pl_layout layout;
+    double seconds;
+};
+
+/* Of a choice of degrees, in ascending order. */
+enum outcome { ILLEGAL, TOO_LARGE, FITS };
+
+/* Degrees that fit: what is no smaller than one of them in every degree is not looked at. */
+struct front {
+    int n;
+    struct {
+        int tp, cp, pp;
+    } at[256];
+};
+
+static bool dominated(const struct front *front, int tp, int cp, int pp)
+{
+    for (int i = 0; i < front->n; i++)
+        if (front->at[i].tp <= tp && front->at[i].cp <= cp && front->at[i].pp <= pp)
+            return true;
+    return false;
+}
+
+/* Whether LAYOUT breaks no rule but those of sequence parallelism, scopes and overlap. */
+static bool sound(const struct search *s, const struct pl_layout *layout)
+{
+    static const char *const open[] = {"sp", "zero_scope", "overlap_", NULL};
+    const struct pl_problem *p = s->problem;
+    struct pl_verdict verdict;
+
+    if (pl_layout_check(&verdict, p->model, p->cluster, layout, p->workload, p->trainer))
+        return true;
+    for (int i = 0; i < verdict.count; i++) {
+        const char *const *key = open;
+
+        while (*key && strncmp(verdict.v[i].key, *key, strlen(*key)) != 0)
+            key++;
+        if (!*key)
+            return false;
+    }
+    return true;
+}
+
+static bool with(const struct search *s, struct pl_layout *layout, int sp, int scope, int overlap)
+{
+    layout->sp = sp;
+    layout->zero_scope = layout->zero ? scope : PL_SCOPE_NONE;
+    layout->overlap_grad_reduce = overlap >> 3 & 1;
+    layout->overlap_param_gather = overlap >> 2 & 1;
+    layout->overlap_p2p = overlap >> 1 & 1;
+    layout->overlap_moe_a2a = overlap & 1;
+    pl_layout_canonical(layout, s->problem->model);
+    return legal(s, layout);
+}
+
+/* Sequence parallelism, wider shards and all that overlaps, or as much of them as the rules allow;
+ * false where nothing is legal. */
+static bool complete(const struct search *s, struct pl_layout *layout)
+{
+    struct pl_layout plain = *layout;
+
+    if (!pl_layout_derive(&plain))
+        return false;
+    if ((int64_t)plain.dp * plain.cp == 1 && plain.edp == 1)
+        plain.zero = 0;
+    *layout = plain;
+    if (with(s, layout, plain.tp > 1, PL_SCOPE_EP_AWARE, 15))
+        return true;
+    plain.zero_scope = plain.zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
+    if (!sound(s, &plain))
+        return false;
+    for (int sp = plain.tp > 1; sp >= 0; sp--)
+        for (int scope = PL_SCOPE_EP_AWARE; scope <= PL_SCOPE_PLAIN; scope++)
+            for (int on = 15; on >= 0; on--) {
+                *layout = plain;
+                if (with(s, layout, sp, scope, on))
+                    return true;
+            }
+    return false;
+}
+
+/* Too large whatever else is chosen: spares most calls of the rules. */
+static bool hopeless(const struct search *s, const struct pl_layout *layout)
+{
+    struct pl_layout least = *layout;
+
+    least.sp = least.tp > 1;
+    return !s->problem->trainer->bundled && pl_layout_derive(&least) && !fits(s, &least);
+}
+
+static void keep(const struct search *s, struct pick *pick, const struct pl_layout *layout)
+{
+    struct pl_cost cost;
+
+    pl_cost_at(&cost, s->cost, layout);
+    pick->on_all |= layout->world == s->max_world;
+    pick->plain |= layout->recompute == PL_RECOMPUTE_NONE;
+    if (pick->found && cost.total > pick->seconds)
+        return;
+    pick->found = true;
+    pick->layout = *layout;
+    pick->seconds = cost.total;
+}
+
+/* Micro-batches of LAYOUT as far as they fit: the fastest is kept, of equal ones the largest. */
+static enum outcome try_micro_batches(const struct search *s, struct pick *pick,
+                                      const struct pl_layout *layout)
+{
+    int each = s->problem->workload->global_batch / layout->dp;
+    enum outcome ret = ILLEGAL;
+
+    for (int micro = 1; micro <= each; micro++) {
+        struct pl_layout one = *layout;
+
+        one.micro_batch = micro;
+        if (each % micro || !complete(s, &one))
+            continue;
+        if (!fits(s, &one))
+            return ret > TOO_LARGE ? ret : TOO_LARGE;
+        keep(s, pick, &one);
+        ret = FITS;
+    }
+    return ret;
+}
+
+/* Every even number of virtual stages: layers, or layers with embedding and loss, in equal runs. */
+static enum outcome try_stages(const struct search *s, struct pick *pick,
+                               const struct pl_layout *layout)
+{
+    struct pl_layout one = *layout;
+    int layers = s->problem->model->layers;
+    enum outcome ret = ILLEGAL;
+
+    for (int vp = 1; layout->pp * vp <= layers && (vp == 1 || layout->pp > 1); vp++) {
+        int runs = layout->pp * vp;
+        enum outcome got;
+
+        if (!stages_may_be(s, runs) || (vp > 1 && layers % runs && (layers + 2) % runs))
+            continue;
+        one.vp = vp;
+        one.schedule = vp > 1 ? PL_INTERLEAVED : PL_1F1B;
+        got = try_micro_batches(s, pick, &one);
+        ret = got > ret ? got : ret;
+    }
+    return ret;
+}
+
+/* Experts spread within REACH. */
+static enum outcome try_experts(const struct search *s, struct pick *pick,
+                                const struct reach *reach, const struct pl_layout *layout)
+{
+    int experts = experts_of(s);
+    enum outcome ret = ILLEGAL;
+
+    for (int ep = 1; ep <= experts && ep <= reach->ep; ep++)
+        for (int whole = 0; experts % ep == 0 && whole <= (layout->tp > 1 && experts > 1);
+             whole++) {
+            struct pl_layout one = *layout, first;
+            enum outcome got = ILLEGAL;
+
+            one.ep = ep;
+            one.etp = whole ? one.tp : 1;
+            first = one;
+            if (one.etp > reach->etp || one.world % ((int64_t)one.etp * ep * one.pp))
+                continue;
+            if (hopeless(s, &one))
+                got = TOO_LARGE;
+            else if (complete(s, &first))
+                got = try_stages(s, pick, &one);
+            ret = got > ret ? got : ret;
+        }
+    return ret;
+}
+
+/* All devices, or where some may be left over the most replicas that are legal: fewer would need no
+ * less memory each. */
+static bool try_degrees(const struct search *s, struct pick *pick, const struct reach *reach,
+                        struct pl_layout *layout)
+{
+    int share = layout->tp * layout->cp * layout->pp, most = s->max_world / share;
+    int batch = s->problem->workload->global_batch;
+    enum outcome got = ILLEGAL;
+
+    if (!reach->idle && s->max_world % share)
+        return false;
+    for (int dp = most; dp >= (reach->idle ? 1 : most) && got == ILLEGAL; dp--) {
+        layout->world = dp * share;
+        layout->dp = dp;
+        if (batch % dp == 0)
+            got = try_experts(s, pick, reach, layout);
+    }
+    return got == FITS;
+}
+
+/* With shards of level ZERO: every tp, cp and pp of which none can be smaller. */
+static void try_level(const struct search *s, struct pick *pick, const struct reach *reach,
+                      int zero)
+{
+    const struct pl_problem *p = s->problem;
+    int sequences = pl_long_sequences(p) ? s->max_world : 1;
+    AUTO_FREE struct front *front = mem_alloc(sizeof(*front));
+
+    for (int tp = 1; tp <= reach->tp && tp <= p->model->kv_heads; tp++)
+        for (int cp = 1; p->model->kv_heads % tp == 0 && cp <= sequences; cp *= 2)
+            for (int pp = 1; pp <= p->model->layers && (int64_t)tp * cp * pp <= s->max_world;
+                 pp++) {
+                struct pl_layout layout;
+
+                if (!reach->larger && dominated(front, tp, cp, pp))
+                    break;
+                if (!stages_may_be(s, pp))
+                    continue;
+                pl_layout_default(&layout, p->workload);
+                layout.tp = tp;
+                layout.cp = cp;
+                layout.pp = pp;
+                layout.zero = zero;
+                layout.recompute = reach->recompute;
+                if (try_degrees(s, pick, reach, &layout) && front->n < (int)ARRAY_LEN(front->at)) {
+                    front->at[front->n].tp = tp;
+                    front->at[front->n].cp = cp;
+                    front->at[front->n++].pp = pp;
                 }
             }
-    return err_set(e, -ENOENT,
-                   "no legal layout with micro_batch 1 fits in %.3g GiB a device on %d ranks",
-                   p->cluster->device.memory_gib, s.max_world);
+}
+
+static bool good(const struct search *s, const struct pick *pick)
+{
+    return pick->found && pick->seconds <= s->bar;
+}
+
+static bool try_levels(const struct search *s, struct pick *pick, const struct reach *reach)
+{
+    for (int zero = 1; zero <= s->problem->trainer->max_zero; zero++)
+        try_level(s, pick, reach, zero);
+    return good(s, pick);
+}
+
+/* As small as fits; where the naive layout is faster than that, whatever is faster, too. */
+static bool try_reach(const struct search *s, struct pick *pick, const struct reach *reach)
+{
+    struct reach larger = *reach;
+
+    larger.larger = true;
+    if (try_levels(s, pick, reach) || (pick->found && try_levels(s, pick, &larger)))
+        return true;
+    try_level(s, pick, reach, 0);
+    return good(s, pick);
+}
+
+/* Devices behind the innermost link, and those among which experts are spread first. */
+static int fast_link(const struct pl_cluster *c)
+{
+    bool all = !c->nlinks || c->link[0].span >= pl_cluster_devices(c);
+
+    return all ? c->devices_per_node : c->link[0].span;
+}
+
+/* First tp inside the fastest link and experts inside the node; then tp up to the node; then
+ * experts over as few nodes as need be. */
+static bool try_recompute(const struct search *s, struct pick *pick, int recompute, bool idle)
+{
+    int fast = fast_link(s->problem->cluster), node = s->problem->cluster->devices_per_node;
+    int wide = fast > node ? fast : node, most = experts_of(s);
+    struct reach reach = {.recompute = recompute, .idle = idle, .tp = fast, .ep = wide, .etp = 1};
+
+    if (try_reach(s, pick, &reach))
+        return true;
+    reach.tp = wide;
+    if (fast < wide && try_reach(s, pick, &reach))
+        return true;
+    while (reach.ep < most && reach.ep < s->max_world) {
+        reach.ep *= 2;
+        if (try_reach(s, pick, &reach))
+            return true;
+    }
+    return false;
+}
+
+/* First on all devices without recomputation, with it, and with any degrees; then the same with
+ * devices left over. What is found is good enough as soon as it is no slower than the naive layout.
+ */
+static void standard(struct pick *pick, const struct search *s)
+{
+    static const int recompute[] = {PL_RECOMPUTE_NONE, PL_RECOMPUTE_SELECTIVE, PL_RECOMPUTE_FULL};
+    struct reach any = {.recompute = PL_RECOMPUTE_FULL,
+                        .tp = s->max_world,
+                        .ep = s->max_world,
+                        .etp = s->max_world};
+
+    for (int idle = 0; idle <= 1; idle++) {
+        for (size_t i = 0; i < ARRAY_LEN(recompute); i++)
+            if (try_recompute(s, pick, recompute[i], idle))
+                return;
+        any.idle = idle;
+        if (try_reach(s, pick, &any))
+            return;
+    }
+}
+
+static bool choose(struct pick *ret, struct search *s)
+{
+    struct pick start = {0};
+    struct pl_layout raw, full;
+    bool any = naive(&raw, s);
+
+    s->bar = INFINITY;
+    full = raw;
+    if (any) {
+        keep(s, &start, &raw);
+        if (complete(s, &full) && fits(s, &full))
+            keep(s, &start, &full);
+        s->bar = start.seconds;
+    }
+    standard(ret, s);
+    if (any && !good(s, ret)) {
+        ret->found = true;
+        ret->layout = start.layout;
+    }
+    return ret->found;
+}
+
+/* Where the rule had to give way. */
+static void note_of(char note[PL_BASELINE_NOTE], const struct search *s, const struct pick *pick)
+{
+    AUTO_STR text = {0};
+
+    if (pick->layout.world < s->max_world)
+        str_addf(&text, "on %d of %d devices: %s", pick->layout.world, s->max_world,
+                 pick->on_all ? "what fits on all of them is slower"
+                              : "no legal layout that fits uses all of them");
+    if (pick->layout.recompute)
+        str_addf(&text, "%swith recomputation: %s", text.len ? "; " : "",
+                 pick->plain ? "what fits without it is slower" : "nothing fits without it");
+    snprintf(note, PL_BASELINE_NOTE, "%s", str_text(&text));
+}
+
+int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
+                const struct pl_problem *problem, enum pl_baseline_rule rule, int max_world,
+                double headroom, struct err *error)
+{
+    struct search s = {.problem = problem,
+                       .max_world =
+                           max_world > 0 ? max_world : pl_cluster_devices(problem->cluster),
+                       .limit = pl_memory_offered(problem->cluster, headroom)};
+    struct pick pick = {0};
+    bool found;
+
+    if (!takes_model(&s, error))
+        return -ENOENT;
+    s.cost = pl_cost_ctx_new(problem, NULL);
+    s.memory = pl_memory_ctx_new(problem);
+    found = rule == PL_BASELINE_NAIVE ? naive(&pick.layout, &s) : choose(&pick, &s);
+    pl_cost_ctx_free(s.cost);
+    pl_memory_ctx_free(s.memory);
+    if (!found)
+        return err_set(error, -ENOENT,
+                       "no legal layout with micro_batch 1 fits in %.3g GiB a device on %d ranks",
+                       problem->cluster->device.memory_gib, s.max_world);
+    *ret = pick.layout;
+    if (ret_note)
+        *ret_note = 0;
+    if (ret_note && rule == PL_BASELINE_DEFAULT)
+        note_of(ret_note, &s, &pick);
+    return 0;
 }

@@ -64,6 +64,15 @@ static int largest_world(const struct pl_space *s)
     return a->n ? a->value[a->n - 1] : 1;
 }
 
+/* From here on attention and its activations outgrow a device's share of a long sequence, and
+ * published runs split it (Llama 3 at 8,192 with cp 1 and at 131,072 with cp 16). */
+enum { LONG_SEQUENCE = 8192 };
+
+bool pl_long_sequences(const struct pl_problem *p)
+{
+    return p->trainer->cp && p->workload->seq >= LONG_SEQUENCE;
+}
+
 static void add_degrees(struct pl_space *s, enum pl_key key, const struct pl_problem *p)
 {
     const struct pl_model *m = p->model;

@@ -71,4 +71,7 @@ int pl_space_compare(const struct pl_layout *a, const struct pl_layout *b);
  * read stems only (STEM), or none of the others? */
 bool pl_layout_check_part(const struct pl_problem *p, const struct pl_layout *l, bool stem);
 
+/* Sequences that are long enough to be split: then cp belongs to what is tried. */
+bool pl_long_sequences(const struct pl_problem *p);
+
 #endif

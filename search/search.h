@@ -85,11 +85,13 @@ struct se_spec {
     double tie_share;       /* leaders closer than this are a tie */
     double memory_headroom; /* share of device memory that must stay free */
     struct se_budget budget;
-    bool has_baseline; /* campaign names a baseline: it is the first trial */
+    bool has_baseline; /* campaign names a baseline, or a rule for it: it is the first trial */
     struct pl_layout baseline;
-    double trial_steps;   /* about: warm-up and measured steps of a trial */
-    double trial_start_s; /* about: seconds before the first step */
-    se_prior_fn prior_fn; /* NULL: the cost model and memory plan of plan/ */
+    const char *baseline_rule;            /* "default", "naive"; "given": a layout */
+    char baseline_note[PL_BASELINE_NOTE]; /* in which words the rule gave way, or empty */
+    double trial_steps;                   /* about: warm-up and measured steps of a trial */
+    double trial_start_s;                 /* about: seconds before the first step */
+    se_prior_fn prior_fn;                 /* NULL: the cost model and memory plan of plan/ */
     void *prior_arg;
     struct se_source *source; /* owned (nsources): earlier campaigns that inform this one */
     int nsources;
@@ -105,6 +107,9 @@ struct se_spec {
 int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_cluster *local,
                   struct err *e);
 void se_spec_done(struct se_spec *s);
+/* Let RULE choose the baseline within the devices that the space allows. -ENOENT where nothing
+ * fits. */
+int se_spec_baseline(struct se_spec *s, enum pl_baseline_rule rule, struct err *e);
 struct pl_problem se_spec_problem(const struct se_spec *s); /* borrows from S */
 
 /* ---- asking and telling -------------------------------------------------------------------------

@@ -148,23 +148,37 @@ struct pl_problem se_spec_problem(const struct se_spec *s)
     return (struct pl_problem){&s->model, &s->cluster, &s->workload, s->trainer};
 }
 
+int se_spec_baseline(struct se_spec *s, enum pl_baseline_rule rule, struct err *e)
+{
+    const struct pl_space_axis *world = pl_space_axis(s->space, "world");
+    struct pl_problem p = se_spec_problem(s);
+    int r = pl_baseline(&s->baseline, s->baseline_note, &p, rule,
+                        world->n > 0 ? world->value[world->n - 1] : 0, s->memory_headroom, e);
+
+    s->has_baseline = r == 0;
+    s->baseline_rule = pl_baseline_names[rule];
+    return r;
+}
+
+/* A rule that finds nothing leaves the campaign without one, which is for the caller to judge. */
 static int parse_baseline(struct se_spec *s, const json_t *campaign, struct err *e)
 {
     const json_t *v = json_object_get(campaign, "baseline");
-    struct pl_problem p = se_spec_problem(s);
-    int r;
+    int rule = PL_BASELINE_DEFAULT, r;
 
+    s->baseline_rule = pl_baseline_names[PL_BASELINE_DEFAULT];
     if (!v || json_is_null(v))
         return 0;
-    if (json_is_string(v) && str_eq(json_string_value(v), "default")) {
-        r = pl_baseline(&s->baseline, &p, 0, s->memory_headroom, e);
-        s->has_baseline = r == 0;
+    if (json_is_string(v)) {
+        r = jx_get_enum(&rule, campaign, "baseline", pl_baseline_names, e);
+        r = r < 0 ? r : se_spec_baseline(s, (enum pl_baseline_rule)rule, e);
         return r == -ENOENT ? 0 : r;
     }
     r = pl_layout_parse(&s->baseline, v, &s->model, &s->cluster, &s->workload, e);
     if (r < 0)
         return err_under(e, "/baseline");
     s->has_baseline = true;
+    s->baseline_rule = "given";
     return 0;
 }
 
@@ -178,8 +192,7 @@ int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_c
     memset(&s, 0, sizeof(s));
     if ((r = jx_keys(campaign, campaign_keys, e)) < 0 ||
         (r = parse_problem(&s, campaign, local, e)) < 0 ||
-        (r = parse_search(&s, campaign, local, e)) < 0 || (r = parse_limits(&s, campaign, e)) < 0 ||
-        (r = parse_baseline(&s, campaign, e)) < 0) {
+        (r = parse_search(&s, campaign, local, e)) < 0 || (r = parse_limits(&s, campaign, e)) < 0) {
         se_sources_done(&s);
         return r;
     }
@@ -188,6 +201,11 @@ int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_c
     if (r < 0) {
         se_spec_done(&s);
         return err_under(e, "/space");
+    }
+    r = parse_baseline(&s, campaign, e);
+    if (r < 0) {
+        se_spec_done(&s);
+        return r;
     }
     *ret = s;
     return 0;

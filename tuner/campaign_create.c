@@ -70,10 +70,11 @@ json_t *tn_draft_json(const struct tn_draft *d)
     seconds = trials * (s->se.trial_start_s + steps * cost.total) / s->se.parallel;
     if (s->se.budget.wall_s > 0 && seconds > s->se.budget.wall_s)
         seconds = s->se.budget.wall_s;
-    return json_pack("{s:b, s:I, s:I, s:f, s:f, s:o}", "simulated",
+    return json_pack("{s:b, s:I, s:I, s:f, s:f, s:o, s:s, s:s}", "simulated",
                      s->launcher == &tn_launcher_simulated, "legal", (json_int_t)d->legal,
                      "fitting", (json_int_t)d->legal, "expected_trials", trials, "expected_s",
-                     seconds, "baseline", pl_layout_json(&s->se.baseline));
+                     seconds, "baseline", pl_layout_json(&s->se.baseline), "baseline_rule",
+                     s->se.baseline_rule, "baseline_note", s->se.baseline_note);
 }
 
 struct creation {
@@ -131,7 +132,7 @@ static int create_job(struct db *w, void *arg, struct err *e)
 /* The baseline is trial 1 of every campaign, whether or not it lies in the space that is searched.
  */
 static void fill_baseline(struct db_trial *t, struct tn_engine *en, const char *id, char text[160],
-                          const char *layout)
+                          const char *layout, char why[256])
 {
     const struct tn_spec *s = en->spec;
     struct se_predicted p = {.tokens_per_s = NAN, .memory_bytes = NAN, .p_fits = NAN};
@@ -148,7 +149,9 @@ static void fill_baseline(struct db_trial *t, struct tn_engine *en, const char *
     t->search_id = inside ? 1 : DB_NULL;
     t->layout = layout;
     t->layout_text = text;
-    t->why = "the baseline";
+    snprintf(why, 256, "the baseline (%s)%s%s", s->se.baseline_rule,
+             *s->se.baseline_note ? ", " : "", s->se.baseline_note);
+    t->why = why;
     t->predicted_tokens_per_s = p.tokens_per_s;
     t->predicted_memory = p.memory_bytes;
     t->predicted_fits = p.p_fits;
@@ -174,7 +177,7 @@ static int insert(json_t **ret, struct tn_service *svc, struct tn_engine *en, co
     AUTO_FREE char *layout = jx_dump(baseline);
     AUTO_FREE char *tags = dump_or(json_object_get(s->body, "tags"), "[]");
     const char *notes = json_string_value(json_object_get(s->body, "notes"));
-    char text[160];
+    char text[160], why[256];
     int64_t now = clock_wall_ms();
     struct creation cr = {
         .once = once,
@@ -203,7 +206,7 @@ static int insert(json_t **ret, struct tn_service *svc, struct tn_engine *en, co
     struct tn_campaign *c;
     int r;
 
-    fill_baseline(&cr.baseline, en, id, text, layout);
+    fill_baseline(&cr.baseline, en, id, text, layout, why);
     r = tn_write(svc, create_job, &cr, e);
     if (r < 0) {
         json_decref(cr.view);

@@ -446,6 +446,8 @@ int tn_measure_get(struct db *db, struct arena *a, struct tn_measure *ret, const
 int tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json_t **ret_tied,
                     const struct db_campaign *c, struct err *e);
 /* BASELINE: its tokens/s, NAN where it has none. SIMULATED: so is the campaign. */
+/* Who chose the campaign's baseline: "default", "naive", or "given" as a layout. */
+const char *tn_baseline_rule(const struct db_campaign *c);
 json_t *tn_measure_json(const struct tn_measure *m, double baseline, bool simulated);
 
 /* Add an event with the resource's present form; W is the writer's connection. */

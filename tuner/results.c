@@ -165,6 +165,7 @@ int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err
     if (r == 0) {
         *ret = tn_measure_json(&m, m.mean, str_eq(c.launcher, tn_launcher_simulated.name));
         json_object_set_new(*ret, "tied_with", json_array());
+        json_object_set_new(*ret, "baseline_rule", json_string(tn_baseline_rule(&c)));
     }
     arena_done(&a);
     return r;

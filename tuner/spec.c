@@ -94,10 +94,9 @@ static int parse_launcher(struct tn_spec *s, const struct tn_service *svc, struc
 static int choose_baseline(struct tn_spec *s, json_t **ret_rules, struct err *e)
 {
     struct pl_problem p = tn_spec_problem(s);
-    const struct pl_space_axis *world = pl_space_axis(s->se.space, "world");
     struct pl_verdict verdict;
     struct err why = {0};
-    int r;
+    bool naive = str_eq(s->se.baseline_rule, pl_baseline_names[PL_BASELINE_NAIVE]);
 
     if (s->se.has_baseline) {
         if (pl_layout_check(&verdict, p.model, p.cluster, &s->se.baseline, p.workload, p.trainer))
@@ -107,11 +106,8 @@ static int choose_baseline(struct tn_spec *s, json_t **ret_rules, struct err *e)
         err_at(e, -EINVAL, "/baseline", "%s", verdict.v[0].text);
         return -EINVAL;
     }
-    r = pl_baseline(&s->se.baseline, &p, world && world->n > 0 ? world->value[world->n - 1] : 0,
-                    s->se.memory_headroom, &why);
-    if (r < 0)
+    if (se_spec_baseline(&s->se, naive ? PL_BASELINE_NAIVE : PL_BASELINE_DEFAULT, &why) < 0)
         return err_at(e, -EINVAL, "/model", "%s", why.text);
-    s->se.has_baseline = true;
     return 0;
 }
 

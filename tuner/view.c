@@ -111,6 +111,17 @@ static int add_progress(json_t *v, struct db *db, const struct db_campaign *c,
     return r;
 }
 
+const char *tn_baseline_rule(const struct db_campaign *c)
+{
+    AUTO_JSON *spec = column(c->spec);
+    const json_t *v = json_object_get(spec, "baseline");
+
+    if (json_is_object(v))
+        return "given";
+    return pl_baseline_names[str_eq(json_string_value(v), "naive") ? PL_BASELINE_NAIVE
+                                                                   : PL_BASELINE_DEFAULT];
+}
+
 /* Nothing measured yet is no error. */
 static int add_results(json_t *v, struct db *db, const struct db_campaign *c, bool simulated,
                        struct err *e)
@@ -187,6 +198,7 @@ int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *c, b
     json_object_set_new(v, "simulated", json_boolean(simulated));
     json_object_set_new(v, "warm_start", warm_start_view(resolved));
     json_object_set_new(v, "space", column(c->space));
+    json_object_set_new(v, "baseline_rule", json_string(tn_baseline_rule(c)));
     r = add_progress(v, db, c, resolved, e);
     if (r == 0)
         r = add_results(v, db, c, simulated, e);

@@ -56,6 +56,17 @@ is "pause what has ended: 409" "$(post "/v1/campaigns/$id:pause" '{}')" 409
 for what in best baseline importance pareto predictions diagnosis trials/1 trials/1/steps trials/1/log 'surface?x=micro_batch&y=recompute'; do
     is "GET $what" "$(get "/v1/campaigns/$id/$what")" 200
 done
+rule='"name":"rule","model":"mixtral-8x22b","cluster":{"profile":"dgx-h100","nodes":64},"workload":{"global_batch":1024},"launcher":{"kind":"simulated"},"trainer":"megatron","space":{"tp":[2],"pp":[8],"micro_batch":[1]}'
+is "a baseline is chosen by rule" "$(post "/v1/campaigns?dry_run=true" "{$rule}")" 200
+has "that of an engineer, unless the campaign says" "$(cat body)" '"baseline_rule": *"default"'
+has "on all devices, experts spread" "$(tr -d ' ' <body)" '"baseline":{"world":512,.*"ep":8,'
+is "or naively" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":\"naive\"}")" 200
+has "which the answer says" "$(cat body)" '"baseline_rule": *"naive"'
+has "and is what it was" "$(tr -d ' ' <body)" '"baseline":{"world":448,.*"ep":1,'
+is "another word is refused" "$(post "/v1/campaigns?dry_run=true" "{$rule,\"baseline\":\"person\"}")" 422
+has "by its field" "$(cat body)" '/baseline'
+has "a campaign says who chose" "$(get "/v1/campaigns/$id" && cat body)" '"baseline_rule": *"default"'
+has "and its baseline, too" "$(get "/v1/campaigns/$id/baseline" && cat body)" '"baseline_rule": *"default"'
 is "surface of one key: 400" "$(get "/v1/campaigns/$id/surface?x=tp")" 400
 is "a log from its middle" "$(get "/v1/campaigns/$id/trials/1/log?offset=3&limit=7" && wc -c <body | tr -d ' ')" "2007"
 is "export" "$(get "/v1/campaigns/$id/export/partune")" 200

@@ -3,6 +3,7 @@
 #include "plan/space.h"
 #include "tests/unit/plan_world.h"
 
+#include <errno.h>
 #include <math.h>
 
 static struct pl_space space_of(const struct world *x, const char *text)
@@ -214,7 +215,7 @@ static void bad_spaces_are_refused_by_pointer(void **state)
     }
 }
 
-static void the_baseline_is_what_a_person_would_try_first(void **state)
+static void the_naive_baseline_is_the_largest_dp(void **state)
 {
     struct world x = world_cpu("tiny-moe", 4, 8, "partune");
     struct pl_problem p = world_problem(&x);
@@ -223,30 +224,32 @@ static void the_baseline_is_what_a_person_would_try_first(void **state)
     struct pl_memory need;
 
     (void)state;
-    assert_int_equal(pl_baseline(&l, &p, 0, 0, &e), 0);
+    assert_int_equal(pl_baseline(&l, NULL, &p, PL_BASELINE_NAIVE, 0, 0, &e), 0);
     assert_true(l.dp == 4 && l.world == 4 && l.micro_batch == 1 && l.zero == 0 &&
                 l.tp * l.pp * l.ep == 1);
-    assert_int_equal(pl_baseline(&l, &p, 2, 0, &e), 0);
+    assert_int_equal(pl_baseline(&l, NULL, &p, PL_BASELINE_NAIVE, 2, 0, &e), 0);
     assert_int_equal(l.world, 2);
 
     x.w.global_batch = 6; /* 4 does not divide it */
-    assert_int_equal(pl_baseline(&l, &p, 0, 0, &e), 0);
+    assert_int_equal(pl_baseline(&l, NULL, &p, PL_BASELINE_NAIVE, 0, 0, &e), 0);
     assert_int_equal(l.dp, 3);
 
     x.w.global_batch = 8;
-    pl_baseline(&l, &p, 0, 0, &e);
+    pl_baseline(&l, NULL, &p, PL_BASELINE_NAIVE, 0, 0, &e);
     pl_memory_worst(&need, &x.m, &l, &x.w, x.t);
     x.c.device.memory_gib =
         (need.total - 1) / (1 << 30); /* a byte too little: the state must be sharded */
-    assert_int_equal(pl_baseline(&l, &p, 0, 0, &e), 0);
+    assert_int_equal(pl_baseline(&l, NULL, &p, PL_BASELINE_NAIVE, 0, 0, &e), 0);
     assert_true(l.zero == 1 && l.tp * l.pp == 1);
 
     x.c.device.memory_gib = 1e-3;
-    assert_true(pl_baseline(&l, &p, 0, 0, &e) < 0);
+    assert_true(pl_baseline(&l, NULL, &p, PL_BASELINE_NAIVE, 0, 0, &e) < 0);
+    assert_non_null(strstr(e.text, "no legal layout with micro_batch 1 fits"));
+    assert_true(pl_baseline(&l, NULL, &p, PL_BASELINE_DEFAULT, 0, 0, &e) < 0);
     assert_non_null(strstr(e.text, "no legal layout with micro_batch 1 fits"));
 }
 
-static void the_baseline_of_a_large_model_is_split(void **state)
+static void the_naive_baseline_of_a_large_model_is_split(void **state)
 {
     struct world x = world_of("gpt-175B", "dgx-a100", 128, 1536, "megatron");
     struct pl_problem p = world_problem(&x);
@@ -255,8 +258,155 @@ static void the_baseline_of_a_large_model_is_split(void **state)
 
     (void)state;
     x.w.precision = PL_BF16;
-    assert_int_equal(pl_baseline(&l, &p, 0, 0.05, &e), 0);
+    assert_int_equal(pl_baseline(&l, NULL, &p, PL_BASELINE_NAIVE, 0, 0.05, &e), 0);
     assert_true(l.tp * l.pp > 8 && pl_fits(&p, &l, 0.05));
+}
+
+static double modelled(const struct pl_problem *p, const struct pl_layout *l)
+{
+    struct pl_cost cost;
+
+    pl_cost(&cost, p->model, p->cluster, l, p->workload, p->trainer);
+    return cost.total;
+}
+
+/* Whether a flag could be on as well. */
+static bool lacks_overlap(const struct pl_problem *p, const struct pl_layout *l)
+{
+    static const char *const flag[] = {"overlap_grad_reduce", "overlap_param_gather", "overlap_p2p",
+                                       "overlap_moe_a2a"};
+
+    for (size_t i = 0; i < ARRAY_LEN(flag); i++) {
+        struct pl_layout more = *l;
+
+        pl_layout_set(&more, pl_layout_key_find(flag[i]), 1);
+        if (!pl_layout_equal(&more, l) &&
+            pl_layout_check(NULL, p->model, p->cluster, &more, p->workload, p->trainer))
+            return true;
+    }
+    return false;
+}
+
+/* What holds of every default baseline; DEVICES is for the message. */
+static void check_default(const struct world *x, int devices)
+{
+    struct pl_problem p = world_problem(x);
+    double headroom = x->t->bundled ? 0 : 0.05;
+    char note[PL_BASELINE_NOTE], text[160];
+    struct pl_layout naive, l;
+    struct err e = {0};
+    bool any = pl_baseline(&naive, NULL, &p, PL_BASELINE_NAIVE, 0, headroom, &e) == 0;
+    int node = x->c.devices_per_node;
+
+    if (pl_baseline(&l, note, &p, PL_BASELINE_DEFAULT, 0, headroom, &e) < 0) {
+        if (any)
+            fail_msg("%s %d %s: %s", x->m.name, devices, x->t->name, e.text);
+        return;
+    }
+    pl_layout_text(text, &l);
+    if (!pl_layout_check(NULL, p.model, p.cluster, &l, p.workload, p.trainer) ||
+        !pl_fits(&p, &l, headroom))
+        fail_msg("%s %d %s: %s is illegal or does not fit", x->m.name, devices, x->t->name, text);
+    if ((l.world < pl_cluster_devices(p.cluster) || l.recompute) != (*note != 0) ||
+        (any && modelled(&p, &l) > modelled(&p, &naive) * (1 + 1e-9)))
+        fail_msg("%s %d %s: %s, \"%s\", %g s where naive takes %g", x->m.name, devices, x->t->name,
+                 text, note, modelled(&p, &l), any ? modelled(&p, &naive) : NAN);
+    if (!*note && (lacks_overlap(&p, &l) || l.tp > node ||
+                   (!l.zero && l.dp > 1 && x->t->max_zero && pl_model_params(&x->m) > 1000000000)))
+        fail_msg("%s %d %s: %s", x->m.name, devices, x->t->name, text);
+}
+
+static void the_default_baseline_is_legal_fits_and_beats_the_naive_one(void **state)
+{
+    static const char *const cluster[] = {"dgx-a100", "dgx-h100", "h200", "frontier-mi250x",
+                                          "aurora-pvc"};
+
+    (void)state;
+    for (const char *const *m = pl_model_presets(); *m; m++)
+        for (size_t c = 0; c < ARRAY_LEN(cluster); c++)
+            for (const char *const *t = pl_trainer_names(); *t; t++)
+                for (int nodes = 1; nodes <= 1024; nodes *= c ? 32 : 4) {
+                    struct world x = world_of(*m, cluster[c], nodes, 1, *t);
+
+                    x.w.global_batch = pl_cluster_devices(&x.c) * 4;
+                    check_default(&x, pl_cluster_devices(&x.c));
+                }
+}
+
+static struct pl_layout default_of(struct world *x, const char *note)
+{
+    struct pl_problem p = world_problem(x);
+    char got[PL_BASELINE_NOTE];
+    struct pl_layout l;
+    struct err e = {0};
+
+    if (pl_baseline(&l, got, &p, PL_BASELINE_DEFAULT, 0, 0.05, &e) < 0)
+        fail_msg("%s: %s", x->m.name, e.text);
+    if (!*note ? *got != 0 : !strstr(got, note))
+        fail_msg("%s: \"%s\" instead of \"%s\"", x->m.name, got, note);
+    return l;
+}
+
+/* Mixtral 8x22B ran with tp2 pp8 vp7 ep8 on H100 (Megatron-Core's own table). */
+static void the_default_baseline_is_what_an_engineer_starts_from(void **state)
+{
+    struct world moe = world_of("mixtral-8x22b", "dgx-h100", 64, 1024, "megatron");
+    struct pl_problem p = world_problem(&moe);
+    struct pl_layout l = default_of(&moe, ""),
+                     published = layout_of(&moe, "{'tp':2,'sp':1,'pp':8,'vp':7,'schedule':"
+                                                 "'interleaved','ep':8,'zero':1}");
+    struct world dense = world_of("llama-70b", "dgx-h100", 16, 512, "megatron");
+    struct world small = world_of("llama-8b", "dgx-h100", 4, 512, "torchtitan");
+    struct world far = world_of("llama-70b", "dgx-h100", 32, 64, "megatron");
+
+    (void)state;
+    assert_true(l.world == 512 && l.ep == 8 && l.tp == 2 && l.sp && l.pp > 1 && l.vp > 1 &&
+                l.zero && l.overlap_grad_reduce && l.overlap_moe_a2a && !l.recompute);
+    assert_true(modelled(&p, &l) < 1.02 * modelled(&p, &published));
+
+    l = default_of(&dense, "");
+    assert_true(l.world == 128 && l.tp > 1 && l.tp <= 8 && l.sp && l.pp > 1 && l.zero == 1);
+    l = default_of(&small, "");
+    assert_true(l.world == 32 && l.pp == 1 && l.zero && l.overlap_grad_reduce);
+    far.w.seq = 131072;
+    l = default_of(&far, "");
+    assert_true(l.world == 256 && l.cp > 1 && l.tp <= 8);
+}
+
+/* Inside a package of two before the node; and the largest batch that fits where nothing is piped.
+ */
+static void the_default_baseline_follows_links_and_memory(void **state)
+{
+    struct world x = world_of("gpt-22B", "frontier-mi250x", 16, 1024, "megatron");
+    struct world one = world_of("gpt-1.4B", "dgx-h100", 1, 512, "megatron");
+    struct pl_problem p = world_problem(&one);
+    struct pl_layout l = default_of(&x, ""), more;
+
+    (void)state;
+    assert_int_equal(l.tp, 2);
+    more = l = default_of(&one, "");
+    assert_true(l.dp == 8 && l.micro_batch > 1);
+    more.micro_batch *= 2;
+    assert_true(!pl_fits(&p, &more, 0.05) || modelled(&p, &more) > modelled(&p, &l));
+}
+
+static void the_default_baseline_says_where_it_gives_way(void **state)
+{
+    struct world odd = world_of("llama-8b", "dgx-h100", 3, 16, "megatron");
+    struct world tight = world_of("llama-70b", "dgx-a100", 2, 64, "megatron");
+    struct world none = world_of("gpt-22B", "dgx-a100", 2, 64, "partune");
+    struct pl_problem p = world_problem(&none);
+    struct err e = {0};
+    struct pl_layout l;
+
+    (void)state;
+    l = default_of(&odd, "on 16 of 24 devices: no legal layout that fits uses all of them");
+    assert_int_equal(l.world, 16); /* 24 devices share no batch of 16 */
+    tight.c.device.memory_gib = 85;
+    l = default_of(&tight, "with recomputation: nothing fits without it");
+    assert_true(l.recompute != PL_RECOMPUTE_NONE && l.world == 16);
+    assert_int_equal(pl_baseline(&l, NULL, &p, PL_BASELINE_DEFAULT, 0, 0, &e), -ENOENT);
+    assert_non_null(strstr(e.text, "does not support mlp gelu"));
 }
 
 struct broken {
@@ -372,8 +522,12 @@ int main(void)
         cmocka_unit_test(rules_are_counted_over_the_whole_product),
         cmocka_unit_test(large_products_are_sampled_evenly),
         cmocka_unit_test(bad_spaces_are_refused_by_pointer),
-        cmocka_unit_test(the_baseline_is_what_a_person_would_try_first),
-        cmocka_unit_test(the_baseline_of_a_large_model_is_split),
+        cmocka_unit_test(the_naive_baseline_is_the_largest_dp),
+        cmocka_unit_test(the_naive_baseline_of_a_large_model_is_split),
+        cmocka_unit_test(the_default_baseline_is_legal_fits_and_beats_the_naive_one),
+        cmocka_unit_test(the_default_baseline_is_what_an_engineer_starts_from),
+        cmocka_unit_test(the_default_baseline_follows_links_and_memory),
+        cmocka_unit_test(the_default_baseline_says_where_it_gives_way),
     };
 
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);

@@ -408,7 +408,7 @@ static void logs_of_other_trainers_are_read(void **state)
         fixture_open(&f, parsers[i], "");
         f.config.conf = conf;
         fixture_reopen(&f);
-        fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 1}, 'trainer': 'other'"));
+        fixture_create(&f, id, CAMPAIGN("'budget': {'trials': 1}, 'trainer': 'other', 'baseline': 'naive'"));
         c = fixture_wait(&f, id, "done");
         t = fixture_trial(&f, id, 1);
         assert_string_equal(text_at(t, "state"), "ok");

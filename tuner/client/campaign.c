@@ -100,12 +100,27 @@ int cl_load(json_t **ret, const char *path)
     return CL_OK;
 }
 
+/* Who chose the baseline, and where the rule had to give way. */
+static void print_baseline_rule(const json_t *v)
+{
+    static const char *const words[][2] = {
+        {"default", "what a competent engineer would start from"},
+        {"naive", "the largest data parallelism that fits"},
+        {"given", "the campaign's own layout"}};
+    const char *rule = cl_string(v, "baseline_rule"), *note = cl_string(v, "baseline_note");
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (str_eq(rule, words[i][0]))
+            printf("baseline         %s: %s%s%s\n", rule, words[i][1], *note ? ", " : "", note);
+}
+
 void cl_print_dry_run(const json_t *v)
 {
     char seconds[24];
 
     if (*cl_simulated_word(v))
         puts("simulated        yes: no training job will run");
+    print_baseline_rule(v);
     printf("legal layouts    %.0f\nexpected trials  %.0f\nexpected time    %s\nnothing was "
            "started\n",
            cl_number(v, "legal"), cl_number(v, "expected_trials"),

@@ -265,7 +265,9 @@ static void write_campaign(struct str *s, const struct wish *wish)
              usual_batch(wish));
     str_add(s, "  // Only what differs from \"every value that the trainer supports\":\n"
                "  // \"space\": {\"tp\": [1, 2], \"micro_batch\": [1, 2, 4, 8]},\n\n"
-               "  // The layout to beat; \"default\" is the one that a person would try first.\n"
+               "  // The layout to beat: your own, \"default\" (what a competent engineer would "
+               "start from)\n"
+               "  // or \"naive\" (the largest data parallelism that fits).\n"
                "  \"baseline\": \"default\",\n\n"
                "  // When to stop. Also: wall_s, device_s.\n"
                "  \"budget\": {\"trials\": 16}\n"

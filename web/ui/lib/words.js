@@ -67,10 +67,16 @@ export const FAILED_TRIAL = new Set([
 export const STOPPED_TRIAL = new Set(["timeout", "pruned"]);
 
 export const KINDS = {
-    baseline: "what a person would have tried first",
+    baseline: "what the winner is compared with",
     search: "proposed by the search",
     repeat: "a layout tried again",
     verify: "winner or baseline, run again after the search",
+};
+
+export const BASELINE_RULES = {
+    default: "what a competent engineer would start from",
+    naive: "the largest data parallelism that fits",
+    given: "the campaign's own layout",
 };
 
 // In the order in which a page shows them.

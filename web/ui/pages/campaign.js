@@ -17,7 +17,7 @@ import {
 } from "../lib/format.js";
 import { openStream } from "../lib/live.js";
 import { go, href, setQuery } from "../lib/router.js";
-import { SIMULATED, reasonText } from "../lib/words.js";
+import { BASELINE_RULES, SIMULATED, reasonText } from "../lib/words.js";
 import {
     campaignBadge,
     confirmDialog,
@@ -140,7 +140,7 @@ function summaryTiles() {
         "Best so far",
         "the fastest layout tried, and the 95 % interval of its throughput",
     );
-    const baseline = tile("Baseline", "what a person would have tried first");
+    const baseline = tile("Baseline", "what the winner is compared with");
     const gain = tile("Gain", "throughput of the best over the baseline");
     const mfu = tile(
         "MFU",
@@ -191,8 +191,13 @@ function summaryTiles() {
         baseline.set(
             rate(c.baseline?.tokens_per_s),
             c.baseline
-                ? noted(within(c.baseline), h("br"), link(c, c.baseline))
-                : "",
+                ? noted(
+                      `${BASELINE_RULES[c.baseline_rule] ?? ""} · `,
+                      within(c.baseline),
+                      h("br"),
+                      link(c, c.baseline),
+                  )
+                : (BASELINE_RULES[c.baseline_rule] ?? ""),
         );
         gain.set(ratio(c.verify?.ratio ?? c.best?.ratio), gainNote(c));
         mfu.set(

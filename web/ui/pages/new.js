@@ -5,7 +5,7 @@ import { ApiError, campaignPath, get, post } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
 import { bytes, count, prettyJson, rate, seconds } from "../lib/format.js";
 import { go } from "../lib/router.js";
-import { MEMORY_CLASSES, ordered } from "../lib/words.js";
+import { BASELINE_RULES, MEMORY_CLASSES, ordered } from "../lib/words.js";
 import { failure, notice, pairs, panel } from "../parts/parts.js";
 import {
     boundField,
@@ -88,6 +88,13 @@ function sections(list, edit) {
         [
             "Budget and search",
             [
+                f("/baseline", "Baseline", "text", {
+                    options: [
+                        ["", "what a competent engineer would start from"],
+                        ["naive", "the largest data parallelism that fits"],
+                    ],
+                    help: "what the winner is compared with; a layout of your own goes into the JSON",
+                }),
                 f("/budget/trials", "Trials", "number"),
                 f("/budget/wall_s", "Time (s)", "number", { placeholder: "no limit" }),
                 f("/budget/device_s", "Device time (s)", "number", {
@@ -263,6 +270,12 @@ export async function render(ctx) {
                                 { class: "mono" },
                                 answer.baseline?.text ?? layoutText(answer.baseline),
                             ),
+                        ],
+                        [
+                            "Baseline rule",
+                            [BASELINE_RULES[answer.baseline_rule], answer.baseline_note]
+                                .filter(Boolean)
+                                .join(", "),
                         ],
                     ]),
                     more,
