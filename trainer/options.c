@@ -121,10 +121,12 @@ const struct opt_manual tr_manual = {
         "installed with the program, has the keys; \\-\\-dump\\-config prints what a command line "
         "amounts to as such a file. TERM ends it after the step, with a checkpoint if it has a "
         "folder for them.",
-    .more = ".SH EXIT STATUS\n0 done, 2 wrong usage, 65 illegal layout, 66 out of memory, 67 not a "
-            "number, 68 bad data, 69 communication, 70 files, 75 stopped as asked. mpiexec gives "
-            "the bitwise OR of the codes of its ranks.\n"
-            ".SH SEE ALSO\n.BR partune\\-data (1),\n.BR partuned (8)\n",
+    .more =
+        ".SH EXIT STATUS\n0 done, 2 wrong usage, 65 illegal layout, 66 out of memory, 67 not a "
+        "number, 68 bad data, 69 communication, 70 files, 75 stopped as asked. mpiexec gives "
+        "the bitwise OR of the codes of its ranks, and one that was itself signalled 75 or 0: the "
+        "last event of \\-\\-events (summary, stopped, error) says how the run ended.\n"
+        ".SH SEE ALSO\n.BR partune\\-data (1),\n.BR partuned (8)\n",
 };
 
 const char *tr_options_keep(struct tr_options *o, const char *text)

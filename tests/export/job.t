@@ -10,6 +10,8 @@ cat >"$dir/bin/srun" <<'END'
 echo "$*" >>starts
 code=$(sed -n "$(wc -l <starts | tr -d ' ')p" codes)
 [ "$code" = vanish ] && exec "$PWD/not-there"
+events=$(echo "$*" | sed -n 's/.* --events \([^ ]*\).*/\1/p')
+[ "$code" = stopped ] && { echo '{"v":1,"event":"stopped","t":1,"n":7,"reason":"signal"}' >>"$events"; exit 0; }
 exit "$code"
 END
 for name in mpiexec mpirun; do cp "$dir/bin/srun" "$dir/bin/$name"; done
@@ -32,7 +34,10 @@ job() { # FILE CODES...: exit status and number of starts
 first() { find jobs -name "*.$1+partune" | sort | head -n 1; }
 # What the launcher of an MPIJob is told to run.
 sed -n '/^            - |$/,/^    Worker:$/{s/^              //p}' "$(first mpijob)" >mpijob.sh
-echo 1..24
+echo 1..26
+# mpiexec that was itself signalled may say 0 of a run that stopped; an earlier start's event is not this one's.
+is "pbs: 0 of a run that stopped is a stop" "$(job "$(first pbs)" stopped)" "75 1"
+is "pbs: and 0 of one that ended is an end" "$(job "$(first pbs)" 0)" "0 1"
 for kind in slurm pbs mpijob; do
     file=$(first $kind)
     [ $kind = mpijob ] && file=mpijob.sh

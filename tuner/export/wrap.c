@@ -63,9 +63,18 @@ static void torchrun(struct str *out, const struct tn_export_in *in)
  * the shell's for a command that it cannot run. */
 static void until_done(struct str *out, const char *mpi, const char *file)
 {
+    /* MPICH's mpiexec that was itself signalled may end with 0. Its event file lies beside FILE. */
+    bool events = str_starts(mpi, "mpiexec");
+
+    str_addf(out, "quick=0\nfor start in {1..%d}; do\n    status=0\n    begun=$SECONDS\n%s", STARTS,
+             events ? "    : >\"$job.events\"\n" : "");
+    str_addf(out, "    %s partune-train --config %s%s || status=$?\n", mpi, file,
+             events ? " --events \"$job.events\"" : "");
+    if (events)
+        str_add(out, "    # mpiexec that was signalled may say 0: the last event decides.\n"
+                     "    if tail -n 1 \"$job.events\" | grep -q '\"event\":\"stopped\"'; then "
+                     "status=75; fi\n");
     str_addf(out,
-             "quick=0\nfor start in {1..%d}; do\n    status=0\n    begun=$SECONDS\n"
-             "    %s partune-train --config %s || status=$?\n"
              "    case $status in 0 | 2 | 6[5-8] | 75 | 12[67]) exit $status ;; esac\n"
              "    quick=$((SECONDS - begun < %d ? quick + 1 : 0))\n"
              "    if [ $quick -ge %d ]; then\n"
@@ -73,7 +82,7 @@ static void until_done(struct str *out, const char *mpi, const char *file)
              "        exit $status\n    fi\n"
              "    echo \"start $start ended with $status; the next one goes on from the newest "
              "checkpoint\" >&2\n    sleep $((10 << quick))\ndone\nexit $status",
-             STARTS, mpi, file, QUICK_S, QUICK_STARTS);
+             QUICK_S, QUICK_STARTS);
 }
 
 /* The command that runs TARGET's file; FILE is its path as the shell sees it. */
