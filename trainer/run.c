@@ -13,6 +13,7 @@
 #include "trainer/hello.h"
 #include "trainer/measure.h"
 #include "trainer/parts.h"
+#include "trainer/resumed.h"
 #include "trainer/step.h"
 #include "trainer/stop.h"
 #include "trainer/team.h"
@@ -141,64 +142,12 @@ static struct tr_ckpt_what what(const struct run *u)
         .model = &u->c->model, .part = u->part, .count = u->nparts, .state = true};
 }
 
-/* The learning rate goes on toward the horizon that it had, unless another is asked for. */
-static void keep_horizon(struct run *u, const struct tr_ckpt_state *s)
-{
-    const struct tr_train *t = &u->c->train;
-    int next = s->step + 1, had = s->lr_decay_steps;
-    double now = tr_optim_lr(&u->optim, next);
-    struct tr_optim before = u->optim;
-    char text[240] = "";
-
-    before.decay_steps = had;
-    if (had && !t->lr_decay_steps)
-        u->optim = before;
-    if (u->c->mode != TR_MODE_TRAIN || s->step >= t->steps)
-        return;
-    if (!had && !t->lr_decay_steps)
-        snprintf(text, sizeof(text),
-                 "the checkpoint does not say at which step its learning rate is to reach min_lr; "
-                 "taken is --steps %d (--lr-decay-steps says another)",
-                 t->steps);
-    else if (had && t->lr_decay_steps && t->lr_decay_steps != had)
-        snprintf(text, sizeof(text),
-                 "the checkpoint was trained with --lr-decay-steps %d, this run has %d: step %d "
-                 "has the learning rate %g instead of %g",
-                 had, t->lr_decay_steps, next, now, tr_optim_lr(&before, next));
-    else if (had && !t->lr_decay_steps && t->steps > had)
-        snprintf(text, sizeof(text),
-                 "the checkpoint was trained with --lr-decay-steps %d, and --steps is %d: the "
-                 "learning rate is %g from step %d on (--lr-decay-steps %d stretches its decay)",
-                 had, t->steps, t->min_lr, had, t->steps);
-    if (*text)
-        tr_event_warning(u->events, "other-horizon", text);
-}
-
-/* What a resume should say of where it goes on. */
+/* Where the run goes on. */
 static void resumed(struct run *u, const struct tr_ckpt_state *s, const char *path)
 {
-    char text[200];
-
     u->step = s->step;
     u->samples = s->samples;
-    tr_event_resumed(u->events, u->step, path);
-    keep_horizon(u, s);
-    if (s->format < 2)
-        tr_event_warning(u->events, "old-checkpoint",
-                         "its trainer.json has no checksums (format 1): a damaged step or data "
-                         "position would not be noticed");
-    if (s->seed != u->c->train.seed) {
-        snprintf(text, sizeof(text),
-                 "the checkpoint was trained with the seed %lld; samples go on in the order of %d",
-                 (long long)s->seed, u->c->train.seed);
-        tr_event_warning(u->events, "other-seed", text);
-    }
-    if (!str_eq(s->data, u->c->workload.data)) {
-        snprintf(text, sizeof(text),
-                 "the checkpoint was trained on %.63s; its data position goes on in %.63s", s->data,
-                 u->c->workload.data);
-        tr_event_warning(u->events, "other-data", text);
-    }
+    tr_resumed(u->events, u->c, s, path, &u->optim);
 }
 
 static void load_checkpoint(struct run *u, const char *path)

@@ -1,0 +1,17 @@
+/*
+ * What a run that goes on from a checkpoint says: where, and what is not as it was.
+ */
+#ifndef TRAINER_RESUMED_H
+#define TRAINER_RESUMED_H
+
+#include "trainer/ckpt.h"
+#include "trainer/config.h"
+#include "trainer/events.h"
+#include "trainer/optim.h"
+
+/* Send the events of a resume from checkpoint PATH with STATE; EVENTS may be NULL. OPTIM, which has
+ * the settings of C, gets the checkpoint's horizon of the learning rate where C names none. */
+void tr_resumed(struct tr_events *events, const struct tr_config *c,
+                const struct tr_ckpt_state *state, const char *path, struct tr_optim *optim);
+
+#endif
