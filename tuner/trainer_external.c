@@ -140,6 +140,19 @@ static void add_arguments(struct tn_argv *argv, char *text)
     }
 }
 
+/* Steps are read from the log, where DeepSpeed prints them only if its configuration says so. */
+static void print_every_step(char **text, const char *target)
+{
+    AUTO_JSON *v = NULL;
+
+    if (!str_eq(target, "deepspeed") || jx_parse(&v, *text, strlen(*text), NULL) < 0)
+        return;
+    json_object_set_new(v, "steps_per_print", json_integer(1));
+    json_object_set_new(v, "log_level", json_string("info"));
+    free(*text);
+    *text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(15) | JSON_ENSURE_ASCII);
+}
+
 /* TARGET's export as words of the command, or as a file whose path is the word. */
 static int add_export(struct tn_argv *argv, const char *target, struct filling *fill, struct err *e)
 {
@@ -166,6 +179,7 @@ static int add_export(struct tn_argv *argv, const char *target, struct filling *
         fill->refused = f.count > 0;
         return r;
     }
+    print_every_step(&text, target);
     if (str_starts(type, "text/plain")) {
         add_arguments(argv, text);
         return 0;

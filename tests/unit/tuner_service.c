@@ -554,6 +554,8 @@ static void a_command_may_hold_an_export(void **state)
     assert_non_null(strstr(given, "\n--nnodes\n1\n"));
     assert_null(strchr(given, '#'));
     assert_non_null(strstr(written, "\"autotp_size\": 2"));
+    assert_non_null(strstr(written, "\"steps_per_print\": 1")); /* or it prints no step */
+    assert_non_null(strstr(written, "\"log_level\": \"info\""));
     fixture_close(&f);
     conf_free(conf);
 }
