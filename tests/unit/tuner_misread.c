@@ -54,6 +54,8 @@ static void what_looks_like_a_degree_is_never_ignored(void **state)
          "recipe of Megatron-Bridge"},
         {"megatron", "python setup_experiment.py --account me -tp 4 -pp 2",
          "recipe of Megatron-Bridge"},
+        {"megatron", "torchrun train.py --config job.yaml", "train.py is given no setting"},
+        {"megatron", "accelerate launch finetune.py --epochs 3", "finetune.py is given no setting"},
         {"deepspeed", "{\"tensor_parallel_size\": 4}", "`tensor_parallel_size`: 4 looks like"},
         {"deepspeed", "{\"mesh\": {\"expert_parallel_degree\": 8}}",
          "`mesh.expert_parallel_degree`: 8"},

@@ -38,7 +38,7 @@ struct megatron {
     struct tn_words words;
     size_t at; /* the next word */
     bool etp_said, no_overlap_p2p, strategy_said, no_fusion, fsdp, torch_fsdp, torch_fsdp_keeps;
-    bool deepspeed;
+    bool deepspeed, layout_said;
 };
 
 /* Flags with an integer that lands in a field. */
@@ -547,6 +547,7 @@ static int argument(struct megatron *s, const struct tn_word *w, struct err *e)
         value = equals + 1;
     else if (read_values(s, &text, most, &unknown))
         value = str_text(&text);
+    s->layout_said |= is_setting(s, flag);
     if (unknown && (is_setting(s, flag) || (unknown != w && tn_megatron_may_be_degree(flag)))) {
         r = not_known(unknown, e);
         return unknown == w && !equals ? r : err_wrap(e, "%.64s", flag);
@@ -563,6 +564,18 @@ static int argument(struct megatron *s, const struct tn_word *w, struct err *e)
     }
     r = megatron_word(s, flag, value, &known, e);
     return r == 0 && !known ? tn_megatron_unknown(s->out, flag, value, e) : r;
+}
+
+/* Another program's arguments would all be ignored, and the defaults of Megatron-LM be taken for its
+ * layout. */
+static int check_program(const struct megatron *s, struct err *e)
+{
+    if (!*s->words.program || str_starts(s->words.program, "pretrain") || s->layout_said)
+        return 0;
+    return err_set(e, -EINVAL,
+                   "%.64s is given no setting of a layout that Megatron-LM knows: is it another "
+                   "program?",
+                   s->words.program);
 }
 
 static int arguments(struct megatron *s, struct err *e)
@@ -602,6 +615,8 @@ int tn_import_megatron(struct tn_imported *out, const char *text, const struct p
         r = tn_shell_arguments(&s.words, &out->ignored, yaml ? yaml : text, e);
     if (r == 0)
         r = arguments(&s, e);
+    if (r == 0)
+        r = check_program(&s, e);
     if (r == 0)
         r = megatron_finish(&s, m, e);
     str_done(&s.stages);

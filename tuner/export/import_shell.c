@@ -561,6 +561,7 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
     }
     if (s.r == 0)
         give_words(ret, s.program[0] || !s.bare.n ? &s.args : &s.bare);
+    snprintf(ret->program, sizeof(ret->program), "%s", s.program);
     for (size_t i = 0; i < s.count; i++)
         tn_sh_list_done(&s.vars[i].values);
     free(s.vars);

@@ -107,6 +107,7 @@ struct tn_word {
 struct tn_words {
     struct tn_word *v;
     size_t n;
+    char program[96]; /* that is given them; "": the text does not say */
 };
 
 /*
