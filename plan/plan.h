@@ -583,6 +583,11 @@ struct pl_plan_entry {
     struct pl_cost cost;
     struct pl_memory memory; /* of the worst rank */
     char why[200]; /* why it comes after the first: where the seconds go; "" for the first */
+    /* Layouts that are left out, since to the model each is this one: same seconds, same memory. */
+    size_t equivalents;
+    /* Of a plan of families: further layouts of its family that fit, and their least tokens/s. */
+    size_t variants;
+    double worst;
 };
 
 struct pl_plan {
@@ -591,6 +596,7 @@ struct pl_plan {
     size_t legal;   /* layouts that were looked at */
     size_t fitting; /* of those, how many fit */
     bool exact;     /* they are all that the space has; else it has more, perhaps better ones */
+    bool families;  /* each entry is the best of its family */
     struct pl_layout smallest; /* of those that do not fit, the one that needs least */
     double smallest_bytes;     /* 0: there is none */
 };
@@ -607,6 +613,14 @@ struct pl_plan {
  */
 void pl_plan_look(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
                   size_t top, double headroom, bool per_device, const struct pl_patience *patience);
+/*
+ * The same, but an entry is a family: layouts of the same degrees, micro_batch, schedule, zero,
+ * recompute, precision and threads, which differ in sp, zero_scope and overlap flags only. The best
+ * of a family is listed, with the number of its variants.
+ */
+void pl_plan_families(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
+                      size_t top, double headroom, bool per_device,
+                      const struct pl_patience *patience);
 /* Why X lists nothing: -ENOENT with the reason. */
 int pl_plan_nothing(const struct pl_plan *x, const struct pl_space *s, const struct pl_problem *p,
                     double headroom, const struct pl_patience *patience, struct err *e);

@@ -37,7 +37,8 @@ struct ranking {
     struct pl_cost_ctx *cost;
     struct pl_memory_ctx *memory;
     struct pl_plan *plan;
-    size_t top;
+    size_t room;  /* of the list */
+    bool fold;    /* a family is one entry */
     double limit; /* bytes */
     bool per_device;
     size_t asked;
@@ -65,32 +66,62 @@ static bool before(const struct ranking *r, const struct pl_plan_entry *a,
     return x > y || (!(x < y) && pl_space_compare(&a->layout, &b->layout) < 0);
 }
 
-/* A layout that differs from a listed one in a key that changes nothing here, such as selective
- * recompute where attention keeps no scores: to the model they are one. */
-static size_t twin_of(const struct pl_plan *plan, const struct pl_plan_entry *one)
+/* Layouts that differ in a key that changes nothing here, such as selective recompute where
+ * attention keeps no scores: to the model they are one. */
+static bool is_twin(const struct pl_plan_entry *a, const struct pl_plan_entry *b)
+{
+    return !(a->cost.total < b->cost.total) && !(a->cost.total > b->cost.total) &&
+           !(a->memory.total < b->memory.total) && !(a->memory.total > b->memory.total) &&
+           a->layout.world == b->layout.world;
+}
+
+/* In these keys the variants of one idea differ. */
+static bool is_flag(enum pl_key key)
+{
+    return key == PL_KEY_SP || key == PL_KEY_ZERO_SCOPE || key == PL_KEY_OVERLAP_GRAD ||
+           key == PL_KEY_OVERLAP_PARAM || key == PL_KEY_OVERLAP_P2P || key == PL_KEY_OVERLAP_MOE;
+}
+
+static bool is_family(const struct pl_plan_entry *a, const struct pl_plan_entry *b)
+{
+    for (int key = 0; key < PL_LAYOUT_KEYS; key++)
+        if (!is_flag(key) && pl_layout_get(&a->layout, &pl_layout_keys[key]) !=
+                                 pl_layout_get(&b->layout, &pl_layout_keys[key]))
+            return false;
+    return true;
+}
+
+/* The listed entry that stands for ONE, too; the end of the list where there is none. */
+static size_t like(const struct ranking *r, const struct pl_plan_entry *one)
 {
     size_t i = 0;
 
-    while (i < plan->n && (plan->at[i].cost.total != one->cost.total ||
-                           plan->at[i].memory.total != one->memory.total ||
-                           plan->at[i].layout.world != one->layout.world))
+    while (i < r->plan->n &&
+           !(r->fold ? is_family(&r->plan->at[i], one) : is_twin(&r->plan->at[i], one)))
         i++;
     return i;
 }
 
-/* Entries are kept sorted: TOP is small and most layouts do not reach the list. */
-static void enter(struct ranking *r, const struct pl_plan_entry *one)
+/* Entries are kept sorted: there is ROOM for few, and most layouts do not reach the list. */
+static void enter(struct ranking *r, struct pl_plan_entry *one)
 {
     struct pl_plan *plan = r->plan;
+    const struct pl_plan_entry *last = &plan->at[plan->n - (plan->n > 0)];
     size_t i;
 
-    if (plan->n == r->top && !before(r, one, &plan->at[plan->n - 1]))
+    if (plan->n == r->room && worth(r, one) < worth(r, last))
         return;
-    i = twin_of(plan, one);
-    if (i < plan->n && !before(r, one, &plan->at[i]))
+    i = like(r, one);
+    if (i < plan->n && !before(r, one, &plan->at[i])) {
+        plan->at[i].equivalents++;
         return;
-    if (i == plan->n)
-        i = plan->n < r->top ? plan->n++ : plan->n - 1;
+    }
+    if (i < plan->n)
+        one->equivalents = plan->at[i].equivalents + 1;
+    else if (plan->n == r->room && !before(r, one, last))
+        return;
+    else
+        i = plan->n < r->room ? plan->n++ : plan->n - 1;
     for (; i > 0 && before(r, one, &plan->at[i - 1]); i--)
         plan->at[i] = plan->at[i - 1];
     plan->at[i] = *one;
@@ -124,7 +155,7 @@ static bool consider(void *arg, const struct pl_layout *l)
         note_smallest(r->plan, &one);
     } else {
         r->plan->fitting++;
-        if (r->top) {
+        if (r->room) {
             pl_cost_at(&one.cost, r->cost, l);
             enter(r, &one);
         }
@@ -265,6 +296,76 @@ static void look_by_stems(struct ranking *r)
     free(r->stem);
 }
 
+/* ---- families -------------------------------------------------------------------------------- */
+
+struct family {
+    struct ranking *r;
+    size_t n;
+    double worst;
+};
+
+static bool count_member(void *arg, const struct pl_layout *l)
+{
+    struct family *f = arg;
+    struct pl_plan_entry one = {.layout = *l};
+
+    pl_memory_at(&one.memory, f->r->memory, l);
+    if (one.memory.total > f->r->limit)
+        return true;
+    pl_cost_at(&one.cost, f->r->cost, l);
+    f->worst = f->n++ ? fmin(f->worst, one.cost.tokens_per_s) : one.cost.tokens_per_s;
+    return true;
+}
+
+/* All members of the family of HEAD that fit, HEAD among them. */
+static struct family members_of(struct ranking *r, const struct pl_layout *head)
+{
+    AUTO_FREE struct pl_space *few = mem_alloc(sizeof(*few));
+    struct family f = {.r = r};
+
+    *few = *r->s;
+    for (int key = 0; key < PL_LAYOUT_KEYS; key++) {
+        struct pl_space_axis *axis = &few->axis[key];
+
+        if (is_flag(key) || axis->n == 0)
+            continue;
+        axis->value[0] = pl_layout_get(head, &pl_layout_keys[key]);
+        axis->n = 1;
+    }
+    pl_space_enumerate(few, r->p, count_member, &f);
+    return f;
+}
+
+/* The list becomes TOP families at most. One that the model cannot tell from a listed one goes, with
+ * all its members: each is the equivalent of a variant there. */
+static void settle_families(struct ranking *r, size_t top)
+{
+    struct pl_plan *plan = r->plan;
+    size_t n = 0;
+
+    for (size_t i = 0; i < plan->n; i++) {
+        struct pl_plan_entry *one = &plan->at[i];
+        struct family f;
+        size_t k = 0;
+
+        while (k < n && !is_twin(&plan->at[k], one))
+            k++;
+        if (k == n && n == top)
+            break;
+        f = members_of(r, &one->layout);
+        if (k < n) {
+            plan->at[k].equivalents += f.n;
+            continue;
+        }
+        plan->at[n] = *one;
+        plan->at[n].equivalents = 0;
+        plan->at[n].variants = f.n - 1;
+        plan->at[n++].worst = f.worst;
+    }
+    plan->n = n;
+    plan->families = true;
+}
+
 /* ---- words ----------------------------------------------------------------------------------- */
 
 /* The classes that make it slower than the first, the largest two, and what it gains. */
@@ -299,33 +400,59 @@ static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-void pl_plan_look(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
-                  size_t top, double headroom, bool per_device, const struct pl_patience *patience)
+/* The room of a list of TOP families: those that turn out to be equivalents make way for others. */
+static size_t room_for(size_t top)
+{
+    return top + (top < 100 ? 3 * top : 300) + 16;
+}
+
+static void look(struct pl_plan *ret, struct ranking *r, size_t top,
+                 const struct pl_patience *patience)
 {
     struct pl_plan plan = {0};
-    struct ranking r = {.s = s,
-                        .p = p,
-                        .patience = patience,
-                        .plan = &plan,
-                        .top = top,
-                        .limit = pl_memory_offered(p->cluster, headroom),
-                        .per_device = per_device,
-                        .bound = UINT64_MAX};
 
-    plan.at = mem_alloc((top ? top : 1) * sizeof(*plan.at));
-    r.cost = pl_cost_ctx_new(p, NULL);
-    r.memory = pl_memory_ctx_new(p);
+    r->plan = &plan;
+    r->patience = patience;
+    r->room = r->fold && top ? room_for(top) : top;
+    r->bound = UINT64_MAX;
+    plan.at = mem_alloc((r->room ? r->room : 1) * sizeof(*plan.at));
+    r->cost = pl_cost_ctx_new(r->p, NULL);
+    r->memory = pl_memory_ctx_new(r->p);
     if (patience) {
-        look_by_stems(&r);
+        look_by_stems(r);
     } else {
-        pl_space_enumerate(s, p, consider, &r);
+        pl_space_enumerate(r->s, r->p, consider, r);
         plan.exact = true;
     }
-    pl_memory_ctx_free(r.memory);
-    pl_cost_ctx_free(r.cost);
+    if (r->fold)
+        settle_families(r, top);
+    pl_memory_ctx_free(r->memory);
+    pl_cost_ctx_free(r->cost);
     for (size_t i = 1; i < plan.n; i++)
         explain(&plan.at[i], &plan.at[0]);
     *ret = plan;
+}
+
+void pl_plan_look(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
+                  size_t top, double headroom, bool per_device, const struct pl_patience *patience)
+{
+    struct ranking r = {
+        .s = s, .p = p, .limit = pl_memory_offered(p->cluster, headroom), .per_device = per_device};
+
+    look(ret, &r, top, patience);
+}
+
+void pl_plan_families(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
+                      size_t top, double headroom, bool per_device,
+                      const struct pl_patience *patience)
+{
+    struct ranking r = {.s = s,
+                        .p = p,
+                        .fold = true,
+                        .limit = pl_memory_offered(p->cluster, headroom),
+                        .per_device = per_device};
+
+    look(ret, &r, top, patience);
 }
 
 /* Pipelines of all devices have no more even stages than divide the layers and the devices alike.

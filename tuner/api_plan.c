@@ -114,20 +114,32 @@ struct plan {
     struct tn_api_job job;
     struct pl_space space;
     int top;
+    bool fold; /* a family of layouts is one item */
     char *answer;
     struct err e;
     int r;
 };
 
-static json_t *plan_item(const struct pl_plan_entry *x, const struct tn_api_job *j)
+/* The further layouts of an item's family, and how slow the slowest is; null for a single layout. */
+static json_t *variants(const struct pl_plan_entry *x, bool families)
+{
+    if (!families)
+        return json_null();
+    return json_pack("{s:I, s:f, s:f}", "count", (json_int_t)x->variants, "best",
+                     x->cost.tokens_per_s, "worst", x->worst);
+}
+
+static json_t *plan_item(const struct pl_plan_entry *x, const struct tn_api_job *j, bool families)
 {
     double mfu = pl_mfu(&j->model, &j->cluster, &x->layout, &j->workload, x->cost.tokens_per_s);
     char text[160];
 
-    return json_pack("{s:o, s:s, s:f, s:o, s:o, s:o, s:s}", "layout", pl_layout_json(&x->layout),
-                     "text", pl_layout_text(text, &x->layout), "tokens_per_s", x->cost.tokens_per_s,
-                     "mfu", mfu < 0 ? json_null() : json_real(mfu), "seconds",
-                     pl_cost_json(&x->cost), "memory", pl_memory_json(&x->memory), "why", x->why);
+    return json_pack("{s:o, s:s, s:f, s:o, s:o, s:o, s:s, s:o, s:I}", "layout",
+                     pl_layout_json(&x->layout), "text", pl_layout_text(text, &x->layout),
+                     "tokens_per_s", x->cost.tokens_per_s, "mfu",
+                     mfu < 0 ? json_null() : json_real(mfu), "seconds", pl_cost_json(&x->cost),
+                     "memory", pl_memory_json(&x->memory), "why", x->why, "variants",
+                     variants(x, families), "equivalents", (json_int_t)x->equivalents);
 }
 
 /* [{"rule", "count", "sentence"}]: what the rules and the memory exclude. */
@@ -171,10 +183,10 @@ static void plan_work(struct web_request *rq, void *arg)
     (void)rq;
     tn_patience_start(&rest, PLAN_S, NULL);
     tn_patience_start(&ranking, RANKING * PLAN_S, NULL);
-    pl_plan_look(&plan, &x->space, &p, (size_t)x->top, headroom(x->job.trainer), false,
-                 &ranking.plan);
+    (x->fold ? pl_plan_families : pl_plan_look)(&plan, &x->space, &p, (size_t)x->top,
+                                                headroom(x->job.trainer), false, &ranking.plan);
     for (size_t i = 0; i < plan.n; i++)
-        json_array_append_new(items, plan_item(&plan.at[i], &x->job));
+        json_array_append_new(items, plan_item(&plan.at[i], &x->job, plan.families));
     rules = excluded(&candidates, x, &p, &plan, &rest.plan);
     /* Nothing legal, or nothing that fits, is an answer to the question. */
     if (!plan.n)
@@ -199,14 +211,16 @@ static void plan_done(struct web_request *rq, void *arg)
 void tn_api_plan(struct web_request *rq)
 {
     static const char *const keys[] = {"model",   "cluster", "workload", "space",
-                                       "trainer", "top",     NULL};
+                                       "trainer", "top",     "fold",     NULL};
     struct plan *x = arena_alloc(web_arena(rq), sizeof(*x));
     const json_t *body = web_body(rq);
 
     x->top = TOP_STANDARD;
+    x->fold = true;
     if (jx_keys(body, keys, &x->e) < 0 ||
         tn_api_job_parse(&x->job, tn_api_svc(rq), body, &x->e) < 0 ||
-        jx_get_int(&x->top, body, "top", 1, TOP_MAX, &x->e) < 0) {
+        jx_get_int(&x->top, body, "top", 1, TOP_MAX, &x->e) < 0 ||
+        jx_get_bool(&x->fold, body, "fold", &x->e) < 0) {
         web_reply_error(rq, &x->e);
         return;
     }

@@ -294,6 +294,128 @@ static void counts_are_said_where_nothing_fits(void **state)
     pl_plan_done(&plan);
 }
 
+/* ---- families -------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *model, *trainer, *space;
+    int nodes;
+} foldable[] = {
+    {"llama-8b", "megatron", "{'tp': [1, 2, 4], 'pp': [1, 2], 'micro_batch': [1, 2]}", 1},
+    {"mixtral-8x7b", "megatron", "{'tp': [2], 'ep': [4, 8], 'pp': [1, 2], 'micro_batch': [1]}", 4},
+    {"llama-8b", "any", "{'tp': [2], 'pp': [1, 2], 'micro_batch': [1], 'zero': [0, 1, 3]}", 1},
+};
+
+/* Fitting layouts of the family of HEAD, by another way than the plan's: its text without flags. */
+struct siblings {
+    const struct pl_problem *p;
+    struct pl_layout head;
+    double limit, best, worst;
+    size_t n;
+};
+
+static void without_flags(struct pl_layout *l)
+{
+    l->sp = 0;
+    l->zero_scope = PL_SCOPE_NONE;
+    l->overlap_grad_reduce = l->overlap_param_gather = l->overlap_p2p = l->overlap_moe_a2a = 0;
+}
+
+static bool count_sibling(void *arg, const struct pl_layout *l)
+{
+    struct siblings *k = arg;
+    struct pl_layout mine = *l, head = k->head;
+    struct pl_memory memory;
+    struct pl_cost cost;
+
+    without_flags(&mine);
+    without_flags(&head);
+    if (pl_space_compare(&mine, &head) != 0)
+        return true;
+    pl_memory_worst(&memory, k->p->model, l, k->p->workload, k->p->trainer);
+    if (memory.total > k->limit)
+        return true;
+    pl_cost(&cost, k->p->model, k->p->cluster, l, k->p->workload, k->p->trainer);
+    k->best = k->n ? fmax(k->best, cost.tokens_per_s) : cost.tokens_per_s;
+    k->worst = k->n ? fmin(k->worst, cost.tokens_per_s) : cost.tokens_per_s;
+    k->n++;
+    return true;
+}
+
+/* Each entry is the best of its family, and every fitting layout is listed or counted once. */
+static void families_are_folded_and_nothing_is_lost(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(foldable); i++) {
+        struct world x =
+            world_of(foldable[i].model, "dgx-h100", foldable[i].nodes, 64, foldable[i].trainer);
+        struct pl_problem p = world_problem(&x);
+        struct pl_space s = space_of(&x, foldable[i].space);
+        struct pl_plan plan;
+        size_t counted = 0;
+
+        pl_plan_families(&plan, &s, &p, 1000, 0.05, false, NULL);
+        assert_true(plan.families && plan.exact && plan.n > 2 && plan.n < 1000);
+        for (size_t k = 0; k < plan.n; k++) {
+            const struct pl_plan_entry *one = &plan.at[k];
+            struct siblings own = {&p, one->layout, pl_memory_offered(&x.c, 0.05), 0, 0, 0};
+
+            pl_space_enumerate(&s, &p, count_sibling, &own);
+            assert_int_equal(own.n, one->variants + 1);
+            assert_true(fabs(own.best / one->cost.tokens_per_s - 1) < 1e-12);
+            assert_true(fabs(own.worst / one->worst - 1) < 1e-12);
+            assert_true(k == 0 || one->cost.total >= plan.at[k - 1].cost.total);
+            counted += 1 + one->variants + one->equivalents;
+        }
+        print_message("# %s, %s: %zu layouts in %zu families\n", foldable[i].model,
+                      foldable[i].trainer, plan.fitting, plan.n);
+        assert_int_equal(counted, plan.fitting);
+        assert_true(plan.n < plan.fitting / 2);
+        pl_plan_done(&plan);
+    }
+}
+
+/* One by one, those that the model cannot tell from a listed one are counted with it. */
+static void equivalents_are_counted(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(foldable); i++) {
+        struct world x =
+            world_of(foldable[i].model, "dgx-h100", foldable[i].nodes, 64, foldable[i].trainer);
+        struct pl_problem p = world_problem(&x);
+        struct pl_space s = space_of(&x, foldable[i].space);
+        struct pl_plan plan;
+        size_t counted = 0;
+
+        pl_plan_look(&plan, &s, &p, 4000, 0.05, false, NULL);
+        for (size_t k = 0; k < plan.n; k++)
+            counted += 1 + plan.at[k].equivalents;
+        assert_false(plan.families);
+        assert_int_equal(counted, plan.fitting);
+        pl_plan_done(&plan);
+    }
+}
+
+/* A short list of families is the beginning of a long one. */
+static void a_short_list_of_families_is_the_beginning_of_a_long_one(void **state)
+{
+    struct world x = world_of("mixtral-8x7b", "dgx-h100", 8, 256, "megatron");
+    struct pl_problem p = world_problem(&x);
+    struct pl_space s = space_of(&x, "{}");
+    struct pl_plan some, many;
+
+    (void)state;
+    pl_plan_families(&some, &s, &p, 10, 0.05, false, NULL);
+    pl_plan_families(&many, &s, &p, 60, 0.05, false, NULL);
+    assert_int_equal(some.n, 10);
+    assert_int_equal(many.n, 60);
+    for (size_t k = 0; k < some.n; k++) {
+        assert_int_equal(pl_space_compare(&some.at[k].layout, &many.at[k].layout), 0);
+        assert_int_equal(some.at[k].variants, many.at[k].variants);
+    }
+    pl_plan_done(&some);
+    pl_plan_done(&many);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +424,9 @@ int main(void)
         cmocka_unit_test(stems_and_their_leaves_are_the_walk),
         cmocka_unit_test(a_bounded_list_is_near_the_exact_one),
         cmocka_unit_test(patience_of_any_length_gives_an_answer),
+        cmocka_unit_test(families_are_folded_and_nothing_is_lost),
+        cmocka_unit_test(equivalents_are_counted),
+        cmocka_unit_test(a_short_list_of_families_is_the_beginning_of_a_long_one),
         cmocka_unit_test(counts_are_said_where_nothing_fits),
     };
 

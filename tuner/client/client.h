@@ -32,7 +32,7 @@ struct cl_args {
     const char *server, *cacert, *token, *data, *config;
     bool json, help, version, no_color;
     /* options of single commands */
-    bool dry_run, watch, follow, allow_loss, allow_simulated, wait, force;
+    bool dry_run, watch, follow, allow_loss, allow_simulated, wait, force, unfold;
     const char *to, *output, *state, *sort, *stream, *notes, *tags, *name, *example;
     const char *kind, *tag, *with, *scope, *model, *folder, *exec, *mpiexec;
     const char *cluster, *trainer, *launcher;

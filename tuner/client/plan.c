@@ -72,6 +72,7 @@ static const struct cl_column plan_columns[] = {
     {.title = "MFU", .align = CL_RIGHT, .drop = 1},
     {.title = "s/iteration", .align = CL_RIGHT, .drop = 2},
     {.title = "memory", .align = CL_RIGHT},
+    {.title = "variants"},
     {.title = "why", .shrink = true, .drop = 3},
 };
 
@@ -165,10 +166,21 @@ static void campaign_to_plan(json_t *body)
         json_object_del(body, more[i]);
 }
 
+static void print_left_out(const struct cl *c, double equivalents)
+{
+    if (!c->args.unfold)
+        puts("variants differ in sp, zero_scope and overlap flags; --unfold lists each");
+    if (equivalents > 0)
+        printf(
+            "%.0f equivalent layouts are left out: the same seconds and memory as a listed one\n",
+            equivalents);
+}
+
 int cl_plan(struct cl *c)
 {
     struct cl_table t = {.column = plan_columns, .ncolumns = ARRAY_LEN(plan_columns)};
     AUTO_JSON *body = NULL, *v = NULL;
+    double equivalents = 0;
     json_t *it;
     size_t i;
     int code;
@@ -184,6 +196,8 @@ int cl_plan(struct cl *c)
         return code;
     campaign_to_plan(body);
     json_object_set_new(body, "top", json_integer(c->args.top));
+    if (c->args.unfold)
+        json_object_set_new(body, "fold", json_false());
     code = cl_call(c, "POST", "/v1/plan", body, &v);
     if (code != CL_OK)
         return code;
@@ -201,7 +215,12 @@ int cl_plan(struct cl *c)
         cl_table_add(&t, 3, isfinite(mfu) ? "%.1f %%" : "-", 100 * mfu);
         cl_table_add(&t, 4, "%.4g", cl_number(it, "seconds.total"));
         cl_table_add(&t, 5, "%s", str_human_bytes(b, cl_number(it, "memory.total")));
-        cl_table_add(&t, 6, "%s", cl_string(it, "why"));
+        if (cl_number(it, "variants.count") > 0)
+            cl_table_add(&t, 6, "+ %.0f, down to %.1f %%", cl_number(it, "variants.count"),
+                         100 *
+                             (cl_number(it, "variants.worst") / cl_number(it, "tokens_per_s") - 1));
+        cl_table_add(&t, 7, "%s", cl_string(it, "why"));
+        equivalents += cl_number(it, "equivalents");
     }
     if (json_is_false(json_object_get(v, "exact")))
         printf("%.0f legal layouts were looked at in the time that a plan may take, the likeliest "
@@ -214,6 +233,7 @@ int cl_plan(struct cl *c)
     else
         printf("  %s\n", cl_string(v, "reason"));
     cl_table_done(&t);
+    print_left_out(c, equivalents);
     print_excluded(c, v);
     return CL_OK;
 }

@@ -124,6 +124,25 @@ const memoryChart = stacked(
     bytes,
 );
 
+/** "+ 15, down to −8.3 %": the other layouts of the item's family. */
+function variantsText({ variants: v, tokens_per_s: best }) {
+    if (!v?.count) return "";
+    return `+ ${count(v.count)}, down to ${percent(v.worst / best - 1)}`;
+}
+
+/** What the list does not have a line for. */
+function leftOut(items) {
+    const n = items.reduce((sum, x) => sum + (x.equivalents ?? 0), 0);
+    return [
+        items.some((x) => x.variants) &&
+            "The best of each family; its variants differ in sp, zero_scope and overlap flags.",
+        n > 0 &&
+            `${count(n)} equivalent layouts are left out: the same seconds and memory as a listed one.`,
+    ]
+        .filter(Boolean)
+        .join(" ");
+}
+
 function rankTable(items, start) {
     const columns = [
         ["#", 1],
@@ -132,6 +151,7 @@ function rankTable(items, start) {
         ["MFU", 1],
         ["Step", 1],
         ["Memory, worst rank", 1],
+        ["Variants"],
         ["Campaign", 1],
         ["Why", 0, "why"],
     ];
@@ -145,6 +165,7 @@ function rankTable(items, start) {
             percent(item.mfu),
             ms(stepMs(item)),
             bytes(item.memory?.total),
+            variantsText(item),
             h(
                 "button",
                 { type: "button", class: "quiet", onclick: () => start(item) },
@@ -212,6 +233,12 @@ export async function render(ctx) {
         }),
         f("/space", "Space, as JSON", "json", { placeholder: '{"tp": [1, 2, 4, 8]}' }),
         f("/top", "Layouts shown", "number"),
+        f("/fold", "Variants", "json", {
+            options: [
+                ["", "the best of each family"],
+                ["false", "each on a line of its own"],
+            ],
+        }),
     ];
     const result = h("div", { "aria-live": "polite" });
     const button = h("button", { class: "primary" }, "Rank layouts");
@@ -269,6 +296,7 @@ export async function render(ctx) {
             panel(
                 "Ranked layouts",
                 {
+                    note: leftOut(items),
                     tools: [
                         h(
                             "button",
