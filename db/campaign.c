@@ -161,6 +161,16 @@ int db_campaign_describe(struct db *w, const char *id, const char *name, const c
     return r == 0 ? err_set(e, -ENOENT, "no campaign %.40s", id) : 0;
 }
 
+int db_campaign_set_space(struct db *w, const char *id, const char *space_json, struct err *e)
+{
+    int r = db_do(w, e,
+                  "UPDATE campaign SET space = ?2, rev = rev + 1,"
+                  " reason = CASE WHEN state = 'running' THEN NULL ELSE reason END WHERE id = ?1",
+                  "ss", id, space_json);
+
+    return r < 0 ? r : 0;
+}
+
 int db_campaign_set_priority(struct db *w, const char *id, int64_t priority, struct err *e)
 {
     int r = db_do(w, e, "UPDATE campaign SET priority = ?2, rev = rev + 1 WHERE id = ?1", "si", id,

@@ -152,6 +152,8 @@ int db_campaign_move(struct db *w, const char *id, const char *from, const char 
 /* NULL leaves a field alone. */
 int db_campaign_describe(struct db *w, const char *id, const char *name, const char *notes,
                          const char *tags, struct err *e);
+/* What is known of its space now; a running campaign no longer has a reason. */
+int db_campaign_set_space(struct db *w, const char *id, const char *space_json, struct err *e);
 int db_campaign_set_priority(struct db *w, const char *id, int64_t priority, struct err *e);
 int db_campaign_set_verify(struct db *w, const char *id, const char *verify_json, struct err *e);
 /* A verification that runs comes to STATE, which says how it ended. */

@@ -336,6 +336,8 @@ struct pl_patience {
     void *arg;
 };
 
+bool pl_patience_over(const struct pl_patience *patience); /* PATIENCE may be NULL */
+
 /* Called once for each legal layout, in a fixed order; false stops. */
 typedef bool pl_space_visit(void *arg, const struct pl_layout *l);
 
@@ -348,6 +350,10 @@ size_t pl_space_enumerate(const struct pl_space *s, const struct pl_problem *p,
  */
 int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max, const struct pl_space *s,
                   const struct pl_problem *p, struct err *e);
+/* The same; -ECANCELED if PATIENCE (may be NULL) is over before. */
+int pl_space_list_within(struct pl_layout **ret, size_t *ret_count, size_t max,
+                         const struct pl_space *s, const struct pl_problem *p,
+                         const struct pl_patience *patience, struct err *e);
 
 /* Is this layout a legal member? (A warm start or a baseline may lie outside.) */
 bool pl_space_has(const struct pl_space *s, const struct pl_problem *p, const struct pl_layout *l);
@@ -628,6 +634,16 @@ int pl_plan_nothing(const struct pl_plan *x, const struct pl_space *s, const str
 int pl_plan_rank(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
                  size_t top, double headroom, bool per_device, struct err *e);
 void pl_plan_done(struct pl_plan *x);
+
+/*
+ * At most MOST layouts of a space that has more, in the order of its walk; the caller frees them.
+ * The share BEST (0..1) of them are all layouts of the shapes that do best by the cost model among
+ * those that fit, the others an even sample of the rest. The same arguments give the same list,
+ * which is not cut short: -ECANCELED if PATIENCE (may be NULL) is over before it is whole.
+ */
+int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, double best,
+                      const struct pl_space *s, const struct pl_problem *p, double headroom,
+                      bool per_device, const struct pl_patience *patience, struct err *e);
 /* {"legal":…, "fitting":…, "exact":…, "layouts":[{"rank":1, "layout":…, "tokens_per_s":…, "mfu":…,
  * "cost":…, "memory":…, "why":…}]} */
 json_t *pl_plan_json(const struct pl_plan *x, const struct pl_problem *p);

@@ -366,6 +366,89 @@ static void settle_families(struct ranking *r, size_t top)
     plan->families = true;
 }
 
+/* ---- short lists ----------------------------------------------------------------------------- */
+
+struct shortlist {
+    struct pl_layout *at;
+    size_t n, cap, most;
+    uint64_t bound, number; /* of the leaves that come, those whose hash is in bound are taken */
+    size_t seen;
+};
+
+static bool take_leaf(void *arg, const struct pl_layout *l)
+{
+    struct shortlist *x = arg;
+
+    x->seen++;
+    if (rng_mix(x->number++) > x->bound)
+        return true;
+    if (x->n == x->most)
+        return false;
+    MEM_GROW(x->at, x->n, x->cap);
+    x->at[x->n++] = *l;
+    return true;
+}
+
+static int by_walk(const void *x, const void *y)
+{
+    return pl_space_compare(x, y);
+}
+
+/* An even sample of the leaves of the stems from FIRST on, about as many as there is room for. */
+static void sample_rest(struct shortlist *x, const struct ranking *r, size_t first)
+{
+    double each = first ? (double)x->seen / (double)first : 64;
+    double share = (double)(x->most - x->n) / (each * (double)(r->n - first) + 1);
+
+    x->bound = share < 1 ? (uint64_t)(share * 0x1p64) : UINT64_MAX;
+    for (size_t i = first; i < r->n && x->n < x->most; i++) {
+        struct pl_layout l;
+
+        unpack(&l, r, &r->stem[i]);
+        pl_space_leaves(r->s, r->p, &l, take_leaf, x);
+    }
+}
+
+int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, double best,
+                      const struct pl_space *s, const struct pl_problem *p, double headroom,
+                      bool per_device, const struct pl_patience *patience, struct err *e)
+{
+    struct ranking r = {.s = s,
+                        .p = p,
+                        .limit = pl_memory_offered(p->cluster, headroom),
+                        .per_device = per_device,
+                        .bound = UINT64_MAX};
+    struct shortlist x = {.most = (size_t)(best * (double)most), .bound = UINT64_MAX};
+    bool whole = pl_space_stems(NULL, s, p, patience, keep, &r);
+    size_t first = 0;
+
+    r.cost = pl_cost_ctx_new(p, NULL);
+    r.memory = pl_memory_ctx_new(p);
+    if (best > 0)
+        try_stems(&r);
+    else
+        qsort(r.stem, r.n, sizeof(*r.stem), by_hash);
+    for (; first < r.n && x.n < x.most && !pl_patience_over(patience); first++) {
+        struct pl_layout l;
+
+        unpack(&l, &r, &r.stem[first]);
+        pl_space_leaves(s, p, &l, take_leaf, &x);
+    }
+    x.most = most;
+    sample_rest(&x, &r, first);
+    qsort(x.at, x.n, sizeof(*x.at), by_walk);
+    pl_memory_ctx_free(r.memory);
+    pl_cost_ctx_free(r.cost);
+    free(r.stem);
+    if (!whole || pl_patience_over(patience)) {
+        free(x.at);
+        return err_set(e, -ECANCELED, "there was not enough time for the space");
+    }
+    *ret = x.at;
+    *ret_count = x.n;
+    return 0;
+}
+
 /* ---- words ----------------------------------------------------------------------------------- */
 
 /* The classes that make it slower than the first, the largest two, and what it gains. */

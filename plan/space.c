@@ -527,18 +527,28 @@ static bool append(void *arg, const struct pl_layout *l)
     return true;
 }
 
-int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max, const struct pl_space *s,
-                  const struct pl_problem *p, struct err *e)
+int pl_space_list_within(struct pl_layout **ret, size_t *ret_count, size_t max,
+                         const struct pl_space *s, const struct pl_problem *p,
+                         const struct pl_patience *patience, struct err *e)
 {
     struct list x = {.max = max};
+    size_t n;
 
-    if (pl_space_enumerate(s, p, append, &x) > max) {
+    if (!pl_space_visit_all(&n, s, p, patience, append, &x)) {
         free(x.at);
-        return err_set(e, -E2BIG, "the space holds more than %zu legal layouts", max);
+        if (n > max)
+            return err_set(e, -E2BIG, "the space holds more than %zu legal layouts", max);
+        return err_set(e, -ECANCELED, "there was not enough time for the space");
     }
     *ret = x.at;
     *ret_count = x.n;
     return 0;
+}
+
+int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max, const struct pl_space *s,
+                  const struct pl_problem *p, struct err *e)
+{
+    return pl_space_list_within(ret, ret_count, max, s, p, NULL, e);
 }
 
 bool pl_space_has(const struct pl_space *s, const struct pl_problem *p, const struct pl_layout *l)

@@ -41,8 +41,6 @@ extern const enum pl_key pl_space_order[PL_WALK_KEYS];
 bool pl_space_applies(const struct pl_layout *l, const struct pl_model *m, enum pl_key key,
                       int *ret);
 
-bool pl_patience_over(const struct pl_patience *patience); /* PATIENCE may be NULL */
-
 /* pl_space_enumerate until PATIENCE is over: false if that, or VISIT, ended it. *RET_COUNT (may be
  * NULL) is how many were visited. */
 bool pl_space_visit_all(size_t *ret_count, const struct pl_space *s, const struct pl_problem *p,

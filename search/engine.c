@@ -64,6 +64,7 @@ int se_search_new_over(struct se_search **ret, const struct se_spec *spec,
     s->spec.space = NULL;
     s->spec.source = NULL;
     s->spec.nsources = 0;
+    s->spec.patience = NULL;
     s->done = "";
     s->next_id = 1;
     s->regret = -1.0;

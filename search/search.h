@@ -96,6 +96,7 @@ struct se_spec {
     struct se_source *source; /* owned (nsources): earlier campaigns that inform this one */
     int nsources;
     bool async_refit; /* the caller runs struct se_refit; else se_ask() refits itself */
+    const struct pl_patience *patience; /* of se_search_new(); NULL: without end */
 };
 
 /*
@@ -118,9 +119,12 @@ struct pl_problem se_spec_problem(const struct se_spec *s); /* borrows from S */
 struct se_search;
 
 /*
- * Enumerates every legal layout and its prior: about a second for 10^6 of them. SPEC is copied; its
- * space need not live on. -EINVAL with pointer /space when no layout is legal: the text names the
- * rules that exclude everything. -E2BIG when there are more layouts than SE_MAX_LAYOUTS.
+ * Enumerates every legal layout and its prior: about half a second for 10^6 of them. SPEC is
+ * copied; its space need not live on. Of more than SE_MAX_LAYOUTS a short list is searched, the same
+ * for the same spec: SE_SHORTLIST layouts, with those of the shapes that are best by the cost model
+ * and an even sample of the others, and the baseline. -EINVAL with pointer /space when no layout is
+ * legal: the text names the rules that exclude everything. -ECANCELED when the spec's patience is
+ * over.
  */
 int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err *e);
 /* The same over the N layouts of a list, which are taken as legal and different. */
@@ -129,7 +133,7 @@ int se_search_new_over(struct se_search **ret, const struct se_spec *spec,
 struct se_search *se_search_free(struct se_search *s);
 AUTO_DEFINE(se_search)
 
-enum { SE_MAX_LAYOUTS = 4000000 };
+enum { SE_MAX_LAYOUTS = 4000000, SE_SHORTLIST = 500000 };
 
 struct se_predicted {
     double tokens_per_s; /* median */
@@ -246,7 +250,7 @@ int se_predict(const struct se_search *s, const struct pl_layout *l, struct se_p
 int se_next_run(const struct se_search *s, const struct pl_layout *l, struct se_predicted *ret,
                 struct err *e);
 
-size_t se_legal(const struct se_search *s); /* legal layouts of the space */
+size_t se_legal(const struct se_search *s); /* layouts that are searched */
 int se_settled(const struct se_search *s);  /* trials told, discards not counted */
 /* {"tp": share, ...}: Shapley shares of the variance of predicted log throughput over the layouts
  * that fit. */

@@ -240,6 +240,41 @@ static size_t drop_unfit(struct pl_layout *list, size_t n, const struct se_spec 
     return kept;
 }
 
+/* Room for the baseline, which a short list may lack. */
+static void add_baseline(struct pl_layout *list, size_t *n, const struct se_spec *spec)
+{
+    struct pl_problem p = se_spec_problem(spec);
+
+    if (!spec->has_baseline || !pl_space_has(spec->space, &p, &spec->baseline))
+        return;
+    for (size_t i = 0; i < *n; i++)
+        if (pl_layout_equal(&list[i], &spec->baseline))
+            return;
+    list[(*n)++] = spec->baseline;
+}
+
+/* Share of a short list that the cost model chooses, where it is believed. */
+static const double CHOSEN = 0.75;
+
+static int list_space(struct pl_layout **ret, size_t *ret_n, const struct se_spec *spec,
+                      struct err *e)
+{
+    struct pl_problem p = se_spec_problem(spec);
+    bool believed = spec->method == SE_BAYES && spec->use_prior && !spec->prior_fn;
+    int r = pl_space_list_within(ret, ret_n, SE_MAX_LAYOUTS, spec->space, &p, spec->patience, e);
+
+    if (r != -E2BIG)
+        return r;
+    r = pl_plan_shortlist(ret, ret_n, SE_SHORTLIST, believed ? CHOSEN : 0, spec->space, &p,
+                          spec->memory_headroom, spec->objective == SE_TOKENS_PER_S_PER_DEVICE,
+                          spec->patience, e);
+    if (r < 0)
+        return r;
+    *ret = mem_realloc(*ret, (*ret_n + 1) * sizeof(**ret));
+    add_baseline(*ret, ret_n, spec);
+    return 0;
+}
+
 int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err *e)
 {
     struct pl_problem p = se_spec_problem(spec);
@@ -248,11 +283,11 @@ int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err
     char why[sizeof(e->text)];
     int r;
 
-    r = pl_space_list(&list, &n, SE_MAX_LAYOUTS, spec->space, &p, e);
+    r = list_space(&list, &n, spec, e);
     if (r < 0)
         return err_under(e, "/space");
     kept = drop_unfit(list, n, spec);
-    if (n == 0 && pl_space_explain(why, sizeof(why), spec->space, &p, NULL))
+    if (n == 0 && pl_space_explain(why, sizeof(why), spec->space, &p, spec->patience))
         return err_at(e, -EINVAL, "/space", "%s", why);
     if (kept == 0)
         return err_at(e, -EINVAL, "/space", "none of the %zu legal layouts fits in device memory",

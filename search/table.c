@@ -432,7 +432,7 @@ int se_table_set_prior(struct se_table *t, const struct se_spec *spec, struct er
     if (r < 0)
         return r;
     source_init(&x, spec);
-    for (size_t i = 0; i < t->n; i++) {
+    for (size_t i = 0; i < t->n && r == 0; i++) {
         struct pl_layout l;
         struct se_prior p;
 
@@ -443,8 +443,12 @@ int se_table_set_prior(struct se_table *t, const struct se_spec *spec, struct er
             p.log_throughput -= log(l.world);
         set_lin(t, SE_THROUGHPUT, i, p.log_throughput, p.cost_share);
         set_lin(t, SE_MEMORY, i, p.log_memory - log_capacity, p.memory_share);
+        if (i % 1024 == 1023 && pl_patience_over(spec->patience))
+            r = err_set(e, -ECANCELED, "there was not enough time for %zu layouts", t->n);
     }
     source_done(&x);
+    if (r < 0)
+        return r;
     set_centre(t, spec->prior_fn != NULL);
     return 0;
 }

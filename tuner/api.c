@@ -178,6 +178,11 @@ void tn_api_answer(struct web_request *rq, int r, int status, json_t *owned_v, c
         web_reply_json(rq, status, owned_v);
 }
 
+int tn_api_unwanted(struct err *e)
+{
+    return err_set(e, -ECANCELED, "nobody waits for this answer any more");
+}
+
 void tn_api_whole(struct web_request *rq, json_t *owned_all)
 {
     struct web_page page;

@@ -36,6 +36,8 @@ void tn_api_bad_query(struct web_request *rq, const struct err *e);
 void tn_api_rules(struct web_request *rq, const struct err *e, json_t *owned_rules);
 /* R is what an operation returned: V (taken on success) with STATUS, or the problem. */
 void tn_api_answer(struct web_request *rq, int r, int status, json_t *owned_v, const struct err *e);
+/* What web_offload() did not call its work for: -ECANCELED, to be set beforehand. */
+int tn_api_unwanted(struct err *e);
 /* All of a short list as one page, which is taken; still takes page_size and page_token. */
 void tn_api_whole(struct web_request *rq, json_t *owned_all);
 /* Filter, order and page of a list; SORTS are the keys that sort= may name, STATES what state= may

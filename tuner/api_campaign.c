@@ -22,7 +22,7 @@ void tn_api_campaign_list(struct web_request *rq)
         web_reply_rows(rq, items.text, total, next);
 }
 
-/* ---- create: the check runs on another thread, for a space may be large ---- */
+/* ---- create: the check runs on another thread, for a space may be large; two seconds at most ---- */
 
 struct draft {
     struct tn_service *svc;
@@ -38,8 +38,7 @@ static void draft_check(struct web_request *rq, void *arg)
 {
     struct draft *d = arg;
 
-    (void)rq;
-    d->r = tn_campaign_check(&d->draft, d->svc, d->body, &d->rules, &d->e);
+    d->r = tn_campaign_check_within(&d->draft, d->svc, d->body, &d->rules, web_unwanted(rq), &d->e);
     if (d->r == 0 && d->dry_run)
         d->answer = tn_draft_json(d->draft);
 }
@@ -80,12 +79,14 @@ static void draft_start(struct web_request *rq, json_t *owned_body)
 
     d->svc = tn_api_svc(rq);
     d->body = owned_body;
+    d->r = tn_api_unwanted(&d->e);
     if (web_query_bool(&d->dry_run, rq, "dry_run", &e) < 0) {
         json_decref(owned_body);
         tn_api_bad_query(rq, &e);
         return;
     }
-    web_offload(rq, draft_check, draft_done, d);
+    if (!web_offload(rq, draft_check, draft_done, d))
+        json_decref(owned_body);
 }
 
 void tn_api_campaign_create(struct web_request *rq)

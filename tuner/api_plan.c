@@ -117,7 +117,6 @@ struct plan {
     bool fold; /* a family of layouts is one item */
     char *answer;
     struct err e;
-    int r;
 };
 
 /* The further layouts of an item's family, and how slow the slowest is; null for a single layout. */
@@ -180,9 +179,8 @@ static void plan_work(struct web_request *rq, void *arg)
     struct err why = {0};
     uint64_t candidates;
 
-    (void)rq;
-    tn_patience_start(&rest, PLAN_S, NULL);
-    tn_patience_start(&ranking, RANKING * PLAN_S, NULL);
+    tn_patience_start(&rest, PLAN_S, web_unwanted(rq));
+    tn_patience_start(&ranking, RANKING * PLAN_S, web_unwanted(rq));
     (x->fold ? pl_plan_families : pl_plan_look)(&plan, &x->space, &p, (size_t)x->top,
                                                 headroom(x->job.trainer), false, &ranking.plan);
     for (size_t i = 0; i < plan.n; i++)
@@ -204,7 +202,12 @@ static void plan_done(struct web_request *rq, void *arg)
 {
     struct plan *x = arg;
 
-    web_reply_json_text(rq, 200, x->answer, strlen(x->answer));
+    if (x->answer) {
+        web_reply_json_text(rq, 200, x->answer, strlen(x->answer));
+    } else {
+        tn_api_unwanted(&x->e);
+        web_reply_error(rq, &x->e);
+    }
     free(x->answer);
 }
 
@@ -262,6 +265,7 @@ void tn_api_example(struct web_request *rq)
     struct example *x = arena_alloc(web_arena(rq), sizeof(*x));
 
     x->name = web_param(rq, "name");
+    x->r = tn_api_unwanted(&x->e);
     web_offload(rq, example_work, example_done, x);
 }
 

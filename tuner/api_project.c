@@ -33,5 +33,6 @@ void tn_api_project(struct web_request *rq)
     struct projection *x = arena_alloc(web_arena(rq), sizeof(*x));
 
     *x = (struct projection){.svc = tn_api_svc(rq), .body = web_body(rq)};
+    x->r = tn_api_unwanted(&x->e);
     web_offload(rq, work, done, x);
 }

@@ -91,6 +91,7 @@ static void believe(struct web_request *rq, enum belief what)
     *q = (struct question){.svc = tn_api_svc(rq), .what = what, .id = web_param(rq, "id")};
     q->x = web_query(rq, "x");
     q->y = web_query(rq, "y");
+    q->r = tn_api_unwanted(&q->e);
     web_offload(rq, ask, answered, q);
 }
 
@@ -367,6 +368,7 @@ void tn_api_export(struct web_request *rq)
         .hi = w->hi,
     };
     provenance(&q->in, rq, id, w->n);
+    q->r = -ECANCELED; /* until it is estimated */
     if (q->in.basis == TN_VERIFIED)
         reply_export(rq, q->target, &q->in);
     else

@@ -5,9 +5,15 @@
 
 #include "tuner/internal.h"
 
+/* Seconds that counting the layouts of a space, and preparing its search, may take while somebody
+ * waits; a search over more layouts than AT_ONCE is prepared afterwards. */
+static const double COUNT_S = 0.7, PREPARE_S = 0.7;
+enum { AT_ONCE = 400000 };
+
 struct tn_draft {
-    struct tn_engine *engine;
-    size_t legal;
+    struct tn_spec *spec;     /* NULL with an engine, which has it */
+    struct tn_engine *engine; /* NULL: it takes longer */
+    struct tn_space space;
 };
 
 static void random_id(char id[TN_ID_TEXT])
@@ -23,58 +29,114 @@ static void random_id(char id[TN_ID_TEXT])
     id[8] = '\0';
 }
 
-int tn_campaign_check(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
-                      json_t **ret_rules, struct err *e)
+/* As /v1/plan counts them: one answer to both questions. */
+static int count_space(struct tn_draft *d, const atomic_bool *unwanted, struct err *e)
 {
-    struct tn_draft *d;
-    struct tn_spec *spec = NULL;
-    struct tn_engine *en = NULL;
+    const struct se_spec *se = &d->spec->se;
+    struct pl_problem p = tn_spec_problem(d->spec);
+    struct tn_patience patience;
+    struct pl_plan plan;
+    struct err why = {0};
+    int r = 0;
+
+    tn_patience_start(&patience, COUNT_S, unwanted);
+    pl_plan_look(&plan, se->space, &p, 0, se->memory_headroom, false, &patience.plan);
+    d->space = (struct tn_space){plan.legal, plan.fitting, plan.exact, ""};
+    if (!plan.fitting && (plan.exact || !plan.legal)) {
+        tn_patience_start(&patience, COUNT_S, unwanted);
+        pl_plan_nothing(&plan, se->space, &p, se->memory_headroom, &patience.plan, &why);
+        snprintf(d->space.reason, sizeof(d->space.reason), "%s", why.text);
+        if (!plan.legal || (se->trainer->bundled && se->use_memory_prior))
+            r = err_at(e, -EINVAL, "/space", "%s", why.text);
+    }
+    pl_plan_done(&plan);
+    return unwanted && atomic_load(unwanted)
+               ? err_set(e, -ECANCELED, "nobody waits for this campaign any more")
+               : r;
+}
+
+/* The search, if that is soon done. */
+static int prepare(struct tn_draft *d, const atomic_bool *unwanted, struct err *e)
+{
+    struct tn_patience patience;
+    int r;
+
+    if (!d->space.exact || d->space.legal > AT_ONCE)
+        return 0;
+    tn_patience_start(&patience, PREPARE_S, unwanted);
+    r = tn_engine_new(&d->engine, &d->spec, &patience.plan, e);
+    return r == -ECANCELED ? 0 : r;
+}
+
+int tn_campaign_check_within(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
+                             json_t **ret_rules, const atomic_bool *unwanted, struct err *e)
+{
+    struct tn_draft *d = mem_alloc(sizeof(*d));
     int r;
 
     if (ret_rules)
         *ret_rules = NULL;
-    r = tn_spec_parse(&spec, svc, body, ret_rules, e);
+    r = tn_spec_parse(&d->spec, svc, body, ret_rules, e);
     if (r == 0)
-        r = tn_engine_new(&en, spec, e);
-    if (r == -E2BIG && e)
-        e->code = -EINVAL;
-    if (r < 0)
+        r = count_space(d, unwanted, e);
+    if (r == 0)
+        r = prepare(d, unwanted, e);
+    if (r < 0) {
+        tn_draft_free(d);
+        if (r == -E2BIG && e)
+            e->code = -EINVAL;
         return r == -E2BIG ? -EINVAL : r;
-    d = mem_alloc(sizeof(*d));
-    d->engine = en;
-    d->legal = se_legal(en->search);
+    }
     *ret = d;
     return 0;
 }
 
+int tn_campaign_check(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
+                      json_t **ret_rules, struct err *e)
+{
+    return tn_campaign_check_within(ret, svc, body, ret_rules, NULL, e);
+}
+
 struct tn_draft *tn_draft_free(struct tn_draft *d)
 {
-    if (d)
+    if (d) {
         tn_engine_unref(d->engine);
+        tn_spec_free(d->spec);
+    }
     free(d);
     return NULL;
 }
 
-/* About: the baseline's time by the cost model stands for every trial. */
+static const struct tn_spec *spec_of(const struct tn_draft *d)
+{
+    return d->engine ? d->engine->spec : d->spec;
+}
+
+/* About: the baseline's time by the cost model stands for every trial. What does not fit is not
+ * tried, but for the baseline. */
 json_t *tn_draft_json(const struct tn_draft *d)
 {
-    const struct tn_spec *s = d->engine->spec;
+    const struct tn_spec *s = spec_of(d);
     struct pl_problem p = tn_spec_problem(s);
     struct pl_cost cost;
-    double trials = (double)d->legal, seconds, steps;
+    double trials = (double)d->space.fitting, seconds, steps;
 
-    if (s->se.budget.trials && s->se.budget.trials < trials)
+    if (!d->space.fitting)
+        trials = 1;
+    if (s->se.budget.trials && (s->se.budget.trials < trials || !d->space.exact))
         trials = s->se.budget.trials;
     pl_cost(&cost, p.model, p.cluster, &s->se.baseline, p.workload, p.trainer);
     steps = s->limits.warmup_steps + fmin(2.0 * s->limits.min_steps, s->limits.max_steps);
     seconds = trials * (s->se.trial_start_s + steps * cost.total) / s->se.parallel;
     if (s->se.budget.wall_s > 0 && seconds > s->se.budget.wall_s)
         seconds = s->se.budget.wall_s;
-    return json_pack("{s:b, s:I, s:I, s:f, s:f, s:o, s:s, s:s}", "simulated",
-                     s->launcher == &tn_launcher_simulated, "legal", (json_int_t)d->legal,
-                     "fitting", (json_int_t)d->legal, "expected_trials", trials, "expected_s",
-                     seconds, "baseline", pl_layout_json(&s->se.baseline), "baseline_rule",
-                     s->se.baseline_rule, "baseline_note", s->se.baseline_note);
+    return json_pack("{s:b, s:I, s:I, s:b, s:f, s:f, s:o, s:s, s:s, s:o}", "simulated",
+                     s->launcher == &tn_launcher_simulated, "legal", (json_int_t)d->space.legal,
+                     "fitting", (json_int_t)d->space.fitting, "exact", d->space.exact,
+                     "expected_trials", trials, "expected_s", seconds, "baseline",
+                     pl_layout_json(&s->se.baseline), "baseline_rule", s->se.baseline_rule,
+                     "baseline_note", s->se.baseline_note, "reason",
+                     *d->space.reason ? json_string(d->space.reason) : json_null());
 }
 
 struct creation {
@@ -131,14 +193,17 @@ static int create_job(struct db *w, void *arg, struct err *e)
 
 /* The baseline is trial 1 of every campaign, whether or not it lies in the space that is searched.
  */
-static void fill_baseline(struct db_trial *t, struct tn_engine *en, const char *id, char text[160],
-                          const char *layout, char why[256])
+static void fill_baseline(struct db_trial *t, const struct tn_draft *d, const char *id,
+                          char text[160], const char *layout, char why[256])
 {
-    const struct tn_spec *s = en->spec;
+    const struct tn_spec *s = spec_of(d);
+    struct tn_engine *en = d->engine;
+    struct pl_problem problem = tn_spec_problem(s);
     struct se_predicted p = {.tokens_per_s = NAN, .memory_bytes = NAN, .p_fits = NAN};
-    bool inside = se_restore(en->search, 1, &s->se.baseline, 0, NULL) == 0;
+    bool inside = en ? se_restore(en->search, 1, &s->se.baseline, 0, NULL) == 0
+                     : tn_searches(s, &problem, &s->se.baseline);
 
-    if (inside) {
+    if (inside && en) {
         tn_engine_name(en, 1, 1);
         se_predict(en->search, &s->se.baseline, &p, NULL);
     }
@@ -163,14 +228,13 @@ static char *dump_or(const json_t *v, const char *otherwise)
     return v ? jx_dump(v) : mem_strdup(otherwise);
 }
 
-/* Store the campaign and bring it into memory. Nothing may fail after the commit: a campaign that
- * is stored and not in memory would be run by nobody. */
-static int insert(json_t **ret, struct tn_service *svc, struct tn_engine *en, const char *id,
-                  size_t legal, const char *owner, const struct tn_once *once, struct err *e)
+/* Store the campaign and bring it into memory, or let its search be prepared. Nothing may fail
+ * after the commit: a campaign that is stored and not in memory would be run by nobody. */
+static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d, const char *id,
+                  const char *owner, const struct tn_once *once, struct err *e)
 {
-    const struct tn_spec *s = en->spec;
-    AUTO_JSON *space =
-        json_pack("{s:I, s:o}", "legal", (json_int_t)legal, "keys", pl_space_json(s->se.space));
+    const struct tn_spec *s = spec_of(d);
+    AUTO_JSON *space = tn_space_json(&d->space, s);
     AUTO_JSON *baseline = pl_layout_json(&s->se.baseline);
     AUTO_FREE char *spec = jx_dump(s->body), *resolved = jx_dump(s->resolved),
                    *keys = jx_dump(space);
@@ -184,6 +248,7 @@ static int insert(json_t **ret, struct tn_service *svc, struct tn_engine *en, co
         .c = {.id = id,
               .name = s->name,
               .state = DB_RUNNING,
+              .reason = d->engine ? NULL : TN_PREPARING,
               .spec = spec,
               .resolved = resolved,
               .objective = se_objective_names[s->se.objective],
@@ -206,7 +271,7 @@ static int insert(json_t **ret, struct tn_service *svc, struct tn_engine *en, co
     struct tn_campaign *c;
     int r;
 
-    fill_baseline(&cr.baseline, en, id, text, layout, why);
+    fill_baseline(&cr.baseline, d, id, text, layout, why);
     r = tn_write(svc, create_job, &cr, e);
     if (r < 0) {
         json_decref(cr.view);
@@ -214,27 +279,29 @@ static int insert(json_t **ret, struct tn_service *svc, struct tn_engine *en, co
     }
     *ret = cr.view;
     cr.c.trials = 1;
-    c = tn_campaign_load(svc, &cr.c, tn_engine_ref(en));
+    log_info("campaign %s%s created name=\"%s\" legal=%s%zu owner=%s", id,
+             tn_simulated_mark(s->launcher), s->name, d->space.exact ? "" : ">=", d->space.legal,
+             owner);
+    if (!d->engine) {
+        tn_campaign_prepare(svc, id, d->space);
+        return 0;
+    }
+    c = tn_campaign_load(svc, &cr.c, tn_engine_ref(d->engine));
     c->open = 1;
     tn_campaign_enqueue(c, tn_trial_new(&cr.baseline, &s->se.baseline));
-    log_info("campaign %s%s created name=\"%s\" legal=%zu owner=%s", id,
-             tn_simulated_mark(s->launcher), s->name, legal, owner);
     return 0;
 }
 
 int tn_campaign_create_once(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
                             const char *owner, const struct tn_once *once, struct err *e)
 {
-    struct tn_engine *en = tn_engine_ref(owned_d->engine);
-    size_t legal = owned_d->legal;
     char id[TN_ID_TEXT];
     int r;
 
-    tn_draft_free(owned_d);
     random_id(id);
     r = svc->stopping ? err_set(e, -EAGAIN, "the daemon is stopping")
-                      : insert(ret, svc, en, id, legal, owner, once, e);
-    tn_engine_unref(en);
+                      : insert(ret, svc, owned_d, id, owner, once, e);
+    tn_draft_free(owned_d);
     return r;
 }
 

@@ -9,21 +9,39 @@
 
 #include "tuner/internal.h"
 
-int tn_engine_new(struct tn_engine **ret, struct tn_spec *owned_spec, struct err *e)
+int tn_engine_new(struct tn_engine **ret, struct tn_spec **spec, const struct pl_patience *patience,
+                  struct err *e)
 {
-    struct tn_engine *en = mem_alloc(sizeof(*en));
+    struct se_search *search = NULL;
+    struct tn_engine *en;
     int r;
 
+    (*spec)->se.patience = patience;
+    r = se_search_new(&search, &(*spec)->se, e);
+    (*spec)->se.patience = NULL;
+    if (r < 0)
+        return r == -E2BIG ? err_under(e, "") : r;
+    en = mem_alloc(sizeof(*en));
     atomic_init(&en->refs, 1);
     pthread_mutex_init(&en->lock, NULL);
-    en->spec = owned_spec;
-    r = se_search_new(&en->search, &en->spec->se, e);
-    if (r < 0) {
-        tn_engine_unref(en);
-        return r == -E2BIG ? err_under(e, "") : r;
-    }
+    en->spec = TAKE(*spec);
+    en->search = search;
     *ret = en;
     return 0;
+}
+
+json_t *tn_space_json(const struct tn_space *x, const struct tn_spec *spec)
+{
+    return json_pack("{s:I, s:I, s:b, s:o}", "legal", (json_int_t)x->legal, "fitting",
+                     (json_int_t)x->fitting, "exact", x->exact, "keys",
+                     pl_space_json(spec->se.space));
+}
+
+bool tn_searches(const struct tn_spec *spec, const struct pl_problem *p, const struct pl_layout *l)
+{
+    return pl_space_has(spec->se.space, p, l) &&
+           (!spec->se.trainer->bundled || !spec->se.use_memory_prior ||
+            pl_fits(p, l, spec->se.memory_headroom));
 }
 
 struct tn_engine *tn_engine_ref(struct tn_engine *en)
@@ -160,6 +178,7 @@ int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, stru
     struct db_campaign c;
     struct tn_engine *en = NULL;
     struct tn_spec *spec = NULL;
+    struct tn_patience patience;
     json_t *body = NULL;
     int r = db_campaign_get(db, &a, &c, id, e);
 
@@ -171,7 +190,9 @@ int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, stru
     arena_done(&a);
     if (r == 0) {
         spec->se.async_refit &= at_work;
-        r = tn_engine_new(&en, spec, e);
+        tn_patience_start(&patience, 0, &svc->ending);
+        r = tn_engine_new(&en, &spec, &patience.plan, e);
+        tn_spec_free(spec);
     }
     if (r == 0)
         r = tn_engine_replay(en, db, id, e);

@@ -88,8 +88,8 @@ struct tn_engine {
     int ids, cap;
 };
 
-/* SPEC is taken in any case. */
-int tn_engine_new(struct tn_engine **ret, struct tn_spec *owned_spec,
+/* *SPEC is taken (and NULL afterwards) on success. -ECANCELED if PATIENCE (may be NULL) is over. */
+int tn_engine_new(struct tn_engine **ret, struct tn_spec **spec, const struct pl_patience *patience,
                   struct err *e); /* any thread */
 struct tn_engine *tn_engine_ref(struct tn_engine *en);
 struct tn_engine *tn_engine_unref(struct tn_engine *en);
@@ -113,6 +113,17 @@ struct tn_tell {
 };
 /* What a settled trial teaches; false: nothing at all (it was cancelled). */
 bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *t);
+
+/* What is known of a campaign's space: LEGAL and FITTING layouts, at least so many unless EXACT. */
+struct tn_space {
+    size_t legal, fitting;
+    bool exact;
+    char reason[sizeof(((struct err *)0)->text)]; /* why none is fitting, or "" */
+};
+/* {"legal", "fitting", "exact", "keys"}, as a campaign's "space". */
+json_t *tn_space_json(const struct tn_space *x, const struct tn_spec *spec);
+/* Will the search of SPEC hold layout L? */
+bool tn_searches(const struct tn_spec *spec, const struct pl_problem *p, const struct pl_layout *l);
 
 /* ---- campaign.c, campaign_memory.c --------------------------------------------------------------
  */
@@ -399,6 +410,9 @@ int tn_verify_restore(struct tn_campaign *c, const struct db_campaign *row, stru
  */
 int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, bool at_start,
                        struct err *e);
+/* A new campaign that is stored and not in memory: build its search. Its reason until then: */
+#define TN_PREPARING "preparing the space"
+void tn_campaign_prepare(struct tn_service *svc, const char *id, struct tn_space space);
 bool tn_campaign_reviving(const struct tn_service *svc, const char *id);
 int tn_campaign_is_back(const struct tn_service *svc, const char *id, struct err *e); /* -EAGAIN */
 int tn_reviving(const struct tn_service *svc,
@@ -653,6 +667,7 @@ struct tn_service {
     int works;         /* jobs in libuv's pool */
     int processes;     /* uv_process_t that are open */
     bool kicked, stopping, closing;
+    atomic_bool ending; /* work beside the loop is no longer wanted. Any thread */
     enum tn_stop stop_how;
     void (*stopped)(void *arg);
     void *stopped_arg;

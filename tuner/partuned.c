@@ -96,6 +96,8 @@ static const struct opt_manual manual = {
         ".SH SEE ALSO\n.BR partune (1),\n.BR partune\\-train (1),\n.BR partune\\-run (8)\n",
 };
 
+enum { LATE_S = 4 };
+
 struct daemon {
     uv_loop_t loop;
     struct tn_service *service;
@@ -145,8 +147,18 @@ static void close_handle(uv_handle_t *h, void *arg)
         uv_close(h, NULL);
 }
 
+/* What still runs may be left at any instant, as by a kill: nothing is lost. */
+static void on_late(int sig)
+{
+    (void)sig;
+    _exit(0);
+}
+
+/* Ends in LATE_S whatever is at work beside the loop. */
 static void finish(struct daemon *d)
 {
+    signal(SIGALRM, on_late);
+    alarm(LATE_S);
     d->http = tn_http_stop(d->http);
     d->service = tn_service_close(d->service);
     uv_walk(&d->loop, close_handle, NULL);

@@ -2,8 +2,9 @@
  * A stored campaign comes back to work: its search is rebuilt by replaying its trials, its queued
  * trials are queued, its attempts adopted or settled.
  *
- * That takes a moment, except for a search that earlier campaigns inform (search.warm_start): it
- * fits those first, which may take seconds, so it is built in libuv's pool. Meanwhile the campaign
+ * That takes a moment, except for a search over many layouts, and one that earlier campaigns inform
+ * (search.warm_start): it fits those first. Either may take seconds, so it is built in libuv's pool,
+ * and a new campaign over many layouts begins so, too. Meanwhile the campaign
  * is what its row says and not in memory; what would need it there is refused for the moment. At
  * the start nothing is launched until all are back, since they may hold cores, and /readyz says so.
  */
@@ -18,8 +19,15 @@ struct tn_revival {
     char id[TN_ID_TEXT];
     bool at_start;
     struct tn_engine *engine;
-    struct err why; /* there is none */
+    struct tn_space space; /* counted whole, where it was not and there was time */
+    struct err why;        /* there is none */
 };
+
+/* Searches over more layouts are built beside the loop. */
+enum { MANY = 5000 };
+
+/* Seconds that counting a space may take, over which its campaign waits. */
+static const double COUNT_S = 5;
 
 bool tn_campaign_reviving(const struct tn_service *svc, const char *id)
 {
@@ -100,11 +108,69 @@ void tn_campaign_give_up(struct tn_service *svc, const struct db_campaign *row,
 
 /* ---- beside the loop ---- */
 
+/* What the campaign's row says of its space. */
+static struct tn_space known_space(const struct db_campaign *row)
+{
+    AUTO_JSON *v = json_loads(row->space ? row->space : "{}", 0, NULL);
+    const json_t *exact = json_object_get(v, "exact");
+
+    return (struct tn_space){
+        .legal = (size_t)json_integer_value(json_object_get(v, "legal")),
+        .fitting = (size_t)json_integer_value(json_object_get(v, "fitting")),
+        .exact = !exact || json_is_true(exact), /* it was always, before it was said */
+    };
+}
+
+/* Count a space that could not be counted while somebody waited. */
+static void count_space(struct tn_revival *v)
+{
+    const struct tn_spec *spec = v->engine->spec;
+    struct pl_problem p = tn_spec_problem(spec);
+    struct tn_patience patience;
+    struct pl_plan plan;
+
+    tn_patience_start(&patience, COUNT_S, &v->svc->ending);
+    pl_plan_look(&plan, spec->se.space, &p, 0, spec->se.memory_headroom, false, &patience.plan);
+    if (plan.exact || plan.legal > v->space.legal)
+        v->space =
+            (struct tn_space){.legal = plan.legal, .fitting = plan.fitting, .exact = plan.exact};
+    pl_plan_done(&plan);
+}
+
 static void revive_work(uv_work_t *w)
 {
     struct tn_revival *v = w->data;
 
-    tn_engine_rebuild_beside(&v->engine, v->svc, v->id, true, &v->why);
+    if (tn_engine_rebuild_beside(&v->engine, v->svc, v->id, true, &v->why) == 0 && !v->space.exact)
+        count_space(v);
+}
+
+struct prepared {
+    const char *id;
+    char *space;
+};
+
+static int prepared_job(struct db *w, void *arg, struct err *e)
+{
+    struct prepared *x = arg;
+    int r = db_campaign_set_space(w, x->id, x->space, e);
+
+    return r < 0 ? r : tn_event_campaign(w, x->id, e);
+}
+
+/* The campaign no longer waits for its search. */
+static int say_prepared(struct tn_revival *v, const struct db_campaign *row,
+                        const struct tn_spec *spec, struct err *e)
+{
+    AUTO_JSON *space = tn_space_json(&v->space, spec);
+    AUTO_FREE char *text = jx_dump(space);
+    struct prepared x = {row->id, text};
+
+    if (!str_eq(row->reason, TN_PREPARING))
+        return 0;
+    log_info("campaign %s is prepared: legal=%s%zu", row->id,
+             v->space.exact ? "" : ">=", v->space.legal);
+    return tn_write(v->svc, prepared_job, &x, e);
 }
 
 /* Its row is read again: it may have been paused or cancelled meanwhile. */
@@ -116,7 +182,9 @@ static void come_back(struct tn_revival *v)
     int r = db_campaign_get(svc->db, &a, &row, v->id, &v->why);
 
     if (r == 0 && v->engine) {
-        r = join(svc, &row, TAKE(v->engine), &v->why);
+        r = say_prepared(v, &row, v->engine->spec, &v->why);
+        if (r == 0)
+            r = join(svc, &row, TAKE(v->engine), &v->why);
         if (r == 0)
             r = restore_verify(tn_campaign_find(svc, v->id), &row, &v->why);
         if (r < 0)
@@ -141,7 +209,7 @@ static void revive_done(uv_work_t *w, int status)
         at = &(*at)->next;
     *at = v->next;
     svc->works--;
-    if (!svc->closing)
+    if (!svc->closing && (v->engine || !atomic_load(&svc->ending)))
         come_back(v);
     tn_engine_unref(v->engine);
     free(v);
@@ -149,16 +217,23 @@ static void revive_done(uv_work_t *w, int status)
     tn_check_stopped(svc);
 }
 
-static void revive_beside(struct tn_service *svc, const char *id, bool at_start)
+static void revive_beside(struct tn_service *svc, const char *id, struct tn_space space,
+                          bool at_start)
 {
     struct tn_revival *v = mem_alloc(sizeof(*v));
 
-    *v = (struct tn_revival){.next = svc->revivals, .svc = svc, .at_start = at_start};
+    *v = (struct tn_revival){
+        .next = svc->revivals, .svc = svc, .space = space, .at_start = at_start};
     v->work.data = v;
     snprintf(v->id, sizeof(v->id), "%s", id);
     svc->revivals = v;
     svc->works++;
     uv_queue_work(svc->loop, &v->work, revive_work, revive_done);
+}
+
+void tn_campaign_prepare(struct tn_service *svc, const char *id, struct tn_space space)
+{
+    revive_beside(svc, id, space, false);
 }
 
 /* ---- at once, or beside ---- */
@@ -174,11 +249,12 @@ int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, bo
                        struct err *e)
 {
     struct tn_campaign *c = tn_campaign_find(svc, row->id);
+    struct tn_space space = known_space(row);
     struct tn_engine *en = NULL;
     int r = 0;
 
-    if (!c && is_informed(row)) {
-        revive_beside(svc, row->id, at_start);
+    if (!c && (is_informed(row) || space.legal > MANY || !space.exact)) {
+        revive_beside(svc, row->id, space, at_start);
         return 0;
     }
     if (c) {

@@ -343,6 +343,8 @@ void tn_check_stopped(struct tn_service *svc)
 void tn_service_stop(struct tn_service *svc, enum tn_stop how, void (*done)(void *arg), void *arg)
 {
     svc->stopping = true;
+    if (how == TN_STOP_LEAVE)
+        atomic_store(&svc->ending, true);
     svc->stop_how = how;
     svc->stopped = done;
     svc->stopped_arg = arg;
@@ -374,6 +376,7 @@ struct tn_service *tn_service_close(struct tn_service *svc)
     if (!svc)
         return NULL;
     svc->closing = true;
+    atomic_store(&svc->ending, true);
     uv_close((uv_handle_t *)&svc->clock, NULL);
     tn_removal_close(svc);
     if (svc->writer)

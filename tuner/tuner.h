@@ -134,14 +134,19 @@ void tn_stats(struct tn_service *svc, struct tn_stats *ret);
 
 /*
  * BODY is a campaign as in docs/ARCHITECTURE.md. With DRY_RUN nothing is stored and *RET is
- * {"legal", "fitting", "expected_trials", "expected_s", "baseline"}, else the campaign. Enumerating
- * a large space takes time, so: CHECK (any thread, use web_offload) does all the work, CREATE
- * stores what was checked.
+ * {"legal", "fitting", "exact", "expected_trials", "expected_s", "baseline", "reason"}, else the
+ * campaign. Enumerating a large space takes time, so: CHECK (any thread, use web_offload) does what
+ * takes under two seconds, and CREATE stores what was checked. The search of a space that takes
+ * longer is prepared after that (revive.c). WITHIN: nobody may want it any more (*UNWANTED is set),
+ * -ECANCELED.
  */
 struct tn_draft;
 int tn_campaign_check(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
                       json_t **ret_rules, struct err *e); /* any thread */
-json_t *tn_draft_json(const struct tn_draft *d);          /* the answer to a dry run; any thread */
+int tn_campaign_check_within(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
+                             json_t **ret_rules, const atomic_bool *unwanted,
+                             struct err *e);     /* any thread */
+json_t *tn_draft_json(const struct tn_draft *d); /* the answer to a dry run; any thread */
 int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
                        const char *owner, struct err *e);
 /* The same for a request with an Idempotency-Key: its answer (201, *RET) is kept under KEY in the

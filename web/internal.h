@@ -162,7 +162,8 @@ struct web_server {
     uv_timer_t sweep, heartbeat;
     int nconns, nstreams, max_conns, idle_ms;
     int open_handles;
-    int noffloads; /* web_offload() calls that are not done */
+    struct web_work *work;
+    int ntasks; /* web_offload() calls that are not done */
     bool stopping;
     char url[128];
     struct web_stats stats;
@@ -224,12 +225,15 @@ struct web_request {
     int status;
     const char *idem_key; /* unique for caller and key, or NULL */
     char idem_hash[WEB_HASH_HEX];
-    int refs; /* libmicrohttpd, and a running web_offload() */
+    int refs;             /* libmicrohttpd, and a web_offload() that is not done */
+    atomic_bool unwanted; /* its client has hung up, or the server ends */
     struct web_request *next_deferred, *prev_deferred;
 };
 
 struct web_request *web_request_new(struct listener *l, const char *raw, struct MHD_Connection *c);
 void web_request_done(struct web_request *rq); /* libmicrohttpd is through with it */
+void web_request_ref(struct web_request *rq);
+void web_request_unref(struct web_request *rq);
 /* libmicrohttpd's access handler, for one call. */
 enum MHD_Result web_request_step(struct web_request *rq, struct MHD_Connection *c,
                                  const char *method, const char *upload, size_t *upload_size);
@@ -239,6 +243,15 @@ void web_request_resume(struct web_request *rq);
 
 /* 200 with bytes that live as long as the program, which are not copied. */
 void web_reply_static(struct web_request *rq, const char *type, const void *bytes, size_t n);
+
+/* ---- work.c ------------------------------------------------------------------------------------
+ */
+
+struct web_work *web_work_new(struct web_server *s);
+void web_work_sweep(struct web_work *w); /* whose client has hung up? */
+void web_work_end(struct web_work *w);   /* all of it is unwanted */
+/* Ends it, hands back what is done, and closes its handle. */
+void web_work_close(struct web_work *w);
 
 /* ---- stream.c ----------------------------------------------------------------------------------
  */

@@ -24,6 +24,7 @@ static const struct {
     {421, "Misdirected Request"},
     {422, "Unprocessable Content"},
     {429, "Too Many Requests"},
+    {499, "Client Closed Request"}, /* as nginx says it; nobody reads it */
     {500, "Internal Server Error"},
     {503, "Service Unavailable"},
 };
@@ -31,9 +32,10 @@ static const struct {
 static const struct {
     int code, status;
 } statuses[] = {
-    {-ENOENT, 404}, {-EINVAL, 422}, {-ERANGE, 422}, {-ENOTSUP, 422}, {-EEXIST, 409}, {-EBUSY, 409},
-    {-EPERM, 403},  {-EACCES, 403}, {-EFBIG, 413},  {-E2BIG, 422},   {-ESTALE, 409}, {-ENOMEM, 503},
-    {-EAGAIN, 503}, {-ENOSPC, 503}, {-EDQUOT, 503}, {-EROFS, 503},   {-EIO, 503},
+    {-ENOENT, 404}, {-EINVAL, 422}, {-ERANGE, 422},    {-ENOTSUP, 422}, {-EEXIST, 409},
+    {-EBUSY, 409},  {-EPERM, 403},  {-EACCES, 403},    {-EFBIG, 413},   {-E2BIG, 422},
+    {-ESTALE, 409}, {-ENOMEM, 503}, {-EAGAIN, 503},    {-ENOSPC, 503},  {-EDQUOT, 503},
+    {-EROFS, 503},  {-EIO, 503},    {-ECANCELED, 499},
 };
 
 void web_reply_header(struct web_request *rq, const char *name, const char *value)

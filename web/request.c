@@ -31,7 +31,12 @@ struct web_request *web_request_new(struct listener *l, const char *raw, struct 
     return rq;
 }
 
-static void unref(struct web_request *rq)
+void web_request_ref(struct web_request *rq)
+{
+    rq->refs++;
+}
+
+void web_request_unref(struct web_request *rq)
 {
     if (--rq->refs > 0)
         return;
@@ -61,7 +66,7 @@ void web_request_done(struct web_request *rq)
     rq->response = NULL;
     rq->mhd = NULL;
     rq->conn = NULL;
-    unref(rq);
+    web_request_unref(rq);
 }
 
 /* ---- the head ---------------------------------------------------------------------------------
@@ -570,46 +575,4 @@ void web_defer(struct web_request *rq)
     if (s->deferred)
         s->deferred->prev_deferred = rq;
     s->deferred = rq;
-}
-
-/* ---- work on another thread ---------------------------------------------------------------------
- */
-
-struct offload {
-    uv_work_t work;
-    struct web_request *rq;
-    void (*fn)(struct web_request *rq, void *arg);
-    void (*done)(struct web_request *rq, void *arg);
-    void *arg;
-};
-
-static void offload_work(uv_work_t *w)
-{
-    struct offload *o = w->data;
-
-    o->fn(o->rq, o->arg);
-}
-
-static void offload_done(uv_work_t *w, int status)
-{
-    struct offload *o = w->data;
-
-    (void)status;
-    o->rq->server->noffloads--;
-    o->done(o->rq, o->arg);
-    unref(o->rq);
-    free(o);
-}
-
-void web_offload(struct web_request *rq, void (*work)(struct web_request *rq, void *arg),
-                 void (*done)(struct web_request *rq, void *arg), void *arg)
-{
-    struct offload *o = mem_alloc(sizeof(*o));
-
-    *o = (struct offload){.rq = rq, .fn = work, .done = done, .arg = arg};
-    o->work.data = o;
-    rq->refs++;
-    rq->server->noffloads++;
-    web_defer(rq);
-    uv_queue_work(rq->server->loop, &o->work, offload_work, offload_done);
 }

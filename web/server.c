@@ -204,6 +204,7 @@ static void on_sweep(uv_timer_t *t)
     int64_t now = (int64_t)uv_now(s->loop);
     bool scarce = web_scarce(s);
 
+    web_work_sweep(s->work);
     for (struct web_conn *c = s->conns; c; c = c->next)
         if (c->deadline_ms &&
             (now > c->deadline_ms || (scarce && now - c->since_ms > c->patience_ms)))
@@ -290,6 +291,7 @@ int web_server_new(struct web_server **ret, uv_loop_t *loop, const struct web_co
         s->own_idem = web_idem_new();
         s->idem = (struct web_idempotency){web_idem_find, web_idem_keep, s->own_idem};
     }
+    s->work = web_work_new(s);
     uv_timer_init(loop, &s->sweep);
     uv_timer_init(loop, &s->heartbeat);
     s->sweep.data = s->heartbeat.data = s;
@@ -426,6 +428,7 @@ void web_server_quiesce(struct web_server *s)
             unlink(l->path);
     }
     web_streams_end(s);
+    web_work_end(s->work);
 }
 
 struct web_server *web_server_free(struct web_server *s)
@@ -449,7 +452,8 @@ struct web_server *web_server_free(struct web_server *s)
     }
     uv_close((uv_handle_t *)&s->sweep, on_handle_closed);
     uv_close((uv_handle_t *)&s->heartbeat, on_handle_closed);
-    while (s->open_handles || s->noffloads)
+    web_work_close(s->work);
+    while (s->open_handles)
         uv_run(s->loop, UV_RUN_ONCE);
     destroy(s);
     return NULL;

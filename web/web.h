@@ -22,6 +22,7 @@
 #define WEB_WEB_H
 
 #include <jansson.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -135,7 +136,8 @@ struct web_stats {
 };
 void web_server_stats(const struct web_server *s, struct web_stats *ret);
 
-/* Close the listeners and end all streams; requests in flight are finished. For a graceful stop. */
+/* Close the listeners and end all streams; requests in flight are finished, but for work
+ * on other threads, which becomes unwanted. For a graceful stop. */
 void web_server_quiesce(struct web_server *s);
 /* End everything: streams are stopped, deferred requests get 503. Runs the loop until the last
  * handle is closed and the last offloaded work is done, so it must not be called from a callback of
@@ -257,11 +259,17 @@ bool web_if_match(struct web_request *rq, const char *etag);
 void web_reply_location(struct web_request *rq, const char *path);
 const char *web_prefix(const struct web_request *rq); /* "" or "/x" */
 
-/* Run WORK on a thread of libuv's pool, then DONE on the loop's thread, which answers. WORK may use
- * the arena and the body, and nothing of the server. DONE is called in any case; if the reader has
- * gone meanwhile, its answer goes nowhere. */
-void web_offload(struct web_request *rq, void (*work)(struct web_request *rq, void *arg),
+/*
+ * Run WORK on another thread, of low priority, then DONE on the loop's thread, which answers. WORK
+ * may use the arena and the body, and nothing of the server. It is not called if the client hangs
+ * up, or the server ends, before its turn; DONE is called in any case, and if nobody waits any more
+ * its answer goes nowhere. False, and neither is called: the caller has eight such requests in work
+ * or waiting, and was answered 429.
+ */
+bool web_offload(struct web_request *rq, void (*work)(struct web_request *rq, void *arg),
                  void (*done)(struct web_request *rq, void *arg), void *arg);
+/* Set once nobody waits for the answer any more. Any thread. */
+const atomic_bool *web_unwanted(const struct web_request *rq);
 
 /* Keep a request open: the handler returns without an answer, and one of the web_reply functions is
  * called later on the loop's thread. */

@@ -69,7 +69,7 @@ has "ranks" "$(cat body)" '"items":\[\{"layout":\{"world":8'
 has "counts what the rules exclude" "$(cat body)" '"excluded":\[\{"rule":"[a-z-]+","count":[1-9][0-9]*,"sentence":"[0-9.]+ % of the candidates break this rule; for example: '
 has "and what memory excludes" "$(cat body)" '\{"rule":"memory","count":[1-9][0-9]*,"sentence":"[0-9.]+ % of the legal layouts need more than the 76 GiB'
 is "plan what cannot fit" "$(post /v1/plan '{"model":"gpt-1T","cluster":{"profile":"dgx-a100","nodes":1},"workload":{"global_batch":8},"trainer":"megatron"}')" 200
-has "says that nothing fits" "$(cat body)" '"fitting":0,"items":\[\],"reason":"'
+has "says that nothing fits" "$(cat body)" '"fitting":0,"exact":true,"items":\[\],"reason":"'
 is "import" "$(post /v1/import/megatron '{"model":"gpt-22B","world":16,"text":"--tensor-model-parallel-size 8 --micro-batch-size 2"}')" 200
 has "gives a layout" "$(cat body)" '"tp":8'
 is "import from nothing known: 404" "$(post /v1/import/nothing '{"model":"gpt-22B","world":8,"text":""}')" 404

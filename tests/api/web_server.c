@@ -175,8 +175,8 @@ static void big(struct web_request *rq)
 
 static void slow_work(struct web_request *rq, void *arg)
 {
-    (void)rq;
-    usleep(200000);
+    for (int i = 0; i < 200 && !atomic_load(web_unwanted(rq)); i++)
+        usleep(1000);
     *(int *)arg = 42;
 }
 
@@ -187,7 +187,10 @@ static void slow_done(struct web_request *rq, void *arg)
 
 static void slow(struct web_request *rq)
 {
-    web_offload(rq, slow_work, slow_done, arena_alloc(web_arena(rq), sizeof(int)));
+    int *answer = arena_alloc(web_arena(rq), sizeof(*answer));
+
+    if (!web_offload(rq, slow_work, slow_done, answer))
+        return; /* was answered */
 }
 
 static void health(struct web_request *rq)

@@ -116,14 +116,19 @@ static void print_baseline_rule(const json_t *v)
 
 void cl_print_dry_run(const json_t *v)
 {
+    const char *least = json_is_false(json_object_get(v, "exact")) ? "at least " : "";
+    const char *reason = cl_string(v, "reason");
     char seconds[24];
 
     if (*cl_simulated_word(v))
         puts("simulated        yes: no training job will run");
     print_baseline_rule(v);
-    printf("legal layouts    %.0f\nexpected trials  %.0f\nexpected time    %s\nnothing was "
-           "started\n",
-           cl_number(v, "legal"), cl_number(v, "expected_trials"),
+    printf("legal layouts    %s%.0f\nof which fit     %s%.0f\n", least, cl_number(v, "legal"),
+           least, cl_number(v, "fitting"));
+    if (*reason)
+        printf("%s\n", reason);
+    printf("expected trials  %.0f\nexpected time    %s\nnothing was started\n",
+           cl_number(v, "expected_trials"),
            isfinite(cl_number(v, "expected_s"))
                ? str_human_seconds(seconds, cl_number(v, "expected_s"))
                : "unknown");
@@ -147,9 +152,11 @@ int cl_submit(struct cl *c)
     } else if (c->args.dry_run) {
         cl_print_dry_run(v);
     } else {
-        printf("campaign %s (%s): %.0f legal layouts%s\n", cl_string(v, "id"), cl_string(v, "name"),
-               cl_number(v, "space.legal"),
-               *cl_simulated_word(v) ? "; simulated, no training job will run" : "");
+        printf(
+            "campaign %s (%s): %s%.0f legal layouts%s\n", cl_string(v, "id"), cl_string(v, "name"),
+            json_is_false(json_object_get(json_object_get(v, "space"), "exact")) ? "at least " : "",
+            cl_number(v, "space.legal"),
+            *cl_simulated_word(v) ? "; simulated, no training job will run" : "");
         if (!c->args.watch)
             printf("  follow it with: partune watch %s\n", cl_string(v, "id"));
     }

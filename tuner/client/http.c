@@ -124,6 +124,7 @@ static const struct {
     {404, NULL, "`partune ls` lists the campaigns, `partune trials ID` the trials of one"},
     {409, NULL, "`partune show ID` says what state it is in and why"},
     {422, NULL, "correct the file; `partune check FILE` looks at it without starting anything"},
+    {429, "wait for their turn", "wait until one of them is answered, or end it"},
     {429, NULL, "wait a minute before the next try: too many wrong tokens came from here"},
     {503, NULL, "the daemon is busy or stopping: try again in a moment"},
 };

@@ -259,8 +259,12 @@ export async function render(ctx) {
                 notice(
                     "good",
                     pairs([
-                        ["Legal layouts", count(answer.legal)],
-                        answer.fitting !== undefined && ["of which fit", count(answer.fitting)],
+                        ["Legal layouts", `${answer.exact === false ? "at least " : ""}${count(answer.legal)}`],
+                        answer.fitting !== undefined && [
+                            "of which fit",
+                            `${answer.exact === false ? "at least " : ""}${count(answer.fitting)}`,
+                        ],
+                        answer.reason && ["Beware", answer.reason],
                         ["Trials expected", count(answer.expected_trials)],
                         ["Time expected", seconds(answer.expected_s)],
                         [

@@ -1,0 +1,131 @@
+#!/bin/sh
+# Plans and campaigns over spaces of any size: each is answered soon, with what it says true; one token's plans hold up
+# nobody else's requests; who hangs up ends his; and a stop does not wait for any of them.
+. "${PT_SRC:?}/tests/api/tap.sh"
+cd "$run" || exit 99
+J='Content-Type: application/json'
+start() {
+    : >err
+    "$PT_BUILD/partuned" --data data --listen 127.0.0.1:0 2>err &
+    pid=$!
+    pids="$pids $pid"
+    wait_for 20 grep -q 'ready at' err || { sed 's/^/# /' err; echo "Bail out! the daemon does not start"; exit 99; }
+    url=$(sed -n 's/.*ready at \([^ ]*\).*/\1/p' err)
+    A="Authorization: Bearer $(cat data/token)"
+}
+start
+# SECONDS are many times what is wanted (two), for machines that are busy.
+post() { # path, body; further arguments of curl
+    path=$1 body=$2
+    shift 2
+    curl -s -m 15 -o body -w '%{http_code}' -H "${as:-$A}" -H "$J" -d "$body" "$@" "$url$path"
+}
+field() { tr ',{}' '\n\n\n' <"${2:-body}" | sed -n "s/^\"$1\"://p" | head -n 1; }
+cpu() { awk '{ print $14 + $15 }' "/proc/$pid/stat"; } # hundredths of a second
+token() { $C -X POST -H "$A" -H "$J" -d "{\"name\":\"$1\",\"scope\":\"$2\"}" "$url/v1/tokens" | sed -n 's/.*"token":"\([^"]*\)".*/\1/p'; }
+
+llama='"model":"llama-70b","cluster":{"profile":"dgx-h100","nodes":64},"workload":{"global_batch":1024}'
+mixtral='"model":"mixtral-8x7b","cluster":{"profile":"dgx-h100","nodes":8},"workload":{"global_batch":256}'
+huge='"model":"deepseek-v3-like","cluster":{"profile":"dgx-h100","nodes":1024},"workload":{"global_batch":8192},"trainer":"any","space":{"cp":"auto","world":"auto","precision":"auto"}'
+simulated='"launcher":{"kind":"simulated","speed":1000000}'
+
+# ---- plans
+before=$(cpu)
+is "a plan without a trainer" "$(post /v1/plan "{$llama}")" 200
+is "is of the whole space" "$(field exact)" true
+ok "of thousands of layouts" test "$(field legal)" -gt 10000
+ok "and costs a moment" test $(($(cpu) - before)) -lt 500
+is "a plan over a space without end" "$(post /v1/plan "{$huge}")" 200
+is "says that it is not" "$(field exact)" false
+ok "how far it came" test "$(field legal)" -gt 1000
+has "and lists layouts" "$(cat body)" '"tokens_per_s"'
+
+# ---- one answer
+post /v1/plan "{$mixtral}" >/dev/null
+legal=$(field legal) fitting=$(field fitting)
+is "a dry run without space and trainer" "$(post '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$mixtral,$simulated}")" 200
+is "counts as the plan does" "$(field legal) $(field fitting) $(field exact)" "$legal $fitting true"
+none='"model":"llama-70b","cluster":{"profile":"dgx-h100","nodes":1},"workload":{"global_batch":64},"trainer":"megatron","space":{"tp":[1,2],"pp":[1,2],"zero":[0],"recompute":["none"]}'
+baseline='"baseline":{"tp":8,"pp":1,"zero":0,"micro_batch":1,"recompute":"full","precision":"bf16"}'
+is "a plan that fits nowhere" "$(post /v1/plan "{$none}")" 200
+reason=$(sed -n 's/.*"reason":"\([^"]*\)".*/\1/p' body) legal=$(field legal)
+has "says so" "$reason" "^none of $legal legal layouts fits"
+is "and its dry run" "$(post '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$none,$baseline,$simulated}")" 200
+has "says the same" "$(cat body)" "\"legal\":$legal,\"fitting\":0,\"exact\":true"
+is "in the same words" "$(sed -n 's/.*"reason":"\([^"]*\)".*/\1/p' body)" "$reason"
+has "and promises no trials but the baseline" "$(cat body)" '"expected_trials":1.0,'
+"$PT_BUILD/partune" --server "$url" --data data submit --dry-run - >out 2>&1 <<EOF
+{"name":"a",$none,$baseline,$simulated}
+EOF
+has "which the client says, too" "$(cat out)" "^none of $legal legal layouts fits"
+
+# ---- campaigns
+is "a campaign without space and trainer is taken" "$(post /v1/campaigns "{\"name\":\"a\",$mixtral,$simulated,\"budget\":{\"trials\":3}}")" 201
+id=$(field id | tr -d '"')
+state() { $C -H "$A" "$url/v1/campaigns/$1" >"state"; grep -q "$2" state; }
+ok "and ends" wait_for 60 state "$id" '"state":"done"'
+is "one over a space without end is taken" "$(post /v1/campaigns "{\"name\":\"b\",$huge,$simulated,\"budget\":{\"trials\":3}}")" 201
+id=$(field id | tr -d '"')
+has "with at least so many layouts" "$(cat body)" '"legal":[0-9]+,"fitting":[0-9]+,"exact":false'
+has "and what it waits for" "$(cat body)" '"reason":"preparing the space"'
+kill -KILL "$pid"
+wait "$pid" 2>/dev/null
+start
+ok "a kill in between loses nothing" wait_for 120 state "$id" '"state":"done"'
+has "and the reason goes" "$(cat state)" '"reason":"budget"'
+
+# ---- who asks pays
+a=$(token a read) b=$(token b read)
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
+    (as="Authorization: Bearer $a"; curl -s -m 40 -D "head.$i" -o /dev/null -w '%{http_code}\n' -H "$as" -H "$J" -d "{$huge}" "$url/v1/plan" >"flood.$i") &
+    pids="$pids $!"
+done
+some() { cat flood.* | grep -q 429; }
+ok "a token has a few plans in work, and is told to wait" wait_for 20 some
+has "how long" "$(cat head.*)" 'Retry-After: [0-9]'
+is "another one's plan is served meanwhile" "$(as="Authorization: Bearer $b"; post /v1/plan "{$llama}")" 200
+i=0
+while [ $i -lt 100 ]; do
+    i=$((i + 1))
+    curl -s -m 10 -o /dev/null -w '%{http_code} %{time_total}\n' -H "$A" "$url/v1/campaigns"
+done | sort -k 2 -n >gets
+is "and all of a hundred other requests" "$(grep -c '^200' gets)" 100
+echo "# seconds of a GET meanwhile: median $(sed -n '50s/200 //p' gets), 99 of 100 under $(sed -n '99s/200 //p' gets)"
+ok "soon" awk 'NR == 99 { exit !($2 < 1) }' gets
+left() { [ "$(cat flood.* | wc -l)" -eq 16 ]; }
+ok "each of the flood is answered" wait_for 60 left
+
+# ---- who hangs up
+for i in 1 2 3 4 5 6 7 8; do
+    curl -s -m 0.4 -o /dev/null -H "Authorization: Bearer $a" -H "$J" -d "{$huge}" "$url/v1/plan" &
+    hung="${hung:-} $!"
+done
+wait $hung
+free() { [ "$(as="Authorization: Bearer $a"; post /v1/plan "{$mixtral}")" = 200 ]; }
+ok "what nobody waits for gives its place back" wait_for 10 free
+before=$(cpu)
+sleep 1
+ok "and takes no more time" test $(($(cpu) - before)) -lt 40
+
+# ---- a stop
+post /v1/campaigns "{\"name\":\"c\",$huge,$simulated}" >/dev/null
+for i in 1 2 3 4 5 6; do
+    curl -s -m 30 -o /dev/null -H "Authorization: Bearer $a" -H "$J" -d "{$huge}" "$url/v1/plan" &
+    curl -s -m 30 -o /dev/null -H "$A" -H "$J" -d "{\"name\":\"d\",$huge,$simulated}" "$url/v1/campaigns?dry_run=true" &
+    pids="$pids $!"
+done
+"$PT_BUILD/tests/api/flood" "${url##*:}" 500 "" >flood.log 2>&1 &
+mob=$!
+pids="$pids $mob"
+wait_for 20 grep -q flooding flood.log
+from=$(date +%s)
+kill -TERM "$pid"
+wait "$pid"
+is "a stop in the middle of all that ends in order" $? 0
+took=$(($(date +%s) - from))
+echo "# it took $took s"
+ok "at once" test "$took" -le 6
+kill -TERM "$mob"
+start
+ok "and the campaign is there" wait_for 60 state "$id" '"state":"done"'
+finish

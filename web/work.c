@@ -1,0 +1,262 @@
+/*
+ * Work for requests on other threads.
+ *
+ * A few threads of low priority, so that the loop, and whoever only reads, comes first. Who asks
+ * pays: of one caller (the name of its token) one request is in work at a time and a few wait,
+ * further ones are refused by 429; callers take turns. A request whose client has hung up is
+ * unwanted: its work is told so, and ends early or is never begun.
+ *
+ * The loop's thread adds, and hands back what is done; LOCK guards the lists and what says how far
+ * a piece of work is.
+ */
+#include "web/internal.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { THREADS = 2, WAITING = 8, NICE = 10 };
+
+struct web_task {
+    struct web_task *next;
+    struct web_request *rq;
+    void (*fn)(struct web_request *rq, void *arg);
+    void (*done)(struct web_request *rq, void *arg);
+    void *arg;
+    int turn; /* how many of its caller's were before it when it came */
+    bool running;
+};
+
+struct web_work {
+    struct web_server *server;
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    pthread_t thread[THREADS];
+    int nthreads;
+    struct web_task *tasks;    /* waiting or running, oldest first */
+    struct web_task *finished; /* newest first */
+    uv_async_t wake;
+    bool ending;
+};
+
+static bool same_caller(const struct web_task *a, const struct web_request *rq)
+{
+    return str_eq(a->rq->principal, rq->principal);
+}
+
+/* Of how many tasks, or only of running ones, is RQ's caller the caller? */
+static int count_of(const struct web_work *w, const struct web_request *rq, bool running)
+{
+    int n = 0;
+
+    for (const struct web_task *t = w->tasks; t; t = t->next)
+        n += same_caller(t, rq) && (t->running || !running);
+    return n;
+}
+
+/* What to do next: what is unwanted already, which takes no time, else the next of the caller who
+ * has waited for fewest turns and has nothing in work. */
+static struct web_task *choose(const struct web_work *w)
+{
+    struct web_task *best = NULL;
+
+    for (struct web_task *t = w->tasks; t; t = t->next) {
+        if (t->running)
+            continue;
+        if (atomic_load(&t->rq->unwanted))
+            return t;
+        if (count_of(w, t->rq, true) == 0 && (!best || t->turn < best->turn))
+            best = t;
+    }
+    return best;
+}
+
+static void finish(struct web_work *w, struct web_task *task)
+{
+    struct web_task **at = &w->tasks;
+
+    while (*at != task)
+        at = &(*at)->next;
+    *at = task->next;
+    for (struct web_task *t = w->tasks; t; t = t->next)
+        if (t->turn > 0 && same_caller(t, task->rq))
+            t->turn--;
+    task->next = w->finished;
+    w->finished = task;
+    uv_async_send(&w->wake);
+}
+
+static void *work_thread(void *arg)
+{
+    struct web_work *w = arg;
+    struct web_task *t;
+
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* Linux: of this thread */
+    pthread_mutex_lock(&w->lock);
+    while (!w->ending || w->tasks) {
+        t = choose(w);
+        if (!t) {
+            pthread_cond_wait(&w->more, &w->lock);
+            continue;
+        }
+        t->running = true;
+        pthread_mutex_unlock(&w->lock);
+        if (!atomic_load(&t->rq->unwanted))
+            t->fn(t->rq, t->arg);
+        pthread_mutex_lock(&w->lock);
+        finish(w, t);
+        pthread_cond_broadcast(&w->more); /* its caller's next one may begin */
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+static void on_wake(uv_async_t *h)
+{
+    struct web_work *w = h->data;
+    struct web_task *t, *next;
+
+    pthread_mutex_lock(&w->lock);
+    t = TAKE(w->finished);
+    pthread_mutex_unlock(&w->lock);
+    for (; t; t = next) {
+        next = t->next;
+        w->server->ntasks--;
+        t->done(t->rq, t->arg);
+        web_request_unref(t->rq);
+        free(t);
+    }
+}
+
+struct web_work *web_work_new(struct web_server *s)
+{
+    struct web_work *w = mem_alloc(sizeof(*w));
+
+    w->server = s;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->more, NULL);
+    uv_async_init(s->loop, &w->wake, on_wake);
+    w->wake.data = w;
+    uv_unref((uv_handle_t *)&w->wake);
+    return w;
+}
+
+/* Threads take no signals: those are the loop's. Started when there is first something to do. */
+static void start_threads(struct web_work *w)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (w->nthreads < THREADS &&
+           pthread_create(&w->thread[w->nthreads], NULL, work_thread, w) == 0)
+        w->nthreads++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (w->nthreads == 0)
+        abort(); /* out of memory */
+}
+
+static void on_closed(uv_handle_t *h)
+{
+    struct web_work *w = h->data;
+
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->more);
+    w->server->open_handles--;
+    free(w);
+}
+
+void web_work_end(struct web_work *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->ending = true;
+    for (struct web_task *t = w->tasks; t; t = t->next)
+        atomic_store(&t->rq->unwanted, true);
+    pthread_cond_broadcast(&w->more);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void web_work_close(struct web_work *w)
+{
+    web_work_end(w);
+    for (int i = 0; i < w->nthreads; i++)
+        pthread_join(w->thread[i], NULL);
+    on_wake(&w->wake);
+    w->server->open_handles++;
+    uv_close((uv_handle_t *)&w->wake, on_closed);
+}
+
+static bool hung_up(const struct web_request *rq)
+{
+    struct pollfd p = {.events = POLLRDHUP};
+
+    if (!rq->mhd || !rq->suspended)
+        return !rq->mhd;
+    p.fd = rq->conn->fd;
+    return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR));
+}
+
+/* libmicrohttpd does not look at a connection that is suspended. */
+void web_work_sweep(struct web_work *w)
+{
+    bool any = false;
+
+    pthread_mutex_lock(&w->lock);
+    for (struct web_task *t = w->tasks; t; t = t->next)
+        if (!atomic_load(&t->rq->unwanted) && hung_up(t->rq)) {
+            atomic_store(&t->rq->unwanted, true);
+            any = true;
+        }
+    if (any)
+        pthread_cond_broadcast(&w->more);
+    pthread_mutex_unlock(&w->lock);
+}
+
+const atomic_bool *web_unwanted(const struct web_request *rq)
+{
+    return &rq->unwanted;
+}
+
+static bool refuse(struct web_request *rq)
+{
+    struct err e;
+
+    err_set(&e, -EBUSY,
+            "%d requests of this token are in work or wait for their turn; wait until "
+            "one is answered",
+            WAITING);
+    web_reply_header(rq, "Retry-After", "2");
+    web_reply_problem(rq, 429, &e, NULL);
+    return false;
+}
+
+bool web_offload(struct web_request *rq, void (*work)(struct web_request *rq, void *arg),
+                 void (*done)(struct web_request *rq, void *arg), void *arg)
+{
+    struct web_work *w = rq->server->work;
+    struct web_task *t = mem_alloc(sizeof(*t)), **at = &w->tasks;
+
+    *t = (struct web_task){.rq = rq, .fn = work, .done = done, .arg = arg};
+    pthread_mutex_lock(&w->lock);
+    t->turn = count_of(w, rq, false);
+    if (t->turn >= WAITING) {
+        pthread_mutex_unlock(&w->lock);
+        free(t);
+        return refuse(rq);
+    }
+    web_request_ref(rq);
+    rq->server->ntasks++;
+    while (*at)
+        at = &(*at)->next;
+    *at = t;
+    pthread_cond_signal(&w->more);
+    pthread_mutex_unlock(&w->lock);
+    if (!w->nthreads)
+        start_threads(w);
+    web_defer(rq);
+    return true;
+}
