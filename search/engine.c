@@ -414,7 +414,7 @@ static enum se_answer ask_repeat(struct se_search *s, struct se_trial *ret)
     } else if (pick) {
         answer = hand_out(s, pick->index, pick->id, ret);
         snprintf(ret->why, sizeof(ret->why),
-                 "measured again: trials %d and %d are within their errors of each other",
+                 "tried again: trials %d and %d are within their errors of each other",
                  leader[0].id, pick == &leader[0] ? leader[1].id : pick->id);
     }
     free(leader);
