@@ -61,7 +61,8 @@ static bool fill(const struct search *s, struct pl_layout *layout)
         if (batch % dp)
             continue;
         layout->world = dp * share;
-        if (pl_layout_derive(layout) && legal(s, layout))
+        pl_layout_settle(layout, s->problem->model, s->problem->trainer);
+        if (legal(s, layout))
             return fits(s, layout);
     }
     return false;
@@ -72,17 +73,19 @@ static bool try_share(const struct search *s, struct pl_layout *layout, int shar
 {
     const struct pl_model *m = s->problem->model;
     struct pl_layout start = *layout;
+    const struct pl_trainer *t = s->problem->trainer;
+    const int stage[] = {0, t->min_zero};
 
-    for (int zero = 0; zero <= 1 && zero <= s->problem->trainer->max_zero; zero++)
+    for (size_t i = 0; i < ARRAY_LEN(stage) && stage[i] <= t->max_zero; i++)
         for (int pp = 1; pp <= share && pp <= m->layers; pp++) {
             if (share % pp || m->kv_heads % (share / pp) || !stages_may_be(s, pp))
                 continue;
             *layout = start;
             layout->pp = pp;
             layout->tp = share / pp;
-            layout->sp = layout->tp > 1 && m->moe.experts;
-            layout->zero = zero;
-            layout->zero_scope = zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
+            layout->sp = layout->tp > 1 && m->moe.experts && t->sp;
+            layout->zero = stage[i];
+            layout->zero_scope = layout->zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
             if (fill(s, layout))
                 return true;
         }

@@ -216,6 +216,18 @@ int pl_layout_parse(struct pl_layout *ret, const json_t *v, const struct pl_mode
     return 0;
 }
 
+void pl_layout_unsaid(struct pl_layout *l, const json_t *v, const struct pl_model *m,
+                      const struct pl_trainer *t)
+{
+    struct pl_layout settled = *l;
+
+    pl_layout_settle(&settled, m, t);
+    for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++)
+        if (!k->derived && !given(v, k->name))
+            pl_layout_set(l, k, pl_layout_get(&settled, k));
+    pl_layout_derive(l);
+}
+
 json_t *pl_layout_json(const struct pl_layout *l)
 {
     json_t *v = json_object();

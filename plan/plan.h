@@ -157,14 +157,26 @@ int pl_workload_parse(struct pl_workload *ret, const json_t *v, const struct pl_
                       const struct pl_trainer *t, struct err *e);
 json_t *pl_workload_json(const struct pl_workload *w);
 
-/* What a trainer can do; the rule trainer-supports speaks from it. */
+struct pl_check;
+
+/* What a trainer can do; the rule trainer-supports speaks from it. A trainer's space is what its
+ * own exporter writes without loss. */
 struct pl_trainer {
     const char *name;
-    bool bundled;                                      /* partune-train: its memory plan is exact */
-    bool gelu, layernorm, learned, tied, cp, capacity; /* of the model, but for cp */
-    bool interleaved, gpipe, zero_bubble, selective, bf16, fp8, etp, shared_expert, moe_every;
+    bool bundled;                                  /* partune-train: its memory plan is exact */
+    bool gelu, layernorm, learned, tied, capacity; /* of the model, as are these: */
+    bool shared_expert, moe_every, dense_layers;
+    bool sp, cp, pp, etp, interleaved, gpipe, zero_bubble, selective, full, bf16, fp8, threads;
     bool overlap_grad_reduce, overlap_param_gather, overlap_p2p, overlap_moe_a2a;
-    bool uneven_layers; /* layers need not divide by pp * vp */
+    bool plain_scope;       /* zero_scope plain */
+    bool uneven_layers;     /* layers need not divide by pp * vp */
+    int min_zero, max_zero; /* stages of sharding beside 0; 0, 0: none */
+    /* What it does by itself: no layout can say otherwise. */
+    bool always_overlaps;   /* reduction of gradients, and the gathers of zero 2 and 3 */
+    bool pair_overlaps;     /* pipeline sends of two interleaved stages */
+    bool experts_follow_tp; /* etp is tp where ep is 1, and 1 elsewhere */
+    void (*limits)(
+        struct pl_check *k); /* what depends on several keys (plan/supports.c), or NULL */
     /* How it runs, for the cost and memory models. */
     bool tp_overlap;    /* tensor-parallel collectives run in pieces beside the products */
     bool tp_async;      /* those of the backward pass run beside the weight gradient's product */
@@ -184,7 +196,6 @@ struct pl_trainer {
     bool fp8_current; /* fp8 scales are of the moment, one a tensor; weights are cast once a step */
     bool weighs_rows; /* router's weights meet the experts' hidden rows, not their outputs */
     bool whole_start; /* zero 3: the model is built whole on the device before it is sharded */
-    int max_zero;
 };
 
 /* "partune", "megatron", "torchtitan", "deepspeed", "any"; NULL if unknown. */
@@ -254,11 +265,19 @@ int pl_layout_expert_replicas(const struct pl_layout *l);
  * keys and words are refused by pointer. Legality is pl_layout_check's business. */
 int pl_layout_parse(struct pl_layout *ret, const json_t *v, const struct pl_model *m,
                     const struct pl_cluster *c, const struct pl_workload *w, struct err *e);
+/* Keys that V, which L was read from, does not say and trainer T leaves no choice about: as T does
+ * them (pl_layout_settle). */
+void pl_layout_unsaid(struct pl_layout *l, const json_t *v, const struct pl_model *m,
+                      const struct pl_trainer *t);
 json_t *pl_layout_json(const struct pl_layout *l); /* canonical key order, derived keys included */
 
 /* The one canonical form (docs/ARCHITECTURE.md): equal layouts have equal structs afterwards. */
 void pl_layout_canonical(struct pl_layout *l, const struct pl_model *m);
 bool pl_layout_equal(const struct pl_layout *a, const struct pl_layout *b);
+
+/* Canonical, and with what T leaves no choice about as T does it: the overlap that FSDP cannot
+ * leave, the tensor parallelism of experts that has no setting. For layouts of our own making. */
+void pl_layout_settle(struct pl_layout *l, const struct pl_model *m, const struct pl_trainer *t);
 
 /* "tp2 pp2 dp1 mb4 zero1" : what differs from the default, for people. Into BUF, returns it. */
 char *pl_layout_text(char buf[160], const struct pl_layout *l);

@@ -88,7 +88,8 @@ static void add_degrees(struct pl_space *s, enum pl_key key, const struct pl_pro
         add_divisors(a, t->cp ? p->workload->seq : 1, world);
         break;
     case PL_KEY_PP:
-        for (int i = 0; i < s->axis[PL_KEY_WORLD].n; i++)
+        add(a, 1);
+        for (int i = 0; t->pp && i < s->axis[PL_KEY_WORLD].n; i++)
             add_divisors(a, s->axis[PL_KEY_WORLD].value[i], m->layers);
         break;
     case PL_KEY_VP:
@@ -137,7 +138,7 @@ void pl_space_widen(struct pl_space *s, enum pl_key key, const struct pl_problem
         add(a, pl_cluster_devices(p->cluster));
         break;
     case PL_KEY_SP:
-        add_upto(a, 0, 1);
+        add_upto(a, 0, t->sp);
         break;
     case PL_KEY_SCHEDULE:
         for (int v = 0; v <= PL_ZERO_BUBBLE; v++)
@@ -146,17 +147,19 @@ void pl_space_widen(struct pl_space *s, enum pl_key key, const struct pl_problem
                 add(a, v);
         break;
     case PL_KEY_ZERO:
-        add_upto(a, 0, t->max_zero);
+        add(a, 0);
+        add_upto(a, t->min_zero, t->max_zero);
         break;
     case PL_KEY_ZERO_SCOPE:
-        add_upto(a, PL_SCOPE_NONE, PL_SCOPE_PLAIN);
+        add_upto(a, PL_SCOPE_NONE, t->plain_scope ? PL_SCOPE_PLAIN : PL_SCOPE_EP_AWARE);
         break;
     case PL_KEY_MICRO_BATCH:
         add_divisors(a, p->workload->global_batch, p->workload->global_batch);
         break;
     case PL_KEY_RECOMPUTE:
         add(a, PL_RECOMPUTE_NONE);
-        add(a, PL_RECOMPUTE_FULL);
+        if (t->full)
+            add(a, PL_RECOMPUTE_FULL);
         if (t->selective)
             add(a, PL_RECOMPUTE_SELECTIVE);
         break;
@@ -174,7 +177,7 @@ void pl_space_widen(struct pl_space *s, enum pl_key key, const struct pl_problem
             add(a, PL_FP8);
         break;
     case PL_KEY_THREADS:
-        add_upto(a, 1, p->cluster->device.cpu ? p->cluster->devices_per_node : 1);
+        add_upto(a, 1, t->threads && p->cluster->device.cpu ? p->cluster->devices_per_node : 1);
         break;
     default:
         add_degrees(s, key, p);
@@ -371,6 +374,8 @@ static bool may_go_on(struct walk *k, enum pl_key key)
                (k->p->trainer->uneven_layers || m->layers % (l->pp * l->vp) == 0);
     case PL_KEY_ETP:
         return pl_layout_derive(l) && (l->etp == 1 || l->etp == l->tp) &&
+               !(k->p->trainer->experts_follow_tp && m->moe.experts &&
+                 l->etp != (l->ep == 1 ? l->tp : 1)) &&
                (!k->s->axis[PL_KEY_DP].n || has(&k->s->axis[PL_KEY_DP], l->dp)) &&
                (!k->s->axis[PL_KEY_EDP].n || has(&k->s->axis[PL_KEY_EDP], l->edp));
     case PL_KEY_MICRO_BATCH:

@@ -1,4 +1,4 @@
-#include "plan/plan.h"
+#include "plan/legal.h"
 
 #include <errno.h>
 #include <string.h>
@@ -25,6 +25,14 @@ static const struct pl_trainer trainers[] = {
         .etp = true,
         .bf16 = true,
         .max_zero = 1,
+        .sp = true,
+        .pp = true,
+        .full = true,
+        .dense_layers = true,
+        .plain_scope = true,
+        .threads = true,
+        .min_zero = 1,
+        .limits = pl_partune_limits,
     },
     {
         .name = "megatron",
@@ -51,6 +59,13 @@ static const struct pl_trainer trainers[] = {
         .overlap_p2p = true,
         .overlap_moe_a2a = true,
         .max_zero = 1,
+        .sp = true,
+        .pp = true,
+        .full = true,
+        .dense_layers = true,
+        .min_zero = 1,
+        .pair_overlaps = true,
+        .limits = pl_megatron_limits,
     },
     {
         .name = "torchtitan",
@@ -61,7 +76,6 @@ static const struct pl_trainer trainers[] = {
         .cp = true,
         .gpipe = true,
         .interleaved = true,
-        .zero_bubble = true,
         .selective = true,
         .bf16 = true,
         .fp8 = true,
@@ -71,6 +85,14 @@ static const struct pl_trainer trainers[] = {
         .overlap_param_gather = true,
         .uneven_layers = true,
         .max_zero = 3,
+        .sp = true,
+        .pp = true,
+        .full = true,
+        .dense_layers = true,
+        .min_zero = 2, /* FSDP shards gradients, too */
+        .always_overlaps = true,
+        .experts_follow_tp = true,
+        .limits = pl_torchtitan_limits,
     },
     {
         .name = "deepspeed",
@@ -81,15 +103,17 @@ static const struct pl_trainer trainers[] = {
         .learned = true,
         .tied = true,
         .capacity = true,
-        .selective = true,
         .bf16 = true,
         .etp = true,
         .shared_expert = true,
         .moe_every = true,
         .overlap_grad_reduce = true,
         .overlap_param_gather = true,
-        .uneven_layers = true,
         .max_zero = 3,
+        .dense_layers = true,
+        .min_zero = 1,
+        .experts_follow_tp = true,
+        .limits = pl_deepspeed_limits,
     },
     {
         .name = "any",
@@ -117,6 +141,13 @@ static const struct pl_trainer trainers[] = {
         .overlap_moe_a2a = true,
         .uneven_layers = true,
         .max_zero = 3,
+        .sp = true,
+        .pp = true,
+        .full = true,
+        .dense_layers = true,
+        .plain_scope = true,
+        .threads = true,
+        .min_zero = 1,
     },
 };
 

@@ -175,6 +175,8 @@ static int parse_baseline(struct se_spec *s, const json_t *campaign, struct err 
         return r == -ENOENT ? 0 : r;
     }
     r = pl_layout_parse(&s->baseline, v, &s->model, &s->cluster, &s->workload, e);
+    if (r == 0)
+        pl_layout_unsaid(&s->baseline, v, &s->model, s->trainer);
     if (r < 0)
         return err_under(e, "/baseline");
     s->has_baseline = true;

@@ -102,6 +102,7 @@ void tn_api_check(struct web_request *rq)
         web_reply_error(rq, &e);
         return;
     }
+    pl_layout_unsaid(&l, json_object_get(body, "layout"), &j.model, j.trainer);
     web_reply_json(rq, 200, check(&j, &l));
 }
 

@@ -208,6 +208,7 @@ static int choose(struct pl_layout *ret, const struct study *st, const struct pl
     if (!pl_layout_scale(ret, &st->winner, n, p->workload->global_batch, p->model))
         return err_set(e, -EINVAL, "the winner's shape does not divide %d devices and %d sequences",
                        n, p->workload->global_batch);
+    pl_layout_settle(ret, p->model, p->trainer);
     if (!pl_layout_check(&verdict, p->model, p->cluster, ret, p->workload, p->trainer))
         return err_set(e, -EINVAL, "%s", pl_verdict_text(text, sizeof(text), &verdict));
     if (!pl_fits(p, ret, st->spec.memory_headroom))

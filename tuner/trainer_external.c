@@ -12,10 +12,11 @@
  * The command is cut at blanks ("..." keeps them) and never sees a shell; {key} is a layout key, a
  * size of the model or the workload, or one of world, steps, nodes, devices_per_node, folder,
  * config, data. {export:TARGET}, a word of its own, is what the exporter of TARGET writes of the
- * trial's layout: its arguments where the target is a list of arguments (megatron), else the path
- * of a file in the attempt's folder. Whatever is in the layout reaches the trainer so, in its own
- * units; what the target has no word for is lost, as in any export. A layout that breaks a rule of
- * the target, which would not start with it, is `illegal`: nothing is run. The log's lines become
+ * trial's layout: its arguments where the target is a list of arguments (megatron), what names the
+ * function where it is one (torchtitan: the file is a module in {folder}, for PYTHONPATH), else the
+ * path of a file in the attempt's folder. Whatever is in the layout reaches the trainer so, in its
+ * own units. A trial is what its label says: a layout that the target has no word for, or with
+ * which it would not start, is `illegal`, and nothing is run. The log's lines become
  * steps; when the interval of the step time is narrow enough, or at max_steps, the trainer
  * is stopped and the trial is ok.
  */
@@ -44,7 +45,7 @@ struct filling {
     const struct tn_spec *spec;
     const struct pl_layout *layout;
     const char *folder; /* of the attempt; "": only to see whether the template is right */
-    bool refused;       /* the layout breaks a rule of an export's target: the error names it */
+    bool refused;       /* an export's target cannot run or say the layout: the error names it */
 };
 
 struct word {
@@ -153,7 +154,17 @@ static void print_every_step(char **text, const char *target)
     *text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(15) | JSON_ENSURE_ASCII);
 }
 
-/* TARGET's export as words of the command, or as a file whose path is the word. */
+/* WORDS, cut at blanks. */
+static void add_words(struct tn_argv *argv, const char *words)
+{
+    AUTO_FREE char *text = mem_strdup(words);
+
+    for (char *rest = text, *word; (word = strsep(&rest, " "));)
+        tn_argv_add(argv, word);
+}
+
+/* TARGET's export as words of the command, or as a file: its path is the word, where the target
+ * takes a path. */
 static int add_export(struct tn_argv *argv, const char *target, struct filling *fill, struct err *e)
 {
     const struct tn_spec *s = fill->spec;
@@ -173,7 +184,7 @@ static int add_export(struct tn_argv *argv, const char *target, struct filling *
     AUTO_FREE char *text = NULL;
     struct tn_findings f;
     const char *type;
-    int r = tn_export(&text, &type, &f, target, &in, true, e);
+    int r = tn_export(&text, &type, &f, target, &in, false, e);
 
     if (r < 0) {
         fill->refused = f.count > 0;
@@ -186,7 +197,10 @@ static int add_export(struct tn_argv *argv, const char *target, struct filling *
     }
     AUTO_FREE char *path = mem_printf("%s/export.%s", fill->folder, x->extension);
 
-    tn_argv_add(argv, path);
+    if (x->words)
+        add_words(argv, x->words);
+    else
+        tn_argv_add(argv, path);
     return *fill->folder ? file_write_atomic(path, text, strlen(text), 0600, e) : 0;
 }
 

@@ -2,7 +2,9 @@
 """parse.py DIR KEYS: read every file that dump wrote with the parser of its format, hold the keys against KEYS, where the
 keys of each target are listed as its own sources have them, and the values against the rules by which the target would
 refuse to start. Prints TAP, one line a target."""
-import collections, json, os, re, subprocess, sys, tomllib, types
+import collections, json, os, re, subprocess, sys, tomllib
+
+import standins
 
 try:
     import yaml
@@ -37,16 +39,6 @@ def megatron(text):
     return {l.split()[0]: l.split()[1] if " " in l else True for l in lines}
 
 
-def bridge(text):
-    lines = [l for l in text.splitlines() if not l.startswith("#")]
-    known("megatron-bridge", (l.split("=", 1)[0] for l in lines))
-    layout = [l.split("=", 1)[1] for l in lines if l.startswith("model.pipeline_model_parallel_layout=")]
-    for l in layout:
-        stages = json.loads(l)
-        assert stages is None or stages[0][0] == "embedding" and stages[-1][-1] == "loss" and all(stages)
-    return {k: None if v == "null" else v for k, v in (l.split("=", 1) for l in lines)}
-
-
 def as_json(target):
     def check(text):
         value = json.loads(text)
@@ -67,43 +59,70 @@ def toml(text):
     return value
 
 
-class Recorder(types.SimpleNamespace):
-    def __init__(self, name, log):
-        object.__setattr__(self, "_", (name, log))
-
-    def __getattr__(self, key):
-        name, log = object.__getattribute__(self, "_")
-        return Recorder(f"{name}{key}.", log)
-
-    def __setattr__(self, key, value):
-        name, log = object.__getattribute__(self, "_")
-        log[name + key] = value
-
-
-def python(text):
-    """Run the function against a configuration that records what is set."""
-    modules = {}
-    for name in re.findall(r"^from (\S+) import (\S+)", text, re.M):
-        module = modules[name[0]] = types.ModuleType(name[0])
-        setattr(module, name[1], type(name[1], (), {"Config": type("Config", (), {})}))
-    for name in list(modules):
-        for i in range(1, name.count(".") + 1):
-            parent = ".".join(name.split(".")[:i])
-            modules.setdefault(parent, types.ModuleType(parent))
+def run(text, modules, environment, use):
+    """USE of the names that the program TEXT defines, with MODULES in the place of the target's."""
     saved = {n: sys.modules.get(n) for n in modules}
+    before = dict(os.environ)
     sys.modules.update(modules)
+    os.environ.update(environment)
     try:
-        scope = {}
+        scope = {"__name__": "export"}
         exec(compile(text, "export", "exec"), scope)
-        log = {}
-        scope["with_partune_layout"](Recorder("", log))
+        return use(scope)
     finally:
+        os.environ.clear()
+        os.environ.update(before)
         for n, m in saved.items():
             sys.modules.pop(n)
             if m:
                 sys.modules[n] = m
-    known("torchtitan", log)
-    return log
+
+
+def raises(error, call, *args):
+    try:
+        call(*args)
+    except error:
+        return
+    raise AssertionError(f"no {error.__name__}")
+
+
+def bridge(text, facts):
+    """The same settings, whether the recipe keeps sizes on the model or on its transformer; a field that is not there, or a
+    recipe of another model, is an error."""
+    def use(scope):
+        put = scope["with_partune_layout"]
+        made = [put(standins.bridge_recipe(facts, form)) for form in (standins.Provider, standins.Model)]
+        provider, model = made[0].model, made[1].model
+        for name in standins.TRANSFORMER:
+            assert getattr(provider, name) == getattr(model.transformer, name), name
+            assert name not in vars(model), name
+        poorer = standins.bridge_recipe(facts, standins.Provider)
+        poorer.ddp = standins.record("Ddp", use_megatron_fsdp=False)()
+        raises(AttributeError, put, poorer)
+        other = standins.bridge_recipe(facts, standins.Provider)
+        other.model.num_layers += 1
+        raises(ValueError, put, other)
+        return made[0]
+    return run(text, standins.bridge_modules(), {}, use)
+
+
+def python(text, facts):
+    """As torchtitan calls it: without arguments, on the recipe that the environment names."""
+    def made(quantized):
+        recipe = standins.titan_recipe(facts, quantized)
+        return run(text, standins.titan_modules(facts, recipe), {"TORCHTITAN_RECIPE": "made_up:a_recipe"},
+                   lambda scope: scope["partune_layout"]())
+    plain, quantized = made([]), made(["mx"])
+    assert (plain.training, plain.parallelism) == (quantized.training, quantized.parallelism)
+    other = dict(facts, model=dict(facts["model"], layers=facts["model"]["layers"] + 1))
+    raises(ValueError, lambda: run(text, standins.titan_modules(other, standins.titan_recipe(other, [])),
+                                   {"TORCHTITAN_RECIPE": "made_up:a_recipe"}, lambda scope: scope["partune_layout"]()))
+    fp8 = facts["layout"]["precision"] == "fp8"
+    assert plain.model_spec.model.quantized == (["fp8"] if fp8 else [])
+    assert fp8 or not quantized.model_spec.model.quantized
+    assert quantized.model_spec.flavor == "9B" and not plain.compile.enable_async_tensor_parallel
+    assert plain.compile.enable if fp8 else True
+    return plain
 
 
 def as_yaml(target):
@@ -202,20 +221,44 @@ def megatron_rules(v, f):
         assert ep > 1 and (pp == 1 or interleaved) and granularity != "full" and "--bf16" in v
 
 
-def bridge_rules(v, f):
-    n = lambda key: int(v.get(key) or 1)
-    tp, pp, vp = (n(f"model.{k}_parallel_size") for k in ("tensor_model", "pipeline_model", "virtual_pipeline_model"))
-    m = megatron_world(f, tp, pp, n("model.context_parallel_size"), n("model.expert_model_parallel_size"),
-                       n("model.expert_tensor_parallel_size"), n("train.micro_batch_size"), n("train.global_batch_size"))
-    assert pp == 1 or "model.pipeline_dtype" in v
-    assert vp == 1 or pp > 1 and m % pp == 0
-    stages = json.loads(v["model.pipeline_model_parallel_layout"] or "null")
-    assert stages is None or len(stages) == pp * vp and sum(s.count("decoder") for s in stages) == f["model"]["layers"]
-    assert stages is not None or f["model"]["layers"] % (pp * vp) == 0
-    assert v["model.seq_length"] == v["dataset.seq_length"]
-    full = v["model.recompute_granularity"] == "full"
-    assert full == (v["model.recompute_method"] is not None) == (v["model.recompute_num_layers"] is not None)
-    assert v["ddp.overlap_param_gather"] == "false" or v["ddp.overlap_grad_reduce"] == "true"
+def bridge_rules(c, f):
+    """What Megatron-Bridge makes of the configuration is the layout: of two switches for the distributed optimizer one is
+    enough, and comm_overlap would go over the rest."""
+    m, l, layers = c.model, f["layout"], f["model"]["layers"]
+    one = lambda value: value or 1
+    tp, pp, vp = m.tensor_model_parallel_size, m.pipeline_model_parallel_size, one(m.virtual_pipeline_model_parallel_size)
+    count = megatron_world(f, tp, pp, m.context_parallel_size, m.expert_model_parallel_size, m.expert_tensor_parallel_size,
+                           c.train.micro_batch_size, c.train.global_batch_size)
+    assert c.comm_overlap is None
+    sharded = c.ddp.use_distributed_optimizer or c.optimizer.use_distributed_optimizer
+    fsdp = c.ddp.use_megatron_fsdp or c.dist.use_megatron_fsdp
+    strategy = {"no_shard": int(sharded), "optim_grads": 2, "optim_grads_params": 3}[c.ddp.data_parallel_sharding_strategy]
+    assert l["zero"] == strategy and fsdp == (strategy >= 2) and (not fsdp or sharded)
+    assert m.init_model_with_meta_device == fsdp and (c.checkpoint.ckpt_format == "fsdp_dtensor") == fsdp
+    assert not fsdp or c.env_vars.get("CUDA_DEVICE_MAX_CONNECTIONS") is None and not c.ddp.average_in_collective
+    assert fsdp or (tp == 1 and m.context_parallel_size == 1) or c.env_vars["CUDA_DEVICE_MAX_CONNECTIONS"] == 1
+    assert c.env_vars["NCCL_DEBUG"] == "WARN"
+    assert pp == 1 or m.pipeline_dtype.startswith("torch.")
+    assert vp == 1 or pp > 1 and count % pp == 0
+    stages = m.pipeline_model_parallel_layout
+    assert stages is None or len(stages) == pp * vp and sum(s.count("decoder") for s in stages) == layers
+    assert stages is None or stages[0][0] == "embedding" and stages[-1][-1] == "loss" and all(stages)
+    assert stages is not None or layers % (pp * vp) == 0
+    assert m.seq_length == c.dataset.seq_length == f["workload"]["seq"]
+    full = m.recompute_granularity == "full"
+    assert full == (m.recompute_method is not None) == (m.recompute_num_layers is not None)
+    assert (m.recompute_granularity or "none") == l["recompute"]
+    assert not c.ddp.overlap_param_gather or c.ddp.overlap_grad_reduce and sharded
+    assert c.optimizer.overlap_param_gather == c.ddp.overlap_param_gather
+    assert m.overlap_p2p_comm == (vp > 1 and (bool(l["overlap_p2p"]) or pp == 2)) and not (m.overlap_p2p_comm and m.batch_p2p_comm)
+    assert not m.overlap_moe_expert_parallel_comm or not m.moe_shared_expert_overlap and not full
+    off = ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "account_for_loss_in_pipeline_split",
+           "account_for_embedding_in_pipeline_split", "microbatch_group_size_per_vp_stage", "delay_wgrad_compute", "tp_comm_overlap",
+           "defer_embedding_wgrad_compute", "mtp_num_layers", "cpu_offloading", "fine_grained_activation_offloading")
+    assert not any(getattr(m, name) for name in off) and m.cuda_graph_impl == "none"
+    assert not c.dist.use_torch_fsdp2 and not c.optimizer.optimizer_cpu_offload
+    precision = {"bf16": "bf16_mixed", "fp8": "bf16_with_fp8_delayed_scaling_mixed"}.get(l["precision"])
+    assert c.mixed_precision == precision if precision else c.mixed_precision.params_dtype == "torch.float32"
 
 
 def deepspeed_rules(v, f):
@@ -225,13 +268,20 @@ def deepspeed_rules(v, f):
     assert tp == 1 or pp == 1
     assert pp == 1 or stage <= 1
     divides(tp * pp, world, "tp x pp")
-    assert v["train_batch_size"] == v["train_micro_batch_size_per_gpu"] * v["gradient_accumulation_steps"] * (world // (tp * pp))
+    # Its parser multiplies by every rank of the stage, those of tensor parallelism among them, where the product is said.
+    steps = v["train_micro_batch_size_per_gpu"] * v["gradient_accumulation_steps"]
+    assert v.get("train_batch_size", steps * world // pp) == steps * world // pp
+    assert steps * (world // (tp * pp)) == f["workload"]["global_batch"]
     if ep > 1:
         divides(ep, world // pp, "autoep_size")
         divides(ep, f["model"]["moe"]["experts"], "autoep_size")
         assert v["expert_parallel"]["enabled"] and v["expert_parallel"]["expert_tensor_parallel_size"] == 1
         assert tp == 1 or stage <= 2
-        assert tp == 1 or v["tensor_parallel"].get("preset_model") == v["expert_parallel"].get("preset_model")
+        presets = v.get("tensor_parallel", {}).get("preset_model"), v["expert_parallel"].get("preset_model")
+        assert None in presets or presets[0] == presets[1]
+        shared = f["model"]["moe"].get("shared_ffn")
+        assert presets[1] in (None, "deepseek_v3" if shared else "mixtral")
+    assert v.get("tensor_parallel", {}).get("preset_model", "llama") in ("llama", "mixtral", "deepseek_v2")
 
 
 def titan_rules(p, f, etp):
@@ -240,19 +290,29 @@ def titan_rules(p, f, etp):
     cp, tp, pp, ep = g("context_parallel"), g("tensor_parallel"), g("pipeline_parallel"), g("expert_parallel")
     assert dp * cp * tp * pp == f["layout"]["world"]
     divides(ep * etp, g("data_parallel_shard") * cp * tp, "ep x etp")
-    divides(2 * tp * cp, f["workload"]["seq"], "2 x tp x cp")
-    if pp > 1:
-        stages = -(-f["model"]["layers"] // p["pipeline_parallel_layers_per_stage"])
-        divides(pp, stages, "pp")
-        assert (stages // pp >= 2) == (p["pipeline_parallel_schedule"] == "Interleaved1F1B")
-    return dp, pp, ep
+    return dp, cp, tp, pp, ep
+
+
+def titan_cut(stages, layers):
+    """torchtitan's own: every stage as many layers, the first ones one more."""
+    return [layers // stages + (i < layers % stages) for i in range(stages)]
+
+
+def our_cut(f):
+    l = f["layout"]
+    return titan_cut(l["pp"] * l["vp"], f["model"]["layers"])  # pl_stage_layers
 
 
 def toml_rules(v, f):
     p, t = v["parallelism"], v["training"]
     etp = p["expert_tensor_parallel_degree"]
     assert etp in (1, p["tensor_parallel_degree"])
-    dp, pp, _ = titan_rules(p, f, etp)
+    dp, cp, tp, pp, _ = titan_rules(p, f, etp)
+    divides(2 * tp * cp, f["workload"]["seq"], "2 x tp x cp")
+    if pp > 1:
+        stages = -(-f["model"]["layers"] // p["pipeline_parallel_layers_per_stage"])
+        divides(pp, stages, "pp")
+        assert (stages // pp >= 2) == (p["pipeline_parallel_schedule"] == "Interleaved1F1B")
     divides(t["local_batch_size"] * dp, t["global_batch_size"], "local batch x dp")
     if pp > 1:
         divides(p["pipeline_parallel_microbatch_size"], t["local_batch_size"], "micro-batch")
@@ -260,13 +320,27 @@ def toml_rules(v, f):
 
 
 def python_rules(v, f):
-    p = {k[len("parallelism."):]: x for k, x in v.items() if k.startswith("parallelism.")}
-    t = {k[len("training."):]: x for k, x in v.items() if k.startswith("training.")}
-    dp, pp, ep = titan_rules(p, f, 1)
-    micro = t["num_tokens_per_microbatch_per_dp_rank"]
+    p, t, l = {k: getattr(v.parallelism, k) for k in v.parallelism.__slots__}, v.training, f["layout"]
+    dp, cp, tp, pp, ep = titan_rules(p, f, 1)
+    micro, layers = t.num_tokens_per_microbatch_per_dp_rank, f["model"]["layers"]
     divides(f["workload"]["seq"], micro, "tokens of a sequence")
-    divides(micro * dp * (p["num_pp_microbatches"] if pp > 1 else 1), t["num_tokens_per_train_step"], "tokens of a micro-batch")
-    assert t.get("disable_cuda_graphs", False) == (pp > 1 or ep > 1)
+    divides(tp * (2 * cp if cp > 1 else 1) if p["enable_sequence_parallel"] else 2 * cp if cp > 1 else 1, micro, "tokens of a rank")
+    divides(micro * dp * (p["num_pp_microbatches"] if pp > 1 else 1), t.num_tokens_per_train_step, "tokens of a micro-batch")
+    assert t.disable_cuda_graphs == (pp > 1 or ep > 1)
+    assert not t.enable_cpu_offload and t.dtype == "float32"
+    assert v.activation_checkpoint == (l["recompute"] if l["recompute"] != "none" else None)
+    if pp == 1:
+        return
+    interleaved, parts = p["pipeline_parallel_schedule"] == "Interleaved1F1B", p["module_fqns_per_model_part"]
+    assert not p["pipeline_parallel_schedule_csv"]
+    per = p["pipeline_parallel_layers_per_stage"]
+    stages = -(-layers // per) if per else len(parts)
+    divides(pp, stages, "pp")
+    assert (stages // pp >= 2) == interleaved
+    if parts:
+        assert [m for part in parts for m in part] == ["tok_embeddings", *(f"layers.{i}" for i in range(layers)), "norm", "lm_head"]
+    cut = [sum(m.startswith("layers.") for m in part) for part in parts] if parts else titan_cut(stages, layers)
+    assert cut == our_cut(f), f"{cut} is not {our_cut(f)}"
 
 
 def smp_world(world, shard, tp, ep, cp):
@@ -327,12 +401,13 @@ for n, target in enumerate(names, 1):
     # A job script differs from its target's file by a few lines: every fourth is enough, and bash is slow to start.
     for path in mine[::4] if target.endswith("*") else mine:
         try:
-            value = check(open(path).read())
+            with open(os.path.join(directory, os.path.basename(path).split(".")[0] + ".facts")) as f:
+                facts = json.load(f)
+            value = check(open(path).read(), facts) if check in (bridge, python) else check(open(path).read())
             if target in rules:
-                with open(os.path.join(directory, os.path.basename(path).split(".")[0] + ".facts")) as facts:
-                    rules[target](value, json.load(facts))
+                rules[target](value, facts)
         except Exception as e:  # noqa: BLE001 - whatever a parser throws is the finding
-            bad = f"{os.path.basename(path)}: {type(e).__name__}: {e}"
+            bad = f"{os.path.basename(path)}: {type(e).__name__}: {e} (line {e.__traceback__.tb_next.tb_lineno if e.__traceback__.tb_next else 0})"
             break
     print(f"{'not ok' if bad or not mine else 'ok'} {n} - {target}: {len(mine)} files are read")
     if bad or not mine:

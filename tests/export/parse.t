@@ -5,4 +5,4 @@ command -v python3 >/dev/null || { echo "1..0 # SKIP there is no python3"; exit 
 trap 'rm -rf "$dir"' EXIT
 mkdir -p "$dir"
 "$PT_BUILD/tests/export/dump" "$dir" >/dev/null || { echo "Bail out! dump fails"; exit 99; }
-python3 "${PT_SRC:?}/tests/export/parse.py" "$dir" "$PT_SRC/tests/data/export/keys"
+PYTHONDONTWRITEBYTECODE=1 python3 "${PT_SRC:?}/tests/export/parse.py" "$dir" "$PT_SRC/tests/data/export/keys"

@@ -115,14 +115,14 @@ static void neighbours_of_a_walk_share_nothing_that_differs(void **state)
         struct world x = world_of("mixtral-8x7b", "dgx-h100", 2, 32, *t);
         struct pl_problem p = world_problem(&x);
         struct pl_space s = space_of(&x, "{'precision': ['fp32', 'bf16']}");
-        struct each k = {.x = &x, .every = 997};
+        struct each k = {.x = &x, .every = 97};
 
         k.memory = pl_memory_ctx_new(&p);
         k.cost = pl_cost_ctx_new(&p, NULL);
         pl_space_enumerate(&s, &p, compare_alone, &k);
         pl_memory_ctx_free(k.memory);
         pl_cost_ctx_free(k.cost);
-        assert_true(k.n > 10000);
+        assert_true(k.n > 200);
     }
 }
 
@@ -215,7 +215,7 @@ static const struct {
     {"mixtral-8x7b", "partune", "{}", 8, 256},
     {"llama-405b", "torchtitan", "{'precision': ['bf16', 'fp8']}", 64, 1024},
     {"llama-70b", "any", "{'cp': 'auto', 'world': 'auto'}", 16, 1024},
-    {"mula-20b-a2b", "deepspeed", "{}", 16, 1024},
+    {"mula-20b-a2b", "deepspeed", "{'world': 'auto', 'precision': 'auto'}", 16, 1024},
     {"deepseek-v3-like", "any", "{}", 64, 512},
 };
 

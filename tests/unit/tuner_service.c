@@ -511,7 +511,8 @@ static void a_campaign_of_nothing_but_implausible_trials_pauses(void **state)
     fixture_close(&f);
 }
 
-/* {export:megatron} is every argument of the layout, {export:deepspeed} a file. */
+/* {export:megatron} is every argument of the layout, {export:deepspeed} a file, {export:torchtitan}
+ * names a function in one. */
 static void a_command_may_hold_an_export(void **state)
 {
     struct fixture f;
@@ -528,7 +529,7 @@ static void a_command_may_hold_an_export(void **state)
                                         f.folder, f.folder, f.train);
     AUTO_FREE char *text = mem_printf("[trainer \"other\"]\nparser = megatron\ncommand = "
                                       "\\\"%s\\\" {config} {export:deepspeed} {export:megatron} "
-                                      "--nnodes {nodes}\n",
+                                      "--nnodes {nodes} {export:torchtitan}\n",
                                       program);
     AUTO_FREE char *args = mem_printf("%s/args", f.folder);
     AUTO_FREE char *file = mem_printf("%s/ds.json", f.folder);
@@ -542,15 +543,15 @@ static void a_command_may_hold_an_export(void **state)
     fixture_reopen(&f);
     fixture_create(&f, id,
                    CAMPAIGN("'budget': {'trials': 1}, 'trainer': 'other', 'baseline': {'tp': 2, "
-                            "'sp': 1, 'micro_batch': 2, 'recompute': 'full'}"));
+                            "'micro_batch': 2, 'precision': 'bf16'}"));
     json_decref(fixture_wait(&f, id, "done"));
     if (file_read_all(&given, NULL, args, 1 << 16, &e) < 0 ||
         file_read_all(&written, NULL, file, 1 << 16, &e) < 0)
         fail_msg("%s", e.text);
     assert_non_null(strstr(given, "\n--tensor-model-parallel-size\n2\n"));
-    assert_non_null(strstr(given, "\n--sequence-parallel\n"));
-    assert_non_null(strstr(given, "\n--recompute-granularity\nfull\n"));
+    assert_non_null(strstr(given, "\n--bf16\n"));
     assert_non_null(strstr(given, "\n--micro-batch-size\n2\n"));
+    assert_non_null(strstr(given, "\n--module\nexport\n--config\npartune_layout\n"));
     assert_non_null(strstr(given, "\n--nnodes\n1\n"));
     assert_null(strchr(given, '#'));
     assert_non_null(strstr(written, "\"autotp_size\": 2"));
@@ -560,8 +561,9 @@ static void a_command_may_hold_an_export(void **state)
     conf_free(conf);
 }
 
-/* DeepSpeed has no tensor parallelism inside a pipeline; our rules allow both. Nothing of such a
- * layout is run, it is not tried again, and the rest of the space goes on. */
+/* A trainer of unknown abilities is allowed what DeepSpeed's tensor parallelism cannot run (a
+ * pipeline) and what its file cannot say (recomputation). Nothing of such a layout is run: a trial
+ * is what its label says. It is not tried again, and the rest of the space goes on. */
 static void a_layout_that_breaks_a_rule_of_an_exports_target_is_illegal(void **state)
 {
     struct fixture f;
@@ -569,7 +571,7 @@ static void a_layout_that_breaks_a_rule_of_an_exports_target_is_illegal(void **s
     struct err e = {0};
     char id[32];
     json_t *c, *d;
-    int refused = 0, trials;
+    int refused = 0, lossy = 0, trials;
 
     (void)state;
     fixture_open(&f, "refused", "");
@@ -590,7 +592,8 @@ static void a_layout_that_breaks_a_rule_of_an_exports_target_is_illegal(void **s
         "24, 'peak_tflops': {'fp32': 0.1}, 'memory_gbs': 10}, 'links': [{'span': 4, 'gbs': 5, "
         "'latency_us': 1, 'kind': 'shm'}]}, 'trainer': 'other', 'budget': {'trials': 30}, "
         "'baseline': {'tp': 2, 'pp': 2}, 'space': {'world': [4], 'tp': [2], 'sp': [0], 'pp': [1, "
-        "2], 'vp': [1], 'schedule': ['1f1b'], 'zero': [0], 'recompute': ['none'], 'micro_batch': "
+        "2], 'vp': [1], 'schedule': ['1f1b'], 'zero': [0], 'recompute': ['none', 'full'], "
+        "'micro_batch': "
         "[1, 2], 'overlap_grad_reduce': [0], 'overlap_param_gather': [0], 'overlap_p2p': [0]}}");
     c = fixture_wait(&f, id, "done");
     assert_string_equal(text_at(c, "reason"), "exhausted");
@@ -606,12 +609,19 @@ static void a_layout_that_breaks_a_rule_of_an_exports_target_is_illegal(void **s
             assert_non_null(strstr(text_at(failure, "detail"), "deepspeed refuses this layout"));
             assert_non_null(strstr(text_at(failure, "detail"), "tp (AutoTP does not work with"));
             refused++;
+        } else if (str_eq(text_at(l, "recompute"), "full")) {
+            assert_string_equal(text_at(t, "state"), "illegal");
+            assert_non_null(strstr(text_at(failure, "detail"), "deepspeed cannot express: "));
+            assert_non_null(strstr(text_at(failure, "detail"), "recompute (trainer deepspeed does "
+                                                               "not support recompute full)"));
+            lossy++;
         } else {
             assert_string_equal(text_at(t, "state"), "ok");
         }
         json_decref(t);
     }
-    assert_int_equal(refused, 2); /* each once */
+    assert_int_equal(refused, 4); /* each once */
+    assert_int_equal(lossy, 2);
     if (tn_diagnosis(&d, f.svc, id, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(json_integer_value(json_object_get(d, "settled")), trials);

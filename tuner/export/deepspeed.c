@@ -3,7 +3,8 @@
  *
  * Pipeline parallelism is not in the JSON: PipelineModule(num_stages=…) is the user's code, so pp >
  * 1 is a gap. Activation checkpointing is called by the model's code too. train_batch_size =
- * micro-batch x accumulation x data-parallel size.
+ * micro-batch x accumulation x data-parallel size, and is left out with tensor parallelism, whose
+ * ranks DeepSpeed takes for replicas when it checks that.
  */
 #include "tuner/export/internal.h"
 
@@ -11,6 +12,7 @@ static const char *const carries[] = {
     "world",
     "tp",
     "ep",
+    "etp",
     "dp",
     "edp",
     "zero",
@@ -21,14 +23,27 @@ static const char *const carries[] = {
     NULL,
 };
 
-/* The name by which AutoTP and AutoEP know models of this shape, or NULL. */
-static const char *preset(const struct pl_model *m)
+/* The names by which AutoTP and AutoEP know models of this shape, or NULL. Where both are said they
+ * must be one; a model with shared experts is told apart by AutoEP only. */
+static bool known(const struct pl_model *m)
 {
-    if (m->mlp != PL_SWIGLU || m->norm != PL_RMSNORM || m->positions != PL_ROPE)
+    return m->mlp == PL_SWIGLU && m->norm == PL_RMSNORM && m->positions == PL_ROPE;
+}
+
+static const char *tp_preset(const struct pl_layout *l, const struct pl_model *m)
+{
+    if (!known(m))
         return NULL;
     if (!pl_model_is_moe(m))
         return "llama";
-    return m->moe.shared_ffn ? "deepseek_v2" : "mixtral";
+    if (!m->moe.shared_ffn)
+        return "mixtral";
+    return l->ep > 1 ? NULL : "deepseek_v2";
+}
+
+static const char *ep_preset(const struct pl_model *m)
+{
+    return !known(m) ? NULL : m->moe.shared_ffn ? "deepseek_v3" : "mixtral";
 }
 
 /* Its own data-parallel size: without context parallelism those ranks are replicas too. */
@@ -37,45 +52,17 @@ static int replicas(const struct pl_layout *l)
     return l->world / (l->tp * l->pp);
 }
 
+/* With loss allowed ZeRO 3 of placed experts below tensor parallelism would not start: a rule. */
 static void gaps(struct tn_findings *f, const struct tn_export_in *in)
 {
-    const struct pl_layout *l = in->layout;
+    static const char *const but[] = {"zero", NULL};
 
-    if (l->pp > 1)
-        tn_finding_add(f, "pp", "stages are given in code: PipelineModule(num_stages=%d)", l->pp);
-    if (l->vp > 1)
-        tn_finding_add(f, "vp", "there is no interleaved pipeline");
-    tn_gap_schedule(f, in, false, false);
-    if (l->cp > 1)
-        tn_finding_add(f, "cp",
-                       "sequence_parallel_size is Ulysses, another thing than context parallelism");
-    if (l->sp)
-        tn_finding_add(f, "sp", "AutoTP has no Megatron sequence parallelism");
-    if (l->etp > 1)
-        tn_finding_add(f, "etp", "expert_tensor_parallel_size must be 1");
-    tn_gap_split_experts(f, in, "AutoTP");
-    if (l->recompute != PL_RECOMPUTE_NONE)
-        tn_finding_add(f, "recompute",
-                       "the model's code enables activation checkpointing, not the JSON");
-    if (l->overlap_grad_reduce && l->zero == 0)
-        tn_finding_add(f, "overlap_grad_reduce", "overlap_comm exists only with ZeRO");
-    tn_gap_flag(f, in, "overlap_param_gather", l->overlap_param_gather && l->zero < 3,
-                "DeepSpeed below stage 3");
-    if (l->zero == 3 && l->overlap_param_gather != l->overlap_grad_reduce)
-        tn_finding_add(f, "overlap_param_gather",
-                       "at stage 3 overlap_comm is one switch for reduction and gathers");
-    if (l->ep > 1 && !preset(in->model))
-        tn_finding_add(f, "ep",
-                       "AutoEP knows no model of this shape: the script must place experts");
-    tn_gap_precision(f, in);
-    tn_gap_flag(f, in, "overlap_p2p", l->overlap_p2p, "DeepSpeed");
-    tn_gap_flag(f, in, "overlap_moe_a2a", l->overlap_moe_a2a, "DeepSpeed");
-    tn_gap_scope(f, in);
-    tn_gap_threads(f, in);
+    tn_gap_trainer(f, in, "deepspeed", but);
 }
 
 static void rules(struct tn_findings *f, const struct tn_export_in *in)
 {
+    static const char *const only[] = {"zero", NULL};
     const struct pl_layout *l = in->layout;
 
     if (l->tp > 1 && l->pp > 1)
@@ -91,8 +78,7 @@ static void rules(struct tn_findings *f, const struct tn_export_in *in)
     if (l->ep > 1 && in->model->moe.experts % l->ep)
         tn_finding_add(f, "ep", "autoep_size %d does not divide %d experts", l->ep,
                        in->model->moe.experts);
-    if (l->tp > 1 && l->ep > 1 && l->zero > 2)
-        tn_finding_add(f, "zero", "AutoTP with AutoEP works up to ZeRO 2");
+    tn_rule_trainer(f, in, "deepspeed", only);
 }
 
 static json_t *zero_json(const struct pl_layout *l)
@@ -107,10 +93,10 @@ static json_t *zero_json(const struct pl_layout *l)
     return z;
 }
 
-static void add_preset(json_t *object, const struct pl_model *m)
+static void add_preset(json_t *object, const char *name)
 {
-    if (preset(m))
-        json_object_set_new(object, "preset_model", json_string(preset(m)));
+    if (name)
+        json_object_set_new(object, "preset_model", json_string(name));
 }
 
 static void write_json(struct str *out, const struct tn_export_in *in,
@@ -120,20 +106,22 @@ static void write_json(struct str *out, const struct tn_export_in *in,
     json_t *v = json_object(), *part;
     char *text;
 
-    json_object_set_new(v, "train_batch_size", json_integer(in->workload->global_batch));
+    /* DeepSpeed counts every rank of tensor parallelism as a replica when it checks the product. */
+    if (l->tp == 1)
+        json_object_set_new(v, "train_batch_size", json_integer(in->workload->global_batch));
     json_object_set_new(v, "train_micro_batch_size_per_gpu", json_integer(l->micro_batch));
     json_object_set_new(v, "gradient_accumulation_steps",
                         json_integer(in->workload->global_batch / (l->micro_batch * replicas(l))));
     json_object_set_new(v, "zero_optimization", zero_json(l));
     if (l->tp > 1) {
         part = json_pack("{s:i}", "autotp_size", l->tp);
-        add_preset(part, in->model);
+        add_preset(part, tp_preset(l, in->model));
         json_object_set_new(v, "tensor_parallel", part);
     }
     if (l->ep > 1) {
         part = json_pack("{s:b, s:i, s:i}", "enabled", 1, "autoep_size", l->ep,
                          "expert_tensor_parallel_size", 1);
-        add_preset(part, in->model);
+        add_preset(part, ep_preset(in->model));
         json_object_set_new(v, "expert_parallel", part);
     }
     json_object_set_new(v, "bf16", json_pack("{s:b}", "enabled", l->precision != PL_FP32));

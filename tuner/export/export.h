@@ -72,7 +72,10 @@ struct tn_exporter {
     const char *comment; /* "#", "//", or NULL where the format has none: then the writer places the
                             metadata */
     const char *const *carries; /* layout keys that it expresses, NULL-terminated */
-    bool even_nodes;            /* its launcher starts the same number of processes on every node */
+    /* Arguments that make the target read the file, as export.EXTENSION in a folder of its search
+     * path; NULL: it takes the file's path. */
+    const char *words;
+    bool even_nodes; /* its launcher starts the same number of processes on every node */
     /* Add what the target has no word for. */
     void (*gaps)(struct tn_findings *ret, const struct tn_export_in *in);
     /* Add the target's own rules that the layout breaks. May be NULL. */

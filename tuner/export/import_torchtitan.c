@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <strings.h>
 
+enum { MAX_PARTS = 512 };
+
 struct titan {
     struct tn_imported *out;
     int local_batch, pp_microbatch, layers_per_stage, replicate, shard;
@@ -22,6 +24,8 @@ struct titan {
     char reshard[16], schedule[32];
     char base[64];     /* the function whose result is changed and that is not in the text, or "" */
     unsigned int said; /* bits of base_settings */
+    int parts;                    /* stages that are listed module by module; 0: they are cut */
+    short part_layers[MAX_PARTS]; /* of each */
 };
 
 /* What a function that is not in the text may have set: a layout is known if the text says all. */
@@ -113,6 +117,23 @@ static int selection(struct titan *s, const char *path, const char *value, struc
     return 0;
 }
 
+/* [["tok_embeddings", "layers.0"], ["layers.1", "norm"]]: how many layers each part has. */
+static int module_parts(struct titan *s, const char *path, const char *value, struct err *e)
+{
+    s->parts = 0;
+    if (*value != '[')
+        return str_eq(value, "None") ? 0 : err_set(e, -EINVAL, "%s is no list: %.40s", path, value);
+    for (const char *p = value + 1; *p; p++) {
+        if (*p == '[' && s->parts == MAX_PARTS)
+            return err_set(e, -EINVAL, "%s has more than %d parts", path, MAX_PARTS);
+        if (*p == '[')
+            s->part_layers[s->parts++] = 0;
+        else if (s->parts && str_starts(p, "layers."))
+            s->part_layers[s->parts - 1]++;
+    }
+    return 0;
+}
+
 static int titan_word(struct titan *s, const char *path, const char *value, bool *ret_known,
                       struct err *e)
 {
@@ -120,6 +141,8 @@ static int titan_word(struct titan *s, const char *path, const char *value, bool
     int which = 0;
 
     *ret_known = true;
+    if (!strcmp(path, "parallelism.module_fqns_per_model_part"))
+        return module_parts(s, path, value, e);
     if (!strcmp(path, "parallelism.pipeline_parallel_schedule") ||
         !strcmp(path, "experimental.pipeline_parallel_schedule"))
         snprintf(s->schedule, sizeof(s->schedule), "%s", value);
@@ -183,12 +206,30 @@ static int *titan_number(struct titan *s, const char *path)
     return NULL;
 }
 
+/* Parts that are listed may be cut in another way than ours. */
+static void compare_parts(struct titan *s, const struct pl_model *m)
+{
+    const struct pl_layout *l = &s->out->layout;
+    int first;
+
+    for (int i = 0; i < s->parts; i++)
+        if (pl_stage_layers(l, m->layers, i % l->pp, i / l->pp, &first) != s->part_layers[i]) {
+            tn_finding_add(&s->out->ignored, "parallelism.module_fqns_per_model_part",
+                           "part %d of %d has %d layers there, %d here", i + 1, s->parts,
+                           s->part_layers[i],
+                           pl_stage_layers(l, m->layers, i % l->pp, i / l->pp, &first));
+            return;
+        }
+}
+
 /* Stages a rank. What the file does not say is torchtitan's: one, and two when interleaved. */
 static int titan_stages(struct titan *s, const struct pl_model *m, struct err *e)
 {
     struct pl_layout *l = &s->out->layout;
     int weight = m->layers + s->first_less + s->last_less, per = s->layers_per_stage;
-    int stages = per ? (weight + per - 1) / per : l->pp * (l->schedule == PL_INTERLEAVED ? 2 : 1);
+    int stages = s->parts ? s->parts
+                 : per    ? (weight + per - 1) / per
+                          : l->pp * (l->schedule == PL_INTERLEAVED ? 2 : 1);
 
     if (stages % l->pp || (stages == l->pp) != (l->schedule != PL_INTERLEAVED))
         return err_set(e, -EINVAL,
@@ -197,7 +238,8 @@ static int titan_stages(struct titan *s, const struct pl_model *m, struct err *e
                        per, stages, m->layers, s->first_less, s->last_less,
                        s->schedule[0] ? s->schedule : "1F1B", l->pp);
     l->vp = stages / l->pp;
-    if (s->first_less || s->last_less)
+    compare_parts(s, m);
+    if (!s->parts && (s->first_less || s->last_less))
         tn_finding_add(&s->out->ignored, "parallelism.pipeline_parallel_*_stage_less_layers",
                        "stages are equally long here, not shorter by %d and %d", s->first_less,
                        s->last_less);

@@ -43,9 +43,25 @@ int tn_nodes(const struct tn_export_in *in);
 /* Do the ranks of a node find as many cores as they have threads? */
 bool tn_cores_suffice(const struct tn_export_in *in);
 
-/* Megatron needs CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell with tp or cp above 1; with FSDP it
+/* Megatron-LM and Megatron-Bridge. Layers divide into equal stages; what is switched on of the
+ * layout's overlap, where Megatron takes it; rules that the layout breaks. */
+bool tn_megatron_even(const struct tn_export_in *in);
+bool tn_megatron_gathers(const struct pl_layout *l);
+bool tn_megatron_overlaps_experts(const struct pl_layout *l);
+bool tn_megatron_overlaps_p2p(const struct pl_layout *l);
+void tn_megatron_rules(struct tn_findings *f, const struct tn_export_in *in);
+/* It needs CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell with tp or cp above 1; with FSDP it
  * refuses it. */
 bool tn_megatron_one_connection(const struct tn_export_in *in);
+
+/* What the trainer that a target is for cannot run: its rule trainer-supports (plan/supports.c), so
+ * that a trainer's space and what its exporter writes are one. Not the keys BUT (NULL-terminated,
+ * or NULL), of which the target can say more. */
+void tn_gap_trainer(struct tn_findings *f, const struct tn_export_in *in, const char *trainer,
+                    const char *const *but);
+/* The same of the keys ONLY, with which the target would not start: its rules. */
+void tn_rule_trainer(struct tn_findings *f, const struct tn_export_in *in, const char *trainer,
+                     const char *const *only);
 
 /* Gaps that several targets share: each adds a finding where the layout or model uses the feature.
  */

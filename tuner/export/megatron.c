@@ -8,8 +8,6 @@
  */
 #include "tuner/export/internal.h"
 
-#include <math.h>
-
 #define MEGATRON_VERSION "Megatron-LM of August 2026 (d98e8a64)"
 
 static const char *const carries[] = {
@@ -35,68 +33,38 @@ static const char *const carries[] = {
     NULL,
 };
 
-static bool even(const struct tn_export_in *in)
+bool tn_megatron_even(const struct tn_export_in *in)
 {
     return in->model->layers % (in->layout->pp * in->layout->vp) == 0;
 }
 
-/* Flags that Megatron takes only in company; without it they are left out and named as lost. */
-static bool can_gather(const struct pl_layout *l)
+/* Flags that Megatron takes only in company; without it they are left out and named as lost
+ * (pl_megatron_limits in plan/supports.c). */
+bool tn_megatron_gathers(const struct pl_layout *l)
 {
     return l->overlap_param_gather && l->overlap_grad_reduce && l->zero > 0;
 }
 
-static const char *moe_overlap_lacks(const struct pl_layout *l)
+bool tn_megatron_overlaps_experts(const struct pl_layout *l)
 {
-    if (l->ep == 1)
-        return "expert parallelism";
-    if (l->pp > 1 && l->vp == 1)
-        return "the interleaved schedule where pp > 1";
-    if (l->recompute == PL_RECOMPUTE_FULL)
-        return "another recomputation than full";
-    return l->precision != PL_FP32 ? NULL : "bf16";
+    return l->overlap_moe_a2a && l->ep > 1 && (l->pp == 1 || l->vp > 1) &&
+           l->recompute != PL_RECOMPUTE_FULL && l->precision != PL_FP32;
 }
 
-static bool must_overlap_p2p(const struct pl_layout *l)
+bool tn_megatron_overlaps_p2p(const struct pl_layout *l)
 {
-    return l->vp > 1 && l->pp == 2;
+    return l->vp > 1 && (l->overlap_p2p || l->pp == 2);
 }
 
-static void gaps(struct tn_findings *f, const struct tn_export_in *in)
-{
-    const struct pl_layout *l = in->layout;
-
-    tn_gap_schedule(f, in, false, false);
-    tn_gap_threads(f, in);
-    tn_gap_scope(f, in);
-    if (l->overlap_p2p && l->pp > 1 && l->vp == 1)
-        tn_finding_add(f, "overlap_p2p",
-                       "pipeline sends overlap only under the interleaved schedule");
-    if (!l->overlap_p2p && must_overlap_p2p(l))
-        tn_finding_add(f, "overlap_p2p", "interleaving with pp 2 always overlaps pipeline sends");
-    if (l->overlap_param_gather && !can_gather(l))
-        tn_finding_add(
-            f, "overlap_param_gather",
-            "--overlap-param-gather needs --overlap-grad-reduce and a sharded optimizer");
-    if (l->overlap_moe_a2a && moe_overlap_lacks(l))
-        tn_finding_add(f, "overlap_moe_a2a", "--overlap-moe-expert-parallel-comm needs %s",
-                       moe_overlap_lacks(l));
-}
-
-static bool whole_theta(const struct pl_model *m)
-{
-    return m->positions != PL_ROPE || m->rope_theta == floor(m->rope_theta);
-}
-
+/* Zero 2 and 3 are FSDP, which the target can say and the trainer's space does without. */
 static void megatron_gaps(struct tn_findings *f, const struct tn_export_in *in)
 {
-    gaps(f, in);
-    if (!whole_theta(in->model))
-        tn_finding_add(f, "model.rope_theta", "--rotary-base is a whole number, not %.10g",
-                       in->model->rope_theta);
+    static const char *const but[] = {"zero", NULL};
+
+    tn_gap_trainer(f, in, "megatron", but);
 }
 
-static void rules(struct tn_findings *f, const struct tn_export_in *in)
+void tn_megatron_rules(struct tn_findings *f, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
     const struct pl_model *m = in->model;
@@ -156,7 +124,7 @@ static void write_parallel(struct str *out, const struct tn_export_in *in)
 
     number(out, "--tensor-model-parallel-size", l->tp);
     number(out, "--pipeline-model-parallel-size", l->pp);
-    if (l->pp > 1 && !even(in))
+    if (l->pp > 1 && !tn_megatron_even(in))
         pipeline_layout(out, in);
     else if (l->vp > 1)
         number(out, "--num-layers-per-virtual-pipeline-stage", in->model->layers / (l->pp * l->vp));
@@ -167,9 +135,9 @@ static void write_parallel(struct str *out, const struct tn_export_in *in)
         number(out, "--expert-tensor-parallel-size", l->etp);
     if (l->sp)
         flag(out, "--sequence-parallel");
-    if (l->vp > 1 && !l->overlap_p2p && !must_overlap_p2p(l))
+    if (l->vp > 1 && !tn_megatron_overlaps_p2p(l))
         flag(out, "--no-overlap-p2p-communication");
-    if (l->overlap_moe_a2a && !moe_overlap_lacks(l))
+    if (tn_megatron_overlaps_experts(l))
         flag(out, "--overlap-moe-expert-parallel-comm");
 }
 
@@ -186,11 +154,11 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
         str_addf(out,
                  "--use-megatron-fsdp\n--data-parallel-sharding-strategy %s\n"
                  "--use-distributed-optimizer\n--no-gradient-accumulation-fusion\n"
-                 "--ckpt-format fsdp_dtensor\n",
+                 "--init-model-with-meta-device\n--ckpt-format fsdp_dtensor\n",
                  l->zero == 2 ? "optim_grads" : "optim_grads_params");
     if (l->overlap_grad_reduce)
         flag(out, "--overlap-grad-reduce");
-    if (can_gather(l))
+    if (tn_megatron_gathers(l))
         flag(out, "--overlap-param-gather");
     if (l->recompute == PL_RECOMPUTE_FULL)
         str_add(
@@ -298,7 +266,7 @@ const struct tn_exporter tn_export_megatron = {
     .comment = "#",
     .carries = carries,
     .gaps = megatron_gaps,
-    .rules = rules,
+    .rules = tn_megatron_rules,
     .write = write_args,
 };
 
@@ -356,162 +324,6 @@ const struct tn_exporter tn_export_megatron_script = {
     .even_nodes = true,
     .carries = carries,
     .gaps = megatron_gaps,
-    .rules = rules,
+    .rules = tn_megatron_rules,
     .write = write_script,
-};
-
-/* ---- Megatron-Bridge: the same settings as dotted overrides -------------------------------------
- *
- * They go over a recipe that has settings of its own: what the layout does not use is said to be
- * off, or the recipe's virtual stages and recomputation would stay.
- */
-
-/* The layers of every stage, where they do not divide. */
-static void bridge_stages(struct str *out, const struct tn_export_in *in)
-{
-    const struct pl_layout *l = in->layout;
-    int last = l->pp * l->vp - 1;
-
-    if (even(in)) {
-        str_add(out, "model.pipeline_model_parallel_layout=null\n");
-        return;
-    }
-    str_add(out, "model.pipeline_model_parallel_layout=[");
-    for (int run = 0; run <= last; run++) {
-        int first, n = pl_stage_layers(l, in->model->layers, run % l->pp, run / l->pp, &first);
-
-        str_addf(out, "%s[%s", run ? "," : "", run ? "" : "\"embedding\",");
-        for (int i = 0; i < n; i++)
-            str_addf(out, "%s\"decoder\"", i ? "," : "");
-        str_add(out, run == last ? ",\"loss\"]" : "]");
-    }
-    str_add(out, "]\n");
-}
-
-static void bridge_parallel(struct str *out, const struct tn_export_in *in)
-{
-    const struct pl_layout *l = in->layout;
-
-    str_addf(out, "model.tensor_model_parallel_size=%d\n", l->tp);
-    str_addf(out, "model.pipeline_model_parallel_size=%d\n", l->pp);
-    if (l->vp > 1)
-        str_addf(out, "model.virtual_pipeline_model_parallel_size=%d\n", l->vp);
-    else
-        str_add(out, "model.virtual_pipeline_model_parallel_size=null\n");
-    if (l->pp > 1)
-        str_addf(out, "model.pipeline_dtype=torch.%s\n",
-                 l->precision == PL_FP32 ? "float32" : "bfloat16");
-    str_addf(out, "model.context_parallel_size=%d\n", l->cp);
-    str_addf(out, "model.expert_model_parallel_size=%d\n", l->ep);
-    if (pl_model_is_moe(in->model))
-        str_addf(out, "model.expert_tensor_parallel_size=%d\n", l->etp);
-    str_addf(out, "model.sequence_parallel=%s\n", l->sp ? "true" : "false");
-    bridge_stages(out, in);
-}
-
-static void bridge_recompute(struct str *out, int recompute)
-{
-    bool full = recompute == PL_RECOMPUTE_FULL;
-
-    str_addf(out, "model.recompute_granularity=%s\n",
-             full                                  ? "full"
-             : recompute == PL_RECOMPUTE_SELECTIVE ? "selective"
-                                                   : "null");
-    str_addf(out, "model.recompute_method=%s\nmodel.recompute_num_layers=%s\n",
-             full ? "uniform" : "null", full ? "1" : "null");
-    if (recompute == PL_RECOMPUTE_SELECTIVE)
-        str_add(out, "model.recompute_modules=[core_attn]\n");
-}
-
-/* What comm_overlap leaves unsaid it switches on for itself, over what ddp says. */
-static void bridge_overlap(struct str *out, const struct tn_export_in *in)
-{
-    const struct pl_layout *l = in->layout;
-    const char *grad = l->overlap_grad_reduce ? "true" : "false";
-    const char *param = can_gather(l) ? "true" : "false";
-
-    str_addf(out, "ddp.overlap_grad_reduce=%s\nddp.overlap_param_gather=%s\n", grad, param);
-    str_addf(out, "comm_overlap.overlap_grad_reduce=%s\ncomm_overlap.overlap_param_gather=%s\n",
-             grad, param);
-    if (pl_model_is_moe(in->model))
-        str_addf(out, "comm_overlap.overlap_moe_expert_parallel_comm=%s\n",
-                 l->overlap_moe_a2a && !moe_overlap_lacks(l) ? "true" : "false");
-}
-
-static void write_bridge(struct str *out, const struct tn_export_in *in,
-                         const struct tn_findings *lost)
-{
-    const struct pl_layout *l = in->layout;
-
-    (void)lost;
-    str_add(out, "# overrides for a recipe of ");
-    tn_add_clean(out, in->model->name);
-    str_add(out, ": its own sizes stay the recipe's\n");
-    bridge_parallel(out, in);
-    str_addf(out, "model.seq_length=%d\ndataset.seq_length=%d\n", in->workload->seq,
-             in->workload->seq);
-    str_addf(out, "train.micro_batch_size=%d\ntrain.global_batch_size=%d\n", l->micro_batch,
-             in->workload->global_batch);
-    if (l->zero >= 2)
-        str_addf(out,
-                 "dist.use_megatron_fsdp=true\nddp.use_megatron_fsdp=true\n"
-                 "ddp.data_parallel_sharding_strategy=%s\nddp.use_distributed_optimizer=true\n"
-                 "ddp.average_in_collective=false\ncheckpoint.ckpt_format=fsdp_dtensor\n",
-                 l->zero == 2 ? "optim_grads" : "optim_grads_params");
-    else
-        str_addf(out,
-                 "dist.use_megatron_fsdp=false\nddp.use_megatron_fsdp=false\n"
-                 "ddp.use_distributed_optimizer=%s\n",
-                 l->zero ? "true" : "false");
-    bridge_overlap(out, in);
-    if (pl_model_is_moe(in->model))
-        str_add(out, "model.moe_token_dispatcher_type=alltoall\nmodel.moe_grouped_gemm=true\n");
-    bridge_recompute(out, l->recompute);
-    if (l->precision != PL_FP32)
-        str_add(out, "mixed_precision=bf16_mixed\n");
-}
-
-static void bridge_gaps(struct tn_findings *f, const struct tn_export_in *in)
-{
-    gaps(f, in);
-    if (in->layout->vp > 1 && !in->layout->overlap_p2p && !must_overlap_p2p(in->layout))
-        tn_finding_add(f, "overlap_p2p", "interleaved pipeline sends always overlap");
-    tn_gap_precision(f, in);
-    if (in->layout->precision == PL_FP32)
-        tn_finding_add(f, "precision", "recipes are bf16_mixed; fp32 has no name");
-}
-
-static const char *const bridge_carries[] = {
-    "world",
-    "tp",
-    "sp",
-    "cp",
-    "pp",
-    "vp",
-    "ep",
-    "etp",
-    "dp",
-    "edp",
-    "zero",
-    "schedule",
-    "micro_batch",
-    "recompute",
-    "precision",
-    "overlap_grad_reduce",
-    "overlap_param_gather",
-    "overlap_moe_a2a",
-    NULL,
-};
-
-const struct tn_exporter tn_export_bridge = {
-    .name = "megatron-bridge",
-    .title = "Megatron-Bridge overrides, key=value",
-    .version = "Megatron-Bridge of August 2026 (067f987d)",
-    .media_type = "text/plain; charset=utf-8",
-    .extension = "txt",
-    .comment = "#",
-    .carries = bridge_carries,
-    .gaps = bridge_gaps,
-    .rules = rules,
-    .write = write_bridge,
 };

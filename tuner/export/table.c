@@ -89,6 +89,48 @@ bool tn_cores_suffice(const struct tn_export_in *in)
     return (int64_t)tn_ranks_per_node(in) * in->layout->threads <= in->cluster->devices_per_node;
 }
 
+/* What rules of the trainer say, under the names that findings have for its keys. */
+static void add_violation(struct tn_findings *f, const struct pl_violation *v)
+{
+    char setting[72];
+
+    snprintf(setting, sizeof(setting), "%s%s", pl_layout_key_find(v->key) ? "" : "model.", v->key);
+    tn_finding_add(f, setting, "%s", v->text);
+}
+
+static bool listed(const char *const *names, const char *name)
+{
+    for (; names && *names; names++)
+        if (str_eq(*names, name))
+            return true;
+    return false;
+}
+
+static void add_unsupported(struct tn_findings *f, const struct tn_export_in *in,
+                            const char *trainer, const char *const *keys, bool among)
+{
+    struct pl_verdict verdict;
+
+    pl_layout_check(&verdict, in->model, in->cluster, in->layout, in->workload,
+                    pl_trainer_find(trainer));
+    for (int i = 0; i < verdict.count; i++)
+        if (str_eq(verdict.v[i].rule, "trainer-supports") &&
+            listed(keys, verdict.v[i].key) == among)
+            add_violation(f, &verdict.v[i]);
+}
+
+void tn_gap_trainer(struct tn_findings *f, const struct tn_export_in *in, const char *trainer,
+                    const char *const *but)
+{
+    add_unsupported(f, in, trainer, but, false);
+}
+
+void tn_rule_trainer(struct tn_findings *f, const struct tn_export_in *in, const char *trainer,
+                     const char *const *only)
+{
+    add_unsupported(f, in, trainer, only, true);
+}
+
 void tn_gap_schedule(struct tn_findings *f, const struct tn_export_in *in, bool gpipe,
                      bool zero_bubble)
 {

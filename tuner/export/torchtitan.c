@@ -6,7 +6,8 @@
  * tokens. FSDP2 shards parameters and gradients with the optimizer's state: zero 1 does not exist
  * there, zero 2 is sharding without resharding after the forward pass, zero 3 with it, zero 0 is
  * replication. Gradient reduction and parameter gathers always overlap. The first and last stage
- * are told to be as long as the others, since our layers lie so.
+ * are told to be as long as the others, since our layers lie so; torchtitan cuts them as we do
+ * where it comes to the same number of stages, and takes a list of modules elsewhere.
  *
  * In the TOML local_batch_size is what a replica holds of a step: with pp it is cut into
  * micro-batches of pipeline_parallel_microbatch_size, without pp it is one micro-batch and
@@ -44,6 +45,7 @@ static const char *const carries_python[] = {
     "vp",
     "schedule",
     "ep",
+    "etp",
     "dp",
     "edp",
     "zero",
@@ -55,7 +57,7 @@ static const char *const carries_python[] = {
     NULL,
 };
 
-static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
+static void toml_gaps(struct tn_findings *f, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
 
@@ -74,28 +76,18 @@ static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
     tn_gap_flag(f, in, "overlap_p2p", l->overlap_p2p, "torchtitan");
     tn_gap_flag(f, in, "overlap_moe_a2a", l->overlap_moe_a2a, "torchtitan outside DualPipeV");
     tn_gap_threads(f, in);
-    if (l->pp > 1 && in->model->layers % (l->pp * l->vp))
-        tn_finding_add(f, "pp",
-                       "%d layers do not divide into %d equal stages; the first ones are longer",
-                       in->model->layers, l->pp * l->vp);
-}
-
-static void toml_gaps(struct tn_findings *f, const struct tn_export_in *in)
-{
-    const struct pl_layout *l = in->layout;
-
-    common_gaps(f, in);
     if (l->tp > 1 && !l->sp)
         tn_finding_add(f, "sp", "sequence parallelism is always on with tensor parallelism");
     if (l->etp > 1 && l->etp != l->tp)
         tn_finding_add(f, "etp", "expert_tensor_parallel_degree is 1 or tp");
 }
 
+/* What would not start is a rule below. */
 static void python_gaps(struct tn_findings *f, const struct tn_export_in *in)
 {
-    common_gaps(f, in);
-    if (in->layout->etp > 1)
-        tn_finding_add(f, "etp", "expert tensor parallelism was removed in April 2026");
+    static const char *const but[] = {"tp", "tied", NULL};
+
+    tn_gap_trainer(f, in, "torchtitan", but);
 }
 
 static int shard_degree(const struct pl_layout *l)
@@ -103,42 +95,48 @@ static int shard_degree(const struct pl_layout *l)
     return l->zero ? l->dp : 1;
 }
 
-/* Layers a stage as both forms take them: stages are then ceil(layers / this). */
+/* Layers a stage as both forms take them, stages being then ceil(layers / this); 0 where no number
+ * comes to as many stages as ours. */
 static int layers_per_stage(const struct tn_export_in *in)
 {
     int stages = in->layout->pp * in->layout->vp;
+    int per = (in->model->layers + stages - 1) / stages;
 
-    return (in->model->layers + stages - 1) / stages;
+    return (in->model->layers + per - 1) / per == stages ? per : 0;
 }
 
 /* ETP of the experts as the form has it: the later one has none. */
 static void rules(struct tn_findings *f, const struct tn_export_in *in, int etp)
 {
     const struct pl_layout *l = in->layout;
-    int per = layers_per_stage(in), stages = (in->model->layers + per - 1) / per;
 
     if ((shard_degree(l) * l->cp * l->tp) % (l->ep * etp))
         tn_finding_add(f, "ep", "dp_shard x cp x tp = %d is not a multiple of ep %d x etp %d%s",
                        shard_degree(l) * l->cp * l->tp, l->ep, etp,
                        l->zero ? "" : " (zero 0 has dp_shard 1)");
-    if (l->pp > 1 && stages != l->pp * l->vp)
-        tn_finding_add(f, "pp", "%d layers cut by %d make %d stages, not pp %d x vp %d",
-                       in->model->layers, per, stages, l->pp, l->vp);
     if (in->workload->global_batch % (l->micro_batch * l->dp))
         tn_finding_add(f, "micro_batch", "the global batch is not a multiple of micro-batch x dp");
+}
+
+static void toml_rules(struct tn_findings *f, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    rules(f, in, l->etp);
+    if (l->pp > 1 && !layers_per_stage(in))
+        tn_finding_add(f, "pp", "no number of layers a stage cuts %d of them into pp %d x vp %d",
+                       in->model->layers, l->pp, l->vp);
     if (in->workload->seq % ((int64_t)2 * l->tp * l->cp))
         tn_finding_add(f, "workload.seq", "%d tokens are not a multiple of 2 x tp %d x cp %d",
                        in->workload->seq, l->tp, l->cp);
 }
 
-static void toml_rules(struct tn_findings *f, const struct tn_export_in *in)
-{
-    rules(f, in, in->layout->etp);
-}
-
 static void python_rules(struct tn_findings *f, const struct tn_export_in *in)
 {
+    static const char *const only[] = {"tp", "tied", NULL};
+
     rules(f, in, 1);
+    tn_rule_trainer(f, in, "torchtitan", only);
 }
 
 static const char *schedule(const struct pl_layout *l)
@@ -223,10 +221,51 @@ static void set_training(struct str *out, const struct tn_export_in *in)
         out,
         "    training.num_tokens_per_train_step = %lld\n    training.max_context_length = %d\n",
         (long long)in->workload->global_batch * in->workload->seq, in->workload->seq);
-    str_addf(out, "    training.mixed_precision_param = \"%s\"\n",
+    str_addf(out, "    training.dtype = \"float32\"\n    training.mixed_precision_param = \"%s\"\n",
              l->precision == PL_FP32 ? "float32" : "bfloat16");
+    str_add(out, "    training.enable_cpu_offload = False\n");
     if (l->pp > 1 || l->ep > 1)
         str_add(out, "    training.disable_cuda_graphs = True\n");
+}
+
+/* Our own cut, module by module. */
+static void set_modules(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+    int last = l->pp * l->vp - 1;
+
+    str_add(out, "    parallelism.pipeline_parallel_layers_per_stage = None\n"
+                 "    parallelism.module_fqns_per_model_part = [\n");
+    for (int run = 0; run <= last; run++) {
+        int first, n = pl_stage_layers(l, in->model->layers, run % l->pp, run / l->pp, &first);
+
+        str_addf(out, "        [%s", run ? "" : "\"tok_embeddings\", ");
+        for (int i = 0; i < n; i++)
+            str_addf(out, "%s\"layers.%d\"", i ? ", " : "", first + i);
+        str_add(out, run == last ? ", \"norm\", \"lm_head\"],\n" : "],\n");
+    }
+    str_add(out, "    ]\n");
+}
+
+static void set_pipeline(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+    int per = layers_per_stage(in);
+
+    str_addf(out, "    parallelism.pipeline_parallel_schedule = \"%s\"\n", schedule(l));
+    str_add(out, "    parallelism.pipeline_parallel_schedule_csv = \"\"\n");
+    if (per)
+        str_addf(out,
+                 "    parallelism.module_fqns_per_model_part = None\n"
+                 "    parallelism.pipeline_parallel_layers_per_stage = %d\n",
+                 per);
+    else
+        set_modules(out, in);
+    str_addf(out,
+             "    parallelism.pipeline_parallel_first_stage_less_layers = 0\n"
+             "    parallelism.pipeline_parallel_last_stage_less_layers = 0\n"
+             "    parallelism.num_pp_microbatches = %d\n",
+             tn_microbatches(in));
 }
 
 static void set_parallelism(struct str *out, const struct tn_export_in *in)
@@ -249,43 +288,112 @@ static void set_parallelism(struct str *out, const struct tn_export_in *in)
              l->cp, l->ep);
     str_addf(out, "    parallelism.pipeline_parallel_degree = %d\n", l->pp);
     if (l->pp > 1)
-        str_addf(out,
-                 "    parallelism.pipeline_parallel_schedule = \"%s\"\n"
-                 "    parallelism.module_fqns_per_model_part = None\n"
-                 "    parallelism.pipeline_parallel_layers_per_stage = %d\n"
-                 "    parallelism.pipeline_parallel_first_stage_less_layers = 0\n"
-                 "    parallelism.pipeline_parallel_last_stage_less_layers = 0\n"
-                 "    parallelism.num_pp_microbatches = %d\n",
-                 schedule(l), layers_per_stage(in), tn_microbatches(in));
+        set_pipeline(out, in);
+}
+
+static void set_recompute(struct str *out, const struct pl_layout *l)
+{
+    const char *kind = l->recompute == PL_RECOMPUTE_FULL ? "FullAC" : "SelectiveAC";
+
+    if (l->recompute == PL_RECOMPUTE_NONE)
+        str_add(out, "    config.activation_checkpoint = None\n");
+    else
+        str_addf(out, "    config.activation_checkpoint = %s.Config()\n", kind);
+}
+
+/* A recipe's linear layers may be quantized already: its model is made anew, as the layout has it.
+ */
+static void set_precision(struct str *out, const struct pl_layout *l)
+{
+    bool fp8 = l->precision == PL_FP8;
+
+    if (fp8)
+        str_add(out, "    config.compile.enable = True\n"
+                     "    config.compile.components = [\"model\", \"loss\"]\n");
+    str_add(out, "    config.compile.enable_async_tensor_parallel = False\n");
+    str_addf(out, "    if %shas_quantization(config.model_spec.model):\n", fp8 ? "not " : "");
+    str_add(out, "        models = importlib.import_module(f\"torchtitan.models."
+                 "{config.model_spec.name}\")\n");
+    if (fp8)
+        str_add(out, "        fp8 = Float8LinearConverter.Config(filter_fqns=[\"lm_head\"], "
+                     "model_compile_enabled=True)\n");
+    str_addf(out, "        config.model_spec = models.model_registry(config.model_spec.flavor%s)\n",
+             fp8 ? ", converters=[fp8]" : "");
+}
+
+/* A shipped recipe of a model of these sizes, or "". */
+static const char *recipe(const struct pl_model *m)
+{
+    static const struct {
+        int layers, hidden, ffn, vocab, experts;
+        const char *name;
+    } known[] = {
+        {32, 4096, 14336, 128256, 0, "llama3:llama3_8b"},
+        {80, 8192, 28672, 128256, 0, "llama3:llama3_70b"},
+        {126, 16384, 53248, 128256, 0, "llama3:llama3_405b"},
+        {61, 7168, 18432, 129280, 256, "deepseek_v3:deepseek_v3_671b"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (m->layers == known[i].layers && m->hidden == known[i].hidden &&
+            m->ffn == known[i].ffn && m->vocab == known[i].vocab &&
+            m->moe.experts == known[i].experts)
+            return known[i].name;
+    return "";
+}
+
+static void write_imports(struct str *out, const struct pl_layout *l)
+{
+    str_add(out, "\nimport importlib\nimport os\n\n");
+    if (l->precision == PL_FP8)
+        str_add(out, "from torchtitan.components.quantization import Float8LinearConverter\n");
+    str_add(out, "from torchtitan.components.quantization.utils import has_quantization\n");
+    if (l->recompute != PL_RECOMPUTE_NONE)
+        str_addf(out, "from torchtitan.distributed.activation_checkpoint import %s\n",
+                 l->recompute == PL_RECOMPUTE_FULL ? "FullAC" : "SelectiveAC");
+    str_add(out, "from torchtitan.trainer import Trainer\n");
 }
 
 static void write_python(struct str *out, const struct tn_export_in *in,
                          const struct tn_findings *lost)
 {
-    const struct pl_layout *l = in->layout;
-    const char *ac = l->recompute == PL_RECOMPUTE_FULL        ? "FullAC"
-                     : l->recompute == PL_RECOMPUTE_SELECTIVE ? "SelectiveAC"
-                                                              : NULL;
-
     (void)lost;
-    str_add(out, "\nfrom torchtitan.trainer import Trainer\n");
-    if (ac)
-        str_addf(out, "from torchtitan.distributed.activation_checkpoint import %s\n", ac);
+    str_add(out, "#\n# PYTHONPATH=FOLDER_OF_THIS_FILE torchrun ... -m torchtitan.train --module "
+                 "NAME_OF_THIS_FILE --config partune_layout\n");
+    write_imports(out, in->layout);
+    str_addf(out,
+             "\n# module:function of a shipped recipe of the same model\n"
+             "RECIPE = os.environ.get(\"TORCHTITAN_RECIPE\", \"%s\")\n",
+             recipe(in->model));
     str_add(out, "\n\ndef with_partune_layout(config: Trainer.Config) -> Trainer.Config:\n"
                  "    \"\"\"Put this layout on CONFIG, a shipped recipe of the same model, "
                  "and return it.\"\"\"\n");
+    str_addf(out,
+             "    model = config.model_spec.model\n"
+             "    if (len(model.layers), model.dim) != (%d, %d):\n"
+             "        raise ValueError(f\"{RECIPE} has {len(model.layers)} layers of width "
+             "{model.dim}, the layout is for %d of %d\")\n",
+             in->model->layers, in->model->hidden, in->model->layers, in->model->hidden);
     set_training(out, in);
     set_parallelism(out, in);
-    if (ac)
-        str_addf(out, "    config.activation_checkpoint = %s.Config()\n", ac);
-    else
-        str_add(out, "    config.activation_checkpoint = None\n");
-    str_add(out, "    return config\n");
+    set_recompute(out, in->layout);
+    set_precision(out, in->layout);
+    str_add(
+        out,
+        "    return config\n\n\ndef partune_layout() -> Trainer.Config:\n"
+        "    \"\"\"The recipe with this layout.\"\"\"\n"
+        "    module, _, function = RECIPE.partition(\":\")\n    if not function:\n"
+        "        raise ValueError(\"set TORCHTITAN_RECIPE to module:function of a recipe of this "
+        "model, such as llama3:llama3_8b\")\n"
+        "    registry = importlib.import_module(f\"torchtitan.models.{module}"
+        ".config_registry\")\n"
+        "    return with_partune_layout(getattr(registry, function)())\n");
 }
 
 const struct tn_exporter tn_export_torchtitan = {
     .name = "torchtitan",
     .title = "torchtitan configuration function (Python)",
+    .words = "--module export --config partune_layout",
     .version = "torchtitan of August 2026 (b5bcd76c)",
     .media_type = "text/x-python; charset=utf-8",
     .extension = "py",

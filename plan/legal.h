@@ -1,0 +1,33 @@
+/* Private to plan/: what the rules of legality share. */
+#ifndef PLAN_LEGAL_H
+#define PLAN_LEGAL_H
+
+#include "plan/plan.h"
+
+/* One layout under judgement. */
+struct pl_check {
+    const struct pl_model *m;
+    const struct pl_cluster *c;
+    const struct pl_layout *l;
+    const struct pl_workload *w;
+    const struct pl_trainer *t;
+    struct pl_verdict *verdict; /* NULL: only the answer matters */
+    const char *rule;
+    bool broken;
+};
+
+/* The rule of K is broken; KEY is at fault first. */
+void pl_breaks(struct pl_check *k, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The rule trainer-supports: model features, then layout keys, each by its own name and the
+ * trainer's. */
+void pl_trainer_supports(struct pl_check *k);
+
+/* What of it depends on several keys at once, a function a trainer: pl_trainer.limits. */
+void pl_partune_limits(struct pl_check *k);
+void pl_megatron_limits(struct pl_check *k);
+void pl_torchtitan_limits(struct pl_check *k);
+void pl_deepspeed_limits(struct pl_check *k);
+
+#endif

@@ -1,0 +1,282 @@
+/*
+ * What a trainer can run of what our words can say: the rule trainer-supports.
+ *
+ * A trainer's space is what its own exporter writes without loss, so these are also the gaps of
+ * that exporter (tn_gap_trainer in tuner/export/table.c asks for them): a fact about a trainer
+ * stands here once. Single keys are columns of the table in trainer.c; what depends on several of
+ * them is a function of the trainer below. The sources are those that the exporters name.
+ */
+#include "plan/legal.h"
+
+#include <math.h>
+
+#include "base/base.h"
+
+static int micro_batches(const struct pl_check *k)
+{
+    int share = k->l->micro_batch * k->l->dp;
+
+    return share > 0 && k->w->global_batch % share == 0 ? k->w->global_batch / share : 0;
+}
+
+/* Sizes of a rank that the bundled trainer's kernels and messages have no room for. */
+static void bundled_limits(struct pl_check *k)
+{
+    const struct pl_model *m = k->m;
+    const struct pl_layout *l = k->l;
+    int64_t heads = (int64_t)m->heads + m->kv_heads;
+    const struct {
+        int64_t size;
+        int most;
+        const char *key;
+    } limit[] = {
+        {m->head_dim, PL_MAX_HEAD_DIM, "head_dim"},
+        {m->hidden, PL_MAX_HIDDEN, "hidden"},
+        {(m->vocab + l->tp - 1) / l->tp, PL_MAX_COLUMNS, "vocab"},
+        {heads / l->tp * m->head_dim, PL_MAX_COLUMNS, "heads"},
+        {m->ffn / l->tp, PL_MAX_FFN, "ffn"},
+        {m->moe.expert_ffn / l->etp, PL_MAX_FFN, "expert_ffn"},
+        {m->moe.shared_ffn / l->tp, PL_MAX_FFN, "shared_ffn"},
+        {m->moe.experts / l->ep, PL_MAX_EXPERTS, "experts"},
+        {l->vp, PL_MAX_CHUNKS, "vp"},
+        {l->threads, PL_MAX_THREADS, "threads"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(limit); i++)
+        if (limit[i].size > limit[i].most)
+            pl_breaks(k, limit[i].key, "trainer %s does not support %s > %d a rank, here %lld",
+                      k->t->name, limit[i].key, limit[i].most, (long long)limit[i].size);
+}
+
+void pl_partune_limits(struct pl_check *k)
+{
+    const struct pl_layout *l = k->l;
+
+    if (l->pp > 1 && l->schedule == PL_ZERO_BUBBLE && l->recompute == PL_RECOMPUTE_FULL)
+        pl_breaks(k, "recompute",
+                  "trainer partune does not support recompute full with schedule zero-bubble");
+    bundled_limits(k);
+}
+
+/* Megatron's flags come with conditions of their own. */
+void pl_megatron_limits(struct pl_check *k)
+{
+    const struct pl_layout *l = k->l;
+    const char *lacks = NULL;
+
+    if (k->m->positions == PL_ROPE && k->m->rope_theta != floor(k->m->rope_theta))
+        pl_breaks(k, "rope_theta",
+                  "trainer megatron does not support rope_theta %.10g: it takes a "
+                  "whole number",
+                  k->m->rope_theta);
+    if (l->overlap_p2p && l->vp == 1)
+        pl_breaks(
+            k, "overlap_p2p",
+            "trainer megatron does not support overlap_p2p 1 with vp 1: pipeline sends overlap "
+            "only when interleaved");
+    if (l->overlap_param_gather && !l->overlap_grad_reduce)
+        pl_breaks(k, "overlap_param_gather",
+                  "trainer megatron does not support overlap_param_gather 1 without "
+                  "overlap_grad_reduce 1");
+    if (l->pp > 1 && l->vp == 1)
+        lacks = "pp > 1 and vp 1";
+    else if (l->recompute == PL_RECOMPUTE_FULL)
+        lacks = "recompute full";
+    else if (l->precision == PL_FP32)
+        lacks = "precision fp32";
+    if (l->overlap_moe_a2a && lacks)
+        pl_breaks(k, "overlap_moe_a2a",
+                  "trainer megatron does not support overlap_moe_a2a 1 with %s", lacks);
+}
+
+/* Its mesh: dp_replicate x dp_shard x cp x tp, and dp_shard x cp x tp = efsdp x ep for experts.
+ * FSDP shards over dp_shard x cp, and experts over efsdp, whatever zero is called. */
+static void torchtitan_mesh(struct pl_check *k)
+{
+    const struct pl_layout *l = k->l;
+
+    if (!l->zero && l->cp > 1)
+        pl_breaks(k, "zero",
+                  "trainer torchtitan does not support zero 0 with cp %d: FSDP shards over cp",
+                  l->cp);
+    if (!l->zero && k->m->moe.experts && l->ep > 1 && l->ep != l->tp)
+        pl_breaks(k, "ep",
+                  "trainer torchtitan does not support ep %d with zero 0 and tp %d: unsharded "
+                  "experts spread over tp",
+                  l->ep, l->tp);
+}
+
+void pl_torchtitan_limits(struct pl_check *k)
+{
+    const struct pl_layout *l = k->l;
+    int64_t tokens = (int64_t)l->micro_batch * k->w->seq;
+    int parts = (l->sp ? l->tp : 1) * (l->cp > 1 ? 2 * l->cp : 1);
+
+    if (k->m->tied && l->pp > 1)
+        pl_breaks(k, "tied", "trainer torchtitan does not support tied true with pp %d", l->pp);
+    if (k->m->moe.experts && l->precision == PL_FP8)
+        pl_breaks(k, "precision", "trainer torchtitan does not support precision fp8 with experts");
+    if (tokens % parts)
+        pl_breaks(k, "tp",
+                  "trainer torchtitan does not support %lld tokens a micro-batch with tp %d and cp "
+                  "%d: they are no multiple of %d",
+                  (long long)tokens, l->tp, l->cp, parts);
+    /* torch.distributed.pipelining: one stage a rank asks for as many micro-batches as stages */
+    if (l->pp > 1 && l->vp == 1 && micro_batches(k) < l->pp)
+        pl_breaks(k, "micro_batch",
+                  "trainer torchtitan does not support %d micro-batches with pp %d: schedule %s "
+                  "needs as many as stages",
+                  micro_batches(k), l->pp, pl_layout_key_find("schedule")->names[l->schedule]);
+    torchtitan_mesh(k);
+}
+
+void pl_deepspeed_limits(struct pl_check *k)
+{
+    const struct pl_model *m = k->m;
+    const struct pl_layout *l = k->l;
+    bool known = m->mlp == PL_SWIGLU && m->norm == PL_RMSNORM && m->positions == PL_ROPE;
+
+    if (l->overlap_grad_reduce && l->zero == 0)
+        pl_breaks(k, "overlap_grad_reduce",
+                  "trainer deepspeed does not support overlap_grad_reduce 1 with zero 0");
+    if (l->overlap_param_gather && l->zero < 3)
+        pl_breaks(k, "overlap_param_gather",
+                  "trainer deepspeed does not support overlap_param_gather 1 with zero %d",
+                  l->zero);
+    if (l->zero == 3 && l->overlap_param_gather != l->overlap_grad_reduce)
+        pl_breaks(k, "overlap_param_gather",
+                  "trainer deepspeed does not support overlap_param_gather %d with "
+                  "overlap_grad_reduce %d: at zero 3 one switch is for both",
+                  l->overlap_param_gather, l->overlap_grad_reduce);
+    if (l->ep > 1 && !known)
+        pl_breaks(k, "ep",
+                  "trainer deepspeed does not support ep > 1 for a model of this shape: AutoEP "
+                  "knows swiglu, rmsnorm and rope");
+    if (l->tp > 1 && l->ep > 1 && l->zero == 3)
+        pl_breaks(k, "zero", "trainer deepspeed does not support zero 3 with tp %d and ep %d",
+                  l->tp, l->ep);
+}
+
+/* Experts that are not placed are split like every other matrix, placed ones are whole: there is no
+ * setting of its own for the experts' tensor parallelism. */
+static int experts_tp(const struct pl_layout *l)
+{
+    return l->ep == 1 ? l->tp : 1;
+}
+
+/* Does anything have replicas that reduce gradients or share a sharded state? */
+static bool replicated(const struct pl_layout *l, const struct pl_model *m)
+{
+    return (int64_t)l->dp * l->cp > 1 || (m->moe.experts && l->edp > 1);
+}
+
+/* What the trainer does by itself, and cannot be told to leave. */
+static void by_itself(struct pl_check *k)
+{
+    const struct pl_layout *l = k->l;
+    const struct pl_trainer *t = k->t;
+    bool overlaps = t->always_overlaps && replicated(l, k->m);
+
+    if (t->experts_follow_tp && k->m->moe.experts && l->etp != experts_tp(l))
+        pl_breaks(k, "etp",
+                  "trainer %s does not support etp %d with ep %d and tp %d: it is %d there",
+                  t->name, l->etp, l->ep, l->tp, experts_tp(l));
+    if (overlaps && !l->overlap_grad_reduce)
+        pl_breaks(k, "overlap_grad_reduce",
+                  "trainer %s does not support overlap_grad_reduce 0: FSDP always overlaps",
+                  t->name);
+    if (overlaps && l->zero >= 2 && !l->overlap_param_gather)
+        pl_breaks(k, "overlap_param_gather",
+                  "trainer %s does not support overlap_param_gather 0: FSDP always gathers ahead",
+                  t->name);
+    if (t->pair_overlaps && !l->overlap_p2p && l->vp > 1 && l->pp == 2)
+        pl_breaks(
+            k, "overlap_p2p",
+            "trainer %s does not support overlap_p2p 0 with pp 2 and vp %d: it always overlaps "
+            "there",
+            t->name, l->vp);
+}
+
+void pl_layout_settle(struct pl_layout *l, const struct pl_model *m, const struct pl_trainer *t)
+{
+    if (t->experts_follow_tp && m->moe.experts)
+        l->etp = experts_tp(l);
+    pl_layout_canonical(l, m);
+    if (t->always_overlaps) {
+        l->overlap_grad_reduce = replicated(l, m);
+        l->overlap_param_gather = l->overlap_grad_reduce && l->zero >= 2;
+    }
+    if (t->pair_overlaps && l->vp > 1 && l->pp == 2)
+        l->overlap_p2p = 1;
+}
+
+static void of_the_model(struct pl_check *k)
+{
+    const struct pl_model *m = k->m;
+    const struct pl_trainer *t = k->t;
+    const struct {
+        bool wanted, able;
+        const char *key, *what;
+    } need[] = {
+        {m->mlp == PL_GELU, t->gelu, "mlp", "gelu"},
+        {m->norm == PL_LAYERNORM, t->layernorm, "norm", "layernorm"},
+        {m->positions == PL_LEARNED, t->learned, "positions", "learned"},
+        {m->tied, t->tied, "tied", "true"},
+        {m->moe.experts && m->moe.capacity_factor > 0, t->capacity, "capacity_factor", "a number"},
+        {m->moe.experts && m->moe.shared_ffn > 0, t->shared_expert, "shared_ffn", "> 0"},
+        {m->moe.experts && m->moe.every > 1, t->moe_every, "every", "> 1"},
+        {m->moe.experts && m->moe.dense_layers > 0, t->dense_layers, "dense_layers", "> 0"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(need); i++)
+        if (need[i].wanted && !need[i].able)
+            pl_breaks(k, need[i].key, "trainer %s does not support %s %s", t->name, need[i].key,
+                      need[i].what);
+}
+
+static void of_the_layout(struct pl_check *k)
+{
+    const struct pl_layout *l = k->l;
+    const struct pl_trainer *t = k->t;
+    bool selective = l->recompute == PL_RECOMPUTE_SELECTIVE;
+    const struct {
+        bool wanted, able;
+        const char *key, *what;
+    } need[] = {
+        {l->sp, t->sp, "sp", "1"},
+        {l->cp > 1, t->cp, "cp", "> 1"},
+        {l->pp > 1, t->pp, "pp", "> 1"},
+        {l->pp > 1 && l->schedule == PL_INTERLEAVED, t->interleaved, "schedule", "interleaved"},
+        {l->pp > 1 && l->schedule == PL_GPIPE, t->gpipe, "schedule", "gpipe"},
+        {l->pp > 1 && l->schedule == PL_ZERO_BUBBLE, t->zero_bubble, "schedule", "zero-bubble"},
+        {l->etp > 1, t->etp, "etp", "> 1"},
+        {l->zero && l->zero < t->min_zero, false, "zero", "1: gradients are sharded, too"},
+        {l->zero_scope == PL_SCOPE_PLAIN, t->plain_scope, "zero_scope", "plain"},
+        {selective, t->selective, "recompute", "selective"},
+        {l->recompute == PL_RECOMPUTE_FULL, t->full, "recompute", "full"},
+        {l->overlap_grad_reduce, t->overlap_grad_reduce, "overlap_grad_reduce", "1"},
+        {l->overlap_param_gather, t->overlap_param_gather, "overlap_param_gather", "1"},
+        {l->overlap_p2p, t->overlap_p2p, "overlap_p2p", "1"},
+        {l->overlap_moe_a2a, t->overlap_moe_a2a, "overlap_moe_a2a", "1"},
+        {l->precision == PL_BF16, t->bf16, "precision", "bf16"},
+        {l->precision == PL_FP8, t->fp8, "precision", "fp8"},
+        {l->threads > 1, t->threads, "threads", "> 1"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(need); i++)
+        if (need[i].wanted && !need[i].able)
+            pl_breaks(k, need[i].key, "trainer %s does not support %s %s", t->name, need[i].key,
+                      need[i].what);
+    if (l->zero > t->max_zero)
+        pl_breaks(k, "zero", "zero %d: trainer %s supports zero 0 to %d", l->zero, t->name,
+                  t->max_zero);
+}
+
+void pl_trainer_supports(struct pl_check *k)
+{
+    of_the_model(k);
+    of_the_layout(k);
+    by_itself(k);
+    if (k->t->limits)
+        k->t->limits(k);
+}

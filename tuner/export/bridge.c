@@ -1,0 +1,295 @@
+/*
+ * Megatron-Bridge: a Python function that puts the layout on a recipe's configuration, and the
+ * program that trains with it.
+ *
+ * A recipe has settings of its own, and not every one can be said on a command line: its
+ * comm_overlap may be None, its sizes lie on the model or on the model's transformer. So every
+ * field of the layout is set on the configuration itself, what the layout does not use is reset (a
+ * pipeline layout, prediction of several tokens, overlap of tensor parallelism, CUDA graphs,
+ * offloading), and a field that the configuration does not have is an error.
+ */
+#include "tuner/export/internal.h"
+
+static void put(struct str *out, const char *owner)
+{
+    str_addf(out, "    put(config.%s,\n", owner);
+}
+
+static void put_end(struct str *out)
+{
+    str_add(out, "        )\n");
+}
+
+static void number(struct str *out, const char *name, int value)
+{
+    str_addf(out, "        %s=%d,\n", name, value);
+}
+
+static void flag(struct str *out, const char *name, bool value)
+{
+    str_addf(out, "        %s=%s,\n", name, value ? "True" : "False");
+}
+
+static void text(struct str *out, const char *name, const char *value)
+{
+    if (value)
+        str_addf(out, "        %s=\"%s\",\n", name, value);
+    else
+        str_addf(out, "        %s=None,\n", name);
+}
+
+/* The layers of every stage, where they do not divide. */
+static void stages(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+    int last = l->pp * l->vp - 1;
+
+    if (tn_megatron_even(in)) {
+        text(out, "pipeline_model_parallel_layout", NULL);
+        return;
+    }
+    str_add(out, "        pipeline_model_parallel_layout=[\n");
+    for (int run = 0; run <= last; run++) {
+        int first, n = pl_stage_layers(l, in->model->layers, run % l->pp, run / l->pp, &first);
+
+        str_addf(out, "            %s[\"decoder\"] * %d%s,\n", run ? "" : "[\"embedding\"] + ", n,
+                 run == last ? " + [\"loss\"]" : "");
+    }
+    str_add(out, "        ],\n");
+}
+
+static void write_parallel(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    number(out, "tensor_model_parallel_size", l->tp);
+    flag(out, "sequence_parallel", l->sp);
+    number(out, "context_parallel_size", l->cp);
+    number(out, "pipeline_model_parallel_size", l->pp);
+    if (l->vp > 1)
+        number(out, "virtual_pipeline_model_parallel_size", l->vp);
+    else
+        text(out, "virtual_pipeline_model_parallel_size", NULL);
+    stages(out, in);
+    text(out, "num_layers_in_first_pipeline_stage", NULL);
+    text(out, "num_layers_in_last_pipeline_stage", NULL);
+    flag(out, "account_for_embedding_in_pipeline_split", false);
+    flag(out, "account_for_loss_in_pipeline_split", false);
+    text(out, "microbatch_group_size_per_vp_stage", NULL);
+    str_addf(out, "        pipeline_dtype=%s,\n",
+             l->pp == 1                ? "None"
+             : l->precision == PL_FP32 ? "torch.float32"
+                                       : "torch.bfloat16");
+    number(out, "expert_model_parallel_size", l->ep);
+    number(out, "expert_tensor_parallel_size", l->etp);
+}
+
+static void write_recompute(struct str *out, const struct pl_layout *l)
+{
+    bool full = l->recompute == PL_RECOMPUTE_FULL,
+         selective = l->recompute == PL_RECOMPUTE_SELECTIVE;
+
+    text(out, "recompute_granularity", full ? "full" : selective ? "selective" : NULL);
+    text(out, "recompute_method", full ? "uniform" : NULL);
+    if (full)
+        number(out, "recompute_num_layers", 1);
+    else
+        text(out, "recompute_num_layers", NULL);
+    if (selective)
+        str_add(out, "        recompute_modules=[\"core_attn\"],\n");
+    else
+        text(out, "recompute_modules", NULL);
+}
+
+static void write_model(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    put(out, "model");
+    write_parallel(out, in);
+    number(out, "seq_length", in->workload->seq);
+    write_recompute(out, l);
+    flag(out, "overlap_p2p_comm", tn_megatron_overlaps_p2p(l));
+    flag(out, "batch_p2p_comm", l->pp > 1 && !tn_megatron_overlaps_p2p(l));
+    flag(out, "overlap_moe_expert_parallel_comm", tn_megatron_overlaps_experts(l));
+    flag(out, "delay_wgrad_compute", false);
+    flag(out, "tp_comm_overlap", false);
+    flag(out, "defer_embedding_wgrad_compute", false);
+    if (pl_model_is_moe(in->model)) {
+        text(out, "moe_token_dispatcher_type", "alltoall");
+        flag(out, "moe_grouped_gemm", l->precision != PL_FP32); /* its kernels know no fp32 */
+        flag(out, "moe_shared_expert_overlap", false);
+    }
+    if (l->zero >= 2) /* FSDP; else the recipe's own kernels decide */
+        flag(out, "gradient_accumulation_fusion", false);
+    flag(out, "init_model_with_meta_device", l->zero >= 2);
+    text(out, "mtp_num_layers", NULL);
+    text(out, "cuda_graph_impl", "none");
+    flag(out, "cpu_offloading", false);
+    flag(out, "fine_grained_activation_offloading", false);
+    put_end(out);
+}
+
+static void write_sharding(struct str *out, const struct pl_layout *l)
+{
+    bool fsdp = l->zero >= 2;
+
+    put(out, "ddp");
+    flag(out, "use_distributed_optimizer", l->zero > 0);
+    flag(out, "use_megatron_fsdp", fsdp);
+    text(out, "data_parallel_sharding_strategy",
+         !fsdp          ? "no_shard"
+         : l->zero == 2 ? "optim_grads"
+                        : "optim_grads_params");
+    number(out, "num_distributed_optimizer_instances", 1);
+    flag(out, "overlap_grad_reduce", l->overlap_grad_reduce);
+    flag(out, "overlap_param_gather", tn_megatron_gathers(l));
+    flag(out, "align_param_gather", l->vp > 1 && tn_megatron_gathers(l));
+    if (fsdp)
+        flag(out, "average_in_collective", false);
+    put_end(out);
+    str_addf(out,
+             "    put(config.optimizer, use_distributed_optimizer=%s, overlap_param_gather=%s,\n"
+             "        overlap_param_gather_with_optimizer_step=False, "
+             "optimizer_cpu_offload=False)\n",
+             l->zero ? "True" : "False", tn_megatron_gathers(l) ? "True" : "False");
+    str_addf(out, "    put(config.dist, use_megatron_fsdp=%s, use_torch_fsdp2=False)\n",
+             fsdp ? "True" : "False");
+    str_addf(out, "    put(config.checkpoint, ckpt_format=\"%s\")\n",
+             fsdp ? "fsdp_dtensor" : "torch_dist");
+}
+
+static void write_precision(struct str *out, const struct pl_layout *l)
+{
+    if (l->precision == PL_FP32)
+        str_add(out, "    mixed_precision = MixedPrecisionConfig(\n"
+                     "        params_dtype=torch.float32, pipeline_dtype=torch.float32)\n");
+    else
+        str_addf(out, "    mixed_precision = \"%s\"\n",
+                 l->precision == PL_FP8 ? "bf16_with_fp8_delayed_scaling_mixed" : "bf16_mixed");
+    str_add(out, "    put(config, mixed_precision=mixed_precision)\n");
+}
+
+/* A recipe's may be what the layout cannot run with. */
+static void write_environment(struct str *out, const struct tn_export_in *in)
+{
+    str_add(out, "    environment = dict(config.env_vars)\n");
+    if (tn_megatron_one_connection(in))
+        str_add(out, "    environment[\"CUDA_DEVICE_MAX_CONNECTIONS\"] = 1  # before Blackwell\n");
+    else if (in->layout->zero >= 2)
+        str_add(out, "    environment.pop(\"CUDA_DEVICE_MAX_CONNECTIONS\", None)\n");
+    str_add(out, "    put(config, env_vars=environment)\n");
+}
+
+static void write_function(struct str *out, const struct tn_export_in *in)
+{
+    const struct pl_layout *l = in->layout;
+
+    str_add(out, "\n\ndef put(config, **values):\n"
+                 "    \"\"\"Set fields of CONFIG or of its transformer: one that neither has is an "
+                 "error.\"\"\"\n"
+                 "    for name, value in values.items():\n"
+                 "        for owner in (config, getattr(config, \"transformer\", None)):\n"
+                 "            if owner is not None and name in {field.name for field in "
+                 "dataclasses.fields(owner)}:\n"
+                 "                setattr(owner, name, value)\n"
+                 "                break\n"
+                 "        else:\n"
+                 "            raise AttributeError(f\"{type(config).__name__} has no {name}: this "
+                 "file is for another version\")\n");
+    str_add(out, "\n\n# For a recipe of ");
+    tn_add_clean(out, in->model->name);
+    str_add(out, "\ndef with_partune_layout(config):\n    \"\"\"Put this layout on CONFIG, "
+                 "the ConfigContainer of a recipe, and return it.\"\"\"\n");
+    str_addf(
+        out,
+        "    sizes = (config.model.num_layers, config.model.hidden_size)\n"
+        "    if sizes != (%d, %d):\n"
+        "        raise ValueError(f\"the recipe has {sizes[0]} layers of width {sizes[1]}, the "
+        "layout is for %d of %d\")\n",
+        in->model->layers, in->model->hidden, in->model->layers, in->model->hidden);
+    str_add(out, "    put(config, comm_overlap=None)  # it would go over what is said below\n");
+    write_model(out, in);
+    str_addf(out, "    put(config.dataset, seq_length=%d)\n", in->workload->seq);
+    str_addf(out, "    put(config.train, micro_batch_size=%d, global_batch_size=%d)\n",
+             l->micro_batch, in->workload->global_batch);
+    write_sharding(out, l);
+    write_precision(out, l);
+    write_environment(out, in);
+    str_add(out, "    return config\n");
+}
+
+static void write_python(struct str *out, const struct tn_export_in *in,
+                         const struct tn_findings *lost)
+{
+    (void)lost;
+    str_add(
+        out,
+        "#\n# torchrun ... THIS_FILE RECIPE [KEY=VALUE ...]: train with the layout on RECIPE, a "
+        "function of\n# megatron.bridge.recipes; the KEY=VALUE are its overrides "
+        "(train.train_iters=50), the layout goes over them.\n\n"
+        "import dataclasses\nimport sys\n");
+    if (in->layout->pp > 1 || in->layout->precision == PL_FP32)
+        str_add(out, "\nimport torch\n");
+    if (in->layout->precision == PL_FP32)
+        str_add(out, "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig\n");
+    write_function(out, in);
+    str_add(out, "\n\nif __name__ == \"__main__\":\n"
+                 "    from megatron.bridge import recipes\n"
+                 "    from megatron.bridge.training.gpt_step import forward_step\n"
+                 "    from megatron.bridge.training.pretrain import pretrain\n"
+                 "    from megatron.bridge.training.utils.omegaconf_utils import "
+                 "process_config_with_overrides\n\n"
+                 "    if len(sys.argv) < 2:\n"
+                 "        sys.exit(\"which recipe? a function of megatron.bridge.recipes, such as "
+                 "llama3_8b_pretrain_config\")\n"
+                 "    recipe = getattr(recipes, sys.argv[1])()\n"
+                 "    recipe = process_config_with_overrides(recipe, cli_overrides=sys.argv[2:] or "
+                 "None)\n"
+                 "    pretrain(config=with_partune_layout(recipe), "
+                 "forward_step_func=forward_step)\n");
+}
+
+/* The model's own sizes are the recipe's. */
+static void gaps(struct tn_findings *f, const struct tn_export_in *in)
+{
+    static const char *const but[] = {"zero", "rope_theta", NULL};
+
+    tn_gap_trainer(f, in, "megatron", but);
+}
+
+static const char *const carries[] = {
+    "world",
+    "tp",
+    "sp",
+    "cp",
+    "pp",
+    "vp",
+    "ep",
+    "etp",
+    "dp",
+    "edp",
+    "zero",
+    "schedule",
+    "micro_batch",
+    "recompute",
+    "precision",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_p2p",
+    "overlap_moe_a2a",
+    NULL,
+};
+
+const struct tn_exporter tn_export_bridge = {
+    .name = "megatron-bridge",
+    .title = "Megatron-Bridge configuration function and program (Python)",
+    .version = "Megatron-Bridge of August 2026 (067f987d)",
+    .media_type = "text/x-python; charset=utf-8",
+    .extension = "py",
+    .comment = "#",
+    .carries = carries,
+    .gaps = gaps,
+    .rules = tn_megatron_rules,
+    .write = write_python,
+};
