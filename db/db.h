@@ -342,6 +342,8 @@ struct db_answer {
     int64_t status, created;
 };
 
+/* KEY begins with 16 characters that are the same for one caller: of each caller the newest 1,000
+ * answers are kept, and no more than 8 MiB of them. */
 int db_answer_put(struct db *w, const struct db_answer *an, struct err *e);
 int db_answer_get(struct db *db, struct arena *a, struct db_answer *ret, const char *key,
                   struct err *e);

@@ -64,7 +64,17 @@ static const struct db_column answer_columns[] = {
 
 int db_answer_put(struct db *w, const struct db_answer *an, struct err *e)
 {
-    return db_insert(w, "INSERT OR IGNORE", "answer", answer_columns, an, e);
+    int r = db_insert(w, "INSERT OR IGNORE", "answer", answer_columns, an, e);
+
+    if (r >= 0)
+        r = db_do(w, e,
+                  "DELETE FROM answer WHERE key IN (SELECT key FROM (SELECT key,"
+                  " row_number() OVER newest AS n, sum(length(body)) OVER newest AS bytes"
+                  " FROM answer WHERE key >= substr(?1, 1, 16) AND key < substr(?1, 1, 16) || 'x'"
+                  " WINDOW newest AS (ORDER BY created DESC, key))"
+                  " WHERE n > 1 AND (n > 1000 OR bytes > 8388608))",
+                  "s", an->key);
+    return r < 0 ? r : 0;
 }
 
 int db_answer_get(struct db *db, struct arena *a, struct db_answer *ret, const char *key,

@@ -101,7 +101,7 @@ int web_unhex(uint8_t *out, size_t n, const char *hex);
 /* ---- idem.c ------------------------------------------------------------------------------------
  */
 
-enum { WEB_IDEM_KEEP = 1024 };
+enum { WEB_IDEM_KEEP = 1024, WEB_IDEM_OWNER = 16 };
 
 struct web_idem;
 struct web_idem *web_idem_new(void);
@@ -125,6 +125,7 @@ struct web_conn {
     uint64_t peer;
     int64_t deadline_ms;
     int64_t since_ms; /* when the phase began */
+    size_t held;      /* bytes of an answer that is being taken */
     int patience_ms;
 };
 
@@ -161,6 +162,7 @@ struct web_server {
     struct web_request *deferred;
     uv_timer_t sweep, heartbeat;
     int nconns, nstreams, max_conns, idle_ms;
+    size_t held; /* bytes of answers that are being taken */
     int open_handles;
     struct web_work *work;
     int ntasks; /* web_offload() calls that are not done */
@@ -172,11 +174,15 @@ struct web_server {
 enum {
     WEB_PATIENCE_MS = 500,         /* of a head, a body or the silence before one */
     WEB_PATIENCE_ANSWER_MS = 1000, /* of an answer */
+    WEB_HELD_MAX = 64 << 20, /* bytes of answers that wait to be taken; from half of it on they
+                                      have the patience of scarce connections */
 };
 
 /* The client has MS for what comes now; 0: it is our turn. */
 void web_conn_phase(struct web_conn *c, int64_t ms, int patience_ms);
 bool web_scarce(const struct web_server *s); /* few connections are left */
+/* RQ's answer takes N bytes until it is taken: -EAGAIN, and nothing is counted, where too many do. */
+int web_hold(struct web_request *rq, size_t n);
 /* Go on with a suspended connection, soon. */
 void web_conn_resume(struct web_conn *c, struct MHD_Connection *mhd);
 

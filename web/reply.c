@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <zlib.h>
 
-enum { GZIP_FROM = 1400 }; /* below, the answer is one packet anyway */
+enum { SMALL = 8192, GZIP_FROM = 1400 }; /* below, the answer is one packet anyway */
 
 static const struct {
     int status;
@@ -117,13 +117,35 @@ static void answer(struct web_request *rq, int status, const char *type,
     web_request_answer(rq, status, owned_r);
 }
 
+static void *copy_of(const void *bytes, size_t n)
+{
+    void *p = mem_alloc(n + 1);
+
+    if (n)
+        memcpy(p, bytes, n);
+    return p;
+}
+
 /* The answer with BODY, which is allocated and taken. */
 static void send_owned(struct web_request *rq, int status, const char *type, void *owned_body,
                        size_t n)
 {
     size_t ngz;
-    unsigned char *gz = type && may_gzip(rq, type, n) ? gzip(owned_body, n, &ngz) : NULL;
+    unsigned char *gz;
     struct MHD_Response *r;
+
+    if (n > SMALL && web_hold(rq, n) < 0) {
+        static const char busy[] = "{\"title\":\"Service Unavailable\",\"status\":503,\"detail\":"
+                                   "\"too many answers wait to be taken\"}";
+
+        free(owned_body);
+        web_reply_header(rq, "Retry-After", "2");
+        n = sizeof(busy) - 1;
+        owned_body = copy_of(busy, n);
+        status = 503;
+        type = "application/problem+json";
+    }
+    gz = type && may_gzip(rq, type, n) ? gzip(owned_body, n, &ngz) : NULL;
 
     if (gz || n == 0) {
         free(owned_body);
@@ -135,15 +157,6 @@ static void send_owned(struct web_request *rq, int status, const char *type, voi
     r = MHD_create_response_from_buffer(n, owned_body,
                                         n ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
     answer(rq, status, type, r, n);
-}
-
-static void *copy_of(const void *bytes, size_t n)
-{
-    void *p = mem_alloc(n + 1);
-
-    if (n)
-        memcpy(p, bytes, n);
-    return p;
 }
 
 void web_etag(char etag[40], const char *text, size_t n)
@@ -205,8 +218,9 @@ static void keep_answer(struct web_request *rq, int status, const char *type, co
 {
     struct web_answer a = {status, rq->idem_hash, type, reply_header(rq, "Location"), body, n};
 
-    /* Only success is final: what was refused may be right a moment later. */
-    if (rq->idem_key && status / 100 == 2)
+    /* Only success is final: what was refused may be right a moment later. A question, which changes
+     * nothing, is answered anew: who may only ask cannot fill the store. */
+    if (rq->idem_key && status / 100 == 2 && rq->match.route->scope > WEB_READ)
         rq->server->idem.keep(rq->server->idem.ctx, rq->idem_key, &a);
 }
 

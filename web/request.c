@@ -333,7 +333,7 @@ static bool check_idempotency(struct web_request *rq)
     const char *key = web_request_header(rq, "Idempotency-Key");
     AUTO_STR mix = {0};
     uint8_t hash[32];
-    char *hex;
+    char *hex, owner[WEB_IDEM_OWNER + 1];
 
     if (!key || strcmp(rq->method, "POST"))
         return true;
@@ -345,6 +345,10 @@ static bool check_idempotency(struct web_request *rq)
     web_sha256(hash, mix.text, mix.len);
     hex = arena_alloc(&rq->arena, WEB_HASH_HEX);
     web_hex(hex, hash, sizeof(hash));
+    /* begins alike for one caller, whose answers are counted by it */
+    web_sha256(hash, rq->principal, strlen(rq->principal));
+    web_hex(owner, hash, WEB_IDEM_OWNER / 2);
+    memcpy(hex, owner, WEB_IDEM_OWNER);
     rq->idem_key = hex;
     return true;
 }

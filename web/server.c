@@ -100,6 +100,19 @@ void web_conn_phase(struct web_conn *c, int64_t ms, int patience_ms)
     c->patience_ms = patience_ms;
 }
 
+int web_hold(struct web_request *rq, size_t n)
+{
+    struct web_server *s = rq->server;
+
+    if (!rq->mhd) /* the reader has gone */
+        return 0;
+    if (s->held + n > WEB_HELD_MAX)
+        return -EAGAIN;
+    s->held += n;
+    rq->conn->held += n;
+    return 0;
+}
+
 bool web_scarce(const struct web_server *s)
 {
     return s->nconns > s->max_conns - s->max_conns / 8;
@@ -184,6 +197,8 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **slot,
     *slot = NULL;
     if (!rq)
         return;
+    rq->server->held -= rq->conn->held;
+    rq->conn->held = 0;
     web_conn_phase(rq->conn, rq->server->idle_ms, WEB_PATIENCE_MS);
     web_request_done(rq);
 }
@@ -207,7 +222,8 @@ static void on_sweep(uv_timer_t *t)
     web_work_sweep(s->work);
     for (struct web_conn *c = s->conns; c; c = c->next)
         if (c->deadline_ms &&
-            (now > c->deadline_ms || (scarce && now - c->since_ms > c->patience_ms)))
+            (now > c->deadline_ms || ((scarce || (c->held && s->held > WEB_HELD_MAX / 2)) &&
+                                      now - c->since_ms > c->patience_ms)))
             shutdown(c->fd, SHUT_RDWR);
     /* libmicrohttpd stops listening at its limit, and starts again only in its next run. */
     for (struct listener *l = s->listeners; l; l = l->next)

@@ -104,6 +104,10 @@ echo "# highest resident memory: $now kB, at most $most connections"
 padding=0
 grep -q libasan "/proc/$pid/maps" && padding=$((256 * 1024 + most * 96))
 ok "its memory stayed bounded" test "$now" -lt $((after + most * 24 + 16384 + padding))
+attack "10,000 large answers that nobody takes" "$(for i in 1 2 3 4 5 6 7 8; do printf 'GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n'; done)"
+large=$(memory VmHWM)
+echo "# highest resident memory: $large kB with large answers"
+ok "64 MiB of answers at most wait to be taken" test "$large" -lt $((now + 64 * 1024 + 16384 + padding))
 few() { [ "$(metric http_connections)" -lt 20 ]; }
 ok "the connections are gone" wait_for 60 few
 is "and it serves as before" "$(honest)" 4

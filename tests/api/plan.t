@@ -40,6 +40,9 @@ is "says that it is not" "$(field exact)" false
 ok "how far it came" test "$(field legal)" -gt 1000
 has "and lists layouts" "$(cat body)" '"tokens_per_s"'
 
+for i in 1 2; do post /v1/plan "{$llama,\"top\":$i}" -H 'Idempotency-Key: one' >status.$i; done
+is "a question is not kept for its Idempotency-Key" "$(cat status.1 status.2)" 200200
+
 # ---- one answer
 post /v1/plan "{$mixtral}" >/dev/null
 legal=$(field legal) fitting=$(field fitting)

@@ -604,7 +604,55 @@ static void a_full_disk_fails_the_write_and_nothing_else(void **state)
     close_store(&s);
 }
 
+static int64_t answers_of(struct store *s, char owner, int n)
+{
+    struct arena a = {0};
+    int64_t found = 0;
+
+    for (int i = 0; i < n; i++) {
+        AUTO_FREE char *key = mem_printf("%c%015d%048d", owner, 0, i);
+        struct db_answer row;
+
+        found += db_answer_get(s->db, &a, &row, key, NULL) == 0;
+    }
+    arena_done(&a);
+    return found;
+}
+
+static void put_answers(struct store *s, char owner, int n, const char *body)
+{
+    struct err e = {0};
+
+    for (int i = 0; i < n; i++) {
+        AUTO_FREE char *key = mem_printf("%c%015d%048d", owner, 0, i);
+        struct db_answer row = {
+            .key = key, .hash = "h", .type = "t", .body = body, .status = 201, .created = i};
+
+        if (db_answer_put(s->db, &row, &e) < 0)
+            fail_msg("%s", e.text);
+    }
+}
+
+static void answers_of_a_caller_are_bounded(void **state)
+{
+    AUTO_FREE char *large = mem_alloc((1 << 20) + 1);
+    struct store s;
+
+    (void)state;
+    memset(large, ' ', 1 << 20);
+    open_store(&s, "answers");
+    put_answers(&s, 'a', 3, "{}");
+    put_answers(&s, 'b', 1100, "{}");
+    assert_int_equal(answers_of(&s, 'b', 100), 0); /* the oldest went */
+    assert_int_equal(answers_of(&s, 'b', 1100), 1000);
+    put_answers(&s, 'c', 20, large);
+    assert_int_equal(answers_of(&s, 'c', 20), 8);
+    assert_int_equal(answers_of(&s, 'a', 3), 3); /* whoever else fills his share */
+    close_store(&s);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(answers_of_a_caller_are_bounded),
     cmocka_unit_test(a_new_database_has_the_latest_schema),
     cmocka_unit_test(a_database_of_the_future_is_refused),
     cmocka_unit_test(a_damaged_database_is_refused),
