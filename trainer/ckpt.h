@@ -84,6 +84,9 @@ extern const struct tr_team tr_team_alone;
  * all have done, before any of them goes on. Collective. */
 int tr_together(const struct tr_team *team, int r, struct err *e);
 bool tr_lead(const struct tr_team *team); /* rank 0, which does what only one may do */
+/* For a rank whose view of the files is not rank 0's: E, which says what it found, becomes -ESTALE
+ * and names the rank, its host and WHAT of rank 0 it does not see. Returns the code. */
+int tr_elsewhere(const struct tr_team *team, const char *what, struct err *e);
 
 /* The state of a run besides its tensors. */
 struct tr_ckpt_state {

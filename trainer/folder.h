@@ -7,10 +7,6 @@
 
 #include "trainer/archive.h"
 
-/* For a rank whose view of the files is not rank 0's: E, which says what it found, becomes -ESTALE
- * and names the rank, its host and WHAT of rank 0 it does not see. Returns the code. */
-int tr_elsewhere(const struct tr_team *team, const char *what, struct err *e);
-
 /* -ESTALE unless FOLDER is one and the same folder on all ranks: rank 0 makes a file in it, and all
  * look for that. Collective. */
 int tr_folder_same(const char *folder, const struct tr_team *team, struct err *e);

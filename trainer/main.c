@@ -1,4 +1,4 @@
-/* partune-train: options, launch, exit code. Everything is checked before MPI starts work. */
+/* partune-train: options, launch, exit code. Everything is checked before the first step. */
 #include "base/base.h"
 #include "trainer/calibrate.h"
 #include "trainer/config.h"
@@ -6,6 +6,7 @@
 #include "trainer/fail.h"
 #include "trainer/leave.h"
 #include "trainer/run.h"
+#include "trainer/start.h"
 
 #include <errno.h>
 #include <mpi.h>
@@ -18,6 +19,8 @@ static enum tr_error class_of_exit(int code)
         return TR_ERROR_ILLEGAL;
     case TR_EXIT_DATA:
         return TR_ERROR_DATA;
+    case TR_EXIT_OOM:
+        return TR_ERROR_OOM;
     default:
         return TR_ERROR_IO;
     }
@@ -39,26 +42,40 @@ static int refuse(const struct tr_launch *at, const char *path, int code, const 
     return code;
 }
 
-static int refuse_memory(const struct tr_launch *at, const struct tr_config *c, int rank,
-                         enum pl_mem_class cls, double asked, const char *text)
+/* Why memory does not suffice, in all detail: known where this very rank found it. */
+struct shortage {
+    int rank; /* the first one that does not fit */
+    enum pl_mem_class cls;
+    double asked;
+};
+
+static int refuse_memory(const struct tr_launch *at, const struct tr_config *c,
+                         const struct shortage *s, const char *text)
 {
     struct tr_events *ev = NULL;
     struct err e = {0};
 
     if (at->rank != 0)
         return TR_EXIT_OOM;
-    fprintf(stderr, "partune-train: rank %d: oom: %s\n", rank, text);
+    fprintf(stderr, "partune-train: rank %d: oom: %s\n", s->rank, text);
     if (c->events && tr_events_open(&ev, c->events, NULL, &e) == 0)
-        tr_event_oom(ev, rank, cls, asked, (double)c->device_memory, text);
+        tr_event_oom(ev, s->rank, s->cls, s->asked, (double)c->device_memory, text);
     tr_events_free(ev);
     return TR_EXIT_OOM;
+}
+
+static void start_mpi(void)
+{
+    int provided;
+
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 }
 
 static int check_launch(const struct tr_config *c, struct err *e)
 {
     int provided, size;
 
-    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    MPI_Query_thread(&provided);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (provided < MPI_THREAD_FUNNELED)
         return err_set(e, -ENOSYS, "this MPI does not allow threads beside the one that calls it");
@@ -68,14 +85,11 @@ static int check_launch(const struct tr_config *c, struct err *e)
     return 0;
 }
 
-static int train(const struct tr_config *c, const struct tr_launch *at)
+static int train(const struct tr_config *c, const struct tr_launch *at, struct tr_events *ev)
 {
-    struct tr_events *ev = NULL;
     struct err e = {0};
     int code;
 
-    if (at->rank == 0 && tr_events_open(&ev, c->events, c->quiet ? NULL : stdout, &e) < 0)
-        return refuse(at, NULL, TR_EXIT_IO, e.text);
     tr_fail_setup(ev, c->events, at->rank);
     tr_calibrate_use(c->data_dir);
     if (check_launch(c, &e) < 0)
@@ -91,9 +105,9 @@ static int train(const struct tr_config *c, const struct tr_launch *at)
 static int calibrate(const struct tr_config *c, const struct tr_launch *at)
 {
     struct err e = {0};
-    int provided, code;
+    int code;
 
-    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    start_mpi();
     code = tr_calibrate(c, &e);
     if (code && at->rank == 0)
         fprintf(stderr, "partune-train: %s\n", e.text);
@@ -101,25 +115,58 @@ static int calibrate(const struct tr_config *c, const struct tr_launch *at)
     return code;
 }
 
+/* What this rank would leave with: memory and the event file. */
+static int prepare(const struct tr_config *c, const struct tr_launch *at, struct shortage *s,
+                   struct tr_events **ret, struct err *e)
+{
+    if (tr_run_check_memory(c, &s->rank, &s->cls, &s->asked, e) < 0)
+        return TR_EXIT_OOM;
+    if (at->rank == 0 && tr_events_open(ret, c->events, c->quiet ? NULL : stdout, e) < 0)
+        return TR_EXIT_IO;
+    return 0;
+}
+
+/* MINE is what this rank would leave with; the code that all leave with, 0 to train. A rank alone
+ * needs no MPI for that. */
+static int begin(const struct tr_config *c, const struct tr_launch *at, int mine, struct err *e)
+{
+    int code = mine;
+
+    if (at->size > 1 || mine == 0)
+        start_mpi();
+    if (at->size > 1)
+        code = tr_start_together(mine, e);
+    if (at->size > 1 && code == 0)
+        code = tr_start_same(c, e);
+    if (at->size > 1 && code)
+        MPI_Finalize();
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     AUTO(tr_config) *c = NULL;
     AUTO_FREE char *events = NULL;
+    struct tr_events *ev = NULL;
     struct tr_launch at;
-    enum pl_mem_class cls;
+    struct shortage shortage;
     struct err e = {0};
-    double asked;
-    int code = 0, rank;
+    int mine = 0, code;
 
     log_setup("partune-train", LOG_WARN);
     tr_launch_from_env(&at);
-    if (tr_config_load(&c, &code, &events, argc, argv, &at, &e) < 0)
-        return refuse(&at, events, code, e.text);
-    if (c->mode == TR_MODE_HELP)
-        return TR_EXIT_OK;
-    if (c->mode == TR_MODE_CALIBRATE)
-        return calibrate(c, &at);
-    if (tr_run_check_memory(c, &rank, &cls, &asked, &e) < 0)
-        return refuse_memory(&at, c, rank, cls, asked, e.text);
-    return train(c, &at);
+    if (tr_config_load(&c, &mine, &events, argc, argv, &at, &e) == 0) {
+        if (c->mode == TR_MODE_HELP)
+            return TR_EXIT_OK;
+        if (c->mode == TR_MODE_CALIBRATE)
+            return calibrate(c, &at);
+        mine = prepare(c, &at, &shortage, &ev, &e);
+    }
+    code = begin(c, &at, mine, &e);
+    if (code == 0)
+        return train(c, &at, ev);
+    tr_events_free(ev);
+    if (mine == TR_EXIT_OOM && code == mine)
+        return refuse_memory(&at, c, &shortage, e.text);
+    return refuse(&at, c ? c->events : events, code, e.text);
 }

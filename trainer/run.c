@@ -7,51 +7,21 @@
  */
 #include "base/base.h"
 #include "trainer/run.h"
+#include "trainer/run_state.h"
 
-#include "trainer/ckpt.h"
 #include "trainer/fail.h"
 #include "trainer/hello.h"
-#include "trainer/measure.h"
 #include "trainer/parts.h"
-#include "trainer/resumed.h"
 #include "trainer/step.h"
 #include "trainer/stop.h"
 #include "trainer/team.h"
 #include "trainer/timeline.h"
-#include "trainer/tokens.h"
-#include "trainer/watch.h"
 
 #include <errno.h>
 #include <math.h>
 #include <unistd.h>
 
-enum { TIMES = 2 + TR_PHASES, MEASURED_MAX = 1 << 16, SPANS_MAX = 1 << 16 };
-
-struct run {
-    const struct tr_config *c;
-    struct tr_events *events;
-    struct tr_rank r;
-    struct tr_watch *watch; /* rank 0 */
-    struct tr_tokens *tokens;
-    uint64_t samples; /* consumed: the data position, which survives a resume under another batch */
-    struct tr_optim optim;
-    struct tr_part *part;
-    size_t nparts;
-    struct tr_team team;
-    struct tr_claim *claim; /* rank 0: of the folder of checkpoints */
-    struct tr_measure measure;
-    int step; /* done */
-    int measured_from;
-    uint64_t start_ns, begun_ns; /* of the run, of the step */
-    double *times;               /* (world, TIMES) */
-    double *busy, *sorted;       /* (world) of the last step: by rank, and for the median */
-    struct tr_clock noted;       /* what the timeline shows, until it is written */
-    uint64_t noted_ns;
-    int noted_step;
-    double loss_first, loss_last;
-    double resident0, longest_s; /* resident memory at the start; the longest step */
-    const char *ended;           /* why it stopped, NULL while it goes on */
-};
+enum { MEASURED_MAX = 1 << 16, SPANS_MAX = 1 << 16 };
 
 static double resident_bytes(void)
 {
@@ -85,29 +55,6 @@ int tr_run_check_memory(const struct tr_config *c, int *ret_rank, enum pl_mem_cl
 
 /* ---- start ---- */
 
-/* A failure to write: never the data's, whatever its errno says of a path. */
-static int writing(int code)
-{
-    return code < 0 && code != -ENOMEM && code != -ECANCELED ? -EIO : code;
-}
-
-/* What cannot be written at the end should be known before the training. */
-static void require_room(struct run *u)
-{
-    const struct tr_config *c = u->c;
-    AUTO_FREE char *warning = NULL;
-    struct err e = {0};
-
-    if (c->checkpoint.dir)
-        tr_require_all(&u->team,
-                       writing(tr_ckpt_open(&u->claim, &warning, c->checkpoint.dir, &u->team, &e)),
-                       &e);
-    if (c->save_hf)
-        tr_require_all(&u->team, writing(tr_hf_open(c->save_hf, &u->team, &e)), &e);
-    if (warning)
-        tr_event_warning(u->events, "no-lock", warning);
-}
-
 static void rank_init(struct run *u)
 {
     const struct tr_config *c = u->c;
@@ -126,6 +73,22 @@ static void rank_init(struct run *u)
     tr_measure_init(&u->measure, c->mode == TR_MODE_TRIAL ? c->trial.max_steps : MEASURED_MAX);
 }
 
+/* The order of samples depends on how many there are, and whether there is a validation too. */
+static int same_tokens(const struct run *u, struct err *e)
+{
+    uint64_t n[TR_SPLITS], first[TR_SPLITS];
+    int r = 0;
+
+    for (int i = 0; i < TR_SPLITS; i++)
+        n[i] = first[i] = tr_tokens_samples(u->tokens, i);
+    u->team.share(u->team.ctx, first, sizeof(first));
+    if (memcmp(n, first, sizeof(n)) != 0) {
+        err_set(e, -ESTALE, "%s has other samples here", u->c->data);
+        r = tr_elsewhere(&u->team, "the data set", e);
+    }
+    return tr_together(&u->team, r, e);
+}
+
 static void tokens_open(struct run *u)
 {
     const struct tr_config *c = u->c;
@@ -134,63 +97,7 @@ static void tokens_open(struct run *u)
                            (uint64_t)c->train.seed, &e);
 
     tr_require_all(&u->team, tr_together(&u->team, r, &e), &e);
-}
-
-static struct tr_ckpt_what what(const struct run *u)
-{
-    return (struct tr_ckpt_what){
-        .model = &u->c->model, .part = u->part, .count = u->nparts, .state = true};
-}
-
-/* Where the run goes on. */
-static void resumed(struct run *u, const struct tr_ckpt_state *s, const char *path)
-{
-    u->step = s->step;
-    u->samples = s->samples;
-    tr_resumed(u->events, u->c, s, path, &u->optim);
-}
-
-static void load_checkpoint(struct run *u, const char *path)
-{
-    struct tr_ckpt_state s;
-    struct tr_ckpt_what w = what(u);
-    struct err e = {0};
-
-    tr_require_all(&u->team, tr_ckpt_load(&s, path, &w, &u->team, &e), &e);
-    resumed(u, &s, path);
-}
-
-/* From the newest whole one; a fresh start where there has never been one. */
-static void resume(struct run *u)
-{
-    struct tr_ckpt_state s;
-    struct tr_ckpt_what w = what(u);
-    struct err e = {0};
-    AUTO_FREE char *path = NULL, *aside = NULL;
-    int r = tr_ckpt_resume(&s, &path, &aside, u->c->checkpoint.dir, &w, &u->team, &e);
-
-    if (r == -ENOENT)
-        return;
-    tr_require_all(&u->team, r, &e);
-    if (aside)
-        tr_event_warning(u->events, "damaged-checkpoint", aside);
-    resumed(u, &s, path);
-}
-
-/* Weights from a checkpoint, a folder or the seed. */
-static void weights_init(struct run *u)
-{
-    const struct tr_config *c = u->c;
-    struct tr_ckpt_what w = what(u);
-    struct err e = {0};
-
-    tr_params_init(&u->r.params, &c->model, (uint64_t)c->train.seed);
-    if (c->checkpoint.load)
-        load_checkpoint(u, c->checkpoint.load);
-    else if (c->checkpoint.resume && c->checkpoint.dir)
-        resume(u);
-    if (u->step == 0 && c->init) /* the masters, too, in their own precision */
-        tr_require_all(&u->team, tr_hf_load(c->init, &w, &u->team, &e), &e);
+    tr_require_all(&u->team, same_tokens(u, &e), &e);
 }
 
 static void worst_planned(const struct run *u, struct pl_memory *ret)
@@ -226,8 +133,6 @@ static void optim_init(struct run *u)
 
 /* A step that takes this much longer than the longest so far is not a step any more. */
 enum { STEP_TIMES = 3, STEP_S = 5 };
-/* What a slow file system does in a second, for a checkpoint to be worth waiting for. */
-enum { SAVE_S = 10, SAVE_BYTES_S = 100000000 };
 
 static void late(void)
 {
@@ -241,17 +146,6 @@ static void at_step(struct run *u)
 {
     tr_fail_step(u->step);
     tr_stop_finish(STEP_S + STEP_TIMES * u->longest_s);
-}
-
-/* A save begins, of this rank's BYTES or so by every rank. */
-static void at_save(const struct run *u)
-{
-    double bytes = 0;
-
-    for (size_t i = 0; i < u->nparts; i++)
-        if (u->part[i].save)
-            bytes += 4.0 * (double)u->part[i].count;
-    tr_stop_finish(SAVE_S + bytes * u->c->layout.world / SAVE_BYTES_S);
 }
 
 /* ---- one step ---- */
@@ -421,32 +315,6 @@ static bool one_step(struct run *u)
 
 /* ---- what happens between steps ---- */
 
-static void save(struct run *u)
-{
-    const struct tr_config *c = u->c;
-    struct tr_ckpt_what w = what(u);
-    struct tr_ckpt_state s = {.step = u->step,
-                              .seed = c->train.seed,
-                              .loss = u->loss_last,
-                              .samples = u->samples,
-                              .lr_decay_steps = u->optim.decay_steps};
-    AUTO_FREE char *path = NULL;
-    double bytes = 0;
-    uint64_t t = clock_mono_ns();
-    struct err e = {0};
-
-    tr_optim_settle(&u->r);
-    at_save(u);
-    memcpy(s.data, c->workload.data, sizeof(s.data) - 1);
-    tr_require_all(&u->team,
-                   writing(tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w,
-                                        &s, &u->team, &e)),
-                   &e);
-    tr_event_checkpoint(u->events, u->step, path, bytes, (double)(clock_mono_ns() - t) * 1e-6);
-    tr_watch_checkpoint(u->watch, u->step);
-    at_step(u);
-}
-
 static bool asked_anywhere(struct run *u)
 {
     double asked = tr_stop_asked();
@@ -556,7 +424,8 @@ static bool between(struct run *u)
     }
     if (c->checkpoint.dir &&
         (last || (c->checkpoint.every && u->step % c->checkpoint.every == 0))) {
-        save(u);
+        tr_run_save(u);
+        at_step(u);
         begin(u);
     }
     return false;
@@ -622,19 +491,16 @@ static void summarize(struct run *u)
 static int finish(struct run *u, bool stopped)
 {
     const struct tr_config *c = u->c;
-    struct tr_ckpt_what w = what(u);
-    struct err e = {0};
 
     if (stopped) {
         if (c->checkpoint.dir && u->step > 0)
-            save(u);
+            tr_run_save(u);
         tr_event_stopped(u->events, u->step, "signal");
         return TR_EXIT_STOPPED;
     }
+    tr_run_save_hf(u);
     tr_optim_settle(&u->r);
-    at_save(u);
-    if (c->save_hf)
-        tr_require_all(&u->team, writing(tr_hf_save(c->save_hf, TR_F32, &w, &u->team, &e)), &e);
+    at_step(u);
     summarize(u);
     return TR_EXIT_OK;
 }
@@ -653,12 +519,12 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
             tr_fail(TR_ERROR_IO, e.text);
     }
     rank_init(&u);
-    require_room(&u);
+    tr_run_room(&u);
     tokens_open(&u);
     optim_init(&u);
     say_hello(&u);
     check_validation(&u);
-    weights_init(&u);
+    tr_run_weights(&u);
     at_step(&u);
     u.measured_from = u.step + c->trial.warmup_steps;
     if (c->mode == TR_MODE_TRAIN && u.step >= c->train.steps)

@@ -1,0 +1,56 @@
+/*
+ * The state of a run, for run.c and run_files.c only.
+ */
+#ifndef TRAINER_RUN_STATE_H
+#define TRAINER_RUN_STATE_H
+
+#include "trainer/ckpt.h"
+#include "trainer/config.h"
+#include "trainer/events.h"
+#include "trainer/measure.h"
+#include "trainer/optim.h"
+#include "trainer/rank.h"
+#include "trainer/tokens.h"
+#include "trainer/watch.h"
+
+enum { TIMES = 2 + TR_PHASES }; /* of a rank in a step: of the step, busy, by phase */
+
+struct run {
+    const struct tr_config *c;
+    struct tr_events *events;
+    struct tr_rank r;
+    struct tr_watch *watch; /* rank 0 */
+    struct tr_tokens *tokens;
+    uint64_t samples; /* consumed: the data position, which survives a resume under another batch */
+    struct tr_optim optim;
+    struct tr_part *part;
+    size_t nparts;
+    struct tr_team team;
+    struct tr_claim *claim; /* rank 0: of the folder of checkpoints */
+    struct tr_measure measure;
+    int step; /* done */
+    int measured_from;
+    uint64_t start_ns, begun_ns; /* of the run, of the step */
+    double *times;               /* (world, TIMES) */
+    double *busy, *sorted;       /* (world) of the last step: by rank, and for the median */
+    struct tr_clock noted;       /* what the timeline shows, until it is written */
+    uint64_t noted_ns;
+    int noted_step;
+    double loss_first, loss_last;
+    double resident0, longest_s; /* resident memory at the start; the longest step */
+    const char *ended;           /* why it stopped, NULL while it goes on */
+};
+
+/* What cannot be written at the end should be known before the training. */
+void tr_run_room(struct run *u);
+
+/* Weights from a checkpoint, a folder or the seed, and with a checkpoint its step and position. */
+void tr_run_weights(struct run *u);
+
+/* Write a checkpoint of the step that is done. */
+void tr_run_save(struct run *u);
+
+/* --save-hf, if it was asked for. */
+void tr_run_save_hf(struct run *u);
+
+#endif
