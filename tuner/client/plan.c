@@ -169,11 +169,11 @@ static void campaign_to_plan(json_t *body)
 static void print_left_out(const struct cl *c, double equivalents)
 {
     if (!c->args.unfold)
-        puts("variants differ in sp, zero_scope and overlap flags; --unfold lists each");
+        puts("variants differ in sp, zero_scope and overlap flags\n(--unfold lists each)");
     if (equivalents > 0)
-        printf(
-            "%.0f equivalent layouts are left out: the same seconds and memory as a listed one\n",
-            equivalents);
+        printf("%.0f equivalent layouts are left out\n(the same seconds and memory as one that is "
+               "listed)\n",
+               equivalents);
 }
 
 int cl_plan(struct cl *c)
