@@ -75,13 +75,15 @@ static int parse_span(int *ret, const json_t *v, struct err *e)
 
 static int parse_link(struct pl_link *k, const json_t *v, struct err *e)
 {
-    static const char *const keys[] = {"span", "gbs", "share", "latency_us", "kind", NULL};
+    static const char *const keys[] = {"span",       "gbs",  "share", "per_pair",
+                                       "latency_us", "kind", NULL};
     int r;
 
     k->latency_us = 10;
     if ((r = jx_keys(v, keys, e)) < 0 || (r = parse_span(&k->span, v, e)) < 0 ||
         (r = jx_need(v, "gbs", e)) < 0 || (r = jx_get_f64(&k->gbs, v, "gbs", 1e-4, 1e5, e)) < 0 ||
         (r = jx_get_f64(&k->share, v, "share", 0, 1, e)) < 0 ||
+        (r = jx_get_bool(&k->per_pair, v, "per_pair", e)) < 0 ||
         (r = jx_get_f64(&k->latency_us, v, "latency_us", 0, 1e6, e)) < 0 ||
         (r = jx_copy_str(k->kind, sizeof(k->kind), v, "kind", e)) < 0)
         return r;
@@ -283,6 +285,8 @@ json_t *pl_cluster_json(const struct pl_cluster *c)
 
         if (k->share > 0)
             json_object_set_new(one, "share", json_real(k->share));
+        if (k->per_pair)
+            json_object_set_new(one, "per_pair", json_true());
         if (k->kind[0])
             json_object_set_new(one, "kind", json_string(k->kind));
         json_array_append_new(links, one);

@@ -5,8 +5,11 @@
  * scatter, twice that for an all-reduce, in as many steps as it has members. Where the group has
  * several members on each node, a ring runs through each of their network interfaces: the node's
  * traffic is shared by all of them, so that a group with r members a node sees r interfaces (and 8
- * / r such groups share the node's 8). An all-reduce over many nodes runs as a tree, whose latency
- * grows with the logarithm (NCCL 2.4); gathers and scatters have no tree and pay each step.
+ * / r such groups share the node's 8). Where every pair of devices has a link of its own
+ * (per_pair), members exchange with all others at once: an all-to-all by definition, gathers and
+ * reductions because each member can fetch every other's part itself. An all-reduce over many
+ * nodes runs as a tree, whose latency grows with the logarithm (NCCL 2.4); gathers and scatters
+ * have no tree and pay each step.
  */
 #include "plan/cost.h"
 
@@ -39,7 +42,8 @@ void pl_group_of(struct pl_group *ret, const struct pl_constants *k, const struc
     ret->per_node = inside < size ? inside : size;
     near = pl_cluster_link(c, ret->per_node, ret->per_node > 1 ? stride : 1);
     far = pl_cluster_link(c, size, stride);
-    ret->near_bps = near->gbs * 1e9 * share_of(near, r, k->near);
+    ret->pairs = near->per_pair && ret->per_node > 1 ? ret->per_node - 1 : 1;
+    ret->near_bps = near->gbs * 1e9 * share_of(near, r, k->near) * ret->pairs;
     ret->far_bps = far->gbs * 1e9 * share_of(far, r, k->far) * ret->per_node;
     if (ret->per_node == size)
         ret->far_bps = ret->near_bps;
@@ -99,7 +103,7 @@ double pl_all_to_all_s(const struct pl_group *g, double bytes)
 
 double pl_send_s(const struct pl_group *g, double bytes)
 {
-    double own = g->per_node == g->size ? g->near_bps : g->far_bps / g->per_node;
+    double own = g->per_node == g->size ? g->near_bps / g->pairs : g->far_bps / g->per_node;
 
     return g->size <= 1 ? 0 : g->start_s + g->far_s + bytes / own;
 }

@@ -34,6 +34,7 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *k, const struc
 /* A group of SIZE ranks STRIDE apart, with what its members see of the links. */
 struct pl_group {
     int size, per_node; /* members; members that share a node */
+    int pairs;          /* links that one rank uses inside a node at once: 1, or all its pairs */
     double near_bps,
         far_bps; /* bytes/s of one rank inside a node; of all members of a node to others */
     double near_s, far_s; /* latency of a hop */

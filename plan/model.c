@@ -276,3 +276,10 @@ double pl_model_flops_per_token(const struct pl_model *m, int seq)
 
     return 3 * forward;
 }
+
+double pl_model_hardware_flops_per_token(const struct pl_model *m, int seq)
+{
+    double model = pl_model_flops_per_token(m, seq), head = 2.0 * m->hidden * m->vocab;
+
+    return model + (model / 3 - head);
+}

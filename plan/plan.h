@@ -81,14 +81,19 @@ uint64_t pl_model_active_params(const struct pl_model *m); /* those that one tok
  * T attention, no recompute (Megatron's convention). */
 double pl_model_flops_per_token(const struct pl_model *m, int seq);
 
+/* The same with the forward pass of every layer done again, the head's not: what "hardware FLOPs"
+ * count under full recomputation (Narayanan et al. 2021, equation 3; Megatron-DeepSpeed's log). */
+double pl_model_hardware_flops_per_token(const struct pl_model *m, int seq);
+
 /* ---- cluster --------------------------------------------------------------------------------- */
 
 enum { PL_MAX_LINKS = 8 };
 
 struct pl_link {
-    int span;     /* smallest group of consecutive ranks that needs this link; INT_MAX is "all" */
-    double gbs;   /* each way per device */
-    double share; /* of gbs that collectives reach, where it was measured; 0: the usual share */
+    int span;      /* smallest group of consecutive ranks that needs this link; INT_MAX is "all" */
+    double gbs;    /* each way per device */
+    double share;  /* of gbs that collectives reach, where it was measured; 0: the usual share */
+    bool per_pair; /* gbs is of one pair: a device sends to all others of the span at once */
     double latency_us;
     char kind[48];
 };
@@ -328,7 +333,8 @@ struct pl_space {
 /*
  * Read a campaign's "space": {<layout key>: value | [values] | "auto"}; V may be NULL. An absent
  * key means every value that the trainer supports for tp, sp, pp, vp, schedule, ep, etp, zero,
- * zero_scope, micro_batch, recompute and the overlap flags, all devices for world, and the default
+ * zero_scope, micro_batch, recompute and the overlap flags, all devices for world, powers of two for
+ * cp where the trainer has it and a sequence has 8,192 tokens or more, and else the default
  * for cp, precision and threads; "auto" means every supported value for any key. Refused by
  * pointer: unknown keys and words, values out of range, a value given twice.
  */

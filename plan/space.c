@@ -184,11 +184,19 @@ void pl_space_widen(struct pl_space *s, enum pl_key key, const struct pl_problem
     }
 }
 
+static void add_powers(struct pl_space_axis *a, int max)
+{
+    for (int v = 1; v <= max; v *= 2)
+        add(a, v);
+}
+
 static void fill_default(struct pl_space *s, enum pl_key key, const struct pl_problem *p)
 {
     if (key == PL_KEY_WORLD)
         add(&s->axis[key], pl_cluster_devices(p->cluster));
-    else if (key == PL_KEY_CP || key == PL_KEY_THREADS)
+    else if (key == PL_KEY_CP)
+        add_powers(&s->axis[key], pl_long_sequences(p) ? largest_world(s) : 1);
+    else if (key == PL_KEY_THREADS)
         add(&s->axis[key], 1);
     else if (key == PL_KEY_PRECISION)
         add(&s->axis[key], (int)p->workload->precision);

@@ -303,6 +303,35 @@ static void a_measured_share_of_a_link_stands_before_the_usual_one(void **state)
 
 /* On H100, attention for Hopper's units before Ampere's before older ones; on A100 the first two
  * are alike, since none of its units is unused. */
+/* Aurora's tiles have a link for each pair: N members of a node exchange over N - 1 of them, and
+ * experts inside a node beat the same experts over two. */
+static void an_exchange_uses_every_pair_of_a_full_mesh(void **state)
+{
+    struct world x = world_of("mula-220b-a10b", "aurora-pvc", 4, 48, "any");
+    struct world back = x;
+    AUTO_JSON *v = pl_cluster_json(&x.c);
+    struct pl_constants k = pl_default_constants;
+    struct pl_rates r;
+    struct pl_group g, pair;
+    struct err e = {0};
+    double bytes = 12e9;
+
+    (void)state;
+    assert_int_equal(pl_cluster_parse(&back.c, v, NULL, &e), 0);
+    assert_true(x.c.link[1].per_pair && back.c.link[1].per_pair && !back.c.link[0].per_pair);
+    k.collective_us = 0;
+    x.c.link[1].latency_us = 0;
+    pl_rates_of(&r, &k, &x.c, x.t, PL_BF16, 1);
+    pl_group_of(&g, &k, &x.c, &r, 12, 1);
+    pl_group_of(&pair, &k, &x.c, &r, 2, 6);
+    assert_true(fabs(pl_all_to_all_s(&g, bytes) / (bytes / 12 / (17e9 * k.near)) - 1) < 1e-9);
+    assert_true(fabs(pl_gather_s(&g, bytes) / (bytes / 12 / (17e9 * k.near)) - 1) < 1e-9);
+    assert_true(fabs(pl_send_s(&g, 1e9) / (1e9 / (17e9 * k.near)) - 1) < 1e-9);
+    assert_true(fabs(pl_all_to_all_s(&pair, bytes) / (bytes / 2 / (17e9 * k.near)) - 1) < 1e-9);
+    pl_group_of(&pair, &k, &x.c, &r, 24, 1);
+    assert_true(pl_all_to_all_s(&pair, bytes) > 2 * pl_all_to_all_s(&g, bytes));
+}
+
 static void attention_is_as_fast_as_the_units_that_it_was_written_for(void **state)
 {
     static const char *const cluster[] = {"dgx-a100", "dgx-h100"};
@@ -503,6 +532,7 @@ int main(void)
         cmocka_unit_test(layouts_order_as_their_physics_does),
         cmocka_unit_test(ranks_that_share_cores_take_turns),
         cmocka_unit_test(a_measured_share_of_a_link_stands_before_the_usual_one),
+        cmocka_unit_test(an_exchange_uses_every_pair_of_a_full_mesh),
         cmocka_unit_test(attention_is_as_fast_as_the_units_that_it_was_written_for),
         cmocka_unit_test(zero_2_scatters_once_under_a_pipeline),
         cmocka_unit_test(zero_3_gathers_once_under_a_pipeline),

@@ -34,6 +34,25 @@ static void absent_keys_take_every_value_that_the_trainer_supports(void **state)
     assert_int_equal(pl_space_axis(&s, "cp")->n, 1);
 }
 
+/* 1.41 x was missed at 131,072 tokens where cp was 1 only. */
+static void long_sequences_may_be_split(void **state)
+{
+    struct world x = world_of("llama-70b", "dgx-h100", 2, 64, "megatron");
+    struct world none = world_of("llama-70b", "dgx-h100", 2, 64, "deepspeed");
+    AUTO_JSON *want = unit_json("[1,2,4,8,16]");
+    struct pl_space s = space_of(&x, "{}");
+    AUTO_JSON *got = pl_space_json(&s);
+
+    (void)state;
+    assert_int_equal(x.w.seq, 8192);
+    assert_true(json_equal(json_object_get(got, "cp"), want));
+    x.w.seq = 8191;
+    s = space_of(&x, "{}");
+    assert_int_equal(pl_space_axis(&s, "cp")->n, 1);
+    s = space_of(&none, "{}"); /* has no context parallelism */
+    assert_int_equal(pl_space_axis(&s, "cp")->n, 1);
+}
+
 struct walked {
     const struct world *x;
     struct pl_layout seen[20000];
@@ -514,6 +533,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_keys_take_every_value_that_the_trainer_supports),
+        cmocka_unit_test(long_sequences_may_be_split),
         cmocka_unit_test(the_walk_visits_each_legal_layout_once),
         cmocka_unit_test(a_list_longer_than_its_limit_is_refused),
         cmocka_unit_test(keys_without_meaning_do_not_exclude),
