@@ -688,17 +688,8 @@ double pl_device_peak(const struct pl_device *d, int precision);
 double pl_peak_share(const struct pl_model *m, const struct pl_cluster *c,
                      const struct pl_layout *l, const struct pl_workload *w, double tokens_per_s);
 
+#include "plan/example.h"
 #include "plan/partune.h"
 #include "plan/project.h"
-
-/* ---- worked examples ------------------------------------------------------------------------- */
-
-/* Names of published studies that the cost model can be asked again, NULL-terminated. */
-const char *const *pl_examples(void);
-/* {"name", "title", "source", "rows": [{"devices", "global_batch", "layout", "text", "seconds",
- * "tokens_per_s", "mfu", "memory_bytes", "efficiency", "published"}]}: the best layout of each row;
- * efficiency is tokens/s a device relative to the first row. New reference. -ENOENT for an unknown
- * name. */
-int pl_example_json(json_t **ret, const char *name, struct err *e);
 
 #endif
