@@ -9,8 +9,10 @@
  *                             model.safetensors.index.json
  *     optimizer.safetensors   NAME.exp_avg and NAME.exp_avg_sq; split in the same way
  *     checksums.bin           CRC-32 of each piece (at most 1 MiB of one tensor, or a header) of
- * the files above, in order trainer.json            format version, step, samples consumed, seed,
- * model, list of files with the CRC-32 of checksums.bin and of the small files; sealed (seal.h)
+ *                             the files above, in order
+ *     trainer.json            format version, step, samples consumed, seed, model, list of files
+ *                             with the CRC-32 of checksums.bin and of the small files; sealed
+ *                             (seal.h)
  *
  * So every byte that counts is covered by a checksum, those of trainer.json by its own seal.
  *

@@ -3,8 +3,10 @@
  *
  *     step-00000100            a checkpoint (ckpt.h)
  *     step-00000100.old        a former one of that step, for an instant, where a file system
- * cannot exchange two names step-00000100.damaged    one that was found damaged when a run resumed;
- * .damaged.2, ... where that name was taken latest                   name of the newest
+ *                              cannot exchange two names
+ *     step-00000100.damaged    one that was found damaged when a run resumed; .damaged.2, ...
+ *                              where that name was taken
+ *     latest                   name of the newest
  *     .saving.xxxxxxxx         one that is being written
  *     .lock                    who writes here (claim.h)
  *
