@@ -160,9 +160,11 @@ int tr_hf_save(const char *folder, enum tr_dtype dtype, const struct tr_ckpt_wha
                const struct tr_team *team, struct err *e);
 /* Whether it can be written: what would fail later. Folders above it are created. */
 int tr_hf_room(const char *folder, struct err *e);
-/* The same for all ranks, and the folder that FOLDER is to be in is one and the same; collective.
- */
-int tr_hf_open(const char *folder, const struct tr_team *team, struct err *e);
+/* The same for a run, before it trains: FOLDER is claimed for it (claim.h), and the folder that it is
+ * to be in is one and the same for all ranks; collective. RET on rank 0, else NULL; RET_WARNING as
+ * tr_claim_take() gives it. */
+int tr_hf_open(struct tr_claim **ret, char **ret_warning, const char *folder,
+               const struct tr_team *team, struct err *e);
 
 /* -EINVAL names the first key in which M differs from the model of WHOSE, THEIRS; names and lengths
  * of sequences are no matter. */

@@ -152,7 +152,8 @@ static int try_lock(int fd)
                                                                                         : -errno;
 }
 
-static int lock(char **ret_warning, int fd, const char *dir, struct err *e)
+/* Lock file PATH, open as FD, for WHAT. */
+static int lock(char **ret_warning, int fd, const char *path, const char *what, struct err *e)
 {
     struct holder h;
     int r = try_lock(fd);
@@ -164,21 +165,22 @@ static int lock(char **ret_warning, int fd, const char *dir, struct err *e)
         r = try_lock(fd);
     }
     if (r == -EBUSY)
-        return busy(fd, dir, e);
+        return busy(fd, what, e);
     if (r == -ENOLCK)
-        return ask_record(ret_warning, fd, dir, e);
-    return r < 0 ? err_set(e, r, "lock %s/.lock: %s", dir, strerror(-r)) : 0;
+        return ask_record(ret_warning, fd, what, e);
+    return r < 0 ? err_set(e, r, "lock %s: %s", path, strerror(-r)) : 0;
 }
 
-int tr_claim_take(struct tr_claim **ret, char **ret_warning, const char *dir, struct err *e)
+int tr_claim_file(struct tr_claim **ret, char **ret_warning, const char *path, const char *what,
+                  struct err *e)
 {
-    AUTO_FREE char *path = mem_printf("%s/.lock", dir), *warning = NULL;
+    AUTO_FREE char *warning = NULL;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644), r;
     struct tr_claim *c;
 
     if (fd < 0)
         return err_set(e, -errno, "open %s: %s", path, strerror(errno));
-    r = lock(&warning, fd, dir, e);
+    r = lock(&warning, fd, path, what, e);
     if (r == 0)
         r = write_record(fd, path, e);
     if (r < 0) {
@@ -190,6 +192,13 @@ int tr_claim_take(struct tr_claim **ret, char **ret_warning, const char *dir, st
     *ret = c;
     *ret_warning = TAKE(warning);
     return 0;
+}
+
+int tr_claim_take(struct tr_claim **ret, char **ret_warning, const char *dir, struct err *e)
+{
+    AUTO_FREE char *path = mem_printf("%s/.lock", dir);
+
+    return tr_claim_file(ret, ret_warning, path, dir, e);
 }
 
 struct tr_claim *tr_claim_free(struct tr_claim *c)

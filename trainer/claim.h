@@ -1,7 +1,8 @@
 /*
- * One run at a time in a folder of checkpoints.
+ * One run at a time in a folder of checkpoints, and for a folder of weights.
  *
- * Rank 0 of a run holds a lock on DIR/.lock from its start to its end. It is an fcntl() lock of the
+ * Rank 0 of a run holds a lock on DIR/.lock from its start to its end; for --save-hf FOLDER, which is
+ * replaced as a whole, on .NAME.lock next to it. It is an fcntl() lock of the
  * open file (F_OFD_SETLK): the kernel, or over NFS, Lustre, GPFS and the like the file server,
  * drops it with the process, however that ends, so a killed run leaves none behind. (flock() would
  * be local to a host on some of these.) The file's content says who holds it: host, pid, boot,
@@ -22,6 +23,9 @@ struct tr_claim;
 /* Claim folder DIR, which exists. -EBUSY names the run that has it. RET_WARNING gets a text if
  * nothing keeps a run on another host out, else NULL; caller frees. */
 int tr_claim_take(struct tr_claim **ret, char **ret_warning, const char *dir, struct err *e);
+/* The same by a lock on file PATH, which is made if it is absent, for what errors call WHAT. */
+int tr_claim_file(struct tr_claim **ret, char **ret_warning, const char *path, const char *what,
+                  struct err *e);
 
 struct tr_claim *tr_claim_free(struct tr_claim *c);
 

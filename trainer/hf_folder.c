@@ -136,12 +136,36 @@ int tr_hf_room(const char *path, struct err *e)
     return r < 0 ? r : tr_folder_room(parent, e);
 }
 
-int tr_hf_open(const char *path, const struct tr_team *team, struct err *e)
+/* Claim FOLDER, which may not exist yet and is replaced as a whole, by a file next to it. */
+static int claim(struct tr_claim **ret, char **ret_warning, const char *folder, const char *parent,
+                 struct err *e)
 {
-    AUTO_FREE char *parent = parent_of(path);
-    int r = tr_together(team, tr_lead(team) ? tr_hf_room(path, e) : 0, e);
+    const char *slash = strrchr(folder, '/');
+    AUTO_FREE char *path = mem_printf("%s/.%s.lock", parent, slash ? slash + 1 : folder);
 
-    return r < 0 ? r : tr_folder_same(parent, team, e);
+    return tr_claim_file(ret, ret_warning, path, folder, e);
+}
+
+int tr_hf_open(struct tr_claim **ret, char **ret_warning, const char *path,
+               const struct tr_team *team, struct err *e)
+{
+    AUTO_FREE char *folder = plain(path), *parent = parent_of(path), *warning = NULL;
+    AUTO(tr_claim) *mine = NULL;
+    int r = 0;
+
+    if (tr_lead(team)) {
+        r = tr_hf_room(path, e);
+        if (r == 0)
+            r = claim(&mine, &warning, folder, parent, e);
+    }
+    r = tr_together(team, r, e);
+    if (r == 0)
+        r = tr_folder_same(parent, team, e);
+    if (r < 0)
+        return r;
+    *ret = TAKE(mine);
+    *ret_warning = TAKE(warning);
+    return 0;
 }
 
 int tr_hf_save(const char *path, enum tr_dtype dtype, const struct tr_ckpt_what *what,

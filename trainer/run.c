@@ -545,6 +545,7 @@ int tr_run(const struct tr_config *c, struct tr_events *events)
     tr_tokens_free(u.tokens);
     tr_watch_free(u.watch);
     tr_claim_free(u.claim);
+    tr_claim_free(u.claim_hf);
     tr_measure_done(&u.measure);
     free(u.part);
     free(u.times);

@@ -20,17 +20,20 @@ static int writing(int code)
 void tr_run_room(struct run *u)
 {
     const struct tr_config *c = u->c;
-    AUTO_FREE char *warning = NULL;
+    AUTO_FREE char *of_checkpoints = NULL, *of_weights = NULL;
     struct err e = {0};
 
     if (c->checkpoint.dir)
-        tr_require_all(&u->team,
-                       writing(tr_ckpt_open(&u->claim, &warning, c->checkpoint.dir, &u->team, &e)),
-                       &e);
+        tr_require_all(
+            &u->team,
+            writing(tr_ckpt_open(&u->claim, &of_checkpoints, c->checkpoint.dir, &u->team, &e)), &e);
     if (c->save_hf)
-        tr_require_all(&u->team, writing(tr_hf_open(c->save_hf, &u->team, &e)), &e);
-    if (warning)
-        tr_event_warning(u->events, "no-lock", warning);
+        tr_require_all(
+            &u->team, writing(tr_hf_open(&u->claim_hf, &of_weights, c->save_hf, &u->team, &e)), &e);
+    if (of_checkpoints)
+        tr_event_warning(u->events, "no-lock", of_checkpoints);
+    if (of_weights)
+        tr_event_warning(u->events, "no-lock", of_weights);
 }
 
 static struct tr_ckpt_what what(const struct run *u)

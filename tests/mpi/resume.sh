@@ -40,6 +40,11 @@ refused() { # name, class, texts, then options: ended by an error of that class 
     [ $status = 0 ] || echo "# exit $code; $(tail -1 ev 2>/dev/null)"
     ok $status "$name"
 }
+killed() { # mark: the ranks of the job that carries it in its environment
+    for p in /proc/[0-9]*; do
+        tr '\0' '\n' <"$p/environ" | grep -qx "PARTUNE_TRIAL=$1-$$" && tr '\0' '\n' <"$p/environ" | grep -q "^PMI_RANK=" && kill -KILL "${p#/proc/}"
+    done 2>/dev/null
+}
 flip() { # file, byte
     printf 'X' | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null
 }
@@ -117,13 +122,32 @@ pid=$!
 i=0
 while [ $i -lt 300 ] && ! grep -q '"n":3,' x.ev 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
 refused "a third one, too" io "another since" job --checkpoint shared --resume --steps 41 --global-batch 4
-for p in /proc/[0-9]*; do
-    tr '\0' '\n' <"$p/environ" | grep -qx "PARTUNE_TRIAL=resume-sh-$$" && tr '\0' '\n' <"$p/environ" | grep -q "^PMI_RANK=" && kill -KILL "${p#/proc/}"
-done 2>/dev/null
+killed resume-sh
 wait $pid
 rm -f ev
 job --checkpoint shared --resume --trial --max-steps 3 --min-steps 2 --global-batch 4 --events ev && event ev resumed step-
 ok $? "a run that is killed leaves no lock"
+
+# ---- two runs, one folder of weights
+# The first is in the middle of its training, so only what was claimed at its start can keep the second out.
+rm -f x.ev
+PARTUNE_TRIAL="resume-hf-$$" mpiexec -n 2 "$train" --data-dir "$dir" --model nano-llama --quiet --steps 1000000 --global-batch 4 --save-hf weights \
+    --events x.ev >x.out 2>&1 &
+pid=$!
+i=0
+while [ $i -lt 300 ] && ! grep -q '"n":3,' x.ev 2>/dev/null; do sleep 0.1; i=$((i + 1)); done
+refused "a second run with one folder of weights is refused and told of the first" io \
+    "another weights process $(sed -n 's/.*"event":"hello".*"pid":\([0-9]*\).*/\1/p' x.ev) $host since" job --save-hf weights/ --steps 1 --global-batch 4
+[ ! -e weights ]
+ok $? "and writes nothing there"
+rm -f ev
+job --save-hf others --steps 1 --global-batch 4
+[ -f others/config.json ]
+ok $? "while one with a folder of its own saves"
+killed resume-hf
+wait $pid
+job --save-hf weights --steps 1 --global-batch 4 && [ -f weights/config.json ]
+ok $? "a run that is killed leaves no lock there either"
 
 # ---- ranks that do not see the same
 two() { # folder of rank 0, of rank 1, options...

@@ -98,10 +98,11 @@ static void open_rank(const struct tr_team *team, void *arg)
 static void hf_open_rank(const struct tr_team *team, void *arg)
 {
     const struct plan *p = arg;
-    AUTO_FREE char *folder = mem_printf("%s/model", p->dir[team->rank]);
+    AUTO_FREE char *folder = mem_printf("%s/model", p->dir[team->rank]), *warning = NULL;
+    AUTO(tr_claim) *claim = NULL;
     struct err e = {0};
 
-    need_outcome(team, p, tr_hf_open(folder, team, &e), &e);
+    need_outcome(team, p, tr_hf_open(&claim, &warning, folder, team, &e), &e);
 }
 
 static void saved(struct plan *p, int step)
@@ -376,6 +377,30 @@ static void a_folder_belongs_to_one_run(void **state)
     file_remove_tree(dir, NULL);
 }
 
+static void weights_belong_to_one_run_however_their_folder_is_written(void **state)
+{
+    AUTO_FREE char *dir = unit_folder("claimhf"), *warning = NULL, *lock = NULL;
+    AUTO_FREE char *folder = mem_printf("%s/model", dir), *slash = mem_printf("%s/model/", dir);
+    AUTO_FREE char *other = mem_printf("%s/other", dir);
+    struct tr_claim *first = NULL, *second = NULL;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(tr_hf_open(&first, &warning, folder, &tr_team_alone, &e), 0);
+    assert_null(warning);
+    lock = mem_printf("%s/.model.lock", dir);
+    assert_true(file_exists(lock));
+    assert_int_equal(tr_hf_open(&second, &warning, slash, &tr_team_alone, &e), -EBUSY);
+    assert_non_null(strstr(e.text, folder));
+    assert_non_null(strstr(e.text, "since 20"));
+    assert_int_equal(tr_hf_open(&second, &warning, other, &tr_team_alone, &e), 0);
+    tr_claim_free(second);
+    tr_claim_free(first);
+    assert_int_equal(tr_hf_open(&first, &warning, slash, &tr_team_alone, &e), 0);
+    tr_claim_free(first);
+    file_remove_tree(dir, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +413,7 @@ int main(void)
         cmocka_unit_test(equal_copies_of_a_checkpoint_are_one),
         cmocka_unit_test(a_left_over_folder_is_not_filled),
         cmocka_unit_test(a_folder_belongs_to_one_run),
+        cmocka_unit_test(weights_belong_to_one_run_however_their_folder_is_written),
     };
 
     return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
