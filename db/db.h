@@ -93,7 +93,7 @@ void db_writer_flush(struct db_writer *wr);
 /* ---- campaigns ----------------------------------------------------------------------------------
  */
 
-/* States of a campaign, in the order of docs/API.md. */
+/* States of a campaign, in the order of docs/reference/http.md. */
 #define DB_RUNNING "running"
 #define DB_PAUSED "paused"
 #define DB_VERIFYING "verifying"
@@ -109,7 +109,7 @@ struct db_campaign {
     const char *objective, *trainer, *launcher;
     const char *baseline;   /* JSON layout */
     const char *space;      /* JSON: {"legal", "keys"} */
-    const char *verify;     /* JSON as in docs/API.md, or NULL */
+    const char *verify;     /* JSON as in docs/reference/http.md, or NULL */
     const char *importance; /* JSON, last computed, or NULL */
     const char *tags;       /* JSON array */
     const char *notes, *owner;

@@ -1,5 +1,5 @@
 /*
- * Seconds of an iteration in closed form. docs/COST-MODEL.md explains the terms.
+ * Seconds of an iteration in closed form. docs/explanation/cost-model.md explains the terms.
  *
  * What depends on the shape of the work alone (times of a layer, of embedding and head) is kept in
  * a direct-mapped table over (tp, sp, cp, ep, etp, micro_batch, recompute, precision, threads,
@@ -298,7 +298,7 @@ static double gradient_element(const struct pl_cost_ctx *x, const struct pl_layo
 }
 
 /* The first stage and the last, which both hold a tied embedding, add up its gradient at the end of
- * a step: two ranks half the job or more apart, beside no work (docs/TRAINER.md). */
+ * a step: two ranks half the job or more apart, beside no work (docs/reference/trainer.md). */
 static double tied_embedding(const struct pl_cost_ctx *x, const struct pl_layout *l)
 {
     struct pl_group pair;

@@ -1,5 +1,5 @@
 /* Private to plan/: the parts of the cost model. Formulas and their sources are in
- * docs/COST-MODEL.md. */
+ * docs/explanation/cost-model.md. */
 #ifndef PLAN_COST_H
 #define PLAN_COST_H
 

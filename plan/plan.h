@@ -534,7 +534,7 @@ struct pl_cost {
     double tokens_per_s;          /* of the whole job */
 };
 
-/* Constants of machines and software that no profile holds; docs/COST-MODEL.md says what each means
+/* Constants of machines and software that no profile holds; docs/explanation/cost-model.md says what each means
  * and where it comes from. */
 struct pl_constants {
     double memory, near, far, attention, kernel_us, collective_us, hidden, tp_hidden, expert,

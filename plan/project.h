@@ -15,7 +15,7 @@
  * where N0 is the geometric mean of the sizes that were measured. One common variance factor with
  * an expectation of 1, worth four observations, is learned from the data, so the prediction is
  * Student's t. Without measurements the answer is the cost model's own with the uncertainty above.
- * Where the numbers come from: docs/COST-MODEL.md, section Projection.
+ * Where the numbers come from: docs/explanation/cost-model.md, section Projection.
  *
  * A part of plan.h, which is what other folders include.
  */

@@ -3,7 +3,7 @@
  *
  * The optimiser of a campaign: it knows all legal layouts, a prior for each of them from plan/
  * (throughput and memory), and what has been measured; asked, it names the trial that is worth
- * most. docs/SEARCH.md has the method with its formulas and sources. No I/O and no clock: the same
+ * most. docs/explanation/search.md has the method with its formulas and sources. No I/O and no clock: the same
  * spec, seed and sequence of calls give the same answers.
  *
  * Life: se_spec_parse() -> se_search_new() -> { se_ask() ... se_tell() }* -> se_search_free().
@@ -189,11 +189,11 @@ struct se_outcome {
 /* Settle an outstanding trial. Refused without effect: unknown or settled id (-ENOENT, pointer
  * /id), values that are not finite and positive (-EINVAL with their pointer). */
 int se_tell(struct se_search *s, int id, const struct se_outcome *o, struct err *e);
-/* The same from a tell object as in docs/PROTOCOL.md: {"id", "status", ...}. */
+/* The same from a tell object as in docs/reference/protocol.md: {"id", "status", ...}. */
 int se_tell_json(struct se_search *s, const json_t *tell, struct err *e);
 
 /*
- * An earlier campaign whose trials inform another one's search (docs/SEARCH.md, section 8): its
+ * An earlier campaign whose trials inform another one's search (docs/explanation/search.md, section 8): its
  * model, cluster, workload and trainer in SPEC (no space), and what its trials said. In a
  * campaign's "search" it is a member of "warm_start":
  *     {"campaign": NAME?, "model", "cluster", "workload", "trainer"?, "constraints"?,

@@ -1,4 +1,4 @@
-/* A tell object, as in docs/PROTOCOL.md, read into an outcome. */
+/* A tell object, as in docs/reference/protocol.md, read into an outcome. */
 #include <errno.h>
 #include <float.h>
 #include <limits.h>

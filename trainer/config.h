@@ -2,7 +2,7 @@
  * What a run is to do: one struct from a JSON file (--config) and the command line over it.
  *
  * The file has the keys model, cluster, workload, layout, trial, train, checkpoint, promised and
- * provenance (docs/TRAINER.md); it is what the daemon passes and what `partune export --to partune`
+ * provenance (docs/reference/trainer.md); it is what the daemon passes and what `partune export --to partune`
  * writes. Everything is parsed, bounded and checked by the legality engine here, before MPI starts
  * work: the number of ranks comes from the launcher's environment (tr_launch_from_env).
  *

@@ -1,5 +1,5 @@
 /*
- * The event file: what the trainer says to whoever started it (docs/PROTOCOL.md).
+ * The event file: what the trainer says to whoever started it (docs/reference/protocol.md).
  *
  * Rank 0 opens it with O_APPEND and writes one JSON object a line, each line in one write(), so a
  * reader sees whole lines but for a torn last one after a crash. Every line begins

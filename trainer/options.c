@@ -117,10 +117,10 @@ const struct opt_manual tr_manual = {
         "Trains a language model in the layout that it is told, each rank a CPU core or a few; or, "
         "with \\-\\-trial, measures how fast that is. Without a data set it trains on a synthetic "
         "language, and the ranks that mpiexec or srun started are all data parallel unless a "
-        "layout option says otherwise. The configuration file is JSON, of which TRAINER.md, "
-        "installed with the program, has the keys; \\-\\-dump\\-config prints what a command line "
-        "amounts to as such a file. TERM ends it after the step, with a checkpoint if it has a "
-        "folder for them.",
+        "layout option says otherwise. The configuration file is JSON, of which "
+        "reference/trainer.md among the installed documents has the keys; "
+        "\\-\\-dump\\-config prints what a command line amounts to as such a file. TERM ends it "
+        "after the step, with a checkpoint if it has a folder for them.",
     .more =
         ".SH EXIT STATUS\n0 done, 2 wrong usage, 65 illegal layout, 66 out of memory, 67 not a "
         "number, 68 bad data, 69 communication, 70 files, 75 stopped as asked. mpiexec gives "

@@ -1,4 +1,4 @@
-/* The trainer's events (docs/PROTOCOL.md): whole lines of a growing file, and what they decide. */
+/* The trainer's events (docs/reference/protocol.md): whole lines of a growing file, and what they decide. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

@@ -331,7 +331,8 @@ static int add_line(struct str *s, const json_t *event, size_t i, struct err *e)
     AUTO_FREE char *text = NULL;
 
     if (!json_is_object(event) || !json_is_string(json_object_get(event, "event")))
-        return err_at(e, -EINVAL, "/events", "event %zu is no event: see docs/PROTOCOL.md", i);
+        return err_at(e, -EINVAL, "/events",
+                      "event %zu is no event: see docs/reference/protocol.md", i);
     text = jx_dump(event);
     if (strlen(text) >= TN_MAX_LINE)
         return err_at(e, -EINVAL, "/events", "event %zu is longer than %d bytes", i, TN_MAX_LINE);

@@ -9,7 +9,7 @@
  * mark is gone, writes exit.json. TERM: PROGRAM is told to stop, and after the grace everything
  * with the mark is killed, until none is left. It needs no daemon: the one that started it may die
  * and another one adopt it. PROGRAM runs as --user with --limits; the supervisor stays what it is,
- * so that no trial can kill it or write its own end. docs/PROTOCOL.md is the contract.
+ * so that no trial can kill it or write its own end. docs/reference/protocol.md is the contract.
  */
 #include <errno.h>
 #include <fcntl.h>

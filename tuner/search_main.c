@@ -1,7 +1,7 @@
 /*
  * partune-search CAMPAIGN.json: the optimiser alone, as JSON lines on stdin and stdout.
  *
- * One request a line, one answer a line, in order; docs/PROTOCOL.md has them. What is refused is
+ * One request a line, one answer a line, in order; docs/reference/protocol.md has them. What is refused is
  * answered with
  * {"op":"error","pointer":…,"detail":…} and changes nothing. Ends at end of input with status 0; a
  * campaign that cannot be searched ends it at once with an error line on stdout, a message on
@@ -58,8 +58,8 @@ static const struct opt_manual manual = {
                    ".nf\n{\"op\":\"ask\"}\n"
                    "{\"op\":\"tell\",\"id\":1,\"status\":\"ok\",\"tokens_per_s\":51200}\n"
                    "{\"op\":\"best\"}\n{\"op\":\"importance\"}\n.fi\n"
-                   "and PROTOCOL.md, installed with the program, has all of it. What is refused is "
-                   "answered by an error and changes nothing.",
+                   "and reference/protocol.md among the installed documents has all of it. What is "
+                   "refused is answered by an error and changes nothing.",
     .more =
         ".SH EXIT STATUS\n0 end of input, 2 wrong usage, 65 the campaign cannot be searched, 70 "
         "an answer could not be written.\n"

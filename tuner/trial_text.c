@@ -1,5 +1,5 @@
 /*
- * A trial as JSON text, as docs/API.md shows it.
+ * A trial as JSON text, as docs/reference/http.md shows it.
  *
  * Trials are shown by the hundred, so their text is written at once instead of by way of a tree of
  * values: columns that hold JSON go into it as they are, and nothing is allocated for a field.

@@ -12,9 +12,9 @@
  * Errors and their status: -EINVAL 422 (err.pointer names the field of the body), -ENOENT 404,
  * -ESTALE and -EBUSY 409 (wrong state), -E2BIG 413, -EAGAIN 503 (Retry-After), -ENOSPC, -EROFS and
  * -EIO 503 (the store cannot be written), everything else 500. RET_RULES (may be NULL) gets a new
- * array as in docs/API.md ("rules") where legality is the reason, else it is left NULL.
+ * array as in docs/reference/http.md ("rules") where legality is the reason, else it is left NULL.
  *
- * JSON: resources exactly as in docs/API.md. Functions that end in _text give the text, others new
+ * JSON: resources exactly as in docs/reference/http.md. Functions that end in _text give the text, others new
  * references.
  */
 #ifndef TUNER_TUNER_H
@@ -112,7 +112,7 @@ extern const char *const tn_delivery_states[TN_DELIVERY_STATES]; /* of webhooks'
 
 /* What is counted apart for simulated campaigns. */
 struct tn_tally {
-    int64_t campaigns_by_state[6]; /* order of docs/API.md */
+    int64_t campaigns_by_state[6]; /* order of docs/reference/http.md */
     int64_t running_attempts;
     int64_t trials_settled, attempts_started; /* since the start */
 };
@@ -253,7 +253,7 @@ int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_serv
                 const char *id, const struct pl_layout *l, struct err *e);
 
 /*
- * A projection as in docs/API.md (POST /v1/project): campaign BODY.campaign calibrates the cost
+ * A projection as in docs/reference/http.md (POST /v1/project): campaign BODY.campaign calibrates the cost
  * model, which speaks of other sizes. Any thread, use web_offload. KEEP stores the answer with the
  * campaign, so that later measurements judge it (loop thread).
  */

@@ -1,4 +1,4 @@
-/* Resources as JSON, as docs/API.md shows them. */
+/* Resources as JSON, as docs/reference/http.md shows them. */
 #include <errno.h>
 #include <math.h>
 

@@ -4,7 +4,7 @@
  *   webhook.c       which hooks there are, what is due, and what became of it (the loop's thread)
  *   webhook_send.c  the requests, on a thread of their own
  *
- * docs/API.md (Webhooks) says what a receiver gets.
+ * docs/reference/http.md (Webhooks) says what a receiver gets.
  */
 #ifndef TUNER_WEBHOOK_H
 #define TUNER_WEBHOOK_H

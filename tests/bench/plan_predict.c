@@ -125,7 +125,7 @@ void predict(struct guess *ret, const struct row *r, const struct tuning *t)
  */
 
 /*
- * Each constant with the width to which sources outside this collection know it; docs/COST-MODEL.md
+ * Each constant with the width to which sources outside this collection know it; docs/explanation/cost-model.md
  * names them. A constant that no source bounds has a wide prior.
  */
 static const struct prior {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every command of the client against a daemon with a finished campaign (of the simulated launcher): as text, as JSON,
-# and with the exit codes that docs/CLIENT.md promises.
+# and with the exit codes that docs/reference/command-line.md promises.
 . "${PT_SRC:?}/tests/api/tap.sh"
 cd "$run" || exit 99
 command -v python3 >/dev/null 2>&1 || { echo "1..0 # SKIP python3 is not installed"; exit 0; }
@@ -141,6 +141,6 @@ ok "and it is gone" exits 4 "$partune" show "$id"
 "$partune" get /openapi.json | python3 -c 'import json,sys
 for path, methods in json.load(sys.stdin)["paths"].items():
     for m in methods: print(m.upper(), path)' >routes
-missing=$(while read -r method path; do grep -qF "\`$method $path\`" "$PT_SRC/docs/CLIENT.md" || echo "$method $path"; done <routes)
-is "docs/CLIENT.md names a command for each route" "$missing" ""
+missing=$(while read -r method path; do grep -qF "\`$method $path\`" "$PT_SRC/docs/reference/command-line.md" || echo "$method $path"; done <routes)
+is "docs/reference/command-line.md names a command for each route" "$missing" ""
 finish

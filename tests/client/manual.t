@@ -40,7 +40,7 @@ for page in "$pages"/*.[18]; do # "partune-run (8)" of one page is another page
     for other in $(sed -n '/^\.SH SEE ALSO/,$p' "$page" | sed -n 's/^\.BR \([a-z\\-]*\) (\([18]\)).*/\1.\2/p' | tr -d '\\'); do
         ok "$(basename "$page") points at $other" test -e "$pages/$other"
     done
-    for document in $(grep -o '[A-Z-]*\.md' "$page" | sort -u); do
+    for document in $(grep -o '[A-Za-z/\\-]*\.md' "$page" | tr -d '\\' | sort -u); do
         ok "$(basename "$page") points at $document" test -e "$PT_SRC/docs/$document"
     done
 done

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the commands that the documents print. docs/CONTRIBUTING.md states the convention:
+# Runs the commands that the documents print. docs/howto/contribute.md states the convention:
 #
 #   ```sh             run here, in order, page by page, in a fresh folder, against a real daemon
 #   ```sh elsewhere   for another cluster, for root, or for hours: must be shell, and every option of our programs in it
@@ -7,7 +7,7 @@
 #   any other word    no commands of ours
 #
 # A page is run as one script with `set -eu`; http://127.0.0.1:8417, where the documents expect the daemon, is replaced
-# by the free port that this one got. Usage: check-docs.sh [PAGE...]; without pages, README.md and docs/*.md.
+# by the free port that this one got. Usage: check-docs.sh [PAGE...]; without pages, README.md and all pages below docs/.
 src=${PT_SRC:?} build=${PT_BUILD:?}
 work=$build/tests/run/docs.$$
 export PATH="$build:$PATH" PARTUNE_DATA="$work/data" XDG_CONFIG_HOME="$work/config" NO_COLOR=1
@@ -37,6 +37,11 @@ result() { # status name [log]
         echo "not ok $n - $2"
         [ -z "${3:-}" ] || tail -n 20 "$3" | sed 's/^/#   /'
     fi
+}
+
+title() { # page: its path below the documents
+    t=${1#"$src"/}
+    echo "${t#docs/}"
 }
 
 # Blocks of PAGE whose fence has the words WORDS, one after the other; a page may indent them.
@@ -131,7 +136,8 @@ run() { # page
 }
 
 if [ $# = 0 ]; then
-    set -- "$src/README.md" "$src"/docs/*.md
+    # shellcheck disable=SC2046
+    set -- "$src/README.md" $(find "$src/docs" -name '*.md' | sort)
 fi
 running=0
 for page; do
@@ -146,7 +152,7 @@ form "$@" >"$work/form.log"
 result $? "every command stands in a block that is run or checked" "$work/form.log"
 for page; do
     elsewhere "$page" >"$work/elsewhere.log" 2>&1
-    result $? "commands of $(basename "$page") for elsewhere are shell, with options that exist" "$work/elsewhere.log"
+    result $? "commands of $(title "$page") for elsewhere are shell, with options that exist" "$work/elsewhere.log"
 done
 start_daemon
 result $? "a daemon starts" "$work/partuned.log"
@@ -154,7 +160,8 @@ result $? "a daemon starts" "$work/partuned.log"
 partune-data prepare --name documentation --data "$work/data" "$src/docs" >"$work/data.log" 2>&1
 for page; do
     [ -n "$(blocks "$page" sh)" ] || continue
-    name=$(basename "$page" .md)
+    name=$(title "$page" | tr / -)
+    name=${name%.md}
     began=$(date +%s)
     run "$page"
     result $? "the commands of $name run" "$work/$name.log"

@@ -33,7 +33,7 @@ refused() { # name, exit code, class, text, ranks, options...
     rm -f ev
     run "$@" --events ev
     got=$?
-    # After MPI has started, Hydra ends the others, and its own code may win: the event decides (docs/PROTOCOL.md).
+    # After MPI has started, Hydra ends the others, and its own code may win: the event decides (docs/reference/protocol.md).
     { [ $got = "$code" ] || { [ $got != 0 ] && grep -q 'BAD TERMINATION' out; }; } && grep -qF -e "$text" out && tail -1 ev | grep -F '"event":"error"' | grep -qF "\"class\":\"$class\""
     status=$?
     [ $status = 0 ] || echo "# exit $got, not $code; $(tail -1 ev 2>/dev/null)"

@@ -400,7 +400,7 @@ test("a plan ranks layouts without a trial, and a campaign starts from it", asyn
 
 test("what each rule excludes is shown as the service counts it", async () => {
     await visit("/plan");
-    // As docs/API.md has it: the panel is the page's work, the numbers are the service's.
+    // As docs/reference/http.md has it: the panel is the page's work, the numbers are the service's.
     await page.route("**/v1/plan", async (route) => {
         const answer = await (await route.fetch()).json();
         answer.candidates = 1_200_000;
@@ -438,7 +438,7 @@ test("a campaign is carried to other scales, with tables, plots and the errors o
     }
     for (const title of ["Throughput at other scales", "Efficiency"]) await drawn(title);
     await page.waitForSelector("section.panel:has(h2:text-is('Errors of earlier projections'))");
-    // One that has been measured since, as docs/API.md has it.
+    // One that has been measured since, as docs/reference/http.md has it.
     const past = {
         devices: 2,
         text: "<i>dp2</i>",

@@ -64,7 +64,7 @@ static void shares_of_peak_are_compared_alike(void **state)
     assert_int_equal(found, 3);
 }
 
-/* What the table of docs/COST-MODEL.md says of a row up to the model's numbers. */
+/* What the table of docs/explanation/cost-model.md says of a row up to the model's numbers. */
 static void head_of(char *ret, size_t size, const char *name, const json_t *row)
 {
     snprintf(ret, size, "| `%s` | %lld | %lld | %s | ", name,
@@ -82,7 +82,7 @@ static void the_documents_table_is_what_is_computed(void **state)
     int wrong = 0;
 
     (void)state;
-    snprintf(path, sizeof(path), "%s/docs/COST-MODEL.md", getenv("PT_SRC"));
+    snprintf(path, sizeof(path), "%s/docs/explanation/cost-model.md", getenv("PT_SRC"));
     assert_int_equal(file_read_all(&text, NULL, path, 1 << 20, &e), 0);
     for (const char *const *name = pl_examples(); *name; name++) {
         AUTO_JSON *v = NULL;

@@ -14,7 +14,7 @@
 
 #include "base/base.h"
 
-/* Exit codes; docs/CLIENT.md lists them for scripts. */
+/* Exit codes; docs/reference/command-line.md lists them for scripts. */
 enum cl_exit {
     CL_OK = 0,
     CL_REFUSED = 1,   /* the server refused: the request, a rule, a state; or a check said no */

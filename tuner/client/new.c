@@ -248,7 +248,7 @@ static void write_campaign(struct str *s, const struct wish *wish)
     str_add(s, "  // What trials run: \"partune\" is the bundled trainer, for CPUs. Others are "
                "[trainer \"NAME\"] sections of the\n"
                "  // daemon's configuration, such as megatron, torchtitan, deepspeed "
-               "(TUNING-GUIDE).\n");
+               "(docs/howto).\n");
     str_addf(s, "  \"trainer\": \"%s\",\n\n", wish->trainer);
     str_add(s, "  // Who starts them: \"local\" (the daemon's machine or its hosts), \"slurm\", "
                "\"remote\" (partune worker asks for\n"

@@ -59,7 +59,7 @@ static void torchrun(struct str *out, const struct tn_export_in *in)
 }
 
 /* A lost rank takes the bundled trainer's job down; this starts it again, and it goes on from its
- * newest checkpoint. The codes are those after which it must not (docs/TRAINER.md); 126 and 127 are
+ * newest checkpoint. The codes are those after which it must not (docs/reference/trainer.md); 126 and 127 are
  * the shell's for a command that it cannot run. */
 static void until_done(struct str *out, const char *mpi, const char *file)
 {

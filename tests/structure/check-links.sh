@@ -1,0 +1,108 @@
+#!/bin/sh
+# The documents point at what is there: relative links with their anchors, pages and sources named in code, comments and help,
+# paths in backticks; every page is installed, and every page but the index is linked from another one.
+# An anchor is a heading as GitHub spells it (lower case, punctuation out, blanks to hyphens) or an <a id="...">.
+src=${PT_SRC:?}
+cd "$src" || exit 99
+export LC_ALL=C
+n=0
+say() { # name, offenders
+    n=$((n + 1))
+    if [ -z "$2" ]; then
+        echo "ok $n - $1"
+    else
+        echo "not ok $n - $1"
+        echo "$2" | head -40 | sed 's/^/#   /'
+    fi
+}
+
+pages="README.md $(find docs -name '*.md' | sort)"
+folders='base|plan|kernels|search|db|web|trainer|tuner|tests|docs'
+sources=$(find base plan kernels search db web trainer tuner tests docs \( -name node_modules -o -name vendor \) -prune -o -type f \
+    \( -name '*.[ch]' -o -name '*.inc' -o -name '*.sh' -o -name '*.t' -o -name '*.js' -o -name '*.mjs' -o -name '*.html' \
+    -o -name '*.json' -o -name '*.in' -o -name '*.conf' -o -name '*.am' -o -name '*.bars' \) -print | sort)
+
+links() { # page: targets of its links and pictures, outside of code
+    awk '/^ *```/ { code = !code; next }
+        !code {
+            gsub(/`[^`]*`/, "")
+            while (match($0, /\]\([^) ]+\)/)) {
+                print substr($0, RSTART + 2, RLENGTH - 3)
+                $0 = substr($0, RSTART + RLENGTH)
+            }
+        }' "$1"
+}
+
+anchors() { # page: every name that a link into it may have
+    awk '/^ *```/ { code = !code; next }
+        code { next }
+        /^#+ / {
+            slug = tolower($0); sub(/^#+ +/, "", slug); gsub(/\]\([^)]*\)/, "", slug)
+            gsub(/[^a-z0-9 _-]/, "", slug); gsub(/ /, "-", slug); print slug
+        }
+        {
+            while (match($0, /<a id="[^"]*"/)) {
+                print substr($0, RSTART + 7, RLENGTH - 8)
+                $0 = substr($0, RSTART + RLENGTH)
+            }
+        }' "$1"
+}
+
+broken() {
+    for page in $pages; do
+        links "$page" | while read -r target; do
+            case $target in *://* | mailto:*) continue ;; esac
+            path=${target%%#*} anchor=
+            case $target in *#*) anchor=${target#*#} ;; esac
+            file=$page
+            [ -z "$path" ] || file=$(dirname "$page")/$path
+            if [ ! -e "$file" ]; then
+                echo "$page: $target: no such file"
+            elif [ -n "$anchor" ] && ! anchors "$file" | grep -qxF -- "$anchor"; then
+                echo "$page: $target: no such heading"
+            fi
+        done
+    done
+}
+
+named() { # what code, comments and help say of the documents
+    # shellcheck disable=SC2086
+    grep -onE '\bdocs/[A-Za-z0-9_/-]+\.(md|svg|json|conf)' $sources quickstart | while IFS=: read -r file line path; do
+        [ -e "$path" ] || echo "$file:$line: $path"
+    done
+}
+
+quoted() { # paths of the tree in backticks, up to a wildcard
+    # shellcheck disable=SC2086
+    grep -onE "\`($folders)/[A-Za-z0-9_./-]+\`" $pages | tr -d '`' | while IFS=: read -r page line path; do
+        case $path in web/ui/vendor* | web/ui/npm*) continue ;; esac
+        [ -e "$path" ] || [ -e "$path.c" ] || echo "$page:$line: $path"
+    done
+}
+
+apart() { # pages that nothing links to
+    for page in $pages; do
+        for target in $(links "$page"); do
+            case $target in *://* | '#'*) continue ;; esac
+            realpath -m --relative-to=. "$(dirname "$page")/${target%%#*}"
+        done
+    done | sort -u >"$linked"
+    for page in $pages; do
+        [ "$page" = README.md ] || grep -qxF "$page" "$linked" || echo "$page"
+    done
+}
+
+left_out() { # pages and pictures that no makefile lists
+    find docs -name '*.md' -o -name '*.svg' | sort | while read -r file; do
+        grep -qF "%D%/${file#docs/}" docs/Makemodule.am || echo "$file"
+    done
+}
+
+linked=$(mktemp) || exit 99
+trap 'rm -f "$linked"' EXIT
+echo "1..5"
+say "every relative link and anchor of the documents is there" "$(broken)"
+say "every document named in the sources is there" "$(named)"
+say "every path in backticks is there" "$(quoted)"
+say "every page is linked from another" "$(apart)"
+say "every page is installed" "$(left_out)"
