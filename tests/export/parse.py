@@ -187,6 +187,17 @@ def megatron_world(f, tp, pp, cp, ep, etp, micro, batch):
     return batch // (micro * dp)
 
 
+def megatron_balance(f, kind, coefficient):
+    """The load-balancing loss presses as hard there, where the sum over layers with experts is divided by the choices of a
+    token (docs/TRAINER.md)."""
+    m = f["model"]
+    e = m["moe"]
+    with_experts = sum(i >= e.get("dense_layers", 0) and (i + 1) % e.get("every", 1) == 0 for i in range(m["layers"]))
+    want = e["aux_loss_coef"] * (1 if e.get("aux_loss") == "megatron" else e["top_k"] / with_experts)
+    assert kind == ("aux_loss" if "aux_loss" in e else "seq_aux_loss"), kind
+    assert abs(coefficient - want) <= 1e-9 * want, f"{coefficient} is not {want}"
+
+
 def megatron_rules(v, f):
     n = lambda key, fallback=1: int(v.get("--" + key, fallback))
     tp, pp, layers = n("tensor-model-parallel-size"), n("pipeline-model-parallel-size"), n("num-layers")
@@ -207,6 +218,7 @@ def megatron_rules(v, f):
         divides(pp, m, "micro-batches of interleaving")
     assert not interleaved or pp > (2 if "--no-overlap-p2p-communication" in v else 1)
     if "--num-experts" in v:
+        megatron_balance(f, v["--moe-router-load-balancing-type"], float(v["--moe-aux-loss-coeff"]))
         assert "--expert-tensor-parallel-size" in v and (tp == 1 or "--sequence-parallel" in v)
         assert "--moe-grouped-gemm" not in v or "--bf16" in v
     assert tp > 1 or "--sequence-parallel" not in v
@@ -252,6 +264,8 @@ def bridge_rules(c, f):
     assert c.optimizer.overlap_param_gather == c.ddp.overlap_param_gather
     assert m.overlap_p2p_comm == (vp > 1 and (bool(l["overlap_p2p"]) or pp == 2)) and not (m.overlap_p2p_comm and m.batch_p2p_comm)
     assert not m.overlap_moe_expert_parallel_comm or not m.moe_shared_expert_overlap and not full
+    if f["model"].get("moe"):
+        megatron_balance(f, m.moe_router_load_balancing_type, m.moe_aux_loss_coeff)
     off = ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "account_for_loss_in_pipeline_split",
            "account_for_embedding_in_pipeline_split", "microbatch_group_size_per_vp_stage", "delay_wgrad_compute", "tp_comm_overlap",
            "defer_embedding_wgrad_compute", "mtp_num_layers", "cpu_offloading", "fine_grained_activation_offloading")

@@ -21,7 +21,8 @@ TRANSFORMER = dict(num_layers=0, hidden_size=0, recompute_granularity="full", re
                    overlap_moe_expert_parallel_comm=True, delay_wgrad_compute=True, tp_comm_overlap=True,
                    defer_embedding_wgrad_compute=True, gradient_accumulation_fusion=True, init_model_with_meta_device=True,
                    mtp_num_layers=1, cuda_graph_impl="local", cpu_offloading=True, fine_grained_activation_offloading=True,
-                   moe_token_dispatcher_type="flex", moe_grouped_gemm=True, moe_shared_expert_overlap=True, **PARALLEL)
+                   moe_token_dispatcher_type="flex", moe_grouped_gemm=True, moe_shared_expert_overlap=True,
+                   moe_router_load_balancing_type="global_aux_loss", moe_aux_loss_coeff=0.5, **PARALLEL)
 Transformer = record("TransformerConfig", **TRANSFORMER)
 Provider = record("GPTModelProvider", seq_length=1, vocab_size=100, **TRANSFORMER)
 

@@ -116,6 +116,9 @@ static void write_model(struct str *out, const struct tn_export_in *in)
     flag(out, "tp_comm_overlap", false);
     flag(out, "defer_embedding_wgrad_compute", false);
     if (pl_model_is_moe(in->model)) {
+        text(out, "moe_router_load_balancing_type", tn_megatron_aux_loss(in->model));
+        str_addf(out, "        moe_aux_loss_coeff=%.10g,\n",
+                 pl_aux_loss_coef(in->model, PL_AUX_MEGATRON));
         text(out, "moe_token_dispatcher_type", "alltoall");
         flag(out, "moe_grouped_gemm", l->precision != PL_FP32); /* its kernels know no fp32 */
         flag(out, "moe_shared_expert_overlap", false);

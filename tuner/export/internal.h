@@ -53,6 +53,9 @@ void tn_megatron_rules(struct tn_findings *f, const struct tn_export_in *in);
 /* It needs CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell with tp or cp above 1; with FSDP it
  * refuses it. */
 bool tn_megatron_one_connection(const struct tn_export_in *in);
+/* What both call the load-balancing loss of MODEL, whose coefficient is then
+ * pl_aux_loss_coef(model, PL_AUX_MEGATRON). Static. */
+const char *tn_megatron_aux_loss(const struct pl_model *model);
 
 /* What the trainer that a target is for cannot run: its rule trainer-supports (plan/supports.c), so
  * that a trainer's space and what its exporter writes are one. Not the keys BUT (NULL-terminated,

@@ -174,11 +174,9 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
 
 /* Its seq_aux_loss is ours of a sequence, its aux_loss is the one named after it and the nearest to
  * Hugging Face's, which it lacks; both are divided by top_k and added over the layers. */
-static void write_aux_loss(struct str *out, const struct pl_model *m)
+const char *tn_megatron_aux_loss(const struct pl_model *m)
 {
-    str_addf(out, "--moe-router-load-balancing-type %s\n--moe-aux-loss-coeff %.10g\n",
-             m->moe.aux_loss == PL_AUX_SEQUENCE ? "seq_aux_loss" : "aux_loss",
-             pl_aux_loss_coef(m, PL_AUX_MEGATRON));
+    return m->moe.aux_loss == PL_AUX_SEQUENCE ? "seq_aux_loss" : "aux_loss";
 }
 
 static void write_moe(struct str *out, const struct pl_model *m, int precision)
@@ -186,7 +184,8 @@ static void write_moe(struct str *out, const struct pl_model *m, int precision)
     number(out, "--num-experts", m->moe.experts);
     number(out, "--moe-router-topk", m->moe.top_k);
     number(out, "--moe-ffn-hidden-size", m->moe.expert_ffn);
-    write_aux_loss(out, m);
+    str_addf(out, "--moe-router-load-balancing-type %s\n--moe-aux-loss-coeff %.10g\n",
+             tn_megatron_aux_loss(m), pl_aux_loss_coef(m, PL_AUX_MEGATRON));
     str_add(out, "--moe-token-dispatcher-type alltoall\n");
     if (precision != PL_FP32) /* its kernels know no fp32 */
         flag(out, "--moe-grouped-gemm");

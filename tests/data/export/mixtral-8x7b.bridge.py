@@ -56,6 +56,8 @@ def with_partune_layout(config):
         delay_wgrad_compute=False,
         tp_comm_overlap=False,
         defer_embedding_wgrad_compute=False,
+        moe_router_load_balancing_type="seq_aux_loss",
+        moe_aux_loss_coeff=0.00125,
         moe_token_dispatcher_type="alltoall",
         moe_grouped_gemm=True,
         moe_shared_expert_overlap=False,
