@@ -371,6 +371,7 @@ def smp_rules(v, f):
 def hyperpod_rules(v, f):
     m = v["model"]
     assert v["trainer"]["num_nodes"] * v["trainer"]["devices"] == f["layout"]["world"]
+    assert m["max_context_width"] == f["workload"]["seq"]
     smp_world(f["layout"]["world"], *(m[k] for k in ("shard_degree", "tensor_model_parallel_degree",
                                                      "expert_model_parallel_degree", "context_parallel_degree")))
 

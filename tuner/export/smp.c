@@ -1,6 +1,9 @@
 /*
  * SageMaker: the SMP v2 parameters (JSON), and the model section of a HyperPod recipe (YAML).
  *
+ * The recipes are those of the releases 1.x, which train through SMP by the training adapter for
+ * NeMo; those of 2.0 and later start other programs, which have other keys.
+ *
  * hybrid_shard_degree: 0 is native FSDP, 1 is no sharding, n >= 2 shards over n devices. Expert
  * parallelism excludes tensor parallelism, and there is no pipeline parallelism at all.
  */
@@ -159,7 +162,8 @@ static void write_hyperpod(struct str *out, const struct tn_export_in *in,
     (void)lost;
     str_addf(out, "trainer:\n  num_nodes: %d\n  devices: %d\n\nuse_smp_model: true\n\nmodel:\n",
              tn_nodes(in), tn_ranks_per_node(in));
-    str_addf(out, "  train_batch_size: %d\n", l->micro_batch);
+    str_addf(out, "  train_batch_size: %d\n  max_context_width: %d\n", l->micro_batch,
+             in->workload->seq);
     str_addf(out, "  tensor_model_parallel_degree: %d\n  expert_model_parallel_degree: %d\n", l->tp,
              l->ep);
     str_addf(out, "  context_parallel_degree: %d\n  shard_degree: %d\n", l->cp, shard_degree(l));
@@ -175,7 +179,7 @@ const struct tn_exporter tn_export_hyperpod = {
     .name = "hyperpod",
     .title = "HyperPod recipe overrides (YAML)",
     .even_nodes = true,
-    .version = "SageMaker HyperPod recipes of August 2026 (2631995)",
+    .version = "SageMaker HyperPod recipes 1.x (1.5.1, training adapter 1.1.0 to 1.4.0)",
     .media_type = "application/yaml",
     .extension = "yaml",
     .comment = "#",
