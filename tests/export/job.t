@@ -4,15 +4,19 @@ dir=${PT_BUILD:?}/tests/run/job.$$
 trap 'rm -rf "$dir"' EXIT
 mkdir -p "$dir/bin" "$dir/jobs"
 "$PT_BUILD/tests/export/dump" "$dir/jobs" >/dev/null || { echo "Bail out! dump fails"; exit 99; }
-# A launcher whose Nth start ends with the Nth code of file "codes"; nobody sleeps.
+# A launcher whose Nth start ends with the Nth code of file "codes", after the last event of its ranks where that is said
+# (oom:137); nobody sleeps.
 cat >"$dir/bin/srun" <<'END'
 #!/bin/sh
 echo "$*" >>starts
 code=$(sed -n "$(wc -l <starts | tr -d ' ')p" codes)
 [ "$code" = vanish ] && exec "$PWD/not-there"
 events=$(echo "$*" | sed -n 's/.* --events \([^ ]*\).*/\1/p')
-[ "$code" = stopped ] && { echo '{"v":1,"event":"stopped","t":1,"n":7,"reason":"signal"}' >>"$events"; exit 0; }
-exit "$code"
+case $code in
+    stopped:*) echo '{"v":1,"event":"stopped","t":1,"n":7,"reason":"signal"}' >>"$events" ;;
+    *:*) echo "{\"v\":1,\"event\":\"error\",\"t\":1,\"class\":\"${code%:*}\",\"rank\":1,\"detail\":\"stopped\"}" >>"$events" ;;
+esac
+exit "${code#*:}"
 END
 for name in mpiexec mpirun; do cp "$dir/bin/srun" "$dir/bin/$name"; done
 printf '#!/bin/sh\n' >"$dir/bin/sleep"
@@ -34,10 +38,19 @@ job() { # FILE CODES...: exit status and number of starts
 first() { find jobs -name "*.$1+partune" | sort | head -n 1; }
 # What the launcher of an MPIJob is told to run.
 sed -n '/^            - |$/,/^    Worker:$/{s/^              //p}' "$(first mpijob)" >mpijob.sh
-echo 1..26
-# mpiexec that was itself signalled may say 0 of a run that stopped; an earlier start's event is not this one's.
-is "pbs: 0 of a run that stopped is a stop" "$(job "$(first pbs)" stopped)" "75 1"
-is "pbs: and 0 of one that ended is an end" "$(job "$(first pbs)" 0)" "0 1"
+echo 1..38
+# mpiexec that was itself signalled may say 0 of a run that stopped, srun the signal by which it ended the ranks that had not
+# left yet; an earlier start's event is not this one's.
+for kind in slurm pbs; do
+    file=$(first $kind)
+    is "$kind: 0 of a run that stopped is a stop" "$(job "$file" stopped:0)" "75 1"
+    is "$kind: and so are killed ranks" "$(job "$file" stopped:137)" "75 1"
+    is "$kind: and 0 of one that ended is an end" "$(job "$file" 0)" "0 1"
+    is "$kind: killed ranks of a run that has too little memory are no lost ranks" "$(job "$file" 137 oom:137 0)" "66 2"
+    is "$kind: nor of one that is illegal" "$(job "$file" illegal:143 0)" "65 1"
+    is "$kind: nor of one whose data are wrong or whose numbers are not finite" "$(job "$file" data:137) $(job "$file" numeric:3)" "68 1 67 1"
+    is "$kind: those of a lost connection are" "$(job "$file" comm:137 0)" "0 2"
+done
 for kind in slurm pbs mpijob; do
     file=$(first $kind)
     [ $kind = mpijob ] && file=mpijob.sh

@@ -4,12 +4,30 @@
  */
 #include "tuner/export/internal.h"
 
+#include <assert.h>
 #include <ctype.h>
 
 /* Starts of the bundled trainer in one job: in all, and in a row that ended within QUICK_S seconds.
  * What fails so often, or again and again at once (a folder that cannot be written), will fail
  * again. */
 enum { STARTS = 100, QUICK_STARTS = 5, QUICK_S = 60 };
+
+/* The target's file in the job, each a word of its shell. */
+struct place {
+    const char *file; /* its path */
+    const char
+        *folder; /* that Python has to search for it, and its name there: letters, digits, _ */
+    const char *module;
+    const char *mpi; /* what starts the bundled trainer's ranks */
+};
+
+/* What runs the file of TARGET. BEFORE is said once in a job, and may be NULL; LINE is the command
+ * of a node, within single quotes (the bundled trainer's: of the job, as it is). */
+struct launch {
+    const char *target;
+    void (*before)(struct str *out, const struct place *at);
+    void (*line)(struct str *out, const struct tn_export_in *in, const struct place *at);
+};
 
 /* Of a node, for the bundled trainer. */
 static int cores(const struct tn_export_in *in)
@@ -36,10 +54,13 @@ static void add_binding(struct str *out, const struct tn_export_in *in)
         str_addf(out, ":%d", in->layout->threads);
 }
 
+/* Without the flag the other tasks would wait for a dead one until the time limit. */
+#define SRUN "srun --kill-on-bad-exit=1"
+
 /* srun does not take the job's --cpus-per-task for its own since Slurm 22.05. */
 static void srun_line(struct str *out, const struct tn_export_in *in)
 {
-    str_add(out, "srun --mpi=pmi2");
+    str_add(out, SRUN " --mpi=pmi2");
     if (tn_cores_suffice(in))
         str_addf(out, " --cpus-per-task=%d", in->layout->threads);
     else
@@ -58,22 +79,32 @@ static void torchrun(struct str *out, const struct tn_export_in *in)
              tn_ranks_per_node(in), tn_nodes(in));
 }
 
+/* What a launcher says of ranks that it ended, or that ended together, is not the reason; the event
+ * file is, which lies beside the target's file. */
+static void status_of_events(struct str *out)
+{
+    str_add(out, "    case $(tail -n 1 \"$job.events\") in\n"
+                 "    *'\"event\":\"stopped\"'*) status=75 ;;\n"
+                 "    *'\"class\":\"illegal\"'*) status=65 ;;\n"
+                 "    *'\"class\":\"oom\"'*) status=66 ;;\n"
+                 "    *'\"class\":\"numeric\"'*) status=67 ;;\n"
+                 "    *'\"class\":\"data\"'*) status=68 ;;\n    esac\n");
+}
+
 /* A lost rank takes the bundled trainer's job down; this starts it again, and it goes on from its
  * newest checkpoint. The codes are those after which it must not (docs/reference/trainer.md); 126 and 127 are
  * the shell's for a command that it cannot run. */
-static void until_done(struct str *out, const char *mpi, const char *file)
+static void run_partune(struct str *out, const struct tn_export_in *in, const struct place *at)
 {
-    /* MPICH's mpiexec that was itself signalled may end with 0. Its event file lies beside FILE. */
-    bool events = str_starts(mpi, "mpiexec");
+    bool events = !str_starts(at->mpi, "mpirun"); /* there rank 0's disk is not the launcher's */
 
+    (void)in;
     str_addf(out, "quick=0\nfor start in {1..%d}; do\n    status=0\n    begun=$SECONDS\n%s", STARTS,
              events ? "    : >\"$job.events\"\n" : "");
-    str_addf(out, "    %s partune-train --config %s%s || status=$?\n", mpi, file,
+    str_addf(out, "    %s partune-train --config %s%s || status=$?\n", at->mpi, at->file,
              events ? " --events \"$job.events\"" : "");
     if (events)
-        str_add(out, "    # mpiexec that was signalled may say 0: the last event decides.\n"
-                     "    if tail -n 1 \"$job.events\" | grep -q '\"event\":\"stopped\"'; then "
-                     "status=75; fi\n");
+        status_of_events(out);
     str_addf(out,
              "    case $status in 0 | 2 | 6[5-8] | 75 | 12[67]) exit $status ;; esac\n"
              "    quick=$((SECONDS - begun < %d ? quick + 1 : 0))\n"
@@ -85,33 +116,144 @@ static void until_done(struct str *out, const char *mpi, const char *file)
              QUICK_S, QUICK_STARTS);
 }
 
-/* The command that runs TARGET's file; FILE is its path as the shell sees it. */
-static void launch_line(struct str *out, const struct tn_export_in *in,
-                        const struct tn_exporter *target, const char *mpi, const char *file)
+static void run_megatron_script(struct str *out, const struct tn_export_in *in,
+                                const struct place *at)
 {
-    const char *name = target->name;
+    (void)in;
+    str_addf(out, "bash %s", at->file);
+}
 
-    if (str_eq(name, "partune"))
-        until_done(out, mpi, file);
-    else if (str_eq(name, "megatron-script"))
-        str_addf(out, "bash %s", file);
-    else if (str_eq(name, "megatron")) {
-        if (tn_megatron_one_connection(in))
-            str_add(out, "env CUDA_DEVICE_MAX_CONNECTIONS=1 ");
-        torchrun(out, in);
-        str_addf(out, "\"${MEGATRON:?}/pretrain_gpt.py\" $(grep -v \"^#\" %s) ${DATA_ARGS:-}",
-                 file);
-    } else if (str_eq(name, "accelerate"))
-        str_addf(out,
-                 "accelerate launch --config_file %s --machine_rank \"${NODE_RANK:-0}\" "
-                 "--main_process_ip \"${MASTER_ADDR:-127.0.0.1}\" --main_process_port "
-                 "\"${MASTER_PORT:-29500}\" ${TRAIN:?your script and its arguments}",
-                 file);
-    else if (str_eq(name, "deepspeed")) {
-        torchrun(out, in); /* its own launcher would log in to every node from every node */
-        str_addf(out, "${TRAIN:?your script and its arguments} --deepspeed_config %s", file);
-    } else
-        str_addf(out, "${TRAIN:?your launcher}  # reads %s", file);
+static void run_megatron(struct str *out, const struct tn_export_in *in, const struct place *at)
+{
+    if (tn_megatron_one_connection(in))
+        str_add(out, "env CUDA_DEVICE_MAX_CONNECTIONS=1 ");
+    torchrun(out, in);
+    str_addf(out, "\"${MEGATRON:?}/pretrain_gpt.py\" $(grep -v \"^#\" %s) ${DATA_ARGS:-}",
+             at->file);
+}
+
+/* The file is a program that sets the environment itself. */
+static void run_bridge(struct str *out, const struct tn_export_in *in, const struct place *at)
+{
+    torchrun(out, in);
+    str_addf(out,
+             "%s \"${RECIPE:?set it to a function of megatron.bridge.recipes, such as "
+             "llama3_8b_pretrain_config}\" ${TRAIN_ARGS:-}",
+             at->file);
+}
+
+static void run_accelerate(struct str *out, const struct tn_export_in *in, const struct place *at)
+{
+    (void)in;
+    str_addf(out,
+             "accelerate launch --config_file %s --machine_rank \"${NODE_RANK:-0}\" "
+             "--main_process_ip \"${MASTER_ADDR:-127.0.0.1}\" --main_process_port "
+             "\"${MASTER_PORT:-29500}\" ${TRAIN:?your script and its arguments}",
+             at->file);
+}
+
+/* Its own launcher would log in to every node from every node. */
+static void run_deepspeed(struct str *out, const struct tn_export_in *in, const struct place *at)
+{
+    torchrun(out, in);
+    str_addf(out, "${TRAIN:?your script and its arguments} --deepspeed_config %s", at->file);
+}
+
+/* torchtitan imports what --module names and calls what --config names, without arguments. */
+static void run_titan(struct str *out, const struct tn_export_in *in, const struct place *at)
+{
+    str_addf(out, "env PYTHONPATH=\"%s${PYTHONPATH:+:$PYTHONPATH}\" ", at->folder);
+    torchrun(out, in);
+    str_addf(out, "-m torchtitan.train --module %s --config partune_layout ${TRAIN_ARGS:-}",
+             at->module);
+}
+
+/* Arguments go over the file, which has no model. */
+static void run_titan_toml(struct str *out, const struct tn_export_in *in, const struct place *at)
+{
+    torchrun(out, in);
+    str_addf(out,
+             "-m torchtitan.train --job.config_file %s ${TRAIN_ARGS:?set it to the model and what "
+             "else the job needs, such as --model.name llama3 --model.flavor 8B}",
+             at->file);
+}
+
+/* Without our own keys, which begin with _. */
+static void before_smp(struct str *out, const struct place *at)
+{
+    str_addf(out,
+             "SM_HP_MP_PARAMETERS=$(python3 -c 'import json, sys\n"
+             "print(json.dumps({key: value for key, value in json.load(open(sys.argv[1])).items() "
+             "if key[0] != \"_\"}))' %s)\nexport SM_HP_MP_PARAMETERS\n",
+             at->file);
+}
+
+static void run_smp(struct str *out, const struct tn_export_in *in, const struct place *at)
+{
+    (void)at;
+    torchrun(out, in);
+    str_add(out, "${TRAIN:?your script and its arguments}");
+}
+
+/* Hydra's overrides, which add what the recipe lacks: model.fp8 of a section that holds fp8. */
+static void before_hyperpod(struct str *out, const struct place *at)
+{
+    str_addf(out,
+             "overrides=$(awk -F ': *' '/^#/ || !NF { next }\n"
+             "$2 == \"\" { section = $1 \".\"; next }\n"
+             "{ inside = sub(/^ +/, \"\", $1); printf \" ++%%s%%s=%%s\", inside ? section : \"\", "
+             "$1, $2 "
+             "}' %s)\nexport overrides\n",
+             at->file);
+}
+
+/* Lightning would take the tasks of srun for its ranks. */
+static void run_hyperpod(struct str *out, const struct tn_export_in *in, const struct place *at)
+{
+    (void)at;
+    str_add(out, "env -u SLURM_NTASKS ");
+    torchrun(out, in);
+    str_add(out,
+            "${TRAIN:?a script of the training adapter, --config-path and --config-name of the "
+            "recipe} $overrides");
+}
+
+static const struct launch launches[] = {
+    {"partune", NULL, run_partune},
+    {"megatron", NULL, run_megatron},
+    {"megatron-script", NULL, run_megatron_script},
+    {"megatron-bridge", NULL, run_bridge},
+    {"deepspeed", NULL, run_deepspeed},
+    {"torchtitan", NULL, run_titan},
+    {"torchtitan-toml", NULL, run_titan_toml},
+    {"smp", before_smp, run_smp},
+    {"hyperpod", before_hyperpod, run_hyperpod},
+    {"accelerate", NULL, run_accelerate},
+};
+
+static const struct launch *launch_of(const struct tn_exporter *target)
+{
+    size_t i = 0;
+
+    while (i < ARRAY_LEN(launches) && !str_eq(launches[i].target, target->name))
+        i++;
+    assert(i < ARRAY_LEN(launches)); /* every target has one */
+    return &launches[i];
+}
+
+/* TARGET's command, once on every node: EACH starts it there, NODE tells it which one it is. */
+static void launch_on_nodes(struct str *out, const struct tn_export_in *in,
+                            const struct tn_exporter *target, const struct place *at,
+                            const char *each, const char *node)
+{
+    const struct launch *launch = launch_of(target);
+
+    if (launch->before)
+        launch->before(out, at);
+    str_addf(out, "%s bash -c '\nset -f # brackets in arguments are no patterns\nexport %s\nexec ",
+             each, node);
+    launch->line(out, in, at);
+    str_add(out, "\n'\n");
 }
 
 /* "#!/bin/bash" belongs on the first line of the job only. */
@@ -146,15 +288,19 @@ static void job_name(char buf[48], const struct tn_export_in *in)
         snprintf(buf, 48, "partune");
 }
 
-static void write_slurm(struct str *out, const struct tn_export_in *in,
-                        const struct tn_exporter *target, const char *body)
+/* The target's file in the folder that a job runs in. Its name, $job, is one that Python can import.
+ */
+static struct place in_folder(char *ret_file, size_t size, const struct tn_exporter *target,
+                              const char *mpi)
 {
-    AUTO_FREE char *file = mem_printf("\"$job.%s\"", target->extension);
-    bool mpi = str_eq(target->name, "partune");
-    AUTO_STR srun = {0};
+    snprintf(ret_file, size, "\"$job.%s\"", target->extension);
+    return (struct place){.file = ret_file, .folder = "$PWD", .module = "\"$job\"", .mpi = mpi};
+}
+
+static void slurm_head(struct str *out, const struct tn_export_in *in, bool mpi)
+{
     char name[48];
 
-    srun_line(&srun, in);
     job_name(name, in);
     str_addf(out, "#!/bin/bash\n#SBATCH --job-name=%s\n#SBATCH --nodes=%d\n", name, tn_nodes(in));
     if (mpi)
@@ -169,30 +315,38 @@ static void write_slurm(struct str *out, const struct tn_export_in *in,
     if (mpi) /* after a lost node Slurm itself starts the job again */
         str_add(out, "#SBATCH --requeue\n");
     str_add(out, "#SBATCH --exclusive\n# Add your partition, account and time limit: sbatch -p "
-                 "PARTITION -A ACCOUNT -t TIME THIS\n"
-                 "set -euo pipefail\n\njob=partune.${SLURM_JOB_ID:-0}\n");
+                 "PARTITION -A ACCOUNT -t TIME THIS\n");
+}
+
+static void write_slurm(struct str *out, const struct tn_export_in *in,
+                        const struct tn_exporter *target, const char *body)
+{
+    bool mpi = str_eq(target->name, "partune");
+    AUTO_STR srun = {0};
+    char file[32];
+    struct place at;
+
+    srun_line(&srun, in);
+    at = in_folder(file, sizeof(file), target, str_text(&srun));
+    slurm_head(out, in, mpi);
+    str_add(out, "set -euo pipefail\n\njob=partune_${SLURM_JOB_ID:-0}\n");
     if (!mpi)
         str_add(out, "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n "
                      "1)\nexport MASTER_ADDR\n");
     here_document(out, file, body);
-    if (!mpi)
-        str_add(out, "export job\nsrun bash -c '\nset -f # brackets in arguments are no patterns\n"
-                     "export NODE_RANK=$SLURM_NODEID\nexec ");
-    launch_line(out, in, target, str_text(&srun), file);
-    str_add(out, mpi ? "\n" : "\n'\n");
+    if (mpi) {
+        run_partune(out, in, &at);
+        str_addc(out, '\n');
+    } else {
+        str_add(out, "export job\n");
+        launch_on_nodes(out, in, target, &at, SRUN, "NODE_RANK=$SLURM_NODEID");
+    }
 }
 
-static void write_pbs(struct str *out, const struct tn_export_in *in,
-                      const struct tn_exporter *target, const char *body)
+static void pbs_head(struct str *out, const struct tn_export_in *in, bool mpi)
 {
-    AUTO_FREE char *file = mem_printf("\"$job.%s\"", target->extension);
-    AUTO_STR mpiexec = {0};
-    bool mpi = str_eq(target->name, "partune");
     char name[48];
 
-    str_add(&mpiexec, "mpiexec");
-    add_binding(&mpiexec, in);
-    str_addf(&mpiexec, " -n %d -ppn %d", in->layout->world, tn_ranks_per_node(in));
     job_name(name, in);
     name[15] = '\0'; /* PBS takes at most 15 characters */
     str_addf(out, "#!/bin/bash\n#PBS -N %s\n#PBS -l select=%d:ncpus=%d:mpiprocs=%d\n", name,
@@ -201,8 +355,26 @@ static void write_pbs(struct str *out, const struct tn_export_in *in,
         str_addf(out, "# Add the accelerators as your site names them, for instance :ngpus=%d\n",
                  tn_ranks_per_node(in));
     str_add(out, "#PBS -l place=scatter:excl\n# Add your queue, project and walltime: qsub -q "
-                 "QUEUE -A PROJECT -l walltime=TIME THIS\n"
-                 "set -euo pipefail\ncd \"$PBS_O_WORKDIR\"\n\njob=partune.${PBS_JOBID:-0}\n");
+                 "QUEUE -A PROJECT -l walltime=TIME THIS\n");
+}
+
+static void write_pbs(struct str *out, const struct tn_export_in *in,
+                      const struct tn_exporter *target, const char *body)
+{
+    AUTO_FREE char *each = mem_printf("mpiexec -n %d -ppn 1", tn_nodes(in));
+    bool mpi = str_eq(target->name, "partune");
+    AUTO_STR mpiexec = {0};
+    char file[32];
+    struct place at;
+
+    str_add(&mpiexec, "mpiexec");
+    add_binding(&mpiexec, in);
+    str_addf(&mpiexec, " -n %d -ppn %d", in->layout->world, tn_ranks_per_node(in));
+    at = in_folder(file, sizeof(file), target, str_text(&mpiexec));
+    pbs_head(out, in, mpi);
+    /* 123.host, and 123[4].host of an array */
+    str_add(out, "set -euo pipefail\ncd \"$PBS_O_WORKDIR\"\n\njob=partune_${PBS_JOBID:-0}\n"
+                 "job=${job//[!0-9A-Za-z_]/_}\n");
     if (!mpi)
         str_add(out, "MASTER_ADDR=$(sort -u \"$PBS_NODEFILE\" | head -n 1)\nexport MASTER_ADDR\n");
     here_document(out, file, body);
@@ -210,17 +382,12 @@ static void write_pbs(struct str *out, const struct tn_export_in *in,
         if (bound(in))
             str_add(out, "# -bind-to is MPICH's; Cray's mpiexec says --cpu-bind depth --depth "
                          "THREADS\n");
-        launch_line(out, in, target, str_text(&mpiexec), file);
+        run_partune(out, in, &at);
+        str_addc(out, '\n');
     } else {
-        str_addf(
-            out,
-            "export job\nmpiexec -n %d -ppn 1 bash -c '\nset -f # brackets in arguments are no "
-            "patterns\nexport NODE_RANK=${PMI_RANK:-0}\nexec ",
-            tn_nodes(in));
-        launch_line(out, in, target, "", file);
-        str_add(out, "\n'");
+        str_add(out, "export job\n");
+        launch_on_nodes(out, in, target, &at, each, "NODE_RANK=${PMI_RANK:-0}");
     }
-    str_addc(out, '\n');
 }
 
 static void indented(struct str *out, const char *body, int by)
@@ -233,33 +400,36 @@ static void indented(struct str *out, const char *body, int by)
     }
 }
 
-static void write_mpijob(struct str *out, const struct tn_export_in *in,
-                         const struct tn_exporter *target, const char *body)
+/* What the launcher runs. NAME is the job's. */
+static void mpijob_launch(struct str *out, const struct tn_export_in *in,
+                          const struct tn_exporter *target, const char *name)
 {
-    AUTO_FREE char *file = mem_printf("/partune/layout.%s", target->extension);
-    bool ranks = str_eq(target->name, "partune");
-    AUTO_STR launch = {0};
+    AUTO_FREE char *file = mem_printf("/partune/partune_layout.%s", target->extension);
+    AUTO_FREE char *each = mem_printf("mpirun -n %d -ppn 1", tn_nodes(in));
+    AUTO_FREE char *node =
+        mem_printf("NODE_RANK=${PMI_RANK:-0} MASTER_ADDR=%s-worker-0.%s", name, name);
     AUTO_STR mpi = {0};
-    char name[48];
+    struct place at = {.file = file, .folder = "/partune", .module = "partune_layout"};
 
     str_add(&mpi, "mpirun");
     add_binding(&mpi, in);
     str_addf(&mpi, " -n %d -ppn %d", in->layout->world, tn_ranks_per_node(in));
-    job_name(name, in);
-    for (char *p = name; *p; p++)
-        *p = (char)tolower((unsigned char)*p);
-    if (!ranks) /* one launcher a node, as in the other jobs */
-        str_addf(&launch,
-                 "mpirun -n %d -ppn 1 bash -c '\nset -f # brackets in arguments are no patterns\n"
-                 "export NODE_RANK=${PMI_RANK:-0} MASTER_ADDR=%s-worker-0.%s\nexec ",
-                 tn_nodes(in), name, name);
-    launch_line(&launch, in, target, str_text(&mpi), file);
-    if (!ranks)
-        str_add(&launch, "\n'");
-    str_addf(
-        out,
-        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s-layout\ndata:\n  layout.%s: |\n",
-        name, target->extension);
+    at.mpi = str_text(&mpi);
+    if (str_eq(target->name, "partune")) {
+        run_partune(out, in, &at);
+    } else {
+        str_add(out, "set -euo pipefail\n");
+        launch_on_nodes(out, in, target, &at, each, node); /* as in the other jobs */
+    }
+}
+
+static void mpijob_head(struct str *out, const struct tn_export_in *in,
+                        const struct tn_exporter *target, const char *name, const char *body)
+{
+    str_addf(out,
+             "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s-layout\ndata:\n  "
+             "partune_layout.%s: |\n",
+             name, target->extension);
     indented(out, without_shebang(body), 4);
     str_addf(out,
              "---\napiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata:\n  name: %s\nspec:\n",
@@ -268,6 +438,20 @@ static void write_mpijob(struct str *out, const struct tn_export_in *in,
              "  slotsPerWorker: %d\n  mpiImplementation: MPICH\n  runPolicy:\n    cleanPodPolicy: "
              "Running\n  mpiReplicaSpecs:\n",
              tn_ranks_per_node(in));
+}
+
+static void write_mpijob(struct str *out, const struct tn_export_in *in,
+                         const struct tn_exporter *target, const char *body)
+{
+    bool ranks = str_eq(target->name, "partune");
+    AUTO_STR launch = {0};
+    char name[48];
+
+    job_name(name, in);
+    for (char *p = name; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    mpijob_launch(&launch, in, target, name);
+    mpijob_head(out, in, target, name, body);
     for (int worker = 0; worker < 2; worker++) {
         str_addf(out, "    %s:\n      replicas: %d\n      template:\n        spec:\n",
                  worker ? "Worker" : "Launcher", worker ? tn_nodes(in) : 1);
