@@ -63,6 +63,14 @@ has "with the nearest name" "$(cat body)" 'did you mean \\"layout\\"'
 is "no layout: 422" "$(post /v1/check "{$job}")" 422
 is "a batch that is no number: 422" "$(post /v1/check '{"model":"tiny-moe","workload":{"global_batch":"8"},"layout":{}}')" 422
 is "with the pointer into the workload" "$(field pointer)" /workload/global_batch
+pair='{"devices_per_node":2,"device":{"memory_gib":8,"memory_gbs":100,"peak_tflops":{"fp32":1}},"links":[{"span":"all","gbs":10,"per_pair":"yes"}]}'
+is "a link whose per_pair is no truth value: 422" "$(post /v1/check "{$job,\"layout\":{\"world\":1},\"cluster\":$pair}")" 422
+is "with the pointer into the link" "$(field pointer)" /cluster/links/0/per_pair
+has "and what it must be" "$(cat body)" 'per_pair.*must be true or false, found a string'
+is "the same link with true" "$(post /v1/check "{$job,\"layout\":{\"world\":1},\"cluster\":$(echo "$pair" | sed 's/"yes"/true/')}")" 200
+is "a cluster with such links" "$(get /v1/presets/clusters/aurora-pvc)" 200
+has "says so" "$(cat body)" '"per_pair":true'
+has "the description has the key" "$(get /openapi.json; cat body)" '"per_pair":\{"type":"boolean"'
 
 is "plan" "$(post /v1/plan '{"model":"gpt-22B","cluster":{"profile":"dgx-a100","nodes":1},"workload":{"global_batch":16},"trainer":"megatron","top":3}')" 200
 has "ranks" "$(cat body)" '"items":\[\{"layout":\{"world":8'
