@@ -96,18 +96,19 @@ static double time_left(const struct db_campaign *c, const json_t *resolved, con
     return left < 0 ? 0 : left;
 }
 
+/* device_s of a simulated campaign is time that simulated devices were held. */
 static int add_progress(json_t *v, struct db *db, const struct db_campaign *c,
-                        const json_t *resolved, struct err *e)
+                        const json_t *resolved, bool simulated, struct err *e)
 {
     json_t *by_state = json_object();
     int r = db_campaign_counts(db, c->id, add_state, by_state, e);
 
-    json_object_set_new(v, "progress",
-                        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "trials", integer(c->trials),
-                                  "budget", integer(c->budget_trials), "device_s",
-                                  tn_number(c->device_s), "elapsed_s", tn_number(elapsed(c)),
-                                  "eta_s", tn_number(time_left(c, resolved, by_state)), "by_state",
-                                  by_state));
+    json_object_set_new(
+        v, "progress",
+        json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "simulated", simulated, "trials",
+                  integer(c->trials), "budget", integer(c->budget_trials), "device_s",
+                  tn_number(c->device_s), "elapsed_s", tn_number(elapsed(c)), "eta_s",
+                  tn_number(time_left(c, resolved, by_state)), "by_state", by_state));
     return r;
 }
 
@@ -199,7 +200,7 @@ int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *c, b
     json_object_set_new(v, "warm_start", warm_start_view(resolved));
     json_object_set_new(v, "space", column(c->space));
     json_object_set_new(v, "baseline_rule", json_string(tn_baseline_rule(c)));
-    r = add_progress(v, db, c, resolved, e);
+    r = add_progress(v, db, c, resolved, simulated, e);
     if (r == 0)
         r = add_results(v, db, c, simulated, e);
     json_object_set_new(v, "verify", verify_view(c, simulated));

@@ -43,6 +43,8 @@ def wrong(value, at=""):
         here = f"{at}/{key}"
         if key in PROFILE:
             continue
+        if key == "device_s" and not at.endswith("/budget") and value.get("simulated") is not True:
+            found.append(here + " is not marked as simulated")
         if re.search(r"measured|verified|saved", key) and v not in EMPTY and not (key == "verified" and str(v).startswith("no")):
             found.append(here)
         elif key != "verified":
