@@ -223,13 +223,17 @@ static int rebuild(struct tn_engine **ret, struct tn_service *svc, const char *i
 int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
 {
     struct tn_engine *en = NULL;
+    json_t *shares;
     int r = rebuild(&en, svc, id, e);
 
     if (r < 0)
         return r;
-    *ret = se_importance_json(en->search);
+    shares = se_importance_json(en->search);
     tn_engine_unref(en);
-    return *ret ? 0 : err_set(e, -ENOENT, "no trial has succeeded yet");
+    if (!shares)
+        return err_set(e, -ENOENT, "no trial has succeeded yet");
+    *ret = json_pack("{s:o}", "shares", shares);
+    return 0;
 }
 
 int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *e)

@@ -88,6 +88,16 @@ def routes():
             judge(f"a trial of kind {kind}", json.dumps(item))
 
 
+def shares():
+    """The shares of the layout keys are a map of their own: nothing else is in it."""
+    answer = json.loads(ask(f"/v1/campaigns/{campaign}/importance"))
+    each = answer.get("shares", {})
+    keys = json.loads(ask("/openapi.json"))["components"]["schemas"]["Layout"]["properties"]
+    good = set(answer) == {"simulated", "shares"} and answer["simulated"] is True
+    good = good and set(each) <= set(keys) and abs(sum(each.values()) - 1) < 1e-6
+    print("ok" if good else "not ok", "importance has its shares apart from the mark")
+
+
 def events():
     request = urllib.request.Request(f"{url}/v1/campaigns/{campaign}/events?last_event_id=0", headers={"Authorization": "Bearer " + token})
     seen, kind, end = {}, None, time.time() + 20
@@ -150,6 +160,7 @@ def webhooks():
 
 
 routes()
+shares()
 events()
 exports()
 results()

@@ -79,6 +79,16 @@ const visit = async (route) => {
     await page.waitForTimeout(500);
 };
 
+/** What the table of "What matters" lists beside keys of the layout; it lists some. */
+async function unknownShares() {
+    const names = await page
+        .locator(".panel:has(:text-is('What matters')) .chart-table tbody tr > :first-child")
+        .allTextContents();
+    assert.ok(names.length > 0, "no share at all");
+    const { components } = await daemon.api("GET", "openapi.json");
+    return names.filter((name) => !(name in components.schemas.Layout.properties));
+}
+
 let id = "";
 let later = "";
 
@@ -108,6 +118,7 @@ for (const tab of ["overview", "space", "model", "timeline", "settings"])
         assert.equal(await page.locator(".head .badge:text-is('simulated')").count(), 1);
         if (tab === "overview") assert.match(text, /^simulated tokens\/s$/m, "the axis of the chart");
         if (tab === "overview") assert.match(text, /simulated again in turn/);
+        if (tab === "space") assert.deepEqual(await unknownShares(), [], "shares of other than layout keys");
     });
 
 test("one that was informed by simulated trials says so", async () => {

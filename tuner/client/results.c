@@ -200,9 +200,7 @@ int cl_importance(struct cl *c)
         cl_print_json(v);
         return CL_OK;
     }
-    json_object_foreach(v, key, x) {
-        if (!json_is_number(x))
-            continue;
+    json_object_foreach(json_object_get(v, "shares"), key, x) {
         cl_table_add(&t, 0, "%s", key);
         cl_table_add(&t, 1, "%.1f %%", 100 * json_number_value(x));
     }

@@ -212,7 +212,7 @@ export const spaceTab = {
 
         async function loadShares() {
             try {
-                shares = await get(campaignPath(id, "/importance"), null, ctx.signal);
+                shares = (await get(campaignPath(id, "/importance"), null, ctx.signal)).shares;
             } catch {
                 shares = null;
             }
