@@ -100,7 +100,7 @@ struct se_spec {
 };
 
 /*
- * Read model, cluster, workload, trainer, space, baseline, objective, constraints, budget, trial
+ * Read model, cluster, workload, trainer, rules, space, baseline, objective, constraints, budget, trial
  * and search of a CAMPAIGN object; defaults as in docs/ARCHITECTURE.md. Keys of a campaign that are
  * of no concern here are skipped, unknown ones refused. LOCAL as in pl_cluster_parse(). Every
  * refusal has its JSON pointer.
@@ -196,7 +196,7 @@ int se_tell_json(struct se_search *s, const json_t *tell, struct err *e);
  * An earlier campaign whose trials inform another one's search (docs/explanation/search.md, section 8): its
  * model, cluster, workload and trainer in SPEC (no space), and what its trials said. In a
  * campaign's "search" it is a member of "warm_start":
- *     {"campaign": NAME?, "model", "cluster", "workload", "trainer"?, "constraints"?,
+ *     {"campaign": NAME?, "model", "cluster", "workload", "trainer"?, "rules"?, "constraints"?,
  *      "trials": [{"layout", "status", "tokens_per_s", ...}]}
  * a trial being a layout and the keys of a tell.
  */

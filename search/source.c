@@ -6,9 +6,9 @@
 #include "search/transfer.h"
 
 /* "simulated" says where its trials come from; the search weighs them all alike. */
-static const char *const source_keys[] = {"campaign",  "model",   "cluster",
-                                          "workload",  "trainer", "constraints",
-                                          "simulated", "trials",  NULL};
+static const char *const source_keys[] = {"campaign", "model",       "cluster",   "workload",
+                                          "trainer",  "constraints", "simulated", "trials",
+                                          "rules",    NULL};
 static const char *const past_keys[] = {
     "layout",           "status", "tokens_per_s", "tokens_per_s_se", "peak_memory_bytes",
     "tokens_per_s_max", NULL};

@@ -11,7 +11,7 @@ const char *const se_objective_names[] = {"tokens_per_s", "tokens_per_s_per_devi
 static const char *const campaign_keys[] = {
     "name",      "model",       "cluster", "workload", "space",  "baseline",
     "objective", "constraints", "budget",  "trial",    "search", "launcher",
-    "trainer",   "tags",        "notes",   "priority", NULL,
+    "trainer",   "tags",        "notes",   "priority", "rules",  NULL,
 };
 static const char *const constraint_keys[] = {"memory_headroom", NULL};
 static const char *const budget_keys[] = {"trials", "wall_s", "device_s", NULL};
@@ -118,10 +118,29 @@ static int parse_limits(struct se_spec *s, const json_t *campaign, struct err *e
     return 0;
 }
 
+/* Whose rules hold: those that CAMPAIGN names, else the trainer's own; a trainer of the
+ * administrator's configuration has none by its name. */
+static int parse_trainer(const struct pl_trainer **ret, const json_t *campaign, struct err *e)
+{
+    const char *trainer = "partune";
+    int rules = -1, r;
+
+    if ((r = jx_get_str(&trainer, campaign, "trainer", 64, e)) < 0 ||
+        (r = jx_get_enum(&rules, campaign, "rules", pl_trainer_names(), e)) < 0)
+        return r;
+    if (rules >= 0 && str_eq(trainer, "partune") && !str_eq(pl_trainer_names()[rules], trainer))
+        return err_at(e, -EINVAL, "/rules",
+                      "\"rules\" is \"%s\", but trainer partune has its own: leave it out",
+                      pl_trainer_names()[rules]);
+    *ret = pl_trainer_find(rules >= 0 ? pl_trainer_names()[rules] : trainer);
+    if (!*ret)
+        *ret = pl_trainer_find("any");
+    return 0;
+}
+
 static int parse_problem(struct se_spec *s, const json_t *campaign, const struct pl_cluster *local,
                          struct err *e)
 {
-    const char *trainer = "partune";
     int objective = SE_TOKENS_PER_S, r;
 
     if ((r = jx_need(campaign, "model", e)) < 0 || (r = jx_need(campaign, "workload", e)) < 0)
@@ -130,13 +149,10 @@ static int parse_problem(struct se_spec *s, const json_t *campaign, const struct
         return err_under(e, "/model");
     if ((r = pl_cluster_parse(&s->cluster, json_object_get(campaign, "cluster"), local, e)) < 0)
         return err_under(e, "/cluster");
-    if ((r = jx_get_str(&trainer, campaign, "trainer", 64, e)) < 0 ||
+    if ((r = parse_trainer(&s->trainer, campaign, e)) < 0 ||
         (r = jx_get_enum(&objective, campaign, "objective", se_objective_names, e)) < 0)
         return r;
     s->objective = (enum se_objective)objective;
-    s->trainer = pl_trainer_find(trainer);
-    if (!s->trainer)
-        s->trainer = pl_trainer_find("any"); /* a trainer of the administrator's configuration */
     if ((r = pl_workload_parse(&s->workload, json_object_get(campaign, "workload"), &s->model,
                                s->trainer, e)) < 0)
         return err_under(e, "/workload");

@@ -16,7 +16,7 @@ static double headroom(const struct pl_trainer *t)
 int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
                      struct err *e)
 {
-    const char *trainer = "partune";
+    const char *trainer = "partune", *rules;
     int r = jx_need(body, "model", e);
 
     if (r < 0 || (r = jx_need(body, "workload", e)) < 0)
@@ -30,7 +30,8 @@ int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_
     r = jx_get_str(&trainer, body, "trainer", 64, e);
     if (r < 0)
         return r;
-    ret->trainer = pl_trainer_find(trainer);
+    rules = tn_trainer_rules(svc, trainer);
+    ret->trainer = pl_trainer_find(rules ? rules : trainer);
     if (!ret->trainer && tn_trainer_known(svc, trainer)) /* the administrator's, as in a campaign */
         ret->trainer = pl_trainer_find("any");
     if (!ret->trainer)

@@ -171,6 +171,17 @@ int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, 
 
 /* ---- answers for any thread ---- */
 
+/* A campaign of before "rules" was part of a completed text keeps those that it ran with: of its
+ * trainer's name, or of none. */
+static void keep_rules(json_t *resolved)
+{
+    const char *trainer = json_string_value(json_object_get(resolved, "trainer"));
+
+    if (trainer && !json_object_get(resolved, "rules"))
+        json_object_set_new(resolved, "rules",
+                            json_string(pl_trainer_find(trainer) ? trainer : "any"));
+}
+
 int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, struct db *db,
                       const char *id, bool at_work, struct err *e)
 {
@@ -184,8 +195,10 @@ int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, stru
 
     if (r == 0)
         r = jx_parse(&body, c.resolved, strlen(c.resolved), e);
-    if (r == 0)
+    if (r == 0) {
+        keep_rules(body);
         r = tn_spec_parse(&spec, svc, body, NULL, e);
+    }
     json_decref(body);
     arena_done(&a);
     if (r == 0) {

@@ -10,6 +10,8 @@ static const char *const launches[] = {"direct", "mpiexec", NULL};
 static const char *const logs[] = {"stdout", "stderr", "events", NULL};
 static const char *const parsers[] = {"megatron", "torchtitan", "deepspeed", "jsonl", NULL};
 
+static const char *const rules[] = {"partune", "megatron", "torchtitan", "deepspeed", "any", NULL};
+
 static const struct conf_key http[] = {
     {.name = "prefix"}, {.name = "allow-host"}, {.name = "allow-origin"}, {0}};
 
@@ -21,6 +23,7 @@ static const struct conf_key trainer[] = {{.name = "command"},
                                           {.name = "launch", .words = launches},
                                           {.name = "dir"},
                                           {.name = "env"},
+                                          {.name = "rules", .words = rules},
                                           {0}};
 
 static const struct conf_key slurm[] = {{.name = "mode", .words = modes},

@@ -124,13 +124,27 @@ static void resolve(struct tn_spec *s)
                                   s->limits.timeout_s));
 }
 
+/* Whose rules hold for a trainer of the configuration becomes part of the completed text, so that
+ * the space of a campaign is the same after the configuration changed. */
+static void add_rules(json_t *resolved, const struct tn_service *svc)
+{
+    const char *name = json_string_value(json_object_get(resolved, "trainer"));
+    const char *rules = tn_trainer_rules(svc, name);
+
+    if (rules && !json_object_get(resolved, "rules"))
+        json_object_set_new(resolved, "rules", json_string(rules));
+}
+
 static int parse(struct tn_spec *s, const struct tn_service *svc, json_t **ret_rules, struct err *e)
 {
     const char *name = NULL;
     struct err why = {0};
     int r = tn_warm_start(&s->resolved, svc, s->body, e);
 
-    if (r < 0 || (r = se_spec_parse(&s->se, s->resolved, svc->local, e)) < 0)
+    if (r < 0)
+        return r;
+    add_rules(s->resolved, svc);
+    if ((r = se_spec_parse(&s->se, s->resolved, svc->local, e)) < 0)
         return r;
     if ((r = jx_need(s->body, "name", e)) < 0 ||
         (r = jx_get_str(&name, s->body, "name", sizeof(s->name) - 1, e)) < 0 ||

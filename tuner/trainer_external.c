@@ -8,6 +8,7 @@
  *     launch = direct       ; or mpiexec: put `mpiexec -n {world}` before it
  *     env = NCCL_DEBUG=WARN ; may be repeated
  *     dir = /opt/megatron
+ *     rules = megatron      ; whose legality rules hold; the first {export:TARGET} says unless given
  *
  * The command is cut at blanks ("..." keeps them) and never sees a shell; {key} is a layout key, a
  * size of the model or the workload, or one of world, steps, nodes, devices_per_node, folder,
@@ -230,6 +231,29 @@ static bool next_word(struct str *out, const char **p)
         else
             str_addc(out, **p);
     return true;
+}
+
+const char *tn_trainer_rules(const struct tn_service *svc, const char *name)
+{
+    const struct conf *conf = svc->config.conf;
+    const char *command = conf && name ? conf_get(conf, "trainer", name, "command") : NULL;
+    const char *rules = command ? conf_get(conf, "trainer", name, "rules") : NULL;
+
+    if (!command || rules || str_eq(name, tn_trainer_partune.name))
+        return rules;
+    for (const char *p = command; !rules;) {
+        AUTO_STR word = {0};
+        const struct tn_wrapper *wrapper;
+        const struct tn_exporter *x;
+
+        if (!next_word(&word, &p))
+            break;
+        AUTO_FREE char *target = export_target(str_text(&word));
+
+        x = target ? tn_exporter_find(target, &wrapper) : NULL;
+        rules = x ? x->trainer : NULL;
+    }
+    return rules;
 }
 
 static int build_command(struct tn_argv *argv, struct filling *fill, struct err *e)

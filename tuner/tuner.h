@@ -98,6 +98,13 @@ const struct pl_cluster *
 tn_local_cluster(const struct tn_service *svc); /* profiles/local.json, or NULL */
 /* May a campaign's trials run trainer NAME here: the bundled one, or one of the configuration? */
 bool tn_trainer_known(const struct tn_service *svc, const char *name);
+/*
+ * Name of the trainer of plan/ whose legality rules hold for trainer NAME of the configuration: its
+ * key "rules", else that of the first {export:TARGET} of its command whose exporter has one. NULL:
+ * nothing says so, NAME is NULL or has no section, or it is the bundled trainer. The text belongs
+ * to the configuration or is static.
+ */
+const char *tn_trainer_rules(const struct tn_service *svc, const char *name);
 
 /* Campaigns that are still being brought back after the start: nothing is launched until there is
  * none. */

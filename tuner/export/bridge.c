@@ -292,6 +292,7 @@ const struct tn_exporter tn_export_bridge = {
     .extension = "py",
     .comment = "#",
     .carries = carries,
+    .trainer = "megatron",
     .gaps = gaps,
     .rules = tn_megatron_rules,
     .write = write_python,

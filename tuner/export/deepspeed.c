@@ -139,6 +139,7 @@ const struct tn_exporter tn_export_deepspeed = {
     .media_type = "application/json",
     .extension = "json",
     .carries = carries,
+    .trainer = "deepspeed",
     .gaps = gaps,
     .rules = rules,
     .write = write_json,

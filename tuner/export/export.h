@@ -72,6 +72,7 @@ struct tn_exporter {
     const char *comment; /* "#", "//", or NULL where the format has none: then the writer places the
                             metadata */
     const char *const *carries; /* layout keys that it expresses, NULL-terminated */
+    const char *trainer; /* of plan/: its rules say what is written without loss; NULL: none do */
     /* Arguments that make the target read the file, as export.EXTENSION in a folder of its search
      * path; NULL: it takes the file's path. */
     const char *words;

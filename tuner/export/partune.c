@@ -103,6 +103,7 @@ const struct tn_exporter tn_export_partune = {
     .media_type = "application/json",
     .extension = "json",
     .carries = carries,
+    .trainer = "partune",
     .gaps = gaps,
     .rules = rules,
     .write = write_config,
