@@ -189,7 +189,7 @@ def megatron_world(f, tp, pp, cp, ep, etp, micro, batch):
 
 def megatron_balance(f, kind, coefficient):
     """The load-balancing loss presses as hard there, where the sum over layers with experts is divided by the choices of a
-    token (docs/TRAINER.md)."""
+    token (docs/reference/trainer.md)."""
     m = f["model"]
     e = m["moe"]
     with_experts = sum(i >= e.get("dense_layers", 0) and (i + 1) % e.get("every", 1) == 0 for i in range(m["layers"]))
