@@ -58,6 +58,7 @@ static const struct pl_trainer trainers[] = {
         .overlap_param_gather = true,
         .overlap_p2p = true,
         .overlap_moe_a2a = true,
+        .uneven_layers = true, /* --pipeline-model-parallel-layout */
         .max_zero = 1,
         .sp = true,
         .pp = true,
