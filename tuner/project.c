@@ -12,7 +12,7 @@
 
 #define NAME "projection-"
 
-enum { EARLIER = 100, CAMPAIGNS = 1000, SIZES = 32 };
+enum { EARLIER = 100, CAMPAIGNS = 1000, SIZES = 32, WITH = 16 };
 
 /* ---- what is asked ---- */
 
@@ -64,7 +64,7 @@ static int parse(struct asked *q, const json_t *body, struct err *e)
     *q = (struct asked){.cluster = json_object_get(body, "cluster")};
     if (r < 0 || (r = jx_need(body, "campaign", e)) < 0 || (r = jx_need(body, "devices", e)) < 0 ||
         (r = jx_get_str(&q->campaign, body, "campaign", 64, e)) < 0 ||
-        (r = jx_get_array(&q->with, body, "with", 16, e)) < 0 ||
+        (r = jx_get_array(&q->with, body, "with", WITH, e)) < 0 ||
         (r = parse_devices(q, body, e)) < 0 ||
         (r = parse_word(&q->weak, body, "scaling", "strong", "weak", e)) < 0 ||
         (r = parse_word(&q->best, body, "layouts", "winner", "best", e)) < 0)
@@ -78,9 +78,11 @@ struct study {
     struct db *db;
     struct arena *a;
     const struct pl_cluster *local;
-    struct se_spec spec;     /* of the campaign */
-    struct pl_space *space;  /* of the campaign */
-    struct pl_cluster there; /* its cluster, or the one that was asked for */
+    struct se_spec spec;                 /* of the campaign */
+    struct pl_space *space;              /* of the campaign */
+    struct pl_cluster there;             /* its cluster, or the one that was asked for */
+    struct pl_cluster machine[WITH + 2]; /* machine 0 is the campaign's; no two are the same */
+    int machines, to;                    /* how many there are, and which of them THERE is */
     struct pl_layout winner;
     double winner_rate; /* measured tokens/s */
     struct pl_observation *at;
@@ -98,8 +100,18 @@ static int layout_of(struct pl_layout *ret, const struct se_spec *s, const char 
     return r < 0 ? r : pl_layout_parse(ret, v, &s->model, &s->cluster, &s->workload, e);
 }
 
+/* The number of the machine that CLUSTER is made of: an earlier one, or a new one. */
+static int machine_of(struct study *st, const struct pl_cluster *cluster)
+{
+    for (int i = 0; i < st->machines; i++)
+        if (pl_machine_changes(&st->machine[i], cluster) == 0)
+            return i;
+    st->machine[st->machines] = *cluster;
+    return st->machines++;
+}
+
 static int learn(struct study *st, const struct db_campaign *c, const struct se_spec *s,
-                 struct err *e)
+                 int machine, struct err *e)
 {
     struct pl_problem p = se_spec_problem(s);
     struct pl_cost_ctx *x = pl_cost_ctx_new(&p, NULL);
@@ -112,7 +124,7 @@ static int learn(struct study *st, const struct db_campaign *c, const struct se_
     int r = db_trial_list(st->db, st->a, &t, &count, &total, c->id, &f, e);
 
     for (int i = 0; r == 0 && i < count; i++) {
-        struct pl_observation o = {.measured_s = tokens / t[i].tokens_per_s};
+        struct pl_observation o = {.measured_s = tokens / t[i].tokens_per_s, .machine = machine};
         struct pl_cost cost;
 
         if (!(t[i].tokens_per_s > 0) || layout_of(&o.layout, s, t[i].layout, NULL) < 0)
@@ -128,7 +140,7 @@ static int learn(struct study *st, const struct db_campaign *c, const struct se_
     return r;
 }
 
-/* Another campaign's trials count if the same software ran on the same kind of device. */
+/* Another campaign's trials count if the same software ran, those on another machine for less. */
 static int learn_also(struct study *st, const char *id, struct err *e)
 {
     AUTO_JSON *body = NULL;
@@ -142,12 +154,11 @@ static int learn_also(struct study *st, const char *id, struct err *e)
         r = se_spec_parse(&s, body, st->local, e);
     if (r < 0)
         return r;
-    if (s.trainer != st->spec.trainer ||
-        strcmp(s.cluster.device.name, st->spec.cluster.device.name))
-        r = err_set(e, -EINVAL, "campaign %s ran %s on %s, not %s on %s", id, s.trainer->name,
-                    s.cluster.device.name, st->spec.trainer->name, st->spec.cluster.device.name);
+    if (s.trainer != st->spec.trainer)
+        r = err_set(e, -EINVAL, "campaign %s ran %s, not %s: name campaigns of one trainer", id,
+                    s.trainer->name, st->spec.trainer->name);
     else
-        r = learn(st, &c, &s, e);
+        r = learn(st, &c, &s, machine_of(st, &s.cluster), e);
     se_spec_done(&s);
     return r;
 }
@@ -165,10 +176,13 @@ static int open_study(struct study *st, const struct asked *q, const struct db_c
     if (r < 0)
         return r;
     st->winner_rate = best.mean;
-    st->there = st->spec.cluster;
+    st->there = st->machine[0] = st->spec.cluster;
+    st->machines = 1;
     if (q->cluster && pl_cluster_parse(&st->there, q->cluster, st->local, e) < 0)
         return err_under(e, "/cluster");
-    r = learn(st, c, &st->spec, e);
+    if (q->cluster)
+        st->to = machine_of(st, &st->there);
+    r = learn(st, c, &st->spec, 0, e);
     json_array_foreach(q->with, i, id) {
         if (r == 0)
             r = json_is_string(id) ? learn_also(st, json_string_value(id), e)
@@ -177,7 +191,7 @@ static int open_study(struct study *st, const struct asked *q, const struct db_c
             err_under(e, "/with");
     }
     if (r == 0)
-        st->calibration = pl_calibration_new(st->at, st->n);
+        st->calibration = pl_calibration_new(st->at, st->n, NULL);
     return r;
 }
 
@@ -218,9 +232,9 @@ static int choose(struct pl_layout *ret, const struct study *st, const struct pl
 
 static json_t *unknown_row(int n, int batch, const struct err *e)
 {
-    return json_pack("{s:i, s:i, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:s}", "devices", n,
-                     "global_batch", batch, "layout", "text", "tokens_per_s", "lo", "hi", "mfu",
-                     "efficiency", "reason", e->text);
+    return json_pack("{s:i, s:i, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:s}", "devices", n,
+                     "global_batch", batch, "layout", "text", "tokens_per_s", "lo", "hi",
+                     "transferred", "mfu", "efficiency", "reason", e->text);
 }
 
 /* BASE: tokens/s a device that is called 100 % efficient; 0 before the first row that is known,
@@ -244,16 +258,17 @@ static json_t *row(const struct study *st, int n, const struct asked *q, double 
     if (choose(&l, st, &p, n, q->best, &e) < 0)
         return unknown_row(n, w.global_batch, &e);
     pl_cost(&cost, p.model, p.cluster, &l, p.workload, p.trainer);
-    pl_project(&to, st->calibration, &l, cost.total);
+    pl_project(&to, st->calibration, &l, st->to, cost.total);
     tokens = (double)w.global_batch * w.seq;
     rate = tokens / to.seconds;
     mfu = pl_mfu(p.model, p.cluster, &l, p.workload, rate);
     *base = *base > 0 ? *base : rate / n;
-    return json_pack(
-        "{s:i, s:i, s:o, s:s, s:f, s:f, s:f, s:f, s:o, s:f, s:n}", "devices", n, "global_batch",
-        w.global_batch, "layout", pl_layout_json(&l), "text", pl_layout_text(text, &l),
-        "tokens_per_s", rate, "lo", tokens / to.hi, "hi", tokens / to.lo, "factor", to.factor,
-        "mfu", mfu < 0 ? json_null() : json_real(mfu), "efficiency", rate / n / *base, "reason");
+    return json_pack("{s:i, s:i, s:o, s:s, s:f, s:f, s:f, s:b, s:f, s:o, s:f, s:n}", "devices", n,
+                     "global_batch", w.global_batch, "layout", pl_layout_json(&l), "text",
+                     pl_layout_text(text, &l), "tokens_per_s", rate, "lo", tokens / to.hi, "hi",
+                     tokens / to.lo, "transferred", to.transferred, "factor", to.factor, "mfu",
+                     mfu < 0 ? json_null() : json_real(mfu), "efficiency", rate / n / *base,
+                     "reason");
 }
 
 /* ---- what earlier ones were worth ---- */
@@ -374,9 +389,24 @@ static json_t *calibration_json(const struct study *st)
 {
     struct pl_projected here;
 
-    pl_project(&here, st->calibration, &st->winner, 1);
+    pl_project(&here, st->calibration, &st->winner, 0, 1);
     return json_pack("{s:i, s:i, s:f, s:f, s:f}", "trials", st->n, "simulated", st->simulated,
                      "factor", here.factor, "lo", here.lo, "hi", here.hi);
+}
+
+/* What differs between the campaign's machine and the target's, and what that adds. */
+static json_t *transfer_json(unsigned changes)
+{
+    json_t *changed = json_array();
+
+    if (changes & PL_OTHER_DEVICE)
+        json_array_append_new(changed, json_string("device"));
+    if (changes & PL_OTHER_NODE)
+        json_array_append_new(changed, json_string("node"));
+    if (changes & PL_OTHER_LINKS)
+        json_array_append_new(changed, json_string("links"));
+    return json_pack("{s:o, s:f, s:f}", "changed", changed, "deviation",
+                     pl_transfer_published.deviation, "degrees", pl_transfer_published.degrees);
 }
 
 static int answer(json_t **ret, struct study *st, const struct asked *q,
@@ -385,20 +415,21 @@ static int answer(json_t **ret, struct study *st, const struct asked *q,
     json_t *rows = json_array(), *past = NULL;
     char text[160];
     int r = earlier(&past, st, e);
+    unsigned changes = st->to == 0 ? 0 : pl_machine_changes(&st->machine[0], &st->there);
     /* What was measured says nothing of the efficiency of another kind of device. */
-    bool same = !strcmp(st->there.device.name, st->spec.cluster.device.name);
-    double base = same ? st->winner_rate / st->winner.world : 0;
+    double base = changes & PL_OTHER_DEVICE ? 0 : st->winner_rate / st->winner.world;
 
     for (int i = 0; i < q->n; i++)
         json_array_append_new(rows, row(st, q->devices[i], q, &base));
-    *ret = json_pack("{s:s, s:b, s:s, s:s, s:s, s:s, s:{s:i, s:i, s:s, s:f, s:b}, s:o, s:o, s:o}",
-                     "campaign", c->id, "simulated", st->simulated > 0, "scaling",
-                     q->weak ? "weak" : "strong", "layouts", q->best ? "best" : "winner", "cluster",
-                     st->there.name, "device", st->there.device.name, "base", "devices",
-                     st->winner.world, "global_batch", st->spec.workload.global_batch, "text",
-                     pl_layout_text(text, &st->winner), "tokens_per_s", st->winner_rate,
-                     "simulated", str_eq(c->launcher, tn_launcher_simulated.name), "calibration",
-                     calibration_json(st), "rows", rows, "earlier", past);
+    *ret = json_pack(
+        "{s:s, s:b, s:s, s:s, s:s, s:s, s:o, s:{s:i, s:i, s:s, s:f, s:b}, s:o, s:o, s:o}",
+        "campaign", c->id, "simulated", st->simulated > 0, "scaling", q->weak ? "weak" : "strong",
+        "layouts", q->best ? "best" : "winner", "cluster", st->there.name, "device",
+        st->there.device.name, "transfer", transfer_json(changes), "base", "devices",
+        st->winner.world, "global_batch", st->spec.workload.global_batch, "text",
+        pl_layout_text(text, &st->winner), "tokens_per_s", st->winner_rate, "simulated",
+        str_eq(c->launcher, tn_launcher_simulated.name), "calibration", calibration_json(st),
+        "rows", rows, "earlier", past);
     return r;
 }
 

@@ -29,17 +29,17 @@ static struct pl_layout layout(int tp, int pp, int dp)
 
 static struct pl_observation observed(int tp, int pp, int dp, double factor)
 {
-    return (struct pl_observation){layout(tp, pp, dp), 2 * factor, 2, 0.005};
+    return (struct pl_observation){layout(tp, pp, dp), 2 * factor, 2, 0.005, 0};
 }
 
 static void without_trials_the_model_speaks_and_doubts(void **state)
 {
-    struct pl_calibration *c = pl_calibration_new(NULL, 0);
+    struct pl_calibration *c = pl_calibration_new(NULL, 0, NULL);
     struct pl_layout l = layout(8, 2, 4);
     struct pl_projected p;
 
     (void)state;
-    pl_project(&p, c, &l, 3);
+    pl_project(&p, c, &l, 0, 3);
     assert_true(p.factor == 1 && p.seconds == 3);
     assert_true(p.lo < 3 / 1.5 && p.hi > 3 * 1.5);
     pl_calibration_free(c);
@@ -55,10 +55,10 @@ static void a_common_factor_is_carried_to_other_scales(void **state)
     (void)state;
     for (int i = 0; i < 6; i++)
         at[i] = observed(1 << i % 3, 1, 8 >> i % 3, 1.3);
-    c = pl_calibration_new(at, 6);
-    pl_project(&a, c, &near, 1);
-    pl_project(&b, c, &far, 1);
-    pl_project(&d, c, &other, 1);
+    c = pl_calibration_new(at, 6, NULL);
+    pl_project(&a, c, &near, 0, 1);
+    pl_project(&b, c, &far, 0, 1);
+    pl_project(&d, c, &other, 0, 1);
     assert_true(fabs(a.factor - 1.3) < 0.01); /* six agreeing trials pull the prior's 1 hardly */
     assert_true(fabs(b.factor - 1.3) < 0.02);
     assert_true(b.hi / b.lo > a.hi / a.lo); /* what is farther off is less certain */
@@ -78,8 +78,8 @@ static void a_trend_over_scales_is_followed(void **state)
     (void)state;
     for (int i = 0; i < 5; i++)
         at[i] = observed(8, 1, 1 << i, exp(slope * i * log(2)));
-    c = pl_calibration_new(at, 5);
-    pl_project(&p, c, &l, 1);
+    c = pl_calibration_new(at, 5, NULL);
+    pl_project(&p, c, &l, 0, 1);
     /* at least half of the way from the last measured factor to the trend's at dp 512 */
     assert_true(log(p.factor) > slope * 4 * log(2));
     assert_true(p.lo < exp(slope * 9 * log(2)) && p.hi > exp(slope * 9 * log(2)));
@@ -98,13 +98,102 @@ static void wild_trials_widen_the_interval(void **state)
         calm[i] = observed(1 << i % 4, 1, 8 >> i % 4, 1.1);
         wild[i] = observed(1 << i % 4, 1, 8 >> i % 4, i % 2 ? 2.0 : 0.7);
     }
-    c = pl_calibration_new(calm, 8);
-    w = pl_calibration_new(wild, 8);
-    pl_project(&a, c, &l, 1);
-    pl_project(&b, w, &l, 1);
+    c = pl_calibration_new(calm, 8, NULL);
+    w = pl_calibration_new(wild, 8, NULL);
+    pl_project(&a, c, &l, 0, 1);
+    pl_project(&b, w, &l, 0, 1);
     assert_true(log(b.hi / b.lo) > 1.5 * log(a.hi / a.lo));
     pl_calibration_free(c);
     pl_calibration_free(w);
+}
+
+/* Half of the width of the 95 % interval, in logarithms. */
+static double half_width(const struct pl_projected *p)
+{
+    return log(p->hi / p->lo) / 2;
+}
+
+static void another_machine_widens_the_interval_however_many_trials_agree(void **state)
+{
+    struct pl_observation at[64];
+    struct pl_layout l = layout(8, 1, 8), other = l;
+    struct pl_projected here, there, precision, both;
+    struct pl_calibration *c;
+
+    (void)state;
+    other.precision = l.precision == PL_FP8 ? PL_BF16 : PL_FP8;
+    for (int i = 0; i < 64; i++)
+        at[i] = observed(1 << i % 4, 1, 64 >> i % 4, 1.3);
+    c = pl_calibration_new(at, 64, NULL);
+    pl_project(&here, c, &l, 0, 1);
+    pl_project(&there, c, &l, 1, 1);
+    pl_project(&precision, c, &other, 0, 1);
+    pl_project(&both, c, &other, 1, 1);
+    assert_true(!here.transferred && there.transferred && precision.transferred);
+    /* what belongs to the other machine alone has the published variance, and it is a normal
+     * deviation at the least */
+    assert_true(half_width(&there) > 1.96 * pl_transfer_published.deviation);
+    assert_true(half_width(&here) < 0.1);
+    assert_true(half_width(&precision) > 1.96 * pl_transfer_published.deviation);
+    assert_true(half_width(&both) > 1.96 * pl_transfer_published.deviation);
+    /* of the measured factor only what machines have in common is carried */
+    assert_true(there.factor > 1 && there.factor < here.factor);
+    assert_true(there.lo < 1.3 && there.hi > 1.3);
+    pl_calibration_free(c);
+}
+
+static void trials_on_the_other_machine_narrow_it_again(void **state)
+{
+    struct pl_observation at[12];
+    struct pl_layout l = layout(8, 1, 8);
+    struct pl_projected before, after, here, alone;
+    struct pl_calibration *one, *two;
+
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        at[i] = observed(1 << i % 4, 1, 64 >> i % 4, i < 6 ? 1.3 : 0.9);
+        at[i].machine = i < 6 ? 0 : 7;
+    }
+    one = pl_calibration_new(at, 6, NULL);
+    two = pl_calibration_new(at, 12, NULL);
+    pl_project(&before, one, &l, 7, 1);
+    pl_project(&alone, one, &l, 0, 1);
+    pl_project(&after, two, &l, 7, 1);
+    pl_project(&here, two, &l, 0, 1);
+    assert_true(before.transferred && !after.transferred && !here.transferred);
+    assert_true(half_width(&after) < half_width(&before) / 3);
+    assert_true(fabs(log(after.factor / 0.9)) < 0.05);
+    assert_true(fabs(log(here.factor / alone.factor)) < 0.05);
+    pl_calibration_free(one);
+    pl_calibration_free(two);
+}
+
+static void machines_are_compared_by_their_facts(void **state)
+{
+    AUTO_JSON *name = json_string("dgx-a100");
+    struct pl_cluster a, b;
+    struct err e = {0};
+
+    (void)state;
+    assert_int_equal(pl_cluster_parse(&a, name, NULL, &e), 0);
+    b = a;
+    b.nodes = 7;
+    snprintf(b.name, sizeof(b.name), "selene");
+    assert_int_equal(pl_machine_changes(&a, &b), 0);
+    b.device.memory_gbs /= 2;
+    assert_int_equal(pl_machine_changes(&a, &b), PL_OTHER_DEVICE);
+    b = a;
+    b.devices_per_node = 4;
+    b.link[b.nlinks - 1].gbs /= 2;
+    assert_int_equal(pl_machine_changes(&a, &b), PL_OTHER_NODE | PL_OTHER_LINKS);
+    b = a;
+    snprintf(b.device.name, sizeof(b.device.name), "device");
+    assert_int_equal(pl_machine_changes(&b, &b), PL_OTHER_DEVICE); /* two that nobody named */
+    b = a;
+    b.device.gemm_tflops *= 1.01; /* measured again */
+    assert_int_equal(pl_machine_changes(&a, &b), PL_OTHER_DEVICE);
+    a.measured = b.measured = true;
+    assert_int_equal(pl_machine_changes(&a, &b), 0);
 }
 
 static void scaling_changes_replicas_only(void **state)
@@ -151,7 +240,7 @@ static bool expect(struct pl_observation *ret, const struct row *r)
         return false;
     found = pl_plan_rank(&plan, &s, &p, 1, 0, false, NULL) == 0 && plan.n > 0;
     if (found)
-        *ret = (struct pl_observation){plan.at[0].layout, r->seconds, plan.at[0].cost.total, 0};
+        *ret = (struct pl_observation){plan.at[0].layout, r->seconds, plan.at[0].cost.total, 0, 0};
     pl_plan_done(&plan);
     return found;
 }
@@ -201,14 +290,14 @@ static void judge(struct score *s, const struct table *t, int from, int to, bool
         if (inner ? w < from || w > to : w < from)
             known[n++] = t->at[i];
     }
-    c = pl_calibration_new(known, n);
+    c = pl_calibration_new(known, n, NULL);
     for (int i = 0; i < t->n; i++) {
         const struct pl_observation *o = &t->at[i];
         struct pl_projected p;
 
         if (o->layout.world < from || o->layout.world > to)
             continue;
-        pl_project(&p, c, &o->layout, o->expected_s);
+        pl_project(&p, c, &o->layout, 0, o->expected_s);
         s->n++;
         s->inside += o->measured_s >= p.lo && o->measured_s <= p.hi;
         s->raw += fabs(log(o->measured_s / o->expected_s));
@@ -272,6 +361,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_common_factor_is_carried_to_other_scales),
     cmocka_unit_test(a_trend_over_scales_is_followed),
     cmocka_unit_test(wild_trials_widen_the_interval),
+    cmocka_unit_test(another_machine_widens_the_interval_however_many_trials_agree),
+    cmocka_unit_test(trials_on_the_other_machine_narrow_it_again),
+    cmocka_unit_test(machines_are_compared_by_their_facts),
     cmocka_unit_test(scaling_changes_replicas_only),
     cmocka_unit_test(hidden_scales_of_published_tables_are_projected),
 };

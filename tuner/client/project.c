@@ -1,4 +1,4 @@
-/* partune project: a campaign's trials carried to other numbers of devices. */
+/* partune project: a campaign's trials carried to other numbers of devices and other machines. */
 #include "tuner/client/client.h"
 
 #include <math.h>
@@ -96,6 +96,40 @@ static const char *learned_from(const json_t *v)
                                                           : ", all simulated";
 }
 
+/* Are there rows for whose machine and precision no trial was learned from? */
+static bool any_transferred(const json_t *v)
+{
+    json_t *row;
+    size_t i;
+
+    json_array_foreach(json_object_get(v, "rows"), i, row)
+        if (json_is_true(json_object_get(row, "transferred")))
+            return true;
+    return false;
+}
+
+/* That the target is another machine, and what its intervals include for it. */
+static void print_transfer(const json_t *v)
+{
+    AUTO_STR what = {0};
+    json_t *word;
+    size_t i;
+    bool transferred = any_transferred(v);
+
+    json_array_foreach(json_object_get(json_object_get(v, "transfer"), "changed"), i, word)
+        str_addf(&what, "%s%s", i ? ", " : "", json_string_value(word));
+    if (str_text(&what)[0])
+        printf("projected to another machine (changed: %s): %s of %s\n", str_text(&what),
+               cl_string(v, "cluster"), cl_string(v, "device"));
+    if (transferred)
+        printf("no trial ran on %s: the intervals include how far the cost model's error differs "
+               "between machines (standard deviation %.0f %%)\n",
+               str_text(&what)[0] ? "that machine at that precision" : "some of these precisions",
+               100 * cl_number(v, "transfer.deviation"));
+    else if (str_text(&what)[0])
+        puts("trials on that machine are among those learned from");
+}
+
 int cl_project(struct cl *c)
 {
     json_t *devices = json_array();
@@ -130,9 +164,11 @@ int cl_project(struct cl *c)
            cl_number(v, "base.global_batch"), cl_string(v, "base.text"));
     printf(
         "learned from %.0f trials%s: %.3g times the seconds that the cost model expects (%.3g to "
-        "%.3g)\n%s scaling, projected:\n",
+        "%.3g)\n",
         cl_number(v, "calibration.trials"), learned_from(v), cl_number(v, "calibration.factor"),
-        cl_number(v, "calibration.lo"), cl_number(v, "calibration.hi"), cl_string(v, "scaling"));
+        cl_number(v, "calibration.lo"), cl_number(v, "calibration.hi"));
+    print_transfer(v);
+    printf("%s scaling, projected:\n", cl_string(v, "scaling"));
     print_rows(c, v);
     print_past(c, v);
     return CL_OK;
