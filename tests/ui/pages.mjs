@@ -437,6 +437,10 @@ test("a campaign is carried to other scales, with tables, plots and the errors o
         assert.equal(await rows.count(), 2);
     }
     for (const title of ["Throughput at other scales", "Efficiency"]) await drawn(title);
+    assert.match(
+        await page.textContent("main"),
+        /Projected to another machine \(changed: device, .*dgx-a100 of A100-80 SXM.*the intervals include .*20(\.0)? %/,
+    );
     await page.waitForSelector("section.panel:has(h2:text-is('Errors of earlier projections'))");
     // One that has been measured since, as docs/reference/http.md has it.
     const past = {

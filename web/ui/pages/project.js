@@ -102,6 +102,19 @@ function earlierPanel(list) {
     );
 }
 
+/** That the target is another machine than the trials ran on, and what its intervals include for it; null where nothing
+ * is to be said. */
+export function transferText(answer) {
+    const { changed, deviation } = answer.transfer;
+    const apart = answer.rows.some((r) => r.transferred);
+    if (!changed.length && !apart) return null;
+    const where = changed.length
+        ? `Projected to another machine (changed: ${changed.join(", ")}): ${answer.cluster} of ${answer.device}. `
+        : "";
+    if (!apart) return `${where}Trials on that machine are among those learned from.`;
+    return `${where}No trial ran on ${changed.length ? "that machine at that precision" : "some of these precisions"}: the intervals include how far the cost model's error differs between machines (standard deviation ${percent(deviation)}).`;
+}
+
 function select(title, options, onchange) {
     const element = h(
         "select",
@@ -134,6 +147,7 @@ function projection(ctx, campaigns, clusters) {
         campaign.element.value = ctx.query.campaign;
 
     function show(now, strong, weak) {
+        const moved = transferText({ ...strong, rows: [...strong.rows, ...weak.rows] });
         now.simulated = strong.simulated;
         const charts = [throughput, efficiency].map((spec) => {
             const chart = chartPanel(now, {
@@ -154,6 +168,7 @@ function projection(ctx, campaigns, clusters) {
                 `${spoken("Measured", base.simulated)}: ${rate(base.tokens_per_s)} on ${counted(base.devices, "device")}, batch ${count(base.global_batch)} (${base.text}). ` +
                     `Learned from ${counted(k.trials, "trial")}${k.simulated ? ` (${k.simulated === k.trials ? "all" : count(k.simulated)} simulated)` : ""}: ${k.factor.toPrecision(3)} times the seconds that the cost model expects (95 %: ${k.lo.toPrecision(3)} – ${k.hi.toPrecision(3)}).`,
             ),
+            moved && notice("warn", h("p", {}, moved)),
             h("div", { class: "grid" }, charts),
             scalingPanel("strong", strong),
             h("br"),
