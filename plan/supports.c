@@ -121,12 +121,13 @@ void pl_torchtitan_limits(struct pl_check *k)
                   "trainer torchtitan does not support %lld tokens a micro-batch with tp %d and cp "
                   "%d: they are no multiple of %d",
                   (long long)tokens, l->tp, l->cp, parts);
-    /* torch.distributed.pipelining: one stage a rank asks for as many micro-batches as stages */
-    if (l->pp > 1 && l->vp == 1 && micro_batches(k) < l->pp)
+    /* torch.distributed.pipelining since January 2026: of its schedules for one stage a rank, 1F1B
+     * asks for as many micro-batches as stages, GPipe no longer. */
+    if (l->pp > 1 && l->vp == 1 && l->schedule != PL_GPIPE && micro_batches(k) < l->pp)
         pl_breaks(k, "micro_batch",
-                  "trainer torchtitan does not support %d micro-batches with pp %d: schedule %s "
-                  "needs as many as stages",
-                  micro_batches(k), l->pp, pl_layout_key_find("schedule")->names[l->schedule]);
+                  "trainer torchtitan does not support %d micro-batches with pp %d: schedule 1f1b "
+                  "needs as many as stages, gpipe does not",
+                  micro_batches(k), l->pp);
     torchtitan_mesh(k);
 }
 

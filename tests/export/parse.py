@@ -317,6 +317,10 @@ def our_cut(f):
     return titan_cut(l["pp"] * l["vp"], f["model"]["layers"])  # pl_stage_layers
 
 
+def enough_for_1f1b(schedule, micro_batches, pp):
+    assert schedule != "1F1B" or micro_batches >= pp, f"{micro_batches} micro-batches for {pp} stages"
+
+
 def toml_rules(v, f):
     p, t = v["parallelism"], v["training"]
     etp = p["expert_tensor_parallel_degree"]
@@ -330,6 +334,7 @@ def toml_rules(v, f):
     divides(t["local_batch_size"] * dp, t["global_batch_size"], "local batch x dp")
     if pp > 1:
         divides(p["pipeline_parallel_microbatch_size"], t["local_batch_size"], "micro-batch")
+        enough_for_1f1b(p["pipeline_parallel_schedule"], t["local_batch_size"] // p["pipeline_parallel_microbatch_size"], pp)
     assert ("selective_ac_option" in v["activation_checkpoint"]) == (v["activation_checkpoint"]["mode"] == "selective")
 
 
@@ -346,6 +351,7 @@ def python_rules(v, f):
     if pp == 1:
         return
     interleaved, parts = p["pipeline_parallel_schedule"] == "Interleaved1F1B", p["module_fqns_per_model_part"]
+    enough_for_1f1b(p["pipeline_parallel_schedule"], p["num_pp_microbatches"], pp)
     assert not p["pipeline_parallel_schedule_csv"]
     per = p["pipeline_parallel_layers_per_stage"]
     stages = -(-layers // per) if per else len(parts)

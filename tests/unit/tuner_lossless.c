@@ -265,6 +265,9 @@ static void what_a_trainer_cannot_run_is_refused_by_key_and_trainer(void **state
          "trainer torchtitan does not support overlap_grad_reduce 0: FSDP always overlaps"},
         {"torchtitan", "mixtral-8x7b", "{'tp':2,'sp':1,'zero':2,'micro_batch':1}", "etp",
          "trainer torchtitan does not support etp 1 with ep 1 and tp 2: it is 2 there"},
+        {"torchtitan", "llama-8b", "{'world':4,'pp':4,'micro_batch':48}", "micro_batch",
+         "trainer torchtitan does not support 2 micro-batches with pp 4: schedule 1f1b needs as "
+         "many as stages, gpipe does not"},
         {"deepspeed", "llama-8b", "{'pp':2,'micro_batch':1}", "pp",
          "trainer deepspeed does not support pp > 1"},
         {"deepspeed", "llama-8b", "{'tp':2,'sp':1,'micro_batch':1}", "sp",
@@ -298,6 +301,24 @@ static void what_a_trainer_cannot_run_is_refused_by_key_and_trainer(void **state
         if (!said)
             fail_msg("%s: %s", row[i].text, pl_verdict_text(all, sizeof(all), &verdict));
     }
+}
+
+/* What keeps one schedule of torchtitan from few micro-batches does not keep the other. */
+static void gpipe_takes_fewer_micro_batches_than_stages(void **state)
+{
+    AUTO_JSON *v = unit_json("{'world':4,'pp':4,'micro_batch':48,'schedule':'gpipe'}");
+    struct pl_verdict verdict;
+    struct pl_layout l;
+    struct world x;
+    struct err e = {0};
+    char all[1024];
+
+    (void)state;
+    open_world(&x, "llama-8b", "dgx-h100", "torchtitan");
+    assert_int_equal(pl_layout_parse(&l, v, &x.m, &x.c, &x.w, &e), 0);
+    if (!pl_layout_check(&verdict, &x.m, &x.c, &l, &x.w, x.t))
+        fail_msg("%s", pl_verdict_text(all, sizeof(all), &verdict));
+    export_all(&x, &l, own[2].target);
 }
 
 /* What a trainer does by itself need not be said; what is said is judged. */
@@ -349,6 +370,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_legal_layout_is_exported_without_loss),
         cmocka_unit_test(what_a_trainer_cannot_run_is_refused_by_key_and_trainer),
+        cmocka_unit_test(gpipe_takes_fewer_micro_batches_than_stages),
         cmocka_unit_test(what_a_trainer_does_by_itself_need_not_be_said),
         cmocka_unit_test(every_trainer_has_a_baseline),
     };

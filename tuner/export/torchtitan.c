@@ -85,7 +85,7 @@ static void toml_gaps(struct tn_findings *f, const struct tn_export_in *in)
 /* What would not start is a rule below. */
 static void python_gaps(struct tn_findings *f, const struct tn_export_in *in)
 {
-    static const char *const but[] = {"tp", "tied", NULL};
+    static const char *const but[] = {"tp", "tied", "micro_batch", NULL};
 
     tn_gap_trainer(f, in, "torchtitan", but);
 }
@@ -120,9 +120,11 @@ static void rules(struct tn_findings *f, const struct tn_export_in *in, int etp)
 
 static void toml_rules(struct tn_findings *f, const struct tn_export_in *in)
 {
+    static const char *const only[] = {"micro_batch", NULL};
     const struct pl_layout *l = in->layout;
 
     rules(f, in, l->etp);
+    tn_rule_trainer(f, in, "torchtitan", only);
     if (l->pp > 1 && !layers_per_stage(in))
         tn_finding_add(f, "pp", "no number of layers a stage cuts %d of them into pp %d x vp %d",
                        in->model->layers, l->pp, l->vp);
@@ -133,7 +135,7 @@ static void toml_rules(struct tn_findings *f, const struct tn_export_in *in)
 
 static void python_rules(struct tn_findings *f, const struct tn_export_in *in)
 {
-    static const char *const only[] = {"tp", "tied", NULL};
+    static const char *const only[] = {"tp", "tied", "micro_batch", NULL};
 
     rules(f, in, 1);
     tn_rule_trainer(f, in, "torchtitan", only);
