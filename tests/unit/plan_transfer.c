@@ -313,7 +313,10 @@ static void the_shipped_deviation_is_what_the_rows_say(void **state)
     print_message("# deviation between machines %.3f, from %d devices, %d pairs of them, %d "
                   "transfers, %d rows; root of the mean squared error %.3f\n",
                   found.deviation, t.devices, t.pairs, t.transfers, s->n, sqrt(t.error));
-    assert_true(fabs(found.deviation - pl_transfer_published.deviation) < 0.005);
+    /* A deviation of n degrees of freedom has the standard error deviation / sqrt(2 n). The shipped
+     * one stays within a quarter of that, so that a small change of the cost model is no failure. */
+    assert_true(fabs(found.deviation - pl_transfer_published.deviation) <
+                0.25 * found.deviation / sqrt(2 * found.degrees));
     assert_true(fabs(found.degrees - pl_transfer_published.degrees) < 0.5);
     unload(s);
 }
