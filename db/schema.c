@@ -167,6 +167,16 @@ static const char *const migrations[] = {
     "   CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) FROM hook"
     "  WHERE instr(' ' || events || ' ', ' trial.ended ') > 0;"
     "END;",
+
+    /* 4: one measured step was accepted once, and every trial of such a campaign then refused it. */
+    "UPDATE campaign SET spec = json_set(spec, '$.trial.min_steps', 2)"
+    " WHERE json_extract(spec, '$.trial.min_steps') < 2;"
+    "UPDATE campaign SET spec = json_set(spec, '$.trial.max_steps', 2)"
+    " WHERE json_extract(spec, '$.trial.max_steps') < 2;"
+    "UPDATE campaign SET resolved = json_set(resolved, '$.trial.min_steps', 2)"
+    " WHERE json_extract(resolved, '$.trial.min_steps') < 2;"
+    "UPDATE campaign SET resolved = json_set(resolved, '$.trial.max_steps', 2)"
+    " WHERE json_extract(resolved, '$.trial.max_steps') < 2;",
 };
 
 int db_latest_version(void)

@@ -41,7 +41,7 @@ static void fill(enum kn_isa isa)
 
 static void init(void)
 {
-    const char *name = getenv("KN_ISA");
+    const char *name = getenv("PARTUNE_ISA");
     enum kn_isa isa;
 
     if (!name || !kn_isa_parse(&isa, name) || isa > kn_isa_best())

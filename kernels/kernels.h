@@ -13,7 +13,7 @@
  *
  * Instruction sets. Each operation has a plain C reference (double accumulation, reads like the
  * formula) and faster versions; the best set that the CPU has is chosen at the first call, or the
- * one named by the environment variable KN_ISA (ref, avx2, avx512) if the CPU has it.
+ * one named by the environment variable PARTUNE_ISA (ref, avx2, avx512) if the CPU has it.
  *
  * Devices. A pool is a queue of a set of kernels, this folder's unless kn_set_use (set.h) says
  * otherwise. Between an operation on a pool and the first look at its result, or change of what it

@@ -689,6 +689,7 @@ double pl_peak_share(const struct pl_model *m, const struct pl_cluster *c,
                      const struct pl_layout *l, const struct pl_workload *w, double tokens_per_s);
 
 #include "plan/example.h"
+#include "plan/limits.h"
 #include "plan/partune.h"
 #include "plan/project.h"
 

@@ -293,7 +293,7 @@ void se_acquire_setup(const struct se_search *s, struct se_acquire *a)
         .step_log_tokens = log((double)s->spec.workload.global_batch * s->spec.workload.seq),
         .per_device = s->spec.objective == SE_TOKENS_PER_S_PER_DEVICE,
         .widen = 1.0,
-        .steps = s->spec.trial_steps,
+        .steps = pl_trial_steps_expected(&s->spec.limits),
         .start_s = s->spec.trial_start_s,
         .hot = s->hot,
         .nhot = s->nhot,

@@ -89,7 +89,7 @@ struct se_spec {
     struct pl_layout baseline;
     const char *baseline_rule;            /* "default", "naive"; "given": a layout */
     char baseline_note[PL_BASELINE_NOTE]; /* in which words the rule gave way, or empty */
-    double trial_steps;                   /* about: warm-up and measured steps of a trial */
+    struct pl_trial_limits limits;        /* of a trial's measurement */
     double trial_start_s;                 /* about: seconds before the first step */
     se_prior_fn prior_fn;                 /* NULL: the cost model and memory plan of plan/ */
     void *prior_arg;

@@ -15,8 +15,6 @@ static const char *const campaign_keys[] = {
 };
 static const char *const constraint_keys[] = {"memory_headroom", NULL};
 static const char *const budget_keys[] = {"trials", "wall_s", "device_s", NULL};
-static const char *const trial_keys[] = {"warmup_steps", "min_steps", "max_steps",
-                                         "ci",           "timeout_s", NULL};
 static const char *const search_keys[] = {"method", "prior", "memory_prior", "seed", "parallel",
                                           "regret", "tie",   "warm_start",   NULL};
 static const char *const prior_names[] = {"model", "none", NULL};
@@ -95,7 +93,7 @@ static int parse_search(struct se_spec *s, const json_t *campaign, const struct 
 static int parse_limits(struct se_spec *s, const json_t *campaign, struct err *e)
 {
     const json_t *v;
-    int r, warmup = 2, steps = 8;
+    int r;
 
     s->memory_headroom = s->trainer->bundled ? 0.0 : 0.05;
     if ((r = part(&v, campaign, "constraints", constraint_keys, e)) < 0)
@@ -108,12 +106,8 @@ static int parse_limits(struct se_spec *s, const json_t *campaign, struct err *e
               (r = jx_get_f64(&s->budget.wall_s, v, "wall_s", 1.0, 1e9, e)) < 0 ||
               (r = jx_get_f64(&s->budget.device_s, v, "device_s", 1.0, 1e15, e)) < 0))
         return err_under(e, "/budget");
-    if ((r = part(&v, campaign, "trial", trial_keys, e)) < 0)
+    if ((r = pl_trial_limits_parse(&s->limits, campaign, e)) < 0)
         return r;
-    if (v && ((r = jx_get_int(&warmup, v, "warmup_steps", 0, 100000, e)) < 0 ||
-              (r = jx_get_int(&steps, v, "min_steps", 1, 100000, e)) < 0))
-        return err_under(e, "/trial");
-    s->trial_steps = warmup + steps;
     s->trial_start_s = s->cluster.nodes > 1 ? 60.0 : 2.0;
     return 0;
 }

@@ -355,9 +355,10 @@ static int read_settings(struct tr_config *c, const json_t *root, struct err *e)
 
 static int check_settings(const struct tr_config *c, struct err *e)
 {
-    if (c->trial.max_steps < c->trial.min_steps)
-        return err_at(e, -EINVAL, "/trial/max_steps", "max_steps %d is less than min_steps %d",
-                      c->trial.max_steps, c->trial.min_steps);
+    int r = pl_trial_limits_check(&c->trial, e);
+
+    if (r < 0)
+        return r;
     if (c->train.min_lr > c->train.lr)
         return err_at(e, -EINVAL, "/train/min_lr", "min_lr %g is more than lr %g", c->train.min_lr,
                       c->train.lr);

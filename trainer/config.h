@@ -27,16 +27,6 @@ enum tr_mode {
     TR_MODE_HELP,      /* --help, --manual or --version was printed: exit 0 */
 };
 
-/* A trial stops when the half-width of the 95 % interval of the step time is within CI of the
- * median, but not before min_steps measured steps, and at max_steps or timeout_s in any case. */
-struct tr_trial {
-    int warmup_steps; /* 2 */
-    int min_steps;    /* 5 */
-    int max_steps;    /* 30 */
-    double ci;        /* 0.02 */
-    double timeout_s; /* 0: none */
-};
-
 /* Learning rate: linear to lr over warmup_steps, cosine to min_lr at the horizon, then min_lr. */
 struct tr_train {
     int steps;           /* 100; the step number to reach, also after a resume */
@@ -70,8 +60,8 @@ struct tr_config {
     struct pl_model model;
     struct pl_cluster cluster;
     struct pl_workload workload;
-    struct pl_layout layout; /* canonical and legal */
-    struct tr_trial trial;
+    struct pl_layout layout;      /* canonical and legal */
+    struct pl_trial_limits trial; /* timeout_s 0: none */
     struct tr_train train;
     struct tr_checkpointing checkpoint;
     struct tr_promised promised;

@@ -19,15 +19,15 @@
 enum { STEPS_MAX = 1000000000 };
 
 const struct tr_setting tr_settings[] = {
-    INT("warmup-steps", "trial", "warmup_steps", trial.warmup_steps, 0, 10000, "2",
+    INT("warmup-steps", "trial", "warmup_steps", trial.warmup_steps, 0, PL_LIMIT_WARMUP_MAX, "2",
         "trial: steps before the measurement"),
-    INT("min-steps", "trial", "min_steps", trial.min_steps, 2, 100000, "5",
-        "trial: fewest measured steps"),
-    INT("max-steps", "trial", "max_steps", trial.max_steps, 2, 100000, "30",
-        "trial: most measured steps"),
+    INT("min-steps", "trial", "min_steps", trial.min_steps, PL_LIMIT_STEPS_MIN, PL_LIMIT_STEPS_MAX,
+        "5", "trial: fewest measured steps"),
+    INT("max-steps", "trial", "max_steps", trial.max_steps, PL_LIMIT_STEPS_MIN, PL_LIMIT_STEPS_MAX,
+        "30", "trial: most measured steps"),
     NUM("ci", "trial", "ci", trial.ci, 0, 1, "0.02",
         "trial: stop when the 95 % interval's half-width is this share of the median"),
-    NUM("timeout", "trial", "timeout_s", trial.timeout_s, 0, 1e9, "0",
+    NUM("timeout", "trial", "timeout_s", trial.timeout_s, 0, PL_LIMIT_TIMEOUT_MAX, "0",
         "trial: stop after this many seconds; 0: never"),
 
     INT("steps", "train", "steps", train.steps, 1, STEPS_MAX, "100", "step number to train to"),

@@ -393,7 +393,7 @@ static bool timed_out(struct run *u)
 
 static const char *trial_ends(struct run *u)
 {
-    const struct tr_trial *t = &u->c->trial;
+    const struct pl_trial_limits *t = &u->c->trial;
     struct tr_stats s;
 
     tr_measure_stats(&u->measure, &s);

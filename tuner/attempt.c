@@ -225,7 +225,7 @@ static struct tn_attempt *attempt_new(struct tn_trial *t, int64_t number)
     a->launcher = s->launcher;
     a->trainer = s->trainer;
     a->number = number;
-    a->limits = s->limits;
+    a->limits = s->se.limits;
     if (!strcmp(t->kind, "verify") && c->verify.steps > 0)
         a->limits.min_steps = a->limits.max_steps = c->verify.steps;
     a->relative =

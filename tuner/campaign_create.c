@@ -119,15 +119,15 @@ json_t *tn_draft_json(const struct tn_draft *d)
     const struct tn_spec *s = spec_of(d);
     struct pl_problem p = tn_spec_problem(s);
     struct pl_cost cost;
-    double trials = (double)d->space.fitting, seconds, steps;
+    double trials = (double)d->space.fitting, seconds;
 
     if (!d->space.fitting)
         trials = 1;
     if (s->se.budget.trials && (s->se.budget.trials < trials || !d->space.exact))
         trials = s->se.budget.trials;
     pl_cost(&cost, p.model, p.cluster, &s->se.baseline, p.workload, p.trainer);
-    steps = s->limits.warmup_steps + fmin(2.0 * s->limits.min_steps, s->limits.max_steps);
-    seconds = trials * (s->se.trial_start_s + steps * cost.total) / s->se.parallel;
+    seconds = trials * (s->se.trial_start_s + pl_trial_steps_expected(&s->se.limits) * cost.total) /
+              s->se.parallel;
     if (s->se.budget.wall_s > 0 && seconds > s->se.budget.wall_s)
         seconds = s->se.budget.wall_s;
     return json_pack("{s:b, s:I, s:I, s:b, s:f, s:f, s:o, s:s, s:s, s:o}", "simulated",

@@ -47,17 +47,10 @@ struct tn_webhooks;
 
 enum { TN_MAX_PRIORITY = 100 }; /* either way; 0 is usual */
 
-/* When a trial has measured enough, or must end. */
-struct tn_limits {
-    int warmup_steps, min_steps, max_steps;
-    double ci, timeout_s;
-};
-
 struct tn_spec {
     json_t *body;     /* as submitted */
     json_t *resolved; /* the same with every default of today, and what earlier campaigns said */
     struct se_spec se;
-    struct tn_limits limits;
     char name[128], trainer_name[64];
     const struct tn_launcher *launcher;
     const struct tn_trainer *trainer;
@@ -333,7 +326,7 @@ struct tn_attempt {
     struct tn_ask *ask;   /* the worker that will get it, between reserve and start */
     uint64_t lease_until; /* monotonic ms: a worker must be heard of before then */
     int64_t lines;        /* events that a worker has sent */
-    struct tn_limits limits;
+    struct pl_trial_limits limits;
     int cpus[TN_MAX_CORES], ncpus;
     struct tn_seen seen;
     struct tn_reader reader[TN_STREAMS];

@@ -22,29 +22,6 @@ static json_t *rules_json(const struct pl_verdict *v)
     return rules;
 }
 
-static int parse_limits(struct tn_limits *l, const json_t *body, struct err *e)
-{
-    json_t *v = NULL;
-    int r = jx_get_object(&v, body, "trial", e);
-
-    *l = (struct tn_limits){
-        .warmup_steps = 2, .min_steps = 5, .max_steps = 30, .ci = 0.02, .timeout_s = 600};
-    if (r < 0 || !v)
-        return r;
-    if ((r = jx_get_int(&l->warmup_steps, v, "warmup_steps", 0, 100000, e)) < 0 ||
-        (r = jx_get_int(&l->min_steps, v, "min_steps", 1, 100000, e)) < 0 ||
-        (r = jx_get_int(&l->max_steps, v, "max_steps", 1, 100000, e)) < 0 ||
-        (r = jx_get_f64(&l->ci, v, "ci", 1e-6, 1, e)) < 0 ||
-        (r = jx_get_f64(&l->timeout_s, v, "timeout_s", 0.1, 1e7, e)) < 0)
-        return err_under(e, "/trial");
-    if (!json_object_get(v, "max_steps") && l->max_steps < l->min_steps)
-        l->max_steps = l->min_steps;
-    if (l->max_steps < l->min_steps)
-        return err_at(e, -EINVAL, "/trial/max_steps", "max_steps %d is less than min_steps %d",
-                      l->max_steps, l->min_steps);
-    return 0;
-}
-
 static int check_text(const json_t *body, struct err *e)
 {
     const json_t *tags = json_object_get(body, "tags"), *notes = json_object_get(body, "notes");
@@ -117,11 +94,7 @@ static void resolve(struct tn_spec *s)
     json_object_set_new(s->resolved, "cluster", pl_cluster_json(&s->se.cluster));
     json_object_set_new(s->resolved, "workload", pl_workload_json(&s->se.workload));
     json_object_set_new(s->resolved, "baseline", pl_layout_json(&s->se.baseline));
-    json_object_set_new(s->resolved, "trial",
-                        json_pack("{s:i, s:i, s:i, s:f, s:f}", "warmup_steps",
-                                  s->limits.warmup_steps, "min_steps", s->limits.min_steps,
-                                  "max_steps", s->limits.max_steps, "ci", s->limits.ci, "timeout_s",
-                                  s->limits.timeout_s));
+    json_object_set_new(s->resolved, "trial", pl_trial_limits_json(&s->se.limits));
 }
 
 /* Whose rules hold for a trainer of the configuration becomes part of the completed text, so that
@@ -150,8 +123,7 @@ static int parse(struct tn_spec *s, const struct tn_service *svc, json_t **ret_r
         (r = jx_get_str(&name, s->body, "name", sizeof(s->name) - 1, e)) < 0 ||
         (r = jx_get_i64(&s->priority, s->body, "priority", -TN_MAX_PRIORITY, TN_MAX_PRIORITY, e)) <
             0 ||
-        (r = check_text(s->body, e)) < 0 || (r = parse_limits(&s->limits, s->body, e)) < 0 ||
-        (r = parse_launcher(s, svc, e)) < 0)
+        (r = check_text(s->body, e)) < 0 || (r = parse_launcher(s, svc, e)) < 0)
         return r;
     snprintf(s->name, sizeof(s->name), "%s", name);
     if (s->trainer == &tn_trainer_partune && !s->launcher->rehearsal &&

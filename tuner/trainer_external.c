@@ -74,7 +74,7 @@ static bool look_up(char *buf, size_t size, const char *name, const struct filli
         {"expert_ffn", m->moe.expert_ffn},
         {"global_batch", s->se.workload.global_batch},
         {"seq", s->se.workload.seq},
-        {"steps", s->limits.warmup_steps + s->limits.max_steps},
+        {"steps", s->se.limits.warmup_steps + s->se.limits.max_steps},
         {"nodes", (l->world + per_node - 1) / per_node},
         {"devices_per_node", l->world < per_node ? l->world : per_node},
         {"micro_batches",

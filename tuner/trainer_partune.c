@@ -22,7 +22,7 @@ static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err 
 json_t *tn_trainer_config(const struct tn_attempt *a)
 {
     const struct tn_spec *s = a->campaign->engine->spec;
-    const struct tn_limits *l = &a->limits;
+    const struct pl_trial_limits *l = &a->limits;
 
     return json_pack("{s:o, s:o, s:o, s:o, s:{s:i, s:i, s:i, s:f}}", "model",
                      pl_model_json(&s->se.model), "cluster", pl_cluster_json(&s->se.cluster),

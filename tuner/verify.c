@@ -265,7 +265,7 @@ static int parse_wish(struct tn_verify *v, const json_t *body, struct err *e)
     if (r == 0 && body)
         r = jx_get_int(&v->pairs, body, "pairs", 1, MAX_PAIRS, e);
     if (r == 0 && body)
-        r = jx_get_int(&v->steps, body, "steps", 1, 10000, e);
+        r = jx_get_int(&v->steps, body, "steps", PL_LIMIT_STEPS_MIN, PL_LIMIT_STEPS_MAX, e);
     return r;
 }
 

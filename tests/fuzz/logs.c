@@ -32,7 +32,7 @@ static void feed(struct tn_attempt *a, const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct tn_service svc = {0};
-    struct tn_spec spec = {.limits = {.warmup_steps = 1, .min_steps = 3, .max_steps = 10}};
+    struct tn_spec spec = {.se = {.limits = {.warmup_steps = 1, .min_steps = 3, .max_steps = 10}}};
     struct tn_engine engine = {.spec = &spec};
     struct tn_campaign campaign = {.svc = &svc, .id = "c", .engine = &engine};
     struct tn_trial trial = {.campaign = &campaign, .n = 1};
@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     a->campaign = &campaign;
     a->trial = &trial;
     trial.layout.world = 8;
-    a->limits = spec.limits;
+    a->limits = spec.se.limits;
     a->trainer = tn_trainer_external(&svc, "x");
     tn_seen_init(&a->seen);
     if (size)

@@ -6,6 +6,7 @@
 #include <sqlite3.h>
 
 #include "db/db.h"
+#include "plan/plan.h"
 
 static char *dump_of(int version)
 {
@@ -57,6 +58,17 @@ static void add_up(void *ctx, const char *state, int64_t n)
     *(int64_t *)ctx += n;
 }
 
+/* No campaign of a dump asks for fewer steps than today's trials accept. */
+static void check_limits(const char *campaign)
+{
+    AUTO_JSON *root = json_loads(campaign, 0, NULL);
+    struct pl_trial_limits limits;
+    struct err e = {0};
+
+    if (pl_trial_limits_parse(&limits, root, &e) < 0)
+        fail_msg("%s: %s", e.pointer, e.text);
+}
+
 /* The campaign of the dump: three trials, counted by state and by list, each with its attempt. */
 static void check_rows(struct db *db)
 {
@@ -85,6 +97,8 @@ static void check_rows(struct db *db)
     assert_int_equal(db_trial_list(db, &a, &t, &n, &total, c[0].id, &f, &e), 0);
     assert_int_equal(total, 1);
     assert_int_equal(db_count(db, "attempt"), 3);
+    check_limits(c[0].spec);
+    check_limits(c[0].resolved);
     assert_true(db_event_last(db) > 0);
     arena_done(&a);
 }

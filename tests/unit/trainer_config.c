@@ -109,6 +109,52 @@ static void a_file_is_read_and_the_command_line_wins(void **state)
     file_remove_tree(dir, NULL);
 }
 
+static void a_trial_of_the_trainer_takes_what_a_campaign_takes(void **state)
+{
+    static const char *const trials[] = {
+        "{}",
+        "{'warmup_steps': 0, 'min_steps': 2, 'max_steps': 2, 'ci': 0, 'timeout_s': 0.1}",
+        "{'warmup_steps': 10000, 'min_steps': 100000, 'max_steps': 100000, 'ci': 1}",
+        "{'timeout_s': 1e7}",
+        "{'min_steps': 1}",
+        "{'max_steps': 1}",
+        "{'warmup_steps': -1}",
+        "{'warmup_steps': 10001}",
+        "{'max_steps': 100001}",
+        "{'timeout_s': 1.1e7}",
+        "{'ci': 1.5}",
+        "{'min_steps': 9, 'max_steps': 3}",
+        "{'steps': 3}",
+    };
+    AUTO_FREE char *dir = unit_folder("config");
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(trials); i++) {
+        AUTO_FREE char *text = mem_printf("{'model': 'tiny-llama', 'trial': %s}", trials[i]);
+        AUTO_FREE char *path = NULL, *line = NULL;
+        AUTO_JSON *root = NULL;
+        struct tr_config *config = NULL;
+        struct pl_trial_limits limits;
+        struct err e = {0}, f = {0};
+        int campaign, trainer, code;
+
+        for (char *quote = text; (quote = strchr(quote, '\'')); *quote = '"') {
+        }
+        path = write_file(dir, "c.json", text);
+        line = mem_printf("--config '%s'", path);
+        root = json_loads(text, 0, NULL);
+        campaign = pl_trial_limits_parse(&limits, root, &e);
+        trainer = load(&config, &code, 1, &f, line);
+        if ((campaign < 0) != (trainer < 0))
+            fail_msg("%s: a campaign says \"%s\", the trainer \"%s\"", trials[i], e.text, f.text);
+        if (campaign < 0)
+            assert_string_equal(e.pointer, f.pointer);
+        if (config)
+            tr_config_free(config);
+    }
+    file_remove_tree(dir, NULL);
+}
+
 static void steps_on_the_command_line_make_a_training_run_of_a_trial(void **state)
 {
     AUTO_FREE char *dir = unit_folder("config");
@@ -352,6 +398,7 @@ int main(void)
         cmocka_unit_test(a_shell_user_needs_little),
         cmocka_unit_test(more_ranks_than_cores_share_the_memory),
         cmocka_unit_test(a_file_is_read_and_the_command_line_wins),
+        cmocka_unit_test(a_trial_of_the_trainer_takes_what_a_campaign_takes),
         cmocka_unit_test(steps_on_the_command_line_make_a_training_run_of_a_trial),
         cmocka_unit_test(what_is_dumped_reads_back_to_the_same),
         cmocka_unit_test(a_data_set_may_be_a_long_path),

@@ -39,7 +39,8 @@ static void world_open(struct world *w, const char *parser, const char *head)
     AUTO_FREE char *text = mem_printf("[trainer \"x\"]\ncommand = x\nparser = %s\n", parser);
     struct err e = {0};
 
-    *w = (struct world){.spec = {.limits = {.warmup_steps = 1, .min_steps = 3, .max_steps = 100}}};
+    *w = (struct world){
+        .spec = {.se = {.limits = {.warmup_steps = 1, .min_steps = 3, .max_steps = 100}}}};
     if (conf_parse(&w->conf, text, "x", &e) < 0)
         fail_msg("%s", e.text);
     w->svc.config.conf = w->conf;
@@ -56,7 +57,7 @@ static void world_open(struct world *w, const char *parser, const char *head)
     w->attempt.svc = &w->svc;
     w->attempt.campaign = &w->campaign;
     w->attempt.trial = &w->trial;
-    w->attempt.limits = w->spec.limits;
+    w->attempt.limits = w->spec.se.limits;
     w->attempt.trainer = tn_trainer_external(&w->svc, "x");
     w->attempt.exit = (struct tn_exit){.known = true, .code = (int)value(head, "exit", 0)};
     tn_seen_init(&w->attempt.seen);

@@ -585,6 +585,7 @@ static void bad_campaigns_are_refused_with_the_field(void **state)
         {CAMPAIGN("'workload': {'global_batch': 8, 'seq': 64, 'data': 'nowhere'}"),
          "/workload/data"},
         {CAMPAIGN("'trial': {'min_steps': 9, 'max_steps': 3}"), "/trial/max_steps"},
+        {CAMPAIGN("'trial': {'min_steps': 1}"), "/trial/min_steps"},
         {CAMPAIGN("'launcher': {'kind': 'rocket'}"), "/launcher/kind"},
         {CAMPAIGN("'trainer': 'nobody'"), "/trainer"},
         {CAMPAIGN("'space': {'tp': [64]}"), "/space"},
