@@ -298,7 +298,7 @@ static double gradient_element(const struct pl_cost_ctx *x, const struct pl_layo
 }
 
 /* The first stage and the last, which both hold a tied embedding, add up its gradient at the end of
- * a step: two ranks half the job or more apart, beside no work (docs/reference/trainer.md). */
+ * a step: two ranks half the job or more apart, beside no work (docs/explanation/trainer.md). */
 static double tied_embedding(const struct pl_cost_ctx *x, const struct pl_layout *l)
 {
     struct pl_group pair;

@@ -2,7 +2,7 @@
  * plan - the domain: models, clusters, layouts, the rules that make a layout legal, the bytes and
  * the seconds it needs. Pure functions of their arguments; no I/O but reading preset files.
  *
- * Words are those of docs/ARCHITECTURE.md, section "The words": the JSON, SQL, HTTP and C names of
+ * Words are those of docs/reference/campaign.md and layout.md: the JSON, SQL, HTTP and C names of
  * a thing are the same. Sizes are bytes (uint64_t or double where they feed a model), times are
  * seconds (double), bandwidths are 10^9 bytes/s, peaks are 10^12 floating-point operations/s.
  *
@@ -276,7 +276,7 @@ void pl_layout_unsaid(struct pl_layout *l, const json_t *v, const struct pl_mode
                       const struct pl_trainer *t);
 json_t *pl_layout_json(const struct pl_layout *l); /* canonical key order, derived keys included */
 
-/* The one canonical form (docs/ARCHITECTURE.md): equal layouts have equal structs afterwards. */
+/* The one canonical form (docs/reference/layout.md): equal layouts have equal structs afterwards. */
 void pl_layout_canonical(struct pl_layout *l, const struct pl_model *m);
 bool pl_layout_equal(const struct pl_layout *a, const struct pl_layout *b);
 

@@ -101,7 +101,7 @@ struct se_spec {
 
 /*
  * Read model, cluster, workload, trainer, rules, space, baseline, objective, constraints, budget, trial
- * and search of a CAMPAIGN object; defaults as in docs/ARCHITECTURE.md. Keys of a campaign that are
+ * and search of a CAMPAIGN object; defaults as in docs/reference/campaign.md. Keys of a campaign that are
  * of no concern here are skipped, unknown ones refused. LOCAL as in pl_cluster_parse(). Every
  * refusal has its JSON pointer.
  */
@@ -193,7 +193,7 @@ int se_tell(struct se_search *s, int id, const struct se_outcome *o, struct err 
 int se_tell_json(struct se_search *s, const json_t *tell, struct err *e);
 
 /*
- * An earlier campaign whose trials inform another one's search (docs/explanation/search.md, section 8): its
+ * An earlier campaign whose trials inform another one's search (docs/explanation/search.md, Warm start): its
  * model, cluster, workload and trainer in SPEC (no space), and what its trials said. In a
  * campaign's "search" it is a member of "warm_start":
  *     {"campaign": NAME?, "model", "cluster", "workload", "trainer"?, "rules"?, "constraints"?,

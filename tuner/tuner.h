@@ -140,7 +140,7 @@ void tn_stats(struct tn_service *svc, struct tn_stats *ret);
  */
 
 /*
- * BODY is a campaign as in docs/ARCHITECTURE.md. With DRY_RUN nothing is stored and *RET is
+ * BODY is a campaign as in docs/reference/campaign.md. With DRY_RUN nothing is stored and *RET is
  * {"legal", "fitting", "exact", "expected_trials", "expected_s", "baseline", "reason"}, else the
  * campaign. Enumerating a large space takes time, so: CHECK (any thread, use web_offload) does what
  * takes under two seconds, and CREATE stores what was checked. The search of a space that takes

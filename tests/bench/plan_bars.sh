@@ -1,5 +1,5 @@
 #!/bin/sh
-# The bars of docs/explanation/cost-model.md that are met, held: accuracy against tests/data/published.jsonl, which is the same everywhere.
+# The bars of docs/measurements/cost-model.md that are met, held: accuracy against tests/data/published.jsonl, which is the same everywhere.
 bench=${PT_BUILD:?}/tests/bench/bench_plan
 out=$("$bench" --no-fit "${PT_SRC:?}/tests/data/published.jsonl") || { echo "Bail out! bench_plan failed"; exit 99; }
 

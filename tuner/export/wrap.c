@@ -92,8 +92,9 @@ static void status_of_events(struct str *out)
 }
 
 /* A lost rank takes the bundled trainer's job down; this starts it again, and it goes on from its
- * newest checkpoint. The codes are those after which it must not (docs/reference/trainer.md); 126 and 127 are
- * the shell's for a command that it cannot run. */
+ * newest checkpoint. The codes are those after which it must not
+ * (docs/howto/tune-the-bundled-trainer.md); 126 and 127 are the shell's for a command that it cannot
+ * run. */
 static void run_partune(struct str *out, const struct tn_export_in *in, const struct place *at)
 {
     bool events = !str_starts(at->mpi, "mpirun"); /* there rank 0's disk is not the launcher's */
