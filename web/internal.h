@@ -162,7 +162,8 @@ struct web_server {
     struct web_request *deferred;
     uv_timer_t sweep, heartbeat;
     int nconns, nstreams, max_conns, idle_ms;
-    size_t held; /* bytes of answers that are being taken */
+    size_t held;     /* bytes of answers that are being taken */
+    size_t streamed; /* bytes of frames that wait for readers of streams */
     int open_handles;
     struct web_work *work;
     int ntasks; /* web_offload() calls that are not done */
@@ -263,6 +264,7 @@ void web_work_close(struct web_work *w);
  */
 
 void web_streams_heartbeat(struct web_server *s);
+void web_streams_sweep(struct web_server *s); /* cut off who takes nothing */
 void web_streams_end(struct web_server *s);
 void web_streams_end_of(struct web_server *s, const struct web_token *t); /* it is revoked */
 

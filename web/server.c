@@ -220,6 +220,7 @@ static void on_sweep(uv_timer_t *t)
     bool scarce = web_scarce(s);
 
     web_work_sweep(s->work);
+    web_streams_sweep(s);
     for (struct web_conn *c = s->conns; c; c = c->next)
         if (c->deadline_ms &&
             (now > c->deadline_ms || ((scarce || (c->held && s->held > WEB_HELD_MAX / 2)) &&

@@ -6,13 +6,32 @@
  * has nothing the connection is suspended until a frame is pushed, so that a silent reader costs no
  * time. The queue is bounded: a producer whose push is refused remembers where it was and goes on
  * from there in proceed(). So a slow reader slows only itself.
+ *
+ * Memory. A queue holds QUEUE frames and QUEUE_BYTES at most, but one frame at least. All queues
+ * together hold STREAMED_MAX: a frame that several readers wait for is counted once, as it is kept
+ * once. What proceed() pushes is for one reader alone and may fill SHARE_ALONE of that, so that
+ * readers who are behind leave room for what happens now. A stream that could not get even its next
+ * frame is ended. A reader who takes nothing while frames wait for it is cut off after TAKEN_MS, and
+ * after WEB_PATIENCE_ANSWER_MS while more than half of STREAMED_MAX is in use. Either reconnects
+ * with Last-Event-ID and misses nothing.
  */
 #include "web/internal.h"
 
-enum { QUEUE = 256, BLOCK_BYTES = 4096, QUIET_MS = 14000 };
+#include <sys/socket.h>
+
+enum {
+    QUEUE = 256,
+    QUEUE_BYTES = 64 << 10,
+    STREAMED_MAX = 32 << 20,
+    SHARE_ALONE = STREAMED_MAX / 4 * 3,
+    BLOCK_BYTES = 4096,
+    QUIET_MS = 14000,
+    TAKEN_MS = 300000,
+};
 
 struct web_frame {
     int refs;
+    int queued; /* in so many queues */
     size_t n;
     char text[];
 };
@@ -27,8 +46,11 @@ struct web_stream {
     void *ctx;
     struct web_frame *queue[QUEUE];
     unsigned head, count;
-    size_t sent; /* bytes of the first frame */
+    size_t bytes; /* of the frames in the queue */
+    size_t sent;  /* bytes of the first frame */
     int64_t last_ms;
+    int64_t waits_ms; /* since when the frames wait that are to be taken next */
+    bool feeding;     /* inside proceed() */
     bool suspended, ended;
 };
 
@@ -68,6 +90,32 @@ struct web_frame *web_frame_unref(struct web_frame *f)
     return NULL;
 }
 
+static size_t size_of(const struct web_frame *f)
+{
+    return sizeof(*f) + f->n + 1;
+}
+
+static void enqueue(struct web_stream *s, struct web_frame *f)
+{
+    if (f->queued++ == 0)
+        s->server->streamed += size_of(f);
+    s->queue[(s->head + s->count++) % QUEUE] = web_frame_ref(f);
+    s->bytes += size_of(f);
+}
+
+static void dequeue(struct web_stream *s)
+{
+    struct web_frame *f = s->queue[s->head];
+
+    if (--f->queued == 0)
+        s->server->streamed -= size_of(f);
+    s->bytes -= size_of(f);
+    s->head = (s->head + 1) % QUEUE;
+    s->count--;
+    s->sent = 0;
+    web_frame_unref(f);
+}
+
 static size_t take(struct web_stream *s, char *buf, size_t max)
 {
     size_t n = 0;
@@ -79,12 +127,8 @@ static size_t take(struct web_stream *s, char *buf, size_t max)
         memcpy(buf + n, f->text + s->sent, k);
         n += k;
         s->sent += k;
-        if (s->sent < f->n)
-            break;
-        web_frame_unref(f);
-        s->head = (s->head + 1) % QUEUE;
-        s->count--;
-        s->sent = 0;
+        if (s->sent == f->n)
+            dequeue(s);
     }
     return n;
 }
@@ -96,11 +140,13 @@ static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
 
     (void)pos;
     if (n == 0 && !s->ended) {
+        s->feeding = true;
         s->ops.proceed(s->ctx, s);
+        s->feeding = false;
         n = take(s, buf, max);
     }
     if (n) {
-        s->last_ms = (int64_t)uv_now(s->server->loop);
+        s->last_ms = s->waits_ms = (int64_t)uv_now(s->server->loop);
         s->server->stats.bytes_out += n;
         return (ssize_t)n;
     }
@@ -120,10 +166,8 @@ static void stream_free(void *cls)
         s->next->prev = s->prev;
     s->server->nstreams--;
     s->ops.stop(s->ctx);
-    for (; s->count; s->count--) {
-        web_frame_unref(s->queue[s->head]);
-        s->head = (s->head + 1) % QUEUE;
-    }
+    while (s->count)
+        dequeue(s);
     free(s);
 }
 
@@ -135,19 +179,28 @@ static void wake(struct web_stream *s)
     web_conn_resume(s->conn, s->mhd);
 }
 
-bool web_stream_push(struct web_stream *s, struct web_frame *f)
-{
-    if (s->ended || s->count == QUEUE)
-        return false;
-    s->queue[(s->head + s->count++) % QUEUE] = web_frame_ref(f);
-    wake(s);
-    return true;
-}
-
 void web_stream_end(struct web_stream *s)
 {
     s->ended = true;
     wake(s);
+}
+
+bool web_stream_push(struct web_stream *s, struct web_frame *f)
+{
+    size_t most = s->feeding ? SHARE_ALONE : STREAMED_MAX;
+
+    if (s->ended || s->count == QUEUE || (s->count && s->bytes + size_of(f) > QUEUE_BYTES))
+        return false;
+    if (f->queued == 0 && s->server->streamed + size_of(f) > most) {
+        if (s->count == 0)
+            web_stream_end(s); /* nothing else would wake it */
+        return false;
+    }
+    if (s->count == 0)
+        s->waits_ms = (int64_t)uv_now(s->server->loop);
+    enqueue(s, f);
+    wake(s);
+    return true;
 }
 
 static void push_text(struct web_stream *s, const char *text)
@@ -162,9 +215,21 @@ void web_streams_heartbeat(struct web_server *server)
 {
     int64_t now = (int64_t)uv_now(server->loop);
 
+    if (server->streamed > SHARE_ALONE)
+        return; /* it would end those that it is for */
     for (struct web_stream *s = server->streams; s; s = s->next)
         if (s->suspended && now - s->last_ms >= QUIET_MS)
             push_text(s, ":\n\n");
+}
+
+void web_streams_sweep(struct web_server *server)
+{
+    int64_t now = (int64_t)uv_now(server->loop);
+    int64_t patience = server->streamed > STREAMED_MAX / 2 ? WEB_PATIENCE_ANSWER_MS : TAKEN_MS;
+
+    for (struct web_stream *s = server->streams; s; s = s->next)
+        if (s->count && now - s->waits_ms > patience)
+            shutdown(s->conn->fd, SHUT_RDWR);
 }
 
 void web_streams_end(struct web_server *server)

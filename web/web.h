@@ -303,7 +303,8 @@ void web_reply_stream(struct web_request *rq, const struct web_stream_ops *ops, 
 /* -1, or the id that the reader saw last, from Last-Event-ID or ?last_event_id=. */
 int64_t web_last_event_id(struct web_request *rq);
 /* Borrow F's text (a reference is taken). False, and F is not queued, when the reader is too slow
- * and its queue is full: catch up in proceed(). */
+ * and its queue is full, or too much waits for all readers together: catch up in proceed(). In the
+ * latter case a stream whose queue is empty is ended; its reader reconnects. */
 bool web_stream_push(struct web_stream *stream, struct web_frame *f);
 void web_stream_end(struct web_stream *stream); /* after what is queued */
 
