@@ -1,8 +1,12 @@
 /*
  * Baselines: the layout that a campaign's winner is compared with. The rules are stated in plan.h.
  *
- * Both look at a few hundred layouts at most: of each choice of degrees the legal ones are put to
- * the memory plan and, by the default rule, to the cost model.
+ * Both look at a few thousand layouts of the models that are trained: of each choice of degrees the
+ * legal ones are put to the memory plan and, by the default rule, to the cost model. A model with
+ * very many layers, heads and experts on very many devices has more of them than anybody would wait
+ * for. So what is looked at is counted, by about what it takes, and the count is bounded. A clock
+ * would do that, too, but then the baseline, and all that is compared with it, would depend on how
+ * busy the machine was.
  */
 #include "plan/space.h"
 
@@ -13,8 +17,19 @@
 
 const char *const pl_baseline_names[] = {"default", "naive", NULL};
 
+/* What is counted: about nanoseconds, as measured on one core at 3 GHz. */
+enum {
+    STEP = 2,    /* of a loop that finds nothing to look at */
+    CHECK = 150, /* the rules */
+    FIT = 400,   /* the memory plan ... */
+    LAYER = 100, /* ... and of the bundled trainer, which goes through the model, each layer */
+    COST = 800,  /* the cost model */
+    WORK = 500000000,
+};
+
 struct search {
     const struct pl_problem *problem;
+    int64_t *left; /* of WORK */
     struct pl_cost_ctx *cost;
     struct pl_memory_ctx *memory;
     int max_world;
@@ -22,17 +37,27 @@ struct search {
     double bar;   /* seconds of the naive layout: what the default rule must not exceed */
 };
 
+/* Count N units; false once there are none left. */
+static bool spend(const struct search *s, int64_t n)
+{
+    *s->left -= n;
+    return *s->left > 0;
+}
+
 static bool legal(const struct search *s, const struct pl_layout *layout)
 {
     const struct pl_problem *p = s->problem;
 
+    spend(s, CHECK);
     return pl_layout_check(NULL, p->model, p->cluster, layout, p->workload, p->trainer);
 }
 
 static bool fits(const struct search *s, const struct pl_layout *layout)
 {
+    const struct pl_problem *p = s->problem;
     struct pl_memory worst;
 
+    spend(s, FIT + (p->trainer->bundled ? LAYER * p->model->layers : 0));
     pl_memory_at(&worst, s->memory, layout);
     return worst.total <= s->limit;
 }
@@ -57,7 +82,7 @@ static bool fill(const struct search *s, struct pl_layout *layout)
 {
     int share = layout->tp * layout->pp, batch = s->problem->workload->global_batch;
 
-    for (int dp = s->max_world / share; dp >= 1; dp--) {
+    for (int dp = s->max_world / share; dp >= 1 && spend(s, STEP); dp--) {
         if (batch % dp)
             continue;
         layout->world = dp * share;
@@ -77,7 +102,7 @@ static bool try_share(const struct search *s, struct pl_layout *layout, int shar
     const int stage[] = {0, t->min_zero};
 
     for (size_t i = 0; i < ARRAY_LEN(stage) && stage[i] <= t->max_zero; i++)
-        for (int pp = 1; pp <= share && pp <= m->layers; pp++) {
+        for (int pp = 1; pp <= share && pp <= m->layers && spend(s, STEP); pp++) {
             if (share % pp || m->kv_heads % (share / pp) || !stages_may_be(s, pp))
                 continue;
             *layout = start;
@@ -100,7 +125,8 @@ static bool naive(struct pl_layout *ret, const struct search *s)
 
     for (int ep = 1; ep <= experts && ep <= s->max_world; ep++)
         for (size_t i = 0; i < ARRAY_LEN(recompute); i++)
-            for (int share = 1; experts % ep == 0 && share <= s->max_world; share++) {
+            for (int share = 1; experts % ep == 0 && share <= s->max_world && spend(s, STEP);
+                 share++) {
                 pl_layout_default(ret, s->problem->workload);
                 ret->ep = ep;
                 ret->recompute = recompute[i];
@@ -172,6 +198,7 @@ static bool sound(const struct search *s, const struct pl_layout *layout)
     const struct pl_problem *p = s->problem;
     struct pl_verdict verdict;
 
+    spend(s, CHECK);
     if (pl_layout_check(&verdict, p->model, p->cluster, layout, p->workload, p->trainer))
         return true;
     for (int i = 0; i < verdict.count; i++) {
@@ -236,6 +263,7 @@ static void keep(const struct search *s, struct pick *pick, const struct pl_layo
 {
     struct pl_cost cost;
 
+    spend(s, COST);
     pl_cost_at(&cost, s->cost, layout);
     pick->on_all |= layout->world == s->max_world;
     pick->plain |= layout->recompute == PL_RECOMPUTE_NONE;
@@ -253,7 +281,7 @@ static enum outcome try_micro_batches(const struct search *s, struct pick *pick,
     int each = s->problem->workload->global_batch / layout->dp;
     enum outcome ret = ILLEGAL;
 
-    for (int micro = 1; micro <= each; micro++) {
+    for (int micro = 1; micro <= each && spend(s, STEP); micro++) {
         struct pl_layout one = *layout;
 
         one.micro_batch = micro;
@@ -275,7 +303,8 @@ static enum outcome try_stages(const struct search *s, struct pick *pick,
     int layers = s->problem->model->layers;
     enum outcome ret = ILLEGAL;
 
-    for (int vp = 1; layout->pp * vp <= layers && (vp == 1 || layout->pp > 1); vp++) {
+    for (int vp = 1; layout->pp * vp <= layers && (vp == 1 || layout->pp > 1) && spend(s, STEP);
+         vp++) {
         int runs = layout->pp * vp;
         enum outcome got;
 
@@ -296,7 +325,7 @@ static enum outcome try_experts(const struct search *s, struct pick *pick,
     int experts = experts_of(s);
     enum outcome ret = ILLEGAL;
 
-    for (int ep = 1; ep <= experts && ep <= reach->ep; ep++)
+    for (int ep = 1; ep <= experts && ep <= reach->ep && spend(s, STEP); ep++)
         for (int whole = 0; experts % ep == 0 && whole <= (layout->tp > 1 && experts > 1);
              whole++) {
             struct pl_layout one = *layout, first;
@@ -327,7 +356,7 @@ static bool try_degrees(const struct search *s, struct pick *pick, const struct 
 
     if (!reach->idle && s->max_world % share)
         return false;
-    for (int dp = most; dp >= (reach->idle ? 1 : most) && got == ILLEGAL; dp--) {
+    for (int dp = most; dp >= (reach->idle ? 1 : most) && got == ILLEGAL && spend(s, STEP); dp--) {
         layout->world = dp * share;
         layout->dp = dp;
         if (batch % dp == 0)
@@ -346,7 +375,8 @@ static void try_level(const struct search *s, struct pick *pick, const struct re
 
     for (int tp = 1; tp <= reach->tp && tp <= p->model->kv_heads; tp++)
         for (int cp = 1; p->model->kv_heads % tp == 0 && cp <= sequences; cp *= 2)
-            for (int pp = 1; pp <= p->model->layers && (int64_t)tp * cp * pp <= s->max_world;
+            for (int pp = 1;
+                 pp <= p->model->layers && (int64_t)tp * cp * pp <= s->max_world && spend(s, STEP);
                  pp++) {
                 struct pl_layout layout;
 
@@ -446,8 +476,12 @@ static bool choose(struct pick *ret, struct search *s)
 {
     struct pick start = {0};
     struct pl_layout raw, full;
-    bool any = naive(&raw, s);
+    int64_t for_default = *s->left / 2;
+    bool any;
 
+    *s->left -= for_default;
+    any = naive(&raw, s);
+    *s->left += for_default;
     s->bar = INFINITY;
     full = raw;
     if (any) {
@@ -476,6 +510,8 @@ static void note_of(char note[PL_BASELINE_NOTE], const struct search *s, const s
     if (pick->layout.recompute)
         str_addf(&text, "%swith recomputation: %s", text.len ? "; " : "",
                  pick->plain ? "what fits without it is slower" : "nothing fits without it");
+    if (*s->left <= 0)
+        str_addf(&text, "%sof too many to compare all", text.len ? "; " : "");
     snprintf(note, PL_BASELINE_NOTE, "%s", str_text(&text));
 }
 
@@ -483,7 +519,9 @@ int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
                 const struct pl_problem *problem, enum pl_baseline_rule rule, int max_world,
                 double headroom, struct err *error)
 {
+    int64_t left = WORK;
     struct search s = {.problem = problem,
+                       .left = &left,
                        .max_world =
                            max_world > 0 ? max_world : pl_cluster_devices(problem->cluster),
                        .limit = pl_memory_offered(problem->cluster, headroom)};
@@ -497,6 +535,12 @@ int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
     found = rule == PL_BASELINE_NAIVE ? naive(&pick.layout, &s) : choose(&pick, &s);
     pl_cost_ctx_free(s.cost);
     pl_memory_ctx_free(s.memory);
+    if (!found && left <= 0)
+        return err_set(
+            error, -E2BIG,
+            "there are too many layouts on %d ranks to look for a baseline among all, and "
+            "none of the first fits in %.3g GiB a device; name one",
+            s.max_world, problem->cluster->device.memory_gib);
     if (!found)
         return err_set(error, -ENOENT,
                        "no legal layout with micro_batch 1 fits in %.3g GiB a device on %d ranks",

@@ -436,7 +436,10 @@ enum { PL_BASELINE_NOTE = 160 };
  * the smallest tp * pp (the smaller pp of two) that fits, then with recomputation, then with
  * experts spread.
  *
- * Returns 0, or -ENOENT where nothing legal fits.
+ * What is looked at is bounded, to a few tenths of a second, by counting it: the same problem has the
+ * same baseline on any machine. Of more than that the best so far is taken, and RET_NOTE says so.
+ *
+ * Returns 0, -ENOENT where nothing legal fits, or -E2BIG where nothing did before the bound.
  */
 int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
                 const struct pl_problem *problem, enum pl_baseline_rule rule, int max_world,

@@ -182,7 +182,7 @@ static int parse_baseline(struct se_spec *s, const json_t *campaign, struct err 
     if (json_is_string(v)) {
         r = jx_get_enum(&rule, campaign, "baseline", pl_baseline_names, e);
         r = r < 0 ? r : se_spec_baseline(s, (enum pl_baseline_rule)rule, e);
-        return r == -ENOENT ? 0 : r;
+        return r == -ENOENT || r == -E2BIG ? 0 : r;
     }
     r = pl_layout_parse(&s->baseline, v, &s->model, &s->cluster, &s->workload, e);
     if (r == 0)

@@ -6,15 +6,26 @@
 #include "tuner/internal.h"
 
 /* Seconds that counting the layouts of a space, and preparing its search, may take while somebody
- * waits; a search over more layouts than AT_ONCE is prepared afterwards. */
-static const double COUNT_S = 0.7, PREPARE_S = 0.7;
+ * waits, and that all of it may, with reading the campaign and choosing its baseline; the least that
+ * is tried where those took long. A search over more layouts than AT_ONCE is prepared afterwards. */
+static const double COUNT_S = 0.7, PREPARE_S = 0.7, ALL_S = 1.7, LEAST_S = 0.05;
 enum { AT_ONCE = 400000 };
 
 struct tn_draft {
     struct tn_spec *spec;     /* NULL with an engine, which has it */
     struct tn_engine *engine; /* NULL: it takes longer */
     struct tn_space space;
+    uint64_t from_ns; /* when it came to be judged */
 };
+
+/* SECONDS at most, and no more than SHARE of what is left for the answer. */
+static void patience_start(struct tn_patience *ret, const struct tn_draft *d, double seconds,
+                           double share, const atomic_bool *unwanted)
+{
+    double left = ALL_S - (double)(clock_mono_ns() - d->from_ns) / 1e9;
+
+    tn_patience_start(ret, fmax(fmin(seconds, share * left), LEAST_S), unwanted);
+}
 
 static void random_id(char id[TN_ID_TEXT])
 {
@@ -39,11 +50,11 @@ static int count_space(struct tn_draft *d, const atomic_bool *unwanted, struct e
     struct err why = {0};
     int r = 0;
 
-    tn_patience_start(&patience, COUNT_S, unwanted);
+    patience_start(&patience, d, COUNT_S, 0.5, unwanted);
     pl_plan_look(&plan, se->space, &p, 0, se->memory_headroom, false, &patience.plan);
     d->space = (struct tn_space){plan.legal, plan.fitting, plan.exact, ""};
     if (!plan.fitting && (plan.exact || !plan.legal)) {
-        tn_patience_start(&patience, COUNT_S, unwanted);
+        patience_start(&patience, d, COUNT_S, 0.5, unwanted);
         pl_plan_nothing(&plan, se->space, &p, se->memory_headroom, &patience.plan, &why);
         snprintf(d->space.reason, sizeof(d->space.reason), "%s", why.text);
         if (!plan.legal || (se->trainer->bundled && se->use_memory_prior))
@@ -63,7 +74,7 @@ static int prepare(struct tn_draft *d, const atomic_bool *unwanted, struct err *
 
     if (!d->space.exact || d->space.legal > AT_ONCE)
         return 0;
-    tn_patience_start(&patience, PREPARE_S, unwanted);
+    patience_start(&patience, d, PREPARE_S, 1, unwanted);
     r = tn_engine_new(&d->engine, &d->spec, &patience.plan, e);
     return r == -ECANCELED ? 0 : r;
 }
@@ -74,6 +85,7 @@ int tn_campaign_check_within(struct tn_draft **ret, struct tn_service *svc, cons
     struct tn_draft *d = mem_alloc(sizeof(*d));
     int r;
 
+    d->from_ns = clock_mono_ns();
     if (ret_rules)
         *ret_rules = NULL;
     r = tn_spec_parse(&d->spec, svc, body, ret_rules, e);

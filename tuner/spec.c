@@ -73,6 +73,7 @@ static int choose_baseline(struct tn_spec *s, json_t **ret_rules, struct err *e)
     struct pl_problem p = tn_spec_problem(s);
     struct pl_verdict verdict;
     struct err why = {0};
+    int r;
     bool naive = str_eq(s->se.baseline_rule, pl_baseline_names[PL_BASELINE_NAIVE]);
 
     if (s->se.has_baseline) {
@@ -83,9 +84,8 @@ static int choose_baseline(struct tn_spec *s, json_t **ret_rules, struct err *e)
         err_at(e, -EINVAL, "/baseline", "%s", verdict.v[0].text);
         return -EINVAL;
     }
-    if (se_spec_baseline(&s->se, naive ? PL_BASELINE_NAIVE : PL_BASELINE_DEFAULT, &why) < 0)
-        return err_at(e, -EINVAL, "/model", "%s", why.text);
-    return 0;
+    r = se_spec_baseline(&s->se, naive ? PL_BASELINE_NAIVE : PL_BASELINE_DEFAULT, &why);
+    return r < 0 ? err_at(e, -EINVAL, r == -E2BIG ? "/baseline" : "/model", "%s", why.text) : 0;
 }
 
 static void resolve(struct tn_spec *s)

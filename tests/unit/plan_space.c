@@ -433,6 +433,37 @@ static void the_default_baseline_says_where_it_gives_way(void **state)
     assert_non_null(strstr(e.text, "does not support mlp gelu"));
 }
 
+/* More choices than anybody would wait for: to look at all of them takes minutes. */
+static void a_baseline_of_too_many_layouts_is_bounded(void **state)
+{
+    static const char *const trainers[] = {"any", "megatron", "torchtitan"};
+    struct world x = world_of("mixtral-8x7b", "dgx-h100", 1024, 720720, "partune");
+    struct pl_problem p = world_problem(&x);
+    char note[PL_BASELINE_NOTE] = "";
+    struct err e = {0};
+    struct pl_layout l;
+
+    (void)state;
+    x.m.layers = x.m.heads = x.m.kv_heads = x.m.moe.experts = 720;
+    x.m.hidden = 11520;
+    x.m.head_dim = 16;
+    x.m.seq = x.w.seq = 131072;
+    assert_int_equal(pl_baseline(&l, note, &p, PL_BASELINE_DEFAULT, 0, 0, &e), -E2BIG);
+    assert_non_null(strstr(e.text, "too many layouts on 8192 ranks"));
+    assert_int_equal(pl_baseline(&l, NULL, &p, PL_BASELINE_NAIVE, 0, 0, &e), -E2BIG);
+    for (size_t i = 0; i < ARRAY_LEN(trainers); i++) {
+        int r;
+
+        p.trainer = x.t = pl_trainer_find(trainers[i]);
+        r = pl_baseline(&l, note, &p, PL_BASELINE_DEFAULT, 0, 0.05, &e);
+        assert_true(r == 0 || r == -E2BIG);
+        if (r < 0)
+            continue;
+        assert_true(pl_layout_check(NULL, &x.m, &x.c, &l, &x.w, x.t));
+        assert_true(pl_fits(&p, &l, 0.05));
+    }
+}
+
 struct broken {
     const struct world *x;
     const char *rule;
@@ -553,6 +584,7 @@ int main(void)
         cmocka_unit_test(the_default_baseline_is_what_an_engineer_starts_from),
         cmocka_unit_test(the_default_baseline_follows_links_and_memory),
         cmocka_unit_test(the_default_baseline_says_where_it_gives_way),
+        cmocka_unit_test(a_baseline_of_too_many_layouts_is_bounded),
     };
 
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
