@@ -657,7 +657,7 @@ struct tn_service {
     struct tn_slurm *slurm;      /* NULL until it is used */
     struct tn_subscription *subscriptions;
     int64_t delivered; /* last event id */
-    int works;         /* jobs in libuv's pool */
+    int works;         /* jobs in libuv's pool, and campaigns that are being brought back */
     int processes;     /* uv_process_t that are open */
     bool kicked, stopping, closing;
     atomic_bool ending; /* work beside the loop is no longer wanted. Any thread */

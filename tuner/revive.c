@@ -3,18 +3,28 @@
  * trials are queued, its attempts adopted or settled.
  *
  * That takes a moment, except for a search over many layouts, and one that earlier campaigns inform
- * (search.warm_start): it fits those first. Either may take seconds, so it is built in libuv's pool,
- * and a new campaign over many layouts begins so, too. Meanwhile the campaign
- * is what its row says and not in memory; what would need it there is refused for the moment. At
+ * (search.warm_start): it fits those first. Either may take seconds, so it is built on a thread of
+ * its own, BUILDERS of them at a time, and a new campaign over many layouts begins so, too. These
+ * threads have low priority, and what they start inherits it: whoever asks the daemon for something
+ * meanwhile comes first. libuv's pool would not do: its threads cannot take back a priority that they
+ * gave away, and other campaigns' trials wait for them. Meanwhile the campaign is what its row says and not in memory; what would need it there is refused for the moment. At
  * the start nothing is launched until all are back, since they may hold cores, and /readyz says so.
  */
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "tuner/internal.h"
 
 struct tn_revival {
     struct tn_revival *next;
-    uv_work_t work;
+    uv_async_t built;
+    pthread_t thread;
+    bool begun;
+    bool joined; /* there is no thread to wait for */
     struct tn_service *svc;
     char id[TN_ID_TEXT];
     bool at_start;
@@ -25,6 +35,8 @@ struct tn_revival {
 
 /* Searches over more layouts are built beside the loop. */
 enum { MANY = 5000 };
+
+enum { BUILDERS = 4, NICE = 10 };
 
 /* Seconds that counting a space may take, over which its campaign waits. */
 static const double COUNT_S = 5;
@@ -137,12 +149,20 @@ static void count_space(struct tn_revival *v)
     pl_plan_done(&plan);
 }
 
-static void revive_work(uv_work_t *w)
+static void *build(void *arg)
 {
-    struct tn_revival *v = w->data;
+    struct tn_revival *v = arg;
 
     if (tn_engine_rebuild_beside(&v->engine, v->svc, v->id, true, &v->why) == 0 && !v->space.exact)
         count_space(v);
+    uv_async_send(&v->built);
+    return NULL;
+}
+
+static void *build_beside(void *arg)
+{
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* Linux: of this thread */
+    return build(arg);
 }
 
 struct prepared {
@@ -199,22 +219,55 @@ static void come_back(struct tn_revival *v)
             tn_attempt_stop(at, TN_STOP_SERVICE);
 }
 
-static void revive_done(uv_work_t *w, int status)
+/* The oldest that waits, while fewer than BUILDERS are in work. */
+static void begin_next(struct tn_service *svc)
 {
-    struct tn_revival *v = w->data, **at = &v->svc->revivals;
+    struct tn_revival *oldest = NULL;
+    sigset_t all, before;
+    int busy = 0;
+
+    for (struct tn_revival *v = svc->revivals; v; v = v->next) {
+        busy += v->begun;
+        if (!v->begun)
+            oldest = v; /* new ones are put first */
+    }
+    if (!oldest || busy >= BUILDERS)
+        return;
+    oldest->begun = true;
+    sigfillset(&all); /* signals are the loop's */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    oldest->joined = pthread_create(&oldest->thread, NULL, build_beside, oldest) != 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (oldest->joined)
+        build(oldest); /* no more threads to be had */
+}
+
+static void on_closed(uv_handle_t *h)
+{
+    struct tn_revival *v = h->data;
     struct tn_service *svc = v->svc;
 
-    (void)status;
+    free(v);
+    svc->works--;
+    tn_check_stopped(svc);
+}
+
+static void on_built(uv_async_t *h)
+{
+    struct tn_revival *v = h->data, **at = &v->svc->revivals;
+    struct tn_service *svc = v->svc;
+
+    if (!v->joined)
+        pthread_join(v->thread, NULL);
     while (*at != v)
         at = &(*at)->next;
     *at = v->next;
-    svc->works--;
     if (!svc->closing && (v->engine || !atomic_load(&svc->ending)))
         come_back(v);
     tn_engine_unref(v->engine);
-    free(v);
+    uv_close((uv_handle_t *)h, on_closed);
+    begin_next(svc);
     tn_sched_kick(svc);
-    tn_check_stopped(svc);
 }
 
 static void revive_beside(struct tn_service *svc, const char *id, struct tn_space space,
@@ -224,11 +277,12 @@ static void revive_beside(struct tn_service *svc, const char *id, struct tn_spac
 
     *v = (struct tn_revival){
         .next = svc->revivals, .svc = svc, .space = space, .at_start = at_start};
-    v->work.data = v;
+    v->built.data = v;
     snprintf(v->id, sizeof(v->id), "%s", id);
     svc->revivals = v;
     svc->works++;
-    uv_queue_work(svc->loop, &v->work, revive_work, revive_done);
+    uv_async_init(svc->loop, &v->built, on_built);
+    begin_next(svc);
 }
 
 void tn_campaign_prepare(struct tn_service *svc, const char *id, struct tn_space space)
