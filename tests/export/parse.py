@@ -226,6 +226,7 @@ def megatron_rules(v, f):
         "--use-distributed-optimizer" in v or "--use-megatron-fsdp" in v)
     assert "--use-megatron-fsdp" not in v or v["--ckpt-format"] == "fsdp_dtensor"
     assert "--use-megatron-fsdp" not in v or "--use-distributed-optimizer" in v
+    assert ("--use-megatron-fsdp" in v) == ("--init-model-with-meta-device" in v), "built whole on every device"
     granularity = v.get("--recompute-granularity")
     assert (granularity == "full") == ("--recompute-method" in v) == ("--recompute-num-layers" in v)
     assert n("max-position-embeddings") >= n("seq-length")
