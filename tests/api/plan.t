@@ -18,9 +18,18 @@ start
 post() { # path, body; further arguments of curl
     path=$1 body=$2
     shift 2
+    rm -f body # what an earlier request was answered is no answer to this one
     curl -s -m 15 -o body -w '%{http_code}' -H "${as:-$A}" -H "$J" -d "$body" "$@" "$url$path"
 }
-field() { tr ',{}' '\n\n\n' <"${2:-body}" | sed -n "s/^\"$1\"://p" | head -n 1; }
+field() { [ ! -f "${2:-body}" ] || tr ',{}' '\n\n\n' <"${2:-body}" | sed -n "s/^\"$1\"://p" | head -n 1; }
+# As post, until the answer is of the whole space, ten times at most: on a busy machine two seconds are less.
+whole() {
+    for try in 1 2 3 4 5 6 7 8 9 10; do
+        status=$(post "$@")
+        [ "$status" = 200 ] && [ "$(field exact)" != true ] || break
+    done
+    echo "$status"
+}
 cpu() { awk '{ print $14 + $15 }' "/proc/$pid/stat"; } # hundredths of a second
 token() { $C -X POST -H "$A" -H "$J" -d "{\"name\":\"$1\",\"scope\":\"$2\"}" "$url/v1/tokens" | sed -n 's/.*"token":"\([^"]*\)".*/\1/p'; }
 
@@ -32,9 +41,9 @@ simulated='"launcher":{"kind":"simulated","speed":1000000}'
 # ---- plans
 before=$(cpu)
 is "a plan without a trainer" "$(post /v1/plan "{$llama}")" 200
-is "is of the whole space" "$(field exact)" true
+ok "costs a moment" test $(($(cpu) - before)) -lt 300
+is "and is of the whole space" "$(whole /v1/plan "{$llama}") $(field exact)" "200 true"
 ok "of thousands of layouts" test "$(field legal)" -gt 10000
-ok "and costs a moment" test $(($(cpu) - before)) -lt 500
 is "a plan over a space without end" "$(post /v1/plan "{$huge}")" 200
 is "says that it is not" "$(field exact)" false
 ok "how far it came" test "$(field legal)" -gt 1000
@@ -44,9 +53,9 @@ for i in 1 2; do post /v1/plan "{$llama,\"top\":$i}" -H 'Idempotency-Key: one' >
 is "a question is not kept for its Idempotency-Key" "$(cat status.1 status.2)" 200200
 
 # ---- one answer
-post /v1/plan "{$mixtral}" >/dev/null
+whole /v1/plan "{$mixtral}" >/dev/null
 legal=$(field legal) fitting=$(field fitting)
-is "a dry run without space and trainer" "$(post '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$mixtral,$simulated}")" 200
+is "a dry run without space and trainer" "$(whole '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$mixtral,$simulated}")" 200
 is "counts as the plan does" "$(field legal) $(field fitting) $(field exact)" "$legal $fitting true"
 none='"model":"llama-70b","cluster":{"profile":"dgx-h100","nodes":1},"workload":{"global_batch":64},"trainer":"megatron","space":{"tp":[1,2],"pp":[1,2],"zero":[0],"recompute":["none"]}'
 baseline='"baseline":{"tp":8,"pp":1,"zero":0,"micro_batch":1,"recompute":"full","precision":"bf16"}'

@@ -41,6 +41,13 @@ printf '{"name": "x", "model": "llama-8b", "cluster": {"profile": "dgx-h100", "n
 ok "what a trainer lacks is answered by what it has" text '"zero": \[1\] instead of \[3\];' "$partune" plan zero.json
 sed 's/"zero": \[3\]/"zero": [1]/' zero.json >one.json
 ok "and that is right" text '^ *1  .*tp2' "$partune" plan one.json
+printf '{"model": "llama-8b", "cluster": {"profile": "dgx-h100", "nodes": 2}, "workload": {"global_batch": 64}, "trainer": "megatron",
+ "space": {"tp": [1, 2, 4], "pp": [1, 2, 4]}}' >fold.json
+families() { # options: different ones among the first eight layouts, without the flags that make variants
+    "$partune" plan --top 8 "$@" fold.json | sed -n 's/^ *[1-8]  \(.* bf16\) .*/\1/p' | sed -E 's/ (sp|overlap-[a-z0-9-]+)( |$)/\2/g' | sort -u | wc -l
+}
+is "a plan lists one layout of each family" "$(families)" 8
+ok "and all of them where that is asked for" sh -c 'test "$1" -gt 0 && test "$1" -lt 8' - "$(families --unfold)"
 printf '{"name": "x", "modle": "llama-8b", "budgte": 3, "workload": {"global_batch": 64}}' >odd.json
 ok "a key of neither is refused" exits 1 "$partune" plan odd.json
 cat >c.json <<EOF
