@@ -71,6 +71,27 @@ has "and promises no trials but the baseline" "$(cat body)" '"expected_trials":1
 EOF
 has "which the client says, too" "$(cat out)" "^none of $legal legal layouts fits"
 
+# ---- the largest spaces of presets, and a model with more choices than anybody would wait for
+# By the daemon's processor time: the clock is shared with whatever else runs.
+costs() { # name, path, body, statuses
+    before=$(cpu)
+    status=$(post "$2" "$3")
+    took=$(($(cpu) - before))
+    echo "# $1: $status, $took hundredths of a second"
+    ok "$1: answered" expr "$status" : "$4\$"
+    ok "$1: costs no more than it may take" test "$took" -lt 250
+}
+for case in "mula-220b-a10b partune 8192" "mula-220b-a10b partune 512" "deepseek-v3-like torchtitan 8192" "mula-100b-a7b megatron 8192" "mula-20b-a2b deepspeed 8192"; do
+    # shellcheck disable=SC2086
+    set -- $case
+    long="\"model\":\"$1\",\"trainer\":\"$2\",\"cluster\":{\"profile\":\"dgx-h100\",\"nodes\":$(($3 / 8))},\"workload\":{\"global_batch\":$3,\"seq\":131072}"
+    costs "a plan of 131,072 tokens, $case" /v1/plan "{$long}" 200
+    costs "and its dry run" '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$long,$simulated}" '\(200\|422\)'
+done
+many='"model":{"name":"many","layers":720,"hidden":11520,"heads":720,"kv_heads":720,"ffn":184320,"vocab":128000,"seq":131072,"moe":{"experts":720,"top_k":8,"expert_ffn":720}},"cluster":{"profile":"dgx-h100","nodes":1024},"workload":{"global_batch":40320}'
+costs "a dry run with a baseline among too many layouts" '/v1/campaigns?dry_run=true' "{\"name\":\"a\",$many,$simulated}" 422
+has "names the field" "$(cat body)" '"pointer":"/baseline"'
+
 # ---- campaigns
 is "a campaign without space and trainer is taken" "$(post /v1/campaigns "{\"name\":\"a\",$mixtral,$simulated,\"budget\":{\"trials\":3}}")" 201
 id=$(field id | tr -d '"')

@@ -91,6 +91,53 @@ line "last of $readers subscribers" "$(sort -n "$run/sse" | sed -n 3p)" ms "< 10
 line "resident with $trials trials and $readers subscribers" "$(awk "BEGIN { print $(rss VmRSS status) / 1024 }")" MiB "< 120"
 stop
 
+# Plans, dry runs and campaigns of every preset model, on its own length of sequences and on long ones: none takes over two
+# seconds. A campaign's search is waited for, as it would share the processor with the next question.
+start
+plan_devices=${BENCH_PLAN_DEVICES:-8 64 512 8192}
+plan_seqs=${BENCH_PLAN_SEQS:-own 131072}
+: >"$run/plans"
+ask() { # what, path, body, case
+    set -- "$@" "$(curl -sS -m 120 -o "$run/answer" -w '%{http_code} %{time_total}' -H "Authorization: Bearer $token" \
+        -H 'Content-Type: application/json' -d "$3" "$url$2")"
+    case $5 in
+        200\ * | 201\ * | 422\ *) echo "$1 ${5#* } $4" >>"$run/plans" ;; # 422: the trainer has not all that the model needs
+        *) echo "bench_api: $4: $5 $(cat "$run/answer")" >&2; exit 1 ;;
+    esac
+}
+every() { # model, devices, trainer or -, length of sequences or own
+    body="\"model\":\"$1\",\"cluster\":{\"profile\":\"dgx-h100\",\"nodes\":$(($2 / 8))},\"workload\":{\"global_batch\":$(($2 < 64 ? 64 : $2))"
+    [ "$4" = own ] || body="$body,\"seq\":$4"
+    body="$body}"
+    [ "$3" = - ] || body="$body,\"trainer\":\"$3\""
+    campaign="{\"name\":\"plans\",$body,\"launcher\":{\"kind\":\"simulated\",\"speed\":1000000},\"budget\":{\"trials\":1}}"
+    ask plan /v1/plan "{$body}" "$*"
+    ask dry-run '/v1/campaigns?dry_run=true' "$campaign" "$*"
+    ask campaign /v1/campaigns "$campaign" "$*"
+    id=$(sed -n 's/^{"id":"\([^"]*\)".*/\1/p' "$run/answer")
+    tries=0
+    while [ -n "$id" ] && [ $tries -lt 600 ] && curl -sS -H "Authorization: Bearer $token" "$url/v1/campaigns/$id" | grep -q '"state":"running"'; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+}
+models=$(curl -sS -H "Authorization: Bearer $token" "$url/v1/presets/models" | grep -o '{"name":"[^"]*"' | cut -d '"' -f 4)
+[ -n "$models" ] || { echo "bench_api: no preset models" >&2; exit 1; }
+for seq in $plan_seqs; do
+    for devices in $plan_devices; do
+        for model in $models; do
+            for trainer in - partune megatron torchtitan deepspeed; do every "$model" "$devices" "$trainer" "$seq"; done
+        done
+    done
+done
+for what in plan dry-run campaign; do
+    grep "^$what " "$run/plans" | sort -k 2 -n >"$run/sorted"
+    asked=$(wc -l <"$run/sorted")
+    line "$what of presets, median of $asked" "$(awk -v n="$asked" 'NR == int((n + 1) / 2) { print 1000 * $2 }' "$run/sorted")" ms
+    line "$what of presets, worst of $asked ($(tail -n 1 "$run/sorted" | cut -d ' ' -f 3-))" "$(awk 'END { print 1000 * $2 }' "$run/sorted")" ms "< 2000"
+done
+stop
+
 # From the end of a trial's last process to the start of the next launcher, by the times that the supervisors wrote: the
 # old supervisor's last look, settling, asking the search, the commit, and the start of the new supervisor.
 cat >"$run/train" <<TRAIN
