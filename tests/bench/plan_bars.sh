@@ -26,7 +26,25 @@ at_least() # bench, case, bar
         }'
 }
 
-echo "1..11"
+# Mean error of the rows that split their sequences, of all files.
+rows=$("$bench" -v --no-fit --no-speed "$PT_SRC/tests/data/published.jsonl" --as more "$PT_SRC/tests/data/published-more.jsonl" \
+    --as held "$PT_SRC/tests/data/published-held.jsonl") || { echo "Bail out! bench_plan failed"; exit 99; }
+split_at_most() # precision, bar
+{
+    n=$((n + 1))
+    echo "$rows" | awk -v n="$n" -v word=" $1\"" -v what="$1" -v bar="$2" '
+        /"bench":"plan_row"/ && /[" ]cp[0-9]+ / && index($0, word) && match($0, /"error":[0-9.e-]+/) {
+            error = substr($0, RSTART + 8, RLENGTH - 8) + 0
+            sum += error < 0 ? -error : error
+            count++
+        }
+        END {
+            ok = count >= 20 && sum / count <= bar
+            printf "%sok %d - mean error of %d rows with cp above 1 in %s is %.4f, at most %s\n", ok ? "" : "not ", n, count, what, count ? sum / count : 0, bar
+        }'
+}
+
+echo "1..13"
 at_most plan_seconds "dense mean" 0.07
 at_most plan_seconds "moe mean" 0.10
 at_most plan_seconds "moe worst" 0.25
@@ -38,3 +56,5 @@ at_most plan_links "all-reduce inside a node mean" 0.15
 at_least plan_tau_distinct "mean" 0.7
 at_least plan_memory "out-of-memory rows predicted" 1
 at_least plan_memory "rows that ran and are predicted to fit" 0.99
+split_at_most bf16 0.07
+split_at_most fp8 0.10
