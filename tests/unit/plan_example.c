@@ -7,18 +7,44 @@
 
 #include "plan/plan.h"
 
+/* The answer of example NAME, computed once; borrowed. */
+static json_t *answer_of(const char *name)
+{
+    static json_t *known;
+    struct err e = {0};
+    json_t *v = json_object_get(known, name);
+
+    if (v)
+        return v;
+    if (pl_example_json(&v, name, &e) < 0)
+        fail_msg("%s", e.text);
+    known = known ? known : json_object();
+    json_object_set_new(known, name, v);
+    return v;
+}
+
+/* The file of example NAME. New reference. */
+static json_t *file_of(const char *name)
+{
+    AUTO_FREE char *text = NULL;
+    json_t *v = NULL;
+    char path[4096];
+    struct err e = {0};
+
+    snprintf(path, sizeof(path), "%s/plan/examples/%s.json", getenv("PT_SRC"), name);
+    if (file_read_all(&text, NULL, path, 1 << 20, &e) < 0 ||
+        jx_parse(&v, text, strlen(text), &e) < 0)
+        fail_msg("%s", e.text);
+    return v;
+}
+
 static void every_example_gives_a_layout_for_each_row(void **state)
 {
     (void)state;
     for (const char *const *name = pl_examples(); *name; name++) {
-        AUTO_JSON *v = NULL;
-        struct err e = {0};
-        json_t *rows, *row;
+        json_t *rows = json_object_get(answer_of(*name), "rows"), *row;
         size_t i;
 
-        if (pl_example_json(&v, *name, &e) < 0)
-            fail_msg("%s", e.text);
-        rows = json_object_get(v, "rows");
         assert_true(json_array_size(rows) >= 3);
         json_array_foreach(rows, i, row) {
             double tokens = json_number_value(json_object_get(row, "tokens_per_s"));
@@ -44,13 +70,10 @@ static void shares_of_peak_are_compared_alike(void **state)
 
     (void)state;
     for (size_t n = 0; n < ARRAY_LEN(name); n++) {
-        AUTO_JSON *v = NULL;
-        struct err e = {0};
         json_t *row;
         size_t i;
 
-        assert_int_equal(pl_example_json(&v, name[n], &e), 0);
-        json_array_foreach(json_object_get(v, "rows"), i, row) {
+        json_array_foreach(json_object_get(answer_of(name[n]), "rows"), i, row) {
             const json_t *published = json_object_get(row, "published");
             double hfu = json_number_value(json_object_get(published, "hfu"));
             double mfu = json_number_value(json_object_get(published, "mfu"));
@@ -62,6 +85,42 @@ static void shares_of_peak_are_compared_alike(void **state)
         }
     }
     assert_int_equal(found, 3);
+}
+
+/* No example narrows its space to the degrees of a study: what was published has to hold its own
+ * there. */
+static void a_published_layout_ranks_in_the_free_space(void **state)
+{
+    size_t published = 0;
+
+    (void)state;
+    for (const char *const *name = pl_examples(); *name; name++) {
+        static const char *const degrees[] = {"tp",  "cp",          "pp",       "vp",        "ep",
+                                              "etp", "micro_batch", "schedule", "zero_scope"};
+        AUTO_JSON *file = file_of(*name);
+        const json_t *keys = json_object_get(file, "published_layout"), *value;
+        const char *key;
+        json_t *row;
+        size_t i;
+
+        for (size_t k = 0; k < ARRAY_LEN(degrees); k++)
+            assert_null(json_object_get(json_object_get(file, "space"), degrees[k]));
+        json_array_foreach(json_object_get(answer_of(*name), "rows"), i, row) {
+            const json_t *found = json_object_get(row, "published_layout");
+            json_int_t rank = json_integer_value(json_object_get(found, "rank"));
+
+            assert_true(json_is_object(found) == (keys != NULL));
+            if (!keys)
+                continue;
+            assert_true(rank >= 1 && rank <= json_integer_value(json_object_get(found, "of")));
+            assert_true((json_number_value(json_object_get(found, "slowdown")) > 0) == (rank > 1));
+            json_object_foreach((json_t *)(uintptr_t)keys, key, value)
+                assert_true(
+                    json_equal(value, json_object_get(json_object_get(found, "layout"), key)));
+            published++;
+        }
+    }
+    assert_int_equal(published, 8 + 6);
 }
 
 /* A row of the table of docs/measurements/cost-model.md up to the layout: which study, at what size. */
@@ -109,14 +168,12 @@ static void the_documents_table_is_what_is_computed(void **state)
     snprintf(path, sizeof(path), "%s/docs/measurements/cost-model.md", getenv("PT_SRC"));
     assert_int_equal(file_read_all(&text, NULL, path, 1 << 20, &e), 0);
     for (const char *const *name = pl_examples(); *name; name++) {
-        AUTO_JSON *v = NULL;
         char head[256];
         int found = 0;
         json_t *row;
         size_t i;
 
-        assert_int_equal(pl_example_json(&v, *name, &e), 0);
-        json_array_foreach(json_object_get(v, "rows"), i, row) {
+        json_array_foreach(json_object_get(answer_of(*name), "rows"), i, row) {
             const char *at;
 
             row_of(head, sizeof(head), *name, row);
@@ -127,6 +184,43 @@ static void the_documents_table_is_what_is_computed(void **state)
         snprintf(head, sizeof(head), "| `%s` |", *name);
         assert_true(found > 0);
         assert_int_equal(count_lines(text, head), found); /* no row of another size */
+    }
+    assert_int_equal(wrong, 0);
+}
+
+/* So is the table of the published layouts' ranks. */
+static void the_documents_ranks_are_what_is_computed(void **state)
+{
+    AUTO_FREE char *text = NULL;
+    char path[4096];
+    struct err e = {0};
+    int wrong = 0;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/docs/measurements/cost-model.md", getenv("PT_SRC"));
+    assert_int_equal(file_read_all(&text, NULL, path, 1 << 20, &e), 0);
+    for (const char *const *name = pl_examples(); *name; name++) {
+        json_t *row;
+        size_t i;
+
+        json_array_foreach(json_object_get(answer_of(*name), "rows"), i, row) {
+            const json_t *found = json_object_get(row, "published_layout");
+            char line[320];
+
+            if (!json_is_object(found))
+                continue;
+            snprintf(line, sizeof(line), "| %lld | `%s` | %s | %.1f %% | %lld of %lld | %.1f %% |",
+                     json_integer_value(json_object_get(row, "devices")), *name,
+                     json_string_value(json_object_get(found, "text")),
+                     100 * json_number_value(json_object_get(found, "mfu")),
+                     json_integer_value(json_object_get(found, "rank")),
+                     json_integer_value(json_object_get(found, "of")),
+                     100 * json_number_value(json_object_get(found, "slowdown")));
+            if (!strstr(text, line)) {
+                print_message("# %s\n", line);
+                wrong++;
+            }
+        }
     }
     assert_int_equal(wrong, 0);
 }
@@ -144,7 +238,9 @@ static void an_unknown_example_is_not_found(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_example_gives_a_layout_for_each_row),
     cmocka_unit_test(shares_of_peak_are_compared_alike),
+    cmocka_unit_test(a_published_layout_ranks_in_the_free_space),
     cmocka_unit_test(the_documents_table_is_what_is_computed),
+    cmocka_unit_test(the_documents_ranks_are_what_is_computed),
     cmocka_unit_test(an_unknown_example_is_not_found),
 };
 

@@ -80,7 +80,7 @@ static const struct cl_column example_columns[] = {
     {.title = "devices", .align = CL_RIGHT},  {.title = "batch", .align = CL_RIGHT, .drop = 1},
     {.title = "best layout", .shrink = true}, {.title = "s/iteration", .align = CL_RIGHT},
     {.title = "MFU", .align = CL_RIGHT},      {.title = "efficiency", .align = CL_RIGHT, .drop = 2},
-    {.title = "published", .drop = 3},
+    {.title = "published", .drop = 3},        {.title = "published layout", .drop = 4},
 };
 
 /* "MFU 38.4 %, efficiency 100 %" of what was published of a row; "-" where nothing was. */
@@ -97,6 +97,18 @@ static void published(char buf[96], const json_t *v)
         if (n >= 96)
             return;
     }
+}
+
+/* "rank 20 of 11460, 1.6 % slower"; "-" where no layout was published. */
+static void published_layout(char buf[96], const json_t *v)
+{
+    if (!json_is_object(v))
+        snprintf(buf, 96, "-");
+    else if (!json_is_integer(json_object_get(v, "rank")))
+        snprintf(buf, 96, "does not fit");
+    else
+        snprintf(buf, 96, "rank %.0f of %.0f, %.1f %% slower", cl_number(v, "rank"),
+                 cl_number(v, "of"), 100 * cl_number(v, "slowdown"));
 }
 
 static int plan_example(struct cl *c)
@@ -126,6 +138,8 @@ static int plan_example(struct cl *c)
         cl_table_add(&t, 4, "%.1f %%", 100 * cl_number(it, "mfu"));
         cl_table_add(&t, 5, "%.1f %%", 100 * cl_number(it, "efficiency"));
         cl_table_add(&t, 6, "%s", buf);
+        published_layout(buf, json_object_get(it, "published_layout"));
+        cl_table_add(&t, 7, "%s", buf);
     }
     cl_table_print(c, &t, stdout);
     cl_table_done(&t);

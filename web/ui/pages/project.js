@@ -280,6 +280,7 @@ function studies(ctx, names) {
                             ["MFU, published", 1],
                             ["Efficiency", 1],
                             ["Efficiency, published", 1],
+                            ["Rank of the published layout", 1],
                         ],
                         s.rows.map((r) => [
                             count(r.devices),
@@ -289,6 +290,9 @@ function studies(ctx, names) {
                             p(r, "mfu"),
                             percent(r.efficiency),
                             p(r, "efficiency"),
+                            r.published_layout?.rank
+                                ? `${count(r.published_layout.rank)} of ${count(r.published_layout.of)}`
+                                : "–",
                         ]),
                     ),
                 ),
