@@ -10,10 +10,10 @@ struct arena_block {
     _Alignas(16) char data[];
 };
 
-void *arena_alloc(struct arena *a, size_t bytes)
+void *arena_alloc(struct arena *arena, size_t bytes)
 {
     size_t need = (bytes + 15) & ~(size_t)15;
-    struct arena_block *b = a->head;
+    struct arena_block *b = arena->head;
     void *p;
 
     if (!b || b->size - b->used < need) {
@@ -21,29 +21,29 @@ void *arena_alloc(struct arena *a, size_t bytes)
 
         b = mem_alloc(sizeof(*b) + size);
         b->size = size;
-        b->next = a->head;
-        a->head = b;
+        b->next = arena->head;
+        arena->head = b;
     }
     p = b->data + b->used;
     b->used += need;
-    a->total_bytes += need;
+    arena->total_bytes += need;
     return p;
 }
 
-char *arena_strndup(struct arena *a, const char *s, size_t n)
+char *arena_strndup(struct arena *arena, const char *text, size_t len)
 {
-    char *p = arena_alloc(a, n + 1);
+    char *p = arena_alloc(arena, len + 1);
 
-    memcpy(p, s, n);
+    memcpy(p, text, len);
     return p;
 }
 
-char *arena_strdup(struct arena *a, const char *s)
+char *arena_strdup(struct arena *arena, const char *text)
 {
-    return s ? arena_strndup(a, s, strlen(s)) : NULL;
+    return text ? arena_strndup(arena, text, strlen(text)) : NULL;
 }
 
-char *arena_printf(struct arena *a, const char *fmt, ...)
+char *arena_printf(struct arena *arena, const char *fmt, ...)
 {
     va_list ap;
     char *p;
@@ -52,20 +52,20 @@ char *arena_printf(struct arena *a, const char *fmt, ...)
     va_start(ap, fmt);
     n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
-    p = arena_alloc(a, (size_t)n + 1);
+    p = arena_alloc(arena, (size_t)n + 1);
     va_start(ap, fmt);
     vsnprintf(p, (size_t)n + 1, fmt, ap);
     va_end(ap);
     return p;
 }
 
-void arena_done(struct arena *a)
+void arena_done(struct arena *arena)
 {
-    while (a->head) {
-        struct arena_block *b = a->head;
+    while (arena->head) {
+        struct arena_block *b = arena->head;
 
-        a->head = b->next;
+        arena->head = b->next;
         free(b);
     }
-    a->total_bytes = 0;
+    arena->total_bytes = 0;
 }

@@ -16,10 +16,10 @@ struct arena {
     size_t total_bytes; /* handed out since the start */
 };
 
-void *arena_alloc(struct arena *a, size_t bytes); /* zeroed, 16-byte aligned; aborts when out */
-char *arena_strdup(struct arena *a, const char *s);
-char *arena_strndup(struct arena *a, const char *s, size_t n);
-char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void arena_done(struct arena *a); /* frees everything; the arena is empty and usable again */
+void *arena_alloc(struct arena *arena, size_t bytes); /* zeroed, 16-byte aligned; aborts when out */
+char *arena_strdup(struct arena *arena, const char *text);
+char *arena_strndup(struct arena *arena, const char *text, size_t len);
+char *arena_printf(struct arena *arena, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void arena_done(struct arena *arena); /* frees everything; the arena is empty and usable again */
 
 #endif

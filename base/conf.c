@@ -10,25 +10,25 @@ struct parser {
     char *section, *name;
 };
 
-struct conf *conf_free(struct conf *c)
+struct conf *conf_free(struct conf *conf)
 {
-    if (!c)
+    if (!conf)
         return NULL;
-    for (size_t i = 0; i < c->count; i++) {
-        free(c->entry[i].section);
-        free(c->entry[i].name);
-        free(c->entry[i].key);
-        free(c->entry[i].value);
+    for (size_t i = 0; i < conf->count; i++) {
+        free(conf->entry[i].section);
+        free(conf->entry[i].name);
+        free(conf->entry[i].key);
+        free(conf->entry[i].value);
     }
-    free(c->entry);
-    free(c->path);
-    free(c);
+    free(conf->entry);
+    free(conf->path);
+    free(conf);
     return NULL;
 }
 
-static int fail(const struct parser *ps, struct err *e, const char *what)
+static int fail(const struct parser *ps, struct err *error, const char *what)
 {
-    return err_set(e, -EINVAL, "%s:%d: %s", ps->conf->path, ps->line, what);
+    return err_set(error, -EINVAL, "%s:%d: %s", ps->conf->path, ps->line, what);
 }
 
 static void skip_blank(struct parser *ps)
@@ -43,9 +43,9 @@ static void skip_line(struct parser *ps)
         ps->p++;
 }
 
-static bool is_word(char c)
+static bool is_word(char ch)
 {
-    return isalnum((unsigned char)c) || c == '-' || c == '_' || c == '.';
+    return isalnum((unsigned char)ch) || ch == '-' || ch == '_' || ch == '.';
 }
 
 static char *take_word(struct parser *ps)
@@ -57,7 +57,7 @@ static char *take_word(struct parser *ps)
     return str_take(&s);
 }
 
-static int parse_header(struct parser *ps, struct err *e)
+static int parse_header(struct parser *ps, struct err *error)
 {
     AUTO_STR name = {0};
 
@@ -67,7 +67,7 @@ static int parse_header(struct parser *ps, struct err *e)
     ps->name = NULL;
     ps->section = take_word(ps);
     if (!*ps->section)
-        return fail(ps, e, "a section needs a name");
+        return fail(ps, error, "a section needs a name");
     skip_blank(ps);
     if (*ps->p == '"') {
         for (ps->p++; *ps->p && *ps->p != '"' && *ps->p != '\n'; ps->p++) {
@@ -76,18 +76,18 @@ static int parse_header(struct parser *ps, struct err *e)
             str_addc(&name, *ps->p);
         }
         if (*ps->p != '"')
-            return fail(ps, e, "the section's name is not closed by \"");
+            return fail(ps, error, "the section's name is not closed by \"");
         ps->p++;
         skip_blank(ps);
     }
     if (*ps->p != ']')
-        return fail(ps, e, "a section header ends with ]");
+        return fail(ps, error, "a section header ends with ]");
     ps->p++;
     ps->name = str_take(&name);
     return 0;
 }
 
-static int add_escape(struct parser *ps, struct str *value, struct err *e)
+static int add_escape(struct parser *ps, struct str *value, struct err *error)
 {
     switch (*++ps->p) {
     case 'n':
@@ -104,13 +104,13 @@ static int add_escape(struct parser *ps, struct str *value, struct err *e)
         ps->line++;
         break;
     default:
-        return fail(ps, e, "unknown escape in a value (known: \\n \\t \\\" \\\\)");
+        return fail(ps, error, "unknown escape in a value (known: \\n \\t \\\" \\\\)");
     }
     ps->p++;
     return 0;
 }
 
-static int parse_value(struct parser *ps, char **ret, struct err *e)
+static int parse_value(struct parser *ps, char **ret, struct err *error)
 {
     AUTO_STR value = {0};
     bool quoted = false;
@@ -125,7 +125,7 @@ static int parse_value(struct parser *ps, char **ret, struct err *e)
             ps->p++;
             keep = value.len;
         } else if (c == '\\') {
-            r = add_escape(ps, &value, e);
+            r = add_escape(ps, &value, error);
             if (r < 0)
                 return r;
             keep = value.len;
@@ -139,13 +139,13 @@ static int parse_value(struct parser *ps, char **ret, struct err *e)
         }
     }
     if (quoted)
-        return fail(ps, e, "a quoted value is not closed");
+        return fail(ps, error, "a quoted value is not closed");
     str_trunc(&value, keep);
     *ret = str_take(&value);
     return 0;
 }
 
-static int parse_entry(struct parser *ps, struct err *e)
+static int parse_entry(struct parser *ps, struct err *error)
 {
     struct conf *c = ps->conf;
     AUTO_FREE char *key = NULL;
@@ -153,16 +153,16 @@ static int parse_entry(struct parser *ps, struct err *e)
     int line = ps->line, r;
 
     if (!ps->section)
-        return fail(ps, e, "a key before the first [section]");
+        return fail(ps, error, "a key before the first [section]");
     key = take_word(ps);
     if (!*key)
-        return fail(ps, e, "expected `key = value`, a [section] or a comment");
+        return fail(ps, error, "expected `key = value`, a [section] or a comment");
     skip_blank(ps);
     if (*ps->p != '=')
-        return fail(ps, e, "expected = after the key");
+        return fail(ps, error, "expected = after the key");
     ps->p++;
     skip_blank(ps);
-    r = parse_value(ps, &value, e);
+    r = parse_value(ps, &value, error);
     if (r < 0)
         return r;
     MEM_GROW(c->entry, c->count, c->cap);
@@ -176,7 +176,7 @@ static int parse_entry(struct parser *ps, struct err *e)
     return 0;
 }
 
-int conf_parse(struct conf **ret, const char *text, const char *path, struct err *e)
+int conf_parse(struct conf **ret, const char *text, const char *path, struct err *error)
 {
     AUTO(conf) *c = mem_alloc(sizeof(*c));
     struct parser ps = {.p = text, .line = 1, .conf = c};
@@ -191,9 +191,9 @@ int conf_parse(struct conf **ret, const char *text, const char *path, struct err
         } else if (*ps.p == '#' || *ps.p == ';') {
             skip_line(&ps);
         } else if (*ps.p == '[') {
-            r = parse_header(&ps, e);
+            r = parse_header(&ps, error);
         } else if (*ps.p) {
-            r = parse_entry(&ps, e);
+            r = parse_entry(&ps, error);
         }
     }
     free(ps.section);
@@ -204,23 +204,24 @@ int conf_parse(struct conf **ret, const char *text, const char *path, struct err
     return 0;
 }
 
-int conf_load(struct conf **ret, const char *path, struct err *e)
+int conf_load(struct conf **ret, const char *path, struct err *error)
 {
     AUTO_FREE char *text = NULL;
     size_t n;
-    int r = file_read_all(&text, &n, path, 1 << 20, e);
+    int r = file_read_all(&text, &n, path, 1 << 20, error);
 
     if (r < 0)
         return r;
     if (strlen(text) != n)
-        return err_set(e, -EINVAL, "%s holds a NUL byte", path);
-    return conf_parse(ret, text, path, e);
+        return err_set(error, -EINVAL, "%s holds a NUL byte", path);
+    return conf_parse(ret, text, path, error);
 }
 
-const char *conf_get(const struct conf *c, const char *section, const char *name, const char *key)
+const char *conf_get(const struct conf *conf, const char *section, const char *name,
+                     const char *key)
 {
-    for (size_t i = c->count; i-- > 0;) {
-        const struct conf_entry *it = &c->entry[i];
+    for (size_t i = conf->count; i-- > 0;) {
+        const struct conf_entry *it = &conf->entry[i];
 
         if (!strcmp(it->section, section) && !strcmp(it->name, name) && !strcmp(it->key, key))
             return it->value;
@@ -228,10 +229,10 @@ const char *conf_get(const struct conf *c, const char *section, const char *name
     return NULL;
 }
 
-bool conf_has(const struct conf *c, const char *section)
+bool conf_has(const struct conf *conf, const char *section)
 {
-    for (size_t i = 0; i < c->count; i++)
-        if (!strcmp(c->entry[i].section, section))
+    for (size_t i = 0; i < conf->count; i++)
+        if (!strcmp(conf->entry[i].section, section))
             return true;
     return false;
 }
@@ -241,13 +242,13 @@ bool conf_has(const struct conf *c, const char *section)
 enum { MOST_WORDS = 48 }; /* sections, keys of one, or values of one */
 
 /* WHERE: "[slurm]", or the whole file. */
-static int unknown(const struct conf *c, const struct conf_entry *it, const char *where,
-                   const char *what, const char *got, const char *const *names, struct err *e)
+static int unknown(const struct conf *conf, const struct conf_entry *it, const char *where,
+                   const char *what, const char *got, const char *const *names, struct err *error)
 {
     const char *near = str_nearest(got, names);
 
-    return err_set(e, -EINVAL, "%s:%d: %s has no %s %.80s%s%s%s", c->path, it->line, where, what,
-                   got, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    return err_set(error, -EINVAL, "%s:%d: %s has no %s %.80s%s%s%s", conf->path, it->line, where,
+                   what, got, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
 static bool listed(const char *const *names, const char *name)
@@ -258,60 +259,61 @@ static bool listed(const char *const *names, const char *name)
     return false;
 }
 
-static int check_value(const struct conf *c, const struct conf_entry *it, const struct conf_key *k,
-                       struct err *e)
+static int check_value(const struct conf *conf, const struct conf_entry *it,
+                       const struct conf_key *key, struct err *error)
 {
     AUTO_STR s = {0};
     double v;
 
-    if (k->max > 0 && (str_to_f64(&v, it->value) < 0 || !(v >= k->min && v <= k->max)))
-        return err_set(e, -EINVAL, "%s:%d: %s must be a number in %g..%g, not `%.80s`", c->path,
-                       it->line, k->name, k->min, k->max, it->value);
-    if (!k->words || listed(k->words, it->value))
+    if (key->max > 0 && (str_to_f64(&v, it->value) < 0 || !(v >= key->min && v <= key->max)))
+        return err_set(error, -EINVAL, "%s:%d: %s must be a number in %g..%g, not `%.80s`",
+                       conf->path, it->line, key->name, key->min, key->max, it->value);
+    if (!key->words || listed(key->words, it->value))
         return 0;
-    for (const char *const *w = k->words; *w; w++)
-        str_addf(&s, "%s%s", w == k->words ? "" : " or ", *w);
-    return err_set(e, -EINVAL, "%s:%d: %s is %s, not `%.80s`", c->path, it->line, k->name,
+    for (const char *const *w = key->words; *w; w++)
+        str_addf(&s, "%s%s", w == key->words ? "" : " or ", *w);
+    return err_set(error, -EINVAL, "%s:%d: %s is %s, not `%.80s`", conf->path, it->line, key->name,
                    str_text(&s), it->value);
 }
 
-static int check_entry(const struct conf *c, const struct conf_entry *it,
-                       const struct conf_section *s, struct err *e)
+static int check_entry(const struct conf *conf, const struct conf_entry *it,
+                       const struct conf_section *section, struct err *error)
 {
     const char *names[MOST_WORDS] = {NULL};
     char where[32];
 
-    if (s->named && !*it->name)
-        return err_set(e, -EINVAL, "%s:%d: a [%s] needs a name: [%s \"NAME\"]", c->path, it->line,
-                       s->name, s->name);
-    if (!s->named && *it->name)
-        return err_set(e, -EINVAL, "%s:%d: a [%s] has no name", c->path, it->line, s->name);
-    if (!s->key)
+    if (section->named && !*it->name)
+        return err_set(error, -EINVAL, "%s:%d: a [%s] needs a name: [%s \"NAME\"]", conf->path,
+                       it->line, section->name, section->name);
+    if (!section->named && *it->name)
+        return err_set(error, -EINVAL, "%s:%d: a [%s] has no name", conf->path, it->line,
+                       section->name);
+    if (!section->key)
         return 0;
-    for (int i = 0; s->key[i].name && i < MOST_WORDS - 1; i++) {
-        if (!strcmp(it->key, s->key[i].name))
-            return check_value(c, it, &s->key[i], e);
-        names[i] = s->key[i].name;
+    for (int i = 0; section->key[i].name && i < MOST_WORDS - 1; i++) {
+        if (!strcmp(it->key, section->key[i].name))
+            return check_value(conf, it, &section->key[i], error);
+        names[i] = section->key[i].name;
     }
-    snprintf(where, sizeof(where), "[%s]", s->name);
-    return unknown(c, it, where, "key", it->key, names, e);
+    snprintf(where, sizeof(where), "[%s]", section->name);
+    return unknown(conf, it, where, "key", it->key, names, error);
 }
 
-int conf_check(const struct conf *c, const struct conf_section *known, struct err *e)
+int conf_check(const struct conf *conf, const struct conf_section *known, struct err *error)
 {
     const char *names[MOST_WORDS] = {NULL};
     int r = 0;
 
     for (int i = 0; known[i].name && i < MOST_WORDS - 1; i++)
         names[i] = known[i].name;
-    for (size_t i = 0; i < c->count && r == 0; i++) {
-        const struct conf_entry *it = &c->entry[i];
+    for (size_t i = 0; i < conf->count && r == 0; i++) {
+        const struct conf_entry *it = &conf->entry[i];
         const struct conf_section *s = known;
 
         while (s->name && strcmp(s->name, it->section) != 0)
             s++;
-        r = s->name ? check_entry(c, it, s, e)
-                    : unknown(c, it, "the file", "section", it->section, names, e);
+        r = s->name ? check_entry(conf, it, s, error)
+                    : unknown(conf, it, "the file", "section", it->section, names, error);
     }
     return r;
 }

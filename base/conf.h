@@ -32,15 +32,16 @@ struct conf {
     char *path; /* for messages */
 };
 
-int conf_parse(struct conf **ret, const char *text, const char *path, struct err *e);
-int conf_load(struct conf **ret, const char *path, struct err *e);
-struct conf *conf_free(struct conf *c);
+int conf_parse(struct conf **ret, const char *text, const char *path, struct err *error);
+int conf_load(struct conf **ret, const char *path, struct err *error);
+struct conf *conf_free(struct conf *conf);
 
 /* Last value of the key, or NULL. NAME is "" for a plain section. */
-const char *conf_get(const struct conf *c, const char *section, const char *name, const char *key);
+const char *conf_get(const struct conf *conf, const char *section, const char *name,
+                     const char *key);
 
 /* Is there a section of that name with at least one key? */
-bool conf_has(const struct conf *c, const char *section);
+bool conf_has(const struct conf *conf, const char *section);
 
 /* What a program reads of a file: one row a section. */
 struct conf_key {
@@ -54,9 +55,9 @@ struct conf_section {
     const struct conf_key *key; /* ends with a NULL name; NULL: whoever reads it checks its keys */
 };
 
-/* Is everything in C known? KNOWN ends with a NULL name. -EINVAL names file, line and what was
+/* Is everything in CONF known? KNOWN ends with a NULL name. -EINVAL names file, line and what was
  * probably meant: a mistyped section would otherwise count as absent. */
-int conf_check(const struct conf *c, const struct conf_section *known, struct err *e);
+int conf_check(const struct conf *conf, const struct conf_section *known, struct err *error);
 
 AUTO_DEFINE(conf)
 

@@ -16,16 +16,17 @@ struct err {
 };
 
 /* Record CODE and a formatted text; returns CODE. The pointer is cleared. */
-int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int err_set(struct err *error, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* The same for a wrong field of a JSON input. */
-int err_at(struct err *e, int code, const char *pointer, const char *fmt, ...)
+int err_at(struct err *error, int code, const char *pointer, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* Put what the caller knows before the text ("restore x: short read"); returns e->code. */
-int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int err_wrap(struct err *error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Put PREFIX ("/workload") before the pointer; returns e->code. */
-int err_under(struct err *e, const char *prefix);
+int err_under(struct err *error, const char *prefix);
 
 #endif

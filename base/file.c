@@ -58,35 +58,36 @@ static int read_fd(char **ret, size_t *ret_size, int fd, size_t max_bytes)
     return -ENOMEM;
 }
 
-int file_read_all(char **ret, size_t *ret_size, const char *path, size_t max_bytes, struct err *e)
+int file_read_all(char **ret, size_t *ret_size, const char *path, size_t max_bytes,
+                  struct err *error)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     int r;
 
     if (fd < 0)
-        return err_set(e, -errno, "open %s: %s", path, strerror(errno));
+        return err_set(error, -errno, "open %s: %s", path, strerror(errno));
     r = read_fd(ret, ret_size, fd, max_bytes);
     close(fd);
     if (r == -EFBIG)
-        return err_set(e, r, "%s is larger than %zu bytes", path, max_bytes);
+        return err_set(error, r, "%s is larger than %zu bytes", path, max_bytes);
     if (r < 0)
-        return err_set(e, r, "read %s: %s", path, strerror(-r));
+        return err_set(error, r, "read %s: %s", path, strerror(-r));
     return 0;
 }
 
-int file_write_fd(int fd, const void *bytes, size_t n)
+int file_write_fd(int fd, const void *bytes, size_t size)
 {
     const char *p = bytes;
 
-    while (n) {
-        ssize_t put = write(fd, p, n);
+    while (size) {
+        ssize_t put = write(fd, p, size);
 
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0)
             return -errno;
         p += put;
-        n -= (size_t)put;
+        size -= (size_t)put;
     }
     return 0;
 }
@@ -108,15 +109,16 @@ int file_sync_parent(const char *path)
     return r;
 }
 
-int file_write_atomic(const char *path, const void *bytes, size_t n, unsigned mode, struct err *e)
+int file_write_atomic(const char *path, const void *bytes, size_t size, unsigned mode,
+                      struct err *error)
 {
     AUTO_FREE char *temporary = mem_printf("%s.tmp.%ld", path, (long)getpid());
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, (mode_t)mode);
     int r;
 
     if (fd < 0)
-        return err_set(e, -errno, "create %s: %s", path, strerror(errno));
-    r = file_write_fd(fd, bytes, n);
+        return err_set(error, -errno, "create %s: %s", path, strerror(errno));
+    r = file_write_fd(fd, bytes, size);
     if (r == 0 && fsync(fd) < 0)
         r = -errno;
     if (close(fd) < 0 && r == 0)
@@ -127,12 +129,12 @@ int file_write_atomic(const char *path, const void *bytes, size_t n, unsigned mo
         r = file_sync_parent(path);
     if (r < 0) {
         unlink(temporary);
-        return err_set(e, r, "write %s: %s", path, strerror(-r));
+        return err_set(error, r, "write %s: %s", path, strerror(-r));
     }
     return 0;
 }
 
-int file_mkdirs(const char *path, unsigned mode, struct err *e)
+int file_mkdirs(const char *path, unsigned mode, struct err *error)
 {
     AUTO_FREE char *p = mem_strdup(path);
     struct stat st;
@@ -142,15 +144,15 @@ int file_mkdirs(const char *path, unsigned mode, struct err *e)
             continue;
         *s = '\0';
         if (mkdir(p, (mode_t)mode) < 0 && errno != EEXIST)
-            return err_set(e, -errno, "create folder %s: %s", p, strerror(errno));
+            return err_set(error, -errno, "create folder %s: %s", p, strerror(errno));
         *s = '/';
     }
     if (mkdir(p, (mode_t)mode) < 0 && errno != EEXIST)
-        return err_set(e, -errno, "create folder %s: %s", p, strerror(errno));
+        return err_set(error, -errno, "create folder %s: %s", p, strerror(errno));
     if (stat(p, &st) < 0)
-        return err_set(e, -errno, "folder %s: %s", p, strerror(errno));
+        return err_set(error, -errno, "folder %s: %s", p, strerror(errno));
     if (!S_ISDIR(st.st_mode))
-        return err_set(e, -ENOTDIR, "%s is not a folder", p);
+        return err_set(error, -ENOTDIR, "%s is not a folder", p);
     return 0;
 }
 
@@ -186,19 +188,19 @@ static int remove_below(int fd, int depth)
     return first;
 }
 
-int file_remove_tree(const char *path, struct err *e)
+int file_remove_tree(const char *path, struct err *error)
 {
     int fd, r;
 
     if (unlink(path) == 0 || errno == ENOENT)
         return 0;
     if (errno != EISDIR)
-        return err_set(e, -errno, "remove %s: %s", path, strerror(errno));
+        return err_set(error, -errno, "remove %s: %s", path, strerror(errno));
     fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     r = fd < 0 ? -errno : remove_below(fd, 0);
     if (rmdir(path) < 0 && errno != ENOENT && r == 0)
         r = -errno;
-    return r < 0 ? err_set(e, r, "remove %s: %s", path, strerror(-r)) : 0;
+    return r < 0 ? err_set(error, r, "remove %s: %s", path, strerror(-r)) : 0;
 }
 
 static int64_t bytes_below(int fd, int depth)
@@ -240,17 +242,17 @@ bool file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
-int file_lock(int *ret_fd, const char *path, struct err *e)
+int file_lock(int *ret_fd, const char *path, struct err *error)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 
     if (fd < 0)
-        return err_set(e, -errno, "open %s: %s", path, strerror(errno));
+        return err_set(error, -errno, "open %s: %s", path, strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
         int r = errno == EWOULDBLOCK ? -EBUSY : -errno;
 
         close(fd);
-        return err_set(e, r, "lock %s: %s", path,
+        return err_set(error, r, "lock %s: %s", path,
                        r == -EBUSY ? "another process holds it" : strerror(-r));
     }
     *ret_fd = fd;

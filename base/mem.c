@@ -16,13 +16,13 @@ static int injected(void)
     return atomic_load(&fail_at) > 0 && atomic_fetch_sub(&fail_at, 1) == 1;
 }
 
-static void *or_abort(void *p)
+static void *or_abort(void *memory)
 {
-    if (!p) {
+    if (!memory) {
         fputs("out of memory\n", stderr);
         abort();
     }
-    return p;
+    return memory;
 }
 
 void *mem_try_alloc(size_t bytes)
@@ -40,19 +40,19 @@ void *mem_raw(size_t bytes)
     return or_abort(injected() ? NULL : malloc(bytes ? bytes : 1));
 }
 
-void *mem_try_realloc(void *p, size_t bytes)
+void *mem_try_realloc(void *memory, size_t bytes)
 {
-    return injected() ? NULL : realloc(p, bytes ? bytes : 1);
+    return injected() ? NULL : realloc(memory, bytes ? bytes : 1);
 }
 
-void *mem_realloc(void *p, size_t bytes)
+void *mem_realloc(void *memory, size_t bytes)
 {
-    return or_abort(mem_try_realloc(p, bytes));
+    return or_abort(mem_try_realloc(memory, bytes));
 }
 
-char *mem_strdup(const char *s)
+char *mem_strdup(const char *text)
 {
-    return s ? or_abort(injected() ? NULL : strdup(s)) : NULL;
+    return text ? or_abort(injected() ? NULL : strdup(text)) : NULL;
 }
 
 char *mem_printf(const char *fmt, ...)

@@ -13,12 +13,13 @@
 
 #include <stddef.h>
 
-void *mem_alloc(size_t bytes);                /* zeroed; aborts when out of memory */
-void *mem_raw(size_t bytes);                  /* not zeroed; aborts when out of memory */
-void *mem_try_alloc(size_t bytes);            /* zeroed; NULL when out of memory */
-void *mem_realloc(void *p, size_t bytes);     /* aborts when out of memory */
-void *mem_try_realloc(void *p, size_t bytes); /* NULL when out of memory; P is unchanged then */
-char *mem_strdup(const char *s);              /* NULL gives NULL */
+void *mem_alloc(size_t bytes);                 /* zeroed; aborts when out of memory */
+void *mem_raw(size_t bytes);                   /* not zeroed; aborts when out of memory */
+void *mem_try_alloc(size_t bytes);             /* zeroed; NULL when out of memory */
+void *mem_realloc(void *memory, size_t bytes); /* aborts when out of memory */
+void *mem_try_realloc(void *memory,
+                      size_t bytes); /* NULL when out of memory; MEMORY is unchanged then */
+char *mem_strdup(const char *text);  /* NULL gives NULL */
 char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* a * b * c, or SIZE_MAX where that overflows (which no allocation grants). */
@@ -46,9 +47,9 @@ static inline void mem_auto_free(void *pp)
 
 /* Define the cleanup that AUTO(name) needs: AUTO_DEFINE(se_space) uses se_space_free(). */
 #define AUTO_DEFINE(name)                                                                          \
-    static inline void name##_auto(struct name **p)                                                \
+    static inline void name##_auto(struct name **owner)                                            \
     {                                                                                              \
-        name##_free(*p);                                                                           \
+        name##_free(*owner);                                                                       \
     }
 #define AUTO(name) __attribute__((cleanup(name##_auto), unused)) struct name
 

@@ -2,149 +2,151 @@
 
 #include <errno.h>
 
-static void *slot(const struct opt_set *s, const struct opt *o)
+static void *slot(const struct opt_set *set, const struct opt *option)
 {
-    return (char *)s->values + o->offset;
+    return (char *)set->values + option->offset;
 }
 
-static const struct opt *find(const struct opt_set *s, const char *name)
+static const struct opt *find(const struct opt_set *set, const char *name)
 {
-    for (size_t i = 0; i < s->count; i++)
-        if (!strcmp(s->table[i].name, name))
-            return &s->table[i];
+    for (size_t i = 0; i < set->count; i++)
+        if (!strcmp(set->table[i].name, name))
+            return &set->table[i];
     return NULL;
 }
 
-static const char *keep(struct opt_set *s, const char *value)
+static const char *keep(struct opt_set *set, const char *value)
 {
-    MEM_GROW(s->owned, s->nowned, s->owned_cap);
-    return s->owned[s->nowned++] = mem_strdup(value);
+    MEM_GROW(set->owned, set->nowned, set->owned_cap);
+    return set->owned[set->nowned++] = mem_strdup(value);
 }
 
-static int parse_flag(bool *ret, const char *v)
+static int parse_flag(bool *ret, const char *text)
 {
-    if (str_eq(v, "true") || str_eq(v, "yes") || str_eq(v, "on") || str_eq(v, "1"))
+    if (str_eq(text, "true") || str_eq(text, "yes") || str_eq(text, "on") || str_eq(text, "1"))
         *ret = true;
-    else if (str_eq(v, "false") || str_eq(v, "no") || str_eq(v, "off") || str_eq(v, "0"))
+    else if (str_eq(text, "false") || str_eq(text, "no") || str_eq(text, "off") ||
+             str_eq(text, "0"))
         *ret = false;
     else
         return -EINVAL;
     return 0;
 }
 
-static int set_value(struct opt_set *s, const struct opt *o, const char *v, const char *origin,
-                     struct err *e)
+static int set_value(struct opt_set *set, const struct opt *option, const char *text,
+                     const char *origin, struct err *error)
 {
     int64_t i;
     double d;
 
-    switch (o->type) {
+    switch (option->type) {
     case OPT_FLAG:
-        if (parse_flag(slot(s, o), v) < 0)
-            return err_set(e, -EINVAL, "%s must be true or false, not `%.80s`", o->name, v);
+        if (parse_flag(slot(set, option), text) < 0)
+            return err_set(error, -EINVAL, "%s must be true or false, not `%.80s`", option->name,
+                           text);
         break;
     case OPT_INT:
-        if (str_to_i64(&i, v, (int64_t)o->min, (int64_t)o->max) < 0)
-            return err_set(e, -EINVAL, "%s must be an integer in %.0f..%.0f, not `%.80s`", o->name,
-                           o->min, o->max, v);
-        *(int *)slot(s, o) = (int)i;
+        if (str_to_i64(&i, text, (int64_t)option->min, (int64_t)option->max) < 0)
+            return err_set(error, -EINVAL, "%s must be an integer in %.0f..%.0f, not `%.80s`",
+                           option->name, option->min, option->max, text);
+        *(int *)slot(set, option) = (int)i;
         break;
     case OPT_F64:
-        if (str_to_f64(&d, v) < 0 || d < o->min || d > o->max)
-            return err_set(e, -EINVAL, "%s must be a number in %g..%g, not `%.80s`", o->name,
-                           o->min, o->max, v);
-        *(double *)slot(s, o) = d;
+        if (str_to_f64(&d, text) < 0 || d < option->min || d > option->max)
+            return err_set(error, -EINVAL, "%s must be a number in %g..%g, not `%.80s`",
+                           option->name, option->min, option->max, text);
+        *(double *)slot(set, option) = d;
         break;
     case OPT_BYTES:
-        if (str_to_bytes(slot(s, o), v) < 0)
-            return err_set(e, -EINVAL, "%s must be a size such as 512M or 2GiB, not `%.80s`",
-                           o->name, v);
+        if (str_to_bytes(slot(set, option), text) < 0)
+            return err_set(error, -EINVAL, "%s must be a size such as 512M or 2GiB, not `%.80s`",
+                           option->name, text);
         break;
     case OPT_STR:
-        *(const char **)slot(s, o) = keep(s, v);
+        *(const char **)slot(set, option) = keep(set, text);
         break;
     }
-    s->origin[o - s->table] = origin;
+    set->origin[option - set->table] = origin;
     return 0;
 }
 
-void opt_init(struct opt_set *s)
+void opt_init(struct opt_set *set)
 {
-    s->origin = mem_alloc(s->count * sizeof(*s->origin));
-    for (size_t i = 0; i < s->count; i++) {
-        s->origin[i] = "default";
-        if (s->table[i].standard &&
-            set_value(s, &s->table[i], s->table[i].standard, "default", NULL))
+    set->origin = mem_alloc(set->count * sizeof(*set->origin));
+    for (size_t i = 0; i < set->count; i++) {
+        set->origin[i] = "default";
+        if (set->table[i].standard &&
+            set_value(set, &set->table[i], set->table[i].standard, "default", NULL))
             abort(); /* the table's own default is out of its bounds */
     }
 }
 
-void opt_done(struct opt_set *s)
+void opt_done(struct opt_set *set)
 {
-    for (size_t i = 0; i < s->nowned; i++)
-        free(s->owned[i]);
-    free(s->owned);
-    free(s->origin);
-    s->owned = NULL;
-    s->origin = NULL;
-    s->nowned = s->owned_cap = 0;
+    for (size_t i = 0; i < set->nowned; i++)
+        free(set->owned[i]);
+    free(set->owned);
+    free(set->origin);
+    set->owned = NULL;
+    set->origin = NULL;
+    set->nowned = set->owned_cap = 0;
 }
 
-static int unknown(const struct opt_set *s, const char *what, const char *name, struct err *e)
+static int unknown(const struct opt_set *set, const char *what, const char *name, struct err *error)
 {
-    AUTO_FREE const char **names = mem_alloc((s->count + 1) * sizeof(*names));
+    AUTO_FREE const char **names = mem_alloc((set->count + 1) * sizeof(*names));
     const char *near;
 
-    for (size_t i = 0; i < s->count; i++)
-        names[i] = s->table[i].name;
+    for (size_t i = 0; i < set->count; i++)
+        names[i] = set->table[i].name;
     near = str_nearest(name, names);
     if (near)
-        return err_set(e, -ENOENT, "unknown %s `%.80s`; did you mean `%s`?", what, name, near);
-    return err_set(e, -ENOENT, "unknown %s `%.80s`", what, name);
+        return err_set(error, -ENOENT, "unknown %s `%.80s`; did you mean `%s`?", what, name, near);
+    return err_set(error, -ENOENT, "unknown %s `%.80s`", what, name);
 }
 
-int opt_assign(struct opt_set *s, const char *name, const char *value, const char *origin,
-               struct err *e)
+int opt_assign(struct opt_set *set, const char *name, const char *value, const char *origin,
+               struct err *error)
 {
-    const struct opt *o = find(s, name);
+    const struct opt *o = find(set, name);
 
-    return o ? set_value(s, o, value, origin, e) : unknown(s, "option", name, e);
+    return o ? set_value(set, o, value, origin, error) : unknown(set, "option", name, error);
 }
 
-int opt_from_conf(struct opt_set *s, const struct conf *c, struct err *e)
+int opt_from_conf(struct opt_set *set, const struct conf *conf, struct err *error)
 {
-    for (size_t i = 0; i < c->count; i++) {
-        const struct conf_entry *it = &c->entry[i];
+    for (size_t i = 0; i < conf->count; i++) {
+        const struct conf_entry *it = &conf->entry[i];
         const struct opt *o;
         int r;
 
-        if (strcmp(it->section, s->section) || *it->name)
+        if (strcmp(it->section, set->section) || *it->name)
             continue;
-        o = find(s, it->key);
-        r = o ? set_value(s, o, it->value, "file", e) : unknown(s, "key", it->key, e);
+        o = find(set, it->key);
+        r = o ? set_value(set, o, it->value, "file", error) : unknown(set, "key", it->key, error);
         if (r < 0)
-            return err_wrap(e, "%s:%d", c->path, it->line);
+            return err_wrap(error, "%s:%d", conf->path, it->line);
     }
     return 0;
 }
 
-int opt_from_env(struct opt_set *s, struct err *e)
+int opt_from_env(struct opt_set *set, struct err *error)
 {
-    for (size_t i = 0; i < s->count; i++) {
-        const struct opt *o = &s->table[i];
+    for (size_t i = 0; i < set->count; i++) {
+        const struct opt *o = &set->table[i];
         const char *v = o->env ? getenv(o->env) : NULL;
         int r;
 
         if (!v || !*v)
             continue;
-        r = set_value(s, o, v, "environment", e);
+        r = set_value(set, o, v, "environment", error);
         if (r < 0)
-            return err_wrap(e, "environment variable %s", o->env);
+            return err_wrap(error, "environment variable %s", o->env);
     }
     return 0;
 }
 
-static int long_option(struct opt_set *s, char ***arg, char **end, struct err *e)
+static int long_option(struct opt_set *set, char ***arg, char **end, struct err *error)
 {
     AUTO_FREE char *name = mem_strdup(**arg + 2);
     char *value = strchr(name, '=');
@@ -153,53 +155,53 @@ static int long_option(struct opt_set *s, char ***arg, char **end, struct err *e
 
     if (value)
         *value++ = '\0';
-    o = find(s, name);
+    o = find(set, name);
     if (!o && str_starts(name, "no-")) {
-        o = find(s, name + 3);
+        o = find(set, name + 3);
         negated = o && o->type == OPT_FLAG;
         if (!negated)
             o = NULL;
     }
     if (!o)
-        return unknown(s, "option", name, e);
+        return unknown(set, "option", name, error);
     if (o->type == OPT_FLAG && (negated || !value)) {
         if (value)
-            return err_set(e, -EINVAL, "--no-%s takes no value", o->name);
-        return set_value(s, o, negated ? "false" : "true", "command line", e);
+            return err_set(error, -EINVAL, "--no-%s takes no value", o->name);
+        return set_value(set, o, negated ? "false" : "true", "command line", error);
     }
     if (!value) {
         if (*arg + 1 >= end)
-            return err_set(e, -EINVAL, "--%s needs a value", o->name);
+            return err_set(error, -EINVAL, "--%s needs a value", o->name);
         value = *++*arg;
     }
-    return set_value(s, o, value, "command line", e);
+    return set_value(set, o, value, "command line", error);
 }
 
-static int short_option(struct opt_set *s, char ***arg, char **end, struct err *e)
+static int short_option(struct opt_set *set, char ***arg, char **end, struct err *error)
 {
     const char *p = **arg + 1;
 
-    for (size_t i = 0; i < s->count; i++) {
-        const struct opt *o = &s->table[i];
+    for (size_t i = 0; i < set->count; i++) {
+        const struct opt *o = &set->table[i];
 
         if (o->letter != *p)
             continue;
         if (o->type == OPT_FLAG) {
             if (p[1])
-                return err_set(e, -EINVAL, "-%c takes no value", *p);
-            return set_value(s, o, "true", "command line", e);
+                return err_set(error, -EINVAL, "-%c takes no value", *p);
+            return set_value(set, o, "true", "command line", error);
         }
         if (p[1])
-            return set_value(s, o, p + 1, "command line", e);
+            return set_value(set, o, p + 1, "command line", error);
         if (*arg + 1 >= end)
-            return err_set(e, -EINVAL, "-%c needs a value", *p);
-        return set_value(s, o, *++*arg, "command line", e);
+            return err_set(error, -EINVAL, "-%c needs a value", *p);
+        return set_value(set, o, *++*arg, "command line", error);
     }
-    return err_set(e, -ENOENT, "unknown option `%.80s`", **arg);
+    return err_set(error, -ENOENT, "unknown option `%.80s`", **arg);
 }
 
-int opt_from_argv(struct opt_set *s, int *ret_operands, int argc, char **argv, int stop_at_operand,
-                  struct err *e)
+int opt_from_argv(struct opt_set *set, int *ret_operands, int argc, char **argv,
+                  int stop_at_operand, struct err *error)
 {
     char **end = argv + argc, **out = argv + 1, **arg;
     int r = 0;
@@ -214,9 +216,9 @@ int opt_from_argv(struct opt_set *s, int *ret_operands, int argc, char **argv, i
                 break;
             *out++ = *arg;
         } else if ((*arg)[1] == '-') {
-            r = long_option(s, &arg, end, e);
+            r = long_option(set, &arg, end, error);
         } else {
-            r = short_option(s, &arg, end, e);
+            r = short_option(set, &arg, end, error);
         }
     }
     if (r < 0)
@@ -227,11 +229,11 @@ int opt_from_argv(struct opt_set *s, int *ret_operands, int argc, char **argv, i
     return 0;
 }
 
-void opt_help(const struct opt_set *s, FILE *out)
+void opt_help(const struct opt_set *set, FILE *out)
 {
-    fprintf(out, "usage: %s\n\noptions:\n", s->usage);
-    for (size_t i = 0; i < s->count; i++) {
-        const struct opt *o = &s->table[i];
+    fprintf(out, "usage: %s\n\noptions:\n", set->usage);
+    for (size_t i = 0; i < set->count; i++) {
+        const struct opt *o = &set->table[i];
         char left[64];
         int n = o->letter ? snprintf(left, sizeof(left), "-%c, --%s", o->letter, o->name)
                           : snprintf(left, sizeof(left), "    --%s", o->name);
@@ -247,33 +249,34 @@ void opt_help(const struct opt_set *s, FILE *out)
     }
 }
 
-static void print_value(const struct opt_set *s, const struct opt *o, FILE *out)
+static void print_value(const struct opt_set *set, const struct opt *option, FILE *out)
 {
-    switch (o->type) {
+    switch (option->type) {
     case OPT_FLAG:
-        fputs(*(bool *)slot(s, o) ? "true" : "false", out);
+        fputs(*(bool *)slot(set, option) ? "true" : "false", out);
         break;
     case OPT_INT:
-        fprintf(out, "%d", *(int *)slot(s, o));
+        fprintf(out, "%d", *(int *)slot(set, option));
         break;
     case OPT_F64:
-        fprintf(out, "%g", *(double *)slot(s, o));
+        fprintf(out, "%g", *(double *)slot(set, option));
         break;
     case OPT_BYTES:
-        fprintf(out, "%llu", (unsigned long long)*(uint64_t *)slot(s, o));
+        fprintf(out, "%llu", (unsigned long long)*(uint64_t *)slot(set, option));
         break;
     case OPT_STR:
-        fprintf(out, "\"%s\"", *(const char **)slot(s, o) ? *(const char **)slot(s, o) : "");
+        fprintf(out, "\"%s\"",
+                *(const char **)slot(set, option) ? *(const char **)slot(set, option) : "");
         break;
     }
 }
 
-void opt_dump(const struct opt_set *s, FILE *out)
+void opt_dump(const struct opt_set *set, FILE *out)
 {
-    fprintf(out, "[%s]\n", s->section);
-    for (size_t i = 0; i < s->count; i++) {
-        fprintf(out, "\t%s = ", s->table[i].name);
-        print_value(s, &s->table[i], out);
-        fprintf(out, " ; %s\n", s->origin[i]);
+    fprintf(out, "[%s]\n", set->section);
+    for (size_t i = 0; i < set->count; i++) {
+        fprintf(out, "\t%s = ", set->table[i].name);
+        print_value(set, &set->table[i], out);
+        fprintf(out, " ; %s\n", set->origin[i]);
     }
 }

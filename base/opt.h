@@ -49,23 +49,23 @@ struct opt_set {
 };
 
 /* Fill VALUES with the defaults. */
-void opt_init(struct opt_set *s);
-void opt_done(struct opt_set *s);
+void opt_init(struct opt_set *set);
+void opt_done(struct opt_set *set);
 
-int opt_from_conf(struct opt_set *s, const struct conf *c, struct err *e);
-int opt_from_env(struct opt_set *s, struct err *e);
+int opt_from_conf(struct opt_set *set, const struct conf *conf, struct err *error);
+int opt_from_env(struct opt_set *set, struct err *error);
 
 /* Parse argv[1..]; options and operands may mix, "--" ends options. *RET_OPERANDS operands are
  * moved to the front of argv + 1. With STOP_AT_OPERAND the first operand ends parsing
  * (sub-commands). */
-int opt_from_argv(struct opt_set *s, int *ret_operands, int argc, char **argv, int stop_at_operand,
-                  struct err *e);
+int opt_from_argv(struct opt_set *set, int *ret_operands, int argc, char **argv,
+                  int stop_at_operand, struct err *error);
 
 /* Set one option by name, as `origin`; -ENOENT with the nearest name when there is none. */
-int opt_assign(struct opt_set *s, const char *name, const char *value, const char *origin,
-               struct err *e);
+int opt_assign(struct opt_set *set, const char *name, const char *value, const char *origin,
+               struct err *error);
 
-void opt_help(const struct opt_set *s, FILE *out); /* usage and the list of options */
+void opt_help(const struct opt_set *set, FILE *out); /* usage and the list of options */
 
 /* What a manual page says beside the options. The texts are roff; a leading line with a dot is a
  * macro. */
@@ -77,11 +77,12 @@ struct opt_manual {
 };
 /* The manual page as roff(7): name, synopsis from the usage lines, description, the options as
  * opt_help() lists them, and MORE. */
-void opt_manual(const struct opt_set *s, const struct opt_manual *m, FILE *out);
+void opt_manual(const struct opt_set *set, const struct opt_manual *manual, FILE *out);
 /* The parts of it, for a program whose page is of another form. TEXT is escaped. */
 void opt_roff(const char *text, FILE *out);
-void opt_roff_option(const struct opt *o, FILE *out);
+void opt_roff_option(const struct opt *option, FILE *out);
 
-void opt_dump(const struct opt_set *s, FILE *out); /* values with their origin, as a file to load */
+void opt_dump(const struct opt_set *set,
+              FILE *out); /* values with their origin, as a file to load */
 
 #endif

@@ -1,10 +1,11 @@
 /* The manual page of a program, from the table that it parses its command line by. */
 #include "base/base.h"
 
-/* The character at P, of well-formed UTF-8 and not ASCII, by its number; how many bytes it took. */
-static int roff_character(const char *p, FILE *out)
+/* The character at POS, of well-formed UTF-8 and not ASCII, by its number; how many bytes it
+ * took. */
+static int roff_character(const char *pos, FILE *out)
 {
-    const unsigned char *b = (const unsigned char *)p;
+    const unsigned char *b = (const unsigned char *)pos;
     int n = b[0] >= 0xf0 ? 4 : b[0] >= 0xe0 ? 3 : 2;
     unsigned u = b[0] & (0x7fu >> n);
 
@@ -33,49 +34,49 @@ void opt_roff(const char *text, FILE *out)
     }
 }
 
-void opt_roff_option(const struct opt *o, FILE *out)
+void opt_roff_option(const struct opt *option, FILE *out)
 {
     fputs(".TP\n.B ", out);
-    if (o->letter)
-        fprintf(out, "\\-%c, ", o->letter);
+    if (option->letter)
+        fprintf(out, "\\-%c, ", option->letter);
     fputs("\\-\\-", out);
-    opt_roff(o->name, out);
-    if (o->type != OPT_FLAG) {
+    opt_roff(option->name, out);
+    if (option->type != OPT_FLAG) {
         fputs(" \\fI", out);
-        opt_roff(o->metavar ? o->metavar : "N", out);
+        opt_roff(option->metavar ? option->metavar : "N", out);
         fputs("\\fR", out);
     }
     fputc('\n', out);
-    opt_roff(o->help, out);
-    if (o->standard && *o->standard && o->type != OPT_FLAG) {
+    opt_roff(option->help, out);
+    if (option->standard && *option->standard && option->type != OPT_FLAG) {
         fputs(" (default ", out);
-        opt_roff(o->standard, out);
+        opt_roff(option->standard, out);
         fputc(')', out);
     }
-    if (o->env)
-        fprintf(out, "; environment variable %s", o->env);
+    if (option->env)
+        fprintf(out, "; environment variable %s", option->env);
     fputs(".\n", out);
 }
 
-void opt_manual(const struct opt_set *s, const struct opt_manual *m, FILE *out)
+void opt_manual(const struct opt_set *set, const struct opt_manual *manual, FILE *out)
 {
     fputs(".TH ", out);
-    for (const char *p = s->program; *p; p++)
+    for (const char *p = set->program; *p; p++)
         fputc(*p >= 'a' && *p <= 'z' ? *p - 'a' + 'A' : *p, out);
-    fprintf(out, " %d \"\" \"partune %s\" \"%s\"\n.SH NAME\n", m->section, PACKAGE_VERSION,
-            m->section == 8 ? "System administration" : "User commands");
-    opt_roff(s->program, out);
+    fprintf(out, " %d \"\" \"partune %s\" \"%s\"\n.SH NAME\n", manual->section, PACKAGE_VERSION,
+            manual->section == 8 ? "System administration" : "User commands");
+    opt_roff(set->program, out);
     fputs(" \\- ", out);
-    opt_roff(m->summary, out);
+    opt_roff(manual->summary, out);
     fputs("\n.SH SYNOPSIS\n.nf\n", out);
-    for (const char *p = s->usage; *p; p += strcspn(p, "\n"), p += strspn(p, "\n ")) {
+    for (const char *p = set->usage; *p; p += strcspn(p, "\n"), p += strspn(p, "\n ")) {
         AUTO_FREE char *line = mem_printf("%.*s", (int)strcspn(p, "\n"), p);
 
         opt_roff(line, out);
         fputc('\n', out);
     }
-    fprintf(out, ".fi\n.SH DESCRIPTION\n%s\n.SH OPTIONS\n", m->description);
-    for (size_t i = 0; i < s->count; i++)
-        opt_roff_option(&s->table[i], out);
-    fputs(m->more, out);
+    fprintf(out, ".fi\n.SH DESCRIPTION\n%s\n.SH OPTIONS\n", manual->description);
+    for (size_t i = 0; i < set->count; i++)
+        opt_roff_option(&set->table[i], out);
+    fputs(manual->more, out);
 }

@@ -31,38 +31,38 @@ static double box_muller(double u1, double u2)
     return sqrt(-2.0 * log(u1)) * cos(2.0 * M_PI * u2);
 }
 
-double rng_normal_at(uint64_t key, uint64_t i)
+double rng_normal_at(uint64_t key, uint64_t index)
 {
     uint32_t w[4];
 
-    rng_philox(w, key, i);
+    rng_philox(w, key, index);
     return box_muller(((double)w[0] + 1.0) * 0x1p-32, (double)w[1] * 0x1p-32);
 }
 
-uint64_t rng_mix(uint64_t x)
+uint64_t rng_mix(uint64_t bits)
 {
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
+    bits += UINT64_C(0x9e3779b97f4a7c15);
+    bits = (bits ^ (bits >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    bits = (bits ^ (bits >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return bits ^ (bits >> 31);
 }
 
-void rng_seed(struct rng *r, uint64_t seed)
+void rng_seed(struct rng *rng, uint64_t seed)
 {
     for (int i = 0; i < 4; i++) {
-        r->s[i] = rng_mix(seed);
+        rng->s[i] = rng_mix(seed);
         seed += UINT64_C(0x9e3779b97f4a7c15);
     }
 }
 
-static uint64_t rotl(uint64_t x, int k)
+static uint64_t rotl(uint64_t bits, int by)
 {
-    return x << k | x >> (64 - k);
+    return bits << by | bits >> (64 - by);
 }
 
-uint64_t rng_u64(struct rng *r)
+uint64_t rng_u64(struct rng *rng)
 {
-    uint64_t *s = r->s;
+    uint64_t *s = rng->s;
     uint64_t result = rotl(s[1] * 5, 7) * 9;
     uint64_t t = s[1] << 17;
 
@@ -75,26 +75,26 @@ uint64_t rng_u64(struct rng *r)
     return result;
 }
 
-uint64_t rng_below(struct rng *r, uint64_t n)
+uint64_t rng_below(struct rng *rng, uint64_t bound)
 {
     uint64_t limit =
-        UINT64_MAX - UINT64_MAX % n; /* a multiple of n: values above it are drawn again */
+        UINT64_MAX - UINT64_MAX % bound; /* a multiple of BOUND: values above it are drawn again */
     uint64_t v;
 
     do
-        v = rng_u64(r);
+        v = rng_u64(rng);
     while (v >= limit);
-    return v % n;
+    return v % bound;
 }
 
-double rng_unit(struct rng *r)
+double rng_unit(struct rng *rng)
 {
-    return (double)(rng_u64(r) >> 11) * 0x1p-53;
+    return (double)(rng_u64(rng) >> 11) * 0x1p-53;
 }
 
-double rng_normal(struct rng *r)
+double rng_normal(struct rng *rng)
 {
-    double u1 = 1.0 - rng_unit(r);
+    double u1 = 1.0 - rng_unit(rng);
 
-    return box_muller(u1, rng_unit(r));
+    return box_muller(u1, rng_unit(rng));
 }

@@ -15,20 +15,21 @@
 /* Four 32-bit words for one counter. */
 void rng_philox(uint32_t out[4], uint64_t key, uint64_t counter);
 
-/* Standard normal deviate number I of stream KEY (Box-Muller over philox). */
-double rng_normal_at(uint64_t key, uint64_t i);
+/* Standard normal deviate number INDEX of stream KEY (Box-Muller over philox). */
+double rng_normal_at(uint64_t key, uint64_t index);
 
 struct rng {
     uint64_t s[4];
 };
 
-void rng_seed(struct rng *r, uint64_t seed);
-uint64_t rng_u64(struct rng *r);
-uint64_t rng_below(struct rng *r, uint64_t n); /* uniform in [0, n), n > 0, without bias */
-double rng_unit(struct rng *r);                /* uniform in [0, 1) */
-double rng_normal(struct rng *r);
+void rng_seed(struct rng *rng, uint64_t seed);
+uint64_t rng_u64(struct rng *rng);
+uint64_t rng_below(struct rng *rng,
+                   uint64_t bound); /* uniform in [0, bound), bound > 0, without bias */
+double rng_unit(struct rng *rng);   /* uniform in [0, 1) */
+double rng_normal(struct rng *rng);
 
-/* A well mixed 64-bit function of X, for keys. */
-uint64_t rng_mix(uint64_t x);
+/* A well mixed 64-bit function of BITS, for keys. */
+uint64_t rng_mix(uint64_t bits);
 
 #endif

@@ -3,36 +3,36 @@
 #include <errno.h>
 #include <math.h>
 
-static void reserve(struct str *s, size_t more)
+static void reserve(struct str *str, size_t more)
 {
-    size_t need = s->len + more + 1;
+    size_t need = str->len + more + 1;
 
-    if (need <= s->cap)
+    if (need <= str->cap)
         return;
-    s->cap = s->cap * 2 > need ? s->cap * 2 : need < 64 ? 64 : need;
-    s->text = mem_realloc(s->text, s->cap);
+    str->cap = str->cap * 2 > need ? str->cap * 2 : need < 64 ? 64 : need;
+    str->text = mem_realloc(str->text, str->cap);
 }
 
-void str_addn(struct str *s, const void *bytes, size_t n)
+void str_addn(struct str *str, const void *bytes, size_t size)
 {
-    reserve(s, n);
-    if (n)
-        memcpy(s->text + s->len, bytes, n);
-    s->len += n;
-    s->text[s->len] = '\0';
+    reserve(str, size);
+    if (size)
+        memcpy(str->text + str->len, bytes, size);
+    str->len += size;
+    str->text[str->len] = '\0';
 }
 
-void str_add(struct str *s, const char *text)
+void str_add(struct str *str, const char *text)
 {
-    str_addn(s, text, strlen(text));
+    str_addn(str, text, strlen(text));
 }
 
-void str_addc(struct str *s, char c)
+void str_addc(struct str *str, char ch)
 {
-    str_addn(s, &c, 1);
+    str_addn(str, &ch, 1);
 }
 
-void str_vaddf(struct str *s, const char *fmt, va_list ap)
+void str_vaddf(struct str *str, const char *fmt, va_list ap)
 {
     va_list again;
     int n;
@@ -40,74 +40,74 @@ void str_vaddf(struct str *s, const char *fmt, va_list ap)
     va_copy(again, ap);
     n = vsnprintf(NULL, 0, fmt, again);
     va_end(again);
-    reserve(s, (size_t)n);
-    vsnprintf(s->text + s->len, (size_t)n + 1, fmt, ap);
-    s->len += (size_t)n;
+    reserve(str, (size_t)n);
+    vsnprintf(str->text + str->len, (size_t)n + 1, fmt, ap);
+    str->len += (size_t)n;
 }
 
-void str_addf(struct str *s, const char *fmt, ...)
+void str_addf(struct str *str, const char *fmt, ...)
 {
     va_list ap;
 
     va_start(ap, fmt);
-    str_vaddf(s, fmt, ap);
+    str_vaddf(str, fmt, ap);
     va_end(ap);
 }
 
-void str_trunc(struct str *s, size_t len)
+void str_trunc(struct str *str, size_t len)
 {
-    if (len < s->len) {
-        s->len = len;
-        s->text[len] = '\0';
+    if (len < str->len) {
+        str->len = len;
+        str->text[len] = '\0';
     }
 }
 
-char *str_take(struct str *s)
+char *str_take(struct str *str)
 {
-    char *text = s->text ? s->text : mem_strdup("");
+    char *text = str->text ? str->text : mem_strdup("");
 
-    *s = (struct str){0};
+    *str = (struct str){0};
     return text;
 }
 
-void str_done(struct str *s)
+void str_done(struct str *str)
 {
-    free(s->text);
-    *s = (struct str){0};
+    free(str->text);
+    *str = (struct str){0};
 }
 
-const char *str_text(const struct str *s)
+const char *str_text(const struct str *str)
 {
-    return s->text ? s->text : "";
+    return str->text ? str->text : "";
 }
 
-bool str_starts(const char *s, const char *prefix)
+bool str_starts(const char *text, const char *prefix)
 {
-    return !strncmp(s, prefix, strlen(prefix));
+    return !strncmp(text, prefix, strlen(prefix));
 }
 
-bool str_ends(const char *s, const char *suffix)
+bool str_ends(const char *text, const char *suffix)
 {
-    size_t n = strlen(s), m = strlen(suffix);
+    size_t n = strlen(text), m = strlen(suffix);
 
-    return n >= m && !memcmp(s + n - m, suffix, m);
+    return n >= m && !memcmp(text + n - m, suffix, m);
 }
 
-bool str_eq(const char *a, const char *b)
+bool str_eq(const char *left, const char *right)
 {
-    return a && b && !strcmp(a, b);
+    return left && right && !strcmp(left, right);
 }
 
-int str_to_i64(int64_t *ret, const char *s, int64_t min, int64_t max)
+int str_to_i64(int64_t *ret, const char *text, int64_t min, int64_t max)
 {
     char *end;
     long long v;
 
-    if (!s || (*s != '-' && (*s < '0' || *s > '9')))
+    if (!text || (*text != '-' && (*text < '0' || *text > '9')))
         return -EINVAL;
     errno = 0;
-    v = strtoll(s, &end, 10);
-    if (end == s || *end)
+    v = strtoll(text, &end, 10);
+    if (end == text || *end)
         return -EINVAL;
     if (errno || v < min || v > max)
         return -ERANGE;
@@ -115,29 +115,29 @@ int str_to_i64(int64_t *ret, const char *s, int64_t min, int64_t max)
     return 0;
 }
 
-int str_to_f64(double *ret, const char *s)
+int str_to_f64(double *ret, const char *text)
 {
     char *end;
     double v;
 
-    if (!s || !*s || *s == ' ')
+    if (!text || !*text || *text == ' ')
         return -EINVAL;
-    v = strtod(s, &end);
-    if (end == s || *end || !isfinite(v))
+    v = strtod(text, &end);
+    if (end == text || *end || !isfinite(v))
         return -EINVAL;
     *ret = v;
     return 0;
 }
 
-int str_to_bytes(uint64_t *ret, const char *s)
+int str_to_bytes(uint64_t *ret, const char *text)
 {
     static const char units[] = "kmgt";
     char *end;
     double v;
 
-    if (!s || *s < '0' || *s > '9')
+    if (!text || *text < '0' || *text > '9')
         return -EINVAL;
-    v = strtod(s, &end);
+    v = strtod(text, &end);
     for (size_t i = 0; *end && i < sizeof(units) - 1; i++) {
         if ((*end | 0x20) == units[i]) {
             v *= exp2(10.0 * (double)(i + 1));
@@ -157,14 +157,14 @@ enum { NEAR_LEN = 63 };
 
 /* Edits between two short strings, by rows: insertion, deletion, substitution, and two neighbours
  * exchanged, which fingers do as often (optimal string alignment). */
-static int distance(const char *a, const char *b)
+static int distance(const char *left, const char *right)
 {
     int rows[3][NEAR_LEN + 1], *above = rows[0], *row = rows[1], *before = rows[2];
-    int n = (int)strlen(b);
+    int n = (int)strlen(right);
 
     for (int j = 0; j <= n; j++)
         row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
+    for (int i = 1; left[i - 1]; i++) {
         int *oldest = before;
 
         before = above;
@@ -172,12 +172,12 @@ static int distance(const char *a, const char *b)
         row = oldest;
         row[0] = i;
         for (int j = 1; j <= n; j++) {
-            row[j] = above[j - 1] + (a[i - 1] != b[j - 1]);
+            row[j] = above[j - 1] + (left[i - 1] != right[j - 1]);
             if (row[j - 1] + 1 < row[j])
                 row[j] = row[j - 1] + 1;
             if (above[j] + 1 < row[j])
                 row[j] = above[j] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+            if (i > 1 && j > 1 && left[i - 1] == right[j - 2] && left[i - 2] == right[j - 1] &&
                 before[j - 2] + 1 < row[j])
                 row[j] = before[j - 2] + 1;
         }
@@ -185,22 +185,22 @@ static int distance(const char *a, const char *b)
     return row[n];
 }
 
-const char *str_nearest(const char *s, const char *const *names)
+const char *str_nearest(const char *word, const char *const *names)
 {
-    int most = (int)(strlen(s) + 2) / 4; /* edits; what needs more is another word */
+    int most = (int)(strlen(word) + 2) / 4; /* edits; what needs more is another word */
 
-    return str_within(s, names, most > 1 ? most : 1);
+    return str_within(word, names, most > 1 ? most : 1);
 }
 
-const char *str_within(const char *s, const char *const *names, int most)
+const char *str_within(const char *word, const char *const *names, int most)
 {
     int best = most + 1;
     const char *found = NULL;
 
-    if (strlen(s) > NEAR_LEN)
+    if (strlen(word) > NEAR_LEN)
         return NULL;
     for (; *names; names++) {
-        int d = strlen(*names) > NEAR_LEN ? best : distance(s, *names);
+        int d = strlen(*names) > NEAR_LEN ? best : distance(word, *names);
 
         if (d < best) {
             best = d;
@@ -223,22 +223,23 @@ char *str_human_bytes(char buf[24], double bytes)
     return buf;
 }
 
-char *str_human_seconds(char buf[24], double s)
+char *str_human_seconds(char buf[24], double seconds)
 {
-    if (s < 1)
-        snprintf(buf, 24, "%.0f ms", s * 1e3);
-    else if (s < 120)
-        snprintf(buf, 24, s < 10 ? "%.1f s" : "%.0f s", s);
-    else if (s < 7200)
-        snprintf(buf, 24, "%.0f min", s / 60);
-    else if (s < 48 * 3600.0)
-        snprintf(buf, 24, "%.0f h %02d min", floor(s / 3600), (int)(fmod(s, 3600) / 60));
+    if (seconds < 1)
+        snprintf(buf, 24, "%.0f ms", seconds * 1e3);
+    else if (seconds < 120)
+        snprintf(buf, 24, seconds < 10 ? "%.1f s" : "%.0f s", seconds);
+    else if (seconds < 7200)
+        snprintf(buf, 24, "%.0f min", seconds / 60);
+    else if (seconds < 48 * 3600.0)
+        snprintf(buf, 24, "%.0f h %02d min", floor(seconds / 3600),
+                 (int)(fmod(seconds, 3600) / 60));
     else
-        snprintf(buf, 24, "%.1f days", s / 86400);
+        snprintf(buf, 24, "%.1f days", seconds / 86400);
     return buf;
 }
 
-uint64_t str_hash(const void *bytes, size_t n, uint64_t seed)
+uint64_t str_hash(const void *bytes, size_t size, uint64_t seed)
 {
     enum { BLOCK = 256 };
     const uint64_t prime = UINT64_C(0x100000001b3);
@@ -246,51 +247,51 @@ uint64_t str_hash(const void *bytes, size_t n, uint64_t seed)
     uint64_t h = seed ? seed : UINT64_C(0xcbf29ce484222325), word;
 
     /* A product moves bits up only: what a word changed at its top is brought down for the next. */
-    for (; n >= BLOCK; n -= BLOCK)
+    for (; size >= BLOCK; size -= BLOCK)
         for (const unsigned char *end = p + BLOCK; p < end; p += sizeof(word)) {
             memcpy(&word, p, sizeof(word));
             h = (h ^ word) * prime;
             h ^= h >> 32;
         }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < size; i++)
         h = (h ^ p[i]) * prime;
     return h;
 }
 
-/* Length of the well-formed sequence at P with N bytes left, or 0 (table 3-7 of the Unicode
+/* Length of the well-formed sequence at BYTES with SIZE bytes left, or 0 (table 3-7 of the Unicode
  * standard). */
-static size_t utf8_sequence(const unsigned char *p, size_t n)
+static size_t utf8_sequence(const unsigned char *bytes, size_t size)
 {
     unsigned char lo = 0x80, hi = 0xbf;
     size_t len;
 
-    if (p[0] < 0x80)
+    if (bytes[0] < 0x80)
         return 1;
-    if (p[0] < 0xc2 || p[0] > 0xf4)
+    if (bytes[0] < 0xc2 || bytes[0] > 0xf4)
         return 0;
-    len = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-    if (n < len)
+    len = bytes[0] < 0xe0 ? 2 : bytes[0] < 0xf0 ? 3 : 4;
+    if (size < len)
         return 0;
-    if (p[0] == 0xe0)
+    if (bytes[0] == 0xe0)
         lo = 0xa0;
-    else if (p[0] == 0xed)
+    else if (bytes[0] == 0xed)
         hi = 0x9f;
-    else if (p[0] == 0xf0)
+    else if (bytes[0] == 0xf0)
         lo = 0x90;
-    else if (p[0] == 0xf4)
+    else if (bytes[0] == 0xf4)
         hi = 0x8f;
-    if (p[1] < lo || p[1] > hi)
+    if (bytes[1] < lo || bytes[1] > hi)
         return 0;
     for (size_t i = 2; i < len; i++)
-        if ((p[i] & 0xc0) != 0x80)
+        if ((bytes[i] & 0xc0) != 0x80)
             return 0;
     return len;
 }
 
-bool str_is_utf8(const char *s, size_t n)
+bool str_is_utf8(const char *text, size_t size)
 {
-    for (size_t i = 0; i < n;) {
-        size_t len = utf8_sequence((const unsigned char *)s + i, n - i);
+    for (size_t i = 0; i < size;) {
+        size_t len = utf8_sequence((const unsigned char *)text + i, size - i);
 
         if (!len)
             return false;

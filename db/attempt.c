@@ -17,44 +17,44 @@ static const struct db_column columns[] = {
     T(outcome),  T(failure), I(exit_code), I(signal),  {0},
 };
 
-int db_attempt_add(struct db *w, const struct db_attempt *at, struct err *e)
+int db_attempt_add(struct db *writer, const struct db_attempt *at, struct err *error)
 {
-    return db_insert(w, "INSERT", "attempt", columns, at, e);
+    return db_insert(writer, "INSERT", "attempt", columns, at, error);
 }
 
-static int guarded(int changed, int64_t attempt, const char *to, struct err *e)
+static int guarded(int changed, int64_t attempt, const char *to, struct err *error)
 {
     if (changed < 0)
         return changed;
-    return changed
-               ? 0
-               : err_set(e, -ESTALE, "attempt %lld cannot become %s now", (long long)attempt, to);
+    return changed ? 0
+                   : err_set(error, -ESTALE, "attempt %lld cannot become %s now",
+                             (long long)attempt, to);
 }
 
-int db_attempt_progress(struct db *w, const char *campaign, int64_t n, int64_t attempt,
-                        int64_t offset, struct err *e)
+int db_attempt_progress(struct db *writer, const char *campaign, int64_t trial, int64_t attempt,
+                        int64_t offset, struct err *error)
 {
-    int r = db_do(w, e,
+    int r = db_do(writer, error,
                   "UPDATE attempt SET offset = ?4 WHERE campaign = ?1 AND n = ?2 AND attempt = ?3",
-                  "siii", campaign, n, attempt, offset);
+                  "siii", campaign, trial, attempt, offset);
 
-    return guarded(r, attempt, "read", e);
+    return guarded(r, attempt, "read", error);
 }
 
-int db_attempt_run(struct db *w, const char *campaign, int64_t n, int64_t attempt, const char *job,
-                   int64_t now, struct err *e)
+int db_attempt_run(struct db *writer, const char *campaign, int64_t trial, int64_t attempt,
+                   const char *job, int64_t now, struct err *error)
 {
-    int r = db_do(w, e,
+    int r = db_do(writer, error,
                   "UPDATE attempt SET state = 'running', job = coalesce(?4, job), started = ?5"
                   " WHERE campaign = ?1 AND n = ?2 AND attempt = ?3 AND state = 'starting'",
-                  "siisi", campaign, n, attempt, job, now);
+                  "siisi", campaign, trial, attempt, job, now);
 
-    return guarded(r, attempt, "running", e);
+    return guarded(r, attempt, "running", error);
 }
 
-int db_attempt_end(struct db *w, const struct db_attempt *at, struct err *e)
+int db_attempt_end(struct db *writer, const struct db_attempt *at, struct err *error)
 {
-    int r = db_do(w, e,
+    int r = db_do(writer, error,
                   "UPDATE attempt SET state = 'ended', ended = ?4, outcome = ?5, failure = ?6, "
                   "exit_code = ?7,"
                   " signal = ?8, offset = max(offset, ?9)"
@@ -62,10 +62,10 @@ int db_attempt_end(struct db *w, const struct db_attempt *at, struct err *e)
                   "siiissiii", at->campaign, at->n, at->attempt, at->ended, at->outcome,
                   at->failure, at->exit_code, at->signal, at->offset);
 
-    r = guarded(r, at->attempt, "ended", e);
+    r = guarded(r, at->attempt, "ended", error);
     if (r < 0)
         return r;
-    r = db_do(w, e,
+    r = db_do(writer, error,
               "UPDATE campaign SET device_s = device_s + coalesce((SELECT devices * max(0, ended - "
               "started) / 1000.0"
               " FROM attempt WHERE campaign = ?1 AND n = ?2 AND attempt = ?3), 0), rev = rev + 1 "
@@ -74,20 +74,20 @@ int db_attempt_end(struct db *w, const struct db_attempt *at, struct err *e)
     return r < 0 ? r : 0;
 }
 
-int db_attempt_open_list(struct db *db, struct arena *a, struct db_attempt **ret, int *ret_count,
-                         struct err *e)
+int db_attempt_open_list(struct db *db, struct arena *arena, struct db_attempt **ret,
+                         int *ret_count, struct err *error)
 {
     AUTO_STR sql = {0};
-    struct db_rows rows = {.a = a, .size = sizeof(struct db_attempt)};
+    struct db_rows rows = {.a = arena, .size = sizeof(struct db_attempt)};
     sqlite3_stmt *st;
     int r;
 
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, columns);
     str_add(&sql, " FROM attempt WHERE state <> 'ended' ORDER BY campaign, n");
-    r = db_query(db, &st, e, sql.text, "");
-    while (r >= 0 && (r = db_next(db, st, e)) == 1)
-        db_read_row(st, columns, db_rows_add(&rows), a);
+    r = db_query(db, &st, error, sql.text, "");
+    while (r >= 0 && (r = db_next(db, st, error)) == 1)
+        db_read_row(st, columns, db_rows_add(&rows), arena);
     if (r < 0)
         return r;
     *ret = (struct db_attempt *)(void *)rows.rows;
@@ -95,39 +95,39 @@ int db_attempt_open_list(struct db *db, struct arena *a, struct db_attempt **ret
     return 0;
 }
 
-int db_attempt_outcomes(struct db *db, int64_t *ret, const char *campaign, int64_t n,
-                        const char *outcome, struct err *e)
+int db_attempt_outcomes(struct db *db, int64_t *ret, const char *campaign, int64_t trial,
+                        const char *outcome, struct err *error)
 {
-    return db_number(db, ret, 0, e,
+    return db_number(db, ret, 0, error,
                      "SELECT count(*) FROM attempt WHERE campaign = ? AND n = ? AND outcome = ?",
-                     "sis", campaign, n, outcome);
+                     "sis", campaign, trial, outcome);
 }
 
-int db_attempt_get(struct db *db, struct arena *a, struct db_attempt *ret, const char *campaign,
-                   int64_t n, int64_t attempt, struct err *e)
+int db_attempt_get(struct db *db, struct arena *arena, struct db_attempt *ret, const char *campaign,
+                   int64_t trial, int64_t attempt, struct err *error)
 {
     AUTO_FREE char *what =
-        mem_printf("attempt %lld of trial %lld", (long long)attempt, (long long)n);
+        mem_printf("attempt %lld of trial %lld", (long long)attempt, (long long)trial);
 
-    return db_select_one(db, a, ret, "attempt", columns, what, e,
-                         "campaign = ? AND n = ? AND attempt = ?", "sii", campaign, n, attempt);
+    return db_select_one(db, arena, ret, "attempt", columns, what, error,
+                         "campaign = ? AND n = ? AND attempt = ?", "sii", campaign, trial, attempt);
 }
 
 /* ---- steps ---- */
 
-int db_step_add(struct db *w, const char *campaign, int64_t trial, const struct db_step *s,
-                struct err *e)
+int db_step_add(struct db *writer, const char *campaign, int64_t trial, const struct db_step *step,
+                struct err *error)
 {
     /* A step that is there already was read before: the file may be read again after a kill. */
-    int r = db_do(w, e, "INSERT OR IGNORE INTO step VALUES (?, ?, ?, ?, ?, ?)", "siiirs", campaign,
-                  trial, s->attempt, s->n, s->ms, s->data);
+    int r = db_do(writer, error, "INSERT OR IGNORE INTO step VALUES (?, ?, ?, ?, ?, ?)", "siiirs",
+                  campaign, trial, step->attempt, step->n, step->ms, step->data);
 
     return r < 0 ? r : 0;
 }
 
-int db_step_list(struct db *db, struct arena *a, struct db_step **ret, int *ret_count,
+int db_step_list(struct db *db, struct arena *arena, struct db_step **ret, int *ret_count,
                  int64_t *ret_total, const char *campaign, int64_t trial, int64_t offset,
-                 int64_t limit, struct err *e)
+                 int64_t limit, struct err *error)
 {
     static const struct db_column step_columns[] = {
         {"attempt", DB_INT, offsetof(struct db_step, attempt)},
@@ -136,25 +136,25 @@ int db_step_list(struct db *db, struct arena *a, struct db_step **ret, int *ret_
         {"data", DB_TEXT, offsetof(struct db_step, data)},
         {0},
     };
-    struct db_rows rows = {.a = a, .size = sizeof(struct db_step)};
+    struct db_rows rows = {.a = arena, .size = sizeof(struct db_step)};
     sqlite3_stmt *st;
     int64_t last;
-    int r =
-        db_number(db, &last, 0, e, "SELECT max(attempt) FROM step WHERE campaign = ? AND trial = ?",
-                  "si", campaign, trial);
+    int r = db_number(db, &last, 0, error,
+                      "SELECT max(attempt) FROM step WHERE campaign = ? AND trial = ?", "si",
+                      campaign, trial);
 
     if (r == 0)
-        r = db_number(db, ret_total, 0, e,
+        r = db_number(db, ret_total, 0, error,
                       "SELECT count(*) FROM step WHERE campaign = ? AND trial = ? AND attempt = ?",
                       "sii", campaign, trial, last);
     if (r == 0)
         r = db_query(
-            db, &st, e,
+            db, &st, error,
             "SELECT attempt, n, ms, data FROM step WHERE campaign = ? AND trial = ? AND attempt = ?"
             " ORDER BY n LIMIT ? OFFSET ?",
             "siiii", campaign, trial, last, limit, offset);
-    while (r >= 0 && (r = db_next(db, st, e)) == 1)
-        db_read_row(st, step_columns, db_rows_add(&rows), a);
+    while (r >= 0 && (r = db_next(db, st, error)) == 1)
+        db_read_row(st, step_columns, db_rows_add(&rows), arena);
     if (r < 0)
         return r;
     *ret = (struct db_step *)(void *)rows.rows;

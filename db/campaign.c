@@ -24,41 +24,41 @@ static const struct db_column columns[] = {
     I(trials),     R(device_s),      {0},
 };
 
-int db_campaign_add(struct db *w, const struct db_campaign *c, struct err *e)
+int db_campaign_add(struct db *writer, const struct db_campaign *campaign, struct err *error)
 {
-    return db_insert(w, "INSERT", "campaign", columns, c, e);
+    return db_insert(writer, "INSERT", "campaign", columns, campaign, error);
 }
 
-int db_campaign_get(struct db *db, struct arena *a, struct db_campaign *ret, const char *id,
-                    struct err *e)
+int db_campaign_get(struct db *db, struct arena *arena, struct db_campaign *ret, const char *id,
+                    struct err *error)
 {
     AUTO_FREE char *what = mem_printf("campaign %.40s", id);
 
-    return db_select_one(db, a, ret, "campaign", columns, what, e, "id = ? AND state <> 'deleted'",
-                         "s", id);
+    return db_select_one(db, arena, ret, "campaign", columns, what, error,
+                         "id = ? AND state <> 'deleted'", "s", id);
 }
 
-int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *e)
+int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *error)
 {
-    int r = db_number(db, ret, -1, e,
+    int r = db_number(db, ret, -1, error,
                       "SELECT rev FROM campaign WHERE id = ? AND state <> 'deleted'", "s", id);
 
     if (r < 0)
         return r;
-    return *ret < 0 ? err_set(e, -ENOENT, "no campaign %.40s", id) : 0;
+    return *ret < 0 ? err_set(error, -ENOENT, "no campaign %.40s", id) : 0;
 }
 
 int db_campaign_launched_by(struct db *db, bool *ret, const char *id, const char *launcher,
-                            struct err *e)
+                            struct err *error)
 {
     int64_t yes;
-    int r = db_number(db, &yes, -1, e, "SELECT launcher = ?2 FROM campaign WHERE id = ?1", "ss", id,
-                      launcher);
+    int r = db_number(db, &yes, -1, error, "SELECT launcher = ?2 FROM campaign WHERE id = ?1", "ss",
+                      id, launcher);
 
     if (r < 0)
         return r;
     if (yes < 0)
-        return err_set(e, -ENOENT, "no campaign %.40s", id);
+        return err_set(error, -ENOENT, "no campaign %.40s", id);
     *ret = yes != 0;
     return 0;
 }
@@ -70,45 +70,47 @@ static const char campaign_where[] =
     " AND (?2 IS NULL OR instr(lower(name), lower(?2)) > 0)"
     " AND (?3 IS NULL OR EXISTS (SELECT 1 FROM json_each(campaign.tags) WHERE value = ?3))";
 
-static const char *order(const struct db_filter *f)
+static const char *order(const struct db_filter *filter)
 {
     static const char *const keys[] = {"created", "name", "state"};
 
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        if (str_eq(keys[i], f->sort))
+        if (str_eq(keys[i], filter->sort))
             return keys[i];
     return keys[0];
 }
 
-const char *db_campaign_position(struct arena *a, const struct db_filter *f,
-                                 const struct db_campaign *c)
+const char *db_campaign_position(struct arena *arena, const struct db_filter *filter,
+                                 const struct db_campaign *campaign)
 {
-    return db_position(a, columns, order(f), "id", c);
+    return db_position(arena, columns, order(filter), "id", campaign);
 }
 
-int db_campaign_list(struct db *db, struct arena *a, struct db_campaign **ret, int *ret_count,
-                     int64_t *ret_total, const struct db_filter *f, struct err *e)
+int db_campaign_list(struct db *db, struct arena *arena, struct db_campaign **ret, int *ret_count,
+                     int64_t *ret_total, const struct db_filter *filter, struct err *error)
 {
-    const char *by = order(f), *way = f->descending ? "DESC" : "ASC";
+    const char *by = order(filter), *way = filter->descending ? "DESC" : "ASC";
     AUTO_STR sql = {0}, count = {0};
-    struct db_rows rows = {.a = a, .size = sizeof(struct db_campaign)};
+    struct db_rows rows = {.a = arena, .size = sizeof(struct db_campaign)};
     sqlite3_stmt *st;
     int r;
 
     str_addf(&count, "SELECT count(*) FROM campaign WHERE %s", campaign_where);
-    r = db_number(db, ret_total, 0, e, count.text, "sss", f->state, f->name, f->tag);
+    r = db_number(db, ret_total, 0, error, count.text, "sss", filter->state, filter->name,
+                  filter->tag);
     if (r < 0)
         return r;
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, columns);
     str_addf(&sql, " FROM campaign WHERE %s", campaign_where);
-    db_add_position(&sql, f->after, by, "id", f->descending);
+    db_add_position(&sql, filter->after, by, "id", filter->descending);
     str_addf(&sql, " ORDER BY %s %s, id %s LIMIT ?4 OFFSET ?5", by, way, way);
-    r = db_query(db, &st, e, sql.text, "sssii", f->state, f->name, f->tag, f->limit, f->offset);
+    r = db_query(db, &st, error, sql.text, "sssii", filter->state, filter->name, filter->tag,
+                 filter->limit, filter->offset);
     if (r == 0)
-        r = db_bind_position(st, f->after, DB_TEXT, e);
-    while (r >= 0 && (r = db_next(db, st, e)) == 1)
-        db_read_row(st, columns, db_rows_add(&rows), a);
+        r = db_bind_position(st, filter->after, DB_TEXT, error);
+    while (r >= 0 && (r = db_next(db, st, error)) == 1)
+        db_read_row(st, columns, db_rows_add(&rows), arena);
     if (r < 0)
         return r;
     *ret = (struct db_campaign *)(void *)rows.rows;
@@ -116,20 +118,20 @@ int db_campaign_list(struct db *db, struct arena *a, struct db_campaign **ret, i
     return 0;
 }
 
-static int stale(struct db *w, const char *id, const char *to, struct err *e)
+static int stale(struct db *writer, const char *id, const char *to, struct err *error)
 {
     struct arena a = {0};
     struct db_campaign c;
-    int r = db_campaign_get(w, &a, &c, id, e);
+    int r = db_campaign_get(writer, &a, &c, id, error);
 
     if (r == 0)
-        r = err_set(e, -ESTALE, "campaign %s is %s and cannot become %s", id, c.state, to);
+        r = err_set(error, -ESTALE, "campaign %s is %s and cannot become %s", id, c.state, to);
     arena_done(&a);
     return r;
 }
 
-int db_campaign_move(struct db *w, const char *id, const char *from, const char *to,
-                     const char *reason, int64_t now, struct err *e)
+int db_campaign_move(struct db *writer, const char *id, const char *from, const char *to,
+                     const char *reason, int64_t now, struct err *error)
 {
     /* A state is active when trials may run in it. Leaving one adds its time up, entering one
      * starts the clock. */
@@ -140,17 +142,17 @@ int db_campaign_move(struct db *w, const char *id, const char *from, const char 
         " active_since = CASE WHEN ?3 IN ('running', 'verifying') THEN ?5 END,"
         " ended = CASE WHEN ?3 IN ('done', 'cancelled', 'failed') THEN ?5 END"
         " WHERE id = ?1 AND instr(' ' || ?2 || ' ', ' ' || state || ' ') > 0";
-    int r = db_do(w, e, sql, "ssssi", id, from, to, reason, now);
+    int r = db_do(writer, error, sql, "ssssi", id, from, to, reason, now);
 
     if (r < 0)
         return r;
-    return r == 0 ? stale(w, id, to, e) : 0;
+    return r == 0 ? stale(writer, id, to, error) : 0;
 }
 
-int db_campaign_describe(struct db *w, const char *id, const char *name, const char *notes,
-                         const char *tags, struct err *e)
+int db_campaign_describe(struct db *writer, const char *id, const char *name, const char *notes,
+                         const char *tags, struct err *error)
 {
-    int r = db_do(w, e,
+    int r = db_do(writer, error,
                   "UPDATE campaign SET name = coalesce(?2, name), notes = coalesce(?3, notes),"
                   " tags = coalesce(?4, tags), rev = rev + 1"
                   " WHERE id = ?1 AND state <> 'deleted'",
@@ -158,12 +160,13 @@ int db_campaign_describe(struct db *w, const char *id, const char *name, const c
 
     if (r < 0)
         return r;
-    return r == 0 ? err_set(e, -ENOENT, "no campaign %.40s", id) : 0;
+    return r == 0 ? err_set(error, -ENOENT, "no campaign %.40s", id) : 0;
 }
 
-int db_campaign_set_space(struct db *w, const char *id, const char *space_json, struct err *e)
+int db_campaign_set_space(struct db *writer, const char *id, const char *space_json,
+                          struct err *error)
 {
-    int r = db_do(w, e,
+    int r = db_do(writer, error,
                   "UPDATE campaign SET space = ?2, rev = rev + 1,"
                   " reason = CASE WHEN state = 'running' THEN NULL ELSE reason END WHERE id = ?1",
                   "ss", id, space_json);
@@ -171,25 +174,26 @@ int db_campaign_set_space(struct db *w, const char *id, const char *space_json, 
     return r < 0 ? r : 0;
 }
 
-int db_campaign_set_priority(struct db *w, const char *id, int64_t priority, struct err *e)
+int db_campaign_set_priority(struct db *writer, const char *id, int64_t priority, struct err *error)
 {
-    int r = db_do(w, e, "UPDATE campaign SET priority = ?2, rev = rev + 1 WHERE id = ?1", "si", id,
-                  priority);
+    int r = db_do(writer, error, "UPDATE campaign SET priority = ?2, rev = rev + 1 WHERE id = ?1",
+                  "si", id, priority);
 
     return r < 0 ? r : 0;
 }
 
-int db_campaign_set_verify(struct db *w, const char *id, const char *verify_json, struct err *e)
+int db_campaign_set_verify(struct db *writer, const char *id, const char *verify_json,
+                           struct err *error)
 {
-    int r = db_do(w, e, "UPDATE campaign SET verify = ?2, rev = rev + 1 WHERE id = ?1", "ss", id,
-                  verify_json);
+    int r = db_do(writer, error, "UPDATE campaign SET verify = ?2, rev = rev + 1 WHERE id = ?1",
+                  "ss", id, verify_json);
 
     return r < 0 ? r : 0;
 }
 
-int db_campaign_end_verify(struct db *w, const char *id, const char *state, struct err *e)
+int db_campaign_end_verify(struct db *writer, const char *id, const char *state, struct err *error)
 {
-    int r = db_do(w, e,
+    int r = db_do(writer, error,
                   "UPDATE campaign SET verify = json_set(verify, '$.state', ?2), rev = rev + 1"
                   " WHERE id = ?1 AND json_extract(verify, '$.state') = 'running'",
                   "ss", id, state);
@@ -197,26 +201,28 @@ int db_campaign_end_verify(struct db *w, const char *id, const char *state, stru
     return r < 0 ? r : 0;
 }
 
-int db_campaign_set_importance(struct db *w, const char *id, const char *json, struct err *e)
+int db_campaign_set_importance(struct db *writer, const char *id, const char *json,
+                               struct err *error)
 {
-    int r = db_do(w, e, "UPDATE campaign SET importance = ?2 WHERE id = ?1", "ss", id, json);
+    int r =
+        db_do(writer, error, "UPDATE campaign SET importance = ?2 WHERE id = ?1", "ss", id, json);
 
     return r < 0 ? r : 0;
 }
 
-int db_campaign_ended(struct db *db, struct arena *a, const char ***ret, int *ret_count,
-                      int64_t before, int64_t limit, struct err *e)
+int db_campaign_ended(struct db *db, struct arena *arena, const char ***ret, int *ret_count,
+                      int64_t before, int64_t limit, struct err *error)
 {
-    const char **ids = arena_alloc(a, sizeof(*ids) * (size_t)limit);
+    const char **ids = arena_alloc(arena, sizeof(*ids) * (size_t)limit);
     sqlite3_stmt *st;
     int n = 0;
-    int r = db_query(db, &st, e,
+    int r = db_query(db, &st, error,
                      "SELECT id FROM campaign WHERE ended < ?1 AND state IN"
                      " ('done', 'cancelled', 'failed') ORDER BY ended, id LIMIT ?2",
                      "ii", before, limit);
 
-    while (r >= 0 && (r = db_next(db, st, e)) == 1)
-        ids[n++] = arena_strdup(a, (const char *)sqlite3_column_text(st, 0));
+    while (r >= 0 && (r = db_next(db, st, error)) == 1)
+        ids[n++] = arena_strdup(arena, (const char *)sqlite3_column_text(st, 0));
     if (r < 0)
         return r;
     *ret = ids;
@@ -225,16 +231,16 @@ int db_campaign_ended(struct db *db, struct arena *a, const char ***ret, int *re
 }
 
 int db_campaign_counts(struct db *db, const char *id,
-                       void (*fn)(void *ctx, const char *state, int64_t n), void *ctx,
-                       struct err *e)
+                       void (*fn)(void *ctx, const char *state, int64_t count), void *ctx,
+                       struct err *error)
 {
     sqlite3_stmt *st;
-    int r = db_query(db, &st, e,
+    int r = db_query(db, &st, error,
                      "SELECT state, sum(n) FROM trial_tally WHERE campaign = ?"
                      " GROUP BY state HAVING sum(n) > 0",
                      "s", id);
 
-    while (r >= 0 && (r = db_next(db, st, e)) == 1)
+    while (r >= 0 && (r = db_next(db, st, error)) == 1)
         fn(ctx, (const char *)sqlite3_column_text(st, 0), sqlite3_column_int64(st, 1));
     return r;
 }

@@ -43,7 +43,7 @@ enum { DB_READ = 0, DB_WRITE = 1 };
  * -EUCLEAN when the file is damaged or is no database; -EPROTO when it was written by a newer
  * partune.
  */
-int db_open(struct db **ret, const char *path, int mode, struct err *e);
+int db_open(struct db **ret, const char *path, int mode, struct err *error);
 struct db *db_close(struct db *db);
 static inline void db_auto_close(struct db **db)
 {
@@ -57,35 +57,36 @@ int db_latest_version(void);   /* that this program knows */
 
 /* A consistent copy of a database that may be in use; FILE must not exist. Any connection will do.
  */
-int db_backup(struct db *db, const char *file, struct err *e);
+int db_backup(struct db *db, const char *file, struct err *error);
 
 /* Full integrity check: -EUCLEAN with the first finding. */
-int db_check(struct db *db, struct err *e);
+int db_check(struct db *db, struct err *error);
 
-/* Small named values, such as the instance's id. *RET is in A, NULL if there is none. */
-int db_meta_get(struct db *db, struct arena *a, const char **ret, const char *key, struct err *e);
-int db_meta_set(struct db *db, const char *key, const char *value, struct err *e);
+/* Small named values, such as the instance's id. *RET is in ARENA, NULL if there is none. */
+int db_meta_get(struct db *db, struct arena *arena, const char **ret, const char *key,
+                struct err *error);
+int db_meta_set(struct db *db, const char *key, const char *value, struct err *error);
 
 /* ---- the writer thread --------------------------------------------------------------------------
  */
 
 /* Work on the writer's connection; what it did is undone if it returns a negative code. */
-typedef int db_job_fn(struct db *w, void *arg, struct err *e);
+typedef int db_job_fn(struct db *writer, void *arg, struct err *error);
 
-/* Takes over W (opened with DB_WRITE). */
-int db_writer_start(struct db_writer **ret, struct db *owned_w, struct err *e);
+/* Takes over WRITER (opened with DB_WRITE). */
+int db_writer_start(struct db_writer **ret, struct db *owned_w, struct err *error);
 /* Finishes all jobs, checkpoints, closes. */
 struct db_writer *db_writer_stop(struct db_writer *wr);
 
 /* Run JOB and wait for its commit. Microseconds, unless a disk is slow. */
-int db_writer_call(struct db_writer *wr, db_job_fn *job, void *arg, struct err *e);
+int db_writer_call(struct db_writer *wr, db_job_fn *job, void *arg, struct err *error);
 
 /* Queue JOB; ARG is freed by FREE_ARG (NULL: not) on the writer's thread afterwards. A failure is
  * kept for db_writer_failure(). */
 void db_writer_post(struct db_writer *wr, db_job_fn *job, void *arg, void (*free_arg)(void *arg));
 
 /* First failure of a posted job since the last call, or 0. */
-int db_writer_failure(struct db_writer *wr, struct err *e);
+int db_writer_failure(struct db_writer *wr, struct err *error);
 
 /* Wait until everything posted before is committed. */
 void db_writer_flush(struct db_writer *wr);
@@ -131,50 +132,54 @@ struct db_filter {
     int64_t offset, limit;
 };
 
-int db_campaign_add(struct db *w, const struct db_campaign *c, struct err *e);
-int db_campaign_get(struct db *db, struct arena *a, struct db_campaign *ret, const char *id,
-                    struct err *e);
-int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *e); /* -ENOENT */
+int db_campaign_add(struct db *writer, const struct db_campaign *campaign, struct err *error);
+int db_campaign_get(struct db *db, struct arena *arena, struct db_campaign *ret, const char *id,
+                    struct err *error);
+int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *error); /* -ENOENT */
 /* Is LAUNCHER the launcher of campaign ID, which may be deleted but not removed yet? -ENOENT. */
 int db_campaign_launched_by(struct db *db, bool *ret, const char *id, const char *launcher,
-                            struct err *e);
-/* Sort: created, name, state. *RET_TOTAL counts all that match. Rows are in A. */
-int db_campaign_list(struct db *db, struct arena *a, struct db_campaign **ret, int *ret_count,
-                     int64_t *ret_total, const struct db_filter *f, struct err *e);
-/* The position of C in the list of F, in A: what comes behind it is what F lists with it as
- * `after`. */
-const char *db_campaign_position(struct arena *a, const struct db_filter *f,
-                                 const struct db_campaign *c);
+                            struct err *error);
+/* Sort: created, name, state. *RET_TOTAL counts all that match. Rows are in ARENA. */
+int db_campaign_list(struct db *db, struct arena *arena, struct db_campaign **ret, int *ret_count,
+                     int64_t *ret_total, const struct db_filter *filter, struct err *error);
+/* The position of CAMPAIGN in the list of FILTER, in ARENA: what comes behind it is what FILTER
+ * lists with it as `after`. */
+const char *db_campaign_position(struct arena *arena, const struct db_filter *filter,
+                                 const struct db_campaign *campaign);
 /* FROM is a list of states ("running paused"); -ESTALE if the campaign is in none of them. Keeps
  * the times (started, ended, active) in step with the state. */
-int db_campaign_move(struct db *w, const char *id, const char *from, const char *to,
-                     const char *reason, int64_t now, struct err *e);
+int db_campaign_move(struct db *writer, const char *id, const char *from, const char *to,
+                     const char *reason, int64_t now, struct err *error);
 /* NULL leaves a field alone. */
-int db_campaign_describe(struct db *w, const char *id, const char *name, const char *notes,
-                         const char *tags, struct err *e);
+int db_campaign_describe(struct db *writer, const char *id, const char *name, const char *notes,
+                         const char *tags, struct err *error);
 /* What is known of its space now; a running campaign no longer has a reason. */
-int db_campaign_set_space(struct db *w, const char *id, const char *space_json, struct err *e);
-int db_campaign_set_priority(struct db *w, const char *id, int64_t priority, struct err *e);
-int db_campaign_set_verify(struct db *w, const char *id, const char *verify_json, struct err *e);
+int db_campaign_set_space(struct db *writer, const char *id, const char *space_json,
+                          struct err *error);
+int db_campaign_set_priority(struct db *writer, const char *id, int64_t priority,
+                             struct err *error);
+int db_campaign_set_verify(struct db *writer, const char *id, const char *verify_json,
+                           struct err *error);
 /* A verification that runs comes to STATE, which says how it ended. */
-int db_campaign_end_verify(struct db *w, const char *id, const char *state, struct err *e);
-int db_campaign_set_importance(struct db *w, const char *id, const char *json, struct err *e);
-/* Ids of campaigns that ended before BEFORE, the first to end first, LIMIT at most, in A. */
-int db_campaign_ended(struct db *db, struct arena *a, const char ***ret, int *ret_count,
-                      int64_t before, int64_t limit, struct err *e);
+int db_campaign_end_verify(struct db *writer, const char *id, const char *state, struct err *error);
+int db_campaign_set_importance(struct db *writer, const char *id, const char *json,
+                               struct err *error);
+/* Ids of campaigns that ended before BEFORE, the first to end first, LIMIT at most, in ARENA. */
+int db_campaign_ended(struct db *db, struct arena *arena, const char ***ret, int *ret_count,
+                      int64_t before, int64_t limit, struct err *error);
 /* With all its trials, attempts, steps, events and artifacts: no question sees them any more, and
  * pieces remove them. -EBUSY while it runs or verifies. */
-int db_campaign_delete(struct db *w, const char *id, struct err *e);
+int db_campaign_delete(struct db *writer, const char *id, struct err *error);
 /* Remove rows of deleted campaigns for some milliseconds: 1 if there were any, 0 if none is left.
  */
-int db_removal_piece(struct db *w, struct err *e);
-/* Ids of deleted campaigns that have not been removed to the end, in A. */
-int db_removal_list(struct db *db, struct arena *a, const char ***ret, int *ret_count,
-                    struct err *e);
+int db_removal_piece(struct db *writer, struct err *error);
+/* Ids of deleted campaigns that have not been removed to the end, in ARENA. */
+int db_removal_list(struct db *db, struct arena *arena, const char ***ret, int *ret_count,
+                    struct err *error);
 /* Rows of (state, count): calls FN for each. */
 int db_campaign_counts(struct db *db, const char *id,
-                       void (*fn)(void *ctx, const char *state, int64_t n), void *ctx,
-                       struct err *e);
+                       void (*fn)(void *ctx, const char *state, int64_t count), void *ctx,
+                       struct err *error);
 
 /* ---- trials -------------------------------------------------------------------------------------
  */
@@ -204,44 +209,46 @@ struct db_trial {
 
 /* A row of which nothing is known yet: every measurement NAN, every time and reference DB_NULL. */
 void db_trial_blank(struct db_trial *ret);
-/* Adds a queued trial with the campaign's next n, which is put into T and *RET_N. The campaign must
- * be running or verifying (-ESTALE). */
-int db_trial_add(struct db *w, struct db_trial *t, int64_t *ret_n, struct err *e);
+/* Adds a queued trial with the campaign's next n, which is put into TRIAL and *RET_N. The campaign
+ * must be running or verifying (-ESTALE). */
+int db_trial_add(struct db *writer, struct db_trial *trial, int64_t *ret_n, struct err *error);
 /* The number that the campaign's next trial will have. */
-int db_trial_next(struct db *db, const char *campaign, int64_t *ret_n, struct err *e);
-int db_trial_get(struct db *db, struct arena *a, struct db_trial *ret, const char *campaign,
-                 int64_t n, struct err *e);
+int db_trial_next(struct db *db, const char *campaign, int64_t *ret_n, struct err *error);
+int db_trial_get(struct db *db, struct arena *arena, struct db_trial *ret, const char *campaign,
+                 int64_t trial, struct err *error);
 /* Sort: n, tokens_per_s, state, memory, kind, seconds. Filters: state, kind. */
-int db_trial_list(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
-                  int64_t *ret_total, const char *campaign, const struct db_filter *f,
-                  struct err *e);
-const char *db_trial_position(struct arena *a, const struct db_filter *f, const struct db_trial *t);
+int db_trial_list(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
+                  int64_t *ret_total, const char *campaign, const struct db_filter *filter,
+                  struct err *error);
+const char *db_trial_position(struct arena *arena, const struct db_filter *filter,
+                              const struct db_trial *trial);
 
 /* queued -> starting -> running, and back to queued for another attempt: -ESTALE when the trial is
  * elsewhere. */
-int db_trial_start(struct db *w, const char *campaign, int64_t n, int64_t now, struct err *e);
-int db_trial_run(struct db *w, const char *campaign, int64_t n, struct err *e);
-int db_trial_requeue(struct db *w, const char *campaign, int64_t n, struct err *e);
-/* Any state that is not final -> T->state, which is final, with all measurements of T. -ESTALE if
- * the trial was settled before: nothing is ever counted twice. */
-int db_trial_settle(struct db *w, const struct db_trial *t, struct err *e);
+int db_trial_start(struct db *writer, const char *campaign, int64_t trial, int64_t now,
+                   struct err *error);
+int db_trial_run(struct db *writer, const char *campaign, int64_t trial, struct err *error);
+int db_trial_requeue(struct db *writer, const char *campaign, int64_t trial, struct err *error);
+/* Any state that is not final -> TRIAL->state, which is final, with all measurements of TRIAL.
+ * -ESTALE if the trial was settled before: nothing is ever counted twice. */
+int db_trial_settle(struct db *writer, const struct db_trial *trial, struct err *error);
 /* All queued trials of a campaign become cancelled. */
-int db_trial_cancel_queued(struct db *w, const char *campaign, int64_t now, struct err *e);
+int db_trial_cancel_queued(struct db *writer, const char *campaign, int64_t now, struct err *error);
 /* Planned memory as the trainer said it, before the trial ends. */
-int db_trial_planned(struct db *w, const char *campaign, int64_t n, const char *memory_json,
-                     struct err *e);
+int db_trial_planned(struct db *writer, const char *campaign, int64_t trial,
+                     const char *memory_json, struct err *error);
 bool db_trial_final(const char *state);
-/* All successful measurements of the layout of trial N: N itself and its repeats, in order. */
-int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
-                   const char *campaign, int64_t n, struct err *e);
+/* All successful measurements of the layout of TRIAL: TRIAL itself and its repeats, in order. */
+int db_trial_group(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
+                   const char *campaign, int64_t trial, struct err *error);
 /* All successful measurements of the layouts that were measured again, verification excepted, those
  * of one layout together. */
-int db_trial_repeated(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
-                      const char *campaign, struct err *e);
+int db_trial_repeated(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
+                      const char *campaign, struct err *error);
 /* First trials (no repeats) of the MAX layouts with the highest single measurement, of the whole
  * job or of each device, verification excepted. */
 int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const char *campaign,
-                     bool per_device, struct err *e);
+                     bool per_device, struct err *error);
 
 /* ---- attempts -----------------------------------------------------------------------------------
  */
@@ -261,22 +268,22 @@ struct db_attempt {
     int64_t exit_code, signal;
 };
 
-int db_attempt_add(struct db *w, const struct db_attempt *at, struct err *e);
+int db_attempt_add(struct db *writer, const struct db_attempt *at, struct err *error);
 /* Progress: the event file is read up to OFFSET. Belongs into the job that adds those steps. */
-int db_attempt_progress(struct db *w, const char *campaign, int64_t n, int64_t attempt,
-                        int64_t offset, struct err *e);
-int db_attempt_run(struct db *w, const char *campaign, int64_t n, int64_t attempt, const char *job,
-                   int64_t now, struct err *e);
+int db_attempt_progress(struct db *writer, const char *campaign, int64_t trial, int64_t attempt,
+                        int64_t offset, struct err *error);
+int db_attempt_run(struct db *writer, const char *campaign, int64_t trial, int64_t attempt,
+                   const char *job, int64_t now, struct err *error);
 /* -ESTALE if it has ended before. Adds its device-seconds to the campaign. */
-int db_attempt_end(struct db *w, const struct db_attempt *at, struct err *e);
+int db_attempt_end(struct db *writer, const struct db_attempt *at, struct err *error);
 /* All attempts that have not ended. */
-int db_attempt_open_list(struct db *db, struct arena *a, struct db_attempt **ret, int *ret_count,
-                         struct err *e);
+int db_attempt_open_list(struct db *db, struct arena *arena, struct db_attempt **ret,
+                         int *ret_count, struct err *error);
 /* Attempts of the trial that ended with OUTCOME. */
-int db_attempt_outcomes(struct db *db, int64_t *ret, const char *campaign, int64_t n,
-                        const char *outcome, struct err *e);
-int db_attempt_get(struct db *db, struct arena *a, struct db_attempt *ret, const char *campaign,
-                   int64_t n, int64_t attempt, struct err *e);
+int db_attempt_outcomes(struct db *db, int64_t *ret, const char *campaign, int64_t trial,
+                        const char *outcome, struct err *error);
+int db_attempt_get(struct db *db, struct arena *arena, struct db_attempt *ret, const char *campaign,
+                   int64_t trial, int64_t attempt, struct err *error);
 
 /* ---- steps --------------------------------------------------------------------------------------
  */
@@ -287,12 +294,12 @@ struct db_step {
     const char *data; /* the step event's JSON */
 };
 
-int db_step_add(struct db *w, const char *campaign, int64_t trial, const struct db_step *s,
-                struct err *e);
+int db_step_add(struct db *writer, const char *campaign, int64_t trial, const struct db_step *step,
+                struct err *error);
 /* Steps of the trial's last attempt, in order. */
-int db_step_list(struct db *db, struct arena *a, struct db_step **ret, int *ret_count,
+int db_step_list(struct db *db, struct arena *arena, struct db_step **ret, int *ret_count,
                  int64_t *ret_total, const char *campaign, int64_t trial, int64_t offset,
-                 int64_t limit, struct err *e);
+                 int64_t limit, struct err *error);
 
 /* ---- events -------------------------------------------------------------------------------------
  */
@@ -306,15 +313,15 @@ struct db_event {
     int64_t t;
 };
 
-int db_event_add(struct db *w, const struct db_event *ev, int64_t *ret_id, struct err *e);
+int db_event_add(struct db *writer, const struct db_event *ev, int64_t *ret_id, struct err *error);
 /* Events with id > AFTER, of one campaign or (NULL) of all. FN returning false stops. Texts live
  * during the call. */
 int db_event_each(struct db *db, const char *campaign, int64_t after, int64_t limit,
-                  bool (*fn)(void *ctx, const struct db_event *ev), void *ctx, struct err *e);
+                  bool (*fn)(void *ctx, const struct db_event *ev), void *ctx, struct err *error);
 int64_t db_event_last(struct db *db); /* highest id so far; 0: none */
 /* Forget some of those before the last KEEP: 1 where there may be more of them, 0 if none is left.
  */
-int db_event_trim(struct db *w, int64_t keep, struct err *e);
+int db_event_trim(struct db *writer, int64_t keep, struct err *error);
 
 /* ---- artifacts: files and results kept with a campaign ------------------------------------------
  */
@@ -326,13 +333,13 @@ struct db_artifact {
     int64_t created;
 };
 
-int db_artifact_put(struct db *w, const struct db_artifact *ar, struct err *e);
-int db_artifact_get(struct db *db, struct arena *a, struct db_artifact *ret, const char *campaign,
-                    const char *name, struct err *e);
+int db_artifact_put(struct db *writer, const struct db_artifact *ar, struct err *error);
+int db_artifact_get(struct db *db, struct arena *arena, struct db_artifact *ret,
+                    const char *campaign, const char *name, struct err *error);
 
 /* The newest LIMIT artifacts of all campaigns whose name begins with PREFIX. */
-int db_artifact_list(struct db *db, struct arena *a, struct db_artifact **ret, int *ret_count,
-                     const char *prefix, int64_t limit, struct err *e);
+int db_artifact_list(struct db *db, struct arena *arena, struct db_artifact **ret, int *ret_count,
+                     const char *prefix, int64_t limit, struct err *error);
 
 /* ---- for the HTTP side: answers by Idempotency-Key, tokens, audit -------------------------------
  */
@@ -344,24 +351,24 @@ struct db_answer {
 
 /* KEY begins with 16 characters that are the same for one caller: of each caller the newest 1,000
  * answers are kept, and no more than 8 MiB of them. */
-int db_answer_put(struct db *w, const struct db_answer *an, struct err *e);
-int db_answer_get(struct db *db, struct arena *a, struct db_answer *ret, const char *key,
-                  struct err *e);
-int db_answer_trim(struct db *w, int64_t before, struct err *e);
+int db_answer_put(struct db *writer, const struct db_answer *an, struct err *error);
+int db_answer_get(struct db *db, struct arena *arena, struct db_answer *ret, const char *key,
+                  struct err *error);
+int db_answer_trim(struct db *writer, int64_t before, struct err *error);
 
 struct db_token {
     const char *id, *name, *scope, *hash; /* hash: hexadecimal */
     int64_t created, expires, used;
 };
 
-int db_token_put(struct db *w, const struct db_token *t, struct err *e);
-int db_token_list(struct db *db, struct arena *a, struct db_token **ret, int *ret_count,
-                  struct err *e);
-int db_token_delete(struct db *w, const char *id, struct err *e);
+int db_token_put(struct db *writer, const struct db_token *token, struct err *error);
+int db_token_list(struct db *db, struct arena *arena, struct db_token **ret, int *ret_count,
+                  struct err *error);
+int db_token_delete(struct db *writer, const char *id, struct err *error);
 
 /* One line of the audit log: who did what to which resource, with which result. */
-int db_audit_add(struct db *w, int64_t t, const char *who, const char *what, const char *resource,
-                 const char *result, struct err *e);
+int db_audit_add(struct db *writer, int64_t time_ms, const char *who, const char *what,
+                 const char *resource, const char *result, struct err *error);
 
 /* ---- webhooks -----------------------------------------------------------------------------------
  */
@@ -384,18 +391,20 @@ struct db_delivery {
 
 /* The hooks are those of the running daemon's configuration: events are words with a blank between.
  */
-int db_hook_clear(struct db *w, struct err *e);
-int db_hook_add(struct db *w, const char *name, const char *events, struct err *e);
+int db_hook_clear(struct db *writer, struct err *error);
+int db_hook_add(struct db *writer, const char *name, const char *events, struct err *error);
 /* Give up what is pending for hooks that are no longer there. */
-int db_delivery_orphans(struct db *w, struct err *e);
+int db_delivery_orphans(struct db *writer, struct err *error);
 /* Pending ones whose time has come, the longest due first. */
-int db_delivery_due(struct db *db, struct arena *a, struct db_delivery **ret, int *ret_count,
-                    int64_t now, int64_t limit, struct err *e);
+int db_delivery_due(struct db *db, struct arena *arena, struct db_delivery **ret, int *ret_count,
+                    int64_t now, int64_t limit, struct err *error);
 /* An attempt begins: BODY becomes the delivery's if it has none, and the next is not before DUE. */
-int db_delivery_try(struct db *w, int64_t id, const char *body, int64_t due, struct err *e);
-int db_delivery_end(struct db *w, int64_t id, const char *status, const char *detail,
-                    struct err *e);
-int db_delivery_trim(struct db *w, int64_t before, struct err *e); /* forget those that ended */
+int db_delivery_try(struct db *writer, int64_t id, const char *body, int64_t due,
+                    struct err *error);
+int db_delivery_end(struct db *writer, int64_t id, const char *status, const char *detail,
+                    struct err *error);
+int db_delivery_trim(struct db *writer, int64_t before,
+                     struct err *error); /* forget those that ended */
 
 /* ---- numbers for /metrics and the list page -----------------------------------------------------
  */

@@ -4,28 +4,29 @@
 
 enum { TRIM_ROWS = 500 }; /* a few milliseconds */
 
-int db_event_add(struct db *w, const struct db_event *ev, int64_t *ret_id, struct err *e)
+int db_event_add(struct db *writer, const struct db_event *ev, int64_t *ret_id, struct err *error)
 {
-    int r = db_do(w, e, "INSERT INTO event (campaign, trial, kind, data, t) VALUES (?, ?, ?, ?, ?)",
+    int r = db_do(writer, error,
+                  "INSERT INTO event (campaign, trial, kind, data, t) VALUES (?, ?, ?, ?, ?)",
                   "sissi", ev->campaign, ev->trial, ev->kind, ev->data, ev->t);
 
     if (r < 0)
         return r;
-    *ret_id = sqlite3_last_insert_rowid(w->h);
+    *ret_id = sqlite3_last_insert_rowid(writer->h);
     return 0;
 }
 
 int db_event_each(struct db *db, const char *campaign, int64_t after, int64_t limit,
-                  bool (*fn)(void *ctx, const struct db_event *ev), void *ctx, struct err *e)
+                  bool (*fn)(void *ctx, const struct db_event *ev), void *ctx, struct err *error)
 {
 #define COLUMNS "SELECT id, campaign, trial, kind, data, t FROM event WHERE id > ?1"
 #define LIVE " AND campaign NOT IN (SELECT id FROM campaign WHERE state = 'deleted')"
     static const char all[] = COLUMNS LIVE " AND ?3 IS NULL ORDER BY id LIMIT ?2";
     static const char one[] = COLUMNS LIVE " AND campaign = ?3 ORDER BY id LIMIT ?2";
     sqlite3_stmt *st;
-    int r = db_query(db, &st, e, campaign ? one : all, "iis", after, limit, campaign);
+    int r = db_query(db, &st, error, campaign ? one : all, "iis", after, limit, campaign);
 
-    while (r >= 0 && (r = db_next(db, st, e)) == 1) {
+    while (r >= 0 && (r = db_next(db, st, error)) == 1) {
         struct db_event ev = {
             .id = sqlite3_column_int64(st, 0),
             .campaign = (const char *)sqlite3_column_text(st, 1),
@@ -53,11 +54,11 @@ int64_t db_event_last(struct db *db)
     return id;
 }
 
-int db_event_trim(struct db *w, int64_t keep, struct err *e)
+int db_event_trim(struct db *writer, int64_t keep, struct err *error)
 {
     static const char sql[] = "DELETE FROM event WHERE id IN (SELECT id FROM event WHERE id <="
                               " (SELECT max(id) FROM event) - ?1 ORDER BY id LIMIT ?2)";
-    int r = db_do(w, e, sql, "ii", keep, (int64_t)TRIM_ROWS);
+    int r = db_do(writer, error, sql, "ii", keep, (int64_t)TRIM_ROWS);
 
     return r < 0 ? r : r == TRIM_ROWS;
 }

@@ -20,23 +20,24 @@ static const struct db_column columns[] = {
     COL(status, DB_TEXT),   COL(detail, DB_TEXT),  {NULL, DB_TEXT, 0},
 };
 
-int db_hook_clear(struct db *w, struct err *e)
+int db_hook_clear(struct db *writer, struct err *error)
 {
-    int r = db_do(w, e, "DELETE FROM hook", "");
+    int r = db_do(writer, error, "DELETE FROM hook", "");
 
     return r < 0 ? r : 0;
 }
 
-int db_hook_add(struct db *w, const char *name, const char *events, struct err *e)
+int db_hook_add(struct db *writer, const char *name, const char *events, struct err *error)
 {
-    int r = db_do(w, e, "INSERT INTO hook (name, events) VALUES (?, ?)", "ss", name, events);
+    int r =
+        db_do(writer, error, "INSERT INTO hook (name, events) VALUES (?, ?)", "ss", name, events);
 
     return r < 0 ? r : 0;
 }
 
-int db_delivery_orphans(struct db *w, struct err *e)
+int db_delivery_orphans(struct db *writer, struct err *error)
 {
-    int r = db_do(w, e,
+    int r = db_do(writer, error,
                   "UPDATE delivery SET status = 'failed', detail = 'no longer configured'"
                   " WHERE status = 'pending' AND hook NOT IN (SELECT name FROM hook)",
                   "");
@@ -44,10 +45,10 @@ int db_delivery_orphans(struct db *w, struct err *e)
     return r < 0 ? r : 0;
 }
 
-int db_delivery_due(struct db *db, struct arena *a, struct db_delivery **ret, int *ret_count,
-                    int64_t now, int64_t limit, struct err *e)
+int db_delivery_due(struct db *db, struct arena *arena, struct db_delivery **ret, int *ret_count,
+                    int64_t now, int64_t limit, struct err *error)
 {
-    struct db_rows rows = {.a = a, .size = sizeof(struct db_delivery)};
+    struct db_rows rows = {.a = arena, .size = sizeof(struct db_delivery)};
     AUTO_STR sql = {0};
     sqlite3_stmt *st;
     int r;
@@ -55,9 +56,9 @@ int db_delivery_due(struct db *db, struct arena *a, struct db_delivery **ret, in
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, columns);
     str_add(&sql, " FROM delivery WHERE status = 'pending' AND due <= ? ORDER BY due, id LIMIT ?");
-    r = db_query(db, &st, e, sql.text, "ii", now, limit);
-    while (r >= 0 && (r = db_next(db, st, e)) == 1)
-        db_read_row(st, columns, db_rows_add(&rows), a);
+    r = db_query(db, &st, error, sql.text, "ii", now, limit);
+    while (r >= 0 && (r = db_next(db, st, error)) == 1)
+        db_read_row(st, columns, db_rows_add(&rows), arena);
     if (r < 0)
         return r;
     *ret = (struct db_delivery *)(void *)rows.rows;
@@ -65,22 +66,23 @@ int db_delivery_due(struct db *db, struct arena *a, struct db_delivery **ret, in
     return 0;
 }
 
-int db_delivery_try(struct db *w, int64_t id, const char *body, int64_t due, struct err *e)
+int db_delivery_try(struct db *writer, int64_t id, const char *body, int64_t due, struct err *error)
 {
-    int r = db_do(w, e,
+    int r = db_do(writer, error,
                   "UPDATE delivery SET attempts = attempts + 1, body = coalesce(body, ?), due = ?"
                   " WHERE id = ? AND status = 'pending'",
                   "sii", body, due, id);
 
     if (r < 0)
         return r;
-    return r == 0 ? err_set(e, -ESTALE, "the delivery is over") : 0;
+    return r == 0 ? err_set(error, -ESTALE, "the delivery is over") : 0;
 }
 
-int db_delivery_end(struct db *w, int64_t id, const char *status, const char *detail, struct err *e)
+int db_delivery_end(struct db *writer, int64_t id, const char *status, const char *detail,
+                    struct err *error)
 {
-    int r = db_do(w, e, "UPDATE delivery SET status = ?, detail = ? WHERE id = ?", "ssi", status,
-                  detail, id);
+    int r = db_do(writer, error, "UPDATE delivery SET status = ?, detail = ? WHERE id = ?", "ssi",
+                  status, detail, id);
 
     return r < 0 ? r : 0;
 }
@@ -91,10 +93,10 @@ void db_delivery_count(struct db *db, const char *status, int64_t *ret)
     db_number(db, ret, 0, NULL, "SELECT count(*) FROM delivery WHERE status = ?", "s", status);
 }
 
-int db_delivery_trim(struct db *w, int64_t before, struct err *e)
+int db_delivery_trim(struct db *writer, int64_t before, struct err *error)
 {
-    int r =
-        db_do(w, e, "DELETE FROM delivery WHERE status <> 'pending' AND created < ?", "i", before);
+    int r = db_do(writer, error, "DELETE FROM delivery WHERE status <> 'pending' AND created < ?",
+                  "i", before);
 
     return r < 0 ? r : 0;
 }

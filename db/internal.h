@@ -31,43 +31,43 @@ struct db_column {
 };
 
 /* The error of the last call on DB as a negative errno, with TEXT before SQLite's own words. */
-int db_fail(struct db *db, struct err *e, const char *text);
+int db_fail(struct db *db, struct err *error, const char *text);
 
 /* A prepared statement, reset and without bindings; kept for the life of the connection. */
-int db_prepare(struct db *db, sqlite3_stmt **ret, const char *sql, struct err *e);
+int db_prepare(struct db *db, sqlite3_stmt **ret, const char *sql, struct err *error);
 
 /*
  * Bind and run. FORMAT has a letter for each ?: s text, i int64_t, r double; DB_NULL, NAN and NULL
  * become NULL. db_do: a statement without rows; returns how many rows changed, or a negative errno.
  * db_query: the statement, ready for db_next; finish with sqlite3_reset (db_next does at the end).
  */
-int db_do(struct db *db, struct err *e, const char *sql, const char *format, ...);
-int db_query(struct db *db, sqlite3_stmt **ret, struct err *e, const char *sql, const char *format,
-             ...);
+int db_do(struct db *db, struct err *error, const char *sql, const char *format, ...);
+int db_query(struct db *db, sqlite3_stmt **ret, struct err *error, const char *sql,
+             const char *format, ...);
 int db_next(struct db *db, sqlite3_stmt *st,
-            struct err *e); /* 1: a row, 0: no more, negative: failed */
+            struct err *error); /* 1: a row, 0: no more, negative: failed */
 /* The first column of the first row as a number; FALLBACK without a row. */
-int db_number(struct db *db, int64_t *ret, int64_t fallback, struct err *e, const char *sql,
+int db_number(struct db *db, int64_t *ret, int64_t fallback, struct err *error, const char *sql,
               const char *format, ...);
 
 /* Rows as structs. */
-void db_read_row(sqlite3_stmt *st, const struct db_column *c, void *row, struct arena *a);
-int db_insert(struct db *db, const char *verb, const char *table, const struct db_column *c,
-              const void *row, struct err *e);
+void db_read_row(sqlite3_stmt *st, const struct db_column *column, void *row, struct arena *arena);
+int db_insert(struct db *db, const char *verb, const char *table, const struct db_column *column,
+              const void *row, struct err *error);
 /* "SELECT columns FROM table WHERE tail"; exactly one row or -ENOENT ("WHAT"). */
-int db_select_one(struct db *db, struct arena *a, void *row, const char *table,
-                  const struct db_column *c, const char *what, struct err *e, const char *tail,
-                  const char *format, ...);
-void db_add_columns(struct str *s, const struct db_column *c);
+int db_select_one(struct db *db, struct arena *arena, void *row, const char *table,
+                  const struct db_column *column, const char *what, struct err *error,
+                  const char *tail, const char *format, ...);
+void db_add_columns(struct str *out, const struct db_column *column);
 
-/* page.c: a list that is ordered by column BY, then by KEY. db_position: where ROW is in it, in A.
- * The others add "and what comes after AFTER" (NULL: nothing is added) to the WHERE of a statement,
- * whose parameters ?8 and ?9 they use, and bind it; KEY is the type of the key there. */
-const char *db_position(struct arena *a, const struct db_column *c, const char *by, const char *key,
-                        const void *row);
+/* page.c: a list that is ordered by column BY, then by KEY. db_position: where ROW is in it, in
+ * ARENA. The others add "and what comes after AFTER" (NULL: nothing is added) to the WHERE of a
+ * statement, whose parameters ?8 and ?9 they use, and bind it; KEY is the type of the key there. */
+const char *db_position(struct arena *arena, const struct db_column *columns, const char *by,
+                        const char *key, const void *row);
 void db_add_position(struct str *sql, const char *after, const char *by, const char *key,
                      bool descending);
-int db_bind_position(sqlite3_stmt *st, const char *after, enum db_type key, struct err *e);
+int db_bind_position(sqlite3_stmt *st, const char *after, enum db_type key, struct err *error);
 
 /* A growing array of rows in an arena. */
 struct db_rows {
@@ -76,14 +76,14 @@ struct db_rows {
     size_t size;
     int count, cap;
 };
-void *db_rows_add(struct db_rows *r);
+void *db_rows_add(struct db_rows *list);
 
 /* Bring the schema up to date. */
-int db_migrate(struct db *db, struct err *e);
+int db_migrate(struct db *db, struct err *error);
 
 /* Transactions of the writer. */
-int db_begin(struct db *db, struct err *e);
-int db_commit(struct db *db, struct err *e);
+int db_begin(struct db *db, struct err *error);
+int db_commit(struct db *db, struct err *error);
 void db_rollback(struct db *db);
 
 #endif

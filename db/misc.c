@@ -18,25 +18,25 @@ static const struct db_column artifact_columns[] = {
     {0},
 };
 
-int db_artifact_put(struct db *w, const struct db_artifact *ar, struct err *e)
+int db_artifact_put(struct db *writer, const struct db_artifact *ar, struct err *error)
 {
-    return db_insert(w, "INSERT OR REPLACE", "artifact", artifact_columns, ar, e);
+    return db_insert(writer, "INSERT OR REPLACE", "artifact", artifact_columns, ar, error);
 }
 
-int db_artifact_get(struct db *db, struct arena *a, struct db_artifact *ret, const char *campaign,
-                    const char *name, struct err *e)
+int db_artifact_get(struct db *db, struct arena *arena, struct db_artifact *ret,
+                    const char *campaign, const char *name, struct err *error)
 {
     AUTO_FREE char *what = mem_printf("artifact %.60s of campaign %.40s", name, campaign);
 
-    return db_select_one(db, a, ret, "artifact", artifact_columns, what, e,
+    return db_select_one(db, arena, ret, "artifact", artifact_columns, what, error,
                          "campaign = ? AND name = ?", "ss", campaign, name);
 }
 
-int db_artifact_list(struct db *db, struct arena *a, struct db_artifact **ret, int *ret_count,
-                     const char *prefix, int64_t limit, struct err *e)
+int db_artifact_list(struct db *db, struct arena *arena, struct db_artifact **ret, int *ret_count,
+                     const char *prefix, int64_t limit, struct err *error)
 {
     AUTO_STR sql = {0};
-    struct db_rows rows = {.a = a, .size = sizeof(struct db_artifact)};
+    struct db_rows rows = {.a = arena, .size = sizeof(struct db_artifact)};
     sqlite3_stmt *st;
     int r;
 
@@ -45,9 +45,9 @@ int db_artifact_list(struct db *db, struct arena *a, struct db_artifact **ret, i
     str_add(&sql, " FROM artifact WHERE substr(name, 1, length(?1)) = ?1"
                   " AND campaign NOT IN (SELECT id FROM campaign WHERE state = 'deleted')"
                   " ORDER BY created DESC LIMIT ?2");
-    r = db_query(db, &st, e, sql.text, "si", prefix, limit);
-    while (r >= 0 && (r = db_next(db, st, e)) == 1)
-        db_read_row(st, artifact_columns, db_rows_add(&rows), a);
+    r = db_query(db, &st, error, sql.text, "si", prefix, limit);
+    while (r >= 0 && (r = db_next(db, st, error)) == 1)
+        db_read_row(st, artifact_columns, db_rows_add(&rows), arena);
     if (r < 0)
         return r;
     *ret = (struct db_artifact *)(void *)rows.rows;
@@ -62,12 +62,12 @@ static const struct db_column answer_columns[] = {
     COLUMN(db_answer, created, DB_INT), {0},
 };
 
-int db_answer_put(struct db *w, const struct db_answer *an, struct err *e)
+int db_answer_put(struct db *writer, const struct db_answer *an, struct err *error)
 {
-    int r = db_insert(w, "INSERT OR IGNORE", "answer", answer_columns, an, e);
+    int r = db_insert(writer, "INSERT OR IGNORE", "answer", answer_columns, an, error);
 
     if (r >= 0)
-        r = db_do(w, e,
+        r = db_do(writer, error,
                   "DELETE FROM answer WHERE key IN (SELECT key FROM (SELECT key,"
                   " row_number() OVER newest AS n, sum(length(body)) OVER newest AS bytes"
                   " FROM answer WHERE key >= substr(?1, 1, 16) AND key < substr(?1, 1, 16) || 'x'"
@@ -77,16 +77,16 @@ int db_answer_put(struct db *w, const struct db_answer *an, struct err *e)
     return r < 0 ? r : 0;
 }
 
-int db_answer_get(struct db *db, struct arena *a, struct db_answer *ret, const char *key,
-                  struct err *e)
+int db_answer_get(struct db *db, struct arena *arena, struct db_answer *ret, const char *key,
+                  struct err *error)
 {
-    return db_select_one(db, a, ret, "answer", answer_columns, "answer of that key", e, "key = ?",
-                         "s", key);
+    return db_select_one(db, arena, ret, "answer", answer_columns, "answer of that key", error,
+                         "key = ?", "s", key);
 }
 
-int db_answer_trim(struct db *w, int64_t before, struct err *e)
+int db_answer_trim(struct db *writer, int64_t before, struct err *error)
 {
-    int r = db_do(w, e, "DELETE FROM answer WHERE created < ?", "i", before);
+    int r = db_do(writer, error, "DELETE FROM answer WHERE created < ?", "i", before);
 
     return r < 0 ? r : 0;
 }
@@ -98,25 +98,25 @@ static const struct db_column token_columns[] = {
     COLUMN(db_token, used, DB_INT),    {0},
 };
 
-int db_token_put(struct db *w, const struct db_token *t, struct err *e)
+int db_token_put(struct db *writer, const struct db_token *token, struct err *error)
 {
-    return db_insert(w, "INSERT OR REPLACE", "token", token_columns, t, e);
+    return db_insert(writer, "INSERT OR REPLACE", "token", token_columns, token, error);
 }
 
-int db_token_list(struct db *db, struct arena *a, struct db_token **ret, int *ret_count,
-                  struct err *e)
+int db_token_list(struct db *db, struct arena *arena, struct db_token **ret, int *ret_count,
+                  struct err *error)
 {
     AUTO_STR sql = {0};
-    struct db_rows rows = {.a = a, .size = sizeof(struct db_token)};
+    struct db_rows rows = {.a = arena, .size = sizeof(struct db_token)};
     sqlite3_stmt *st;
     int r;
 
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, token_columns);
     str_add(&sql, " FROM token ORDER BY created, id");
-    r = db_query(db, &st, e, sql.text, "");
-    while (r >= 0 && (r = db_next(db, st, e)) == 1)
-        db_read_row(st, token_columns, db_rows_add(&rows), a);
+    r = db_query(db, &st, error, sql.text, "");
+    while (r >= 0 && (r = db_next(db, st, error)) == 1)
+        db_read_row(st, token_columns, db_rows_add(&rows), arena);
     if (r < 0)
         return r;
     *ret = (struct db_token *)(void *)rows.rows;
@@ -124,20 +124,21 @@ int db_token_list(struct db *db, struct arena *a, struct db_token **ret, int *re
     return 0;
 }
 
-int db_token_delete(struct db *w, const char *id, struct err *e)
+int db_token_delete(struct db *writer, const char *id, struct err *error)
 {
-    int r = db_do(w, e, "DELETE FROM token WHERE id = ?", "s", id);
+    int r = db_do(writer, error, "DELETE FROM token WHERE id = ?", "s", id);
 
     if (r < 0)
         return r;
-    return r == 0 ? err_set(e, -ENOENT, "no token %.60s", id) : 0;
+    return r == 0 ? err_set(error, -ENOENT, "no token %.60s", id) : 0;
 }
 
-int db_audit_add(struct db *w, int64_t t, const char *who, const char *what, const char *resource,
-                 const char *result, struct err *e)
+int db_audit_add(struct db *writer, int64_t time_ms, const char *who, const char *what,
+                 const char *resource, const char *result, struct err *error)
 {
-    int r = db_do(w, e, "INSERT INTO audit (t, who, what, resource, result) VALUES (?, ?, ?, ?, ?)",
-                  "issss", t, who, what, resource, result);
+    int r = db_do(writer, error,
+                  "INSERT INTO audit (t, who, what, resource, result) VALUES (?, ?, ?, ?, ?)",
+                  "issss", time_ms, who, what, resource, result);
 
     return r < 0 ? r : 0;
 }

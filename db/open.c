@@ -6,18 +6,18 @@
 /* An empty or a damaged file must be told apart before SQLite makes anything of it; quick_check
  * reads every page but does not compare indexes with tables, which takes milliseconds for 10^5
  * trials. */
-static int check(struct db *db, const char *pragma, struct err *e)
+static int check(struct db *db, const char *pragma, struct err *error)
 {
     sqlite3_stmt *st;
-    int r = db_query(db, &st, e, pragma, "");
+    int r = db_query(db, &st, error, pragma, "");
 
     if (r < 0)
         return r;
-    r = db_next(db, st, e);
+    r = db_next(db, st, error);
     if (r < 0)
         return r;
     if (r == 1 && strcmp((const char *)sqlite3_column_text(st, 0), "ok") != 0)
-        r = err_set(e, -EUCLEAN,
+        r = err_set(error, -EUCLEAN,
                     "%s is damaged: %s; restore a backup (partuned backup) or move the file away",
                     db->path, (const char *)sqlite3_column_text(st, 0));
     else
@@ -26,12 +26,12 @@ static int check(struct db *db, const char *pragma, struct err *e)
     return r;
 }
 
-int db_check(struct db *db, struct err *e)
+int db_check(struct db *db, struct err *error)
 {
-    return check(db, "PRAGMA integrity_check(1)", e);
+    return check(db, "PRAGMA integrity_check(1)", error);
 }
 
-static int setup(struct db *db, int mode, struct err *e)
+static int setup(struct db *db, int mode, struct err *error)
 {
     const char *sql = mode == DB_WRITE ? "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
                                          "PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 0;"
@@ -40,22 +40,22 @@ static int setup(struct db *db, int mode, struct err *e)
 
     sqlite3_busy_timeout(db->h, 5000);
     if (sqlite3_exec(db->h, sql, NULL, NULL, NULL) != SQLITE_OK)
-        return db_fail(db, e, "open the database");
+        return db_fail(db, error, "open the database");
     return 0;
 }
 
-static int finish_open(struct db *db, int mode, struct err *e)
+static int finish_open(struct db *db, int mode, struct err *error)
 {
-    int r = setup(db, mode, e);
+    int r = setup(db, mode, error);
 
     if (r == 0 && mode == DB_WRITE)
-        r = check(db, "PRAGMA quick_check(1)", e);
+        r = check(db, "PRAGMA quick_check(1)", error);
     if (r == 0 && mode == DB_WRITE)
-        r = db_migrate(db, e);
+        r = db_migrate(db, error);
     return r;
 }
 
-static int refuse_network(const char *path, struct err *e)
+static int refuse_network(const char *path, struct err *error)
 {
     AUTO_FREE char *folder = mem_strdup(path);
     char *slash = strrchr(folder, '/');
@@ -67,17 +67,17 @@ static int refuse_network(const char *path, struct err *e)
     if (!fs)
         return 0;
     return err_set(
-        e, -EOPNOTSUPP,
+        error, -EOPNOTSUPP,
         "%s is on %s, where SQLite's WAL can lose data; choose a local folder with --data", path,
         fs);
 }
 
-int db_open(struct db **ret, const char *path, int mode, struct err *e)
+int db_open(struct db **ret, const char *path, int mode, struct err *error)
 {
     AUTO_DB *db = mem_alloc(sizeof(*db));
     int flags =
         mode == DB_WRITE ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READWRITE;
-    int r = refuse_network(path, e);
+    int r = refuse_network(path, error);
 
     db->path = mem_strdup(path);
     db->writable = mode == DB_WRITE;
@@ -86,11 +86,11 @@ int db_open(struct db **ret, const char *path, int mode, struct err *e)
     /* Each connection belongs to one thread, so no mutex inside. */
     if (sqlite3_open_v2(path, &db->h, flags | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
         if (!db->h)
-            return err_set(e, -ENOMEM, "%s: out of memory", path);
-        return db_fail(db, e, "open the database");
+            return err_set(error, -ENOMEM, "%s: out of memory", path);
+        return db_fail(db, error, "open the database");
     }
     sqlite3_extended_result_codes(db->h, 1);
-    r = finish_open(db, mode, e);
+    r = finish_open(db, mode, error);
     if (r < 0)
         return r;
     *ret = TAKE(db);
@@ -117,35 +117,36 @@ const char *db_path(const struct db *db)
     return db->path;
 }
 
-int db_backup(struct db *db, const char *file, struct err *e)
+int db_backup(struct db *db, const char *file, struct err *error)
 {
     if (file_exists(file))
-        return err_set(e, -EEXIST, "%s exists already", file);
+        return err_set(error, -EEXIST, "%s exists already", file);
     /* VACUUM INTO reads one snapshot, whatever the writer does meanwhile; query_only forbids it, so
      * lift that. */
     sqlite3_exec(db->h, "PRAGMA query_only = OFF", NULL, NULL, NULL);
-    int r = db_do(db, e, "VACUUM INTO ?", "s", file);
+    int r = db_do(db, error, "VACUUM INTO ?", "s", file);
     if (!db->writable)
         sqlite3_exec(db->h, "PRAGMA query_only = ON", NULL, NULL, NULL);
     if (r < 0) {
         unlink(file);
-        return err_wrap(e, "back up to %s", file);
+        return err_wrap(error, "back up to %s", file);
     }
     return 0;
 }
 
-int db_begin(struct db *db, struct err *e)
+int db_begin(struct db *db, struct err *error)
 {
     db_rollback(db); /* what is left of a transaction whose own rollback failed */
     return sqlite3_exec(db->h, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK
                ? 0
-               : db_fail(db, e, "begin");
+               : db_fail(db, error, "begin");
 }
 
-int db_commit(struct db *db, struct err *e)
+int db_commit(struct db *db, struct err *error)
 {
-    return sqlite3_exec(db->h, "COMMIT", NULL, NULL, NULL) == SQLITE_OK ? 0
-                                                                        : db_fail(db, e, "commit");
+    return sqlite3_exec(db->h, "COMMIT", NULL, NULL, NULL) == SQLITE_OK
+               ? 0
+               : db_fail(db, error, "commit");
 }
 
 void db_rollback(struct db *db)
@@ -154,24 +155,25 @@ void db_rollback(struct db *db)
         sqlite3_exec(db->h, "ROLLBACK", NULL, NULL, NULL);
 }
 
-int db_meta_get(struct db *db, struct arena *a, const char **ret, const char *key, struct err *e)
+int db_meta_get(struct db *db, struct arena *arena, const char **ret, const char *key,
+                struct err *error)
 {
     sqlite3_stmt *st;
-    int r = db_query(db, &st, e, "SELECT value FROM meta WHERE key = ?", "s", key);
+    int r = db_query(db, &st, error, "SELECT value FROM meta WHERE key = ?", "s", key);
 
     if (r < 0)
         return r;
-    r = db_next(db, st, e);
+    r = db_next(db, st, error);
     if (r < 0)
         return r;
-    *ret = r == 1 ? arena_strdup(a, (const char *)sqlite3_column_text(st, 0)) : NULL;
+    *ret = r == 1 ? arena_strdup(arena, (const char *)sqlite3_column_text(st, 0)) : NULL;
     sqlite3_reset(st);
     return 0;
 }
 
-int db_meta_set(struct db *db, const char *key, const char *value, struct err *e)
+int db_meta_set(struct db *db, const char *key, const char *value, struct err *error)
 {
-    int r = db_do(db, e,
+    int r = db_do(db, error,
                   "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
                   "ss", key, value);
 

@@ -12,34 +12,34 @@
 #include <errno.h>
 #include <math.h>
 
-static const struct db_column *column(const struct db_column *c, const char *name)
+static const struct db_column *column(const struct db_column *column, const char *name)
 {
-    while (strcmp(c->name, name) != 0)
-        c++;
-    return c;
+    while (strcmp(column->name, name) != 0)
+        column++;
+    return column;
 }
 
-static void add_value(struct str *s, const struct db_column *c, const void *row)
+static void add_value(struct str *out, const struct db_column *column, const void *row)
 {
-    const char *field = (const char *)row + c->offset;
-    const char *text = c->type == DB_TEXT ? *(const char *const *)field : NULL;
-    int64_t i = c->type == DB_INT ? *(const int64_t *)field : DB_NULL;
-    double r = c->type == DB_REAL ? *(const double *)field : (double)NAN;
+    const char *field = (const char *)row + column->offset;
+    const char *text = column->type == DB_TEXT ? *(const char *const *)field : NULL;
+    int64_t i = column->type == DB_INT ? *(const int64_t *)field : DB_NULL;
+    double r = column->type == DB_REAL ? *(const double *)field : (double)NAN;
 
     if (text)
-        str_addf(s, "t%s", text);
+        str_addf(out, "t%s", text);
     else if (i != DB_NULL)
-        str_addf(s, "i%lld", (long long)i);
+        str_addf(out, "i%lld", (long long)i);
     else if (!isnan(r))
-        str_addf(s, "r%a", r);
+        str_addf(out, "r%a", r);
     else
-        str_add(s, "n");
+        str_add(out, "n");
 }
 
-const char *db_position(struct arena *a, const struct db_column *c, const char *by, const char *key,
-                        const void *row)
+const char *db_position(struct arena *arena, const struct db_column *columns, const char *by,
+                        const char *key, const void *row)
 {
-    const struct db_column *k = column(c, key);
+    const struct db_column *k = column(columns, key);
     const char *field = (const char *)row + k->offset;
     AUTO_STR s = {0};
 
@@ -47,8 +47,8 @@ const char *db_position(struct arena *a, const struct db_column *c, const char *
         str_addf(&s, "%s ", *(const char *const *)field);
     else
         str_addf(&s, "%lld ", (long long)*(const int64_t *)field);
-    add_value(&s, column(c, by), row);
-    return arena_strdup(a, s.text);
+    add_value(&s, column(columns, by), row);
+    return arena_strdup(arena, s.text);
 }
 
 void db_add_position(struct str *sql, const char *after, const char *by, const char *key,
@@ -94,7 +94,7 @@ static int bind_value(sqlite3_stmt *st, const char *value)
     return 0;
 }
 
-int db_bind_position(sqlite3_stmt *st, const char *after, enum db_type key, struct err *e)
+int db_bind_position(sqlite3_stmt *st, const char *after, enum db_type key, struct err *error)
 {
     const char *value = after ? strchr(after, ' ') : NULL;
     AUTO_FREE char *text = value ? mem_printf("%.*s", (int)(value - after), after) : NULL;
@@ -104,7 +104,7 @@ int db_bind_position(sqlite3_stmt *st, const char *after, enum db_type key, stru
         return 0;
     if (!value || bind_value(st, value + 1) < 0 ||
         (key == DB_INT && str_to_i64(&n, text, INT64_MIN, INT64_MAX) < 0))
-        return err_set(e, -EINVAL, "no position in a list: %.80s", after);
+        return err_set(error, -EINVAL, "no position in a list: %.80s", after);
     if (key == DB_INT)
         sqlite3_bind_int64(st, 9, n);
     else

@@ -13,9 +13,9 @@
 
 enum { PIECE_NS = 3000000 };
 
-int db_campaign_delete(struct db *w, const char *id, struct err *e)
+int db_campaign_delete(struct db *writer, const char *id, struct err *error)
 {
-    int r = db_do(w, e,
+    int r = db_do(writer, error,
                   "UPDATE campaign SET state = 'deleted', active_since = NULL, rev = rev + 1"
                   " WHERE id = ? AND state NOT IN ('running', 'verifying', 'deleted')",
                   "s", id);
@@ -23,20 +23,20 @@ int db_campaign_delete(struct db *w, const char *id, struct err *e)
 
     if (r != 0)
         return r < 0 ? r : 0;
-    r = db_campaign_rev(w, id, &rev, e);
-    return r < 0 ? r : err_set(e, -EBUSY, "campaign %s is at work: cancel it first", id);
+    r = db_campaign_rev(writer, id, &rev, error);
+    return r < 0 ? r : err_set(error, -EBUSY, "campaign %s is at work: cancel it first", id);
 }
 
-int db_removal_list(struct db *db, struct arena *a, const char ***ret, int *ret_count,
-                    struct err *e)
+int db_removal_list(struct db *db, struct arena *arena, const char ***ret, int *ret_count,
+                    struct err *error)
 {
-    struct db_rows rows = {.a = a, .size = sizeof(const char *)};
+    struct db_rows rows = {.a = arena, .size = sizeof(const char *)};
     sqlite3_stmt *st;
-    int r = db_query(db, &st, e, "SELECT id FROM campaign WHERE state = 'deleted'", "");
+    int r = db_query(db, &st, error, "SELECT id FROM campaign WHERE state = 'deleted'", "");
 
-    while (r >= 0 && (r = db_next(db, st, e)) == 1)
+    while (r >= 0 && (r = db_next(db, st, error)) == 1)
         *(const char **)db_rows_add(&rows) =
-            arena_strdup(a, (const char *)sqlite3_column_text(st, 0));
+            arena_strdup(arena, (const char *)sqlite3_column_text(st, 0));
     if (r < 0)
         return r;
     *ret = (const char **)(void *)rows.rows;
@@ -46,7 +46,7 @@ int db_removal_list(struct db *db, struct arena *a, const char ***ret, int *ret_
 
 /* Some rows of a marked campaign, those first on which no others depend; how many, 0: none is left
  * of any. */
-static int remove_some(struct db *w, struct err *e)
+static int remove_some(struct db *writer, struct err *error)
 {
     static const char *const sql[] = {
         "DELETE FROM event WHERE id IN (SELECT e.id FROM campaign AS c JOIN event AS e"
@@ -62,16 +62,16 @@ static int remove_some(struct db *w, struct err *e)
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(sql); i++)
-        r = db_do(w, e, sql[i], "");
+        r = db_do(writer, error, sql[i], "");
     return r;
 }
 
-int db_removal_piece(struct db *w, struct err *e)
+int db_removal_piece(struct db *writer, struct err *error)
 {
     uint64_t until = (uint64_t)clock_mono_ns() + PIECE_NS;
     int r, found = 0;
 
-    while ((r = remove_some(w, e)) > 0) {
+    while ((r = remove_some(writer, error)) > 0) {
         found = 1;
         if ((uint64_t)clock_mono_ns() >= until)
             break;

@@ -191,45 +191,45 @@ int db_version(struct db *db)
     return db_number(db, &v, 0, NULL, "PRAGMA user_version", "") < 0 ? -1 : (int)v;
 }
 
-static int exec(struct db *db, const char *sql, struct err *e)
+static int exec(struct db *db, const char *sql, struct err *error)
 {
     return sqlite3_exec(db->h, sql, NULL, NULL, NULL) == SQLITE_OK
                ? 0
-               : db_fail(db, e, "change the schema");
+               : db_fail(db, error, "change the schema");
 }
 
-static int migrate_one(struct db *db, int to, struct err *e)
+static int migrate_one(struct db *db, int to, struct err *error)
 {
     AUTO_FREE char *version = mem_printf("PRAGMA user_version = %d", to);
-    int r = db_begin(db, e);
+    int r = db_begin(db, error);
 
     if (r < 0)
         return r;
-    r = exec(db, migrations[to - 1], e);
+    r = exec(db, migrations[to - 1], error);
     if (r == 0)
-        r = exec(db, version, e);
+        r = exec(db, version, error);
     if (r == 0)
-        r = db_commit(db, e);
+        r = db_commit(db, error);
     if (r < 0)
         db_rollback(db);
     return r;
 }
 
-int db_migrate(struct db *db, struct err *e)
+int db_migrate(struct db *db, struct err *error)
 {
     int have = db_version(db);
 
     if (have < 0)
-        return db_fail(db, e, "read the schema's version");
+        return db_fail(db, error, "read the schema's version");
     if (have > db_latest_version())
-        return err_set(e, -EPROTO,
+        return err_set(error, -EPROTO,
                        "%s has schema %d, written by a newer partune; this one knows up to %d",
                        db->path, have, db_latest_version());
     for (int v = have + 1; v <= db_latest_version(); v++) {
-        int r = migrate_one(db, v, e);
+        int r = migrate_one(db, v, error);
 
         if (r < 0)
-            return err_wrap(e, "migrate to schema %d", v);
+            return err_wrap(error, "migrate to schema %d", v);
     }
     return 0;
 }

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <math.h>
 
-int db_fail(struct db *db, struct err *e, const char *text)
+int db_fail(struct db *db, struct err *error, const char *text)
 {
     static const struct {
         int sqlite, code;
@@ -19,10 +19,10 @@ int db_fail(struct db *db, struct err *e, const char *text)
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (table[i].sqlite == primary)
             code = table[i].code;
-    return err_set(e, code, "%s: %s: %s", db->path, text, sqlite3_errmsg(db->h));
+    return err_set(error, code, "%s: %s: %s", db->path, text, sqlite3_errmsg(db->h));
 }
 
-int db_prepare(struct db *db, sqlite3_stmt **ret, const char *sql, struct err *e)
+int db_prepare(struct db *db, sqlite3_stmt **ret, const char *sql, struct err *error)
 {
     sqlite3_stmt *st;
 
@@ -35,27 +35,27 @@ int db_prepare(struct db *db, sqlite3_stmt **ret, const char *sql, struct err *e
             return 0;
         }
     if (sqlite3_prepare_v3(db->h, sql, -1, SQLITE_PREPARE_PERSISTENT, &st, NULL) != SQLITE_OK)
-        return db_fail(db, e, "prepare a statement");
+        return db_fail(db, error, "prepare a statement");
     MEM_GROW(db->cached, db->ncached, db->cap);
     db->cached[db->ncached++] = (struct db_cached){mem_strdup(sql), st};
     *ret = st;
     return 0;
 }
 
-static void bind_int(sqlite3_stmt *st, int at, int64_t v)
+static void bind_int(sqlite3_stmt *st, int at, int64_t value)
 {
-    if (v == DB_NULL)
+    if (value == DB_NULL)
         sqlite3_bind_null(st, at);
     else
-        sqlite3_bind_int64(st, at, v);
+        sqlite3_bind_int64(st, at, value);
 }
 
-static void bind_real(sqlite3_stmt *st, int at, double v)
+static void bind_real(sqlite3_stmt *st, int at, double value)
 {
-    if (isnan(v))
+    if (isnan(value))
         sqlite3_bind_null(st, at);
     else
-        sqlite3_bind_double(st, at, v);
+        sqlite3_bind_double(st, at, value);
 }
 
 static void bind_all(sqlite3_stmt *st, const char *format, va_list ap)
@@ -73,7 +73,7 @@ static void bind_all(sqlite3_stmt *st, const char *format, va_list ap)
         }
 }
 
-int db_next(struct db *db, sqlite3_stmt *st, struct err *e)
+int db_next(struct db *db, sqlite3_stmt *st, struct err *error)
 {
     int rc = sqlite3_step(st);
 
@@ -83,33 +83,33 @@ int db_next(struct db *db, sqlite3_stmt *st, struct err *e)
         sqlite3_reset(st);
         return 0;
     }
-    rc = db_fail(db, e, "read or write rows");
+    rc = db_fail(db, error, "read or write rows");
     sqlite3_reset(st);
     return rc;
 }
 
-int db_do(struct db *db, struct err *e, const char *sql, const char *format, ...)
+int db_do(struct db *db, struct err *error, const char *sql, const char *format, ...)
 {
     sqlite3_stmt *st;
     va_list ap;
-    int r = db_prepare(db, &st, sql, e);
+    int r = db_prepare(db, &st, sql, error);
 
     if (r < 0)
         return r;
     va_start(ap, format);
     bind_all(st, format, ap);
     va_end(ap);
-    r = db_next(db, st, e);
+    r = db_next(db, st, error);
     if (r == 1)
         sqlite3_reset(st);
     return r < 0 ? r : sqlite3_changes(db->h);
 }
 
-int db_query(struct db *db, sqlite3_stmt **ret, struct err *e, const char *sql, const char *format,
-             ...)
+int db_query(struct db *db, sqlite3_stmt **ret, struct err *error, const char *sql,
+             const char *format, ...)
 {
     va_list ap;
-    int r = db_prepare(db, ret, sql, e);
+    int r = db_prepare(db, ret, sql, error);
 
     if (r < 0)
         return r;
@@ -119,19 +119,19 @@ int db_query(struct db *db, sqlite3_stmt **ret, struct err *e, const char *sql, 
     return 0;
 }
 
-int db_number(struct db *db, int64_t *ret, int64_t fallback, struct err *e, const char *sql,
+int db_number(struct db *db, int64_t *ret, int64_t fallback, struct err *error, const char *sql,
               const char *format, ...)
 {
     sqlite3_stmt *st;
     va_list ap;
-    int r = db_prepare(db, &st, sql, e);
+    int r = db_prepare(db, &st, sql, error);
 
     if (r < 0)
         return r;
     va_start(ap, format);
     bind_all(st, format, ap);
     va_end(ap);
-    r = db_next(db, st, e);
+    r = db_next(db, st, error);
     if (r < 0)
         return r;
     *ret = fallback;
@@ -143,16 +143,16 @@ int db_number(struct db *db, int64_t *ret, int64_t fallback, struct err *e, cons
 
 /* ---- rows as structs ---- */
 
-void db_read_row(sqlite3_stmt *st, const struct db_column *c, void *row, struct arena *a)
+void db_read_row(sqlite3_stmt *st, const struct db_column *column, void *row, struct arena *arena)
 {
-    for (int i = 0; c[i].name; i++) {
-        char *field = (char *)row + c[i].offset;
+    for (int i = 0; column[i].name; i++) {
+        char *field = (char *)row + column[i].offset;
         bool null = sqlite3_column_type(st, i) == SQLITE_NULL;
 
-        switch (c[i].type) {
+        switch (column[i].type) {
         case DB_TEXT:
             *(const char **)field =
-                null ? NULL : arena_strdup(a, (const char *)sqlite3_column_text(st, i));
+                null ? NULL : arena_strdup(arena, (const char *)sqlite3_column_text(st, i));
             break;
         case DB_INT:
             *(int64_t *)field = null ? DB_NULL : sqlite3_column_int64(st, i);
@@ -164,44 +164,44 @@ void db_read_row(sqlite3_stmt *st, const struct db_column *c, void *row, struct 
     }
 }
 
-void db_add_columns(struct str *s, const struct db_column *c)
+void db_add_columns(struct str *out, const struct db_column *column)
 {
-    for (int i = 0; c[i].name; i++)
-        str_addf(s, "%s%s", i ? ", " : "", c[i].name);
+    for (int i = 0; column[i].name; i++)
+        str_addf(out, "%s%s", i ? ", " : "", column[i].name);
 }
 
-int db_insert(struct db *db, const char *verb, const char *table, const struct db_column *c,
-              const void *row, struct err *e)
+int db_insert(struct db *db, const char *verb, const char *table, const struct db_column *column,
+              const void *row, struct err *error)
 {
     AUTO_STR sql = {0};
     sqlite3_stmt *st;
     int r;
 
     str_addf(&sql, "%s INTO %s (", verb, table);
-    db_add_columns(&sql, c);
+    db_add_columns(&sql, column);
     str_add(&sql, ") VALUES (");
-    for (int i = 0; c[i].name; i++)
+    for (int i = 0; column[i].name; i++)
         str_add(&sql, i ? ", ?" : "?");
     str_add(&sql, ")");
-    r = db_prepare(db, &st, sql.text, e);
+    r = db_prepare(db, &st, sql.text, error);
     if (r < 0)
         return r;
-    for (int i = 0; c[i].name; i++) {
-        const char *field = (const char *)row + c[i].offset;
+    for (int i = 0; column[i].name; i++) {
+        const char *field = (const char *)row + column[i].offset;
 
-        if (c[i].type == DB_TEXT)
+        if (column[i].type == DB_TEXT)
             sqlite3_bind_text(st, i + 1, *(const char *const *)field, -1, SQLITE_TRANSIENT);
-        else if (c[i].type == DB_INT)
+        else if (column[i].type == DB_INT)
             bind_int(st, i + 1, *(const int64_t *)field);
         else
             bind_real(st, i + 1, *(const double *)field);
     }
-    return db_next(db, st, e);
+    return db_next(db, st, error);
 }
 
-int db_select_one(struct db *db, struct arena *a, void *row, const char *table,
-                  const struct db_column *c, const char *what, struct err *e, const char *tail,
-                  const char *format, ...)
+int db_select_one(struct db *db, struct arena *arena, void *row, const char *table,
+                  const struct db_column *column, const char *what, struct err *error,
+                  const char *tail, const char *format, ...)
 {
     AUTO_STR sql = {0};
     sqlite3_stmt *st;
@@ -209,34 +209,34 @@ int db_select_one(struct db *db, struct arena *a, void *row, const char *table,
     int r;
 
     str_add(&sql, "SELECT ");
-    db_add_columns(&sql, c);
+    db_add_columns(&sql, column);
     str_addf(&sql, " FROM %s WHERE %s", table, tail);
-    r = db_prepare(db, &st, sql.text, e);
+    r = db_prepare(db, &st, sql.text, error);
     if (r < 0)
         return r;
     va_start(ap, format);
     bind_all(st, format, ap);
     va_end(ap);
-    r = db_next(db, st, e);
+    r = db_next(db, st, error);
     if (r < 0)
         return r;
     if (r == 0)
-        return err_set(e, -ENOENT, "no %s", what);
-    db_read_row(st, c, row, a);
+        return err_set(error, -ENOENT, "no %s", what);
+    db_read_row(st, column, row, arena);
     sqlite3_reset(st);
     return 0;
 }
 
-void *db_rows_add(struct db_rows *r)
+void *db_rows_add(struct db_rows *list)
 {
-    if (r->count == r->cap) {
-        int cap = r->cap ? 2 * r->cap : 16;
-        char *rows = arena_alloc(r->a, (size_t)cap * r->size);
+    if (list->count == list->cap) {
+        int cap = list->cap ? 2 * list->cap : 16;
+        char *rows = arena_alloc(list->a, (size_t)cap * list->size);
 
-        if (r->count)
-            memcpy(rows, r->rows, (size_t)r->count * r->size);
-        r->rows = rows;
-        r->cap = cap;
+        if (list->count)
+            memcpy(rows, list->rows, (size_t)list->count * list->size);
+        list->rows = rows;
+        list->cap = cap;
     }
-    return r->rows + (size_t)r->count++ * r->size;
+    return list->rows + (size_t)list->count++ * list->size;
 }

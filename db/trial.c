@@ -74,9 +74,10 @@ bool db_trial_final(const char *state)
     return false;
 }
 
-int db_trial_next(struct db *db, const char *campaign, int64_t *ret_n, struct err *e)
+int db_trial_next(struct db *db, const char *campaign, int64_t *ret_n, struct err *error)
 {
-    return db_number(db, ret_n, 1, e, "SELECT next_n FROM campaign WHERE id = ?", "s", campaign);
+    return db_number(db, ret_n, 1, error, "SELECT next_n FROM campaign WHERE id = ?", "s",
+                     campaign);
 }
 
 void db_trial_blank(struct db_trial *ret)
@@ -104,103 +105,106 @@ void db_trial_blank(struct db_trial *ret)
     };
 }
 
-int db_trial_add(struct db *w, struct db_trial *t, int64_t *ret_n, struct err *e)
+int db_trial_add(struct db *writer, struct db_trial *trial, int64_t *ret_n, struct err *error)
 {
     int64_t n;
     int r =
-        db_number(w, &n, -1, e,
+        db_number(writer, &n, -1, error,
                   "SELECT next_n FROM campaign WHERE id = ? AND state IN ('running', 'verifying')",
-                  "s", t->campaign);
+                  "s", trial->campaign);
 
     if (r < 0)
         return r;
     if (n < 0)
-        return err_set(e, -ESTALE, "campaign %s takes no trials now", t->campaign);
-    t->n = n;
-    t->state = "queued";
-    t->attempts = 0;
-    r = db_insert(w, "INSERT", "trial", columns, t, e);
+        return err_set(error, -ESTALE, "campaign %s takes no trials now", trial->campaign);
+    trial->n = n;
+    trial->state = "queued";
+    trial->attempts = 0;
+    r = db_insert(writer, "INSERT", "trial", columns, trial, error);
     if (r == 0)
         *ret_n = n;
     return r;
 }
 
-int db_trial_get(struct db *db, struct arena *a, struct db_trial *ret, const char *campaign,
-                 int64_t n, struct err *e)
+int db_trial_get(struct db *db, struct arena *arena, struct db_trial *ret, const char *campaign,
+                 int64_t trial, struct err *error)
 {
-    AUTO_FREE char *what = mem_printf("trial %lld of campaign %.40s", (long long)n, campaign);
+    AUTO_FREE char *what = mem_printf("trial %lld of campaign %.40s", (long long)trial, campaign);
 
-    return db_select_one(db, a, ret, "trial", columns, what, e,
+    return db_select_one(db, arena, ret, "trial", columns, what, error,
                          "campaign = ?1 AND n = ?2 AND EXISTS (SELECT 1 FROM campaign"
                          " WHERE id = ?1 AND state <> 'deleted')",
-                         "si", campaign, n);
+                         "si", campaign, trial);
 }
 
-static const char *order(const struct db_filter *f)
+static const char *order(const struct db_filter *filter)
 {
     static const char *const keys[] = {"n", "tokens_per_s", "state", "memory", "kind", "seconds"};
 
     /* What is the same in all rows orders nothing. */
-    if ((f->state && str_eq(f->sort, "state")) || (f->kind && str_eq(f->sort, "kind")))
+    if ((filter->state && str_eq(filter->sort, "state")) ||
+        (filter->kind && str_eq(filter->sort, "kind")))
         return "n";
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        if (str_eq(f->sort, keys[i]))
+        if (str_eq(filter->sort, keys[i]))
             return keys[i];
     return "n";
 }
 
 /* In order of n the primary key would do as well, but reads every trial to find the few in a rare
  * state; these indexes hold the filter first and n next. */
-static const char *index_for(const struct db_filter *f, const char *by)
+static const char *index_for(const struct db_filter *filter, const char *by)
 {
     if (strcmp(by, "n") != 0)
         return "";
-    return f->state ? "INDEXED BY trial_state" : f->kind ? "INDEXED BY trial_kind" : "";
+    return filter->state ? "INDEXED BY trial_state" : filter->kind ? "INDEXED BY trial_kind" : "";
 }
 
-const char *db_trial_position(struct arena *a, const struct db_filter *f, const struct db_trial *t)
+const char *db_trial_position(struct arena *arena, const struct db_filter *filter,
+                              const struct db_trial *trial)
 {
-    return db_position(a, columns, order(f), "n", t);
+    return db_position(arena, columns, order(filter), "n", trial);
 }
 
 static int count_matching(struct db *db, int64_t *ret, const char *campaign,
-                          const struct db_filter *f, struct err *e)
+                          const struct db_filter *filter, struct err *error)
 {
-    return db_number(db, ret, 0, e,
+    return db_number(db, ret, 0, error,
                      "SELECT sum(n) FROM trial_tally WHERE campaign = ?1"
                      " AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR kind = ?3)",
-                     "sss", campaign, f->state, f->kind);
+                     "sss", campaign, filter->state, filter->kind);
 }
 
-int db_trial_list(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
-                  int64_t *ret_total, const char *campaign, const struct db_filter *f,
-                  struct err *e)
+int db_trial_list(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
+                  int64_t *ret_total, const char *campaign, const struct db_filter *filter,
+                  struct err *error)
 {
     AUTO_STR sql = {0};
-    struct db_rows rows = {.a = a, .size = sizeof(struct db_trial)};
-    const char *by = order(f), *way = f->descending ? "DESC" : "ASC";
+    struct db_rows rows = {.a = arena, .size = sizeof(struct db_trial)};
+    const char *by = order(filter), *way = filter->descending ? "DESC" : "ASC";
     sqlite3_stmt *st;
-    int r = count_matching(db, ret_total, campaign, f, e);
+    int r = count_matching(db, ret_total, campaign, filter, error);
 
     if (r < 0)
         return r;
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, columns);
-    str_addf(&sql, " FROM trial %s WHERE campaign = ?1", index_for(f, by));
-    str_add(&sql, f->state ? " AND state = ?2" : " AND ?2 IS NULL");
-    str_add(&sql, f->kind ? " AND kind = ?3" : " AND ?3 IS NULL");
-    db_add_position(&sql, f->after, by, "n", f->descending);
+    str_addf(&sql, " FROM trial %s WHERE campaign = ?1", index_for(filter, by));
+    str_add(&sql, filter->state ? " AND state = ?2" : " AND ?2 IS NULL");
+    str_add(&sql, filter->kind ? " AND kind = ?3" : " AND ?3 IS NULL");
+    db_add_position(&sql, filter->after, by, "n", filter->descending);
     /* Unknown values last, whatever the direction. The second key runs the same way as the first,
      * so that one scan of an index gives the page. */
     str_addf(&sql, " ORDER BY %s %s NULLS LAST", by, way);
     if (strcmp(by, "n") != 0)
         str_addf(&sql, ", n %s", way);
     str_add(&sql, " LIMIT ?4 OFFSET ?5");
-    r = db_query(db, &st, e, sql.text, "sssii", campaign, f->state, f->kind, f->limit, f->offset);
+    r = db_query(db, &st, error, sql.text, "sssii", campaign, filter->state, filter->kind,
+                 filter->limit, filter->offset);
     if (r == 0)
-        r = db_bind_position(st, f->after, DB_INT, e);
-    while (r >= 0 && (r = db_next(db, st, e)) == 1)
-        db_read_row(st, columns, db_rows_add(&rows), a);
+        r = db_bind_position(st, filter->after, DB_INT, error);
+    while (r >= 0 && (r = db_next(db, st, error)) == 1)
+        db_read_row(st, columns, db_rows_add(&rows), arena);
     if (r < 0)
         return r;
     *ret = (struct db_trial *)(void *)rows.rows;
@@ -208,48 +212,50 @@ int db_trial_list(struct db *db, struct arena *a, struct db_trial **ret, int *re
     return 0;
 }
 
-static int guarded(int changed, const char *campaign, int64_t n, const char *to, struct err *e)
+static int guarded(int changed, const char *campaign, int64_t trial, const char *to,
+                   struct err *error)
 {
     if (changed < 0)
         return changed;
     if (changed == 0)
-        return err_set(e, -ESTALE, "trial %lld of campaign %s cannot become %s now", (long long)n,
-                       campaign, to);
+        return err_set(error, -ESTALE, "trial %lld of campaign %s cannot become %s now",
+                       (long long)trial, campaign, to);
     return 0;
 }
 
-int db_trial_start(struct db *w, const char *campaign, int64_t n, int64_t now, struct err *e)
+int db_trial_start(struct db *writer, const char *campaign, int64_t trial, int64_t now,
+                   struct err *error)
 {
-    int r = db_do(w, e,
+    int r = db_do(writer, error,
                   "UPDATE trial SET state = 'starting', attempts = attempts + 1, started = "
                   "coalesce(started, ?3),"
                   " rev = rev + 1 WHERE campaign = ?1 AND n = ?2 AND state = 'queued'",
-                  "sii", campaign, n, now);
+                  "sii", campaign, trial, now);
 
-    return guarded(r, campaign, n, "starting", e);
+    return guarded(r, campaign, trial, "starting", error);
 }
 
-int db_trial_run(struct db *w, const char *campaign, int64_t n, struct err *e)
+int db_trial_run(struct db *writer, const char *campaign, int64_t trial, struct err *error)
 {
-    int r = db_do(w, e,
+    int r = db_do(writer, error,
                   "UPDATE trial SET state = 'running', rev = rev + 1"
                   " WHERE campaign = ? AND n = ? AND state = 'starting'",
-                  "si", campaign, n);
+                  "si", campaign, trial);
 
-    return guarded(r, campaign, n, "running", e);
+    return guarded(r, campaign, trial, "running", error);
 }
 
-int db_trial_requeue(struct db *w, const char *campaign, int64_t n, struct err *e)
+int db_trial_requeue(struct db *writer, const char *campaign, int64_t trial, struct err *error)
 {
-    int r = db_do(w, e,
+    int r = db_do(writer, error,
                   "UPDATE trial SET state = 'queued', rev = rev + 1"
                   " WHERE campaign = ? AND n = ? AND state IN ('starting', 'running')",
-                  "si", campaign, n);
+                  "si", campaign, trial);
 
-    return guarded(r, campaign, n, "queued", e);
+    return guarded(r, campaign, trial, "queued", error);
 }
 
-int db_trial_settle(struct db *w, const struct db_trial *t, struct err *e)
+int db_trial_settle(struct db *writer, const struct db_trial *trial, struct err *error)
 {
     static const char sql[] =
         "UPDATE trial SET state = ?3, tokens_per_s = ?4, tokens_per_s_se = ?5, tokens_per_s_max = "
@@ -262,18 +268,19 @@ int db_trial_settle(struct db *w, const struct db_trial *t, struct err *e)
         " WHERE campaign = ?1 AND n = ?2 AND state IN ('queued', 'starting', 'running')";
     int r;
 
-    if (!db_trial_final(t->state))
-        return err_set(e, -EINVAL, "%s is no final state", t->state);
-    r = db_do(w, e, sql, "sisrrrrrrrrsssrrrsi", t->campaign, t->n, t->state, t->tokens_per_s,
-              t->tokens_per_s_se, t->tokens_per_s_max, t->mfu, t->step_ms, t->step_ms_p10,
-              t->step_ms_p90, t->step_ms_ci95, t->phases, t->memory_planned, t->memory_measured,
-              t->memory, t->loss_first, t->loss_last, t->failure, t->ended);
-    return guarded(r, t->campaign, t->n, t->state, e);
+    if (!db_trial_final(trial->state))
+        return err_set(error, -EINVAL, "%s is no final state", trial->state);
+    r = db_do(writer, error, sql, "sisrrrrrrrrsssrrrsi", trial->campaign, trial->n, trial->state,
+              trial->tokens_per_s, trial->tokens_per_s_se, trial->tokens_per_s_max, trial->mfu,
+              trial->step_ms, trial->step_ms_p10, trial->step_ms_p90, trial->step_ms_ci95,
+              trial->phases, trial->memory_planned, trial->memory_measured, trial->memory,
+              trial->loss_first, trial->loss_last, trial->failure, trial->ended);
+    return guarded(r, trial->campaign, trial->n, trial->state, error);
 }
 
-int db_trial_cancel_queued(struct db *w, const char *campaign, int64_t now, struct err *e)
+int db_trial_cancel_queued(struct db *writer, const char *campaign, int64_t now, struct err *error)
 {
-    int r = db_do(w, e,
+    int r = db_do(writer, error,
                   "UPDATE trial SET state = 'cancelled', ended = ?2, rev = rev + 1"
                   " WHERE campaign = ?1 AND state = 'queued'",
                   "si", campaign, now);
@@ -281,22 +288,23 @@ int db_trial_cancel_queued(struct db *w, const char *campaign, int64_t now, stru
     return r < 0 ? r : 0;
 }
 
-int db_trial_planned(struct db *w, const char *campaign, int64_t n, const char *memory_json,
-                     struct err *e)
+int db_trial_planned(struct db *writer, const char *campaign, int64_t trial,
+                     const char *memory_json, struct err *error)
 {
-    int r = db_do(
-        w, e, "UPDATE trial SET memory_planned = ?3, rev = rev + 1 WHERE campaign = ?1 AND n = ?2",
-        "sis", campaign, n, memory_json);
+    int r =
+        db_do(writer, error,
+              "UPDATE trial SET memory_planned = ?3, rev = rev + 1 WHERE campaign = ?1 AND n = ?2",
+              "sis", campaign, trial, memory_json);
 
-    return guarded(r, campaign, n, "planned", e);
+    return guarded(r, campaign, trial, "planned", error);
 }
 
 /* Rows of trials of a query that follows "SELECT <columns> FROM trial". */
-static int read_trials(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
-                       const char *where, const char *campaign, int64_t n, struct err *e)
+static int read_trials(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
+                       const char *where, const char *campaign, int64_t trial, struct err *error)
 {
     AUTO_STR sql = {0};
-    struct db_rows rows = {.a = a, .size = sizeof(struct db_trial)};
+    struct db_rows rows = {.a = arena, .size = sizeof(struct db_trial)};
     sqlite3_stmt *st;
     int r;
 
@@ -304,9 +312,9 @@ static int read_trials(struct db *db, struct arena *a, struct db_trial **ret, in
     db_add_columns(&sql, columns);
     str_add(&sql, " FROM trial WHERE campaign = ?1 AND ");
     str_add(&sql, where);
-    r = db_query(db, &st, e, sql.text, "si", campaign, n);
-    while (r >= 0 && (r = db_next(db, st, e)) == 1)
-        db_read_row(st, columns, db_rows_add(&rows), a);
+    r = db_query(db, &st, error, sql.text, "si", campaign, trial);
+    while (r >= 0 && (r = db_next(db, st, error)) == 1)
+        db_read_row(st, columns, db_rows_add(&rows), arena);
     if (r < 0)
         return r;
     *ret = (struct db_trial *)(void *)rows.rows;
@@ -314,32 +322,32 @@ static int read_trials(struct db *db, struct arena *a, struct db_trial **ret, in
     return 0;
 }
 
-int db_trial_group(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
-                   const char *campaign, int64_t n, struct err *e)
+int db_trial_group(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
+                   const char *campaign, int64_t trial, struct err *error)
 {
     /* Not "n = ?2 OR repeat_of = ?2": that reads every trial of the campaign. */
-    return read_trials(db, a, ret, ret_count,
+    return read_trials(db, arena, ret, ret_count,
                        "n IN (SELECT ?2 UNION ALL"
                        " SELECT n FROM trial WHERE campaign = ?1 AND repeat_of = ?2)"
                        " AND +state = 'ok' AND kind <> 'verify' ORDER BY n",
-                       campaign, n, e);
+                       campaign, trial, error);
 }
 
-int db_trial_repeated(struct db *db, struct arena *a, struct db_trial **ret, int *ret_count,
-                      const char *campaign, struct err *e)
+int db_trial_repeated(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
+                      const char *campaign, struct err *error)
 {
     /* ?2 is 0, which no trial is. As with groups, the conditions are put so that trials are found
      * by their numbers; there may be many others. */
-    return read_trials(db, a, ret, ret_count,
+    return read_trials(db, arena, ret, ret_count,
                        "+n > ?2 AND n IN (SELECT repeat_of FROM trial"
                        " WHERE campaign = ?1 AND repeat_of IS NOT NULL"
                        " UNION SELECT n FROM trial WHERE campaign = ?1 AND repeat_of IS NOT NULL)"
                        " AND +state = 'ok' AND kind <> 'verify' ORDER BY coalesce(repeat_of, n), n",
-                       campaign, 0, e);
+                       campaign, 0, error);
 }
 
 int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const char *campaign,
-                     bool per_device, struct err *e)
+                     bool per_device, struct err *error)
 {
     static const char whole[] =
         "SELECT coalesce(repeat_of, n) FROM trial WHERE campaign = ? AND state = 'ok'"
@@ -350,9 +358,9 @@ int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const
         " ORDER BY tokens_per_s / json_extract(layout, '$.world') DESC LIMIT ?";
     sqlite3_stmt *st;
     int count = 0;
-    int r = db_query(db, &st, e, per_device ? each : whole, "si", campaign, (int64_t)4 * max);
+    int r = db_query(db, &st, error, per_device ? each : whole, "si", campaign, (int64_t)4 * max);
 
-    while (r >= 0 && (r = db_next(db, st, e)) == 1) {
+    while (r >= 0 && (r = db_next(db, st, error)) == 1) {
         int64_t n = sqlite3_column_int64(st, 0);
         int i = 0;
 

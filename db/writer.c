@@ -35,13 +35,13 @@ struct db_writer {
     struct err failure;
 };
 
-static int run_job(struct db *db, struct job *j)
+static int run_job(struct db *db, struct job *job)
 {
     int r;
 
     if (sqlite3_exec(db->h, "SAVEPOINT job", NULL, NULL, NULL) != SQLITE_OK)
-        return db_fail(db, &j->own, "begin");
-    r = j->run(db, j->arg, &j->own);
+        return db_fail(db, &job->own, "begin");
+    r = job->run(db, job->arg, &job->own);
     /* A full disk or an I/O error may have ended the whole transaction: then there is no savepoint
      * to undo. */
     if (r < 0 && !sqlite3_get_autocommit(db->h) &&
@@ -50,16 +50,16 @@ static int run_job(struct db *db, struct job *j)
     if (!sqlite3_get_autocommit(db->h))
         sqlite3_exec(db->h, "RELEASE job", NULL, NULL, NULL);
     else if (r >= 0)
-        r = err_set(&j->own, -EIO, "%s: the transaction was lost", db->path);
+        r = err_set(&job->own, -EIO, "%s: the transaction was lost", db->path);
     return r;
 }
 
-static void fail_all(struct job *batch, const struct err *e)
+static void fail_all(struct job *batch, const struct err *error)
 {
     for (struct job *j = batch; j; j = j->next)
         if (j->result >= 0) {
-            j->own = *e;
-            j->result = e->code;
+            j->own = *error;
+            j->result = error->code;
         }
 }
 
@@ -122,11 +122,11 @@ static struct job *take_batch(struct db_writer *wr)
     return batch;
 }
 
-static int wal_pages(void *pages, sqlite3 *h, const char *name, int n)
+static int wal_pages(void *pages, sqlite3 *handle, const char *name, int pages_now)
 {
-    (void)h;
+    (void)handle;
     (void)name;
-    *(int *)pages = n;
+    *(int *)pages = pages_now;
     return SQLITE_OK;
 }
 
@@ -160,7 +160,7 @@ static void *writer_main(void *arg)
     return NULL;
 }
 
-int db_writer_start(struct db_writer **ret, struct db *owned_w, struct err *e)
+int db_writer_start(struct db_writer **ret, struct db *owned_w, struct err *error)
 {
     struct db_writer *wr = mem_alloc(sizeof(*wr));
     int r;
@@ -174,7 +174,7 @@ int db_writer_start(struct db_writer **ret, struct db *owned_w, struct err *e)
     if (r != 0) {
         db_close(owned_w);
         free(wr);
-        return err_set(e, -r, "start the writer thread: %s", strerror(r));
+        return err_set(error, -r, "start the writer thread: %s", strerror(r));
     }
     *ret = wr;
     return 0;
@@ -199,15 +199,15 @@ struct db_writer *db_writer_stop(struct db_writer *wr)
     return NULL;
 }
 
-static void enqueue(struct db_writer *wr, struct job *j)
+static void enqueue(struct db_writer *wr, struct job *job)
 {
-    *wr->tail = j;
-    wr->tail = &j->next;
+    *wr->tail = job;
+    wr->tail = &job->next;
     wr->pending++;
     pthread_cond_signal(&wr->work);
 }
 
-int db_writer_call(struct db_writer *wr, db_job_fn *job, void *arg, struct err *e)
+int db_writer_call(struct db_writer *wr, db_job_fn *job, void *arg, struct err *error)
 {
     struct job j = {.run = job, .arg = arg, .waited = true};
 
@@ -216,8 +216,8 @@ int db_writer_call(struct db_writer *wr, db_job_fn *job, void *arg, struct err *
     while (!j.done)
         pthread_cond_wait(&wr->answered, &wr->lock);
     pthread_mutex_unlock(&wr->lock);
-    if (j.result < 0 && e)
-        *e = j.own;
+    if (j.result < 0 && error)
+        *error = j.own;
     return j.result;
 }
 
@@ -231,14 +231,14 @@ void db_writer_post(struct db_writer *wr, db_job_fn *job, void *arg, void (*free
     pthread_mutex_unlock(&wr->lock);
 }
 
-int db_writer_failure(struct db_writer *wr, struct err *e)
+int db_writer_failure(struct db_writer *wr, struct err *error)
 {
     int r;
 
     pthread_mutex_lock(&wr->lock);
     r = wr->failure.code;
-    if (r < 0 && e)
-        *e = wr->failure;
+    if (r < 0 && error)
+        *error = wr->failure;
     wr->failure = (struct err){0};
     pthread_mutex_unlock(&wr->lock);
     return r;

@@ -16,49 +16,50 @@ struct fwd {
     float *lse;
 };
 
-static void check(const struct kn_attn *a)
+static void check(const struct kn_attn *attn)
 {
-    assert(a->d > 0 && a->d <= KN_MAX_HEAD_DIM && a->scale > 0 && a->kv_heads > 0 &&
-           a->heads % a->kv_heads == 0);
-    assert(a->ldq >= a->heads * a->d && a->ldk >= a->kv_heads * a->d &&
-           a->ldv >= a->kv_heads * a->d);
+    assert(attn->d > 0 && attn->d <= KN_MAX_HEAD_DIM && attn->scale > 0 && attn->kv_heads > 0 &&
+           attn->heads % attn->kv_heads == 0);
+    assert(attn->ldq >= attn->heads * attn->d && attn->ldk >= attn->kv_heads * attn->d &&
+           attn->ldv >= attn->kv_heads * attn->d);
 }
 
 /* Unit u is (sample, head, pair of blocks): the first and the last block of a head together cost
  * the same as any other such pair, so equal shares of units are equal shares of work. */
-static void fwd_units(void *arg, const struct kn_share *s)
+static void fwd_units(void *arg, const struct kn_share *share)
 {
     const struct fwd *f = arg;
     size_t pairs = (f->blocks + 1) / 2;
 
-    for (size_t u = s->lo; u < s->hi; u++) {
+    for (size_t u = share->lo; u < share->hi; u++) {
         size_t sh = u / pairs, first = u % pairs, last = f->blocks - 1 - first;
         struct kn_attn_job j = {.a = f->a,
                                 .sample = sh / f->a->heads,
                                 .head = sh % f->a->heads,
-                                .scratch = s->scratch,
-                                .pool = s->pool,
-                                .thread = s->thread};
+                                .scratch = share->scratch,
+                                .pool = share->pool,
+                                .thread = share->thread};
 
         for (size_t b = first;; b = last) {
             j.q0 = b * Q_BLOCK;
             j.q1 = kn_min(f->a->seq, j.q0 + Q_BLOCK);
             (kn_ops()->attn_softmax ? kn_attn_tiled_fwd : kn_ops()->attn_fwd)(&j, f->o, f->ldo,
                                                                               f->lse);
-            kn_pool_poll(s->pool, s->thread);
+            kn_pool_poll(share->pool, share->thread);
             if (b == last)
                 break;
         }
     }
 }
 
-void kn_host_attn_fwd(struct kn_pool *p, const struct kn_attn *a, void *o, size_t ldo, float *lse)
+void kn_host_attn_fwd(struct kn_pool *pool, const struct kn_attn *attn, void *out, size_t ldo,
+                      float *lse)
 {
-    struct fwd f = {.a = a, .o = o, .ldo = ldo, .lse = lse};
+    struct fwd f = {.a = attn, .o = out, .ldo = ldo, .lse = lse};
 
-    check(a);
-    f.blocks = (a->seq + Q_BLOCK - 1) / Q_BLOCK;
-    kn_parallel(p, a->batch * a->heads * ((f.blocks + 1) / 2), 1, 1, fwd_units, &f);
+    check(attn);
+    f.blocks = (attn->seq + Q_BLOCK - 1) / Q_BLOCK;
+    kn_parallel(pool, attn->batch * attn->heads * ((f.blocks + 1) / 2), 1, 1, fwd_units, &f);
 }
 
 struct bwd {
@@ -75,62 +76,62 @@ struct bwd {
     atomic_uint done[MAX_ROWS];
 };
 
-size_t kn_attn_bwd_bytes(const struct kn_attn *a)
+size_t kn_attn_bwd_bytes(const struct kn_attn *attn)
 {
-    size_t sums = a->type == KN_F32 ? 0 : 2 * a->kv_heads * a->d;
+    size_t sums = attn->type == KN_F32 ? 0 : 2 * attn->kv_heads * attn->d;
 
-    return a->batch * a->seq * (a->heads + sums) * sizeof(float);
+    return attn->batch * attn->seq * (attn->heads + sums) * sizeof(float);
 }
 
 /* delta = sum over d of o d_o, the term that the softmax's normalisation adds to every score's
  * gradient; for queries [q0, q1). */
-static void delta_of_head(const struct bwd *b, size_t sample, size_t head, size_t q0, size_t q1)
+static void delta_of_head(const struct bwd *bwd, size_t sample, size_t head, size_t q0, size_t q1)
 {
-    const struct kn_attn *a = b->a;
-    float *delta = b->delta + (sample * a->heads + head) * a->seq;
+    const struct kn_attn *a = bwd->a;
+    float *delta = bwd->delta + (sample * a->heads + head) * a->seq;
     float bo[KN_MAX_HEAD_DIM], bd[KN_MAX_HEAD_DIM];
 
     for (size_t t = q0; t < q1; t++) {
         size_t row = sample * a->seq + t;
-        const void *o = kn_ptr(a->type, b->g->o, row * b->g->ldo + head * a->d);
-        const void *d_o = kn_ptr(a->type, b->g->d_o, row * b->g->lddo + head * a->d);
+        const void *o = kn_ptr(a->type, bwd->g->o, row * bwd->g->ldo + head * a->d);
+        const void *d_o = kn_ptr(a->type, bwd->g->d_o, row * bwd->g->lddo + head * a->d);
 
         delta[t] = kn_ops()->dot(kn_in(a->type, o, bo, a->d), kn_in(a->type, d_o, bd, a->d), a->d);
     }
 }
 
-/* Unit U: a key/value head of a sample. */
-static struct kn_attn_job job_of_unit(const struct bwd *b, size_t u, struct kn_pool *pool,
+/* UNIT: a key/value head of a sample. */
+static struct kn_attn_job job_of_unit(const struct bwd *bwd, size_t unit, struct kn_pool *pool,
                                       int thread, float *scratch)
 {
-    return (struct kn_attn_job){.a = b->a,
-                                .sample = u / b->a->kv_heads,
-                                .head = u % b->a->kv_heads,
+    return (struct kn_attn_job){.a = bwd->a,
+                                .sample = unit / bwd->a->kv_heads,
+                                .head = unit % bwd->a->kv_heads,
                                 .q0 = 0,
-                                .q1 = b->a->seq,
+                                .q1 = bwd->a->seq,
                                 .scratch = scratch,
                                 .pool = pool,
                                 .thread = thread};
 }
 
-static const float *delta_of(const struct bwd *b, const struct kn_attn_job *j)
+static const float *delta_of(const struct bwd *bwd, const struct kn_attn_job *job)
 {
-    return b->delta + j->sample * b->a->heads * b->a->seq;
+    return bwd->delta + job->sample * bwd->a->heads * bwd->a->seq;
 }
 
-static float *sums_of(const struct bwd *b, size_t u)
+static float *sums_of(const struct bwd *bwd, size_t unit)
 {
-    return b->sums + u * 2 * b->a->seq * b->a->d;
+    return bwd->sums + unit * 2 * bwd->a->seq * bwd->a->d;
 }
 
-static void bwd_units(void *arg, const struct kn_share *s)
+static void bwd_units(void *arg, const struct kn_share *share)
 {
     const struct bwd *b = arg;
     const struct kn_attn *a = b->a;
     size_t group = a->heads / a->kv_heads;
 
-    for (size_t u = s->lo; u < s->hi; u++) {
-        struct kn_attn_job j = job_of_unit(b, u, s->pool, s->thread, s->scratch);
+    for (size_t u = share->lo; u < share->hi; u++) {
+        struct kn_attn_job j = job_of_unit(b, u, share->pool, share->thread, share->scratch);
 
         for (size_t h = j.head * group; h < (j.head + 1) * group; h++)
             delta_of_head(b, j.sample, h, 0, a->seq);
@@ -161,48 +162,48 @@ static void bwd_shared_rows(void *arg, int thread, int threads)
     }
 }
 
-static void bwd_shared_end(void *arg, const struct kn_share *s)
+static void bwd_shared_end(void *arg, const struct kn_share *share)
 {
     const struct bwd *b = arg;
 
-    for (size_t u = b->first + s->lo; u < b->first + s->hi; u++) {
-        struct kn_attn_job j = job_of_unit(b, u, s->pool, s->thread, s->scratch);
+    for (size_t u = b->first + share->lo; u < b->first + share->hi; u++) {
+        struct kn_attn_job j = job_of_unit(b, u, share->pool, share->thread, share->scratch);
 
         kn_attn_tiled_bwd_end(&j, b->g, sums_of(b, u));
     }
 }
 
 /* The heads from FIRST on, by all threads together. */
-static void bwd_shared(struct kn_pool *p, struct bwd *b)
+static void bwd_shared(struct kn_pool *pool, struct bwd *bwd)
 {
-    size_t rows = b->count * (b->a->heads / b->a->kv_heads) * b->blocks;
+    size_t rows = bwd->count * (bwd->a->heads / bwd->a->kv_heads) * bwd->blocks;
 
     for (size_t i = 0; i < rows; i++)
-        atomic_init(&b->done[i], 0);
-    atomic_init(&b->next, 0);
-    b->pool = p;
-    kn_pool_run(p, bwd_shared_rows, b);
-    kn_parallel(p, b->count, 1, 1, bwd_shared_end, b);
+        atomic_init(&bwd->done[i], 0);
+    atomic_init(&bwd->next, 0);
+    bwd->pool = pool;
+    kn_pool_run(pool, bwd_shared_rows, bwd);
+    kn_parallel(pool, bwd->count, 1, 1, bwd_shared_end, bwd);
 }
 
-void kn_host_attn_bwd(struct kn_pool *p, const struct kn_attn *a, const struct kn_attn_grad *g,
-                      void *workspace)
+void kn_host_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn,
+                      const struct kn_attn_grad *grad, void *workspace)
 {
-    size_t units = a->batch * a->kv_heads, threads = (size_t)kn_pool_threads(p);
+    size_t units = attn->batch * attn->kv_heads, threads = (size_t)kn_pool_threads(pool);
     struct bwd b;
 
-    check(a);
-    b.a = a;
-    b.g = g;
+    check(attn);
+    b.a = attn;
+    b.g = grad;
     b.delta = workspace;
-    b.sums = b.delta + a->batch * a->heads * a->seq;
-    b.blocks = (a->seq + Q_BLOCK - 1) / Q_BLOCK;
+    b.sums = b.delta + attn->batch * attn->heads * attn->seq;
+    b.blocks = (attn->seq + Q_BLOCK - 1) / Q_BLOCK;
     b.count = units % threads;
     if (!kn_ops()->attn_dscore || b.blocks < 2 ||
-        b.count * (a->heads / a->kv_heads) * b.blocks > MAX_ROWS)
+        b.count * (attn->heads / attn->kv_heads) * b.blocks > MAX_ROWS)
         b.count = 0;
     b.first = units - b.count;
-    kn_parallel(p, b.first, 1, 1, bwd_units, &b);
+    kn_parallel(pool, b.first, 1, 1, bwd_units, &b);
     if (b.count > 0)
-        bwd_shared(p, &b);
+        bwd_shared(pool, &b);
 }

@@ -14,8 +14,8 @@ enum { KN_ATTN_TILE = 128, KN_ATTN_LD = KN_ATTN_TILE + 16 };
 /* One block of queries [q0, q1) of a head; the query head in the forward pass, the key/value head
  * with all its queries in the backward pass. SUMS: fp32 sums of dk and dv, 2 (seq, d), used only
  * with bf16 storage. */
-void kn_attn_tiled_fwd(const struct kn_attn_job *j, void *o, size_t ldo, float *lse);
-void kn_attn_tiled_bwd(const struct kn_attn_job *j, const struct kn_attn_grad *g,
+void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, float *lse);
+void kn_attn_tiled_bwd(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
                        const float *delta, float *sums);
 
 /*
@@ -30,11 +30,11 @@ struct kn_attn_turns {
     size_t stride;     /* row r of this key/value head is done[r stride] */
 };
 
-/* Row ROW of job J's key/value head; then, once for all of them, the sums in bf16. */
-void kn_attn_tiled_bwd_row(const struct kn_attn_job *j, const struct kn_attn_grad *g,
+/* Row ROW of JOB's key/value head; then, once for all of them, the sums in bf16. */
+void kn_attn_tiled_bwd_row(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
                            const float *delta, float *sums, const struct kn_attn_turns *turns,
                            size_t row);
-void kn_attn_tiled_bwd_end(const struct kn_attn_job *j, const struct kn_attn_grad *g,
+void kn_attn_tiled_bwd_end(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
                            const float *sums);
 
 #endif

@@ -40,40 +40,44 @@ struct product {
     ptrdiff_t diag;
 };
 
-static size_t clamp(ptrdiff_t x, size_t max)
+static size_t clamp(ptrdiff_t value, size_t max)
 {
-    return x < 0 ? 0 : kn_min((size_t)x, max);
+    return value < 0 ? 0 : kn_min((size_t)value, max);
 }
 
-/* First and last term that the panel of rows [i, i + h) and columns [j, j + w) needs. */
-static void depth(const struct product *p, size_t i, size_t h, size_t j, size_t w, size_t *from,
-                  size_t *to)
+/* First and last term that the panel of rows [i, i + height) and columns [j, j + width) needs. */
+static void depth(const struct product *product, size_t i, size_t height, size_t j, size_t width,
+                  size_t *from, size_t *to)
 {
     *from = 0;
-    *to = p->k;
-    if (p->part == DEPTH_BY_COLUMN)
-        *to = clamp((ptrdiff_t)(j + w) - p->diag, p->k);
-    else if (p->part == DEPTH_FROM_ROW)
-        *from = clamp((ptrdiff_t)i + p->diag, p->k);
-    else if (p->part == DEPTH_TO_ROW)
-        *to = clamp((ptrdiff_t)(i + h) - p->diag, p->k);
+    *to = product->k;
+    if (product->part == DEPTH_BY_COLUMN)
+        *to = clamp((ptrdiff_t)(j + width) - product->diag, product->k);
+    else if (product->part == DEPTH_FROM_ROW)
+        *from = clamp((ptrdiff_t)i + product->diag, product->k);
+    else if (product->part == DEPTH_TO_ROW)
+        *to = clamp((ptrdiff_t)(i + height) - product->diag, product->k);
 }
 
-static void multiply(const struct kn_gemm_isa *isa, const struct product *p)
+static void multiply(const struct kn_gemm_isa *isa, const struct product *product)
 {
-    size_t panels = (p->m + isa->mr - 1) / isa->mr, low = p->m / panels, high = p->m % panels;
+    size_t panels = (product->m + isa->mr - 1) / isa->mr, low = product->m / panels,
+           high = product->m % panels;
 
-    for (size_t j = 0; j < p->n; j += isa->nr) {
-        size_t w = kn_min(isa->nr, p->n - j);
+    for (size_t j = 0; j < product->n; j += isa->nr) {
+        size_t w = kn_min(isa->nr, product->n - j);
 
         for (size_t q = 0, i = 0; q < panels; q++) {
             size_t h = low + (q < high), from, to;
 
-            depth(p, i, h, j, w, &from, &to);
-            if (p->part != ROW_BELOW_COLUMN || (ptrdiff_t)i + p->diag < (ptrdiff_t)(j + w))
-                isa->ukr[h](to - from, p->a + i * p->rs + from * p->cs, 4 * p->rs, 4 * p->cs,
-                            p->b + j * p->bj + from * p->bs, 4 * p->bs, p->c + i * p->ldc + j,
-                            p->ldc, w, p->add, (struct kn_soon){0});
+            depth(product, i, h, j, w, &from, &to);
+            if (product->part != ROW_BELOW_COLUMN ||
+                (ptrdiff_t)i + product->diag < (ptrdiff_t)(j + w))
+                isa->ukr[h](to - from, product->a + i * product->rs + from * product->cs,
+                            4 * product->rs, 4 * product->cs,
+                            product->b + j * product->bj + from * product->bs, 4 * product->bs,
+                            product->c + i * product->ldc + j, product->ldc, w, product->add,
+                            (struct kn_soon){0});
             i += h;
         }
     }
@@ -88,32 +92,32 @@ struct rows {
     size_t ld;
 };
 
-static struct rows rows_of(enum kn_type t, const void *m, size_t ld, size_t row, size_t col,
-                           size_t n, size_t d, float *copy)
+static struct rows rows_of(enum kn_type type, const void *matrix, size_t ld, size_t row, size_t col,
+                           size_t count, size_t dim, float *copy)
 {
-    if (t == KN_F32 && ld % 512 != 0)
-        return (struct rows){(const float *)m + row * ld + col, ld};
-    for (size_t i = 0; i < n; i++) {
-        const void *from = kn_ptr(t, m, (row + i) * ld + col);
+    if (type == KN_F32 && ld % 512 != 0)
+        return (struct rows){(const float *)matrix + row * ld + col, ld};
+    for (size_t i = 0; i < count; i++) {
+        const void *from = kn_ptr(type, matrix, (row + i) * ld + col);
 
-        if (t == KN_F32)
-            memcpy(copy + i * d, from, d * sizeof(float));
+        if (type == KN_F32)
+            memcpy(copy + i * dim, from, dim * sizeof(float));
         else
-            kn_ops()->to_f32(copy + i * d, from, d);
+            kn_ops()->to_f32(copy + i * dim, from, dim);
     }
-    return (struct rows){copy, d};
+    return (struct rows){copy, dim};
 }
 
-static void put_rows(enum kn_type t, void *m, size_t ld, size_t row, size_t col, size_t n, size_t d,
-                     const float *from)
+static void put_rows(enum kn_type type, void *matrix, size_t ld, size_t row, size_t col,
+                     size_t count, size_t dim, const float *from)
 {
-    for (size_t i = 0; i < n; i++) {
-        void *to = kn_ptr(t, m, (row + i) * ld + col);
+    for (size_t i = 0; i < count; i++) {
+        void *to = kn_ptr(type, matrix, (row + i) * ld + col);
 
-        if (t == KN_F32)
-            memcpy(to, from + i * d, d * sizeof(float));
+        if (type == KN_F32)
+            memcpy(to, from + i * dim, dim * sizeof(float));
         else
-            kn_ops()->to_bf16(to, from + i * d, d);
+            kn_ops()->to_bf16(to, from + i * dim, dim);
     }
 }
 
@@ -131,16 +135,16 @@ static_assert(sizeof(struct scratch) <= KN_SCRATCH_BYTES, "a thread's scratch ho
 
 /* S^T = K Q^T, or dP^T = V dO^T, from packed queries. */
 static void scores(const struct kn_gemm_isa *isa, float *s, struct rows k, const float *qt,
-                   size_t keys, size_t queries, size_t d, ptrdiff_t diag)
+                   size_t keys, size_t queries, size_t dim, ptrdiff_t diag)
 {
     struct product p = {.m = keys,
                         .n = queries,
-                        .k = d,
+                        .k = dim,
                         .a = k.p,
                         .rs = k.ld,
                         .cs = 1,
                         .b = qt,
-                        .bj = d,
+                        .bj = dim,
                         .bs = isa->nr,
                         .c = s,
                         .ldc = LD,
@@ -152,30 +156,31 @@ static void scores(const struct kn_gemm_isa *isa, float *s, struct rows k, const
 
 /* ---- forward ---- */
 
-static void write_out(const struct kn_attn_job *j, struct scratch *w, size_t queries, void *o,
-                      size_t ldo, float *lse)
+static void write_out(const struct kn_attn_job *job, struct scratch *scratch, size_t queries,
+                      void *out, size_t ldo, float *lse)
 {
-    const struct kn_attn *a = j->a;
+    const struct kn_attn *a = job->a;
 
-    kn_ops()->gemm_isa->turn[KN_F32](w->out, a->d, a->d, w->ot, LD, queries);
+    kn_ops()->gemm_isa->turn[KN_F32](scratch->out, a->d, a->d, scratch->ot, LD, queries);
     for (size_t q = 0; q < queries; q++) {
-        float *row = w->out + q * a->d;
+        float *row = scratch->out + q * a->d;
 
-        lse[q] = w->max[q] * (float)M_LN2 + logf(w->sum[q]);
-        kn_ops()->scale(row, row, 1 / w->sum[q], a->d);
+        lse[q] = scratch->max[q] * (float)M_LN2 + logf(scratch->sum[q]);
+        kn_ops()->scale(row, row, 1 / scratch->sum[q], a->d);
     }
-    put_rows(a->type, o, ldo, j->sample * a->seq + j->q0, j->head * a->d, queries, a->d, w->out);
+    put_rows(a->type, out, ldo, job->sample * a->seq + job->q0, job->head * a->d, queries, a->d,
+             scratch->out);
 }
 
-void kn_attn_tiled_fwd(const struct kn_attn_job *j, void *o, size_t ldo, float *lse)
+void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, float *lse)
 {
     const struct kn_gemm_isa *isa = kn_ops()->gemm_isa;
-    const struct kn_attn *a = j->a;
-    struct scratch *w = (struct scratch *)(void *)j->scratch;
-    size_t row = j->sample * a->seq, queries = j->q1 - j->q0,
-           kvh = j->head / (a->heads / a->kv_heads);
+    const struct kn_attn *a = job->a;
+    struct scratch *w = (struct scratch *)(void *)job->scratch;
+    size_t row = job->sample * a->seq, queries = job->q1 - job->q0,
+           kvh = job->head / (a->heads / a->kv_heads);
     struct rows q =
-        rows_of(a->type, a->q, a->ldq, row + j->q0, j->head * a->d, queries, a->d, w->q);
+        rows_of(a->type, a->q, a->ldq, row + job->q0, job->head * a->d, queries, a->d, w->q);
 
     isa->turn[KN_F32](w->qt, isa->nr, queries, q.p, q.ld, a->d);
     memset(w->ot, 0, a->d * LD * sizeof(float));
@@ -183,9 +188,9 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *j, void *o, size_t ldo, float *
         w->max[i] = -HUGE_VALF;
         w->sum[i] = 0;
     }
-    for (size_t k0 = 0; k0 < j->q1; k0 += TILE) {
-        size_t keys = kn_min(TILE, j->q1 - k0);
-        ptrdiff_t diag = (ptrdiff_t)k0 - (ptrdiff_t)j->q0;
+    for (size_t k0 = 0; k0 < job->q1; k0 += TILE) {
+        size_t keys = kn_min(TILE, job->q1 - k0);
+        ptrdiff_t diag = (ptrdiff_t)k0 - (ptrdiff_t)job->q0;
         struct rows k = rows_of(a->type, a->k, a->ldk, row + k0, kvh * a->d, keys, a->d, w->k);
         struct rows v = rows_of(a->type, a->v, a->ldv, row + k0, kvh * a->d, keys, a->d, w->v);
 
@@ -208,7 +213,8 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *j, void *o, size_t ldo, float *
         kn_ops()->attn_softmax(w->s, keys, queries, diag, a->scale, w->max, w->sum, w->ot, a->d);
         multiply(isa, &p);
     }
-    write_out(j, w, queries, o, ldo, lse + (j->sample * a->heads + j->head) * a->seq + j->q0);
+    write_out(job, w, queries, out, ldo,
+              lse + (job->sample * a->heads + job->head) * a->seq + job->q0);
 }
 
 /* ---- backward ---- */
@@ -228,128 +234,135 @@ struct tile {
 };
 
 /* The last row before ROW that adds to key block K, or -1. */
-static ptrdiff_t row_before(const struct kn_attn_turns *u, size_t row, size_t k)
+static ptrdiff_t row_before(const struct kn_attn_turns *turns, size_t row, size_t k)
 {
-    if (row % u->blocks > k)
+    if (row % turns->blocks > k)
         return (ptrdiff_t)row - 1;
-    return (ptrdiff_t)(row / u->blocks * u->blocks) - 1; /* the last block of the head before */
+    return (ptrdiff_t)(row / turns->blocks * turns->blocks) -
+           1; /* the last block of the head before */
 }
 
-static void wait_turn(const struct kn_attn_turns *u, size_t row, size_t k)
+static void wait_turn(const struct kn_attn_turns *turns, size_t row, size_t k)
 {
-    ptrdiff_t before = row_before(u, row, k);
+    ptrdiff_t before = row_before(turns, row, k);
 
     if (before >= 0)
-        kn_wait_above(&u->done[(size_t)before * u->stride], (unsigned)k);
+        kn_wait_above(&turns->done[(size_t)before * turns->stride], (unsigned)k);
 }
 
 /* K: number of the block of keys. */
-static void backward_tile(const struct kn_gemm_isa *isa, const struct tile *t, float scale,
+static void backward_tile(const struct kn_gemm_isa *isa, const struct tile *tile, float scale,
                           size_t k)
 {
-    struct scratch *w = t->w;
-    struct product dv = {.m = t->keys,
-                         .n = t->d,
-                         .k = t->queries,
+    struct scratch *w = tile->w;
+    struct product dv = {.m = tile->keys,
+                         .n = tile->d,
+                         .k = tile->queries,
                          .a = w->s,
                          .rs = LD,
                          .cs = 1,
-                         .b = t->d_o.p,
+                         .b = tile->d_o.p,
                          .bj = 1,
-                         .bs = t->d_o.ld,
-                         .c = t->dv,
-                         .ldc = t->lddv,
-                         .add = !t->first,
+                         .bs = tile->d_o.ld,
+                         .c = tile->dv,
+                         .ldc = tile->lddv,
+                         .add = !tile->first,
                          .part = DEPTH_FROM_ROW,
-                         .diag = t->diag};
-    struct product dk = {.m = t->keys,
-                         .n = t->d,
-                         .k = t->queries,
+                         .diag = tile->diag};
+    struct product dk = {.m = tile->keys,
+                         .n = tile->d,
+                         .k = tile->queries,
                          .a = w->ds,
                          .rs = LD,
                          .cs = 1,
-                         .b = t->q.p,
+                         .b = tile->q.p,
                          .bj = 1,
-                         .bs = t->q.ld,
-                         .c = t->dk,
-                         .ldc = t->lddk,
-                         .add = !t->first,
+                         .bs = tile->q.ld,
+                         .c = tile->dk,
+                         .ldc = tile->lddk,
+                         .add = !tile->first,
                          .part = DEPTH_FROM_ROW,
-                         .diag = t->diag};
-    struct product dq = {.m = t->queries,
-                         .n = t->d,
-                         .k = t->keys,
+                         .diag = tile->diag};
+    struct product dq = {.m = tile->queries,
+                         .n = tile->d,
+                         .k = tile->keys,
                          .a = w->ds,
                          .rs = 1,
                          .cs = LD,
-                         .b = t->k.p,
+                         .b = tile->k.p,
                          .bj = 1,
-                         .bs = t->k.ld,
+                         .bs = tile->k.ld,
                          .c = w->out,
-                         .ldc = t->d,
-                         .add = t->begun,
+                         .ldc = tile->d,
+                         .add = tile->begun,
                          .part = DEPTH_TO_ROW,
-                         .diag = t->diag};
+                         .diag = tile->diag};
 
-    scores(isa, w->s, t->k, w->qt, t->keys, t->queries, t->d, t->diag);
-    scores(isa, w->ds, t->v, w->dot, t->keys, t->queries, t->d, t->diag);
-    kn_ops()->attn_dscore(w->s, w->ds, t->keys, t->queries, t->diag, scale, w->lse, w->delta);
+    scores(isa, w->s, tile->k, w->qt, tile->keys, tile->queries, tile->d, tile->diag);
+    scores(isa, w->ds, tile->v, w->dot, tile->keys, tile->queries, tile->d, tile->diag);
+    kn_ops()->attn_dscore(w->s, w->ds, tile->keys, tile->queries, tile->diag, scale, w->lse,
+                          w->delta);
     multiply(isa, &dq);
-    if (t->turns)
-        wait_turn(t->turns, t->row, k);
+    if (tile->turns)
+        wait_turn(tile->turns, tile->row, k);
     multiply(isa, &dv);
     multiply(isa, &dk);
-    if (t->turns)
-        atomic_store_explicit(&t->turns->done[t->row * t->turns->stride], (unsigned)k + 1,
+    if (tile->turns)
+        atomic_store_explicit(&tile->turns->done[tile->row * tile->turns->stride], (unsigned)k + 1,
                               memory_order_release);
 }
 
-/* All keys for the block of queries from q0 on of head H. DK, DV (seq, ...): sums of this job. */
-static void backward_block(const struct kn_attn_job *j, const struct kn_attn_grad *g,
-                           const float *delta, size_t h, size_t q0, struct tile *t)
+/* All keys for the block of queries from q0 on of HEAD. DK, DV (seq, ...): sums of this job. */
+static void backward_block(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
+                           const float *delta, size_t head, size_t q0, struct tile *tile)
 {
     const struct kn_gemm_isa *isa = kn_ops()->gemm_isa;
-    const struct kn_attn *a = j->a;
-    struct scratch *w = t->w;
-    size_t row = j->sample * a->seq, q1 = kn_min(a->seq, q0 + TILE);
-    float *dk = t->dk, *dv = t->dv;
-    bool first_head = h % (a->heads / a->kv_heads) == 0;
+    const struct kn_attn *a = job->a;
+    struct scratch *w = tile->w;
+    size_t row = job->sample * a->seq, q1 = kn_min(a->seq, q0 + TILE);
+    float *dk = tile->dk, *dv = tile->dv;
+    bool first_head = head % (a->heads / a->kv_heads) == 0;
 
-    t->queries = q1 - q0;
-    t->q = rows_of(a->type, a->q, a->ldq, row + q0, h * a->d, t->queries, a->d, w->q);
-    t->d_o = rows_of(a->type, g->d_o, g->lddo, row + q0, h * a->d, t->queries, a->d, w->d_o);
-    isa->turn[KN_F32](w->qt, isa->nr, t->queries, t->q.p, t->q.ld, a->d);
-    isa->turn[KN_F32](w->dot, isa->nr, t->queries, t->d_o.p, t->d_o.ld, a->d);
-    memcpy(w->lse, g->lse + (j->sample * a->heads + h) * a->seq + q0, t->queries * sizeof(float));
-    memcpy(w->delta, delta + h * a->seq + q0, t->queries * sizeof(float));
+    tile->queries = q1 - q0;
+    tile->q = rows_of(a->type, a->q, a->ldq, row + q0, head * a->d, tile->queries, a->d, w->q);
+    tile->d_o =
+        rows_of(a->type, grad->d_o, grad->lddo, row + q0, head * a->d, tile->queries, a->d, w->d_o);
+    isa->turn[KN_F32](w->qt, isa->nr, tile->queries, tile->q.p, tile->q.ld, a->d);
+    isa->turn[KN_F32](w->dot, isa->nr, tile->queries, tile->d_o.p, tile->d_o.ld, a->d);
+    memcpy(w->lse, grad->lse + (job->sample * a->heads + head) * a->seq + q0,
+           tile->queries * sizeof(float));
+    memcpy(w->delta, delta + head * a->seq + q0, tile->queries * sizeof(float));
     for (size_t k0 = 0; k0 < q1; k0 += TILE) {
-        t->keys = kn_min(TILE, q1 - k0);
-        t->diag = (ptrdiff_t)k0 - (ptrdiff_t)q0;
-        t->k = rows_of(a->type, a->k, a->ldk, row + k0, j->head * a->d, t->keys, a->d, w->k);
-        t->v = rows_of(a->type, a->v, a->ldv, row + k0, j->head * a->d, t->keys, a->d, w->v);
-        t->first = first_head && k0 == q0; /* earlier blocks of queries do not see these keys */
-        t->begun = k0 > 0;
-        t->dk = dk + k0 * t->lddk;
-        t->dv = dv + k0 * t->lddv;
-        backward_tile(isa, t, a->scale, k0 / TILE);
+        tile->keys = kn_min(TILE, q1 - k0);
+        tile->diag = (ptrdiff_t)k0 - (ptrdiff_t)q0;
+        tile->k =
+            rows_of(a->type, a->k, a->ldk, row + k0, job->head * a->d, tile->keys, a->d, w->k);
+        tile->v =
+            rows_of(a->type, a->v, a->ldv, row + k0, job->head * a->d, tile->keys, a->d, w->v);
+        tile->first = first_head && k0 == q0; /* earlier blocks of queries do not see these keys */
+        tile->begun = k0 > 0;
+        tile->dk = dk + k0 * tile->lddk;
+        tile->dv = dv + k0 * tile->lddv;
+        backward_tile(isa, tile, a->scale, k0 / TILE);
     }
-    t->dk = dk;
-    t->dv = dv;
-    put_rows(a->type, g->dq, g->lddq, row + q0, h * a->d, t->queries, a->d, w->out);
+    tile->dk = dk;
+    tile->dv = dv;
+    put_rows(a->type, grad->dq, grad->lddq, row + q0, head * a->d, tile->queries, a->d, w->out);
 }
 
-/* Where J's key/value head adds up dk and dv. */
-static struct tile sums_of(const struct kn_attn_job *j, const struct kn_attn_grad *g, float *sums)
+/* Where JOB's key/value head adds up dk and dv. */
+static struct tile sums_of(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
+                           float *sums)
 {
-    const struct kn_attn *a = j->a;
-    size_t row = j->sample * a->seq;
-    struct tile t = {.w = (struct scratch *)(void *)j->scratch, .d = a->d};
+    const struct kn_attn *a = job->a;
+    size_t row = job->sample * a->seq;
+    struct tile t = {.w = (struct scratch *)(void *)job->scratch, .d = a->d};
 
     if (a->type == KN_F32) {
-        t.dk = (float *)g->dk + row * g->lddk + j->head * a->d;
-        t.dv = (float *)g->dv + row * g->lddv + j->head * a->d;
-        t.lddk = g->lddk;
-        t.lddv = g->lddv;
+        t.dk = (float *)grad->dk + row * grad->lddk + job->head * a->d;
+        t.dv = (float *)grad->dv + row * grad->lddv + job->head * a->d;
+        t.lddk = grad->lddk;
+        t.lddv = grad->lddv;
     } else {
         t.dk = sums;
         t.dv = sums + a->seq * a->d;
@@ -358,38 +371,39 @@ static struct tile sums_of(const struct kn_attn_job *j, const struct kn_attn_gra
     return t;
 }
 
-void kn_attn_tiled_bwd_row(const struct kn_attn_job *j, const struct kn_attn_grad *g,
+void kn_attn_tiled_bwd_row(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
                            const float *delta, float *sums, const struct kn_attn_turns *turns,
                            size_t row)
 {
-    const struct kn_attn *a = j->a;
+    const struct kn_attn *a = job->a;
     size_t blocks = (a->seq + TILE - 1) / TILE, group = a->heads / a->kv_heads;
-    struct tile t = sums_of(j, g, sums);
+    struct tile t = sums_of(job, grad, sums);
 
     t.turns = turns;
     t.row = row;
-    backward_block(j, g, delta, j->head * group + row / blocks, row % blocks * TILE, &t);
-    kn_pool_poll(j->pool, j->thread);
+    backward_block(job, grad, delta, job->head * group + row / blocks, row % blocks * TILE, &t);
+    kn_pool_poll(job->pool, job->thread);
 }
 
-void kn_attn_tiled_bwd_end(const struct kn_attn_job *j, const struct kn_attn_grad *g,
+void kn_attn_tiled_bwd_end(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
                            const float *sums)
 {
-    const struct kn_attn *a = j->a;
-    size_t row = j->sample * a->seq;
+    const struct kn_attn *a = job->a;
+    size_t row = job->sample * a->seq;
 
     if (a->type == KN_F32)
         return;
-    put_rows(a->type, g->dk, g->lddk, row, j->head * a->d, a->seq, a->d, sums);
-    put_rows(a->type, g->dv, g->lddv, row, j->head * a->d, a->seq, a->d, sums + a->seq * a->d);
+    put_rows(a->type, grad->dk, grad->lddk, row, job->head * a->d, a->seq, a->d, sums);
+    put_rows(a->type, grad->dv, grad->lddv, row, job->head * a->d, a->seq, a->d,
+             sums + a->seq * a->d);
 }
 
-void kn_attn_tiled_bwd(const struct kn_attn_job *j, const struct kn_attn_grad *g,
+void kn_attn_tiled_bwd(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
                        const float *delta, float *sums)
 {
-    size_t rows = j->a->heads / j->a->kv_heads * ((j->a->seq + TILE - 1) / TILE);
+    size_t rows = job->a->heads / job->a->kv_heads * ((job->a->seq + TILE - 1) / TILE);
 
     for (size_t row = 0; row < rows; row++)
-        kn_attn_tiled_bwd_row(j, g, delta, sums, NULL, row);
-    kn_attn_tiled_bwd_end(j, g, sums);
+        kn_attn_tiled_bwd_row(job, grad, delta, sums, NULL, row);
+    kn_attn_tiled_bwd_end(job, grad, sums);
 }

@@ -86,7 +86,7 @@ bool kn_isa_set(enum kn_isa isa)
     return true;
 }
 
-double kn_fma_loop(size_t n)
+double kn_fma_loop(size_t rounds)
 {
-    return kn_ops()->fma_loop(n);
+    return kn_ops()->fma_loop(rounds);
 }

@@ -25,35 +25,35 @@ static void copy_two(char *y0, char *y1, const char *x0, const char *x1, const c
     memcpy(y1 + b, x1 + b, bytes - b);
 }
 
-static void copy_one(char *y, const char *x, size_t bytes)
+static void copy_one(char *to, const char *from, size_t bytes)
 {
-    if (x)
-        memcpy(y, x, bytes);
+    if (from)
+        memcpy(to, from, bytes);
     else
-        memset(y, 0, bytes);
+        memset(to, 0, bytes);
 }
 
-void kn_gather_rows(void *y, const void *(*from)(const void *arg, size_t r), const void *arg,
-                    size_t bytes, const struct kn_share *s)
+void kn_gather_rows(void *y, const void *(*from)(const void *arg, size_t row), const void *arg,
+                    size_t bytes, const struct kn_share *share)
 {
-    char *to = (char *)y + s->lo * bytes;
-    size_t r = s->lo;
+    char *to = (char *)y + share->lo * bytes;
+    size_t r = share->lo;
 
-    for (; r + 2 <= s->hi; r += 2, to += 2 * bytes) {
+    for (; r + 2 <= share->hi; r += 2, to += 2 * bytes) {
         const char *x0 = from(arg, r), *x1 = from(arg, r + 1);
 
         if (x0 && x1) {
-            const char *next0 = r + 2 < s->hi ? from(arg, r + 2) : NULL;
-            const char *next1 = r + 3 < s->hi ? from(arg, r + 3) : NULL;
+            const char *next0 = r + 2 < share->hi ? from(arg, r + 2) : NULL;
+            const char *next1 = r + 3 < share->hi ? from(arg, r + 3) : NULL;
 
             copy_two(to, to + bytes, x0, x1, next0 ? next0 : x0, next1 ? next1 : x1, bytes);
         } else {
             copy_one(to, x0, bytes);
             copy_one(to + bytes, x1, bytes);
         }
-        kn_row_done(s, r);
-        kn_row_done(s, r + 1);
+        kn_row_done(share, r);
+        kn_row_done(share, r + 1);
     }
-    if (r < s->hi)
+    if (r < share->hi)
         copy_one(to, from(arg, r), bytes);
 }

@@ -44,38 +44,39 @@ struct run {
     struct soon after; /* what the thread's next product reads first */
 };
 
-/* Size of each of the equal parts, in multiples of UNIT, that cut N into as few as MAX allows. */
-static size_t even(size_t n, size_t max, size_t unit)
+/* Size of each of the equal parts, in multiples of UNIT, that cut TOTAL into as few as MAX
+ * allows. */
+static size_t even(size_t total, size_t max, size_t unit)
 {
-    size_t parts = (n + max - 1) / max;
+    size_t parts = (total + max - 1) / max;
 
-    return parts ? ((n + parts - 1) / parts + unit - 1) / unit * unit : unit;
+    return parts ? ((total + parts - 1) / parts + unit - 1) / unit * unit : unit;
 }
 
-/* Panel P of the PANELS that cut ROWS evenly, high ones first: where it begins. */
-static size_t panel_at(size_t rows, size_t panels, size_t p)
+/* PANEL of the PANELS that cut ROWS evenly, high ones first: where it begins. */
+static size_t panel_at(size_t rows, size_t panels, size_t panel)
 {
-    return rows / panels * p + kn_min(p, rows % panels);
+    return rows / panels * panel + kn_min(panel, rows % panels);
 }
 
-static void pack_b(const struct run *r, size_t k0, size_t kn, size_t j0, size_t jn)
+static void pack_b(const struct run *run, size_t k0, size_t kn, size_t j0, size_t jn)
 {
-    const struct kn_gemm *g = r->g;
+    const struct kn_gemm *g = run->g;
     size_t at = g->tb ? j0 * g->ldb + k0 : k0 * g->ldb + j0;
-    kn_pack *pack = (g->tb ? r->isa->turn : r->isa->rows)[g->bt];
+    kn_pack *pack = (g->tb ? run->isa->turn : run->isa->rows)[g->bt];
 
-    pack(r->pb, r->isa->nr, jn, kn_ptr(g->bt, g->b, at), g->ldb, kn);
+    pack(run->pb, run->isa->nr, jn, kn_ptr(g->bt, g->b, at), g->ldb, kn);
 }
 
-static void pack_a(const struct run *r, size_t i0, size_t in, size_t k0, size_t kn, size_t panels)
+static void pack_a(const struct run *run, size_t i0, size_t in, size_t k0, size_t kn, size_t panels)
 {
-    const struct kn_gemm *g = r->g;
-    kn_pack *pack = (g->ta ? r->isa->rows : r->isa->turn)[g->at];
+    const struct kn_gemm *g = run->g;
+    kn_pack *pack = (g->ta ? run->isa->rows : run->isa->turn)[g->at];
     size_t low = in / panels, split = panel_at(in, panels, in % panels);
     const char *from = kn_ptr(g->at, g->a, g->ta ? k0 * g->lda + i0 : i0 * g->lda + k0);
 
-    pack(r->pa, low + 1, split, from, g->lda, kn);
-    pack(r->pa + split * kn, low, in - split, kn_ptr(g->at, from, g->ta ? split : split * g->lda),
+    pack(run->pa, low + 1, split, from, g->lda, kn);
+    pack(run->pa + split * kn, low, in - split, kn_ptr(g->at, from, g->ta ? split : split * g->lda),
          g->lda, kn);
 }
 
@@ -83,9 +84,9 @@ static void pack_a(const struct run *r, size_t i0, size_t in, size_t k0, size_t 
  * A row-major A is read by the micro-kernel a row at a time, which needs no copy, as long as the
  * rows of a panel do not fight for the same lines of the cache.
  */
-static bool can_read_in_place(const struct kn_gemm *g)
+static bool can_read_in_place(const struct kn_gemm *gemm)
 {
-    return g->at == KN_F32 && !g->ta && g->lda % CONFLICT != 0;
+    return gemm->at == KN_F32 && !gemm->ta && gemm->lda % CONFLICT != 0;
 }
 
 /* What the panels of one packed A have in common. */
@@ -98,9 +99,9 @@ struct panels {
  * Part PART of PARTS of it: a column of lines, down some of its rows. A burst of fetches would fill
  * the queue of outstanding misses and stall the arithmetic behind it.
  */
-static struct kn_soon part_of_soon(const struct soon *s, size_t part, size_t parts)
+static struct kn_soon part_of_soon(const struct soon *soon, size_t part, size_t parts)
 {
-    size_t columns = (s->bytes + 63) / 64, pieces, column, from, to;
+    size_t columns = (soon->bytes + 63) / 64, pieces, column, from, to;
 
     if (columns == 0 || columns > parts)
         return (struct kn_soon){0};
@@ -108,87 +109,88 @@ static struct kn_soon part_of_soon(const struct soon *s, size_t part, size_t par
     column = part / pieces;
     if (column >= columns)
         return (struct kn_soon){0};
-    from = s->rows * (part % pieces) / pieces;
-    to = s->rows * (part % pieces + 1) / pieces;
-    return (struct kn_soon){s->at + from * s->ld + 64 * column, to - from, s->ld};
+    from = soon->rows * (part % pieces) / pieces;
+    to = soon->rows * (part % pieces + 1) / pieces;
+    return (struct kn_soon){soon->at + from * soon->ld + 64 * column, to - from, soon->ld};
 }
 
 /* The part of B that is packed at once, from (k0, j0) on. */
-static struct soon block_of_b(const struct kn_gemm *g, const struct kn_blocking *bl, size_t k0,
+static struct soon block_of_b(const struct kn_gemm *gemm, const struct kn_blocking *bl, size_t k0,
                               size_t kn, size_t j0)
 {
-    size_t w = kn_type_size(g->bt), jn = kn_min(bl->nc, g->n - j0);
+    size_t w = kn_type_size(gemm->bt), jn = kn_min(bl->nc, gemm->n - j0);
 
-    if (g->tb)
-        return (struct soon){kn_ptr(g->bt, g->b, j0 * g->ldb + k0), jn, kn * w, g->ldb * w};
-    return (struct soon){kn_ptr(g->bt, g->b, k0 * g->ldb + j0), kn, jn * w, g->ldb * w};
+    if (gemm->tb)
+        return (struct soon){kn_ptr(gemm->bt, gemm->b, j0 * gemm->ldb + k0), jn, kn * w,
+                             gemm->ldb * w};
+    return (struct soon){kn_ptr(gemm->bt, gemm->b, k0 * gemm->ldb + j0), kn, jn * w, gemm->ldb * w};
 }
 
 /* All panels of A times the packed block of B (kn, jn). */
-static void block(const struct run *r, const struct panels *pn, size_t kn, size_t jn, float *c,
+static void block(const struct run *run, const struct panels *pn, size_t kn, size_t jn, float *c,
                   bool add, const struct soon *soon)
 {
-    size_t nr = r->isa->nr, jb = (jn + nr - 1) / nr;
+    size_t nr = run->isa->nr, jb = (jn + nr - 1) / nr;
 
     for (size_t p = 0; p < pn->count; p++) {
         size_t i = panel_at(pn->rows, pn->count, p), h = panel_at(pn->rows, pn->count, p + 1) - i;
-        const float *a = r->in_place ? pn->a + i * r->g->lda : r->pa + i * kn;
-        size_t rs = r->in_place ? 4 * r->g->lda : 4, cs = r->in_place ? 4 : 4 * h;
+        const float *a = run->in_place ? pn->a + i * run->g->lda : run->pa + i * kn;
+        size_t rs = run->in_place ? 4 * run->g->lda : 4, cs = run->in_place ? 4 : 4 * h;
 
         for (size_t j = 0; j < jn; j += nr)
-            r->isa->ukr[h](kn, a, rs, cs, r->pb + j * kn, 4 * nr, c + i * r->ldc + j, r->ldc,
-                           kn_min(nr, jn - j), add,
-                           part_of_soon(soon, p * jb + j / nr, pn->count * jb));
-        kn_pool_poll(r->pool, r->thread);
+            run->isa->ukr[h](kn, a, rs, cs, run->pb + j * kn, 4 * nr, c + i * run->ldc + j,
+                             run->ldc, kn_min(nr, jn - j), add,
+                             part_of_soon(soon, p * jb + j / nr, pn->count * jb));
+        kn_pool_poll(run->pool, run->thread);
     }
 }
 
 /* Rows i0 .. i0 + in - 1 of C, fp32, all of k and n. */
-static void stripe(const struct run *r, size_t i0, size_t in, bool add)
+static void stripe(const struct run *run, size_t i0, size_t in, bool add)
 {
-    const struct kn_gemm *g = r->g;
-    size_t mr = r->isa->mr, kc = even(g->k, r->bl.kc, LINE);
+    const struct kn_gemm *g = run->g;
+    size_t mr = run->isa->mr, kc = even(g->k, run->bl.kc, LINE);
     struct panels pn = {.rows = in, .count = (in + mr - 1) / mr};
 
     for (size_t l = 0; l < g->k; l += kc) {
         size_t kn = kn_min(kc, g->k - l);
 
-        if (r->in_place)
+        if (run->in_place)
             pn.a = (const float *)g->a + i0 * g->lda + l;
         else
-            pack_a(r, i0, in, l, kn, pn.count);
-        for (size_t j = 0; j < g->n; j += r->bl.nc) {
-            size_t jn = kn_min(r->bl.nc, g->n - j);
+            pack_a(run, i0, in, l, kn, pn.count);
+        for (size_t j = 0; j < g->n; j += run->bl.nc) {
+            size_t jn = kn_min(run->bl.nc, g->n - j);
             struct soon soon = {0};
 
             if (j + jn < g->n)
-                soon = block_of_b(g, &r->bl, l, kn, j + jn);
+                soon = block_of_b(g, &run->bl, l, kn, j + jn);
             else if (l + kn == g->k && i0 + in == g->m)
-                soon = r->after;
+                soon = run->after;
 
-            pack_b(r, l, kn, j, jn);
-            block(r, &pn, kn, jn, r->c + j, add || l > 0, &soon);
+            pack_b(run, l, kn, j, jn);
+            block(run, &pn, kn, jn, run->c + j, add || l > 0, &soon);
         }
     }
 }
 
-static void fp32_c(struct run *r)
+static void fp32_c(struct run *run)
 {
-    const struct kn_gemm *g = r->g;
-    size_t rows = even(g->m, r->bl.rows, 1);
+    const struct kn_gemm *g = run->g;
+    size_t rows = even(g->m, run->bl.rows, 1);
 
     for (size_t i = 0; i < g->m; i += rows) {
-        r->c = (float *)g->c + i * g->ldc;
-        r->ldc = g->ldc;
-        stripe(r, i, kn_min(rows, g->m - i), g->beta != 0);
+        run->c = (float *)g->c + i * g->ldc;
+        run->ldc = g->ldc;
+        stripe(run, i, kn_min(rows, g->m - i), g->beta != 0);
     }
 }
 
 /* C in bf16, WIDE columns or fewer: as many rows at a time as the scratch C_SUM holds. */
-static void bf16_c(struct run *r, float *c_sum)
+static void bf16_c(struct run *run, float *c_sum)
 {
-    const struct kn_gemm *g = r->g;
-    size_t rows = even(g->m, kn_min(r->bl.rows, kn_max(1, C_FLOATS / g->n)), 1);
+    const struct kn_gemm *g = run->g;
+    size_t rows = even(g->m, kn_min(run->bl.rows, kn_max(1, C_FLOATS / g->n)), 1);
 
     for (size_t i = 0; i < g->m; i += rows) {
         size_t in = kn_min(rows, g->m - i);
@@ -196,53 +198,53 @@ static void bf16_c(struct run *r, float *c_sum)
 
         for (size_t q = 0; g->beta != 0 && q < in; q++)
             kn_ops()->to_f32(c_sum + q * g->n, c + q * g->ldc, g->n);
-        r->c = c_sum;
-        r->ldc = g->n;
-        stripe(r, i, in, g->beta != 0);
+        run->c = c_sum;
+        run->ldc = g->n;
+        stripe(run, i, in, g->beta != 0);
         for (size_t q = 0; q < in; q++)
             kn_ops()->to_bf16(c + q * g->ldc, c_sum + q * g->n, g->n);
     }
 }
 
-static void clear_c(const struct kn_gemm *g)
+static void clear_c(const struct kn_gemm *gemm)
 {
-    for (size_t i = 0; g->beta == 0 && i < g->m; i++)
-        memset(kn_ptr(g->ct, g->c, i * g->ldc), 0, g->n * kn_type_size(g->ct));
+    for (size_t i = 0; gemm->beta == 0 && i < gemm->m; i++)
+        memset(kn_ptr(gemm->ct, gemm->c, i * gemm->ldc), 0, gemm->n * kn_type_size(gemm->ct));
 }
 
 /* One thread's product; NEXT, if not NULL, is what it computes afterwards. */
-static void serial(const struct kn_gemm *g, const struct kn_gemm *next, struct kn_pool *pool,
+static void serial(const struct kn_gemm *gemm, const struct kn_gemm *next, struct kn_pool *pool,
                    int thread)
 {
     float *scratch = kn_pool_scratch(pool, thread);
-    struct run r = {.g = g, .isa = kn_ops()->gemm_isa, .pool = pool, .thread = thread};
+    struct run r = {.g = gemm, .isa = kn_ops()->gemm_isa, .pool = pool, .thread = thread};
 
-    if (g->m == 0 || g->n == 0)
+    if (gemm->m == 0 || gemm->n == 0)
         return;
     if (!r.isa) {
-        kn_ops()->gemm(g);
+        kn_ops()->gemm(gemm);
         return;
     }
-    if (g->k == 0) {
-        clear_c(g);
+    if (gemm->k == 0) {
+        clear_c(gemm);
         return;
     }
     r.bl = kn_blocking_get();
-    r.in_place = can_read_in_place(g);
+    r.in_place = can_read_in_place(gemm);
     if (next)
         r.after = block_of_b(next, &r.bl, 0, kn_min(r.bl.kc, next->k), 0);
     r.pb = scratch;
     r.pa = r.pb + r.bl.kc * (r.bl.nc + KN_MAX_NR);
-    if (g->ct == KN_F32) {
+    if (gemm->ct == KN_F32) {
         fp32_c(&r);
         return;
     }
-    for (size_t j = 0; j < g->n; j += WIDE) {
-        struct kn_gemm part = *g;
+    for (size_t j = 0; j < gemm->n; j += WIDE) {
+        struct kn_gemm part = *gemm;
 
-        part.n = kn_min(WIDE, g->n - j);
-        part.b = kn_ptr(g->bt, g->b, g->tb ? j * g->ldb : j);
-        part.c = kn_ptr(g->ct, g->c, j);
+        part.n = kn_min(WIDE, gemm->n - j);
+        part.b = kn_ptr(gemm->bt, gemm->b, gemm->tb ? j * gemm->ldb : j);
+        part.c = kn_ptr(gemm->ct, gemm->c, j);
         r.g = &part;
         bf16_c(&r, r.pa + r.bl.rows * r.bl.kc);
     }
@@ -268,38 +270,41 @@ struct kn_blocking kn_blocking_get(void)
     return blocking;
 }
 
-bool kn_blocking_set(const struct kn_blocking *b)
+bool kn_blocking_set(const struct kn_blocking *sizes)
 {
-    double floats = (double)b->kc * (b->nc + KN_MAX_NR) + (double)b->rows * b->kc + C_FLOATS;
+    double floats =
+        (double)sizes->kc * (sizes->nc + KN_MAX_NR) + (double)sizes->rows * sizes->kc + C_FLOATS;
 
-    if (b->rows < KN_MAX_MR || b->kc < LINE || b->nc < KN_MAX_NR || b->nc % KN_MAX_NR != 0 ||
-        b->kc % LINE != 0 || floats * sizeof(float) > KN_SCRATCH_BYTES)
+    if (sizes->rows < KN_MAX_MR || sizes->kc < LINE || sizes->nc < KN_MAX_NR ||
+        sizes->nc % KN_MAX_NR != 0 || sizes->kc % LINE != 0 ||
+        floats * sizeof(float) > KN_SCRATCH_BYTES)
         return false;
-    blocking = *b;
+    blocking = *sizes;
     return true;
 }
 
 /* ---- threads ---- */
 
-/* Part I of N of SIZE, in multiples of UNIT. */
-static void share(size_t size, size_t unit, size_t i, size_t n, size_t *at, size_t *len)
+/* PART of PARTS of SIZE, in multiples of UNIT. */
+static void share(size_t size, size_t unit, size_t part, size_t parts, size_t *at, size_t *len)
 {
     size_t units = (size + unit - 1) / unit;
 
-    *at = kn_min(size, units * i / n * unit);
-    *len = kn_min(size, units * (i + 1) / n * unit) - *at;
+    *at = kn_min(size, units * part / parts * unit);
+    *len = kn_min(size, units * (part + 1) / parts * unit) - *at;
 }
 
-/* The part of G at rows i0.., columns j0... */
-static struct kn_gemm part_of(const struct kn_gemm *g, size_t i0, size_t in, size_t j0, size_t jn)
+/* The part of GEMM at rows i0.., columns j0... */
+static struct kn_gemm part_of(const struct kn_gemm *gemm, size_t i0, size_t in, size_t j0,
+                              size_t jn)
 {
-    struct kn_gemm part = *g;
+    struct kn_gemm part = *gemm;
 
     part.m = in;
     part.n = jn;
-    part.a = kn_ptr(g->at, g->a, g->ta ? i0 : i0 * g->lda);
-    part.b = kn_ptr(g->bt, g->b, g->tb ? j0 * g->ldb : j0);
-    part.c = kn_ptr(g->ct, g->c, i0 * g->ldc + j0);
+    part.a = kn_ptr(gemm->at, gemm->a, gemm->ta ? i0 : i0 * gemm->lda);
+    part.b = kn_ptr(gemm->bt, gemm->b, gemm->tb ? j0 * gemm->ldb : j0);
+    part.c = kn_ptr(gemm->ct, gemm->c, i0 * gemm->ldc + j0);
     return part;
 }
 
@@ -327,71 +332,73 @@ static void run_part(void *arg, int thread, int threads)
 
 /* Threads as a grid over C: each packs its own rows of A and columns of B, so the half perimeter of
  * a thread's part is what packing costs. */
-static void choose_grid(struct job *j, size_t threads)
+static void choose_grid(struct job *job, size_t threads)
 {
     double best = INFINITY;
 
-    if (2.0 * (double)j->g->m * (double)j->g->n * (double)j->g->k < 2.0 * THREAD_FLOPS)
+    if (2.0 * (double)job->g->m * (double)job->g->n * (double)job->g->k < 2.0 * THREAD_FLOPS)
         threads = 1;
     for (size_t gm = 1; gm <= threads; gm++) {
-        double cost = (double)j->g->m / (double)gm + (double)j->g->n / (double)(threads / gm);
+        double cost = (double)job->g->m / (double)gm + (double)job->g->n / (double)(threads / gm);
 
         if (threads % gm == 0 && cost < best) {
             best = cost;
-            j->grid_m = gm;
-            j->grid_n = threads / gm;
+            job->grid_m = gm;
+            job->grid_n = threads / gm;
         }
     }
 }
 
-static void check(const struct kn_gemm *g)
+static void check(const struct kn_gemm *gemm)
 {
-    assert(g->beta == 0 || g->beta == 1);
-    assert(g->ldc >= g->n && g->ldb >= (g->tb ? 0 : g->n) && g->lda >= (g->ta ? g->m : 0));
+    assert(gemm->beta == 0 || gemm->beta == 1);
+    assert(gemm->ldc >= gemm->n && gemm->ldb >= (gemm->tb ? 0 : gemm->n) &&
+           gemm->lda >= (gemm->ta ? gemm->m : 0));
 }
 
 /* FN on one thread without waking the others, or on all. */
-static void start(struct kn_pool *asked, struct job *j, size_t threads,
+static void start(struct kn_pool *asked, struct job *job, size_t threads,
                   void (*fn)(void *, int, int))
 {
-    j->pool = kn_pool_acquire(asked);
+    job->pool = kn_pool_acquire(asked);
     if (threads > 1)
-        kn_pool_run(j->pool, fn, j);
+        kn_pool_run(job->pool, fn, job);
     else
-        fn(j, 0, 1);
+        fn(job, 0, 1);
     kn_pool_release(asked);
 }
 
-void kn_host_gemm(struct kn_pool *p, const struct kn_gemm *g)
+void kn_host_gemm(struct kn_pool *pool, const struct kn_gemm *gemm)
 {
-    struct job j = {.g = g};
+    struct job j = {.g = gemm};
 
-    check(g);
-    choose_grid(&j, (size_t)kn_pool_threads(p));
-    start(p, &j, j.grid_m * j.grid_n, run_part);
+    check(gemm);
+    choose_grid(&j, (size_t)kn_pool_threads(pool));
+    start(pool, &j, j.grid_m * j.grid_n, run_part);
 }
 
-/* The part of the grouped product that belongs to group E, rows FROM .. TO - 1 of all rows. */
-static struct kn_gemm group_rows(const struct job *j, size_t e, size_t from, size_t to)
+/* The part of the grouped product that belongs to group EXPERT, rows FROM .. TO - 1 of all rows. */
+static struct kn_gemm group_rows(const struct job *job, size_t expert, size_t from, size_t to)
 {
-    struct kn_gemm one = *j->g;
+    struct kn_gemm one = *job->g;
 
     one.m = to - from;
     one.a = kn_ptr(one.at, one.a, from * one.lda);
-    one.b = kn_ptr(one.bt, one.b, e * j->wstride);
+    one.b = kn_ptr(one.bt, one.b, expert * job->wstride);
     one.c = kn_ptr(one.ct, one.c, from * one.ldc);
     return one;
 }
 
-/* The first group from E on that has rows in [*FROM, TO); false if none has. */
-static bool next_group(const struct job *j, size_t *e, size_t *from, size_t to, struct kn_gemm *ret)
+/* The first group from EXPERT on that has rows in [*FROM, TO); false if none has. */
+static bool next_group(const struct job *job, size_t *expert, size_t *from, size_t to,
+                       struct kn_gemm *ret)
 {
-    for (; *e < j->groups && *from < to; ++*e) {
-        size_t end = kn_min(to, (size_t)j->offsets[*e + 1]);
+    for (; *expert < job->groups && *from < to; ++*expert) {
+        size_t end = kn_min(to, (size_t)job->offsets[*expert + 1]);
 
         if (end <= *from)
             continue;
-        *ret = group_rows(j, *e, *from, end);
+        *ret = group_rows(job, *expert, *from, end);
         *from = end;
         return true;
     }
@@ -414,14 +421,14 @@ static void run_group_rows(void *arg, int thread, int threads)
     }
 }
 
-/* The row of a weight of M rows at which the cut lies that leaves PART of it above. */
-static size_t row_of_cut(size_t m, double part)
+/* The row of a weight of ROWS rows at which the cut lies that leaves PART of it above. */
+static size_t row_of_cut(size_t rows, double part)
 {
     enum { UNIT = 8 };
 
     if (part <= 0 || part >= 1)
-        return part <= 0 ? 0 : m;
-    return kn_min(m, (size_t)(part * (double)m / UNIT + 0.5) * UNIT);
+        return part <= 0 ? 0 : rows;
+    return kn_min(rows, (size_t)(part * (double)rows / UNIT + 0.5) * UNIT);
 }
 
 /*
@@ -456,19 +463,19 @@ static void run_group_weights(void *arg, int thread, int threads)
     }
 }
 
-void kn_host_gemm_grouped(struct kn_pool *p, const struct kn_gemm *g, size_t groups,
+void kn_host_gemm_grouped(struct kn_pool *pool, const struct kn_gemm *gemm, size_t groups,
                           const int32_t *offsets, size_t wstride)
 {
-    struct job j = {.g = g, .groups = groups, .offsets = offsets, .wstride = wstride};
-    size_t threads = (size_t)kn_pool_threads(p);
+    struct job j = {.g = gemm, .groups = groups, .offsets = offsets, .wstride = wstride};
+    size_t threads = (size_t)kn_pool_threads(pool);
     double flops;
 
-    check(g);
-    assert(!(g->ta && g->tb));
+    check(gemm);
+    assert(!(gemm->ta && gemm->tb));
     if (groups == 0)
         return;
-    flops =
-        2.0 * (double)(offsets[groups] - offsets[0]) * (double)g->n * (double)(g->ta ? g->m : g->k);
-    start(p, &j, flops < 2.0 * THREAD_FLOPS ? 1 : threads,
-          g->ta ? run_group_weights : run_group_rows);
+    flops = 2.0 * (double)(offsets[groups] - offsets[0]) * (double)gemm->n *
+            (double)(gemm->ta ? gemm->m : gemm->k);
+    start(pool, &j, flops < 2.0 * THREAD_FLOPS ? 1 : threads,
+          gemm->ta ? run_group_weights : run_group_rows);
 }

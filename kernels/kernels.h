@@ -34,9 +34,9 @@ typedef uint16_t kn_bf16; /* the upper half of an fp32 */
 
 enum kn_type { KN_F32, KN_BF16 };
 
-static inline size_t kn_type_size(enum kn_type t)
+static inline size_t kn_type_size(enum kn_type type)
 {
-    return t == KN_F32 ? 4 : 2;
+    return type == KN_F32 ? 4 : 2;
 }
 
 /* ------------------------------------------------------------------ instruction sets and threads
@@ -60,30 +60,30 @@ enum { KN_SCRATCH_BYTES = 6 << 20 };
 /* A pool of THREADS >= 1 threads, of which the caller is one. NULL if memory or threads are short.
  */
 struct kn_pool *kn_pool_new(int threads);
-struct kn_pool *kn_pool_free(struct kn_pool *p); /* accepts NULL; returns NULL */
-int kn_pool_threads(const struct kn_pool *p);
+struct kn_pool *kn_pool_free(struct kn_pool *pool); /* accepts NULL; returns NULL */
+int kn_pool_threads(const struct kn_pool *pool);
 size_t kn_pool_bytes(int threads); /* what kn_pool_new allocates */
 
 /* How long an idle worker spins before it sleeps. 0 where ranks and threads outnumber the cores. */
-void kn_pool_set_spin(struct kn_pool *p, unsigned microseconds);
+void kn_pool_set_spin(struct kn_pool *pool, unsigned microseconds);
 
 /* FN(ARG) is called by the calling thread now and then inside long operations (about every 50 us of
  * GEMM or attention, every few rows of a pass over memory) and at the end of each, so that
  * communication makes progress under computation. It may call operations without a pool only. NULL
  * switches it off. */
-void kn_pool_set_poll(struct kn_pool *p, void (*fn)(void *arg), void *arg);
+void kn_pool_set_poll(struct kn_pool *pool, void (*fn)(void *arg), void *arg);
 
 /* Run FN(ARG, i, n) on each thread i of n at once; returns when all are done. */
-void kn_pool_run(struct kn_pool *p, void (*fn)(void *arg, int thread, int threads), void *arg);
+void kn_pool_run(struct kn_pool *asked, void (*fn)(void *arg, int thread, int threads), void *arg);
 
 /* Memory of the set in use: zeros, NULL if there is no room. Free it under the same set. */
 void *kn_alloc(size_t bytes);
-void kn_free(void *x, size_t bytes);
-/* TO = FROM after the operations that P was given before; memory of the set or of the host, on
+void kn_free(void *memory, size_t bytes);
+/* TO = FROM after the operations that POOL was given before; memory of the set or of the host, on
  * either side. */
-void kn_copy(struct kn_pool *p, void *to, const void *from, size_t bytes);
-/* Until everything that P was given is done. */
-void kn_wait(struct kn_pool *p);
+void kn_copy(struct kn_pool *pool, void *to, const void *from, size_t bytes);
+/* Until everything that POOL was given is done. */
+void kn_wait(struct kn_pool *pool);
 
 struct kn_set; /* set.h */
 /* Pools and memory are SET's from now on, the host's until the first call. At the start of a
@@ -109,9 +109,9 @@ struct kn_gemm {
     enum kn_type at, bt, ct; /* zeroed: fp32 */
 };
 
-void kn_gemm(struct kn_pool *p, const struct kn_gemm *g);
+void kn_gemm(struct kn_pool *pool, const struct kn_gemm *gemm);
 
-static inline void kn_gemm_f32(struct kn_pool *p, bool ta, bool tb, size_t m, size_t n, size_t k,
+static inline void kn_gemm_f32(struct kn_pool *pool, bool ta, bool tb, size_t m, size_t n, size_t k,
                                const float *a, size_t lda, const float *b, size_t ldb, float beta,
                                float *c, size_t ldc)
 {
@@ -128,7 +128,7 @@ static inline void kn_gemm_f32(struct kn_pool *p, bool ta, bool tb, size_t m, si
                         .tb = tb,
                         .beta = beta};
 
-    kn_gemm(p, &g);
+    kn_gemm(pool, &g);
 }
 
 /*
@@ -139,7 +139,7 @@ static inline void kn_gemm_f32(struct kn_pool *p, bool ta, bool tb, size_t m, si
  * blocks, C is the expert's weight gradient: C_e (m, n) = beta C_e + A_e (rows_e, m)^T op(B_e)
  * (rows_e, n);  tb is false
  */
-void kn_gemm_grouped(struct kn_pool *p, const struct kn_gemm *g, size_t groups,
+void kn_gemm_grouped(struct kn_pool *pool, const struct kn_gemm *gemm, size_t groups,
                      const int32_t *offsets /* (groups + 1) */, size_t wstride);
 
 /*
@@ -152,43 +152,44 @@ struct kn_blocking {
 };
 
 struct kn_blocking kn_blocking_get(void);
-bool kn_blocking_set(const struct kn_blocking *b);
+bool kn_blocking_set(const struct kn_blocking *sizes);
 size_t kn_blocking_candidates(const struct kn_blocking **ret); /* how many */
 
-/* N rounds of independent multiply-adds in registers; returns the FLOPs done. Timed, it is the
+/* ROUNDS rounds of independent multiply-adds in registers; returns the FLOPs done. Timed, it is the
  * machine's peak. */
-double kn_fma_loop(size_t n);
+double kn_fma_loop(size_t rounds);
 
 /* ------------------------------------------------------------------ RMSNorm */
 
 /* y = x rrms w, rrms = 1 / sqrt(mean(x^2) + eps); rrms is kept for the backward pass. y may be x.
  */
-void kn_rmsnorm_fwd(struct kn_pool *p, enum kn_type t, void *y /* (rows, d) */,
-                    float *rrms /* (rows) */, const void *x /* (rows, d) */,
-                    const void *w /* (d) */, size_t rows, size_t d, float eps);
+void kn_rmsnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, dim) */,
+                    float *rrms /* (rows) */, const void *x /* (rows, dim) */,
+                    const void *w /* (dim) */, size_t rows, size_t dim, float eps);
 
 /* dx = [dx +] rrms (dy w - x rrms^2 mean(dy w x));  dw += sum over rows of dy x rrms.
  * ADD: dx holds a gradient (that of the residual branch) to which this one is added. dx may be dy.
  * dw may be NULL. */
-void kn_rmsnorm_bwd(struct kn_pool *p, enum kn_type t, void *dx /* (rows, d) */,
-                    float *dw /* (d) */, const void *dy /* (rows, d) */,
-                    const void *x /* (rows, d) */, const void *w /* (d) */,
-                    const float *rrms /* (rows) */, size_t rows, size_t d, bool add);
+void kn_rmsnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, dim) */,
+                    float *dw /* (dim) */, const void *dy /* (rows, dim) */,
+                    const void *x /* (rows, dim) */, const void *w /* (dim) */,
+                    const float *rrms /* (rows) */, size_t rows, size_t dim, bool add);
 
 /* ------------------------------------------------------------------ rotary positions */
 
-/* Fill the tables: angle = pos theta^(-2 i / d), i < d / 2, computed in double. */
-void kn_rope_tables(float *cos_t /* (positions, d / 2) */, float *sin_t /* (positions, d / 2) */,
-                    size_t positions, size_t d, double theta);
+/* Fill the tables: angle = pos theta^(-2 i / dim), i < dim / 2, computed in double. */
+void kn_rope_tables(float *cos_t /* (positions, dim / 2) */,
+                    float *sin_t /* (positions, dim / 2) */, size_t positions, size_t dim,
+                    double theta);
 
 /*
- * Rotate in place the first HEADS heads of each row of x, each of width d (even): rotate-half as in
- * Hugging Face's Llama, (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) with the halves x1, x2 of a
- * head. Row r is at position pos[r], or r % seq when pos is NULL. BACKWARD turns the other way,
+ * Rotate in place the first HEADS heads of each row of x, each of width dim (even): rotate-half as
+ * in Hugging Face's Llama, (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) with the halves x1, x2 of
+ * a head. Row r is at position pos[r], or r % seq when pos is NULL. BACKWARD turns the other way,
  * which is the gradient.
  */
-void kn_rope(struct kn_pool *p, enum kn_type t, void *x /* (rows, ldx) */, size_t ldx, size_t rows,
-             size_t heads, size_t d, const float *cos_t, const float *sin_t,
+void kn_rope(struct kn_pool *pool, enum kn_type type, void *x /* (rows, ldx) */, size_t ldx,
+             size_t rows, size_t heads, size_t dim, const float *cos_t, const float *sin_t,
              const int32_t *pos /* (rows) or NULL */, size_t seq, bool backward);
 
 /* ------------------------------------------------------------------ attention */
@@ -209,8 +210,8 @@ struct kn_attn {
     size_t ldq, ldk, ldv;
 };
 
-/* o = softmax(scale q k^T, causal) v; lse = log of the row's sum of exponentials. */
-void kn_attn_fwd(struct kn_pool *p, const struct kn_attn *a, void *o /* (batch seq, ldo) */,
+/* out = softmax(scale q k^T, causal) v; lse = log of the row's sum of exponentials. */
+void kn_attn_fwd(struct kn_pool *pool, const struct kn_attn *attn, void *out /* (batch seq, ldo) */,
                  size_t ldo, float *lse /* (batch, heads, seq) */);
 
 /* Gradients of q, k and v, overwritten, in A's type. */
@@ -224,8 +225,8 @@ struct kn_attn_grad {
 
 /* Bytes of workspace of kn_attn_bwd: batch seq heads floats, with bf16 storage batch seq (heads + 2
  * kv_heads d). The forward pass needs none. */
-size_t kn_attn_bwd_bytes(const struct kn_attn *a);
-void kn_attn_bwd(struct kn_pool *p, const struct kn_attn *a, const struct kn_attn_grad *g,
+size_t kn_attn_bwd_bytes(const struct kn_attn *attn);
+void kn_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn, const struct kn_attn_grad *grad,
                  void *workspace);
 
 /* ------------------------------------------------------------------ embedding and loss */
@@ -234,13 +235,13 @@ enum { KN_IGNORE = -1 }; /* a target without loss */
 
 /* y[r] = table[ids[r] - v0], or zeros where ids[r] is outside [v0, v0 + vocab): this rank's slice
  * of a vocabulary-parallel table. */
-void kn_embed_fwd(struct kn_pool *p, enum kn_type t, void *y /* (rows, d) */,
-                  const void *table /* (vocab, d) */, const int32_t *ids /* (rows) */, size_t rows,
-                  size_t d, size_t v0, size_t vocab);
+void kn_embed_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, dim) */,
+                  const void *table /* (vocab, dim) */, const int32_t *ids /* (rows) */,
+                  size_t rows, size_t dim, size_t v0, size_t vocab);
 /* dtable[ids[r] - v0] += dy[r]. */
-void kn_embed_bwd(struct kn_pool *p, enum kn_type t, float *dtable /* (vocab, d) */,
-                  const void *dy /* (rows, d) */, const int32_t *ids /* (rows) */, size_t rows,
-                  size_t d, size_t v0, size_t vocab);
+void kn_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable /* (vocab, dim) */,
+                  const void *dy /* (rows, dim) */, const int32_t *ids /* (rows) */, size_t rows,
+                  size_t dim, size_t v0, size_t vocab);
 
 /*
  * Softmax cross-entropy over a vocabulary that is split between ranks. This rank holds columns
@@ -251,9 +252,9 @@ void kn_embed_bwd(struct kn_pool *p, enum kn_type t, float *dtable /* (vocab, d)
  * log(sum) + max - target kn_xent_grad   l = (exp(l - max) / sum - [column is target]) scale, in
  * place A target of KN_IGNORE (any negative number) has loss 0 and a zero row of gradient.
  */
-void kn_xent_max(struct kn_pool *p, enum kn_type t, float *max /* (rows) */,
+void kn_xent_max(struct kn_pool *pool, enum kn_type type, float *max /* (rows) */,
                  const void *logits /* (rows, ld) */, size_t ld, size_t rows, size_t cols);
-void kn_xent_sum(struct kn_pool *p, enum kn_type t, float *sum /* (rows) */,
+void kn_xent_sum(struct kn_pool *pool, enum kn_type type, float *sum /* (rows) */,
                  float *target /* (rows) */, const void *logits /* (rows, ld) */, size_t ld,
                  size_t rows, size_t cols, const float *max /* (rows) */,
                  const int32_t *targets /* (rows) */, size_t v0);
@@ -261,22 +262,23 @@ void kn_xent_sum(struct kn_pool *p, enum kn_type t, float *sum /* (rows) */,
  * NULL. */
 double kn_xent_loss(float *loss /* (rows) or NULL */, size_t *ret_count, const float *max,
                     const float *sum, const float *target, const int32_t *targets, size_t rows);
-void kn_xent_grad(struct kn_pool *p, enum kn_type t, void *logits /* (rows, ld) */, size_t ld,
+void kn_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits /* (rows, ld) */, size_t ld,
                   size_t rows, size_t cols, size_t padded, const float *max, const float *sum,
                   const int32_t *targets, size_t v0, float scale);
 
 /* ------------------------------------------------------------------ SwiGLU */
 
-/* y = silu(gate) up, silu(x) = x / (1 + exp(-x)). One fused buffer: up = gate + f, ldg = ldu = 2 f.
+/* y = silu(gate) up, silu(x) = x / (1 + exp(-x)). One fused buffer: up = gate + ffn, ldg = ldu = 2
+ * ffn.
  */
-void kn_swiglu_fwd(struct kn_pool *p, enum kn_type t, void *y /* (rows, ldy) */, size_t ldy,
+void kn_swiglu_fwd(struct kn_pool *pool, enum kn_type type, void *y /* (rows, ldy) */, size_t ldy,
                    const void *gate /* (rows, ldg) */, size_t ldg, const void *up /* (rows, ldu) */,
-                   size_t ldu, size_t rows, size_t f);
+                   size_t ldu, size_t rows, size_t ffn);
 /* dgate may be gate and dup may be up (same ld then); dgate and dup are overwritten. */
-void kn_swiglu_bwd(struct kn_pool *p, enum kn_type t, void *dgate /* (rows, lddg) */, size_t lddg,
-                   void *dup /* (rows, lddu) */, size_t lddu, const void *dy /* (rows, lddy) */,
-                   size_t lddy, const void *gate, size_t ldg, const void *up, size_t ldu,
-                   size_t rows, size_t f);
+void kn_swiglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate /* (rows, lddg) */,
+                   size_t lddg, void *dup /* (rows, lddu) */, size_t lddu,
+                   const void *dy /* (rows, lddy) */, size_t lddy, const void *gate, size_t ldg,
+                   const void *up, size_t ldu, size_t rows, size_t ffn);
 
 /* ------------------------------------------------------------------ router */
 
@@ -285,71 +287,76 @@ void kn_swiglu_bwd(struct kn_pool *p, enum kn_type t, void *dgate /* (rows, lddg
  * equals; w = their probabilities, divided by their sum if RENORM (Mixtral). NaN counts as the
  * smallest.
  */
-void kn_router_fwd(struct kn_pool *p, float *probs /* (rows, e) */, int32_t *idx /* (rows, k) */,
-                   float *w /* (rows, k) */, const float *logits /* (rows, e) */, size_t rows,
-                   size_t e, size_t k, bool renorm);
+void kn_router_fwd(struct kn_pool *pool, float *probs /* (rows, experts) */,
+                   int32_t *idx /* (rows, k) */, float *w /* (rows, k) */,
+                   const float *logits /* (rows, experts) */, size_t rows, size_t experts, size_t k,
+                   bool renorm);
 /* dlogits from the gradient of w and, if not NULL, a gradient on probs (auxiliary loss). */
-void kn_router_bwd(struct kn_pool *p, float *dlogits /* (rows, e) */,
-                   const float *dw /* (rows, k) */, const float *dprobs /* (rows, e) or NULL */,
-                   const float *probs, const int32_t *idx, const float *w, size_t rows, size_t e,
-                   size_t k, bool renorm);
+void kn_router_bwd(struct kn_pool *pool, float *dlogits /* (rows, experts) */,
+                   const float *dw /* (rows, k) */,
+                   const float *dprobs /* (rows, experts) or NULL */, const float *probs,
+                   const int32_t *idx, const float *w, size_t rows, size_t experts, size_t k,
+                   bool renorm);
 /* Per sequence of SEQ rows: how many of the row's choices fall on each expert, and the sum of
  * probs; the load-balancing loss of one sequence is E sum_e (count_e / T) (psum_e / T). */
-void kn_router_stats(float *count /* (nseq, e) */, float *psum /* (nseq, e) */, const float *probs,
-                     const int32_t *idx, size_t nseq, size_t seq, size_t e, size_t k);
+void kn_router_stats(float *count /* (nseq, experts) */, float *psum /* (nseq, experts) */,
+                     const float *probs, const int32_t *idx, size_t nseq, size_t seq,
+                     size_t experts, size_t k);
 
 /* ------------------------------------------------------------------ permutation of tokens */
 
 /*
- * Stable counting sort of N = rows k choices by key (0 <= key < groups): offsets[g] is where group
- * g starts, src[i] the choice at sorted place i, place[c] the sorted place of choice c. Choice c
- * belongs to row c / k. A negative key drops the choice: place is -1 and it does not count.
+ * Stable counting sort of COUNT = rows k choices by key (0 <= key < groups): offsets[g] is where
+ * group g starts, src[i] the choice at sorted place i, place[c] the sorted place of choice c.
+ * Choice c belongs to row c / k. A negative key drops the choice: place is -1 and it does not
+ * count.
  */
-void kn_sort_by_key(int32_t *offsets /* (groups + 1) */, int32_t *src /* (n) or NULL */,
-                    int32_t *place /* (n) */, const int32_t *key /* (n) */, size_t n,
+void kn_sort_by_key(int32_t *offsets /* (groups + 1) */, int32_t *src /* (count) or NULL */,
+                    int32_t *place /* (count) */, const int32_t *key /* (count) */, size_t count,
                     size_t groups);
 
-/* y[i] = x[src[i] / k], i < n. */
-void kn_permute(struct kn_pool *p, enum kn_type t, void *y /* (n, d) */,
-                const void *x /* (n / k, d) */, const int32_t *src /* (n) */, size_t n, size_t k,
-                size_t d);
+/* y[i] = x[src[i] / k], i < count. */
+void kn_permute(struct kn_pool *pool, enum kn_type type, void *y /* (count, dim) */,
+                const void *x /* (count / k, dim) */, const int32_t *src /* (count) */,
+                size_t count, size_t k, size_t dim);
 /* y[r] = [y[r] +] sum over j < k of w[r, j] x[place[r, j]]; w NULL: ones. With w NULL it is the
  * gradient of kn_permute. Negative places are skipped. */
-void kn_unpermute(struct kn_pool *p, enum kn_type t, void *y /* (rows, d) */,
-                  const void *x /* (n, d) */, const int32_t *place /* (rows, k) */,
-                  const float *w /* (rows, k) or NULL */, size_t rows, size_t k, size_t d,
+void kn_unpermute(struct kn_pool *pool, enum kn_type type, void *y /* (rows, dim) */,
+                  const void *x /* (n, dim) */, const int32_t *place /* (rows, k) */,
+                  const float *w /* (rows, k) or NULL */, size_t rows, size_t k, size_t dim,
                   bool add);
 /* dx[place[r, j]] = w[r, j] dy[r];  dw[r, j] = dy[r] . x[place[r, j]]; dw of a dropped choice is 0.
  */
-void kn_unpermute_bwd(struct kn_pool *p, enum kn_type t, void *dx /* (n, d) */,
-                      float *dw /* (rows, k) or NULL */, const void *dy /* (rows, d) */,
-                      const void *x /* (n, d); unused when dw is NULL */,
+void kn_unpermute_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (n, dim) */,
+                      float *dw /* (rows, k) or NULL */, const void *dy /* (rows, dim) */,
+                      const void *x /* (n, dim); unused when dw is NULL */,
                       const int32_t *place /* (rows, k) */, const float *w /* (rows, k) or NULL */,
-                      size_t rows, size_t k, size_t d);
+                      size_t rows, size_t k, size_t dim);
 
 /* ------------------------------------------------------------------ flat arrays */
 
-void kn_zero(struct kn_pool *p, void *x, size_t bytes);
+void kn_zero(struct kn_pool *pool, void *to, size_t bytes);
 /* Copy ROWS rows of COLS elements. */
-void kn_copy2d(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *x, size_t ldx,
-               size_t rows, size_t cols);
+void kn_copy2d(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy, const void *x,
+               size_t ldx, size_t rows, size_t cols);
 /* y = x transposed: y (cols, ldy), x (rows, ldx). */
-void kn_transpose(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *x, size_t ldx,
-                  size_t rows, size_t cols);
+void kn_transpose(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy, const void *x,
+                  size_t ldx, size_t rows, size_t cols);
 /* y = x with conversion, round to nearest even. Equal types copy. */
-void kn_convert(struct kn_pool *p, enum kn_type yt, void *y, enum kn_type xt, const void *x,
-                size_t n);
+void kn_convert(struct kn_pool *pool, enum kn_type yt, void *y, enum kn_type xt, const void *x,
+                size_t count);
 /* y = a + b; y may be a or b. */
-void kn_add(struct kn_pool *p, enum kn_type t, void *y, const void *a, const void *b, size_t n);
+void kn_add(struct kn_pool *pool, enum kn_type type, void *y, const void *a, const void *b,
+            size_t count);
 /* x = alpha x. */
-void kn_scale(struct kn_pool *p, enum kn_type t, void *x, float alpha, size_t n);
+void kn_scale(struct kn_pool *pool, enum kn_type type, void *x, float alpha, size_t count);
 /* y += alpha x. */
-void kn_axpy(struct kn_pool *p, enum kn_type yt, void *y, float alpha, enum kn_type xt,
-             const void *x, size_t n);
+void kn_axpy(struct kn_pool *pool, enum kn_type yt, void *y, float alpha, enum kn_type xt,
+             const void *x, size_t count);
 /* Sum of x^2, accumulated in double. */
-double kn_sumsq(struct kn_pool *p, enum kn_type t, const void *x, size_t n);
+double kn_sumsq(struct kn_pool *pool, enum kn_type type, const void *x, size_t count);
 /* True if some element is infinite or NaN. */
-bool kn_any_nonfinite(struct kn_pool *p, enum kn_type t, const void *x, size_t n);
+bool kn_any_nonfinite(struct kn_pool *pool, enum kn_type type, const void *x, size_t count);
 
 /* ------------------------------------------------------------------ optimizer */
 
@@ -362,7 +369,7 @@ struct kn_adamw {
 };
 
 /* W is fp32 (master) weights; LOW, if not NULL, receives them rounded to bf16. */
-void kn_adamw(struct kn_pool *p, const struct kn_adamw *h, float *w, kn_bf16 *low, float *m,
-              float *v, const float *g, size_t n);
+void kn_adamw(struct kn_pool *pool, const struct kn_adamw *hyper, float *w, kn_bf16 *low, float *m,
+              float *v, const float *g, size_t count);
 
 #endif

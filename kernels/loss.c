@@ -13,66 +13,73 @@ struct embed {
     size_t rows, d, v0, vocab;
 };
 
-static bool local(const struct embed *e, size_t r, size_t *ret)
+static bool local(const struct embed *embed, size_t row, size_t *ret)
 {
-    *ret = (size_t)((int64_t)e->ids[r] - (int64_t)e->v0);
-    return e->ids[r] >= 0 && (size_t)e->ids[r] >= e->v0 && *ret < e->vocab;
+    *ret = (size_t)((int64_t)embed->ids[row] - (int64_t)embed->v0);
+    return embed->ids[row] >= 0 && (size_t)embed->ids[row] >= embed->v0 && *ret < embed->vocab;
 }
 
-static const void *row_of_id(const void *arg, size_t r)
+static const void *row_of_id(const void *arg, size_t row)
 {
     const struct embed *e = arg;
     size_t id;
 
-    return local(e, r, &id) ? kn_ptr(e->t, e->table, id * e->d) : NULL;
+    return local(e, row, &id) ? kn_ptr(e->t, e->table, id * e->d) : NULL;
 }
 
-static void embed_rows(void *arg, const struct kn_share *s)
+static void embed_rows(void *arg, const struct kn_share *share)
 {
     const struct embed *e = arg;
 
-    kn_gather_rows(e->y, row_of_id, e, e->d * kn_type_size(e->t), s);
+    kn_gather_rows(e->y, row_of_id, e, e->d * kn_type_size(e->t), share);
 }
 
-void kn_host_embed_fwd(struct kn_pool *p, enum kn_type t, void *y, const void *table,
-                       const int32_t *ids, size_t rows, size_t d, size_t v0, size_t vocab)
+void kn_host_embed_fwd(struct kn_pool *pool, enum kn_type type, void *y, const void *table,
+                       const int32_t *ids, size_t rows, size_t dim, size_t v0, size_t vocab)
 {
-    struct embed e = {
-        .t = t, .y = y, .table = table, .ids = ids, .rows = rows, .d = d, .v0 = v0, .vocab = vocab};
+    struct embed e = {.t = type,
+                      .y = y,
+                      .table = table,
+                      .ids = ids,
+                      .rows = rows,
+                      .d = dim,
+                      .v0 = v0,
+                      .vocab = vocab};
 
-    kn_parallel(p, rows, 1, ROW_GRAIN, embed_rows, &e);
+    kn_parallel(pool, rows, 1, ROW_GRAIN, embed_rows, &e);
 }
 
 /* Each thread has some columns of every row: no two write the same element, and the order of the
  * sum is that of the rows, whatever the number of threads. */
-static void embed_columns(void *arg, const struct kn_share *s)
+static void embed_columns(void *arg, const struct kn_share *share)
 {
     const struct embed *e = arg;
-    size_t n = s->hi - s->lo, id;
+    size_t n = share->hi - share->lo, id;
 
     for (size_t r = 0; r < e->rows; r++) {
         if (local(e, r, &id)) {
-            const void *dy = kn_ptr(e->t, e->dy, r * e->d + s->lo);
+            const void *dy = kn_ptr(e->t, e->dy, r * e->d + share->lo);
 
-            kn_ops()->axpy(e->dtable + id * e->d + s->lo, 1, kn_in(e->t, dy, s->scratch, n), n);
+            kn_ops()->axpy(e->dtable + id * e->d + share->lo, 1, kn_in(e->t, dy, share->scratch, n),
+                           n);
         }
     }
 }
 
-void kn_host_embed_bwd(struct kn_pool *p, enum kn_type t, float *dtable, const void *dy,
-                       const int32_t *ids, size_t rows, size_t d, size_t v0, size_t vocab)
+void kn_host_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable, const void *dy,
+                       const int32_t *ids, size_t rows, size_t dim, size_t v0, size_t vocab)
 {
-    struct embed e = {.t = t,
+    struct embed e = {.t = type,
                       .dtable = dtable,
                       .dy = dy,
                       .ids = ids,
                       .rows = rows,
-                      .d = d,
+                      .d = dim,
                       .v0 = v0,
                       .vocab = vocab};
 
-    assert(d * sizeof(float) <= KN_SCRATCH_BYTES);
-    kn_parallel(p, d, COLUMN_UNIT, COLUMN_GRAIN, embed_columns, &e);
+    assert(dim * sizeof(float) <= KN_SCRATCH_BYTES);
+    kn_parallel(pool, dim, COLUMN_UNIT, COLUMN_GRAIN, embed_columns, &e);
 }
 
 struct xent {
@@ -86,53 +93,53 @@ struct xent {
     float scale;
 };
 
-/* The column of row R's target on this rank, or COLS. */
-static size_t target_column(const struct xent *x, size_t r)
+/* The column of ROW's target on this rank, or COLS. */
+static size_t target_column(const struct xent *xent, size_t row)
 {
-    int64_t c = (int64_t)x->targets[r] - (int64_t)x->v0;
+    int64_t c = (int64_t)xent->targets[row] - (int64_t)xent->v0;
 
-    return x->targets[r] >= 0 && c >= 0 && (size_t)c < x->cols ? (size_t)c : x->cols;
+    return xent->targets[row] >= 0 && c >= 0 && (size_t)c < xent->cols ? (size_t)c : xent->cols;
 }
 
-static void max_rows(void *arg, const struct kn_share *s)
+static void max_rows(void *arg, const struct kn_share *share)
 {
     const struct xent *x = arg;
 
-    for (size_t r = s->lo; r < s->hi; r++) {
+    for (size_t r = share->lo; r < share->hi; r++) {
         x->out[r] = kn_ops()->max_row(
-            kn_in(x->t, kn_ptr(x->t, x->cl, r * x->ld), s->scratch, x->cols), x->cols);
-        kn_row_done(s, r);
+            kn_in(x->t, kn_ptr(x->t, x->cl, r * x->ld), share->scratch, x->cols), x->cols);
+        kn_row_done(share, r);
     }
 }
 
-void kn_host_xent_max(struct kn_pool *p, enum kn_type t, float *max, const void *logits, size_t ld,
-                      size_t rows, size_t cols)
+void kn_host_xent_max(struct kn_pool *pool, enum kn_type type, float *max, const void *logits,
+                      size_t ld, size_t rows, size_t cols)
 {
-    struct xent x = {.t = t, .cl = logits, .ld = ld, .cols = cols, .out = max};
+    struct xent x = {.t = type, .cl = logits, .ld = ld, .cols = cols, .out = max};
 
     assert(ld >= cols && cols * sizeof(float) <= KN_SCRATCH_BYTES);
-    kn_parallel(p, rows, 1, ROW_GRAIN, max_rows, &x);
+    kn_parallel(pool, rows, 1, ROW_GRAIN, max_rows, &x);
 }
 
-static void sum_rows(void *arg, const struct kn_share *s)
+static void sum_rows(void *arg, const struct kn_share *share)
 {
     const struct xent *x = arg;
 
-    for (size_t r = s->lo; r < s->hi; r++) {
-        const float *l = kn_in(x->t, kn_ptr(x->t, x->cl, r * x->ld), s->scratch, x->cols);
+    for (size_t r = share->lo; r < share->hi; r++) {
+        const float *l = kn_in(x->t, kn_ptr(x->t, x->cl, r * x->ld), share->scratch, x->cols);
         size_t c = target_column(x, r);
 
         x->out[r] = kn_ops()->sumexp_row(l, x->cols, x->max[r]);
         x->target[r] = c < x->cols ? l[c] : 0;
-        kn_row_done(s, r);
+        kn_row_done(share, r);
     }
 }
 
-void kn_host_xent_sum(struct kn_pool *p, enum kn_type t, float *sum, float *target,
+void kn_host_xent_sum(struct kn_pool *pool, enum kn_type type, float *sum, float *target,
                       const void *logits, size_t ld, size_t rows, size_t cols, const float *max,
                       const int32_t *targets, size_t v0)
 {
-    struct xent x = {.t = t,
+    struct xent x = {.t = type,
                      .cl = logits,
                      .ld = ld,
                      .cols = cols,
@@ -143,7 +150,7 @@ void kn_host_xent_sum(struct kn_pool *p, enum kn_type t, float *sum, float *targ
                      .v0 = v0};
 
     assert(ld >= cols && cols * sizeof(float) <= KN_SCRATCH_BYTES);
-    kn_parallel(p, rows, 1, ROW_GRAIN, sum_rows, &x);
+    kn_parallel(pool, rows, 1, ROW_GRAIN, sum_rows, &x);
 }
 
 double kn_xent_loss(float *loss, size_t *ret_count, const float *max, const float *sum,
@@ -164,17 +171,17 @@ double kn_xent_loss(float *loss, size_t *ret_count, const float *max, const floa
     return total;
 }
 
-static void grad_rows(void *arg, const struct kn_share *s)
+static void grad_rows(void *arg, const struct kn_share *share)
 {
     const struct xent *x = arg;
 
-    for (size_t r = s->lo; r < s->hi; r++) {
+    for (size_t r = share->lo; r < share->hi; r++) {
         void *row = kn_ptr(x->t, x->l, r * x->ld);
         size_t c = target_column(x, r), pad = x->targets[r] < 0 ? 0 : x->cols;
 
         if (x->targets[r] >= 0) {
-            const float *l = kn_in(x->t, row, s->scratch, x->cols);
-            float *d = kn_out(x->t, row, s->scratch);
+            const float *l = kn_in(x->t, row, share->scratch, x->cols);
+            float *d = kn_out(x->t, row, share->scratch);
 
             kn_ops()->softmax_row(d, l, x->cols, x->max[r], x->scale / x->sum[r]);
             if (c < x->cols)
@@ -182,15 +189,15 @@ static void grad_rows(void *arg, const struct kn_share *s)
             kn_out_done(x->t, row, d, x->cols);
         }
         memset(kn_ptr(x->t, row, pad), 0, (x->padded - pad) * kn_type_size(x->t));
-        kn_row_done(s, r);
+        kn_row_done(share, r);
     }
 }
 
-void kn_host_xent_grad(struct kn_pool *p, enum kn_type t, void *logits, size_t ld, size_t rows,
-                       size_t cols, size_t padded, const float *max, const float *sum,
+void kn_host_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits, size_t ld,
+                       size_t rows, size_t cols, size_t padded, const float *max, const float *sum,
                        const int32_t *targets, size_t v0, float scale)
 {
-    struct xent x = {.t = t,
+    struct xent x = {.t = type,
                      .l = logits,
                      .ld = ld,
                      .cols = cols,
@@ -202,5 +209,5 @@ void kn_host_xent_grad(struct kn_pool *p, enum kn_type t, void *logits, size_t l
                      .scale = scale};
 
     assert(ld >= padded && padded >= cols && cols * sizeof(float) <= KN_SCRATCH_BYTES);
-    kn_parallel(p, rows, 1, ROW_GRAIN, grad_rows, &x);
+    kn_parallel(pool, rows, 1, ROW_GRAIN, grad_rows, &x);
 }

@@ -13,30 +13,30 @@ struct fwd {
     float eps;
 };
 
-static void fwd_rows(void *arg, const struct kn_share *s)
+static void fwd_rows(void *arg, const struct kn_share *share)
 {
     const struct fwd *f = arg;
-    float *bx = s->scratch, *by = bx + f->d;
+    float *bx = share->scratch, *by = bx + f->d;
     const float *w = kn_in(f->t, f->w, by + f->d, f->d);
 
-    for (size_t r = s->lo; r < s->hi; r++) {
+    for (size_t r = share->lo; r < share->hi; r++) {
         const float *x = kn_in(f->t, kn_ptr(f->t, f->x, r * f->d), bx, f->d);
         void *to = kn_ptr(f->t, f->y, r * f->d);
         float *y = kn_out(f->t, to, by);
 
         f->rrms[r] = kn_ops()->rmsnorm_row(y, x, w, f->d, f->eps);
         kn_out_done(f->t, to, y, f->d);
-        kn_row_done(s, r);
+        kn_row_done(share, r);
     }
 }
 
-void kn_host_rmsnorm_fwd(struct kn_pool *p, enum kn_type t, void *y, float *rrms, const void *x,
-                         const void *w, size_t rows, size_t d, float eps)
+void kn_host_rmsnorm_fwd(struct kn_pool *pool, enum kn_type type, void *y, float *rrms,
+                         const void *x, const void *w, size_t rows, size_t dim, float eps)
 {
-    struct fwd f = {.t = t, .y = y, .rrms = rrms, .x = x, .w = w, .d = d, .eps = eps};
+    struct fwd f = {.t = type, .y = y, .rrms = rrms, .x = x, .w = w, .d = dim, .eps = eps};
 
-    assert(3 * d * sizeof(float) <= KN_SCRATCH_BYTES);
-    kn_parallel(p, rows, 1, GRAIN, fwd_rows, &f);
+    assert(3 * dim * sizeof(float) <= KN_SCRATCH_BYTES);
+    kn_parallel(pool, rows, 1, GRAIN, fwd_rows, &f);
 }
 
 struct bwd {
@@ -52,27 +52,28 @@ struct bwd {
 };
 
 /* Thread 0 adds straight to dw; the others to a partial sum of their own. */
-static float *partial_dw(struct bwd *b, const struct kn_share *s)
+static float *partial_dw(struct bwd *bwd, const struct kn_share *share)
 {
-    if (!b->dw || s->thread == 0)
-        return b->dw;
-    assert(s->thread < (int)sizeof(b->used));
-    b->used[s->thread] = 1;
-    memset(s->scratch, 0, b->d * sizeof(float));
-    return s->scratch;
+    if (!bwd->dw || share->thread == 0)
+        return bwd->dw;
+    assert(share->thread < (int)sizeof(bwd->used));
+    bwd->used[share->thread] = 1;
+    memset(share->scratch, 0, bwd->d * sizeof(float));
+    return share->scratch;
 }
 
-static void bwd_rows(void *arg, const struct kn_share *s)
+static void bwd_rows(void *arg, const struct kn_share *share)
 {
     struct bwd *b = arg;
     size_t d = b->d;
-    float *dw = partial_dw(b, s);
-    float *bw = s->scratch + d, *bdx = bw + d, *bdy = bdx + BWD_ROWS * d, *bx = bdy + BWD_ROWS * d;
+    float *dw = partial_dw(b, share);
+    float *bw = share->scratch + d, *bdx = bw + d, *bdy = bdx + BWD_ROWS * d,
+          *bx = bdy + BWD_ROWS * d;
     const float *w = kn_in(b->t, b->w, bw, d);
-    size_t step = b->t == KN_F32 ? s->hi - s->lo : BWD_ROWS;
+    size_t step = b->t == KN_F32 ? share->hi - share->lo : BWD_ROWS;
 
-    for (size_t r = s->lo; r < s->hi; r += step) {
-        size_t rows = kn_min(step, s->hi - r), n = rows * d;
+    for (size_t r = share->lo; r < share->hi; r += step) {
+        size_t rows = kn_min(step, share->hi - r), n = rows * d;
         const float *dy = kn_in(b->t, kn_ptr(b->t, b->dy, r * d), bdy, n);
         const float *x = kn_in(b->t, kn_ptr(b->t, b->x, r * d), bx, n);
         void *to = kn_ptr(b->t, b->dx, r * d);
@@ -85,19 +86,26 @@ static void bwd_rows(void *arg, const struct kn_share *s)
     }
 }
 
-void kn_host_rmsnorm_bwd(struct kn_pool *p, enum kn_type t, void *dx, float *dw, const void *dy,
-                         const void *x, const void *w, const float *rrms, size_t rows, size_t d,
-                         bool add)
+void kn_host_rmsnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx, float *dw,
+                         const void *dy, const void *x, const void *w, const float *rrms,
+                         size_t rows, size_t dim, bool add)
 {
-    struct bwd b = {
-        .t = t, .dx = dx, .dw = dw, .dy = dy, .x = x, .w = w, .rrms = rrms, .d = d, .add = add};
+    struct bwd b = {.t = type,
+                    .dx = dx,
+                    .dw = dw,
+                    .dy = dy,
+                    .x = x,
+                    .w = w,
+                    .rrms = rrms,
+                    .d = dim,
+                    .add = add};
     struct kn_pool *q;
 
-    assert((2 + 3 * BWD_ROWS) * d * sizeof(float) <= KN_SCRATCH_BYTES);
-    kn_parallel(p, rows, 1, GRAIN, bwd_rows, &b);
-    q = kn_pool_acquire(p);
+    assert((2 + 3 * BWD_ROWS) * dim * sizeof(float) <= KN_SCRATCH_BYTES);
+    kn_parallel(pool, rows, 1, GRAIN, bwd_rows, &b);
+    q = kn_pool_acquire(pool);
     for (int i = 1; i < kn_pool_threads(q) && i < (int)sizeof(b.used); i++)
         if (b.used[i])
-            kn_ops()->add(dw, dw, kn_pool_scratch(q, i), d);
-    kn_pool_release(p);
+            kn_ops()->add(dw, dw, kn_pool_scratch(q, i), dim);
+    kn_pool_release(pool);
 }

@@ -33,62 +33,66 @@ struct kn_gemm_isa;
 struct kn_ops {
     /* The micro-kernel with its copies; NULL: the reference, which is the whole product, serial. */
     const struct kn_gemm_isa *gemm_isa;
-    void (*gemm)(const struct kn_gemm *g);
+    void (*gemm)(const struct kn_gemm *gemm);
 
     /* Rows: n elements each. */
-    float (*rmsnorm_row)(float *y, const float *x, const float *w, size_t d, float eps); /* rrms */
+    float (*rmsnorm_row)(float *y, const float *x, const float *w, size_t dim,
+                         float eps); /* rrms */
     void (*rmsnorm_bwd)(float *dx, float *dw, const float *dy, const float *x, const float *w,
-                        const float *rrms, size_t rows, size_t d, bool add);
-    void (*rope_row)(float *x, size_t heads, size_t d, const float *c, const float *s,
+                        const float *rrms, size_t rows, size_t dim, bool add);
+    void (*rope_row)(float *x, size_t heads, size_t dim, const float *c, const float *s,
                      bool backward);
-    void (*swiglu_row)(float *y, const float *gate, const float *up, size_t n);
+    void (*swiglu_row)(float *y, const float *gate, const float *up, size_t count);
     void (*swiglu_bwd_row)(float *dgate, float *dup, const float *dy, const float *gate,
-                           const float *up, size_t n);
-    float (*max_row)(const float *x, size_t n);               /* -inf when n is 0 */
-    float (*sumexp_row)(const float *x, size_t n, float max); /* sum of exp(x - max) */
-    void (*softmax_row)(float *y, const float *x, size_t n, float max,
+                           const float *up, size_t count);
+    float (*max_row)(const float *x, size_t count);               /* -inf when count is 0 */
+    float (*sumexp_row)(const float *x, size_t count, float max); /* sum of exp(x - max) */
+    void (*softmax_row)(float *y, const float *x, size_t count, float max,
                         float factor); /* exp(x - max) factor */
-    float (*dot)(const float *x, const float *y, size_t n);
+    float (*dot)(const float *x, const float *y, size_t count);
 
     /* Attention by its definition. delta (heads, seq) of the sample: sum over d of o d_o. */
-    void (*attn_fwd)(const struct kn_attn_job *j, void *o, size_t ldo, float *lse);
-    void (*attn_bwd)(const struct kn_attn_job *j, const struct kn_attn_grad *g, const float *delta);
+    void (*attn_fwd)(const struct kn_attn_job *job, void *out, size_t ldo, float *lse);
+    void (*attn_bwd)(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
+                     const float *delta);
     /* Attention in tiles (attn_tiled.c), for levels that have gemm_isa and these; else NULL. Tiles
      * are (keys, KN_ATTN_LD), the first QUERIES columns used; key a sees query b if a + diag <= b.
-     * softmax: s = 2^(scale log2(e) s - max) with the running maximum and sum, and rescales ot (d,
-     * .). dscore: s = p = exp(scale s - lse), ds = scale p (ds - delta). Masked elements become 0.
+     * softmax: s = 2^(scale log2(e) s - max) with the running maximum and sum, and rescales ot
+     * (dim, .). dscore: s = p = exp(scale s - lse), ds = scale p (ds - delta). Masked elements
+     * become 0.
      */
     void (*attn_softmax)(float *s, size_t keys, size_t queries, ptrdiff_t diag, float scale,
-                         float *max, float *sum, float *ot, size_t d);
+                         float *max, float *sum, float *ot, size_t dim);
     void (*attn_dscore)(float *s, float *ds, size_t keys, size_t queries, ptrdiff_t diag,
                         float scale, const float *lse, const float *delta);
 
     /* Router, over a range of rows. */
     void (*router_fwd)(float *probs, int32_t *idx, float *w, const float *logits, size_t rows,
-                       size_t e, size_t k, bool renorm);
+                       size_t experts, size_t k, bool renorm);
     void (*router_bwd)(float *dlogits, const float *dw, const float *dprobs, const float *probs,
-                       const int32_t *idx, const float *w, size_t rows, size_t e, size_t k,
+                       const int32_t *idx, const float *w, size_t rows, size_t experts, size_t k,
                        bool renorm);
 
     /* Flat arrays. */
-    void (*to_f32)(float *y, const kn_bf16 *x, size_t n);
-    void (*to_bf16)(kn_bf16 *y, const float *x, size_t n);
-    void (*add)(float *y, const float *a, const float *b, size_t n);
-    void (*scale)(float *y, const float *x, float alpha, size_t n);
-    void (*axpy)(float *y, float alpha, const float *x, size_t n);
+    void (*to_f32)(float *y, const kn_bf16 *x, size_t count);
+    void (*to_bf16)(kn_bf16 *y, const float *x, size_t count);
+    void (*add)(float *y, const float *a, const float *b, size_t count);
+    void (*scale)(float *y, const float *x, float alpha, size_t count);
+    void (*axpy)(float *y, float alpha, const float *x, size_t count);
     void (*combine)(float *y, float a, const float *x, float b, const float *z,
-                    size_t n); /* a x + b z */
-    double (*sumsq)(const float *x, size_t n);
-    bool (*any_nonfinite)(const float *x, size_t n);
-    void (*adamw)(const struct kn_adamw *h, float *w, float *m, float *v, const float *g, size_t n);
+                    size_t count); /* a x + b z */
+    double (*sumsq)(const float *x, size_t count);
+    bool (*any_nonfinite)(const float *x, size_t count);
+    void (*adamw)(const struct kn_adamw *hyper, float *w, float *m, float *v, const float *g,
+                  size_t count);
 
-    /* N rounds of independent multiply-adds; returns how many FLOPs that is. */
-    double (*fma_loop)(size_t n);
+    /* ROUNDS rounds of independent multiply-adds; returns how many FLOPs that is. */
+    double (*fma_loop)(size_t rounds);
 };
 
-void kn_ops_ref(struct kn_ops *o);
-void kn_ops_avx2(struct kn_ops *o);
-void kn_ops_avx512(struct kn_ops *o);
+void kn_ops_ref(struct kn_ops *ops);
+void kn_ops_avx2(struct kn_ops *ops);
+void kn_ops_avx512(struct kn_ops *ops);
 
 /* The table in use. */
 const struct kn_ops *kn_ops(void);
@@ -96,16 +100,16 @@ const struct kn_ops *kn_ops(void);
 /* ---- threads (pool.c) ---- */
 
 /* Scratch of one thread of the pool, KN_SCRATCH_BYTES, aligned to a page. */
-float *kn_pool_scratch(struct kn_pool *p, int thread);
+float *kn_pool_scratch(struct kn_pool *pool, int thread);
 /* Called by thread 0 between blocks of work. */
-void kn_pool_poll(struct kn_pool *p, int thread);
-/* The pool to use for P: itself, or the built-in one, locked until kn_pool_release. */
-struct kn_pool *kn_pool_acquire(struct kn_pool *p);
+void kn_pool_poll(struct kn_pool *pool, int thread);
+/* The pool to use for ASKED: itself, or the built-in one, locked until kn_pool_release. */
+struct kn_pool *kn_pool_acquire(struct kn_pool *asked);
 void kn_pool_release(struct kn_pool *asked);
 
-/* Wait until *COUNTER, which another thread of the same job increases, is above X; what that thread
- * wrote before is then visible. */
-void kn_wait_above(atomic_uint *counter, unsigned x);
+/* Wait until *COUNTER, which another thread of the same job increases, is above BOUND; what that
+ * thread wrote before is then visible. */
+void kn_wait_above(atomic_uint *counter, unsigned bound);
 
 /* One thread's share of an operation. */
 struct kn_share {
@@ -115,22 +119,22 @@ struct kn_share {
     float *scratch;
 };
 
-/* A loop over rows of a share has done row R: every few rows it lets communication progress. */
-static inline void kn_row_done(const struct kn_share *s, size_t r)
+/* A loop over rows of a share has done ROW: every few rows it lets communication progress. */
+static inline void kn_row_done(const struct kn_share *share, size_t row)
 {
-    if (r % 16 == 15)
-        kn_pool_poll(s->pool, s->thread);
+    if (row % 16 == 15)
+        kn_pool_poll(share->pool, share->thread);
 }
 
-/* Split [0, n) over the threads in multiples of UNIT and run FN(ARG, share) on each non-empty part.
- * At least GRAIN of n belong to a thread, so that small work stays on the caller. */
-void kn_parallel(struct kn_pool *p, size_t n, size_t unit, size_t grain,
-                 void (*fn)(void *arg, const struct kn_share *s), void *arg);
+/* Split [0, count) over the threads in multiples of UNIT and run FN(ARG, share) on each non-empty
+ * part. At least GRAIN of count belong to a thread, so that small work stays on the caller. */
+void kn_parallel(struct kn_pool *asked, size_t count, size_t unit, size_t grain,
+                 void (*fn)(void *arg, const struct kn_share *share), void *arg);
 
 /* The share's rows of Y, of BYTES each, become copies: row r of what is at FROM(ARG, r), or zero
  * where that is NULL (gather.c). */
-void kn_gather_rows(void *y, const void *(*from)(const void *arg, size_t r), const void *arg,
-                    size_t bytes, const struct kn_share *s);
+void kn_gather_rows(void *y, const void *(*from)(const void *arg, size_t row), const void *arg,
+                    size_t bytes, const struct kn_share *share);
 
 /* ---- small things that every file may need ---- */
 
@@ -144,9 +148,9 @@ static inline size_t kn_max(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static inline float kn_from_bf16(kn_bf16 x)
+static inline float kn_from_bf16(kn_bf16 value)
 {
-    uint32_t u = (uint32_t)x << 16;
+    uint32_t u = (uint32_t)value << 16;
     float f;
 
     memcpy(&f, &u, 4);
@@ -155,65 +159,66 @@ static inline float kn_from_bf16(kn_bf16 x)
 
 /* Round to nearest even; a NaN stays one (its quiet bit is set, so that truncation cannot make it
  * Inf). */
-static inline kn_bf16 kn_round_bf16(float f)
+static inline kn_bf16 kn_round_bf16(float value)
 {
     uint32_t u;
 
-    memcpy(&u, &f, 4);
+    memcpy(&u, &value, 4);
     if ((u & 0x7fffffff) > 0x7f800000)
         return (kn_bf16)(u >> 16 | 0x40);
     return (kn_bf16)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
 /* Element I of an array of either type. */
-static inline float kn_at(enum kn_type t, const void *p, size_t i)
+static inline float kn_at(enum kn_type type, const void *array, size_t i)
 {
-    return t == KN_F32 ? ((const float *)p)[i] : kn_from_bf16(((const kn_bf16 *)p)[i]);
+    return type == KN_F32 ? ((const float *)array)[i] : kn_from_bf16(((const kn_bf16 *)array)[i]);
 }
 
-static inline void kn_put(enum kn_type t, void *p, size_t i, float x)
+static inline void kn_put(enum kn_type type, void *array, size_t i, float value)
 {
-    if (t == KN_F32)
-        ((float *)p)[i] = x;
+    if (type == KN_F32)
+        ((float *)array)[i] = value;
     else
-        ((kn_bf16 *)p)[i] = kn_round_bf16(x);
+        ((kn_bf16 *)array)[i] = kn_round_bf16(value);
 }
 
-/* Ask for BYTES at P while something else runs; rows that are drawn from anywhere have no pattern
- * that the hardware could follow. At most a page: more would push out what is in use. */
-static inline void kn_fetch(const void *p, size_t bytes)
+/* Ask for BYTES at ARRAY while something else runs; rows that are drawn from anywhere have no
+ * pattern that the hardware could follow. At most a page: more would push out what is in use. */
+static inline void kn_fetch(const void *array, size_t bytes)
 {
     for (size_t b = 0; b < kn_min(bytes, 4096); b += 64)
-        __builtin_prefetch((const char *)p + b);
+        __builtin_prefetch((const char *)array + b);
 }
 
-/* P moved on by I elements. */
-static inline void *kn_ptr(enum kn_type t, const void *p, size_t i)
+/* ARRAY moved on by I elements. */
+static inline void *kn_ptr(enum kn_type type, const void *array, size_t i)
 {
-    return (char *)(uintptr_t)p + i * kn_type_size(t);
+    return (char *)(uintptr_t)array + i * kn_type_size(type);
 }
 
 /*
- * fp32 views of typed rows. kn_in gives P itself, or N elements of it converted into BUF. kn_out
- * gives the place where a result is to be computed, and kn_out_done rounds it to its destination.
+ * fp32 views of typed rows. kn_in gives ARRAY itself, or COUNT elements of it converted into BUF.
+ * kn_out gives the place where a result is to be computed, and kn_out_done rounds it to its
+ * destination.
  */
-static inline const float *kn_in(enum kn_type t, const void *p, float *buf, size_t n)
+static inline const float *kn_in(enum kn_type type, const void *array, float *buf, size_t count)
 {
-    if (t == KN_F32)
-        return p;
-    kn_ops()->to_f32(buf, p, n);
+    if (type == KN_F32)
+        return array;
+    kn_ops()->to_f32(buf, array, count);
     return buf;
 }
 
-static inline float *kn_out(enum kn_type t, void *p, float *buf)
+static inline float *kn_out(enum kn_type type, void *array, float *buf)
 {
-    return t == KN_F32 ? p : buf;
+    return type == KN_F32 ? array : buf;
 }
 
-static inline void kn_out_done(enum kn_type t, void *p, const float *buf, size_t n)
+static inline void kn_out_done(enum kn_type type, void *array, const float *buf, size_t count)
 {
-    if (t != KN_F32)
-        kn_ops()->to_bf16(p, buf, n);
+    if (type != KN_F32)
+        kn_ops()->to_bf16(array, buf, count);
 }
 
 #endif

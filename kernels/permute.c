@@ -4,11 +4,11 @@
 
 enum { GRAIN = 16 };
 
-void kn_sort_by_key(int32_t *offsets, int32_t *src, int32_t *place, const int32_t *key, size_t n,
-                    size_t groups)
+void kn_sort_by_key(int32_t *offsets, int32_t *src, int32_t *place, const int32_t *key,
+                    size_t count, size_t groups)
 {
     memset(offsets, 0, (groups + 1) * sizeof(*offsets));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < count; i++) {
         assert(key[i] < (int32_t)groups);
         if (key[i] >= 0)
             offsets[key[i] + 1]++;
@@ -17,7 +17,7 @@ void kn_sort_by_key(int32_t *offsets, int32_t *src, int32_t *place, const int32_
         offsets[g + 1] += offsets[g];
     /* offsets[g] serves as the cursor of group g; afterwards it is the end of g, the start of g
      * + 1. */
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < count; i++) {
         place[i] = key[i] >= 0 ? offsets[key[i]]++ : -1;
         if (src && key[i] >= 0)
             src[place[i]] = (int32_t)i;
@@ -37,9 +37,9 @@ struct move {
     bool add;
 };
 
-static void *row_at(const struct move *m, const void *rows, size_t i)
+static void *row_at(const struct move *move, const void *rows, size_t i)
 {
-    return kn_ptr(m->t, rows, i * m->d);
+    return kn_ptr(move->t, rows, i * move->d);
 }
 
 static const void *token_of(const void *arg, size_t i)
@@ -49,51 +49,52 @@ static const void *token_of(const void *arg, size_t i)
     return row_at(m, m->x, (size_t)m->src[i] / m->k);
 }
 
-static void permute_rows(void *arg, const struct kn_share *s)
+static void permute_rows(void *arg, const struct kn_share *share)
 {
     const struct move *m = arg;
 
-    kn_gather_rows(m->y, token_of, m, m->d * kn_type_size(m->t), s);
+    kn_gather_rows(m->y, token_of, m, m->d * kn_type_size(m->t), share);
 }
 
-void kn_host_permute(struct kn_pool *p, enum kn_type t, void *y, const void *x, const int32_t *src,
-                     size_t n, size_t k, size_t d)
+void kn_host_permute(struct kn_pool *pool, enum kn_type type, void *y, const void *x,
+                     const int32_t *src, size_t count, size_t k, size_t dim)
 {
-    struct move m = {.t = t, .y = y, .x = x, .src = src, .k = k, .d = d};
+    struct move m = {.t = type, .y = y, .x = x, .src = src, .k = k, .d = dim};
 
-    kn_parallel(p, n, 1, GRAIN, permute_rows, &m);
+    kn_parallel(pool, count, 1, GRAIN, permute_rows, &m);
 }
 
-static void fetch_choices(const struct move *m, size_t row)
+static void fetch_choices(const struct move *move, size_t row)
 {
-    for (size_t c = row * m->k; c < (row + 1) * m->k; c++)
-        if (m->place[c] >= 0)
-            kn_fetch(row_at(m, m->x, (size_t)m->place[c]), m->d * kn_type_size(m->t));
+    for (size_t c = row * move->k; c < (row + 1) * move->k; c++)
+        if (move->place[c] >= 0)
+            kn_fetch(row_at(move, move->x, (size_t)move->place[c]),
+                     move->d * kn_type_size(move->t));
 }
 
 /* y = [y +] the weighted rows of one token, two at a time where there are two. */
-static void combine_choices(const struct move *m, size_t row, float *y, float *buf)
+static void combine_choices(const struct move *move, size_t row, float *y, float *buf)
 {
     const float *held = NULL; /* a row that waits for a second */
     float weight = 0;
-    bool begun = m->add;
-    size_t d = m->d;
+    bool begun = move->add;
+    size_t d = move->d;
 
-    for (size_t c = row * m->k; c < (row + 1) * m->k; c++) {
+    for (size_t c = row * move->k; c < (row + 1) * move->k; c++) {
         const float *x;
 
-        if (m->place[c] < 0)
+        if (move->place[c] < 0)
             continue;
-        x = kn_in(m->t, row_at(m, m->x, (size_t)m->place[c]), buf + (held ? d : 0), d);
+        x = kn_in(move->t, row_at(move, move->x, (size_t)move->place[c]), buf + (held ? d : 0), d);
         if (begun) {
-            kn_ops()->axpy(y, m->w ? m->w[c] : 1, x, d);
+            kn_ops()->axpy(y, move->w ? move->w[c] : 1, x, d);
         } else if (held) {
-            kn_ops()->combine(y, weight, held, m->w ? m->w[c] : 1, x, d);
+            kn_ops()->combine(y, weight, held, move->w ? move->w[c] : 1, x, d);
             held = NULL;
             begun = true;
         } else {
             held = x;
-            weight = m->w ? m->w[c] : 1;
+            weight = move->w ? move->w[c] : 1;
         }
     }
     if (held)
@@ -102,40 +103,41 @@ static void combine_choices(const struct move *m, size_t row, float *y, float *b
         memset(y, 0, d * sizeof(float));
 }
 
-static void unpermute_rows(void *arg, const struct kn_share *s)
+static void unpermute_rows(void *arg, const struct kn_share *share)
 {
     const struct move *m = arg;
 
-    for (size_t r = s->lo; r < s->hi; r++) {
+    for (size_t r = share->lo; r < share->hi; r++) {
         void *to = row_at(m, m->y, r);
-        float *y = kn_out(m->t, to, s->scratch);
+        float *y = kn_out(m->t, to, share->scratch);
 
-        if (r + 1 < s->hi)
+        if (r + 1 < share->hi)
             fetch_choices(m, r + 1);
         if (m->add && m->t != KN_F32)
             kn_ops()->to_f32(y, to, m->d);
-        combine_choices(m, r, y, s->scratch + m->d);
+        combine_choices(m, r, y, share->scratch + m->d);
         kn_out_done(m->t, to, y, m->d);
     }
 }
 
-void kn_host_unpermute(struct kn_pool *p, enum kn_type t, void *y, const void *x,
-                       const int32_t *place, const float *w, size_t rows, size_t k, size_t d,
+void kn_host_unpermute(struct kn_pool *pool, enum kn_type type, void *y, const void *x,
+                       const int32_t *place, const float *w, size_t rows, size_t k, size_t dim,
                        bool add)
 {
-    struct move m = {.t = t, .y = y, .x = x, .place = place, .w = w, .k = k, .d = d, .add = add};
+    struct move m = {
+        .t = type, .y = y, .x = x, .place = place, .w = w, .k = k, .d = dim, .add = add};
 
-    assert(3 * d * sizeof(float) <= KN_SCRATCH_BYTES);
-    kn_parallel(p, rows, 1, GRAIN, unpermute_rows, &m);
+    assert(3 * dim * sizeof(float) <= KN_SCRATCH_BYTES);
+    kn_parallel(pool, rows, 1, GRAIN, unpermute_rows, &m);
 }
 
-static void unpermute_bwd_rows(void *arg, const struct kn_share *s)
+static void unpermute_bwd_rows(void *arg, const struct kn_share *share)
 {
     const struct move *m = arg;
     size_t d = m->d;
 
-    for (size_t r = s->lo; r < s->hi; r++) {
-        const float *dy = kn_in(m->t, kn_ptr(m->t, m->dy, r * d), s->scratch, d);
+    for (size_t r = share->lo; r < share->hi; r++) {
+        const float *dy = kn_in(m->t, kn_ptr(m->t, m->dy, r * d), share->scratch, d);
 
         for (size_t c = r * m->k; c < (r + 1) * m->k; c++) {
             int32_t at = m->place[c];
@@ -146,22 +148,22 @@ static void unpermute_bwd_rows(void *arg, const struct kn_share *s)
                 continue;
             if (m->dw) /* first, since dx may be x */
                 m->dw[c] = kn_ops()->dot(
-                    dy, kn_in(m->t, kn_ptr(m->t, m->x, (size_t)at * d), s->scratch + d, d), d);
+                    dy, kn_in(m->t, kn_ptr(m->t, m->x, (size_t)at * d), share->scratch + d, d), d);
             void *to = kn_ptr(m->t, m->y, (size_t)at * d);
-            float *dx = kn_out(m->t, to, s->scratch + d);
+            float *dx = kn_out(m->t, to, share->scratch + d);
             kn_ops()->scale(dx, dy, m->w ? m->w[c] : 1, d);
             kn_out_done(m->t, to, dx, d);
         }
     }
 }
 
-void kn_host_unpermute_bwd(struct kn_pool *p, enum kn_type t, void *dx, float *dw, const void *dy,
-                           const void *x, const int32_t *place, const float *w, size_t rows,
-                           size_t k, size_t d)
+void kn_host_unpermute_bwd(struct kn_pool *pool, enum kn_type type, void *dx, float *dw,
+                           const void *dy, const void *x, const int32_t *place, const float *w,
+                           size_t rows, size_t k, size_t dim)
 {
     struct move m = {
-        .t = t, .y = dx, .dw = dw, .dy = dy, .x = x, .place = place, .w = w, .k = k, .d = d};
+        .t = type, .y = dx, .dw = dw, .dy = dy, .x = x, .place = place, .w = w, .k = k, .d = dim};
 
-    assert(2 * d * sizeof(float) <= KN_SCRATCH_BYTES);
-    kn_parallel(p, rows, 1, GRAIN, unpermute_bwd_rows, &m);
+    assert(2 * dim * sizeof(float) <= KN_SCRATCH_BYTES);
+    kn_parallel(pool, rows, 1, GRAIN, unpermute_bwd_rows, &m);
 }

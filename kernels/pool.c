@@ -58,14 +58,14 @@ static void pause_cpu(void)
 }
 
 /* Wait until the epoch differs from SEEN; returns the new one. */
-static unsigned wait_epoch(struct kn_pool *p, unsigned seen)
+static unsigned wait_epoch(struct kn_pool *pool, unsigned seen)
 {
-    uint64_t limit = (uint64_t)atomic_load(&p->spin_us) * 1000;
+    uint64_t limit = (uint64_t)atomic_load(&pool->spin_us) * 1000;
     uint64_t start = limit ? clock_mono_ns() : 0;
     unsigned now;
 
     for (unsigned i = 1; limit; i++) {
-        now = atomic_load_explicit(&p->epoch, memory_order_acquire);
+        now = atomic_load_explicit(&pool->epoch, memory_order_acquire);
         if (now != seen)
             return now;
         pause_cpu();
@@ -73,22 +73,22 @@ static unsigned wait_epoch(struct kn_pool *p, unsigned seen)
             break;
     }
 
-    pthread_mutex_lock(&p->lock);
-    atomic_fetch_add(&p->sleepers, 1);
-    while ((now = atomic_load(&p->epoch)) == seen)
-        pthread_cond_wait(&p->wake, &p->lock);
-    atomic_fetch_sub(&p->sleepers, 1);
-    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_add(&pool->sleepers, 1);
+    while ((now = atomic_load(&pool->epoch)) == seen)
+        pthread_cond_wait(&pool->wake, &pool->lock);
+    atomic_fetch_sub(&pool->sleepers, 1);
+    pthread_mutex_unlock(&pool->lock);
     return now;
 }
 
-static void publish(struct kn_pool *p)
+static void publish(struct kn_pool *pool)
 {
-    atomic_fetch_add(&p->epoch, 1);
-    if (atomic_load(&p->sleepers) > 0) {
-        pthread_mutex_lock(&p->lock);
-        pthread_cond_broadcast(&p->wake);
-        pthread_mutex_unlock(&p->lock);
+    atomic_fetch_add(&pool->epoch, 1);
+    if (atomic_load(&pool->sleepers) > 0) {
+        pthread_mutex_lock(&pool->lock);
+        pthread_cond_broadcast(&pool->wake);
+        pthread_mutex_unlock(&pool->lock);
     }
 }
 
@@ -107,9 +107,9 @@ static void *worker_main(void *arg)
     }
 }
 
-void kn_wait_above(atomic_uint *counter, unsigned x)
+void kn_wait_above(atomic_uint *counter, unsigned bound)
 {
-    for (unsigned i = 1; atomic_load_explicit(counter, memory_order_acquire) <= x; i++) {
+    for (unsigned i = 1; atomic_load_explicit(counter, memory_order_acquire) <= bound; i++) {
         pause_cpu();
         if (i % 1024 == 0)
             sched_yield();
@@ -174,22 +174,22 @@ struct kn_pool *kn_pool_new(int threads)
     return p->open ? p : kn_pool_free(p);
 }
 
-struct kn_pool *kn_pool_free(struct kn_pool *p)
+struct kn_pool *kn_pool_free(struct kn_pool *pool)
 {
-    if (!p)
+    if (!pool)
         return NULL;
-    if (p->open && p->set->close)
-        p->set->close(p);
-    atomic_store(&p->quit, true);
-    publish(p);
-    for (int i = 0; i < p->started; i++)
-        pthread_join(p->workers[i].id, NULL);
-    if (p->scratch)
-        munmap(p->scratch, (size_t)p->threads * KN_SCRATCH_BYTES);
-    pthread_mutex_destroy(&p->lock);
-    pthread_cond_destroy(&p->wake);
-    free(p->workers);
-    free(p);
+    if (pool->open && pool->set->close)
+        pool->set->close(pool);
+    atomic_store(&pool->quit, true);
+    publish(pool);
+    for (int i = 0; i < pool->started; i++)
+        pthread_join(pool->workers[i].id, NULL);
+    if (pool->scratch)
+        munmap(pool->scratch, (size_t)pool->threads * KN_SCRATCH_BYTES);
+    pthread_mutex_destroy(&pool->lock);
+    pthread_cond_destroy(&pool->wake);
+    free(pool->workers);
+    free(pool);
     return NULL;
 }
 
@@ -212,9 +212,9 @@ void kn_pool_release(struct kn_pool *asked)
         pthread_mutex_unlock(&alone_lock);
 }
 
-int kn_pool_threads(const struct kn_pool *p)
+int kn_pool_threads(const struct kn_pool *pool)
 {
-    return p ? p->threads : 1;
+    return pool ? pool->threads : 1;
 }
 
 size_t kn_pool_bytes(int threads)
@@ -222,41 +222,41 @@ size_t kn_pool_bytes(int threads)
     return (size_t)threads * (KN_SCRATCH_BYTES + sizeof(struct worker)) + sizeof(struct kn_pool);
 }
 
-void kn_pool_set_spin(struct kn_pool *p, unsigned microseconds)
+void kn_pool_set_spin(struct kn_pool *pool, unsigned microseconds)
 {
-    atomic_store(&p->spin_us, microseconds);
+    atomic_store(&pool->spin_us, microseconds);
 }
 
-const struct kn_set *kn_pool_set(const struct kn_pool *p)
+const struct kn_set *kn_pool_set(const struct kn_pool *pool)
 {
-    return p && p->set ? p->set : kn_set_host(); /* the built-in pool has none */
+    return pool && pool->set ? pool->set : kn_set_host(); /* the built-in pool has none */
 }
 
-void kn_pool_set_queue(struct kn_pool *p, void *queue)
+void kn_pool_set_queue(struct kn_pool *pool, void *queue)
 {
-    p->queue = queue;
+    pool->queue = queue;
 }
 
-void *kn_pool_queue(const struct kn_pool *p)
+void *kn_pool_queue(const struct kn_pool *pool)
 {
-    return p->queue;
+    return pool->queue;
 }
 
-void kn_pool_set_poll(struct kn_pool *p, void (*fn)(void *), void *arg)
+void kn_pool_set_poll(struct kn_pool *pool, void (*fn)(void *), void *arg)
 {
-    p->poll = fn;
-    p->poll_arg = arg;
+    pool->poll = fn;
+    pool->poll_arg = arg;
 }
 
-void kn_pool_poll(struct kn_pool *p, int thread)
+void kn_pool_poll(struct kn_pool *pool, int thread)
 {
-    if (thread == 0 && p->poll)
-        p->poll(p->poll_arg);
+    if (thread == 0 && pool->poll)
+        pool->poll(pool->poll_arg);
 }
 
-float *kn_pool_scratch(struct kn_pool *p, int thread)
+float *kn_pool_scratch(struct kn_pool *pool, int thread)
 {
-    return (float *)(void *)(p->scratch + (size_t)thread * KN_SCRATCH_BYTES);
+    return (float *)(void *)(pool->scratch + (size_t)thread * KN_SCRATCH_BYTES);
 }
 
 struct range_job {
@@ -283,14 +283,14 @@ static void run_range(void *arg, int thread, int threads)
         j->fn(j->arg, &s);
 }
 
-void kn_parallel(struct kn_pool *asked, size_t n, size_t unit, size_t grain,
+void kn_parallel(struct kn_pool *asked, size_t count, size_t unit, size_t grain,
                  void (*fn)(void *, const struct kn_share *), void *arg)
 {
     struct kn_pool *p = asked ? asked : &alone;
-    struct range_job j = {.pool = p, .n = n, .unit = unit, .fn = fn, .arg = arg};
+    struct range_job j = {.pool = p, .n = count, .unit = unit, .fn = fn, .arg = arg};
 
-    j.parts = kn_max(1, kn_min((size_t)p->threads, n / kn_max(grain, 1)));
-    if (n == 0)
+    j.parts = kn_max(1, kn_min((size_t)p->threads, count / kn_max(grain, 1)));
+    if (count == 0)
         return;
     if (j.parts > 1) {
         kn_pool_run(asked, run_range, &j);

@@ -4,12 +4,12 @@
 
 enum { GRAIN = 16 };
 
-void kn_rope_tables(float *cos_t, float *sin_t, size_t positions, size_t d, double theta)
+void kn_rope_tables(float *cos_t, float *sin_t, size_t positions, size_t dim, double theta)
 {
-    size_t half = d / 2;
+    size_t half = dim / 2;
 
     for (size_t i = 0; i < half; i++) {
-        double f = pow(theta, -2.0 * (double)i / (double)d);
+        double f = pow(theta, -2.0 * (double)i / (double)dim);
 
         for (size_t pos = 0; pos < positions; pos++) {
             cos_t[pos * half + i] = (float)cos((double)pos * f);
@@ -27,40 +27,40 @@ struct rope {
     bool backward;
 };
 
-static void rope_rows(void *arg, const struct kn_share *s)
+static void rope_rows(void *arg, const struct kn_share *share)
 {
     const struct rope *o = arg;
     size_t n = o->heads * o->d;
 
-    for (size_t r = s->lo; r < s->hi; r++) {
+    for (size_t r = share->lo; r < share->hi; r++) {
         size_t at = (o->pos ? (size_t)o->pos[r] : r % o->seq) * (o->d / 2);
         void *row = kn_ptr(o->t, o->x, r * o->ldx);
-        float *x = kn_out(o->t, row, s->scratch);
+        float *x = kn_out(o->t, row, share->scratch);
 
         if (o->t != KN_F32)
             kn_ops()->to_f32(x, row, n);
         kn_ops()->rope_row(x, o->heads, o->d, o->cos_t + at, o->sin_t + at, o->backward);
         kn_out_done(o->t, row, x, n);
-        kn_row_done(s, r);
+        kn_row_done(share, r);
     }
 }
 
-void kn_host_rope(struct kn_pool *p, enum kn_type t, void *x, size_t ldx, size_t rows, size_t heads,
-                  size_t d, const float *cos_t, const float *sin_t, const int32_t *pos, size_t seq,
-                  bool backward)
+void kn_host_rope(struct kn_pool *pool, enum kn_type type, void *x, size_t ldx, size_t rows,
+                  size_t heads, size_t dim, const float *cos_t, const float *sin_t,
+                  const int32_t *pos, size_t seq, bool backward)
 {
-    struct rope o = {.t = t,
+    struct rope o = {.t = type,
                      .x = x,
                      .ldx = ldx,
                      .heads = heads,
-                     .d = d,
+                     .d = dim,
                      .seq = seq,
                      .cos_t = cos_t,
                      .sin_t = sin_t,
                      .pos = pos,
                      .backward = backward};
 
-    assert(d % 2 == 0 && ldx >= heads * d && (pos || seq > 0 || rows == 0));
-    assert(heads * d * sizeof(float) <= KN_SCRATCH_BYTES);
-    kn_parallel(p, rows, 1, GRAIN, rope_rows, &o);
+    assert(dim % 2 == 0 && ldx >= heads * dim && (pos || seq > 0 || rows == 0));
+    assert(heads * dim * sizeof(float) <= KN_SCRATCH_BYTES);
+    kn_parallel(pool, rows, 1, GRAIN, rope_rows, &o);
 }

@@ -13,38 +13,43 @@ struct router {
     bool renorm;
 };
 
-static void fwd_rows(void *arg, const struct kn_share *s)
+static void fwd_rows(void *arg, const struct kn_share *share)
 {
     const struct router *r = arg;
-    size_t re = s->lo * r->e, rk = s->lo * r->k;
+    size_t re = share->lo * r->e, rk = share->lo * r->k;
 
-    kn_ops()->router_fwd(r->probs + re, r->idx + rk, r->w + rk, r->logits + re, s->hi - s->lo, r->e,
+    kn_ops()->router_fwd(r->probs + re, r->idx + rk, r->w + rk, r->logits + re,
+                         share->hi - share->lo, r->e, r->k, r->renorm);
+}
+
+void kn_host_router_fwd(struct kn_pool *pool, float *probs, int32_t *idx, float *w,
+                        const float *logits, size_t rows, size_t experts, size_t k, bool renorm)
+{
+    struct router r = {.probs = probs,
+                       .idx = idx,
+                       .w = w,
+                       .logits = logits,
+                       .e = experts,
+                       .k = k,
+                       .renorm = renorm};
+
+    assert(k >= 1 && k <= experts);
+    kn_parallel(pool, rows, 1, GRAIN, fwd_rows, &r);
+}
+
+static void bwd_rows(void *arg, const struct kn_share *share)
+{
+    const struct router *r = arg;
+    size_t re = share->lo * r->e, rk = share->lo * r->k;
+
+    kn_ops()->router_bwd(r->dlogits + re, r->dw + rk, r->dprobs ? r->dprobs + re : NULL,
+                         r->cprobs + re, r->cidx + rk, r->cw + rk, share->hi - share->lo, r->e,
                          r->k, r->renorm);
 }
 
-void kn_host_router_fwd(struct kn_pool *p, float *probs, int32_t *idx, float *w,
-                        const float *logits, size_t rows, size_t e, size_t k, bool renorm)
-{
-    struct router r = {
-        .probs = probs, .idx = idx, .w = w, .logits = logits, .e = e, .k = k, .renorm = renorm};
-
-    assert(k >= 1 && k <= e);
-    kn_parallel(p, rows, 1, GRAIN, fwd_rows, &r);
-}
-
-static void bwd_rows(void *arg, const struct kn_share *s)
-{
-    const struct router *r = arg;
-    size_t re = s->lo * r->e, rk = s->lo * r->k;
-
-    kn_ops()->router_bwd(r->dlogits + re, r->dw + rk, r->dprobs ? r->dprobs + re : NULL,
-                         r->cprobs + re, r->cidx + rk, r->cw + rk, s->hi - s->lo, r->e, r->k,
-                         r->renorm);
-}
-
-void kn_host_router_bwd(struct kn_pool *p, float *dlogits, const float *dw, const float *dprobs,
+void kn_host_router_bwd(struct kn_pool *pool, float *dlogits, const float *dw, const float *dprobs,
                         const float *probs, const int32_t *idx, const float *w, size_t rows,
-                        size_t e, size_t k, bool renorm)
+                        size_t experts, size_t k, bool renorm)
 {
     struct router r = {.dlogits = dlogits,
                        .dw = dw,
@@ -52,22 +57,23 @@ void kn_host_router_bwd(struct kn_pool *p, float *dlogits, const float *dw, cons
                        .cprobs = probs,
                        .cidx = idx,
                        .cw = w,
-                       .e = e,
+                       .e = experts,
                        .k = k,
                        .renorm = renorm};
 
-    kn_parallel(p, rows, 1, GRAIN, bwd_rows, &r);
+    kn_parallel(pool, rows, 1, GRAIN, bwd_rows, &r);
 }
 
 void kn_router_stats(float *count, float *psum, const float *probs, const int32_t *idx, size_t nseq,
-                     size_t seq, size_t e, size_t k)
+                     size_t seq, size_t experts, size_t k)
 {
-    for (size_t q = 0; q < nseq; q++, count += e, psum += e, probs += seq * e, idx += seq * k) {
-        for (size_t i = 0; i < e; i++) {
+    for (size_t q = 0; q < nseq;
+         q++, count += experts, psum += experts, probs += seq * experts, idx += seq * k) {
+        for (size_t i = 0; i < experts; i++) {
             double sum = 0;
 
             for (size_t r = 0; r < seq; r++)
-                sum += (double)probs[r * e + i];
+                sum += (double)probs[r * experts + i];
             psum[i] = (float)sum;
             count[i] = 0;
         }

@@ -32,12 +32,13 @@
 struct kn_set {
     const char *name;
     bool (*open)(
-        struct kn_pool *p); /* P is a new queue; false: the device refuses. NULL: nothing to do */
-    void (*close)(struct kn_pool *p); /* after the last wait; NULL: nothing to do */
-    void *(*alloc)(size_t bytes);     /* zeros; NULL if there is no room */
-    void (*free)(void *x, size_t bytes);
-    void (*copy)(struct kn_pool *p, void *to, const void *from, size_t bytes);
-    void (*wait)(struct kn_pool *p); /* until all that P was given is done */
+        struct kn_pool
+            *pool); /* POOL is a new queue; false: the device refuses. NULL: nothing to do */
+    void (*close)(struct kn_pool *pool); /* after the last wait; NULL: nothing to do */
+    void *(*alloc)(size_t bytes);        /* zeros; NULL if there is no room */
+    void (*free)(void *memory, size_t bytes);
+    void (*copy)(struct kn_pool *pool, void *to, const void *from, size_t bytes);
+    void (*wait)(struct kn_pool *pool); /* until all that POOL was given is done */
 #define KN_SET_MEMBER(op) __typeof__(kn_##op) *op;
     KN_SET_OPS(KN_SET_MEMBER)
 #undef KN_SET_MEMBER
@@ -49,10 +50,10 @@ const struct kn_set *kn_set_host(void);
 /* What kn_set_use was given. */
 const struct kn_set *kn_set(void);
 
-const struct kn_set *kn_pool_set(const struct kn_pool *p); /* NULL: the host's */
+const struct kn_set *kn_pool_set(const struct kn_pool *pool); /* NULL: the host's */
 /* What the set keeps for the queue, a stream for example. */
-void kn_pool_set_queue(struct kn_pool *p, void *queue);
-void *kn_pool_queue(const struct kn_pool *p);
+void kn_pool_set_queue(struct kn_pool *pool, void *queue);
+void *kn_pool_queue(const struct kn_pool *pool);
 
 /* The host's implementations, for sets that have an operation of their own only for some. */
 #define KN_SET_HOST(op) __typeof__(kn_##op) kn_host_##op;

@@ -11,12 +11,12 @@ struct swiglu {
     size_t ldy, lddg, lddu, lddy, ldg, ldu, f;
 };
 
-static void fwd_rows(void *arg, const struct kn_share *s)
+static void fwd_rows(void *arg, const struct kn_share *share)
 {
     const struct swiglu *w = arg;
-    float *b = s->scratch;
+    float *b = share->scratch;
 
-    for (size_t r = s->lo; r < s->hi; r++) {
+    for (size_t r = share->lo; r < share->hi; r++) {
         const float *gate = kn_in(w->t, kn_ptr(w->t, w->gate, r * w->ldg), b, w->f);
         const float *up = kn_in(w->t, kn_ptr(w->t, w->up, r * w->ldu), b + w->f, w->f);
         void *to = kn_ptr(w->t, w->y, r * w->ldy);
@@ -24,27 +24,28 @@ static void fwd_rows(void *arg, const struct kn_share *s)
 
         kn_ops()->swiglu_row(y, gate, up, w->f);
         kn_out_done(w->t, to, y, w->f);
-        kn_row_done(s, r);
+        kn_row_done(share, r);
     }
 }
 
-void kn_host_swiglu_fwd(struct kn_pool *p, enum kn_type t, void *y, size_t ldy, const void *gate,
-                        size_t ldg, const void *up, size_t ldu, size_t rows, size_t f)
+void kn_host_swiglu_fwd(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy,
+                        const void *gate, size_t ldg, const void *up, size_t ldu, size_t rows,
+                        size_t ffn)
 {
     struct swiglu w = {
-        .t = t, .y = y, .ldy = ldy, .gate = gate, .ldg = ldg, .up = up, .ldu = ldu, .f = f};
+        .t = type, .y = y, .ldy = ldy, .gate = gate, .ldg = ldg, .up = up, .ldu = ldu, .f = ffn};
 
-    assert(3 * f * sizeof(float) <= KN_SCRATCH_BYTES);
-    kn_parallel(p, rows, 1, GRAIN, fwd_rows, &w);
+    assert(3 * ffn * sizeof(float) <= KN_SCRATCH_BYTES);
+    kn_parallel(pool, rows, 1, GRAIN, fwd_rows, &w);
 }
 
-static void bwd_rows(void *arg, const struct kn_share *s)
+static void bwd_rows(void *arg, const struct kn_share *share)
 {
     const struct swiglu *w = arg;
-    float *b = s->scratch;
+    float *b = share->scratch;
     size_t f = w->f;
 
-    for (size_t r = s->lo; r < s->hi; r++) {
+    for (size_t r = share->lo; r < share->hi; r++) {
         const float *dy = kn_in(w->t, kn_ptr(w->t, w->dy, r * w->lddy), b, f);
         const float *gate = kn_in(w->t, kn_ptr(w->t, w->gate, r * w->ldg), b + f, f);
         const float *up = kn_in(w->t, kn_ptr(w->t, w->up, r * w->ldu), b + 2 * f, f);
@@ -55,15 +56,15 @@ static void bwd_rows(void *arg, const struct kn_share *s)
         kn_ops()->swiglu_bwd_row(dgate, dup, dy, gate, up, f);
         kn_out_done(w->t, to_gate, dgate, f);
         kn_out_done(w->t, to_up, dup, f);
-        kn_row_done(s, r);
+        kn_row_done(share, r);
     }
 }
 
-void kn_host_swiglu_bwd(struct kn_pool *p, enum kn_type t, void *dgate, size_t lddg, void *dup,
-                        size_t lddu, const void *dy, size_t lddy, const void *gate, size_t ldg,
-                        const void *up, size_t ldu, size_t rows, size_t f)
+void kn_host_swiglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate, size_t lddg,
+                        void *dup, size_t lddu, const void *dy, size_t lddy, const void *gate,
+                        size_t ldg, const void *up, size_t ldu, size_t rows, size_t ffn)
 {
-    struct swiglu w = {.t = t,
+    struct swiglu w = {.t = type,
                        .dgate = dgate,
                        .lddg = lddg,
                        .dup = dup,
@@ -74,8 +75,8 @@ void kn_host_swiglu_bwd(struct kn_pool *p, enum kn_type t, void *dgate, size_t l
                        .ldg = ldg,
                        .up = up,
                        .ldu = ldu,
-                       .f = f};
+                       .f = ffn};
 
-    assert(5 * f * sizeof(float) <= KN_SCRATCH_BYTES);
-    kn_parallel(p, rows, 1, GRAIN, bwd_rows, &w);
+    assert(5 * ffn * sizeof(float) <= KN_SCRATCH_BYTES);
+    kn_parallel(pool, rows, 1, GRAIN, bwd_rows, &w);
 }

@@ -38,72 +38,72 @@ struct search {
 };
 
 /* Count N units; false once there are none left. */
-static bool spend(const struct search *s, int64_t n)
+static bool spend(const struct search *search, int64_t n)
 {
-    *s->left -= n;
-    return *s->left > 0;
+    *search->left -= n;
+    return *search->left > 0;
 }
 
-static bool legal(const struct search *s, const struct pl_layout *layout)
+static bool legal(const struct search *search, const struct pl_layout *layout)
 {
-    const struct pl_problem *p = s->problem;
+    const struct pl_problem *p = search->problem;
 
-    spend(s, CHECK);
+    spend(search, CHECK);
     return pl_layout_check(NULL, p->model, p->cluster, layout, p->workload, p->trainer);
 }
 
-static bool fits(const struct search *s, const struct pl_layout *layout)
+static bool fits(const struct search *search, const struct pl_layout *layout)
 {
-    const struct pl_problem *p = s->problem;
+    const struct pl_problem *p = search->problem;
     struct pl_memory worst;
 
-    spend(s, FIT + (p->trainer->bundled ? LAYER * p->model->layers : 0));
-    pl_memory_at(&worst, s->memory, layout);
-    return worst.total <= s->limit;
+    spend(search, FIT + (p->trainer->bundled ? LAYER * p->model->layers : 0));
+    pl_memory_at(&worst, search->memory, layout);
+    return worst.total <= search->limit;
 }
 
-static int experts_of(const struct search *s)
+static int experts_of(const struct search *search)
 {
-    return s->problem->model->moe.experts ? s->problem->model->moe.experts : 1;
+    return search->problem->model->moe.experts ? search->problem->model->moe.experts : 1;
 }
 
 /* Whether a stage could hold its share of the layers; spares most calls of the rules. */
-static bool stages_may_be(const struct search *s, int runs)
+static bool stages_may_be(const struct search *search, int runs)
 {
-    int layers = s->problem->model->layers;
+    int layers = search->problem->model->layers;
 
-    return runs <= layers && (s->problem->trainer->uneven_layers || layers % runs == 0);
+    return runs <= layers && (search->problem->trainer->uneven_layers || layers % runs == 0);
 }
 
 /* ---- naive ----------------------------------------------------------------------------------- */
 
 /* The largest legal dp with the other keys of LAYOUT; false if there is none or it does not fit. */
-static bool fill(const struct search *s, struct pl_layout *layout)
+static bool fill(const struct search *search, struct pl_layout *layout)
 {
-    int share = layout->tp * layout->pp, batch = s->problem->workload->global_batch;
+    int share = layout->tp * layout->pp, batch = search->problem->workload->global_batch;
 
-    for (int dp = s->max_world / share; dp >= 1 && spend(s, STEP); dp--) {
+    for (int dp = search->max_world / share; dp >= 1 && spend(search, STEP); dp--) {
         if (batch % dp)
             continue;
         layout->world = dp * share;
-        pl_layout_settle(layout, s->problem->model, s->problem->trainer);
-        if (legal(s, layout))
-            return fits(s, layout);
+        pl_layout_settle(layout, search->problem->model, search->problem->trainer);
+        if (legal(search, layout))
+            return fits(search, layout);
     }
     return false;
 }
 
 /* tp x pp = SHARE without zero, then with it; the smaller pp first. */
-static bool try_share(const struct search *s, struct pl_layout *layout, int share)
+static bool try_share(const struct search *search, struct pl_layout *layout, int share)
 {
-    const struct pl_model *m = s->problem->model;
+    const struct pl_model *m = search->problem->model;
     struct pl_layout start = *layout;
-    const struct pl_trainer *t = s->problem->trainer;
+    const struct pl_trainer *t = search->problem->trainer;
     const int stage[] = {0, t->min_zero};
 
     for (size_t i = 0; i < ARRAY_LEN(stage) && stage[i] <= t->max_zero; i++)
-        for (int pp = 1; pp <= share && pp <= m->layers && spend(s, STEP); pp++) {
-            if (share % pp || m->kv_heads % (share / pp) || !stages_may_be(s, pp))
+        for (int pp = 1; pp <= share && pp <= m->layers && spend(search, STEP); pp++) {
+            if (share % pp || m->kv_heads % (share / pp) || !stages_may_be(search, pp))
                 continue;
             *layout = start;
             layout->pp = pp;
@@ -111,40 +111,40 @@ static bool try_share(const struct search *s, struct pl_layout *layout, int shar
             layout->sp = layout->tp > 1 && m->moe.experts && t->sp;
             layout->zero = stage[i];
             layout->zero_scope = layout->zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
-            if (fill(s, layout))
+            if (fill(search, layout))
                 return true;
         }
     return false;
 }
 
 /* What does not fit at any tp x pp is tried with recompute, then with experts spread. */
-static bool naive(struct pl_layout *ret, const struct search *s)
+static bool naive(struct pl_layout *ret, const struct search *search)
 {
     static const int recompute[] = {PL_RECOMPUTE_NONE, PL_RECOMPUTE_FULL};
-    int experts = experts_of(s);
+    int experts = experts_of(search);
 
-    for (int ep = 1; ep <= experts && ep <= s->max_world; ep++)
+    for (int ep = 1; ep <= experts && ep <= search->max_world; ep++)
         for (size_t i = 0; i < ARRAY_LEN(recompute); i++)
-            for (int share = 1; experts % ep == 0 && share <= s->max_world && spend(s, STEP);
-                 share++) {
-                pl_layout_default(ret, s->problem->workload);
+            for (int share = 1;
+                 experts % ep == 0 && share <= search->max_world && spend(search, STEP); share++) {
+                pl_layout_default(ret, search->problem->workload);
                 ret->ep = ep;
                 ret->recompute = recompute[i];
-                if (try_share(s, ret, share))
+                if (try_share(search, ret, share))
                     return true;
             }
     return false;
 }
 
 /* Whether the trainer takes the model at all, cut as finely as can be; why not goes to ERROR. */
-static bool takes_model(const struct search *s, struct err *error)
+static bool takes_model(const struct search *search, struct err *error)
 {
-    const struct pl_problem *p = s->problem;
+    const struct pl_problem *p = search->problem;
     struct pl_verdict verdict;
     struct pl_layout one;
 
     pl_layout_default(&one, p->workload);
-    one.world = one.ep = experts_of(s);
+    one.world = one.ep = experts_of(search);
     one.world *= one.tp = one.etp = p->model->kv_heads;
     pl_layout_check(&verdict, p->model, p->cluster, &one, p->workload, p->trainer);
     for (int i = 0; i < verdict.count; i++)
@@ -192,13 +192,13 @@ static bool dominated(const struct front *front, int tp, int cp, int pp)
 }
 
 /* Whether LAYOUT breaks no rule but those of sequence parallelism, scopes and overlap. */
-static bool sound(const struct search *s, const struct pl_layout *layout)
+static bool sound(const struct search *search, const struct pl_layout *layout)
 {
     static const char *const open[] = {"sp", "zero_scope", "overlap_", NULL};
-    const struct pl_problem *p = s->problem;
+    const struct pl_problem *p = search->problem;
     struct pl_verdict verdict;
 
-    spend(s, CHECK);
+    spend(search, CHECK);
     if (pl_layout_check(&verdict, p->model, p->cluster, layout, p->workload, p->trainer))
         return true;
     for (int i = 0; i < verdict.count; i++) {
@@ -212,7 +212,8 @@ static bool sound(const struct search *s, const struct pl_layout *layout)
     return true;
 }
 
-static bool with(const struct search *s, struct pl_layout *layout, int sp, int scope, int overlap)
+static bool with(const struct search *search, struct pl_layout *layout, int sp, int scope,
+                 int overlap)
 {
     layout->sp = sp;
     layout->zero_scope = layout->zero ? scope : PL_SCOPE_NONE;
@@ -220,13 +221,13 @@ static bool with(const struct search *s, struct pl_layout *layout, int sp, int s
     layout->overlap_param_gather = overlap >> 2 & 1;
     layout->overlap_p2p = overlap >> 1 & 1;
     layout->overlap_moe_a2a = overlap & 1;
-    pl_layout_canonical(layout, s->problem->model);
-    return legal(s, layout);
+    pl_layout_canonical(layout, search->problem->model);
+    return legal(search, layout);
 }
 
 /* Sequence parallelism, wider shards and all that overlaps, or as much of them as the rules allow;
  * false where nothing is legal. */
-static bool complete(const struct search *s, struct pl_layout *layout)
+static bool complete(const struct search *search, struct pl_layout *layout)
 {
     struct pl_layout plain = *layout;
 
@@ -235,37 +236,37 @@ static bool complete(const struct search *s, struct pl_layout *layout)
     if ((int64_t)plain.dp * plain.cp == 1 && plain.edp == 1)
         plain.zero = 0;
     *layout = plain;
-    if (with(s, layout, plain.tp > 1, PL_SCOPE_EP_AWARE, 15))
+    if (with(search, layout, plain.tp > 1, PL_SCOPE_EP_AWARE, 15))
         return true;
     plain.zero_scope = plain.zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
-    if (!sound(s, &plain))
+    if (!sound(search, &plain))
         return false;
     for (int sp = plain.tp > 1; sp >= 0; sp--)
         for (int scope = PL_SCOPE_EP_AWARE; scope <= PL_SCOPE_PLAIN; scope++)
             for (int on = 15; on >= 0; on--) {
                 *layout = plain;
-                if (with(s, layout, sp, scope, on))
+                if (with(search, layout, sp, scope, on))
                     return true;
             }
     return false;
 }
 
 /* Too large whatever else is chosen: spares most calls of the rules. */
-static bool hopeless(const struct search *s, const struct pl_layout *layout)
+static bool hopeless(const struct search *search, const struct pl_layout *layout)
 {
     struct pl_layout least = *layout;
 
     least.sp = least.tp > 1;
-    return !s->problem->trainer->bundled && pl_layout_derive(&least) && !fits(s, &least);
+    return !search->problem->trainer->bundled && pl_layout_derive(&least) && !fits(search, &least);
 }
 
-static void keep(const struct search *s, struct pick *pick, const struct pl_layout *layout)
+static void keep(const struct search *search, struct pick *pick, const struct pl_layout *layout)
 {
     struct pl_cost cost;
 
-    spend(s, COST);
-    pl_cost_at(&cost, s->cost, layout);
-    pick->on_all |= layout->world == s->max_world;
+    spend(search, COST);
+    pl_cost_at(&cost, search->cost, layout);
+    pick->on_all |= layout->world == search->max_world;
     pick->plain |= layout->recompute == PL_RECOMPUTE_NONE;
     if (pick->found && cost.total > pick->seconds)
         return;
@@ -275,57 +276,57 @@ static void keep(const struct search *s, struct pick *pick, const struct pl_layo
 }
 
 /* Micro-batches of LAYOUT as far as they fit: the fastest is kept, of equal ones the largest. */
-static enum outcome try_micro_batches(const struct search *s, struct pick *pick,
+static enum outcome try_micro_batches(const struct search *search, struct pick *pick,
                                       const struct pl_layout *layout)
 {
-    int each = s->problem->workload->global_batch / layout->dp;
+    int each = search->problem->workload->global_batch / layout->dp;
     enum outcome ret = ILLEGAL;
 
-    for (int micro = 1; micro <= each && spend(s, STEP); micro++) {
+    for (int micro = 1; micro <= each && spend(search, STEP); micro++) {
         struct pl_layout one = *layout;
 
         one.micro_batch = micro;
-        if (each % micro || !complete(s, &one))
+        if (each % micro || !complete(search, &one))
             continue;
-        if (!fits(s, &one))
+        if (!fits(search, &one))
             return ret > TOO_LARGE ? ret : TOO_LARGE;
-        keep(s, pick, &one);
+        keep(search, pick, &one);
         ret = FITS;
     }
     return ret;
 }
 
 /* Every even number of virtual stages: layers, or layers with embedding and loss, in equal runs. */
-static enum outcome try_stages(const struct search *s, struct pick *pick,
+static enum outcome try_stages(const struct search *search, struct pick *pick,
                                const struct pl_layout *layout)
 {
     struct pl_layout one = *layout;
-    int layers = s->problem->model->layers;
+    int layers = search->problem->model->layers;
     enum outcome ret = ILLEGAL;
 
-    for (int vp = 1; layout->pp * vp <= layers && (vp == 1 || layout->pp > 1) && spend(s, STEP);
-         vp++) {
+    for (int vp = 1;
+         layout->pp * vp <= layers && (vp == 1 || layout->pp > 1) && spend(search, STEP); vp++) {
         int runs = layout->pp * vp;
         enum outcome got;
 
-        if (!stages_may_be(s, runs) || (vp > 1 && layers % runs && (layers + 2) % runs))
+        if (!stages_may_be(search, runs) || (vp > 1 && layers % runs && (layers + 2) % runs))
             continue;
         one.vp = vp;
         one.schedule = vp > 1 ? PL_INTERLEAVED : PL_1F1B;
-        got = try_micro_batches(s, pick, &one);
+        got = try_micro_batches(search, pick, &one);
         ret = got > ret ? got : ret;
     }
     return ret;
 }
 
 /* Experts spread within REACH. */
-static enum outcome try_experts(const struct search *s, struct pick *pick,
+static enum outcome try_experts(const struct search *search, struct pick *pick,
                                 const struct reach *reach, const struct pl_layout *layout)
 {
-    int experts = experts_of(s);
+    int experts = experts_of(search);
     enum outcome ret = ILLEGAL;
 
-    for (int ep = 1; ep <= experts && ep <= reach->ep && spend(s, STEP); ep++)
+    for (int ep = 1; ep <= experts && ep <= reach->ep && spend(search, STEP); ep++)
         for (int whole = 0; experts % ep == 0 && whole <= (layout->tp > 1 && experts > 1);
              whole++) {
             struct pl_layout one = *layout, first;
@@ -336,10 +337,10 @@ static enum outcome try_experts(const struct search *s, struct pick *pick,
             first = one;
             if (one.etp > reach->etp || one.world % ((int64_t)one.etp * ep * one.pp))
                 continue;
-            if (hopeless(s, &one))
+            if (hopeless(search, &one))
                 got = TOO_LARGE;
-            else if (complete(s, &first))
-                got = try_stages(s, pick, &one);
+            else if (complete(search, &first))
+                got = try_stages(search, pick, &one);
             ret = got > ret ? got : ret;
         }
     return ret;
@@ -347,42 +348,43 @@ static enum outcome try_experts(const struct search *s, struct pick *pick,
 
 /* All devices, or where some may be left over the most replicas that are legal: fewer would need no
  * less memory each. */
-static bool try_degrees(const struct search *s, struct pick *pick, const struct reach *reach,
+static bool try_degrees(const struct search *search, struct pick *pick, const struct reach *reach,
                         struct pl_layout *layout)
 {
-    int share = layout->tp * layout->cp * layout->pp, most = s->max_world / share;
-    int batch = s->problem->workload->global_batch;
+    int share = layout->tp * layout->cp * layout->pp, most = search->max_world / share;
+    int batch = search->problem->workload->global_batch;
     enum outcome got = ILLEGAL;
 
-    if (!reach->idle && s->max_world % share)
+    if (!reach->idle && search->max_world % share)
         return false;
-    for (int dp = most; dp >= (reach->idle ? 1 : most) && got == ILLEGAL && spend(s, STEP); dp--) {
+    for (int dp = most; dp >= (reach->idle ? 1 : most) && got == ILLEGAL && spend(search, STEP);
+         dp--) {
         layout->world = dp * share;
         layout->dp = dp;
         if (batch % dp == 0)
-            got = try_experts(s, pick, reach, layout);
+            got = try_experts(search, pick, reach, layout);
     }
     return got == FITS;
 }
 
 /* With shards of level ZERO: every tp, cp and pp of which none can be smaller. */
-static void try_level(const struct search *s, struct pick *pick, const struct reach *reach,
+static void try_level(const struct search *search, struct pick *pick, const struct reach *reach,
                       int zero)
 {
-    const struct pl_problem *p = s->problem;
-    int sequences = pl_long_sequences(p) ? s->max_world : 1;
+    const struct pl_problem *p = search->problem;
+    int sequences = pl_long_sequences(p) ? search->max_world : 1;
     AUTO_FREE struct front *front = mem_alloc(sizeof(*front));
 
     for (int tp = 1; tp <= reach->tp && tp <= p->model->kv_heads; tp++)
         for (int cp = 1; p->model->kv_heads % tp == 0 && cp <= sequences; cp *= 2)
-            for (int pp = 1;
-                 pp <= p->model->layers && (int64_t)tp * cp * pp <= s->max_world && spend(s, STEP);
+            for (int pp = 1; pp <= p->model->layers && (int64_t)tp * cp * pp <= search->max_world &&
+                             spend(search, STEP);
                  pp++) {
                 struct pl_layout layout;
 
                 if (!reach->larger && dominated(front, tp, cp, pp))
                     break;
-                if (!stages_may_be(s, pp))
+                if (!stages_may_be(search, pp))
                     continue;
                 pl_layout_default(&layout, p->workload);
                 layout.tp = tp;
@@ -390,7 +392,8 @@ static void try_level(const struct search *s, struct pick *pick, const struct re
                 layout.pp = pp;
                 layout.zero = zero;
                 layout.recompute = reach->recompute;
-                if (try_degrees(s, pick, reach, &layout) && front->n < (int)ARRAY_LEN(front->at)) {
+                if (try_degrees(search, pick, reach, &layout) &&
+                    front->n < (int)ARRAY_LEN(front->at)) {
                     front->at[front->n].tp = tp;
                     front->at[front->n].cp = cp;
                     front->at[front->n++].pp = pp;
@@ -398,54 +401,55 @@ static void try_level(const struct search *s, struct pick *pick, const struct re
             }
 }
 
-static bool good(const struct search *s, const struct pick *pick)
+static bool good(const struct search *search, const struct pick *pick)
 {
-    return pick->found && pick->seconds <= s->bar;
+    return pick->found && pick->seconds <= search->bar;
 }
 
-static bool try_levels(const struct search *s, struct pick *pick, const struct reach *reach)
+static bool try_levels(const struct search *search, struct pick *pick, const struct reach *reach)
 {
-    for (int zero = 1; zero <= s->problem->trainer->max_zero; zero++)
-        try_level(s, pick, reach, zero);
-    return good(s, pick);
+    for (int zero = 1; zero <= search->problem->trainer->max_zero; zero++)
+        try_level(search, pick, reach, zero);
+    return good(search, pick);
 }
 
 /* As small as fits; where the naive layout is faster than that, whatever is faster, too. */
-static bool try_reach(const struct search *s, struct pick *pick, const struct reach *reach)
+static bool try_reach(const struct search *search, struct pick *pick, const struct reach *reach)
 {
     struct reach larger = *reach;
 
     larger.larger = true;
-    if (try_levels(s, pick, reach) || (pick->found && try_levels(s, pick, &larger)))
+    if (try_levels(search, pick, reach) || (pick->found && try_levels(search, pick, &larger)))
         return true;
-    try_level(s, pick, reach, 0);
-    return good(s, pick);
+    try_level(search, pick, reach, 0);
+    return good(search, pick);
 }
 
 /* Devices behind the innermost link, and those among which experts are spread first. */
-static int fast_link(const struct pl_cluster *c)
+static int fast_link(const struct pl_cluster *cluster)
 {
-    bool all = !c->nlinks || c->link[0].span >= pl_cluster_devices(c);
+    bool all = !cluster->nlinks || cluster->link[0].span >= pl_cluster_devices(cluster);
 
-    return all ? c->devices_per_node : c->link[0].span;
+    return all ? cluster->devices_per_node : cluster->link[0].span;
 }
 
 /* First tp inside the fastest link and experts inside the node; then tp up to the node; then
  * experts over as few nodes as need be. */
-static bool try_recompute(const struct search *s, struct pick *pick, int recompute, bool idle)
+static bool try_recompute(const struct search *search, struct pick *pick, int recompute, bool idle)
 {
-    int fast = fast_link(s->problem->cluster), node = s->problem->cluster->devices_per_node;
-    int wide = fast > node ? fast : node, most = experts_of(s);
+    int fast = fast_link(search->problem->cluster),
+        node = search->problem->cluster->devices_per_node;
+    int wide = fast > node ? fast : node, most = experts_of(search);
     struct reach reach = {.recompute = recompute, .idle = idle, .tp = fast, .ep = wide, .etp = 1};
 
-    if (try_reach(s, pick, &reach))
+    if (try_reach(search, pick, &reach))
         return true;
     reach.tp = wide;
-    if (fast < wide && try_reach(s, pick, &reach))
+    if (fast < wide && try_reach(search, pick, &reach))
         return true;
-    while (reach.ep < most && reach.ep < s->max_world) {
+    while (reach.ep < most && reach.ep < search->max_world) {
         reach.ep *= 2;
-        if (try_reach(s, pick, &reach))
+        if (try_reach(search, pick, &reach))
             return true;
     }
     return false;
@@ -454,44 +458,44 @@ static bool try_recompute(const struct search *s, struct pick *pick, int recompu
 /* First on all devices without recomputation, with it, and with any degrees; then the same with
  * devices left over. What is found is good enough as soon as it is no slower than the naive layout.
  */
-static void standard(struct pick *pick, const struct search *s)
+static void standard(struct pick *pick, const struct search *search)
 {
     static const int recompute[] = {PL_RECOMPUTE_NONE, PL_RECOMPUTE_SELECTIVE, PL_RECOMPUTE_FULL};
     struct reach any = {.recompute = PL_RECOMPUTE_FULL,
-                        .tp = s->max_world,
-                        .ep = s->max_world,
-                        .etp = s->max_world};
+                        .tp = search->max_world,
+                        .ep = search->max_world,
+                        .etp = search->max_world};
 
     for (int idle = 0; idle <= 1; idle++) {
         for (size_t i = 0; i < ARRAY_LEN(recompute); i++)
-            if (try_recompute(s, pick, recompute[i], idle))
+            if (try_recompute(search, pick, recompute[i], idle))
                 return;
         any.idle = idle;
-        if (try_reach(s, pick, &any))
+        if (try_reach(search, pick, &any))
             return;
     }
 }
 
-static bool choose(struct pick *ret, struct search *s)
+static bool choose(struct pick *ret, struct search *search)
 {
     struct pick start = {0};
     struct pl_layout raw, full;
-    int64_t for_default = *s->left / 2;
+    int64_t for_default = *search->left / 2;
     bool any;
 
-    *s->left -= for_default;
-    any = naive(&raw, s);
-    *s->left += for_default;
-    s->bar = INFINITY;
+    *search->left -= for_default;
+    any = naive(&raw, search);
+    *search->left += for_default;
+    search->bar = INFINITY;
     full = raw;
     if (any) {
-        keep(s, &start, &raw);
-        if (complete(s, &full) && fits(s, &full))
-            keep(s, &start, &full);
-        s->bar = start.seconds;
+        keep(search, &start, &raw);
+        if (complete(search, &full) && fits(search, &full))
+            keep(search, &start, &full);
+        search->bar = start.seconds;
     }
-    standard(ret, s);
-    if (any && !good(s, ret)) {
+    standard(ret, search);
+    if (any && !good(search, ret)) {
         ret->found = true;
         ret->layout = start.layout;
     }
@@ -499,18 +503,19 @@ static bool choose(struct pick *ret, struct search *s)
 }
 
 /* Where the rule had to give way. */
-static void note_of(char note[PL_BASELINE_NOTE], const struct search *s, const struct pick *pick)
+static void note_of(char note[PL_BASELINE_NOTE], const struct search *search,
+                    const struct pick *pick)
 {
     AUTO_STR text = {0};
 
-    if (pick->layout.world < s->max_world)
-        str_addf(&text, "on %d of %d devices: %s", pick->layout.world, s->max_world,
+    if (pick->layout.world < search->max_world)
+        str_addf(&text, "on %d of %d devices: %s", pick->layout.world, search->max_world,
                  pick->on_all ? "what fits on all of them is slower"
                               : "no legal layout that fits uses all of them");
     if (pick->layout.recompute)
         str_addf(&text, "%swith recomputation: %s", text.len ? "; " : "",
                  pick->plain ? "what fits without it is slower" : "nothing fits without it");
-    if (*s->left <= 0)
+    if (*search->left <= 0)
         str_addf(&text, "%sof too many to compare all", text.len ? "; " : "");
     snprintf(note, PL_BASELINE_NOTE, "%s", str_text(&text));
 }

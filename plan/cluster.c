@@ -8,20 +8,20 @@
 enum { MAX_NODES = 1 << 20, MAX_PER_NODE = 4096 };
 
 /* TFLOP/s, 0 for one that is not known. */
-static int get_tflops(double *ret, const json_t *v, const char *key, struct err *e)
+static int get_tflops(double *ret, const json_t *json, const char *key, struct err *error)
 {
     const double least = 1e-6;
     char pointer[32];
-    int r = jx_get_f64(ret, v, key, 0, 1e6, e);
+    int r = jx_get_f64(ret, json, key, 0, 1e6, error);
 
     if (r < 0 || *ret == 0.0 || *ret >= least)
         return r;
     snprintf(pointer, sizeof(pointer), "/%s", key);
-    return err_at(e, -ERANGE, pointer, "\"%s\" is %g, less than the %g of any device", key, *ret,
-                  least);
+    return err_at(error, -ERANGE, pointer, "\"%s\" is %g, less than the %g of any device", key,
+                  *ret, least);
 }
 
-static int parse_device(struct pl_device *d, const json_t *v, struct err *e)
+static int parse_device(struct pl_device *device, const json_t *json, struct err *error)
 {
     static const char *const keys[] = {"name",      "kind",       "peak_tflops", "gemm_tflops",
                                        "sustained", "memory_gib", "memory_gbs",  NULL};
@@ -30,37 +30,37 @@ static int parse_device(struct pl_device *d, const json_t *v, struct err *e)
     json_t *peak = NULL;
     int r, kind = 0;
 
-    snprintf(d->name, sizeof(d->name), "device");
-    d->sustained = 0.9;
-    if ((r = jx_keys(v, keys, e)) < 0 || (r = jx_need(v, "memory_gib", e)) < 0 ||
-        (r = jx_need(v, "memory_gbs", e)) < 0 ||
-        (r = jx_copy_str(d->name, sizeof(d->name), v, "name", e)) < 0 ||
-        (r = jx_get_enum(&kind, v, "kind", kinds, e)) < 0 ||
-        (r = get_tflops(&d->gemm_tflops, v, "gemm_tflops", e)) < 0 ||
-        (r = jx_get_f64(&d->sustained, v, "sustained", 0.05, 1, e)) < 0 ||
-        (r = jx_get_f64(&d->memory_gib, v, "memory_gib", 1e-4, 1e6, e)) < 0 ||
-        (r = jx_get_f64(&d->memory_gbs, v, "memory_gbs", 1e-3, 1e6, e)) < 0 ||
-        (r = jx_get_object(&peak, v, "peak_tflops", e)) < 0)
+    snprintf(device->name, sizeof(device->name), "device");
+    device->sustained = 0.9;
+    if ((r = jx_keys(json, keys, error)) < 0 || (r = jx_need(json, "memory_gib", error)) < 0 ||
+        (r = jx_need(json, "memory_gbs", error)) < 0 ||
+        (r = jx_copy_str(device->name, sizeof(device->name), json, "name", error)) < 0 ||
+        (r = jx_get_enum(&kind, json, "kind", kinds, error)) < 0 ||
+        (r = get_tflops(&device->gemm_tflops, json, "gemm_tflops", error)) < 0 ||
+        (r = jx_get_f64(&device->sustained, json, "sustained", 0.05, 1, error)) < 0 ||
+        (r = jx_get_f64(&device->memory_gib, json, "memory_gib", 1e-4, 1e6, error)) < 0 ||
+        (r = jx_get_f64(&device->memory_gbs, json, "memory_gbs", 1e-3, 1e6, error)) < 0 ||
+        (r = jx_get_object(&peak, json, "peak_tflops", error)) < 0)
         return r;
-    d->cpu = kind == 1;
-    if (peak && ((r = jx_keys(peak, peaks, e)) < 0 ||
-                 (r = get_tflops(&d->tflops_fp32, peak, "fp32", e)) < 0 ||
-                 (r = get_tflops(&d->tflops_bf16, peak, "bf16", e)) < 0 ||
-                 (r = get_tflops(&d->tflops_fp8, peak, "fp8", e)) < 0))
-        return err_under(e, "/peak_tflops");
-    if (d->tflops_fp32 <= 0 && d->tflops_bf16 <= 0 && d->gemm_tflops <= 0)
-        return err_at(e, -EINVAL, "/peak_tflops",
+    device->cpu = kind == 1;
+    if (peak && ((r = jx_keys(peak, peaks, error)) < 0 ||
+                 (r = get_tflops(&device->tflops_fp32, peak, "fp32", error)) < 0 ||
+                 (r = get_tflops(&device->tflops_bf16, peak, "bf16", error)) < 0 ||
+                 (r = get_tflops(&device->tflops_fp8, peak, "fp8", error)) < 0))
+        return err_under(error, "/peak_tflops");
+    if (device->tflops_fp32 <= 0 && device->tflops_bf16 <= 0 && device->gemm_tflops <= 0)
+        return err_at(error, -EINVAL, "/peak_tflops",
                       "a device needs a peak in fp32 or bf16, or gemm_tflops");
-    if (d->tflops_bf16 > 0 && d->gemm_tflops > d->tflops_bf16 && !d->cpu)
-        return err_at(e, -ERANGE, "/gemm_tflops", "gemm_tflops %g is above the peak of %g",
-                      d->gemm_tflops, d->tflops_bf16);
+    if (device->tflops_bf16 > 0 && device->gemm_tflops > device->tflops_bf16 && !device->cpu)
+        return err_at(error, -ERANGE, "/gemm_tflops", "gemm_tflops %g is above the peak of %g",
+                      device->gemm_tflops, device->tflops_bf16);
     return 0;
 }
 
-static int parse_span(int *ret, const json_t *v, struct err *e)
+static int parse_span(int *ret, const json_t *json, struct err *error)
 {
-    const json_t *span = json_object_get(v, "span");
-    int r = jx_need(v, "span", e);
+    const json_t *span = json_object_get(json, "span");
+    int r = jx_need(json, "span", error);
 
     if (r < 0)
         return r;
@@ -69,49 +69,51 @@ static int parse_span(int *ret, const json_t *v, struct err *e)
         return 0;
     }
     if (!json_is_integer(span))
-        return err_at(e, -EINVAL, "/span", "span must be a number of ranks or \"all\"");
-    return jx_get_int(ret, v, "span", 2, INT_MAX, e);
+        return err_at(error, -EINVAL, "/span", "span must be a number of ranks or \"all\"");
+    return jx_get_int(ret, json, "span", 2, INT_MAX, error);
 }
 
-static int parse_link(struct pl_link *k, const json_t *v, struct err *e)
+static int parse_link(struct pl_link *link, const json_t *json, struct err *error)
 {
     static const char *const keys[] = {"span",       "gbs",  "share", "per_pair",
                                        "latency_us", "kind", NULL};
     int r;
 
-    k->latency_us = 10;
-    if ((r = jx_keys(v, keys, e)) < 0 || (r = parse_span(&k->span, v, e)) < 0 ||
-        (r = jx_need(v, "gbs", e)) < 0 || (r = jx_get_f64(&k->gbs, v, "gbs", 1e-4, 1e5, e)) < 0 ||
-        (r = jx_get_f64(&k->share, v, "share", 0, 1, e)) < 0 ||
-        (r = jx_get_bool(&k->per_pair, v, "per_pair", e)) < 0 ||
-        (r = jx_get_f64(&k->latency_us, v, "latency_us", 0, 1e6, e)) < 0 ||
-        (r = jx_copy_str(k->kind, sizeof(k->kind), v, "kind", e)) < 0)
+    link->latency_us = 10;
+    if ((r = jx_keys(json, keys, error)) < 0 || (r = parse_span(&link->span, json, error)) < 0 ||
+        (r = jx_need(json, "gbs", error)) < 0 ||
+        (r = jx_get_f64(&link->gbs, json, "gbs", 1e-4, 1e5, error)) < 0 ||
+        (r = jx_get_f64(&link->share, json, "share", 0, 1, error)) < 0 ||
+        (r = jx_get_bool(&link->per_pair, json, "per_pair", error)) < 0 ||
+        (r = jx_get_f64(&link->latency_us, json, "latency_us", 0, 1e6, error)) < 0 ||
+        (r = jx_copy_str(link->kind, sizeof(link->kind), json, "kind", error)) < 0)
         return r;
     return 0;
 }
 
-static int parse_links(struct pl_cluster *c, const json_t *links, struct err *e)
+static int parse_links(struct pl_cluster *cluster, const json_t *links, struct err *error)
 {
     char at[32];
     int n = (int)json_array_size(links);
 
     for (int i = 0; i < n; i++) {
         snprintf(at, sizeof(at), "/links/%d", i);
-        if (parse_link(&c->link[i], json_array_get(links, (size_t)i), e) < 0)
-            return err_under(e, at);
-        if (i && c->link[i].span <= c->link[i - 1].span)
-            return err_at(e, -EINVAL, at, "links must have ascending spans");
+        if (parse_link(&cluster->link[i], json_array_get(links, (size_t)i), error) < 0)
+            return err_under(error, at);
+        if (i && cluster->link[i].span <= cluster->link[i - 1].span)
+            return err_at(error, -EINVAL, at, "links must have ascending spans");
     }
-    c->nlinks = n;
-    if (pl_cluster_devices(c) > 1 && (!n || c->link[n - 1].span < pl_cluster_devices(c)))
-        return err_at(e, -EINVAL, "/links",
+    cluster->nlinks = n;
+    if (pl_cluster_devices(cluster) > 1 &&
+        (!n || cluster->link[n - 1].span < pl_cluster_devices(cluster)))
+        return err_at(error, -EINVAL, "/links",
                       "no link spans all %d devices: the last one needs \"span\": \"all\"",
-                      pl_cluster_devices(c));
+                      pl_cluster_devices(cluster));
     return 0;
 }
 
 /* "stamp" is where a measured profile comes from: for people and the trainer, not for the model. */
-static int parse_object(struct pl_cluster *c, const json_t *v, struct err *e)
+static int parse_object(struct pl_cluster *cluster, const json_t *json, struct err *error)
 {
     static const char *const keys[] = {"name",     "nodes", "devices_per_node",
                                        "device",   "links", "oversubscribe",
@@ -119,21 +121,23 @@ static int parse_object(struct pl_cluster *c, const json_t *v, struct err *e)
     json_t *device = NULL, *links = NULL;
     int r;
 
-    snprintf(c->name, sizeof(c->name), "custom");
-    c->nodes = 1;
-    if ((r = jx_keys(v, keys, e)) < 0 || (r = jx_need(v, "devices_per_node", e)) < 0 ||
-        (r = jx_need(v, "device", e)) < 0 ||
-        (r = jx_copy_str(c->name, sizeof(c->name), v, "name", e)) < 0 ||
-        (r = jx_get_int(&c->nodes, v, "nodes", 1, MAX_NODES, e)) < 0 ||
-        (r = jx_get_int(&c->devices_per_node, v, "devices_per_node", 1, MAX_PER_NODE, e)) < 0 ||
-        (r = jx_get_bool(&c->oversubscribe, v, "oversubscribe", e)) < 0 ||
-        (r = jx_get_bool(&c->measured, v, "measured", e)) < 0 ||
-        (r = jx_get_object(&device, v, "device", e)) < 0 ||
-        (r = jx_get_array(&links, v, "links", PL_MAX_LINKS, e)) < 0)
+    snprintf(cluster->name, sizeof(cluster->name), "custom");
+    cluster->nodes = 1;
+    if ((r = jx_keys(json, keys, error)) < 0 ||
+        (r = jx_need(json, "devices_per_node", error)) < 0 ||
+        (r = jx_need(json, "device", error)) < 0 ||
+        (r = jx_copy_str(cluster->name, sizeof(cluster->name), json, "name", error)) < 0 ||
+        (r = jx_get_int(&cluster->nodes, json, "nodes", 1, MAX_NODES, error)) < 0 ||
+        (r = jx_get_int(&cluster->devices_per_node, json, "devices_per_node", 1, MAX_PER_NODE,
+                        error)) < 0 ||
+        (r = jx_get_bool(&cluster->oversubscribe, json, "oversubscribe", error)) < 0 ||
+        (r = jx_get_bool(&cluster->measured, json, "measured", error)) < 0 ||
+        (r = jx_get_object(&device, json, "device", error)) < 0 ||
+        (r = jx_get_array(&links, json, "links", PL_MAX_LINKS, error)) < 0)
         return r;
-    if (parse_device(&c->device, device, e) < 0)
-        return err_under(e, "/device");
-    return parse_links(c, links, e);
+    if (parse_device(&cluster->device, device, error) < 0)
+        return err_under(error, "/device");
+    return parse_links(cluster, links, error);
 }
 
 /* Is WORD one of the parts, between hyphens, of NAME? Letter case does not count. */
@@ -181,8 +185,8 @@ static void offer(struct str *out, const char *name)
     str_add(out, found || near ? "?" : "; describe the machine by \"device\" and \"links\"");
 }
 
-static int from_profile(struct pl_cluster *c, const char *name, const struct pl_cluster *local,
-                        struct err *e)
+static int from_profile(struct pl_cluster *cluster, const char *name,
+                        const struct pl_cluster *local, struct err *error)
 {
     AUTO_JSON *v = NULL;
     AUTO_STR offered = {0};
@@ -191,94 +195,98 @@ static int from_profile(struct pl_cluster *c, const char *name, const struct pl_
 
     if (!strcmp(name, "local")) {
         if (local)
-            *c = *local;
+            *cluster = *local;
         else
-            pl_cluster_here(c);
+            pl_cluster_here(cluster);
         return 0;
     }
     text = pl_cluster_preset(name);
     if (!text) {
         offer(&offered, name);
-        return err_set(e, -EINVAL, "no cluster profile \"%.64s\"%.120s (partune presets clusters)",
-                       name, str_text(&offered));
+        return err_set(error, -EINVAL,
+                       "no cluster profile \"%.64s\"%.120s (partune presets clusters)", name,
+                       str_text(&offered));
     }
-    if ((r = jx_parse(&v, text, strlen(text), e)) < 0)
+    if ((r = jx_parse(&v, text, strlen(text), error)) < 0)
         return r;
-    return parse_object(c, v, e);
+    return parse_object(cluster, v, error);
 }
 
 /* {"profile": name} with the size and the flags that may differ from site to site. */
-static int parse_reference(struct pl_cluster *c, const json_t *v, const struct pl_cluster *local,
-                           struct err *e)
+static int parse_reference(struct pl_cluster *cluster, const json_t *json,
+                           const struct pl_cluster *local, struct err *error)
 {
     static const char *const keys[] = {"profile", "nodes", "devices_per_node", "oversubscribe",
                                        NULL};
     const char *name = NULL;
     int r;
 
-    if ((r = jx_keys(v, keys, e)) < 0 || (r = jx_get_str(&name, v, "profile", 64, e)) < 0)
+    if ((r = jx_keys(json, keys, error)) < 0 ||
+        (r = jx_get_str(&name, json, "profile", 64, error)) < 0)
         return r;
-    if (from_profile(c, name ? name : "local", local, e) < 0)
-        return err_under(e, "/profile");
-    if ((r = jx_get_int(&c->nodes, v, "nodes", 1, MAX_NODES, e)) < 0 ||
-        (r = jx_get_int(&c->devices_per_node, v, "devices_per_node", 1, MAX_PER_NODE, e)) < 0 ||
-        (r = jx_get_bool(&c->oversubscribe, v, "oversubscribe", e)) < 0)
+    if (from_profile(cluster, name ? name : "local", local, error) < 0)
+        return err_under(error, "/profile");
+    if ((r = jx_get_int(&cluster->nodes, json, "nodes", 1, MAX_NODES, error)) < 0 ||
+        (r = jx_get_int(&cluster->devices_per_node, json, "devices_per_node", 1, MAX_PER_NODE,
+                        error)) < 0 ||
+        (r = jx_get_bool(&cluster->oversubscribe, json, "oversubscribe", error)) < 0)
         return r;
     return 0;
 }
 
-int pl_cluster_parse(struct pl_cluster *ret, const json_t *v, const struct pl_cluster *local,
-                     struct err *e)
+int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl_cluster *local,
+                     struct err *error)
 {
     struct pl_cluster c = {0};
     int r;
 
-    if (!v || json_is_null(v))
-        r = from_profile(&c, "local", local, e);
-    else if (json_is_string(v))
-        r = from_profile(&c, json_string_value(v), local, e);
-    else if (json_object_get(v, "device"))
-        r = parse_object(&c, v, e);
+    if (!json || json_is_null(json))
+        r = from_profile(&c, "local", local, error);
+    else if (json_is_string(json))
+        r = from_profile(&c, json_string_value(json), local, error);
+    else if (json_object_get(json, "device"))
+        r = parse_object(&c, json, error);
     else
-        r = parse_reference(&c, v, local, e);
+        r = parse_reference(&c, json, local, error);
     if (r == 0 && (int64_t)c.nodes * c.devices_per_node > INT_MAX / 4)
-        r = err_at(e, -ERANGE, "/nodes", "%d nodes of %d devices are more than this tool counts",
-                   c.nodes, c.devices_per_node);
+        r = err_at(error, -ERANGE, "/nodes",
+                   "%d nodes of %d devices are more than this tool counts", c.nodes,
+                   c.devices_per_node);
     if (r == 0)
         *ret = c;
     return r;
 }
 
-static json_t *device_json(const struct pl_device *d)
+static json_t *device_json(const struct pl_device *device)
 {
     json_t *v = json_object(), *peak = json_object();
 
-    json_object_set_new(v, "name", json_string(d->name));
-    json_object_set_new(v, "kind", json_string(d->cpu ? "cpu" : "gpu"));
-    if (d->tflops_fp32 > 0)
-        json_object_set_new(peak, "fp32", json_real(d->tflops_fp32));
-    if (d->tflops_bf16 > 0)
-        json_object_set_new(peak, "bf16", json_real(d->tflops_bf16));
-    if (d->tflops_fp8 > 0)
-        json_object_set_new(peak, "fp8", json_real(d->tflops_fp8));
+    json_object_set_new(v, "name", json_string(device->name));
+    json_object_set_new(v, "kind", json_string(device->cpu ? "cpu" : "gpu"));
+    if (device->tflops_fp32 > 0)
+        json_object_set_new(peak, "fp32", json_real(device->tflops_fp32));
+    if (device->tflops_bf16 > 0)
+        json_object_set_new(peak, "bf16", json_real(device->tflops_bf16));
+    if (device->tflops_fp8 > 0)
+        json_object_set_new(peak, "fp8", json_real(device->tflops_fp8));
     json_object_set_new(v, "peak_tflops", peak);
-    if (d->gemm_tflops > 0)
-        json_object_set_new(v, "gemm_tflops", json_real(d->gemm_tflops));
-    json_object_set_new(v, "sustained", json_real(d->sustained));
-    json_object_set_new(v, "memory_gib", json_real(d->memory_gib));
-    json_object_set_new(v, "memory_gbs", json_real(d->memory_gbs));
+    if (device->gemm_tflops > 0)
+        json_object_set_new(v, "gemm_tflops", json_real(device->gemm_tflops));
+    json_object_set_new(v, "sustained", json_real(device->sustained));
+    json_object_set_new(v, "memory_gib", json_real(device->memory_gib));
+    json_object_set_new(v, "memory_gbs", json_real(device->memory_gbs));
     return v;
 }
 
-json_t *pl_cluster_json(const struct pl_cluster *c)
+json_t *pl_cluster_json(const struct pl_cluster *cluster)
 {
-    json_t *v =
-        json_pack("{s:s s:i s:i s:o}", "name", c->name, "nodes", c->nodes, "devices_per_node",
-                  c->devices_per_node, "device", device_json(&c->device));
+    json_t *v = json_pack("{s:s s:i s:i s:o}", "name", cluster->name, "nodes", cluster->nodes,
+                          "devices_per_node", cluster->devices_per_node, "device",
+                          device_json(&cluster->device));
     json_t *links = json_array();
 
-    for (int i = 0; i < c->nlinks; i++) {
-        const struct pl_link *k = &c->link[i];
+    for (int i = 0; i < cluster->nlinks; i++) {
+        const struct pl_link *k = &cluster->link[i];
         json_t *span = k->span == INT_MAX ? json_string("all") : json_integer(k->span);
         json_t *one =
             json_pack("{s:o s:f s:f}", "span", span, "gbs", k->gbs, "latency_us", k->latency_us);
@@ -292,30 +300,30 @@ json_t *pl_cluster_json(const struct pl_cluster *c)
         json_array_append_new(links, one);
     }
     json_object_set_new(v, "links", links);
-    json_object_set_new(v, "oversubscribe", json_boolean(c->oversubscribe));
-    json_object_set_new(v, "measured", json_boolean(c->measured));
+    json_object_set_new(v, "oversubscribe", json_boolean(cluster->oversubscribe));
+    json_object_set_new(v, "measured", json_boolean(cluster->measured));
     return v;
 }
 
-int pl_cluster_devices(const struct pl_cluster *c)
+int pl_cluster_devices(const struct pl_cluster *cluster)
 {
-    return c->nodes * c->devices_per_node;
+    return cluster->nodes * cluster->devices_per_node;
 }
 
-bool pl_cluster_is_cpu(const struct pl_cluster *c)
+bool pl_cluster_is_cpu(const struct pl_cluster *cluster)
 {
-    return c->device.cpu;
+    return cluster->device.cpu;
 }
 
 /* A group of SIZE ranks STRIDE apart lies within (SIZE - 1) x STRIDE + 1 consecutive ranks. Groups
  * whose extent divides the span never straddle its boundary; others are given the next link. */
-const struct pl_link *pl_cluster_link(const struct pl_cluster *c, int size, int stride)
+const struct pl_link *pl_cluster_link(const struct pl_cluster *cluster, int size, int stride)
 {
     static const struct pl_link none = {.span = INT_MAX, .gbs = 1e3, .kind = "none"};
     int64_t extent = (int64_t)size * stride;
 
-    for (int i = 0; i < c->nlinks; i++)
-        if (extent <= c->link[i].span)
-            return &c->link[i];
-    return c->nlinks ? &c->link[c->nlinks - 1] : &none;
+    for (int i = 0; i < cluster->nlinks; i++)
+        if (extent <= cluster->link[i].span)
+            return &cluster->link[i];
+    return cluster->nlinks ? &cluster->link[cluster->nlinks - 1] : &none;
 }

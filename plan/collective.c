@@ -17,93 +17,98 @@
 
 #include "base/base.h"
 
-static double min(double a, double b)
+static double min(double left, double right)
 {
-    return a < b ? a : b;
+    return left < right ? left : right;
 }
 
 /* A core moves what it reduces: a copy in and a copy out by the processor that also computes. */
 static const double CPU_SHARE = 0.5;
 
-static double share_of(const struct pl_link *l, const struct pl_rates *r, double usual)
+static double share_of(const struct pl_link *link, const struct pl_rates *rates, double usual)
 {
-    return l->share > 0 ? l->share : r->cpu ? CPU_SHARE : usual;
+    return link->share > 0 ? link->share : rates->cpu ? CPU_SHARE : usual;
 }
 
-void pl_group_of(struct pl_group *ret, const struct pl_constants *k, const struct pl_cluster *c,
-                 const struct pl_rates *r, int size, int stride)
+void pl_group_of(struct pl_group *ret, const struct pl_constants *constants,
+                 const struct pl_cluster *cluster, const struct pl_rates *rates, int size,
+                 int stride)
 {
-    int node = c->devices_per_node, inside = node / stride;
+    int node = cluster->devices_per_node, inside = node / stride;
     const struct pl_link *near, *far;
 
     if (inside < 1)
         inside = 1;
     ret->size = size;
     ret->per_node = inside < size ? inside : size;
-    near = pl_cluster_link(c, ret->per_node, ret->per_node > 1 ? stride : 1);
-    far = pl_cluster_link(c, size, stride);
+    near = pl_cluster_link(cluster, ret->per_node, ret->per_node > 1 ? stride : 1);
+    far = pl_cluster_link(cluster, size, stride);
     ret->pairs = near->per_pair && ret->per_node > 1 ? ret->per_node - 1 : 1;
-    ret->near_bps = near->gbs * 1e9 * share_of(near, r, k->near) * ret->pairs;
-    ret->far_bps = far->gbs * 1e9 * share_of(far, r, k->far) * ret->per_node;
+    ret->near_bps = near->gbs * 1e9 * share_of(near, rates, constants->near) * ret->pairs;
+    ret->far_bps = far->gbs * 1e9 * share_of(far, rates, constants->far) * ret->per_node;
     if (ret->per_node == size)
         ret->far_bps = ret->near_bps;
     ret->near_s = near->latency_us * 1e-6;
     ret->far_s = far->latency_us * 1e-6;
-    ret->start_s = r->collective_s;
+    ret->start_s = rates->collective_s;
 }
 
-static double ring_bps(const struct pl_group *g)
+static double ring_bps(const struct pl_group *group)
 {
-    return min(g->near_bps, g->far_bps);
+    return min(group->near_bps, group->far_bps);
 }
 
-static double nodes(const struct pl_group *g)
+static double nodes(const struct pl_group *group)
 {
-    return ceil((double)g->size / g->per_node);
+    return ceil((double)group->size / group->per_node);
 }
 
 /* Hops of a ring: all members, those to other nodes at the network's latency. */
-static double ring_latency(const struct pl_group *g)
+static double ring_latency(const struct pl_group *group)
 {
-    double across = nodes(g) > 1 ? nodes(g) : 0;
+    double across = nodes(group) > 1 ? nodes(group) : 0;
 
-    return (g->size - across) * g->near_s + across * g->far_s;
+    return (group->size - across) * group->near_s + across * group->far_s;
 }
 
-double pl_gather_s(const struct pl_group *g, double bytes)
+double pl_gather_s(const struct pl_group *group, double bytes)
 {
-    double n = g->size;
+    double n = group->size;
 
-    if (g->size <= 1)
+    if (group->size <= 1)
         return 0;
-    return g->start_s + ring_latency(g) + bytes * (n - 1) / n / ring_bps(g);
+    return group->start_s + ring_latency(group) + bytes * (n - 1) / n / ring_bps(group);
 }
 
-double pl_all_reduce_s(const struct pl_group *g, double bytes)
+double pl_all_reduce_s(const struct pl_group *group, double bytes)
 {
-    double n = g->size, tree = 2 * (g->per_node * g->near_s + log2(nodes(g)) * g->far_s);
+    double n = group->size,
+           tree = 2 * (group->per_node * group->near_s + log2(nodes(group)) * group->far_s);
 
-    if (g->size <= 1)
+    if (group->size <= 1)
         return 0;
-    return g->start_s + min(2 * ring_latency(g), tree) + 2 * bytes * (n - 1) / n / ring_bps(g);
+    return group->start_s + min(2 * ring_latency(group), tree) +
+           2 * bytes * (n - 1) / n / ring_bps(group);
 }
 
-double pl_all_to_all_s(const struct pl_group *g, double bytes)
+double pl_all_to_all_s(const struct pl_group *group, double bytes)
 {
-    double n = g->size, inside = bytes * (g->per_node - 1) / n,
-           outside = bytes * (n - g->per_node) / n;
-    double far_one = g->far_bps / g->per_node; /* every member sends: each has its own interface */
-    double near = inside / g->near_bps, far = outside / far_one;
+    double n = group->size, inside = bytes * (group->per_node - 1) / n,
+           outside = bytes * (n - group->per_node) / n;
+    double far_one =
+        group->far_bps / group->per_node; /* every member sends: each has its own interface */
+    double near = inside / group->near_bps, far = outside / far_one;
 
-    if (g->size <= 1)
+    if (group->size <= 1)
         return 0;
-    return g->start_s + g->near_s * (g->per_node - 1) +
-           (outside > 0 ? g->far_s * (n - g->per_node) : 0) + (near > far ? near : far);
+    return group->start_s + group->near_s * (group->per_node - 1) +
+           (outside > 0 ? group->far_s * (n - group->per_node) : 0) + (near > far ? near : far);
 }
 
-double pl_send_s(const struct pl_group *g, double bytes)
+double pl_send_s(const struct pl_group *group, double bytes)
 {
-    double own = g->per_node == g->size ? g->near_bps / g->pairs : g->far_bps / g->per_node;
+    double own = group->per_node == group->size ? group->near_bps / group->pairs
+                                                : group->far_bps / group->per_node;
 
-    return g->size <= 1 ? 0 : g->start_s + g->far_s + bytes / own;
+    return group->size <= 1 ? 0 : group->start_s + group->far_s + bytes / own;
 }

@@ -76,179 +76,180 @@ struct pl_cost_ctx {
     struct body body[BODIES];
 };
 
-struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *p,
+struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *problem,
                                     const struct pl_constants *constants)
 {
     struct pl_cost_ctx *x = mem_alloc(sizeof(*x));
-    int n = p->model->layers;
+    int n = problem->model->layers;
 
     x->op.k = constants ? constants : &pl_default_constants;
-    x->op.m = p->model;
-    x->op.c = p->cluster;
-    x->op.w = p->workload;
-    x->op.t = p->trainer;
+    x->op.m = problem->model;
+    x->op.c = problem->cluster;
+    x->op.w = problem->workload;
+    x->op.t = problem->trainer;
     x->moe_before = mem_alloc(((size_t)n + 1) * sizeof(*x->moe_before));
     for (int i = 0; i < n; i++)
-        x->moe_before[i + 1] = x->moe_before[i] + pl_layer_is_moe(p->model, i);
+        x->moe_before[i + 1] = x->moe_before[i] + pl_layer_is_moe(problem->model, i);
     x->any_moe = x->moe_before[n] > 0;
     x->any_dense = x->moe_before[n] < n;
     return x;
 }
 
-struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *x)
+struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *ctx)
 {
-    if (x)
-        free(x->moe_before);
-    free(x);
+    if (ctx)
+        free(ctx->moe_before);
+    free(ctx);
     return NULL;
 }
 
-static double max(double a, double b)
+static double max(double left, double right)
 {
-    return a > b ? a : b;
+    return left > right ? left : right;
 }
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
 /* Ranks that want a core, in percent of the cores; 100 where they fit, and on devices of their own.
  */
-static int crowd_of(const struct pl_cluster *c, const struct pl_layout *l)
+static int crowd_of(const struct pl_cluster *cluster, const struct pl_layout *layout)
 {
-    int64_t busy = (int64_t)l->world * l->threads, cores = pl_cluster_devices(c);
+    int64_t busy = (int64_t)layout->world * layout->threads, cores = pl_cluster_devices(cluster);
 
-    return c->device.cpu && busy > cores ? (int)(busy * 100 / cores) : 100;
+    return cluster->device.cpu && busy > cores ? (int)(busy * 100 / cores) : 100;
 }
 
-static uint64_t hash_of(const struct shape *k)
+static uint64_t hash_of(const struct shape *shape)
 {
-    const int *v = &k->tp;
+    const int *v = &shape->tp;
     uint64_t h = 0;
 
-    for (size_t i = 0; i < sizeof(*k) / sizeof(int); i++)
+    for (size_t i = 0; i < sizeof(*shape) / sizeof(int); i++)
         h = (h ^ (uint64_t)(unsigned)v[i]) * 0x9e3779b97f4a7c15U;
     return h >> 40;
 }
 
-static const struct shape_time *shape_of(struct pl_cost_ctx *x, const struct pl_layout *l)
+static const struct shape_time *shape_of(struct pl_cost_ctx *ctx, const struct pl_layout *layout)
 {
     /* A group that waits while its members share cores pays turns of the scheduler: 17 us for two
      * ranks a core, 0.8 ms for four (an 8-byte all-reduce with yielding waits, measured). */
     static const double TWO_A_CORE_S = 17e-6, GROWTH = 5.5;
-    struct shape key = {l->tp,
-                        l->sp,
-                        l->cp,
-                        l->ep,
-                        l->etp,
-                        l->micro_batch,
-                        l->recompute,
-                        l->precision,
-                        l->threads,
-                        l->overlap_moe_a2a,
-                        crowd_of(x->op.c, l)};
-    struct shape_time *s = &x->table[hash_of(&key) % SHAPES];
+    struct shape key = {layout->tp,
+                        layout->sp,
+                        layout->cp,
+                        layout->ep,
+                        layout->etp,
+                        layout->micro_batch,
+                        layout->recompute,
+                        layout->precision,
+                        layout->threads,
+                        layout->overlap_moe_a2a,
+                        crowd_of(ctx->op.c, layout)};
+    struct shape_time *s = &ctx->table[hash_of(&key) % SHAPES];
 
     if (s->full && !memcmp(&s->key, &key, sizeof(key))) {
-        x->op.r = s->rates;
+        ctx->op.r = s->rates;
         return s;
     }
     *s = (struct shape_time){.key = key, .full = true};
-    pl_rates_of(&x->op.r, x->op.k, x->op.c, x->op.t, l->precision, l->threads);
+    pl_rates_of(&ctx->op.r, ctx->op.k, ctx->op.c, ctx->op.t, layout->precision, layout->threads);
     if (key.crowd > 100)
-        x->op.r.collective_s = TWO_A_CORE_S * pow(key.crowd / 200.0, GROWTH);
-    s->rates = x->op.r;
-    if (x->any_dense)
-        pl_layer_time_of(&s->dense, &x->op, l, false);
-    if (x->any_moe)
-        pl_layer_time_of(&s->moe, &x->op, l, true);
-    pl_ends_time_of(&s->ends, &x->op, l);
+        ctx->op.r.collective_s = TWO_A_CORE_S * pow(key.crowd / 200.0, GROWTH);
+    s->rates = ctx->op.r;
+    if (ctx->any_dense)
+        pl_layer_time_of(&s->dense, &ctx->op, layout, false);
+    if (ctx->any_moe)
+        pl_layer_time_of(&s->moe, &ctx->op, layout, true);
+    pl_ends_time_of(&s->ends, &ctx->op, layout);
     return s;
 }
 
 /* ---- a stage --------------------------------------------------------------------------------- */
 
-static void add_layers(struct stage *s, const struct pl_layer_time *y, double n)
+static void add_layers(struct stage *stage, const struct pl_layer_time *layer, double count)
 {
-    s->fwd += n * y->fwd;
-    s->bwd += n * (y->bwd_input + y->bwd_weight);
-    s->weight += n * y->bwd_weight;
-    s->re += n * y->re;
-    s->tp += n * (y->tp_fwd + y->tp_bwd + y->tp_re);
-    s->cp += n * (y->cp_fwd + y->cp_bwd + y->cp_re);
-    s->ep += n * (y->ep_fwd + y->ep_bwd + y->ep_re);
+    stage->fwd += count * layer->fwd;
+    stage->bwd += count * (layer->bwd_input + layer->bwd_weight);
+    stage->weight += count * layer->bwd_weight;
+    stage->re += count * layer->re;
+    stage->tp += count * (layer->tp_fwd + layer->tp_bwd + layer->tp_re);
+    stage->cp += count * (layer->cp_fwd + layer->cp_bwd + layer->cp_re);
+    stage->ep += count * (layer->ep_fwd + layer->ep_bwd + layer->ep_re);
 }
 
-static void add_ends(struct stage *s, const struct shape_time *y, bool first, bool last)
+static void add_ends(struct stage *stage, const struct shape_time *time, bool first, bool last)
 {
     if (first) {
-        s->fwd += y->ends.embed_fwd;
-        s->bwd += y->ends.embed_bwd;
+        stage->fwd += time->ends.embed_fwd;
+        stage->bwd += time->ends.embed_bwd;
     }
     if (last) {
-        s->fwd += y->ends.head_fwd;
-        s->bwd += y->ends.head_bwd;
-        s->tp += y->ends.tp_head;
+        stage->fwd += time->ends.head_fwd;
+        stage->bwd += time->ends.head_bwd;
+        stage->tp += time->ends.tp_head;
     }
 }
 
-static void stage_of(struct stage *s, struct pl_cost_ctx *x, const struct shape_time *y,
-                     const struct pl_layout *l, int stage)
+static void stage_of(struct stage *to, struct pl_cost_ctx *ctx, const struct shape_time *time,
+                     const struct pl_layout *layout, int stage)
 {
-    struct pl_layer_count n = pl_stage_count(x->op.m, l, stage);
+    struct pl_layer_count n = pl_stage_count(ctx->op.m, layout, stage);
 
-    *s = (struct stage){.layers = n.dense + n.moe};
+    *to = (struct stage){.layers = n.dense + n.moe};
     if (n.dense)
-        add_layers(s, &y->dense, n.dense);
+        add_layers(to, &time->dense, n.dense);
     if (n.moe)
-        add_layers(s, &y->moe, n.moe);
-    add_ends(s, y, stage == 0, stage == l->pp - 1);
-    s->total = s->fwd + s->bwd + s->re + s->tp + s->cp + s->ep;
+        add_layers(to, &time->moe, n.moe);
+    add_ends(to, time, stage == 0, stage == layout->pp - 1);
+    to->total = to->fwd + to->bwd + to->re + to->tp + to->cp + to->ep;
 }
 
-static double split_of(const struct stage *s)
+static double split_of(const struct stage *stage)
 {
-    return s->total - 2 * s->weight;
+    return stage->total - 2 * stage->weight;
 }
 
-static void pipeline_of(struct pipeline *q, struct pl_cost_ctx *x, const struct shape_time *y,
-                        const struct pl_layout *l)
+static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
+                        const struct shape_time *time, const struct pl_layout *layout)
 {
-    bool even = x->op.m->layers % (l->pp * l->vp) == 0 && !(x->any_moe && x->any_dense);
+    bool even =
+        ctx->op.m->layers % (layout->pp * layout->vp) == 0 && !(ctx->any_moe && ctx->any_dense);
     double total = 0, split = 0;
 
-    for (int s = 0; s < l->pp; s++) {
+    for (int s = 0; s < layout->pp; s++) {
         struct stage one;
         int times = 1;
 
-        stage_of(&one, x, y, l, s);
-        if (even && s == 1 && l->pp > 3) { /* all between the ends are alike */
-            times = l->pp - 2;
-            s = l->pp - 2;
+        stage_of(&one, ctx, time, layout, s);
+        if (even && s == 1 && layout->pp > 3) { /* all between the ends are alike */
+            times = layout->pp - 2;
+            s = layout->pp - 2;
         }
         total += times * one.total;
         split += times * split_of(&one);
-        q->later += times * one.total;
-        q->later_stages += times;
-        q->last = one.total;
-        if (one.total > q->slow.total) {
-            q->slow = one;
-            q->slow_stage = s;
-            q->later = q->later_stages = 0;
+        pipeline->later += times * one.total;
+        pipeline->later_stages += times;
+        pipeline->last = one.total;
+        if (one.total > pipeline->slow.total) {
+            pipeline->slow = one;
+            pipeline->slow_stage = s;
+            pipeline->later = pipeline->later_stages = 0;
         }
     }
-    q->others = total - q->slow.total;
-    q->others_split = split - split_of(&q->slow);
-    if (q->others_split < 0)
-        q->others_split = 0;
+    pipeline->others = total - pipeline->slow.total;
+    pipeline->others_split = split - split_of(&pipeline->slow);
+    if (pipeline->others_split < 0)
+        pipeline->others_split = 0;
 }
 
 /* ---- data parallel --------------------------------------------------------------------------- */
 
 /* A collective that runs beside COMPUTE seconds of work: what shows. */
-static double exposed(const struct pl_cost_ctx *x, bool overlapped, double comm, double compute)
+static double exposed(const struct pl_cost_ctx *ctx, bool overlapped, double comm, double compute)
 {
     double hidden = comm < compute ? comm : compute;
 
-    return overlapped ? comm - x->op.k->hidden * hidden : comm;
+    return overlapped ? comm - ctx->op.k->hidden * hidden : comm;
 }
 
 struct sync {
@@ -256,181 +257,193 @@ struct sync {
     double dense_bytes, expert_bytes; /* parameters of this rank */
 };
 
-static double both(const struct sync *s, double (*f)(const struct pl_group *, double), double each)
+static double both(const struct sync *sync, double (*seconds_of)(const struct pl_group *, double),
+                   double each)
 {
-    double t = s->dense.size > 1 ? f(&s->dense, s->dense_bytes * each) : 0;
+    double t = sync->dense.size > 1 ? seconds_of(&sync->dense, sync->dense_bytes * each) : 0;
 
-    return t +
-           (s->expert_bytes > 0 && s->expert.size > 1 ? f(&s->expert, s->expert_bytes * each) : 0);
+    return t + (sync->expert_bytes > 0 && sync->expert.size > 1
+                    ? seconds_of(&sync->expert, sync->expert_bytes * each)
+                    : 0);
 }
 
 /* zero 3: every micro-batch gathers the weights for each pass and scatters the gradients. */
-static double sharded_weights(const struct pl_cost_ctx *x, const struct sync *s,
-                              const struct pl_layout *l, const struct stage *y, double micro,
-                              double grad)
+static double sharded_weights(const struct pl_cost_ctx *ctx, const struct sync *sync,
+                              const struct pl_layout *layout, const struct stage *stage,
+                              double micro, double grad)
 {
-    double pieces = x->op.t->tensor_gather ? LAYER_TENSORS : 1;
-    double gather = both(s, pl_gather_s, x->op.r.element), scatter = both(s, pl_gather_s, grad);
-    double latency = both(s, pl_gather_s, 0);
-    double each = (y->layers * pieces - 1) * latency; /* as many collectives as pieces */
+    double pieces = ctx->op.t->tensor_gather ? LAYER_TENSORS : 1;
+    double gather = both(sync, pl_gather_s, ctx->op.r.element),
+           scatter = both(sync, pl_gather_s, grad);
+    double latency = both(sync, pl_gather_s, 0);
+    double each = (stage->layers * pieces - 1) * latency; /* as many collectives as pieces */
     double fwd = gather + each, bwd = gather + scatter + 2 * each;
 
-    if (x->op.t->tensor_gather &&
-        y->re > 0) /* released after use, gathered again for the second forward pass */
+    if (ctx->op.t->tensor_gather &&
+        stage->re > 0) /* released after use, gathered again for the second forward pass */
         bwd += fwd;
 
-    return micro * (exposed(x, l->overlap_param_gather, fwd, y->fwd + y->tp + y->ep) +
-                    exposed(x, l->overlap_grad_reduce, bwd, y->bwd + y->re));
+    return micro *
+           (exposed(ctx, layout->overlap_param_gather, fwd, stage->fwd + stage->tp + stage->ep) +
+            exposed(ctx, layout->overlap_grad_reduce, bwd, stage->bwd + stage->re));
 }
 
 /* Passes of one micro-batch beside which gradients are reduced and weights gathered: the last and
  * the first. Interleaved, a chunk sees its last micro-batch pp steps before the next chunk does,
  * and its first likewise, so that all but the outermost chunk have pp passes. */
-static double beside_of(const struct pl_layout *l, double micro)
+static double beside_of(const struct pl_layout *layout, double micro)
 {
-    return l->schedule == PL_INTERLEAVED && l->vp > 1 ? (micro < l->pp ? micro : l->pp) : 1;
+    return layout->schedule == PL_INTERLEAVED && layout->vp > 1
+               ? (micro < layout->pp ? micro : layout->pp)
+               : 1;
 }
 
 /* Bytes of one parameter's gradient where replicas add them up. */
-static double gradient_element(const struct pl_cost_ctx *x, const struct pl_layout *l)
+static double gradient_element(const struct pl_cost_ctx *ctx, const struct pl_layout *layout)
 {
-    return x->op.t->half_grads || l->precision == PL_FP32 ? x->op.r.element : 4;
+    return ctx->op.t->half_grads || layout->precision == PL_FP32 ? ctx->op.r.element : 4;
 }
 
 /* The first stage and the last, which both hold a tied embedding, add up its gradient at the end of
  * a step: two ranks half the job or more apart, beside no work (docs/explanation/trainer.md). */
-static double tied_embedding(const struct pl_cost_ctx *x, const struct pl_layout *l)
+static double tied_embedding(const struct pl_cost_ctx *ctx, const struct pl_layout *layout)
 {
     struct pl_group pair;
 
-    if (!x->op.m->tied || l->pp == 1)
+    if (!ctx->op.m->tied || layout->pp == 1)
         return 0;
-    pl_group_of(&pair, x->op.k, x->op.c, &x->op.r, 2, l->world / 2);
-    return pl_all_reduce_s(&pair, (double)x->op.m->vocab / l->tp * x->op.m->hidden *
-                                      gradient_element(x, l));
+    pl_group_of(&pair, ctx->op.k, ctx->op.c, &ctx->op.r, 2, layout->world / 2);
+    return pl_all_reduce_s(&pair, (double)ctx->op.m->vocab / layout->tp * ctx->op.m->hidden *
+                                      gradient_element(ctx, layout));
 }
 
-static double data_parallel(const struct pl_cost_ctx *x, const struct pl_layout *l,
-                            const struct stage *y, const struct pl_held *p, double micro)
+static double data_parallel(const struct pl_cost_ctx *ctx, const struct pl_layout *layout,
+                            const struct stage *stage, const struct pl_held *held, double micro)
 {
-    double grad = gradient_element(x, l);
-    struct sync s = {.dense_bytes = p->dense, .expert_bytes = p->expert};
+    double grad = gradient_element(ctx, layout);
+    struct sync s = {.dense_bytes = held->dense, .expert_bytes = held->expert};
     double reduce, gather, each, beside;
 
-    pl_group_of(&s.dense, x->op.k, x->op.c, &x->op.r, l->dp * l->cp, l->tp);
-    pl_group_of(&s.expert, x->op.k, x->op.c, &x->op.r, l->edp, l->etp * l->ep);
-    if (l->zero == 3 && l->pp == 1) /* under a pipeline weights stay gathered from one micro-batch
+    pl_group_of(&s.dense, ctx->op.k, ctx->op.c, &ctx->op.r, layout->dp * layout->cp, layout->tp);
+    pl_group_of(&s.expert, ctx->op.k, ctx->op.c, &ctx->op.r, layout->edp, layout->etp * layout->ep);
+    if (layout->zero == 3 &&
+        layout->pp == 1) /* under a pipeline weights stay gathered from one micro-batch
                                        to the next, as with zero 2 */
-        return sharded_weights(x, &s, l, y, micro, grad);
-    if (l->zero == 0)
-        return exposed(x, l->overlap_grad_reduce, both(&s, pl_all_reduce_s, grad),
-                       y->bwd * beside_of(l, micro));
+        return sharded_weights(ctx, &s, layout, stage, micro, grad);
+    if (layout->zero == 0)
+        return exposed(ctx, layout->overlap_grad_reduce, both(&s, pl_all_reduce_s, grad),
+                       stage->bwd * beside_of(layout, micro));
     /* zero 2 scatters what each micro-batch adds; under a pipeline it waits for the last one */
-    each = l->zero == 2 && l->pp == 1 ? micro : 1;
-    beside = each > 1 ? each : beside_of(l, micro);
+    each = layout->zero == 2 && layout->pp == 1 ? micro : 1;
+    beside = each > 1 ? each : beside_of(layout, micro);
     reduce = both(&s, pl_gather_s, grad) * each;
-    gather = both(&s, pl_gather_s, x->op.r.element);
-    if (l->zero_scope ==
+    gather = both(&s, pl_gather_s, ctx->op.r.element);
+    if (layout->zero_scope ==
         PL_SCOPE_PLAIN) /* gradients meet over all replicas, weights within the smaller group */
-        reduce += s.dense.size > 1 ? pl_gather_s(&s.dense, p->dense * grad) : 0;
-    return exposed(x, l->overlap_grad_reduce, reduce, y->bwd * beside) +
-           exposed(x, l->overlap_param_gather, gather, y->fwd * beside);
+        reduce += s.dense.size > 1 ? pl_gather_s(&s.dense, held->dense * grad) : 0;
+    return exposed(ctx, layout->overlap_grad_reduce, reduce, stage->bwd * beside) +
+           exposed(ctx, layout->overlap_param_gather, gather, stage->fwd * beside);
 }
 
 /* Adam reads gradient, master weight and two moments, and writes all but the gradient; the clipping
  * norm reads all gradients of the rank. */
-static double optimizer(const struct pl_cost_ctx *x, const struct pl_layout *l,
-                        const struct pl_held *p)
+static double optimizer(const struct pl_cost_ctx *ctx, const struct pl_layout *layout,
+                        const struct pl_held *held)
 {
-    double state = p->dense / pl_dense_shards(l) + p->expert / pl_expert_shards(l);
-    double norm = l->zero >= 2 ? state : p->dense + p->expert;
+    double state = held->dense / pl_dense_shards(layout) + held->expert / pl_expert_shards(layout);
+    double norm = layout->zero >= 2 ? state : held->dense + held->expert;
 
-    return (30 * state + 4 * norm) / x->op.r.memory + 10 * x->op.r.kernel_s;
+    return (30 * state + 4 * norm) / ctx->op.r.memory + 10 * ctx->op.r.kernel_s;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static double message_s(const struct pl_cost_ctx *x, const struct pl_layout *l)
+static double message_s(const struct pl_cost_ctx *ctx, const struct pl_layout *layout)
 {
     struct pl_group g;
-    double bytes =
-        (double)x->op.w->seq / l->cp * l->micro_batch * x->op.m->hidden * x->op.r.element;
-    int stride = pl_axis_stride(l, PL_PP);
+    double bytes = (double)ctx->op.w->seq / layout->cp * layout->micro_batch * ctx->op.m->hidden *
+                   ctx->op.r.element;
+    int stride = pl_axis_stride(layout, PL_PP);
 
-    if (l->pp == 1)
+    if (layout->pp == 1)
         return 0;
-    pl_group_of(&g, x->op.k, x->op.c, &x->op.r, 2, stride);
+    pl_group_of(&g, ctx->op.k, ctx->op.c, &ctx->op.r, 2, stride);
     /* each tp rank sends its share (SC21's scatter/gather, or sp), and gathers it inside the node
      */
-    if (l->tp > 1 && !l->sp) {
+    if (layout->tp > 1 && !layout->sp) {
         struct pl_group tp;
 
-        pl_group_of(&tp, x->op.k, x->op.c, &x->op.r, l->tp, 1);
-        return pl_send_s(&g, bytes / l->tp) + pl_gather_s(&tp, bytes);
+        pl_group_of(&tp, ctx->op.k, ctx->op.c, &ctx->op.r, layout->tp, 1);
+        return pl_send_s(&g, bytes / layout->tp) + pl_gather_s(&tp, bytes);
     }
-    return pl_send_s(&g, bytes / l->tp);
+    return pl_send_s(&g, bytes / layout->tp);
 }
 
 /* Seconds beyond the slowest stage's own work; pipe.c has the formulas. */
-static double bubble_of(const struct pipeline *q, const struct pl_layout *l, double micro)
+static double bubble_of(const struct pipeline *pipeline, const struct pl_layout *layout,
+                        double micro)
 {
     double ours, last;
 
-    if (l->pp == 1)
+    if (layout->pp == 1)
         return 0;
-    if (l->schedule == PL_ZERO_BUBBLE)
-        return q->others_split;
-    if (l->schedule != PL_1F1B)
-        return q->others / l->vp;
-    ours = q->others - q->later + max(0, 2 * q->later - q->later_stages * q->slow.total);
-    last = micro * (q->last - q->slow.total) + q->others + q->slow.total - q->last;
+    if (layout->schedule == PL_ZERO_BUBBLE)
+        return pipeline->others_split;
+    if (layout->schedule != PL_1F1B)
+        return pipeline->others / layout->vp;
+    ours = pipeline->others - pipeline->later +
+           max(0, 2 * pipeline->later - pipeline->later_stages * pipeline->slow.total);
+    last = micro * (pipeline->last - pipeline->slow.total) + pipeline->others +
+           pipeline->slow.total - pipeline->last;
     return max(ours, last);
 }
 
 /* Ranks that share cores work in turn: nothing ends before all work is done. */
-static double crowded(struct pl_cost_ctx *x, const struct pl_layout *l, const struct pipeline *q,
-                      double micro, double so_far)
+static double crowded(struct pl_cost_ctx *ctx, const struct pl_layout *layout,
+                      const struct pipeline *pipeline, double micro, double so_far)
 {
-    int64_t cores = pl_cluster_devices(x->op.c), busy = (int64_t)l->world * l->threads;
-    double work = micro * (q->slow.total + q->others) * (double)(l->world / l->pp) * l->threads;
+    int64_t cores = pl_cluster_devices(ctx->op.c), busy = (int64_t)layout->world * layout->threads;
+    double work = micro * (pipeline->slow.total + pipeline->others) *
+                  (double)(layout->world / layout->pp) * layout->threads;
 
-    if (!x->op.c->device.cpu || busy <= cores)
+    if (!ctx->op.c->device.cpu || busy <= cores)
         return 0;
     return work / (double)cores > so_far ? work / (double)cores - so_far : 0;
 }
 
 /* All wait for the slowest of world devices: the expected largest of so many normal deviates. */
-static double slowest(const struct pl_cost_ctx *x, const struct pl_layout *l)
+static double slowest(const struct pl_cost_ctx *ctx, const struct pl_layout *layout)
 {
-    return x->op.r.cpu ? 0 : x->op.k->jitter * sqrt(2 * log(l->world));
+    return ctx->op.r.cpu ? 0 : ctx->op.k->jitter * sqrt(2 * log(layout->world));
 }
 
-/* The machine's rates for L are in X afterwards. */
-static const struct body *body_of(struct pl_cost_ctx *x, const struct pl_layout *l)
+/* The machine's rates for LAYOUT are in CTX afterwards. */
+static const struct body *body_of(struct pl_cost_ctx *ctx, const struct pl_layout *layout)
 {
-    struct body *b =
-        &x->body[(l->recompute * 2 + l->overlap_moe_a2a) * (PL_FP8 + 1) + l->precision];
+    struct body *b = &ctx->body[(layout->recompute * 2 + layout->overlap_moe_a2a) * (PL_FP8 + 1) +
+                                layout->precision];
     const struct shape_time *y;
-    struct pl_layout key = *l;
+    struct pl_layout key = *layout;
 
     key.zero = key.zero_scope = 0;
     key.overlap_grad_reduce = key.overlap_param_gather = key.overlap_p2p = 0;
     if (b->full && pl_layout_equal(&b->key, &key)) {
-        x->op.r = b->rates;
+        ctx->op.r = b->rates;
         return b;
     }
-    y = shape_of(x, l);
-    *b = (struct body){.full = true, .key = key, .rates = x->op.r, .message_s = message_s(x, l)};
-    pipeline_of(&b->q, x, y, l);
-    pl_held_params(&b->held, x->op.m, l, b->q.slow_stage);
+    y = shape_of(ctx, layout);
+    *b = (struct body){
+        .full = true, .key = key, .rates = ctx->op.r, .message_s = message_s(ctx, layout)};
+    pipeline_of(&b->q, ctx, y, layout);
+    pl_held_params(&b->held, ctx->op.m, layout, b->q.slow_stage);
     return b;
 }
 
-void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layout *l)
+void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_layout *layout)
 {
-    const struct body *b = body_of(x, l);
+    const struct body *b = body_of(ctx, layout);
     const struct stage *slow = &b->q.slow;
-    double micro = (double)x->op.w->global_batch / ((double)l->micro_batch * l->dp);
+    double micro = (double)ctx->op.w->global_batch / ((double)layout->micro_batch * layout->dp);
     double pace;
 
     *ret = (struct pl_cost){0};
@@ -441,102 +454,112 @@ void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layo
     ret->seconds[PL_COST_CP] = micro * slow->cp;
     ret->seconds[PL_COST_EP] = micro * slow->ep;
     ret->seconds[PL_COST_PP] =
-        pl_messages(l->schedule, l->pp, l->vp, micro, l->overlap_p2p) * b->message_s;
-    ret->seconds[PL_COST_BUBBLE] = bubble_of(&b->q, l, micro);
+        pl_messages(layout->schedule, layout->pp, layout->vp, micro, layout->overlap_p2p) *
+        b->message_s;
+    ret->seconds[PL_COST_BUBBLE] = bubble_of(&b->q, layout, micro);
     pace = micro * slow->total + ret->seconds[PL_COST_PP] + ret->seconds[PL_COST_BUBBLE];
-    ret->seconds[PL_COST_OTHER] = crowded(x, l, &b->q, micro, pace) + slowest(x, l) * pace;
-    ret->seconds[PL_COST_DP] = data_parallel(x, l, slow, &b->held, micro) + tied_embedding(x, l);
-    ret->seconds[PL_COST_OPTIMIZER] = optimizer(x, l, &b->held);
+    ret->seconds[PL_COST_OTHER] =
+        crowded(ctx, layout, &b->q, micro, pace) + slowest(ctx, layout) * pace;
+    ret->seconds[PL_COST_DP] =
+        data_parallel(ctx, layout, slow, &b->held, micro) + tied_embedding(ctx, layout);
+    ret->seconds[PL_COST_OPTIMIZER] = optimizer(ctx, layout, &b->held);
     for (int i = 0; i < PL_COST_CLASSES; i++)
         ret->total += ret->seconds[i];
-    ret->tokens_per_s = (double)x->op.w->global_batch * x->op.w->seq / ret->total;
+    ret->tokens_per_s = (double)ctx->op.w->global_batch * ctx->op.w->seq / ret->total;
 }
 
-void pl_cost(struct pl_cost *ret, const struct pl_model *m, const struct pl_cluster *c,
-             const struct pl_layout *l, const struct pl_workload *w, const struct pl_trainer *t)
+void pl_cost(struct pl_cost *ret, const struct pl_model *model, const struct pl_cluster *cluster,
+             const struct pl_layout *layout, const struct pl_workload *workload,
+             const struct pl_trainer *trainer)
 {
-    const struct pl_problem p = {m, c, w, t};
+    const struct pl_problem p = {model, cluster, workload, trainer};
     struct pl_cost_ctx *x = pl_cost_ctx_new(&p, NULL);
 
-    pl_cost_at(ret, x, l);
+    pl_cost_at(ret, x, layout);
     pl_cost_ctx_free(x);
 }
 
-json_t *pl_cost_json(const struct pl_cost *c)
+json_t *pl_cost_json(const struct pl_cost *cost)
 {
-    json_t *v = json_pack("{s:f s:f}", "total", c->total, "tokens_per_s", c->tokens_per_s);
+    json_t *v = json_pack("{s:f s:f}", "total", cost->total, "tokens_per_s", cost->tokens_per_s);
 
     for (int i = 0; i < PL_COST_CLASSES; i++)
-        json_object_set_new(v, pl_cost_class_names[i], json_real(c->seconds[i]));
+        json_object_set_new(v, pl_cost_class_names[i], json_real(cost->seconds[i]));
     return v;
 }
 
-double pl_device_peak(const struct pl_device *d, int precision)
+double pl_device_peak(const struct pl_device *device, int precision)
 {
-    double peak = precision == PL_FP8    ? d->tflops_fp8
-                  : precision == PL_BF16 ? d->tflops_bf16
-                                         : d->tflops_fp32;
+    double peak = precision == PL_FP8    ? device->tflops_fp8
+                  : precision == PL_BF16 ? device->tflops_bf16
+                                         : device->tflops_fp32;
 
     return peak > 0 ? peak : 0;
 }
 
-/* Share of the peak of L's devices that FLOPS a token at TOKENS_PER_S are; negative: unknown. */
-static double share_of_peak(const struct pl_cluster *c, const struct pl_layout *l, double flops,
-                            double tokens_per_s)
+/* Share of the peak of LAYOUT's devices that FLOPS a token at TOKENS_PER_S are; negative:
+ * unknown. */
+static double share_of_peak(const struct pl_cluster *cluster, const struct pl_layout *layout,
+                            double flops, double tokens_per_s)
 {
-    double peak = pl_device_peak(&c->device, l->precision);
+    double peak = pl_device_peak(&cluster->device, layout->precision);
 
-    if (peak <= 0 || l->world <= 0)
+    if (peak <= 0 || layout->world <= 0)
         return -1;
-    return flops * tokens_per_s / (peak * 1e12 * l->world);
+    return flops * tokens_per_s / (peak * 1e12 * layout->world);
 }
 
-double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct pl_layout *l,
-              const struct pl_workload *w, double tokens_per_s)
+double pl_mfu(const struct pl_model *model, const struct pl_cluster *cluster,
+              const struct pl_layout *layout, const struct pl_workload *workload,
+              double tokens_per_s)
 {
-    return share_of_peak(c, l, pl_model_flops_per_token(m, w->seq), tokens_per_s);
+    return share_of_peak(cluster, layout, pl_model_flops_per_token(model, workload->seq),
+                         tokens_per_s);
 }
 
-double pl_peak_share(const struct pl_model *m, const struct pl_cluster *c,
-                     const struct pl_layout *l, const struct pl_workload *w, double tokens_per_s)
+double pl_peak_share(const struct pl_model *model, const struct pl_cluster *cluster,
+                     const struct pl_layout *layout, const struct pl_workload *workload,
+                     double tokens_per_s)
 {
     /* Scores and their product with the values: 2 x 2 seq heads head_dim a token forward, three
      * times that with the backward pass; half of it is masked. */
-    double masked = 3 * 2.0 * w->seq * m->heads * m->head_dim * m->layers;
+    double masked = 3 * 2.0 * workload->seq * model->heads * model->head_dim * model->layers;
 
-    return share_of_peak(c, l, pl_model_flops_per_token(m, w->seq) - masked, tokens_per_s);
+    return share_of_peak(cluster, layout, pl_model_flops_per_token(model, workload->seq) - masked,
+                         tokens_per_s);
 }
 
 /* ---- the same pipeline, event by event ------------------------------------------------------- */
 
-void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cost_ctx *x,
-                const struct pl_layout *l)
+void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cost_ctx *ctx,
+                const struct pl_layout *layout)
 {
-    const struct shape_time *y = shape_of(x, l);
-    struct pl_stage_time *at = mem_alloc((size_t)l->pp * (size_t)l->vp * sizeof(*at));
+    const struct shape_time *y = shape_of(ctx, layout);
+    struct pl_stage_time *at = mem_alloc((size_t)layout->pp * (size_t)layout->vp * sizeof(*at));
 
-    for (int i = 0; i < l->pp * l->vp; i++) {
-        int first, n = pl_stage_layers(l, x->op.m->layers, i % l->pp, i / l->pp, &first);
-        int moe = x->moe_before[first + n] - x->moe_before[first];
+    for (int i = 0; i < layout->pp * layout->vp; i++) {
+        int first,
+            n = pl_stage_layers(layout, ctx->op.m->layers, i % layout->pp, i / layout->pp, &first);
+        int moe = ctx->moe_before[first + n] - ctx->moe_before[first];
         struct stage s = {0};
         double fwd = (n - moe) * (y->dense.tp_fwd + y->dense.cp_fwd + y->dense.ep_fwd) +
                      moe * (y->moe.tp_fwd + y->moe.cp_fwd + y->moe.ep_fwd);
 
         add_layers(&s, &y->dense, n - moe);
         add_layers(&s, &y->moe, moe);
-        add_ends(&s, y, i == 0, i == l->pp * l->vp - 1);
+        add_ends(&s, y, i == 0, i == layout->pp * layout->vp - 1);
         at[i].forward = s.fwd + fwd;
         at[i].backward = s.bwd + s.re + s.tp + s.cp + s.ep - fwd;
         at[i].weight = s.weight;
     }
     *store = at;
     *ret = (struct pl_pipe){
-        .schedule = (enum pl_schedule)l->schedule,
-        .pp = l->pp,
-        .vp = l->vp,
-        .microbatches = x->op.w->global_batch / (l->micro_batch * l->dp),
+        .schedule = (enum pl_schedule)layout->schedule,
+        .pp = layout->pp,
+        .vp = layout->vp,
+        .microbatches = ctx->op.w->global_batch / (layout->micro_batch * layout->dp),
         .at = at,
-        .message_s = message_s(x, l),
-        .overlap = l->overlap_p2p,
+        .message_s = message_s(ctx, layout),
+        .overlap = layout->overlap_p2p,
     };
 }

@@ -26,8 +26,9 @@ struct pl_rates {
     double collective_s; /* start of one collective */
 };
 
-void pl_rates_of(struct pl_rates *ret, const struct pl_constants *k, const struct pl_cluster *c,
-                 const struct pl_trainer *t, int precision, int threads);
+void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
+                 const struct pl_cluster *cluster, const struct pl_trainer *trainer, int precision,
+                 int threads);
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
@@ -41,16 +42,17 @@ struct pl_group {
     double start_s;
 };
 
-void pl_group_of(struct pl_group *ret, const struct pl_constants *k, const struct pl_cluster *c,
-                 const struct pl_rates *r, int size, int stride);
+void pl_group_of(struct pl_group *ret, const struct pl_constants *constants,
+                 const struct pl_cluster *cluster, const struct pl_rates *rates, int size,
+                 int stride);
 
 /* Each of BYTES in the whole tensor: gathered, scattered after reduction, or reduced everywhere. */
-double pl_gather_s(const struct pl_group *g, double bytes);
-double pl_all_reduce_s(const struct pl_group *g, double bytes);
+double pl_gather_s(const struct pl_group *group, double bytes);
+double pl_all_reduce_s(const struct pl_group *group, double bytes);
 /* BYTES leave each rank, evenly for all members, itself included. */
-double pl_all_to_all_s(const struct pl_group *g, double bytes);
+double pl_all_to_all_s(const struct pl_group *group, double bytes);
 /* BYTES from one rank to the next on the axis. */
-double pl_send_s(const struct pl_group *g, double bytes);
+double pl_send_s(const struct pl_group *group, double bytes);
 
 /* ---- operators ------------------------------------------------------------------------------- */
 
@@ -76,10 +78,10 @@ struct pl_op_ctx {
     struct pl_rates r;
 };
 
-void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *x,
-                      const struct pl_layout *l, bool moe);
-void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *x,
-                     const struct pl_layout *l);
+void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *ctx,
+                      const struct pl_layout *layout, bool moe);
+void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *ctx,
+                     const struct pl_layout *layout);
 
 /* Messages that a pipeline's critical path waits for. */
 double pl_messages(int schedule, int pp, int vp, double micro, bool overlap);

@@ -32,7 +32,7 @@ static const char *text_of(const char *name)
 
 /* What was published of a row, with the share of peak that MFU counts where the source's counts
  * recomputation, too (hfu): like is compared with like. New reference. */
-static json_t *published_of(const json_t *row, const struct pl_model *m, int seq)
+static json_t *published_of(const json_t *row, const struct pl_model *model, int seq)
 {
     json_t *v = json_deep_copy(json_object_get(row, "published"));
     double hfu = json_number_value(json_object_get(v, "hfu"));
@@ -41,8 +41,8 @@ static json_t *published_of(const json_t *row, const struct pl_model *m, int seq
         return json_null();
     if (hfu > 0)
         json_object_set_new(v, "mfu",
-                            json_real(hfu * pl_model_flops_per_token(m, seq) /
-                                      pl_model_hardware_flops_per_token(m, seq)));
+                            json_real(hfu * pl_model_flops_per_token(model, seq) /
+                                      pl_model_hardware_flops_per_token(model, seq)));
     return v;
 }
 
@@ -55,7 +55,7 @@ struct study {
     struct pl_space space;
 };
 
-static int parse_row(struct study *ret, const json_t *example, const json_t *row, struct err *e)
+static int parse_row(struct study *ret, const json_t *example, const json_t *row, struct err *error)
 {
     const char *trainer = json_string_value(json_object_get(example, "trainer"));
     AUTO_JSON *workload = json_pack("{s:O}", "global_batch", json_object_get(row, "global_batch"));
@@ -63,12 +63,13 @@ static int parse_row(struct study *ret, const json_t *example, const json_t *row
 
     ret->problem =
         (struct pl_problem){&ret->model, &ret->cluster, &ret->workload, pl_trainer_find(trainer)};
-    if ((r = pl_model_parse(&ret->model, json_object_get(example, "model"), e)) < 0 ||
-        (r = pl_cluster_parse(&ret->cluster, json_object_get(row, "cluster"), NULL, e)) < 0 ||
-        (r = pl_workload_parse(&ret->workload, workload, &ret->model, ret->problem.trainer, e)) < 0)
+    if ((r = pl_model_parse(&ret->model, json_object_get(example, "model"), error)) < 0 ||
+        (r = pl_cluster_parse(&ret->cluster, json_object_get(row, "cluster"), NULL, error)) < 0 ||
+        (r = pl_workload_parse(&ret->workload, workload, &ret->model, ret->problem.trainer,
+                               error)) < 0)
         return r;
     return pl_space_parse(&ret->space, json_object_get(example, "space"), &ret->model,
-                          &ret->cluster, &ret->workload, ret->problem.trainer, e);
+                          &ret->cluster, &ret->workload, ret->problem.trainer, error);
 }
 
 /* What the model says of a layout of a row: new reference. */
@@ -138,7 +139,7 @@ static json_t *pinned_of(const json_t *space, const json_t *layout)
  * published. New reference into *RET.
  */
 static int published_layout(json_t **ret, const json_t *example, struct study *study,
-                            const struct pl_plan *best, struct err *e)
+                            const struct pl_plan *best, struct err *error)
 {
     const json_t *keys = json_object_get(example, "published_layout");
     AUTO_JSON *pinned = pinned_of(json_object_get(example, "space"), keys);
@@ -153,9 +154,9 @@ static int published_layout(json_t **ret, const json_t *example, struct study *s
         return 0;
     }
     r = pl_space_parse(&space, pinned, &study->model, &study->cluster, &study->workload,
-                       study->problem.trainer, e);
+                       study->problem.trainer, error);
     if (r < 0)
-        return err_under(e, "/published_layout");
+        return err_under(error, "/published_layout");
     r = pl_plan_rank(&plan, &space, &study->problem, 1, HEADROOM, false, &why);
     if (r < 0) {
         *ret = json_pack("{s:n, s:I, s:s}", "rank", "of", (json_int_t)best->fitting, "reason",
@@ -175,19 +176,19 @@ static int published_layout(json_t **ret, const json_t *example, struct study *s
 
 /* The best layout of one row, as JSON with what was published. */
 static int best_of(json_t **ret, double *ret_per_device, const json_t *example, const json_t *row,
-                   struct err *e)
+                   struct err *error)
 {
     struct study study;
     struct pl_plan plan = {0};
     json_t *v, *layout = NULL;
-    int r = parse_row(&study, example, row, e);
+    int r = parse_row(&study, example, row, error);
 
     if (r < 0)
         return r;
-    r = pl_plan_rank(&plan, &study.space, &study.problem, 1, HEADROOM, false, e);
+    r = pl_plan_rank(&plan, &study.space, &study.problem, 1, HEADROOM, false, error);
     if (r < 0)
         return r;
-    r = published_layout(&layout, example, &study, &plan, e);
+    r = published_layout(&layout, example, &study, &plan, error);
     if (r == 0) {
         v = entry_json(&plan.at[0], &study);
         json_object_set_new(v, "devices", json_integer(plan.at[0].layout.world));
@@ -201,7 +202,7 @@ static int best_of(json_t **ret, double *ret_per_device, const json_t *example, 
     return r;
 }
 
-int pl_example_json(json_t **ret, const char *name, struct err *e)
+int pl_example_json(json_t **ret, const char *name, struct err *error)
 {
     const char *text = text_of(name);
     AUTO_JSON *example = NULL;
@@ -211,8 +212,8 @@ int pl_example_json(json_t **ret, const char *name, struct err *e)
     int r;
 
     if (!text)
-        return err_set(e, -ENOENT, "there is no example \"%.64s\"", name);
-    r = jx_parse(&example, text, strlen(text), e);
+        return err_set(error, -ENOENT, "there is no example \"%.64s\"", name);
+    r = jx_parse(&example, text, strlen(text), error);
     if (r < 0)
         return r;
     rows = json_array();
@@ -220,10 +221,10 @@ int pl_example_json(json_t **ret, const char *name, struct err *e)
         json_t *line = NULL;
         double per_device;
 
-        r = best_of(&line, &per_device, example, row, e);
+        r = best_of(&line, &per_device, example, row, error);
         if (r < 0) {
             json_decref(rows);
-            return err_wrap(e, "example %s, row %zu", name, i + 1);
+            return err_wrap(error, "example %s, row %zu", name, i + 1);
         }
         first = i ? first : per_device;
         json_object_set_new(line, "efficiency", json_real(per_device / first));

@@ -16,6 +16,6 @@ const char *const *pl_examples(void);
  * "of" among the layouts of the space that fit, slowdown the share by which it takes longer than the
  * best; or {"rank": null, "of", "reason"} where none with these keys fits. New reference. -ENOENT
  * for an unknown name. */
-int pl_example_json(json_t **ret, const char *name, struct err *e);
+int pl_example_json(json_t **ret, const char *name, struct err *error);
 
 #endif

@@ -17,62 +17,63 @@ enum {
 
 /* How many values the key at LEVEL takes in a layout whose earlier keys are fixed: the I-th of them
  * is value_of(). */
-static int choices(const struct pl_space *s, const struct pl_problem *p, const struct pl_layout *l,
-                   size_t level)
+static int choices(const struct pl_space *space, const struct pl_problem *problem,
+                   const struct pl_layout *layout, size_t level)
 {
     enum pl_key key = pl_space_order[level];
-    const struct pl_space_axis *a = &s->axis[key];
+    const struct pl_space_axis *a = &space->axis[key];
     int only;
 
-    if (!pl_space_applies(l, p->model, key, &only))
+    if (!pl_space_applies(layout, problem->model, key, &only))
         return 1;
     /* where the scope matters, no scope is none of its values */
     return a->n - (key == PL_KEY_ZERO_SCOPE && a->n > 0 && a->value[0] == PL_SCOPE_NONE);
 }
 
-static int value_of(const struct pl_space *s, const struct pl_problem *p, const struct pl_layout *l,
-                    size_t level, int i)
+static int value_of(const struct pl_space *space, const struct pl_problem *problem,
+                    const struct pl_layout *layout, size_t level, int index)
 {
     enum pl_key key = pl_space_order[level];
-    const struct pl_space_axis *a = &s->axis[key];
+    const struct pl_space_axis *a = &space->axis[key];
     int only;
 
-    return pl_space_applies(l, p->model, key, &only) ? a->value[i + a->n - choices(s, p, l, level)]
-                                                     : only;
+    return pl_space_applies(layout, problem->model, key, &only)
+               ? a->value[index + a->n - choices(space, problem, layout, level)]
+               : only;
 }
 
-/* Candidates that begin as L does up to LEVEL, which is DEGREES or more. */
-static uint64_t below(const struct pl_space *s, const struct pl_problem *p,
-                      const struct pl_layout *l, size_t level)
+/* Candidates that begin as LAYOUT does up to LEVEL, which is DEGREES or more. */
+static uint64_t below(const struct pl_space *space, const struct pl_problem *problem,
+                      const struct pl_layout *layout, size_t level)
 {
-    struct pl_layout next = *l;
+    struct pl_layout next = *layout;
     uint64_t n = 1, sum = 0;
 
     for (; level < PL_WALK_KEYS && pl_space_order[level] != PL_KEY_ZERO; level++)
-        n *= (uint64_t)choices(s, p, l, level);
+        n *= (uint64_t)choices(space, problem, layout, level);
     if (level == PL_WALK_KEYS)
         return n;
-    for (int i = 0; i < choices(s, p, l, level); i++) {
-        next.zero = value_of(s, p, l, level, i);
-        sum += below(s, p, &next, level + 1);
+    for (int i = 0; i < choices(space, problem, layout, level); i++) {
+        next.zero = value_of(space, problem, layout, level, i);
+        sum += below(space, problem, &next, level + 1);
     }
     return n * sum;
 }
 
-/* Candidate number AT of those that begin as L does up to its degrees: L becomes it. */
-static void find(const struct pl_space *s, const struct pl_problem *p, struct pl_layout *l,
-                 uint64_t at)
+/* Candidate number AT of those that begin as LAYOUT does up to its degrees: LAYOUT becomes it. */
+static void find(const struct pl_space *space, const struct pl_problem *problem,
+                 struct pl_layout *layout, uint64_t at)
 {
     for (size_t level = DEGREES; level < PL_WALK_KEYS; level++)
-        for (int i = 0; i < choices(s, p, l, level); i++) {
-            struct pl_layout next = *l;
+        for (int i = 0; i < choices(space, problem, layout, level); i++) {
+            struct pl_layout next = *layout;
             uint64_t n;
 
             pl_layout_set(&next, &pl_layout_keys[pl_space_order[level]],
-                          value_of(s, p, l, level, i));
-            n = below(s, p, &next, level + 1);
+                          value_of(space, problem, layout, level, i));
+            n = below(space, problem, &next, level + 1);
             if (at < n) {
-                *l = next;
+                *layout = next;
                 break;
             }
             at -= n;
@@ -92,61 +93,62 @@ struct sample {
 };
 
 /* One violation: counted, and the first of its rule kept as the example. */
-static void count(struct sample *x, const struct pl_violation *v)
+static void count(struct sample *sample, const struct pl_violation *violation)
 {
     size_t i = 0;
 
-    while (i < x->n && !str_eq(x->exclusion[i].rule, v->rule))
+    while (i < sample->n && !str_eq(sample->exclusion[i].rule, violation->rule))
         i++;
     if (i == PL_MAX_EXCLUSIONS)
         return;
-    if (i == x->n) {
-        x->exclusion[i] = (struct pl_exclusion){.rule = v->rule};
-        snprintf(x->exclusion[i].example, sizeof(x->exclusion[i].example), "%s", v->text);
-        x->n++;
+    if (i == sample->n) {
+        sample->exclusion[i] = (struct pl_exclusion){.rule = violation->rule};
+        snprintf(sample->exclusion[i].example, sizeof(sample->exclusion[i].example), "%s",
+                 violation->text);
+        sample->n++;
     }
-    x->exclusion[i].count++;
+    sample->exclusion[i].count++;
 }
 
-static bool is_first(const struct pl_verdict *v, int i)
+static bool is_first(const struct pl_verdict *verdict, int index)
 {
-    for (int j = 0; j < i; j++)
-        if (str_eq(v->v[j].rule, v->v[i].rule))
+    for (int j = 0; j < index; j++)
+        if (str_eq(verdict->v[j].rule, verdict->v[index].rule))
             return false;
     return true;
 }
 
-static void look_at(struct sample *x, const struct pl_layout *l)
+static void look_at(struct sample *sample, const struct pl_layout *layout)
 {
-    const struct pl_problem *p = x->p;
+    const struct pl_problem *p = sample->p;
     struct pl_verdict v;
 
-    x->looked_at++;
-    if (pl_layout_check(&v, p->model, p->cluster, l, p->workload, p->trainer))
+    sample->looked_at++;
+    if (pl_layout_check(&v, p->model, p->cluster, layout, p->workload, p->trainer))
         return;
     for (int j = 0; j < v.count; j++)
         if (is_first(&v, j))
-            count(x, &v.v[j]);
+            count(sample, &v.v[j]);
 }
 
 /* One candidate out of each of KEPT equal parts of the product. */
-static void choose_next(struct sample *x)
+static void choose_next(struct sample *sample)
 {
-    double part = (double)x->of / (double)x->kept, i = (double)x->looked_at;
+    double part = (double)sample->of / (double)sample->kept, i = (double)sample->looked_at;
 
-    if (x->of == x->kept)
-        x->next = x->looked_at;
+    if (sample->of == sample->kept)
+        sample->next = sample->looked_at;
     else
-        x->next = (uint64_t)((i + rng_unit(&x->rng)) * part);
+        sample->next = (uint64_t)((i + rng_unit(&sample->rng)) * part);
 }
 
-static bool take(void *arg, const struct pl_layout *l)
+static bool take(void *arg, const struct pl_layout *layout)
 {
     struct sample *x = arg;
-    uint64_t end = x->candidates + below(x->s, x->p, l, DEGREES);
+    uint64_t end = x->candidates + below(x->s, x->p, layout, DEGREES);
 
     while (x->of && x->looked_at < x->kept && x->next < end) {
-        struct pl_layout one = *l;
+        struct pl_layout one = *layout;
 
         find(x->s, x->p, &one, x->next - x->candidates);
         look_at(x, &one);
@@ -156,27 +158,27 @@ static bool take(void *arg, const struct pl_layout *l)
     return !x->of || x->looked_at < x->kept;
 }
 
-static int more_first(const void *a, const void *b)
+static int more_first(const void *left, const void *right)
 {
-    const struct pl_exclusion *x = a, *y = b;
+    const struct pl_exclusion *x = left, *y = right;
 
     return (x->count < y->count) - (x->count > y->count);
 }
 
 size_t pl_space_excluded(struct pl_exclusion ret[PL_MAX_EXCLUSIONS], uint64_t *ret_candidates,
-                         const struct pl_space *s, const struct pl_problem *p,
+                         const struct pl_space *space, const struct pl_problem *problem,
                          const struct pl_patience *patience)
 {
-    struct sample x = {.s = s, .p = p, .exclusion = ret};
+    struct sample x = {.s = space, .p = problem, .exclusion = ret};
 
-    pl_space_product(s, p, DEGREES, patience, take, &x);
+    pl_space_product(space, problem, DEGREES, patience, take, &x);
     *ret_candidates = x.of = x.candidates;
     x.kept = x.of < KEPT ? (size_t)x.of : KEPT;
     x.candidates = 0;
     rng_seed(&x.rng, 1);
     choose_next(&x);
     if (x.of)
-        pl_space_product(s, p, DEGREES, NULL, take, &x);
+        pl_space_product(space, problem, DEGREES, NULL, take, &x);
     for (size_t i = 0; i < x.n; i++) /* of the sample -> of all */
         ret[i].count = (uint64_t)llround((double)ret[i].count * (double)x.of / (double)x.looked_at);
     qsort(ret, x.n, sizeof(*ret), more_first);

@@ -20,14 +20,14 @@ struct tally {
     struct pl_verdict verdict;
 };
 
-static bool count_rules(void *arg, const struct pl_layout *l)
+static bool count_rules(void *arg, const struct pl_layout *layout)
 {
     struct tally *t = arg;
     const struct pl_problem *p = t->p;
     struct pl_verdict v;
     const char *const *names = pl_rule_names();
 
-    pl_layout_check(&v, p->model, p->cluster, l, p->workload, p->trainer);
+    pl_layout_check(&v, p->model, p->cluster, layout, p->workload, p->trainer);
     for (int i = 0; names[i] && i < MAX_RULES; i++)
         for (int j = 0; j < v.count; j++)
             if (!strcmp(names[i], v.v[j].rule)) {
@@ -35,7 +35,7 @@ static bool count_rules(void *arg, const struct pl_layout *l)
                 break;
             }
     if (!t->candidates++ || v.count < t->verdict.count) {
-        t->best = *l;
+        t->best = *layout;
         t->verdict = v;
     }
     return t->candidates < LOOKED_AT;
@@ -50,10 +50,10 @@ struct nearest {
     size_t seen;
 };
 
-static bool keep_nearest(void *arg, const struct pl_layout *l)
+static bool keep_nearest(void *arg, const struct pl_layout *layout)
 {
     struct nearest *n = arg;
-    int value = pl_layout_get(l, n->key);
+    int value = pl_layout_get(layout, n->key);
     double d = INFINITY;
 
     for (int i = 0; i < n->axis->n; i++)
@@ -66,49 +66,49 @@ static bool keep_nearest(void *arg, const struct pl_layout *l)
     return ++n->seen < ADMITTED;
 }
 
-static void add_value(struct str *out, const struct pl_layout_key *k, int value)
+static void add_value(struct str *out, const struct pl_layout_key *key, int value)
 {
-    if (k->names)
-        str_addf(out, "\"%s\"", k->names[value]);
+    if (key->names)
+        str_addf(out, "\"%s\"", key->names[value]);
     else
         str_addf(out, "%d", value);
 }
 
 /* `"tp": [4] instead of [3, 5]`: what to write, as the space is written, and what for. */
-static void describe(struct str *out, const struct pl_layout_key *k, int value,
+static void describe(struct str *out, const struct pl_layout_key *key, int value,
                      const struct pl_space_axis *given)
 {
-    str_addf(out, "\"%s\": [", k->name);
-    add_value(out, k, value);
+    str_addf(out, "\"%s\": [", key->name);
+    add_value(out, key, value);
     str_add(out, "]");
     if (!given->given)
         return;
     for (int i = 0; i < given->n && i < SHOWN; i++) {
         str_add(out, i ? ", " : " instead of [");
-        add_value(out, k, given->value[i]);
+        add_value(out, key, given->value[i]);
     }
     if (given->n)
         str_add(out, given->n > SHOWN ? ", …]" : "]");
 }
 
 /* Another value of one key; the nearest of all. */
-static bool one_key(struct str *out, const struct pl_space *s, const struct pl_problem *p,
+static bool one_key(struct str *out, const struct pl_space *space, const struct pl_problem *problem,
                     const struct pl_patience *patience)
 {
     AUTO_FREE struct pl_space *wide = mem_alloc(sizeof(*wide));
     struct nearest best = {0};
 
     for (int key = 0; key < PL_LAYOUT_KEYS; key++) {
-        struct nearest n = {.axis = &s->axis[key], .key = &pl_layout_keys[key]};
+        struct nearest n = {.axis = &space->axis[key], .key = &pl_layout_keys[key]};
 
-        if (!s->axis[key].given && key != PL_KEY_WORLD)
+        if (!space->axis[key].given && key != PL_KEY_WORLD)
             continue;
-        *wide = *s;
+        *wide = *space;
         if (pl_layout_keys[key].derived)
             wide->axis[key].n = 0;
         else
-            pl_space_widen(wide, (enum pl_key)key, p);
-        pl_space_visit_all(NULL, wide, p, patience, keep_nearest, &n);
+            pl_space_widen(wide, (enum pl_key)key, problem);
+        pl_space_visit_all(NULL, wide, problem, patience, keep_nearest, &n);
         if (n.found && (!best.found || n.distance < best.distance))
             best = n;
     }
@@ -117,69 +117,71 @@ static bool one_key(struct str *out, const struct pl_space *s, const struct pl_p
     return best.found;
 }
 
-static bool stop_at_first(void *arg, const struct pl_layout *l)
+static bool stop_at_first(void *arg, const struct pl_layout *layout)
 {
-    *(struct pl_layout *)arg = *l;
+    *(struct pl_layout *)arg = *layout;
     return false;
 }
 
-/* Does S have a legal layout? One of them into *RET. */
-static bool has_any(struct pl_layout *ret, const struct pl_space *s, const struct pl_problem *p,
-                    const struct pl_patience *patience)
+/* Does SPACE have a legal layout? One of them into *RET. */
+static bool has_any(struct pl_layout *ret, const struct pl_space *space,
+                    const struct pl_problem *problem, const struct pl_patience *patience)
 {
     size_t n;
 
-    pl_space_visit_all(&n, s, p, patience, stop_at_first, ret);
+    pl_space_visit_all(&n, space, problem, patience, stop_at_first, ret);
     return n > 0;
 }
 
-static bool other_batch(struct str *out, const struct pl_space *s, const struct pl_problem *p,
-                        const struct pl_patience *patience)
+static bool other_batch(struct str *out, const struct pl_space *space,
+                        const struct pl_problem *problem, const struct pl_patience *patience)
 {
-    struct pl_workload w = *p->workload;
-    struct pl_problem q = *p;
+    struct pl_workload w = *problem->workload;
+    struct pl_problem q = *problem;
     struct pl_layout l;
 
     q.workload = &w;
     for (int i = 1; i <= BATCHES; i++)
         for (int sign = 1; sign >= -1; sign -= 2) {
-            w.global_batch = p->workload->global_batch + sign * i;
-            if (w.global_batch < 1 || !has_any(&l, s, &q, patience))
+            w.global_batch = problem->workload->global_batch + sign * i;
+            if (w.global_batch < 1 || !has_any(&l, space, &q, patience))
                 continue;
             str_addf(out, "\"global_batch\": %d instead of %d", w.global_batch,
-                     p->workload->global_batch);
+                     problem->workload->global_batch);
             return true;
         }
     return false;
 }
 
 /* Two keys at once: the first pair that helps, with the layout that it admits. */
-static bool two_keys(struct str *out, const struct pl_space *s, const struct pl_problem *p,
-                     const struct pl_patience *patience)
+static bool two_keys(struct str *out, const struct pl_space *space,
+                     const struct pl_problem *problem, const struct pl_patience *patience)
 {
     AUTO_FREE struct pl_space *wide = mem_alloc(sizeof(*wide));
     struct pl_layout l;
 
     for (int a = 0; a < PL_LAYOUT_KEYS; a++)
         for (int b = a + 1; b < PL_LAYOUT_KEYS; b++) {
-            if (!s->axis[a].given || !s->axis[b].given || pl_layout_keys[a].derived ||
+            if (!space->axis[a].given || !space->axis[b].given || pl_layout_keys[a].derived ||
                 pl_layout_keys[b].derived)
                 continue;
-            *wide = *s;
-            pl_space_widen(wide, (enum pl_key)a, p);
-            pl_space_widen(wide, (enum pl_key)b, p);
-            if (!has_any(&l, wide, p, patience))
+            *wide = *space;
+            pl_space_widen(wide, (enum pl_key)a, problem);
+            pl_space_widen(wide, (enum pl_key)b, problem);
+            if (!has_any(&l, wide, problem, patience))
                 continue;
-            describe(out, &pl_layout_keys[a], pl_layout_get(&l, &pl_layout_keys[a]), &s->axis[a]);
+            describe(out, &pl_layout_keys[a], pl_layout_get(&l, &pl_layout_keys[a]),
+                     &space->axis[a]);
             str_add(out, " and ");
-            describe(out, &pl_layout_keys[b], pl_layout_get(&l, &pl_layout_keys[b]), &s->axis[b]);
+            describe(out, &pl_layout_keys[b], pl_layout_get(&l, &pl_layout_keys[b]),
+                     &space->axis[b]);
             return true;
         }
     return false;
 }
 
 /* The rules by how many candidates they exclude, most first. */
-static void say_rules(struct str *out, struct tally *t)
+static void say_rules(struct str *out, struct tally *tally)
 {
     const char *const *names = pl_rule_names();
 
@@ -188,44 +190,44 @@ static void say_rules(struct str *out, struct tally *t)
         int most = 0;
 
         for (int i = 1; names[i] && i < MAX_RULES; i++)
-            if (t->broken[i] > t->broken[most])
+            if (tally->broken[i] > tally->broken[most])
                 most = i;
-        if (!t->broken[most])
+        if (!tally->broken[most])
             return;
-        str_addf(out, t->broken[most] == t->candidates ? "%s %s (all)" : "%s %s (%zu)", comma,
-                 names[most], t->broken[most]);
-        t->broken[most] = 0;
+        str_addf(out, tally->broken[most] == tally->candidates ? "%s %s (all)" : "%s %s (%zu)",
+                 comma, names[most], tally->broken[most]);
+        tally->broken[most] = 0;
     }
 }
 
 /* The change that would admit a layout, as far as PATIENCE allows to look for it. */
-static void say_change(struct str *out, const struct pl_space *s, const struct pl_problem *p,
-                       const struct pl_patience *patience)
+static void say_change(struct str *out, const struct pl_space *space,
+                       const struct pl_problem *problem, const struct pl_patience *patience)
 {
     str_add(out, "; smallest change: ");
-    if (one_key(out, s, p, patience) || other_batch(out, s, p, patience) ||
-        two_keys(out, s, p, patience))
+    if (one_key(out, space, problem, patience) || other_batch(out, space, problem, patience) ||
+        two_keys(out, space, problem, patience))
         return;
     str_add(out, pl_patience_over(patience)
                      ? "not found in the time that there was"
                      : "none in one or two keys; drop \"space\" and start from the model's own");
 }
 
-bool pl_space_explain(char *buf, size_t size, const struct pl_space *s, const struct pl_problem *p,
-                      const struct pl_patience *patience)
+bool pl_space_explain(char *buf, size_t size, const struct pl_space *space,
+                      const struct pl_problem *problem, const struct pl_patience *patience)
 {
-    struct tally t = {.p = p};
+    struct tally t = {.p = problem};
     AUTO_STR out = {0};
     char text[160], rules[480];
     struct pl_layout l;
 
     buf[0] = '\0';
-    if (has_any(&l, s, p, patience))
+    if (has_any(&l, space, problem, patience))
         return false;
-    pl_space_product(s, p, 0, NULL, count_rules, &t);
+    pl_space_product(space, problem, 0, NULL, count_rules, &t);
     str_addf(&out, "no legal layout among %s%zu candidates",
              t.candidates == LOOKED_AT ? "the first " : "", t.candidates);
-    say_change(&out, s, p, patience);
+    say_change(&out, space, problem, patience);
     if (t.candidates)
         str_addf(&out, "; nearest: %s (%s)", pl_layout_text(text, &t.best),
                  pl_verdict_text(rules, sizeof(rules), &t.verdict));

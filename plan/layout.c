@@ -39,17 +39,17 @@ const struct pl_layout_key pl_layout_keys[] = {
 _Static_assert(ARRAY_LEN(pl_layout_keys) == PL_LAYOUT_KEYS + 1, "a row for each key");
 _Static_assert(sizeof(struct pl_layout) == PL_LAYOUT_KEYS * sizeof(int), "a row for each field");
 
-int pl_layout_get(const struct pl_layout *l, const struct pl_layout_key *k)
+int pl_layout_get(const struct pl_layout *layout, const struct pl_layout_key *key)
 {
     int value;
 
-    memcpy(&value, (const char *)l + k->offset, sizeof(value));
+    memcpy(&value, (const char *)layout + key->offset, sizeof(value));
     return value;
 }
 
-void pl_layout_set(struct pl_layout *l, const struct pl_layout_key *k, int value)
+void pl_layout_set(struct pl_layout *layout, const struct pl_layout_key *key, int value)
 {
-    memcpy((char *)l + k->offset, &value, sizeof(value));
+    memcpy((char *)layout + key->offset, &value, sizeof(value));
 }
 
 const struct pl_layout_key *pl_layout_key_find(const char *name)
@@ -60,9 +60,9 @@ const struct pl_layout_key *pl_layout_key_find(const char *name)
     return NULL;
 }
 
-void pl_layout_default(struct pl_layout *l, const struct pl_workload *w)
+void pl_layout_default(struct pl_layout *layout, const struct pl_workload *workload)
 {
-    *l = (struct pl_layout){
+    *layout = (struct pl_layout){
         .tp = 1,
         .cp = 1,
         .pp = 1,
@@ -72,7 +72,7 @@ void pl_layout_default(struct pl_layout *l, const struct pl_workload *w)
         .etp = 1,
         .micro_batch = 1,
         .recompute = PL_RECOMPUTE_NONE,
-        .precision = (int)w->precision,
+        .precision = (int)workload->precision,
         .threads = 1,
     };
 }
@@ -84,156 +84,158 @@ void pl_layout_replicas(struct pl_layout *ret, int world)
     pl_layout_derive(ret);
 }
 
-bool pl_layout_derive(struct pl_layout *l)
+bool pl_layout_derive(struct pl_layout *layout)
 {
-    int64_t dense = (int64_t)l->tp * l->cp * l->pp, expert = (int64_t)l->etp * l->ep * l->pp;
+    int64_t dense = (int64_t)layout->tp * layout->cp * layout->pp,
+            expert = (int64_t)layout->etp * layout->ep * layout->pp;
 
-    l->dp = dense > 0 && l->world % dense == 0 ? (int)(l->world / dense) : 0;
-    l->edp = expert > 0 && l->world % expert == 0 ? (int)(l->world / expert) : 0;
-    return l->dp > 0 && l->edp > 0;
+    layout->dp = dense > 0 && layout->world % dense == 0 ? (int)(layout->world / dense) : 0;
+    layout->edp = expert > 0 && layout->world % expert == 0 ? (int)(layout->world / expert) : 0;
+    return layout->dp > 0 && layout->edp > 0;
 }
 
 /* True if zero_scope "plain" differs from "ep-aware": state outside the experts exists more often
  * than once over the expert-parallel ranks. */
-static bool scope_matters(const struct pl_layout *l)
+static bool scope_matters(const struct pl_layout *layout)
 {
-    return (int64_t)l->dp * l->cp > 1 && pl_layout_expert_replicas(l) > 1;
+    return (int64_t)layout->dp * layout->cp > 1 && pl_layout_expert_replicas(layout) > 1;
 }
 
 /* Group sizes that anything is sharded or reduced over: dense state, expert state. */
-static bool has_replicas(const struct pl_layout *l, const struct pl_model *m)
+static bool has_replicas(const struct pl_layout *layout, const struct pl_model *model)
 {
-    return (int64_t)l->dp * l->cp > 1 || (m->moe.experts && l->edp > 1);
+    return (int64_t)layout->dp * layout->cp > 1 || (model->moe.experts && layout->edp > 1);
 }
 
-void pl_layout_canonical(struct pl_layout *l, const struct pl_model *m)
+void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model)
 {
-    if (!m->moe.experts)
-        l->ep = l->etp = 1;
-    if (l->tp == 1)
-        l->sp = 0;
-    pl_layout_derive(l);
-    if (l->pp == 1)
-        l->schedule = PL_1F1B;
-    else if (l->vp > 1)
-        l->schedule = PL_INTERLEAVED;
-    else if (l->schedule == PL_INTERLEAVED)
-        l->schedule = PL_1F1B;
-    if (l->zero == 0)
-        l->zero_scope = PL_SCOPE_NONE;
-    else if (l->zero_scope == PL_SCOPE_NONE || !scope_matters(l))
-        l->zero_scope = PL_SCOPE_EP_AWARE;
-    if (!has_replicas(l, m))
-        l->overlap_grad_reduce = l->overlap_param_gather = 0;
-    if (l->zero == 0)
-        l->overlap_param_gather = 0;
-    if (l->pp == 1)
-        l->overlap_p2p = 0;
-    if (!m->moe.experts || l->ep == 1)
-        l->overlap_moe_a2a = 0;
+    if (!model->moe.experts)
+        layout->ep = layout->etp = 1;
+    if (layout->tp == 1)
+        layout->sp = 0;
+    pl_layout_derive(layout);
+    if (layout->pp == 1)
+        layout->schedule = PL_1F1B;
+    else if (layout->vp > 1)
+        layout->schedule = PL_INTERLEAVED;
+    else if (layout->schedule == PL_INTERLEAVED)
+        layout->schedule = PL_1F1B;
+    if (layout->zero == 0)
+        layout->zero_scope = PL_SCOPE_NONE;
+    else if (layout->zero_scope == PL_SCOPE_NONE || !scope_matters(layout))
+        layout->zero_scope = PL_SCOPE_EP_AWARE;
+    if (!has_replicas(layout, model))
+        layout->overlap_grad_reduce = layout->overlap_param_gather = 0;
+    if (layout->zero == 0)
+        layout->overlap_param_gather = 0;
+    if (layout->pp == 1)
+        layout->overlap_p2p = 0;
+    if (!model->moe.experts || layout->ep == 1)
+        layout->overlap_moe_a2a = 0;
 }
 
-bool pl_layout_equal(const struct pl_layout *a, const struct pl_layout *b)
+bool pl_layout_equal(const struct pl_layout *left, const struct pl_layout *right)
 {
-    return !memcmp(a, b, sizeof(*a));
+    return !memcmp(left, right, sizeof(*left));
 }
 
-int pl_layout_word(int *ret, const struct pl_layout_key *k, const json_t *v, struct err *e)
+int pl_layout_word(int *ret, const struct pl_layout_key *key, const json_t *json, struct err *error)
 {
-    AUTO_JSON *box = json_pack("{s:O}", k->name, v);
+    AUTO_JSON *box = json_pack("{s:O}", key->name, json);
 
-    if (k->names)
-        return jx_get_enum(ret, box, k->name, k->names, e);
-    return jx_get_int(ret, box, k->name, k->min, k->max, e);
+    if (key->names)
+        return jx_get_enum(ret, box, key->name, key->names, error);
+    return jx_get_int(ret, box, key->name, key->min, key->max, error);
 }
 
-static int check_keys(const json_t *v, struct err *e)
+static int check_keys(const json_t *json, struct err *error)
 {
     const char *names[PL_LAYOUT_KEYS + 1] = {0};
 
     for (int i = 0; i < PL_LAYOUT_KEYS; i++)
         names[i] = pl_layout_keys[i].name;
-    return jx_keys(v, names, e);
+    return jx_keys(json, names, error);
 }
 
-static bool given(const json_t *v, const char *key)
+static bool given(const json_t *json, const char *key)
 {
-    const json_t *x = json_object_get(v, key);
+    const json_t *x = json_object_get(json, key);
 
     return x && !json_is_null(x);
 }
 
 /* Derived sizes on input must be what world says. */
-static int check_derived(const struct pl_layout *said, const struct pl_layout *l, const json_t *v,
-                         struct err *e)
+static int check_derived(const struct pl_layout *said, const struct pl_layout *layout,
+                         const json_t *json, struct err *error)
 {
-    if (given(v, "dp") && said->dp != l->dp)
-        return err_at(e, -EINVAL, "/dp",
+    if (given(json, "dp") && said->dp != layout->dp)
+        return err_at(error, -EINVAL, "/dp",
                       "dp %d does not agree with world %d, tp %d, cp %d and pp %d", said->dp,
-                      l->world, l->tp, l->cp, l->pp);
-    if (given(v, "edp") && said->edp != l->edp)
-        return err_at(e, -EINVAL, "/edp",
+                      layout->world, layout->tp, layout->cp, layout->pp);
+    if (given(json, "edp") && said->edp != layout->edp)
+        return err_at(error, -EINVAL, "/edp",
                       "edp %d does not agree with world %d, etp %d, ep %d and pp %d", said->edp,
-                      l->world, l->etp, l->ep, l->pp);
+                      layout->world, layout->etp, layout->ep, layout->pp);
     return 0;
 }
 
-int pl_layout_parse(struct pl_layout *ret, const json_t *v, const struct pl_model *m,
-                    const struct pl_cluster *c, const struct pl_workload *w, struct err *e)
+int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_model *model,
+                    const struct pl_cluster *cluster, const struct pl_workload *workload,
+                    struct err *error)
 {
     struct pl_layout l, said;
     int r;
 
-    pl_layout_default(&l, w);
-    if ((r = check_keys(v, e)) < 0)
+    pl_layout_default(&l, workload);
+    if ((r = check_keys(json, error)) < 0)
         return r;
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
         int value = pl_layout_get(&l, k);
 
-        if (!given(v, k->name))
+        if (!given(json, k->name))
             continue;
-        if ((r = pl_layout_word(&value, k, json_object_get(v, k->name), e)) < 0)
+        if ((r = pl_layout_word(&value, k, json_object_get(json, k->name), error)) < 0)
             return r;
         pl_layout_set(&l, k, value);
     }
-    if (!given(v, "world")) {
+    if (!given(json, "world")) {
         int64_t world = (int64_t)l.tp * l.cp * l.pp * l.dp;
 
         if (world > INT_MAX)
-            return err_at(e, -ERANGE, "/dp", "dp %d is absurd", l.dp);
-        l.world = given(v, "dp") ? (int)world : pl_cluster_devices(c);
+            return err_at(error, -ERANGE, "/dp", "dp %d is absurd", l.dp);
+        l.world = given(json, "dp") ? (int)world : pl_cluster_devices(cluster);
     }
-    if (!given(v, "schedule") && l.vp > 1 && l.pp > 1)
+    if (!given(json, "schedule") && l.vp > 1 && l.pp > 1)
         l.schedule = PL_INTERLEAVED;
     said = l;
     pl_layout_derive(&l);
-    if ((r = check_derived(&said, &l, v, e)) < 0)
+    if ((r = check_derived(&said, &l, json, error)) < 0)
         return r;
-    if (!given(v, "zero_scope"))
+    if (!given(json, "zero_scope"))
         l.zero_scope = l.zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
-    (void)m;
+    (void)model;
     *ret = l;
     return 0;
 }
 
-void pl_layout_unsaid(struct pl_layout *l, const json_t *v, const struct pl_model *m,
-                      const struct pl_trainer *t)
+void pl_layout_unsaid(struct pl_layout *layout, const json_t *json, const struct pl_model *model,
+                      const struct pl_trainer *trainer)
 {
-    struct pl_layout settled = *l;
+    struct pl_layout settled = *layout;
 
-    pl_layout_settle(&settled, m, t);
+    pl_layout_settle(&settled, model, trainer);
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++)
-        if (!k->derived && !given(v, k->name))
-            pl_layout_set(l, k, pl_layout_get(&settled, k));
-    pl_layout_derive(l);
+        if (!k->derived && !given(json, k->name))
+            pl_layout_set(layout, k, pl_layout_get(&settled, k));
+    pl_layout_derive(layout);
 }
 
-json_t *pl_layout_json(const struct pl_layout *l)
+json_t *pl_layout_json(const struct pl_layout *layout)
 {
     json_t *v = json_object();
 
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
-        int value = pl_layout_get(l, k);
+        int value = pl_layout_get(layout, k);
 
         if (k->offset == offsetof(struct pl_layout, zero_scope) && value == PL_SCOPE_NONE)
             continue;
@@ -243,7 +245,7 @@ json_t *pl_layout_json(const struct pl_layout *l)
     return v;
 }
 
-char *pl_layout_text(char buf[160], const struct pl_layout *l)
+char *pl_layout_text(char buf[160], const struct pl_layout *layout)
 {
     static const struct {
         const char *text;
@@ -264,24 +266,26 @@ char *pl_layout_text(char buf[160], const struct pl_layout *l)
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         int value;
 
-        memcpy(&value, (const char *)l + sizes[i].offset, sizeof(value));
+        memcpy(&value, (const char *)layout + sizes[i].offset, sizeof(value));
         if (value != 1 || !strcmp(sizes[i].text, "dp") || !strcmp(sizes[i].text, "mb"))
             str_addf(&s, "%s%s%d", s.len ? " " : "", sizes[i].text, value);
     }
-    if (l->sp)
+    if (layout->sp)
         str_add(&s, " sp");
-    if (l->zero)
-        str_addf(&s, " zero%d%s", l->zero, l->zero_scope == PL_SCOPE_PLAIN ? " plain" : "");
-    if (l->schedule == PL_GPIPE || l->schedule == PL_ZERO_BUBBLE)
-        str_addf(&s, " %s", schedule_names[l->schedule]);
-    if (l->recompute)
-        str_addf(&s, " recompute-%s", recompute_names[l->recompute]);
-    if (l->overlap_grad_reduce || l->overlap_param_gather || l->overlap_p2p || l->overlap_moe_a2a)
-        str_addf(&s, " overlap%s%s%s%s", l->overlap_grad_reduce ? "-grad" : "",
-                 l->overlap_param_gather ? "-param" : "", l->overlap_p2p ? "-p2p" : "",
-                 l->overlap_moe_a2a ? "-moe" : "");
-    if (l->precision)
-        str_addf(&s, " %s", pl_precision_names[l->precision]);
+    if (layout->zero)
+        str_addf(&s, " zero%d%s", layout->zero,
+                 layout->zero_scope == PL_SCOPE_PLAIN ? " plain" : "");
+    if (layout->schedule == PL_GPIPE || layout->schedule == PL_ZERO_BUBBLE)
+        str_addf(&s, " %s", schedule_names[layout->schedule]);
+    if (layout->recompute)
+        str_addf(&s, " recompute-%s", recompute_names[layout->recompute]);
+    if (layout->overlap_grad_reduce || layout->overlap_param_gather || layout->overlap_p2p ||
+        layout->overlap_moe_a2a)
+        str_addf(&s, " overlap%s%s%s%s", layout->overlap_grad_reduce ? "-grad" : "",
+                 layout->overlap_param_gather ? "-param" : "", layout->overlap_p2p ? "-p2p" : "",
+                 layout->overlap_moe_a2a ? "-moe" : "");
+    if (layout->precision)
+        str_addf(&s, " %s", pl_precision_names[layout->precision]);
     snprintf(buf, 160, "%s", str_text(&s));
     return buf;
 }

@@ -10,209 +10,217 @@
 
 #include "base/base.h"
 
-void pl_breaks(struct pl_check *k, const char *key, const char *fmt, ...)
+void pl_breaks(struct pl_check *check, const char *key, const char *fmt, ...)
 {
     struct pl_violation *v;
     va_list ap;
 
-    k->broken = true;
-    if (!k->verdict || k->verdict->count == PL_MAX_VIOLATIONS)
+    check->broken = true;
+    if (!check->verdict || check->verdict->count == PL_MAX_VIOLATIONS)
         return;
-    v = &k->verdict->v[k->verdict->count++];
-    v->rule = k->rule;
+    v = &check->verdict->v[check->verdict->count++];
+    v->rule = check->rule;
     v->key = key;
     va_start(ap, fmt);
     vsnprintf(v->text, sizeof(v->text), fmt, ap);
     va_end(ap);
 }
 
-static void world_dense(struct pl_check *k)
+static void world_dense(struct pl_check *check)
 {
-    const struct pl_layout *l = k->l;
+    const struct pl_layout *l = check->l;
 
     if (l->world % ((int64_t)l->tp * l->cp * l->pp))
-        pl_breaks(k, "world", "world %d is not a multiple of tp %d x cp %d x pp %d", l->world,
+        pl_breaks(check, "world", "world %d is not a multiple of tp %d x cp %d x pp %d", l->world,
                   l->tp, l->cp, l->pp);
 }
 
-static void world_expert(struct pl_check *k)
+static void world_expert(struct pl_check *check)
 {
-    const struct pl_layout *l = k->l;
+    const struct pl_layout *l = check->l;
 
     if (l->etp != 1 && l->etp != l->tp)
-        pl_breaks(k, "etp", "etp %d is neither 1 nor tp %d", l->etp, l->tp);
+        pl_breaks(check, "etp", "etp %d is neither 1 nor tp %d", l->etp, l->tp);
     if (l->world % ((int64_t)l->etp * l->ep * l->pp))
-        pl_breaks(k, "ep", "world %d is not a multiple of etp %d x ep %d x pp %d", l->world, l->etp,
-                  l->ep, l->pp);
+        pl_breaks(check, "ep", "world %d is not a multiple of etp %d x ep %d x pp %d", l->world,
+                  l->etp, l->ep, l->pp);
 }
 
-static void world_fits(struct pl_check *k)
+static void world_fits(struct pl_check *check)
 {
-    if (k->l->world > pl_cluster_devices(k->c) && !k->c->oversubscribe)
-        pl_breaks(k, "world", "world %d is more than nodes %d x devices_per_node %d", k->l->world,
-                  k->c->nodes, k->c->devices_per_node);
+    if (check->l->world > pl_cluster_devices(check->c) && !check->c->oversubscribe)
+        pl_breaks(check, "world", "world %d is more than nodes %d x devices_per_node %d",
+                  check->l->world, check->c->nodes, check->c->devices_per_node);
 }
 
-static void heads_tp(struct pl_check *k)
+static void heads_tp(struct pl_check *check)
 {
-    if (k->m->heads % k->l->tp)
-        pl_breaks(k, "tp", "heads %d is not a multiple of tp %d", k->m->heads, k->l->tp);
+    if (check->m->heads % check->l->tp)
+        pl_breaks(check, "tp", "heads %d is not a multiple of tp %d", check->m->heads,
+                  check->l->tp);
 }
 
-static void kv_heads_tp(struct pl_check *k)
+static void kv_heads_tp(struct pl_check *check)
 {
-    if (k->m->kv_heads % k->l->tp)
-        pl_breaks(k, "tp", "kv_heads %d is not a multiple of tp %d", k->m->kv_heads, k->l->tp);
+    if (check->m->kv_heads % check->l->tp)
+        pl_breaks(check, "tp", "kv_heads %d is not a multiple of tp %d", check->m->kv_heads,
+                  check->l->tp);
 }
 
-static void ffn_tp(struct pl_check *k)
+static void ffn_tp(struct pl_check *check)
 {
-    const struct pl_model *m = k->m;
-    const struct pl_layout *l = k->l;
+    const struct pl_model *m = check->m;
+    const struct pl_layout *l = check->l;
     bool dense = !m->moe.experts || m->moe.every > 1 || m->moe.dense_layers > 0;
 
     if (dense && m->ffn % l->tp)
-        pl_breaks(k, "tp", "ffn %d is not a multiple of tp %d", m->ffn, l->tp);
+        pl_breaks(check, "tp", "ffn %d is not a multiple of tp %d", m->ffn, l->tp);
     if (m->moe.experts && m->moe.shared_ffn % l->tp)
-        pl_breaks(k, "tp", "shared_ffn %d is not a multiple of tp %d", m->moe.shared_ffn, l->tp);
+        pl_breaks(check, "tp", "shared_ffn %d is not a multiple of tp %d", m->moe.shared_ffn,
+                  l->tp);
     if (m->moe.experts && m->moe.expert_ffn % l->etp)
-        pl_breaks(k, "etp", "expert_ffn %d is not a multiple of etp %d", m->moe.expert_ffn, l->etp);
+        pl_breaks(check, "etp", "expert_ffn %d is not a multiple of etp %d", m->moe.expert_ffn,
+                  l->etp);
 }
 
-static void experts_ep(struct pl_check *k)
+static void experts_ep(struct pl_check *check)
 {
-    if (k->m->moe.experts && k->m->moe.experts % k->l->ep)
-        pl_breaks(k, "ep", "experts %d is not a multiple of ep %d", k->m->moe.experts, k->l->ep);
+    if (check->m->moe.experts && check->m->moe.experts % check->l->ep)
+        pl_breaks(check, "ep", "experts %d is not a multiple of ep %d", check->m->moe.experts,
+                  check->l->ep);
 }
 
-static void layers_pp_vp(struct pl_check *k)
+static void layers_pp_vp(struct pl_check *check)
 {
-    int64_t runs = (int64_t)k->l->pp * k->l->vp;
+    int64_t runs = (int64_t)check->l->pp * check->l->vp;
 
-    if (k->m->layers < runs)
-        pl_breaks(k, "pp", "layers %d is less than pp %d x vp %d", k->m->layers, k->l->pp,
-                  k->l->vp);
-    else if (k->m->layers % runs && !k->t->uneven_layers)
-        pl_breaks(k, "pp", "layers %d is not a multiple of pp %d x vp %d", k->m->layers, k->l->pp,
-                  k->l->vp);
+    if (check->m->layers < runs)
+        pl_breaks(check, "pp", "layers %d is less than pp %d x vp %d", check->m->layers,
+                  check->l->pp, check->l->vp);
+    else if (check->m->layers % runs && !check->t->uneven_layers)
+        pl_breaks(check, "pp", "layers %d is not a multiple of pp %d x vp %d", check->m->layers,
+                  check->l->pp, check->l->vp);
 }
 
-static void batch_divides(struct pl_check *k)
+static void batch_divides(struct pl_check *check)
 {
-    if (k->l->dp && k->w->global_batch % ((int64_t)k->l->micro_batch * k->l->dp))
-        pl_breaks(k, "micro_batch", "global_batch %d is not a multiple of micro_batch %d x dp %d",
-                  k->w->global_batch, k->l->micro_batch, k->l->dp);
+    if (check->l->dp && check->w->global_batch % ((int64_t)check->l->micro_batch * check->l->dp))
+        pl_breaks(check, "micro_batch",
+                  "global_batch %d is not a multiple of micro_batch %d x dp %d",
+                  check->w->global_batch, check->l->micro_batch, check->l->dp);
 }
 
-static void interleave_microbatches(struct pl_check *k)
+static void interleave_microbatches(struct pl_check *check)
 {
-    const struct pl_layout *l = k->l;
+    const struct pl_layout *l = check->l;
     int64_t share = (int64_t)l->micro_batch * l->dp;
 
-    if (l->schedule != PL_INTERLEAVED || l->vp == 1 || !share || k->w->global_batch % share)
+    if (l->schedule != PL_INTERLEAVED || l->vp == 1 || !share || check->w->global_batch % share)
         return;
-    if (k->w->global_batch / share % l->pp)
+    if (check->w->global_batch / share % l->pp)
         pl_breaks(
-            k, "vp",
+            check, "vp",
             "%lld micro-batches (global_batch %d / (micro_batch %d x dp %d)) are not a multiple "
             "of pp %d",
-            (long long)(k->w->global_batch / share), k->w->global_batch, l->micro_batch, l->dp,
-            l->pp);
+            (long long)(check->w->global_batch / share), check->w->global_batch, l->micro_batch,
+            l->dp, l->pp);
 }
 
-static void vp_needs_pp(struct pl_check *k)
+static void vp_needs_pp(struct pl_check *check)
 {
-    if (k->l->vp > 1 && k->l->pp == 1)
-        pl_breaks(k, "vp", "vp %d needs pp > 1, pp is 1", k->l->vp);
+    if (check->l->vp > 1 && check->l->pp == 1)
+        pl_breaks(check, "vp", "vp %d needs pp > 1, pp is 1", check->l->vp);
 }
 
-static void schedule_vp(struct pl_check *k)
+static void schedule_vp(struct pl_check *check)
 {
-    const struct pl_layout *l = k->l;
+    const struct pl_layout *l = check->l;
     bool interleaved = l->schedule == PL_INTERLEAVED;
 
     if (l->pp > 1 && l->vp > 1 && !interleaved)
-        pl_breaks(k, "schedule", "vp %d needs schedule interleaved, not %s", l->vp,
+        pl_breaks(check, "schedule", "vp %d needs schedule interleaved, not %s", l->vp,
                   pl_layout_key_find("schedule")->names[l->schedule]);
     if (l->pp > 1 && l->vp == 1 && interleaved)
-        pl_breaks(k, "schedule", "schedule interleaved needs vp > 1, vp is 1");
+        pl_breaks(check, "schedule", "schedule interleaved needs vp > 1, vp is 1");
 }
 
-static void sp_needs_tp(struct pl_check *k)
+static void sp_needs_tp(struct pl_check *check)
 {
-    if (k->l->sp && k->l->tp == 1)
-        pl_breaks(k, "sp", "sp 1 needs tp > 1, tp is 1");
+    if (check->l->sp && check->l->tp == 1)
+        pl_breaks(check, "sp", "sp 1 needs tp > 1, tp is 1");
 }
 
 /* Not of a trainer without sequence parallelism, whose experts do without. */
-static void moe_tp_needs_sp(struct pl_check *k)
+static void moe_tp_needs_sp(struct pl_check *check)
 {
-    if (k->t->sp && k->m->moe.experts && k->l->tp > 1 && !k->l->sp)
-        pl_breaks(k, "sp", "a model with experts and tp %d needs sp 1", k->l->tp);
+    if (check->t->sp && check->m->moe.experts && check->l->tp > 1 && !check->l->sp)
+        pl_breaks(check, "sp", "a model with experts and tp %d needs sp 1", check->l->tp);
 }
 
-static void seq_sp(struct pl_check *k)
+static void seq_sp(struct pl_check *check)
 {
-    if (k->l->sp && k->w->seq % ((int64_t)k->l->cp * k->l->tp))
-        pl_breaks(k, "tp", "seq %d is not a multiple of cp %d x tp %d, as sp needs", k->w->seq,
-                  k->l->cp, k->l->tp);
+    if (check->l->sp && check->w->seq % ((int64_t)check->l->cp * check->l->tp))
+        pl_breaks(check, "tp", "seq %d is not a multiple of cp %d x tp %d, as sp needs",
+                  check->w->seq, check->l->cp, check->l->tp);
 }
 
-static void seq_cp(struct pl_check *k)
+static void seq_cp(struct pl_check *check)
 {
-    if (k->l->cp > 1 && k->w->seq % (2 * (int64_t)k->l->cp))
-        pl_breaks(k, "cp", "seq %d is not a multiple of 2 x cp %d", k->w->seq, k->l->cp);
+    if (check->l->cp > 1 && check->w->seq % (2 * (int64_t)check->l->cp))
+        pl_breaks(check, "cp", "seq %d is not a multiple of 2 x cp %d", check->w->seq,
+                  check->l->cp);
 }
 
 /* Something must be sharded: dense state over dp x cp ranks (less the expert replicas when plain),
  * expert state over edp. */
-static void zero_needs_dp(struct pl_check *k)
+static void zero_needs_dp(struct pl_check *check)
 {
-    const struct pl_layout *l = k->l;
+    const struct pl_layout *l = check->l;
     int64_t dense = (int64_t)l->dp * l->cp;
 
     if (!l->zero || !l->dp || !l->edp)
         return;
     if (l->zero_scope == PL_SCOPE_PLAIN)
         dense /= pl_layout_expert_replicas(l);
-    if (dense <= 1 && !(k->m->moe.experts && l->edp > 1))
-        pl_breaks(k, "zero", "zero %d%s shards over %lld rank (dp %d x cp %d)", l->zero,
+    if (dense <= 1 && !(check->m->moe.experts && l->edp > 1))
+        pl_breaks(check, "zero", "zero %d%s shards over %lld rank (dp %d x cp %d)", l->zero,
                   l->zero_scope == PL_SCOPE_PLAIN ? " plain" : "", (long long)dense, l->dp, l->cp);
 }
 
-static void threads_fit(struct pl_check *k)
+static void threads_fit(struct pl_check *check)
 {
-    int ranks = k->l->world < k->c->devices_per_node ? k->l->world : k->c->devices_per_node;
+    int ranks =
+        check->l->world < check->c->devices_per_node ? check->l->world : check->c->devices_per_node;
 
-    if (!k->c->oversubscribe && (int64_t)ranks * k->l->threads > k->c->devices_per_node)
-        pl_breaks(k, "threads", "%d ranks a node x threads %d is more than %d cores", ranks,
-                  k->l->threads, k->c->devices_per_node);
+    if (!check->c->oversubscribe && (int64_t)ranks * check->l->threads > check->c->devices_per_node)
+        pl_breaks(check, "threads", "%d ranks a node x threads %d is more than %d cores", ranks,
+                  check->l->threads, check->c->devices_per_node);
 }
 
 /* sp with tp = 1, and a schedule that contradicts vp, have rules of their own. */
-static void canonical(struct pl_check *k)
+static void canonical(struct pl_check *check)
 {
-    struct pl_layout form = *k->l;
+    struct pl_layout form = *check->l;
 
-    if (!k->l->dp || !k->l->edp)
+    if (!check->l->dp || !check->l->edp)
         return;
-    pl_layout_canonical(&form, k->m);
-    form.dp = k->l->dp;
-    form.edp = k->l->edp;
-    if (pl_layout_equal(&form, k->l))
+    pl_layout_canonical(&form, check->m);
+    form.dp = check->l->dp;
+    form.edp = check->l->edp;
+    if (pl_layout_equal(&form, check->l))
         return;
     for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++) {
-        int got = pl_layout_get(k->l, key), want = pl_layout_get(&form, key);
+        int got = pl_layout_get(check->l, key), want = pl_layout_get(&form, key);
         bool spoken = key->offset == offsetof(struct pl_layout, sp) ||
-                      (key->offset == offsetof(struct pl_layout, schedule) && k->l->pp > 1);
+                      (key->offset == offsetof(struct pl_layout, schedule) && check->l->pp > 1);
 
         if (got == want || spoken || key->derived)
             continue;
         if (key->names)
-            pl_breaks(k, key->name, "%s %s is written %s here", key->name, key->names[got],
+            pl_breaks(check, key->name, "%s %s is written %s here", key->name, key->names[got],
                       key->names[want]);
         else
-            pl_breaks(k, key->name, "%s %d is written %d here", key->name, got, want);
+            pl_breaks(check, key->name, "%s %d is written %d here", key->name, got, want);
     }
 }
 
@@ -221,7 +229,7 @@ static void canonical(struct pl_check *k)
  * or for none. */
 static const struct {
     const char *name;
-    void (*run)(struct pl_check *k);
+    void (*run)(struct pl_check *check);
     bool stem;
 } rules[] = {
     {"world-dense", world_dense, true},
@@ -247,25 +255,26 @@ static const struct {
 };
 
 /* A layout made in C may hold anything: no rule is asked to divide by zero. */
-static bool in_range(struct pl_check *k)
+static bool in_range(struct pl_check *check)
 {
-    k->rule = "canonical";
+    check->rule = "canonical";
     for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++) {
-        int value = pl_layout_get(k->l, key);
+        int value = pl_layout_get(check->l, key);
 
         if (!key->derived && (value < key->min || value > key->max))
-            pl_breaks(k, key->name, "%s %d is outside %d..%d", key->name, value, key->min,
+            pl_breaks(check, key->name, "%s %d is outside %d..%d", key->name, value, key->min,
                       key->max);
     }
-    return !k->broken;
+    return !check->broken;
 }
 
-bool pl_layout_check(struct pl_verdict *ret, const struct pl_model *m, const struct pl_cluster *c,
-                     const struct pl_layout *l, const struct pl_workload *w,
-                     const struct pl_trainer *t)
+bool pl_layout_check(struct pl_verdict *ret, const struct pl_model *model,
+                     const struct pl_cluster *cluster, const struct pl_layout *layout,
+                     const struct pl_workload *workload, const struct pl_trainer *trainer)
 {
-    struct pl_layout derived = *l;
-    struct pl_check k = {.m = m, .c = c, .l = &derived, .w = w, .t = t, .verdict = ret};
+    struct pl_layout derived = *layout;
+    struct pl_check k = {
+        .m = model, .c = cluster, .l = &derived, .w = workload, .t = trainer, .verdict = ret};
 
     if (ret)
         ret->count = 0;
@@ -279,9 +288,14 @@ bool pl_layout_check(struct pl_verdict *ret, const struct pl_model *m, const str
     return !k.broken;
 }
 
-bool pl_layout_check_part(const struct pl_problem *p, const struct pl_layout *l, bool stem)
+bool pl_layout_check_part(const struct pl_problem *problem, const struct pl_layout *layout,
+                          bool stem)
 {
-    struct pl_check k = {.m = p->model, .c = p->cluster, .l = l, .w = p->workload, .t = p->trainer};
+    struct pl_check k = {.m = problem->model,
+                         .c = problem->cluster,
+                         .l = layout,
+                         .w = problem->workload,
+                         .t = problem->trainer};
 
     for (size_t i = 0; i < ARRAY_LEN(rules) && !k.broken; i++)
         if (rules[i].stem == stem)
@@ -298,12 +312,12 @@ const char *const *pl_rule_names(void)
     return names;
 }
 
-char *pl_verdict_text(char *buf, size_t size, const struct pl_verdict *v)
+char *pl_verdict_text(char *buf, size_t size, const struct pl_verdict *verdict)
 {
     AUTO_STR s = {0};
 
-    for (int i = 0; i < v->count; i++)
-        str_addf(&s, "%s%s: %s", i ? "; " : "", v->v[i].rule, v->v[i].text);
+    for (int i = 0; i < verdict->count; i++)
+        str_addf(&s, "%s%s: %s", i ? "; " : "", verdict->v[i].rule, verdict->v[i].text);
     snprintf(buf, size, "%s", str_text(&s));
     return buf;
 }

@@ -16,18 +16,18 @@ struct pl_check {
     bool broken;
 };
 
-/* The rule of K is broken; KEY is at fault first. */
-void pl_breaks(struct pl_check *k, const char *key, const char *fmt, ...)
+/* The rule of CHECK is broken; KEY is at fault first. */
+void pl_breaks(struct pl_check *check, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* The rule trainer-supports: model features, then layout keys, each by its own name and the
  * trainer's. */
-void pl_trainer_supports(struct pl_check *k);
+void pl_trainer_supports(struct pl_check *check);
 
 /* What of it depends on several keys at once, a function a trainer: pl_trainer.limits. */
-void pl_partune_limits(struct pl_check *k);
-void pl_megatron_limits(struct pl_check *k);
-void pl_torchtitan_limits(struct pl_check *k);
-void pl_deepspeed_limits(struct pl_check *k);
+void pl_partune_limits(struct pl_check *check);
+void pl_megatron_limits(struct pl_check *check);
+void pl_torchtitan_limits(struct pl_check *check);
+void pl_deepspeed_limits(struct pl_check *check);
 
 #endif

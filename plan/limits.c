@@ -8,38 +8,39 @@
 const struct pl_trial_limits pl_trial_limits_default = {
     .warmup_steps = 2, .min_steps = 5, .max_steps = 30, .ci = 0.02, .timeout_s = 600};
 
-int pl_trial_limits_check(const struct pl_trial_limits *limits, struct err *e)
+int pl_trial_limits_check(const struct pl_trial_limits *limits, struct err *error)
 {
     if (limits->max_steps < limits->min_steps)
-        return err_at(e, -EINVAL, "/trial/max_steps", "max_steps %d is less than min_steps %d",
+        return err_at(error, -EINVAL, "/trial/max_steps", "max_steps %d is less than min_steps %d",
                       limits->max_steps, limits->min_steps);
     return 0;
 }
 
-int pl_trial_limits_parse(struct pl_trial_limits *ret_limits, const json_t *root, struct err *e)
+int pl_trial_limits_parse(struct pl_trial_limits *ret_limits, const json_t *root, struct err *error)
 {
     static const char *const keys[] = {"warmup_steps", "min_steps", "max_steps",
                                        "ci",           "timeout_s", NULL};
     struct pl_trial_limits limits = pl_trial_limits_default;
     json_t *trial = NULL;
-    int r = jx_get_object(&trial, root, "trial", e);
+    int r = jx_get_object(&trial, root, "trial", error);
 
     if (r == 0 && trial &&
-        ((r = jx_keys(trial, keys, e)) < 0 ||
-         (r = jx_get_int(&limits.warmup_steps, trial, "warmup_steps", 0, PL_LIMIT_WARMUP_MAX, e)) <
-             0 ||
+        ((r = jx_keys(trial, keys, error)) < 0 ||
+         (r = jx_get_int(&limits.warmup_steps, trial, "warmup_steps", 0, PL_LIMIT_WARMUP_MAX,
+                         error)) < 0 ||
          (r = jx_get_int(&limits.min_steps, trial, "min_steps", PL_LIMIT_STEPS_MIN,
-                         PL_LIMIT_STEPS_MAX, e)) < 0 ||
+                         PL_LIMIT_STEPS_MAX, error)) < 0 ||
          (r = jx_get_int(&limits.max_steps, trial, "max_steps", PL_LIMIT_STEPS_MIN,
-                         PL_LIMIT_STEPS_MAX, e)) < 0 ||
-         (r = jx_get_f64(&limits.ci, trial, "ci", 0, 1, e)) < 0 ||
-         (r = jx_get_f64(&limits.timeout_s, trial, "timeout_s", 0.1, PL_LIMIT_TIMEOUT_MAX, e)) < 0))
-        return err_under(e, "/trial");
+                         PL_LIMIT_STEPS_MAX, error)) < 0 ||
+         (r = jx_get_f64(&limits.ci, trial, "ci", 0, 1, error)) < 0 ||
+         (r = jx_get_f64(&limits.timeout_s, trial, "timeout_s", 0.1, PL_LIMIT_TIMEOUT_MAX, error)) <
+             0))
+        return err_under(error, "/trial");
     if (r < 0)
         return r;
     if (trial && !json_object_get(trial, "max_steps") && limits.max_steps < limits.min_steps)
         limits.max_steps = limits.min_steps;
-    if ((r = pl_trial_limits_check(&limits, e)) < 0)
+    if ((r = pl_trial_limits_check(&limits, error)) < 0)
         return r;
     *ret_limits = limits;
     return 0;

@@ -32,8 +32,10 @@ extern const struct pl_trial_limits pl_trial_limits_default;
 
 /* Read the object "trial" of ROOT, a campaign or a configuration; where it or a key of it is
  * absent, the default. max_steps follows a min_steps that is above its default. -EINVAL: an unknown
- * key, a value of another type or out of its bounds, max_steps < min_steps; E has the pointer. */
-int pl_trial_limits_parse(struct pl_trial_limits *ret_limits, const json_t *root, struct err *e);
+ * key, a value of another type or out of its bounds, max_steps < min_steps; ERROR has the
+ * pointer. */
+int pl_trial_limits_parse(struct pl_trial_limits *ret_limits, const json_t *root,
+                          struct err *error);
 
 json_t *pl_trial_limits_json(const struct pl_trial_limits *limits);
 
@@ -42,6 +44,6 @@ json_t *pl_trial_limits_json(const struct pl_trial_limits *limits);
 double pl_trial_steps_expected(const struct pl_trial_limits *limits);
 
 /* -EINVAL unless min_steps <= max_steps. */
-int pl_trial_limits_check(const struct pl_trial_limits *limits, struct err *e);
+int pl_trial_limits_check(const struct pl_trial_limits *limits, struct err *error);
 
 #endif

@@ -18,38 +18,40 @@ struct pl_memory_ctx {
     struct pl_param_counts counts[PL_COUNTS];
 };
 
-struct pl_memory_ctx *pl_memory_ctx_new(const struct pl_problem *p)
+struct pl_memory_ctx *pl_memory_ctx_new(const struct pl_problem *problem)
 {
     struct pl_memory_ctx *x = mem_alloc(sizeof(*x));
 
-    x->p = *p;
+    x->p = *problem;
     return x;
 }
 
-struct pl_memory_ctx *pl_memory_ctx_free(struct pl_memory_ctx *x)
+struct pl_memory_ctx *pl_memory_ctx_free(struct pl_memory_ctx *ctx)
 {
-    free(x);
+    free(ctx);
     return NULL;
 }
 
-static void plan_stage(struct pl_memory *ret, const struct pl_problem *p, const struct pl_layout *l,
-                       int stage, struct pl_param_counts *counts)
+static void plan_stage(struct pl_memory *ret, const struct pl_problem *problem,
+                       const struct pl_layout *layout, int stage, struct pl_param_counts *counts)
 {
-    *ret = (struct pl_memory){.rank = stage * pl_axis_stride(l, PL_PP)};
-    if (p->trainer->bundled)
-        pl_memory_partune_stage(ret, p->model, l, p->workload, stage, counts);
+    *ret = (struct pl_memory){.rank = stage * pl_axis_stride(layout, PL_PP)};
+    if (problem->trainer->bundled)
+        pl_memory_partune_stage(ret, problem->model, layout, problem->workload, stage, counts);
     else
-        pl_memory_gpu_rank(ret, p->model, l, p->workload, p->trainer, ret->rank);
+        pl_memory_gpu_rank(ret, problem->model, layout, problem->workload, problem->trainer,
+                           ret->rank);
     for (int i = 0; i < PL_MEM_CLASSES; i++)
         ret->total += ret->bytes[i];
 }
 
-void pl_memory_rank(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
-                    const struct pl_workload *w, const struct pl_trainer *t, int rank)
+void pl_memory_rank(struct pl_memory *ret, const struct pl_model *model,
+                    const struct pl_layout *layout, const struct pl_workload *workload,
+                    const struct pl_trainer *trainer, int rank)
 {
-    const struct pl_problem p = {m, NULL, w, t};
+    const struct pl_problem p = {model, NULL, workload, trainer};
 
-    plan_stage(ret, &p, l, pl_axis_coord(l, PL_PP, rank), NULL);
+    plan_stage(ret, &p, layout, pl_axis_coord(layout, PL_PP, rank), NULL);
     ret->rank = rank;
 }
 
@@ -58,79 +60,83 @@ void pl_memory_rank(struct pl_memory *ret, const struct pl_model *m, const struc
  * micro-batches that they keep: never more further down, but for zero-bubble's gradients between
  * the two halves of a backward pass, of which stage s keeps s + 1.
  */
-static int middle_of(const struct pl_layout *l, const struct pl_workload *w)
+static int middle_of(const struct pl_layout *layout, const struct pl_workload *workload)
 {
-    int most = l->schedule == PL_ZERO_BUBBLE ? pl_microbatches(l, w) - 1 : 1;
+    int most = layout->schedule == PL_ZERO_BUBBLE ? pl_microbatches(layout, workload) - 1 : 1;
 
-    return most < 1 ? 1 : most > l->pp - 2 ? l->pp - 2 : most;
+    return most < 1 ? 1 : most > layout->pp - 2 ? layout->pp - 2 : most;
 }
 
 /* The stage to look at after STAGE. The plan depends on the stage alone: it holds the embedding, or
  * the logits, or neither. Of a GPU trainer the worst is the first or the last. */
-static int next_stage(const struct pl_problem *p, const struct pl_layout *l, int stage)
+static int next_stage(const struct pl_problem *problem, const struct pl_layout *layout, int stage)
 {
-    if (pl_model_is_mixed(p->model) || l->pp < 3)
+    if (pl_model_is_mixed(problem->model) || layout->pp < 3)
         return stage + 1;
-    if (!p->trainer->bundled)
-        return stage + l->pp - 1;
-    return stage == 0 ? middle_of(l, p->workload) : stage == l->pp - 1 ? l->pp : l->pp - 1;
+    if (!problem->trainer->bundled)
+        return stage + layout->pp - 1;
+    return stage == 0                ? middle_of(layout, problem->workload)
+           : stage == layout->pp - 1 ? layout->pp
+                                     : layout->pp - 1;
 }
 
-static void plan_worst(struct pl_memory *ret, const struct pl_problem *p, const struct pl_layout *l,
-                       struct pl_param_counts *counts)
+static void plan_worst(struct pl_memory *ret, const struct pl_problem *problem,
+                       const struct pl_layout *layout, struct pl_param_counts *counts)
 {
-    plan_stage(ret, p, l, 0, counts);
-    for (int stage = next_stage(p, l, 0); stage < l->pp; stage = next_stage(p, l, stage)) {
+    plan_stage(ret, problem, layout, 0, counts);
+    for (int stage = next_stage(problem, layout, 0); stage < layout->pp;
+         stage = next_stage(problem, layout, stage)) {
         struct pl_memory one;
 
-        plan_stage(&one, p, l, stage, counts);
+        plan_stage(&one, problem, layout, stage, counts);
         if (one.total > ret->total)
             *ret = one;
     }
 }
 
-void pl_memory_worst(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
-                     const struct pl_workload *w, const struct pl_trainer *t)
+void pl_memory_worst(struct pl_memory *ret, const struct pl_model *model,
+                     const struct pl_layout *layout, const struct pl_workload *workload,
+                     const struct pl_trainer *trainer)
 {
-    const struct pl_problem p = {m, NULL, w, t};
+    const struct pl_problem p = {model, NULL, workload, trainer};
 
-    plan_worst(ret, &p, l, NULL);
+    plan_worst(ret, &p, layout, NULL);
 }
 
-void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *x, const struct pl_layout *l)
+void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *ctx, const struct pl_layout *layout)
 {
-    struct pl_layout key = *l;
-    int slot = 2 * l->precision + (l->overlap_p2p && x->p.trainer->bundled);
+    struct pl_layout key = *layout;
+    int slot = 2 * layout->precision + (layout->overlap_p2p && ctx->p.trainer->bundled);
 
     key.overlap_grad_reduce = key.overlap_param_gather = key.overlap_moe_a2a = 0;
-    if (!x->p.trainer->bundled) /* receives into what it has */
+    if (!ctx->p.trainer->bundled) /* receives into what it has */
         key.overlap_p2p = 0;
-    if (!x->last[slot].full || memcmp(&key, &x->last[slot].layout, sizeof(key)) != 0) {
-        plan_worst(&x->last[slot].worst, &x->p, l, x->counts);
-        x->last[slot].layout = key;
-        x->last[slot].full = true;
+    if (!ctx->last[slot].full || memcmp(&key, &ctx->last[slot].layout, sizeof(key)) != 0) {
+        plan_worst(&ctx->last[slot].worst, &ctx->p, layout, ctx->counts);
+        ctx->last[slot].layout = key;
+        ctx->last[slot].full = true;
     }
-    *ret = x->last[slot].worst;
+    *ret = ctx->last[slot].worst;
 }
 
-double pl_memory_offered(const struct pl_cluster *c, double headroom)
+double pl_memory_offered(const struct pl_cluster *cluster, double headroom)
 {
-    return c->device.memory_gib * (double)(1 << 30) * (1 - headroom);
+    return cluster->device.memory_gib * (double)(1 << 30) * (1 - headroom);
 }
 
-json_t *pl_memory_json(const struct pl_memory *m)
+json_t *pl_memory_json(const struct pl_memory *memory)
 {
-    json_t *v = json_pack("{s:f s:i}", "total", m->total, "rank", m->rank);
+    json_t *v = json_pack("{s:f s:i}", "total", memory->total, "rank", memory->rank);
 
     for (int i = 0; i < PL_MEM_CLASSES; i++)
-        json_object_set_new(v, pl_mem_class_names[i], json_real(m->bytes[i]));
+        json_object_set_new(v, pl_mem_class_names[i], json_real(memory->bytes[i]));
     return v;
 }
 
-bool pl_fits(const struct pl_problem *p, const struct pl_layout *l, double headroom)
+bool pl_fits(const struct pl_problem *problem, const struct pl_layout *layout, double headroom)
 {
     struct pl_memory worst;
 
-    pl_memory_worst(&worst, p->model, l, p->workload, p->trainer);
-    return worst.total <= pl_memory_offered(p->cluster, headroom);
+    pl_memory_worst(&worst, problem->model, layout, problem->workload, problem->trainer);
+    return worst.total <= pl_memory_offered(problem->cluster, headroom);
 }

@@ -27,69 +27,74 @@ static const double OVERHEAD_BYTES = 2.0 * (1 << 30);
  * this share. */
 static const double MOE_IMBALANCE = 1.1;
 
-static double min(double a, double b)
+static double min(double left, double right)
 {
-    return a < b ? a : b;
+    return left < right ? left : right;
 }
 
-static double matrices(const struct pl_model *m)
+static double matrices(const struct pl_model *model)
 {
-    return m->mlp == PL_SWIGLU ? 3 : 2;
+    return model->mlp == PL_SWIGLU ? 3 : 2;
 }
 
-static double layer_dense_params(const struct pl_model *m, const struct pl_layout *l, bool moe)
+static double layer_dense_params(const struct pl_model *model, const struct pl_layout *layout,
+                                 bool moe)
 {
-    double h = m->hidden, q = (double)m->heads * m->head_dim,
-           kv = (double)m->kv_heads * m->head_dim;
-    double n = h * (2 * q + 2 * kv) / l->tp + (m->norm == PL_LAYERNORM ? 4 : 2) * h;
+    double h = model->hidden, q = (double)model->heads * model->head_dim,
+           kv = (double)model->kv_heads * model->head_dim;
+    double n = h * (2 * q + 2 * kv) / layout->tp + (model->norm == PL_LAYERNORM ? 4 : 2) * h;
 
     if (!moe)
-        return n + matrices(m) * h * m->ffn / l->tp;
-    return n + matrices(m) * h * m->moe.shared_ffn / l->tp + h * m->moe.experts;
+        return n + matrices(model) * h * model->ffn / layout->tp;
+    return n + matrices(model) * h * model->moe.shared_ffn / layout->tp + h * model->moe.experts;
 }
 
-static double layer_expert_params(const struct pl_model *m, const struct pl_layout *l, bool moe)
+static double layer_expert_params(const struct pl_model *model, const struct pl_layout *layout,
+                                  bool moe)
 {
     if (!moe)
         return 0;
-    return matrices(m) * m->hidden * m->moe.expert_ffn * m->moe.experts / ((double)l->ep * l->etp);
+    return matrices(model) * model->hidden * model->moe.expert_ffn * model->moe.experts /
+           ((double)layout->ep * layout->etp);
 }
 
-struct pl_layer_count pl_stage_count(const struct pl_model *m, const struct pl_layout *l, int stage)
+struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct pl_layout *layout,
+                                     int stage)
 {
     struct pl_layer_count ret = {0};
-    int runs = l->pp * l->vp, n = m->layers / runs * l->vp;
+    int runs = layout->pp * layout->vp, n = model->layers / runs * layout->vp;
 
-    if (m->layers % runs) {
+    if (model->layers % runs) {
         n = 0;
-        for (int c = 0; c < l->vp; c++)
-            n += pl_stage_layers(l, m->layers, stage, c, NULL);
+        for (int c = 0; c < layout->vp; c++)
+            n += pl_stage_layers(layout, model->layers, stage, c, NULL);
     }
-    if (!pl_model_is_mixed(m)) {
-        *(m->moe.experts ? &ret.moe : &ret.dense) = n;
+    if (!pl_model_is_mixed(model)) {
+        *(model->moe.experts ? &ret.moe : &ret.dense) = n;
         return ret;
     }
-    for (int c = 0; c < l->vp; c++) {
-        int first, many = pl_stage_layers(l, m->layers, stage, c, &first);
+    for (int c = 0; c < layout->vp; c++) {
+        int first, many = pl_stage_layers(layout, model->layers, stage, c, &first);
 
         for (int i = first; i < first + many; i++)
-            ret.moe += pl_layer_is_moe(m, i);
+            ret.moe += pl_layer_is_moe(model, i);
     }
     ret.dense = n - ret.moe;
     return ret;
 }
 
-void pl_held_params(struct pl_held *ret, const struct pl_model *m, const struct pl_layout *l,
-                    int stage)
+void pl_held_params(struct pl_held *ret, const struct pl_model *model,
+                    const struct pl_layout *layout, int stage)
 {
-    double h = m->hidden, table = (double)m->vocab * h / l->tp;
+    double h = model->hidden, table = (double)model->vocab * h / layout->tp;
 
-    struct pl_layer_count n = pl_stage_count(m, l, stage);
-    double plain = layer_dense_params(m, l, false);
+    struct pl_layer_count n = pl_stage_count(model, layout, stage);
+    double plain = layer_dense_params(model, layout, false);
 
     *ret = (struct pl_held){.dense = n.dense * plain, .layer = n.dense ? plain : 0};
     if (n.moe) {
-        double dense = layer_dense_params(m, l, true), expert = layer_expert_params(m, l, true);
+        double dense = layer_dense_params(model, layout, true),
+               expert = layer_expert_params(model, layout, true);
 
         ret->dense += n.moe * dense;
         ret->expert = n.moe * expert;
@@ -97,170 +102,184 @@ void pl_held_params(struct pl_held *ret, const struct pl_model *m, const struct 
             ret->layer = dense + expert;
     }
     if (stage == 0)
-        ret->dense += table + (m->positions == PL_LEARNED ? (double)m->seq * h : 0);
-    if (stage == l->pp - 1)
-        ret->dense += h + (m->tied && l->pp == 1 ? 0 : table);
+        ret->dense += table + (model->positions == PL_LEARNED ? (double)model->seq * h : 0);
+    if (stage == layout->pp - 1)
+        ret->dense += h + (model->tied && layout->pp == 1 ? 0 : table);
 }
 
-double pl_dense_shards(const struct pl_layout *l)
+double pl_dense_shards(const struct pl_layout *layout)
 {
-    double group = (double)l->dp * l->cp;
+    double group = (double)layout->dp * layout->cp;
 
-    if (!l->zero)
+    if (!layout->zero)
         return 1;
-    return l->zero_scope == PL_SCOPE_PLAIN ? group / pl_layout_expert_replicas(l) : group;
+    return layout->zero_scope == PL_SCOPE_PLAIN ? group / pl_layout_expert_replicas(layout) : group;
 }
 
-double pl_expert_shards(const struct pl_layout *l)
+double pl_expert_shards(const struct pl_layout *layout)
 {
-    return l->zero ? l->edp : 1;
+    return layout->zero ? layout->edp : 1;
 }
 
-double pl_chunks_in_flight(const struct pl_layout *l, int microbatches, int stage)
+double pl_chunks_in_flight(const struct pl_layout *layout, int microbatches, int stage)
 {
-    switch (l->pp == 1 ? PL_1F1B : l->schedule) {
+    switch (layout->pp == 1 ? PL_1F1B : layout->schedule) {
     case PL_GPIPE:
         return microbatches;
     case PL_INTERLEAVED:
-        return min(2.0 * (l->pp - 1 - stage) + (double)(l->vp - 1) * l->pp + 1,
-                   (double)microbatches * l->vp);
+        return min(2.0 * (layout->pp - 1 - stage) + (double)(layout->vp - 1) * layout->pp + 1,
+                   (double)microbatches * layout->vp);
     default: /* 1f1b, and zero-bubble's ZB-H1, which keeps its memory */
-        return min(l->pp - stage, microbatches);
+        return min(layout->pp - stage, microbatches);
     }
 }
 
-/* Bytes of one token in the feed-forward of width F: fc1 input is counted by the caller. */
-static double ffn_bytes(const struct pl_model *m, double f)
+/* Bytes of one token in the feed-forward of width FFN: fc1 input is counted by the caller. */
+static double ffn_bytes(const struct pl_model *model, double ffn)
 {
-    return (m->mlp == PL_SWIGLU ? 6 : 4) * f;
+    return (model->mlp == PL_SWIGLU ? 6 : 4) * ffn;
 }
 
 /* Dropout came with learned positions and went with them. */
-static bool has_dropout(const struct pl_model *m)
+static bool has_dropout(const struct pl_model *model)
 {
-    return m->positions == PL_LEARNED && m->norm == PL_LAYERNORM;
+    return model->positions == PL_LEARNED && model->norm == PL_LAYERNORM;
 }
 
 /* What a trainer keeps of a token that saves outputs of products, all but SHARE of them, and the
  * attention's, and computes the rest again. */
-static double saved_products(const struct pl_model *m, double share)
+static double saved_products(const struct pl_model *model, double share)
 {
-    double q = (double)m->heads * m->head_dim, kv = (double)m->kv_heads * m->head_dim;
-    double outputs = q + 2 * kv + 2 * m->hidden + (matrices(m) - 1) * m->ffn;
+    double q = (double)model->heads * model->head_dim,
+           kv = (double)model->kv_heads * model->head_dim;
+    double outputs = q + 2 * kv + 2 * model->hidden + (matrices(model) - 1) * model->ffn;
 
     return 2 * q + 2 * (1 - share) * outputs;
 }
 
-double pl_layer_activation_bytes(const struct pl_model *m, const struct pl_layout *l,
-                                 const struct pl_workload *w, const struct pl_trainer *t, bool moe)
+double pl_layer_activation_bytes(const struct pl_model *model, const struct pl_layout *layout,
+                                 const struct pl_workload *workload,
+                                 const struct pl_trainer *trainer, bool moe)
 {
-    double tokens = (double)w->seq / l->cp * l->micro_batch, h = m->hidden, tp = l->tp;
-    double q = (double)m->heads * m->head_dim, kv = (double)m->kv_heads * m->head_dim;
-    double wide = l->precision == PL_FP32 ? 2 : 1; /* formulas count 2-byte elements */
-    double outside = 2 * 2 * h + 2 * h;            /* norm inputs, input of qkv */
+    double tokens = (double)workload->seq / layout->cp * layout->micro_batch, h = model->hidden,
+           tp = layout->tp;
+    double q = (double)model->heads * model->head_dim,
+           kv = (double)model->kv_heads * model->head_dim;
+    double wide = layout->precision == PL_FP32 ? 2 : 1; /* formulas count 2-byte elements */
+    double outside = 2 * 2 * h + 2 * h;                 /* norm inputs, input of qkv */
     double inside = 2 * q + 4 * kv + 2 * q;        /* q, k, v, input of the output projection */
-    double masks = has_dropout(m) ? 2 * h : 0;     /* one byte an element */
+    double masks = has_dropout(model) ? 2 * h : 0; /* one byte an element */
     double scores = 0;
 
-    if (l->recompute == PL_RECOMPUTE_FULL)
-        return wide * 2 * tokens * h / (l->sp ? tp : 1);
-    if (l->recompute == PL_RECOMPUTE_SELECTIVE && t->selective_share > 0 && !moe)
+    if (layout->recompute == PL_RECOMPUTE_FULL)
+        return wide * 2 * tokens * h / (layout->sp ? tp : 1);
+    if (layout->recompute == PL_RECOMPUTE_SELECTIVE && trainer->selective_share > 0 && !moe)
         return wide * tokens *
-               (2 * h / (l->sp ? tp : 1) + saved_products(m, t->selective_share) / tp);
-    if (l->recompute == PL_RECOMPUTE_NONE && !t->flash)
-        scores = 5.0 * m->heads * w->seq / l->cp / tp; /* softmax, its mask and its dropout */
+               (2 * h / (layout->sp ? tp : 1) +
+                saved_products(model, trainer->selective_share) / tp);
+    if (layout->recompute == PL_RECOMPUTE_NONE && !trainer->flash)
+        scores = 5.0 * model->heads * workload->seq / layout->cp /
+                 tp; /* softmax, its mask and its dropout */
     if (moe) {
-        double routed = m->moe.capacity_factor > 0 ? m->moe.capacity_factor : MOE_IMBALANCE;
-        double copies = routed * m->moe.top_k / tp; /* of a token on one rank */
+        double routed = model->moe.capacity_factor > 0 ? model->moe.capacity_factor : MOE_IMBALANCE;
+        double copies = routed * model->moe.top_k / tp; /* of a token on one rank */
         /* Inputs of the experts are kept as gathered over etp, for the weights' gradient; outputs
          * as scattered again, for the router's, which needs only the hidden rows where those are
          * weighted. */
-        double outputs = t->weighs_rows ? 0 : 2 * h;
+        double outputs = trainer->weighs_rows ? 0 : 2 * h;
 
-        inside += 2 * h + ffn_bytes(m, m->moe.shared_ffn);
+        inside += 2 * h + ffn_bytes(model, model->moe.shared_ffn);
         return wide * tokens *
-               (outside / (l->sp ? tp : 1) + inside / tp + scores +
-                copies * (l->etp * 2 * h + outputs + ffn_bytes(m, m->moe.expert_ffn)));
+               (outside / (layout->sp ? tp : 1) + inside / tp + scores +
+                copies * (layout->etp * 2 * h + outputs + ffn_bytes(model, model->moe.expert_ffn)));
     }
-    inside += ffn_bytes(m, m->ffn);
+    inside += ffn_bytes(model, model->ffn);
     outside += 2 * h; /* input of fc1 */
-    return tokens * (wide * ((outside) / (l->sp ? tp : 1) + inside / tp + scores) +
-                     masks / (l->sp ? tp : 1));
+    return tokens * (wide * ((outside) / (layout->sp ? tp : 1) + inside / tp + scores) +
+                     masks / (layout->sp ? tp : 1));
 }
 
-static double activations(const struct pl_model *m, const struct pl_layout *l,
-                          const struct pl_workload *w, const struct pl_trainer *t, int stage)
+static double activations(const struct pl_model *model, const struct pl_layout *layout,
+                          const struct pl_workload *workload, const struct pl_trainer *trainer,
+                          int stage)
 {
-    int micro = w->global_batch / (l->micro_batch * l->dp);
-    double flight = pl_chunks_in_flight(l, micro, stage), chunk = 0, live = 0;
-    double tokens = (double)w->seq / l->cp * l->micro_batch;
+    int micro = workload->global_batch / (layout->micro_batch * layout->dp);
+    double flight = pl_chunks_in_flight(layout, micro, stage), chunk = 0, live = 0;
+    double tokens = (double)workload->seq / layout->cp * layout->micro_batch;
 
-    struct pl_layer_count n = pl_stage_count(m, l, stage);
+    struct pl_layer_count n = pl_stage_count(model, layout, stage);
 
     if (n.dense)
-        chunk += n.dense * pl_layer_activation_bytes(m, l, w, t, false) / l->vp;
+        chunk += n.dense * pl_layer_activation_bytes(model, layout, workload, trainer, false) /
+                 layout->vp;
     if (n.moe)
-        chunk += n.moe * pl_layer_activation_bytes(m, l, w, t, true) / l->vp;
-    if (l->recompute == PL_RECOMPUTE_FULL) {
-        struct pl_layout one = *l;
+        chunk +=
+            n.moe * pl_layer_activation_bytes(model, layout, workload, trainer, true) / layout->vp;
+    if (layout->recompute == PL_RECOMPUTE_FULL) {
+        struct pl_layout one = *layout;
 
         one.recompute = PL_RECOMPUTE_SELECTIVE; /* the layer that is being recomputed, whose input
                                                    is counted already */
-        live = pl_layer_activation_bytes(m, &one, w, t, n.moe > 0) -
-               pl_layer_activation_bytes(m, l, w, t, n.moe > 0);
+        live = pl_layer_activation_bytes(model, &one, workload, trainer, n.moe > 0) -
+               pl_layer_activation_bytes(model, layout, workload, trainer, n.moe > 0);
     }
     if (stage == 0 &&
-        has_dropout(m)) /* mask of the embedding's dropout, for each micro-batch in flight */
-        live += tokens * m->hidden / (l->sp ? l->tp : 1) * min(l->pp, micro);
+        has_dropout(model)) /* mask of the embedding's dropout, for each micro-batch in flight */
+        live += tokens * model->hidden / (layout->sp ? layout->tp : 1) * min(layout->pp, micro);
     return flight * chunk + live;
 }
 
 /* A model that is built before it is sharded is whole on the device at first: if that is the peak,
  * the weights are what it consists of. */
-static void whole_start(struct pl_memory *m, double whole)
+static void whole_start(struct pl_memory *memory, double whole)
 {
     double later = 0;
 
     for (int i = 0; i < PL_MEM_CLASSES; i++)
-        later += m->bytes[i];
+        later += memory->bytes[i];
     if (whole + OVERHEAD_BYTES > later)
-        m->bytes[PL_MEM_WEIGHTS] += whole + OVERHEAD_BYTES - later;
+        memory->bytes[PL_MEM_WEIGHTS] += whole + OVERHEAD_BYTES - later;
 }
 
 /* Of HELD parameters' gradients and of SPLIT parameters that this rank updates. Half-precision
  * gradients become fp32 as they meet the master weights (Megatron's 4 + 16/d bytes a parameter);
  * fp32 sums of them stay whole. */
-static double gradients(const struct pl_trainer *t, bool fp32, double held, double split)
+static double gradients(const struct pl_trainer *trainer, bool fp32, double held, double split)
 {
-    if (fp32 || !t->half_grads)
+    if (fp32 || !trainer->half_grads)
         return 4 * held;
-    return t->summed_grads ? (2 + 4) * held : 2 * held + 4 * split;
+    return trainer->summed_grads ? (2 + 4) * held : 2 * held + 4 * split;
 }
 
-void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
-                        const struct pl_workload *w, const struct pl_trainer *t, int rank)
+void pl_memory_gpu_rank(struct pl_memory *ret, const struct pl_model *model,
+                        const struct pl_layout *layout, const struct pl_workload *workload,
+                        const struct pl_trainer *trainer, int rank)
 {
-    bool fp32 = l->precision == PL_FP32;
-    int stage = pl_axis_coord(l, PL_PP, rank);
-    double tokens = (double)w->seq / l->cp * l->micro_batch;
+    bool fp32 = layout->precision == PL_FP32;
+    int stage = pl_axis_coord(layout, PL_PP, rank);
+    double tokens = (double)workload->seq / layout->cp * layout->micro_batch;
     double weight = fp32 ? 4 : 2, master = fp32 ? 0 : 4;
     struct pl_held p;
     double all, split;
 
-    pl_held_params(&p, m, l, stage);
+    pl_held_params(&p, model, layout, stage);
     all = p.dense + p.expert;
-    split = p.dense / pl_dense_shards(l) + p.expert / pl_expert_shards(l);
-    ret->bytes[PL_MEM_WEIGHTS] = weight * (l->zero >= 3 && l->pp == 1 ? split + p.layer : all);
-    ret->bytes[PL_MEM_GRADS] = gradients(t, fp32, l->zero >= 2 && l->pp == 1 ? split : all, split);
+    split = p.dense / pl_dense_shards(layout) + p.expert / pl_expert_shards(layout);
+    ret->bytes[PL_MEM_WEIGHTS] =
+        weight * (layout->zero >= 3 && layout->pp == 1 ? split + p.layer : all);
+    ret->bytes[PL_MEM_GRADS] =
+        gradients(trainer, fp32, layout->zero >= 2 && layout->pp == 1 ? split : all, split);
     ret->bytes[PL_MEM_MASTER] = master * split;
     ret->bytes[PL_MEM_OPTIMIZER] = 8 * split;
-    ret->bytes[PL_MEM_ACTIVATIONS] = activations(m, l, w, t, stage);
-    if (l->pp > 1) /* one boundary tensor each way, received while the last one is in use */
-        ret->bytes[PL_MEM_COMM] = 4 * (fp32 ? 4 : 2) * tokens * m->hidden / (l->sp ? l->tp : 1);
-    if (stage == l->pp - 1) /* input of the output norm and of the head, and logits in fp32 */
-        ret->bytes[PL_MEM_LOGITS] = 4 * tokens * m->hidden / (l->sp ? l->tp : 1.0) +
-                                    (t->eager_loss ? 12 : 4) * tokens * m->vocab / l->tp;
+    ret->bytes[PL_MEM_ACTIVATIONS] = activations(model, layout, workload, trainer, stage);
+    if (layout->pp > 1) /* one boundary tensor each way, received while the last one is in use */
+        ret->bytes[PL_MEM_COMM] =
+            4 * (fp32 ? 4 : 2) * tokens * model->hidden / (layout->sp ? layout->tp : 1);
+    if (stage == layout->pp - 1) /* input of the output norm and of the head, and logits in fp32 */
+        ret->bytes[PL_MEM_LOGITS] =
+            4 * tokens * model->hidden / (layout->sp ? layout->tp : 1.0) +
+            (trainer->eager_loss ? 12 : 4) * tokens * model->vocab / layout->tp;
     ret->bytes[PL_MEM_WORKSPACE] = OVERHEAD_BYTES;
-    if (l->zero >= 3 && t->whole_start)
+    if (layout->zero >= 3 && trainer->whole_start)
         whole_start(ret, weight * all);
 }

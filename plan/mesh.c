@@ -1,59 +1,59 @@
 #include "plan/plan.h"
 
-int pl_axis_size(const struct pl_layout *l, enum pl_axis axis)
+int pl_axis_size(const struct pl_layout *layout, enum pl_axis axis)
 {
     switch (axis) {
     case PL_TP:
-        return l->tp;
+        return layout->tp;
     case PL_CP:
-        return l->cp;
+        return layout->cp;
     case PL_DP:
-        return l->dp;
+        return layout->dp;
     case PL_PP:
-        return l->pp;
+        return layout->pp;
     case PL_ETP:
-        return l->etp;
+        return layout->etp;
     case PL_EP:
-        return l->ep;
+        return layout->ep;
     case PL_EDP:
-        return l->edp;
+        return layout->edp;
     default:
         return 1;
     }
 }
 
 /* A stage holds tp*cp*dp = etp*ep*edp consecutive ranks, in either mesh. */
-int pl_axis_stride(const struct pl_layout *l, enum pl_axis axis)
+int pl_axis_stride(const struct pl_layout *layout, enum pl_axis axis)
 {
     switch (axis) {
     case PL_CP:
-        return l->tp;
+        return layout->tp;
     case PL_DP:
-        return l->tp * l->cp;
+        return layout->tp * layout->cp;
     case PL_PP:
-        return l->tp * l->cp * l->dp;
+        return layout->tp * layout->cp * layout->dp;
     case PL_EP:
-        return l->etp;
+        return layout->etp;
     case PL_EDP:
-        return l->etp * l->ep;
+        return layout->etp * layout->ep;
     default:
         return 1;
     }
 }
 
-int pl_axis_coord(const struct pl_layout *l, enum pl_axis axis, int rank)
+int pl_axis_coord(const struct pl_layout *layout, enum pl_axis axis, int rank)
 {
-    return rank / pl_axis_stride(l, axis) % pl_axis_size(l, axis);
+    return rank / pl_axis_stride(layout, axis) % pl_axis_size(layout, axis);
 }
 
-int pl_axis_peer(const struct pl_layout *l, enum pl_axis axis, int rank, int coord)
+int pl_axis_peer(const struct pl_layout *layout, enum pl_axis axis, int rank, int coord)
 {
-    return rank + (coord - pl_axis_coord(l, axis, rank)) * pl_axis_stride(l, axis);
+    return rank + (coord - pl_axis_coord(layout, axis, rank)) * pl_axis_stride(layout, axis);
 }
 
-int pl_stage_layers(const struct pl_layout *l, int layers, int stage, int chunk, int *first)
+int pl_stage_layers(const struct pl_layout *layout, int layers, int stage, int chunk, int *first)
 {
-    int runs = l->pp * l->vp, run = chunk * l->pp + stage;
+    int runs = layout->pp * layout->vp, run = chunk * layout->pp + stage;
     int each = layers / runs, longer = layers % runs;
 
     if (first)
@@ -61,21 +61,21 @@ int pl_stage_layers(const struct pl_layout *l, int layers, int stage, int chunk,
     return each + (run < longer);
 }
 
-int pl_gcd(int a, int b)
+int pl_gcd(int left, int right)
 {
-    while (b) {
-        int r = a % b;
+    while (right) {
+        int r = left % right;
 
-        a = b;
-        b = r;
+        left = right;
+        right = r;
     }
-    return a;
+    return left;
 }
 
 /* With etp = tp the expert coordinate of a rank is (r / tp) % ep: all ep of them occur along dp x
  * cp. With etp = 1 it is r % ep while the group steps by tp, so that ep / gcd(ep, tp) of them
  * occur. */
-int pl_layout_expert_replicas(const struct pl_layout *l)
+int pl_layout_expert_replicas(const struct pl_layout *layout)
 {
-    return l->etp == l->tp ? l->ep : l->ep / pl_gcd(l->ep, l->tp);
+    return layout->etp == layout->tp ? layout->ep : layout->ep / pl_gcd(layout->ep, layout->tp);
 }

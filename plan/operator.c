@@ -30,74 +30,75 @@ static const double OLD_UNITS = 0.57;
 static const double LOGIT_FWD = 6 + 8, LOGIT_BWD = 12 + 6;
 static const double BALANCED = 1.1; /* tokens of the fullest expert rank over the mean, dropless */
 
-static double max(double a, double b)
+static double max(double left, double right)
 {
-    return a > b ? a : b;
+    return left > right ? left : right;
 }
 
-static double min(double a, double b)
+static double min(double left, double right)
 {
-    return a < b ? a : b;
+    return left < right ? left : right;
 }
 
 /* ODD: the matrix units do not take it, because rows of its operands are no multiple of ALIGNED
  * elements long. */
-static double product_s(const struct pl_rates *r, double flops, bool odd, double m, double n,
+static double product_s(const struct pl_rates *rates, double flops, bool odd, double m, double n,
                         double k)
 {
-    return 2 * k * (m * n + HALF_WAVE * r->tail) / (odd ? r->vector : flops) +
-           r->element * (r->passes * (m * k + k * n) + m * n) / r->memory + r->kernel_s;
+    return 2 * k * (m * n + HALF_WAVE * rates->tail) / (odd ? rates->vector : flops) +
+           rates->element * (rates->passes * (m * k + k * n) + m * n) / rates->memory +
+           rates->kernel_s;
 }
 
 /* Weights are stored with N and K contiguous in one product or another of a pass; the number of
  * tokens is a stride of none. */
-static bool is_odd(const struct pl_rates *r, double n, double k)
+static bool is_odd(const struct pl_rates *rates, double n, double k)
 {
-    return !r->cpu && (fmod(n, ALIGNED) != 0 || fmod(k, ALIGNED) != 0);
+    return !rates->cpu && (fmod(n, ALIGNED) != 0 || fmod(k, ALIGNED) != 0);
 }
 
 /* The three products of Y(m,n) = X(m,k) W(k,n): forward, input's gradient, weight's gradient. */
-static void add_three(struct pl_layer_time *x, const struct pl_rates *r, double flops, double m,
-                      double n, double k)
+static void add_three(struct pl_layer_time *layer, const struct pl_rates *rates, double flops,
+                      double m, double n, double k)
 {
-    bool odd = is_odd(r, n, k);
+    bool odd = is_odd(rates, n, k);
 
-    x->fwd += product_s(r, flops, odd, m, n, k);
-    x->bwd_input += product_s(r, flops, odd, m, k, n);
-    x->bwd_weight += product_s(r, flops, odd, k, n, m);
+    layer->fwd += product_s(rates, flops, odd, m, n, k);
+    layer->bwd_input += product_s(rates, flops, odd, m, k, n);
+    layer->bwd_weight += product_s(rates, flops, odd, k, n, m);
 }
 
-static void add_half_product(struct pl_layer_time *x, const struct pl_rates *r, double m, double n,
-                             double k)
+static void add_half_product(struct pl_layer_time *layer, const struct pl_rates *rates, double m,
+                             double n, double k)
 {
-    add_three(x, r, r->half_flops, m, n, k);
+    add_three(layer, rates, rates->half_flops, m, n, k);
 }
 
 /* Under fp8 operands are cast. With scales of the moment for each product anew. Where weights are
  * cast after the optimizer's step, input and output's gradient are cast once, each in both orders.
  */
-static void add_product(struct pl_layer_time *x, const struct pl_rates *r, double m, double n,
-                        double k)
+static void add_product(struct pl_layer_time *layer, const struct pl_rates *rates, double m,
+                        double n, double k)
 {
-    add_three(x, r, r->flops, m, n, k);
-    if (r->cast_once) {
-        x->fwd += r->cast * m * k / r->memory;
-        x->bwd_input += r->cast * m * n / r->memory;
+    add_three(layer, rates, rates->flops, m, n, k);
+    if (rates->cast_once) {
+        layer->fwd += rates->cast * m * k / rates->memory;
+        layer->bwd_input += rates->cast * m * n / rates->memory;
         return;
     }
-    x->fwd += r->cast * (m * k + k * n) / r->memory;
-    x->bwd_input += r->cast * (m * n + n * k) / r->memory;
-    x->bwd_weight += r->cast * (k * m + m * n) / r->memory;
+    layer->fwd += rates->cast * (m * k + k * n) / rates->memory;
+    layer->bwd_input += rates->cast * (m * n + n * k) / rates->memory;
+    layer->bwd_weight += rates->cast * (k * m + m * n) / rates->memory;
 }
 
-static double streamed(const struct pl_rates *r, double bytes, double kernels)
+static double streamed(const struct pl_rates *rates, double bytes, double kernels)
 {
-    return bytes / r->memory + kernels * r->kernel_s;
+    return bytes / rates->memory + kernels * rates->kernel_s;
 }
 
-static double tokens_of(const struct pl_op_ctx *x, const struct pl_layout *l)
+static double tokens_of(const struct pl_op_ctx *ctx, const struct pl_layout *layout)
 {
-    return (double)x->w->seq / l->cp * l->micro_batch;
+    return (double)ctx->w->seq / layout->cp * layout->micro_batch;
 }
 
 /*
@@ -106,112 +107,116 @@ static double tokens_of(const struct pl_op_ctx *x, const struct pl_layout *l)
  * scores cross the memory: written, scaled and masked and normalised, dropped out, read: 13 bytes
  * an element in half precision, twice that backward.
  */
-static void add_attention(struct pl_layer_time *y, double *core, const struct pl_op_ctx *x,
-                          const struct pl_layout *l)
+static void add_attention(struct pl_layer_time *layer, double *core, const struct pl_op_ctx *ctx,
+                          const struct pl_layout *layout)
 {
-    double tokens = tokens_of(x, l), heads = (double)x->m->heads / l->tp, d = x->m->head_dim;
-    double flops = 4 * tokens * x->w->seq * heads * d, scores = tokens * x->w->seq * heads;
-    bool odd = !x->r.cpu && fmod(d, ALIGNED) != 0;
-    double rate = odd ? x->r.vector : x->r.half_flops;
-    int behind = x->t->flash_units ? x->r.units - x->t->flash_units : 0;
+    double tokens = tokens_of(ctx, layout), heads = (double)ctx->m->heads / layout->tp,
+           d = ctx->m->head_dim;
+    double flops = 4 * tokens * ctx->w->seq * heads * d, scores = tokens * ctx->w->seq * heads;
+    bool odd = !ctx->r.cpu && fmod(d, ALIGNED) != 0;
+    double rate = odd ? ctx->r.vector : ctx->r.half_flops;
+    int behind = ctx->t->flash_units ? ctx->r.units - ctx->t->flash_units : 0;
 
-    if (x->t->flash) {
-        *core = flops / 2 / (rate * x->r.attention * (behind > 0 ? pow(OLD_UNITS, behind) : 1)) +
-                x->r.kernel_s;
-        y->fwd += *core;
-        y->bwd_input += 2.5 * *core;
+    if (ctx->t->flash) {
+        *core = flops / 2 / (rate * ctx->r.attention * (behind > 0 ? pow(OLD_UNITS, behind) : 1)) +
+                ctx->r.kernel_s;
+        layer->fwd += *core;
+        layer->bwd_input += 2.5 * *core;
         return;
     }
-    *core = flops / rate + scores * 13 / 2 * x->r.element / x->r.memory + 5 * x->r.kernel_s;
-    y->fwd += *core;
-    y->bwd_input += 2 * *core;
+    *core = flops / rate + scores * 13 / 2 * ctx->r.element / ctx->r.memory + 5 * ctx->r.kernel_s;
+    layer->fwd += *core;
+    layer->bwd_input += 2 * *core;
 }
 
 /* Bytes of norms, residuals and dropout (each token's hidden row), and of what lies between the
  * products. */
-static double row_bytes(const struct pl_model *m, double e)
+static double row_bytes(const struct pl_model *model, double elem)
 {
-    bool dropout = m->positions == PL_LEARNED && m->norm == PL_LAYERNORM;
+    bool dropout = model->positions == PL_LEARNED && model->norm == PL_LAYERNORM;
 
-    return m->hidden * e * (2 * 2 + 2 * 3 + (dropout ? 2 * 0.5 : 0));
+    return model->hidden * elem * (2 * 2 + 2 * 3 + (dropout ? 2 * 0.5 : 0));
 }
 
-static double inner_bytes(const struct pl_model *m, double e, double ffn)
+static double inner_bytes(const struct pl_model *model, double elem, double ffn)
 {
-    double qkv = (double)(m->heads + 2 * m->kv_heads) * m->head_dim;
+    double qkv = (double)(model->heads + 2 * model->kv_heads) * model->head_dim;
 
-    return e * (2 * qkv + (m->mlp == PL_SWIGLU ? 3 : 2) * ffn);
+    return elem * (2 * qkv + (model->mlp == PL_SWIGLU ? 3 : 2) * ffn);
 }
 
-static void add_elementwise(struct pl_layer_time *y, const struct pl_op_ctx *x,
-                            const struct pl_layout *l, double ffn)
+static void add_elementwise(struct pl_layer_time *layer, const struct pl_op_ctx *ctx,
+                            const struct pl_layout *layout, double ffn)
 {
-    double tokens = tokens_of(x, l), rows = tokens / (l->sp ? l->tp : 1);
-    double s = streamed(&x->r,
-                        rows * row_bytes(x->m, x->r.element) +
-                            tokens / l->tp * inner_bytes(x->m, x->r.element, ffn),
+    double tokens = tokens_of(ctx, layout), rows = tokens / (layout->sp ? layout->tp : 1);
+    double s = streamed(&ctx->r,
+                        rows * row_bytes(ctx->m, ctx->r.element) +
+                            tokens / layout->tp * inner_bytes(ctx->m, ctx->r.element, ffn),
                         LAYER_KERNELS);
 
-    if (x->t->eager)
+    if (ctx->t->eager)
         s *= 2;
-    y->fwd += s;
-    y->bwd_input += 1.5 * s;
+    layer->fwd += s;
+    layer->bwd_input += 1.5 * s;
 }
 
 /* Two all-reduces a pass, or as many gathers and scatters with sp, SHARE of them in this part of
  * the layer. */
-static void add_tp(struct pl_layer_time *y, const struct pl_op_ctx *x, const struct pl_layout *l,
-                   double share)
+static void add_tp(struct pl_layer_time *layer, const struct pl_op_ctx *ctx,
+                   const struct pl_layout *layout, double share)
 {
     struct pl_group g;
-    double bytes = tokens_of(x, l) * x->m->hidden * x->r.element, once;
+    double bytes = tokens_of(ctx, layout) * ctx->m->hidden * ctx->r.element, once;
 
-    if (l->tp == 1)
+    if (layout->tp == 1)
         return;
-    pl_group_of(&g, x->k, x->c, &x->r, l->tp, 1);
-    once = l->sp ? 2 * pl_gather_s(&g, bytes) : pl_all_reduce_s(&g, bytes);
-    if (x->t->tp_overlap)
-        once *= 1 - x->k->tp_hidden;
-    y->tp_fwd += 2 * share * once;
-    y->tp_bwd += 2 * share * once * (x->t->tp_async ? 1 - x->k->hidden : 1);
+    pl_group_of(&g, ctx->k, ctx->c, &ctx->r, layout->tp, 1);
+    once = layout->sp ? 2 * pl_gather_s(&g, bytes) : pl_all_reduce_s(&g, bytes);
+    if (ctx->t->tp_overlap)
+        once *= 1 - ctx->k->tp_hidden;
+    layer->tp_fwd += 2 * share * once;
+    layer->tp_bwd += 2 * share * once * (ctx->t->tp_async ? 1 - ctx->k->hidden : 1);
 }
 
 /* Keys and values go round the ring while the rank's own queries meet them: only the excess shows.
  */
-static void add_cp(struct pl_layer_time *y, double core, const struct pl_op_ctx *x,
-                   const struct pl_layout *l)
+static void add_cp(struct pl_layer_time *layer, double core, const struct pl_op_ctx *ctx,
+                   const struct pl_layout *layout)
 {
     struct pl_group g;
-    double bytes = tokens_of(x, l) * 2 * x->m->kv_heads * x->m->head_dim / l->tp * x->r.element;
+    double bytes = tokens_of(ctx, layout) * 2 * ctx->m->kv_heads * ctx->m->head_dim / layout->tp *
+                   ctx->r.element;
     double step;
 
-    if (l->cp == 1)
+    if (layout->cp == 1)
         return;
-    pl_group_of(&g, x->k, x->c, &x->r, l->cp, l->tp);
+    pl_group_of(&g, ctx->k, ctx->c, &ctx->r, layout->cp, layout->tp);
     step = pl_send_s(&g, bytes);
-    y->cp_fwd = (l->cp - 1) * max(0, step - core / l->cp);
-    y->cp_bwd = (l->cp - 1) * max(0, 2 * step - 2.5 * core / l->cp);
+    layer->cp_fwd = (layout->cp - 1) * max(0, step - core / layout->cp);
+    layer->cp_bwd = (layout->cp - 1) * max(0, 2 * step - 2.5 * core / layout->cp);
 }
 
-static void dense_mlp(struct pl_layer_time *y, const struct pl_op_ctx *x, const struct pl_layout *l,
-                      double ffn)
+static void dense_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *ctx,
+                      const struct pl_layout *layout, double ffn)
 {
-    double tokens = tokens_of(x, l), h = x->m->hidden, up = x->m->mlp == PL_SWIGLU ? 2 : 1;
+    double tokens = tokens_of(ctx, layout), h = ctx->m->hidden,
+           up = ctx->m->mlp == PL_SWIGLU ? 2 : 1;
 
-    add_product(y, &x->r, tokens, up * ffn / l->tp, h);
-    add_product(y, &x->r, tokens, h, ffn / l->tp);
+    add_product(layer, &ctx->r, tokens, up * ffn / layout->tp, h);
+    add_product(layer, &ctx->r, tokens, h, ffn / layout->tp);
 }
 
 /* Experts are quantized one by one where scales are of the moment and weights are cast once a step:
  * a kernel for the largest element, one for the cast, of each product's operand in both passes. */
-static void add_expert_casts(struct pl_layer_time *y, const struct pl_rates *r, double local)
+static void add_expert_casts(struct pl_layer_time *layer, const struct pl_rates *rates,
+                             double local)
 {
     const double products = 2, kernels = 2;
 
-    if (!r->current)
+    if (!rates->current)
         return;
-    y->fwd += products * kernels * local * r->kernel_s;
-    y->bwd_input += products * kernels * local * r->kernel_s;
+    layer->fwd += products * kernels * local * rates->kernel_s;
+    layer->bwd_input += products * kernels * local * rates->kernel_s;
 }
 
 /*
@@ -220,140 +225,143 @@ static void add_expert_casts(struct pl_layer_time *y, const struct pl_rates *r, 
  * gathered over the etp group first and each rank computes all of them on its share of the width.
  * Returns the seconds of dispatch and combine in one pass, without the etp group's.
  */
-static double moe_mlp(struct pl_layer_time *y, const struct pl_op_ctx *x, const struct pl_layout *l)
+static double moe_mlp(struct pl_layer_time *layer, const struct pl_op_ctx *ctx,
+                      const struct pl_layout *layout)
 {
-    const struct pl_moe *e = &x->m->moe;
-    double own = tokens_of(x, l) / l->tp, h = x->m->hidden, local = (double)e->experts / l->ep;
+    const struct pl_moe *e = &ctx->m->moe;
+    double own = tokens_of(ctx, layout) / layout->tp, h = ctx->m->hidden,
+           local = (double)e->experts / layout->ep;
     double full = e->capacity_factor > 0 ? e->capacity_factor : BALANCED;
-    double copies = own * e->top_k * (l->ep > 1 || e->capacity_factor > 0 ? full : 1);
-    double rows = copies * l->etp / local, width = (double)e->expert_ffn / l->etp;
-    double up = x->m->mlp == PL_SWIGLU ? 2 : 1;
+    double copies = own * e->top_k * (layout->ep > 1 || e->capacity_factor > 0 ? full : 1);
+    double rows = copies * layout->etp / local, width = (double)e->expert_ffn / layout->etp;
+    double up = ctx->m->mlp == PL_SWIGLU ? 2 : 1;
     struct pl_layer_time one = {0};
-    struct pl_rates grouped = x->r;
+    struct pl_rates grouped = ctx->r;
     struct pl_group ep, etp;
     double exchange, copied, moved;
 
-    grouped.flops *= x->k->expert;
+    grouped.flops *= ctx->k->expert;
     grouped.tail /= local; /* one launch for all experts: waves run over into the next expert */
     grouped.kernel_s /= local;
     add_product(&one, &grouped, rows, up * width, h);
     add_product(&one, &grouped, rows, h, width);
-    y->fwd += local * one.fwd;
-    y->bwd_input += local * one.bwd_input;
-    y->bwd_weight += local * one.bwd_weight;
-    add_expert_casts(y, &x->r, local);
-    add_half_product(y, &x->r, own, e->experts, h);
+    layer->fwd += local * one.fwd;
+    layer->bwd_input += local * one.bwd_input;
+    layer->bwd_weight += local * one.bwd_weight;
+    add_expert_casts(layer, &ctx->r, local);
+    add_half_product(layer, &ctx->r, own, e->experts, h);
     /* permuted copies are written and read on both sides, the activation between the products
      * likewise */
-    moved =
-        streamed(&x->r, x->r.element * (copies * h * 6 + copies * l->etp * width * 3), MOE_KERNELS);
-    y->fwd += moved;
-    y->bwd_input += 1.5 * moved;
+    moved = streamed(&ctx->r, ctx->r.element * (copies * h * 6 + copies * layout->etp * width * 3),
+                     MOE_KERNELS);
+    layer->fwd += moved;
+    layer->bwd_input += 1.5 * moved;
 
-    pl_group_of(&ep, x->k, x->c, &x->r, l->ep, l->etp);
-    pl_group_of(&etp, x->k, x->c, &x->r, l->etp, 1);
-    exchange = 2 * pl_all_to_all_s(&ep, copies * h * x->r.element);
-    copied = 2 * pl_gather_s(&etp, copies * l->etp * h * x->r.element);
-    y->ep_fwd += exchange + copied;
-    y->ep_bwd += exchange + copied;
+    pl_group_of(&ep, ctx->k, ctx->c, &ctx->r, layout->ep, layout->etp);
+    pl_group_of(&etp, ctx->k, ctx->c, &ctx->r, layout->etp, 1);
+    exchange = 2 * pl_all_to_all_s(&ep, copies * h * ctx->r.element);
+    copied = 2 * pl_gather_s(&etp, copies * layout->etp * h * ctx->r.element);
+    layer->ep_fwd += exchange + copied;
+    layer->ep_bwd += exchange + copied;
     return exchange;
 }
 
 /* Overlapped, the exchange of one micro-batch runs beside the other pass of its neighbour, and
  * hides behind no more than what a layer computes in both. */
-static void hide_exchange(struct pl_layer_time *y, double exchange, const struct pl_op_ctx *x)
+static void hide_exchange(struct pl_layer_time *layer, double exchange, const struct pl_op_ctx *ctx)
 {
-    double compute = y->fwd + y->bwd_input + y->bwd_weight;
-    double hidden = x->k->hidden * min(exchange, compute / 2);
+    double compute = layer->fwd + layer->bwd_input + layer->bwd_weight;
+    double hidden = ctx->k->hidden * min(exchange, compute / 2);
 
-    y->ep_fwd -= hidden;
-    y->ep_bwd -= hidden;
+    layer->ep_fwd -= hidden;
+    layer->ep_bwd -= hidden;
 }
 
 /* The bundled trainer's selective recompute restores the outputs of the norms and of SwiGLU, each
  * by one pass over memory. */
-static double restored_s(const struct pl_op_ctx *x, const struct pl_layout *l, bool moe)
+static double restored_s(const struct pl_op_ctx *ctx, const struct pl_layout *layout, bool moe)
 {
-    double tokens = tokens_of(x, l), rows = tokens / (l->sp ? l->tp : 1);
-    double inner = tokens / l->tp * (moe ? x->m->moe.shared_ffn : x->m->ffn);
+    double tokens = tokens_of(ctx, layout), rows = tokens / (layout->sp ? layout->tp : 1);
+    double inner = tokens / layout->tp * (moe ? ctx->m->moe.shared_ffn : ctx->m->ffn);
 
     if (moe)
-        inner += tokens / l->tp * x->m->moe.top_k * x->m->moe.expert_ffn;
-    return streamed(&x->r, x->r.element * (4 * rows * x->m->hidden + 3 * inner), 3);
+        inner += tokens / layout->tp * ctx->m->moe.top_k * ctx->m->moe.expert_ffn;
+    return streamed(&ctx->r, ctx->r.element * (4 * rows * ctx->m->hidden + 3 * inner), 3);
 }
 
 /* What is computed again: all of the forward pass, or what the trainer's selective mode gives up,
  * by default the core of attention where it keeps its scores. */
-static void add_recompute(struct pl_layer_time *y, double core, const struct pl_op_ctx *x,
-                          const struct pl_layout *l, bool moe)
+static void add_recompute(struct pl_layer_time *layer, double core, const struct pl_op_ctx *ctx,
+                          const struct pl_layout *layout, bool moe)
 {
-    if (l->recompute == PL_RECOMPUTE_FULL) {
-        y->re = y->fwd;
-        y->tp_re = y->tp_fwd;
-        y->cp_re = y->cp_fwd;
-        y->ep_re = y->ep_fwd;
-    } else if (l->recompute == PL_RECOMPUTE_SELECTIVE) {
-        if (x->t->bundled)
-            y->re = restored_s(x, l, moe);
-        else if (x->t->selective_share > 0)
-            y->re = x->t->selective_share * y->fwd;
+    if (layout->recompute == PL_RECOMPUTE_FULL) {
+        layer->re = layer->fwd;
+        layer->tp_re = layer->tp_fwd;
+        layer->cp_re = layer->cp_fwd;
+        layer->ep_re = layer->ep_fwd;
+    } else if (layout->recompute == PL_RECOMPUTE_SELECTIVE) {
+        if (ctx->t->bundled)
+            layer->re = restored_s(ctx, layout, moe);
+        else if (ctx->t->selective_share > 0)
+            layer->re = ctx->t->selective_share * layer->fwd;
         else
-            y->re = x->t->flash ? 0 : core;
+            layer->re = ctx->t->flash ? 0 : core;
     }
 }
 
-void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *x,
-                      const struct pl_layout *l, bool moe)
+void pl_layer_time_of(struct pl_layer_time *ret, const struct pl_op_ctx *ctx,
+                      const struct pl_layout *layout, bool moe)
 {
-    const struct pl_model *m = x->m;
-    double q = (double)m->heads * m->head_dim / l->tp,
-           kv = (double)m->kv_heads * m->head_dim / l->tp;
-    double tokens = tokens_of(x, l), core = 0, exchange = 0;
+    const struct pl_model *m = ctx->m;
+    double q = (double)m->heads * m->head_dim / layout->tp,
+           kv = (double)m->kv_heads * m->head_dim / layout->tp;
+    double tokens = tokens_of(ctx, layout), core = 0, exchange = 0;
 
     *ret = (struct pl_layer_time){0};
-    add_product(ret, &x->r, tokens, q + 2 * kv, m->hidden);
-    add_product(ret, &x->r, tokens, m->hidden, q);
-    add_attention(ret, &core, x, l);
+    add_product(ret, &ctx->r, tokens, q + 2 * kv, m->hidden);
+    add_product(ret, &ctx->r, tokens, m->hidden, q);
+    add_attention(ret, &core, ctx, layout);
     if (moe) {
-        exchange = moe_mlp(ret, x, l);
+        exchange = moe_mlp(ret, ctx, layout);
         if (m->moe.shared_ffn)
-            dense_mlp(ret, x, l, m->moe.shared_ffn);
+            dense_mlp(ret, ctx, layout, m->moe.shared_ffn);
     } else {
-        dense_mlp(ret, x, l, m->ffn);
+        dense_mlp(ret, ctx, layout, m->ffn);
     }
-    add_elementwise(ret, x, l, moe ? m->moe.shared_ffn : m->ffn);
-    add_tp(ret, x, l, !moe || m->moe.shared_ffn ? 1 : 0.5);
-    add_cp(ret, core, x, l);
-    if (l->overlap_moe_a2a)
-        hide_exchange(ret, exchange, x);
-    add_recompute(ret, core, x, l, moe);
+    add_elementwise(ret, ctx, layout, moe ? m->moe.shared_ffn : m->ffn);
+    add_tp(ret, ctx, layout, !moe || m->moe.shared_ffn ? 1 : 0.5);
+    add_cp(ret, core, ctx, layout);
+    if (layout->overlap_moe_a2a)
+        hide_exchange(ret, exchange, ctx);
+    add_recompute(ret, core, ctx, layout, moe);
 }
 
 /* GPU trainers pad the vocabulary of each tp rank to whole tiles. */
-static double padded_vocab(const struct pl_op_ctx *x, const struct pl_layout *l)
+static double padded_vocab(const struct pl_op_ctx *ctx, const struct pl_layout *layout)
 {
-    double grain = x->r.cpu ? 1 : 128;
+    double grain = ctx->r.cpu ? 1 : 128;
 
-    return ceil(x->m->vocab / (grain * l->tp)) * grain;
+    return ceil(ctx->m->vocab / (grain * layout->tp)) * grain;
 }
 
 /* Embedding: rows read, written and, backward, added; head: a product, and logits that cross memory
  * in fp32 for maximum, exponential and gradient. */
-void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *x, const struct pl_layout *l)
+void pl_ends_time_of(struct pl_ends_time *ret, const struct pl_op_ctx *ctx,
+                     const struct pl_layout *layout)
 {
-    double tokens = tokens_of(x, l), h = x->m->hidden, v = padded_vocab(x, l);
-    double rows = streamed(&x->r, 2 * tokens * h * x->r.element, 2);
+    double tokens = tokens_of(ctx, layout), h = ctx->m->hidden, v = padded_vocab(ctx, layout);
+    double rows = streamed(&ctx->r, 2 * tokens * h * ctx->r.element, 2);
     struct pl_layer_time head = {0};
     struct pl_group g;
 
-    add_half_product(&head, &x->r, tokens, v, h);
+    add_half_product(&head, &ctx->r, tokens, v, h);
     ret->embed_fwd = rows;
     ret->embed_bwd = 2 * rows;
-    ret->head_fwd = head.fwd + streamed(&x->r, LOGIT_FWD * tokens * v, 6);
-    ret->head_bwd = head.bwd_input + head.bwd_weight + streamed(&x->r, LOGIT_BWD * tokens * v, 2);
+    ret->head_fwd = head.fwd + streamed(&ctx->r, LOGIT_FWD * tokens * v, 6);
+    ret->head_bwd = head.bwd_input + head.bwd_weight + streamed(&ctx->r, LOGIT_BWD * tokens * v, 2);
     ret->tp_head = 0;
-    if (l->tp > 1) {
-        pl_group_of(&g, x->k, x->c, &x->r, l->tp, 1);
-        ret->tp_head = 2 * pl_all_reduce_s(&g, tokens * h * x->r.element);
+    if (layout->tp > 1) {
+        pl_group_of(&g, ctx->k, ctx->c, &ctx->r, layout->tp, 1);
+        ret->tp_head = 2 * pl_all_reduce_s(&g, tokens * h * ctx->r.element);
     }
 }

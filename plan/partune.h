@@ -95,26 +95,26 @@ struct pl_params {
 };
 
 /* The table of RANK. Layout must be legal. pl_params_done accepts a zeroed struct. */
-void pl_params_build(struct pl_params *ret, const struct pl_model *m, const struct pl_layout *l,
-                     int rank);
-void pl_params_done(struct pl_params *t);
+void pl_params_build(struct pl_params *ret, const struct pl_model *model,
+                     const struct pl_layout *layout, int rank);
+void pl_params_done(struct pl_params *params);
 /* The table's count and state_count for any rank of STAGE, without the table. */
-void pl_params_count(uint64_t *ret_count, uint64_t *ret_state_count, const struct pl_model *m,
-                     const struct pl_layout *l, int stage);
+void pl_params_count(uint64_t *ret_count, uint64_t *ret_state_count, const struct pl_model *model,
+                     const struct pl_layout *layout, int stage);
 
-/* Index of the whole tensor's element that the slice's element I is, or -1 for padding. */
-int64_t pl_param_global(const struct pl_param *p, uint64_t i);
+/* Index of the whole tensor's element that the slice's element INDEX is, or -1 for padding. */
+int64_t pl_param_global(const struct pl_param *param, uint64_t index);
 
 /* The vocabulary rounded up to a multiple of tp; rows of the embedding on one tp rank are this /
  * tp. */
-int pl_vocab_padded(const struct pl_model *m, const struct pl_layout *l);
+int pl_vocab_padded(const struct pl_model *model, const struct pl_layout *layout);
 
 /*
  * With zero_scope plain the replica group of a dense parameter (dp ranks) is cut into groups that
  * share the rank's expert coordinate. Members of one group are PERIOD apart in dp; PERIOD is 1
  * where the two scopes coincide, and always with ep-aware.
  */
-int pl_zero_period(const struct pl_layout *l);
+int pl_zero_period(const struct pl_layout *layout);
 
 /* ---- pipeline schedules -----------------------------------------------------------------------
  */
@@ -147,7 +147,7 @@ int pl_schedule_live(enum pl_schedule schedule, int stage, int pp, int vp, int m
  */
 int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int vp, int microbatches);
 
-int pl_microbatches(const struct pl_layout *l, const struct pl_workload *w);
+int pl_microbatches(const struct pl_layout *layout, const struct pl_workload *workload);
 
 /* ---- buffers ----------------------------------------------------------------------------------
  */
@@ -174,8 +174,8 @@ struct pl_dims {
     int microbatches;
 };
 
-void pl_dims(struct pl_dims *ret, const struct pl_model *m, const struct pl_layout *l,
-             const struct pl_workload *w);
+void pl_dims(struct pl_dims *ret, const struct pl_model *model, const struct pl_layout *layout,
+             const struct pl_workload *workload);
 
 /* What a layer's forward pass leaves for its backward pass. */
 enum pl_act {
@@ -216,8 +216,8 @@ struct pl_acts {
     uint64_t slot_bytes, scratch_bytes;
 };
 
-void pl_acts(struct pl_acts *ret, const struct pl_model *m, const struct pl_layout *l,
-             const struct pl_dims *d, bool moe);
+void pl_acts(struct pl_acts *ret, const struct pl_model *model, const struct pl_layout *layout,
+             const struct pl_dims *dims, bool moe);
 
 /* Gradients that a layer keeps from the first half of a split backward pass (zero-bubble) for the
  * second, at these bytes of a gradient slot. */
@@ -229,7 +229,7 @@ struct pl_grad_acts {
 };
 
 /* Returns where the next layer's begin. */
-uint64_t pl_grad_acts(struct pl_grad_acts *ret, const struct pl_dims *d, bool moe, uint64_t at);
+uint64_t pl_grad_acts(struct pl_grad_acts *ret, const struct pl_dims *dims, bool moe, uint64_t at);
 
 enum pl_buf {
     PL_BUF_WEIGHT,
@@ -299,10 +299,11 @@ enum {
  * what keeps a link busy that a computing rank visits now and then, and they come from all peers
  * together: so a piece is a mebibyte of floats in all, but at least 256 KiB from each peer.
  */
-/* Elements that a reduction receives before it adds them; 0 for P = 1. Never falls with P. */
-uint64_t pl_coll_scratch(int p);
-/* Elements of a piece, from each peer. P > 1. */
-uint64_t pl_coll_piece(int p);
+/* Elements that a reduction receives before it adds them; 0 for MEMBERS = 1. Never falls with
+ * MEMBERS. */
+uint64_t pl_coll_scratch(int members);
+/* Elements of a piece, from each peer. MEMBERS > 1. */
+uint64_t pl_coll_piece(int members);
 
 struct pl_buffer {
     enum pl_buf id;
@@ -317,8 +318,8 @@ struct pl_buffers {
 };
 
 /* Every buffer of RANK, in the order of allocation. None is empty. */
-void pl_buffers_build(struct pl_buffers *ret, const struct pl_model *m, const struct pl_layout *l,
-                      const struct pl_workload *w, int rank);
-void pl_buffers_done(struct pl_buffers *t);
+void pl_buffers_build(struct pl_buffers *ret, const struct pl_model *model,
+                      const struct pl_layout *layout, const struct pl_workload *workload, int rank);
+void pl_buffers_done(struct pl_buffers *buffers);
 
 #endif

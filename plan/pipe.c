@@ -57,16 +57,16 @@ static double one_f_one_b(const double *t, int pp, int s, double micro)
  * zero-bubble less twice the weight part, whose steps fill the gaps (Qi et al. 2023, ZB-H1: F + B -
  * 2W with B the whole backward pass).
  */
-double pl_pipe_seconds(const struct pl_pipe *p)
+double pl_pipe_seconds(const struct pl_pipe *pipe)
 {
-    double *t = mem_alloc((size_t)p->pp * sizeof(*t)), sum = 0, idle = 0, slow_idle = 0, seconds;
+    double *t = mem_alloc((size_t)pipe->pp * sizeof(*t)), sum = 0, idle = 0, slow_idle = 0, seconds;
     int slow = 0;
 
-    for (int s = 0; s < p->pp; s++) {
+    for (int s = 0; s < pipe->pp; s++) {
         double weight = 0;
 
-        for (int c = 0; c < p->vp; c++) {
-            const struct pl_stage_time *at = &p->at[c * p->pp + s];
+        for (int c = 0; c < pipe->vp; c++) {
+            const struct pl_stage_time *at = &pipe->at[c * pipe->pp + s];
 
             t[s] += at->forward + at->backward;
             weight += at->weight;
@@ -79,17 +79,17 @@ double pl_pipe_seconds(const struct pl_pipe *p)
         }
     }
     idle = idle - slow_idle > 0 ? idle - slow_idle : 0;
-    if (p->schedule == PL_ZERO_BUBBLE) {
-        seconds = p->microbatches * t[slow] + idle;
-    } else if (p->schedule == PL_1F1B) {
-        double ours = one_f_one_b(t, p->pp, slow, p->microbatches);
-        double last = one_f_one_b(t, p->pp, p->pp - 1, p->microbatches);
+    if (pipe->schedule == PL_ZERO_BUBBLE) {
+        seconds = pipe->microbatches * t[slow] + idle;
+    } else if (pipe->schedule == PL_1F1B) {
+        double ours = one_f_one_b(t, pipe->pp, slow, pipe->microbatches);
+        double last = one_f_one_b(t, pipe->pp, pipe->pp - 1, pipe->microbatches);
 
         seconds = ours > last ? ours : last;
     } else {
-        seconds = p->microbatches * t[slow] + (sum - t[slow]) / p->vp;
+        seconds = pipe->microbatches * t[slow] + (sum - t[slow]) / pipe->vp;
     }
     free(t);
-    return seconds +
-           p->message_s * pl_messages(p->schedule, p->pp, p->vp, p->microbatches, p->overlap);
+    return seconds + pipe->message_s * pl_messages(pipe->schedule, pipe->pp, pipe->vp,
+                                                   pipe->microbatches, pipe->overlap);
 }

@@ -62,28 +62,28 @@ struct pl_model {
     struct pl_moe moe;
 };
 
-/* V is an object or the name of a preset. Unset fields get their defaults (kv_heads = heads,
+/* JSON is an object or the name of a preset. Unset fields get their defaults (kv_heads = heads,
  * head_dim = hidden / heads, the design's constants). Refused by pointer: unknown keys, absent or
  * absurd sizes. */
-int pl_model_parse(struct pl_model *ret, const json_t *v, struct err *e);
-json_t *pl_model_json(const struct pl_model *m); /* complete object, new reference */
+int pl_model_parse(struct pl_model *ret, const json_t *json, struct err *error);
+json_t *pl_model_json(const struct pl_model *model); /* complete object, new reference */
 
-bool pl_model_is_moe(const struct pl_model *m);
-bool pl_layer_is_moe(const struct pl_model *m, int layer); /* LAYER in [0, layers) */
-int pl_model_moe_layers(const struct pl_model *m);         /* how many are */
-/* The coefficient that presses on the routers of M, a model with experts, under definition AS as
- * hard as M's own does under M's: where the experts are used evenly the gradients are equal. */
-double pl_aux_loss_coef(const struct pl_model *m, enum pl_aux_loss as);
-uint64_t pl_model_params(const struct pl_model *m);        /* all parameters */
-uint64_t pl_model_active_params(const struct pl_model *m); /* those that one token meets */
+bool pl_model_is_moe(const struct pl_model *model);
+bool pl_layer_is_moe(const struct pl_model *model, int layer); /* LAYER in [0, layers) */
+int pl_model_moe_layers(const struct pl_model *model);         /* how many are */
+/* The coefficient that presses on the routers of MODEL (it has experts) under definition AS as
+ * hard as its own does under its own: where the experts are used evenly the gradients are equal. */
+double pl_aux_loss_coef(const struct pl_model *model, enum pl_aux_loss as);
+uint64_t pl_model_params(const struct pl_model *model);        /* all parameters */
+uint64_t pl_model_active_params(const struct pl_model *model); /* those that one token meets */
 
 /* Model FLOPs of one token in a sequence of SEQ tokens, forward and backward: 3 x forward, full T x
  * T attention, no recompute (Megatron's convention). */
-double pl_model_flops_per_token(const struct pl_model *m, int seq);
+double pl_model_flops_per_token(const struct pl_model *model, int seq);
 
 /* The same with the forward pass of every layer done again, the head's not: what "hardware FLOPs"
  * count under full recomputation (Narayanan et al. 2021, equation 3; Megatron-DeepSpeed's log). */
-double pl_model_hardware_flops_per_token(const struct pl_model *m, int seq);
+double pl_model_hardware_flops_per_token(const struct pl_model *model, int seq);
 
 /* ---- cluster --------------------------------------------------------------------------------- */
 
@@ -120,22 +120,21 @@ struct pl_cluster {
 };
 
 /* True where a device is a processor core: ranks share memory and threads count against cores. */
-bool pl_cluster_is_cpu(const struct pl_cluster *c);
+bool pl_cluster_is_cpu(const struct pl_cluster *cluster);
 
-/* V is an object, {"profile": name, "nodes": n}, a profile's name, or NULL for `local`.
+/* JSON is an object, {"profile": name, "nodes": n}, a profile's name, or NULL for `local`.
  * LOCAL is the parsed profiles/local.json, or NULL: then `local` is this machine's cores and memory
  * with conservative assumed rates. */
-int pl_cluster_parse(struct pl_cluster *ret, const json_t *v, const struct pl_cluster *local,
-                     struct err *e);
-json_t *pl_cluster_json(const struct pl_cluster *c);
-int pl_cluster_devices(const struct pl_cluster *c);
+int pl_cluster_parse(struct pl_cluster *ret, const json_t *json, const struct pl_cluster *local,
+                     struct err *error);
+json_t *pl_cluster_json(const struct pl_cluster *cluster);
+int pl_cluster_devices(const struct pl_cluster *cluster);
 
-/* This machine as a cluster of one node whose devices are cores; rates assumed, memory from the
- * system. */
+/* This machine as a cluster of one node of cores; rates are assumed, memory is the system's. */
 void pl_cluster_here(struct pl_cluster *ret);
 
 /* Slowest link that a group of SIZE ranks with stride STRIDE crosses. */
-const struct pl_link *pl_cluster_link(const struct pl_cluster *c, int size, int stride);
+const struct pl_link *pl_cluster_link(const struct pl_cluster *cluster, int size, int stride);
 
 /* Names of presets and profiles, NULL-terminated, and the JSON text of one (NULL if unknown). */
 const char *const *pl_model_presets(void);
@@ -158,9 +157,9 @@ struct pl_workload {
 
 struct pl_trainer;
 /* Without a precision: fp32 for the bundled trainer, bf16 for those that run on GPUs. */
-int pl_workload_parse(struct pl_workload *ret, const json_t *v, const struct pl_model *m,
-                      const struct pl_trainer *t, struct err *e);
-json_t *pl_workload_json(const struct pl_workload *w);
+int pl_workload_parse(struct pl_workload *ret, const json_t *json, const struct pl_model *model,
+                      const struct pl_trainer *trainer, struct err *error);
+json_t *pl_workload_json(const struct pl_workload *workload);
 
 struct pl_check;
 
@@ -181,7 +180,7 @@ struct pl_trainer {
     bool pair_overlaps;     /* pipeline sends of two interleaved stages */
     bool experts_follow_tp; /* etp is tp where ep is 1, and 1 elsewhere */
     void (*limits)(
-        struct pl_check *k); /* what depends on several keys (plan/supports.c), or NULL */
+        struct pl_check *check); /* what depends on several keys (plan/supports.c), or NULL */
     /* How it runs, for the cost and memory models. */
     bool tp_overlap;    /* tensor-parallel collectives run in pieces beside the products */
     bool tp_async;      /* those of the backward pass run beside the weight gradient's product */
@@ -245,47 +244,50 @@ enum { PL_LAYOUT_KEYS = 21 };
 
 extern const struct pl_layout_key pl_layout_keys[]; /* PL_LAYOUT_KEYS rows, then a NULL name */
 
-int pl_layout_get(const struct pl_layout *l, const struct pl_layout_key *k);
-void pl_layout_set(struct pl_layout *l, const struct pl_layout_key *k, int value);
+int pl_layout_get(const struct pl_layout *layout, const struct pl_layout_key *key);
+void pl_layout_set(struct pl_layout *layout, const struct pl_layout_key *key, int value);
 const struct pl_layout_key *pl_layout_key_find(const char *name);
 
-/* Read one value of key K, a number or one of its words; refused by pointer /<key>. */
-int pl_layout_word(int *ret, const struct pl_layout_key *k, const json_t *v, struct err *e);
+/* Read one value of KEY, a number or one of its words; refused by pointer /<key>. */
+int pl_layout_word(int *ret, const struct pl_layout_key *key, const json_t *json,
+                   struct err *error);
 
 /* All ones and zeros, 1f1b, no recompute, the workload's precision; world and dp unset (0). */
-void pl_layout_default(struct pl_layout *l, const struct pl_workload *w);
+void pl_layout_default(struct pl_layout *layout, const struct pl_workload *workload);
 
 /* The default layout on WORLD ranks, all of them data parallel, in fp32. */
 void pl_layout_replicas(struct pl_layout *ret, int world);
 
 /* dp and edp from world; returns false where world is not a multiple (dp or edp is then 0). */
-bool pl_layout_derive(struct pl_layout *l);
+bool pl_layout_derive(struct pl_layout *layout);
 
 /* Distinct expert coordinates inside the replica group (dp x cp ranks) of a dense tensor: into so
  * many parts zero_scope "plain" splits that group. 1: the two scopes coincide. */
-int pl_layout_expert_replicas(const struct pl_layout *l);
+int pl_layout_expert_replicas(const struct pl_layout *layout);
 
 /* Read a layout; absent keys get their defaults, an absent zero_scope with zero >= 1 is ep-aware
  * (or what is canonical). world defaults to what dp says, else to all devices of CLUSTER. Unknown
  * keys and words are refused by pointer. Legality is pl_layout_check's business. */
-int pl_layout_parse(struct pl_layout *ret, const json_t *v, const struct pl_model *m,
-                    const struct pl_cluster *c, const struct pl_workload *w, struct err *e);
-/* Keys that V, which L was read from, does not say and trainer T leaves no choice about: as T does
- * them (pl_layout_settle). */
-void pl_layout_unsaid(struct pl_layout *l, const json_t *v, const struct pl_model *m,
-                      const struct pl_trainer *t);
-json_t *pl_layout_json(const struct pl_layout *l); /* canonical key order, derived keys included */
+int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_model *model,
+                    const struct pl_cluster *cluster, const struct pl_workload *workload,
+                    struct err *error);
+/* Keys that JSON, which LAYOUT was read from, does not say and TRAINER leaves no choice about: as
+ * TRAINER does them (pl_layout_settle). */
+void pl_layout_unsaid(struct pl_layout *layout, const json_t *json, const struct pl_model *model,
+                      const struct pl_trainer *trainer);
+json_t *pl_layout_json(const struct pl_layout *layout); /* canonical order, derived keys too */
 
 /* The one canonical form (docs/reference/layout.md): equal layouts have equal structs afterwards. */
-void pl_layout_canonical(struct pl_layout *l, const struct pl_model *m);
-bool pl_layout_equal(const struct pl_layout *a, const struct pl_layout *b);
+void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model);
+bool pl_layout_equal(const struct pl_layout *left, const struct pl_layout *right);
 
-/* Canonical, and with what T leaves no choice about as T does it: the overlap that FSDP cannot
+/* Canonical, and what TRAINER leaves no choice about as it does it: the overlap that FSDP cannot
  * leave, the tensor parallelism of experts that has no setting. For layouts of our own making. */
-void pl_layout_settle(struct pl_layout *l, const struct pl_model *m, const struct pl_trainer *t);
+void pl_layout_settle(struct pl_layout *layout, const struct pl_model *model,
+                      const struct pl_trainer *trainer);
 
 /* "tp2 pp2 dp1 mb4 zero1" : what differs from the default, for people. Into BUF, returns it. */
-char *pl_layout_text(char buf[160], const struct pl_layout *l);
+char *pl_layout_text(char buf[160], const struct pl_layout *layout);
 
 /* ---- legality -------------------------------------------------------------------------------- */
 
@@ -304,14 +306,14 @@ struct pl_verdict {
 
 /* The one engine: every broken rule with its numbers. Returns true if the layout is legal.
  * RET may be NULL when only the answer matters: the check then stops at the first broken rule. */
-bool pl_layout_check(struct pl_verdict *ret, const struct pl_model *m, const struct pl_cluster *c,
-                     const struct pl_layout *l, const struct pl_workload *w,
-                     const struct pl_trainer *t);
+bool pl_layout_check(struct pl_verdict *ret, const struct pl_model *model,
+                     const struct pl_cluster *cluster, const struct pl_layout *layout,
+                     const struct pl_workload *workload, const struct pl_trainer *trainer);
 
 const char *const *pl_rule_names(void); /* NULL-terminated */
 
 /* "batch-divides: global_batch ...; heads-tp: ..." into BUF. */
-char *pl_verdict_text(char *buf, size_t size, const struct pl_verdict *v);
+char *pl_verdict_text(char *buf, size_t size, const struct pl_verdict *verdict);
 
 /* ---- spaces and the baseline ----------------------------------------------------------------- */
 
@@ -331,19 +333,19 @@ struct pl_space {
 };
 
 /*
- * Read a campaign's "space": {<layout key>: value | [values] | "auto"}; V may be NULL. An absent
+ * Read a campaign's "space": {<layout key>: value | [values] | "auto"}; JSON may be NULL. An absent
  * key means every value that the trainer supports for tp, sp, pp, vp, schedule, ep, etp, zero,
  * zero_scope, micro_batch, recompute and the overlap flags, all devices for world, powers of two for
  * cp where the trainer has it and a sequence has 8,192 tokens or more, and else the default
  * for cp, precision and threads; "auto" means every supported value for any key. Refused by
  * pointer: unknown keys and words, values out of range, a value given twice.
  */
-int pl_space_parse(struct pl_space *ret, const json_t *v, const struct pl_model *m,
-                   const struct pl_cluster *c, const struct pl_workload *w,
-                   const struct pl_trainer *t, struct err *e);
+int pl_space_parse(struct pl_space *ret, const json_t *json, const struct pl_model *model,
+                   const struct pl_cluster *cluster, const struct pl_workload *workload,
+                   const struct pl_trainer *trainer, struct err *error);
 /* {"tp":[1,2],…}: the axes with values, words where a key has them. */
-json_t *pl_space_json(const struct pl_space *s);
-const struct pl_space_axis *pl_space_axis(const struct pl_space *s, const char *key);
+json_t *pl_space_json(const struct pl_space *space);
+const struct pl_space_axis *pl_space_axis(const struct pl_space *space, const char *key);
 
 /* All that an enumeration needs to know; every member is borrowed. */
 struct pl_problem {
@@ -354,8 +356,7 @@ struct pl_problem {
 };
 
 /* How long work over a whole space may take: SPENT says which share of it is gone, and is asked
- * every millisecond or so; at 1 the work ends with what it has. Where a pointer to it may be NULL,
- * that is patience without end. */
+ * every millisecond or so; at 1 the work ends with what it has. NULL is patience without end. */
 struct pl_patience {
     double (*spent)(void *arg);
     void *arg;
@@ -364,38 +365,38 @@ struct pl_patience {
 bool pl_patience_over(const struct pl_patience *patience); /* PATIENCE may be NULL */
 
 /* Called once for each legal layout, in a fixed order; false stops. */
-typedef bool pl_space_visit(void *arg, const struct pl_layout *l);
+typedef bool pl_space_visit(void *arg, const struct pl_layout *layout);
 
-/* Visit every legal layout of S; returns how many were visited. */
-size_t pl_space_enumerate(const struct pl_space *s, const struct pl_problem *p,
+/* Visit every legal layout of SPACE; returns how many were visited. */
+size_t pl_space_enumerate(const struct pl_space *space, const struct pl_problem *problem,
                           pl_space_visit *visit, void *arg);
 
-/* The legal layouts as an array that the caller frees, at most MAX of them. *RET_COUNT is what the
- * array holds. Returns 0, or -E2BIG when the space holds more than MAX (nothing is returned then).
- */
-int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max, const struct pl_space *s,
-                  const struct pl_problem *p, struct err *e);
+/* The legal layouts as an array that the caller frees, at most MAX of them. *RET_COUNT is their
+ * number. Returns 0, or -E2BIG when the space holds more than MAX (nothing is returned then). */
+int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max,
+                  const struct pl_space *space, const struct pl_problem *problem,
+                  struct err *error);
 /* The same; -ECANCELED if PATIENCE (may be NULL) is over before. */
 int pl_space_list_within(struct pl_layout **ret, size_t *ret_count, size_t max,
-                         const struct pl_space *s, const struct pl_problem *p,
-                         const struct pl_patience *patience, struct err *e);
+                         const struct pl_space *space, const struct pl_problem *problem,
+                         const struct pl_patience *patience, struct err *error);
 
 /* Is this layout a legal member? (A warm start or a baseline may lie outside.) */
-bool pl_space_has(const struct pl_space *s, const struct pl_problem *p, const struct pl_layout *l);
+bool pl_space_has(const struct pl_space *space, const struct pl_problem *problem,
+                  const struct pl_layout *layout);
 
 /*
- * Why S has no legal layout: the smallest change that would admit one ("add 2 to tp",
+ * Why SPACE has no legal layout: the smallest change that would admit one ("add 2 to tp",
  * "global_batch 32 instead of 30"), the candidate with the fewest broken rules, and the rules with
  * how many candidates each excludes, most first; a short BUF loses the end of that. Returns false,
- * and an empty text, if S has a legal layout after all. Into BUF. PATIENCE may be NULL.
+ * and an empty text, if SPACE has a legal layout after all. Into BUF. PATIENCE may be NULL.
  */
-bool pl_space_explain(char *buf, size_t size, const struct pl_space *s, const struct pl_problem *p,
-                      const struct pl_patience *patience);
+bool pl_space_explain(char *buf, size_t size, const struct pl_space *space,
+                      const struct pl_problem *problem, const struct pl_patience *patience);
 
 enum { PL_MAX_EXCLUSIONS = 32 };
 
-/* One rule, how many candidates of a space break it (a candidate may break several), and what one
- * of them is told. */
+/* A rule, how many candidates of a space break it (each may break several), what one is told. */
 struct pl_exclusion {
     const char *rule;
     uint64_t count;
@@ -403,14 +404,14 @@ struct pl_exclusion {
 };
 
 /*
- * What the rules exclude from the product of S's axes, the strictest rule first; returns how many
- * rules exclude anything. *RET_CANDIDATES is the size of the product (less what a key that means
- * nothing beside another would repeat). Exact up to 16,384 candidates, above that the counts are
- * scaled from an even sample of so many. If PATIENCE (may be NULL) ends it early, both are of the
- * first part of the product.
+ * What the rules exclude from the product of SPACE's axes, the strictest rule first; returns how
+ * many rules exclude anything. *RET_CANDIDATES is the size of the product (less what a key that
+ * means nothing beside another would repeat). Exact up to 16,384 candidates, above that the counts
+ * are scaled from an even sample of so many. If PATIENCE (may be NULL) ends it early, both are of
+ * the first part of the product.
  */
 size_t pl_space_excluded(struct pl_exclusion ret[PL_MAX_EXCLUSIONS], uint64_t *ret_candidates,
-                         const struct pl_space *s, const struct pl_problem *p,
+                         const struct pl_space *space, const struct pl_problem *problem,
                          const struct pl_patience *patience);
 
 /* Which rule chooses a campaign's baseline; pl_baseline_names has their words. */
@@ -445,28 +446,27 @@ int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
                 const struct pl_problem *problem, enum pl_baseline_rule rule, int max_world,
                 double headroom, struct err *error);
 
-/* Does the worst rank of L fit in a device's memory less the share HEADROOM? */
-bool pl_fits(const struct pl_problem *p, const struct pl_layout *l, double headroom);
+/* Does the worst rank of LAYOUT fit in a device's memory less the share HEADROOM? */
+bool pl_fits(const struct pl_problem *problem, const struct pl_layout *layout, double headroom);
 
 /* ---- meshes ---------------------------------------------------------------------------------- */
 
-/* The greatest common divisor; A and B are not negative and not both 0. */
-int pl_gcd(int a, int b);
+/* The greatest common divisor; LEFT and RIGHT are not negative and not both 0. */
+int pl_gcd(int left, int right);
 
 /* Ranks are numbered with tp fastest and pp slowest (Megatron's tp-cp-ep-dp-pp); the expert mesh
  * (etp, ep, edp, pp) is a second numbering of the same ranks. */
 enum pl_axis { PL_TP, PL_CP, PL_DP, PL_PP, PL_ETP, PL_EP, PL_EDP, PL_AXES };
 
-int pl_axis_size(const struct pl_layout *l, enum pl_axis axis);
-int pl_axis_stride(const struct pl_layout *l, enum pl_axis axis);
-int pl_axis_coord(const struct pl_layout *l, enum pl_axis axis, int rank);
+int pl_axis_size(const struct pl_layout *layout, enum pl_axis axis);
+int pl_axis_stride(const struct pl_layout *layout, enum pl_axis axis);
+int pl_axis_coord(const struct pl_layout *layout, enum pl_axis axis, int rank);
 /* Rank that differs from RANK on one axis only, where it has coordinate COORD. */
-int pl_axis_peer(const struct pl_layout *l, enum pl_axis axis, int rank, int coord);
+int pl_axis_peer(const struct pl_layout *layout, enum pl_axis axis, int rank, int coord);
 
 /* Layers [*first, *first + n) of chunk CHUNK (0..vp-1) on stage STAGE; returns n. Chunk c of stage
- * s is the (c * pp + s)-th of pp * vp equal runs; where layers do not divide, the first runs are
- * one longer. */
-int pl_stage_layers(const struct pl_layout *l, int layers, int stage, int chunk, int *first);
+ * s is the (c * pp + s)-th of pp * vp equal runs; if layers do not divide, the first are longer. */
+int pl_stage_layers(const struct pl_layout *layout, int layers, int stage, int chunk, int *first);
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -491,25 +491,25 @@ struct pl_memory {
 };
 
 /* Bytes of one rank. Exact for the bundled trainer, which allocates from the same arithmetic. */
-void pl_memory_rank(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
-                    const struct pl_workload *w, const struct pl_trainer *t, int rank);
+void pl_memory_rank(struct pl_memory *ret, const struct pl_model *model,
+                    const struct pl_layout *layout, const struct pl_workload *workload,
+                    const struct pl_trainer *trainer, int rank);
 /* The rank that needs most. */
-void pl_memory_worst(struct pl_memory *ret, const struct pl_model *m, const struct pl_layout *l,
-                     const struct pl_workload *w, const struct pl_trainer *t);
+void pl_memory_worst(struct pl_memory *ret, const struct pl_model *model,
+                     const struct pl_layout *layout, const struct pl_workload *workload,
+                     const struct pl_trainer *trainer);
 
-/*
- * The same for many layouts of one problem: what they share is computed once. P's members are
- * borrowed. Not thread-safe.
- */
+/* The same for many layouts of one problem: what they share is computed once. The problem's members
+ * are borrowed. Not thread-safe. */
 struct pl_memory_ctx;
-struct pl_memory_ctx *pl_memory_ctx_new(const struct pl_problem *p);
-struct pl_memory_ctx *pl_memory_ctx_free(struct pl_memory_ctx *x);
-void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *x, const struct pl_layout *l);
+struct pl_memory_ctx *pl_memory_ctx_new(const struct pl_problem *problem);
+struct pl_memory_ctx *pl_memory_ctx_free(struct pl_memory_ctx *ctx);
+void pl_memory_at(struct pl_memory *ret, struct pl_memory_ctx *ctx, const struct pl_layout *layout);
 
-/* Bytes of a device of C less the share HEADROOM: what a rank has to fit into. */
-double pl_memory_offered(const struct pl_cluster *c, double headroom);
+/* Bytes of a device of CLUSTER less the share HEADROOM: what a rank has to fit into. */
+double pl_memory_offered(const struct pl_cluster *cluster, double headroom);
 
-json_t *pl_memory_json(const struct pl_memory *m); /* {"total":…, "rank":…, "<class>":…} */
+json_t *pl_memory_json(const struct pl_memory *memory); /* {"total":…, "rank":…, "<class>":…} */
 
 /* ---- cost ------------------------------------------------------------------------------------ */
 
@@ -537,8 +537,7 @@ struct pl_cost {
     double tokens_per_s;          /* of the whole job */
 };
 
-/* Constants of machines and software that no profile holds; docs/explanation/cost-model.md says what each means
- * and where it comes from. */
+/* Constants of machines and software that no profile holds (docs/explanation/cost-model.md). */
 struct pl_constants {
     double memory, near, far, attention, kernel_us, collective_us, hidden, tp_hidden, expert,
         jitter;
@@ -554,19 +553,18 @@ extern const struct pl_constants pl_default_constants;
 extern const struct pl_constant_name pl_constant_names[]; /* ends with a NULL name */
 
 /* Expected seconds of one iteration of a legal layout. */
-void pl_cost(struct pl_cost *ret, const struct pl_model *m, const struct pl_cluster *c,
-             const struct pl_layout *l, const struct pl_workload *w, const struct pl_trainer *t);
-json_t *pl_cost_json(const struct pl_cost *c);
+void pl_cost(struct pl_cost *ret, const struct pl_model *model, const struct pl_cluster *cluster,
+             const struct pl_layout *layout, const struct pl_workload *workload,
+             const struct pl_trainer *trainer);
+json_t *pl_cost_json(const struct pl_cost *cost);
 
-/*
- * The same for many layouts of one problem: what they share is computed once. Everything in P is
- * borrowed and must outlive the context; CONSTANTS may be NULL. Not thread-safe.
- */
+/* The same for many layouts of one problem: what they share is computed once. Everything in PROBLEM
+ * is borrowed and must outlive the context; CONSTANTS may be NULL. Not thread-safe. */
 struct pl_cost_ctx;
-struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *p,
+struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *problem,
                                     const struct pl_constants *constants);
-struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *x);
-void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *x, const struct pl_layout *l);
+struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *ctx);
+void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_layout *layout);
 
 /* ---- pipeline simulator ---------------------------------------------------------------------- */
 
@@ -596,19 +594,17 @@ struct pl_timeline {
     double idle;  /* share of all stages' time that is bubble */
 };
 
-/* Execute the schedule event by event. -EINVAL for a shape that has no schedule, -EDEADLK if it
- * cannot end. */
-int pl_simulate(struct pl_timeline *ret, const struct pl_pipe *pipe, struct err *e);
-void pl_timeline_done(struct pl_timeline *t);
-/* The pipeline of a legal layout as the cost model sees it; the stage times go into *STORE, which
- * the caller frees. */
-void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cost_ctx *x,
-                const struct pl_layout *l);
+/* Execute the schedule by events. -EINVAL: the shape has no schedule, -EDEADLK: it cannot end. */
+int pl_simulate(struct pl_timeline *ret, const struct pl_pipe *pipe, struct err *error);
+void pl_timeline_done(struct pl_timeline *timeline);
+/* The pipeline of a legal layout as the cost model sees it; the caller frees *STORE, its times. */
+void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cost_ctx *ctx,
+                const struct pl_layout *layout);
 /* What the closed form says of the same pipeline: steady state, bubble and messages. */
 double pl_pipe_seconds(const struct pl_pipe *pipe);
-json_t *pl_timeline_json(const struct pl_timeline *t);
+json_t *pl_timeline_json(const struct pl_timeline *timeline);
 /* The same as a Chrome trace: a lane for each stage, microseconds. */
-json_t *pl_timeline_trace(const struct pl_timeline *t);
+json_t *pl_timeline_trace(const struct pl_timeline *timeline);
 
 /* ---- ranking --------------------------------------------------------------------------------- */
 
@@ -645,23 +641,24 @@ struct pl_plan {
  * (degrees, micro_batch, schedule) evenly, each by a few of its layouts, then all layouts of the
  * shapes in order of how they did.
  */
-void pl_plan_look(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
-                  size_t top, double headroom, bool per_device, const struct pl_patience *patience);
-/*
- * The same, but an entry is a family: layouts of the same degrees, micro_batch, schedule, zero,
+void pl_plan_look(struct pl_plan *ret, const struct pl_space *space,
+                  const struct pl_problem *problem, size_t top, double headroom, bool per_device,
+                  const struct pl_patience *patience);
+/* The same, but an entry is a family: layouts of the same degrees, micro_batch, schedule, zero,
  * recompute, precision and threads, which differ in sp, zero_scope and overlap flags only. The best
- * of a family is listed, with the number of its variants.
- */
-void pl_plan_families(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
-                      size_t top, double headroom, bool per_device,
-                      const struct pl_patience *patience);
-/* Why X lists nothing: -ENOENT with the reason. */
-int pl_plan_nothing(const struct pl_plan *x, const struct pl_space *s, const struct pl_problem *p,
-                    double headroom, const struct pl_patience *patience, struct err *e);
+ * of a family is listed, with the number of its variants. */
+void pl_plan_families(struct pl_plan *ret, const struct pl_space *space,
+                      const struct pl_problem *problem, size_t top, double headroom,
+                      bool per_device, const struct pl_patience *patience);
+/* Why PLAN lists nothing: -ENOENT with the reason. */
+int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
+                    const struct pl_problem *problem, double headroom,
+                    const struct pl_patience *patience, struct err *error);
 /* pl_plan_look of the whole space; -ENOENT with the reason where nothing is legal or fits. */
-int pl_plan_rank(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
-                 size_t top, double headroom, bool per_device, struct err *e);
-void pl_plan_done(struct pl_plan *x);
+int pl_plan_rank(struct pl_plan *ret, const struct pl_space *space,
+                 const struct pl_problem *problem, size_t top, double headroom, bool per_device,
+                 struct err *error);
+void pl_plan_done(struct pl_plan *plan);
 
 /*
  * At most MOST layouts of a space that has more, in the order of its walk; the caller frees them.
@@ -670,26 +667,29 @@ void pl_plan_done(struct pl_plan *x);
  * which is not cut short: -ECANCELED if PATIENCE (may be NULL) is over before it is whole.
  */
 int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, double best,
-                      const struct pl_space *s, const struct pl_problem *p, double headroom,
-                      bool per_device, const struct pl_patience *patience, struct err *e);
+                      const struct pl_space *space, const struct pl_problem *problem,
+                      double headroom, bool per_device, const struct pl_patience *patience,
+                      struct err *error);
 /* {"legal":…, "fitting":…, "exact":…, "layouts":[{"rank":1, "layout":…, "tokens_per_s":…, "mfu":…,
  * "cost":…, "memory":…, "why":…}]} */
-json_t *pl_plan_json(const struct pl_plan *x, const struct pl_problem *p);
+json_t *pl_plan_json(const struct pl_plan *plan, const struct pl_problem *problem);
 
 /* Model FLOP utilisation of TOKENS_PER_S on WORLD devices; negative where the peak is unknown. */
-double pl_mfu(const struct pl_model *m, const struct pl_cluster *c, const struct pl_layout *l,
-              const struct pl_workload *w, double tokens_per_s);
+double pl_mfu(const struct pl_model *model, const struct pl_cluster *cluster,
+              const struct pl_layout *layout, const struct pl_workload *workload,
+              double tokens_per_s);
 
 /* Dense peak of a device in PRECISION (PL_FP32 ...), TFLOP/s; 0 where it is unknown. */
-double pl_device_peak(const struct pl_device *d, int precision);
+double pl_device_peak(const struct pl_device *device, int precision);
 /*
- * Share of its devices' peak, in its precision, that layout L needs at the least for TOKENS_PER_S:
+ * Share of its devices' peak, in its precision, that LAYOUT needs at the least for TOKENS_PER_S:
  * the FLOPs of pl_mfu without the half of the attention matrix that a causal mask hides, which
  * kernels may leave out. Above 1 no machine can have done it, while at long sequences pl_mfu may be
  * above 1. Negative where the peak is unknown.
  */
-double pl_peak_share(const struct pl_model *m, const struct pl_cluster *c,
-                     const struct pl_layout *l, const struct pl_workload *w, double tokens_per_s);
+double pl_peak_share(const struct pl_model *model, const struct pl_cluster *cluster,
+                     const struct pl_layout *layout, const struct pl_workload *workload,
+                     double tokens_per_s);
 
 #include "plan/example.h"
 #include "plan/limits.h"

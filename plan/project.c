@@ -22,14 +22,14 @@ struct pl_calibration {
 };
 
 /* All of a layout but its size and replicas. */
-static bool same_shape(const struct pl_layout *a, const struct pl_layout *b)
+static bool same_shape(const struct pl_layout *left, const struct pl_layout *right)
 {
-    struct pl_layout x = *a;
+    struct pl_layout x = *left;
 
-    x.world = b->world;
-    x.dp = b->dp;
-    x.edp = b->edp;
-    return pl_layout_equal(&x, b);
+    x.world = right->world;
+    x.dp = right->dp;
+    x.edp = right->edp;
+    return pl_layout_equal(&x, right);
 }
 
 static bool same_machine(const struct pl_observation *a, const struct pl_observation *b)
@@ -37,19 +37,19 @@ static bool same_machine(const struct pl_observation *a, const struct pl_observa
     return a->machine == b->machine && a->layout.precision == b->layout.precision;
 }
 
-static double position(const struct pl_calibration *c, const struct pl_layout *l)
+static double position(const struct pl_calibration *calibration, const struct pl_layout *layout)
 {
-    return log(l->world) - c->centre;
+    return log(layout->world) - calibration->centre;
 }
 
 /* ONE: as if all machines were one. */
-static double covariance(const struct pl_calibration *c, const struct pl_observation *a,
+static double covariance(const struct pl_calibration *calibration, const struct pl_observation *a,
                          const struct pl_observation *b, bool one)
 {
-    double apart = one || same_machine(a, b) ? 0 : c->transfer.deviation;
+    double apart = one || same_machine(a, b) ? 0 : calibration->transfer.deviation;
 
     return whole * whole - apart * apart +
-           scale * scale * position(c, &a->layout) * position(c, &b->layout) +
+           scale * scale * position(calibration, &a->layout) * position(calibration, &b->layout) +
            (same_shape(&a->layout, &b->layout) ? shape * shape : 0);
 }
 
@@ -90,57 +90,57 @@ static void solve_upper(const double *l, double *x, int n)
     }
 }
 
-/* The Cholesky factor of the covariance of C's trials; the caller frees it. */
-static double *factored(const struct pl_calibration *c, bool one)
+/* The Cholesky factor of the covariance of CALIBRATION's trials; the caller frees it. */
+static double *factored(const struct pl_calibration *calibration, bool one)
 {
-    int n = c->n;
+    int n = calibration->n;
     double *a = mem_alloc((size_t)n * (size_t)n * sizeof(*a));
 
     for (int i = 0; i < n; i++)
         for (int k = 0; k < n; k++)
-            a[i * n + k] = covariance(c, &c->at[i], &c->at[k], one) +
-                           (i == k ? noise(c->at[i].relative_se) : 0);
+            a[i * n + k] = covariance(calibration, &calibration->at[i], &calibration->at[k], one) +
+                           (i == k ? noise(calibration->at[i].relative_se) : 0);
     cholesky(a, n);
     return a;
 }
 
-struct pl_calibration *pl_calibration_new(const struct pl_observation *at, int n,
+struct pl_calibration *pl_calibration_new(const struct pl_observation *at, int count,
                                           const struct pl_transfer *transfer)
 {
     struct pl_calibration *c = mem_alloc(sizeof(*c));
     double square = 0;
 
-    n = n < PL_MAX_OBSERVATIONS ? n : PL_MAX_OBSERVATIONS;
-    *c = (struct pl_calibration){.n = n, .variance = 1, .degrees = prior_degrees};
+    count = count < PL_MAX_OBSERVATIONS ? count : PL_MAX_OBSERVATIONS;
+    *c = (struct pl_calibration){.n = count, .variance = 1, .degrees = prior_degrees};
     c->transfer = transfer ? *transfer : pl_transfer_published;
-    if (n == 0)
+    if (count == 0)
         return c;
-    c->at = mem_alloc((size_t)n * sizeof(*c->at));
-    c->weight = mem_alloc((size_t)n * sizeof(*c->weight));
-    memcpy(c->at, at, (size_t)n * sizeof(*c->at));
-    for (int i = 0; i < n; i++) {
-        c->centre += log(at[i].layout.world) / n;
+    c->at = mem_alloc((size_t)count * sizeof(*c->at));
+    c->weight = mem_alloc((size_t)count * sizeof(*c->weight));
+    memcpy(c->at, at, (size_t)count * sizeof(*c->at));
+    for (int i = 0; i < count; i++) {
+        c->centre += log(at[i].layout.world) / count;
         c->weight[i] = log(at[i].measured_s / at[i].expected_s);
     }
     c->chol = factored(c, false);
     c->one_chol = factored(c, true);
-    solve_lower(c->chol, c->weight, n);
-    for (int i = 0; i < n; i++)
+    solve_lower(c->chol, c->weight, count);
+    for (int i = 0; i < count; i++)
         square += c->weight[i] * c->weight[i]; /* y' covariance^-1 y */
-    solve_upper(c->chol, c->weight, n);
-    c->degrees += n;
+    solve_upper(c->chol, c->weight, count);
+    c->degrees += count;
     c->variance = (prior_degrees + square) / c->degrees;
     return c;
 }
 
-struct pl_calibration *pl_calibration_free(struct pl_calibration *c)
+struct pl_calibration *pl_calibration_free(struct pl_calibration *calibration)
 {
-    if (c) {
-        free(c->at);
-        free(c->chol);
-        free(c->one_chol);
-        free(c->weight);
-        free(c);
+    if (calibration) {
+        free(calibration->at);
+        free(calibration->chol);
+        free(calibration->one_chol);
+        free(calibration->weight);
+        free(calibration);
     }
     return NULL;
 }
@@ -156,43 +156,46 @@ static double student(double n)
 }
 
 /* Variance of the model's error at TO, given the trials; its mean too where RET_MEAN is not NULL. */
-static double posterior(double *ret_mean, const struct pl_calibration *c,
+static double posterior(double *ret_mean, const struct pl_calibration *calibration,
                         const struct pl_observation *to, bool one)
 {
-    double variance = covariance(c, to, to, one), mean = 0;
-    AUTO_FREE double *k = mem_alloc((size_t)c->n * sizeof(*k));
+    double variance = covariance(calibration, to, to, one), mean = 0;
+    AUTO_FREE double *k = mem_alloc((size_t)calibration->n * sizeof(*k));
 
-    for (int i = 0; i < c->n; i++) {
-        k[i] = covariance(c, to, &c->at[i], one);
-        mean += k[i] * c->weight[i];
+    for (int i = 0; i < calibration->n; i++) {
+        k[i] = covariance(calibration, to, &calibration->at[i], one);
+        mean += k[i] * calibration->weight[i];
     }
-    solve_lower(one ? c->one_chol : c->chol, k, c->n);
-    for (int i = 0; i < c->n; i++)
+    solve_lower(one ? calibration->one_chol : calibration->chol, k, calibration->n);
+    for (int i = 0; i < calibration->n; i++)
         variance -= k[i] * k[i];
     if (ret_mean)
         *ret_mean = mean;
     return variance;
 }
 
-void pl_project(struct pl_projected *ret, const struct pl_calibration *c, const struct pl_layout *l,
-                int machine, double expected_s)
+void pl_project(struct pl_projected *ret, const struct pl_calibration *calibration,
+                const struct pl_layout *layout, int machine, double expected_s)
 {
-    struct pl_observation to = {.layout = *l, .machine = machine};
+    struct pl_observation to = {.layout = *layout, .machine = machine};
     double mean = 0, within, between = 0, half;
 
-    *ret = (struct pl_projected){.transferred = c->n > 0, .degrees = c->degrees};
-    for (int i = 0; i < c->n; i++)
-        ret->transferred &= !same_machine(&c->at[i], &to);
+    *ret =
+        (struct pl_projected){.transferred = calibration->n > 0, .degrees = calibration->degrees};
+    for (int i = 0; i < calibration->n; i++)
+        ret->transferred &= !same_machine(&calibration->at[i], &to);
     /* Without measurements there is no centre; the spread is then that of one unknown machine. */
     within = whole * whole + shape * shape;
-    if (c->n) {
-        within = posterior(NULL, c, &to, true);
-        between = fmax(0, posterior(&mean, c, &to, false) - within); /* below 0 by rounding only */
+    if (calibration->n) {
+        within = posterior(NULL, calibration, &to, true);
+        between = fmax(0, posterior(&mean, calibration, &to, false) -
+                              within); /* below 0 by rounding only */
     }
-    within = c->variance * (within + noise(0));
+    within = calibration->variance * (within + noise(0));
     if (between > 0) /* Welch and Satterthwaite */
         ret->degrees = (within + between) * (within + between) /
-                       (within * within / c->degrees + between * between / c->transfer.degrees);
+                       (within * within / calibration->degrees +
+                        between * between / calibration->transfer.degrees);
     ret->scale = sqrt(within + between);
     half = student(ret->degrees) * ret->scale;
     ret->factor = exp(mean);
@@ -209,21 +212,24 @@ static bool differs(double a, double b)
     return fabs(a - b) > 1e-6 * fmax(fabs(a), fabs(b));
 }
 
-static bool other_device(const struct pl_device *a, const struct pl_device *b)
+static bool other_device(const struct pl_device *left, const struct pl_device *right)
 {
-    return !str_eq(a->name, b->name) || a->cpu != b->cpu ||
-           differs(a->tflops_fp32, b->tflops_fp32) || differs(a->tflops_bf16, b->tflops_bf16) ||
-           differs(a->tflops_fp8, b->tflops_fp8) || differs(a->gemm_tflops, b->gemm_tflops) ||
-           differs(a->sustained, b->sustained) || differs(a->memory_gib, b->memory_gib) ||
-           differs(a->memory_gbs, b->memory_gbs);
+    return !str_eq(left->name, right->name) || left->cpu != right->cpu ||
+           differs(left->tflops_fp32, right->tflops_fp32) ||
+           differs(left->tflops_bf16, right->tflops_bf16) ||
+           differs(left->tflops_fp8, right->tflops_fp8) ||
+           differs(left->gemm_tflops, right->gemm_tflops) ||
+           differs(left->sustained, right->sustained) ||
+           differs(left->memory_gib, right->memory_gib) ||
+           differs(left->memory_gbs, right->memory_gbs);
 }
 
-static bool other_links(const struct pl_cluster *a, const struct pl_cluster *b)
+static bool other_links(const struct pl_cluster *left, const struct pl_cluster *right)
 {
-    bool other = a->nlinks != b->nlinks;
+    bool other = left->nlinks != right->nlinks;
 
-    for (int i = 0; !other && i < a->nlinks; i++) {
-        const struct pl_link *x = &a->link[i], *y = &b->link[i];
+    for (int i = 0; !other && i < left->nlinks; i++) {
+        const struct pl_link *x = &left->link[i], *y = &right->link[i];
 
         other = x->span != y->span || x->per_pair != y->per_pair || differs(x->gbs, y->gbs) ||
                 differs(x->share, y->share) || differs(x->latency_us, y->latency_us);
@@ -231,31 +237,31 @@ static bool other_links(const struct pl_cluster *a, const struct pl_cluster *b)
     return other;
 }
 
-unsigned pl_machine_changes(const struct pl_cluster *a, const struct pl_cluster *b)
+unsigned pl_machine_changes(const struct pl_cluster *left, const struct pl_cluster *right)
 {
-    bool named = !str_eq(a->device.name, "device");
-    bool twice = named && a->measured && b->measured && str_eq(a->name, b->name) &&
-                 str_eq(a->device.name, b->device.name);
-    unsigned changes = a->devices_per_node == b->devices_per_node ? 0 : PL_OTHER_NODE;
+    bool named = !str_eq(left->device.name, "device");
+    bool twice = named && left->measured && right->measured && str_eq(left->name, right->name) &&
+                 str_eq(left->device.name, right->device.name);
+    unsigned changes = left->devices_per_node == right->devices_per_node ? 0 : PL_OTHER_NODE;
 
-    if (!twice && (!named || other_device(&a->device, &b->device)))
+    if (!twice && (!named || other_device(&left->device, &right->device)))
         changes |= PL_OTHER_DEVICE;
-    if (!twice && other_links(a, b))
+    if (!twice && other_links(left, right))
         changes |= PL_OTHER_LINKS;
     return changes;
 }
 
 /* ---- layouts ---- */
 
-bool pl_layout_scale(struct pl_layout *ret, const struct pl_layout *l, int world, int global_batch,
-                     const struct pl_model *m)
+bool pl_layout_scale(struct pl_layout *ret, const struct pl_layout *layout, int world,
+                     int global_batch, const struct pl_model *model)
 {
-    struct pl_layout x = *l;
+    struct pl_layout x = *layout;
 
     x.world = world;
     if (!pl_layout_derive(&x) || global_batch % (x.micro_batch * x.dp))
         return false;
-    pl_layout_canonical(&x, m);
+    pl_layout_canonical(&x, model);
     *ret = x;
     return true;
 }

@@ -62,33 +62,34 @@ struct pl_calibration;
 
 enum { PL_MAX_OBSERVATIONS = 400 };
 
-/* Learn from N trials, at most PL_MAX_OBSERVATIONS; none is allowed. They are copied. TRANSFER is
- * pl_transfer_published where it is NULL. */
-struct pl_calibration *pl_calibration_new(const struct pl_observation *at, int n,
+/* Learn from COUNT trials, at most PL_MAX_OBSERVATIONS; none is allowed. They are copied. TRANSFER
+ * is pl_transfer_published where it is NULL. */
+struct pl_calibration *pl_calibration_new(const struct pl_observation *at, int count,
                                           const struct pl_transfer *transfer);
-struct pl_calibration *pl_calibration_free(struct pl_calibration *c);
+struct pl_calibration *pl_calibration_free(struct pl_calibration *calibration);
 
-/* Layout L on MACHINE, a number as that of the trials, where the cost model expects EXPECTED_S
+/* LAYOUT on MACHINE, a number as that of the trials, where the cost model expects EXPECTED_S
  * seconds an iteration of it. */
-void pl_project(struct pl_projected *ret, const struct pl_calibration *c, const struct pl_layout *l,
-                int machine, double expected_s);
+void pl_project(struct pl_projected *ret, const struct pl_calibration *calibration,
+                const struct pl_layout *layout, int machine, double expected_s);
 
 /* In what one cluster is another kind of machine than another one, as bits; 0: in nothing. */
 enum { PL_OTHER_DEVICE = 1, PL_OTHER_NODE = 2, PL_OTHER_LINKS = 4 };
 
 /*
- * Differences of A and B in the facts that the cost model uses; names alone prove nothing, since two
- * sites may call different parts alike. A device that nobody named ("device") is never known to be
- * the same. Two profiles that were both measured, of one name and one device's name, are one machine
- * that was measured twice. Nodes are not compared, nor flags that allow oversubscription.
+ * Differences of LEFT and RIGHT in the facts that the cost model uses; names alone prove nothing,
+ * since two sites may call different parts alike. A device that nobody named ("device") is never
+ * known to be the same. Two profiles that were both measured, of one name and one device's name,
+ * are one machine that was measured twice. Nodes are not compared, nor flags that allow
+ * oversubscription.
  */
-unsigned pl_machine_changes(const struct pl_cluster *a, const struct pl_cluster *b);
+unsigned pl_machine_changes(const struct pl_cluster *left, const struct pl_cluster *right);
 
 /*
- * L on WORLD devices with the same shape: only the replicas change. Returns false where it cannot
- * be: WORLD is no multiple, or the step of GLOBAL_BATCH sequences is not divided.
+ * LAYOUT on WORLD devices with the same shape: only the replicas change. Returns false where it
+ * cannot be: WORLD is no multiple, or the step of GLOBAL_BATCH sequences is not divided.
  */
-bool pl_layout_scale(struct pl_layout *ret, const struct pl_layout *l, int world, int global_batch,
-                     const struct pl_model *m);
+bool pl_layout_scale(struct pl_layout *ret, const struct pl_layout *layout, int world,
+                     int global_batch, const struct pl_model *model);
 
 #endif

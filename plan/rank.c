@@ -52,27 +52,28 @@ struct ranking {
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-static double worth(const struct ranking *r, const struct pl_plan_entry *one)
+static double worth(const struct ranking *ranking, const struct pl_plan_entry *one)
 {
-    return r->per_device ? one->cost.tokens_per_s / one->layout.world : one->cost.tokens_per_s;
+    return ranking->per_device ? one->cost.tokens_per_s / one->layout.world
+                               : one->cost.tokens_per_s;
 }
 
 /* One order for all layouts, whatever the order in which they come. */
-static bool before(const struct ranking *r, const struct pl_plan_entry *a,
-                   const struct pl_plan_entry *b)
+static bool before(const struct ranking *ranking, const struct pl_plan_entry *left,
+                   const struct pl_plan_entry *right)
 {
-    double x = worth(r, a), y = worth(r, b);
+    double x = worth(ranking, left), y = worth(ranking, right);
 
-    return x > y || (!(x < y) && pl_space_compare(&a->layout, &b->layout) < 0);
+    return x > y || (!(x < y) && pl_space_compare(&left->layout, &right->layout) < 0);
 }
 
 /* Layouts that differ in a key that changes nothing here, such as selective recompute where
  * attention keeps no scores: to the model they are one. */
-static bool is_twin(const struct pl_plan_entry *a, const struct pl_plan_entry *b)
+static bool is_twin(const struct pl_plan_entry *left, const struct pl_plan_entry *right)
 {
-    return !(a->cost.total < b->cost.total) && !(a->cost.total > b->cost.total) &&
-           !(a->memory.total < b->memory.total) && !(a->memory.total > b->memory.total) &&
-           a->layout.world == b->layout.world;
+    return !(left->cost.total < right->cost.total) && !(left->cost.total > right->cost.total) &&
+           !(left->memory.total < right->memory.total) &&
+           !(left->memory.total > right->memory.total) && left->layout.world == right->layout.world;
 }
 
 /* In these keys the variants of one idea differ. */
@@ -82,47 +83,47 @@ static bool is_flag(enum pl_key key)
            key == PL_KEY_OVERLAP_PARAM || key == PL_KEY_OVERLAP_P2P || key == PL_KEY_OVERLAP_MOE;
 }
 
-static bool is_family(const struct pl_plan_entry *a, const struct pl_plan_entry *b)
+static bool is_family(const struct pl_plan_entry *left, const struct pl_plan_entry *right)
 {
     for (int key = 0; key < PL_LAYOUT_KEYS; key++)
-        if (!is_flag(key) && pl_layout_get(&a->layout, &pl_layout_keys[key]) !=
-                                 pl_layout_get(&b->layout, &pl_layout_keys[key]))
+        if (!is_flag(key) && pl_layout_get(&left->layout, &pl_layout_keys[key]) !=
+                                 pl_layout_get(&right->layout, &pl_layout_keys[key]))
             return false;
     return true;
 }
 
 /* The listed entry that stands for ONE, too; the end of the list where there is none. */
-static size_t like(const struct ranking *r, const struct pl_plan_entry *one)
+static size_t like(const struct ranking *ranking, const struct pl_plan_entry *one)
 {
     size_t i = 0;
 
-    while (i < r->plan->n &&
-           !(r->fold ? is_family(&r->plan->at[i], one) : is_twin(&r->plan->at[i], one)))
+    while (i < ranking->plan->n && !(ranking->fold ? is_family(&ranking->plan->at[i], one)
+                                                   : is_twin(&ranking->plan->at[i], one)))
         i++;
     return i;
 }
 
 /* Entries are kept sorted: there is ROOM for few, and most layouts do not reach the list. */
-static void enter(struct ranking *r, struct pl_plan_entry *one)
+static void enter(struct ranking *ranking, struct pl_plan_entry *one)
 {
-    struct pl_plan *plan = r->plan;
+    struct pl_plan *plan = ranking->plan;
     const struct pl_plan_entry *last = &plan->at[plan->n - (plan->n > 0)];
     size_t i;
 
-    if (plan->n == r->room && worth(r, one) < worth(r, last))
+    if (plan->n == ranking->room && worth(ranking, one) < worth(ranking, last))
         return;
-    i = like(r, one);
-    if (i < plan->n && !before(r, one, &plan->at[i])) {
+    i = like(ranking, one);
+    if (i < plan->n && !before(ranking, one, &plan->at[i])) {
         plan->at[i].equivalents++;
         return;
     }
     if (i < plan->n)
         one->equivalents = plan->at[i].equivalents + 1;
-    else if (plan->n == r->room && !before(r, one, last))
+    else if (plan->n == ranking->room && !before(ranking, one, last))
         return;
     else
-        i = plan->n < r->room ? plan->n++ : plan->n - 1;
-    for (; i > 0 && before(r, one, &plan->at[i - 1]); i--)
+        i = plan->n < ranking->room ? plan->n++ : plan->n - 1;
+    for (; i > 0 && before(ranking, one, &plan->at[i - 1]); i--)
         plan->at[i] = plan->at[i - 1];
     plan->at[i] = *one;
 }
@@ -138,25 +139,25 @@ static void note_smallest(struct pl_plan *plan, const struct pl_plan_entry *one)
     plan->smallest = one->layout;
 }
 
-static double share_gone(const struct ranking *r)
+static double share_gone(const struct ranking *ranking)
 {
-    return r->patience ? r->patience->spent(r->patience->arg) : 0;
+    return ranking->patience ? ranking->patience->spent(ranking->patience->arg) : 0;
 }
 
 /* False when patience is over. */
-static bool consider(void *arg, const struct pl_layout *l)
+static bool consider(void *arg, const struct pl_layout *layout)
 {
     struct ranking *r = arg;
-    struct pl_plan_entry one = {.layout = *l};
+    struct pl_plan_entry one = {.layout = *layout};
 
     r->plan->legal++;
-    pl_memory_at(&one.memory, r->memory, l);
+    pl_memory_at(&one.memory, r->memory, layout);
     if (one.memory.total > r->limit) {
         note_smallest(r->plan, &one);
     } else {
         r->plan->fitting++;
         if (r->room) {
-            pl_cost_at(&one.cost, r->cost, l);
+            pl_cost_at(&one.cost, r->cost, layout);
             enter(r, &one);
         }
     }
@@ -167,26 +168,26 @@ static bool consider(void *arg, const struct pl_layout *l)
 
 /* ---- stems ----------------------------------------------------------------------------------- */
 
-static void unpack(struct pl_layout *ret, const struct ranking *r, const struct stem *stem)
+static void unpack(struct pl_layout *ret, const struct ranking *ranking, const struct stem *stem)
 {
-    pl_layout_default(ret, r->p->workload);
+    pl_layout_default(ret, ranking->p->workload);
     for (size_t i = 0; i < STEM_KEYS; i++)
         pl_layout_set(ret, &pl_layout_keys[pl_space_order[i]], stem->value[i]);
     pl_layout_derive(ret);
 }
 
-static void thin(struct ranking *r)
+static void thin(struct ranking *ranking)
 {
     size_t n = 0;
 
-    r->bound /= 2;
-    for (size_t i = 0; i < r->n; i++)
-        if (r->stem[i].hash <= r->bound)
-            r->stem[n++] = r->stem[i];
-    r->n = n;
+    ranking->bound /= 2;
+    for (size_t i = 0; i < ranking->n; i++)
+        if (ranking->stem[i].hash <= ranking->bound)
+            ranking->stem[n++] = ranking->stem[i];
+    ranking->n = n;
 }
 
-static bool keep(void *arg, const struct pl_layout *l)
+static bool keep(void *arg, const struct pl_layout *layout)
 {
     struct ranking *r = arg;
     uint64_t hash = rng_mix(r->number++);
@@ -199,20 +200,21 @@ static bool keep(void *arg, const struct pl_layout *l)
         stem = &r->stem[r->n++];
         *stem = (struct stem){.hash = hash};
         for (size_t i = 0; i < STEM_KEYS; i++)
-            stem->value[i] = pl_layout_get(l, &pl_layout_keys[pl_space_order[i]]);
+            stem->value[i] = pl_layout_get(layout, &pl_layout_keys[pl_space_order[i]]);
     }
     return r->number % (ASKED * ASKED) || share_gone(r) < FINDING;
 }
 
 /* The leaves that a stem is tried by: no sharding or most of it, all that overlaps. */
-static void narrow(struct pl_space *s)
+static void narrow(struct pl_space *space)
 {
     static const enum pl_key last[] = {PL_KEY_OVERLAP_GRAD, PL_KEY_OVERLAP_PARAM,
                                        PL_KEY_OVERLAP_P2P, PL_KEY_OVERLAP_MOE, PL_KEY_THREADS};
-    struct pl_space_axis *zero = &s->axis[PL_KEY_ZERO], *scope = &s->axis[PL_KEY_ZERO_SCOPE];
+    struct pl_space_axis *zero = &space->axis[PL_KEY_ZERO],
+                         *scope = &space->axis[PL_KEY_ZERO_SCOPE];
 
     for (size_t i = 0; i < ARRAY_LEN(last); i++) {
-        struct pl_space_axis *a = &s->axis[last[i]];
+        struct pl_space_axis *a = &space->axis[last[i]];
 
         a->value[0] = a->value[a->n - 1];
         a->n = 1;
@@ -225,75 +227,76 @@ static void narrow(struct pl_space *s)
         scope->n = 2;
 }
 
-static bool try_leaf(void *arg, const struct pl_layout *l)
+static bool try_leaf(void *arg, const struct pl_layout *layout)
 {
     struct ranking *r = arg;
-    struct pl_plan_entry one = {.layout = *l};
+    struct pl_plan_entry one = {.layout = *layout};
 
-    pl_memory_at(&one.memory, r->memory, l);
+    pl_memory_at(&one.memory, r->memory, layout);
     if (one.memory.total > r->limit)
         return true;
-    pl_cost_at(&one.cost, r->cost, l);
+    pl_cost_at(&one.cost, r->cost, layout);
     r->best = fmax(r->best, worth(r, &one));
     return true;
 }
 
-static int by_hash(const void *x, const void *y)
+static int by_hash(const void *left, const void *right)
 {
-    const struct stem *a = x, *b = y;
+    const struct stem *a = left, *b = right;
 
     return (a->hash > b->hash) - (a->hash < b->hash);
 }
 
-static int by_rate(const void *x, const void *y)
+static int by_rate(const void *left, const void *right)
 {
-    const struct stem *a = x, *b = y;
+    const struct stem *a = left, *b = right;
 
-    return a->rate != b->rate ? (a->rate < b->rate) - (a->rate > b->rate) : by_hash(x, y);
+    return a->rate != b->rate ? (a->rate < b->rate) - (a->rate > b->rate) : by_hash(left, right);
 }
 
-static void try_stems(struct ranking *r)
+static void try_stems(struct ranking *ranking)
 {
     AUTO_FREE struct pl_space *few = mem_alloc(sizeof(*few));
 
-    *few = *r->s;
+    *few = *ranking->s;
     narrow(few);
-    qsort(r->stem, r->n, sizeof(*r->stem), by_hash);
-    for (size_t i = 0; i < r->n && (i % ASKED || share_gone(r) < TRYING); i++) {
+    qsort(ranking->stem, ranking->n, sizeof(*ranking->stem), by_hash);
+    for (size_t i = 0; i < ranking->n && (i % ASKED || share_gone(ranking) < TRYING); i++) {
         struct pl_layout l;
 
-        r->best = 0;
-        unpack(&l, r, &r->stem[i]);
-        pl_space_leaves(few, r->p, &l, try_leaf, r);
-        r->stem[i].rate = (float)r->best;
+        ranking->best = 0;
+        unpack(&l, ranking, &ranking->stem[i]);
+        pl_space_leaves(few, ranking->p, &l, try_leaf, ranking);
+        ranking->stem[i].rate = (float)ranking->best;
     }
-    qsort(r->stem, r->n, sizeof(*r->stem), by_rate);
+    qsort(ranking->stem, ranking->n, sizeof(*ranking->stem), by_rate);
 }
 
 /* Leaves of a stem that was not kept. */
-static bool consider_other(void *arg, const struct pl_layout *l)
+static bool consider_other(void *arg, const struct pl_layout *layout)
 {
     struct ranking *r = arg;
 
-    return rng_mix(r->number++) <= r->bound || pl_space_leaves(r->s, r->p, l, consider, r);
+    return rng_mix(r->number++) <= r->bound || pl_space_leaves(r->s, r->p, layout, consider, r);
 }
 
-static void look_by_stems(struct ranking *r)
+static void look_by_stems(struct ranking *ranking)
 {
-    bool all = pl_space_stems(NULL, r->s, r->p, r->patience, keep, r);
+    bool all = pl_space_stems(NULL, ranking->s, ranking->p, ranking->patience, keep, ranking);
 
-    try_stems(r);
-    for (size_t i = 0; i < r->n && !r->over; i++) {
+    try_stems(ranking);
+    for (size_t i = 0; i < ranking->n && !ranking->over; i++) {
         struct pl_layout l;
 
-        unpack(&l, r, &r->stem[i]);
-        pl_space_leaves(r->s, r->p, &l, consider, r);
+        unpack(&l, ranking, &ranking->stem[i]);
+        pl_space_leaves(ranking->s, ranking->p, &l, consider, ranking);
     }
-    r->number = 0;
-    if (!r->over && all && r->bound != UINT64_MAX)
-        all = pl_space_stems(NULL, r->s, r->p, r->patience, consider_other, r);
-    r->plan->exact = all && !r->over;
-    free(r->stem);
+    ranking->number = 0;
+    if (!ranking->over && all && ranking->bound != UINT64_MAX)
+        all = pl_space_stems(NULL, ranking->s, ranking->p, ranking->patience, consider_other,
+                             ranking);
+    ranking->plan->exact = all && !ranking->over;
+    free(ranking->stem);
 }
 
 /* ---- families -------------------------------------------------------------------------------- */
@@ -304,26 +307,26 @@ struct family {
     double worst;
 };
 
-static bool count_member(void *arg, const struct pl_layout *l)
+static bool count_member(void *arg, const struct pl_layout *layout)
 {
     struct family *f = arg;
-    struct pl_plan_entry one = {.layout = *l};
+    struct pl_plan_entry one = {.layout = *layout};
 
-    pl_memory_at(&one.memory, f->r->memory, l);
+    pl_memory_at(&one.memory, f->r->memory, layout);
     if (one.memory.total > f->r->limit)
         return true;
-    pl_cost_at(&one.cost, f->r->cost, l);
+    pl_cost_at(&one.cost, f->r->cost, layout);
     f->worst = f->n++ ? fmin(f->worst, one.cost.tokens_per_s) : one.cost.tokens_per_s;
     return true;
 }
 
 /* All members of the family of HEAD that fit, HEAD among them. */
-static struct family members_of(struct ranking *r, const struct pl_layout *head)
+static struct family members_of(struct ranking *ranking, const struct pl_layout *head)
 {
     AUTO_FREE struct pl_space *few = mem_alloc(sizeof(*few));
-    struct family f = {.r = r};
+    struct family f = {.r = ranking};
 
-    *few = *r->s;
+    *few = *ranking->s;
     for (int key = 0; key < PL_LAYOUT_KEYS; key++) {
         struct pl_space_axis *axis = &few->axis[key];
 
@@ -332,15 +335,15 @@ static struct family members_of(struct ranking *r, const struct pl_layout *head)
         axis->value[0] = pl_layout_get(head, &pl_layout_keys[key]);
         axis->n = 1;
     }
-    pl_space_enumerate(few, r->p, count_member, &f);
+    pl_space_enumerate(few, ranking->p, count_member, &f);
     return f;
 }
 
 /* The list becomes TOP families at most. One that the model cannot tell from a listed one goes, with
  * all its members: each is the equivalent of a variant there. */
-static void settle_families(struct ranking *r, size_t top)
+static void settle_families(struct ranking *ranking, size_t top)
 {
-    struct pl_plan *plan = r->plan;
+    struct pl_plan *plan = ranking->plan;
     size_t n = 0;
 
     for (size_t i = 0; i < plan->n; i++) {
@@ -352,7 +355,7 @@ static void settle_families(struct ranking *r, size_t top)
             k++;
         if (k == n && n == top)
             break;
-        f = members_of(r, &one->layout);
+        f = members_of(ranking, &one->layout);
         if (k < n) {
             plan->at[k].equivalents += f.n;
             continue;
@@ -375,7 +378,7 @@ struct shortlist {
     size_t seen;
 };
 
-static bool take_leaf(void *arg, const struct pl_layout *l)
+static bool take_leaf(void *arg, const struct pl_layout *layout)
 {
     struct shortlist *x = arg;
 
@@ -385,45 +388,47 @@ static bool take_leaf(void *arg, const struct pl_layout *l)
     if (x->n == x->most)
         return false;
     MEM_GROW(x->at, x->n, x->cap);
-    x->at[x->n++] = *l;
+    x->at[x->n++] = *layout;
     return true;
 }
 
-static int by_walk(const void *x, const void *y)
+static int by_walk(const void *left, const void *right)
 {
-    return pl_space_compare(x, y);
+    return pl_space_compare(left, right);
 }
 
 /* An even sample of the leaves of the stems from FIRST on, about as many as there is room for. */
-static void sample_rest(struct shortlist *x, const struct ranking *r, size_t first)
+static void sample_rest(struct shortlist *shortlist, const struct ranking *ranking, size_t first)
 {
-    double each = first ? (double)x->seen / (double)first : 64;
-    double share = (double)(x->most - x->n) / (each * (double)(r->n - first) + 1);
+    double each = first ? (double)shortlist->seen / (double)first : 64;
+    double share =
+        (double)(shortlist->most - shortlist->n) / (each * (double)(ranking->n - first) + 1);
 
-    x->bound = share < 1 ? (uint64_t)(share * 0x1p64) : UINT64_MAX;
-    for (size_t i = first; i < r->n && x->n < x->most; i++) {
+    shortlist->bound = share < 1 ? (uint64_t)(share * 0x1p64) : UINT64_MAX;
+    for (size_t i = first; i < ranking->n && shortlist->n < shortlist->most; i++) {
         struct pl_layout l;
 
-        unpack(&l, r, &r->stem[i]);
-        pl_space_leaves(r->s, r->p, &l, take_leaf, x);
+        unpack(&l, ranking, &ranking->stem[i]);
+        pl_space_leaves(ranking->s, ranking->p, &l, take_leaf, shortlist);
     }
 }
 
 int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, double best,
-                      const struct pl_space *s, const struct pl_problem *p, double headroom,
-                      bool per_device, const struct pl_patience *patience, struct err *e)
+                      const struct pl_space *space, const struct pl_problem *problem,
+                      double headroom, bool per_device, const struct pl_patience *patience,
+                      struct err *error)
 {
-    struct ranking r = {.s = s,
-                        .p = p,
-                        .limit = pl_memory_offered(p->cluster, headroom),
+    struct ranking r = {.s = space,
+                        .p = problem,
+                        .limit = pl_memory_offered(problem->cluster, headroom),
                         .per_device = per_device,
                         .bound = UINT64_MAX};
     struct shortlist x = {.most = (size_t)(best * (double)most), .bound = UINT64_MAX};
-    bool whole = pl_space_stems(NULL, s, p, patience, keep, &r);
+    bool whole = pl_space_stems(NULL, space, problem, patience, keep, &r);
     size_t first = 0;
 
-    r.cost = pl_cost_ctx_new(p, NULL);
-    r.memory = pl_memory_ctx_new(p);
+    r.cost = pl_cost_ctx_new(problem, NULL);
+    r.memory = pl_memory_ctx_new(problem);
     if (best > 0)
         try_stems(&r);
     else
@@ -432,7 +437,7 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
         struct pl_layout l;
 
         unpack(&l, &r, &r.stem[first]);
-        pl_space_leaves(s, p, &l, take_leaf, &x);
+        pl_space_leaves(space, problem, &l, take_leaf, &x);
     }
     x.most = most;
     sample_rest(&x, &r, first);
@@ -442,7 +447,7 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
     free(r.stem);
     if (!whole || pl_patience_over(patience)) {
         free(x.at);
-        return err_set(e, -ECANCELED, "there was not enough time for the space");
+        return err_set(error, -ECANCELED, "there was not enough time for the space");
     }
     *ret = x.at;
     *ret_count = x.n;
@@ -489,50 +494,53 @@ static size_t room_for(size_t top)
     return top + (top < 100 ? 3 * top : 300) + 16;
 }
 
-static void look(struct pl_plan *ret, struct ranking *r, size_t top,
+static void look(struct pl_plan *ret, struct ranking *ranking, size_t top,
                  const struct pl_patience *patience)
 {
     struct pl_plan plan = {0};
 
-    r->plan = &plan;
-    r->patience = patience;
-    r->room = r->fold && top ? room_for(top) : top;
-    r->bound = UINT64_MAX;
-    plan.at = mem_alloc((r->room ? r->room : 1) * sizeof(*plan.at));
-    r->cost = pl_cost_ctx_new(r->p, NULL);
-    r->memory = pl_memory_ctx_new(r->p);
+    ranking->plan = &plan;
+    ranking->patience = patience;
+    ranking->room = ranking->fold && top ? room_for(top) : top;
+    ranking->bound = UINT64_MAX;
+    plan.at = mem_alloc((ranking->room ? ranking->room : 1) * sizeof(*plan.at));
+    ranking->cost = pl_cost_ctx_new(ranking->p, NULL);
+    ranking->memory = pl_memory_ctx_new(ranking->p);
     if (patience) {
-        look_by_stems(r);
+        look_by_stems(ranking);
     } else {
-        pl_space_enumerate(r->s, r->p, consider, r);
+        pl_space_enumerate(ranking->s, ranking->p, consider, ranking);
         plan.exact = true;
     }
-    if (r->fold)
-        settle_families(r, top);
-    pl_memory_ctx_free(r->memory);
-    pl_cost_ctx_free(r->cost);
+    if (ranking->fold)
+        settle_families(ranking, top);
+    pl_memory_ctx_free(ranking->memory);
+    pl_cost_ctx_free(ranking->cost);
     for (size_t i = 1; i < plan.n; i++)
         explain(&plan.at[i], &plan.at[0]);
     *ret = plan;
 }
 
-void pl_plan_look(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
-                  size_t top, double headroom, bool per_device, const struct pl_patience *patience)
+void pl_plan_look(struct pl_plan *ret, const struct pl_space *space,
+                  const struct pl_problem *problem, size_t top, double headroom, bool per_device,
+                  const struct pl_patience *patience)
 {
-    struct ranking r = {
-        .s = s, .p = p, .limit = pl_memory_offered(p->cluster, headroom), .per_device = per_device};
+    struct ranking r = {.s = space,
+                        .p = problem,
+                        .limit = pl_memory_offered(problem->cluster, headroom),
+                        .per_device = per_device};
 
     look(ret, &r, top, patience);
 }
 
-void pl_plan_families(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
-                      size_t top, double headroom, bool per_device,
-                      const struct pl_patience *patience)
+void pl_plan_families(struct pl_plan *ret, const struct pl_space *space,
+                      const struct pl_problem *problem, size_t top, double headroom,
+                      bool per_device, const struct pl_patience *patience)
 {
-    struct ranking r = {.s = s,
-                        .p = p,
+    struct ranking r = {.s = space,
+                        .p = problem,
                         .fold = true,
-                        .limit = pl_memory_offered(p->cluster, headroom),
+                        .limit = pl_memory_offered(problem->cluster, headroom),
                         .per_device = per_device};
 
     look(ret, &r, top, patience);
@@ -540,38 +548,41 @@ void pl_plan_families(struct pl_plan *ret, const struct pl_space *s, const struc
 
 /* Pipelines of all devices have no more even stages than divide the layers and the devices alike.
  */
-int pl_plan_nothing(const struct pl_plan *x, const struct pl_space *s, const struct pl_problem *p,
-                    double headroom, const struct pl_patience *patience, struct err *e)
+int pl_plan_nothing(const struct pl_plan *plan, const struct pl_space *space,
+                    const struct pl_problem *problem, double headroom,
+                    const struct pl_patience *patience, struct err *error)
 {
-    char text[sizeof(e->text)], stages[128] = "";
-    int devices = pl_cluster_devices(p->cluster), most = pl_gcd(p->model->layers, devices);
+    char text[sizeof(error->text)], stages[128] = "";
+    int devices = pl_cluster_devices(problem->cluster),
+        most = pl_gcd(problem->model->layers, devices);
 
-    if (!p->trainer->uneven_layers && most < p->model->layers && most < devices)
+    if (!problem->trainer->uneven_layers && most < problem->model->layers && most < devices)
         snprintf(stages, sizeof(stages),
                  "; layers %d divide over pp %d at most on %d devices, trainer \"any\" takes "
                  "uneven stages",
-                 p->model->layers, most, devices);
-    if (x->legal)
-        return err_set(e, -ENOENT,
+                 problem->model->layers, most, devices);
+    if (plan->legal)
+        return err_set(error, -ENOENT,
                        "none of %zu legal layouts%s fits: the smallest, %s, needs %.3g "
                        "of %.3g GiB%s",
-                       x->legal, x->exact ? "" : " that were looked at",
-                       pl_layout_text(text, &x->smallest), x->smallest_bytes / GIB,
-                       pl_memory_offered(p->cluster, headroom) / GIB, stages);
-    if (!x->exact || !pl_space_explain(text, sizeof(text), s, p, patience))
+                       plan->legal, plan->exact ? "" : " that were looked at",
+                       pl_layout_text(text, &plan->smallest), plan->smallest_bytes / GIB,
+                       pl_memory_offered(problem->cluster, headroom) / GIB, stages);
+    if (!plan->exact || !pl_space_explain(text, sizeof(text), space, problem, patience))
         snprintf(text, sizeof(text), "no legal layout was found in the time that there was");
-    return err_set(e, -ENOENT, "%s", text);
+    return err_set(error, -ENOENT, "%s", text);
 }
 
-int pl_plan_rank(struct pl_plan *ret, const struct pl_space *s, const struct pl_problem *p,
-                 size_t top, double headroom, bool per_device, struct err *e)
+int pl_plan_rank(struct pl_plan *ret, const struct pl_space *space,
+                 const struct pl_problem *problem, size_t top, double headroom, bool per_device,
+                 struct err *error)
 {
     struct pl_plan plan;
     int r;
 
-    pl_plan_look(&plan, s, p, top, headroom, per_device, NULL);
+    pl_plan_look(&plan, space, problem, top, headroom, per_device, NULL);
     if (!plan.n) {
-        r = pl_plan_nothing(&plan, s, p, headroom, NULL, e);
+        r = pl_plan_nothing(&plan, space, problem, headroom, NULL, error);
         pl_plan_done(&plan);
         return r;
     }
@@ -579,20 +590,20 @@ int pl_plan_rank(struct pl_plan *ret, const struct pl_space *s, const struct pl_
     return 0;
 }
 
-void pl_plan_done(struct pl_plan *x)
+void pl_plan_done(struct pl_plan *plan)
 {
-    free(x->at);
-    *x = (struct pl_plan){0};
+    free(plan->at);
+    *plan = (struct pl_plan){0};
 }
 
-json_t *pl_plan_json(const struct pl_plan *x, const struct pl_problem *p)
+json_t *pl_plan_json(const struct pl_plan *plan, const struct pl_problem *problem)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < x->n; i++) {
-        const struct pl_plan_entry *one = &x->at[i];
-        double mfu =
-            pl_mfu(p->model, p->cluster, &one->layout, p->workload, one->cost.tokens_per_s);
+    for (size_t i = 0; i < plan->n; i++) {
+        const struct pl_plan_entry *one = &plan->at[i];
+        double mfu = pl_mfu(problem->model, problem->cluster, &one->layout, problem->workload,
+                            one->cost.tokens_per_s);
         json_t *v = json_pack("{s:i s:o s:f s:o s:o s:o}", "rank", (int)i + 1, "layout",
                               pl_layout_json(&one->layout), "tokens_per_s", one->cost.tokens_per_s,
                               "mfu", mfu < 0 ? json_null() : json_real(mfu), "cost",
@@ -601,6 +612,6 @@ json_t *pl_plan_json(const struct pl_plan *x, const struct pl_problem *p)
         json_object_set_new(v, "why", one->why[0] ? json_string(one->why) : json_null());
         json_array_append_new(list, v);
     }
-    return json_pack("{s:I s:I s:b s:o}", "legal", (json_int_t)x->legal, "fitting",
-                     (json_int_t)x->fitting, "exact", x->exact, "layouts", list);
+    return json_pack("{s:I s:I s:b s:o}", "legal", (json_int_t)plan->legal, "fitting",
+                     (json_int_t)plan->fitting, "exact", plan->exact, "layouts", list);
 }

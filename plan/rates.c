@@ -59,58 +59,62 @@ static const double CORE_CACHE_GAIN = 4; /* operands of a core's products come f
 static const double PACKING = 3;         /* operands are read, written as panels, read again */
 static const double THREAD_LOSS = 0.9;   /* of each doubling of the threads of a rank */
 
-static double matrix_flops(const struct pl_device *d, int precision)
+static double matrix_flops(const struct pl_device *device, int precision)
 {
-    double bf16 = d->gemm_tflops > 0 ? d->gemm_tflops : BEST_OF_PEAK * d->tflops_bf16;
+    double bf16 =
+        device->gemm_tflops > 0 ? device->gemm_tflops : BEST_OF_PEAK * device->tflops_bf16;
 
-    if (precision == PL_FP8 && d->tflops_fp8 > 0 && d->tflops_bf16 > 0)
-        return bf16 * d->tflops_fp8 / d->tflops_bf16 * 1e12;
+    if (precision == PL_FP8 && device->tflops_fp8 > 0 && device->tflops_bf16 > 0)
+        return bf16 * device->tflops_fp8 / device->tflops_bf16 * 1e12;
     if (precision != PL_FP32 && bf16 > 0) /* without units for fp8, it is cast for those of bf16 */
         return bf16 * 1e12;
-    if (d->tflops_fp32 > 0)
-        return BEST_OF_PEAK * d->tflops_fp32 * 1e12;
+    if (device->tflops_fp32 > 0)
+        return BEST_OF_PEAK * device->tflops_fp32 * 1e12;
     return (bf16 > 0 ? bf16 : 0.1) * 1e12;
 }
 
-static void cpu_rates(struct pl_rates *r, const struct pl_device *d, int threads)
+static void cpu_rates(struct pl_rates *rates, const struct pl_device *device, int threads)
 {
-    double best = d->gemm_tflops > 0 ? d->gemm_tflops : BEST_OF_PEAK * d->tflops_fp32;
+    double best =
+        device->gemm_tflops > 0 ? device->gemm_tflops : BEST_OF_PEAK * device->tflops_fp32;
     double team = threads * pow(THREAD_LOSS, log2(threads));
 
-    r->cpu = true;
-    r->flops = best * 1e12 * team;
-    r->half_flops = r->vector = r->flops;
-    r->memory = d->memory_gbs * 1e9 * CORE_CACHE_GAIN * team;
-    r->passes = PACKING;
-    r->tail = 0;
-    r->kernel_s = 1e-6;
-    r->collective_s = 1e-6;
+    rates->cpu = true;
+    rates->flops = best * 1e12 * team;
+    rates->half_flops = rates->vector = rates->flops;
+    rates->memory = device->memory_gbs * 1e9 * CORE_CACHE_GAIN * team;
+    rates->passes = PACKING;
+    rates->tail = 0;
+    rates->kernel_s = 1e-6;
+    rates->collective_s = 1e-6;
 }
 
-void pl_rates_of(struct pl_rates *ret, const struct pl_constants *k, const struct pl_cluster *c,
-                 const struct pl_trainer *t, int precision, int threads)
+void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
+                 const struct pl_cluster *cluster, const struct pl_trainer *trainer, int precision,
+                 int threads)
 {
-    const struct pl_device *d = &c->device;
+    const struct pl_device *d = &cluster->device;
     double sustained = d->sustained > 0 ? d->sustained : 1;
 
-    *ret = (struct pl_rates){.element = precision == PL_FP32 ? 4 : 2, .attention = k->attention};
+    *ret = (struct pl_rates){.element = precision == PL_FP32 ? 4 : 2,
+                             .attention = constants->attention};
     if (d->cpu) {
         cpu_rates(ret, d, threads);
         return;
     }
     ret->flops = sustained * matrix_flops(d, precision);
     ret->half_flops = precision == PL_FP8 ? sustained * matrix_flops(d, PL_BF16) : ret->flops;
-    ret->cast_once = t->fp8_delayed || t->fp8_current;
-    ret->current = precision == PL_FP8 && t->fp8_current;
+    ret->cast_once = trainer->fp8_delayed || trainer->fp8_current;
+    ret->current = precision == PL_FP8 && trainer->fp8_current;
     if (precision == PL_FP8)
-        ret->cast = t->fp8_current   ? FP8_CAST_CURRENT
-                    : t->fp8_delayed ? FP8_CAST_DELAYED
-                                     : FP8_CAST;
+        ret->cast = trainer->fp8_current   ? FP8_CAST_CURRENT
+                    : trainer->fp8_delayed ? FP8_CAST_DELAYED
+                                           : FP8_CAST;
     ret->vector = d->tflops_fp32 > 0 ? BEST_OF_PEAK * d->tflops_fp32 * 1e12 : ret->flops / 16;
-    ret->memory = k->memory * d->memory_gbs * 1e9;
+    ret->memory = constants->memory * d->memory_gbs * 1e9;
     ret->passes = 1;
     ret->units = d->tflops_fp8 > 0 ? 3 : 2;
     ret->tail = TILE * TILE * UNITS;
-    ret->kernel_s = k->kernel_us * 1e-6;
-    ret->collective_s = k->collective_us * 1e-6;
+    ret->kernel_s = constants->kernel_us * 1e-6;
+    ret->collective_s = constants->collective_us * 1e-6;
 }

@@ -20,56 +20,56 @@ struct out {
     int n;
 };
 
-static void put(struct out *o, enum pl_step_op op, int chunk, int mb)
+static void put(struct out *out, enum pl_step_op op, int chunk, int mb)
 {
-    if (o->step)
-        o->step[o->n] = (struct pl_step){(uint16_t)op, (uint16_t)chunk, mb};
-    o->n++;
+    if (out->step)
+        out->step[out->n] = (struct pl_step){(uint16_t)op, (uint16_t)chunk, mb};
+    out->n++;
 }
 
-static void gpipe(struct out *o, int mbs)
+static void gpipe(struct out *out, int mbs)
 {
     for (int i = 0; i < mbs; i++)
-        put(o, PL_FORWARD, 0, i);
+        put(out, PL_FORWARD, 0, i);
     for (int i = 0; i < mbs; i++)
-        put(o, PL_BACKWARD, 0, i);
+        put(out, PL_BACKWARD, 0, i);
 }
 
-static void one_f_one_b(struct out *o, int stage, int pp, int mbs)
+static void one_f_one_b(struct out *out, int stage, int pp, int mbs)
 {
     int ahead = pp - 1 - stage, f = 0, b = 0;
 
     while (b < mbs) {
         if (f < mbs && f - b <= ahead)
-            put(o, PL_FORWARD, 0, f++);
+            put(out, PL_FORWARD, 0, f++);
         else
-            put(o, PL_BACKWARD, 0, b++);
+            put(out, PL_BACKWARD, 0, b++);
     }
 }
 
-static void zero_bubble(struct out *o, int stage, int pp, int mbs)
+static void zero_bubble(struct out *out, int stage, int pp, int mbs)
 {
     int ahead = pp - 1 - stage, f = 0, b = 0, w = 0;
 
     while (b < mbs) {
         if (f < mbs && f - b <= ahead) {
-            put(o, PL_FORWARD, 0, f++);
+            put(out, PL_FORWARD, 0, f++);
             continue;
         }
-        put(o, PL_BACKWARD_INPUT, 0, b++);
+        put(out, PL_BACKWARD_INPUT, 0, b++);
         if (b - w > stage)
-            put(o, PL_BACKWARD_WEIGHT, 0, w++);
+            put(out, PL_BACKWARD_WEIGHT, 0, w++);
     }
     while (w < mbs)
-        put(o, PL_BACKWARD_WEIGHT, 0, w++);
+        put(out, PL_BACKWARD_WEIGHT, 0, w++);
 }
 
 /* The k-th pass of a stage: groups of pp micro-batches go through chunk 0, then chunk 1, ... */
-static void interleaved_put(struct out *o, enum pl_step_op op, int k, int pp, int vp)
+static void interleaved_put(struct out *out, enum pl_step_op op, int k, int pp, int vp)
 {
     int in_group = k % (pp * vp), chunk = in_group / pp;
 
-    put(o, op, op == PL_FORWARD ? chunk : vp - 1 - chunk, k / (pp * vp) * pp + in_group % pp);
+    put(out, op, op == PL_FORWARD ? chunk : vp - 1 - chunk, k / (pp * vp) * pp + in_group % pp);
 }
 
 /* Forward passes that a stage may be ahead of its backward passes. */
@@ -78,7 +78,7 @@ static int interleaved_ahead(int stage, int pp, int vp, int mbs)
     return mbs == pp ? mbs * vp : (pp - 1 - stage) * 2 + (vp - 1) * pp;
 }
 
-static void interleaved(struct out *o, int stage, int pp, int vp, int mbs)
+static void interleaved(struct out *out, int stage, int pp, int vp, int mbs)
 {
     int total = mbs * vp, ahead = interleaved_ahead(stage, pp, vp, mbs);
     int f = 0, b = 0;
@@ -86,9 +86,9 @@ static void interleaved(struct out *o, int stage, int pp, int vp, int mbs)
     assert(mbs % pp == 0);
     while (b < total) {
         if (f < total && f - b <= ahead)
-            interleaved_put(o, PL_FORWARD, f++, pp, vp);
+            interleaved_put(out, PL_FORWARD, f++, pp, vp);
         else
-            interleaved_put(o, PL_BACKWARD, b++, pp, vp);
+            interleaved_put(out, PL_BACKWARD, b++, pp, vp);
     }
 }
 
@@ -108,9 +108,9 @@ int pl_schedule_steps(struct pl_step *out, enum pl_schedule schedule, int stage,
     return o.n;
 }
 
-static int min(int a, int b)
+static int min(int left, int right)
 {
-    return a < b ? a : b;
+    return left < right ? left : right;
 }
 
 /* Passes of CHUNK among the first DONE of a stage, where chunks take turns of PP passes each. */
@@ -156,7 +156,7 @@ int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int vp, int mic
     return schedule != PL_ZERO_BUBBLE || vp > 1 ? 0 : min(microbatches, stage + 1);
 }
 
-int pl_microbatches(const struct pl_layout *l, const struct pl_workload *w)
+int pl_microbatches(const struct pl_layout *layout, const struct pl_workload *workload)
 {
-    return w->global_batch / (l->micro_batch * l->dp);
+    return workload->global_batch / (layout->micro_batch * layout->dp);
 }

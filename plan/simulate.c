@@ -24,60 +24,62 @@ struct sim {
     struct pl_span *span;
 };
 
-static void sim_done(struct sim *m)
+static void sim_done(struct sim *sim)
 {
-    free(m->step);
-    free(m->first);
-    free(m->next);
-    free(m->clock);
-    free(m->done[0]);
-    free(m->done[1]);
-    free(m->span);
+    free(sim->step);
+    free(sim->first);
+    free(sim->next);
+    free(sim->clock);
+    free(sim->done[0]);
+    free(sim->done[1]);
+    free(sim->span);
 }
 
-static void prepare(struct sim *m)
+static void prepare(struct sim *sim)
 {
-    const struct pl_pipe *p = m->p;
+    const struct pl_pipe *p = sim->p;
     size_t cells = (size_t)p->pp * (size_t)p->vp * (size_t)p->microbatches, n = 0;
 
-    m->first = mem_alloc(((size_t)p->pp + 1) * sizeof(*m->first));
-    m->next = mem_alloc((size_t)p->pp * sizeof(*m->next));
-    m->clock = mem_alloc((size_t)p->pp * sizeof(*m->clock));
-    m->step = mem_alloc(3 * cells * sizeof(*m->step));
-    m->span = mem_alloc(3 * cells * sizeof(*m->span));
+    sim->first = mem_alloc(((size_t)p->pp + 1) * sizeof(*sim->first));
+    sim->next = mem_alloc((size_t)p->pp * sizeof(*sim->next));
+    sim->clock = mem_alloc((size_t)p->pp * sizeof(*sim->clock));
+    sim->step = mem_alloc(3 * cells * sizeof(*sim->step));
+    sim->span = mem_alloc(3 * cells * sizeof(*sim->span));
     for (int i = 0; i < 2; i++) {
-        m->done[i] = mem_alloc(cells * sizeof(double));
+        sim->done[i] = mem_alloc(cells * sizeof(double));
         for (size_t j = 0; j < cells; j++)
-            m->done[i][j] = -1;
+            sim->done[i][j] = -1;
     }
     for (int s = 0; s < p->pp; s++) {
-        m->first[s] = m->next[s] = n;
-        n += (size_t)pl_schedule_steps(m->step + n, p->schedule, s, p->pp, p->vp, p->microbatches);
+        sim->first[s] = sim->next[s] = n;
+        n +=
+            (size_t)pl_schedule_steps(sim->step + n, p->schedule, s, p->pp, p->vp, p->microbatches);
     }
-    m->first[p->pp] = n;
+    sim->first[p->pp] = n;
 }
 
-static double *cell(const struct sim *m, bool backward, int virtual, int mb)
+static double *cell(const struct sim *sim, bool backward, int virtual, int mb)
 {
-    return &m->done[backward][(size_t) virtual * (size_t)m->p->microbatches + (size_t)mb];
+    return &sim->done[backward][(size_t) virtual * (size_t)sim->p->microbatches + (size_t)mb];
 }
 
 /* When the step of STAGE may start; negative: not yet known. */
-static double start_of(const struct sim *m, int stage, const struct pl_step *s)
+static double start_of(const struct sim *sim, int stage, const struct pl_step *step)
 {
-    const struct pl_pipe *p = m->p;
-    int at = s->chunk * p->pp + stage, last = p->pp * p->vp - 1;
-    bool backward = s->op != PL_FORWARD, crosses;
-    double need, now = m->clock[stage];
+    const struct pl_pipe *p = sim->p;
+    int at = step->chunk * p->pp + stage, last = p->pp * p->vp - 1;
+    bool backward = step->op != PL_FORWARD, crosses;
+    double need, now = sim->clock[stage];
 
-    if (s->op == PL_BACKWARD_WEIGHT) {
-        need = *cell(m, true, at, s->mb);
+    if (step->op == PL_BACKWARD_WEIGHT) {
+        need = *cell(sim, true, at, step->mb);
         return need < 0 ? -1 : need > now ? need : now;
     }
     if (!backward && at == 0)
         return now;
-    need = backward ? (at == last ? *cell(m, false, at, s->mb) : *cell(m, true, at + 1, s->mb))
-                    : *cell(m, false, at - 1, s->mb);
+    need = backward
+               ? (at == last ? *cell(sim, false, at, step->mb) : *cell(sim, true, at + 1, step->mb))
+               : *cell(sim, false, at - 1, step->mb);
     if (need < 0)
         return -1;
     crosses = p->pp > 1 && !(backward && at == last);
@@ -86,11 +88,11 @@ static double start_of(const struct sim *m, int stage, const struct pl_step *s)
     return (need > now ? need : now) + (crosses && !p->overlap ? p->message_s : 0);
 }
 
-static double length_of(const struct sim *m, int stage, const struct pl_step *s)
+static double length_of(const struct sim *sim, int stage, const struct pl_step *step)
 {
-    const struct pl_stage_time *t = &m->p->at[s->chunk * m->p->pp + stage];
+    const struct pl_stage_time *t = &sim->p->at[step->chunk * sim->p->pp + stage];
 
-    switch (s->op) {
+    switch (step->op) {
     case PL_FORWARD:
         return t->forward;
     case PL_BACKWARD_INPUT:
@@ -103,39 +105,40 @@ static double length_of(const struct sim *m, int stage, const struct pl_step *s)
 }
 
 /* Run the next step of STAGE if it can; false if it must wait. */
-static bool advance(struct sim *m, int stage)
+static bool advance(struct sim *sim, int stage)
 {
-    size_t i = m->next[stage];
-    const struct pl_step *s = &m->step[i];
+    size_t i = sim->next[stage];
+    const struct pl_step *s = &sim->step[i];
     double start, end;
 
-    if (i == m->first[stage + 1] || (start = start_of(m, stage, s)) < 0)
+    if (i == sim->first[stage + 1] || (start = start_of(sim, stage, s)) < 0)
         return false;
-    end = start + length_of(m, stage, s);
-    m->span[i] = (struct pl_span){start, end, stage, s->chunk, s->mb, s->op};
-    m->clock[stage] = end;
-    m->next[stage]++;
+    end = start + length_of(sim, stage, s);
+    sim->span[i] = (struct pl_span){start, end, stage, s->chunk, s->mb, s->op};
+    sim->clock[stage] = end;
+    sim->next[stage]++;
     if (s->op != PL_BACKWARD_WEIGHT)
-        *cell(m, s->op != PL_FORWARD, s->chunk * m->p->pp + stage, s->mb) = end;
+        *cell(sim, s->op != PL_FORWARD, s->chunk * sim->p->pp + stage, s->mb) = end;
     return true;
 }
 
-int pl_simulate(struct pl_timeline *ret, const struct pl_pipe *p, struct err *e)
+int pl_simulate(struct pl_timeline *ret, const struct pl_pipe *pipe, struct err *error)
 {
-    struct sim m = {.p = p};
+    struct sim m = {.p = pipe};
     double total = 0, busy = 0;
     bool moved = true;
     size_t ran = 0, all;
 
-    if (p->pp < 1 || p->vp < 1 || p->microbatches < 1 ||
-        (p->schedule == PL_INTERLEAVED) != (p->vp > 1) || (p->vp > 1 && p->microbatches % p->pp))
-        return err_set(e, -EINVAL, "pp %d, vp %d and %d micro-batches have no such schedule", p->pp,
-                       p->vp, p->microbatches);
+    if (pipe->pp < 1 || pipe->vp < 1 || pipe->microbatches < 1 ||
+        (pipe->schedule == PL_INTERLEAVED) != (pipe->vp > 1) ||
+        (pipe->vp > 1 && pipe->microbatches % pipe->pp))
+        return err_set(error, -EINVAL, "pp %d, vp %d and %d micro-batches have no such schedule",
+                       pipe->pp, pipe->vp, pipe->microbatches);
     prepare(&m);
-    all = m.first[p->pp];
+    all = m.first[pipe->pp];
     while (moved) {
         moved = false;
-        for (int s = 0; s < p->pp; s++)
+        for (int s = 0; s < pipe->pp; s++)
             while (advance(&m, s)) {
                 moved = true;
                 ran++;
@@ -143,48 +146,49 @@ int pl_simulate(struct pl_timeline *ret, const struct pl_pipe *p, struct err *e)
     }
     if (ran < all) {
         sim_done(&m);
-        return err_set(e, -EDEADLK, "the schedule stops after %zu of %zu steps", ran, all);
+        return err_set(error, -EDEADLK, "the schedule stops after %zu of %zu steps", ran, all);
     }
     for (size_t i = 0; i < all; i++) {
         busy += m.span[i].end - m.span[i].start;
         if (m.span[i].end > total)
             total = m.span[i].end;
     }
-    *ret =
-        (struct pl_timeline){TAKE(m.span), all, total, total > 0 ? 1 - busy / (total * p->pp) : 0};
+    *ret = (struct pl_timeline){TAKE(m.span), all, total,
+                                total > 0 ? 1 - busy / (total * pipe->pp) : 0};
     sim_done(&m);
     return 0;
 }
 
-void pl_timeline_done(struct pl_timeline *t)
+void pl_timeline_done(struct pl_timeline *timeline)
 {
-    free(t->span);
-    *t = (struct pl_timeline){0};
+    free(timeline->span);
+    *timeline = (struct pl_timeline){0};
 }
 
 static const char *const ops[] = {"forward", "backward", "backward-input", "backward-weight"};
 
-json_t *pl_timeline_json(const struct pl_timeline *t)
+json_t *pl_timeline_json(const struct pl_timeline *timeline)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < t->n; i++) {
-        const struct pl_span *s = &t->span[i];
+    for (size_t i = 0; i < timeline->n; i++) {
+        const struct pl_span *s = &timeline->span[i];
 
         json_array_append_new(list, json_pack("{s:i s:i s:i s:s s:f s:f}", "stage", s->stage,
                                               "chunk", s->chunk, "micro_batch", s->mb, "op",
                                               ops[s->op], "start", s->start, "end", s->end));
     }
-    return json_pack("{s:f s:f s:o}", "total", t->total, "idle", t->idle, "spans", list);
+    return json_pack("{s:f s:f s:o}", "total", timeline->total, "idle", timeline->idle, "spans",
+                     list);
 }
 
-json_t *pl_timeline_trace(const struct pl_timeline *t)
+json_t *pl_timeline_trace(const struct pl_timeline *timeline)
 {
     json_t *list = json_array();
     int named = 0;
 
-    for (size_t i = 0; i < t->n; i++) {
-        const struct pl_span *s = &t->span[i];
+    for (size_t i = 0; i < timeline->n; i++) {
+        const struct pl_span *s = &timeline->span[i];
 
         for (; named <= s->stage; named++) {
             char stage[24];

@@ -29,37 +29,37 @@ enum {
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static void add(struct pl_space_axis *a, int value)
+static void add(struct pl_space_axis *axis, int value)
 {
-    int i = a->n;
+    int i = axis->n;
 
-    for (int j = 0; j < a->n; j++)
-        if (a->value[j] == value)
+    for (int j = 0; j < axis->n; j++)
+        if (axis->value[j] == value)
             return;
-    if (a->n == PL_SPACE_VALUES)
+    if (axis->n == PL_SPACE_VALUES)
         return; /* the rest are larger micro-batches than any memory holds */
-    for (; i > 0 && a->value[i - 1] > value; i--)
-        a->value[i] = a->value[i - 1];
-    a->value[i] = value;
-    a->n++;
+    for (; i > 0 && axis->value[i - 1] > value; i--)
+        axis->value[i] = axis->value[i - 1];
+    axis->value[i] = value;
+    axis->n++;
 }
 
-static void add_divisors(struct pl_space_axis *a, int64_t n, int max)
+static void add_divisors(struct pl_space_axis *axis, int64_t total, int max)
 {
-    for (int d = 1; d <= max && d <= n; d++)
-        if (n % d == 0)
-            add(a, d);
+    for (int d = 1; d <= max && d <= total; d++)
+        if (total % d == 0)
+            add(axis, d);
 }
 
-static void add_upto(struct pl_space_axis *a, int first, int last)
+static void add_upto(struct pl_space_axis *axis, int first, int last)
 {
     for (int v = first; v <= last; v++)
-        add(a, v);
+        add(axis, v);
 }
 
-static int largest_world(const struct pl_space *s)
+static int largest_world(const struct pl_space *space)
 {
-    const struct pl_space_axis *a = &s->axis[PL_KEY_WORLD];
+    const struct pl_space_axis *a = &space->axis[PL_KEY_WORLD];
 
     return a->n ? a->value[a->n - 1] : 1;
 }
@@ -68,29 +68,29 @@ static int largest_world(const struct pl_space *s)
  * published runs split it (Llama 3 at 8,192 with cp 1 and at 131,072 with cp 16). */
 enum { LONG_SEQUENCE = 8192 };
 
-bool pl_long_sequences(const struct pl_problem *p)
+bool pl_long_sequences(const struct pl_problem *problem)
 {
-    return p->trainer->cp && p->workload->seq >= LONG_SEQUENCE;
+    return problem->trainer->cp && problem->workload->seq >= LONG_SEQUENCE;
 }
 
-static void add_degrees(struct pl_space *s, enum pl_key key, const struct pl_problem *p)
+static void add_degrees(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
 {
-    const struct pl_model *m = p->model;
-    const struct pl_trainer *t = p->trainer;
-    struct pl_space_axis *a = &s->axis[key];
-    int world = largest_world(s);
+    const struct pl_model *m = problem->model;
+    const struct pl_trainer *t = problem->trainer;
+    struct pl_space_axis *a = &space->axis[key];
+    int world = largest_world(space);
 
     switch (key) {
     case PL_KEY_TP:
         add_divisors(a, m->kv_heads, world); /* kv_heads divides heads */
         break;
     case PL_KEY_CP:
-        add_divisors(a, t->cp ? p->workload->seq : 1, world);
+        add_divisors(a, t->cp ? problem->workload->seq : 1, world);
         break;
     case PL_KEY_PP:
         add(a, 1);
-        for (int i = 0; t->pp && i < s->axis[PL_KEY_WORLD].n; i++)
-            add_divisors(a, s->axis[PL_KEY_WORLD].value[i], m->layers);
+        for (int i = 0; t->pp && i < space->axis[PL_KEY_WORLD].n; i++)
+            add_divisors(a, space->axis[PL_KEY_WORLD].value[i], m->layers);
         break;
     case PL_KEY_VP:
         add_divisors(a, m->layers, t->interleaved ? m->layers / 2 : 1);
@@ -103,18 +103,18 @@ static void add_degrees(struct pl_space *s, enum pl_key key, const struct pl_pro
         break;
     case PL_KEY_ETP:
         add(a, 1);
-        for (int i = 0; m->moe.experts && t->etp && i < s->axis[PL_KEY_TP].n; i++)
-            add(a, s->axis[PL_KEY_TP].value[i]);
+        for (int i = 0; m->moe.experts && t->etp && i < space->axis[PL_KEY_TP].n; i++)
+            add(a, space->axis[PL_KEY_TP].value[i]);
         break;
     default:
         break;
     }
 }
 
-static void add_flags(struct pl_space *s, enum pl_key key, const struct pl_problem *p)
+static void add_flags(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
 {
-    const struct pl_trainer *t = p->trainer;
-    struct pl_space_axis *a = &s->axis[key];
+    const struct pl_trainer *t = problem->trainer;
+    struct pl_space_axis *a = &space->axis[key];
     bool on = key == PL_KEY_OVERLAP_GRAD    ? t->overlap_grad_reduce
               : key == PL_KEY_OVERLAP_PARAM ? t->overlap_param_gather
               : key == PL_KEY_OVERLAP_P2P   ? t->overlap_p2p
@@ -125,17 +125,17 @@ static void add_flags(struct pl_space *s, enum pl_key key, const struct pl_probl
         add(a, 1);
 }
 
-void pl_space_widen(struct pl_space *s, enum pl_key key, const struct pl_problem *p)
+void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
 {
-    const struct pl_trainer *t = p->trainer;
-    struct pl_space_axis *a = &s->axis[key];
+    const struct pl_trainer *t = problem->trainer;
+    struct pl_space_axis *a = &space->axis[key];
 
     *a = (struct pl_space_axis){.given = a->given};
     switch (key) {
     case PL_KEY_WORLD:
-        for (int n = 1; n < pl_cluster_devices(p->cluster); n *= 2)
+        for (int n = 1; n < pl_cluster_devices(problem->cluster); n *= 2)
             add(a, n);
-        add(a, pl_cluster_devices(p->cluster));
+        add(a, pl_cluster_devices(problem->cluster));
         break;
     case PL_KEY_SP:
         add_upto(a, 0, t->sp);
@@ -154,7 +154,7 @@ void pl_space_widen(struct pl_space *s, enum pl_key key, const struct pl_problem
         add_upto(a, PL_SCOPE_NONE, t->plain_scope ? PL_SCOPE_PLAIN : PL_SCOPE_EP_AWARE);
         break;
     case PL_KEY_MICRO_BATCH:
-        add_divisors(a, p->workload->global_batch, p->workload->global_batch);
+        add_divisors(a, problem->workload->global_batch, problem->workload->global_batch);
         break;
     case PL_KEY_RECOMPUTE:
         add(a, PL_RECOMPUTE_NONE);
@@ -167,7 +167,7 @@ void pl_space_widen(struct pl_space *s, enum pl_key key, const struct pl_problem
     case PL_KEY_OVERLAP_PARAM:
     case PL_KEY_OVERLAP_P2P:
     case PL_KEY_OVERLAP_MOE:
-        add_flags(s, key, p);
+        add_flags(space, key, problem);
         break;
     case PL_KEY_PRECISION:
         add(a, PL_FP32);
@@ -177,116 +177,118 @@ void pl_space_widen(struct pl_space *s, enum pl_key key, const struct pl_problem
             add(a, PL_FP8);
         break;
     case PL_KEY_THREADS:
-        add_upto(a, 1, t->threads && p->cluster->device.cpu ? p->cluster->devices_per_node : 1);
+        add_upto(a, 1,
+                 t->threads && problem->cluster->device.cpu ? problem->cluster->devices_per_node
+                                                            : 1);
         break;
     default:
-        add_degrees(s, key, p);
+        add_degrees(space, key, problem);
     }
 }
 
-static void add_powers(struct pl_space_axis *a, int max)
+static void add_powers(struct pl_space_axis *axis, int max)
 {
     for (int v = 1; v <= max; v *= 2)
-        add(a, v);
+        add(axis, v);
 }
 
-static void fill_default(struct pl_space *s, enum pl_key key, const struct pl_problem *p)
+static void fill_default(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
 {
     if (key == PL_KEY_WORLD)
-        add(&s->axis[key], pl_cluster_devices(p->cluster));
+        add(&space->axis[key], pl_cluster_devices(problem->cluster));
     else if (key == PL_KEY_CP)
-        add_powers(&s->axis[key], pl_long_sequences(p) ? largest_world(s) : 1);
+        add_powers(&space->axis[key], pl_long_sequences(problem) ? largest_world(space) : 1);
     else if (key == PL_KEY_THREADS)
-        add(&s->axis[key], 1);
+        add(&space->axis[key], 1);
     else if (key == PL_KEY_PRECISION)
-        add(&s->axis[key], (int)p->workload->precision);
+        add(&space->axis[key], (int)problem->workload->precision);
     else if (key != PL_KEY_DP && key != PL_KEY_EDP)
-        pl_space_widen(s, key, p);
+        pl_space_widen(space, key, problem);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static int parse_values(struct pl_space_axis *a, const struct pl_layout_key *k, const json_t *v,
-                        struct err *e)
+static int parse_values(struct pl_space_axis *axis, const struct pl_layout_key *key,
+                        const json_t *json, struct err *error)
 {
     char at[64];
 
-    if (json_array_size(v) == 0 || json_array_size(v) > PL_SPACE_VALUES) {
-        snprintf(at, sizeof(at), "/%s", k->name);
-        return err_at(e, -EINVAL, at, "%s needs 1..%d values, found %zu", k->name, PL_SPACE_VALUES,
-                      json_array_size(v));
+    if (json_array_size(json) == 0 || json_array_size(json) > PL_SPACE_VALUES) {
+        snprintf(at, sizeof(at), "/%s", key->name);
+        return err_at(error, -EINVAL, at, "%s needs 1..%d values, found %zu", key->name,
+                      PL_SPACE_VALUES, json_array_size(json));
     }
-    for (size_t i = 0; i < json_array_size(v); i++) {
-        int value = 0, before = a->n;
+    for (size_t i = 0; i < json_array_size(json); i++) {
+        int value = 0, before = axis->n;
         struct err why = {.text = "null is no value"};
 
-        snprintf(at, sizeof(at), "/%s/%zu", k->name, i);
-        if (json_is_null(json_array_get(v, i)) ||
-            pl_layout_word(&value, k, json_array_get(v, i), &why) < 0)
-            return err_at(e, -EINVAL, at, "%s", why.text);
-        add(a, value);
-        if (a->n == before)
-            return err_at(e, -EINVAL, at, "value %zu of %s is given twice", i, k->name);
+        snprintf(at, sizeof(at), "/%s/%zu", key->name, i);
+        if (json_is_null(json_array_get(json, i)) ||
+            pl_layout_word(&value, key, json_array_get(json, i), &why) < 0)
+            return err_at(error, -EINVAL, at, "%s", why.text);
+        add(axis, value);
+        if (axis->n == before)
+            return err_at(error, -EINVAL, at, "value %zu of %s is given twice", i, key->name);
     }
     return 0;
 }
 
-static bool is_auto(const json_t *v)
+static bool is_auto(const json_t *json)
 {
-    return json_is_string(v) && !strcmp(json_string_value(v), "auto");
+    return json_is_string(json) && !strcmp(json_string_value(json), "auto");
 }
 
-static int parse_axis(struct pl_space *s, enum pl_key key, const json_t *v,
-                      const struct pl_problem *p, struct err *e)
+static int parse_axis(struct pl_space *space, enum pl_key key, const json_t *json,
+                      const struct pl_problem *problem, struct err *error)
 {
     const struct pl_layout_key *k = &pl_layout_keys[key];
-    struct pl_space_axis *a = &s->axis[key];
+    struct pl_space_axis *a = &space->axis[key];
     int value, r;
 
-    if (!v || json_is_null(v)) {
-        fill_default(s, key, p);
+    if (!json || json_is_null(json)) {
+        fill_default(space, key, problem);
         return 0;
     }
-    if (is_auto(v)) {
-        pl_space_widen(s, key, p);
+    if (is_auto(json)) {
+        pl_space_widen(space, key, problem);
         return 0;
     }
     a->given = true;
-    if (json_is_array(v))
-        return parse_values(a, k, v, e);
-    if ((r = pl_layout_word(&value, k, v, e)) < 0)
+    if (json_is_array(json))
+        return parse_values(a, k, json, error);
+    if ((r = pl_layout_word(&value, k, json, error)) < 0)
         return r;
     add(a, value);
     return 0;
 }
 
-int pl_space_parse(struct pl_space *ret, const json_t *v, const struct pl_model *m,
-                   const struct pl_cluster *c, const struct pl_workload *w,
-                   const struct pl_trainer *t, struct err *e)
+int pl_space_parse(struct pl_space *ret, const json_t *json, const struct pl_model *model,
+                   const struct pl_cluster *cluster, const struct pl_workload *workload,
+                   const struct pl_trainer *trainer, struct err *error)
 {
-    const struct pl_problem p = {m, c, w, t};
+    const struct pl_problem p = {model, cluster, workload, trainer};
     const char *names[PL_LAYOUT_KEYS + 1] = {0};
     AUTO_FREE struct pl_space *s = mem_alloc(sizeof(*s));
     int r;
 
     for (int i = 0; i < PL_LAYOUT_KEYS; i++)
         names[i] = pl_layout_keys[i].name;
-    if (v && !json_is_null(v) && (r = jx_keys(v, names, e)) < 0)
+    if (json && !json_is_null(json) && (r = jx_keys(json, names, error)) < 0)
         return r;
     /* The walk's order: what follows from world and tp comes after them. */
     for (size_t i = 0; i < PL_WALK_KEYS; i++)
-        if ((r = parse_axis(s, pl_space_order[i], json_object_get(v, names[pl_space_order[i]]), &p,
-                            e)) < 0)
+        if ((r = parse_axis(s, pl_space_order[i], json_object_get(json, names[pl_space_order[i]]),
+                            &p, error)) < 0)
             return r;
     for (int key = PL_KEY_DP; key <= PL_KEY_EDP; key++)
-        if (!is_auto(json_object_get(v, names[key])) &&
-            (r = parse_axis(s, (enum pl_key)key, json_object_get(v, names[key]), &p, e)) < 0)
+        if (!is_auto(json_object_get(json, names[key])) &&
+            (r = parse_axis(s, (enum pl_key)key, json_object_get(json, names[key]), &p, error)) < 0)
             return r;
     *ret = *s;
     return 0;
 }
 
-json_t *pl_space_json(const struct pl_space *s)
+json_t *pl_space_json(const struct pl_space *space)
 {
     json_t *v = json_object();
 
@@ -294,24 +296,24 @@ json_t *pl_space_json(const struct pl_space *s)
         const struct pl_layout_key *k = &pl_layout_keys[i];
         json_t *list = json_array();
 
-        for (int j = 0; j < s->axis[i].n; j++) {
-            int value = s->axis[i].value[j];
+        for (int j = 0; j < space->axis[i].n; j++) {
+            int value = space->axis[i].value[j];
 
             json_array_append_new(list,
                                   k->names ? json_string(k->names[value]) : json_integer(value));
         }
-        if (s->axis[i].n)
+        if (space->axis[i].n)
             json_object_set(v, k->name, list);
         json_decref(list);
     }
     return v;
 }
 
-const struct pl_space_axis *pl_space_axis(const struct pl_space *s, const char *key)
+const struct pl_space_axis *pl_space_axis(const struct pl_space *space, const char *key)
 {
     const struct pl_layout_key *k = pl_layout_key_find(key);
 
-    return k ? &s->axis[k - pl_layout_keys] : NULL;
+    return k ? &space->axis[k - pl_layout_keys] : NULL;
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
@@ -328,47 +330,48 @@ struct walk {
     struct pl_layout l;
 };
 
-static bool has(const struct pl_space_axis *a, int value)
+static bool has(const struct pl_space_axis *axis, int value)
 {
-    for (int i = 0; i < a->n; i++)
-        if (a->value[i] == value)
+    for (int i = 0; i < axis->n; i++)
+        if (axis->value[i] == value)
             return true;
     return false;
 }
 
-bool pl_space_applies(const struct pl_layout *l, const struct pl_model *m, enum pl_key key,
+bool pl_space_applies(const struct pl_layout *layout, const struct pl_model *model, enum pl_key key,
                       int *ret)
 {
-    bool replicas = (int64_t)l->dp * l->cp > 1 || (m->moe.experts && l->edp > 1);
+    bool replicas = (int64_t)layout->dp * layout->cp > 1 || (model->moe.experts && layout->edp > 1);
 
     *ret = 0;
     switch (key) {
     case PL_KEY_SP:
-        return l->tp > 1;
+        return layout->tp > 1;
     case PL_KEY_SCHEDULE:
         *ret = PL_1F1B;
-        return l->pp > 1;
+        return layout->pp > 1;
     case PL_KEY_ZERO_SCOPE:
-        *ret = l->zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
-        return l->zero && (int64_t)l->dp * l->cp > 1 && pl_layout_expert_replicas(l) > 1;
+        *ret = layout->zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
+        return layout->zero && (int64_t)layout->dp * layout->cp > 1 &&
+               pl_layout_expert_replicas(layout) > 1;
     case PL_KEY_OVERLAP_GRAD:
         return replicas;
     case PL_KEY_OVERLAP_PARAM:
-        return replicas && l->zero;
+        return replicas && layout->zero;
     case PL_KEY_OVERLAP_P2P:
-        return l->pp > 1;
+        return layout->pp > 1;
     case PL_KEY_OVERLAP_MOE:
-        return m->moe.experts && l->ep > 1;
+        return model->moe.experts && layout->ep > 1;
     default:
         return true;
     }
 }
 
 /* False where no legal layout follows from the keys fixed so far, KEY being the last of them. */
-static bool may_go_on(struct walk *k, enum pl_key key)
+static bool may_go_on(struct walk *walk, enum pl_key key)
 {
-    struct pl_layout *l = &k->l;
-    const struct pl_model *m = k->p->model;
+    struct pl_layout *l = &walk->l;
+    const struct pl_model *m = walk->p->model;
     int64_t dense = (int64_t)l->tp * l->cp * l->pp;
 
     switch (key) {
@@ -376,18 +379,18 @@ static bool may_go_on(struct walk *k, enum pl_key key)
         return m->kv_heads % l->tp == 0 && l->world % l->tp == 0;
     case PL_KEY_PP:
         return l->world % dense == 0 && m->layers >= l->pp &&
-               k->p->workload->global_batch % (l->world / dense) == 0;
+               walk->p->workload->global_batch % (l->world / dense) == 0;
     case PL_KEY_VP:
         return (l->vp == 1 || l->pp > 1) && (int64_t)l->pp * l->vp <= m->layers &&
-               (k->p->trainer->uneven_layers || m->layers % (l->pp * l->vp) == 0);
+               (walk->p->trainer->uneven_layers || m->layers % (l->pp * l->vp) == 0);
     case PL_KEY_ETP:
         return pl_layout_derive(l) && (l->etp == 1 || l->etp == l->tp) &&
-               !(k->p->trainer->experts_follow_tp && m->moe.experts &&
+               !(walk->p->trainer->experts_follow_tp && m->moe.experts &&
                  l->etp != (l->ep == 1 ? l->tp : 1)) &&
-               (!k->s->axis[PL_KEY_DP].n || has(&k->s->axis[PL_KEY_DP], l->dp)) &&
-               (!k->s->axis[PL_KEY_EDP].n || has(&k->s->axis[PL_KEY_EDP], l->edp));
+               (!walk->s->axis[PL_KEY_DP].n || has(&walk->s->axis[PL_KEY_DP], l->dp)) &&
+               (!walk->s->axis[PL_KEY_EDP].n || has(&walk->s->axis[PL_KEY_EDP], l->edp));
     case PL_KEY_MICRO_BATCH:
-        return k->p->workload->global_batch % ((int64_t)l->micro_batch * l->dp) == 0;
+        return walk->p->workload->global_batch % ((int64_t)l->micro_batch * l->dp) == 0;
     case PL_KEY_SCHEDULE:
         return l->pp == 1 || (l->vp > 1) == (l->schedule == PL_INTERLEAVED);
     default:
@@ -395,18 +398,18 @@ static bool may_go_on(struct walk *k, enum pl_key key)
     }
 }
 
-static bool arrive(struct walk *k)
+static bool arrive(struct walk *walk)
 {
-    k->count++;
-    return !k->visit || k->visit(k->arg, &k->l);
+    walk->count++;
+    return !walk->visit || walk->visit(walk->arg, &walk->l);
 }
 
 /* What rules there are to ask when the keys before LEVEL are fixed. */
-static bool is_sound(const struct walk *k, size_t level)
+static bool is_sound(const struct walk *walk, size_t level)
 {
-    if (!k->legal_only || (level != STEM && level != PL_WALK_KEYS))
+    if (!walk->legal_only || (level != STEM && level != PL_WALK_KEYS))
         return true;
-    return pl_layout_check_part(k->p, &k->l, level == STEM);
+    return pl_layout_check_part(walk->p, &walk->l, level == STEM);
 }
 
 bool pl_patience_over(const struct pl_patience *patience)
@@ -415,94 +418,97 @@ bool pl_patience_over(const struct pl_patience *patience)
 }
 
 /* False ends the walk. */
-static bool descend(struct walk *k, size_t level)
+static bool descend(struct walk *walk, size_t level)
 {
     enum pl_key key;
     const struct pl_space_axis *a;
     int only;
     bool chosen;
 
-    if (++k->steps % STEPS == 0 && pl_patience_over(k->patience))
+    if (++walk->steps % STEPS == 0 && pl_patience_over(walk->patience))
         return false;
-    if (!is_sound(k, level))
+    if (!is_sound(walk, level))
         return true;
-    if (level == k->end)
-        return arrive(k);
+    if (level == walk->end)
+        return arrive(walk);
     key = pl_space_order[level];
-    a = &k->s->axis[key];
-    chosen = pl_space_applies(&k->l, k->p->model, key, &only);
+    a = &walk->s->axis[key];
+    chosen = pl_space_applies(&walk->l, walk->p->model, key, &only);
     for (int i = 0; i < (chosen ? a->n : 1); i++) {
         int value = chosen ? a->value[i] : only;
 
         if (key == PL_KEY_ZERO_SCOPE && chosen && value == PL_SCOPE_NONE)
             continue; /* says nothing where the scope matters */
-        pl_layout_set(&k->l, &pl_layout_keys[key], value);
+        pl_layout_set(&walk->l, &pl_layout_keys[key], value);
         if (key == PL_KEY_ETP)
-            pl_layout_derive(&k->l);
-        if ((level >= STEM || !k->legal_only || may_go_on(k, key)) && !descend(k, level + 1))
+            pl_layout_derive(&walk->l);
+        if ((level >= STEM || !walk->legal_only || may_go_on(walk, key)) &&
+            !descend(walk, level + 1))
             return false;
     }
     return true;
 }
 
-static bool walk(size_t *ret_count, const struct pl_space *s, const struct pl_problem *p,
+static bool walk(size_t *ret_count, const struct pl_space *space, const struct pl_problem *problem,
                  const struct walk *how)
 {
     struct walk k = *how;
     bool whole;
 
-    k.s = s;
-    k.p = p;
-    pl_layout_default(&k.l, p->workload);
+    k.s = space;
+    k.p = problem;
+    pl_layout_default(&k.l, problem->workload);
     whole = descend(&k, 0);
     if (ret_count)
         *ret_count = k.count;
     return whole;
 }
 
-size_t pl_space_enumerate(const struct pl_space *s, const struct pl_problem *p,
+size_t pl_space_enumerate(const struct pl_space *space, const struct pl_problem *problem,
                           pl_space_visit *visit, void *arg)
 {
     size_t n;
 
-    pl_space_visit_all(&n, s, p, NULL, visit, arg);
+    pl_space_visit_all(&n, space, problem, NULL, visit, arg);
     return n;
 }
 
-bool pl_space_visit_all(size_t *ret_count, const struct pl_space *s, const struct pl_problem *p,
-                        const struct pl_patience *patience, pl_space_visit *visit, void *arg)
+bool pl_space_visit_all(size_t *ret_count, const struct pl_space *space,
+                        const struct pl_problem *problem, const struct pl_patience *patience,
+                        pl_space_visit *visit, void *arg)
 {
     const struct walk how = {
         .visit = visit, .arg = arg, .patience = patience, .legal_only = true, .end = PL_WALK_KEYS};
 
-    return walk(ret_count, s, p, &how);
+    return walk(ret_count, space, problem, &how);
 }
 
-size_t pl_space_product(const struct pl_space *s, const struct pl_problem *p, size_t keys,
+size_t pl_space_product(const struct pl_space *space, const struct pl_problem *problem, size_t keys,
                         const struct pl_patience *patience, pl_space_visit *visit, void *arg)
 {
     const struct walk how = {
         .visit = visit, .arg = arg, .patience = patience, .end = keys ? keys : PL_WALK_KEYS};
     size_t n;
 
-    walk(&n, s, p, &how);
+    walk(&n, space, problem, &how);
     return n;
 }
 
-bool pl_space_stems(size_t *ret_count, const struct pl_space *s, const struct pl_problem *p,
-                    const struct pl_patience *patience, pl_space_visit *visit, void *arg)
+bool pl_space_stems(size_t *ret_count, const struct pl_space *space,
+                    const struct pl_problem *problem, const struct pl_patience *patience,
+                    pl_space_visit *visit, void *arg)
 {
     const struct walk how = {
         .visit = visit, .arg = arg, .patience = patience, .legal_only = true, .end = STEM};
 
-    return walk(ret_count, s, p, &how);
+    return walk(ret_count, space, problem, &how);
 }
 
-bool pl_space_leaves(const struct pl_space *s, const struct pl_problem *p,
+bool pl_space_leaves(const struct pl_space *space, const struct pl_problem *problem,
                      const struct pl_layout *stem, pl_space_visit *visit, void *arg)
 {
-    struct walk k = {.s = s,
-                     .p = p,
+    struct walk k = {.s = space,
+                     .p = problem,
                      .visit = visit,
                      .arg = arg,
                      .legal_only = true,
@@ -512,11 +518,11 @@ bool pl_space_leaves(const struct pl_space *s, const struct pl_problem *p,
     return descend(&k, STEM);
 }
 
-int pl_space_compare(const struct pl_layout *a, const struct pl_layout *b)
+int pl_space_compare(const struct pl_layout *left, const struct pl_layout *right)
 {
     for (size_t i = 0; i < PL_WALK_KEYS; i++) {
-        int x = pl_layout_get(a, &pl_layout_keys[pl_space_order[i]]);
-        int y = pl_layout_get(b, &pl_layout_keys[pl_space_order[i]]);
+        int x = pl_layout_get(left, &pl_layout_keys[pl_space_order[i]]);
+        int y = pl_layout_get(right, &pl_layout_keys[pl_space_order[i]]);
 
         if (x != y)
             return x < y ? -1 : 1;
@@ -529,55 +535,57 @@ struct list {
     size_t n, cap, max;
 };
 
-static bool append(void *arg, const struct pl_layout *l)
+static bool append(void *arg, const struct pl_layout *layout)
 {
     struct list *x = arg;
 
     if (x->n == x->max)
         return false;
     MEM_GROW(x->at, x->n, x->cap);
-    x->at[x->n++] = *l;
+    x->at[x->n++] = *layout;
     return true;
 }
 
 int pl_space_list_within(struct pl_layout **ret, size_t *ret_count, size_t max,
-                         const struct pl_space *s, const struct pl_problem *p,
-                         const struct pl_patience *patience, struct err *e)
+                         const struct pl_space *space, const struct pl_problem *problem,
+                         const struct pl_patience *patience, struct err *error)
 {
     struct list x = {.max = max};
     size_t n;
 
-    if (!pl_space_visit_all(&n, s, p, patience, append, &x)) {
+    if (!pl_space_visit_all(&n, space, problem, patience, append, &x)) {
         free(x.at);
         if (n > max)
-            return err_set(e, -E2BIG, "the space holds more than %zu legal layouts", max);
-        return err_set(e, -ECANCELED, "there was not enough time for the space");
+            return err_set(error, -E2BIG, "the space holds more than %zu legal layouts", max);
+        return err_set(error, -ECANCELED, "there was not enough time for the space");
     }
     *ret = x.at;
     *ret_count = x.n;
     return 0;
 }
 
-int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max, const struct pl_space *s,
-                  const struct pl_problem *p, struct err *e)
+int pl_space_list(struct pl_layout **ret, size_t *ret_count, size_t max,
+                  const struct pl_space *space, const struct pl_problem *problem, struct err *error)
 {
-    return pl_space_list_within(ret, ret_count, max, s, p, NULL, e);
+    return pl_space_list_within(ret, ret_count, max, space, problem, NULL, error);
 }
 
-bool pl_space_has(const struct pl_space *s, const struct pl_problem *p, const struct pl_layout *l)
+bool pl_space_has(const struct pl_space *space, const struct pl_problem *problem,
+                  const struct pl_layout *layout)
 {
     int only;
 
     for (size_t i = 0; i < PL_WALK_KEYS; i++) {
-        int value = pl_layout_get(l, &pl_layout_keys[pl_space_order[i]]);
+        int value = pl_layout_get(layout, &pl_layout_keys[pl_space_order[i]]);
 
-        if (pl_space_applies(l, p->model, pl_space_order[i], &only)
-                ? !has(&s->axis[pl_space_order[i]], value)
+        if (pl_space_applies(layout, problem->model, pl_space_order[i], &only)
+                ? !has(&space->axis[pl_space_order[i]], value)
                 : value != only)
             return false;
     }
-    if ((s->axis[PL_KEY_DP].n && !has(&s->axis[PL_KEY_DP], l->dp)) ||
-        (s->axis[PL_KEY_EDP].n && !has(&s->axis[PL_KEY_EDP], l->edp)))
+    if ((space->axis[PL_KEY_DP].n && !has(&space->axis[PL_KEY_DP], layout->dp)) ||
+        (space->axis[PL_KEY_EDP].n && !has(&space->axis[PL_KEY_EDP], layout->edp)))
         return false;
-    return pl_layout_check(NULL, p->model, p->cluster, l, p->workload, p->trainer);
+    return pl_layout_check(NULL, problem->model, problem->cluster, layout, problem->workload,
+                           problem->trainer);
 }

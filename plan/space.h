@@ -30,25 +30,27 @@ enum pl_key {
 };
 
 /* Replace axis KEY by every value that the trainer supports. */
-void pl_space_widen(struct pl_space *s, enum pl_key key, const struct pl_problem *p);
+void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_problem *problem);
 
 /* The keys in the order of the walk; a derived key follows from those before it. */
 enum { PL_WALK_KEYS = PL_LAYOUT_KEYS - 2 };
 extern const enum pl_key pl_space_order[PL_WALK_KEYS];
 
-/* Does KEY mean something in L, whose earlier keys are fixed? *RET is its canonical value if not.
+/* Does KEY mean something in LAYOUT, whose earlier keys are fixed? *RET is its canonical value if
+ * not.
  */
-bool pl_space_applies(const struct pl_layout *l, const struct pl_model *m, enum pl_key key,
+bool pl_space_applies(const struct pl_layout *layout, const struct pl_model *model, enum pl_key key,
                       int *ret);
 
 /* pl_space_enumerate until PATIENCE is over: false if that, or VISIT, ended it. *RET_COUNT (may be
  * NULL) is how many were visited. */
-bool pl_space_visit_all(size_t *ret_count, const struct pl_space *s, const struct pl_problem *p,
-                        const struct pl_patience *patience, pl_space_visit *visit, void *arg);
+bool pl_space_visit_all(size_t *ret_count, const struct pl_space *space,
+                        const struct pl_problem *problem, const struct pl_patience *patience,
+                        pl_space_visit *visit, void *arg);
 
 /* Visit every member of the product of the first KEYS keys (0: of all), legal or not, in the order
  * of pl_space_enumerate, until PATIENCE is over. */
-size_t pl_space_product(const struct pl_space *s, const struct pl_problem *p, size_t keys,
+size_t pl_space_product(const struct pl_space *space, const struct pl_problem *problem, size_t keys,
                         const struct pl_patience *patience, pl_space_visit *visit, void *arg);
 
 /*
@@ -57,19 +59,21 @@ size_t pl_space_product(const struct pl_space *s, const struct pl_problem *p, si
  * layouts that begin so, and come in the order of pl_space_enumerate. Both return false if VISIT,
  * or the end of PATIENCE, ended the walk.
  */
-bool pl_space_stems(size_t *ret_count, const struct pl_space *s, const struct pl_problem *p,
-                    const struct pl_patience *patience, pl_space_visit *visit, void *arg);
-bool pl_space_leaves(const struct pl_space *s, const struct pl_problem *p,
+bool pl_space_stems(size_t *ret_count, const struct pl_space *space,
+                    const struct pl_problem *problem, const struct pl_patience *patience,
+                    pl_space_visit *visit, void *arg);
+bool pl_space_leaves(const struct pl_space *space, const struct pl_problem *problem,
                      const struct pl_layout *stem, pl_space_visit *visit, void *arg);
 
-/* Less than 0 if A comes before B in pl_space_enumerate. */
-int pl_space_compare(const struct pl_layout *a, const struct pl_layout *b);
+/* Less than 0 if LEFT comes before RIGHT in pl_space_enumerate. */
+int pl_space_compare(const struct pl_layout *left, const struct pl_layout *right);
 
-/* Does L, whose values are in range and whose derived keys are set, break none of the rules that
- * read stems only (STEM), or none of the others? */
-bool pl_layout_check_part(const struct pl_problem *p, const struct pl_layout *l, bool stem);
+/* Does LAYOUT, whose values are in range and whose derived keys are set, break none of the rules
+ * that read stems only (STEM), or none of the others? */
+bool pl_layout_check_part(const struct pl_problem *problem, const struct pl_layout *layout,
+                          bool stem);
 
 /* Sequences that are long enough to be split: then cp belongs to what is tried. */
-bool pl_long_sequences(const struct pl_problem *p);
+bool pl_long_sequences(const struct pl_problem *problem);
 
 #endif

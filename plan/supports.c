@@ -12,18 +12,18 @@
 
 #include "base/base.h"
 
-static int micro_batches(const struct pl_check *k)
+static int micro_batches(const struct pl_check *check)
 {
-    int share = k->l->micro_batch * k->l->dp;
+    int share = check->l->micro_batch * check->l->dp;
 
-    return share > 0 && k->w->global_batch % share == 0 ? k->w->global_batch / share : 0;
+    return share > 0 && check->w->global_batch % share == 0 ? check->w->global_batch / share : 0;
 }
 
 /* Sizes of a rank that the bundled trainer's kernels and messages have no room for. */
-static void bundled_limits(struct pl_check *k)
+static void bundled_limits(struct pl_check *check)
 {
-    const struct pl_model *m = k->m;
-    const struct pl_layout *l = k->l;
+    const struct pl_model *m = check->m;
+    const struct pl_layout *l = check->l;
     int64_t heads = (int64_t)m->heads + m->kv_heads;
     const struct {
         int64_t size;
@@ -44,38 +44,38 @@ static void bundled_limits(struct pl_check *k)
 
     for (size_t i = 0; i < ARRAY_LEN(limit); i++)
         if (limit[i].size > limit[i].most)
-            pl_breaks(k, limit[i].key, "trainer %s does not support %s > %d a rank, here %lld",
-                      k->t->name, limit[i].key, limit[i].most, (long long)limit[i].size);
+            pl_breaks(check, limit[i].key, "trainer %s does not support %s > %d a rank, here %lld",
+                      check->t->name, limit[i].key, limit[i].most, (long long)limit[i].size);
 }
 
-void pl_partune_limits(struct pl_check *k)
+void pl_partune_limits(struct pl_check *check)
 {
-    const struct pl_layout *l = k->l;
+    const struct pl_layout *l = check->l;
 
     if (l->pp > 1 && l->schedule == PL_ZERO_BUBBLE && l->recompute == PL_RECOMPUTE_FULL)
-        pl_breaks(k, "recompute",
+        pl_breaks(check, "recompute",
                   "trainer partune does not support recompute full with schedule zero-bubble");
-    bundled_limits(k);
+    bundled_limits(check);
 }
 
 /* Megatron's flags come with conditions of their own. */
-void pl_megatron_limits(struct pl_check *k)
+void pl_megatron_limits(struct pl_check *check)
 {
-    const struct pl_layout *l = k->l;
+    const struct pl_layout *l = check->l;
     const char *lacks = NULL;
 
-    if (k->m->positions == PL_ROPE && k->m->rope_theta != floor(k->m->rope_theta))
-        pl_breaks(k, "rope_theta",
+    if (check->m->positions == PL_ROPE && check->m->rope_theta != floor(check->m->rope_theta))
+        pl_breaks(check, "rope_theta",
                   "trainer megatron does not support rope_theta %.10g: it takes a "
                   "whole number",
-                  k->m->rope_theta);
+                  check->m->rope_theta);
     if (l->overlap_p2p && l->vp == 1)
         pl_breaks(
-            k, "overlap_p2p",
+            check, "overlap_p2p",
             "trainer megatron does not support overlap_p2p 1 with vp 1: pipeline sends overlap "
             "only when interleaved");
     if (l->overlap_param_gather && !l->overlap_grad_reduce)
-        pl_breaks(k, "overlap_param_gather",
+        pl_breaks(check, "overlap_param_gather",
                   "trainer megatron does not support overlap_param_gather 1 without "
                   "overlap_grad_reduce 1");
     if (l->pp > 1 && l->vp == 1)
@@ -85,136 +85,138 @@ void pl_megatron_limits(struct pl_check *k)
     else if (l->precision == PL_FP32)
         lacks = "precision fp32";
     if (l->overlap_moe_a2a && lacks)
-        pl_breaks(k, "overlap_moe_a2a",
+        pl_breaks(check, "overlap_moe_a2a",
                   "trainer megatron does not support overlap_moe_a2a 1 with %s", lacks);
 }
 
 /* Its mesh: dp_replicate x dp_shard x cp x tp, and dp_shard x cp x tp = efsdp x ep for experts.
  * FSDP shards over dp_shard x cp, and experts over efsdp, whatever zero is called. */
-static void torchtitan_mesh(struct pl_check *k)
+static void torchtitan_mesh(struct pl_check *check)
 {
-    const struct pl_layout *l = k->l;
+    const struct pl_layout *l = check->l;
 
     if (!l->zero && l->cp > 1)
-        pl_breaks(k, "zero",
+        pl_breaks(check, "zero",
                   "trainer torchtitan does not support zero 0 with cp %d: FSDP shards over cp",
                   l->cp);
-    if (!l->zero && k->m->moe.experts && l->ep > 1 && l->ep != l->tp)
-        pl_breaks(k, "ep",
+    if (!l->zero && check->m->moe.experts && l->ep > 1 && l->ep != l->tp)
+        pl_breaks(check, "ep",
                   "trainer torchtitan does not support ep %d with zero 0 and tp %d: unsharded "
                   "experts spread over tp",
                   l->ep, l->tp);
 }
 
-void pl_torchtitan_limits(struct pl_check *k)
+void pl_torchtitan_limits(struct pl_check *check)
 {
-    const struct pl_layout *l = k->l;
-    int64_t tokens = (int64_t)l->micro_batch * k->w->seq;
+    const struct pl_layout *l = check->l;
+    int64_t tokens = (int64_t)l->micro_batch * check->w->seq;
     int parts = (l->sp ? l->tp : 1) * (l->cp > 1 ? 2 * l->cp : 1);
 
-    if (k->m->tied && l->pp > 1)
-        pl_breaks(k, "tied", "trainer torchtitan does not support tied true with pp %d", l->pp);
-    if (k->m->moe.experts && l->precision == PL_FP8)
-        pl_breaks(k, "precision", "trainer torchtitan does not support precision fp8 with experts");
+    if (check->m->tied && l->pp > 1)
+        pl_breaks(check, "tied", "trainer torchtitan does not support tied true with pp %d", l->pp);
+    if (check->m->moe.experts && l->precision == PL_FP8)
+        pl_breaks(check, "precision",
+                  "trainer torchtitan does not support precision fp8 with experts");
     if (tokens % parts)
-        pl_breaks(k, "tp",
+        pl_breaks(check, "tp",
                   "trainer torchtitan does not support %lld tokens a micro-batch with tp %d and cp "
                   "%d: they are no multiple of %d",
                   (long long)tokens, l->tp, l->cp, parts);
     /* torch.distributed.pipelining since January 2026: of its schedules for one stage a rank, 1F1B
      * asks for as many micro-batches as stages, GPipe no longer. */
-    if (l->pp > 1 && l->vp == 1 && l->schedule != PL_GPIPE && micro_batches(k) < l->pp)
-        pl_breaks(k, "micro_batch",
+    if (l->pp > 1 && l->vp == 1 && l->schedule != PL_GPIPE && micro_batches(check) < l->pp)
+        pl_breaks(check, "micro_batch",
                   "trainer torchtitan does not support %d micro-batches with pp %d: schedule 1f1b "
                   "needs as many as stages, gpipe does not",
-                  micro_batches(k), l->pp);
-    torchtitan_mesh(k);
+                  micro_batches(check), l->pp);
+    torchtitan_mesh(check);
 }
 
-void pl_deepspeed_limits(struct pl_check *k)
+void pl_deepspeed_limits(struct pl_check *check)
 {
-    const struct pl_model *m = k->m;
-    const struct pl_layout *l = k->l;
+    const struct pl_model *m = check->m;
+    const struct pl_layout *l = check->l;
     bool known = m->mlp == PL_SWIGLU && m->norm == PL_RMSNORM && m->positions == PL_ROPE;
 
     if (l->overlap_grad_reduce && l->zero == 0)
-        pl_breaks(k, "overlap_grad_reduce",
+        pl_breaks(check, "overlap_grad_reduce",
                   "trainer deepspeed does not support overlap_grad_reduce 1 with zero 0");
     if (l->overlap_param_gather && l->zero < 3)
-        pl_breaks(k, "overlap_param_gather",
+        pl_breaks(check, "overlap_param_gather",
                   "trainer deepspeed does not support overlap_param_gather 1 with zero %d",
                   l->zero);
     if (l->zero == 3 && l->overlap_param_gather != l->overlap_grad_reduce)
-        pl_breaks(k, "overlap_param_gather",
+        pl_breaks(check, "overlap_param_gather",
                   "trainer deepspeed does not support overlap_param_gather %d with "
                   "overlap_grad_reduce %d: at zero 3 one switch is for both",
                   l->overlap_param_gather, l->overlap_grad_reduce);
     if (l->ep > 1 && !known)
-        pl_breaks(k, "ep",
+        pl_breaks(check, "ep",
                   "trainer deepspeed does not support ep > 1 for a model of this shape: AutoEP "
                   "knows swiglu, rmsnorm and rope");
     if (l->tp > 1 && l->ep > 1 && l->zero == 3)
-        pl_breaks(k, "zero", "trainer deepspeed does not support zero 3 with tp %d and ep %d",
+        pl_breaks(check, "zero", "trainer deepspeed does not support zero 3 with tp %d and ep %d",
                   l->tp, l->ep);
 }
 
 /* Experts that are not placed are split like every other matrix, placed ones are whole: there is no
  * setting of its own for the experts' tensor parallelism. */
-static int experts_tp(const struct pl_layout *l)
+static int experts_tp(const struct pl_layout *layout)
 {
-    return l->ep == 1 ? l->tp : 1;
+    return layout->ep == 1 ? layout->tp : 1;
 }
 
 /* Does anything have replicas that reduce gradients or share a sharded state? */
-static bool replicated(const struct pl_layout *l, const struct pl_model *m)
+static bool replicated(const struct pl_layout *layout, const struct pl_model *model)
 {
-    return (int64_t)l->dp * l->cp > 1 || (m->moe.experts && l->edp > 1);
+    return (int64_t)layout->dp * layout->cp > 1 || (model->moe.experts && layout->edp > 1);
 }
 
 /* What the trainer does by itself, and cannot be told to leave. */
-static void by_itself(struct pl_check *k)
+static void by_itself(struct pl_check *check)
 {
-    const struct pl_layout *l = k->l;
-    const struct pl_trainer *t = k->t;
-    bool overlaps = t->always_overlaps && replicated(l, k->m);
+    const struct pl_layout *l = check->l;
+    const struct pl_trainer *t = check->t;
+    bool overlaps = t->always_overlaps && replicated(l, check->m);
 
-    if (t->experts_follow_tp && k->m->moe.experts && l->etp != experts_tp(l))
-        pl_breaks(k, "etp",
+    if (t->experts_follow_tp && check->m->moe.experts && l->etp != experts_tp(l))
+        pl_breaks(check, "etp",
                   "trainer %s does not support etp %d with ep %d and tp %d: it is %d there",
                   t->name, l->etp, l->ep, l->tp, experts_tp(l));
     if (overlaps && !l->overlap_grad_reduce)
-        pl_breaks(k, "overlap_grad_reduce",
+        pl_breaks(check, "overlap_grad_reduce",
                   "trainer %s does not support overlap_grad_reduce 0: FSDP always overlaps",
                   t->name);
     if (overlaps && l->zero >= 2 && !l->overlap_param_gather)
-        pl_breaks(k, "overlap_param_gather",
+        pl_breaks(check, "overlap_param_gather",
                   "trainer %s does not support overlap_param_gather 0: FSDP always gathers ahead",
                   t->name);
     if (t->pair_overlaps && !l->overlap_p2p && l->vp > 1 && l->pp == 2)
         pl_breaks(
-            k, "overlap_p2p",
+            check, "overlap_p2p",
             "trainer %s does not support overlap_p2p 0 with pp 2 and vp %d: it always overlaps "
             "there",
             t->name, l->vp);
 }
 
-void pl_layout_settle(struct pl_layout *l, const struct pl_model *m, const struct pl_trainer *t)
+void pl_layout_settle(struct pl_layout *layout, const struct pl_model *model,
+                      const struct pl_trainer *trainer)
 {
-    if (t->experts_follow_tp && m->moe.experts)
-        l->etp = experts_tp(l);
-    pl_layout_canonical(l, m);
-    if (t->always_overlaps) {
-        l->overlap_grad_reduce = replicated(l, m);
-        l->overlap_param_gather = l->overlap_grad_reduce && l->zero >= 2;
+    if (trainer->experts_follow_tp && model->moe.experts)
+        layout->etp = experts_tp(layout);
+    pl_layout_canonical(layout, model);
+    if (trainer->always_overlaps) {
+        layout->overlap_grad_reduce = replicated(layout, model);
+        layout->overlap_param_gather = layout->overlap_grad_reduce && layout->zero >= 2;
     }
-    if (t->pair_overlaps && l->vp > 1 && l->pp == 2)
-        l->overlap_p2p = 1;
+    if (trainer->pair_overlaps && layout->vp > 1 && layout->pp == 2)
+        layout->overlap_p2p = 1;
 }
 
-static void of_the_model(struct pl_check *k)
+static void of_the_model(struct pl_check *check)
 {
-    const struct pl_model *m = k->m;
-    const struct pl_trainer *t = k->t;
+    const struct pl_model *m = check->m;
+    const struct pl_trainer *t = check->t;
     const struct {
         bool wanted, able;
         const char *key, *what;
@@ -231,14 +233,14 @@ static void of_the_model(struct pl_check *k)
 
     for (size_t i = 0; i < ARRAY_LEN(need); i++)
         if (need[i].wanted && !need[i].able)
-            pl_breaks(k, need[i].key, "trainer %s does not support %s %s", t->name, need[i].key,
+            pl_breaks(check, need[i].key, "trainer %s does not support %s %s", t->name, need[i].key,
                       need[i].what);
 }
 
-static void of_the_layout(struct pl_check *k)
+static void of_the_layout(struct pl_check *check)
 {
-    const struct pl_layout *l = k->l;
-    const struct pl_trainer *t = k->t;
+    const struct pl_layout *l = check->l;
+    const struct pl_trainer *t = check->t;
     bool selective = l->recompute == PL_RECOMPUTE_SELECTIVE;
     const struct {
         bool wanted, able;
@@ -266,18 +268,18 @@ static void of_the_layout(struct pl_check *k)
 
     for (size_t i = 0; i < ARRAY_LEN(need); i++)
         if (need[i].wanted && !need[i].able)
-            pl_breaks(k, need[i].key, "trainer %s does not support %s %s", t->name, need[i].key,
+            pl_breaks(check, need[i].key, "trainer %s does not support %s %s", t->name, need[i].key,
                       need[i].what);
     if (l->zero > t->max_zero)
-        pl_breaks(k, "zero", "zero %d: trainer %s supports zero 0 to %d", l->zero, t->name,
+        pl_breaks(check, "zero", "zero %d: trainer %s supports zero 0 to %d", l->zero, t->name,
                   t->max_zero);
 }
 
-void pl_trainer_supports(struct pl_check *k)
+void pl_trainer_supports(struct pl_check *check)
 {
-    of_the_model(k);
-    of_the_layout(k);
-    by_itself(k);
-    if (k->t->limits)
-        k->t->limits(k);
+    of_the_model(check);
+    of_the_layout(check);
+    by_itself(check);
+    if (check->t->limits)
+        check->t->limits(check);
 }

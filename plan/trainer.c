@@ -170,30 +170,31 @@ const char *const *pl_trainer_names(void)
 
 const char *const pl_precision_names[] = {"fp32", "bf16", "fp8", NULL};
 
-int pl_workload_parse(struct pl_workload *ret, const json_t *v, const struct pl_model *m,
-                      const struct pl_trainer *t, struct err *e)
+int pl_workload_parse(struct pl_workload *ret, const json_t *json, const struct pl_model *model,
+                      const struct pl_trainer *trainer, struct err *error)
 {
     static const char *const keys[] = {"global_batch", "seq", "precision", "data", NULL};
-    struct pl_workload w = {.seq = m->seq, .data = "synthetic"};
-    int r, precision = t->bundled ? PL_FP32 : PL_BF16;
+    struct pl_workload w = {.seq = model->seq, .data = "synthetic"};
+    int r, precision = trainer->bundled ? PL_FP32 : PL_BF16;
 
-    if ((r = jx_keys(v, keys, e)) < 0 || (r = jx_need(v, "global_batch", e)) < 0 ||
-        (r = jx_get_int(&w.global_batch, v, "global_batch", 1, 1 << 24, e)) < 0 ||
-        (r = jx_get_int(&w.seq, v, "seq", 1, 1 << 24, e)) < 0 ||
-        (r = jx_get_enum(&precision, v, "precision", pl_precision_names, e)) < 0 ||
-        (r = jx_copy_str(w.data, sizeof(w.data), v, "data", e)) < 0)
+    if ((r = jx_keys(json, keys, error)) < 0 || (r = jx_need(json, "global_batch", error)) < 0 ||
+        (r = jx_get_int(&w.global_batch, json, "global_batch", 1, 1 << 24, error)) < 0 ||
+        (r = jx_get_int(&w.seq, json, "seq", 1, 1 << 24, error)) < 0 ||
+        (r = jx_get_enum(&precision, json, "precision", pl_precision_names, error)) < 0 ||
+        (r = jx_copy_str(w.data, sizeof(w.data), json, "data", error)) < 0)
         return r;
-    if (m->positions == PL_LEARNED && w.seq > m->seq)
-        return err_at(e, -ERANGE, "/seq",
+    if (model->positions == PL_LEARNED && w.seq > model->seq)
+        return err_at(error, -ERANGE, "/seq",
                       "seq %d is longer than the %d positions that the model learned", w.seq,
-                      m->seq);
+                      model->seq);
     w.precision = (enum pl_precision)precision;
     *ret = w;
     return 0;
 }
 
-json_t *pl_workload_json(const struct pl_workload *w)
+json_t *pl_workload_json(const struct pl_workload *workload)
 {
-    return json_pack("{s:i s:i s:s s:s}", "global_batch", w->global_batch, "seq", w->seq,
-                     "precision", pl_precision_names[w->precision], "data", w->data);
+    return json_pack("{s:i s:i s:s s:s}", "global_batch", workload->global_batch, "seq",
+                     workload->seq, "precision", pl_precision_names[workload->precision], "data",
+                     workload->data);
 }

@@ -35,28 +35,29 @@ struct moments {
 /* ---- the score ----------------------------------------------------------------------------------
  */
 
-static double mix(const struct se_belief *b, const double *x)
+static double mix(const struct se_belief *belief, const double *values)
 {
     double s = 0.0;
 
-    for (int h = 0; h < b->nhyps; h++)
-        s += b->hyp[h].weight * x[h];
+    for (int h = 0; h < belief->nhyps; h++)
+        s += belief->hyp[h].weight * values[h];
     return s;
 }
 
-static double log_improvement(const struct se_acquire *a, const double *mean, const double *var)
+static double log_improvement(const struct se_acquire *acquire, const double *mean,
+                              const double *var)
 {
-    const struct se_belief *b = a->belief[SE_THROUGHPUT];
+    const struct se_belief *b = acquire->belief[SE_THROUGHPUT];
     double part[SE_MAX_HYPS], top = -INFINITY, sum = 0.0;
 
-    if (!a->improving)
+    if (!acquire->improving)
         return mix(b, mean);
     for (int h = 0; h < b->nhyps; h++) {
-        double sd = a->widen * sqrt(fmax(var[h], 1e-14));
+        double sd = acquire->widen * sqrt(fmax(var[h], 1e-14));
 
-        part[h] = b->hyp[h].weight > 0.0
-                      ? log(b->hyp[h].weight) + log(sd) + se_log_ei((mean[h] - a->incumbent) / sd)
-                      : -INFINITY;
+        part[h] = b->hyp[h].weight > 0.0 ? log(b->hyp[h].weight) + log(sd) +
+                                               se_log_ei((mean[h] - acquire->incumbent) / sd)
+                                         : -INFINITY;
         top = fmax(top, part[h]);
     }
     if (!isfinite(top))
@@ -68,99 +69,110 @@ static double log_improvement(const struct se_acquire *a, const double *mean, co
 
 /* P(fits), or a bound on it where VAR is a bound: with the mean below capacity a smaller variance
  * would help. */
-static double p_fits(const struct se_belief *b, const double *mean, const double *var, bool bound)
+static double p_fits(const struct se_belief *belief, const double *mean, const double *var,
+                     bool bound)
 {
     double p = 0.0;
 
-    for (int h = 0; h < b->nhyps; h++) {
+    for (int h = 0; h < belief->nhyps; h++) {
         if (bound && mean[h] < 0.0)
-            p += b->hyp[h].weight;
+            p += belief->hyp[h].weight;
         else
-            p += b->hyp[h].weight * se_norm_cdf(-mean[h] / sqrt(var[h] + b->hyp[h].gp.kern.noise2));
+            p += belief->hyp[h].weight *
+                 se_norm_cdf(-mean[h] / sqrt(var[h] + belief->hyp[h].gp.kern.noise2));
     }
     return fmin(p, 1.0);
 }
 
-static double log_cost(const struct se_acquire *a, size_t i, double log_throughput)
+static double log_cost(const struct se_acquire *acquire, size_t index, double log_throughput)
 {
-    double log_world = a->table->log_world[i];
-    double seconds = exp(a->step_log_tokens - log_throughput - (a->per_device ? log_world : 0.0));
+    double log_world = acquire->table->log_world[index];
+    double seconds =
+        exp(acquire->step_log_tokens - log_throughput - (acquire->per_device ? log_world : 0.0));
 
-    return log_world + log(a->start_s + a->steps * seconds);
+    return log_world + log(acquire->start_s + acquire->steps * seconds);
 }
 
 /* Exact score from exact moments. */
-static void combine(const struct se_acquire *a, size_t i, const struct moments *m,
+static void combine(const struct se_acquire *acquire, size_t index, const struct moments *moments,
                     struct se_choice *ret)
 {
-    ret->index = i;
-    ret->log_ei = log_improvement(a, m->mean[SE_THROUGHPUT], m->var[SE_THROUGHPUT]);
-    ret->p_fits = p_fits(a->belief[SE_MEMORY], m->mean[SE_MEMORY], m->var[SE_MEMORY], false) *
-                  se_crash_runs(a->crash, a->table, i);
+    ret->index = index;
+    ret->log_ei =
+        log_improvement(acquire, moments->mean[SE_THROUGHPUT], moments->var[SE_THROUGHPUT]);
+    ret->p_fits = p_fits(acquire->belief[SE_MEMORY], moments->mean[SE_MEMORY],
+                         moments->var[SE_MEMORY], false) *
+                  se_crash_runs(acquire->crash, acquire->table, index);
     ret->score = ret->log_ei + CAUTION * log(fmax(ret->p_fits, 1e-150));
-    if (a->improving)
-        ret->score -= log_cost(a, i, mix(a->belief[SE_THROUGHPUT], m->mean[SE_THROUGHPUT]));
+    if (acquire->improving)
+        ret->score -= log_cost(acquire, index,
+                               mix(acquire->belief[SE_THROUGHPUT], moments->mean[SE_THROUGHPUT]));
 }
 
 /* Bound on the part of the score that throughput decides. */
-static double bound_without_memory(const struct se_acquire *a, size_t i, const struct moments *m)
+static double bound_without_memory(const struct se_acquire *acquire, size_t index,
+                                   const struct moments *moments)
 {
-    double score = log_improvement(a, m->mean[SE_THROUGHPUT], m->var[SE_THROUGHPUT]);
+    double score =
+        log_improvement(acquire, moments->mean[SE_THROUGHPUT], moments->var[SE_THROUGHPUT]);
 
-    if (a->improving)
-        score -= log_cost(a, i, mix(a->belief[SE_THROUGHPUT], m->mean[SE_THROUGHPUT]));
+    if (acquire->improving)
+        score -= log_cost(acquire, index,
+                          mix(acquire->belief[SE_THROUGHPUT], moments->mean[SE_THROUGHPUT]));
     return score;
 }
 
-static double log_fits_bound(const struct se_acquire *a, const struct moments *m)
+static double log_fits_bound(const struct se_acquire *acquire, const struct moments *moments)
 {
-    return CAUTION *
-           log(fmax(p_fits(a->belief[SE_MEMORY], m->mean[SE_MEMORY], m->var[SE_MEMORY], true),
-                    1e-150));
+    return CAUTION * log(fmax(p_fits(acquire->belief[SE_MEMORY], moments->mean[SE_MEMORY],
+                                     moments->var[SE_MEMORY], true),
+                              1e-150));
 }
 
-static void mixture(const struct se_belief *b, const double *mean, const double *var,
+static void mixture(const struct se_belief *belief, const double *mean, const double *var,
                     double *ret_mean, double *ret_var)
 {
-    *ret_mean = mix(b, mean);
+    *ret_mean = mix(belief, mean);
     *ret_var = 0.0;
-    for (int h = 0; h < b->nhyps; h++)
-        *ret_var += b->hyp[h].weight * (var[h] + (mean[h] - *ret_mean) * (mean[h] - *ret_mean));
+    for (int h = 0; h < belief->nhyps; h++)
+        *ret_var +=
+            belief->hyp[h].weight * (var[h] + (mean[h] - *ret_mean) * (mean[h] - *ret_mean));
 }
 
-static void finish(const struct se_acquire *a, size_t i, const struct moments *m,
+static void finish(const struct se_acquire *acquire, size_t index, const struct moments *moments,
                    struct se_choice *ret)
 {
-    combine(a, i, m, ret);
+    combine(acquire, index, moments, ret);
     for (int q = 0; q < SE_QUANTITIES; q++)
-        mixture(a->belief[q], m->mean[q], m->var[q], &ret->mean[q], &ret->var[q]);
+        mixture(acquire->belief[q], moments->mean[q], moments->var[q], &ret->mean[q], &ret->var[q]);
 }
 
 /* ---- exact posteriors ---------------------------------------------------------------------------
  */
 
-void se_acquire_one(const struct se_acquire *a, size_t index, struct se_choice *ret)
+void se_acquire_one(const struct se_acquire *acquire, size_t index, struct se_choice *ret)
 {
     struct moments m;
 
     for (int q = 0; q < SE_QUANTITIES; q++)
-        for (int h = 0; h < a->belief[q]->nhyps; h++)
-            se_hyp_predict(a->belief[q], &a->belief[q]->hyp[h], a->table, index, &m.mean[q][h],
-                           &m.var[q][h]);
-    finish(a, index, &m, ret);
+        for (int h = 0; h < acquire->belief[q]->nhyps; h++)
+            se_hyp_predict(acquire->belief[q], &acquire->belief[q]->hyp[h], acquire->table, index,
+                           &m.mean[q][h], &m.var[q][h]);
+    finish(acquire, index, &m, ret);
 }
 
-double se_acquire_quantile(const struct se_acquire *a, size_t index, enum se_quantity q, double p)
+double se_acquire_quantile(const struct se_acquire *acquire, size_t index,
+                           enum se_quantity quantity, double prob)
 {
-    const struct se_belief *b = a->belief[q];
+    const struct se_belief *b = acquire->belief[quantity];
     double weight[SE_MAX_HYPS], mean[SE_MAX_HYPS], sd[SE_MAX_HYPS];
 
     for (int h = 0; h < b->nhyps; h++) {
-        se_hyp_predict(b, &b->hyp[h], a->table, index, &mean[h], &sd[h]);
+        se_hyp_predict(b, &b->hyp[h], acquire->table, index, &mean[h], &sd[h]);
         sd[h] = sqrt(sd[h]);
         weight[h] = b->hyp[h].weight;
     }
-    return se_mixture_quantile(weight, mean, sd, b->nhyps, p);
+    return se_mixture_quantile(weight, mean, sd, b->nhyps, prob);
 }
 
 /* Observations that a variance is worked out for, before the bound is looked at again. */
@@ -170,31 +182,35 @@ struct scans {
     struct se_scan *of[SE_QUANTITIES][SE_MAX_HYPS];
 };
 
-static void open_scans(const struct se_acquire *a, struct scans *s, enum se_quantity q,
-                       size_t index)
+static void open_scans(const struct se_acquire *acquire, struct scans *scans,
+                       enum se_quantity quantity, size_t index)
 {
-    for (int h = 0; h < a->belief[q]->nhyps; h++)
-        se_scan_open(s->of[q][h], index);
+    for (int h = 0; h < acquire->belief[quantity]->nhyps; h++)
+        se_scan_open(scans->of[quantity][h], index);
 }
 
-/* Does hypothesis H count at all? A sceptical ask leaves one out. */
-static bool heard(const struct se_acquire *a, enum se_quantity q, int h)
+/* Does hypothesis HYP count at all? A sceptical ask leaves one out. */
+static bool heard(const struct se_acquire *acquire, enum se_quantity quantity, int hyp)
 {
-    return a->belief[q]->hyp[h].weight > 0.0;
+    return acquire->belief[quantity]->hyp[hyp].weight > 0.0;
 }
 
-/* Tighten the variances of quantity Q at INDEX as far as the bound on its score reaches FLOOR; REST
+/* Tighten the variances of QUANTITY at INDEX as far as the bound on its score reaches FLOOR; REST
  * is what the other quantity adds to that. */
-static bool tighten(const struct se_acquire *a, struct scans *s, enum se_quantity q, size_t index,
-                    struct moments *m, double rest, double floor)
+static bool tighten(const struct se_acquire *acquire, struct scans *scans,
+                    enum se_quantity quantity, size_t index, struct moments *moments, double rest,
+                    double floor)
 {
     bool done = false;
 
     for (size_t k = 0; k < ARRAY_LEN(STAGES) && !done; k++) {
-        for (int h = 0; h < a->belief[q]->nhyps; h++)
-            if (heard(a, q, h))
-                m->var[q][h] = fmin(m->var[q][h], se_scan_tighten(s->of[q][h], STAGES[k], &done));
-        if (rest + (q == SE_THROUGHPUT ? bound_without_memory(a, index, m) : log_fits_bound(a, m)) <
+        for (int h = 0; h < acquire->belief[quantity]->nhyps; h++)
+            if (heard(acquire, quantity, h))
+                moments->var[quantity][h] =
+                    fmin(moments->var[quantity][h],
+                         se_scan_tighten(scans->of[quantity][h], STAGES[k], &done));
+        if (rest + (quantity == SE_THROUGHPUT ? bound_without_memory(acquire, index, moments)
+                                              : log_fits_bound(acquire, moments)) <
             floor)
             return false;
     }
@@ -203,23 +219,24 @@ static bool tighten(const struct se_acquire *a, struct scans *s, enum se_quantit
 
 /*
  * Exact moments of one layout, unless a bound on its score falls below FLOOR on the way: then
- * false. Throughput first, as it rules out more. M holds what the sweeps said; nothing is read of
- * it where FLOOR is -INFINITY.
+ * false. Throughput first, as it rules out more. MOMENTS holds what the sweeps said; nothing is
+ * read of it where FLOOR is -INFINITY.
  */
-static bool exact(const struct se_acquire *a, struct scans *s, size_t index, struct moments *m,
-                  double floor, struct se_choice *ret)
+static bool exact(const struct se_acquire *acquire, struct scans *scans, size_t index,
+                  struct moments *moments, double floor, struct se_choice *ret)
 {
-    open_scans(a, s, SE_THROUGHPUT, index);
-    if (floor > -INFINITY && !tighten(a, s, SE_THROUGHPUT, index, m, log_fits_bound(a, m), floor))
+    open_scans(acquire, scans, SE_THROUGHPUT, index);
+    if (floor > -INFINITY && !tighten(acquire, scans, SE_THROUGHPUT, index, moments,
+                                      log_fits_bound(acquire, moments), floor))
         return false;
-    open_scans(a, s, SE_MEMORY, index);
-    if (floor > -INFINITY &&
-        !tighten(a, s, SE_MEMORY, index, m, bound_without_memory(a, index, m), floor))
+    open_scans(acquire, scans, SE_MEMORY, index);
+    if (floor > -INFINITY && !tighten(acquire, scans, SE_MEMORY, index, moments,
+                                      bound_without_memory(acquire, index, moments), floor))
         return false;
     for (int q = 0; q < SE_QUANTITIES; q++)
-        for (int h = 0; h < a->belief[q]->nhyps; h++)
-            m->mean[q][h] = se_scan_mean(s->of[q][h], &m->var[q][h]);
-    finish(a, index, m, ret);
+        for (int h = 0; h < acquire->belief[q]->nhyps; h++)
+            moments->mean[q][h] = se_scan_mean(scans->of[q][h], &moments->var[q][h]);
+    finish(acquire, index, moments, ret);
     return true;
 }
 
@@ -240,18 +257,18 @@ struct bound {
     uint32_t at; /* place in the field */
 };
 
-static int by_bound(const void *x, const void *y)
+static int by_bound(const void *left, const void *right)
 {
-    const struct bound *a = x, *b = y;
+    const struct bound *a = left, *b = right;
 
     if (a->score != b->score)
         return a->score < b->score ? 1 : -1;
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-static int by_score(const void *x, const void *y)
+static int by_score(const void *left, const void *right)
 {
-    const struct se_choice *a = x, *b = y;
+    const struct se_choice *a = left, *b = right;
 
     if (a->score != b->score)
         return a->score < b->score ? 1 : -1;
@@ -277,130 +294,133 @@ static void make_sweeps(void *context, size_t from, size_t to)
             s->of[h] = se_sweep_new(b, &b->hyp[h], s->a->table, s->f->row, s->f->n, s->members);
 }
 
-static void sweeps_init(struct sweeps *s, const struct field *f, const struct se_acquire *a,
-                        enum se_quantity q, int members)
+static void sweeps_init(struct sweeps *sweeps, const struct field *field,
+                        const struct se_acquire *acquire, enum se_quantity quantity, int members)
 {
-    *s = (struct sweeps){.f = f, .a = a, .q = q, .members = members};
-    se_parallel((size_t)a->belief[q]->nhyps, 1, make_sweeps, s);
+    *sweeps = (struct sweeps){.f = field, .a = acquire, .q = quantity, .members = members};
+    se_parallel((size_t)acquire->belief[quantity]->nhyps, 1, make_sweeps, sweeps);
 }
 
-static void sweeps_done(struct sweeps *s)
+static void sweeps_done(struct sweeps *sweeps)
 {
     for (int h = 0; h < SE_MAX_HYPS; h++)
-        se_sweep_free(s->of[h]);
+        se_sweep_free(sweeps->of[h]);
 }
 
-static void field_sweep(struct field *f, const struct se_acquire *a, enum se_quantity q)
+static void field_sweep(struct field *field, const struct se_acquire *acquire,
+                        enum se_quantity quantity)
 {
     struct sweeps s;
 
-    sweeps_init(&s, f, a, q, SE_USUAL_MEMBERS);
-    for (int h = 0; h < a->belief[q]->nhyps; h++) {
-        f->mean[q][h] = mem_alloc((f->n + 1) * sizeof(float));
-        f->var[q][h] = mem_alloc((f->n + 1) * sizeof(float));
+    sweeps_init(&s, field, acquire, quantity, SE_USUAL_MEMBERS);
+    for (int h = 0; h < acquire->belief[quantity]->nhyps; h++) {
+        field->mean[quantity][h] = mem_alloc((field->n + 1) * sizeof(float));
+        field->var[quantity][h] = mem_alloc((field->n + 1) * sizeof(float));
         if (s.of[h])
-            se_sweep_run(s.of[h], f->mean[q][h], f->var[q][h]);
+            se_sweep_run(s.of[h], field->mean[quantity][h], field->var[quantity][h]);
     }
     sweeps_done(&s);
 }
 
 /* Bounds on the variances of throughput by MEMBERS observations, for the layouts that are left. */
-static void field_tighten(struct field *f, const struct se_acquire *a, int members)
+static void field_tighten(struct field *field, const struct se_acquire *acquire, int members)
 {
-    float AUTO_FREE *var = mem_alloc((f->n + 1) * sizeof(float));
+    float AUTO_FREE *var = mem_alloc((field->n + 1) * sizeof(float));
     struct sweeps s;
 
-    sweeps_init(&s, f, a, SE_THROUGHPUT, members);
-    for (int h = 0; h < a->belief[SE_THROUGHPUT]->nhyps; h++) {
-        float *known = f->var[SE_THROUGHPUT][h];
+    sweeps_init(&s, field, acquire, SE_THROUGHPUT, members);
+    for (int h = 0; h < acquire->belief[SE_THROUGHPUT]->nhyps; h++) {
+        float *known = field->var[SE_THROUGHPUT][h];
 
         if (!s.of[h])
             continue;
         se_sweep_run(s.of[h], NULL, var);
-        for (size_t i = 0; i < f->n; i++)
+        for (size_t i = 0; i < field->n; i++)
             known[i] = fminf(known[i], var[i]);
     }
     sweeps_done(&s);
 }
 
-static void field_done(struct field *f)
+static void field_done(struct field *field)
 {
     for (int q = 0; q < SE_QUANTITIES; q++) {
         for (int h = 0; h < SE_MAX_HYPS; h++) {
-            free(f->mean[q][h]);
-            free(f->var[q][h]);
+            free(field->mean[q][h]);
+            free(field->var[q][h]);
         }
     }
-    free(f->row);
-    free(f->bound);
+    free(field->row);
+    free(field->bound);
 }
 
-static void scans_init(struct scans *s, const struct se_acquire *a)
+static void scans_init(struct scans *scans, const struct se_acquire *acquire)
 {
-    memset(s, 0, sizeof(*s));
+    memset(scans, 0, sizeof(*scans));
     for (int q = 0; q < SE_QUANTITIES; q++)
-        for (int h = 0; h < a->belief[q]->nhyps; h++)
-            s->of[q][h] = se_scan_new(a->belief[q], &a->belief[q]->hyp[h], a->table);
+        for (int h = 0; h < acquire->belief[q]->nhyps; h++)
+            scans->of[q][h] =
+                se_scan_new(acquire->belief[q], &acquire->belief[q]->hyp[h], acquire->table);
 }
 
-static void scans_twin(struct scans *s, const struct scans *of)
-{
-    for (int q = 0; q < SE_QUANTITIES; q++)
-        for (int h = 0; h < SE_MAX_HYPS; h++)
-            s->of[q][h] = of->of[q][h] ? se_scan_twin(of->of[q][h]) : NULL;
-}
-
-static void scans_done(struct scans *s)
+static void scans_twin(struct scans *scans, const struct scans *of)
 {
     for (int q = 0; q < SE_QUANTITIES; q++)
         for (int h = 0; h < SE_MAX_HYPS; h++)
-            se_scan_free(s->of[q][h]);
+            scans->of[q][h] = of->of[q][h] ? se_scan_twin(of->of[q][h]) : NULL;
 }
 
-static void moments_at(const struct field *f, const struct se_acquire *a, enum se_quantity q,
-                       size_t at, struct moments *m)
+static void scans_done(struct scans *scans)
 {
-    for (int h = 0; h < a->belief[q]->nhyps; h++) {
-        m->mean[q][h] = f->mean[q][h][at];
-        m->var[q][h] = f->var[q][h][at];
+    for (int q = 0; q < SE_QUANTITIES; q++)
+        for (int h = 0; h < SE_MAX_HYPS; h++)
+            se_scan_free(scans->of[q][h]);
+}
+
+static void moments_at(const struct field *field, const struct se_acquire *acquire,
+                       enum se_quantity quantity, size_t at, struct moments *moments)
+{
+    for (int h = 0; h < acquire->belief[quantity]->nhyps; h++) {
+        moments->mean[quantity][h] = field->mean[quantity][h][at];
+        moments->var[quantity][h] = field->var[quantity][h][at];
     }
 }
 
 /* Keep the layouts whose throughput leaves a bound of FLOOR or more. */
-static void field_cut(struct field *f, const struct se_acquire *a, double floor)
+static void field_cut(struct field *field, const struct se_acquire *acquire, double floor)
 {
     size_t kept = 0;
 
-    se_score_bounds(a, f->row, f->n, f->mean[SE_THROUGHPUT], f->var[SE_THROUGHPUT], f->bound);
-    for (size_t i = 0; i < f->n; i++) {
-        if (f->bound[i] < floor)
+    se_score_bounds(acquire, field->row, field->n, field->mean[SE_THROUGHPUT],
+                    field->var[SE_THROUGHPUT], field->bound);
+    for (size_t i = 0; i < field->n; i++) {
+        if (field->bound[i] < floor)
             continue;
-        f->bound[kept] = f->bound[i];
-        f->row[kept] = f->row[i];
-        for (int h = 0; h < a->belief[SE_THROUGHPUT]->nhyps; h++) {
-            f->mean[SE_THROUGHPUT][h][kept] = f->mean[SE_THROUGHPUT][h][i];
-            f->var[SE_THROUGHPUT][h][kept] = f->var[SE_THROUGHPUT][h][i];
+        field->bound[kept] = field->bound[i];
+        field->row[kept] = field->row[i];
+        for (int h = 0; h < acquire->belief[SE_THROUGHPUT]->nhyps; h++) {
+            field->mean[SE_THROUGHPUT][h][kept] = field->mean[SE_THROUGHPUT][h][i];
+            field->var[SE_THROUGHPUT][h][kept] = field->var[SE_THROUGHPUT][h][i];
         }
         kept++;
     }
-    f->n = kept;
+    field->n = kept;
 }
 
-static void field_init(struct field *f, const struct se_acquire *a)
+static void field_init(struct field *field, const struct se_acquire *acquire)
 {
-    memset(f, 0, sizeof(*f));
-    f->row = mem_alloc((a->table->n + 1) * sizeof(*f->row));
-    f->bound = mem_alloc((a->table->n + 1) * sizeof(*f->bound));
-    for (size_t i = 0; i < a->table->n; i++)
-        if (!a->closed[i])
-            f->row[f->n++] = (uint32_t)i;
+    memset(field, 0, sizeof(*field));
+    field->row = mem_alloc((acquire->table->n + 1) * sizeof(*field->row));
+    field->bound = mem_alloc((acquire->table->n + 1) * sizeof(*field->bound));
+    for (size_t i = 0; i < acquire->table->n; i++)
+        if (!acquire->closed[i])
+            field->row[field->n++] = (uint32_t)i;
 }
 
 /* The COUNT largest of list go to its front, in no order: Hoare's selection. The pivot is the lower
  * middle, so that neither part is ever the whole. */
-static void largest_first(struct bound *list, size_t n, size_t count)
+static void largest_first(struct bound *list, size_t listed, size_t count)
 {
-    size_t lo = 0, hi = n;
+    size_t lo = 0, hi = listed;
 
     while (hi - lo > 1 && count > lo && count < hi) {
         struct bound pivot = list[lo + (hi - lo - 1) / 2];
@@ -427,40 +447,41 @@ static void largest_first(struct bound *list, size_t n, size_t count)
 
 /* A first floor under the answer: the best exact score among what was best at the last time, or
  * among the best means that are thought to fit. */
-static double first_floor(const struct se_acquire *a, struct scans *s, const struct field *f)
+static double first_floor(const struct se_acquire *acquire, struct scans *scans,
+                          const struct field *field)
 {
     struct bound AUTO_FREE *list = NULL;
     double best = -INFINITY;
     size_t hot = 0, count;
 
-    for (size_t i = 0; i < a->nhot; i++) {
+    for (size_t i = 0; i < acquire->nhot; i++) {
         struct se_choice choice;
         struct moments m;
 
-        if (a->closed[a->hot[i]])
+        if (acquire->closed[acquire->hot[i]])
             continue;
         hot++;
-        if (exact(a, s, a->hot[i], &m, -INFINITY, &choice))
+        if (exact(acquire, scans, acquire->hot[i], &m, -INFINITY, &choice))
             best = fmax(best, choice.score);
     }
     if (hot > 0)
         return best;
-    list = mem_alloc((f->n + 1) * sizeof(*list));
-    for (size_t i = 0; i < f->n; i++) {
+    list = mem_alloc((field->n + 1) * sizeof(*list));
+    for (size_t i = 0; i < field->n; i++) {
         struct moments m;
 
-        moments_at(f, a, SE_THROUGHPUT, i, &m);
+        moments_at(field, acquire, SE_THROUGHPUT, i, &m);
         list[i].at = (uint32_t)i;
-        list[i].score = (float)(mix(a->belief[SE_THROUGHPUT], m.mean[SE_THROUGHPUT]) -
-                                4.0 * fmax(a->table->prior[SE_MEMORY][f->row[i]], 0.0));
+        list[i].score = (float)(mix(acquire->belief[SE_THROUGHPUT], m.mean[SE_THROUGHPUT]) -
+                                4.0 * fmax(acquire->table->prior[SE_MEMORY][field->row[i]], 0.0));
     }
-    count = f->n < BATCH ? f->n : BATCH;
-    largest_first(list, f->n, count);
+    count = field->n < BATCH ? field->n : BATCH;
+    largest_first(list, field->n, count);
     for (size_t i = 0; i < count; i++) {
         struct se_choice choice;
         struct moments m;
 
-        if (exact(a, s, f->row[list[i].at], &m, -INFINITY, &choice))
+        if (exact(acquire, scans, field->row[list[i].at], &m, -INFINITY, &choice))
             best = fmax(best, choice.score);
     }
     return best;
@@ -495,19 +516,25 @@ static void round_part(void *context, size_t from, size_t to)
     scans_done(&own);
 }
 
-/* Append the exact scores of the N layouts of LIST that may reach FLOOR to RET; the best of them,
- * or FLOOR. */
-static double settle_round(const struct se_acquire *a, const struct scans *s, const struct field *f,
-                           const struct bound *list, size_t n, double floor, struct se_found *ret)
+/* Append the exact scores of the COUNT layouts of LIST that may reach FLOOR to RET; the best of
+ * them, or FLOOR. */
+static double settle_round(const struct se_acquire *acquire, const struct scans *scans,
+                           const struct field *field, const struct bound *list, size_t count,
+                           double floor, struct se_found *ret)
 {
-    struct se_choice AUTO_FREE *choice = mem_alloc((n + 1) * sizeof(*choice));
-    bool AUTO_FREE *reached = mem_alloc((n + 1) * sizeof(*reached));
-    struct round r = {
-        .a = a, .s = s, .f = f, .list = list, .floor = floor, .choice = choice, .reached = reached};
+    struct se_choice AUTO_FREE *choice = mem_alloc((count + 1) * sizeof(*choice));
+    bool AUTO_FREE *reached = mem_alloc((count + 1) * sizeof(*reached));
+    struct round r = {.a = acquire,
+                      .s = scans,
+                      .f = field,
+                      .list = list,
+                      .floor = floor,
+                      .choice = choice,
+                      .reached = reached};
     double best = floor;
 
-    se_parallel(n, WORTH_A_THREAD, round_part, &r);
-    for (size_t i = 0; i < n && ret->count < SE_MAX_EXACT; i++) {
+    se_parallel(count, WORTH_A_THREAD, round_part, &r);
+    for (size_t i = 0; i < count && ret->count < SE_MAX_EXACT; i++) {
         if (!reached[i])
             continue;
         best = fmax(best, choice[i].score);
@@ -518,11 +545,11 @@ static double settle_round(const struct se_acquire *a, const struct scans *s, co
 }
 
 /* Move the bounds of LIST that reach FLOOR to its front; how many. */
-static size_t reaching(struct bound *list, size_t n, double floor)
+static size_t reaching(struct bound *list, size_t count, double floor)
 {
     size_t kept = 0;
 
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < count; i++)
         if (list[i].score >= floor)
             list[kept++] = list[i];
     return kept;
@@ -533,57 +560,58 @@ static size_t reaching(struct bound *list, size_t n, double floor)
  * sampled from), then of all that may still be the best, best bounds first: in rounds that grow,
  * since the floor rises most at first.
  */
-static void settle(const struct se_acquire *a, struct scans *s, const struct field *f, double best,
-                   size_t at_least, struct se_found *ret)
+static void settle(const struct se_acquire *acquire, struct scans *scans, const struct field *field,
+                   double best, size_t at_least, struct se_found *ret)
 {
-    struct bound *all = mem_alloc((f->n + 1) * sizeof(*all)), *list = all;
-    size_t first = f->n < at_least ? f->n : at_least, left, seen;
+    struct bound *all = mem_alloc((field->n + 1) * sizeof(*all)), *list = all;
+    size_t first = field->n < at_least ? field->n : at_least, left, seen;
 
-    for (size_t i = 0; i < f->n; i++) {
+    for (size_t i = 0; i < field->n; i++) {
         struct moments m;
 
-        moments_at(f, a, SE_MEMORY, i, &m);
-        list[i].score = nextafterf((float)(f->bound[i] + log_fits_bound(a, &m)), INFINITY);
+        moments_at(field, acquire, SE_MEMORY, i, &m);
+        list[i].score =
+            nextafterf((float)(field->bound[i] + log_fits_bound(acquire, &m)), INFINITY);
         list[i].at = (uint32_t)i;
     }
     ret->choice =
-        mem_alloc(((f->n < SE_MAX_EXACT ? f->n : SE_MAX_EXACT) + 1) * sizeof(*ret->choice));
-    largest_first(list, f->n, first);
-    best = fmax(best, settle_round(a, s, f, list, first, -INFINITY, ret));
+        mem_alloc(((field->n < SE_MAX_EXACT ? field->n : SE_MAX_EXACT) + 1) * sizeof(*ret->choice));
+    largest_first(list, field->n, first);
+    best = fmax(best, settle_round(acquire, scans, field, list, first, -INFINITY, ret));
     list += first;
-    left = f->n - first;
+    left = field->n - first;
     for (size_t round = FIRST_ROUND; left > 0 && ret->proved; list += seen, left -= seen) {
         left = reaching(list, left, best);
         seen = left < round ? left : round;
         largest_first(list, left, seen);
-        best = settle_round(a, s, f, list, seen, best, ret);
+        best = settle_round(acquire, scans, field, list, seen, best, ret);
         round = round < LAST_ROUND ? 2 * round : round;
     }
     free(all);
 }
 
-void se_acquire(const struct se_acquire *a, size_t at_least, struct se_found *ret)
+void se_acquire(const struct se_acquire *acquire, size_t at_least, struct se_found *ret)
 {
     struct field f;
     struct scans s;
     double best, slack;
 
     memset(ret, 0, sizeof(*ret));
-    field_init(&f, a);
+    field_init(&f, acquire);
     ret->open = f.n;
     if (ret->open > 0) {
-        scans_init(&s, a);
-        field_sweep(&f, a, SE_THROUGHPUT);
-        best = first_floor(a, &s, &f);
+        scans_init(&s, acquire);
+        field_sweep(&f, acquire, SE_THROUGHPUT);
+        best = first_floor(acquire, &s, &f);
         slack = f.n <= SMALL ? SLACK : 0.0;
-        field_cut(&f, a, best - slack);
-        for (int m = 2 * SE_USUAL_MEMBERS; a->improving && m <= SE_MAX_SUBSET && f.n > MANY;
+        field_cut(&f, acquire, best - slack);
+        for (int m = 2 * SE_USUAL_MEMBERS; acquire->improving && m <= SE_MAX_SUBSET && f.n > MANY;
              m *= 2) {
-            field_tighten(&f, a, m);
-            field_cut(&f, a, best - slack);
+            field_tighten(&f, acquire, m);
+            field_cut(&f, acquire, best - slack);
         }
-        field_sweep(&f, a, SE_MEMORY);
-        settle(a, &s, &f, best, at_least, ret);
+        field_sweep(&f, acquire, SE_MEMORY);
+        settle(acquire, &s, &f, best, at_least, ret);
         qsort(ret->choice, ret->count, sizeof(*ret->choice), by_score);
         scans_done(&s);
     }

@@ -54,14 +54,15 @@ struct se_found {
 };
 
 /* The best layouts; empty when all are closed. AT_LEAST asks for that many exact ones. */
-void se_acquire(const struct se_acquire *a, size_t at_least, struct se_found *ret);
+void se_acquire(const struct se_acquire *acquire, size_t at_least, struct se_found *ret);
 /* Exact score of one layout. */
-void se_acquire_one(const struct se_acquire *a, size_t index, struct se_choice *ret);
+void se_acquire_one(const struct se_acquire *acquire, size_t index, struct se_choice *ret);
 /*
- * What Q of one layout (of throughput or memory, as believed) stays below with probability P. Not
- * the mean: hypotheses may lie so far apart that their mean is what none of them expects.
+ * What QUANTITY of one layout (of throughput or memory, as believed) stays below with probability
+ * PROB. Not the mean: hypotheses may lie so far apart that their mean is what none of them expects.
  */
-double se_acquire_quantile(const struct se_acquire *a, size_t index, enum se_quantity q, double p);
+double se_acquire_quantile(const struct se_acquire *acquire, size_t index,
+                           enum se_quantity quantity, double prob);
 
 enum { SE_MAX_EXACT = 20000 }; /* where the bound needs more, the rest stays unproved */
 

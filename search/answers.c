@@ -10,32 +10,32 @@
 /* ---- the best -----------------------------------------------------------------------------------
  */
 
-int se_best(const struct se_search *s, struct se_best *ret)
+int se_best(const struct se_search *search, struct se_best *ret)
 {
     struct se_leader *leader;
-    size_t count = se_leaders(s, &leader);
+    size_t count = se_leaders(search, &leader);
     double mean, sd;
 
     if (count > 0) {
-        mean = leader[0].mean + se_unit(s, leader[0].index);
+        mean = leader[0].mean + se_unit(search, leader[0].index);
         sd = sqrt(leader[0].var);
         ret->id = leader[0].id;
-        se_table_layout(s->table, leader[0].index, &ret->layout);
+        se_table_layout(search->table, leader[0].index, &ret->layout);
         ret->mean = exp(mean);
         ret->lo = exp(mean - 1.96 * sd);
         ret->hi = exp(mean + 1.96 * sd);
         ret->measured = leader[0].measured;
-        ret->tie = se_is_tie(s, leader, count);
+        ret->tie = se_is_tie(search, leader, count);
     }
     free(leader);
     return count > 0 ? 0 : -ENOENT;
 }
 
-json_t *se_best_json(const struct se_search *s)
+json_t *se_best_json(const struct se_search *search)
 {
     struct se_best b;
 
-    if (se_best(s, &b) < 0)
+    if (se_best(search, &b) < 0)
         return NULL;
     return json_pack("{s:i, s:o, s:{s:f, s:f, s:f}, s:i, s:b}", "id", b.id, "layout",
                      pl_layout_json(&b.layout), "tokens_per_s", "mean", b.mean, "lo", b.lo, "hi",
@@ -45,20 +45,20 @@ json_t *se_best_json(const struct se_search *s)
 /* ---- stopping early -----------------------------------------------------------------------------
  */
 
-static int by_layout(const void *x, const void *y)
+static int by_layout(const void *left, const void *right)
 {
-    const struct se_measured *a = x, *b = y;
+    const struct se_measured *a = left, *b = right;
 
     return a->layout < b->layout ? -1 : a->layout > b->layout;
 }
 
-struct se_measured *se_measured_list(const struct se_search *s, size_t *ret_n)
+struct se_measured *se_measured_list(const struct se_search *search, size_t *ret_n)
 {
-    struct se_measured *m = mem_alloc(((size_t)s->nrecords + 1) * sizeof(*m));
+    struct se_measured *m = mem_alloc(((size_t)search->nrecords + 1) * sizeof(*m));
     size_t n = 0;
 
-    for (int i = 0; i < s->nrecords; i++) {
-        const struct se_record *r = &s->record[i];
+    for (int i = 0; i < search->nrecords; i++) {
+        const struct se_record *r = &search->record[i];
 
         if (r->settled && r->outcome.status == SE_OK)
             m[n++] = (struct se_measured){(int64_t)r->index, r->outcome.tokens_per_s,
@@ -69,12 +69,12 @@ struct se_measured *se_measured_list(const struct se_search *s, size_t *ret_n)
     return m;
 }
 
-struct se_spread se_spread_now(const struct se_search *s)
+struct se_spread se_spread_now(const struct se_search *search)
 {
-    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
+    const struct se_belief *b = &search->belief[SE_THROUGHPUT];
     double noise2 = 0.0;
     size_t n;
-    struct se_measured AUTO_FREE *m = se_measured_list(s, &n);
+    struct se_measured AUTO_FREE *m = se_measured_list(search, &n);
     struct se_spread ret = se_spread_of(m, n);
 
     for (int h = 0; h < b->nhyps; h++)
@@ -89,10 +89,11 @@ struct se_spread se_spread_now(const struct se_search *s)
  * RHO)/(RHO ALPHA^2))). RHO is where it is tightest. Runs of one layout differ by more than that:
  * the layout's throughput lies within t tau of the run's, and the incumbent's is uncertain too.
  */
-bool se_can_win(const struct se_search *s, int id, double mean, double se, int n, double *ret_max)
+bool se_can_win(const struct se_search *search, int id, double mean, double se, int n,
+                double *ret_max)
 {
     const double rho = 5.0, alpha = 0.05;
-    struct se_record *r = se_record_find(s, id);
+    struct se_record *r = se_record_find(search, id);
     struct se_leader *leader;
     struct se_spread spread;
     double top, t, gap;
@@ -101,11 +102,11 @@ bool se_can_win(const struct se_search *s, int id, double mean, double se, int n
 
     if (!r || r->settled || n < 2 || !(mean > 0.0) || !(se >= 0.0) || !isfinite(mean + se))
         return true;
-    count = se_leaders(s, &leader);
-    spread = se_spread_now(s);
+    count = se_leaders(search, &leader);
+    spread = se_spread_now(search);
     t = se_student_975(spread.degrees);
     top = log(mean + se * sqrt((n + rho) / n * log((n + rho) / (rho * alpha * alpha))));
-    gap = count > 0 ? leader[0].mean + se_unit(s, r->index) - top : 0.0;
+    gap = count > 0 ? leader[0].mean + se_unit(search, r->index) - top : 0.0;
     can = count == 0 || gap <= t * sqrt(spread.sd * spread.sd + leader[0].var);
     if (ret_max)
         *ret_max = exp(top + t * spread.sd);
@@ -122,33 +123,33 @@ struct measured {
     double tokens_per_s, memory_bytes;
 };
 
-static size_t measured_list(const struct se_search *s, struct measured **ret)
+static size_t measured_list(const struct se_search *search, struct measured **ret)
 {
     struct se_leader *leader;
-    size_t count = se_leaders(s, &leader);
+    size_t count = se_leaders(search, &leader);
     struct measured *list = mem_alloc((count + 1) * sizeof(*list));
 
     for (size_t i = 0; i < count; i++) {
         double mean, var;
 
-        se_belief_predict(&s->belief[SE_MEMORY], s->table, leader[i].index, &mean, &var);
+        se_belief_predict(&search->belief[SE_MEMORY], search->table, leader[i].index, &mean, &var);
         list[i] = (struct measured){leader[i].index, leader[i].id,
-                                    exp(leader[i].mean + se_unit(s, leader[i].index)),
-                                    exp(mean + s->log_capacity)};
-        for (int j = 0; j < s->nrecords; j++)
-            if (s->record[j].index == leader[i].index &&
-                s->record[j].outcome.peak_memory_bytes > 0.0)
-                list[i].memory_bytes = s->record[j].outcome.peak_memory_bytes;
+                                    exp(leader[i].mean + se_unit(search, leader[i].index)),
+                                    exp(mean + search->log_capacity)};
+        for (int j = 0; j < search->nrecords; j++)
+            if (search->record[j].index == leader[i].index &&
+                search->record[j].outcome.peak_memory_bytes > 0.0)
+                list[i].memory_bytes = search->record[j].outcome.peak_memory_bytes;
     }
     free(leader);
     *ret = list;
     return count;
 }
 
-json_t *se_pareto_json(const struct se_search *s)
+json_t *se_pareto_json(const struct se_search *search)
 {
     struct measured AUTO_FREE *list = NULL;
-    size_t count = measured_list(s, &list);
+    size_t count = measured_list(search, &list);
     json_t *front = json_array();
 
     for (size_t i = 0; i < count; i++) {
@@ -162,7 +163,7 @@ json_t *se_pareto_json(const struct se_search *s)
                       list[j].memory_bytes < list[i].memory_bytes);
         if (beaten)
             continue;
-        se_table_layout(s->table, list[i].index, &l);
+        se_table_layout(search->table, list[i].index, &l);
         json_array_append_new(front,
                               json_pack("{s:i, s:o, s:f, s:f}", "id", list[i].id, "layout",
                                         pl_layout_json(&l), "tokens_per_s", list[i].tokens_per_s,
@@ -174,18 +175,18 @@ json_t *se_pareto_json(const struct se_search *s)
 /* ---- surface ------------------------------------------------------------------------------------
  */
 
-static int key_named(const char *name, const char *pointer, struct err *e)
+static int key_named(const char *name, const char *pointer, struct err *error)
 {
     for (int k = 0; pl_layout_keys[k].name; k++)
         if (str_eq(pl_layout_keys[k].name, name))
             return k;
-    return err_at(e, -EINVAL, pointer, "%s is not a layout key", name ? name : "nothing");
+    return err_at(error, -EINVAL, pointer, "%s is not a layout key", name ? name : "nothing");
 }
 
-static json_t *key_value(const struct pl_layout *l, int key)
+static json_t *key_value(const struct pl_layout *layout, int key)
 {
     const struct pl_layout_key *k = &pl_layout_keys[key];
-    int v = pl_layout_get(l, k);
+    int v = pl_layout_get(layout, k);
 
     return k->names ? json_string(k->names[v]) : json_integer(v);
 }
@@ -197,26 +198,26 @@ struct surface_cell {
 };
 
 static void cell_offer(struct surface_cell **list, size_t *count, size_t *cap,
-                       const struct surface_cell *c)
+                       const struct surface_cell *cell)
 {
     size_t at = 0;
 
-    while (at < *count && ((*list)[at].x != c->x || (*list)[at].y != c->y))
+    while (at < *count && ((*list)[at].x != cell->x || (*list)[at].y != cell->y))
         at++;
     if (at == *count) {
         MEM_GROW(*list, *count, *cap);
-        (*list)[(*count)++] = *c;
-    } else if (c->score > (*list)[at].score) {
-        (*list)[at] = *c;
+        (*list)[(*count)++] = *cell;
+    } else if (cell->score > (*list)[at].score) {
+        (*list)[at] = *cell;
     }
 }
 
-int se_surface_json(json_t **ret, const struct se_search *s, const char *x, const char *y,
-                    struct err *e)
+int se_surface_json(json_t **ret, const struct se_search *search, const char *x_key,
+                    const char *y_key, struct err *error)
 {
     struct surface_cell *list = NULL;
     size_t count = 0, cap = 0;
-    int kx = key_named(x, "/x", e), ky = key_named(y, "/y", e);
+    int kx = key_named(x_key, "/x", error), ky = key_named(y_key, "/y", error);
     struct se_map map;
     json_t *cells = json_array();
 
@@ -224,11 +225,11 @@ int se_surface_json(json_t **ret, const struct se_search *s, const char *x, cons
         json_decref(cells);
         return -EINVAL;
     }
-    se_map_init(&map, s);
-    for (size_t i = 0; i < s->table->n; i++) {
+    se_map_init(&map, search);
+    for (size_t i = 0; i < search->table->n; i++) {
         struct pl_layout l;
 
-        se_table_layout(s->table, i, &l);
+        se_table_layout(search->table, i, &l);
         cell_offer(&list, &count, &cap,
                    &(struct surface_cell){pl_layout_get(&l, &pl_layout_keys[kx]),
                                           pl_layout_get(&l, &pl_layout_keys[ky]), i,
@@ -238,15 +239,16 @@ int se_surface_json(json_t **ret, const struct se_search *s, const char *x, cons
         struct pl_layout l;
         size_t i = list[c].index;
 
-        se_table_layout(s->table, i, &l);
-        json_array_append_new(
-            cells, json_pack("{s:o, s:o, s:f, s:f, s:o}", "x", key_value(&l, kx), "y",
-                             key_value(&l, ky), "tokens_per_s", exp(map.mean[i] + se_unit(s, i)),
-                             "p_fits", (double)map.p_fits[i], "layout", pl_layout_json(&l)));
+        se_table_layout(search->table, i, &l);
+        json_array_append_new(cells,
+                              json_pack("{s:o, s:o, s:f, s:f, s:o}", "x", key_value(&l, kx), "y",
+                                        key_value(&l, ky), "tokens_per_s",
+                                        exp(map.mean[i] + se_unit(search, i)), "p_fits",
+                                        (double)map.p_fits[i], "layout", pl_layout_json(&l)));
     }
     se_map_done(&map);
     free(list);
-    *ret = json_pack("{s:s, s:s, s:o}", "x", x, "y", y, "cells", cells);
+    *ret = json_pack("{s:s, s:s, s:o}", "x", x_key, "y", y_key, "cells", cells);
     return 0;
 }
 
@@ -255,10 +257,10 @@ int se_surface_json(json_t **ret, const struct se_search *s, const char *x, cons
 
 /* Leave-one-out errors of the measured throughputs under the mixture, with the share of them inside
  * 50, 80 and 95 %. */
-static json_t *calibration(const struct se_search *s)
+static json_t *calibration(const struct se_search *search)
 {
     static const double z_of[] = {0.6744897501960817, 1.2815515655446004, 1.959963984540054};
-    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
+    const struct se_belief *b = &search->belief[SE_THROUGHPUT];
     const struct se_hyp *h = &b->hyp[0];
     double sq = 0.0;
     int inside[3] = {0}, n;
@@ -284,31 +286,32 @@ static json_t *calibration(const struct se_search *s)
                      (double)inside[2] / n);
 }
 
-static json_t *trust(const struct se_belief *b)
+static json_t *trust(const struct se_belief *belief)
 {
-    return b->nhyps > 1 ? json_real(se_belief_trust(b)) : json_null();
+    return belief->nhyps > 1 ? json_real(se_belief_trust(belief)) : json_null();
 }
 
 /* What earlier campaigns said, and how much of the belief rests on it. */
-static json_t *warm_start(const struct se_search *s)
+static json_t *warm_start(const struct se_search *search)
 {
     double weight[SE_QUANTITIES] = {0.0};
 
-    if (s->nsources == 0)
+    if (search->nsources == 0)
         return json_null();
     for (int q = 0; q < SE_QUANTITIES; q++)
-        if (s->belief[q].informed > 0)
-            weight[q] = s->belief[q].hyp[s->belief[q].informed].weight;
-    return json_pack("{s:i, s:i, s:f, s:f}", "campaigns", s->nsources, "trials", s->source_trials,
-                     "weight", weight[SE_THROUGHPUT], "memory_weight", weight[SE_MEMORY]);
+        if (search->belief[q].informed > 0)
+            weight[q] = search->belief[q].hyp[search->belief[q].informed].weight;
+    return json_pack("{s:i, s:i, s:f, s:f}", "campaigns", search->nsources, "trials",
+                     search->source_trials, "weight", weight[SE_THROUGHPUT], "memory_weight",
+                     weight[SE_MEMORY]);
 }
 
-json_t *se_diagnosis_json(const struct se_search *s)
+json_t *se_diagnosis_json(const struct se_search *search)
 {
     return json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:f, s:I, s:b}", "legal",
-                     (json_int_t)s->table->n, "settled", s->settled, "trust",
-                     trust(&s->belief[SE_THROUGHPUT]), "memory_trust", trust(&s->belief[SE_MEMORY]),
-                     "warm_start", warm_start(s), "leave_one_out", calibration(s),
-                     "expected_regret", s->regret, "exact_posteriors", (json_int_t)s->exact,
-                     "proved", s->proved);
+                     (json_int_t)search->table->n, "settled", search->settled, "trust",
+                     trust(&search->belief[SE_THROUGHPUT]), "memory_trust",
+                     trust(&search->belief[SE_MEMORY]), "warm_start", warm_start(search),
+                     "leave_one_out", calibration(search), "expected_regret", search->regret,
+                     "exact_posteriors", (json_int_t)search->exact, "proved", search->proved);
 }

@@ -65,98 +65,98 @@ static const double RELATED = 0.7;
  * what the hints say, or they were refuted. */
 enum { OWN_ENOUGH = 30 };
 
-static void set_hyper(struct se_hyp *h, enum se_quantity q)
+static void set_hyper(struct se_hyp *hyp, enum se_quantity quantity)
 {
-    int k = h->trusting;
+    int k = hyp->trusting;
     double theta[SE_MAX_THETA];
 
-    h->hyper[SE_TH_NOISE] = standard[q][k].noise;
-    h->hyper[SE_TH_MAIN] = standard[q][k].main;
-    h->hyper[SE_TH_PROD] = standard[q][k].prod;
-    h->hyper[SE_TH_LIN] = standard[q][k].lin;
+    hyp->hyper[SE_TH_NOISE] = standard[quantity][k].noise;
+    hyp->hyper[SE_TH_MAIN] = standard[quantity][k].main;
+    hyp->hyper[SE_TH_PROD] = standard[quantity][k].prod;
+    hyp->hyper[SE_TH_LIN] = standard[quantity][k].lin;
     for (int d = 0; d < SE_MAX_DIMS; d++)
-        h->hyper[SE_TH_LEN + d] =
-            h->gp.kern.categorical[d] ? standard[q][k].words : standard[q][k].len;
+        hyp->hyper[SE_TH_LEN + d] =
+            hyp->gp.kern.categorical[d] ? standard[quantity][k].words : standard[quantity][k].len;
     for (int i = 0; i < SE_MAX_THETA; i++)
-        theta[i] = h->hyper[i].mean;
-    h->gp.kern.sd_const = standard[q][k].sd_const;
-    h->gp.kern.sd_prior = standard[q][k].sd_prior;
-    se_kernel_set(&h->gp.kern, theta);
+        theta[i] = hyp->hyper[i].mean;
+    hyp->gp.kern.sd_const = standard[quantity][k].sd_const;
+    hyp->gp.kern.sd_prior = standard[quantity][k].sd_prior;
+    se_kernel_set(&hyp->gp.kern, theta);
 }
 
-static void init_hyp(struct se_hyp *h, const struct se_table *t, enum se_quantity q, bool trusting,
-                     int nlin)
+static void init_hyp(struct se_hyp *hyp, const struct se_table *table, enum se_quantity quantity,
+                     bool trusting, int nlin)
 {
     struct se_kernel k;
 
-    memset(h, 0, sizeof(*h));
-    se_kernel_init(&k, t->dim, t->ndims, nlin);
-    se_gp_init(&h->gp, &k);
-    h->trusting = trusting;
-    set_hyper(h, q);
+    memset(hyp, 0, sizeof(*hyp));
+    se_kernel_init(&k, table->dim, table->ndims, nlin);
+    se_gp_init(&hyp->gp, &k);
+    hyp->trusting = trusting;
+    set_hyper(hyp, quantity);
 }
 
 /* ---- life ---------------------------------------------------------------------------------------
  */
 
-static bool may_be_unfused(const struct se_table *t)
+static bool may_be_unfused(const struct se_table *table)
 {
-    for (size_t i = 0; i < t->n; i++)
-        if (se_table_lin(t, SE_MEMORY, i)[SE_LIN_UNFUSED] > 0.0F)
+    for (size_t i = 0; i < table->n; i++)
+        if (se_table_lin(table, SE_MEMORY, i)[SE_LIN_UNFUSED] > 0.0F)
             return true;
     return false;
 }
 
-static struct se_hyp *add_hyp(struct se_belief *b, const struct se_table *t, bool trusting,
+static struct se_hyp *add_hyp(struct se_belief *belief, const struct se_table *table, bool trusting,
                               int nlin, double weight)
 {
-    struct se_hyp *h = &b->hyp[b->nhyps++];
+    struct se_hyp *h = &belief->hyp[belief->nhyps++];
 
-    init_hyp(h, t, b->quantity, trusting, nlin);
+    init_hyp(h, table, belief->quantity, trusting, nlin);
     h->weight = h->prior_weight = weight;
     return h;
 }
 
 /* The doubting hypothesis is the second one, or the only one. */
-void se_belief_init(struct se_belief *b, const struct se_table *t, enum se_quantity q,
-                    bool use_prior)
+void se_belief_init(struct se_belief *belief, const struct se_table *table,
+                    enum se_quantity quantity, bool use_prior)
 {
-    bool throughput = q == SE_THROUGHPUT;
-    double unfused = use_prior && !throughput && may_be_unfused(t) ? UNFUSED : 0.0;
-    int nlin = throughput ? t->nlin[q] : SE_LIN_UNFUSED;
+    bool throughput = quantity == SE_THROUGHPUT;
+    double unfused = use_prior && !throughput && may_be_unfused(table) ? UNFUSED : 0.0;
+    int nlin = throughput ? table->nlin[quantity] : SE_LIN_UNFUSED;
 
-    memset(b, 0, sizeof(*b));
-    b->quantity = q;
+    memset(belief, 0, sizeof(*belief));
+    belief->quantity = quantity;
     if (!use_prior) {
-        add_hyp(b, t, false, SE_LIN_PRIOR, 1.0);
+        add_hyp(belief, table, false, SE_LIN_PRIOR, 1.0);
         return;
     }
-    add_hyp(b, t, true, nlin, TRUST * (1.0 - unfused));
-    add_hyp(b, t, false, throughput ? SE_LIN_SHARE : SE_LIN_PRIOR, 1.0 - TRUST);
+    add_hyp(belief, table, true, nlin, TRUST * (1.0 - unfused));
+    add_hyp(belief, table, false, throughput ? SE_LIN_SHARE : SE_LIN_PRIOR, 1.0 - TRUST);
     if (throughput)
-        b->hyp[SE_DOUBTING].level = t->centre[q];
+        belief->hyp[SE_DOUBTING].level = table->centre[quantity];
     if (unfused > 0.0) {
-        b->unfused = b->nhyps;
-        add_hyp(b, t, true, nlin, TRUST * unfused)->unfused = true;
+        belief->unfused = belief->nhyps;
+        add_hyp(belief, table, true, nlin, TRUST * unfused)->unfused = true;
     }
 }
 
-void se_belief_inform(struct se_belief *b, const struct se_table *t, const struct se_hint *hint,
-                      int n, double trust, bool unfused)
+void se_belief_inform(struct se_belief *belief, const struct se_table *table,
+                      const struct se_hint *hint, int count, double trust, bool unfused)
 {
     struct se_hyp *h;
 
-    if (b->nhyps < 2 || n == 0)
+    if (belief->nhyps < 2 || count == 0)
         return;
-    assert(b->nobs == 0 && b->informed == 0);
-    for (int i = 0; i < b->nhyps; i++)
-        b->hyp[i].prior_weight *=
+    assert(belief->nobs == 0 && belief->informed == 0);
+    for (int i = 0; i < belief->nhyps; i++)
+        belief->hyp[i].prior_weight *=
             i == SE_DOUBTING ? (1.0 - trust) / (1.0 - TRUST) : trust * (1.0 - RELATED) / TRUST;
-    b->informed = b->nhyps;
-    h = add_hyp(b, t, true, b->hyp[SE_TRUSTING].gp.kern.nlin, trust * RELATED);
+    belief->informed = belief->nhyps;
+    h = add_hyp(belief, table, true, belief->hyp[SE_TRUSTING].gp.kern.nlin, trust * RELATED);
     h->informed = true;
     h->unfused = unfused;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < count; i++) {
         struct se_obs o = {.seen = SE_EXACT, .foreign = true};
 
         o.value = hint[i].value;
@@ -164,34 +164,36 @@ void se_belief_inform(struct se_belief *b, const struct se_table *t, const struc
         memcpy(o.u, hint[i].v, sizeof(o.u));
         for (int d = 0; d < h->gp.kern.ndims; d++)
             o.level[d] = (uint8_t)h->gp.kern.nlevels[d];
-        se_belief_add(b, &o);
+        se_belief_add(belief, &o);
     }
-    b->nhints = b->fitted = n;
-    se_belief_update(b);
+    belief->nhints = belief->fitted = count;
+    se_belief_update(belief);
 }
 
-const struct se_hyp *se_belief_stack(const struct se_belief *b)
+const struct se_hyp *se_belief_stack(const struct se_belief *belief)
 {
-    const struct se_hyp *h = &b->hyp[SE_TRUSTING];
+    const struct se_hyp *h = &belief->hyp[SE_TRUSTING];
 
-    return b->unfused > 0 && b->hyp[b->unfused].weight > h->weight ? &b->hyp[b->unfused] : h;
+    return belief->unfused > 0 && belief->hyp[belief->unfused].weight > h->weight
+               ? &belief->hyp[belief->unfused]
+               : h;
 }
 
-double se_belief_trust(const struct se_belief *b)
+double se_belief_trust(const struct se_belief *belief)
 {
     double sum = 0.0;
 
-    for (int h = 0; h < b->nhyps; h++)
-        sum += b->hyp[h].trusting ? b->hyp[h].weight : 0.0;
+    for (int h = 0; h < belief->nhyps; h++)
+        sum += belief->hyp[h].trusting ? belief->hyp[h].weight : 0.0;
     return sum;
 }
 
-void se_belief_done(struct se_belief *b)
+void se_belief_done(struct se_belief *belief)
 {
-    for (int h = 0; h < b->nhyps; h++)
-        se_gp_done(&b->hyp[h].gp);
-    free(b->obs);
-    memset(b, 0, sizeof(*b));
+    for (int h = 0; h < belief->nhyps; h++)
+        se_gp_done(&belief->hyp[h].gp);
+    free(belief->obs);
+    memset(belief, 0, sizeof(*belief));
 }
 
 void se_belief_copy(struct se_belief *to, const struct se_belief *from)
@@ -205,69 +207,69 @@ void se_belief_copy(struct se_belief *to, const struct se_belief *from)
         se_gp_copy(&to->hyp[h].gp, &from->hyp[h].gp);
 }
 
-void se_belief_add(struct se_belief *b, const struct se_obs *o)
+void se_belief_add(struct se_belief *belief, const struct se_obs *obs)
 {
-    assert(isfinite(o->value) && o->var >= 0.0);
-    MEM_GROW(b->obs, b->nobs, b->cap);
-    b->obs[b->nobs++] = *o;
+    assert(isfinite(obs->value) && obs->var >= 0.0);
+    MEM_GROW(belief->obs, belief->nobs, belief->cap);
+    belief->obs[belief->nobs++] = *obs;
 }
 
-void se_belief_place(const struct se_belief *b, const struct se_table *t, size_t i,
-                     struct se_obs *o)
+void se_belief_place(const struct se_belief *belief, const struct se_table *table, size_t index,
+                     struct se_obs *obs)
 {
     struct se_point p;
 
-    memset(o, 0, sizeof(*o));
-    se_table_point(t, b->quantity, i, t->nlin[b->quantity], &p);
-    memcpy(o->level, p.level, (size_t)t->ndims);
-    memcpy(o->u, p.u, sizeof(o->u));
-    o->prior = t->prior[b->quantity][i];
+    memset(obs, 0, sizeof(*obs));
+    se_table_point(table, belief->quantity, index, table->nlin[belief->quantity], &p);
+    memcpy(obs->level, p.level, (size_t)table->ndims);
+    memcpy(obs->u, p.u, sizeof(obs->u));
+    obs->prior = table->prior[belief->quantity][index];
 }
 
 /* ---- matching observations ----------------------------------------------------------------------
  */
 
 /* se_hyp_mean() of an observation. */
-static double mean_at(const struct se_hyp *h, const struct se_obs *o)
+static double mean_at(const struct se_hyp *hyp, const struct se_obs *obs)
 {
-    if (o->foreign)
+    if (obs->foreign)
         return 0.0;
-    return h->trusting ? o->prior + (h->unfused ? o->u[SE_LIN_UNFUSED] : 0.0) : h->level;
+    return hyp->trusting ? obs->prior + (hyp->unfused ? obs->u[SE_LIN_UNFUSED] : 0.0) : hyp->level;
 }
 
 /* Without a prior, nothing is known of the level of throughput but what was seen. */
-static void set_level(struct se_belief *b)
+static void set_level(struct se_belief *belief)
 {
     double sum = 0.0;
     int n = 0;
 
-    if (b->nhyps > 1 || b->quantity != SE_THROUGHPUT)
+    if (belief->nhyps > 1 || belief->quantity != SE_THROUGHPUT)
         return;
-    for (int i = 0; i < b->nobs; i++) {
-        if (b->obs[i].seen == SE_EXACT && !b->obs[i].foreign) {
-            sum += b->obs[i].value;
+    for (int i = 0; i < belief->nobs; i++) {
+        if (belief->obs[i].seen == SE_EXACT && !belief->obs[i].foreign) {
+            sum += belief->obs[i].value;
             n++;
         }
     }
-    b->hyp[0].level = n > 0 ? sum / n : 0.0;
+    belief->hyp[0].level = n > 0 ? sum / n : 0.0;
 }
 
-/* Put every STRIDE-th observation that counts for H into its GP and run EP; MEAN0, PICK and OWN
+/* Put every STRIDE-th observation that counts for HYP into its GP and run EP; MEAN0, PICK and OWN
  * have room for all of them. Returns the log evidence. */
-static double load(struct se_belief *b, struct se_hyp *h, int stride, struct se_obs *pick,
+static double load(struct se_belief *belief, struct se_hyp *hyp, int stride, struct se_obs *pick,
                    double *mean0, bool *own)
 {
-    struct se_gp *g = &h->gp;
-    int n = 0, which = (int)(h - b->hyp);
+    struct se_gp *g = &hyp->gp;
+    int n = 0, which = (int)(hyp - belief->hyp);
     double log_z;
 
     g->n = 0;
-    for (int i = b->nobs - 1; i >= 0; i -= stride) {
-        const struct se_obs *o = &b->obs[i];
+    for (int i = belief->nobs - 1; i >= 0; i -= stride) {
+        const struct se_obs *o = &belief->obs[i];
         struct se_point p = {.level = o->level};
-        double m = mean_at(h, o);
+        double m = mean_at(hyp, o);
 
-        if (o->foreign && !h->informed)
+        if (o->foreign && !hyp->informed)
             continue;
         memcpy(p.u, o->u, sizeof(p.u));
         pick[n] = *o;
@@ -282,11 +284,11 @@ static double load(struct se_belief *b, struct se_hyp *h, int stride, struct se_
     }
     log_z = se_ep_run(g, pick, mean0);
     n = 0;
-    for (int i = b->nobs - 1; i >= 0; i -= stride) {
-        if (b->obs[i].foreign && !h->informed)
+    for (int i = belief->nobs - 1; i >= 0; i -= stride) {
+        if (belief->obs[i].foreign && !hyp->informed)
             continue;
-        b->obs[i].site_y[which] = g->y[n];
-        b->obs[i].site_var[which] = g->var[n++];
+        belief->obs[i].site_y[which] = g->y[n];
+        belief->obs[i].site_var[which] = g->var[n++];
     }
     return log_z;
 }
@@ -297,26 +299,26 @@ struct scratch {
     bool *own;
 };
 
-static void scratch_init(struct scratch *s, int n)
+static void scratch_init(struct scratch *scratch, int count)
 {
-    s->pick = mem_alloc(((size_t)n + 1) * sizeof(*s->pick));
-    s->mean0 = mem_alloc(((size_t)n + 1) * sizeof(*s->mean0));
-    s->own = mem_alloc(((size_t)n + 1) * sizeof(*s->own));
+    scratch->pick = mem_alloc(((size_t)count + 1) * sizeof(*scratch->pick));
+    scratch->mean0 = mem_alloc(((size_t)count + 1) * sizeof(*scratch->mean0));
+    scratch->own = mem_alloc(((size_t)count + 1) * sizeof(*scratch->own));
 }
 
-static void scratch_done(struct scratch *s)
+static void scratch_done(struct scratch *scratch)
 {
-    free(s->pick);
-    free(s->mean0);
-    free(s->own);
+    free(scratch->pick);
+    free(scratch->mean0);
+    free(scratch->own);
 }
 
-static double log_hyper(const struct se_hyp *h)
+static double log_hyper(const struct se_hyp *hyp)
 {
     double s = 0.0;
 
-    for (int i = 0; i < se_kernel_ntheta(&h->gp.kern); i++) {
-        double z = (h->gp.kern.theta[i] - h->hyper[i].mean) / h->hyper[i].sd;
+    for (int i = 0; i < se_kernel_ntheta(&hyp->gp.kern); i++) {
+        double z = (hyp->gp.kern.theta[i] - hyp->hyper[i].mean) / hyp->hyper[i].sd;
 
         s -= 0.5 * z * z;
     }
@@ -324,11 +326,12 @@ static double log_hyper(const struct se_hyp *h)
 }
 
 /* With OWN_ENOUGH observations the better of trusting and informed takes the weight of both. */
-static void choose_trusting(struct se_belief *b)
+static void choose_trusting(struct se_belief *belief)
 {
-    double *cold = &b->hyp[SE_TRUSTING].weight, *informed = &b->hyp[b->informed].weight;
+    double *cold = &belief->hyp[SE_TRUSTING].weight,
+           *informed = &belief->hyp[belief->informed].weight;
 
-    if (b->informed == 0 || b->nobs - b->nhints < OWN_ENOUGH)
+    if (belief->informed == 0 || belief->nobs - belief->nhints < OWN_ENOUGH)
         return;
     if (*cold > *informed) {
         *cold += *informed;
@@ -339,44 +342,46 @@ static void choose_trusting(struct se_belief *b)
     }
 }
 
-static void set_weights(struct se_belief *b)
+static void set_weights(struct se_belief *belief)
 {
     double top = -INFINITY, sum = 0.0;
 
-    for (int h = 0; h < b->nhyps; h++)
-        top = fmax(top, b->hyp[h].evidence + log(b->hyp[h].prior_weight));
-    for (int h = 0; h < b->nhyps; h++) {
-        b->hyp[h].weight = exp(b->hyp[h].evidence + log(b->hyp[h].prior_weight) - top);
-        sum += b->hyp[h].weight;
+    for (int h = 0; h < belief->nhyps; h++)
+        top = fmax(top, belief->hyp[h].evidence + log(belief->hyp[h].prior_weight));
+    for (int h = 0; h < belief->nhyps; h++) {
+        belief->hyp[h].weight =
+            exp(belief->hyp[h].evidence + log(belief->hyp[h].prior_weight) - top);
+        sum += belief->hyp[h].weight;
     }
-    for (int h = 0; h < b->nhyps; h++)
-        b->hyp[h].weight /= sum;
-    if (b->nhyps > 1 && b->hyp[SE_DOUBTING].weight < DOUBT) {
-        double scale = (1.0 - DOUBT) / (1.0 - b->hyp[SE_DOUBTING].weight);
+    for (int h = 0; h < belief->nhyps; h++)
+        belief->hyp[h].weight /= sum;
+    if (belief->nhyps > 1 && belief->hyp[SE_DOUBTING].weight < DOUBT) {
+        double scale = (1.0 - DOUBT) / (1.0 - belief->hyp[SE_DOUBTING].weight);
 
-        for (int h = 0; h < b->nhyps; h++)
-            b->hyp[h].weight *= scale;
-        b->hyp[SE_DOUBTING].weight = DOUBT;
+        for (int h = 0; h < belief->nhyps; h++)
+            belief->hyp[h].weight *= scale;
+        belief->hyp[SE_DOUBTING].weight = DOUBT;
     }
-    choose_trusting(b);
+    choose_trusting(belief);
 }
 
-/* log p(hints) by H: what its evidence owes to them and not to the campaign's own observations. */
-static double hints_evidence(const struct se_belief *b, const struct se_hyp *h)
+/* log p(hints) by HYP: what its evidence owes to them and not to the campaign's own
+ * observations. */
+static double hints_evidence(const struct se_belief *belief, const struct se_hyp *hyp)
 {
     struct se_kernel k;
     struct se_gp g;
     double log_p;
 
-    if (!h->informed)
+    if (!hyp->informed)
         return 0.0;
-    se_kernel_copy(&k, &h->gp.kern);
+    se_kernel_copy(&k, &hyp->gp.kern);
     se_gp_init(&g, &k);
-    for (int i = 0; i < b->nhints; i++) {
-        struct se_point p = {.level = b->obs[i].level};
+    for (int i = 0; i < belief->nhints; i++) {
+        struct se_point p = {.level = belief->obs[i].level};
 
-        memcpy(p.u, b->obs[i].u, sizeof(p.u));
-        se_gp_add(&g, &p, b->obs[i].value, b->obs[i].var);
+        memcpy(p.u, belief->obs[i].u, sizeof(p.u));
+        se_gp_add(&g, &p, belief->obs[i].value, belief->obs[i].var);
     }
     se_gp_factor(&g);
     log_p = se_gp_evidence(&g);
@@ -384,17 +389,18 @@ static double hints_evidence(const struct se_belief *b, const struct se_hyp *h)
     return log_p;
 }
 
-void se_belief_update(struct se_belief *b)
+void se_belief_update(struct se_belief *belief)
 {
     struct scratch s;
 
-    set_level(b);
-    scratch_init(&s, b->nobs);
-    for (int h = 0; h < b->nhyps; h++)
-        b->hyp[h].evidence = load(b, &b->hyp[h], 1, s.pick, s.mean0, s.own) -
-                             hints_evidence(b, &b->hyp[h]) + log_hyper(&b->hyp[h]);
+    set_level(belief);
+    scratch_init(&s, belief->nobs);
+    for (int h = 0; h < belief->nhyps; h++)
+        belief->hyp[h].evidence = load(belief, &belief->hyp[h], 1, s.pick, s.mean0, s.own) -
+                                  hints_evidence(belief, &belief->hyp[h]) +
+                                  log_hyper(&belief->hyp[h]);
     scratch_done(&s);
-    set_weights(b);
+    set_weights(belief);
 }
 
 /* ---- hyper-parameters ---------------------------------------------------------------------------
@@ -407,7 +413,7 @@ struct objective {
 };
 
 /* Log evidence + log hyper-prior at THETA for fixed pseudo-observations, as NLopt calls it. */
-static double value(unsigned n, const double *theta, double *grad, void *arg)
+static double value(unsigned dims, const double *theta, double *grad, void *arg)
 {
     struct objective *o = arg;
     struct se_gp *g = &o->h->gp;
@@ -418,15 +424,15 @@ static double value(unsigned n, const double *theta, double *grad, void *arg)
     se_gp_factor(g);
     if (grad) {
         se_gp_evidence_grad(g, o->s.own, grad);
-        for (unsigned i = 0; i < n; i++)
+        for (unsigned i = 0; i < dims; i++)
             grad[i] -= (theta[i] - o->h->hyper[i].mean) / (o->h->hyper[i].sd * o->h->hyper[i].sd);
     }
     return se_gp_evidence(g) + log_hyper(o->h);
 }
 
-static void maximise(struct objective *o)
+static void maximise(struct objective *objective)
 {
-    struct se_hyp *h = o->h;
+    struct se_hyp *h = objective->h;
     int n = se_kernel_ntheta(&h->gp.kern);
     double theta[SE_MAX_THETA], lo[SE_MAX_THETA], hi[SE_MAX_THETA], best;
     nlopt_opt opt = nlopt_create(NLOPT_LD_LBFGS, (unsigned)n);
@@ -438,7 +444,7 @@ static void maximise(struct objective *o)
     }
     nlopt_set_lower_bounds(opt, lo);
     nlopt_set_upper_bounds(opt, hi);
-    nlopt_set_max_objective(opt, value, o);
+    nlopt_set_max_objective(opt, value, objective);
     nlopt_set_maxeval(opt, FIT_EVALS);
     nlopt_set_ftol_abs(opt, 1e-3);
     nlopt_set_vector_storage(opt, 8);
@@ -448,18 +454,18 @@ static void maximise(struct objective *o)
     se_kernel_set(&h->gp.kern, theta);
 }
 
-static void fit_hyp(struct se_belief *b, struct se_hyp *h)
+static void fit_hyp(struct se_belief *belief, struct se_hyp *hyp)
 {
-    int stride = (b->nobs + FIT_POINTS - 1) / FIT_POINTS;
+    int stride = (belief->nobs + FIT_POINTS - 1) / FIT_POINTS;
     bool sided = false;
-    struct objective o = {.h = h};
+    struct objective o = {.h = hyp};
 
-    scratch_init(&o.s, b->nobs);
-    o.site_var = mem_alloc(((size_t)b->nobs + 1) * sizeof(double));
+    scratch_init(&o.s, belief->nobs);
+    o.site_var = mem_alloc(((size_t)belief->nobs + 1) * sizeof(double));
     for (int round = 0; round < (sided || round == 0 ? FIT_ROUNDS : 1); round++) {
-        load(b, h, stride, o.s.pick, o.s.mean0, o.s.own);
-        for (int i = 0; i < h->gp.n; i++) {
-            o.site_var[i] = o.s.own[i] ? o.s.pick[i].var : h->gp.var[i];
+        load(belief, hyp, stride, o.s.pick, o.s.mean0, o.s.own);
+        for (int i = 0; i < hyp->gp.n; i++) {
+            o.site_var[i] = o.s.own[i] ? o.s.pick[i].var : hyp->gp.var[i];
             sided |= o.s.pick[i].seen != SE_EXACT;
         }
         if (round > 0 && !sided)
@@ -470,87 +476,90 @@ static void fit_hyp(struct se_belief *b, struct se_hyp *h)
     free(o.site_var);
 }
 
-void se_belief_fit(struct se_belief *b)
+void se_belief_fit(struct se_belief *belief)
 {
-    set_level(b);
-    for (int h = 0; h < b->nhyps && b->nobs > b->nhints; h++)
-        fit_hyp(b, &b->hyp[h]);
-    b->fitted = b->nobs;
-    se_belief_update(b);
+    set_level(belief);
+    for (int h = 0; h < belief->nhyps && belief->nobs > belief->nhints; h++)
+        fit_hyp(belief, &belief->hyp[h]);
+    belief->fitted = belief->nobs;
+    se_belief_update(belief);
 }
 
-void se_belief_adopt(struct se_belief *b, const struct se_belief *from)
+void se_belief_adopt(struct se_belief *belief, const struct se_belief *from)
 {
-    assert(b->nhyps == from->nhyps);
-    for (int h = 0; h < b->nhyps; h++)
-        se_kernel_set(&b->hyp[h].gp.kern, from->hyp[h].gp.kern.theta);
-    b->fitted = from->fitted;
-    se_belief_update(b);
+    assert(belief->nhyps == from->nhyps);
+    for (int h = 0; h < belief->nhyps; h++)
+        se_kernel_set(&belief->hyp[h].gp.kern, from->hyp[h].gp.kern.theta);
+    belief->fitted = from->fitted;
+    se_belief_update(belief);
 }
 
 /* ---- predictions --------------------------------------------------------------------------------
  */
 
-void se_hyp_predict(const struct se_belief *b, const struct se_hyp *h, const struct se_table *t,
-                    size_t i, double *mean, double *var)
+void se_hyp_predict(const struct se_belief *belief, const struct se_hyp *hyp,
+                    const struct se_table *table, size_t index, double *mean, double *var)
 {
     struct se_point p;
 
-    se_table_point(t, b->quantity, i, h->gp.kern.nlin, &p);
-    se_gp_predict(&h->gp, &p, mean, var);
-    *mean += se_hyp_mean(b, h, t, i);
+    se_table_point(table, belief->quantity, index, hyp->gp.kern.nlin, &p);
+    se_gp_predict(&hyp->gp, &p, mean, var);
+    *mean += se_hyp_mean(belief, hyp, table, index);
 }
 
-void se_belief_predict(const struct se_belief *b, const struct se_table *t, size_t i, double *mean,
-                       double *var)
+void se_belief_predict(const struct se_belief *belief, const struct se_table *table, size_t index,
+                       double *mean, double *var)
 {
     double m[SE_MAX_HYPS], v[SE_MAX_HYPS];
 
     *mean = 0.0;
-    for (int h = 0; h < b->nhyps; h++) {
-        se_hyp_predict(b, &b->hyp[h], t, i, &m[h], var ? &v[h] : NULL);
-        *mean += b->hyp[h].weight * m[h];
+    for (int h = 0; h < belief->nhyps; h++) {
+        se_hyp_predict(belief, &belief->hyp[h], table, index, &m[h], var ? &v[h] : NULL);
+        *mean += belief->hyp[h].weight * m[h];
     }
     if (!var)
         return;
     *var = 0.0;
-    for (int h = 0; h < b->nhyps; h++)
-        *var += b->hyp[h].weight * (v[h] + (m[h] - *mean) * (m[h] - *mean));
+    for (int h = 0; h < belief->nhyps; h++)
+        *var += belief->hyp[h].weight * (v[h] + (m[h] - *mean) * (m[h] - *mean));
 }
 
-double se_belief_below(const struct se_belief *b, const struct se_table *t, size_t i, double bound)
+double se_belief_below(const struct se_belief *belief, const struct se_table *table, size_t index,
+                       double bound)
 {
     double p = 0.0;
 
-    for (int h = 0; h < b->nhyps; h++) {
+    for (int h = 0; h < belief->nhyps; h++) {
         double m, v;
 
-        se_hyp_predict(b, &b->hyp[h], t, i, &m, &v);
-        p += b->hyp[h].weight * se_norm_cdf((bound - m) / sqrt(v + b->hyp[h].gp.kern.noise2));
+        se_hyp_predict(belief, &belief->hyp[h], table, index, &m, &v);
+        p += belief->hyp[h].weight *
+             se_norm_cdf((bound - m) / sqrt(v + belief->hyp[h].gp.kern.noise2));
     }
     return p;
 }
 
-void se_belief_imagine(struct se_belief *b, const struct se_table *t, size_t i, double var)
+void se_belief_imagine(struct se_belief *belief, const struct se_table *table, size_t index,
+                       double var)
 {
-    for (int h = 0; h < b->nhyps; h++) {
-        struct se_gp *g = &b->hyp[h].gp;
+    for (int h = 0; h < belief->nhyps; h++) {
+        struct se_gp *g = &belief->hyp[h].gp;
         struct se_point p;
         double m, v;
 
-        se_table_point(t, b->quantity, i, g->kern.nlin, &p);
+        se_table_point(table, belief->quantity, index, g->kern.nlin, &p);
         se_gp_predict(g, &p, &m, &v);
         se_gp_append(g, &p, m, var + g->kern.noise2);
     }
 }
 
-void se_belief_forget(struct se_belief *b)
+void se_belief_forget(struct se_belief *belief)
 {
-    for (int h = 0; h < b->nhyps; h++) {
+    for (int h = 0; h < belief->nhyps; h++) {
         int n = 0;
 
-        for (int i = 0; i < b->nobs; i++)
-            n += !b->obs[i].foreign || b->hyp[h].informed;
-        se_gp_truncate(&b->hyp[h].gp, n);
+        for (int i = 0; i < belief->nobs; i++)
+            n += !belief->obs[i].foreign || belief->hyp[h].informed;
+        se_gp_truncate(&belief->hyp[h].gp, n);
     }
 }

@@ -73,9 +73,9 @@ struct se_belief {
     int nhints; /* the first so many observations are foreign */
 };
 
-void se_belief_init(struct se_belief *b, const struct se_table *t, enum se_quantity q,
-                    bool use_prior);
-void se_belief_done(struct se_belief *b);
+void se_belief_init(struct se_belief *belief, const struct se_table *table,
+                    enum se_quantity quantity, bool use_prior);
+void se_belief_done(struct se_belief *belief);
 void se_belief_copy(struct se_belief *to, const struct se_belief *from);
 
 /* An observation of V.w with variance VAR, w being the coefficients of the linear features. */
@@ -84,56 +84,59 @@ struct se_hint {
     double value, var;
 };
 /* The likelier of trusting as planned and of trusting with kept matrices. */
-const struct se_hyp *se_belief_stack(const struct se_belief *b);
-/* Take over the N hints, before anything was observed; TRUST is what the prior is believed
+const struct se_hyp *se_belief_stack(const struct se_belief *belief);
+/* Take over the COUNT hints, before anything was observed; TRUST is what the prior is believed
  * beforehand, UNFUSED says that the hints hold for stacks that keep attention's matrices. Without a
  * trusting hypothesis: nothing. */
-void se_belief_inform(struct se_belief *b, const struct se_table *t, const struct se_hint *hint,
-                      int n, double trust, bool unfused);
-double se_belief_trust(const struct se_belief *b); /* weight of all that trust the prior */
+void se_belief_inform(struct se_belief *belief, const struct se_table *table,
+                      const struct se_hint *hint, int count, double trust, bool unfused);
+double se_belief_trust(const struct se_belief *belief); /* weight of all that trust the prior */
 
 /* Hold one more observation; se_belief_update() must follow. */
-void se_belief_add(struct se_belief *b, const struct se_obs *o);
-/* Fill the place (level, u, prior) of an observation of layout I of the table. */
-void se_belief_place(const struct se_belief *b, const struct se_table *t, size_t i,
-                     struct se_obs *o);
+void se_belief_add(struct se_belief *belief, const struct se_obs *obs);
+/* Fill the place (level, u, prior) of an observation of layout INDEX of the table. */
+void se_belief_place(const struct se_belief *belief, const struct se_table *table, size_t index,
+                     struct se_obs *obs);
 
 /* Match the factors, pseudo-observations and weights to the observations at the present
  * hyper-parameters. */
-void se_belief_update(struct se_belief *b);
+void se_belief_update(struct se_belief *belief);
 /* Find the hyper-parameters again, then update. */
-void se_belief_fit(struct se_belief *b);
+void se_belief_fit(struct se_belief *belief);
 /* Take over the hyper-parameters of another belief of the same kind, then update. */
-void se_belief_adopt(struct se_belief *b, const struct se_belief *from);
+void se_belief_adopt(struct se_belief *belief, const struct se_belief *from);
 
 /* What the unfused hypothesis adds to the mean of memory; in no kernel. */
 enum { SE_LIN_UNFUSED = SE_LIN_SHARE + SE_MEMORY_UNFUSED };
 
-/* Mean function of hypothesis H at layout I. */
-static inline double se_hyp_mean(const struct se_belief *b, const struct se_hyp *h,
-                                 const struct se_table *t, size_t i)
+/* Mean function of hypothesis HYP at layout INDEX. */
+static inline double se_hyp_mean(const struct se_belief *belief, const struct se_hyp *hyp,
+                                 const struct se_table *table, size_t index)
 {
-    if (!h->trusting)
-        return h->level;
-    return t->prior[b->quantity][i] +
-           (h->unfused ? (double)se_table_lin(t, b->quantity, i)[SE_LIN_UNFUSED] : 0.0);
+    if (!hyp->trusting)
+        return hyp->level;
+    return table->prior[belief->quantity][index] +
+           (hyp->unfused ? (double)se_table_lin(table, belief->quantity, index)[SE_LIN_UNFUSED]
+                         : 0.0);
 }
-/* Belief of hypothesis H about layout I. VAR may be NULL: the mean alone is cheap. */
-void se_hyp_predict(const struct se_belief *b, const struct se_hyp *h, const struct se_table *t,
-                    size_t i, double *mean, double *var);
+/* Belief of hypothesis HYP about layout INDEX. VAR may be NULL: the mean alone is cheap. */
+void se_hyp_predict(const struct se_belief *belief, const struct se_hyp *hyp,
+                    const struct se_table *table, size_t index, double *mean, double *var);
 /* Moments of the mixture; VAR may be NULL. */
-void se_belief_predict(const struct se_belief *b, const struct se_table *t, size_t i, double *mean,
-                       double *var);
+void se_belief_predict(const struct se_belief *belief, const struct se_table *table, size_t index,
+                       double *mean, double *var);
 /* P(f(x_i) <= bound) by the mixture. */
-double se_belief_below(const struct se_belief *b, const struct se_table *t, size_t i, double bound);
+double se_belief_below(const struct se_belief *belief, const struct se_table *table, size_t index,
+                       double bound);
 
-/* Believe, until se_belief_forget(), that layout I was measured at its mean (a fantasy). */
-void se_belief_imagine(struct se_belief *b, const struct se_table *t, size_t i, double var);
-void se_belief_forget(struct se_belief *b);
+/* Believe, until se_belief_forget(), that layout INDEX was measured at its mean (a fantasy). */
+void se_belief_imagine(struct se_belief *belief, const struct se_table *table, size_t index,
+                       double var);
+void se_belief_forget(struct se_belief *belief);
 
-/* Expectation propagation in G for the one-sided ones of OBS (g->n of them; y and var of g become
- * the pseudo-observations); returns the log evidence. MEAN0 (n) is the mean function. Public for
- * its test. */
-double se_ep_run(struct se_gp *g, const struct se_obs *obs, const double *mean0);
+/* Expectation propagation in GP for the one-sided ones of OBS (gp->n of them; y and var of gp
+ * become the pseudo-observations); returns the log evidence. MEAN0 (n) is the mean function. Public
+ * for its test. */
+double se_ep_run(struct se_gp *gp, const struct se_obs *obs, const double *mean0);
 
 #endif

@@ -16,9 +16,9 @@
 
 #include "search/acquire.h"
 
-/* Bounds RET (n) for the layouts ROW (n) whose means and variances under hypothesis H are MEAN[h]
- * and VAR[h] (n), themselves exact or upper bounds. */
-void se_score_bounds(const struct se_acquire *a, const uint32_t *row, size_t n,
+/* Bounds RET (count) for the layouts ROW (count) whose means and variances under hypothesis H are
+ * MEAN[h] and VAR[h] (count), themselves exact or upper bounds. */
+void se_score_bounds(const struct se_acquire *acquire, const uint32_t *row, size_t count,
                      float *const mean[SE_MAX_HYPS], float *const var[SE_MAX_HYPS], float *ret);
 
 #endif

@@ -18,9 +18,10 @@ struct se_crash {
     int n, cap, crashes;
 };
 
-void se_crash_init(struct se_crash *c, const struct se_table *t);
-void se_crash_done(struct se_crash *c);
-void se_crash_add(struct se_crash *c, const struct se_table *t, size_t i, bool ran);
-double se_crash_runs(const struct se_crash *c, const struct se_table *t, size_t i); /* P(runs) */
+void se_crash_init(struct se_crash *crash, const struct se_table *table);
+void se_crash_done(struct se_crash *crash);
+void se_crash_add(struct se_crash *crash, const struct se_table *table, size_t index, bool ran);
+double se_crash_runs(const struct se_crash *crash, const struct se_table *table,
+                     size_t index); /* P(runs) */
 
 #endif

@@ -26,11 +26,12 @@ static const double SETTLED = 1e-5;
 
 /* Moments of the cavity N(m, v) times the likelihood of O (M0 is the mean function there); returns
  * log Z. */
-static double tilt(const struct se_obs *o, double m0, double m, double v, double *mean, double *var)
+static double tilt(const struct se_obs *obs, double m0, double m, double v, double *mean,
+                   double *var)
 {
-    double u = o->seen == SE_ABOVE ? 1.0 : -1.0;
-    double s2 = o->var + v;
-    double z = u * (m - (o->value - m0)) / sqrt(s2);
+    double u = obs->seen == SE_ABOVE ? 1.0 : -1.0;
+    double s2 = obs->var + v;
+    double z = u * (m - (obs->value - m0)) / sqrt(s2);
     double r = se_norm_ratio(z);
 
     *mean = m + u * v * r / sqrt(s2);
@@ -38,49 +39,51 @@ static double tilt(const struct se_obs *o, double m0, double m, double v, double
     return se_norm_logcdf(z);
 }
 
-/* One damped step of site I; returns how far it moved, in standard deviations of the cavity. */
-static double step(struct se_gp *g, int i, const struct se_obs *o, double m0, double m, double v)
+/* One damped step of site INDEX; returns how far it moved, in standard deviations of the cavity. */
+static double step(struct se_gp *gp, int index, const struct se_obs *obs, double m0, double m,
+                   double v)
 {
-    double mean, var, tau, nu, old_tau = 1.0 / g->var[i], old_nu = g->y[i] / g->var[i];
+    double mean, var, tau, nu, old_tau = 1.0 / gp->var[index],
+                               old_nu = gp->y[index] / gp->var[index];
 
-    tilt(o, m0, m, v, &mean, &var);
+    tilt(obs, m0, m, v, &mean, &var);
     var = fmin(fmax(var, 1e-10), v * (1.0 - 1e-9));
     tau = fmax(1.0 / var - 1.0 / v, 1.0 / WIDE);
     nu = (tau + 1.0 / v) * mean - m / v;
     tau = DAMPING * tau + (1.0 - DAMPING) * old_tau;
     nu = DAMPING * nu + (1.0 - DAMPING) * old_nu;
-    g->var[i] = 1.0 / tau;
-    g->y[i] = nu / tau;
+    gp->var[index] = 1.0 / tau;
+    gp->y[index] = nu / tau;
     return fabs(tau - old_tau) * v + fabs(nu - old_nu) * sqrt(v);
 }
 
-double se_ep_run(struct se_gp *g, const struct se_obs *obs, const double *mean0)
+double se_ep_run(struct se_gp *gp, const struct se_obs *obs, const double *mean0)
 {
-    double AUTO_FREE *m = mem_alloc(((size_t)g->n + 1) * sizeof(double));
-    double AUTO_FREE *v = mem_alloc(((size_t)g->n + 1) * sizeof(double));
+    double AUTO_FREE *m = mem_alloc(((size_t)gp->n + 1) * sizeof(double));
+    double AUTO_FREE *v = mem_alloc(((size_t)gp->n + 1) * sizeof(double));
     double log_z;
     int sided = 0;
 
-    for (int i = 0; i < g->n; i++)
+    for (int i = 0; i < gp->n; i++)
         sided += obs[i].seen != SE_EXACT;
-    se_gp_factor(g);
+    se_gp_factor(gp);
     for (int sweep = 0; sided > 0 && sweep < SWEEPS; sweep++) {
         double moved = 0.0;
 
-        se_gp_leave_one_out(g, m, v);
-        for (int i = 0; i < g->n; i++)
+        se_gp_leave_one_out(gp, m, v);
+        for (int i = 0; i < gp->n; i++)
             if (obs[i].seen != SE_EXACT)
-                moved = fmax(moved, step(g, i, &obs[i], mean0[i], m[i], v[i]));
-        se_gp_factor(g);
+                moved = fmax(moved, step(gp, i, &obs[i], mean0[i], m[i], v[i]));
+        se_gp_factor(gp);
         if (moved < SETTLED)
             break;
     }
-    log_z = se_gp_evidence(g);
+    log_z = se_gp_evidence(gp);
     if (sided == 0)
         return log_z;
-    se_gp_leave_one_out(g, m, v);
-    for (int i = 0; i < g->n; i++) {
-        double mean, var, s2 = v[i] + g->var[i], d = g->y[i] - m[i];
+    se_gp_leave_one_out(gp, m, v);
+    for (int i = 0; i < gp->n; i++) {
+        double mean, var, s2 = v[i] + gp->var[i], d = gp->y[i] - m[i];
 
         if (obs[i].seen != SE_EXACT)
             log_z += tilt(&obs[i], mean0[i], m[i], v[i], &mean, &var) + 0.5 * d * d / s2 +

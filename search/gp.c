@@ -7,47 +7,47 @@
 #include "base/base.h"
 #include "search/num.h"
 
-void se_gp_init(struct se_gp *g, struct se_kernel *owned_kern)
+void se_gp_init(struct se_gp *gp, struct se_kernel *owned_kern)
 {
-    memset(g, 0, sizeof(*g));
-    g->kern = *owned_kern;
+    memset(gp, 0, sizeof(*gp));
+    gp->kern = *owned_kern;
     owned_kern->m = owned_kern->g = NULL;
 }
 
-void se_gp_done(struct se_gp *g)
+void se_gp_done(struct se_gp *gp)
 {
-    se_kernel_done(&g->kern);
-    free(g->level);
-    free(g->lin);
-    free(g->y);
-    free(g->var);
-    free(g->l);
-    free(g->alpha);
-    memset(g, 0, sizeof(*g));
+    se_kernel_done(&gp->kern);
+    free(gp->level);
+    free(gp->lin);
+    free(gp->y);
+    free(gp->var);
+    free(gp->l);
+    free(gp->alpha);
+    memset(gp, 0, sizeof(*gp));
 }
 
-static void reserve(struct se_gp *g, int cap)
+static void reserve(struct se_gp *gp, int cap)
 {
     size_t c = (size_t)cap;
 
-    g->level = mem_realloc(g->level, c * (size_t)g->kern.ndims + 1);
-    g->lin = mem_realloc(g->lin, (c * (size_t)g->kern.nlin + 1) * sizeof(double));
-    g->y = mem_realloc(g->y, c * sizeof(double));
-    g->var = mem_realloc(g->var, c * sizeof(double));
-    g->alpha = mem_realloc(g->alpha, c * sizeof(double));
-    if (g->n > 0) {
+    gp->level = mem_realloc(gp->level, c * (size_t)gp->kern.ndims + 1);
+    gp->lin = mem_realloc(gp->lin, (c * (size_t)gp->kern.nlin + 1) * sizeof(double));
+    gp->y = mem_realloc(gp->y, c * sizeof(double));
+    gp->var = mem_realloc(gp->var, c * sizeof(double));
+    gp->alpha = mem_realloc(gp->alpha, c * sizeof(double));
+    if (gp->n > 0) {
         double *l = mem_alloc(c * c * sizeof(double));
 
-        for (int j = 0; j < g->n; j++)
-            memcpy(l + (size_t)j * c, g->l + (size_t)j * (size_t)g->cap,
-                   (size_t)g->n * sizeof(double));
-        free(g->l);
-        g->l = l;
+        for (int j = 0; j < gp->n; j++)
+            memcpy(l + (size_t)j * c, gp->l + (size_t)j * (size_t)gp->cap,
+                   (size_t)gp->n * sizeof(double));
+        free(gp->l);
+        gp->l = l;
     } else {
-        free(g->l);
-        g->l = mem_alloc(c * c * sizeof(double));
+        free(gp->l);
+        gp->l = mem_alloc(c * c * sizeof(double));
     }
-    g->cap = cap;
+    gp->cap = cap;
 }
 
 void se_gp_copy(struct se_gp *to, const struct se_gp *from)
@@ -71,183 +71,185 @@ void se_gp_copy(struct se_gp *to, const struct se_gp *from)
     memcpy(to->l, from->l, c * c * sizeof(double));
 }
 
-static const uint8_t *level_of(const struct se_gp *g, int i)
+static const uint8_t *level_of(const struct se_gp *gp, int index)
 {
-    return g->level + (size_t)i * (size_t)g->kern.ndims;
+    return gp->level + (size_t)index * (size_t)gp->kern.ndims;
 }
 
-static const double *lin_of(const struct se_gp *g, int i)
+static const double *lin_of(const struct se_gp *gp, int index)
 {
-    return g->lin + (size_t)i * (size_t)g->kern.nlin;
+    return gp->lin + (size_t)index * (size_t)gp->kern.nlin;
 }
 
-void se_gp_add(struct se_gp *g, const struct se_point *p, double y, double var)
+void se_gp_add(struct se_gp *gp, const struct se_point *point, double value, double var)
 {
-    assert(var >= 0.0 && isfinite(y));
-    if (g->n == g->cap)
-        reserve(g, g->cap ? 2 * g->cap : 32);
-    memcpy(g->level + (size_t)g->n * (size_t)g->kern.ndims, p->level, (size_t)g->kern.ndims);
-    memcpy(g->lin + (size_t)g->n * (size_t)g->kern.nlin, p->u,
-           (size_t)g->kern.nlin * sizeof(double));
-    g->y[g->n] = y;
-    g->var[g->n] = var;
-    g->n++;
+    assert(var >= 0.0 && isfinite(value));
+    if (gp->n == gp->cap)
+        reserve(gp, gp->cap ? 2 * gp->cap : 32);
+    memcpy(gp->level + (size_t)gp->n * (size_t)gp->kern.ndims, point->level,
+           (size_t)gp->kern.ndims);
+    memcpy(gp->lin + (size_t)gp->n * (size_t)gp->kern.nlin, point->u,
+           (size_t)gp->kern.nlin * sizeof(double));
+    gp->y[gp->n] = value;
+    gp->var[gp->n] = var;
+    gp->n++;
 }
 
-void se_gp_resolve(struct se_gp *g)
+void se_gp_resolve(struct se_gp *gp)
 {
-    if (g->n == 0)
+    if (gp->n == 0)
         return;
-    memcpy(g->alpha, g->y, (size_t)g->n * sizeof(double));
-    se_chol_solve(g->l, g->n, g->cap, g->alpha);
+    memcpy(gp->alpha, gp->y, (size_t)gp->n * sizeof(double));
+    se_chol_solve(gp->l, gp->n, gp->cap, gp->alpha);
 }
 
-static void fill(struct se_gp *g)
+static void fill(struct se_gp *gp)
 {
-    for (int j = 0; j < g->n; j++) {
-        double *col = g->l + (size_t)j * (size_t)g->cap;
+    for (int j = 0; j < gp->n; j++) {
+        double *col = gp->l + (size_t)j * (size_t)gp->cap;
 
-        for (int i = j; i < g->n; i++)
-            col[i] =
-                se_kernel_cov(&g->kern, level_of(g, i), lin_of(g, i), level_of(g, j), lin_of(g, j));
-        col[j] += g->var[j] + g->jitter;
+        for (int i = j; i < gp->n; i++)
+            col[i] = se_kernel_cov(&gp->kern, level_of(gp, i), lin_of(gp, i), level_of(gp, j),
+                                   lin_of(gp, j));
+        col[j] += gp->var[j] + gp->jitter;
     }
 }
 
 /* Two measurements of one layout with hardly any noise make C singular to rounding; the smallest
  * jitter that helps is kept, a millionth of the largest variance at most by far. */
-void se_gp_factor(struct se_gp *g)
+void se_gp_factor(struct se_gp *gp)
 {
     double top = 0.0;
 
-    g->jitter = 0.0;
-    fill(g);
-    for (int i = 0; i < g->n; i++)
-        top = fmax(top, g->l[(size_t)i * (size_t)g->cap + (size_t)i]);
-    while (se_chol(g->l, g->n, g->cap) != 0) {
-        g->jitter = g->jitter > 0.0 ? 10.0 * g->jitter : 1e-12 * top;
-        assert(g->jitter < top);
-        fill(g);
+    gp->jitter = 0.0;
+    fill(gp);
+    for (int i = 0; i < gp->n; i++)
+        top = fmax(top, gp->l[(size_t)i * (size_t)gp->cap + (size_t)i]);
+    while (se_chol(gp->l, gp->n, gp->cap) != 0) {
+        gp->jitter = gp->jitter > 0.0 ? 10.0 * gp->jitter : 1e-12 * top;
+        assert(gp->jitter < top);
+        fill(gp);
     }
-    se_gp_resolve(g);
+    se_gp_resolve(gp);
 }
 
-void se_gp_append(struct se_gp *g, const struct se_point *p, double y, double var)
+void se_gp_append(struct se_gp *gp, const struct se_point *point, double value, double var)
 {
-    int n = g->n;
+    int n = gp->n;
     double rest;
     double AUTO_FREE *row = mem_alloc(((size_t)n + 1) * sizeof(double));
 
-    se_gp_add(g, p, y, var);
+    se_gp_add(gp, point, value, var);
     for (int i = 0; i < n; i++)
-        row[i] = se_kernel_cov(&g->kern, p->level, p->u, level_of(g, i), lin_of(g, i));
-    rest = se_kernel_cov(&g->kern, p->level, p->u, p->level, p->u) + var + g->jitter;
-    se_lower_solve(g->l, n, g->cap, row, 1);
+        row[i] = se_kernel_cov(&gp->kern, point->level, point->u, level_of(gp, i), lin_of(gp, i));
+    rest =
+        se_kernel_cov(&gp->kern, point->level, point->u, point->level, point->u) + var + gp->jitter;
+    se_lower_solve(gp->l, n, gp->cap, row, 1);
     rest -= se_dot(row, row, n);
     if (rest <= 1e-12 * (var + 1e-12)) {
-        se_gp_factor(g);
+        se_gp_factor(gp);
         return;
     }
     for (int i = 0; i < n; i++)
-        g->l[(size_t)i * (size_t)g->cap + (size_t)n] = row[i];
-    g->l[(size_t)n * (size_t)g->cap + (size_t)n] = sqrt(rest);
-    se_gp_resolve(g);
+        gp->l[(size_t)i * (size_t)gp->cap + (size_t)n] = row[i];
+    gp->l[(size_t)n * (size_t)gp->cap + (size_t)n] = sqrt(rest);
+    se_gp_resolve(gp);
 }
 
-void se_gp_truncate(struct se_gp *g, int n)
+void se_gp_truncate(struct se_gp *gp, int count)
 {
-    assert(n <= g->n);
-    g->n = n;
-    se_gp_resolve(g);
+    assert(count <= gp->n);
+    gp->n = count;
+    se_gp_resolve(gp);
 }
 
-void se_gp_cross(const struct se_gp *g, const struct se_point *p, double *cov)
+void se_gp_cross(const struct se_gp *gp, const struct se_point *point, double *cov)
 {
-    for (int i = 0; i < g->n; i++)
-        cov[i] = se_kernel_cov(&g->kern, p->level, p->u, level_of(g, i), lin_of(g, i));
+    for (int i = 0; i < gp->n; i++)
+        cov[i] = se_kernel_cov(&gp->kern, point->level, point->u, level_of(gp, i), lin_of(gp, i));
 }
 
-double se_gp_prior_var(const struct se_gp *g, const struct se_point *p)
+double se_gp_prior_var(const struct se_gp *gp, const struct se_point *point)
 {
-    return se_kernel_cov(&g->kern, p->level, p->u, p->level, p->u);
+    return se_kernel_cov(&gp->kern, point->level, point->u, point->level, point->u);
 }
 
-void se_gp_predict(const struct se_gp *g, const struct se_point *p, double *mean, double *var)
+void se_gp_predict(const struct se_gp *gp, const struct se_point *point, double *mean, double *var)
 {
-    double AUTO_FREE *k = mem_alloc(((size_t)g->n + 1) * sizeof(double));
+    double AUTO_FREE *k = mem_alloc(((size_t)gp->n + 1) * sizeof(double));
 
-    se_gp_cross(g, p, k);
-    *mean = se_dot(k, g->alpha, g->n);
+    se_gp_cross(gp, point, k);
+    *mean = se_dot(k, gp->alpha, gp->n);
     if (!var)
         return;
-    se_lower_solve(g->l, g->n, g->cap, k, 1);
-    *var = fmax(se_gp_prior_var(g, p) - se_dot(k, k, g->n), 0.0);
+    se_lower_solve(gp->l, gp->n, gp->cap, k, 1);
+    *var = fmax(se_gp_prior_var(gp, point) - se_dot(k, k, gp->n), 0.0);
 }
 
-double se_gp_evidence(const struct se_gp *g)
+double se_gp_evidence(const struct se_gp *gp)
 {
-    double s = -0.5 * se_dot(g->y, g->alpha, g->n) - g->n * SE_LOG_SQRT_2PI;
+    double s = -0.5 * se_dot(gp->y, gp->alpha, gp->n) - gp->n * SE_LOG_SQRT_2PI;
 
-    for (int i = 0; i < g->n; i++)
-        s -= log(g->l[(size_t)i * (size_t)g->cap + (size_t)i]);
+    for (int i = 0; i < gp->n; i++)
+        s -= log(gp->l[(size_t)i * (size_t)gp->cap + (size_t)i]);
     return s;
 }
 
 /* C^-1 of the points held, (n, n). */
-static double *inverse(const struct se_gp *g)
+static double *inverse(const struct se_gp *gp)
 {
-    size_t n = (size_t)g->n;
+    size_t n = (size_t)gp->n;
     double *inv = mem_alloc((n * n + 1) * sizeof(double));
 
     for (size_t j = 0; j < n; j++)
-        memcpy(inv + j * n + j, g->l + j * (size_t)g->cap + j, (n - j) * sizeof(double));
-    se_chol_inverse(inv, g->n, g->n);
+        memcpy(inv + j * n + j, gp->l + j * (size_t)gp->cap + j, (n - j) * sizeof(double));
+    se_chol_inverse(inv, gp->n, gp->n);
     return inv;
 }
 
-void se_gp_evidence_grad(const struct se_gp *g, const bool *own_noise, double *grad)
+void se_gp_evidence_grad(const struct se_gp *gp, const bool *own_noise, double *grad)
 {
-    size_t n = (size_t)g->n;
-    double AUTO_FREE *inv = inverse(g);
+    size_t n = (size_t)gp->n;
+    double AUTO_FREE *inv = inverse(gp);
 
-    memset(grad, 0, (size_t)se_kernel_ntheta(&g->kern) * sizeof(double));
-    for (int j = 0; j < g->n; j++) {
-        for (int i = j; i < g->n; i++) {
-            double w = g->alpha[i] * g->alpha[j] - inv[(size_t)j * n + (size_t)i];
+    memset(grad, 0, (size_t)se_kernel_ntheta(&gp->kern) * sizeof(double));
+    for (int j = 0; j < gp->n; j++) {
+        for (int i = j; i < gp->n; i++) {
+            double w = gp->alpha[i] * gp->alpha[j] - inv[(size_t)j * n + (size_t)i];
 
-            se_kernel_grad(&g->kern, level_of(g, i), lin_of(g, i), level_of(g, j), lin_of(g, j),
-                           i == j ? 0.5 * w : w, grad);
+            se_kernel_grad(&gp->kern, level_of(gp, i), lin_of(gp, i), level_of(gp, j),
+                           lin_of(gp, j), i == j ? 0.5 * w : w, grad);
             if (i == j && own_noise[i])
-                grad[SE_TH_NOISE] += w * g->kern.noise2;
+                grad[SE_TH_NOISE] += w * gp->kern.noise2;
         }
     }
 }
 
-void se_gp_leave_one_out(const struct se_gp *g, double *mean, double *var)
+void se_gp_leave_one_out(const struct se_gp *gp, double *mean, double *var)
 {
-    size_t n = (size_t)g->n;
-    double AUTO_FREE *inv = inverse(g);
+    size_t n = (size_t)gp->n;
+    double AUTO_FREE *inv = inverse(gp);
 
     for (size_t i = 0; i < n; i++) {
         double precision = inv[i * n + i];
 
-        mean[i] = g->y[i] - g->alpha[i] / precision;
-        var[i] = fmax(1.0 / precision - g->var[i] - g->jitter, 1e-12);
+        mean[i] = gp->y[i] - gp->alpha[i] / precision;
+        var[i] = fmax(1.0 / precision - gp->var[i] - gp->jitter, 1e-12);
     }
 }
 
-void se_gp_residuals(const struct se_gp *g, double *err, double *noise)
+void se_gp_residuals(const struct se_gp *gp, double *err, double *noise)
 {
-    size_t n = (size_t)g->n;
-    double AUTO_FREE *inv = inverse(g);
+    size_t n = (size_t)gp->n;
+    double AUTO_FREE *inv = inverse(gp);
 
     for (size_t i = 0; i < n; i++) {
-        err[i] = g->alpha[i] / inv[i * n + i];
+        err[i] = gp->alpha[i] / inv[i * n + i];
         noise[i] = 0.0;
         for (size_t j = 0; j < n; j++) {
             double w = inv[i * n + j] / inv[i * n + i];
 
-            noise[i] += w * w * g->var[j];
+            noise[i] += w * w * gp->var[j];
         }
     }
 }

@@ -36,38 +36,38 @@ struct se_gp {
 };
 
 /* KERN is taken over. */
-void se_gp_init(struct se_gp *g, struct se_kernel *owned_kern);
-void se_gp_done(struct se_gp *g);
+void se_gp_init(struct se_gp *gp, struct se_kernel *owned_kern);
+void se_gp_done(struct se_gp *gp);
 void se_gp_copy(struct se_gp *to, const struct se_gp *from);
 
 /* Hold one more point without touching the factor: se_gp_factor() must follow. */
-void se_gp_add(struct se_gp *g, const struct se_point *p, double y, double var);
-void se_gp_factor(struct se_gp *g);
+void se_gp_add(struct se_gp *gp, const struct se_point *point, double value, double var);
+void se_gp_factor(struct se_gp *gp);
 /* Hold one more point and extend the factor. */
-void se_gp_append(struct se_gp *g, const struct se_point *p, double y, double var);
-void se_gp_truncate(struct se_gp *g, int n);
+void se_gp_append(struct se_gp *gp, const struct se_point *point, double value, double var);
+void se_gp_truncate(struct se_gp *gp, int count);
 /* alpha from y again, after y was changed. */
-void se_gp_resolve(struct se_gp *g);
+void se_gp_resolve(struct se_gp *gp);
 
 /* VAR may be NULL: the mean alone is cheap. */
-void se_gp_predict(const struct se_gp *g, const struct se_point *p, double *mean, double *var);
-/* Covariances of P with all points held, into COV (n). */
-void se_gp_cross(const struct se_gp *g, const struct se_point *p, double *cov);
-double se_gp_prior_var(const struct se_gp *g, const struct se_point *p);
+void se_gp_predict(const struct se_gp *gp, const struct se_point *point, double *mean, double *var);
+/* Covariances of POINT with all points held, into COV (n). */
+void se_gp_cross(const struct se_gp *gp, const struct se_point *point, double *cov);
+double se_gp_prior_var(const struct se_gp *gp, const struct se_point *point);
 
-double se_gp_evidence(const struct se_gp *g);
+double se_gp_evidence(const struct se_gp *gp);
 /* Gradient with respect to theta into GRAD; OWN_NOISE[i] says whether theta's noise is part of
  * var_i. */
-void se_gp_evidence_grad(const struct se_gp *g, const bool *own_noise, double *grad);
+void se_gp_evidence_grad(const struct se_gp *gp, const bool *own_noise, double *grad);
 
 /* Belief about f(x_i) from all other points (the cavity of expectation propagation; leave-one-out:
  * Rasmussen and Williams, eq. 5.12, less the noise). MEAN and VAR have n entries. */
-void se_gp_leave_one_out(const struct se_gp *g, double *mean, double *var);
+void se_gp_leave_one_out(const struct se_gp *gp, double *mean, double *var);
 /*
  * By how much y_i differs from its leave-one-out mean, ERR_i = alpha_i / C^-1_ii, and the variance
  * that the noise of the points alone gives that, NOISE_i = sum_j (C^-1_ij / C^-1_ii)^2 var_j (the
  * difference is linear in y, with the weight 1 at i). n entries each.
  */
-void se_gp_residuals(const struct se_gp *g, double *err, double *noise);
+void se_gp_residuals(const struct se_gp *gp, double *err, double *noise);
 
 #endif

@@ -23,39 +23,39 @@ enum { SAMPLE = 4096, ORDERS = 24 };
 /* ---- one pass over all layouts ------------------------------------------------------------------
  */
 
-void se_map_init(struct se_map *m, const struct se_search *s)
+void se_map_init(struct se_map *map, const struct se_search *search)
 {
-    size_t n = s->table->n;
+    size_t n = search->table->n;
     float AUTO_FREE *mean = mem_alloc(n * sizeof(float));
     float AUTO_FREE *var = mem_alloc(n * sizeof(float));
 
-    m->mean = mem_alloc(n * sizeof(float));
-    m->p_fits = mem_alloc(n * sizeof(float));
+    map->mean = mem_alloc(n * sizeof(float));
+    map->p_fits = mem_alloc(n * sizeof(float));
     for (int q = 0; q < SE_QUANTITIES; q++) {
-        const struct se_belief *b = &s->belief[q];
+        const struct se_belief *b = &search->belief[q];
 
         for (int h = 0; h < b->nhyps; h++) {
             float w = (float)b->hyp[h].weight;
 
-            struct se_sweep *sweep = se_sweep_new(b, &b->hyp[h], s->table, NULL, n, 16);
+            struct se_sweep *sweep = se_sweep_new(b, &b->hyp[h], search->table, NULL, n, 16);
 
             se_sweep_run(sweep, mean, var);
             se_sweep_free(sweep);
             for (size_t i = 0; i < n; i++) {
                 if (q == SE_THROUGHPUT)
-                    m->mean[i] += w * mean[i];
+                    map->mean[i] += w * mean[i];
                 else
-                    m->p_fits[i] +=
+                    map->p_fits[i] +=
                         w * (float)se_norm_cdf(-mean[i] / sqrt(var[i] + b->hyp[h].gp.kern.noise2));
             }
         }
     }
 }
 
-void se_map_done(struct se_map *m)
+void se_map_done(struct se_map *map)
 {
-    free(m->mean);
-    free(m->p_fits);
+    free(map->mean);
+    free(map->p_fits);
 }
 
 /* ---- Shapley shares -----------------------------------------------------------------------------
@@ -76,45 +76,46 @@ struct sample {
 
 enum { HASH = 4 * SAMPLE };
 
-/* Split every group by the level of dimension D; returns the variance of the group means. */
-static double split(struct sample *s, int d)
+/* Split every group by the level of dimension DIM; returns the variance of the group means. */
+static double split(struct sample *sample, int dim)
 {
     uint32_t groups = 0;
     double v = 0.0;
 
-    memset(s->slot, 0, HASH * sizeof(*s->slot));
-    for (size_t i = 0; i < s->n; i++) {
-        uint64_t tag = (uint64_t)s->group[i] * SE_MAX_LEVELS + se_table_row(s->t, s->index[i])[d];
+    memset(sample->slot, 0, HASH * sizeof(*sample->slot));
+    for (size_t i = 0; i < sample->n; i++) {
+        uint64_t tag = (uint64_t)sample->group[i] * SE_MAX_LEVELS +
+                       se_table_row(sample->t, sample->index[i])[dim];
         size_t at = (size_t)rng_mix(tag) & (HASH - 1);
 
-        while (s->slot[at] && s->tag[at] != tag)
+        while (sample->slot[at] && sample->tag[at] != tag)
             at = (at + 1) & (HASH - 1);
-        if (!s->slot[at]) {
-            s->tag[at] = tag;
-            s->sum[groups] = 0.0;
-            s->size[groups] = 0;
-            s->slot[at] = ++groups;
+        if (!sample->slot[at]) {
+            sample->tag[at] = tag;
+            sample->sum[groups] = 0.0;
+            sample->size[groups] = 0;
+            sample->slot[at] = ++groups;
         }
-        s->group[i] = s->slot[at] - 1;
-        s->sum[s->group[i]] += s->f[i];
-        s->size[s->group[i]]++;
+        sample->group[i] = sample->slot[at] - 1;
+        sample->sum[sample->group[i]] += sample->f[i];
+        sample->size[sample->group[i]]++;
     }
     for (uint32_t g = 0; g < groups; g++) {
-        double mean = s->sum[g] / s->size[g];
+        double mean = sample->sum[g] / sample->size[g];
 
-        v += s->size[g] * (mean - s->mean) * (mean - s->mean);
+        v += sample->size[g] * (mean - sample->mean) * (mean - sample->mean);
     }
-    return v / (double)s->n;
+    return v / (double)sample->n;
 }
 
-static void run_order(struct sample *s, const int *order, int nd, bool reverse, double *share)
+static void run_order(struct sample *sample, const int *order, int nd, bool reverse, double *share)
 {
     double before = 0.0;
 
-    memset(s->group, 0, s->n * sizeof(*s->group));
+    memset(sample->group, 0, sample->n * sizeof(*sample->group));
     for (int k = 0; k < nd; k++) {
         int d = order[reverse ? nd - 1 - k : k];
-        double v = split(s, d);
+        double v = split(sample, d);
 
         share[d] += v - before;
         before = v;
@@ -122,7 +123,7 @@ static void run_order(struct sample *s, const int *order, int nd, bool reverse, 
 }
 
 /* Layouts that fit more likely than not, evenly thinned to SAMPLE. */
-static void choose(struct sample *s, const struct se_search *search, const struct se_map *map)
+static void choose(struct sample *sample, const struct se_search *search, const struct se_map *map)
 {
     size_t fit = 0, seen = 0;
 
@@ -131,43 +132,43 @@ static void choose(struct sample *s, const struct se_search *search, const struc
     for (size_t i = 0; i < search->table->n; i++) {
         if (map->p_fits[i] < 0.5F && fit > 0)
             continue;
-        if (seen * SAMPLE / (fit ? fit : search->table->n) >= s->n && s->n < SAMPLE) {
-            s->index[s->n] = i;
-            s->f[s->n] = map->mean[i];
-            s->mean += s->f[s->n++];
+        if (seen * SAMPLE / (fit ? fit : search->table->n) >= sample->n && sample->n < SAMPLE) {
+            sample->index[sample->n] = i;
+            sample->f[sample->n] = map->mean[i];
+            sample->mean += sample->f[sample->n++];
         }
         seen++;
     }
-    s->mean /= (double)s->n;
+    sample->mean /= (double)sample->n;
 }
 
-static void sample_init(struct sample *s, const struct se_search *search)
+static void sample_init(struct sample *sample, const struct se_search *search)
 {
     struct se_map map;
 
-    memset(s, 0, sizeof(*s));
-    s->t = search->table;
-    s->index = mem_alloc(SAMPLE * sizeof(*s->index));
-    s->f = mem_alloc(SAMPLE * sizeof(*s->f));
-    s->group = mem_alloc(SAMPLE * sizeof(*s->group));
-    s->sum = mem_alloc(SAMPLE * sizeof(*s->sum));
-    s->size = mem_alloc(SAMPLE * sizeof(*s->size));
-    s->slot = mem_alloc(HASH * sizeof(*s->slot));
-    s->tag = mem_alloc(HASH * sizeof(*s->tag));
+    memset(sample, 0, sizeof(*sample));
+    sample->t = search->table;
+    sample->index = mem_alloc(SAMPLE * sizeof(*sample->index));
+    sample->f = mem_alloc(SAMPLE * sizeof(*sample->f));
+    sample->group = mem_alloc(SAMPLE * sizeof(*sample->group));
+    sample->sum = mem_alloc(SAMPLE * sizeof(*sample->sum));
+    sample->size = mem_alloc(SAMPLE * sizeof(*sample->size));
+    sample->slot = mem_alloc(HASH * sizeof(*sample->slot));
+    sample->tag = mem_alloc(HASH * sizeof(*sample->tag));
     se_map_init(&map, search);
-    choose(s, search, &map);
+    choose(sample, search, &map);
     se_map_done(&map);
 }
 
-static void sample_done(struct sample *s)
+static void sample_done(struct sample *sample)
 {
-    free(s->index);
-    free(s->f);
-    free(s->group);
-    free(s->sum);
-    free(s->size);
-    free(s->slot);
-    free(s->tag);
+    free(sample->index);
+    free(sample->f);
+    free(sample->group);
+    free(sample->sum);
+    free(sample->size);
+    free(sample->slot);
+    free(sample->tag);
 }
 
 json_t *se_importance_json(const struct se_search *search)

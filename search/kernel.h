@@ -67,20 +67,20 @@ struct se_kernel {
 };
 
 /* DIMS: the active ones of them make the kernel's. Tables are owned: se_kernel_done(). */
-void se_kernel_init(struct se_kernel *k, const struct se_dim *dims, int ndims, int nlin);
-void se_kernel_done(struct se_kernel *k);
+void se_kernel_init(struct se_kernel *kernel, const struct se_dim *dims, int ndims, int nlin);
+void se_kernel_done(struct se_kernel *kernel);
 void se_kernel_copy(struct se_kernel *to, const struct se_kernel *from);
-void se_kernel_set(struct se_kernel *k, const double *theta);
-int se_kernel_ntheta(const struct se_kernel *k);
+void se_kernel_set(struct se_kernel *kernel, const double *theta);
+int se_kernel_ntheta(const struct se_kernel *kernel);
 
-/* Table row of m_d at level V: nlevels[d] values. */
-const double *se_kernel_row(const struct se_kernel *k, int d, int v);
+/* Table row of m_d at LEVEL: nlevels[dim] values. */
+const double *se_kernel_row(const struct se_kernel *kernel, int dim, int level);
 
-double se_kernel_cov(const struct se_kernel *k, const uint8_t *a, const double *ua,
-                     const uint8_t *b, const double *ub);
+double se_kernel_cov(const struct se_kernel *kernel, const uint8_t *left, const double *ua,
+                     const uint8_t *right, const double *ub);
 
-/* Add weight * dk(a, b) / dtheta to GRAD, all but the noise. */
-void se_kernel_grad(const struct se_kernel *k, const uint8_t *a, const double *ua, const uint8_t *b,
-                    const double *ub, double weight, double *grad);
+/* Add weight * dk(left, right) / dtheta to GRAD, all but the noise. */
+void se_kernel_grad(const struct se_kernel *kernel, const uint8_t *left, const double *ua,
+                    const uint8_t *right, const double *ub, double weight, double *grad);
 
 #endif

@@ -14,7 +14,7 @@ void dtrsm_(const char *side, const char *uplo, const char *trans, const char *d
             const int *ldb);
 void dsyev_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w,
             double *work, const int *lwork, int *info);
-void openblas_set_num_threads(int n);
+void openblas_set_num_threads(int threads);
 
 void se_num_setup(void)
 {
@@ -31,13 +31,13 @@ double se_norm_cdf(double z)
     return 0.5 * erfc(-z * M_SQRT1_2);
 }
 
-double se_mixture_quantile(const double *weight, const double *mean, const double *sd, int n,
-                           double p)
+double se_mixture_quantile(const double *weight, const double *mean, const double *sd, int count,
+                           double prob)
 {
-    double z = se_norm_quantile(p), lo = INFINITY, hi = -INFINITY;
+    double z = se_norm_quantile(prob), lo = INFINITY, hi = -INFINITY;
 
     /* It lies between the quantiles of the components. */
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < count; i++) {
         lo = fmin(lo, mean[i] + z * sd[i]);
         hi = fmax(hi, mean[i] + z * sd[i]);
     }
@@ -46,9 +46,9 @@ double se_mixture_quantile(const double *weight, const double *mean, const doubl
 
         if (!(mid > lo && mid < hi))
             return mid;
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < count; i++)
             below += weight[i] * se_norm_cdf((mid - mean[i]) / sd[i]);
-        *(below < p ? &lo : &hi) = mid;
+        *(below < prob ? &lo : &hi) = mid;
     }
 }
 
@@ -79,15 +79,15 @@ double se_norm_ratio(double z)
 }
 
 /* Acklam's start (relative error 1e-9 after one step of Halley's method). */
-double se_norm_quantile(double p)
+double se_norm_quantile(double prob)
 {
     double z, e, u;
 
-    assert(p > 0.0 && p < 1.0);
-    z = p < 0.5 ? -sqrt(-2.0 * log(p)) : sqrt(-2.0 * log(1.0 - p));
+    assert(prob > 0.0 && prob < 1.0);
+    z = prob < 0.5 ? -sqrt(-2.0 * log(prob)) : sqrt(-2.0 * log(1.0 - prob));
     z -= z * 0.2 / (1.0 + 0.2 * fabs(z));
     for (int i = 0; i < 60; i++) {
-        e = se_norm_cdf(z) - p;
+        e = se_norm_cdf(z) - prob;
         u = e / fmax(se_norm_pdf(z), 1e-300);
         u /= 1.0 + fmin(fmax(0.5 * z * u, -0.9), 10.0);
         z -= fmin(fmax(u, -1.0), 1.0);

@@ -16,10 +16,11 @@ double se_norm_pdf(double z);
 double se_norm_cdf(double z);
 double se_norm_logcdf(double z);
 double se_norm_ratio(double z); /* pdf(z) / cdf(z), also where both vanish */
-double se_norm_quantile(double p);
-/* What a mixture of N normals (WEIGHTS add up to 1) stays below with probability P, 0 < P < 1. */
-double se_mixture_quantile(const double *weight, const double *mean, const double *sd, int n,
-                           double p);
+double se_norm_quantile(double prob);
+/* What a mixture of COUNT normals (WEIGHTS add up to 1) stays below with probability PROB, 0 < PROB
+ * < 1. */
+double se_mixture_quantile(const double *weight, const double *mean, const double *sd, int count,
+                           double prob);
 double se_erfcx(double x); /* exp(x^2) erfc(x), x >= 0 */
 
 /* log(pdf(z) + z cdf(z)): log of expected improvement over sigma (Ament et al. 2023, "Unexpected

@@ -28,10 +28,10 @@ static void *part_main(void *arg)
     return NULL;
 }
 
-void se_parallel(size_t n, size_t least, void (*fn)(void *context, size_t from, size_t to),
+void se_parallel(size_t count, size_t least, void (*fn)(void *context, size_t from, size_t to),
                  void *context)
 {
-    size_t parts = n / least, most = parts > 1 ? processors() : 1, started;
+    size_t parts = count / least, most = parts > 1 ? processors() : 1, started;
     struct part part[MOST];
 
     if (most > MOST)
@@ -39,7 +39,7 @@ void se_parallel(size_t n, size_t least, void (*fn)(void *context, size_t from, 
     parts = parts < 1 ? 1 : parts > most ? most : parts;
     for (size_t i = 0; i < parts; i++)
         part[i] = (struct part){
-            .fn = fn, .context = context, .from = n * i / parts, .to = n * (i + 1) / parts};
+            .fn = fn, .context = context, .from = count * i / parts, .to = count * (i + 1) / parts};
     for (started = 1; started < parts; started++)
         if (pthread_create(&part[started].thread, NULL, part_main, &part[started]) != 0)
             break;

@@ -6,16 +6,16 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const struct se_passes *chosen;
 
-const struct se_passes *se_passes_of(int i)
+const struct se_passes *se_passes_of(int index)
 {
 #if defined(__x86_64__)
-    if (i == 0)
+    if (index == 0)
         return __builtin_cpu_supports("avx512f") ? &se_passes_avx512 : NULL;
-    if (i == 1)
+    if (index == 1)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &se_passes_avx2
                                                                                : NULL;
 #endif
-    return i == 2 ? &se_passes_base : NULL;
+    return index == 2 ? &se_passes_base : NULL;
 }
 
 static void choose(void)
@@ -36,55 +36,56 @@ void se_passes_use(const struct se_passes *p)
     chosen = p;
 }
 
-struct se_sweep *se_sweep_new(const struct se_belief *b, const struct se_hyp *h,
-                              const struct se_table *t, const uint32_t *row, size_t n, int members)
+struct se_sweep *se_sweep_new(const struct se_belief *belief, const struct se_hyp *hyp,
+                              const struct se_table *table, const uint32_t *row, size_t count,
+                              int members)
 {
-    return passes()->sweep_new(b, h, t, row, n, members);
+    return passes()->sweep_new(belief, hyp, table, row, count, members);
 }
 
-struct se_sweep *se_sweep_free(struct se_sweep *s)
+struct se_sweep *se_sweep_free(struct se_sweep *sweep)
 {
-    return passes()->sweep_free(s);
+    return passes()->sweep_free(sweep);
 }
 
-void se_sweep_run(const struct se_sweep *s, float *mean, float *var_bound)
+void se_sweep_run(const struct se_sweep *sweep, float *mean, float *var_bound)
 {
-    passes()->sweep_run(s, mean, var_bound);
+    passes()->sweep_run(sweep, mean, var_bound);
 }
 
-struct se_scan *se_scan_new(const struct se_belief *b, const struct se_hyp *h,
-                            const struct se_table *t)
+struct se_scan *se_scan_new(const struct se_belief *belief, const struct se_hyp *hyp,
+                            const struct se_table *table)
 {
-    return passes()->scan_new(b, h, t);
+    return passes()->scan_new(belief, hyp, table);
 }
 
-struct se_scan *se_scan_twin(const struct se_scan *s)
+struct se_scan *se_scan_twin(const struct se_scan *scan)
 {
-    return passes()->scan_twin(s);
+    return passes()->scan_twin(scan);
 }
 
-struct se_scan *se_scan_free(struct se_scan *s)
+struct se_scan *se_scan_free(struct se_scan *scan)
 {
-    return passes()->scan_free(s);
+    return passes()->scan_free(scan);
 }
 
-void se_scan_open(struct se_scan *s, size_t i)
+void se_scan_open(struct se_scan *scan, size_t index)
 {
-    passes()->scan_open(s, i);
+    passes()->scan_open(scan, index);
 }
 
-double se_scan_tighten(struct se_scan *s, int upto, bool *ret_done)
+double se_scan_tighten(struct se_scan *scan, int upto, bool *ret_done)
 {
-    return passes()->scan_tighten(s, upto, ret_done);
+    return passes()->scan_tighten(scan, upto, ret_done);
 }
 
-double se_scan_mean(struct se_scan *s, double *ret_var)
+double se_scan_mean(struct se_scan *scan, double *ret_var)
 {
-    return passes()->scan_mean(s, ret_var);
+    return passes()->scan_mean(scan, ret_var);
 }
 
-void se_score_bounds(const struct se_acquire *a, const uint32_t *row, size_t n,
+void se_score_bounds(const struct se_acquire *acquire, const uint32_t *row, size_t count,
                      float *const mean[SE_MAX_HYPS], float *const var[SE_MAX_HYPS], float *ret)
 {
-    passes()->score_bounds(a, row, n, mean, var, ret);
+    passes()->score_bounds(acquire, row, count, mean, var, ret);
 }

@@ -10,19 +10,19 @@
 #include "search/sweep.h"
 
 struct se_passes {
-    struct se_sweep *(*sweep_new)(const struct se_belief *b, const struct se_hyp *h,
-                                  const struct se_table *t, const uint32_t *row, size_t n,
+    struct se_sweep *(*sweep_new)(const struct se_belief *belief, const struct se_hyp *hyp,
+                                  const struct se_table *table, const uint32_t *row, size_t count,
                                   int members);
-    struct se_sweep *(*sweep_free)(struct se_sweep *s);
-    void (*sweep_run)(const struct se_sweep *s, float *mean, float *var_bound);
-    struct se_scan *(*scan_new)(const struct se_belief *b, const struct se_hyp *h,
-                                const struct se_table *t);
-    struct se_scan *(*scan_twin)(const struct se_scan *s);
-    struct se_scan *(*scan_free)(struct se_scan *s);
-    void (*scan_open)(struct se_scan *s, size_t i);
-    double (*scan_tighten)(struct se_scan *s, int upto, bool *ret_done);
-    double (*scan_mean)(struct se_scan *s, double *ret_var);
-    void (*score_bounds)(const struct se_acquire *a, const uint32_t *row, size_t n,
+    struct se_sweep *(*sweep_free)(struct se_sweep *sweep);
+    void (*sweep_run)(const struct se_sweep *sweep, float *mean, float *var_bound);
+    struct se_scan *(*scan_new)(const struct se_belief *belief, const struct se_hyp *hyp,
+                                const struct se_table *table);
+    struct se_scan *(*scan_twin)(const struct se_scan *scan);
+    struct se_scan *(*scan_free)(struct se_scan *scan);
+    void (*scan_open)(struct se_scan *scan, size_t index);
+    double (*scan_tighten)(struct se_scan *scan, int upto, bool *ret_done);
+    double (*scan_mean)(struct se_scan *scan, double *ret_var);
+    void (*score_bounds)(const struct se_acquire *acquire, const uint32_t *row, size_t count,
                          float *const mean[], float *const var[], float *ret);
 };
 
@@ -31,7 +31,7 @@ extern const struct se_passes se_passes_base, se_passes_avx2, se_passes_avx512;
 enum { SE_ISA_COUNT = 3 };
 
 /* The I-th set, the widest first, or NULL if this processor lacks it. */
-const struct se_passes *se_passes_of(int i);
+const struct se_passes *se_passes_of(int index);
 
 /* From now on set P serves sweep.h, scan.h and bound.h; at first it is the widest. For tests: what
  * one set made, no other can use, and other threads must be quiet. */

@@ -43,59 +43,59 @@ double se_student_975(double degrees)
 
 /* Relative error of a measurement; one that claims none is taken to a thousandth, and one that
  * claims more than its value to say no more than that. */
-static double error_of(const struct se_measured *m)
+static double error_of(const struct se_measured *measured)
 {
-    return m->se > 0.0 ? fmin(m->se / m->value, 1.0) : 1e-3;
+    return measured->se > 0.0 ? fmin(measured->se / measured->value, 1.0) : 1e-3;
 }
 
-/* Squares about the mean of one layout's N measurements, less what their own errors explain. */
-static double excess(const struct se_measured *m, size_t n)
+/* Squares about the mean of one layout's COUNT measurements, less what their own errors explain. */
+static double excess(const struct se_measured *measured, size_t count)
 {
     double mean = 0.0, s = 0.0, own = 0.0;
 
-    for (size_t i = 0; i < n; i++)
-        mean += log(m[i].value) / (double)n;
-    for (size_t i = 0; i < n; i++) {
-        double d = log(m[i].value) - mean;
+    for (size_t i = 0; i < count; i++)
+        mean += log(measured[i].value) / (double)count;
+    for (size_t i = 0; i < count; i++) {
+        double d = log(measured[i].value) - mean;
 
         s += d * d;
-        own += error_of(&m[i]) * error_of(&m[i]) / (double)n;
+        own += error_of(&measured[i]) * error_of(&measured[i]) / (double)count;
     }
-    return s - (double)(n - 1) * own;
+    return s - (double)(count - 1) * own;
 }
 
-struct se_repeats se_repeats_of(const struct se_measured *m, size_t n)
+struct se_repeats se_repeats_of(const struct se_measured *measured, size_t count)
 {
     struct se_repeats ret = {0};
 
-    for (size_t i = 0, end; i < n; i = end) {
-        for (end = i + 1; end < n && m[end].layout == m[i].layout; end++)
+    for (size_t i = 0, end; i < count; i = end) {
+        for (end = i + 1; end < count && measured[end].layout == measured[i].layout; end++)
             ;
-        ret.squares += excess(m + i, end - i);
+        ret.squares += excess(measured + i, end - i);
         ret.degrees += (double)(end - i - 1);
     }
     ret.squares = fmax(ret.squares, 0.0);
     return ret;
 }
 
-struct se_spread se_spread_of(const struct se_measured *m, size_t n)
+struct se_spread se_spread_of(const struct se_measured *measured, size_t count)
 {
-    struct se_repeats r = se_repeats_of(m, n);
+    struct se_repeats r = se_repeats_of(measured, count);
     struct se_spread ret = {.degrees = PRIOR_DEGREES + r.degrees};
 
     ret.sd = sqrt((PRIOR_DEGREES * PRIOR_SD * PRIOR_SD + r.squares) / ret.degrees);
     return ret;
 }
 
-struct se_pooled se_pool(const struct se_measured *m, size_t n, struct se_spread spread)
+struct se_pooled se_pool(const struct se_measured *measured, size_t count, struct se_spread spread)
 {
     double weight = 0.0, sum = 0.0, half;
 
-    for (size_t i = 0; i < n; i++) {
-        double w = 1.0 / (error_of(&m[i]) * error_of(&m[i]) + spread.sd * spread.sd);
+    for (size_t i = 0; i < count; i++) {
+        double w = 1.0 / (error_of(&measured[i]) * error_of(&measured[i]) + spread.sd * spread.sd);
 
         weight += w;
-        sum += w * log(m[i].value);
+        sum += w * log(measured[i].value);
     }
     half = se_student_975(spread.degrees) / sqrt(weight);
     return (struct se_pooled){exp(sum / weight), exp(sum / weight - half),

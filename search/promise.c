@@ -28,26 +28,26 @@ static void set(struct se_predicted *ret, double log_rate, double half)
     ret->hi = exp(log_rate + half);
 }
 
-/* Measurements of layout INDEX in order of asking into Y (log, room for all records); returns how
- * many. */
-static int runs_of(const struct se_search *s, size_t index, double *y)
+/* Measurements of layout INDEX in order of asking into VALUES (log, room for all records); returns
+ * how many. */
+static int runs_of(const struct se_search *search, size_t index, double *values)
 {
     int n = 0;
 
-    for (int i = 0; i < s->nrecords; i++) {
-        const struct se_record *r = &s->record[i];
+    for (int i = 0; i < search->nrecords; i++) {
+        const struct se_record *r = &search->record[i];
 
         if (r->settled && r->outcome.status == SE_OK && r->index == index)
-            y[n++] = log(r->outcome.tokens_per_s);
+            values[n++] = log(r->outcome.tokens_per_s);
     }
     return n;
 }
 
 /* Standard deviation of what a trial measures from what the other trials say of it; -1 with too few
  * of them. Trials that differ from all others weigh as much as the belief is sure of them. */
-static double unexplained(const struct se_search *s)
+static double unexplained(const struct se_search *search)
 {
-    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
+    const struct se_belief *b = &search->belief[SE_THROUGHPUT];
     const struct se_hyp *h = &b->hyp[0];
     double AUTO_FREE *mean = NULL, *var = NULL;
     double sum = 0.0, weight = 0.0;
@@ -79,38 +79,38 @@ struct field {
     bool picked; /* the layout in question is the highest */
 };
 
-static void field_init(struct field *f, const struct se_search *s, const struct se_measured *m,
-                       size_t n)
+static void field_init(struct field *field, const struct se_search *search,
+                       const struct se_measured *measured, size_t count)
 {
-    *f = (struct field){.y = mem_alloc((n + 1) * sizeof(*f->y))};
-    for (size_t i = 0, end; i < n; i = end) {
+    *field = (struct field){.y = mem_alloc((count + 1) * sizeof(*field->y))};
+    for (size_t i = 0, end; i < count; i = end) {
         double sum = 0.0;
 
-        for (end = i; end < n && m[end].layout == m[i].layout; end++)
-            sum += log(m[end].value);
-        f->y[f->n] = sum / (double)(end - i) - se_unit(s, (size_t)m[i].layout);
-        if (f->y[f->n] > f->y[f->top])
-            f->top = f->n;
-        f->n++;
+        for (end = i; end < count && measured[end].layout == measured[i].layout; end++)
+            sum += log(measured[end].value);
+        field->y[field->n] = sum / (double)(end - i) - se_unit(search, (size_t)measured[i].layout);
+        if (field->y[field->n] > field->y[field->top])
+            field->top = field->n;
+        field->n++;
     }
 }
 
 /* By how much the highest of FIELD with noise of TAU exceeds what it is without, on average. */
-static double bias(const struct field *f, double tau)
+static double bias(const struct field *field, double tau)
 {
     enum { DRAWS = 200 };
     double sum = 0.0;
 
-    if (!f->picked)
+    if (!field->picked)
         return 0.0;
     for (uint64_t d = 0; d < DRAWS; d++) {
         double top = -INFINITY, noise = 0.0;
 
-        for (size_t i = 0; i < f->n; i++) {
+        for (size_t i = 0; i < field->n; i++) {
             double z = tau * rng_normal_at(d, i);
 
-            if (f->y[i] + z > top) {
-                top = f->y[i] + z;
+            if (field->y[i] + z > top) {
+                top = field->y[i] + z;
                 noise = z;
             }
         }
@@ -120,71 +120,71 @@ static double bias(const struct field *f, double tau)
 }
 
 /* Over tau by middle points: the promise by its mean, the interval by its 95th percentile. */
-static void picked(struct se_predicted *ret, double y, double s, const struct field *f,
+static void picked(struct se_predicted *ret, double value, double sd, const struct field *field,
                    struct se_repeats seen)
 {
     enum { POINTS = 20 };
-    double weight[POINTS], mean = 0.0, all = 0.0, below = 0.0, likely = s;
+    double weight[POINTS], mean = 0.0, all = 0.0, below = 0.0, likely = sd;
 
     for (int i = 0; i < POINTS; i++) {
-        double tau = (i + 0.5) / POINTS * s;
+        double tau = (i + 0.5) / POINTS * sd;
 
-        weight[i] = exp(-seen.degrees * log(tau / s) - 0.5 * seen.squares / (tau * tau));
+        weight[i] = exp(-seen.degrees * log(tau / sd) - 0.5 * seen.squares / (tau * tau));
         all += weight[i];
-        mean += weight[i] * (y - bias(f, tau));
+        mean += weight[i] * (value - bias(field, tau));
     }
-    if (!(all > 0.0)) { /* repeats differ by far more than s: then runs do */
-        set(ret, y - bias(f, s), 1.96 * sqrt(2.0) * s);
+    if (!(all > 0.0)) { /* repeats differ by far more than sd: then runs do */
+        set(ret, value - bias(field, sd), 1.96 * sqrt(2.0) * sd);
         return;
     }
     for (int i = 0; i < POINTS && below < 0.95 * all; i++) {
         below += weight[i];
-        likely = (i + 1.0) / POINTS * s;
+        likely = (i + 1.0) / POINTS * sd;
     }
     set(ret, mean / all, 1.96 * sqrt(2.0) * likely);
 }
 
-/* The same for a layout that was measured once, Y, and may be the highest of all N. */
-static int measured_once(struct se_predicted *ret, const struct se_search *s, size_t index,
-                         double y, const struct se_measured *m, size_t n)
+/* The same for a layout that was measured once, VALUE, and may be the highest of all COUNT. */
+static int measured_once(struct se_predicted *ret, const struct se_search *search, size_t index,
+                         double value, const struct se_measured *measured, size_t count)
 {
-    struct se_repeats seen = se_repeats_of(m, n);
-    double sd = unexplained(s);
+    struct se_repeats seen = se_repeats_of(measured, count);
+    double sd = unexplained(search);
     struct field f;
 
     if (sd < 0.0)
         return -ENODATA;
     if (seen.degrees > 0.0)
         sd = fmax(sd, 2.0 * sqrt(seen.squares / seen.degrees));
-    field_init(&f, s, m, n);
-    f.picked = y - se_unit(s, index) >= f.y[f.top];
-    picked(ret, y, sd, &f, seen);
+    field_init(&f, search, measured, count);
+    f.picked = value - se_unit(search, index) >= f.y[f.top];
+    picked(ret, value, sd, &f, seen);
     free(f.y);
     return 0;
 }
 
-int se_next_run(const struct se_search *s, const struct pl_layout *l, struct se_predicted *ret,
-                struct err *e)
+int se_next_run(const struct se_search *search, const struct pl_layout *layout,
+                struct se_predicted *ret, struct err *error)
 {
-    double AUTO_FREE *y = mem_alloc(((size_t)s->nrecords + 1) * sizeof(*y));
+    double AUTO_FREE *y = mem_alloc(((size_t)search->nrecords + 1) * sizeof(*y));
     struct se_measured AUTO_FREE *m = NULL;
-    struct se_spread spread = se_spread_now(s);
+    struct se_spread spread = se_spread_now(search);
     struct se_predicted p;
     double mean = 0.0, t = se_student_975(spread.degrees);
     size_t count, index;
-    int n, k = se_predict(s, l, &p, e);
+    int n, k = se_predict(search, layout, &p, error);
 
     if (k < 0)
         return k;
-    index = (size_t)se_table_find(s->table, l);
-    n = runs_of(s, index, y);
-    m = se_measured_list(s, &count);
+    index = (size_t)se_table_find(search->table, layout);
+    n = runs_of(search, index, y);
+    m = se_measured_list(search, &count);
     for (int i = 1; i < n; i++)
         mean += y[i] / (n - 1);
     *ret = p;
     if (n > 1)
         set(ret, mean, t * spread.sd * sqrt(1.0 + 1.0 / (n - 1)));
-    else if (n == 0 || measured_once(ret, s, index, y[0], m, count) < 0)
+    else if (n == 0 || measured_once(ret, search, index, y[0], m, count) < 0)
         set(ret, log(p.tokens_per_s), t * hypot(log(p.hi / p.tokens_per_s) / 1.96, spread.sd));
     return 0;
 }

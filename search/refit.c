@@ -9,41 +9,41 @@ struct se_refit {
 };
 
 /* Each new observation matters while there are few; later, every tenth part more. */
-static bool due(const struct se_belief *b)
+static bool due(const struct se_belief *belief)
 {
-    int fresh = b->nobs - b->fitted;
+    int fresh = belief->nobs - belief->fitted;
 
-    return fresh > 0 && (b->nobs <= 40 || fresh * 12 >= b->nobs);
+    return fresh > 0 && (belief->nobs <= 40 || fresh * 12 >= belief->nobs);
 }
 
-bool se_refit_due(const struct se_search *s)
+bool se_refit_due(const struct se_search *search)
 {
-    return s->spec.method == SE_BAYES &&
-           (due(&s->belief[SE_THROUGHPUT]) || due(&s->belief[SE_MEMORY]));
+    return search->spec.method == SE_BAYES &&
+           (due(&search->belief[SE_THROUGHPUT]) || due(&search->belief[SE_MEMORY]));
 }
 
-struct se_refit *se_refit_new(const struct se_search *s)
+struct se_refit *se_refit_new(const struct se_search *search)
 {
     struct se_refit *r = mem_alloc(sizeof(*r));
 
     for (int q = 0; q < SE_QUANTITIES; q++)
-        se_belief_copy(&r->belief[q], &s->belief[q]);
+        se_belief_copy(&r->belief[q], &search->belief[q]);
     return r;
 }
 
-void se_refit_run(struct se_refit *r)
+void se_refit_run(struct se_refit *refit)
 {
     for (int q = 0; q < SE_QUANTITIES; q++)
-        se_belief_fit(&r->belief[q]);
-    r->ran = true;
+        se_belief_fit(&refit->belief[q]);
+    refit->ran = true;
 }
 
-void se_refit_adopt(struct se_search *s, struct se_refit *owned_r)
+void se_refit_adopt(struct se_search *search, struct se_refit *owned_r)
 {
     if (!owned_r->ran)
         se_refit_run(owned_r);
     for (int q = 0; q < SE_QUANTITIES; q++) {
-        se_belief_adopt(&s->belief[q], &owned_r->belief[q]);
+        se_belief_adopt(&search->belief[q], &owned_r->belief[q]);
         se_belief_done(&owned_r->belief[q]);
     }
     free(owned_r);

@@ -14,19 +14,19 @@
 
 struct se_scan;
 
-/* Borrows B, H and T, which must not change. It takes up one layout at a time, so it is of one
- * thread. */
-struct se_scan *se_scan_new(const struct se_belief *b, const struct se_hyp *h,
-                            const struct se_table *t);
-/* Another one, for another thread, that shares what S worked out; S must outlive it. */
-struct se_scan *se_scan_twin(const struct se_scan *s);
-struct se_scan *se_scan_free(struct se_scan *s);
+/* Borrows BELIEF, HYP and TABLE, which must not change. It takes up one layout at a time, so it is
+ * of one thread. */
+struct se_scan *se_scan_new(const struct se_belief *belief, const struct se_hyp *hyp,
+                            const struct se_table *table);
+/* Another one, for another thread, that shares what SCAN worked out; SCAN must outlive it. */
+struct se_scan *se_scan_twin(const struct se_scan *scan);
+struct se_scan *se_scan_free(struct se_scan *scan);
 
-/* Take up layout I. */
-void se_scan_open(struct se_scan *s, size_t i);
+/* Take up layout INDEX. */
+void se_scan_open(struct se_scan *scan, size_t index);
 /* Its variance given the first UPTO observations or a few more; exact when *RET_DONE. */
-double se_scan_tighten(struct se_scan *s, int upto, bool *ret_done);
+double se_scan_tighten(struct se_scan *scan, int upto, bool *ret_done);
 /* Its exact mean; *RET_VAR is the exact variance. */
-double se_scan_mean(struct se_scan *s, double *ret_var);
+double se_scan_mean(struct se_scan *scan, double *ret_var);
 
 #endif

@@ -58,7 +58,7 @@ struct se_prior {
     double cost_share[SE_COST_SHARES];
     double memory_share[SE_MEMORY_SHARES];
 };
-typedef void (*se_prior_fn)(struct se_prior *ret, const struct pl_layout *l, void *arg);
+typedef void (*se_prior_fn)(struct se_prior *ret, const struct pl_layout *layout, void *arg);
 
 struct se_budget {
     int trials;      /* 0: no limit */
@@ -106,12 +106,12 @@ struct se_spec {
  * refusal has its JSON pointer.
  */
 int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_cluster *local,
-                  struct err *e);
-void se_spec_done(struct se_spec *s);
+                  struct err *error);
+void se_spec_done(struct se_spec *spec);
 /* Let RULE choose the baseline within the devices that the space allows. -ENOENT where nothing
  * fits. */
-int se_spec_baseline(struct se_spec *s, enum pl_baseline_rule rule, struct err *e);
-struct pl_problem se_spec_problem(const struct se_spec *s); /* borrows from S */
+int se_spec_baseline(struct se_spec *spec, enum pl_baseline_rule rule, struct err *error);
+struct pl_problem se_spec_problem(const struct se_spec *spec); /* borrows from SPEC */
 
 /* ---- asking and telling -------------------------------------------------------------------------
  */
@@ -126,11 +126,11 @@ struct se_search;
  * legal: the text names the rules that exclude everything. -ECANCELED when the spec's patience is
  * over.
  */
-int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err *e);
-/* The same over the N layouts of a list, which are taken as legal and different. */
+int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err *error);
+/* The same over the COUNT layouts of a list, which are taken as legal and different. */
 int se_search_new_over(struct se_search **ret, const struct se_spec *spec,
-                       const struct pl_layout *layouts, size_t n, struct err *e);
-struct se_search *se_search_free(struct se_search *s);
+                       const struct pl_layout *layouts, size_t count, struct err *error);
+struct se_search *se_search_free(struct se_search *search);
 AUTO_DEFINE(se_search)
 
 enum { SE_MAX_LAYOUTS = 4000000, SE_SHORTLIST = 500000 };
@@ -156,17 +156,17 @@ enum se_answer {
     SE_DONE,  /* and se_done_reason() says why */
 };
 
-enum se_answer se_ask(struct se_search *s, struct se_trial *ret);
+enum se_answer se_ask(struct se_search *search, struct se_trial *ret);
 const char *
-se_done_reason(const struct se_search *s); /* "budget" "exhausted" "converged"; "" before */
+se_done_reason(const struct se_search *search); /* "budget" "exhausted" "converged"; "" before */
 
 /*
  * Register a trial that was handed out before a restart, or one that the caller chooses by itself
  * (a baseline, a verification). ID must be new. REPEAT_OF as in struct se_trial, or 0. -EINVAL if
  * the layout is not one of the space.
  */
-int se_restore(struct se_search *s, int id, const struct pl_layout *l, int repeat_of,
-               struct err *e);
+int se_restore(struct se_search *search, int id, const struct pl_layout *layout, int repeat_of,
+               struct err *error);
 
 enum se_status {
     SE_OK,
@@ -188,9 +188,9 @@ struct se_outcome {
 
 /* Settle an outstanding trial. Refused without effect: unknown or settled id (-ENOENT, pointer
  * /id), values that are not finite and positive (-EINVAL with their pointer). */
-int se_tell(struct se_search *s, int id, const struct se_outcome *o, struct err *e);
+int se_tell(struct se_search *search, int id, const struct se_outcome *outcome, struct err *error);
 /* The same from a tell object as in docs/reference/protocol.md: {"id", "status", ...}. */
-int se_tell_json(struct se_search *s, const json_t *tell, struct err *e);
+int se_tell_json(struct se_search *search, const json_t *tell, struct err *error);
 
 /*
  * An earlier campaign whose trials inform another one's search (docs/explanation/search.md, Warm start): its
@@ -213,7 +213,7 @@ struct se_source {
 
 /* Share (0..1) of the wall or device budget that is gone, by the caller's clock; at 1 the search is
  * done. */
-void se_spent(struct se_search *s, double share);
+void se_spent(struct se_search *search, double share);
 
 /*
  * Stopping a trial early. While trial ID runs, MEAN tokens/s with standard error SE was measured
@@ -221,7 +221,8 @@ void se_spent(struct se_search *s, double share);
  * looks, lies below the incumbent, both taken with what differs from run to run of one layout. Then
  * *RET_MAX (may be NULL) is the bound to tell as SE_CENSORED.
  */
-bool se_can_win(const struct se_search *s, int id, double mean, double se, int n, double *ret_max);
+bool se_can_win(const struct se_search *search, int id, double mean, double se, int n,
+                double *ret_max);
 
 /* ---- answers ------------------------------------------------------------------------------------
  */
@@ -234,37 +235,38 @@ struct se_best {
     bool tie;            /* another measured layout is not separated from it */
 };
 
-int se_best(const struct se_search *s, struct se_best *ret); /* -ENOENT before the first success */
+int se_best(const struct se_search *search,
+            struct se_best *ret); /* -ENOENT before the first success */
 /* {"id", "layout", "tokens_per_s": {"mean", "lo", "hi"}, "measured", "tie"}, or NULL. */
-json_t *se_best_json(const struct se_search *s);
+json_t *se_best_json(const struct se_search *search);
 
 /* What is believed of any layout of the space now; -EINVAL if it is not one of them. */
-int se_predict(const struct se_search *s, const struct pl_layout *l, struct se_predicted *ret,
-               struct err *e);
+int se_predict(const struct se_search *search, const struct pl_layout *layout,
+               struct se_predicted *ret, struct err *error);
 
 /*
- * What one more run of L would give: tokens_per_s is its median, lo to hi where it will be 95 times
- * in 100. A layout that was picked for the highest of many measurements measured too high on
+ * What one more run of LAYOUT would give: tokens_per_s is its median, lo to hi where it will be 95
+ * times in 100. A layout that was picked for the highest of many measurements measured too high on
  * average; that is taken into account (promise.c). -EINVAL as above.
  */
-int se_next_run(const struct se_search *s, const struct pl_layout *l, struct se_predicted *ret,
-                struct err *e);
+int se_next_run(const struct se_search *search, const struct pl_layout *layout,
+                struct se_predicted *ret, struct err *error);
 
-size_t se_legal(const struct se_search *s); /* layouts that are searched */
-int se_settled(const struct se_search *s);  /* trials told, discards not counted */
+size_t se_legal(const struct se_search *search); /* layouts that are searched */
+int se_settled(const struct se_search *search);  /* trials told, discards not counted */
 /* {"tp": share, ...}: Shapley shares of the variance of predicted log throughput over the layouts
  * that fit. */
-json_t *se_importance_json(const struct se_search *s);
+json_t *se_importance_json(const struct se_search *search);
 /* [{"id", "layout", "tokens_per_s", "memory_bytes"}]: measured layouts that no other beats in both.
  */
-json_t *se_pareto_json(const struct se_search *s);
-/* Best predicted layout for each pair of values of keys X and Y:
+json_t *se_pareto_json(const struct se_search *search);
+/* Best predicted layout for each pair of values of keys X_KEY and Y_KEY:
  * {"x", "y", "cells": [{"x": value, "y": value, "tokens_per_s", "p_fits", "layout"}]}. */
-int se_surface_json(json_t **ret, const struct se_search *s, const char *x, const char *y,
-                    struct err *e);
+int se_surface_json(json_t **ret, const struct se_search *search, const char *x_key,
+                    const char *y_key, struct err *error);
 /* State of belief: trust in the prior, number of observations, leave-one-out errors and
  * calibration. */
-json_t *se_diagnosis_json(const struct se_search *s);
+json_t *se_diagnosis_json(const struct se_search *search);
 
 /* ---- pooling repeats ----------------------------------------------------------------------------
  */
@@ -285,11 +287,11 @@ struct se_pooled {
     double mean, lo, hi; /* 95 % interval, above 0 */
 };
 
-/* The spread of a whole campaign from N measurements in which those of one layout are neighbours;
- * layouts that were measured once do not matter. */
-struct se_spread se_spread_of(const struct se_measured *m, size_t n);
-/* The throughput of one layout from its N > 0 measurements. */
-struct se_pooled se_pool(const struct se_measured *m, size_t n, struct se_spread spread);
+/* The spread of a whole campaign from COUNT measurements in which those of one layout are
+ * neighbours; layouts that were measured once do not matter. */
+struct se_spread se_spread_of(const struct se_measured *measured, size_t count);
+/* The throughput of one layout from its COUNT > 0 measurements. */
+struct se_pooled se_pool(const struct se_measured *measured, size_t count, struct se_spread spread);
 /* 97.5 % quantile of Student's t; infinite below one degree of freedom. */
 double se_student_975(double degrees);
 
@@ -302,9 +304,9 @@ double se_student_975(double degrees);
  * and tells go on; then se_refit_adopt() on the thread of the search again, which also frees it.
  */
 struct se_refit;
-bool se_refit_due(const struct se_search *s);
-struct se_refit *se_refit_new(const struct se_search *s);
-void se_refit_run(struct se_refit *r);
-void se_refit_adopt(struct se_search *s, struct se_refit *owned_r);
+bool se_refit_due(const struct se_search *search);
+struct se_refit *se_refit_new(const struct se_search *search);
+void se_refit_run(struct se_refit *refit);
+void se_refit_adopt(struct se_search *search, struct se_refit *owned_r);
 
 #endif

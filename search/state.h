@@ -45,16 +45,17 @@ struct se_search {
     const char *done;
 };
 
-struct se_record *se_record_find(const struct se_search *s, int id);
-/* Observe what O says of layout INDEX; se_belief_update() or _fit() must follow. */
-void se_learn(struct se_search *s, size_t index, const struct se_outcome *o);
+struct se_record *se_record_find(const struct se_search *search, int id);
+/* Observe what OUTCOME says of layout INDEX; se_belief_update() or _fit() must follow. */
+void se_learn(struct se_search *search, size_t index, const struct se_outcome *outcome);
 /* An outcome from an object like {"status", "tokens_per_s", ...}. */
-int se_outcome_parse(struct se_outcome *ret, const json_t *v, struct err *e);
-double se_unit(const struct se_search *s, size_t i); /* log of devices where per device, else 0 */
+int se_outcome_parse(struct se_outcome *ret, const json_t *json, struct err *error);
+double se_unit(const struct se_search *search,
+               size_t index); /* log of devices where per device, else 0 */
 /* Expected improvement of the best of CHOICE over the incumbent, relative, by joint samples;
  * deviations are taken WIDEN times as large as fitted. */
-double se_expected_regret(const struct se_search *s, const struct se_choice *choice, size_t count,
-                          size_t incumbent, double widen);
+double se_expected_regret(const struct se_search *search, const struct se_choice *choice,
+                          size_t count, size_t incumbent, double widen);
 /* Measured layouts: their posterior. */
 struct se_leader {
     size_t index;
@@ -63,15 +64,15 @@ struct se_leader {
     double mean, var;
 };
 /* All of them, best mean first; *RET is freed by the caller. */
-size_t se_leaders(const struct se_search *s, struct se_leader **ret);
+size_t se_leaders(const struct se_search *search, struct se_leader **ret);
 /* The first of them, in log throughput; false before any success. */
-bool se_incumbent(const struct se_search *s, size_t *ret_index, double *ret_mean);
+bool se_incumbent(const struct se_search *search, size_t *ret_index, double *ret_mean);
 /* Which of the leaders to measure again so that the winner is separated; NULL when it is, or is a
  * tie. */
-const struct se_leader *se_unresolved(const struct se_search *s, const struct se_leader *leader,
-                                      size_t count);
-bool se_is_tie(const struct se_search *s, const struct se_leader *leader, size_t count);
-void se_acquire_setup(const struct se_search *s, struct se_acquire *a);
+const struct se_leader *se_unresolved(const struct se_search *search,
+                                      const struct se_leader *leader, size_t count);
+bool se_is_tie(const struct se_search *search, const struct se_leader *leader, size_t count);
+void se_acquire_setup(const struct se_search *search, struct se_acquire *acquire);
 
 /* What is believed of every layout, by one pass: the mean exactly, P(fits) by the bound on the
  * variance. */
@@ -79,19 +80,19 @@ struct se_map {
     float *mean;   /* (n): log throughput in the objective's unit */
     float *p_fits; /* (n) */
 };
-void se_map_init(struct se_map *m, const struct se_search *s);
-void se_map_done(struct se_map *m);
+void se_map_init(struct se_map *map, const struct se_search *search);
+void se_map_done(struct se_map *map);
 
 /* Successful measurements, those of one layout side by side. Caller frees. */
-struct se_measured *se_measured_list(const struct se_search *s, size_t *ret_n);
+struct se_measured *se_measured_list(const struct se_search *search, size_t *ret_n);
 /* What differs from run to run: by the repeats so far, and at least what the fit needed. */
-struct se_spread se_spread_now(const struct se_search *s);
+struct se_spread se_spread_now(const struct se_search *search);
 
 /* Of N such measurements: squares of logarithms about the means of their layouts, less what their
  * own errors explain, and how many degrees of freedom they have. */
 struct se_repeats {
     double squares, degrees;
 };
-struct se_repeats se_repeats_of(const struct se_measured *m, size_t n);
+struct se_repeats se_repeats_of(const struct se_measured *measured, size_t count);
 
 #endif

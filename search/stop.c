@@ -30,20 +30,20 @@ static const double HEARD = 0.5;
 
 /* Joint posterior covariance of COUNT layouts, factored in place: (count, count); means into MEAN.
  */
-static double *joint(const struct se_search *s, const struct se_hyp *h, const size_t *index,
+static double *joint(const struct se_search *search, const struct se_hyp *hyp, const size_t *index,
                      size_t count, double *mean)
 {
-    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
-    const struct se_gp *g = &h->gp;
+    const struct se_belief *b = &search->belief[SE_THROUGHPUT];
+    const struct se_gp *g = &hyp->gp;
     size_t n = (size_t)g->n;
     struct se_point *p = mem_alloc(count * sizeof(*p));
     double *v = mem_alloc((n * count + 1) * sizeof(double));
     double *c = mem_alloc(count * count * sizeof(double));
 
     for (size_t i = 0; i < count; i++) {
-        se_table_point(s->table, SE_THROUGHPUT, index[i], g->kern.nlin, &p[i]);
+        se_table_point(search->table, SE_THROUGHPUT, index[i], g->kern.nlin, &p[i]);
         se_gp_cross(g, &p[i], v + i * n);
-        mean[i] = se_hyp_mean(b, h, s->table, index[i]) + se_dot(v + i * n, g->alpha, g->n);
+        mean[i] = se_hyp_mean(b, hyp, search->table, index[i]) + se_dot(v + i * n, g->alpha, g->n);
     }
     se_lower_solve(g->l, g->n, g->cap, v, (int)count);
     for (size_t j = 0; j < count; j++)
@@ -60,8 +60,8 @@ static double *joint(const struct se_search *s, const struct se_hyp *h, const si
 }
 
 /* Mean over samples of the improvement over layout 0. */
-static double sample_regret(const double *mean, const double *l, const double *p_fits, size_t count,
-                            double widen)
+static double sample_regret(const double *mean, const double *chol, const double *p_fits,
+                            size_t count, double widen)
 {
     struct rng r;
     double sum = 0.0;
@@ -78,7 +78,7 @@ static double sample_regret(const double *mean, const double *l, const double *p
 
             fits[j] = j > 0 && rng_unit(&r) < p_fits[j];
             for (size_t i = j; i < count; i++)
-                f[i] += l[j * count + i] * z;
+                f[i] += chol[j * count + i] * z;
         }
         for (size_t i = 1; i < count; i++)
             if (fits[i])
@@ -88,20 +88,20 @@ static double sample_regret(const double *mean, const double *l, const double *p
     return sum / SAMPLES;
 }
 
-/* The weight of H, all that trust and all that doubt being heard with HEARD at least. */
-static double heard(const struct se_belief *b, const struct se_hyp *h)
+/* The weight of HYP, all that trust and all that doubt being heard with HEARD at least. */
+static double heard(const struct se_belief *belief, const struct se_hyp *hyp)
 {
-    double trust = se_belief_trust(b), side = h->trusting ? trust : 1.0 - trust;
+    double trust = se_belief_trust(belief), side = hyp->trusting ? trust : 1.0 - trust;
 
-    return side > 0.0 ? h->weight / side * fmax(side, HEARD) : 0.0;
+    return side > 0.0 ? hyp->weight / side * fmax(side, HEARD) : 0.0;
 }
 
-double se_expected_regret(const struct se_search *s, const struct se_choice *choice, size_t count,
-                          size_t incumbent, double widen)
+double se_expected_regret(const struct se_search *search, const struct se_choice *choice,
+                          size_t count, size_t incumbent, double widen)
 {
     size_t index[64 + 1], n = 1;
     double mean[64 + 1], p_fits[64 + 1], regret = 0.0;
-    const struct se_belief *b = &s->belief[SE_THROUGHPUT];
+    const struct se_belief *b = &search->belief[SE_THROUGHPUT];
 
     index[0] = incumbent;
     p_fits[0] = 1.0;
@@ -110,7 +110,7 @@ double se_expected_regret(const struct se_search *s, const struct se_choice *cho
         p_fits[n] = choice[i].p_fits;
     }
     for (int h = 0; h < b->nhyps; h++) {
-        double AUTO_FREE *l = joint(s, &b->hyp[h], index, n, mean);
+        double AUTO_FREE *l = joint(search, &b->hyp[h], index, n, mean);
 
         if (l)
             regret += heard(b, &b->hyp[h]) * sample_regret(mean, l, p_fits, n, widen);
@@ -121,22 +121,22 @@ double se_expected_regret(const struct se_search *s, const struct se_choice *cho
 /* ---- leaders ------------------------------------------------------------------------------------
  */
 
-static int by_mean(const void *x, const void *y)
+static int by_mean(const void *left, const void *right)
 {
-    const struct se_leader *a = x, *b = y;
+    const struct se_leader *a = left, *b = right;
 
     if (a->mean != b->mean)
         return a->mean < b->mean ? 1 : -1;
     return a->id - b->id;
 }
 
-size_t se_leaders(const struct se_search *s, struct se_leader **ret)
+size_t se_leaders(const struct se_search *search, struct se_leader **ret)
 {
-    struct se_leader *list = mem_alloc(((size_t)s->nrecords + 1) * sizeof(*list));
+    struct se_leader *list = mem_alloc(((size_t)search->nrecords + 1) * sizeof(*list));
     size_t count = 0;
 
-    for (int i = 0; i < s->nrecords; i++) {
-        const struct se_record *r = &s->record[i];
+    for (int i = 0; i < search->nrecords; i++) {
+        const struct se_record *r = &search->record[i];
         size_t at = 0;
 
         if (!r->settled || r->outcome.status != SE_OK)
@@ -145,8 +145,8 @@ size_t se_leaders(const struct se_search *s, struct se_leader **ret)
             at++;
         if (at == count) {
             list[count++] = (struct se_leader){.index = r->index, .id = r->id};
-            se_belief_predict(&s->belief[SE_THROUGHPUT], s->table, r->index, &list[at].mean,
-                              &list[at].var);
+            se_belief_predict(&search->belief[SE_THROUGHPUT], search->table, r->index,
+                              &list[at].mean, &list[at].var);
         }
         list[at].measured++;
     }
@@ -155,17 +155,17 @@ size_t se_leaders(const struct se_search *s, struct se_leader **ret)
     return count;
 }
 
-bool se_incumbent(const struct se_search *s, size_t *ret_index, double *ret_mean)
+bool se_incumbent(const struct se_search *search, size_t *ret_index, double *ret_mean)
 {
     bool any = false;
 
-    for (int i = 0; i < s->nrecords; i++) {
-        const struct se_record *r = &s->record[i];
+    for (int i = 0; i < search->nrecords; i++) {
+        const struct se_record *r = &search->record[i];
         double mean;
 
         if (!r->settled || r->outcome.status != SE_OK)
             continue;
-        se_belief_predict(&s->belief[SE_THROUGHPUT], s->table, r->index, &mean, NULL);
+        se_belief_predict(&search->belief[SE_THROUGHPUT], search->table, r->index, &mean, NULL);
         if (any && mean <= *ret_mean)
             continue;
         any = true;
@@ -175,26 +175,26 @@ bool se_incumbent(const struct se_search *s, size_t *ret_index, double *ret_mean
     return any;
 }
 
-/* By how much rival R may be better than leader W, at 95 %. */
-static double may_gain(const struct se_leader *w, const struct se_leader *r)
+/* By how much RIVAL may be better than leader WINNER, at 95 %. */
+static double may_gain(const struct se_leader *winner, const struct se_leader *rival)
 {
-    return r->mean - w->mean + ONE_SIDED_95 * sqrt(r->var + w->var);
+    return rival->mean - winner->mean + ONE_SIDED_95 * sqrt(rival->var + winner->var);
 }
 
-bool se_is_tie(const struct se_search *s, const struct se_leader *leader, size_t count)
+bool se_is_tie(const struct se_search *search, const struct se_leader *leader, size_t count)
 {
-    (void)s;
+    (void)search;
     for (size_t i = 1; i < count; i++)
         if (may_gain(&leader[0], &leader[i]) > 0.0)
             return true;
     return false;
 }
 
-const struct se_leader *se_unresolved(const struct se_search *s, const struct se_leader *leader,
-                                      size_t count)
+const struct se_leader *se_unresolved(const struct se_search *search,
+                                      const struct se_leader *leader, size_t count)
 {
     const struct se_leader *rival = NULL;
-    double gain = log1p(s->spec.tie_share);
+    double gain = log1p(search->spec.tie_share);
 
     for (size_t i = 1; i < count; i++) {
         if (may_gain(&leader[0], &leader[i]) > gain &&

@@ -22,76 +22,79 @@ struct work {
     double *gain; /* (n) */
 };
 
-static struct se_point point_of(const struct se_gp *g, int i)
+static struct se_point point_of(const struct se_gp *gp, int index)
 {
-    struct se_point p = {.level = g->level + (size_t)i * (size_t)g->kern.ndims};
+    struct se_point p = {.level = gp->level + (size_t)index * (size_t)gp->kern.ndims};
 
-    memcpy(p.u, g->lin + (size_t)i * (size_t)g->kern.nlin, (size_t)g->kern.nlin * sizeof(double));
+    memcpy(p.u, gp->lin + (size_t)index * (size_t)gp->kern.nlin,
+           (size_t)gp->kern.nlin * sizeof(double));
     return p;
 }
 
-static void work_init(struct work *w, int members, const struct se_gp *g, const struct se_table *t,
-                      enum se_quantity q, const uint32_t *row, size_t count)
+static void work_init(struct work *work, int members, const struct se_gp *gp,
+                      const struct se_table *table, enum se_quantity quantity, const uint32_t *row,
+                      size_t count)
 {
-    size_t n = (size_t)g->n;
+    size_t n = (size_t)gp->n;
 
-    w->n = g->n;
-    w->rows = count < SAMPLE ? (int)count : SAMPLE;
-    w->cov = mem_alloc(((size_t)w->rows * n + 1) * sizeof(double));
-    w->own = mem_alloc(((size_t)members * n + 1) * sizeof(double));
-    w->diag = mem_alloc((n + 1) * sizeof(double));
-    w->gain = mem_alloc((n + 1) * sizeof(double));
-    for (int r = 0; r < w->rows; r++) {
-        size_t at = count * (size_t)r / (size_t)w->rows;
+    work->n = gp->n;
+    work->rows = count < SAMPLE ? (int)count : SAMPLE;
+    work->cov = mem_alloc(((size_t)work->rows * n + 1) * sizeof(double));
+    work->own = mem_alloc(((size_t)members * n + 1) * sizeof(double));
+    work->diag = mem_alloc((n + 1) * sizeof(double));
+    work->gain = mem_alloc((n + 1) * sizeof(double));
+    for (int r = 0; r < work->rows; r++) {
+        size_t at = count * (size_t)r / (size_t)work->rows;
         struct se_point p;
 
-        se_table_point(t, q, row ? row[at] : at, g->kern.nlin, &p);
-        se_gp_cross(g, &p, w->cov + (size_t)r * n);
+        se_table_point(table, quantity, row ? row[at] : at, gp->kern.nlin, &p);
+        se_gp_cross(gp, &p, work->cov + (size_t)r * n);
     }
-    for (int i = 0; i < g->n; i++) {
-        struct se_point p = point_of(g, i);
+    for (int i = 0; i < gp->n; i++) {
+        struct se_point p = point_of(gp, i);
 
-        w->diag[i] = se_gp_prior_var(g, &p) + g->var[i] + g->jitter;
+        work->diag[i] = se_gp_prior_var(gp, &p) + gp->var[i] + gp->jitter;
     }
 }
 
-static void work_done(struct work *w)
+static void work_done(struct work *work)
 {
-    free(w->cov);
-    free(w->own);
-    free(w->diag);
-    free(w->gain);
+    free(work->cov);
+    free(work->own);
+    free(work->diag);
+    free(work->gain);
 }
 
 /* The observation with the largest gain among those that are not members, or -1. */
-static int best(struct work *w)
+static int best(struct work *work)
 {
     int at = -1;
 
-    memset(w->gain, 0, (size_t)w->n * sizeof(double));
-    for (int r = 0; r < w->rows; r++) {
-        const double *cov = w->cov + (size_t)r * (size_t)w->n;
+    memset(work->gain, 0, (size_t)work->n * sizeof(double));
+    for (int r = 0; r < work->rows; r++) {
+        const double *cov = work->cov + (size_t)r * (size_t)work->n;
 
-        for (int i = 0; i < w->n; i++)
-            w->gain[i] += cov[i] * cov[i];
+        for (int i = 0; i < work->n; i++)
+            work->gain[i] += cov[i] * cov[i];
     }
-    for (int i = 0; i < w->n; i++)
-        if (w->diag[i] > 0.0 && (at < 0 || w->gain[i] * w->diag[at] > w->gain[at] * w->diag[i]))
+    for (int i = 0; i < work->n; i++)
+        if (work->diag[i] > 0.0 &&
+            (at < 0 || work->gain[i] * work->diag[at] > work->gain[at] * work->diag[i]))
             at = i;
     return at;
 }
 
-/* Condition everything on observation AT, which becomes member K: its row of OWN is that of a
+/* Condition everything on observation AT, which becomes member PIVOT: its row of OWN is that of a
  * pivoted Cholesky factor. One whose variance is explained to rounding can add nothing. */
-static void condition(struct work *w, const struct se_gp *g, int k, int at)
+static void condition(struct work *work, const struct se_gp *gp, int pivot, int at)
 {
-    size_t n = (size_t)w->n;
-    double *own = w->own + (size_t)k * n, root = sqrt(w->diag[at]);
-    struct se_point p = point_of(g, at);
+    size_t n = (size_t)work->n;
+    double *own = work->own + (size_t)pivot * n, root = sqrt(work->diag[at]);
+    struct se_point p = point_of(gp, at);
 
-    se_gp_cross(g, &p, own);
-    for (int j = 0; j < k; j++) {
-        const double *before = w->own + (size_t)j * n;
+    se_gp_cross(gp, &p, own);
+    for (int j = 0; j < pivot; j++) {
+        const double *before = work->own + (size_t)j * n;
         double share = before[at];
 
         for (size_t i = 0; i < n; i++)
@@ -99,13 +102,13 @@ static void condition(struct work *w, const struct se_gp *g, int k, int at)
     }
     for (size_t i = 0; i < n; i++) {
         own[i] /= root;
-        w->diag[i] -= own[i] * own[i];
-        if (w->diag[i] <= ROUNDING * own[i] * own[i])
-            w->diag[i] = 0.0;
+        work->diag[i] -= own[i] * own[i];
+        if (work->diag[i] <= ROUNDING * own[i] * own[i])
+            work->diag[i] = 0.0;
     }
-    w->diag[at] = 0.0;
-    for (int r = 0; r < w->rows; r++) {
-        double *cov = w->cov + (size_t)r * n, share = cov[at] / root;
+    work->diag[at] = 0.0;
+    for (int r = 0; r < work->rows; r++) {
+        double *cov = work->cov + (size_t)r * n, share = cov[at] / root;
 
         for (size_t i = 0; i < n; i++)
             cov[i] -= share * own[i];
@@ -114,30 +117,33 @@ static void condition(struct work *w, const struct se_gp *g, int k, int at)
 }
 
 /* L_SS has the rows of OWN at the members; its inverse by forward substitution. */
-static void invert(struct se_subset *s, const struct work *w)
+static void invert(struct se_subset *subset, const struct work *work)
 {
-    for (int c = 0; c < s->n; c++) {
-        for (int i = c; i < s->n; i++) {
+    for (int c = 0; c < subset->n; c++) {
+        for (int i = c; i < subset->n; i++) {
             double sum = i == c ? 1.0 : 0.0;
 
             for (int j = c; j < i; j++)
-                sum -= w->own[(size_t)j * (size_t)w->n + (size_t)s->member[i]] * s->inverse[j][c];
-            s->inverse[i][c] = sum / w->own[(size_t)i * (size_t)w->n + (size_t)s->member[i]];
+                sum -= work->own[(size_t)j * (size_t)work->n + (size_t)subset->member[i]] *
+                       subset->inverse[j][c];
+            subset->inverse[i][c] =
+                sum / work->own[(size_t)i * (size_t)work->n + (size_t)subset->member[i]];
         }
     }
 }
 
-void se_subset_choose(struct se_subset *ret, int members, const struct se_gp *g,
-                      const struct se_table *t, enum se_quantity q, const uint32_t *row, size_t n)
+void se_subset_choose(struct se_subset *ret, int members, const struct se_gp *gp,
+                      const struct se_table *table, enum se_quantity quantity, const uint32_t *row,
+                      size_t count)
 {
     struct work w;
     int at;
 
     memset(ret, 0, sizeof(*ret));
     assert(members <= SE_MAX_SUBSET);
-    work_init(&w, members, g, t, q, row, n);
+    work_init(&w, members, gp, table, quantity, row, count);
     while (ret->n < members && (at = best(&w)) >= 0) {
-        condition(&w, g, ret->n, at);
+        condition(&w, gp, ret->n, at);
         ret->member[ret->n++] = at;
     }
     invert(ret, &w);

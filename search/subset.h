@@ -28,9 +28,10 @@ struct se_subset {
     double inverse[SE_MAX_SUBSET][SE_MAX_SUBSET]; /* L_SS^-1 by row; zero beyond N */
 };
 
-/* At most MEMBERS, for the N layouts ROW of T (NULL: its first N); the sample is spread evenly over
- * them. */
-void se_subset_choose(struct se_subset *ret, int members, const struct se_gp *g,
-                      const struct se_table *t, enum se_quantity q, const uint32_t *row, size_t n);
+/* At most MEMBERS, for the COUNT layouts ROW of TABLE (NULL: its first COUNT); the sample is spread
+ * evenly over them. */
+void se_subset_choose(struct se_subset *ret, int members, const struct se_gp *gp,
+                      const struct se_table *table, enum se_quantity quantity, const uint32_t *row,
+                      size_t count);
 
 #endif

@@ -26,17 +26,18 @@ struct se_sweep;
 /* What most sweeps take as MEMBERS below: the fastest. */
 enum { SE_USUAL_MEMBERS = 16 };
 
-/* A sweep over the N layouts ROW (ascending; NULL: the first N of the table) whose bounds rest on
- * MEMBERS observations, a multiple of 8 up to SE_MAX_SUBSET. Borrows B, H, T and ROW, which must
- * not change. */
-struct se_sweep *se_sweep_new(const struct se_belief *b, const struct se_hyp *h,
-                              const struct se_table *t, const uint32_t *row, size_t n, int members);
-struct se_sweep *se_sweep_free(struct se_sweep *s);
+/* A sweep over the COUNT layouts ROW (ascending; NULL: the first COUNT of the table) whose bounds
+ * rest on MEMBERS observations, a multiple of 8 up to SE_MAX_SUBSET. Borrows BELIEF, HYP, TABLE and
+ * ROW, which must not change. */
+struct se_sweep *se_sweep_new(const struct se_belief *belief, const struct se_hyp *hyp,
+                              const struct se_table *table, const uint32_t *row, size_t count,
+                              int members);
+struct se_sweep *se_sweep_free(struct se_sweep *sweep);
 AUTO_DEFINE(se_sweep)
 
 /* Of each layout the mean rounded towards the better (throughput up, memory down) unless MEAN is
  * NULL, and a bound on the variance rounded up. Many layouts are divided among threads, which
  * changes no result. */
-void se_sweep_run(const struct se_sweep *s, float *mean, float *var_bound);
+void se_sweep_run(const struct se_sweep *sweep, float *mean, float *var_bound);
 
 #endif

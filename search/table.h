@@ -31,31 +31,33 @@ struct se_table {
     size_t hash_size;
 };
 
-/* LAYOUTS are different from each other. -EINVAL when N is 0, -E2BIG when a key has too many
+/* LAYOUTS are different from each other. -EINVAL when COUNT is 0, -E2BIG when a key has too many
  * values. */
-int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t n, struct err *e);
-struct se_table *se_table_free(struct se_table *t);
+int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t count,
+                 struct err *error);
+struct se_table *se_table_free(struct se_table *table);
 
 /* Evaluate the prior of every layout; logs of throughput less OBJECTIVE's device count, of memory
  * less capacity. */
-int se_table_set_prior(struct se_table *t, const struct se_spec *spec, struct err *e);
+int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struct err *error);
 
-void se_table_layout(const struct se_table *t, size_t i, struct pl_layout *ret);
+void se_table_layout(const struct se_table *table, size_t index, struct pl_layout *ret);
 /* Index of a layout, or -1. */
-long se_table_find(const struct se_table *t, const struct pl_layout *l);
+long se_table_find(const struct se_table *table, const struct pl_layout *layout);
 
-static inline const uint8_t *se_table_row(const struct se_table *t, size_t i)
+static inline const uint8_t *se_table_row(const struct se_table *table, size_t index)
 {
-    return t->level + i * (size_t)t->ndims;
+    return table->level + index * (size_t)table->ndims;
 }
 
-static inline const float *se_table_lin(const struct se_table *t, enum se_quantity q, size_t i)
+static inline const float *se_table_lin(const struct se_table *table, enum se_quantity quantity,
+                                        size_t index)
 {
-    return t->lin[q] + i * SE_MAX_LIN;
+    return table->lin[quantity] + index * SE_MAX_LIN;
 }
 
-/* The point of layout I for a kernel with NLIN linear features of quantity Q. */
-void se_table_point(const struct se_table *t, enum se_quantity q, size_t i, int nlin,
+/* The point of layout INDEX for a kernel with NLIN linear features of QUANTITY. */
+void se_table_point(const struct se_table *table, enum se_quantity quantity, size_t index, int nlin,
                     struct se_point *ret);
 
 double se_log_capacity(const struct se_spec *spec); /* of one device, less the headroom */

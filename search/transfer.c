@@ -19,9 +19,9 @@ static const double SAME_VERDICT = 0.5;
 /* ---- one source ---------------------------------------------------------------------------------
  */
 
-void se_told_of(struct se_told *ret, const struct se_belief *b)
+void se_told_of(struct se_told *ret, const struct se_belief *belief)
 {
-    const struct se_hyp *h = se_belief_stack(b);
+    const struct se_hyp *h = se_belief_stack(belief);
     struct se_gp g;
     int n, m = h->gp.kern.nlin;
 
@@ -54,36 +54,36 @@ void se_told_of(struct se_told *ret, const struct se_belief *b)
  * With B = I + D^1/2 A D^1/2: A (I + D A)^-1 = A - (D^1/2 A)^T B^-1 D^1/2 A, and (I + A D)^-1 r =
  * r - (D^1/2 A)^T B^-1 D^1/2 r.
  */
-void se_told_blur(struct se_told *t, const double *d)
+void se_told_blur(struct se_told *told, const double *var)
 {
-    int n = t->n;
+    int n = told->n;
     double b[SE_MAX_LIN * SE_MAX_LIN], x[SE_MAX_LIN * SE_MAX_LIN], y[SE_MAX_LIN];
 
     for (int j = 0; j < n; j++) {
-        y[j] = sqrt(d[j]) * t->information[j];
+        y[j] = sqrt(var[j]) * told->information[j];
         for (int i = 0; i < n; i++) {
-            x[j * n + i] = sqrt(d[i]) * t->precision[j * n + i];
-            b[j * n + i] = x[j * n + i] * sqrt(d[j]) + (i == j);
+            x[j * n + i] = sqrt(var[i]) * told->precision[j * n + i];
+            b[j * n + i] = x[j * n + i] * sqrt(var[j]) + (i == j);
         }
     }
     se_chol(b, n, n);
     se_lower_solve(b, n, n, x, n);
     se_lower_solve(b, n, n, y, 1);
     for (int j = 0; j < n; j++) {
-        t->information[j] -= se_dot(x + j * n, y, n);
+        told->information[j] -= se_dot(x + j * n, y, n);
         for (int i = 0; i < n; i++)
-            t->precision[j * n + i] -= se_dot(x + i * n, x + j * n, n);
+            told->precision[j * n + i] -= se_dot(x + i * n, x + j * n, n);
     }
 }
 
-int se_told_hints(const struct se_told *t, const double *w, struct se_hint *hint)
+int se_told_hints(const struct se_told *told, const double *prior_var, struct se_hint *hint)
 {
-    int n = t->n, count = 0;
+    int n = told->n, count = 0;
     double q[SE_MAX_LIN * SE_MAX_LIN], lambda[SE_MAX_LIN];
 
     for (int j = 0; j < n; j++)
         for (int i = 0; i < n; i++)
-            q[j * n + i] = sqrt(w[i]) * t->precision[j * n + i] * sqrt(w[j]);
+            q[j * n + i] = sqrt(prior_var[i]) * told->precision[j * n + i] * sqrt(prior_var[j]);
     se_eigen(q, n, lambda);
     for (int j = n - 1; j >= 0 && lambda[j] / (1.0 + lambda[j]) >= LEAST_SAID; j--) {
         struct se_hint *o = &hint[count++];
@@ -91,8 +91,8 @@ int se_told_hints(const struct se_told *t, const double *w, struct se_hint *hint
         memset(o, 0, sizeof(*o));
         o->var = 1.0 / lambda[j];
         for (int i = 0; i < n; i++) {
-            o->v[i] = q[j * n + i] / sqrt(w[i]);
-            o->value += q[j * n + i] * sqrt(w[i]) * t->information[i] / lambda[j];
+            o->v[i] = q[j * n + i] / sqrt(prior_var[i]);
+            o->value += q[j * n + i] * sqrt(prior_var[i]) * told->information[i] / lambda[j];
         }
     }
     return count;
@@ -101,70 +101,71 @@ int se_told_hints(const struct se_told *t, const double *w, struct se_hint *hint
 /* ---- all of them --------------------------------------------------------------------------------
  */
 
-static void add(struct se_told *sum, const struct se_told *t)
+static void add(struct se_told *sum, const struct se_told *told)
 {
-    sum->n = t->n;
-    for (int i = 0; i < t->n * t->n; i++)
-        sum->precision[i] += t->precision[i];
-    for (int i = 0; i < t->n; i++)
-        sum->information[i] += t->information[i];
+    sum->n = told->n;
+    for (int i = 0; i < told->n * told->n; i++)
+        sum->precision[i] += told->precision[i];
+    for (int i = 0; i < told->n; i++)
+        sum->information[i] += told->information[i];
 }
 
-static void differences(double *d, enum se_quantity q)
+static void differences(double *var, enum se_quantity quantity)
 {
     for (int p = 0; p < SE_MAX_LIN; p++) {
-        double sd = p == SE_LIN_CONST   ? differ[q].constant
-                    : p == SE_LIN_PRIOR ? differ[q].slope
-                                        : differ[q].share;
+        double sd = p == SE_LIN_CONST   ? differ[quantity].constant
+                    : p == SE_LIN_PRIOR ? differ[quantity].slope
+                                        : differ[quantity].share;
 
-        d[p] = sd * sd;
+        var[p] = sd * sd;
     }
 }
 
 /* The different layouts of a source's trials into LIST; how many. */
-static size_t layouts_of(const struct se_source *x, struct pl_layout *list)
+static size_t layouts_of(const struct se_source *source, struct pl_layout *list)
 {
     size_t n = 0;
 
-    for (int i = 0; i < x->n; i++) {
+    for (int i = 0; i < source->n; i++) {
         size_t at = 0;
 
-        while (at < n && !pl_layout_equal(&list[at], &x->trial[i].layout))
+        while (at < n && !pl_layout_equal(&list[at], &source->trial[i].layout))
             at++;
         if (at == n)
-            list[n++] = x->trial[i].layout;
+            list[n++] = source->trial[i].layout;
     }
     return n;
 }
 
 /* The source as a search over the layouts that it tried, which was told all and is fitted. */
-static int open_source(struct se_search **ret, const struct se_source *x,
-                       enum se_objective objective, struct err *e)
+static int open_source(struct se_search **ret, const struct se_source *source,
+                       enum se_objective objective, struct err *error)
 {
-    struct pl_layout AUTO_FREE *list = mem_alloc(((size_t)x->n + 1) * sizeof(*list));
-    size_t n = layouts_of(x, list);
+    struct pl_layout AUTO_FREE *list = mem_alloc(((size_t)source->n + 1) * sizeof(*list));
+    size_t n = layouts_of(source, list);
     AUTO(se_search) *s = NULL;
-    struct se_spec spec = x->spec;
+    struct se_spec spec = source->spec;
     int r;
 
     spec.objective = objective;
     spec.use_prior = spec.use_memory_prior = true;
-    r = se_search_new_over(&s, &spec, list, n, e);
+    r = se_search_new_over(&s, &spec, list, n, error);
     if (r < 0)
         return r;
-    for (int i = 0; i < x->n; i++)
-        if (x->trial[i].outcome.status != SE_DISCARD)
-            se_learn(s, (size_t)se_table_find(s->table, &x->trial[i].layout), &x->trial[i].outcome);
+    for (int i = 0; i < source->n; i++)
+        if (source->trial[i].outcome.status != SE_DISCARD)
+            se_learn(s, (size_t)se_table_find(s->table, &source->trial[i].layout),
+                     &source->trial[i].outcome);
     for (int q = 0; q < SE_QUANTITIES; q++)
         se_belief_fit(&s->belief[q]);
     *ret = TAKE(s);
     return 0;
 }
 
-static void inform(struct se_search *s, enum se_quantity q, const struct se_told *told,
+static void inform(struct se_search *search, enum se_quantity quantity, const struct se_told *told,
                    double source_trust, bool unfused)
 {
-    struct se_belief *b = &s->belief[q];
+    struct se_belief *b = &search->belief[quantity];
     struct se_hint hint[SE_MAX_LIN];
     double trust = b->nhyps > SE_DOUBTING ? 1.0 - b->hyp[SE_DOUBTING].prior_weight : 0.0;
     int n;
@@ -172,10 +173,11 @@ static void inform(struct se_search *s, enum se_quantity q, const struct se_told
     if (b->nhyps <= SE_DOUBTING)
         return;
     n = se_told_hints(told, b->hyp[SE_TRUSTING].gp.kern.lin2, hint);
-    se_belief_inform(b, s->table, hint, n, trust + SAME_VERDICT * (source_trust - trust), unfused);
+    se_belief_inform(b, search->table, hint, n, trust + SAME_VERDICT * (source_trust - trust),
+                     unfused);
 }
 
-int se_transfer(struct se_search *s, const struct se_spec *spec, struct err *e)
+int se_transfer(struct se_search *search, const struct se_spec *spec, struct err *error)
 {
     struct se_told sum[SE_QUANTITIES] = {{0}};
     double trust[SE_QUANTITIES] = {0.0}, d[SE_MAX_LIN];
@@ -183,7 +185,7 @@ int se_transfer(struct se_search *s, const struct se_spec *spec, struct err *e)
 
     for (int i = 0; i < spec->nsources; i++) {
         AUTO(se_search) *x = NULL;
-        int r = open_source(&x, &spec->source[i], spec->objective, e);
+        int r = open_source(&x, &spec->source[i], spec->objective, error);
 
         if (r < 0)
             return r;
@@ -197,10 +199,10 @@ int se_transfer(struct se_search *s, const struct se_spec *spec, struct err *e)
             unfused[q] += se_belief_stack(&x->belief[q])->unfused;
             trust[q] += se_belief_trust(&x->belief[q]) / spec->nsources;
         }
-        s->source_trials += spec->source[i].n;
+        search->source_trials += spec->source[i].n;
     }
-    s->nsources = spec->nsources;
+    search->nsources = spec->nsources;
     for (int q = 0; q < SE_QUANTITIES && spec->nsources > 0; q++)
-        inform(s, (enum se_quantity)q, &sum[q], trust[q], 2 * unfused[q] > spec->nsources);
+        inform(search, (enum se_quantity)q, &sum[q], trust[q], 2 * unfused[q] > spec->nsources);
     return 0;
 }

@@ -28,20 +28,20 @@ struct se_told {
     double information[SE_MAX_LIN];
 };
 
-/* What the observations of B say of the coefficients of its trusting hypothesis. */
-void se_told_of(struct se_told *ret, const struct se_belief *b);
-/* The same of coefficients that differ from those by independent N(0, D[p]). */
-void se_told_blur(struct se_told *t, const double *d);
-/* Hints for coefficients of variances W[p] beforehand, into HINT (SE_MAX_LIN); how many. */
-int se_told_hints(const struct se_told *t, const double *w, struct se_hint *hint);
+/* What the observations of BELIEF say of the coefficients of its trusting hypothesis. */
+void se_told_of(struct se_told *ret, const struct se_belief *belief);
+/* The same of coefficients that differ from those by independent N(0, VAR[p]). */
+void se_told_blur(struct se_told *told, const double *var);
+/* Hints for coefficients of variances PRIOR_VAR[p] beforehand, into HINT (SE_MAX_LIN); how many. */
+int se_told_hints(const struct se_told *told, const double *prior_var, struct se_hint *hint);
 
-/* Read LIST, a campaign's "search.warm_start", into S; pointers of refusals are under it. After a
- * refusal, too, se_sources_done() frees what was read. */
-int se_sources_parse(struct se_spec *s, const json_t *list, const struct pl_cluster *local,
-                     struct err *e);
-void se_sources_done(struct se_spec *s);
+/* Read LIST, a campaign's "search.warm_start", into SPEC; pointers of refusals are under it. After
+ * a refusal, too, se_sources_done() frees what was read. */
+int se_sources_parse(struct se_spec *spec, const json_t *list, const struct pl_cluster *local,
+                     struct err *error);
+void se_sources_done(struct se_spec *spec);
 
-/* Inform the beliefs of S, which was told nothing yet, by the sources of SPEC. */
-int se_transfer(struct se_search *s, const struct se_spec *spec, struct err *e);
+/* Inform the beliefs of SEARCH, which was told nothing yet, by the sources of SPEC. */
+int se_transfer(struct se_search *search, const struct se_spec *spec, struct err *error);
 
 #endif

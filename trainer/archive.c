@@ -16,19 +16,19 @@ enum { CONVERT = 4096 };                 /* elements converted at a time */
 
 /* ---- description ---- */
 
-static struct tr_st *add_file(struct tr_archive *a, struct tr_st *owned_file)
+static struct tr_st *add_file(struct tr_archive *archive, struct tr_st *owned_file)
 {
-    MEM_GROW(a->file, a->count, a->cap);
-    return a->file[a->count++] = owned_file;
+    MEM_GROW(archive->file, archive->count, archive->cap);
+    return archive->file[archive->count++] = owned_file;
 }
 
 /* All parameters of the model: the table of a run on one rank, which holds every tensor whole. */
-void tr_archive_whole(struct pl_params *ret, const struct pl_model *m)
+void tr_archive_whole(struct pl_params *ret, const struct pl_model *model)
 {
     struct pl_layout l;
 
     pl_layout_replicas(&l, 1);
-    pl_params_build(ret, m, &l, 0);
+    pl_params_build(ret, model, &l, 0);
 }
 
 const struct pl_param *tr_archive_param(const struct pl_params *all, const char *name)
@@ -39,9 +39,9 @@ const struct pl_param *tr_archive_param(const struct pl_params *all, const char 
     return NULL;
 }
 
-static uint64_t param_bytes(const struct pl_param *p, enum tr_dtype dtype)
+static uint64_t param_bytes(const struct pl_param *param, enum tr_dtype dtype)
 {
-    return p->shape[0] * p->shape[1] * tr_dtype_bytes(dtype);
+    return param->shape[0] * param->shape[1] * tr_dtype_bytes(dtype);
 }
 
 /* How many files of at most SPLIT bytes hold all, a tensor never divided. */
@@ -64,27 +64,27 @@ static int count_files(const struct pl_params *all, enum tr_dtype dtype, const c
     return n;
 }
 
-static struct tr_st *next_file(struct tr_archive *a, const char *folder, const char *base, int i,
-                               int n)
+static struct tr_st *next_file(struct tr_archive *archive, const char *folder, const char *base,
+                               int number, int files)
 {
-    AUTO_FREE char *path = n == 1
-                               ? mem_printf("%s/%s.safetensors", folder, base)
-                               : mem_printf("%s/%s-%05d-of-%05d.safetensors", folder, base, i, n);
+    AUTO_FREE char *path =
+        files == 1 ? mem_printf("%s/%s.safetensors", folder, base)
+                   : mem_printf("%s/%s-%05d-of-%05d.safetensors", folder, base, number, files);
     AUTO_JSON *meta = json_pack("{s:s}", "format", "pt"); /* readers of the format ask for it */
 
-    return add_file(a, tr_st_new(path, meta));
+    return add_file(archive, tr_st_new(path, meta));
 }
 
-static void add_param(struct tr_st *s, const struct pl_param *p, const char *suffix,
+static void add_param(struct tr_st *file, const struct pl_param *param, const char *suffix,
                       enum tr_dtype dtype)
 {
-    AUTO_FREE char *name = mem_printf("%s%s", p->name, suffix);
-    int64_t shape[2] = {(int64_t)p->shape[0], (int64_t)p->shape[1]};
+    AUTO_FREE char *name = mem_printf("%s%s", param->name, suffix);
+    int64_t shape[2] = {(int64_t)param->shape[0], (int64_t)param->shape[1]};
 
-    tr_st_add(s, name, dtype, p->dims, shape);
+    tr_st_add(file, name, dtype, param->dims, shape);
 }
 
-void tr_archive_describe(struct tr_archive *a, const char *folder, const char *base,
+void tr_archive_describe(struct tr_archive *archive, const char *folder, const char *base,
                          enum tr_dtype dtype, const struct pl_model *model,
                          const char *const *suffix, uint64_t split_bytes)
 {
@@ -95,20 +95,20 @@ void tr_archive_describe(struct tr_archive *a, const char *folder, const char *b
 
     tr_archive_whole(&all, model);
     n = count_files(&all, dtype, suffix, split);
-    s = next_file(a, folder, base, i, n);
+    s = next_file(archive, folder, base, i, n);
     for (; *suffix; suffix++)
         for (int k = 0; k < all.n; k++) {
             if (s->data_bytes && s->data_bytes + param_bytes(&all.p[k], dtype) > split)
-                s = next_file(a, folder, base, ++i, n);
+                s = next_file(archive, folder, base, ++i, n);
             add_param(s, &all.p[k], *suffix, dtype);
         }
     pl_params_done(&all);
 }
 
-int tr_archive_create(struct tr_archive *a, struct err *e)
+int tr_archive_create(struct tr_archive *archive, struct err *error)
 {
-    for (size_t i = 0; i < a->count; i++) {
-        int r = tr_st_create(a->file[i], e);
+    for (size_t i = 0; i < archive->count; i++) {
+        int r = tr_st_create(archive->file[i], error);
 
         if (r < 0)
             return r;
@@ -116,10 +116,10 @@ int tr_archive_create(struct tr_archive *a, struct err *e)
     return 0;
 }
 
-int tr_archive_attach(struct tr_archive *a, struct err *e)
+int tr_archive_attach(struct tr_archive *archive, struct err *error)
 {
-    for (size_t i = 0; i < a->count; i++) {
-        int r = tr_st_attach(a->file[i], e);
+    for (size_t i = 0; i < archive->count; i++) {
+        int r = tr_st_attach(archive->file[i], error);
 
         if (r < 0)
             return r;
@@ -127,10 +127,10 @@ int tr_archive_attach(struct tr_archive *a, struct err *e)
     return 0;
 }
 
-int tr_archive_sync(const struct tr_archive *a, struct err *e)
+int tr_archive_sync(const struct tr_archive *archive, struct err *error)
 {
-    for (size_t i = 0; i < a->count; i++) {
-        int r = tr_st_sync(a->file[i], e);
+    for (size_t i = 0; i < archive->count; i++) {
+        int r = tr_st_sync(archive->file[i], error);
 
         if (r < 0)
             return r;
@@ -138,10 +138,10 @@ int tr_archive_sync(const struct tr_archive *a, struct err *e)
     return 0;
 }
 
-int tr_archive_reopen(struct tr_archive *a, struct err *e)
+int tr_archive_reopen(struct tr_archive *archive, struct err *error)
 {
-    for (size_t i = 0; i < a->count; i++) {
-        int r = tr_st_reopen(a->file[i], e);
+    for (size_t i = 0; i < archive->count; i++) {
+        int r = tr_st_reopen(archive->file[i], error);
 
         if (r < 0)
             return r;
@@ -149,42 +149,43 @@ int tr_archive_reopen(struct tr_archive *a, struct err *e)
     return 0;
 }
 
-int tr_archive_open(struct tr_archive *a, const char *folder, const char *name, struct err *e)
+int tr_archive_open(struct tr_archive *archive, const char *folder, const char *name,
+                    struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/%s", folder, name);
     struct tr_st *s;
-    int r = tr_st_open(&s, path, e);
+    int r = tr_st_open(&s, path, error);
 
     if (r < 0)
         return r;
     for (size_t i = 0; i < s->count; i++)
-        if (tr_archive_find(a, s->tensor[i].name, NULL)) {
-            r = err_set(e, -EINVAL, "%s: tensor %s is also in another file", path,
+        if (tr_archive_find(archive, s->tensor[i].name, NULL)) {
+            r = err_set(error, -EINVAL, "%s: tensor %s is also in another file", path,
                         s->tensor[i].name);
             tr_st_free(s);
             return r;
         }
-    add_file(a, s);
+    add_file(archive, s);
     return 0;
 }
 
-void tr_archive_done(struct tr_archive *a)
+void tr_archive_done(struct tr_archive *archive)
 {
-    for (size_t i = 0; i < a->count; i++)
-        tr_st_free(a->file[i]);
-    free(a->file);
-    *a = (struct tr_archive){0};
+    for (size_t i = 0; i < archive->count; i++)
+        tr_st_free(archive->file[i]);
+    free(archive->file);
+    *archive = (struct tr_archive){0};
 }
 
-const struct tr_st_tensor *tr_archive_find(const struct tr_archive *a, const char *name,
+const struct tr_st_tensor *tr_archive_find(const struct tr_archive *archive, const char *name,
                                            const struct tr_st **ret_file)
 {
-    for (size_t i = 0; i < a->count; i++) {
-        const struct tr_st_tensor *t = tr_st_find(a->file[i], name);
+    for (size_t i = 0; i < archive->count; i++) {
+        const struct tr_st_tensor *t = tr_st_find(archive->file[i], name);
 
         if (t) {
             if (ret_file)
-                *ret_file = a->file[i];
+                *ret_file = archive->file[i];
             return t;
         }
     }
@@ -200,12 +201,13 @@ struct run {
     bool padding;    /* not in the file */
 };
 
-/* The longest run that begins at element K of the part's data. ROWS x COLS is the whole tensor. */
-static struct run run_at(const struct tr_part *p, int64_t k, int64_t rows, int64_t cols)
+/* The longest run that begins at ELEMENT of the part's data. ROWS x COLS is the whole tensor. */
+static struct run run_at(const struct tr_part *part, int64_t element, int64_t rows, int64_t cols)
 {
-    int64_t b = p->first + k, r = p->row0 + b / p->cols, c = p->col0 + b % p->cols;
-    int64_t left = p->count - k;
-    struct run run = {.from = k};
+    int64_t b = part->first + element, r = part->row0 + b / part->cols,
+            c = part->col0 + b % part->cols;
+    int64_t left = part->count - element;
+    struct run run = {.from = element};
 
     if (r >= rows) {
         run.padding = true;
@@ -213,10 +215,10 @@ static struct run run_at(const struct tr_part *p, int64_t k, int64_t rows, int64
         return run;
     }
     run.at = (uint64_t)r * (uint64_t)cols + (uint64_t)c;
-    if (p->cols == cols) {
+    if (part->cols == cols) {
         run.n = rows * cols - (int64_t)run.at;
     } else {
-        int64_t row_left = p->cols - b % p->cols;
+        int64_t row_left = part->cols - b % part->cols;
 
         run.padding = c >= cols;
         run.n = run.padding ? row_left : row_left < cols - c ? row_left : cols - c;
@@ -226,65 +228,67 @@ static struct run run_at(const struct tr_part *p, int64_t k, int64_t rows, int64
     return run;
 }
 
-static int put_run(const struct tr_st *s, const struct tr_st_tensor *t, const struct tr_part *p,
-                   struct run run, struct err *e)
+static int put_run(const struct tr_st *file, const struct tr_st_tensor *tensor,
+                   const struct tr_part *part, struct run run, struct err *error)
 {
     float wide[CONVERT];
 
-    if (p->dtype == TR_F32)
-        return tr_st_write(s, t, run.at, (size_t)run.n, (const float *)p->data + run.from, e);
+    if (part->dtype == TR_F32)
+        return tr_st_write(file, tensor, run.at, (size_t)run.n,
+                           (const float *)part->data + run.from, error);
     for (int64_t i = 0; i < run.n; i += CONVERT) {
         size_t n = (size_t)(run.n - i < CONVERT ? run.n - i : CONVERT);
         int r;
 
-        tr_bf16_to_f32(wide, (const uint16_t *)p->data + run.from + i, n);
-        r = tr_st_write(s, t, run.at + (uint64_t)i, n, wide, e);
+        tr_bf16_to_f32(wide, (const uint16_t *)part->data + run.from + i, n);
+        r = tr_st_write(file, tensor, run.at + (uint64_t)i, n, wide, error);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-static int get_run(const struct tr_st *s, const struct tr_st_tensor *t, const struct tr_part *p,
-                   struct run run, struct err *e)
+static int get_run(const struct tr_st *file, const struct tr_st_tensor *tensor,
+                   const struct tr_part *part, struct run run, struct err *error)
 {
     float wide[CONVERT];
 
     if (run.padding) {
-        size_t size = tr_dtype_bytes(p->dtype);
+        size_t size = tr_dtype_bytes(part->dtype);
 
-        memset((char *)p->data + (size_t)run.from * size, 0, (size_t)run.n * size);
+        memset((char *)part->data + (size_t)run.from * size, 0, (size_t)run.n * size);
         return 0;
     }
-    if (p->dtype == TR_F32)
-        return tr_st_read(s, t, run.at, (size_t)run.n, (float *)p->data + run.from, e);
+    if (part->dtype == TR_F32)
+        return tr_st_read(file, tensor, run.at, (size_t)run.n, (float *)part->data + run.from,
+                          error);
     for (int64_t i = 0; i < run.n; i += CONVERT) {
         size_t n = (size_t)(run.n - i < CONVERT ? run.n - i : CONVERT);
-        int r = tr_st_read(s, t, run.at + (uint64_t)i, n, wide, e);
+        int r = tr_st_read(file, tensor, run.at + (uint64_t)i, n, wide, error);
 
         if (r < 0)
             return r;
-        tr_f32_to_bf16((uint16_t *)p->data + run.from + i, wide, n);
+        tr_f32_to_bf16((uint16_t *)part->data + run.from + i, wide, n);
     }
     return 0;
 }
 
-static int64_t columns(const struct tr_st_tensor *t)
+static int64_t columns(const struct tr_st_tensor *tensor)
 {
-    return t->ndim > 1 ? t->shape[1] : 1;
+    return tensor->ndim > 1 ? tensor->shape[1] : 1;
 }
 
-int tr_archive_put(const struct tr_archive *a, const char *name, const struct tr_part *p,
-                   struct err *e)
+int tr_archive_put(const struct tr_archive *archive, const char *name, const struct tr_part *part,
+                   struct err *error)
 {
     const struct tr_st *s;
-    const struct tr_st_tensor *t = tr_archive_find(a, name, &s);
+    const struct tr_st_tensor *t = tr_archive_find(archive, name, &s);
 
     if (!t)
-        return err_set(e, -ENOENT, "tensor %s is not part of the model", name);
-    for (int64_t k = 0; k < p->count;) {
-        struct run run = run_at(p, k, t->shape[0], columns(t));
-        int r = run.padding ? 0 : put_run(s, t, p, run, e);
+        return err_set(error, -ENOENT, "tensor %s is not part of the model", name);
+    for (int64_t k = 0; k < part->count;) {
+        struct run run = run_at(part, k, t->shape[0], columns(t));
+        int r = run.padding ? 0 : put_run(s, t, part, run, error);
 
         if (r < 0)
             return r;
@@ -293,23 +297,23 @@ int tr_archive_put(const struct tr_archive *a, const char *name, const struct tr
     return 0;
 }
 
-int tr_archive_get(const struct tr_archive *a, const char *name, const struct tr_part *p,
-                   const uint64_t shape[2], struct err *e)
+int tr_archive_get(const struct tr_archive *archive, const char *name, const struct tr_part *part,
+                   const uint64_t shape[2], struct err *error)
 {
     const struct tr_st *s;
-    const struct tr_st_tensor *t = tr_archive_find(a, name, &s);
+    const struct tr_st_tensor *t = tr_archive_find(archive, name, &s);
 
     if (!t)
-        return err_set(e, -ENOENT, "tensor %s is missing", name);
+        return err_set(error, -ENOENT, "tensor %s is missing", name);
     if (t->ndim < 1 || t->ndim > 2 || (uint64_t)t->shape[0] != shape[0] ||
         (uint64_t)columns(t) != shape[1])
-        return err_set(e, -EINVAL,
+        return err_set(error, -EINVAL,
                        "%s: tensor %s is %" PRId64 " x %" PRId64 " where the model needs %" PRIu64
                        " x %" PRIu64,
                        s->path, name, t->ndim ? t->shape[0] : 0, columns(t), shape[0], shape[1]);
-    for (int64_t k = 0; k < p->count;) {
-        struct run run = run_at(p, k, t->shape[0], columns(t));
-        int r = get_run(s, t, p, run, e);
+    for (int64_t k = 0; k < part->count;) {
+        struct run run = run_at(part, k, t->shape[0], columns(t));
+        int r = get_run(s, t, part, run, error);
 
         if (r < 0)
             return r;
@@ -320,40 +324,41 @@ int tr_archive_get(const struct tr_archive *a, const char *name, const struct tr
 
 /* ---- checksums ---- */
 
-static size_t tensor_pieces(const struct tr_st_tensor *t)
+static size_t tensor_pieces(const struct tr_st_tensor *tensor)
 {
-    return (size_t)((t->end - t->begin + PIECE - 1) / PIECE);
+    return (size_t)((tensor->end - tensor->begin + PIECE - 1) / PIECE);
 }
 
-size_t tr_archive_pieces(const struct tr_archive *a)
+size_t tr_archive_pieces(const struct tr_archive *archive)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < a->count; i++) {
+    for (size_t i = 0; i < archive->count; i++) {
         n++;
-        for (size_t k = 0; k < a->file[i]->count; k++)
-            n += tensor_pieces(&a->file[i]->tensor[k]);
+        for (size_t k = 0; k < archive->file[i]->count; k++)
+            n += tensor_pieces(&archive->file[i]->tensor[k]);
     }
     return n;
 }
 
-static int sum_bytes(uint32_t *ret, const struct tr_st *s, uint64_t at, uint64_t n, struct err *e)
+static int sum_bytes(uint32_t *ret, const struct tr_st *file, uint64_t at, uint64_t size,
+                     struct err *error)
 {
     unsigned char buf[1 << 14];
     uLong crc = crc32(0, NULL, 0);
 
-    while (n) {
-        size_t want = n < sizeof(buf) ? (size_t)n : sizeof(buf);
-        ssize_t got = pread(s->fd, buf, want, (off_t)at);
+    while (size) {
+        size_t want = size < sizeof(buf) ? (size_t)size : sizeof(buf);
+        ssize_t got = pread(file->fd, buf, want, (off_t)at);
 
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
-            return err_set(e, got ? -errno : -ENODATA, "read %s at byte %" PRIu64 ": %s", s->path,
-                           at, got ? strerror(errno) : "the file is too short");
+            return err_set(error, got ? -errno : -ENODATA, "read %s at byte %" PRIu64 ": %s",
+                           file->path, at, got ? strerror(errno) : "the file is too short");
         crc = crc32(crc, buf, (uInt)got);
         at += (uint64_t)got;
-        n -= (uint64_t)got;
+        size -= (uint64_t)got;
     }
     *ret = (uint32_t)crc;
     return 0;
@@ -367,54 +372,58 @@ struct visit {
     size_t piece;
 };
 
-/* Bytes [at, end) of the file as pieces of at most STEP bytes; T is NULL for the header. */
-static int visit_range(struct visit *v, const struct tr_st *s, const struct tr_st_tensor *t,
-                       uint64_t at, uint64_t end, uint64_t step, struct err *e)
+/* Bytes [at, end) of the file as pieces of at most STEP bytes; TENSOR is NULL for the header. */
+static int visit_range(struct visit *visit, const struct tr_st *file,
+                       const struct tr_st_tensor *tensor, uint64_t at, uint64_t end, uint64_t step,
+                       struct err *error)
 {
-    for (; at < end; at += step, v->piece++) {
+    for (; at < end; at += step, visit->piece++) {
         uint32_t sum;
         int r;
 
-        if (v->piece % (size_t)v->size != (size_t)v->rank)
+        if (visit->piece % (size_t)visit->size != (size_t)visit->rank)
             continue;
         tr_stop_check();
-        r = sum_bytes(&sum, s, at, end - at > step ? step : end - at, e);
+        r = sum_bytes(&sum, file, at, end - at > step ? step : end - at, error);
         if (r < 0)
             return r;
-        if (!v->compare)
-            v->sums[v->piece] = sum;
-        else if (sum != v->sums[v->piece])
-            return err_set(e, -EBADMSG, "%s: %s%s is damaged at or after byte %" PRIu64, s->path,
-                           t ? "tensor " : "the header", t ? t->name : "", at);
+        if (!visit->compare)
+            visit->sums[visit->piece] = sum;
+        else if (sum != visit->sums[visit->piece])
+            return err_set(error, -EBADMSG, "%s: %s%s is damaged at or after byte %" PRIu64,
+                           file->path, tensor ? "tensor " : "the header",
+                           tensor ? tensor->name : "", at);
     }
     return 0;
 }
 
-static int visit_all(struct visit *v, const struct tr_archive *a, struct err *e)
+static int visit_all(struct visit *visit, const struct tr_archive *archive, struct err *error)
 {
-    for (size_t i = 0; i < a->count; i++) {
-        const struct tr_st *s = a->file[i];
-        int r = visit_range(v, s, NULL, 0, s->data_at, s->data_at, e);
+    for (size_t i = 0; i < archive->count; i++) {
+        const struct tr_st *s = archive->file[i];
+        int r = visit_range(visit, s, NULL, 0, s->data_at, s->data_at, error);
 
         for (size_t k = 0; k < s->count && r == 0; k++)
-            r = visit_range(v, s, &s->tensor[k], s->data_at + s->tensor[k].begin,
-                            s->data_at + s->tensor[k].end, PIECE, e);
+            r = visit_range(visit, s, &s->tensor[k], s->data_at + s->tensor[k].begin,
+                            s->data_at + s->tensor[k].end, PIECE, error);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-int tr_archive_sum(const struct tr_archive *a, uint32_t *sums, int rank, int size, struct err *e)
+int tr_archive_sum(const struct tr_archive *archive, uint32_t *sums, int rank, int size,
+                   struct err *error)
 {
     struct visit v = {.sums = sums, .rank = rank, .size = size};
 
-    return visit_all(&v, a, e);
+    return visit_all(&v, archive, error);
 }
 
-int tr_archive_verify(const struct tr_archive *a, uint32_t *sums, int rank, int size, struct err *e)
+int tr_archive_verify(const struct tr_archive *archive, uint32_t *sums, int rank, int size,
+                      struct err *error)
 {
     struct visit v = {.sums = sums, .compare = true, .rank = rank, .size = size};
 
-    return visit_all(&v, a, e);
+    return visit_all(&v, archive, error);
 }

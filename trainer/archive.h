@@ -16,47 +16,49 @@ struct tr_archive {
 };
 
 /* All parameters of the model: the table of a run on one rank, which holds every tensor whole. */
-void tr_archive_whole(struct pl_params *ret, const struct pl_model *m);
+void tr_archive_whole(struct pl_params *ret, const struct pl_model *model);
 const struct pl_param *tr_archive_param(const struct pl_params *all,
                                         const char *name); /* NULL: none */
 
 /* Append the tensors of MODEL under names with SUFFIX ("", ".exp_avg") to files
  * FOLDER/BASE.safetensors, or BASE-0000i-of-0000n.safetensors where they exceed SPLIT_BYTES (0: 5
  * GB) together. Nothing is opened. */
-void tr_archive_describe(struct tr_archive *a, const char *folder, const char *base,
+void tr_archive_describe(struct tr_archive *archive, const char *folder, const char *base,
                          enum tr_dtype dtype, const struct pl_model *model,
                          const char *const *suffix, uint64_t split_bytes);
-int tr_archive_create(struct tr_archive *a, struct err *e); /* one rank, then */
-int tr_archive_attach(struct tr_archive *a, struct err *e); /* the others */
-int tr_archive_sync(const struct tr_archive *a, struct err *e);
-int tr_archive_reopen(struct tr_archive *a, struct err *e); /* as tr_st_reopen */
+int tr_archive_create(struct tr_archive *archive, struct err *error); /* one rank, then */
+int tr_archive_attach(struct tr_archive *archive, struct err *error); /* the others */
+int tr_archive_sync(const struct tr_archive *archive, struct err *error);
+int tr_archive_reopen(struct tr_archive *archive, struct err *error); /* as tr_st_reopen */
 
 /* Open FOLDER/NAME as one more file. */
-int tr_archive_open(struct tr_archive *a, const char *folder, const char *name, struct err *e);
-void tr_archive_done(struct tr_archive *a);
+int tr_archive_open(struct tr_archive *archive, const char *folder, const char *name,
+                    struct err *error);
+void tr_archive_done(struct tr_archive *archive);
 
 /* The file and tensor of NAME; NULL if absent. */
-const struct tr_st_tensor *tr_archive_find(const struct tr_archive *a, const char *name,
+const struct tr_st_tensor *tr_archive_find(const struct tr_archive *archive, const char *name,
                                            const struct tr_st **ret_file);
 
 /* Copy one part into the files or out of them. NAME is the tensor's in the files. -EINVAL names
  * tensor and sizes where the file's shape has not room for the part (SHAPE is the whole tensor's by
  * the model). */
-int tr_archive_put(const struct tr_archive *a, const char *name, const struct tr_part *p,
-                   struct err *e);
-int tr_archive_get(const struct tr_archive *a, const char *name, const struct tr_part *p,
-                   const uint64_t shape[2], struct err *e);
+int tr_archive_put(const struct tr_archive *archive, const char *name, const struct tr_part *part,
+                   struct err *error);
+int tr_archive_get(const struct tr_archive *archive, const char *name, const struct tr_part *part,
+                   const uint64_t shape[2], struct err *error);
 
 /*
  * Checksums by piece: the header of each file, then each tensor in runs of at most 1 MiB, never
  * across two tensors, so that a damaged one has a name. Piece i belongs to rank i % size. Callers
  * keep 4 bytes a piece, little endian.
  */
-size_t tr_archive_pieces(const struct tr_archive *a);
+size_t tr_archive_pieces(const struct tr_archive *archive);
 /* Compute this rank's pieces into SUMS (of all pieces; others are left alone). */
-int tr_archive_sum(const struct tr_archive *a, uint32_t *sums, int rank, int size, struct err *e);
+int tr_archive_sum(const struct tr_archive *archive, uint32_t *sums, int rank, int size,
+                   struct err *error);
 /* -EBADMSG naming file, tensor and offset for the first of this rank's pieces that differs. */
-int tr_archive_verify(const struct tr_archive *a, uint32_t *sums, int rank, int size,
-                      struct err *e);
+int tr_archive_verify(const struct tr_archive *archive, uint32_t *sums, int rank, int size,
+                      struct err *error);
 
 #endif

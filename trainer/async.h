@@ -37,19 +37,19 @@ struct tr_async {
     bool *asked;  /* (nbuckets): its gradients are being or have been reduced in this step */
 };
 
-void tr_async_init(struct tr_rank *r);
-void tr_async_done(struct tr_rank *r);
+void tr_async_init(struct tr_rank *rank);
+void tr_async_done(struct tr_rank *rank);
 
 /* The gradients of BUCKET are complete on this rank: sum them over the replicas. */
-void tr_async_reduce(struct tr_rank *r, int bucket);
+void tr_async_reduce(struct tr_rank *rank, int index);
 /* The weights of this rank's shard of BUCKET are new: collect all shards. */
-void tr_async_gather(struct tr_rank *r, int bucket);
+void tr_async_gather(struct tr_rank *rank, int index);
 
 /* Something was asked for and is not done. */
-bool tr_async_busy(const struct tr_rank *r);
-void tr_async_poll(struct tr_rank *r);
-void tr_async_drain(struct tr_rank *r);
+bool tr_async_busy(const struct tr_rank *rank);
+void tr_async_poll(struct tr_rank *rank);
+void tr_async_drain(struct tr_rank *rank);
 /* Wait until the weights that layer LAYER of chunk CHUNK and all before it need are there. */
-void tr_async_need(struct tr_rank *r, int chunk, int layer);
+void tr_async_need(struct tr_rank *rank, int chunk, int layer);
 
 #endif

@@ -8,25 +8,25 @@
 #include <assert.h>
 #include <math.h>
 
-static void norm(struct tr_rank *r, const struct tr_layer *y, char *slot)
+static void norm(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
 {
-    kn_rmsnorm_fwd(r->pool, r->type, tr_act(r, y, slot, PL_ACT_H1),
-                   tr_act(r, y, slot, PL_ACT_RRMS1), tr_act(r, y, slot, PL_ACT_X), y->norm1.w,
-                   r->d.local_rows, r->d.hidden, (float)r->model.norm_eps);
+    kn_rmsnorm_fwd(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_H1),
+                   tr_act(rank, layer, slot, PL_ACT_RRMS1), tr_act(rank, layer, slot, PL_ACT_X),
+                   layer->norm1.w, rank->d.local_rows, rank->d.hidden, (float)rank->model.norm_eps);
 }
 
-static struct kn_attn problem(const struct tr_rank *r, const char *qkv)
+static struct kn_attn problem(const struct tr_rank *rank, const char *qkv)
 {
-    const struct pl_dims *d = &r->d;
+    const struct pl_dims *d = &rank->d;
     size_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
 
-    return (struct kn_attn){.batch = (size_t)r->layout.micro_batch,
-                            .seq = (size_t)r->workload.seq,
+    return (struct kn_attn){.batch = (size_t)rank->layout.micro_batch,
+                            .seq = (size_t)rank->workload.seq,
                             .heads = d->heads,
                             .kv_heads = d->kv_heads,
                             .d = d->head_dim,
                             .scale = 1.0f / sqrtf((float)d->head_dim),
-                            .type = r->type,
+                            .type = rank->type,
                             .q = qkv,
                             .k = qkv + q * d->elem,
                             .v = qkv + (q + kv) * d->elem,
@@ -35,38 +35,39 @@ static struct kn_attn problem(const struct tr_rank *r, const char *qkv)
                             .ldv = d->qkv};
 }
 
-static void rope(struct tr_rank *r, void *qkv, bool backward)
+static void rope(struct tr_rank *rank, void *qkv, bool backward)
 {
-    kn_rope(r->pool, r->type, qkv, r->d.qkv, r->d.rows, r->d.heads + r->d.kv_heads, r->d.head_dim,
-            r->work.rope_cos, r->work.rope_sin, NULL, (size_t)r->workload.seq, backward);
+    kn_rope(rank->pool, rank->type, qkv, rank->d.qkv, rank->d.rows,
+            rank->d.heads + rank->d.kv_heads, rank->d.head_dim, rank->work.rope_cos,
+            rank->work.rope_sin, NULL, (size_t)rank->workload.seq, backward);
 }
 
-void tr_attention_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot)
+void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot)
 {
-    const struct pl_dims *d = &r->d;
-    void *qkv = tr_act(r, y, slot, PL_ACT_QKV), *o = tr_act(r, y, slot, PL_ACT_O);
-    struct kn_attn a = problem(r, qkv);
+    const struct pl_dims *d = &rank->d;
+    void *qkv = tr_act(rank, layer, slot, PL_ACT_QKV), *o = tr_act(rank, layer, slot, PL_ACT_O);
+    struct kn_attn a = problem(rank, qkv);
 
-    norm(r, y, slot);
-    tr_linear(r, qkv, tr_gather_rows(r, tr_act(r, y, slot, PL_ACT_H1)), y->qkv.w, d->rows,
-              d->hidden, d->qkv);
-    rope(r, qkv, false);
-    kn_attn_fwd(r->pool, &a, o, d->attn, tr_act(r, y, slot, PL_ACT_LSE));
-    tr_linear_partial(r, o, y->o.w, d->rows, d->attn, d->hidden);
-    kn_add(r->pool, r->type, tr_act(r, y, slot, PL_ACT_X2), tr_act(r, y, slot, PL_ACT_X),
-           tr_reduce_rows(r), d->local_rows * d->hidden);
+    norm(rank, layer, slot);
+    tr_linear(rank, qkv, tr_gather_rows(rank, tr_act(rank, layer, slot, PL_ACT_H1)), layer->qkv.w,
+              d->rows, d->hidden, d->qkv);
+    rope(rank, qkv, false);
+    kn_attn_fwd(rank->pool, &a, o, d->attn, tr_act(rank, layer, slot, PL_ACT_LSE));
+    tr_linear_partial(rank, o, layer->o.w, d->rows, d->attn, d->hidden);
+    kn_add(rank->pool, rank->type, tr_act(rank, layer, slot, PL_ACT_X2),
+           tr_act(rank, layer, slot, PL_ACT_X), tr_reduce_rows(rank), d->local_rows * d->hidden);
 }
 
-static void core_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *dqkv)
+static void core_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *dqkv)
 {
-    const struct pl_dims *d = &r->d;
-    struct kn_attn a = problem(r, tr_act(r, y, slot, PL_ACT_QKV));
-    struct kn_attn da = problem(r, dqkv);
-    struct kn_attn_grad g = {.o = tr_act(r, y, slot, PL_ACT_O),
-                             .d_o = r->work.dao,
+    const struct pl_dims *d = &rank->d;
+    struct kn_attn a = problem(rank, tr_act(rank, layer, slot, PL_ACT_QKV));
+    struct kn_attn da = problem(rank, dqkv);
+    struct kn_attn_grad g = {.o = tr_act(rank, layer, slot, PL_ACT_O),
+                             .d_o = rank->work.dao,
                              .ldo = d->attn,
                              .lddo = d->attn,
-                             .lse = tr_act(r, y, slot, PL_ACT_LSE),
+                             .lse = tr_act(rank, layer, slot, PL_ACT_LSE),
                              .dq = dqkv,
                              .dk = dqkv + ((const char *)da.k - (const char *)da.q),
                              .dv = dqkv + ((const char *)da.v - (const char *)da.q),
@@ -74,46 +75,50 @@ static void core_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, ch
                              .lddk = d->qkv,
                              .lddv = d->qkv};
 
-    assert(kn_attn_bwd_bytes(&a) <= r->attn_bytes);
-    kn_attn_bwd(r->pool, &a, &g, r->work.attn);
-    rope(r, dqkv, true);
+    assert(kn_attn_bwd_bytes(&a) <= rank->attn_bytes);
+    kn_attn_bwd(rank->pool, &a, &g, rank->work.attn);
+    rope(rank, dqkv, true);
 }
 
-static void dw_out(struct tr_rank *r, const struct tr_layer *y, char *slot, const void *dy)
+static void dw_out(struct tr_rank *rank, const struct tr_layer *layer, char *slot, const void *dy)
 {
-    tr_linear_dw(r, y->o.g, dy, tr_act(r, y, slot, PL_ACT_O), r->d.rows, r->d.attn, r->d.hidden);
+    tr_linear_dw(rank, layer->o.g, dy, tr_act(rank, layer, slot, PL_ACT_O), rank->d.rows,
+                 rank->d.attn, rank->d.hidden);
 }
 
-static void dw_qkv(struct tr_rank *r, const struct tr_layer *y, char *slot, const void *dqkv)
+static void dw_qkv(struct tr_rank *rank, const struct tr_layer *layer, char *slot, const void *dqkv)
 {
-    if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
-        norm(r, y, slot);
-    tr_linear_dw(r, y->qkv.g, dqkv, tr_gather_rows(r, tr_act(r, y, slot, PL_ACT_H1)), r->d.rows,
-                 r->d.hidden, r->d.qkv);
+    if (rank->layout.recompute == PL_RECOMPUTE_SELECTIVE)
+        norm(rank, layer, slot);
+    tr_linear_dw(rank, layer->qkv.g, dqkv,
+                 tr_gather_rows(rank, tr_act(rank, layer, slot, PL_ACT_H1)), rank->d.rows,
+                 rank->d.hidden, rank->d.qkv);
 }
 
-void tr_attention_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, void *d)
+void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+                      void *grad)
 {
-    const struct pl_dims *z = &r->d;
-    const void *dy = tr_gather_rows(r, d), *dh;
-    char *dqkv = keep ? keep + y->keep.dqkv : r->work.dqkv;
+    const struct pl_dims *z = &rank->d;
+    const void *dy = tr_gather_rows(rank, grad), *dh;
+    char *dqkv = keep ? keep + layer->keep.dqkv : rank->work.dqkv;
 
-    tr_linear_dx(r, r->work.dao, dy, y->o.w, z->rows, z->attn, z->hidden);
+    tr_linear_dx(rank, rank->work.dao, dy, layer->o.w, z->rows, z->attn, z->hidden);
     if (keep)
-        kn_copy(r->pool, keep + y->keep.d2, d, z->local_rows * z->hidden * z->elem);
+        kn_copy(rank->pool, keep + layer->keep.d2, grad, z->local_rows * z->hidden * z->elem);
     else
-        dw_out(r, y, slot, dy);
-    core_bwd(r, y, slot, dqkv);
-    tr_linear_dx_partial(r, dqkv, y->qkv.w, z->rows, z->hidden, z->qkv);
-    dh = tr_reduce_rows(r);
+        dw_out(rank, layer, slot, dy);
+    core_bwd(rank, layer, slot, dqkv);
+    tr_linear_dx_partial(rank, dqkv, layer->qkv.w, z->rows, z->hidden, z->qkv);
+    dh = tr_reduce_rows(rank);
     if (!keep)
-        dw_qkv(r, y, slot, dqkv);
-    kn_rmsnorm_bwd(r->pool, r->type, d, y->norm1.g, dh, tr_act(r, y, slot, PL_ACT_X), y->norm1.w,
-                   tr_act(r, y, slot, PL_ACT_RRMS1), z->local_rows, z->hidden, true);
+        dw_qkv(rank, layer, slot, dqkv);
+    kn_rmsnorm_bwd(rank->pool, rank->type, grad, layer->norm1.g, dh,
+                   tr_act(rank, layer, slot, PL_ACT_X), layer->norm1.w,
+                   tr_act(rank, layer, slot, PL_ACT_RRMS1), z->local_rows, z->hidden, true);
 }
 
-void tr_attention_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep)
+void tr_attention_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep)
 {
-    dw_out(r, y, slot, tr_gather_rows(r, keep + y->keep.d2));
-    dw_qkv(r, y, slot, keep + y->keep.dqkv);
+    dw_out(rank, layer, slot, tr_gather_rows(rank, keep + layer->keep.d2));
+    dw_qkv(rank, layer, slot, keep + layer->keep.dqkv);
 }

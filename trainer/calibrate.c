@@ -41,24 +41,24 @@ static double seconds(void)
     return (double)clock_mono_ns() * 1e-9;
 }
 
-/* Highest or lowest of what F returns in REPEATS calls, after one that warms up. */
-static double best(double (*f)(void *), void *arg, bool high)
+/* Highest or lowest of what RATE returns in REPEATS calls, after one that warms up. */
+static double best(double (*rate)(void *), void *arg, bool high)
 {
-    double x = f(arg);
+    double x = rate(arg);
 
     for (int i = 0; i < REPEATS; i++)
-        x = high ? fmax(x, f(arg)) : fmin(x, f(arg));
+        x = high ? fmax(x, rate(arg)) : fmin(x, rate(arg));
     return x;
 }
 
-static double highest(double (*f)(void *), void *arg)
+static double highest(double (*rate)(void *), void *arg)
 {
-    return best(f, arg, true);
+    return best(rate, arg, true);
 }
 
-static double lowest(double (*f)(void *), void *arg)
+static double lowest(double (*rate)(void *), void *arg)
 {
-    return best(f, arg, false);
+    return best(rate, arg, false);
 }
 
 /* ---- cores ---- */
@@ -96,23 +96,23 @@ static void work_thread(void *arg, int thread, int threads)
 }
 
 /* Mean rate of the threads, all at once, in 10^9 a second. */
-static double rate_of(struct load *k, double (*work)(struct load *, int))
+static double rate_of(struct load *load, double (*work)(struct load *, int))
 {
     double t = seconds(), sum = 0;
 
-    k->work = work;
-    kn_pool_run(k->pool, work_thread, k);
-    k->elapsed += (seconds() - t) * k->threads;
-    for (int i = 0; i < k->threads; i++) {
-        sum += k->rate[i];
-        k->on_core += k->spent[i];
+    load->work = work;
+    kn_pool_run(load->pool, work_thread, load);
+    load->elapsed += (seconds() - t) * load->threads;
+    for (int i = 0; i < load->threads; i++) {
+        sum += load->rate[i];
+        load->on_core += load->spent[i];
     }
-    return sum * 1e-9 / k->threads;
+    return sum * 1e-9 / load->threads;
 }
 
-static double fma_work(struct load *k, int thread)
+static double fma_work(struct load *load, int thread)
 {
-    (void)k;
+    (void)load;
     (void)thread;
     return kn_fma_loop(1000000);
 }
@@ -123,14 +123,14 @@ static double fma_once(void *arg)
 }
 
 /* Bytes named by the source, as STREAM counts: 12 a number. */
-static double triad_work(struct load *k, int thread)
+static double triad_work(struct load *load, int thread)
 {
-    float *restrict a = k->array[thread];
-    const float *restrict b = a + k->n, *restrict c = b + k->n;
+    float *restrict a = load->array[thread];
+    const float *restrict b = a + load->n, *restrict c = b + load->n;
 
-    for (size_t i = 0; i < k->n; i++)
+    for (size_t i = 0; i < load->n; i++)
         a[i] = b[i] + 3.0f * c[i];
-    return 12.0 * (double)k->n;
+    return 12.0 * (double)load->n;
 }
 
 static double triad_once(void *arg)
@@ -147,12 +147,12 @@ static void touch_thread(void *arg, int thread, int threads)
         k->array[thread][i] = (float)(i % 7) * 0.25f;
 }
 
-static double gemm_work(struct load *k, int thread)
+static double gemm_work(struct load *load, int thread)
 {
-    float *a = k->array[thread], *b = a + GEMM_N * GEMM_N, *c = b + GEMM_N * GEMM_N;
+    float *a = load->array[thread], *b = a + GEMM_N * GEMM_N, *c = b + GEMM_N * GEMM_N;
 
-    kn_gemm_f32(k->own[thread], false, true, GEMM_N, GEMM_N, GEMM_N, a, GEMM_N, b, GEMM_N, 0.0f, c,
-                GEMM_N);
+    kn_gemm_f32(load->own[thread], false, true, GEMM_N, GEMM_N, GEMM_N, a, GEMM_N, b, GEMM_N, 0.0f,
+                c, GEMM_N);
     return 2.0 * GEMM_N * GEMM_N * GEMM_N;
 }
 
@@ -161,53 +161,53 @@ static double gemm_once(void *arg)
     return rate_of(arg, gemm_work);
 }
 
-static int load_begin(struct load *k, int threads, struct err *e)
+static int load_begin(struct load *load, int threads, struct err *error)
 {
-    *k = (struct load){
+    *load = (struct load){
         .pool = kn_pool_new(threads), .threads = threads, .n = threads > 16 ? 2 << 20 : 8 << 20};
-    k->own = mem_alloc((size_t)threads * sizeof(struct kn_pool *));
-    k->array = mem_alloc((size_t)threads * sizeof(*k->array));
-    k->rate = mem_alloc((size_t)threads * sizeof(*k->rate));
-    k->spent = mem_alloc((size_t)threads * sizeof(*k->spent));
+    load->own = mem_alloc((size_t)threads * sizeof(struct kn_pool *));
+    load->array = mem_alloc((size_t)threads * sizeof(*load->array));
+    load->rate = mem_alloc((size_t)threads * sizeof(*load->rate));
+    load->spent = mem_alloc((size_t)threads * sizeof(*load->spent));
     for (int i = 0; i < threads; i++) {
-        k->array[i] = mem_try_alloc(3 * k->n * sizeof(float));
-        k->own[i] = kn_pool_new(1);
+        load->array[i] = mem_try_alloc(3 * load->n * sizeof(float));
+        load->own[i] = kn_pool_new(1);
     }
     for (int i = 0; i < threads; i++)
-        if (!k->pool || !k->array[i] || !k->own[i])
-            return err_set(e, -ENOMEM, "no memory to measure %d cores with", threads);
-    kn_pool_run(k->pool, touch_thread, k);
+        if (!load->pool || !load->array[i] || !load->own[i])
+            return err_set(error, -ENOMEM, "no memory to measure %d cores with", threads);
+    kn_pool_run(load->pool, touch_thread, load);
     return 0;
 }
 
-static void load_end(struct load *k)
+static void load_end(struct load *load)
 {
-    for (int i = 0; k->array && i < k->threads; i++)
-        free(k->array[i]);
-    for (int i = 0; k->own && i < k->threads; i++)
-        kn_pool_free(k->own[i]);
-    free(k->own);
-    free(k->array);
-    free(k->rate);
-    free(k->spent);
-    kn_pool_free(k->pool);
+    for (int i = 0; load->array && i < load->threads; i++)
+        free(load->array[i]);
+    for (int i = 0; load->own && i < load->threads; i++)
+        kn_pool_free(load->own[i]);
+    free(load->own);
+    free(load->array);
+    free(load->rate);
+    free(load->spent);
+    kn_pool_free(load->pool);
 }
 
 /* The fastest blocking of the kernels' candidates, if it is better than the present one by more
  * than 2 %. */
-static void choose_blocking(struct load *k)
+static void choose_blocking(struct load *load)
 {
     const struct kn_blocking *candidate;
     size_t n = kn_blocking_candidates(&candidate);
     struct kn_blocking best = kn_blocking_get();
-    double rate = highest(gemm_once, k) * 1.02;
+    double rate = highest(gemm_once, load) * 1.02;
 
     for (size_t i = 0; i < n; i++) {
         double x;
 
         if (!kn_blocking_set(&candidate[i]))
             continue;
-        x = highest(gemm_once, k);
+        x = highest(gemm_once, load);
         if (x > rate) {
             rate = x;
             best = candidate[i];
@@ -226,29 +226,29 @@ static double yield_once(void *arg)
     return (seconds() - t) * 1e9 / 10000;
 }
 
-static int measure_cores(struct found *f, struct err *e)
+static int measure_cores(struct found *found, struct err *error)
 {
     struct load alone, all;
-    int cores = f->cluster.devices_per_node;
-    int r = load_begin(&alone, 1, e);
+    int cores = found->cluster.devices_per_node;
+    int r = load_begin(&alone, 1, error);
 
     if (r == 0) {
         choose_blocking(&alone);
-        f->blocking = kn_blocking_get();
-        f->fma_alone = highest(fma_once, &alone);
-        f->gemm_alone = highest(gemm_once, &alone);
-        f->triad_alone = highest(triad_once, &alone);
-        f->yield_ns = lowest(yield_once, NULL);
+        found->blocking = kn_blocking_get();
+        found->fma_alone = highest(fma_once, &alone);
+        found->gemm_alone = highest(gemm_once, &alone);
+        found->triad_alone = highest(triad_once, &alone);
+        found->yield_ns = lowest(yield_once, NULL);
     }
     load_end(&alone);
     if (r < 0)
         return r;
-    r = load_begin(&all, cores, e);
+    r = load_begin(&all, cores, error);
     if (r == 0) {
-        f->fma = highest(fma_once, &all);
-        f->gemm = highest(gemm_once, &all);
-        f->triad = highest(triad_once, &all);
-        f->busy = fmax(0, 1 - all.on_core / all.elapsed);
+        found->fma = highest(fma_once, &all);
+        found->gemm = highest(gemm_once, &all);
+        found->triad = highest(triad_once, &all);
+        found->busy = fmax(0, 1 - all.on_core / all.elapsed);
     }
     load_end(&all);
     return r;
@@ -290,17 +290,17 @@ static double reduce_large(void *arg)
     return 4.0 * LARGE * sizeof(float) / (seconds() - t) * 1e-9;
 }
 
-static void transfer(struct pair *p, size_t bytes, bool send, bool receive)
+static void transfer(struct pair *pair, size_t bytes, bool send, bool receive)
 {
-    struct tr_group *g = &p->c.dp;
+    struct tr_group *g = &pair->c.dp;
     MPI_Request req[2];
     int n = 0;
 
     if (send)
-        tr_isend(g, p->buf, bytes, 1 - g->rank, TR_TAG_ACT, &req[n++]);
+        tr_isend(g, pair->buf, bytes, 1 - g->rank, TR_TAG_ACT, &req[n++]);
     if (receive)
-        tr_irecv(g, p->in, bytes, 1 - g->rank, TR_TAG_ACT, &req[n++]);
-    tr_wait(&p->c.progress, req, n);
+        tr_irecv(g, pair->in, bytes, 1 - g->rank, TR_TAG_ACT, &req[n++]);
+    tr_wait(&pair->c.progress, req, n);
 }
 
 static double transfer_small(void *arg)
@@ -338,7 +338,7 @@ static double probe_once(void *arg)
     return (seconds() - t) * 1e9 / 1000;
 }
 
-static void measure_pair(struct found *f, MPI_Comm comm)
+static void measure_pair(struct found *found, MPI_Comm comm)
 {
     struct pl_layout l;
     struct pair p = {.clock = {0}};
@@ -349,11 +349,11 @@ static void measure_pair(struct found *f, MPI_Comm comm)
     p.in = mem_alloc(LARGE * sizeof(float));
     tr_comms_init(&p.c, comm, &l, &p.clock, fail_comm);
     p.c.dp.scratch = scratch;
-    f->reduce_us = lowest(reduce_small, &p);
-    f->reduce_gbs = highest(reduce_large, &p);
-    f->transfer_us = lowest(transfer_small, &p);
-    f->transfer_gbs = highest(transfer_large, &p);
-    f->probe_ns = lowest(probe_once, &p);
+    found->reduce_us = lowest(reduce_small, &p);
+    found->reduce_gbs = highest(reduce_large, &p);
+    found->transfer_us = lowest(transfer_small, &p);
+    found->transfer_gbs = highest(transfer_large, &p);
+    found->probe_ns = lowest(probe_once, &p);
     tr_comms_done(&p.c);
     free(p.buf);
     free(p.in);
@@ -387,7 +387,7 @@ static void build_name(char buf[128])
              kn_isa_name(kn_isa()));
 }
 
-static json_t *stamp_json(const struct found *f)
+static json_t *stamp_json(const struct found *found)
 {
     char cpu[128], build[128], date[CLOCK_TEXT];
 
@@ -396,69 +396,73 @@ static json_t *stamp_json(const struct found *f)
     clock_format(date, clock_wall_ms());
     return json_pack(
         "{s:s, s:s, s:s, s:{s:i, s:i, s:i}, s:{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}}",
-        "cpu", cpu, "build", build, "date", date, "blocking", "rows", (int)f->blocking.rows, "kc",
-        (int)f->blocking.kc, "nc", (int)f->blocking.nc, "measured", "core_alone_fma_gflops",
-        f->fma_alone, "core_alone_gemm_gflops", f->gemm_alone, "core_alone_triad_gbs",
-        f->triad_alone, "all_reduce_us", f->reduce_us, "all_reduce_gbs", f->reduce_gbs,
-        "transfer_us", f->transfer_us, "transfer_gbs", f->transfer_gbs, "yield_ns", f->yield_ns,
-        "probe_ns", f->probe_ns, "busy_share", f->busy);
+        "cpu", cpu, "build", build, "date", date, "blocking", "rows", (int)found->blocking.rows,
+        "kc", (int)found->blocking.kc, "nc", (int)found->blocking.nc, "measured",
+        "core_alone_fma_gflops", found->fma_alone, "core_alone_gemm_gflops", found->gemm_alone,
+        "core_alone_triad_gbs", found->triad_alone, "all_reduce_us", found->reduce_us,
+        "all_reduce_gbs", found->reduce_gbs, "transfer_us", found->transfer_us, "transfer_gbs",
+        found->transfer_gbs, "yield_ns", found->yield_ns, "probe_ns", found->probe_ns, "busy_share",
+        found->busy);
 }
 
 /* Links take the all-reduce's figures: most of a step's communication is made of its exchanges. */
-static json_t *profile_json(struct found *f)
+static json_t *profile_json(struct found *found)
 {
-    struct pl_cluster *c = &f->cluster;
+    struct pl_cluster *c = &found->cluster;
     json_t *v;
 
     c->device.tflops_fp32 = c->device.tflops_bf16 =
-        f->fma * 1e-3; /* bf16 is stored, the arithmetic is fp32 */
-    c->device.gemm_tflops = fmin(f->gemm, f->fma) * 1e-3;
-    c->device.memory_gbs = f->triad;
-    c->link[0] = (struct pl_link){
-        .span = INT_MAX, .gbs = f->reduce_gbs, .latency_us = f->reduce_us, .kind = "shared memory"};
+        found->fma * 1e-3; /* bf16 is stored, the arithmetic is fp32 */
+    c->device.gemm_tflops = fmin(found->gemm, found->fma) * 1e-3;
+    c->device.memory_gbs = found->triad;
+    c->link[0] = (struct pl_link){.span = INT_MAX,
+                                  .gbs = found->reduce_gbs,
+                                  .latency_us = found->reduce_us,
+                                  .kind = "shared memory"};
     c->nlinks = 1;
     c->measured = true;
     v = pl_cluster_json(c);
-    json_object_set_new(v, "stamp", stamp_json(f));
+    json_object_set_new(v, "stamp", stamp_json(found));
     return v;
 }
 
-static int write_profile(const struct tr_config *c, struct found *f, struct err *e)
+static int write_profile(const struct tr_config *config, struct found *found, struct err *error)
 {
-    AUTO_FREE char *folder = mem_strdup(c->calibrate), *text = NULL;
+    AUTO_FREE char *folder = mem_strdup(config->calibrate), *text = NULL;
     char *slash = strrchr(folder, '/');
-    AUTO_JSON *v = profile_json(f);
+    AUTO_JSON *v = profile_json(found);
     int r = 0;
 
     if (slash && slash != folder) {
         *slash = '\0';
-        r = file_mkdirs(folder, 0755, e);
+        r = file_mkdirs(folder, 0755, error);
     }
     text = json_dumps(v, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
     if (r == 0)
-        r = file_write_atomic(c->calibrate, text, strlen(text), 0644, e);
+        r = file_write_atomic(config->calibrate, text, strlen(text), 0644, error);
     return r;
 }
 
-static void tell(const struct tr_config *c, const struct found *f)
+static void tell(const struct tr_config *config, const struct found *found)
 {
-    if (c->quiet)
+    if (config->quiet)
         return;
-    printf("%d cores, each with all of them busy (alone):\n", f->cluster.devices_per_node);
-    printf("  multiply-add  %7.1f GFLOP/s (%.1f)\n", f->fma, f->fma_alone);
-    printf("  GEMM          %7.1f GFLOP/s (%.1f), blocking rows %u kc %u nc %u\n", f->gemm,
-           f->gemm_alone, f->blocking.rows, f->blocking.kc, f->blocking.nc);
-    printf("  triad         %7.2f GB/s (%.2f)\n", f->triad, f->triad_alone);
+    printf("%d cores, each with all of them busy (alone):\n", found->cluster.devices_per_node);
+    printf("  multiply-add  %7.1f GFLOP/s (%.1f)\n", found->fma, found->fma_alone);
+    printf("  GEMM          %7.1f GFLOP/s (%.1f), blocking rows %u kc %u nc %u\n", found->gemm,
+           found->gemm_alone, found->blocking.rows, found->blocking.kc, found->blocking.nc);
+    printf("  triad         %7.2f GB/s (%.2f)\n", found->triad, found->triad_alone);
     printf("two ranks:\n");
-    printf("  all-reduce    %7.2f us, %.2f GB/s\n", f->reduce_us, f->reduce_gbs);
-    printf("  transfer      %7.2f us, %.2f GB/s each way\n", f->transfer_us, f->transfer_gbs);
-    printf("  yield %.0f ns, probe %.0f ns\n", f->yield_ns, f->probe_ns);
-    if (f->busy > BUSY)
+    printf("  all-reduce    %7.2f us, %.2f GB/s\n", found->reduce_us, found->reduce_gbs);
+    printf("  transfer      %7.2f us, %.2f GB/s each way\n", found->transfer_us,
+           found->transfer_gbs);
+    printf("  yield %.0f ns, probe %.0f ns\n", found->yield_ns, found->probe_ns);
+    if (found->busy > BUSY)
         printf("the machine was busy: other work took %.0f %% of the cores' time; transfers and "
                "memory "
                "may be faster than measured\n",
-               100 * f->busy);
-    printf("written to %s\n", c->calibrate);
+               100 * found->busy);
+    printf("written to %s\n", config->calibrate);
 }
 
 /* Everybody arrives; who is early sleeps. */
@@ -475,7 +479,7 @@ static void meet(void)
     }
 }
 
-int tr_calibrate(const struct tr_config *c, struct err *e)
+int tr_calibrate(const struct tr_config *config, struct err *error)
 {
     struct found f = {.fma = 0};
     MPI_Comm two;
@@ -484,15 +488,15 @@ int tr_calibrate(const struct tr_config *c, struct err *e)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size < 2) {
-        err_set(e, -EINVAL,
+        err_set(error, -EINVAL,
                 "calibration measures transfers too: start it as mpiexec -n 2 partune-train "
                 "--calibrate %s",
-                c->calibrate);
+                config->calibrate);
         return TR_EXIT_USAGE;
     }
     pl_cluster_here(&f.cluster);
     if (rank == 0)
-        r = measure_cores(&f, e);
+        r = measure_cores(&f, error);
     meet();
     MPI_Comm_split(MPI_COMM_WORLD, rank < 2 ? 0 : MPI_UNDEFINED, rank, &two);
     if (rank < 2) {
@@ -501,9 +505,9 @@ int tr_calibrate(const struct tr_config *c, struct err *e)
     }
     meet();
     if (rank == 0 && r == 0)
-        r = write_profile(c, &f, e);
+        r = write_profile(config, &f, error);
     if (rank == 0 && r == 0)
-        tell(c, &f);
+        tell(config, &f);
     return r < 0 ? TR_EXIT_IO : TR_EXIT_OK;
 }
 

@@ -16,9 +16,10 @@
 #include "trainer/config.h"
 
 /* Collective over MPI_COMM_WORLD, which needs at least two ranks on this host; about ten seconds.
- * Rank 0 writes the file and prints what it found, unless quiet. Returns an exit code; E says why.
+ * Rank 0 writes the file and prints what it found, unless quiet. Returns an exit code; ERROR says
+ * why.
  */
-int tr_calibrate(const struct tr_config *c, struct err *e);
+int tr_calibrate(const struct tr_config *config, struct err *error);
 
 /* Use the GEMM blocking of profiles/local.json in DATA_DIR if it was measured on this CPU by this
  * build. */

@@ -34,67 +34,67 @@ static const char *const small_file[] = {"config.json", "model.safetensors.index
 
 /* ---- checksums ---- */
 
-static int make_sums_file(const char *folder, size_t pieces, struct err *e)
+static int make_sums_file(const char *folder, size_t pieces, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/checksums.bin", folder);
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), r = 0;
 
     if (fd < 0)
-        return err_set(e, -errno, "create %s: %s", path, strerror(errno));
+        return err_set(error, -errno, "create %s: %s", path, strerror(errno));
     if (ftruncate(fd, (off_t)(pieces * 4)) < 0)
-        r = err_set(e, -errno, "create %s: %s", path, strerror(errno));
+        r = err_set(error, -errno, "create %s: %s", path, strerror(errno));
     close(fd);
     return r;
 }
 
-static void put_le32(unsigned char *p, uint32_t v)
+static void put_le32(unsigned char *to, uint32_t value)
 {
     for (int i = 0; i < 4; i++)
-        p[i] = (unsigned char)(v >> 8 * i);
+        to[i] = (unsigned char)(value >> 8 * i);
 }
 
 /* Write this rank's checksums, of what all ranks have written: piece i at byte 4 i. */
-static int write_sums(struct tr_archive *a, const char *folder, const struct tr_team *team,
-                      struct err *e)
+static int write_sums(struct tr_archive *archive, const char *folder, const struct tr_team *team,
+                      struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/checksums.bin", folder);
-    size_t n = tr_archive_pieces(a);
+    size_t n = tr_archive_pieces(archive);
     AUTO_FREE uint32_t *sums = mem_alloc(n * sizeof(*sums));
-    int r = tr_archive_reopen(a, e), fd;
+    int r = tr_archive_reopen(archive, error), fd;
 
     if (r == 0)
-        r = tr_archive_sum(a, sums, team->rank, team->size, e);
+        r = tr_archive_sum(archive, sums, team->rank, team->size, error);
     if (r < 0)
         return r;
     fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
-        return err_set(e, -errno, "open %s: %s", path, strerror(errno));
+        return err_set(error, -errno, "open %s: %s", path, strerror(errno));
     for (size_t i = (size_t)team->rank; i < n && r == 0; i += (size_t)team->size) {
         unsigned char word[4];
 
         put_le32(word, sums[i]);
         if (pwrite(fd, word, sizeof(word), (off_t)(i * 4)) != (ssize_t)sizeof(word))
-            r = err_set(e, -EIO, "write %s: %s", path, strerror(errno));
+            r = err_set(error, -EIO, "write %s: %s", path, strerror(errno));
     }
     if (r == 0 && fsync(fd) < 0)
-        r = err_set(e, -errno, "sync %s: %s", path, strerror(errno));
+        r = err_set(error, -errno, "sync %s: %s", path, strerror(errno));
     close(fd);
     return r;
 }
 
 static int read_sums(uint32_t **ret, uint32_t *ret_crc, const char *folder, size_t pieces,
-                     struct err *e)
+                     struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/checksums.bin", folder);
     AUTO_FREE char *bytes = NULL;
     uint32_t *sums;
     size_t n;
-    int r = file_read_all(&bytes, &n, path, pieces * 4, e);
+    int r = file_read_all(&bytes, &n, path, pieces * 4, error);
 
     if (r < 0)
         return r;
     if (n != pieces * 4)
-        return err_set(e, -EBADMSG, "%s has %zu bytes, not %zu", path, n, pieces * 4);
+        return err_set(error, -EBADMSG, "%s has %zu bytes, not %zu", path, n, pieces * 4);
     sums = mem_alloc((pieces + 1) * sizeof(*sums));
     for (size_t i = 0; i < pieces * 4; i++)
         sums[i / 4] |= (uint32_t)(unsigned char)bytes[i] << 8 * (i % 4);
@@ -106,13 +106,13 @@ static int read_sums(uint32_t **ret, uint32_t *ret_crc, const char *folder, size
 /* ---- trainer.json ---- */
 
 /* {name, bytes, crc} of each small file of FOLDER. */
-static int sum_small_files(json_t *list, const char *folder, struct err *e)
+static int sum_small_files(json_t *list, const char *folder, struct err *error)
 {
     for (size_t i = 0; i < ARRAY_LEN(small_file); i++) {
         AUTO_FREE char *path = mem_printf("%s/%s", folder, small_file[i]);
         AUTO_FREE char *text = NULL;
         size_t n;
-        int r = file_read_all(&text, &n, path, MAX_SMALL, e);
+        int r = file_read_all(&text, &n, path, MAX_SMALL, error);
 
         if (r == -ENOENT)
             continue;
@@ -125,28 +125,29 @@ static int sum_small_files(json_t *list, const char *folder, struct err *e)
     return 0;
 }
 
-static json_t *list_tensor_files(const struct tr_archive *a)
+static json_t *list_tensor_files(const struct tr_archive *archive)
 {
     json_t *files = json_array();
 
-    for (size_t i = 0; i < a->count; i++)
+    for (size_t i = 0; i < archive->count; i++)
         json_array_append_new(
-            files, json_pack("{s:s, s:I}", "name", strrchr(a->file[i]->path, '/') + 1, "bytes",
-                             (json_int_t)(a->file[i]->data_at + a->file[i]->data_bytes)));
+            files,
+            json_pack("{s:s, s:I}", "name", strrchr(archive->file[i]->path, '/') + 1, "bytes",
+                      (json_int_t)(archive->file[i]->data_at + archive->file[i]->data_bytes)));
     return files;
 }
 
-static int write_state(const struct tr_archive *a, const char *folder,
+static int write_state(const struct tr_archive *archive, const char *folder,
                        const struct tr_ckpt_what *what, const struct tr_ckpt_state *state,
-                       struct err *e)
+                       struct err *error)
 {
     AUTO_FREE uint32_t *sums = NULL;
     AUTO_JSON *small = json_array(), *o = NULL;
     uint32_t crc;
-    int r = read_sums(&sums, &crc, folder, tr_archive_pieces(a), e);
+    int r = read_sums(&sums, &crc, folder, tr_archive_pieces(archive), error);
 
     if (r == 0)
-        r = sum_small_files(small, folder, e);
+        r = sum_small_files(small, folder, error);
     if (r < 0)
         return r;
     o = json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:s, s:o, s:o, s:o, s:O, s:I}", "format",
@@ -154,10 +155,10 @@ static int write_state(const struct tr_archive *a, const char *folder,
                   state->lr_decay_steps, "samples", (json_int_t)state->samples, "seed",
                   (json_int_t)state->seed, "data", state->data, "loss",
                   isfinite(state->loss) ? json_real(state->loss) : json_null(), "model",
-                  pl_model_json(what->model), "files", list_tensor_files(a), "small_files", small,
-                  "checksums_crc", (json_int_t)crc);
+                  pl_model_json(what->model), "files", list_tensor_files(archive), "small_files",
+                  small, "checksums_crc", (json_int_t)crc);
     tr_seal(o);
-    return tr_folder_json(folder, "trainer.json", o, e);
+    return tr_folder_json(folder, "trainer.json", o, error);
 }
 
 /* A key of one of two objects whose values differ in it. */
@@ -178,18 +179,19 @@ static const char *differing(const json_t *theirs, const json_t *ours)
 }
 
 static int other_model(const char *whose, const char *key, const json_t *theirs, const json_t *ours,
-                       struct err *e)
+                       struct err *error)
 {
     AUTO_FREE char *a = theirs ? jx_dump(theirs) : mem_strdup("absent");
     AUTO_FREE char *b = ours ? jx_dump(ours) : mem_strdup("absent");
 
-    return err_set(e, -EINVAL, "the model of %s has %s %.60s where this run's has %.60s", whose,
+    return err_set(error, -EINVAL, "the model of %s has %s %.60s where this run's has %.60s", whose,
                    key, a, b);
 }
 
-int tr_same_model(const json_t *theirs, const struct pl_model *m, const char *whose, struct err *e)
+int tr_same_model(const json_t *theirs, const struct pl_model *model, const char *whose,
+                  struct err *error)
 {
-    AUTO_JSON *ours = pl_model_json(m);
+    AUTO_JSON *ours = pl_model_json(model);
     const char *key;
     json_t *v;
 
@@ -203,200 +205,202 @@ int tr_same_model(const json_t *theirs, const struct pl_model *m, const char *wh
             AUTO_FREE char *path = mem_printf("%s.%s", key, inner);
 
             return other_model(whose, path, json_object_get(w, inner), json_object_get(v, inner),
-                               e);
+                               error);
         }
-        return other_model(whose, key, w, v, e);
+        return other_model(whose, key, w, v, error);
     }
     return 0;
 }
 
 /* What is wrong with a file's content, or that it is not there, is damage: another checkpoint may
  * be whole. A disk that cannot be read, or memory that is out, is not. */
-static int as_damage(int r, struct err *e)
+static int as_damage(int status, struct err *error)
 {
-    if (r == -EINVAL || r == -ENOENT || r == -ENODATA || r == -EFBIG || r == -EILSEQ ||
-        r == -ERANGE || r == -ENOTDIR || r == -EISDIR || r == -ENOTSUP)
-        r = -EBADMSG;
-    if (e)
-        e->code = r;
-    return r;
+    if (status == -EINVAL || status == -ENOENT || status == -ENODATA || status == -EFBIG ||
+        status == -EILSEQ || status == -ERANGE || status == -ENOTDIR || status == -EISDIR ||
+        status == -ENOTSUP)
+        status = -EBADMSG;
+    if (error)
+        error->code = status;
+    return status;
 }
 
 /* Before the seal, which would name itself where a key and its sum are gone. */
-static int need_keys(const json_t *o, struct err *e)
+static int need_keys(const json_t *object, struct err *error)
 {
     static const char *const needed[] = {"format", "v",    "step",  "samples",
                                          "seed",   "data", "model", "files"};
 
-    if (!json_is_object(o))
-        return err_set(e, -EINVAL, "not an object");
+    if (!json_is_object(object))
+        return err_set(error, -EINVAL, "not an object");
     for (size_t i = 0; i < ARRAY_LEN(needed); i++)
-        if (!json_object_get(o, needed[i]) || json_is_null(json_object_get(o, needed[i])))
-            return err_set(e, -EINVAL, "key \"%s\" is missing", needed[i]);
+        if (!json_object_get(object, needed[i]) || json_is_null(json_object_get(object, needed[i])))
+            return err_set(error, -EINVAL, "key \"%s\" is missing", needed[i]);
     return 0;
 }
 
 /* trainer.json of checkpoint PATH as an object whose seal, if it has one, is whole; RET_CRC is of
  * its bytes. */
-static int load_state(json_t **ret, uint32_t *ret_crc, const char *path, struct err *e)
+static int load_state(json_t **ret, uint32_t *ret_crc, const char *path, struct err *error)
 {
     AUTO_FREE char *file = mem_printf("%s/trainer.json", path);
     AUTO_FREE char *text = NULL;
     AUTO_JSON *o = NULL;
     size_t n;
-    int r = file_read_all(&text, &n, file, MAX_STATE, e);
+    int r = file_read_all(&text, &n, file, MAX_STATE, error);
 
     if (r == 0) {
-        r = jx_parse(&o, text, n, e);
+        r = jx_parse(&o, text, n, error);
         if (r == 0)
-            r = need_keys(o, e);
+            r = need_keys(o, error);
         if (r == 0 && tr_sealed(o))
-            r = tr_seal_check(o, e);
+            r = tr_seal_check(o, error);
         if (r < 0)
-            err_wrap(e, "%s", file);
+            err_wrap(error, "%s", file);
     }
     if (r < 0)
-        return as_damage(r, e);
+        return as_damage(r, error);
     *ret_crc = (uint32_t)crc32(0, (const unsigned char *)text, (uInt)n);
     *ret = TAKE(o);
     return 0;
 }
 
-static int check_format(int *ret, const json_t *o, struct err *e)
+static int check_format(int *ret, const json_t *object, struct err *error)
 {
     const char *format = "";
-    int v = 0, r = jx_get_str(&format, o, "format", 64, e);
+    int v = 0, r = jx_get_str(&format, object, "format", 64, error);
 
     if (r == 0)
-        r = jx_get_int(&v, o, "v", 1, INT32_MAX, e);
+        r = jx_get_int(&v, object, "v", 1, INT32_MAX, error);
     if (r == 0 && !str_eq(format, "partune-checkpoint"))
-        r = err_set(e, -EINVAL, "format \"%s\" is not partune-checkpoint", format);
-    if (r == 0 && v == FORMAT && !tr_sealed(o))
-        r = err_set(e, -EINVAL, "key \"sums\" is missing");
+        r = err_set(error, -EINVAL, "format \"%s\" is not partune-checkpoint", format);
+    if (r == 0 && v == FORMAT && !tr_sealed(object))
+        r = err_set(error, -EINVAL, "key \"sums\" is missing");
     if (r < 0)
-        return as_damage(r, e);
+        return as_damage(r, error);
     if (v > FORMAT)
-        return err_set(e, -EINVAL, "format version %d is newer than this program's %d", v, FORMAT);
+        return err_set(error, -EINVAL, "format version %d is newer than this program's %d", v,
+                       FORMAT);
     *ret = v;
     return 0;
 }
 
-static int parse_state(struct tr_ckpt_state *s, const json_t *o, struct err *e)
+static int parse_state(struct tr_ckpt_state *state, const json_t *object, struct err *error)
 {
     int64_t samples = 0;
     int r;
 
-    s->loss = (double)NAN;
-    r = jx_get_int(&s->step, o, "step", 0, INT32_MAX, e);
+    state->loss = (double)NAN;
+    r = jx_get_int(&state->step, object, "step", 0, INT32_MAX, error);
     if (r == 0) /* files of earlier versions lack it */
-        r = jx_get_int(&s->lr_decay_steps, o, "lr_decay_steps", 0, INT32_MAX, e);
+        r = jx_get_int(&state->lr_decay_steps, object, "lr_decay_steps", 0, INT32_MAX, error);
     if (r == 0)
-        r = jx_get_i64(&samples, o, "samples", 0, INT64_MAX, e);
+        r = jx_get_i64(&samples, object, "samples", 0, INT64_MAX, error);
     if (r == 0)
-        r = jx_get_i64(&s->seed, o, "seed", INT64_MIN, INT64_MAX, e);
+        r = jx_get_i64(&state->seed, object, "seed", INT64_MIN, INT64_MAX, error);
     if (r == 0)
-        r = jx_get_f64(&s->loss, o, "loss", -1e300, 1e300, e);
+        r = jx_get_f64(&state->loss, object, "loss", -1e300, 1e300, error);
     if (r == 0)
-        r = jx_copy_str(s->data, sizeof(s->data), o, "data", e);
-    s->samples = (uint64_t)samples;
-    return as_damage(r, e);
+        r = jx_copy_str(state->data, sizeof(state->data), object, "data", error);
+    state->samples = (uint64_t)samples;
+    return as_damage(r, error);
 }
 
 static int peek(struct tr_ckpt_state *ret, json_t **ret_json, uint32_t *ret_crc, const char *path,
-                const struct pl_model *m, struct err *e)
+                const struct pl_model *model, struct err *error)
 {
     struct tr_ckpt_state s = {0};
     AUTO_JSON *o = NULL;
-    int r = load_state(&o, ret_crc, path, e);
+    int r = load_state(&o, ret_crc, path, error);
 
     if (r < 0)
         return r;
-    r = check_format(&s.format, o, e);
+    r = check_format(&s.format, o, error);
     if (r == 0)
-        r = parse_state(&s, o, e);
+        r = parse_state(&s, o, error);
     if (r == 0)
-        r = tr_same_model(json_object_get(o, "model"), m, "the checkpoint", e);
+        r = tr_same_model(json_object_get(o, "model"), model, "the checkpoint", error);
     if (r < 0)
-        return err_wrap(e, "%s/trainer.json", path);
+        return err_wrap(error, "%s/trainer.json", path);
     *ret = s;
     *ret_json = TAKE(o);
     return 0;
 }
 
-int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_model *m,
-                 struct err *e)
+int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_model *model,
+                 struct err *error)
 {
     AUTO_JSON *o = NULL;
     uint32_t crc;
 
-    return peek(ret, &o, &crc, path, m, e);
+    return peek(ret, &o, &crc, path, model, error);
 }
 
 /* ---- save ---- */
 
 /* Rank 0's last steps: small files, the name, the pointer, retention. */
-static int finish(const struct tr_archive *a, size_t model_files, const char *dir,
+static int finish(const struct tr_archive *archive, size_t model_files, const char *dir,
                   const char *saving, const char *path, const struct tr_ckpt_what *what,
-                  const struct tr_ckpt_state *state, struct err *e)
+                  const struct tr_ckpt_state *state, struct err *error)
 {
     AUTO_FREE char *pointer = mem_printf("%s/latest", dir);
     AUTO_JSON *config = NULL;
     const char *name = strrchr(path, '/') + 1;
-    int r = tr_folder_index(a, model_files, saving, e);
+    int r = tr_folder_index(archive, model_files, saving, error);
 
     if (r == 0 && tr_hf_config(&config, what->model, NULL) == 0)
-        r = tr_folder_json(saving, "config.json", config, e);
+        r = tr_folder_json(saving, "config.json", config, error);
     if (r == 0)
-        r = write_state(a, saving, what, state, e);
+        r = write_state(archive, saving, what, state, error);
     if (r == 0)
-        r = tr_folder_publish(saving, path, e);
+        r = tr_folder_publish(saving, path, error);
     if (r == 0)
-        r = file_write_atomic(pointer, name, strlen(name), 0644, e);
+        r = file_write_atomic(pointer, name, strlen(name), 0644, error);
     return r;
 }
 
-int tr_ckpt_room(const char *dir, struct err *e)
+int tr_ckpt_room(const char *dir, struct err *error)
 {
-    return tr_folder_room(dir, e);
+    return tr_folder_room(dir, error);
 }
 
 int tr_ckpt_open(struct tr_claim **ret, char **ret_warning, const char *dir,
-                 const struct tr_team *team, struct err *e)
+                 const struct tr_team *team, struct err *error)
 {
     struct tr_claim *claim = NULL;
     char *warning = NULL;
     int r = 0;
 
     if (tr_lead(team)) {
-        r = tr_ckpt_room(dir, e);
+        r = tr_ckpt_room(dir, error);
         if (r == 0)
-            r = tr_claim_take(&claim, &warning, dir, e);
+            r = tr_claim_take(&claim, &warning, dir, error);
     }
-    r = tr_together(team, r, e);
+    r = tr_together(team, r, error);
     if (r == 0)
-        r = tr_folder_same(dir, team, e);
+        r = tr_folder_same(dir, team, error);
     if (r < 0) {
         tr_claim_free(claim);
         free(warning);
-        return err_wrap(e, "checkpoints in %s", dir);
+        return err_wrap(error, "checkpoints in %s", dir);
     }
     *ret = claim;
     *ret_warning = warning;
     return 0;
 }
 
-static double total_bytes(const struct tr_archive *a)
+static double total_bytes(const struct tr_archive *archive)
 {
     double n = 0;
 
-    for (size_t i = 0; i < a->count; i++)
-        n += (double)(a->file[i]->data_at + a->file[i]->data_bytes);
+    for (size_t i = 0; i < archive->count; i++)
+        n += (double)(archive->file[i]->data_at + archive->file[i]->data_bytes);
     return n;
 }
 
 int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
                  const struct tr_ckpt_what *what, const struct tr_ckpt_state *state,
-                 const struct tr_team *team, struct err *e)
+                 const struct tr_team *team, struct err *error)
 {
     AUTO_FREE char *prefix = mem_printf("%s/.saving", dir);
     AUTO_FREE char *saving = tr_folder_temporary(prefix, team);
@@ -410,25 +414,25 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
     if (what->state)
         tr_archive_describe(&a, saving, "optimizer", TR_F32, what->model, state_suffix,
                             what->split_bytes);
-    r = tr_folder_fill(&a, prefix, saving, what, false, team, e);
+    r = tr_folder_fill(&a, prefix, saving, what, false, team, error);
     if (r == 0 && tr_lead(team))
-        r = make_sums_file(saving, tr_archive_pieces(&a), e);
-    r = tr_together(team, r, e);
+        r = make_sums_file(saving, tr_archive_pieces(&a), error);
+    r = tr_together(team, r, error);
     if (r == 0)
-        r = tr_together(team, write_sums(&a, saving, team, e), e);
+        r = tr_together(team, write_sums(&a, saving, team, error), error);
     if (r == 0) {
         if (tr_lead(team)) {
-            r = finish(&a, model_files, dir, saving, path, what, state, e);
+            r = finish(&a, model_files, dir, saving, path, what, state, error);
             if (r == 0 && keep > 0)
                 tr_ckpt_retire(dir, keep, state->step);
         }
-        r = tr_together(team, r, e);
+        r = tr_together(team, r, error);
     }
     if (r == 0 && ret_bytes)
         *ret_bytes = total_bytes(&a);
     tr_archive_done(&a);
     if (r < 0)
-        return err_wrap(e, "save %s", path);
+        return err_wrap(error, "save %s", path);
     if (ret_path)
         *ret_path = TAKE(path);
     return 0;
@@ -446,47 +450,49 @@ struct opened {
     uint32_t sums_crc; /* of checksums.bin as it is read here */
 };
 
-static void opened_done(struct opened *o)
+static void opened_done(struct opened *opened)
 {
-    tr_archive_done(&o->a);
-    json_decref(o->json);
-    free(o->sums);
-    *o = (struct opened){0};
+    tr_archive_done(&opened->a);
+    json_decref(opened->json);
+    free(opened->sums);
+    *opened = (struct opened){0};
 }
 
-static int open_file(struct tr_archive *a, const char *path, const json_t *f, struct err *e)
+static int open_file(struct tr_archive *archive, const char *path, const json_t *file,
+                     struct err *error)
 {
     const char *name = "";
     const struct tr_st *s;
     int64_t bytes = -1;
-    int r = jx_need(f, "name", e);
+    int r = jx_need(file, "name", error);
 
     if (r == 0)
-        r = jx_get_str(&name, f, "name", 200, e);
+        r = jx_get_str(&name, file, "name", 200, error);
     if (r == 0)
-        r = jx_get_i64(&bytes, f, "bytes", 0, INT64_MAX, e);
+        r = jx_get_i64(&bytes, file, "bytes", 0, INT64_MAX, error);
     if (r == 0 && strchr(name, '/'))
-        r = err_set(e, -EINVAL, "trainer.json lists a file outside its folder: %s", name);
+        r = err_set(error, -EINVAL, "trainer.json lists a file outside its folder: %s", name);
     if (r == 0)
-        r = tr_archive_open(a, path, name, e);
+        r = tr_archive_open(archive, path, name, error);
     if (r < 0)
         return r;
-    s = a->file[a->count - 1];
+    s = archive->file[archive->count - 1];
     if (bytes >= 0 && (uint64_t)bytes != s->data_at + s->data_bytes)
-        return err_set(e, -EBADMSG, "%s has %" PRIu64 " bytes where trainer.json says %" PRId64,
+        return err_set(error, -EBADMSG, "%s has %" PRIu64 " bytes where trainer.json says %" PRId64,
                        s->path, s->data_at + s->data_bytes, bytes);
     return 0;
 }
 
-static int open_listed(struct tr_archive *a, const char *path, const json_t *files, struct err *e)
+static int open_listed(struct tr_archive *archive, const char *path, const json_t *files,
+                       struct err *error)
 {
     size_t i;
     json_t *f;
 
     if (!json_array_size(files))
-        return err_set(e, -EINVAL, "trainer.json lists no files");
+        return err_set(error, -EINVAL, "trainer.json lists no files");
     json_array_foreach(files, i, f) {
-        int r = open_file(a, path, f, e);
+        int r = open_file(archive, path, f, error);
 
         if (r < 0)
             return r;
@@ -495,7 +501,7 @@ static int open_listed(struct tr_archive *a, const char *path, const json_t *fil
 }
 
 /* The small files are what trainer.json says of them. */
-static int check_small_files(const char *path, const json_t *list, struct err *e)
+static int check_small_files(const char *path, const json_t *list, struct err *error)
 {
     size_t i;
     json_t *f;
@@ -507,77 +513,80 @@ static int check_small_files(const char *path, const json_t *list, struct err *e
         AUTO_FREE char *file = mem_printf("%s/%s", path, name ? name : "");
         AUTO_FREE char *text = NULL;
         size_t n;
-        int r = file_read_all(&text, &n, file, MAX_SMALL, e);
+        int r = file_read_all(&text, &n, file, MAX_SMALL, error);
 
         if (r < 0)
             return r;
         if ((json_int_t)n != bytes ||
             crc != (json_int_t)crc32(0, (const unsigned char *)text, (uInt)n))
-            return err_set(e, -EBADMSG, "%s is damaged", file);
+            return err_set(error, -EBADMSG, "%s is damaged", file);
     }
     return 0;
 }
 
 /* Read all of PATH but the tensors. -EBADMSG: a file is damaged or missing. */
-static int open_here(struct opened *o, const char *path, const struct pl_model *m, struct err *e)
+static int open_here(struct opened *opened, const char *path, const struct pl_model *model,
+                     struct err *error)
 {
     int64_t expected = -1;
-    int r = peek(&o->state, &o->json, &o->crc, path, m, e);
+    int r = peek(&opened->state, &opened->json, &opened->crc, path, model, error);
 
     if (r < 0)
         return r;
-    r = open_listed(&o->a, path, json_object_get(o->json, "files"), e);
+    r = open_listed(&opened->a, path, json_object_get(opened->json, "files"), error);
     if (r == 0)
-        r = read_sums(&o->sums, &o->sums_crc, path, tr_archive_pieces(&o->a), e);
+        r = read_sums(&opened->sums, &opened->sums_crc, path, tr_archive_pieces(&opened->a), error);
     if (r == 0)
-        r = jx_get_i64(&expected, o->json, "checksums_crc", 0, UINT32_MAX, e);
-    if (r == 0 && expected != (int64_t)o->sums_crc)
-        r = err_set(e, -EBADMSG, "%s/checksums.bin is damaged", path);
-    return as_damage(r, e);
+        r = jx_get_i64(&expected, opened->json, "checksums_crc", 0, UINT32_MAX, error);
+    if (r == 0 && expected != (int64_t)opened->sums_crc)
+        r = err_set(error, -EBADMSG, "%s/checksums.bin is damaged", path);
+    return as_damage(r, error);
 }
 
 /* What rank 0 finds decides: it is damage only if rank 0 finds it, and any other rank that does not
  * find the same is looking at another folder, or at an old view of this one. */
-static int open_alike(struct opened *o, const char *path, const struct pl_model *m,
-                      const struct tr_team *team, struct err *e)
+static int open_alike(struct opened *opened, const char *path, const struct pl_model *model,
+                      const struct tr_team *team, struct err *error)
 {
     uint32_t crc = 0;
     int r = 0;
 
     if (tr_lead(team)) {
-        r = open_here(o, path, m, e);
+        r = open_here(opened, path, model, error);
         if (r == 0)
-            r = as_damage(check_small_files(path, json_object_get(o->json, "small_files"), e), e);
-        crc = o->crc;
+            r = as_damage(
+                check_small_files(path, json_object_get(opened->json, "small_files"), error),
+                error);
+        crc = opened->crc;
     }
-    r = tr_together(team, r, e);
+    r = tr_together(team, r, error);
     if (r < 0)
         return r;
     team->share(team->ctx, &crc, sizeof(crc));
     if (!tr_lead(team)) {
-        r = open_here(o, path, m, e);
-        if (r == 0 && o->crc != crc)
-            r = err_set(e, -ESTALE, "%s/trainer.json differs", path);
+        r = open_here(opened, path, model, error);
+        if (r == 0 && opened->crc != crc)
+            r = err_set(error, -ESTALE, "%s/trainer.json differs", path);
         if (r < 0)
-            r = tr_elsewhere(team, "the checkpoint", e);
+            r = tr_elsewhere(team, "the checkpoint", error);
     }
-    return tr_together(team, r, e);
+    return tr_together(team, r, error);
 }
 
 int tr_ckpt_load(struct tr_ckpt_state *ret, const char *path, const struct tr_ckpt_what *what,
-                 const struct tr_team *team, struct err *e)
+                 const struct tr_team *team, struct err *error)
 {
     struct opened o = {0};
-    int r = open_alike(&o, path, what->model, team, e);
+    int r = open_alike(&o, path, what->model, team, error);
 
     if (r == 0) {
-        r = tr_archive_verify(&o.a, o.sums, team->rank, team->size, e);
-        r = tr_together(team, as_damage(r, e), e);
+        r = tr_archive_verify(&o.a, o.sums, team->rank, team->size, error);
+        r = tr_together(team, as_damage(r, error), error);
     }
     if (r == 0)
-        r = tr_together(team, tr_folder_get(&o.a, what, false, e), e);
+        r = tr_together(team, tr_folder_get(&o.a, what, false, error), error);
     if (r == 0)
         *ret = o.state;
     opened_done(&o);
-    return r < 0 ? err_wrap(e, "load %s", path) : 0;
+    return r < 0 ? err_wrap(error, "load %s", path) : 0;
 }

@@ -76,7 +76,7 @@ struct tr_part {
 struct tr_team {
     int rank, size;
     int (*agree)(void *ctx, int status, char *text);
-    void (*share)(void *ctx, void *bytes, size_t n); /* rank 0's BYTES to all of them */
+    void (*share)(void *ctx, void *bytes, size_t size); /* rank 0's BYTES to all of them */
     void *ctx;
 };
 
@@ -84,11 +84,11 @@ extern const struct tr_team tr_team_alone;
 
 /* The worst result of all ranks, with its text, on every rank: what each does alone becomes what
  * all have done, before any of them goes on. Collective. */
-int tr_together(const struct tr_team *team, int r, struct err *e);
+int tr_together(const struct tr_team *team, int status, struct err *error);
 bool tr_lead(const struct tr_team *team); /* rank 0, which does what only one may do */
-/* For a rank whose view of the files is not rank 0's: E, which says what it found, becomes -ESTALE
- * and names the rank, its host and WHAT of rank 0 it does not see. Returns the code. */
-int tr_elsewhere(const struct tr_team *team, const char *what, struct err *e);
+/* For a rank whose view of the files is not rank 0's: ERROR, which says what it found, becomes
+ * -ESTALE and names the rank, its host and WHAT of rank 0 it does not see. Returns the code. */
+int tr_elsewhere(const struct tr_team *team, const char *what, struct err *error);
 
 /* The state of a run besides its tensors. */
 struct tr_ckpt_state {
@@ -115,20 +115,20 @@ struct tr_ckpt_what {
  * by the caller. */
 int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
                  const struct tr_ckpt_what *what, const struct tr_ckpt_state *state,
-                 const struct tr_team *team, struct err *e);
+                 const struct tr_team *team, struct err *error);
 
 /* Whether checkpoints can be made in DIR, which is created: what would fail later. */
-int tr_ckpt_room(const char *dir, struct err *e);
+int tr_ckpt_room(const char *dir, struct err *error);
 
 /* The same for a run, before it resumes or saves: DIR is claimed for it (claim.h), and is one and
  * the same folder on all ranks. -EBUSY names the run that has it, -ESTALE the rank that sees
  * another folder. RET and RET_WARNING are set on rank 0, NULL on the others; collective. */
 int tr_ckpt_open(struct tr_claim **ret, char **ret_warning, const char *dir,
-                 const struct tr_team *team, struct err *e);
+                 const struct tr_team *team, struct err *error);
 
 /* Path of the newest checkpoint of DIR that has a trainer.json: what `latest` names, else the
  * highest step. -ENOENT if none. */
-int tr_ckpt_latest(char **ret, const char *dir, struct err *e);
+int tr_ckpt_latest(char **ret, const char *dir, struct err *error);
 
 /* Continue from the newest whole checkpoint of DIR: what `latest` names, else the highest step,
  * else the next one. Rank 0 decides which, and all fill their parts from that one.
@@ -138,36 +138,37 @@ int tr_ckpt_latest(char **ret, const char *dir, struct err *e);
  * none, nor has had one. -EBADMSG: it has some and none is whole; nothing is renamed. -ESTALE: a
  * rank, which the text names with its host, does not see what rank 0 chose. */
 int tr_ckpt_resume(struct tr_ckpt_state *ret, char **ret_path, char **ret_aside, const char *dir,
-                   const struct tr_ckpt_what *what, const struct tr_team *team, struct err *e);
+                   const struct tr_ckpt_what *what, const struct tr_team *team, struct err *error);
 
 /* Read the state alone. -EBADMSG names the file and the key that is damaged or missing. -EINVAL:
  * another model (naming the first key that differs), a newer format. */
-int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_model *m,
-                 struct err *e);
+int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_model *model,
+                 struct err *error);
 
 /* Fill the parts from checkpoint PATH. Checksums are verified first, shared between the ranks.
  * -EBADMSG names the file and the key or tensor that is damaged or missing, as rank 0 sees it;
  * -ESTALE the rank and host that sees something else under that path. Same answer on all ranks. */
 int tr_ckpt_load(struct tr_ckpt_state *ret, const char *path, const struct tr_ckpt_what *what,
-                 const struct tr_team *team, struct err *e);
+                 const struct tr_team *team, struct err *error);
 
 /* --init: fill the parts of kind WEIGHT from a Hugging Face folder, of any file dtype. */
 int tr_hf_load(const char *folder, const struct tr_ckpt_what *what, const struct tr_team *team,
-               struct err *e);
+               struct err *error);
 /* --save-hf: write such a folder atomically (it must not exist, or be one of ours). DTYPE of the
  * file. */
 int tr_hf_save(const char *folder, enum tr_dtype dtype, const struct tr_ckpt_what *what,
-               const struct tr_team *team, struct err *e);
+               const struct tr_team *team, struct err *error);
 /* Whether it can be written: what would fail later. Folders above it are created. */
-int tr_hf_room(const char *folder, struct err *e);
+int tr_hf_room(const char *folder, struct err *error);
 /* The same for a run, before it trains: FOLDER is claimed for it (claim.h), and the folder that it is
  * to be in is one and the same for all ranks; collective. RET on rank 0, else NULL; RET_WARNING as
  * tr_claim_take() gives it. */
 int tr_hf_open(struct tr_claim **ret, char **ret_warning, const char *folder,
-               const struct tr_team *team, struct err *e);
+               const struct tr_team *team, struct err *error);
 
-/* -EINVAL names the first key in which M differs from the model of WHOSE, THEIRS; names and lengths
- * of sequences are no matter. */
-int tr_same_model(const json_t *theirs, const struct pl_model *m, const char *whose, struct err *e);
+/* -EINVAL names the first key in which MODEL differs from the model of WHOSE, THEIRS; names and
+ * lengths of sequences are no matter. */
+int tr_same_model(const json_t *theirs, const struct pl_model *model, const char *whose,
+                  struct err *error);
 
 #endif

@@ -59,58 +59,59 @@ static bool complete(const char *dir, const char *name)
     return file_exists(state);
 }
 
-static int newer_first(const void *a, const void *b)
+static int newer_first(const void *left, const void *right)
 {
-    const struct entry *x = a, *y = b;
+    const struct entry *x = left, *y = right;
 
     if (x->step != y->step)
         return x->step < y->step ? 1 : -1;
     return strcmp(x->name, y->name);
 }
 
-static void listing_add(struct listing *l, const char *name)
+static void listing_add(struct listing *listing, const char *name)
 {
     int step = step_of(name);
 
     if (str_starts(name, "step-") && strstr(name, DAMAGED))
-        snprintf(l->aside, sizeof(l->aside), "%.63s", name);
+        snprintf(listing->aside, sizeof(listing->aside), "%.63s", name);
     if (step < 0)
         return;
-    l->entry = mem_realloc(l->entry, (l->n + 1) * sizeof(*l->entry));
-    l->entry[l->n].step = step;
-    snprintf(l->entry[l->n].name, NAME, "%.63s", name);
-    l->n++;
+    listing->entry = mem_realloc(listing->entry, (listing->n + 1) * sizeof(*listing->entry));
+    listing->entry[listing->n].step = step;
+    snprintf(listing->entry[listing->n].name, NAME, "%.63s", name);
+    listing->n++;
 }
 
 /* A folder that is not there is an empty one. */
-static int list(struct listing *l, const char *dir, struct err *e)
+static int list(struct listing *listing, const char *dir, struct err *error)
 {
     DIR *d = opendir(dir);
     struct dirent *it;
     int r = 0;
 
-    *l = (struct listing){0};
+    *listing = (struct listing){0};
     if (!d)
-        return errno == ENOENT ? 0 : err_set(e, -errno, "read folder %s: %s", dir, strerror(errno));
+        return errno == ENOENT ? 0
+                               : err_set(error, -errno, "read folder %s: %s", dir, strerror(errno));
     errno = 0;
     while ((it = readdir(d))) {
-        listing_add(l, it->d_name);
+        listing_add(listing, it->d_name);
         errno = 0;
     }
     if (errno)
-        r = err_set(e, -errno, "read folder %s: %s", dir, strerror(errno));
+        r = err_set(error, -errno, "read folder %s: %s", dir, strerror(errno));
     closedir(d);
-    if (l->n)
-        qsort(l->entry, l->n, sizeof(*l->entry), newer_first);
+    if (listing->n)
+        qsort(listing->entry, listing->n, sizeof(*listing->entry), newer_first);
     if (r < 0) {
-        free(l->entry);
-        *l = (struct listing){0};
+        free(listing->entry);
+        *listing = (struct listing){0};
     }
     return r;
 }
 
 /* Put the one that the pointer names before the others. */
-static void prefer_latest(struct listing *l, const char *dir)
+static void prefer_latest(struct listing *listing, const char *dir)
 {
     AUTO_FREE char *link = mem_printf("%s/latest", dir);
     AUTO_FREE char *text = NULL;
@@ -118,20 +119,20 @@ static void prefer_latest(struct listing *l, const char *dir)
     if (file_read_all(&text, NULL, link, NAME - 1, NULL) < 0)
         return;
     text[strcspn(text, "\n")] = '\0';
-    for (size_t i = 0; i < l->n; i++)
-        if (str_eq(l->entry[i].name, text)) {
-            struct entry first = l->entry[i];
+    for (size_t i = 0; i < listing->n; i++)
+        if (str_eq(listing->entry[i].name, text)) {
+            struct entry first = listing->entry[i];
 
-            memmove(l->entry + 1, l->entry, i * sizeof(*l->entry));
-            l->entry[0] = first;
+            memmove(listing->entry + 1, listing->entry, i * sizeof(*listing->entry));
+            listing->entry[0] = first;
             return;
         }
 }
 
-int tr_ckpt_latest(char **ret, const char *dir, struct err *e)
+int tr_ckpt_latest(char **ret, const char *dir, struct err *error)
 {
     struct listing l;
-    int r = list(&l, dir, e);
+    int r = list(&l, dir, error);
 
     if (r < 0)
         return r;
@@ -143,7 +144,7 @@ int tr_ckpt_latest(char **ret, const char *dir, struct err *e)
             r = 0;
         }
     free(l.entry);
-    return r < 0 ? err_set(e, r, "no checkpoint in %s", dir) : 0;
+    return r < 0 ? err_set(error, r, "no checkpoint in %s", dir) : 0;
 }
 
 void tr_ckpt_retire(const char *dir, int keep, int newest)
@@ -189,21 +190,21 @@ struct resume {
     struct err first; /* the newest one's damage */
 };
 
-static int choose(struct choice *ret, struct resume *u, const struct tr_team *team)
+static int choose(struct choice *ret, struct resume *resume, const struct tr_team *team)
 {
     *ret = (struct choice){.none = true};
-    if (tr_lead(team) && u->next < u->list.n) {
+    if (tr_lead(team) && resume->next < resume->list.n) {
         ret->none = false;
-        memcpy(ret->name, u->list.entry[u->next++].name, NAME);
+        memcpy(ret->name, resume->list.entry[resume->next++].name, NAME);
     }
     team->share(team->ctx, ret, sizeof(*ret));
     return ret->none ? -ENOENT : 0;
 }
 
 /* Rename NAME to the first free name beside it that says that it is damaged. */
-static int set_aside(struct resume *u, const char *name, struct err *e)
+static int set_aside(struct resume *resume, const char *name, struct err *error)
 {
-    AUTO_FREE char *from = mem_printf("%s/%s", u->dir, name);
+    AUTO_FREE char *from = mem_printf("%s/%s", resume->dir, name);
     AUTO_FREE char *to = mem_printf("%s%s", from, DAMAGED);
 
     for (int i = 2; file_exists(to); i++) {
@@ -211,80 +212,83 @@ static int set_aside(struct resume *u, const char *name, struct err *e)
         to = mem_printf("%s%s.%d", from, DAMAGED, i);
     }
     if (rename(from, to) < 0)
-        return err_set(e, -EIO, "rename the damaged checkpoint %s to %s: %s", from, to,
+        return err_set(error, -EIO, "rename the damaged checkpoint %s to %s: %s", from, to,
                        strerror(errno));
-    str_addf(&u->aside, "%s%s is kept as %s", u->aside.len ? "; " : "", name, strrchr(to, '/') + 1);
+    str_addf(&resume->aside, "%s%s is kept as %s", resume->aside.len ? "; " : "", name,
+             strrchr(to, '/') + 1);
     return 0;
 }
 
 /* All that were found damaged lose their names, and the pointer gets that of the one that is whole.
  */
-static int set_all_aside(struct resume *u, const char *whole, struct err *e)
+static int set_all_aside(struct resume *resume, const char *whole, struct err *error)
 {
-    AUTO_FREE char *pointer = mem_printf("%s/latest", u->dir);
+    AUTO_FREE char *pointer = mem_printf("%s/latest", resume->dir);
 
-    for (size_t i = 0; i < u->damaged; i++) {
-        int r = set_aside(u, u->list.entry[i].name, e);
+    for (size_t i = 0; i < resume->damaged; i++) {
+        int r = set_aside(resume, resume->list.entry[i].name, error);
 
         if (r < 0)
             return r;
     }
-    str_addf(&u->aside, "; the run resumes from %s: %s", whole, u->first.text);
-    return file_write_atomic(pointer, whole, strlen(whole), 0644, e);
+    str_addf(&resume->aside, "; the run resumes from %s: %s", whole, resume->first.text);
+    return file_write_atomic(pointer, whole, strlen(whole), 0644, error);
 }
 
-static int none_whole(const struct resume *u, const struct tr_team *team, struct err *e)
+static int none_whole(const struct resume *resume, const struct tr_team *team, struct err *error)
 {
     int r = -ENOENT;
 
-    if (u->first.code)
-        r = err_set(e, -EBADMSG, "no checkpoint in %s is whole: %s", u->dir, u->first.text);
-    else if (tr_lead(team) && u->list.aside[0])
-        r = err_set(e, -EBADMSG,
+    if (resume->first.code)
+        r = err_set(error, -EBADMSG, "no checkpoint in %s is whole: %s", resume->dir,
+                    resume->first.text);
+    else if (tr_lead(team) && resume->list.aside[0])
+        r = err_set(error, -EBADMSG,
                     "no checkpoint in %s is whole: %s is damaged; move it away to start afresh",
-                    u->dir, u->list.aside);
-    return tr_together(team, r, e);
+                    resume->dir, resume->list.aside);
+    return tr_together(team, r, error);
 }
 
 /* The first of the list that is whole is loaded; collective, as each step of it. */
-static int first_whole(struct resume *u, struct tr_ckpt_state *ret, char **ret_path,
-                       const struct tr_ckpt_what *what, const struct tr_team *team, struct err *e)
+static int first_whole(struct resume *resume, struct tr_ckpt_state *ret, char **ret_path,
+                       const struct tr_ckpt_what *what, const struct tr_team *team,
+                       struct err *error)
 {
     struct choice c;
 
-    while (choose(&c, u, team) == 0) {
-        AUTO_FREE char *path = mem_printf("%s/%s", u->dir, c.name);
-        int r = tr_ckpt_load(ret, path, what, team, e);
+    while (choose(&c, resume, team) == 0) {
+        AUTO_FREE char *path = mem_printf("%s/%s", resume->dir, c.name);
+        int r = tr_ckpt_load(ret, path, what, team, error);
 
         if (r == -EBADMSG) {
-            if (!u->damaged++)
-                u->first = *e;
+            if (!resume->damaged++)
+                resume->first = *error;
             continue;
         }
-        if (r == 0 && u->damaged)
-            r = tr_together(team, tr_lead(team) ? set_all_aside(u, c.name, e) : 0, e);
+        if (r == 0 && resume->damaged)
+            r = tr_together(team, tr_lead(team) ? set_all_aside(resume, c.name, error) : 0, error);
         if (r == 0)
             *ret_path = TAKE(path);
         return r;
     }
-    return none_whole(u, team, e);
+    return none_whole(resume, team, error);
 }
 
 int tr_ckpt_resume(struct tr_ckpt_state *ret, char **ret_path, char **ret_aside, const char *dir,
-                   const struct tr_ckpt_what *what, const struct tr_team *team, struct err *e)
+                   const struct tr_ckpt_what *what, const struct tr_team *team, struct err *error)
 {
     struct resume u = {.dir = dir};
     struct err own = {0};
     int r = 0;
 
-    e = e ? e : &own;
+    error = error ? error : &own;
     if (tr_lead(team)) {
-        r = list(&u.list, dir, e);
+        r = list(&u.list, dir, error);
         prefer_latest(&u.list, dir);
     }
-    r = tr_together(team, r, e);
+    r = tr_together(team, r, error);
     if (r == 0)
-        r = first_whole(&u, ret, ret_path, what, team, e);
+        r = first_whole(&u, ret, ret_path, what, team, error);
     if (r == 0)
         *ret_aside = u.aside.len ? str_take(&u.aside) : NULL;
     str_done(&u.aside);

@@ -49,15 +49,15 @@ static void boot_id(char *buf, size_t size)
         snprintf(buf, size, "%.*s", (int)strcspn(text, "\n"), text);
 }
 
-static void ourselves(struct holder *h)
+static void ourselves(struct holder *holder)
 {
-    *h = (struct holder){.pid = (int)getpid(), .start = start_of((int)getpid())};
-    (void)gethostname(h->host, sizeof(h->host) - 1);
-    boot_id(h->boot, sizeof(h->boot));
-    clock_format(h->since, clock_wall_ms());
+    *holder = (struct holder){.pid = (int)getpid(), .start = start_of((int)getpid())};
+    (void)gethostname(holder->host, sizeof(holder->host) - 1);
+    boot_id(holder->boot, sizeof(holder->boot));
+    clock_format(holder->since, clock_wall_ms());
 }
 
-static int write_record(int fd, const char *path, struct err *e)
+static int write_record(int fd, const char *path, struct err *error)
 {
     struct holder h;
     AUTO_JSON *o = NULL;
@@ -70,55 +70,57 @@ static int write_record(int fd, const char *path, struct err *e)
     text = jx_dump(o);
     n = (ssize_t)strlen(text);
     if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
-        return err_set(e, -EIO, "write %s: %s", path, strerror(errno));
+        return err_set(error, -EIO, "write %s: %s", path, strerror(errno));
     return 0;
 }
 
 /* False if nobody has written there, or has not finished yet. */
-static bool read_record(struct holder *h, int fd)
+static bool read_record(struct holder *holder, int fd)
 {
     char text[RECORD_MAX];
     ssize_t n = pread(fd, text, sizeof(text), 0);
     AUTO_JSON *o = NULL;
     int64_t start = 0;
 
-    *h = (struct holder){0};
+    *holder = (struct holder){0};
     if (n <= 0 || jx_parse(&o, text, (size_t)n, NULL) < 0 || !json_is_object(o))
         return false;
-    if (jx_copy_str(h->host, sizeof(h->host), o, "host", NULL) < 0 ||
-        jx_copy_str(h->boot, sizeof(h->boot), o, "boot", NULL) < 0 ||
-        jx_copy_str(h->since, sizeof(h->since), o, "since", NULL) < 0 ||
-        jx_get_int(&h->pid, o, "pid", 1, INT32_MAX, NULL) < 0 ||
+    if (jx_copy_str(holder->host, sizeof(holder->host), o, "host", NULL) < 0 ||
+        jx_copy_str(holder->boot, sizeof(holder->boot), o, "boot", NULL) < 0 ||
+        jx_copy_str(holder->since, sizeof(holder->since), o, "since", NULL) < 0 ||
+        jx_get_int(&holder->pid, o, "pid", 1, INT32_MAX, NULL) < 0 ||
         jx_get_i64(&start, o, "start", 0, INT64_MAX, NULL) < 0)
         return false;
-    h->start = (uint64_t)start;
-    return h->pid > 0;
+    holder->start = (uint64_t)start;
+    return holder->pid > 0;
 }
 
 /* As far as can be known here. */
-static bool gone(const struct holder *h)
+static bool gone(const struct holder *holder)
 {
     struct holder us;
 
     ourselves(&us);
-    return str_eq(h->host, us.host) && (!str_eq(h->boot, us.boot) || start_of(h->pid) != h->start);
+    return str_eq(holder->host, us.host) &&
+           (!str_eq(holder->boot, us.boot) || start_of(holder->pid) != holder->start);
 }
 
-static int busy(int fd, const char *dir, struct err *e)
+static int busy(int fd, const char *dir, struct err *error)
 {
     struct holder h;
 
     if (!read_record(&h, fd))
-        return err_set(e, -EBUSY, "another run, which has not said who it is, writes to %s", dir);
+        return err_set(error, -EBUSY, "another run, which has not said who it is, writes to %s",
+                       dir);
     return err_set(
-        e, -EBUSY,
+        error, -EBUSY,
         "another run writes to %s: process %d on host %s, since %s; end it, or give this "
         "run a folder of its own",
         dir, h.pid, h.host, h.since);
 }
 
 /* Without locks: -EBUSY if the record is of a process of this host that runs. */
-static int ask_record(char **ret_warning, int fd, const char *dir, struct err *e)
+static int ask_record(char **ret_warning, int fd, const char *dir, struct err *error)
 {
     struct holder h, us;
 
@@ -136,7 +138,7 @@ static int ask_record(char **ret_warning, int fd, const char *dir, struct err *e
                        dir, h.pid, h.host, h.since);
         return 0;
     }
-    return gone(&h) ? 0 : busy(fd, dir, e);
+    return gone(&h) ? 0 : busy(fd, dir, error);
 }
 
 /* -EBUSY: another has it; -ENOLCK: there are no locks here. */
@@ -153,7 +155,7 @@ static int try_lock(int fd)
 }
 
 /* Lock file PATH, open as FD, for WHAT. */
-static int lock(char **ret_warning, int fd, const char *path, const char *what, struct err *e)
+static int lock(char **ret_warning, int fd, const char *path, const char *what, struct err *error)
 {
     struct holder h;
     int r = try_lock(fd);
@@ -165,24 +167,24 @@ static int lock(char **ret_warning, int fd, const char *path, const char *what, 
         r = try_lock(fd);
     }
     if (r == -EBUSY)
-        return busy(fd, what, e);
+        return busy(fd, what, error);
     if (r == -ENOLCK)
-        return ask_record(ret_warning, fd, what, e);
-    return r < 0 ? err_set(e, r, "lock %s: %s", path, strerror(-r)) : 0;
+        return ask_record(ret_warning, fd, what, error);
+    return r < 0 ? err_set(error, r, "lock %s: %s", path, strerror(-r)) : 0;
 }
 
 int tr_claim_file(struct tr_claim **ret, char **ret_warning, const char *path, const char *what,
-                  struct err *e)
+                  struct err *error)
 {
     AUTO_FREE char *warning = NULL;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644), r;
     struct tr_claim *c;
 
     if (fd < 0)
-        return err_set(e, -errno, "open %s: %s", path, strerror(errno));
-    r = lock(&warning, fd, path, what, e);
+        return err_set(error, -errno, "open %s: %s", path, strerror(errno));
+    r = lock(&warning, fd, path, what, error);
     if (r == 0)
-        r = write_record(fd, path, e);
+        r = write_record(fd, path, error);
     if (r < 0) {
         close(fd);
         return r;
@@ -194,19 +196,19 @@ int tr_claim_file(struct tr_claim **ret, char **ret_warning, const char *path, c
     return 0;
 }
 
-int tr_claim_take(struct tr_claim **ret, char **ret_warning, const char *dir, struct err *e)
+int tr_claim_take(struct tr_claim **ret, char **ret_warning, const char *dir, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/.lock", dir);
 
-    return tr_claim_file(ret, ret_warning, path, dir, e);
+    return tr_claim_file(ret, ret_warning, path, dir, error);
 }
 
-struct tr_claim *tr_claim_free(struct tr_claim *c)
+struct tr_claim *tr_claim_free(struct tr_claim *claim)
 {
-    if (!c)
+    if (!claim)
         return NULL;
-    (void)!ftruncate(c->fd, 0);
-    close(c->fd);
-    free(c);
+    (void)!ftruncate(claim->fd, 0);
+    close(claim->fd);
+    free(claim);
     return NULL;
 }

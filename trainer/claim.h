@@ -22,12 +22,12 @@ struct tr_claim;
 
 /* Claim folder DIR, which exists. -EBUSY names the run that has it. RET_WARNING gets a text if
  * nothing keeps a run on another host out, else NULL; caller frees. */
-int tr_claim_take(struct tr_claim **ret, char **ret_warning, const char *dir, struct err *e);
+int tr_claim_take(struct tr_claim **ret, char **ret_warning, const char *dir, struct err *error);
 /* The same by a lock on file PATH, which is made if it is absent, for what errors call WHAT. */
 int tr_claim_file(struct tr_claim **ret, char **ret_warning, const char *path, const char *what,
-                  struct err *e);
+                  struct err *error);
 
-struct tr_claim *tr_claim_free(struct tr_claim *c);
+struct tr_claim *tr_claim_free(struct tr_claim *claim);
 
 AUTO_DEFINE(tr_claim)
 

@@ -3,16 +3,16 @@
 
 #include <assert.h>
 
-uint64_t tr_block(uint64_t n, int p, int i)
+uint64_t tr_block(uint64_t total, int parts, int index)
 {
-    return n * (uint64_t)i / (uint64_t)p;
+    return total * (uint64_t)index / (uint64_t)parts;
 }
 
-static int next_tag(struct tr_group *g)
+static int next_tag(struct tr_group *group)
 {
-    assert(g->id > 0);
-    g->tag = (g->tag + 1) % TR_TAG_COLL;
-    return g->id * TR_TAG_COLL + g->tag;
+    assert(group->id > 0);
+    group->tag = (group->tag + 1) % TR_TAG_COLL;
+    return group->id * TR_TAG_COLL + group->tag;
 }
 
 /* Who takes part in a pass, and the block of each of them: of N members, this rank is number ME. */
@@ -21,17 +21,17 @@ struct pass {
     int n, me, step;
 };
 
-static int at(const struct pass *p, const int *list, int i)
+static int at(const struct pass *pass, const int *list, int index)
 {
-    return list[i * p->step];
+    return list[index * pass->step];
 }
 
-static struct pass pass_of(const struct tr_coll *c)
+static struct pass pass_of(const struct tr_coll *coll)
 {
-    const struct tr_group *g = c->g;
-    int inside = c->reduce ? c->pass : c->pass - 1; /* for the blocks of this host */
+    const struct tr_group *g = coll->g;
+    int inside = coll->reduce ? coll->pass : coll->pass - 1; /* for the blocks of this host */
 
-    if (c->passes == 1)
+    if (coll->passes == 1)
         return (struct pass){g->flat, g->flat, g->size, g->rank, 1};
     if (inside < 0 || inside == g->hosts)
         return (struct pass){g->grid + g->seat, g->grid + g->seat, g->hosts, g->host, g->each};
@@ -39,16 +39,16 @@ static struct pass pass_of(const struct tr_coll *c)
                          1};
 }
 
-/* Piece PIECE of block I: its elements are [*first, *first + result). */
-static uint64_t piece_of(const struct tr_coll *c, uint64_t piece, int i, uint64_t *first)
+/* Piece PIECE of block INDEX: its elements are [*first, *first + result). */
+static uint64_t piece_of(const struct tr_coll *coll, uint64_t piece, int index, uint64_t *first)
 {
-    uint64_t lo = tr_block(c->n, c->g->size, i) + piece * c->most;
-    uint64_t hi = tr_block(c->n, c->g->size, i + 1);
+    uint64_t lo = tr_block(coll->n, coll->g->size, index) + piece * coll->most;
+    uint64_t hi = tr_block(coll->n, coll->g->size, index + 1);
 
     *first = lo;
     if (lo >= hi)
         return 0;
-    return hi - lo < c->most ? hi - lo : c->most;
+    return hi - lo < coll->most ? hi - lo : coll->most;
 }
 
 /* Pieces under way take turns with the parts of the group's requests and scratch. */
@@ -57,39 +57,39 @@ static int turn(uint64_t piece)
     return (int)(piece % PL_COLL_AHEAD);
 }
 
-static MPI_Request *requests(const struct tr_coll *c, uint64_t piece)
+static MPI_Request *requests(const struct tr_coll *coll, uint64_t piece)
 {
-    return c->g->req + turn(piece) * 2 * c->g->size;
+    return coll->g->req + turn(piece) * 2 * coll->g->size;
 }
 
 /* Where the I-th of the other members' copies of a piece is received. */
-static char *copy_at(const struct tr_coll *c, uint64_t piece, int i)
+static char *copy_at(const struct tr_coll *coll, uint64_t piece, int index)
 {
-    size_t n = (size_t)turn(piece) * (size_t)(c->g->size - 1) + (size_t)i;
+    size_t n = (size_t)turn(piece) * (size_t)(coll->g->size - 1) + (size_t)index;
 
-    return (char *)c->g->scratch + n * c->most * kn_type_size(c->type);
+    return (char *)coll->g->scratch + n * coll->most * kn_type_size(coll->type);
 }
 
 /* Start the next piece. Reduce-scatter: each peer's copy of my block into the scratch, my copies of
  * their blocks to them. All-gather: their blocks into place, mine to all. */
-static void post(struct tr_coll *c)
+static void post(struct tr_coll *coll)
 {
-    struct tr_group *g = c->g;
-    struct pass p = pass_of(c);
-    size_t e = kn_type_size(c->type);
+    struct tr_group *g = coll->g;
+    struct pass p = pass_of(coll);
+    size_t e = kn_type_size(coll->type);
     int tag = next_tag(g), nreq = 0;
-    uint64_t k = c->posted++, first, mine = piece_of(c, k, at(&p, p.block, p.me), &first);
-    MPI_Request *req = requests(c, k);
+    uint64_t k = coll->posted++, first, mine = piece_of(coll, k, at(&p, p.block, p.me), &first);
+    MPI_Request *req = requests(coll, k);
 
     for (int d = 1; d < p.n; d++) {
         int to = (p.me + d) % p.n, from = (p.me + p.n - d) % p.n;
-        uint64_t there, here, out = piece_of(c, k, at(&p, p.block, to), &there);
-        uint64_t in = piece_of(c, k, at(&p, p.block, from), &here);
-        char *slot = c->buf + here * e;
+        uint64_t there, here, out = piece_of(coll, k, at(&p, p.block, to), &there);
+        uint64_t in = piece_of(coll, k, at(&p, p.block, from), &here);
+        char *slot = coll->buf + here * e;
 
-        if (c->reduce) {
+        if (coll->reduce) {
             in = mine;
-            slot = copy_at(c, k, from < p.me ? from : from - 1);
+            slot = copy_at(coll, k, from < p.me ? from : from - 1);
         } else {
             out = mine;
             there = first;
@@ -97,205 +97,208 @@ static void post(struct tr_coll *c)
         if (in)
             tr_irecv(g, slot, in * e, at(&p, p.member, from), tag, &req[nreq++]);
         if (out)
-            tr_isend(g, c->buf + there * e, out * e, at(&p, p.member, to), tag, &req[nreq++]);
+            tr_isend(g, coll->buf + there * e, out * e, at(&p, p.member, to), tag, &req[nreq++]);
     }
-    c->nreq[turn(k)] = nreq;
+    coll->nreq[turn(k)] = nreq;
 }
 
-static void post_ahead(struct tr_coll *c)
+static void post_ahead(struct tr_coll *coll)
 {
-    while (c->posted < c->pieces && c->posted < c->piece + PL_COLL_AHEAD)
-        post(c);
+    while (coll->posted < coll->pieces && coll->posted < coll->piece + PL_COLL_AHEAD)
+        post(coll);
 }
 
 /* Peers in ascending order, so that the sum does not depend on who arrives first. */
-static void add_piece(struct tr_coll *c)
+static void add_piece(struct tr_coll *coll)
 {
-    struct pass p = pass_of(c);
-    size_t e = kn_type_size(c->type);
-    uint64_t first, mine = piece_of(c, c->piece, at(&p, p.block, p.me), &first);
+    struct pass p = pass_of(coll);
+    size_t e = kn_type_size(coll->type);
+    uint64_t first, mine = piece_of(coll, coll->piece, at(&p, p.block, p.me), &first);
 
     for (int i = 0; i < p.n - 1; i++)
-        kn_add(NULL, c->type, c->buf + first * e, c->buf + first * e, copy_at(c, c->piece, i),
-               mine);
+        kn_add(NULL, coll->type, coll->buf + first * e, coll->buf + first * e,
+               copy_at(coll, coll->piece, i), mine);
 }
 
 /* Whether the saved bytes are worth the latencies: see coll.h. */
-static bool by_hosts(const struct tr_group *g, uint64_t bytes)
+static bool by_hosts(const struct tr_group *group, uint64_t bytes)
 {
-    uint64_t h = (uint64_t)g->hosts, q = (uint64_t)g->each;
+    uint64_t h = (uint64_t)group->hosts, q = (uint64_t)group->each;
 
     return h > 1 && (q - 1) * (h - 1) * bytes > h * h * TR_LINK;
 }
 
-static void start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf, uint64_t n,
-                  bool reduce)
+static void start(struct tr_coll *coll, struct tr_group *group, enum kn_type type, void *buf,
+                  uint64_t count, bool reduce)
 {
-    uint64_t block = (n + (uint64_t)g->size - 1) / (uint64_t)g->size;
-    uint64_t most = reduce && g->size > 1 ? pl_coll_piece(g->size) : block + 1;
+    uint64_t block = (count + (uint64_t)group->size - 1) / (uint64_t)group->size;
+    uint64_t most = reduce && group->size > 1 ? pl_coll_piece(group->size) : block + 1;
 
-    *c = (struct tr_coll){.g = g,
-                          .type = t,
-                          .buf = buf,
-                          .n = n,
-                          .reduce = reduce,
-                          .active = g->size > 1 && n > 0,
-                          .most = most,
-                          .pieces = reduce ? (block + most - 1) / most : 1,
-                          .passes = by_hosts(g, n * kn_type_size(t)) ? g->hosts + 1 : 1};
-    if (c->active)
-        post_ahead(c);
+    *coll = (struct tr_coll){
+        .g = group,
+        .type = type,
+        .buf = buf,
+        .n = count,
+        .reduce = reduce,
+        .active = group->size > 1 && count > 0,
+        .most = most,
+        .pieces = reduce ? (block + most - 1) / most : 1,
+        .passes = by_hosts(group, count * kn_type_size(type)) ? group->hosts + 1 : 1};
+    if (coll->active)
+        post_ahead(coll);
 }
 
-void tr_reduce_scatter_start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf,
-                             uint64_t n)
+void tr_reduce_scatter_start(struct tr_coll *coll, struct tr_group *group, enum kn_type type,
+                             void *buf, uint64_t count)
 {
-    start(c, g, t, buf, n, true);
+    start(coll, group, type, buf, count, true);
 }
 
-void tr_all_gather_start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf,
-                         uint64_t n)
+void tr_all_gather_start(struct tr_coll *coll, struct tr_group *group, enum kn_type type, void *buf,
+                         uint64_t count)
 {
-    start(c, g, t, buf, n, false);
+    start(coll, group, type, buf, count, false);
 }
 
 /* The oldest piece is here: add it, and start the next piece, the next pass, or end. */
-static void step(struct tr_coll *c)
+static void step(struct tr_coll *coll)
 {
-    if (c->reduce)
-        add_piece(c);
-    if (++c->piece == c->pieces) {
-        c->piece = c->posted = 0;
-        c->pass++;
+    if (coll->reduce)
+        add_piece(coll);
+    if (++coll->piece == coll->pieces) {
+        coll->piece = coll->posted = 0;
+        coll->pass++;
     }
-    if (c->pass < c->passes)
-        post_ahead(c);
+    if (coll->pass < coll->passes)
+        post_ahead(coll);
     else
-        c->active = false;
+        coll->active = false;
 }
 
-bool tr_coll_poll(struct tr_coll *c)
+bool tr_coll_poll(struct tr_coll *coll)
 {
-    if (c->active && tr_test(requests(c, c->piece), c->nreq[turn(c->piece)]))
-        step(c);
-    return !c->active;
+    if (coll->active && tr_test(requests(coll, coll->piece), coll->nreq[turn(coll->piece)]))
+        step(coll);
+    return !coll->active;
 }
 
-void tr_coll_wait(struct tr_coll *c)
+void tr_coll_wait(struct tr_coll *coll)
 {
-    while (c->active) {
-        tr_wait(c->g->progress, requests(c, c->piece), c->nreq[turn(c->piece)]);
-        step(c);
+    while (coll->active) {
+        tr_wait(coll->g->progress, requests(coll, coll->piece), coll->nreq[turn(coll->piece)]);
+        step(coll);
     }
 }
 
-void tr_reduce_scatter(struct tr_group *g, enum kn_type t, void *buf, uint64_t n)
+void tr_reduce_scatter(struct tr_group *group, enum kn_type type, void *buf, uint64_t count)
 {
     struct tr_coll c;
 
-    tr_reduce_scatter_start(&c, g, t, buf, n);
+    tr_reduce_scatter_start(&c, group, type, buf, count);
     tr_coll_wait(&c);
 }
 
-void tr_all_gather(struct tr_group *g, enum kn_type t, void *buf, uint64_t n)
+void tr_all_gather(struct tr_group *group, enum kn_type type, void *buf, uint64_t count)
 {
     struct tr_coll c;
 
-    tr_all_gather_start(&c, g, t, buf, n);
+    tr_all_gather_start(&c, group, type, buf, count);
     tr_coll_wait(&c);
 }
 
-static void max_into(float *y, const float *x, uint64_t n)
+static void max_into(float *into, const float *from, uint64_t count)
 {
-    for (uint64_t i = 0; i < n; i++)
-        y[i] = x[i] > y[i] ? x[i] : y[i];
+    for (uint64_t i = 0; i < count; i++)
+        into[i] = from[i] > into[i] ? from[i] : into[i];
 }
 
-/* N <= TR_SMALL: everything to everybody, then all add in the order of ranks. */
-static void small(struct tr_group *g, enum kn_type t, char *buf, uint64_t n, bool take_max)
+/* COUNT <= TR_SMALL: everything to everybody, then all add in the order of ranks. */
+static void small(struct tr_group *group, enum kn_type type, char *buf, uint64_t count,
+                  bool take_max)
 {
-    size_t e = kn_type_size(t), bytes = n * e;
-    char *in = g->scratch;
-    int tag = next_tag(g), nreq = 0;
+    size_t e = kn_type_size(type), bytes = count * e;
+    char *in = group->scratch;
+    int tag = next_tag(group), nreq = 0;
 
-    for (int d = 1; d < g->size; d++) {
-        int peer = (g->rank + d) % g->size, from = (g->rank + g->size - d) % g->size;
+    for (int d = 1; d < group->size; d++) {
+        int peer = (group->rank + d) % group->size,
+            from = (group->rank + group->size - d) % group->size;
 
-        tr_irecv(g, in + (size_t)from * bytes, bytes, from, tag, &g->req[nreq++]);
-        tr_isend(g, buf, bytes, peer, tag, &g->req[nreq++]);
+        tr_irecv(group, in + (size_t)from * bytes, bytes, from, tag, &group->req[nreq++]);
+        tr_isend(group, buf, bytes, peer, tag, &group->req[nreq++]);
     }
-    tr_wait(g->progress, g->req, nreq);
-    memcpy(in + (size_t)g->rank * bytes, buf, bytes);
+    tr_wait(group->progress, group->req, nreq);
+    memcpy(in + (size_t)group->rank * bytes, buf, bytes);
     memcpy(buf, in, bytes);
-    for (int i = 1; i < g->size; i++) {
+    for (int i = 1; i < group->size; i++) {
         if (take_max)
             max_into((float *)(void *)buf, (const float *)(const void *)(in + (size_t)i * bytes),
-                     n);
+                     count);
         else
-            kn_add(NULL, t, buf, buf, in + (size_t)i * bytes, n);
+            kn_add(NULL, type, buf, buf, in + (size_t)i * bytes, count);
     }
 }
 
-void tr_all_reduce(struct tr_group *g, enum kn_type t, void *buf, uint64_t n)
+void tr_all_reduce(struct tr_group *group, enum kn_type type, void *buf, uint64_t count)
 {
-    if (g->size == 1 || n == 0)
+    if (group->size == 1 || count == 0)
         return;
-    if (n <= TR_SMALL) {
-        small(g, t, buf, n, false);
-        return;
-    }
-    tr_reduce_scatter(g, t, buf, n);
-    tr_all_gather(g, t, buf, n);
-}
-
-void tr_all_reduce_max(struct tr_group *g, float *buf, uint64_t n)
-{
-    for (uint64_t i = 0; g->size > 1 && i < n; i += TR_SMALL)
-        small(g, KN_F32, (char *)(buf + i), n - i < TR_SMALL ? n - i : TR_SMALL, true);
-}
-
-void tr_sum_double(struct tr_group *g, double *x, int n)
-{
-    MPI_Request r;
-
-    assert(g->id == 0);
-    if (g->size == 1)
-        return;
-    MPI_Iallreduce(MPI_IN_PLACE, x, n, MPI_DOUBLE, MPI_SUM, g->comm, &r);
-    tr_wait(g->progress, &r, 1);
-}
-
-void tr_max_double(struct tr_group *g, double *x, int n)
-{
-    MPI_Request r;
-
-    assert(g->id == 0);
-    if (g->size == 1)
-        return;
-    MPI_Iallreduce(MPI_IN_PLACE, x, n, MPI_DOUBLE, MPI_MAX, g->comm, &r);
-    tr_wait(g->progress, &r, 1);
-}
-
-void tr_gather_double(struct tr_group *g, const double *x, int n, double *all)
-{
-    MPI_Request r;
-
-    assert(g->id == 0);
-    if (g->size == 1) {
-        memcpy(all, x, sizeof(*x) * (size_t)n);
+    if (count <= TR_SMALL) {
+        small(group, type, buf, count, false);
         return;
     }
-    MPI_Igather(x, n, MPI_DOUBLE, all, n, MPI_DOUBLE, 0, g->comm, &r);
-    tr_wait(g->progress, &r, 1);
+    tr_reduce_scatter(group, type, buf, count);
+    tr_all_gather(group, type, buf, count);
 }
 
-void tr_barrier(struct tr_group *g)
+void tr_all_reduce_max(struct tr_group *group, float *buf, uint64_t count)
+{
+    for (uint64_t i = 0; group->size > 1 && i < count; i += TR_SMALL)
+        small(group, KN_F32, (char *)(buf + i), count - i < TR_SMALL ? count - i : TR_SMALL, true);
+}
+
+void tr_sum_double(struct tr_group *group, double *values, int count)
 {
     MPI_Request r;
 
-    assert(g->id == 0);
-    if (g->size == 1)
+    assert(group->id == 0);
+    if (group->size == 1)
         return;
-    MPI_Ibarrier(g->comm, &r);
-    tr_wait(g->progress, &r, 1);
+    MPI_Iallreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, group->comm, &r);
+    tr_wait(group->progress, &r, 1);
+}
+
+void tr_max_double(struct tr_group *group, double *values, int count)
+{
+    MPI_Request r;
+
+    assert(group->id == 0);
+    if (group->size == 1)
+        return;
+    MPI_Iallreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_MAX, group->comm, &r);
+    tr_wait(group->progress, &r, 1);
+}
+
+void tr_gather_double(struct tr_group *group, const double *values, int count, double *all)
+{
+    MPI_Request r;
+
+    assert(group->id == 0);
+    if (group->size == 1) {
+        memcpy(all, values, sizeof(*values) * (size_t)count);
+        return;
+    }
+    MPI_Igather(values, count, MPI_DOUBLE, all, count, MPI_DOUBLE, 0, group->comm, &r);
+    tr_wait(group->progress, &r, 1);
+}
+
+void tr_barrier(struct tr_group *group)
+{
+    MPI_Request r;
+
+    assert(group->id == 0);
+    if (group->size == 1)
+        return;
+    MPI_Ibarrier(group->comm, &r);
+    tr_wait(group->progress, &r, 1);
 }

@@ -47,29 +47,29 @@ struct tr_coll {
     bool reduce, active;
 };
 
-uint64_t tr_block(uint64_t n, int p, int i); /* first element of block I */
+uint64_t tr_block(uint64_t total, int parts, int index); /* first element of block INDEX */
 
-/* Afterwards this rank's block of BUF (n) holds the sum; other blocks hold what it takes to get
+/* Afterwards this rank's block of BUF (count) holds the sum; other blocks hold what it takes to get
  * there. */
-void tr_reduce_scatter_start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf,
-                             uint64_t n);
+void tr_reduce_scatter_start(struct tr_coll *coll, struct tr_group *group, enum kn_type type,
+                             void *buf, uint64_t count);
 /* Afterwards every rank has every block. */
-void tr_all_gather_start(struct tr_coll *c, struct tr_group *g, enum kn_type t, void *buf,
-                         uint64_t n);
+void tr_all_gather_start(struct tr_coll *coll, struct tr_group *group, enum kn_type type, void *buf,
+                         uint64_t count);
 /* True once it is done; never waits. */
-bool tr_coll_poll(struct tr_coll *c);
-void tr_coll_wait(struct tr_coll *c);
+bool tr_coll_poll(struct tr_coll *coll);
+void tr_coll_wait(struct tr_coll *coll);
 
-void tr_reduce_scatter(struct tr_group *g, enum kn_type t, void *buf, uint64_t n);
-void tr_all_gather(struct tr_group *g, enum kn_type t, void *buf, uint64_t n);
-void tr_all_reduce(struct tr_group *g, enum kn_type t, void *buf, uint64_t n);
-void tr_all_reduce_max(struct tr_group *g, float *buf, uint64_t n);
+void tr_reduce_scatter(struct tr_group *group, enum kn_type type, void *buf, uint64_t count);
+void tr_all_gather(struct tr_group *group, enum kn_type type, void *buf, uint64_t count);
+void tr_all_reduce(struct tr_group *group, enum kn_type type, void *buf, uint64_t count);
+void tr_all_reduce_max(struct tr_group *group, float *buf, uint64_t count);
 
-/* A few numbers over all ranks (G is the world group); MPI's own algorithm. */
-void tr_sum_double(struct tr_group *g, double *x, int n);
-void tr_max_double(struct tr_group *g, double *x, int n);
-/* ALL (size x n) gets every member's X (n); on rank 0 only. */
-void tr_gather_double(struct tr_group *g, const double *x, int n, double *all);
-void tr_barrier(struct tr_group *g);
+/* A few numbers over all ranks (GROUP is the world group); MPI's own algorithm. */
+void tr_sum_double(struct tr_group *group, double *values, int count);
+void tr_max_double(struct tr_group *group, double *values, int count);
+/* ALL (size x count) gets every member's VALUES (count); on rank 0 only. */
+void tr_gather_double(struct tr_group *group, const double *values, int count, double *all);
+void tr_barrier(struct tr_group *group);
 
 #endif

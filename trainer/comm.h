@@ -64,29 +64,29 @@ struct tr_comms {
 typedef void tr_fail_fn(const char *reason);
 
 /* Groups of the layout over PARENT, which has exactly layout->world ranks. Collective. */
-void tr_comms_init(struct tr_comms *c, MPI_Comm parent, const struct pl_layout *l,
+void tr_comms_init(struct tr_comms *comms, MPI_Comm parent, const struct pl_layout *layout,
                    struct tr_clock *clock, tr_fail_fn *fail);
-void tr_comms_done(struct tr_comms *c);
+void tr_comms_done(struct tr_comms *comms);
 
 /* Say on which host each rank is: HOST (world) are any numbers, equal for ranks of one host.
  * tr_comms_init() has asked MPI; tests pretend. Collective: a kind of groups counts as spread over
  * hosts only if all groups of the kind are in the same way, so that copies of an element in
  * different groups are added in the same order. */
-void tr_comms_place(struct tr_comms *c, const uint64_t *host);
+void tr_comms_place(struct tr_comms *comms, const uint64_t *host);
 
 /* A number for the host of this process. */
 uint64_t tr_host_hash(void);
 
-/* Complete all N requests. Does not return when the run was asked to stop and its time is over
+/* Complete all COUNT requests. Does not return when the run was asked to stop and its time is over
  * (stop.h). */
-void tr_wait(struct tr_progress *p, MPI_Request *req, int n);
-/* True if all N are complete; drives progress in any case. */
-bool tr_test(MPI_Request *req, int n);
+void tr_wait(struct tr_progress *progress, MPI_Request *req, int count);
+/* True if all COUNT are complete; drives progress in any case. */
+bool tr_test(MPI_Request *req, int count);
 
-/* Start a transfer of BYTES to or from RANK of group G. */
-void tr_isend(struct tr_group *g, const void *buf, size_t bytes, int rank, int tag,
+/* Start a transfer of BYTES to or from RANK of GROUP. */
+void tr_isend(struct tr_group *group, const void *buf, size_t bytes, int rank, int tag,
               MPI_Request *ret);
-void tr_irecv(struct tr_group *g, void *buf, size_t bytes, int rank, int tag, MPI_Request *ret);
+void tr_irecv(struct tr_group *group, void *buf, size_t bytes, int rank, int tag, MPI_Request *ret);
 
 enum {
     TR_TAG_POOL = 0,        /* + chunk: what the "huggingface" loss pools, between stages */

@@ -91,18 +91,18 @@ struct tr_launch {
 void tr_launch_from_env(struct tr_launch *ret);
 
 /* Read argv (and the file it names). On failure RET_EXIT is TR_EXIT_USAGE for a command line or a
- * file that cannot be read, TR_EXIT_ILLEGAL for a layout that breaks a rule (E then names every
+ * file that cannot be read, TR_EXIT_ILLEGAL for a layout that breaks a rule (ERROR then names every
  * broken one), TR_EXIT_DATA or TR_EXIT_IO. RET_CONFIG is set on success only; on a failure
  * RET_EVENTS, unless NULL, gets the events path as far as it was understood (caller frees), so that
  * the reason can be sent there.
  * --help, --manual and --version print to stdout on rank 0 and give TR_MODE_HELP. */
 int tr_config_load(struct tr_config **ret_config, int *ret_exit, char **ret_events, int argc,
-                   char **argv, const struct tr_launch *launch, struct err *e);
-struct tr_config *tr_config_free(struct tr_config *c);
+                   char **argv, const struct tr_launch *launch, struct err *error);
+struct tr_config *tr_config_free(struct tr_config *config);
 
 AUTO_DEFINE(tr_config)
 
 /* The whole configuration as a file that --config reads back to the same one. New reference. */
-json_t *tr_config_json(const struct tr_config *c);
+json_t *tr_config_json(const struct tr_config *config);
 
 #endif

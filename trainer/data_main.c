@@ -66,9 +66,9 @@ static const struct opt_manual manual = {
 /* Exit codes as the trainer's. */
 enum { USAGE = 2, DATA = 68, IO = 70 };
 
-static int code_of(const struct err *e)
+static int code_of(const struct err *error)
 {
-    switch (e->code) {
+    switch (error->code) {
     case -EINVAL:
     case -EEXIST:
         return USAGE;
@@ -82,87 +82,89 @@ static int code_of(const struct err *e)
     }
 }
 
-static int fail(const struct err *e)
+static int fail(const struct err *error)
 {
-    log_error("%s", e->text);
-    return code_of(e);
+    log_error("%s", error->text);
+    return code_of(error);
 }
 
-static char *datasets(const struct values *v)
+static char *datasets(const struct values *values)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
 
-    if (v->out)
-        return mem_strdup(v->out);
-    if (v->data)
-        return mem_printf("%s/datasets", v->data);
+    if (values->out)
+        return mem_strdup(values->out);
+    if (values->data)
+        return mem_printf("%s/datasets", values->data);
     if (state && *state)
         return mem_printf("%s/partune/datasets", state);
     return mem_printf("%s/.local/state/partune/datasets", home ? home : "");
 }
 
 /* A name is a folder's name and a word in requests. */
-static bool good_name(const char *s)
+static bool good_name(const char *name)
 {
-    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
 
-    return n > 0 && n < 64 && !s[n] && s[0] != '.' && s[0] != '-' && !str_eq(s, "synthetic");
+    return n > 0 && n < 64 && !name[n] && name[0] != '.' && name[0] != '-' &&
+           !str_eq(name, "synthetic");
 }
 
-static int kind_of_ids(struct tr_prepare *p, const struct values *v, struct err *e)
+static int kind_of_ids(struct tr_prepare *prepare, const struct values *values, struct err *error)
 {
-    p->id = TR_ID_U8;
-    p->vocab = 256;
-    p->json_key = v->json_key ? v->json_key : "text";
-    p->any_json = v->json_key != NULL;
-    if (v->ids && v->json_key)
-        return err_set(e, -EINVAL, "--json-key is of text, --ids of numbers: one of them");
-    if (!v->ids) {
-        if (v->vocab)
-            return err_set(e, -EINVAL,
+    prepare->id = TR_ID_U8;
+    prepare->vocab = 256;
+    prepare->json_key = values->json_key ? values->json_key : "text";
+    prepare->any_json = values->json_key != NULL;
+    if (values->ids && values->json_key)
+        return err_set(error, -EINVAL, "--json-key is of text, --ids of numbers: one of them");
+    if (!values->ids) {
+        if (values->vocab)
+            return err_set(error, -EINVAL,
                            "--vocab goes with --ids: the vocabulary of text is its 256 bytes");
         return 0;
     }
-    if (str_eq(v->ids, "u16"))
-        p->id = TR_ID_U16;
-    else if (str_eq(v->ids, "u32"))
-        p->id = TR_ID_U32;
+    if (str_eq(values->ids, "u16"))
+        prepare->id = TR_ID_U16;
+    else if (str_eq(values->ids, "u32"))
+        prepare->id = TR_ID_U32;
     else
-        return err_set(e, -EINVAL, "--ids is u16 or u32, not `%.40s`", v->ids);
-    if (v->vocab == 0)
-        return err_set(e, -EINVAL, "--ids needs --vocab N: how many different ids there are");
-    if (p->id == TR_ID_U16 && v->vocab > 65536)
-        return err_set(e, -EINVAL, "--vocab %d does not fit into u16", v->vocab);
-    p->vocab = v->vocab;
+        return err_set(error, -EINVAL, "--ids is u16 or u32, not `%.40s`", values->ids);
+    if (values->vocab == 0)
+        return err_set(error, -EINVAL, "--ids needs --vocab N: how many different ids there are");
+    if (prepare->id == TR_ID_U16 && values->vocab > 65536)
+        return err_set(error, -EINVAL, "--vocab %d does not fit into u16", values->vocab);
+    prepare->vocab = values->vocab;
     return 0;
 }
 
-static int prepare(const struct values *v, const char *const *path, int n)
+static int prepare(const struct values *values, const char *const *path, int count)
 {
-    AUTO_FREE char *parent = datasets(v), *folder = NULL;
-    struct tr_prepare p = {.name = v->name,
+    AUTO_FREE char *parent = datasets(values), *folder = NULL;
+    struct tr_prepare p = {.name = values->name,
                            .path = path,
-                           .npaths = n,
-                           .validation = v->validation,
-                           .by_document = v->by_document,
-                           .seed = (uint64_t)v->seed,
-                           .max_bytes = v->max_bytes,
-                           .replace = v->force};
+                           .npaths = count,
+                           .validation = values->validation,
+                           .by_document = values->by_document,
+                           .seed = (uint64_t)values->seed,
+                           .max_bytes = values->max_bytes,
+                           .replace = values->force};
     struct tr_prepared done;
     struct err e = {0};
     int r;
 
-    if (!v->name || !good_name(v->name)) {
+    if (!values->name || !good_name(values->name)) {
         err_set(&e, -EINVAL, "--name must be letters, digits, `.`, `_`, `-`, and not `synthetic`");
         return fail(&e);
     }
-    if (n == 0) {
-        err_set(&e, -EINVAL, "no files: partune-data prepare --name %s FILE|FOLDER...", v->name);
+    if (count == 0) {
+        err_set(&e, -EINVAL, "no files: partune-data prepare --name %s FILE|FOLDER...",
+                values->name);
         return fail(&e);
     }
-    folder = mem_printf("%s/%s", parent, v->name);
+    folder = mem_printf("%s/%s", parent, values->name);
     p.folder = folder;
-    r = kind_of_ids(&p, v, &e);
+    r = kind_of_ids(&p, values, &e);
     if (r == 0)
         r = file_mkdirs(parent, 0755, &e);
     if (r == 0)
@@ -180,18 +182,18 @@ static int prepare(const struct values *v, const char *const *path, int n)
     return 0;
 }
 
-static int verify(const struct values *v, const char *const *name, int n)
+static int verify(const struct values *values, const char *const *name, int count)
 {
-    AUTO_FREE char *parent = datasets(v);
+    AUTO_FREE char *parent = datasets(values);
     int worst = 0;
 
-    if (n == 0) {
+    if (count == 0) {
         struct err e = {0};
 
         err_set(&e, -EINVAL, "verify what? partune-data verify NAME|FOLDER...");
         return fail(&e);
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < count; i++) {
         AUTO_FREE char *folder =
             strchr(name[i], '/') ? mem_strdup(name[i]) : mem_printf("%s/%s", parent, name[i]);
         struct tr_dataset d;
@@ -210,9 +212,9 @@ static int verify(const struct values *v, const char *const *name, int n)
     return worst;
 }
 
-static int list(const struct values *v)
+static int list(const struct values *values)
 {
-    AUTO_FREE char *parent = datasets(v);
+    AUTO_FREE char *parent = datasets(values);
     struct dirent **it;
     int n = scandir(parent, &it, NULL, alphasort);
 
@@ -238,30 +240,30 @@ static int list(const struct values *v)
     return 0;
 }
 
-static int run(struct opt_set *s, const struct values *v, int argc, char **argv)
+static int run(struct opt_set *set, const struct values *values, int argc, char **argv)
 {
     const char *const *operand = (const char *const *)argv + 2;
     struct err e = {0};
-    int n = 0, r = opt_from_env(s, &e);
+    int n = 0, r = opt_from_env(set, &e);
 
     if (r == 0)
-        r = opt_from_argv(s, &n, argc, argv, 0, &e);
+        r = opt_from_argv(set, &n, argc, argv, 0, &e);
     if (r < 0) {
         log_error("%s", e.text);
         return USAGE;
     }
-    if (v->help)
-        opt_help(s, stdout);
-    else if (v->manual)
-        opt_manual(s, &manual, stdout);
-    else if (v->version)
+    if (values->help)
+        opt_help(set, stdout);
+    else if (values->manual)
+        opt_manual(set, &manual, stdout);
+    else if (values->version)
         printf("partune-data %s\n", PACKAGE_VERSION);
     else if (n >= 1 && str_eq(argv[1], "prepare"))
-        return prepare(v, operand, n - 1);
+        return prepare(values, operand, n - 1);
     else if (n >= 1 && str_eq(argv[1], "verify"))
-        return verify(v, operand, n - 1);
+        return verify(values, operand, n - 1);
     else if (n == 1 && str_eq(argv[1], "ls"))
-        return list(v);
+        return list(values);
     else {
         if (n >= 1)
             log_error("`%.60s` is none of prepare, verify, ls", argv[1]);

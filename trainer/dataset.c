@@ -24,72 +24,72 @@ enum { FORMAT_VERSION = 1, META_MAX = 1 << 16, VOCAB_MAX = 1 << 30, YOUNG_S = 60
 
 /* ---- reading ---- */
 
-static int split_meta(struct tr_stream *s, uint32_t *ret_crc, const json_t *splits,
-                      const char *name, struct err *e)
+static int split_meta(struct tr_stream *stream, uint32_t *ret_crc, const json_t *splits,
+                      const char *name, struct err *error)
 {
     AUTO_FREE char *at = mem_printf("/splits/%s", name);
     json_t *o = NULL;
     int64_t tokens = 0, crc = 0;
-    int r = jx_need(splits, name, e);
+    int r = jx_need(splits, name, error);
 
     if (r == 0)
-        r = jx_get_object(&o, splits, name, e);
-    if (r == 0 && ((r = jx_need(o, "tokens", e)) < 0 || (r = jx_need(o, "crc32", e)) < 0))
-        return err_under(e, at);
+        r = jx_get_object(&o, splits, name, error);
+    if (r == 0 && ((r = jx_need(o, "tokens", error)) < 0 || (r = jx_need(o, "crc32", error)) < 0))
+        return err_under(error, at);
     if (r == 0)
-        r = jx_get_i64(&tokens, o, "tokens", 0, INT64_C(1) << 50, e);
+        r = jx_get_i64(&tokens, o, "tokens", 0, INT64_C(1) << 50, error);
     if (r == 0)
-        r = jx_get_i64(&crc, o, "crc32", 0, UINT32_MAX, e);
+        r = jx_get_i64(&crc, o, "crc32", 0, UINT32_MAX, error);
     if (r < 0)
-        return err_under(e, at);
-    s->tokens = (uint64_t)tokens;
+        return err_under(error, at);
+    stream->tokens = (uint64_t)tokens;
     *ret_crc = (uint32_t)crc;
     return 0;
 }
 
-static int known_format(const json_t *o, struct err *e)
+static int known_format(const json_t *object, struct err *error)
 {
     const char *format = "";
-    int v = 0, block = 0, r = jx_need(o, "format", e);
+    int v = 0, block = 0, r = jx_need(object, "format", error);
 
     if (r == 0)
-        r = jx_get_str(&format, o, "format", 64, e);
+        r = jx_get_str(&format, object, "format", 64, error);
     if (r == 0)
-        r = jx_get_int(&v, o, "v", 0, INT32_MAX, e);
+        r = jx_get_int(&v, object, "v", 0, INT32_MAX, error);
     if (r == 0)
-        r = jx_get_int(&block, o, "block", 0, INT32_MAX, e);
+        r = jx_get_int(&block, object, "block", 0, INT32_MAX, error);
     if (r == 0 && (!str_eq(format, "partune-dataset") || v != FORMAT_VERSION || block != TR_BLOCK))
-        r = err_at(e, -EINVAL, "/format",
+        r = err_at(error, -EINVAL, "/format",
                    "format %s version %d block %d is not partune-dataset version %d", format, v,
                    block, FORMAT_VERSION);
     return r;
 }
 
 int tr_dataset_meta(struct tr_dataset *ret, enum tr_id *ret_id, uint32_t ret_crc[TR_SPLITS],
-                    const char *text, size_t n, struct err *e)
+                    const char *text, size_t len, struct err *error)
 {
     AUTO_JSON *o = NULL;
     struct tr_dataset d = {.vocab = 0};
     json_t *splits = NULL;
-    int id = -1, r = jx_parse(&o, text, n, e);
+    int id = -1, r = jx_parse(&o, text, len, error);
 
     if (r == 0)
-        r = known_format(o, e);
-    if (r == 0 && ((r = jx_need(o, "vocab", e)) < 0 || (r = jx_need(o, "id", e)) < 0 ||
-                   (r = jx_need(o, "splits", e)) < 0 || (r = jx_need(o, "name", e)) < 0))
+        r = known_format(o, error);
+    if (r == 0 && ((r = jx_need(o, "vocab", error)) < 0 || (r = jx_need(o, "id", error)) < 0 ||
+                   (r = jx_need(o, "splits", error)) < 0 || (r = jx_need(o, "name", error)) < 0))
         return r;
     if (r == 0)
-        r = jx_get_int(&d.vocab, o, "vocab", 1, VOCAB_MAX, e);
+        r = jx_get_int(&d.vocab, o, "vocab", 1, VOCAB_MAX, error);
     if (r == 0)
-        r = jx_get_enum(&id, o, "id", tr_id_names, e);
+        r = jx_get_enum(&id, o, "id", tr_id_names, error);
     if (r == 0)
-        r = jx_copy_str(d.name, sizeof(d.name), o, "name", e);
+        r = jx_copy_str(d.name, sizeof(d.name), o, "name", error);
     if (r == 0)
-        r = jx_get_i64(&d.documents, o, "documents", 0, INT64_MAX, e);
+        r = jx_get_i64(&d.documents, o, "documents", 0, INT64_MAX, error);
     if (r == 0)
-        r = jx_get_object(&splits, o, "splits", e);
+        r = jx_get_object(&splits, o, "splits", error);
     for (int i = 0; i < TR_SPLITS && r == 0; i++)
-        r = split_meta(&d.split[i], &ret_crc[i], splits, tr_split_names[i], e);
+        r = split_meta(&d.split[i], &ret_crc[i], splits, tr_split_names[i], error);
     if (r < 0)
         return r;
     *ret_id = (enum tr_id)id;
@@ -97,37 +97,38 @@ int tr_dataset_meta(struct tr_dataset *ret, enum tr_id *ret_id, uint32_t ret_crc
     return 0;
 }
 
-static int read_sums(struct tr_stream *s, const char *path, uint32_t crc, struct err *e)
+static int read_sums(struct tr_stream *stream, const char *path, uint32_t crc, struct err *error)
 {
-    size_t blocks = (s->bytes + TR_BLOCK - 1) / TR_BLOCK, n;
+    size_t blocks = (stream->bytes + TR_BLOCK - 1) / TR_BLOCK, n;
     AUTO_FREE char *bytes = NULL;
-    int r = file_read_all(&bytes, &n, path, blocks * 4 + 4, e);
+    int r = file_read_all(&bytes, &n, path, blocks * 4 + 4, error);
 
     if (r < 0)
         return r;
     if (n != blocks * 4 || (uint32_t)crc32(0, (const unsigned char *)bytes, (uInt)n) != crc)
-        return err_set(e, -EBADMSG, "%s is damaged: %zu bytes for %zu blocks", path, n, blocks);
-    s->sum = mem_alloc((blocks + 1) * sizeof(*s->sum));
-    s->seen = mem_alloc(blocks + 1);
+        return err_set(error, -EBADMSG, "%s is damaged: %zu bytes for %zu blocks", path, n, blocks);
+    stream->sum = mem_alloc((blocks + 1) * sizeof(*stream->sum));
+    stream->seen = mem_alloc(blocks + 1);
     for (size_t i = 0; i < n; i++)
-        s->sum[i / 4] |= (uint32_t)(unsigned char)bytes[i] << 8 * (i % 4);
+        stream->sum[i / 4] |= (uint32_t)(unsigned char)bytes[i] << 8 * (i % 4);
     return 0;
 }
 
-static int open_split(struct tr_stream *s, const char *folder, int split, enum tr_id id,
-                      uint32_t crc, struct err *e)
+static int open_split(struct tr_stream *stream, const char *folder, int split, enum tr_id id,
+                      uint32_t crc, struct err *error)
 {
     AUTO_FREE char *bin = mem_printf("%s/%s.bin", folder, tr_split_names[split]);
     AUTO_FREE char *sum = mem_printf("%s/%s.sum", folder, tr_split_names[split]);
-    uint64_t tokens = s->tokens;
-    int r = tr_stream_map(s, bin, id, tokens, e);
+    uint64_t tokens = stream->tokens;
+    int r = tr_stream_map(stream, bin, id, tokens, error);
 
-    if (r == 0 && s->tokens != tokens) /* an empty split with something in its file */
-        r = err_set(e, -EBADMSG, "%s is too long: %zu bytes where none belong", bin, s->bytes);
-    return r < 0 ? r : read_sums(s, sum, crc, e);
+    if (r == 0 && stream->tokens != tokens) /* an empty split with something in its file */
+        r = err_set(error, -EBADMSG, "%s is too long: %zu bytes where none belong", bin,
+                    stream->bytes);
+    return r < 0 ? r : read_sums(stream, sum, crc, error);
 }
 
-int tr_dataset_open(struct tr_dataset *ret, const char *folder, struct err *e)
+int tr_dataset_open(struct tr_dataset *ret, const char *folder, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/meta.json", folder);
     AUTO_FREE char *text = NULL;
@@ -135,15 +136,16 @@ int tr_dataset_open(struct tr_dataset *ret, const char *folder, struct err *e)
     enum tr_id id;
     uint32_t crc[TR_SPLITS];
     size_t n;
-    int r = file_read_all(&text, &n, path, META_MAX, e);
+    int r = file_read_all(&text, &n, path, META_MAX, error);
 
     if (r < 0)
         return r;
-    r = tr_dataset_meta(&d, &id, crc, text, n, e);
+    r = tr_dataset_meta(&d, &id, crc, text, n, error);
     if (r < 0)
-        return e && *e->pointer ? err_wrap(e, "%s: %s", path, e->pointer) : err_wrap(e, "%s", path);
+        return error && *error->pointer ? err_wrap(error, "%s: %s", path, error->pointer)
+                                        : err_wrap(error, "%s", path);
     for (int i = 0; i < TR_SPLITS && r == 0; i++)
-        r = open_split(&d.split[i], folder, i, id, crc[i], e);
+        r = open_split(&d.split[i], folder, i, id, crc[i], error);
     if (r < 0) {
         tr_dataset_done(&d);
         return r;
@@ -152,23 +154,24 @@ int tr_dataset_open(struct tr_dataset *ret, const char *folder, struct err *e)
     return 0;
 }
 
-void tr_dataset_done(struct tr_dataset *d)
+void tr_dataset_done(struct tr_dataset *dataset)
 {
     for (int i = 0; i < TR_SPLITS; i++)
-        tr_stream_done(&d->split[i]);
+        tr_stream_done(&dataset->split[i]);
 }
 
-int tr_dataset_verify(const struct tr_dataset *d, struct err *e)
+int tr_dataset_verify(const struct tr_dataset *dataset, struct err *error)
 {
     int32_t ids[4096];
 
     for (int i = 0; i < TR_SPLITS; i++) {
-        const struct tr_stream *s = &d->split[i];
+        const struct tr_stream *s = &dataset->split[i];
 
         for (uint64_t at = 0; at < s->tokens; at += ARRAY_LEN(ids)) {
             uint64_t left = s->tokens - at;
-            int r = tr_stream_read(
-                s, ids, at, left < ARRAY_LEN(ids) ? (size_t)left : ARRAY_LEN(ids), d->vocab, e);
+            int r =
+                tr_stream_read(s, ids, at, left < ARRAY_LEN(ids) ? (size_t)left : ARRAY_LEN(ids),
+                               dataset->vocab, error);
 
             if (r < 0)
                 return r;
@@ -195,32 +198,33 @@ struct tr_dataset_writer {
     struct out out[TR_SPLITS];
 };
 
-struct tr_dataset_writer *tr_dataset_writer_free(struct tr_dataset_writer *w)
+struct tr_dataset_writer *tr_dataset_writer_free(struct tr_dataset_writer *writer)
 {
-    if (!w)
+    if (!writer)
         return NULL;
     for (int i = 0; i < TR_SPLITS; i++) {
-        if (w->out[i].bin)
-            fclose(w->out[i].bin);
-        if (w->out[i].sum)
-            fclose(w->out[i].sum);
+        if (writer->out[i].bin)
+            fclose(writer->out[i].bin);
+        if (writer->out[i].sum)
+            fclose(writer->out[i].sum);
     }
-    if (w->temporary)
-        file_remove_tree(w->temporary, NULL);
-    if (w->lock >= 0)
-        close(w->lock);
-    free(w->temporary);
-    free(w->folder);
-    free(w);
+    if (writer->temporary)
+        file_remove_tree(writer->temporary, NULL);
+    if (writer->lock >= 0)
+        close(writer->lock);
+    free(writer->temporary);
+    free(writer->folder);
+    free(writer);
     return NULL;
 }
 
-static int create(FILE **ret, const char *folder, const char *name, const char *tail, struct err *e)
+static int create(FILE **ret, const char *folder, const char *name, const char *tail,
+                  struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/%s.%s", folder, name, tail);
 
     *ret = fopen(path, "we");
-    return *ret ? 0 : err_set(e, -errno, "create %s: %s", path, strerror(errno));
+    return *ret ? 0 : err_set(error, -errno, "create %s: %s", path, strerror(errno));
 }
 
 /* The folder NAME of PARENT is what a writer left that was killed: nobody holds its lock. One that
@@ -271,26 +275,27 @@ static char *temporary_name(const char *folder)
                       (long)getpid());
 }
 
-static int take_lock(struct tr_dataset_writer *w, struct err *e)
+static int take_lock(struct tr_dataset_writer *writer, struct err *error)
 {
-    AUTO_FREE char *path = mem_printf("%s/" LOCKED, w->temporary);
+    AUTO_FREE char *path = mem_printf("%s/" LOCKED, writer->temporary);
 
-    w->lock = open(path, O_RDWR | O_CLOEXEC);
-    if (w->lock < 0)
-        return err_set(e, -errno, "open %s: %s", path, strerror(errno));
-    flock(w->lock, LOCK_EX | LOCK_NB); /* a file system without locks: nothing is ever cleared */
+    writer->lock = open(path, O_RDWR | O_CLOEXEC);
+    if (writer->lock < 0)
+        return err_set(error, -errno, "open %s: %s", path, strerror(errno));
+    flock(writer->lock,
+          LOCK_EX | LOCK_NB); /* a file system without locks: nothing is ever cleared */
     return 0;
 }
 
 int tr_dataset_writer_new(struct tr_dataset_writer **ret, const char *folder, const char *name,
-                          enum tr_id id, int vocab, bool replace, struct err *e)
+                          enum tr_id id, int vocab, bool replace, struct err *error)
 {
     AUTO(tr_dataset_writer) *w = mem_alloc(sizeof(*w));
     int r;
 
     w->lock = -1;
     if (file_exists(folder) && !replace)
-        return err_set(e, -EEXIST, "%s exists; --force replaces it", folder);
+        return err_set(error, -EEXIST, "%s exists; --force replaces it", folder);
     clear_leftovers(folder);
     w->folder = mem_strdup(folder);
     w->temporary = temporary_name(folder);
@@ -298,111 +303,113 @@ int tr_dataset_writer_new(struct tr_dataset_writer **ret, const char *folder, co
     w->id = id;
     w->vocab = vocab;
     w->replace = replace;
-    r = file_mkdirs(w->temporary, 0755, e);
+    r = file_mkdirs(w->temporary, 0755, error);
     for (int i = 0; i < TR_SPLITS && r == 0; i++) {
-        r = create(&w->out[i].bin, w->temporary, tr_split_names[i], "bin", e);
+        r = create(&w->out[i].bin, w->temporary, tr_split_names[i], "bin", error);
         if (r == 0)
-            r = create(&w->out[i].sum, w->temporary, tr_split_names[i], "sum", e);
+            r = create(&w->out[i].sum, w->temporary, tr_split_names[i], "sum", error);
     }
     if (r == 0)
-        r = take_lock(w, e);
+        r = take_lock(w, error);
     if (r < 0)
         return r;
     *ret = TAKE(w);
     return 0;
 }
 
-static int close_block(struct out *o)
+static int close_block(struct out *out)
 {
     unsigned char word[4];
 
     for (int i = 0; i < 4; i++)
-        word[i] = (unsigned char)(o->block_crc >> 8 * i);
-    o->sums_crc = (uint32_t)crc32(o->sums_crc, word, sizeof(word));
-    o->block_crc = 0;
-    return fwrite(word, sizeof(word), 1, o->sum) == 1 ? 0 : -EIO;
+        word[i] = (unsigned char)(out->block_crc >> 8 * i);
+    out->sums_crc = (uint32_t)crc32(out->sums_crc, word, sizeof(word));
+    out->block_crc = 0;
+    return fwrite(word, sizeof(word), 1, out->sum) == 1 ? 0 : -EIO;
 }
 
-int tr_dataset_add(struct tr_dataset_writer *w, enum tr_split split, const void *ids, size_t n,
-                   struct err *e)
+int tr_dataset_add(struct tr_dataset_writer *writer, enum tr_split split, const void *ids,
+                   size_t count, struct err *error)
 {
-    struct out *o = &w->out[split];
+    struct out *o = &writer->out[split];
     const unsigned char *p = ids;
-    size_t left = n * tr_id_bytes(w->id);
+    size_t left = count * tr_id_bytes(writer->id);
 
     while (left) {
         size_t room = TR_BLOCK - (size_t)(o->bytes % TR_BLOCK), some = left < room ? left : room;
 
         if (fwrite(p, some, 1, o->bin) != 1)
-            return err_set(e, -errno, "write %s/%s.bin: %s", w->temporary, tr_split_names[split],
-                           strerror(errno));
+            return err_set(error, -errno, "write %s/%s.bin: %s", writer->temporary,
+                           tr_split_names[split], strerror(errno));
         o->block_crc = (uint32_t)crc32(o->block_crc, p, (uInt)some);
         o->bytes += some;
         p += some;
         left -= some;
         if (some == room && close_block(o) < 0)
-            return err_set(e, -errno, "write %s/%s.sum: %s", w->temporary, tr_split_names[split],
-                           strerror(errno));
+            return err_set(error, -errno, "write %s/%s.sum: %s", writer->temporary,
+                           tr_split_names[split], strerror(errno));
     }
     return 0;
 }
 
-uint64_t tr_dataset_written(const struct tr_dataset_writer *w, enum tr_split split)
+uint64_t tr_dataset_written(const struct tr_dataset_writer *writer, enum tr_split split)
 {
-    return w->out[split].bytes / tr_id_bytes(w->id);
+    return writer->out[split].bytes / tr_id_bytes(writer->id);
 }
 
-static int settle(FILE **f)
+static int settle(FILE **file)
 {
     int r = 0;
 
-    if (fflush(*f) != 0 || fsync(fileno(*f)) < 0)
+    if (fflush(*file) != 0 || fsync(fileno(*file)) < 0)
         r = -errno;
-    if (fclose(*f) != 0 && r == 0)
+    if (fclose(*file) != 0 && r == 0)
         r = -errno;
-    *f = NULL;
+    *file = NULL;
     return r;
 }
 
-static json_t *split_json(const struct tr_dataset_writer *w, int split)
+static json_t *split_json(const struct tr_dataset_writer *writer, int split)
 {
     return json_pack("{s:I, s:I}", "tokens",
-                     (json_int_t)tr_dataset_written(w, (enum tr_split)split), "crc32",
-                     (json_int_t)w->out[split].sums_crc);
+                     (json_int_t)tr_dataset_written(writer, (enum tr_split)split), "crc32",
+                     (json_int_t)writer->out[split].sums_crc);
 }
 
-static int write_meta(const struct tr_dataset_writer *w, int64_t documents, uint64_t seed,
-                      struct err *e)
+static int write_meta(const struct tr_dataset_writer *writer, int64_t documents, uint64_t seed,
+                      struct err *error)
 {
-    AUTO_FREE char *path = mem_printf("%s/meta.json", w->temporary);
+    AUTO_FREE char *path = mem_printf("%s/meta.json", writer->temporary);
     AUTO_FREE char *text = NULL;
-    AUTO_JSON *o = json_pack(
-        "{s:s, s:i, s:s, s:i, s:s, s:i, s:I, s:I, s:{s:o, s:o}}", "format", "partune-dataset", "v",
-        FORMAT_VERSION, "name", w->name, "vocab", w->vocab, "id", tr_id_names[w->id], "block",
-        TR_BLOCK, "documents", (json_int_t)documents, "seed", (json_int_t)seed, "splits", "train",
-        split_json(w, TR_SPLIT_TRAIN), "validation", split_json(w, TR_SPLIT_VALIDATION));
+    AUTO_JSON *o = json_pack("{s:s, s:i, s:s, s:i, s:s, s:i, s:I, s:I, s:{s:o, s:o}}", "format",
+                             "partune-dataset", "v", FORMAT_VERSION, "name", writer->name, "vocab",
+                             writer->vocab, "id", tr_id_names[writer->id], "block", TR_BLOCK,
+                             "documents", (json_int_t)documents, "seed", (json_int_t)seed, "splits",
+                             "train", split_json(writer, TR_SPLIT_TRAIN), "validation",
+                             split_json(writer, TR_SPLIT_VALIDATION));
 
     text = json_dumps(o, JSON_INDENT(2));
-    return file_write_atomic(path, text, strlen(text), 0644, e);
+    return file_write_atomic(path, text, strlen(text), 0644, error);
 }
 
-static int publish(struct tr_dataset_writer *w, struct err *e)
+static int publish(struct tr_dataset_writer *writer, struct err *error)
 {
-    if (rename(w->temporary, w->folder) < 0) {
-        if ((errno != EEXIST && errno != ENOTEMPTY) || !w->replace ||
-            renameat2(AT_FDCWD, w->temporary, AT_FDCWD, w->folder, RENAME_EXCHANGE) < 0)
-            return err_set(e, -errno, "rename %s to %s: %s", w->temporary, w->folder,
+    if (rename(writer->temporary, writer->folder) < 0) {
+        if ((errno != EEXIST && errno != ENOTEMPTY) || !writer->replace ||
+            renameat2(AT_FDCWD, writer->temporary, AT_FDCWD, writer->folder, RENAME_EXCHANGE) < 0)
+            return err_set(error, -errno, "rename %s to %s: %s", writer->temporary, writer->folder,
                            strerror(errno));
     }
-    return file_sync_parent(w->folder);
+    return file_sync_parent(writer->folder);
 }
 
-int tr_dataset_commit(struct tr_dataset_writer *w, int64_t documents, uint64_t seed, struct err *e)
+int tr_dataset_commit(struct tr_dataset_writer *writer, int64_t documents, uint64_t seed,
+                      struct err *error)
 {
     int r = 0;
 
     for (int i = 0; i < TR_SPLITS && r == 0; i++) {
-        struct out *o = &w->out[i];
+        struct out *o = &writer->out[i];
 
         if (o->bytes % TR_BLOCK)
             r = close_block(o);
@@ -411,8 +418,9 @@ int tr_dataset_commit(struct tr_dataset_writer *w, int64_t documents, uint64_t s
         if (r == 0)
             r = settle(&o->sum);
         if (r < 0)
-            return err_set(e, r, "write %s/%s: %s", w->temporary, tr_split_names[i], strerror(-r));
+            return err_set(error, r, "write %s/%s: %s", writer->temporary, tr_split_names[i],
+                           strerror(-r));
     }
-    r = write_meta(w, documents, seed, e);
-    return r < 0 ? r : publish(w, e);
+    r = write_meta(writer, documents, seed, error);
+    return r < 0 ? r : publish(writer, error);
 }

@@ -27,7 +27,7 @@ enum tr_id { TR_ID_U8, TR_ID_I8, TR_ID_U16, TR_ID_I16, TR_ID_U32, TR_ID_I32, TR_
 enum { TR_BLOCK = 1 << 16 };
 
 extern const char *const tr_id_names[TR_IDS + 1]; /* "u8" … */
-size_t tr_id_bytes(enum tr_id t);
+size_t tr_id_bytes(enum tr_id id);
 extern const char *const tr_split_names[TR_SPLITS + 1]; /* "train", "validation" */
 
 /* Tokens [first, first + tokens) of a mapped file. SUM, if not NULL, has a checksum for each block
@@ -43,14 +43,14 @@ struct tr_stream {
 };
 
 /* Map PATH, which must hold WHOLE ids of type ID (0: as many as it has). */
-int tr_stream_map(struct tr_stream *s, const char *path, enum tr_id id, uint64_t whole,
-                  struct err *e);
-void tr_stream_done(struct tr_stream *s);
+int tr_stream_map(struct tr_stream *stream, const char *path, enum tr_id id, uint64_t whole,
+                  struct err *error);
+void tr_stream_done(struct tr_stream *stream);
 
-/* N ids from token AT of the stream. -EBADMSG for a damaged block, -ERANGE for an id outside [0,
- * VOCAB); both name the file and the offset. */
-int tr_stream_read(const struct tr_stream *s, int32_t *out, uint64_t at, size_t n, int vocab,
-                   struct err *e);
+/* COUNT ids from token AT of the stream. -EBADMSG for a damaged block, -ERANGE for an id outside
+ * [0, VOCAB); both name the file and the offset. */
+int tr_stream_read(const struct tr_stream *stream, int32_t *out, uint64_t at, size_t count,
+                   int vocab, struct err *error);
 
 struct tr_dataset {
     char name[64];
@@ -62,11 +62,11 @@ struct tr_dataset {
 /* Read and judge FOLDER/meta.json alone: names, sizes and sums' CRCs. RET_CRC gets the splits'
  * crc32. */
 int tr_dataset_meta(struct tr_dataset *ret, enum tr_id *ret_id, uint32_t ret_crc[TR_SPLITS],
-                    const char *text, size_t n, struct err *e);
-int tr_dataset_open(struct tr_dataset *ret, const char *folder, struct err *e);
-void tr_dataset_done(struct tr_dataset *d);
+                    const char *text, size_t len, struct err *error);
+int tr_dataset_open(struct tr_dataset *ret, const char *folder, struct err *error);
+void tr_dataset_done(struct tr_dataset *dataset);
 /* Check every block of every split. */
-int tr_dataset_verify(const struct tr_dataset *d, struct err *e);
+int tr_dataset_verify(const struct tr_dataset *dataset, struct err *error);
 
 /* ---- writing ---- */
 
@@ -76,13 +76,14 @@ struct tr_dataset_writer;
  * that name is seen before tr_dataset_commit, and a writer that is freed before leaves nothing
  * behind; what one left that was killed is removed here. */
 int tr_dataset_writer_new(struct tr_dataset_writer **ret, const char *folder, const char *name,
-                          enum tr_id id, int vocab, bool replace, struct err *e);
-struct tr_dataset_writer *tr_dataset_writer_free(struct tr_dataset_writer *w);
-/* N ids in the file's own form, at the end of a split. */
-int tr_dataset_add(struct tr_dataset_writer *w, enum tr_split split, const void *ids, size_t n,
-                   struct err *e);
-uint64_t tr_dataset_written(const struct tr_dataset_writer *w, enum tr_split split);
-int tr_dataset_commit(struct tr_dataset_writer *w, int64_t documents, uint64_t seed, struct err *e);
+                          enum tr_id id, int vocab, bool replace, struct err *error);
+struct tr_dataset_writer *tr_dataset_writer_free(struct tr_dataset_writer *writer);
+/* COUNT ids in the file's own form, at the end of a split. */
+int tr_dataset_add(struct tr_dataset_writer *writer, enum tr_split split, const void *ids,
+                   size_t count, struct err *error);
+uint64_t tr_dataset_written(const struct tr_dataset_writer *writer, enum tr_split split);
+int tr_dataset_commit(struct tr_dataset_writer *writer, int64_t documents, uint64_t seed,
+                      struct err *error);
 
 AUTO_DEFINE(tr_dataset_writer)
 

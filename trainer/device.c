@@ -5,7 +5,7 @@
 #include <errno.h>
 
 int tr_device_fits(const struct pl_buffers *list, uint64_t budget, enum pl_mem_class *ret_class,
-                   double *ret_asked, struct err *e)
+                   double *ret_asked, struct err *error)
 {
     uint64_t total = 0;
 
@@ -18,81 +18,82 @@ int tr_device_fits(const struct pl_buffers *list, uint64_t budget, enum pl_mem_c
         *ret_class = b->cls;
         *ret_asked = (double)total;
         return err_set(
-            e, -ENOMEM, "%s: %s of %llu bytes does not fit: %llu bytes with it, budget %llu",
+            error, -ENOMEM, "%s: %s of %llu bytes does not fit: %llu bytes with it, budget %llu",
             pl_mem_class_names[b->cls], pl_buf_names[b->id], (unsigned long long)b->bytes,
             (unsigned long long)total, (unsigned long long)budget);
     }
     return 0;
 }
 
-static int map(struct tr_device *d, struct err *e)
+static int map(struct tr_device *device, struct err *error)
 {
-    for (int i = 0; i < d->list.n; i++)
-        if (d->list.b[i].id != PL_BUF_KERNEL)
-            d->mapped_bytes += d->list.b[i].bytes;
-    d->base = kn_alloc(d->mapped_bytes);
-    if (!d->base)
-        return err_set(e, -ENOMEM, "the system refuses to map %zu bytes", d->mapped_bytes);
+    for (int i = 0; i < device->list.n; i++)
+        if (device->list.b[i].id != PL_BUF_KERNEL)
+            device->mapped_bytes += device->list.b[i].bytes;
+    device->base = kn_alloc(device->mapped_bytes);
+    if (!device->base)
+        return err_set(error, -ENOMEM, "the system refuses to map %zu bytes", device->mapped_bytes);
     return 0;
 }
 
-int tr_device_init(struct tr_device *d, const struct pl_model *m, const struct pl_layout *l,
-                   const struct pl_workload *w, int rank, uint64_t budget,
-                   enum pl_mem_class *ret_class, double *ret_asked, struct err *e)
+int tr_device_init(struct tr_device *device, const struct pl_model *model,
+                   const struct pl_layout *layout, const struct pl_workload *workload, int rank,
+                   uint64_t budget, enum pl_mem_class *ret_class, double *ret_asked,
+                   struct err *error)
 {
     size_t at = 0;
     int r;
 
-    *d = (struct tr_device){.used.rank = rank};
-    pl_buffers_build(&d->list, m, l, w, rank);
-    r = tr_device_fits(&d->list, budget, ret_class, ret_asked, e);
+    *device = (struct tr_device){.used.rank = rank};
+    pl_buffers_build(&device->list, model, layout, workload, rank);
+    r = tr_device_fits(&device->list, budget, ret_class, ret_asked, error);
     if (r == 0) {
         *ret_class = PL_MEM_WEIGHTS;
-        r = map(d, e);
-        *ret_asked = (double)d->mapped_bytes;
+        r = map(device, error);
+        *ret_asked = (double)device->mapped_bytes;
     }
     if (r < 0) {
-        tr_device_done(d);
+        tr_device_done(device);
         return r;
     }
-    d->view = mem_alloc(sizeof(*d->view) * (size_t)d->list.n);
-    for (int i = 0; i < d->list.n; i++) {
-        const struct pl_buffer *b = &d->list.b[i];
+    device->view = mem_alloc(sizeof(*device->view) * (size_t)device->list.n);
+    for (int i = 0; i < device->list.n; i++) {
+        const struct pl_buffer *b = &device->list.b[i];
 
-        d->used.bytes[b->cls] += (double)b->bytes;
-        d->used.total += (double)b->bytes;
+        device->used.bytes[b->cls] += (double)b->bytes;
+        device->used.total += (double)b->bytes;
         if (b->id == PL_BUF_KERNEL)
             continue;
-        d->view[i] = d->base + at;
+        device->view[i] = device->base + at;
         at += b->bytes;
     }
     return 0;
 }
 
-void tr_device_done(struct tr_device *d)
+void tr_device_done(struct tr_device *device)
 {
-    if (d->base)
-        kn_free(d->base, d->mapped_bytes);
-    free(d->view);
-    pl_buffers_done(&d->list);
-    *d = (struct tr_device){0};
+    if (device->base)
+        kn_free(device->base, device->mapped_bytes);
+    free(device->view);
+    pl_buffers_done(&device->list);
+    *device = (struct tr_device){0};
 }
 
-void *tr_device_get(const struct tr_device *d, enum pl_buf id, int chunk, int slot)
+void *tr_device_get(const struct tr_device *device, enum pl_buf id, int chunk, int slot)
 {
-    for (int i = 0; i < d->list.n; i++) {
-        const struct pl_buffer *b = &d->list.b[i];
+    for (int i = 0; i < device->list.n; i++) {
+        const struct pl_buffer *b = &device->list.b[i];
 
         if (b->id == id && b->chunk == chunk && b->slot == slot)
-            return d->view[i];
+            return device->view[i];
     }
     return NULL;
 }
 
-size_t tr_device_bytes(const struct tr_device *d, enum pl_buf id)
+size_t tr_device_bytes(const struct tr_device *device, enum pl_buf id)
 {
-    for (int i = 0; i < d->list.n; i++)
-        if (d->list.b[i].id == id)
-            return d->list.b[i].bytes;
+    for (int i = 0; i < device->list.n; i++)
+        if (device->list.b[i].id == id)
+            return device->list.b[i].bytes;
     return 0;
 }

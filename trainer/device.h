@@ -20,19 +20,20 @@ struct tr_device {
 
 /* 0, or -ENOMEM with the first buffer of the list that exceeds BUDGET. */
 int tr_device_fits(const struct pl_buffers *list, uint64_t budget, enum pl_mem_class *ret_class,
-                   double *ret_asked, struct err *e);
+                   double *ret_asked, struct err *error);
 
 /* -ENOMEM and *RET_CLASS, *RET_ASKED (bytes with this buffer) where BUDGET bytes do not hold the
  * list, or the system has no such mapping. Contents are zero. */
-int tr_device_init(struct tr_device *d, const struct pl_model *m, const struct pl_layout *l,
-                   const struct pl_workload *w, int rank, uint64_t budget,
-                   enum pl_mem_class *ret_class, double *ret_asked, struct err *e);
-void tr_device_done(struct tr_device *d);
+int tr_device_init(struct tr_device *device, const struct pl_model *model,
+                   const struct pl_layout *layout, const struct pl_workload *workload, int rank,
+                   uint64_t budget, enum pl_mem_class *ret_class, double *ret_asked,
+                   struct err *error);
+void tr_device_done(struct tr_device *device);
 
 /* The view, or NULL if the layout has no such buffer. For start-up: it searches. */
-void *tr_device_get(const struct tr_device *d, enum pl_buf id, int chunk, int slot);
+void *tr_device_get(const struct tr_device *device, enum pl_buf id, int chunk, int slot);
 
-size_t tr_device_bytes(const struct tr_device *d,
+size_t tr_device_bytes(const struct tr_device *device,
                        enum pl_buf id); /* of its first view; 0: absent */
 
 #endif

@@ -42,55 +42,55 @@ int tr_error_exit(enum tr_error cls)
 
 /* ---- one line ---- */
 
-static void add_text(struct str *s, const char *text)
+static void add_text(struct str *out, const char *text)
 {
     bool clean = str_is_utf8(text, strlen(text));
 
-    str_addc(s, '"');
+    str_addc(out, '"');
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
 
         if (c == '"' || c == '\\')
-            str_addf(s, "\\%c", c);
+            str_addf(out, "\\%c", c);
         else if (c < 0x20 || c == 0x7f)
-            str_addf(s, "\\u%04x", c);
+            str_addf(out, "\\u%04x", c);
         else
-            str_addc(s, c >= 0x80 && !clean ? '?' : (char)c);
+            str_addc(out, c >= 0x80 && !clean ? '?' : (char)c);
     }
-    str_addc(s, '"');
+    str_addc(out, '"');
 }
 
 /* 15 digits: every count up to 2^49 is exact, and 0.1 stays 0.1. */
-static void add_number(struct str *s, double v)
+static void add_number(struct str *out, double value)
 {
-    if (isfinite(v))
-        str_addf(s, "%.15g", v);
+    if (isfinite(value))
+        str_addf(out, "%.15g", value);
     else
-        str_add(s, "null");
+        str_add(out, "null");
 }
 
-static void field(struct str *s, const char *key, double v)
+static void field(struct str *out, const char *key, double value)
 {
-    str_addf(s, ",\"%s\":", key);
-    add_number(s, v);
+    str_addf(out, ",\"%s\":", key);
+    add_number(out, value);
 }
 
-static void field_text(struct str *s, const char *key, const char *text)
+static void field_text(struct str *out, const char *key, const char *text)
 {
-    str_addf(s, ",\"%s\":", key);
+    str_addf(out, ",\"%s\":", key);
     if (text)
-        add_text(s, text);
+        add_text(out, text);
     else
-        str_add(s, "null");
+        str_add(out, "null");
 }
 
 /* Takes V, the JSON form of a domain object. */
-static void field_json(struct str *s, const char *key, json_t *owned_v)
+static void field_json(struct str *out, const char *key, json_t *owned_v)
 {
     AUTO_FREE char *text = jx_dump(owned_v);
 
     json_decref(owned_v);
-    str_addf(s, ",\"%s\":%s", key, text);
+    str_addf(out, ",\"%s\":%s", key, text);
 }
 
 static struct str *begin(struct tr_events *ev, const char *event)
@@ -118,7 +118,7 @@ static void end(struct tr_events *ev)
 
 /* ---- life ---- */
 
-int tr_events_open(struct tr_events **ret, const char *path, FILE *console, struct err *e)
+int tr_events_open(struct tr_events **ret, const char *path, FILE *console, struct err *error)
 {
     struct tr_events *ev;
     int fd = -1;
@@ -126,7 +126,7 @@ int tr_events_open(struct tr_events **ret, const char *path, FILE *console, stru
     if (path) {
         fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
         if (fd < 0)
-            return err_set(e, -errno, "open event file %s: %s", path, strerror(errno));
+            return err_set(error, -errno, "open event file %s: %s", path, strerror(errno));
     }
     ev = mem_alloc(sizeof(*ev));
     ev->fd = fd;
@@ -175,18 +175,18 @@ static void say(const struct tr_events *ev, const char *fmt, ...)
 
 /* ---- the events ---- */
 
-static void add_list(struct str *s, const char *key, const char *const *text, int n)
+static void add_list(struct str *out, const char *key, const char *const *text, int n)
 {
-    str_addf(s, ",\"%s\":[", key);
+    str_addf(out, ",\"%s\":[", key);
     for (int i = 0; i < n; i++) {
         if (i)
-            str_addc(s, ',');
-        add_text(s, text[i]);
+            str_addc(out, ',');
+        add_text(out, text[i]);
     }
-    str_addc(s, ']');
+    str_addc(out, ']');
 }
 
-void tr_event_hello(struct tr_events *ev, const struct tr_hello *h)
+void tr_event_hello(struct tr_events *ev, const struct tr_hello *hello)
 {
     struct str *s;
     char text[160];
@@ -194,21 +194,21 @@ void tr_event_hello(struct tr_events *ev, const struct tr_hello *h)
     if (!ev)
         return;
     s = begin(ev, "hello");
-    field_text(s, "program", h->program);
-    field_text(s, "version", h->version);
-    field_text(s, "build", h->build);
+    field_text(s, "program", hello->program);
+    field_text(s, "version", hello->version);
+    field_text(s, "build", hello->build);
     field(s, "pid", (double)getpid());
-    field_text(s, "model", h->model->name);
-    field_json(s, "layout", pl_layout_json(h->layout));
-    field_json(s, "workload", pl_workload_json(h->workload));
-    field(s, "ranks", h->ranks);
-    add_list(s, "hosts", h->host, h->nhosts);
-    if (h->binding)
-        add_list(s, "binding", h->binding, h->ranks);
+    field_text(s, "model", hello->model->name);
+    field_json(s, "layout", pl_layout_json(hello->layout));
+    field_json(s, "workload", pl_workload_json(hello->workload));
+    field(s, "ranks", hello->ranks);
+    add_list(s, "hosts", hello->host, hello->nhosts);
+    if (hello->binding)
+        add_list(s, "binding", hello->binding, hello->ranks);
     end(ev);
-    say(ev, "%s %s: %s on %d rank%s of %d host%s, %s", h->program, h->version, h->model->name,
-        h->ranks, h->ranks == 1 ? "" : "s", h->nhosts, h->nhosts == 1 ? "" : "s",
-        pl_layout_text(text, h->layout));
+    say(ev, "%s %s: %s on %d rank%s of %d host%s, %s", hello->program, hello->version,
+        hello->model->name, hello->ranks, hello->ranks == 1 ? "" : "s", hello->nhosts,
+        hello->nhosts == 1 ? "" : "s", pl_layout_text(text, hello->layout));
 }
 
 void tr_event_memory(struct tr_events *ev, const struct pl_memory *planned, double budget_bytes)
@@ -227,76 +227,76 @@ void tr_event_memory(struct tr_events *ev, const struct pl_memory *planned, doub
 }
 
 /* Four digits: what a picture shows, and a line that stays short. */
-static void add_busy(struct str *s, const struct tr_step *t)
+static void add_busy(struct str *out, const struct tr_step *step)
 {
-    int each = (t->ranks + TR_BUSY_MAX - 1) / TR_BUSY_MAX;
+    int each = (step->ranks + TR_BUSY_MAX - 1) / TR_BUSY_MAX;
 
-    str_add(s, ",\"busy\":[");
-    for (int i = 0; i < t->ranks; i += each) {
-        double most = t->busy_ms[i];
+    str_add(out, ",\"busy\":[");
+    for (int i = 0; i < step->ranks; i += each) {
+        double most = step->busy_ms[i];
 
-        for (int k = i + 1; k < i + each && k < t->ranks; k++)
-            most = fmax(most, t->busy_ms[k]);
-        str_addf(s, isfinite(most) ? "%s%.4g" : "%snull", i ? "," : "", most);
+        for (int k = i + 1; k < i + each && k < step->ranks; k++)
+            most = fmax(most, step->busy_ms[k]);
+        str_addf(out, isfinite(most) ? "%s%.4g" : "%snull", i ? "," : "", most);
     }
-    str_addc(s, ']');
+    str_addc(out, ']');
 }
 
-void tr_event_step(struct tr_events *ev, const struct tr_step *t)
+void tr_event_step(struct tr_events *ev, const struct tr_step *step)
 {
     struct str *s;
 
     if (!ev)
         return;
     s = begin(ev, "step");
-    field(s, "n", t->n);
-    str_addf(s, ",\"warmup\":%s", t->warmup ? "true" : "false");
-    field(s, "ms", t->ms);
-    field(s, "tokens", (double)t->tokens);
-    field(s, "loss", t->loss);
-    field(s, "aux_loss", t->aux_loss);
-    field(s, "grad_norm", t->grad_norm);
-    field(s, "lr", t->lr);
+    field(s, "n", step->n);
+    str_addf(s, ",\"warmup\":%s", step->warmup ? "true" : "false");
+    field(s, "ms", step->ms);
+    field(s, "tokens", (double)step->tokens);
+    field(s, "loss", step->loss);
+    field(s, "aux_loss", step->aux_loss);
+    field(s, "grad_norm", step->grad_norm);
+    field(s, "lr", step->lr);
     str_add(s, ",\"phases\":{");
     for (int i = 0; i < TR_PHASES; i++) {
         str_addf(s, "%s\"%s\":", i ? "," : "", tr_phase_names[i]);
-        add_number(s, t->phase_ms[i]);
+        add_number(s, step->phase_ms[i]);
     }
     str_add(s, "},\"ranks\":{\"min\":");
-    add_number(s, t->rank_ms_min);
-    field(s, "median", t->rank_ms_median);
-    field(s, "max", t->rank_ms_max);
-    field(s, "slowest", t->slowest);
-    if (t->busy_ms)
-        add_busy(s, t);
+    add_number(s, step->rank_ms_min);
+    field(s, "median", step->rank_ms_median);
+    field(s, "max", step->rank_ms_max);
+    field(s, "slowest", step->slowest);
+    if (step->busy_ms)
+        add_busy(s, step);
     str_addc(s, '}');
     end(ev);
-    say(ev, "step %5d%s  loss %.4f  norm %.3f  lr %.2e  %8.1f ms  %8.0f tokens/s", t->n,
-        t->warmup ? " (warm-up)" : "", t->loss, t->grad_norm, t->lr, t->ms,
-        (double)t->tokens / t->ms * 1e3);
+    say(ev, "step %5d%s  loss %.4f  norm %.3f  lr %.2e  %8.1f ms  %8.0f tokens/s", step->n,
+        step->warmup ? " (warm-up)" : "", step->loss, step->grad_norm, step->lr, step->ms,
+        (double)step->tokens / step->ms * 1e3);
 }
 
-void tr_event_validation(struct tr_events *ev, int n, double loss, int64_t tokens)
+void tr_event_validation(struct tr_events *ev, int step, double loss, int64_t tokens)
 {
     struct str *s;
 
     if (!ev)
         return;
     s = begin(ev, "validation");
-    field(s, "n", n);
+    field(s, "n", step);
     field(s, "loss", loss);
     field(s, "tokens", (double)tokens);
     end(ev);
-    say(ev, "step %5d  validation loss %.4f over %lld tokens", n, loss, (long long)tokens);
+    say(ev, "step %5d  validation loss %.4f over %lld tokens", step, loss, (long long)tokens);
 }
 
 /* A run without a measured step knows no times. */
-static double measured(const struct tr_summary *t, double v)
+static double measured(const struct tr_summary *summary, double value)
 {
-    return t->steps ? v : (double)NAN;
+    return summary->steps ? value : (double)NAN;
 }
 
-void tr_event_summary(struct tr_events *ev, const struct tr_summary *t)
+void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary)
 {
     struct str *s;
     char a[24], b[24];
@@ -304,42 +304,43 @@ void tr_event_summary(struct tr_events *ev, const struct tr_summary *t)
     if (!ev)
         return;
     s = begin(ev, "summary");
-    field(s, "steps", t->steps);
-    field(s, "warmup_steps", t->warmup_steps);
-    field(s, "tokens_per_s", measured(t, t->tokens_per_s));
-    field(s, "tokens_per_s_se", measured(t, t->tokens_per_s_se));
+    field(s, "steps", summary->steps);
+    field(s, "warmup_steps", summary->warmup_steps);
+    field(s, "tokens_per_s", measured(summary, summary->tokens_per_s));
+    field(s, "tokens_per_s_se", measured(summary, summary->tokens_per_s_se));
     str_add(s, ",\"step_ms\":{\"median\":");
-    add_number(s, measured(t, t->ms_median));
-    field(s, "p10", measured(t, t->ms_p10));
-    field(s, "p90", measured(t, t->ms_p90));
-    field(s, "ci95", measured(t, t->ms_ci95));
+    add_number(s, measured(summary, summary->ms_median));
+    field(s, "p10", measured(summary, summary->ms_p10));
+    field(s, "p90", measured(summary, summary->ms_p90));
+    field(s, "ci95", measured(summary, summary->ms_ci95));
     str_add(s, "},\"memory\":{\"planned\":");
     {
-        AUTO_JSON *planned = pl_memory_json(t->planned);
+        AUTO_JSON *planned = pl_memory_json(summary->planned);
         AUTO_FREE char *text = jx_dump(planned);
 
         str_add(s, text);
     }
-    field_json(s, "measured", pl_memory_json(t->measured));
-    field(s, "resident_growth", t->resident_growth_bytes);
+    field_json(s, "measured", pl_memory_json(summary->measured));
+    field(s, "resident_growth", summary->resident_growth_bytes);
     str_addc(s, '}');
-    field(s, "loss_first", t->loss_first);
-    field(s, "loss_last", t->loss_last);
-    field_text(s, "ended", t->ended);
+    field(s, "loss_first", summary->loss_first);
+    field(s, "loss_last", summary->loss_last);
+    field_text(s, "ended", summary->ended);
     end(ev);
-    if (t->steps)
+    if (summary->steps)
         say(ev,
             "%.0f tokens/s (standard error %.0f): median step %.1f ms +- %.1f over %d steps, loss "
             "%.4f to %.4f",
-            t->tokens_per_s, t->tokens_per_s_se, t->ms_median, t->ms_ci95, t->steps, t->loss_first,
-            t->loss_last);
+            summary->tokens_per_s, summary->tokens_per_s_se, summary->ms_median, summary->ms_ci95,
+            summary->steps, summary->loss_first, summary->loss_last);
     else
         say(ev, "no step was measured");
-    say(ev, "memory: %s at most on rank %d, %s planned", str_human_bytes(a, t->measured->total),
-        t->measured->rank, str_human_bytes(b, t->planned->total));
+    say(ev, "memory: %s at most on rank %d, %s planned",
+        str_human_bytes(a, summary->measured->total), summary->measured->rank,
+        str_human_bytes(b, summary->planned->total));
 }
 
-void tr_event_checkpoint(struct tr_events *ev, int n, const char *path, double bytes, double ms)
+void tr_event_checkpoint(struct tr_events *ev, int step, const char *path, double bytes, double ms)
 {
     struct str *s;
     char a[24];
@@ -347,25 +348,25 @@ void tr_event_checkpoint(struct tr_events *ev, int n, const char *path, double b
     if (!ev)
         return;
     s = begin(ev, "checkpoint");
-    field(s, "n", n);
+    field(s, "n", step);
     field_text(s, "path", path);
     field(s, "bytes", bytes);
     field(s, "ms", ms);
     end(ev);
-    say(ev, "step %5d  checkpoint %s, %s in %.0f ms", n, path, str_human_bytes(a, bytes), ms);
+    say(ev, "step %5d  checkpoint %s, %s in %.0f ms", step, path, str_human_bytes(a, bytes), ms);
 }
 
-void tr_event_resumed(struct tr_events *ev, int n, const char *path)
+void tr_event_resumed(struct tr_events *ev, int step, const char *path)
 {
     struct str *s;
 
     if (!ev)
         return;
     s = begin(ev, "resumed");
-    field(s, "n", n);
+    field(s, "n", step);
     field_text(s, "path", path);
     end(ev);
-    say(ev, "step %5d  goes on from %s", n, path);
+    say(ev, "step %5d  goes on from %s", step, path);
 }
 
 void tr_event_warning(struct tr_events *ev, const char *what, const char *detail)
@@ -417,15 +418,15 @@ void tr_event_oom(struct tr_events *ev, int rank, enum pl_mem_class cls, double 
     end(ev);
 }
 
-void tr_event_stopped(struct tr_events *ev, int n, const char *reason)
+void tr_event_stopped(struct tr_events *ev, int step, const char *reason)
 {
     struct str *s;
 
     if (!ev)
         return;
     s = begin(ev, "stopped");
-    field(s, "n", n);
+    field(s, "n", step);
     field_text(s, "reason", reason);
     end(ev);
-    say(ev, "step %5d  stopped: %s", n, reason);
+    say(ev, "step %5d  stopped: %s", step, reason);
 }

@@ -25,7 +25,7 @@
 struct tr_events;
 
 /* PATH may be NULL: no file. CONSOLE may be NULL: no text for people. */
-int tr_events_open(struct tr_events **ret, const char *path, FILE *console, struct err *e);
+int tr_events_open(struct tr_events **ret, const char *path, FILE *console, struct err *error);
 struct tr_events *tr_events_free(struct tr_events *ev);
 int tr_events_status(const struct tr_events *ev); /* 0, or errno of the first failed write */
 /* The clock of "t", in Unix seconds; tests set their own. */
@@ -48,7 +48,7 @@ struct tr_hello {
     const char *const *binding; /* one for each rank: "0-1" (CPU list), or NULL */
 };
 
-void tr_event_hello(struct tr_events *ev, const struct tr_hello *h);
+void tr_event_hello(struct tr_events *ev, const struct tr_hello *hello);
 
 /* ---- memory: planned bytes by class of the worst rank, before the buffers are made ---- */
 
@@ -91,11 +91,11 @@ struct tr_step {
  * slowest of as many consecutive ranks as need be. */
 enum { TR_BUSY_MAX = 64 };
 
-void tr_event_step(struct tr_events *ev, const struct tr_step *s);
+void tr_event_step(struct tr_events *ev, const struct tr_step *step);
 
 /* ---- validation: mean loss over the validation samples after step n ---- */
 
-void tr_event_validation(struct tr_events *ev, int n, double loss, int64_t tokens);
+void tr_event_validation(struct tr_events *ev, int step, double loss, int64_t tokens);
 
 /* ---- summary: the result of a trial or a training run ---- */
 
@@ -112,15 +112,15 @@ struct tr_summary {
     const char *ended; /* "ci", "max_steps", "steps", "timeout" */
 };
 
-void tr_event_summary(struct tr_events *ev, const struct tr_summary *s);
+void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary);
 
 /* ---- checkpoint: PATH is complete on disk ---- */
 
-void tr_event_checkpoint(struct tr_events *ev, int n, const char *path, double bytes, double ms);
+void tr_event_checkpoint(struct tr_events *ev, int step, const char *path, double bytes, double ms);
 
-/* ---- resumed: the run goes on from the checkpoint PATH, of step N ---- */
+/* ---- resumed: the run goes on from the checkpoint PATH, of STEP ---- */
 
-void tr_event_resumed(struct tr_events *ev, int n, const char *path);
+void tr_event_resumed(struct tr_events *ev, int step, const char *path);
 
 /* ---- warning: worth a person's look, the run goes on (straggler, below promised throughput) ----
  */
@@ -161,6 +161,6 @@ void tr_event_error(struct tr_events *ev, enum tr_error cls, int rank, const cha
 void tr_event_oom(struct tr_events *ev, int rank, enum pl_mem_class cls, double asked_bytes,
                   double budget_bytes, const char *detail);
 
-void tr_event_stopped(struct tr_events *ev, int n, const char *reason);
+void tr_event_stopped(struct tr_events *ev, int step, const char *reason);
 
 #endif

@@ -27,27 +27,27 @@ static int agree_alone(void *ctx, int status, char *text)
     return status;
 }
 
-static void share_alone(void *ctx, void *bytes, size_t n)
+static void share_alone(void *ctx, void *bytes, size_t size)
 {
     (void)ctx;
     (void)bytes;
-    (void)n;
+    (void)size;
 }
 
 const struct tr_team tr_team_alone = {
     .rank = 0, .size = 1, .agree = agree_alone, .share = share_alone};
 
-int tr_together(const struct tr_team *team, int r, struct err *e)
+int tr_together(const struct tr_team *team, int status, struct err *error)
 {
     struct err own = {0};
-    char *text = e ? e->text : own.text;
+    char *text = error ? error->text : own.text;
 
-    if (r == 0)
+    if (status == 0)
         text[0] = '\0';
-    r = team->agree(team->ctx, r, text);
-    if (r < 0 && e)
-        e->code = r;
-    return r;
+    status = team->agree(team->ctx, status, text);
+    if (status < 0 && error)
+        error->code = status;
+    return status;
 }
 
 bool tr_lead(const struct tr_team *team)
@@ -55,22 +55,22 @@ bool tr_lead(const struct tr_team *team)
     return team->rank == 0;
 }
 
-int tr_elsewhere(const struct tr_team *team, const char *what, struct err *e)
+int tr_elsewhere(const struct tr_team *team, const char *what, struct err *error)
 {
     char host[128] = "";
     struct err none = {0};
 
     (void)gethostname(host, sizeof(host) - 1);
-    e = e ? e : &none;
-    if (e->code != -ENOMEM)
-        e->code = -ESTALE;
-    return err_wrap(e, "rank %d on host %s does not see %s of rank 0", team->rank, host, what);
+    error = error ? error : &none;
+    if (error->code != -ENOMEM)
+        error->code = -ESTALE;
+    return err_wrap(error, "rank %d on host %s does not see %s of rank 0", team->rank, host, what);
 }
 
 /* ---- writing the tensors ---- */
 
-static int put_parts(const struct tr_archive *a, const struct tr_ckpt_what *what, bool weights_only,
-                     struct err *e)
+static int put_parts(const struct tr_archive *archive, const struct tr_ckpt_what *what,
+                     bool weights_only, struct err *error)
 {
     for (size_t i = 0; i < what->count; i++) {
         const struct tr_part *p = &what->part[i];
@@ -80,16 +80,17 @@ static int put_parts(const struct tr_archive *a, const struct tr_ckpt_what *what
         if (!p->save || (weights_only && p->kind != TR_PART_WEIGHT))
             continue;
         snprintf(name, sizeof(name), "%s%s", p->name, part_suffix[p->kind]);
-        r = tr_archive_put(a, name, p, e);
+        r = tr_archive_put(archive, name, p, error);
         if (r < 0)
             return r;
     }
-    return tr_archive_sync(a, e);
+    return tr_archive_sync(archive, error);
 }
 
 /* model.safetensors.index.json, where the weights are in several files: all files but optimizer's.
  */
-int tr_folder_index(const struct tr_archive *a, size_t nfiles, const char *folder, struct err *e)
+int tr_folder_index(const struct tr_archive *archive, size_t nfiles, const char *folder,
+                    struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/model.safetensors.index.json", folder);
     AUTO_FREE char *text = NULL;
@@ -99,38 +100,38 @@ int tr_folder_index(const struct tr_archive *a, size_t nfiles, const char *folde
     if (nfiles < 2)
         return 0;
     for (size_t i = 0; i < nfiles; i++) {
-        bytes += a->file[i]->data_bytes;
-        for (size_t k = 0; k < a->file[i]->count; k++)
-            json_object_set_new(map, a->file[i]->tensor[k].name,
-                                json_string(strrchr(a->file[i]->path, '/') + 1));
+        bytes += archive->file[i]->data_bytes;
+        for (size_t k = 0; k < archive->file[i]->count; k++)
+            json_object_set_new(map, archive->file[i]->tensor[k].name,
+                                json_string(strrchr(archive->file[i]->path, '/') + 1));
     }
     index =
         json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
     text = jx_dump(index);
-    return file_write_atomic(path, text, strlen(text), 0644, e);
+    return file_write_atomic(path, text, strlen(text), 0644, error);
 }
 
-int tr_folder_json(const char *folder, const char *name, const json_t *v, struct err *e)
+int tr_folder_json(const char *folder, const char *name, const json_t *json, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/%s", folder, name);
-    AUTO_FREE char *text = json_dumps(v, JSON_INDENT(2));
+    AUTO_FREE char *text = json_dumps(json, JSON_INDENT(2));
 
-    return file_write_atomic(path, text, strlen(text), 0644, e);
+    return file_write_atomic(path, text, strlen(text), 0644, error);
 }
 
 /* By making a folder, as saving will: access() knows no quota, and nothing of who we are to a file
  * server. */
-int tr_folder_room(const char *folder, struct err *e)
+int tr_folder_room(const char *folder, struct err *error)
 {
     AUTO_FREE char *probe = mem_printf("%s/.room.XXXXXX", folder);
-    int r = file_mkdirs(folder, 0755, e);
+    int r = file_mkdirs(folder, 0755, error);
 
     if (r == 0 && (!mkdtemp(probe) || rmdir(probe) < 0))
-        r = err_set(e, -errno, "write to folder %s: %s", folder, strerror(errno));
+        r = err_set(error, -errno, "write to folder %s: %s", folder, strerror(errno));
     return r;
 }
 
-int tr_folder_same(const char *folder, const struct tr_team *team, struct err *e)
+int tr_folder_same(const char *folder, const struct tr_team *team, struct err *error)
 {
     char name[] = ".same.XXXXXX";
     AUTO_FREE char *mine = mem_printf("%s/%s", folder, name);
@@ -138,23 +139,23 @@ int tr_folder_same(const char *folder, const struct tr_team *team, struct err *e
 
     if (tr_lead(team)) {
         fd = mkostemp(mine, O_CLOEXEC);
-        r = fd < 0 ? err_set(e, -errno, "write to folder %s: %s", folder, strerror(errno)) : 0;
+        r = fd < 0 ? err_set(error, -errno, "write to folder %s: %s", folder, strerror(errno)) : 0;
         if (fd >= 0)
             close(fd);
         memcpy(name, mine + strlen(mine) + 1 - sizeof(name), sizeof(name));
     }
-    r = tr_together(team, r, e);
+    r = tr_together(team, r, error);
     if (r == 0)
         team->share(team->ctx, name, sizeof(name));
     if (r == 0 && !tr_lead(team)) {
         AUTO_FREE char *theirs = mem_printf("%s/%s", folder, name);
 
         if (access(theirs, F_OK) < 0) {
-            err_set(e, -errno, "folder %s here is another one: %s", folder, strerror(errno));
-            r = tr_elsewhere(team, "the folder", e);
+            err_set(error, -errno, "folder %s here is another one: %s", folder, strerror(errno));
+            r = tr_elsewhere(team, "the folder", error);
         }
     }
-    r = tr_together(team, r, e);
+    r = tr_together(team, r, error);
     if (tr_lead(team) && fd >= 0)
         unlink(mine);
     return r;
@@ -171,7 +172,7 @@ char *tr_folder_temporary(const char *prefix, const struct tr_team *team)
 }
 
 /* Remove what earlier saves under names with PREFIX have left. */
-static int sweep(const char *prefix, struct err *e)
+static int sweep(const char *prefix, struct err *error)
 {
     AUTO_FREE char *folder = mem_strdup(prefix);
     char *slash = strrchr(folder, '/');
@@ -188,67 +189,69 @@ static int sweep(const char *prefix, struct err *e)
         AUTO_FREE char *path = mem_printf("%s%s", prefix, it->d_name + strnlen(it->d_name, n));
 
         if (!strncmp(it->d_name, base, n) && (it->d_name[n] == '.' || it->d_name[n] == '\0'))
-            r = file_remove_tree(path, e);
+            r = file_remove_tree(path, error);
     }
     if (d)
         closedir(d);
     return r;
 }
 
-/* Empty folder FOLDER with the files of A in it. */
-static int make_folder(struct tr_archive *a, const char *prefix, const char *folder, struct err *e)
+/* Empty folder FOLDER with the files of ARCHIVE in it. */
+static int make_folder(struct tr_archive *archive, const char *prefix, const char *folder,
+                       struct err *error)
 {
-    int r = sweep(prefix, e);
+    int r = sweep(prefix, error);
 
     if (r == 0)
-        r = file_mkdirs(folder, 0755, e);
-    return r < 0 ? r : tr_archive_create(a, e);
+        r = file_mkdirs(folder, 0755, error);
+    return r < 0 ? r : tr_archive_create(archive, error);
 }
 
-int tr_folder_fill(struct tr_archive *a, const char *prefix, const char *folder,
+int tr_folder_fill(struct tr_archive *archive, const char *prefix, const char *folder,
                    const struct tr_ckpt_what *what, bool weights_only, const struct tr_team *team,
-                   struct err *e)
+                   struct err *error)
 {
-    int r = tr_together(team, tr_lead(team) ? make_folder(a, prefix, folder, e) : 0, e);
+    int r =
+        tr_together(team, tr_lead(team) ? make_folder(archive, prefix, folder, error) : 0, error);
 
     if (r < 0)
         return r;
-    if (!tr_lead(team) && tr_archive_attach(a, e) < 0)
-        r = tr_elsewhere(team, "the folder", e);
+    if (!tr_lead(team) && tr_archive_attach(archive, error) < 0)
+        r = tr_elsewhere(team, "the folder", error);
     if (r == 0)
-        r = put_parts(a, what, weights_only, e);
+        r = put_parts(archive, what, weights_only, error);
     return r;
 }
 
 /* Give the finished folder FROM its name TO, for good. */
-int tr_folder_publish(const char *from, const char *to, struct err *e)
+int tr_folder_publish(const char *from, const char *to, struct err *error)
 {
     AUTO_FREE char *inside = mem_printf("%s/.", from);
     AUTO_FREE char *old = mem_printf("%s.old", to);
     int r = file_sync_parent(inside);
 
     if (r < 0)
-        return err_set(e, r, "sync %s: %s", from, strerror(-r));
+        return err_set(error, r, "sync %s: %s", from, strerror(-r));
     if (!file_exists(to)) {
         r = rename(from, to) < 0 ? -errno : 0;
     } else if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0) {
         r = 0; /* FROM is now the former one */
     } else {
-        r = file_remove_tree(old, e); /* a file system that cannot exchange */
+        r = file_remove_tree(old, error); /* a file system that cannot exchange */
         if (r == 0 && (rename(to, old) < 0 || rename(from, to) < 0))
             r = -errno;
     }
     if (r == 0)
         r = file_sync_parent(to);
     if (r < 0)
-        return err_set(e, r, "rename %s to %s: %s", from, to, strerror(-r));
+        return err_set(error, r, "rename %s to %s: %s", from, to, strerror(-r));
     file_remove_tree(old, NULL);
-    return file_remove_tree(from, e);
+    return file_remove_tree(from, error);
 }
 
-/* Fill the parts from A. With WEIGHTS_ONLY those of the optimizer are left alone. */
-int tr_folder_get(const struct tr_archive *a, const struct tr_ckpt_what *what, bool weights_only,
-                  struct err *e)
+/* Fill the parts from ARCHIVE. With WEIGHTS_ONLY those of the optimizer are left alone. */
+int tr_folder_get(const struct tr_archive *archive, const struct tr_ckpt_what *what,
+                  bool weights_only, struct err *error)
 {
     struct pl_params all;
     int r = 0;
@@ -263,8 +266,8 @@ int tr_folder_get(const struct tr_archive *a, const struct tr_ckpt_what *what, b
             continue;
         snprintf(name, sizeof(name), "%s%s", p->name, part_suffix[p->kind]);
         tr_stop_check();
-        r = whole ? tr_archive_get(a, name, p, whole->shape, e)
-                  : err_set(e, -EINVAL, "tensor %s is not part of the model", p->name);
+        r = whole ? tr_archive_get(archive, name, p, whole->shape, error)
+                  : err_set(error, -EINVAL, "tensor %s is not part of the model", p->name);
     }
     pl_params_done(&all);
     return r;

@@ -9,27 +9,28 @@
 
 /* -ESTALE unless FOLDER is one and the same folder on all ranks: rank 0 makes a file in it, and all
  * look for that. Collective. */
-int tr_folder_same(const char *folder, const struct tr_team *team, struct err *e);
+int tr_folder_same(const char *folder, const struct tr_team *team, struct err *error);
 
 /* A name PREFIX.xxxxxxxx for a folder to fill, the same on all ranks; caller frees. Collective. */
 char *tr_folder_temporary(const char *prefix, const struct tr_team *team);
 
-/* Make FOLDER, a name by tr_folder_temporary(), with the files of A, and write the rank's parts;
- * what was left under other names with PREFIX is removed. Collective, but the result is the rank's
- * own. */
-int tr_folder_fill(struct tr_archive *a, const char *prefix, const char *folder,
+/* Make FOLDER, a name by tr_folder_temporary(), with the files of ARCHIVE, and write the rank's
+ * parts; what was left under other names with PREFIX is removed. Collective, but the result is the
+ * rank's own. */
+int tr_folder_fill(struct tr_archive *archive, const char *prefix, const char *folder,
                    const struct tr_ckpt_what *what, bool weights_only, const struct tr_team *team,
-                   struct err *e);
-/* Fill the parts from A. With WEIGHTS_ONLY those of the optimizer are left alone. */
-int tr_folder_get(const struct tr_archive *a, const struct tr_ckpt_what *what, bool weights_only,
-                  struct err *e);
+                   struct err *error);
+/* Fill the parts from ARCHIVE. With WEIGHTS_ONLY those of the optimizer are left alone. */
+int tr_folder_get(const struct tr_archive *archive, const struct tr_ckpt_what *what,
+                  bool weights_only, struct err *error);
 
 /* FOLDER, which is made if it is absent, can be written to. */
-int tr_folder_room(const char *folder, struct err *e);
-int tr_folder_json(const char *folder, const char *name, const json_t *v, struct err *e);
+int tr_folder_room(const char *folder, struct err *error);
+int tr_folder_json(const char *folder, const char *name, const json_t *json, struct err *error);
 /* model.safetensors.index.json of the first NFILES files, where they are more than one. */
-int tr_folder_index(const struct tr_archive *a, size_t nfiles, const char *folder, struct err *e);
+int tr_folder_index(const struct tr_archive *archive, size_t nfiles, const char *folder,
+                    struct err *error);
 /* Give the finished folder FROM its name TO, for good; what had that name is removed afterwards. */
-int tr_folder_publish(const char *from, const char *to, struct err *e);
+int tr_folder_publish(const char *from, const char *to, struct err *error);
 
 #endif

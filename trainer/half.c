@@ -6,25 +6,25 @@
 
 #include "base/base.h"
 
-static uint32_t bits_of(float f)
+static uint32_t bits_of(float value)
 {
     uint32_t u;
 
-    memcpy(&u, &f, sizeof(u));
+    memcpy(&u, &value, sizeof(u));
     return u;
 }
 
-static float float_of(uint32_t u)
+static float float_of(uint32_t bits)
 {
     float f;
 
-    memcpy(&f, &u, sizeof(f));
+    memcpy(&f, &bits, sizeof(f));
     return f;
 }
 
-void tr_f32_to_bf16(uint16_t *out, const float *in, size_t n)
+void tr_f32_to_bf16(uint16_t *out, const float *in, size_t count)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < count; i++) {
         uint32_t u = bits_of(in[i]);
 
         if ((u & 0x7fffffffu) > 0x7f800000u)
@@ -34,16 +34,16 @@ void tr_f32_to_bf16(uint16_t *out, const float *in, size_t n)
     }
 }
 
-void tr_bf16_to_f32(float *out, const uint16_t *in, size_t n)
+void tr_bf16_to_f32(float *out, const uint16_t *in, size_t count)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < count; i++)
         out[i] = float_of((uint32_t)in[i] << 16);
 }
 
-static float one_f16_to_f32(uint16_t h)
+static float one_f16_to_f32(uint16_t half)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
-    uint32_t exponent = h >> 10 & 0x1fu, mantissa = h & 0x3ffu;
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    uint32_t exponent = half >> 10 & 0x1fu, mantissa = half & 0x3ffu;
     float small;
 
     if (exponent == 31)
@@ -54,15 +54,15 @@ static float one_f16_to_f32(uint16_t h)
     return sign ? -small : small;
 }
 
-void tr_f16_to_f32(float *out, const uint16_t *in, size_t n)
+void tr_f16_to_f32(float *out, const uint16_t *in, size_t count)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < count; i++)
         out[i] = one_f16_to_f32(in[i]);
 }
 
-static uint16_t one_f32_to_f16(float f)
+static uint16_t one_f32_to_f16(float value)
 {
-    uint32_t u = bits_of(f), a = u & 0x7fffffffu;
+    uint32_t u = bits_of(value), a = u & 0x7fffffffu;
     uint16_t sign = (uint16_t)(u >> 16 & 0x8000u);
 
     if (a > 0x7f800000u)
@@ -79,8 +79,8 @@ static uint16_t one_f32_to_f16(float f)
     return (uint16_t)(sign | (uint16_t)((a - 0x38000000u) >> 13));
 }
 
-void tr_f32_to_f16(uint16_t *out, const float *in, size_t n)
+void tr_f32_to_f16(uint16_t *out, const float *in, size_t count)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < count; i++)
         out[i] = one_f32_to_f16(in[i]);
 }

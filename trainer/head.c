@@ -10,85 +10,86 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
-static uint64_t vocab_first(const struct tr_rank *r)
+static uint64_t vocab_first(const struct tr_rank *rank)
 {
-    return r->d.vocab * (uint64_t)r->comms.tp.rank;
+    return rank->d.vocab * (uint64_t)rank->comms.tp.rank;
 }
 
 /* Columns of this rank that are not padding. */
-static uint64_t vocab_valid(const struct tr_rank *r)
+static uint64_t vocab_valid(const struct tr_rank *rank)
 {
-    uint64_t v0 = vocab_first(r), v = (uint64_t)r->model.vocab;
+    uint64_t v0 = vocab_first(rank), v = (uint64_t)rank->model.vocab;
 
-    return v <= v0 ? 0 : v - v0 < r->d.vocab ? v - v0 : r->d.vocab;
+    return v <= v0 ? 0 : v - v0 < rank->d.vocab ? v - v0 : rank->d.vocab;
 }
 
-void tr_embed_fwd(struct tr_rank *r, void *x, int mb)
+void tr_embed_fwd(struct tr_rank *rank, void *out, int mb)
 {
-    const struct pl_dims *d = &r->d;
-    const int32_t *ids = r->work.ids + (uint64_t)mb * d->rows;
-    void *to = r->comms.tp.size == 1 ? x : r->layout.sp ? r->work.gather : r->work.dh;
+    const struct pl_dims *d = &rank->d;
+    const int32_t *ids = rank->work.ids + (uint64_t)mb * d->rows;
+    void *to = rank->comms.tp.size == 1 ? out : rank->layout.sp ? rank->work.gather : rank->work.dh;
 
-    kn_embed_fwd(r->pool, r->type, to, r->embed.w, ids, d->rows, d->hidden, vocab_first(r),
-                 d->vocab);
-    if (to != x) /* one term of each sum is not zero: exact in every type */
-        kn_copy(r->pool, x, tr_reduce(r, to, r->type), d->local_rows * d->hidden * d->elem);
+    kn_embed_fwd(rank->pool, rank->type, to, rank->embed.w, ids, d->rows, d->hidden,
+                 vocab_first(rank), d->vocab);
+    if (to != out) /* one term of each sum is not zero: exact in every type */
+        kn_copy(rank->pool, out, tr_reduce(rank, to, rank->type),
+                d->local_rows * d->hidden * d->elem);
 }
 
-void tr_embed_bwd(struct tr_rank *r, const void *d, int mb)
+void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb)
 {
-    const int32_t *ids = r->work.ids + (uint64_t)mb * r->d.rows;
+    const int32_t *ids = rank->work.ids + (uint64_t)mb * rank->d.rows;
 
-    kn_embed_bwd(r->pool, r->type, r->embed.g, tr_gather_rows(r, d), ids, r->d.rows, r->d.hidden,
-                 vocab_first(r), r->d.vocab);
+    kn_embed_bwd(rank->pool, rank->type, rank->embed.g, tr_gather_rows(rank, grad), ids,
+                 rank->d.rows, rank->d.hidden, vocab_first(rank), rank->d.vocab);
 }
 
 /* Cross-entropy of the logits; they become its gradient when GRAD. */
-static void loss(struct tr_rank *r, int mb, bool grad)
+static void loss(struct tr_rank *rank, int mb, bool grad)
 {
-    const struct pl_dims *d = &r->d;
-    const int32_t *targets = r->work.targets + (uint64_t)mb * d->rows;
-    float *max = r->work.xent, *sum = max + d->rows, *target = sum + d->rows;
-    uint64_t v0 = vocab_first(r), cols = vocab_valid(r);
-    double tokens = (double)r->workload.global_batch * r->workload.seq;
+    const struct pl_dims *d = &rank->d;
+    const int32_t *targets = rank->work.targets + (uint64_t)mb * d->rows;
+    float *max = rank->work.xent, *sum = max + d->rows, *target = sum + d->rows;
+    uint64_t v0 = vocab_first(rank), cols = vocab_valid(rank);
+    double tokens = (double)rank->workload.global_batch * rank->workload.seq;
     enum tr_phase was;
     size_t count;
 
-    kn_xent_max(r->pool, r->type, max, r->work.logits, d->vocab, d->rows, cols);
-    was = tr_phase(&r->clock, TR_PHASE_TP);
-    tr_all_reduce_max(&r->comms.tp, max, d->rows);
-    tr_phase(&r->clock, was);
-    kn_xent_sum(r->pool, r->type, sum, target, r->work.logits, d->vocab, d->rows, cols, max,
-                targets, v0);
-    was = tr_phase(&r->clock, TR_PHASE_TP);
-    tr_all_reduce(&r->comms.tp, KN_F32, sum, 2 * d->rows);
-    tr_phase(&r->clock, was);
-    kn_wait(r->pool);
-    r->loss_sum += kn_xent_loss(NULL, &count, max, sum, target, targets, d->rows);
+    kn_xent_max(rank->pool, rank->type, max, rank->work.logits, d->vocab, d->rows, cols);
+    was = tr_phase(&rank->clock, TR_PHASE_TP);
+    tr_all_reduce_max(&rank->comms.tp, max, d->rows);
+    tr_phase(&rank->clock, was);
+    kn_xent_sum(rank->pool, rank->type, sum, target, rank->work.logits, d->vocab, d->rows, cols,
+                max, targets, v0);
+    was = tr_phase(&rank->clock, TR_PHASE_TP);
+    tr_all_reduce(&rank->comms.tp, KN_F32, sum, 2 * d->rows);
+    tr_phase(&rank->clock, was);
+    kn_wait(rank->pool);
+    rank->loss_sum += kn_xent_loss(NULL, &count, max, sum, target, targets, d->rows);
     if (grad)
-        kn_xent_grad(r->pool, r->type, r->work.logits, d->vocab, d->rows, cols, d->vocab, max, sum,
-                     targets, v0, (float)(1.0 / tokens));
+        kn_xent_grad(rank->pool, rank->type, rank->work.logits, d->vocab, d->rows, cols, d->vocab,
+                     max, sum, targets, v0, (float)(1.0 / tokens));
 }
 
-void tr_head(struct tr_rank *r, void *dx, int mb)
+void tr_head(struct tr_rank *rank, void *dx, int mb)
 {
-    const struct pl_dims *d = &r->d;
-    struct tr_work *w = &r->work;
+    const struct pl_dims *d = &rank->d;
+    struct tr_work *w = &rank->work;
     const void *h;
     enum tr_phase was;
 
-    kn_rmsnorm_fwd(r->pool, r->type, w->hf, w->rrmsf, w->xf, r->final_norm.w, d->local_rows,
-                   d->hidden, (float)r->model.norm_eps);
-    h = tr_gather_rows(r,
+    kn_rmsnorm_fwd(rank->pool, rank->type, w->hf, w->rrmsf, w->xf, rank->final_norm.w,
+                   d->local_rows, d->hidden, (float)rank->model.norm_eps);
+    h = tr_gather_rows(rank,
                        w->hf); /* stays gathered: nothing gathers again before the gradient below */
-    tr_linear(r, w->logits, h, r->head.w, d->rows, d->hidden, d->vocab);
-    loss(r, mb, dx != NULL);
+    tr_linear(rank, w->logits, h, rank->head.w, d->rows, d->hidden, d->vocab);
+    loss(rank, mb, dx != NULL);
     if (!dx)
         return;
-    was = tr_phase(&r->clock, TR_PHASE_BACKWARD);
-    tr_linear_dw(r, r->head.g, w->logits, h, d->rows, d->hidden, d->vocab);
-    tr_linear_dx_partial(r, w->logits, r->head.w, d->rows, d->hidden, d->vocab);
-    kn_rmsnorm_bwd(r->pool, r->type, dx, r->final_norm.g, tr_reduce_rows(r), w->xf, r->final_norm.w,
-                   w->rrmsf, d->local_rows, d->hidden, false);
-    tr_phase(&r->clock, was);
+    was = tr_phase(&rank->clock, TR_PHASE_BACKWARD);
+    tr_linear_dw(rank, rank->head.g, w->logits, h, d->rows, d->hidden, d->vocab);
+    tr_linear_dx_partial(rank, w->logits, rank->head.w, d->rows, d->hidden, d->vocab);
+    kn_rmsnorm_bwd(rank->pool, rank->type, dx, rank->final_norm.g, tr_reduce_rows(rank), w->xf,
+                   rank->final_norm.w, w->rrmsf, d->local_rows, d->hidden, false);
+    tr_phase(&rank->clock, was);
 }

@@ -52,17 +52,17 @@ static int distinct(const char **host, const struct place *all, int ranks)
     return n;
 }
 
-static void send(struct tr_events *events, const struct tr_config *c, const struct place *all)
+static void send(struct tr_events *events, const struct tr_config *config, const struct place *all)
 {
-    int ranks = c->layout.world;
+    int ranks = config->layout.world;
     const char **host = mem_alloc(sizeof(*host) * 2 * (size_t)ranks), **cpus = host + ranks;
     char build[64];
     struct tr_hello h = {.program = "partune-train",
                          .version = PACKAGE_VERSION,
                          .build = build,
-                         .model = &c->model,
-                         .layout = &c->layout,
-                         .workload = &c->workload,
+                         .model = &config->model,
+                         .layout = &config->layout,
+                         .workload = &config->workload,
                          .ranks = ranks,
                          .host = host,
                          .nhosts = distinct(host, all, ranks),
@@ -75,7 +75,7 @@ static void send(struct tr_events *events, const struct tr_config *c, const stru
     free(host);
 }
 
-void tr_hello(struct tr_events *events, const struct tr_config *c, struct tr_group *world)
+void tr_hello(struct tr_events *events, const struct tr_config *config, struct tr_group *world)
 {
     struct place mine = {0}, *all = NULL;
     MPI_Request req;
@@ -88,6 +88,6 @@ void tr_hello(struct tr_events *events, const struct tr_config *c, struct tr_gro
                 world->comm, &req);
     tr_wait(world->progress, &req, 1);
     if (events)
-        send(events, c, all);
+        send(events, config, all);
     free(all);
 }

@@ -12,6 +12,6 @@
 char *tr_cpu_list(char *buf, size_t size);
 
 /* Send the event. Collective over WORLD; EVENTS is NULL but on rank 0. */
-void tr_hello(struct tr_events *events, const struct tr_config *c, struct tr_group *world);
+void tr_hello(struct tr_events *events, const struct tr_config *config, struct tr_group *world);
 
 #endif

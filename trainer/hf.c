@@ -8,53 +8,55 @@
 
 #include <errno.h>
 
-static int refuse_foreign(const struct pl_model *m, struct err *e)
+static int refuse_foreign(const struct pl_model *model, struct err *error)
 {
-    if (m->mlp != PL_SWIGLU)
-        return err_at(e, -ENOTSUP, "/mlp", "neither Llama nor Mixtral has mlp other than swiglu");
-    if (m->norm != PL_RMSNORM)
-        return err_at(e, -ENOTSUP, "/norm",
+    if (model->mlp != PL_SWIGLU)
+        return err_at(error, -ENOTSUP, "/mlp",
+                      "neither Llama nor Mixtral has mlp other than swiglu");
+    if (model->norm != PL_RMSNORM)
+        return err_at(error, -ENOTSUP, "/norm",
                       "neither Llama nor Mixtral has norm other than rmsnorm");
-    if (m->positions != PL_ROPE)
-        return err_at(e, -ENOTSUP, "/positions",
+    if (model->positions != PL_ROPE)
+        return err_at(error, -ENOTSUP, "/positions",
                       "neither Llama nor Mixtral has positions other than rope");
-    if (!pl_model_is_moe(m))
+    if (!pl_model_is_moe(model))
         return 0;
-    if (m->moe.shared_ffn)
-        return err_at(e, -ENOTSUP, "/moe/shared_ffn", "Mixtral has no shared_ffn (%d)",
-                      m->moe.shared_ffn);
-    if (m->moe.every > 1)
-        return err_at(e, -ENOTSUP, "/moe/every", "Mixtral has experts in every layer, not every %d",
-                      m->moe.every);
-    if (m->moe.dense_layers)
-        return err_at(e, -ENOTSUP, "/moe/dense_layers", "Mixtral has no dense_layers (%d)",
-                      m->moe.dense_layers);
+    if (model->moe.shared_ffn)
+        return err_at(error, -ENOTSUP, "/moe/shared_ffn", "Mixtral has no shared_ffn (%d)",
+                      model->moe.shared_ffn);
+    if (model->moe.every > 1)
+        return err_at(error, -ENOTSUP, "/moe/every",
+                      "Mixtral has experts in every layer, not every %d", model->moe.every);
+    if (model->moe.dense_layers)
+        return err_at(error, -ENOTSUP, "/moe/dense_layers", "Mixtral has no dense_layers (%d)",
+                      model->moe.dense_layers);
     return 0;
 }
 
-int tr_hf_config(json_t **ret, const struct pl_model *m, struct err *e)
+int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error)
 {
-    bool moe = pl_model_is_moe(m);
+    bool moe = pl_model_is_moe(model);
     json_t *o;
-    int r = refuse_foreign(m, e);
+    int r = refuse_foreign(model, error);
 
     if (r < 0)
         return r;
     o = json_pack("{s:[s], s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:b, "
                   "s:b, s:f, s:s}",
                   "architectures", moe ? "MixtralForCausalLM" : "LlamaForCausalLM", "model_type",
-                  moe ? "mixtral" : "llama", "hidden_act", "silu", "hidden_size", m->hidden,
-                  "intermediate_size", moe ? m->moe.expert_ffn : m->ffn, "num_hidden_layers",
-                  m->layers, "num_attention_heads", m->heads, "num_key_value_heads", m->kv_heads,
-                  "head_dim", m->head_dim, "vocab_size", m->vocab, "max_position_embeddings",
-                  m->seq, "rms_norm_eps", m->norm_eps, "rope_theta", m->rope_theta,
-                  "initializer_range", m->init_std, "tie_word_embeddings", (int)m->tied,
-                  "use_cache", 1, "attention_dropout", 0.0, "torch_dtype", "float32");
+                  moe ? "mixtral" : "llama", "hidden_act", "silu", "hidden_size", model->hidden,
+                  "intermediate_size", moe ? model->moe.expert_ffn : model->ffn,
+                  "num_hidden_layers", model->layers, "num_attention_heads", model->heads,
+                  "num_key_value_heads", model->kv_heads, "head_dim", model->head_dim, "vocab_size",
+                  model->vocab, "max_position_embeddings", model->seq, "rms_norm_eps",
+                  model->norm_eps, "rope_theta", model->rope_theta, "initializer_range",
+                  model->init_std, "tie_word_embeddings", (int)model->tied, "use_cache", 1,
+                  "attention_dropout", 0.0, "torch_dtype", "float32");
     if (moe) {
-        json_object_set_new(o, "num_local_experts", json_integer(m->moe.experts));
-        json_object_set_new(o, "num_experts_per_tok", json_integer(m->moe.top_k));
+        json_object_set_new(o, "num_local_experts", json_integer(model->moe.experts));
+        json_object_set_new(o, "num_experts_per_tok", json_integer(model->moe.top_k));
         json_object_set_new(o, "router_aux_loss_coef",
-                            json_real(pl_aux_loss_coef(m, PL_AUX_HUGGINGFACE)));
+                            json_real(pl_aux_loss_coef(model, PL_AUX_HUGGINGFACE)));
         json_object_set_new(o, "output_router_logits", json_true());
         json_object_set_new(o, "sliding_window", json_null());
     } else {
@@ -66,40 +68,40 @@ int tr_hf_config(json_t **ret, const struct pl_model *m, struct err *e)
     return 0;
 }
 
-static int refuse_true(const json_t *c, const char *key, struct err *e)
+static int refuse_true(const json_t *config, const char *key, struct err *error)
 {
     AUTO_FREE char *at = mem_printf("/%s", key);
 
-    if (json_is_true(json_object_get(c, key)))
-        return err_at(e, -ENOTSUP, at, "%s is true: a model with biases is not supported", key);
+    if (json_is_true(json_object_get(config, key)))
+        return err_at(error, -ENOTSUP, at, "%s is true: a model with biases is not supported", key);
     return 0;
 }
 
 /* What would make the same weights another model than ours. */
-static int refuse_variants(const json_t *c, struct err *e)
+static int refuse_variants(const json_t *config, struct err *error)
 {
-    const json_t *scaling = json_object_get(c, "rope_scaling");
+    const json_t *scaling = json_object_get(config, "rope_scaling");
     const char *rope =
-        json_string_value(json_object_get(json_object_get(c, "rope_parameters"), "rope_type"));
+        json_string_value(json_object_get(json_object_get(config, "rope_parameters"), "rope_type"));
     const char *act = "silu";
     int window = 0, positions = 2048, r;
 
-    r = jx_get_str(&act, c, "hidden_act", 40, e);
+    r = jx_get_str(&act, config, "hidden_act", 40, error);
     if (r == 0 && !str_eq(act, "silu"))
-        r = err_at(e, -ENOTSUP, "/hidden_act", "hidden_act is %s, not silu", act);
+        r = err_at(error, -ENOTSUP, "/hidden_act", "hidden_act is %s, not silu", act);
     if (r == 0)
-        r = refuse_true(c, "attention_bias", e);
+        r = refuse_true(config, "attention_bias", error);
     if (r == 0)
-        r = refuse_true(c, "mlp_bias", e);
+        r = refuse_true(config, "mlp_bias", error);
     if (r == 0 && ((scaling && !json_is_null(scaling)) || (rope && !str_eq(rope, "default"))))
-        r = err_at(e, -ENOTSUP, "/rope_scaling", "scaled rotary positions are not supported");
+        r = err_at(error, -ENOTSUP, "/rope_scaling", "scaled rotary positions are not supported");
     if (r == 0)
-        r = jx_get_int(&positions, c, "max_position_embeddings", 1, 1 << 24, e);
+        r = jx_get_int(&positions, config, "max_position_embeddings", 1, 1 << 24, error);
     if (r == 0)
-        r = jx_get_int(&window, c, "sliding_window", 0, 1 << 24, e);
+        r = jx_get_int(&window, config, "sliding_window", 0, 1 << 24, error);
     if (r == 0 && window && window < positions)
-        r = err_at(e, -ENOTSUP, "/sliding_window", "a sliding window of %d tokens is not supported",
-                   window);
+        r = err_at(error, -ENOTSUP, "/sliding_window",
+                   "a sliding window of %d tokens is not supported", window);
     return r;
 }
 
@@ -115,18 +117,18 @@ static const struct {
     {"tie_word_embeddings", "tied"},  {"intermediate_size", "ffn"},
 };
 
-static json_t *moe_keys(const json_t *c)
+static json_t *moe_keys(const json_t *config)
 {
     json_t *moe = json_object();
-    const json_t *aux = json_object_get(c, "router_aux_loss_coef");
-    const json_t *top_k = json_object_get(c, "num_experts_per_tok");
+    const json_t *aux = json_object_get(config, "router_aux_loss_coef");
+    const json_t *top_k = json_object_get(config, "num_experts_per_tok");
 
-    json_object_set(moe, "experts", json_object_get(c, "num_local_experts"));
+    json_object_set(moe, "experts", json_object_get(config, "num_local_experts"));
     if (top_k)
         json_object_set_new(moe, "top_k", json_copy((json_t *)top_k));
     else
         json_object_set_new(moe, "top_k", json_integer(2));
-    json_object_set(moe, "expert_ffn", json_object_get(c, "intermediate_size"));
+    json_object_set(moe, "expert_ffn", json_object_get(config, "intermediate_size"));
     json_object_set_new(moe, "aux_loss", json_string(pl_aux_loss_names[PL_AUX_HUGGINGFACE]));
     /* The published default where config.json does not say. */
     json_object_set_new(moe, "aux_loss_coef", aux ? json_copy((json_t *)aux) : json_real(0.001));
@@ -135,19 +137,19 @@ static json_t *moe_keys(const json_t *c)
 
 /* Where a key is absent the published classes have these, which are not always our parser's
  * defaults. */
-static void published_defaults(json_t *o, bool mixtral)
+static void published_defaults(json_t *config, bool mixtral)
 {
-    if (!json_object_get(o, "norm_eps"))
-        json_object_set_new(o, "norm_eps", json_real(mixtral ? 1e-5 : 1e-6));
-    if (!json_object_get(o, "rope_theta"))
-        json_object_set_new(o, "rope_theta", json_real(mixtral ? 1e6 : 1e4));
-    if (!json_object_get(o, "kv_heads") && mixtral)
-        json_object_set_new(o, "kv_heads", json_integer(8));
-    if (!json_object_get(o, "seq"))
-        json_object_set_new(o, "seq", json_integer(mixtral ? 4096 * 32 : 2048));
+    if (!json_object_get(config, "norm_eps"))
+        json_object_set_new(config, "norm_eps", json_real(mixtral ? 1e-5 : 1e-6));
+    if (!json_object_get(config, "rope_theta"))
+        json_object_set_new(config, "rope_theta", json_real(mixtral ? 1e6 : 1e4));
+    if (!json_object_get(config, "kv_heads") && mixtral)
+        json_object_set_new(config, "kv_heads", json_integer(8));
+    if (!json_object_get(config, "seq"))
+        json_object_set_new(config, "seq", json_integer(mixtral ? 4096 * 32 : 2048));
 }
 
-int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *e)
+int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error)
 {
     const json_t *rope;
 
@@ -156,16 +158,16 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *e)
     int r;
 
     if (!json_is_object(config))
-        return err_set(e, -EINVAL, "config.json is not an object");
-    r = jx_need(config, "model_type", e);
+        return err_set(error, -EINVAL, "config.json is not an object");
+    r = jx_need(config, "model_type", error);
     if (r == 0)
-        r = jx_get_str(&type, config, "model_type", 60, e);
+        r = jx_get_str(&type, config, "model_type", 60, error);
     if (r < 0)
         return r;
     if (!str_eq(type, "llama") && !str_eq(type, "mixtral"))
-        return err_at(e, -ENOTSUP, "/model_type", "model_type %s is neither llama nor mixtral",
+        return err_at(error, -ENOTSUP, "/model_type", "model_type %s is neither llama nor mixtral",
                       type);
-    r = refuse_variants(config, e);
+    r = refuse_variants(config, error);
     if (r < 0)
         return r;
     json_object_set_new(o, "name", json_string(type));
@@ -181,17 +183,17 @@ int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *e)
     published_defaults(o, str_eq(type, "mixtral"));
     if (str_eq(type, "mixtral"))
         json_object_set_new(o, "moe", moe_keys(config));
-    r = pl_model_parse(ret, o, e);
-    return r < 0 ? err_wrap(e, "config.json") : 0;
+    r = pl_model_parse(ret, o, error);
+    return r < 0 ? err_wrap(error, "config.json") : 0;
 }
 
-int tr_hf_model_load(struct pl_model *ret, const char *folder, struct err *e)
+int tr_hf_model_load(struct pl_model *ret, const char *folder, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/config.json", folder);
     AUTO_JSON *config = NULL;
-    int r = jx_load(&config, path, 1 << 20, e);
+    int r = jx_load(&config, path, 1 << 20, error);
 
     if (r == 0)
-        r = tr_hf_model(ret, config, e);
-    return r < 0 ? err_wrap(e, "%s", folder) : 0;
+        r = tr_hf_model(ret, config, error);
+    return r < 0 ? err_wrap(error, "%s", folder) : 0;
 }

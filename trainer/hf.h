@@ -16,12 +16,12 @@
 
 /* config.json of the model, new reference. -ENOTSUP, naming the key, for one that Hugging Face has
  * no class for. */
-int tr_hf_config(json_t **ret, const struct pl_model *m, struct err *e);
+int tr_hf_config(json_t **ret, const struct pl_model *model, struct err *error);
 
 /* The model that a config.json describes; what it leaves out has the default of the published
  * classes. Refused by key: other architectures, biases, sliding windows shorter than the positions,
  * scaled RoPE, other activations. */
-int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *e);
-int tr_hf_model_load(struct pl_model *ret, const char *folder, struct err *e);
+int tr_hf_model(struct pl_model *ret, const json_t *config, struct err *error);
+int tr_hf_model_load(struct pl_model *ret, const char *folder, struct err *error);
 
 #endif

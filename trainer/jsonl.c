@@ -27,38 +27,38 @@ bool tr_jsonl_is(const char *path, bool any_json)
     return false;
 }
 
-/* The N bytes at TEXT without NULs, which end documents: as many as are left. */
-static size_t without_nul(char *text, size_t n)
+/* The LEN bytes at TEXT without NULs, which end documents: as many as are left. */
+static size_t without_nul(char *text, size_t len)
 {
     size_t kept = 0;
 
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < len; i++)
         if (text[i])
             text[kept++] = text[i];
     return kept;
 }
 
 /* The string of a line's object. New memory, its length in *RET_N. */
-static int text_of(char **ret, size_t *ret_n, const struct reader *k, const char *line, size_t n,
-                   struct err *e)
+static int text_of(char **ret, size_t *ret_n, const struct reader *reader, const char *line,
+                   size_t len, struct err *error)
 {
     json_error_t je;
-    AUTO_JSON *v = json_loadb(line, n, JSON_ALLOW_NUL, &je);
-    const json_t *text = json_object_get(v, k->key);
+    AUTO_JSON *v = json_loadb(line, len, JSON_ALLOW_NUL, &je);
+    const json_t *text = json_object_get(v, reader->key);
 
     if (!v)
-        return err_set(e, -EBADMSG, "%s: line %llu is not JSON: %s (column %d)", k->path,
-                       (unsigned long long)k->number, je.text, je.column);
+        return err_set(error, -EBADMSG, "%s: line %llu is not JSON: %s (column %d)", reader->path,
+                       (unsigned long long)reader->number, je.text, je.column);
     if (!json_is_object(v))
-        return err_set(e, -EBADMSG, "%s: line %llu is not a JSON object", k->path,
-                       (unsigned long long)k->number);
+        return err_set(error, -EBADMSG, "%s: line %llu is not a JSON object", reader->path,
+                       (unsigned long long)reader->number);
     if (!text)
-        return err_set(e, -EBADMSG,
+        return err_set(error, -EBADMSG,
                        "%s: line %llu has no key \"%s\" (--json-key names the one with the text)",
-                       k->path, (unsigned long long)k->number, k->key);
+                       reader->path, (unsigned long long)reader->number, reader->key);
     if (!json_is_string(text))
-        return err_set(e, -EBADMSG, "%s: line %llu: \"%s\" is not a string", k->path,
-                       (unsigned long long)k->number, k->key);
+        return err_set(error, -EBADMSG, "%s: line %llu: \"%s\" is not a string", reader->path,
+                       (unsigned long long)reader->number, reader->key);
     *ret_n = json_string_length(text);
     *ret = mem_alloc(*ret_n + 1);
     memcpy(*ret, json_string_value(text), *ret_n);
@@ -66,63 +66,63 @@ static int text_of(char **ret, size_t *ret_n, const struct reader *k, const char
     return 0;
 }
 
-static int one_line(struct reader *k, struct err *e)
+static int one_line(struct reader *reader, struct err *error)
 {
-    const char *line = str_text(&k->line);
-    size_t n = k->line.len, whole = n + 1;
+    const char *line = str_text(&reader->line);
+    size_t n = reader->line.len, whole = n + 1;
     AUTO_FREE char *text = NULL;
     size_t length = 0;
     int r = 0;
 
-    k->number++;
-    if (k->number == 1 && n >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) { /* a byte order mark */
+    reader->number++;
+    if (reader->number == 1 && n >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) { /* a byte order mark */
         line += 3;
         n -= 3;
     }
     if (strspn(line, " \t\r") < n) {
-        r = text_of(&text, &length, k, line, n, e);
+        r = text_of(&text, &length, reader, line, n, error);
         if (r == 0)
-            r = k->document(k->arg, text, length, whole, &k->stop, e);
+            r = reader->document(reader->arg, text, length, whole, &reader->stop, error);
     }
-    str_trunc(&k->line, 0);
+    str_trunc(&reader->line, 0);
     return r;
 }
 
-/* N more bytes of the file. */
-static int take(struct reader *k, const char *p, size_t n, struct err *e)
+/* LEN more bytes of the file. */
+static int take(struct reader *reader, const char *text, size_t len, struct err *error)
 {
     int r = 0;
 
-    while (n && r == 0 && !k->stop) {
-        const char *end = memchr(p, '\n', n);
-        size_t some = end ? (size_t)(end - p) : n;
+    while (len && r == 0 && !reader->stop) {
+        const char *end = memchr(text, '\n', len);
+        size_t some = end ? (size_t)(end - text) : len;
 
-        if (k->line.len + some > MAX_LINE)
-            return err_set(e, -EFBIG, "%s: line %llu is longer than %d bytes", k->path,
-                           (unsigned long long)k->number + 1, MAX_LINE);
-        str_addn(&k->line, p, some);
+        if (reader->line.len + some > MAX_LINE)
+            return err_set(error, -EFBIG, "%s: line %llu is longer than %d bytes", reader->path,
+                           (unsigned long long)reader->number + 1, MAX_LINE);
+        str_addn(&reader->line, text, some);
         if (!end)
             break;
-        r = one_line(k, e);
-        p += some + 1;
-        n -= some + 1;
+        r = one_line(reader, error);
+        text += some + 1;
+        len -= some + 1;
     }
     return r;
 }
 
-int tr_jsonl_read(gzFile f, const char *path, const char *key, tr_jsonl_fn *document, void *arg,
-                  struct err *e)
+int tr_jsonl_read(gzFile file, const char *path, const char *key, tr_jsonl_fn *document, void *arg,
+                  struct err *error)
 {
     struct reader k = {.path = path, .key = key, .document = document, .arg = arg};
     AUTO_FREE char *piece = mem_alloc(PIECE);
     int r = 0, got = 1, code;
 
-    while (r == 0 && !k.stop && (got = gzread(f, piece, PIECE)) > 0)
-        r = take(&k, piece, (size_t)got, e);
-    if (r == 0 && !k.stop && (got < 0 || !gzeof(f)))
-        r = err_set(e, -EIO, "read %s: %s", path, gzerror(f, &code));
+    while (r == 0 && !k.stop && (got = gzread(file, piece, PIECE)) > 0)
+        r = take(&k, piece, (size_t)got, error);
+    if (r == 0 && !k.stop && (got < 0 || !gzeof(file)))
+        r = err_set(error, -EIO, "read %s: %s", path, gzerror(file, &code));
     if (r == 0 && !k.stop && k.line.len) /* the last line needs no end */
-        r = one_line(&k, e);
+        r = one_line(&k, error);
     str_done(&k.line);
     return r;
 }

@@ -11,15 +11,15 @@
 
 #include "base/err.h"
 
-/* TEXT (n bytes, UTF-8, without NUL) is the document of a line of LINE bytes. Negative: an error.
+/* TEXT (len bytes, UTF-8, without NUL) is the document of a line of LINE bytes. Negative: an error.
  * *RET_STOP ends the reading. */
-typedef int tr_jsonl_fn(void *arg, const char *text, size_t n, size_t line, bool *ret_stop,
-                        struct err *e);
+typedef int tr_jsonl_fn(void *arg, const char *text, size_t len, size_t line, bool *ret_stop,
+                        struct err *error);
 
-/* Each document of F, a file of the name PATH, in order. Blank lines are skipped. -EBADMSG names
+/* Each document of FILE, a file of the name PATH, in order. Blank lines are skipped. -EBADMSG names
  * the line that is no JSON object, lacks KEY, or has no string there; -EFBIG one over 1 GiB. */
-int tr_jsonl_read(gzFile f, const char *path, const char *key, tr_jsonl_fn *document, void *arg,
-                  struct err *e);
+int tr_jsonl_read(gzFile file, const char *path, const char *key, tr_jsonl_fn *document, void *arg,
+                  struct err *error);
 
 /* Whether the name of a file says that it holds JSON lines: .jsonl or .ndjson, and with ANY_JSON
  * .json; each also with .gz behind it. */

@@ -1,38 +1,39 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
-static void feed_forward(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out)
+static void feed_forward(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out)
 {
-    if (y->moe)
-        tr_moe_fwd(r, y, slot, out);
+    if (layer->moe)
+        tr_moe_fwd(rank, layer, slot, out);
     else
-        tr_mlp_fwd(r, y, slot, out);
+        tr_mlp_fwd(rank, layer, slot, out);
 }
 
-void tr_layer_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out)
+void tr_layer_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out)
 {
-    tr_attention_fwd(r, y, slot);
-    feed_forward(r, y, slot, out);
+    tr_attention_fwd(rank, layer, slot);
+    feed_forward(rank, layer, slot, out);
 }
 
-void tr_layer_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, void *d)
+void tr_layer_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+                  void *grad)
 {
-    if (r->layout.recompute == PL_RECOMPUTE_FULL) {
-        tr_attention_fwd(r, y, slot);
-        feed_forward(r, y, slot, NULL);
+    if (rank->layout.recompute == PL_RECOMPUTE_FULL) {
+        tr_attention_fwd(rank, layer, slot);
+        feed_forward(rank, layer, slot, NULL);
     }
-    if (y->moe)
-        tr_moe_bwd(r, y, slot, keep, d);
+    if (layer->moe)
+        tr_moe_bwd(rank, layer, slot, keep, grad);
     else
-        tr_mlp_bwd(r, y, slot, keep, d);
-    tr_attention_bwd(r, y, slot, keep, d);
+        tr_mlp_bwd(rank, layer, slot, keep, grad);
+    tr_attention_bwd(rank, layer, slot, keep, grad);
 }
 
-void tr_layer_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep)
+void tr_layer_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep)
 {
-    if (y->moe)
-        tr_moe_dw(r, y, slot, keep);
+    if (layer->moe)
+        tr_moe_dw(rank, layer, slot, keep);
     else
-        tr_mlp_dw(r, y, slot, keep);
-    tr_attention_dw(r, y, slot, keep);
+        tr_mlp_dw(rank, layer, slot, keep);
+    tr_attention_dw(rank, layer, slot, keep);
 }

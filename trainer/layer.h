@@ -1,10 +1,10 @@
 /*
  * The layers' forward and backward passes (private to trainer/).
  *
- * Forward functions read and write activations of one slot (tr_act). Backward functions take D
- * (local_rows, hidden), the gradient of the block's output, and turn it in place into the gradient
- * of its input; weight gradients are added to. With sp, D and everything between the blocks holds
- * this tp rank's share of the rows; without it every tp rank holds all.
+ * Forward functions read and write activations of one slot (tr_act). Backward functions take
+ * GRAD (local_rows, hidden), the gradient of the block's output, and turn it in place into the
+ * gradient of its input; weight gradients are added to. With sp, GRAD and everything between the
+ * blocks holds this tp rank's share of the rows; without it every tp rank holds all.
  */
 #ifndef TRAINER_LAYER_H
 #define TRAINER_LAYER_H
@@ -13,19 +13,19 @@
 
 /* ---- linear.c ---- */
 
-/* y (rows, out) = x (rows, in) W^T, W (out, in). */
-void tr_linear(struct tr_rank *r, void *y, const void *x, const void *w, uint64_t rows, uint64_t in,
-               uint64_t out);
-/* dx (rows, in) = dy (rows, out) W. */
-void tr_linear_dx(struct tr_rank *r, void *dx, const void *dy, const void *w, uint64_t rows,
+/* output (rows, out) = input (rows, in) weight^T, weight (out, in). */
+void tr_linear(struct tr_rank *rank, void *output, const void *input, const void *weight,
+               uint64_t rows, uint64_t in, uint64_t out);
+/* dx (rows, in) = dy (rows, out) weight. */
+void tr_linear_dx(struct tr_rank *rank, void *dx, const void *dy, const void *weight, uint64_t rows,
                   uint64_t in, uint64_t out);
-/* dW (out, in) += dy^T x. */
-void tr_linear_dw(struct tr_rank *r, float *dw, const void *dy, const void *x, uint64_t rows,
+/* dW (out, in) += dy^T input. */
+void tr_linear_dw(struct tr_rank *rank, float *dw, const void *dy, const void *input, uint64_t rows,
                   uint64_t in, uint64_t out);
 
-/* All rows of X (local_rows, hidden): X itself, or with sp the gather of every tp rank's share, in
- * a workspace that the next call overwrites. */
-const void *tr_gather_rows(struct tr_rank *r, const void *x);
+/* All rows of INPUT (local_rows, hidden): INPUT itself, or with sp the gather of every tp rank's
+ * share, in a workspace that the next call overwrites. */
+const void *tr_gather_rows(struct tr_rank *rank, const void *input);
 /*
  * A block whose weight is cut over tp by its input ends in a partial sum (rows, hidden) ...
  *   tr_linear_partial      x W^T
@@ -33,50 +33,54 @@ const void *tr_gather_rows(struct tr_rank *r, const void *x);
  * ... in a workspace, which tr_reduce_rows() adds over tp: (local_rows, hidden), valid until the
  * next of these.
  */
-void *tr_partial(struct tr_rank *r);
-enum kn_type tr_partial_type(const struct tr_rank *r);
-void tr_linear_partial(struct tr_rank *r, const void *x, const void *w, uint64_t rows, uint64_t in,
-                       uint64_t out);
-void tr_linear_dx_partial(struct tr_rank *r, const void *dy, const void *w, uint64_t rows,
+void *tr_partial(struct tr_rank *rank);
+enum kn_type tr_partial_type(const struct tr_rank *rank);
+void tr_linear_partial(struct tr_rank *rank, const void *input, const void *weight, uint64_t rows,
+                       uint64_t in, uint64_t out);
+void tr_linear_dx_partial(struct tr_rank *rank, const void *dy, const void *weight, uint64_t rows,
                           uint64_t in, uint64_t out);
-const void *tr_reduce_rows(struct tr_rank *r);
-/* The same for any buffer (rows, hidden) of type T; the sum stays in BUF. */
-const void *tr_reduce(struct tr_rank *r, void *buf, enum kn_type t);
+const void *tr_reduce_rows(struct tr_rank *rank);
+/* The same for any buffer (rows, hidden) of TYPE; the sum stays in BUF. */
+const void *tr_reduce(struct tr_rank *rank, void *buf, enum kn_type type);
 
 /* ---- attention.c, mlp.c, moe.c ---- */
 
-void tr_attention_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot); /* X -> X2 */
+void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot); /* X -> X2 */
 /* KEEP, if not NULL, is the gradient slot of a split backward pass: what the weights' gradients
  * need is kept there, and the _dw function is called later. Otherwise they are computed at once. */
-void tr_attention_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, void *d);
-void tr_attention_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep);
+void tr_attention_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+                      void *grad);
+void tr_attention_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep);
 
 /* X2 -> OUT (local_rows, hidden); OUT NULL: stop before the last product, which the backward pass
  * does not need. */
-void tr_mlp_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out);
-void tr_mlp_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, void *d);
-void tr_mlp_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep);
+void tr_mlp_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out);
+void tr_mlp_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+                void *grad);
+void tr_mlp_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep);
 
 /* The same without norm and residual, for the experts that every token visits: from H2 to the sum
  * over tp ... */
-const void *tr_ffn_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, uint64_t f,
+const void *tr_ffn_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, uint64_t ffn,
                        bool all);
-/* ... and back from D to the gradient of H2; neither is changed. */
-const void *tr_ffn_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep,
-                       uint64_t f, const void *d);
-void tr_ffn_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, uint64_t f);
-void tr_norm2(struct tr_rank *r, const struct tr_layer *y, char *slot); /* X2 -> H2 */
+/* ... and back from GRAD to the gradient of H2; neither is changed. */
+const void *tr_ffn_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+                       uint64_t ffn, const void *grad);
+void tr_ffn_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+               uint64_t ffn);
+void tr_norm2(struct tr_rank *rank, const struct tr_layer *layer, char *slot); /* X2 -> H2 */
 
-void tr_moe_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out);
-void tr_moe_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, void *d);
-void tr_moe_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep);
+void tr_moe_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out);
+void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+                void *grad);
+void tr_moe_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep);
 
 /* ---- router.c ---- */
 
 /* H2 -> PROBS, IDX, W, FREQ. With COUNT (the first time through, not a recomputation) the
  * micro-batch's load-balancing loss is added to aux_sum, or with the "huggingface" loss the layer
  * to its pool. */
-void tr_router_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, bool count);
+void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, bool count);
 /*
  * The pool of the "huggingface" loss of micro-batch MB: (2, experts) double, choices and then
  * probabilities of each expert, added over the micro-batch's tokens and the layers so far; NULL for
@@ -84,14 +88,14 @@ void tr_router_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, bool
  * the gradients, which need it. On the last virtual stage tr_router_pooled() adds its loss to
  * aux_sum.
  */
-double *tr_router_pool(const struct tr_rank *r, int mb);
-size_t tr_router_pool_bytes(const struct tr_rank *r);
-void tr_router_pooled(struct tr_rank *r, int mb);
+double *tr_router_pool(const struct tr_rank *rank, int mb);
+size_t tr_router_pool_bytes(const struct tr_rank *rank);
+void tr_router_pooled(struct tr_rank *rank, int mb);
 /* What aux_sum of all ranks is to be divided by: the pools that the loss is a mean over, as
  * enum pl_aux_loss has them. */
-double tr_router_pools(const struct tr_rank *r);
+double tr_router_pools(const struct tr_rank *rank);
 /* From DW (local_rows, top_k): DH (local_rows, hidden) += gradient, router's gradient. */
-void tr_router_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, const float *dw,
+void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, const float *dw,
                    void *dh);
 
 /* ---- dispatch.c ---- */
@@ -103,40 +107,42 @@ struct tr_route {
     int32_t *recv;  /* (local_experts + 1): offset of each expert's rows here */
 };
 
-struct tr_route tr_route(struct tr_rank *r, const struct tr_layer *y, char *slot);
+struct tr_route tr_route(struct tr_rank *rank, const struct tr_layer *layer, char *slot);
 /* Tell everybody how many rows come; fills count and recv. */
-void tr_route_exchange(struct tr_rank *r, struct tr_route *t);
+void tr_route_exchange(struct tr_rank *rank, struct tr_route *route);
 /* The experts here in tr_moe_parts() parts, one without overlap: part PART is [first, end). */
 struct tr_experts {
     uint64_t first, end;
 };
-int tr_moe_parts(const struct tr_rank *r);
-struct tr_experts tr_moe_part(const struct tr_rank *r, int part);
+int tr_moe_parts(const struct tr_rank *rank);
+struct tr_experts tr_moe_part(const struct tr_rank *rank, int part);
 /* Sorted choices FROM (choices, hidden) to the experts' ranks: TO (expert_rows, hidden). Started
  * for all parts, waited for part by part in order: what is not waited for runs behind computation
  * that touches neither array. */
-void tr_dispatch_start(struct tr_rank *r, const struct tr_route *t, void *to, const void *from);
-void tr_dispatch_wait(struct tr_rank *r, int part);
+void tr_dispatch_start(struct tr_rank *rank, const struct tr_route *route, void *to,
+                       const void *from);
+void tr_dispatch_wait(struct tr_rank *rank, int part);
 /* And back: FROM (expert_rows, hidden) of tr_slice_type() to TO (choices, hidden), with etp > 1 the
  * sum over the slices of an expert. Started part by part after its dispatch has been waited for,
  * and finished for all. */
-enum kn_type tr_slice_type(const struct tr_rank *r);
-void tr_collect_start(struct tr_rank *r, const struct tr_route *t, void *to, const void *from,
-                      int part);
-void tr_collect_finish(struct tr_rank *r, void *to);
+enum kn_type tr_slice_type(const struct tr_rank *rank);
+void tr_collect_start(struct tr_rank *rank, const struct tr_route *route, void *to,
+                      const void *from, int part);
+void tr_collect_finish(struct tr_rank *rank, void *to);
 
 /* ---- head.c ---- */
 
-void tr_embed_fwd(struct tr_rank *r, void *x, int mb);
-void tr_embed_bwd(struct tr_rank *r, const void *d, int mb);
+void tr_embed_fwd(struct tr_rank *rank, void *out, int mb);
+void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb);
 /* The input is in work.xf. Adds the micro-batch's cross-entropy to loss_sum; DX (local_rows,
  * hidden), unless NULL, gets the gradient of the input, and the weights their gradients. */
-void tr_head(struct tr_rank *r, void *dx, int mb);
+void tr_head(struct tr_rank *rank, void *dx, int mb);
 
 /* ---- layer.c ---- */
 
-void tr_layer_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out);
-void tr_layer_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, void *d);
-void tr_layer_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep);
+void tr_layer_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out);
+void tr_layer_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+                  void *grad);
+void tr_layer_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep);
 
 #endif

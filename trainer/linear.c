@@ -1,141 +1,141 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
-/* Y (ROWS x OUT, of type TYPE) = X W^T. */
-static void times_weight(struct tr_rank *r, void *y, enum kn_type type, const void *x,
-                         const void *w, uint64_t rows, uint64_t in, uint64_t out)
+/* OUTPUT (ROWS x OUT, of type TYPE) = INPUT WEIGHT^T. */
+static void times_weight(struct tr_rank *rank, void *output, enum kn_type type, const void *input,
+                         const void *weight, uint64_t rows, uint64_t in, uint64_t out)
 {
     struct kn_gemm g = {.m = rows,
                         .n = out,
                         .k = in,
-                        .a = x,
-                        .b = w,
-                        .c = y,
+                        .a = input,
+                        .b = weight,
+                        .c = output,
                         .lda = in,
                         .ldb = in,
                         .ldc = out,
                         .tb = true,
-                        .at = r->type,
-                        .bt = r->type,
+                        .at = rank->type,
+                        .bt = rank->type,
                         .ct = type};
 
-    kn_gemm(r->pool, &g);
+    kn_gemm(rank->pool, &g);
 }
 
-/* DX (ROWS x IN, of type TYPE) = DY W. */
-static void back_through(struct tr_rank *r, void *dx, enum kn_type type, const void *dy,
-                         const void *w, uint64_t rows, uint64_t in, uint64_t out)
+/* DX (ROWS x IN, of type TYPE) = DY WEIGHT. */
+static void back_through(struct tr_rank *rank, void *dx, enum kn_type type, const void *dy,
+                         const void *weight, uint64_t rows, uint64_t in, uint64_t out)
 {
     struct kn_gemm g = {.m = rows,
                         .n = in,
                         .k = out,
                         .a = dy,
-                        .b = w,
+                        .b = weight,
                         .c = dx,
                         .lda = out,
                         .ldb = in,
                         .ldc = in,
-                        .at = r->type,
-                        .bt = r->type,
+                        .at = rank->type,
+                        .bt = rank->type,
                         .ct = type};
 
-    kn_gemm(r->pool, &g);
+    kn_gemm(rank->pool, &g);
 }
 
-void tr_linear(struct tr_rank *r, void *y, const void *x, const void *w, uint64_t rows, uint64_t in,
-               uint64_t out)
+void tr_linear(struct tr_rank *rank, void *output, const void *input, const void *weight,
+               uint64_t rows, uint64_t in, uint64_t out)
 {
-    times_weight(r, y, r->type, x, w, rows, in, out);
+    times_weight(rank, output, rank->type, input, weight, rows, in, out);
 }
 
-void tr_linear_dx(struct tr_rank *r, void *dx, const void *dy, const void *w, uint64_t rows,
+void tr_linear_dx(struct tr_rank *rank, void *dx, const void *dy, const void *weight, uint64_t rows,
                   uint64_t in, uint64_t out)
 {
-    back_through(r, dx, r->type, dy, w, rows, in, out);
+    back_through(rank, dx, rank->type, dy, weight, rows, in, out);
 }
 
 /* Partial sums are added in fp32 whatever the storage: rounding each to bf16 first would make the
  * error grow with tp. So bf16 needs a buffer of its own for them. */
-enum kn_type tr_partial_type(const struct tr_rank *r)
+enum kn_type tr_partial_type(const struct tr_rank *rank)
 {
-    return r->comms.tp.size > 1 ? KN_F32 : r->type;
+    return rank->comms.tp.size > 1 ? KN_F32 : rank->type;
 }
 
-void *tr_partial(struct tr_rank *r)
+void *tr_partial(struct tr_rank *rank)
 {
-    return r->work.partial ? r->work.partial : r->work.dh;
+    return rank->work.partial ? rank->work.partial : rank->work.dh;
 }
 
-void tr_linear_partial(struct tr_rank *r, const void *x, const void *w, uint64_t rows, uint64_t in,
-                       uint64_t out)
+void tr_linear_partial(struct tr_rank *rank, const void *input, const void *weight, uint64_t rows,
+                       uint64_t in, uint64_t out)
 {
-    times_weight(r, tr_partial(r), tr_partial_type(r), x, w, rows, in, out);
+    times_weight(rank, tr_partial(rank), tr_partial_type(rank), input, weight, rows, in, out);
 }
 
-void tr_linear_dx_partial(struct tr_rank *r, const void *dy, const void *w, uint64_t rows,
+void tr_linear_dx_partial(struct tr_rank *rank, const void *dy, const void *weight, uint64_t rows,
                           uint64_t in, uint64_t out)
 {
-    back_through(r, tr_partial(r), tr_partial_type(r), dy, w, rows, in, out);
+    back_through(rank, tr_partial(rank), tr_partial_type(rank), dy, weight, rows, in, out);
 }
 
-void tr_linear_dw(struct tr_rank *r, float *dw, const void *dy, const void *x, uint64_t rows,
+void tr_linear_dw(struct tr_rank *rank, float *dw, const void *dy, const void *input, uint64_t rows,
                   uint64_t in, uint64_t out)
 {
     struct kn_gemm g = {.m = out,
                         .n = in,
                         .k = rows,
                         .a = dy,
-                        .b = x,
+                        .b = input,
                         .c = dw,
                         .lda = out,
                         .ldb = in,
                         .ldc = in,
                         .ta = true,
                         .beta = 1.0f,
-                        .at = r->type,
-                        .bt = r->type};
+                        .at = rank->type,
+                        .bt = rank->type};
 
-    kn_gemm(r->pool, &g);
+    kn_gemm(rank->pool, &g);
 }
 
-const void *tr_gather_rows(struct tr_rank *r, const void *x)
+const void *tr_gather_rows(struct tr_rank *rank, const void *input)
 {
-    size_t bytes = r->d.local_rows * r->d.hidden * r->d.elem;
+    size_t bytes = rank->d.local_rows * rank->d.hidden * rank->d.elem;
     enum tr_phase was;
 
-    if (!r->layout.sp)
-        return x;
-    was = tr_phase(&r->clock, TR_PHASE_TP);
-    kn_copy(r->pool, r->work.gather + (size_t)r->comms.tp.rank * bytes, x, bytes);
-    tr_all_gather(&r->comms.tp, r->type, r->work.gather, r->d.rows * r->d.hidden);
-    tr_phase(&r->clock, was);
-    return r->work.gather;
+    if (!rank->layout.sp)
+        return input;
+    was = tr_phase(&rank->clock, TR_PHASE_TP);
+    kn_copy(rank->pool, rank->work.gather + (size_t)rank->comms.tp.rank * bytes, input, bytes);
+    tr_all_gather(&rank->comms.tp, rank->type, rank->work.gather, rank->d.rows * rank->d.hidden);
+    tr_phase(&rank->clock, was);
+    return rank->work.gather;
 }
 
-const void *tr_reduce(struct tr_rank *r, void *buf, enum kn_type t)
+const void *tr_reduce(struct tr_rank *rank, void *buf, enum kn_type type)
 {
-    size_t bytes = r->d.local_rows * r->d.hidden * kn_type_size(t);
-    uint64_t n = r->d.rows * r->d.hidden;
+    size_t bytes = rank->d.local_rows * rank->d.hidden * kn_type_size(type);
+    uint64_t n = rank->d.rows * rank->d.hidden;
     enum tr_phase was;
 
-    if (r->comms.tp.size == 1)
+    if (rank->comms.tp.size == 1)
         return buf;
-    was = tr_phase(&r->clock, TR_PHASE_TP);
-    if (r->layout.sp)
-        tr_reduce_scatter(&r->comms.tp, t, buf, n);
+    was = tr_phase(&rank->clock, TR_PHASE_TP);
+    if (rank->layout.sp)
+        tr_reduce_scatter(&rank->comms.tp, type, buf, n);
     else
-        tr_all_reduce(&r->comms.tp, t, buf, n);
-    tr_phase(&r->clock, was);
-    return r->layout.sp ? (char *)buf + (size_t)r->comms.tp.rank * bytes : buf;
+        tr_all_reduce(&rank->comms.tp, type, buf, n);
+    tr_phase(&rank->clock, was);
+    return rank->layout.sp ? (char *)buf + (size_t)rank->comms.tp.rank * bytes : buf;
 }
 
-const void *tr_reduce_rows(struct tr_rank *r)
+const void *tr_reduce_rows(struct tr_rank *rank)
 {
-    enum kn_type t = tr_partial_type(r);
-    const void *sum = tr_reduce(r, tr_partial(r), t);
+    enum kn_type t = tr_partial_type(rank);
+    const void *sum = tr_reduce(rank, tr_partial(rank), t);
 
-    if (t == r->type)
+    if (t == rank->type)
         return sum;
-    kn_convert(r->pool, r->type, r->work.dh, t, sum, r->d.local_rows * r->d.hidden);
-    return r->work.dh;
+    kn_convert(rank->pool, rank->type, rank->work.dh, t, sum, rank->d.local_rows * rank->d.hidden);
+    return rank->work.dh;
 }

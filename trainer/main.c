@@ -49,17 +49,18 @@ struct shortage {
     double asked;
 };
 
-static int refuse_memory(const struct tr_launch *at, const struct tr_config *c,
-                         const struct shortage *s, const char *text)
+static int refuse_memory(const struct tr_launch *at, const struct tr_config *config,
+                         const struct shortage *shortage, const char *text)
 {
     struct tr_events *ev = NULL;
     struct err e = {0};
 
     if (at->rank != 0)
         return TR_EXIT_OOM;
-    fprintf(stderr, "partune-train: rank %d: oom: %s\n", s->rank, text);
-    if (c->events && tr_events_open(&ev, c->events, NULL, &e) == 0)
-        tr_event_oom(ev, s->rank, s->cls, s->asked, (double)c->device_memory, text);
+    fprintf(stderr, "partune-train: rank %d: oom: %s\n", shortage->rank, text);
+    if (config->events && tr_events_open(&ev, config->events, NULL, &e) == 0)
+        tr_event_oom(ev, shortage->rank, shortage->cls, shortage->asked,
+                     (double)config->device_memory, text);
     tr_events_free(ev);
     return TR_EXIT_OOM;
 }
@@ -71,30 +72,31 @@ static void start_mpi(void)
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 }
 
-static int check_launch(const struct tr_config *c, struct err *e)
+static int check_launch(const struct tr_config *config, struct err *error)
 {
     int provided, size;
 
     MPI_Query_thread(&provided);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (provided < MPI_THREAD_FUNNELED)
-        return err_set(e, -ENOSYS, "this MPI does not allow threads beside the one that calls it");
-    if (size != c->layout.world)
-        return err_set(e, -EINVAL, "the layout has %d ranks, the launcher started %d",
-                       c->layout.world, size);
+        return err_set(error, -ENOSYS,
+                       "this MPI does not allow threads beside the one that calls it");
+    if (size != config->layout.world)
+        return err_set(error, -EINVAL, "the layout has %d ranks, the launcher started %d",
+                       config->layout.world, size);
     return 0;
 }
 
-static int train(const struct tr_config *c, const struct tr_launch *at, struct tr_events *ev)
+static int train(const struct tr_config *config, const struct tr_launch *at, struct tr_events *ev)
 {
     struct err e = {0};
     int code;
 
-    tr_fail_setup(ev, c->events, at->rank);
-    tr_calibrate_use(c->data_dir);
-    if (check_launch(c, &e) < 0)
+    tr_fail_setup(ev, config->events, at->rank);
+    tr_calibrate_use(config->data_dir);
+    if (check_launch(config, &e) < 0)
         tr_fail(TR_ERROR_COMM, e.text);
-    code = tr_run(c, ev);
+    code = tr_run(config, ev);
     if (tr_events_status(ev))
         code = TR_EXIT_IO;
     tr_events_free(ev);
@@ -102,13 +104,13 @@ static int train(const struct tr_config *c, const struct tr_launch *at, struct t
     return code;
 }
 
-static int calibrate(const struct tr_config *c, const struct tr_launch *at)
+static int calibrate(const struct tr_config *config, const struct tr_launch *at)
 {
     struct err e = {0};
     int code;
 
     start_mpi();
-    code = tr_calibrate(c, &e);
+    code = tr_calibrate(config, &e);
     if (code && at->rank == 0)
         fprintf(stderr, "partune-train: %s\n", e.text);
     tr_leave();
@@ -116,28 +118,30 @@ static int calibrate(const struct tr_config *c, const struct tr_launch *at)
 }
 
 /* What this rank would leave with: memory and the event file. */
-static int prepare(const struct tr_config *c, const struct tr_launch *at, struct shortage *s,
-                   struct tr_events **ret, struct err *e)
+static int prepare(const struct tr_config *config, const struct tr_launch *at,
+                   struct shortage *shortage, struct tr_events **ret, struct err *error)
 {
-    if (tr_run_check_memory(c, &s->rank, &s->cls, &s->asked, e) < 0)
+    if (tr_run_check_memory(config, &shortage->rank, &shortage->cls, &shortage->asked, error) < 0)
         return TR_EXIT_OOM;
-    if (at->rank == 0 && tr_events_open(ret, c->events, c->quiet ? NULL : stdout, e) < 0)
+    if (at->rank == 0 &&
+        tr_events_open(ret, config->events, config->quiet ? NULL : stdout, error) < 0)
         return TR_EXIT_IO;
     return 0;
 }
 
 /* MINE is what this rank would leave with; the code that all leave with, 0 to train. A rank alone
  * needs no MPI for that. */
-static int begin(const struct tr_config *c, const struct tr_launch *at, int mine, struct err *e)
+static int begin(const struct tr_config *config, const struct tr_launch *at, int mine,
+                 struct err *error)
 {
     int code = mine;
 
     if (at->size > 1 || mine == 0)
         start_mpi();
     if (at->size > 1)
-        code = tr_start_together(mine, e);
+        code = tr_start_together(mine, error);
     if (at->size > 1 && code == 0)
-        code = tr_start_same(c, e);
+        code = tr_start_same(config, error);
     if (at->size > 1 && code)
         MPI_Finalize();
     return code;

@@ -3,38 +3,38 @@
 
 #include <math.h>
 
-void tr_measure_init(struct tr_measure *m, int cap)
+void tr_measure_init(struct tr_measure *measure, int cap)
 {
-    *m = (struct tr_measure){.cap = cap};
-    m->ms = mem_alloc(sizeof(*m->ms) * (size_t)cap);
-    m->tmp = mem_alloc(sizeof(*m->tmp) * (size_t)cap);
+    *measure = (struct tr_measure){.cap = cap};
+    measure->ms = mem_alloc(sizeof(*measure->ms) * (size_t)cap);
+    measure->tmp = mem_alloc(sizeof(*measure->tmp) * (size_t)cap);
 }
 
-void tr_measure_done(struct tr_measure *m)
+void tr_measure_done(struct tr_measure *measure)
 {
-    free(m->ms);
-    free(m->tmp);
-    *m = (struct tr_measure){0};
+    free(measure->ms);
+    free(measure->tmp);
+    *measure = (struct tr_measure){0};
 }
 
-void tr_measure_add(struct tr_measure *m, double ms)
+void tr_measure_add(struct tr_measure *measure, double ms)
 {
-    m->ms[m->n++ % m->cap] = ms;
+    measure->ms[measure->n++ % measure->cap] = ms;
 }
 
-static int ascending(const void *a, const void *b)
+static int ascending(const void *left, const void *right)
 {
-    double x = *(const double *)a, y = *(const double *)b;
+    double x = *(const double *)left, y = *(const double *)right;
 
     return (x > y) - (x < y);
 }
 
-static double quantile(const double *x, int n, double q)
+static double quantile(const double *sorted, int count, double share)
 {
-    double at = q * (n - 1);
+    double at = share * (count - 1);
     int i = (int)at;
 
-    return i + 1 < n ? x[i] + (at - i) * (x[i + 1] - x[i]) : x[n - 1];
+    return i + 1 < count ? sorted[i] + (at - i) * (sorted[i + 1] - sorted[i]) : sorted[count - 1];
 }
 
 /* The largest j (from 0) with P(Binomial(n, 1/2) <= j) <= 2.5 %, or -1: then values j + 1 from each
@@ -54,15 +54,15 @@ static int interval_rank(int n)
     return j;
 }
 
-void tr_measure_stats(const struct tr_measure *m, struct tr_stats *ret)
+void tr_measure_stats(const struct tr_measure *measure, struct tr_stats *ret)
 {
-    int n = m->n < m->cap ? m->n : m->cap, j;
-    double *x = m->tmp;
+    int n = measure->n < measure->cap ? measure->n : measure->cap, j;
+    double *x = measure->tmp;
 
     *ret = (struct tr_stats){0};
     if (n == 0)
         return;
-    memcpy(x, m->ms, sizeof(*x) * (size_t)n);
+    memcpy(x, measure->ms, sizeof(*x) * (size_t)n);
     qsort(x, (size_t)n, sizeof(*x), ascending);
     j = n > 1000 ? (int)(0.5 * n - 0.98 * sqrt(n)) - 1 : interval_rank(n);
     if (j < 0)

@@ -20,11 +20,11 @@ struct tr_stats {
     double ci95; /* half-width of the 95 % interval of the median */
 };
 
-void tr_measure_init(struct tr_measure *m,
+void tr_measure_init(struct tr_measure *measure,
                      int cap); /* room for CAP steps; later ones replace the oldest */
-void tr_measure_done(struct tr_measure *m);
-void tr_measure_add(struct tr_measure *m, double ms);
-void tr_measure_stats(const struct tr_measure *m,
+void tr_measure_done(struct tr_measure *measure);
+void tr_measure_add(struct tr_measure *measure, double ms);
+void tr_measure_stats(const struct tr_measure *measure,
                       struct tr_stats *ret); /* all zeros without steps */
 
 #endif

@@ -10,74 +10,74 @@
 enum { HEAD = 9 + 8 + 1 + 8 + 8 };
 #define VALIDATION_SHARE 0.05
 
-static uint64_t le64(const unsigned char *p)
+static uint64_t le64(const unsigned char *from)
 {
     uint64_t v = 0;
 
     for (int i = 7; i >= 0; i--)
-        v = v << 8 | p[i];
+        v = v << 8 | from[i];
     return v;
 }
 
-static int32_t le32(const unsigned char *p)
+static int32_t le32(const unsigned char *from)
 {
-    return (int32_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
-                     (uint32_t)p[3] << 24);
+    return (int32_t)((uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
+                     (uint32_t)from[3] << 24);
 }
 
-static int read_head(struct tr_megatron_index *x, const unsigned char *p, size_t n,
-                     const char *path, struct err *e)
+static int read_head(struct tr_megatron_index *index, const unsigned char *bytes, size_t len,
+                     const char *path, struct err *error)
 {
     static const int ids[] = {-1,        TR_ID_U8, TR_ID_I8, TR_ID_I16, TR_ID_I32,
                               TR_ID_I64, -1,       -1,       TR_ID_U16};
     unsigned code;
     uint64_t rest;
 
-    if (n < HEAD)
-        return err_set(e, -EBADMSG, "%s is truncated: %zu bytes are no header", path, n);
-    if (memcmp(p, "MMIDIDX\0\0", 9) != 0)
-        return err_set(e, -EBADMSG, "%s does not begin as a Megatron index", path);
-    if (le64(p + 9) != 1)
-        return err_set(e, -EBADMSG, "%s has version %" PRIu64 ", not 1", path, le64(p + 9));
-    code = p[17];
+    if (len < HEAD)
+        return err_set(error, -EBADMSG, "%s is truncated: %zu bytes are no header", path, len);
+    if (memcmp(bytes, "MMIDIDX\0\0", 9) != 0)
+        return err_set(error, -EBADMSG, "%s does not begin as a Megatron index", path);
+    if (le64(bytes + 9) != 1)
+        return err_set(error, -EBADMSG, "%s has version %" PRIu64 ", not 1", path, le64(bytes + 9));
+    code = bytes[17];
     if (code >= ARRAY_LEN(ids) || ids[code] < 0)
-        return err_set(e, -EBADMSG, "%s: type code %u is not one of token ids", path, code);
-    x->id = (enum tr_id)ids[code];
-    x->sequences = le64(p + 18);
-    x->documents = le64(p + 26);
-    rest = n - HEAD;
-    if (x->sequences > rest / 12 || x->documents != (rest - 12 * x->sequences) / 8 ||
-        rest != 12 * x->sequences + 8 * x->documents)
-        return err_set(e, -EBADMSG,
+        return err_set(error, -EBADMSG, "%s: type code %u is not one of token ids", path, code);
+    index->id = (enum tr_id)ids[code];
+    index->sequences = le64(bytes + 18);
+    index->documents = le64(bytes + 26);
+    rest = len - HEAD;
+    if (index->sequences > rest / 12 || index->documents != (rest - 12 * index->sequences) / 8 ||
+        rest != 12 * index->sequences + 8 * index->documents)
+        return err_set(error, -EBADMSG,
                        "%s: %zu bytes do not hold %" PRIu64 " sequences and %" PRIu64 " documents",
-                       path, n, x->sequences, x->documents);
+                       path, len, index->sequences, index->documents);
     return 0;
 }
 
-static int check_documents(const struct tr_megatron_index *x, const unsigned char *docs,
-                           const char *path, struct err *e)
+static int check_documents(const struct tr_megatron_index *index, const unsigned char *docs,
+                           const char *path, struct err *error)
 {
     uint64_t last = 0;
 
-    for (uint64_t i = 0; i < x->documents; i++) {
+    for (uint64_t i = 0; i < index->documents; i++) {
         uint64_t at = le64(docs + 8 * i);
 
-        if (at < last || at > x->sequences)
-            return err_set(e, -EBADMSG,
+        if (at < last || at > index->sequences)
+            return err_set(error, -EBADMSG,
                            "%s: document %" PRIu64 " begins at sequence %" PRIu64 " of %" PRIu64,
-                           path, i, at, x->sequences);
+                           path, i, at, index->sequences);
         last = at;
     }
     return 0;
 }
 
-int tr_megatron_index(struct tr_megatron_index *ret, const unsigned char *p, size_t n, double share,
-                      const char *path, struct err *e)
+int tr_megatron_index(struct tr_megatron_index *ret, const unsigned char *bytes, size_t len,
+                      double share, const char *path, struct err *error)
 {
     struct tr_megatron_index x = {.tokens = 0};
-    const unsigned char *sizes = p + HEAD, *at;
+    const unsigned char *sizes = bytes + HEAD, *at;
     uint64_t total = 0;
-    int r = read_head(&x, p, n, path, e);
+    int r = read_head(&x, bytes, len, path, error);
 
     if (r < 0)
         return r;
@@ -87,15 +87,16 @@ int tr_megatron_index(struct tr_megatron_index *ret, const unsigned char *p, siz
         uint64_t want = x.tokens * tr_id_bytes(x.id);
 
         if (size < 0)
-            return err_set(e, -EBADMSG, "%s: sequence %" PRIu64 " has %d tokens", path, i, size);
+            return err_set(error, -EBADMSG, "%s: sequence %" PRIu64 " has %d tokens", path, i,
+                           size);
         if (le64(at + 8 * i) != want)
-            return err_set(e, -EBADMSG,
+            return err_set(error, -EBADMSG,
                            "%s: sequence %" PRIu64 " begins at byte %" PRIu64 ", not %" PRIu64,
                            path, i, le64(at + 8 * i), want);
         x.tokens +=
             (uint64_t)size; /* at most 2^31 x 2^60 / 12: jumps of want above stop it long before */
     }
-    r = check_documents(&x, at + 8 * x.sequences, path, e);
+    r = check_documents(&x, at + 8 * x.sequences, path, error);
     if (r < 0)
         return r;
     x.cut = 0;
@@ -109,27 +110,27 @@ int tr_megatron_index(struct tr_megatron_index *ret, const unsigned char *p, siz
     return 0;
 }
 
-static int open_index(struct tr_megatron_index *ret, const char *prefix, struct err *e)
+static int open_index(struct tr_megatron_index *ret, const char *prefix, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s.idx", prefix);
     struct tr_stream file;
-    int r = tr_stream_map(&file, path, TR_ID_U8, 0, e);
+    int r = tr_stream_map(&file, path, TR_ID_U8, 0, error);
 
     if (r < 0)
         return r;
-    r = tr_megatron_index(ret, file.map, file.bytes, VALIDATION_SHARE, path, e);
+    r = tr_megatron_index(ret, file.map, file.bytes, VALIDATION_SHARE, path, error);
     tr_stream_done(&file);
     return r;
 }
 
-int tr_megatron_open(struct tr_stream split[TR_SPLITS], const char *prefix, struct err *e)
+int tr_megatron_open(struct tr_stream split[TR_SPLITS], const char *prefix, struct err *error)
 {
     AUTO_FREE char *bin = mem_printf("%s.bin", prefix);
     struct tr_megatron_index x;
-    int r = open_index(&x, prefix, e);
+    int r = open_index(&x, prefix, error);
 
     for (int i = 0; i < TR_SPLITS && r == 0; i++)
-        r = tr_stream_map(&split[i], bin, x.id, x.tokens, e);
+        r = tr_stream_map(&split[i], bin, x.id, x.tokens, error);
     if (r < 0) {
         tr_stream_done(&split[TR_SPLIT_TRAIN]);
         return r;

@@ -28,11 +28,11 @@ struct tr_megatron_index {
 };
 
 /* Judge the bytes of an index. PATH is for messages. SHARE in [0, 1) sets `cut`. */
-int tr_megatron_index(struct tr_megatron_index *ret, const unsigned char *p, size_t n, double share,
-                      const char *path, struct err *e);
+int tr_megatron_index(struct tr_megatron_index *ret, const unsigned char *bytes, size_t len,
+                      double share, const char *path, struct err *error);
 
 /* PREFIX.bin as two streams: the last 1/20 of it, from a sequence boundary on, is the validation
  * split. */
-int tr_megatron_open(struct tr_stream split[TR_SPLITS], const char *prefix, struct err *e);
+int tr_megatron_open(struct tr_stream split[TR_SPLITS], const char *prefix, struct err *error);
 
 #endif

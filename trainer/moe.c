@@ -10,81 +10,84 @@
 #include "base/base.h"
 #include "trainer/layer.h"
 
-static bool travels(const struct tr_rank *r)
+static bool travels(const struct tr_rank *rank)
 {
-    return r->comms.moe.size > 1;
+    return rank->comms.moe.size > 1;
 }
 
 /* Weight matrices of the experts here: w1 and w3 as one (2 f, hidden), and w2 (hidden, f). */
-static void *w13(const struct tr_layer *y)
+static void *w13(const struct tr_layer *layer)
 {
-    return y->expert.w;
+    return layer->expert.w;
 }
 
-static size_t w2_at(const struct tr_rank *r)
+static size_t w2_at(const struct tr_rank *rank)
 {
-    return 2 * r->d.expert_ffn * r->d.hidden;
+    return 2 * rank->d.expert_ffn * rank->d.hidden;
 }
 
-/* Experts X with all their rows here. Offsets of rows count from the first expert's, weights (B, or
+/* EXPERTS with all their rows here. Offsets of rows count from the first expert's, weights (B, or
  * with ta their gradients C) are given for the first expert. */
-static void grouped(struct tr_rank *r, const struct tr_route *t, struct tr_experts x,
-                    enum kn_type out, struct kn_gemm g)
+static void grouped(struct tr_rank *rank, const struct tr_route *route, struct tr_experts experts,
+                    enum kn_type out, struct kn_gemm gemm)
 {
-    uint64_t stride = 3 * r->d.expert_ffn * r->d.hidden;
+    uint64_t stride = 3 * rank->d.expert_ffn * rank->d.hidden;
 
-    g.ct = out;
-    g.at = g.bt = r->type;
-    if (g.ta)
-        g.c = (float *)g.c + x.first * stride;
+    gemm.ct = out;
+    gemm.at = gemm.bt = rank->type;
+    if (gemm.ta)
+        gemm.c = (float *)gemm.c + experts.first * stride;
     else
-        g.b = (const char *)g.b + x.first * stride * r->d.elem;
-    kn_gemm_grouped(r->pool, &g, x.end - x.first, t->recv + x.first, stride);
+        gemm.b = (const char *)gemm.b + experts.first * stride * rank->d.elem;
+    kn_gemm_grouped(rank->pool, &gemm, experts.end - experts.first, route->recv + experts.first,
+                    stride);
 }
 
-static uint64_t rows_of(const struct tr_route *t, struct tr_experts x)
+static uint64_t rows_of(const struct tr_route *route, struct tr_experts experts)
 {
-    return (uint64_t)(t->recv[x.end] - t->recv[x.first]);
+    return (uint64_t)(route->recv[experts.end] - route->recv[experts.first]);
 }
 
-/* Rows of X in activation A, WIDTH elements each. */
-static char *rows_at(const struct tr_rank *r, const struct tr_layer *y, char *slot, enum pl_act a,
-                     const struct tr_route *t, struct tr_experts x, uint64_t width)
+/* Rows of EXPERTS in activation ACT, WIDTH elements each. */
+static char *rows_at(const struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+                     enum pl_act act, const struct tr_route *route, struct tr_experts experts,
+                     uint64_t width)
 {
-    return (char *)tr_act(r, y, slot, a) + (uint64_t)t->recv[x.first] * width * r->d.elem;
+    return (char *)tr_act(rank, layer, slot, act) +
+           (uint64_t)route->recv[experts.first] * width * rank->d.elem;
 }
 
-static void swiglu(struct tr_rank *r, const struct tr_layer *y, char *slot,
-                   const struct tr_route *t, struct tr_experts x)
+static void swiglu(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+                   const struct tr_route *route, struct tr_experts experts)
 {
-    uint64_t f = r->d.expert_ffn;
-    char *gu = rows_at(r, y, slot, PL_ACT_EGU, t, x, 2 * f);
+    uint64_t f = rank->d.expert_ffn;
+    char *gu = rows_at(rank, layer, slot, PL_ACT_EGU, route, experts, 2 * f);
 
-    kn_swiglu_fwd(r->pool, r->type, rows_at(r, y, slot, PL_ACT_EA, t, x, f), f, gu, 2 * f,
-                  gu + f * r->d.elem, 2 * f, rows_of(t, x), f);
+    kn_swiglu_fwd(rank->pool, rank->type, rows_at(rank, layer, slot, PL_ACT_EA, route, experts, f),
+                  f, gu, 2 * f, gu + f * rank->d.elem, 2 * f, rows_of(route, experts), f);
 }
 
-static void experts_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot,
-                        const struct tr_route *t, struct tr_experts x, void *out)
+static void experts_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+                        const struct tr_route *route, struct tr_experts experts, void *out)
 {
-    uint64_t f = r->d.expert_ffn, h = r->d.hidden;
-    const char *w = w13(y);
+    uint64_t f = rank->d.expert_ffn, h = rank->d.hidden;
+    const char *w = w13(layer);
 
-    grouped(r, t, x, r->type,
-            (struct kn_gemm){.a = tr_act(r, y, slot, PL_ACT_EX),
+    grouped(rank, route, experts, rank->type,
+            (struct kn_gemm){.a = tr_act(rank, layer, slot, PL_ACT_EX),
                              .lda = h,
                              .b = w,
                              .ldb = h,
                              .tb = true,
-                             .c = tr_act(r, y, slot, PL_ACT_EGU),
+                             .c = tr_act(rank, layer, slot, PL_ACT_EGU),
                              .ldc = 2 * f,
                              .n = 2 * f,
                              .k = h});
-    swiglu(r, y, slot, t, x);
-    grouped(r, t, x, tr_slice_type(r),
-            (struct kn_gemm){.a = tr_act(r, y, slot, PL_ACT_EA),
+    swiglu(rank, layer, slot, route, experts);
+    grouped(rank, route, experts, tr_slice_type(rank),
+            (struct kn_gemm){.a = tr_act(rank, layer, slot, PL_ACT_EA),
                              .lda = f,
-                             .b = w + w2_at(r) * r->d.elem,
+                             .b = w + w2_at(rank) * rank->d.elem,
                              .ldb = f,
                              .tb = true,
                              .c = out,
@@ -93,17 +96,17 @@ static void experts_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot,
                              .k = f});
 }
 
-static void dw_2(struct tr_rank *r, const struct tr_layer *y, char *slot, const struct tr_route *t,
-                 struct tr_experts x, const void *dy)
+static void dw_2(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+                 const struct tr_route *route, struct tr_experts experts, const void *dy)
 {
-    uint64_t f = r->d.expert_ffn, h = r->d.hidden;
+    uint64_t f = rank->d.expert_ffn, h = rank->d.hidden;
 
-    grouped(r, t, x, KN_F32,
+    grouped(rank, route, experts, KN_F32,
             (struct kn_gemm){.a = dy,
                              .lda = h,
-                             .b = tr_act(r, y, slot, PL_ACT_EA),
+                             .b = tr_act(rank, layer, slot, PL_ACT_EA),
                              .ldb = f,
-                             .c = y->expert.g + w2_at(r),
+                             .c = layer->expert.g + w2_at(rank),
                              .ldc = f,
                              .m = h,
                              .n = f,
@@ -112,17 +115,17 @@ static void dw_2(struct tr_rank *r, const struct tr_layer *y, char *slot, const 
 }
 
 /* EGU holds the gradient of gate and up by now. */
-static void dw_13(struct tr_rank *r, const struct tr_layer *y, char *slot, const struct tr_route *t,
-                  struct tr_experts x)
+static void dw_13(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+                  const struct tr_route *route, struct tr_experts experts)
 {
-    uint64_t f = r->d.expert_ffn, h = r->d.hidden;
+    uint64_t f = rank->d.expert_ffn, h = rank->d.hidden;
 
-    grouped(r, t, x, KN_F32,
-            (struct kn_gemm){.a = tr_act(r, y, slot, PL_ACT_EGU),
+    grouped(rank, route, experts, KN_F32,
+            (struct kn_gemm){.a = tr_act(rank, layer, slot, PL_ACT_EGU),
                              .lda = 2 * f,
-                             .b = tr_act(r, y, slot, PL_ACT_EX),
+                             .b = tr_act(rank, layer, slot, PL_ACT_EX),
                              .ldb = h,
-                             .c = y->expert.g,
+                             .c = layer->expert.g,
                              .ldc = h,
                              .m = 2 * f,
                              .n = h,
@@ -132,31 +135,32 @@ static void dw_13(struct tr_rank *r, const struct tr_layer *y, char *slot, const
 
 /* From DY (rows, hidden), gradient of the outputs, to DX, that of the inputs, which may be the same
  * array. The gradient of w1 and w3 is left to the caller. */
-static void experts_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot,
-                        const struct tr_route *t, struct tr_experts x, const void *dy, void *dx,
-                        bool with_dw)
+static void experts_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+                        const struct tr_route *route, struct tr_experts experts, const void *dy,
+                        void *dx, bool with_dw)
 {
-    uint64_t f = r->d.expert_ffn, h = r->d.hidden;
-    const char *w = w13(y), *dea = r->work.moe_dea + (uint64_t)t->recv[x.first] * f * r->d.elem;
-    char *gu = rows_at(r, y, slot, PL_ACT_EGU, t, x, 2 * f);
+    uint64_t f = rank->d.expert_ffn, h = rank->d.hidden;
+    const char *w = w13(layer),
+               *dea = rank->work.moe_dea + (uint64_t)route->recv[experts.first] * f * rank->d.elem;
+    char *gu = rows_at(rank, layer, slot, PL_ACT_EGU, route, experts, 2 * f);
 
-    if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE && with_dw)
-        swiglu(r, y, slot, t, x);
-    grouped(r, t, x, r->type,
+    if (rank->layout.recompute == PL_RECOMPUTE_SELECTIVE && with_dw)
+        swiglu(rank, layer, slot, route, experts);
+    grouped(rank, route, experts, rank->type,
             (struct kn_gemm){.a = dy,
                              .lda = h,
-                             .b = w + w2_at(r) * r->d.elem,
+                             .b = w + w2_at(rank) * rank->d.elem,
                              .ldb = f,
-                             .c = r->work.moe_dea,
+                             .c = rank->work.moe_dea,
                              .ldc = f,
                              .n = f,
                              .k = h});
     if (with_dw)
-        dw_2(r, y, slot, t, x, dy);
-    kn_swiglu_bwd(r->pool, r->type, gu, 2 * f, gu + f * r->d.elem, 2 * f, dea, f, gu, 2 * f,
-                  gu + f * r->d.elem, 2 * f, rows_of(t, x), f);
-    grouped(r, t, x, tr_slice_type(r),
-            (struct kn_gemm){.a = tr_act(r, y, slot, PL_ACT_EGU),
+        dw_2(rank, layer, slot, route, experts, dy);
+    kn_swiglu_bwd(rank->pool, rank->type, gu, 2 * f, gu + f * rank->d.elem, 2 * f, dea, f, gu,
+                  2 * f, gu + f * rank->d.elem, 2 * f, rows_of(route, experts), f);
+    grouped(rank, route, experts, tr_slice_type(rank),
+            (struct kn_gemm){.a = tr_act(rank, layer, slot, PL_ACT_EGU),
                              .lda = 2 * f,
                              .b = w,
                              .ldb = h,
@@ -167,108 +171,114 @@ static void experts_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot,
 }
 
 /* out = x2 [+ the shared experts], to which the routed ones are added. */
-static void base(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out)
+static void base(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out)
 {
-    const void *x2 = tr_act(r, y, slot, PL_ACT_X2), *shared;
-    uint64_t n = r->d.local_rows * r->d.hidden;
+    const void *x2 = tr_act(rank, layer, slot, PL_ACT_X2), *shared;
+    uint64_t n = rank->d.local_rows * rank->d.hidden;
 
-    if (!r->d.shared_ffn) {
+    if (!rank->d.shared_ffn) {
         if (out)
-            kn_copy(r->pool, out, x2, n * r->d.elem);
+            kn_copy(rank->pool, out, x2, n * rank->d.elem);
         return;
     }
-    shared = tr_ffn_fwd(r, y, slot, r->d.shared_ffn, out != NULL);
+    shared = tr_ffn_fwd(rank, layer, slot, rank->d.shared_ffn, out != NULL);
     if (out)
-        kn_add(r->pool, r->type, out, x2, shared, n);
+        kn_add(rank->pool, rank->type, out, x2, shared, n);
 }
 
-void tr_moe_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, void *out)
+void tr_moe_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out)
 {
-    const struct pl_dims *d = &r->d;
-    struct tr_route t = tr_route(r, y, slot);
-    int32_t *src = tr_act(r, y, slot, PL_ACT_SRC), *place = tr_act(r, y, slot, PL_ACT_PLACE);
-    void *ex = tr_act(r, y, slot, PL_ACT_EX), *ey = tr_act(r, y, slot, PL_ACT_EY);
-    void *sorted = travels(r) ? (void *)r->work.moe_send : ex;
-    void *made = travels(r) ? (void *)r->work.moe_recv : ey;
+    const struct pl_dims *d = &rank->d;
+    struct tr_route t = tr_route(rank, layer, slot);
+    int32_t *src = tr_act(rank, layer, slot, PL_ACT_SRC),
+            *place = tr_act(rank, layer, slot, PL_ACT_PLACE);
+    void *ex = tr_act(rank, layer, slot, PL_ACT_EX), *ey = tr_act(rank, layer, slot, PL_ACT_EY);
+    void *sorted = travels(rank) ? (void *)rank->work.moe_send : ex;
+    void *made = travels(rank) ? (void *)rank->work.moe_recv : ey;
 
-    tr_norm2(r, y, slot);
-    tr_router_fwd(r, y, slot, out != NULL);
-    kn_sort_by_key(t.send, src, place, tr_act(r, y, slot, PL_ACT_IDX), d->choices, d->experts);
-    kn_permute(r->pool, r->type, sorted, tr_act(r, y, slot, PL_ACT_H2), src, d->choices, d->top_k,
-               d->hidden);
-    tr_route_exchange(r, &t);
-    tr_dispatch_start(r, &t, ex, sorted);
-    for (int part = 0; part < tr_moe_parts(r); part++) {
-        tr_dispatch_wait(r, part);
-        experts_fwd(r, y, slot, &t, tr_moe_part(r, part), made);
-        tr_collect_start(r, &t, ey, made, part);
+    tr_norm2(rank, layer, slot);
+    tr_router_fwd(rank, layer, slot, out != NULL);
+    kn_sort_by_key(t.send, src, place, tr_act(rank, layer, slot, PL_ACT_IDX), d->choices,
+                   d->experts);
+    kn_permute(rank->pool, rank->type, sorted, tr_act(rank, layer, slot, PL_ACT_H2), src,
+               d->choices, d->top_k, d->hidden);
+    tr_route_exchange(rank, &t);
+    tr_dispatch_start(rank, &t, ex, sorted);
+    for (int part = 0; part < tr_moe_parts(rank); part++) {
+        tr_dispatch_wait(rank, part);
+        experts_fwd(rank, layer, slot, &t, tr_moe_part(rank, part), made);
+        tr_collect_start(rank, &t, ey, made, part);
     }
-    if (!r->layout.overlap_moe_a2a)
-        tr_collect_finish(r, ey);
-    base(r, y, slot, out);
-    if (r->layout.overlap_moe_a2a)
-        tr_collect_finish(r, ey);
+    if (!rank->layout.overlap_moe_a2a)
+        tr_collect_finish(rank, ey);
+    base(rank, layer, slot, out);
+    if (rank->layout.overlap_moe_a2a)
+        tr_collect_finish(rank, ey);
     if (out)
-        kn_unpermute(r->pool, r->type, out, ey, place, tr_act(r, y, slot, PL_ACT_W), d->local_rows,
-                     d->top_k, d->hidden, true);
+        kn_unpermute(rank->pool, rank->type, out, ey, place, tr_act(rank, layer, slot, PL_ACT_W),
+                     d->local_rows, d->top_k, d->hidden, true);
 }
 
 /* Gradients of the routed experts: DH (local_rows, hidden) = [DH +] that of H2. */
-static void routed_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep,
-                       const void *d, bool add)
+static void routed_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+                       const void *grad, bool add)
 {
-    const struct pl_dims *z = &r->d;
-    struct tr_route t = tr_route(r, y, slot);
-    const int32_t *place = tr_act(r, y, slot, PL_ACT_PLACE);
-    float *dw = r->work.moe_router + 2 * z->local_rows * z->experts;
-    char *dx = travels(r) ? r->work.moe_recv : r->work.moe_send;
-    char *dy = keep ? keep + y->keep.dey : dx, *sorted = travels(r) ? r->work.moe_send : dy;
+    const struct pl_dims *z = &rank->d;
+    struct tr_route t = tr_route(rank, layer, slot);
+    const int32_t *place = tr_act(rank, layer, slot, PL_ACT_PLACE);
+    float *dw = rank->work.moe_router + 2 * z->local_rows * z->experts;
+    char *dx = travels(rank) ? rank->work.moe_recv : rank->work.moe_send;
+    char *dy = keep ? keep + layer->keep.dey : dx,
+         *sorted = travels(rank) ? rank->work.moe_send : dy;
 
-    kn_unpermute_bwd(r->pool, r->type, sorted, dw, d, tr_act(r, y, slot, PL_ACT_EY), place,
-                     tr_act(r, y, slot, PL_ACT_W), z->local_rows, z->top_k, z->hidden);
-    tr_dispatch_start(r, &t, dy, sorted);
-    for (int part = 0; part < tr_moe_parts(r); part++) {
-        struct tr_experts x = tr_moe_part(r, part);
+    kn_unpermute_bwd(rank->pool, rank->type, sorted, dw, grad, tr_act(rank, layer, slot, PL_ACT_EY),
+                     place, tr_act(rank, layer, slot, PL_ACT_W), z->local_rows, z->top_k,
+                     z->hidden);
+    tr_dispatch_start(rank, &t, dy, sorted);
+    for (int part = 0; part < tr_moe_parts(rank); part++) {
+        struct tr_experts x = tr_moe_part(rank, part);
 
-        tr_dispatch_wait(r, part);
-        experts_bwd(r, y, slot, &t, x, dy, dx, !keep);
-        tr_collect_start(r, &t, r->work.moe_send, dx, part);
-        if (!r->layout.overlap_moe_a2a)
-            tr_collect_finish(r, r->work.moe_send);
+        tr_dispatch_wait(rank, part);
+        experts_bwd(rank, layer, slot, &t, x, dy, dx, !keep);
+        tr_collect_start(rank, &t, rank->work.moe_send, dx, part);
+        if (!rank->layout.overlap_moe_a2a)
+            tr_collect_finish(rank, rank->work.moe_send);
         if (!keep)
-            dw_13(r, y, slot, &t, x);
+            dw_13(rank, layer, slot, &t, x);
     }
-    if (r->layout.overlap_moe_a2a)
-        tr_collect_finish(r, r->work.moe_send);
-    kn_unpermute(r->pool, r->type, r->work.dh, r->work.moe_send, place, NULL, z->local_rows,
-                 z->top_k, z->hidden, add);
-    if (r->layout.recompute == PL_RECOMPUTE_SELECTIVE)
-        tr_norm2(r, y, slot);
-    tr_router_bwd(r, y, slot, dw, r->work.dh);
+    if (rank->layout.overlap_moe_a2a)
+        tr_collect_finish(rank, rank->work.moe_send);
+    kn_unpermute(rank->pool, rank->type, rank->work.dh, rank->work.moe_send, place, NULL,
+                 z->local_rows, z->top_k, z->hidden, add);
+    if (rank->layout.recompute == PL_RECOMPUTE_SELECTIVE)
+        tr_norm2(rank, layer, slot);
+    tr_router_bwd(rank, layer, slot, dw, rank->work.dh);
 }
 
-void tr_moe_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep, void *d)
+void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,
+                void *grad)
 {
-    const struct pl_dims *z = &r->d;
+    const struct pl_dims *z = &rank->d;
 
     if (z->shared_ffn) {
-        const void *dh = tr_ffn_bwd(r, y, slot, keep, z->shared_ffn, d);
+        const void *dh = tr_ffn_bwd(rank, layer, slot, keep, z->shared_ffn, grad);
 
-        if (dh != r->work.dh)
-            kn_copy(r->pool, r->work.dh, dh, z->local_rows * z->hidden * z->elem);
+        if (dh != rank->work.dh)
+            kn_copy(rank->pool, rank->work.dh, dh, z->local_rows * z->hidden * z->elem);
     }
-    routed_bwd(r, y, slot, keep, d, z->shared_ffn > 0);
-    kn_rmsnorm_bwd(r->pool, r->type, d, y->norm2.g, r->work.dh, tr_act(r, y, slot, PL_ACT_X2),
-                   y->norm2.w, tr_act(r, y, slot, PL_ACT_RRMS2), z->local_rows, z->hidden, true);
+    routed_bwd(rank, layer, slot, keep, grad, z->shared_ffn > 0);
+    kn_rmsnorm_bwd(rank->pool, rank->type, grad, layer->norm2.g, rank->work.dh,
+                   tr_act(rank, layer, slot, PL_ACT_X2), layer->norm2.w,
+                   tr_act(rank, layer, slot, PL_ACT_RRMS2), z->local_rows, z->hidden, true);
 }
 
-void tr_moe_dw(struct tr_rank *r, const struct tr_layer *y, char *slot, char *keep)
+void tr_moe_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep)
 {
-    struct tr_route t = tr_route(r, y, slot);
-    struct tr_experts all = {0, r->d.local_experts};
+    struct tr_route t = tr_route(rank, layer, slot);
+    struct tr_experts all = {0, rank->d.local_experts};
 
-    if (r->d.shared_ffn)
-        tr_ffn_dw(r, y, slot, keep, r->d.shared_ffn);
-    dw_2(r, y, slot, &t, all, keep + y->keep.dey);
-    dw_13(r, y, slot, &t, all);
+    if (rank->d.shared_ffn)
+        tr_ffn_dw(rank, layer, slot, keep, rank->d.shared_ffn);
+    dw_2(rank, layer, slot, &t, all, keep + layer->keep.dey);
+    dw_13(rank, layer, slot, &t, all);
 }

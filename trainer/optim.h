@@ -19,20 +19,20 @@ struct tr_optim {
     double clip; /* 0: none */
 };
 
-/* Learning rate of step N, counted from 1. */
-double tr_optim_lr(const struct tr_optim *o, int n);
+/* Learning rate of STEP, counted from 1. */
+double tr_optim_lr(const struct tr_optim *optim, int step);
 
-void tr_grads_zero(struct tr_rank *r);
+void tr_grads_zero(struct tr_rank *rank);
 
-/* Sum gradients over replicas; returns the global norm, the same on every rank. SUMS (n <= 7) are
- * summed over all ranks on the way. */
-double tr_grads_reduce(struct tr_rank *r, double *sums, int n);
+/* Sum gradients over replicas; returns the global norm, the same on every rank. SUMS (count <= 7)
+ * are summed over all ranks on the way. */
+double tr_grads_reduce(struct tr_rank *rank, double *sums, int count);
 
 /* Weights are whole again on every rank: before they are read by anything but the next forward
  * pass. */
-void tr_optim_settle(struct tr_rank *r);
+void tr_optim_settle(struct tr_rank *rank);
 
-/* Step N with gradients of norm NORM. */
-void tr_optim_step(struct tr_rank *r, const struct tr_optim *o, int n, double norm);
+/* STEP with gradients of norm NORM. */
+void tr_optim_step(struct tr_rank *rank, const struct tr_optim *optim, int step, double norm);
 
 #endif

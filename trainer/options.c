@@ -129,29 +129,29 @@ const struct opt_manual tr_manual = {
         ".SH SEE ALSO\n.BR partune\\-data (1),\n.BR partuned (8)\n",
 };
 
-const char *tr_options_keep(struct tr_options *o, const char *text)
+const char *tr_options_keep(struct tr_options *options, const char *text)
 {
-    MEM_GROW(o->owned, o->nowned, o->owned_cap);
-    return o->owned[o->nowned++] = mem_strdup(text);
+    MEM_GROW(options->owned, options->nowned, options->owned_cap);
+    return options->owned[options->nowned++] = mem_strdup(text);
 }
 
 /* "zero_scope" as "zero-scope", with its words in the help. */
-static struct opt layout_option(struct tr_options *o, const struct pl_layout_key *k)
+static struct opt layout_option(struct tr_options *options, const struct pl_layout_key *key)
 {
-    AUTO_FREE char *name = mem_strdup(k->name);
+    AUTO_FREE char *name = mem_strdup(key->name);
     AUTO_STR help = {0};
 
     for (char *p = name; *p; p++)
         if (*p == '_')
             *p = '-';
-    str_addf(&help, "layout: %s", k->name);
-    for (const char *const *w = k->names; w && *w; w++)
+    str_addf(&help, "layout: %s", key->name);
+    for (const char *const *w = key->names; w && *w; w++)
         if (**w)
-            str_addf(&help, "%s%s", w == k->names ? ": " : ", ", *w);
-    return (struct opt){.name = tr_options_keep(o, name),
+            str_addf(&help, "%s%s", w == key->names ? ": " : ", ", *w);
+    return (struct opt){.name = tr_options_keep(options, name),
                         .type = OPT_STR,
-                        .metavar = k->names ? "WORD" : "N",
-                        .help = tr_options_keep(o, str_text(&help))};
+                        .metavar = key->names ? "WORD" : "N",
+                        .help = tr_options_keep(options, str_text(&help))};
 }
 
 struct tr_options *tr_options_new(void)
@@ -185,49 +185,49 @@ struct tr_options *tr_options_new(void)
     return o;
 }
 
-struct tr_options *tr_options_free(struct tr_options *o)
+struct tr_options *tr_options_free(struct tr_options *options)
 {
-    if (!o)
+    if (!options)
         return NULL;
-    opt_done(&o->set);
-    for (size_t i = 0; i < o->nowned; i++)
-        free(o->owned[i]);
-    free(o->owned);
-    free(o->table);
-    free(o->value);
-    free(o);
+    opt_done(&options->set);
+    for (size_t i = 0; i < options->nowned; i++)
+        free(options->owned[i]);
+    free(options->owned);
+    free(options->table);
+    free(options->value);
+    free(options);
     return NULL;
 }
 
-static size_t index_of(const struct tr_options *o, const char *name)
+static size_t index_of(const struct tr_options *options, const char *name)
 {
-    for (size_t i = 0; i < o->set.count; i++)
-        if (!strcmp(o->table[i].name, name))
+    for (size_t i = 0; i < options->set.count; i++)
+        if (!strcmp(options->table[i].name, name))
             return i;
     abort(); /* a name that is not in the tables above */
 }
 
-const char *tr_options_text(const struct tr_options *o, const char *name)
+const char *tr_options_text(const struct tr_options *options, const char *name)
 {
-    return o->value[index_of(o, name)].s;
+    return options->value[index_of(options, name)].s;
 }
 
-bool tr_options_flag(const struct tr_options *o, const char *name)
+bool tr_options_flag(const struct tr_options *options, const char *name)
 {
-    return o->value[index_of(o, name)].b;
+    return options->value[index_of(options, name)].b;
 }
 
-bool tr_options_given(const struct tr_options *o, const char *name)
+bool tr_options_given(const struct tr_options *options, const char *name)
 {
-    return !str_eq(o->set.origin[index_of(o, name)], "default");
+    return !str_eq(options->set.origin[index_of(options, name)], "default");
 }
 
-void tr_options_store(const struct tr_options *o, size_t i, struct tr_config *c)
+void tr_options_store(const struct tr_options *options, size_t index, struct tr_config *config)
 {
-    const union tr_value *v = &o->value[ARRAY_LEN(special) + i];
-    char *at = (char *)c + tr_settings[i].offset;
+    const union tr_value *v = &options->value[ARRAY_LEN(special) + index];
+    char *at = (char *)config + tr_settings[index].offset;
 
-    switch (tr_settings[i].type) {
+    switch (tr_settings[index].type) {
     case OPT_FLAG:
         *(bool *)at = v->b;
         break;

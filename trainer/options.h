@@ -40,18 +40,18 @@ struct tr_options {
 };
 
 struct tr_options *tr_options_new(void);
-struct tr_options *tr_options_free(struct tr_options *o);
+struct tr_options *tr_options_free(struct tr_options *options);
 
 /* The value of an option that is not a setting ("model", "tp", "config"), or NULL where it was not
  * given. */
-const char *tr_options_text(const struct tr_options *o, const char *name);
-bool tr_options_flag(const struct tr_options *o, const char *name);
+const char *tr_options_text(const struct tr_options *options, const char *name);
+bool tr_options_flag(const struct tr_options *options, const char *name);
 /* Said on the command line or in the environment, not a default. */
-bool tr_options_given(const struct tr_options *o, const char *name);
-/* Copy of TEXT that lives as long as O. */
-const char *tr_options_keep(struct tr_options *o, const char *text);
+bool tr_options_given(const struct tr_options *options, const char *name);
+/* Copy of TEXT that lives as long as OPTIONS. */
+const char *tr_options_keep(struct tr_options *options, const char *text);
 
-/* Copy setting I of the command line, or its default, into C. */
-void tr_options_store(const struct tr_options *o, size_t i, struct tr_config *c);
+/* Copy setting INDEX of the command line, or its default, into CONFIG. */
+void tr_options_store(const struct tr_options *options, size_t index, struct tr_config *config);
 
 #endif

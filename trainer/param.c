@@ -2,29 +2,29 @@
 #include "trainer/param.h"
 #include "trainer/stop.h"
 
-static uint64_t hash_name(const char *s)
+static uint64_t hash_name(const char *name)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
 
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * UINT64_C(0x100000001b3);
+    for (; *name; name++)
+        h = (h ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
     return h;
 }
 
-void *tr_param_weight(const struct tr_params *t, int i)
+void *tr_param_weight(const struct tr_params *params, int index)
 {
-    return (char *)t->weight + t->table.p[i].offset * kn_type_size(t->type);
+    return (char *)params->weight + params->table.p[index].offset * kn_type_size(params->type);
 }
 
-float *tr_param_grad(const struct tr_params *t, int i)
+float *tr_param_grad(const struct tr_params *params, int index)
 {
-    return t->grad + t->table.p[i].offset;
+    return params->grad + params->table.p[index].offset;
 }
 
-int tr_param_find(const struct tr_params *t, enum pl_tensor tensor, int layer, int expert)
+int tr_param_find(const struct tr_params *params, enum pl_tensor tensor, int layer, int expert)
 {
-    for (int i = 0; i < t->table.n; i++) {
-        const struct pl_param *p = &t->table.p[i];
+    for (int i = 0; i < params->table.n; i++) {
+        const struct pl_param *p = &params->table.p[i];
 
         if (p->tensor == tensor && p->layer == layer && p->expert == expert)
             return i;
@@ -32,10 +32,11 @@ int tr_param_find(const struct tr_params *t, enum pl_tensor tensor, int layer, i
     return -1;
 }
 
-uint64_t tr_param_state(const struct tr_params *t, int i, uint64_t *ret_first, uint64_t *ret_state)
+uint64_t tr_param_state(const struct tr_params *params, int index, uint64_t *ret_first,
+                        uint64_t *ret_state)
 {
-    const struct pl_param *p = &t->table.p[i];
-    const struct pl_bucket *b = &t->table.bucket[p->bucket];
+    const struct pl_param *p = &params->table.p[index];
+    const struct pl_bucket *b = &params->table.bucket[p->bucket];
     uint64_t lo = p->offset > b->shard_first ? p->offset : b->shard_first;
     uint64_t hi = p->offset + p->count, end = b->shard_first + b->shard_count;
 
@@ -48,53 +49,55 @@ uint64_t tr_param_state(const struct tr_params *t, int i, uint64_t *ret_first, u
     return hi - lo;
 }
 
-static float initial(const struct pl_param *p, const struct pl_model *m, uint64_t key, uint64_t k)
+static float initial(const struct pl_param *param, const struct pl_model *model, uint64_t key,
+                     uint64_t index)
 {
-    int64_t g = pl_param_global(p, k);
+    int64_t g = pl_param_global(param, index);
 
     if (g < 0)
         return 0.0f;
-    return p->decay ? (float)(m->init_std * rng_normal_at(key, (uint64_t)g)) : 1.0f;
+    return param->decay ? (float)(model->init_std * rng_normal_at(key, (uint64_t)g)) : 1.0f;
 }
 
-static void init_one(struct tr_params *t, int i, const struct pl_model *m, uint64_t seed)
+static void init_one(struct tr_params *params, int index, const struct pl_model *model,
+                     uint64_t seed)
 {
-    const struct pl_param *p = &t->table.p[i];
+    const struct pl_param *p = &params->table.p[index];
     uint64_t key = rng_mix(seed ^ hash_name(p->name));
-    char *w = tr_param_weight(t, i);
+    char *w = tr_param_weight(params, index);
     float run[512];
 
     for (uint64_t at = 0; at < p->count; at += ARRAY_LEN(run)) {
         uint64_t n = p->count - at < ARRAY_LEN(run) ? p->count - at : ARRAY_LEN(run);
 
         for (uint64_t k = 0; k < n; k++)
-            run[k] = initial(p, m, key, at + k);
-        kn_convert(NULL, t->type, w + at * kn_type_size(t->type), KN_F32, run, n);
+            run[k] = initial(p, model, key, at + k);
+        kn_convert(NULL, params->type, w + at * kn_type_size(params->type), KN_F32, run, n);
     }
 }
 
-void tr_params_init(struct tr_params *t, const struct pl_model *m, uint64_t seed)
+void tr_params_init(struct tr_params *params, const struct pl_model *model, uint64_t seed)
 {
-    memset(t->weight, 0, t->table.count * kn_type_size(t->type));
-    memset(t->m, 0, t->table.state_count * sizeof(*t->m));
-    memset(t->v, 0, t->table.state_count * sizeof(*t->v));
-    for (int i = 0; i < t->table.n; i++) {
+    memset(params->weight, 0, params->table.count * kn_type_size(params->type));
+    memset(params->m, 0, params->table.state_count * sizeof(*params->m));
+    memset(params->v, 0, params->table.state_count * sizeof(*params->v));
+    for (int i = 0; i < params->table.n; i++) {
         tr_stop_check();
-        init_one(t, i, m, seed);
+        init_one(params, i, model, seed);
     }
-    tr_params_sync_master(t);
+    tr_params_sync_master(params);
 }
 
-void tr_params_sync_master(struct tr_params *t)
+void tr_params_sync_master(struct tr_params *params)
 {
-    size_t size = kn_type_size(t->type);
+    size_t size = kn_type_size(params->type);
 
-    if (!t->master)
+    if (!params->master)
         return;
-    for (int i = 0; i < t->table.nbuckets; i++) {
-        const struct pl_bucket *b = &t->table.bucket[i];
+    for (int i = 0; i < params->table.nbuckets; i++) {
+        const struct pl_bucket *b = &params->table.bucket[i];
 
-        kn_convert(NULL, KN_F32, t->master + b->state_first, t->type,
-                   (char *)t->weight + b->shard_first * size, b->shard_count);
+        kn_convert(NULL, KN_F32, params->master + b->state_first, params->type,
+                   (char *)params->weight + b->shard_first * size, b->shard_count);
     }
 }

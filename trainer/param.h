@@ -26,27 +26,28 @@ struct tr_params {
     float *m, *v;      /* (table.state_count) AdamW's moments */
 };
 
-/* Weight and gradient slice of parameter I of the table, row-major (local[0], local[1]). */
-void *tr_param_weight(const struct tr_params *t, int i);
-float *tr_param_grad(const struct tr_params *t, int i);
+/* Weight and gradient slice of parameter INDEX of the table, row-major (local[0], local[1]). */
+void *tr_param_weight(const struct tr_params *params, int index);
+float *tr_param_grad(const struct tr_params *params, int index);
 
 /* Index in the table, or -1 if this rank does not hold it. expert and layer as in struct pl_param.
  */
-int tr_param_find(const struct tr_params *t, enum pl_tensor tensor, int layer, int expert);
+int tr_param_find(const struct tr_params *params, enum pl_tensor tensor, int layer, int expert);
 
 /*
- * The part of parameter I that this rank has optimizer state for: elements [*ret_first, *ret_first
- * + n) of the slice (in slice order), whose state starts at *ret_state in m, v and master. Returns
- * n, 0 if none.
+ * The part of parameter INDEX that this rank has optimizer state for: elements [*ret_first,
+ * *ret_first + n) of the slice (in slice order), whose state starts at *ret_state in m, v and
+ * master. Returns n, 0 if none.
  */
-uint64_t tr_param_state(const struct tr_params *t, int i, uint64_t *ret_first, uint64_t *ret_state);
+uint64_t tr_param_state(const struct tr_params *params, int index, uint64_t *ret_first,
+                        uint64_t *ret_state);
 
 /* Initial weights: norms 1, all else normal with the model's init_std; a pure function of (seed,
  * name, index in the whole tensor), the same in every layout. Padding is 0. Moments become 0. */
-void tr_params_init(struct tr_params *t, const struct pl_model *m, uint64_t seed);
+void tr_params_init(struct tr_params *params, const struct pl_model *model, uint64_t seed);
 
 /* After WEIGHT was written from outside (a checkpoint, an import) without master weights: copy this
  * rank's shards of it to MASTER. */
-void tr_params_sync_master(struct tr_params *t);
+void tr_params_sync_master(struct tr_params *params);
 
 #endif

@@ -12,8 +12,9 @@
 #include "trainer/ckpt.h"
 #include "trainer/param.h"
 
-/* WITH_STATE adds the moments and masters. The parts borrow names and arrays of P. Caller frees. */
-struct tr_part *tr_parts(size_t *ret_count, const struct tr_params *p, const struct pl_layout *l,
-                         bool with_state);
+/* WITH_STATE adds the moments and masters. The parts borrow names and arrays of PARAMS. Caller
+ * frees. */
+struct tr_part *tr_parts(size_t *ret_count, const struct tr_params *params,
+                         const struct pl_layout *layout, bool with_state);
 
 #endif

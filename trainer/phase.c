@@ -1,23 +1,23 @@
 #include "base/base.h"
 #include "trainer/phase.h"
 
-void tr_clock_reset(struct tr_clock *c)
+void tr_clock_reset(struct tr_clock *clock)
 {
-    *c = (struct tr_clock){.since_ns = clock_mono_ns(),
-                           .now = TR_PHASE_OTHER,
-                           .span = c->span,
-                           .span_cap = c->span_cap};
+    *clock = (struct tr_clock){.since_ns = clock_mono_ns(),
+                               .now = TR_PHASE_OTHER,
+                               .span = clock->span,
+                               .span_cap = clock->span_cap};
 }
 
-enum tr_phase tr_phase(struct tr_clock *c, enum tr_phase next)
+enum tr_phase tr_phase(struct tr_clock *clock, enum tr_phase next)
 {
     uint64_t t = clock_mono_ns();
-    enum tr_phase left = c->now;
+    enum tr_phase left = clock->now;
 
-    c->ns[left] += t - c->since_ns;
-    if (c->spans < c->span_cap)
-        c->span[c->spans++] = (struct tr_span){c->since_ns, t, (int)left};
-    c->since_ns = t;
-    c->now = next;
+    clock->ns[left] += t - clock->since_ns;
+    if (clock->spans < clock->span_cap)
+        clock->span[clock->spans++] = (struct tr_span){clock->since_ns, t, (int)left};
+    clock->since_ns = t;
+    clock->now = next;
     return left;
 }

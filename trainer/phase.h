@@ -23,10 +23,10 @@ struct tr_clock {
 };
 
 /* Zero the counts and make OTHER current; notes for a timeline begin anew. */
-void tr_clock_reset(struct tr_clock *c);
+void tr_clock_reset(struct tr_clock *clock);
 
 /* Charge the time since the last switch to the current phase, and switch. Returns the phase left.
  */
-enum tr_phase tr_phase(struct tr_clock *c, enum tr_phase next);
+enum tr_phase tr_phase(struct tr_clock *clock, enum tr_phase next);
 
 #endif

@@ -43,147 +43,148 @@ struct run {
     struct fetch next;
 };
 
-static void wait_for(struct tr_rank *r, MPI_Request *req)
+static void wait_for(struct tr_rank *rank, MPI_Request *req)
 {
     enum tr_phase was;
 
     if (*req == MPI_REQUEST_NULL)
         return;
-    was = tr_phase(&r->clock, TR_PHASE_PP_WAIT);
-    tr_wait(&r->comms.progress, req, 1);
-    tr_phase(&r->clock, was);
+    was = tr_phase(&rank->clock, TR_PHASE_PP_WAIT);
+    tr_wait(&rank->comms.progress, req, 1);
+    tr_phase(&rank->clock, was);
 }
 
-static size_t bytes(const struct tr_rank *r)
+static size_t bytes(const struct tr_rank *rank)
 {
-    return r->d.local_rows * r->d.hidden * r->d.elem;
+    return rank->d.local_rows * rank->d.hidden * rank->d.elem;
 }
 
 /* The chunk whose output this chunk receives is one lower on stage 0, which follows the last stage.
  */
-static int chunk_before(const struct tr_rank *r, int chunk)
+static int chunk_before(const struct tr_rank *rank, int chunk)
 {
-    return r->comms.stage == 0 ? chunk - 1 : chunk;
+    return rank->comms.stage == 0 ? chunk - 1 : chunk;
 }
 
-static int chunk_after(const struct tr_rank *r, int chunk)
+static int chunk_after(const struct tr_rank *rank, int chunk)
 {
-    return r->comms.stage == r->layout.pp - 1 ? chunk + 1 : chunk;
+    return rank->comms.stage == rank->layout.pp - 1 ? chunk + 1 : chunk;
 }
 
-/* Whether step S waits for another stage. */
-static bool receives(const struct tr_rank *r, const struct pl_step *s)
+/* Whether STEP waits for another stage. */
+static bool receives(const struct tr_rank *rank, const struct pl_step *step)
 {
-    const struct tr_chunk *k = &r->chunk[s->chunk];
+    const struct tr_chunk *k = &rank->chunk[step->chunk];
 
-    return s->op == PL_FORWARD ? !k->first : s->op != PL_BACKWARD_WEIGHT && !k->last;
+    return step->op == PL_FORWARD ? !k->first : step->op != PL_BACKWARD_WEIGHT && !k->last;
 }
 
-static void *input(const struct tr_rank *r, const struct pl_step *s)
+static void *input(const struct tr_rank *rank, const struct pl_step *step)
 {
-    const struct tr_chunk *k = &r->chunk[s->chunk];
+    const struct tr_chunk *k = &rank->chunk[step->chunk];
 
-    return tr_act(r, &k->layer[0], k->slot[s->mb % k->nslots], PL_ACT_X);
+    return tr_act(rank, &k->layer[0], k->slot[step->mb % k->nslots], PL_ACT_X);
 }
 
-/* Post the receive of step I. AHEAD: only if a buffer is free now. */
-static void post(struct run *u, int i, bool ahead)
+/* Post the receive of STEP. AHEAD: only if a buffer is free now. */
+static void post(struct run *run, int step, bool ahead)
 {
-    struct tr_rank *r = u->r;
-    const struct pl_step *s = &u->steps[i];
-    struct fetch f = {.step = i};
+    struct tr_rank *r = run->r;
+    const struct pl_step *s = &run->steps[step];
+    struct fetch f = {.step = step};
 
     if (s->op == PL_FORWARD) {
-        f.buf = r->layout.overlap_p2p ? r->work.act_in[u->ins++ % PL_ACT_INS] : input(r, s);
+        f.buf = r->layout.overlap_p2p ? r->work.act_in[run->ins++ % PL_ACT_INS] : input(r, s);
         tr_irecv(&r->comms.world, f.buf, bytes(r), r->comms.prev,
                  TR_TAG_ACT + chunk_before(r, s->chunk), &f.req);
     } else {
-        int g = u->grads % PL_GRAD_RINGS;
+        int g = run->grads % PL_GRAD_RINGS;
 
         f.send = &r->grad_req[g];
         if (ahead && !tr_test(f.send, 1))
             return;
         wait_for(r, f.send);
-        u->grads++;
+        run->grads++;
         f.buf = r->work.grad_ring[g];
         tr_irecv(&r->comms.world, f.buf, bytes(r), r->comms.next,
                  TR_TAG_GRAD + chunk_after(r, s->chunk), &f.req);
     }
-    u->next = f;
+    run->next = f;
 }
 
-/* The received input of step I; then the receive that follows, ahead of its time. */
-static struct fetch take(struct run *u, int i)
+/* The received input of STEP; then the receive that follows, ahead of its time. */
+static struct fetch take(struct run *run, int step)
 {
-    struct tr_rank *r = u->r;
+    struct tr_rank *r = run->r;
     struct fetch f;
 
-    if (u->next.step != i)
-        post(u, i, false);
+    if (run->next.step != step)
+        post(run, step, false);
     r->watch = NULL;
-    wait_for(r, &u->next.req);
-    f = u->next;
-    u->next.step = -1;
+    wait_for(r, &run->next.req);
+    f = run->next;
+    run->next.step = -1;
     return f;
 }
 
-static void look_ahead(struct run *u, int i)
+static void look_ahead(struct run *run, int step)
 {
-    struct tr_rank *r = u->r;
+    struct tr_rank *r = run->r;
 
-    if (!r->layout.overlap_p2p || u->next.step >= 0)
+    if (!r->layout.overlap_p2p || run->next.step >= 0)
         return;
-    while (++i < u->nsteps && !receives(r, &u->steps[i]))
+    while (++step < run->nsteps && !receives(r, &run->steps[step]))
         ;
-    if (i < u->nsteps)
-        post(u, i, true);
-    if (u->next.step >= 0)
-        r->watch = &u->next.req;
+    if (step < run->nsteps)
+        post(run, step, true);
+    if (run->next.step >= 0)
+        r->watch = &run->next.req;
 }
 
 /* Through the layers of a chunk; the last one writes to OUT. */
-static void layers_fwd(struct tr_rank *r, const struct tr_chunk *k, char *slot, void *out)
+static void layers_fwd(struct tr_rank *rank, const struct tr_chunk *chunk, char *slot, void *out)
 {
-    for (int i = 0; i < k->n; i++) {
-        tr_async_need(r, (int)(k - r->chunk), i);
-        tr_layer_fwd(r, &k->layer[i], slot,
-                     i + 1 < k->n ? tr_act(r, &k->layer[i + 1], slot, PL_ACT_X) : out);
+    for (int i = 0; i < chunk->n; i++) {
+        tr_async_need(rank, (int)(chunk - rank->chunk), i);
+        tr_layer_fwd(rank, &chunk->layer[i], slot,
+                     i + 1 < chunk->n ? tr_act(rank, &chunk->layer[i + 1], slot, PL_ACT_X) : out);
     }
 }
 
 /* The pool of micro-batch MB from stage FROM; -1: none, it begins here. */
-static void pool_take(struct tr_rank *r, int mb, int from, int tag)
+static void pool_take(struct tr_rank *rank, int mb, int from, int tag)
 {
-    double *pool = tr_router_pool(r, mb);
+    double *pool = tr_router_pool(rank, mb);
     MPI_Request req;
 
     if (!pool)
         return;
-    wait_for(r, &r->pool_req[mb]);
+    wait_for(rank, &rank->pool_req[mb]);
     if (from < 0) {
-        memset(pool, 0, tr_router_pool_bytes(r));
+        memset(pool, 0, tr_router_pool_bytes(rank));
         return;
     }
-    tr_irecv(&r->comms.world, pool, tr_router_pool_bytes(r), from, tag, &req);
-    wait_for(r, &req);
+    tr_irecv(&rank->comms.world, pool, tr_router_pool_bytes(rank), from, tag, &req);
+    wait_for(rank, &req);
 }
 
-static void pool_give(struct tr_rank *r, int mb, int to, int tag)
+static void pool_give(struct tr_rank *rank, int mb, int to, int tag)
 {
-    double *pool = tr_router_pool(r, mb);
+    double *pool = tr_router_pool(rank, mb);
 
     if (pool)
-        tr_isend(&r->comms.world, pool, tr_router_pool_bytes(r), to, tag, &r->pool_req[mb]);
+        tr_isend(&rank->comms.world, pool, tr_router_pool_bytes(rank), to, tag,
+                 &rank->pool_req[mb]);
 }
 
-static void forward(struct run *u, int i)
+static void forward(struct run *run, int step)
 {
-    struct tr_rank *r = u->r;
-    const struct pl_step *s = &u->steps[i];
+    struct tr_rank *r = run->r;
+    const struct pl_step *s = &run->steps[step];
     struct tr_chunk *k = &r->chunk[s->chunk];
     char *slot = k->slot[s->mb % k->nslots];
     void *x = input(r, s), *out = r->work.xf;
-    int o = u->outs % PL_ACT_OUTS;
+    int o = run->outs % PL_ACT_OUTS;
 
     r->mb = s->mb;
     wait_for(r, &k->slot_req[s->mb % k->nslots]);
@@ -192,40 +193,40 @@ static void forward(struct run *u, int i)
         out = r->work.act_out[o];
     }
     if (k->first) {
-        look_ahead(u, i);
+        look_ahead(run, step);
         tr_async_need(r, 0, -1);
         tr_embed_fwd(r, x, s->mb);
     } else {
-        struct fetch f = take(u, i);
+        struct fetch f = take(run, step);
 
         if (f.buf != x)
             kn_copy(r->pool, x, f.buf, bytes(r));
-        look_ahead(u, i);
+        look_ahead(run, step);
     }
     pool_take(r, s->mb, k->first ? -1 : r->comms.prev, TR_TAG_POOL + chunk_before(r, s->chunk));
     layers_fwd(r, k, slot, out);
     if (k->last) {
         if (r->work.moe_pool)
             tr_router_pooled(r, s->mb);
-        tr_head(r, u->train ? slot + k->dxf_at : NULL, s->mb);
+        tr_head(r, run->train ? slot + k->dxf_at : NULL, s->mb);
     } else {
         tr_isend(&r->comms.world, out, bytes(r), r->comms.next, TR_TAG_ACT + s->chunk,
                  &r->act_req[o]);
         pool_give(r, s->mb, r->comms.next, TR_TAG_POOL + s->chunk);
-        u->outs++;
+        run->outs++;
     }
 }
 
 /* Norms belong to all layers; a tied embedding waits for the other stage that holds it. */
-static bool at_a_layer(const struct pl_bucket *b)
+static bool at_a_layer(const struct pl_bucket *bucket)
 {
-    return b->kind != PL_BUCKET_SMALL && b->kind != PL_BUCKET_TIED;
+    return bucket->kind != PL_BUCKET_SMALL && bucket->kind != PL_BUCKET_TIED;
 }
 
 /* Gradients of the buckets whose lowest layer is LAYER of CHUNK are complete. */
-static void complete(struct run *u, int chunk, int layer, int mb)
+static void complete(struct run *run, int chunk, int layer, int mb)
 {
-    struct tr_rank *r = u->r;
+    struct tr_rank *r = run->r;
 
     if (!r->layout.overlap_grad_reduce || mb != r->d.microbatches - 1)
         return;
@@ -238,10 +239,10 @@ static void complete(struct run *u, int chunk, int layer, int mb)
     tr_async_poll(r);
 }
 
-static void backward(struct run *u, int i)
+static void backward(struct run *run, int step)
 {
-    struct tr_rank *r = u->r;
-    const struct pl_step *s = &u->steps[i];
+    struct tr_rank *r = run->r;
+    const struct pl_step *s = &run->steps[step];
     struct tr_chunk *k = &r->chunk[s->chunk];
     char *slot = k->slot[s->mb % k->nslots], *d = slot + k->dxf_at;
     char *keep = s->op == PL_BACKWARD_INPUT ? k->gslot[s->mb % k->ngslots] : NULL;
@@ -249,17 +250,17 @@ static void backward(struct run *u, int i)
 
     r->mb = s->mb;
     if (!k->last) {
-        struct fetch f = take(u, i);
+        struct fetch f = take(run, step);
 
         d = f.buf;
         req = f.send;
         pool_take(r, s->mb, r->comms.next, TR_TAG_POOL_BACK + chunk_after(r, s->chunk));
     }
-    look_ahead(u, i);
+    look_ahead(run, step);
     for (int y = k->n - 1; y >= 0; y--) {
         tr_layer_bwd(r, &k->layer[y], slot, keep, d);
         if (!keep)
-            complete(u, s->chunk, y, s->mb);
+            complete(run, s->chunk, y, s->mb);
     }
     if (!k->first) {
         tr_isend(&r->comms.world, d, bytes(r), r->comms.prev, TR_TAG_GRAD + s->chunk, req);
@@ -267,67 +268,68 @@ static void backward(struct run *u, int i)
         return;
     }
     tr_embed_bwd(r, d, s->mb);
-    complete(u, s->chunk, -1, s->mb);
+    complete(run, s->chunk, -1, s->mb);
 }
 
-static void backward_weight(struct run *u, int i)
+static void backward_weight(struct run *run, int step)
 {
-    struct tr_rank *r = u->r;
-    const struct pl_step *s = &u->steps[i];
+    struct tr_rank *r = run->r;
+    const struct pl_step *s = &run->steps[step];
     struct tr_chunk *k = &r->chunk[s->chunk];
 
     for (int y = k->n - 1; y >= 0; y--) {
         tr_layer_dw(r, &k->layer[y], k->slot[s->mb % k->nslots], k->gslot[s->mb % k->ngslots]);
-        complete(u, s->chunk, y, s->mb);
+        complete(run, s->chunk, y, s->mb);
     }
 }
 
 /* All sends complete, so that the buffers are free for whatever follows. */
-static void drain(struct tr_rank *r)
+static void drain(struct tr_rank *rank)
 {
     for (int i = 0; i < PL_ACT_OUTS; i++)
-        wait_for(r, &r->act_req[i]);
+        wait_for(rank, &rank->act_req[i]);
     for (int i = 0; i < PL_GRAD_RINGS; i++)
-        wait_for(r, &r->grad_req[i]);
-    for (int c = 0; c < r->layout.vp; c++)
-        for (int s = 0; s < r->chunk[c].nslots; s++)
-            wait_for(r, &r->chunk[c].slot_req[s]);
-    for (int i = 0; i < r->d.microbatches; i++)
-        wait_for(r, &r->pool_req[i]);
+        wait_for(rank, &rank->grad_req[i]);
+    for (int c = 0; c < rank->layout.vp; c++)
+        for (int s = 0; s < rank->chunk[c].nslots; s++)
+            wait_for(rank, &rank->chunk[c].slot_req[s]);
+    for (int i = 0; i < rank->d.microbatches; i++)
+        wait_for(rank, &rank->pool_req[i]);
 }
 
-void tr_pipe_run(struct tr_rank *r)
+void tr_pipe_run(struct tr_rank *rank)
 {
-    struct run u = {.r = r, .steps = r->steps, .nsteps = r->nsteps, .train = true, .next.step = -1};
+    struct run u = {
+        .r = rank, .steps = rank->steps, .nsteps = rank->nsteps, .train = true, .next.step = -1};
 
-    for (int i = 0; i < r->nsteps; i++) {
-        if (r->steps[i].op == PL_FORWARD) {
-            tr_phase(&r->clock, TR_PHASE_FORWARD);
+    for (int i = 0; i < rank->nsteps; i++) {
+        if (rank->steps[i].op == PL_FORWARD) {
+            tr_phase(&rank->clock, TR_PHASE_FORWARD);
             forward(&u, i);
         } else {
-            tr_phase(&r->clock, TR_PHASE_BACKWARD);
-            if (r->steps[i].op == PL_BACKWARD_WEIGHT)
+            tr_phase(&rank->clock, TR_PHASE_BACKWARD);
+            if (rank->steps[i].op == PL_BACKWARD_WEIGHT)
                 backward_weight(&u, i);
             else
                 backward(&u, i);
         }
-        tr_phase(&r->clock, TR_PHASE_OTHER);
+        tr_phase(&rank->clock, TR_PHASE_OTHER);
     }
-    drain(r);
+    drain(rank);
 }
 
-void tr_pipe_forward(struct tr_rank *r)
+void tr_pipe_forward(struct tr_rank *rank)
 {
     struct pl_step s = {.op = PL_FORWARD};
-    struct run u = {.r = r, .steps = &s, .nsteps = 1, .next.step = -1};
+    struct run u = {.r = rank, .steps = &s, .nsteps = 1, .next.step = -1};
 
-    tr_phase(&r->clock, TR_PHASE_FORWARD);
-    for (int mb = 0; mb < r->d.microbatches; mb++)
-        for (int c = 0; c < r->layout.vp; c++) {
+    tr_phase(&rank->clock, TR_PHASE_FORWARD);
+    for (int mb = 0; mb < rank->d.microbatches; mb++)
+        for (int c = 0; c < rank->layout.vp; c++) {
             s.mb = mb;
             s.chunk = (uint16_t)c;
             forward(&u, 0);
         }
-    drain(r);
-    tr_phase(&r->clock, TR_PHASE_OTHER);
+    drain(rank);
+    tr_phase(&rank->clock, TR_PHASE_OTHER);
 }

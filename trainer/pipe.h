@@ -8,9 +8,9 @@
 
 #include "trainer/rank.h"
 
-void tr_pipe_run(struct tr_rank *r);
+void tr_pipe_run(struct tr_rank *rank);
 
 /* Forward passes only, micro-batch after micro-batch: adds to loss_sum and aux_sum. */
-void tr_pipe_forward(struct tr_rank *r);
+void tr_pipe_forward(struct tr_rank *rank);
 
 #endif

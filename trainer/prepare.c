@@ -19,112 +19,115 @@ struct work {
     uint64_t taken;  /* bytes of input */
 };
 
-static bool full(const struct work *k)
+static bool full(const struct work *work)
 {
-    return k->p->max_bytes && k->taken >= k->p->max_bytes;
+    return work->p->max_bytes && work->taken >= work->p->max_bytes;
 }
 
-static bool held_out(const struct tr_prepare *p, uint64_t number)
+static bool held_out(const struct tr_prepare *prepare, uint64_t number)
 {
-    uint64_t h = rng_mix(rng_mix(p->seed ^ UINT64_C(0x76616c6964)) + number);
+    uint64_t h = rng_mix(rng_mix(prepare->seed ^ UINT64_C(0x76616c6964)) + number);
 
-    return (double)(h >> 11) * 0x1p-53 < p->validation;
+    return (double)(h >> 11) * 0x1p-53 < prepare->validation;
 }
 
-/* N ids to the split of their document, or to those of the runs that they are in. */
-static int add(struct work *k, const unsigned char *ids, size_t n, struct err *e)
+/* COUNT ids to the split of their document, or to those of the runs that they are in. */
+static int add(struct work *work, const unsigned char *ids, size_t count, struct err *error)
 {
-    size_t each = tr_id_bytes(k->p->id);
+    size_t each = tr_id_bytes(work->p->id);
 
-    while (n) {
-        uint64_t number = k->p->by_document ? (uint64_t)k->done.documents : k->tokens / RUN;
-        size_t room = k->p->by_document ? n : RUN - (size_t)(k->tokens % RUN),
-               some = n < room ? n : room;
-        int r = tr_dataset_add(k->w, held_out(k->p, number) ? TR_SPLIT_VALIDATION : TR_SPLIT_TRAIN,
-                               ids, some, e);
+    while (count) {
+        uint64_t number =
+            work->p->by_document ? (uint64_t)work->done.documents : work->tokens / RUN;
+        size_t room = work->p->by_document ? count : RUN - (size_t)(work->tokens % RUN),
+               some = count < room ? count : room;
+        int r = tr_dataset_add(work->w,
+                               held_out(work->p, number) ? TR_SPLIT_VALIDATION : TR_SPLIT_TRAIN,
+                               ids, some, error);
 
         if (r < 0)
             return r;
-        k->tokens += some;
+        work->tokens += some;
         ids += some * each;
-        n -= some;
+        count -= some;
     }
     return 0;
 }
 
-static int check_ids(const struct work *k, const unsigned char *p, size_t n, const char *path,
-                     uint64_t at, struct err *e)
+static int check_ids(const struct work *work, const unsigned char *bytes, size_t size,
+                     const char *path, uint64_t at, struct err *error)
 {
-    size_t each = tr_id_bytes(k->p->id);
+    size_t each = tr_id_bytes(work->p->id);
 
-    for (size_t i = 0; i < n && k->p->id != TR_ID_U8; i++) {
-        uint32_t id = (uint32_t)p[i * each] | (uint32_t)p[i * each + 1] << 8;
+    for (size_t i = 0; i < size && work->p->id != TR_ID_U8; i++) {
+        uint32_t id = (uint32_t)bytes[i * each] | (uint32_t)bytes[i * each + 1] << 8;
 
         if (each == 4)
-            id |= (uint32_t)p[i * each + 2] << 16 | (uint32_t)p[i * each + 3] << 24;
-        if (id >= (uint32_t)k->p->vocab)
-            return err_set(e, -ERANGE,
+            id |= (uint32_t)bytes[i * each + 2] << 16 | (uint32_t)bytes[i * each + 3] << 24;
+        if (id >= (uint32_t)work->p->vocab)
+            return err_set(error, -ERANGE,
                            "%s: the id %u at byte %" PRIu64 " is outside the vocabulary of %d",
-                           path, id, at + i * each, k->p->vocab);
+                           path, id, at + i * each, work->p->vocab);
     }
     return 0;
 }
 
-static bool is_text(const unsigned char *p, size_t n)
+static bool is_text(const unsigned char *bytes, size_t len)
 {
-    return !memchr(p, 0, n < SNIFF ? n : SNIFF);
+    return !memchr(bytes, 0, len < SNIFF ? len : SNIFF);
 }
 
 /* The chunks of an open file. A chunk of ids is cut to whole ids; what is over comes first in the
  * next. */
-static int add_open(struct work *k, gzFile f, const char *path, bool *ret_skip, struct err *e)
+static int add_open(struct work *work, gzFile file, const char *path, bool *ret_skip,
+                    struct err *error)
 {
     static const unsigned char end = 0;
-    size_t each = tr_id_bytes(k->p->id), kept = 0;
+    size_t each = tr_id_bytes(work->p->id), kept = 0;
     AUTO_FREE unsigned char *buf = mem_alloc(CHUNK + 8);
     uint64_t at = 0;
-    bool text = k->p->id == TR_ID_U8;
+    bool text = work->p->id == TR_ID_U8;
 
     for (;;) {
-        int got = gzread(f, buf + kept, CHUNK), code, r;
+        int got = gzread(file, buf + kept, CHUNK), code, r;
         size_t n = kept + (size_t)(got > 0 ? got : 0), ids = n / each;
 
-        if (got < 0 || (got == 0 && !gzeof(f)))
-            return err_set(e, -EIO, "read %s: %s", path, gzerror(f, &code));
+        if (got < 0 || (got == 0 && !gzeof(file)))
+            return err_set(error, -EIO, "read %s: %s", path, gzerror(file, &code));
         if (got == 0)
             break;
         if (at == 0 && text && !is_text(buf, n)) {
             *ret_skip = true;
             return 0;
         }
-        r = check_ids(k, buf, ids, path, at, e);
+        r = check_ids(work, buf, ids, path, at, error);
         if (r == 0)
-            r = add(k, buf, ids, e);
+            r = add(work, buf, ids, error);
         if (r < 0)
             return r;
         at += ids * each;
-        k->taken += ids * each;
+        work->taken += ids * each;
         kept = n - ids * each;
         memmove(buf, buf + ids * each, kept);
-        if (full(k))
+        if (full(work))
             break;
     }
-    if (kept && !full(k))
-        return err_set(e, -EINVAL, "%s: %" PRIu64 " bytes are not whole ids of %zu bytes", path,
+    if (kept && !full(work))
+        return err_set(error, -EINVAL, "%s: %" PRIu64 " bytes are not whole ids of %zu bytes", path,
                        at + kept, each);
-    return text && at ? add(k, &end, 1, e) : 0;
+    return text && at ? add(work, &end, 1, error) : 0;
 }
 
 /* The document of a line; max_bytes counts the line. */
-static int add_document(void *arg, const char *text, size_t n, size_t line, bool *ret_stop,
-                        struct err *e)
+static int add_document(void *arg, const char *text, size_t len, size_t line, bool *ret_stop,
+                        struct err *error)
 {
     static const unsigned char end = 0;
     struct work *k = arg;
-    int r = add(k, (const unsigned char *)text, n, e);
+    int r = add(k, (const unsigned char *)text, len, error);
 
     if (r == 0)
-        r = add(k, &end, 1, e);
+        r = add(k, &end, 1, error);
     k->done.documents++;
     k->taken += line;
     *ret_stop = full(k);
@@ -133,108 +136,109 @@ static int add_document(void *arg, const char *text, size_t n, size_t line, bool
 
 /* A .json of one object over many lines is as good a text as any, but not what a corpus is meant to
  * be: said once, at the end. */
-static void count_as_text(struct work *k, const char *path)
+static void count_as_text(struct work *work, const char *path)
 {
-    k->done.json_as_text += k->p->id == TR_ID_U8 && tr_jsonl_is(path, true);
+    work->done.json_as_text += work->p->id == TR_ID_U8 && tr_jsonl_is(path, true);
 }
 
-static int add_file(struct work *k, const char *path, struct err *e)
+static int add_file(struct work *work, const char *path, struct err *error)
 {
-    bool lines = k->p->id == TR_ID_U8 && tr_jsonl_is(path, k->p->any_json);
+    bool lines = work->p->id == TR_ID_U8 && tr_jsonl_is(path, work->p->any_json);
     gzFile f = gzopen(path, "rbe");
     bool skip = false;
     int r, code, closed;
 
     if (!f)
-        return err_set(e, errno ? -errno : -ENOMEM, "open %s: %s", path, strerror(errno));
-    r = lines ? tr_jsonl_read(f, path, k->p->json_key, add_document, k, e)
-              : add_open(k, f, path, &skip, e);
+        return err_set(error, errno ? -errno : -ENOMEM, "open %s: %s", path, strerror(errno));
+    r = lines ? tr_jsonl_read(f, path, work->p->json_key, add_document, work, error)
+              : add_open(work, f, path, &skip, error);
     gzerror(f, &code);
     closed = gzclose(f);
-    if (r == 0 && !skip && !full(k) && (code == Z_BUF_ERROR || closed == Z_BUF_ERROR))
-        r = err_set(e, -EIO, "%s ends in the middle of its packed data", path);
+    if (r == 0 && !skip && !full(work) && (code == Z_BUF_ERROR || closed == Z_BUF_ERROR))
+        r = err_set(error, -EIO, "%s ends in the middle of its packed data", path);
     if (skip)
-        k->done.skipped++;
+        work->done.skipped++;
     else
-        k->done.files++;
+        work->done.files++;
     if (!skip && !lines) {
-        k->done.documents++;
-        count_as_text(k, path);
+        work->done.documents++;
+        count_as_text(work, path);
     }
     return r;
 }
 
-static int not_dots(const struct dirent *d)
+static int not_dots(const struct dirent *entry)
 {
-    return strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
+    return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
-static int by_bytes(const struct dirent **a, const struct dirent **b)
+static int by_bytes(const struct dirent **left, const struct dirent **right)
 {
-    return strcmp((*a)->d_name, (*b)->d_name);
+    return strcmp((*left)->d_name, (*right)->d_name);
 }
 
-static int add_path(struct work *k, const char *path, bool operand, struct err *e);
+static int add_path(struct work *work, const char *path, bool operand, struct err *error);
 
-static int add_folder(struct work *k, const char *path, struct err *e)
+static int add_folder(struct work *work, const char *path, struct err *error)
 {
     struct dirent **list;
     int n = scandir(path, &list, not_dots, by_bytes), r = 0;
 
     if (n < 0)
-        return err_set(e, -errno, "folder %s: %s", path, strerror(errno));
+        return err_set(error, -errno, "folder %s: %s", path, strerror(errno));
     for (int i = 0; i < n; i++) {
         AUTO_FREE char *inside = mem_printf("%s/%s", path, list[i]->d_name);
 
-        if (r == 0 && !full(k))
-            r = add_path(k, inside, false, e);
+        if (r == 0 && !full(work))
+            r = add_path(work, inside, false, error);
         free(list[i]);
     }
     free(list);
     return r;
 }
 
-static int add_path(struct work *k, const char *path, bool operand, struct err *e)
+static int add_path(struct work *work, const char *path, bool operand, struct err *error)
 {
     struct stat st;
 
     if ((operand ? stat : lstat)(path, &st) < 0)
-        return err_set(e, -errno, "%s: %s", path, strerror(errno));
+        return err_set(error, -errno, "%s: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode))
-        return add_folder(k, path, e);
+        return add_folder(work, path, error);
     if (S_ISREG(st.st_mode))
-        return add_file(k, path, e);
+        return add_file(work, path, error);
     if (operand)
-        return err_set(e, -EINVAL, "%s is neither a file nor a folder", path);
+        return err_set(error, -EINVAL, "%s is neither a file nor a folder", path);
     return 0;
 }
 
-static int add_all(struct work *k, struct err *e)
+static int add_all(struct work *work, struct err *error)
 {
     int r = 0;
 
-    for (int i = 0; i < k->p->npaths && r == 0 && !full(k); i++)
-        r = add_path(k, k->p->path[i], true, e);
-    if (r == 0 && tr_dataset_written(k->w, TR_SPLIT_TRAIN) == 0)
-        r = err_set(e, -ENODATA,
+    for (int i = 0; i < work->p->npaths && r == 0 && !full(work); i++)
+        r = add_path(work, work->p->path[i], true, error);
+    if (r == 0 && tr_dataset_written(work->w, TR_SPLIT_TRAIN) == 0)
+        r = err_set(error, -ENODATA,
                     "nothing to train on: %" PRId64 " files read, %" PRId64 " skipped as no text",
-                    k->done.files, k->done.skipped);
+                    work->done.files, work->done.skipped);
     return r;
 }
 
-int tr_prepare(struct tr_prepared *ret, const struct tr_prepare *p, struct err *e)
+int tr_prepare(struct tr_prepared *ret, const struct tr_prepare *prepare, struct err *error)
 {
     AUTO(tr_dataset_writer) *w = NULL;
-    struct work k = {.p = p};
+    struct work k = {.p = prepare};
     int r;
 
-    r = tr_dataset_writer_new(&w, p->folder, p->name, p->id, p->vocab, p->replace, e);
+    r = tr_dataset_writer_new(&w, prepare->folder, prepare->name, prepare->id, prepare->vocab,
+                              prepare->replace, error);
     if (r < 0)
         return r;
     k.w = w;
-    r = add_all(&k, e);
+    r = add_all(&k, error);
     if (r == 0)
-        r = tr_dataset_commit(w, k.done.documents, p->seed, e);
+        r = tr_dataset_commit(w, k.done.documents, prepare->seed, error);
     if (r < 0)
         return r;
     for (int i = 0; i < TR_SPLITS; i++)

@@ -35,6 +35,6 @@ struct tr_prepared {
     uint64_t tokens[TR_SPLITS];
 };
 
-int tr_prepare(struct tr_prepared *ret, const struct tr_prepare *p, struct err *e);
+int tr_prepare(struct tr_prepared *ret, const struct tr_prepare *prepare, struct err *error);
 
 #endif

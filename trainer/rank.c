@@ -14,92 +14,92 @@ _Static_assert(TR_TAG_POOL + PL_MAX_CHUNKS <= TR_TAG_ACT &&
                    TR_TAG_MOE + PL_MAX_EXPERTS < TR_TAG_COLL,
                "tags differ");
 
-static struct tr_weight weight(const struct tr_params *t, enum pl_tensor tensor, int layer,
+static struct tr_weight weight(const struct tr_params *params, enum pl_tensor tensor, int layer,
                                int expert)
 {
-    int i = tr_param_find(t, tensor, layer, expert);
+    int i = tr_param_find(params, tensor, layer, expert);
 
     if (i < 0)
         return (struct tr_weight){0};
-    return (struct tr_weight){tr_param_weight(t, i), tr_param_grad(t, i)};
+    return (struct tr_weight){tr_param_weight(params, i), tr_param_grad(params, i)};
 }
 
-static void params_init(struct tr_rank *r)
+static void params_init(struct tr_rank *rank)
 {
-    struct tr_params *t = &r->params;
+    struct tr_params *t = &rank->params;
 
-    pl_params_build(&t->table, &r->model, &r->layout, r->rank);
-    t->rank = r->rank;
-    t->type = r->type;
-    t->weight = tr_device_get(&r->device, PL_BUF_WEIGHT, 0, 0);
-    t->grad = tr_device_get(&r->device, PL_BUF_GRAD, 0, 0);
-    t->master = tr_device_get(&r->device, PL_BUF_MASTER, 0, 0);
-    t->m = tr_device_get(&r->device, PL_BUF_MOMENT1, 0, 0);
-    t->v = tr_device_get(&r->device, PL_BUF_MOMENT2, 0, 0);
-    r->embed = weight(t, PL_T_EMBED, -1, -1);
-    r->head = weight(t, r->model.tied ? PL_T_EMBED : PL_T_HEAD, -1, -1);
-    r->final_norm = weight(t, PL_T_FINAL_NORM, -1, -1);
+    pl_params_build(&t->table, &rank->model, &rank->layout, rank->rank);
+    t->rank = rank->rank;
+    t->type = rank->type;
+    t->weight = tr_device_get(&rank->device, PL_BUF_WEIGHT, 0, 0);
+    t->grad = tr_device_get(&rank->device, PL_BUF_GRAD, 0, 0);
+    t->master = tr_device_get(&rank->device, PL_BUF_MASTER, 0, 0);
+    t->m = tr_device_get(&rank->device, PL_BUF_MOMENT1, 0, 0);
+    t->v = tr_device_get(&rank->device, PL_BUF_MOMENT2, 0, 0);
+    rank->embed = weight(t, PL_T_EMBED, -1, -1);
+    rank->head = weight(t, rank->model.tied ? PL_T_EMBED : PL_T_HEAD, -1, -1);
+    rank->final_norm = weight(t, PL_T_FINAL_NORM, -1, -1);
 }
 
-static void layer_init(struct tr_rank *r, struct tr_layer *y, int global)
+static void layer_init(struct tr_rank *rank, struct tr_layer *layer, int global)
 {
-    const struct tr_params *t = &r->params;
-    int first_expert = pl_axis_coord(&r->layout, PL_EP, r->rank) * (int)r->d.local_experts;
+    const struct tr_params *t = &rank->params;
+    int first_expert = pl_axis_coord(&rank->layout, PL_EP, rank->rank) * (int)rank->d.local_experts;
 
-    y->global = global;
-    y->moe = pl_layer_is_moe(&r->model, global);
-    y->acts = &r->acts[y->moe];
-    y->norm1 = weight(t, PL_T_NORM1, global, -1);
-    y->norm2 = weight(t, PL_T_NORM2, global, -1);
-    y->qkv = weight(t, PL_T_Q, global, -1);
-    y->o = weight(t, PL_T_O, global, -1);
-    y->gu = weight(t, PL_T_GATE, global, -1);
-    y->down = weight(t, PL_T_DOWN, global, -1);
-    y->router = weight(t, PL_T_ROUTER, global, -1);
-    if (y->moe)
-        y->expert = weight(t, PL_T_EXPERT_GATE, global, first_expert);
+    layer->global = global;
+    layer->moe = pl_layer_is_moe(&rank->model, global);
+    layer->acts = &rank->acts[layer->moe];
+    layer->norm1 = weight(t, PL_T_NORM1, global, -1);
+    layer->norm2 = weight(t, PL_T_NORM2, global, -1);
+    layer->qkv = weight(t, PL_T_Q, global, -1);
+    layer->o = weight(t, PL_T_O, global, -1);
+    layer->gu = weight(t, PL_T_GATE, global, -1);
+    layer->down = weight(t, PL_T_DOWN, global, -1);
+    layer->router = weight(t, PL_T_ROUTER, global, -1);
+    if (layer->moe)
+        layer->expert = weight(t, PL_T_EXPERT_GATE, global, first_expert);
 }
 
-static void chunk_init(struct tr_rank *r, int c)
+static void chunk_init(struct tr_rank *rank, int chunk)
 {
-    const struct pl_layout *l = &r->layout;
-    struct tr_chunk *k = &r->chunk[c];
-    int stage = r->comms.stage, first;
+    const struct pl_layout *l = &rank->layout;
+    struct tr_chunk *k = &rank->chunk[chunk];
+    int stage = rank->comms.stage, first;
     uint64_t at = 0;
 
-    k->n = pl_stage_layers(l, r->model.layers, stage, c, &first);
-    k->first = stage == 0 && c == 0;
-    k->last = stage == l->pp - 1 && c == l->vp - 1;
+    k->n = pl_stage_layers(l, rank->model.layers, stage, chunk, &first);
+    k->first = stage == 0 && chunk == 0;
+    k->last = stage == l->pp - 1 && chunk == l->vp - 1;
     k->layer = mem_alloc(sizeof(*k->layer) * (size_t)k->n);
     for (int i = 0; i < k->n; i++) {
-        layer_init(r, &k->layer[i], first + i);
+        layer_init(rank, &k->layer[i], first + i);
         k->layer[i].at = at;
         at += k->layer[i].acts->slot_bytes;
     }
     k->dxf_at = at;
     at = 0;
     for (int i = 0; i < k->n; i++)
-        at = pl_grad_acts(&k->layer[i].keep, &r->d, k->layer[i].moe, at);
+        at = pl_grad_acts(&k->layer[i].keep, &rank->d, k->layer[i].moe, at);
     k->ngslots =
-        pl_schedule_live_grads((enum pl_schedule)l->schedule, stage, l->vp, r->d.microbatches);
+        pl_schedule_live_grads((enum pl_schedule)l->schedule, stage, l->vp, rank->d.microbatches);
     k->gslot = mem_alloc(sizeof(*k->gslot) * (size_t)k->ngslots);
     for (int s = 0; s < k->ngslots; s++)
-        k->gslot[s] = tr_device_get(&r->device, PL_BUF_GRAD_SLOT, c, s);
-    k->nslots =
-        pl_schedule_live((enum pl_schedule)l->schedule, stage, l->pp, l->vp, r->d.microbatches, c);
+        k->gslot[s] = tr_device_get(&rank->device, PL_BUF_GRAD_SLOT, chunk, s);
+    k->nslots = pl_schedule_live((enum pl_schedule)l->schedule, stage, l->pp, l->vp,
+                                 rank->d.microbatches, chunk);
     k->slot = mem_alloc(sizeof(*k->slot) * (size_t)k->nslots);
     k->slot_req = mem_alloc(sizeof(*k->slot_req) * (size_t)k->nslots);
     for (int s = 0; s < k->nslots; s++) {
-        k->slot[s] = tr_device_get(&r->device, PL_BUF_SLOT, c, s);
+        k->slot[s] = tr_device_get(&rank->device, PL_BUF_SLOT, chunk, s);
         k->slot_req[s] = MPI_REQUEST_NULL;
     }
 }
 
-static void work_init(struct tr_rank *r)
+static void work_init(struct tr_rank *rank)
 {
-    const struct tr_device *d = &r->device;
-    struct tr_work *w = &r->work;
-    size_t tokens = (size_t)r->d.microbatches * r->d.rows;
+    const struct tr_device *d = &rank->device;
+    struct tr_work *w = &rank->work;
+    size_t tokens = (size_t)rank->d.microbatches * rank->d.rows;
 
     w->scratch = tr_device_get(d, PL_BUF_SCRATCH, 0, 0);
     w->gather = tr_device_get(d, PL_BUF_GATHER, 0, 0);
@@ -108,7 +108,7 @@ static void work_init(struct tr_rank *r)
     w->dao = tr_device_get(d, PL_BUF_DAO, 0, 0);
     w->dqkv = tr_device_get(d, PL_BUF_DQKV, 0, 0);
     w->attn = tr_device_get(d, PL_BUF_ATTN, 0, 0);
-    r->attn_bytes = tr_device_bytes(d, PL_BUF_ATTN);
+    rank->attn_bytes = tr_device_bytes(d, PL_BUF_ATTN);
     w->xf = tr_device_get(d, PL_BUF_XF, 0, 0);
     w->hf = tr_device_get(d, PL_BUF_HF, 0, 0);
     w->rrmsf = tr_device_get(d, PL_BUF_RRMSF, 0, 0);
@@ -131,39 +131,40 @@ static void work_init(struct tr_rank *r)
     w->targets = w->ids + tokens;
     w->sample = w->targets + tokens;
     w->rope_cos = tr_device_get(d, PL_BUF_ROPE, 0, 0);
-    w->rope_sin = w->rope_cos + (size_t)r->workload.seq * r->d.head_dim / 2;
-    kn_rope_tables(w->rope_cos, w->rope_sin, (size_t)r->workload.seq, r->d.head_dim,
-                   r->model.rope_theta);
+    w->rope_sin = w->rope_cos + (size_t)rank->workload.seq * rank->d.head_dim / 2;
+    kn_rope_tables(w->rope_cos, w->rope_sin, (size_t)rank->workload.seq, rank->d.head_dim,
+                   rank->model.rope_theta);
 }
 
-static void comm_init(struct tr_rank *r)
+static void comm_init(struct tr_rank *rank)
 {
-    const struct tr_device *d = &r->device;
-    struct tr_comms *c = &r->comms;
+    const struct tr_device *d = &rank->device;
+    struct tr_comms *c = &rank->comms;
 
     c->tp.scratch = c->tied.scratch = tr_device_get(d, PL_BUF_COLL_TP, 0, 0);
     c->dp.scratch = c->shard.scratch = c->outer.scratch = tr_device_get(d, PL_BUF_COLL_DP, 0, 0);
     c->edp.scratch = tr_device_get(d, PL_BUF_COLL_EDP, 0, 0);
     for (int i = 0; i < PL_ACT_OUTS; i++)
-        r->act_req[i] = MPI_REQUEST_NULL;
+        rank->act_req[i] = MPI_REQUEST_NULL;
     for (int i = 0; i < PL_GRAD_RINGS; i++)
-        r->grad_req[i] = MPI_REQUEST_NULL;
+        rank->grad_req[i] = MPI_REQUEST_NULL;
     /* a dispatch and a collect, each with a send and a receive for every member and expert */
-    r->moe_req =
-        mem_alloc(sizeof(*r->moe_req) * (4 * (size_t)c->moe.size * (r->d.local_experts + 1) + 1));
-    r->pool_req = mem_alloc(sizeof(*r->pool_req) * (size_t)r->d.microbatches);
-    for (int i = 0; i < r->d.microbatches; i++)
-        r->pool_req[i] = MPI_REQUEST_NULL;
+    rank->moe_req = mem_alloc(sizeof(*rank->moe_req) *
+                              (4 * (size_t)c->moe.size * (rank->d.local_experts + 1) + 1));
+    rank->pool_req = mem_alloc(sizeof(*rank->pool_req) * (size_t)rank->d.microbatches);
+    for (int i = 0; i < rank->d.microbatches; i++)
+        rank->pool_req[i] = MPI_REQUEST_NULL;
 }
 
-static void schedule_init(struct tr_rank *r)
+static void schedule_init(struct tr_rank *rank)
 {
-    const struct pl_layout *l = &r->layout;
+    const struct pl_layout *l = &rank->layout;
     enum pl_schedule s = (enum pl_schedule)l->schedule;
 
-    r->nsteps = pl_schedule_steps(NULL, s, r->comms.stage, l->pp, l->vp, r->d.microbatches);
-    r->steps = mem_alloc(sizeof(*r->steps) * (size_t)r->nsteps);
-    pl_schedule_steps(r->steps, s, r->comms.stage, l->pp, l->vp, r->d.microbatches);
+    rank->nsteps =
+        pl_schedule_steps(NULL, s, rank->comms.stage, l->pp, l->vp, rank->d.microbatches);
+    rank->steps = mem_alloc(sizeof(*rank->steps) * (size_t)rank->nsteps);
+    pl_schedule_steps(rank->steps, s, rank->comms.stage, l->pp, l->vp, rank->d.microbatches);
 }
 
 /*
@@ -173,38 +174,38 @@ static void schedule_init(struct tr_rank *r)
  */
 enum { VISIT_TESTS = 16, VISIT_GAP_NS = 200000 };
 
-/* True if one of the N is not complete; a test of them has driven progress then. */
-static bool drive(MPI_Request *req, int n)
+/* True if one of the COUNT is not complete; a test of them has driven progress then. */
+static bool drive(MPI_Request *req, int count)
 {
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < count; i++)
         if (req[i] != MPI_REQUEST_NULL)
-            return !tr_test(req, n);
+            return !tr_test(req, count);
     return false;
 }
 
 /* Between stages: what is received ahead, and what is being sent. */
-static bool drive_stages(struct tr_rank *r)
+static bool drive_stages(struct tr_rank *rank)
 {
-    bool open = r->watch && drive(r->watch, 1);
+    bool open = rank->watch && drive(rank->watch, 1);
 
-    open |= drive(r->act_req, PL_ACT_OUTS);
-    open |= drive(r->grad_req, PL_GRAD_RINGS);
-    for (int c = 0; c < r->layout.vp; c++)
-        open |= drive(r->chunk[c].slot_req, r->chunk[c].nslots);
+    open |= drive(rank->act_req, PL_ACT_OUTS);
+    open |= drive(rank->grad_req, PL_GRAD_RINGS);
+    for (int c = 0; c < rank->layout.vp; c++)
+        open |= drive(rank->chunk[c].slot_req, rank->chunk[c].nslots);
     return open;
 }
 
 /* False if nothing is under way. */
-static bool visit_once(struct tr_rank *r)
+static bool visit_once(struct tr_rank *rank)
 {
-    bool open = tr_async_busy(r);
+    bool open = tr_async_busy(rank);
 
     if (open)
-        tr_async_poll(r);
-    if (r->moe_nreq)
-        open |= drive(r->moe_req, r->moe_nreq);
-    if (r->layout.overlap_p2p)
-        open |= drive_stages(r);
+        tr_async_poll(rank);
+    if (rank->moe_nreq)
+        open |= drive(rank->moe_req, rank->moe_nreq);
+    if (rank->layout.overlap_p2p)
+        open |= drive_stages(rank);
     return open;
 }
 
@@ -219,74 +220,76 @@ static void visit(void *arg)
     r->visit_ns = clock_mono_ns() + VISIT_GAP_NS;
 }
 
-static void visit_init(struct tr_rank *r)
+static void visit_init(struct tr_rank *rank)
 {
-    const struct pl_layout *l = &r->layout;
+    const struct pl_layout *l = &rank->layout;
 
     if (l->overlap_grad_reduce || l->overlap_param_gather || l->overlap_p2p || l->overlap_moe_a2a)
-        kn_pool_set_poll(r->pool, visit, r);
+        kn_pool_set_poll(rank->pool, visit, rank);
 }
 
-int tr_rank_init(struct tr_rank *r, MPI_Comm parent, const struct pl_model *m,
-                 const struct pl_layout *l, const struct pl_workload *w, uint64_t budget,
-                 tr_fail_fn *fail, enum pl_mem_class *ret_class, double *ret_asked, struct err *e)
+int tr_rank_init(struct tr_rank *rank, MPI_Comm parent, const struct pl_model *model,
+                 const struct pl_layout *layout, const struct pl_workload *workload,
+                 uint64_t budget, tr_fail_fn *fail, enum pl_mem_class *ret_class, double *ret_asked,
+                 struct err *error)
 {
     int k;
 
-    *r = (struct tr_rank){.model = *m,
-                          .layout = *l,
-                          .workload = *w,
-                          .type = l->precision == PL_BF16 ? KN_BF16 : KN_F32};
-    MPI_Comm_rank(parent, &r->rank);
-    k = tr_device_init(&r->device, m, l, w, r->rank, budget, ret_class, ret_asked, e);
+    *rank = (struct tr_rank){.model = *model,
+                             .layout = *layout,
+                             .workload = *workload,
+                             .type = layout->precision == PL_BF16 ? KN_BF16 : KN_F32};
+    MPI_Comm_rank(parent, &rank->rank);
+    k = tr_device_init(&rank->device, model, layout, workload, rank->rank, budget, ret_class,
+                       ret_asked, error);
     if (k < 0)
         return k;
-    r->pool = kn_pool_new(l->threads);
-    if (!r->pool) {
-        tr_device_done(&r->device);
+    rank->pool = kn_pool_new(layout->threads);
+    if (!rank->pool) {
+        tr_device_done(&rank->device);
         *ret_class = PL_MEM_WORKSPACE;
-        *ret_asked = (double)kn_pool_bytes(l->threads);
-        return err_set(e, -ENOMEM, "workspace: no memory or threads for the kernels' pool");
+        *ret_asked = (double)kn_pool_bytes(layout->threads);
+        return err_set(error, -ENOMEM, "workspace: no memory or threads for the kernels' pool");
     }
-    pl_dims(&r->d, m, l, w);
-    pl_acts(&r->acts[0], m, l, &r->d, false);
-    if (pl_model_is_moe(m))
-        pl_acts(&r->acts[1], m, l, &r->d, true);
-    for (int i = 0; i < m->layers; i++)
-        r->moe_layers += pl_layer_is_moe(m, i);
-    tr_clock_reset(&r->clock);
-    tr_comms_init(&r->comms, parent, l, &r->clock, fail);
-    r->comms.progress.pool = r->pool;
-    if (r->comms.progress.yield)
-        kn_pool_set_spin(r->pool, 0);
-    params_init(r);
-    r->chunk = mem_alloc(sizeof(*r->chunk) * (size_t)l->vp);
-    for (int c = 0; c < l->vp; c++)
-        chunk_init(r, c);
-    work_init(r);
-    comm_init(r);
-    schedule_init(r);
-    tr_async_init(r);
-    visit_init(r);
+    pl_dims(&rank->d, model, layout, workload);
+    pl_acts(&rank->acts[0], model, layout, &rank->d, false);
+    if (pl_model_is_moe(model))
+        pl_acts(&rank->acts[1], model, layout, &rank->d, true);
+    for (int i = 0; i < model->layers; i++)
+        rank->moe_layers += pl_layer_is_moe(model, i);
+    tr_clock_reset(&rank->clock);
+    tr_comms_init(&rank->comms, parent, layout, &rank->clock, fail);
+    rank->comms.progress.pool = rank->pool;
+    if (rank->comms.progress.yield)
+        kn_pool_set_spin(rank->pool, 0);
+    params_init(rank);
+    rank->chunk = mem_alloc(sizeof(*rank->chunk) * (size_t)layout->vp);
+    for (int c = 0; c < layout->vp; c++)
+        chunk_init(rank, c);
+    work_init(rank);
+    comm_init(rank);
+    schedule_init(rank);
+    tr_async_init(rank);
+    visit_init(rank);
     return 0;
 }
 
-void tr_rank_done(struct tr_rank *r)
+void tr_rank_done(struct tr_rank *rank)
 {
-    for (int c = 0; r->chunk && c < r->layout.vp; c++) {
-        free(r->chunk[c].layer);
-        free(r->chunk[c].slot);
-        free(r->chunk[c].slot_req);
-        free(r->chunk[c].gslot);
+    for (int c = 0; rank->chunk && c < rank->layout.vp; c++) {
+        free(rank->chunk[c].layer);
+        free(rank->chunk[c].slot);
+        free(rank->chunk[c].slot_req);
+        free(rank->chunk[c].gslot);
     }
-    free(r->chunk);
-    free(r->steps);
-    free(r->moe_req);
-    free(r->pool_req);
-    tr_async_done(r);
-    tr_comms_done(&r->comms);
-    pl_params_done(&r->params.table);
-    kn_pool_free(r->pool);
-    tr_device_done(&r->device);
-    *r = (struct tr_rank){0};
+    free(rank->chunk);
+    free(rank->steps);
+    free(rank->moe_req);
+    free(rank->pool_req);
+    tr_async_done(rank);
+    tr_comms_done(&rank->comms);
+    pl_params_done(&rank->params.table);
+    kn_pool_free(rank->pool);
+    tr_device_done(&rank->device);
+    *rank = (struct tr_rank){0};
 }

@@ -86,7 +86,7 @@ struct tr_rank {
     int mb;                /* micro-batch of the current forward or backward pass */
     /* For tests: called with the choices (local_rows, top_k) of each layer with experts, once a
      * forward pass. */
-    void (*routed)(void *arg, const struct tr_rank *r, int layer, const int32_t *idx);
+    void (*routed)(void *arg, const struct tr_rank *rank, int layer, const int32_t *idx);
     void *routed_arg;
     int moe_nreq;              /* of moe_req, while tokens travel */
     int moe_end[TR_MOE_PARTS]; /* the requests of the dispatch of each part end there */
@@ -99,17 +99,18 @@ struct tr_rank {
 /* Build rank RANK of PARENT, whose size is layout->world. Collective. On failure (-ENOMEM)
  * *RET_CLASS and *RET_ASKED say what did not fit, before anything is mapped; nothing is left
  * behind. Weights are not yet set. */
-int tr_rank_init(struct tr_rank *r, MPI_Comm parent, const struct pl_model *m,
-                 const struct pl_layout *l, const struct pl_workload *w, uint64_t budget,
-                 tr_fail_fn *fail, enum pl_mem_class *ret_class, double *ret_asked, struct err *e);
-void tr_rank_done(struct tr_rank *r);
+int tr_rank_init(struct tr_rank *rank, MPI_Comm parent, const struct pl_model *model,
+                 const struct pl_layout *layout, const struct pl_workload *workload,
+                 uint64_t budget, tr_fail_fn *fail, enum pl_mem_class *ret_class, double *ret_asked,
+                 struct err *error);
+void tr_rank_done(struct tr_rank *rank);
 
-/* Activation A of layer Y in SLOT, wherever the layout keeps it. */
-static inline void *tr_act(const struct tr_rank *r, const struct tr_layer *y, char *slot,
-                           enum pl_act a)
+/* Activation ACT of LAYER in SLOT, wherever the layout keeps it. */
+static inline void *tr_act(const struct tr_rank *rank, const struct tr_layer *layer, char *slot,
+                           enum pl_act act)
 {
-    return y->acts->saved[a] ? slot + y->at + y->acts->offset[a]
-                             : r->work.scratch + y->acts->offset[a];
+    return layer->acts->saved[act] ? slot + layer->at + layer->acts->offset[act]
+                                   : rank->work.scratch + layer->acts->offset[act];
 }
 
 #endif

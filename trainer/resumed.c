@@ -3,10 +3,10 @@
 #include "base/base.h"
 
 /* The learning rate goes on toward the horizon that it had, unless another is asked for. */
-static void keep_horizon(struct tr_events *events, const struct tr_config *c,
+static void keep_horizon(struct tr_events *events, const struct tr_config *config,
                          const struct tr_ckpt_state *state, struct tr_optim *optim)
 {
-    const struct tr_train *t = &c->train;
+    const struct tr_train *t = &config->train;
     int next = state->step + 1, had = state->lr_decay_steps;
     double now = tr_optim_lr(optim, next);
     struct tr_optim before = *optim;
@@ -15,7 +15,7 @@ static void keep_horizon(struct tr_events *events, const struct tr_config *c,
     before.decay_steps = had;
     if (had && !t->lr_decay_steps)
         *optim = before;
-    if (c->mode != TR_MODE_TRAIN || state->step >= t->steps)
+    if (config->mode != TR_MODE_TRAIN || state->step >= t->steps)
         return;
     if (!had && !t->lr_decay_steps)
         snprintf(text, sizeof(text),
@@ -36,27 +36,27 @@ static void keep_horizon(struct tr_events *events, const struct tr_config *c,
         tr_event_warning(events, "other-horizon", text);
 }
 
-void tr_resumed(struct tr_events *events, const struct tr_config *c,
+void tr_resumed(struct tr_events *events, const struct tr_config *config,
                 const struct tr_ckpt_state *state, const char *path, struct tr_optim *optim)
 {
     char text[200];
 
     tr_event_resumed(events, state->step, path);
-    keep_horizon(events, c, state, optim);
+    keep_horizon(events, config, state, optim);
     if (state->format < 2)
         tr_event_warning(events, "old-checkpoint",
                          "its trainer.json has no checksums (format 1): a damaged step or data "
                          "position would not be noticed");
-    if (state->seed != c->train.seed) {
+    if (state->seed != config->train.seed) {
         snprintf(text, sizeof(text),
                  "the checkpoint was trained with the seed %lld; samples go on in the order of %d",
-                 (long long)state->seed, c->train.seed);
+                 (long long)state->seed, config->train.seed);
         tr_event_warning(events, "other-seed", text);
     }
-    if (!str_eq(state->data, c->workload.data)) {
+    if (!str_eq(state->data, config->workload.data)) {
         snprintf(text, sizeof(text),
                  "the checkpoint was trained on %.63s; its data position goes on in %.63s",
-                 state->data, c->workload.data);
+                 state->data, config->workload.data);
         tr_event_warning(events, "other-data", text);
     }
 }

@@ -10,8 +10,9 @@
 #include "trainer/optim.h"
 
 /* Send the events of a resume from checkpoint PATH with STATE; EVENTS may be NULL. OPTIM, which has
- * the settings of C, gets the checkpoint's horizon of the learning rate where C names none. */
-void tr_resumed(struct tr_events *events, const struct tr_config *c,
+ * the settings of CONFIG, gets the checkpoint's horizon of the learning rate where CONFIG names
+ * none. */
+void tr_resumed(struct tr_events *events, const struct tr_config *config,
                 const struct tr_ckpt_state *state, const char *path, struct tr_optim *optim);
 
 #endif

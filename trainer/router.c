@@ -12,16 +12,16 @@
 #include "trainer/layer.h"
 
 /* Choices and probabilities by sequence, over this rank's rows, then over tp. */
-static void stats(struct tr_rank *r, const float *probs, const int32_t *idx, float *count,
+static void stats(struct tr_rank *rank, const float *probs, const int32_t *idx, float *count,
                   float *psum)
 {
-    const struct pl_dims *d = &r->d;
-    uint64_t e = d->experts, seq = (uint64_t)r->workload.seq;
-    uint64_t n = (uint64_t)r->layout.micro_batch * e;
-    uint64_t row0 = r->layout.sp ? d->local_rows * (uint64_t)r->comms.tp.rank : 0;
+    const struct pl_dims *d = &rank->d;
+    uint64_t e = d->experts, seq = (uint64_t)rank->workload.seq;
+    uint64_t n = (uint64_t)rank->layout.micro_batch * e;
+    uint64_t row0 = rank->layout.sp ? d->local_rows * (uint64_t)rank->comms.tp.rank : 0;
     enum tr_phase was;
 
-    kn_wait(r->pool);
+    kn_wait(rank->pool);
     memset(count, 0, 2 * n * sizeof(*count)); /* psum follows */
     for (uint64_t i = 0; i < d->local_rows; i++) {
         uint64_t s = (row0 + i) / seq;
@@ -31,28 +31,28 @@ static void stats(struct tr_rank *r, const float *probs, const int32_t *idx, flo
         for (uint64_t j = 0; j < e; j++)
             psum[s * e + j] += probs[i * e + j];
     }
-    if (!r->layout.sp)
+    if (!rank->layout.sp)
         return;
-    was = tr_phase(&r->clock, TR_PHASE_TP);
-    tr_all_reduce(&r->comms.tp, KN_F32, count, 2 * n);
-    tr_phase(&r->clock, was);
+    was = tr_phase(&rank->clock, TR_PHASE_TP);
+    tr_all_reduce(&rank->comms.tp, KN_F32, count, 2 * n);
+    tr_phase(&rank->clock, was);
 }
 
-static bool by_sequence(const struct tr_rank *r)
+static bool by_sequence(const struct tr_rank *rank)
 {
-    return r->model.moe.aux_loss == PL_AUX_SEQUENCE;
+    return rank->model.moe.aux_loss == PL_AUX_SEQUENCE;
 }
 
 /* Tokens of a pool, over all its layers. */
-static double pool_tokens(const struct tr_rank *r)
+static double pool_tokens(const struct tr_rank *rank)
 {
-    double seq = r->workload.seq;
+    double seq = rank->workload.seq;
 
-    switch (r->model.moe.aux_loss) {
+    switch (rank->model.moe.aux_loss) {
     case PL_AUX_HUGGINGFACE:
-        return seq * r->layout.micro_batch * r->moe_layers;
+        return seq * rank->layout.micro_batch * rank->moe_layers;
     case PL_AUX_MEGATRON:
-        return seq * r->layout.micro_batch;
+        return seq * rank->layout.micro_batch;
     case PL_AUX_SEQUENCE:
         break;
     }
@@ -60,48 +60,48 @@ static double pool_tokens(const struct tr_rank *r)
 }
 
 /* A pool's loss is this times the sum over the experts of choices times probabilities. */
-static double scale(const struct tr_rank *r)
+static double scale(const struct tr_rank *rank)
 {
-    double tokens = pool_tokens(r), each = (double)r->d.experts / (tokens * tokens);
+    double tokens = pool_tokens(rank), each = (double)rank->d.experts / (tokens * tokens);
 
-    return r->model.moe.aux_loss == PL_AUX_MEGATRON ? each / (double)r->d.top_k : each;
+    return rank->model.moe.aux_loss == PL_AUX_MEGATRON ? each / (double)rank->d.top_k : each;
 }
 
-double tr_router_pools(const struct tr_rank *r)
+double tr_router_pools(const struct tr_rank *rank)
 {
-    double batch = r->workload.global_batch;
+    double batch = rank->workload.global_batch;
 
-    return by_sequence(r) ? batch * r->moe_layers : batch / r->layout.micro_batch;
+    return by_sequence(rank) ? batch * rank->moe_layers : batch / rank->layout.micro_batch;
 }
 
-size_t tr_router_pool_bytes(const struct tr_rank *r)
+size_t tr_router_pool_bytes(const struct tr_rank *rank)
 {
-    return 2 * r->d.experts * sizeof(double);
+    return 2 * rank->d.experts * sizeof(double);
 }
 
-double *tr_router_pool(const struct tr_rank *r, int mb)
+double *tr_router_pool(const struct tr_rank *rank, int mb)
 {
-    return r->work.moe_pool ? r->work.moe_pool + 2 * (uint64_t)mb * r->d.experts : NULL;
+    return rank->work.moe_pool ? rank->work.moe_pool + 2 * (uint64_t)mb * rank->d.experts : NULL;
 }
 
-void tr_router_pooled(struct tr_rank *r, int mb)
+void tr_router_pooled(struct tr_rank *rank, int mb)
 {
-    const double *count = tr_router_pool(r, mb), *psum = count + r->d.experts;
+    const double *count = tr_router_pool(rank, mb), *psum = count + rank->d.experts;
     double sum = 0.0;
 
-    for (uint64_t j = 0; j < r->d.experts; j++)
+    for (uint64_t j = 0; j < rank->d.experts; j++)
         sum += count[j] * psum[j];
-    r->aux_sum += scale(r) * sum;
+    rank->aux_sum += scale(rank) * sum;
 }
 
 /* The sequences' sums COUNT and PSUM (micro_batch, experts) by pool. COUNT's first row becomes the
  * choices of the micro-batch where that is a pool. */
-static void pool(struct tr_rank *r, float *count, const float *psum, bool first_time)
+static void pool(struct tr_rank *rank, float *count, const float *psum, bool first_time)
 {
-    uint64_t e = r->d.experts, n = (uint64_t)r->layout.micro_batch * e;
-    double *whole = tr_router_pool(r, r->mb), sum = 0.0;
+    uint64_t e = rank->d.experts, n = (uint64_t)rank->layout.micro_batch * e;
+    double *whole = tr_router_pool(rank, rank->mb), sum = 0.0;
 
-    for (uint64_t j = 0; j < e && !by_sequence(r); j++) {
+    for (uint64_t j = 0; j < e && !by_sequence(rank); j++) {
         double c = 0.0, p = 0.0;
 
         for (uint64_t i = j; i < n; i += e) {
@@ -115,94 +115,94 @@ static void pool(struct tr_rank *r, float *count, const float *psum, bool first_
             whole[e + j] += p;
         }
     }
-    for (uint64_t i = 0; i < n && by_sequence(r); i++)
+    for (uint64_t i = 0; i < n && by_sequence(rank); i++)
         sum += (double)count[i] * (double)psum[i];
     if (first_time && !whole)
-        r->aux_sum += scale(r) * sum;
+        rank->aux_sum += scale(rank) * sum;
 }
 
-void tr_router_fwd(struct tr_rank *r, const struct tr_layer *y, char *slot, bool count)
+void tr_router_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, bool count)
 {
-    const struct pl_dims *d = &r->d;
-    uint64_t n = (uint64_t)r->layout.micro_batch * d->experts;
-    float *logits = r->work.moe_router, *freq = r->work.moe_stats, *psum = freq + n;
-    float *probs = tr_act(r, y, slot, PL_ACT_PROBS);
-    int32_t *idx = tr_act(r, y, slot, PL_ACT_IDX);
+    const struct pl_dims *d = &rank->d;
+    uint64_t n = (uint64_t)rank->layout.micro_batch * d->experts;
+    float *logits = rank->work.moe_router, *freq = rank->work.moe_stats, *psum = freq + n;
+    float *probs = tr_act(rank, layer, slot, PL_ACT_PROBS);
+    int32_t *idx = tr_act(rank, layer, slot, PL_ACT_IDX);
     struct kn_gemm g = {.m = d->local_rows,
                         .n = d->experts,
                         .k = d->hidden,
-                        .a = tr_act(r, y, slot, PL_ACT_H2),
-                        .b = y->router.w,
+                        .a = tr_act(rank, layer, slot, PL_ACT_H2),
+                        .b = layer->router.w,
                         .c = logits,
                         .lda = d->hidden,
                         .ldb = d->hidden,
                         .ldc = d->experts,
                         .tb = true,
-                        .at = r->type,
-                        .bt = r->type};
+                        .at = rank->type,
+                        .bt = rank->type};
 
-    kn_gemm(r->pool, &g);
-    kn_router_fwd(r->pool, probs, idx, tr_act(r, y, slot, PL_ACT_W), logits, d->local_rows,
-                  d->experts, d->top_k, true);
-    stats(r, probs, idx, freq, psum);
-    pool(r, freq, psum, count);
-    memcpy(tr_act(r, y, slot, PL_ACT_FREQ), freq, n * sizeof(*freq));
-    if (count && r->routed)
-        r->routed(r->routed_arg, r, y->global, idx);
+    kn_gemm(rank->pool, &g);
+    kn_router_fwd(rank->pool, probs, idx, tr_act(rank, layer, slot, PL_ACT_W), logits,
+                  d->local_rows, d->experts, d->top_k, true);
+    stats(rank, probs, idx, freq, psum);
+    pool(rank, freq, psum, count);
+    memcpy(tr_act(rank, layer, slot, PL_ACT_FREQ), freq, n * sizeof(*freq));
+    if (count && rank->routed)
+        rank->routed(rank->routed_arg, rank, layer->global, idx);
 }
 
 /* Gradient of the load-balancing loss by the probabilities (local_rows, experts). */
-static void balance_bwd(struct tr_rank *r, float *dprobs, const float *freq)
+static void balance_bwd(struct tr_rank *rank, float *dprobs, const float *freq)
 {
-    uint64_t e = r->d.experts, seq = (uint64_t)r->workload.seq;
-    uint64_t row0 = r->layout.sp ? r->d.local_rows * (uint64_t)r->comms.tp.rank : 0;
-    const double *whole = tr_router_pool(r, r->mb);
-    double each = r->model.moe.aux_loss_coef * scale(r) / tr_router_pools(r);
+    uint64_t e = rank->d.experts, seq = (uint64_t)rank->workload.seq;
+    uint64_t row0 = rank->layout.sp ? rank->d.local_rows * (uint64_t)rank->comms.tp.rank : 0;
+    const double *whole = tr_router_pool(rank, rank->mb);
+    double each = rank->model.moe.aux_loss_coef * scale(rank) / tr_router_pools(rank);
 
-    kn_wait(r->pool); /* dprobs may still be read for the layer above */
-    for (uint64_t i = 0; i < r->d.local_rows; i++) {
-        const float *mine = by_sequence(r) ? freq + (row0 + i) / seq * e : freq;
+    kn_wait(rank->pool); /* dprobs may still be read for the layer above */
+    for (uint64_t i = 0; i < rank->d.local_rows; i++) {
+        const float *mine = by_sequence(rank) ? freq + (row0 + i) / seq * e : freq;
 
         for (uint64_t j = 0; j < e; j++)
             dprobs[i * e + j] = (float)(each * (whole ? whole[j] : (double)mine[j]));
     }
 }
 
-void tr_router_bwd(struct tr_rank *r, const struct tr_layer *y, char *slot, const float *dw,
+void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, const float *dw,
                    void *dh)
 {
-    const struct pl_dims *d = &r->d;
+    const struct pl_dims *d = &rank->d;
     uint64_t e = d->experts;
-    float *dlogits = r->work.moe_router, *dprobs = dlogits + d->local_rows * e;
+    float *dlogits = rank->work.moe_router, *dprobs = dlogits + d->local_rows * e;
     struct kn_gemm gw = {.m = e,
                          .n = d->hidden,
                          .k = d->local_rows,
                          .a = dlogits,
-                         .b = tr_act(r, y, slot, PL_ACT_H2),
-                         .c = y->router.g,
+                         .b = tr_act(rank, layer, slot, PL_ACT_H2),
+                         .c = layer->router.g,
                          .lda = e,
                          .ldb = d->hidden,
                          .ldc = d->hidden,
                          .ta = true,
                          .beta = 1.0f,
-                         .bt = r->type};
+                         .bt = rank->type};
     struct kn_gemm gx = {.m = d->local_rows,
                          .n = d->hidden,
                          .k = e,
                          .a = dlogits,
-                         .b = y->router.w,
+                         .b = layer->router.w,
                          .c = dh,
                          .lda = e,
                          .ldb = d->hidden,
                          .ldc = d->hidden,
                          .beta = 1.0f,
-                         .bt = r->type,
-                         .ct = r->type};
+                         .bt = rank->type,
+                         .ct = rank->type};
 
-    balance_bwd(r, dprobs, tr_act(r, y, slot, PL_ACT_FREQ));
-    kn_router_bwd(r->pool, dlogits, dw, dprobs, tr_act(r, y, slot, PL_ACT_PROBS),
-                  tr_act(r, y, slot, PL_ACT_IDX), tr_act(r, y, slot, PL_ACT_W), d->local_rows, e,
-                  d->top_k, true);
-    kn_gemm(r->pool, &gw);
-    kn_gemm(r->pool, &gx);
+    balance_bwd(rank, dprobs, tr_act(rank, layer, slot, PL_ACT_FREQ));
+    kn_router_bwd(rank->pool, dlogits, dw, dprobs, tr_act(rank, layer, slot, PL_ACT_PROBS),
+                  tr_act(rank, layer, slot, PL_ACT_IDX), tr_act(rank, layer, slot, PL_ACT_W),
+                  d->local_rows, e, d->top_k, true);
+    kn_gemm(rank->pool, &gw);
+    kn_gemm(rank->pool, &gx);
 }

@@ -13,11 +13,11 @@
 
 /* Runs on every rank of MPI_COMM_WORLD, whose size is layout.world; EVENTS is NULL but on rank 0.
  * Returns the exit code: TR_EXIT_OK or TR_EXIT_STOPPED. What cannot go on ends in tr_fail(). */
-int tr_run(const struct tr_config *c, struct tr_events *events);
+int tr_run(const struct tr_config *config, struct tr_events *events);
 
 /* The first rank whose buffers exceed the budget, from the plan alone: -ENOMEM with its class and
  * bytes. 0: fits. */
-int tr_run_check_memory(const struct tr_config *c, int *ret_rank, enum pl_mem_class *ret_class,
-                        double *ret_asked, struct err *e);
+int tr_run_check_memory(const struct tr_config *config, int *ret_rank, enum pl_mem_class *ret_class,
+                        double *ret_asked, struct err *error);
 
 #endif

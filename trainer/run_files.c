@@ -17,125 +17,128 @@ static int writing(int code)
     return code < 0 && code != -ENOMEM && code != -ECANCELED ? -EIO : code;
 }
 
-void tr_run_room(struct run *u)
+void tr_run_room(struct run *run)
 {
-    const struct tr_config *c = u->c;
+    const struct tr_config *c = run->c;
     AUTO_FREE char *of_checkpoints = NULL, *of_weights = NULL;
     struct err e = {0};
 
     if (c->checkpoint.dir)
         tr_require_all(
-            &u->team,
-            writing(tr_ckpt_open(&u->claim, &of_checkpoints, c->checkpoint.dir, &u->team, &e)), &e);
+            &run->team,
+            writing(tr_ckpt_open(&run->claim, &of_checkpoints, c->checkpoint.dir, &run->team, &e)),
+            &e);
     if (c->save_hf)
-        tr_require_all(
-            &u->team, writing(tr_hf_open(&u->claim_hf, &of_weights, c->save_hf, &u->team, &e)), &e);
+        tr_require_all(&run->team,
+                       writing(tr_hf_open(&run->claim_hf, &of_weights, c->save_hf, &run->team, &e)),
+                       &e);
     if (of_checkpoints)
-        tr_event_warning(u->events, "no-lock", of_checkpoints);
+        tr_event_warning(run->events, "no-lock", of_checkpoints);
     if (of_weights)
-        tr_event_warning(u->events, "no-lock", of_weights);
+        tr_event_warning(run->events, "no-lock", of_weights);
 }
 
-static struct tr_ckpt_what what(const struct run *u)
+static struct tr_ckpt_what what(const struct run *run)
 {
     return (struct tr_ckpt_what){
-        .model = &u->c->model, .part = u->part, .count = u->nparts, .state = true};
+        .model = &run->c->model, .part = run->part, .count = run->nparts, .state = true};
 }
 
 /* Where the run resumes. */
-static void resumed(struct run *u, const struct tr_ckpt_state *s, const char *path)
+static void resumed(struct run *run, const struct tr_ckpt_state *state, const char *path)
 {
-    u->step = s->step;
-    u->samples = s->samples;
-    tr_resumed(u->events, u->c, s, path, &u->optim);
+    run->step = state->step;
+    run->samples = state->samples;
+    tr_resumed(run->events, run->c, state, path, &run->optim);
 }
 
-static void load_checkpoint(struct run *u, const char *path)
+static void load_checkpoint(struct run *run, const char *path)
 {
     struct tr_ckpt_state s;
-    struct tr_ckpt_what w = what(u);
+    struct tr_ckpt_what w = what(run);
     struct err e = {0};
 
-    tr_require_all(&u->team, tr_ckpt_load(&s, path, &w, &u->team, &e), &e);
-    resumed(u, &s, path);
+    tr_require_all(&run->team, tr_ckpt_load(&s, path, &w, &run->team, &e), &e);
+    resumed(run, &s, path);
 }
 
 /* From the newest whole one; a fresh start where there has never been one. */
-static void resume(struct run *u)
+static void resume(struct run *run)
 {
     struct tr_ckpt_state s;
-    struct tr_ckpt_what w = what(u);
+    struct tr_ckpt_what w = what(run);
     struct err e = {0};
     AUTO_FREE char *path = NULL, *aside = NULL;
-    int r = tr_ckpt_resume(&s, &path, &aside, u->c->checkpoint.dir, &w, &u->team, &e);
+    int r = tr_ckpt_resume(&s, &path, &aside, run->c->checkpoint.dir, &w, &run->team, &e);
 
     if (r == -ENOENT)
         return;
-    tr_require_all(&u->team, r, &e);
+    tr_require_all(&run->team, r, &e);
     if (aside)
-        tr_event_warning(u->events, "damaged-checkpoint", aside);
-    resumed(u, &s, path);
+        tr_event_warning(run->events, "damaged-checkpoint", aside);
+    resumed(run, &s, path);
 }
 
-void tr_run_weights(struct run *u)
+void tr_run_weights(struct run *run)
 {
-    const struct tr_config *c = u->c;
-    struct tr_ckpt_what w = what(u);
+    const struct tr_config *c = run->c;
+    struct tr_ckpt_what w = what(run);
     struct err e = {0};
 
-    tr_params_init(&u->r.params, &c->model, (uint64_t)c->train.seed);
+    tr_params_init(&run->r.params, &c->model, (uint64_t)c->train.seed);
     if (c->checkpoint.load)
-        load_checkpoint(u, c->checkpoint.load);
+        load_checkpoint(run, c->checkpoint.load);
     else if (c->checkpoint.resume && c->checkpoint.dir)
-        resume(u);
-    if (u->step == 0 && c->init) /* the masters, too, in their own precision */
-        tr_require_all(&u->team, tr_hf_load(c->init, &w, &u->team, &e), &e);
+        resume(run);
+    if (run->step == 0 && c->init) /* the masters, too, in their own precision */
+        tr_require_all(&run->team, tr_hf_load(c->init, &w, &run->team, &e), &e);
 }
 
 /* A save begins, of this rank's BYTES or so by every rank. */
-static void at_save(const struct run *u)
+static void at_save(const struct run *run)
 {
     double bytes = 0;
 
-    for (size_t i = 0; i < u->nparts; i++)
-        if (u->part[i].save)
-            bytes += 4.0 * (double)u->part[i].count;
-    tr_stop_finish(SAVE_S + bytes * u->c->layout.world / SAVE_BYTES_S);
+    for (size_t i = 0; i < run->nparts; i++)
+        if (run->part[i].save)
+            bytes += 4.0 * (double)run->part[i].count;
+    tr_stop_finish(SAVE_S + bytes * run->c->layout.world / SAVE_BYTES_S);
 }
 
-void tr_run_save(struct run *u)
+void tr_run_save(struct run *run)
 {
-    const struct tr_config *c = u->c;
-    struct tr_ckpt_what w = what(u);
-    struct tr_ckpt_state s = {.step = u->step,
+    const struct tr_config *c = run->c;
+    struct tr_ckpt_what w = what(run);
+    struct tr_ckpt_state s = {.step = run->step,
                               .seed = c->train.seed,
-                              .loss = u->loss_last,
-                              .samples = u->samples,
-                              .lr_decay_steps = u->optim.decay_steps};
+                              .loss = run->loss_last,
+                              .samples = run->samples,
+                              .lr_decay_steps = run->optim.decay_steps};
     AUTO_FREE char *path = NULL;
     double bytes = 0;
     uint64_t t = clock_mono_ns();
     struct err e = {0};
 
-    tr_optim_settle(&u->r);
-    at_save(u);
+    tr_optim_settle(&run->r);
+    at_save(run);
     memcpy(s.data, c->workload.data, sizeof(s.data) - 1);
-    tr_require_all(&u->team,
+    tr_require_all(&run->team,
                    writing(tr_ckpt_save(&path, &bytes, c->checkpoint.dir, c->checkpoint.keep, &w,
-                                        &s, &u->team, &e)),
+                                        &s, &run->team, &e)),
                    &e);
-    tr_event_checkpoint(u->events, u->step, path, bytes, (double)(clock_mono_ns() - t) * 1e-6);
-    tr_watch_checkpoint(u->watch, u->step);
+    tr_event_checkpoint(run->events, run->step, path, bytes, (double)(clock_mono_ns() - t) * 1e-6);
+    tr_watch_checkpoint(run->watch, run->step);
 }
 
-void tr_run_save_hf(struct run *u)
+void tr_run_save_hf(struct run *run)
 {
-    struct tr_ckpt_what w = what(u);
+    struct tr_ckpt_what w = what(run);
     struct err e = {0};
 
-    if (!u->c->save_hf)
+    if (!run->c->save_hf)
         return;
-    tr_optim_settle(&u->r);
-    at_save(u);
-    tr_require_all(&u->team, writing(tr_hf_save(u->c->save_hf, TR_F32, &w, &u->team, &e)), &e);
+    tr_optim_settle(&run->r);
+    at_save(run);
+    tr_require_all(&run->team, writing(tr_hf_save(run->c->save_hf, TR_F32, &w, &run->team, &e)),
+                   &e);
 }

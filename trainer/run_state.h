@@ -43,15 +43,15 @@ struct run {
 };
 
 /* What cannot be written at the end should be known before the training. */
-void tr_run_room(struct run *u);
+void tr_run_room(struct run *run);
 
 /* Weights from a checkpoint, a folder or the seed, and with a checkpoint its step and position. */
-void tr_run_weights(struct run *u);
+void tr_run_weights(struct run *run);
 
 /* Write a checkpoint of the step that is done. */
-void tr_run_save(struct run *u);
+void tr_run_save(struct run *run);
 
 /* --save-hf, if it was asked for. */
-void tr_run_save_hf(struct run *u);
+void tr_run_save_hf(struct run *run);
 
 #endif

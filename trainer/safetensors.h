@@ -44,51 +44,51 @@ struct tr_st {
     json_t *metadata; /* object or NULL */
 };
 
-size_t tr_dtype_bytes(enum tr_dtype t);
-const char *tr_dtype_name(enum tr_dtype t);
-int64_t tr_st_elements(const struct tr_st_tensor *t);
+size_t tr_dtype_bytes(enum tr_dtype dtype);
+const char *tr_dtype_name(enum tr_dtype dtype);
+int64_t tr_st_elements(const struct tr_st_tensor *tensor);
 
 /* Parse the header text alone; FILE_DATA_BYTES is the size of what follows it. PATH is for
  * messages. */
-int tr_st_parse(struct tr_st **ret, const char *header, size_t n, uint64_t file_data_bytes,
-                const char *path, struct err *e);
-int tr_st_open(struct tr_st **ret, const char *path, struct err *e);
-struct tr_st *tr_st_free(struct tr_st *s);
+int tr_st_parse(struct tr_st **ret, const char *header, size_t len, uint64_t file_data_bytes,
+                const char *path, struct err *error);
+int tr_st_open(struct tr_st **ret, const char *path, struct err *error);
+struct tr_st *tr_st_free(struct tr_st *file);
 
 AUTO_DEFINE(tr_st)
 
-const struct tr_st_tensor *tr_st_find(const struct tr_st *s, const char *name);
+const struct tr_st_tensor *tr_st_find(const struct tr_st *file, const char *name);
 /* Tensor that holds byte OFFSET of the data, or NULL. */
-const struct tr_st_tensor *tr_st_at(const struct tr_st *s, uint64_t offset);
+const struct tr_st_tensor *tr_st_at(const struct tr_st *file, uint64_t offset);
 
-/* Read elements [first, first + n) of T as fp32, whatever the file's type. */
-int tr_st_read(const struct tr_st *s, const struct tr_st_tensor *t, uint64_t first, size_t n,
-               float *out, struct err *e);
-/* Write elements [first, first + n) of T, rounded to nearest even where the file's type is
+/* Read elements [first, first + count) of TENSOR as fp32, whatever the file's type. */
+int tr_st_read(const struct tr_st *file, const struct tr_st_tensor *tensor, uint64_t first,
+               size_t count, float *out, struct err *error);
+/* Write elements [first, first + count) of TENSOR, rounded to nearest even where the file's type is
  * narrower. */
-int tr_st_write(const struct tr_st *s, const struct tr_st_tensor *t, uint64_t first, size_t n,
-                const float *in, struct err *e);
+int tr_st_write(const struct tr_st *file, const struct tr_st_tensor *tensor, uint64_t first,
+                size_t count, const float *in, struct err *error);
 
 /* Describe a file to be written: tensors in the order of adding. METADATA is borrowed, may be NULL.
  */
 struct tr_st *tr_st_new(const char *path, const json_t *metadata);
-void tr_st_add(struct tr_st *s, const char *name, enum tr_dtype dtype, int ndim,
+void tr_st_add(struct tr_st *file, const char *name, enum tr_dtype dtype, int ndim,
                const int64_t *shape);
 /* Header as it stands in the file, length word included; data_at is set. Caller frees. */
-char *tr_st_header(struct tr_st *s, size_t *ret_size);
+char *tr_st_header(struct tr_st *file, size_t *ret_size);
 /* Make the file at its full size with its header; the data reads as zeros. Open afterwards. */
-int tr_st_create(struct tr_st *s, struct err *e);
+int tr_st_create(struct tr_st *file, struct err *error);
 /* Open the file that another process created from the same description. */
-int tr_st_attach(struct tr_st *s, struct err *e);
-int tr_st_sync(struct tr_st *s, struct err *e); /* fsync */
+int tr_st_attach(struct tr_st *file, struct err *error);
+int tr_st_sync(struct tr_st *file, struct err *error); /* fsync */
 /* Open the file anew, for reading: over a network file system what other hosts have written and
  * synced is sure to be seen only by who opens it afterwards. */
-int tr_st_reopen(struct tr_st *s, struct err *e);
+int tr_st_reopen(struct tr_st *file, struct err *error);
 
 void tr_f32_to_bf16(uint16_t *out, const float *in,
-                    size_t n); /* round to nearest even, NaN stays NaN */
-void tr_bf16_to_f32(float *out, const uint16_t *in, size_t n);
-void tr_f16_to_f32(float *out, const uint16_t *in, size_t n);
-void tr_f32_to_f16(uint16_t *out, const float *in, size_t n);
+                    size_t count); /* round to nearest even, NaN stays NaN */
+void tr_bf16_to_f32(float *out, const uint16_t *in, size_t count);
+void tr_f16_to_f32(float *out, const uint16_t *in, size_t count);
+void tr_f32_to_f16(uint16_t *out, const float *in, size_t count);
 
 #endif

@@ -39,41 +39,41 @@ bool tr_sealed(const json_t *object)
     return json_object_get(object, SUMS) || json_object_get(object, TOTAL);
 }
 
-static int damaged(const char *key, const char *how, struct err *e)
+static int damaged(const char *key, const char *how, struct err *error)
 {
     AUTO_FREE char *at = mem_printf("/%.80s", key);
 
-    return err_at(e, -EBADMSG, at, "key \"%.80s\" %s", key, how);
+    return err_at(error, -EBADMSG, at, "key \"%.80s\" %s", key, how);
 }
 
 /* KEY has the value that SUM was made of. */
-static int check_key(const json_t *object, const char *key, const json_t *sum, struct err *e)
+static int check_key(const json_t *object, const char *key, const json_t *sum, struct err *error)
 {
     const json_t *value = json_object_get(object, key);
 
     if (!value)
-        return damaged(key, "is missing", e);
+        return damaged(key, "is missing", error);
     if (!json_is_integer(sum) || json_integer_value(sum) != sum_of(key, value))
-        return damaged(key, "is damaged: its checksum does not match", e);
+        return damaged(key, "is damaged: its checksum does not match", error);
     return 0;
 }
 
-int tr_seal_check(const json_t *object, struct err *e)
+int tr_seal_check(const json_t *object, struct err *error)
 {
     json_t *sums = json_object_get(object, SUMS), *value;
     const char *key;
     int r;
 
     if (!json_is_object(sums))
-        return damaged(SUMS, "is missing", e);
+        return damaged(SUMS, "is missing", error);
     json_object_foreach(sums, key, value) {
-        r = check_key(object, key, value, e);
+        r = check_key(object, key, value, error);
         if (r < 0)
             return r;
     }
     json_object_foreach((json_t *)object, key, value) {
         if (!of_the_seal(key) && !json_object_get(sums, key))
-            return damaged(key, "has no checksum", e);
+            return damaged(key, "has no checksum", error);
     }
-    return check_key(object, SUMS, json_object_get(object, TOTAL), e);
+    return check_key(object, SUMS, json_object_get(object, TOTAL), error);
 }

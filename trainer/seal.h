@@ -21,6 +21,6 @@ void tr_seal(json_t *object);
 bool tr_sealed(const json_t *object);
 
 /* -EBADMSG naming the first key that is not as it was sealed. */
-int tr_seal_check(const json_t *object, struct err *e);
+int tr_seal_check(const json_t *object, struct err *error);
 
 #endif

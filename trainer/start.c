@@ -17,30 +17,30 @@ static void finish(MPI_Request *req)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
-static void broadcast(void *bytes, size_t n, int from)
+static void broadcast(void *bytes, size_t size, int from)
 {
     MPI_Request req;
 
-    MPI_Ibcast(bytes, (int)n, MPI_BYTE, from, MPI_COMM_WORLD, &req);
+    MPI_Ibcast(bytes, (int)size, MPI_BYTE, from, MPI_COMM_WORLD, &req);
     finish(&req);
 }
 
-static void name_rank(int rank, struct err *e)
+static void name_rank(int rank, struct err *error)
 {
     char host[128] = "";
 
     (void)gethostname(host, sizeof(host) - 1);
-    err_wrap(e, "rank %d on host %s", rank, host);
+    err_wrap(error, "rank %d on host %s", rank, host);
 }
 
-int tr_start_together(int code, struct err *e)
+int tr_start_together(int code, struct err *error)
 {
     struct {
         int ready, rank;
     } mine = {code == 0, 0}, first;
     struct {
         int code;
-        char text[sizeof(e->text)];
+        char text[sizeof(error->text)];
     } said = {.code = code};
     MPI_Request req;
 
@@ -51,12 +51,12 @@ int tr_start_together(int code, struct err *e)
         return 0;
     if (first.rank == mine.rank) {
         if (mine.rank != 0)
-            name_rank(mine.rank, e);
-        memcpy(said.text, e->text, sizeof(said.text));
+            name_rank(mine.rank, error);
+        memcpy(said.text, error->text, sizeof(said.text));
     }
     broadcast(&said, sizeof(said), first.rank);
     if (first.rank != mine.rank)
-        err_set(e, -ECANCELED, "%s", said.text);
+        err_set(error, -ECANCELED, "%s", said.text);
     return said.code;
 }
 
@@ -69,11 +69,11 @@ static const struct {
 };
 
 /* What must be alike: what is trained and how, and whether there are steps that all ranks take. */
-static json_t *alike(const struct tr_config *c)
+static json_t *alike(const struct tr_config *config)
 {
     static const char *const sections[] = {"model", "workload", "layout",
                                            "trial", "train",    "checkpoint"};
-    AUTO_JSON *all = tr_config_json(c);
+    AUTO_JSON *all = tr_config_json(config);
     json_t *o = json_object();
 
     for (size_t i = 0; i < ARRAY_LEN(sections); i++)
@@ -92,7 +92,7 @@ static json_t *alike(const struct tr_config *c)
 }
 
 /* The first key in which OURS differs from rank 0's, as -EINVAL. */
-static int compare(const json_t *theirs, json_t *ours, struct err *e)
+static int compare(const json_t *theirs, json_t *ours, struct err *error)
 {
     json_t *section, *v;
     const char *name, *key;
@@ -105,22 +105,23 @@ static int compare(const json_t *theirs, json_t *ours, struct err *e)
             AUTO_FREE char *a = jx_canonical(v), *b = w ? jx_canonical(w) : mem_strdup("absent");
 
             if (!str_eq(a, b))
-                return err_set(e, -EINVAL,
+                return err_set(error, -EINVAL,
                                "another configuration than rank 0's: /%s/%s is %.80s, not %.80s",
                                name, key, a, b);
         }
         if (json_object_size(other) != json_object_size(section))
-            return err_set(e, -EINVAL, "another configuration than rank 0's: /%s lacks a key",
+            return err_set(error, -EINVAL, "another configuration than rank 0's: /%s lacks a key",
                            name);
     }
     return json_object_size(theirs) == json_object_size(ours)
                ? 0
-               : err_set(e, -EINVAL, "another configuration than rank 0's: a section is missing");
+               : err_set(error, -EINVAL,
+                         "another configuration than rank 0's: a section is missing");
 }
 
-int tr_start_same(const struct tr_config *c, struct err *e)
+int tr_start_same(const struct tr_config *config, struct err *error)
 {
-    AUTO_JSON *ours = alike(c), *theirs = NULL;
+    AUTO_JSON *ours = alike(config), *theirs = NULL;
     AUTO_FREE char *text = jx_canonical(ours), *first = NULL;
     size_t n = strlen(text);
     int r;
@@ -129,8 +130,8 @@ int tr_start_same(const struct tr_config *c, struct err *e)
     first = mem_alloc(n + 1);
     memcpy(first, text, strlen(text) < n ? strlen(text) : n);
     broadcast(first, n, 0);
-    r = jx_parse(&theirs, first, n, e);
+    r = jx_parse(&theirs, first, n, error);
     if (r == 0)
-        r = compare(theirs, ours, e);
-    return tr_start_together(r < 0 ? TR_EXIT_USAGE : 0, e);
+        r = compare(theirs, ours, error);
+    return tr_start_together(r < 0 ? TR_EXIT_USAGE : 0, error);
 }

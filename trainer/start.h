@@ -12,13 +12,13 @@
 #include "base/err.h"
 #include "trainer/config.h"
 
-/* CODE is what this rank would leave with (0: it is ready) and E its reason. Returns the code of the
- * first rank that is not ready, and its reason, which names rank and host unless it is rank 0; 0 if
- * all are. MPI is up; collective over MPI_COMM_WORLD. */
-int tr_start_together(int code, struct err *e);
+/* CODE is what this rank would leave with (0: it is ready) and ERROR its reason. Returns the code
+ * of the first rank that is not ready, and its reason, which names rank and host unless it is rank
+ * 0; 0 if all are. MPI is up; collective over MPI_COMM_WORLD. */
+int tr_start_together(int code, struct err *error);
 
-/* All ranks were given one configuration, but for where their files are: else TR_EXIT_USAGE, and E
- * names the rank and the key. Collective as above. */
-int tr_start_same(const struct tr_config *c, struct err *e);
+/* All ranks were given one configuration, but for where their files are: else TR_EXIT_USAGE, and
+ * ERROR names the rank and the key. Collective as above. */
+int tr_start_same(const struct tr_config *config, struct err *error);
 
 #endif

@@ -6,85 +6,88 @@
 #include <assert.h>
 #include <math.h>
 
-uint64_t tr_sample_index(const struct tr_rank *r, int mb, int k)
+uint64_t tr_sample_index(const struct tr_rank *rank, int mb, int k)
 {
-    const struct pl_layout *l = &r->layout;
-    int dp = pl_axis_coord(l, PL_DP, r->rank);
+    const struct pl_layout *l = &rank->layout;
+    int dp = pl_axis_coord(l, PL_DP, rank->rank);
 
     return ((uint64_t)mb * (uint64_t)l->dp + (uint64_t)dp) * (uint64_t)l->micro_batch + (uint64_t)k;
 }
 
-void tr_sample_put(struct tr_rank *r, int mb, int k, const int32_t *sample)
+void tr_sample_put(struct tr_rank *rank, int mb, int k, const int32_t *sample)
 {
-    size_t seq = (size_t)r->workload.seq, at = (size_t)mb * r->d.rows + (size_t)k * seq;
+    size_t seq = (size_t)rank->workload.seq, at = (size_t)mb * rank->d.rows + (size_t)k * seq;
 
-    memcpy(r->work.ids + at, sample, seq * sizeof(*sample));
-    memcpy(r->work.targets + at, sample + 1, seq * sizeof(*sample));
+    memcpy(rank->work.ids + at, sample, seq * sizeof(*sample));
+    memcpy(rank->work.targets + at, sample + 1, seq * sizeof(*sample));
 }
 
-void tr_sample_ignore(struct tr_rank *r, int mb, int k)
+void tr_sample_ignore(struct tr_rank *rank, int mb, int k)
 {
-    int32_t *targets = r->work.targets + (size_t)mb * r->d.rows;
-    size_t seq = (size_t)r->workload.seq;
+    int32_t *targets = rank->work.targets + (size_t)mb * rank->d.rows;
+    size_t seq = (size_t)rank->workload.seq;
 
     for (size_t i = (size_t)k * seq; i < (size_t)(k + 1) * seq; i++)
         targets[i] = KN_IGNORE;
 }
 
 /* Every tp rank knows the same sums, so one of them speaks. */
-static void totals(struct tr_rank *r, double sums[2])
+static void totals(struct tr_rank *rank, double sums[2])
 {
-    bool speaks = r->comms.tp.rank == 0;
+    bool speaks = rank->comms.tp.rank == 0;
 
-    sums[0] = speaks ? r->loss_sum : 0.0;
-    sums[1] = speaks ? r->aux_sum : 0.0;
+    sums[0] = speaks ? rank->loss_sum : 0.0;
+    sums[1] = speaks ? rank->aux_sum : 0.0;
 }
 
-static void result(const struct tr_rank *r, struct tr_result *ret, const double sums[2])
+static void result(const struct tr_rank *rank, struct tr_result *ret, const double sums[2])
 {
-    ret->loss = sums[0] / ((double)r->workload.global_batch * r->workload.seq);
-    ret->aux = r->moe_layers ? sums[1] / tr_router_pools(r) : 0.0;
+    ret->loss = sums[0] / ((double)rank->workload.global_batch * rank->workload.seq);
+    ret->aux = rank->moe_layers ? sums[1] / tr_router_pools(rank) : 0.0;
 }
 
-void tr_step_grads(struct tr_rank *r, struct tr_result *ret, double flag)
+void tr_step_grads(struct tr_rank *rank, struct tr_result *ret, double flag)
 {
     double sums[3];
 
-    r->loss_sum = r->aux_sum = 0.0;
-    tr_grads_zero(r);
-    tr_pipe_run(r);
-    totals(r, sums);
+    rank->loss_sum = rank->aux_sum = 0.0;
+    tr_grads_zero(rank);
+    tr_pipe_run(rank);
+    totals(rank, sums);
     sums[2] = flag;
-    *ret = (struct tr_result){.norm = tr_grads_reduce(r, sums, 3)};
+    *ret = (struct tr_result){.norm = tr_grads_reduce(rank, sums, 3)};
     ret->flag = sums[2];
-    result(r, ret, sums);
+    result(rank, ret, sums);
 }
 
-void tr_step_forward(struct tr_rank *r, struct tr_result *ret)
+void tr_step_forward(struct tr_rank *rank, struct tr_result *ret)
 {
     double sums[2];
 
-    r->loss_sum = r->aux_sum = 0.0;
-    tr_pipe_forward(r);
-    totals(r, sums);
-    tr_sum_double(&r->comms.world, sums, 2);
+    rank->loss_sum = rank->aux_sum = 0.0;
+    tr_pipe_forward(rank);
+    totals(rank, sums);
+    tr_sum_double(&rank->comms.world, sums, 2);
     *ret = (struct tr_result){0};
-    result(r, ret, sums);
+    result(rank, ret, sums);
 }
 
-void tr_step_logits(struct tr_rank *r, int mb, float *logits)
+void tr_step_logits(struct tr_rank *rank, int mb, float *logits)
 {
-    struct tr_chunk *k = &r->chunk[0];
+    struct tr_chunk *k = &rank->chunk[0];
     char *slot = k->slot[0];
 
-    assert(r->layout.world == 1);
-    tr_embed_fwd(r, tr_act(r, &k->layer[0], slot, PL_ACT_X), mb);
+    assert(rank->layout.world == 1);
+    tr_embed_fwd(rank, tr_act(rank, &k->layer[0], slot, PL_ACT_X), mb);
     for (int i = 0; i < k->n; i++)
-        tr_layer_fwd(r, &k->layer[i], slot,
-                     i + 1 < k->n ? tr_act(r, &k->layer[i + 1], slot, PL_ACT_X) : r->work.xf);
-    kn_rmsnorm_fwd(r->pool, r->type, r->work.hf, r->work.rrmsf, r->work.xf, r->final_norm.w,
-                   r->d.local_rows, r->d.hidden, (float)r->model.norm_eps);
-    tr_linear(r, r->work.logits, r->work.hf, r->head.w, r->d.rows, r->d.hidden, r->d.vocab);
-    kn_convert(r->pool, KN_F32, logits, r->type, r->work.logits, r->d.rows * r->d.vocab);
-    kn_wait(r->pool);
+        tr_layer_fwd(rank, &k->layer[i], slot,
+                     i + 1 < k->n ? tr_act(rank, &k->layer[i + 1], slot, PL_ACT_X) : rank->work.xf);
+    kn_rmsnorm_fwd(rank->pool, rank->type, rank->work.hf, rank->work.rrmsf, rank->work.xf,
+                   rank->final_norm.w, rank->d.local_rows, rank->d.hidden,
+                   (float)rank->model.norm_eps);
+    tr_linear(rank, rank->work.logits, rank->work.hf, rank->head.w, rank->d.rows, rank->d.hidden,
+              rank->d.vocab);
+    kn_convert(rank->pool, KN_F32, logits, rank->type, rank->work.logits,
+               rank->d.rows * rank->d.vocab);
+    kn_wait(rank->pool);
 }

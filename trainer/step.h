@@ -16,27 +16,27 @@ struct tr_result {
 };
 
 /* Sample k of this rank's micro-batch MB is number `tr_sample_index` of the step's global batch. */
-uint64_t tr_sample_index(const struct tr_rank *r, int mb, int k);
+uint64_t tr_sample_index(const struct tr_rank *rank, int mb, int k);
 
 /* Store one sample of seq + 1 tokens as inputs and targets. */
-void tr_sample_put(struct tr_rank *r, int mb, int k, const int32_t *sample);
+void tr_sample_put(struct tr_rank *rank, int mb, int k, const int32_t *sample);
 
 /* That sample is there to fill its batch: it adds nothing to the loss. */
-void tr_sample_ignore(struct tr_rank *r, int mb, int k);
+void tr_sample_ignore(struct tr_rank *rank, int mb, int k);
 
 /* Gradients of the global batch in work.ids and work.targets: zeroed, added over micro-batches,
  * summed over replicas. Results are the same on every rank. FLAG is summed on the way (0 or 1:
  * somebody wants to stop). */
-void tr_step_grads(struct tr_rank *r, struct tr_result *ret, double flag);
+void tr_step_grads(struct tr_rank *rank, struct tr_result *ret, double flag);
 
 /* Losses only. */
-void tr_step_forward(struct tr_rank *r, struct tr_result *ret);
+void tr_step_forward(struct tr_rank *rank, struct tr_result *ret);
 
 /*
  * For tests, on one rank (world 1): after tr_step_grads() or tr_step_forward() with the samples
  * set, logits of micro-batch MB are computed again into LOGITS (rows, vocab), without changing
  * gradients.
  */
-void tr_step_logits(struct tr_rank *r, int mb, float *logits);
+void tr_step_logits(struct tr_rank *rank, int mb, float *logits);
 
 #endif

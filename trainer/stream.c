@@ -19,62 +19,64 @@
 const char *const tr_id_names[TR_IDS + 1] = {"u8", "i8", "u16", "i16", "u32", "i32", "i64", NULL};
 const char *const tr_split_names[TR_SPLITS + 1] = {"train", "validation", NULL};
 
-size_t tr_id_bytes(enum tr_id t)
+size_t tr_id_bytes(enum tr_id id)
 {
     static const size_t bytes[TR_IDS] = {1, 1, 2, 2, 4, 4, 8};
 
-    return bytes[t];
+    return bytes[id];
 }
 
-static int map_fd(struct tr_stream *s, int fd, const char *path, uint64_t whole, struct err *e)
+static int map_fd(struct tr_stream *stream, int fd, const char *path, uint64_t whole,
+                  struct err *error)
 {
-    size_t each = tr_id_bytes(s->id);
+    size_t each = tr_id_bytes(stream->id);
     struct stat st;
 
     if (fstat(fd, &st) < 0)
-        return err_set(e, -errno, "%s: %s", path, strerror(errno));
-    s->bytes = (size_t)st.st_size;
-    s->tokens = s->bytes / each;
-    if (whole && whole != s->tokens)
-        return err_set(e, -EBADMSG, "%s is %s: %zu bytes where %" PRIu64 " ids of %zu bytes belong",
-                       path, whole > s->tokens ? "truncated" : "too long", s->bytes, whole, each);
-    if (s->bytes % each)
-        return err_set(e, -EBADMSG, "%s: %zu bytes are not whole ids of %zu bytes", path, s->bytes,
-                       each);
-    if (s->bytes == 0)
+        return err_set(error, -errno, "%s: %s", path, strerror(errno));
+    stream->bytes = (size_t)st.st_size;
+    stream->tokens = stream->bytes / each;
+    if (whole && whole != stream->tokens)
+        return err_set(
+            error, -EBADMSG, "%s is %s: %zu bytes where %" PRIu64 " ids of %zu bytes belong", path,
+            whole > stream->tokens ? "truncated" : "too long", stream->bytes, whole, each);
+    if (stream->bytes % each)
+        return err_set(error, -EBADMSG, "%s: %zu bytes are not whole ids of %zu bytes", path,
+                       stream->bytes, each);
+    if (stream->bytes == 0)
         return 0;
-    s->map = mmap(NULL, s->bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (s->map == MAP_FAILED) {
-        s->map = NULL;
-        return err_set(e, -errno, "map %s: %s", path, strerror(errno));
+    stream->map = mmap(NULL, stream->bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (stream->map == MAP_FAILED) {
+        stream->map = NULL;
+        return err_set(error, -errno, "map %s: %s", path, strerror(errno));
     }
     return 0;
 }
 
-int tr_stream_map(struct tr_stream *s, const char *path, enum tr_id id, uint64_t whole,
-                  struct err *e)
+int tr_stream_map(struct tr_stream *stream, const char *path, enum tr_id id, uint64_t whole,
+                  struct err *error)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC), r;
 
-    *s = (struct tr_stream){.id = id};
+    *stream = (struct tr_stream){.id = id};
     if (fd < 0)
-        return err_set(e, -errno, "open %s: %s", path, strerror(errno));
-    s->path = mem_strdup(path);
-    r = map_fd(s, fd, path, whole, e);
+        return err_set(error, -errno, "open %s: %s", path, strerror(errno));
+    stream->path = mem_strdup(path);
+    r = map_fd(stream, fd, path, whole, error);
     close(fd);
     if (r < 0)
-        tr_stream_done(s);
+        tr_stream_done(stream);
     return r;
 }
 
-void tr_stream_done(struct tr_stream *s)
+void tr_stream_done(struct tr_stream *stream)
 {
-    if (s->map)
-        munmap((void *)(uintptr_t)s->map, s->bytes);
-    free(s->path);
-    free(s->sum);
-    free(s->seen);
-    *s = (struct tr_stream){0};
+    if (stream->map)
+        munmap((void *)(uintptr_t)stream->map, stream->bytes);
+    free(stream->path);
+    free(stream->sum);
+    free(stream->seen);
+    *stream = (struct tr_stream){0};
 }
 
 /*
@@ -97,22 +99,24 @@ static void catch_bus_errors(void)
     sigaction(SIGBUS, &act, NULL);
 }
 
-static int check_block(const struct tr_stream *s, size_t block, struct err *e)
+static int check_block(const struct tr_stream *stream, size_t block, struct err *error)
 {
-    size_t at = block * TR_BLOCK, n = s->bytes - at < TR_BLOCK ? s->bytes - at : TR_BLOCK;
-    uint32_t sum = (uint32_t)crc32(0, s->map + at, (uInt)n);
+    size_t at = block * TR_BLOCK, n = stream->bytes - at < TR_BLOCK ? stream->bytes - at : TR_BLOCK;
+    uint32_t sum = (uint32_t)crc32(0, stream->map + at, (uInt)n);
 
-    if (sum != s->sum[block])
-        return err_set(e, -EBADMSG, "%s is damaged in the %zu bytes at offset %zu", s->path, n, at);
-    __atomic_store_n(&s->seen[block], 1,
+    if (sum != stream->sum[block])
+        return err_set(error, -EBADMSG, "%s is damaged in the %zu bytes at offset %zu",
+                       stream->path, n, at);
+    __atomic_store_n(&stream->seen[block], 1,
                      __ATOMIC_RELAXED); /* threads may both check it: harmless */
     return 0;
 }
 
-static int check_blocks(const struct tr_stream *s, size_t from, size_t to, struct err *e)
+static int check_blocks(const struct tr_stream *stream, size_t from, size_t to, struct err *error)
 {
-    for (size_t b = from / TR_BLOCK; s->sum && b * TR_BLOCK < to; b++) {
-        int r = __atomic_load_n(&s->seen[b], __ATOMIC_RELAXED) ? 0 : check_block(s, b, e);
+    for (size_t b = from / TR_BLOCK; stream->sum && b * TR_BLOCK < to; b++) {
+        int r =
+            __atomic_load_n(&stream->seen[b], __ATOMIC_RELAXED) ? 0 : check_block(stream, b, error);
 
         if (r < 0)
             return r;
@@ -120,7 +124,7 @@ static int check_blocks(const struct tr_stream *s, size_t from, size_t to, struc
     return 0;
 }
 
-static int64_t id_at(const struct tr_stream *s, const unsigned char *p)
+static int64_t id_at(const struct tr_stream *stream, const unsigned char *bytes)
 {
     union {
         int8_t i8;
@@ -131,10 +135,10 @@ static int64_t id_at(const struct tr_stream *s, const unsigned char *p)
         int64_t i64;
     } v = {0};
 
-    if (s->id == TR_ID_U8)
-        return *p;
-    memcpy(&v, p, tr_id_bytes(s->id)); /* ids of a prefix may be unaligned */
-    switch (s->id) {
+    if (stream->id == TR_ID_U8)
+        return *bytes;
+    memcpy(&v, bytes, tr_id_bytes(stream->id)); /* ids of a prefix may be unaligned */
+    switch (stream->id) {
     case TR_ID_I8:
         return v.i8;
     case TR_ID_U16:
@@ -150,31 +154,31 @@ static int64_t id_at(const struct tr_stream *s, const unsigned char *p)
     }
 }
 
-static int read_ids(const struct tr_stream *s, int32_t *out, uint64_t at, size_t n, int vocab,
-                    struct err *e)
+static int read_ids(const struct tr_stream *stream, int32_t *out, uint64_t at, size_t count,
+                    int vocab, struct err *error)
 {
-    size_t each = tr_id_bytes(s->id), from = (size_t)(s->first + at) * each;
+    size_t each = tr_id_bytes(stream->id), from = (size_t)(stream->first + at) * each;
     int r;
 
-    assert(at <= s->tokens && n <= s->tokens - at);
-    r = check_blocks(s, from, from + n * each, e);
+    assert(at <= stream->tokens && count <= stream->tokens - at);
+    r = check_blocks(stream, from, from + count * each, error);
     if (r < 0)
         return r;
-    for (size_t i = 0; i < n; i++) {
-        int64_t id = id_at(s, s->map + from + i * each);
+    for (size_t i = 0; i < count; i++) {
+        int64_t id = id_at(stream, stream->map + from + i * each);
 
         if (id < 0 || id >= vocab)
-            return err_set(e, -ERANGE,
+            return err_set(error, -ERANGE,
                            "%s: token %" PRIu64 " (byte %zu) has the id %" PRId64
                            ", outside the vocabulary of %d",
-                           s->path, s->first + at + i, from + i * each, id, vocab);
+                           stream->path, stream->first + at + i, from + i * each, id, vocab);
         out[i] = (int32_t)id;
     }
     return 0;
 }
 
-int tr_stream_read(const struct tr_stream *s, int32_t *out, uint64_t at, size_t n, int vocab,
-                   struct err *e)
+int tr_stream_read(const struct tr_stream *stream, int32_t *out, uint64_t at, size_t count,
+                   int vocab, struct err *error)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     sigjmp_buf back;
@@ -183,11 +187,11 @@ int tr_stream_read(const struct tr_stream *s, int32_t *out, uint64_t at, size_t 
     pthread_once(&once, catch_bus_errors);
     if (sigsetjmp(back, 1)) {
         reading = NULL;
-        return err_set(e, -EBADMSG, "%s was truncated while it was read: it had %zu bytes", s->path,
-                       s->bytes);
+        return err_set(error, -EBADMSG, "%s was truncated while it was read: it had %zu bytes",
+                       stream->path, stream->bytes);
     }
     reading = &back;
-    r = read_ids(s, out, at, n, vocab, e);
+    r = read_ids(stream, out, at, count, vocab, error);
     reading = NULL;
     return r;
 }

@@ -31,12 +31,12 @@ static int agree(void *ctx, int status, char *text)
     return all.status;
 }
 
-static void share(void *ctx, void *bytes, size_t n)
+static void share(void *ctx, void *bytes, size_t parts)
 {
     struct tr_comms *c = ctx;
     MPI_Request req;
 
-    MPI_Ibcast(bytes, (int)n, MPI_BYTE, 0, c->world.comm, &req);
+    MPI_Ibcast(bytes, (int)parts, MPI_BYTE, 0, c->world.comm, &req);
     tr_wait(&c->progress, &req, 1);
 }
 
@@ -58,13 +58,13 @@ static enum tr_error class_of(int code)
                : TR_ERROR_IO;
 }
 
-void tr_require(int code, const struct err *e)
+void tr_require(int code, const struct err *error)
 {
     if (code < 0)
-        tr_fail(class_of(code), e->text);
+        tr_fail(class_of(code), error->text);
 }
 
-void tr_require_all(const struct tr_team *team, int code, const struct err *e)
+void tr_require_all(const struct tr_team *team, int code, const struct err *error)
 {
     enum { PATIENCE_S = 10 }; /* rank 0 has one line to write, and ends us with the job */
 
@@ -72,5 +72,5 @@ void tr_require_all(const struct tr_team *team, int code, const struct err *e)
         sleep(PATIENCE_S);
     if (code == -ECANCELED)
         tr_fail_stopped("signal, before the first step");
-    tr_require(code, e);
+    tr_require(code, error);
 }

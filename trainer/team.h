@@ -16,10 +16,10 @@
 /* The ranks of COMMS as a team; borrows COMMS. */
 struct tr_team tr_team_of(struct tr_comms *comms);
 
-/* If CODE is negative: report E under the class that CODE belongs to and end the job. */
-void tr_require(int code, const struct err *e);
+/* If CODE is negative: report ERROR under the class that CODE belongs to and end the job. */
+void tr_require(int code, const struct err *error);
 
 /* The same for a CODE that all ranks have alike: rank 0 speaks. */
-void tr_require_all(const struct tr_team *team, int code, const struct err *e);
+void tr_require_all(const struct tr_team *team, int code, const struct err *error);
 
 #endif

@@ -4,35 +4,35 @@
 
 #include "base/base.h"
 
-void tr_timeline_begin(struct tr_clock *c, int cap)
+void tr_timeline_begin(struct tr_clock *clock, int cap)
 {
-    c->span = mem_alloc((size_t)cap * sizeof(*c->span));
-    c->spans = 0;
-    c->span_cap = cap;
+    clock->span = mem_alloc((size_t)cap * sizeof(*clock->span));
+    clock->spans = 0;
+    clock->span_cap = cap;
 }
 
-void tr_timeline_end(struct tr_clock *c)
+void tr_timeline_end(struct tr_clock *clock)
 {
-    free(c->span);
-    c->span = NULL;
-    c->spans = c->span_cap = 0;
+    free(clock->span);
+    clock->span = NULL;
+    clock->spans = clock->span_cap = 0;
 }
 
-static void add_rank(struct str *s, const struct tr_span *span, int n, int rank)
+static void add_rank(struct str *out, const struct tr_span *span, int spans, int rank)
 {
-    str_addf(s,
+    str_addf(out,
              ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":"
              "\"rank %d\"}}",
              rank, rank);
-    for (int i = 0; i < n; i++)
-        str_addf(s,
+    for (int i = 0; i < spans; i++)
+        str_addf(out,
                  ",\n{\"name\":\"%s\",\"cat\":\"phase\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%."
                  "3f,\"dur\":%.3f}",
                  tr_phase_names[span[i].phase], rank, (double)span[i].begin_ns * 1e-3,
                  (double)(span[i].end_ns - span[i].begin_ns) * 1e-3);
 }
 
-char *tr_timeline_json(const struct tr_span *span, const int *n, int world, const char *title)
+char *tr_timeline_json(const struct tr_span *span, const int *count, int world, const char *title)
 {
     struct str s = {0};
     AUTO_JSON *name = json_string(title);
@@ -44,20 +44,20 @@ char *tr_timeline_json(const struct tr_span *span, const int *n, int world, cons
              "{\"name\":%s}}",
              text);
     for (int r = 0; r < world; r++) {
-        add_rank(&s, span, n[r], r);
-        span += n[r];
+        add_rank(&s, span, count[r], r);
+        span += count[r];
     }
     str_add(&s, "\n]}\n");
     return str_take(&s);
 }
 
 /* This rank's notes since BEGUN_NS, counted from there, stretches of one phase joined. */
-static int select_spans(struct tr_span *out, const struct tr_clock *c, uint64_t begun_ns)
+static int select_spans(struct tr_span *out, const struct tr_clock *clock, uint64_t begun_ns)
 {
     int n = 0;
 
-    for (int i = 0; i < c->spans; i++) {
-        struct tr_span s = c->span[i];
+    for (int i = 0; i < clock->spans; i++) {
+        struct tr_span s = clock->span[i];
 
         if (s.end_ns <= begun_ns || s.end_ns == s.begin_ns)
             continue;
@@ -71,42 +71,44 @@ static int select_spans(struct tr_span *out, const struct tr_clock *c, uint64_t 
     return n;
 }
 
-static void gather(struct tr_group *g, struct tr_span *mine, const int *n, struct tr_span *all)
+static void gather(struct tr_group *group, struct tr_span *mine, const int *count,
+                   struct tr_span *all)
 {
     MPI_Request req;
 
-    if (g->rank != 0) {
-        tr_isend(g, mine, (size_t)n[g->rank] * sizeof(*mine), 0, TR_TAG_ACT, &req);
-        tr_wait(g->progress, &req, 1);
+    if (group->rank != 0) {
+        tr_isend(group, mine, (size_t)count[group->rank] * sizeof(*mine), 0, TR_TAG_ACT, &req);
+        tr_wait(group->progress, &req, 1);
         return;
     }
-    memcpy(all, mine, (size_t)n[0] * sizeof(*mine));
-    all += n[0];
-    for (int r = 1; r < g->size; r++) {
-        tr_irecv(g, all, (size_t)n[r] * sizeof(*all), r, TR_TAG_ACT, &req);
-        tr_wait(g->progress, &req, 1);
-        all += n[r];
+    memcpy(all, mine, (size_t)count[0] * sizeof(*mine));
+    all += count[0];
+    for (int r = 1; r < group->size; r++) {
+        tr_irecv(group, all, (size_t)count[r] * sizeof(*all), r, TR_TAG_ACT, &req);
+        tr_wait(group->progress, &req, 1);
+        all += count[r];
     }
 }
 
-int tr_timeline_write(const char *path, struct tr_group *g, const struct tr_clock *c,
-                      uint64_t begun_ns, const char *title, struct err *e)
+int tr_timeline_write(const char *path, struct tr_group *group, const struct tr_clock *clock,
+                      uint64_t begun_ns, const char *title, struct err *error)
 {
-    AUTO_FREE struct tr_span *mine = mem_alloc((size_t)(c->spans + 1) * sizeof(*mine)), *all = NULL;
-    AUTO_FREE int *n = mem_alloc((size_t)g->size * sizeof(*n));
+    AUTO_FREE struct tr_span *mine = mem_alloc((size_t)(clock->spans + 1) * sizeof(*mine)),
+                             *all = NULL;
+    AUTO_FREE int *n = mem_alloc((size_t)group->size * sizeof(*n));
     AUTO_FREE char *text = NULL;
     size_t total = 0;
     MPI_Request req;
-    int own = select_spans(mine, c, begun_ns);
+    int own = select_spans(mine, clock, begun_ns);
 
-    MPI_Iallgather(&own, 1, MPI_INT, n, 1, MPI_INT, g->comm, &req);
-    tr_wait(g->progress, &req, 1);
-    for (int r = 0; r < g->size; r++)
+    MPI_Iallgather(&own, 1, MPI_INT, n, 1, MPI_INT, group->comm, &req);
+    tr_wait(group->progress, &req, 1);
+    for (int r = 0; r < group->size; r++)
         total += (size_t)n[r];
     all = mem_alloc((total + 1) * sizeof(*all));
-    gather(g, mine, n, all);
-    if (g->rank != 0)
+    gather(group, mine, n, all);
+    if (group->rank != 0)
         return 0;
-    text = tr_timeline_json(all, n, g->size, title);
-    return file_write_atomic(path, text, strlen(text), 0644, e);
+    text = tr_timeline_json(all, n, group->size, title);
+    return file_write_atomic(path, text, strlen(text), 0644, error);
 }

@@ -11,16 +11,16 @@
 
 #include "trainer/comm.h"
 
-/* Note the switches of C from now on, at most CAP of them. tr_timeline_end frees the notes. */
-void tr_timeline_begin(struct tr_clock *c, int cap);
-void tr_timeline_end(struct tr_clock *c);
+/* Note the switches of CLOCK from now on, at most CAP of them. tr_timeline_end frees the notes. */
+void tr_timeline_begin(struct tr_clock *clock, int cap);
+void tr_timeline_end(struct tr_clock *clock);
 
-/* The trace of N spans for each of WORLD ranks, the spans of rank r after those of r - 1. Caller
- * frees. */
-char *tr_timeline_json(const struct tr_span *span, const int *n, int world, const char *title);
+/* The trace of COUNT spans for each of WORLD ranks, the spans of rank r after those of r - 1.
+ * Caller frees. */
+char *tr_timeline_json(const struct tr_span *span, const int *count, int world, const char *title);
 
-/* Collective over G: what was noted since BEGUN_NS, written to PATH by rank 0. */
-int tr_timeline_write(const char *path, struct tr_group *g, const struct tr_clock *c,
-                      uint64_t begun_ns, const char *title, struct err *e);
+/* Collective over GROUP: what was noted since BEGUN_NS, written to PATH by rank 0. */
+int tr_timeline_write(const char *path, struct tr_group *group, const struct tr_clock *clock,
+                      uint64_t begun_ns, const char *title, struct err *error);
 
 #endif

@@ -28,16 +28,16 @@ struct tr_tokens {
     struct tr_stream split[TR_SPLITS];
 };
 
-uint64_t tr_permute_index(uint64_t i, uint64_t n, uint64_t key)
+uint64_t tr_permute_index(uint64_t index, uint64_t count, uint64_t key)
 {
     int half = 1;
     uint64_t mask;
 
-    while (half < 32 && n > UINT64_C(1) << 2 * half)
+    while (half < 32 && count > UINT64_C(1) << 2 * half)
         half++;
     mask = (UINT64_C(1) << half) - 1;
     do {
-        uint64_t l = i >> half, r = i & mask;
+        uint64_t l = index >> half, r = index & mask;
 
         for (uint64_t k = 0; k < ROUNDS; k++) {
             uint64_t f = rng_mix(rng_mix(key + k) ^ r) & mask, next = l ^ f;
@@ -45,9 +45,9 @@ uint64_t tr_permute_index(uint64_t i, uint64_t n, uint64_t key)
             l = r;
             r = next;
         }
-        i = l << half | r;
-    } while (i >= n);
-    return i;
+        index = l << half | r;
+    } while (index >= count);
+    return index;
 }
 
 /* ---- opening ---- */
@@ -59,35 +59,37 @@ static bool exists(const char *folder, const char *tail)
     return file_exists(path);
 }
 
-static int open_folder(struct tr_tokens *t, const char *folder, struct err *e)
+static int open_folder(struct tr_tokens *tokens, const char *folder, struct err *error)
 {
     struct tr_dataset d;
-    int r = tr_dataset_open(&d, folder, e);
+    int r = tr_dataset_open(&d, folder, error);
 
     if (r < 0)
         return r;
-    memcpy(t->split, d.split, sizeof(t->split));
-    if (d.vocab > t->vocab)
-        return err_set(e, -EINVAL, "data set %s has %d different ids, the model's vocabulary %d",
-                       folder, d.vocab, t->vocab);
+    memcpy(tokens->split, d.split, sizeof(tokens->split));
+    if (d.vocab > tokens->vocab)
+        return err_set(error, -EINVAL,
+                       "data set %s has %d different ids, the model's vocabulary %d", folder,
+                       d.vocab, tokens->vocab);
     return 0;
 }
 
-static int open_named(struct tr_tokens *t, const char *data_dir, const char *name, struct err *e)
+static int open_named(struct tr_tokens *tokens, const char *data_dir, const char *name,
+                      struct err *error)
 {
     AUTO_FREE char *folder =
         strchr(name, '/') ? mem_strdup(name) : mem_printf("%s/datasets/%s", data_dir, name);
 
     if (exists(folder, "/meta.json"))
-        return open_folder(t, folder, e);
+        return open_folder(tokens, folder, error);
     if (exists(folder, ".idx"))
-        return tr_megatron_open(t->split, folder, e);
-    return err_set(e, -ENOENT, "no data set %s: neither %s/meta.json nor %s.idx exists", name,
+        return tr_megatron_open(tokens->split, folder, error);
+    return err_set(error, -ENOENT, "no data set %s: neither %s/meta.json nor %s.idx exists", name,
                    folder, folder);
 }
 
 int tr_tokens_open(struct tr_tokens **ret, const char *data_dir, const char *name, int vocab,
-                   int seq, uint64_t seed, struct err *e)
+                   int seq, uint64_t seed, struct err *error)
 {
     AUTO(tr_tokens) *t = mem_alloc(sizeof(*t));
     int r;
@@ -95,56 +97,58 @@ int tr_tokens_open(struct tr_tokens **ret, const char *data_dir, const char *nam
     *t = (struct tr_tokens){
         .synthetic = str_eq(name, "synthetic"), .vocab = vocab, .seq = seq, .seed = seed};
     if (!t->synthetic) {
-        r = open_named(t, data_dir, name, e);
+        r = open_named(t, data_dir, name, error);
         if (r < 0)
             return r;
         if (tr_tokens_samples(t, TR_SPLIT_TRAIN) == 0)
-            return err_set(e, -EINVAL, "%s: %" PRIu64 " tokens are not one sample of %d + 1",
+            return err_set(error, -EINVAL, "%s: %" PRIu64 " tokens are not one sample of %d + 1",
                            t->split[TR_SPLIT_TRAIN].path, t->split[TR_SPLIT_TRAIN].tokens, seq);
     }
     *ret = TAKE(t);
     return 0;
 }
 
-struct tr_tokens *tr_tokens_free(struct tr_tokens *t)
+struct tr_tokens *tr_tokens_free(struct tr_tokens *tokens)
 {
-    if (!t)
+    if (!tokens)
         return NULL;
     for (int i = 0; i < TR_SPLITS; i++)
-        tr_stream_done(&t->split[i]);
-    free(t);
+        tr_stream_done(&tokens->split[i]);
+    free(tokens);
     return NULL;
 }
 
-bool tr_tokens_synthetic(const struct tr_tokens *t)
+bool tr_tokens_synthetic(const struct tr_tokens *tokens)
 {
-    return t->synthetic;
+    return tokens->synthetic;
 }
 
-uint64_t tr_tokens_count(const struct tr_tokens *t, enum tr_split split)
+uint64_t tr_tokens_count(const struct tr_tokens *tokens, enum tr_split split)
 {
-    return t->synthetic ? tr_tokens_samples(t, split) * (uint64_t)t->seq : t->split[split].tokens;
+    return tokens->synthetic ? tr_tokens_samples(tokens, split) * (uint64_t)tokens->seq
+                             : tokens->split[split].tokens;
 }
 
-uint64_t tr_tokens_samples(const struct tr_tokens *t, enum tr_split split)
+uint64_t tr_tokens_samples(const struct tr_tokens *tokens, enum tr_split split)
 {
-    uint64_t n = t->split[split].tokens;
+    uint64_t n = tokens->split[split].tokens;
 
-    if (t->synthetic)
+    if (tokens->synthetic)
         return split == TR_SPLIT_TRAIN ? UINT64_C(1) << 40 : 1 << 16;
-    return n ? (n - 1) / (uint64_t)t->seq : 0;
+    return n ? (n - 1) / (uint64_t)tokens->seq : 0;
 }
 
 /* ---- samples ---- */
 
-static void synthesize(const struct tr_tokens *t, enum tr_split split, uint64_t index, int32_t *out)
+static void synthesize(const struct tr_tokens *tokens, enum tr_split split, uint64_t index,
+                       int32_t *out)
 {
-    uint64_t ids = (uint64_t)(t->vocab < SYNTHETIC_IDS ? t->vocab : SYNTHETIC_IDS);
+    uint64_t ids = (uint64_t)(tokens->vocab < SYNTHETIC_IDS ? tokens->vocab : SYNTHETIC_IDS);
     struct rng r;
 
-    rng_seed(&r, rng_mix(t->seed) ^ rng_mix(2 * index + (split == TR_SPLIT_VALIDATION)));
+    rng_seed(&r, rng_mix(tokens->seed) ^ rng_mix(2 * index + (split == TR_SPLIT_VALIDATION)));
     out[0] = (int32_t)rng_below(&r, ids);
-    for (int i = 1; i <= t->seq; i++) {
+    for (int i = 1; i <= tokens->seq; i++) {
         if (rng_u64(&r) >> 62) { /* three of four */
             out[i] = (int32_t)((5 * (uint64_t)out[i - 1] + 7) % ids);
         } else {
@@ -155,20 +159,21 @@ static void synthesize(const struct tr_tokens *t, enum tr_split split, uint64_t 
     }
 }
 
-int tr_tokens_sample(const struct tr_tokens *t, enum tr_split split, uint64_t index, int32_t *out,
-                     struct err *e)
+int tr_tokens_sample(const struct tr_tokens *tokens, enum tr_split split, uint64_t index,
+                     int32_t *out, struct err *error)
 {
-    uint64_t n = tr_tokens_samples(t, split), k;
+    uint64_t n = tr_tokens_samples(tokens, split), k;
 
-    if (t->synthetic) {
-        synthesize(t, split, index, out);
+    if (tokens->synthetic) {
+        synthesize(tokens, split, index, out);
         return 0;
     }
     if (n == 0)
-        return err_set(e, -ENODATA, "%s has no sample of %d tokens", t->split[split].path, t->seq);
+        return err_set(error, -ENODATA, "%s has no sample of %d tokens", tokens->split[split].path,
+                       tokens->seq);
     k = index % n;
     if (split == TR_SPLIT_TRAIN)
-        k = tr_permute_index(k, n, rng_mix(t->seed) + rng_mix(index / n));
-    return tr_stream_read(&t->split[split], out, k * (uint64_t)t->seq, (size_t)t->seq + 1, t->vocab,
-                          e);
+        k = tr_permute_index(k, n, rng_mix(tokens->seed) + rng_mix(index / n));
+    return tr_stream_read(&tokens->split[split], out, k * (uint64_t)tokens->seq,
+                          (size_t)tokens->seq + 1, tokens->vocab, error);
 }

@@ -32,23 +32,23 @@ struct tr_tokens;
  * training split, files that are truncated, corrupt or of another version, each by file and offset.
  */
 int tr_tokens_open(struct tr_tokens **ret, const char *data_dir, const char *name, int vocab,
-                   int seq, uint64_t seed, struct err *e);
-struct tr_tokens *tr_tokens_free(struct tr_tokens *t);
+                   int seq, uint64_t seed, struct err *error);
+struct tr_tokens *tr_tokens_free(struct tr_tokens *tokens);
 
 AUTO_DEFINE(tr_tokens)
 
 /* Samples of one epoch; 0 if the split is empty. */
-uint64_t tr_tokens_samples(const struct tr_tokens *t, enum tr_split split);
-uint64_t tr_tokens_count(const struct tr_tokens *t, enum tr_split split);
-bool tr_tokens_synthetic(const struct tr_tokens *t);
+uint64_t tr_tokens_samples(const struct tr_tokens *tokens, enum tr_split split);
+uint64_t tr_tokens_count(const struct tr_tokens *tokens, enum tr_split split);
+bool tr_tokens_synthetic(const struct tr_tokens *tokens);
 
 /* Sample INDEX of the training order (any 64-bit number), or of the validation split in file order
  * (modulo its samples), into OUT (seq + 1). -ERANGE names file and token offset if an id is not
  * below the vocabulary. */
-int tr_tokens_sample(const struct tr_tokens *t, enum tr_split split, uint64_t index, int32_t *out,
-                     struct err *e);
+int tr_tokens_sample(const struct tr_tokens *tokens, enum tr_split split, uint64_t index,
+                     int32_t *out, struct err *error);
 
-/* Image of I under permutation number KEY of [0, n), n > 0, I < n. */
-uint64_t tr_permute_index(uint64_t i, uint64_t n, uint64_t key);
+/* Image of INDEX under permutation number KEY of [0, count), count > 0, INDEX < count. */
+uint64_t tr_permute_index(uint64_t index, uint64_t count, uint64_t key);
 
 #endif

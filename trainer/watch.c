@@ -29,261 +29,265 @@ struct tr_watch {
     uint64_t written_ns;
 };
 
-int tr_watch_open(struct tr_watch **ret, const struct tr_config *c, struct tr_events *ev,
-                  struct err *e)
+int tr_watch_open(struct tr_watch **ret, const struct tr_config *config, struct tr_events *ev,
+                  struct err *error)
 {
     struct tr_watch *w;
     int fd = -1;
 
-    if (c->metrics) {
-        fd = open(c->metrics, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (config->metrics) {
+        fd = open(config->metrics, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
         if (fd < 0)
-            return err_set(e, -errno, "open metrics file %s: %s", c->metrics, strerror(errno));
+            return err_set(error, -errno, "open metrics file %s: %s", config->metrics,
+                           strerror(errno));
     }
     w = mem_alloc(sizeof(*w));
-    w->c = c;
+    w->c = config;
     w->ev = ev;
     w->metrics = fd;
     w->straggler = -1;
     w->validation = (double)NAN;
-    if (c->prometheus) {
-        w->prometheus = mem_strdup(c->prometheus);
-        w->temporary = mem_printf("%s.tmp.%ld", c->prometheus, (long)getpid());
+    if (config->prometheus) {
+        w->prometheus = mem_strdup(config->prometheus);
+        w->temporary = mem_printf("%s.tmp.%ld", config->prometheus, (long)getpid());
     }
     *ret = w;
     return 0;
 }
 
-static void failed(struct tr_watch *w, const char *path, int code)
+static void failed(struct tr_watch *watch, const char *path, int code)
 {
     char text[300];
 
-    if (w->failed)
+    if (watch->failed)
         return;
-    w->failed = true;
+    watch->failed = true;
     snprintf(text, sizeof(text), "write %.200s: %s", path, strerror(code));
-    tr_event_warning(w->ev, "metrics", text);
+    tr_event_warning(watch->ev, "metrics", text);
 }
 
 /* ---- files ---- */
 
-static void add(struct str *s, const char *key, double v)
+static void add(struct str *out, const char *key, double value)
 {
-    if (isfinite(v))
-        str_addf(s, ",\"%s\":%.15g", key, v);
+    if (isfinite(value))
+        str_addf(out, ",\"%s\":%.15g", key, value);
     else
-        str_addf(s, ",\"%s\":null", key);
+        str_addf(out, ",\"%s\":null", key);
 }
 
-static double rate(const struct tr_step *s)
+static double rate(const struct tr_step *step)
 {
-    return (double)s->tokens / s->ms * 1e3;
+    return (double)step->tokens / step->ms * 1e3;
 }
 
-static void append_metrics(struct tr_watch *w)
+static void append_metrics(struct tr_watch *watch)
 {
-    const struct tr_step *s = &w->last;
+    const struct tr_step *s = &watch->last;
 
-    str_trunc(&w->text, 0);
-    str_addf(&w->text, "{\"step\":%d", s->n);
-    add(&w->text, "t", clock_wall_s());
-    add(&w->text, "loss", s->loss);
-    add(&w->text, "aux_loss", s->aux_loss);
-    add(&w->text, "lr", s->lr);
-    add(&w->text, "grad_norm", s->grad_norm);
-    add(&w->text, "ms", s->ms);
-    add(&w->text, "tokens_per_s", rate(s));
-    add(&w->text, "tokens", w->tokens);
-    str_add(&w->text, "}\n");
-    if (write(w->metrics, w->text.text, w->text.len) != (ssize_t)w->text.len)
-        failed(w, w->c->metrics, errno);
+    str_trunc(&watch->text, 0);
+    str_addf(&watch->text, "{\"step\":%d", s->n);
+    add(&watch->text, "t", clock_wall_s());
+    add(&watch->text, "loss", s->loss);
+    add(&watch->text, "aux_loss", s->aux_loss);
+    add(&watch->text, "lr", s->lr);
+    add(&watch->text, "grad_norm", s->grad_norm);
+    add(&watch->text, "ms", s->ms);
+    add(&watch->text, "tokens_per_s", rate(s));
+    add(&watch->text, "tokens", watch->tokens);
+    str_add(&watch->text, "}\n");
+    if (write(watch->metrics, watch->text.text, watch->text.len) != (ssize_t)watch->text.len)
+        failed(watch, watch->c->metrics, errno);
 }
 
 /* A label's value: three characters are escaped in Prometheus' text. */
-static void add_label(struct str *s, const char *text)
+static void add_label(struct str *out, const char *text)
 {
     for (; *text; text++) {
         if (*text == '"' || *text == '\\')
-            str_addc(s, '\\');
+            str_addc(out, '\\');
         if (*text == '\n')
-            str_add(s, "\\n");
+            str_add(out, "\\n");
         else
-            str_addc(s, *text);
+            str_addc(out, *text);
     }
 }
 
-static void gauge(struct tr_watch *w, const char *name, const char *help, double v)
+static void gauge(struct tr_watch *watch, const char *name, const char *help, double value)
 {
-    if (isnan(v))
+    if (isnan(value))
         return;
-    str_addf(&w->text,
+    str_addf(&watch->text,
              "# HELP partune_train_%s %s\n# TYPE partune_train_%s "
              "gauge\npartune_train_%s{model=\"",
              name, help, name, name);
-    add_label(&w->text, w->c->model.name);
-    str_add(&w->text, "\"} ");
-    if (isinf(v))
-        str_add(&w->text, v > 0 ? "+Inf\n" : "-Inf\n");
+    add_label(&watch->text, watch->c->model.name);
+    str_add(&watch->text, "\"} ");
+    if (isinf(value))
+        str_add(&watch->text, value > 0 ? "+Inf\n" : "-Inf\n");
     else
-        str_addf(&w->text, "%.15g\n", v);
+        str_addf(&watch->text, "%.15g\n", value);
 }
 
-static int replace(const struct tr_watch *w)
+static int replace(const struct tr_watch *watch)
 {
-    int fd = open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), r;
+    int fd = open(watch->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), r;
 
     if (fd < 0)
         return -errno;
-    r = file_write_fd(fd, w->text.text, w->text.len);
+    r = file_write_fd(fd, watch->text.text, watch->text.len);
     if (close(fd) < 0 && r == 0)
         r = -errno;
-    if (r == 0 && rename(w->temporary, w->prometheus) < 0)
+    if (r == 0 && rename(watch->temporary, watch->prometheus) < 0)
         r = -errno;
     if (r < 0)
-        unlink(w->temporary);
+        unlink(watch->temporary);
     return r;
 }
 
-static void write_prometheus(struct tr_watch *w)
+static void write_prometheus(struct tr_watch *watch)
 {
-    const struct tr_step *s = &w->last;
+    const struct tr_step *s = &watch->last;
     int r;
 
-    str_trunc(&w->text, 0);
-    gauge(w, "step", "Optimizer steps done.", s->n);
-    gauge(w, "loss", "Mean cross-entropy of the last step.", s->loss);
-    gauge(w, "grad_norm", "Global gradient norm of the last step, before clipping.", s->grad_norm);
-    gauge(w, "learning_rate", "Learning rate of the last step.", s->lr);
-    gauge(w, "step_seconds", "Duration of the last step.", s->ms * 1e-3);
-    gauge(w, "tokens_per_second", "Throughput of the last step, whole job.", rate(s));
-    gauge(w, "tokens", "Tokens trained on since the start of training.", w->tokens);
-    gauge(w, "straggler_ratio", "Busy time of the slowest rank over that of the median rank.",
+    str_trunc(&watch->text, 0);
+    gauge(watch, "step", "Optimizer steps done.", s->n);
+    gauge(watch, "loss", "Mean cross-entropy of the last step.", s->loss);
+    gauge(watch, "grad_norm", "Global gradient norm of the last step, before clipping.",
+          s->grad_norm);
+    gauge(watch, "learning_rate", "Learning rate of the last step.", s->lr);
+    gauge(watch, "step_seconds", "Duration of the last step.", s->ms * 1e-3);
+    gauge(watch, "tokens_per_second", "Throughput of the last step, whole job.", rate(s));
+    gauge(watch, "tokens", "Tokens trained on since the start of training.", watch->tokens);
+    gauge(watch, "straggler_ratio", "Busy time of the slowest rank over that of the median rank.",
           s->rank_ms_median > 0 ? s->rank_ms_max / s->rank_ms_median : (double)NAN);
-    gauge(w, "validation_loss", "Loss of the last validation.", w->validation);
-    gauge(w, "checkpoint_step", "Step of the last checkpoint.",
-          w->checkpoint ? w->checkpoint : (double)NAN);
-    gauge(w, "promised_tokens_per_second", "Throughput that the campaign measured.",
-          w->c->promised.tokens_per_s > 0 ? w->c->promised.tokens_per_s : (double)NAN);
-    gauge(w, "promised_low_tokens_per_second", "Throughput below which the run is too slow.",
-          w->c->promised.lo > 0 ? w->c->promised.lo : (double)NAN);
-    gauge(w, "last_step_timestamp_seconds", "When the last step ended.", clock_wall_s());
-    r = replace(w);
+    gauge(watch, "validation_loss", "Loss of the last validation.", watch->validation);
+    gauge(watch, "checkpoint_step", "Step of the last checkpoint.",
+          watch->checkpoint ? watch->checkpoint : (double)NAN);
+    gauge(watch, "promised_tokens_per_second", "Throughput that the campaign measured.",
+          watch->c->promised.tokens_per_s > 0 ? watch->c->promised.tokens_per_s : (double)NAN);
+    gauge(watch, "promised_low_tokens_per_second", "Throughput below which the run is too slow.",
+          watch->c->promised.lo > 0 ? watch->c->promised.lo : (double)NAN);
+    gauge(watch, "last_step_timestamp_seconds", "When the last step ended.", clock_wall_s());
+    r = replace(watch);
     if (r < 0)
-        failed(w, w->prometheus, -r);
-    w->written_ns = clock_mono_ns();
+        failed(watch, watch->prometheus, -r);
+    watch->written_ns = clock_mono_ns();
 }
 
 /* ---- warnings ---- */
 
-static int ascending(const void *a, const void *b)
+static int ascending(const void *left, const void *right)
 {
-    double x = *(const double *)a, y = *(const double *)b;
+    double x = *(const double *)left, y = *(const double *)right;
 
     return (x > y) - (x < y);
 }
 
-static void watch_promise(struct tr_watch *w)
+static void watch_promise(struct tr_watch *watch)
 {
-    const struct tr_promised *p = &w->c->promised;
+    const struct tr_promised *p = &watch->c->promised;
     double ms[WINDOW], got;
     char text[200];
 
-    if (p->lo <= 0 || w->measured < WINDOW)
+    if (p->lo <= 0 || watch->measured < WINDOW)
         return;
-    memcpy(ms, w->ms, sizeof(ms));
+    memcpy(ms, watch->ms, sizeof(ms));
     qsort(ms, WINDOW, sizeof(*ms), ascending);
-    got = (double)w->last.tokens / ((ms[WINDOW / 2 - 1] + ms[WINDOW / 2]) / 2) * 1e3;
+    got = (double)watch->last.tokens / ((ms[WINDOW / 2 - 1] + ms[WINDOW / 2]) / 2) * 1e3;
     if (got >= p->lo) {
-        w->below = false;
+        watch->below = false;
         return;
     }
-    if (w->below)
+    if (watch->below)
         return;
-    w->below = true;
+    watch->below = true;
     snprintf(text, sizeof(text),
              "%.0f tokens/s over the last %d steps; %.0f were promised, at least %.0f", got, WINDOW,
              p->tokens_per_s, p->lo);
-    tr_event_warning(w->ev, "slower-than-promised", text);
+    tr_event_warning(watch->ev, "slower-than-promised", text);
 }
 
 /* The rank that was busy for much longer than others in this step, or -1. */
-static int straggling(const struct tr_watch *w, const struct tr_step *s)
+static int straggling(const struct tr_watch *watch, const struct tr_step *step)
 {
-    int world = w->c->layout.world;
-    double usual = world > 2 ? s->rank_ms_median : s->rank_ms_min;
+    int world = watch->c->layout.world;
+    double usual = world > 2 ? step->rank_ms_median : step->rank_ms_min;
 
-    return world > 1 && s->rank_ms_max > STRAGGLE_RATIO * usual ? s->slowest : -1;
+    return world > 1 && step->rank_ms_max > STRAGGLE_RATIO * usual ? step->slowest : -1;
 }
 
-static void watch_straggler(struct tr_watch *w)
+static void watch_straggler(struct tr_watch *watch)
 {
-    int rank = w->slow[(w->measured - 1) % WINDOW], n = 0;
+    int rank = watch->slow[(watch->measured - 1) % WINDOW], n = 0;
     char text[200];
 
-    if (w->measured < STRAGGLE_OF)
+    if (watch->measured < STRAGGLE_OF)
         return;
-    for (long i = w->measured - STRAGGLE_OF; i < w->measured; i++)
-        n += w->slow[i % WINDOW] == (rank >= 0 ? rank : w->straggler) && w->slow[i % WINDOW] >= 0;
+    for (long i = watch->measured - STRAGGLE_OF; i < watch->measured; i++)
+        n += watch->slow[i % WINDOW] == (rank >= 0 ? rank : watch->straggler) &&
+             watch->slow[i % WINDOW] >= 0;
     if (n < STRAGGLE_IN) {
         if (n < STRAGGLE_OF - STRAGGLE_IN)
-            w->straggler = -1;
+            watch->straggler = -1;
         return;
     }
-    if (rank < 0 || rank == w->straggler)
+    if (rank < 0 || rank == watch->straggler)
         return;
-    w->straggler = rank;
+    watch->straggler = rank;
     snprintf(text, sizeof(text),
              "rank %d was busy for %.1f ms of the last step, the %s rank for %.1f ms; so in %d of "
              "%d steps",
-             rank, w->last.rank_ms_max, w->c->layout.world > 2 ? "median" : "other",
-             w->c->layout.world > 2 ? w->last.rank_ms_median : w->last.rank_ms_min, n, STRAGGLE_OF);
-    tr_event_warning(w->ev, "straggler", text);
+             rank, watch->last.rank_ms_max, watch->c->layout.world > 2 ? "median" : "other",
+             watch->c->layout.world > 2 ? watch->last.rank_ms_median : watch->last.rank_ms_min, n,
+             STRAGGLE_OF);
+    tr_event_warning(watch->ev, "straggler", text);
 }
 
 /* ---- what the run calls ---- */
 
-void tr_watch_step(struct tr_watch *w, const struct tr_step *s)
+void tr_watch_step(struct tr_watch *watch, const struct tr_step *step)
 {
-    if (!w)
+    if (!watch)
         return;
-    w->last = *s;
-    w->tokens = (double)s->n * (double)s->tokens;
-    if (!s->warmup) {
-        w->ms[w->measured % WINDOW] = s->ms;
-        w->slow[w->measured % WINDOW] = straggling(w, s);
-        w->measured++;
-        watch_promise(w);
-        watch_straggler(w);
+    watch->last = *step;
+    watch->tokens = (double)step->n * (double)step->tokens;
+    if (!step->warmup) {
+        watch->ms[watch->measured % WINDOW] = step->ms;
+        watch->slow[watch->measured % WINDOW] = straggling(watch, step);
+        watch->measured++;
+        watch_promise(watch);
+        watch_straggler(watch);
     }
-    if (w->metrics >= 0)
-        append_metrics(w);
-    if (w->prometheus && clock_mono_ns() - w->written_ns >= 1000000000u)
-        write_prometheus(w);
+    if (watch->metrics >= 0)
+        append_metrics(watch);
+    if (watch->prometheus && clock_mono_ns() - watch->written_ns >= 1000000000u)
+        write_prometheus(watch);
 }
 
-void tr_watch_validation(struct tr_watch *w, double loss)
+void tr_watch_validation(struct tr_watch *watch, double loss)
 {
-    if (w)
-        w->validation = loss;
+    if (watch)
+        watch->validation = loss;
 }
 
-void tr_watch_checkpoint(struct tr_watch *w, int n)
+void tr_watch_checkpoint(struct tr_watch *watch, int step)
 {
-    if (w)
-        w->checkpoint = n;
+    if (watch)
+        watch->checkpoint = step;
 }
 
-struct tr_watch *tr_watch_free(struct tr_watch *w)
+struct tr_watch *tr_watch_free(struct tr_watch *watch)
 {
-    if (!w)
+    if (!watch)
         return NULL;
-    if (w->prometheus && w->last.n)
-        write_prometheus(w);
-    if (w->metrics >= 0)
-        close(w->metrics);
-    free(w->prometheus);
-    free(w->temporary);
-    str_done(&w->text);
-    free(w);
+    if (watch->prometheus && watch->last.n)
+        write_prometheus(watch);
+    if (watch->metrics >= 0)
+        close(watch->metrics);
+    free(watch->prometheus);
+    free(watch->temporary);
+    str_done(&watch->text);
+    free(watch);
     return NULL;
 }

@@ -22,13 +22,14 @@
 
 struct tr_watch;
 
-int tr_watch_open(struct tr_watch **ret, const struct tr_config *c, struct tr_events *ev,
-                  struct err *e);
-struct tr_watch *tr_watch_free(struct tr_watch *w); /* the text file is brought up to date first */
+int tr_watch_open(struct tr_watch **ret, const struct tr_config *config, struct tr_events *ev,
+                  struct err *error);
+struct tr_watch *
+tr_watch_free(struct tr_watch *watch); /* the text file is brought up to date first */
 
-void tr_watch_step(struct tr_watch *w, const struct tr_step *s);
-void tr_watch_validation(struct tr_watch *w, double loss);
-void tr_watch_checkpoint(struct tr_watch *w, int n);
+void tr_watch_step(struct tr_watch *watch, const struct tr_step *step);
+void tr_watch_validation(struct tr_watch *watch, double loss);
+void tr_watch_checkpoint(struct tr_watch *watch, int step);
 
 AUTO_DEFINE(tr_watch)
 

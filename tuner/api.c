@@ -160,27 +160,28 @@ struct tn_service *tn_api_svc(struct web_request *rq)
     return tn_api_http(rq)->svc;
 }
 
-void tn_api_bad_query(struct web_request *rq, const struct err *e)
+void tn_api_bad_query(struct web_request *rq, const struct err *error)
 {
-    web_reply_problem(rq, 400, e, NULL);
+    web_reply_problem(rq, 400, error, NULL);
 }
 
-void tn_api_rules(struct web_request *rq, const struct err *e, json_t *owned_rules)
+void tn_api_rules(struct web_request *rq, const struct err *error, json_t *owned_rules)
 {
-    web_reply_error_with(rq, e, owned_rules ? json_pack("{s:o}", "rules", owned_rules) : NULL);
+    web_reply_error_with(rq, error, owned_rules ? json_pack("{s:o}", "rules", owned_rules) : NULL);
 }
 
-void tn_api_answer(struct web_request *rq, int r, int status, json_t *owned_v, const struct err *e)
+void tn_api_answer(struct web_request *rq, int result, int status, json_t *owned_v,
+                   const struct err *error)
 {
-    if (r < 0)
-        web_reply_error(rq, e);
+    if (result < 0)
+        web_reply_error(rq, error);
     else
         web_reply_json(rq, status, owned_v);
 }
 
-int tn_api_unwanted(struct err *e)
+int tn_api_unwanted(struct err *error)
 {
-    return err_set(e, -ECANCELED, "nobody waits for this answer any more");
+    return err_set(error, -ECANCELED, "nobody waits for this answer any more");
 }
 
 void tn_api_whole(struct web_request *rq, json_t *owned_all)
@@ -248,38 +249,39 @@ bool tn_api_filter(struct web_request *rq, struct db_filter *ret, const char *co
 /* ---- start and stop
  * ------------------------------------------------------------------------------- */
 
-/* All values of `key` in [http] as a list in A, or NULL. */
-static const char *const *conf_list(const struct conf *c, const char *key, struct arena *a)
+/* All values of `key` in [http] as a list in ARENA, or NULL. */
+static const char *const *conf_list(const struct conf *conf, const char *key, struct arena *arena)
 {
     const char **list;
     size_t n = 0;
 
-    for (size_t i = 0; c && i < c->count; i++)
-        n += str_eq(c->entry[i].section, "http") && str_eq(c->entry[i].key, key);
+    for (size_t i = 0; conf && i < conf->count; i++)
+        n += str_eq(conf->entry[i].section, "http") && str_eq(conf->entry[i].key, key);
     if (!n)
         return NULL;
-    list = arena_alloc(a, (n + 1) * sizeof(*list));
+    list = arena_alloc(arena, (n + 1) * sizeof(*list));
     n = 0;
-    for (size_t i = 0; i < c->count; i++)
-        if (str_eq(c->entry[i].section, "http") && str_eq(c->entry[i].key, key))
-            list[n++] = arena_strdup(a, c->entry[i].value);
+    for (size_t i = 0; i < conf->count; i++)
+        if (str_eq(conf->entry[i].section, "http") && str_eq(conf->entry[i].key, key))
+            list[n++] = arena_strdup(arena, conf->entry[i].value);
     return list;
 }
 
-int tn_http_settings_check(const struct conf *c, struct err *e)
+int tn_http_settings_check(const struct conf *conf, struct err *error)
 {
-    for (size_t i = 0; i < c->count; i++) {
-        const struct conf_entry *it = &c->entry[i];
+    for (size_t i = 0; i < conf->count; i++) {
+        const struct conf_entry *it = &conf->entry[i];
         struct err why = {0};
 
         if (str_eq(it->section, "http") && str_eq(it->key, "prefix") &&
             web_prefix_check(it->value, &why) < 0)
-            return err_set(e, -EINVAL, "%s:%d: %s", c->path, it->line, why.text);
+            return err_set(error, -EINVAL, "%s:%d: %s", conf->path, it->line, why.text);
     }
     return 0;
 }
 
-static int start_server(struct tn_http *h, const struct tn_http_config *config, struct err *e)
+static int start_server(struct tn_http *http, const struct tn_http_config *config,
+                        struct err *error)
 {
     struct web_config w = {
         .routes = tn_api_routes,
@@ -287,35 +289,35 @@ static int start_server(struct tn_http *h, const struct tn_http_config *config, 
         .schemas = tn_api_schemas,
         .title = "partune",
         .version = PACKAGE_VERSION,
-        .ctx = h,
+        .ctx = http,
         .prefix = config->conf ? conf_get(config->conf, "http", "", "prefix") : NULL,
         .ui_dir = config->ui_dir,
-        .hosts = conf_list(config->conf, "allow-host", &h->arena),
-        .origins = conf_list(config->conf, "allow-origin", &h->arena),
+        .hosts = conf_list(config->conf, "allow-host", &http->arena),
+        .origins = conf_list(config->conf, "allow-origin", &http->arena),
         .tls_cert = config->tls_cert,
         .tls_key = config->tls_key,
-        .idempotency = tn_api_answers(h),
+        .idempotency = tn_api_answers(http),
         .on_change = tn_api_audit,
     };
     AUTO_FREE char *path = config->token_file ? mem_strdup(config->token_file)
-                                              : mem_printf("%s/token", tn_data_dir(h->svc));
+                                              : mem_printf("%s/token", tn_data_dir(http->svc));
     char hash[WEB_HASH_HEX];
-    int r = web_server_new(&h->web, h->loop, &w, e);
+    int r = web_server_new(&http->web, http->loop, &w, error);
 
     if (r == 0)
-        r = web_server_token_file(h->web, path, &h->token, e);
+        r = web_server_token_file(http->web, path, &http->token, error);
     if (r < 0)
         return r;
-    web_token_hash(hash, h->token);
-    h->local_hash = mem_strdup(hash);
-    r = tn_api_tokens_load(h, e);
+    web_token_hash(hash, http->token);
+    http->local_hash = mem_strdup(hash);
+    r = tn_api_tokens_load(http, error);
     for (int i = 0; r == 0 && config->listen[i]; i++)
-        r = web_server_listen(h->web, config->listen[i], e);
+        r = web_server_listen(http->web, config->listen[i], error);
     return r;
 }
 
 int tn_http_start(struct tn_http **ret, struct tn_service *svc, uv_loop_t *loop,
-                  const struct tn_http_config *config, struct err *e)
+                  const struct tn_http_config *config, struct err *error)
 {
     struct tn_http *h = mem_alloc(sizeof(*h));
     int r;
@@ -326,7 +328,7 @@ int tn_http_start(struct tn_http **ret, struct tn_service *svc, uv_loop_t *loop,
     h->started_ms = clock_wall_ms();
     uv_timer_init(loop, &h->token_timer);
     h->token_timer.data = h;
-    r = start_server(h, config, e);
+    r = start_server(h, config, error);
     if (r < 0) {
         tn_http_stop(h);
         return r;
@@ -337,42 +339,42 @@ int tn_http_start(struct tn_http **ret, struct tn_service *svc, uv_loop_t *loop,
     return 0;
 }
 
-const char *tn_http_url(const struct tn_http *h)
+const char *tn_http_url(const struct tn_http *http)
 {
-    return web_server_url(h->web);
+    return web_server_url(http->web);
 }
 
-const char *tn_http_token(const struct tn_http *h)
+const char *tn_http_token(const struct tn_http *http)
 {
-    return h->token;
+    return http->token;
 }
 
-void tn_http_quiesce(struct tn_http *h)
+void tn_http_quiesce(struct tn_http *http)
 {
-    tn_asks_drop(h->svc);
-    web_server_quiesce(h->web);
+    tn_asks_drop(http->svc);
+    web_server_quiesce(http->web);
 }
 
-static void on_timer_closed(uv_handle_t *t)
+static void on_timer_closed(uv_handle_t *handle)
 {
-    ((struct tn_http *)t->data)->closing = false;
+    ((struct tn_http *)handle->data)->closing = false;
 }
 
-struct tn_http *tn_http_stop(struct tn_http *h)
+struct tn_http *tn_http_stop(struct tn_http *http)
 {
-    if (!h)
+    if (!http)
         return NULL;
-    tn_api_events_stop(h);
-    h->closing = true;
-    uv_close((uv_handle_t *)&h->token_timer, on_timer_closed);
-    tn_asks_drop(h->svc);
-    h->web = web_server_free(h->web);
-    while (h->closing)
-        uv_run(h->loop, UV_RUN_ONCE);
-    json_decref(h->tokens);
-    free(h->token);
-    free(h->local_hash);
-    arena_done(&h->arena);
-    free(h);
+    tn_api_events_stop(http);
+    http->closing = true;
+    uv_close((uv_handle_t *)&http->token_timer, on_timer_closed);
+    tn_asks_drop(http->svc);
+    http->web = web_server_free(http->web);
+    while (http->closing)
+        uv_run(http->loop, UV_RUN_ONCE);
+    json_decref(http->tokens);
+    free(http->token);
+    free(http->local_hash);
+    arena_done(&http->arena);
+    free(http);
     return NULL;
 }

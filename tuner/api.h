@@ -31,13 +31,14 @@ struct tn_http *tn_api_http(struct web_request *rq);
 struct tn_service *tn_api_svc(struct web_request *rq);
 
 /* 400 for a wrong query parameter. */
-void tn_api_bad_query(struct web_request *rq, const struct err *e);
+void tn_api_bad_query(struct web_request *rq, const struct err *error);
 /* A problem with the broken rules, which are taken (NULL: none). */
-void tn_api_rules(struct web_request *rq, const struct err *e, json_t *owned_rules);
-/* R is what an operation returned: V (taken on success) with STATUS, or the problem. */
-void tn_api_answer(struct web_request *rq, int r, int status, json_t *owned_v, const struct err *e);
+void tn_api_rules(struct web_request *rq, const struct err *error, json_t *owned_rules);
+/* RESULT is what an operation returned: V (taken on success) with STATUS, or the problem. */
+void tn_api_answer(struct web_request *rq, int result, int status, json_t *owned_v,
+                   const struct err *error);
 /* What web_offload() did not call its work for: -ECANCELED, to be set beforehand. */
-int tn_api_unwanted(struct err *e);
+int tn_api_unwanted(struct err *error);
 /* All of a short list as one page, which is taken; still takes page_size and page_token. */
 void tn_api_whole(struct web_request *rq, json_t *owned_all);
 /* Filter, order and page of a list; SORTS are the keys that sort= may name, STATES what state= may
@@ -53,17 +54,17 @@ struct tn_api_job {
     const struct pl_trainer *trainer;
 };
 int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
-                     struct err *e);
-struct pl_problem tn_api_problem(const struct tn_api_job *j);
+                     struct err *error);
+struct pl_problem tn_api_problem(const struct tn_api_job *job);
 
 /* ---- tokens, answers, audit: api_token.c; events: api_event.c; webhooks: api_hook.c ---- */
 
-int tn_api_tokens_load(struct tn_http *h, struct err *e);
-void tn_api_tokens_watch(struct tn_http *h);
-struct web_idempotency tn_api_answers(struct tn_http *h);
+int tn_api_tokens_load(struct tn_http *http, struct err *error);
+void tn_api_tokens_watch(struct tn_http *http);
+struct web_idempotency tn_api_answers(struct tn_http *http);
 void tn_api_audit(void *ctx, struct web_request *rq, int status);
-void tn_api_events_start(struct tn_http *h);
-void tn_api_events_stop(struct tn_http *h);
+void tn_api_events_start(struct tn_http *http);
+void tn_api_events_stop(struct tn_http *http);
 
 /* ---- handlers ---- */
 

@@ -125,13 +125,13 @@ static uint64_t hash_up_to(const char **text, const char *end, const char *key, 
  * saw a campaign a second ago may still change its notes, unless something has happened to it
  * since.
  */
-static char *campaign_etag(struct arena *a, const char *text, size_t n)
+static char *campaign_etag(struct arena *arena, const char *text, size_t len)
 {
-    const char *end = text + n;
+    const char *end = text + len;
     uint64_t h = hash_up_to(&text, end, "\"elapsed_s\":", 0);
 
     h = hash_up_to(&text, end, "\"eta_s\":", h);
-    return arena_printf(a, "\"%016llx\"",
+    return arena_printf(arena, "\"%016llx\"",
                         (unsigned long long)str_hash(text, (size_t)(end - text), h));
 }
 
@@ -196,7 +196,7 @@ void tn_api_campaign_delete(struct web_request *rq)
 
 /* ---- verbs ---- */
 
-typedef int verb_fn(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
+typedef int verb_fn(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
 
 /* A verb takes no settings: {} or nothing. */
 static void verb(struct web_request *rq, verb_fn *fn)

@@ -124,13 +124,13 @@ void tn_api_events(struct web_request *rq)
     web_reply_stream(rq, &ops, w);
 }
 
-void tn_api_events_start(struct tn_http *h)
+void tn_api_events_start(struct tn_http *http)
 {
-    h->subscription = tn_subscribe(h->svc, publish, h);
+    http->subscription = tn_subscribe(http->svc, publish, http);
 }
 
-void tn_api_events_stop(struct tn_http *h)
+void tn_api_events_stop(struct tn_http *http)
 {
-    if (h->subscription)
-        h->subscription = tn_unsubscribe(h->subscription);
+    if (http->subscription)
+        http->subscription = tn_unsubscribe(http->subscription);
 }

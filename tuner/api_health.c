@@ -27,34 +27,34 @@ void tn_api_readyz(struct web_request *rq)
 }
 
 /* One metric: HELP, TYPE, and its only value. */
-static void metric(struct str *s, const char *name, const char *type, const char *help,
+static void metric(struct str *out, const char *name, const char *type, const char *help,
                    double value)
 {
-    str_addf(s, "# HELP partune_%s %s\n# TYPE partune_%s %s\npartune_%s %.17g\n", name, help, name,
-             type, name, value);
+    str_addf(out, "# HELP partune_%s %s\n# TYPE partune_%s %s\npartune_%s %.17g\n", name, help,
+             name, type, name, value);
 }
 
 /* The same by whether it is of simulated campaigns, which are SIMULATED of ALL. */
-static void split_metric(struct str *s, const char *name, const char *type, const char *help,
+static void split_metric(struct str *out, const char *name, const char *type, const char *help,
                          int64_t all, int64_t simulated)
 {
-    str_addf(s, "# HELP partune_%s %s\n# TYPE partune_%s %s\n", name, help, name, type);
-    str_addf(s, "partune_%s{simulated=\"false\"} %lld\n", name, (long long)(all - simulated));
-    str_addf(s, "partune_%s{simulated=\"true\"} %lld\n", name, (long long)simulated);
+    str_addf(out, "# HELP partune_%s %s\n# TYPE partune_%s %s\n", name, help, name, type);
+    str_addf(out, "partune_%s{simulated=\"false\"} %lld\n", name, (long long)(all - simulated));
+    str_addf(out, "partune_%s{simulated=\"true\"} %lld\n", name, (long long)simulated);
 }
 
-static void add_campaigns(struct str *s, const struct tn_stats *t)
+static void add_campaigns(struct str *out, const struct tn_stats *stats)
 {
     static const char *const states[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
                                          DB_DONE,    DB_CANCELLED, DB_FAILED};
 
-    str_add(s, "# HELP partune_campaigns campaigns by state\n# TYPE partune_campaigns gauge\n");
+    str_add(out, "# HELP partune_campaigns campaigns by state\n# TYPE partune_campaigns gauge\n");
     for (size_t i = 0; i < ARRAY_LEN(states); i++) {
-        int64_t simulated = t->simulated.campaigns_by_state[i];
+        int64_t simulated = stats->simulated.campaigns_by_state[i];
 
-        str_addf(s, "partune_campaigns{state=\"%s\",simulated=\"false\"} %lld\n", states[i],
-                 (long long)(t->all.campaigns_by_state[i] - simulated));
-        str_addf(s, "partune_campaigns{state=\"%s\",simulated=\"true\"} %lld\n", states[i],
+        str_addf(out, "partune_campaigns{state=\"%s\",simulated=\"false\"} %lld\n", states[i],
+                 (long long)(stats->all.campaigns_by_state[i] - simulated));
+        str_addf(out, "partune_campaigns{state=\"%s\",simulated=\"true\"} %lld\n", states[i],
                  (long long)simulated);
     }
 }
@@ -70,38 +70,38 @@ static double resident_bytes(void)
     return at ? strtod(at, NULL) * (double)sysconf(_SC_PAGESIZE) : 0;
 }
 
-static void add_service(struct str *s, struct tn_service *svc)
+static void add_service(struct str *out, struct tn_service *svc)
 {
     struct tn_stats t;
 
     tn_stats(svc, &t);
-    add_campaigns(s, &t);
-    split_metric(s, "running_attempts", "gauge", "attempts that run now", t.all.running_attempts,
+    add_campaigns(out, &t);
+    split_metric(out, "running_attempts", "gauge", "attempts that run now", t.all.running_attempts,
                  t.simulated.running_attempts);
-    metric(s, "cores", "gauge", "cores for trials", (double)t.cores);
-    metric(s, "free_cores", "gauge", "cores that no trial holds", (double)t.free_cores);
-    split_metric(s, "trials_settled_total", "counter", "trials that ended since the start",
+    metric(out, "cores", "gauge", "cores for trials", (double)t.cores);
+    metric(out, "free_cores", "gauge", "cores that no trial holds", (double)t.free_cores);
+    split_metric(out, "trials_settled_total", "counter", "trials that ended since the start",
                  t.all.trials_settled, t.simulated.trials_settled);
-    split_metric(s, "attempts_started_total", "counter", "attempts launched since the start",
+    split_metric(out, "attempts_started_total", "counter", "attempts launched since the start",
                  t.all.attempts_started, t.simulated.attempts_started);
-    metric(s, "attempts_adopted_total", "counter", "attempts taken over from a former daemon",
+    metric(out, "attempts_adopted_total", "counter", "attempts taken over from a former daemon",
            (double)t.adopted);
-    metric(s, "trial_overhead_seconds_last", "gauge", "from the end of a trial to the next launch",
-           t.overhead_ms_last / 1e3);
-    metric(s, "trial_overhead_seconds_max", "gauge", "the longest of these since the start",
+    metric(out, "trial_overhead_seconds_last", "gauge",
+           "from the end of a trial to the next launch", t.overhead_ms_last / 1e3);
+    metric(out, "trial_overhead_seconds_max", "gauge", "the longest of these since the start",
            t.overhead_ms_max / 1e3);
-    str_add(s, "# HELP partune_webhook_deliveries deliveries of the last 30 days by state\n"
-               "# TYPE partune_webhook_deliveries gauge\n");
+    str_add(out, "# HELP partune_webhook_deliveries deliveries of the last 30 days by state\n"
+                 "# TYPE partune_webhook_deliveries gauge\n");
     for (size_t i = 0; i < TN_DELIVERY_STATES; i++)
-        str_addf(s, "partune_webhook_deliveries{state=\"%s\"} %lld\n", tn_delivery_states[i],
+        str_addf(out, "partune_webhook_deliveries{state=\"%s\"} %lld\n", tn_delivery_states[i],
                  (long long)t.deliveries[i]);
     if (t.files_bytes >= 0)
-        metric(s, "files_bytes", "gauge", "files of attempts on the disk", (double)t.files_bytes);
-    metric(s, "campaigns_files_dropped_total", "counter",
+        metric(out, "files_bytes", "gauge", "files of attempts on the disk", (double)t.files_bytes);
+    metric(out, "campaigns_files_dropped_total", "counter",
            "campaigns whose files were removed for the quota", (double)t.files_dropped);
-    metric(s, "campaigns_removed_total", "counter", "campaigns removed because of their age",
+    metric(out, "campaigns_removed_total", "counter", "campaigns removed because of their age",
            (double)t.campaigns_removed);
-    metric(s, "events_last_id", "counter", "id of the newest event", (double)t.events_last_id);
+    metric(out, "events_last_id", "counter", "id of the newest event", (double)t.events_last_id);
 }
 
 void tn_api_metrics(struct web_request *rq)

@@ -8,26 +8,27 @@
 enum { TOP_STANDARD = 20, TOP_MAX = 1000 };
 
 /* Device memory that is left free: the bundled trainer's plan is exact, others' are formulas. */
-static double headroom(const struct pl_trainer *t)
+static double headroom(const struct pl_trainer *trainer)
 {
-    return t->bundled ? 0 : 0.05;
+    return trainer->bundled ? 0 : 0.05;
 }
 
 int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
-                     struct err *e)
+                     struct err *error)
 {
     const char *trainer = "partune", *rules;
-    int r = jx_need(body, "model", e);
+    int r = jx_need(body, "model", error);
 
-    if (r < 0 || (r = jx_need(body, "workload", e)) < 0)
+    if (r < 0 || (r = jx_need(body, "workload", error)) < 0)
         return r;
-    r = pl_model_parse(&ret->model, json_object_get(body, "model"), e);
+    r = pl_model_parse(&ret->model, json_object_get(body, "model"), error);
     if (r < 0)
-        return err_under(e, "/model");
-    r = pl_cluster_parse(&ret->cluster, json_object_get(body, "cluster"), tn_local_cluster(svc), e);
+        return err_under(error, "/model");
+    r = pl_cluster_parse(&ret->cluster, json_object_get(body, "cluster"), tn_local_cluster(svc),
+                         error);
     if (r < 0)
-        return err_under(e, "/cluster");
-    r = jx_get_str(&trainer, body, "trainer", 64, e);
+        return err_under(error, "/cluster");
+    r = jx_get_str(&trainer, body, "trainer", 64, error);
     if (r < 0)
         return r;
     rules = tn_trainer_rules(svc, trainer);
@@ -35,52 +36,53 @@ int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_
     if (!ret->trainer && tn_trainer_known(svc, trainer)) /* the administrator's, as in a campaign */
         ret->trainer = pl_trainer_find("any");
     if (!ret->trainer)
-        return err_at(e, -EINVAL, "/trainer", "there is no trainer \"%s\"", trainer);
+        return err_at(error, -EINVAL, "/trainer", "there is no trainer \"%s\"", trainer);
     r = pl_workload_parse(&ret->workload, json_object_get(body, "workload"), &ret->model,
-                          ret->trainer, e);
-    return r < 0 ? err_under(e, "/workload") : 0;
+                          ret->trainer, error);
+    return r < 0 ? err_under(error, "/workload") : 0;
 }
 
-struct pl_problem tn_api_problem(const struct tn_api_job *j)
+struct pl_problem tn_api_problem(const struct tn_api_job *job)
 {
-    return (struct pl_problem){&j->model, &j->cluster, &j->workload, j->trainer};
+    return (struct pl_problem){&job->model, &job->cluster, &job->workload, job->trainer};
 }
 
 /* ---- check ---- */
 
-static json_t *rules_json(const struct pl_verdict *v)
+static json_t *rules_json(const struct pl_verdict *verdict)
 {
     json_t *list = json_array();
 
-    for (int i = 0; i < v->count; i++)
-        json_array_append_new(list, json_pack("{s:s, s:s?, s:s}", "rule", v->v[i].rule, "key",
-                                              v->v[i].key, "detail", v->v[i].text));
+    for (int i = 0; i < verdict->count; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s?, s:s}", "rule", verdict->v[i].rule, "key",
+                                              verdict->v[i].key, "detail", verdict->v[i].text));
     return list;
 }
 
-static json_t *check(const struct tn_api_job *j, const struct pl_layout *l)
+static json_t *check(const struct tn_api_job *job, const struct pl_layout *layout)
 {
-    struct pl_problem p = tn_api_problem(j);
+    struct pl_problem p = tn_api_problem(job);
     struct pl_verdict verdict;
     struct pl_memory memory;
     struct pl_cost cost;
     char text[160];
-    bool legal = pl_layout_check(&verdict, &j->model, &j->cluster, l, &j->workload, j->trainer);
+    bool legal =
+        pl_layout_check(&verdict, &job->model, &job->cluster, layout, &job->workload, job->trainer);
     double mfu;
     json_t *v = json_pack("{s:b, s:o, s:s, s:o, s:n, s:n, s:n, s:b}", "legal", legal, "layout",
-                          pl_layout_json(l), "text", pl_layout_text(text, l), "rules",
+                          pl_layout_json(layout), "text", pl_layout_text(text, layout), "rules",
                           rules_json(&verdict), "memory", "cost", "mfu", "fits", 0);
 
     if (!legal)
         return v;
-    pl_memory_worst(&memory, &j->model, l, &j->workload, j->trainer);
-    pl_cost(&cost, &j->model, &j->cluster, l, &j->workload, j->trainer);
-    mfu = pl_mfu(&j->model, &j->cluster, l, &j->workload, cost.tokens_per_s);
+    pl_memory_worst(&memory, &job->model, layout, &job->workload, job->trainer);
+    pl_cost(&cost, &job->model, &job->cluster, layout, &job->workload, job->trainer);
+    mfu = pl_mfu(&job->model, &job->cluster, layout, &job->workload, cost.tokens_per_s);
     json_object_set_new(v, "memory", pl_memory_json(&memory));
     json_object_set_new(v, "cost", pl_cost_json(&cost));
     if (mfu >= 0)
         json_object_set_new(v, "mfu", json_real(mfu));
-    json_object_set_new(v, "fits", json_boolean(pl_fits(&p, l, headroom(j->trainer))));
+    json_object_set_new(v, "fits", json_boolean(pl_fits(&p, layout, headroom(job->trainer))));
     return v;
 }
 
@@ -122,33 +124,36 @@ struct plan {
 };
 
 /* The further layouts of an item's family, and how slow the slowest is; null for a single layout. */
-static json_t *variants(const struct pl_plan_entry *x, bool families)
+static json_t *variants(const struct pl_plan_entry *entry, bool families)
 {
     if (!families)
         return json_null();
-    return json_pack("{s:I, s:f, s:f}", "count", (json_int_t)x->variants, "best",
-                     x->cost.tokens_per_s, "worst", x->worst);
+    return json_pack("{s:I, s:f, s:f}", "count", (json_int_t)entry->variants, "best",
+                     entry->cost.tokens_per_s, "worst", entry->worst);
 }
 
-static json_t *plan_item(const struct pl_plan_entry *x, const struct tn_api_job *j, bool families)
+static json_t *plan_item(const struct pl_plan_entry *entry, const struct tn_api_job *job,
+                         bool families)
 {
-    double mfu = pl_mfu(&j->model, &j->cluster, &x->layout, &j->workload, x->cost.tokens_per_s);
+    double mfu = pl_mfu(&job->model, &job->cluster, &entry->layout, &job->workload,
+                        entry->cost.tokens_per_s);
     char text[160];
 
     return json_pack("{s:o, s:s, s:f, s:o, s:o, s:o, s:s, s:o, s:I}", "layout",
-                     pl_layout_json(&x->layout), "text", pl_layout_text(text, &x->layout),
-                     "tokens_per_s", x->cost.tokens_per_s, "mfu",
-                     mfu < 0 ? json_null() : json_real(mfu), "seconds", pl_cost_json(&x->cost),
-                     "memory", pl_memory_json(&x->memory), "why", x->why, "variants",
-                     variants(x, families), "equivalents", (json_int_t)x->equivalents);
+                     pl_layout_json(&entry->layout), "text", pl_layout_text(text, &entry->layout),
+                     "tokens_per_s", entry->cost.tokens_per_s, "mfu",
+                     mfu < 0 ? json_null() : json_real(mfu), "seconds", pl_cost_json(&entry->cost),
+                     "memory", pl_memory_json(&entry->memory), "why", entry->why, "variants",
+                     variants(entry, families), "equivalents", (json_int_t)entry->equivalents);
 }
 
 /* [{"rule", "count", "sentence"}]: what the rules and the memory exclude. */
-static json_t *excluded(uint64_t *ret_candidates, const struct plan *x, const struct pl_problem *p,
-                        const struct pl_plan *plan, const struct pl_patience *patience)
+static json_t *excluded(uint64_t *ret_candidates, const struct plan *search,
+                        const struct pl_problem *problem, const struct pl_plan *plan,
+                        const struct pl_patience *patience)
 {
     struct pl_exclusion by_rule[PL_MAX_EXCLUSIONS];
-    size_t n = pl_space_excluded(by_rule, ret_candidates, &x->space, p, patience);
+    size_t n = pl_space_excluded(by_rule, ret_candidates, &search->space, problem, patience);
     size_t unfit = plan->legal - plan->fitting;
     json_t *list = json_array();
     char text[320];
@@ -164,7 +169,7 @@ static json_t *excluded(uint64_t *ret_candidates, const struct plan *x, const st
                  "%.3g %% of the legal layouts%s need more than the %.4g GiB that a device offers",
                  100.0 * (double)unfit / (double)plan->legal,
                  plan->exact ? "" : " that were looked at",
-                 pl_memory_offered(p->cluster, headroom(x->job.trainer)) / (1 << 30));
+                 pl_memory_offered(problem->cluster, headroom(search->job.trainer)) / (1 << 30));
         json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "rule", "memory", "count",
                                               (json_int_t)unfit, "sentence", text));
     }
@@ -348,13 +353,13 @@ void tn_api_datasets(struct web_request *rq)
 
 /* ---- import ---- */
 
-static json_t *ignored(const struct tn_findings *f)
+static json_t *ignored(const struct tn_findings *findings)
 {
     json_t *list = json_array();
 
-    for (int i = 0; i < f->count; i++)
-        json_array_append_new(
-            list, json_pack("{s:s, s:s}", "setting", f->v[i].setting, "detail", f->v[i].detail));
+    for (int i = 0; i < findings->count; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s}", "setting", findings->v[i].setting,
+                                              "detail", findings->v[i].detail));
     return list;
 }
 

@@ -122,13 +122,14 @@ void tn_api_surface(struct web_request *rq)
 
 /* ---- export ---- */
 
-static json_t *findings(const struct tn_findings *f, const char *rule)
+static json_t *findings(const struct tn_findings *findings, const char *rule)
 {
     json_t *list = json_array();
 
-    for (int i = 0; i < f->count; i++)
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "rule", rule, "key",
-                                              f->v[i].setting, "detail", f->v[i].detail));
+    for (int i = 0; i < findings->count; i++)
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:s}", "rule", rule, "key",
+                                        findings->v[i].setting, "detail", findings->v[i].detail));
     return list;
 }
 
@@ -140,11 +141,11 @@ static double number_at(const json_t *object, const char *key)
 }
 
 /* What the trial's trainer said of itself in its first event. New reference, or NULL. */
-static json_t *hello(struct web_request *rq, const char *id, int64_t n, const json_t *trial)
+static json_t *hello(struct web_request *rq, const char *id, int64_t number, const json_t *trial)
 {
-    AUTO_FREE char *path =
-        mem_printf("%s/campaigns/%s/trials/%lld/%lld/events", tn_data_dir(tn_api_svc(rq)), id,
-                   (long long)n, (long long)json_integer_value(json_object_get(trial, "attempts")));
+    AUTO_FREE char *path = mem_printf(
+        "%s/campaigns/%s/trials/%lld/%lld/events", tn_data_dir(tn_api_svc(rq)), id,
+        (long long)number, (long long)json_integer_value(json_object_get(trial, "attempts")));
     size_t n_text;
     AUTO_FREE char *text = tn_file_piece(&n_text, path, FIRST_LINE, false);
     const char *end = text ? strchr(text, '\n') : NULL;
@@ -153,7 +154,7 @@ static json_t *hello(struct web_request *rq, const char *id, int64_t n, const js
 }
 
 /* The software that measured the trial. */
-static const char *fingerprint(struct arena *a, const json_t *said)
+static const char *fingerprint(struct arena *arena, const json_t *said)
 {
     const char *program = json_string_value(json_object_get(said, "program"));
     const char *version = json_string_value(json_object_get(said, "version"));
@@ -161,7 +162,7 @@ static const char *fingerprint(struct arena *a, const json_t *said)
 
     if (!program)
         return "not known; seen by partune " PACKAGE_VERSION;
-    return arena_printf(a, "%s%s%s%s%s%s", program, version ? " " : "", version ? version : "",
+    return arena_printf(arena, "%s%s%s%s%s%s", program, version ? " " : "", version ? version : "",
                         build ? " (" : "", build ? build : "", build ? ")" : "");
 }
 
@@ -187,7 +188,7 @@ static int add_cpus(struct str *out, const char *list)
 
 /* As struct tn_export_in has it, of a trial on one host. Ranks are bound if each has as many CPUs
  * as threads. */
-static const char *binding(struct arena *a, const json_t *said, int threads)
+static const char *binding(struct arena *arena, const json_t *said, int threads)
 {
     const json_t *list = json_object_get(said, "binding"), *cpus;
     AUTO_STR out = {0};
@@ -200,7 +201,7 @@ static const char *binding(struct arena *a, const json_t *said, int threads)
         if (!json_is_string(cpus) || add_cpus(&out, json_string_value(cpus)) != threads)
             return "";
     }
-    return arena_strdup(a, str_text(&out));
+    return arena_strdup(arena, str_text(&out));
 }
 
 /* The data set's folder from anywhere on this machine; NULL for the synthetic one, or if it is
@@ -217,20 +218,21 @@ static const char *data_folder(struct web_request *rq, const char *name)
 
 /* What the verification measured of the winner stands in place of what the search did: the search
  * picked the fastest of many, and its number is too high on average. */
-static void promise(struct tn_export_in *in, const json_t *p)
+static void promise(struct tn_export_in *in, const json_t *interval)
 {
-    double lo = number_at(p, "lo"), hi = number_at(p, "hi");
+    double lo = number_at(interval, "lo"), hi = number_at(interval, "hi");
 
     if (!(lo > 0) || !isfinite(hi))
         return;
-    in->tokens_per_s = number_at(p, "tokens_per_s");
+    in->tokens_per_s = number_at(interval, "tokens_per_s");
     in->lo = lo;
     in->hi = hi;
     in->basis = TN_VERIFIED;
 }
 
 /* Facts about the winner that only its resources hold; the strings live in the arena. */
-static void provenance(struct tn_export_in *in, struct web_request *rq, const char *id, int64_t n)
+static void provenance(struct tn_export_in *in, struct web_request *rq, const char *id,
+                       int64_t number)
 {
     AUTO_JSON *campaign = NULL, *trial = NULL, *said = NULL;
     struct arena *a = web_arena(rq);
@@ -240,19 +242,19 @@ static void provenance(struct tn_export_in *in, struct web_request *rq, const ch
     in->ratio = in->ratio_lo = in->ratio_hi = NAN;
     if (tn_campaign_get(&campaign, tn_api_svc(rq), id, NULL) == 0)
         verify = json_object_get(campaign, "verify");
-    if (json_integer_value(json_object_get(verify, "winner")) == n) {
+    if (json_integer_value(json_object_get(verify, "winner")) == number) {
         verdict = json_string_value(json_object_get(verify, "verdict"));
         in->ratio = number_at(verify, "ratio");
         in->ratio_lo = number_at(verify, "lo");
         in->ratio_hi = number_at(verify, "hi");
         promise(in, json_object_get(verify, "promise"));
     }
-    if (tn_trial_get(&trial, tn_api_svc(rq), id, n, NULL) == 0)
+    if (tn_trial_get(&trial, tn_api_svc(rq), id, number, NULL) == 0)
         ended = json_string_value(json_object_get(trial, "ended"));
     in->verdict = arena_strdup(a, verdict);
     in->date =
         ended ? arena_strdup(a, ended) : clock_format(arena_alloc(a, CLOCK_TEXT), clock_wall_ms());
-    said = hello(rq, id, n, trial);
+    said = hello(rq, id, number, trial);
     in->fingerprint = fingerprint(a, said);
     in->binding = binding(a, said, in->layout->threads);
     in->data = data_folder(rq, in->workload->data);
@@ -404,19 +406,19 @@ static json_t *differing(const json_t *layouts)
 
 /* One element of "trials" into ITEMS and its layout into LAYOUTS. */
 static int add_trial(json_t *items, json_t *layouts, struct web_request *rq, const json_t *ref,
-                     struct err *e)
+                     struct err *error)
 {
     static const char *const keys[] = {"campaign", "n", NULL};
     const char *id = NULL;
     int64_t n = 0;
     json_t *v;
-    int r = jx_keys(ref, keys, e);
+    int r = jx_keys(ref, keys, error);
 
-    if (r < 0 || (r = jx_need(ref, "campaign", e)) < 0 || (r = jx_need(ref, "n", e)) < 0 ||
-        (r = jx_get_str(&id, ref, "campaign", 64, e)) < 0 ||
-        (r = jx_get_i64(&n, ref, "n", 1, INT64_MAX, e)) < 0)
+    if (r < 0 || (r = jx_need(ref, "campaign", error)) < 0 || (r = jx_need(ref, "n", error)) < 0 ||
+        (r = jx_get_str(&id, ref, "campaign", 64, error)) < 0 ||
+        (r = jx_get_i64(&n, ref, "n", 1, INT64_MAX, error)) < 0)
         return r;
-    r = tn_trial_get(&v, tn_api_svc(rq), id, n, e);
+    r = tn_trial_get(&v, tn_api_svc(rq), id, n, error);
     if (r < 0)
         return r;
     json_array_append(layouts, json_object_get(v, "layout"));
@@ -425,14 +427,14 @@ static int add_trial(json_t *items, json_t *layouts, struct web_request *rq, con
 }
 
 static int add_campaign(json_t *items, json_t *layouts, struct web_request *rq, const json_t *id,
-                        struct err *e)
+                        struct err *error)
 {
     json_t *v;
     int r;
 
     if (!json_is_string(id))
-        return err_at(e, -EINVAL, "", "must be the id of a campaign");
-    r = tn_campaign_get(&v, tn_api_svc(rq), json_string_value(id), e);
+        return err_at(error, -EINVAL, "", "must be the id of a campaign");
+    r = tn_campaign_get(&v, tn_api_svc(rq), json_string_value(id), error);
     if (r < 0)
         return r;
     json_array_append_new(layouts,

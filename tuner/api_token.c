@@ -20,14 +20,14 @@ static int scope_of(const char *name)
 
 /* ---- the table and the server ---- */
 
-int tn_api_tokens_load(struct tn_http *h, struct err *e)
+int tn_api_tokens_load(struct tn_http *http, struct err *error)
 {
     struct arena a = {0};
     struct db_token *t = NULL;
     json_t *now = json_object();
     const char *hash;
     json_t *id;
-    int n = 0, r = db_token_list(tn_db(h->svc), &a, &t, &n, e);
+    int n = 0, r = db_token_list(tn_db(http->svc), &a, &t, &n, error);
     int64_t wall = clock_wall_ms();
 
     for (int i = 0; r == 0 && i < n; i++) {
@@ -36,20 +36,20 @@ int tn_api_tokens_load(struct tn_http *h, struct err *e)
         if (scope < 0 || (t[i].expires != DB_NULL && t[i].expires <= wall))
             continue;
         json_object_set_new(now, t[i].hash, json_string(t[i].id));
-        if (!json_object_get(h->tokens, t[i].hash))
-            r = web_server_add_token(h->web, t[i].name, t[i].hash, (enum web_scope)scope, e);
+        if (!json_object_get(http->tokens, t[i].hash))
+            r = web_server_add_token(http->web, t[i].name, t[i].hash, (enum web_scope)scope, error);
     }
     arena_done(&a);
     if (r < 0) {
         json_decref(now);
         return r;
     }
-    json_object_foreach(h->tokens, hash, id) {
+    json_object_foreach(http->tokens, hash, id) {
         if (!json_object_get(now, hash))
-            web_server_drop_token(h->web, hash);
+            web_server_drop_token(http->web, hash);
     }
-    json_decref(h->tokens);
-    h->tokens = now;
+    json_decref(http->tokens);
+    http->tokens = now;
     return 0;
 }
 
@@ -61,10 +61,10 @@ static void on_look(uv_timer_t *timer)
         log_error("tokens: %s", e.text);
 }
 
-void tn_api_tokens_watch(struct tn_http *h)
+void tn_api_tokens_watch(struct tn_http *http)
 {
-    uv_timer_start(&h->token_timer, on_look, LOOK_MS, LOOK_MS);
-    uv_unref((uv_handle_t *)&h->token_timer);
+    uv_timer_start(&http->token_timer, on_look, LOOK_MS, LOOK_MS);
+    uv_unref((uv_handle_t *)&http->token_timer);
 }
 
 /* ---- handlers ---- */
@@ -94,14 +94,14 @@ void tn_api_token_list(struct web_request *rq)
     tn_api_whole(rq, list);
 }
 
-static int put_token(struct db *w, void *arg, struct err *e)
+static int put_token(struct db *writer, void *arg, struct err *error)
 {
-    return db_token_put(w, arg, e);
+    return db_token_put(writer, arg, error);
 }
 
-static int delete_token(struct db *w, void *arg, struct err *e)
+static int delete_token(struct db *writer, void *arg, struct err *error)
 {
-    return db_token_delete(w, arg, e);
+    return db_token_delete(writer, arg, error);
 }
 
 void tn_api_token_create(struct web_request *rq)
@@ -155,35 +155,35 @@ void tn_api_token_delete(struct web_request *rq)
 
 /* ---- answers by Idempotency-Key ---- */
 
-static bool find_answer(void *ctx, const char *key, struct web_answer *ret, struct arena *a)
+static bool find_answer(void *ctx, const char *key, struct web_answer *ret, struct arena *arena)
 {
     struct tn_http *h = ctx;
     struct db_answer row;
 
-    if (db_answer_get(tn_db(h->svc), a, &row, key, NULL) < 0)
+    if (db_answer_get(tn_db(h->svc), arena, &row, key, NULL) < 0)
         return false;
     *ret = (struct web_answer){(int)row.status, row.hash, row.type,
                                row.location,    row.body, strlen(row.body)};
     return true;
 }
 
-static int put_answer(struct db *w, void *arg, struct err *e)
+static int put_answer(struct db *writer, void *arg, struct err *error)
 {
     struct db_answer *row = arg;
-    int r = db_answer_put(w, row, e);
+    int r = db_answer_put(writer, row, error);
 
-    return r < 0 ? r : db_answer_trim(w, row->created - ANSWERS_KEPT_MS, e);
+    return r < 0 ? r : db_answer_trim(writer, row->created - ANSWERS_KEPT_MS, error);
 }
 
-static void keep_answer(void *ctx, const char *key, const struct web_answer *a)
+static void keep_answer(void *ctx, const char *key, const struct web_answer *answer)
 {
     struct tn_http *h = ctx;
     struct db_answer row = {.key = key,
-                            .hash = a->hash,
-                            .type = a->type,
-                            .location = a->location,
-                            .body = a->body,
-                            .status = a->status,
+                            .hash = answer->hash,
+                            .type = answer->type,
+                            .location = answer->location,
+                            .body = answer->body,
+                            .status = answer->status,
                             .created = clock_wall_ms()};
     struct err e;
 
@@ -191,9 +191,9 @@ static void keep_answer(void *ctx, const char *key, const struct web_answer *a)
         log_error("keep the answer of an Idempotency-Key: %s", e.text);
 }
 
-struct web_idempotency tn_api_answers(struct tn_http *h)
+struct web_idempotency tn_api_answers(struct tn_http *http)
 {
-    return (struct web_idempotency){find_answer, keep_answer, h};
+    return (struct web_idempotency){find_answer, keep_answer, http};
 }
 
 /* ---- audit ---- */
@@ -203,11 +203,11 @@ struct audit {
     char *who, *what, *resource, *result;
 };
 
-static int put_audit(struct db *w, void *arg, struct err *e)
+static int put_audit(struct db *writer, void *arg, struct err *error)
 {
     struct audit *x = arg;
 
-    return db_audit_add(w, x->t, x->who, x->what, x->resource, x->result, e);
+    return db_audit_add(writer, x->t, x->who, x->what, x->resource, x->result, error);
 }
 
 static void free_audit(void *arg)

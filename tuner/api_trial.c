@@ -76,18 +76,19 @@ void tn_api_trial_steps(struct web_request *rq)
 /* Bytes [OFFSET, OFFSET + LIMIT) of PATH into *RET. A trial may have written there: no link is
  * followed, and nobody is waited for. */
 static int read_part(char **ret, size_t *ret_n, int64_t *ret_size, const char *path, int64_t offset,
-                     int64_t limit, struct err *e)
+                     int64_t limit, struct err *error)
 {
     struct stat st;
     ssize_t n;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
     if (fd < 0)
-        return errno == ENOENT ? err_set(e, -ENOENT, "it was not written, or is not kept any more")
-                               : err_set(e, -EIO, "%s: %m", path);
+        return errno == ENOENT
+                   ? err_set(error, -ENOENT, "it was not written, or is not kept any more")
+                   : err_set(error, -EIO, "%s: %m", path);
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
         close(fd);
-        return err_set(e, -EIO, "%s: not a file", path);
+        return err_set(error, -EIO, "%s: not a file", path);
     }
     if (limit > st.st_size - offset)
         limit = st.st_size > offset ? st.st_size - offset : 0;
@@ -96,7 +97,7 @@ static int read_part(char **ret, size_t *ret_n, int64_t *ret_size, const char *p
     close(fd);
     if (n < 0) {
         free(*ret);
-        return err_set(e, -EIO, "%s: %m", path);
+        return err_set(error, -EIO, "%s: %m", path);
     }
     *ret_n = (size_t)n;
     *ret_size = st.st_size;

@@ -3,9 +3,9 @@
 
 #include "tuner/api.h"
 
-static void suggested(void *ctx, int r, json_t *owned_answer, const struct err *e)
+static void suggested(void *ctx, int result, json_t *owned_answer, const struct err *error)
 {
-    tn_api_answer(ctx, r, 200, owned_answer, e);
+    tn_api_answer(ctx, result, 200, owned_answer, error);
 }
 
 void tn_api_suggest(struct web_request *rq)
@@ -17,8 +17,8 @@ void tn_api_suggest(struct web_request *rq)
         web_reply_error(rq, &e);
 }
 
-typedef int told_fn(json_t **ret, struct tn_service *svc, const char *id, int64_t n,
-                    const json_t *body, struct err *e);
+typedef int told_fn(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
+                    const json_t *body, struct err *error);
 
 static void told(struct web_request *rq, told_fn *fn)
 {

@@ -47,61 +47,62 @@ static void batch_free(void *arg)
     free(b);
 }
 
-static int batch_job(struct db *w, void *arg, struct err *e)
+static int batch_job(struct db *writer, void *arg, struct err *error)
 {
     struct tn_batch *b = arg;
     int64_t id;
-    int r = db_attempt_progress(w, b->campaign, b->n, b->attempt, b->offset, e);
+    int r = db_attempt_progress(writer, b->campaign, b->n, b->attempt, b->offset, error);
 
     for (int i = 0; r == 0 && i < b->count; i++)
-        r = db_step_add(w, b->campaign, b->n,
+        r = db_step_add(writer, b->campaign, b->n,
                         &(struct db_step){b->attempt, b->step[i].n, b->step[i].ms, b->step[i].data},
-                        e);
+                        error);
     if (r == 0 && b->planned)
-        r = db_trial_planned(w, b->campaign, b->n, b->planned, e);
-    if (r == 0 && b->running && db_trial_run(w, b->campaign, b->n, NULL) == 0)
-        r = tn_event_trial(w, b->campaign, b->n, e);
+        r = db_trial_planned(writer, b->campaign, b->n, b->planned, error);
+    if (r == 0 && b->running && db_trial_run(writer, b->campaign, b->n, NULL) == 0)
+        r = tn_event_trial(writer, b->campaign, b->n, error);
     if (r == 0 && b->event)
-        r = db_event_add(w,
+        r = db_event_add(writer,
                          &(struct db_event){.campaign = b->campaign,
                                             .trial = b->n,
                                             .kind = "step",
                                             .data = b->event,
                                             .t = clock_wall_ms()},
-                         &id, e);
+                         &id, error);
     return r;
 }
 
-static struct tn_batch *batch_of(struct tn_attempt *a)
+static struct tn_batch *batch_of(struct tn_attempt *attempt)
 {
-    if (!a->batch) {
-        a->batch = mem_alloc(sizeof(*a->batch));
-        a->batch->svc = a->svc;
-        snprintf(a->batch->campaign, sizeof(a->batch->campaign), "%s", a->campaign->id);
-        a->batch->n = a->trial->n;
-        a->batch->attempt = a->number;
+    if (!attempt->batch) {
+        attempt->batch = mem_alloc(sizeof(*attempt->batch));
+        attempt->batch->svc = attempt->svc;
+        snprintf(attempt->batch->campaign, sizeof(attempt->batch->campaign), "%s",
+                 attempt->campaign->id);
+        attempt->batch->n = attempt->trial->n;
+        attempt->batch->attempt = attempt->number;
     }
-    return a->batch;
+    return attempt->batch;
 }
 
 /* ---- reading events ---- */
 
-static void take_step(struct tn_attempt *a, const char *text, const struct tn_step_line *line)
+static void take_step(struct tn_attempt *attempt, const char *text, const struct tn_step_line *line)
 {
-    struct tn_batch *b = batch_of(a);
+    struct tn_batch *b = batch_of(attempt);
     uint64_t now = tn_now_ms();
 
-    if (a->seen.steps > TN_MAX_STEPS)
+    if (attempt->seen.steps > TN_MAX_STEPS)
         return;
     MEM_GROW(b->step, b->count, b->cap);
     b->step[b->count++] = (struct batch_step){line->n, line->ms, mem_strdup(text)};
-    if (now - a->last_step_event < STEP_EVENT_MS)
+    if (now - attempt->last_step_event < STEP_EVENT_MS)
         return;
-    a->last_step_event = now;
+    attempt->last_step_event = now;
     free(b->event);
     b->event = mem_printf("{\"campaign\":\"%s\",\"n\":%lld,\"simulated\":%s,\"step\":%s}",
-                          a->campaign->id, (long long)a->trial->n,
-                          a->launcher == &tn_launcher_simulated ? "true" : "false", text);
+                          attempt->campaign->id, (long long)attempt->trial->n,
+                          attempt->launcher == &tn_launcher_simulated ? "true" : "false", text);
 }
 
 struct reading {
@@ -109,13 +110,13 @@ struct reading {
     enum tn_stream stream;
 };
 
-static void take_line(void *ctx, const char *text, size_t n, int64_t end)
+static void take_line(void *ctx, const char *text, size_t len, int64_t end)
 {
     const struct reading *reading = ctx;
     struct tn_attempt *a = reading->a;
     bool had_plan = a->seen.planned != NULL;
     struct tn_step_line step = {0};
-    enum tn_line kind = a->trainer->line(a, reading->stream, text, n, &step);
+    enum tn_line kind = a->trainer->line(a, reading->stream, text, len, &step);
     AUTO_FREE char *json = step.json;
 
     if (kind == TN_LINE_NOTHING)
@@ -140,99 +141,101 @@ static void take_line(void *ctx, const char *text, size_t n, int64_t end)
     batch_of(a)->offset = a->stored;
 }
 
-static void read_stream(struct tn_attempt *a, enum tn_stream stream, const char *name)
+static void read_stream(struct tn_attempt *attempt, enum tn_stream stream, const char *name)
 {
-    AUTO_FREE char *path = mem_printf("%s/%s", a->folder, name);
-    struct reading reading = {a, stream};
+    AUTO_FREE char *path = mem_printf("%s/%s", attempt->folder, name);
+    struct reading reading = {attempt, stream};
 
-    a->reader[stream].returns = stream != TN_EVENTS;
+    attempt->reader[stream].returns = stream != TN_EVENTS;
     /* At the end everything is read; while it runs, a flood waits for the next tick. */
-    while (tn_reader_poll(&a->reader[stream], path, READ_BUDGET, take_line, &reading) && a->ended)
+    while (tn_reader_poll(&attempt->reader[stream], path, READ_BUDGET, take_line, &reading) &&
+           attempt->ended)
         ;
 }
 
-void tn_attempt_read(struct tn_attempt *a)
+void tn_attempt_read(struct tn_attempt *attempt)
 {
-    const char *name = a->trainer->results_of ? a->trainer->results_of(a) : a->trainer->results;
+    const char *name = attempt->trainer->results_of ? attempt->trainer->results_of(attempt)
+                                                    : attempt->trainer->results;
 
     if (name)
-        read_stream(a, TN_EVENTS, name);
-    if (a->trainer->logs) {
-        read_stream(a, TN_STDOUT, "stdout");
-        read_stream(a, TN_STDERR, "stderr");
+        read_stream(attempt, TN_EVENTS, name);
+    if (attempt->trainer->logs) {
+        read_stream(attempt, TN_STDOUT, "stdout");
+        read_stream(attempt, TN_STDERR, "stderr");
     }
-    if (a->batch)
-        db_writer_post(a->svc->writer, batch_job, TAKE(a->batch), batch_free);
+    if (attempt->batch)
+        db_writer_post(attempt->svc->writer, batch_job, TAKE(attempt->batch), batch_free);
 }
 
 /* ---- life of the struct ---- */
 
-static void attempt_free(struct tn_attempt *a)
+static void attempt_free(struct tn_attempt *attempt)
 {
-    struct tn_attempt **at = &a->svc->attempts;
+    struct tn_attempt **at = &attempt->svc->attempts;
 
-    while (*at && *at != a)
+    while (*at && *at != attempt)
         at = &(*at)->next;
     if (*at)
-        *at = a->next;
-    tn_seen_done(&a->seen);
+        *at = attempt->next;
+    tn_seen_done(&attempt->seen);
     for (int i = 0; i < TN_STREAMS; i++)
-        tn_reader_done(&a->reader[i]);
-    if (a->pidfd >= 0)
-        close(a->pidfd);
-    free(a->slurm);
-    free(a->trial);
-    free(a->folder);
-    free(a->relative);
-    free(a);
+        tn_reader_done(&attempt->reader[i]);
+    if (attempt->pidfd >= 0)
+        close(attempt->pidfd);
+    free(attempt->slurm);
+    free(attempt->trial);
+    free(attempt->folder);
+    free(attempt->relative);
+    free(attempt);
 }
 
-static void handle_closed(uv_handle_t *h)
+static void handle_closed(uv_handle_t *handle)
 {
-    struct tn_attempt *a = h->data;
+    struct tn_attempt *a = handle->data;
 
     if (--a->handles == 0)
         attempt_free(a);
 }
 
-static void close_handles(struct tn_attempt *a)
+static void close_handles(struct tn_attempt *attempt)
 {
-    if (a->handles == 0) {
-        attempt_free(a);
+    if (attempt->handles == 0) {
+        attempt_free(attempt);
         return;
     }
-    if (!uv_is_closing((uv_handle_t *)&a->tick))
-        uv_close((uv_handle_t *)&a->tick, handle_closed);
-    if (a->handles > 1 && !uv_is_closing((uv_handle_t *)&a->poll))
-        uv_close((uv_handle_t *)&a->poll, handle_closed);
+    if (!uv_is_closing((uv_handle_t *)&attempt->tick))
+        uv_close((uv_handle_t *)&attempt->tick, handle_closed);
+    if (attempt->handles > 1 && !uv_is_closing((uv_handle_t *)&attempt->poll))
+        uv_close((uv_handle_t *)&attempt->poll, handle_closed);
 }
 
-void tn_attempt_abandon(struct tn_attempt *a)
+void tn_attempt_abandon(struct tn_attempt *attempt)
 {
-    tn_attempt_read(a);
-    close_handles(a);
+    tn_attempt_read(attempt);
+    close_handles(attempt);
 }
 
-static struct tn_attempt *attempt_new(struct tn_trial *t, int64_t number)
+static struct tn_attempt *attempt_new(struct tn_trial *trial, int64_t number)
 {
-    struct tn_campaign *c = t->campaign;
+    struct tn_campaign *c = trial->campaign;
     struct tn_spec *s = c->engine->spec;
     struct tn_attempt *a = mem_alloc(sizeof(*a));
 
     a->svc = c->svc;
     a->campaign = c;
-    a->trial = t;
+    a->trial = trial;
     a->launcher = s->launcher;
     a->trainer = s->trainer;
     a->number = number;
     a->limits = s->se.limits;
-    if (!strcmp(t->kind, "verify") && c->verify.steps > 0)
+    if (!strcmp(trial->kind, "verify") && c->verify.steps > 0)
         a->limits.min_steps = a->limits.max_steps = c->verify.steps;
     a->relative =
-        mem_printf("campaigns/%s/trials/%lld/%lld", c->id, (long long)t->n, (long long)number);
+        mem_printf("campaigns/%s/trials/%lld/%lld", c->id, (long long)trial->n, (long long)number);
     a->folder = mem_printf("%s/%s", c->svc->data_dir, a->relative);
-    snprintf(a->mark, sizeof(a->mark), "%s/%s/%lld/%lld", c->svc->instance, c->id, (long long)t->n,
-             (long long)number);
+    snprintf(a->mark, sizeof(a->mark), "%s/%s/%lld/%lld", c->svc->instance, c->id,
+             (long long)trial->n, (long long)number);
     a->bound = NAN;
     a->pidfd = -1;
     tn_seen_init(&a->seen);
@@ -244,81 +247,82 @@ static struct tn_attempt *attempt_new(struct tn_trial *t, int64_t number)
 
 /* ---- the clock ---- */
 
-static double tokens_a_step(const struct tn_attempt *a)
+static double tokens_a_step(const struct tn_attempt *attempt)
 {
-    const struct pl_workload *w = &a->campaign->engine->spec->se.workload;
+    const struct pl_workload *w = &attempt->campaign->engine->spec->se.workload;
 
     return (double)w->global_batch * w->seq;
 }
 
 /* Throughput of a trial that was stopped is at most what its median step says, or one step in all
  * its time. */
-static double bound_so_far(const struct tn_attempt *a)
+static double bound_so_far(const struct tn_attempt *attempt)
 {
-    double ms = tn_seen_median_ms(&a->seen);
+    double ms = tn_seen_median_ms(&attempt->seen);
 
     if (isnan(ms))
-        ms = (double)(tn_now_ms() - a->started);
-    return ms > 0 ? tokens_a_step(a) * 1000.0 / ms : NAN;
+        ms = (double)(tn_now_ms() - attempt->started);
+    return ms > 0 ? tokens_a_step(attempt) * 1000.0 / ms : NAN;
 }
 
-static void check_silence(struct tn_attempt *a, uint64_t now)
+static void check_silence(struct tn_attempt *attempt, uint64_t now)
 {
-    double median = tn_seen_median_ms(&a->seen);
-    double allowed = 1000.0 * (a->svc->config.hang_s > 0 ? a->svc->config.hang_s : 60);
+    double median = tn_seen_median_ms(&attempt->seen);
+    double allowed = 1000.0 * (attempt->svc->config.hang_s > 0 ? attempt->svc->config.hang_s : 60);
 
-    bool failing = a->seen.error || a->log.suspect; /* one rank has died, the others wait for it */
+    bool failing =
+        attempt->seen.error || attempt->log.suspect; /* one rank has died, the others wait for it */
 
-    if ((a->seen.steps == 0 && !failing) || a->seen.summary)
+    if ((attempt->seen.steps == 0 && !failing) || attempt->seen.summary)
         return;
     if (!isnan(median) && 10 * median > allowed)
         allowed = 10 * median;
-    if ((double)(now - a->last_event) > allowed) {
-        snprintf(a->trouble, sizeof(a->trouble), "no event for %.1f s after step %d",
-                 (double)(now - a->last_event) / 1000.0, a->seen.steps);
-        tn_attempt_stop(a, TN_STOP_HANG);
+    if ((double)(now - attempt->last_event) > allowed) {
+        snprintf(attempt->trouble, sizeof(attempt->trouble), "no event for %.1f s after step %d",
+                 (double)(now - attempt->last_event) / 1000.0, attempt->seen.steps);
+        tn_attempt_stop(attempt, TN_STOP_HANG);
     }
 }
 
 /* A trial that cannot beat the incumbent any more is not worth its time, unless all its steps are
  * done. Skipped while the search is busy. */
-static void check_prospects(struct tn_attempt *a)
+static void check_prospects(struct tn_attempt *attempt)
 {
-    struct tn_engine *en = a->campaign->engine;
-    const struct tn_seen *s = &a->seen;
+    struct tn_engine *en = attempt->campaign->engine;
+    const struct tn_seen *s = &attempt->seen;
     double mean, variance, rate, max = NAN;
 
-    if (strcmp(a->trial->kind, "search") != 0 || a->trial->search_id == DB_NULL ||
-        s->measured < 3 || s->measured >= a->limits.max_steps || s->summary ||
-        !strcmp(a->campaign->state, DB_VERIFYING) || pthread_mutex_trylock(&en->lock) != 0)
+    if (strcmp(attempt->trial->kind, "search") != 0 || attempt->trial->search_id == DB_NULL ||
+        s->measured < 3 || s->measured >= attempt->limits.max_steps || s->summary ||
+        !strcmp(attempt->campaign->state, DB_VERIFYING) || pthread_mutex_trylock(&en->lock) != 0)
         return;
     mean = s->sum / s->measured;
     variance = (s->sum2 - s->sum * mean) / (s->measured - 1);
-    rate = tokens_a_step(a) * 1000.0 / mean;
+    rate = tokens_a_step(attempt) * 1000.0 / mean;
     /* d rate / rate = - d mean / mean */
-    if (!se_can_win(en->search, (int)a->trial->search_id, rate,
+    if (!se_can_win(en->search, (int)attempt->trial->search_id, rate,
                     rate * sqrt((variance > 0 ? variance : 0) / s->measured) / mean, s->measured,
                     &max)) {
-        a->bound = max;
-        snprintf(a->trouble, sizeof(a->trouble), "cannot win: at most %.0f tokens/s after %d steps",
-                 max, s->measured);
+        attempt->bound = max;
+        snprintf(attempt->trouble, sizeof(attempt->trouble),
+                 "cannot win: at most %.0f tokens/s after %d steps", max, s->measured);
     }
     pthread_mutex_unlock(&en->lock);
-    if (!isnan(a->bound))
-        tn_attempt_stop(a, TN_STOP_PRUNED);
+    if (!isnan(attempt->bound))
+        tn_attempt_stop(attempt, TN_STOP_PRUNED);
 }
 
-static void retry_settle(struct tn_attempt *a)
+static void retry_settle(struct tn_attempt *attempt)
 {
     struct err e = {0};
 
-    if (tn_settle(a, &e) == 0) {
-        close_handles(a);
+    if (tn_settle(attempt, &e) == 0) {
+        close_handles(attempt);
         return;
     }
-    log_error("campaign %s: trial %lld cannot be settled: %s", a->campaign->id,
-              (long long)a->trial->n, e.text);
-    uv_timer_start(&a->tick, a->tick.timer_cb, 1000, 0);
+    log_error("campaign %s: trial %lld cannot be settled: %s", attempt->campaign->id,
+              (long long)attempt->trial->n, e.text);
+    uv_timer_start(&attempt->tick, attempt->tick.timer_cb, 1000, 0);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -350,46 +354,46 @@ static void on_tick(uv_timer_t *timer)
         check_prospects(a);
 }
 
-void tn_attempt_tick_in(struct tn_attempt *a, uint64_t ms)
+void tn_attempt_tick_in(struct tn_attempt *attempt, uint64_t ms)
 {
-    uv_timer_start(&a->tick, on_tick, ms < TICK_MS ? ms : TICK_MS, TICK_MS);
+    uv_timer_start(&attempt->tick, on_tick, ms < TICK_MS ? ms : TICK_MS, TICK_MS);
 }
 
-static void watch(struct tn_attempt *a)
+static void watch(struct tn_attempt *attempt)
 {
-    uv_timer_init(a->svc->loop, &a->tick);
-    a->tick.data = a;
-    a->handles++;
-    uv_timer_start(&a->tick, on_tick, TICK_MS, TICK_MS);
-    a->next = a->svc->attempts;
-    a->svc->attempts = a;
-    a->campaign->running++;
+    uv_timer_init(attempt->svc->loop, &attempt->tick);
+    attempt->tick.data = attempt;
+    attempt->handles++;
+    uv_timer_start(&attempt->tick, on_tick, TICK_MS, TICK_MS);
+    attempt->next = attempt->svc->attempts;
+    attempt->svc->attempts = attempt;
+    attempt->campaign->running++;
 }
 
-void tn_attempt_stop(struct tn_attempt *a, enum tn_stop_reason why)
+void tn_attempt_stop(struct tn_attempt *attempt, enum tn_stop_reason why)
 {
-    if (a->ended || a->stop != TN_STOP_NONE)
+    if (attempt->ended || attempt->stop != TN_STOP_NONE)
         return;
-    a->stop = why;
-    log_info("campaign %s%s: stopping trial %lld: %s", a->campaign->id,
-             tn_simulated_mark(a->launcher), (long long)a->trial->n,
-             a->trouble[0]           ? a->trouble
+    attempt->stop = why;
+    log_info("campaign %s%s: stopping trial %lld: %s", attempt->campaign->id,
+             tn_simulated_mark(attempt->launcher), (long long)attempt->trial->n,
+             attempt->trouble[0]     ? attempt->trouble
              : why == TN_STOP_CANCEL ? "cancelled"
                                      : "the daemon ends");
-    if (!a->unadopted)
-        a->launcher->stop(a);
+    if (!attempt->unadopted)
+        attempt->launcher->stop(attempt);
 }
 
-void tn_attempt_ended(struct tn_attempt *a)
+void tn_attempt_ended(struct tn_attempt *attempt)
 {
-    if (a->ended)
+    if (attempt->ended)
         return;
-    a->ended = true;
-    a->svc->last_end = clock_mono_ns() / 1000;
-    tn_attempt_read(a);
-    if (a->trainer->finish)
-        a->trainer->finish(a);
-    retry_settle(a);
+    attempt->ended = true;
+    attempt->svc->last_end = clock_mono_ns() / 1000;
+    tn_attempt_read(attempt);
+    if (attempt->trainer->finish)
+        attempt->trainer->finish(attempt);
+    retry_settle(attempt);
 }
 
 /* ---- start ---- */
@@ -399,64 +403,65 @@ struct start {
     struct db_attempt row;
 };
 
-static int start_job(struct db *w, void *arg, struct err *e)
+static int start_job(struct db *writer, void *arg, struct err *error)
 {
     struct start *s = arg;
-    int r = db_trial_start(w, s->row.campaign, s->row.n, s->row.created, e);
+    int r = db_trial_start(writer, s->row.campaign, s->row.n, s->row.created, error);
 
     if (r == 0)
-        r = db_attempt_add(w, &s->row, e);
-    return r < 0 ? r : tn_event_trial(w, s->row.campaign, s->row.n, e);
+        r = db_attempt_add(writer, &s->row, error);
+    return r < 0 ? r : tn_event_trial(writer, s->row.campaign, s->row.n, error);
 }
 
-static int run_job(struct db *w, void *arg, struct err *e)
+static int run_job(struct db *writer, void *arg, struct err *error)
 {
     struct start *s = arg;
 
-    return db_attempt_run(w, s->row.campaign, s->row.n, s->row.attempt, s->row.job, s->row.started,
-                          e);
+    return db_attempt_run(writer, s->row.campaign, s->row.n, s->row.attempt, s->row.job,
+                          s->row.started, error);
 }
 
-static int commit_start(struct tn_attempt *a, struct err *e)
+static int commit_start(struct tn_attempt *attempt, struct err *error)
 {
     char cpus[4 * TN_MAX_CORES];
-    struct start s = {a,
-                      {.campaign = a->campaign->id,
-                       .n = a->trial->n,
-                       .attempt = a->number,
-                       .state = "starting",
-                       .folder = a->relative,
-                       .cpus = tn_cpus_text(cpus, sizeof(cpus), a->cpus, a->ncpus),
-                       .job = a->job[0] ? a->job : NULL,
-                       .devices = (int64_t)a->trial->layout.world * a->trial->layout.threads,
-                       .created = clock_wall_ms(),
-                       .started = DB_NULL,
-                       .ended = DB_NULL,
-                       .exit_code = DB_NULL,
-                       .signal = DB_NULL}};
+    struct start s = {
+        attempt,
+        {.campaign = attempt->campaign->id,
+         .n = attempt->trial->n,
+         .attempt = attempt->number,
+         .state = "starting",
+         .folder = attempt->relative,
+         .cpus = tn_cpus_text(cpus, sizeof(cpus), attempt->cpus, attempt->ncpus),
+         .job = attempt->job[0] ? attempt->job : NULL,
+         .devices = (int64_t)attempt->trial->layout.world * attempt->trial->layout.threads,
+         .created = clock_wall_ms(),
+         .started = DB_NULL,
+         .ended = DB_NULL,
+         .exit_code = DB_NULL,
+         .signal = DB_NULL}};
 
-    return tn_write(a->svc, start_job, &s, e);
+    return tn_write(attempt->svc, start_job, &s, error);
 }
 
-static void commit_run(struct tn_attempt *a)
+static void commit_run(struct tn_attempt *attempt)
 {
-    struct start s = {a,
-                      {.campaign = a->campaign->id,
-                       .n = a->trial->n,
-                       .attempt = a->number,
-                       .job = a->job[0] ? a->job : NULL,
+    struct start s = {attempt,
+                      {.campaign = attempt->campaign->id,
+                       .n = attempt->trial->n,
+                       .attempt = attempt->number,
+                       .job = attempt->job[0] ? attempt->job : NULL,
                        .started = clock_wall_ms()}};
     struct err e = {0};
 
-    if (tn_write(a->svc, run_job, &s, &e) < 0)
-        log_warn("campaign %s: %s", a->campaign->id, e.text);
+    if (tn_write(attempt->svc, run_job, &s, &e) < 0)
+        log_warn("campaign %s: %s", attempt->campaign->id, e.text);
 }
 
-void tn_attempt_runs(struct tn_attempt *a)
+void tn_attempt_runs(struct tn_attempt *attempt)
 {
-    a->waits = false;
-    a->started = a->last_event = tn_now_ms();
-    commit_run(a);
+    attempt->waits = false;
+    attempt->started = attempt->last_event = tn_now_ms();
+    commit_run(attempt);
 }
 
 static void note_overhead(struct tn_service *svc)
@@ -473,67 +478,68 @@ static void note_overhead(struct tn_service *svc)
     log_debug("overhead between trials ms=%.1f", ms);
 }
 
-static int prepare(struct tn_attempt *a, struct err *e)
+static int prepare(struct tn_attempt *attempt, struct err *error)
 {
     /* Another user gets to the folder, which becomes its own, and sees nothing on the way. */
-    unsigned mode = a->svc->config.trial_user ? 0711 : 0700;
-    int r =
-        file_remove_tree(a->folder, e); /* a former daemon died before it committed this attempt */
+    unsigned mode = attempt->svc->config.trial_user ? 0711 : 0700;
+    int r = file_remove_tree(attempt->folder,
+                             error); /* a former daemon died before it committed this attempt */
 
     if (r == 0)
-        r = file_mkdirs(a->folder, mode, e);
+        r = file_mkdirs(attempt->folder, mode, error);
     return r;
 }
 
 /* Committed, so it is settled like any other. It is no fault of the trial, unless its trainer has
  * said so. */
-static void never_ran(struct tn_attempt *a, const struct err *e)
+static void never_ran(struct tn_attempt *attempt, const struct err *error)
 {
-    if (!a->seen.error) {
-        snprintf(a->trouble, sizeof(a->trouble), "%.399s", e ? e->text : "cannot be launched");
-        a->machine_lost = true;
+    if (!attempt->seen.error) {
+        snprintf(attempt->trouble, sizeof(attempt->trouble), "%.399s",
+                 error ? error->text : "cannot be launched");
+        attempt->machine_lost = true;
     }
-    tn_attempt_ended(a);
+    tn_attempt_ended(attempt);
 }
 
-int tn_attempt_start(struct tn_trial *t, struct err *e)
+int tn_attempt_start(struct tn_trial *trial, struct err *error)
 {
-    struct tn_spec *s = t->campaign->engine->spec;
+    struct tn_spec *s = trial->campaign->engine->spec;
     struct tn_attempt *a;
-    int r = s->launcher->ready(t->campaign->svc, s, e);
+    int r = s->launcher->ready(trial->campaign->svc, s, error);
 
     if (r == 0 && !s->launcher->rehearsal)
-        r = tn_retain_room(t->campaign->svc, e);
+        r = tn_retain_room(trial->campaign->svc, error);
     if (r == 0 && !s->launcher->rehearsal)
-        r = s->trainer->ready(t->campaign->svc, s, e);
+        r = s->trainer->ready(trial->campaign->svc, s, error);
     if (r < 0)
         return r == -EBUSY ? -ENOENT : r;
-    a = attempt_new(t, t->attempts + 1);
+    a = attempt_new(trial, trial->attempts + 1);
     if (!a->launcher->reserve(a)) {
         a->trial = NULL;
         attempt_free(a);
         return -EBUSY;
     }
-    r = prepare(a, e);
+    r = prepare(a, error);
     if (r == 0)
-        r = commit_start(a, e);
+        r = commit_start(a, error);
     if (r < 0) {
         a->launcher->release(a);
         a->trial = NULL;
         attempt_free(a);
         return r;
     }
-    t->attempts++;
+    trial->attempts++;
     watch(a);
     note_overhead(a->svc);
-    r = a->launcher->start(a, e);
+    r = a->launcher->start(a, error);
     a->svc->stats.all.attempts_started++;
     a->svc->stats.simulated.attempts_started += a->launcher == &tn_launcher_simulated;
     if (r < 0) {
-        never_ran(a, e);
+        never_ran(a, error);
         return 0;
     }
-    log_debug("campaign %s: trial %lld attempt %lld started", a->campaign->id, (long long)t->n,
+    log_debug("campaign %s: trial %lld attempt %lld started", a->campaign->id, (long long)trial->n,
               (long long)a->number);
     if (!a->waits)
         commit_run(a);
@@ -544,39 +550,39 @@ int tn_attempt_start(struct tn_trial *t, struct err *e)
 
 static void on_adopt(uv_timer_t *timer);
 
-static int adopt(struct tn_attempt *a, const struct db_attempt *row, struct err *e)
+static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struct err *error)
 {
-    int r = a->launcher->adopt(a, row, e);
+    int r = attempt->launcher->adopt(attempt, row, error);
 
-    a->unadopted = r < 0;
+    attempt->unadopted = r < 0;
     if (r < 0)
         return r;
-    log_info("campaign %s%s: trial %lld attempt %lld %s", a->campaign->id,
-             tn_simulated_mark(a->launcher), (long long)a->trial->n, (long long)a->number,
-             r ? "adopted" : "ended while no daemon ran");
+    log_info("campaign %s%s: trial %lld attempt %lld %s", attempt->campaign->id,
+             tn_simulated_mark(attempt->launcher), (long long)attempt->trial->n,
+             (long long)attempt->number, r ? "adopted" : "ended while no daemon ran");
     if (r == 0) {
-        tn_attempt_ended(a);
+        tn_attempt_ended(attempt);
         return 0;
     }
-    a->svc->stats.adopted++;
-    if (row->state && !strcmp(row->state, "starting") && !a->waits)
-        commit_run(a);
-    tn_attempt_read(a);
-    a->last_event = tn_now_ms();
-    if (a->stop != TN_STOP_NONE) /* wanted meanwhile */
-        a->launcher->stop(a);
-    else if (strcmp(a->campaign->state, DB_CANCELLED) == 0)
-        tn_attempt_stop(a, TN_STOP_CANCEL);
+    attempt->svc->stats.adopted++;
+    if (row->state && !strcmp(row->state, "starting") && !attempt->waits)
+        commit_run(attempt);
+    tn_attempt_read(attempt);
+    attempt->last_event = tn_now_ms();
+    if (attempt->stop != TN_STOP_NONE) /* wanted meanwhile */
+        attempt->launcher->stop(attempt);
+    else if (strcmp(attempt->campaign->state, DB_CANCELLED) == 0)
+        tn_attempt_stop(attempt, TN_STOP_CANCEL);
     return 0;
 }
 
 /* A full disk, say: what cannot be told now is asked again. Until then it counts as one that runs.
  */
-static void adopt_later(struct tn_attempt *a, const struct err *e)
+static void adopt_later(struct tn_attempt *attempt, const struct err *error)
 {
-    log_error("campaign %s: trial %lld cannot be taken over: %s", a->campaign->id,
-              (long long)a->trial->n, e->text);
-    uv_timer_start(&a->tick, on_adopt, 1000, 0);
+    log_error("campaign %s: trial %lld cannot be taken over: %s", attempt->campaign->id,
+              (long long)attempt->trial->n, error->text);
+    uv_timer_start(&attempt->tick, on_adopt, 1000, 0);
 }
 
 static void on_adopt(uv_timer_t *timer)
@@ -595,13 +601,13 @@ static void on_adopt(uv_timer_t *timer)
     arena_done(&arena);
 }
 
-int tn_attempt_recover(struct tn_campaign *c, struct tn_trial *t, const struct db_attempt *row,
-                       struct err *e)
+int tn_attempt_recover(struct tn_campaign *campaign, struct tn_trial *trial,
+                       const struct db_attempt *row, struct err *error)
 {
     struct tn_attempt *a;
 
-    t->campaign = c;
-    a = attempt_new(t, row->attempt);
+    trial->campaign = campaign;
+    a = attempt_new(trial, row->attempt);
     a->stored = row->offset;
     a->was_adopted = true;
     if (row->cpus)
@@ -615,7 +621,7 @@ int tn_attempt_recover(struct tn_campaign *c, struct tn_trial *t, const struct d
             a->started -= (uint64_t)age;
     }
     watch(a);
-    if (adopt(a, row, e) < 0)
-        adopt_later(a, e);
+    if (adopt(a, row, error) < 0)
+        adopt_later(a, error);
     return 0;
 }

@@ -19,10 +19,10 @@ struct tn_draft {
 };
 
 /* SECONDS at most, and no more than SHARE of what is left for the answer. */
-static void patience_start(struct tn_patience *ret, const struct tn_draft *d, double seconds,
+static void patience_start(struct tn_patience *ret, const struct tn_draft *draft, double seconds,
                            double share, const atomic_bool *unwanted)
 {
-    double left = ALL_S - (double)(clock_mono_ns() - d->from_ns) / 1e9;
+    double left = ALL_S - (double)(clock_mono_ns() - draft->from_ns) / 1e9;
 
     tn_patience_start(ret, fmax(fmin(seconds, share * left), LEAST_S), unwanted);
 }
@@ -41,46 +41,46 @@ static void random_id(char id[TN_ID_TEXT])
 }
 
 /* As /v1/plan counts them: one answer to both questions. */
-static int count_space(struct tn_draft *d, const atomic_bool *unwanted, struct err *e)
+static int count_space(struct tn_draft *draft, const atomic_bool *unwanted, struct err *error)
 {
-    const struct se_spec *se = &d->spec->se;
-    struct pl_problem p = tn_spec_problem(d->spec);
+    const struct se_spec *se = &draft->spec->se;
+    struct pl_problem p = tn_spec_problem(draft->spec);
     struct tn_patience patience;
     struct pl_plan plan;
     struct err why = {0};
     int r = 0;
 
-    patience_start(&patience, d, COUNT_S, 0.5, unwanted);
+    patience_start(&patience, draft, COUNT_S, 0.5, unwanted);
     pl_plan_look(&plan, se->space, &p, 0, se->memory_headroom, false, &patience.plan);
-    d->space = (struct tn_space){plan.legal, plan.fitting, plan.exact, ""};
+    draft->space = (struct tn_space){plan.legal, plan.fitting, plan.exact, ""};
     if (!plan.fitting && (plan.exact || !plan.legal)) {
-        patience_start(&patience, d, COUNT_S, 0.5, unwanted);
+        patience_start(&patience, draft, COUNT_S, 0.5, unwanted);
         pl_plan_nothing(&plan, se->space, &p, se->memory_headroom, &patience.plan, &why);
-        snprintf(d->space.reason, sizeof(d->space.reason), "%s", why.text);
+        snprintf(draft->space.reason, sizeof(draft->space.reason), "%s", why.text);
         if (!plan.legal || (se->trainer->bundled && se->use_memory_prior))
-            r = err_at(e, -EINVAL, "/space", "%s", why.text);
+            r = err_at(error, -EINVAL, "/space", "%s", why.text);
     }
     pl_plan_done(&plan);
     return unwanted && atomic_load(unwanted)
-               ? err_set(e, -ECANCELED, "nobody waits for this campaign any more")
+               ? err_set(error, -ECANCELED, "nobody waits for this campaign any more")
                : r;
 }
 
 /* The search, if that is soon done. */
-static int prepare(struct tn_draft *d, const atomic_bool *unwanted, struct err *e)
+static int prepare(struct tn_draft *draft, const atomic_bool *unwanted, struct err *error)
 {
     struct tn_patience patience;
     int r;
 
-    if (!d->space.exact || d->space.legal > AT_ONCE)
+    if (!draft->space.exact || draft->space.legal > AT_ONCE)
         return 0;
-    patience_start(&patience, d, PREPARE_S, 1, unwanted);
-    r = tn_engine_new(&d->engine, &d->spec, &patience.plan, e);
+    patience_start(&patience, draft, PREPARE_S, 1, unwanted);
+    r = tn_engine_new(&draft->engine, &draft->spec, &patience.plan, error);
     return r == -ECANCELED ? 0 : r;
 }
 
 int tn_campaign_check_within(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
-                             json_t **ret_rules, const atomic_bool *unwanted, struct err *e)
+                             json_t **ret_rules, const atomic_bool *unwanted, struct err *error)
 {
     struct tn_draft *d = mem_alloc(sizeof(*d));
     int r;
@@ -88,15 +88,15 @@ int tn_campaign_check_within(struct tn_draft **ret, struct tn_service *svc, cons
     d->from_ns = clock_mono_ns();
     if (ret_rules)
         *ret_rules = NULL;
-    r = tn_spec_parse(&d->spec, svc, body, ret_rules, e);
+    r = tn_spec_parse(&d->spec, svc, body, ret_rules, error);
     if (r == 0)
-        r = count_space(d, unwanted, e);
+        r = count_space(d, unwanted, error);
     if (r == 0)
-        r = prepare(d, unwanted, e);
+        r = prepare(d, unwanted, error);
     if (r < 0) {
         tn_draft_free(d);
-        if (r == -E2BIG && e)
-            e->code = -EINVAL;
+        if (r == -E2BIG && error)
+            error->code = -EINVAL;
         return r == -E2BIG ? -EINVAL : r;
     }
     *ret = d;
@@ -104,38 +104,38 @@ int tn_campaign_check_within(struct tn_draft **ret, struct tn_service *svc, cons
 }
 
 int tn_campaign_check(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
-                      json_t **ret_rules, struct err *e)
+                      json_t **ret_rules, struct err *error)
 {
-    return tn_campaign_check_within(ret, svc, body, ret_rules, NULL, e);
+    return tn_campaign_check_within(ret, svc, body, ret_rules, NULL, error);
 }
 
-struct tn_draft *tn_draft_free(struct tn_draft *d)
+struct tn_draft *tn_draft_free(struct tn_draft *draft)
 {
-    if (d) {
-        tn_engine_unref(d->engine);
-        tn_spec_free(d->spec);
+    if (draft) {
+        tn_engine_unref(draft->engine);
+        tn_spec_free(draft->spec);
     }
-    free(d);
+    free(draft);
     return NULL;
 }
 
-static const struct tn_spec *spec_of(const struct tn_draft *d)
+static const struct tn_spec *spec_of(const struct tn_draft *draft)
 {
-    return d->engine ? d->engine->spec : d->spec;
+    return draft->engine ? draft->engine->spec : draft->spec;
 }
 
 /* About: the baseline's time by the cost model stands for every trial. What does not fit is not
  * tried, but for the baseline. */
-json_t *tn_draft_json(const struct tn_draft *d)
+json_t *tn_draft_json(const struct tn_draft *draft)
 {
-    const struct tn_spec *s = spec_of(d);
+    const struct tn_spec *s = spec_of(draft);
     struct pl_problem p = tn_spec_problem(s);
     struct pl_cost cost;
-    double trials = (double)d->space.fitting, seconds;
+    double trials = (double)draft->space.fitting, seconds;
 
-    if (!d->space.fitting)
+    if (!draft->space.fitting)
         trials = 1;
-    if (s->se.budget.trials && (s->se.budget.trials < trials || !d->space.exact))
+    if (s->se.budget.trials && (s->se.budget.trials < trials || !draft->space.exact))
         trials = s->se.budget.trials;
     pl_cost(&cost, p.model, p.cluster, &s->se.baseline, p.workload, p.trainer);
     seconds = trials * (s->se.trial_start_s + pl_trial_steps_expected(&s->se.limits) * cost.total) /
@@ -143,12 +143,12 @@ json_t *tn_draft_json(const struct tn_draft *d)
     if (s->se.budget.wall_s > 0 && seconds > s->se.budget.wall_s)
         seconds = s->se.budget.wall_s;
     return json_pack("{s:b, s:I, s:I, s:b, s:f, s:f, s:o, s:s, s:s, s:o}", "simulated",
-                     s->launcher == &tn_launcher_simulated, "legal", (json_int_t)d->space.legal,
-                     "fitting", (json_int_t)d->space.fitting, "exact", d->space.exact,
+                     s->launcher == &tn_launcher_simulated, "legal", (json_int_t)draft->space.legal,
+                     "fitting", (json_int_t)draft->space.fitting, "exact", draft->space.exact,
                      "expected_trials", trials, "expected_s", seconds, "baseline",
                      pl_layout_json(&s->se.baseline), "baseline_rule", s->se.baseline_rule,
                      "baseline_note", s->se.baseline_note, "reason",
-                     *d->space.reason ? json_string(d->space.reason) : json_null());
+                     *draft->space.reason ? json_string(draft->space.reason) : json_null());
 }
 
 struct creation {
@@ -160,7 +160,7 @@ struct creation {
 };
 
 /* The answer is kept with the campaign: both are there after a kill, or none. */
-static int keep_answer(struct db *w, const struct creation *cr, struct err *e)
+static int keep_answer(struct db *writer, const struct creation *cr, struct err *error)
 {
     AUTO_FREE char *location = mem_printf("%s/v1/campaigns/%s", cr->once->prefix, cr->c.id);
     AUTO_FREE char *body = jx_dump(cr->view);
@@ -172,44 +172,44 @@ static int keep_answer(struct db *w, const struct creation *cr, struct err *e)
                            .status = 201,
                            .created = cr->c.created};
 
-    return db_answer_put(w, &an, e);
+    return db_answer_put(writer, &an, error);
 }
 
-static int view_new(struct db *w, struct creation *cr, struct err *e)
+static int view_new(struct db *writer, struct creation *cr, struct err *error)
 {
     struct arena a = {0};
     struct db_campaign c;
-    int r = db_campaign_get(w, &a, &c, cr->c.id, e);
+    int r = db_campaign_get(writer, &a, &c, cr->c.id, error);
 
     if (r == 0)
-        r = tn_campaign_view(&cr->view, w, &c, true, e);
+        r = tn_campaign_view(&cr->view, writer, &c, true, error);
     if (r == 0 && cr->once)
-        r = keep_answer(w, cr, e);
+        r = keep_answer(writer, cr, error);
     arena_done(&a);
     return r;
 }
 
-static int create_job(struct db *w, void *arg, struct err *e)
+static int create_job(struct db *writer, void *arg, struct err *error)
 {
     struct creation *cr = arg;
-    int r = db_campaign_add(w, &cr->c, e);
+    int r = db_campaign_add(writer, &cr->c, error);
 
     if (r == 0)
-        r = db_trial_add(w, &cr->baseline, &cr->n, e);
+        r = db_trial_add(writer, &cr->baseline, &cr->n, error);
     if (r == 0)
-        r = tn_event_campaign(w, cr->c.id, e);
+        r = tn_event_campaign(writer, cr->c.id, error);
     if (r == 0)
-        r = tn_event_trial(w, cr->c.id, cr->n, e);
-    return r < 0 ? r : view_new(w, cr, e);
+        r = tn_event_trial(writer, cr->c.id, cr->n, error);
+    return r < 0 ? r : view_new(writer, cr, error);
 }
 
 /* The baseline is trial 1 of every campaign, whether or not it lies in the space that is searched.
  */
-static void fill_baseline(struct db_trial *t, const struct tn_draft *d, const char *id,
+static void fill_baseline(struct db_trial *trial, const struct tn_draft *draft, const char *id,
                           char text[160], const char *layout, char why[256])
 {
-    const struct tn_spec *s = spec_of(d);
-    struct tn_engine *en = d->engine;
+    const struct tn_spec *s = spec_of(draft);
+    struct tn_engine *en = draft->engine;
     struct pl_problem problem = tn_spec_problem(s);
     struct se_predicted p = {.tokens_per_s = NAN, .memory_bytes = NAN, .p_fits = NAN};
     bool inside = en ? se_restore(en->search, 1, &s->se.baseline, 0, NULL) == 0
@@ -220,33 +220,33 @@ static void fill_baseline(struct db_trial *t, const struct tn_draft *d, const ch
         se_predict(en->search, &s->se.baseline, &p, NULL);
     }
     pl_layout_text(text, &s->se.baseline);
-    db_trial_blank(t);
-    t->campaign = id;
-    t->kind = "baseline";
-    t->search_id = inside ? 1 : DB_NULL;
-    t->layout = layout;
-    t->layout_text = text;
+    db_trial_blank(trial);
+    trial->campaign = id;
+    trial->kind = "baseline";
+    trial->search_id = inside ? 1 : DB_NULL;
+    trial->layout = layout;
+    trial->layout_text = text;
     snprintf(why, 256, "the baseline (%s)%s%s", s->se.baseline_rule,
              *s->se.baseline_note ? ", " : "", s->se.baseline_note);
-    t->why = why;
-    t->predicted_tokens_per_s = p.tokens_per_s;
-    t->predicted_memory = p.memory_bytes;
-    t->predicted_fits = p.p_fits;
-    t->created = clock_wall_ms();
+    trial->why = why;
+    trial->predicted_tokens_per_s = p.tokens_per_s;
+    trial->predicted_memory = p.memory_bytes;
+    trial->predicted_fits = p.p_fits;
+    trial->created = clock_wall_ms();
 }
 
-static char *dump_or(const json_t *v, const char *otherwise)
+static char *dump_or(const json_t *json, const char *otherwise)
 {
-    return v ? jx_dump(v) : mem_strdup(otherwise);
+    return json ? jx_dump(json) : mem_strdup(otherwise);
 }
 
 /* Store the campaign and bring it into memory, or let its search be prepared. Nothing may fail
  * after the commit: a campaign that is stored and not in memory would be run by nobody. */
-static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d, const char *id,
-                  const char *owner, const struct tn_once *once, struct err *e)
+static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *draft,
+                  const char *id, const char *owner, const struct tn_once *once, struct err *error)
 {
-    const struct tn_spec *s = spec_of(d);
-    AUTO_JSON *space = tn_space_json(&d->space, s);
+    const struct tn_spec *s = spec_of(draft);
+    AUTO_JSON *space = tn_space_json(&draft->space, s);
     AUTO_JSON *baseline = pl_layout_json(&s->se.baseline);
     AUTO_FREE char *spec = jx_dump(s->body), *resolved = jx_dump(s->resolved),
                    *keys = jx_dump(space);
@@ -260,7 +260,7 @@ static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d
         .c = {.id = id,
               .name = s->name,
               .state = DB_RUNNING,
-              .reason = d->engine ? NULL : TN_PREPARING,
+              .reason = draft->engine ? NULL : TN_PREPARING,
               .spec = spec,
               .resolved = resolved,
               .objective = se_objective_names[s->se.objective],
@@ -283,8 +283,8 @@ static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d
     struct tn_campaign *c;
     int r;
 
-    fill_baseline(&cr.baseline, d, id, text, layout, why);
-    r = tn_write(svc, create_job, &cr, e);
+    fill_baseline(&cr.baseline, draft, id, text, layout, why);
+    r = tn_write(svc, create_job, &cr, error);
     if (r < 0) {
         json_decref(cr.view);
         return r;
@@ -292,33 +292,33 @@ static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d
     *ret = cr.view;
     cr.c.trials = 1;
     log_info("campaign %s%s created name=\"%s\" legal=%s%zu owner=%s", id,
-             tn_simulated_mark(s->launcher), s->name, d->space.exact ? "" : ">=", d->space.legal,
-             owner);
-    if (!d->engine) {
-        tn_campaign_prepare(svc, id, d->space);
+             tn_simulated_mark(s->launcher), s->name,
+             draft->space.exact ? "" : ">=", draft->space.legal, owner);
+    if (!draft->engine) {
+        tn_campaign_prepare(svc, id, draft->space);
         return 0;
     }
-    c = tn_campaign_load(svc, &cr.c, tn_engine_ref(d->engine));
+    c = tn_campaign_load(svc, &cr.c, tn_engine_ref(draft->engine));
     c->open = 1;
     tn_campaign_enqueue(c, tn_trial_new(&cr.baseline, &s->se.baseline));
     return 0;
 }
 
 int tn_campaign_create_once(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
-                            const char *owner, const struct tn_once *once, struct err *e)
+                            const char *owner, const struct tn_once *once, struct err *error)
 {
     char id[TN_ID_TEXT];
     int r;
 
     random_id(id);
-    r = svc->stopping ? err_set(e, -EAGAIN, "the daemon is stopping")
-                      : insert(ret, svc, owned_d, id, owner, once, e);
+    r = svc->stopping ? err_set(error, -EAGAIN, "the daemon is stopping")
+                      : insert(ret, svc, owned_d, id, owner, once, error);
     tn_draft_free(owned_d);
     return r;
 }
 
 int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
-                       const char *owner, struct err *e)
+                       const char *owner, struct err *error)
 {
-    return tn_campaign_create_once(ret, svc, owned_d, owner, NULL, e);
+    return tn_campaign_create_once(ret, svc, owned_d, owner, NULL, error);
 }

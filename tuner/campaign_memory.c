@@ -11,7 +11,7 @@ struct tn_campaign *tn_campaign_find(struct tn_service *svc, const char *id)
     return NULL;
 }
 
-void tn_campaign_set_state(struct tn_campaign *c, const char *state)
+void tn_campaign_set_state(struct tn_campaign *campaign, const char *state)
 {
     static const char *const known[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
                                         DB_DONE,    DB_CANCELLED, DB_FAILED};
@@ -20,24 +20,24 @@ void tn_campaign_set_state(struct tn_campaign *c, const char *state)
 
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (!strcmp(known[i], state))
-            c->state = known[i];
-    if (c->active_since) {
-        c->active_s += (double)(now - c->active_since) / 1000.0;
-        c->active_since = 0;
+            campaign->state = known[i];
+    if (campaign->active_since) {
+        campaign->active_s += (double)(now - campaign->active_since) / 1000.0;
+        campaign->active_since = 0;
     }
     if (active)
-        c->active_since = now ? now : 1;
+        campaign->active_since = now ? now : 1;
 }
 
-void tn_campaign_join_share(struct tn_campaign *c)
+void tn_campaign_join_share(struct tn_campaign *campaign)
 {
     double least = INFINITY;
 
-    for (const struct tn_campaign *o = c->svc->campaigns; o; o = o->next)
-        if (o != c && o->active_since && o->share < least)
+    for (const struct tn_campaign *o = campaign->svc->campaigns; o; o = o->next)
+        if (o != campaign && o->active_since && o->share < least)
             least = o->share;
-    if (least < INFINITY && least > c->share)
-        c->share = least;
+    if (least < INFINITY && least > campaign->share)
+        campaign->share = least;
 }
 
 struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_campaign *row,
@@ -62,27 +62,27 @@ struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_cam
     return c;
 }
 
-void tn_campaign_clear_queue(struct tn_campaign *c)
+void tn_campaign_clear_queue(struct tn_campaign *campaign)
 {
-    while (c->queue) {
-        struct tn_trial *t = c->queue;
+    while (campaign->queue) {
+        struct tn_trial *t = campaign->queue;
 
-        c->queue = t->next;
+        campaign->queue = t->next;
         free(t);
     }
 }
 
-static void free_campaign(struct tn_campaign *c)
+static void free_campaign(struct tn_campaign *campaign)
 {
-    tn_campaign_clear_queue(c);
-    while (c->tells) {
-        struct tn_tell *t = c->tells;
+    tn_campaign_clear_queue(campaign);
+    while (campaign->tells) {
+        struct tn_tell *t = campaign->tells;
 
-        c->tells = t->next;
+        campaign->tells = t->next;
         free(t);
     }
-    tn_engine_unref(c->engine);
-    free(c);
+    tn_engine_unref(campaign->engine);
+    free(campaign);
 }
 
 void tn_campaign_unload_idle(struct tn_service *svc)
@@ -103,26 +103,26 @@ void tn_campaign_unload_idle(struct tn_service *svc)
     }
 }
 
-void tn_campaign_enqueue(struct tn_campaign *c, struct tn_trial *t)
+void tn_campaign_enqueue(struct tn_campaign *campaign, struct tn_trial *trial)
 {
-    struct tn_trial **at = &c->queue;
+    struct tn_trial **at = &campaign->queue;
 
-    while (*at && (*at)->n < t->n)
+    while (*at && (*at)->n < trial->n)
         at = &(*at)->next;
-    t->campaign = c;
-    t->next = *at;
-    *at = t;
-    tn_sched_kick(c->svc);
+    trial->campaign = campaign;
+    trial->next = *at;
+    *at = trial;
+    tn_sched_kick(campaign->svc);
 }
 
-struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout *l)
+struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout *layout)
 {
     struct tn_trial *t = mem_alloc(sizeof(*t));
 
     t->n = row->n;
     t->search_id = row->search_id;
     t->attempts = row->attempts;
-    t->layout = *l;
+    t->layout = *layout;
     snprintf(t->kind, sizeof(t->kind), "%s", row->kind);
     return t;
 }

@@ -31,19 +31,19 @@ struct tn_command {
     void *arg;
 };
 
-static void unlink_command(struct tn_command *c)
+static void unlink_command(struct tn_command *command)
 {
-    struct tn_command **at = &c->svc->commands;
+    struct tn_command **at = &command->svc->commands;
 
-    while (*at && *at != c)
+    while (*at && *at != command)
         at = &(*at)->next;
     if (*at)
-        *at = c->next;
+        *at = command->next;
 }
 
-static void on_closed(uv_handle_t *h)
+static void on_closed(uv_handle_t *handle)
 {
-    struct tn_command *c = h->data;
+    struct tn_command *c = handle->data;
 
     if (--c->handles > 0)
         return;
@@ -55,53 +55,53 @@ static void on_closed(uv_handle_t *h)
     free(c);
 }
 
-static void close_one(uv_handle_t *h)
+static void close_one(uv_handle_t *handle)
 {
-    if (!uv_is_closing(h))
-        uv_close(h, on_closed);
+    if (!uv_is_closing(handle))
+        uv_close(handle, on_closed);
 }
 
 /* The answer is whole when the process has ended and both its streams have. */
-static void part_done(struct tn_command *c, uv_handle_t *h)
+static void part_done(struct tn_command *command, uv_handle_t *handle)
 {
-    if (uv_is_closing(h))
+    if (uv_is_closing(handle))
         return;
-    close_one(h);
-    if (--c->open == 0)
-        close_one((uv_handle_t *)&c->limit);
+    close_one(handle);
+    if (--command->open == 0)
+        close_one((uv_handle_t *)&command->limit);
 }
 
-static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
-    (void)h;
+    (void)handle;
     *buf = uv_buf_init(mem_alloc(suggested), (unsigned)suggested);
 }
 
-static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
+static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buf)
 {
-    struct tn_command *c = s->data;
-    struct str *text = &c->out[s == (uv_stream_t *)&c->out[1].pipe].text;
+    struct tn_command *c = stream->data;
+    struct str *text = &c->out[stream == (uv_stream_t *)&c->out[1].pipe].text;
 
-    if (n > 0 && text->len < MAX_ANSWER)
-        str_addn(text, buf->base, (size_t)n);
+    if (got > 0 && text->len < MAX_ANSWER)
+        str_addn(text, buf->base, (size_t)got);
     free(buf->base);
-    if (n < 0)
-        part_done(c, (uv_handle_t *)s);
+    if (got < 0)
+        part_done(c, (uv_handle_t *)stream);
 }
 
-static void on_exit_of(uv_process_t *p, int64_t status, int sig)
+static void on_exit_of(uv_process_t *process, int64_t status, int sig)
 {
-    struct tn_command *c = p->data;
+    struct tn_command *c = process->data;
 
     if (c->status == 0)
         c->status = sig ? 128 + sig : (int)status;
-    part_done(c, (uv_handle_t *)p);
+    part_done(c, (uv_handle_t *)process);
 }
 
 /* Streams that a grandchild holds open must not keep us waiting either. */
-static void on_limit(uv_timer_t *t)
+static void on_limit(uv_timer_t *timer)
 {
-    struct tn_command *c = t->data;
+    struct tn_command *c = timer->data;
 
     c->status = -ETIMEDOUT;
     uv_process_kill(&c->process, SIGKILL);
@@ -109,18 +109,18 @@ static void on_limit(uv_timer_t *t)
     part_done(c, (uv_handle_t *)&c->out[1].pipe);
 }
 
-static void start_reading(struct tn_command *c)
+static void start_reading(struct tn_command *command)
 {
     for (int i = 0; i < 2; i++)
-        uv_read_start((uv_stream_t *)&c->out[i].pipe, on_alloc, on_read);
+        uv_read_start((uv_stream_t *)&command->out[i].pipe, on_alloc, on_read);
 }
 
-static void give_up(struct tn_command *c)
+static void give_up(struct tn_command *command)
 {
-    close_one((uv_handle_t *)&c->process);
-    close_one((uv_handle_t *)&c->out[0].pipe);
-    close_one((uv_handle_t *)&c->out[1].pipe);
-    close_one((uv_handle_t *)&c->limit);
+    close_one((uv_handle_t *)&command->process);
+    close_one((uv_handle_t *)&command->out[0].pipe);
+    close_one((uv_handle_t *)&command->out[1].pipe);
+    close_one((uv_handle_t *)&command->limit);
 }
 
 void tn_command_run(struct tn_service *svc, const struct tn_argv *argv, const struct tn_argv *env,

@@ -10,12 +10,12 @@
 
 /* A name is one path component of plain characters, so that no request leads out of the directory.
  */
-static bool is_name(const char *s)
+static bool is_name(const char *name)
 {
-    if (!s[0] || s[0] == '.' || strlen(s) > 63)
+    if (!name[0] || name[0] == '.' || strlen(name) > 63)
         return false;
-    for (; *s; s++)
-        if (!isalnum((unsigned char)*s) && !strchr("._-", *s))
+    for (; *name; name++)
+        if (!isalnum((unsigned char)*name) && !strchr("._-", *name))
             return false;
     return true;
 }
@@ -25,7 +25,7 @@ static const char *configured(const struct tn_service *svc, const char *name)
     return svc->config.conf ? conf_get(svc->config.conf, "dataset", name, "path") : NULL;
 }
 
-static void add_names(struct str *s, const struct tn_service *svc)
+static void add_names(struct str *out, const struct tn_service *svc)
 {
     AUTO_FREE char *path = mem_printf("%s/datasets", svc->data_dir);
     DIR *d = opendir(path);
@@ -33,12 +33,12 @@ static void add_names(struct str *s, const struct tn_service *svc)
 
     while (d && (entry = readdir(d)))
         if (is_name(entry->d_name))
-            str_addf(s, ", %s", entry->d_name);
+            str_addf(out, ", %s", entry->d_name);
     if (d)
         closedir(d);
 }
 
-int tn_dataset_path(char **ret, const struct tn_service *svc, const char *name, struct err *e)
+int tn_dataset_path(char **ret, const struct tn_service *svc, const char *name, struct err *error)
 {
     AUTO_STR have = {0};
     const char *path = configured(svc, name);
@@ -57,7 +57,7 @@ int tn_dataset_path(char **ret, const struct tn_service *svc, const char *name, 
     str_add(&have, "synthetic");
     add_names(&have, svc);
     return err_set(
-        e, -ENOENT,
+        error, -ENOENT,
         "no data set \"%.60s\" (there are: %.200s); partune-data prepare --name NAME makes one",
         name, have.text);
 }

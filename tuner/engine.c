@@ -10,17 +10,17 @@
 #include "tuner/internal.h"
 
 int tn_engine_new(struct tn_engine **ret, struct tn_spec **spec, const struct pl_patience *patience,
-                  struct err *e)
+                  struct err *error)
 {
     struct se_search *search = NULL;
     struct tn_engine *en;
     int r;
 
     (*spec)->se.patience = patience;
-    r = se_search_new(&search, &(*spec)->se, e);
+    r = se_search_new(&search, &(*spec)->se, error);
     (*spec)->se.patience = NULL;
     if (r < 0)
-        return r == -E2BIG ? err_under(e, "") : r;
+        return r == -E2BIG ? err_under(error, "") : r;
     en = mem_alloc(sizeof(*en));
     atomic_init(&en->refs, 1);
     pthread_mutex_init(&en->lock, NULL);
@@ -30,18 +30,19 @@ int tn_engine_new(struct tn_engine **ret, struct tn_spec **spec, const struct pl
     return 0;
 }
 
-json_t *tn_space_json(const struct tn_space *x, const struct tn_spec *spec)
+json_t *tn_space_json(const struct tn_space *space, const struct tn_spec *spec)
 {
-    return json_pack("{s:I, s:I, s:b, s:o}", "legal", (json_int_t)x->legal, "fitting",
-                     (json_int_t)x->fitting, "exact", x->exact, "keys",
+    return json_pack("{s:I, s:I, s:b, s:o}", "legal", (json_int_t)space->legal, "fitting",
+                     (json_int_t)space->fitting, "exact", space->exact, "keys",
                      pl_space_json(spec->se.space));
 }
 
-bool tn_searches(const struct tn_spec *spec, const struct pl_problem *p, const struct pl_layout *l)
+bool tn_searches(const struct tn_spec *spec, const struct pl_problem *problem,
+                 const struct pl_layout *layout)
 {
-    return pl_space_has(spec->se.space, p, l) &&
+    return pl_space_has(spec->se.space, problem, layout) &&
            (!spec->se.trainer->bundled || !spec->se.use_memory_prior ||
-            pl_fits(p, l, spec->se.memory_headroom));
+            pl_fits(problem, layout, spec->se.memory_headroom));
 }
 
 struct tn_engine *tn_engine_ref(struct tn_engine *en)
@@ -62,7 +63,7 @@ struct tn_engine *tn_engine_unref(struct tn_engine *en)
     return NULL;
 }
 
-void tn_engine_name(struct tn_engine *en, int search_id, int64_t n)
+void tn_engine_name(struct tn_engine *en, int search_id, int64_t trial)
 {
     if (search_id < 1)
         return;
@@ -73,13 +74,13 @@ void tn_engine_name(struct tn_engine *en, int search_id, int64_t n)
         memset(en->n_of + en->cap, 0, (size_t)(cap - en->cap) * sizeof(en->n_of[0]));
         en->cap = cap;
     }
-    en->n_of[search_id] = n;
+    en->n_of[search_id] = trial;
     if (search_id > en->ids)
         en->ids = search_id;
 }
 
 /* Column "the search learns" of the table of outcomes. */
-bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *t)
+bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *trial)
 {
     static const struct {
         const char *state;
@@ -101,53 +102,53 @@ bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *t)
 
     *ret = (struct se_outcome){.status = SE_DISCARD};
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        if (!strcmp(table[i].state, t->state))
+        if (!strcmp(table[i].state, trial->state))
             ret->status = table[i].status;
     if (ret->status == SE_OK) {
-        ret->tokens_per_s = t->tokens_per_s;
-        ret->tokens_per_s_se = t->tokens_per_s_se > 0 ? t->tokens_per_s_se : 0;
-        ret->peak_memory_bytes = t->memory > 0 ? t->memory : 0;
+        ret->tokens_per_s = trial->tokens_per_s;
+        ret->tokens_per_s_se = trial->tokens_per_s_se > 0 ? trial->tokens_per_s_se : 0;
+        ret->peak_memory_bytes = trial->memory > 0 ? trial->memory : 0;
     }
     if (ret->status == SE_CENSORED) {
-        ret->tokens_per_s_max = t->tokens_per_s_max;
-        if (!(t->tokens_per_s_max > 0))
+        ret->tokens_per_s_max = trial->tokens_per_s_max;
+        if (!(trial->tokens_per_s_max > 0))
             ret->status = SE_DISCARD;
     }
     return true;
 }
 
 int tn_engine_layout(struct pl_layout *ret, const struct tn_engine *en, const char *text,
-                     struct err *e)
+                     struct err *error)
 {
     AUTO_JSON *v = NULL;
-    int r = jx_parse(&v, text, strlen(text), e);
+    int r = jx_parse(&v, text, strlen(text), error);
 
     if (r == 0)
         r = pl_layout_parse(ret, v, &en->spec->se.model, &en->spec->se.cluster,
-                            &en->spec->se.workload, e);
+                            &en->spec->se.workload, error);
     return r;
 }
 
-static int replay_one(struct tn_engine *en, const struct db_trial *t, struct err *e)
+static int replay_one(struct tn_engine *en, const struct db_trial *trial, struct err *error)
 {
     struct pl_layout l;
     struct se_outcome o;
-    int repeat = 0, r = tn_engine_layout(&l, en, t->layout, e);
+    int repeat = 0, r = tn_engine_layout(&l, en, trial->layout, error);
 
-    for (int i = 1; r == 0 && t->repeat_of != DB_NULL && i <= en->ids; i++)
-        if (en->n_of[i] == t->repeat_of)
+    for (int i = 1; r == 0 && trial->repeat_of != DB_NULL && i <= en->ids; i++)
+        if (en->n_of[i] == trial->repeat_of)
             repeat = i;
     if (r == 0)
-        r = se_restore(en->search, (int)t->search_id, &l, repeat, e);
+        r = se_restore(en->search, (int)trial->search_id, &l, repeat, error);
     if (r < 0)
-        return err_wrap(e, "trial %lld", (long long)t->n);
-    tn_engine_name(en, (int)t->search_id, t->n);
-    if (db_trial_final(t->state) && tn_outcome_of(&o, t))
-        r = se_tell(en->search, (int)t->search_id, &o, e);
+        return err_wrap(error, "trial %lld", (long long)trial->n);
+    tn_engine_name(en, (int)trial->search_id, trial->n);
+    if (db_trial_final(trial->state) && tn_outcome_of(&o, trial))
+        r = se_tell(en->search, (int)trial->search_id, &o, error);
     return r;
 }
 
-int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, struct err *e)
+int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, struct err *error)
 {
     struct db_filter f = {.limit = 1000};
     int64_t total = 1;
@@ -159,10 +160,10 @@ int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, 
         struct db_trial *t = NULL;
         int n = 0;
 
-        r = db_trial_list(db, &a, &t, &n, &total, campaign, &f, e);
+        r = db_trial_list(db, &a, &t, &n, &total, campaign, &f, error);
         for (int i = 0; r == 0 && i < n; i++)
             if (t[i].search_id != DB_NULL)
-                r = replay_one(en, &t[i], e);
+                r = replay_one(en, &t[i], error);
         arena_done(&a);
     }
     pthread_mutex_unlock(&en->lock);
@@ -183,7 +184,7 @@ static void keep_rules(json_t *resolved)
 }
 
 int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, struct db *db,
-                      const char *id, bool at_work, struct err *e)
+                      const char *id, bool at_work, struct err *error)
 {
     struct arena a = {0};
     struct db_campaign c;
@@ -191,24 +192,24 @@ int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, stru
     struct tn_spec *spec = NULL;
     struct tn_patience patience;
     json_t *body = NULL;
-    int r = db_campaign_get(db, &a, &c, id, e);
+    int r = db_campaign_get(db, &a, &c, id, error);
 
     if (r == 0)
-        r = jx_parse(&body, c.resolved, strlen(c.resolved), e);
+        r = jx_parse(&body, c.resolved, strlen(c.resolved), error);
     if (r == 0) {
         keep_rules(body);
-        r = tn_spec_parse(&spec, svc, body, NULL, e);
+        r = tn_spec_parse(&spec, svc, body, NULL, error);
     }
     json_decref(body);
     arena_done(&a);
     if (r == 0) {
         spec->se.async_refit &= at_work;
         tn_patience_start(&patience, 0, &svc->ending);
-        r = tn_engine_new(&en, &spec, &patience.plan, e);
+        r = tn_engine_new(&en, &spec, &patience.plan, error);
         tn_spec_free(spec);
     }
     if (r == 0)
-        r = tn_engine_replay(en, db, id, e);
+        r = tn_engine_replay(en, db, id, error);
     if (r < 0) {
         tn_engine_unref(en);
         return r;
@@ -218,59 +219,60 @@ int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, stru
 }
 
 int tn_engine_rebuild_beside(struct tn_engine **ret, const struct tn_service *svc, const char *id,
-                             bool at_work, struct err *e)
+                             bool at_work, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
     AUTO_DB *db = NULL;
-    int r = db_open(&db, path, DB_READ, e);
+    int r = db_open(&db, path, DB_READ, error);
 
-    return r < 0 ? r : tn_engine_rebuild(ret, svc, db, id, at_work, e);
+    return r < 0 ? r : tn_engine_rebuild(ret, svc, db, id, at_work, error);
 }
 
 /* For the questions of the HTTP side: neither the loop nor the campaign at work is disturbed. */
-static int rebuild(struct tn_engine **ret, struct tn_service *svc, const char *id, struct err *e)
+static int rebuild(struct tn_engine **ret, struct tn_service *svc, const char *id,
+                   struct err *error)
 {
-    return tn_engine_rebuild_beside(ret, svc, id, false, e);
+    return tn_engine_rebuild_beside(ret, svc, id, false, error);
 }
 
-int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
+int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *error)
 {
     struct tn_engine *en = NULL;
     json_t *shares;
-    int r = rebuild(&en, svc, id, e);
+    int r = rebuild(&en, svc, id, error);
 
     if (r < 0)
         return r;
     shares = se_importance_json(en->search);
     tn_engine_unref(en);
     if (!shares)
-        return err_set(e, -ENOENT, "no trial has succeeded yet");
+        return err_set(error, -ENOENT, "no trial has succeeded yet");
     *ret = json_pack("{s:o}", "shares", shares);
     return 0;
 }
 
-int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
+int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *error)
 {
     struct tn_engine *en = NULL;
-    int r = rebuild(&en, svc, id, e);
+    int r = rebuild(&en, svc, id, error);
 
     if (r < 0)
         return r;
     *ret = se_diagnosis_json(en->search);
     tn_engine_unref(en);
-    return *ret ? 0 : err_set(e, -ENOENT, "no trial has succeeded yet");
+    return *ret ? 0 : err_set(error, -ENOENT, "no trial has succeeded yet");
 }
 
 int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_service *svc,
-                const char *id, const struct pl_layout *l, struct err *e)
+                const char *id, const struct pl_layout *layout, struct err *error)
 {
     struct tn_engine *en = NULL;
     struct se_predicted p;
-    int r = rebuild(&en, svc, id, e);
+    int r = rebuild(&en, svc, id, error);
 
     if (r < 0)
         return r;
-    r = se_next_run(en->search, l, &p, e);
+    r = se_next_run(en->search, layout, &p, error);
     tn_engine_unref(en);
     if (r < 0)
         return r;
@@ -280,26 +282,27 @@ int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_serv
     return 0;
 }
 
-static int value_of(const char *key, const json_t *v)
+static int value_of(const char *key, const json_t *value)
 {
     const struct pl_layout_key *k = pl_layout_key_find(key);
     int ret = 0;
 
     if (k)
-        pl_layout_word(&ret, k, v, NULL);
+        pl_layout_word(&ret, k, value, NULL);
     return ret;
 }
 
-/* Index of V, a value of KEY, in the array LIST, which is kept in order; V joins if it is new. */
-static size_t place(json_t *list, const char *key, const json_t *v)
+/* Index of JSON, a value of KEY, in the array LIST, which is kept in order; JSON joins if it is
+ * new. */
+static size_t place(json_t *list, const char *key, const json_t *json)
 {
-    int value = value_of(key, v);
+    int value = value_of(key, json);
     size_t i = 0;
 
     while (i < json_array_size(list) && value_of(key, json_array_get(list, i)) < value)
         i++;
-    if (!json_equal(json_array_get(list, i), v))
-        json_array_insert(list, i, (json_t *)v);
+    if (!json_equal(json_array_get(list, i), json))
+        json_array_insert(list, i, (json_t *)json);
     return i;
 }
 
@@ -317,39 +320,40 @@ static json_t *grid(size_t rows, size_t columns)
     return g;
 }
 
-static void put(json_t *g, size_t x, size_t y, double v)
+static void put(json_t *grid, size_t column, size_t row, double value)
 {
-    json_array_set_new(json_array_get(g, y), x, tn_number(v));
+    json_array_set_new(json_array_get(grid, row), column, tn_number(value));
 }
 
-static int cell_predicted(const struct tn_engine *en, const json_t *cell, struct se_predicted *p)
+static int cell_predicted(const struct tn_engine *en, const json_t *cell,
+                          struct se_predicted *predicted)
 {
     struct pl_layout l;
     int r = pl_layout_parse(&l, json_object_get(cell, "layout"), &en->spec->se.model,
                             &en->spec->se.cluster, &en->spec->se.workload, NULL);
 
-    return r < 0 ? r : se_predict(en->search, &l, p, NULL);
+    return r < 0 ? r : se_predict(en->search, &l, predicted, NULL);
 }
 
-/* The cells of the search as matrices over the values of both keys: rows are y. */
-static json_t *matrices(const struct tn_engine *en, const json_t *cells, const char *x,
-                        const char *y)
+/* The cells of the search as matrices over the values of both keys: rows are y_key's. */
+static json_t *matrices(const struct tn_engine *en, const json_t *cells, const char *x_key,
+                        const char *y_key)
 {
     json_t *xs = json_array(), *ys = json_array(), *mean, *lo, *hi, *fits;
     const json_t *cell;
     size_t i;
 
     json_array_foreach(cells, i, cell) {
-        place(xs, x, json_object_get(cell, "x"));
-        place(ys, y, json_object_get(cell, "y"));
+        place(xs, x_key, json_object_get(cell, "x"));
+        place(ys, y_key, json_object_get(cell, "y"));
     }
     mean = grid(json_array_size(ys), json_array_size(xs));
     lo = json_deep_copy(mean);
     hi = json_deep_copy(mean);
     fits = json_deep_copy(mean);
     json_array_foreach(cells, i, cell) {
-        size_t cx = place(xs, x, json_object_get(cell, "x")),
-               cy = place(ys, y, json_object_get(cell, "y"));
+        size_t cx = place(xs, x_key, json_object_get(cell, "x")),
+               cy = place(ys, y_key, json_object_get(cell, "y"));
         struct se_predicted p = {.lo = NAN, .hi = NAN};
 
         put(fits, cx, cy, json_number_value(json_object_get(cell, "p_fits")));
@@ -359,22 +363,22 @@ static json_t *matrices(const struct tn_engine *en, const json_t *cells, const c
             put(hi, cx, cy, p.hi);
         }
     }
-    return json_pack("{s:{s:s, s:o}, s:{s:s, s:o}, s:o, s:o, s:o, s:o}", "x", "key", x, "values",
-                     xs, "y", "key", y, "values", ys, "mean", mean, "lo", lo, "hi", hi, "p_fits",
-                     fits);
+    return json_pack("{s:{s:s, s:o}, s:{s:s, s:o}, s:o, s:o, s:o, s:o}", "x", "key", x_key,
+                     "values", xs, "y", "key", y_key, "values", ys, "mean", mean, "lo", lo, "hi",
+                     hi, "p_fits", fits);
 }
 
-int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char *x, const char *y,
-               struct err *e)
+int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char *x_key,
+               const char *y_key, struct err *error)
 {
     struct tn_engine *en = NULL;
     AUTO_JSON *surface = NULL;
-    int r = rebuild(&en, svc, id, e);
+    int r = rebuild(&en, svc, id, error);
 
     if (r == 0)
-        r = se_surface_json(&surface, en->search, x, y, e);
+        r = se_surface_json(&surface, en->search, x_key, y_key, error);
     if (r == 0)
-        *ret = matrices(en, json_object_get(surface, "cells"), x, y);
+        *ret = matrices(en, json_object_get(surface, "cells"), x_key, y_key);
     tn_engine_unref(en);
     return r;
 }

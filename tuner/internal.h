@@ -59,12 +59,13 @@ struct tn_spec {
 };
 
 int tn_spec_parse(struct tn_spec **ret, const struct tn_service *svc, const json_t *body,
-                  json_t **ret_rules, struct err *e); /* any thread */
+                  json_t **ret_rules, struct err *error); /* any thread */
 /* BODY with each id in its "search.warm_start" replaced by that campaign's work and trials. Any
  * thread. -EINVAL, or -ENOENT, with the pointer of the id. */
-int tn_warm_start(json_t **ret, const struct tn_service *svc, const json_t *body, struct err *e);
-struct tn_spec *tn_spec_free(struct tn_spec *s);
-struct pl_problem tn_spec_problem(const struct tn_spec *s);
+int tn_warm_start(json_t **ret, const struct tn_service *svc, const json_t *body,
+                  struct err *error);
+struct tn_spec *tn_spec_free(struct tn_spec *spec);
+struct pl_problem tn_spec_problem(const struct tn_spec *spec);
 AUTO_DEFINE(tn_spec)
 
 /* ---- engine.c -----------------------------------------------------------------------------------
@@ -83,21 +84,21 @@ struct tn_engine {
 
 /* *SPEC is taken (and NULL afterwards) on success. -ECANCELED if PATIENCE (may be NULL) is over. */
 int tn_engine_new(struct tn_engine **ret, struct tn_spec **spec, const struct pl_patience *patience,
-                  struct err *e); /* any thread */
+                  struct err *error); /* any thread */
 struct tn_engine *tn_engine_ref(struct tn_engine *en);
 struct tn_engine *tn_engine_unref(struct tn_engine *en);
-void tn_engine_name(struct tn_engine *en, int search_id, int64_t n); /* lock held */
+void tn_engine_name(struct tn_engine *en, int search_id, int64_t trial); /* lock held */
 /* The layout TEXT of one of its trials. */
 int tn_engine_layout(struct pl_layout *ret, const struct tn_engine *en, const char *text,
-                     struct err *e);
+                     struct err *error);
 /* Replay what the database knows of the campaign; any thread, DB of that thread. */
-int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, struct err *e);
+int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, struct err *error);
 /* The search of a stored campaign, built anew; any thread, DB of that thread, or a connection of
  * its own. AT_WORK: it is to go on, not to be asked only. */
 int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, struct db *db,
-                      const char *id, bool at_work, struct err *e);
+                      const char *id, bool at_work, struct err *error);
 int tn_engine_rebuild_beside(struct tn_engine **ret, const struct tn_service *svc, const char *id,
-                             bool at_work, struct err *e);
+                             bool at_work, struct err *error);
 
 struct tn_tell {
     struct tn_tell *next;
@@ -105,7 +106,7 @@ struct tn_tell {
     struct se_outcome outcome;
 };
 /* What a settled trial teaches; false: nothing at all (it was cancelled). */
-bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *t);
+bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *trial);
 
 /* What is known of a campaign's space: LEGAL and FITTING layouts, at least so many unless EXACT. */
 struct tn_space {
@@ -114,9 +115,10 @@ struct tn_space {
     char reason[sizeof(((struct err *)0)->text)]; /* why none is fitting, or "" */
 };
 /* {"legal", "fitting", "exact", "keys"}, as a campaign's "space". */
-json_t *tn_space_json(const struct tn_space *x, const struct tn_spec *spec);
-/* Will the search of SPEC hold layout L? */
-bool tn_searches(const struct tn_spec *spec, const struct pl_problem *p, const struct pl_layout *l);
+json_t *tn_space_json(const struct tn_space *space, const struct tn_spec *spec);
+/* Will the search of SPEC hold LAYOUT? */
+bool tn_searches(const struct tn_spec *spec, const struct pl_problem *problem,
+                 const struct pl_layout *layout);
 
 /* ---- campaign.c, campaign_memory.c --------------------------------------------------------------
  */
@@ -173,16 +175,16 @@ struct tn_campaign *tn_campaign_find(struct tn_service *svc, const char *id);
 struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_campaign *row,
                                      struct tn_engine *owned_en);
 void tn_campaign_unload_idle(struct tn_service *svc);
-void tn_campaign_set_state(struct tn_campaign *c, const char *state);
+void tn_campaign_set_state(struct tn_campaign *campaign, const char *state);
 /* Whoever comes, or comes back, is as far as the one that has used least of those at work: it
  * claims nothing for the time when it was not there. */
-void tn_campaign_join_share(struct tn_campaign *c);
+void tn_campaign_join_share(struct tn_campaign *campaign);
 /* Change the state in the database and in memory, with its event. */
 int tn_campaign_change(struct tn_service *svc, const char *id, const char *from, const char *to,
-                       const char *reason, struct err *e);
-struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout *l);
-void tn_campaign_clear_queue(struct tn_campaign *c);
-void tn_campaign_enqueue(struct tn_campaign *c, struct tn_trial *t);
+                       const char *reason, struct err *error);
+struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout *layout);
+void tn_campaign_clear_queue(struct tn_campaign *campaign);
+void tn_campaign_enqueue(struct tn_campaign *campaign, struct tn_trial *trial);
 
 /* ---- sched.c ------------------------------------------------------------------------------------
  */
@@ -192,8 +194,8 @@ void tn_sched_kick(struct tn_service *svc);
 void tn_sched_run(struct tn_service *svc);
 
 /* Add a trial that the search did not choose (verification). */
-int tn_trial_add(struct tn_campaign *c, const struct pl_layout *l, int64_t repeat_of,
-                 const char *kind, const char *why, int64_t *ret_n, struct err *e);
+int tn_trial_add(struct tn_campaign *campaign, const struct pl_layout *layout, int64_t repeat_of,
+                 const char *kind, const char *why, int64_t *ret_n, struct err *error);
 
 /* ---- slots.c ------------------------------------------------------------------------------------
  */
@@ -206,13 +208,13 @@ struct tn_slots {
     int count, free;
 };
 
-void tn_slots_init(struct tn_slots *s,
+void tn_slots_init(struct tn_slots *slots,
                    int limit); /* cores that this process may use, LIMIT at most (0: all) */
-/* N free cores into CPUS: neighbours if there are; false and nothing taken when there are fewer. */
-bool tn_slots_take(struct tn_slots *s, int *cpus, int n);
+/* COUNT free cores into CPUS: neighbours if there are; false, none taken, when there are fewer. */
+bool tn_slots_take(struct tn_slots *slots, int *cpus, int count);
 /* Take these very cores (adoption); those that are unknown or taken are skipped. */
-void tn_slots_take_list(struct tn_slots *s, const int *cpus, int n);
-void tn_slots_give(struct tn_slots *s, const int *cpus, int n);
+void tn_slots_take_list(struct tn_slots *slots, const int *cpus, int count);
+void tn_slots_give(struct tn_slots *slots, const int *cpus, int count);
 
 /* ---- hosts.c ------------------------------------------------------------------------------------
  */
@@ -234,17 +236,17 @@ struct tn_shape {
 };
 
 /* A line is HOST or HOST:CORES (1 without), # begins a comment. -EINVAL names the line. */
-int tn_hosts_read(struct tn_hosts **ret, const char *path, struct err *e);
-void tn_hosts_free(struct tn_hosts *h);                            /* NULL is allowed */
-void tn_hosts_slots(const struct tn_hosts *h, struct tn_slots *s); /* all of them, free */
+int tn_hosts_read(struct tn_hosts **ret, const char *path, struct err *error);
+void tn_hosts_free(struct tn_hosts *hosts);                                /* NULL is allowed */
+void tn_hosts_slots(const struct tn_hosts *hosts, struct tn_slots *slots); /* all of them, free */
 /* How many hosts may hold RANKS ranks each. */
-int tn_hosts_suiting(const struct tn_hosts *h, int ranks, bool oversubscribe);
-/* Slots for T into CPUS, host by host; their number, 0 and nothing taken where there is no room. */
-int tn_hosts_take(const struct tn_hosts *h, struct tn_slots *s, int *cpus,
-                  const struct tn_shape *t);
-/* The N slots that T took as mpiexec's -hosts wants them: a:4,b:4. */
-void tn_hosts_text(struct str *ret, const struct tn_hosts *h, const int *cpus, int n,
-                   const struct tn_shape *t);
+int tn_hosts_suiting(const struct tn_hosts *hosts, int ranks, bool oversubscribe);
+/* Slots for SHAPE into CPUS, host by host; their number; 0, none taken, where there is no room. */
+int tn_hosts_take(const struct tn_hosts *hosts, struct tn_slots *slots, int *cpus,
+                  const struct tn_shape *shape);
+/* The COUNT slots that SHAPE took as mpiexec's -hosts wants them: a:4,b:4. */
+void tn_hosts_text(struct str *ret, const struct tn_hosts *hosts, const int *cpus, int count,
+                   const struct tn_shape *shape);
 
 /* ---- observe.c ----------------------------------------------------------------------------------
  */
@@ -268,14 +270,15 @@ struct tn_seen {
     int error_rank; /* -1: none in particular */
 };
 
-void tn_seen_init(struct tn_seen *s);
-void tn_seen_done(struct tn_seen *s);
+void tn_seen_init(struct tn_seen *seen);
+void tn_seen_done(struct tn_seen *seen);
 /* One line of an event file. Anything that is no event of ours is TN_LINE_NOTHING. *RET_N is the
  * step's number. */
-enum tn_line tn_observe(struct tn_seen *s, const char *line, size_t n, int64_t *ret_n,
+enum tn_line tn_observe(struct tn_seen *seen, const char *line, size_t len, int64_t *ret_n,
                         double *ret_ms);
-void tn_seen_step(struct tn_seen *s, double ms, double loss, bool warmup); /* count a step */
-double tn_seen_median_ms(const struct tn_seen *s); /* of the last measured steps; NAN without one */
+void tn_seen_step(struct tn_seen *seen, double ms, double loss, bool warmup); /* count a step */
+double
+tn_seen_median_ms(const struct tn_seen *seen); /* of the last measured steps; NAN without one */
 
 /* Whole lines of a growing file. A line over the limit is skipped; a torn last line waits for its
  * end. */
@@ -293,11 +296,11 @@ enum { TN_MAX_LINE = 64 << 10 };
 /* In an attempt's folder: one step as a Chrome trace, where the trainer made one. */
 #define TN_TIMELINE_FILE "timeline.json"
 
-void tn_reader_init(struct tn_reader *r);
-void tn_reader_done(struct tn_reader *r);
+void tn_reader_init(struct tn_reader *reader);
+void tn_reader_done(struct tn_reader *reader);
 /* Hand out whole lines, about BUDGET bytes of them; returns true when there may be more at once. */
-bool tn_reader_poll(struct tn_reader *r, const char *path, size_t budget,
-                    void (*line)(void *ctx, const char *text, size_t n, int64_t end), void *ctx);
+bool tn_reader_poll(struct tn_reader *reader, const char *path, size_t budget,
+                    void (*line)(void *ctx, const char *text, size_t len, int64_t end), void *ctx);
 
 /* ---- attempt.c ----------------------------------------------------------------------------------
  */
@@ -357,18 +360,19 @@ struct tn_attempt {
 };
 
 /* Launch a trial: 0, -EBUSY when there is no room now, or why it cannot be. */
-int tn_attempt_start(struct tn_trial *t, struct err *e);
+int tn_attempt_start(struct tn_trial *trial, struct err *error);
 /* Take over an attempt of a former daemon, or settle it if it is dead. */
-int tn_attempt_recover(struct tn_campaign *c, struct tn_trial *t, const struct db_attempt *row,
-                       struct err *e);
-void tn_attempt_stop(struct tn_attempt *a, enum tn_stop_reason why);
-/* From the launcher: the last process is gone (a->exit says how). */
-void tn_attempt_ended(struct tn_attempt *a);
-void tn_attempt_read(struct tn_attempt *a); /* take in new events */
+int tn_attempt_recover(struct tn_campaign *campaign, struct tn_trial *trial,
+                       const struct db_attempt *row, struct err *error);
+void tn_attempt_stop(struct tn_attempt *attempt, enum tn_stop_reason why);
+/* From the launcher: the last process is gone (attempt->exit says how). */
+void tn_attempt_ended(struct tn_attempt *attempt);
+void tn_attempt_read(struct tn_attempt *attempt); /* take in new events */
 /* From the launcher: what waited in a queue has begun. */
-void tn_attempt_runs(struct tn_attempt *a);
-void tn_attempt_tick_in(struct tn_attempt *a, uint64_t ms); /* look again soon */
-void tn_attempt_abandon(struct tn_attempt *a); /* the daemon ends: close handles, leave processes */
+void tn_attempt_runs(struct tn_attempt *attempt);
+void tn_attempt_tick_in(struct tn_attempt *attempt, uint64_t ms); /* look again soon */
+void tn_attempt_abandon(
+    struct tn_attempt *attempt); /* the daemon ends: close handles, leave processes */
 
 /* Steps of one turn on their way into the database. */
 struct tn_batch;
@@ -378,23 +382,24 @@ struct tn_batch;
 
 /* Record the end of an attempt: one transaction. Negative: the store cannot be written, try again.
  */
-int tn_settle(struct tn_attempt *a, struct err *e);
+int tn_settle(struct tn_attempt *attempt, struct err *error);
 
 /* ---- verify.c -----------------------------------------------------------------------------------
  */
 
 /* Next trial of the verification, or the end of it. */
-void tn_verify_step(struct tn_campaign *c);
-/* Geometric mean of N ratios with its 95 % interval. */
+void tn_verify_step(struct tn_campaign *campaign);
+/* Geometric mean of COUNT ratios with its 95 % interval. */
 /* "holds" (the interval lies above 1), "does not hold" (below), "within noise" (it contains 1), or
  * "same" where the winner is the baseline itself. */
 const char *tn_verdict(double lo, double hi, bool same);
-void tn_ratio_interval(const double *ratio, int n, double *mean, double *lo, double *hi);
-/* Geometric mean of throughputs and the 95 % interval of one more; infinite for N = 1. */
-void tn_promise_interval(const double *rate, int n, double *mean, double *lo, double *hi);
+void tn_ratio_interval(const double *ratio, int count, double *mean, double *lo, double *hi);
+/* Geometric mean of throughputs and the 95 % interval of one more; infinite for COUNT = 1. */
+void tn_promise_interval(const double *rate, int count, double *mean, double *lo, double *hi);
 
 /* After a restart: what the verification in ROW had done. */
-int tn_verify_restore(struct tn_campaign *c, const struct db_campaign *row, struct err *e);
+int tn_verify_restore(struct tn_campaign *campaign, const struct db_campaign *row,
+                      struct err *error);
 
 /* ---- revive.c -----------------------------------------------------------------------------------
  */
@@ -402,12 +407,13 @@ int tn_verify_restore(struct tn_campaign *c, const struct db_campaign *row, stru
 /* Bring a stored campaign back to work, at once or (0, and it is not in memory yet) a while later.
  */
 int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, bool at_start,
-                       struct err *e);
+                       struct err *error);
 /* A new campaign that is stored and not in memory: build its search. Its reason until then: */
 #define TN_PREPARING "preparing the space"
 void tn_campaign_prepare(struct tn_service *svc, const char *id, struct tn_space space);
 bool tn_campaign_reviving(const struct tn_service *svc, const char *id);
-int tn_campaign_is_back(const struct tn_service *svc, const char *id, struct err *e); /* -EAGAIN */
+int tn_campaign_is_back(const struct tn_service *svc, const char *id,
+                        struct err *error); /* -EAGAIN */
 int tn_reviving(const struct tn_service *svc,
                 bool at_start); /* campaigns; only those of the start */
 /* It cannot be brought back: it is paused for that reason. */
@@ -421,23 +427,23 @@ void tn_campaign_give_up(struct tn_service *svc, const struct db_campaign *row,
  */
 void tn_recover_attempts(struct tn_service *svc, const char *id);
 /* After a restart: all campaigns that are not over, and all attempts that have not ended. */
-int tn_recover(struct tn_service *svc, struct err *e);
+int tn_recover(struct tn_service *svc, struct err *error);
 
 /* ---- view.c, results.c --------------------------------------------------------------------------
  */
 
 /* Are the results of campaign ID the simulator's, no measurements? Its launcher says so. */
-int tn_simulated(bool *ret, struct db *db, const char *id, struct err *e);
+int tn_simulated(bool *ret, struct db *db, const char *id, struct err *error);
 /* What stands behind a campaign's id in the log: nothing, or that it is simulated. */
 const char *tn_simulated_mark(const struct tn_launcher *launcher);
-int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *c, bool with_spec,
-                     struct err *e);
+int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *campaign,
+                     bool with_spec, struct err *error);
 /* A trial of a campaign that is SIMULATED, or is not. */
-json_t *tn_trial_view(const struct db_trial *t, bool simulated);
+json_t *tn_trial_view(const struct db_trial *trial, bool simulated);
 /* The same as text; trial_text.c. */
-void tn_trial_text(struct str *s, const struct db_trial *t, bool simulated);
-json_t *tn_number(double v); /* null for NAN */
-json_t *tn_time(int64_t ms); /* RFC 3339, null for DB_NULL */
+void tn_trial_text(struct str *out, const struct db_trial *trial, bool simulated);
+json_t *tn_number(double number); /* null for NAN */
+json_t *tn_time(int64_t ms);      /* RFC 3339, null for DB_NULL */
 
 enum { TN_BASELINE = 1 }; /* which trial of every campaign the baseline is */
 
@@ -448,19 +454,19 @@ struct tn_measure {
     double mean, lo, hi, mfu, memory;
     int count;
 };
-int tn_measure_get(struct db *db, struct arena *a, struct tn_measure *ret, const char *campaign,
-                   int64_t n, struct err *e); /* -ENOENT without a success */
-int tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json_t **ret_tied,
-                    const struct db_campaign *c, struct err *e);
+int tn_measure_get(struct db *db, struct arena *arena, struct tn_measure *ret, const char *campaign,
+                   int64_t trial, struct err *error); /* -ENOENT without a success */
+int tn_measure_best(struct db *db, struct arena *arena, struct tn_measure *ret, json_t **ret_tied,
+                    const struct db_campaign *campaign, struct err *error);
 /* BASELINE: its tokens/s, NAN where it has none. SIMULATED: so is the campaign. */
 /* Who chose the campaign's baseline: "default", "naive", or "given" as a layout. */
-const char *tn_baseline_rule(const struct db_campaign *c);
-json_t *tn_measure_json(const struct tn_measure *m, double baseline, bool simulated);
+const char *tn_baseline_rule(const struct db_campaign *campaign);
+json_t *tn_measure_json(const struct tn_measure *measure, double baseline, bool simulated);
 
-/* Add an event with the resource's present form; W is the writer's connection. */
-int tn_event_campaign(struct db *w, const char *id, struct err *e);
-int tn_event_trial(struct db *w, const char *id, int64_t n, struct err *e);
-int tn_event_best(struct db *w, const char *id, struct err *e);
+/* Add an event with the resource's present form; WRITER is the writer's connection. */
+int tn_event_campaign(struct db *writer, const char *id, struct err *error);
+int tn_event_trial(struct db *writer, const char *id, int64_t trial, struct err *error);
+int tn_event_best(struct db *writer, const char *id, struct err *error);
 
 /* ---- launchers and trainers: two tables of functions, one file each
  * ------------------------------ */
@@ -470,9 +476,9 @@ struct tn_argv {
     char **v;
     int n, cap;
 };
-void tn_argv_add(struct tn_argv *a, const char *text);
-void tn_argv_addf(struct tn_argv *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void tn_argv_done(struct tn_argv *a);
+void tn_argv_add(struct tn_argv *argv, const char *text);
+void tn_argv_addf(struct tn_argv *argv, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tn_argv_done(struct tn_argv *argv);
 
 /* How a trial is put onto machines. */
 struct tn_launcher {
@@ -480,22 +486,23 @@ struct tn_launcher {
     bool shared;    /* trials of all campaigns compete for the same cores */
     bool rehearsal; /* nothing is run by this daemon: no trainer, no data are needed here */
     /* Can it start anything now? The reason pauses the campaign. */
-    int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *e);
+    int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *error);
     /* Is a campaign possible at all on what it has? */
-    int (*admit)(const struct tn_service *svc, const struct tn_spec *spec, struct err *e);
+    int (*admit)(const struct tn_service *svc, const struct tn_spec *spec, struct err *error);
     /* Hold the cores (or what else it needs) of layout L: false when they are busy. */
-    bool (*reserve)(struct tn_attempt *a);
-    void (*release)(struct tn_attempt *a);
+    bool (*reserve)(struct tn_attempt *attempt);
+    void (*release)(struct tn_attempt *attempt);
     /* Would somebody run another trial of this campaign now? NULL: as many as search.parallel. */
-    bool (*wanted)(const struct tn_campaign *c);
-    int (*start)(struct tn_attempt *a, struct err *e);
-    /* Find it again after a restart: 1 it lives and is watched, 0 it is dead and a->exit is set. */
-    int (*adopt)(struct tn_attempt *a, const struct db_attempt *row, struct err *e);
-    void (*stop)(struct tn_attempt *a);
+    bool (*wanted)(const struct tn_campaign *campaign);
+    int (*start)(struct tn_attempt *attempt, struct err *error);
+    /* Find it again after a restart: 1 it lives and is watched, 0 it is dead and attempt->exit is
+     * set. */
+    int (*adopt)(struct tn_attempt *attempt, const struct db_attempt *row, struct err *error);
+    void (*stop)(struct tn_attempt *attempt);
     /* The rest may be NULL. Every tick of a live attempt. */
-    void (*tick)(struct tn_attempt *a);
+    void (*tick)(struct tn_attempt *attempt);
     /* The last process that ran under a supervisor here is gone; NULL: the attempt has ended. */
-    void (*gone)(struct tn_attempt *a);
+    void (*gone)(struct tn_attempt *attempt);
     /* End what an attempt of a former daemon left running elsewhere: its campaign cannot be brought
      * back. */
     void (*forget)(struct tn_service *svc, const struct db_attempt *row);
@@ -511,42 +518,42 @@ struct tn_step_line {
 /* What is run in a trial, and how its results are read. */
 struct tn_trainer {
     const char *name;
-    int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *e);
-    /* Write what the program needs into a->folder, and give its command line (without mpiexec).
-     * Where it fails for the layout's own fault, a->seen has the error. */
-    int (*prepare)(struct tn_attempt *a, struct tn_argv *argv, struct err *e);
+    int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *error);
+    /* Write what the program needs into attempt->folder, and give its command line (without
+     * mpiexec). Where it fails for the layout's own fault, attempt->seen has the error. */
+    int (*prepare)(struct tn_attempt *attempt, struct tn_argv *argv, struct err *error);
     /* File of the attempt's folder that is followed (NULL: none but stdout and stderr), whether
      * those are read, too, and the reading of one line. */
     const char *results;
     bool logs;
-    enum tn_line (*line)(struct tn_attempt *a, enum tn_stream stream, const char *text, size_t n,
-                         struct tn_step_line *ret);
+    enum tn_line (*line)(struct tn_attempt *attempt, enum tn_stream stream, const char *text,
+                         size_t len, struct tn_step_line *ret);
     /* The rest may be NULL. */
-    bool (*direct)(const struct tn_attempt *a); /* no mpiexec: it starts its ranks itself */
-    void (*environment)(const struct tn_attempt *a, struct tn_argv *env);
+    bool (*direct)(const struct tn_attempt *attempt); /* no mpiexec: it starts its ranks itself */
+    void (*environment)(const struct tn_attempt *attempt, struct tn_argv *env);
     const char *(*directory)(
-        const struct tn_attempt *a); /* to start in; NULL: the attempt's folder */
-    const char *(*results_of)(const struct tn_attempt *a);
-    void (*tick)(struct tn_attempt *a);
-    void (*finish)(struct tn_attempt *a); /* its last process is gone, all lines are read */
+        const struct tn_attempt *attempt); /* to start in; NULL: the attempt's folder */
+    const char *(*results_of)(const struct tn_attempt *attempt);
+    void (*tick)(struct tn_attempt *attempt);
+    void (*finish)(struct tn_attempt *attempt); /* its last process is gone, all lines are read */
 };
 
 /* An attempt under partune-run on this machine (supervised.c): the common part of launchers. */
 
 /* partune-run's own command line up to "--"; CPUS, which may be NULL, is the list it is bound to.
  */
-void tn_supervised_argv(struct tn_argv *v, const struct tn_attempt *a, const char *cpus);
+void tn_supervised_argv(struct tn_argv *argv, const struct tn_attempt *attempt, const char *cpus);
 /* What a trial may see of our environment, its mark and its trainer's variables. */
-void tn_supervised_env(struct tn_argv *env, const struct tn_attempt *a);
+void tn_supervised_env(struct tn_argv *env, const struct tn_attempt *attempt);
 /* Start and watch; the launcher's gone(), or tn_attempt_ended(), is called at its end. */
-int tn_supervised_spawn(struct tn_attempt *a, char **argv, char **env, struct err *e);
+int tn_supervised_spawn(struct tn_attempt *attempt, char **argv, char **env, struct err *error);
 /* 1: it lives and is watched, 0: it is dead, or will never start. */
-int tn_supervised_adopt(struct tn_attempt *a, struct err *e);
-void tn_supervised_stop(struct tn_attempt *a);
-void tn_supervised_tick(struct tn_attempt *a);
+int tn_supervised_adopt(struct tn_attempt *attempt, struct err *error);
+void tn_supervised_stop(struct tn_attempt *attempt);
+void tn_supervised_tick(struct tn_attempt *attempt);
 /* End the attempt in FOLDER, of which there is nothing in memory, and wait until it is gone. */
 void tn_supervised_end(struct tn_service *svc, const char *folder, const char *mark);
-void tn_process_closed(uv_handle_t *h); /* of a supervisor that was our child */
+void tn_process_closed(uv_handle_t *handle); /* of a supervisor that was our child */
 
 extern const struct tn_launcher tn_launcher_local;
 extern const struct tn_launcher tn_launcher_simulated;
@@ -555,10 +562,10 @@ extern const struct tn_launcher tn_launcher_slurm;
 void tn_slurm_watch(struct tn_service *svc); /* ask after its jobs from now on */
 void tn_slurm_close(struct tn_service *svc);
 /* Are Slurm's commands there, and did its controller answer the last time it was asked? */
-int tn_slurm_health(const struct tn_service *svc, struct err *e);
+int tn_slurm_health(const struct tn_service *svc, struct err *error);
 extern const struct tn_trainer tn_trainer_partune;
 /* What the bundled trainer reads by --config. */
-json_t *tn_trainer_config(const struct tn_attempt *a);
+json_t *tn_trainer_config(const struct tn_attempt *attempt);
 const struct tn_trainer *tn_trainer_external(const struct tn_service *svc,
                                              const char *name); /* or NULL */
 const struct tn_launcher *tn_launcher_find(const char *name);
@@ -581,13 +588,13 @@ struct tn_ask {
     void *ctx;
 };
 
-/* Answer K, which is freed. */
-void tn_ask_answer(struct tn_service *svc, struct tn_ask *k, int r, json_t *owned_answer,
-                   const struct err *e);
+/* Answer ASK, which is freed. */
+void tn_ask_answer(struct tn_service *svc, struct tn_ask *ask, int result, json_t *owned_answer,
+                   const struct err *error);
 void tn_asks_tick(struct tn_service *svc); /* answer those that have waited long enough */
 double tn_lease_seconds(const struct tn_spec *spec);
-void tn_lease_renew(struct tn_attempt *a);
-json_t *tn_lease_json(const struct tn_attempt *a); /* what the worker gets */
+void tn_lease_renew(struct tn_attempt *attempt);
+json_t *tn_lease_json(const struct tn_attempt *attempt); /* what the worker gets */
 const char *tn_lease_worker(const char *job);
 struct tn_worker;
 struct tn_worker *tn_worker_seen(struct tn_service *svc, const char *name);
@@ -612,15 +619,15 @@ void tn_command_forget_all(struct tn_service *svc);
 void tn_retain_open(struct tn_service *svc);
 void tn_retain_tick(struct tn_service *svc); /* remove what is kept for too long, or too much */
 /* -EDQUOT: no file of a trial may be made now. */
-int tn_retain_room(const struct tn_service *svc, struct err *e);
+int tn_retain_room(const struct tn_service *svc, struct err *error);
 void tn_retain_stats(const struct tn_service *svc, struct tn_stats *ret);
 /* Remove the folder PATH of the data directory: it is gone at once, its files a while later. */
-int tn_trash(struct tn_service *svc, const char *path, struct err *e);
+int tn_trash(struct tn_service *svc, const char *path, struct err *error);
 
 /* ---- removal.c ----------------------------------------------------------------------------------
  */
 
-int tn_removal_open(struct tn_service *svc, struct err *e); /* go on with what is left */
+int tn_removal_open(struct tn_service *svc, struct err *error); /* go on with what is left */
 void tn_removal_go(struct tn_service *svc); /* something was deleted, or has become old */
 void tn_removal_close(struct tn_service *svc);
 
@@ -628,9 +635,9 @@ void tn_removal_close(struct tn_service *svc);
  */
 
 /* Read [webhook "NAME"], and tell the store's triggers what to make deliveries of. */
-int tn_webhooks_open(struct tn_service *svc, struct err *e);
-int tn_webhooks_check(const struct conf *conf, struct err *e); /* only read it */
-void tn_webhooks_tick(struct tn_service *svc);                 /* send what is due */
+int tn_webhooks_open(struct tn_service *svc, struct err *error);
+int tn_webhooks_check(const struct conf *conf, struct err *error); /* only read it */
+void tn_webhooks_tick(struct tn_service *svc);                     /* send what is due */
 void tn_webhooks_close(struct tn_service *svc);
 
 /* ---- service.c ----------------------------------------------------------------------------------
@@ -678,7 +685,7 @@ struct tn_service {
 
 uint64_t tn_now_ms(void);
 /* Run JOB on the writer, wait, and wake the subscribers. */
-int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *e);
+int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *error);
 void tn_events_ready(struct tn_service *svc); /* any thread */
 void tn_check_stopped(struct tn_service *svc);
 

@@ -24,32 +24,33 @@
 
 enum { DEFAULT_LEASE_S = 60 };
 
-static int parse(double *lease_s, const json_t *body, struct err *e)
+static int parse(double *lease_s, const json_t *body, struct err *error)
 {
     static const char *const keys[] = {"kind", "lease_s", NULL};
     const json_t *v = json_object_get(body, "launcher");
     int r;
 
     *lease_s = DEFAULT_LEASE_S;
-    if ((r = jx_keys(v, keys, e)) < 0 || (r = jx_get_f64(lease_s, v, "lease_s", 1, 86400, e)) < 0)
-        return err_under(e, "/launcher");
+    if ((r = jx_keys(v, keys, error)) < 0 ||
+        (r = jx_get_f64(lease_s, v, "lease_s", 1, 86400, error)) < 0)
+        return err_under(error, "/launcher");
     return 0;
 }
 
-static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *e)
+static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
     (void)svc;
     (void)spec;
-    (void)e;
+    (void)error;
     return 0;
 }
 
-static int admit(const struct tn_service *svc, const struct tn_spec *spec, struct err *e)
+static int admit(const struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
     double lease_s;
 
     (void)svc;
-    return parse(&lease_s, spec->body, e);
+    return parse(&lease_s, spec->body, error);
 }
 
 double tn_lease_seconds(const struct tn_spec *spec)
@@ -59,64 +60,67 @@ double tn_lease_seconds(const struct tn_spec *spec)
     return parse(&lease_s, spec->body, NULL) < 0 ? DEFAULT_LEASE_S : lease_s;
 }
 
-void tn_lease_renew(struct tn_attempt *a)
+void tn_lease_renew(struct tn_attempt *attempt)
 {
-    a->lease_until = tn_now_ms() + (uint64_t)(1000 * tn_lease_seconds(a->campaign->engine->spec));
+    attempt->lease_until =
+        tn_now_ms() + (uint64_t)(1000 * tn_lease_seconds(attempt->campaign->engine->spec));
 }
 
 /* ---- from the queue to a worker ---- */
 
-static bool suits(const struct tn_ask *k, const struct tn_campaign *c, const struct pl_layout *l)
+static bool suits(const struct tn_ask *ask, const struct tn_campaign *campaign,
+                  const struct pl_layout *layout)
 {
-    return !k->given && !strcmp(k->campaign, c->id) &&
-           (!l || k->devices == 0 || k->devices >= l->world * l->threads);
+    return !ask->given && !strcmp(ask->campaign, campaign->id) &&
+           (!layout || ask->devices == 0 || ask->devices >= layout->world * layout->threads);
 }
 
 /* The search is asked for a trial when somebody is there to run it: knowing more, it chooses
  * better. */
-static bool wanted(const struct tn_campaign *c)
+static bool wanted(const struct tn_campaign *campaign)
 {
-    for (const struct tn_ask *k = c->svc->asks; k; k = k->next)
-        if (suits(k, c, NULL))
+    for (const struct tn_ask *k = campaign->svc->asks; k; k = k->next)
+        if (suits(k, campaign, NULL))
             return true;
     return false;
 }
 
-static bool reserve(struct tn_attempt *a)
+static bool reserve(struct tn_attempt *attempt)
 {
     unsigned char bytes[16];
     char hex[33];
 
-    for (struct tn_ask *k = a->svc->asks; k && !a->ask; k = k->next)
-        if (suits(k, a->campaign, &a->trial->layout))
-            a->ask = k;
-    if (!a->ask)
+    for (struct tn_ask *k = attempt->svc->asks; k && !attempt->ask; k = k->next)
+        if (suits(k, attempt->campaign, &attempt->trial->layout))
+            attempt->ask = k;
+    if (!attempt->ask)
         return false;
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
         abort();
     for (int i = 0; i < 16; i++)
         snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
-    a->ask->given = true;
-    snprintf(a->job, sizeof(a->job), "%lld-%s@%s", (long long)a->number, hex, a->ask->worker);
+    attempt->ask->given = true;
+    snprintf(attempt->job, sizeof(attempt->job), "%lld-%s@%s", (long long)attempt->number, hex,
+             attempt->ask->worker);
     return true;
 }
 
-static void release(struct tn_attempt *a)
+static void release(struct tn_attempt *attempt)
 {
-    if (a->ask)
-        a->ask->given = false; /* it was never started */
-    a->ask = NULL;
+    if (attempt->ask)
+        attempt->ask->given = false; /* it was never started */
+    attempt->ask = NULL;
 }
 
-static int start(struct tn_attempt *a, struct err *e)
+static int start(struct tn_attempt *attempt, struct err *error)
 {
-    struct tn_ask *k = a->ask;
+    struct tn_ask *k = attempt->ask;
 
-    (void)e;
-    a->trainer = &tn_trainer_partune; /* whatever runs there, it reports in our events */
-    a->ask = NULL;
-    tn_lease_renew(a);
-    tn_ask_answer(a->svc, k, 0, tn_lease_json(a), NULL);
+    (void)error;
+    attempt->trainer = &tn_trainer_partune; /* whatever runs there, it reports in our events */
+    attempt->ask = NULL;
+    tn_lease_renew(attempt);
+    tn_ask_answer(attempt->svc, k, 0, tn_lease_json(attempt), NULL);
     return 0;
 }
 
@@ -141,44 +145,46 @@ static int64_t whole_lines(const char *path)
     return lines;
 }
 
-static int adopt(struct tn_attempt *a, const struct db_attempt *row, struct err *e)
+static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struct err *error)
 {
-    AUTO_FREE char *path = mem_printf("%s/events", a->folder);
-    int r = file_mkdirs(a->folder, 0700, e);
+    AUTO_FREE char *path = mem_printf("%s/events", attempt->folder);
+    int r = file_mkdirs(attempt->folder, 0700, error);
 
-    a->trainer = &tn_trainer_partune;
+    attempt->trainer = &tn_trainer_partune;
     if (r < 0)
         return r;
     if (!row->job) {
-        snprintf(a->trouble, sizeof(a->trouble), "the daemon died before a worker had it");
-        a->verdict = "requeued";
+        snprintf(attempt->trouble, sizeof(attempt->trouble),
+                 "the daemon died before a worker had it");
+        attempt->verdict = "requeued";
         return 0;
     }
-    snprintf(a->job, sizeof(a->job), "%s", row->job);
-    a->lines = whole_lines(path);
-    tn_lease_renew(a);
-    tn_worker_seen(a->svc, tn_lease_worker(a->job));
+    snprintf(attempt->job, sizeof(attempt->job), "%s", row->job);
+    attempt->lines = whole_lines(path);
+    tn_lease_renew(attempt);
+    tn_worker_seen(attempt->svc, tn_lease_worker(attempt->job));
     return 1;
 }
 
 /* ---- while it runs ---- */
 
-static void tick(struct tn_attempt *a)
+static void tick(struct tn_attempt *attempt)
 {
-    if (a->stop == TN_STOP_NONE && tn_now_ms() <= a->lease_until)
+    if (attempt->stop == TN_STOP_NONE && tn_now_ms() <= attempt->lease_until)
         return;
-    if (a->stop == TN_STOP_NONE) {
-        snprintf(a->trouble, sizeof(a->trouble), "worker %.80s was not heard of for %.0f s",
-                 tn_lease_worker(a->job), tn_lease_seconds(a->campaign->engine->spec));
-        a->machine_lost = true;
+    if (attempt->stop == TN_STOP_NONE) {
+        snprintf(attempt->trouble, sizeof(attempt->trouble),
+                 "worker %.80s was not heard of for %.0f s", tn_lease_worker(attempt->job),
+                 tn_lease_seconds(attempt->campaign->engine->spec));
+        attempt->machine_lost = true;
     }
-    tn_attempt_ended(a);
+    tn_attempt_ended(attempt);
 }
 
 /* The worker learns it from its next heartbeat; nobody waits for that. */
-static void stop(struct tn_attempt *a)
+static void stop(struct tn_attempt *attempt)
 {
-    tn_attempt_tick_in(a, 0);
+    tn_attempt_tick_in(attempt, 0);
 }
 
 const struct tn_launcher tn_launcher_remote = {

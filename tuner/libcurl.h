@@ -34,8 +34,8 @@ struct tn_curl {
 #undef TN_CURL_MEMBER
 };
 
-/* Loaded and initialised, the same at each call, for the rest of the program; NULL, and E is set,
- * if it is not installed or lacks a function. Not for several threads at once. */
-const struct tn_curl *tn_curl_load(struct err *e);
+/* Loaded and initialised, the same at each call, for the rest of the program; NULL, and ERROR is
+ * set, if it is not installed or lacks a function. Not for several threads at once. */
+const struct tn_curl *tn_curl_load(struct err *error);
 
 #endif

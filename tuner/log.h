@@ -28,16 +28,16 @@ struct tn_log_state {
 
 /* "oom" or "numeric" where the line TEXT says that the program fails for it; NULL otherwise. */
 const char *tn_log_trouble(const char *text);
-/* Does one of the lines in N bytes at TEXT say that memory is out? */
-bool tn_log_oom(const char *text, size_t n);
+/* Does one of the lines in SIZE bytes at TEXT say that memory is out? */
+bool tn_log_oom(const char *text, size_t size);
 
 /* A line of another trainer's output; its end, where a step that was held back counts;
  * and where that was no result, what was suspected becomes the cause. */
-enum tn_line tn_log_line(struct tn_attempt *a, enum tn_stream stream, const char *text, size_t len,
-                         struct tn_step_line *ret);
-void tn_log_end(struct tn_attempt *a);
-void tn_log_blame(struct tn_attempt *a);
+enum tn_line tn_log_line(struct tn_attempt *attempt, enum tn_stream stream, const char *text,
+                         size_t len, struct tn_step_line *ret);
+void tn_log_end(struct tn_attempt *attempt);
+void tn_log_blame(struct tn_attempt *attempt);
 /* What an error event of class CLS would say; the first one counts. */
-void tn_attempt_fail(struct tn_attempt *a, const char *cls, const char *text);
+void tn_attempt_fail(struct tn_attempt *attempt, const char *cls, const char *text);
 
 #endif

@@ -18,33 +18,33 @@
 
 enum { LIVED_ON = 2 }; /* so many steps after a suspicion show that it was harmless */
 
-static const struct tn_spec *spec_of(const struct tn_attempt *a)
+static const struct tn_spec *spec_of(const struct tn_attempt *attempt)
 {
-    return a->campaign->engine->spec;
+    return attempt->campaign->engine->spec;
 }
 
-void tn_attempt_fail(struct tn_attempt *a, const char *cls, const char *text)
+void tn_attempt_fail(struct tn_attempt *attempt, const char *cls, const char *text)
 {
-    if (a->seen.error)
+    if (attempt->seen.error)
         return;
-    a->seen.error = true;
-    snprintf(a->seen.error_class, sizeof(a->seen.error_class), "%s", cls);
-    snprintf(a->seen.detail, sizeof(a->seen.detail), "%.390s", text);
+    attempt->seen.error = true;
+    snprintf(attempt->seen.error_class, sizeof(attempt->seen.error_class), "%s", cls);
+    snprintf(attempt->seen.detail, sizeof(attempt->seen.detail), "%.390s", text);
 }
 
 /* ---- text ---- */
 
 /* TEXT without escape sequences, other control characters as blanks. */
-static void plain_text(struct str *out, const char *text, size_t n)
+static void plain_text(struct str *out, const char *text, size_t len)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
 
-        if (c == 0x1b && i + 1 < n && text[i + 1] == '[') { /* CSI: up to its final byte */
-            for (i += 2; i < n && (text[i] < 0x40 || text[i] > 0x7e); i++)
+        if (c == 0x1b && i + 1 < len && text[i + 1] == '[') { /* CSI: up to its final byte */
+            for (i += 2; i < len && (text[i] < 0x40 || text[i] > 0x7e); i++)
                 ;
-        } else if (c == 0x1b && i + 1 < n && text[i + 1] == ']') { /* OSC: up to BEL or ESC \ */
-            for (i += 2; i < n && text[i] != 0x07 && text[i] != 0x1b; i++)
+        } else if (c == 0x1b && i + 1 < len && text[i + 1] == ']') { /* OSC: up to BEL or ESC \ */
+            for (i += 2; i < len && text[i] != 0x07 && text[i] != 0x1b; i++)
                 ;
         } else {
             str_addc(out, c < ' ' || c == 0x7f ? ' ' : (char)c);
@@ -90,13 +90,13 @@ static double after(const char *text, const char *label)
 
 /* ---- steps ---- */
 
-static double tokens_a_step(const struct tn_attempt *a)
+static double tokens_a_step(const struct tn_attempt *attempt)
 {
-    return (double)spec_of(a)->se.workload.global_batch * spec_of(a)->se.workload.seq;
+    return (double)spec_of(attempt)->se.workload.global_batch * spec_of(attempt)->se.workload.seq;
 }
 
 /* The loss after LABEL, NAN where there is none. Pipeline stages that have no loss print -1. */
-static double loss_after(struct tn_attempt *a, const char *text, const char *label)
+static double loss_after(struct tn_attempt *attempt, const char *text, const char *label)
 {
     const char *at = find_label(text, label);
     double v;
@@ -104,52 +104,52 @@ static double loss_after(struct tn_attempt *a, const char *text, const char *lab
     if (!at || !number_at(&v, at + strlen(label)))
         return (double)NAN;
     if (!isfinite(v))
-        tn_attempt_fail(a, "numeric", text);
+        tn_attempt_fail(attempt, "numeric", text);
     return isfinite(v) && v >= 0 ? v : (double)NAN;
 }
 
-static char *step_json(const struct tn_attempt *a, double n, double ms, double loss)
+static char *step_json(const struct tn_attempt *attempt, double number, double ms, double loss)
 {
-    return isnan(loss) ? mem_printf("{\"n\":%.0f,\"ms\":%.3f,\"tokens\":%.0f,\"loss\":null}", n, ms,
-                                    tokens_a_step(a))
-                       : mem_printf("{\"n\":%.0f,\"ms\":%.3f,\"tokens\":%.0f,\"loss\":%.6g}", n, ms,
-                                    tokens_a_step(a), loss);
+    return isnan(loss) ? mem_printf("{\"n\":%.0f,\"ms\":%.3f,\"tokens\":%.0f,\"loss\":null}",
+                                    number, ms, tokens_a_step(attempt))
+                       : mem_printf("{\"n\":%.0f,\"ms\":%.3f,\"tokens\":%.0f,\"loss\":%.6g}",
+                                    number, ms, tokens_a_step(attempt), loss);
 }
 
-static enum tn_line step(struct tn_attempt *a, double n, double ms, double loss,
+static enum tn_line step(struct tn_attempt *attempt, double number, double ms, double loss,
                          struct tn_step_line *ret)
 {
-    struct tn_log_state *log = &a->log;
+    struct tn_log_state *log = &attempt->log;
 
-    if (a->seen.steps > 0 && n >= 0 && n <= log->last_n) { /* another rank's copy */
-        if (isnan(a->seen.loss_first))
-            a->seen.loss_first = loss;
-        if (isnan(a->seen.loss_last))
-            a->seen.loss_last = loss;
+    if (attempt->seen.steps > 0 && number >= 0 && number <= log->last_n) { /* another rank's copy */
+        if (isnan(attempt->seen.loss_first))
+            attempt->seen.loss_first = loss;
+        if (isnan(attempt->seen.loss_last))
+            attempt->seen.loss_last = loss;
         return TN_LINE_OTHER;
     }
     /* A rate of next to nothing is a step without end, which is no number in JSON. */
-    if (!(ms > 0 && ms < 1e12) || !(n >= 0 && n < 1e15))
+    if (!(ms > 0 && ms < 1e12) || !(number >= 0 && number < 1e15))
         return TN_LINE_NOTHING;
     if (log->suspect && log->stream == log->suspect_stream && ++log->steps_since >= LIVED_ON)
         log->suspect = NULL;
-    log->last_n = n;
-    ret->n = (int64_t)n;
+    log->last_n = number;
+    ret->n = (int64_t)number;
     ret->ms = ms;
-    tn_seen_step(&a->seen, ms, loss, a->seen.steps < a->limits.warmup_steps);
-    ret->json = step_json(a, n, ms, loss);
+    tn_seen_step(&attempt->seen, ms, loss, attempt->seen.steps < attempt->limits.warmup_steps);
+    ret->json = step_json(attempt, number, ms, loss);
     return TN_LINE_STEP;
 }
 
 /* A report of memory in use: the worst rank's counts. */
-static void reached(struct tn_attempt *a, double bytes)
+static void reached(struct tn_attempt *attempt, double bytes)
 {
-    const json_t *have = json_object_get(a->seen.reached, "total");
+    const json_t *have = json_object_get(attempt->seen.reached, "total");
 
     if (!(bytes > 0 && bytes < 1e18) || (have && json_number_value(have) >= bytes))
         return;
-    json_decref(a->seen.reached);
-    a->seen.reached = json_pack("{s:f}", "total", bytes);
+    json_decref(attempt->seen.reached);
+    attempt->seen.reached = json_pack("{s:f}", "total", bytes);
 }
 
 /* ---- the trainers ---- */
@@ -171,48 +171,50 @@ static double iteration_of(const char *text)
 /* Bridge's rank 0 says "Step Time : 1.23s GPU utilization: ..." before its last rank prints the
  * line that has the step's number and a tenth of a millisecond. Where only rank 0 is shown, this is
  * all there is: one that no such line has followed when the next comes is a step. */
-static enum tn_line bridge_step(struct tn_attempt *a, double seconds, struct tn_step_line *ret)
+static enum tn_line bridge_step(struct tn_attempt *attempt, double seconds,
+                                struct tn_step_line *ret)
 {
-    struct tn_log_state *log = &a->log;
+    struct tn_log_state *log = &attempt->log;
     double ms = log->held_ms;
 
     if (log->exact || !(seconds > 0))
         return TN_LINE_OTHER;
     log->held_ms = seconds * 1000;
-    return ms > 0 ? step(a, a->seen.steps + 1, ms, (double)NAN, ret) : TN_LINE_OTHER;
+    return ms > 0 ? step(attempt, attempt->seen.steps + 1, ms, (double)NAN, ret) : TN_LINE_OTHER;
 }
 
 /* A loss that is nan is left out of the line; so it is where the iteration was skipped. */
-static double megatron_loss(struct tn_attempt *a, const char *text)
+static double megatron_loss(struct tn_attempt *attempt, const char *text)
 {
     bool printed = find_label(text, "lm loss:") != NULL;
 
-    if (!printed && a->log.had_loss && after(text, "number of skipped iterations:") == 0)
-        tn_attempt_fail(a, "numeric", text);
-    a->log.had_loss |= printed;
+    if (!printed && attempt->log.had_loss && after(text, "number of skipped iterations:") == 0)
+        tn_attempt_fail(attempt, "numeric", text);
+    attempt->log.had_loss |= printed;
     if (after(text, "number of nan iterations:") > 0)
-        tn_attempt_fail(a, "numeric", text);
-    return loss_after(a, text, "lm loss:");
+        tn_attempt_fail(attempt, "numeric", text);
+    return loss_after(attempt, text, "lm loss:");
 }
 
-static enum tn_line megatron(struct tn_attempt *a, const char *text, struct tn_step_line *ret)
+static enum tn_line megatron(struct tn_attempt *attempt, const char *text, struct tn_step_line *ret)
 {
     double ms = after(text, "elapsed time per iteration (ms):"),
            seconds = after(text, "Step Time :"), n = iteration_of(text);
 
-    reached(a, after(text, "max allocated:") * 1048576);
-    reached(a, after(text, "mem-max-allocated-gigabytes:") * 1e9);
+    reached(attempt, after(text, "max allocated:") * 1048576);
+    reached(attempt, after(text, "mem-max-allocated-gigabytes:") * 1e9);
     if (!isnan(seconds))
-        return bridge_step(a, seconds, ret);
+        return bridge_step(attempt, seconds, ret);
     if (isnan(ms) || isnan(n))
         return TN_LINE_NOTHING;
-    a->log.exact = true;
-    return step(a, n, ms, megatron_loss(a, text), ret);
+    attempt->log.exact = true;
+    return step(attempt, n, ms, megatron_loss(attempt, text), ret);
 }
 
 /* "step:  5  loss:  7.1234  grad_norm: 1.2  memory: 12.34GiB(15.42%)  tps: 1,234  tflops: ...":
  * tokens a second of one device. "validate step:" has the same words. */
-static enum tn_line torchtitan(struct tn_attempt *a, const char *text, struct tn_step_line *ret)
+static enum tn_line torchtitan(struct tn_attempt *attempt, const char *text,
+                               struct tn_step_line *ret)
 {
     const char *at = find_label(text, "step:");
     double tps, n;
@@ -224,26 +226,26 @@ static enum tn_line torchtitan(struct tn_attempt *a, const char *text, struct tn
         tps = after(at, "wps:");
     if (isnan(tps) || !find_label(at, "loss:"))
         return TN_LINE_NOTHING;
-    reached(a, after(at, "memory:") * 1073741824);
+    reached(attempt, after(at, "memory:") * 1073741824);
     if (at - text >= 9 && !strncmp(at - 9, "validate ", 9))
         return TN_LINE_OTHER;
-    return step(a, n, tokens_a_step(a) * 1000 / (tps * a->trial->layout.world),
-                loss_after(a, at, "loss:"), ret);
+    return step(attempt, n, tokens_a_step(attempt) * 1000 / (tps * attempt->trial->layout.world),
+                loss_after(attempt, at, "loss:"), ret);
 }
 
 /* Sequences in what DeepSpeed calls a step, for its rate. It takes every rank for a replica unless
  * it is given the mesh, so with tensor parallelism of its own it counts each sequence tp times.
  * What it counted is in the configuration that it prints: "train_batch_size ............. 128". */
-static double deepspeed_batch(const struct tn_attempt *a)
+static double deepspeed_batch(const struct tn_attempt *attempt)
 {
-    const struct pl_layout *l = &a->trial->layout;
+    const struct pl_layout *l = &attempt->trial->layout;
 
-    if (a->log.batch > 0)
-        return a->log.batch;
-    return (double)spec_of(a)->se.workload.global_batch * (l->pp > 1 ? 1 : l->tp);
+    if (attempt->log.batch > 0)
+        return attempt->log.batch;
+    return (double)spec_of(attempt)->se.workload.global_batch * (l->pp > 1 ? 1 : l->tp);
 }
 
-static void deepspeed_configuration(struct tn_attempt *a, const char *text)
+static void deepspeed_configuration(struct tn_attempt *attempt, const char *text)
 {
     const char *at = find_label(text, "train_batch_size ...");
     double batch;
@@ -252,33 +254,36 @@ static void deepspeed_configuration(struct tn_attempt *a, const char *text)
         return;
     at += strlen("train_batch_size ");
     if (number_at(&batch, at + strspn(at, ".")) && batch >= 1 && batch < 1e12)
-        a->log.batch = batch;
+        attempt->log.batch = batch;
 }
 
 /* "[...] epoch=0/micro_step=10/global_step=10, RunningAvgSamplesPerSec=.., CurrSamplesPerSec=12.3,
  * MemAllocated=1.2GB, MaxMemAllocated=3.4GB", and with pipeline stages "steps: 10 loss: 7.1234 iter
  * time (s): 1.234 samples/sec: 25.9" as well. */
-static enum tn_line deepspeed(struct tn_attempt *a, const char *text, struct tn_step_line *ret)
+static enum tn_line deepspeed(struct tn_attempt *attempt, const char *text,
+                              struct tn_step_line *ret)
 {
     double rate = after(text, "CurrSamplesPerSec="), seconds = after(text, "iter time (s):");
 
-    deepspeed_configuration(a, text);
-    reached(a, after(text, "MaxMemAllocated=") * 1073741824);
+    deepspeed_configuration(attempt, text);
+    reached(attempt, after(text, "MaxMemAllocated=") * 1073741824);
     if (seconds > 0) {
-        a->log.exact = true;
-        return step(a, after(text, "steps:"), seconds * 1000, loss_after(a, text, "loss:"), ret);
+        attempt->log.exact = true;
+        return step(attempt, after(text, "steps:"), seconds * 1000,
+                    loss_after(attempt, text, "loss:"), ret);
     }
-    if (isnan(rate) || a->log.exact)
+    if (isnan(rate) || attempt->log.exact)
         return TN_LINE_NOTHING;
-    return step(a, after(text, "global_step="), deepspeed_batch(a) * 1000 / rate, (double)NAN, ret);
+    return step(attempt, after(text, "global_step="), deepspeed_batch(attempt) * 1000 / rate,
+                (double)NAN, ret);
 }
 
 /* ---- a line of a stream ---- */
 
 /* The first failure is the cause, until steps show that the program lives on. */
-static bool suspect(struct tn_attempt *a, const char *text)
+static bool suspect(struct tn_attempt *attempt, const char *text)
 {
-    struct tn_log_state *log = &a->log;
+    struct tn_log_state *log = &attempt->log;
     const char *cls = tn_log_trouble(text);
 
     if (!cls)
@@ -294,37 +299,37 @@ static bool suspect(struct tn_attempt *a, const char *text)
 
 static const struct {
     const char *name;
-    enum tn_line (*read)(struct tn_attempt *a, const char *text, struct tn_step_line *ret);
+    enum tn_line (*read)(struct tn_attempt *attempt, const char *text, struct tn_step_line *ret);
 } parsers[] = {{"megatron", megatron}, {"torchtitan", torchtitan}, {"deepspeed", deepspeed}};
 
-enum tn_line tn_log_line(struct tn_attempt *a, enum tn_stream stream, const char *text, size_t len,
-                         struct tn_step_line *ret)
+enum tn_line tn_log_line(struct tn_attempt *attempt, enum tn_stream stream, const char *text,
+                         size_t len, struct tn_step_line *ret)
 {
     AUTO_STR plain = {0};
     enum tn_line kind = TN_LINE_NOTHING;
 
     plain_text(&plain, text, len);
-    a->log.stream = stream;
+    attempt->log.stream = stream;
     for (size_t i = 0; i < ARRAY_LEN(parsers); i++)
-        if (!strcmp(parsers[i].name, a->trainer->name))
-            kind = parsers[i].read(a, str_text(&plain), ret);
-    return suspect(a, str_text(&plain)) && kind == TN_LINE_NOTHING ? TN_LINE_OTHER : kind;
+        if (!strcmp(parsers[i].name, attempt->trainer->name))
+            kind = parsers[i].read(attempt, str_text(&plain), ret);
+    return suspect(attempt, str_text(&plain)) && kind == TN_LINE_NOTHING ? TN_LINE_OTHER : kind;
 }
 
-void tn_log_end(struct tn_attempt *a)
+void tn_log_end(struct tn_attempt *attempt)
 {
-    struct tn_log_state *log = &a->log;
+    struct tn_log_state *log = &attempt->log;
     struct tn_step_line last = {0};
 
     if (!log->exact && log->held_ms > 0)
-        step(a, a->seen.steps + 1, log->held_ms, (double)NAN, &last);
+        step(attempt, attempt->seen.steps + 1, log->held_ms, (double)NAN, &last);
     free(last.json);
 }
 
-void tn_log_blame(struct tn_attempt *a)
+void tn_log_blame(struct tn_attempt *attempt)
 {
-    const struct tn_log_state *log = &a->log;
+    const struct tn_log_state *log = &attempt->log;
 
-    if (log->suspect && !a->seen.summary)
-        tn_attempt_fail(a, log->suspect, log->detail);
+    if (log->suspect && !attempt->seen.summary)
+        tn_attempt_fail(attempt, log->suspect, log->detail);
 }

@@ -50,14 +50,14 @@ static bool any_of(const char *text, const char *const *list, size_t count)
     return false;
 }
 
-/* Does one of LIST, which is in lower case, occur in the N bytes at TEXT? */
-static bool word_before(const char *text, size_t n, const char *const *list, size_t count)
+/* Does one of LIST, which is in lower case, occur in the LEN bytes at TEXT? */
+static bool word_before(const char *text, size_t len, const char *const *list, size_t count)
 {
-    AUTO_FREE char *lower = mem_alloc(n + 1);
+    AUTO_FREE char *lower = mem_alloc(len + 1);
 
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < len; i++)
         lower[i] = (char)tolower((unsigned char)text[i]);
-    lower[n] = '\0';
+    lower[len] = '\0';
     return any_of(lower, list, count);
 }
 
@@ -93,18 +93,18 @@ static bool ends_as_an_error(const char *after)
     return !after[strspn(after, " ")];
 }
 
-/* Where the last clause of the N bytes at TEXT begins: after a colon, a semicolon or a full stop.
+/* Where the last clause of the LEN bytes at TEXT begins: after a colon, a semicolon or a full stop.
  */
-static size_t last_clause(const char *text, size_t n)
+static size_t last_clause(const char *text, size_t len)
 {
-    for (size_t i = n; i > 1; i--)
+    for (size_t i = len; i > 1; i--)
         if (text[i - 1] == ' ' && strchr(":;.", text[i - 2]))
             return i;
     return 0;
 }
 
-/* Before the phrase: the N bytes at TEXT. */
-static bool begins_as_an_error(const char *text, size_t n)
+/* Before the phrase: the LEN bytes at TEXT. */
+static bool begins_as_an_error(const char *text, size_t len)
 {
     static const char *const talk[] = {"warn", "avoid", "prevent", "if you",  "in case",
                                        "hint", "note:", " may ",   " might ", "--"};
@@ -115,20 +115,20 @@ static bool begins_as_an_error(const char *text, size_t n)
                                         "failed", "failure",   "abort"};
     static const char *const devices[] = {"cuda ", "hip ", "xpu ", "gpu ", "npu ", "device "};
     static const char *const failures[] = {"cuda failure", "hip failure"};
-    size_t near = n > 24 ? n - 24 : 0, clause = last_clause(text, n);
+    size_t near = len > 24 ? len - 24 : 0, clause = last_clause(text, len);
 
     /* NCCL and RCCL: "NCCL WARN Cuda failure 2 'out of memory'" ends the job, warning or not. */
-    if (n > 0 && text[n - 1] == '\'' &&
-        word_before(text + near, n - near, failures, ARRAY_LEN(failures)))
+    if (len > 0 && text[len - 1] == '\'' &&
+        word_before(text + near, len - near, failures, ARRAY_LEN(failures)))
         return true;
-    if (word_before(text, n, talk, ARRAY_LEN(talk)) ||
-        word_before(text + clause, n - clause, hedges, ARRAY_LEN(hedges)))
+    if (word_before(text, len, talk, ARRAY_LEN(talk)) ||
+        word_before(text + clause, len - clause, hedges, ARRAY_LEN(hedges)))
         return false;
-    near = n > 7 ? n - 7 : 0;
-    if (word_before(text + near, n - near, devices, ARRAY_LEN(devices)) && text[n - 1] == ' ')
+    near = len > 7 ? len - 7 : 0;
+    if (word_before(text + near, len - near, devices, ARRAY_LEN(devices)) && text[len - 1] == ' ')
         return true;
-    return (clause == n || (n >= 4 && !strncmp(text + n - 4, "ran ", 4))) &&
-           word_before(text, n, marks, ARRAY_LEN(marks));
+    return (clause == len || (len >= 4 && !strncmp(text + len - 4, "ran ", 4))) &&
+           word_before(text, len, marks, ARRAY_LEN(marks));
 }
 
 static bool states_no_memory(const char *text)
@@ -154,17 +154,17 @@ const char *tn_log_trouble(const char *text)
     return any_of(text, not_finite, ARRAY_LEN(not_finite)) ? "numeric" : NULL;
 }
 
-bool tn_log_oom(const char *text, size_t n)
+bool tn_log_oom(const char *text, size_t size)
 {
-    while (n > 0) {
-        const char *end = memchr(text, '\n', n);
-        size_t len = end ? (size_t)(end - text) : n;
+    while (size > 0) {
+        const char *end = memchr(text, '\n', size);
+        size_t len = end ? (size_t)(end - text) : size;
         AUTO_FREE char *line = mem_printf("%.*s", (int)len, text);
 
         if (str_eq(tn_log_trouble(line), "oom"))
             return true;
         text += end ? len + 1 : len;
-        n -= end ? len + 1 : len;
+        size -= end ? len + 1 : len;
     }
     return false;
 }

@@ -117,9 +117,9 @@ static void on_stopped(void *arg)
     uv_stop(&d->loop);
 }
 
-static void on_signal(uv_signal_t *h, int sig)
+static void on_signal(uv_signal_t *handle, int sig)
 {
-    struct daemon *d = h->data;
+    struct daemon *d = handle->data;
 
     log_info("stopping: %s", strsignal(sig));
     if (++d->signals > 1) { /* twice: do not wait for trials */
@@ -131,21 +131,21 @@ static void on_signal(uv_signal_t *h, int sig)
     tn_service_stop(d->service, d->stop, on_stopped, d);
 }
 
-static void watch_signals(struct daemon *d)
+static void watch_signals(struct daemon *daemon)
 {
-    uv_signal_init(&d->loop, &d->term);
-    uv_signal_init(&d->loop, &d->interrupt);
-    d->term.data = d->interrupt.data = d;
-    uv_signal_start(&d->term, on_signal, SIGTERM);
-    uv_signal_start(&d->interrupt, on_signal, SIGINT);
+    uv_signal_init(&daemon->loop, &daemon->term);
+    uv_signal_init(&daemon->loop, &daemon->interrupt);
+    daemon->term.data = daemon->interrupt.data = daemon;
+    uv_signal_start(&daemon->term, on_signal, SIGTERM);
+    uv_signal_start(&daemon->interrupt, on_signal, SIGINT);
     signal(SIGPIPE, SIG_IGN);
 }
 
-static void close_handle(uv_handle_t *h, void *arg)
+static void close_handle(uv_handle_t *handle, void *arg)
 {
     (void)arg;
-    if (!uv_is_closing(h))
-        uv_close(h, NULL);
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
 }
 
 /* What still runs may be left at any instant, as by a kill: nothing is lost. */
@@ -156,15 +156,15 @@ static void on_late(int sig)
 }
 
 /* Ends in LATE_S whatever is at work beside the loop. */
-static void finish(struct daemon *d)
+static void finish(struct daemon *daemon)
 {
     signal(SIGALRM, on_late);
     alarm(LATE_S);
-    d->http = tn_http_stop(d->http);
-    d->service = tn_service_close(d->service);
-    uv_walk(&d->loop, close_handle, NULL);
-    uv_run(&d->loop, UV_RUN_DEFAULT);
-    uv_loop_close(&d->loop);
+    daemon->http = tn_http_stop(daemon->http);
+    daemon->service = tn_service_close(daemon->service);
+    uv_walk(&daemon->loop, close_handle, NULL);
+    uv_run(&daemon->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&daemon->loop);
 }
 
 /* ---- the start ---- */
@@ -192,68 +192,68 @@ static char *default_data_dir(void)
     return mem_printf("%s/.local/state/partune", home && *home ? home : "");
 }
 
-static struct tn_config service_config(const struct values *v, const struct conf *conf)
+static struct tn_config service_config(const struct values *values, const struct conf *conf)
 {
-    return (struct tn_config){.data_dir = v->data,
-                              .mpiexec = v->mpiexec,
-                              .train = v->train,
-                              .supervisor = v->supervisor,
-                              .hosts = v->hosts,
-                              .cores = v->cores,
-                              .grace_ms = v->grace,
-                              .hang_s = v->hang,
-                              .retain_days = v->retain,
-                              .quota = v->quota,
-                              .log_limit = v->log_limit,
-                              .trial_user = v->trial_user,
-                              .trial_limits = v->trial_limits,
+    return (struct tn_config){.data_dir = values->data,
+                              .mpiexec = values->mpiexec,
+                              .train = values->train,
+                              .supervisor = values->supervisor,
+                              .hosts = values->hosts,
+                              .cores = values->cores,
+                              .grace_ms = values->grace,
+                              .hang_s = values->hang,
+                              .retain_days = values->retain,
+                              .quota = values->quota,
+                              .log_limit = values->log_limit,
+                              .trial_user = values->trial_user,
+                              .trial_limits = values->trial_limits,
                               .conf = conf};
 }
 
 /* "a b" as a NULL-terminated list of 1 to MAX - 1; TEXT is cut up. */
-static int split_listen(const char **list, int max, char *text, struct err *e)
+static int split_listen(const char **list, int max, char *text, struct err *error)
 {
     char *save = NULL;
     int n = 0;
 
     for (char *p = strtok_r(text, " ,", &save); p; p = strtok_r(NULL, " ,", &save)) {
         if (n == max - 1)
-            return err_set(e, -EINVAL, "--listen has more than %d addresses", max - 1);
+            return err_set(error, -EINVAL, "--listen has more than %d addresses", max - 1);
         list[n++] = p;
     }
     list[n] = NULL;
-    return n > 0 ? 0 : err_set(e, -EINVAL, "--listen names no address");
+    return n > 0 ? 0 : err_set(error, -EINVAL, "--listen names no address");
 }
 
-static int start_http(struct daemon *d, const struct values *v, const struct conf *conf,
-                      struct err *e)
+static int start_http(struct daemon *daemon, const struct values *values, const struct conf *conf,
+                      struct err *error)
 {
     const char *listen[16];
-    AUTO_FREE char *text = mem_strdup(v->listen);
+    AUTO_FREE char *text = mem_strdup(values->listen);
     struct tn_http_config h = {.listen = listen,
-                               .token_file = v->token_file,
-                               .ui_dir = v->ui_dir,
-                               .tls_cert = v->tls_cert,
-                               .tls_key = v->tls_key,
+                               .token_file = values->token_file,
+                               .ui_dir = values->ui_dir,
+                               .tls_cert = values->tls_cert,
+                               .tls_key = values->tls_key,
                                .conf = conf};
 
-    if (split_listen(listen, (int)ARRAY_LEN(listen), text, e) < 0)
+    if (split_listen(listen, (int)ARRAY_LEN(listen), text, error) < 0)
         return -EINVAL;
-    return tn_http_start(&d->http, d->service, &d->loop, &h, e);
+    return tn_http_start(&daemon->http, daemon->service, &daemon->loop, &h, error);
 }
 
-static int serve(const struct values *v, const struct conf *conf, struct err *e)
+static int serve(const struct values *values, const struct conf *conf, struct err *error)
 {
-    struct daemon d = {.stop = !strcmp(v->stop, "requeue") ? TN_STOP_REQUEUE : TN_STOP_LEAVE};
-    struct tn_config config = service_config(v, conf);
+    struct daemon d = {.stop = !strcmp(values->stop, "requeue") ? TN_STOP_REQUEUE : TN_STOP_LEAVE};
+    struct tn_config config = service_config(values, conf);
     int r;
 
     raise_limits();
     uv_loop_init(&d.loop);
     watch_signals(&d);
-    r = tn_service_open(&d.service, &d.loop, &config, e);
+    r = tn_service_open(&d.service, &d.loop, &config, error);
     if (r == 0)
-        r = start_http(&d, v, conf, e);
+        r = start_http(&d, values, conf, error);
     if (r == 0) {
         log_info("ready at %s data=%s", tn_http_url(d.http), tn_data_dir(d.service));
         uv_run(&d.loop, UV_RUN_DEFAULT);
@@ -264,21 +264,21 @@ static int serve(const struct values *v, const struct conf *conf, struct err *e)
 
 /* ---- other commands ---- */
 
-static int backup(const struct values *v, const char *file, struct err *e)
+static int backup(const struct values *values, const char *file, struct err *error)
 {
-    AUTO_FREE char *path = mem_printf("%s/partune.db", v->data);
+    AUTO_FREE char *path = mem_printf("%s/partune.db", values->data);
     AUTO_DB *db = NULL;
     int r;
 
     if (!file_exists(path))
-        return err_set(e, -ENOENT, "no database in %s", v->data);
-    r = db_open(&db, path, DB_READ, e);
-    return r < 0 ? r : db_backup(db, file, e);
+        return err_set(error, -ENOENT, "no database in %s", values->data);
+    r = db_open(&db, path, DB_READ, error);
+    return r < 0 ? r : db_backup(db, file, error);
 }
 
-static int check(const struct values *v, const struct conf *conf, struct err *e)
+static int check(const struct values *values, const struct conf *conf, struct err *error)
 {
-    struct tn_config config = service_config(v, conf);
+    struct tn_config config = service_config(values, conf);
     struct tn_service *svc = NULL;
     uv_loop_t loop;
     json_t *health, *checks, *c;
@@ -286,7 +286,7 @@ static int check(const struct values *v, const struct conf *conf, struct err *e)
     int r;
 
     uv_loop_init(&loop);
-    r = tn_service_open(&svc, &loop, &config, e);
+    r = tn_service_open(&svc, &loop, &config, error);
     if (r < 0)
         return r;
     while (tn_campaigns_coming(svc) > 0)
@@ -310,77 +310,77 @@ static int check(const struct values *v, const struct conf *conf, struct err *e)
 }
 
 /* configure() has read and judged it already. */
-static int check_config(const struct values *v, struct err *e)
+static int check_config(const struct values *values, struct err *error)
 {
-    if (!v->config)
-        return err_set(e, -EINVAL, "which file? say --config FILE");
-    printf("%s: understood\n", v->config);
+    if (!values->config)
+        return err_set(error, -EINVAL, "which file? say --config FILE");
+    printf("%s: understood\n", values->config);
     return 0;
 }
 
-static int fail(const struct err *e, int status)
+static int fail(const struct err *error, int status)
 {
-    fprintf(stderr, "partuned: %s\n", e->text);
+    fprintf(stderr, "partuned: %s\n", error->text);
     return status;
 }
 
 /* The command line is read on a copy, which the parser sorts, to find the configuration file first.
  */
-static int peek_argv(struct opt_set *set, int argc, char **argv, struct err *e)
+static int peek_argv(struct opt_set *set, int argc, char **argv, struct err *error)
 {
     AUTO_FREE char **copy = mem_alloc(((size_t)argc + 1) * sizeof(*copy));
     int operands;
 
     memcpy(copy, argv, (size_t)argc * sizeof(*copy));
-    return opt_from_argv(set, &operands, argc, copy, 0, e);
+    return opt_from_argv(set, &operands, argc, copy, 0, error);
 }
 
 /* Configuration: default < file < environment < command line. */
-static int configure(struct opt_set *set, struct values *v, struct conf **conf, int *operands,
-                     int argc, char **argv, struct err *e)
+static int configure(struct opt_set *set, struct values *values, struct conf **conf, int *operands,
+                     int argc, char **argv, struct err *error)
 {
     int r;
 
     opt_init(set);
-    if ((r = opt_from_env(set, e)) < 0 || (r = peek_argv(set, argc, argv, e)) < 0)
+    if ((r = opt_from_env(set, error)) < 0 || (r = peek_argv(set, argc, argv, error)) < 0)
         return r;
-    if (!v->config)
-        return opt_from_argv(set, operands, argc, argv, 0, e);
-    if ((r = conf_load(conf, v->config, e)) < 0 || (r = opt_from_conf(set, *conf, e)) < 0 ||
-        (r = tn_settings_check(*conf, e)) < 0 || (r = tn_http_settings_check(*conf, e)) < 0 ||
-        (r = opt_from_env(set, e)) < 0)
+    if (!values->config)
+        return opt_from_argv(set, operands, argc, argv, 0, error);
+    if ((r = conf_load(conf, values->config, error)) < 0 ||
+        (r = opt_from_conf(set, *conf, error)) < 0 || (r = tn_settings_check(*conf, error)) < 0 ||
+        (r = tn_http_settings_check(*conf, error)) < 0 || (r = opt_from_env(set, error)) < 0)
         return r;
-    return opt_from_argv(set, operands, argc, argv, 0, e);
+    return opt_from_argv(set, operands, argc, argv, 0, error);
 }
 
-static int dispatch(const struct opt_set *set, const struct values *v, const struct conf *conf,
-                    int operands, char **argv, struct err *e)
+static int dispatch(const struct opt_set *set, const struct values *values, const struct conf *conf,
+                    int operands, char **argv, struct err *error)
 {
-    if (v->help) {
+    if (values->help) {
         opt_help(set, stdout);
         return 0;
     }
-    if (v->manual) {
+    if (values->manual) {
         opt_manual(set, &manual, stdout);
         return 0;
     }
-    if (v->version) {
+    if (values->version) {
         printf("partuned %s\n", PACKAGE_VERSION);
         return 0;
     }
-    if (strcmp(v->stop, "leave") != 0 && strcmp(v->stop, "requeue") != 0)
-        return err_set(e, -EINVAL, "--stop is leave or requeue, not %s", v->stop);
+    if (strcmp(values->stop, "leave") != 0 && strcmp(values->stop, "requeue") != 0)
+        return err_set(error, -EINVAL, "--stop is leave or requeue, not %s", values->stop);
     if (operands == 0)
-        return serve(v, conf, e);
+        return serve(values, conf, error);
     if (operands == 2 && !strcmp(argv[1], "backup"))
-        return backup(v, argv[2], e);
+        return backup(values, argv[2], error);
     if (operands == 1 && !strcmp(argv[1], "check"))
-        return check(v, conf, e);
+        return check(values, conf, error);
     if (operands == 1 && !strcmp(argv[1], "check-config"))
-        return check_config(v, e);
+        return check_config(values, error);
     if (!strcmp(argv[1], "token"))
-        return tn_token_command(v->data, operands - 1, argv + 2, e);
-    return err_set(e, -EINVAL,
+        return tn_token_command(values->data, operands - 1, argv + 2, error);
+    return err_set(error, -EINVAL,
                    "unknown command %s; there are: backup FILE, check, check-config, token",
                    argv[1]);
 }

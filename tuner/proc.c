@@ -64,12 +64,12 @@ int tn_proc_of(struct tn_proc *ret, int pid)
     return 0;
 }
 
-bool tn_proc_alive(const struct tn_proc *p)
+bool tn_proc_alive(const struct tn_proc *proc)
 {
     struct tn_proc now;
 
-    return p->pid > 0 && tn_proc_of(&now, p->pid) == 0 && now.start == p->start &&
-           !strcmp(now.boot, p->boot);
+    return proc->pid > 0 && tn_proc_of(&now, proc->pid) == 0 && now.start == proc->start &&
+           !strcmp(now.boot, proc->boot);
 }
 
 int tn_proc_parent(int pid)
@@ -81,10 +81,10 @@ int tn_proc_parent(int pid)
     return stat_fields(pid, &state, &ppid, &start) < 0 ? -ESRCH : ppid;
 }
 
-uint64_t tn_proc_age_ms(const struct tn_proc *p)
+uint64_t tn_proc_age_ms(const struct tn_proc *proc)
 {
     struct timespec t;
-    uint64_t now, start = p->start * 1000 / (uint64_t)sysconf(_SC_CLK_TCK);
+    uint64_t now, start = proc->start * 1000 / (uint64_t)sysconf(_SC_CLK_TCK);
 
     clock_gettime(CLOCK_BOOTTIME, &t);
     now = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
@@ -224,12 +224,12 @@ int tn_cpus_parse(int *ret, int max, const char *text)
     return n;
 }
 
-char *tn_cpus_text(char *buf, size_t size, const int *cpus, int n)
+char *tn_cpus_text(char *buf, size_t size, const int *cpus, int count)
 {
     size_t len = 0;
 
     buf[0] = '\0';
-    for (int i = 0; i < n && len < size; i++)
+    for (int i = 0; i < count && len < size; i++)
         len += (size_t)snprintf(buf + len, size - len, "%s%d", i ? "," : "", cpus[i]);
     return buf;
 }
@@ -244,7 +244,8 @@ static bool is_file(const char *path)
     return lstat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-int tn_run_claim(const char *folder, const struct tn_proc *self, const char *mark, struct err *e)
+int tn_run_claim(const char *folder, const struct tn_proc *self, const char *mark,
+                 struct err *error)
 {
     static const struct tn_proc nobody = {.pid = 0};
     const struct tn_proc *p = self ? self : &nobody;
@@ -257,20 +258,20 @@ int tn_run_claim(const char *folder, const struct tn_proc *self, const char *mar
 
     /* A claim that is there needs no room on the disk to be seen. */
     if (file_exists(path))
-        return err_set(e, -EEXIST, "claim %s: %s", path, strerror(EEXIST));
+        return err_set(error, -EEXIST, "claim %s: %s", path, strerror(EEXIST));
     fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
-        return err_set(e, -errno, "create %s: %s", temporary, strerror(errno));
+        return err_set(error, -errno, "create %s: %s", temporary, strerror(errno));
     r = file_write_fd(fd, text, strlen(text));
     close(fd);
     /* link() never replaces: of two claims one fails, and a reader sees the whole file or none. */
     if (r == 0 && link(temporary, path) < 0)
         r = -errno;
     unlink(temporary);
-    return r < 0 ? err_set(e, r, "claim %s: %s", path, strerror(-r)) : 0;
+    return r < 0 ? err_set(error, r, "claim %s: %s", path, strerror(-r)) : 0;
 }
 
-int tn_run_read(struct tn_proc *ret, const char *folder, struct err *e)
+int tn_run_read(struct tn_proc *ret, const char *folder, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/%s", folder, TN_RUN_FILE);
     AUTO_JSON *v = NULL;
@@ -280,31 +281,31 @@ int tn_run_read(struct tn_proc *ret, const char *folder, struct err *e)
     int r;
 
     if (!is_file(path))
-        return err_set(e, -ENOENT, "no %s", path);
-    r = jx_load(&v, path, 4096, e);
+        return err_set(error, -ENOENT, "no %s", path);
+    r = jx_load(&v, path, 4096, error);
     if (r == 0)
-        r = jx_get_int(&p.pid, v, "pid", 0, INT32_MAX, e);
+        r = jx_get_int(&p.pid, v, "pid", 0, INT32_MAX, error);
     if (r == 0)
-        r = jx_get_i64(&start, v, "start", 0, INT64_MAX, e);
+        r = jx_get_i64(&start, v, "start", 0, INT64_MAX, error);
     if (r == 0 && p.pid > 0)
-        r = jx_get_str(&boot, v, "boot", TN_BOOT_TEXT - 1, e);
+        r = jx_get_str(&boot, v, "boot", TN_BOOT_TEXT - 1, error);
     if (r < 0)
-        return err_set(e, -EINVAL, "%s is damaged", path);
+        return err_set(error, -EINVAL, "%s is damaged", path);
     p.start = (uint64_t)start;
     snprintf(p.boot, sizeof(p.boot), "%s", boot);
     *ret = p;
     return 0;
 }
 
-int tn_exit_write(const char *folder, const struct tn_exit *x, struct err *e)
+int tn_exit_write(const char *folder, const struct tn_exit *outcome, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/%s", folder, TN_EXIT_FILE);
     AUTO_FREE char *temporary = mem_printf("%s.tmp", path);
-    AUTO_JSON *v =
-        json_pack("{s:i, s:i, s:i, s:b, s:b, s:i, s:I, s:I, s:I}", "v", 1, "code", x->code,
-                  "signal", x->signal, "stopped", x->stopped, "proxy_lost", x->proxy_lost,
-                  "leftovers", x->leftovers, "oom_kills", (json_int_t)x->oom_kills, "started",
-                  (json_int_t)x->started, "ended", (json_int_t)x->ended);
+    AUTO_JSON *v = json_pack("{s:i, s:i, s:i, s:b, s:b, s:i, s:I, s:I, s:I}", "v", 1, "code",
+                             outcome->code, "signal", outcome->signal, "stopped", outcome->stopped,
+                             "proxy_lost", outcome->proxy_lost, "leftovers", outcome->leftovers,
+                             "oom_kills", (json_int_t)outcome->oom_kills, "started",
+                             (json_int_t)outcome->started, "ended", (json_int_t)outcome->ended);
     AUTO_FREE char *text = jx_dump(v);
     int fd, r;
 
@@ -312,14 +313,14 @@ int tn_exit_write(const char *folder, const struct tn_exit *x, struct err *e)
     unlink(temporary);
     fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return err_set(e, -errno, "create %s: %s", temporary, strerror(errno));
+        return err_set(error, -errno, "create %s: %s", temporary, strerror(errno));
     /* Renamed but not synced: the file must outlive processes, not the machine, whose loss ends the
      * trial anyway. */
     r = file_write_fd(fd, text, strlen(text));
     close(fd);
     if (r == 0 && rename(temporary, path) < 0)
         r = -errno;
-    return r < 0 ? err_set(e, r, "write %s: %s", path, strerror(-r)) : 0;
+    return r < 0 ? err_set(error, r, "write %s: %s", path, strerror(-r)) : 0;
 }
 
 void tn_exit_read(struct tn_exit *ret, const char *folder)

@@ -27,9 +27,9 @@ struct tn_proc {
 /* -ESRCH if there is no such process, or it is a zombie. */
 int tn_proc_of(struct tn_proc *ret, int pid);
 /* Is it this very process that lives now? */
-bool tn_proc_alive(const struct tn_proc *p);
+bool tn_proc_alive(const struct tn_proc *proc);
 /* Milliseconds since it was started, by a clock that nobody sets. */
-uint64_t tn_proc_age_ms(const struct tn_proc *p);
+uint64_t tn_proc_age_ms(const struct tn_proc *proc);
 /* Parent of a process; -ESRCH. */
 int tn_proc_parent(int pid);
 /* Children of this process that live: up to MAX pids, returns how many were found. */
@@ -51,7 +51,7 @@ int64_t tn_oom_kills(void);
 /* "0,2-3" as a list of up to MAX core numbers; returns their count, or -EINVAL. And back, into BUF.
  */
 int tn_cpus_parse(int *ret, int max, const char *text);
-char *tn_cpus_text(char *buf, size_t size, const int *cpus, int n);
+char *tn_cpus_text(char *buf, size_t size, const int *cpus, int count);
 
 /* Find PROGRAM: as given with a slash, beside this program or in its ../libexec/partune, in PATH;
  * NULL where it is none of these. */
@@ -77,11 +77,12 @@ struct tn_exit {
  * fails with -EEXIST when somebody else was first. Whoever claims decides: a supervisor that finds
  * the claim taken must not start anything, and a daemon that claims (SELF NULL) knows that nothing
  * will start. */
-int tn_run_claim(const char *folder, const struct tn_proc *self, const char *mark, struct err *e);
+int tn_run_claim(const char *folder, const struct tn_proc *self, const char *mark,
+                 struct err *error);
 /* 0 and the supervisor (pid 0 when the daemon claimed it), or -ENOENT, or -EINVAL for a damaged
  * file. */
-int tn_run_read(struct tn_proc *ret, const char *folder, struct err *e);
-int tn_exit_write(const char *folder, const struct tn_exit *x, struct err *e);
+int tn_run_read(struct tn_proc *ret, const char *folder, struct err *error);
+int tn_exit_write(const char *folder, const struct tn_exit *outcome, struct err *error);
 /* A missing or damaged file gives known = false. */
 void tn_exit_read(struct tn_exit *ret, const char *folder);
 

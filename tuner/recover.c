@@ -17,7 +17,7 @@ struct ending {
     int64_t now;
 };
 
-static int ending_job(struct db *w, void *arg, struct err *e)
+static int ending_job(struct db *writer, void *arg, struct err *error)
 {
     const struct ending *en = arg;
     const struct db_attempt *at = en->at;
@@ -30,23 +30,24 @@ static int ending_job(struct db *w, void *arg, struct err *e)
                              .signal = DB_NULL};
     struct arena a = {0};
     struct db_campaign c;
-    int r = db_attempt_end(w, &end, e);
+    int r = db_attempt_end(writer, &end, error);
 
     if (r == 0)
-        r = db_trial_requeue(w, at->campaign, at->n, e);
+        r = db_trial_requeue(writer, at->campaign, at->n, error);
     if (r == 0)
-        r = db_campaign_get(w, &a, &c, at->campaign, e);
+        r = db_campaign_get(writer, &a, &c, at->campaign, error);
     if (r == 0 && (!strcmp(c.state, DB_DONE) || !strcmp(c.state, DB_CANCELLED) ||
                    !strcmp(c.state, DB_FAILED)))
-        r = db_trial_cancel_queued(w, at->campaign, en->now, e); /* it starts nothing again */
+        r = db_trial_cancel_queued(writer, at->campaign, en->now,
+                                   error); /* it starts nothing again */
     if (r == 0)
-        r = tn_event_trial(w, at->campaign, at->n, e);
+        r = tn_event_trial(writer, at->campaign, at->n, error);
     arena_done(&a);
     return r;
 }
 
 /* Nobody would watch it, so it must not run. */
-static int end_attempt(struct tn_service *svc, const struct db_attempt *at, struct err *e)
+static int end_attempt(struct tn_service *svc, const struct db_attempt *at, struct err *error)
 {
     AUTO_FREE char *folder = mem_printf("%s/%s", svc->data_dir, at->folder);
     AUTO_FREE char *mark = mem_printf("%s/%s/%lld/%lld", svc->instance, at->campaign,
@@ -55,14 +56,14 @@ static int end_attempt(struct tn_service *svc, const struct db_attempt *at, stru
     struct arena a = {0};
     const struct tn_launcher *l;
     struct db_campaign c;
-    int r = db_campaign_get(svc->db, &a, &c, at->campaign, e);
+    int r = db_campaign_get(svc->db, &a, &c, at->campaign, error);
 
     if (r == 0) {
         l = tn_launcher_find(c.launcher);
         tn_supervised_end(svc, folder, mark);
         if (l && l->forget)
             l->forget(svc, at);
-        r = tn_write(svc, ending_job, &en, e);
+        r = tn_write(svc, ending_job, &en, error);
     }
     arena_done(&a);
     if (r == 0)
@@ -71,7 +72,7 @@ static int end_attempt(struct tn_service *svc, const struct db_attempt *at, stru
     return r;
 }
 
-static int recover_attempt(struct tn_service *svc, const struct db_attempt *at, struct err *e)
+static int recover_attempt(struct tn_service *svc, const struct db_attempt *at, struct err *error)
 {
     struct tn_campaign *c = tn_campaign_find(svc, at->campaign);
     struct arena a = {0};
@@ -82,12 +83,12 @@ static int recover_attempt(struct tn_service *svc, const struct db_attempt *at, 
     if (tn_campaign_reviving(svc, at->campaign)) /* it is taken up then */
         return 0;
     if (!c)
-        return end_attempt(svc, at, e);
-    r = db_trial_get(svc->db, &a, &row, at->campaign, at->n, e);
+        return end_attempt(svc, at, error);
+    r = db_trial_get(svc->db, &a, &row, at->campaign, at->n, error);
     if (r == 0)
-        r = tn_engine_layout(&l, c->engine, row.layout, e);
+        r = tn_engine_layout(&l, c->engine, row.layout, error);
     if (r == 0)
-        r = tn_attempt_recover(c, tn_trial_new(&row, &l), at, e);
+        r = tn_attempt_recover(c, tn_trial_new(&row, &l), at, error);
     arena_done(&a);
     return r;
 }
@@ -115,23 +116,23 @@ void tn_recover_attempts(struct tn_service *svc, const char *id)
     arena_done(&a);
 }
 
-static bool has_attempt(const struct db_attempt *at, int n, const char *id)
+static bool has_attempt(const struct db_attempt *at, int count, const char *id)
 {
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < count; i++)
         if (!strcmp(at[i].campaign, id))
             return true;
     return false;
 }
 
 static int revive_state(struct tn_service *svc, const char *state, const struct db_attempt *at,
-                        int nat, bool only_with_attempts, struct err *e)
+                        int nat, bool only_with_attempts, struct err *error)
 {
     struct arena a = {0};
     struct db_filter f = {.state = state, .limit = 100000};
     struct db_campaign *c = NULL;
     int n = 0;
     int64_t total;
-    int r = db_campaign_list(svc->db, &a, &c, &n, &total, &f, e);
+    int r = db_campaign_list(svc->db, &a, &c, &n, &total, &f, error);
 
     for (int i = 0; r == 0 && i < n; i++) {
         struct err why = {0};
@@ -145,19 +146,19 @@ static int revive_state(struct tn_service *svc, const char *state, const struct 
     return r;
 }
 
-int tn_recover(struct tn_service *svc, struct err *e)
+int tn_recover(struct tn_service *svc, struct err *error)
 {
     static const char *const over[] = {DB_DONE, DB_CANCELLED, DB_FAILED};
     static const char *const live[] = {DB_RUNNING, DB_PAUSED, DB_VERIFYING};
     struct arena a = {0};
     struct db_attempt *at = NULL;
     int n = 0;
-    int r = db_attempt_open_list(svc->db, &a, &at, &n, e);
+    int r = db_attempt_open_list(svc->db, &a, &at, &n, error);
 
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(live); i++)
-        r = revive_state(svc, live[i], at, n, false, e);
+        r = revive_state(svc, live[i], at, n, false, error);
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(over); i++)
-        r = revive_state(svc, over[i], at, n, true, e);
+        r = revive_state(svc, over[i], at, n, true, error);
     for (int i = 0; r == 0 && i < n; i++)
         recover_one(svc, &at[i]);
     arena_done(&a);

@@ -87,21 +87,21 @@ static struct tn_attempt *held_by(struct tn_service *svc, const char *worker, co
     return NULL;
 }
 
-static json_t *worker_json(struct tn_service *svc, const struct tn_worker *w)
+static json_t *worker_json(struct tn_service *svc, const struct tn_worker *worker)
 {
-    const struct tn_attempt *a = held_by(svc, w->name, NULL);
-    const char *state = clock_wall_ms() - w->seen > LOST_MS ? "lost" : "idle";
+    const struct tn_attempt *a = held_by(svc, worker->name, NULL);
+    const char *state = clock_wall_ms() - worker->seen > LOST_MS ? "lost" : "idle";
     bool waits = false;
 
     for (const struct tn_ask *k = svc->asks; k; k = k->next)
-        waits |= !strcmp(k->worker, w->name);
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:i, s:I}", "name", w->name, "state",
+        waits |= !strcmp(k->worker, worker->name);
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:i, s:I}", "name", worker->name, "state",
                      a       ? "running"
                      : waits ? "waiting"
                              : state,
                      "campaign", a ? json_string(a->campaign->id) : json_null(), "trial",
-                     a ? json_integer(a->trial->n) : json_null(), "seen", tn_time(w->seen),
-                     "devices", w->devices, "completed", (json_int_t)w->completed);
+                     a ? json_integer(a->trial->n) : json_null(), "seen", tn_time(worker->seen),
+                     "devices", worker->devices, "completed", (json_int_t)worker->completed);
 }
 
 json_t *tn_workers_json(struct tn_service *svc)
@@ -130,34 +130,35 @@ static bool same_lease(const char *job, const char *lease)
     return job && !strncmp(job, lease, n) && job[n] == '@';
 }
 
-json_t *tn_lease_json(const struct tn_attempt *a)
+json_t *tn_lease_json(const struct tn_attempt *attempt)
 {
-    const struct tn_spec *s = a->campaign->engine->spec;
+    const struct tn_spec *s = attempt->campaign->engine->spec;
     char text[160];
 
     return json_pack("{s:s, s:I, s:I, s:o, s:f, s:s, s:s, s:o, s:s, s:o, s:f, s:f}", "state",
-                     "trial", "trial", (json_int_t)a->trial->n, "attempt", (json_int_t)a->number,
-                     "lease", json_stringn(a->job, strcspn(a->job, "@")), "lease_s",
-                     tn_lease_seconds(s), "campaign", a->campaign->id, "kind", a->trial->kind,
-                     "layout", pl_layout_json(&a->trial->layout), "text",
-                     pl_layout_text(text, &a->trial->layout), "config", tn_trainer_config(a),
-                     "timeout_s", a->limits.timeout_s, "device_memory",
-                     s->se.cluster.device.memory_gib * 0x1p30);
+                     "trial", "trial", (json_int_t)attempt->trial->n, "attempt",
+                     (json_int_t)attempt->number, "lease",
+                     json_stringn(attempt->job, strcspn(attempt->job, "@")), "lease_s",
+                     tn_lease_seconds(s), "campaign", attempt->campaign->id, "kind",
+                     attempt->trial->kind, "layout", pl_layout_json(&attempt->trial->layout),
+                     "text", pl_layout_text(text, &attempt->trial->layout), "config",
+                     tn_trainer_config(attempt), "timeout_s", attempt->limits.timeout_s,
+                     "device_memory", s->se.cluster.device.memory_gib * 0x1p30);
 }
 
 /* ---- asking ---- */
 
-void tn_ask_answer(struct tn_service *svc, struct tn_ask *k, int r, json_t *owned_answer,
-                   const struct err *e)
+void tn_ask_answer(struct tn_service *svc, struct tn_ask *ask, int result, json_t *owned_answer,
+                   const struct err *error)
 {
     struct tn_ask **at = &svc->asks;
 
-    while (*at && *at != k)
+    while (*at && *at != ask)
         at = &(*at)->next;
     if (*at)
-        *at = k->next;
-    k->fn(k->ctx, r, owned_answer, e);
-    free(k);
+        *at = ask->next;
+    ask->fn(ask->ctx, result, owned_answer, error);
+    free(ask);
 }
 
 static json_t *no_trial(const char *state, const char *reason)
@@ -223,30 +224,30 @@ static void supersede(struct tn_service *svc, const char *worker, const char *id
     }
 }
 
-static int check_launcher(struct tn_service *svc, const char *id, struct err *e)
+static int check_launcher(struct tn_service *svc, const char *id, struct err *error)
 {
     struct arena a = {0};
     struct db_campaign row;
-    int r = db_campaign_get(svc->db, &a, &row, id, e);
+    int r = db_campaign_get(svc->db, &a, &row, id, error);
 
     if (r == 0 && strcmp(row.launcher, tn_launcher_remote.name) != 0)
-        r = err_set(e, -ESTALE, "campaign %s gives no trials to workers: its launcher is %s", id,
-                    row.launcher);
+        r = err_set(error, -ESTALE, "campaign %s gives no trials to workers: its launcher is %s",
+                    id, row.launcher);
     arena_done(&a);
     return r;
 }
 
-static int check_worker(const char *name, struct err *e)
+static int check_worker(const char *name, struct err *error)
 {
     if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                "._:-") != strlen(name))
-        return err_at(e, -EINVAL, "/worker",
+        return err_at(error, -EINVAL, "/worker",
                       "a worker's name is made of letters, digits and the marks . _ : -");
     return 0;
 }
 
 int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn_asked_fn *fn,
-                  void *ctx, struct err *e)
+                  void *ctx, struct err *error)
 {
     static const char *const keys[] = {"worker", "wait_s", "devices", NULL};
     const char *worker = "";
@@ -256,15 +257,15 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
     struct tn_ask *k;
     json_t *answer;
 
-    if ((r = jx_keys(body, keys, e)) < 0 || (r = jx_need(body, "worker", e)) < 0 ||
-        (r = jx_get_str(&worker, body, "worker", TN_WORKER_TEXT - 1, e)) < 0 ||
-        (r = check_worker(worker, e)) < 0 ||
-        (r = jx_get_f64(&wait_s, body, "wait_s", 0.1, 60, e)) < 0 ||
-        (r = jx_get_int(&devices, body, "devices", 0, 1 << 24, e)) < 0 ||
-        (r = check_launcher(svc, id, e)) < 0)
+    if ((r = jx_keys(body, keys, error)) < 0 || (r = jx_need(body, "worker", error)) < 0 ||
+        (r = jx_get_str(&worker, body, "worker", TN_WORKER_TEXT - 1, error)) < 0 ||
+        (r = check_worker(worker, error)) < 0 ||
+        (r = jx_get_f64(&wait_s, body, "wait_s", 0.1, 60, error)) < 0 ||
+        (r = jx_get_int(&devices, body, "devices", 0, 1 << 24, error)) < 0 ||
+        (r = check_launcher(svc, id, error)) < 0)
         return r;
     if (svc->stopping)
-        return err_set(e, -EAGAIN, "the daemon is stopping");
+        return err_set(error, -EAGAIN, "the daemon is stopping");
     tn_worker_seen(svc, worker)->devices = devices;
     supersede(svc, worker, id);
     held = held_by(svc, worker, id);
@@ -293,8 +294,8 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
 
 /* The live attempt of LEASE; NULL with the reason if it has ended or never was. *RET_COUNTED: its
  * completion was accepted before. */
-static struct tn_attempt *find_lease(struct tn_service *svc, const char *id, int64_t n,
-                                     const char *lease, bool *ret_counted, struct err *e)
+static struct tn_attempt *find_lease(struct tn_service *svc, const char *id, int64_t trial,
+                                     const char *lease, bool *ret_counted, struct err *error)
 {
     struct arena arena = {0};
     struct db_attempt row;
@@ -302,103 +303,105 @@ static struct tn_attempt *find_lease(struct tn_service *svc, const char *id, int
 
     *ret_counted = false;
     for (struct tn_attempt *a = svc->attempts; a; a = a->next)
-        if (a->trial && a->trial->n == n && !strcmp(a->campaign->id, id) &&
+        if (a->trial && a->trial->n == trial && !strcmp(a->campaign->id, id) &&
             a->launcher == &tn_launcher_remote && !a->ended && a->stop == TN_STOP_NONE &&
             same_lease(a->job, lease))
             return a;
-    if (db_trial_get(svc->db, &arena, &t, id, n, e) == 0) {
+    if (db_trial_get(svc->db, &arena, &t, id, trial, error) == 0) {
         int64_t number = strtoll(lease, NULL, 10);
 
-        if (db_attempt_get(svc->db, &arena, &row, id, n, number, NULL) < 0 ||
+        if (db_attempt_get(svc->db, &arena, &row, id, trial, number, NULL) < 0 ||
             !same_lease(row.job, lease)) {
-            err_set(e, -ESTALE, "trial %lld has no such lease", (long long)n);
+            err_set(error, -ESTALE, "trial %lld has no such lease", (long long)trial);
         } else if (strcmp(row.state, "ended") != 0) {
-            err_set(e, -EAGAIN, "the end of this lease is being recorded");
+            err_set(error, -EAGAIN, "the end of this lease is being recorded");
         } else {
             *ret_counted = row.exit_code != DB_NULL;
-            err_set(e, -ESTALE,
+            err_set(error, -ESTALE,
                     "this lease of trial %lld has ended (%s); the trial is %s now, and nothing "
                     "more is counted from it",
-                    (long long)n, row.outcome, t.state);
+                    (long long)trial, row.outcome, t.state);
         }
     }
     arena_done(&arena);
     return NULL;
 }
 
-static int add_line(struct str *s, const json_t *event, size_t i, struct err *e)
+static int add_line(struct str *out, const json_t *event, size_t index, struct err *error)
 {
     AUTO_FREE char *text = NULL;
 
     if (!json_is_object(event) || !json_is_string(json_object_get(event, "event")))
-        return err_at(e, -EINVAL, "/events",
-                      "event %zu is no event: see docs/reference/protocol.md", i);
+        return err_at(error, -EINVAL, "/events",
+                      "event %zu is no event: see docs/reference/protocol.md", index);
     text = jx_dump(event);
     if (strlen(text) >= TN_MAX_LINE)
-        return err_at(e, -EINVAL, "/events", "event %zu is longer than %d bytes", i, TN_MAX_LINE);
-    str_add(s, text);
-    str_addc(s, '\n');
+        return err_at(error, -EINVAL, "/events", "event %zu is longer than %d bytes", index,
+                      TN_MAX_LINE);
+    str_add(out, text);
+    str_addc(out, '\n');
     return 0;
 }
 
 /* Append whole lines, or nothing. */
-static int append(const struct tn_attempt *a, const struct str *s, struct err *e)
+static int append(const struct tn_attempt *attempt, const struct str *out, struct err *error)
 {
-    AUTO_FREE char *path = mem_printf("%s/events", a->folder);
+    AUTO_FREE char *path = mem_printf("%s/events", attempt->folder);
     int fd, r;
     off_t end;
 
-    if (!s->len)
+    if (!out->len)
         return 0;
     fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0)
-        return err_set(e, -errno, "%s: %s", path, strerror(errno));
+        return err_set(error, -errno, "%s: %s", path, strerror(errno));
     end = lseek(fd, 0, SEEK_END);
-    r = file_write_fd(fd, s->text, s->len);
+    r = file_write_fd(fd, out->text, out->len);
     if (r < 0 && ftruncate(fd, end) < 0)
         log_warn("%s: %s", path, strerror(errno));
     close(fd);
-    return r < 0 ? err_set(e, r, "%s: %s", path, strerror(-r)) : 0;
+    return r < 0 ? err_set(error, r, "%s: %s", path, strerror(-r)) : 0;
 }
 
 /* BODY's events from number `from` on; those that are there already are skipped. */
-static int take_events(struct tn_attempt *a, const json_t *body, struct str *lines, int64_t *count,
-                       struct err *e)
+static int take_events(struct tn_attempt *attempt, const json_t *body, struct str *lines,
+                       int64_t *count, struct err *error)
 {
     json_t *events = NULL, *event;
-    int64_t from = a->lines;
+    int64_t from = attempt->lines;
     size_t i;
     int r;
 
     *count = 0;
-    if ((r = jx_get_array(&events, body, "events", MAX_EVENTS, e)) < 0 ||
-        (r = jx_get_i64(&from, body, "from", 0, INT64_MAX / 2, e)) < 0)
+    if ((r = jx_get_array(&events, body, "events", MAX_EVENTS, error)) < 0 ||
+        (r = jx_get_i64(&from, body, "from", 0, INT64_MAX / 2, error)) < 0)
         return r;
-    if (from > a->lines)
-        return err_at(e, -EINVAL, "/from", "events from %lld on, but only %lld are here",
-                      (long long)from, (long long)a->lines);
+    if (from > attempt->lines)
+        return err_at(error, -EINVAL, "/from", "events from %lld on, but only %lld are here",
+                      (long long)from, (long long)attempt->lines);
     json_array_foreach(events, i, event) {
-        if (from + (int64_t)i < a->lines)
+        if (from + (int64_t)i < attempt->lines)
             continue;
-        if ((r = add_line(lines, event, i, e)) < 0)
+        if ((r = add_line(lines, event, i, error)) < 0)
             return r;
         ++*count;
     }
     return 0;
 }
 
-static int take_lease(const char **ret, const json_t *body, const char *const *keys, struct err *e)
+static int take_lease(const char **ret, const json_t *body, const char *const *keys,
+                      struct err *error)
 {
     int r;
 
     *ret = "";
-    if ((r = jx_keys(body, keys, e)) < 0 || (r = jx_need(body, "lease", e)) < 0)
+    if ((r = jx_keys(body, keys, error)) < 0 || (r = jx_need(body, "lease", error)) < 0)
         return r;
-    return jx_get_str(ret, body, "lease", 63, e);
+    return jx_get_str(ret, body, "lease", 63, error);
 }
 
-int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, int64_t n,
-                        const json_t *body, struct err *e)
+int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
+                        const json_t *body, struct err *error)
 {
     static const char *const keys[] = {"lease", "events", "from", NULL};
     AUTO_STR lines = {0};
@@ -406,14 +409,14 @@ int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, in
     const char *lease;
     bool counted;
     int64_t count;
-    int r = take_lease(&lease, body, keys, e);
+    int r = take_lease(&lease, body, keys, error);
 
     if (r < 0)
         return r;
-    a = find_lease(svc, id, n, lease, &counted, e);
+    a = find_lease(svc, id, trial, lease, &counted, error);
     if (!a)
-        return e->code;
-    if ((r = take_events(a, body, &lines, &count, e)) < 0 || (r = append(a, &lines, e)) < 0)
+        return error->code;
+    if ((r = take_events(a, body, &lines, &count, error)) < 0 || (r = append(a, &lines, error)) < 0)
         return r;
     a->lines += count;
     tn_lease_renew(a);
@@ -438,56 +441,59 @@ enum { ST_OK, ST_NODE_FAIL = 8, ST_PREEMPTED = 9, MAX_STREAM = 256 << 10 };
 
 /* Any text: what programs print has lines and colours. */
 static int take_text(const char **ret, const json_t *body, const char *key, size_t max,
-                     struct err *e)
+                     struct err *error)
 {
     const json_t *v = json_object_get(body, key);
     char pointer[32];
 
     snprintf(pointer, sizeof(pointer), "/%s", key);
     if (v && (!json_is_string(v) || json_string_length(v) > max))
-        return err_at(e, -EINVAL, pointer, "%s must be a text of at most %zu bytes", key, max);
+        return err_at(error, -EINVAL, pointer, "%s must be a text of at most %zu bytes", key, max);
     *ret = json_string_value(v);
     return 0;
 }
 
-static int parse_report(struct report *p, const json_t *body, struct err *e)
+static int parse_report(struct report *report, const json_t *body, struct err *error)
 {
     int r;
 
-    *p = (struct report){.status = -1, .rate = NAN, .se = NAN, .peak = NAN, .exit_code = -1};
+    *report = (struct report){.status = -1, .rate = NAN, .se = NAN, .peak = NAN, .exit_code = -1};
     if (json_object_get(body, "status") &&
-        (r = jx_get_enum(&p->status, body, "status", statuses, e)) < 0)
+        (r = jx_get_enum(&report->status, body, "status", statuses, error)) < 0)
         return r;
-    if ((r = jx_get_f64(&p->rate, body, "tokens_per_s", 0, 1e18, e)) < 0 ||
-        (r = jx_get_f64(&p->se, body, "tokens_per_s_se", 0, 1e18, e)) < 0 ||
-        (r = jx_get_f64(&p->peak, body, "peak_memory_bytes", 0, 1e18, e)) < 0 ||
-        (r = take_text(&p->detail, body, "detail", 2000, e)) < 0 ||
-        (r = take_text(&p->out, body, "stdout", MAX_STREAM, e)) < 0 ||
-        (r = take_text(&p->err, body, "stderr", MAX_STREAM, e)) < 0 ||
-        (r = jx_get_int(&p->exit_code, body, "exit_code", -1, 255, e)) < 0 ||
-        (r = jx_get_int(&p->signal, body, "signal", 0, 64, e)) < 0)
+    if ((r = jx_get_f64(&report->rate, body, "tokens_per_s", 0, 1e18, error)) < 0 ||
+        (r = jx_get_f64(&report->se, body, "tokens_per_s_se", 0, 1e18, error)) < 0 ||
+        (r = jx_get_f64(&report->peak, body, "peak_memory_bytes", 0, 1e18, error)) < 0 ||
+        (r = take_text(&report->detail, body, "detail", 2000, error)) < 0 ||
+        (r = take_text(&report->out, body, "stdout", MAX_STREAM, error)) < 0 ||
+        (r = take_text(&report->err, body, "stderr", MAX_STREAM, error)) < 0 ||
+        (r = jx_get_int(&report->exit_code, body, "exit_code", -1, 255, error)) < 0 ||
+        (r = jx_get_int(&report->signal, body, "signal", 0, 64, error)) < 0)
         return r;
-    if (p->status == ST_OK && !(p->rate > 0) && !json_array_size(json_object_get(body, "events")))
-        return err_at(e, -EINVAL, "/tokens_per_s", "a trial that is ok has a throughput");
+    if (report->status == ST_OK && !(report->rate > 0) &&
+        !json_array_size(json_object_get(body, "events")))
+        return err_at(error, -EINVAL, "/tokens_per_s", "a trial that is ok has a throughput");
     return 0;
 }
 
 /* The report as the event that a trainer would have written. */
-static void add_report(struct str *lines, const struct report *p)
+static void add_report(struct str *lines, const struct report *report)
 {
     AUTO_JSON *v = NULL;
     AUTO_FREE char *text = NULL;
 
-    if (p->status == ST_OK && p->rate > 0)
+    if (report->status == ST_OK && report->rate > 0)
         v = json_pack("{s:i, s:s, s:f, s:f, s:o, s:{s:o}}", "v", 1, "event", "summary", "t",
-                      clock_wall_s(), "tokens_per_s", p->rate, "tokens_per_s_se", tn_number(p->se),
-                      "memory", "measured",
-                      isnan(p->peak) ? json_null() : json_pack("{s:f}", "total", p->peak));
-    else if (p->status == ST_PREEMPTED)
+                      clock_wall_s(), "tokens_per_s", report->rate, "tokens_per_s_se",
+                      tn_number(report->se), "memory", "measured",
+                      isnan(report->peak) ? json_null()
+                                          : json_pack("{s:f}", "total", report->peak));
+    else if (report->status == ST_PREEMPTED)
         v = json_pack("{s:i, s:s, s:f}", "v", 1, "event", "stopped", "t", clock_wall_s());
-    else if (p->status > ST_OK && p->status != ST_NODE_FAIL)
+    else if (report->status > ST_OK && report->status != ST_NODE_FAIL)
         v = json_pack("{s:i, s:s, s:f, s:s, s:s}", "v", 1, "event", "error", "t", clock_wall_s(),
-                      "class", statuses[p->status], "detail", p->detail ? p->detail : "");
+                      "class", statuses[report->status], "detail",
+                      report->detail ? report->detail : "");
     if (!v)
         return;
     text = jx_dump(v);
@@ -495,35 +501,36 @@ static void add_report(struct str *lines, const struct report *p)
     str_addc(lines, '\n');
 }
 
-static void keep_stream(const struct tn_attempt *a, const char *name, const char *text)
+static void keep_stream(const struct tn_attempt *attempt, const char *name, const char *text)
 {
-    AUTO_FREE char *path = mem_printf("%s/%s", a->folder, name);
+    AUTO_FREE char *path = mem_printf("%s/%s", attempt->folder, name);
     struct err e = {0};
 
     if (text && file_write_atomic(path, text, strlen(text), 0600, &e) < 0)
-        log_warn("campaign %s: %s", a->campaign->id, e.text);
+        log_warn("campaign %s: %s", attempt->campaign->id, e.text);
 }
 
-static void end_attempt(struct tn_attempt *a, const struct report *p)
+static void end_attempt(struct tn_attempt *attempt, const struct report *report)
 {
-    keep_stream(a, "stdout", p->out);
-    keep_stream(a, "stderr", p->err);
-    if (p->status == ST_NODE_FAIL) {
-        snprintf(a->trouble, sizeof(a->trouble), "%.399s",
-                 p->detail ? p->detail : "the worker gave it back");
-        a->machine_lost = true;
+    keep_stream(attempt, "stdout", report->out);
+    keep_stream(attempt, "stderr", report->err);
+    if (report->status == ST_NODE_FAIL) {
+        snprintf(attempt->trouble, sizeof(attempt->trouble), "%.399s",
+                 report->detail ? report->detail : "the worker gave it back");
+        attempt->machine_lost = true;
     }
-    a->exit = (struct tn_exit){.known = true,
-                               .code = p->exit_code >= 0 ? p->exit_code
-                                                         : (p->status != ST_OK && p->status >= 0),
-                               .signal = p->signal,
-                               .ended = clock_wall_ms()};
-    tn_worker_seen(a->svc, tn_lease_worker(a->job))->completed++;
-    tn_attempt_ended(a);
+    attempt->exit = (struct tn_exit){.known = true,
+                                     .code = report->exit_code >= 0
+                                                 ? report->exit_code
+                                                 : (report->status != ST_OK && report->status >= 0),
+                                     .signal = report->signal,
+                                     .ended = clock_wall_ms()};
+    tn_worker_seen(attempt->svc, tn_lease_worker(attempt->job))->completed++;
+    tn_attempt_ended(attempt);
 }
 
-int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int64_t n,
-                       const json_t *body, struct err *e)
+int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
+                       const json_t *body, struct err *error)
 {
     static const char *const keys[] = {
         "lease",  "events", "from",   "status",    "tokens_per_s", "tokens_per_s_se",
@@ -535,22 +542,22 @@ int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int
     const char *lease;
     bool counted = false;
     int64_t count;
-    int r = take_lease(&lease, body, keys, e);
+    int r = take_lease(&lease, body, keys, error);
 
     if (r == 0)
-        r = parse_report(&p, body, e);
+        r = parse_report(&p, body, error);
     if (r < 0)
         return r;
-    a = find_lease(svc, id, n, lease, &counted, e);
+    a = find_lease(svc, id, trial, lease, &counted, error);
     if (a) {
-        if ((r = take_events(a, body, &lines, &count, e)) < 0)
+        if ((r = take_events(a, body, &lines, &count, error)) < 0)
             return r;
         add_report(&lines, &p);
-        if ((r = append(a, &lines, e)) < 0)
+        if ((r = append(a, &lines, error)) < 0)
             return r;
         a->lines += count;
         end_attempt(a, &p);
-        a = find_lease(svc, id, n, lease, &counted, e);
+        a = find_lease(svc, id, trial, lease, &counted, error);
     }
-    return counted ? tn_trial_get(ret, svc, id, n, e) : e->code;
+    return counted ? tn_trial_get(ret, svc, id, trial, error) : error->code;
 }

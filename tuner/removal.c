@@ -19,13 +19,13 @@ struct tn_removal {
     atomic_int result; /* of the last piece: negative, 0 nothing is left, 1 there may be more */
 };
 
-static int piece_job(struct db *w, void *arg, struct err *e)
+static int piece_job(struct db *writer, void *arg, struct err *error)
 {
     struct tn_removal *m = arg;
-    int r = db_removal_piece(w, e);
+    int r = db_removal_piece(writer, error);
 
     if (r == 0)
-        r = db_event_trim(w, KEEP_EVENTS, e);
+        r = db_event_trim(writer, KEEP_EVENTS, error);
     atomic_store(&m->result, r);
     return r < 0 ? r : 0;
 }
@@ -61,7 +61,7 @@ void tn_removal_go(struct tn_service *svc)
     uv_timer_start(&svc->removal->timer, on_timer, PAUSE_MS, PAUSE_MS);
 }
 
-int tn_removal_open(struct tn_service *svc, struct err *e)
+int tn_removal_open(struct tn_service *svc, struct err *error)
 {
     struct arena a = {0};
     const char **ids = NULL;
@@ -70,11 +70,11 @@ int tn_removal_open(struct tn_service *svc, struct err *e)
     svc->removal = mem_alloc(sizeof(*svc->removal));
     uv_timer_init(svc->loop, &svc->removal->timer);
     svc->removal->timer.data = svc;
-    r = db_removal_list(svc->db, &a, &ids, &n, e);
+    r = db_removal_list(svc->db, &a, &ids, &n, error);
     for (int i = 0; r == 0 && i < n; i++) { /* killed before its folder went */
         AUTO_FREE char *folder = mem_printf("%s/campaigns/%s", svc->data_dir, ids[i]);
 
-        r = tn_trash(svc, folder, e);
+        r = tn_trash(svc, folder, error);
     }
     if (r == 0 && n > 0)
         tn_removal_go(svc);

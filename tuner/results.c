@@ -9,41 +9,41 @@
 
 #include "tuner/internal.h"
 
-static struct se_measured *measured(struct arena *a, const struct db_trial *t, int n)
+static struct se_measured *measured(struct arena *arena, const struct db_trial *trial, int count)
 {
-    struct se_measured *m = arena_alloc(a, (size_t)(n + 1) * sizeof(*m));
+    struct se_measured *m = arena_alloc(arena, (size_t)(count + 1) * sizeof(*m));
 
-    for (int i = 0; i < n; i++)
-        m[i] = (struct se_measured){t[i].repeat_of == DB_NULL ? t[i].n : t[i].repeat_of,
-                                    t[i].tokens_per_s,
-                                    t[i].tokens_per_s_se > 0 ? t[i].tokens_per_s_se : 0.0};
+    for (int i = 0; i < count; i++)
+        m[i] = (struct se_measured){trial[i].repeat_of == DB_NULL ? trial[i].n : trial[i].repeat_of,
+                                    trial[i].tokens_per_s,
+                                    trial[i].tokens_per_s_se > 0 ? trial[i].tokens_per_s_se : 0.0};
     return m;
 }
 
-static int spread_of(struct db *db, struct arena *a, struct se_spread *ret, const char *campaign,
-                     struct err *e)
+static int spread_of(struct db *db, struct arena *arena, struct se_spread *ret,
+                     const char *campaign, struct err *error)
 {
     struct db_trial *t;
-    int count, r = db_trial_repeated(db, a, &t, &count, campaign, e);
+    int count, r = db_trial_repeated(db, arena, &t, &count, campaign, error);
 
     if (r == 0)
-        *ret = se_spread_of(measured(a, t, count), (size_t)count);
+        *ret = se_spread_of(measured(arena, t, count), (size_t)count);
     return r;
 }
 
-static int measure(struct db *db, struct arena *a, struct tn_measure *ret, const char *campaign,
-                   int64_t n, struct se_spread spread, struct err *e)
+static int measure(struct db *db, struct arena *arena, struct tn_measure *ret, const char *campaign,
+                   int64_t trial, struct se_spread spread, struct err *error)
 {
     struct se_pooled pooled;
     struct db_trial *t;
-    int count, r = db_trial_group(db, a, &t, &count, campaign, n, e);
+    int count, r = db_trial_group(db, arena, &t, &count, campaign, trial, error);
 
     if (r < 0)
         return r;
     if (count == 0)
-        return err_set(e, -ENOENT, "trial %lld has no measurement", (long long)n);
-    pooled = se_pool(measured(a, t, count), (size_t)count, spread);
-    *ret = (struct tn_measure){.n = n,
+        return err_set(error, -ENOENT, "trial %lld has no measurement", (long long)trial);
+    pooled = se_pool(measured(arena, t, count), (size_t)count, spread);
+    *ret = (struct tn_measure){.n = trial,
                                .layout = t[0].layout,
                                .text = t[0].layout_text,
                                .memory = t[0].memory,
@@ -55,18 +55,18 @@ static int measure(struct db *db, struct arena *a, struct tn_measure *ret, const
     return 0;
 }
 
-int tn_measure_get(struct db *db, struct arena *a, struct tn_measure *ret, const char *campaign,
-                   int64_t n, struct err *e)
+int tn_measure_get(struct db *db, struct arena *arena, struct tn_measure *ret, const char *campaign,
+                   int64_t trial, struct err *error)
 {
     struct se_spread spread;
-    int r = spread_of(db, a, &spread, campaign, e);
+    int r = spread_of(db, arena, &spread, campaign, error);
 
-    return r < 0 ? r : measure(db, a, ret, campaign, n, spread, e);
+    return r < 0 ? r : measure(db, arena, ret, campaign, trial, spread, error);
 }
 
-static int world_of(const struct tn_measure *m)
+static int world_of(const struct tn_measure *measure)
 {
-    AUTO_JSON *v = json_loads(m->layout, 0, NULL);
+    AUTO_JSON *v = json_loads(measure->layout, 0, NULL);
     int world = (int)json_integer_value(json_object_get(v, "world"));
 
     return world > 0 ? world : 1;
@@ -74,19 +74,19 @@ static int world_of(const struct tn_measure *m)
 
 enum { LEADERS = 48 };
 
-int tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json_t **ret_tied,
-                    const struct db_campaign *c, struct err *e)
+int tn_measure_best(struct db *db, struct arena *arena, struct tn_measure *ret, json_t **ret_tied,
+                    const struct db_campaign *campaign, struct err *error)
 {
-    bool each = str_eq(c->objective, "tokens_per_s_per_device");
+    bool each = str_eq(campaign->objective, "tokens_per_s_per_device");
     struct tn_measure m[LEADERS];
     int64_t leader[LEADERS];
     struct se_spread spread = {0};
-    int best = -1, n = 0, r = spread_of(db, a, &spread, c->id, e);
+    int best = -1, n = 0, r = spread_of(db, arena, &spread, campaign->id, error);
 
     if (r == 0)
-        r = db_trial_leaders(db, leader, &n, LEADERS, c->id, each, e);
+        r = db_trial_leaders(db, leader, &n, LEADERS, campaign->id, each, error);
     for (int i = 0; r == 0 && i < n; i++) {
-        r = measure(db, a, &m[i], c->id, leader[i], spread, e);
+        r = measure(db, arena, &m[i], campaign->id, leader[i], spread, error);
         if (r == 0 && (best < 0 || m[i].mean / (each ? world_of(&m[i]) : 1) >
                                        m[best].mean / (each ? world_of(&m[best]) : 1)))
             best = i;
@@ -94,7 +94,7 @@ int tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json
     if (r < 0)
         return r;
     if (best < 0)
-        return err_set(e, -ENOENT, "no trial of campaign %s has succeeded yet", c->id);
+        return err_set(error, -ENOENT, "no trial of campaign %s has succeeded yet", campaign->id);
     *ret = m[best];
     if (ret_tied) {
         double scale = each ? world_of(&m[best]) : 1;
@@ -107,41 +107,41 @@ int tn_measure_best(struct db *db, struct arena *a, struct tn_measure *ret, json
     return 0;
 }
 
-json_t *tn_measure_json(const struct tn_measure *m, double baseline, bool simulated)
+json_t *tn_measure_json(const struct tn_measure *measure, double baseline, bool simulated)
 {
     return json_pack("{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:i, s:i}", "trial",
-                     (json_int_t)m->n, "layout", json_loads(m->layout, 0, NULL), "text", m->text,
-                     "tokens_per_s", tn_number(m->mean), "lo", tn_number(m->lo), "hi",
-                     tn_number(m->hi), "mfu", tn_number(m->mfu), "ratio",
-                     tn_number(m->mean / baseline), "memory_bytes", tn_number(m->memory),
-                     "simulated", simulated, "runs", m->count, "measured",
-                     simulated ? 0 : m->count);
+                     (json_int_t)measure->n, "layout", json_loads(measure->layout, 0, NULL), "text",
+                     measure->text, "tokens_per_s", tn_number(measure->mean), "lo",
+                     tn_number(measure->lo), "hi", tn_number(measure->hi), "mfu",
+                     tn_number(measure->mfu), "ratio", tn_number(measure->mean / baseline),
+                     "memory_bytes", tn_number(measure->memory), "simulated", simulated, "runs",
+                     measure->count, "measured", simulated ? 0 : measure->count);
 }
 
 /* ---- for the handlers ---- */
 
-int tn_mark_simulated(json_t *v, struct tn_service *svc, const char *id, struct err *e)
+int tn_mark_simulated(json_t *view, struct tn_service *svc, const char *id, struct err *error)
 {
     bool simulated;
-    int r = tn_simulated(&simulated, svc->db, id, e);
+    int r = tn_simulated(&simulated, svc->db, id, error);
 
     if (r == 0)
-        json_object_set_new(v, "simulated", json_boolean(simulated));
+        json_object_set_new(view, "simulated", json_boolean(simulated));
     return r;
 }
 
-int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
+int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *error)
 {
     struct arena a = {0};
     struct db_campaign c;
     struct tn_measure m, baseline = {.mean = NAN};
     json_t *tied = NULL;
-    int r = db_campaign_get(svc->db, &a, &c, id, e);
+    int r = db_campaign_get(svc->db, &a, &c, id, error);
 
     if (r == 0)
-        r = tn_measure_best(svc->db, &a, &m, &tied, &c, e);
+        r = tn_measure_best(svc->db, &a, &m, &tied, &c, error);
     if (r == 0) {
-        r = tn_measure_get(svc->db, &a, &baseline, id, TN_BASELINE, e);
+        r = tn_measure_get(svc->db, &a, &baseline, id, TN_BASELINE, error);
         r = r == -ENOENT ? 0 : r; /* it has not run, or failed */
     }
     if (r == 0) {
@@ -153,15 +153,15 @@ int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
     return r;
 }
 
-int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err *e)
+int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err *error)
 {
     struct arena a = {0};
     struct db_campaign c;
     struct tn_measure m;
-    int r = db_campaign_get(svc->db, &a, &c, id, e);
+    int r = db_campaign_get(svc->db, &a, &c, id, error);
 
     if (r == 0)
-        r = tn_measure_get(svc->db, &a, &m, id, TN_BASELINE, e);
+        r = tn_measure_get(svc->db, &a, &m, id, TN_BASELINE, error);
     if (r == 0) {
         *ret = tn_measure_json(&m, m.mean, str_eq(c.launcher, tn_launcher_simulated.name));
         json_object_set_new(*ret, "tied_with", json_array());
@@ -173,8 +173,8 @@ int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err
 
 /* Every successful trial of the campaign, verification excepted. */
 static int each_ok(struct tn_service *svc, const char *id,
-                   void (*fn)(void *ctx, const struct db_trial *t, bool simulated), void *ctx,
-                   struct err *e)
+                   void (*fn)(void *ctx, const struct db_trial *trial, bool simulated), void *ctx,
+                   struct err *error)
 {
     struct arena a = {0};
     struct db_campaign c;
@@ -182,10 +182,10 @@ static int each_ok(struct tn_service *svc, const char *id,
     struct db_trial *t = NULL;
     int n = 0;
     int64_t total;
-    int r = db_campaign_get(svc->db, &a, &c, id, e);
+    int r = db_campaign_get(svc->db, &a, &c, id, error);
 
     if (r == 0)
-        r = db_trial_list(svc->db, &a, &t, &n, &total, id, &f, e);
+        r = db_trial_list(svc->db, &a, &t, &n, &total, id, &f, error);
     for (int i = 0; r == 0 && i < n; i++)
         if (strcmp(t[i].kind, "verify") != 0)
             fn(ctx, &t[i], str_eq(c.launcher, tn_launcher_simulated.name));
@@ -193,20 +193,20 @@ static int each_ok(struct tn_service *svc, const char *id,
     return r;
 }
 
-static void add_prediction(void *ctx, const struct db_trial *t, bool simulated)
+static void add_prediction(void *ctx, const struct db_trial *trial, bool simulated)
 {
-    if (!isnan(t->predicted_tokens_per_s))
-        json_array_append_new(ctx, json_pack("{s:I, s:b, s:o, s:o, s:o}", "n", (json_int_t)t->n,
-                                             "simulated", simulated, "predicted",
-                                             tn_number(t->predicted_tokens_per_s), "tokens_per_s",
-                                             tn_number(t->tokens_per_s), "measured",
-                                             tn_number(simulated ? NAN : t->tokens_per_s)));
+    if (!isnan(trial->predicted_tokens_per_s))
+        json_array_append_new(
+            ctx, json_pack("{s:I, s:b, s:o, s:o, s:o}", "n", (json_int_t)trial->n, "simulated",
+                           simulated, "predicted", tn_number(trial->predicted_tokens_per_s),
+                           "tokens_per_s", tn_number(trial->tokens_per_s), "measured",
+                           tn_number(simulated ? NAN : trial->tokens_per_s)));
 }
 
-int tn_predictions(json_t **ret_items, struct tn_service *svc, const char *id, struct err *e)
+int tn_predictions(json_t **ret_items, struct tn_service *svc, const char *id, struct err *error)
 {
     json_t *items = json_array();
-    int r = each_ok(svc, id, add_prediction, items, e);
+    int r = each_ok(svc, id, add_prediction, items, error);
 
     if (r < 0)
         json_decref(items);
@@ -226,20 +226,20 @@ struct points {
     bool simulated;
 };
 
-static void add_point(void *ctx, const struct db_trial *t, bool simulated)
+static void add_point(void *ctx, const struct db_trial *trial, bool simulated)
 {
     struct points *p = ctx;
 
     p->simulated = simulated;
-    if (!(t->memory > 0))
+    if (!(trial->memory > 0))
         return;
     MEM_GROW(p->v, p->n, p->cap);
-    p->v[p->n++] = (struct point){t->n, t->tokens_per_s, t->memory};
+    p->v[p->n++] = (struct point){trial->n, trial->tokens_per_s, trial->memory};
 }
 
-static int by_memory(const void *a, const void *b)
+static int by_memory(const void *left, const void *right)
 {
-    const struct point *p = a, *q = b;
+    const struct point *p = left, *q = right;
 
     if (p->memory != q->memory)
         return p->memory < q->memory ? -1 : 1;
@@ -247,11 +247,11 @@ static int by_memory(const void *a, const void *b)
 }
 
 /* Sorted by memory, a trial is on the front if it is faster than all that need less. */
-int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct err *e)
+int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct err *error)
 {
     struct points p = {0};
     double fastest = 0;
-    int r = each_ok(svc, id, add_point, &p, e);
+    int r = each_ok(svc, id, add_point, &p, error);
 
     if (r == 0) {
         *ret_items = json_array();
@@ -270,8 +270,8 @@ int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct
     return r;
 }
 
-int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int64_t n,
-              struct err *e)
+int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int64_t trial,
+              struct err *error)
 {
     struct arena a = {0};
     struct db_campaign c;
@@ -279,16 +279,16 @@ int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int
     struct tn_winner w = {.n = 0};
     AUTO_JSON *body = NULL, *layout = NULL;
     struct se_spec spec;
-    int r = db_campaign_get(svc->db, &a, &c, id, e);
+    int r = db_campaign_get(svc->db, &a, &c, id, error);
 
     if (r == 0)
-        r = n > 0 ? tn_measure_get(svc->db, &a, &m, id, n, e)
-                  : tn_measure_best(svc->db, &a, &m, NULL, &c, e);
+        r = trial > 0 ? tn_measure_get(svc->db, &a, &m, id, trial, error)
+                      : tn_measure_best(svc->db, &a, &m, NULL, &c, error);
     if (r == 0)
-        r = jx_parse(&body, c.resolved, strlen(c.resolved), e);
+        r = jx_parse(&body, c.resolved, strlen(c.resolved), error);
     if (r == 0)
-        r = jx_parse(&layout, m.layout, strlen(m.layout), e);
-    if (r == 0 && (r = se_spec_parse(&spec, body, svc->local, e)) == 0) {
+        r = jx_parse(&layout, m.layout, strlen(m.layout), error);
+    if (r == 0 && (r = se_spec_parse(&spec, body, svc->local, error)) == 0) {
         w = (struct tn_winner){.model = spec.model,
                                .cluster = spec.cluster,
                                .workload = spec.workload,
@@ -299,7 +299,7 @@ int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int
                                .hi = m.hi,
                                .mfu = m.mfu,
                                .simulated = str_eq(c.launcher, tn_launcher_simulated.name)};
-        r = pl_layout_parse(&w.layout, layout, &w.model, &w.cluster, &w.workload, e);
+        r = pl_layout_parse(&w.layout, layout, &w.model, &w.cluster, &w.workload, error);
         se_spec_done(&spec);
     }
     if (r == 0) {

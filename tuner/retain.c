@@ -37,18 +37,18 @@ struct emptying {
     char *path;
 };
 
-static void empty_work(uv_work_t *w)
+static void empty_work(uv_work_t *work)
 {
-    struct emptying *t = w->data;
+    struct emptying *t = work->data;
     struct err e = {0};
 
     if (file_remove_tree(t->path, &e) < 0)
         log_warn("%s", e.text);
 }
 
-static void empty_done(uv_work_t *w, int status)
+static void empty_done(uv_work_t *work, int status)
 {
-    struct emptying *t = w->data;
+    struct emptying *t = work->data;
 
     (void)status;
     t->svc->works--;
@@ -66,15 +66,15 @@ static void remove_beside(struct tn_service *svc, char *owned_path)
     uv_queue_work(svc->loop, &t->work, empty_work, empty_done);
 }
 
-int tn_trash(struct tn_service *svc, const char *path, struct err *e)
+int tn_trash(struct tn_service *svc, const char *path, struct err *error)
 {
     AUTO_FREE char *folder = mem_printf("%s/trash", svc->data_dir);
     char *to =
         mem_printf("%s/%lld.%u", folder, (long long)clock_wall_ms(), svc->retain->trash_count++);
-    int r = file_mkdirs(folder, 0700, e);
+    int r = file_mkdirs(folder, 0700, error);
 
     if (r == 0 && rename(path, to) < 0 && errno != ENOENT)
-        r = err_set(e, -errno, "remove %s: %s", path, strerror(errno));
+        r = err_set(error, -errno, "remove %s: %s", path, strerror(errno));
     if (r == 0)
         remove_beside(svc, TAKE(to));
     free(to);
@@ -119,9 +119,9 @@ struct measuring {
     struct arena arena;
 };
 
-static void measure_work(uv_work_t *w)
+static void measure_work(uv_work_t *work)
 {
-    struct measuring *m = w->data;
+    struct measuring *m = work->data;
     uint64_t from = tn_now_ms();
 
     m->used = file_tree_bytes(m->folder);
@@ -133,26 +133,27 @@ static void measure_work(uv_work_t *w)
     m->took_ms = tn_now_ms() - from;
 }
 
-static void drop_files(struct measuring *m, int i)
+static void drop_files(struct measuring *measuring, int index)
 {
-    AUTO_FREE char *path = mem_printf("%s/%s", m->folder, m->ids[i]);
-    struct tn_campaign *c = tn_campaign_find(m->svc, m->ids[i]);
+    AUTO_FREE char *path = mem_printf("%s/%s", measuring->folder, measuring->ids[index]);
+    struct tn_campaign *c = tn_campaign_find(measuring->svc, measuring->ids[index]);
     struct err e = {0};
 
-    if ((c && c->running > 0) || tn_campaign_reviving(m->svc, m->ids[i]))
+    if ((c && c->running > 0) || tn_campaign_reviving(measuring->svc, measuring->ids[index]))
         return;
-    if (tn_trash(m->svc, path, &e) < 0) {
+    if (tn_trash(measuring->svc, path, &e) < 0) {
         log_warn("quota: %s", e.text);
         return;
     }
-    log_info("quota: files of campaign %s removed bytes=%lld", m->ids[i], (long long)m->bytes[i]);
-    m->used -= m->bytes[i];
-    m->svc->retain->dropped++;
+    log_info("quota: files of campaign %s removed bytes=%lld", measuring->ids[index],
+             (long long)measuring->bytes[index]);
+    measuring->used -= measuring->bytes[index];
+    measuring->svc->retain->dropped++;
 }
 
-static void measure_done(uv_work_t *w, int status)
+static void measure_done(uv_work_t *work, int status)
 {
-    struct measuring *m = w->data;
+    struct measuring *m = work->data;
     struct tn_service *svc = m->svc;
     struct tn_retain *k = svc->retain;
     int64_t quota = (int64_t)svc->config.quota;
@@ -218,13 +219,13 @@ void tn_retain_open(struct tn_service *svc)
         remove_beside(svc, mem_strdup(trash));
 }
 
-int tn_retain_room(const struct tn_service *svc, struct err *e)
+int tn_retain_room(const struct tn_service *svc, struct err *error)
 {
     char used[24], quota[24];
 
     if (!svc->retain->full)
         return 0;
-    return err_set(e, -EDQUOT,
+    return err_set(error, -EDQUOT,
                    "the quota for files is used up (%s of %s): delete campaigns, or raise --quota",
                    str_human_bytes(used, (double)svc->retain->used),
                    str_human_bytes(quota, (double)svc->config.quota));

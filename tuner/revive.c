@@ -59,53 +59,55 @@ int tn_reviving(const struct tn_service *svc, bool at_start)
     return n;
 }
 
-int tn_campaign_is_back(const struct tn_service *svc, const char *id, struct err *e)
+int tn_campaign_is_back(const struct tn_service *svc, const char *id, struct err *error)
 {
     if (!tn_campaign_reviving(svc, id))
         return 0;
-    return err_set(e, -EAGAIN, "campaign %s is being brought back; try again in a moment", id);
+    return err_set(error, -EAGAIN, "campaign %s is being brought back; try again in a moment", id);
 }
 
 /* Queued trials join the queue; open ones are counted. */
-static int take_trials(struct tn_campaign *c, const char *state, bool queue, struct err *e)
+static int take_trials(struct tn_campaign *campaign, const char *state, bool queue,
+                       struct err *error)
 {
     struct arena a = {0};
     struct db_filter f = {.state = state, .limit = 100000};
     struct db_trial *t = NULL;
     int n = 0;
     int64_t total;
-    int r = db_trial_list(c->svc->db, &a, &t, &n, &total, c->id, &f, e);
+    int r = db_trial_list(campaign->svc->db, &a, &t, &n, &total, campaign->id, &f, error);
 
     for (int i = 0; r == 0 && i < n; i++) {
         struct pl_layout l;
 
-        r = tn_engine_layout(&l, c->engine, t[i].layout, e);
-        c->open += strcmp(t[i].kind, "verify") != 0;
+        r = tn_engine_layout(&l, campaign->engine, t[i].layout, error);
+        campaign->open += strcmp(t[i].kind, "verify") != 0;
         if (r == 0 && queue)
-            tn_campaign_enqueue(c, tn_trial_new(&t[i], &l));
+            tn_campaign_enqueue(campaign, tn_trial_new(&t[i], &l));
     }
     arena_done(&a);
     return r;
 }
 
 static int join(struct tn_service *svc, const struct db_campaign *row, struct tn_engine *owned_en,
-                struct err *e)
+                struct err *error)
 {
     struct tn_campaign *c = tn_campaign_load(svc, row, owned_en);
-    int r = take_trials(c, "queued", true, e);
+    int r = take_trials(c, "queued", true, error);
 
     if (r == 0)
-        r = take_trials(c, "starting", false, e);
+        r = take_trials(c, "starting", false, error);
     if (r == 0)
-        r = take_trials(c, "running", false, e);
+        r = take_trials(c, "running", false, error);
     return r;
 }
 
-static int restore_verify(struct tn_campaign *c, const struct db_campaign *row, struct err *e)
+static int restore_verify(struct tn_campaign *campaign, const struct db_campaign *row,
+                          struct err *error)
 {
     if (!row->verify || !strstr(row->verify, "\"state\":\"running\""))
         return 0;
-    return tn_verify_restore(c, row, e);
+    return tn_verify_restore(campaign, row, error);
 }
 
 void tn_campaign_give_up(struct tn_service *svc, const struct db_campaign *row,
@@ -135,17 +137,17 @@ static struct tn_space known_space(const struct db_campaign *row)
 }
 
 /* Count a space that could not be counted while somebody waited. */
-static void count_space(struct tn_revival *v)
+static void count_space(struct tn_revival *revival)
 {
-    const struct tn_spec *spec = v->engine->spec;
+    const struct tn_spec *spec = revival->engine->spec;
     struct pl_problem p = tn_spec_problem(spec);
     struct tn_patience patience;
     struct pl_plan plan;
 
-    tn_patience_start(&patience, COUNT_S, &v->svc->ending);
+    tn_patience_start(&patience, COUNT_S, &revival->svc->ending);
     pl_plan_look(&plan, spec->se.space, &p, 0, spec->se.memory_headroom, false, &patience.plan);
-    if (plan.exact || plan.legal > v->space.legal)
-        v->space =
+    if (plan.exact || plan.legal > revival->space.legal)
+        revival->space =
             (struct tn_space){.legal = plan.legal, .fitting = plan.fitting, .exact = plan.exact};
     pl_plan_done(&plan);
 }
@@ -171,52 +173,52 @@ struct prepared {
     char *space;
 };
 
-static int prepared_job(struct db *w, void *arg, struct err *e)
+static int prepared_job(struct db *writer, void *arg, struct err *error)
 {
     struct prepared *x = arg;
-    int r = db_campaign_set_space(w, x->id, x->space, e);
+    int r = db_campaign_set_space(writer, x->id, x->space, error);
 
-    return r < 0 ? r : tn_event_campaign(w, x->id, e);
+    return r < 0 ? r : tn_event_campaign(writer, x->id, error);
 }
 
 /* The campaign no longer waits for its search. */
-static int say_prepared(struct tn_revival *v, const struct db_campaign *row,
-                        const struct tn_spec *spec, struct err *e)
+static int say_prepared(struct tn_revival *revival, const struct db_campaign *row,
+                        const struct tn_spec *spec, struct err *error)
 {
-    AUTO_JSON *space = tn_space_json(&v->space, spec);
+    AUTO_JSON *space = tn_space_json(&revival->space, spec);
     AUTO_FREE char *text = jx_dump(space);
     struct prepared x = {row->id, text};
 
     if (!str_eq(row->reason, TN_PREPARING))
         return 0;
     log_info("campaign %s is prepared: legal=%s%zu", row->id,
-             v->space.exact ? "" : ">=", v->space.legal);
-    return tn_write(v->svc, prepared_job, &x, e);
+             revival->space.exact ? "" : ">=", revival->space.legal);
+    return tn_write(revival->svc, prepared_job, &x, error);
 }
 
 /* Its row is read again: it may have been paused or cancelled meanwhile. */
-static void come_back(struct tn_revival *v)
+static void come_back(struct tn_revival *revival)
 {
-    struct tn_service *svc = v->svc;
+    struct tn_service *svc = revival->svc;
     struct arena a = {0};
     struct db_campaign row;
-    int r = db_campaign_get(svc->db, &a, &row, v->id, &v->why);
+    int r = db_campaign_get(svc->db, &a, &row, revival->id, &revival->why);
 
-    if (r == 0 && v->engine) {
-        r = say_prepared(v, &row, v->engine->spec, &v->why);
+    if (r == 0 && revival->engine) {
+        r = say_prepared(revival, &row, revival->engine->spec, &revival->why);
         if (r == 0)
-            r = join(svc, &row, TAKE(v->engine), &v->why);
+            r = join(svc, &row, TAKE(revival->engine), &revival->why);
         if (r == 0)
-            r = restore_verify(tn_campaign_find(svc, v->id), &row, &v->why);
+            r = restore_verify(tn_campaign_find(svc, revival->id), &row, &revival->why);
         if (r < 0)
-            tn_campaign_give_up(svc, &row, &v->why);
+            tn_campaign_give_up(svc, &row, &revival->why);
     } else if (r == 0) {
-        tn_campaign_give_up(svc, &row, &v->why);
+        tn_campaign_give_up(svc, &row, &revival->why);
     }
     arena_done(&a);
-    tn_recover_attempts(svc, v->id);
+    tn_recover_attempts(svc, revival->id);
     for (struct tn_attempt *at = svc->attempts; svc->stopping && at; at = at->next)
-        if (svc->stop_how == TN_STOP_REQUEUE && !strcmp(at->campaign->id, v->id))
+        if (svc->stop_how == TN_STOP_REQUEUE && !strcmp(at->campaign->id, revival->id))
             tn_attempt_stop(at, TN_STOP_SERVICE);
 }
 
@@ -243,9 +245,9 @@ static void begin_next(struct tn_service *svc)
         build(oldest); /* no more threads to be had */
 }
 
-static void on_closed(uv_handle_t *h)
+static void on_closed(uv_handle_t *handle)
 {
-    struct tn_revival *v = h->data;
+    struct tn_revival *v = handle->data;
     struct tn_service *svc = v->svc;
 
     free(v);
@@ -253,9 +255,9 @@ static void on_closed(uv_handle_t *h)
     tn_check_stopped(svc);
 }
 
-static void on_built(uv_async_t *h)
+static void on_built(uv_async_t *handle)
 {
-    struct tn_revival *v = h->data, **at = &v->svc->revivals;
+    struct tn_revival *v = handle->data, **at = &v->svc->revivals;
     struct tn_service *svc = v->svc;
 
     if (!v->joined)
@@ -266,7 +268,7 @@ static void on_built(uv_async_t *h)
     if (!svc->closing && (v->engine || !atomic_load(&svc->ending)))
         come_back(v);
     tn_engine_unref(v->engine);
-    uv_close((uv_handle_t *)h, on_closed);
+    uv_close((uv_handle_t *)handle, on_closed);
     begin_next(svc);
     tn_sched_kick(svc);
 }
@@ -301,7 +303,7 @@ static bool is_informed(const struct db_campaign *row)
 }
 
 int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, bool at_start,
-                       struct err *e)
+                       struct err *error)
 {
     struct tn_campaign *c = tn_campaign_find(svc, row->id);
     struct tn_space space = known_space(row);
@@ -315,12 +317,12 @@ int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, bo
     if (c) {
         tn_campaign_set_state(c, row->state);
     } else {
-        r = tn_engine_rebuild(&en, svc, svc->db, row->id, true, e);
+        r = tn_engine_rebuild(&en, svc, svc->db, row->id, true, error);
         if (r == 0)
-            r = join(svc, row, en, e);
+            r = join(svc, row, en, error);
     }
     if (r == 0)
-        r = restore_verify(tn_campaign_find(svc, row->id), row, e);
+        r = restore_verify(tn_campaign_find(svc, row->id), row, error);
     tn_sched_kick(svc);
     return r;
 }

@@ -21,9 +21,9 @@ struct tn_rlimits {
 /* "data=32g,nofile=4096": core, data and fsize are sizes, nofile, nproc counts, cpu seconds of a
  * process. NULL and "" limit nothing but core, which is 0 unless it is given: a crash should not
  * fill the disk. -EINVAL names the mistake. */
-int tn_rlimits_parse(struct tn_rlimits *ret, const char *text, struct err *e);
+int tn_rlimits_parse(struct tn_rlimits *ret, const char *text, struct err *error);
 /* To this process and its children; a limit above the present hard one becomes that. */
-int tn_rlimits_apply(const struct tn_rlimits *l);
+int tn_rlimits_apply(const struct tn_rlimits *limits);
 
 /* Who a trial runs as. */
 struct tn_user {
@@ -33,13 +33,13 @@ struct tn_user {
 };
 
 /* -ENOENT: no such user; -EINVAL: it is root; -EPERM: this process may not change its user. */
-int tn_user_find(struct tn_user *ret, const char *name, struct err *e);
-void tn_user_done(struct tn_user *u);
-/* Become U, for good: its groups, no way to more privileges, HOME, USER and LOGNAME. Negative errno
- * where any of that fails: then nothing may be started. */
-int tn_user_become(const struct tn_user *u);
-/* The folder and the files in it become U's, so that a trial may write there. No program of U may
- * know them yet. */
-int tn_user_give(const struct tn_user *u, const char *folder, struct err *e);
+int tn_user_find(struct tn_user *ret, const char *name, struct err *error);
+void tn_user_done(struct tn_user *user);
+/* Become USER, for good: its groups, no way to more privileges, HOME, USER and LOGNAME. Negative
+ * errno where any of that fails: then nothing may be started. */
+int tn_user_become(const struct tn_user *user);
+/* The folder and the files in it become USER's, so that a trial may write there. No program of USER
+ * may know them yet. */
+int tn_user_give(const struct tn_user *user, const char *folder, struct err *error);
 
 #endif

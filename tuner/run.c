@@ -80,13 +80,13 @@ static const struct opt_manual manual = {
 };
 
 /* --help and the like: is nothing else to be done? */
-static bool told(const struct opt_set *set, const struct values *v)
+static bool told(const struct opt_set *set, const struct values *values)
 {
-    if (v->help)
+    if (values->help)
         opt_help(set, stdout);
-    else if (v->manual)
+    else if (values->manual)
         opt_manual(set, &manual, stdout);
-    else if (v->version)
+    else if (values->version)
         printf("partune-run %s\n", PACKAGE_VERSION);
     else
         return false;
@@ -128,7 +128,7 @@ static int set_affinity(const char *text)
 
 /* ---- processes ---- */
 
-static void exec_child(const struct run *r, char **argv, const int write_end[2])
+static void exec_child(const struct run *run, char **argv, const int write_end[2])
 {
     sigset_t none;
     int rc;
@@ -139,12 +139,12 @@ static void exec_child(const struct run *r, char **argv, const int write_end[2])
     setpgid(0, 0);
     dup2(write_end[0], STDOUT_FILENO);
     dup2(write_end[1], STDERR_FILENO);
-    rc = tn_rlimits_apply(&r->limits);
-    if (rc == 0 && r->user.name)
-        rc = tn_user_become(&r->user);
+    rc = tn_rlimits_apply(&run->limits);
+    if (rc == 0 && run->user.name)
+        rc = tn_user_become(&run->user);
     if (rc < 0) {
         fprintf(stderr, "partune-run: limits, or the user %s: %s\n",
-                r->user.name ? r->user.name : "", strerror(-rc));
+                run->user.name ? run->user.name : "", strerror(-rc));
         _exit(126);
     }
     execvp(argv[0], argv);
@@ -152,91 +152,91 @@ static void exec_child(const struct run *r, char **argv, const int write_end[2])
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-static void reap(struct run *r)
+static void reap(struct run *run)
 {
     int pid, status;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-        if (pid == r->child) {
-            r->child = 0;
-            r->status = status;
+        if (pid == run->child) {
+            run->child = 0;
+            run->status = status;
         }
 }
 
-static void stop(struct run *r)
+static void stop(struct run *run)
 {
-    uint64_t at = now_ms() + (uint64_t)r->grace;
+    uint64_t at = now_ms() + (uint64_t)run->grace;
 
-    r->exit.stopped = true;
-    if (r->kill_at == 0 || at < r->kill_at)
-        r->kill_at = at;
-    if (r->child)
-        kill(r->child, SIGTERM);
+    run->exit.stopped = true;
+    if (run->kill_at == 0 || at < run->kill_at)
+        run->kill_at = at;
+    if (run->child)
+        kill(run->child, SIGTERM);
 }
 
-static void take_signals(struct run *r)
+static void take_signals(struct run *run)
 {
     struct signalfd_siginfo si;
 
-    while (read(r->signals, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
+    while (read(run->signals, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
         if (si.ssi_signo == SIGCHLD)
-            reap(r);
+            reap(run);
         else
-            stop(r);
+            stop(run);
     }
 }
 
 /* A live process whose parent we are, but that we did not start: its process manager died. */
-static bool has_orphan(const struct run *r)
+static bool has_orphan(const struct run *run)
 {
     int pids[1024];
-    int n = tn_mark_find(pids, (int)ARRAY_LEN(pids), r->mark);
+    int n = tn_mark_find(pids, (int)ARRAY_LEN(pids), run->mark);
 
     for (int i = 0; i < n && i < (int)ARRAY_LEN(pids); i++)
-        if (pids[i] != r->child && tn_proc_parent(pids[i]) == getpid())
+        if (pids[i] != run->child && tn_proc_parent(pids[i]) == getpid())
             return true;
     return false;
 }
 
 /* mpiexec waits for ever when its proxy was killed. Two looks in a row rule out an orderly end in
  * between. */
-static void look_for_orphans(struct run *r)
+static void look_for_orphans(struct run *run)
 {
-    if (!r->child || r->kill_at)
+    if (!run->child || run->kill_at)
         return;
-    r->orphan_ticks = has_orphan(r) ? r->orphan_ticks + 1 : 0;
-    if (r->orphan_ticks < 2)
+    run->orphan_ticks = has_orphan(run) ? run->orphan_ticks + 1 : 0;
+    if (run->orphan_ticks < 2)
         return;
-    r->exit.proxy_lost = true;
-    r->kill_at = now_ms();
+    run->exit.proxy_lost = true;
+    run->kill_at = now_ms();
 }
 
 /* One turn: wait for a signal, output or the clock. */
-static void turn(struct run *r, int timeout_ms)
+static void turn(struct run *run, int timeout_ms)
 {
     struct pollfd p[3] = {
-        {r->signals, POLLIN, 0}, {r->out[0].pipe, POLLIN, 0}, {r->out[1].pipe, POLLIN, 0}};
+        {run->signals, POLLIN, 0}, {run->out[0].pipe, POLLIN, 0}, {run->out[1].pipe, POLLIN, 0}};
 
     poll(p, 3, timeout_ms);
-    take_signals(r);
-    run_output_pump(&r->out[0]);
-    run_output_pump(&r->out[1]);
+    take_signals(run);
+    run_output_pump(&run->out[0]);
+    run_output_pump(&run->out[1]);
 }
 
-static void wait_for_child(struct run *r)
+static void wait_for_child(struct run *run)
 {
     uint64_t looked = now_ms();
 
-    while (r->child) {
+    while (run->child) {
         uint64_t now;
 
-        turn(r, TICK_MS);
+        turn(run, TICK_MS);
         now = now_ms();
-        if (r->kill_at && now >= r->kill_at) {
-            tn_mark_kill_all(r->mark, 10000);
-            reap(r);
+        if (run->kill_at && now >= run->kill_at) {
+            tn_mark_kill_all(run->mark, 10000);
+            reap(run);
         } else if (now - looked >= TICK_MS) {
-            look_for_orphans(r);
+            look_for_orphans(run);
             looked = now;
         }
     }
@@ -245,10 +245,10 @@ static void wait_for_child(struct run *r)
 /* What is left of the attempt, and gets SIG (0: nothing): whoever carries the mark, else whoever
  * has thrown it away with the rest of the environment, who is our child as soon as the parent is
  * gone. */
-static int remains(const struct run *r, int sig)
+static int remains(const struct run *run, int sig)
 {
     int pids[256];
-    int n = sig ? tn_mark_signal(r->mark, sig) : tn_mark_find(pids, 0, r->mark);
+    int n = sig ? tn_mark_signal(run->mark, sig) : tn_mark_find(pids, 0, run->mark);
 
     if (n > 0)
         return n;
@@ -259,27 +259,27 @@ static int remains(const struct run *r, int sig)
 }
 
 /* What the launcher left behind may end by itself for a moment, then it is killed. */
-static void clear_leftovers(struct run *r)
+static void clear_leftovers(struct run *run)
 {
-    uint64_t until = now_ms() + (r->kill_at ? 0 : LINGER_MS), warn_at = now_ms() + WARN_MS;
+    uint64_t until = now_ms() + (run->kill_at ? 0 : LINGER_MS), warn_at = now_ms() + WARN_MS;
     int left;
 
-    while ((left = remains(r, 0)) > 0 && now_ms() < until)
-        turn(r, 10);
-    r->exit.leftovers = left;
-    while (remains(r, SIGKILL) > 0) {
-        turn(r, 5);
+    while ((left = remains(run, 0)) > 0 && now_ms() < until)
+        turn(run, 10);
+    run->exit.leftovers = left;
+    while (remains(run, SIGKILL) > 0) {
+        turn(run, 5);
         if (now_ms() > warn_at) {
-            log_warn("processes of %s do not die; trying on", r->mark);
+            log_warn("processes of %s do not die; trying on", run->mark);
             warn_at = now_ms() + WARN_MS;
         }
     }
-    reap(r);
-    run_output_pump(&r->out[0]);
-    run_output_pump(&r->out[1]);
+    reap(run);
+    run_output_pump(&run->out[0]);
+    run_output_pump(&run->out[1]);
 }
 
-static int start(struct run *r, const struct values *v, char **argv)
+static int start(struct run *run, const struct values *values, char **argv)
 {
     int write_end[2];
     sigset_t set;
@@ -292,75 +292,76 @@ static int start(struct run *r, const struct values *v, char **argv)
     sigaddset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
-    r->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    run->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    rc = run_output_open(&r->out[0], v->folder, "stdout", v->log_limit, &write_end[0]);
+    rc = run_output_open(&run->out[0], values->folder, "stdout", values->log_limit, &write_end[0]);
     if (rc == 0)
-        rc = run_output_open(&r->out[1], v->folder, "stderr", v->log_limit, &write_end[1]);
+        rc = run_output_open(&run->out[1], values->folder, "stderr", values->log_limit,
+                             &write_end[1]);
     if (rc < 0)
         return rc;
-    r->exit.started = clock_wall_ms();
-    r->child = fork();
-    if (r->child < 0)
+    run->exit.started = clock_wall_ms();
+    run->child = fork();
+    if (run->child < 0)
         return -errno;
-    if (r->child == 0)
-        exec_child(r, argv, write_end);
+    if (run->child == 0)
+        exec_child(run, argv, write_end);
     close(write_end[0]);
     close(write_end[1]);
     return 0;
 }
 
-static int supervise(struct run *r, const struct values *v, char **argv, struct err *e)
+static int supervise(struct run *run, const struct values *values, char **argv, struct err *error)
 {
     int64_t oom = tn_oom_kills();
-    int rc = start(r, v, argv);
+    int rc = start(run, values, argv);
 
     if (rc < 0)
-        return err_set(e, rc, "set up %s: %s", v->folder, strerror(-rc));
-    wait_for_child(r);
-    clear_leftovers(r);
-    run_output_close(&r->out[0]);
-    run_output_close(&r->out[1]);
-    r->exit.code = WIFEXITED(r->status) ? WEXITSTATUS(r->status) : -1;
-    r->exit.signal = WIFSIGNALED(r->status) ? WTERMSIG(r->status) : 0;
-    r->exit.oom_kills = tn_oom_kills() - oom;
-    r->exit.ended = clock_wall_ms();
+        return err_set(error, rc, "set up %s: %s", values->folder, strerror(-rc));
+    wait_for_child(run);
+    clear_leftovers(run);
+    run_output_close(&run->out[0]);
+    run_output_close(&run->out[1]);
+    run->exit.code = WIFEXITED(run->status) ? WEXITSTATUS(run->status) : -1;
+    run->exit.signal = WIFSIGNALED(run->status) ? WTERMSIG(run->status) : 0;
+    run->exit.oom_kills = tn_oom_kills() - oom;
+    run->exit.ended = clock_wall_ms();
     /* How it ended must not be lost to a full disk, on which nobody could record it either. */
-    while (((rc = tn_exit_write(v->folder, &r->exit, e)) == -ENOSPC || rc == -EDQUOT) &&
-           !r->kill_at)
-        turn(r, ROOM_MS);
+    while (((rc = tn_exit_write(values->folder, &run->exit, error)) == -ENOSPC || rc == -EDQUOT) &&
+           !run->kill_at)
+        turn(run, ROOM_MS);
     return rc;
 }
 
 /* Whom and what the program gets, before anything is started. */
-static int prepare(struct run *r, const struct values *v, struct err *e)
+static int prepare(struct run *run, const struct values *values, struct err *error)
 {
-    int rc = tn_rlimits_parse(&r->limits, v->limits, e);
+    int rc = tn_rlimits_parse(&run->limits, values->limits, error);
 
-    if (rc == 0 && v->user)
-        rc = tn_user_find(&r->user, v->user, e);
-    if (rc == 0 && v->user)
-        rc = tn_user_give(&r->user, v->folder, e);
+    if (rc == 0 && values->user)
+        rc = tn_user_find(&run->user, values->user, error);
+    if (rc == 0 && values->user)
+        rc = tn_user_give(&run->user, values->folder, error);
     return rc;
 }
 
-static int fail(const struct err *e, int status)
+static int fail(const struct err *error, int status)
 {
-    fprintf(stderr, "partune-run: %s\n", e->text);
+    fprintf(stderr, "partune-run: %s\n", error->text);
     return status;
 }
 
 /* What an attempt needs to be run. */
-static int check(const struct values *v, int operands, struct err *e)
+static int check(const struct values *values, int operands, struct err *error)
 {
-    if (!v->folder)
-        return err_set(e, -EINVAL, "--folder is needed");
+    if (!values->folder)
+        return err_set(error, -EINVAL, "--folder is needed");
     if (operands == 0)
-        return err_set(e, -EINVAL, "which program?");
+        return err_set(error, -EINVAL, "which program?");
     if (!getenv(TN_MARK_ENV))
-        return err_set(e, -EINVAL, "%s is not in the environment", TN_MARK_ENV);
-    if (v->cpus && set_affinity(v->cpus) < 0)
-        return err_set(e, -EINVAL, "cannot run on the cores %s", v->cpus);
+        return err_set(error, -EINVAL, "%s is not in the environment", TN_MARK_ENV);
+    if (values->cpus && set_affinity(values->cpus) < 0)
+        return err_set(error, -EINVAL, "cannot run on the cores %s", values->cpus);
     return 0;
 }
 

@@ -4,83 +4,83 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-int run_output_open(struct run_output *o, const char *folder, const char *name, uint64_t limit,
+int run_output_open(struct run_output *output, const char *folder, const char *name, uint64_t limit,
                     int *ret_write_end)
 {
     AUTO_FREE char *path = mem_printf("%s/%s", folder, name);
     int fds[2];
 
-    o->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (o->file < 0 || pipe2(fds, O_CLOEXEC) < 0)
+    output->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (output->file < 0 || pipe2(fds, O_CLOEXEC) < 0)
         return -errno;
     fcntl(fds[0], F_SETFL, O_NONBLOCK);
-    o->pipe = fds[0];
-    o->limit = limit;
+    output->pipe = fds[0];
+    output->limit = limit;
     *ret_write_end = fds[1];
     return 0;
 }
 
 /* A full disk must not stop the trial: what cannot be written is lost. */
-static void put(const struct run_output *o, const char *bytes, size_t n)
+static void put(const struct run_output *output, const char *bytes, size_t size)
 {
-    (void)!file_write_fd(o->file, bytes, n);
+    (void)!file_write_fd(output->file, bytes, size);
 }
 
-static void keep(struct run_output *o, const char *bytes, size_t n)
+static void keep(struct run_output *output, const char *bytes, size_t size)
 {
-    size_t room = o->written < o->limit ? (size_t)(o->limit - o->written) : 0;
-    size_t head = n < room ? n : room;
+    size_t room = output->written < output->limit ? (size_t)(output->limit - output->written) : 0;
+    size_t head = size < room ? size : room;
 
-    put(o, bytes, head);
-    o->written += n;
-    if (head == n)
+    put(output, bytes, head);
+    output->written += size;
+    if (head == size)
         return;
-    if (!o->tail)
-        o->tail = mem_alloc(RUN_TAIL);
-    for (size_t i = head; i < n; i++) /* byte i of the output lies at i % RUN_TAIL */
-        o->tail[(o->written - n + i) % RUN_TAIL] = bytes[i];
+    if (!output->tail)
+        output->tail = mem_alloc(RUN_TAIL);
+    for (size_t i = head; i < size; i++) /* byte i of the output lies at i % RUN_TAIL */
+        output->tail[(output->written - size + i) % RUN_TAIL] = bytes[i];
 }
 
-void run_output_pump(struct run_output *o)
+void run_output_pump(struct run_output *output)
 {
     char buf[65536];
 
-    while (o->pipe >= 0) {
-        ssize_t n = read(o->pipe, buf, sizeof(buf));
+    while (output->pipe >= 0) {
+        ssize_t n = read(output->pipe, buf, sizeof(buf));
 
         if (n > 0) {
-            keep(o, buf, (size_t)n);
+            keep(output, buf, (size_t)n);
         } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-            close(o->pipe);
-            o->pipe = -1;
+            close(output->pipe);
+            output->pipe = -1;
         } else if (errno == EAGAIN) {
             return;
         }
     }
 }
 
-void run_output_close(struct run_output *o)
+void run_output_close(struct run_output *output)
 {
-    uint64_t over = o->written > o->limit ? o->written - o->limit : 0;
+    uint64_t over = output->written > output->limit ? output->written - output->limit : 0;
     uint64_t kept = over < RUN_TAIL ? over : RUN_TAIL;
     AUTO_FREE char *note = NULL;
 
-    if (o->tail) {
+    if (output->tail) {
         if (over > kept) {
             note = mem_printf("\n[partune-run: %llu bytes over the limit are left out here]\n",
                               (unsigned long long)(over - kept));
-            put(o, note, strlen(note));
+            put(output, note, strlen(note));
         }
-        for (uint64_t i = o->written - kept, n; i < o->written; i += n) {
+        for (uint64_t i = output->written - kept, n; i < output->written; i += n) {
             n = RUN_TAIL - i % RUN_TAIL;
-            if (n > o->written - i)
-                n = o->written - i;
-            put(o, o->tail + i % RUN_TAIL, (size_t)n);
+            if (n > output->written - i)
+                n = output->written - i;
+            put(output, output->tail + i % RUN_TAIL, (size_t)n);
         }
     }
-    free(o->tail);
-    o->tail = NULL;
-    if (o->file >= 0)
-        close(o->file);
-    o->file = -1;
+    free(output->tail);
+    output->tail = NULL;
+    if (output->file >= 0)
+        close(output->file);
+    output->file = -1;
 }

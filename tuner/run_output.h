@@ -16,11 +16,11 @@ struct run_output {
 };
 
 /* The write end goes to the program. Negative errno. */
-int run_output_open(struct run_output *o, const char *folder, const char *name, uint64_t limit,
+int run_output_open(struct run_output *output, const char *folder, const char *name, uint64_t limit,
                     int *ret_write_end);
 /* Take in what is there; returns when the pipe is empty for now, or closes it at its end. */
-void run_output_pump(struct run_output *o);
+void run_output_pump(struct run_output *output);
 /* The program is gone: write the last bytes, with a note of how many are missing before them. */
-void run_output_close(struct run_output *o);
+void run_output_close(struct run_output *output);
 
 #endif

@@ -32,49 +32,50 @@ struct finish {
     const char *id, *reason;
 };
 
-static int finish_job(struct db *w, void *arg, struct err *e)
+static int finish_job(struct db *writer, void *arg, struct err *error)
 {
     struct finish *f = arg;
-    int r = db_campaign_move(w, f->id, DB_RUNNING, DB_DONE, f->reason, clock_wall_ms(), e);
+    int r = db_campaign_move(writer, f->id, DB_RUNNING, DB_DONE, f->reason, clock_wall_ms(), error);
 
     if (r == 0)
-        r = db_trial_cancel_queued(w, f->id, clock_wall_ms(), e);
-    return r < 0 ? r : tn_event_campaign(w, f->id, e);
+        r = db_trial_cancel_queued(writer, f->id, clock_wall_ms(), error);
+    return r < 0 ? r : tn_event_campaign(writer, f->id, error);
 }
 
-static void finish(struct tn_campaign *c)
+static void finish(struct tn_campaign *campaign)
 {
-    struct finish f = {c->id, c->done};
+    struct finish f = {campaign->id, campaign->done};
     struct err e = {0};
 
-    if (tn_write(c->svc, finish_job, &f, &e) < 0) {
-        log_error("campaign %s cannot end: %s", c->id, e.text);
-        c->retry_at = tn_now_ms() + 1000;
+    if (tn_write(campaign->svc, finish_job, &f, &e) < 0) {
+        log_error("campaign %s cannot end: %s", campaign->id, e.text);
+        campaign->retry_at = tn_now_ms() + 1000;
         return;
     }
-    log_info("campaign %s%s is done: %s", c->id, tn_simulated_mark(c->engine->spec->launcher),
-             c->done);
-    tn_campaign_clear_queue(c);
-    tn_campaign_set_state(c, DB_DONE);
+    log_info("campaign %s%s is done: %s", campaign->id,
+             tn_simulated_mark(campaign->engine->spec->launcher), campaign->done);
+    tn_campaign_clear_queue(campaign);
+    tn_campaign_set_state(campaign, DB_DONE);
 }
 
 /* Share of the wall or device budget that is gone; the larger one. */
-static double spent(const struct tn_campaign *c)
+static double spent(const struct tn_campaign *campaign)
 {
-    const struct se_budget *b = &c->engine->spec->se.budget;
+    const struct se_budget *b = &campaign->engine->spec->se.budget;
     double active =
-        c->active_s + (c->active_since ? (double)(tn_now_ms() - c->active_since) / 1000.0 : 0);
+        campaign->active_s +
+        (campaign->active_since ? (double)(tn_now_ms() - campaign->active_since) / 1000.0 : 0);
     double wall = b->wall_s > 0 ? active / b->wall_s : 0;
-    double device = b->device_s > 0 ? c->device_s / b->device_s : 0;
+    double device = b->device_s > 0 ? campaign->device_s / b->device_s : 0;
 
     return wall > device ? wall : device;
 }
 
-static bool budget_over(const struct tn_campaign *c)
+static bool budget_over(const struct tn_campaign *campaign)
 {
-    int trials = c->engine->spec->se.budget.trials;
+    int trials = campaign->engine->spec->se.budget.trials;
 
-    return (trials > 0 && c->asked >= trials) || spent(c) >= 1;
+    return (trials > 0 && campaign->asked >= trials) || spent(campaign) >= 1;
 }
 
 /* ---- asking, in libuv's pool ---- */
@@ -92,23 +93,23 @@ struct ask {
     char reason[64];
 };
 
-static void tell_all(struct ask *k)
+static void tell_all(struct ask *ask)
 {
-    while (k->tells) {
-        struct tn_tell *t = k->tells;
+    while (ask->tells) {
+        struct tn_tell *t = ask->tells;
         struct err e = {0};
 
-        k->tells = t->next;
-        if (se_tell(k->engine->search, t->id, &t->outcome, &e) < 0)
-            log_warn("campaign %s: the search refuses the outcome of %d: %s", k->c->id, t->id,
+        ask->tells = t->next;
+        if (se_tell(ask->engine->search, t->id, &t->outcome, &e) < 0)
+            log_warn("campaign %s: the search refuses the outcome of %d: %s", ask->c->id, t->id,
                      e.text);
         free(t);
     }
 }
 
-static void ask_work(uv_work_t *w)
+static void ask_work(uv_work_t *work)
 {
-    struct ask *k = w->data;
+    struct ask *k = work->data;
 
     pthread_mutex_lock(&k->engine->lock);
     tell_all(k);
@@ -130,18 +131,18 @@ struct addition {
     int64_t n;
 };
 
-static int add_job(struct db *w, void *arg, struct err *e)
+static int add_job(struct db *writer, void *arg, struct err *error)
 {
     struct addition *ad = arg;
-    int r = db_trial_add(w, &ad->row, &ad->n, e);
+    int r = db_trial_add(writer, &ad->row, &ad->n, error);
 
     if (r == 0)
-        r = tn_event_trial(w, ad->row.campaign, ad->n, e);
+        r = tn_event_trial(writer, ad->row.campaign, ad->n, error);
     return r;
 }
 
-static int add_trial(struct tn_campaign *c, const struct se_trial *st, int64_t repeat_of,
-                     const char *kind, int64_t *ret_n, struct err *e)
+static int add_trial(struct tn_campaign *campaign, const struct se_trial *st, int64_t repeat_of,
+                     const char *kind, int64_t *ret_n, struct err *error)
 {
     AUTO_JSON *layout = pl_layout_json(&st->layout);
     AUTO_FREE char *json = jx_dump(layout);
@@ -151,7 +152,7 @@ static int add_trial(struct tn_campaign *c, const struct se_trial *st, int64_t r
     int r;
 
     db_trial_blank(t);
-    t->campaign = c->id;
+    t->campaign = campaign->id;
     t->kind = kind;
     t->repeat_of = repeat_of;
     t->search_id = st->id > 0 ? st->id : DB_NULL;
@@ -164,61 +165,62 @@ static int add_trial(struct tn_campaign *c, const struct se_trial *st, int64_t r
         t->predicted_memory = st->predicted.memory_bytes;
     t->predicted_fits = st->predicted.p_fits;
     t->created = clock_wall_ms();
-    r = tn_write(c->svc, add_job, &ad, e);
+    r = tn_write(campaign->svc, add_job, &ad, error);
 
     if (r < 0)
         return r;
-    tn_campaign_enqueue(c, tn_trial_new(&ad.row, &st->layout));
+    tn_campaign_enqueue(campaign, tn_trial_new(&ad.row, &st->layout));
     *ret_n = ad.n;
     return 0;
 }
 
-int tn_trial_add(struct tn_campaign *c, const struct pl_layout *l, int64_t repeat_of,
-                 const char *kind, const char *why, int64_t *ret_n, struct err *e)
+int tn_trial_add(struct tn_campaign *campaign, const struct pl_layout *layout, int64_t repeat_of,
+                 const char *kind, const char *why, int64_t *ret_n, struct err *error)
 {
-    struct se_trial st = {.layout = *l, .predicted = {.p_fits = NAN}};
+    struct se_trial st = {.layout = *layout, .predicted = {.p_fits = NAN}};
 
     snprintf(st.why, sizeof(st.why), "%s", why);
-    return add_trial(c, &st, repeat_of, kind, ret_n, e);
+    return add_trial(campaign, &st, repeat_of, kind, ret_n, error);
 }
 
 /* The search gave a trial that could not be stored: give it back. */
-static void give_back(struct tn_campaign *c, const struct se_trial *st, const struct err *e)
+static void give_back(struct tn_campaign *campaign, const struct se_trial *st,
+                      const struct err *error)
 {
     struct tn_tell *t = mem_alloc(sizeof(*t));
 
-    *t = (struct tn_tell){.next = c->tells, .id = st->id, .outcome = {.status = SE_DISCARD}};
-    c->tells = t;
-    c->retry_at = tn_now_ms() + 1000;
-    if (e->code != -ESTALE)
-        log_error("campaign %s cannot add a trial: %s", c->id, e->text);
+    *t = (struct tn_tell){.next = campaign->tells, .id = st->id, .outcome = {.status = SE_DISCARD}};
+    campaign->tells = t;
+    campaign->retry_at = tn_now_ms() + 1000;
+    if (error->code != -ESTALE)
+        log_error("campaign %s cannot add a trial: %s", campaign->id, error->text);
 }
 
-static void take_answer(struct tn_campaign *c, const struct ask *k)
+static void take_answer(struct tn_campaign *campaign, const struct ask *ask)
 {
     struct err e = {0};
     int64_t n;
 
-    if (k->answer == SE_WAIT) {
-        c->waiting = true;
+    if (ask->answer == SE_WAIT) {
+        campaign->waiting = true;
         return;
     }
-    if (k->answer == SE_DONE) {
-        c->done = !strcmp(k->reason, "converged") ? "converged"
-                  : !strcmp(k->reason, "budget")  ? "budget"
-                                                  : "exhausted";
+    if (ask->answer == SE_DONE) {
+        campaign->done = !strcmp(ask->reason, "converged") ? "converged"
+                         : !strcmp(ask->reason, "budget")  ? "budget"
+                                                           : "exhausted";
         return;
     }
-    if (add_trial(c, &k->trial, k->repeat_of, k->repeat_of == DB_NULL ? "search" : "repeat", &n,
-                  &e) < 0) {
-        give_back(c, &k->trial, &e);
+    if (add_trial(campaign, &ask->trial, ask->repeat_of,
+                  ask->repeat_of == DB_NULL ? "search" : "repeat", &n, &e) < 0) {
+        give_back(campaign, &ask->trial, &e);
         return;
     }
-    pthread_mutex_lock(&c->engine->lock);
-    tn_engine_name(c->engine, k->trial.id, n);
-    pthread_mutex_unlock(&c->engine->lock);
-    c->open++;
-    c->asked++;
+    pthread_mutex_lock(&campaign->engine->lock);
+    tn_engine_name(campaign->engine, ask->trial.id, n);
+    pthread_mutex_unlock(&campaign->engine->lock);
+    campaign->open++;
+    campaign->asked++;
 }
 
 /* ---- refitting beside it ---- */
@@ -229,9 +231,9 @@ struct refit {
     struct tn_engine *engine;
 };
 
-static void refit_work(uv_work_t *w)
+static void refit_work(uv_work_t *work)
 {
-    struct refit *f = w->data;
+    struct refit *f = work->data;
     struct se_refit *r;
 
     pthread_mutex_lock(&f->engine->lock);
@@ -243,9 +245,9 @@ static void refit_work(uv_work_t *w)
     pthread_mutex_unlock(&f->engine->lock);
 }
 
-static void refit_done(uv_work_t *w, int status)
+static void refit_done(uv_work_t *work, int status)
 {
-    struct refit *f = w->data;
+    struct refit *f = work->data;
     struct tn_service *svc = f->c->svc;
 
     (void)status;
@@ -256,21 +258,21 @@ static void refit_done(uv_work_t *w, int status)
     tn_sched_kick(svc);
 }
 
-static void start_refit(struct tn_campaign *c)
+static void start_refit(struct tn_campaign *campaign)
 {
     struct refit *f = mem_alloc(sizeof(*f));
 
     f->work.data = f;
-    f->c = c;
-    f->engine = tn_engine_ref(c->engine);
-    c->refitting = true;
-    c->svc->works++;
-    uv_queue_work(c->svc->loop, &f->work, refit_work, refit_done);
+    f->c = campaign;
+    f->engine = tn_engine_ref(campaign->engine);
+    campaign->refitting = true;
+    campaign->svc->works++;
+    uv_queue_work(campaign->svc->loop, &f->work, refit_work, refit_done);
 }
 
-static void ask_done(uv_work_t *w, int status)
+static void ask_done(uv_work_t *work, int status)
 {
-    struct ask *k = w->data;
+    struct ask *k = work->data;
     struct tn_campaign *c = k->c;
     struct tn_service *svc = c->svc;
 
@@ -288,74 +290,77 @@ static void ask_done(uv_work_t *w, int status)
     tn_sched_run(svc); /* now, not on the next turn: the machine is idle */
 }
 
-static void start_ask(struct tn_campaign *c, bool want)
+static void start_ask(struct tn_campaign *campaign, bool want)
 {
     struct ask *k = mem_alloc(sizeof(*k));
 
     k->work.data = k;
-    k->c = c;
-    k->engine = tn_engine_ref(c->engine);
-    k->tells = TAKE(c->tells);
+    k->c = campaign;
+    k->engine = tn_engine_ref(campaign->engine);
+    k->tells = TAKE(campaign->tells);
     k->want = want;
-    k->spent = spent(c);
-    c->asking = true;
-    c->wanting = want;
+    k->spent = spent(campaign);
+    campaign->asking = true;
+    campaign->wanting = want;
     if (k->tells)
-        c->waiting = false;
-    c->svc->works++;
-    uv_queue_work(c->svc->loop, &k->work, ask_work, ask_done);
+        campaign->waiting = false;
+    campaign->svc->works++;
+    uv_queue_work(campaign->svc->loop, &k->work, ask_work, ask_done);
 }
 
 /* ---- turns ---- */
 
-static void pause_for(struct tn_campaign *c, const struct err *why)
+static void pause_for(struct tn_campaign *campaign, const struct err *why)
 {
     struct err e = {0};
 
-    if (tn_campaign_change(c->svc, c->id, "running verifying", DB_PAUSED, why->text, &e) < 0 &&
+    if (tn_campaign_change(campaign->svc, campaign->id, "running verifying", DB_PAUSED, why->text,
+                           &e) < 0 &&
         e.code != -ESTALE) {
-        log_error("campaign %s cannot be paused: %s", c->id, e.text);
-        c->retry_at = tn_now_ms() + 1000;
+        log_error("campaign %s cannot be paused: %s", campaign->id, e.text);
+        campaign->retry_at = tn_now_ms() + 1000;
     }
 }
 
-/* Does C, whose turn comes before that of others, want the next cores that are free? */
-static bool claims(const struct tn_campaign *c)
+/* Does CAMPAIGN, whose turn comes before that of others, want the next cores that are free? */
+static bool claims(const struct tn_campaign *campaign)
 {
-    const struct tn_trial *t = c->queue;
+    const struct tn_trial *t = campaign->queue;
 
-    return c->active_since &&
-           (c->wanting || (t && t->no_room && tn_now_ms() - t->no_room > ROOM_MS));
+    return campaign->active_since &&
+           (campaign->wanting || (t && t->no_room && tn_now_ms() - t->no_room > ROOM_MS));
 }
 
-static bool must_wait(const struct tn_campaign *c)
+static bool must_wait(const struct tn_campaign *campaign)
 {
-    const struct tn_launcher *l = c->engine->spec->launcher;
+    const struct tn_launcher *l = campaign->engine->spec->launcher;
 
-    for (const struct tn_campaign *o = c->svc->campaigns; l->shared && o != c; o = o->next)
+    for (const struct tn_campaign *o = campaign->svc->campaigns; l->shared && o != campaign;
+         o = o->next)
         if (o->engine->spec->launcher == l && claims(o))
             return true;
     return false;
 }
 
 /* Start the head of the queue: true if that changed something. */
-static bool start_head(struct tn_campaign *c)
+static bool start_head(struct tn_campaign *campaign)
 {
-    struct tn_trial *t = c->queue;
+    struct tn_trial *t = campaign->queue;
     struct err e = {0};
     uint64_t waited;
     int r;
 
-    if (t->not_before > tn_now_ms() || must_wait(c))
+    if (t->not_before > tn_now_ms() || must_wait(campaign))
         return false;
-    c->queue = t->next; /* from here on the attempt owns it: it may be back in the queue already */
+    campaign->queue =
+        t->next; /* from here on the attempt owns it: it may be back in the queue already */
     t->next = NULL;
     waited = t->no_room;
     t->no_room = 0;
     r = tn_attempt_start(t, &e);
     if (r < 0) {
-        t->next = c->queue;
-        c->queue = t;
+        t->next = campaign->queue;
+        campaign->queue = t;
     }
     if (r == -EBUSY) {
         t->no_room = waited ? waited : tn_now_ms();
@@ -363,70 +368,72 @@ static bool start_head(struct tn_campaign *c)
     }
     if (r < 0 && (r == -ENOSPC || r == -EIO ||
                   r == -EROFS)) { /* the store: nothing was started, try again */
-        log_error("campaign %s: trial %lld cannot start: %s", c->id, (long long)t->n, e.text);
-        c->retry_at = tn_now_ms() + 1000;
+        log_error("campaign %s: trial %lld cannot start: %s", campaign->id, (long long)t->n,
+                  e.text);
+        campaign->retry_at = tn_now_ms() + 1000;
         return false;
     }
     if (r < 0)
-        pause_for(c, &e);
+        pause_for(campaign, &e);
     return true;
 }
 
 /* Is the search at its end, with nothing left to wait for? What is queued when time is up is never
  * started. */
-static bool at_end(const struct tn_campaign *c)
+static bool at_end(const struct tn_campaign *campaign)
 {
-    return c->done && c->running == 0 && (!c->queue || spent(c) >= 1);
+    return campaign->done && campaign->running == 0 && (!campaign->queue || spent(campaign) >= 1);
 }
 
-static bool run_step(struct tn_campaign *c)
+static bool run_step(struct tn_campaign *campaign)
 {
-    const struct tn_spec *s = c->engine->spec;
-    bool room =
-        !c->queue && c->open < s->se.parallel && (!s->launcher->wanted || s->launcher->wanted(c));
+    const struct tn_spec *s = campaign->engine->spec;
+    bool room = !campaign->queue && campaign->open < s->se.parallel &&
+                (!s->launcher->wanted || s->launcher->wanted(campaign));
 
-    if (!c->done && budget_over(c))
-        c->done = "budget";
-    if (c->queue && !(c->done && spent(c) >= 1) && start_head(c))
+    if (!campaign->done && budget_over(campaign))
+        campaign->done = "budget";
+    if (campaign->queue && !(campaign->done && spent(campaign) >= 1) && start_head(campaign))
         return true;
-    if (c->asking)
+    if (campaign->asking)
         return false;
-    if (at_end(c)) {
-        if (c->tells)
-            start_ask(c, false); /* the last outcomes, so that the answers know them */
+    if (at_end(campaign)) {
+        if (campaign->tells)
+            start_ask(campaign, false); /* the last outcomes, so that the answers know them */
         else
-            finish(c);
+            finish(campaign);
         return false;
     }
-    if (c->done || !room || (c->waiting && !c->tells)) {
-        if (c->tells)
-            start_ask(c, false);
+    if (campaign->done || !room || (campaign->waiting && !campaign->tells)) {
+        if (campaign->tells)
+            start_ask(campaign, false);
         return false;
     }
-    start_ask(c, true);
+    start_ask(campaign, true);
     return false;
 }
 
-static bool step(struct tn_campaign *c)
+static bool step(struct tn_campaign *campaign)
 {
-    if (c->retry_at > tn_now_ms())
+    if (campaign->retry_at > tn_now_ms())
         return false;
-    if (!strcmp(c->state, DB_RUNNING))
-        return run_step(c);
-    if (!strcmp(c->state, DB_VERIFYING)) {
-        if (c->queue)
-            return start_head(c);
-        if (c->running == 0)
-            tn_verify_step(c);
-        return c->queue != NULL;
+    if (!strcmp(campaign->state, DB_RUNNING))
+        return run_step(campaign);
+    if (!strcmp(campaign->state, DB_VERIFYING)) {
+        if (campaign->queue)
+            return start_head(campaign);
+        if (campaign->running == 0)
+            tn_verify_step(campaign);
+        return campaign->queue != NULL;
     }
     return false;
 }
 
-/* Before B: higher priority, then less used. */
-static bool before(const struct tn_campaign *a, const struct tn_campaign *b)
+/* Before RIGHT: higher priority, then less used. */
+static bool before(const struct tn_campaign *left, const struct tn_campaign *right)
 {
-    return a->priority != b->priority ? a->priority > b->priority : a->share < b->share;
+    return left->priority != right->priority ? left->priority > right->priority
+                                             : left->share < right->share;
 }
 
 static void sort(struct tn_service *svc)

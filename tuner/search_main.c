@@ -67,13 +67,13 @@ static const struct opt_manual manual = {
 };
 
 /* --help and the like: is nothing else to be done? */
-static bool told(const struct opt_set *set, const struct options *o)
+static bool told(const struct opt_set *set, const struct options *options)
 {
-    if (o->help)
+    if (options->help)
         opt_help(set, stdout);
-    else if (o->manual)
+    else if (options->manual)
         opt_manual(set, &manual, stdout);
-    else if (o->version)
+    else if (options->version)
         printf("partune-search %s\n", PACKAGE_VERSION);
     else
         return false;
@@ -83,20 +83,22 @@ static bool told(const struct opt_set *set, const struct options *o)
 /* ---- answers ------------------------------------------------------------------------------------
  */
 
-static json_t *refusal(const struct err *e)
+static json_t *refusal(const struct err *error)
 {
-    return json_pack("{s:s, s:s, s:s}", "op", "error", "pointer", e->pointer, "detail", e->text);
+    return json_pack("{s:s, s:s, s:s}", "op", "error", "pointer", error->pointer, "detail",
+                     error->text);
 }
 
-static json_t *trial_json(const struct se_trial *t)
+static json_t *trial_json(const struct se_trial *trial)
 {
-    json_t *v = json_pack("{s:s, s:i, s:o, s:{s:f, s:f, s:f}, s:s}", "op", "trial", "id", t->id,
-                          "layout", pl_layout_json(&t->layout), "predicted", "tokens_per_s",
-                          t->predicted.tokens_per_s, "memory_bytes", t->predicted.memory_bytes,
-                          "p_fits", t->predicted.p_fits, "why", t->why);
+    json_t *v =
+        json_pack("{s:s, s:i, s:o, s:{s:f, s:f, s:f}, s:s}", "op", "trial", "id", trial->id,
+                  "layout", pl_layout_json(&trial->layout), "predicted", "tokens_per_s",
+                  trial->predicted.tokens_per_s, "memory_bytes", trial->predicted.memory_bytes,
+                  "p_fits", trial->predicted.p_fits, "why", trial->why);
 
-    if (t->repeat_of)
-        json_object_set_new(v, "repeat_of", json_integer(t->repeat_of));
+    if (trial->repeat_of)
+        json_object_set_new(v, "repeat_of", json_integer(trial->repeat_of));
     return v;
 }
 
@@ -113,13 +115,13 @@ static json_t *named(const char *name, json_t *owned_v)
 /* ---- requests -----------------------------------------------------------------------------------
  */
 
-static int do_ask(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+static int do_ask(json_t **ret, struct se_search *search, const json_t *request, struct err *error)
 {
     struct se_trial t;
 
     (void)request;
-    (void)e;
-    switch (se_ask(s, &t)) {
+    (void)error;
+    switch (se_ask(search, &t)) {
     case SE_TRIAL:
         *ret = trial_json(&t);
         break;
@@ -127,65 +129,71 @@ static int do_ask(json_t **ret, struct se_search *s, const json_t *request, stru
         *ret = json_pack("{s:s}", "op", "wait");
         break;
     case SE_DONE:
-        *ret = json_pack("{s:s, s:s}", "op", "done", "reason", se_done_reason(s));
+        *ret = json_pack("{s:s, s:s}", "op", "done", "reason", se_done_reason(search));
         break;
     }
     return 0;
 }
 
-static int do_tell(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+static int do_tell(json_t **ret, struct se_search *search, const json_t *request, struct err *error)
 {
-    int r = se_tell_json(s, request, e);
+    int r = se_tell_json(search, request, error);
 
     if (r == 0)
         *ret = json_pack("{s:s}", "op", "ok");
     return r;
 }
 
-static int do_best(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+static int do_best(json_t **ret, struct se_search *search, const json_t *request, struct err *error)
 {
-    json_t *best = se_best_json(s);
+    json_t *best = se_best_json(search);
 
     (void)request;
     if (!best)
-        return err_at(e, -ENOENT, "", "no trial has succeeded yet");
+        return err_at(error, -ENOENT, "", "no trial has succeeded yet");
     *ret = named("best", best);
     return 0;
 }
 
-static int do_importance(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+static int do_importance(json_t **ret, struct se_search *search, const json_t *request,
+                         struct err *error)
 {
     (void)request;
-    (void)e;
-    *ret = named("importance", se_importance_json(s));
+    (void)error;
+    *ret = named("importance", se_importance_json(search));
     return 0;
 }
 
-static int do_pareto(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+static int do_pareto(json_t **ret, struct se_search *search, const json_t *request,
+                     struct err *error)
 {
     (void)request;
-    (void)e;
-    *ret = json_pack("{s:s, s:o}", "op", "pareto", "front", se_pareto_json(s));
+    (void)error;
+    *ret = json_pack("{s:s, s:o}", "op", "pareto", "front", se_pareto_json(search));
     return 0;
 }
 
-static int do_diagnosis(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+static int do_diagnosis(json_t **ret, struct se_search *search, const json_t *request,
+                        struct err *error)
 {
     (void)request;
-    (void)e;
-    *ret = named("diagnosis", se_diagnosis_json(s));
+    (void)error;
+    *ret = named("diagnosis", se_diagnosis_json(search));
     return 0;
 }
 
-static int do_surface(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+static int do_surface(json_t **ret, struct se_search *search, const json_t *request,
+                      struct err *error)
 {
     const char *x = NULL, *y = NULL;
     json_t *v;
     int r;
 
-    if ((r = jx_need(request, "x", e)) < 0 || (r = jx_get_str(&x, request, "x", 64, e)) < 0 ||
-        (r = jx_need(request, "y", e)) < 0 || (r = jx_get_str(&y, request, "y", 64, e)) < 0 ||
-        (r = se_surface_json(&v, s, x, y, e)) < 0)
+    if ((r = jx_need(request, "x", error)) < 0 ||
+        (r = jx_get_str(&x, request, "x", 64, error)) < 0 ||
+        (r = jx_need(request, "y", error)) < 0 ||
+        (r = jx_get_str(&y, request, "y", 64, error)) < 0 ||
+        (r = se_surface_json(&v, search, x, y, error)) < 0)
         return r;
     *ret = named("surface", v);
     return 0;
@@ -196,7 +204,7 @@ static const char *const surface_keys[] = {"op", "x", "y", NULL};
 
 static const struct {
     const char *name;
-    int (*run)(json_t **ret, struct se_search *s, const json_t *request, struct err *e);
+    int (*run)(json_t **ret, struct se_search *search, const json_t *request, struct err *error);
     const char *const *keys; /* of the request; NULL: the operation looks itself */
 } ops[] = {
     {"ask", do_ask, plain_keys},           {"tell", do_tell, NULL},
@@ -205,31 +213,33 @@ static const struct {
     {"surface", do_surface, surface_keys},
 };
 
-static int dispatch(json_t **ret, struct se_search *s, const json_t *request, struct err *e)
+static int dispatch(json_t **ret, struct se_search *search, const json_t *request,
+                    struct err *error)
 {
     const char *names[ARRAY_LEN(ops) + 1] = {NULL};
     int op = 0, r;
 
     if (!json_is_object(request))
-        return err_at(e, -EINVAL, "", "a request is an object");
+        return err_at(error, -EINVAL, "", "a request is an object");
     for (size_t i = 0; i < ARRAY_LEN(ops); i++)
         names[i] = ops[i].name;
-    if ((r = jx_need(request, "op", e)) < 0 || (r = jx_get_enum(&op, request, "op", names, e)) < 0)
+    if ((r = jx_need(request, "op", error)) < 0 ||
+        (r = jx_get_enum(&op, request, "op", names, error)) < 0)
         return r;
-    if (ops[op].keys && (r = jx_keys(request, ops[op].keys, e)) < 0)
+    if (ops[op].keys && (r = jx_keys(request, ops[op].keys, error)) < 0)
         return r;
-    return ops[op].run(ret, s, request, e);
+    return ops[op].run(ret, search, request, error);
 }
 
-static json_t *answer(struct se_search *s, const char *line, size_t n)
+static json_t *answer(struct se_search *search, const char *line, size_t size)
 {
     struct err e = {0};
     AUTO_JSON *request = NULL;
     json_t *v = NULL;
 
-    if (n > MAX_LINE)
-        err_at(&e, -EFBIG, "", "a line of %zu bytes is longer than %d", n, MAX_LINE);
-    else if (jx_parse(&request, line, n, &e) == 0 && dispatch(&v, s, request, &e) == 0)
+    if (size > MAX_LINE)
+        err_at(&e, -EFBIG, "", "a line of %zu bytes is longer than %d", size, MAX_LINE);
+    else if (jx_parse(&request, line, size, &e) == 0 && dispatch(&v, search, request, &e) == 0)
         return v;
     return refusal(&e);
 }
@@ -247,7 +257,7 @@ static int say(json_t *owned_v)
     return r;
 }
 
-static int serve(struct se_search *s)
+static int serve(struct se_search *search)
 {
     char *line = NULL;
     size_t cap = 0;
@@ -258,37 +268,37 @@ static int serve(struct se_search *s)
         while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r'))
             n--;
         if (n > 0)
-            r = say(answer(s, line, (size_t)n));
+            r = say(answer(search, line, (size_t)n));
     }
     free(line);
     return r == 0 ? EX_OK : EX_IO;
 }
 
-static int load_profile(struct pl_cluster *ret, const char *path, struct err *e)
+static int load_profile(struct pl_cluster *ret, const char *path, struct err *error)
 {
     AUTO_JSON *v = NULL;
-    int r = jx_load(&v, path, MAX_FILE, e);
+    int r = jx_load(&v, path, MAX_FILE, error);
 
     if (r == 0)
-        r = pl_cluster_parse(ret, v, NULL, e);
-    return r < 0 ? err_wrap(e, "profile %s", path) : 0;
+        r = pl_cluster_parse(ret, v, NULL, error);
+    return r < 0 ? err_wrap(error, "profile %s", path) : 0;
 }
 
-static int open_search(struct se_search **ret, const char *path, const struct options *o,
-                       struct err *e)
+static int open_search(struct se_search **ret, const char *path, const struct options *options,
+                       struct err *error)
 {
     AUTO_JSON *campaign = NULL;
     struct pl_cluster local;
     struct se_spec spec;
     int r;
 
-    if (o->profile && (r = load_profile(&local, o->profile, e)) < 0)
+    if (options->profile && (r = load_profile(&local, options->profile, error)) < 0)
         return r;
-    if ((r = jx_load(&campaign, path, MAX_FILE, e)) < 0)
+    if ((r = jx_load(&campaign, path, MAX_FILE, error)) < 0)
         return r;
-    if ((r = se_spec_parse(&spec, campaign, o->profile ? &local : NULL, e)) < 0)
+    if ((r = se_spec_parse(&spec, campaign, options->profile ? &local : NULL, error)) < 0)
         return r;
-    r = se_search_new(ret, &spec, e);
+    r = se_search_new(ret, &spec, error);
     se_spec_done(&spec);
     return r;
 }

@@ -35,17 +35,17 @@ struct tn_subscription *tn_subscribe(struct tn_service *svc, tn_event_fn *fn, vo
     return s;
 }
 
-struct tn_subscription *tn_unsubscribe(struct tn_subscription *s)
+struct tn_subscription *tn_unsubscribe(struct tn_subscription *subscription)
 {
     struct tn_subscription **at;
 
-    if (!s)
+    if (!subscription)
         return NULL;
-    at = &s->svc->subscriptions;
-    while (*at != s)
+    at = &subscription->svc->subscriptions;
+    while (*at != subscription)
         at = &(*at)->next;
-    *at = s->next;
-    free(s);
+    *at = subscription->next;
+    free(subscription);
     return NULL;
 }
 
@@ -75,9 +75,9 @@ void tn_events_ready(struct tn_service *svc)
     uv_async_send(&svc->wake);
 }
 
-static void on_wake(uv_async_t *h)
+static void on_wake(uv_async_t *handle)
 {
-    struct tn_service *svc = h->data;
+    struct tn_service *svc = handle->data;
 
     if (svc->closing)
         return;
@@ -87,9 +87,9 @@ static void on_wake(uv_async_t *h)
     tn_sched_run(svc);
 }
 
-int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *e)
+int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *error)
 {
-    int r = db_writer_call(svc->writer, job, arg, e);
+    int r = db_writer_call(svc->writer, job, arg, error);
 
     if (r >= 0)
         tn_events_ready(svc);
@@ -98,9 +98,9 @@ int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *e)
 
 /* ---- the clock: retries, wall budgets, housekeeping ---- */
 
-static void on_clock(uv_timer_t *h)
+static void on_clock(uv_timer_t *timer)
 {
-    struct tn_service *svc = h->data;
+    struct tn_service *svc = timer->data;
     struct err e = {0};
 
     if (db_writer_failure(svc->writer, &e) < 0)
@@ -117,67 +117,67 @@ static void on_clock(uv_timer_t *h)
 
 /* ---- the data directory ---- */
 
-static int refuse_holder(const char *path, struct err *e)
+static int refuse_holder(const char *path, struct err *error)
 {
     AUTO_FREE char *text = NULL;
 
     if (file_read_all(&text, NULL, path, 4096, NULL) < 0 || !text[0])
-        return err_set(e, -EBUSY, "another partuned holds this data directory (%s)", path);
+        return err_set(error, -EBUSY, "another partuned holds this data directory (%s)", path);
     text[strcspn(text, "\n")] = '\0';
-    return err_set(e, -EBUSY, "another partuned (%s) holds this data directory", text);
+    return err_set(error, -EBUSY, "another partuned (%s) holds this data directory", text);
 }
 
-static int lock_dir(struct tn_service *svc, struct err *e)
+static int lock_dir(struct tn_service *svc, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/lock", svc->data_dir);
     AUTO_FREE char *text = NULL;
     char host[256] = "";
-    int r = file_lock(&svc->lock_fd, path, e);
+    int r = file_lock(&svc->lock_fd, path, error);
 
     if (r == -EBUSY || r == -EAGAIN || r == -EWOULDBLOCK)
-        return refuse_holder(path, e);
+        return refuse_holder(path, error);
     if (r < 0)
         return r;
     gethostname(host, sizeof(host) - 1);
     text = mem_printf("pid %ld on %s\n", (long)getpid(), host);
     if (ftruncate(svc->lock_fd, 0) < 0 || pwrite(svc->lock_fd, text, strlen(text), 0) < 0)
-        return err_set(e, -errno, "write %s: %s", path, strerror(errno));
+        return err_set(error, -errno, "write %s: %s", path, strerror(errno));
     return 0;
 }
 
-static int make_dir(struct tn_service *svc, const char *dir, struct err *e)
+static int make_dir(struct tn_service *svc, const char *dir, struct err *error)
 {
     static const char *const below[] = {"", "/campaigns", "/datasets", "/profiles"};
     char real[4096];
 
     for (size_t i = 0; i < ARRAY_LEN(below); i++) {
         AUTO_FREE char *path = mem_printf("%s%s", dir, below[i]);
-        int r = file_mkdirs(path, 0700, e);
+        int r = file_mkdirs(path, 0700, error);
 
         if (r < 0)
-            return err_wrap(e, "data directory");
+            return err_wrap(error, "data directory");
     }
     if (access(dir, W_OK | X_OK) < 0)
-        return err_set(e, -errno,
+        return err_set(error, -errno,
                        "the data directory %s cannot be written: %s; choose another with --data",
                        dir, strerror(errno));
     if (!realpath(dir, real))
-        return err_set(e, -errno, "%s: %s", dir, strerror(errno));
+        return err_set(error, -errno, "%s: %s", dir, strerror(errno));
     svc->data_dir = mem_strdup(real);
     return 0;
 }
 
-static int instance_job(struct db *w, void *arg, struct err *e)
+static int instance_job(struct db *writer, void *arg, struct err *error)
 {
-    return db_meta_set(w, "instance", arg, e);
+    return db_meta_set(writer, "instance", arg, error);
 }
 
-static int know_instance(struct tn_service *svc, struct err *e)
+static int know_instance(struct tn_service *svc, struct err *error)
 {
     struct arena a = {0};
     const char *have = NULL;
     unsigned char bytes[6];
-    int r = db_meta_get(svc->db, &a, &have, "instance", e);
+    int r = db_meta_get(svc->db, &a, &have, "instance", error);
 
     if (r == 0 && have)
         svc->instance = mem_strdup(have);
@@ -185,26 +185,26 @@ static int know_instance(struct tn_service *svc, struct err *e)
     if (r < 0 || svc->instance)
         return r;
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        return err_set(e, -EIO, "no random numbers");
+        return err_set(error, -EIO, "no random numbers");
     svc->instance = mem_printf("%02x%02x%02x%02x%02x%02x", bytes[0], bytes[1], bytes[2], bytes[3],
                                bytes[4], bytes[5]);
-    return tn_write(svc, instance_job, svc->instance, e);
+    return tn_write(svc, instance_job, svc->instance, error);
 }
 
-static int open_store(struct tn_service *svc, struct err *e)
+static int open_store(struct tn_service *svc, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
     struct db *w = NULL;
-    int r = db_open(&w, path, DB_WRITE, e);
+    int r = db_open(&w, path, DB_WRITE, error);
 
     if (r == 0)
-        r = db_writer_start(&svc->writer, w, e);
+        r = db_writer_start(&svc->writer, w, error);
     if (r == 0)
-        r = db_open(&svc->db, path, DB_READ, e);
-    return r < 0 ? r : know_instance(svc, e);
+        r = db_open(&svc->db, path, DB_READ, error);
+    return r < 0 ? r : know_instance(svc, error);
 }
 
-static int load_profile(struct tn_service *svc, struct err *e)
+static int load_profile(struct tn_service *svc, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/profiles/local.json", svc->data_dir);
     AUTO_JSON *v = NULL;
@@ -213,11 +213,11 @@ static int load_profile(struct tn_service *svc, struct err *e)
 
     if (!file_exists(path))
         return 0;
-    r = jx_load(&v, path, 1 << 20, e);
+    r = jx_load(&v, path, 1 << 20, error);
     if (r == 0)
-        r = pl_cluster_parse(&c, v, NULL, e);
+        r = pl_cluster_parse(&c, v, NULL, error);
     if (r < 0)
-        return err_wrap(e, "%s", path);
+        return err_wrap(error, "%s", path);
     svc->local = mem_alloc(sizeof(*svc->local));
     *svc->local = c;
     return 0;
@@ -226,49 +226,49 @@ static int load_profile(struct tn_service *svc, struct err *e)
 /* ---- opening and closing ---- */
 
 /* What trials are held to: a mistake ends the daemon now, not each trial later. */
-static int check_trials(struct tn_service *svc, struct err *e)
+static int check_trials(struct tn_service *svc, struct err *error)
 {
     static const char *const passed[] = {"", "/campaigns", "/datasets"};
     struct tn_rlimits limits;
     struct tn_user user;
-    int r = tn_rlimits_parse(&limits, svc->config.trial_limits, e);
+    int r = tn_rlimits_parse(&limits, svc->config.trial_limits, error);
 
     if (r < 0)
-        return err_wrap(e, "--trial-limits");
+        return err_wrap(error, "--trial-limits");
     if (!svc->config.trial_user)
         return 0;
-    r = tn_user_find(&user, svc->config.trial_user, e);
+    r = tn_user_find(&user, svc->config.trial_user, error);
     if (r < 0)
-        return err_wrap(e, "--trial-user");
+        return err_wrap(error, "--trial-user");
     tn_user_done(&user);
     for (size_t i = 0; i < ARRAY_LEN(passed); i++) { /* to go through, not to look into */
         AUTO_FREE char *path = mem_printf("%s%s", svc->data_dir, passed[i]);
 
         if (chmod(path, 0711) < 0)
-            return err_set(e, -errno, "%s: %s", path, strerror(errno));
+            return err_set(error, -errno, "%s: %s", path, strerror(errno));
     }
     return 0;
 }
 
-static void copy_config(struct tn_service *svc, const struct tn_config *c)
+static void copy_config(struct tn_service *svc, const struct tn_config *config)
 {
-    svc->config = *c;
+    svc->config = *config;
     svc->config.data_dir = NULL; /* svc->data_dir */
-    svc->config.mpiexec = mem_strdup(c->mpiexec);
-    svc->config.train = mem_strdup(c->train);
-    svc->config.supervisor = mem_strdup(c->supervisor);
-    svc->config.hosts = mem_strdup(c->hosts);
-    svc->config.trial_user = mem_strdup(c->trial_user);
-    svc->config.trial_limits = mem_strdup(c->trial_limits);
-    svc->mpiexec = tn_find_program(c->mpiexec, "mpiexec");
-    svc->train = tn_find_program(c->train, "partune-train");
-    svc->supervisor = tn_find_program(c->supervisor, "partune-run");
-    tn_slots_init(&svc->slots, c->cores);
+    svc->config.mpiexec = mem_strdup(config->mpiexec);
+    svc->config.train = mem_strdup(config->train);
+    svc->config.supervisor = mem_strdup(config->supervisor);
+    svc->config.hosts = mem_strdup(config->hosts);
+    svc->config.trial_user = mem_strdup(config->trial_user);
+    svc->config.trial_limits = mem_strdup(config->trial_limits);
+    svc->mpiexec = tn_find_program(config->mpiexec, "mpiexec");
+    svc->train = tn_find_program(config->train, "partune-train");
+    svc->supervisor = tn_find_program(config->supervisor, "partune-run");
+    tn_slots_init(&svc->slots, config->cores);
 }
 
-static int read_hosts(struct tn_service *svc, struct err *e)
+static int read_hosts(struct tn_service *svc, struct err *error)
 {
-    int r = svc->config.hosts ? tn_hosts_read(&svc->hosts, svc->config.hosts, e) : 0;
+    int r = svc->config.hosts ? tn_hosts_read(&svc->hosts, svc->config.hosts, error) : 0;
 
     if (svc->hosts)
         tn_hosts_slots(svc->hosts, &svc->slots);
@@ -285,7 +285,7 @@ static void start_handles(struct tn_service *svc)
 }
 
 int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_config *config,
-                    struct err *e)
+                    struct err *error)
 {
     struct tn_service *svc = mem_alloc(sizeof(*svc));
     int r;
@@ -295,25 +295,25 @@ int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_co
     svc->texts = json_object();
     copy_config(svc, config);
     start_handles(svc);
-    r = make_dir(svc, config->data_dir, e);
+    r = make_dir(svc, config->data_dir, error);
     if (r == 0)
-        r = lock_dir(svc, e);
+        r = lock_dir(svc, error);
     if (r == 0)
-        r = open_store(svc, e);
+        r = open_store(svc, error);
     if (r == 0) {
         tn_retain_open(svc);
-        r = tn_removal_open(svc, e);
+        r = tn_removal_open(svc, error);
     }
     if (r == 0)
-        r = check_trials(svc, e);
+        r = check_trials(svc, error);
     if (r == 0)
-        r = load_profile(svc, e);
+        r = load_profile(svc, error);
     if (r == 0)
-        r = read_hosts(svc, e);
+        r = read_hosts(svc, error);
     if (r == 0)
-        r = tn_webhooks_open(svc, e); /* before recovery, which changes states */
+        r = tn_webhooks_open(svc, error); /* before recovery, which changes states */
     if (r == 0)
-        r = tn_recover(svc, e);
+        r = tn_recover(svc, error);
     if (r < 0) {
         tn_service_close(svc);
         return r;
@@ -365,10 +365,10 @@ static void close_attempts(struct tn_service *svc)
 }
 
 /* A supervisor goes on without us: only the handle ends. */
-static void close_process(uv_handle_t *h, void *svc)
+static void close_process(uv_handle_t *handle, void *svc)
 {
-    if (h->type == UV_PROCESS && h->data == svc && !uv_is_closing(h))
-        uv_close(h, tn_process_closed);
+    if (handle->type == UV_PROCESS && handle->data == svc && !uv_is_closing(handle))
+        uv_close(handle, tn_process_closed);
 }
 
 struct tn_service *tn_service_close(struct tn_service *svc)

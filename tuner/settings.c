@@ -53,30 +53,30 @@ static const struct conf_section sections[] = {
     {"http", false, http},     {"dataset", true, dataset}, {"trainer", true, trainer},
     {"slurm", false, slurm},   {"webhook", true, webhook}, {0}};
 
-static int check_trainers(const struct conf *c, struct err *e)
+static int check_trainers(const struct conf *conf, struct err *error)
 {
-    for (size_t i = 0; i < c->count; i++) {
-        const struct conf_entry *it = &c->entry[i];
+    for (size_t i = 0; i < conf->count; i++) {
+        const struct conf_entry *it = &conf->entry[i];
         const char *command;
 
         if (strcmp(it->section, "trainer") != 0)
             continue;
-        command = conf_get(c, "trainer", it->name, "command");
+        command = conf_get(conf, "trainer", it->name, "command");
         if (!command || !*command)
-            return err_set(e, -EINVAL, "%s:%d: [trainer \"%.60s\"] has no command", c->path,
+            return err_set(error, -EINVAL, "%s:%d: [trainer \"%.60s\"] has no command", conf->path,
                            it->line, it->name);
         if (!strcmp(it->key, "env") && (*it->value == '=' || !strchr(it->value, '=')))
-            return err_set(e, -EINVAL, "%s:%d: env is KEY=VALUE, not `%.80s`", c->path, it->line,
-                           it->value);
+            return err_set(error, -EINVAL, "%s:%d: env is KEY=VALUE, not `%.80s`", conf->path,
+                           it->line, it->value);
     }
     return 0;
 }
 
-int tn_settings_check(const struct conf *c, struct err *e)
+int tn_settings_check(const struct conf *conf, struct err *error)
 {
-    int r = conf_check(c, sections, e);
+    int r = conf_check(conf, sections, error);
 
     if (r == 0)
-        r = check_trainers(c, e);
-    return r < 0 ? r : tn_webhooks_check(c, e);
+        r = check_trainers(conf, error);
+    return r < 0 ? r : tn_webhooks_check(conf, error);
 }

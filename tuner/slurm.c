@@ -84,20 +84,20 @@ const char *tn_slurm_said(const char *text)
 /* ---- answers ---- */
 
 /* Copy up to a separator, which is passed over. */
-static const char *field(char *buf, size_t size, const char *p, const char *separators)
+static const char *field(char *buf, size_t size, const char *pos, const char *separators)
 {
-    size_t n = strcspn(p, separators);
+    size_t n = strcspn(pos, separators);
 
-    snprintf(buf, size, "%.*s", (int)(n < size ? n : size - 1), p);
-    p += n;
-    return *p && *p != '\n' ? p + 1 : p;
+    snprintf(buf, size, "%.*s", (int)(n < size ? n : size - 1), pos);
+    pos += n;
+    return *pos && *pos != '\n' ? pos + 1 : pos;
 }
 
 /* "CANCELLED by 0", "CANCELLED+" */
-static void set_state(struct tn_slurm_job *j)
+static void set_state(struct tn_slurm_job *job)
 {
-    j->state[strcspn(j->state, " +")] = '\0';
-    j->phase = tn_slurm_phase(j->state);
+    job->state[strcspn(job->state, " +")] = '\0';
+    job->phase = tn_slurm_phase(job->state);
 }
 
 bool tn_slurm_line(struct tn_slurm_job *ret, const char **text)
@@ -198,9 +198,9 @@ const char *tn_slurm_option(const struct tn_service *svc, const char *key)
     return svc->config.conf ? conf_get(svc->config.conf, "slurm", "", key) : NULL;
 }
 
-enum tn_slurm_mode tn_slurm_mode(const struct tn_service *svc, const struct tn_spec *s)
+enum tn_slurm_mode tn_slurm_mode(const struct tn_service *svc, const struct tn_spec *spec)
 {
-    const json_t *launcher = s ? json_object_get(s->body, "launcher") : NULL;
+    const json_t *launcher = spec ? json_object_get(spec->body, "launcher") : NULL;
     const char *mine = tn_slurm_option(svc, "mode"),
                *wish = json_string_value(json_object_get(launcher, "mode"));
 
@@ -216,20 +216,20 @@ bool tn_slurm_uses_mpiexec(const struct tn_service *svc)
 
 /* ---- command lines ---- */
 
-void tn_slurm_program(struct tn_argv *v, const struct tn_service *svc, const char *name)
+void tn_slurm_program(struct tn_argv *argv, const struct tn_service *svc, const char *name)
 {
     const char *bin = tn_slurm_option(svc, "bin");
 
     if (bin)
-        tn_argv_addf(v, "%s/%s", bin, name);
+        tn_argv_addf(argv, "%s/%s", bin, name);
     else
-        tn_argv_add(v, name);
+        tn_argv_add(argv, name);
 }
 
-struct tn_slurm_shape tn_slurm_shape_of(const struct tn_attempt *a)
+struct tn_slurm_shape tn_slurm_shape_of(const struct tn_attempt *attempt)
 {
-    const struct pl_layout *l = &a->trial->layout;
-    const struct tn_spec *s = a->campaign->engine->spec;
+    const struct pl_layout *l = &attempt->trial->layout;
+    const struct tn_spec *s = attempt->campaign->engine->spec;
     int per_node = s->se.cluster.devices_per_node, tasks = l->world;
     int each = pl_cluster_is_cpu(&s->se.cluster) ? l->threads : 1; /* on a CPU a device is a core */
     int fit = per_node / each > 0 ? per_node / each : 1;
@@ -242,7 +242,7 @@ struct tn_slurm_shape tn_slurm_shape_of(const struct tn_attempt *a)
     /* Ranks that share a node are as many as the cost model and the cluster's links suppose. */
     if (fit > tasks)
         fit = tasks;
-    if (a->trainer->direct && a->trainer->direct(a)) {
+    if (attempt->trainer->direct && attempt->trainer->direct(attempt)) {
         int nodes = (tasks + fit - 1) / fit;
 
         return (struct tn_slurm_shape){nodes, nodes, 1, nodes > 1 ? per_node : fit * each, over};
@@ -250,32 +250,32 @@ struct tn_slurm_shape tn_slurm_shape_of(const struct tn_attempt *a)
     return (struct tn_slurm_shape){(tasks + fit - 1) / fit, tasks, fit, each, over};
 }
 
-int tn_slurm_devices(const struct tn_slurm_shape *s, int per_node)
+int tn_slurm_devices(const struct tn_slurm_shape *shape, int per_node)
 {
-    int one = s->tasks * s->devices_per_task;
+    int one = shape->tasks * shape->devices_per_task;
 
-    return s->nodes > 1 ? s->nodes * per_node : one < per_node ? one : per_node;
+    return shape->nodes > 1 ? shape->nodes * per_node : one < per_node ? one : per_node;
 }
 
-static void add_all(struct tn_argv *v, const struct tn_service *svc, const char *key)
+static void add_all(struct tn_argv *argv, const struct tn_service *svc, const char *key)
 {
     const struct conf *c = svc->config.conf;
 
     for (size_t i = 0; i < c->count; i++)
         if (!strcmp(c->entry[i].section, "slurm") && !strcmp(c->entry[i].key, key))
-            tn_argv_add(v, c->entry[i].value);
+            tn_argv_add(argv, c->entry[i].value);
 }
 
-static void add_option(struct tn_argv *v, const struct tn_service *svc, const char *key)
+static void add_option(struct tn_argv *argv, const struct tn_service *svc, const char *key)
 {
     const char *value = tn_slurm_option(svc, key);
 
     if (value)
-        tn_argv_addf(v, "--%s=%s", key, value);
+        tn_argv_addf(argv, "--%s=%s", key, value);
 }
 
-static void add_shape(struct tn_argv *v, const struct tn_service *svc,
-                      const struct tn_slurm_shape *s)
+static void add_shape(struct tn_argv *argv, const struct tn_service *svc,
+                      const struct tn_slurm_shape *shape)
 {
     const char *cpus = tn_slurm_option(svc, "cpus-per-device"),
                *gres = tn_slurm_option(svc, "gres");
@@ -283,49 +283,49 @@ static void add_shape(struct tn_argv *v, const struct tn_service *svc,
 
     if (cpus)
         str_to_i64(&each, cpus, 1, 1024);
-    tn_argv_addf(v, "--nodes=%d", s->nodes);
-    tn_argv_addf(v, "--ntasks=%d", s->tasks);
-    tn_argv_addf(v, "--ntasks-per-node=%d", s->tasks_per_node);
-    tn_argv_addf(v, "--cpus-per-task=%lld", (long long)(each * s->devices_per_task));
-    if (s->overcommit)
-        tn_argv_add(v, "--overcommit");
+    tn_argv_addf(argv, "--nodes=%d", shape->nodes);
+    tn_argv_addf(argv, "--ntasks=%d", shape->tasks);
+    tn_argv_addf(argv, "--ntasks-per-node=%d", shape->tasks_per_node);
+    tn_argv_addf(argv, "--cpus-per-task=%lld", (long long)(each * shape->devices_per_task));
+    if (shape->overcommit)
+        tn_argv_add(argv, "--overcommit");
     if (gres)
-        tn_argv_addf(v, "--gres=%s:%d", gres, s->tasks_per_node * s->devices_per_task);
+        tn_argv_addf(argv, "--gres=%s:%d", gres, shape->tasks_per_node * shape->devices_per_task);
 }
 
-void tn_slurm_sbatch(struct tn_argv *v, const struct tn_service *svc,
-                     const struct tn_slurm_shape *s, const char *name, const char *time)
+void tn_slurm_sbatch(struct tn_argv *argv, const struct tn_service *svc,
+                     const struct tn_slurm_shape *shape, const char *name, const char *time)
 {
-    tn_slurm_program(v, svc, "sbatch");
-    tn_argv_add(v, "--parsable");
-    tn_argv_addf(v, "--job-name=%s", name);
+    tn_slurm_program(argv, svc, "sbatch");
+    tn_argv_add(argv, "--parsable");
+    tn_argv_addf(argv, "--job-name=%s", name);
     /* A second run in the same folder would find the attempt claimed; we try again ourselves. */
-    tn_argv_add(v, "--no-requeue");
-    tn_argv_add(v, "--export=ALL");
-    add_shape(v, svc, s);
+    tn_argv_add(argv, "--no-requeue");
+    tn_argv_add(argv, "--export=ALL");
+    add_shape(argv, svc, shape);
     if (time)
-        tn_argv_addf(v, "--time=%s", time);
-    add_option(v, svc, "partition");
-    add_option(v, svc, "account");
-    add_option(v, svc, "qos");
-    add_all(v, svc, "extra");
+        tn_argv_addf(argv, "--time=%s", time);
+    add_option(argv, svc, "partition");
+    add_option(argv, svc, "account");
+    add_option(argv, svc, "qos");
+    add_all(argv, svc, "extra");
 }
 
-void tn_slurm_srun(struct tn_argv *v, const struct tn_service *svc, const struct tn_slurm_shape *s,
-                   const char *name, const char *job, int first)
+void tn_slurm_srun(struct tn_argv *argv, const struct tn_service *svc,
+                   const struct tn_slurm_shape *shape, const char *name, const char *job, int first)
 {
     const char *mpi = tn_slurm_option(svc, "mpi");
 
-    tn_slurm_program(v, svc, "srun");
-    tn_argv_addf(v, "--job-name=%s", name);
-    tn_argv_addf(v, "--mpi=%s", mpi ? mpi : "pmi2");
-    tn_argv_add(v, "--kill-on-bad-exit=1"); /* the others would wait for a dead rank for ever */
-    tn_argv_add(v, "--distribution=block:block");
-    add_shape(v, svc, s);
+    tn_slurm_program(argv, svc, "srun");
+    tn_argv_addf(argv, "--job-name=%s", name);
+    tn_argv_addf(argv, "--mpi=%s", mpi ? mpi : "pmi2");
+    tn_argv_add(argv, "--kill-on-bad-exit=1"); /* the others would wait for a dead rank for ever */
+    tn_argv_add(argv, "--distribution=block:block");
+    add_shape(argv, svc, shape);
     if (job) {
-        tn_argv_addf(v, "--jobid=%s", job);
-        tn_argv_addf(v, "--relative=%d", first);
-        tn_argv_add(v, "--exact");
+        tn_argv_addf(argv, "--jobid=%s", job);
+        tn_argv_addf(argv, "--relative=%d", first);
+        tn_argv_add(argv, "--exact");
     }
-    add_all(v, svc, "step-extra");
+    add_all(argv, svc, "step-extra");
 }

@@ -55,36 +55,37 @@ enum tn_slurm_mode {
 };
 
 const char *tn_slurm_option(const struct tn_service *svc, const char *key);
-enum tn_slurm_mode tn_slurm_mode(const struct tn_service *svc, const struct tn_spec *s);
+enum tn_slurm_mode tn_slurm_mode(const struct tn_service *svc, const struct tn_spec *spec);
 bool tn_slurm_uses_mpiexec(const struct tn_service *svc);
 /* First word of a command line: the program in [slurm] bin, else in PATH. */
-void tn_slurm_program(struct tn_argv *v, const struct tn_service *svc, const char *name);
+void tn_slurm_program(struct tn_argv *argv, const struct tn_service *svc, const char *name);
 
 /* How many tasks of how many devices are put on how many nodes. */
 struct tn_slurm_shape {
     int nodes, tasks, tasks_per_node, devices_per_task;
     bool overcommit; /* more tasks than devices: the cluster says that it oversubscribes */
 };
-struct tn_slurm_shape tn_slurm_shape_of(const struct tn_attempt *a);
+struct tn_slurm_shape tn_slurm_shape_of(const struct tn_attempt *attempt);
 /* Devices that it takes from an allocation: all of each node when there are several. */
-int tn_slurm_devices(const struct tn_slurm_shape *s, int per_node);
+int tn_slurm_devices(const struct tn_slurm_shape *shape, int per_node);
 
-/* sbatch up to the program: options for a job of shape S. TIME is a limit as Slurm writes it. */
-void tn_slurm_sbatch(struct tn_argv *v, const struct tn_service *svc,
-                     const struct tn_slurm_shape *s, const char *name, const char *time);
+/* sbatch up to the program: options for a job of SHAPE. TIME is a limit as Slurm writes it. */
+void tn_slurm_sbatch(struct tn_argv *argv, const struct tn_service *svc,
+                     const struct tn_slurm_shape *shape, const char *name, const char *time);
 /* srun up to the program. JOB NULL: in the job where it is called, which has the right shape; else
  * a step in allocation JOB from node FIRST on. */
-void tn_slurm_srun(struct tn_argv *v, const struct tn_service *svc, const struct tn_slurm_shape *s,
-                   const char *name, const char *job, int first);
+void tn_slurm_srun(struct tn_argv *argv, const struct tn_service *svc,
+                   const struct tn_slurm_shape *shape, const char *name, const char *job,
+                   int first);
 
 /* ---- slurm_alloc.c: allocations, and what Slurm says of all jobs ---- */
 
 /* One attempt's dealings with Slurm: slurm_trial.h. */
 struct tn_slurm_trial;
-/* Slurm's word on the job of attempt A; phase SLURM_ABSENT when it has none. */
-void tn_slurm_heard(struct tn_attempt *a, const struct tn_slurm_job *job);
-/* The id of the job that attempt A is, which is to be asked for; NULL: none now. */
-const char *tn_slurm_asks(const struct tn_attempt *a);
+/* Slurm's word on the job of ATTEMPT; phase SLURM_ABSENT when it has none. */
+void tn_slurm_heard(struct tn_attempt *attempt, const struct tn_slurm_job *job);
+/* The id of the job that ATTEMPT is, which is to be asked for; NULL: none now. */
+const char *tn_slurm_asks(const struct tn_attempt *attempt);
 
 /* An allocation that the trials of a campaign share. */
 struct tn_slurm_alloc {
@@ -101,11 +102,12 @@ struct tn_slurm_alloc {
     struct tn_slots slots;         /* its devices, node by node */
 };
 
-/* Devices for attempt A in its campaign's allocation, into a->cpus; NULL: none now. */
-struct tn_slurm_alloc *tn_slurm_take(struct tn_attempt *a, const struct tn_slurm_shape *s);
+/* Devices for ATTEMPT in its campaign's allocation, into attempt->cpus; NULL: none now. */
+struct tn_slurm_alloc *tn_slurm_take(struct tn_attempt *attempt,
+                                     const struct tn_slurm_shape *shape);
 /* The same after a restart: the devices that it held in allocation ID. */
-struct tn_slurm_alloc *tn_slurm_take_again(struct tn_attempt *a, const char *id);
-void tn_slurm_give(struct tn_slurm_alloc *al, struct tn_attempt *a);
+struct tn_slurm_alloc *tn_slurm_take_again(struct tn_attempt *attempt, const char *id);
+void tn_slurm_give(struct tn_slurm_alloc *al, struct tn_attempt *attempt);
 /* A trial has learnt that it is at its end. It is cancelled when its last trial has left. */
 void tn_slurm_close_alloc(struct tn_slurm_alloc *al);
 /* Start to watch the jobs of the service; harmless when it watches already. */

@@ -80,9 +80,9 @@ static struct tn_slurm_alloc *find(struct tn_slurm *sl, const char *campaign)
     return NULL;
 }
 
-static struct tn_slurm_alloc *alloc_new(struct tn_slurm *sl, const struct tn_campaign *c)
+static struct tn_slurm_alloc *alloc_new(struct tn_slurm *sl, const struct tn_campaign *campaign)
 {
-    const struct pl_cluster *cluster = &c->engine->spec->se.cluster;
+    const struct pl_cluster *cluster = &campaign->engine->spec->se.cluster;
     struct tn_slurm_alloc *al = mem_alloc(sizeof(*al));
 
     al->slurm = sl;
@@ -90,20 +90,20 @@ static struct tn_slurm_alloc *alloc_new(struct tn_slurm *sl, const struct tn_cam
     al->slots.count = al->slots.free = cluster->nodes * cluster->devices_per_node;
     for (int i = 0; i < al->slots.count; i++)
         al->slots.core[i] = i;
-    snprintf(al->campaign, sizeof(al->campaign), "%s", c->id);
+    snprintf(al->campaign, sizeof(al->campaign), "%s", campaign->id);
     al->next = sl->allocs;
     sl->allocs = al;
     return al;
 }
 
 /* The devices of the allocation that we run in are those of every campaign. */
-static struct tn_slurm_alloc *inside(struct tn_slurm *sl, const struct tn_campaign *c)
+static struct tn_slurm_alloc *inside(struct tn_slurm *sl, const struct tn_campaign *campaign)
 {
     struct tn_slurm_alloc *al = find(sl, "");
     const char *id = getenv("SLURM_JOB_ID"), *nodes = getenv("SLURM_JOB_NODELIST");
 
     if (!al && id) {
-        al = alloc_new(sl, c);
+        al = alloc_new(sl, campaign);
         al->campaign[0] = '\0';
         al->phase = ALLOC_READY;
         snprintf(al->id, sizeof(al->id), "%s", id);
@@ -164,22 +164,22 @@ static void submit(struct tn_slurm_alloc *al)
     tn_argv_done(&v);
 }
 
-static void take_state(struct tn_slurm_alloc *al, const struct tn_slurm_job *j)
+static void take_state(struct tn_slurm_alloc *al, const struct tn_slurm_job *job)
 {
-    bool ready = j->phase == SLURM_RUNNING;
+    bool ready = job->phase == SLURM_RUNNING;
 
-    al->missed = j->phase == SLURM_ABSENT ? al->missed + 1 : 0;
-    if (j->phase == SLURM_ENDED || j->phase == SLURM_ENDING || al->missed >= VANISHED) {
+    al->missed = job->phase == SLURM_ABSENT ? al->missed + 1 : 0;
+    if (job->phase == SLURM_ENDED || job->phase == SLURM_ENDING || al->missed >= VANISHED) {
         if (al->phase != ALLOC_OVER)
             log_info("campaign %s: allocation %s is over: %s", al->campaign, al->id,
-                     j->state[0] ? j->state : "vanished");
+                     job->state[0] ? job->state : "vanished");
         al->phase = ALLOC_OVER;
     } else if (ready && al->phase != ALLOC_READY) {
-        snprintf(al->nodes, sizeof(al->nodes), "%s", j->nodes);
+        snprintf(al->nodes, sizeof(al->nodes), "%s", job->nodes);
         al->phase = ALLOC_READY;
         log_info("campaign %s: allocation %s runs on %s", al->campaign, al->id, al->nodes);
         tn_sched_kick(al->slurm->svc);
-    } else if (j->phase == SLURM_PENDING && al->phase == ALLOC_READY) {
+    } else if (job->phase == SLURM_PENDING && al->phase == ALLOC_READY) {
         al->phase = ALLOC_WAIT; /* requeued, by somebody who allowed it */
     }
 }
@@ -245,9 +245,9 @@ static int node_free(const struct tn_slurm_alloc *al, int node)
     return n;
 }
 
-/* First node of as many as S needs with room: the fullest that will do, so that whole nodes stay
- * free. */
-static int choose(const struct tn_slurm_alloc *al, const struct tn_slurm_shape *s, int need)
+/* First node of as many as SHAPE needs with room: the fullest that will do, so that whole nodes
+ * stay free. */
+static int choose(const struct tn_slurm_alloc *al, const struct tn_slurm_shape *shape, int need)
 {
     int nodes = al->slots.count / al->per_node, best = -1, best_free = 0, run = 0;
 
@@ -255,9 +255,9 @@ static int choose(const struct tn_slurm_alloc *al, const struct tn_slurm_shape *
         int free_here = node_free(al, k);
 
         run = free_here == al->per_node ? run + 1 : 0;
-        if (s->nodes > 1 && run == s->nodes)
+        if (shape->nodes > 1 && run == shape->nodes)
             return k - run + 1;
-        if (s->nodes == 1 && free_here >= need && (best < 0 || free_here < best_free)) {
+        if (shape->nodes == 1 && free_here >= need && (best < 0 || free_here < best_free)) {
             best = k;
             best_free = free_here;
         }
@@ -265,26 +265,26 @@ static int choose(const struct tn_slurm_alloc *al, const struct tn_slurm_shape *
     return best;
 }
 
-static struct tn_slurm_alloc *alloc_of(struct tn_attempt *a)
+static struct tn_slurm_alloc *alloc_of(struct tn_attempt *attempt)
 {
     struct tn_slurm *sl;
     struct tn_slurm_alloc *al;
 
-    tn_slurm_watch(a->svc);
-    sl = a->svc->slurm;
-    if (tn_slurm_mode(a->svc, a->campaign->engine->spec) == SLURM_INSIDE)
-        return inside(sl, a->campaign);
-    al = find(sl, a->campaign->id);
+    tn_slurm_watch(attempt->svc);
+    sl = attempt->svc->slurm;
+    if (tn_slurm_mode(attempt->svc, attempt->campaign->engine->spec) == SLURM_INSIDE)
+        return inside(sl, attempt->campaign);
+    al = find(sl, attempt->campaign->id);
     if (al && al->phase == ALLOC_OVER && al->users == 0 && !al->busy) {
         drop(al);
         al = NULL;
     }
-    return al ? al : alloc_new(sl, a->campaign);
+    return al ? al : alloc_new(sl, attempt->campaign);
 }
 
-struct tn_slurm_alloc *tn_slurm_take(struct tn_attempt *a, const struct tn_slurm_shape *s)
+struct tn_slurm_alloc *tn_slurm_take(struct tn_attempt *attempt, const struct tn_slurm_shape *shape)
 {
-    struct tn_slurm_alloc *al = alloc_of(a);
+    struct tn_slurm_alloc *al = alloc_of(attempt);
     int need, first;
 
     if (!al)
@@ -293,25 +293,27 @@ struct tn_slurm_alloc *tn_slurm_take(struct tn_attempt *a, const struct tn_slurm
         look(al);
     if (al->phase != ALLOC_READY || al->closed)
         return NULL;
-    need = tn_slurm_uses_mpiexec(a->svc) ? al->slots.count : tn_slurm_devices(s, al->per_node);
-    if (tn_slurm_uses_mpiexec(a->svc)) /* Hydra knows nothing of other steps: one trial at a time */
+    need = tn_slurm_uses_mpiexec(attempt->svc) ? al->slots.count
+                                               : tn_slurm_devices(shape, al->per_node);
+    if (tn_slurm_uses_mpiexec(
+            attempt->svc)) /* Hydra knows nothing of other steps: one trial at a time */
         first = al->slots.free == al->slots.count ? 0 : -1;
     else
-        first = choose(al, s, need);
+        first = choose(al, shape, need);
     if (first < 0)
         return NULL;
-    for (int i = first * al->per_node; i < al->slots.count && a->ncpus < need; i++)
+    for (int i = first * al->per_node; i < al->slots.count && attempt->ncpus < need; i++)
         if (!al->slots.taken[i])
-            a->cpus[a->ncpus++] = i;
-    tn_slots_take_list(&al->slots, a->cpus, a->ncpus);
+            attempt->cpus[attempt->ncpus++] = i;
+    tn_slots_take_list(&al->slots, attempt->cpus, attempt->ncpus);
     al->users++;
     al->idle_since = 0;
     return al;
 }
 
-struct tn_slurm_alloc *tn_slurm_take_again(struct tn_attempt *a, const char *id)
+struct tn_slurm_alloc *tn_slurm_take_again(struct tn_attempt *attempt, const char *id)
 {
-    struct tn_slurm_alloc *al = alloc_of(a);
+    struct tn_slurm_alloc *al = alloc_of(attempt);
 
     if (!al)
         return NULL;
@@ -319,15 +321,15 @@ struct tn_slurm_alloc *tn_slurm_take_again(struct tn_attempt *a, const char *id)
         snprintf(al->id, sizeof(al->id), "%s", id);
         al->phase = ALLOC_WAIT;
     }
-    tn_slots_take_list(&al->slots, a->cpus, a->ncpus);
+    tn_slots_take_list(&al->slots, attempt->cpus, attempt->ncpus);
     al->users++;
     return al;
 }
 
-void tn_slurm_give(struct tn_slurm_alloc *al, struct tn_attempt *a)
+void tn_slurm_give(struct tn_slurm_alloc *al, struct tn_attempt *attempt)
 {
-    tn_slots_give(&al->slots, a->cpus, a->ncpus);
-    a->ncpus = 0;
+    tn_slots_give(&al->slots, attempt->cpus, attempt->ncpus);
+    attempt->ncpus = 0;
     al->users--;
     if (al->closed && al->users == 0)
         tn_slurm_cancel(al->slurm->svc, al->id, NULL);
@@ -408,16 +410,16 @@ static void on_answer(void *arg, int status, const char *out, const char *error)
     }
 }
 
-int tn_slurm_health(const struct tn_service *svc, struct err *e)
+int tn_slurm_health(const struct tn_service *svc, struct err *error)
 {
     const char *bin = tn_slurm_option(svc, "bin");
     AUTO_FREE char *given = bin ? mem_printf("%s/sbatch", bin) : NULL;
     AUTO_FREE char *sbatch = tn_find_program(given, "sbatch");
 
     if (!sbatch || access(sbatch, X_OK) < 0)
-        return err_set(e, -ENOENT, "%s was not found", given ? given : "sbatch");
+        return err_set(error, -ENOENT, "%s was not found", given ? given : "sbatch");
     if (svc->slurm && svc->slurm->trouble[0])
-        return err_set(e, -EIO, "%s", svc->slurm->trouble);
+        return err_set(error, -EIO, "%s", svc->slurm->trouble);
     return 0;
 }
 
@@ -447,16 +449,16 @@ static void ask(struct tn_slurm *sl)
 /* ---- what a former daemon left, or its sbatch that arrived when it was dead ---- */
 
 /* Does an attempt or a live campaign of ours still want that job? A campaign has one allocation. */
-static bool is_known(struct tn_slurm *sl, const struct tn_slurm_job *j)
+static bool is_known(struct tn_slurm *sl, const struct tn_slurm_job *job)
 {
     char mine[160], mark[TN_MARK_TEXT];
 
     for (struct tn_slurm_alloc *al = sl->allocs; al; al = al->next)
-        if (!strcmp(al->id, j->id))
+        if (!strcmp(al->id, job->id))
             return true;
     for (struct tn_attempt *a = sl->svc->attempts; a; a = a->next) {
         tn_slurm_name(mine, a->mark);
-        if (!strcmp(mine, j->name) || !strcmp(a->job, j->id))
+        if (!strcmp(mine, job->name) || !strcmp(a->job, job->id))
             return true;
     }
     for (struct tn_campaign *c = sl->svc->campaigns; c; c = c->next) {
@@ -464,7 +466,7 @@ static bool is_known(struct tn_slurm *sl, const struct tn_slurm_job *j)
 
         snprintf(mark, sizeof(mark), "%s/%s", sl->svc->instance, c->id);
         tn_slurm_name(mine, mark);
-        if (!strcmp(mine, j->name) && (!al || !al->id[0]) &&
+        if (!strcmp(mine, job->name) && (!al || !al->id[0]) &&
             (c->running > 0 || !strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING)))
             return true;
     }
@@ -503,9 +505,9 @@ static void sweep(struct tn_slurm *sl)
     tn_argv_done(&v);
 }
 
-static void on_timer(uv_timer_t *t)
+static void on_timer(uv_timer_t *timer)
 {
-    struct tn_slurm *sl = t->data;
+    struct tn_slurm *sl = timer->data;
     struct tn_slurm_alloc *next;
 
     if (tn_now_ms() >= sl->sweep_at && tn_reviving(sl->svc, true) == 0)
@@ -534,9 +536,9 @@ void tn_slurm_watch(struct tn_service *svc)
     uv_timer_start(&sl->timer, on_timer, ms < 100 ? 100 : ms, ms < 100 ? 100 : ms);
 }
 
-static void on_closed(uv_handle_t *h)
+static void on_closed(uv_handle_t *handle)
 {
-    struct tn_slurm *sl = h->data;
+    struct tn_slurm *sl = handle->data;
 
     while (sl->allocs)
         drop(sl->allocs);

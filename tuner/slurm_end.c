@@ -16,32 +16,33 @@ enum {
 };
 
 /* Ranks that lost each other may have lost a node. */
-bool tn_slurm_is_clear(struct tn_attempt *a)
+bool tn_slurm_is_clear(struct tn_attempt *attempt)
 {
-    tn_attempt_read(a);
-    return a->seen.summary || a->stop != TN_STOP_NONE ||
-           (a->seen.error && strcmp(a->seen.error_class, "comm") != 0) ||
-           (a->exit.known && a->exit.code == 0 && !a->exit.stopped && !a->exit.signal);
+    tn_attempt_read(attempt);
+    return attempt->seen.summary || attempt->stop != TN_STOP_NONE ||
+           (attempt->seen.error && strcmp(attempt->seen.error_class, "comm") != 0) ||
+           (attempt->exit.known && attempt->exit.code == 0 && !attempt->exit.stopped &&
+            !attempt->exit.signal);
 }
 
-void tn_slurm_judge(struct tn_attempt *a, const char *outcome, const char *fmt, ...)
+void tn_slurm_judge(struct tn_attempt *attempt, const char *outcome, const char *fmt, ...)
 {
     va_list ap;
 
-    a->verdict = outcome;
+    attempt->verdict = outcome;
     va_start(ap, fmt);
-    vsnprintf(a->trouble, sizeof(a->trouble), fmt, ap);
+    vsnprintf(attempt->trouble, sizeof(attempt->trouble), fmt, ap);
     va_end(ap);
 }
 
 /* What Slurm's own programs wrote when they killed it. */
-static const char *said(const struct tn_attempt *a)
+static const char *said(const struct tn_attempt *attempt)
 {
     static const char *const files[] = {"stderr", "slurm.out"};
     const char *v = NULL;
 
     for (size_t i = 0; i < ARRAY_LEN(files) && !v; i++) {
-        AUTO_FREE char *path = mem_printf("%s/%s", a->folder, files[i]);
+        AUTO_FREE char *path = mem_printf("%s/%s", attempt->folder, files[i]);
         size_t n;
         AUTO_FREE char *text = tn_file_piece(&n, path, 1 << 20, true);
 
@@ -51,25 +52,28 @@ static const char *said(const struct tn_attempt *a)
     return v;
 }
 
-static void settle_by(struct tn_slurm_trial *t, const struct tn_slurm_job *j)
+static void settle_by(struct tn_slurm_trial *trial, const struct tn_slurm_job *job)
 {
-    struct tn_attempt *a = t->a;
-    const char *v = j->phase == SLURM_ENDED ? tn_slurm_verdict(j->state, t->alloc != NULL) : NULL;
+    struct tn_attempt *a = trial->a;
+    const char *v =
+        job->phase == SLURM_ENDED ? tn_slurm_verdict(job->state, trial->alloc != NULL) : NULL;
 
     if (v) {
-        tn_slurm_judge(a, v, "Slurm ended the %s: %s", t->alloc ? "allocation" : "job", j->state);
-    } else if (j->phase == SLURM_PENDING && t->ran) {
-        tn_slurm_judge(a, "preempted", "Slurm queued its job again: %s", j->reason);
+        tn_slurm_judge(a, v, "Slurm ended the %s: %s", trial->alloc ? "allocation" : "job",
+                       job->state);
+    } else if (job->phase == SLURM_PENDING && trial->ran) {
+        tn_slurm_judge(a, "preempted", "Slurm queued its job again: %s", job->reason);
         tn_slurm_cancel(a->svc, a->job, NULL);
-    } else if (j->phase == SLURM_ABSENT && !a->exit.known) {
+    } else if (job->phase == SLURM_ABSENT && !a->exit.known) {
         tn_slurm_judge(a, "node_fail", "%s", "its job vanished from Slurm without a trace");
     } else if ((v = said(a))) {
         tn_slurm_judge(a, v, "%s",
                        !strcmp(v, "oom") ? "out of memory: killed in Slurm's cgroup"
                                          : "Slurm says so in its output");
     }
-    if (t->alloc && (j->phase == SLURM_ENDED || (a->verdict && strcmp(a->verdict, "oom") != 0)))
-        tn_slurm_close_alloc(t->alloc);
+    if (trial->alloc &&
+        (job->phase == SLURM_ENDED || (a->verdict && strcmp(a->verdict, "oom") != 0)))
+        tn_slurm_close_alloc(trial->alloc);
     tn_attempt_ended(a);
 }
 
@@ -86,18 +90,18 @@ static void on_accounted(void *arg, int status, const char *out, const char *err
 }
 
 /* Where accounting is off, sacct fails and nothing is known. */
-static void account(struct tn_slurm_trial *t)
+static void account(struct tn_slurm_trial *trial)
 {
     struct tn_argv v = {0};
 
-    tn_slurm_program(&v, t->a->svc, "sacct");
+    tn_slurm_program(&v, trial->a->svc, "sacct");
     tn_argv_add(&v, "--noheader");
     tn_argv_add(&v, "--parsable2");
     tn_argv_add(&v, "--allocations");
     tn_argv_add(&v, "--format=JobIDRaw,State");
-    tn_argv_addf(&v, "--jobs=%s", t->a->job);
-    t->busy = true;
-    tn_command_run(t->a->svc, &v, NULL, SLURM_COMMAND_MS, on_accounted, t);
+    tn_argv_addf(&v, "--jobs=%s", trial->a->job);
+    trial->busy = true;
+    tn_command_run(trial->a->svc, &v, NULL, SLURM_COMMAND_MS, on_accounted, trial);
     tn_argv_done(&v);
 }
 
@@ -128,30 +132,30 @@ static void on_shown(void *arg, int status, const char *out, const char *error)
     settle_by(t, &j);
 }
 
-void tn_slurm_ask_why(struct tn_slurm_trial *t)
+void tn_slurm_ask_why(struct tn_slurm_trial *trial)
 {
     struct tn_argv v = {0};
 
-    t->asked++;
-    tn_slurm_program(&v, t->a->svc, "scontrol");
+    trial->asked++;
+    tn_slurm_program(&v, trial->a->svc, "scontrol");
     tn_argv_add(&v, "--oneliner");
     tn_argv_add(&v, "show");
     tn_argv_add(&v, "job");
-    tn_argv_add(&v, t->a->job);
-    t->busy = true;
-    tn_command_run(t->a->svc, &v, NULL, SLURM_COMMAND_MS, on_shown, t);
+    tn_argv_add(&v, trial->a->job);
+    trial->busy = true;
+    tn_command_run(trial->a->svc, &v, NULL, SLURM_COMMAND_MS, on_shown, trial);
     tn_argv_done(&v);
 }
 
-void tn_slurm_finish(struct tn_slurm_trial *t)
+void tn_slurm_finish(struct tn_slurm_trial *trial)
 {
-    if (tn_slurm_is_clear(t->a)) {
-        tn_attempt_ended(t->a);
+    if (tn_slurm_is_clear(trial->a)) {
+        tn_attempt_ended(trial->a);
         return;
     }
-    t->phase = TRIAL_ASK;
-    t->asked = 0;
-    t->next_at = 0;
+    trial->phase = TRIAL_ASK;
+    trial->asked = 0;
+    trial->next_at = 0;
 }
 
 /* ---- steps that live on without their srun ---- */
@@ -178,31 +182,31 @@ static void on_steps(void *arg, int status, const char *out, const char *error)
         tn_slurm_finish(t);
 }
 
-void tn_slurm_clean_steps(struct tn_slurm_trial *t)
+void tn_slurm_clean_steps(struct tn_slurm_trial *trial)
 {
     struct tn_argv v = {0};
 
-    t->asked++;
-    tn_slurm_program(&v, t->a->svc, "squeue");
+    trial->asked++;
+    tn_slurm_program(&v, trial->a->svc, "squeue");
     tn_argv_add(&v, "--noheader");
     tn_argv_add(&v, "--steps");
-    tn_argv_addf(&v, "--jobs=%s", t->a->job);
+    tn_argv_addf(&v, "--jobs=%s", trial->a->job);
     tn_argv_add(&v, "--format=%i|%j");
-    t->busy = true;
-    tn_command_run(t->a->svc, &v, NULL, SLURM_COMMAND_MS, on_steps, t);
+    trial->busy = true;
+    tn_command_run(trial->a->svc, &v, NULL, SLURM_COMMAND_MS, on_steps, trial);
     tn_argv_done(&v);
 }
 
-void tn_slurm_step_gone(struct tn_attempt *a)
+void tn_slurm_step_gone(struct tn_attempt *attempt)
 {
-    struct tn_slurm_trial *t = a->slurm;
-    bool orderly = a->exit.known && !a->exit.stopped && a->exit.leftovers == 0;
+    struct tn_slurm_trial *t = attempt->slurm;
+    bool orderly = attempt->exit.known && !attempt->exit.stopped && attempt->exit.leftovers == 0;
 
-    if (orderly && tn_slurm_is_clear(a)) {
-        tn_attempt_ended(a);
+    if (orderly && tn_slurm_is_clear(attempt)) {
+        tn_attempt_ended(attempt);
         return;
     }
     t->phase = TRIAL_CLEAN;
     t->next_at = 0;
-    tn_attempt_tick_in(a, 1);
+    tn_attempt_tick_in(attempt, 1);
 }

@@ -12,27 +12,27 @@ enum {
     OBEY_MS = 20000
 };
 
-void tn_slurm_cancel_job(struct tn_slurm_trial *t)
+void tn_slurm_cancel_job(struct tn_slurm_trial *trial)
 {
-    struct tn_attempt *a = t->a;
+    struct tn_attempt *a = trial->a;
 
     /* The supervisor gets TERM and ends its trial in order; a job that waits just goes. */
-    tn_slurm_cancel(a->svc, a->job, t->ran ? "TERM" : NULL);
+    tn_slurm_cancel(a->svc, a->job, trial->ran ? "TERM" : NULL);
     a->kill_at = tn_now_ms() +
                  (uint64_t)(a->svc->config.grace_ms > 0 ? a->svc->config.grace_ms : 2000) + OBEY_MS;
 }
 
-static void has_job(struct tn_slurm_trial *t, const char *id, int n)
+static void has_job(struct tn_slurm_trial *trial, const char *id, int count)
 {
-    struct tn_attempt *a = t->a;
+    struct tn_attempt *a = trial->a;
 
-    snprintf(a->job, sizeof(a->job), "%.*s", n, id);
-    t->phase = TRIAL_WATCH;
-    t->missed = 0;
+    snprintf(a->job, sizeof(a->job), "%.*s", count, id);
+    trial->phase = TRIAL_WATCH;
+    trial->missed = 0;
     log_debug("campaign %s: trial %lld is Slurm's job %s", a->campaign->id, (long long)a->trial->n,
               a->job);
-    if (t->stopped)
-        tn_slurm_cancel_job(t);
+    if (trial->stopped)
+        tn_slurm_cancel_job(trial);
 }
 
 static void on_sbatch(void *arg, int status, const char *out, const char *error)
@@ -58,18 +58,18 @@ static void on_sbatch(void *arg, int status, const char *out, const char *error)
 }
 
 /* sbatch copies a script; this one is nothing but the command line that follows it. */
-int tn_slurm_submit(struct tn_slurm_trial *t, struct err *e)
+int tn_slurm_submit(struct tn_slurm_trial *trial, struct err *error)
 {
     static const char script[] = "#!/bin/sh\nexec \"$@\"\n";
-    struct tn_attempt *a = t->a;
+    struct tn_attempt *a = trial->a;
     AUTO_FREE char *path = mem_printf("%s/job.sh", a->folder);
     AUTO_FREE char *limit = mem_printf("%.0f", a->limits.timeout_s / 60 + 3); /* whole minutes */
     struct tn_slurm_shape s = tn_slurm_shape_of(a);
     struct tn_argv v = {0}, env = {0};
     const char *time = tn_slurm_option(a->svc, "time");
-    int r = file_write_atomic(path, script, strlen(script), 0700, e);
+    int r = file_write_atomic(path, script, strlen(script), 0700, error);
 
-    tn_slurm_sbatch(&v, a->svc, &s, t->name, time ? time : limit);
+    tn_slurm_sbatch(&v, a->svc, &s, trial->name, time ? time : limit);
     tn_argv_addf(&v, "--output=%s/slurm.out", a->folder);
     tn_argv_addf(&v, "--chdir=%s",
                  a->trainer->directory && a->trainer->directory(a) ? a->trainer->directory(a)
@@ -77,12 +77,12 @@ int tn_slurm_submit(struct tn_slurm_trial *t, struct err *e)
     tn_argv_add(&v, path);
     tn_supervised_argv(&v, a, NULL);
     if (r == 0)
-        r = tn_slurm_add_program(&v, a, e);
+        r = tn_slurm_add_program(&v, a, error);
     tn_supervised_env(&env, a);
     if (r == 0) {
-        t->busy = true;
-        t->phase = TRIAL_SUBMIT;
-        tn_command_run(a->svc, &v, &env, SLURM_COMMAND_MS, on_sbatch, t);
+        trial->busy = true;
+        trial->phase = TRIAL_SUBMIT;
+        tn_command_run(a->svc, &v, &env, SLURM_COMMAND_MS, on_sbatch, trial);
     }
     tn_argv_done(&v);
     tn_argv_done(&env);
@@ -131,58 +131,59 @@ static void on_found(void *arg, int status, const char *out, const char *error)
     }
 }
 
-void tn_slurm_look(struct tn_slurm_trial *t)
+void tn_slurm_look(struct tn_slurm_trial *trial)
 {
     struct tn_argv v = {0};
 
-    tn_slurm_program(&v, t->a->svc, "squeue");
+    tn_slurm_program(&v, trial->a->svc, "squeue");
     tn_argv_add(&v, "--noheader");
     tn_argv_add(&v, "--states=all");
-    tn_argv_addf(&v, "--name=%s", t->name);
+    tn_argv_addf(&v, "--name=%s", trial->name);
     tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
-    t->busy = true;
-    tn_command_run(t->a->svc, &v, NULL, SLURM_COMMAND_MS, on_found, t);
+    trial->busy = true;
+    tn_command_run(trial->a->svc, &v, NULL, SLURM_COMMAND_MS, on_found, trial);
     tn_argv_done(&v);
 }
 
-const char *tn_slurm_asks(const struct tn_attempt *a)
+const char *tn_slurm_asks(const struct tn_attempt *attempt)
 {
-    return a->slurm && a->slurm->jobs && a->slurm->phase == TRIAL_WATCH && a->job[0] && !a->ended
-               ? a->job
+    return attempt->slurm && attempt->slurm->jobs && attempt->slurm->phase == TRIAL_WATCH &&
+                   attempt->job[0] && !attempt->ended
+               ? attempt->job
                : NULL;
 }
 
-void tn_slurm_heard(struct tn_attempt *a, const struct tn_slurm_job *j)
+void tn_slurm_heard(struct tn_attempt *attempt, const struct tn_slurm_job *job)
 {
-    struct tn_slurm_trial *t = a->slurm;
+    struct tn_slurm_trial *t = attempt->slurm;
 
-    t->missed = j->phase == SLURM_ABSENT ? t->missed + 1 : 0;
-    t->over = j->phase == SLURM_ENDED ? t->over + 1 : 0;
+    t->missed = job->phase == SLURM_ABSENT ? t->missed + 1 : 0;
+    t->over = job->phase == SLURM_ENDED ? t->over + 1 : 0;
     /* The exit file may come a moment later than the news: file systems have caches. */
-    if (t->over >= 2 || t->missed >= VANISHED || (j->phase == SLURM_PENDING && t->ran)) {
-        tn_exit_read(&a->exit, a->folder);
+    if (t->over >= 2 || t->missed >= VANISHED || (job->phase == SLURM_PENDING && t->ran)) {
+        tn_exit_read(&attempt->exit, attempt->folder);
         tn_slurm_finish(t);
-        if (!a->ended)
-            tn_attempt_tick_in(a, 1);
+        if (!attempt->ended)
+            tn_attempt_tick_in(attempt, 1);
     }
 }
 
-void tn_slurm_watch_job(struct tn_slurm_trial *t)
+void tn_slurm_watch_job(struct tn_slurm_trial *trial)
 {
-    struct tn_attempt *a = t->a;
+    struct tn_attempt *a = trial->a;
 
-    if (!t->ran) {
+    if (!trial->ran) {
         AUTO_FREE char *claim = mem_printf("%s/%s", a->folder, TN_RUN_FILE);
 
         a->started = tn_now_ms(); /* time in the queue is not the trial's */
         if (!file_exists(claim))
             return;
-        t->ran = true;
+        trial->ran = true;
         tn_attempt_runs(a);
     }
     tn_exit_read(&a->exit, a->folder);
     if (a->exit.known)
-        tn_slurm_finish(t);
+        tn_slurm_finish(trial);
     else if (a->kill_at && tn_now_ms() > a->kill_at && a->job[0]) {
         a->kill_at = tn_now_ms() + OBEY_MS;
         tn_slurm_cancel(a->svc, a->job, NULL);

@@ -29,27 +29,27 @@ struct tn_slurm_trial {
 /* ---- launcher_slurm.c ---- */
 
 /* What is run under the supervisor. */
-int tn_slurm_add_program(struct tn_argv *v, struct tn_attempt *a, struct err *e);
+int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt, struct err *error);
 
 /* ---- slurm_job.c ---- */
 
-int tn_slurm_submit(struct tn_slurm_trial *t, struct err *e);
-void tn_slurm_look(struct tn_slurm_trial *t);      /* in phase TRIAL_LOOK */
-void tn_slurm_watch_job(struct tn_slurm_trial *t); /* in phase TRIAL_WATCH */
-void tn_slurm_cancel_job(struct tn_slurm_trial *t);
+int tn_slurm_submit(struct tn_slurm_trial *trial, struct err *error);
+void tn_slurm_look(struct tn_slurm_trial *trial);      /* in phase TRIAL_LOOK */
+void tn_slurm_watch_job(struct tn_slurm_trial *trial); /* in phase TRIAL_WATCH */
+void tn_slurm_cancel_job(struct tn_slurm_trial *trial);
 
 /* ---- slurm_end.c ---- */
 
 /* Nothing more is to be asked: it ended as its own files say, or because we wanted it. */
-bool tn_slurm_is_clear(struct tn_attempt *a);
+bool tn_slurm_is_clear(struct tn_attempt *attempt);
 /* OUTCOME is the attempt's, whatever its exit code says. */
-void tn_slurm_judge(struct tn_attempt *a, const char *outcome, const char *fmt, ...)
+void tn_slurm_judge(struct tn_attempt *attempt, const char *outcome, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* It has ended: settled at once if that is clear, else by what Slurm says (phase TRIAL_ASK). */
-void tn_slurm_finish(struct tn_slurm_trial *t);
-void tn_slurm_ask_why(struct tn_slurm_trial *t);     /* in phase TRIAL_ASK */
-void tn_slurm_clean_steps(struct tn_slurm_trial *t); /* in phase TRIAL_CLEAN */
+void tn_slurm_finish(struct tn_slurm_trial *trial);
+void tn_slurm_ask_why(struct tn_slurm_trial *trial);     /* in phase TRIAL_ASK */
+void tn_slurm_clean_steps(struct tn_slurm_trial *trial); /* in phase TRIAL_CLEAN */
 /* The srun of a step is gone. */
-void tn_slurm_step_gone(struct tn_attempt *a);
+void tn_slurm_step_gone(struct tn_attempt *attempt);
 
 #endif

@@ -14,37 +14,37 @@
 
 enum { OBEY_MS = 10000 }; /* beyond its grace: then the supervisor itself is killed */
 
-static int grace_ms(const struct tn_attempt *a)
+static int grace_ms(const struct tn_attempt *attempt)
 {
-    return a->svc->config.grace_ms > 0 ? a->svc->config.grace_ms : 2000;
+    return attempt->svc->config.grace_ms > 0 ? attempt->svc->config.grace_ms : 2000;
 }
 
 /* ---- the command line ---- */
 
-void tn_supervised_argv(struct tn_argv *v, const struct tn_attempt *a, const char *cpus)
+void tn_supervised_argv(struct tn_argv *argv, const struct tn_attempt *attempt, const char *cpus)
 {
-    tn_argv_add(v, a->svc->supervisor);
-    tn_argv_add(v, "--folder");
-    tn_argv_add(v, a->folder);
-    tn_argv_add(v, "--grace");
-    tn_argv_addf(v, "%d", grace_ms(a));
-    if (a->svc->config.log_limit) {
-        tn_argv_add(v, "--log-limit");
-        tn_argv_addf(v, "%llu", (unsigned long long)a->svc->config.log_limit);
+    tn_argv_add(argv, attempt->svc->supervisor);
+    tn_argv_add(argv, "--folder");
+    tn_argv_add(argv, attempt->folder);
+    tn_argv_add(argv, "--grace");
+    tn_argv_addf(argv, "%d", grace_ms(attempt));
+    if (attempt->svc->config.log_limit) {
+        tn_argv_add(argv, "--log-limit");
+        tn_argv_addf(argv, "%llu", (unsigned long long)attempt->svc->config.log_limit);
     }
-    if (a->svc->config.trial_limits) {
-        tn_argv_add(v, "--limits");
-        tn_argv_add(v, a->svc->config.trial_limits);
+    if (attempt->svc->config.trial_limits) {
+        tn_argv_add(argv, "--limits");
+        tn_argv_add(argv, attempt->svc->config.trial_limits);
     }
-    if (a->svc->config.trial_user && a->launcher == &tn_launcher_local) {
-        tn_argv_add(v, "--user"); /* under Slurm it is Slurm that chooses the user */
-        tn_argv_add(v, a->svc->config.trial_user);
+    if (attempt->svc->config.trial_user && attempt->launcher == &tn_launcher_local) {
+        tn_argv_add(argv, "--user"); /* under Slurm it is Slurm that chooses the user */
+        tn_argv_add(argv, attempt->svc->config.trial_user);
     }
     if (cpus) {
-        tn_argv_add(v, "--cpus");
-        tn_argv_add(v, cpus);
+        tn_argv_add(argv, "--cpus");
+        tn_argv_add(argv, cpus);
     }
-    tn_argv_add(v, "--");
+    tn_argv_add(argv, "--");
 }
 
 /* What a trial may see of our environment. */
@@ -62,25 +62,25 @@ static bool passes(const char *entry)
     return false;
 }
 
-void tn_supervised_env(struct tn_argv *env, const struct tn_attempt *a)
+void tn_supervised_env(struct tn_argv *env, const struct tn_attempt *attempt)
 {
     for (char **p = environ; *p; p++)
         if (passes(*p))
             tn_argv_add(env, *p);
-    tn_argv_addf(env, "%s=%s", TN_MARK_ENV, a->mark);
-    if (a->trainer->environment)
-        a->trainer->environment(a, env);
+    tn_argv_addf(env, "%s=%s", TN_MARK_ENV, attempt->mark);
+    if (attempt->trainer->environment)
+        attempt->trainer->environment(attempt, env);
 }
 
 /* ---- watching ---- */
 
 /* The last process of it on this machine is gone. */
-static void last_gone(struct tn_attempt *a)
+static void last_gone(struct tn_attempt *attempt)
 {
-    if (a->launcher->gone)
-        a->launcher->gone(a);
+    if (attempt->launcher->gone)
+        attempt->launcher->gone(attempt);
     else
-        tn_attempt_ended(a);
+        tn_attempt_ended(attempt);
 }
 
 struct cleaning {
@@ -90,16 +90,16 @@ struct cleaning {
     char mark[TN_MARK_TEXT];
 };
 
-static void clean_work(uv_work_t *w)
+static void clean_work(uv_work_t *work)
 {
-    struct cleaning *cl = w->data;
+    struct cleaning *cl = work->data;
 
     tn_mark_kill_all(cl->mark, 20000);
 }
 
-static void clean_done(uv_work_t *w, int status)
+static void clean_done(uv_work_t *work, int status)
 {
-    struct cleaning *cl = w->data;
+    struct cleaning *cl = work->data;
 
     (void)status;
     cl->svc->works--;
@@ -109,168 +109,170 @@ static void clean_done(uv_work_t *w, int status)
 }
 
 /* The supervisor is gone. If it could not say how it ended, what it left behind is killed first. */
-static void gone(struct tn_attempt *a)
+static void gone(struct tn_attempt *attempt)
 {
     struct cleaning *cl;
 
-    if (a->handles > 1)
-        uv_poll_stop(&a->poll);
-    if (a->ended || a->killing)
+    if (attempt->handles > 1)
+        uv_poll_stop(&attempt->poll);
+    if (attempt->ended || attempt->killing)
         return;
-    tn_exit_read(&a->exit, a->folder);
-    if (a->exit.known) {
-        last_gone(a);
+    tn_exit_read(&attempt->exit, attempt->folder);
+    if (attempt->exit.known) {
+        last_gone(attempt);
         return;
     }
-    a->killing = true;
+    attempt->killing = true;
     cl = mem_alloc(sizeof(*cl));
     cl->work.data = cl;
-    cl->svc = a->svc;
-    cl->a = a;
-    snprintf(cl->mark, sizeof(cl->mark), "%s", a->mark);
-    a->svc->works++;
-    uv_queue_work(a->svc->loop, &cl->work, clean_work, clean_done);
+    cl->svc = attempt->svc;
+    cl->a = attempt;
+    snprintf(cl->mark, sizeof(cl->mark), "%s", attempt->mark);
+    attempt->svc->works++;
+    uv_queue_work(attempt->svc->loop, &cl->work, clean_work, clean_done);
 }
 
-static void on_pidfd(uv_poll_t *p, int status, int events)
+static void on_pidfd(uv_poll_t *poll, int status, int events)
 {
     (void)status;
     (void)events;
-    gone(p->data);
+    gone(poll->data);
 }
 
-static int watch(struct tn_attempt *a, int pid)
+static int watch(struct tn_attempt *attempt, int pid)
 {
-    a->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (a->pidfd < 0)
+    attempt->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (attempt->pidfd < 0)
         return -errno;
-    uv_poll_init(a->svc->loop, &a->poll, a->pidfd);
-    a->poll.data = a;
-    a->handles++;
-    uv_poll_start(&a->poll, UV_READABLE, on_pidfd);
+    uv_poll_init(attempt->svc->loop, &attempt->poll, attempt->pidfd);
+    attempt->poll.data = attempt;
+    attempt->handles++;
+    uv_poll_start(&attempt->poll, UV_READABLE, on_pidfd);
     return 0;
 }
 
 /* ---- start ---- */
 
-void tn_process_closed(uv_handle_t *h)
+void tn_process_closed(uv_handle_t *handle)
 {
-    struct tn_service *svc = h->data;
+    struct tn_service *svc = handle->data;
 
     svc->processes--;
-    free(h);
+    free(handle);
 }
 
-static void on_reaped(uv_process_t *p, int64_t status, int sig)
+static void on_reaped(uv_process_t *process, int64_t status, int sig)
 {
     (void)status;
     (void)sig;
-    uv_close((uv_handle_t *)p, tn_process_closed);
+    uv_close((uv_handle_t *)process, tn_process_closed);
 }
 
-int tn_supervised_spawn(struct tn_attempt *a, char **argv, char **env, struct err *e)
+int tn_supervised_spawn(struct tn_attempt *attempt, char **argv, char **env, struct err *error)
 {
     uv_stdio_container_t io[3] = {{.flags = UV_IGNORE}, {.flags = UV_IGNORE}, {.flags = UV_IGNORE}};
     uv_process_options_t o = {.exit_cb = on_reaped,
                               .file = argv[0],
                               .args = argv,
                               .env = env,
-                              .cwd = a->folder,
+                              .cwd = attempt->folder,
                               .flags = UV_PROCESS_DETACHED,
                               .stdio = io,
                               .stdio_count = 3};
     uv_process_t *p = mem_alloc(sizeof(*p));
-    const char *directory = a->trainer->directory ? a->trainer->directory(a) : NULL;
+    const char *directory =
+        attempt->trainer->directory ? attempt->trainer->directory(attempt) : NULL;
     int r;
 
     if (directory)
         o.cwd = directory;
 
-    p->data = a->svc;
-    r = uv_spawn(a->svc->loop, p, &o);
-    a->svc->processes++;
+    p->data = attempt->svc;
+    r = uv_spawn(attempt->svc->loop, p, &o);
+    attempt->svc->processes++;
     if (r < 0) {
         uv_close((uv_handle_t *)p, tn_process_closed);
-        return err_set(e, r, "cannot start %s: %s", argv[0], uv_strerror(r));
+        return err_set(error, r, "cannot start %s: %s", argv[0], uv_strerror(r));
     }
-    a->proc.pid = p->pid;
-    r = watch(a, p->pid);
+    attempt->proc.pid = p->pid;
+    r = watch(attempt, p->pid);
     if (r == 0)
         return 0;
     uv_process_kill(p, SIGKILL); /* nobody would know of its end */
-    tn_mark_kill_all(a->mark, OBEY_MS);
-    return err_set(e, r, "watch process %d: %s", p->pid, strerror(-r));
+    tn_mark_kill_all(attempt->mark, OBEY_MS);
+    return err_set(error, r, "watch process %d: %s", p->pid, strerror(-r));
 }
 
 /* ---- adopt ---- */
 
-static int dead(struct tn_attempt *a, const char *why)
+static int dead(struct tn_attempt *attempt, const char *why)
 {
-    tn_exit_read(&a->exit, a->folder);
-    if (!a->exit.known) {
-        tn_mark_kill_all(a->mark, 20000);
+    tn_exit_read(&attempt->exit, attempt->folder);
+    if (!attempt->exit.known) {
+        tn_mark_kill_all(attempt->mark, 20000);
         if (why) {
-            snprintf(a->trouble, sizeof(a->trouble), "%s", why);
-            a->machine_lost = true;
+            snprintf(attempt->trouble, sizeof(attempt->trouble), "%s", why);
+            attempt->machine_lost = true;
         }
     }
     return 0;
 }
 
 /* It says nothing about trial or machine, however often daemons die so early. */
-static int never_launched(struct tn_attempt *a)
+static int never_launched(struct tn_attempt *attempt)
 {
-    dead(a, NULL);
-    snprintf(a->trouble, sizeof(a->trouble), "the daemon died before it was launched");
-    a->verdict = "requeued";
+    dead(attempt, NULL);
+    snprintf(attempt->trouble, sizeof(attempt->trouble), "the daemon died before it was launched");
+    attempt->verdict = "requeued";
     return 0;
 }
 
-int tn_supervised_adopt(struct tn_attempt *a, struct err *e)
+int tn_supervised_adopt(struct tn_attempt *attempt, struct err *error)
 {
     struct tn_proc here;
     uint64_t age;
     int r;
 
     /* Was it started at all? If nobody claimed it, we do, and then nobody will. */
-    r = file_exists(a->folder) ? tn_run_claim(a->folder, NULL, a->mark, NULL) : 0;
+    r = file_exists(attempt->folder) ? tn_run_claim(attempt->folder, NULL, attempt->mark, NULL) : 0;
     if (r == 0)
-        return never_launched(a);
+        return never_launched(attempt);
     if (r != -EEXIST)
-        return err_set(e, r, "claim %s: %s", a->folder, strerror(-r));
-    r = tn_run_read(&a->proc, a->folder, e);
+        return err_set(error, r, "claim %s: %s", attempt->folder, strerror(-r));
+    r = tn_run_read(&attempt->proc, attempt->folder, error);
     if (r < 0)
-        return dead(a, "run.json is damaged");
-    if (a->proc.pid == 0)
-        return never_launched(a);
-    if (tn_proc_of(&here, getpid()) == 0 && strcmp(here.boot, a->proc.boot) != 0)
-        return dead(a, "the machine was restarted");
+        return dead(attempt, "run.json is damaged");
+    if (attempt->proc.pid == 0)
+        return never_launched(attempt);
+    if (tn_proc_of(&here, getpid()) == 0 && strcmp(here.boot, attempt->proc.boot) != 0)
+        return dead(attempt, "the machine was restarted");
     /* Alive after it is watched: else the pid might be somebody else's by then. */
-    if (!tn_proc_alive(&a->proc) || watch(a, a->proc.pid) < 0 || !tn_proc_alive(&a->proc))
-        return dead(a, NULL);
-    age = tn_proc_age_ms(&a->proc);
+    if (!tn_proc_alive(&attempt->proc) || watch(attempt, attempt->proc.pid) < 0 ||
+        !tn_proc_alive(&attempt->proc))
+        return dead(attempt, NULL);
+    age = tn_proc_age_ms(&attempt->proc);
     if (age < tn_now_ms()) /* the wall clock may have been set meanwhile */
-        a->started = tn_now_ms() - age;
+        attempt->started = tn_now_ms() - age;
     return 1; /* if it dies right now, its pidfd says so */
 }
 
 /* ---- stop ---- */
 
-void tn_supervised_stop(struct tn_attempt *a)
+void tn_supervised_stop(struct tn_attempt *attempt)
 {
-    if (a->pidfd >= 0)
-        syscall(SYS_pidfd_send_signal, a->pidfd, SIGTERM, NULL, 0);
-    a->kill_at = tn_now_ms() + (uint64_t)grace_ms(a) + OBEY_MS;
+    if (attempt->pidfd >= 0)
+        syscall(SYS_pidfd_send_signal, attempt->pidfd, SIGTERM, NULL, 0);
+    attempt->kill_at = tn_now_ms() + (uint64_t)grace_ms(attempt) + OBEY_MS;
 }
 
-void tn_supervised_tick(struct tn_attempt *a)
+void tn_supervised_tick(struct tn_attempt *attempt)
 {
-    if (a->kill_at && tn_now_ms() > a->kill_at && !a->killing) {
+    if (attempt->kill_at && tn_now_ms() > attempt->kill_at && !attempt->killing) {
         log_warn("campaign %s: the supervisor of trial %lld does not obey: killing it",
-                 a->campaign->id, (long long)a->trial->n);
-        a->kill_at = 0;
-        if (a->pidfd >= 0)
-            syscall(SYS_pidfd_send_signal, a->pidfd, SIGKILL, NULL, 0);
+                 attempt->campaign->id, (long long)attempt->trial->n);
+        attempt->kill_at = 0;
+        if (attempt->pidfd >= 0)
+            syscall(SYS_pidfd_send_signal, attempt->pidfd, SIGKILL, NULL, 0);
     }
 }
 

@@ -28,14 +28,15 @@
 #include "tuner/export/export.h"
 #include "tuner/internal.h"
 
-static const char *conf_of(const struct tn_service *svc, const struct tn_spec *s, const char *key)
+static const char *conf_of(const struct tn_service *svc, const struct tn_spec *spec,
+                           const char *key)
 {
-    return svc->config.conf ? conf_get(svc->config.conf, "trainer", s->trainer_name, key) : NULL;
+    return svc->config.conf ? conf_get(svc->config.conf, "trainer", spec->trainer_name, key) : NULL;
 }
 
-static const struct tn_spec *spec_of(const struct tn_attempt *a)
+static const struct tn_spec *spec_of(const struct tn_attempt *attempt)
 {
-    return a->campaign->engine->spec;
+    return attempt->campaign->engine->spec;
 }
 
 /* ---- the command ---- */
@@ -102,7 +103,7 @@ static bool look_up(char *buf, size_t size, const char *name, const struct filli
 }
 
 /* One word of the template with its placeholders filled in. */
-static int expand(struct str *out, const char *word, const struct filling *fill, struct err *e)
+static int expand(struct str *out, const char *word, const struct filling *fill, struct err *error)
 {
     while (*word) {
         size_t plain = strcspn(word, "{"), n;
@@ -115,7 +116,7 @@ static int expand(struct str *out, const char *word, const struct filling *fill,
         n = strcspn(word, "}");
         snprintf(name, sizeof(name), "%.*s", (int)(n > 0 ? n - 1 : 0), word + 1);
         if (word[n] != '}' || !look_up(value, sizeof(value), name, fill))
-            return err_set(e, -ENOENT,
+            return err_set(error, -ENOENT,
                            "the command of trainer \"%s\" has an unknown placeholder {%s}",
                            fill->spec->trainer_name, name);
         str_add(out, value);
@@ -166,7 +167,8 @@ static void add_words(struct tn_argv *argv, const char *words)
 
 /* TARGET's export as words of the command, or as a file: its path is the word, where the target
  * takes a path. */
-static int add_export(struct tn_argv *argv, const char *target, struct filling *fill, struct err *e)
+static int add_export(struct tn_argv *argv, const char *target, struct filling *fill,
+                      struct err *error)
 {
     const struct tn_spec *s = fill->spec;
     char date[CLOCK_TEXT];
@@ -185,7 +187,7 @@ static int add_export(struct tn_argv *argv, const char *target, struct filling *
     AUTO_FREE char *text = NULL;
     struct tn_findings f;
     const char *type;
-    int r = tn_export(&text, &type, &f, target, &in, false, e);
+    int r = tn_export(&text, &type, &f, target, &in, false, error);
 
     if (r < 0) {
         fill->refused = f.count > 0;
@@ -202,7 +204,7 @@ static int add_export(struct tn_argv *argv, const char *target, struct filling *
         add_words(argv, x->words);
     else
         tn_argv_add(argv, path);
-    return *fill->folder ? file_write_atomic(path, text, strlen(text), 0600, e) : 0;
+    return *fill->folder ? file_write_atomic(path, text, strlen(text), 0600, error) : 0;
 }
 
 /* The TARGET of a word {export:TARGET}, to be freed; NULL for another word. */
@@ -217,19 +219,19 @@ static char *export_target(const char *word)
 }
 
 /* Next word of the template into OUT; false at its end. Quotes keep blanks together. */
-static bool next_word(struct str *out, const char **p)
+static bool next_word(struct str *out, const char **pos)
 {
     bool quoted = false;
 
-    while (isspace((unsigned char)**p))
-        (*p)++;
-    if (!**p)
+    while (isspace((unsigned char)**pos))
+        (*pos)++;
+    if (!**pos)
         return false;
-    for (; **p && (quoted || !isspace((unsigned char)**p)); (*p)++)
-        if (**p == '"')
+    for (; **pos && (quoted || !isspace((unsigned char)**pos)); (*pos)++)
+        if (**pos == '"')
             quoted = !quoted;
         else
-            str_addc(out, **p);
+            str_addc(out, **pos);
     return true;
 }
 
@@ -256,14 +258,14 @@ const char *tn_trainer_rules(const struct tn_service *svc, const char *name)
     return rules;
 }
 
-static int build_command(struct tn_argv *argv, struct filling *fill, struct err *e)
+static int build_command(struct tn_argv *argv, struct filling *fill, struct err *error)
 {
     const char *p = conf_of(fill->svc, fill->spec, "command");
     bool more = true;
     int r = 0;
 
     if (!p)
-        return err_set(e, -ENOENT, "[trainer \"%s\"] has no command", fill->spec->trainer_name);
+        return err_set(error, -ENOENT, "[trainer \"%s\"] has no command", fill->spec->trainer_name);
     while (r == 0 && more) {
         AUTO_STR word = {0};
         AUTO_STR text = {0};
@@ -272,102 +274,106 @@ static int build_command(struct tn_argv *argv, struct filling *fill, struct err 
         AUTO_FREE char *target = export_target(str_text(&word));
 
         if (target)
-            r = add_export(argv, target, fill, e);
-        else if (more && (r = expand(&text, str_text(&word), fill, e)) == 0)
+            r = add_export(argv, target, fill, error);
+        else if (more && (r = expand(&text, str_text(&word), fill, error)) == 0)
             tn_argv_add(argv, str_text(&text));
     }
     return r;
 }
 
-static int ready(struct tn_service *svc, const struct tn_spec *s, struct err *e)
+static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {
-    struct filling fill = {.svc = svc, .spec = s, .layout = &s->se.baseline, .folder = ""};
+    struct filling fill = {.svc = svc, .spec = spec, .layout = &spec->se.baseline, .folder = ""};
     struct tn_argv argv = {0};
-    int r = build_command(&argv, &fill, e);
+    int r = build_command(&argv, &fill, error);
 
     if (fill.refused) /* the baseline's own fault: other layouts may do */
         r = 0;
     else if (r == 0 && argv.n == 0)
-        r = err_set(e, -ENOENT, "the command of trainer \"%s\" is empty", s->trainer_name);
+        r = err_set(error, -ENOENT, "the command of trainer \"%s\" is empty", spec->trainer_name);
     tn_argv_done(&argv);
     return r;
 }
 
-static bool direct(const struct tn_attempt *a)
+static bool direct(const struct tn_attempt *attempt)
 {
-    const char *launch = conf_of(a->svc, spec_of(a), "launch");
+    const char *launch = conf_of(attempt->svc, spec_of(attempt), "launch");
 
     return !str_eq(launch, "mpiexec");
 }
 
-static void environment(const struct tn_attempt *a, struct tn_argv *env)
+static void environment(const struct tn_attempt *attempt, struct tn_argv *env)
 {
-    const struct conf *c = a->svc->config.conf;
+    const struct conf *c = attempt->svc->config.conf;
 
     for (size_t i = 0; i < c->count; i++)
         if (!strcmp(c->entry[i].section, "trainer") &&
-            !strcmp(c->entry[i].name, spec_of(a)->trainer_name) && !strcmp(c->entry[i].key, "env"))
+            !strcmp(c->entry[i].name, spec_of(attempt)->trainer_name) &&
+            !strcmp(c->entry[i].key, "env"))
             tn_argv_add(env, c->entry[i].value);
 }
 
-static const char *directory(const struct tn_attempt *a)
+static const char *directory(const struct tn_attempt *attempt)
 {
-    return conf_of(a->svc, spec_of(a), "dir");
+    return conf_of(attempt->svc, spec_of(attempt), "dir");
 }
 
-static const char *results(const struct tn_attempt *a)
+static const char *results(const struct tn_attempt *attempt)
 {
-    const char *log = conf_of(a->svc, spec_of(a), "log");
+    const char *log = conf_of(attempt->svc, spec_of(attempt), "log");
 
     if (str_eq(log, "stdout") || str_eq(log, "stderr")) /* which are read in any case */
         log = NULL;
-    return log ? log : a->trainer->results;
+    return log ? log : attempt->trainer->results;
 }
 
-static int prepare(struct tn_attempt *a, struct tn_argv *argv, struct err *e)
+static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err *error)
 {
-    const struct tn_spec *s = spec_of(a);
+    const struct tn_spec *s = spec_of(attempt);
     AUTO_JSON *v =
         json_pack("{s:o, s:o, s:o, s:o}", "model", pl_model_json(&s->se.model), "cluster",
                   pl_cluster_json(&s->se.cluster), "workload", pl_workload_json(&s->se.workload),
-                  "layout", pl_layout_json(&a->trial->layout));
+                  "layout", pl_layout_json(&attempt->trial->layout));
     AUTO_FREE char *text = jx_dump(v);
-    AUTO_FREE char *path = mem_printf("%s/config.json", a->folder);
-    struct filling fill = {
-        .svc = a->svc, .spec = s, .layout = &a->trial->layout, .folder = a->folder};
-    int r = file_write_atomic(path, text, strlen(text), 0600, e);
+    AUTO_FREE char *path = mem_printf("%s/config.json", attempt->folder);
+    struct filling fill = {.svc = attempt->svc,
+                           .spec = s,
+                           .layout = &attempt->trial->layout,
+                           .folder = attempt->folder};
+    int r = file_write_atomic(path, text, strlen(text), 0600, error);
 
     if (r == 0)
-        r = build_command(argv, &fill, e);
+        r = build_command(argv, &fill, error);
     if (fill.refused)
-        tn_attempt_fail(a, "illegal", e->text);
+        tn_attempt_fail(attempt, "illegal", error->text);
     return r;
 }
 
 /* ---- results ---- */
 
 /* The program writes the event file itself; its output may still say how it dies. */
-static enum tn_line event_or_log(struct tn_attempt *a, enum tn_stream stream, const char *text,
-                                 size_t len, struct tn_step_line *ret)
+static enum tn_line event_or_log(struct tn_attempt *attempt, enum tn_stream stream,
+                                 const char *text, size_t len, struct tn_step_line *ret)
 {
-    return stream == TN_EVENTS ? tn_observe(&a->seen, text, len, &ret->n, &ret->ms)
-                               : tn_log_line(a, stream, text, len, ret);
+    return stream == TN_EVENTS ? tn_observe(&attempt->seen, text, len, &ret->n, &ret->ms)
+                               : tn_log_line(attempt, stream, text, len, ret);
 }
 
 /* ---- the result: the interval of the median step, as the bundled trainer measures it ---- */
 
 /* Standard error of a median of n normal values: 1.2533 s / sqrt(n). */
-static double median_error(const struct tn_seen *s)
+static double median_error(const struct tn_seen *seen)
 {
-    double mean = s->sum / s->measured, variance = (s->sum2 - s->sum * mean) / (s->measured - 1);
+    double mean = seen->sum / seen->measured,
+           variance = (seen->sum2 - seen->sum * mean) / (seen->measured - 1);
 
-    return 1.2533 * sqrt((variance > 0 ? variance : 0) / s->measured);
+    return 1.2533 * sqrt((variance > 0 ? variance : 0) / seen->measured);
 }
 
-static void summarise(struct tn_attempt *a)
+static void summarise(struct tn_attempt *attempt)
 {
-    struct tn_seen *s = &a->seen;
-    const struct pl_workload *workload = &spec_of(a)->se.workload;
+    struct tn_seen *s = &attempt->seen;
+    const struct pl_workload *workload = &spec_of(attempt)->se.workload;
     double median = tn_seen_median_ms(s), error;
 
     if (s->summary || s->error || s->measured < 2)
@@ -380,33 +386,34 @@ static void summarise(struct tn_attempt *a)
     s->tokens_per_s_se = s->tokens_per_s * error / median;
 }
 
-static void tick(struct tn_attempt *a)
+static void tick(struct tn_attempt *attempt)
 {
-    const struct tn_seen *s = &a->seen;
+    const struct tn_seen *s = &attempt->seen;
 
     /* A loss that is no number: more steps would tell no more. A program with events ends itself.
      */
-    if (s->error && !s->summary && a->trainer->line == tn_log_line) {
-        snprintf(a->trouble, sizeof(a->trouble), "%.390s", s->detail);
-        tn_attempt_stop(a, TN_STOP_MEASURED);
+    if (s->error && !s->summary && attempt->trainer->line == tn_log_line) {
+        snprintf(attempt->trouble, sizeof(attempt->trouble), "%.390s", s->detail);
+        tn_attempt_stop(attempt, TN_STOP_MEASURED);
         return;
     }
-    if (s->summary || s->measured < a->limits.min_steps || s->measured < 2)
+    if (s->summary || s->measured < attempt->limits.min_steps || s->measured < 2)
         return;
-    if (s->measured < a->limits.max_steps &&
-        1.96 * median_error(s) > a->limits.ci * tn_seen_median_ms(s))
+    if (s->measured < attempt->limits.max_steps &&
+        1.96 * median_error(s) > attempt->limits.ci * tn_seen_median_ms(s))
         return;
-    summarise(a);
-    snprintf(a->trouble, sizeof(a->trouble), "measured");
-    tn_attempt_stop(a, TN_STOP_MEASURED);
+    summarise(attempt);
+    snprintf(attempt->trouble, sizeof(attempt->trouble), "measured");
+    tn_attempt_stop(attempt, TN_STOP_MEASURED);
 }
 
-static void finish(struct tn_attempt *a)
+static void finish(struct tn_attempt *attempt)
 {
-    tn_log_end(a);
-    if (a->exit.known && a->exit.code == 0 && a->seen.measured >= a->limits.min_steps)
-        summarise(a);
-    tn_log_blame(a);
+    tn_log_end(attempt);
+    if (attempt->exit.known && attempt->exit.code == 0 &&
+        attempt->seen.measured >= attempt->limits.min_steps)
+        summarise(attempt);
+    tn_log_blame(attempt);
 }
 
 #define EXTERNAL(parser, file, reader)                                                             \

@@ -3,15 +3,16 @@
 
 #include "tuner/internal.h"
 
-int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t n, struct err *e)
+int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
+                 struct err *error)
 {
     struct arena a = {0};
     struct db_trial t;
     bool simulated;
-    int r = db_trial_get(svc->db, &a, &t, id, n, e);
+    int r = db_trial_get(svc->db, &a, &t, id, trial, error);
 
     if (r == 0)
-        r = tn_simulated(&simulated, svc->db, id, e);
+        r = tn_simulated(&simulated, svc->db, id, error);
     if (r == 0)
         *ret = tn_trial_view(&t, simulated);
     arena_done(&a);
@@ -19,31 +20,31 @@ int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t n
 }
 
 /* An unknown campaign is an error, an empty one is not. */
-static int known(struct tn_service *svc, const char *id, struct err *e)
+static int known(struct tn_service *svc, const char *id, struct err *error)
 {
     int64_t rev;
 
-    return db_campaign_rev(svc->db, id, &rev, e);
+    return db_campaign_rev(svc->db, id, &rev, error);
 }
 
 int tn_trial_list(struct str *ret_items, const char **ret_next, int64_t *ret_total,
-                  struct tn_service *svc, const char *id, struct arena *a,
-                  const struct db_filter *f, struct err *e)
+                  struct tn_service *svc, const char *id, struct arena *arena,
+                  const struct db_filter *filter, struct err *error)
 {
-    struct db_filter more = *f; /* one row more, to know whether there is one */
+    struct db_filter more = *filter; /* one row more, to know whether there is one */
     struct db_trial *t = NULL;
     bool simulated;
     int n = 0;
-    int r = known(svc, id, e);
+    int r = known(svc, id, error);
 
     more.limit++;
     if (r == 0)
-        r = tn_simulated(&simulated, svc->db, id, e);
+        r = tn_simulated(&simulated, svc->db, id, error);
     if (r == 0)
-        r = db_trial_list(svc->db, a, &t, &n, ret_total, id, &more, e);
+        r = db_trial_list(svc->db, arena, &t, &n, ret_total, id, &more, error);
     if (r < 0)
         return r;
-    *ret_next = n > f->limit ? db_trial_position(a, f, &t[--n - 1]) : NULL;
+    *ret_next = n > filter->limit ? db_trial_position(arena, filter, &t[--n - 1]) : NULL;
     for (int i = 0; i < n; i++) {
         str_addc(ret_items, i ? ',' : '[');
         tn_trial_text(ret_items, &t[i], simulated);
@@ -52,28 +53,28 @@ int tn_trial_list(struct str *ret_items, const char **ret_next, int64_t *ret_tot
     return 0;
 }
 
-static int known_trial(struct tn_service *svc, struct db_trial *t, struct arena *a, const char *id,
-                       int64_t n, struct err *e)
+static int known_trial(struct tn_service *svc, struct db_trial *row, struct arena *arena,
+                       const char *id, int64_t trial, struct err *error)
 {
-    int r = known(svc, id, e);
+    int r = known(svc, id, error);
 
-    return r < 0 ? r : db_trial_get(svc->db, a, t, id, n, e);
+    return r < 0 ? r : db_trial_get(svc->db, arena, row, id, trial, error);
 }
 
 int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id,
-                 int64_t n, int64_t offset, int64_t limit, struct err *e)
+                 int64_t trial, int64_t offset, int64_t limit, struct err *error)
 {
     struct arena a = {0};
     struct db_trial t;
     struct db_step *s = NULL;
     bool simulated;
     int count = 0;
-    int r = known_trial(svc, &t, &a, id, n, e);
+    int r = known_trial(svc, &t, &a, id, trial, error);
 
     if (r == 0)
-        r = tn_simulated(&simulated, svc->db, id, e);
+        r = tn_simulated(&simulated, svc->db, id, error);
     if (r == 0)
-        r = db_step_list(svc->db, &a, &s, &count, ret_total, id, n, offset, limit, e);
+        r = db_step_list(svc->db, &a, &s, &count, ret_total, id, trial, offset, limit, error);
     if (r == 0) {
         *ret_items = json_array();
         for (int i = 0; i < count; i++) {
@@ -89,36 +90,36 @@ int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc,
     return r;
 }
 
-int tn_trial_file(char **ret, struct tn_service *svc, const char *id, int64_t n, enum tn_log which,
-                  struct err *e)
+int tn_trial_file(char **ret, struct tn_service *svc, const char *id, int64_t trial,
+                  enum tn_log which, struct err *error)
 {
     static const char *const names[] = {"stdout", "stderr", "events", TN_TIMELINE_FILE};
     struct arena a = {0};
     struct db_trial t;
-    int r = known_trial(svc, &t, &a, id, n, e);
+    int r = known_trial(svc, &t, &a, id, trial, error);
 
     if (r == 0 && t.attempts < 1)
-        r = err_set(e, -ENOENT, "trial %lld has not been started", (long long)n);
+        r = err_set(error, -ENOENT, "trial %lld has not been started", (long long)trial);
     if (r == 0) /* ID is one of the database: no path leads out of the data directory */
-        *ret = mem_printf("%s/campaigns/%s/trials/%lld/%lld/%s", svc->data_dir, id, (long long)n,
-                          (long long)t.attempts, names[which]);
+        *ret = mem_printf("%s/campaigns/%s/trials/%lld/%lld/%s", svc->data_dir, id,
+                          (long long)trial, (long long)t.attempts, names[which]);
     arena_done(&a);
     return r;
 }
 
 /* ---- command lines ---- */
 
-void tn_argv_add(struct tn_argv *a, const char *text)
+void tn_argv_add(struct tn_argv *argv, const char *text)
 {
-    if (a->n + 1 >= a->cap) {
-        a->cap = a->cap ? 2 * a->cap : 32;
-        a->v = mem_realloc(a->v, (size_t)a->cap * sizeof(a->v[0]));
+    if (argv->n + 1 >= argv->cap) {
+        argv->cap = argv->cap ? 2 * argv->cap : 32;
+        argv->v = mem_realloc(argv->v, (size_t)argv->cap * sizeof(argv->v[0]));
     }
-    a->v[a->n++] = mem_strdup(text);
-    a->v[a->n] = NULL;
+    argv->v[argv->n++] = mem_strdup(text);
+    argv->v[argv->n] = NULL;
 }
 
-void tn_argv_addf(struct tn_argv *a, const char *fmt, ...)
+void tn_argv_addf(struct tn_argv *argv, const char *fmt, ...)
 {
     AUTO_STR s = {0};
     va_list ap;
@@ -126,15 +127,15 @@ void tn_argv_addf(struct tn_argv *a, const char *fmt, ...)
     va_start(ap, fmt);
     str_vaddf(&s, fmt, ap);
     va_end(ap);
-    tn_argv_add(a, str_text(&s));
+    tn_argv_add(argv, str_text(&s));
 }
 
-void tn_argv_done(struct tn_argv *a)
+void tn_argv_done(struct tn_argv *argv)
 {
-    for (int i = 0; i < a->n; i++)
-        free(a->v[i]);
-    free(a->v);
-    *a = (struct tn_argv){0};
+    for (int i = 0; i < argv->n; i++)
+        free(argv->v[i]);
+    free(argv->v);
+    *argv = (struct tn_argv){0};
 }
 
 /* ---- which launcher, which trainer ---- */

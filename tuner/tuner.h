@@ -68,7 +68,7 @@ struct tn_config {
 
 /* Is everything in the administrator's file known and within its bounds? -EINVAL names the line and
  * what was probably meant. Reads the files of webhook secrets, starts nothing. */
-int tn_settings_check(const struct conf *c, struct err *e);
+int tn_settings_check(const struct conf *conf, struct err *error);
 
 /*
  * Lock and open the data directory, bring the database up to date, and take over what a former
@@ -77,7 +77,7 @@ int tn_settings_check(const struct conf *c, struct err *e);
  * be used. CONFIG is copied; conf must outlive the service.
  */
 int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_config *config,
-                    struct err *e);
+                    struct err *error);
 
 /* What a stop does with running trials: leave them for the next daemon to adopt, or cancel and
  * re-queue them. */
@@ -149,76 +149,77 @@ void tn_stats(struct tn_service *svc, struct tn_stats *ret);
  */
 struct tn_draft;
 int tn_campaign_check(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
-                      json_t **ret_rules, struct err *e); /* any thread */
+                      json_t **ret_rules, struct err *error); /* any thread */
 int tn_campaign_check_within(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
                              json_t **ret_rules, const atomic_bool *unwanted,
-                             struct err *e);     /* any thread */
-json_t *tn_draft_json(const struct tn_draft *d); /* the answer to a dry run; any thread */
+                             struct err *error);     /* any thread */
+json_t *tn_draft_json(const struct tn_draft *draft); /* the answer to a dry run; any thread */
 int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
-                       const char *owner, struct err *e);
+                       const char *owner, struct err *error);
 /* The same for a request with an Idempotency-Key: its answer (201, *RET) is kept under KEY in the
  * transaction that stores the campaign. ONCE may be NULL. */
 struct tn_once {
     const char *key, *hash, *prefix; /* prefix: of the Location */
 };
 int tn_campaign_create_once(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,
-                            const char *owner, const struct tn_once *once, struct err *e);
-struct tn_draft *tn_draft_free(struct tn_draft *d);
+                            const char *owner, const struct tn_once *once, struct err *error);
+struct tn_draft *tn_draft_free(struct tn_draft *draft);
 
-int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
+int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
 /* The same as text, from a cache while nothing has changed: the cheap way. Borrowed until the
  * loop's next turn. */
 int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc, const char *id,
-                     struct err *e);
+                     struct err *error);
 /* Filters state, tag, name; sort created, name, state. Items without `spec`. */
-/* The text of a JSON array, and the position of the next page, in A; NULL: there is none. */
+/* The text of a JSON array, and the position of the next page, in ARENA; NULL: there is none. */
 int tn_campaign_list(struct str *ret_items, const char **ret_next, int64_t *ret_total,
-                     struct tn_service *svc, struct arena *a, const struct db_filter *f,
-                     struct err *e);
+                     struct tn_service *svc, struct arena *arena, const struct db_filter *filter,
+                     struct err *error);
 /* BODY: {"name"?, "notes"?, "tags"?, "priority"?}. */
 int tn_campaign_patch(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
-                      struct err *e);
+                      struct err *error);
 /* -EBUSY while it runs. It and its files are gone for everybody at once, from the store and the
  * disk soon after. */
-int tn_campaign_delete(struct tn_service *svc, const char *id, struct err *e);
-int tn_campaign_pause(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
-int tn_campaign_resume(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
-int tn_campaign_cancel(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
+int tn_campaign_delete(struct tn_service *svc, const char *id, struct err *error);
+int tn_campaign_pause(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
+int tn_campaign_resume(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
+int tn_campaign_cancel(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
 /* A draft body: the spec of campaign ID with the keys of BODY (may be NULL) over it. Check and
  * create it. */
 int tn_campaign_clone_body(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
-                           struct err *e);
+                           struct err *error);
 /* BODY: {"pairs"?: 1..50 (5), "steps"?: 1..10000}. Winner and baseline are run alternately; the
  * campaign is `verifying` meanwhile. -ESTALE without a winner, or while it runs. */
 int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
-                       struct err *e);
+                       struct err *error);
 
 /* ---- trials -------------------------------------------------------------------------------------
  */
 
-int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t n, struct err *e);
+int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
+                 struct err *error);
 /* The same of trials. Filters state, kind; sort n, tokens_per_s, state, memory, kind, seconds. */
 int tn_trial_list(struct str *ret_items, const char **ret_next, int64_t *ret_total,
-                  struct tn_service *svc, const char *id, struct arena *a,
-                  const struct db_filter *f, struct err *e);
+                  struct tn_service *svc, const char *id, struct arena *arena,
+                  const struct db_filter *filter, struct err *error);
 /* The first, or the last, MAX bytes of a file that a trial may have written, or put something else
  * in the place of: no link is followed, and nobody is waited for. NULL where it is no file; the
  * caller frees. */
 char *tn_file_piece(size_t *ret_n, const char *path, size_t max, bool last);
 /* Items: the trainer's step events of the last attempt. */
 int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id,
-                 int64_t n, int64_t offset, int64_t limit, struct err *e);
+                 int64_t trial, int64_t offset, int64_t limit, struct err *error);
 
 enum tn_log { TN_LOG_STDOUT, TN_LOG_STDERR, TN_LOG_EVENTS, TN_LOG_TIMELINE };
 /* Path of a file of the last attempt, which may not exist yet: caller frees. */
-int tn_trial_file(char **ret, struct tn_service *svc, const char *id, int64_t n, enum tn_log which,
-                  struct err *e);
+int tn_trial_file(char **ret, struct tn_service *svc, const char *id, int64_t trial,
+                  enum tn_log which, struct err *error);
 
 /* ---- workers of the launcher `remote` -----------------------------------------------------------
  */
 
-/* R < 0: E says why; else ANSWER ("Suggestion" of the API) is the callee's. */
-typedef void tn_asked_fn(void *ctx, int r, json_t *owned_answer, const struct err *e);
+/* RESULT < 0: ERROR says why; else ANSWER ("Suggestion" of the API) is the callee's. */
+typedef void tn_asked_fn(void *ctx, int result, json_t *owned_answer, const struct err *error);
 
 /*
  * A worker asks for a trial of campaign ID. FN is called exactly once unless this fails: at once,
@@ -226,14 +227,14 @@ typedef void tn_asked_fn(void *ctx, int r, json_t *owned_answer, const struct er
  * over.
  */
 int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn_asked_fn *fn,
-                  void *ctx, struct err *e);
+                  void *ctx, struct err *error);
 /* Events of a running trial; renews its lease. -ESTALE when the lease has ended. */
-int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, int64_t n,
-                        const json_t *body, struct err *e);
+int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
+                        const json_t *body, struct err *error);
 /* The end of an attempt: *RET is the trial. The same again gives the same answer; -ESTALE when the
  * lease had ended before and nothing was counted. */
-int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int64_t n,
-                       const json_t *body, struct err *e);
+int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
+                       const json_t *body, struct err *error);
 json_t *tn_workers_json(struct tn_service *svc);
 void tn_asks_drop(struct tn_service *svc); /* the daemon stops: nobody waits any longer */
 
@@ -241,31 +242,31 @@ void tn_asks_drop(struct tn_service *svc); /* the daemon stops: nobody waits any
  */
 
 int tn_best(json_t **ret, struct tn_service *svc, const char *id,
-            struct err *e); /* -ENOENT before the first */
-int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
-int tn_predictions(json_t **ret_items, struct tn_service *svc, const char *id, struct err *e);
-int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct err *e);
+            struct err *error); /* -ENOENT before the first */
+int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
+int tn_predictions(json_t **ret_items, struct tn_service *svc, const char *id, struct err *error);
+int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct err *error);
 
-/* "simulated" of V, which is about campaign ID: is it about the simulator's trials? */
-int tn_mark_simulated(json_t *v, struct tn_service *svc, const char *id, struct err *e);
+/* "simulated" of VIEW, which is about campaign ID: is it about the simulator's trials? */
+int tn_mark_simulated(json_t *view, struct tn_service *svc, const char *id, struct err *error);
 
 /* What the fitted search believes. Any thread, use web_offload: waits for a fit in progress, and
  * builds the search anew for a campaign that has ended. */
-int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
-int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char *x, const char *y,
-               struct err *e);
-int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *e);
-/* What one more run of L would give, in tokens/s (search.h, se_next_run). */
+int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
+int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char *x_key,
+               const char *y_key, struct err *error);
+int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
+/* What one more run of LAYOUT would give, in tokens/s (search.h, se_next_run). */
 int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_service *svc,
-                const char *id, const struct pl_layout *l, struct err *e);
+                const char *id, const struct pl_layout *layout, struct err *error);
 
 /*
  * A projection as in docs/reference/http.md (POST /v1/project): campaign BODY.campaign calibrates the cost
  * model, which speaks of other sizes. Any thread, use web_offload. KEEP stores the answer with the
  * campaign, so that later measurements judge it (loop thread).
  */
-int tn_project(json_t **ret, struct tn_service *svc, const json_t *body, struct err *e);
-int tn_project_keep(struct tn_service *svc, const json_t *answer, struct err *e);
+int tn_project(json_t **ret, struct tn_service *svc, const json_t *body, struct err *error);
+int tn_project_keep(struct tn_service *svc, const json_t *answer, struct err *error);
 
 /* What an exporter needs: the winner (or the trial N > 0) with the campaign's model, cluster and
  * workload. */
@@ -280,14 +281,14 @@ struct tn_winner {
     double tokens_per_s, lo, hi, mfu;
     bool simulated; /* the numbers are the simulator's */
 };
-int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int64_t n,
-              struct err *e);
+int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int64_t trial,
+              struct err *error);
 
 /* [{"name", "synthetic", "bytes", "tokens", "token_bytes", "vocab", …}] under datasets/ and in
  * [dataset "NAME"]. */
 json_t *tn_datasets_json(struct tn_service *svc);
 /* Folder of data set NAME, or -ENOENT; caller frees. NULL for `synthetic`. Any thread. */
-int tn_dataset_path(char **ret, const struct tn_service *svc, const char *name, struct err *e);
+int tn_dataset_path(char **ret, const struct tn_service *svc, const char *name, struct err *error);
 
 /* ---- events -------------------------------------------------------------------------------------
  */
@@ -298,7 +299,7 @@ typedef void tn_event_fn(void *ctx, const struct db_event *ev);
 
 struct tn_subscription;
 struct tn_subscription *tn_subscribe(struct tn_service *svc, tn_event_fn *fn, void *ctx);
-struct tn_subscription *tn_unsubscribe(struct tn_subscription *s);
+struct tn_subscription *tn_unsubscribe(struct tn_subscription *subscription);
 /* Rows that are older: db_event_each(tn_db(svc), …). */
 
 /* ---- the HTTP face: tuner/api.c and api_*.c; main() calls these
@@ -315,18 +316,18 @@ struct tn_http_config {
 };
 
 /* Are the values of [http] such that a daemon can start with them? -EINVAL names the line. */
-int tn_http_settings_check(const struct conf *c, struct err *e);
+int tn_http_settings_check(const struct conf *conf, struct err *error);
 
 /* Open the listeners and answer. Addresses in use and the like are refused with the address in the
  * text. */
 int tn_http_start(struct tn_http **ret, struct tn_service *svc, uv_loop_t *loop,
-                  const struct tn_http_config *config, struct err *e);
-const char *tn_http_url(const struct tn_http *h); /* "http://127.0.0.1:8417" */
-const char *tn_http_token(const struct tn_http *h);
-void tn_http_quiesce(struct tn_http *h); /* no new connections, streams end */
-struct tn_http *tn_http_stop(struct tn_http *h);
+                  const struct tn_http_config *config, struct err *error);
+const char *tn_http_url(const struct tn_http *http); /* "http://127.0.0.1:8417" */
+const char *tn_http_token(const struct tn_http *http);
+void tn_http_quiesce(struct tn_http *http); /* no new connections, streams end */
+struct tn_http *tn_http_stop(struct tn_http *http);
 
 /* `partuned token …`: ARGV is what follows the word. A daemon may serve the directory meanwhile. */
-int tn_token_command(const char *data_dir, int argc, char **argv, struct err *e);
+int tn_token_command(const char *data_dir, int argc, char **argv, struct err *error);
 
 #endif

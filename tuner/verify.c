@@ -18,29 +18,30 @@
 
 enum { MAX_PAIRS = 50 };
 
-/* Of N logarithms' mean, at a variance of SHARE times theirs. */
-static void log_interval(const double *x, int n, double share, double *mean, double *lo, double *hi)
+/* Of COUNT logarithms' mean, at a variance of SHARE times theirs. */
+static void log_interval(const double *values, int count, double share, double *mean, double *lo,
+                         double *hi)
 {
     double m = 0, s = 0, half;
 
-    for (int i = 0; i < n; i++)
-        m += log(x[i]) / n;
-    for (int i = 0; i < n; i++)
-        s += (log(x[i]) - m) * (log(x[i]) - m);
-    half = n > 1 ? se_student_975(n - 1) * sqrt(s / (n - 1) * share) : INFINITY;
+    for (int i = 0; i < count; i++)
+        m += log(values[i]) / count;
+    for (int i = 0; i < count; i++)
+        s += (log(values[i]) - m) * (log(values[i]) - m);
+    half = count > 1 ? se_student_975(count - 1) * sqrt(s / (count - 1) * share) : INFINITY;
     *mean = exp(m);
     *lo = exp(m - half);
     *hi = exp(m + half);
 }
 
-void tn_ratio_interval(const double *ratio, int n, double *mean, double *lo, double *hi)
+void tn_ratio_interval(const double *ratio, int count, double *mean, double *lo, double *hi)
 {
-    log_interval(ratio, n, 1.0 / n, mean, lo, hi);
+    log_interval(ratio, count, 1.0 / count, mean, lo, hi);
 }
 
-void tn_promise_interval(const double *rate, int n, double *mean, double *lo, double *hi)
+void tn_promise_interval(const double *rate, int count, double *mean, double *lo, double *hi)
 {
-    log_interval(rate, n, 1.0 + 1.0 / n, mean, lo, hi);
+    log_interval(rate, count, 1.0 + 1.0 / count, mean, lo, hi);
 }
 
 const char *tn_verdict(double lo, double hi, bool same)
@@ -60,40 +61,41 @@ struct pairs {
 
 /* {"tokens_per_s", "lo", "hi"} of the next run of the winner, or null where one run says nothing.
  */
-static json_t *promise(const struct pairs *p)
+static json_t *promise(const struct pairs *interval)
 {
     double mean, lo, hi;
 
-    if (p->n < 2)
+    if (interval->n < 2)
         return json_null();
-    tn_promise_interval(p->winner, p->n, &mean, &lo, &hi);
+    tn_promise_interval(interval->winner, interval->n, &mean, &lo, &hi);
     return json_pack("{s:o, s:o, s:o}", "tokens_per_s", tn_number(mean), "lo", tn_number(lo), "hi",
                      tn_number(hi));
 }
 
-static char *record(const struct tn_verify *v, const char *state, const struct pairs *p)
+static char *record(const struct tn_verify *verify, const char *state, const struct pairs *pairs)
 {
-    int n = p->n;
+    int n = pairs->n;
     AUTO_JSON *r =
-        json_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:i}", "state", state, "pairs", v->pairs, "steps",
-                  v->steps, "winner", (json_int_t)v->winner_n, "baseline",
-                  (json_int_t)v->baseline_n, "first", (json_int_t)v->first_n, "done", n);
+        json_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:i}", "state", state, "pairs", verify->pairs,
+                  "steps", verify->steps, "winner", (json_int_t)verify->winner_n, "baseline",
+                  (json_int_t)verify->baseline_n, "first", (json_int_t)verify->first_n, "done", n);
     double mean = NAN, lo = NAN, hi = NAN;
     json_t *list = json_array();
 
     if (n > 0)
-        tn_ratio_interval(p->ratio, n, &mean, &lo, &hi);
+        tn_ratio_interval(pairs->ratio, n, &mean, &lo, &hi);
     for (int i = 0; i < n; i++)
-        json_array_append_new(list, tn_number(p->ratio[i]));
+        json_array_append_new(list, tn_number(pairs->ratio[i]));
     json_object_set_new(r, "ratios", list);
     json_object_set_new(r, "ratio", tn_number(mean));
     json_object_set_new(r, "lo", tn_number(lo));
     json_object_set_new(r, "hi", tn_number(hi));
-    json_object_set_new(r, "promise", promise(p));
-    json_object_set_new(r, "verdict",
-                        strcmp(state, "done") || n == 0
-                            ? json_null()
-                            : json_string(tn_verdict(lo, hi, v->winner_n == v->baseline_n)));
+    json_object_set_new(r, "promise", promise(pairs));
+    json_object_set_new(
+        r, "verdict",
+        strcmp(state, "done") || n == 0
+            ? json_null()
+            : json_string(tn_verdict(lo, hi, verify->winner_n == verify->baseline_n)));
     return jx_dump(r);
 }
 
@@ -101,16 +103,16 @@ struct change {
     const char *id, *verify, *from, *to, *reason;
 };
 
-static int change_job(struct db *w, void *arg, struct err *e)
+static int change_job(struct db *writer, void *arg, struct err *error)
 {
     struct change *ch = arg;
     int r = 0;
 
     if (ch->to)
-        r = db_campaign_move(w, ch->id, ch->from, ch->to, ch->reason, clock_wall_ms(), e);
+        r = db_campaign_move(writer, ch->id, ch->from, ch->to, ch->reason, clock_wall_ms(), error);
     if (r == 0)
-        r = db_campaign_set_verify(w, ch->id, ch->verify, e);
-    return r < 0 ? r : tn_event_campaign(w, ch->id, e);
+        r = db_campaign_set_verify(writer, ch->id, ch->verify, error);
+    return r < 0 ? r : tn_event_campaign(writer, ch->id, error);
 }
 
 /* ---- steps ---- */
@@ -121,24 +123,24 @@ static bool winner_first(int trial)
 }
 
 /* The trials of this verification; there may be those of many others before them. */
-static int trials_of(struct db_trial **ret, int *ret_count, struct arena *a, struct tn_campaign *c,
-                     struct err *e)
+static int trials_of(struct db_trial **ret, int *ret_count, struct arena *arena,
+                     struct tn_campaign *campaign, struct err *error)
 {
-    struct db_trial before = {.n = c->verify.first_n - 1};
+    struct db_trial before = {.n = campaign->verify.first_n - 1};
     struct db_filter f = {.kind = "verify", .limit = (int64_t)2 * MAX_PAIRS};
     int64_t total;
 
-    f.after = db_trial_position(a, &f, &before);
-    return db_trial_list(c->svc->db, a, ret, ret_count, &total, c->id, &f, e);
+    f.after = db_trial_position(arena, &f, &before);
+    return db_trial_list(campaign->svc->db, arena, ret, ret_count, &total, campaign->id, &f, error);
 }
 
 /* Each complete pair of successes, from the trials in their order. */
-static int read_pairs(struct pairs *ret, struct tn_campaign *c, struct err *e)
+static int read_pairs(struct pairs *ret, struct tn_campaign *campaign, struct err *error)
 {
     struct arena a = {0};
     struct db_trial *t = NULL;
     int count = 0;
-    int r = trials_of(&t, &count, &a, c, e);
+    int r = trials_of(&t, &count, &a, campaign, error);
 
     ret->n = 0;
     for (int i = 0; r == 0 && i + 1 < count; i += 2) {
@@ -154,59 +156,63 @@ static int read_pairs(struct pairs *ret, struct tn_campaign *c, struct err *e)
     return r;
 }
 
-static void finish(struct tn_campaign *c)
+static void finish(struct tn_campaign *campaign)
 {
     struct pairs p;
     struct err e = {0};
-    int r = read_pairs(&p, c, &e);
-    AUTO_FREE char *text = r < 0 ? NULL : record(&c->verify, p.n > 0 ? "done" : "failed", &p);
-    bool simulated = c->engine->spec->launcher == &tn_launcher_simulated;
-    struct change ch = {c->id, text, DB_VERIFYING, DB_DONE,
+    int r = read_pairs(&p, campaign, &e);
+    AUTO_FREE char *text =
+        r < 0 ? NULL : record(&campaign->verify, p.n > 0 ? "done" : "failed", &p);
+    bool simulated = campaign->engine->spec->launcher == &tn_launcher_simulated;
+    struct change ch = {campaign->id, text, DB_VERIFYING, DB_DONE,
                         p.n == 0    ? "no pair of the verification succeeded"
                         : simulated ? "verification simulated"
                                     : "verified"};
 
-    if (r < 0 || tn_write(c->svc, change_job, &ch, &e) < 0) {
-        log_error("campaign %s: the verification cannot end: %s", c->id, e.text);
-        c->retry_at = tn_now_ms() + 1000;
+    if (r < 0 || tn_write(campaign->svc, change_job, &ch, &e) < 0) {
+        log_error("campaign %s: the verification cannot end: %s", campaign->id, e.text);
+        campaign->retry_at = tn_now_ms() + 1000;
         return;
     }
-    log_info("campaign %s%s: %s", c->id, tn_simulated_mark(c->engine->spec->launcher), ch.reason);
-    c->verify = (struct tn_verify){0};
-    tn_campaign_set_state(c, DB_DONE);
+    log_info("campaign %s%s: %s", campaign->id, tn_simulated_mark(campaign->engine->spec->launcher),
+             ch.reason);
+    campaign->verify = (struct tn_verify){0};
+    tn_campaign_set_state(campaign, DB_DONE);
 }
 
 /* The numbers so far, for those who watch. */
-static void show_progress(struct tn_campaign *c)
+static void show_progress(struct tn_campaign *campaign)
 {
     struct pairs p;
-    AUTO_FREE char *text = read_pairs(&p, c, NULL) < 0 ? NULL : record(&c->verify, "running", &p);
-    struct change ch = {c->id, text, NULL, NULL, NULL};
+    AUTO_FREE char *text =
+        read_pairs(&p, campaign, NULL) < 0 ? NULL : record(&campaign->verify, "running", &p);
+    struct change ch = {campaign->id, text, NULL, NULL, NULL};
     struct err e;
 
     if (text)
-        tn_write(c->svc, change_job, &ch, &e);
+        tn_write(campaign->svc, change_job, &ch, &e);
 }
 
-void tn_verify_step(struct tn_campaign *c)
+void tn_verify_step(struct tn_campaign *campaign)
 {
-    struct tn_verify *v = &c->verify;
+    struct tn_verify *v = &campaign->verify;
     bool winner = winner_first(v->added) == (v->added % 2 == 0);
     struct err e = {0};
     int64_t n;
 
     if (v->added >= 2 * v->pairs) {
-        finish(c);
+        finish(campaign);
         return;
     }
     if (v->added > 0 && v->added % 2 == 0)
-        show_progress(c);
-    if (tn_trial_add(
-            c, winner ? &v->winner : &v->baseline, winner ? v->winner_n : v->baseline_n, "verify",
-            winner ? "verification of the winner" : "verification of the baseline", &n, &e) < 0) {
+        show_progress(campaign);
+    if (tn_trial_add(campaign, winner ? &v->winner : &v->baseline,
+                     winner ? v->winner_n : v->baseline_n, "verify",
+                     winner ? "verification of the winner" : "verification of the baseline", &n,
+                     &e) < 0) {
         if (e.code != -ESTALE)
-            log_error("campaign %s: %s", c->id, e.text);
-        c->retry_at = tn_now_ms() + 1000;
+            log_error("campaign %s: %s", campaign->id, e.text);
+        campaign->retry_at = tn_now_ms() + 1000;
         return;
     }
     v->added++;
@@ -214,107 +220,110 @@ void tn_verify_step(struct tn_campaign *c)
 
 /* ---- begin, and again after a restart ---- */
 
-int tn_verify_restore(struct tn_campaign *c, const struct db_campaign *row, struct err *e)
+int tn_verify_restore(struct tn_campaign *campaign, const struct db_campaign *row,
+                      struct err *error)
 {
     AUTO_JSON *v = NULL;
-    struct tn_verify *ve = &c->verify;
+    struct tn_verify *ve = &campaign->verify;
     struct arena a = {0};
     struct db_trial winner, baseline, *t = NULL;
     int count = 0;
-    int r = jx_parse(&v, row->verify, strlen(row->verify), e);
+    int r = jx_parse(&v, row->verify, strlen(row->verify), error);
 
     *ve = (struct tn_verify){0}; /* of one before, which was paused */
     if (r == 0)
-        r = jx_get_int(&ve->pairs, v, "pairs", 1, MAX_PAIRS, e);
+        r = jx_get_int(&ve->pairs, v, "pairs", 1, MAX_PAIRS, error);
     if (r == 0)
-        r = jx_get_int(&ve->steps, v, "steps", 0, 10000, e);
+        r = jx_get_int(&ve->steps, v, "steps", 0, 10000, error);
     ve->winner_n = json_integer_value(json_object_get(v, "winner"));
     ve->baseline_n = json_integer_value(json_object_get(v, "baseline"));
     ve->first_n = json_integer_value(json_object_get(v, "first"));
     if (r == 0)
-        r = db_trial_get(c->svc->db, &a, &winner, c->id, ve->winner_n, e);
+        r = db_trial_get(campaign->svc->db, &a, &winner, campaign->id, ve->winner_n, error);
     if (r == 0)
-        r = db_trial_get(c->svc->db, &a, &baseline, c->id, ve->baseline_n, e);
+        r = db_trial_get(campaign->svc->db, &a, &baseline, campaign->id, ve->baseline_n, error);
     if (r == 0)
-        r = tn_engine_layout(&ve->winner, c->engine, winner.layout, e);
+        r = tn_engine_layout(&ve->winner, campaign->engine, winner.layout, error);
     if (r == 0)
-        r = tn_engine_layout(&ve->baseline, c->engine, baseline.layout, e);
+        r = tn_engine_layout(&ve->baseline, campaign->engine, baseline.layout, error);
     if (r == 0)
-        r = trials_of(&t, &count, &a, c, e);
+        r = trials_of(&t, &count, &a, campaign, error);
     ve->added = count;
     arena_done(&a);
     return r;
 }
 
-static int begin(struct tn_service *svc, const struct db_campaign *row, const struct tn_verify *v,
-                 struct err *e)
+static int begin(struct tn_service *svc, const struct db_campaign *row,
+                 const struct tn_verify *verify, struct err *error)
 {
-    AUTO_FREE char *text = record(v, "running", &(struct pairs){.n = 0});
+    AUTO_FREE char *text = record(verify, "running", &(struct pairs){.n = 0});
     struct change ch = {row->id, text, "done cancelled paused running", DB_VERIFYING,
                         "verification"};
 
-    return tn_write(svc, change_job, &ch, e);
+    return tn_write(svc, change_job, &ch, error);
 }
 
-static int parse_wish(struct tn_verify *v, const json_t *body, struct err *e)
+static int parse_wish(struct tn_verify *verify, const json_t *body, struct err *error)
 {
     static const char *const keys[] = {"pairs", "steps", NULL};
-    int r = body ? jx_keys(body, keys, e) : 0;
+    int r = body ? jx_keys(body, keys, error) : 0;
 
-    *v = (struct tn_verify){.pairs = 5};
+    *verify = (struct tn_verify){.pairs = 5};
     if (r == 0 && body)
-        r = jx_get_int(&v->pairs, body, "pairs", 1, MAX_PAIRS, e);
+        r = jx_get_int(&verify->pairs, body, "pairs", 1, MAX_PAIRS, error);
     if (r == 0 && body)
-        r = jx_get_int(&v->steps, body, "steps", PL_LIMIT_STEPS_MIN, PL_LIMIT_STEPS_MAX, e);
+        r = jx_get_int(&verify->steps, body, "steps", PL_LIMIT_STEPS_MIN, PL_LIMIT_STEPS_MAX,
+                       error);
     return r;
 }
 
-static int start_verify(struct tn_service *svc, const struct db_campaign *row, struct tn_verify *v,
-                        struct err *e)
+static int start_verify(struct tn_service *svc, const struct db_campaign *row,
+                        struct tn_verify *verify, struct err *error)
 {
     struct arena a = {0};
     struct tn_measure best, baseline;
     struct db_campaign now;
-    int r = tn_measure_best(svc->db, &a, &best, NULL, row, e);
+    int r = tn_measure_best(svc->db, &a, &best, NULL, row, error);
 
     if (r == 0)
-        r = tn_measure_get(svc->db, &a, &baseline, row->id, TN_BASELINE, e);
+        r = tn_measure_get(svc->db, &a, &baseline, row->id, TN_BASELINE, error);
     if (r == -ENOENT)
-        r = err_set(e, -ESTALE, "winner and baseline must both have succeeded");
+        r = err_set(error, -ESTALE, "winner and baseline must both have succeeded");
     if (r == 0) {
-        v->winner_n = best.n;
-        v->baseline_n = baseline.n;
-        v->first_n = row->trials + 1; /* verification trials have higher numbers than all so far */
-        r = db_trial_next(svc->db, row->id, &v->first_n, e);
+        verify->winner_n = best.n;
+        verify->baseline_n = baseline.n;
+        verify->first_n =
+            row->trials + 1; /* verification trials have higher numbers than all so far */
+        r = db_trial_next(svc->db, row->id, &verify->first_n, error);
     }
     if (r == 0)
-        r = begin(svc, row, v, e);
+        r = begin(svc, row, verify, error);
     if (r == 0)
-        r = db_campaign_get(svc->db, &a, &now, row->id, e);
-    if (r == 0 && (r = tn_campaign_revive(svc, &now, false, e)) < 0)
-        tn_campaign_give_up(svc, &now, e);
+        r = db_campaign_get(svc->db, &a, &now, row->id, error);
+    if (r == 0 && (r = tn_campaign_revive(svc, &now, false, error)) < 0)
+        tn_campaign_give_up(svc, &now, error);
     arena_done(&a);
     return r;
 }
 
 int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
-                       struct err *e)
+                       struct err *error)
 {
     struct tn_campaign *c = tn_campaign_find(svc, id);
     struct arena a = {0};
     struct db_campaign row;
     struct tn_verify v;
-    int r = parse_wish(&v, body, e);
+    int r = parse_wish(&v, body, error);
 
     if (r == 0)
-        r = tn_campaign_is_back(svc, id, e);
+        r = tn_campaign_is_back(svc, id, error);
     if (r == 0)
-        r = db_campaign_get(svc->db, &a, &row, id, e);
+        r = db_campaign_get(svc->db, &a, &row, id, error);
     if (r == 0 && (!strcmp(row.state, DB_RUNNING) || !strcmp(row.state, DB_VERIFYING) ||
                    (c && c->running > 0)))
-        r = err_set(e, -ESTALE, "campaign %s is at work (%s)", id, row.state);
+        r = err_set(error, -ESTALE, "campaign %s is at work (%s)", id, row.state);
     if (r == 0)
-        r = start_verify(svc, &row, &v, e);
+        r = start_verify(svc, &row, &v, error);
     arena_done(&a);
-    return r < 0 ? r : tn_campaign_get(ret, svc, id, e);
+    return r < 0 ? r : tn_campaign_get(ret, svc, id, error);
 }

@@ -9,31 +9,31 @@
 
 #include "tuner/internal.h"
 
-static json_t *past_json(const struct se_outcome *o, json_t *owned_layout)
+static json_t *past_json(const struct se_outcome *outcome, json_t *owned_layout)
 {
     json_t *v =
-        json_pack("{s:o, s:s}", "layout", owned_layout, "status", se_status_names[o->status]);
+        json_pack("{s:o, s:s}", "layout", owned_layout, "status", se_status_names[outcome->status]);
 
-    if (o->tokens_per_s > 0)
-        json_object_set_new(v, "tokens_per_s", json_real(o->tokens_per_s));
-    if (o->tokens_per_s_se > 0)
-        json_object_set_new(v, "tokens_per_s_se", json_real(o->tokens_per_s_se));
-    if (o->peak_memory_bytes > 0)
-        json_object_set_new(v, "peak_memory_bytes", json_real(o->peak_memory_bytes));
-    if (o->tokens_per_s_max > 0)
-        json_object_set_new(v, "tokens_per_s_max", json_real(o->tokens_per_s_max));
+    if (outcome->tokens_per_s > 0)
+        json_object_set_new(v, "tokens_per_s", json_real(outcome->tokens_per_s));
+    if (outcome->tokens_per_s_se > 0)
+        json_object_set_new(v, "tokens_per_s_se", json_real(outcome->tokens_per_s_se));
+    if (outcome->peak_memory_bytes > 0)
+        json_object_set_new(v, "peak_memory_bytes", json_real(outcome->peak_memory_bytes));
+    if (outcome->tokens_per_s_max > 0)
+        json_object_set_new(v, "tokens_per_s_max", json_real(outcome->tokens_per_s_max));
     return v;
 }
 
 /* Trials of campaign ID that say something, in their order; of many an even part. */
-static int trials_of(json_t **ret, struct db *db, const char *id, struct err *e)
+static int trials_of(json_t **ret, struct db *db, const char *id, struct err *error)
 {
     struct arena a = {0};
     struct db_filter f = {.limit = 100000};
     struct db_trial *t = NULL;
     AUTO_JSON *all = json_array();
     int64_t total;
-    int n = 0, r = db_trial_list(db, &a, &t, &n, &total, id, &f, e);
+    int n = 0, r = db_trial_list(db, &a, &t, &n, &total, id, &f, error);
     size_t known, kept;
 
     for (int i = 0; r == 0 && i < n; i++) {
@@ -42,7 +42,7 @@ static int trials_of(json_t **ret, struct db *db, const char *id, struct err *e)
 
         if (!db_trial_final(t[i].state) || !tn_outcome_of(&o, &t[i]) || o.status == SE_DISCARD)
             continue;
-        r = jx_parse(&layout, t[i].layout, strlen(t[i].layout), e);
+        r = jx_parse(&layout, t[i].layout, strlen(t[i].layout), error);
         if (r == 0)
             json_array_append_new(all, past_json(&o, layout));
     }
@@ -58,23 +58,23 @@ static int trials_of(json_t **ret, struct db *db, const char *id, struct err *e)
 }
 
 /* Campaign ID as an earlier one: what it was about, and its trials. */
-static int source_of(json_t **ret, struct db *db, const char *id, struct err *e)
+static int source_of(json_t **ret, struct db *db, const char *id, struct err *error)
 {
     static const char *const kept[] = {"model", "cluster", "workload", "constraints", "rules"};
     struct arena a = {0};
     struct db_campaign c;
     AUTO_JSON *resolved = NULL, *trials = NULL;
     json_t *v;
-    int r = db_campaign_get(db, &a, &c, id, e);
+    int r = db_campaign_get(db, &a, &c, id, error);
 
     if (r == -ENOENT)
-        err_at(e, r, "", "there is no campaign %s", id);
+        err_at(error, r, "", "there is no campaign %s", id);
     if (r == 0)
-        r = jx_parse(&resolved, c.resolved, strlen(c.resolved), e);
+        r = jx_parse(&resolved, c.resolved, strlen(c.resolved), error);
     if (r == 0)
-        r = trials_of(&trials, db, id, e);
+        r = trials_of(&trials, db, id, error);
     if (r == 0 && json_array_size(trials) == 0)
-        r = err_at(e, -EINVAL, "", "campaign %s has no trial that ended with a result yet", id);
+        r = err_at(error, -EINVAL, "", "campaign %s has no trial that ended with a result yet", id);
     if (r == 0) {
         v = json_pack("{s:s, s:s, s:b, s:O}", "campaign", id, "trainer", c.trainer, "simulated",
                       str_eq(c.launcher, tn_launcher_simulated.name), "trials", trials);
@@ -87,7 +87,7 @@ static int source_of(json_t **ret, struct db *db, const char *id, struct err *e)
     return r;
 }
 
-static int replace_ids(json_t *list, const struct tn_service *svc, struct err *e)
+static int replace_ids(json_t *list, const struct tn_service *svc, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
     AUTO_DB *db = NULL;
@@ -101,29 +101,29 @@ static int replace_ids(json_t *list, const struct tn_service *svc, struct err *e
 
         if (!json_is_string(v))
             continue;
-        if (!db && (r = db_open(&db, path, DB_READ, e)) < 0)
+        if (!db && (r = db_open(&db, path, DB_READ, error)) < 0)
             return r;
-        r = source_of(&source, db, json_string_value(v), e);
+        r = source_of(&source, db, json_string_value(v), error);
         if (r < 0) {
             snprintf(at, sizeof(at), "/search/warm_start/%zu", i);
-            return err_under(e, at);
+            return err_under(error, at);
         }
         json_array_set_new(list, i, source);
     }
     return 0;
 }
 
-int tn_warm_start(json_t **ret, const struct tn_service *svc, const json_t *body, struct err *e)
+int tn_warm_start(json_t **ret, const struct tn_service *svc, const json_t *body, struct err *error)
 {
     json_t *v = json_deep_copy(body);
     json_t *list = json_object_get(json_object_get(v, "search"), "warm_start");
     int r = 0;
 
     if (json_array_size(list) > SE_MAX_SOURCES)
-        r = err_at(e, -EINVAL, "/search/warm_start", "at most %d earlier campaigns",
+        r = err_at(error, -EINVAL, "/search/warm_start", "at most %d earlier campaigns",
                    SE_MAX_SOURCES);
     else if (list)
-        r = replace_ids(list, svc, e);
+        r = replace_ids(list, svc, error);
     if (r < 0)
         json_decref(v);
     else

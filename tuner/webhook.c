@@ -52,18 +52,18 @@ static bool among(const char *word, const char *const *list)
     return false;
 }
 
-static const char *get(const struct conf *conf, const struct hook *h, const char *key)
+static const char *get(const struct conf *conf, const struct hook *hook, const char *key)
 {
-    return conf_get(conf, "webhook", h->name, key);
+    return conf_get(conf, "webhook", hook->name, key);
 }
 
-static int wrong(const struct hook *h, struct err *e, const char *key, const char *why)
+static int wrong(const struct hook *hook, struct err *error, const char *key, const char *why)
 {
-    return err_set(e, -EINVAL, "[webhook \"%.60s\"] %s %s", h->name, key, why);
+    return err_set(error, -EINVAL, "[webhook \"%.60s\"] %s %s", hook->name, key, why);
 }
 
 /* "campaign.done, trial.ended" as words with one blank between. */
-static int read_events(struct hook *h, const char *text, struct err *e)
+static int read_events(struct hook *hook, const char *text, struct err *error)
 {
     AUTO_FREE char *copy =
         mem_strdup(text ? text : "campaign.done campaign.failed campaign.paused");
@@ -74,113 +74,116 @@ static int read_events(struct hook *h, const char *text, struct err *e)
         const char *near = str_nearest(p, events);
 
         if (!among(p, events))
-            return err_set(e, -EINVAL, "[webhook \"%.60s\"] events has no %.60s%s%s", h->name, p,
-                           near ? "; did you mean " : "", near ? near : "");
+            return err_set(error, -EINVAL, "[webhook \"%.60s\"] events has no %.60s%s%s",
+                           hook->name, p, near ? "; did you mean " : "", near ? near : "");
         str_addf(&s, "%s%s", s.len ? " " : "", p);
     }
-    h->events = str_take(&s);
-    return h->events[0] ? 0 : wrong(h, e, "events", "is empty");
+    hook->events = str_take(&s);
+    return hook->events[0] ? 0 : wrong(hook, error, "events", "is empty");
 }
 
-static int read_secret(const struct conf *conf, struct hook *h, struct err *e)
+static int read_secret(const struct conf *conf, struct hook *hook, struct err *error)
 {
-    const char *file = get(conf, h, "secret-file"), *text = get(conf, h, "secret");
+    const char *file = get(conf, hook, "secret-file"), *text = get(conf, hook, "secret");
     int r;
 
-    if (file && (r = file_read_all(&h->secret, NULL, file, 4096, e)) < 0)
-        return err_wrap(e, "[webhook \"%.60s\"] secret-file", h->name);
+    if (file && (r = file_read_all(&hook->secret, NULL, file, 4096, error)) < 0)
+        return err_wrap(error, "[webhook \"%.60s\"] secret-file", hook->name);
     if (!file)
-        h->secret = mem_strdup(text ? text : "");
-    h->secret[strcspn(h->secret, "\r\n")] = '\0';
-    if (strlen(h->secret) < SHORTEST_KEY)
-        return wrong(h, e, file ? "secret-file" : "secret",
+        hook->secret = mem_strdup(text ? text : "");
+    hook->secret[strcspn(hook->secret, "\r\n")] = '\0';
+    if (strlen(hook->secret) < SHORTEST_KEY)
+        return wrong(hook, error, file ? "secret-file" : "secret",
                      "must have 16 bytes or more: receivers know by it who posts");
     return 0;
 }
 
-static int read_bool(const struct conf *conf, struct hook *h, struct err *e)
+static int read_bool(const struct conf *conf, struct hook *hook, struct err *error)
 {
     static const char *const yes[] = {"yes", "true", "on", "1", NULL};
     static const char *const no[] = {"no", "false", "off", "0", NULL};
-    const char *text = get(conf, h, "allow-private");
+    const char *text = get(conf, hook, "allow-private");
 
-    h->allow_private = text && among(text, yes);
-    return !text || h->allow_private || among(text, no)
+    hook->allow_private = text && among(text, yes);
+    return !text || hook->allow_private || among(text, no)
                ? 0
-               : wrong(h, e, "allow-private", "is yes or no");
+               : wrong(hook, error, "allow-private", "is yes or no");
 }
 
-static int read_hook(const struct conf *conf, struct hook *h, struct err *e)
+static int read_hook(const struct conf *conf, struct hook *hook, struct err *error)
 {
-    const char *retry = get(conf, h, "retry"), *attempts = get(conf, h, "attempts");
+    const char *retry = get(conf, hook, "retry"), *attempts = get(conf, hook, "attempts");
     int r;
 
-    h->url = get(conf, h, "url");
-    h->ca_file = get(conf, h, "ca-file");
-    h->retry_s = 5;
-    h->attempts = 12;
-    if (!h->url || (!str_starts(h->url, "https://") && !str_starts(h->url, "http://")))
-        return wrong(h, e, "url", "must begin with https:// or http://");
-    if (retry && (str_to_f64(&h->retry_s, retry) < 0 || !(h->retry_s >= 0.1 && h->retry_s <= 3600)))
-        return wrong(h, e, "retry", "is 0.1 to 3600 seconds");
-    if (attempts && str_to_i64(&h->attempts, attempts, 1, 100) < 0)
-        return wrong(h, e, "attempts", "is 1 to 100");
-    if ((r = read_bool(conf, h, e)) < 0 || (r = read_events(h, get(conf, h, "events"), e)) < 0)
+    hook->url = get(conf, hook, "url");
+    hook->ca_file = get(conf, hook, "ca-file");
+    hook->retry_s = 5;
+    hook->attempts = 12;
+    if (!hook->url || (!str_starts(hook->url, "https://") && !str_starts(hook->url, "http://")))
+        return wrong(hook, error, "url", "must begin with https:// or http://");
+    if (retry &&
+        (str_to_f64(&hook->retry_s, retry) < 0 || !(hook->retry_s >= 0.1 && hook->retry_s <= 3600)))
+        return wrong(hook, error, "retry", "is 0.1 to 3600 seconds");
+    if (attempts && str_to_i64(&hook->attempts, attempts, 1, 100) < 0)
+        return wrong(hook, error, "attempts", "is 1 to 100");
+    if ((r = read_bool(conf, hook, error)) < 0 ||
+        (r = read_events(hook, get(conf, hook, "events"), error)) < 0)
         return r;
-    return read_secret(conf, h, e);
+    return read_secret(conf, hook, error);
 }
 
-static struct hook *find(const struct tn_webhooks *w, const char *name)
+static struct hook *find(const struct tn_webhooks *webhooks, const char *name)
 {
-    for (int i = 0; i < w->count; i++)
-        if (!strcmp(w->hook[i].name, name))
-            return &w->hook[i];
+    for (int i = 0; i < webhooks->count; i++)
+        if (!strcmp(webhooks->hook[i].name, name))
+            return &webhooks->hook[i];
     return NULL;
 }
 
-static int read_all(struct tn_webhooks *w, const struct conf *conf, struct err *e)
+static int read_all(struct tn_webhooks *webhooks, const struct conf *conf, struct err *error)
 {
     int r = 0;
 
     for (size_t i = 0; i < conf->count && r == 0; i++) {
         const struct conf_entry *at = &conf->entry[i];
 
-        if (strcmp(at->section, "webhook") != 0 || find(w, at->name))
+        if (strcmp(at->section, "webhook") != 0 || find(webhooks, at->name))
             continue;
-        w->hook = mem_realloc(w->hook, ((size_t)w->count + 1) * sizeof(*w->hook));
-        w->hook[w->count] = (struct hook){.name = at->name};
-        r = read_hook(conf, &w->hook[w->count++], e);
+        webhooks->hook =
+            mem_realloc(webhooks->hook, ((size_t)webhooks->count + 1) * sizeof(*webhooks->hook));
+        webhooks->hook[webhooks->count] = (struct hook){.name = at->name};
+        r = read_hook(conf, &webhooks->hook[webhooks->count++], error);
     }
     return r;
 }
 
-static void forget_all(struct tn_webhooks *w)
+static void forget_all(struct tn_webhooks *webhooks)
 {
-    for (int i = 0; i < w->count; i++) {
-        free(w->hook[i].secret);
-        free(w->hook[i].events);
+    for (int i = 0; i < webhooks->count; i++) {
+        free(webhooks->hook[i].secret);
+        free(webhooks->hook[i].events);
     }
-    free(w->hook);
+    free(webhooks->hook);
 }
 
-int tn_webhooks_check(const struct conf *conf, struct err *e)
+int tn_webhooks_check(const struct conf *conf, struct err *error)
 {
     struct tn_webhooks w = {0};
-    int r = read_all(&w, conf, e);
+    int r = read_all(&w, conf, error);
 
     forget_all(&w);
     return r;
 }
 
 /* The triggers shall know of these hooks and no others. */
-static int hooks_job(struct db *db, void *arg, struct err *e)
+static int hooks_job(struct db *db, void *arg, struct err *error)
 {
     const struct tn_webhooks *w = arg;
-    int r = db_hook_clear(db, e);
+    int r = db_hook_clear(db, error);
 
     for (int i = 0; i < w->count && r == 0; i++)
-        r = db_hook_add(db, w->hook[i].name, w->hook[i].events, e);
-    return r < 0 ? r : db_delivery_orphans(db, e);
+        r = db_hook_add(db, w->hook[i].name, w->hook[i].events, error);
+    return r < 0 ? r : db_delivery_orphans(db, error);
 }
 
 /* ---- an attempt ---- */
@@ -193,49 +196,50 @@ static json_t *time_json(int64_t wall_ms)
 }
 
 /* The resource as GET gives it, or what is known where it was deleted meanwhile. */
-static json_t *campaign_json(struct tn_service *svc, const struct db_delivery *d)
+static json_t *campaign_json(struct tn_service *svc, const struct db_delivery *delivery)
 {
     json_t *all = NULL, *v;
     struct err e;
 
-    if (tn_campaign_get(&all, svc, d->campaign, &e) < 0)
-        return json_pack("{s:s}", "id", d->campaign);
+    if (tn_campaign_get(&all, svc, delivery->campaign, &e) < 0)
+        return json_pack("{s:s}", "id", delivery->campaign);
     v = json_copy(all);
     json_object_del(v, "spec");
     json_decref(all);
     return v;
 }
 
-static json_t *trial_json(struct tn_service *svc, const struct db_delivery *d)
+static json_t *trial_json(struct tn_service *svc, const struct db_delivery *delivery)
 {
     json_t *v = NULL;
     struct err e;
 
-    if (d->trial == DB_NULL)
+    if (delivery->trial == DB_NULL)
         return json_null();
-    if (tn_trial_get(&v, svc, d->campaign, d->trial, &e) < 0)
-        return json_pack("{s:I}", "n", (json_int_t)d->trial);
+    if (tn_trial_get(&v, svc, delivery->campaign, delivery->trial, &e) < 0)
+        return json_pack("{s:I}", "n", (json_int_t)delivery->trial);
     return v;
 }
 
-static char *body_of(struct tn_service *svc, const struct db_delivery *d)
+static char *body_of(struct tn_service *svc, const struct db_delivery *delivery)
 {
     bool simulated;
-    json_t *known = tn_simulated(&simulated, svc->db, d->campaign, NULL) == 0
+    json_t *known = tn_simulated(&simulated, svc->db, delivery->campaign, NULL) == 0
                         ? json_boolean(simulated)
                         : json_null(); /* it was removed meanwhile */
-    AUTO_JSON *v = json_pack(
-        "{s:s, s:s, s:o, s:s, s:o, s:s, s:s?, s:o, s:o}", "id", d->uuid, "event", d->event, "time",
-        time_json(d->created), "instance", svc->instance, "simulated", known, "state", d->state,
-        "reason", d->reason, "campaign", campaign_json(svc, d), "trial", trial_json(svc, d));
+    AUTO_JSON *v =
+        json_pack("{s:s, s:s, s:o, s:s, s:o, s:s, s:s?, s:o, s:o}", "id", delivery->uuid, "event",
+                  delivery->event, "time", time_json(delivery->created), "instance", svc->instance,
+                  "simulated", known, "state", delivery->state, "reason", delivery->reason,
+                  "campaign", campaign_json(svc, delivery), "trial", trial_json(svc, delivery));
 
     return jx_dump(v);
 }
 
 /* RETRY, 2 RETRY, 4 RETRY …, at most an hour. */
-static int64_t wait_ms(const struct hook *h, int64_t attempts)
+static int64_t wait_ms(const struct hook *hook, int64_t attempts)
 {
-    return (int64_t)(1000 * fmin(ldexp(h->retry_s, (int)attempts), LONGEST_S));
+    return (int64_t)(1000 * fmin(ldexp(hook->retry_s, (int)attempts), LONGEST_S));
 }
 
 struct attempt {
@@ -243,57 +247,58 @@ struct attempt {
     const char *body;
 };
 
-static int try_job(struct db *w, void *arg, struct err *e)
+static int try_job(struct db *writer, void *arg, struct err *error)
 {
     const struct attempt *t = arg;
 
-    return db_delivery_try(w, t->id, t->body, t->due, e);
+    return db_delivery_try(writer, t->id, t->body, t->due, error);
 }
 
-static void send_one(struct tn_webhooks *w, int slot, const struct hook *h,
-                     const struct db_delivery *d)
+static void send_one(struct tn_webhooks *webhooks, int slot, const struct hook *hook,
+                     const struct db_delivery *delivery)
 {
-    AUTO_FREE char *body = d->body ? mem_strdup(d->body) : body_of(w->svc, d);
-    struct attempt t = {d->id, clock_wall_ms() + wait_ms(h, d->attempts), body};
+    AUTO_FREE char *body =
+        delivery->body ? mem_strdup(delivery->body) : body_of(webhooks->svc, delivery);
+    struct attempt t = {delivery->id, clock_wall_ms() + wait_ms(hook, delivery->attempts), body};
     struct tn_post *p;
     struct err e = {0};
 
-    if (db_writer_call(w->svc->writer, try_job, &t, &e) < 0) {
-        log_warn("webhook %s: %s", h->name, e.text);
+    if (db_writer_call(webhooks->svc->writer, try_job, &t, &e) < 0) {
+        log_warn("webhook %s: %s", hook->name, e.text);
         return;
     }
     p = mem_alloc(sizeof(*p));
-    p->id = w->sending[slot] = d->id;
-    snprintf(p->uuid, sizeof(p->uuid), "%s", d->uuid);
-    p->hook = mem_strdup(h->name);
-    p->url = mem_strdup(h->url);
-    p->event = mem_strdup(d->event);
-    p->secret = mem_strdup(h->secret);
-    p->ca_file = mem_strdup(h->ca_file);
+    p->id = webhooks->sending[slot] = delivery->id;
+    snprintf(p->uuid, sizeof(p->uuid), "%s", delivery->uuid);
+    p->hook = mem_strdup(hook->name);
+    p->url = mem_strdup(hook->url);
+    p->event = mem_strdup(delivery->event);
+    p->secret = mem_strdup(hook->secret);
+    p->ca_file = mem_strdup(hook->ca_file);
     p->body = mem_strdup(body);
-    p->allow_private = h->allow_private;
-    p->attempts = d->attempts + 1;
-    tn_sender_post(w->sender, p);
+    p->allow_private = hook->allow_private;
+    p->attempts = delivery->attempts + 1;
+    tn_sender_post(webhooks->sender, p);
 }
 
-/* A free slot; -1: none, or D is under way. */
-static int slot_for(const struct tn_webhooks *w, int64_t id)
+/* A free slot; -1: none, or the delivery is under way. */
+static int slot_for(const struct tn_webhooks *webhooks, int64_t id)
 {
     int slot = -1;
 
     for (int i = 0; i < AT_ONCE; i++) {
-        if (w->sending[i] == id)
+        if (webhooks->sending[i] == id)
             return -1;
-        if (w->sending[i] == 0)
+        if (webhooks->sending[i] == 0)
             slot = i;
     }
     return slot;
 }
 
-static int trim_job(struct db *w, void *arg, struct err *e)
+static int trim_job(struct db *writer, void *arg, struct err *error)
 {
     (void)arg;
-    return db_delivery_trim(w, clock_wall_ms() - (int64_t)KEEP_DAYS * 86400000, e);
+    return db_delivery_trim(writer, clock_wall_ms() - (int64_t)KEEP_DAYS * 86400000, error);
 }
 
 void tn_webhooks_tick(struct tn_service *svc)
@@ -330,12 +335,14 @@ struct outcome {
     char *who, *what, *resource, *result;
 };
 
-static int outcome_job(struct db *w, void *arg, struct err *e)
+static int outcome_job(struct db *writer, void *arg, struct err *error)
 {
     const struct outcome *o = arg;
-    int r = db_delivery_end(w, o->id, o->status ? o->status : "pending", o->result, e);
+    int r = db_delivery_end(writer, o->id, o->status ? o->status : "pending", o->result, error);
 
-    return r < 0 ? r : db_audit_add(w, clock_wall_ms(), o->who, o->what, o->resource, o->result, e);
+    return r < 0 ? r
+                 : db_audit_add(writer, clock_wall_ms(), o->who, o->what, o->resource, o->result,
+                                error);
 }
 
 static void outcome_free(void *arg)
@@ -349,26 +356,26 @@ static void outcome_free(void *arg)
     free(o);
 }
 
-static void record(struct tn_webhooks *w, const struct tn_post *p)
+static void record(struct tn_webhooks *webhooks, const struct tn_post *post)
 {
-    const struct hook *h = find(w, p->hook);
-    bool good = p->status >= 200 && p->status < 300;
-    bool last = p->refused || p->status == 410 || p->attempts >= h->attempts;
+    const struct hook *h = find(webhooks, post->hook);
+    bool good = post->status >= 200 && post->status < 300;
+    bool last = post->refused || post->status == 410 || post->attempts >= h->attempts;
     struct outcome *o = mem_alloc(sizeof(*o));
 
-    o->id = p->id;
+    o->id = post->id;
     o->status = good ? "delivered" : last ? "failed" : NULL;
-    o->who = mem_printf("webhook %s", p->hook);
-    o->what = mem_printf("POST %s", p->event);
-    o->resource = mem_strdup(p->uuid);
-    o->result = p->status ? mem_printf("%ld", p->status) : mem_strdup(p->problem);
+    o->who = mem_printf("webhook %s", post->hook);
+    o->what = mem_printf("POST %s", post->event);
+    o->resource = mem_strdup(post->uuid);
+    o->result = post->status ? mem_printf("%ld", post->status) : mem_strdup(post->problem);
     if (!good)
-        log_warn("webhook %s: delivery %s, attempt %lld%s: %s", p->hook, p->uuid,
-                 (long long)p->attempts, last ? ", the last" : "", o->result);
-    db_writer_post(w->svc->writer, outcome_job, o, outcome_free);
+        log_warn("webhook %s: delivery %s, attempt %lld%s: %s", post->hook, post->uuid,
+                 (long long)post->attempts, last ? ", the last" : "", o->result);
+    db_writer_post(webhooks->svc->writer, outcome_job, o, outcome_free);
     for (int i = 0; i < AT_ONCE; i++)
-        if (w->sending[i] == p->id)
-            w->sending[i] = 0;
+        if (webhooks->sending[i] == post->id)
+            webhooks->sending[i] = 0;
 }
 
 static void on_answered(uv_async_t *handle)
@@ -394,7 +401,7 @@ static void wake_loop(void *arg)
 
 /* ---- opening and closing ---- */
 
-int tn_webhooks_open(struct tn_service *svc, struct err *e)
+int tn_webhooks_open(struct tn_service *svc, struct err *error)
 {
     struct tn_webhooks *w = mem_alloc(sizeof(*w));
     int r = 0;
@@ -404,11 +411,11 @@ int tn_webhooks_open(struct tn_service *svc, struct err *e)
     uv_async_init(svc->loop, &w->answered, on_answered);
     w->answered.data = w;
     if (svc->config.conf)
-        r = read_all(w, svc->config.conf, e);
+        r = read_all(w, svc->config.conf, error);
     if (r == 0)
-        r = tn_write(svc, hooks_job, w, e);
+        r = tn_write(svc, hooks_job, w, error);
     if (r == 0 && w->count > 0)
-        r = tn_sender_start(&w->sender, wake_loop, w, e);
+        r = tn_sender_start(&w->sender, wake_loop, w, error);
     return r;
 }
 

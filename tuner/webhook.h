@@ -33,20 +33,20 @@ struct tn_post {
     char *problem; /* why there is no status */
 };
 
-struct tn_post *tn_post_free(struct tn_post *p);
+struct tn_post *tn_post_free(struct tn_post *post);
 
 struct tn_sender;
 
 /* DONE is called on the sender's thread when there is something to take. */
-int tn_sender_start(struct tn_sender **ret, void (*done)(void *arg), void *arg, struct err *e);
-void tn_sender_post(struct tn_sender *s, struct tn_post *owned_p);
-struct tn_post *tn_sender_take(struct tn_sender *s); /* answered ones, or NULL */
+int tn_sender_start(struct tn_sender **ret, void (*done)(void *arg), void *arg, struct err *error);
+void tn_sender_post(struct tn_sender *sender, struct tn_post *owned_p);
+struct tn_post *tn_sender_take(struct tn_sender *sender); /* answered ones, or NULL */
 /* Requests under way are given up. */
-struct tn_sender *tn_sender_stop(struct tn_sender *s);
+struct tn_sender *tn_sender_stop(struct tn_sender *sender);
 
 /* Is it an address of the public internet? Not: loopback, private, link-local, carrier-grade NAT,
  * documentation, multicast, reserved, nor an IPv6 address that stands for such an IPv4 one. */
-bool tn_address_public(const struct sockaddr *a);
+bool tn_address_public(const struct sockaddr *address);
 
 /* "sha256=" and the HMAC-SHA256 of "TIME.BODY" in hexadecimal. */
 void tn_signature(char ret[TN_SIGNATURE_TEXT], const char *secret, int64_t time, const char *body);

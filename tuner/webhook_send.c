@@ -41,18 +41,18 @@ struct tn_sender {
     void *arg;
 };
 
-struct tn_post *tn_post_free(struct tn_post *p)
+struct tn_post *tn_post_free(struct tn_post *post)
 {
-    if (!p)
+    if (!post)
         return NULL;
-    free(p->hook);
-    free(p->url);
-    free(p->event);
-    free(p->secret);
-    free(p->ca_file);
-    free(p->body);
-    free(p->problem);
-    free(p);
+    free(post->hook);
+    free(post->url);
+    free(post->event);
+    free(post->secret);
+    free(post->ca_file);
+    free(post->body);
+    free(post->problem);
+    free(post);
     return NULL;
 }
 
@@ -89,35 +89,37 @@ static bool public_v4(uint32_t ip)
     return true;
 }
 
-static uint32_t load32(const uint8_t *b)
+static uint32_t load32(const uint8_t *bytes)
 {
-    return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-static bool public_v6(const uint8_t *b)
+static bool public_v6(const uint8_t *bytes)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     static const uint8_t nat64[12] = {0x00, 0x64, 0xff, 0x9b};
 
-    if (!memcmp(b, mapped, sizeof(mapped)) || !memcmp(b, nat64, sizeof(nat64)))
-        return public_v4(load32(b + 12));
-    if (b[0] >> 5 != 1) /* 2000::/3 is all that is given out */
+    if (!memcmp(bytes, mapped, sizeof(mapped)) || !memcmp(bytes, nat64, sizeof(nat64)))
+        return public_v4(load32(bytes + 12));
+    if (bytes[0] >> 5 != 1) /* 2000::/3 is all that is given out */
         return false;
-    if (load32(b) == 0x20010db8) /* documentation */
+    if (load32(bytes) == 0x20010db8) /* documentation */
         return false;
-    if (b[0] == 0x20 && b[1] == 0x01 && b[2] < 2) /* 2001::/23: Teredo and other special uses */
+    if (bytes[0] == 0x20 && bytes[1] == 0x01 &&
+        bytes[2] < 2) /* 2001::/23: Teredo and other special uses */
         return false;
-    if (b[0] == 0x20 && b[1] == 0x02) /* 6to4 */
-        return public_v4(load32(b + 2));
-    return !(b[0] == 0x3f && b[1] == 0xff && b[2] < 0x10); /* documentation */
+    if (bytes[0] == 0x20 && bytes[1] == 0x02) /* 6to4 */
+        return public_v4(load32(bytes + 2));
+    return !(bytes[0] == 0x3f && bytes[1] == 0xff && bytes[2] < 0x10); /* documentation */
 }
 
-bool tn_address_public(const struct sockaddr *a)
+bool tn_address_public(const struct sockaddr *address)
 {
-    if (a->sa_family == AF_INET)
-        return public_v4(ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr));
-    if (a->sa_family == AF_INET6)
-        return public_v6(((const struct sockaddr_in6 *)(const void *)a)->sin6_addr.s6_addr);
+    if (address->sa_family == AF_INET)
+        return public_v4(
+            ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr));
+    if (address->sa_family == AF_INET6)
+        return public_v6(((const struct sockaddr_in6 *)(const void *)address)->sin6_addr.s6_addr);
     return false;
 }
 
@@ -157,129 +159,130 @@ void tn_signature(char ret[TN_SIGNATURE_TEXT], const char *secret, int64_t time,
         n += snprintf(ret + n, (size_t)(TN_SIGNATURE_TEXT - n), "%02x", digest[i]);
 }
 
-static void add_header(struct request *q, const char *name, const char *value)
+static void add_header(struct request *request, const char *name, const char *value)
 {
     AUTO_FREE char *line = mem_printf("%s: %s", name, value);
-    struct curl_slist *more = curl->slist_append(q->headers, line);
+    struct curl_slist *more = curl->slist_append(request->headers, line);
 
-    q->headers = more ? more : q->headers;
+    request->headers = more ? more : request->headers;
 }
 
-static void set_headers(struct request *q)
+static void set_headers(struct request *request)
 {
     char signature[TN_SIGNATURE_TEXT], stamp[24];
     int64_t now = clock_wall_ms() / 1000;
 
     snprintf(stamp, sizeof(stamp), "%lld", (long long)now);
-    tn_signature(signature, q->p->secret, now, q->p->body);
-    add_header(q, "Content-Type", "application/json");
-    add_header(q, "Partune-Event", q->p->event);
-    add_header(q, "Partune-Delivery", q->p->uuid);
-    add_header(q, "Partune-Timestamp", stamp);
-    add_header(q, "Partune-Signature", signature);
+    tn_signature(signature, request->p->secret, now, request->p->body);
+    add_header(request, "Content-Type", "application/json");
+    add_header(request, "Partune-Event", request->p->event);
+    add_header(request, "Partune-Delivery", request->p->uuid);
+    add_header(request, "Partune-Timestamp", stamp);
+    add_header(request, "Partune-Signature", signature);
 }
 
 /* Nobody reads what a receiver says. */
-static size_t drop(char *bytes, size_t size, size_t n, void *arg)
+static size_t drop(char *bytes, size_t size, size_t count, void *arg)
 {
     (void)bytes;
     (void)arg;
-    return size * n;
+    return size * count;
 }
 
-static void set_up(struct request *q)
+static void set_up(struct request *request)
 {
-    CURL *h = q->easy;
+    CURL *h = request->easy;
 
-    set_headers(q);
-    curl->easy_setopt(h, CURLOPT_PRIVATE, q);
-    curl->easy_setopt(h, CURLOPT_URL, q->p->url);
+    set_headers(request);
+    curl->easy_setopt(h, CURLOPT_PRIVATE, request);
+    curl->easy_setopt(h, CURLOPT_URL, request->p->url);
     curl->easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
     curl->easy_setopt(h, CURLOPT_PROXY, "");
     curl->easy_setopt(h, CURLOPT_FOLLOWLOCATION, 0L);
     curl->easy_setopt(h, CURLOPT_OPENSOCKETFUNCTION, open_socket);
-    curl->easy_setopt(h, CURLOPT_OPENSOCKETDATA, q);
+    curl->easy_setopt(h, CURLOPT_OPENSOCKETDATA, request);
     curl->easy_setopt(h, CURLOPT_FORBID_REUSE, 1L); /* each request's address is judged */
     curl->easy_setopt(h, CURLOPT_FRESH_CONNECT, 1L);
     curl->easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
     curl->easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)ANSWER_MS);
     curl->easy_setopt(h, CURLOPT_USERAGENT, "partune/" PACKAGE_VERSION);
-    curl->easy_setopt(h, CURLOPT_HTTPHEADER, q->headers);
-    curl->easy_setopt(h, CURLOPT_POSTFIELDSIZE, (long)strlen(q->p->body));
-    curl->easy_setopt(h, CURLOPT_POSTFIELDS, q->p->body);
+    curl->easy_setopt(h, CURLOPT_HTTPHEADER, request->headers);
+    curl->easy_setopt(h, CURLOPT_POSTFIELDSIZE, (long)strlen(request->p->body));
+    curl->easy_setopt(h, CURLOPT_POSTFIELDS, request->p->body);
     curl->easy_setopt(h, CURLOPT_WRITEFUNCTION, drop);
-    curl->easy_setopt(h, CURLOPT_ERRORBUFFER, q->error);
-    if (q->p->ca_file)
-        curl->easy_setopt(h, CURLOPT_CAINFO, q->p->ca_file);
+    curl->easy_setopt(h, CURLOPT_ERRORBUFFER, request->error);
+    if (request->p->ca_file)
+        curl->easy_setopt(h, CURLOPT_CAINFO, request->p->ca_file);
 }
 
 /* The request is over: its post goes back. */
-static void answer(struct tn_sender *s, struct request *q)
+static void answer(struct tn_sender *sender, struct request *request)
 {
-    struct request **at = &s->requests;
+    struct request **at = &sender->requests;
 
-    while (*at != q)
+    while (*at != request)
         at = &(*at)->next;
-    *at = q->next;
-    curl->multi_remove_handle(s->multi, q->easy);
-    curl->easy_cleanup(q->easy);
-    curl->slist_free_all(q->headers);
-    pthread_mutex_lock(&s->lock);
-    q->p->next = s->answered;
-    s->answered = q->p;
-    pthread_mutex_unlock(&s->lock);
-    free(q);
-    s->done(s->arg);
+    *at = request->next;
+    curl->multi_remove_handle(sender->multi, request->easy);
+    curl->easy_cleanup(request->easy);
+    curl->slist_free_all(request->headers);
+    pthread_mutex_lock(&sender->lock);
+    request->p->next = sender->answered;
+    sender->answered = request->p;
+    pthread_mutex_unlock(&sender->lock);
+    free(request);
+    sender->done(sender->arg);
 }
 
-static void judge(struct tn_sender *s, struct request *q, CURLcode code)
+static void judge(struct tn_sender *sender, struct request *request, CURLcode code)
 {
-    curl->easy_getinfo(q->easy, CURLINFO_RESPONSE_CODE, &q->p->status);
+    curl->easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &request->p->status);
     if (code != CURLE_OK) {
-        q->p->status = 0;
-        q->p->refused = q->forbidden[0] != '\0' && code == CURLE_COULDNT_CONNECT;
-        q->p->problem =
-            q->p->refused
-                ? mem_printf("%s is no public address; allow-private would permit it", q->forbidden)
-                : mem_strdup(q->error[0] ? q->error : curl->easy_strerror(code));
+        request->p->status = 0;
+        request->p->refused = request->forbidden[0] != '\0' && code == CURLE_COULDNT_CONNECT;
+        request->p->problem =
+            request->p->refused
+                ? mem_printf("%s is no public address; allow-private would permit it",
+                             request->forbidden)
+                : mem_strdup(request->error[0] ? request->error : curl->easy_strerror(code));
     }
-    answer(s, q);
+    answer(sender, request);
 }
 
-static void begin(struct tn_sender *s, struct tn_post *p)
+static void begin(struct tn_sender *sender, struct tn_post *post)
 {
     struct request *q = mem_alloc(sizeof(*q));
 
-    q->p = p;
-    q->next = s->requests;
-    s->requests = q;
+    q->p = post;
+    q->next = sender->requests;
+    sender->requests = q;
     q->easy = curl->easy_init();
     if (!q->easy) {
-        p->problem = mem_strdup("out of memory");
-        answer(s, q);
+        post->problem = mem_strdup("out of memory");
+        answer(sender, q);
         return;
     }
     set_up(q);
-    curl->multi_add_handle(s->multi, q->easy);
+    curl->multi_add_handle(sender->multi, q->easy);
 }
 
 /* ---- the thread ---- */
 
 /* False: stop. */
-static bool take_waiting(struct tn_sender *s)
+static bool take_waiting(struct tn_sender *sender)
 {
     struct tn_post *p, *next;
     bool stop;
 
-    pthread_mutex_lock(&s->lock);
-    p = s->waiting;
-    s->waiting = NULL;
-    stop = s->stop;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&sender->lock);
+    p = sender->waiting;
+    sender->waiting = NULL;
+    stop = sender->stop;
+    pthread_mutex_unlock(&sender->lock);
     for (; p; p = next) {
         next = p->next;
         p->next = NULL;
-        begin(s, p);
+        begin(sender, p);
     }
     return !stop;
 }
@@ -307,12 +310,12 @@ static void *sender_main(void *arg)
     return NULL;
 }
 
-int tn_sender_start(struct tn_sender **ret, void (*done)(void *arg), void *arg, struct err *e)
+int tn_sender_start(struct tn_sender **ret, void (*done)(void *arg), void *arg, struct err *error)
 {
     struct tn_sender *s;
     int r;
 
-    curl = tn_curl_load(e);
+    curl = tn_curl_load(error);
     if (!curl)
         return -ENOSYS;
     s = mem_alloc(sizeof(*s));
@@ -325,55 +328,55 @@ int tn_sender_start(struct tn_sender **ret, void (*done)(void *arg), void *arg, 
         curl->multi_cleanup(s->multi);
         pthread_mutex_destroy(&s->lock);
         free(s);
-        return err_set(e, -r, "the thread of webhooks: %s", strerror(r));
+        return err_set(error, -r, "the thread of webhooks: %s", strerror(r));
     }
     *ret = s;
     return 0;
 }
 
-void tn_sender_post(struct tn_sender *s, struct tn_post *owned_p)
+void tn_sender_post(struct tn_sender *sender, struct tn_post *owned_p)
 {
-    pthread_mutex_lock(&s->lock);
-    owned_p->next = s->waiting;
-    s->waiting = owned_p;
-    pthread_mutex_unlock(&s->lock);
-    curl->multi_wakeup(s->multi);
+    pthread_mutex_lock(&sender->lock);
+    owned_p->next = sender->waiting;
+    sender->waiting = owned_p;
+    pthread_mutex_unlock(&sender->lock);
+    curl->multi_wakeup(sender->multi);
 }
 
-struct tn_post *tn_sender_take(struct tn_sender *s)
+struct tn_post *tn_sender_take(struct tn_sender *sender)
 {
     struct tn_post *p;
 
-    pthread_mutex_lock(&s->lock);
-    p = s->answered;
-    s->answered = NULL;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&sender->lock);
+    p = sender->answered;
+    sender->answered = NULL;
+    pthread_mutex_unlock(&sender->lock);
     return p;
 }
 
-static void free_all(struct tn_post *p)
+static void free_all(struct tn_post *post)
 {
     struct tn_post *next;
 
-    for (; p; p = next) {
-        next = p->next;
-        tn_post_free(p);
+    for (; post; post = next) {
+        next = post->next;
+        tn_post_free(post);
     }
 }
 
-struct tn_sender *tn_sender_stop(struct tn_sender *s)
+struct tn_sender *tn_sender_stop(struct tn_sender *sender)
 {
-    if (!s)
+    if (!sender)
         return NULL;
-    pthread_mutex_lock(&s->lock);
-    s->stop = true;
-    pthread_mutex_unlock(&s->lock);
-    curl->multi_wakeup(s->multi);
-    pthread_join(s->thread, NULL);
-    free_all(s->waiting);
-    free_all(s->answered);
-    curl->multi_cleanup(s->multi);
-    pthread_mutex_destroy(&s->lock);
-    free(s);
+    pthread_mutex_lock(&sender->lock);
+    sender->stop = true;
+    pthread_mutex_unlock(&sender->lock);
+    curl->multi_wakeup(sender->multi);
+    pthread_join(sender->thread, NULL);
+    free_all(sender->waiting);
+    free_all(sender->answered);
+    curl->multi_cleanup(sender->multi);
+    pthread_mutex_destroy(&sender->lock);
+    free(sender);
     return NULL;
 }

@@ -30,42 +30,43 @@ static void add_headers(struct web_request *rq, const char *etag)
 
 /* Anybody may ask for these files, so a request costs no memory: who does not take gzip gets a copy
  * that was unpacked for the first of them. */
-static const void *unpacked(struct web_server *s, const struct web_asset *a)
+static const void *unpacked(struct web_server *server, const struct web_asset *asset)
 {
-    size_t at = (size_t)(a - web_assets), count = at;
-    z_stream z = {.next_in = (unsigned char *)(uintptr_t)a->bytes, .avail_in = (uInt)a->size};
+    size_t at = (size_t)(asset - web_assets), count = at;
+    z_stream z = {.next_in = (unsigned char *)(uintptr_t)asset->bytes,
+                  .avail_in = (uInt)asset->size};
     void *plain;
 
     while (web_assets[count].path)
         count++;
-    if (!s->unpacked)
-        s->unpacked = mem_alloc((count + 1) * sizeof(*s->unpacked));
-    if (s->unpacked[at])
-        return s->unpacked[at];
-    plain = mem_alloc(a->plain_size + 1);
+    if (!server->unpacked)
+        server->unpacked = mem_alloc((count + 1) * sizeof(*server->unpacked));
+    if (server->unpacked[at])
+        return server->unpacked[at];
+    plain = mem_alloc(asset->plain_size + 1);
     z.next_out = plain;
-    z.avail_out = (uInt)a->plain_size;
+    z.avail_out = (uInt)asset->plain_size;
     if (inflateInit2(&z, 15 + 16) != Z_OK || inflate(&z, Z_FINISH) != Z_STREAM_END)
         abort(); /* made by our own build */
     inflateEnd(&z);
-    return s->unpacked[at] = plain;
+    return server->unpacked[at] = plain;
 }
 
-void web_assets_done(struct web_server *s)
+void web_assets_done(struct web_server *server)
 {
-    for (size_t i = 0; s->unpacked && web_assets[i].path; i++)
-        free(s->unpacked[i]);
-    free(s->unpacked);
+    for (size_t i = 0; server->unpacked && web_assets[i].path; i++)
+        free(server->unpacked[i]);
+    free(server->unpacked);
 }
 
-static void reply_embedded(struct web_request *rq, const struct web_asset *a)
+static void reply_embedded(struct web_request *rq, const struct web_asset *asset)
 {
-    add_headers(rq, a->etag);
+    add_headers(rq, asset->etag);
     if (rq->accepts_gzip) {
         web_reply_header(rq, "Content-Encoding", "gzip");
-        web_reply_static(rq, a->type, a->bytes, a->size);
+        web_reply_static(rq, asset->type, asset->bytes, asset->size);
     } else {
-        web_reply_static(rq, a->type, unpacked(rq->server, a), a->plain_size);
+        web_reply_static(rq, asset->type, unpacked(rq->server, asset), asset->plain_size);
     }
 }
 

@@ -14,31 +14,31 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
-void web_sha256(uint8_t out[32], const void *bytes, size_t n)
+void web_sha256(uint8_t out[32], const void *bytes, size_t size)
 {
     struct sha256_ctx c;
 
     sha256_init(&c);
-    sha256_update(&c, n, bytes);
+    sha256_update(&c, size, bytes);
     sha256_digest(&c, 32, out);
 }
 
-void web_hex(char *out, const uint8_t *bytes, size_t n)
+void web_hex(char *out, const uint8_t *bytes, size_t len)
 {
     static const char digits[] = "0123456789abcdef";
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < len; i++) {
         out[2 * i] = digits[bytes[i] >> 4];
         out[2 * i + 1] = digits[bytes[i] & 15];
     }
-    out[2 * n] = '\0';
+    out[2 * len] = '\0';
 }
 
-int web_unhex(uint8_t *out, size_t n, const char *hex)
+int web_unhex(uint8_t *out, size_t len, const char *hex)
 {
-    if (strlen(hex) != 2 * n || strspn(hex, "0123456789abcdefABCDEF") != 2 * n)
+    if (strlen(hex) != 2 * len || strspn(hex, "0123456789abcdefABCDEF") != 2 * len)
         return -EINVAL;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < len; i++) {
         char pair[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
 
         out[i] = (uint8_t)strtoul(pair, NULL, 16);
@@ -54,7 +54,7 @@ void web_token_hash(char hash[WEB_HASH_HEX], const char *token)
     web_hex(hash, h, sizeof(h));
 }
 
-int web_token_make(char token[WEB_TOKEN_TEXT], char hash[WEB_HASH_HEX], struct err *e)
+int web_token_make(char token[WEB_TOKEN_TEXT], char hash[WEB_HASH_HEX], struct err *error)
 {
     /* 64 letters that need no escaping in URLs and shells; 40 of them are 240 bits. */
     static const char letters[] =
@@ -62,7 +62,7 @@ int web_token_make(char token[WEB_TOKEN_TEXT], char hash[WEB_HASH_HEX], struct e
     uint8_t random[40];
 
     if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-        return err_set(e, -EIO, "no random numbers: %m");
+        return err_set(error, -EIO, "no random numbers: %m");
     memcpy(token, "pt_", 3);
     for (size_t i = 0; i < sizeof(random); i++)
         token[3 + i] = letters[random[i] & 63];
@@ -71,16 +71,16 @@ int web_token_make(char token[WEB_TOKEN_TEXT], char hash[WEB_HASH_HEX], struct e
     return 0;
 }
 
-static struct web_fail *fail_slot(struct web_auth *a, uint64_t peer, int64_t now_ms)
+static struct web_fail *fail_slot(struct web_auth *auth, uint64_t peer, int64_t now_ms)
 {
-    struct web_fail *f = &a->fail[peer % WEB_FAIL_SLOTS];
+    struct web_fail *f = &auth->fail[peer % WEB_FAIL_SLOTS];
 
     if (f->peer != peer || now_ms - f->since_ms > WEB_FAIL_WINDOW_MS || now_ms < f->since_ms)
         *f = (struct web_fail){.peer = peer, .since_ms = now_ms};
     return f;
 }
 
-enum web_auth_result web_auth_check(struct web_auth *a, const struct web_token **ret,
+enum web_auth_result web_auth_check(struct web_auth *auth, const struct web_token **ret,
                                     const char *header, uint64_t peer, int64_t now_ms)
 {
     struct web_fail *f;
@@ -89,22 +89,22 @@ enum web_auth_result web_auth_check(struct web_auth *a, const struct web_token *
 
     if (!header)
         return WEB_AUTH_MISSING;
-    f = fail_slot(a, peer, now_ms);
+    f = fail_slot(auth, peer, now_ms);
     if (!strncasecmp(header, "Bearer ", 7)) {
         const char *token = header + 7 + strspn(header + 7, " ");
 
         web_sha256(hash, token, strlen(token));
-        for (struct web_token *t = a->tokens; t; t = t->next)
+        for (struct web_token *t = auth->tokens; t; t = t->next)
             if (memeql_sec(t->hash, hash, sizeof(hash)))
                 found = t;
     }
     if (f->count >= WEB_FAIL_LIMIT && !(found && found->proven)) {
-        a->failures++;
+        auth->failures++;
         return WEB_AUTH_LIMITED;
     }
     if (!found) {
         f->count++;
-        a->failures++;
+        auth->failures++;
         return WEB_AUTH_WRONG;
     }
     found->proven = true;
@@ -112,39 +112,39 @@ enum web_auth_result web_auth_check(struct web_auth *a, const struct web_token *
     return WEB_AUTH_OK;
 }
 
-void web_auth_done(struct web_auth *a)
+void web_auth_done(struct web_auth *auth)
 {
-    while (a->tokens) {
-        struct web_token *t = a->tokens;
+    while (auth->tokens) {
+        struct web_token *t = auth->tokens;
 
-        a->tokens = t->next;
+        auth->tokens = t->next;
         free(t->name);
         free(t);
     }
 }
 
-int web_server_add_token(struct web_server *s, const char *name, const char *hash,
-                         enum web_scope scope, struct err *e)
+int web_server_add_token(struct web_server *server, const char *name, const char *hash,
+                         enum web_scope scope, struct err *error)
 {
     uint8_t bytes[32];
     struct web_token *t;
 
     if (web_unhex(bytes, sizeof(bytes), hash) < 0)
-        return err_set(e, -EINVAL, "token %s: its hash is not 64 hexadecimal digits", name);
-    web_server_drop_token(s, hash);
+        return err_set(error, -EINVAL, "token %s: its hash is not 64 hexadecimal digits", name);
+    web_server_drop_token(server, hash);
     t = mem_alloc(sizeof(*t));
     memcpy(t->hash, bytes, sizeof(bytes));
     t->name = mem_strdup(name);
     t->scope = scope;
-    t->next = s->auth.tokens;
-    s->auth.tokens = t;
+    t->next = server->auth.tokens;
+    server->auth.tokens = t;
     return 0;
 }
 
-void web_server_drop_token(struct web_server *s, const char *hash)
+void web_server_drop_token(struct web_server *server, const char *hash)
 {
     uint8_t bytes[32];
-    struct web_token **p = &s->auth.tokens;
+    struct web_token **p = &server->auth.tokens;
 
     if (web_unhex(bytes, sizeof(bytes), hash) < 0)
         return;
@@ -156,7 +156,7 @@ void web_server_drop_token(struct web_server *s, const char *hash)
             continue;
         }
         *p = t->next;
-        web_streams_end_of(s, t);
+        web_streams_end_of(server, t);
         free(t->name);
         free(t);
     }
@@ -180,7 +180,8 @@ static bool read_token_file(char token[WEB_TOKEN_TEXT], const char *path)
     return true;
 }
 
-int web_server_token_file(struct web_server *s, const char *path, char **ret_token, struct err *e)
+int web_server_token_file(struct web_server *server, const char *path, char **ret_token,
+                          struct err *error)
 {
     char token[WEB_TOKEN_TEXT], hash[WEB_HASH_HEX];
     int r = 0;
@@ -190,17 +191,17 @@ int web_server_token_file(struct web_server *s, const char *path, char **ret_tok
     } else {
         AUTO_STR line = {0};
 
-        r = web_token_make(token, hash, e);
+        r = web_token_make(token, hash, error);
         if (r < 0)
             return r;
         str_addf(&line, "%s\n", token);
-        r = file_write_atomic(path, line.text, line.len, 0600, e);
+        r = file_write_atomic(path, line.text, line.len, 0600, error);
     }
     if (r == 0)
-        r = web_server_add_token(s, "local", hash, WEB_ADMIN, e);
+        r = web_server_add_token(server, "local", hash, WEB_ADMIN, error);
     if (r < 0)
         return r;
-    s->auth.tokens->local = true; /* the newest is first */
+    server->auth.tokens->local = true; /* the newest is first */
     if (ret_token)
         *ret_token = mem_strdup(token);
     return 0;

@@ -12,23 +12,23 @@
 enum { MAX_ASSET = 8 << 20, PER_LINE = 24 };
 
 static int read_file(char **ret, size_t *ret_n, const char *src, const char *build,
-                     const char *file, struct err *e)
+                     const char *file, struct err *error)
 {
     AUTO_FREE char *made = mem_printf("%s/%s", build, file);
     AUTO_FREE char *given = mem_printf("%s/%s", src, file);
 
-    return file_read_all(ret, ret_n, file_exists(made) ? made : given, MAX_ASSET, e);
+    return file_read_all(ret, ret_n, file_exists(made) ? made : given, MAX_ASSET, error);
 }
 
-static unsigned char *compress_best(const char *text, size_t n, size_t *ret_size)
+static unsigned char *compress_best(const char *text, size_t len, size_t *ret_size)
 {
-    z_stream z = {.next_in = (unsigned char *)(uintptr_t)text, .avail_in = (uInt)n};
+    z_stream z = {.next_in = (unsigned char *)(uintptr_t)text, .avail_in = (uInt)len};
     size_t room;
     unsigned char *out;
 
     if (deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) != Z_OK)
         abort();
-    room = deflateBound(&z, n) + 32;
+    room = deflateBound(&z, len) + 32;
     out = mem_alloc(room);
     z.next_out = out;
     z.avail_out = (uInt)room;
@@ -39,30 +39,31 @@ static unsigned char *compress_best(const char *text, size_t n, size_t *ret_size
     return out;
 }
 
-static void print_bytes(FILE *out, int i, const unsigned char *bytes, size_t n)
+static void print_bytes(FILE *out, int index, const unsigned char *bytes, size_t len)
 {
-    fprintf(out, "static const unsigned char asset_%d[] = {", i);
-    for (size_t k = 0; k < n; k++)
+    fprintf(out, "static const unsigned char asset_%d[] = {", index);
+    for (size_t k = 0; k < len; k++)
         fprintf(out, "%s%u,", k % PER_LINE ? "" : "\n", bytes[k]);
     fprintf(out, "\n};\n\n");
 }
 
 /* Prints the bytes of one file and adds its row to TABLE. */
-static int embed(FILE *out, struct str *table, int i, char **argv, const char *file, struct err *e)
+static int embed(FILE *out, struct str *table, int index, char **argv, const char *file,
+                 struct err *error)
 {
     AUTO_FREE char *text = NULL;
     unsigned char *gz;
     size_t n, ngz, strip = strlen(argv[4]);
     const char *name = str_starts(file, argv[4]) ? file + strip : file;
-    int r = read_file(&text, &n, argv[2], argv[3], file, e);
+    int r = read_file(&text, &n, argv[2], argv[3], file, error);
 
     if (r < 0)
         return r;
     gz = compress_best(text, n, &ngz);
-    print_bytes(out, i, gz, ngz);
+    print_bytes(out, index, gz, ngz);
     free(gz);
     str_addf(table, "    { \"%s\", \"%s\", \"\\\"%016llx\\\"\", asset_%d, %zu, %zu },\n", name,
-             web_asset_type(name), (unsigned long long)str_hash(text, n, 0), i, ngz, n);
+             web_asset_type(name), (unsigned long long)str_hash(text, n, 0), index, ngz, n);
     return 0;
 }
 

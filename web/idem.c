@@ -14,14 +14,14 @@ struct web_idem {
     int next; /* slot of the oldest */
 };
 
-static void entry_done(struct entry *n)
+static void entry_done(struct entry *entry)
 {
-    free(n->key);
-    free((char *)n->answer.hash);
-    free((char *)n->answer.type);
-    free((char *)n->answer.location);
-    free((char *)n->answer.body);
-    *n = (struct entry){0};
+    free(entry->key);
+    free((char *)entry->answer.hash);
+    free((char *)entry->answer.type);
+    free((char *)entry->answer.location);
+    free((char *)entry->answer.body);
+    *entry = (struct entry){0};
 }
 
 struct web_idem *web_idem_new(void)
@@ -29,11 +29,11 @@ struct web_idem *web_idem_new(void)
     return mem_alloc(sizeof(struct web_idem));
 }
 
-struct web_idem *web_idem_free(struct web_idem *i)
+struct web_idem *web_idem_free(struct web_idem *idem)
 {
-    for (int k = 0; i && k < WEB_IDEM_KEEP; k++)
-        entry_done(&i->entry[k]);
-    free(i);
+    for (int k = 0; idem && k < WEB_IDEM_KEEP; k++)
+        entry_done(&idem->entry[k]);
+    free(idem);
     return NULL;
 }
 

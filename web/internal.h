@@ -27,8 +27,8 @@ struct web_target {
 
 /* Parse "/a/b%20c?x=1&y=". -EINVAL: bad escape, NUL, control character, not UTF-8, a "." or ".."
  * segment, a query parameter given twice; -E2BIG: too many parts. */
-int web_target_parse(struct web_target *ret, const char *raw, const char *prefix, struct arena *a,
-                     struct err *e);
+int web_target_parse(struct web_target *ret, const char *raw, const char *prefix,
+                     struct arena *arena, struct err *error);
 
 /* ---- route.c -----------------------------------------------------------------------------------
  */
@@ -43,11 +43,11 @@ struct web_match {
 
 /* True if the path fits ROUTE's template; fills *RET. */
 bool web_route_fits(struct web_match *ret, const struct web_route *route,
-                    const struct web_target *t, struct arena *a);
+                    const struct web_target *target, struct arena *arena);
 /* The route for METHOD ("HEAD" counts as "GET"). -ENOENT: no such path; -EPERM: path without that
  * method, and *RET_ALLOW lists those that it has. */
 int web_route_find(struct web_match *ret, const char **ret_allow, const struct web_route *table,
-                   const char *method, const struct web_target *t, struct arena *a);
+                   const char *method, const struct web_target *target, struct arena *arena);
 
 /* ---- origin.c ----------------------------------------------------------------------------------
  */
@@ -91,12 +91,12 @@ struct web_auth {
 enum web_auth_result { WEB_AUTH_OK, WEB_AUTH_MISSING, WEB_AUTH_WRONG, WEB_AUTH_LIMITED };
 
 /* Who presents HEADER ("Bearer …" or NULL) from PEER (a hash of its address). */
-enum web_auth_result web_auth_check(struct web_auth *a, const struct web_token **ret,
+enum web_auth_result web_auth_check(struct web_auth *auth, const struct web_token **ret,
                                     const char *header, uint64_t peer, int64_t now_ms);
-void web_auth_done(struct web_auth *a);
-void web_sha256(uint8_t out[32], const void *bytes, size_t n);
-void web_hex(char *out, const uint8_t *bytes, size_t n);
-int web_unhex(uint8_t *out, size_t n, const char *hex);
+void web_auth_done(struct web_auth *auth);
+void web_sha256(uint8_t out[32], const void *bytes, size_t size);
+void web_hex(char *out, const uint8_t *bytes, size_t len);
+int web_unhex(uint8_t *out, size_t len, const char *hex);
 
 /* ---- idem.c ------------------------------------------------------------------------------------
  */
@@ -105,7 +105,7 @@ enum { WEB_IDEM_KEEP = 1024, WEB_IDEM_OWNER = 16 };
 
 struct web_idem;
 struct web_idem *web_idem_new(void);
-struct web_idem *web_idem_free(struct web_idem *i);
+struct web_idem *web_idem_free(struct web_idem *idem);
 bool web_idem_find(void *ctx, const char *key, struct web_answer *ret, struct arena *arena);
 void web_idem_keep(void *ctx, const char *key, const struct web_answer *answer);
 
@@ -180,15 +180,16 @@ enum {
 };
 
 /* The client has MS for what comes now; 0: it is our turn. */
-void web_conn_phase(struct web_conn *c, int64_t ms, int patience_ms);
-bool web_scarce(const struct web_server *s); /* few connections are left */
-/* RQ's answer takes N bytes until it is taken: -EAGAIN, and nothing is counted, where too many do. */
-int web_hold(struct web_request *rq, size_t n);
+void web_conn_phase(struct web_conn *conn, int64_t ms, int patience_ms);
+bool web_scarce(const struct web_server *server); /* few connections are left */
+/* RQ's answer takes SIZE bytes until it is taken: -EAGAIN, and nothing is counted, where too many
+ * do. */
+int web_hold(struct web_request *rq, size_t size);
 /* Go on with a suspended connection, soon. */
-void web_conn_resume(struct web_conn *c, struct MHD_Connection *mhd);
+void web_conn_resume(struct web_conn *conn, struct MHD_Connection *mhd);
 
-/* An open socket for ADDRESS; sets fd, tcp, trusted, path, port and public of *L. */
-int web_listen_open(struct listener *l, const char *address, struct err *e);
+/* An open socket for ADDRESS; sets fd, tcp, trusted, path, port and public of *LISTENER. */
+int web_listen_open(struct listener *listener, const char *address, struct err *error);
 bool web_address_is_loopback(const char *address);
 
 /* ---- requests: request.c, reply.c --------------------------------------------------------------
@@ -237,36 +238,38 @@ struct web_request {
     struct web_request *next_deferred, *prev_deferred;
 };
 
-struct web_request *web_request_new(struct listener *l, const char *raw, struct MHD_Connection *c);
+struct web_request *web_request_new(struct listener *listener, const char *raw,
+                                    struct MHD_Connection *connection);
 void web_request_done(struct web_request *rq); /* libmicrohttpd is through with it */
 void web_request_ref(struct web_request *rq);
 void web_request_unref(struct web_request *rq);
 /* libmicrohttpd's access handler, for one call. */
-enum MHD_Result web_request_step(struct web_request *rq, struct MHD_Connection *c,
+enum MHD_Result web_request_step(struct web_request *rq, struct MHD_Connection *connection,
                                  const char *method, const char *upload, size_t *upload_size);
 /* The answer: RESPONSE is taken. Called once. */
 void web_request_answer(struct web_request *rq, int status, struct MHD_Response *owned_response);
 void web_request_resume(struct web_request *rq);
 
 /* 200 with bytes that live as long as the program, which are not copied. */
-void web_reply_static(struct web_request *rq, const char *type, const void *bytes, size_t n);
+void web_reply_static(struct web_request *rq, const char *type, const void *bytes, size_t size);
 
 /* ---- work.c ------------------------------------------------------------------------------------
  */
 
-struct web_work *web_work_new(struct web_server *s);
-void web_work_sweep(struct web_work *w); /* whose client has hung up? */
-void web_work_end(struct web_work *w);   /* all of it is unwanted */
+struct web_work *web_work_new(struct web_server *server);
+void web_work_sweep(struct web_work *work); /* whose client has hung up? */
+void web_work_end(struct web_work *work);   /* all of it is unwanted */
 /* Ends it, hands back what is done, and closes its handle. */
-void web_work_close(struct web_work *w);
+void web_work_close(struct web_work *work);
 
 /* ---- stream.c ----------------------------------------------------------------------------------
  */
 
-void web_streams_heartbeat(struct web_server *s);
-void web_streams_sweep(struct web_server *s); /* cut off who takes nothing */
-void web_streams_end(struct web_server *s);
-void web_streams_end_of(struct web_server *s, const struct web_token *t); /* it is revoked */
+void web_streams_heartbeat(struct web_server *server);
+void web_streams_sweep(struct web_server *server); /* cut off who takes nothing */
+void web_streams_end(struct web_server *server);
+void web_streams_end_of(struct web_server *server,
+                        const struct web_token *token); /* it is revoked */
 
 /* ---- assets.c ----------------------------------------------------------------------------------
  */
@@ -283,7 +286,7 @@ extern const struct web_asset web_assets[]; /* made by embed.c, ends with a NULL
 
 /* Answer a GET of a path that no route has with a file of the dashboard; false if there is none. */
 bool web_asset_reply(struct web_request *rq);
-void web_assets_done(struct web_server *s);
+void web_assets_done(struct web_server *server);
 const char *web_asset_type(const char *path);
 
 #endif

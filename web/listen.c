@@ -18,7 +18,7 @@ enum {
                                 grows to megabytes a connection */
 };
 
-static int open_unix(struct listener *l, const char *path, struct err *e)
+static int open_unix(struct listener *listener, const char *path, struct err *error)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct stat st;
@@ -26,40 +26,40 @@ static int open_unix(struct listener *l, const char *path, struct err *e)
     int fd, r;
 
     if (strlen(path) >= sizeof(a.sun_path) || !*path)
-        return err_set(e, -ENAMETOOLONG, "socket path %s is longer than %zu bytes", path,
+        return err_set(error, -ENAMETOOLONG, "socket path %s is longer than %zu bytes", path,
                        sizeof(a.sun_path) - 1);
     snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return err_set(e, -errno, "socket: %m");
+        return err_set(error, -errno, "socket: %m");
     r = connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 ? 0 : -errno;
     close(fd);
     if (r == 0 || r == -EAGAIN) /* EAGAIN: its backlog is full */
-        return err_set(e, -EADDRINUSE, "another server listens on %s", path);
+        return err_set(error, -EADDRINUSE, "another server listens on %s", path);
     /* Left by a server that was killed; what is no socket refuses a connection, too, and is not
      * ours to remove. */
     if (r == -ECONNREFUSED && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
         unlink(path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return err_set(e, -errno, "socket: %m");
+        return err_set(error, -errno, "socket: %m");
     mask = umask(0177);
     r = 0;
     if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, BACKLOG) < 0)
-        r = err_set(e, -errno, "listen on %s: %m", path);
+        r = err_set(error, -errno, "listen on %s: %m", path);
     umask(mask);
     if (r < 0) {
         close(fd);
         return r;
     }
-    l->fd = fd;
-    l->trusted = true;
-    l->path = mem_strdup(path);
+    listener->fd = fd;
+    listener->trusted = true;
+    listener->path = mem_strdup(path);
     return 0;
 }
 
-static int open_tcp(struct listener *l, const struct addrinfo *ai, const char *address,
-                    struct err *e)
+static int open_tcp(struct listener *listener, const struct addrinfo *ai, const char *address,
+                    struct err *error)
 {
     struct sockaddr_storage bound;
     socklen_t n = sizeof(bound);
@@ -67,23 +67,23 @@ static int open_tcp(struct listener *l, const struct addrinfo *ai, const char *a
     int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
-        return err_set(e, -errno, "socket for %s: %m", address);
+        return err_set(error, -errno, "socket for %s: %m", address);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer)); /* its connections inherit it */
     if (bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0 ||
         getsockname(fd, (struct sockaddr *)&bound, &n) < 0) {
-        r = err_set(e, -errno, "listen on %s: %m", address);
+        r = err_set(error, -errno, "listen on %s: %m", address);
         close(fd);
         return r;
     }
-    l->fd = fd;
-    l->tcp = true;
-    l->port = ntohs(bound.ss_family == AF_INET ? ((struct sockaddr_in *)&bound)->sin_port
-                                               : ((struct sockaddr_in6 *)&bound)->sin6_port);
+    listener->fd = fd;
+    listener->tcp = true;
+    listener->port = ntohs(bound.ss_family == AF_INET ? ((struct sockaddr_in *)&bound)->sin_port
+                                                      : ((struct sockaddr_in6 *)&bound)->sin6_port);
     return 0;
 }
 
-int web_listen_open(struct listener *l, const char *address, struct err *e)
+int web_listen_open(struct listener *listener, const char *address, struct err *error)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
@@ -94,13 +94,13 @@ int web_listen_open(struct listener *l, const char *address, struct err *e)
     size_t n;
     int r;
 
-    l->fd = -1;
+    listener->fd = -1;
     if (str_starts(address, "unix:"))
-        return open_unix(l, address + 5, e);
+        return open_unix(listener, address + 5, error);
     if (!colon || web_host_name(name, sizeof(name), address) < 0 ||
         str_to_i64(&port, colon + 1, 0, 65535) < 0)
-        return err_set(e, -EINVAL, "\"%s\" is not HOST:PORT, [V6]:PORT or unix:PATH", address);
-    l->public = !web_address_is_loopback(name);
+        return err_set(error, -EINVAL, "\"%s\" is not HOST:PORT, [V6]:PORT or unix:PATH", address);
+    listener->public = !web_address_is_loopback(name);
     n = strlen(name);
     host = name;
     if (name[0] == '[') {
@@ -111,8 +111,8 @@ int web_listen_open(struct listener *l, const char *address, struct err *e)
     }
     r = getaddrinfo(host, colon + 1, &hints, &ai);
     if (r)
-        return err_set(e, -EINVAL, "\"%s\": %s is not an address", address, host);
-    r = open_tcp(l, ai, address, e);
+        return err_set(error, -EINVAL, "\"%s\": %s is not an address", address, host);
+    r = open_tcp(listener, ai, address, error);
     freeaddrinfo(ai);
     return r;
 }

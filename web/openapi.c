@@ -12,11 +12,11 @@ static json_t *ref(const char *schema)
     return r;
 }
 
-static json_t *page_of(const char *name, size_t n)
+static json_t *page_of(const char *name, size_t len)
 {
     AUTO_STR item = {0};
 
-    str_addn(&item, name, n);
+    str_addn(&item, name, len);
     return json_pack("{s:s, s:[sss], s:{s:{s:s, s:o}, s:{s:s}, s:{s:[ss]}}}", "type", "object",
                      "required", "items", "total", "next_page_token", "properties", "items", "type",
                      "array", "items", ref(item.text), "total", "type", "integer",
@@ -45,10 +45,11 @@ static void add_path_parameters(json_t *list, const char *path)
                                               "schema", "type", "string"));
 }
 
-static const struct web_param *param_find(const struct web_param *table, const char *name, size_t n)
+static const struct web_param *param_find(const struct web_param *table, const char *name,
+                                          size_t len)
 {
     for (; table && table->name; table++)
-        if (strlen(table->name) == n && !memcmp(table->name, name, n))
+        if (strlen(table->name) == len && !memcmp(table->name, name, len))
             return table;
     return NULL;
 }
@@ -151,14 +152,14 @@ static json_t *operation_id(const struct web_route *route)
     return json_stringn(buf, n);
 }
 
-static json_t *operation(const struct web_config *c, const struct web_route *route)
+static json_t *operation(const struct web_config *config, const struct web_route *route)
 {
     json_t *op = json_object(), *parameters = json_array();
 
     json_object_set_new(op, "operationId", operation_id(route));
     json_object_set_new(op, "summary", json_string(route->summary));
     add_path_parameters(parameters, route->path);
-    add_query_parameters(parameters, c->params, route->query);
+    add_query_parameters(parameters, config->params, route->query);
     add_headers(parameters, route);
     if (json_array_size(parameters))
         json_object_set(op, "parameters", parameters);
@@ -177,7 +178,7 @@ static json_t *operation(const struct web_config *c, const struct web_route *rou
     return op;
 }
 
-static json_t *components(const struct web_config *c)
+static json_t *components(const struct web_config *config)
 {
     static const char problem_schema[] =
         "{\"type\":\"object\",\"required\":[\"type\",\"title\",\"status\",\"detail\",\"pointer\"],"
@@ -191,7 +192,7 @@ static json_t *components(const struct web_config *c)
     json_t *schemas = NULL, *p = NULL;
     struct err e;
 
-    if (c->schemas && jx_parse(&schemas, c->schemas, strlen(c->schemas), &e) < 0) {
+    if (config->schemas && jx_parse(&schemas, config->schemas, strlen(config->schemas), &e) < 0) {
         log_error("schemas: %s", e.text);
         abort();
     }
@@ -203,11 +204,11 @@ static json_t *components(const struct web_config *c)
                      "type", "http", "scheme", "bearer");
 }
 
-json_t *web_openapi_document(const struct web_config *c)
+json_t *web_openapi_document(const struct web_config *config)
 {
     json_t *paths = json_object();
 
-    for (const struct web_route *route = c->routes; route->method; route++) {
+    for (const struct web_route *route = config->routes; route->method; route++) {
         json_t *item = json_object_get(paths, route->path);
         char method[16];
         size_t n = 0;
@@ -219,12 +220,12 @@ json_t *web_openapi_document(const struct web_config *c)
         for (const char *p = route->method; *p && n + 1 < sizeof(method); p++)
             method[n++] = (char)(*p | 0x20);
         method[n] = '\0';
-        json_object_set_new(item, method, operation(c, route));
+        json_object_set_new(item, method, operation(config, route));
     }
     return json_pack("{s:s, s:{s:s, s:s}, s:[{s:s}], s:o, s:o}", "openapi", "3.1.0", "info",
-                     "title", c->title, "version", c->version, "servers", "url",
-                     c->prefix && *c->prefix ? c->prefix : "/", "paths", paths, "components",
-                     components(c));
+                     "title", config->title, "version", config->version, "servers", "url",
+                     config->prefix && *config->prefix ? config->prefix : "/", "paths", paths,
+                     "components", components(config));
 }
 
 void web_openapi(struct web_request *rq)

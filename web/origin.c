@@ -82,15 +82,15 @@ bool web_origin_allowed(const char *origin, const char *host, const char *const 
     return false;
 }
 
-/* "gzip;q=0" says no: do the parameters at P, up to the next comma, have a weight of zero? */
-static bool weighs_nothing(const char *p)
+/* "gzip;q=0" says no: do the parameters at POS, up to the next comma, have a weight of zero? */
+static bool weighs_nothing(const char *pos)
 {
-    while (p += strspn(p, "; \t"), *p && *p != ',') {
-        size_t n = strcspn(p, "; \t,");
+    while (pos += strspn(pos, "; \t"), *pos && *pos != ',') {
+        size_t n = strcspn(pos, "; \t,");
 
-        if (n > 2 && !strncasecmp(p, "q=0", 3))
-            return strspn(p + 2, "0.") == n - 2;
-        p += n;
+        if (n > 2 && !strncasecmp(pos, "q=0", 3))
+            return strspn(pos + 2, "0.") == n - 2;
+        pos += n;
     }
     return false;
 }

@@ -15,12 +15,12 @@ const char *web_param(const struct web_request *rq, const char *name)
 }
 
 int web_param_i64(int64_t *ret, struct web_request *rq, const char *name, int64_t min, int64_t max,
-                  struct err *e)
+                  struct err *error)
 {
     const char *text = web_param(rq, name);
 
     if (str_to_i64(ret, text, min, max) < 0)
-        return err_set(e, -ENOENT, "the path's %s is \"%.64s\", which is none", name, text);
+        return err_set(error, -ENOENT, "the path's %s is \"%.64s\", which is none", name, text);
     return 0;
 }
 
@@ -33,32 +33,32 @@ const char *web_query(const struct web_request *rq, const char *name)
 }
 
 int web_query_i64(int64_t *ret, struct web_request *rq, const char *name, int64_t min, int64_t max,
-                  struct err *e)
+                  struct err *error)
 {
     const char *text = web_query(rq, name);
 
     if (text && str_to_i64(ret, text, min, max) < 0)
-        return err_set(e, -EINVAL,
+        return err_set(error, -EINVAL,
                        "query parameter %s is \"%.64s\", not a whole number in %lld..%lld", name,
                        text, (long long)min, (long long)max);
     return 0;
 }
 
-int web_query_bool(bool *ret, struct web_request *rq, const char *name, struct err *e)
+int web_query_bool(bool *ret, struct web_request *rq, const char *name, struct err *error)
 {
     const char *text = web_query(rq, name);
 
     if (!text)
         return 0;
     if (strcmp(text, "true") && strcmp(text, "false"))
-        return err_set(e, -EINVAL, "query parameter %s is \"%.64s\", not true or false", name,
+        return err_set(error, -EINVAL, "query parameter %s is \"%.64s\", not true or false", name,
                        text);
     *ret = *text == 't';
     return 0;
 }
 
 int web_query_enum(int *ret, struct web_request *rq, const char *name, const char *const *names,
-                   struct err *e)
+                   struct err *error)
 {
     const char *text = web_query(rq, name);
     AUTO_STR all = {0};
@@ -72,7 +72,7 @@ int web_query_enum(int *ret, struct web_request *rq, const char *name, const cha
         }
         str_addf(&all, "%s%s", i ? ", " : "", names[i]);
     }
-    return err_set(e, -EINVAL, "query parameter %s is \"%.64s\", not one of %s", name, text,
+    return err_set(error, -EINVAL, "query parameter %s is \"%.64s\", not one of %s", name, text,
                    str_text(&all));
 }
 
@@ -125,11 +125,11 @@ static const char *position_of(struct web_request *rq, const char *token)
     return strcmp(want.text, token) ? NULL : position;
 }
 
-int web_page_get(struct web_page *ret, struct web_request *rq, struct err *e)
+int web_page_get(struct web_page *ret, struct web_request *rq, struct err *error)
 {
     const char *token = web_query(rq, "page_token"), *position;
     int64_t size = PAGE_SIZE;
-    int r = web_query_i64(&size, rq, "page_size", 1, MAX_PAGE_SIZE, e);
+    int r = web_query_i64(&size, rq, "page_size", 1, MAX_PAGE_SIZE, error);
 
     if (r < 0)
         return r;
@@ -138,7 +138,7 @@ int web_page_get(struct web_page *ret, struct web_request *rq, struct err *e)
         return 0;
     position = position_of(rq, token);
     if (!position || (*position == '@' && str_to_i64(&ret->offset, position + 1, 0, INT64_MAX) < 0))
-        return err_set(e, -EINVAL,
+        return err_set(error, -EINVAL,
                        "page_token does not belong to this list; start again without it");
     if (*position != '@')
         ret->after = position;

@@ -56,15 +56,15 @@ static const char *reply_header(const struct web_request *rq, const char *name)
     return NULL;
 }
 
-/* gzip of N bytes, allocated; NULL where it would not be smaller or memory is out. */
-static unsigned char *gzip(const void *bytes, size_t n, size_t *ret_size)
+/* gzip of SIZE bytes, allocated; NULL where it would not be smaller or memory is out. */
+static unsigned char *gzip(const void *bytes, size_t size, size_t *ret_size)
 {
-    z_stream z = {.next_in = (unsigned char *)(uintptr_t)bytes, .avail_in = (uInt)n};
+    z_stream z = {.next_in = (unsigned char *)(uintptr_t)bytes, .avail_in = (uInt)size};
     unsigned char *out;
-    size_t room = n - 64;
+    size_t room = size - 64;
     int r;
 
-    if (n > UINT32_MAX / 2 ||
+    if (size > UINT32_MAX / 2 ||
         deflateInit2(&z, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
         return NULL;
     out = mem_try_alloc(room);
@@ -79,28 +79,28 @@ static unsigned char *gzip(const void *bytes, size_t n, size_t *ret_size)
     return NULL;
 }
 
-static bool may_gzip(const struct web_request *rq, const char *type, size_t n)
+static bool may_gzip(const struct web_request *rq, const char *type, size_t len)
 {
-    return rq->accepts_gzip && n >= GZIP_FROM &&
+    return rq->accepts_gzip && len >= GZIP_FROM &&
            (str_starts(type, "application/") || str_starts(type, "text/")) &&
            !reply_header(rq, "Content-Encoding");
 }
 
 /* What of the request an answer depends on, besides its target. */
-static void add_vary(const struct web_request *rq, struct MHD_Response *r, bool coded)
+static void add_vary(const struct web_request *rq, struct MHD_Response *response, bool coded)
 {
     bool origins = rq->server->config.origins && *rq->server->config.origins;
 
     if (coded || origins)
-        MHD_add_response_header(r, "Vary",
+        MHD_add_response_header(response, "Vary",
                                 !origins ? "Accept-Encoding"
                                 : coded  ? "Accept-Encoding, Origin"
                                          : "Origin");
 }
 
-/* The answer, whose body has N bytes as they are sent. */
+/* The answer, whose body has SIZE bytes as they are sent. */
 static void answer(struct web_request *rq, int status, const char *type,
-                   struct MHD_Response *owned_r, size_t n)
+                   struct MHD_Response *owned_r, size_t size)
 {
     if (!owned_r)
         abort(); /* out of memory */
@@ -113,55 +113,55 @@ static void answer(struct web_request *rq, int status, const char *type,
                                 reply_header(rq, "ETag") ? "private, no-cache" : "no-store");
     for (const struct rq_header *h = rq->headers; h; h = h->next)
         MHD_add_response_header(owned_r, h->name, h->value);
-    rq->server->stats.bytes_out += n;
+    rq->server->stats.bytes_out += size;
     web_request_answer(rq, status, owned_r);
 }
 
-static void *copy_of(const void *bytes, size_t n)
+static void *copy_of(const void *bytes, size_t size)
 {
-    void *p = mem_alloc(n + 1);
+    void *p = mem_alloc(size + 1);
 
-    if (n)
-        memcpy(p, bytes, n);
+    if (size)
+        memcpy(p, bytes, size);
     return p;
 }
 
 /* The answer with BODY, which is allocated and taken. */
 static void send_owned(struct web_request *rq, int status, const char *type, void *owned_body,
-                       size_t n)
+                       size_t size)
 {
     size_t ngz;
     unsigned char *gz;
     struct MHD_Response *r;
 
-    if (n > SMALL && web_hold(rq, n) < 0) {
+    if (size > SMALL && web_hold(rq, size) < 0) {
         static const char busy[] = "{\"title\":\"Service Unavailable\",\"status\":503,\"detail\":"
                                    "\"too many answers wait to be taken\"}";
 
         free(owned_body);
         web_reply_header(rq, "Retry-After", "2");
-        n = sizeof(busy) - 1;
-        owned_body = copy_of(busy, n);
+        size = sizeof(busy) - 1;
+        owned_body = copy_of(busy, size);
         status = 503;
         type = "application/problem+json";
     }
-    gz = type && may_gzip(rq, type, n) ? gzip(owned_body, n, &ngz) : NULL;
+    gz = type && may_gzip(rq, type, size) ? gzip(owned_body, size, &ngz) : NULL;
 
-    if (gz || n == 0) {
+    if (gz || size == 0) {
         free(owned_body);
         owned_body = gz;
-        n = gz ? ngz : 0;
+        size = gz ? ngz : 0;
     }
     if (gz)
         web_reply_header(rq, "Content-Encoding", "gzip");
-    r = MHD_create_response_from_buffer(n, owned_body,
-                                        n ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
-    answer(rq, status, type, r, n);
+    r = MHD_create_response_from_buffer(size, owned_body,
+                                        size ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    answer(rq, status, type, r, size);
 }
 
-void web_etag(char etag[40], const char *text, size_t n)
+void web_etag(char etag[40], const char *text, size_t len)
 {
-    snprintf(etag, 40, "\"%016llx\"", (unsigned long long)str_hash(text, n, 0));
+    snprintf(etag, 40, "\"%016llx\"", (unsigned long long)str_hash(text, len, 0));
 }
 
 /* One of the tags in LIST ("*", or "\"a\", W/\"b\"") is TAG. */
@@ -190,7 +190,7 @@ static bool tag_listed(const char *list, const char *tag, bool weak_counts)
 
 /* Adds an ETag unless the handler chose one; true where the request's conditions on it were
  * answered: 412 or 304. */
-static bool conditions(struct web_request *rq, int status, const char *text, size_t n)
+static bool conditions(struct web_request *rq, int status, const char *text, size_t len)
 {
     bool get = !strcmp(rq->method, "GET") || !strcmp(rq->method, "HEAD");
     const char *tag = reply_header(rq, "ETag");
@@ -199,7 +199,7 @@ static bool conditions(struct web_request *rq, int status, const char *text, siz
     if (status != 200 || !(get || !strcmp(rq->method, "PATCH")))
         return false;
     if (!tag) {
-        web_etag(etag, text, n);
+        web_etag(etag, text, len);
         web_reply_header(rq, "ETag", etag);
         tag = etag;
     }
@@ -214,9 +214,9 @@ static bool conditions(struct web_request *rq, int status, const char *text, siz
 }
 
 static void keep_answer(struct web_request *rq, int status, const char *type, const void *body,
-                        size_t n)
+                        size_t size)
 {
-    struct web_answer a = {status, rq->idem_hash, type, reply_header(rq, "Location"), body, n};
+    struct web_answer a = {status, rq->idem_hash, type, reply_header(rq, "Location"), body, size};
 
     /* Only success is final: what was refused may be right a moment later. A question, which changes
      * nothing, is answered anew: who may only ask cannot fill the store. */
@@ -225,13 +225,13 @@ static void keep_answer(struct web_request *rq, int status, const char *type, co
 }
 
 static void reply_owned(struct web_request *rq, int status, const char *type, void *owned_body,
-                        size_t n)
+                        size_t size)
 {
-    keep_answer(rq, status, type, owned_body, n);
-    if (conditions(rq, status, owned_body, n))
+    keep_answer(rq, status, type, owned_body, size);
+    if (conditions(rq, status, owned_body, size))
         free(owned_body);
     else
-        send_owned(rq, status, type, owned_body, n);
+        send_owned(rq, status, type, owned_body, size);
 }
 
 void web_reply_json(struct web_request *rq, int status, json_t *owned_body)
@@ -242,23 +242,24 @@ void web_reply_json(struct web_request *rq, int status, json_t *owned_body)
     reply_owned(rq, status, "application/json", text, strlen(text));
 }
 
-void web_reply_json_text(struct web_request *rq, int status, const char *text, size_t n)
+void web_reply_json_text(struct web_request *rq, int status, const char *text, size_t len)
 {
-    reply_owned(rq, status, "application/json", copy_of(text, n), n);
+    reply_owned(rq, status, "application/json", copy_of(text, len), len);
 }
 
 void web_reply_bytes(struct web_request *rq, int status, const char *type, const void *bytes,
-                     size_t n)
+                     size_t size)
 {
-    reply_owned(rq, status, type, copy_of(bytes, n), n);
+    reply_owned(rq, status, type, copy_of(bytes, size), size);
 }
 
-void web_reply_static(struct web_request *rq, const char *type, const void *bytes, size_t n)
+void web_reply_static(struct web_request *rq, const char *type, const void *bytes, size_t size)
 {
-    if (!conditions(rq, 200, bytes, n))
-        answer(rq, 200, type,
-               MHD_create_response_from_buffer(n, (void *)(uintptr_t)bytes, MHD_RESPMEM_PERSISTENT),
-               n);
+    if (!conditions(rq, 200, bytes, size))
+        answer(
+            rq, 200, type,
+            MHD_create_response_from_buffer(size, (void *)(uintptr_t)bytes, MHD_RESPMEM_PERSISTENT),
+            size);
 }
 
 void web_reply_empty(struct web_request *rq, int status)
@@ -267,7 +268,8 @@ void web_reply_empty(struct web_request *rq, int status)
     send_owned(rq, status, NULL, mem_alloc(1), 0);
 }
 
-void web_reply_problem(struct web_request *rq, int status, const struct err *e, json_t *owned_extra)
+void web_reply_problem(struct web_request *rq, int status, const struct err *error,
+                       json_t *owned_extra)
 {
     const char *title = "Error";
     json_t *body;
@@ -280,13 +282,14 @@ void web_reply_problem(struct web_request *rq, int status, const struct err *e, 
         web_reply_header(rq, "Retry-After", "2");
     if (status >= 500)
         log_error("%s %s status=%d: %s", rq->method, rq->target.path ? rq->target.path : "", status,
-                  e->text);
+                  error->text);
     body = json_pack("{s:s, s:s, s:i}", "type", "about:blank", "title", title, "status", status);
     /* A text may quote bytes of the request: those that are no UTF-8 are not repeated. */
     json_object_set_new(body, "detail",
-                        str_is_utf8(e->text, strlen(e->text)) ? json_string(e->text)
-                                                              : json_string(title));
-    json_object_set_new(body, "pointer", *e->pointer ? json_string(e->pointer) : json_null());
+                        str_is_utf8(error->text, strlen(error->text)) ? json_string(error->text)
+                                                                      : json_string(title));
+    json_object_set_new(body, "pointer",
+                        *error->pointer ? json_string(error->pointer) : json_null());
     if (owned_extra) {
         json_object_update_missing(body, owned_extra);
         json_decref(owned_extra);
@@ -296,19 +299,19 @@ void web_reply_problem(struct web_request *rq, int status, const struct err *e, 
     reply_owned(rq, status, "application/problem+json", text, strlen(text));
 }
 
-void web_reply_error_with(struct web_request *rq, const struct err *e, json_t *owned_extra)
+void web_reply_error_with(struct web_request *rq, const struct err *error, json_t *owned_extra)
 {
     int status = 500;
 
     for (size_t i = 0; i < ARRAY_LEN(statuses); i++)
-        if (statuses[i].code == e->code)
+        if (statuses[i].code == error->code)
             status = statuses[i].status;
-    web_reply_problem(rq, status, e, owned_extra);
+    web_reply_problem(rq, status, error, owned_extra);
 }
 
-void web_reply_error(struct web_request *rq, const struct err *e)
+void web_reply_error(struct web_request *rq, const struct err *error)
 {
-    web_reply_error_with(rq, e, NULL);
+    web_reply_error_with(rq, error, NULL);
 }
 
 bool web_if_match(struct web_request *rq, const char *etag)

@@ -18,15 +18,17 @@ enum {
     MAX_IDEM_KEY = 128,
 };
 
-struct web_request *web_request_new(struct listener *l, const char *raw, struct MHD_Connection *c)
+struct web_request *web_request_new(struct listener *listener, const char *raw,
+                                    struct MHD_Connection *connection)
 {
     struct web_request *rq = mem_alloc(sizeof(*rq));
 
-    rq->server = l->server;
-    rq->mhd = c;
+    rq->server = listener->server;
+    rq->mhd = connection;
     rq->refs = 1;
     rq->raw = arena_strdup(&rq->arena, raw);
-    rq->conn = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    rq->conn =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     rq->conn->since_ms = (int64_t)uv_now(rq->server->loop); /* the silence before it has ended */
     return rq;
 }
@@ -111,13 +113,13 @@ static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const ch
 /* Each check_ function answers and returns false where the request ends. */
 
 /* Who passes requests on must not see another end of this one than we do. */
-static bool check_framing(struct web_request *rq, const struct head *h)
+static bool check_framing(struct web_request *rq, const struct head *head)
 {
-    if (h->lengths + h->codings <= 1 && !h->unknown)
+    if (head->lengths + head->codings <= 1 && !head->unknown)
         return true;
     refuse(rq, 400, -EINVAL, "%s",
-           h->unknown ? "the only Transfer-Encoding that is known is chunked"
-                      : "the length of the body is given more than once");
+           head->unknown ? "the only Transfer-Encoding that is known is chunked"
+                         : "the length of the body is given more than once");
     return false;
 }
 
@@ -375,17 +377,18 @@ static void read_head(struct web_request *rq)
  */
 
 /* True while the connection may go on. */
-static bool take_body(struct web_request *rq, const char *bytes, size_t n)
+static bool take_body(struct web_request *rq, const char *bytes, size_t len)
 {
     size_t max = rq->match.route->max_body;
     char *grown;
 
-    if (rq->nbody + n > max) { /* sent in chunks, so its length was not known before */
+    if (rq->nbody + len > max) { /* sent in chunks, so its length was not known before */
         refuse(rq, 413, -EFBIG, "the body is longer than %zu bytes", max);
         return true;
     }
-    if (rq->nbody + n + 1 > rq->body_cap) {
-        size_t cap = rq->body_cap * 2 > rq->nbody + n + 1 ? rq->body_cap * 2 : rq->nbody + n + 1;
+    if (rq->nbody + len + 1 > rq->body_cap) {
+        size_t cap =
+            rq->body_cap * 2 > rq->nbody + len + 1 ? rq->body_cap * 2 : rq->nbody + len + 1;
 
         grown = mem_try_realloc(rq->body, cap);
         if (!grown) {
@@ -395,8 +398,8 @@ static bool take_body(struct web_request *rq, const char *bytes, size_t n)
         rq->body = grown;
         rq->body_cap = cap;
     }
-    memcpy(rq->body + rq->nbody, bytes, n);
-    rq->nbody += n;
+    memcpy(rq->body + rq->nbody, bytes, len);
+    rq->nbody += len;
     rq->body[rq->nbody] = '\0';
     return true;
 }
@@ -489,30 +492,30 @@ static enum MHD_Result refused(struct web_request *rq)
     return length > DRAIN_BYTES ? MHD_NO : MHD_YES;
 }
 
-static enum MHD_Result drain(struct web_request *rq, size_t *n)
+static enum MHD_Result drain(struct web_request *rq, size_t *size)
 {
-    rq->drained += *n;
-    *n = 0;
+    rq->drained += *size;
+    *size = 0;
     return rq->drained > DRAIN_BYTES ? MHD_NO : MHD_YES;
 }
 
-static enum MHD_Result step(struct web_request *rq, const char *upload, size_t *n)
+static enum MHD_Result step(struct web_request *rq, const char *upload, size_t *number)
 {
     if (rq->phase == RQ_NEW) {
         read_head(rq);
         return rq->phase == RQ_ANSWERED ? refused(rq) : MHD_YES;
     }
-    if (*n) {
+    if (*number) {
         if (rq->phase == RQ_BODY) {
-            take_body(rq, upload, *n);
-            *n = 0;
+            take_body(rq, upload, *number);
+            *number = 0;
             if (rq->phase == RQ_ANSWERED) {
                 MHD_add_response_header(rq->response, "Connection", "close");
                 rq->phase = RQ_REFUSED;
             }
             return MHD_YES;
         }
-        return drain(rq, n);
+        return drain(rq, number);
     }
     if (rq->phase == RQ_BODY)
         call_handler(rq);
@@ -525,12 +528,12 @@ static enum MHD_Result step(struct web_request *rq, const char *upload, size_t *
     return queue_answer(rq);
 }
 
-enum MHD_Result web_request_step(struct web_request *rq, struct MHD_Connection *c,
+enum MHD_Result web_request_step(struct web_request *rq, struct MHD_Connection *connection,
                                  const char *method, const char *upload, size_t *upload_size)
 {
     enum MHD_Result r;
 
-    (void)c;
+    (void)connection;
     if (!rq)
         return MHD_NO;
     rq->method = rq->method ? rq->method : arena_strdup(&rq->arena, method);

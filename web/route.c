@@ -9,54 +9,54 @@
 const char *const web_scope_names[] = {"public", "read", "submit", "admin", NULL};
 
 /* One template segment ("{id}", "{id}:pause", "campaigns") against one segment of the path. */
-static bool segment_fits(struct web_match *m, const char *tmpl, size_t n, const char *segment,
-                         struct arena *a)
+static bool segment_fits(struct web_match *match, const char *tmpl, size_t size,
+                         const char *segment, struct arena *arena)
 {
     const char *close, *verb;
     size_t nverb, len = strlen(segment), nvalue;
 
     if (*tmpl != '{')
-        return len == n && !memcmp(tmpl, segment, n);
-    close = memchr(tmpl, '}', n);
+        return len == size && !memcmp(tmpl, segment, size);
+    close = memchr(tmpl, '}', size);
     verb = close + 1;
-    nverb = n - (size_t)(verb - tmpl);
+    nverb = size - (size_t)(verb - tmpl);
     if (len <= nverb || memcmp(segment + len - nverb, verb, nverb))
         return false;
     nvalue = len - nverb;
     if (memchr(segment, ':', nvalue)) /* "x:pause" is never an id */
         return false;
-    m->param[m->nparams++] = (struct web_pair){
-        arena_strndup(a, tmpl + 1, (size_t)(close - tmpl - 1)),
-        arena_strndup(a, segment, nvalue),
+    match->param[match->nparams++] = (struct web_pair){
+        arena_strndup(arena, tmpl + 1, (size_t)(close - tmpl - 1)),
+        arena_strndup(arena, segment, nvalue),
     };
     return true;
 }
 
 bool web_route_fits(struct web_match *ret, const struct web_route *route,
-                    const struct web_target *t, struct arena *a)
+                    const struct web_target *target, struct arena *arena)
 {
     const char *p = route->path;
 
     ret->nparams = 0;
-    for (int i = 0; i < t->nsegments; i++) {
+    for (int i = 0; i < target->nsegments; i++) {
         size_t n;
 
         if (*p != '/')
             return false;
         p++;
         n = strcspn(p, "/");
-        if (!segment_fits(ret, p, n, t->segment[i], a))
+        if (!segment_fits(ret, p, n, target->segment[i], arena))
             return false;
         p += n;
     }
-    if (*p && !(t->nsegments == 0 && !strcmp(p, "/")))
+    if (*p && !(target->nsegments == 0 && !strcmp(p, "/")))
         return false;
     ret->route = route;
     return true;
 }
 
 int web_route_find(struct web_match *ret, const char **ret_allow, const struct web_route *table,
-                   const char *method, const struct web_target *t, struct arena *a)
+                   const char *method, const struct web_target *target, struct arena *arena)
 {
     const char *want = strcmp(method, "HEAD") ? method : "GET";
     AUTO_STR allow = {0};
@@ -64,7 +64,7 @@ int web_route_find(struct web_match *ret, const char **ret_allow, const struct w
     for (const struct web_route *route = table; route->method; route++) {
         struct web_match m;
 
-        if (!web_route_fits(&m, route, t, a))
+        if (!web_route_fits(&m, route, target, arena))
             continue;
         if (!strcmp(route->method, want)) {
             *ret = m;
@@ -76,6 +76,6 @@ int web_route_find(struct web_match *ret, const char **ret_allow, const struct w
     if (!allow.len)
         return -ENOENT;
     str_add(&allow, ", OPTIONS");
-    *ret_allow = arena_strdup(a, allow.text);
+    *ret_allow = arena_strdup(arena, allow.text);
     return -EPERM;
 }

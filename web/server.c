@@ -30,61 +30,61 @@ enum {
     SPARE_FILES = 192,     /* descriptors left to the rest of the program */
 };
 
-static void on_handle_closed(uv_handle_t *h)
+static void on_handle_closed(uv_handle_t *handle)
 {
-    struct web_server *s = h->data;
+    struct web_server *s = handle->data;
 
     s->open_handles--;
 }
 
-static void destroy(struct web_server *s)
+static void destroy(struct web_server *server)
 {
-    while (s->listeners) {
-        struct listener *l = s->listeners;
+    while (server->listeners) {
+        struct listener *l = server->listeners;
 
-        s->listeners = l->next;
+        server->listeners = l->next;
         free(l->path);
         free(l);
     }
-    web_auth_done(&s->auth);
-    web_idem_free(s->own_idem);
-    web_assets_done(s);
-    free(s->openapi);
-    free(s->tls_cert);
-    free(s->tls_key);
-    free(s);
+    web_auth_done(&server->auth);
+    web_idem_free(server->own_idem);
+    web_assets_done(server);
+    free(server->openapi);
+    free(server->tls_cert);
+    free(server->tls_key);
+    free(server);
 }
 
-static void on_listener_handle_closed(uv_handle_t *h)
+static void on_listener_handle_closed(uv_handle_t *handle)
 {
-    h->data = ((struct listener *)h->data)->server;
-    on_handle_closed(h);
+    handle->data = ((struct listener *)handle->data)->server;
+    on_handle_closed(handle);
 }
 
-static void on_timer(uv_timer_t *t);
+static void on_timer(uv_timer_t *timer);
 
-static void listener_run(struct listener *l)
+static void listener_run(struct listener *listener)
 {
     MHD_UNSIGNED_LONG_LONG ms;
 
-    if (l->running || !l->mhd)
+    if (listener->running || !listener->mhd)
         return;
-    l->running = true;
-    l->again = false;
-    MHD_run(l->mhd);
-    l->running = false;
-    if (l->again)
-        uv_timer_start(&l->timer, on_timer, 0, 0);
-    else if (MHD_get_timeout(l->mhd, &ms) == MHD_YES)
-        uv_timer_start(&l->timer, on_timer, ms, 0);
+    listener->running = true;
+    listener->again = false;
+    MHD_run(listener->mhd);
+    listener->running = false;
+    if (listener->again)
+        uv_timer_start(&listener->timer, on_timer, 0, 0);
+    else if (MHD_get_timeout(listener->mhd, &ms) == MHD_YES)
+        uv_timer_start(&listener->timer, on_timer, ms, 0);
     else
-        uv_timer_stop(&l->timer);
+        uv_timer_stop(&listener->timer);
 }
 
 /* Driven from outside, libmicrohttpd does not wake itself up for a connection that is resumed. */
-void web_conn_resume(struct web_conn *c, struct MHD_Connection *mhd)
+void web_conn_resume(struct web_conn *conn, struct MHD_Connection *mhd)
 {
-    struct listener *l = c->listener;
+    struct listener *l = conn->listener;
 
     MHD_resume_connection(mhd);
     if (l->running)
@@ -93,47 +93,47 @@ void web_conn_resume(struct web_conn *c, struct MHD_Connection *mhd)
         uv_timer_start(&l->timer, on_timer, 0, 0);
 }
 
-void web_conn_phase(struct web_conn *c, int64_t ms, int patience_ms)
+void web_conn_phase(struct web_conn *conn, int64_t ms, int patience_ms)
 {
-    c->since_ms = (int64_t)uv_now(c->listener->server->loop);
-    c->deadline_ms = ms ? c->since_ms + ms : 0;
-    c->patience_ms = patience_ms;
+    conn->since_ms = (int64_t)uv_now(conn->listener->server->loop);
+    conn->deadline_ms = ms ? conn->since_ms + ms : 0;
+    conn->patience_ms = patience_ms;
 }
 
-int web_hold(struct web_request *rq, size_t n)
+int web_hold(struct web_request *rq, size_t size)
 {
     struct web_server *s = rq->server;
 
     if (!rq->mhd) /* the reader has gone */
         return 0;
-    if (s->held + n > WEB_HELD_MAX)
+    if (s->held + size > WEB_HELD_MAX)
         return -EAGAIN;
-    s->held += n;
-    rq->conn->held += n;
+    s->held += size;
+    rq->conn->held += size;
     return 0;
 }
 
-bool web_scarce(const struct web_server *s)
+bool web_scarce(const struct web_server *server)
 {
-    return s->nconns > s->max_conns - s->max_conns / 8;
+    return server->nconns > server->max_conns - server->max_conns / 8;
 }
 
-static void on_timer(uv_timer_t *t)
+static void on_timer(uv_timer_t *timer)
 {
-    listener_run(t->data);
+    listener_run(timer->data);
 }
 
-static void on_readable(uv_poll_t *p, int status, int events)
+static void on_readable(uv_poll_t *poll, int status, int events)
 {
     (void)status;
     (void)events;
-    listener_run(p->data);
+    listener_run(poll->data);
 }
 
-static uint64_t peer_of(struct MHD_Connection *c)
+static uint64_t peer_of(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *i =
-        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     const struct sockaddr *a = i ? i->client_addr : NULL;
 
     if (a && a->sa_family == AF_INET)
@@ -213,9 +213,9 @@ static __attribute__((format(printf, 2, 0))) void on_log(void *cls, const char *
     log_debug("http %s", line);
 }
 
-static void on_sweep(uv_timer_t *t)
+static void on_sweep(uv_timer_t *timer)
 {
-    struct web_server *s = t->data;
+    struct web_server *s = timer->data;
     int64_t now = (int64_t)uv_now(s->loop);
     bool scarce = web_scarce(s);
 
@@ -231,9 +231,9 @@ static void on_sweep(uv_timer_t *t)
         listener_run(l);
 }
 
-static void on_heartbeat(uv_timer_t *t)
+static void on_heartbeat(uv_timer_t *timer)
 {
-    web_streams_heartbeat(t->data);
+    web_streams_heartbeat(timer->data);
 }
 
 static int connections_allowed(int wanted)
@@ -254,37 +254,37 @@ static int connections_allowed(int wanted)
 }
 
 /* The key is private: a file that others may read is a mistake to name, not to serve with. */
-static int load_tls(struct web_server *s, struct err *e)
+static int load_tls(struct web_server *server, struct err *error)
 {
     struct stat st;
     int r;
 
-    if (!s->config.tls_cert != !s->config.tls_key)
-        return err_set(e, -EINVAL, "TLS needs both a certificate and a key");
-    if (!s->config.tls_cert)
+    if (!server->config.tls_cert != !server->config.tls_key)
+        return err_set(error, -EINVAL, "TLS needs both a certificate and a key");
+    if (!server->config.tls_cert)
         return 0;
     if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
-        return err_set(e, -ENOTSUP, "this libmicrohttpd was built without TLS");
-    if (stat(s->config.tls_key, &st) == 0 && (st.st_mode & S_IRWXO))
-        return err_set(e, -EPERM, "%s: a private key that everybody can read; chmod o= it",
-                       s->config.tls_key);
-    r = file_read_all(&s->tls_cert, NULL, s->config.tls_cert, 1 << 20, e);
+        return err_set(error, -ENOTSUP, "this libmicrohttpd was built without TLS");
+    if (stat(server->config.tls_key, &st) == 0 && (st.st_mode & S_IRWXO))
+        return err_set(error, -EPERM, "%s: a private key that everybody can read; chmod o= it",
+                       server->config.tls_key);
+    r = file_read_all(&server->tls_cert, NULL, server->config.tls_cert, 1 << 20, error);
     if (r == 0)
-        r = file_read_all(&s->tls_key, NULL, s->config.tls_key, 1 << 20, e);
+        r = file_read_all(&server->tls_key, NULL, server->config.tls_key, 1 << 20, error);
     return r;
 }
 
-int web_prefix_check(const char *prefix, struct err *e)
+int web_prefix_check(const char *prefix, struct err *error)
 {
     if (!*prefix)
         return 0;
     if (*prefix != '/' || str_ends(prefix, "/") || strpbrk(prefix, "?#% "))
-        return err_set(e, -EINVAL, "prefix \"%s\" must be a path like /partune", prefix);
+        return err_set(error, -EINVAL, "prefix \"%s\" must be a path like /partune", prefix);
     return 0;
 }
 
 int web_server_new(struct web_server **ret, uv_loop_t *loop, const struct web_config *config,
-                   struct err *e)
+                   struct err *error)
 {
     struct web_server *s = mem_alloc(sizeof(*s));
     int r;
@@ -295,9 +295,9 @@ int web_server_new(struct web_server **ret, uv_loop_t *loop, const struct web_co
     s->max_conns = connections_allowed(config->max_connections);
     s->idle_ms = 1000 * (config->idle_s > 0 ? config->idle_s : DEFAULT_IDLE_S);
     s->idem = config->idempotency;
-    r = web_prefix_check(s->prefix, e);
+    r = web_prefix_check(s->prefix, error);
     if (r == 0)
-        r = load_tls(s, e);
+        r = load_tls(s, error);
     if (r < 0) {
         free(s->tls_cert);
         free(s->tls_key);
@@ -321,120 +321,120 @@ int web_server_new(struct web_server **ret, uv_loop_t *loop, const struct web_co
     return 0;
 }
 
-static int check_tokens(const struct web_server *s, const struct listener *l, const char *address,
-                        struct err *e)
+static int check_tokens(const struct web_server *server, const struct listener *listener,
+                        const char *address, struct err *error)
 {
     bool configured = false;
 
-    for (const struct web_token *t = s->auth.tokens; t; t = t->next)
+    for (const struct web_token *t = server->auth.tokens; t; t = t->next)
         configured |= !t->local;
-    if (l->public && !configured)
-        return err_set(e, -EPERM,
+    if (listener->public && !configured)
+        return err_set(error, -EPERM,
                        "%s can be reached from other machines and no token is configured: make "
                        "one by `partuned token add NAME`, or listen on 127.0.0.1",
                        address);
-    if (l->tcp && !s->auth.tokens)
-        return err_set(e, -EPERM, "%s needs a token: any user of this machine can connect to it",
-                       address);
+    if (listener->tcp && !server->auth.tokens)
+        return err_set(error, -EPERM,
+                       "%s needs a token: any user of this machine can connect to it", address);
     return 0;
 }
 
-static void listener_drop(struct listener *l)
+static void listener_drop(struct listener *listener)
 {
-    if (l->fd >= 0)
-        close(l->fd);
-    if (l->path)
-        unlink(l->path);
-    free(l->path);
-    free(l);
+    if (listener->fd >= 0)
+        close(listener->fd);
+    if (listener->path)
+        unlink(listener->path);
+    free(listener->path);
+    free(listener);
 }
 
-static struct MHD_Daemon *start_daemon(struct web_server *s, struct listener *l)
+static struct MHD_Daemon *start_daemon(struct web_server *server, struct listener *listener)
 {
     static const char versions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
-    bool tls = s->tls_cert && l->tcp;
+    bool tls = server->tls_cert && listener->tcp;
     struct MHD_OptionItem tls_items[] = {
-        {MHD_OPTION_HTTPS_MEM_CERT, 0, s->tls_cert},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, s->tls_key},
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, server->tls_cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, server->tls_key},
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)versions},
         {MHD_OPTION_END, 0, NULL},
     };
     unsigned flags =
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | (tls ? MHD_USE_TLS : 0u);
 
-    return MHD_start_daemon(flags, 0, NULL, NULL, on_request, l, MHD_OPTION_EXTERNAL_LOGGER, on_log,
-                            NULL, MHD_OPTION_LISTEN_SOCKET, l->fd, MHD_OPTION_URI_LOG_CALLBACK,
-                            on_request_line, l, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, l,
-                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->max_conns,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
-                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(s->idle_ms / 1000),
-                            MHD_OPTION_ARRAY, tls ? tls_items : tls_items + 3, MHD_OPTION_END);
+    return MHD_start_daemon(
+        flags, 0, NULL, NULL, on_request, listener, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, listener->fd, MHD_OPTION_URI_LOG_CALLBACK, on_request_line,
+        listener, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, listener, MHD_OPTION_CONNECTION_LIMIT, (unsigned)server->max_conns,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)(server->idle_ms / 1000), MHD_OPTION_ARRAY, tls ? tls_items : tls_items + 3,
+        MHD_OPTION_END);
 }
 
-int web_server_listen(struct web_server *s, const char *address, struct err *e)
+int web_server_listen(struct web_server *server, const char *address, struct err *error)
 {
     struct listener *l = mem_alloc(sizeof(*l));
     const union MHD_DaemonInfo *info;
-    int r = web_listen_open(l, address, e);
+    int r = web_listen_open(l, address, error);
 
     if (r == 0)
-        r = check_tokens(s, l, address, e);
+        r = check_tokens(server, l, address, error);
     if (r < 0) {
         listener_drop(l);
         return r;
     }
-    l->server = s;
-    l->mhd = start_daemon(s, l);
+    l->server = server;
+    l->mhd = start_daemon(server, l);
     info = l->mhd ? MHD_get_daemon_info(l->mhd, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     if (!info) {
         listener_drop(l);
-        return err_set(e, -EIO, "listen on %s: libmicrohttpd refused%s", address,
-                       s->tls_cert ? "; are the TLS certificate and key a pair in PEM?" : "");
+        return err_set(error, -EIO, "listen on %s: libmicrohttpd refused%s", address,
+                       server->tls_cert ? "; are the TLS certificate and key a pair in PEM?" : "");
     }
-    uv_poll_init(s->loop, &l->poll, info->epoll_fd);
-    uv_timer_init(s->loop, &l->timer);
+    uv_poll_init(server->loop, &l->poll, info->epoll_fd);
+    uv_timer_init(server->loop, &l->timer);
     l->poll.data = l->timer.data = l;
-    s->open_handles += 2;
+    server->open_handles += 2;
     uv_poll_start(&l->poll, UV_READABLE, on_readable);
-    l->next = s->listeners;
-    s->listeners = l;
-    if (l->tcp && !*s->url) {
+    l->next = server->listeners;
+    server->listeners = l;
+    if (l->tcp && !*server->url) {
         const char *host = address;
         int n = (int)(strrchr(address, ':') - address);
 
-        snprintf(s->url, sizeof(s->url), "%s://%.*s:%d%s", s->tls_cert ? "https" : "http", n, host,
-                 l->port, s->prefix);
+        snprintf(server->url, sizeof(server->url), "%s://%.*s:%d%s",
+                 server->tls_cert ? "https" : "http", n, host, l->port, server->prefix);
     }
     return 0;
 }
 
-int web_server_port(const struct web_server *s)
+int web_server_port(const struct web_server *server)
 {
     int port = 0;
 
-    for (const struct listener *l = s->listeners; l; l = l->next)
+    for (const struct listener *l = server->listeners; l; l = l->next)
         if (l->tcp)
             port = l->port; /* the list is newest first */
     return port;
 }
 
-const char *web_server_url(const struct web_server *s)
+const char *web_server_url(const struct web_server *server)
 {
-    return s->url;
+    return server->url;
 }
 
-void web_server_stats(const struct web_server *s, struct web_stats *ret)
+void web_server_stats(const struct web_server *server, struct web_stats *ret)
 {
-    *ret = s->stats;
-    ret->connections = s->nconns;
-    ret->streams = s->nstreams;
-    ret->auth_failures = s->auth.failures;
+    *ret = server->stats;
+    ret->connections = server->nconns;
+    ret->streams = server->nstreams;
+    ret->auth_failures = server->auth.failures;
 }
 
-void web_server_quiesce(struct web_server *s)
+void web_server_quiesce(struct web_server *server)
 {
-    for (struct listener *l = s->listeners; l; l = l->next) {
+    for (struct listener *l = server->listeners; l; l = l->next) {
         if (l->quiet)
             continue;
         l->quiet = true;
@@ -444,34 +444,34 @@ void web_server_quiesce(struct web_server *s)
         if (l->path)
             unlink(l->path);
     }
-    web_streams_end(s);
-    web_work_end(s->work);
+    web_streams_end(server);
+    web_work_end(server->work);
 }
 
-struct web_server *web_server_free(struct web_server *s)
+struct web_server *web_server_free(struct web_server *server)
 {
-    if (!s)
+    if (!server)
         return NULL;
-    s->stopping = true;
-    web_server_quiesce(s);
-    while (s->deferred) {
+    server->stopping = true;
+    web_server_quiesce(server);
+    while (server->deferred) {
         struct err e;
 
         err_set(&e, -EAGAIN, "the server is stopping");
-        web_reply_error(s->deferred, &e);
+        web_reply_error(server->deferred, &e);
     }
-    for (struct listener *l = s->listeners; l; l = l->next) {
+    for (struct listener *l = server->listeners; l; l = l->next) {
         uv_close((uv_handle_t *)&l->poll, on_listener_handle_closed);
         uv_close((uv_handle_t *)&l->timer, on_listener_handle_closed);
         MHD_run(l->mhd); /* let what is resumed say good-bye */
         MHD_stop_daemon(l->mhd);
         l->mhd = NULL;
     }
-    uv_close((uv_handle_t *)&s->sweep, on_handle_closed);
-    uv_close((uv_handle_t *)&s->heartbeat, on_handle_closed);
-    web_work_close(s->work);
-    while (s->open_handles)
-        uv_run(s->loop, UV_RUN_ONCE);
-    destroy(s);
+    uv_close((uv_handle_t *)&server->sweep, on_handle_closed);
+    uv_close((uv_handle_t *)&server->heartbeat, on_handle_closed);
+    web_work_close(server->work);
+    while (server->open_handles)
+        uv_run(server->loop, UV_RUN_ONCE);
+    destroy(server);
     return NULL;
 }

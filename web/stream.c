@@ -54,13 +54,13 @@ struct web_stream {
     bool suspended, ended;
 };
 
-static struct web_frame *frame_of(const char *text, size_t n)
+static struct web_frame *frame_of(const char *text, size_t len)
 {
-    struct web_frame *f = mem_alloc(sizeof(*f) + n + 1);
+    struct web_frame *f = mem_alloc(sizeof(*f) + len + 1);
 
     f->refs = 1;
-    f->n = n;
-    memcpy(f->text, text, n);
+    f->n = len;
+    memcpy(f->text, text, len);
     return f;
 }
 
@@ -77,58 +77,58 @@ struct web_frame *web_frame_new(const char *event, int64_t id, const char *data)
     return frame_of(s.text, s.len);
 }
 
-struct web_frame *web_frame_ref(struct web_frame *f)
+struct web_frame *web_frame_ref(struct web_frame *frame)
 {
-    f->refs++;
-    return f;
+    frame->refs++;
+    return frame;
 }
 
-struct web_frame *web_frame_unref(struct web_frame *f)
+struct web_frame *web_frame_unref(struct web_frame *frame)
 {
-    if (f && --f->refs == 0)
-        free(f);
+    if (frame && --frame->refs == 0)
+        free(frame);
     return NULL;
 }
 
-static size_t size_of(const struct web_frame *f)
+static size_t size_of(const struct web_frame *frame)
 {
-    return sizeof(*f) + f->n + 1;
+    return sizeof(*frame) + frame->n + 1;
 }
 
-static void enqueue(struct web_stream *s, struct web_frame *f)
+static void enqueue(struct web_stream *stream, struct web_frame *frame)
 {
-    if (f->queued++ == 0)
-        s->server->streamed += size_of(f);
-    s->queue[(s->head + s->count++) % QUEUE] = web_frame_ref(f);
-    s->bytes += size_of(f);
+    if (frame->queued++ == 0)
+        stream->server->streamed += size_of(frame);
+    stream->queue[(stream->head + stream->count++) % QUEUE] = web_frame_ref(frame);
+    stream->bytes += size_of(frame);
 }
 
-static void dequeue(struct web_stream *s)
+static void dequeue(struct web_stream *stream)
 {
-    struct web_frame *f = s->queue[s->head];
+    struct web_frame *f = stream->queue[stream->head];
 
     if (--f->queued == 0)
-        s->server->streamed -= size_of(f);
-    s->bytes -= size_of(f);
-    s->head = (s->head + 1) % QUEUE;
-    s->count--;
-    s->sent = 0;
+        stream->server->streamed -= size_of(f);
+    stream->bytes -= size_of(f);
+    stream->head = (stream->head + 1) % QUEUE;
+    stream->count--;
+    stream->sent = 0;
     web_frame_unref(f);
 }
 
-static size_t take(struct web_stream *s, char *buf, size_t max)
+static size_t take(struct web_stream *stream, char *buf, size_t max)
 {
     size_t n = 0;
 
-    while (s->count && n < max) {
-        struct web_frame *f = s->queue[s->head];
-        size_t k = f->n - s->sent < max - n ? f->n - s->sent : max - n;
+    while (stream->count && n < max) {
+        struct web_frame *f = stream->queue[stream->head];
+        size_t k = f->n - stream->sent < max - n ? f->n - stream->sent : max - n;
 
-        memcpy(buf + n, f->text + s->sent, k);
+        memcpy(buf + n, f->text + stream->sent, k);
         n += k;
-        s->sent += k;
-        if (s->sent == f->n)
-            dequeue(s);
+        stream->sent += k;
+        if (stream->sent == f->n)
+            dequeue(stream);
     }
     return n;
 }
@@ -171,43 +171,44 @@ static void stream_free(void *cls)
     free(s);
 }
 
-static void wake(struct web_stream *s)
+static void wake(struct web_stream *stream)
 {
-    if (!s->suspended)
+    if (!stream->suspended)
         return;
-    s->suspended = false;
-    web_conn_resume(s->conn, s->mhd);
+    stream->suspended = false;
+    web_conn_resume(stream->conn, stream->mhd);
 }
 
-void web_stream_end(struct web_stream *s)
+void web_stream_end(struct web_stream *stream)
 {
-    s->ended = true;
-    wake(s);
+    stream->ended = true;
+    wake(stream);
 }
 
-bool web_stream_push(struct web_stream *s, struct web_frame *f)
+bool web_stream_push(struct web_stream *stream, struct web_frame *frame)
 {
-    size_t most = s->feeding ? SHARE_ALONE : STREAMED_MAX;
+    size_t most = stream->feeding ? SHARE_ALONE : STREAMED_MAX;
 
-    if (s->ended || s->count == QUEUE || (s->count && s->bytes + size_of(f) > QUEUE_BYTES))
+    if (stream->ended || stream->count == QUEUE ||
+        (stream->count && stream->bytes + size_of(frame) > QUEUE_BYTES))
         return false;
-    if (f->queued == 0 && s->server->streamed + size_of(f) > most) {
-        if (s->count == 0)
-            web_stream_end(s); /* nothing else would wake it */
+    if (frame->queued == 0 && stream->server->streamed + size_of(frame) > most) {
+        if (stream->count == 0)
+            web_stream_end(stream); /* nothing else would wake it */
         return false;
     }
-    if (s->count == 0)
-        s->waits_ms = (int64_t)uv_now(s->server->loop);
-    enqueue(s, f);
-    wake(s);
+    if (stream->count == 0)
+        stream->waits_ms = (int64_t)uv_now(stream->server->loop);
+    enqueue(stream, frame);
+    wake(stream);
     return true;
 }
 
-static void push_text(struct web_stream *s, const char *text)
+static void push_text(struct web_stream *stream, const char *text)
 {
     struct web_frame *f = frame_of(text, strlen(text));
 
-    web_stream_push(s, f);
+    web_stream_push(stream, f);
     web_frame_unref(f);
 }
 
@@ -238,10 +239,10 @@ void web_streams_end(struct web_server *server)
         web_stream_end(s);
 }
 
-void web_streams_end_of(struct web_server *server, const struct web_token *t)
+void web_streams_end_of(struct web_server *server, const struct web_token *token)
 {
     for (struct web_stream *s = server->streams; s; s = s->next)
-        if (s->token == t)
+        if (s->token == token)
             web_stream_end(s);
 }
 

@@ -113,20 +113,20 @@ struct web_config {
 
 /* Can the service live below PREFIX: a path that starts with '/' and does not end with one, or ""?
  */
-int web_prefix_check(const char *prefix, struct err *e);
+int web_prefix_check(const char *prefix, struct err *error);
 
 int web_server_new(struct web_server **ret, uv_loop_t *loop, const struct web_config *config,
-                   struct err *e);
+                   struct err *error);
 
 /* Listen on "HOST:PORT", "[V6]:PORT" or "unix:PATH"; port 0 takes a free one. HOST is an address or
  * "localhost". -EPERM: not a loopback address and no token is known, or a loopback address and no
  * token at all. -EADDRINUSE, -EACCES… as the system says. A stale socket file is replaced, a living
  * one is -EADDRINUSE. */
-int web_server_listen(struct web_server *s, const char *address, struct err *e);
+int web_server_listen(struct web_server *server, const char *address, struct err *error);
 
 /* Port of the first TCP listener, or 0; "http://127.0.0.1:8417" of it, or "". */
-int web_server_port(const struct web_server *s);
-const char *web_server_url(const struct web_server *s);
+int web_server_port(const struct web_server *server);
+const char *web_server_url(const struct web_server *server);
 
 /* Connections, subscribers and requests answered, for /metrics. */
 struct web_stats {
@@ -134,15 +134,15 @@ struct web_stats {
     uint64_t bytes_out, auth_failures;
     int connections, streams;
 };
-void web_server_stats(const struct web_server *s, struct web_stats *ret);
+void web_server_stats(const struct web_server *server, struct web_stats *ret);
 
 /* Close the listeners and end all streams; requests in flight are finished, but for work
  * on other threads, which becomes unwanted. For a graceful stop. */
-void web_server_quiesce(struct web_server *s);
+void web_server_quiesce(struct web_server *server);
 /* End everything: streams are stopped, deferred requests get 503. Runs the loop until the last
  * handle is closed and the last offloaded work is done, so it must not be called from a callback of
  * the loop. */
-struct web_server *web_server_free(struct web_server *s);
+struct web_server *web_server_free(struct web_server *server);
 
 /* ---- tokens -----------------------------------------------------------------------------------
  */
@@ -150,19 +150,20 @@ struct web_server *web_server_free(struct web_server *s);
 enum { WEB_HASH_HEX = 65, WEB_TOKEN_TEXT = 48 };
 
 /* A new token of 240 random bits, "pt_" and 40 characters, and its hash. */
-int web_token_make(char token[WEB_TOKEN_TEXT], char hash[WEB_HASH_HEX], struct err *e);
+int web_token_make(char token[WEB_TOKEN_TEXT], char hash[WEB_HASH_HEX], struct err *error);
 void web_token_hash(char hash[WEB_HASH_HEX], const char *token); /* SHA-256 in hex */
 
 /* Accept the token whose hash is HASH, for NAME (who, in the audit log) with SCOPE; and forget it
  * again. */
-int web_server_add_token(struct web_server *s, const char *name, const char *hash,
-                         enum web_scope scope, struct err *e);
-void web_server_drop_token(struct web_server *s, const char *hash);
+int web_server_add_token(struct web_server *server, const char *name, const char *hash,
+                         enum web_scope scope, struct err *error);
+void web_server_drop_token(struct web_server *server, const char *hash);
 
 /* Make an admin token named "local", keep it in PATH (0600, replaced atomically) and accept it. The
  * token that PATH already holds is kept, so that open dashboards stay signed in. *RET_TOKEN: caller
  * frees; may be NULL. */
-int web_server_token_file(struct web_server *s, const char *path, char **ret_token, struct err *e);
+int web_server_token_file(struct web_server *server, const char *path, char **ret_token,
+                          struct err *error);
 
 /* ---- requests ---------------------------------------------------------------------------------
  */
@@ -180,16 +181,16 @@ struct web_server *web_request_server(struct web_request *rq);
 const char *web_param(const struct web_request *rq, const char *name);
 /* The same as a number in [MIN, MAX]; -ENOENT otherwise: such a resource cannot exist. */
 int web_param_i64(int64_t *ret, struct web_request *rq, const char *name, int64_t min, int64_t max,
-                  struct err *e);
+                  struct err *error);
 
 /* Value of a query parameter, or NULL. */
 const char *web_query(const struct web_request *rq, const char *name);
 /* Unchanged when absent; -EINVAL with the name and the bound otherwise. */
 int web_query_i64(int64_t *ret, struct web_request *rq, const char *name, int64_t min, int64_t max,
-                  struct err *e);
-int web_query_bool(bool *ret, struct web_request *rq, const char *name, struct err *e);
+                  struct err *error);
+int web_query_bool(bool *ret, struct web_request *rq, const char *name, struct err *error);
 int web_query_enum(int *ret, struct web_request *rq, const char *name, const char *const *names,
-                   struct err *e);
+                   struct err *error);
 
 /* The parsed body, borrowed; NULL where the request had none. */
 json_t *web_body(const struct web_request *rq);
@@ -206,7 +207,7 @@ struct web_page {
                           NULL: the first page */
 };
 
-int web_page_get(struct web_page *ret, struct web_request *rq, struct err *e);
+int web_page_get(struct web_page *ret, struct web_request *rq, struct err *error);
 
 /* {"items": ITEMS, "total": TOTAL, "next_page_token": …}. ITEMS is taken. */
 void web_reply_list(struct web_request *rq, const struct web_page *page, json_t *owned_items,
@@ -225,10 +226,10 @@ void web_reply_header(struct web_request *rq, const char *name,
  * If-None-Match has it, and gzip where large and accepted. */
 void web_reply_json(struct web_request *rq, int status, json_t *owned_body);
 /* The same from text that is JSON already; TEXT is copied. */
-void web_reply_json_text(struct web_request *rq, int status, const char *text, size_t n);
+void web_reply_json_text(struct web_request *rq, int status, const char *text, size_t len);
 /* Any other text or bytes, copied. */
 void web_reply_bytes(struct web_request *rq, int status, const char *type, const void *bytes,
-                     size_t n);
+                     size_t size);
 void web_reply_empty(struct web_request *rq, int status);
 
 /* The key under which the answer to RQ is kept, and the hash of the request; false: it has none.
@@ -239,18 +240,18 @@ bool web_idempotency_of(const struct web_request *rq, const char **ret_key, cons
 /* The answer holds a secret: it is not kept for the request's Idempotency-Key. */
 void web_reply_secret(struct web_request *rq);
 
-/* problem+json. The status is chosen from e->code (-ENOENT 404, -EINVAL -ERANGE 422, -EEXIST -EBUSY
- * 409, -ESTALE 409, -EPERM 403, -EFBIG 413, -ENOTSUP -E2BIG 422, -ENOMEM -EAGAIN -ENOSPC -EROFS
- * -EIO 503, else 500); 500 and 503 are logged. EXTRA's keys (such as "rules") are added to the
- * body; NULL: none. */
-void web_reply_error(struct web_request *rq, const struct err *e);
-void web_reply_error_with(struct web_request *rq, const struct err *e, json_t *owned_extra);
+/* problem+json. The status is chosen from error->code (-ENOENT 404, -EINVAL -ERANGE 422, -EEXIST
+ * -EBUSY 409, -ESTALE 409, -EPERM 403, -EFBIG 413, -ENOTSUP -E2BIG 422, -ENOMEM -EAGAIN -ENOSPC
+ * -EROFS -EIO 503, else 500); 500 and 503 are logged. EXTRA's keys (such as "rules") are added to
+ * the body; NULL: none. */
+void web_reply_error(struct web_request *rq, const struct err *error);
+void web_reply_error_with(struct web_request *rq, const struct err *error, json_t *owned_extra);
 /* With a status of the handler's own choice. */
-void web_reply_problem(struct web_request *rq, int status, const struct err *e,
+void web_reply_problem(struct web_request *rq, int status, const struct err *error,
                        json_t *owned_extra);
 
 /* ETag of a JSON text as web_reply_json() would send it. */
-void web_etag(char etag[40], const char *text, size_t n);
+void web_etag(char etag[40], const char *text, size_t len);
 /* True if the request may change a resource whose tag now is ETAG: neither If-Match nor
  * If-None-Match speaks against it. Otherwise 412 was answered. Readers are judged when they are
  * answered. */
@@ -285,8 +286,8 @@ struct web_frame;
 
 /* ID < 0: the event has no id. DATA is one line of JSON. */
 struct web_frame *web_frame_new(const char *event, int64_t id, const char *data);
-struct web_frame *web_frame_ref(struct web_frame *f);
-struct web_frame *web_frame_unref(struct web_frame *f);
+struct web_frame *web_frame_ref(struct web_frame *frame);
+struct web_frame *web_frame_unref(struct web_frame *frame);
 
 /*
  * The producer of a stream. proceed: all frames so far have gone to the socket (and at the start);
@@ -302,10 +303,10 @@ struct web_stream_ops {
 void web_reply_stream(struct web_request *rq, const struct web_stream_ops *ops, void *ctx);
 /* -1, or the id that the reader saw last, from Last-Event-ID or ?last_event_id=. */
 int64_t web_last_event_id(struct web_request *rq);
-/* Borrow F's text (a reference is taken). False, and F is not queued, when the reader is too slow
- * and its queue is full, or too much waits for all readers together: catch up in proceed(). In the
- * latter case a stream whose queue is empty is ended; its reader reconnects. */
-bool web_stream_push(struct web_stream *stream, struct web_frame *f);
+/* Borrow FRAME's text (a reference is taken). False, and FRAME is not queued, when the reader is
+ * too slow and its queue is full, or too much waits for all readers together: catch up in
+ * proceed(). In the latter case a stream whose queue is empty is ended; its reader reconnects. */
+bool web_stream_push(struct web_stream *stream, struct web_frame *frame);
 void web_stream_end(struct web_stream *stream); /* after what is queued */
 
 /* ---- handlers of the library -------------------------------------------------------------------

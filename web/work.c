@@ -43,51 +43,51 @@ struct web_work {
     bool ending;
 };
 
-static bool same_caller(const struct web_task *a, const struct web_request *rq)
+static bool same_caller(const struct web_task *task, const struct web_request *rq)
 {
-    return str_eq(a->rq->principal, rq->principal);
+    return str_eq(task->rq->principal, rq->principal);
 }
 
 /* Of how many tasks, or only of running ones, is RQ's caller the caller? */
-static int count_of(const struct web_work *w, const struct web_request *rq, bool running)
+static int count_of(const struct web_work *work, const struct web_request *rq, bool running)
 {
     int n = 0;
 
-    for (const struct web_task *t = w->tasks; t; t = t->next)
+    for (const struct web_task *t = work->tasks; t; t = t->next)
         n += same_caller(t, rq) && (t->running || !running);
     return n;
 }
 
 /* What to do next: what is unwanted already, which takes no time, else the next of the caller who
  * has waited for fewest turns and has nothing in work. */
-static struct web_task *choose(const struct web_work *w)
+static struct web_task *choose(const struct web_work *work)
 {
     struct web_task *best = NULL;
 
-    for (struct web_task *t = w->tasks; t; t = t->next) {
+    for (struct web_task *t = work->tasks; t; t = t->next) {
         if (t->running)
             continue;
         if (atomic_load(&t->rq->unwanted))
             return t;
-        if (count_of(w, t->rq, true) == 0 && (!best || t->turn < best->turn))
+        if (count_of(work, t->rq, true) == 0 && (!best || t->turn < best->turn))
             best = t;
     }
     return best;
 }
 
-static void finish(struct web_work *w, struct web_task *task)
+static void finish(struct web_work *work, struct web_task *task)
 {
-    struct web_task **at = &w->tasks;
+    struct web_task **at = &work->tasks;
 
     while (*at != task)
         at = &(*at)->next;
     *at = task->next;
-    for (struct web_task *t = w->tasks; t; t = t->next)
+    for (struct web_task *t = work->tasks; t; t = t->next)
         if (t->turn > 0 && same_caller(t, task->rq))
             t->turn--;
-    task->next = w->finished;
-    w->finished = task;
-    uv_async_send(&w->wake);
+    task->next = work->finished;
+    work->finished = task;
+    uv_async_send(&work->wake);
 }
 
 static void *work_thread(void *arg)
@@ -115,9 +115,9 @@ static void *work_thread(void *arg)
     return NULL;
 }
 
-static void on_wake(uv_async_t *h)
+static void on_wake(uv_async_t *handle)
 {
-    struct web_work *w = h->data;
+    struct web_work *w = handle->data;
     struct web_task *t, *next;
 
     pthread_mutex_lock(&w->lock);
@@ -132,37 +132,37 @@ static void on_wake(uv_async_t *h)
     }
 }
 
-struct web_work *web_work_new(struct web_server *s)
+struct web_work *web_work_new(struct web_server *server)
 {
     struct web_work *w = mem_alloc(sizeof(*w));
 
-    w->server = s;
+    w->server = server;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->more, NULL);
-    uv_async_init(s->loop, &w->wake, on_wake);
+    uv_async_init(server->loop, &w->wake, on_wake);
     w->wake.data = w;
     uv_unref((uv_handle_t *)&w->wake);
     return w;
 }
 
 /* Threads take no signals: those are the loop's. Started when there is first something to do. */
-static void start_threads(struct web_work *w)
+static void start_threads(struct web_work *work)
 {
     sigset_t all, before;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (w->nthreads < THREADS &&
-           pthread_create(&w->thread[w->nthreads], NULL, work_thread, w) == 0)
-        w->nthreads++;
+    while (work->nthreads < THREADS &&
+           pthread_create(&work->thread[work->nthreads], NULL, work_thread, work) == 0)
+        work->nthreads++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (w->nthreads == 0)
+    if (work->nthreads == 0)
         abort(); /* out of memory */
 }
 
-static void on_closed(uv_handle_t *h)
+static void on_closed(uv_handle_t *handle)
 {
-    struct web_work *w = h->data;
+    struct web_work *w = handle->data;
 
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->more);
@@ -170,24 +170,24 @@ static void on_closed(uv_handle_t *h)
     free(w);
 }
 
-void web_work_end(struct web_work *w)
+void web_work_end(struct web_work *work)
 {
-    pthread_mutex_lock(&w->lock);
-    w->ending = true;
-    for (struct web_task *t = w->tasks; t; t = t->next)
+    pthread_mutex_lock(&work->lock);
+    work->ending = true;
+    for (struct web_task *t = work->tasks; t; t = t->next)
         atomic_store(&t->rq->unwanted, true);
-    pthread_cond_broadcast(&w->more);
-    pthread_mutex_unlock(&w->lock);
+    pthread_cond_broadcast(&work->more);
+    pthread_mutex_unlock(&work->lock);
 }
 
-void web_work_close(struct web_work *w)
+void web_work_close(struct web_work *work)
 {
-    web_work_end(w);
-    for (int i = 0; i < w->nthreads; i++)
-        pthread_join(w->thread[i], NULL);
-    on_wake(&w->wake);
-    w->server->open_handles++;
-    uv_close((uv_handle_t *)&w->wake, on_closed);
+    web_work_end(work);
+    for (int i = 0; i < work->nthreads; i++)
+        pthread_join(work->thread[i], NULL);
+    on_wake(&work->wake);
+    work->server->open_handles++;
+    uv_close((uv_handle_t *)&work->wake, on_closed);
 }
 
 static bool hung_up(const struct web_request *rq)
@@ -201,19 +201,19 @@ static bool hung_up(const struct web_request *rq)
 }
 
 /* libmicrohttpd does not look at a connection that is suspended. */
-void web_work_sweep(struct web_work *w)
+void web_work_sweep(struct web_work *work)
 {
     bool any = false;
 
-    pthread_mutex_lock(&w->lock);
-    for (struct web_task *t = w->tasks; t; t = t->next)
+    pthread_mutex_lock(&work->lock);
+    for (struct web_task *t = work->tasks; t; t = t->next)
         if (!atomic_load(&t->rq->unwanted) && hung_up(t->rq)) {
             atomic_store(&t->rq->unwanted, true);
             any = true;
         }
     if (any)
-        pthread_cond_broadcast(&w->more);
-    pthread_mutex_unlock(&w->lock);
+        pthread_cond_broadcast(&work->more);
+    pthread_mutex_unlock(&work->lock);
 }
 
 const atomic_bool *web_unwanted(const struct web_request *rq)

@@ -1,13 +1,13 @@
 /* The AVX2 level of the table. */
 #include "kernels/avx2/avx2.h"
 
-void kn_ops_avx2(struct kn_ops *o)
+void kn_ops_avx2(struct kn_ops *ops)
 {
 #if defined(__AVX2__)
-    o->gemm_isa = &kn_avx2_gemm;
-    kn_avx2_fill_rows(o);
-    kn_avx2_fill_attn(o);
+    ops->gemm_isa = &kn_avx2_gemm;
+    kn_avx2_fill_rows(ops);
+    kn_avx2_fill_attn(ops);
 #else
-    (void)o;
+    (void)ops;
 #endif
 }

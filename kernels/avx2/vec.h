@@ -15,15 +15,17 @@ typedef __m256 vf;
 typedef __m256i vm;
 enum { VL = 8 };
 
-/* The first N lanes, and the lanes from N on; N <= 8. */
-static inline vm v_first(size_t n)
+/* The first COUNT lanes, and the lanes from COUNT on; COUNT <= 8. */
+static inline vm v_first(size_t count)
 {
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-static inline vm v_from(size_t n)
+static inline vm v_from(size_t count)
 {
-    return _mm256_cmpgt_epi32(_mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8), _mm256_set1_epi32((int)n));
+    return _mm256_cmpgt_epi32(_mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8),
+                              _mm256_set1_epi32((int)count));
 }
 
 static inline vf v_set(float x)
@@ -171,12 +173,12 @@ static inline void v_narrow(kn_bf16 *p, vf x)
     _mm_storeu_si128((void *)p, _mm256_castsi256_si128(r));
 }
 
-/* The first N elements of P, widened; the others are 0. */
-static inline vf v_widen_some(const kn_bf16 *p, size_t n)
+/* The first COUNT elements of P, widened; the others are 0. */
+static inline vf v_widen_some(const kn_bf16 *p, size_t count)
 {
     kn_bf16 some[8] = {0};
 
-    memcpy(some, p, n * sizeof(*p));
+    memcpy(some, p, count * sizeof(*p));
     return v_widen(some);
 }
 

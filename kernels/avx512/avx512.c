@@ -1,13 +1,13 @@
 /* The AVX-512 level of the table. */
 #include "kernels/avx512/avx512.h"
 
-void kn_ops_avx512(struct kn_ops *o)
+void kn_ops_avx512(struct kn_ops *ops)
 {
 #if defined(__AVX512F__)
-    o->gemm_isa = &kn_avx512_gemm;
-    kn_avx512_fill_rows(o);
-    kn_avx512_fill_attn(o);
+    ops->gemm_isa = &kn_avx512_gemm;
+    kn_avx512_fill_rows(ops);
+    kn_avx512_fill_attn(ops);
 #else
-    (void)o;
+    (void)ops;
 #endif
 }

@@ -6,7 +6,7 @@
 
 extern const struct kn_gemm_isa kn_avx512_gemm;
 
-void kn_avx512_fill_rows(struct kn_ops *o);
-void kn_avx512_fill_attn(struct kn_ops *o);
+void kn_avx512_fill_rows(struct kn_ops *ops);
+void kn_avx512_fill_attn(struct kn_ops *ops);
 
 #endif

@@ -15,15 +15,15 @@ typedef __m512 vf;
 typedef __mmask16 vm;
 enum { VL = 16 };
 
-/* The first N lanes, and the lanes from N on; N <= 16. */
-static inline vm v_first(size_t n)
+/* The first COUNT lanes, and the lanes from COUNT on; COUNT <= 16. */
+static inline vm v_first(size_t count)
 {
-    return (vm)((1u << n) - 1);
+    return (vm)((1u << count) - 1);
 }
 
-static inline vm v_from(size_t n)
+static inline vm v_from(size_t count)
 {
-    return (vm)(0xffffu << n);
+    return (vm)(0xffffu << count);
 }
 
 static inline vf v_set(float x)
@@ -149,10 +149,10 @@ static inline void v_narrow(kn_bf16 *p, vf x)
     _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16)));
 }
 
-/* The first N elements of P, widened; the others are 0. */
-static inline vf v_widen_some(const kn_bf16 *p, size_t n)
+/* The first COUNT elements of P, widened; the others are 0. */
+static inline vf v_widen_some(const kn_bf16 *p, size_t count)
 {
-    __m256i x = _mm256_maskz_loadu_epi16(v_first(n), p);
+    __m256i x = _mm256_maskz_loadu_epi16(v_first(count), p);
 
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }

@@ -1,9 +1,9 @@
 /* The reference level of the table. */
 #include "kernels/ref/ref.h"
 
-void kn_ops_ref(struct kn_ops *o)
+void kn_ops_ref(struct kn_ops *ops)
 {
-    *o = (struct kn_ops){
+    *ops = (struct kn_ops){
         .gemm = kn_ref_gemm,
         .rmsnorm_row = kn_ref_rmsnorm_row,
         .rmsnorm_bwd = kn_ref_rmsnorm_bwd,

@@ -24,10 +24,10 @@ typedef float half_vec __attribute__((vector_size(LANES * sizeof(float))));
 
 #define VEC_INLINE inline __attribute__((always_inline, unused))
 
-/* N vectors of zeros; free() them. */
-static inline vec *vec_alloc(size_t n)
+/* COUNT vectors of zeros; free() them. */
+static inline vec *vec_alloc(size_t count)
 {
-    size_t bytes = ((n + 1) * sizeof(vec) + 63) / 64 * 64;
+    size_t bytes = ((count + 1) * sizeof(vec) + 63) / 64 * 64;
     vec *p = aligned_alloc(64, bytes);
 
     assert(p);
@@ -46,47 +46,47 @@ static VEC_INLINE double vec_sum(vec v)
 #endif
 }
 
-/* sum_c COLUMN[c] x[c] over N columns, by four sums, as one would wait for itself. */
-static VEC_INLINE vec vec_combine(const vec *column, const double *x, int n)
+/* sum_c COLUMN[c] weight[c] over COLUMNS columns, by four sums, as one would wait for itself. */
+static VEC_INLINE vec vec_combine(const vec *column, const double *weight, int columns)
 {
     vec a = {0}, b = {0}, c = {0}, d = {0};
     int i = 0;
 
 #pragma GCC unroll 16
-    for (; i + 4 <= n; i += 4) {
-        a += column[i] * x[i];
-        b += column[i + 1] * x[i + 1];
-        c += column[i + 2] * x[i + 2];
-        d += column[i + 3] * x[i + 3];
+    for (; i + 4 <= columns; i += 4) {
+        a += column[i] * weight[i];
+        b += column[i + 1] * weight[i + 1];
+        c += column[i + 2] * weight[i + 2];
+        d += column[i + 3] * weight[i + 3];
     }
-    for (; i < n; i++)
-        a += column[i] * x[i];
+    for (; i < columns; i++)
+        a += column[i] * weight[i];
     return (a + b) + (c + d);
 }
 
-/* sum_j x[j] y[j] over N vectors. */
-static VEC_INLINE double vec_dot(const vec *x, const vec *y, int n)
+/* sum_j x[j] y[j] over COUNT vectors. */
+static VEC_INLINE double vec_dot(const vec *x, const vec *y, int count)
 {
     vec a = {0}, b = {0}, c = {0}, d = {0};
     int j = 0;
 
-    for (; j + 4 <= n; j += 4) {
+    for (; j + 4 <= count; j += 4) {
         a += x[j] * y[j];
         b += x[j + 1] * y[j + 1];
         c += x[j + 2] * y[j + 2];
         d += x[j + 3] * y[j + 3];
     }
-    for (; j < n; j++)
+    for (; j < count; j++)
         a += x[j] * y[j];
     return vec_sum((a + b) + (c + d));
 }
 
 /* LANES floats as doubles. */
-static VEC_INLINE vec vec_widen(const float *p)
+static VEC_INLINE vec vec_widen(const float *from)
 {
     half_vec h;
 
-    memcpy(&h, p, sizeof(h));
+    memcpy(&h, from, sizeof(h));
     return __builtin_convertvector(h, vec);
 }
 

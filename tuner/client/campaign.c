@@ -21,15 +21,15 @@ char *cl_path(const char *head, const char *name, const char *tail)
     return str_take(&s);
 }
 
-void cl_add_query(struct str *s, const char *key, const char *value)
+void cl_add_query(struct str *out, const char *key, const char *value)
 {
     AUTO_FREE char *escaped = NULL;
-    size_t n = strlen(str_text(s));
+    size_t n = strlen(str_text(out));
 
     if (!value)
         return;
     escaped = cl_path("", value, "");
-    str_addf(s, "%s%s=%s", n && s->text[n - 1] != '?' ? "&" : "", key, escaped);
+    str_addf(out, "%s%s=%s", n && out->text[n - 1] != '?' ? "&" : "", key, escaped);
 }
 
 static char *campaign_path(const char *id, const char *tail)
@@ -37,18 +37,18 @@ static char *campaign_path(const char *id, const char *tail)
     return cl_path("/v1/campaigns/", id, tail);
 }
 
-int cl_get_campaign(struct cl *c, const char *id, const char *tail, json_t **ret)
+int cl_get_campaign(struct cl *client, const char *id, const char *tail, json_t **ret)
 {
     AUTO_FREE char *path = campaign_path(id, tail);
 
-    return cl_call(c, "GET", path, NULL, ret);
+    return cl_call(client, "GET", path, NULL, ret);
 }
 
-int cl_say_done(const struct cl *c, const char *done, const char *what)
+int cl_say_done(const struct cl *client, const char *done, const char *what)
 {
     AUTO_JSON *v = NULL;
 
-    if (!c->args.json) {
+    if (!client->args.json) {
         printf("%s %s\n", done, what);
         return CL_OK;
     }
@@ -57,13 +57,13 @@ int cl_say_done(const struct cl *c, const char *done, const char *what)
     return CL_OK;
 }
 
-void cl_write_text(const struct cl *c, char *text, size_t n)
+void cl_write_text(const struct cl *client, char *text, size_t len)
 {
-    if (c->tty) { /* as it is, an escape sequence would be obeyed */
+    if (client->tty) { /* as it is, an escape sequence would be obeyed */
         cl_make_text_safe(text);
-        n = strlen(text);
+        len = strlen(text);
     }
-    fwrite(text, 1, n, stdout);
+    fwrite(text, 1, len, stdout);
     fflush(stdout);
 }
 
@@ -101,55 +101,55 @@ int cl_load(json_t **ret, const char *path)
 }
 
 /* Who chose the baseline, and where the rule had to give way. */
-static void print_baseline_rule(const json_t *v)
+static void print_baseline_rule(const json_t *reply)
 {
     static const char *const words[][2] = {
         {"default", "what a competent engineer would start from"},
         {"naive", "the largest data parallelism that fits"},
         {"given", "the campaign's own layout"}};
-    const char *rule = cl_string(v, "baseline_rule"), *note = cl_string(v, "baseline_note");
+    const char *rule = cl_string(reply, "baseline_rule"), *note = cl_string(reply, "baseline_note");
 
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         if (str_eq(rule, words[i][0]))
             printf("baseline         %s: %s%s%s\n", rule, words[i][1], *note ? ", " : "", note);
 }
 
-void cl_print_dry_run(const json_t *v)
+void cl_print_dry_run(const json_t *reply)
 {
-    const char *least = json_is_false(json_object_get(v, "exact")) ? "at least " : "";
-    const char *reason = cl_string(v, "reason");
+    const char *least = json_is_false(json_object_get(reply, "exact")) ? "at least " : "";
+    const char *reason = cl_string(reply, "reason");
     char seconds[24];
 
-    if (*cl_simulated_word(v))
+    if (*cl_simulated_word(reply))
         puts("simulated        yes: no training job will run");
-    print_baseline_rule(v);
-    printf("legal layouts    %s%.0f\nof which fit     %s%.0f\n", least, cl_number(v, "legal"),
-           least, cl_number(v, "fitting"));
+    print_baseline_rule(reply);
+    printf("legal layouts    %s%.0f\nof which fit     %s%.0f\n", least, cl_number(reply, "legal"),
+           least, cl_number(reply, "fitting"));
     if (*reason)
         printf("%s\n", reason);
     printf("expected trials  %.0f\nexpected time    %s\nnothing was started\n",
-           cl_number(v, "expected_trials"),
-           isfinite(cl_number(v, "expected_s"))
-               ? str_human_seconds(seconds, cl_number(v, "expected_s"))
+           cl_number(reply, "expected_trials"),
+           isfinite(cl_number(reply, "expected_s"))
+               ? str_human_seconds(seconds, cl_number(reply, "expected_s"))
                : "unknown");
 }
 
-int cl_submit(struct cl *c)
+int cl_submit(struct cl *client)
 {
     AUTO_JSON *body = NULL, *v = NULL;
-    int code = cl_load(&body, c->operand[0]);
+    int code = cl_load(&body, client->operand[0]);
 
     if (code != CL_OK)
         return code;
-    if (c->args.name)
-        json_object_set_new(body, "name", json_string(c->args.name));
-    code = cl_call(c, "POST", c->args.dry_run ? "/v1/campaigns?dry_run=true" : "/v1/campaigns",
-                   body, &v);
+    if (client->args.name)
+        json_object_set_new(body, "name", json_string(client->args.name));
+    code = cl_call(client, "POST",
+                   client->args.dry_run ? "/v1/campaigns?dry_run=true" : "/v1/campaigns", body, &v);
     if (code != CL_OK)
         return code;
-    if (c->args.json && !c->args.watch) {
+    if (client->args.json && !client->args.watch) {
         cl_print_json(v);
-    } else if (c->args.dry_run) {
+    } else if (client->args.dry_run) {
         cl_print_dry_run(v);
     } else {
         printf(
@@ -157,11 +157,12 @@ int cl_submit(struct cl *c)
             json_is_false(json_object_get(json_object_get(v, "space"), "exact")) ? "at least " : "",
             cl_number(v, "space.legal"),
             *cl_simulated_word(v) ? "; simulated, no training job will run" : "");
-        if (!c->args.watch)
+        if (!client->args.watch)
             printf("  follow it with: partune watch %s\n", cl_string(v, "id"));
     }
-    return c->args.watch && !c->args.dry_run ? cl_watch_campaign(c, cl_string(v, "id"), true)
-                                             : CL_OK;
+    return client->args.watch && !client->args.dry_run
+               ? cl_watch_campaign(client, cl_string(v, "id"), true)
+               : CL_OK;
 }
 
 static const struct cl_column campaign_columns[] = {
@@ -176,7 +177,7 @@ static const struct cl_column campaign_columns[] = {
     {.title = "created", .drop = 4},
 };
 
-int cl_ls(struct cl *c)
+int cl_ls(struct cl *client)
 {
     struct cl_table t = {.column = campaign_columns, .ncolumns = ARRAY_LEN(campaign_columns)};
     AUTO_STR path = {0};
@@ -185,15 +186,15 @@ int cl_ls(struct cl *c)
     size_t i;
     int code;
 
-    str_addf(&path, "/v1/campaigns?page_size=%d", c->args.limit);
-    cl_add_query(&path, "state", c->args.state);
-    cl_add_query(&path, "tag", c->args.tag);
-    cl_add_query(&path, "name", c->args.name);
-    cl_add_query(&path, "sort", c->args.sort);
-    code = cl_call(c, "GET", str_text(&path), NULL, &v);
+    str_addf(&path, "/v1/campaigns?page_size=%d", client->args.limit);
+    cl_add_query(&path, "state", client->args.state);
+    cl_add_query(&path, "tag", client->args.tag);
+    cl_add_query(&path, "name", client->args.name);
+    cl_add_query(&path, "sort", client->args.sort);
+    code = cl_call(client, "GET", str_text(&path), NULL, &v);
     if (code != CL_OK)
         return code;
-    if (c->args.json) {
+    if (client->args.json) {
         cl_print_json(v);
         return CL_OK;
     }
@@ -213,8 +214,8 @@ int cl_ls(struct cl *c)
         cl_table_add(&t, 8, "%.19s", cl_string(it, "created"));
     }
     if (t.rows)
-        cl_table_print(c, &t, stdout);
-    else if (c->args.state || c->args.tag || c->args.name)
+        cl_table_print(client, &t, stdout);
+    else if (client->args.state || client->args.tag || client->args.name)
         puts("no campaign is like that; `partune ls` lists all");
     else
         puts("no campaign yet; start one with: partune new my.json, then partune submit my.json");
@@ -224,9 +225,9 @@ int cl_ls(struct cl *c)
     return CL_OK;
 }
 
-static void print_verdict(const json_t *v)
+static void print_verdict(const json_t *verdict)
 {
-    const json_t *verify = json_object_get(v, "verify");
+    const json_t *verify = json_object_get(verdict, "verify");
     char mean[32], lo[32], hi[32];
 
     if (!json_is_object(verify))
@@ -248,18 +249,18 @@ static void print_verdict(const json_t *v)
                cl_rate(hi, cl_number(verify, "promise.hi")));
 }
 
-int cl_show(struct cl *c)
+int cl_show(struct cl *client)
 {
     AUTO_JSON *v = NULL;
     const json_t *states;
     const char *state;
     json_t *n;
     char buf[64];
-    int code = cl_get_campaign(c, c->operand[0], "", &v);
+    int code = cl_get_campaign(client, client->operand[0], "", &v);
 
     if (code != CL_OK)
         return code;
-    if (c->args.json) {
+    if (client->args.json) {
         cl_print_json(v);
         return CL_OK;
     }
@@ -290,15 +291,15 @@ int cl_show(struct cl *c)
     return CL_OK;
 }
 
-static void print_group(const char *title, const json_t *v, const char *unit, double scale)
+static void print_group(const char *title, const json_t *json, const char *unit, double scale)
 {
     const char *key;
     json_t *x;
 
-    if (!json_is_object(v))
+    if (!json_is_object(json))
         return;
     printf("%-10s", title);
-    json_object_foreach((json_t *)(uintptr_t)v, key, x) {
+    json_object_foreach((json_t *)(uintptr_t)json, key, x) {
         char b[24];
 
         if (!json_is_number(x) || json_number_value(x) == 0 || !strcmp(key, "rank"))
@@ -311,16 +312,16 @@ static void print_group(const char *title, const json_t *v, const char *unit, do
     putchar('\n');
 }
 
-int cl_trial(struct cl *c)
+int cl_trial(struct cl *client)
 {
-    AUTO_FREE char *tail = mem_printf("/trials/%s", c->operand[1]);
+    AUTO_FREE char *tail = mem_printf("/trials/%s", client->operand[1]);
     AUTO_JSON *v = NULL;
     char buf[64], rate[32];
-    int code = cl_get_campaign(c, c->operand[0], tail, &v);
+    int code = cl_get_campaign(client, client->operand[0], tail, &v);
 
     if (code != CL_OK)
         return code;
-    if (c->args.json) {
+    if (client->args.json) {
         cl_print_json(v);
         return CL_OK;
     }
@@ -347,12 +348,12 @@ int cl_trial(struct cl *c)
 }
 
 /* Bytes that are not text become question marks: JSON has no word for them. */
-static void make_utf8(char *text, size_t n)
+static void make_utf8(char *text, size_t size)
 {
-    for (size_t at = 0, k; at < n; at += k) {
-        for (k = 1; k <= 4 && at + k <= n && !str_is_utf8(text + at, k);)
+    for (size_t at = 0, k; at < size; at += k) {
+        for (k = 1; k <= 4 && at + k <= size && !str_is_utf8(text + at, k);)
             k++;
-        if (k > 4 || at + k > n) {
+        if (k > 4 || at + k > size) {
             text[at] = '?';
             k = 1;
         }
@@ -361,14 +362,14 @@ static void make_utf8(char *text, size_t n)
 
 /* A part of a log as JSON, for scripts: an object a line while it is followed, otherwise the whole
  * in one. */
-static void print_part(const struct cl *c, size_t offset, char *text, size_t n)
+static void print_part(const struct cl *client, size_t offset, char *text, size_t len)
 {
     AUTO_JSON *v = NULL;
 
-    make_utf8(text, n);
-    v = json_pack("{s:s, s:I, s:s%}", "stream", c->args.stream, "offset", (json_int_t)offset,
-                  "text", text, n);
-    if (!c->args.follow) {
+    make_utf8(text, len);
+    v = json_pack("{s:s, s:I, s:s%}", "stream", client->args.stream, "offset", (json_int_t)offset,
+                  "text", text, len);
+    if (!client->args.follow) {
         cl_print_json(v);
     } else {
         AUTO_FREE char *line = jx_dump(v);
@@ -378,21 +379,21 @@ static void print_part(const struct cl *c, size_t offset, char *text, size_t n)
     }
 }
 
-static bool trial_lives(struct cl *c)
+static bool trial_lives(struct cl *client)
 {
-    AUTO_FREE char *tail = mem_printf("/trials/%s", c->operand[1]);
+    AUTO_FREE char *tail = mem_printf("/trials/%s", client->operand[1]);
     AUTO_JSON *v = NULL;
     const char *state;
 
-    if (cl_get_campaign(c, c->operand[0], tail, &v) != CL_OK)
+    if (cl_get_campaign(client, client->operand[0], tail, &v) != CL_OK)
         return false;
     state = cl_string(v, "state");
     return str_eq(state, "queued") || str_eq(state, "starting") || str_eq(state, "running");
 }
 
-int cl_log(struct cl *c)
+int cl_log(struct cl *client)
 {
-    bool whole = c->args.json && !c->args.follow;
+    bool whole = client->args.json && !client->args.follow;
     AUTO_STR all = {0};
     size_t shown = 0;
 
@@ -403,62 +404,62 @@ int cl_log(struct cl *c)
         size_t n = 0;
         int code;
 
-        str_addf(&tail, "/trials/%s/log?offset=%zu", c->operand[1], shown);
-        cl_add_query(&tail, "stream", c->args.stream);
-        full = campaign_path(c->operand[0], str_text(&tail));
-        code = cl_call_text(c, full, &text, &n);
+        str_addf(&tail, "/trials/%s/log?offset=%zu", client->operand[1], shown);
+        cl_add_query(&tail, "stream", client->args.stream);
+        full = campaign_path(client->operand[0], str_text(&tail));
+        code = cl_call_text(client, full, &text, &n);
         if (code != CL_OK)
             return code;
         shown += n;
         if (n && whole)
             str_addn(&all, text, n);
-        else if (n && c->args.json)
-            print_part(c, shown - n, text, n);
+        else if (n && client->args.json)
+            print_part(client, shown - n, text, n);
         else if (n)
-            cl_write_text(c, text, n);
+            cl_write_text(client, text, n);
         if (n)
             continue;
         if (whole) {
             size_t size = all.len;
             AUTO_FREE char *everything = str_take(&all);
 
-            print_part(c, 0, everything, size);
+            print_part(client, 0, everything, size);
         }
-        if (!c->args.follow || !lives)
+        if (!client->args.follow || !lives)
             return CL_OK;
-        lives = trial_lives(c); /* once more after its end: the last lines */
+        lives = trial_lives(client); /* once more after its end: the last lines */
         sleep(1);
     }
 }
 
 /* TEXT to --output, or to standard output. */
-static int deliver(const struct cl *c, char *text, size_t n)
+static int deliver(const struct cl *client, char *text, size_t size)
 {
     struct err e = {0};
 
-    if (!c->args.output) {
-        cl_write_text(c, text, n);
+    if (!client->args.output) {
+        cl_write_text(client, text, size);
         return CL_OK;
     }
-    if (file_write_atomic(c->args.output, text, n, 0644, &e) < 0) {
+    if (file_write_atomic(client->args.output, text, size, 0644, &e) < 0) {
         fprintf(stderr, "partune: %s\n", e.text);
         return CL_FAILED;
     }
-    return cl_say_done(c, "wrote", c->args.output);
+    return cl_say_done(client, "wrote", client->args.output);
 }
 
-int cl_timeline(struct cl *c)
+int cl_timeline(struct cl *client)
 {
-    AUTO_FREE char *tail = mem_printf("/trials/%s/timeline", c->operand[1]);
-    AUTO_FREE char *path = campaign_path(c->operand[0], tail);
+    AUTO_FREE char *tail = mem_printf("/trials/%s/timeline", client->operand[1]);
+    AUTO_FREE char *path = campaign_path(client->operand[0], tail);
     AUTO_FREE char *text = NULL;
     size_t n = 0;
-    int code = cl_call_text(c, path, &text, &n);
+    int code = cl_call_text(client, path, &text, &n);
 
-    return code == CL_OK ? deliver(c, text, n) : code;
+    return code == CL_OK ? deliver(client, text, n) : code;
 }
 
-int cl_export(struct cl *c)
+int cl_export(struct cl *client)
 {
     AUTO_FREE char *path = NULL;
     AUTO_FREE char *text = NULL;
@@ -466,28 +467,28 @@ int cl_export(struct cl *c)
     size_t n = 0;
     int code;
 
-    if (!c->args.to) {
+    if (!client->args.to) {
         fprintf(stderr, "partune: export needs --to TARGET; `partune exporters` lists them\n");
         return CL_USAGE;
     }
     str_add(&tail, "/export/");
-    str_add(&tail, c->args.to);
-    str_addf(&tail, "?allow_loss=%s&allow_simulated=%s", c->args.allow_loss ? "true" : "false",
-             c->args.allow_simulated ? "true" : "false");
-    if (c->args.trial)
-        str_addf(&tail, "&trial=%d", c->args.trial);
-    path = campaign_path(c->operand[0], str_text(&tail));
-    code = cl_call_text(c, path, &text, &n);
-    if (code == CL_OK && c->args.json && !c->args.output) {
-        AUTO_JSON *v = json_pack("{s:s, s:s%}", "target", c->args.to, "text", text, n);
+    str_add(&tail, client->args.to);
+    str_addf(&tail, "?allow_loss=%s&allow_simulated=%s", client->args.allow_loss ? "true" : "false",
+             client->args.allow_simulated ? "true" : "false");
+    if (client->args.trial)
+        str_addf(&tail, "&trial=%d", client->args.trial);
+    path = campaign_path(client->operand[0], str_text(&tail));
+    code = cl_call_text(client, path, &text, &n);
+    if (code == CL_OK && client->args.json && !client->args.output) {
+        AUTO_JSON *v = json_pack("{s:s, s:s%}", "target", client->args.to, "text", text, n);
 
         cl_print_json(v);
         return CL_OK;
     }
-    return code == CL_OK ? deliver(c, text, n) : code;
+    return code == CL_OK ? deliver(client, text, n) : code;
 }
 
-int cl_action(struct cl *c, const char *id, const char *action)
+int cl_action(struct cl *client, const char *id, const char *action)
 {
     AUTO_FREE char *tail = mem_printf(":%s", action);
     AUTO_FREE char *path = campaign_path(id, tail);
@@ -495,22 +496,22 @@ int cl_action(struct cl *c, const char *id, const char *action)
     int code;
 
     if (!strcmp(action, "verify")) {
-        json_object_set_new(body, "pairs", json_integer(c->args.pairs));
-        json_object_set_new(body, "steps", json_integer(c->args.steps));
+        json_object_set_new(body, "pairs", json_integer(client->args.pairs));
+        json_object_set_new(body, "steps", json_integer(client->args.steps));
     }
-    if (!strcmp(action, "clone") && c->args.with) {
+    if (!strcmp(action, "clone") && client->args.with) {
         json_decref(body);
         body = NULL;
-        code = cl_load(&body, c->args.with);
+        code = cl_load(&body, client->args.with);
         if (code != CL_OK)
             return code;
     }
-    if (!strcmp(action, "clone") && c->args.name)
-        json_object_set_new(body, "name", json_string(c->args.name));
-    code = cl_call(c, "POST", path, body, &v);
+    if (!strcmp(action, "clone") && client->args.name)
+        json_object_set_new(body, "name", json_string(client->args.name));
+    code = cl_call(client, "POST", path, body, &v);
     if (code != CL_OK)
         return code;
-    if (c->args.json)
+    if (client->args.json)
         cl_print_json(v);
     else
         printf("campaign %s: %s%s\n", cl_string(v, "id"), cl_string(v, "state"),
@@ -518,57 +519,57 @@ int cl_action(struct cl *c, const char *id, const char *action)
     return CL_OK;
 }
 
-int cl_cancel(struct cl *c)
+int cl_cancel(struct cl *client)
 {
-    return cl_action(c, c->operand[0], "cancel");
+    return cl_action(client, client->operand[0], "cancel");
 }
 
-int cl_pause(struct cl *c)
+int cl_pause(struct cl *client)
 {
-    return cl_action(c, c->operand[0], "pause");
+    return cl_action(client, client->operand[0], "pause");
 }
 
-int cl_resume(struct cl *c)
+int cl_resume(struct cl *client)
 {
-    return cl_action(c, c->operand[0], "resume");
+    return cl_action(client, client->operand[0], "resume");
 }
 
-int cl_clone(struct cl *c)
+int cl_clone(struct cl *client)
 {
-    return cl_action(c, c->operand[0], "clone");
+    return cl_action(client, client->operand[0], "clone");
 }
 
-int cl_verify(struct cl *c)
+int cl_verify(struct cl *client)
 {
     AUTO_JSON *v = NULL;
-    int code = cl_action(c, c->operand[0], "verify");
+    int code = cl_action(client, client->operand[0], "verify");
 
-    if (code != CL_OK || !c->args.wait)
+    if (code != CL_OK || !client->args.wait)
         return code;
-    code = cl_watch_campaign(c, c->operand[0], false);
+    code = cl_watch_campaign(client, client->operand[0], false);
     if (code != CL_OK)
         return code;
-    code = cl_get_campaign(c, c->operand[0], "", &v);
+    code = cl_get_campaign(client, client->operand[0], "", &v);
     if (code != CL_OK)
         return code;
-    if (c->args.json)
+    if (client->args.json)
         cl_print_json(json_object_get(v, "verify"));
     return str_eq(cl_string(v, "verify.verdict"), "holds") ? CL_OK : CL_FAILED;
 }
 
-int cl_edit(struct cl *c)
+int cl_edit(struct cl *client)
 {
-    AUTO_FREE char *path = campaign_path(c->operand[0], "");
+    AUTO_FREE char *path = campaign_path(client->operand[0], "");
     AUTO_JSON *body = json_object(), *v = NULL;
     int64_t priority;
     int code;
 
-    if (c->args.notes)
-        json_object_set_new(body, "notes", json_string(c->args.notes));
-    if (c->args.name)
-        json_object_set_new(body, "name", json_string(c->args.name));
-    if (c->args.tags) {
-        AUTO_FREE char *tags = mem_strdup(c->args.tags);
+    if (client->args.notes)
+        json_object_set_new(body, "notes", json_string(client->args.notes));
+    if (client->args.name)
+        json_object_set_new(body, "name", json_string(client->args.name));
+    if (client->args.tags) {
+        AUTO_FREE char *tags = mem_strdup(client->args.tags);
         json_t *list = json_array();
         char *rest = tags, *tag;
 
@@ -577,10 +578,10 @@ int cl_edit(struct cl *c)
                 json_array_append_new(list, json_string(tag));
         json_object_set_new(body, "tags", list);
     }
-    if (c->args.priority) {
-        if (str_to_i64(&priority, c->args.priority, -100, 100) < 0) {
+    if (client->args.priority) {
+        if (str_to_i64(&priority, client->args.priority, -100, 100) < 0) {
             fprintf(stderr, "partune: --priority is a number from -100 to 100, not `%s`\n",
-                    c->args.priority);
+                    client->args.priority);
             return CL_USAGE;
         }
         json_object_set_new(body, "priority", json_integer((json_int_t)priority));
@@ -589,8 +590,8 @@ int cl_edit(struct cl *c)
         fprintf(stderr, "partune: edit needs --name, --notes, --tags or --priority\n");
         return CL_USAGE;
     }
-    code = cl_call(c, "PATCH", path, body, &v);
-    if (code == CL_OK && c->args.json)
+    code = cl_call(client, "PATCH", path, body, &v);
+    if (code == CL_OK && client->args.json)
         cl_print_json(v);
     else if (code == CL_OK)
         printf("campaign %s: %s%s\n", cl_string(v, "id"), cl_string(v, "name"),
@@ -598,11 +599,11 @@ int cl_edit(struct cl *c)
     return code;
 }
 
-int cl_rm(struct cl *c)
+int cl_rm(struct cl *client)
 {
-    AUTO_FREE char *path = campaign_path(c->operand[0], "");
+    AUTO_FREE char *path = campaign_path(client->operand[0], "");
     AUTO_JSON *v = NULL;
-    int code = cl_call(c, "DELETE", path, NULL, &v);
+    int code = cl_call(client, "DELETE", path, NULL, &v);
 
-    return code == CL_OK ? cl_say_done(c, "deleted", c->operand[0]) : code;
+    return code == CL_OK ? cl_say_done(client, "deleted", client->operand[0]) : code;
 }

@@ -55,11 +55,13 @@ struct cl {
 
 /* One request. *RET is the parsed answer (NULL for an empty one), owned by the caller. BODY is
  * borrowed, may be NULL. Every failure has been printed already; the result is an exit code. */
-int cl_call(struct cl *c, const char *method, const char *path, const json_t *body, json_t **ret);
+int cl_call(struct cl *client, const char *method, const char *path, const json_t *body,
+            json_t **ret);
 /* The same without a word: the status, 0 when nobody answered. For whoever tries again. */
-long cl_try(struct cl *c, const char *method, const char *path, const json_t *body, json_t **ret);
+long cl_try(struct cl *client, const char *method, const char *path, const json_t *body,
+            json_t **ret);
 /* The same as cl_call() where the answer is text; *RET is freed by the caller. */
-int cl_call_text(struct cl *c, const char *path, char **ret, size_t *ret_size);
+int cl_call_text(struct cl *client, const char *path, char **ret, size_t *ret_size);
 
 enum cl_signal {
     CL_OPENED, /* the stream is there, for the first time or again: what was missed can be asked for
@@ -74,8 +76,8 @@ typedef bool (*cl_event_fn)(void *user, enum cl_signal what, const char *event, 
 /* Follow a stream until FN returns false; reconnects with Last-Event-ID when it breaks. Gives up
  * after 30 s without an answer. Prints nothing, since FN may own the screen: cl_say_trouble() does.
  */
-int cl_stream(struct cl *c, const char *path, cl_event_fn fn, void *user);
-void cl_say_trouble(const struct cl *c);
+int cl_stream(struct cl *client, const char *path, cl_event_fn fn, void *user);
+void cl_say_trouble(const struct cl *client);
 
 /* ---- table.c --------------------------------------------------------------------------- */
 
@@ -96,66 +98,67 @@ struct cl_table {
     int rows, cap;
 };
 
-void cl_table_add(struct cl_table *t, int col, const char *fmt, ...)
+void cl_table_add(struct cl_table *table, int col, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void cl_table_print(const struct cl *c, const struct cl_table *t, FILE *out);
-void cl_table_done(struct cl_table *t);
-int cl_columns(const char *s);                               /* that S needs on a terminal */
-size_t cl_fitting(const char *s, int columns);               /* bytes of S that fit */
-const char *cl_paint(const struct cl *c, const char *state); /* colour of a state, "" for none */
+void cl_table_print(const struct cl *client, const struct cl_table *table, FILE *out);
+void cl_table_done(struct cl_table *table);
+int cl_columns(const char *text);                 /* that TEXT needs on a terminal */
+size_t cl_fitting(const char *text, int columns); /* bytes of TEXT that fit */
+const char *cl_paint(const struct cl *client,
+                     const char *state); /* colour of a state, "" for none */
 
 /* ---- screen.c -------------------------------------------------------------------------- */
 
 /* Take the whole terminal, and give it back as it was; closing twice is harmless. */
-void cl_screen_open(struct cl *c);
+void cl_screen_open(struct cl *client);
 void cl_screen_close(void);
 /* Show TEXT from the top, cut at the edges. */
 void cl_screen_show(const char *text, int columns, int lines);
-int cl_screen_key(const struct cl *c); /* a key that was pressed, or -1 */
-bool cl_screen_resized(void);          /* since the last call */
+int cl_screen_key(const struct cl *client); /* a key that was pressed, or -1 */
+bool cl_screen_resized(void);               /* since the last call */
 /* Left alone where it is not known. */
 void cl_terminal_size(int *columns, int *lines);
 
 /* ---- print.c --------------------------------------------------------------------------- */
 
 /* Outside text must not steer the terminal: what is no character to be seen becomes a `?`. */
-void cl_make_safe(json_t *v);
-void cl_make_text_safe(char *s); /* the same, but lines and tabs stay */
+void cl_make_safe(json_t *json);
+void cl_make_text_safe(char *text); /* the same, but lines and tabs stay */
 
-/* Text of a JSON value at a path "progress.trials" inside V, for people; "-" where it is null or
+/* Text of a JSON value at a path "progress.trials" inside JSON, for people; "-" where it is null or
  * absent. */
-char *cl_text(char buf[64], const json_t *v, const char *path);
-const char *cl_string(const json_t *v, const char *path); /* "" where absent */
-double cl_number(const json_t *v, const char *path);      /* NAN where absent */
-char *cl_rate(char buf[32], double tokens_per_s);         /* "41,000" */
-char *cl_interval(char buf[64], const json_t *v); /* tokens_per_s, lo, hi: "41,000 ± 300" */
-void cl_print_json(const json_t *v);
+char *cl_text(char buf[64], const json_t *json, const char *path);
+const char *cl_string(const json_t *json, const char *path); /* "" where absent */
+double cl_number(const json_t *json, const char *path);      /* NAN where absent */
+char *cl_rate(char buf[32], double rate);                    /* "41,000" */
+char *cl_interval(char buf[64], const json_t *json); /* tokens_per_s, lo, hi: "41,000 ± 300" */
+void cl_print_json(const json_t *json);
 /* Layout, throughput and ratio of a best or baseline object, on a line. */
-void cl_print_result(FILE *out, const char *title, const json_t *v);
-/* What stands before a unit or behind a name where V, a resource, says that it is simulated; ""
+void cl_print_result(FILE *out, const char *title, const json_t *json);
+/* What stands before a unit or behind a name where JSON, a resource, says that it is simulated; ""
  * where it does not. */
-const char *cl_simulated_word(const json_t *v); /* "simulated " */
-const char *cl_simulated_mark(const json_t *v); /* " (simulated)" */
+const char *cl_simulated_word(const json_t *json); /* "simulated " */
+const char *cl_simulated_mark(const json_t *json); /* " (simulated)" */
 /* An empty table of trials, as watch and trials print them; FIRST is one of them, or NULL. COLUMNS
  * must live as long as the table. */
 enum { CL_TRIAL_COLUMNS = 8 };
 struct cl_table cl_trial_table(struct cl_column columns[CL_TRIAL_COLUMNS], const json_t *first);
-void cl_trial_row(struct cl_table *t, const json_t *trial); /* one line of it */
+void cl_trial_row(struct cl_table *table, const json_t *trial); /* one line of it */
 
 /* ---- campaign.c: what commands share ---- */
 
 /* HEAD + NAME + TAIL with NAME percent-encoded; caller frees. */
 char *cl_path(const char *head, const char *name, const char *tail);
 /* "KEY=VALUE", escaped, with "&" where one is due; nothing for a VALUE of NULL. */
-void cl_add_query(struct str *s, const char *key, const char *value);
+void cl_add_query(struct str *out, const char *key, const char *value);
 /* GET "/v1/campaigns/ID" + TAIL. */
-int cl_get_campaign(struct cl *c, const char *id, const char *tail, json_t **ret);
+int cl_get_campaign(struct cl *client, const char *id, const char *tail, json_t **ret);
 /* What a campaign would be: legal layouts, trials, time. */
-void cl_print_dry_run(const json_t *v);
+void cl_print_dry_run(const json_t *reply);
 /* "deleted ID", or {"deleted": "ID"}; CL_OK. */
-int cl_say_done(const struct cl *c, const char *done, const char *what);
+int cl_say_done(const struct cl *client, const char *done, const char *what);
 /* Foreign text to standard output; on a terminal without what steers it. TEXT is changed. */
-void cl_write_text(const struct cl *c, char *text, size_t n);
+void cl_write_text(const struct cl *client, char *text, size_t len);
 
 /* ---- main.c: the tables, for usage, completion and the manual -----------------------------------
  */
@@ -164,7 +167,7 @@ struct cl_command {
     const char *name, *operands;
     int min, max;
     const char *options; /* beside the common ones, with blanks around */
-    int (*run)(struct cl *c);
+    int (*run)(struct cl *client);
     const char *help;
 };
 
@@ -175,53 +178,53 @@ extern const char cl_common_options[];        /* names of those that every comma
 /* ---- commands ---------------------------------------------------------------------------------
  */
 
-int cl_submit(struct cl *c);
-int cl_ls(struct cl *c);
-int cl_show(struct cl *c);
-int cl_trials(struct cl *c);
-int cl_trial(struct cl *c);
-int cl_log(struct cl *c);
-int cl_watch(struct cl *c);
+int cl_submit(struct cl *client);
+int cl_ls(struct cl *client);
+int cl_show(struct cl *client);
+int cl_trials(struct cl *client);
+int cl_trial(struct cl *client);
+int cl_log(struct cl *client);
+int cl_watch(struct cl *client);
 /* Follow campaign ID until it is over; in a pipe, trials that had ended before are printed only if
  * PAST. */
-int cl_watch_campaign(struct cl *c, const char *id, bool past);
-int cl_best(struct cl *c);
-int cl_baseline(struct cl *c);
-int cl_steps(struct cl *c);
-int cl_timeline(struct cl *c);
-int cl_pareto(struct cl *c);
-int cl_predictions(struct cl *c);
-int cl_surface(struct cl *c);
-int cl_diagnosis(struct cl *c);
-int cl_compare(struct cl *c);
-int cl_import(struct cl *c);
-int cl_tokens(struct cl *c);
-int cl_token_add(struct cl *c);
-int cl_token_rm(struct cl *c);
-int cl_events(struct cl *c);
-int cl_get(struct cl *c);
-int cl_importance(struct cl *c);
-int cl_export(struct cl *c);
-int cl_check(struct cl *c);
-int cl_plan(struct cl *c);
-int cl_action(struct cl *c, const char *id, const char *action);
-int cl_cancel(struct cl *c);
-int cl_pause(struct cl *c);
-int cl_resume(struct cl *c);
-int cl_clone(struct cl *c);
-int cl_verify(struct cl *c);
-int cl_worker(struct cl *c);
-int cl_workers(struct cl *c);
-int cl_edit(struct cl *c);
-int cl_rm(struct cl *c);
-int cl_new(struct cl *c);
-int cl_presets(struct cl *c);
-int cl_project(struct cl *c);
-int cl_datasets(struct cl *c);
-int cl_exporters(struct cl *c);
-int cl_doctor(struct cl *c);
-int cl_completion(struct cl *c);
-int cl_manual(struct cl *c);
+int cl_watch_campaign(struct cl *client, const char *id, bool past);
+int cl_best(struct cl *client);
+int cl_baseline(struct cl *client);
+int cl_steps(struct cl *client);
+int cl_timeline(struct cl *client);
+int cl_pareto(struct cl *client);
+int cl_predictions(struct cl *client);
+int cl_surface(struct cl *client);
+int cl_diagnosis(struct cl *client);
+int cl_compare(struct cl *client);
+int cl_import(struct cl *client);
+int cl_tokens(struct cl *client);
+int cl_token_add(struct cl *client);
+int cl_token_rm(struct cl *client);
+int cl_events(struct cl *client);
+int cl_get(struct cl *client);
+int cl_importance(struct cl *client);
+int cl_export(struct cl *client);
+int cl_check(struct cl *client);
+int cl_plan(struct cl *client);
+int cl_action(struct cl *client, const char *id, const char *action);
+int cl_cancel(struct cl *client);
+int cl_pause(struct cl *client);
+int cl_resume(struct cl *client);
+int cl_clone(struct cl *client);
+int cl_verify(struct cl *client);
+int cl_worker(struct cl *client);
+int cl_workers(struct cl *client);
+int cl_edit(struct cl *client);
+int cl_rm(struct cl *client);
+int cl_new(struct cl *client);
+int cl_presets(struct cl *client);
+int cl_project(struct cl *client);
+int cl_datasets(struct cl *client);
+int cl_exporters(struct cl *client);
+int cl_doctor(struct cl *client);
+int cl_completion(struct cl *client);
+int cl_manual(struct cl *client);
 
 /* Read a campaign or layout file, "-" for standard input. Lines that begin with // are comments. */
 int cl_load(json_t **ret, const char *path);

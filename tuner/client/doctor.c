@@ -18,17 +18,17 @@ struct report {
     int bad;
 };
 
-static void finding(struct report *r, bool good, const char *what, const char *seen,
+static void finding(struct report *report, bool good, const char *what, const char *seen,
                     const char *fix)
 {
-    if (r->c->args.json)
-        json_array_append_new(r->items, json_pack("{s:s, s:b, s:s, s:s}", "check", what, "ok", good,
-                                                  "seen", seen, "fix", good ? "" : fix));
+    if (report->c->args.json)
+        json_array_append_new(report->items, json_pack("{s:s, s:b, s:s, s:s}", "check", what, "ok",
+                                                       good, "seen", seen, "fix", good ? "" : fix));
     else
         printf("%-7s %-16s %s\n", good ? "ok" : "PROBLEM", what, seen);
-    if (!good && !r->c->args.json)
+    if (!good && !report->c->args.json)
         printf("%-7s %-16s fix: %s\n", "", "", fix);
-    r->bad += !good;
+    report->bad += !good;
 }
 
 /* Run ARGV with output into a buffer; exit status, or -1 where it does not start. */
@@ -64,7 +64,7 @@ static int run(const char *const *argv, char *out, size_t size)
     return status;
 }
 
-static void check_mpi(struct report *r)
+static void check_mpi(struct report *report)
 {
     static const char *const version[] = {"mpiexec", "-version", NULL};
     static const char *const two[] = {"mpiexec", "-n", "2", "/bin/echo", "rank", NULL};
@@ -72,29 +72,30 @@ static void check_mpi(struct report *r)
     const char *mpich;
 
     if (run(version, out, sizeof(out)) != 0) {
-        finding(r, false, "MPI", "mpiexec does not start",
+        finding(report, false, "MPI", "mpiexec does not start",
                 "apt-get install mpich, and put its mpiexec first in PATH");
         return;
     }
     mpich = strstr(out, "HYDRA") || strstr(out, "MPICH") ? "mpiexec is MPICH's Hydra" : NULL;
-    finding(r, mpich != NULL, "MPI", mpich ? mpich : "mpiexec is not MPICH's",
+    finding(report, mpich != NULL, "MPI", mpich ? mpich : "mpiexec is not MPICH's",
             "install mpich and put its mpiexec before others in PATH");
-    finding(r, run(two, out, sizeof(out)) == 0, "MPI start", "two processes started by mpiexec",
+    finding(report, run(two, out, sizeof(out)) == 0, "MPI start",
+            "two processes started by mpiexec",
             "run `mpiexec -n 2 /bin/echo rank` and read its message");
 }
 
-static void check_cores(struct report *r)
+static void check_cores(struct report *report)
 {
     cpu_set_t set;
     char seen[64];
     int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 
     snprintf(seen, sizeof(seen), "%d usable", n);
-    finding(r, n >= 2, "cores", seen,
+    finding(report, n >= 2, "cores", seen,
             "layouts need at least two ranks; give the process two cores or more");
 }
 
-static void check_data(struct report *r, const char *dir)
+static void check_data(struct report *report, const char *dir)
 {
     struct statvfs fs;
     struct err e = {0};
@@ -103,29 +104,29 @@ static void check_data(struct report *r, const char *dir)
     char seen[160], free_bytes[24];
 
     if (file_mkdirs(dir, 0700, &e) < 0 || file_write_atomic(probe, "x", 1, 0600, &e) < 0) {
-        finding(r, false, "data directory", e.text,
+        finding(report, false, "data directory", e.text,
                 "choose another by --data DIR or $PARTUNE_DATA, or change its owner");
         return;
     }
     unlink(probe);
     snprintf(seen, sizeof(seen), "%.120s is writable", dir);
-    finding(r, true, "data directory", seen, "");
+    finding(report, true, "data directory", seen, "");
     network = file_network_fs(dir);
     if (network) {
         snprintf(seen, sizeof(seen), "%.100s is on %s, where SQLite's WAL is not safe", dir,
                  network);
-        finding(r, false, "file system", seen, "put the data directory on a local disk");
+        finding(report, false, "file system", seen, "put the data directory on a local disk");
     }
     if (statvfs(dir, &fs) == 0) {
         double bytes = (double)fs.f_bavail * (double)fs.f_frsize;
 
         snprintf(seen, sizeof(seen), "%s free", str_human_bytes(free_bytes, bytes));
-        finding(r, bytes > 512.0 * (1 << 20), "disk", seen,
+        finding(report, bytes > 512.0 * (1 << 20), "disk", seen,
                 "free at least 512 MiB, or choose another data directory");
     }
 }
 
-static void check_programs(struct report *r)
+static void check_programs(struct report *report)
 {
     static const struct {
         const char *name, *fix;
@@ -147,30 +148,30 @@ static void check_programs(struct report *r)
         AUTO_FREE char *beside = mem_printf("%s/%s", self, programs[i].name);
         bool here = access(beside, X_OK) == 0;
 
-        finding(r, here, programs[i].name, here ? "found" : "not found beside this program",
+        finding(report, here, programs[i].name, here ? "found" : "not found beside this program",
                 programs[i].fix);
     }
 }
 
-static void check_server(struct report *r)
+static void check_server(struct report *report)
 {
     AUTO_JSON *v = NULL;
-    AUTO_FREE char *seen = mem_printf("%s", r->c->args.server);
-    int code = cl_call(r->c, "GET", "/healthz", NULL, &v);
+    AUTO_FREE char *seen = mem_printf("%s", report->c->args.server);
+    int code = cl_call(report->c, "GET", "/healthz", NULL, &v);
 
-    finding(r, code == CL_OK, "daemon", seen, "start it with: partuned");
+    finding(report, code == CL_OK, "daemon", seen, "start it with: partuned");
 }
 
-int cl_doctor(struct cl *c)
+int cl_doctor(struct cl *client)
 {
-    struct report r = {.c = c, .items = json_array()};
+    struct report r = {.c = client, .items = json_array()};
 
     check_mpi(&r);
     check_cores(&r);
-    check_data(&r, c->args.data);
+    check_data(&r, client->args.data);
     check_programs(&r);
     check_server(&r);
-    if (c->args.json)
+    if (client->args.json)
         cl_print_json(r.items);
     json_decref(r.items);
     return r.bad ? CL_FAILED : CL_OK;

@@ -20,24 +20,24 @@ struct answer {
     bool connected; /* there was somebody to send the request to */
 };
 
-static size_t on_body(char *bytes, size_t size, size_t n, void *user)
+static size_t on_body(char *bytes, size_t size, size_t count, void *user)
 {
     struct answer *a = user;
 
-    if (a->text.len + size * n > MAX_ANSWER)
+    if (a->text.len + size * count > MAX_ANSWER)
         return 0;
-    str_addn(&a->text, bytes, size * n);
-    return size * n;
+    str_addn(&a->text, bytes, size * count);
+    return size * count;
 }
 
-static struct curl_slist *headers(const struct cl *c, bool has_body, const char *extra)
+static struct curl_slist *headers(const struct cl *client, bool has_body, const char *extra)
 {
     struct curl_slist *h = NULL;
 
     if (has_body)
         h = curl_slist_append(h, "Content-Type: application/json");
-    if (c->token) {
-        AUTO_FREE char *bearer = mem_printf("Authorization: Bearer %s", c->token);
+    if (client->token) {
+        AUTO_FREE char *bearer = mem_printf("Authorization: Bearer %s", client->token);
 
         h = curl_slist_append(h, bearer);
     }
@@ -46,9 +46,9 @@ static struct curl_slist *headers(const struct cl *c, bool has_body, const char 
     return curl_slist_append(h, "Expect:");
 }
 
-static CURL *open_curl(const struct cl *c, const char *path, char **ret_url)
+static CURL *open_curl(const struct cl *client, const char *path, char **ret_url)
 {
-    const char *base = c->args.server;
+    const char *base = client->args.server;
     CURL *h;
 
     if (curl_global_init(CURL_GLOBAL_DEFAULT) || !(h = curl_easy_init())) {
@@ -63,8 +63,8 @@ static CURL *open_curl(const struct cl *c, const char *path, char **ret_url)
     curl_easy_setopt(h, CURLOPT_URL, *ret_url);
     curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR,
                      "http,https"); /* libcurl knows files and mail, too */
-    if (c->args.cacert)
-        curl_easy_setopt(h, CURLOPT_CAINFO, c->args.cacert);
+    if (client->args.cacert)
+        curl_easy_setopt(h, CURLOPT_CAINFO, client->args.cacert);
     curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
     curl_easy_setopt(h, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");
@@ -74,7 +74,7 @@ static CURL *open_curl(const struct cl *c, const char *path, char **ret_url)
 }
 
 /* What to do about each kind of silence. */
-static int say_no_server(const struct cl *c, CURLcode rc, bool connected)
+static int say_no_server(const struct cl *client, CURLcode rc, bool connected)
 {
     const char *hint = "start one with `partuned`, or name it by --server URL or $PARTUNE_SERVER";
 
@@ -82,7 +82,7 @@ static int say_no_server(const struct cl *c, CURLcode rc, bool connected)
         fprintf(stderr,
                 "partune: the daemon at %s took the request and has not answered it in %d s\n"
                 "  it may still be at work on it: `partune doctor` and its log say what it does\n",
-                c->args.server, ANSWER_S);
+                client->args.server, ANSWER_S);
         return CL_NO_SERVER;
     }
     if (rc == CURLE_URL_MALFORMAT || rc == CURLE_UNSUPPORTED_PROTOCOL)
@@ -91,7 +91,7 @@ static int say_no_server(const struct cl *c, CURLcode rc, bool connected)
         hint = "name the certificate that it goes back to by --cacert FILE or $PARTUNE_CACERT";
     else if (rc == CURLE_OPERATION_TIMEDOUT)
         hint = "nothing took the connection: is the address right, is a firewall between?";
-    fprintf(stderr, "partune: no daemon answers at %s: %s\n  %s\n", c->args.server,
+    fprintf(stderr, "partune: no daemon answers at %s: %s\n  %s\n", client->args.server,
             curl_easy_strerror(rc), hint);
     return CL_NO_SERVER;
 }
@@ -130,15 +130,15 @@ static const struct {
 };
 
 /* Print a problem document for a person: the reason, the field, every broken rule, and a hint. */
-static void say_problem(const struct cl *c, const struct answer *a)
+static void say_problem(const struct cl *client, const struct answer *answer)
 {
     AUTO_JSON *v = NULL;
     const char *detail, *pointer;
     json_t *rule;
     size_t i;
 
-    if (jx_parse(&v, str_text(&a->text), a->text.len, NULL) < 0 || !json_is_object(v)) {
-        fprintf(stderr, "partune: %s answered %ld\n", c->args.server, a->status);
+    if (jx_parse(&v, str_text(&answer->text), answer->text.len, NULL) < 0 || !json_is_object(v)) {
+        fprintf(stderr, "partune: %s answered %ld\n", client->args.server, answer->status);
         return;
     }
     cl_make_safe(v);
@@ -149,18 +149,19 @@ static void say_problem(const struct cl *c, const struct answer *a)
     json_array_foreach(json_object_get(v, "rules"), i, rule)
         fprintf(stderr, "  %s: %s\n", cl_string(rule, "rule"), cl_string(rule, "detail"));
     for (i = 0; i < ARRAY_LEN(hints); i++)
-        if (hints[i].status == a->status && (!hints[i].about || strstr(detail, hints[i].about))) {
+        if (hints[i].status == answer->status &&
+            (!hints[i].about || strstr(detail, hints[i].about))) {
             fprintf(stderr, "  %s\n", hints[i].text);
             break;
         }
 }
 
 /* One exchange, whatever the status. */
-static CURLcode exchange(const struct cl *c, const char *method, const char *path, const char *body,
-                         struct answer *a)
+static CURLcode exchange(const struct cl *client, const char *method, const char *path,
+                         const char *body, struct answer *answer)
 {
     AUTO_FREE char *url = NULL;
-    CURL *h = open_curl(c, path, &url);
+    CURL *h = open_curl(client, path, &url);
     struct curl_slist *list;
     curl_off_t connected = 0;
     CURLcode rc;
@@ -168,62 +169,64 @@ static CURLcode exchange(const struct cl *c, const char *method, const char *pat
 
     if (!h)
         return CURLE_FAILED_INIT;
-    list = headers(c, body != NULL, NULL);
+    list = headers(client, body != NULL, NULL);
     curl_easy_setopt(h, CURLOPT_CUSTOMREQUEST, method);
     curl_easy_setopt(h, CURLOPT_HTTPHEADER, list);
     curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, on_body);
-    curl_easy_setopt(h, CURLOPT_WRITEDATA, a);
+    curl_easy_setopt(h, CURLOPT_WRITEDATA, answer);
     curl_easy_setopt(h, CURLOPT_TIMEOUT, (long)ANSWER_S);
     if (body)
         curl_easy_setopt(h, CURLOPT_COPYPOSTFIELDS, body);
     rc = curl_easy_perform(h);
-    curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &a->status);
+    curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &answer->status);
     curl_easy_getinfo(h, CURLINFO_CONTENT_TYPE, &type);
     curl_easy_getinfo(h, CURLINFO_PRETRANSFER_TIME_T, &connected);
-    a->connected = connected > 0;
-    snprintf(a->type, sizeof(a->type), "%s", type ? type : "");
+    answer->connected = connected > 0;
+    snprintf(answer->type, sizeof(answer->type), "%s", type ? type : "");
     curl_slist_free_all(list);
     curl_easy_cleanup(h);
     return rc;
 }
 
-static int perform(struct cl *c, const char *method, const char *path, const char *body,
-                   struct answer *a)
+static int perform(struct cl *client, const char *method, const char *path, const char *body,
+                   struct answer *answer)
 {
-    CURLcode rc = exchange(c, method, path, body, a);
+    CURLcode rc = exchange(client, method, path, body, answer);
 
     if (rc == CURLE_FAILED_INIT)
         return CL_FAILED;
     if (rc != CURLE_OK)
-        return say_no_server(c, rc, a->connected);
-    if (a->status >= 400)
-        say_problem(c, a);
-    return exit_code_of(a->status);
+        return say_no_server(client, rc, answer->connected);
+    if (answer->status >= 400)
+        say_problem(client, answer);
+    return exit_code_of(answer->status);
 }
 
-int cl_call(struct cl *c, const char *method, const char *path, const json_t *body, json_t **ret)
+int cl_call(struct cl *client, const char *method, const char *path, const json_t *body,
+            json_t **ret)
 {
     AUTO_FREE char *text = body ? jx_dump(body) : NULL;
     struct answer a = {0};
     struct err e = {0};
-    int code = perform(c, method, path, text, &a);
+    int code = perform(client, method, path, text, &a);
 
     *ret = NULL;
     if (code == CL_OK && a.text.len && jx_parse(ret, a.text.text, a.text.len, &e) < 0) {
-        fprintf(stderr, "partune: the answer of %s is %s\n", c->args.server, e.text);
+        fprintf(stderr, "partune: the answer of %s is %s\n", client->args.server, e.text);
         code = CL_FAILED;
     }
-    if (!c->args.json)
+    if (!client->args.json)
         cl_make_safe(*ret);
     str_done(&a.text);
     return code;
 }
 
-long cl_try(struct cl *c, const char *method, const char *path, const json_t *body, json_t **ret)
+long cl_try(struct cl *client, const char *method, const char *path, const json_t *body,
+            json_t **ret)
 {
     AUTO_FREE char *text = body ? jx_dump(body) : NULL;
     struct answer a = {0};
-    long status = exchange(c, method, path, text, &a) == CURLE_OK ? a.status : 0;
+    long status = exchange(client, method, path, text, &a) == CURLE_OK ? a.status : 0;
 
     *ret = NULL;
     if (a.text.len)
@@ -232,10 +235,10 @@ long cl_try(struct cl *c, const char *method, const char *path, const json_t *bo
     return status;
 }
 
-int cl_call_text(struct cl *c, const char *path, char **ret, size_t *ret_size)
+int cl_call_text(struct cl *client, const char *path, char **ret, size_t *ret_size)
 {
     struct answer a = {0};
-    int code = perform(c, "GET", path, NULL, &a);
+    int code = perform(client, "GET", path, NULL, &a);
 
     if (code != CL_OK) {
         str_done(&a.text);
@@ -263,48 +266,48 @@ struct stream {
     CURL *curl;
 };
 
-static void tell(struct stream *s, enum cl_signal what, const char *event, const json_t *data)
+static void tell(struct stream *stream, enum cl_signal what, const char *event, const json_t *data)
 {
-    if (!s->done)
-        s->done = !s->fn(s->user, what, event, data);
+    if (!stream->done)
+        stream->done = !stream->fn(stream->user, what, event, data);
 }
 
-static void dispatch(struct stream *s)
+static void dispatch(struct stream *stream)
 {
     AUTO_JSON *v = NULL;
 
-    if (s->data.len && jx_parse(&v, s->data.text, s->data.len, NULL) == 0) {
-        if (!s->c->args.json)
+    if (stream->data.len && jx_parse(&v, stream->data.text, stream->data.len, NULL) == 0) {
+        if (!stream->c->args.json)
             cl_make_safe(v);
-        tell(s, CL_EVENT, s->event.len ? s->event.text : "message", v);
+        tell(stream, CL_EVENT, stream->event.len ? stream->event.text : "message", v);
     }
-    str_trunc(&s->event, 0);
-    str_trunc(&s->data, 0);
+    str_trunc(&stream->event, 0);
+    str_trunc(&stream->data, 0);
 }
 
-static void on_line(struct stream *s, const char *line)
+static void on_line(struct stream *stream, const char *line)
 {
     if (!*line) {
-        dispatch(s);
+        dispatch(stream);
     } else if (str_starts(line, "event:")) {
-        str_trunc(&s->event, 0);
-        str_add(&s->event, line + 6 + (line[6] == ' '));
+        str_trunc(&stream->event, 0);
+        str_add(&stream->event, line + 6 + (line[6] == ' '));
     } else if (str_starts(line, "data:")) {
-        str_add(&s->data, line + 5 + (line[5] == ' '));
+        str_add(&stream->data, line + 5 + (line[5] == ' '));
     } else if (str_starts(line, "id:")) {
-        snprintf(s->last_id, sizeof(s->last_id), "%s", line + 3 + (line[3] == ' '));
+        snprintf(stream->last_id, sizeof(stream->last_id), "%s", line + 3 + (line[3] == ' '));
     }
 }
 
-static size_t on_stream(char *bytes, size_t size, size_t n, void *user)
+static size_t on_stream(char *bytes, size_t size, size_t count, void *user)
 {
     struct stream *s = user;
 
     s->alive_ns = clock_mono_ns();
     curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &s->status);
     if (s->status >= 400)
-        return size * n;
-    for (size_t i = 0; i < size * n && !s->done; i++) {
+        return size * count;
+    for (size_t i = 0; i < size * count && !s->done; i++) {
         if (bytes[i] == '\n') {
             on_line(s, str_text(&s->line));
             str_trunc(&s->line, 0);
@@ -312,102 +315,103 @@ static size_t on_stream(char *bytes, size_t size, size_t n, void *user)
             str_addc(&s->line, bytes[i]);
         }
     }
-    return s->done ? 0 : size * n;
+    return s->done ? 0 : size * count;
 }
 
 /* Let the transfer run until it ends or FN has had enough. A key ends the waiting, not the stream.
  */
-static void run(struct stream *s, CURLM *multi)
+static void run(struct stream *stream, CURLM *multi)
 {
-    struct curl_waitfd keys = {.fd = s->c->key_fd, .events = CURL_WAIT_POLLIN};
+    struct curl_waitfd keys = {.fd = stream->c->key_fd, .events = CURL_WAIT_POLLIN};
     int running = 1;
 
-    while (running && !s->done) {
+    while (running && !stream->done) {
         if (curl_multi_perform(multi, &running) != CURLM_OK)
             return;
-        if (!s->open && s->status > 0 && s->status < 400) {
-            s->open = true;
-            tell(s, CL_OPENED, NULL, NULL);
+        if (!stream->open && stream->status > 0 && stream->status < 400) {
+            stream->open = true;
+            tell(stream, CL_OPENED, NULL, NULL);
         }
-        tell(s, CL_TICK, NULL, NULL);
-        if (running && !s->done)
+        tell(stream, CL_TICK, NULL, NULL);
+        if (running && !stream->done)
             curl_multi_poll(multi, &keys, keys.fd >= 0, TICK_MS, NULL);
     }
 }
 
 /* libcurl counts the end of the headers as the start of the answer, before any event comes. */
-static size_t on_header(char *bytes, size_t size, size_t n, void *user)
+static size_t on_header(char *bytes, size_t size, size_t count, void *user)
 {
     struct stream *s = user;
 
-    if (size * n == 2 && !memcmp(bytes, "\r\n", 2)) {
+    if (size * count == 2 && !memcmp(bytes, "\r\n", 2)) {
         s->alive_ns = clock_mono_ns();
         curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &s->status);
     }
-    return size * n;
+    return size * count;
 }
 
-static void connect_once(const char *path, struct stream *s)
+static void connect_once(const char *path, struct stream *stream)
 {
     AUTO_FREE char *url = NULL;
-    AUTO_FREE char *resume = *s->last_id ? mem_printf("Last-Event-ID: %s", s->last_id) : NULL;
+    AUTO_FREE char *resume =
+        *stream->last_id ? mem_printf("Last-Event-ID: %s", stream->last_id) : NULL;
     struct curl_slist *list;
     CURLM *multi;
 
-    s->status = 0;
-    s->open = false;
-    s->curl = open_curl(s->c, path, &url);
+    stream->status = 0;
+    stream->open = false;
+    stream->curl = open_curl(stream->c, path, &url);
     multi = curl_multi_init();
-    if (s->curl && multi) {
-        list = headers(s->c, false, resume);
-        curl_easy_setopt(s->curl, CURLOPT_HTTPHEADER, list);
-        curl_easy_setopt(s->curl, CURLOPT_HEADERFUNCTION, on_header);
-        curl_easy_setopt(s->curl, CURLOPT_HEADERDATA, s);
-        curl_easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, on_stream);
-        curl_easy_setopt(s->curl, CURLOPT_WRITEDATA, s);
-        curl_multi_add_handle(multi, s->curl);
-        run(s, multi);
-        curl_multi_remove_handle(multi, s->curl);
+    if (stream->curl && multi) {
+        list = headers(stream->c, false, resume);
+        curl_easy_setopt(stream->curl, CURLOPT_HTTPHEADER, list);
+        curl_easy_setopt(stream->curl, CURLOPT_HEADERFUNCTION, on_header);
+        curl_easy_setopt(stream->curl, CURLOPT_HEADERDATA, stream);
+        curl_easy_setopt(stream->curl, CURLOPT_WRITEFUNCTION, on_stream);
+        curl_easy_setopt(stream->curl, CURLOPT_WRITEDATA, stream);
+        curl_multi_add_handle(multi, stream->curl);
+        run(stream, multi);
+        curl_multi_remove_handle(multi, stream->curl);
         curl_slist_free_all(list);
     }
     curl_multi_cleanup(multi);
-    curl_easy_cleanup(s->curl);
-    s->curl = NULL;
-    str_trunc(&s->line, 0);
-    str_trunc(&s->event, 0);
-    str_trunc(&s->data, 0);
+    curl_easy_cleanup(stream->curl);
+    stream->curl = NULL;
+    str_trunc(&stream->line, 0);
+    str_trunc(&stream->event, 0);
+    str_trunc(&stream->data, 0);
 }
 
 /* Wait a little before the next try, as long as nobody presses a key. */
-static void pause_before_retry(struct stream *s)
+static void pause_before_retry(struct stream *stream)
 {
-    struct pollfd keys = {.fd = s->c->key_fd, .events = POLLIN};
+    struct pollfd keys = {.fd = stream->c->key_fd, .events = POLLIN};
 
-    for (int i = 0; i < RETRY_MS / TICK_MS + 1 && !s->done; i++) {
+    for (int i = 0; i < RETRY_MS / TICK_MS + 1 && !stream->done; i++) {
         poll(&keys, 1, TICK_MS);
-        tell(s, CL_TICK, NULL, NULL);
+        tell(stream, CL_TICK, NULL, NULL);
     }
 }
 
-int cl_stream(struct cl *c, const char *path, cl_event_fn fn, void *user)
+int cl_stream(struct cl *client, const char *path, cl_event_fn fn, void *user)
 {
-    struct stream s = {.c = c, .fn = fn, .user = user, .alive_ns = clock_mono_ns()};
+    struct stream s = {.c = client, .fn = fn, .user = user, .alive_ns = clock_mono_ns()};
     int code = CL_OK;
 
-    c->trouble[0] = '\0';
+    client->trouble[0] = '\0';
     while (!s.done && code == CL_OK) {
         connect_once(path, &s);
         if (s.done)
             break;
         tell(&s, CL_LOST, NULL, NULL);
         if (s.status >= 400) {
-            snprintf(c->trouble, sizeof(c->trouble), "%s answered %ld to %s", c->args.server,
-                     s.status, path);
+            snprintf(client->trouble, sizeof(client->trouble), "%s answered %ld to %s",
+                     client->args.server, s.status, path);
             code = exit_code_of(s.status);
         } else if (clock_mono_ns() - s.alive_ns > STREAM_PATIENCE_S * UINT64_C(1000000000)) {
-            snprintf(c->trouble, sizeof(c->trouble),
+            snprintf(client->trouble, sizeof(client->trouble),
                      "no daemon answers at %s any more; the campaign goes on when it is back",
-                     c->args.server);
+                     client->args.server);
             code = CL_NO_SERVER;
         } else {
             pause_before_retry(&s);
@@ -419,8 +423,8 @@ int cl_stream(struct cl *c, const char *path, cl_event_fn fn, void *user)
     return code;
 }
 
-void cl_say_trouble(const struct cl *c)
+void cl_say_trouble(const struct cl *client)
 {
-    if (c->trouble[0])
-        fprintf(stderr, "partune: %s\n", c->trouble);
+    if (client->trouble[0])
+        fprintf(stderr, "partune: %s\n", client->trouble);
 }

@@ -224,14 +224,14 @@ static const char *default_data(void)
 }
 
 /* The token of a daemon on this machine, from its 0600 file; NULL where there is none. */
-static char *find_token(const struct cl_args *a)
+static char *find_token(const struct cl_args *args)
 {
-    AUTO_FREE char *path = mem_printf("%s/token", a->data);
+    AUTO_FREE char *path = mem_printf("%s/token", args->data);
     char *text = NULL;
     size_t n;
 
-    if (a->token)
-        return mem_strdup(a->token);
+    if (args->token)
+        return mem_strdup(args->token);
     if (file_read_all(&text, &n, path, 4096, NULL) < 0)
         return NULL;
     text[strcspn(text, " \t\r\n")] = '\0';
@@ -251,7 +251,7 @@ static const char *config_argument(int argc, char **argv)
     return getenv("PARTUNE_CONFIG");
 }
 
-static int load_config(struct opt_set *s, const char *asked, struct err *e)
+static int load_config(struct opt_set *set, const char *asked, struct err *error)
 {
     AUTO_FREE char *path = NULL;
     AUTO(conf) *conf = NULL;
@@ -266,38 +266,38 @@ static int load_config(struct opt_set *s, const char *asked, struct err *e)
         path = mem_printf("%s/.config/partune/config", getenv("HOME") ? getenv("HOME") : "");
     if (!asked && !file_exists(path))
         return 0;
-    r = conf_load(&conf, path, e);
-    return r < 0 ? r : opt_from_conf(s, conf, e);
+    r = conf_load(&conf, path, error);
+    return r < 0 ? r : opt_from_conf(set, conf, error);
 }
 
-static void find_terminal(struct cl *c)
+static void find_terminal(struct cl *client)
 {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM"), *columns = getenv("COLUMNS");
     int64_t asked;
     int lines = 0;
 
     setlocale(LC_CTYPE, "C.UTF-8"); /* what is printed is UTF-8, wherever we are */
-    c->key_fd = -1;
-    c->tty = isatty(STDOUT_FILENO) && !str_eq(term, "dumb");
-    c->color = c->tty && !c->args.no_color && !(no_color && *no_color);
-    c->width = c->tty ? 80 : 200;
-    if (c->tty)
-        cl_terminal_size(&c->width, &lines);
+    client->key_fd = -1;
+    client->tty = isatty(STDOUT_FILENO) && !str_eq(term, "dumb");
+    client->color = client->tty && !client->args.no_color && !(no_color && *no_color);
+    client->width = client->tty ? 80 : 200;
+    if (client->tty)
+        cl_terminal_size(&client->width, &lines);
     if (columns && str_to_i64(&asked, columns, CL_LEAST_WIDTH, 10000) == 0)
-        c->width = (int)asked;
+        client->width = (int)asked;
 }
 
 /* "last" in place of an ID is the newest campaign. *RET is owned by the caller. */
-static int resolve_last(struct cl *c, const struct cl_command *cmd, char **ret)
+static int resolve_last(struct cl *client, const struct cl_command *cmd, char **ret)
 {
     AUTO_JSON *v = NULL;
     const char *id;
     int code;
 
-    if (!strstr(cmd->operands, "ID") || c->noperands == 0 || !str_eq(c->operand[0], "last") ||
-        cmd->run == cl_token_rm)
+    if (!strstr(cmd->operands, "ID") || client->noperands == 0 ||
+        !str_eq(client->operand[0], "last") || cmd->run == cl_token_rm)
         return CL_OK;
-    code = cl_call(c, "GET", "/v1/campaigns?page_size=1&sort=-created", NULL, &v);
+    code = cl_call(client, "GET", "/v1/campaigns?page_size=1&sort=-created", NULL, &v);
     if (code != CL_OK)
         return code;
     id = cl_string(json_array_get(json_object_get(v, "items"), 0), "id");
@@ -306,7 +306,7 @@ static int resolve_last(struct cl *c, const struct cl_command *cmd, char **ret)
                         "one from\n");
         return CL_NOT_FOUND;
     }
-    c->operand[0] = *ret = mem_strdup(id);
+    client->operand[0] = *ret = mem_strdup(id);
     return CL_OK;
 }
 

@@ -111,10 +111,11 @@ static void bash_operands(void)
     puts("-) COMPREPLY+=($(compgen -f -- \"$word\")) ;;\n    esac");
 }
 
-int cl_completion(struct cl *c)
+int cl_completion(struct cl *client)
 {
-    if (strcmp(c->operand[0], "bash")) {
-        fprintf(stderr, "partune: there is a completion for bash, none for `%s`\n", c->operand[0]);
+    if (strcmp(client->operand[0], "bash")) {
+        fprintf(stderr, "partune: there is a completion for bash, none for `%s`\n",
+                client->operand[0]);
         return CL_USAGE;
     }
     puts("# bash completion of partune; made by `partune completion bash`\n"
@@ -154,9 +155,9 @@ int cl_completion(struct cl *c)
     return CL_OK;
 }
 
-int cl_manual(struct cl *c)
+int cl_manual(struct cl *client)
 {
-    (void)c;
+    (void)client;
     printf(".TH PARTUNE 1 \"\" \"partune %s\" \"User commands\"\n", PACKAGE_VERSION);
     puts(".SH NAME\npartune \\- submit, watch and export tuning campaigns");
     puts(".SH SYNOPSIS\n.B partune\n[options] COMMAND [operands]");

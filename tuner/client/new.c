@@ -27,39 +27,40 @@ static bool is_tiny(const char *model)
     return !strncmp(model, "tiny-", 5) || !strncmp(model, "nano-", 5);
 }
 
-static int check_model(const char *name, struct err *e)
+static int check_model(const char *name, struct err *error)
 {
     AUTO_JSON *v = json_string(name);
     struct pl_model m;
 
-    return pl_model_parse(&m, v, e);
+    return pl_model_parse(&m, v, error);
 }
 
-static int check_cluster(const char *name, struct err *e)
+static int check_cluster(const char *name, struct err *error)
 {
     AUTO_JSON *v = json_string(name);
     struct pl_cluster c;
 
-    return pl_cluster_parse(&c, v, NULL, e);
+    return pl_cluster_parse(&c, v, NULL, error);
 }
 
 /* A trainer may be one of the administrator's configuration, which only the daemon knows. */
-static int check_trainer(const char *name, struct err *e)
+static int check_trainer(const char *name, struct err *error)
 {
     if (*name && !name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                     "-_.")])
         return 0;
-    return err_set(e, -EINVAL, "\"%.64s\" is no name of a trainer: letters, digits, - _ .", name);
+    return err_set(error, -EINVAL, "\"%.64s\" is no name of a trainer: letters, digits, - _ .",
+                   name);
 }
 
-static int check_launcher(const char *name, struct err *e)
+static int check_launcher(const char *name, struct err *error)
 {
     const char *near = str_nearest(name, launchers);
 
     for (int i = 0; launchers[i]; i++)
         if (str_eq(launchers[i], name))
             return 0;
-    return err_set(e, -EINVAL, "no launcher \"%.64s\"%s%s%s (local, slurm, remote, simulated)",
+    return err_set(error, -EINVAL, "no launcher \"%.64s\"%s%s%s (local, slurm, remote, simulated)",
                    name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
@@ -88,7 +89,7 @@ static const char *usual_launcher(const struct wish *wish)
 static const struct choice {
     const char *option, *question;
     size_t at; /* of the text in struct wish */
-    int (*check)(const char *name, struct err *e);
+    int (*check)(const char *name, struct err *error);
     const char *(*usual)(const struct wish *wish);
 } choices[] = {
     {"model", "Model to train", offsetof(struct wish, model), check_model, usual_model},
@@ -218,43 +219,43 @@ static int usual_batch(const struct wish *wish)
     return devices * ((511 + devices) / devices);
 }
 
-static void write_cluster(struct str *s, const struct wish *wish)
+static void write_cluster(struct str *out, const struct wish *wish)
 {
-    str_add(s, "  // The cluster: \"local\" is this machine. Others: {\"profile\": \"dgx-h100\", "
-               "\"nodes\": 16} (partune presets clusters).\n");
+    str_add(out, "  // The cluster: \"local\" is this machine. Others: {\"profile\": \"dgx-h100\", "
+                 "\"nodes\": 16} (partune presets clusters).\n");
     if (is_local(wish))
-        str_add(s, "  \"cluster\": \"local\",\n\n");
+        str_add(out, "  \"cluster\": \"local\",\n\n");
     else if (wish->nodes)
-        str_addf(s, "  \"cluster\": {\"profile\": \"%s\", \"nodes\": %d},\n\n", wish->cluster,
+        str_addf(out, "  \"cluster\": {\"profile\": \"%s\", \"nodes\": %d},\n\n", wish->cluster,
                  wish->nodes);
     else
-        str_addf(s, "  \"cluster\": {\"profile\": \"%s\"},\n\n", wish->cluster);
+        str_addf(out, "  \"cluster\": {\"profile\": \"%s\"},\n\n", wish->cluster);
 }
 
-static void write_campaign(struct str *s, const struct wish *wish)
+static void write_campaign(struct str *out, const struct wish *wish)
 {
-    str_add(s, "// A campaign for partune. Lines that begin with // are comments.\n"
-               "// Check it:  partune check FILE     Rank its layouts by the cost model:  "
-               "partune plan FILE\n"
-               "// Start it:  partune submit FILE\n"
-               "{\n"
-               "  \"name\": \"my-first-campaign\",\n\n"
-               "  // The model: the name of a preset (partune presets models), or an object:\n"
-               "  // {\"layers\": 32, \"hidden\": 4096, \"heads\": 32, \"kv_heads\": 8, \"ffn\": "
-               "14336, \"vocab\": 32000, \"seq\": 4096,\n"
-               "  //  \"moe\": {\"experts\": 8, \"top_k\": 2, \"expert_ffn\": 14336}}\n");
-    str_addf(s, "  \"model\": \"%s\",\n\n", wish->model);
-    write_cluster(s, wish);
-    str_add(s, "  // What trials run: \"partune\" is the bundled trainer, for CPUs. Others are "
-               "[trainer \"NAME\"] sections of the\n"
-               "  // daemon's configuration, such as megatron, torchtitan, deepspeed "
-               "(docs/howto).\n");
-    str_addf(s, "  \"trainer\": \"%s\",\n\n", wish->trainer);
-    str_add(s, "  // Who starts them: \"local\" (the daemon's machine or its hosts), \"slurm\", "
-               "\"remote\" (partune worker asks for\n"
-               "  // trials), or \"simulated\": no training job runs, the cost model answers.\n");
-    str_addf(s, "  \"launcher\": {\"kind\": \"%s\"},\n\n", wish->launcher);
-    str_addf(s,
+    str_add(out, "// A campaign for partune. Lines that begin with // are comments.\n"
+                 "// Check it:  partune check FILE     Rank its layouts by the cost model:  "
+                 "partune plan FILE\n"
+                 "// Start it:  partune submit FILE\n"
+                 "{\n"
+                 "  \"name\": \"my-first-campaign\",\n\n"
+                 "  // The model: the name of a preset (partune presets models), or an object:\n"
+                 "  // {\"layers\": 32, \"hidden\": 4096, \"heads\": 32, \"kv_heads\": 8, \"ffn\": "
+                 "14336, \"vocab\": 32000, \"seq\": 4096,\n"
+                 "  //  \"moe\": {\"experts\": 8, \"top_k\": 2, \"expert_ffn\": 14336}}\n");
+    str_addf(out, "  \"model\": \"%s\",\n\n", wish->model);
+    write_cluster(out, wish);
+    str_add(out, "  // What trials run: \"partune\" is the bundled trainer, for CPUs. Others are "
+                 "[trainer \"NAME\"] sections of the\n"
+                 "  // daemon's configuration, such as megatron, torchtitan, deepspeed "
+                 "(docs/howto).\n");
+    str_addf(out, "  \"trainer\": \"%s\",\n\n", wish->trainer);
+    str_add(out, "  // Who starts them: \"local\" (the daemon's machine or its hosts), \"slurm\", "
+                 "\"remote\" (partune worker asks for\n"
+                 "  // trials), or \"simulated\": no training job runs, the cost model answers.\n");
+    str_addf(out, "  \"launcher\": {\"kind\": \"%s\"},\n\n", wish->launcher);
+    str_addf(out,
              "  // What every trial does. global_batch is in sequences and the same for all "
              "layouts.\n"
              "  // precision, where it is not given, is fp32 for partune-train and bf16 for "
@@ -263,35 +264,35 @@ static void write_campaign(struct str *s, const struct wish *wish)
              "prepare), or \"synthetic\".\n"
              "  \"workload\": {\"global_batch\": %d, \"data\": \"synthetic\"},\n\n",
              usual_batch(wish));
-    str_add(s, "  // Only what differs from \"every value that the trainer supports\":\n"
-               "  // \"space\": {\"tp\": [1, 2], \"micro_batch\": [1, 2, 4, 8]},\n\n"
-               "  // The layout to beat: your own, \"default\" (what a competent engineer would "
-               "start from)\n"
-               "  // or \"naive\" (the largest data parallelism that fits).\n"
-               "  \"baseline\": \"default\",\n\n"
-               "  // When to stop. Also: wall_s, device_s.\n"
-               "  \"budget\": {\"trials\": 16}\n"
-               "}\n");
+    str_add(out, "  // Only what differs from \"every value that the trainer supports\":\n"
+                 "  // \"space\": {\"tp\": [1, 2], \"micro_batch\": [1, 2, 4, 8]},\n\n"
+                 "  // The layout to beat: your own, \"default\" (what a competent engineer would "
+                 "start from)\n"
+                 "  // or \"naive\" (the largest data parallelism that fits).\n"
+                 "  \"baseline\": \"default\",\n\n"
+                 "  // When to stop. Also: wall_s, device_s.\n"
+                 "  \"budget\": {\"trials\": 16}\n"
+                 "}\n");
 }
 
-int cl_new(struct cl *c)
+int cl_new(struct cl *client)
 {
-    const char *path = c->noperands ? c->operand[0] : "campaign.json";
+    const char *path = client->noperands ? client->operand[0] : "campaign.json";
     bool out = str_eq(path, "-");
-    struct wish wish = {.model = c->args.model,
-                        .cluster = c->args.cluster,
-                        .trainer = c->args.trainer,
-                        .launcher = c->args.launcher,
-                        .nodes = c->args.nodes};
+    struct wish wish = {.model = client->args.model,
+                        .cluster = client->args.cluster,
+                        .trainer = client->args.trainer,
+                        .launcher = client->args.launcher,
+                        .nodes = client->args.nodes};
     AUTO_STR text = {0};
     struct err e = {0};
     int code;
 
-    if (!out && file_exists(path) && !c->args.force) {
+    if (!out && file_exists(path) && !client->args.force) {
         fprintf(stderr, "partune: %s exists; --force replaces it\n", path);
         return CL_FAILED;
     }
-    code = choose(&wish, !out && c->tty && isatty(STDIN_FILENO) && !c->args.json);
+    code = choose(&wish, !out && client->tty && isatty(STDIN_FILENO) && !client->args.json);
     if (code != CL_OK)
         return code;
     write_campaign(&text, &wish);
@@ -303,8 +304,8 @@ int cl_new(struct cl *c)
         fprintf(stderr, "partune: %s\n", e.text);
         return CL_FAILED;
     }
-    if (c->args.json)
-        return cl_say_done(c, "wrote", path);
+    if (client->args.json)
+        return cl_say_done(client, "wrote", path);
     printf("wrote %s; edit it, then: partune check %s, partune submit %s\n", path, path, path);
     return CL_OK;
 }

@@ -5,14 +5,14 @@
 #include <math.h>
 #include <unistd.h>
 
-static void print_bytes(const char *title, const json_t *v)
+static void print_bytes(const char *title, const json_t *bytes)
 {
     const char *key;
     char b[24];
     json_t *x;
 
-    printf("%-8s %s:", title, str_human_bytes(b, cl_number(v, "total")));
-    json_object_foreach((json_t *)(uintptr_t)v, key, x) {
+    printf("%-8s %s:", title, str_human_bytes(b, cl_number(bytes, "total")));
+    json_object_foreach((json_t *)(uintptr_t)bytes, key, x) {
         if (strcmp(key, "total") && strcmp(key, "rank") && json_number_value(x) > 0)
             printf(" %s %s", key, str_human_bytes(b, json_number_value(x)));
     }
@@ -20,36 +20,36 @@ static void print_bytes(const char *title, const json_t *v)
 }
 
 /* A file without a layout is a campaign: would it be accepted? */
-static int check_campaign(struct cl *c, const json_t *body)
+static int check_campaign(struct cl *client, const json_t *body)
 {
     AUTO_JSON *v = NULL;
-    int code = cl_call(c, "POST", "/v1/campaigns?dry_run=true", body, &v);
+    int code = cl_call(client, "POST", "/v1/campaigns?dry_run=true", body, &v);
 
-    if (code == CL_OK && c->args.json)
+    if (code == CL_OK && client->args.json)
         cl_print_json(v);
     else if (code == CL_OK)
         cl_print_dry_run(v);
     return code;
 }
 
-int cl_check(struct cl *c)
+int cl_check(struct cl *client)
 {
     AUTO_JSON *body = NULL, *v = NULL;
     json_t *rule;
     size_t i;
     bool legal, fits;
-    int code = cl_load(&body, c->operand[0]);
+    int code = cl_load(&body, client->operand[0]);
 
     if (code != CL_OK)
         return code;
     if (!json_object_get(body, "layout"))
-        return check_campaign(c, body);
-    code = cl_call(c, "POST", "/v1/check", body, &v);
+        return check_campaign(client, body);
+    code = cl_call(client, "POST", "/v1/check", body, &v);
     if (code != CL_OK)
         return code;
     legal = json_is_true(json_object_get(v, "legal"));
     fits = json_is_true(json_object_get(v, "fits"));
-    if (c->args.json) {
+    if (client->args.json) {
         cl_print_json(v);
         return legal && fits ? CL_OK : CL_REFUSED;
     }
@@ -84,14 +84,14 @@ static const struct cl_column example_columns[] = {
 };
 
 /* "MFU 38.4 %, efficiency 100 %" of what was published of a row; "-" where nothing was. */
-static void published(char buf[96], const json_t *v)
+static void published(char buf[96], const json_t *row)
 {
     const char *key;
     json_t *x;
     size_t n = 0;
 
     snprintf(buf, 96, "-");
-    json_object_foreach((json_t *)(uintptr_t)v, key, x) {
+    json_object_foreach((json_t *)(uintptr_t)row, key, x) {
         n += (size_t)snprintf(buf + n, 96 - n, "%s%s %.1f %%", n ? ", " : "", key,
                               100 * json_number_value(x));
         if (n >= 96)
@@ -100,29 +100,29 @@ static void published(char buf[96], const json_t *v)
 }
 
 /* "rank 20 of 11460, 1.6 % slower"; "-" where no layout was published. */
-static void published_layout(char buf[96], const json_t *v)
+static void published_layout(char buf[96], const json_t *json)
 {
-    if (!json_is_object(v))
+    if (!json_is_object(json))
         snprintf(buf, 96, "-");
-    else if (!json_is_integer(json_object_get(v, "rank")))
+    else if (!json_is_integer(json_object_get(json, "rank")))
         snprintf(buf, 96, "does not fit");
     else
-        snprintf(buf, 96, "rank %.0f of %.0f, %.1f %% slower", cl_number(v, "rank"),
-                 cl_number(v, "of"), 100 * cl_number(v, "slowdown"));
+        snprintf(buf, 96, "rank %.0f of %.0f, %.1f %% slower", cl_number(json, "rank"),
+                 cl_number(json, "of"), 100 * cl_number(json, "slowdown"));
 }
 
-static int plan_example(struct cl *c)
+static int plan_example(struct cl *client)
 {
     struct cl_table t = {.column = example_columns, .ncolumns = ARRAY_LEN(example_columns)};
-    AUTO_FREE char *path = mem_printf("/v1/plan/examples/%s", c->args.example);
+    AUTO_FREE char *path = mem_printf("/v1/plan/examples/%s", client->args.example);
     AUTO_JSON *v = NULL;
     json_t *it;
     size_t i;
-    int code = cl_call(c, "GET", path, NULL, &v);
+    int code = cl_call(client, "GET", path, NULL, &v);
 
     if (code != CL_OK)
         return code;
-    if (c->args.json) {
+    if (client->args.json) {
         cl_print_json(v);
         return CL_OK;
     }
@@ -141,13 +141,13 @@ static int plan_example(struct cl *c)
         published_layout(buf, json_object_get(it, "published_layout"));
         cl_table_add(&t, 7, "%s", buf);
     }
-    cl_table_print(c, &t, stdout);
+    cl_table_print(client, &t, stdout);
     cl_table_done(&t);
     return CL_OK;
 }
 
 /* What each rule excludes, the strictest first. */
-static void print_excluded(const struct cl *c, const json_t *v)
+static void print_excluded(const struct cl *client, const json_t *excluded)
 {
     static const struct cl_column columns[] = {{.title = "rule"},
                                                {.title = "excluded", .align = CL_RIGHT},
@@ -156,14 +156,14 @@ static void print_excluded(const struct cl *c, const json_t *v)
     json_t *it;
     size_t i;
 
-    json_array_foreach(json_object_get(v, "excluded"), i, it) {
+    json_array_foreach(json_object_get(excluded, "excluded"), i, it) {
         cl_table_add(&t, 0, "%s", cl_string(it, "rule"));
         cl_table_add(&t, 1, "%.0f", cl_number(it, "count"));
         cl_table_add(&t, 2, "%s", cl_string(it, "sentence"));
     }
     if (t.rows) {
-        printf("\nexcluded from %.0f candidates:\n", cl_number(v, "candidates"));
-        cl_table_print(c, &t, stdout);
+        printf("\nexcluded from %.0f candidates:\n", cl_number(excluded, "candidates"));
+        cl_table_print(client, &t, stdout);
     }
     cl_table_done(&t);
 }
@@ -180,9 +180,9 @@ static void campaign_to_plan(json_t *body)
         json_object_del(body, more[i]);
 }
 
-static void print_left_out(const struct cl *c, double equivalents)
+static void print_left_out(const struct cl *client, double equivalents)
 {
-    if (!c->args.unfold)
+    if (!client->args.unfold)
         puts("variants differ in sp, zero_scope and overlap flags\n(--unfold lists each)");
     if (equivalents > 0)
         printf("%.0f equivalent layouts are left out\n(the same seconds and memory as one that is "
@@ -190,7 +190,7 @@ static void print_left_out(const struct cl *c, double equivalents)
                equivalents);
 }
 
-int cl_plan(struct cl *c)
+int cl_plan(struct cl *client)
 {
     struct cl_table t = {.column = plan_columns, .ncolumns = ARRAY_LEN(plan_columns)};
     AUTO_JSON *body = NULL, *v = NULL;
@@ -199,23 +199,23 @@ int cl_plan(struct cl *c)
     size_t i;
     int code;
 
-    if (c->args.example)
-        return plan_example(c);
-    if (!c->noperands) {
+    if (client->args.example)
+        return plan_example(client);
+    if (!client->noperands) {
         fprintf(stderr, "partune: plan needs a FILE, or --example NAME\n");
         return CL_USAGE;
     }
-    code = cl_load(&body, c->operand[0]);
+    code = cl_load(&body, client->operand[0]);
     if (code != CL_OK)
         return code;
     campaign_to_plan(body);
-    json_object_set_new(body, "top", json_integer(c->args.top));
-    if (c->args.unfold)
+    json_object_set_new(body, "top", json_integer(client->args.top));
+    if (client->args.unfold)
         json_object_set_new(body, "fold", json_false());
-    code = cl_call(c, "POST", "/v1/plan", body, &v);
+    code = cl_call(client, "POST", "/v1/plan", body, &v);
     if (code != CL_OK)
         return code;
-    if (c->args.json) {
+    if (client->args.json) {
         cl_print_json(v);
         return CL_OK;
     }
@@ -243,26 +243,26 @@ int cl_plan(struct cl *c)
     printf("%.0f legal layouts, %.0f fit; expected, not measured:\n", cl_number(v, "legal"),
            cl_number(v, "fitting"));
     if (t.rows)
-        cl_table_print(c, &t, stdout);
+        cl_table_print(client, &t, stdout);
     else
         printf("  %s\n", cl_string(v, "reason"));
     cl_table_done(&t);
-    print_left_out(c, equivalents);
-    print_excluded(c, v);
+    print_left_out(client, equivalents);
+    print_excluded(client, v);
     return CL_OK;
 }
 
 /* Items that are strings, or objects with a name: a name a line. */
-static int print_names(struct cl *c, const char *path)
+static int print_names(struct cl *client, const char *path)
 {
     AUTO_JSON *v = NULL;
     json_t *it;
     size_t i;
-    int code = cl_call(c, "GET", path, NULL, &v);
+    int code = cl_call(client, "GET", path, NULL, &v);
 
     if (code != CL_OK)
         return code;
-    if (c->args.json) {
+    if (client->args.json) {
         cl_print_json(v);
         return CL_OK;
     }
@@ -275,39 +275,40 @@ static int print_names(struct cl *c, const char *path)
     return CL_OK;
 }
 
-int cl_presets(struct cl *c)
+int cl_presets(struct cl *client)
 {
-    const char *kind = c->operand[0];
+    const char *kind = client->operand[0];
 
     if (strcmp(kind, "models") && strcmp(kind, "clusters")) {
         fprintf(stderr, "partune: presets are `models` or `clusters`, not `%s`\n", kind);
         return CL_USAGE;
     }
-    return print_names(c, str_eq(kind, "models") ? "/v1/presets/models" : "/v1/presets/clusters");
+    return print_names(client,
+                       str_eq(kind, "models") ? "/v1/presets/models" : "/v1/presets/clusters");
 }
 
-int cl_datasets(struct cl *c)
+int cl_datasets(struct cl *client)
 {
-    return print_names(c, "/v1/datasets");
+    return print_names(client, "/v1/datasets");
 }
 
-int cl_exporters(struct cl *c)
+int cl_exporters(struct cl *client)
 {
-    return print_names(c, "/v1/exporters");
+    return print_names(client, "/v1/exporters");
 }
 
-int cl_import(struct cl *c)
+int cl_import(struct cl *client)
 {
     AUTO_FREE char *text = NULL;
-    AUTO_FREE char *path = cl_path("/v1/import/", c->operand[0], "");
+    AUTO_FREE char *path = cl_path("/v1/import/", client->operand[0], "");
     AUTO_JSON *body = NULL, *v = NULL;
-    const char *file = c->operand[1];
+    const char *file = client->operand[1];
     struct err e = {0};
     json_t *it;
     size_t n, i;
     int code;
 
-    if (!c->args.model || !c->args.world) {
+    if (!client->args.model || !client->args.world) {
         fprintf(stderr, "partune: import needs --model NAME and --world RANKS: the file does not "
                         "say them\n");
         return CL_USAGE;
@@ -316,16 +317,16 @@ int cl_import(struct cl *c)
         fprintf(stderr, "partune: %s\n", e.text);
         return CL_FAILED;
     }
-    body =
-        json_pack("{s:s, s:s, s:i}", "text", text, "model", c->args.model, "world", c->args.world);
+    body = json_pack("{s:s, s:s, s:i}", "text", text, "model", client->args.model, "world",
+                     client->args.world);
     if (!body) {
         fprintf(stderr, "partune: %s is not text\n", file);
         return CL_FAILED;
     }
-    code = cl_call(c, "POST", path, body, &v);
+    code = cl_call(client, "POST", path, body, &v);
     if (code != CL_OK)
         return code;
-    if (c->args.json) {
+    if (client->args.json) {
         cl_print_json(v);
         return CL_OK;
     }

@@ -4,9 +4,9 @@
 
 #include <math.h>
 
-static const json_t *at(const json_t *v, const char *path)
+static const json_t *at(const json_t *json, const char *path)
 {
-    while (v && path) {
+    while (json && path) {
         const char *dot = strchr(path, '.');
         char key[64];
         size_t n = dot ? (size_t)(dot - path) : strlen(path);
@@ -15,36 +15,36 @@ static const json_t *at(const json_t *v, const char *path)
             return NULL;
         memcpy(key, path, n);
         key[n] = '\0';
-        v = json_object_get(v, key);
+        json = json_object_get(json, key);
         path = dot ? dot + 1 : NULL;
     }
-    return v && !json_is_null(v) ? v : NULL;
+    return json && !json_is_null(json) ? json : NULL;
 }
 
-const char *cl_string(const json_t *v, const char *path)
+const char *cl_string(const json_t *json, const char *path)
 {
-    const char *s = json_string_value(at(v, path));
+    const char *s = json_string_value(at(json, path));
 
     return s ? s : "";
 }
 
-double cl_number(const json_t *v, const char *path)
+double cl_number(const json_t *json, const char *path)
 {
-    const json_t *n = at(v, path);
+    const json_t *n = at(json, path);
 
     return json_is_number(n) ? json_number_value(n) : NAN;
 }
 
-char *cl_rate(char buf[32], double x)
+char *cl_rate(char buf[32], double rate)
 {
     char digits[24];
     int n, out = 0;
 
-    if (!isfinite(x)) {
+    if (!isfinite(rate)) {
         snprintf(buf, 32, "-");
         return buf;
     }
-    n = snprintf(digits, sizeof(digits), "%.*f", fabs(x) < 100 ? 1 : 0, x);
+    n = snprintf(digits, sizeof(digits), "%.*f", fabs(rate) < 100 ? 1 : 0, rate);
     for (int i = 0; i < n && out < 30; i++) {
         const char *point = strchr(digits, '.');
         int whole = point ? (int)(point - digits) : n;
@@ -57,9 +57,9 @@ char *cl_rate(char buf[32], double x)
     return buf;
 }
 
-char *cl_text(char buf[64], const json_t *v, const char *path)
+char *cl_text(char buf[64], const json_t *json, const char *path)
 {
-    const json_t *x = at(v, path);
+    const json_t *x = at(json, path);
 
     if (json_is_string(x))
         snprintf(buf, 64, "%s", json_string_value(x));
@@ -74,10 +74,10 @@ char *cl_text(char buf[64], const json_t *v, const char *path)
     return buf;
 }
 
-char *cl_interval(char buf[64], const json_t *v)
+char *cl_interval(char buf[64], const json_t *json)
 {
-    double mean = cl_number(v, "tokens_per_s");
-    double half = (cl_number(v, "hi") - cl_number(v, "lo")) / 2;
+    double mean = cl_number(json, "tokens_per_s");
+    double half = (cl_number(json, "hi") - cl_number(json, "lo")) / 2;
     char a[32], b[32];
 
     if (isfinite(half))
@@ -87,17 +87,17 @@ char *cl_interval(char buf[64], const json_t *v)
     return buf;
 }
 
-void cl_print_json(const json_t *v)
+void cl_print_json(const json_t *json)
 {
-    json_dumpf(v, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    json_dumpf(json, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     putchar('\n');
 }
 
-/* Length of the character at S that a terminal would obey, not show: C0 and DEL, C1, and the marks
- * that turn the direction of text (U+200E, 200F, 202A-202E, 2066-2069). 0: it is harmless. */
-static size_t steering(const char *s)
+/* Length of the character at TEXT that a terminal would obey, not show: C0 and DEL, C1, and the
+ * marks that turn the direction of text (U+200E, 200F, 202A-202E, 2066-2069). 0: it is harmless. */
+static size_t steering(const char *text)
 {
-    const unsigned char *c = (const unsigned char *)s;
+    const unsigned char *c = (const unsigned char *)text;
 
     if (c[0] < ' ' || c[0] == 0x7f)
         return 1;
@@ -111,52 +111,52 @@ static size_t steering(const char *s)
                : 0;
 }
 
-static void clean(char *s, const char *keep)
+static void clean(char *text, const char *keep)
 {
-    char *out = s;
+    char *out = text;
 
-    while (*s) {
-        size_t n = strchr(keep, *s) ? 0 : steering(s);
+    while (*text) {
+        size_t n = strchr(keep, *text) ? 0 : steering(text);
 
-        *out++ = n ? '?' : *s;
-        s += n ? n : 1;
+        *out++ = n ? '?' : *text;
+        text += n ? n : 1;
     }
     *out = '\0';
 }
 
-void cl_make_text_safe(char *s)
+void cl_make_text_safe(char *text)
 {
-    clean(s, "\n\t");
+    clean(text, "\n\t");
 }
 
-void cl_make_safe(json_t *v)
+void cl_make_safe(json_t *json)
 {
     const char *key;
     json_t *it;
     size_t i;
 
-    if (json_is_string(v)) {
-        AUTO_FREE char *text = mem_strdup(json_string_value(v));
+    if (json_is_string(json)) {
+        AUTO_FREE char *text = mem_strdup(json_string_value(json));
 
         clean(text, "");
-        json_string_set_nocheck(v, text);
-    } else if (json_is_array(v)) {
-        json_array_foreach(v, i, it)
+        json_string_set_nocheck(json, text);
+    } else if (json_is_array(json)) {
+        json_array_foreach(json, i, it)
             cl_make_safe(it);
-    } else if (json_is_object(v)) {
-        json_object_foreach(v, key, it)
+    } else if (json_is_object(json)) {
+        json_object_foreach(json, key, it)
             cl_make_safe(it);
     }
 }
 
-const char *cl_simulated_word(const json_t *v)
+const char *cl_simulated_word(const json_t *json)
 {
-    return json_is_true(at(v, "simulated")) ? "simulated " : "";
+    return json_is_true(at(json, "simulated")) ? "simulated " : "";
 }
 
-const char *cl_simulated_mark(const json_t *v)
+const char *cl_simulated_mark(const json_t *json)
 {
-    return json_is_true(at(v, "simulated")) ? " (simulated)" : "";
+    return json_is_true(at(json, "simulated")) ? " (simulated)" : "";
 }
 
 static const struct cl_column trial_columns[CL_TRIAL_COLUMNS] = {
@@ -174,39 +174,41 @@ struct cl_table cl_trial_table(struct cl_column columns[CL_TRIAL_COLUMNS], const
     return (struct cl_table){.column = columns, .ncolumns = CL_TRIAL_COLUMNS};
 }
 
-void cl_trial_row(struct cl_table *t, const json_t *v)
+void cl_trial_row(struct cl_table *table, const json_t *trial)
 {
     char rate[32], expected[32], mem[24];
     /* A simulated trial has just what was planned for it. */
-    double bytes =
-        cl_number(v, *cl_simulated_word(v) ? "memory.planned.total" : "memory.measured.total");
-    const char *failure = cl_string(v, "failure.detail"), *warning = cl_string(v, "warning");
+    double bytes = cl_number(trial, *cl_simulated_word(trial) ? "memory.planned.total"
+                                                              : "memory.measured.total");
+    const char *failure = cl_string(trial, "failure.detail"),
+               *warning = cl_string(trial, "warning");
     const char *why = *failure ? failure : warning;
 
-    cl_table_add(t, 0, "%.0f", cl_number(v, "n"));
-    cl_table_add(t, 1, "%s", cl_string(v, "kind"));
-    cl_table_add(t, 2, "%s", cl_string(v, "text"));
-    cl_table_add(t, 3, "%s", cl_string(v, "state"));
-    cl_table_add(t, 4, "%s", cl_rate(rate, cl_number(v, "tokens_per_s")));
-    cl_table_add(t, 5, "%s", cl_rate(expected, cl_number(v, "predicted.tokens_per_s")));
-    cl_table_add(t, 6, "%s", isfinite(bytes) ? str_human_bytes(mem, bytes) : "-");
-    cl_table_add(t, 7, "%s", *why ? why : cl_string(v, "why"));
+    cl_table_add(table, 0, "%.0f", cl_number(trial, "n"));
+    cl_table_add(table, 1, "%s", cl_string(trial, "kind"));
+    cl_table_add(table, 2, "%s", cl_string(trial, "text"));
+    cl_table_add(table, 3, "%s", cl_string(trial, "state"));
+    cl_table_add(table, 4, "%s", cl_rate(rate, cl_number(trial, "tokens_per_s")));
+    cl_table_add(table, 5, "%s", cl_rate(expected, cl_number(trial, "predicted.tokens_per_s")));
+    cl_table_add(table, 6, "%s", isfinite(bytes) ? str_human_bytes(mem, bytes) : "-");
+    cl_table_add(table, 7, "%s", *why ? why : cl_string(trial, "why"));
 }
 
-void cl_print_result(FILE *out, const char *title, const json_t *v)
+void cl_print_result(FILE *out, const char *title, const json_t *json)
 {
     char interval[64];
-    double ratio = cl_number(v, "ratio"), mfu = cl_number(v, "mfu");
+    double ratio = cl_number(json, "ratio"), mfu = cl_number(json, "mfu");
 
-    if (!json_is_object(v)) {
+    if (!json_is_object(json)) {
         fprintf(out, "%-10s none yet\n", title);
         return;
     }
     /* What matters first: a narrow terminal cuts the end. */
-    fprintf(out, "%-10s %s %stokens/s", title, cl_interval(interval, v), cl_simulated_word(v));
+    fprintf(out, "%-10s %s %stokens/s", title, cl_interval(interval, json),
+            cl_simulated_word(json));
     if (isfinite(ratio) && strcmp(title, "baseline"))
         fprintf(out, "  %.2f x baseline", ratio);
     if (isfinite(mfu))
         fprintf(out, "  MFU %.1f %%", 100 * mfu);
-    fprintf(out, "  trial %.0f  %s\n", cl_number(v, "trial"), cl_string(v, "text"));
+    fprintf(out, "  trial %.0f  %s\n", cl_number(json, "trial"), cl_string(json, "text"));
 }

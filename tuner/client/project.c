@@ -32,13 +32,13 @@ static bool parse_devices(json_t *list, const char *text)
     return true;
 }
 
-static void print_rows(struct cl *c, const json_t *v)
+static void print_rows(struct cl *client, const json_t *reply)
 {
     struct cl_table t = {columns, ARRAY_LEN(columns), NULL, 0, 0};
     json_t *row;
     size_t i;
 
-    json_array_foreach(json_object_get(v, "rows"), i, row) {
+    json_array_foreach(json_object_get(reply, "rows"), i, row) {
         bool known = isfinite(cl_number(row, "tokens_per_s")),
              mfu = isfinite(cl_number(row, "mfu"));
         char rate[32], lo[32], hi[32];
@@ -55,17 +55,17 @@ static void print_rows(struct cl *c, const json_t *v)
         cl_table_add(&t, 5, mfu ? "%.1f %%" : "-", 100 * cl_number(row, "mfu"));
         cl_table_add(&t, 6, known ? "%.1f %%" : "-", 100 * cl_number(row, "efficiency"));
     }
-    cl_table_print(c, &t, stdout);
+    cl_table_print(client, &t, stdout);
     cl_table_done(&t);
 }
 
-static void print_past(struct cl *c, const json_t *v)
+static void print_past(struct cl *client, const json_t *reply)
 {
     struct cl_table t = {past_columns, ARRAY_LEN(past_columns), NULL, 0, 0};
     json_t *it;
     size_t i;
 
-    json_array_foreach(json_object_get(v, "earlier"), i, it) {
+    json_array_foreach(json_object_get(reply, "earlier"), i, it) {
         char said[32], seen[32];
 
         cl_table_add(&t, 0, "%.0f", cl_number(it, "devices"));
@@ -78,7 +78,7 @@ static void print_past(struct cl *c, const json_t *v)
     }
     if (t.rows) {
         puts("\nearlier projections that were measured since:");
-        cl_table_print(c, &t, stdout);
+        cl_table_print(client, &t, stdout);
     } else {
         puts("\nno trial has tested an earlier projection yet");
     }
@@ -86,75 +86,75 @@ static void print_past(struct cl *c, const json_t *v)
 }
 
 /* Simulated trials teach what the simulator says, which is the cost model again. */
-static const char *learned_from(const json_t *v)
+static const char *learned_from(const json_t *reply)
 {
-    double simulated = cl_number(v, "calibration.simulated");
+    double simulated = cl_number(reply, "calibration.simulated");
 
     if (!(simulated > 0))
         return "";
-    return simulated < cl_number(v, "calibration.trials") ? ", some of them simulated"
-                                                          : ", all simulated";
+    return simulated < cl_number(reply, "calibration.trials") ? ", some of them simulated"
+                                                              : ", all simulated";
 }
 
 /* Are there rows for whose machine and precision no trial was learned from? */
-static bool any_transferred(const json_t *v)
+static bool any_transferred(const json_t *json)
 {
     json_t *row;
     size_t i;
 
-    json_array_foreach(json_object_get(v, "rows"), i, row)
+    json_array_foreach(json_object_get(json, "rows"), i, row)
         if (json_is_true(json_object_get(row, "transferred")))
             return true;
     return false;
 }
 
 /* That the target is another machine, and what its intervals include for it. */
-static void print_transfer(const json_t *v)
+static void print_transfer(const json_t *json)
 {
     AUTO_STR what = {0};
     json_t *word;
     size_t i;
-    bool transferred = any_transferred(v);
+    bool transferred = any_transferred(json);
 
-    json_array_foreach(json_object_get(json_object_get(v, "transfer"), "changed"), i, word)
+    json_array_foreach(json_object_get(json_object_get(json, "transfer"), "changed"), i, word)
         str_addf(&what, "%s%s", i ? ", " : "", json_string_value(word));
     if (str_text(&what)[0])
         printf("projected to another machine (changed: %s): %s of %s\n", str_text(&what),
-               cl_string(v, "cluster"), cl_string(v, "device"));
+               cl_string(json, "cluster"), cl_string(json, "device"));
     if (transferred)
         printf("no trial ran on %s: the intervals include how far the cost model's error differs "
                "between machines (standard deviation %.0f %%)\n",
                str_text(&what)[0] ? "that machine at that precision" : "some of these precisions",
-               100 * cl_number(v, "transfer.deviation"));
+               100 * cl_number(json, "transfer.deviation"));
     else if (str_text(&what)[0])
         puts("trials on that machine are among those learned from");
 }
 
-int cl_project(struct cl *c)
+int cl_project(struct cl *client)
 {
     json_t *devices = json_array();
     AUTO_JSON *v = NULL;
-    AUTO_JSON *body = json_pack("{s:s, s:o}", "campaign", c->operand[0], "devices", devices);
+    AUTO_JSON *body = json_pack("{s:s, s:o}", "campaign", client->operand[0], "devices", devices);
     char rate[32];
     int code;
 
-    if (!c->args.sizes || !parse_devices(devices, c->args.sizes)) {
+    if (!client->args.sizes || !parse_devices(devices, client->args.sizes)) {
         fprintf(stderr, "partune: project needs --sizes N,N,…, whole numbers of devices\n");
         return CL_USAGE;
     }
-    if (c->args.scaling)
-        json_object_set_new(body, "scaling", json_string(c->args.scaling));
-    if (c->args.layouts)
-        json_object_set_new(body, "layouts", json_string(c->args.layouts));
-    if (c->args.on) {
-        AUTO_JSON *name = json_string(c->args.on);
+    if (client->args.scaling)
+        json_object_set_new(body, "scaling", json_string(client->args.scaling));
+    if (client->args.layouts)
+        json_object_set_new(body, "layouts", json_string(client->args.layouts));
+    if (client->args.on) {
+        AUTO_JSON *name = json_string(client->args.on);
 
         json_object_set_new(body, "cluster", json_pack("{s:O, s:i}", "profile", name, "nodes", 1));
     }
-    code = cl_call(c, "POST", "/v1/project", body, &v);
+    code = cl_call(client, "POST", "/v1/project", body, &v);
     if (code != CL_OK)
         return code;
-    if (c->args.json) {
+    if (client->args.json) {
         cl_print_json(v);
         return CL_OK;
     }
@@ -169,7 +169,7 @@ int cl_project(struct cl *c)
         cl_number(v, "calibration.lo"), cl_number(v, "calibration.hi"));
     print_transfer(v);
     printf("%s scaling, projected:\n", cl_string(v, "scaling"));
-    print_rows(c, v);
-    print_past(c, v);
+    print_rows(client, v);
+    print_past(client, v);
     return CL_OK;
 }

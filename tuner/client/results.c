@@ -4,41 +4,41 @@
 
 #include <math.h>
 
-static int standing(struct cl *c, const char *what)
+static int standing(struct cl *client, const char *what)
 {
     AUTO_FREE char *tail = mem_printf("/%s", what);
     AUTO_JSON *v = NULL;
-    int code = cl_get_campaign(c, c->operand[0], tail, &v);
+    int code = cl_get_campaign(client, client->operand[0], tail, &v);
 
     if (code != CL_OK)
         return code;
-    if (!c->args.json)
+    if (!client->args.json)
         cl_print_result(stdout, what, v);
-    cl_print_json(c->args.json ? v : json_object_get(v, "layout"));
+    cl_print_json(client->args.json ? v : json_object_get(v, "layout"));
     return CL_OK;
 }
 
-int cl_best(struct cl *c)
+int cl_best(struct cl *client)
 {
-    return standing(c, "best");
+    return standing(client, "best");
 }
 
-int cl_baseline(struct cl *c)
+int cl_baseline(struct cl *client)
 {
-    return standing(c, "baseline");
+    return standing(client, "baseline");
 }
 
 /* ---- lists ---- */
 
 /* GET a list, print it as it came, or hand it over: CL_OK with *RET NULL means that all is done. */
-static int get_list(struct cl *c, const char *tail, json_t **ret)
+static int get_list(struct cl *client, const char *tail, json_t **ret)
 {
     AUTO_FREE char *full =
-        mem_printf("%s%cpage_size=%d", tail, strchr(tail, '?') ? '&' : '?', c->args.limit);
+        mem_printf("%s%cpage_size=%d", tail, strchr(tail, '?') ? '&' : '?', client->args.limit);
     AUTO_JSON *v = NULL;
-    int code = cl_get_campaign(c, c->operand[0], full, &v);
+    int code = cl_get_campaign(client, client->operand[0], full, &v);
 
-    if (code == CL_OK && c->args.json)
+    if (code == CL_OK && client->args.json)
         cl_print_json(v);
     else if (code == CL_OK)
         *ret = TAKE(v);
@@ -50,15 +50,16 @@ static const json_t *first_item(const json_t *list)
     return json_array_get(json_object_get(list, "items"), 0);
 }
 
-static void print_list(const struct cl *c, struct cl_table *t, const json_t *v, const char *what)
+static void print_list(const struct cl *client, struct cl_table *table, const json_t *json,
+                       const char *what)
 {
-    cl_table_print(c, t, stdout);
-    if (cl_number(v, "total") > t->rows)
-        printf("%d of %.0f %s; more with --limit\n", t->rows, cl_number(v, "total"), what);
-    cl_table_done(t);
+    cl_table_print(client, table, stdout);
+    if (cl_number(json, "total") > table->rows)
+        printf("%d of %.0f %s; more with --limit\n", table->rows, cl_number(json, "total"), what);
+    cl_table_done(table);
 }
 
-int cl_trials(struct cl *c)
+int cl_trials(struct cl *client)
 {
     struct cl_column columns[CL_TRIAL_COLUMNS];
     struct cl_table t;
@@ -69,29 +70,29 @@ int cl_trials(struct cl *c)
     int code;
 
     str_add(&tail, "/trials?");
-    cl_add_query(&tail, "state", c->args.state);
-    cl_add_query(&tail, "kind", c->args.kind);
-    cl_add_query(&tail, "sort", c->args.sort);
-    code = get_list(c, str_text(&tail), &v);
+    cl_add_query(&tail, "state", client->args.state);
+    cl_add_query(&tail, "kind", client->args.kind);
+    cl_add_query(&tail, "sort", client->args.sort);
+    code = get_list(client, str_text(&tail), &v);
     if (!v)
         return code;
     t = cl_trial_table(columns, first_item(v));
     json_array_foreach(json_object_get(v, "items"), i, it)
         cl_trial_row(&t, it);
-    print_list(c, &t, v, "trials");
+    print_list(client, &t, v, "trials");
     return CL_OK;
 }
 
-static void add_number(struct cl_table *t, int col, int digits, double x)
+static void add_number(struct cl_table *table, int col, int digits, double value)
 {
     char text[32] = "-";
 
-    if (isfinite(x))
-        snprintf(text, sizeof(text), "%.*f", digits, x);
-    cl_table_add(t, col, "%s", text);
+    if (isfinite(value))
+        snprintf(text, sizeof(text), "%.*f", digits, value);
+    cl_table_add(table, col, "%s", text);
 }
 
-int cl_steps(struct cl *c)
+int cl_steps(struct cl *client)
 {
     struct cl_column columns[] = {
         {.title = "step", .align = CL_RIGHT},
@@ -104,11 +105,11 @@ int cl_steps(struct cl *c)
         {.title = "", .drop = 4},
     };
     struct cl_table t = {.column = columns, .ncolumns = ARRAY_LEN(columns)};
-    AUTO_FREE char *tail = mem_printf("/trials/%s/steps", c->operand[1]);
+    AUTO_FREE char *tail = mem_printf("/trials/%s/steps", client->operand[1]);
     AUTO_JSON *v = NULL;
     json_t *it;
     size_t i;
-    int code = get_list(c, tail, &v);
+    int code = get_list(client, tail, &v);
 
     if (!v)
         return code;
@@ -124,11 +125,11 @@ int cl_steps(struct cl *c)
         add_number(&t, 6, 0, cl_number(it, "ranks.slowest"));
         cl_table_add(&t, 7, "%s", json_is_true(json_object_get(it, "warmup")) ? "warm-up" : "");
     }
-    print_list(c, &t, v, "steps");
+    print_list(client, &t, v, "steps");
     return CL_OK;
 }
 
-int cl_pareto(struct cl *c)
+int cl_pareto(struct cl *client)
 {
     struct cl_column columns[] = {{.title = "trial", .align = CL_RIGHT},
                                   {.title = "tokens/s", .align = CL_RIGHT},
@@ -138,7 +139,7 @@ int cl_pareto(struct cl *c)
     char rate[32], bytes[24];
     json_t *it;
     size_t i;
-    int code = get_list(c, "/pareto", &v);
+    int code = get_list(client, "/pareto", &v);
 
     if (!v)
         return code;
@@ -149,11 +150,11 @@ int cl_pareto(struct cl *c)
         cl_table_add(&t, 1, "%s", cl_rate(rate, cl_number(it, "tokens_per_s")));
         cl_table_add(&t, 2, "%s", str_human_bytes(bytes, cl_number(it, "memory_bytes")));
     }
-    print_list(c, &t, v, "trials");
+    print_list(client, &t, v, "trials");
     return CL_OK;
 }
 
-int cl_predictions(struct cl *c)
+int cl_predictions(struct cl *client)
 {
     struct cl_column columns[] = {{.title = "trial", .align = CL_RIGHT},
                                   {.title = "predicted tokens/s", .align = CL_RIGHT},
@@ -164,7 +165,7 @@ int cl_predictions(struct cl *c)
     char rate[32];
     json_t *it;
     size_t i;
-    int code = get_list(c, "/predictions", &v);
+    int code = get_list(client, "/predictions", &v);
 
     if (!v)
         return code;
@@ -180,11 +181,11 @@ int cl_predictions(struct cl *c)
         cl_table_add(&t, 2, "%s", cl_rate(rate, given));
         add_number(&t, 3, 2, given / predicted);
     }
-    print_list(c, &t, v, "trials");
+    print_list(client, &t, v, "trials");
     return CL_OK;
 }
 
-int cl_importance(struct cl *c)
+int cl_importance(struct cl *client)
 {
     static const struct cl_column columns[] = {{.title = "key"},
                                                {.title = "share", .align = CL_RIGHT}};
@@ -192,11 +193,11 @@ int cl_importance(struct cl *c)
     AUTO_JSON *v = NULL;
     const char *key;
     json_t *x;
-    int code = cl_get_campaign(c, c->operand[0], "/importance", &v);
+    int code = cl_get_campaign(client, client->operand[0], "/importance", &v);
 
     if (code != CL_OK)
         return code;
-    if (c->args.json) {
+    if (client->args.json) {
         cl_print_json(v);
         return CL_OK;
     }
@@ -205,7 +206,7 @@ int cl_importance(struct cl *c)
         cl_table_add(&t, 1, "%.1f %%", 100 * json_number_value(x));
     }
     if (t.rows)
-        cl_table_print(c, &t, stdout);
+        cl_table_print(client, &t, stdout);
     else
         puts("nothing can be said yet: too few trials have succeeded");
     if (*cl_simulated_word(v))
@@ -217,13 +218,13 @@ int cl_importance(struct cl *c)
 /* ---- what the search believes ---- */
 
 /* The mean of tokens/s over two keys: X to the right, Y downwards. */
-static void print_surface(const struct cl *c, const json_t *v)
+static void print_surface(const struct cl *client, const json_t *surface)
 {
     enum { MOST = 12 };
     struct cl_column column[MOST + 1] = {{.title = ""}};
     char title[MOST][64], text[64], corner[80];
-    const json_t *x = json_object_get(v, "x"), *y = json_object_get(v, "y");
-    const json_t *mean = json_object_get(v, "mean");
+    const json_t *x = json_object_get(surface, "x"), *y = json_object_get(surface, "y");
+    const json_t *mean = json_object_get(surface, "mean");
     size_t nx = json_array_size(json_object_get(x, "values"));
     struct cl_table t = {.column = column};
 
@@ -248,34 +249,34 @@ static void print_surface(const struct cl *c, const json_t *v)
                 cl_rate(text, json_is_number(cell) ? json_number_value(cell) : (double)NAN));
         }
     }
-    printf("expected %stokens/s (%s)\n", cl_simulated_word(v), corner);
-    cl_table_print(c, &t, stdout);
+    printf("expected %stokens/s (%s)\n", cl_simulated_word(surface), corner);
+    cl_table_print(client, &t, stdout);
     cl_table_done(&t);
 }
 
-int cl_surface(struct cl *c)
+int cl_surface(struct cl *client)
 {
     AUTO_STR tail = {0};
     AUTO_JSON *v = NULL;
     int code;
 
     str_add(&tail, "/surface?");
-    cl_add_query(&tail, "x", c->operand[1]);
-    cl_add_query(&tail, "y", c->operand[2]);
-    code = cl_get_campaign(c, c->operand[0], str_text(&tail), &v);
+    cl_add_query(&tail, "x", client->operand[1]);
+    cl_add_query(&tail, "y", client->operand[2]);
+    code = cl_get_campaign(client, client->operand[0], str_text(&tail), &v);
     if (code != CL_OK)
         return code;
-    if (c->args.json)
+    if (client->args.json)
         cl_print_json(v);
     else
-        print_surface(c, v);
+        print_surface(client, v);
     return CL_OK;
 }
 
-int cl_diagnosis(struct cl *c)
+int cl_diagnosis(struct cl *client)
 {
     AUTO_JSON *v = NULL;
-    int code = cl_get_campaign(c, c->operand[0], "/diagnosis", &v);
+    int code = cl_get_campaign(client, client->operand[0], "/diagnosis", &v);
 
     if (code == CL_OK)
         cl_print_json(v);
@@ -285,13 +286,13 @@ int cl_diagnosis(struct cl *c)
 /* ---- side by side ---- */
 
 /* "ID" or "ID/N" operands as the request's body; NULL where they are mixed. */
-static json_t *compared(const struct cl *c)
+static json_t *compared(const struct cl *client)
 {
     json_t *list = json_array();
-    bool trials = strchr(c->operand[0], '/') != NULL;
+    bool trials = strchr(client->operand[0], '/') != NULL;
 
-    for (int i = 0; i < c->noperands; i++) {
-        const char *slash = strchr(c->operand[i], '/');
+    for (int i = 0; i < client->noperands; i++) {
+        const char *slash = strchr(client->operand[i], '/');
         int64_t n = 0;
 
         if ((slash != NULL) != trials || (slash && str_to_i64(&n, slash + 1, 1, INT64_MAX) < 0)) {
@@ -299,33 +300,33 @@ static json_t *compared(const struct cl *c)
             return NULL;
         }
         if (trials)
-            json_array_append_new(list,
-                                  json_pack("{s:s%, s:I}", "campaign", c->operand[i],
-                                            (size_t)(slash - c->operand[i]), "n", (json_int_t)n));
+            json_array_append_new(list, json_pack("{s:s%, s:I}", "campaign", client->operand[i],
+                                                  (size_t)(slash - client->operand[i]), "n",
+                                                  (json_int_t)n));
         else
-            json_array_append_new(list, json_string(c->operand[i]));
+            json_array_append_new(list, json_string(client->operand[i]));
     }
     return json_pack("{s:o}", trials ? "trials" : "campaigns", list);
 }
 
-static void compare_row(struct cl_table *t, const json_t *items, const char *title,
+static void compare_row(struct cl_table *table, const json_t *items, const char *title,
                         const char *path, bool rate)
 {
     char text[64];
     json_t *it;
     size_t i;
 
-    cl_table_add(t, 0, "%s", title);
+    cl_table_add(table, 0, "%s", title);
     json_array_foreach(items, i, it)
-        cl_table_add(t, (int)i + 1, "%s",
+        cl_table_add(table, (int)i + 1, "%s",
                      rate ? cl_rate(text, cl_number(it, path)) : cl_text(text, it, path));
 }
 
-int cl_compare(struct cl *c)
+int cl_compare(struct cl *client)
 {
-    AUTO_JSON *body = compared(c), *v = NULL;
+    AUTO_JSON *body = compared(client), *v = NULL;
     struct cl_column column[6] = {{.title = ""}};
-    struct cl_table t = {.column = column, .ncolumns = c->noperands + 1};
+    struct cl_table t = {.column = column, .ncolumns = client->noperands + 1};
     bool trials = body && json_object_get(body, "trials");
     const json_t *items;
     json_t *key;
@@ -337,15 +338,15 @@ int cl_compare(struct cl *c)
                 "partune: compare takes campaigns (ID ID) or trials (ID/N ID/N), not both\n");
         return CL_USAGE;
     }
-    code = cl_call(c, "POST", "/v1/compare", body, &v);
+    code = cl_call(client, "POST", "/v1/compare", body, &v);
     if (code != CL_OK)
         return code;
-    if (c->args.json) {
+    if (client->args.json) {
         cl_print_json(v);
         return CL_OK;
     }
-    for (int k = 0; k < c->noperands; k++)
-        column[k + 1] = (struct cl_column){.title = c->operand[k], .shrink = true};
+    for (int k = 0; k < client->noperands; k++)
+        column[k + 1] = (struct cl_column){.title = client->operand[k], .shrink = true};
     items = json_object_get(v, "items");
     compare_row(&t, items, trials ? "layout" : "name", trials ? "text" : "name", false);
     compare_row(&t, items, "state", "state", false);
@@ -359,7 +360,7 @@ int cl_compare(struct cl *c)
 
         compare_row(&t, items, json_string_value(key), path, false);
     }
-    cl_table_print(c, &t, stdout);
+    cl_table_print(client, &t, stdout);
     cl_table_done(&t);
     if (json_is_true(json_object_get(v, "mixed")))
         puts("simulated numbers are the simulator's: they do not compare with measured ones");

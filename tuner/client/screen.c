@@ -18,17 +18,17 @@ static volatile sig_atomic_t is_open, keys_changed, resized;
 static const char enter[] = "\033[?1049h\033[?25l\033[2J";
 static const char leave[] = "\033[0m\033[?25h\033[?1049l";
 
-static void put(const char *text, size_t n)
+static void put(const char *text, size_t size)
 {
-    while (n) {
-        ssize_t k = write(STDOUT_FILENO, text, n);
+    while (size) {
+        ssize_t k = write(STDOUT_FILENO, text, size);
 
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
             return; /* the terminal is gone */
         text += k;
-        n -= (size_t)k;
+        size -= (size_t)k;
     }
 }
 
@@ -94,13 +94,13 @@ static void on_continue(int sig)
     errno = kept;
 }
 
-void cl_screen_open(struct cl *c)
+void cl_screen_open(struct cl *client)
 {
     static const int fatal[] = {SIGTERM, SIGHUP, SIGQUIT};
 
     fflush(stdout);
     begin();
-    c->key_fd = isatty(STDIN_FILENO) ? STDIN_FILENO : -1;
+    client->key_fd = isatty(STDIN_FILENO) ? STDIN_FILENO : -1;
     atexit(cl_screen_close);
     for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
         signal(fatal[i], on_fatal);
@@ -109,11 +109,11 @@ void cl_screen_open(struct cl *c)
     signal(SIGWINCH, on_resize);
 }
 
-int cl_screen_key(const struct cl *c)
+int cl_screen_key(const struct cl *client)
 {
     unsigned char key;
 
-    return c->key_fd >= 0 && read(c->key_fd, &key, 1) == 1 ? key : -1;
+    return client->key_fd >= 0 && read(client->key_fd, &key, 1) == 1 ? key : -1;
 }
 
 bool cl_screen_resized(void)

@@ -9,17 +9,17 @@ static const struct cl_column token_columns[] = {
     {.title = "expires"},
 };
 
-int cl_tokens(struct cl *c)
+int cl_tokens(struct cl *client)
 {
     struct cl_table t = {.column = token_columns, .ncolumns = ARRAY_LEN(token_columns)};
     AUTO_JSON *v = NULL;
     json_t *it;
     size_t i;
-    int code = cl_call(c, "GET", "/v1/tokens?page_size=1000", NULL, &v);
+    int code = cl_call(client, "GET", "/v1/tokens?page_size=1000", NULL, &v);
 
     if (code != CL_OK)
         return code;
-    if (c->args.json) {
+    if (client->args.json) {
         cl_print_json(v);
         return CL_OK;
     }
@@ -32,61 +32,62 @@ int cl_tokens(struct cl *c)
                      *cl_string(it, "expires") ? cl_string(it, "expires") : "never");
     }
     if (t.rows)
-        cl_table_print(c, &t, stdout);
+        cl_table_print(client, &t, stdout);
     else
         puts("no token was made; the daemon uses the one in its data directory");
     cl_table_done(&t);
     return CL_OK;
 }
 
-int cl_token_add(struct cl *c)
+int cl_token_add(struct cl *client)
 {
-    AUTO_JSON *body = json_pack("{s:s, s:s}", "name", c->operand[0], "scope", c->args.scope);
+    AUTO_JSON *body =
+        json_pack("{s:s, s:s}", "name", client->operand[0], "scope", client->args.scope);
     AUTO_JSON *v = NULL;
     int code;
 
-    if (c->args.expires)
-        json_object_set_new(body, "expires_s", json_integer(c->args.expires));
-    code = cl_call(c, "POST", "/v1/tokens", body, &v);
+    if (client->args.expires)
+        json_object_set_new(body, "expires_s", json_integer(client->args.expires));
+    code = cl_call(client, "POST", "/v1/tokens", body, &v);
     if (code != CL_OK)
         return code;
-    if (c->args.json)
+    if (client->args.json)
         cl_print_json(v);
     else
         printf("%s\n", cl_string(v, "token"));
-    if (!c->args.json && c->tty)
+    if (!client->args.json && client->tty)
         fputs("keep it now: it is not shown again\n", stderr);
     return CL_OK;
 }
 
-int cl_token_rm(struct cl *c)
+int cl_token_rm(struct cl *client)
 {
-    AUTO_FREE char *path = cl_path("/v1/tokens/", c->operand[0], "");
+    AUTO_FREE char *path = cl_path("/v1/tokens/", client->operand[0], "");
     AUTO_JSON *v = NULL;
-    int code = cl_call(c, "DELETE", path, NULL, &v);
+    int code = cl_call(client, "DELETE", path, NULL, &v);
 
-    return code == CL_OK ? cl_say_done(c, "revoked", c->operand[0]) : code;
+    return code == CL_OK ? cl_say_done(client, "revoked", client->operand[0]) : code;
 }
 
-int cl_get(struct cl *c)
+int cl_get(struct cl *client)
 {
     AUTO_FREE char *text = NULL;
     AUTO_JSON *v = NULL;
     size_t n = 0;
     int code;
 
-    if (c->operand[0][0] != '/') {
+    if (client->operand[0][0] != '/') {
         fprintf(stderr, "partune: a path begins with a slash: /v1/campaigns; /openapi.json lists "
                         "them\n");
         return CL_USAGE;
     }
-    code = cl_call_text(c, c->operand[0], &text, &n);
+    code = cl_call_text(client, client->operand[0], &text, &n);
     if (code != CL_OK)
         return code;
     if (jx_parse(&v, text, n, NULL) == 0)
         cl_print_json(v);
     else
-        cl_write_text(c, text, n);
+        cl_write_text(client, text, n);
     return CL_OK;
 }
 
@@ -113,14 +114,15 @@ static bool print_event(void *user, enum cl_signal what, const char *event, cons
     return !interrupted && !ferror(stdout);
 }
 
-int cl_events(struct cl *c)
+int cl_events(struct cl *client)
 {
-    AUTO_FREE char *path = c->noperands ? cl_path("/v1/campaigns/", c->operand[0], "/events")
-                                        : mem_strdup("/v1/events");
+    AUTO_FREE char *path = client->noperands
+                               ? cl_path("/v1/campaigns/", client->operand[0], "/events")
+                               : mem_strdup("/v1/events");
     int code;
 
     signal(SIGINT, on_interrupt);
-    code = cl_stream(c, path, print_event, NULL);
-    cl_say_trouble(c);
+    code = cl_stream(client, path, print_event, NULL);
+    cl_say_trouble(client);
     return code;
 }

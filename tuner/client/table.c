@@ -8,16 +8,16 @@
 
 enum { MAX_COLUMNS = 16, COMFORT = 16, LEAST = 6, GAP = 2 };
 
-/* Columns that S needs, by the locale's idea of wide and combining characters. */
-int cl_columns(const char *s)
+/* Columns that TEXT needs, by the locale's idea of wide and combining characters. */
+int cl_columns(const char *text)
 {
     mbstate_t state = {0};
-    size_t left = strlen(s);
+    size_t left = strlen(text);
     int n = 0;
 
     while (left) {
         wchar_t w;
-        size_t k = mbrtowc(&w, s, left, &state);
+        size_t k = mbrtowc(&w, text, left, &state);
 
         if (k == 0 || k > left) { /* not text of this locale: a column a byte */
             w = L'?';
@@ -25,21 +25,21 @@ int cl_columns(const char *s)
             state = (mbstate_t){0};
         }
         n += wcwidth(w) > 0 ? wcwidth(w) : 0;
-        s += k;
+        text += k;
         left -= k;
     }
     return n;
 }
 
-/* Bytes of the longest start of S that fits COLUMNS. */
-size_t cl_fitting(const char *s, int columns)
+/* Bytes of the longest start of TEXT that fits COLUMNS. */
+size_t cl_fitting(const char *text, int columns)
 {
     mbstate_t state = {0};
-    size_t all = strlen(s), at = 0;
+    size_t all = strlen(text), at = 0;
 
     while (at < all) {
         wchar_t w;
-        size_t k = mbrtowc(&w, s + at, all - at, &state);
+        size_t k = mbrtowc(&w, text + at, all - at, &state);
 
         if (k == 0 || k > all - at) {
             w = L'?';
@@ -54,40 +54,40 @@ size_t cl_fitting(const char *s, int columns)
     return at;
 }
 
-void cl_table_add(struct cl_table *t, int col, const char *fmt, ...)
+void cl_table_add(struct cl_table *table, int col, const char *fmt, ...)
 {
     char *text;
     va_list ap;
 
     if (col == 0) {
-        if (t->rows == t->cap) {
-            t->cap = t->cap ? t->cap * 2 : 16;
-            t->cell =
-                mem_realloc(t->cell, mem_mul((size_t)t->cap, (size_t)t->ncolumns, sizeof(char *)));
+        if (table->rows == table->cap) {
+            table->cap = table->cap ? table->cap * 2 : 16;
+            table->cell = mem_realloc(
+                table->cell, mem_mul((size_t)table->cap, (size_t)table->ncolumns, sizeof(char *)));
         }
-        for (int i = 0; i < t->ncolumns; i++)
-            t->cell[t->rows * t->ncolumns + i] = NULL;
-        t->rows++;
+        for (int i = 0; i < table->ncolumns; i++)
+            table->cell[table->rows * table->ncolumns + i] = NULL;
+        table->rows++;
     }
     va_start(ap, fmt);
     if (vasprintf(&text, fmt, ap) < 0)
         abort();
     va_end(ap);
-    t->cell[(t->rows - 1) * t->ncolumns + col] = text;
+    table->cell[(table->rows - 1) * table->ncolumns + col] = text;
 }
 
-void cl_table_done(struct cl_table *t)
+void cl_table_done(struct cl_table *table)
 {
-    for (int i = 0; i < t->rows * t->ncolumns; i++)
-        free(t->cell[i]);
-    free(t->cell);
-    t->cell = NULL;
-    t->rows = t->cap = 0;
+    for (int i = 0; i < table->rows * table->ncolumns; i++)
+        free(table->cell[i]);
+    free(table->cell);
+    table->cell = NULL;
+    table->rows = table->cap = 0;
 }
 
-static const char *text_at(const struct cl_table *t, int row, int col)
+static const char *text_at(const struct cl_table *table, int row, int col)
 {
-    const char *s = row < 0 ? t->column[col].title : t->cell[row * t->ncolumns + col];
+    const char *s = row < 0 ? table->column[col].title : table->cell[row * table->ncolumns + col];
 
     return s && *s ? s : "-";
 }
@@ -99,56 +99,56 @@ struct plan {
     int n;
 };
 
-static int total(const struct plan *p)
+static int total(const struct plan *plan)
 {
     int sum = 0;
 
-    for (int k = 0; k < p->n; k++)
-        sum += p->width[k] ? p->width[k] + GAP : 0;
+    for (int k = 0; k < plan->n; k++)
+        sum += plan->width[k] ? plan->width[k] + GAP : 0;
     return sum - GAP;
 }
 
 /* Take what is too much from the columns that may shrink, the last first, down to LEAST_WIDTH. */
-static void shrink(struct plan *p, const struct cl_table *t, int room, int least_width)
+static void shrink(struct plan *plan, const struct cl_table *table, int room, int least_width)
 {
-    for (int k = p->n - 1; k >= 0 && total(p) > room; k--) {
-        int give = total(p) - room, most = p->width[k] - least_width;
+    for (int k = plan->n - 1; k >= 0 && total(plan) > room; k--) {
+        int give = total(plan) - room, most = plan->width[k] - least_width;
 
-        if (t->column[k].shrink && most > 0)
-            p->width[k] -= give < most ? give : most;
+        if (table->column[k].shrink && most > 0)
+            plan->width[k] -= give < most ? give : most;
     }
 }
 
 /* The column that is missed least, or -1. */
-static int least_wanted(const struct plan *p, const struct cl_table *t)
+static int least_wanted(const struct plan *plan, const struct cl_table *table)
 {
     int found = -1;
 
-    for (int k = 0; k < p->n; k++)
-        if (p->width[k] && t->column[k].drop &&
-            (found < 0 || t->column[k].drop >= t->column[found].drop))
+    for (int k = 0; k < plan->n; k++)
+        if (plan->width[k] && table->column[k].drop &&
+            (found < 0 || table->column[k].drop >= table->column[found].drop))
             found = k;
     return found;
 }
 
-static void fit(struct plan *p, const struct cl_table *t, int room)
+static void fit(struct plan *plan, const struct cl_table *table, int room)
 {
     int k;
 
-    p->n = t->ncolumns;
-    for (k = 0; k < p->n; k++) {
-        p->width[k] = 1;
-        for (int r = -1; r < t->rows; r++) {
-            int need = cl_columns(text_at(t, r, k));
+    plan->n = table->ncolumns;
+    for (k = 0; k < plan->n; k++) {
+        plan->width[k] = 1;
+        for (int r = -1; r < table->rows; r++) {
+            int need = cl_columns(text_at(table, r, k));
 
-            if (need > p->width[k])
-                p->width[k] = need;
+            if (need > plan->width[k])
+                plan->width[k] = need;
         }
     }
-    shrink(p, t, room, COMFORT);
-    while (total(p) > room && (k = least_wanted(p, t)) >= 0)
-        p->width[k] = 0;
-    shrink(p, t, room, LEAST);
+    shrink(plan, table, room, COMFORT);
+    while (total(plan) > room && (k = least_wanted(plan, table)) >= 0)
+        plan->width[k] = 0;
+    shrink(plan, table, room, LEAST);
 }
 
 /* ---- output ---- */
@@ -172,12 +172,12 @@ static void print_cell(const char *text, int width, enum cl_align align, bool la
 }
 
 /* A state is a word; its colour only repeats it. */
-const char *cl_paint(const struct cl *c, const char *state)
+const char *cl_paint(const struct cl *client, const char *state)
 {
     static const char *const bad[] = {"oom",   "illegal",   "numeric", "timeout",     "hang",
                                       "crash", "node_fail", "failed",  "implausible", NULL};
 
-    if (!c->color)
+    if (!client->color)
         return "";
     for (int i = 0; bad[i]; i++)
         if (str_eq(state, bad[i]))
@@ -189,24 +189,24 @@ const char *cl_paint(const struct cl *c, const char *state)
                : "";
 }
 
-void cl_table_print(const struct cl *c, const struct cl_table *t, FILE *out)
+void cl_table_print(const struct cl *client, const struct cl_table *table, FILE *out)
 {
     struct plan p;
 
-    fit(&p, t, c->width);
-    for (int r = -1; r < t->rows; r++) {
-        int left = c->width;
+    fit(&p, table, client->width);
+    for (int r = -1; r < table->rows; r++) {
+        int left = client->width;
 
         for (int k = 0; k < p.n && left > 0; k++) {
-            const char *text = text_at(t, r, k);
+            const char *text = text_at(table, r, k);
             int width = p.width[k] < left ? p.width[k] : left;
-            const char *paint = r < 0                ? (c->color ? "\033[1m" : "")
-                                : t->column[k].state ? cl_paint(c, text)
-                                                     : "";
+            const char *paint = r < 0                    ? (client->color ? "\033[1m" : "")
+                                : table->column[k].state ? cl_paint(client, text)
+                                                         : "";
 
             if (!p.width[k])
                 continue;
-            print_cell(text, width, t->column[k].align, k == p.n - 1, paint, out);
+            print_cell(text, width, table->column[k].align, k == p.n - 1, paint, out);
             left -= width + GAP;
             if (left > 0 && k < p.n - 1)
                 fprintf(out, "%*s", GAP, "");

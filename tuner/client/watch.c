@@ -48,38 +48,38 @@ static bool is_settled(const json_t *trial)
     return strcmp(s, "queued") && strcmp(s, "starting") && strcmp(s, "running");
 }
 
-static void progress_line(const struct watch *w, char *buf, size_t size)
+static void progress_line(const struct watch *watch, char *buf, size_t size)
 {
     char left[24], total[32] = "";
-    double eta = cl_number(w->campaign, "progress.eta_s"),
-           budget = cl_number(w->campaign, "progress.budget");
+    double eta = cl_number(watch->campaign, "progress.eta_s"),
+           budget = cl_number(watch->campaign, "progress.budget");
 
     if (isfinite(budget))
         snprintf(total, sizeof(total), " of %.0f", budget);
-    snprintf(buf, size, "trial %.0f%s%s%s%s", cl_number(w->campaign, "progress.trials"), total,
+    snprintf(buf, size, "trial %.0f%s%s%s%s", cl_number(watch->campaign, "progress.trials"), total,
              isfinite(eta) ? ", about " : "", isfinite(eta) ? str_human_seconds(left, eta) : "",
              isfinite(eta) ? " left" : "");
 }
 
 /* ---- a line a trial ---- */
 
-static void print_plain(const struct watch *w, const json_t *t)
+static void print_plain(const struct watch *watch, const json_t *trial)
 {
     char rate[32], best[32], progress[96];
-    double ratio = cl_number(w->campaign, "best.ratio");
+    double ratio = cl_number(watch->campaign, "best.ratio");
 
-    progress_line(w, progress, sizeof(progress));
-    printf("trial %3.0f  %-8s %-34s %-9s", cl_number(t, "n"), cl_string(t, "kind"),
-           cl_string(t, "text"), cl_string(t, "state"));
-    if (isfinite(cl_number(t, "tokens_per_s")))
-        printf(" %10s %stokens/s", cl_rate(rate, cl_number(t, "tokens_per_s")),
-               cl_simulated_word(t));
-    else if (*cl_string(t, "failure.detail"))
-        printf(" %s", cl_string(t, "failure.detail"));
-    else if (*cl_string(t, "warning"))
-        printf(" warning: %s", cl_string(t, "warning"));
-    if (isfinite(cl_number(w->campaign, "best.tokens_per_s")))
-        printf("  best %s", cl_rate(best, cl_number(w->campaign, "best.tokens_per_s")));
+    progress_line(watch, progress, sizeof(progress));
+    printf("trial %3.0f  %-8s %-34s %-9s", cl_number(trial, "n"), cl_string(trial, "kind"),
+           cl_string(trial, "text"), cl_string(trial, "state"));
+    if (isfinite(cl_number(trial, "tokens_per_s")))
+        printf(" %10s %stokens/s", cl_rate(rate, cl_number(trial, "tokens_per_s")),
+               cl_simulated_word(trial));
+    else if (*cl_string(trial, "failure.detail"))
+        printf(" %s", cl_string(trial, "failure.detail"));
+    else if (*cl_string(trial, "warning"))
+        printf(" warning: %s", cl_string(trial, "warning"));
+    if (isfinite(cl_number(watch->campaign, "best.tokens_per_s")))
+        printf("  best %s", cl_rate(best, cl_number(watch->campaign, "best.tokens_per_s")));
     if (isfinite(ratio))
         printf(" (%.2f x baseline)", ratio);
     printf("  %s\n", progress);
@@ -87,14 +87,14 @@ static void print_plain(const struct watch *w, const json_t *t)
 }
 
 /* What the campaign says after a trial knows of it: the line waits for that. */
-static void print_news(struct watch *w)
+static void print_news(struct watch *watch)
 {
     size_t i;
     json_t *t;
 
-    json_array_foreach(w->news, i, t)
-        print_plain(w, t);
-    json_array_clear(w->news);
+    json_array_foreach(watch->news, i, t)
+        print_plain(watch, t);
+    json_array_clear(watch->news);
 }
 
 static void print_event(const char *event, const json_t *data)
@@ -109,47 +109,48 @@ static void print_event(const char *event, const json_t *data)
 /* ---- the screen ---- */
 
 /* The rows of the table that there is room for: the newest, or those scrolled back to. */
-static void draw_trials(struct watch *w, FILE *out, int room)
+static void draw_trials(struct watch *watch, FILE *out, int room)
 {
     struct cl_column columns[CL_TRIAL_COLUMNS];
-    struct cl_table t = cl_trial_table(columns, json_array_get(w->trials, 0));
-    size_t n = json_array_size(w->trials), rows = room > 1 ? (size_t)room - 1 : 0, to, from;
+    struct cl_table t = cl_trial_table(columns, json_array_get(watch->trials, 0));
+    size_t n = json_array_size(watch->trials), rows = room > 1 ? (size_t)room - 1 : 0, to, from;
 
-    if (w->up > (n > rows ? n - rows : 0))
-        w->up = n > rows ? n - rows : 0;
-    to = n - w->up;
+    if (watch->up > (n > rows ? n - rows : 0))
+        watch->up = n > rows ? n - rows : 0;
+    to = n - watch->up;
     from = to > rows ? to - rows : 0;
     for (size_t i = from; i < to; i++)
-        cl_trial_row(&t, json_array_get(w->trials, i));
+        cl_trial_row(&t, json_array_get(watch->trials, i));
     if (t.rows)
-        cl_table_print(w->c, &t, out);
+        cl_table_print(watch->c, &t, out);
     else if (room > 0)
         fputs("no trial yet\n", out);
     cl_table_done(&t);
 }
 
-static void draw_step(const struct watch *w, FILE *out)
+static void draw_step(const struct watch *watch, FILE *out)
 {
-    double ms = cl_number(w->step, "step.ms");
+    double ms = cl_number(watch->step, "step.ms");
     char rate[32], loss[32] = "";
 
-    if (!w->step || is_over(w->campaign)) {
+    if (!watch->step || is_over(watch->campaign)) {
         fputc('\n', out);
         return;
     }
-    if (isfinite(cl_number(w->step, "step.loss")))
-        snprintf(loss, sizeof(loss), ", loss %.4f", cl_number(w->step, "step.loss"));
+    if (isfinite(cl_number(watch->step, "step.loss")))
+        snprintf(loss, sizeof(loss), ", loss %.4f", cl_number(watch->step, "step.loss"));
     fprintf(out, "%-10s trial %.0f, step %.0f: %.1f ms, %s %stokens/s%s\n", "now",
-            cl_number(w->step, "n"), cl_number(w->step, "step.n"), ms,
-            cl_rate(rate, 1e3 * cl_number(w->step, "step.tokens") / ms), cl_simulated_word(w->step),
-            loss);
+            cl_number(watch->step, "n"), cl_number(watch->step, "step.n"), ms,
+            cl_rate(rate, 1e3 * cl_number(watch->step, "step.tokens") / ms),
+            cl_simulated_word(watch->step), loss);
 }
 
-static void draw(struct watch *w)
+static void draw(struct watch *watch)
 {
     enum { AROUND = 8 }; /* lines above and below the table */
-    const char *state = cl_string(w->campaign, "state"), *reason = cl_string(w->campaign, "reason");
-    const char *paint = cl_paint(w->c, state);
+    const char *state = cl_string(watch->campaign, "state"),
+               *reason = cl_string(watch->campaign, "reason");
+    const char *paint = cl_paint(watch->c, state);
     char progress[96], *text = NULL;
     size_t size = 0;
     int lines = 24;
@@ -157,116 +158,117 @@ static void draw(struct watch *w)
 
     if (!out)
         return;
-    cl_terminal_size(&w->c->width, &lines);
-    progress_line(w, progress, sizeof(progress));
-    fprintf(out, "%s%s%s  %s%s  %s%s%s%s%s\n", w->c->color ? "\033[1m" : "",
-            cl_string(w->campaign, "name"), w->c->color ? "\033[0m" : "", w->id,
-            cl_simulated_mark(w->campaign), paint, state, *paint ? "\033[0m" : "",
+    cl_terminal_size(&watch->c->width, &lines);
+    progress_line(watch, progress, sizeof(progress));
+    fprintf(out, "%s%s%s  %s%s  %s%s%s%s%s\n", watch->c->color ? "\033[1m" : "",
+            cl_string(watch->campaign, "name"), watch->c->color ? "\033[0m" : "", watch->id,
+            cl_simulated_mark(watch->campaign), paint, state, *paint ? "\033[0m" : "",
             *reason ? ": " : "", reason);
-    fprintf(out, "%s%s\n\n", progress, w->lost ? " - the daemon does not answer, trying on" : "");
-    draw_trials(w, out, lines - AROUND);
+    fprintf(out, "%s%s\n\n", progress,
+            watch->lost ? " - the daemon does not answer, trying on" : "");
+    draw_trials(watch, out, lines - AROUND);
     fputc('\n', out);
-    cl_print_result(out, "best", json_object_get(w->campaign, "best"));
-    cl_print_result(out, "baseline", json_object_get(w->campaign, "baseline"));
-    draw_step(w, out);
+    cl_print_result(out, "best", json_object_get(watch->campaign, "best"));
+    cl_print_result(out, "baseline", json_object_get(watch->campaign, "baseline"));
+    draw_step(watch, out);
     fputs("q leaves the view, the campaign goes on; up and down scroll", out);
     fclose(out);
-    cl_screen_show(text, w->c->width, lines);
+    cl_screen_show(text, watch->c->width, lines);
     free(text);
-    w->dirty = false;
+    watch->dirty = false;
 }
 
 /* Arrows come as ESC [ A; letters for those who have none. */
-static void on_key(struct watch *w, int key)
+static void on_key(struct watch *watch, int key)
 {
     switch (key) {
     case 'q':
     case 'Q':
-        w->left = true;
+        watch->left = true;
         break;
     case 'A':
     case 'k':
-        w->up++;
+        watch->up++;
         break;
     case 'B':
     case 'j':
-        w->up -= w->up > 0;
+        watch->up -= watch->up > 0;
         break;
     default:
         return;
     }
-    w->dirty = true;
+    watch->dirty = true;
 }
 
 /* ---- events ---- */
 
 /* What was asked for may be newer than the events that are still on their way: a trial that has
  * settled lives again only in another attempt. */
-static bool is_stale(const json_t *known, const json_t *t)
+static bool is_stale(const json_t *known, const json_t *trial)
 {
-    return is_settled(known) && !is_settled(t) &&
-           !(cl_number(t, "attempts") > cl_number(known, "attempts"));
+    return is_settled(known) && !is_settled(trial) &&
+           !(cl_number(trial, "attempts") > cl_number(known, "attempts"));
 }
 
-static void keep_trial(struct watch *w, const json_t *t)
+static void keep_trial(struct watch *watch, const json_t *trial)
 {
-    double n = cl_number(t, "n");
-    bool plain = !w->screen && !w->c->args.json, was = false;
+    double n = cl_number(trial, "n");
+    bool plain = !watch->screen && !watch->c->args.json, was = false;
     size_t i;
     json_t *it;
 
-    json_array_foreach(w->trials, i, it) {
+    json_array_foreach(watch->trials, i, it) {
         if (cl_number(it, "n") != n)
             continue;
-        if (is_stale(it, t))
+        if (is_stale(it, trial))
             return;
         was = is_settled(it);
-        json_array_set(w->trials, i, (json_t *)(uintptr_t)t);
+        json_array_set(watch->trials, i, (json_t *)(uintptr_t)trial);
         break;
     }
-    if (i == json_array_size(w->trials))
-        json_array_append(w->trials, (json_t *)(uintptr_t)t);
-    if (plain && !was && is_settled(t))
-        json_array_append(w->news, (json_t *)(uintptr_t)t);
+    if (i == json_array_size(watch->trials))
+        json_array_append(watch->trials, (json_t *)(uintptr_t)trial);
+    if (plain && !was && is_settled(trial))
+        json_array_append(watch->news, (json_t *)(uintptr_t)trial);
 }
 
-static int load_state(struct watch *w)
+static int load_state(struct watch *watch)
 {
-    AUTO_FREE char *path = mem_printf("/v1/campaigns/%s", w->id);
+    AUTO_FREE char *path = mem_printf("/v1/campaigns/%s", watch->id);
     /* The newest thousand are as many as anybody scrolls through. */
     AUTO_FREE char *trials = mem_printf("%s/trials?page_size=1000&sort=-n", path);
     AUTO_JSON *v = NULL, *campaign = NULL;
     json_t *items;
-    int code = cl_call(w->c, "GET", path, NULL, &campaign);
+    int code = cl_call(watch->c, "GET", path, NULL, &campaign);
 
     if (code == CL_OK)
-        code = cl_call(w->c, "GET", trials, NULL, &v);
+        code = cl_call(watch->c, "GET", trials, NULL, &v);
     if (code != CL_OK)
         return code;
-    json_decref(w->campaign);
-    w->campaign = TAKE(campaign);
-    w->ended = is_over(w->campaign);
+    json_decref(watch->campaign);
+    watch->campaign = TAKE(campaign);
+    watch->ended = is_over(watch->campaign);
     items = json_object_get(v, "items");
     for (size_t i = json_array_size(items); i-- > 0;) {
         json_t *t = json_array_get(items, i);
 
-        if (w->past)
-            keep_trial(w, t);
+        if (watch->past)
+            keep_trial(watch, t);
         else
-            json_array_append(w->trials, t);
+            json_array_append(watch->trials, t);
     }
-    w->past = true; /* what ends while we are cut off is news */
-    print_news(w);
-    w->dirty = true;
+    watch->past = true; /* what ends while we are cut off is news */
+    print_news(watch);
+    watch->dirty = true;
     return CL_OK;
 }
 
-static void on_campaign(struct watch *w, const json_t *data)
+static void on_campaign(struct watch *watch, const json_t *data)
 {
-    json_decref(w->campaign);
-    w->campaign = json_incref((json_t *)(uintptr_t)data);
-    w->ended = is_over(data);
-    print_news(w);
+    json_decref(watch->campaign);
+    watch->campaign = json_incref((json_t *)(uintptr_t)data);
+    watch->ended = is_over(data);
+    print_news(watch);
 }
 
 static bool on_event(void *user, enum cl_signal what, const char *event, const json_t *data)
@@ -301,41 +303,42 @@ static bool on_event(void *user, enum cl_signal what, const char *event, const j
 }
 
 /* Once the screen is given back: what should stay visible. */
-static void print_end(const struct watch *w)
+static void print_end(const struct watch *watch)
 {
-    const char *reason = cl_string(w->campaign, "reason");
+    const char *reason = cl_string(watch->campaign, "reason");
 
-    if (!w->c->args.json)
-        printf("campaign %s: %s%s%s%s\n", w->id, cl_string(w->campaign, "state"),
-               *reason ? ": " : "", reason, cl_simulated_mark(w->campaign));
-    if (!w->screen)
+    if (!watch->c->args.json)
+        printf("campaign %s: %s%s%s%s\n", watch->id, cl_string(watch->campaign, "state"),
+               *reason ? ": " : "", reason, cl_simulated_mark(watch->campaign));
+    if (!watch->screen)
         return;
-    cl_print_result(stdout, "best", json_object_get(w->campaign, "best"));
-    cl_print_result(stdout, "baseline", json_object_get(w->campaign, "baseline"));
+    cl_print_result(stdout, "best", json_object_get(watch->campaign, "best"));
+    cl_print_result(stdout, "baseline", json_object_get(watch->campaign, "baseline"));
 }
 
-static int verdict(const struct watch *w)
+static int verdict(const struct watch *watch)
 {
-    const char *state = cl_string(w->campaign, "state");
+    const char *state = cl_string(watch->campaign, "state");
 
     return str_eq(state, "failed") || str_eq(state, "cancelled") ? CL_FAILED : CL_OK;
 }
 
-int cl_watch_campaign(struct cl *c, const char *id, bool past)
+int cl_watch_campaign(struct cl *client, const char *id, bool past)
 {
     AUTO_FREE char *path = mem_printf("/v1/campaigns/%s/events", id);
-    struct watch w = {.c = c, .id = id, .past = past, .trials = json_array(), .news = json_array()};
+    struct watch w = {
+        .c = client, .id = id, .past = past, .trials = json_array(), .news = json_array()};
     int code;
 
     signal(SIGINT, on_interrupt);
     code = load_state(&w);
-    if (code == CL_OK && c->tty && !c->args.json && !w.ended) {
+    if (code == CL_OK && client->tty && !client->args.json && !w.ended) {
         w.screen = true;
-        cl_screen_open(c);
+        cl_screen_open(client);
         draw(&w);
     }
     if (code == CL_OK && !w.ended)
-        code = cl_stream(c, path, on_event, &w);
+        code = cl_stream(client, path, on_event, &w);
     if (w.screen)
         cl_screen_close();
     print_news(&w);
@@ -343,7 +346,7 @@ int cl_watch_campaign(struct cl *c, const char *id, bool past)
         print_end(&w);
         code = verdict(&w);
     } else {
-        cl_say_trouble(c);
+        cl_say_trouble(client);
     }
     json_decref(w.campaign);
     json_decref(w.trials);
@@ -352,7 +355,7 @@ int cl_watch_campaign(struct cl *c, const char *id, bool past)
     return code;
 }
 
-int cl_watch(struct cl *c)
+int cl_watch(struct cl *client)
 {
-    return cl_watch_campaign(c, c->operand[0], true);
+    return cl_watch_campaign(client, client->operand[0], true);
 }

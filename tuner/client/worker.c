@@ -50,73 +50,74 @@ static void nap(int ms)
 /* ---- starting ---- */
 
 /* A data set is a folder below DATA/datasets; its name comes from the campaign. */
-static int add_data(struct cl *c, const json_t *config, char **argv, int n, struct err *e)
+static int add_data(struct cl *client, const json_t *config, char **argv, int argc,
+                    struct err *error)
 {
     const char *data =
         json_string_value(json_object_get(json_object_get(config, "workload"), "data"));
 
-    argv[n++] = mem_strdup("--data-dir");
-    argv[n++] = mem_strdup(c->args.data);
+    argv[argc++] = mem_strdup("--data-dir");
+    argv[argc++] = mem_strdup(client->args.data);
     if (!data || str_eq(data, "synthetic"))
-        return n;
+        return argc;
     if (strchr(data, '/') || data[0] == '.')
-        return err_set(e, -EINVAL, "data set \"%.64s\" is no name", data);
-    argv[n++] = mem_strdup("--data");
-    argv[n++] = mem_printf("%s/datasets/%s", c->args.data, data);
-    return n;
+        return err_set(error, -EINVAL, "data set \"%.64s\" is no name", data);
+    argv[argc++] = mem_strdup("--data");
+    argv[argc++] = mem_printf("%s/datasets/%s", client->args.data, data);
+    return argc;
 }
 
-static char *need(const char *given, const char *name, struct err *e)
+static char *need(const char *given, const char *name, struct err *error)
 {
     char *found = tn_find_program(given, name);
 
     if (!found)
-        err_set(e, -ENOENT, "%s was not found", given ? given : name);
+        err_set(error, -ENOENT, "%s was not found", given ? given : name);
     return found;
 }
 
 /* The bundled trainer under mpiexec, or the program of --exec; returns how many, or negative. */
-static int trainer_argv(struct cl *c, const struct job *j, const json_t *offer, char **argv, int n,
-                        struct err *e)
+static int trainer_argv(struct cl *client, const struct job *job, const json_t *offer, char **argv,
+                        int argc, struct err *error)
 {
     const json_t *config = json_object_get(offer, "config");
     int world = (int)cl_number(offer, "layout.world");
 
-    if (c->args.exec) {
-        argv[n++] = need(c->args.exec, c->args.exec, e);
-        argv[n++] = mem_printf("%s/config.json", j->folder);
-        argv[n++] = mem_printf("%s/events", j->folder);
-        return argv[n - 3] ? n : -ENOENT;
+    if (client->args.exec) {
+        argv[argc++] = need(client->args.exec, client->args.exec, error);
+        argv[argc++] = mem_printf("%s/config.json", job->folder);
+        argv[argc++] = mem_printf("%s/events", job->folder);
+        return argv[argc - 3] ? argc : -ENOENT;
     }
-    argv[n++] = need(c->args.mpiexec, "mpiexec", e);
-    argv[n++] = mem_strdup("-n");
-    argv[n++] = mem_printf("%d", world);
-    argv[n++] = need(NULL, "partune-train", e);
-    if (!argv[n - 4] || !argv[n - 1])
+    argv[argc++] = need(client->args.mpiexec, "mpiexec", error);
+    argv[argc++] = mem_strdup("-n");
+    argv[argc++] = mem_printf("%d", world);
+    argv[argc++] = need(NULL, "partune-train", error);
+    if (!argv[argc - 4] || !argv[argc - 1])
         return -ENOENT;
-    argv[n++] = mem_strdup("--config");
-    argv[n++] = mem_printf("%s/config.json", j->folder);
-    argv[n++] = mem_strdup("--events");
-    argv[n++] = mem_printf("%s/events", j->folder);
+    argv[argc++] = mem_strdup("--config");
+    argv[argc++] = mem_printf("%s/config.json", job->folder);
+    argv[argc++] = mem_strdup("--events");
+    argv[argc++] = mem_printf("%s/events", job->folder);
     if (cl_number(offer, "device_memory") > 0) {
-        argv[n++] = mem_strdup("--device-memory");
-        argv[n++] = mem_printf("%.0f", cl_number(offer, "device_memory"));
+        argv[argc++] = mem_strdup("--device-memory");
+        argv[argc++] = mem_printf("%.0f", cl_number(offer, "device_memory"));
     }
-    return add_data(c, config, argv, n, e);
+    return add_data(client, config, argv, argc, error);
 }
 
 /* The supervisor dies with us (TERM, which ends all of the trial), so no trial outlives its worker.
  */
-static int launch(struct job *j, char **argv, struct err *e)
+static int launch(struct job *job, char **argv, struct err *error)
 {
-    AUTO_FREE char *mark = mem_printf("worker-%d/%s/%lld/%lld", (int)getpid(), j->campaign,
-                                      (long long)j->n, (long long)j->attempt);
+    AUTO_FREE char *mark = mem_printf("worker-%d/%s/%lld/%lld", (int)getpid(), job->campaign,
+                                      (long long)job->n, (long long)job->attempt);
     int parent = getpid();
 
-    j->pid = fork();
-    if (j->pid < 0)
-        return err_set(e, -errno, "fork: %s", strerror(errno));
-    if (j->pid > 0)
+    job->pid = fork();
+    if (job->pid < 0)
+        return err_set(error, -errno, "fork: %s", strerror(errno));
+    if (job->pid > 0)
         return 0;
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
@@ -124,30 +125,31 @@ static int launch(struct job *j, char **argv, struct err *e)
     setenv(TN_MARK_ENV, mark, 1);
     unsetenv("PARTUNE_TOKEN");
     setpgid(0, 0);
-    if (getppid() == parent && chdir(j->folder) == 0)
+    if (getppid() == parent && chdir(job->folder) == 0)
         execv(argv[0], argv);
     _exit(127);
 }
 
-static int start(struct cl *c, struct job *j, const json_t *offer, struct err *e)
+static int start(struct cl *client, struct job *job, const json_t *offer, struct err *error)
 {
     AUTO_FREE char *config = jx_dump(json_object_get(offer, "config"));
-    AUTO_FREE char *path = mem_printf("%s/config.json", j->folder);
+    AUTO_FREE char *path = mem_printf("%s/config.json", job->folder);
     char *argv[40] = {NULL};
     int n = 0, r;
 
-    if ((r = file_remove_tree(j->folder, e)) < 0 || (r = file_mkdirs(j->folder, 0700, e)) < 0 ||
-        (r = file_write_atomic(path, config, strlen(config), 0600, e)) < 0)
+    if ((r = file_remove_tree(job->folder, error)) < 0 ||
+        (r = file_mkdirs(job->folder, 0700, error)) < 0 ||
+        (r = file_write_atomic(path, config, strlen(config), 0600, error)) < 0)
         return r;
-    argv[n++] = need(NULL, "partune-run", e);
+    argv[n++] = need(NULL, "partune-run", error);
     if (!argv[0])
         return -ENOENT;
     argv[n++] = mem_strdup("--folder");
-    argv[n++] = mem_strdup(j->folder);
+    argv[n++] = mem_strdup(job->folder);
     argv[n++] = mem_strdup("--");
-    r = trainer_argv(c, j, offer, argv, n, e);
+    r = trainer_argv(client, job, offer, argv, n, error);
     if (r >= 0)
-        r = launch(j, argv, e);
+        r = launch(job, argv, error);
     for (size_t i = 0; i < ARRAY_LEN(argv); i++)
         free(argv[i]);
     return r;
@@ -157,18 +159,18 @@ static int start(struct cl *c, struct job *j, const json_t *offer, struct err *e
 
 /* Whole lines of the event file that the daemon does not have, as an array; *RET_END is the offset
  * behind them. */
-static json_t *new_events(const struct job *j, off_t *ret_end)
+static json_t *new_events(const struct job *job, off_t *ret_end)
 {
-    AUTO_FREE char *path = mem_printf("%s/events", j->folder), *text = NULL;
+    AUTO_FREE char *path = mem_printf("%s/events", job->folder), *text = NULL;
     json_t *list = json_array();
     size_t size = 0;
     char *line, *nl;
 
-    *ret_end = j->offset;
-    if (file_read_all(&text, &size, path, MAX_EVENTS, NULL) < 0 || (off_t)size <= j->offset)
+    *ret_end = job->offset;
+    if (file_read_all(&text, &size, path, MAX_EVENTS, NULL) < 0 || (off_t)size <= job->offset)
         return list;
-    for (line = text + j->offset; json_array_size(list) < MAX_BATCH &&
-                                  (nl = memchr(line, '\n', (size_t)(text + size - line)));
+    for (line = text + job->offset; json_array_size(list) < MAX_BATCH &&
+                                    (nl = memchr(line, '\n', (size_t)(text + size - line)));
          line = nl + 1) {
         json_t *v = NULL;
 
@@ -183,37 +185,38 @@ static json_t *new_events(const struct job *j, off_t *ret_end)
 }
 
 /* POST what is new; *RET_MORE when there is more than fits into one request. The status, or 0. */
-static long tell(struct cl *c, struct job *j, const char *verb, json_t *body, bool *ret_more)
+static long tell(struct cl *client, struct job *job, const char *verb, json_t *body, bool *ret_more)
 {
-    AUTO_FREE char *path = mem_printf("%s%s", j->path, verb);
+    AUTO_FREE char *path = mem_printf("%s%s", job->path, verb);
     AUTO_JSON *answer = NULL;
     off_t end;
-    json_t *events = new_events(j, &end);
+    json_t *events = new_events(job, &end);
     int64_t count = (int64_t)json_array_size(events);
     long status;
 
     *ret_more = count == MAX_BATCH;
-    json_object_set_new(body, "lease", json_string(j->lease));
-    json_object_set_new(body, "from", json_integer(j->sent));
+    json_object_set_new(body, "lease", json_string(job->lease));
+    json_object_set_new(body, "from", json_integer(job->sent));
     json_object_set_new(body, "events", events);
-    status = cl_try(c, "POST", path, body, &answer);
+    status = cl_try(client, "POST", path, body, &answer);
     if (status >= 200 && status < 300) {
-        j->sent += count;
-        j->offset = end;
+        job->sent += count;
+        job->offset = end;
     } else if (status >= 400 && status < 500) {
-        fprintf(stderr, "partune: trial %lld: %s\n", (long long)j->n, cl_string(answer, "detail"));
+        fprintf(stderr, "partune: trial %lld: %s\n", (long long)job->n,
+                cl_string(answer, "detail"));
     }
     return status;
 }
 
 /* False when the lease is no longer ours. */
-static bool heartbeat(struct cl *c, struct job *j)
+static bool heartbeat(struct cl *client, struct job *job)
 {
     bool more = true;
 
     while (more) {
         AUTO_JSON *body = json_object();
-        long status = tell(c, j, ":heartbeat", body, &more);
+        long status = tell(client, job, ":heartbeat", body, &more);
 
         if (status >= 400 && status < 500)
             return false;
@@ -224,9 +227,9 @@ static bool heartbeat(struct cl *c, struct job *j)
 }
 
 /* The end of a stream of the trial as UTF-8. */
-static json_t *tail(const struct job *j, const char *name)
+static json_t *tail(const struct job *job, const char *name)
 {
-    AUTO_FREE char *path = mem_printf("%s/%s", j->folder, name), *text = NULL;
+    AUTO_FREE char *path = mem_printf("%s/%s", job->folder, name), *text = NULL;
     size_t n = 0, from;
 
     if (file_read_all(&text, &n, path, 64 << 20, NULL) < 0)
@@ -241,14 +244,14 @@ static json_t *tail(const struct job *j, const char *name)
     return json_stringn(text + from, n - from);
 }
 
-static json_t *report(const struct job *j)
+static json_t *report(const struct job *job)
 {
     json_t *body = json_object();
     struct tn_exit x;
 
-    tn_exit_read(&x, j->folder);
-    json_object_set_new(body, "stdout", tail(j, "stdout"));
-    json_object_set_new(body, "stderr", tail(j, "stderr"));
+    tn_exit_read(&x, job->folder);
+    json_object_set_new(body, "stdout", tail(job, "stdout"));
+    json_object_set_new(body, "stderr", tail(job, "stderr"));
     if (stopped) {
         json_object_set_new(body, "status", json_string("node_fail"));
         json_object_set_new(body, "detail", json_string("the worker was stopped"));
@@ -263,22 +266,22 @@ static json_t *report(const struct job *j)
 }
 
 /* Until there is an answer, or patience is over. */
-static int complete(struct cl *c, struct job *j)
+static int complete(struct cl *client, struct job *job)
 {
-    uint64_t give_up = now_ms() + 1000 * (uint64_t)c->args.patience;
+    uint64_t give_up = now_ms() + 1000 * (uint64_t)client->args.patience;
     int pause = 100;
 
-    if (!heartbeat(c, j)) /* all but the last batch of events */
+    if (!heartbeat(client, job)) /* all but the last batch of events */
         return CL_OK;
     for (;;) {
-        AUTO_JSON *body = report(j);
+        AUTO_JSON *body = report(job);
         bool more;
-        long status = tell(c, j, ":complete", body, &more);
+        long status = tell(client, job, ":complete", body, &more);
 
         if (status >= 200 && status < 500)
             return CL_OK;
         if (now_ms() > give_up) {
-            fprintf(stderr, "partune: no daemon answers at %s\n", c->args.server);
+            fprintf(stderr, "partune: no daemon answers at %s\n", client->args.server);
             return CL_NO_SERVER;
         }
         nap(pause);
@@ -288,31 +291,31 @@ static int complete(struct cl *c, struct job *j)
 
 /* ---- one trial ---- */
 
-static bool ended(struct job *j, bool wait)
+static bool ended(struct job *job, bool wait)
 {
     int status, r;
 
     do
-        r = waitpid(j->pid, &status, wait ? 0 : WNOHANG);
+        r = waitpid(job->pid, &status, wait ? 0 : WNOHANG);
     while (r < 0 && errno == EINTR);
-    return r == j->pid || (r < 0 && errno == ECHILD);
+    return r == job->pid || (r < 0 && errno == ECHILD);
 }
 
 /* Run to its end: false if it was stopped because the lease had ended. */
-static bool watch(struct cl *c, struct job *j)
+static bool watch(struct cl *client, struct job *job)
 {
-    uint64_t every = (uint64_t)(1000 * j->lease_s / 3), next = now_ms();
+    uint64_t every = (uint64_t)(1000 * job->lease_s / 3), next = now_ms();
     bool ours = true;
 
     every = every > 1000 ? 1000 : every;
-    while (!ended(j, false)) {
+    while (!ended(job, false)) {
         if (now_ms() >= next && !stopped) {
-            ours = heartbeat(c, j);
+            ours = heartbeat(client, job);
             next = now_ms() + every;
         }
         if (!ours || stopped) {
-            kill(j->pid, SIGTERM);
-            ended(j, true);
+            kill(job->pid, SIGTERM);
+            ended(job, true);
             break;
         }
         nap(LOOK_MS);
@@ -320,7 +323,7 @@ static bool watch(struct cl *c, struct job *j)
     return ours;
 }
 
-static int run_trial(struct cl *c, const json_t *offer, const char *folder)
+static int run_trial(struct cl *client, const json_t *offer, const char *folder)
 {
     struct job j = {.campaign = cl_string(offer, "campaign"),
                     .lease = cl_string(offer, "lease"),
@@ -330,19 +333,20 @@ static int run_trial(struct cl *c, const json_t *offer, const char *folder)
     struct err e = {0};
     int code = CL_OK;
 
-    j.path = mem_printf("/v1/campaigns/%s/trials/%lld", c->operand[0], (long long)j.n);
+    j.path = mem_printf("/v1/campaigns/%s/trials/%lld", client->operand[0], (long long)j.n);
     j.folder = mem_printf("%s/%lld-%lld", folder, (long long)j.n, (long long)j.attempt);
     printf("trial %lld: %s\n", (long long)j.n, cl_string(offer, "text"));
     fflush(stdout);
-    if (start(c, &j, offer, &e) < 0) {
+    if (start(client, &j, offer, &e) < 0) {
         AUTO_JSON *body = json_pack("{s:s, s:s}", "status", "node_fail", "detail", e.text);
         bool more;
 
-        tell(c, &j, ":complete", body, &more); /* somebody else may have what is missing here */
+        tell(client, &j, ":complete", body,
+             &more); /* somebody else may have what is missing here */
         fprintf(stderr, "partune: %s\n", e.text);
         code = CL_FAILED;
-    } else if (watch(c, &j)) {
-        code = complete(c, &j);
+    } else if (watch(client, &j)) {
+        code = complete(client, &j);
     }
     file_remove_tree(j.folder, NULL);
     free(j.path);
@@ -352,24 +356,24 @@ static int run_trial(struct cl *c, const json_t *offer, const char *folder)
 
 /* ---- the loop ---- */
 
-static char *own_name(const struct cl *c)
+static char *own_name(const struct cl *client)
 {
     char host[64] = "worker";
 
-    if (c->args.name)
-        return mem_strdup(c->args.name);
+    if (client->args.name)
+        return mem_strdup(client->args.name);
     gethostname(host, sizeof(host) - 1);
     return mem_printf("%.40s-%d", host, (int)getpid());
 }
 
 /* Ask once: an offer, NULL with *RET_CODE >= 0 at the end, or NULL to ask again. */
-static json_t *ask(struct cl *c, const char *name, uint64_t *heard, int *ret_code)
+static json_t *ask(struct cl *client, const char *name, uint64_t *heard, int *ret_code)
 {
-    AUTO_FREE char *path = mem_printf("/v1/campaigns/%s:suggest", c->operand[0]);
+    AUTO_FREE char *path = mem_printf("/v1/campaigns/%s:suggest", client->operand[0]);
     AUTO_JSON *body =
-        json_pack("{s:s, s:i, s:i}", "worker", name, "wait_s", 20, "devices", c->args.devices);
+        json_pack("{s:s, s:i, s:i}", "worker", name, "wait_s", 20, "devices", client->args.devices);
     json_t *answer;
-    long status = cl_try(c, "POST", path, body, &answer);
+    long status = cl_try(client, "POST", path, body, &answer);
     const char *state = cl_string(answer, "state");
 
     *ret_code = -1;
@@ -386,8 +390,8 @@ static json_t *ask(struct cl *c, const char *name, uint64_t *heard, int *ret_cod
         *ret_code = status == 404                    ? CL_NOT_FOUND
                     : status == 401 || status == 403 ? CL_NO_ACCESS
                                                      : CL_REFUSED;
-    } else if (now_ms() - *heard > 1000 * (uint64_t)c->args.patience) {
-        fprintf(stderr, "partune: no daemon answers at %s\n", c->args.server);
+    } else if (now_ms() - *heard > 1000 * (uint64_t)client->args.patience) {
+        fprintf(stderr, "partune: no daemon answers at %s\n", client->args.server);
         *ret_code = CL_NO_SERVER;
     } else {
         nap(500);
@@ -396,38 +400,39 @@ static json_t *ask(struct cl *c, const char *name, uint64_t *heard, int *ret_cod
     return NULL;
 }
 
-int cl_worker(struct cl *c)
+int cl_worker(struct cl *client)
 {
-    AUTO_FREE char *name = own_name(c);
+    AUTO_FREE char *name = own_name(client);
     const char *tmp = getenv("TMPDIR");
-    AUTO_FREE char *folder = c->args.folder ? mem_strdup(c->args.folder)
-                                            : mem_printf("%s/partune-XXXXXX", tmp ? tmp : "/tmp");
+    AUTO_FREE char *folder = client->args.folder
+                                 ? mem_strdup(client->args.folder)
+                                 : mem_printf("%s/partune-XXXXXX", tmp ? tmp : "/tmp");
     struct sigaction sa = {.sa_handler = on_signal};
     uint64_t heard = now_ms();
     int code = -1;
 
-    if (!c->args.folder && !mkdtemp(folder)) {
+    if (!client->args.folder && !mkdtemp(folder)) {
         fprintf(stderr, "partune: %s: %s\n", folder, strerror(errno));
         return CL_FAILED;
     }
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
     while (code < 0 && !stopped) {
-        AUTO_JSON *offer = ask(c, name, &heard, &code);
+        AUTO_JSON *offer = ask(client, name, &heard, &code);
 
         if (offer) {
-            int r = run_trial(c, offer, folder);
+            int r = run_trial(client, offer, folder);
 
             code = r == CL_OK ? -1 : r;
             heard = now_ms();
         }
     }
-    if (!c->args.folder)
+    if (!client->args.folder)
         file_remove_tree(folder, NULL);
     return code < 0 ? CL_OK : code;
 }
 
-int cl_workers(struct cl *c)
+int cl_workers(struct cl *client)
 {
     static const struct cl_column columns[] = {
         {.title = "worker", .shrink = true},
@@ -442,11 +447,11 @@ int cl_workers(struct cl *c)
     AUTO_JSON *v = NULL;
     json_t *w;
     size_t i;
-    int code = cl_call(c, "GET", "/v1/workers?page_size=1000", NULL, &v);
+    int code = cl_call(client, "GET", "/v1/workers?page_size=1000", NULL, &v);
 
     if (code != CL_OK)
         return code;
-    if (c->args.json) {
+    if (client->args.json) {
         cl_print_json(v);
         return CL_OK;
     }
@@ -457,7 +462,7 @@ int cl_workers(struct cl *c)
             cl_table_add(&t, k, "%s", cl_text(buf, w, paths[k]));
         }
     }
-    cl_table_print(c, &t, stdout);
+    cl_table_print(client, &t, stdout);
     cl_table_done(&t);
     return CL_OK;
 }

@@ -26,43 +26,45 @@ static bool plain(const struct tn_export_in *in)
     return in->layout->zero == 0 && !needs_megatron(in);
 }
 
-static void gaps(struct tn_findings *f, const struct tn_export_in *in)
+static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
     bool megatron = needs_megatron(in);
 
-    tn_finding_add(f, "micro_batch",
+    tn_finding_add(findings, "micro_batch",
                    "the script's data loader sets the micro-batch of %d sequences", l->micro_batch);
     if (l->vp > 1)
-        tn_finding_add(f, "vp", "virtual stages exist on the plugin class only, not in the file");
-    tn_gap_schedule(f, in, false, false);
-    tn_gap_scope(f, in);
+        tn_finding_add(findings, "vp",
+                       "virtual stages exist on the plugin class only, not in the file");
+    tn_gap_schedule(findings, in, false, false);
+    tn_gap_scope(findings, in);
     if (megatron && l->zero > 1)
-        tn_finding_add(f, "zero", "with Megatron-LM the distributed optimizer is zero 1");
+        tn_finding_add(findings, "zero", "with Megatron-LM the distributed optimizer is zero 1");
     if (plain(in) && l->recompute != PL_RECOMPUTE_NONE)
-        tn_finding_add(f, "recompute",
+        tn_finding_add(findings, "recompute",
                        "without sharding the script enables activation checkpointing");
     else if (!megatron && l->recompute == PL_RECOMPUTE_SELECTIVE)
-        tn_finding_add(f, "recompute", "FSDP activation checkpointing is on or off");
+        tn_finding_add(findings, "recompute", "FSDP activation checkpointing is on or off");
     if (megatron) {
-        tn_gap_flag(f, in, "overlap_grad_reduce", l->overlap_grad_reduce, "Accelerate");
-        tn_gap_flag(f, in, "overlap_param_gather", l->overlap_param_gather, "Accelerate");
+        tn_gap_flag(findings, in, "overlap_grad_reduce", l->overlap_grad_reduce, "Accelerate");
+        tn_gap_flag(findings, in, "overlap_param_gather", l->overlap_param_gather, "Accelerate");
     } else {
-        tn_gap_fsdp_overlap(f, in, plain(in) ? "DDP" : "FSDP");
-        tn_gap_global_batch(f, in);
+        tn_gap_fsdp_overlap(findings, in, plain(in) ? "DDP" : "FSDP");
+        tn_gap_global_batch(findings, in);
     }
-    tn_gap_precision(f, in);
-    tn_gap_flag(f, in, "overlap_p2p", l->overlap_p2p, "Accelerate");
-    tn_gap_flag(f, in, "overlap_moe_a2a", l->overlap_moe_a2a, "Accelerate");
-    tn_gap_threads(f, in);
+    tn_gap_precision(findings, in);
+    tn_gap_flag(findings, in, "overlap_p2p", l->overlap_p2p, "Accelerate");
+    tn_gap_flag(findings, in, "overlap_moe_a2a", l->overlap_moe_a2a, "Accelerate");
+    tn_gap_threads(findings, in);
 }
 
-static void rules(struct tn_findings *f, const struct tn_export_in *in)
+static void rules(struct tn_findings *findings, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
 
     if (needs_megatron(in) && l->pp > 1 && in->model->layers % l->pp)
-        tn_finding_add(f, "pp", "%d layers are not a multiple of pp %d", in->model->layers, l->pp);
+        tn_finding_add(findings, "pp", "%d layers are not a multiple of pp %d", in->model->layers,
+                       l->pp);
 }
 
 static void write_megatron(struct str *out, const struct tn_export_in *in)

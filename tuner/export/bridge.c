@@ -84,10 +84,10 @@ static void write_parallel(struct str *out, const struct tn_export_in *in)
     number(out, "expert_tensor_parallel_size", l->etp);
 }
 
-static void write_recompute(struct str *out, const struct pl_layout *l)
+static void write_recompute(struct str *out, const struct pl_layout *layout)
 {
-    bool full = l->recompute == PL_RECOMPUTE_FULL,
-         selective = l->recompute == PL_RECOMPUTE_SELECTIVE;
+    bool full = layout->recompute == PL_RECOMPUTE_FULL,
+         selective = layout->recompute == PL_RECOMPUTE_SELECTIVE;
 
     text(out, "recompute_granularity", full ? "full" : selective ? "selective" : NULL);
     text(out, "recompute_method", full ? "uniform" : NULL);
@@ -133,21 +133,21 @@ static void write_model(struct str *out, const struct tn_export_in *in)
     put_end(out);
 }
 
-static void write_sharding(struct str *out, const struct pl_layout *l)
+static void write_sharding(struct str *out, const struct pl_layout *layout)
 {
-    bool fsdp = l->zero >= 2;
+    bool fsdp = layout->zero >= 2;
 
     put(out, "ddp");
-    flag(out, "use_distributed_optimizer", l->zero > 0);
+    flag(out, "use_distributed_optimizer", layout->zero > 0);
     flag(out, "use_megatron_fsdp", fsdp);
     text(out, "data_parallel_sharding_strategy",
-         !fsdp          ? "no_shard"
-         : l->zero == 2 ? "optim_grads"
-                        : "optim_grads_params");
+         !fsdp               ? "no_shard"
+         : layout->zero == 2 ? "optim_grads"
+                             : "optim_grads_params");
     number(out, "num_distributed_optimizer_instances", 1);
-    flag(out, "overlap_grad_reduce", l->overlap_grad_reduce);
-    flag(out, "overlap_param_gather", tn_megatron_gathers(l));
-    flag(out, "align_param_gather", l->vp > 1 && tn_megatron_gathers(l));
+    flag(out, "overlap_grad_reduce", layout->overlap_grad_reduce);
+    flag(out, "overlap_param_gather", tn_megatron_gathers(layout));
+    flag(out, "align_param_gather", layout->vp > 1 && tn_megatron_gathers(layout));
     if (fsdp)
         flag(out, "average_in_collective", false);
     put_end(out);
@@ -155,21 +155,22 @@ static void write_sharding(struct str *out, const struct pl_layout *l)
              "    put(config.optimizer, use_distributed_optimizer=%s, overlap_param_gather=%s,\n"
              "        overlap_param_gather_with_optimizer_step=False, "
              "optimizer_cpu_offload=False)\n",
-             l->zero ? "True" : "False", tn_megatron_gathers(l) ? "True" : "False");
+             layout->zero ? "True" : "False", tn_megatron_gathers(layout) ? "True" : "False");
     str_addf(out, "    put(config.dist, use_megatron_fsdp=%s, use_torch_fsdp2=False)\n",
              fsdp ? "True" : "False");
     str_addf(out, "    put(config.checkpoint, ckpt_format=\"%s\")\n",
              fsdp ? "fsdp_dtensor" : "torch_dist");
 }
 
-static void write_precision(struct str *out, const struct pl_layout *l)
+static void write_precision(struct str *out, const struct pl_layout *layout)
 {
-    if (l->precision == PL_FP32)
+    if (layout->precision == PL_FP32)
         str_add(out, "    mixed_precision = MixedPrecisionConfig(\n"
                      "        params_dtype=torch.float32, pipeline_dtype=torch.float32)\n");
     else
         str_addf(out, "    mixed_precision = \"%s\"\n",
-                 l->precision == PL_FP8 ? "bf16_with_fp8_delayed_scaling_mixed" : "bf16_mixed");
+                 layout->precision == PL_FP8 ? "bf16_with_fp8_delayed_scaling_mixed"
+                                             : "bf16_mixed");
     str_add(out, "    put(config, mixed_precision=mixed_precision)\n");
 }
 
@@ -254,11 +255,11 @@ static void write_python(struct str *out, const struct tn_export_in *in,
 }
 
 /* The model's own sizes are the recipe's. */
-static void gaps(struct tn_findings *f, const struct tn_export_in *in)
+static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
     static const char *const but[] = {"zero", "rope_theta", NULL};
 
-    tn_gap_trainer(f, in, "megatron", but);
+    tn_gap_trainer(findings, in, "megatron", but);
 }
 
 static const char *const carries[] = {

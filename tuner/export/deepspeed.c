@@ -25,68 +25,68 @@ static const char *const carries[] = {
 
 /* The names by which AutoTP and AutoEP know models of this shape, or NULL. Where both are said they
  * must be one; a model with shared experts is told apart by AutoEP only. */
-static bool known(const struct pl_model *m)
+static bool known(const struct pl_model *model)
 {
-    return m->mlp == PL_SWIGLU && m->norm == PL_RMSNORM && m->positions == PL_ROPE;
+    return model->mlp == PL_SWIGLU && model->norm == PL_RMSNORM && model->positions == PL_ROPE;
 }
 
-static const char *tp_preset(const struct pl_layout *l, const struct pl_model *m)
+static const char *tp_preset(const struct pl_layout *layout, const struct pl_model *model)
 {
-    if (!known(m))
+    if (!known(model))
         return NULL;
-    if (!pl_model_is_moe(m))
+    if (!pl_model_is_moe(model))
         return "llama";
-    if (!m->moe.shared_ffn)
+    if (!model->moe.shared_ffn)
         return "mixtral";
-    return l->ep > 1 ? NULL : "deepseek_v2";
+    return layout->ep > 1 ? NULL : "deepseek_v2";
 }
 
-static const char *ep_preset(const struct pl_model *m)
+static const char *ep_preset(const struct pl_model *model)
 {
-    return !known(m) ? NULL : m->moe.shared_ffn ? "deepseek_v3" : "mixtral";
+    return !known(model) ? NULL : model->moe.shared_ffn ? "deepseek_v3" : "mixtral";
 }
 
 /* Its own data-parallel size: without context parallelism those ranks are replicas too. */
-static int replicas(const struct pl_layout *l)
+static int replicas(const struct pl_layout *layout)
 {
-    return l->world / (l->tp * l->pp);
+    return layout->world / (layout->tp * layout->pp);
 }
 
 /* With loss allowed ZeRO 3 of placed experts below tensor parallelism would not start: a rule. */
-static void gaps(struct tn_findings *f, const struct tn_export_in *in)
+static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
     static const char *const but[] = {"zero", NULL};
 
-    tn_gap_trainer(f, in, "deepspeed", but);
+    tn_gap_trainer(findings, in, "deepspeed", but);
 }
 
-static void rules(struct tn_findings *f, const struct tn_export_in *in)
+static void rules(struct tn_findings *findings, const struct tn_export_in *in)
 {
     static const char *const only[] = {"zero", NULL};
     const struct pl_layout *l = in->layout;
 
     if (l->tp > 1 && l->pp > 1)
-        tn_finding_add(f, "tp", "AutoTP does not work with pipeline parallelism");
+        tn_finding_add(findings, "tp", "AutoTP does not work with pipeline parallelism");
     if (l->pp > 1 && l->zero > 1)
-        tn_finding_add(f, "zero", "the pipeline engine works up to ZeRO 1");
+        tn_finding_add(findings, "zero", "the pipeline engine works up to ZeRO 1");
     if (in->workload->global_batch % (l->micro_batch * replicas(l)))
-        tn_finding_add(f, "micro_batch",
+        tn_finding_add(findings, "micro_batch",
                        "train_batch_size %d is not a multiple of micro-batch %d x %d replicas",
                        in->workload->global_batch, l->micro_batch, replicas(l));
     if (l->ep > 1 && (l->world / l->pp) % l->ep)
-        tn_finding_add(f, "ep", "autoep_size %d does not divide world / pp", l->ep);
+        tn_finding_add(findings, "ep", "autoep_size %d does not divide world / pp", l->ep);
     if (l->ep > 1 && in->model->moe.experts % l->ep)
-        tn_finding_add(f, "ep", "autoep_size %d does not divide %d experts", l->ep,
+        tn_finding_add(findings, "ep", "autoep_size %d does not divide %d experts", l->ep,
                        in->model->moe.experts);
-    tn_rule_trainer(f, in, "deepspeed", only);
+    tn_rule_trainer(findings, in, "deepspeed", only);
 }
 
-static json_t *zero_json(const struct pl_layout *l)
+static json_t *zero_json(const struct pl_layout *layout)
 {
-    json_t *z = json_pack("{s:i}", "stage", l->zero);
+    json_t *z = json_pack("{s:i}", "stage", layout->zero);
 
-    if (l->zero) {
-        json_object_set_new(z, "overlap_comm", json_boolean(l->overlap_grad_reduce));
+    if (layout->zero) {
+        json_object_set_new(z, "overlap_comm", json_boolean(layout->overlap_grad_reduce));
         json_object_set_new(z, "contiguous_gradients", json_true());
         json_object_set_new(z, "reduce_scatter", json_true());
     }

@@ -61,7 +61,7 @@ struct tn_findings {
     struct tn_finding v[TN_MAX_FINDINGS];
 };
 
-void tn_finding_add(struct tn_findings *f, const char *setting, const char *fmt, ...)
+void tn_finding_add(struct tn_findings *findings, const char *setting, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 struct tn_exporter {
@@ -92,7 +92,7 @@ const struct tn_exporter *const *tn_exporters(void);
  * without one. */
 struct tn_wrapper;
 const struct tn_exporter *tn_exporter_find(const char *name, const struct tn_wrapper **ret_wrapper);
-const char *tn_wrapper_extension(const struct tn_wrapper *w);
+const char *tn_wrapper_extension(const struct tn_wrapper *wrapper);
 
 /* {"name","title","version","carries":[…],"media_type","wrappers":[…]} of each target. New
  * reference. */
@@ -101,10 +101,11 @@ json_t *tn_exporters_json(void);
 /*
  * Write the file for TARGET into *RET (caller frees). -ENOENT for an unknown target; -EINVAL when
  * the target cannot express the layout (unless ALLOW_LOSS) or one of its rules is broken:
- * *RET_FINDINGS then says which, and E has them on one line. *RET_MEDIA_TYPE is static.
+ * *RET_FINDINGS then says which, and ERROR has them on one line. *RET_MEDIA_TYPE is static.
  */
 int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_findings,
-              const char *target, const struct tn_export_in *in, bool allow_loss, struct err *e);
+              const char *target, const struct tn_export_in *in, bool allow_loss,
+              struct err *error);
 
 /* ---- importers ----------------------------------------------------------------------------------
  */
@@ -122,7 +123,7 @@ struct tn_imported {
     struct tn_findings ignored;
 };
 int tn_import(struct tn_imported *ret, const char *source, const char *text, int world,
-              const struct pl_model *m, struct err *e);
+              const struct pl_model *model, struct err *error);
 const char *const *tn_importers(void); /* NULL-terminated names */
 
 #endif

@@ -19,36 +19,36 @@ const char *const *tn_importers(void)
     return names;
 }
 
-int tn_import_degrees(const struct pl_layout *l, struct err *e)
+int tn_import_degrees(const struct pl_layout *layout, struct err *error)
 {
-    int64_t dense = (int64_t)l->tp * l->cp, expert = (int64_t)l->etp * l->ep;
+    int64_t dense = (int64_t)layout->tp * layout->cp, expert = (int64_t)layout->etp * layout->ep;
 
     /* Each factor is below 2^25: a product of two cannot overflow, and is bounded before the next.
      */
-    if (dense > l->world || expert > l->world || l->world % (dense * l->pp) ||
-        l->world % (expert * l->pp))
+    if (dense > layout->world || expert > layout->world || layout->world % (dense * layout->pp) ||
+        layout->world % (expert * layout->pp))
         return err_set(
-            e, -EINVAL,
+            error, -EINVAL,
             "%d devices are not a multiple of tp %d x cp %d x pp %d (or etp %d x ep %d x pp)",
-            l->world, l->tp, l->cp, l->pp, l->etp, l->ep);
+            layout->world, layout->tp, layout->cp, layout->pp, layout->etp, layout->ep);
     return 0;
 }
 
-int tn_import_global_batch(struct tn_imported *out, int micro, int replicas, struct err *e)
+int tn_import_global_batch(struct tn_imported *out, int micro, int replicas, struct err *error)
 {
     int64_t all = (int64_t)micro * replicas;
 
     if (all > 1 << 24)
-        return err_set(e, -EINVAL, "%d sequences on each of %d replicas are absurd", micro,
+        return err_set(error, -EINVAL, "%d sequences on each of %d replicas are absurd", micro,
                        replicas);
     out->global_batch = (int)all;
     return 0;
 }
 
-void tn_import_split_experts(struct pl_layout *l, const struct pl_model *m)
+void tn_import_split_experts(struct pl_layout *layout, const struct pl_model *model)
 {
-    if (pl_model_is_moe(m) && l->tp > 1 && l->ep == 1)
-        l->etp = l->tp;
+    if (pl_model_is_moe(model) && layout->tp > 1 && layout->ep == 1)
+        layout->etp = layout->tp;
 }
 
 /* Is one of WORDS a part of NAME between signs that are no letters? "tp" is in "model.tp_size". */
@@ -93,10 +93,10 @@ bool tn_import_is_degree(const char *name, const char *value)
     return largest > (sharded ? 0 : 1);
 }
 
-static void value_text(char buf[24], const struct pl_layout_key *k, int value)
+static void value_text(char buf[24], const struct pl_layout_key *key, int value)
 {
-    if (k->names)
-        snprintf(buf, 24, "%s", k->names[value]);
+    if (key->names)
+        snprintf(buf, 24, "%s", key->names[value]);
     else
         snprintf(buf, 24, "%d", value);
 }
@@ -117,33 +117,33 @@ static void list_without_effect(struct tn_imported *out, const struct pl_layout 
 }
 
 int tn_import(struct tn_imported *ret, const char *source, const char *text, int world,
-              const struct pl_model *m, struct err *e)
+              const struct pl_model *model, struct err *error)
 {
     struct tn_imported out = {0};
-    struct pl_workload w = {.global_batch = 1, .seq = m->seq};
+    struct pl_workload w = {.global_batch = 1, .seq = model->seq};
     struct pl_layout *l = &out.layout, said;
     int r;
 
     pl_layout_default(l, &w);
     l->world = world;
     if (str_eq(source, "megatron"))
-        r = tn_import_megatron(&out, text, m, e);
+        r = tn_import_megatron(&out, text, model, error);
     else if (str_eq(source, "deepspeed"))
-        r = tn_import_deepspeed(&out, text, m, e);
+        r = tn_import_deepspeed(&out, text, model, error);
     else if (str_eq(source, "torchtitan"))
-        r = tn_import_torchtitan(&out, text, m, e);
+        r = tn_import_torchtitan(&out, text, model, error);
     else
-        return err_set(e, -ENOENT, "there is no import source \"%.64s\"", source);
+        return err_set(error, -ENOENT, "there is no import source \"%.64s\"", source);
     if (r < 0)
         return r;
     if (l->zero)
         l->zero_scope = PL_SCOPE_EP_AWARE;
-    r = tn_import_degrees(l, e);
+    r = tn_import_degrees(l, error);
     if (r < 0)
         return r;
     pl_layout_derive(l);
     said = *l;
-    pl_layout_canonical(l, m);
+    pl_layout_canonical(l, model);
     list_without_effect(&out, &said);
     *ret = out;
     return 0;

@@ -11,7 +11,7 @@ static bool numbers_no_degree(const char *name)
 }
 
 /* A degree at NAME, or in what is below it, would be another layout. */
-static int refuse_degree(const char *name, const json_t *value, struct err *e)
+static int refuse_degree(const char *name, const json_t *value, struct err *error)
 {
     const char *dot = strrchr(name, '.'), *key;
     AUTO_FREE char *text =
@@ -20,7 +20,7 @@ static int refuse_degree(const char *name, const json_t *value, struct err *e)
     int r = 0;
 
     if (text && !numbers_no_degree(name) && tn_import_is_degree(dot ? dot + 1 : name, text))
-        return err_set(e, -EINVAL,
+        return err_set(error, -EINVAL,
                        "`%.80s`: %.20s looks like a degree, but is not read here: say it by "
                        "tensor_parallel, expert_parallel or sequence_parallel_size",
                        name, text);
@@ -28,14 +28,14 @@ static int refuse_degree(const char *name, const json_t *value, struct err *e)
         AUTO_FREE char *below = mem_printf("%.200s.%.100s", name, key);
 
         if (r == 0)
-            r = refuse_degree(below, inner, e);
+            r = refuse_degree(below, inner, error);
     }
     return r;
 }
 
 /* Keys of OBJECT that are not in KNOWN, listed as PREFIXkey. Off is the same as absent. */
 static int list_ignored(struct tn_imported *out, const char *prefix, const json_t *object,
-                        const char *const *known, struct err *e)
+                        const char *const *known, struct err *error)
 {
     const char *key;
     json_t *value;
@@ -49,7 +49,7 @@ static int list_ignored(struct tn_imported *out, const char *prefix, const json_
             i++;
         if (known[i] || json_is_false(value) || json_is_null(value) || r < 0)
             continue;
-        r = refuse_degree(name, value, e);
+        r = refuse_degree(name, value, error);
         tn_finding_add(&out->ignored, name, "not a setting of the layout");
     }
     return r;
@@ -63,24 +63,24 @@ static bool is_auto(const json_t *object, const char *key)
 /* "auto" is a placeholder that Hugging Face's integration fills in from the script's arguments: the
  * file does not say, and that is said. NAME ends in the key. */
 static int number_or_auto(struct tn_imported *out, int *ret, const json_t *object, const char *name,
-                          int min, int max, struct err *e)
+                          int min, int max, struct err *error)
 {
     const char *dot = strchr(name, '.'), *key = dot ? dot + 1 : name;
 
     if (!is_auto(object, key))
-        return jx_get_int(ret, object, key, min, max, e);
+        return jx_get_int(ret, object, key, min, max, error);
     tn_finding_add(&out->ignored, name, "auto: the script decides");
     return 0;
 }
 
 /* A switch keeps its default. */
 static int switch_or_auto(struct tn_imported *out, bool *ret, const json_t *object,
-                          const char *name, struct err *e)
+                          const char *name, struct err *error)
 {
     const char *dot = strchr(name, '.');
 
     if (!object || !is_auto(object, dot + 1))
-        return object ? jx_get_bool(ret, object, dot + 1, e) : 0;
+        return object ? jx_get_bool(ret, object, dot + 1, error) : 0;
     tn_finding_add(&out->ignored, name, "auto: the script decides; taken as %s",
                    *ret ? "true" : "false");
     return 0;
@@ -97,7 +97,8 @@ static bool makes(int batch, int micro, int steps, int64_t counted)
 /* train_batch_size = micro-batch x accumulation x replicas: two of them give the third. DeepSpeed
  * takes the ranks of its own tensor parallelism for replicas, so its batch has every sequence tp
  * times, unless it is given the mesh of a program that counts them itself. */
-static int batch_of_file(struct tn_imported *out, int batch, int micro, int steps, struct err *e)
+static int batch_of_file(struct tn_imported *out, int batch, int micro, int steps,
+                         struct err *error)
 {
     struct pl_layout *l = &out->layout;
     int replicas = l->world / (l->tp * l->cp), once = steps ? steps : 1;
@@ -105,7 +106,7 @@ static int batch_of_file(struct tn_imported *out, int batch, int micro, int step
 
     if (batch && !micro) {
         if (batch % (once * counted))
-            return err_set(e, -EINVAL,
+            return err_set(error, -EINVAL,
                            "train_batch_size %d is not a multiple of %d accumulation steps x %d "
                            "replicas%s",
                            batch, once, (int)counted,
@@ -115,44 +116,45 @@ static int batch_of_file(struct tn_imported *out, int batch, int micro, int step
     l->micro_batch = micro ? micro : 1;
     if (!batch)
         return micro ? tn_import_global_batch(
-                           out, micro, (int)(once * counted < most ? replicas * once : most), e)
+                           out, micro, (int)(once * counted < most ? replicas * once : most), error)
                      : 0;
     out->global_batch = makes(batch, micro, steps, counted) ? batch / l->tp : batch;
     if (!makes(batch, micro, steps, counted) && !makes(batch, micro, steps, replicas))
-        return err_set(e, -EINVAL,
+        return err_set(error, -EINVAL,
                        "train_batch_size %d is not micro-batch %d x accumulation %d x %d replicas",
                        batch, micro, once, (int)counted);
     return 0;
 }
 
-static int deepspeed_batch(struct tn_imported *out, json_t *v, struct err *e)
+static int deepspeed_batch(struct tn_imported *out, json_t *json, struct err *error)
 {
     const struct pl_layout *l = &out->layout;
     int batch = 0, micro = 0, steps = 0, r;
 
-    if ((r = number_or_auto(out, &batch, v, "train_batch_size", 1, MAX_BATCH, e)) < 0 ||
-        (r = number_or_auto(out, &micro, v, "train_micro_batch_size_per_gpu", 1, MAX_BATCH, e)) <
-            0 ||
-        (r = number_or_auto(out, &steps, v, "gradient_accumulation_steps", 1, MAX_BATCH, e)) < 0)
+    if ((r = number_or_auto(out, &batch, json, "train_batch_size", 1, MAX_BATCH, error)) < 0 ||
+        (r = number_or_auto(out, &micro, json, "train_micro_batch_size_per_gpu", 1, MAX_BATCH,
+                            error)) < 0 ||
+        (r = number_or_auto(out, &steps, json, "gradient_accumulation_steps", 1, MAX_BATCH,
+                            error)) < 0)
         return r;
     if ((int64_t)l->tp * l->cp > l->world || l->world % (l->tp * l->cp))
-        return tn_import_degrees(l, e);
-    return batch_of_file(out, batch, micro, steps, e);
+        return tn_import_degrees(l, error);
+    return batch_of_file(out, batch, micro, steps, error);
 }
 
 /* Sequence parallelism of Ulysses, with the replicas of its mesh beside it. */
-static int sequence_parallel(struct tn_imported *out, json_t *v, struct err *e)
+static int sequence_parallel(struct tn_imported *out, json_t *json, struct err *error)
 {
     struct pl_layout *l = &out->layout;
     int replicas = 0, r;
 
-    if ((r = jx_get_int(&l->cp, v, "sequence_parallel_size", 1, 1 << 20, e)) < 0 ||
-        (r = jx_get_int(&replicas, v, "data_parallel_size", 1, 1 << 24, e)) < 0)
+    if ((r = jx_get_int(&l->cp, json, "sequence_parallel_size", 1, 1 << 20, error)) < 0 ||
+        (r = jx_get_int(&replicas, json, "data_parallel_size", 1, 1 << 24, error)) < 0)
         return r;
     if (l->cp > 1)
         tn_finding_add(&out->ignored, "sequence_parallel_size", TN_ULYSSES);
     if (replicas && (int64_t)replicas * l->cp * l->tp != l->world)
-        return err_at(e, -EINVAL, "/data_parallel_size",
+        return err_at(error, -EINVAL, "/data_parallel_size",
                       "data_parallel_size %d x sequence_parallel_size %d x tp %d is not "
                       "the %d devices",
                       replicas, l->cp, l->tp, l->world);
@@ -164,42 +166,47 @@ struct deepspeed {
     json_t *old_tp, *old_bf16; /* "tensor_parallel.tp" and "bfloat16", as they were called before */
 };
 
-static int deepspeed_sections(struct deepspeed *s, json_t *v, struct err *e)
+static int deepspeed_sections(struct deepspeed *import, json_t *json, struct err *error)
 {
     int r;
 
-    if ((r = jx_get_object(&s->zero, v, "zero_optimization", e)) < 0 ||
-        (r = jx_get_object(&s->tp, v, "tensor_parallel", e)) < 0 ||
-        (r = jx_get_object(&s->ep, v, "expert_parallel", e)) < 0 ||
-        (r = jx_get_object(&s->bf16, v, "bf16", e)) < 0 ||
-        (r = jx_get_object(&s->old_bf16, v, "bfloat16", e)) < 0 ||
-        (r = s->tp ? jx_get_object(&s->old_tp, s->tp, "tp", e) : 0) < 0 ||
-        (r = jx_get_object(&s->fp16, v, "fp16", e)) < 0)
+    if ((r = jx_get_object(&import->zero, json, "zero_optimization", error)) < 0 ||
+        (r = jx_get_object(&import->tp, json, "tensor_parallel", error)) < 0 ||
+        (r = jx_get_object(&import->ep, json, "expert_parallel", error)) < 0 ||
+        (r = jx_get_object(&import->bf16, json, "bf16", error)) < 0 ||
+        (r = jx_get_object(&import->old_bf16, json, "bfloat16", error)) < 0 ||
+        (r = import->tp ? jx_get_object(&import->old_tp, import->tp, "tp", error) : 0) < 0 ||
+        (r = jx_get_object(&import->fp16, json, "fp16", error)) < 0)
         return r;
     return 0;
 }
 
-static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *s, struct err *e)
+static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *import,
+                             struct err *error)
 {
     struct pl_layout *l = &out->layout;
     bool overlap = false, on = false;
     int r;
 
-    if (s->zero &&
-        (r = number_or_auto(out, &l->zero, s->zero, "zero_optimization.stage", 0, 3, e)) < 0)
+    if (import->zero && (r = number_or_auto(out, &l->zero, import->zero, "zero_optimization.stage",
+                                            0, 3, error)) < 0)
         return r;
     overlap = l->zero == 3; /* the default of overlap_comm */
-    if ((r = switch_or_auto(out, &overlap, s->zero, "zero_optimization.overlap_comm", e)) < 0 ||
-        (s->tp && (r = jx_get_int(&l->tp, s->tp, "autotp_size", 0, 1 << 20, e)) < 0) ||
-        (s->old_tp && (r = jx_get_int(&l->tp, s->old_tp, "tp_size", 1, 1 << 20, e)) < 0) ||
-        (s->ep && (r = jx_get_bool(&on, s->ep, "enabled", e)) < 0) ||
-        (s->ep && on && (r = jx_get_int(&l->ep, s->ep, "autoep_size", 1, 1 << 20, e)) < 0))
+    if ((r = switch_or_auto(out, &overlap, import->zero, "zero_optimization.overlap_comm", error)) <
+            0 ||
+        (import->tp &&
+         (r = jx_get_int(&l->tp, import->tp, "autotp_size", 0, 1 << 20, error)) < 0) ||
+        (import->old_tp &&
+         (r = jx_get_int(&l->tp, import->old_tp, "tp_size", 1, 1 << 20, error)) < 0) ||
+        (import->ep && (r = jx_get_bool(&on, import->ep, "enabled", error)) < 0) ||
+        (import->ep && on &&
+         (r = jx_get_int(&l->ep, import->ep, "autoep_size", 1, 1 << 20, error)) < 0))
         return r;
-    if (s->ep && !on && json_object_get(s->ep, "autoep_size"))
+    if (import->ep && !on && json_object_get(import->ep, "autoep_size"))
         tn_finding_add(&out->ignored, "expert_parallel.autoep_size",
                        "counts with \"enabled\": true only");
-    if (s->ep && on && /* reserved there: other values are refused */
-        (r = jx_get_int(&l->etp, s->ep, "expert_tensor_parallel_size", 1, 1, e)) < 0)
+    if (import->ep && on && /* reserved there: other values are refused */
+        (r = jx_get_int(&l->etp, import->ep, "expert_tensor_parallel_size", 1, 1, error)) < 0)
         return r;
     l->tp = l->tp ? l->tp : 1;
     l->overlap_grad_reduce = overlap && l->zero;
@@ -207,8 +214,8 @@ static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *s,
     return 0;
 }
 
-int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct pl_model *m,
-                        struct err *e)
+int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct pl_model *model,
+                        struct err *error)
 {
     static const char *const known[] = {"train_batch_size",
                                         "train_micro_batch_size_per_gpu",
@@ -234,30 +241,30 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
     struct deepspeed s = {0};
     AUTO_JSON *v = NULL;
     bool bf16 = false, fp16 = false;
-    int r = jx_parse(&v, text, strlen(text), e);
+    int r = jx_parse(&v, text, strlen(text), error);
 
     if (r < 0)
         return r;
     if (!json_is_object(v))
-        return err_set(e, -EINVAL, "a DeepSpeed configuration is a JSON object");
-    if ((r = deepspeed_sections(&s, v, e)) < 0 || (r = deepspeed_degrees(out, &s, e)) < 0 ||
-        (r = sequence_parallel(out, v, e)) < 0 || (r = deepspeed_batch(out, v, e)) < 0 ||
-        (r = switch_or_auto(out, &bf16, s.old_bf16, "bfloat16.enabled", e)) < 0 ||
-        (r = switch_or_auto(out, &bf16, s.bf16, "bf16.enabled", e)) < 0 ||
-        (r = switch_or_auto(out, &fp16, s.fp16, "fp16.enabled", e)) < 0)
+        return err_set(error, -EINVAL, "a DeepSpeed configuration is a JSON object");
+    if ((r = deepspeed_sections(&s, v, error)) < 0 || (r = deepspeed_degrees(out, &s, error)) < 0 ||
+        (r = sequence_parallel(out, v, error)) < 0 || (r = deepspeed_batch(out, v, error)) < 0 ||
+        (r = switch_or_auto(out, &bf16, s.old_bf16, "bfloat16.enabled", error)) < 0 ||
+        (r = switch_or_auto(out, &bf16, s.bf16, "bf16.enabled", error)) < 0 ||
+        (r = switch_or_auto(out, &fp16, s.fp16, "fp16.enabled", error)) < 0)
         return r;
     l->precision = bf16 || fp16 ? PL_BF16 : PL_FP32;
     if (fp16)
         tn_finding_add(&out->ignored, "fp16", "taken as bf16, which needs the same bytes");
-    tn_import_split_experts(l, m);
-    if ((r = list_ignored(out, "", v, known, e)) < 0 ||
-        (r = list_ignored(out, "zero_optimization.", s.zero, zero, e)) < 0 ||
-        (r = list_ignored(out, "tensor_parallel.", s.tp, tp, e)) < 0 ||
-        (r = list_ignored(out, "tensor_parallel.tp.", s.old_tp, old_tp, e)) < 0 ||
-        (r = list_ignored(out, "expert_parallel.", s.ep, ep, e)) < 0 ||
+    tn_import_split_experts(l, model);
+    if ((r = list_ignored(out, "", v, known, error)) < 0 ||
+        (r = list_ignored(out, "zero_optimization.", s.zero, zero, error)) < 0 ||
+        (r = list_ignored(out, "tensor_parallel.", s.tp, tp, error)) < 0 ||
+        (r = list_ignored(out, "tensor_parallel.tp.", s.old_tp, old_tp, error)) < 0 ||
+        (r = list_ignored(out, "expert_parallel.", s.ep, ep, error)) < 0 ||
         /* when off they count for nothing */
-        (r = list_ignored(out, "bf16.", bf16 ? s.bf16 : NULL, half, e)) < 0 ||
-        (r = list_ignored(out, "fp16.", fp16 ? s.fp16 : NULL, half, e)) < 0)
+        (r = list_ignored(out, "bf16.", bf16 ? s.bf16 : NULL, half, error)) < 0 ||
+        (r = list_ignored(out, "fp16.", fp16 ? s.fp16 : NULL, half, error)) < 0)
         return r;
     return 0;
 }

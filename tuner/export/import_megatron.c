@@ -12,12 +12,12 @@
 #include <math.h>
 #include <string.h>
 
-static int positive(int *ret, const char *key, const char *value, struct err *e)
+static int positive(int *ret, const char *key, const char *value, struct err *error)
 {
     int64_t v;
 
     if (!value || str_to_i64(&v, value, 1, 1 << 24) < 0)
-        return err_set(e, -EINVAL, "%.64s must be a positive integer, not `%.64s`", key,
+        return err_set(error, -EINVAL, "%.64s must be a positive integer, not `%.64s`", key,
                        value ? value : "");
     *ret = (int)v;
     return 0;
@@ -42,24 +42,24 @@ struct megatron {
 };
 
 /* Flags with an integer that lands in a field. */
-static int *megatron_number(struct megatron *s, const char *flag)
+static int *megatron_number(struct megatron *import, const char *flag)
 {
     const struct {
         const char *flag;
         int *field;
     } rows[] = {
-        {"--tensor-model-parallel-size", &s->l->tp},
-        {"--pipeline-model-parallel-size", &s->l->pp},
-        {"--context-parallel-size", &s->l->cp},
-        {"--expert-model-parallel-size", &s->l->ep},
-        {"--expert-tensor-parallel-size", &s->l->etp},
-        {"--micro-batch-size", &s->l->micro_batch},
-        {"--global-batch-size", &s->out->global_batch},
-        {"--seq-length", &s->out->seq},
-        {"--num-layers-per-virtual-pipeline-stage", &s->layers_per_virtual},
-        {"--num-virtual-stages-per-pipeline-rank", &s->virtual_stages},
-        {"--recompute-num-layers", &s->recompute_layers},
-        {"--ds-sequence-parallel-size", &s->ulysses}, /* Megatron-DeepSpeed */
+        {"--tensor-model-parallel-size", &import->l->tp},
+        {"--pipeline-model-parallel-size", &import->l->pp},
+        {"--context-parallel-size", &import->l->cp},
+        {"--expert-model-parallel-size", &import->l->ep},
+        {"--expert-tensor-parallel-size", &import->l->etp},
+        {"--micro-batch-size", &import->l->micro_batch},
+        {"--global-batch-size", &import->out->global_batch},
+        {"--seq-length", &import->out->seq},
+        {"--num-layers-per-virtual-pipeline-stage", &import->layers_per_virtual},
+        {"--num-virtual-stages-per-pipeline-rank", &import->virtual_stages},
+        {"--recompute-num-layers", &import->recompute_layers},
+        {"--ds-sequence-parallel-size", &import->ulysses}, /* Megatron-DeepSpeed */
     };
 
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
@@ -69,22 +69,22 @@ static int *megatron_number(struct megatron *s, const char *flag)
 }
 
 /* Sizes of the model: they are the campaign's, so here they are only held against it. */
-static const int *model_number(const struct pl_model *m, const char *flag)
+static const int *model_number(const struct pl_model *model, const char *flag)
 {
     const struct {
         const char *flag;
         const int *have;
     } rows[] = {
-        {"--num-layers", &m->layers},
-        {"--hidden-size", &m->hidden},
-        {"--ffn-hidden-size", &m->ffn},
-        {"--num-attention-heads", &m->heads},
-        {"--num-query-groups", &m->kv_heads},
-        {"--kv-channels", &m->head_dim},
-        {"--num-experts", &m->moe.experts},
-        {"--moe-router-topk", &m->moe.top_k},
-        {"--moe-ffn-hidden-size", &m->moe.expert_ffn},
-        {"--moe-shared-expert-intermediate-size", &m->moe.shared_ffn},
+        {"--num-layers", &model->layers},
+        {"--hidden-size", &model->hidden},
+        {"--ffn-hidden-size", &model->ffn},
+        {"--num-attention-heads", &model->heads},
+        {"--num-query-groups", &model->kv_heads},
+        {"--kv-channels", &model->head_dim},
+        {"--num-experts", &model->moe.experts},
+        {"--moe-router-topk", &model->moe.top_k},
+        {"--moe-ffn-hidden-size", &model->moe.expert_ffn},
+        {"--moe-shared-expert-intermediate-size", &model->moe.shared_ffn},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
@@ -93,41 +93,41 @@ static const int *model_number(const struct pl_model *m, const char *flag)
     return NULL;
 }
 
-static void compare_model(struct megatron *s, const char *flag, const char *value, int have)
+static void compare_model(struct megatron *import, const char *flag, const char *value, int have)
 {
     int64_t v;
 
     if (!value || str_to_i64(&v, value, 0, 1 << 30) < 0 || v != have)
-        tn_finding_add(&s->out->ignored, flag, "%.40s, but %s has %d: another model?",
-                       value ? value : "", s->m->name, have);
+        tn_finding_add(&import->out->ignored, flag, "%.40s, but %s has %d: another model?",
+                       value ? value : "", import->m->name, have);
 }
 
 /* Is this a flag without a value? If SET, what it says is noted. */
-static bool megatron_flag(struct megatron *s, const char *flag, bool set)
+static bool megatron_flag(struct megatron *import, const char *flag, bool set)
 {
     const struct {
         const char *flag;
         int *field;
         int value;
     } settings[] = {
-        {"--sequence-parallel", &s->l->sp, 1},
-        {"--use-distributed-optimizer", &s->l->zero, 1},
-        {"--overlap-grad-reduce", &s->l->overlap_grad_reduce, 1},
-        {"--overlap-param-gather", &s->l->overlap_param_gather, 1},
-        {"--overlap-moe-expert-parallel-comm", &s->l->overlap_moe_a2a, 1},
-        {"--recompute-activations", &s->l->recompute, PL_RECOMPUTE_SELECTIVE},
+        {"--sequence-parallel", &import->l->sp, 1},
+        {"--use-distributed-optimizer", &import->l->zero, 1},
+        {"--overlap-grad-reduce", &import->l->overlap_grad_reduce, 1},
+        {"--overlap-param-gather", &import->l->overlap_param_gather, 1},
+        {"--overlap-moe-expert-parallel-comm", &import->l->overlap_moe_a2a, 1},
+        {"--recompute-activations", &import->l->recompute, PL_RECOMPUTE_SELECTIVE},
     };
     const struct {
         const char *flag;
         bool *field;
     } notes[] = {
-        {"--no-overlap-p2p-communication", &s->no_overlap_p2p},
-        {"--use-megatron-fsdp", &s->fsdp},
-        {"--no-gradient-accumulation-fusion", &s->no_fusion}, /* which goes with it */
-        {"--use-custom-fsdp", &s->fsdp},                      /* its name before */
-        {"--use-torch-fsdp2", &s->torch_fsdp},
-        {"--torch-fsdp2-no-reshard-after-forward", &s->torch_fsdp_keeps},
-        {"--deepspeed", &s->deepspeed},
+        {"--no-overlap-p2p-communication", &import->no_overlap_p2p},
+        {"--use-megatron-fsdp", &import->fsdp},
+        {"--no-gradient-accumulation-fusion", &import->no_fusion}, /* which goes with it */
+        {"--use-custom-fsdp", &import->fsdp},                      /* its name before */
+        {"--use-torch-fsdp2", &import->torch_fsdp},
+        {"--torch-fsdp2-no-reshard-after-forward", &import->torch_fsdp_keeps},
+        {"--deepspeed", &import->deepspeed},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
@@ -145,10 +145,10 @@ static bool megatron_flag(struct megatron *s, const char *flag, bool set)
     }
     if (strcmp(flag, "--bf16") && strcmp(flag, "--fp16"))
         return false;
-    if (set && s->l->precision == PL_FP32) /* --fp8-format beside it says more */
-        s->l->precision = PL_BF16;
+    if (set && import->l->precision == PL_FP32) /* --fp8-format beside it says more */
+        import->l->precision = PL_BF16;
     if (set && !strcmp(flag, "--fp16"))
-        tn_finding_add(&s->out->ignored, flag, "taken as bf16, which needs the same bytes");
+        tn_finding_add(&import->out->ignored, flag, "taken as bf16, which needs the same bytes");
     return true;
 }
 
@@ -156,55 +156,55 @@ enum { MAX_STAGES_TEXT = 1 << 16 };
 
 /*
  * A pipeline layout such as "E|(t|)*3,m|m||L" written out: X*N and (…)*N repeat, and commas only
- * separate for the eye. *P is left behind the group.
+ * separate for the eye. *POS is left behind the group.
  */
-static int write_out(struct str *out, const char **p, int depth, struct err *e)
+static int write_out(struct str *out, const char **pos, int depth, struct err *error)
 {
     size_t last = out->len; /* where the element begins that a * would repeat */
 
-    for (; **p && **p != ')'; ++*p) {
-        if (**p == ',' || **p == ' ')
+    for (; **pos && **pos != ')'; ++*pos) {
+        if (**pos == ',' || **pos == ' ')
             continue;
-        if (**p == '*') {
+        if (**pos == '*') {
             AUTO_FREE char *piece = mem_strdup(str_text(out) + last);
             char *end;
-            long times = strtol(*p + 1, &end, 10);
+            long times = strtol(*pos + 1, &end, 10);
 
-            if (end == *p + 1 || times < 1 || times > MAX_STAGES_TEXT)
-                return err_set(e, -EINVAL, "the pipeline layout repeats %.20s times", *p + 1);
+            if (end == *pos + 1 || times < 1 || times > MAX_STAGES_TEXT)
+                return err_set(error, -EINVAL, "the pipeline layout repeats %.20s times", *pos + 1);
             for (; times > 1 && out->len <= MAX_STAGES_TEXT; times--)
                 str_add(out, piece);
-            *p = end - 1;
-        } else if (**p == '(' && depth < 8) {
+            *pos = end - 1;
+        } else if (**pos == '(' && depth < 8) {
             int r;
 
             last = out->len;
-            ++*p;
-            r = write_out(out, p, depth + 1, e);
+            ++*pos;
+            r = write_out(out, pos, depth + 1, error);
             if (r < 0)
                 return r;
-            if (**p != ')')
-                return err_set(e, -EINVAL, "a bracket of the pipeline layout does not close");
+            if (**pos != ')')
+                return err_set(error, -EINVAL, "a bracket of the pipeline layout does not close");
         } else {
             last = out->len;
-            str_addc(out, **p);
+            str_addc(out, **pos);
         }
         if (out->len > MAX_STAGES_TEXT)
-            return err_set(e, -EINVAL, "the pipeline layout has no end");
+            return err_set(error, -EINVAL, "the pipeline layout has no end");
     }
     return 0;
 }
 
-static int whole_layout(struct megatron *s, const char *value, struct err *e)
+static int whole_layout(struct megatron *import, const char *value, struct err *error)
 {
     int r;
 
-    str_trunc(&s->stages, 0);
-    r = write_out(&s->stages, &value, 0, e);
+    str_trunc(&import->stages, 0);
+    r = write_out(&import->stages, &value, 0, error);
     if (r == 0 && *value)
-        return err_set(e, -EINVAL, "a bracket of the pipeline layout was never opened");
-    if (r == 0 && !s->stages.len)
-        return err_set(e, -EINVAL, "--pipeline-model-parallel-layout is empty");
+        return err_set(error, -EINVAL, "a bracket of the pipeline layout was never opened");
+    if (r == 0 && !import->stages.len)
+        return err_set(error, -EINVAL, "--pipeline-model-parallel-layout is empty");
     return r;
 }
 
@@ -218,19 +218,21 @@ static int count_stages(const char *layout)
 }
 
 /* Ours are equally long, the first ones by one longer: another division is listed, once. */
-static void compare_stages(struct megatron *s)
+static void compare_stages(struct megatron *import)
 {
-    const char *p = s->stages.text;
+    const char *p = import->stages.text;
 
-    for (int run = 0; run < s->l->pp * s->l->vp; run++) {
-        int want = pl_stage_layers(s->l, s->m->layers, run % s->l->pp, run / s->l->pp, NULL), n = 0;
+    for (int run = 0; run < import->l->pp * import->l->vp; run++) {
+        int want = pl_stage_layers(import->l, import->m->layers, run % import->l->pp,
+                                   run / import->l->pp, NULL),
+            n = 0;
 
         for (; *p && *p != '|'; p++)
             n += *p == 't';
         p += *p == '|';
         if (n == want)
             continue;
-        tn_finding_add(&s->out->ignored, "--pipeline-model-parallel-layout",
+        tn_finding_add(&import->out->ignored, "--pipeline-model-parallel-layout",
                        "stage %d holds %d layers there; stages are equally long here, it holds %d",
                        run, n, want);
         return;
@@ -238,68 +240,69 @@ static void compare_stages(struct megatron *s)
 }
 
 /* Two flags say what the load-balancing loss is; *RET_KNOWN: this is one of them. */
-static int balancing(struct megatron *s, const char *flag, const char *value, bool *ret_known,
-                     struct err *e)
+static int balancing(struct megatron *import, const char *flag, const char *value, bool *ret_known,
+                     struct err *error)
 {
     if (!strcmp(flag, "--moe-router-load-balancing-type")) {
-        snprintf(s->balancing, sizeof(s->balancing), "%.20s", value ? value : "");
+        snprintf(import->balancing, sizeof(import->balancing), "%.20s", value ? value : "");
         return 0;
     }
     *ret_known = !strcmp(flag, "--moe-aux-loss-coeff");
-    if (*ret_known && (!value || str_to_f64(&s->aux_coeff, value) < 0 || s->aux_coeff < 0))
-        return err_set(e, -EINVAL, "%s is a number that is not negative, not `%.40s`", flag,
+    if (*ret_known &&
+        (!value || str_to_f64(&import->aux_coeff, value) < 0 || import->aux_coeff < 0))
+        return err_set(error, -EINVAL, "%s is a number that is not negative, not `%.40s`", flag,
                        value ? value : "");
     return 0;
 }
 
 /* The model is the campaign's; where its load-balancing loss presses otherwise than the script's,
  * this says what the model would have to have. */
-static void compare_balancing(struct megatron *s)
+static void compare_balancing(struct megatron *import)
 {
-    bool none = str_eq(s->balancing, "none") || s->aux_coeff <= 0;
-    bool sequence = str_eq(s->balancing, "seq_aux_loss");
-    struct pl_model theirs = *s->m;
+    bool none = str_eq(import->balancing, "none") || import->aux_coeff <= 0;
+    bool sequence = str_eq(import->balancing, "seq_aux_loss");
+    struct pl_model theirs = *import->m;
     enum pl_aux_loss as = sequence ? PL_AUX_SEQUENCE : PL_AUX_MEGATRON;
-    double ours = s->m->moe.aux_loss_coef;
+    double ours = import->m->moe.aux_loss_coef;
 
-    if (!pl_model_is_moe(s->m) || (!s->balancing[0] && s->aux_coeff < 0))
+    if (!pl_model_is_moe(import->m) || (!import->balancing[0] && import->aux_coeff < 0))
         return;
     theirs.moe.aux_loss = PL_AUX_MEGATRON;
-    theirs.moe.aux_loss_coef = none ? 0 : s->aux_coeff;
+    theirs.moe.aux_loss_coef = none ? 0 : import->aux_coeff;
     theirs.moe.aux_loss_coef = pl_aux_loss_coef(&theirs, as);
     if (none && ours == 0)
         return;
-    if (!none && !sequence && *s->balancing && !str_eq(s->balancing, "aux_loss"))
-        tn_finding_add(&s->out->ignored, "--moe-router-load-balancing-type",
-                       "%s: moe.aux_loss of a model has no such word", s->balancing);
-    else if (as != s->m->moe.aux_loss || fabs(ours - theirs.moe.aux_loss_coef) > 1e-6 * ours)
-        tn_finding_add(&s->out->ignored, "--moe-aux-loss-coeff",
+    if (!none && !sequence && *import->balancing && !str_eq(import->balancing, "aux_loss"))
+        tn_finding_add(&import->out->ignored, "--moe-router-load-balancing-type",
+                       "%s: moe.aux_loss of a model has no such word", import->balancing);
+    else if (as != import->m->moe.aux_loss || fabs(ours - theirs.moe.aux_loss_coef) > 1e-6 * ours)
+        tn_finding_add(&import->out->ignored, "--moe-aux-loss-coeff",
                        "this is aux_loss \"%s\" with aux_loss_coef %.6g, but %s has \"%s\" with "
                        "%.6g: another model?",
-                       pl_aux_loss_names[as], theirs.moe.aux_loss_coef, s->m->name,
-                       pl_aux_loss_names[s->m->moe.aux_loss], ours);
+                       pl_aux_loss_names[as], theirs.moe.aux_loss_coef, import->m->name,
+                       pl_aux_loss_names[import->m->moe.aux_loss], ours);
 }
 
 /* Only attention's core has a word here. */
-static int recompute_modules(struct megatron *s, const char *value)
+static int recompute_modules(struct megatron *import, const char *value)
 {
     if (value && strcmp(value, "core_attn"))
-        tn_finding_add(&s->out->ignored, "--recompute-modules",
+        tn_finding_add(&import->out->ignored, "--recompute-modules",
                        "selective recomputation is of core_attn here, not of: %.100s", value);
     return 0;
 }
 
-static int megatron_word(struct megatron *s, const char *flag, const char *value, bool *ret_known,
-                         struct err *e)
+static int megatron_word(struct megatron *import, const char *flag, const char *value,
+                         bool *ret_known, struct err *error)
 {
     *ret_known = true;
     if (!strcmp(flag, "--pipeline-model-parallel-layout"))
-        return whole_layout(s, value ? value : "", e);
+        return whole_layout(import, value ? value : "", error);
     if (!strcmp(flag, "--recompute-granularity")) {
         if (!str_eq(value, "full") && !str_eq(value, "selective"))
-            return err_set(e, -EINVAL, "%s is `full` or `selective`, not `%.40s`", flag,
+            return err_set(error, -EINVAL, "%s is `full` or `selective`, not `%.40s`", flag,
                            value ? value : "");
-        s->l->recompute = str_eq(value, "full") ? PL_RECOMPUTE_FULL : PL_RECOMPUTE_SELECTIVE;
+        import->l->recompute = str_eq(value, "full") ? PL_RECOMPUTE_FULL : PL_RECOMPUTE_SELECTIVE;
         return 0;
     }
     if (!strcmp(flag, "--data-parallel-sharding-strategy")) {
@@ -308,140 +311,143 @@ static int megatron_word(struct megatron *s, const char *flag, const char *value
 
         for (int i = 0; i < 4; i++) {
             if (str_eq(value, strategy[i])) {
-                s->fsdp_zero = i;
-                s->strategy_said = true;
+                import->fsdp_zero = i;
+                import->strategy_said = true;
                 return 0;
             }
         }
-        return err_set(e, -EINVAL, "unknown %s `%.40s`", flag, value ? value : "");
+        return err_set(error, -EINVAL, "unknown %s `%.40s`", flag, value ? value : "");
     }
     if (!strcmp(flag, "--fp8-format")) {
-        s->l->precision = PL_FP8;
+        import->l->precision = PL_FP8;
         return 0;
     }
     if (!strcmp(flag, "--zero-stage")) {
         int64_t stage;
 
         if (!value || str_to_i64(&stage, value, 0, 3) < 0)
-            return err_set(e, -EINVAL, "%s is 0 to 3, not `%.40s`", flag, value ? value : "");
-        s->zero_stage = (int)stage;
+            return err_set(error, -EINVAL, "%s is 0 to 3, not `%.40s`", flag, value ? value : "");
+        import->zero_stage = (int)stage;
         return 0;
     }
     if (!strcmp(flag, "--recompute-modules"))
-        return recompute_modules(s, value);
+        return recompute_modules(import, value);
     if (!strcmp(flag, "--recompute-method")) {
         if (!str_eq(value, "uniform") && !str_eq(value, "block"))
-            return err_set(e, -EINVAL, "%s is `uniform` or `block`, not `%.40s`", flag,
+            return err_set(error, -EINVAL, "%s is `uniform` or `block`, not `%.40s`", flag,
                            value ? value : "");
-        s->recompute_method = true;
-        s->recompute_block = str_eq(value, "block");
+        import->recompute_method = true;
+        import->recompute_block = str_eq(value, "block");
         return 0;
     }
     if (!strcmp(flag, "--ckpt-format") && str_eq(value, "fsdp_dtensor"))
         return 0; /* it follows from the sharding */
-    return balancing(s, flag, value, ret_known, e);
+    return balancing(import, flag, value, ret_known, error);
 }
 
-static int virtual_stages(struct megatron *s, const struct pl_model *m, struct err *e)
+static int virtual_stages(struct megatron *import, const struct pl_model *model, struct err *error)
 {
-    struct pl_layout *l = s->l;
+    struct pl_layout *l = import->l;
 
-    if (!!s->layers_per_virtual + !!s->virtual_stages + !!s->stages.len > 1)
-        return err_set(e, -EINVAL,
+    if (!!import->layers_per_virtual + !!import->virtual_stages + !!import->stages.len > 1)
+        return err_set(error, -EINVAL,
                        "at most one of --num-layers-per-virtual-pipeline-stage, "
                        "--num-virtual-stages-per-pipeline-rank and "
                        "--pipeline-model-parallel-layout can be given");
-    if (s->layers_per_virtual) {
-        if (m->layers % ((int64_t)l->pp * s->layers_per_virtual))
-            return err_set(e, -EINVAL,
+    if (import->layers_per_virtual) {
+        if (model->layers % ((int64_t)l->pp * import->layers_per_virtual))
+            return err_set(error, -EINVAL,
                            "%d layers are not a multiple of pp %d x %d layers a virtual stage",
-                           m->layers, l->pp, s->layers_per_virtual);
-        l->vp = m->layers / (l->pp * s->layers_per_virtual);
-    } else if (s->virtual_stages) {
-        l->vp = s->virtual_stages;
-    } else if (s->stages.len) {
-        int stages = count_stages(s->stages.text);
+                           model->layers, l->pp, import->layers_per_virtual);
+        l->vp = model->layers / (l->pp * import->layers_per_virtual);
+    } else if (import->virtual_stages) {
+        l->vp = import->virtual_stages;
+    } else if (import->stages.len) {
+        int stages = count_stages(import->stages.text);
 
         if (stages % l->pp)
-            return err_set(e, -EINVAL, "the pipeline layout has %d stages, not a multiple of pp %d",
-                           stages, l->pp);
+            return err_set(error, -EINVAL,
+                           "the pipeline layout has %d stages, not a multiple of pp %d", stages,
+                           l->pp);
         l->vp = stages / l->pp;
-        compare_stages(s);
+        compare_stages(import);
     }
     if (l->vp > 1) {
         l->schedule = PL_INTERLEAVED;
-        l->overlap_p2p = !s->no_overlap_p2p;
+        l->overlap_p2p = !import->no_overlap_p2p;
     }
     return 0;
 }
 
 /* Full recomputation is of every layer by itself here. */
-static void recompute_form(struct megatron *s)
+static void recompute_form(struct megatron *import)
 {
-    int n = s->recompute_layers;
+    int n = import->recompute_layers;
 
-    if (s->l->recompute != PL_RECOMPUTE_FULL) {
-        if (s->recompute_method)
-            tn_finding_add(&s->out->ignored, "--recompute-method", "counts with full only");
+    if (import->l->recompute != PL_RECOMPUTE_FULL) {
+        if (import->recompute_method)
+            tn_finding_add(&import->out->ignored, "--recompute-method", "counts with full only");
         if (n)
-            tn_finding_add(&s->out->ignored, "--recompute-num-layers", "counts with full only");
+            tn_finding_add(&import->out->ignored, "--recompute-num-layers",
+                           "counts with full only");
         return;
     }
-    if (s->recompute_block)
-        tn_finding_add(&s->out->ignored, "--recompute-method",
+    if (import->recompute_block)
+        tn_finding_add(&import->out->ignored, "--recompute-method",
                        "block recomputes %d layers of a stage: taken as all of them", n ? n : 1);
     else if (n > 1)
-        tn_finding_add(&s->out->ignored, "--recompute-num-layers",
+        tn_finding_add(&import->out->ignored, "--recompute-num-layers",
                        "layers are recomputed one by one here, not %d at a time", n);
 }
 
-static void sharding(struct megatron *s)
+static void sharding(struct megatron *import)
 {
-    if (s->fsdp)
-        s->l->zero = s->fsdp_zero;
-    else if (s->torch_fsdp)
-        s->l->zero = s->torch_fsdp_keeps ? 2 : 3;
-    if (s->deepspeed && s->zero_stage >= 0)
-        s->l->zero = s->zero_stage;
-    else if (s->zero_stage > 0)
-        tn_finding_add(&s->out->ignored, "--zero-stage", "counts with --deepspeed only");
-    if (s->deepspeed && s->zero_stage < 0)
-        tn_finding_add(&s->out->ignored, "--deepspeed",
+    if (import->fsdp)
+        import->l->zero = import->fsdp_zero;
+    else if (import->torch_fsdp)
+        import->l->zero = import->torch_fsdp_keeps ? 2 : 3;
+    if (import->deepspeed && import->zero_stage >= 0)
+        import->l->zero = import->zero_stage;
+    else if (import->zero_stage > 0)
+        tn_finding_add(&import->out->ignored, "--zero-stage", "counts with --deepspeed only");
+    if (import->deepspeed && import->zero_stage < 0)
+        tn_finding_add(&import->out->ignored, "--deepspeed",
                        "what its configuration sets is not known here");
-    if (s->ulysses > 1) {
-        s->l->cp = s->ulysses;
-        tn_finding_add(&s->out->ignored, "--ds-sequence-parallel-size", TN_ULYSSES);
+    if (import->ulysses > 1) {
+        import->l->cp = import->ulysses;
+        tn_finding_add(&import->out->ignored, "--ds-sequence-parallel-size", TN_ULYSSES);
     }
-    if (s->strategy_said && !s->fsdp)
-        tn_finding_add(&s->out->ignored, "--data-parallel-sharding-strategy",
+    if (import->strategy_said && !import->fsdp)
+        tn_finding_add(&import->out->ignored, "--data-parallel-sharding-strategy",
                        "counts with --use-megatron-fsdp only");
-    if (s->torch_fsdp_keeps && !s->torch_fsdp)
-        tn_finding_add(&s->out->ignored, "--torch-fsdp2-no-reshard-after-forward",
+    if (import->torch_fsdp_keeps && !import->torch_fsdp)
+        tn_finding_add(&import->out->ignored, "--torch-fsdp2-no-reshard-after-forward",
                        "counts with --use-torch-fsdp2 only");
 }
 
-static int megatron_finish(struct megatron *s, const struct pl_model *m, struct err *e)
+static int megatron_finish(struct megatron *import, const struct pl_model *model, struct err *error)
 {
-    struct pl_layout *l = s->l;
+    struct pl_layout *l = import->l;
     int r;
 
-    if (!s->etp_said)
-        l->etp = pl_model_is_moe(m) ? l->tp : 1; /* Megatron's default */
-    sharding(s);
-    recompute_form(s);
-    compare_balancing(s);
-    r = tn_import_degrees(l, e);
+    if (!import->etp_said)
+        l->etp = pl_model_is_moe(model) ? l->tp : 1; /* Megatron's default */
+    sharding(import);
+    recompute_form(import);
+    compare_balancing(import);
+    r = tn_import_degrees(l, error);
     if (r == 0)
-        r = virtual_stages(s, m, e);
-    if (r == 0 && !s->out->global_batch) /* the default again */
-        r = tn_import_global_batch(s->out, l->micro_batch, l->world / (l->tp * l->cp * l->pp), e);
+        r = virtual_stages(import, model, error);
+    if (r == 0 && !import->out->global_batch) /* the default again */
+        r = tn_import_global_batch(import->out, l->micro_batch, l->world / (l->tp * l->cp * l->pp),
+                                   error);
     return r;
 }
 
 /* How many of the words behind a flag belong to it. */
 enum takes { NOTHING, ONE, ANY };
 
-static enum takes takes(struct megatron *s, const char *flag)
+static enum takes takes(struct megatron *import, const char *flag)
 {
     static const char *const words[] = {"--pipeline-model-parallel-layout",
                                         "--recompute-granularity",
@@ -451,62 +457,63 @@ static enum takes takes(struct megatron *s, const char *flag)
                                         "--zero-stage",
                                         NULL};
 
-    if (megatron_flag(s, flag, false))
+    if (megatron_flag(import, flag, false))
         return NOTHING;
     for (int i = 0; words[i]; i++)
         if (!strcmp(words[i], flag))
             return ONE;
-    return megatron_number(s, flag) || model_number(s->m, flag) ? ONE : ANY;
+    return megatron_number(import, flag) || model_number(import->m, flag) ? ONE : ANY;
 }
 
-static bool is_flag(const struct tn_word *w)
+static bool is_flag(const struct tn_word *word)
 {
-    return str_starts(w->text, "--");
+    return str_starts(word->text, "--");
 }
 
 /* Names what a shell would have to tell. */
-static int not_known(const struct tn_word *w, struct err *e)
+static int not_known(const struct tn_word *word, struct err *error)
 {
-    const char *what = w->unknown && *w->unknown ? w->unknown : w->text;
+    const char *what = word->unknown && *word->unknown ? word->unknown : word->text;
 
-    switch (w->why) {
+    switch (word->why) {
     case TN_WORD_UNSET:
-        return err_set(e, -EINVAL, "`%.64s` is not set in this text: add a line that sets it",
+        return err_set(error, -EINVAL, "`%.64s` is not set in this text: add a line that sets it",
                        what);
     case TN_WORD_GIVEN:
         return err_set(
-            e, -EINVAL,
+            error, -EINVAL,
             "`%.64s` is given to the script when it is run: write its value in its place", what);
     case TN_WORD_MAYBE:
         return err_set(
-            e, -EINVAL,
+            error, -EINVAL,
             "`%.64s` stands under a condition: write what holds for your job in its place", what);
     case TN_WORD_WRONG:
-        return err_set(e, -EINVAL, "`%.64s` divides by zero, or does not fit into 64 bits", what);
+        return err_set(error, -EINVAL, "`%.64s` divides by zero, or does not fit into 64 bits",
+                       what);
     default:
-        return err_set(e, -EINVAL,
+        return err_set(error, -EINVAL,
                        "`%.64s` is for a shell to work out: write its value in its place", what);
     }
 }
 
 /* A variable that holds arguments rather than the value of one. */
-static bool names_arguments(const struct tn_word *w)
+static bool names_arguments(const struct tn_word *word)
 {
-    return (w->why == TN_WORD_UNSET || w->why == TN_WORD_RUN || w->why == TN_WORD_MAYBE) &&
-           str_eq(w->text, w->unknown) &&
-           (strstr(w->text, "[@]") || strstr(w->text, "[*]") || strcasestr(w->text, "arg") ||
-            strcasestr(w->text, "opt"));
+    return (word->why == TN_WORD_UNSET || word->why == TN_WORD_RUN || word->why == TN_WORD_MAYBE) &&
+           str_eq(word->text, word->unknown) &&
+           (strstr(word->text, "[@]") || strstr(word->text, "[*]") ||
+            strcasestr(word->text, "arg") || strcasestr(word->text, "opt"));
 }
 
 /* The values of a flag, up to the next one: "--recompute-modules core_attn mlp". *RET_UNKNOWN is
  * the first that is not known, or NULL. */
-static bool read_values(struct megatron *s, struct str *value, enum takes most,
+static bool read_values(struct megatron *import, struct str *value, enum takes most,
                         const struct tn_word **ret_unknown)
 {
     int n = 0;
 
-    for (; s->at < s->words.n && (most == ANY || n < (int)most); n++, s->at++) {
-        const struct tn_word *w = &s->words.v[s->at];
+    for (; import->at < import->words.n && (most == ANY || n < (int)most); n++, import->at++) {
+        const struct tn_word *w = &import->words.v[import->at];
 
         if (is_flag(w) || (most == ANY && (names_arguments(w) || str_eq(w->unknown, "$@"))))
             break;
@@ -518,18 +525,18 @@ static bool read_values(struct megatron *s, struct str *value, enum takes most,
 }
 
 /* Does FLAG say something of the layout? */
-static bool is_setting(struct megatron *s, const char *flag)
+static bool is_setting(struct megatron *import, const char *flag)
 {
-    return takes(s, flag) != ANY && !model_number(s->m, flag);
+    return takes(import, flag) != ANY && !model_number(import->m, flag);
 }
 
-/* W may hold its value, too: "--seq-length=4096". */
-static int argument(struct megatron *s, const struct tn_word *w, struct err *e)
+/* WORD may hold its value, too: "--seq-length=4096". */
+static int argument(struct megatron *import, const struct tn_word *word, struct err *error)
 {
-    AUTO_FREE char *flag = mem_strdup(w->text);
+    AUTO_FREE char *flag = mem_strdup(word->text);
     char *equals = strchr(flag, '=');
     AUTO_STR text = {0};
-    const struct tn_word *unknown = w->why ? w : NULL;
+    const struct tn_word *unknown = word->why ? word : NULL;
     const char *value = NULL;
     enum takes most;
     const int *have;
@@ -538,87 +545,89 @@ static int argument(struct megatron *s, const struct tn_word *w, struct err *e)
 
     if (equals)
         *equals = '\0';
-    if (w->why && w->why != TN_WORD_MAYBE && strpbrk(flag, "$`"))
-        return not_known(w, e);
-    most = takes(s, flag);
+    if (word->why && word->why != TN_WORD_MAYBE && strpbrk(flag, "$`"))
+        return not_known(word, error);
+    most = takes(import, flag);
     if (equals && most == NOTHING)
-        return err_set(e, -EINVAL, "%.64s takes no value, not `%.64s`", flag, equals + 1);
+        return err_set(error, -EINVAL, "%.64s takes no value, not `%.64s`", flag, equals + 1);
     if (equals)
         value = equals + 1;
-    else if (read_values(s, &text, most, &unknown))
+    else if (read_values(import, &text, most, &unknown))
         value = str_text(&text);
-    s->layout_said |= is_setting(s, flag);
-    if (unknown && (is_setting(s, flag) || (unknown != w && tn_megatron_may_be_degree(flag)))) {
-        r = not_known(unknown, e);
-        return unknown == w && !equals ? r : err_wrap(e, "%.64s", flag);
+    import->layout_said |= is_setting(import, flag);
+    if (unknown &&
+        (is_setting(import, flag) || (unknown != word && tn_megatron_may_be_degree(flag)))) {
+        r = not_known(unknown, error);
+        return unknown == word && !equals ? r : err_wrap(error, "%.64s", flag);
     }
-    if (megatron_flag(s, flag, true))
+    if (megatron_flag(import, flag, true))
         return 0;
-    if ((field = megatron_number(s, flag)) != NULL) {
-        s->etp_said |= field == &s->l->etp;
-        return positive(field, flag, value, e);
+    if ((field = megatron_number(import, flag)) != NULL) {
+        import->etp_said |= field == &import->l->etp;
+        return positive(field, flag, value, error);
     }
-    if ((have = model_number(s->m, flag)) != NULL) {
-        compare_model(s, flag, value, *have);
+    if ((have = model_number(import->m, flag)) != NULL) {
+        compare_model(import, flag, value, *have);
         return 0;
     }
-    r = megatron_word(s, flag, value, &known, e);
-    return r == 0 && !known ? tn_megatron_unknown(s->out, flag, value, e) : r;
+    r = megatron_word(import, flag, value, &known, error);
+    return r == 0 && !known ? tn_megatron_unknown(import->out, flag, value, error) : r;
 }
 
 /* Another program's arguments would all be ignored, and the defaults of Megatron-LM be taken for its
  * layout. */
-static int check_program(const struct megatron *s, struct err *e)
+static int check_program(const struct megatron *import, struct err *error)
 {
-    if (!*s->words.program || str_starts(s->words.program, "pretrain") || s->layout_said)
+    if (!*import->words.program || str_starts(import->words.program, "pretrain") ||
+        import->layout_said)
         return 0;
-    return err_set(e, -EINVAL,
+    return err_set(error, -EINVAL,
                    "%.64s is given no setting of a layout that Megatron-LM knows: is it another "
                    "program?",
-                   s->words.program);
+                   import->words.program);
 }
 
-static int arguments(struct megatron *s, struct err *e)
+static int arguments(struct megatron *import, struct err *error)
 {
     int r = 0;
 
-    while (r == 0 && s->at < s->words.n) {
-        const struct tn_word *w = &s->words.v[s->at++];
+    while (r == 0 && import->at < import->words.n) {
+        const struct tn_word *w = &import->words.v[import->at++];
 
         if (is_flag(w))
-            r = argument(s, w, e);
+            r = argument(import, w, error);
         else if (str_eq(w->unknown, "$@") || str_eq(w->unknown, "$*"))
-            tn_finding_add(&s->out->ignored, w->unknown,
+            tn_finding_add(&import->out->ignored, w->unknown,
                            "what the script is given when it is run is not known here");
         else if (w->why)
-            r = not_known(w, e);
+            r = not_known(w, error);
         else
-            r = err_set(e, -EINVAL, "expected an argument that begins with --, found `%.64s`",
+            r = err_set(error, -EINVAL, "expected an argument that begins with --, found `%.64s`",
                         w->text);
     }
     return r;
 }
 
-int tn_import_megatron(struct tn_imported *out, const char *text, const struct pl_model *m,
-                       struct err *e)
+int tn_import_megatron(struct tn_imported *out, const char *text, const struct pl_model *model,
+                       struct err *error)
 {
     struct megatron s = {.out = out,
                          .l = &out->layout,
-                         .m = m,
+                         .m = model,
                          .fsdp_zero = 3,
                          .aux_coeff = -1,
                          .zero_stage = -1}; /* FSDP's default */
     AUTO_FREE char *yaml = NULL;
-    int r = tn_yaml_arguments(&yaml, text, e);
+    int r = tn_yaml_arguments(&yaml, text, error);
 
     if (r == 0)
-        r = tn_shell_arguments(&s.words, &out->ignored, yaml ? yaml : text, e);
+        r = tn_shell_arguments(&s.words, &out->ignored, yaml ? yaml : text, error);
     if (r == 0)
-        r = arguments(&s, e);
+        r = arguments(&s, error);
     if (r == 0)
-        r = check_program(&s, e);
+        r = check_program(&s, error);
     if (r == 0)
-        r = megatron_finish(&s, m, e);
+        r = megatron_finish(&s, model, error);
     str_done(&s.stages);
     tn_words_done(&s.words);
     return r;

@@ -10,83 +10,83 @@
 #include "tuner/export/shell.h"
 
 /* Past blanks, continued lines and, if LINES, the ends of lines and comments. */
-static const char *skip(const char *p, bool lines)
+static const char *skip(const char *pos, bool lines)
 {
     for (;;) {
-        if (tn_sh_continues(p))
-            p += p[1] == '\r' ? 3 : 2;
-        else if (*p == '\n' ? lines : isspace((unsigned char)*p))
-            p++;
-        else if (*p == '#' && lines)
-            p += strcspn(p, "\n");
+        if (tn_sh_continues(pos))
+            pos += pos[1] == '\r' ? 3 : 2;
+        else if (*pos == '\n' ? lines : isspace((unsigned char)*pos))
+            pos++;
+        else if (*pos == '#' && lines)
+            pos += strcspn(pos, "\n");
         else
-            return p;
+            return pos;
     }
 }
 
-static const char *array(struct tn_sh *s, struct tn_sh_list *out, const char *p)
+static const char *array(struct tn_sh *shell, struct tn_sh_list *out, const char *pos)
 {
-    for (p = skip(p, true); *p && *p != ')' && s->r == 0; p = skip(p, true))
-        p = *p == ';' ? p + 1 : tn_sh_word(s, out, p, true, true);
-    if (!*p && s->r == 0)
-        s->r = err_set(s->e, -EINVAL, "a bracket of the script does not close: (");
-    return *p ? p + 1 : p;
+    for (pos = skip(pos, true); *pos && *pos != ')' && shell->r == 0; pos = skip(pos, true))
+        pos = *pos == ';' ? pos + 1 : tn_sh_word(shell, out, pos, true, true);
+    if (!*pos && shell->r == 0)
+        shell->r = err_set(shell->e, -EINVAL, "a bracket of the script does not close: (");
+    return *pos ? pos + 1 : pos;
 }
 
-/* NAME=…, NAME+=…, NAME=(…); P itself where there is none. */
-static const char *assignment(struct tn_sh *s, const char *p)
+/* NAME=…, NAME+=…, NAME=(…); POS itself where there is none. */
+static const char *assignment(struct tn_sh *shell, const char *pos)
 {
-    size_t n = isalpha((unsigned char)*p) || *p == '_' ? tn_sh_name_length(p) : 0;
-    const char *q = p + n;
+    size_t n = isalpha((unsigned char)*pos) || *pos == '_' ? tn_sh_name_length(pos) : 0;
+    const char *q = pos + n;
     struct tn_sh_list values = {0};
     char name[MAX_NAME];
     bool append, is_array;
 
     if (!n || n >= MAX_NAME)
-        return p;
+        return pos;
     append = *q == '+';
     q += append;
     if (*q++ != '=')
-        return p;
-    snprintf(name, sizeof(name), "%.*s", (int)n, p);
+        return pos;
+    snprintf(name, sizeof(name), "%.*s", (int)n, pos);
     is_array = *q == '(';
-    q = is_array ? array(s, &values, q + 1) : tn_sh_word(s, &values, q, false, false);
-    tn_sh_assign(s, name, &values, append, is_array);
+    q = is_array ? array(shell, &values, q + 1) : tn_sh_word(shell, &values, q, false, false);
+    tn_sh_assign(shell, name, &values, append, is_array);
     return q;
 }
 
-/* The first N characters of WORD, which may end before. */
-static bool one_of(const char *word, size_t n, const char *const *words)
+/* The first LEN characters of WORD, which may end before. */
+static bool one_of(const char *word, size_t len, const char *const *words)
 {
     for (int i = 0; words[i]; i++)
-        if (strlen(words[i]) == n && !strncmp(words[i], word, n))
+        if (strlen(words[i]) == len && !strncmp(words[i], word, len))
             return true;
     return false;
 }
 
 /* ((NAME = …)): what it sets is a shell's to compute. */
-static const char *arithmetic(struct tn_sh *s, const char *p)
+static const char *arithmetic(struct tn_sh *shell, const char *pos)
 {
-    const char *end = tn_sh_closing(s, p);
+    const char *end = tn_sh_closing(shell, pos);
 
-    while (p < end) {
-        size_t n = isalpha((unsigned char)*p) || *p == '_' ? tn_sh_name_length(p) : 0;
-        const char *op = p + n + strspn(p + n, " \t");
+    while (pos < end) {
+        size_t n = isalpha((unsigned char)*pos) || *pos == '_' ? tn_sh_name_length(pos) : 0;
+        const char *op = pos + n + strspn(pos + n, " \t");
         char name[MAX_NAME];
 
         if (n && n < MAX_NAME &&
             ((*op == '=' && op[1] != '=') ||
              (*op && strchr("+-*/%", *op) && (op[1] == '=' || op[1] == *op)))) {
-            snprintf(name, sizeof(name), "%.*s", (int)n, p);
-            tn_sh_forget(s, name);
+            snprintf(name, sizeof(name), "%.*s", (int)n, pos);
+            tn_sh_forget(shell, name);
         }
-        p += n ? n : 1;
+        pos += n ? n : 1;
     }
     return end;
 }
 
-/* A word of the shell's own at the beginning of a command: behind it, or P. */
-static const char *keyword(struct tn_sh *s, const char *p)
+/* A word of the shell's own at the beginning of a command: behind it, or POS. */
+static const char *keyword(struct tn_sh *shell, const char *pos)
 {
     static const char *const opens[] = {"if",   "while", "until", "for", "select",
                                         "case", "{",     "(",     NULL};
@@ -95,20 +95,20 @@ static const char *keyword(struct tn_sh *s, const char *p)
     static const char *const sets[] = {"export", "declare", "local", "readonly", "typeset", NULL};
     static const char *const passes[] = {"then", "else",  "elif", "do",       "!", "time",
                                          "exec", "nohup", "eval", "function", NULL};
-    size_t n = strcspn(p, " \t\r\n;");
-    const char *next = skip(p + n, false);
+    size_t n = strcspn(pos, " \t\r\n;");
+    const char *next = skip(pos + n, false);
 
-    if (s->cases && n && p[n - 1] == ')' && !one_of(p, n, closes))
-        return p + n; /* a pattern of case */
-    if (p[0] == '(' && p[1] == '(')
-        return arithmetic(s, p);
-    if (one_of(p, n, opens)) {
-        s->depth++;
+    if (shell->cases && n && pos[n - 1] == ')' && !one_of(pos, n, closes))
+        return pos + n; /* a pattern of case */
+    if (pos[0] == '(' && pos[1] == '(')
+        return arithmetic(shell, pos);
+    if (one_of(pos, n, opens)) {
+        shell->depth++;
         if (n == 4) { /* case WORD in */
             struct tn_sh_list of = {0};
 
-            s->cases++;
-            next = skip(tn_sh_word(s, &of, next, false, false), true);
+            shell->cases++;
+            next = skip(tn_sh_word(shell, &of, next, false, false), true);
             tn_sh_list_done(&of);
             return one_of(next, 2, in) ? next + 2 : next;
         }
@@ -118,23 +118,23 @@ static const char *keyword(struct tn_sh *s, const char *p)
 
             snprintf(name, sizeof(name), "%.*s", (int)tn_sh_name_length(next), next);
             tn_sh_list_add(&each, mem_strdup("?"));
-            tn_sh_assign(s, name, &each, false, false);
+            tn_sh_assign(shell, name, &each, false, false);
         }
-        return p + n;
+        return pos + n;
     }
-    if (one_of(p, n, closes)) {
-        s->depth -= s->depth > 0;
-        s->cases -= s->cases > 0 && n == 4 && *p == 'e';
-        return p + n;
+    if (one_of(pos, n, closes)) {
+        shell->depth -= shell->depth > 0;
+        shell->cases -= shell->cases > 0 && n == 4 && *pos == 'e';
+        return pos + n;
     }
-    if (one_of(p, n, sets)) {
+    if (one_of(pos, n, sets)) {
         while (*next == '-' || *next == '+')
             next = skip(next + strcspn(next, " \t\r\n;"), false);
         return next;
     }
-    if (n > 2 && p[n - 1] == ')' && p[n - 2] == '(') /* a function */
-        return p + n;
-    return one_of(p, n, passes) ? p + n : p;
+    if (n > 2 && pos[n - 1] == ')' && pos[n - 2] == '(') /* a function */
+        return pos + n;
+    return one_of(pos, n, passes) ? pos + n : pos;
 }
 
 /* The last part of a path, behind what is not known of it. */
@@ -256,15 +256,15 @@ static int rank_of(const char *name, const struct tn_sh_list *args)
     return rank;
 }
 
-static bool same_words(const struct tn_sh_list *a, const struct tn_sh_list *b)
+static bool same_words(const struct tn_sh_list *left, const struct tn_sh_list *right)
 {
-    for (size_t i = 0; i < a->n && a->n == b->n; i++)
-        if (strcmp(a->v[i], b->v[i]))
+    for (size_t i = 0; i < left->n && left->n == right->n; i++)
+        if (strcmp(left->v[i], right->v[i]))
             return false;
-    return a->n == b->n;
+    return left->n == right->n;
 }
 
-static void take_program(struct tn_sh *s, const struct tn_sh_list *cmd, size_t at)
+static void take_program(struct tn_sh *shell, const struct tn_sh_list *cmd, size_t at)
 {
     const char *name = base_name(cmd->v[at]);
     struct tn_sh_list args = {0};
@@ -272,27 +272,28 @@ static void take_program(struct tn_sh *s, const struct tn_sh_list *cmd, size_t a
 
     take_words(&args, cmd, at + 1);
     rank = rank_of(name, &args);
-    if (s->program[0] && rank == rank_of(s->program, &s->args) &&
-        !(str_eq(s->program, name) && same_words(&args, &s->args)))
-        s->r = str_eq(s->program, name)
-                   ? err_set(s->e, -EINVAL,
-                             "the script starts %.64s twice, with different arguments: leave the "
-                             "one that trains",
-                             name)
-                   : err_set(s->e, -EINVAL,
-                             "the script starts both %s and %.64s: leave the one that trains",
-                             s->program, name);
-    if (s->r == 0 && (!s->program[0] || rank > rank_of(s->program, &s->args))) {
-        snprintf(s->program, sizeof(s->program), "%s", name);
-        tn_sh_list_done(&s->args);
-        s->args = args;
+    if (shell->program[0] && rank == rank_of(shell->program, &shell->args) &&
+        !(str_eq(shell->program, name) && same_words(&args, &shell->args)))
+        shell->r =
+            str_eq(shell->program, name)
+                ? err_set(shell->e, -EINVAL,
+                          "the script starts %.64s twice, with different arguments: leave the "
+                          "one that trains",
+                          name)
+                : err_set(shell->e, -EINVAL,
+                          "the script starts both %s and %.64s: leave the one that trains",
+                          shell->program, name);
+    if (shell->r == 0 && (!shell->program[0] || rank > rank_of(shell->program, &shell->args))) {
+        snprintf(shell->program, sizeof(shell->program), "%s", name);
+        tn_sh_list_done(&shell->args);
+        shell->args = args;
         args = (struct tn_sh_list){0};
-        s->last = &s->args;
+        shell->last = &shell->args;
     }
     tn_sh_list_done(&args);
 }
 
-static void commands(struct tn_sh *s, const char *p, int level);
+static void commands(struct tn_sh *shell, const char *pos, int level);
 
 static bool is_shell(const char *command)
 {
@@ -326,165 +327,167 @@ static bool sets_what_it_names(const char *word)
     return one_of(word, strlen(word), words);
 }
 
-static void end_command(struct tn_sh *s, struct tn_sh_list *cmd, int level)
+static void end_command(struct tn_sh *shell, struct tn_sh_list *cmd, int level)
 {
     size_t at = program_of(cmd);
-    struct tn_sh_list *last = s->last;
+    struct tn_sh_list *last = shell->last;
 
-    s->cut = false;
-    if (!cmd->n || s->r < 0)
+    shell->cut = false;
+    if (!cmd->n || shell->r < 0)
         goto out;
-    s->last = NULL;
+    shell->last = NULL;
     if (at < cmd->n) {
-        take_program(s, cmd, at);
+        take_program(shell, cmd, at);
     } else if (begins_arguments(cmd)) {
-        s->last = last && tn_sh_argument_first(cmd->v[0]) ? last : &s->bare;
-        take_words(s->last, cmd, 0);
+        shell->last = last && tn_sh_argument_first(cmd->v[0]) ? last : &shell->bare;
+        take_words(shell->last, cmd, 0);
     } else if (level < MAX_DEPTH && command_within(cmd)) {
-        commands(s, command_within(cmd), level + 1);
-        s->last = NULL;
+        commands(shell, command_within(cmd), level + 1);
+        shell->last = NULL;
     } else if (cmd->n > 1 && str_eq(cmd->v[0], "set") && str_eq(cmd->v[1], "--")) {
         struct tn_sh_list given = {0};
 
         take_words(&given, cmd, 2);
-        tn_sh_assign(s, "@", &given, false, true);
+        tn_sh_assign(shell, "@", &given, false, true);
     } else if (sets_what_it_names(cmd->v[0])) {
         for (size_t i = 1; i < cmd->n; i++)
-            tn_sh_forget(s, cmd->v[i]);
+            tn_sh_forget(shell, cmd->v[i]);
     } else if (cmd->n > 1 && (str_eq(cmd->v[0], "source") || str_eq(cmd->v[0], "."))) {
-        tn_finding_add(s->ignored, cmd->v[0], "what %.100s sets is not known here", cmd->v[1]);
+        tn_finding_add(shell->ignored, cmd->v[0], "what %.100s sets is not known here", cmd->v[1]);
     }
 out:
     tn_sh_list_done(cmd);
 }
 
-static bool is_redirection(const char *p)
+static bool is_redirection(const char *pos)
 {
-    p += strspn(p, "0123456789&");
-    return *p == '>' || *p == '<';
+    pos += strspn(pos, "0123456789&");
+    return *pos == '>' || *pos == '<';
 }
 
 /* What follows is no argument: said once, of the command that counts. */
-static void cut(struct tn_sh *s, const struct tn_sh_list *cmd, const char *p)
+static void cut(struct tn_sh *shell, const struct tn_sh_list *cmd, const char *pos)
 {
     char text[24];
 
-    if (s->cut || (program_of(cmd) == cmd->n && !begins_arguments(cmd)))
+    if (shell->cut || (program_of(cmd) == cmd->n && !begins_arguments(cmd)))
         return;
-    s->cut = true;
-    snprintf(text, sizeof(text), "%.*s", (int)strcspn(p, " \t\r\n;"), p);
-    tn_finding_add(s->ignored, text, "the command ends here");
+    shell->cut = true;
+    snprintf(text, sizeof(text), "%.*s", (int)strcspn(pos, " \t\r\n;"), pos);
+    tn_finding_add(shell->ignored, text, "the command ends here");
 }
 
 /* Behind a redirection and its file; the end of a here-document is kept. */
-static const char *redirection(struct tn_sh *s, const char *p)
+static const char *redirection(struct tn_sh *shell, const char *pos)
 {
     bool here;
 
-    p += strspn(p, "0123456789&");
-    here = p[0] == '<' && p[1] == '<' && p[2] != '<';
-    if ((*p == '<' || *p == '>') && p[1] == '(')
-        return tn_sh_closing(s, p + 1);
-    p += strspn(p, "<>&|-");
-    p = skip(p, false);
+    pos += strspn(pos, "0123456789&");
+    here = pos[0] == '<' && pos[1] == '<' && pos[2] != '<';
+    if ((*pos == '<' || *pos == '>') && pos[1] == '(')
+        return tn_sh_closing(shell, pos + 1);
+    pos += strspn(pos, "<>&|-");
+    pos = skip(pos, false);
     if (here)
-        return tn_sh_word(s, &s->pending, p, false, false);
+        return tn_sh_word(shell, &shell->pending, pos, false, false);
     {
         struct tn_sh_list file = {0};
 
-        p = tn_sh_word(s, &file, p, false, false);
+        pos = tn_sh_word(shell, &file, pos, false, false);
         tn_sh_list_done(&file);
     }
-    return p;
+    return pos;
 }
 
-/* P is at the beginning of a line: past the here-documents that the line before has opened. */
-static const char *here_documents(struct tn_sh *s, const char *p)
+/* POS is at the beginning of a line: past the here-documents that the line before has opened. */
+static const char *here_documents(struct tn_sh *shell, const char *pos)
 {
-    for (size_t i = 0; i < s->pending.n; i++) {
-        const char *from = p, *end = s->pending.v[i];
+    for (size_t i = 0; i < shell->pending.n; i++) {
+        const char *from = pos, *end = shell->pending.v[i];
 
-        while (*p) {
-            size_t n = strcspn(p, "\n"), tabs = strspn(p, "\t"), bare = n - (n && p[n - 1] == '\r');
+        while (*pos) {
+            size_t n = strcspn(pos, "\n"), tabs = strspn(pos, "\t"),
+                   bare = n - (n && pos[n - 1] == '\r');
 
-            if (bare >= tabs && bare - tabs == strlen(end) && !memcmp(p + tabs, end, bare - tabs))
+            if (bare >= tabs && bare - tabs == strlen(end) && !memcmp(pos + tabs, end, bare - tabs))
                 break;
-            p += n + (p[n] == '\n');
+            pos += n + (pos[n] == '\n');
         }
-        if (!s->within)
-            tn_sh_list_add(&s->here, tn_sh_copy(from, (size_t)(p - from)));
-        p += strcspn(p, "\n");
-        p += *p == '\n';
+        if (!shell->within)
+            tn_sh_list_add(&shell->here, tn_sh_copy(from, (size_t)(pos - from)));
+        pos += strcspn(pos, "\n");
+        pos += *pos == '\n';
     }
-    tn_sh_list_done(&s->pending);
-    return p;
+    tn_sh_list_done(&shell->pending);
+    return pos;
 }
 
-/* && and the like. Returns behind it, or P where there is none. */
-static const char *operator_at(struct tn_sh *s, struct tn_sh_list *cmd, const char *p, int level)
+/* && and the like. Returns behind it, or POS where there is none. */
+static const char *operator_at(struct tn_sh *shell, struct tn_sh_list *cmd, const char *pos,
+                               int level)
 {
-    size_t n = strspn(p, "&|");
+    size_t n = strspn(pos, "&|");
 
-    if (!n || n > 2 || is_redirection(p))
-        return p;
-    cut(s, cmd, p);
-    end_command(s, cmd, level);
-    s->last = NULL;
-    s->chained = n == 2 && p[0] == p[1];
-    return p + n;
+    if (!n || n > 2 || is_redirection(pos))
+        return pos;
+    cut(shell, cmd, pos);
+    end_command(shell, cmd, level);
+    shell->last = NULL;
+    shell->chained = n == 2 && pos[0] == pos[1];
+    return pos + n;
 }
 
-static void commands(struct tn_sh *s, const char *p, int level)
+static void commands(struct tn_sh *shell, const char *pos, int level)
 {
     struct tn_sh_list cmd = {0};
 
-    while (s->r == 0) {
+    while (shell->r == 0) {
         const char *next;
 
-        p = skip(p, s->plain);
-        if (*p == '#') {
-            p += strcspn(p, "\n");
+        pos = skip(pos, shell->plain);
+        if (*pos == '#') {
+            pos += strcspn(pos, "\n");
             continue;
         }
-        if (!*p || *p == '\n' || *p == ';') {
-            end_command(s, &cmd, level);
-            s->chained = false;
-            if (!*p)
+        if (!*pos || *pos == '\n' || *pos == ';') {
+            end_command(shell, &cmd, level);
+            shell->chained = false;
+            if (!*pos)
                 break;
-            p = *p == '\n' ? here_documents(s, p + 1) : p + 1;
+            pos = *pos == '\n' ? here_documents(shell, pos + 1) : pos + 1;
             continue;
         }
-        next = operator_at(s, &cmd, p, level);
-        if (next == p && is_redirection(p)) {
-            cut(s, &cmd, p);
-            next = redirection(s, p);
+        next = operator_at(shell, &cmd, pos, level);
+        if (next == pos && is_redirection(pos)) {
+            cut(shell, &cmd, pos);
+            next = redirection(shell, pos);
         }
-        if (next == p && !cmd.n)
-            next = assignment(s, p);
-        if (next == p && !cmd.n && !s->plain)
-            next = keyword(s, p);
-        if (next == p && s->cut) {
+        if (next == pos && !cmd.n)
+            next = assignment(shell, pos);
+        if (next == pos && !cmd.n && !shell->plain)
+            next = keyword(shell, pos);
+        if (next == pos && shell->cut) {
             struct tn_sh_list dropped = {0};
 
-            next = tn_sh_word(s, &dropped, p, true, false);
+            next = tn_sh_word(shell, &dropped, pos, true, false);
             tn_sh_list_done(&dropped);
-        } else if (next == p) {
-            next = tn_sh_word(s, &cmd, p, true, false);
+        } else if (next == pos) {
+            next = tn_sh_word(shell, &cmd, pos, true, false);
         }
-        p = next;
+        pos = next;
     }
     tn_sh_list_done(&cmd);
 }
 
 /* Without a command: the arguments that variables hold, if no other variable is made of them. */
-static void take_variables(struct tn_sh *s)
+static void take_variables(struct tn_sh *shell)
 {
-    for (size_t i = 0; i < s->count && s->r == 0; i++) {
-        const struct tn_sh_variable *v = &s->vars[i];
+    for (size_t i = 0; i < shell->count && shell->r == 0; i++) {
+        const struct tn_sh_variable *v = &shell->vars[i];
 
         if (v->used || !v->values.n || !tn_sh_argument_first(v->values.v[0]))
             continue;
-        tn_sh_words_of(s, &s->args, v);
+        tn_sh_words_of(shell, &shell->args, v);
     }
 }
 
@@ -512,14 +515,14 @@ static struct tn_word unmarked(const char *text)
     return w;
 }
 
-void tn_words_done(struct tn_words *w)
+void tn_words_done(struct tn_words *words)
 {
-    for (size_t i = 0; i < w->n; i++) {
-        free(w->v[i].text);
-        free(w->v[i].unknown);
+    for (size_t i = 0; i < words->n; i++) {
+        free(words->v[i].text);
+        free(words->v[i].unknown);
     }
-    free(w->v);
-    *w = (struct tn_words){0};
+    free(words->v);
+    *words = (struct tn_words){0};
 }
 
 static void give_words(struct tn_words *ret, const struct tn_sh_list *from)
@@ -538,10 +541,10 @@ static bool is_plain(const char *text)
 }
 
 int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const char *text,
-                       struct err *e)
+                       struct err *error)
 {
     AUTO_FREE char *clean = mem_strdup(text);
-    struct tn_sh s = {.ignored = ignored, .e = e};
+    struct tn_sh s = {.ignored = ignored, .e = error};
 
     for (char *p = clean; *p; p++)
         if (*p == MARK || *p == ENDMARK)
@@ -554,7 +557,7 @@ int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const 
     if (s.r == 0 && !s.program[0] && !s.bare.n) {
         take_variables(&s);
         if (!s.args.n && *skip(clean, true))
-            s.r = err_set(e, -EINVAL,
+            s.r = err_set(error, -EINVAL,
                           "expected a command that starts a .py program, or an argument "
                           "that begins with --, found `%.64s`",
                           skip(clean, true));

@@ -24,7 +24,7 @@ struct titan {
     char reshard[16], schedule[32];
     char base[64];     /* the function whose result is changed and that is not in the text, or "" */
     unsigned int said; /* bits of base_settings */
-    int parts;                    /* stages that are listed module by module; 0: they are cut */
+    int parts;         /* stages that are listed module by module; 0: they are cut */
     short part_layers[MAX_PARTS]; /* of each */
 };
 
@@ -43,26 +43,27 @@ static const struct {
     {"training.max_context_length", "training.seq_len", false},
 };
 
-static void note_said(struct titan *s, const char *path)
+static void note_said(struct titan *import, const char *path)
 {
     for (size_t i = 0; i < ARRAY_LEN(base_settings); i++)
         if (str_eq(base_settings[i].path, path) || str_eq(base_settings[i].other, path))
-            s->said |= 1u << i;
+            import->said |= 1u << i;
 }
 
-static int base_is_covered(const struct titan *s, const struct pl_model *m, struct err *e)
+static int base_is_covered(const struct titan *import, const struct pl_model *model,
+                           struct err *error)
 {
-    for (size_t i = 0; *s->base && i < ARRAY_LEN(base_settings); i++)
-        if (!(s->said & 1u << i) && (!base_settings[i].experts || pl_model_is_moe(m)))
-            return err_set(e, -EINVAL,
+    for (size_t i = 0; *import->base && i < ARRAY_LEN(base_settings); i++)
+        if (!(import->said & 1u << i) && (!base_settings[i].experts || pl_model_is_moe(model)))
+            return err_set(error, -EINVAL,
                            "the function changes what %s() returns, which is not in this text: add "
                            "it, or a line that sets %s",
-                           s->base, base_settings[i].path);
+                           import->base, base_settings[i].path);
     return 0;
 }
 
 static int one_of(int *ret, const char *path, const char *value, const char *const *words,
-                  struct err *e)
+                  struct err *error)
 {
     AUTO_STR list = {0};
 
@@ -73,131 +74,135 @@ static int one_of(int *ret, const char *path, const char *value, const char *con
         }
         str_addf(&list, "%s\"%s\"", i ? ", " : "", words[i]);
     }
-    return err_set(e, -EINVAL, "%s is one of %s, not \"%.40s\"", path, str_text(&list), value);
+    return err_set(error, -EINVAL, "%s is one of %s, not \"%.40s\"", path, str_text(&list), value);
 }
 
-static int precision(struct titan *s, const char *path, const char *value, struct err *e)
+static int precision(struct titan *import, const char *path, const char *value, struct err *error)
 {
     static const char *const words[] = {"float32", "bfloat16", "float16", NULL};
-    int which, r = one_of(&which, path, value, words, e);
+    int which, r = one_of(&which, path, value, words, error);
 
     if (r < 0)
         return r;
-    s->out->layout.precision = which ? PL_BF16 : PL_FP32;
+    import->out->layout.precision = which ? PL_BF16 : PL_FP32;
     if (which == 2)
-        tn_finding_add(&s->out->ignored, path, "float16 taken as bf16, which needs the same bytes");
+        tn_finding_add(&import->out->ignored, path,
+                       "float16 taken as bf16, which needs the same bytes");
     return 0;
 }
 
-static int checkpointing(struct titan *s, const char *path, const char *value, struct err *e)
+static int checkpointing(struct titan *import, const char *path, const char *value,
+                         struct err *error)
 {
     static const char *const words[] = {"none", "selective", "full", "memory_budget", NULL};
-    int which, r = one_of(&which, path, value, words, e);
+    int which, r = one_of(&which, path, value, words, error);
 
     if (r < 0)
         return r;
-    s->checkpointing_said = true;
+    import->checkpointing_said = true;
     if (which == 3)
-        tn_finding_add(&s->out->ignored, path, "a memory budget has no word here");
+        tn_finding_add(&import->out->ignored, path, "a memory budget has no word here");
     else
-        s->out->layout.recompute = which == 2   ? PL_RECOMPUTE_FULL
-                                   : which == 1 ? PL_RECOMPUTE_SELECTIVE
-                                                : PL_RECOMPUTE_NONE;
+        import->out->layout.recompute = which == 2   ? PL_RECOMPUTE_FULL
+                                        : which == 1 ? PL_RECOMPUTE_SELECTIVE
+                                                     : PL_RECOMPUTE_NONE;
     return 0;
 }
 
-static int selection(struct titan *s, const char *path, const char *value, struct err *e)
+static int selection(struct titan *import, const char *path, const char *value, struct err *error)
 {
     int64_t n = 0;
 
     if (!str_eq(value, "op") && str_to_i64(&n, value, 1, 1 << 20) < 0)
-        return err_set(e, -EINVAL, "%s is \"op\" or a number of layers, not \"%.40s\"", path,
+        return err_set(error, -EINVAL, "%s is \"op\" or a number of layers, not \"%.40s\"", path,
                        value);
-    s->every_layers = (int)n;
+    import->every_layers = (int)n;
     return 0;
 }
 
 /* [["tok_embeddings", "layers.0"], ["layers.1", "norm"]]: how many layers each part has. */
-static int module_parts(struct titan *s, const char *path, const char *value, struct err *e)
+static int module_parts(struct titan *import, const char *path, const char *value,
+                        struct err *error)
 {
-    s->parts = 0;
+    import->parts = 0;
     if (*value != '[')
-        return str_eq(value, "None") ? 0 : err_set(e, -EINVAL, "%s is no list: %.40s", path, value);
+        return str_eq(value, "None") ? 0
+                                     : err_set(error, -EINVAL, "%s is no list: %.40s", path, value);
     for (const char *p = value + 1; *p; p++) {
-        if (*p == '[' && s->parts == MAX_PARTS)
-            return err_set(e, -EINVAL, "%s has more than %d parts", path, MAX_PARTS);
+        if (*p == '[' && import->parts == MAX_PARTS)
+            return err_set(error, -EINVAL, "%s has more than %d parts", path, MAX_PARTS);
         if (*p == '[')
-            s->part_layers[s->parts++] = 0;
-        else if (s->parts && str_starts(p, "layers."))
-            s->part_layers[s->parts - 1]++;
+            import->part_layers[import->parts++] = 0;
+        else if (import->parts && str_starts(p, "layers."))
+            import->part_layers[import->parts - 1]++;
     }
     return 0;
 }
 
-static int titan_word(struct titan *s, const char *path, const char *value, bool *ret_known,
-                      struct err *e)
+static int titan_word(struct titan *import, const char *path, const char *value, bool *ret_known,
+                      struct err *error)
 {
     static const char *const reshard[] = {"default", "always", "never", NULL};
     int which = 0;
 
     *ret_known = true;
     if (!strcmp(path, "parallelism.module_fqns_per_model_part"))
-        return module_parts(s, path, value, e);
+        return module_parts(import, path, value, error);
     if (!strcmp(path, "parallelism.pipeline_parallel_schedule") ||
         !strcmp(path, "experimental.pipeline_parallel_schedule"))
-        snprintf(s->schedule, sizeof(s->schedule), "%s", value);
+        snprintf(import->schedule, sizeof(import->schedule), "%s", value);
     else if (!strcmp(path, "parallelism.fsdp_reshard_after_forward")) {
-        snprintf(s->reshard, sizeof(s->reshard), "%s", value);
-        return one_of(&which, path, value, reshard, e);
+        snprintf(import->reshard, sizeof(import->reshard), "%s", value);
+        return one_of(&which, path, value, reshard, error);
     } else if (!strcmp(path, "training.mixed_precision_param"))
-        return precision(s, path, value, e);
+        return precision(import, path, value, error);
     else if (!strcmp(path, "activation_checkpoint.mode"))
-        return checkpointing(s, path, value, e);
+        return checkpointing(import, path, value, error);
     else if (!strcmp(path, "activation_checkpoint.selective_ac_option"))
-        return selection(s, path, value, e);
+        return selection(import, path, value, error);
     else if (!strcmp(path, "parallelism.enable_sequence_parallel")) {
         static const char *const words[] = {"True", "False", NULL};
-        int r = one_of(&which, path, value, words, e);
+        int r = one_of(&which, path, value, words, error);
 
-        s->sp_off = which == 1;
+        import->sp_off = which == 1;
         return r;
     } else
         *ret_known = false;
     return 0;
 }
 
-static int *titan_number(struct titan *s, const char *path)
+static int *titan_number(struct titan *import, const char *path)
 {
-    struct pl_layout *l = &s->out->layout;
+    struct pl_layout *l = &import->out->layout;
     const struct {
         const char *path;
         int *field;
     } rows[] = {
-        {"training.local_batch_size", &s->local_batch},
-        {"training.global_batch_size", &s->out->global_batch},
-        {"training.seq_len", &s->out->seq},
-        {"training.max_context_length", &s->out->seq},
-        {"parallelism.num_pp_microbatches", &s->pp_microbatches},
-        {"parallelism.data_parallel_replicate_degree", &s->replicate},
-        {"parallelism.data_parallel_shard_degree", &s->shard},
+        {"training.local_batch_size", &import->local_batch},
+        {"training.global_batch_size", &import->out->global_batch},
+        {"training.seq_len", &import->out->seq},
+        {"training.max_context_length", &import->out->seq},
+        {"parallelism.num_pp_microbatches", &import->pp_microbatches},
+        {"parallelism.data_parallel_replicate_degree", &import->replicate},
+        {"parallelism.data_parallel_shard_degree", &import->shard},
         {"parallelism.tensor_parallel_degree", &l->tp},
         {"parallelism.context_parallel_degree", &l->cp},
         {"parallelism.expert_parallel_degree", &l->ep},
         {"parallelism.expert_tensor_parallel_degree", &l->etp},
         {"parallelism.pipeline_parallel_degree", &l->pp},
-        {"parallelism.pipeline_parallel_microbatch_size", &s->pp_microbatch},
-        {"parallelism.pipeline_parallel_layers_per_stage", &s->layers_per_stage},
-        {"parallelism.pipeline_parallel_first_stage_less_layers", &s->first_less},
-        {"parallelism.pipeline_parallel_last_stage_less_layers", &s->last_less},
+        {"parallelism.pipeline_parallel_microbatch_size", &import->pp_microbatch},
+        {"parallelism.pipeline_parallel_layers_per_stage", &import->layers_per_stage},
+        {"parallelism.pipeline_parallel_first_stage_less_layers", &import->first_less},
+        {"parallelism.pipeline_parallel_last_stage_less_layers", &import->last_less},
         /* the first releases */
-        {"training.batch_size", &s->old_batch},
-        {"training.data_parallel_replicate_degree", &s->replicate},
-        {"training.data_parallel_shard_degree", &s->shard},
+        {"training.batch_size", &import->old_batch},
+        {"training.data_parallel_replicate_degree", &import->replicate},
+        {"training.data_parallel_shard_degree", &import->shard},
         {"training.tensor_parallel_degree", &l->tp},
         {"experimental.context_parallel_degree", &l->cp},
         {"experimental.pipeline_parallel_degree", &l->pp},
-        {"experimental.pipeline_parallel_microbatches", &s->old_microbatches},
-        {"parallelism.pipeline_parallel_microbatches", &s->old_microbatches},
+        {"experimental.pipeline_parallel_microbatches", &import->old_microbatches},
+        {"parallelism.pipeline_parallel_microbatches", &import->old_microbatches},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
@@ -207,183 +212,189 @@ static int *titan_number(struct titan *s, const char *path)
 }
 
 /* Parts that are listed may be cut in another way than ours. */
-static void compare_parts(struct titan *s, const struct pl_model *m)
+static void compare_parts(struct titan *import, const struct pl_model *model)
 {
-    const struct pl_layout *l = &s->out->layout;
+    const struct pl_layout *l = &import->out->layout;
     int first;
 
-    for (int i = 0; i < s->parts; i++)
-        if (pl_stage_layers(l, m->layers, i % l->pp, i / l->pp, &first) != s->part_layers[i]) {
-            tn_finding_add(&s->out->ignored, "parallelism.module_fqns_per_model_part",
-                           "part %d of %d has %d layers there, %d here", i + 1, s->parts,
-                           s->part_layers[i],
-                           pl_stage_layers(l, m->layers, i % l->pp, i / l->pp, &first));
+    for (int i = 0; i < import->parts; i++)
+        if (pl_stage_layers(l, model->layers, i % l->pp, i / l->pp, &first) !=
+            import->part_layers[i]) {
+            tn_finding_add(&import->out->ignored, "parallelism.module_fqns_per_model_part",
+                           "part %d of %d has %d layers there, %d here", i + 1, import->parts,
+                           import->part_layers[i],
+                           pl_stage_layers(l, model->layers, i % l->pp, i / l->pp, &first));
             return;
         }
 }
 
 /* Stages a rank. What the file does not say is torchtitan's: one, and two when interleaved. */
-static int titan_stages(struct titan *s, const struct pl_model *m, struct err *e)
+static int titan_stages(struct titan *import, const struct pl_model *model, struct err *error)
 {
-    struct pl_layout *l = &s->out->layout;
-    int weight = m->layers + s->first_less + s->last_less, per = s->layers_per_stage;
-    int stages = s->parts ? s->parts
-                 : per    ? (weight + per - 1) / per
-                          : l->pp * (l->schedule == PL_INTERLEAVED ? 2 : 1);
+    struct pl_layout *l = &import->out->layout;
+    int weight = model->layers + import->first_less + import->last_less,
+        per = import->layers_per_stage;
+    int stages = import->parts ? import->parts
+                 : per         ? (weight + per - 1) / per
+                               : l->pp * (l->schedule == PL_INTERLEAVED ? 2 : 1);
 
     if (stages % l->pp || (stages == l->pp) != (l->schedule != PL_INTERLEAVED))
-        return err_set(e, -EINVAL,
+        return err_set(error, -EINVAL,
                        "pipeline_parallel_layers_per_stage %d makes %d stages of %d layers (the "
                        "first and last with %d and %d less), which \"%s\" cannot lay over pp %d",
-                       per, stages, m->layers, s->first_less, s->last_less,
-                       s->schedule[0] ? s->schedule : "1F1B", l->pp);
+                       per, stages, model->layers, import->first_less, import->last_less,
+                       import->schedule[0] ? import->schedule : "1F1B", l->pp);
     l->vp = stages / l->pp;
-    compare_parts(s, m);
-    if (!s->parts && (s->first_less || s->last_less))
-        tn_finding_add(&s->out->ignored, "parallelism.pipeline_parallel_*_stage_less_layers",
-                       "stages are equally long here, not shorter by %d and %d", s->first_less,
-                       s->last_less);
+    compare_parts(import, model);
+    if (!import->parts && (import->first_less || import->last_less))
+        tn_finding_add(&import->out->ignored, "parallelism.pipeline_parallel_*_stage_less_layers",
+                       "stages are equally long here, not shorter by %d and %d", import->first_less,
+                       import->last_less);
     return 0;
 }
 
-static int titan_pipeline(struct titan *s, const struct pl_model *m, struct err *e)
+static int titan_pipeline(struct titan *import, const struct pl_model *model, struct err *error)
 {
-    struct pl_layout *l = &s->out->layout;
+    struct pl_layout *l = &import->out->layout;
 
     /* PyTorch looks its schedules up in any case of letters. */
-    if (!strcasecmp(s->schedule, "GPipe"))
+    if (!strcasecmp(import->schedule, "GPipe"))
         l->schedule = PL_GPIPE;
-    else if (!strcasecmp(s->schedule, "Interleaved1F1B"))
+    else if (!strcasecmp(import->schedule, "Interleaved1F1B"))
         l->schedule = PL_INTERLEAVED;
-    else if (s->schedule[0] && strcasecmp(s->schedule, "1F1B"))
-        return err_set(e, -EINVAL, "pipeline_parallel_schedule \"%s\" has no word here",
-                       s->schedule);
-    return titan_stages(s, m, e);
+    else if (import->schedule[0] && strcasecmp(import->schedule, "1F1B"))
+        return err_set(error, -EINVAL, "pipeline_parallel_schedule \"%s\" has no word here",
+                       import->schedule);
+    return titan_stages(import, model, error);
 }
 
 /* The last form counts tokens: of a micro-batch of a rank, and of a step. */
-static int token_batch(struct titan *s, int dp, struct err *e)
+static int token_batch(struct titan *import, int dp, struct err *error)
 {
-    int64_t micro = s->micro_tokens ? s->micro_tokens : 16384, step, local;
-    int seq = s->out->seq,
-        count = s->out->layout.pp > 1 && s->pp_microbatches ? s->pp_microbatches : 1;
+    int64_t micro = import->micro_tokens ? import->micro_tokens : 16384, step, local;
+    int seq = import->out->seq,
+        count = import->out->layout.pp > 1 && import->pp_microbatches ? import->pp_microbatches : 1;
 
     if (micro % seq || micro / seq > 1 << 24)
         return err_set(
-            e, -EINVAL,
+            error, -EINVAL,
             "num_tokens_per_microbatch_per_dp_rank %lld is no number of sequences of %d tokens",
             (long long)micro, seq);
-    s->out->layout.micro_batch = (int)(micro / seq);
+    import->out->layout.micro_batch = (int)(micro / seq);
     local = micro / seq * count;
-    step = s->step_tokens > 0 ? s->step_tokens / seq : local * dp;
-    if (step > 1 << 24 || (s->step_tokens > 0 && (s->step_tokens % seq || step % (local * dp))))
-        return err_set(e, -EINVAL,
+    step = import->step_tokens > 0 ? import->step_tokens / seq : local * dp;
+    if (step > 1 << 24 ||
+        (import->step_tokens > 0 && (import->step_tokens % seq || step % (local * dp))))
+        return err_set(error, -EINVAL,
                        "num_tokens_per_train_step %lld is no multiple of %d micro-batches of %lld "
                        "tokens on %d replicas",
-                       (long long)s->step_tokens, count, (long long)micro, dp);
-    s->out->global_batch = (int)step;
-    if (s->out->layout.pp > 1 && step > local * dp)
-        tn_finding_add(&s->out->ignored, "training.num_tokens_per_train_step",
+                       (long long)import->step_tokens, count, (long long)micro, dp);
+    import->out->global_batch = (int)step;
+    if (import->out->layout.pp > 1 && step > local * dp)
+        tn_finding_add(&import->out->ignored, "training.num_tokens_per_train_step",
                        "the pipeline drains after %d micro-batches there, once a step here", count);
     return 0;
 }
 
 /* Sequences a replica, and of them those of a micro-batch; what a step has beyond them is another
  * round. */
-static int titan_batch(struct titan *s, int dp, struct err *e)
+static int titan_batch(struct titan *import, int dp, struct err *error)
 {
-    struct pl_layout *l = &s->out->layout;
-    int local = s->old_batch ? s->old_batch : s->local_batch, micro = local;
+    struct pl_layout *l = &import->out->layout;
+    int local = import->old_batch ? import->old_batch : import->local_batch, micro = local;
 
-    if (s->micro_tokens || s->step_tokens)
-        return token_batch(s, dp, e);
-    if (s->pp_microbatches && l->pp > 1)
-        return err_set(e, -EINVAL,
+    if (import->micro_tokens || import->step_tokens)
+        return token_batch(import, dp, error);
+    if (import->pp_microbatches && l->pp > 1)
+        return err_set(error, -EINVAL,
                        "num_pp_microbatches needs num_tokens_per_microbatch_per_dp_rank: what "
                        "local_batch_size means beside it changed from version to version");
-    if (l->pp > 1 && s->pp_microbatch)
-        micro = s->pp_microbatch;
-    else if (l->pp > 1 && (s->old_batch || s->old_microbatches))
-        micro = local / (s->old_microbatches ? s->old_microbatches : l->pp);
+    if (l->pp > 1 && import->pp_microbatch)
+        micro = import->pp_microbatch;
+    else if (l->pp > 1 && (import->old_batch || import->old_microbatches))
+        micro = local / (import->old_microbatches ? import->old_microbatches : l->pp);
     else if (l->pp > 1)
         micro = 1;
     if (!micro || local % micro)
-        return err_set(e, -EINVAL, "a local batch of %d sequences is no number of micro-batches",
-                       local);
+        return err_set(error, -EINVAL,
+                       "a local batch of %d sequences is no number of micro-batches", local);
     l->micro_batch = micro;
-    if (s->out->global_batch <= 0)
-        return tn_import_global_batch(s->out, local, dp, e);
-    if (l->pp > 1 && s->out->global_batch > (int64_t)local * dp)
-        tn_finding_add(&s->out->ignored, "training.global_batch_size",
+    if (import->out->global_batch <= 0)
+        return tn_import_global_batch(import->out, local, dp, error);
+    if (l->pp > 1 && import->out->global_batch > (int64_t)local * dp)
+        tn_finding_add(&import->out->ignored, "training.global_batch_size",
                        "the pipeline drains after each local batch of %d there, once a step here",
                        local);
     return 0;
 }
 
-static int titan_finish(struct titan *s, const struct pl_model *m, struct err *e)
+static int titan_finish(struct titan *import, const struct pl_model *model, struct err *error)
 {
-    struct pl_layout *l = &s->out->layout;
+    struct pl_layout *l = &import->out->layout;
     int r, dp;
 
-    tn_import_split_experts(l, m);
-    r = tn_import_degrees(l, e);
+    tn_import_split_experts(l, model);
+    r = tn_import_degrees(l, error);
     if (r < 0)
         return r;
     dp = l->world / (l->tp * l->cp * l->pp);
-    if (s->shard == -1)
-        s->shard = dp / (s->replicate ? s->replicate : 1);
-    if ((int64_t)s->replicate * s->shard != dp)
-        return err_set(e, -EINVAL,
+    if (import->shard == -1)
+        import->shard = dp / (import->replicate ? import->replicate : 1);
+    if ((int64_t)import->replicate * import->shard != dp)
+        return err_set(error, -EINVAL,
                        "data_parallel_replicate_degree %d x data_parallel_shard_degree %d is not "
                        "the %d that tp, cp and pp leave of %d devices",
-                       s->replicate, s->shard, dp, l->world);
-    if (l->recompute == PL_RECOMPUTE_SELECTIVE && s->every_layers)
-        tn_finding_add(&s->out->ignored, "activation_checkpoint.selective_ac_option",
-                       "selective is of operators here, not of one layer in %d", s->every_layers);
-    if (s->replicate > 1 && (int64_t)s->shard * l->cp > 1)
-        tn_finding_add(&s->out->ignored, "parallelism.data_parallel_replicate_degree",
+                       import->replicate, import->shard, dp, l->world);
+    if (l->recompute == PL_RECOMPUTE_SELECTIVE && import->every_layers)
+        tn_finding_add(&import->out->ignored, "activation_checkpoint.selective_ac_option",
+                       "selective is of operators here, not of one layer in %d",
+                       import->every_layers);
+    if (import->replicate > 1 && (int64_t)import->shard * l->cp > 1)
+        tn_finding_add(&import->out->ignored, "parallelism.data_parallel_replicate_degree",
                        "hybrid sharding has no word here: taken as full sharding");
     l->zero =
-        (int64_t)s->shard * l->cp > 1 /* over both */
-            ? (str_eq(s->reshard, "never") || (l->pp > 1 && !str_eq(s->reshard, "always")) ? 2 : 3)
+        (int64_t)import->shard * l->cp > 1 /* over both */
+            ? (str_eq(import->reshard, "never") || (l->pp > 1 && !str_eq(import->reshard, "always"))
+                   ? 2
+                   : 3)
             : 0;
     l->overlap_grad_reduce = (int64_t)dp * l->cp > 1;
     l->overlap_param_gather = l->zero >= 2;
-    l->sp = l->tp > 1 && !s->sp_off;
-    r = titan_batch(s, dp, e);
-    return r == 0 && l->pp > 1 ? titan_pipeline(s, m, e) : r;
+    l->sp = l->tp > 1 && !import->sp_off;
+    r = titan_batch(import, dp, error);
+    return r == 0 && l->pp > 1 ? titan_pipeline(import, model, error) : r;
 }
 
 /* -1 means "what is left" of the devices, or "one local batch of every rank"; stages may be none
  * shorter. */
-static int least(const struct titan *s, const int *field)
+static int least(const struct titan *import, const int *field)
 {
-    if (field == &s->shard || field == &s->out->global_batch)
+    if (field == &import->shard || field == &import->out->global_batch)
         return -1;
-    return field == &s->first_less || field == &s->last_less ? 0 : 1;
+    return field == &import->first_less || field == &import->last_less ? 0 : 1;
 }
 
 /* What is not known is ignored only if it cannot be a part of the layout. */
-static int unknown_setting(struct titan *s, const char *path, const char *value, int line,
-                           struct err *e)
+static int unknown_setting(struct titan *import, const char *path, const char *value, int line,
+                           struct err *error)
 {
     const char *dot = strrchr(path, '.'), *near = NULL;
     const char *names[ARRAY_LEN(base_settings) + 1] = {NULL};
 
     if (!tn_import_is_degree(dot ? dot + 1 : path, value)) {
-        tn_finding_add(&s->out->ignored, path,
+        tn_finding_add(&import->out->ignored, path,
                        *value ? "not a setting of the layout" : "what it sets is not known here");
         return 0;
     }
     for (size_t i = 0; i < ARRAY_LEN(base_settings); i++)
         names[i] = base_settings[i].path;
     near = str_nearest(path, names);
-    return err_set(e, -EINVAL,
+    return err_set(error, -EINVAL,
                    "line %d: %.80s %.20s looks like a degree, but is no setting of torchtitan%s%s",
                    line, path, value, near ? "; did you mean " : "", near ? near : "");
 }
 
-static int titan_set(void *arg, const char *path, const char *value, int line, struct err *e)
+static int titan_set(void *arg, const char *path, const char *value, int line, struct err *error)
 {
     struct titan *s = arg;
     int *field = titan_number(s, path);
@@ -402,26 +413,26 @@ static int titan_set(void *arg, const char *path, const char *value, int line, s
         int64_t least_tokens = tokens == &s->step_tokens ? -1 : 1;
 
         if (str_to_i64(tokens, value, least_tokens, (int64_t)1 << 40) < 0 || !*tokens)
-            return err_set(e, -EINVAL, "line %d: %s must be a positive integer, not `%.40s`", line,
-                           path, value);
+            return err_set(error, -EINVAL, "line %d: %s must be a positive integer, not `%.40s`",
+                           line, path, value);
         return 0;
     }
     if (field) {
         int min = least(s, field);
 
         if (str_to_i64(&v, value, min, 1 << 24) < 0 || (v < 1 && v != min))
-            return err_set(e, -EINVAL, "line %d: %s must be a positive integer, not `%.40s`", line,
-                           path, value);
+            return err_set(error, -EINVAL, "line %d: %s must be a positive integer, not `%.40s`",
+                           line, path, value);
         *field = (int)v;
         return 0;
     }
-    if (titan_word(s, path, value, &known, e) < 0)
-        return err_wrap(e, "line %d", line);
-    return known ? 0 : unknown_setting(s, path, value, line, e);
+    if (titan_word(s, path, value, &known, error) < 0)
+        return err_wrap(error, "line %d", line);
+    return known ? 0 : unknown_setting(s, path, value, line, error);
 }
 
-int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct pl_model *m,
-                         struct err *e)
+int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct pl_model *model,
+                         struct err *error)
 {
     struct titan s = {.out = out, /* torchtitan's defaults */
                       .local_batch = 8,
@@ -434,16 +445,17 @@ int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct
     int r;
 
     if (strstr(text, "megatron.bridge"))
-        return err_set(e, -EINVAL, "this is a recipe of Megatron-Bridge, not of torchtitan");
+        return err_set(error, -EINVAL, "this is a recipe of Megatron-Bridge, not of torchtitan");
     out->layout.precision = PL_BF16;
     out->layout.recompute = PL_RECOMPUTE_SELECTIVE;
     out->seq = 2048;
     if (python)
         s.every_layers = 0; /* it knows operators only */
-    r = python ? tn_python_read(text, titan_set, &s, e) : tn_toml_read(text, titan_set, &s, e);
+    r = python ? tn_python_read(text, titan_set, &s, error)
+               : tn_toml_read(text, titan_set, &s, error);
     if (r == 0 && python && !s.checkpointing_said)
         tn_finding_add(&out->ignored, "activation_checkpoint", "not said: taken as selective");
     if (r == 0)
-        r = base_is_covered(&s, m, e);
-    return r < 0 ? r : titan_finish(&s, m, e);
+        r = base_is_covered(&s, model, error);
+    return r < 0 ? r : titan_finish(&s, model, error);
 }

@@ -102,31 +102,33 @@ static bool is_recipe(const char *flag, const char *value)
     return sets_a_recipe(value);
 }
 
-int tn_megatron_unknown(struct tn_imported *out, const char *flag, const char *value, struct err *e)
+int tn_megatron_unknown(struct tn_imported *out, const char *flag, const char *value,
+                        struct err *error)
 {
     const char *near = meant(flag, true);
 
     if (is_recipe(flag, value))
         return err_set(
-            e, -EINVAL,
+            error, -EINVAL,
             "`%.64s%s%.64s` changes a recipe of Megatron-Bridge, whose own layout is not "
             "in this text: write it as Megatron-LM's arguments",
             flag, value ? " " : "", value ? value : "");
     if (str_eq(flag, "--use-mp-args-from-checkpoint-args"))
-        return err_set(e, -EINVAL, "%s takes the degrees from a checkpoint: write them out", flag);
+        return err_set(error, -EINVAL, "%s takes the degrees from a checkpoint: write them out",
+                       flag);
     if (strchr(flag, ':'))
-        return err_set(e, -EINVAL,
+        return err_set(error, -EINVAL,
                        "`%.64s` is no argument; a YAML file has them below `MODEL_ARGS:`", flag);
     if (near)
-        return err_set(e, -EINVAL, "Megatron-LM has no argument `%.64s`; did you mean `%s`?", flag,
-                       near);
+        return err_set(error, -EINVAL, "Megatron-LM has no argument `%.64s`; did you mean `%s`?",
+                       flag, near);
     if (!tn_import_is_degree(flag, value) || numbers_no_degree(flag)) {
         tn_finding_add(&out->ignored, flag, "not a setting of the layout%s%.100s",
                        value ? ": " : "", value ? value : "");
         return 0;
     }
     near = meant(flag, false);
-    return err_set(e, -EINVAL,
+    return err_set(error, -EINVAL,
                    "`%.64s %.40s` looks like a degree, but is no argument of Megatron-LM that is "
                    "read here%s%s%s",
                    flag, value, near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "");

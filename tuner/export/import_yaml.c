@@ -31,10 +31,10 @@ static const char *section(const char *text)
     return NULL;
 }
 
-/* N letters of a value without blanks around it, a comment behind it and quotes. */
-static char *scalar(const char *p, size_t n)
+/* LEN letters of a value without blanks around it, a comment behind it and quotes. */
+static char *scalar(const char *from, size_t len)
 {
-    AUTO_FREE char *text = mem_printf("%.*s", (int)n, p);
+    AUTO_FREE char *text = mem_printf("%.*s", (int)len, from);
     char *at = text + strspn(text, " \t"), *end;
     char quote = *at == '"' || *at == '\'' ? *at : 0;
 
@@ -42,17 +42,17 @@ static char *scalar(const char *p, size_t n)
     if (end)
         return mem_printf("%.*s", (int)(end - at - 1), at + 1);
     end = strstr(at, " #");
-    n = end ? (size_t)(end - at) : strlen(at);
-    while (n && isspace((unsigned char)at[n - 1]))
-        n--;
-    return mem_printf("%.*s", (int)n, at);
+    len = end ? (size_t)(end - at) : strlen(at);
+    while (len && isspace((unsigned char)at[len - 1]))
+        len--;
+    return mem_printf("%.*s", (int)len, at);
 }
 
-static void add_argument(struct str *out, const char *flag, size_t n, const char *value)
+static void add_argument(struct str *out, const char *flag, size_t size, const char *value)
 {
     size_t len = strlen(value);
 
-    str_addf(out, "%.*s", (int)n, flag);
+    str_addf(out, "%.*s", (int)size, flag);
     if (*value == '[' && len > 1 && value[len - 1] == ']') {
         str_addf(out, " %.*s", (int)(len - 2), value + 1);
     } else if (strcmp(value, "true") != 0 && *value) {
@@ -68,24 +68,24 @@ static void add_argument(struct str *out, const char *flag, size_t n, const char
 }
 
 /* One line below MODEL_ARGS. */
-static int argument(struct str *out, const char *line, size_t n, struct err *e)
+static int argument(struct str *out, const char *line, size_t len, struct err *error)
 {
     const char *colon;
 
     if (str_starts(line, "<<"))
-        return err_set(e, -EINVAL,
+        return err_set(error, -EINVAL,
                        "MODEL_ARGS takes over another list (`<<:`): write its arguments out");
-    colon = memchr(line, ':', n);
+    colon = memchr(line, ':', len);
     if (!str_starts(line, "--") || !colon)
-        return err_set(e, -EINVAL, "MODEL_ARGS: expected `--argument: value`, found `%.*s`",
-                       n < 64 ? (int)n : 64, line);
-    AUTO_FREE char *value = scalar(colon + 1, (size_t)(line + n - colon - 1));
+        return err_set(error, -EINVAL, "MODEL_ARGS: expected `--argument: value`, found `%.*s`",
+                       len < 64 ? (int)len : 64, line);
+    AUTO_FREE char *value = scalar(colon + 1, (size_t)(line + len - colon - 1));
 
     add_argument(out, line, (size_t)(colon - line), value);
     return 0;
 }
 
-int tn_yaml_arguments(char **ret, const char *text, struct err *e)
+int tn_yaml_arguments(char **ret, const char *text, struct err *error)
 {
     const char *line = section(text);
     AUTO_STR out = {0};
@@ -101,7 +101,7 @@ int tn_yaml_arguments(char **ret, const char *text, struct err *e)
             continue;
         if (!blanks) /* the next key of the file */
             break;
-        r = argument(&out, line + blanks, n - blanks, e);
+        r = argument(&out, line + blanks, n - blanks, error);
     }
     if (r == 0)
         *ret = mem_strdup(str_text(&out));

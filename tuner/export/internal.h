@@ -46,10 +46,10 @@ bool tn_cores_suffice(const struct tn_export_in *in);
 /* Megatron-LM and Megatron-Bridge. Layers divide into equal stages; what is switched on of the
  * layout's overlap, where Megatron takes it; rules that the layout breaks. */
 bool tn_megatron_even(const struct tn_export_in *in);
-bool tn_megatron_gathers(const struct pl_layout *l);
-bool tn_megatron_overlaps_experts(const struct pl_layout *l);
-bool tn_megatron_overlaps_p2p(const struct pl_layout *l);
-void tn_megatron_rules(struct tn_findings *f, const struct tn_export_in *in);
+bool tn_megatron_gathers(const struct pl_layout *layout);
+bool tn_megatron_overlaps_experts(const struct pl_layout *layout);
+bool tn_megatron_overlaps_p2p(const struct pl_layout *layout);
+void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *in);
 /* It needs CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell with tp or cp above 1; with FSDP it
  * refuses it. */
 bool tn_megatron_one_connection(const struct tn_export_in *in);
@@ -60,38 +60,40 @@ const char *tn_megatron_aux_loss(const struct pl_model *model);
 /* What the trainer that a target is for cannot run: its rule trainer-supports (plan/supports.c), so
  * that a trainer's space and what its exporter writes are one. Not the keys BUT (NULL-terminated,
  * or NULL), of which the target can say more. */
-void tn_gap_trainer(struct tn_findings *f, const struct tn_export_in *in, const char *trainer,
-                    const char *const *but);
+void tn_gap_trainer(struct tn_findings *findings, const struct tn_export_in *in,
+                    const char *trainer, const char *const *but);
 /* The same of the keys ONLY, with which the target would not start: its rules. */
-void tn_rule_trainer(struct tn_findings *f, const struct tn_export_in *in, const char *trainer,
-                     const char *const *only);
+void tn_rule_trainer(struct tn_findings *findings, const struct tn_export_in *in,
+                     const char *trainer, const char *const *only);
 
 /* Gaps that several targets share: each adds a finding where the layout or model uses the feature.
  */
-void tn_gap_schedule(struct tn_findings *f, const struct tn_export_in *in, bool gpipe,
+void tn_gap_schedule(struct tn_findings *findings, const struct tn_export_in *in, bool gpipe,
                      bool zero_bubble);
-void tn_gap_threads(struct tn_findings *f, const struct tn_export_in *in);
-void tn_gap_scope(struct tn_findings *f, const struct tn_export_in *in);
-void tn_gap_precision(struct tn_findings *f, const struct tn_export_in *in);
+void tn_gap_threads(struct tn_findings *findings, const struct tn_export_in *in);
+void tn_gap_scope(struct tn_findings *findings, const struct tn_export_in *in);
+void tn_gap_precision(struct tn_findings *findings, const struct tn_export_in *in);
 /* Without expert parallelism TARGET splits experts by tp like all else. */
-void tn_gap_split_experts(struct tn_findings *f, const struct tn_export_in *in, const char *target);
+void tn_gap_split_experts(struct tn_findings *findings, const struct tn_export_in *in,
+                          const char *target);
 /* FSDP always reduces gradients and gathers parameters behind the computation. */
-void tn_gap_fsdp_overlap(struct tn_findings *f, const struct tn_export_in *in, const char *target);
+void tn_gap_fsdp_overlap(struct tn_findings *findings, const struct tn_export_in *in,
+                         const char *target);
 /* The target has no global batch, and one micro-batch of all replicas is not it. */
-void tn_gap_global_batch(struct tn_findings *f, const struct tn_export_in *in);
-void tn_gap_flag(struct tn_findings *f, const struct tn_export_in *in, const char *key, int value,
-                 const char *target);
+void tn_gap_global_batch(struct tn_findings *findings, const struct tn_export_in *in);
+void tn_gap_flag(struct tn_findings *findings, const struct tn_export_in *in, const char *key,
+                 int value, const char *target);
 
 /* Do the degrees divide the world, on both meshes? Called before anything multiplies them, for they
  * come from outside; -EINVAL with the numbers. */
-int tn_import_degrees(const struct pl_layout *l, struct err *e);
+int tn_import_degrees(const struct pl_layout *layout, struct err *error);
 
 /* MICRO sequences of every one of REPLICAS, where the source says no global batch; -EINVAL where
  * that is absurd. */
-int tn_import_global_batch(struct tn_imported *out, int micro, int replicas, struct err *e);
+int tn_import_global_batch(struct tn_imported *out, int micro, int replicas, struct err *error);
 
 /* Where experts are not placed by expert parallelism, the source's tp splits them: etp says so. */
-void tn_import_split_experts(struct pl_layout *l, const struct pl_model *m);
+void tn_import_split_experts(struct pl_layout *layout, const struct pl_model *model);
 
 /* DeepSpeed's sequence parallelism as cp. */
 #define TN_ULYSSES "taken as cp: sequences are split alike, heads are exchanged there"
@@ -103,7 +105,7 @@ bool tn_import_is_degree(const char *name, const char *value);
 /* import_unknown.c: the argument FLAG of Megatron-LM that is not read, with VALUE or NULL, goes to
  * OUT's list; -EINVAL where it may be a part of the layout. */
 int tn_megatron_unknown(struct tn_imported *out, const char *flag, const char *value,
-                        struct err *e);
+                        struct err *error);
 /* Would FLAG be a degree if its value were a number? */
 bool tn_megatron_may_be_degree(const char *flag);
 
@@ -137,30 +139,30 @@ struct tn_words {
  * tn_words_done().
  */
 int tn_shell_arguments(struct tn_words *ret, struct tn_findings *ignored, const char *text,
-                       struct err *e);
-void tn_words_done(struct tn_words *w);
+                       struct err *error);
+void tn_words_done(struct tn_words *words);
 
 /* Every key = value of a TOML text in its order, PATH dotted: "training.seq_len". The first
  * negative answer ends the reading and is its result, as is -EINVAL with the line where the text is
  * no TOML.
  */
-typedef int tn_toml_fn(void *arg, const char *path, const char *value, int line, struct err *e);
-int tn_toml_read(const char *text, tn_toml_fn *set, void *arg, struct err *e);
+typedef int tn_toml_fn(void *arg, const char *path, const char *value, int line, struct err *error);
+int tn_toml_read(const char *text, tn_toml_fn *set, void *arg, struct err *error);
 
 /* The arguments below MODEL_ARGS of a YAML file as a command line, to be freed; *RET is NULL where
  * TEXT has no such key. -EINVAL names the line that is no argument. */
-int tn_yaml_arguments(char **ret, const char *text, struct err *e);
+int tn_yaml_arguments(char **ret, const char *text, struct err *error);
 
 /* What tn_toml_read() does, of a Python text: what it sets of a configuration, expressions as their text. */
-int tn_python_read(const char *text, tn_toml_fn *set, void *arg, struct err *e);
+int tn_python_read(const char *text, tn_toml_fn *set, void *arg, struct err *error);
 bool tn_python_is(const char *text); /* rather than TOML */
 
 /* One source each; see tn_import(). OUT has the defaults and the world. */
-int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct pl_model *m,
-                        struct err *e);
-int tn_import_megatron(struct tn_imported *out, const char *text, const struct pl_model *m,
-                       struct err *e);
-int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct pl_model *m,
-                         struct err *e);
+int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct pl_model *model,
+                        struct err *error);
+int tn_import_megatron(struct tn_imported *out, const char *text, const struct pl_model *model,
+                       struct err *error);
+int tn_import_torchtitan(struct tn_imported *out, const char *text, const struct pl_model *model,
+                         struct err *error);
 
 #endif

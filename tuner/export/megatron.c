@@ -40,52 +40,52 @@ bool tn_megatron_even(const struct tn_export_in *in)
 
 /* Flags that Megatron takes only in company; without it they are left out and named as lost
  * (pl_megatron_limits in plan/supports.c). */
-bool tn_megatron_gathers(const struct pl_layout *l)
+bool tn_megatron_gathers(const struct pl_layout *layout)
 {
-    return l->overlap_param_gather && l->overlap_grad_reduce && l->zero > 0;
+    return layout->overlap_param_gather && layout->overlap_grad_reduce && layout->zero > 0;
 }
 
-bool tn_megatron_overlaps_experts(const struct pl_layout *l)
+bool tn_megatron_overlaps_experts(const struct pl_layout *layout)
 {
-    return l->overlap_moe_a2a && l->ep > 1 && (l->pp == 1 || l->vp > 1) &&
-           l->recompute != PL_RECOMPUTE_FULL && l->precision != PL_FP32;
+    return layout->overlap_moe_a2a && layout->ep > 1 && (layout->pp == 1 || layout->vp > 1) &&
+           layout->recompute != PL_RECOMPUTE_FULL && layout->precision != PL_FP32;
 }
 
-bool tn_megatron_overlaps_p2p(const struct pl_layout *l)
+bool tn_megatron_overlaps_p2p(const struct pl_layout *layout)
 {
-    return l->vp > 1 && (l->overlap_p2p || l->pp == 2);
+    return layout->vp > 1 && (layout->overlap_p2p || layout->pp == 2);
 }
 
 /* Zero 2 and 3 are FSDP, which the target can say and the trainer's space does without. */
-static void megatron_gaps(struct tn_findings *f, const struct tn_export_in *in)
+static void megatron_gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
     static const char *const but[] = {"zero", NULL};
 
-    tn_gap_trainer(f, in, "megatron", but);
+    tn_gap_trainer(findings, in, "megatron", but);
 }
 
-void tn_megatron_rules(struct tn_findings *f, const struct tn_export_in *in)
+void tn_megatron_rules(struct tn_findings *findings, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
     const struct pl_model *m = in->model;
 
     if (m->heads % l->tp)
-        tn_finding_add(f, "tp", "%d heads are not a multiple of tp %d", m->heads, l->tp);
+        tn_finding_add(findings, "tp", "%d heads are not a multiple of tp %d", m->heads, l->tp);
     if (m->kv_heads % l->tp && l->tp % m->kv_heads)
-        tn_finding_add(f, "tp", "%d query groups and tp %d do not divide each other", m->kv_heads,
-                       l->tp);
+        tn_finding_add(findings, "tp", "%d query groups and tp %d do not divide each other",
+                       m->kv_heads, l->tp);
     if (l->world % (l->tp * l->pp * l->cp))
-        tn_finding_add(f, "world", "world %d is not a multiple of tp x pp x cp", l->world);
+        tn_finding_add(findings, "world", "world %d is not a multiple of tp x pp x cp", l->world);
     if (l->world % (l->etp * l->ep * l->pp))
-        tn_finding_add(f, "ep", "world %d is not a multiple of etp x ep x pp", l->world);
+        tn_finding_add(findings, "ep", "world %d is not a multiple of etp x ep x pp", l->world);
     if (in->workload->global_batch % (l->micro_batch * l->dp))
-        tn_finding_add(f, "micro_batch",
+        tn_finding_add(findings, "micro_batch",
                        "--global-batch-size %d is not a multiple of micro-batch x dp",
                        in->workload->global_batch);
     if (pl_model_is_moe(m) && l->tp > 1 && l->ep > 1 && !l->sp)
-        tn_finding_add(f, "sp", "experts with tp > 1 and ep > 1 need --sequence-parallel");
+        tn_finding_add(findings, "sp", "experts with tp > 1 and ep > 1 need --sequence-parallel");
     if (l->vp > 1 && tn_microbatches(in) % l->pp)
-        tn_finding_add(f, "micro_batch",
+        tn_finding_add(findings, "micro_batch",
                        "interleaving needs microbatches (%d) in multiples of pp %d",
                        tn_microbatches(in), l->pp);
 }
@@ -174,29 +174,29 @@ static void write_batch_and_memory(struct str *out, const struct tn_export_in *i
 
 /* Its seq_aux_loss is ours of a sequence, its aux_loss is the one named after it and the nearest to
  * Hugging Face's, which it lacks; both are divided by top_k and added over the layers. */
-const char *tn_megatron_aux_loss(const struct pl_model *m)
+const char *tn_megatron_aux_loss(const struct pl_model *model)
 {
-    return m->moe.aux_loss == PL_AUX_SEQUENCE ? "seq_aux_loss" : "aux_loss";
+    return model->moe.aux_loss == PL_AUX_SEQUENCE ? "seq_aux_loss" : "aux_loss";
 }
 
-static void write_moe(struct str *out, const struct pl_model *m, int precision)
+static void write_moe(struct str *out, const struct pl_model *model, int precision)
 {
-    number(out, "--num-experts", m->moe.experts);
-    number(out, "--moe-router-topk", m->moe.top_k);
-    number(out, "--moe-ffn-hidden-size", m->moe.expert_ffn);
+    number(out, "--num-experts", model->moe.experts);
+    number(out, "--moe-router-topk", model->moe.top_k);
+    number(out, "--moe-ffn-hidden-size", model->moe.expert_ffn);
     str_addf(out, "--moe-router-load-balancing-type %s\n--moe-aux-loss-coeff %.10g\n",
-             tn_megatron_aux_loss(m), pl_aux_loss_coef(m, PL_AUX_MEGATRON));
+             tn_megatron_aux_loss(model), pl_aux_loss_coef(model, PL_AUX_MEGATRON));
     str_add(out, "--moe-token-dispatcher-type alltoall\n");
     if (precision != PL_FP32) /* its kernels know no fp32 */
         flag(out, "--moe-grouped-gemm");
-    if (m->moe.capacity_factor > 0)
-        str_addf(out, "--moe-expert-capacity-factor %.10g\n", m->moe.capacity_factor);
-    if (m->moe.shared_ffn)
-        number(out, "--moe-shared-expert-intermediate-size", m->moe.shared_ffn);
-    if (m->moe.every > 1 || m->moe.dense_layers) {
+    if (model->moe.capacity_factor > 0)
+        str_addf(out, "--moe-expert-capacity-factor %.10g\n", model->moe.capacity_factor);
+    if (model->moe.shared_ffn)
+        number(out, "--moe-shared-expert-intermediate-size", model->moe.shared_ffn);
+    if (model->moe.every > 1 || model->moe.dense_layers) {
         str_add(out, "--moe-layer-freq [");
-        for (int i = 0; i < m->layers; i++)
-            str_addf(out, "%s%d", i ? "," : "", pl_layer_is_moe(m, i));
+        for (int i = 0; i < model->layers; i++)
+            str_addf(out, "%s%d", i ? "," : "", pl_layer_is_moe(model, i));
         str_add(out, "]\n");
     }
 }

@@ -35,109 +35,110 @@ struct python {
     struct err *e;
 };
 
-static int syntax(struct python *t, const char *what)
+static int syntax(struct python *parser, const char *what)
 {
-    return err_set(t->e, -EINVAL, "line %d: %s", t->line, what);
+    return err_set(parser->e, -EINVAL, "line %d: %s", parser->line, what);
 }
 
 /* Over blanks and comments; over ends of lines only within brackets. */
-static void skip(struct python *t, bool lines)
+static void skip(struct python *parser, bool lines)
 {
-    for (;; t->p++) {
-        if (*t->p == '#')
-            t->p += strcspn(t->p, "\n");
-        if (*t->p == '\\' && t->p[1] == '\n') {
-            t->p++;
-            t->line++;
-        } else if (*t->p == '\n' && lines) {
-            t->line++;
-        } else if (*t->p == '\n' || !isspace((unsigned char)*t->p)) {
+    for (;; parser->p++) {
+        if (*parser->p == '#')
+            parser->p += strcspn(parser->p, "\n");
+        if (*parser->p == '\\' && parser->p[1] == '\n') {
+            parser->p++;
+            parser->line++;
+        } else if (*parser->p == '\n' && lines) {
+            parser->line++;
+        } else if (*parser->p == '\n' || !isspace((unsigned char)*parser->p)) {
             return;
         }
     }
 }
 
-static size_t dotted(const char *p)
+static size_t dotted(const char *pos)
 {
     size_t n = 0;
 
-    if (!isalpha((unsigned char)*p) && *p != '_')
+    if (!isalpha((unsigned char)*pos) && *pos != '_')
         return 0;
-    while (isalnum((unsigned char)p[n]) || p[n] == '_' ||
-           (p[n] == '.' && (isalpha((unsigned char)p[n + 1]) || p[n + 1] == '_')))
+    while (isalnum((unsigned char)pos[n]) || pos[n] == '_' ||
+           (pos[n] == '.' && (isalpha((unsigned char)pos[n + 1]) || pos[n + 1] == '_')))
         n++;
     return n;
 }
 
 /* A string in one or three quotes; RET may be NULL. */
-static int string(struct python *t, struct str *ret)
+static int string(struct python *parser, struct str *ret)
 {
-    char quote = *t->p;
-    size_t n = t->p[1] == quote && t->p[2] == quote ? 3 : 1;
+    char quote = *parser->p;
+    size_t n = parser->p[1] == quote && parser->p[2] == quote ? 3 : 1;
 
-    for (t->p += n; *t->p; t->p++) {
+    for (parser->p += n; *parser->p; parser->p++) {
         size_t closed = 0;
 
-        while (closed < n && t->p[closed] == quote)
+        while (closed < n && parser->p[closed] == quote)
             closed++;
         if (closed == n) {
-            t->p += n;
+            parser->p += n;
             return 0;
         }
-        if (*t->p == '\n' && n == 1)
+        if (*parser->p == '\n' && n == 1)
             break;
-        t->line += *t->p == '\n';
-        if (*t->p == '\\' && t->p[1])
-            t->line += *++t->p == '\n';
+        parser->line += *parser->p == '\n';
+        if (*parser->p == '\\' && parser->p[1])
+            parser->line += *++parser->p == '\n';
         if (ret)
-            str_addc(ret, *t->p);
+            str_addc(ret, *parser->p);
     }
-    return syntax(t, "a string does not end");
+    return syntax(parser, "a string does not end");
 }
 
 /* To the end of a value: a comma or a bracket that it did not open, or the end of the line. */
-static int skip_value(struct python *t, bool in_call)
+static int skip_value(struct python *parser, bool in_call)
 {
     int depth = 0, r;
 
     for (;;) {
-        skip(t, in_call || depth);
-        if (!*t->p)
-            return depth ? syntax(t, "a bracket does not close") : 0;
-        if (!depth && (in_call ? strchr(",)]}", *t->p) != NULL : *t->p == '\n' || *t->p == ';'))
+        skip(parser, in_call || depth);
+        if (!*parser->p)
+            return depth ? syntax(parser, "a bracket does not close") : 0;
+        if (!depth && (in_call ? strchr(",)]}", *parser->p) != NULL
+                               : *parser->p == '\n' || *parser->p == ';'))
             return 0;
-        if (*t->p == '"' || *t->p == '\'') {
-            r = string(t, NULL);
+        if (*parser->p == '"' || *parser->p == '\'') {
+            r = string(parser, NULL);
             if (r < 0)
                 return r;
             continue;
         }
-        if (strchr("([{", *t->p))
+        if (strchr("([{", *parser->p))
             depth++;
-        else if (strchr(")]}", *t->p) && depth)
+        else if (strchr(")]}", *parser->p) && depth)
             depth--;
-        t->p++;
+        parser->p++;
     }
 }
 
-static int find_name(const struct python *t, const char *name, size_t n)
+static int find_name(const struct python *parser, const char *name, size_t len)
 {
-    for (int i = 0; i < t->count; i++)
-        if (strlen(t->names[i].name) == n && !memcmp(t->names[i].name, name, n))
+    for (int i = 0; i < parser->count; i++)
+        if (strlen(parser->names[i].name) == len && !memcmp(parser->names[i].name, name, len))
             return i;
     return -1;
 }
 
-static void keep_name(struct python *t, const char *name, const char *means, bool path)
+static void keep_name(struct python *parser, const char *name, const char *means, bool path)
 {
-    int i = find_name(t, name, strlen(name));
+    int i = find_name(parser, name, strlen(name));
 
-    if (i < 0 && t->count == MAX_NAMES)
+    if (i < 0 && parser->count == MAX_NAMES)
         return;
-    i = i < 0 ? t->count++ : i;
-    snprintf(t->names[i].name, MAX_NAME, "%s", name);
-    snprintf(t->names[i].means, 2 * MAX_NAME, "%s", means);
-    t->names[i].path = path;
+    i = i < 0 ? parser->count++ : i;
+    snprintf(parser->names[i].name, MAX_NAME, "%s", name);
+    snprintf(parser->names[i].means, 2 * MAX_NAME, "%s", means);
+    parser->names[i].path = path;
 }
 
 static bool speaks(const char *path)
@@ -146,30 +147,31 @@ static bool speaks(const char *path)
            str_starts(path, "activation_checkpoint.");
 }
 
-static int say(struct python *t, const char *path, const char *value)
+static int say(struct python *parser, const char *path, const char *value)
 {
-    if (speaks(path) && t->under >= 0)
-        return err_set(t->e, -EINVAL, "line %d: %s stands under a condition", t->line, path);
-    if (speaks(path) && t->spoken && !str_eq(t->speaker, t->function))
-        return err_set(t->e, -EINVAL, "both %s and %s set %s: leave the one of your job",
-                       *t->speaker ? t->speaker : "the module",
-                       *t->function ? t->function : "the module", path);
-    if (speaks(path) && !t->spoken) {
-        t->spoken = true;
-        snprintf(t->speaker, MAX_NAME, "%s", t->function);
+    if (speaks(path) && parser->under >= 0)
+        return err_set(parser->e, -EINVAL, "line %d: %s stands under a condition", parser->line,
+                       path);
+    if (speaks(path) && parser->spoken && !str_eq(parser->speaker, parser->function))
+        return err_set(parser->e, -EINVAL, "both %s and %s set %s: leave the one of your job",
+                       *parser->speaker ? parser->speaker : "the module",
+                       *parser->function ? parser->function : "the module", path);
+    if (speaks(path) && !parser->spoken) {
+        parser->spoken = true;
+        snprintf(parser->speaker, MAX_NAME, "%s", parser->function);
     }
-    return t->set(t->arg, path, value, t->line, t->e);
+    return parser->set(parser->arg, path, value, parser->line, parser->e);
 }
 
 /* Where the text defines FUNCTION, or NULL. */
-static const char *definition(const struct python *t, const char *function)
+static const char *definition(const struct python *parser, const char *function)
 {
     size_t n = strlen(function);
 
-    for (const char *at = t->text; (at = strstr(at, "def ")); at += 4) {
+    for (const char *at = parser->text; (at = strstr(at, "def ")); at += 4) {
         const char *name = at + 4 + strspn(at + 4, " ");
 
-        if ((at == t->text || isspace((unsigned char)at[-1])) && !strncmp(name, function, n) &&
+        if ((at == parser->text || isspace((unsigned char)at[-1])) && !strncmp(name, function, n) &&
             name[n + strspn(name + n, " ")] == '(')
             return at;
     }
@@ -178,79 +180,80 @@ static const char *definition(const struct python *t, const char *function)
 
 /* The configuration begins as what CALLEE returns. What it sets was read where it stands above, and
  * this function may change it. */
-static int built_on(struct python *t, const char *callee)
+static int built_on(struct python *parser, const char *callee)
 {
-    const char *at = definition(t, callee);
+    const char *at = definition(parser, callee);
 
     if (!at)
-        return t->set(t->arg, "", callee, t->line, t->e);
-    if (at > t->p)
-        return err_set(t->e, -EINVAL, "line %d: %s() is defined below: put it first", t->line,
-                       callee);
-    if (t->spoken && str_eq(t->speaker, callee))
-        snprintf(t->speaker, MAX_NAME, "%s", t->function);
+        return parser->set(parser->arg, "", callee, parser->line, parser->e);
+    if (at > parser->p)
+        return err_set(parser->e, -EINVAL, "line %d: %s() is defined below: put it first",
+                       parser->line, callee);
+    if (parser->spoken && str_eq(parser->speaker, callee))
+        snprintf(parser->speaker, MAX_NAME, "%s", parser->function);
     return 0;
 }
 
 /* NAME is used as the configuration. */
-static int use_made(struct python *t, const char *name, size_t n)
+static int use_made(struct python *parser, const char *name, size_t len)
 {
-    for (int i = 0; i < t->made_count; i++)
-        if (strlen(t->made[i].name) == n && !memcmp(t->made[i].name, name, n)) {
-            AUTO_FREE char *callee = mem_strdup(t->made[i].callee);
+    for (int i = 0; i < parser->made_count; i++)
+        if (strlen(parser->made[i].name) == len && !memcmp(parser->made[i].name, name, len)) {
+            AUTO_FREE char *callee = mem_strdup(parser->made[i].callee);
 
-            t->made[i].name[0] = '\0'; /* once */
-            return built_on(t, callee);
+            parser->made[i].name[0] = '\0'; /* once */
+            return built_on(parser, callee);
         }
     return 0;
 }
 
-static int value(struct python *t, const char *path, bool in_call);
+static int value(struct python *parser, const char *path, bool in_call);
 
 /* The arguments of a call, P behind its bracket. */
-static int call(struct python *t, const char *path)
+static int call(struct python *parser, const char *path)
 {
     int r = 0;
 
-    if (++t->depth > MAX_DEPTH)
-        return syntax(t, "calls are nested too deeply");
+    if (++parser->depth > MAX_DEPTH)
+        return syntax(parser, "calls are nested too deeply");
     while (r == 0) {
         size_t n;
         const char *name;
 
-        skip(t, true);
-        if (*t->p == ')')
+        skip(parser, true);
+        if (*parser->p == ')')
             break;
-        if (!*t->p)
-            return syntax(t, "a bracket does not close");
-        if (*t->p == ',') {
-            t->p++;
+        if (!*parser->p)
+            return syntax(parser, "a bracket does not close");
+        if (*parser->p == ',') {
+            parser->p++;
             continue;
         }
-        name = t->p;
+        name = parser->p;
         n = dotted(name);
-        t->p += n;
-        skip(t, true);
-        if (n && n < MAX_NAME && *t->p == '=' && t->p[1] != '=') {
+        parser->p += n;
+        skip(parser, true);
+        if (n && n < MAX_NAME && *parser->p == '=' && parser->p[1] != '=') {
             AUTO_FREE char *inner = mem_printf("%s%s%.*s", path, *path ? "." : "", (int)n, name);
 
-            t->p++;
-            skip(t, true);
-            r = strlen(inner) < 2 * MAX_NAME ? value(t, inner, true) : skip_value(t, true);
+            parser->p++;
+            skip(parser, true);
+            r = strlen(inner) < 2 * MAX_NAME ? value(parser, inner, true)
+                                             : skip_value(parser, true);
         } else {
-            t->p = name;
-            r = skip_value(t, true);
-            if (r == 0 && t->p == name)
-                r = syntax(t, "expected an argument");
+            parser->p = name;
+            r = skip_value(parser, true);
+            if (r == 0 && parser->p == name)
+                r = syntax(parser, "expected an argument");
         }
     }
-    t->depth--;
-    t->p += r == 0;
+    parser->depth--;
+    parser->p += r == 0;
     return r;
 }
 
 /* FullAC.Config() and the like say by their name what the earlier form says by its mode. */
-static int checkpointing(struct python *t, const char *path, const char *callee)
+static int checkpointing(struct python *parser, const char *path, const char *callee)
 {
     static const struct {
         const char *callee, *mode;
@@ -261,7 +264,7 @@ static int checkpointing(struct python *t, const char *path, const char *callee)
         return 0;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         if (strstr(callee, rows[i].callee))
-            return say(t, "activation_checkpoint.mode", rows[i].mode);
+            return say(parser, "activation_checkpoint.mode", rows[i].mode);
     return 0;
 }
 
@@ -293,93 +296,94 @@ static bool product(char buf[32], const char *text)
 }
 
 /* What stands between FROM and the end of the value, as the setting PATH. */
-static int say_text(struct python *t, const char *path, const char *from)
+static int say_text(struct python *parser, const char *path, const char *from)
 {
-    size_t n = (size_t)(t->p - from);
+    size_t n = (size_t)(parser->p - from);
     AUTO_STR text = {0};
     char buf[32];
     int known;
 
     while (n && isspace((unsigned char)from[n - 1]))
         n--;
-    known = find_name(t, from, n);
+    known = find_name(parser, from, n);
     str_addn(&text, from, n);
     if (str_eq(str_text(&text), "None"))
-        return str_eq(path, "activation_checkpoint") ? say(t, "activation_checkpoint.mode", "none")
-                                                     : 0;
-    if (known >= 0 && !t->names[known].path)
-        return say(t, path, t->names[known].means);
+        return str_eq(path, "activation_checkpoint")
+                   ? say(parser, "activation_checkpoint.mode", "none")
+                   : 0;
+    if (known >= 0 && !parser->names[known].path)
+        return say(parser, path, parser->names[known].means);
     if (known >= 0 || !*path || str_eq(path, str_text(&text)))
         return 0;
-    return say(t, path, product(buf, str_text(&text)) ? buf : str_text(&text));
+    return say(parser, path, product(buf, str_text(&text)) ? buf : str_text(&text));
 }
 
-static int value(struct python *t, const char *path, bool in_call)
+static int value(struct python *parser, const char *path, bool in_call)
 {
-    const char *from = t->p, *end;
+    const char *from = parser->p, *end;
     size_t n = dotted(from);
     int r;
 
     if (*from == '"' || *from == '\'') {
         AUTO_STR text = {0};
 
-        r = string(t, &text);
-        end = t->p;
+        r = string(parser, &text);
+        end = parser->p;
         if (r == 0)
-            r = skip_value(t, in_call);
+            r = skip_value(parser, in_call);
         if (r < 0)
             return r;
-        while (end < t->p && isspace((unsigned char)*end))
+        while (end < parser->p && isspace((unsigned char)*end))
             end++;
-        return end == t->p ? say(t, path, str_text(&text)) : say_text(t, path, from);
+        return end == parser->p ? say(parser, path, str_text(&text)) : say_text(parser, path, from);
     }
-    t->p += n;
-    skip(t, in_call);
-    if (n && *t->p == '(') {
+    parser->p += n;
+    skip(parser, in_call);
+    if (n && *parser->p == '(') {
         AUTO_FREE char *callee = mem_printf("%.*s", (int)n, from);
 
-        t->p++;
-        r = checkpointing(t, path, callee);
-        if (r == 0 && !*path && !strstr(callee, "Config") && !definition(t, callee))
-            r = say(t, callee, "");
+        parser->p++;
+        r = checkpointing(parser, path, callee);
+        if (r == 0 && !*path && !strstr(callee, "Config") && !definition(parser, callee))
+            r = say(parser, callee, "");
         if (r == 0)
-            r = call(t, path);
-        return r == 0 ? skip_value(t, in_call) : r;
+            r = call(parser, path);
+        return r == 0 ? skip_value(parser, in_call) : r;
     }
-    t->p = from;
-    r = skip_value(t, in_call);
-    return r == 0 ? say_text(t, path, from) : r;
+    parser->p = from;
+    r = skip_value(parser, in_call);
+    return r == 0 ? say_text(parser, path, from) : r;
 }
 
 /* NAME = value: another name for a part of the configuration, a literal, or a configuration. */
-static int local(struct python *t, const char *name)
+static int local(struct python *parser, const char *name)
 {
-    const char *from = t->p;
+    const char *from = parser->p;
     size_t n = dotted(from);
     int r;
 
-    if (n && from[n] == '(' && n < MAX_NAME && t->made_count < MAX_NAMES &&
+    if (n && from[n] == '(' && n < MAX_NAME && parser->made_count < MAX_NAMES &&
         !(strstr(from, "Config") && strstr(from, "Config") < from + n)) {
-        snprintf(t->made[t->made_count].name, MAX_NAME, "%s", name);
-        snprintf(t->made[t->made_count++].callee, MAX_NAME, "%.*s", (int)n, from);
+        snprintf(parser->made[parser->made_count].name, MAX_NAME, "%s", name);
+        snprintf(parser->made[parser->made_count++].callee, MAX_NAME, "%.*s", (int)n, from);
     }
     if (n && from[n] == '(')
-        return value(t,
+        return value(parser,
                      str_eq(name, "training") || str_eq(name, "parallelism") ||
                              str_eq(name, "activation_checkpoint")
                          ? name
                          : "",
                      false);
-    r = skip_value(t, false);
+    r = skip_value(parser, false);
     if (r < 0)
         return r;
-    if (n && from + n == t->p && memchr(from, '.', n)) {
+    if (n && from + n == parser->p && memchr(from, '.', n)) {
         AUTO_FREE char *path = mem_printf("%.*s", (int)n, from);
 
-        keep_name(t, name, strchr(path, '.') + 1, true);
-        r = use_made(t, path, strcspn(path, "."));
+        keep_name(parser, name, strchr(path, '.') + 1, true);
+        r = use_made(parser, path, strcspn(path, "."));
     } else {
-        AUTO_FREE char *text = mem_printf("%.*s", (int)(t->p - from), from);
+        AUTO_FREE char *text = mem_printf("%.*s", (int)(parser->p - from), from);
         size_t len = strlen(text);
         char buf[32];
 
@@ -387,118 +391,118 @@ static int local(struct python *t, const char *name)
             text[--len] = '\0';
         if (len > 1 && (*text == '"' || *text == '\'') && text[len - 1] == *text) {
             text[len - 1] = '\0';
-            keep_name(t, name, text + 1, false);
+            keep_name(parser, name, text + 1, false);
         } else {
-            keep_name(t, name, product(buf, text) ? buf : text, false);
+            keep_name(parser, name, product(buf, text) ? buf : text, false);
         }
     }
     return r;
 }
 
 /* a.b.c: the path behind the configuration's own name, or behind what another name means. */
-static char *target_path(const struct python *t, const char *name)
+static char *target_path(const struct python *parser, const char *name)
 {
     const char *dot = strchr(name, '.');
-    int known = find_name(t, name, (size_t)(dot - name));
+    int known = find_name(parser, name, (size_t)(dot - name));
 
-    if (known >= 0 && t->names[known].path)
-        return mem_printf("%s.%s", t->names[known].means, dot + 1);
+    if (known >= 0 && parser->names[known].path)
+        return mem_printf("%s.%s", parser->names[known].means, dot + 1);
     return mem_strdup(dot + 1);
 }
 
-static bool is_word(const char *p, const char *word)
+static bool is_word(const char *pos, const char *word)
 {
     size_t n = strlen(word);
 
-    return !strncmp(p, word, n) && !isalnum((unsigned char)p[n]) && p[n] != '_';
+    return !strncmp(pos, word, n) && !isalnum((unsigned char)pos[n]) && pos[n] != '_';
 }
 
-static bool conditional(const char *p)
+static bool conditional(const char *pos)
 {
     static const char *const words[] = {"if",  "elif",   "else",    "for",   "while", "with",
                                         "try", "except", "finally", "match", NULL};
 
     for (int i = 0; words[i]; i++)
-        if (is_word(p, words[i]))
+        if (is_word(pos, words[i]))
             return true;
     return false;
 }
 
 /* A function begins: its names are its own. Its head ends with a colon. */
-static int function(struct python *t)
+static int function(struct python *parser)
 {
-    t->p += 3;
-    if (t->indent > 0 && *t->function) /* within another one, of which it is a part */
-        return skip_value(t, false);
-    skip(t, false);
-    t->made_count = 0;
-    snprintf(t->function, MAX_NAME, "%.*s", (int)dotted(t->p), t->p);
-    return skip_value(t, false);
+    parser->p += 3;
+    if (parser->indent > 0 && *parser->function) /* within another one, of which it is a part */
+        return skip_value(parser, false);
+    skip(parser, false);
+    parser->made_count = 0;
+    snprintf(parser->function, MAX_NAME, "%.*s", (int)dotted(parser->p), parser->p);
+    return skip_value(parser, false);
 }
 
-static int statement(struct python *t)
+static int statement(struct python *parser)
 {
     size_t n;
-    const char *name = t->p;
+    const char *name = parser->p;
 
-    if (t->under >= 0 && t->indent <= t->under)
-        t->under = -1;
-    if (is_word(t->p, "def"))
-        return function(t);
-    if (is_word(t->p, "class"))
-        t->function[0] = '\0';
-    if (conditional(t->p)) {
-        if (t->under < 0)
-            t->under = t->indent;
-        return skip_value(t, false);
+    if (parser->under >= 0 && parser->indent <= parser->under)
+        parser->under = -1;
+    if (is_word(parser->p, "def"))
+        return function(parser);
+    if (is_word(parser->p, "class"))
+        parser->function[0] = '\0';
+    if (conditional(parser->p)) {
+        if (parser->under < 0)
+            parser->under = parser->indent;
+        return skip_value(parser, false);
     }
-    if (is_word(t->p, "return")) {
-        t->p += 6;
-        skip(t, false);
-        n = dotted(t->p);
-        if (n && n < MAX_NAME && t->p[n] == '(' && !memmem(t->p, n, "Config", 6)) {
-            AUTO_FREE char *callee = mem_printf("%.*s", (int)n, t->p);
-            int r = built_on(t, callee);
+    if (is_word(parser->p, "return")) {
+        parser->p += 6;
+        skip(parser, false);
+        n = dotted(parser->p);
+        if (n && n < MAX_NAME && parser->p[n] == '(' && !memmem(parser->p, n, "Config", 6)) {
+            AUTO_FREE char *callee = mem_printf("%.*s", (int)n, parser->p);
+            int r = built_on(parser, callee);
 
             if (r < 0)
                 return r;
-        } else if (n && use_made(t, t->p, n) < 0) {
+        } else if (n && use_made(parser, parser->p, n) < 0) {
             return -EINVAL;
         }
-        return dotted(t->p) ? value(t, "", false) : skip_value(t, false);
+        return dotted(parser->p) ? value(parser, "", false) : skip_value(parser, false);
     }
-    n = dotted(t->p);
-    t->p += n;
-    skip(t, false);
-    if (*t->p == ':') /* NAME: type = value */
-        t->p += strcspn(t->p, "=\n");
-    if (n && n < 2 * MAX_NAME && *t->p == '=' && t->p[1] != '=') {
+    n = dotted(parser->p);
+    parser->p += n;
+    skip(parser, false);
+    if (*parser->p == ':') /* NAME: type = value */
+        parser->p += strcspn(parser->p, "=\n");
+    if (n && n < 2 * MAX_NAME && *parser->p == '=' && parser->p[1] != '=') {
         AUTO_FREE char *target = mem_printf("%.*s", (int)n, name);
 
-        t->p++;
-        skip(t, false);
+        parser->p++;
+        skip(parser, false);
         if (strchr(target, '.')) {
-            AUTO_FREE char *path = target_path(t, target);
+            AUTO_FREE char *path = target_path(parser, target);
             bool whole = str_eq(path, "parallelism") || str_eq(path, "training");
-            int r = speaks(path) || whole ? use_made(t, target, strcspn(target, ".")) : 0;
+            int r = speaks(path) || whole ? use_made(parser, target, strcspn(target, ".")) : 0;
 
-            if (r == 0 && whole && t->spoken)
-                r = err_set(t->e, -EINVAL,
+            if (r == 0 && whole && parser->spoken)
+                r = err_set(parser->e, -EINVAL,
                             "line %d: %s replaces settings that stand above: leave those that hold",
-                            t->line, path);
+                            parser->line, path);
 
-            return r < 0 ? r : value(t, path, false);
+            return r < 0 ? r : value(parser, path, false);
         }
-        return n < MAX_NAME ? local(t, target) : skip_value(t, false);
+        return n < MAX_NAME ? local(parser, target) : skip_value(parser, false);
     }
-    t->p = name;
-    return skip_value(t, false);
+    parser->p = name;
+    return skip_value(parser, false);
 }
 
-int tn_python_read(const char *text, tn_toml_fn *set, void *arg, struct err *e)
+int tn_python_read(const char *text, tn_toml_fn *set, void *arg, struct err *error)
 {
     struct python t = {
-        .p = text, .text = text, .line = 1, .under = -1, .set = set, .arg = arg, .e = e};
+        .p = text, .text = text, .line = 1, .under = -1, .set = set, .arg = arg, .e = error};
     int r = 0;
 
     while (*t.p && r == 0) {

@@ -1,6 +1,6 @@
 /*
  * Between import_shell.c, which finds the commands of a script, and shell_words.c, which makes
- * words of its text. A function that fails sets S->r and the error of S; the next ones then do
+ * words of its text. A function that fails sets r and the error of SHELL; the next ones then do
  * nothing.
  */
 #ifndef TUNER_EXPORT_SHELL_H
@@ -48,65 +48,67 @@ struct tn_sh {
     int r;
 };
 
-static inline char *tn_sh_copy(const char *p, size_t n)
+static inline char *tn_sh_copy(const char *pos, size_t len)
 {
-    char *text = mem_alloc(n + 1);
+    char *text = mem_alloc(len + 1);
 
-    memcpy(text, p, n);
+    memcpy(text, pos, len);
     return text;
 }
 
-static inline void tn_sh_list_done(struct tn_sh_list *l)
+static inline void tn_sh_list_done(struct tn_sh_list *list)
 {
-    for (size_t i = 0; i < l->n; i++)
-        free(l->v[i]);
-    free(l->v);
-    *l = (struct tn_sh_list){0};
+    for (size_t i = 0; i < list->n; i++)
+        free(list->v[i]);
+    free(list->v);
+    *list = (struct tn_sh_list){0};
 }
 
-static inline void tn_sh_list_add(struct tn_sh_list *l, char *taken)
+static inline void tn_sh_list_add(struct tn_sh_list *list, char *taken)
 {
-    if (l->n == l->room) {
-        l->room = l->room ? 2 * l->room : 8;
-        l->v = mem_realloc(l->v, l->room * sizeof(*l->v));
+    if (list->n == list->room) {
+        list->room = list->room ? 2 * list->room : 8;
+        list->v = mem_realloc(list->v, list->room * sizeof(*list->v));
     }
-    l->v[l->n++] = taken;
+    list->v[list->n++] = taken;
 }
 
-/* Sets NAME to VALUES, which it takes, as S's conditions allow. */
-void tn_sh_assign(struct tn_sh *s, const char *name, struct tn_sh_list *values, bool append,
+/* Sets NAME to VALUES, which it takes, as SHELL's conditions allow. */
+void tn_sh_assign(struct tn_sh *shell, const char *name, struct tn_sh_list *values, bool append,
                   bool array);
 
 /* Only a shell could tell what NAME holds from here on, if it held anything. */
-void tn_sh_forget(struct tn_sh *s, const char *name);
+void tn_sh_forget(struct tn_sh *shell, const char *name);
 
-/* The word at P to OUT, as many words as it becomes if SPLIT. IN_ARRAY: a bracket that it did not
+/* The word at POS to OUT, as many words as it becomes if SPLIT. IN_ARRAY: a bracket that it did not
  * open ends it. Returns behind it. */
-const char *tn_sh_word(struct tn_sh *s, struct tn_sh_list *out, const char *p, bool split,
+const char *tn_sh_word(struct tn_sh *shell, struct tn_sh_list *out, const char *pos, bool split,
                        bool in_array);
 
-/* The words of what the variable V holds to OUT. */
-void tn_sh_words_of(struct tn_sh *s, struct tn_sh_list *out, const struct tn_sh_variable *v);
+/* The words of what the VARIABLE holds to OUT. */
+void tn_sh_words_of(struct tn_sh *shell, struct tn_sh_list *out,
+                    const struct tn_sh_variable *variable);
 
-/* P is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
-const char *tn_sh_closing(struct tn_sh *s, const char *p);
+/* POS is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
+const char *tn_sh_closing(struct tn_sh *shell, const char *pos);
 
-/* Letters of the variable's name at P, special ones among them; 0 where there is none. */
-size_t tn_sh_name_length(const char *p);
+/* Letters of the variable's name at POS, special ones among them; 0 where there is none. */
+size_t tn_sh_name_length(const char *pos);
 
 /* Does it begin with an argument, itself maybe said? */
 bool tn_sh_argument_first(const char *text);
 
 /* What NAME holds, its first word where it is a list; NULL where the script does not set it. */
-const char *tn_sh_value(struct tn_sh *s, const char *name);
+const char *tn_sh_value(struct tn_sh *shell, const char *name);
 
 /* shell_arith.c: the value of TEXT, the inside of $((…)) with its dollars put in, to RET; or why
  * there is none: it is more than a sum, a name is not set (*RET_UNSET, to be freed, else NULL), or
  * it divides by zero, or does not fit. */
 enum tn_sh_sum { TN_SH_SUM, TN_SH_UNKNOWN, TN_SH_UNSET, TN_SH_WRONG };
-enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *s, const char *text);
+enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *shell,
+                                const char *text);
 
 /* A backslash at the end of a line, whichever system's. */
-bool tn_sh_continues(const char *p);
+bool tn_sh_continues(const char *pos);
 
 #endif

@@ -13,159 +13,162 @@ struct expression {
     char *unset; /* the first name that the script does not set */
 };
 
-static int64_t stop(struct expression *x, enum tn_sh_sum state)
+static int64_t stop(struct expression *expression, enum tn_sh_sum state)
 {
-    if (x->state == TN_SH_SUM)
-        x->state = state;
+    if (expression->state == TN_SH_SUM)
+        expression->state = state;
     return 0;
 }
 
-static char operator_at(struct expression *x)
+static char operator_at(struct expression *expression)
 {
-    x->p += strspn(x->p, " \t\r\n");
-    return *x->p;
+    expression->p += strspn(expression->p, " \t\r\n");
+    return *expression->p;
 }
 
-static int64_t apply(struct expression *x, char op, int64_t a, int64_t b)
+static int64_t apply(struct expression *expression, char op, int64_t left, int64_t right)
 {
     int64_t v;
 
-    if (x->state != TN_SH_SUM)
+    if (expression->state != TN_SH_SUM)
         return 0;
-    if ((op == '/' || op == '%') && (b == 0 || (a == INT64_MIN && b == -1)))
-        return stop(x, TN_SH_WRONG);
+    if ((op == '/' || op == '%') && (right == 0 || (left == INT64_MIN && right == -1)))
+        return stop(expression, TN_SH_WRONG);
     if (op == '/')
-        return a / b;
+        return left / right;
     if (op == '%')
-        return a % b;
-    if (op == '+'   ? __builtin_add_overflow(a, b, &v)
-        : op == '-' ? __builtin_sub_overflow(a, b, &v)
-                    : __builtin_mul_overflow(a, b, &v))
-        return stop(x, TN_SH_WRONG);
+        return left % right;
+    if (op == '+'   ? __builtin_add_overflow(left, right, &v)
+        : op == '-' ? __builtin_sub_overflow(left, right, &v)
+                    : __builtin_mul_overflow(left, right, &v))
+        return stop(expression, TN_SH_WRONG);
     return v;
 }
 
-static int64_t sum(struct expression *x);
+static int64_t sum(struct expression *expression);
 
 /* A name: what the script has set it to. */
-static int64_t name(struct expression *x)
+static int64_t name(struct expression *expression)
 {
-    size_t n = tn_sh_name_length(x->p);
-    AUTO_FREE char *text = tn_sh_copy(x->p, n);
-    const char *value = tn_sh_value(x->s, text);
-    struct expression inner = {.s = x->s, .p = value, .depth = x->depth + 1};
+    size_t n = tn_sh_name_length(expression->p);
+    AUTO_FREE char *text = tn_sh_copy(expression->p, n);
+    const char *value = tn_sh_value(expression->s, text);
+    struct expression inner = {.s = expression->s, .p = value, .depth = expression->depth + 1};
     int64_t v;
 
-    x->p += n;
-    if (value && (strchr(value, MARK) || x->depth >= MAX_DEPTH))
-        return stop(x, TN_SH_UNKNOWN);
+    expression->p += n;
+    if (value && (strchr(value, MARK) || expression->depth >= MAX_DEPTH))
+        return stop(expression, TN_SH_UNKNOWN);
     if (!value) {
-        if (!x->unset)
-            x->unset = TAKE(text);
-        return stop(x, TN_SH_UNSET);
+        if (!expression->unset)
+            expression->unset = TAKE(text);
+        return stop(expression, TN_SH_UNSET);
     }
     v = sum(&inner);
     if (inner.state == TN_SH_SUM && operator_at(&inner))
         inner.state = TN_SH_UNKNOWN;
-    if (!x->unset)
-        x->unset = TAKE(inner.unset);
+    if (!expression->unset)
+        expression->unset = TAKE(inner.unset);
     free(inner.unset);
-    return inner.state == TN_SH_SUM ? v : stop(x, inner.state);
+    return inner.state == TN_SH_SUM ? v : stop(expression, inner.state);
 }
 
 /* A number, a name, brackets. */
-static int64_t operand(struct expression *x)
+static int64_t operand(struct expression *expression)
 {
-    char c = operator_at(x), *end;
+    char c = operator_at(expression), *end;
     int64_t v;
 
-    if (++x->depth > 64)
-        return stop(x, TN_SH_UNKNOWN);
+    if (++expression->depth > 64)
+        return stop(expression, TN_SH_UNKNOWN);
     if (c == '(') {
-        x->p++;
-        v = sum(x);
-        if (operator_at(x) != ')')
-            return stop(x, TN_SH_UNKNOWN);
-        x->p++;
+        expression->p++;
+        v = sum(expression);
+        if (operator_at(expression) != ')')
+            return stop(expression, TN_SH_UNKNOWN);
+        expression->p++;
     } else if (isdigit((unsigned char)c)) {
         errno = 0;
-        v = strtoll(x->p, &end, 0); /* 0x… and 0… as the shell reads them */
+        v = strtoll(expression->p, &end, 0); /* 0x… and 0… as the shell reads them */
         if (errno)
-            return stop(x, TN_SH_WRONG);
+            return stop(expression, TN_SH_WRONG);
         if (isalnum((unsigned char)*end) || *end == '#' || *end == '_')
-            return stop(x, TN_SH_UNKNOWN);
-        x->p = end;
+            return stop(expression, TN_SH_UNKNOWN);
+        expression->p = end;
     } else if (isalpha((unsigned char)c) || c == '_') {
-        v = name(x);
+        v = name(expression);
     } else {
-        return stop(x, TN_SH_UNKNOWN);
+        return stop(expression, TN_SH_UNKNOWN);
     }
-    x->depth--;
+    expression->depth--;
     return v;
 }
 
-static int64_t signed_operand(struct expression *x);
+static int64_t signed_operand(struct expression *expression);
 
-static int64_t power(struct expression *x)
+static int64_t power(struct expression *expression)
 {
-    int64_t base = operand(x), exponent, v = 1;
+    int64_t base = operand(expression), exponent, v = 1;
 
-    if (x->state != TN_SH_SUM || operator_at(x) != '*' || x->p[1] != '*')
+    if (expression->state != TN_SH_SUM || operator_at(expression) != '*' || expression->p[1] != '*')
         return base;
-    x->p += 2;
-    exponent = signed_operand(x);
+    expression->p += 2;
+    exponent = signed_operand(expression);
     if (exponent < 0)
-        return stop(x, TN_SH_WRONG);
+        return stop(expression, TN_SH_WRONG);
     if (base >= -1 && base <= 1)
         return base == -1 && exponent % 2 == 0 ? 1 : exponent == 0 ? 1 : base;
-    for (; exponent > 0 && x->state == TN_SH_SUM; exponent--)
-        v = apply(x, '*', v, base);
+    for (; exponent > 0 && expression->state == TN_SH_SUM; exponent--)
+        v = apply(expression, '*', v, base);
     return v;
 }
 
-static int64_t signed_operand(struct expression *x)
+static int64_t signed_operand(struct expression *expression)
 {
     bool minus = false;
     int64_t v;
 
-    for (char c; (c = operator_at(x)) == '-' || c == '+'; x->p++) {
-        if (x->p[1] == c) /* ++X sets X */
-            return stop(x, TN_SH_UNKNOWN);
+    for (char c; (c = operator_at(expression)) == '-' || c == '+'; expression->p++) {
+        if (expression->p[1] == c) /* ++X sets X */
+            return stop(expression, TN_SH_UNKNOWN);
         minus ^= c == '-';
     }
-    v = power(x);
-    return minus ? apply(x, '-', 0, v) : v;
+    v = power(expression);
+    return minus ? apply(expression, '-', 0, v) : v;
 }
 
-static int64_t product(struct expression *x)
+static int64_t product(struct expression *expression)
 {
-    int64_t v = signed_operand(x);
+    int64_t v = signed_operand(expression);
 
-    for (char c; x->state == TN_SH_SUM && (c = operator_at(x)) && strchr("*/%", c);) {
-        if (x->p[1] == '=')
-            return stop(x, TN_SH_UNKNOWN);
-        x->p++;
-        v = apply(x, c, v, signed_operand(x));
+    for (char c;
+         expression->state == TN_SH_SUM && (c = operator_at(expression)) && strchr("*/%", c);) {
+        if (expression->p[1] == '=')
+            return stop(expression, TN_SH_UNKNOWN);
+        expression->p++;
+        v = apply(expression, c, v, signed_operand(expression));
     }
     return v;
 }
 
-static int64_t sum(struct expression *x)
+static int64_t sum(struct expression *expression)
 {
-    int64_t v = product(x);
+    int64_t v = product(expression);
 
-    for (char c; x->state == TN_SH_SUM && (c = operator_at(x)) && strchr("+-", c);) {
-        if (x->p[1] == '=' || x->p[1] == c)
-            return stop(x, TN_SH_UNKNOWN);
-        x->p++;
-        v = apply(x, c, v, product(x));
+    for (char c;
+         expression->state == TN_SH_SUM && (c = operator_at(expression)) && strchr("+-", c);) {
+        if (expression->p[1] == '=' || expression->p[1] == c)
+            return stop(expression, TN_SH_UNKNOWN);
+        expression->p++;
+        v = apply(expression, c, v, product(expression));
     }
     return v;
 }
 
-enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *s, const char *text)
+enum tn_sh_sum tn_sh_arithmetic(int64_t *ret, char **ret_unset, struct tn_sh *shell,
+                                const char *text)
 {
-    struct expression x = {.s = s, .p = text};
+    struct expression x = {.s = shell, .p = text};
     int64_t v = sum(&x);
 
     if (x.state == TN_SH_SUM && operator_at(&x))

@@ -11,80 +11,82 @@ struct sink {
     bool open, split;
 };
 
-static bool spend(struct tn_sh *s, size_t *what, size_t by, size_t most)
+static bool spend(struct tn_sh *shell, size_t *what, size_t by, size_t most)
 {
     *what += by;
-    if (*what > most && s->r == 0)
-        s->r = err_set(s->e, -EINVAL, "the text is too long, or its variables expand without end");
-    return s->r == 0;
+    if (*what > most && shell->r == 0)
+        shell->r =
+            err_set(shell->e, -EINVAL, "the text is too long, or its variables expand without end");
+    return shell->r == 0;
 }
 
-static void end_word(struct tn_sh *s, struct sink *k)
+static void end_word(struct tn_sh *shell, struct sink *sink)
 {
-    if (k->open && spend(s, &s->words, 1, MAX_WORDS))
-        tn_sh_list_add(k->out, str_take(&k->cur));
-    str_trunc(&k->cur, 0);
-    k->open = false;
+    if (sink->open && spend(shell, &shell->words, 1, MAX_WORDS))
+        tn_sh_list_add(sink->out, str_take(&sink->cur));
+    str_trunc(&sink->cur, 0);
+    sink->open = false;
 }
 
-static void put(struct tn_sh *s, struct sink *k, char c)
+static void put(struct tn_sh *shell, struct sink *sink, char ch)
 {
-    if (!spend(s, &s->bytes, 1, MAX_BYTES))
+    if (!spend(shell, &shell->bytes, 1, MAX_BYTES))
         return;
-    str_addc(&k->cur, c);
-    k->open = true;
+    str_addc(&sink->cur, ch);
+    sink->open = true;
 }
 
-static void mark(struct tn_sh *s, struct sink *k, enum tn_word_why why, const char *source,
-                 size_t n)
+static void mark(struct tn_sh *shell, struct sink *sink, enum tn_word_why why, const char *source,
+                 size_t len)
 {
-    put(s, k, MARK);
-    put(s, k, (char)why);
-    for (size_t i = 0; i < n; i++)
-        put(s, k, source[i]);
-    put(s, k, ENDMARK);
+    put(shell, sink, MARK);
+    put(shell, sink, (char)why);
+    for (size_t i = 0; i < len; i++)
+        put(shell, sink, source[i]);
+    put(shell, sink, ENDMARK);
 }
 
 /* WHOLE: no white space of it splits words. */
-static void put_value(struct tn_sh *s, struct sink *k, const char *text, bool whole)
+static void put_value(struct tn_sh *shell, struct sink *sink, const char *text, bool whole)
 {
     bool marked = false;
 
     for (; *text; text++) {
         marked = *text == MARK || (marked && *text != ENDMARK);
         if (!whole && !marked && isspace((unsigned char)*text))
-            end_word(s, k);
+            end_word(shell, sink);
         else
-            put(s, k, *text);
+            put(shell, sink, *text);
     }
 }
 
 /* ---- variables ----------------------------------------------------------------------------------
  */
 
-static struct tn_sh_variable *find(struct tn_sh *s, const char *name)
+static struct tn_sh_variable *find(struct tn_sh *shell, const char *name)
 {
-    if (!spend(s, &s->lookups, 1, MAX_LOOKUPS))
+    if (!spend(shell, &shell->lookups, 1, MAX_LOOKUPS))
         return NULL;
-    for (size_t i = 0; i < s->count; i++)
-        if (str_eq(s->vars[i].name, name))
-            return &s->vars[i];
+    for (size_t i = 0; i < shell->count; i++)
+        if (str_eq(shell->vars[i].name, name))
+            return &shell->vars[i];
     return NULL;
 }
 
-static struct tn_sh_variable *find_or_add(struct tn_sh *s, const char *name)
+static struct tn_sh_variable *find_or_add(struct tn_sh *shell, const char *name)
 {
-    struct tn_sh_variable *v = find(s, name);
+    struct tn_sh_variable *v = find(shell, name);
 
-    if (v || s->r < 0)
+    if (v || shell->r < 0)
         return v;
-    if (s->count == MAX_VARIABLES) {
-        s->r = err_set(s->e, -EINVAL, "the script has over %d variables", MAX_VARIABLES);
+    if (shell->count == MAX_VARIABLES) {
+        shell->r = err_set(shell->e, -EINVAL, "the script has over %d variables", MAX_VARIABLES);
         return NULL;
     }
-    if (!(s->count & (s->count - 1)))
-        s->vars = mem_realloc(s->vars, (s->count ? 2 * s->count : 1) * sizeof(*s->vars));
-    v = &s->vars[s->count++];
+    if (!(shell->count & (shell->count - 1)))
+        shell->vars =
+            mem_realloc(shell->vars, (shell->count ? 2 * shell->count : 1) * sizeof(*shell->vars));
+    v = &shell->vars[shell->count++];
     *v = (struct tn_sh_variable){0};
     snprintf(v->name, sizeof(v->name), "%s", name);
     return v;
@@ -100,20 +102,21 @@ bool tn_sh_argument_first(const char *text)
 }
 
 /* A list of arguments or nothing, rather than one value? */
-static bool holds_arguments(const struct tn_sh_list *l, bool array)
+static bool holds_arguments(const struct tn_sh_list *list, bool array)
 {
-    return array || !l->n || !l->v[0][strspn(l->v[0], " \t\r\n")] || tn_sh_argument_first(l->v[0]);
+    return array || !list->n || !list->v[0][strspn(list->v[0], " \t\r\n")] ||
+           tn_sh_argument_first(list->v[0]);
 }
 
 /* The words of FROM, each marked as maybe said. */
-static void add_maybe(struct tn_sh *s, struct tn_sh_list *to, const struct tn_sh_list *from)
+static void add_maybe(struct tn_sh *shell, struct tn_sh_list *to, const struct tn_sh_list *from)
 {
     for (size_t i = 0; i < from->n; i++) {
         struct tn_sh_list words = {0};
         struct sink k = {.out = &words, .split = true};
 
-        put_value(s, &k, from->v[i], false);
-        end_word(s, &k);
+        put_value(shell, &k, from->v[i], false);
+        end_word(shell, &k);
         for (size_t w = 0; w < words.n; w++)
             tn_sh_list_add(to, mem_printf("%c%c%c%s", MARK, TN_WORD_MAYBE, ENDMARK, words.v[w]));
         tn_sh_list_done(&words);
@@ -121,28 +124,29 @@ static void add_maybe(struct tn_sh *s, struct tn_sh_list *to, const struct tn_sh
     }
 }
 
-/* The words of L in one. */
-static void join(struct tn_sh_list *l)
+/* The words of LIST in one. */
+static void join(struct tn_sh_list *list)
 {
     struct str text = {0};
 
-    for (size_t i = 0; i < l->n; i++)
-        str_addf(&text, "%s%s", i ? " " : "", l->v[i]);
-    tn_sh_list_done(l);
-    tn_sh_list_add(l, str_take(&text));
+    for (size_t i = 0; i < list->n; i++)
+        str_addf(&text, "%s%s", i ? " " : "", list->v[i]);
+    tn_sh_list_done(list);
+    tn_sh_list_add(list, str_take(&text));
 }
 
 /* Under a condition, the arguments said before and those said now are all kept as maybes; of one
  * value nothing is known then. Takes VALUES. */
-static void assign_maybe(struct tn_sh *s, struct tn_sh_variable *v, struct tn_sh_list *values,
-                         bool append, bool array)
+static void assign_maybe(struct tn_sh *shell, struct tn_sh_variable *variable,
+                         struct tn_sh_list *values, bool append, bool array)
 {
-    const char *old = !array && !v->array && v->values.n ? v->values.v[0] : "";
+    const char *old = !array && !variable->array && variable->values.n ? variable->values.v[0] : "";
     struct tn_sh_list merged = {0};
 
-    array |= v->array;
-    if (!holds_arguments(values, array) || !holds_arguments(&v->values, array)) {
-        tn_sh_list_add(&merged, mem_printf("%c%c$%s%c", MARK, TN_WORD_MAYBE, v->name, ENDMARK));
+    array |= variable->array;
+    if (!holds_arguments(values, array) || !holds_arguments(&variable->values, array)) {
+        tn_sh_list_add(&merged,
+                       mem_printf("%c%c$%s%c", MARK, TN_WORD_MAYBE, variable->name, ENDMARK));
     } else {
         if (*old && values->n && str_starts(values->v[0], old)) { /* ARGS="$ARGS --more" */
             char *more = mem_strdup(values->v[0] + strlen(old));
@@ -152,40 +156,40 @@ static void assign_maybe(struct tn_sh *s, struct tn_sh_variable *v, struct tn_sh
             append = true;
         }
         if (append)
-            for (size_t i = 0; i < v->values.n; i++)
-                tn_sh_list_add(&merged, mem_strdup(v->values.v[i]));
+            for (size_t i = 0; i < variable->values.n; i++)
+                tn_sh_list_add(&merged, mem_strdup(variable->values.v[i]));
         else
-            add_maybe(s, &merged, &v->values);
-        add_maybe(s, &merged, values);
+            add_maybe(shell, &merged, &variable->values);
+        add_maybe(shell, &merged, values);
         if (!array)
             join(&merged);
     }
-    spend(s, &s->words, merged.n, MAX_WORDS);
+    spend(shell, &shell->words, merged.n, MAX_WORDS);
     tn_sh_list_done(values);
-    tn_sh_list_done(&v->values);
-    v->values = merged;
-    v->array = array;
+    tn_sh_list_done(&variable->values);
+    variable->values = merged;
+    variable->array = array;
 }
 
 /* Takes VALUES. */
-void tn_sh_assign(struct tn_sh *s, const char *name, struct tn_sh_list *values, bool append,
+void tn_sh_assign(struct tn_sh *shell, const char *name, struct tn_sh_list *values, bool append,
                   bool array)
 {
-    struct tn_sh_variable *v = find_or_add(s, name);
+    struct tn_sh_variable *v = find_or_add(shell, name);
 
     if (!v) {
         tn_sh_list_done(values);
         return;
     }
     v->used = false;
-    if (s->depth || s->chained) {
-        assign_maybe(s, v, values, append, array);
+    if (shell->depth || shell->chained) {
+        assign_maybe(shell, v, values, append, array);
         return;
     }
     if (append && v->values.n && !array && !v->array) {
         char *whole = mem_printf("%s%s", v->values.v[0], values->n ? values->v[0] : "");
 
-        spend(s, &s->bytes, strlen(whole), MAX_BYTES);
+        spend(shell, &shell->bytes, strlen(whole), MAX_BYTES);
         tn_sh_list_done(values);
         tn_sh_list_add(values, whole);
     } else if (append && v->values.n) {
@@ -203,9 +207,9 @@ void tn_sh_assign(struct tn_sh *s, const char *name, struct tn_sh_list *values, 
 }
 
 /* Only a shell could tell what NAME holds from here on, if it held anything. */
-void tn_sh_forget(struct tn_sh *s, const char *name)
+void tn_sh_forget(struct tn_sh *shell, const char *name)
 {
-    struct tn_sh_variable *v = find(s, name);
+    struct tn_sh_variable *v = find(shell, name);
 
     if (!v)
         return;
@@ -216,37 +220,37 @@ void tn_sh_forget(struct tn_sh *s, const char *name)
 /* ---- expansion ----------------------------------------------------------------------------------
  */
 
-/* P is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
-const char *tn_sh_closing(struct tn_sh *s, const char *p)
+/* POS is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
+const char *tn_sh_closing(struct tn_sh *shell, const char *pos)
 {
-    char open = *p, close = open == '(' ? ')' : '}', quote = 0;
+    char open = *pos, close = open == '(' ? ')' : '}', quote = 0;
     int depth = 0;
 
-    for (; *p; p++) {
-        if (*p == '\\' && quote != '\'' && p[1])
-            p++;
+    for (; *pos; pos++) {
+        if (*pos == '\\' && quote != '\'' && pos[1])
+            pos++;
         else if (quote)
-            quote = *p == quote ? 0 : quote;
-        else if (*p == '\'' || *p == '"')
-            quote = *p;
-        else if (*p == open)
+            quote = *pos == quote ? 0 : quote;
+        else if (*pos == '\'' || *pos == '"')
+            quote = *pos;
+        else if (*pos == open)
             depth++;
-        else if (*p == close && !--depth)
-            return p + 1;
+        else if (*pos == close && !--depth)
+            return pos + 1;
     }
-    s->r = err_set(s->e, -EINVAL, "a bracket of the script does not close: %c", open);
-    return p;
+    shell->r = err_set(shell->e, -EINVAL, "a bracket of the script does not close: %c", open);
+    return pos;
 }
 
-size_t tn_sh_name_length(const char *p)
+size_t tn_sh_name_length(const char *pos)
 {
     size_t n = 0;
 
-    if (*p && strchr("@*#?$!-", *p))
+    if (*pos && strchr("@*#?$!-", *pos))
         return 1;
-    if (isdigit((unsigned char)*p))
+    if (isdigit((unsigned char)*pos))
         return 1;
-    while (isalnum((unsigned char)p[n]) || p[n] == '_')
+    while (isalnum((unsigned char)pos[n]) || pos[n] == '_')
         n++;
     return n;
 }
@@ -259,125 +263,127 @@ struct ref {
 };
 
 /* Returns behind the name and its subscript; NULL where it is none that we read. */
-static const char *read_ref(struct ref *ret, const char *p)
+static const char *read_ref(struct ref *ret, const char *pos)
 {
-    size_t n = isdigit((unsigned char)*p) ? strspn(p, "0123456789") : tn_sh_name_length(p);
+    size_t n = isdigit((unsigned char)*pos) ? strspn(pos, "0123456789") : tn_sh_name_length(pos);
     char *end;
 
     *ret = (struct ref){0};
     if (!n || n >= MAX_NAME)
         return NULL;
-    memcpy(ret->name, p, n);
-    p += n;
+    memcpy(ret->name, pos, n);
+    pos += n;
     ret->star = ret->name[0] == '*';
     ret->all = ret->star || ret->name[0] == '@';
     if (ret->all)
         ret->name[0] = '@';
-    if (*p != '[')
-        return p;
-    if ((p[1] == '@' || p[1] == '*') && p[2] == ']') {
+    if (*pos != '[')
+        return pos;
+    if ((pos[1] == '@' || pos[1] == '*') && pos[2] == ']') {
         ret->all = true;
-        ret->star = p[1] == '*';
-        return p + 3;
+        ret->star = pos[1] == '*';
+        return pos + 3;
     }
-    ret->index = strtoul(p + 1, &end, 10);
-    return isdigit((unsigned char)p[1]) && *end == ']' ? end + 1 : NULL;
+    ret->index = strtoul(pos + 1, &end, 10);
+    return isdigit((unsigned char)pos[1]) && *end == ']' ? end + 1 : NULL;
 }
 
-static void put_variable(struct tn_sh *s, struct sink *k, struct tn_sh_variable *v,
-                         const struct ref *r, bool quoted)
+static void put_variable(struct tn_sh *shell, struct sink *sink, struct tn_sh_variable *variable,
+                         const struct ref *ref, bool quoted)
 {
-    bool whole = quoted || !k->split;
+    bool whole = quoted || !sink->split;
 
-    v->used = true;
-    k->open |= quoted && !r->all;
-    for (size_t i = r->all ? 0 : r->index; i < v->values.n; i++) {
-        if (r->all && i && k->split && !(quoted && r->star))
-            end_word(s, k);
-        else if (r->all && i)
-            put(s, k, ' ');
-        put_value(s, k, v->values.v[i], whole);
-        k->open |= quoted;
-        if (!r->all)
+    variable->used = true;
+    sink->open |= quoted && !ref->all;
+    for (size_t i = ref->all ? 0 : ref->index; i < variable->values.n; i++) {
+        if (ref->all && i && sink->split && !(quoted && ref->star))
+            end_word(shell, sink);
+        else if (ref->all && i)
+            put(shell, sink, ' ');
+        put_value(shell, sink, variable->values.v[i], whole);
+        sink->open |= quoted;
+        if (!ref->all)
             return;
     }
 }
 
 /* A variable that the script does not set. */
-static void put_unset(struct tn_sh *s, struct sink *k, const struct ref *r, const char *source,
-                      size_t n)
+static void put_unset(struct tn_sh *shell, struct sink *sink, const struct ref *ref,
+                      const char *source, size_t len)
 {
-    bool given = r->name[0] == '@' || isdigit((unsigned char)r->name[0]);
-    bool special = strchr("#?$!-", r->name[0]) != NULL;
+    bool given = ref->name[0] == '@' || isdigit((unsigned char)ref->name[0]);
+    bool special = strchr("#?$!-", ref->name[0]) != NULL;
 
-    mark(s, k, given ? TN_WORD_GIVEN : special ? TN_WORD_RUN : TN_WORD_UNSET, source, n);
+    mark(shell, sink, given ? TN_WORD_GIVEN : special ? TN_WORD_RUN : TN_WORD_UNSET, source, len);
 }
 
-static const char *piece(struct tn_sh *s, struct sink *k, const char *p, char *quote, int depth);
+static const char *piece(struct tn_sh *shell, struct sink *sink, const char *pos, char *quote,
+                         int depth);
 
-static void put_text(struct tn_sh *s, struct sink *k, const char *p, bool quoted, int depth)
+static void put_text(struct tn_sh *shell, struct sink *sink, const char *pos, bool quoted,
+                     int depth)
 {
     char quote = quoted ? '"' : 0;
 
-    while (*p && s->r == 0) {
-        if (!quote && k->split && isspace((unsigned char)*p)) {
-            end_word(s, k);
-            p++;
+    while (*pos && shell->r == 0) {
+        if (!quote && sink->split && isspace((unsigned char)*pos)) {
+            end_word(shell, sink);
+            pos++;
         } else {
-            p = piece(s, k, p, &quote, depth);
+            pos = piece(shell, sink, pos, &quote, depth);
         }
     }
 }
 
 /* The inside of ${…}, SOURCE with its dollar and brackets. */
-static void braced(struct tn_sh *s, struct sink *k, const char *source, size_t n, bool quoted,
-                   int depth)
+static void braced(struct tn_sh *shell, struct sink *sink, const char *source, size_t len,
+                   bool quoted, int depth)
 {
-    AUTO_FREE char *inside = tn_sh_copy(source + 2, n - 3);
+    AUTO_FREE char *inside = tn_sh_copy(source + 2, len - 3);
     struct tn_sh_variable *v;
     struct ref r;
     const char *p = read_ref(&r, inside);
     bool colon, empty;
 
     if (!p || (r.name[0] == '#' && *p) || (r.name[0] == '!' && *p)) {
-        mark(s, k, TN_WORD_RUN, source, n);
+        mark(shell, sink, TN_WORD_RUN, source, len);
         return;
     }
     colon = *p == ':';
     p += colon;
     if (*p && !strchr("-=+?", *p)) {
-        mark(s, k, TN_WORD_RUN, source, n);
+        mark(shell, sink, TN_WORD_RUN, source, len);
         return;
     }
-    v = find(s, r.name);
+    v = find(shell, r.name);
     empty = !v || (colon && (r.index >= v->values.n || !*v->values.v[r.index]));
     if (*p == '+') {
         if (!empty)
-            put_text(s, k, p + 1, quoted, depth + 1);
+            put_text(shell, sink, p + 1, quoted, depth + 1);
     } else if (*p == '=' && empty) {
         struct tn_sh_list value = {0};
         struct sink one = {.out = &value};
 
         one.open = true;
-        put_text(s, &one, p + 1, true, depth + 1);
-        end_word(s, &one);
+        put_text(shell, &one, p + 1, true, depth + 1);
+        end_word(shell, &one);
         str_done(&one.cur);
-        tn_sh_assign(s, r.name, &value, false, false);
-        v = find(s, r.name);
+        tn_sh_assign(shell, r.name, &value, false, false);
+        v = find(shell, r.name);
         if (v)
-            put_variable(s, k, v, &r, quoted);
+            put_variable(shell, sink, v, &r, quoted);
     } else if (*p == '-' && empty) {
-        put_text(s, k, p + 1, quoted, depth + 1);
+        put_text(shell, sink, p + 1, quoted, depth + 1);
     } else if (v) {
-        put_variable(s, k, v, &r, quoted);
+        put_variable(shell, sink, v, &r, quoted);
     } else {
-        put_unset(s, k, &r, source, n);
+        put_unset(shell, sink, &r, source, len);
     }
 }
 
-const char *tn_sh_value(struct tn_sh *s, const char *name)
+const char *tn_sh_value(struct tn_sh *shell, const char *name)
 {
-    struct tn_sh_variable *v = find(s, name);
+    struct tn_sh_variable *v = find(shell, name);
 
     if (!v)
         return NULL;
@@ -386,171 +392,176 @@ const char *tn_sh_value(struct tn_sh *s, const char *name)
 }
 
 /* Why and of what the first part of TEXT that is not known is not, as a mark. */
-static void put_mark_of(struct tn_sh *s, struct sink *k, const char *text, const char *source,
-                        size_t n)
+static void put_mark_of(struct tn_sh *shell, struct sink *sink, const char *text,
+                        const char *source, size_t len)
 {
     const char *at = strchr(text, MARK), *end = at ? strchr(at, ENDMARK) : NULL;
 
     if (end && end > at + 2)
-        mark(s, k, (enum tn_word_why)at[1], at + 2, (size_t)(end - at - 2));
+        mark(shell, sink, (enum tn_word_why)at[1], at + 2, (size_t)(end - at - 2));
     else
-        mark(s, k, end ? (enum tn_word_why)at[1] : TN_WORD_RUN, source, n);
+        mark(shell, sink, end ? (enum tn_word_why)at[1] : TN_WORD_RUN, source, len);
 }
 
-/* $((…)), N letters at SOURCE. */
-static void put_sum(struct tn_sh *s, struct sink *k, const char *source, size_t n, int depth)
+/* $((…)), LEN letters at SOURCE. */
+static void put_sum(struct tn_sh *shell, struct sink *sink, const char *source, size_t len,
+                    int depth)
 {
-    AUTO_FREE char *inside = tn_sh_copy(source + 3, n - 5);
+    AUTO_FREE char *inside = tn_sh_copy(source + 3, len - 5);
     AUTO_FREE char *unset = NULL;
     struct sink text = {.out = NULL};
     char digits[24];
     int64_t v = 0;
 
-    put_text(s, &text, inside, true, depth + 1);
-    if (s->r == 0 && strchr(str_text(&text.cur), MARK)) {
-        put_mark_of(s, k, str_text(&text.cur), source, n);
+    put_text(shell, &text, inside, true, depth + 1);
+    if (shell->r == 0 && strchr(str_text(&text.cur), MARK)) {
+        put_mark_of(shell, sink, str_text(&text.cur), source, len);
         str_done(&text.cur);
         return;
     }
-    switch (tn_sh_arithmetic(&v, &unset, s, str_text(&text.cur))) {
+    switch (tn_sh_arithmetic(&v, &unset, shell, str_text(&text.cur))) {
     case TN_SH_SUM:
         snprintf(digits, sizeof(digits), "%lld", (long long)v);
-        put_value(s, k, digits, true);
+        put_value(shell, sink, digits, true);
         break;
     case TN_SH_UNSET:
-        mark(s, k, TN_WORD_UNSET, unset, strlen(unset));
+        mark(shell, sink, TN_WORD_UNSET, unset, strlen(unset));
         break;
     case TN_SH_WRONG:
-        mark(s, k, TN_WORD_WRONG, source, n);
+        mark(shell, sink, TN_WORD_WRONG, source, len);
         break;
     default:
-        mark(s, k, TN_WORD_RUN, source, n);
+        mark(shell, sink, TN_WORD_RUN, source, len);
     }
     str_done(&text.cur);
 }
 
-/* P is at the dollar. Returns behind what belongs to it. */
-static const char *dollar(struct tn_sh *s, struct sink *k, const char *p, bool quoted, int depth)
+/* POS is at the dollar. Returns behind what belongs to it. */
+static const char *dollar(struct tn_sh *shell, struct sink *sink, const char *pos, bool quoted,
+                          int depth)
 {
     const char *end;
     struct tn_sh_variable *v;
     struct ref r;
     size_t n;
 
-    if (p[1] == '(' || p[1] == '{') {
-        end = tn_sh_closing(s, p + 1);
-        if (s->r < 0)
+    if (pos[1] == '(' || pos[1] == '{') {
+        end = tn_sh_closing(shell, pos + 1);
+        if (shell->r < 0)
             return end;
-        if (p[1] == '(' && p[2] == '(' && end - p > 5 && end[-2] == ')' && depth < MAX_DEPTH)
-            put_sum(s, k, p, (size_t)(end - p), depth);
-        else if (p[1] == '(' || depth >= MAX_DEPTH)
-            mark(s, k, TN_WORD_RUN, p, (size_t)(end - p));
+        if (pos[1] == '(' && pos[2] == '(' && end - pos > 5 && end[-2] == ')' && depth < MAX_DEPTH)
+            put_sum(shell, sink, pos, (size_t)(end - pos), depth);
+        else if (pos[1] == '(' || depth >= MAX_DEPTH)
+            mark(shell, sink, TN_WORD_RUN, pos, (size_t)(end - pos));
         else
-            braced(s, k, p, (size_t)(end - p), quoted, depth);
+            braced(shell, sink, pos, (size_t)(end - pos), quoted, depth);
         return end;
     }
-    n = tn_sh_name_length(p + 1);
+    n = tn_sh_name_length(pos + 1);
     if (!n || n >= MAX_NAME) {
-        put(s, k, *p);
-        return p + 1;
+        put(shell, sink, *pos);
+        return pos + 1;
     }
-    r = (struct ref){.all = p[1] == '@' || p[1] == '*', .star = p[1] == '*'};
-    memcpy(r.name, r.all ? "@" : p + 1, r.all ? 1 : n);
-    v = find(s, r.name);
+    r = (struct ref){.all = pos[1] == '@' || pos[1] == '*', .star = pos[1] == '*'};
+    memcpy(r.name, r.all ? "@" : pos + 1, r.all ? 1 : n);
+    v = find(shell, r.name);
     if (v)
-        put_variable(s, k, v, &r, quoted);
+        put_variable(shell, sink, v, &r, quoted);
     else
-        put_unset(s, k, &r, p, n + 1);
-    return p + 1 + n;
+        put_unset(shell, sink, &r, pos, n + 1);
+    return pos + 1 + n;
 }
 
 /* A backslash at the end of a line, whichever system's. */
-bool tn_sh_continues(const char *p)
+bool tn_sh_continues(const char *pos)
 {
-    return *p == '\\' && (p[1] == '\n' || (p[1] == '\r' && p[2] == '\n'));
+    return *pos == '\\' && (pos[1] == '\n' || (pos[1] == '\r' && pos[2] == '\n'));
 }
 
 /* One letter, quote or expansion of a word. Returns behind it. */
-static const char *piece(struct tn_sh *s, struct sink *k, const char *p, char *quote, int depth)
+static const char *piece(struct tn_sh *shell, struct sink *sink, const char *pos, char *quote,
+                         int depth)
 {
-    if (*p == MARK) { /* from the outer text */
-        for (; *p && *p != ENDMARK; p++)
-            put(s, k, *p);
-        put(s, k, ENDMARK);
-        return p + (*p == ENDMARK);
+    if (*pos == MARK) { /* from the outer text */
+        for (; *pos && *pos != ENDMARK; pos++)
+            put(shell, sink, *pos);
+        put(shell, sink, ENDMARK);
+        return pos + (*pos == ENDMARK);
     }
-    if (*quote == '\'' ? *p == '\'' : *p == '"') {
-        *quote = *quote ? 0 : *p;
-        k->open = true;
-        return p + 1;
+    if (*quote == '\'' ? *pos == '\'' : *pos == '"') {
+        *quote = *quote ? 0 : *pos;
+        sink->open = true;
+        return pos + 1;
     }
-    if (!*quote && *p == '\'') {
-        *quote = *p;
-        k->open = true;
-        return p + 1;
+    if (!*quote && *pos == '\'') {
+        *quote = *pos;
+        sink->open = true;
+        return pos + 1;
     }
     if (*quote == '\'') {
-        put(s, k, *p);
-        return p + 1;
+        put(shell, sink, *pos);
+        return pos + 1;
     }
-    if (tn_sh_continues(p))
-        return p + (p[1] == '\r' ? 3 : 2);
-    if (*p == '\\' && p[1] && (!*quote || strchr("$`\"\\", p[1]))) {
-        put(s, k, p[1]);
-        return p + 2;
+    if (tn_sh_continues(pos))
+        return pos + (pos[1] == '\r' ? 3 : 2);
+    if (*pos == '\\' && pos[1] && (!*quote || strchr("$`\"\\", pos[1]))) {
+        put(shell, sink, pos[1]);
+        return pos + 2;
     }
-    if (*p == '$' && !*quote && (p[1] == '\'' || p[1] == '"'))
-        return p + 1;
-    if (*p == '$')
-        return dollar(s, k, p, *quote != 0, depth);
-    if (*p == '`') {
-        const char *end = strchr(p + 1, '`');
+    if (*pos == '$' && !*quote && (pos[1] == '\'' || pos[1] == '"'))
+        return pos + 1;
+    if (*pos == '$')
+        return dollar(shell, sink, pos, *quote != 0, depth);
+    if (*pos == '`') {
+        const char *end = strchr(pos + 1, '`');
 
         if (!end) {
-            s->r = err_set(s->e, -EINVAL, "a quote does not end: %.64s", p);
-            return p;
+            shell->r = err_set(shell->e, -EINVAL, "a quote does not end: %.64s", pos);
+            return pos;
         }
-        mark(s, k, TN_WORD_RUN, p, (size_t)(end + 1 - p));
+        mark(shell, sink, TN_WORD_RUN, pos, (size_t)(end + 1 - pos));
         return end + 1;
     }
-    put(s, k, *p);
-    return p + 1;
+    put(shell, sink, *pos);
+    return pos + 1;
 }
 
-/* The word at P, as many words as it becomes. In an array, a bracket that it did not open ends it.
+/* The word at POS, as many words as it becomes. In an array, a bracket that it did not open ends
+ * it.
  */
-const char *tn_sh_word(struct tn_sh *s, struct tn_sh_list *out, const char *p, bool split,
+const char *tn_sh_word(struct tn_sh *shell, struct tn_sh_list *out, const char *pos, bool split,
                        bool in_array)
 {
     struct sink k = {.out = out, .split = split};
-    const char *from = p;
+    const char *from = pos;
     char quote = 0;
     int brackets = 0;
 
-    while (*p && s->r == 0) {
-        if (!quote && (isspace((unsigned char)*p) || *p == ';' || tn_sh_continues(p)))
+    while (*pos && shell->r == 0) {
+        if (!quote && (isspace((unsigned char)*pos) || *pos == ';' || tn_sh_continues(pos)))
             break;
-        if (!quote && *p == '(')
+        if (!quote && *pos == '(')
             brackets++;
-        else if (!quote && *p == ')' && brackets-- <= 0 && in_array)
+        else if (!quote && *pos == ')' && brackets-- <= 0 && in_array)
             break;
-        p = piece(s, &k, p, &quote, 0);
+        pos = piece(shell, &k, pos, &quote, 0);
     }
-    if (quote && s->r == 0)
-        s->r = err_set(s->e, -EINVAL, "a quote does not end: %.64s", from);
+    if (quote && shell->r == 0)
+        shell->r = err_set(shell->e, -EINVAL, "a quote does not end: %.64s", from);
     k.open |= !split; /* NAME= is an empty value */
-    end_word(s, &k);
+    end_word(shell, &k);
     str_done(&k.cur);
-    return p;
+    return pos;
 }
 
-void tn_sh_words_of(struct tn_sh *s, struct tn_sh_list *out, const struct tn_sh_variable *v)
+void tn_sh_words_of(struct tn_sh *shell, struct tn_sh_list *out,
+                    const struct tn_sh_variable *variable)
 {
     struct sink k = {.out = out, .split = true};
 
-    for (size_t i = 0; i < v->values.n; i++) {
-        put_value(s, &k, v->values.v[i], v->array);
-        end_word(s, &k);
+    for (size_t i = 0; i < variable->values.n; i++) {
+        put_value(shell, &k, variable->values.v[i], variable->array);
+        end_word(shell, &k);
     }
     str_done(&k.cur);
 }

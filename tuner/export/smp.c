@@ -37,81 +37,83 @@ static const char *const carries_hyperpod[] = {
     NULL,
 };
 
-static int shard_degree(const struct pl_layout *l)
+static int shard_degree(const struct pl_layout *layout)
 {
-    return l->zero ? l->dp * l->cp / (l->ep > 1 ? l->ep : 1) : 1;
+    return layout->zero ? layout->dp * layout->cp / (layout->ep > 1 ? layout->ep : 1) : 1;
 }
 
-static void common_gaps(struct tn_findings *f, const struct tn_export_in *in)
+static void common_gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
 
     if (l->pp > 1)
-        tn_finding_add(f, "pp", "there is no pipeline parallelism");
+        tn_finding_add(findings, "pp", "there is no pipeline parallelism");
     if (l->vp > 1)
-        tn_finding_add(f, "vp", "there is no pipeline parallelism");
+        tn_finding_add(findings, "vp", "there is no pipeline parallelism");
     if (l->etp > 1)
-        tn_finding_add(f, "etp", "experts are not split by tensor parallelism");
+        tn_finding_add(findings, "etp", "experts are not split by tensor parallelism");
     if (l->tp > 1 && !l->sp)
-        tn_finding_add(f, "sp", "tensor parallelism implies sequence parallelism");
+        tn_finding_add(findings, "sp", "tensor parallelism implies sequence parallelism");
     if (l->zero && shard_degree(l) <= 1)
-        tn_finding_add(f, "zero", "ep %d of dp x cp %d ranks leaves nothing to shard over", l->ep,
-                       l->dp * l->cp);
+        tn_finding_add(findings, "zero", "ep %d of dp x cp %d ranks leaves nothing to shard over",
+                       l->ep, l->dp * l->cp);
     if (l->ep > 1 &&
         (in->model->moe.shared_ffn || in->model->moe.every > 1 || in->model->moe.dense_layers))
         tn_finding_add(
-            f, "ep",
+            findings, "ep",
             "experts are placed in models like Mixtral only: all layers, no shared expert");
-    tn_gap_fsdp_overlap(f, in, "SMP");
-    tn_gap_global_batch(f, in);
-    tn_gap_scope(f, in);
-    tn_gap_flag(f, in, "overlap_p2p", l->overlap_p2p, "SMP");
-    tn_gap_flag(f, in, "overlap_moe_a2a", l->overlap_moe_a2a, "SMP");
-    tn_gap_threads(f, in);
+    tn_gap_fsdp_overlap(findings, in, "SMP");
+    tn_gap_global_batch(findings, in);
+    tn_gap_scope(findings, in);
+    tn_gap_flag(findings, in, "overlap_p2p", l->overlap_p2p, "SMP");
+    tn_gap_flag(findings, in, "overlap_moe_a2a", l->overlap_moe_a2a, "SMP");
+    tn_gap_threads(findings, in);
 }
 
-static void smp_gaps(struct tn_findings *f, const struct tn_export_in *in)
+static void smp_gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
 
-    common_gaps(f, in);
+    common_gaps(findings, in);
     if ((l->zero == 1 || l->zero == 2) && shard_degree(l) > 1)
-        tn_finding_add(f, "zero",
+        tn_finding_add(findings, "zero",
                        "hybrid_shard_degree above 1 shards parameters and gradients, too: zero 3");
-    tn_finding_add(f, "micro_batch",
+    tn_finding_add(findings, "micro_batch",
                    "the batch of %d sequences is set in the script, not in the JSON",
                    l->micro_batch);
     if (l->recompute != PL_RECOMPUTE_NONE)
-        tn_finding_add(f, "recompute", "the script wraps modules for checkpointing, not the JSON");
+        tn_finding_add(findings, "recompute",
+                       "the script wraps modules for checkpointing, not the JSON");
     if (l->precision != PL_FP32)
-        tn_finding_add(f, "precision", "mixed precision is set in the script, not in the JSON");
+        tn_finding_add(findings, "precision",
+                       "mixed precision is set in the script, not in the JSON");
 }
 
-static void hyperpod_gaps(struct tn_findings *f, const struct tn_export_in *in)
+static void hyperpod_gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
-    common_gaps(f, in);
+    common_gaps(findings, in);
     if (in->layout->zero == 1)
-        tn_finding_add(f, "zero", "FSDP shards gradients too: the nearest is zero 2");
+        tn_finding_add(findings, "zero", "FSDP shards gradients too: the nearest is zero 2");
     if (in->layout->recompute == PL_RECOMPUTE_SELECTIVE)
-        tn_finding_add(f, "recompute",
+        tn_finding_add(findings, "recompute",
                        "activation_checkpointing is on or off: there is no selective form");
     if (in->layout->precision == PL_FP32)
-        tn_finding_add(f, "precision", "recipes train in bf16; fp32 has no key");
+        tn_finding_add(findings, "precision", "recipes train in bf16; fp32 has no key");
 }
 
-static void rules(struct tn_findings *f, const struct tn_export_in *in)
+static void rules(struct tn_findings *findings, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
     int shard = shard_degree(l) > 0 ? shard_degree(l) : 1;
 
     if (l->ep > 1 && l->tp > 1)
-        tn_finding_add(f, "ep", "expert parallelism does not work with tensor parallelism");
+        tn_finding_add(findings, "ep", "expert parallelism does not work with tensor parallelism");
     if (l->world % (shard * l->tp * l->ep))
-        tn_finding_add(f, "world", "world %d is not a multiple of shard %d x tp %d x ep %d",
+        tn_finding_add(findings, "world", "world %d is not a multiple of shard %d x tp %d x ep %d",
                        l->world, shard, l->tp, l->ep);
     if (l->cp > 1 && l->cp > shard)
-        tn_finding_add(f, "cp", "context_parallel_degree %d is over the shard degree %d", l->cp,
-                       shard);
+        tn_finding_add(findings, "cp", "context_parallel_degree %d is over the shard degree %d",
+                       l->cp, shard);
 }
 
 static void write_smp(struct str *out, const struct tn_export_in *in,
@@ -142,9 +144,9 @@ const struct tn_exporter tn_export_smp = {
     .write = write_smp,
 };
 
-static const char *strategy(const struct pl_layout *l)
+static const char *strategy(const struct pl_layout *layout)
 {
-    switch (l->zero) {
+    switch (layout->zero) {
     case 0:
         return "no_shard";
     case 3:

@@ -39,19 +39,19 @@ static void mend(char *text)
     }
 }
 
-void tn_finding_add(struct tn_findings *f, const char *setting, const char *fmt, ...)
+void tn_finding_add(struct tn_findings *findings, const char *setting, const char *fmt, ...)
 {
     struct tn_finding *it;
     va_list ap;
 
-    if (f->count == TN_MAX_FINDINGS) {
-        it = &f->v[f->count - 1];
-        f->more += f->more ? 1 : 2; /* the first time it takes another one's place */
+    if (findings->count == TN_MAX_FINDINGS) {
+        it = &findings->v[findings->count - 1];
+        findings->more += findings->more ? 1 : 2; /* the first time it takes another one's place */
         snprintf(it->setting, sizeof(it->setting), "...");
-        snprintf(it->detail, sizeof(it->detail), "and %d more", f->more);
+        snprintf(it->detail, sizeof(it->detail), "and %d more", findings->more);
         return;
     }
-    it = &f->v[f->count++];
+    it = &findings->v[findings->count++];
     snprintf(it->setting, sizeof(it->setting), "%s", setting);
     va_start(ap, fmt);
     vsnprintf(it->detail, sizeof(it->detail), fmt, ap);
@@ -90,12 +90,13 @@ bool tn_cores_suffice(const struct tn_export_in *in)
 }
 
 /* What rules of the trainer say, under the names that findings have for its keys. */
-static void add_violation(struct tn_findings *f, const struct pl_violation *v)
+static void add_violation(struct tn_findings *findings, const struct pl_violation *violation)
 {
     char setting[72];
 
-    snprintf(setting, sizeof(setting), "%s%s", pl_layout_key_find(v->key) ? "" : "model.", v->key);
-    tn_finding_add(f, setting, "%s", v->text);
+    snprintf(setting, sizeof(setting), "%s%s", pl_layout_key_find(violation->key) ? "" : "model.",
+             violation->key);
+    tn_finding_add(findings, setting, "%s", violation->text);
 }
 
 static bool listed(const char *const *names, const char *name)
@@ -106,7 +107,7 @@ static bool listed(const char *const *names, const char *name)
     return false;
 }
 
-static void add_unsupported(struct tn_findings *f, const struct tn_export_in *in,
+static void add_unsupported(struct tn_findings *findings, const struct tn_export_in *in,
                             const char *trainer, const char *const *keys, bool among)
 {
     struct pl_verdict verdict;
@@ -116,97 +117,104 @@ static void add_unsupported(struct tn_findings *f, const struct tn_export_in *in
     for (int i = 0; i < verdict.count; i++)
         if (str_eq(verdict.v[i].rule, "trainer-supports") &&
             listed(keys, verdict.v[i].key) == among)
-            add_violation(f, &verdict.v[i]);
+            add_violation(findings, &verdict.v[i]);
 }
 
-void tn_gap_trainer(struct tn_findings *f, const struct tn_export_in *in, const char *trainer,
-                    const char *const *but)
+void tn_gap_trainer(struct tn_findings *findings, const struct tn_export_in *in,
+                    const char *trainer, const char *const *but)
 {
-    add_unsupported(f, in, trainer, but, false);
+    add_unsupported(findings, in, trainer, but, false);
 }
 
-void tn_rule_trainer(struct tn_findings *f, const struct tn_export_in *in, const char *trainer,
-                     const char *const *only)
+void tn_rule_trainer(struct tn_findings *findings, const struct tn_export_in *in,
+                     const char *trainer, const char *const *only)
 {
-    add_unsupported(f, in, trainer, only, true);
+    add_unsupported(findings, in, trainer, only, true);
 }
 
-void tn_gap_schedule(struct tn_findings *f, const struct tn_export_in *in, bool gpipe,
+void tn_gap_schedule(struct tn_findings *findings, const struct tn_export_in *in, bool gpipe,
                      bool zero_bubble)
 {
     if (in->layout->pp == 1)
         return;
     if (in->layout->schedule == PL_GPIPE && !gpipe)
-        tn_finding_add(f, "schedule", "the target has no GPipe schedule");
+        tn_finding_add(findings, "schedule", "the target has no GPipe schedule");
     if (in->layout->schedule == PL_ZERO_BUBBLE && !zero_bubble)
-        tn_finding_add(f, "schedule", "the target has no zero-bubble schedule");
+        tn_finding_add(findings, "schedule", "the target has no zero-bubble schedule");
 }
 
-void tn_gap_threads(struct tn_findings *f, const struct tn_export_in *in)
+void tn_gap_threads(struct tn_findings *findings, const struct tn_export_in *in)
 {
     if (in->layout->threads > 1)
-        tn_finding_add(f, "threads", "the target has no setting for %d compute threads a rank",
+        tn_finding_add(findings, "threads",
+                       "the target has no setting for %d compute threads a rank",
                        in->layout->threads);
 }
 
-void tn_gap_scope(struct tn_findings *f, const struct tn_export_in *in)
+void tn_gap_scope(struct tn_findings *findings, const struct tn_export_in *in)
 {
     if (in->layout->zero_scope == PL_SCOPE_PLAIN)
-        tn_finding_add(f, "zero_scope",
+        tn_finding_add(findings, "zero_scope",
                        "the target shards non-expert state over all replicas, never plain");
 }
 
-void tn_gap_precision(struct tn_findings *f, const struct tn_export_in *in)
+void tn_gap_precision(struct tn_findings *findings, const struct tn_export_in *in)
 {
     if (in->layout->precision == PL_FP8)
-        tn_finding_add(f, "precision", "fp8 needs a recipe of the target's own: bf16 is written");
+        tn_finding_add(findings, "precision",
+                       "fp8 needs a recipe of the target's own: bf16 is written");
 }
 
-void tn_gap_split_experts(struct tn_findings *f, const struct tn_export_in *in, const char *target)
+void tn_gap_split_experts(struct tn_findings *findings, const struct tn_export_in *in,
+                          const char *target)
 {
     const struct pl_layout *l = in->layout;
 
     if (pl_model_is_moe(in->model) && l->tp > 1 && l->ep == 1 && l->etp == 1)
-        tn_finding_add(f, "etp", "without expert parallelism %s splits experts by tp, too", target);
+        tn_finding_add(findings, "etp", "without expert parallelism %s splits experts by tp, too",
+                       target);
 }
 
-void tn_gap_fsdp_overlap(struct tn_findings *f, const struct tn_export_in *in, const char *target)
+void tn_gap_fsdp_overlap(struct tn_findings *findings, const struct tn_export_in *in,
+                         const char *target)
 {
     const struct pl_layout *l = in->layout;
     bool replicas = (int64_t)l->dp * l->cp > 1; /* it works over both */
 
     if (replicas && !l->overlap_grad_reduce)
-        tn_finding_add(f, "overlap_grad_reduce", "%s always overlaps the reduction of gradients",
-                       target);
+        tn_finding_add(findings, "overlap_grad_reduce",
+                       "%s always overlaps the reduction of gradients", target);
     if (!replicas && l->overlap_grad_reduce)
-        tn_finding_add(f, "overlap_grad_reduce", "%s reduces over dp x cp only, which is 1",
+        tn_finding_add(findings, "overlap_grad_reduce", "%s reduces over dp x cp only, which is 1",
                        target);
     if (replicas && l->zero >= 2 && !l->overlap_param_gather)
-        tn_finding_add(f, "overlap_param_gather", "%s always gathers parameters ahead", target);
+        tn_finding_add(findings, "overlap_param_gather", "%s always gathers parameters ahead",
+                       target);
     if (!replicas && l->overlap_param_gather)
-        tn_finding_add(f, "overlap_param_gather", "%s gathers over dp x cp only, which is 1",
+        tn_finding_add(findings, "overlap_param_gather", "%s gathers over dp x cp only, which is 1",
                        target);
     if (replicas && l->zero < 2 && l->overlap_param_gather)
-        tn_finding_add(f, "overlap_param_gather", "%s has no such setting below zero 2", target);
+        tn_finding_add(findings, "overlap_param_gather", "%s has no such setting below zero 2",
+                       target);
 }
 
-void tn_gap_global_batch(struct tn_findings *f, const struct tn_export_in *in)
+void tn_gap_global_batch(struct tn_findings *findings, const struct tn_export_in *in)
 {
     if (tn_microbatches(in) > 1)
         tn_finding_add(
-            f, "workload.global_batch",
+            findings, "workload.global_batch",
             "the file has no global batch: accumulate %d micro-batches in the script, or "
             "a step has %d sequences instead of %d",
             tn_microbatches(in), in->layout->micro_batch * in->layout->dp,
             in->workload->global_batch);
 }
 
-void tn_gap_flag(struct tn_findings *f, const struct tn_export_in *in, const char *key, int value,
-                 const char *target)
+void tn_gap_flag(struct tn_findings *findings, const struct tn_export_in *in, const char *key,
+                 int value, const char *target)
 {
     (void)in;
     if (value)
-        tn_finding_add(f, key, "%s has no such setting", target);
+        tn_finding_add(findings, key, "%s has no such setting", target);
 }
 
 static bool has_ratio(const struct tn_export_in *in)
@@ -262,17 +270,17 @@ json_t *tn_export_provenance(const struct tn_export_in *in, const struct tn_find
     return p;
 }
 
-/* Bytes at P that are no visible text to one of the formats: controls, those of Latin 1 among them,
- * the separators of lines and paragraphs, and what is no character. */
-static size_t unprintable(const unsigned char *p)
+/* Bytes at BYTES that are no visible text to one of the formats: controls, those of Latin 1 among
+ * them, the separators of lines and paragraphs, and what is no character. */
+static size_t unprintable(const unsigned char *bytes)
 {
-    if (*p < ' ' || *p == 0x7f)
+    if (*bytes < ' ' || *bytes == 0x7f)
         return 1;
-    if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
+    if (bytes[0] == 0xc2 && bytes[1] >= 0x80 && bytes[1] < 0xa0)
         return 2;
-    if (p[0] == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9))
+    if (bytes[0] == 0xe2 && bytes[1] == 0x80 && (bytes[2] == 0xa8 || bytes[2] == 0xa9))
         return 3;
-    return p[0] == 0xef && p[1] == 0xbf && p[2] >= 0xbe ? 3 : 0;
+    return bytes[0] == 0xef && bytes[1] == 0xbf && bytes[2] >= 0xbe ? 3 : 0;
 }
 
 void tn_add_clean(struct str *out, const char *text)
@@ -320,10 +328,10 @@ static void add_verified(struct str *out, const char *mark, const struct tn_expo
     str_addc(out, '\n');
 }
 
-static void add_comments(struct str *out, const char *mark, const struct tn_exporter *x,
+static void add_comments(struct str *out, const char *mark, const struct tn_exporter *exporter,
                          const struct tn_export_in *in, const struct tn_findings *lost)
 {
-    str_addf(out, "%s %s, for %s\n", mark, x->title, x->version);
+    str_addf(out, "%s %s, for %s\n", mark, exporter->title, exporter->version);
     str_addf(out, "%s made by partune " PACKAGE_VERSION " on %s from campaign %s (", mark, in->date,
              in->campaign);
     tn_add_clean(out, in->campaign_name);
@@ -372,9 +380,9 @@ const struct tn_exporter *tn_exporter_find(const char *name, const struct tn_wra
     return NULL;
 }
 
-const char *tn_wrapper_extension(const struct tn_wrapper *w)
+const char *tn_wrapper_extension(const struct tn_wrapper *wrapper)
 {
-    return w->extension;
+    return wrapper->extension;
 }
 
 json_t *tn_exporters_json(void)
@@ -397,27 +405,28 @@ json_t *tn_exporters_json(void)
     return list;
 }
 
-static int refuse(struct err *e, const struct tn_exporter *x, const char *what,
-                  const struct tn_findings *f)
+static int refuse(struct err *error, const struct tn_exporter *exporter, const char *what,
+                  const struct tn_findings *findings)
 {
     AUTO_STR s = {0};
 
-    for (int i = 0; i < f->count; i++)
-        str_addf(&s, "%s%s (%s)", i ? "; " : "", f->v[i].setting, f->v[i].detail);
-    return err_set(e, -EINVAL, "%s %s: %s", x->name, what, str_text(&s));
+    for (int i = 0; i < findings->count; i++)
+        str_addf(&s, "%s%s (%s)", i ? "; " : "", findings->v[i].setting, findings->v[i].detail);
+    return err_set(error, -EINVAL, "%s %s: %s", exporter->name, what, str_text(&s));
 }
 
 /* torchrun and its like start the same number of processes on every node. */
-static void even_nodes(struct tn_findings *f, const struct tn_export_in *in)
+static void even_nodes(struct tn_findings *findings, const struct tn_export_in *in)
 {
     int world = in->layout->world, per = tn_ranks_per_node(in);
 
     if (world % per)
-        tn_finding_add(f, "world", "%d processes do not fill nodes of %d evenly", world, per);
+        tn_finding_add(findings, "world", "%d processes do not fill nodes of %d evenly", world,
+                       per);
 }
 
 int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_findings,
-              const char *target, const struct tn_export_in *in, bool allow_loss, struct err *e)
+              const char *target, const struct tn_export_in *in, bool allow_loss, struct err *error)
 {
     const struct tn_wrapper *wrapper;
     const struct tn_exporter *x = tn_exporter_find(target, &wrapper);
@@ -426,19 +435,19 @@ int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_f
 
     *ret_findings = (struct tn_findings){0};
     if (!x)
-        return err_set(e, -ENOENT, "there is no export target \"%.64s\"", target);
+        return err_set(error, -ENOENT, "there is no export target \"%.64s\"", target);
     if (x->rules)
         x->rules(&broken, in);
     if (x->even_nodes || (wrapper && !str_eq(x->name, "partune")))
         even_nodes(&broken, in);
     if (broken.count) {
         *ret_findings = broken;
-        return refuse(e, x, "refuses this layout", &broken);
+        return refuse(error, x, "refuses this layout", &broken);
     }
     x->gaps(&gaps, in);
     *ret_findings = gaps;
     if (gaps.count && !allow_loss)
-        return refuse(e, x, "cannot express", &gaps);
+        return refuse(error, x, "cannot express", &gaps);
     if (x->comment) {
         if (str_eq(x->extension, "sh"))
             str_add(&out, "#!/bin/bash\n");

@@ -20,43 +20,43 @@ struct toml {
 
 enum { MAX_DEPTH = 16 };
 
-static int syntax(struct toml *t, const char *what)
+static int syntax(struct toml *parser, const char *what)
 {
-    return err_set(t->e, -EINVAL, "line %d: %s", t->line, what);
+    return err_set(parser->e, -EINVAL, "line %d: %s", parser->line, what);
 }
 
-static void skip_blanks(struct toml *t)
+static void skip_blanks(struct toml *parser)
 {
-    while (*t->p == ' ' || *t->p == '\t' || *t->p == '\r')
-        t->p++;
+    while (*parser->p == ' ' || *parser->p == '\t' || *parser->p == '\r')
+        parser->p++;
 }
 
 /* Over blanks, comments and ends of lines. */
-static void skip_space(struct toml *t)
+static void skip_space(struct toml *parser)
 {
-    for (;; t->p++) {
-        skip_blanks(t);
-        if (*t->p == '#')
-            t->p += strcspn(t->p, "\n");
-        if (*t->p != '\n')
+    for (;; parser->p++) {
+        skip_blanks(parser);
+        if (*parser->p == '#')
+            parser->p += strcspn(parser->p, "\n");
+        if (*parser->p != '\n')
             return;
-        t->line++;
+        parser->line++;
     }
 }
 
-static int end_of_line(struct toml *t)
+static int end_of_line(struct toml *parser)
 {
-    skip_blanks(t);
-    if (*t->p == '#')
-        t->p += strcspn(t->p, "\n");
-    return *t->p && *t->p != '\n' ? syntax(t, "expected the end of the line") : 0;
+    skip_blanks(parser);
+    if (*parser->p == '#')
+        parser->p += strcspn(parser->p, "\n");
+    return *parser->p && *parser->p != '\n' ? syntax(parser, "expected the end of the line") : 0;
 }
 
 /* What follows a backslash. Other escapes than these are kept as they stand: no setting has them.
  */
-static void escaped(struct str *out, char c)
+static void escaped(struct str *out, char ch)
 {
-    switch (c) {
+    switch (ch) {
     case 'n':
         str_addc(out, '\n');
         break;
@@ -65,171 +65,171 @@ static void escaped(struct str *out, char c)
         break;
     case '"':
     case '\\':
-        str_addc(out, c);
+        str_addc(out, ch);
         break;
     default:
         str_addc(out, '\\');
-        str_addc(out, c);
+        str_addc(out, ch);
     }
 }
 
 /* A string in " or ', of one line or, with three of them, of several. */
-static int read_string(struct toml *t, struct str *out)
+static int read_string(struct toml *parser, struct str *out)
 {
-    char quote = *t->p;
-    bool tall = t->p[1] == quote && t->p[2] == quote;
+    char quote = *parser->p;
+    bool tall = parser->p[1] == quote && parser->p[2] == quote;
 
-    t->p += tall ? 3 : 1;
-    if (tall && *t->p == '\n') { /* right after the quotes it is no part of the text */
-        t->line++;
-        t->p++;
+    parser->p += tall ? 3 : 1;
+    if (tall && *parser->p == '\n') { /* right after the quotes it is no part of the text */
+        parser->line++;
+        parser->p++;
     }
-    for (; *t->p; t->p++) {
-        if (*t->p == quote && (!tall || (t->p[1] == quote && t->p[2] == quote))) {
-            t->p += tall ? 3 : 1;
+    for (; *parser->p; parser->p++) {
+        if (*parser->p == quote && (!tall || (parser->p[1] == quote && parser->p[2] == quote))) {
+            parser->p += tall ? 3 : 1;
             return 0;
         }
-        if (*t->p == '\n') {
+        if (*parser->p == '\n') {
             if (!tall)
                 break;
-            t->line++;
+            parser->line++;
         }
-        if (*t->p == '\\' && quote == '"' && t->p[1] && t->p[1] != '\n')
-            escaped(out, *++t->p);
+        if (*parser->p == '\\' && quote == '"' && parser->p[1] && parser->p[1] != '\n')
+            escaped(out, *++parser->p);
         else
-            str_addc(out, *t->p);
+            str_addc(out, *parser->p);
     }
-    return syntax(t, "a string does not end");
+    return syntax(parser, "a string does not end");
 }
 
-static bool bare(char c)
+static bool bare(char ch)
 {
-    return isalnum((unsigned char)c) || c == '_' || c == '-';
+    return isalnum((unsigned char)ch) || ch == '_' || ch == '-';
 }
 
 /* a.b."c d" behind what PATH has already. */
-static int read_key(struct toml *t, struct str *path)
+static int read_key(struct toml *parser, struct str *path)
 {
     for (;;) {
         size_t from;
 
-        skip_blanks(t);
+        skip_blanks(parser);
         if (path->len)
             str_addc(path, '.');
         from = path->len;
-        if (*t->p == '"' || *t->p == '\'') {
-            int r = read_string(t, path);
+        if (*parser->p == '"' || *parser->p == '\'') {
+            int r = read_string(parser, path);
 
             if (r < 0)
                 return r;
         } else {
-            for (; bare(*t->p); t->p++)
-                str_addc(path, *t->p);
+            for (; bare(*parser->p); parser->p++)
+                str_addc(path, *parser->p);
         }
         if (path->len == from)
-            return syntax(t, "expected key = value");
-        skip_blanks(t);
-        if (*t->p != '.')
+            return syntax(parser, "expected key = value");
+        skip_blanks(parser);
+        if (*parser->p != '.')
             return 0;
-        t->p++;
+        parser->p++;
     }
 }
 
-static int read_value(struct toml *t, struct str *path, int depth);
+static int read_value(struct toml *parser, struct str *path, int depth);
 
 /* { key = value, … }: each under PATH. */
-static int read_braces(struct toml *t, struct str *path, int depth)
+static int read_braces(struct toml *parser, struct str *path, int depth)
 {
     size_t len = path->len;
 
-    for (t->p++;;) {
+    for (parser->p++;;) {
         int r;
 
-        skip_space(t);
-        if (*t->p == '}') {
-            t->p++;
+        skip_space(parser);
+        if (*parser->p == '}') {
+            parser->p++;
             return 0;
         }
-        if ((r = read_key(t, path)) < 0)
+        if ((r = read_key(parser, path)) < 0)
             return r;
-        if (*t->p++ != '=')
-            return syntax(t, "expected key = value");
-        if ((r = read_value(t, path, depth + 1)) < 0)
+        if (*parser->p++ != '=')
+            return syntax(parser, "expected key = value");
+        if ((r = read_value(parser, path, depth + 1)) < 0)
             return r;
         str_trunc(path, len);
-        skip_space(t);
-        if (*t->p == ',')
-            t->p++;
-        else if (*t->p != '}')
-            return syntax(t, "a table in braces does not end");
+        skip_space(parser);
+        if (*parser->p == ',')
+            parser->p++;
+        else if (*parser->p != '}')
+            return syntax(parser, "a table in braces does not end");
     }
 }
 
 /* [ … ] over any number of lines, as one line of text. */
-static int read_list(struct toml *t, struct str *out)
+static int read_list(struct toml *parser, struct str *out)
 {
     int depth = 0;
 
     do {
-        skip_space(t);
-        if (!*t->p)
-            return syntax(t, "a list does not end");
-        if (*t->p == '"' || *t->p == '\'') {
-            int r = read_string(t, out);
+        skip_space(parser);
+        if (!*parser->p)
+            return syntax(parser, "a list does not end");
+        if (*parser->p == '"' || *parser->p == '\'') {
+            int r = read_string(parser, out);
 
             if (r < 0)
                 return r;
             continue;
         }
-        depth += *t->p == '[';
-        depth -= *t->p == ']';
-        str_addc(out, *t->p);
-        if (*t->p++ == ',')
+        depth += *parser->p == '[';
+        depth -= *parser->p == ']';
+        str_addc(out, *parser->p);
+        if (*parser->p++ == ',')
             str_addc(out, ' ');
     } while (depth);
     return 0;
 }
 
-static int read_value(struct toml *t, struct str *path, int depth)
+static int read_value(struct toml *parser, struct str *path, int depth)
 {
     AUTO_STR value = {0};
     int r = 0, line;
 
-    skip_blanks(t);
-    line = t->line;
+    skip_blanks(parser);
+    line = parser->line;
     if (depth > MAX_DEPTH)
-        return syntax(t, "tables within tables are too deep");
-    if (*t->p == '{')
-        return read_braces(t, path, depth);
-    if (*t->p == '[')
-        r = read_list(t, &value);
-    else if (*t->p == '"' || *t->p == '\'')
-        r = read_string(t, &value);
+        return syntax(parser, "tables within tables are too deep");
+    if (*parser->p == '{')
+        return read_braces(parser, path, depth);
+    if (*parser->p == '[')
+        r = read_list(parser, &value);
+    else if (*parser->p == '"' || *parser->p == '\'')
+        r = read_string(parser, &value);
     else
-        for (; *t->p && !strchr(" \t\r\n#,]}", *t->p); t->p++)
-            if (*t->p != '_' || !isdigit((unsigned char)t->p[1]))
-                str_addc(&value, *t->p);
-    return r < 0 ? r : t->set(t->arg, str_text(path), str_text(&value), line, t->e);
+        for (; *parser->p && !strchr(" \t\r\n#,]}", *parser->p); parser->p++)
+            if (*parser->p != '_' || !isdigit((unsigned char)parser->p[1]))
+                str_addc(&value, *parser->p);
+    return r < 0 ? r : parser->set(parser->arg, str_text(path), str_text(&value), line, parser->e);
 }
 
 /* [table] and [[list of tables]]. */
-static int read_table(struct toml *t, struct str *table)
+static int read_table(struct toml *parser, struct str *table)
 {
-    int brackets = t->p[1] == '[' ? 2 : 1, r;
+    int brackets = parser->p[1] == '[' ? 2 : 1, r;
 
-    t->p += brackets;
+    parser->p += brackets;
     str_trunc(table, 0);
-    if ((r = read_key(t, table)) < 0)
+    if ((r = read_key(parser, table)) < 0)
         return r;
     for (int i = 0; i < brackets; i++)
-        if (*t->p++ != ']')
-            return syntax(t, "expected ]");
-    return end_of_line(t);
+        if (*parser->p++ != ']')
+            return syntax(parser, "expected ]");
+    return end_of_line(parser);
 }
 
-int tn_toml_read(const char *text, tn_toml_fn *set, void *arg, struct err *e)
+int tn_toml_read(const char *text, tn_toml_fn *set, void *arg, struct err *error)
 {
-    struct toml t = {.p = text, .line = 1, .set = set, .arg = arg, .e = e};
+    struct toml t = {.p = text, .line = 1, .set = set, .arg = arg, .e = error};
     AUTO_STR table = {0};
 
     for (;;) {

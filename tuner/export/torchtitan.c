@@ -57,42 +57,44 @@ static const char *const carries_python[] = {
     NULL,
 };
 
-static void toml_gaps(struct tn_findings *f, const struct tn_export_in *in)
+static void toml_gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
     const struct pl_layout *l = in->layout;
 
-    tn_gap_schedule(f, in, true, false);
+    tn_gap_schedule(findings, in, true, false);
     if (l->zero == 1)
-        tn_finding_add(f, "zero", "FSDP shards gradients too: the nearest is zero 2");
+        tn_finding_add(findings, "zero", "FSDP shards gradients too: the nearest is zero 2");
     if (l->zero > 1 && l->dp * l->cp == 1)
-        tn_finding_add(f, "zero",
+        tn_finding_add(findings, "zero",
                        "sharding follows the data-parallel size of the whole model, which is 1");
     if (l->zero == 0 && l->cp > 1)
-        tn_finding_add(f, "zero", "with context parallelism FSDP shards over its %d ranks", l->cp);
-    tn_gap_split_experts(f, in, "torchtitan");
-    tn_gap_fsdp_overlap(f, in, "torchtitan");
-    tn_gap_precision(f, in);
-    tn_gap_scope(f, in);
-    tn_gap_flag(f, in, "overlap_p2p", l->overlap_p2p, "torchtitan");
-    tn_gap_flag(f, in, "overlap_moe_a2a", l->overlap_moe_a2a, "torchtitan outside DualPipeV");
-    tn_gap_threads(f, in);
+        tn_finding_add(findings, "zero", "with context parallelism FSDP shards over its %d ranks",
+                       l->cp);
+    tn_gap_split_experts(findings, in, "torchtitan");
+    tn_gap_fsdp_overlap(findings, in, "torchtitan");
+    tn_gap_precision(findings, in);
+    tn_gap_scope(findings, in);
+    tn_gap_flag(findings, in, "overlap_p2p", l->overlap_p2p, "torchtitan");
+    tn_gap_flag(findings, in, "overlap_moe_a2a", l->overlap_moe_a2a,
+                "torchtitan outside DualPipeV");
+    tn_gap_threads(findings, in);
     if (l->tp > 1 && !l->sp)
-        tn_finding_add(f, "sp", "sequence parallelism is always on with tensor parallelism");
+        tn_finding_add(findings, "sp", "sequence parallelism is always on with tensor parallelism");
     if (l->etp > 1 && l->etp != l->tp)
-        tn_finding_add(f, "etp", "expert_tensor_parallel_degree is 1 or tp");
+        tn_finding_add(findings, "etp", "expert_tensor_parallel_degree is 1 or tp");
 }
 
 /* What would not start is a rule below. */
-static void python_gaps(struct tn_findings *f, const struct tn_export_in *in)
+static void python_gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
     static const char *const but[] = {"tp", "tied", "micro_batch", NULL};
 
-    tn_gap_trainer(f, in, "torchtitan", but);
+    tn_gap_trainer(findings, in, "torchtitan", but);
 }
 
-static int shard_degree(const struct pl_layout *l)
+static int shard_degree(const struct pl_layout *layout)
 {
-    return l->zero ? l->dp : 1;
+    return layout->zero ? layout->dp : 1;
 }
 
 /* Layers a stage as both forms take them, stages being then ceil(layers / this); 0 where no number
@@ -106,44 +108,47 @@ static int layers_per_stage(const struct tn_export_in *in)
 }
 
 /* ETP of the experts as the form has it: the later one has none. */
-static void rules(struct tn_findings *f, const struct tn_export_in *in, int etp)
+static void rules(struct tn_findings *findings, const struct tn_export_in *in, int etp)
 {
     const struct pl_layout *l = in->layout;
 
     if ((shard_degree(l) * l->cp * l->tp) % (l->ep * etp))
-        tn_finding_add(f, "ep", "dp_shard x cp x tp = %d is not a multiple of ep %d x etp %d%s",
-                       shard_degree(l) * l->cp * l->tp, l->ep, etp,
-                       l->zero ? "" : " (zero 0 has dp_shard 1)");
+        tn_finding_add(
+            findings, "ep", "dp_shard x cp x tp = %d is not a multiple of ep %d x etp %d%s",
+            shard_degree(l) * l->cp * l->tp, l->ep, etp, l->zero ? "" : " (zero 0 has dp_shard 1)");
     if (in->workload->global_batch % (l->micro_batch * l->dp))
-        tn_finding_add(f, "micro_batch", "the global batch is not a multiple of micro-batch x dp");
+        tn_finding_add(findings, "micro_batch",
+                       "the global batch is not a multiple of micro-batch x dp");
 }
 
-static void toml_rules(struct tn_findings *f, const struct tn_export_in *in)
+static void toml_rules(struct tn_findings *findings, const struct tn_export_in *in)
 {
     static const char *const only[] = {"micro_batch", NULL};
     const struct pl_layout *l = in->layout;
 
-    rules(f, in, l->etp);
-    tn_rule_trainer(f, in, "torchtitan", only);
+    rules(findings, in, l->etp);
+    tn_rule_trainer(findings, in, "torchtitan", only);
     if (l->pp > 1 && !layers_per_stage(in))
-        tn_finding_add(f, "pp", "no number of layers a stage cuts %d of them into pp %d x vp %d",
+        tn_finding_add(findings, "pp",
+                       "no number of layers a stage cuts %d of them into pp %d x vp %d",
                        in->model->layers, l->pp, l->vp);
     if (in->workload->seq % ((int64_t)2 * l->tp * l->cp))
-        tn_finding_add(f, "workload.seq", "%d tokens are not a multiple of 2 x tp %d x cp %d",
-                       in->workload->seq, l->tp, l->cp);
+        tn_finding_add(findings, "workload.seq",
+                       "%d tokens are not a multiple of 2 x tp %d x cp %d", in->workload->seq,
+                       l->tp, l->cp);
 }
 
-static void python_rules(struct tn_findings *f, const struct tn_export_in *in)
+static void python_rules(struct tn_findings *findings, const struct tn_export_in *in)
 {
     static const char *const only[] = {"tp", "tied", "micro_batch", NULL};
 
-    rules(f, in, 1);
-    tn_rule_trainer(f, in, "torchtitan", only);
+    rules(findings, in, 1);
+    tn_rule_trainer(findings, in, "torchtitan", only);
 }
 
-static const char *schedule(const struct pl_layout *l)
+static const char *schedule(const struct pl_layout *layout)
 {
-    switch (l->schedule) {
+    switch (layout->schedule) {
     case PL_GPIPE:
         return "GPipe";
     case PL_INTERLEAVED:
@@ -154,9 +159,9 @@ static const char *schedule(const struct pl_layout *l)
     }
 }
 
-static const char *reshard(const struct pl_layout *l)
+static const char *reshard(const struct pl_layout *layout)
 {
-    return l->zero == 3 ? "always" : "never";
+    return layout->zero == 3 ? "always" : "never";
 }
 
 static void write_toml(struct str *out, const struct tn_export_in *in,
@@ -294,11 +299,11 @@ static void set_parallelism(struct str *out, const struct tn_export_in *in)
         set_pipeline(out, in);
 }
 
-static void set_recompute(struct str *out, const struct pl_layout *l)
+static void set_recompute(struct str *out, const struct pl_layout *layout)
 {
-    const char *kind = l->recompute == PL_RECOMPUTE_FULL ? "FullAC" : "SelectiveAC";
+    const char *kind = layout->recompute == PL_RECOMPUTE_FULL ? "FullAC" : "SelectiveAC";
 
-    if (l->recompute == PL_RECOMPUTE_NONE)
+    if (layout->recompute == PL_RECOMPUTE_NONE)
         str_add(out, "    config.activation_checkpoint = None\n");
     else
         str_addf(out, "    config.activation_checkpoint = %s.Config()\n", kind);
@@ -306,9 +311,9 @@ static void set_recompute(struct str *out, const struct pl_layout *l)
 
 /* A recipe's linear layers may be quantized already: its model is made anew, as the layout has it.
  */
-static void set_precision(struct str *out, const struct pl_layout *l)
+static void set_precision(struct str *out, const struct pl_layout *layout)
 {
-    bool fp8 = l->precision == PL_FP8;
+    bool fp8 = layout->precision == PL_FP8;
 
     if (fp8)
         str_add(out, "    config.compile.enable = True\n"
@@ -325,7 +330,7 @@ static void set_precision(struct str *out, const struct pl_layout *l)
 }
 
 /* A shipped recipe of a model of these sizes, or "". */
-static const char *recipe(const struct pl_model *m)
+static const char *recipe(const struct pl_model *model)
 {
     static const struct {
         int layers, hidden, ffn, vocab, experts;
@@ -338,22 +343,22 @@ static const char *recipe(const struct pl_model *m)
     };
 
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
-        if (m->layers == known[i].layers && m->hidden == known[i].hidden &&
-            m->ffn == known[i].ffn && m->vocab == known[i].vocab &&
-            m->moe.experts == known[i].experts)
+        if (model->layers == known[i].layers && model->hidden == known[i].hidden &&
+            model->ffn == known[i].ffn && model->vocab == known[i].vocab &&
+            model->moe.experts == known[i].experts)
             return known[i].name;
     return "";
 }
 
-static void write_imports(struct str *out, const struct pl_layout *l)
+static void write_imports(struct str *out, const struct pl_layout *layout)
 {
     str_add(out, "\nimport importlib\nimport os\n\n");
-    if (l->precision == PL_FP8)
+    if (layout->precision == PL_FP8)
         str_add(out, "from torchtitan.components.quantization import Float8LinearConverter\n");
     str_add(out, "from torchtitan.components.quantization.utils import has_quantization\n");
-    if (l->recompute != PL_RECOMPUTE_NONE)
+    if (layout->recompute != PL_RECOMPUTE_NONE)
         str_addf(out, "from torchtitan.distributed.activation_checkpoint import %s\n",
-                 l->recompute == PL_RECOMPUTE_FULL ? "FullAC" : "SelectiveAC");
+                 layout->recompute == PL_RECOMPUTE_FULL ? "FullAC" : "SelectiveAC");
     str_add(out, "from torchtitan.trainer import Trainer\n");
 }
 
