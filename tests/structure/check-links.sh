@@ -1,6 +1,6 @@
 #!/bin/sh
 # The documents point at what is there: relative links with their anchors, pages and sources named in code, comments and help,
-# paths in backticks; every page is installed, and every page but the index is linked from another one.
+# paths in backticks; every page is installed, and every page is linked from another one; rows of tables fit their heads.
 # An anchor is a heading as GitHub spells it (lower case, punctuation out, blanks to hyphens) or an <a id="...">.
 src=${PT_SRC:?}
 cd "$src" || exit 99
@@ -98,11 +98,31 @@ left_out() { # pages and pictures that no makefile lists
     done
 }
 
+ragged() { # rows of a table with more or fewer cells than its head; outer bars are optional
+    # shellcheck disable=SC2086
+    awk '
+        function cells(row) {
+            gsub(/\\\|/, "", row); sub(/^ *\|/, "", row); sub(/\| *$/, "", row)
+            return gsub(/\|/, "", row) + 1
+        }
+        FNR == 1 { code = 0; inside = 0 }
+        /^ *```/ { code = !code }
+        code { inside = 0; next }
+        /^[-:| ]*-[-:| ]*\|[-:| ]*$/ { inside = cells($0); if (cells(before) != inside) print FILENAME ":" FNR - 1 ": " before }
+        inside && /^ *$/ { inside = 0 }
+        inside && cells($0) != inside { print FILENAME ":" FNR ": " $0 }
+        !inside && /^\|/ { alone[FILENAME ":" FNR] = 1; last = FILENAME ":" FNR; text[last] = $0 }
+        inside && (FILENAME ":" FNR - 1) in alone { delete alone[FILENAME ":" FNR - 1] }
+        { before = $0 }
+        END { for (at in alone) print at ": no head: " text[at] }' $pages
+}
+
 linked=$(mktemp) || exit 99
 trap 'rm -f "$linked"' EXIT
-echo "1..5"
+echo "1..6"
 say "every relative link and anchor of the documents is there" "$(broken)"
 say "every document named in the sources is there" "$(named)"
 say "every path in backticks is there" "$(quoted)"
 say "every page is linked from another" "$(apart)"
 say "every page is installed" "$(left_out)"
+say "every row of a table has as many cells as its head" "$(ragged)"

@@ -126,7 +126,7 @@ static void a_published_layout_ranks_in_the_free_space(void **state)
 /* A row of the table of docs/measurements/cost-model.md up to the layout: which study, at what size. */
 static void row_of(char *ret, size_t size, const char *name, const json_t *row)
 {
-    snprintf(ret, size, "| `%s` | %lld | %lld | ", name,
+    snprintf(ret, size, "`%s` | %lld | %lld | ", name,
              json_integer_value(json_object_get(row, "devices")),
              json_integer_value(json_object_get(row, "global_batch")));
 }
@@ -181,7 +181,7 @@ static void the_documents_table_is_what_is_computed(void **state)
             found += at != NULL;
             wrong += at && !as_computed(at + strlen(head), row);
         }
-        snprintf(head, sizeof(head), "| `%s` |", *name);
+        snprintf(head, sizeof(head), "`%s` | ", *name);
         assert_true(found > 0);
         assert_int_equal(count_lines(text, head), found); /* no row of another size */
     }
@@ -209,7 +209,7 @@ static void the_documents_ranks_are_what_is_computed(void **state)
 
             if (!json_is_object(found))
                 continue;
-            snprintf(line, sizeof(line), "| %lld | `%s` | %s | %.1f %% | %lld of %lld | %.1f %% |",
+            snprintf(line, sizeof(line), "%lld | `%s` | %s | %.1f %% | %lld of %lld | %.1f %%\n",
                      json_integer_value(json_object_get(row, "devices")), *name,
                      json_string_value(json_object_get(found, "text")),
                      100 * json_number_value(json_object_get(found, "mfu")),
@@ -217,7 +217,7 @@ static void the_documents_ranks_are_what_is_computed(void **state)
                      json_integer_value(json_object_get(found, "of")),
                      100 * json_number_value(json_object_get(found, "slowdown")));
             if (!strstr(text, line)) {
-                print_message("# %s\n", line);
+                print_message("# %s", line);
                 wrong++;
             }
         }
