@@ -29,7 +29,7 @@ const space = await load("charts/space.js");
 const trial = await load("charts/trial.js");
 const { laneBars } = await load("charts/lanes.js");
 const job = await load("parts/job.js");
-const { phaseColour } = await load("lib/words.js");
+const words = await load("lib/words.js");
 const { stepStore } = await load("pages/trial.js");
 const { parseTrials } = await load("pages/compare.js");
 const { savedDeviceSeconds, failuresText, stoppedText } = await load("pages/campaigns.js");
@@ -431,7 +431,7 @@ test("a trial that is watched for days keeps a bounded number of its steps, the 
 
 test("phases that occur together have colours of their own, the same in every chart", () => {
     const names = ["forward", "backward", "tp", "ep", "dp", "pp_wait", "optimizer", "other"];
-    assert.equal(new Set(names.map((n) => phaseColour(n, 8))).size, 8);
+    assert.equal(new Set(names.map((n) => words.phaseColour(n, 8))).size, 8);
 });
 
 test("a form writes one object, and a refusal finds its field", () => {
@@ -524,6 +524,15 @@ test("the lock file names no registry", () => {
     assert.doesNotMatch(lock, /"resolved"/);
     const packages = Object.entries(JSON.parse(lock).packages).filter(([name]) => name);
     assert.ok(packages.length > 4 && packages.every(([, p]) => p.integrity && p.version));
+});
+
+test("every memory class that the planner has is explained, and no other is", () => {
+    const source = fs.readFileSync(path.join(ui, "..", "..", "plan", "memory.c"), "utf8");
+    const [, list] = source.match(/pl_mem_class_names\[[^\]]*\] = \{([^}]*)\}/);
+    const names = [...list.matchAll(/"(\w+)"/g)].map(([, name]) => name);
+    assert.ok(names.includes("weights"));
+    assert.deepEqual(words.MEMORY_CLASSES, names);
+    assert.ok(names.every((name) => words.MEMORY_HELP[name]));
 });
 
 test("a value that is picked is a brush that holds it alone, and a brush of one value is that value", () => {

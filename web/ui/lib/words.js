@@ -151,20 +151,18 @@ export const PHASE_HELP = {
     other: "everything else",
 };
 
-export const MEMORY_CLASSES = [
-    "weights",
-    "gradients",
-    "grads",
-    "master",
-    "master_weights",
-    "optimizer",
-    "optimizer_state",
-    "activations",
-    "comm",
-    "communication",
-    "logits",
-    "workspace",
-];
+/** What the memory of a rank holds, by class; plan/memory.c has the same names. */
+export const MEMORY_HELP = {
+    weights: "weights as the arithmetic reads them",
+    gradients: "gradients of the weights",
+    master: "master weights in fp32",
+    optimizer: "optimizer state: both moments of Adam",
+    activations: "activations kept for the backward pass",
+    comm: "communication buffers",
+    logits: "logits and their gradients",
+    workspace: "scratch memory; on a GPU also device context and fragmentation",
+};
+export const MEMORY_CLASSES = Object.keys(MEMORY_HELP);
 
 /** Keys of OBJECT, those of ORDER first and in its order, others behind. */
 export function ordered(object, order) {

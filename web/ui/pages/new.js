@@ -5,7 +5,7 @@ import { ApiError, campaignPath, get, post } from "../lib/api.js";
 import { fill, h } from "../lib/dom.js";
 import { bytes, count, prettyJson, rate, seconds } from "../lib/format.js";
 import { go } from "../lib/router.js";
-import { BASELINE_RULES, MEMORY_CLASSES, ordered } from "../lib/words.js";
+import { BASELINE_RULES, MEMORY_CLASSES, MEMORY_HELP, ordered } from "../lib/words.js";
 import { failure, notice, pairs, panel } from "../parts/parts.js";
 import {
     boundField,
@@ -160,7 +160,10 @@ async function baselineView(spec, baseline, signal) {
         ],
         classes.length && [
             "of which",
-            classes.map((k) => `${k} ${bytes(check.memory[k])}`).join(", "),
+            classes.map((name, i) => [
+                i ? ", " : "",
+                h("span", { title: MEMORY_HELP[name] ?? null }, `${name} ${bytes(check.memory[name])}`),
+            ]),
         ],
         check.cost?.tokens_per_s && ["Baseline expected", rate(check.cost.tokens_per_s)],
     ]);
