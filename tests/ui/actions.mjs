@@ -1,5 +1,5 @@
-// What a person may do on each page beyond looking: choose, sort, brush, download, copy, type shortcuts, zoom in, ask for less
-// motion, try again after a failure. Two small real campaigns are the material.
+// What a person may do on each page beyond looking: choose, sort, brush, download, copy, type shortcuts, zoom in, ask
+// for less motion, try again after a failure. Two small real campaigns are the material.
 
 import assert from "node:assert/strict";
 import fs from "node:fs";

@@ -51,9 +51,9 @@ function watchRows(page) {
     });
 }
 
-// The end of a trial, until the row says so: both clocks are this machine's. The campaign waits until the page is there: a
-// trial that ends while the page is being fetched tells how long that takes, which is another number. From then on the ranks
-// of the next trial start on both cores as each one ends.
+// The end of a trial, until the row says so: both clocks are this machine's. The campaign waits until the page is
+// there: a trial that ends while the page is being fetched tells how long that takes, which is another number. From
+// then on the ranks of the next trial start on both cores as each one ends.
 async function updateTimes() {
     const c = await daemon.api(
         "POST",
@@ -174,8 +174,8 @@ async function hugeCampaign(seed) {
 
 const UPDATES = 40;
 
-// Trials that end on a page of ten thousand, four a second, from the event's last byte to the row's pixels: what the page
-// itself costs, while its charts draw all of them anew.
+// Trials that end on a page of ten thousand, four a second, from the event's last byte to the row's pixels: what the
+// page itself costs, while its charts draw all of them anew.
 async function hugeUpdates() {
     const where = "v1/campaigns/huge0001";
     const trials = (await daemon.api("GET", `${where}/trials?sort=-n&page_size=${UPDATES}`)).items;
@@ -221,15 +221,16 @@ async function hugeUpdates() {
     proxy.close();
 }
 
-// An hour's updates in five minutes: two steps a second with increasing numbers, and the trial and the campaign as often as
-// the daemon sends them. Both sizes are taken after a forced collection. Before the first, the same updates are sent until
-// the engine has compiled what it will: its code grows by half a MiB or more in the first minutes and is no object of the
-// page: over 6,000 updates of a trial and its campaign, strings, arrays, closures and objects stayed as they were to the KiB,
-// while code grew from 4.6 to 5.5 MiB and no further. While a page warms up every update is one of trial and campaign, too, which
-// are what it draws anew for. The output tells code and objects apart, and the ratio that is judged is that of the whole heap.
+// An hour's updates in five minutes: two steps a second with increasing numbers, and the trial and the campaign as
+// often as the daemon sends them. Both sizes are taken after a forced collection. Before the first, the same updates
+// are sent until the engine has compiled what it will: its code grows by half a MiB or more in the first minutes and is
+// no object of the page: over 6,000 updates of a trial and its campaign, strings, arrays, closures and objects stayed
+// as they were to the KiB, while code grew from 4.6 to 5.5 MiB and no further. While a page warms up every update is
+// one of trial and campaign, too, which are what it draws anew for. The output tells code and objects apart, and the
+// ratio that is judged is that of the whole heap.
 //
-// The trial page keeps all steps up to a number, then thins them to half: its size is a saw. Both of its samples are taken
-// at the same height of the saw, which a store of the page's own kind, fed with the same steps, tells.
+// The trial page keeps all steps up to a number, then thins them to half: its size is a saw. Both of its samples are
+// taken at the same height of the saw, which a store of the page's own kind, fed with the same steps, tells.
 const PER_SECOND = HOUR_OF_UPDATES / 300;
 const SETTLED = 0.01; // code that grew by less from one look to the next
 const LOOK_EVERY = HOUR_OF_UPDATES / 10; // updates
@@ -285,7 +286,7 @@ async function mirrorOfSteps() {
     globalThis.document = { baseURI: "http://127.0.0.1/", documentElement: { dataset: {} } };
     globalThis.sessionStorage = { getItem: () => null };
     const { stepStore } = await import(
-        path.join(process.env.PT_SRC, "web", "ui", "pages", "trial.js")
+        path.join(process.env.PT_SRC, "web", "ui", "pages", "trial-model.js")
     );
     return stepStore();
 }
@@ -394,7 +395,10 @@ function weight() {
     print("all files, compressed", size / 1024, "KB", 450);
 }
 
-/** Violations of accessibility that are serious or critical, and requests to other hosts, over every page and both themes. */
+/**
+ * Violations of accessibility that are serious or critical, and requests to other hosts, over every page and both
+ * themes.
+ */
 async function pages(id) {
     const found = [];
     let foreign = 0;

@@ -25,9 +25,9 @@ export async function openBrowser(dir) {
 }
 
 /**
- * A page in a context of its own. page.faults lists what no page may do: uncaught errors, refusals by the content policy,
- * requests to other hosts, dialogs. Answers that a test provokes (4xx) are the browser's own message and not a fault.
- * MORE are options of Playwright's newContext().
+ * A page in a context of its own. page.faults lists what no page may do: uncaught errors, refusals by the content
+ * policy, requests to other hosts, dialogs. Answers that a test provokes (4xx) are the browser's own message and not a
+ * fault. MORE are options of Playwright's newContext().
  */
 export async function openPage(
     browser,
@@ -61,8 +61,8 @@ export async function openPage(
 }
 
 /**
- * Serious and critical violations of accessibility, as lines. The page must have been opened with bypassCSP. RULES names
- * the rules to hold it to; all, where it is absent.
+ * Serious and critical violations of accessibility, as lines. The page must have been opened with bypassCSP. RULES
+ * names the rules to hold it to; all, where it is absent.
  */
 export async function violations(page, rules) {
     await page.evaluate(axeSource);

@@ -30,7 +30,7 @@ const trial = await load("charts/trial.js");
 const { laneBars } = await load("charts/lanes.js");
 const job = await load("parts/job.js");
 const words = await load("lib/words.js");
-const { stepStore } = await load("pages/trial.js");
+const { stepStore } = await load("pages/trial-model.js");
 const { parseTrials } = await load("pages/compare.js");
 const { savedDeviceSeconds, failuresText, stoppedText } = await load("pages/campaigns.js");
 

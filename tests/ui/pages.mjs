@@ -1,5 +1,5 @@
-// The dashboard as a person uses it: sign in, start a campaign, watch it, look into it, export, compare, plan. The campaign
-// is real: tiny trials of the bundled trainer on this machine.
+// The dashboard as a person uses it: sign in, start a campaign, watch it, look into it, export, compare, plan. The
+// campaign is real: tiny trials of the bundled trainer on this machine.
 
 import assert from "node:assert/strict";
 import fs from "node:fs";

@@ -1,5 +1,5 @@
-// A simulated campaign never reads like a measurement: every page that shows it says that it is simulated, and neither its
-// text, nor its charts and their tables, say that anything was measured, verified or saved.
+// A simulated campaign never reads like a measurement: every page that shows it says that it is simulated, and neither
+// its text, nor its charts and their tables, say that anything was measured, verified or saved.
 
 import assert from "node:assert/strict";
 import path from "node:path";

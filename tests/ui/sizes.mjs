@@ -1,5 +1,5 @@
-// Every page on every size of screen: nothing wider than the window, nothing cut off, nothing too small for a finger, and
-// legible in the colours that a system forces. A real campaign is the material, and one with a hostile name.
+// Every page on every size of screen: nothing wider than the window, nothing cut off, nothing too small for a finger,
+// and legible in the colours that a system forces. A real campaign is the material, and one with a hostile name.
 
 import assert from "node:assert/strict";
 import fs from "node:fs";

@@ -2,24 +2,32 @@
 
 import { counted, interval, rate } from "../lib/format.js";
 import { FAILED_TRIAL, STOPPED_TRIAL } from "../lib/words.js";
-import { axes, insideZoom, legend, short, tip, tooltip } from "./panel.js";
+import { axes, insideZoom, legend, short, tip, tooltip } from "./options.js";
 import { thin } from "./thin.js";
 
 export const MAX_POINTS = 2000;
+const FEW = 400;
 const CROSS = "path://M0 0L10 10M10 0L0 10";
 const Z95 = 1.959964; // of the normal distribution
 
 /** The 95 % interval of a trial's throughput, or null. */
-export function bounds(t) {
-    if (t.tokens_per_s === null || t.tokens_per_s_se === null || t.tokens_per_s_se === undefined)
+export function bounds(trial) {
+    if (
+        trial.tokens_per_s === null ||
+        trial.tokens_per_s_se === null ||
+        trial.tokens_per_s_se === undefined
+    )
         return null;
-    return [t.tokens_per_s - Z95 * t.tokens_per_s_se, t.tokens_per_s + Z95 * t.tokens_per_s_se];
+    return [
+        trial.tokens_per_s - Z95 * trial.tokens_per_s_se,
+        trial.tokens_per_s + Z95 * trial.tokens_per_s_se,
+    ];
 }
 
 /**
- * [[n, best so far]] at every change, and at the last trial. A layout that was measured again counts with the mean of its
- * measurements, weighted by 1 / error squared as the service does, so that a lucky first one does not stand: the curve may
- * fall. Verification is not part of the search.
+ * [[n, best so far]] at every change, and at the last trial. A layout that was measured again counts with the mean of
+ * its measurements, weighted by 1 / error squared as the service does, so that a lucky first one does not stand: the
+ * curve may fall. Verification is not part of the search.
  */
 export function bestSoFar(trials) {
     const layouts = new Map(); // number of the first trial of a layout: {weight, sum}
@@ -85,141 +93,179 @@ function trialTip(byN) {
 const HEADROOM = 1.6;
 
 /**
- * What was measured sets the scale: an expectation far above it (the cost model knew a faster machine), or the interval of
- * a trial whose steps scattered wildly, would press all results to the floor. Both are shown up to the ceiling.
+ * What was measured sets the scale: an expectation far above it (the cost model knew a faster machine), or the interval
+ * of a trial whose steps scattered wildly, would press all results to the floor. Both are shown up to the ceiling.
  */
 export function ceilingOf(measured) {
     const top = Math.max(...measured.map((t) => t.tokens_per_s));
     return Number.isFinite(top) ? HEADROOM * top : Infinity;
 }
 
-export function bestOption(data, p) {
-    const { trials, baseline } = data;
-    const measured = trials.filter((t) => t.state === "ok" && t.tokens_per_s !== null);
-    const failed = trials.filter((t) => FAILED_TRIAL.has(t.state));
-    const stopped = trials.filter((t) => STOPPED_TRIAL.has(t.state));
-    if (!measured.length && !failed.length && !stopped.length) return null;
-    const shown = thin(measured, MAX_POINTS, (t) => t.tokens_per_s);
-    const expected = thin(
-        trials.filter((t) => t.predicted?.tokens_per_s),
-        MAX_POINTS,
-        (t) => t.predicted.tokens_per_s,
+/**
+ * What the chart shows of TRIALS: measured, expected, failed and stopped ones, thinned, and the scale that they need.
+ */
+function bestModel(trials) {
+    const thinned = (list, y) => thin(list, MAX_POINTS, y);
+    const measured = trials.filter((trial) => trial.state === "ok" && trial.tokens_per_s !== null);
+    const failed = trials.filter((trial) => FAILED_TRIAL.has(trial.state));
+    const stopped = trials.filter((trial) => STOPPED_TRIAL.has(trial.state));
+    const expected = thinned(
+        trials.filter((trial) => trial.predicted?.tokens_per_s),
+        (trial) => trial.predicted.tokens_per_s,
     );
-    const few = shown.length <= 400;
-    const many = { large: !few, largeThreshold: 400 }; // one path instead of an element a point
     const low = Math.min(
-        ...measured.map((t) => t.tokens_per_s),
-        ...expected.map((t) => t.predicted.tokens_per_s),
+        ...measured.map((trial) => trial.tokens_per_s),
+        ...expected.map((trial) => trial.predicted.tokens_per_s),
     );
-    const floor = Number.isFinite(low) ? low : 0;
-    const ceiling = ceilingOf(measured);
-    const whiskerOf = (t) => {
-        const [lo, hi] = bounds(t);
-        return [t.n, Math.max(lo, 0), Math.min(hi, ceiling)];
-    };
-    const expectation = (t) =>
-        t.predicted.tokens_per_s <= ceiling
-            ? [t.n, t.predicted.tokens_per_s]
-            : { value: [t.n, ceiling], symbol: "arrow" };
-    const byN = new Map(trials.map((t) => [t.n, t]));
+    const shown = thinned(measured, (trial) => trial.tokens_per_s);
     return {
-        ...axes(p, {
+        shown,
+        expected,
+        failed: thinned(failed, (trial) => trial.n),
+        stopped: thinned(stopped, (trial) => trial.n),
+        few: shown.length <= FEW,
+        floor: Number.isFinite(low) ? low : 0,
+        ceiling: ceilingOf(measured),
+    };
+}
+
+// Beyond FEW points a series is one path instead of an element a point.
+const scatter = (few, name, more) => ({
+    name,
+    type: "scatter",
+    large: !few,
+    largeThreshold: FEW,
+    ...more,
+});
+
+function expectedSeries({ expected, few, ceiling }, palette) {
+    const colour = palette.series[7];
+    const point = ({ n, predicted }) =>
+        predicted.tokens_per_s <= ceiling
+            ? [n, predicted.tokens_per_s]
+            : { value: [n, ceiling], symbol: "arrow" };
+    return scatter(few, "cost model", {
+        symbol: few ? "diamond" : "circle",
+        symbolSize: few ? 8 : 2,
+        itemStyle: {
+            color: few ? "transparent" : colour,
+            borderColor: colour,
+            borderWidth: few ? 1.2 : 0,
+        },
+        data: expected.map(point),
+    });
+}
+
+function intervalSeries({ shown, few, ceiling }, palette) {
+    const range = (trial) => {
+        const [low, high] = bounds(trial);
+        return [trial.n, Math.max(low, 0), Math.min(high, ceiling)];
+    };
+    return {
+        name: "95 % interval",
+        type: "custom",
+        renderItem: whisker(palette.series[0], ceiling),
+        itemStyle: { color: palette.series[0] },
+        encode: { x: 0, y: [1, 2] },
+        silent: true,
+        tooltip: { show: false },
+        data: few ? shown.filter(bounds).map(range) : [],
+    };
+}
+
+function measuredSeries({ shown, few }, palette) {
+    return scatter(few, "measured", {
+        symbolSize: few ? 8 : 3,
+        itemStyle: { color: palette.series[0] },
+        data: shown.map((trial) => [trial.n, trial.tokens_per_s]),
+        z: 3,
+    });
+}
+
+/** Trials without a throughput, on the floor of the chart. */
+function failedSeries({ failed, stopped, few, floor }, palette) {
+    const onFloor = (trial) => [trial.n, floor];
+    const size = few ? 8 : 4;
+    return [
+        scatter(few, "failed", {
+            symbol: few ? CROSS : "triangle",
+            symbolSize: size,
+            itemStyle: few
+                ? { color: "none", borderColor: palette.bad, borderWidth: 2 }
+                : { color: palette.bad },
+            data: failed.map(onFloor),
+            z: 3,
+        }),
+        scatter(few, "stopped early", {
+            symbol: "triangle",
+            symbolRotate: 180,
+            symbolSize: size,
+            itemStyle: few
+                ? { color: "transparent", borderColor: palette.warn, borderWidth: 1.5 }
+                : { color: palette.warn },
+            data: stopped.map(onFloor),
+            z: 3,
+        }),
+    ];
+}
+
+function baselineMark(baseline, palette) {
+    if (!baseline?.tokens_per_s) return undefined;
+    return {
+        symbol: "none",
+        silent: true,
+        lineStyle: { color: palette.strong, type: "dashed" },
+        label: {
+            formatter: "baseline",
+            position: "insideEndBottom",
+            color: palette.soft,
+            backgroundColor: palette.surface,
+            padding: [1, 3],
+        },
+        data: [{ yAxis: baseline.tokens_per_s }],
+    };
+}
+
+function bestSeries(trials, baseline, palette) {
+    return {
+        name: "best so far",
+        type: "line",
+        step: "end",
+        symbol: "none",
+        lineStyle: { width: 2, color: palette.good },
+        itemStyle: { color: palette.good },
+        data: bestSoFar(trials),
+        z: 4,
+        silent: true,
+        markLine: baselineMark(baseline, palette),
+    };
+}
+
+export function bestOption({ trials, baseline }, palette) {
+    const model = bestModel(trials);
+    if (!model.shown.length && !model.failed.length && !model.stopped.length) return null;
+    const byN = new Map(trials.map((trial) => [trial.n, trial]));
+    const { soft } = palette;
+    return {
+        ...axes(palette, {
             x: {
                 name: "trial",
                 minInterval: 1,
                 min: 0,
-                axisLabel: { color: p.soft, hideOverlap: true, showMaxLabel: false },
+                axisLabel: { color: soft, hideOverlap: true, showMaxLabel: false },
                 max: Math.max(trials.at(-1)?.n ?? 1, 4),
             },
-            y: { name: "tokens/s", scale: true, axisLabel: { color: p.soft, formatter: short } },
+            y: { name: "tokens/s", scale: true, axisLabel: { color: soft, formatter: short } },
         }),
-        legend: legend(p),
-        tooltip: tooltip(p, { trigger: "item", formatter: trialTip(byN) }),
+        legend: legend(palette),
+        tooltip: tooltip(palette, { trigger: "item", formatter: trialTip(byN) }),
         dataZoom: [insideZoom()],
         series: [
-            {
-                name: "cost model",
-                type: "scatter",
-                ...many,
-                symbol: few ? "diamond" : "circle",
-                symbolSize: few ? 8 : 2,
-                itemStyle: {
-                    color: few ? "transparent" : p.series[7],
-                    borderColor: p.series[7],
-                    borderWidth: few ? 1.2 : 0,
-                },
-                data: expected.map(expectation),
-            },
-            {
-                name: "95 % interval",
-                type: "custom",
-                renderItem: whisker(p.series[0], ceiling),
-                itemStyle: { color: p.series[0] },
-                encode: { x: 0, y: [1, 2] },
-                silent: true,
-                tooltip: { show: false },
-                data: few ? shown.filter(bounds).map(whiskerOf) : [],
-            },
-            {
-                name: "measured",
-                type: "scatter",
-                ...many,
-                symbolSize: few ? 8 : 3,
-                itemStyle: { color: p.series[0] },
-                data: shown.map((t) => [t.n, t.tokens_per_s]),
-                z: 3,
-            },
-            {
-                name: "failed",
-                type: "scatter",
-                ...many,
-                symbol: few ? CROSS : "triangle",
-                symbolSize: few ? 8 : 4,
-                itemStyle: few
-                    ? { color: "none", borderColor: p.bad, borderWidth: 2 }
-                    : { color: p.bad },
-                data: thin(failed, MAX_POINTS, (t) => t.n).map((t) => [t.n, floor]),
-                z: 3,
-            },
-            {
-                name: "stopped early",
-                type: "scatter",
-                ...many,
-                symbol: "triangle",
-                symbolRotate: 180,
-                symbolSize: few ? 8 : 4,
-                itemStyle: few
-                    ? { color: "transparent", borderColor: p.warn, borderWidth: 1.5 }
-                    : { color: p.warn },
-                data: thin(stopped, MAX_POINTS, (t) => t.n).map((t) => [t.n, floor]),
-                z: 3,
-            },
-            {
-                name: "best so far",
-                type: "line",
-                step: "end",
-                symbol: "none",
-                lineStyle: { width: 2, color: p.good },
-                itemStyle: { color: p.good },
-                data: bestSoFar(trials),
-                z: 4,
-                silent: true,
-                markLine: baseline?.tokens_per_s
-                    ? {
-                          symbol: "none",
-                          silent: true,
-                          lineStyle: { color: p.strong, type: "dashed" },
-                          label: {
-                              formatter: "baseline",
-                              position: "insideEndBottom",
-                              color: p.soft,
-                              backgroundColor: p.surface,
-                              padding: [1, 3],
-                          },
-                          data: [{ yAxis: baseline.tokens_per_s }],
-                      }
-                    : undefined,
-            },
+            expectedSeries(model, palette),
+            intervalSeries(model, palette),
+            measuredSeries(model, palette),
+            ...failedSeries(model, palette),
+            bestSeries(trials, baseline, palette),
         ],
     };
 }
@@ -246,16 +292,16 @@ export function bestTable({ trials }) {
             "expected tokens/s",
             "best so far tokens/s",
         ],
-        rows: trials.map((t) => {
-            while (at + 1 < curve.length && curve[at + 1][0] <= t.n) at += 1;
-            const b = bounds(t) ?? [null, null];
+        rows: trials.map((trial) => {
+            while (at + 1 < curve.length && curve[at + 1][0] <= trial.n) at += 1;
+            const b = bounds(trial) ?? [null, null];
             return [
-                t.n,
-                t.text,
-                t.state,
-                t.tokens_per_s,
+                trial.n,
+                trial.text,
+                trial.state,
+                trial.tokens_per_s,
                 ...b,
-                t.predicted?.tokens_per_s ?? null,
+                trial.predicted?.tokens_per_s ?? null,
                 curve[at]?.[1] ?? null,
             ];
         }),

@@ -2,16 +2,16 @@
 
 import { counted, seconds } from "../lib/format.js";
 import { TRIAL_STATES } from "../lib/words.js";
-import { axes, insideZoom, legend, narrow, tip, tooltip } from "./panel.js";
+import { axes, insideZoom, legend, narrow, tip, tooltip } from "./options.js";
 
 /** Trials as bars {t, slot, from, to} in seconds since the first; a slot is the first one that is free. */
 export function slots(trials, now = Date.now()) {
     const started = trials
         .filter((t) => t.started)
-        .map((t) => ({
-            t,
-            from: Date.parse(t.started),
-            to: t.ended ? Date.parse(t.ended) : now,
+        .map((trial) => ({
+            t: trial,
+            from: Date.parse(trial.started),
+            to: trial.ended ? Date.parse(trial.ended) : now,
         }))
         .sort((a, b) => a.from - b.from);
     const busyUntil = [];
@@ -24,17 +24,17 @@ export function slots(trials, now = Date.now()) {
     });
 }
 
-/** The unit in which a span of S seconds has handy numbers: [name, seconds]. */
-export function spanUnit(s) {
-    if (s < 600) return ["seconds", 1];
-    return s < 36_000 ? ["minutes", 60] : ["hours", 3600];
+/** The unit in which SPAN seconds has handy numbers: [name, seconds]. */
+export function spanUnit(span) {
+    if (span < 600) return ["seconds", 1];
+    return span < 36_000 ? ["minutes", 60] : ["hours", 3600];
 }
 
 const MAX_BARS = 2000;
 
 /**
- * With more than MAX_BARS bars, neighbours in one slot that ended alike become one bar: a failure between them keeps its
- * own, so that nothing which stands out is lost.
+ * With more than MAX_BARS bars, neighbours in one slot that ended alike become one bar: a failure between them keeps
+ * its own, so that nothing which stands out is lost.
  */
 export function joined(bars) {
     if (bars.length <= MAX_BARS) return bars;
@@ -54,7 +54,7 @@ export function joined(bars) {
     return result;
 }
 
-function bar(params, api) {
+function drawBar(params, api) {
     const [x1, y] = api.coord([api.value(0), api.value(2)]);
     const [x2] = api.coord([api.value(1), api.value(2)]);
     const height = Math.min(36, api.size([0, 1])[1] * 0.7);
@@ -78,24 +78,52 @@ function bar(params, api) {
     };
 }
 
+function barTip({ t: trial, until, from, to }) {
+    const title = until ? `Trials ${trial.n} to ${until}` : `Trial ${trial.n}: ${trial.text ?? ""}`;
+    return tip(title, [
+        ["State", trial.state],
+        ["Took", seconds(to - from)],
+        ["Began at", seconds(from)],
+    ]);
+}
+
+/** The bars of one STATE, in units of SIZE seconds. */
+function stateSeries(state, bars, size, palette) {
+    const [sign = "", tone = "wait"] = TRIAL_STATES[state] ?? [];
+    const dark = document.documentElement.dataset.theme === "dark" ? 1 : 0;
+    const item = (bar) => ({
+        value: [bar.from / size, bar.to / size, bar.slot, bar.t.n, dark],
+        bar,
+    });
+    return {
+        name: `${sign} ${state}`,
+        type: "custom",
+        renderItem: drawBar,
+        encode: { x: [0, 1], y: 2 },
+        clip: true,
+        progressive: 0,
+        itemStyle: { color: palette[tone] },
+        data: bars.filter((bar) => bar.t.state === state).map(item),
+    };
+}
+
 export const gantt = {
     title: "Trials over time",
     note: "One row for each slot, the number of the trial in its bar. Control and wheel, or two fingers, zoom; drag moves.",
     name: "timeline",
     none: "No trial has started.",
-    option({ trials }, p, width) {
+    option({ trials }, palette, width) {
         const bars = joined(slots(trials));
         if (!bars.length) return null;
         const count = Math.max(...bars.map((b) => b.slot)) + 1;
         const states = Object.keys(TRIAL_STATES).filter((s) => bars.some((b) => b.t.state === s));
-        const dark = document.documentElement.dataset.theme === "dark" ? 1 : 0;
         const [unit, size] = spanUnit(bars.reduce((most, b) => Math.max(most, b.to), 0));
         return {
-            ...axes(p, {
+            ...axes(palette, {
                 x: {
                     name: `${unit} since the first trial`,
                     min: 0,
-                    splitLine: { show: true, lineStyle: { color: p.line } },
+                    splitLine: { show: true, lineStyle: { color: palette.line } },
                 },
                 y: {
                     type: "category",
@@ -105,22 +133,10 @@ export const gantt = {
                 },
                 grid: { top: 34, bottom: 76, ...(narrow(width) && { left: 56 }) },
             }),
-            legend: legend(p),
-            tooltip: tooltip(p, {
+            legend: legend(palette),
+            tooltip: tooltip(palette, {
                 trigger: "item",
-                formatter: (q) => {
-                    const b = q.data.bar;
-                    return tip(
-                        b.until
-                            ? `Trials ${b.t.n} to ${b.until}`
-                            : `Trial ${b.t.n}: ${b.t.text ?? ""}`,
-                        [
-                            ["State", b.t.state],
-                            ["Took", seconds(b.to - b.from)],
-                            ["Began at", seconds(b.from)],
-                        ],
-                    );
-                },
+                formatter: ({ data }) => barTip(data.bar),
             }),
             dataZoom: [
                 insideZoom({ filterMode: "weakFilter" }),
@@ -129,26 +145,12 @@ export const gantt = {
                     filterMode: "weakFilter",
                     height: 18,
                     bottom: 8,
-                    borderColor: p.line,
-                    textStyle: { color: p.soft },
+                    borderColor: palette.line,
+                    textStyle: { color: palette.soft },
                     labelFormatter: (v) => seconds(v * size),
                 },
             ],
-            series: states.map((state) => ({
-                name: `${TRIAL_STATES[state]?.[0] ?? ""} ${state}`,
-                type: "custom",
-                renderItem: bar,
-                encode: { x: [0, 1], y: 2 },
-                clip: true,
-                progressive: 0,
-                itemStyle: { color: p[TRIAL_STATES[state]?.[1] ?? "wait"] },
-                data: bars
-                    .filter((b) => b.t.state === state)
-                    .map((b) => ({
-                        value: [b.from / size, b.to / size, b.slot, b.t.n, dark],
-                        bar: b,
-                    })),
-            })),
+            series: states.map((state) => stateSeries(state, bars, size, palette)),
         };
     },
     summary: ({ trials }) =>

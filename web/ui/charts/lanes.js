@@ -2,7 +2,7 @@
 
 import { counted, ms } from "../lib/format.js";
 import { PHASES, ordered, phaseColour } from "../lib/words.js";
-import { axes, insideZoom, legend, short, tip, tooltip } from "./panel.js";
+import { axes, insideZoom, legend, short, tip, tooltip } from "./options.js";
 
 /** Complete events ("ph": "X", microseconds) as {lane, name, kind, from, to} in milliseconds since the first. */
 export function laneBars(trace) {
@@ -17,16 +17,19 @@ export function laneBars(trace) {
     const bars = events.filter((e) => e.ph === "X" && e.dur >= 0);
     const zero = bars.reduce((least, e) => Math.min(least, e.ts), Infinity);
     const several = new Set(bars.map((e) => e.pid)).size > 1;
-    const laneName = (e) =>
-        [several && (names.get(`${e.pid}`) ?? `rank ${e.pid}`), names.get(`${e.pid} ${e.tid}`)]
+    const laneName = (event) =>
+        [
+            several && (names.get(`${event.pid}`) ?? `rank ${event.pid}`),
+            names.get(`${event.pid} ${event.tid}`),
+        ]
             .filter(Boolean)
-            .join(" · ") || `rank ${e.tid ?? e.pid}`;
-    return bars.map((e) => ({
-        lane: laneName(e),
-        name: String(e.name),
-        kind: String(e.name).replace(/[ \d].*$/, ""),
-        from: (e.ts - zero) / 1000,
-        to: (e.ts - zero + e.dur) / 1000,
+            .join(" · ") || `rank ${event.tid ?? event.pid}`;
+    return bars.map((event) => ({
+        lane: laneName(event),
+        name: String(event.name),
+        kind: String(event.name).replace(/[ \d].*$/, ""),
+        from: (event.ts - zero) / 1000,
+        to: (event.ts - zero + event.dur) / 1000,
     }));
 }
 
@@ -58,30 +61,35 @@ export const lanes = {
     note: "One lane for each rank (or stage, where the trial was simulated). Control and wheel, or two fingers, zoom; drag moves. The trace opens in Perfetto, too.",
     name: "step-timeline",
     none: "No timeline was kept: the trainer writes one when it ends well, and not every trainer does.",
-    option({ trace }, p) {
+    option({ trace }, palette) {
         const bars = trace ? laneBars(trace) : [];
         if (!bars.length) return null;
         const rows = [...new Set(bars.map((b) => b.lane))];
         const kinds = ordered(Object.fromEntries(bars.map((b) => [b.kind, 1])), PHASES);
-        const colour = (k) => p.series[phaseColour(k, p.series.length)];
+        const colour = (k) => palette.series[phaseColour(k, palette.series.length)];
         const last = bars.reduce((most, b) => Math.max(most, b.to), 0);
         return {
-            ...axes(p, {
+            ...axes(palette, {
                 x: {
                     name: "ms",
                     min: 0,
                     max: last,
-                    axisLabel: { color: p.soft, hideOverlap: true, showMaxLabel: false, formatter: short },
-                    splitLine: { show: true, lineStyle: { color: p.line } },
+                    axisLabel: {
+                        color: palette.soft,
+                        hideOverlap: true,
+                        showMaxLabel: false,
+                        formatter: short,
+                    },
+                    splitLine: { show: true, lineStyle: { color: palette.line } },
                 },
                 y: { type: "category", data: rows, inverse: true, splitLine: { show: false } },
                 grid: { left: 84, top: 34 },
             }),
-            legend: legend(p),
-            tooltip: tooltip(p, {
+            legend: legend(palette),
+            tooltip: tooltip(palette, {
                 trigger: "item",
-                formatter: (q) => {
-                    const b = q.data.bar;
+                formatter: (point) => {
+                    const b = point.data.bar;
                     return tip(b.name, [
                         ["Where", b.lane],
                         ["From", ms(b.from)],
@@ -105,7 +113,9 @@ export const lanes = {
         };
     },
     summary: ({ trace }) =>
-        trace ? [traceName(trace), counted(laneBars(trace).length, "span")].filter(Boolean).join(": ") : "",
+        trace
+            ? [traceName(trace), counted(laneBars(trace).length, "span")].filter(Boolean).join(": ")
+            : "",
     table: ({ trace }) => ({
         columns: ["lane", "what", "from ms", "to ms"],
         rows: (trace ? laneBars(trace) : []).map((b) => [b.lane, b.name, b.from, b.to]),

@@ -1,10 +1,11 @@
 // A layout as a drawing: every rank, the groups that it forms, and the links that those cross.
 //
-// Ranks are numbered with tp fastest and pp slowest (tp-cp-dp-pp); the expert mesh (etp-ep-edp-pp) is a second numbering
-// of the same ranks. A group of one axis are the ranks that differ in that axis only.
+// Ranks are numbered with tp fastest and pp slowest (tp-cp-dp-pp); the expert mesh (etp-ep-edp-pp) is a second
+// numbering of the same ranks. A group of one axis are the ranks that differ in that axis only.
 
 import { h, s } from "../lib/dom.js";
 import { significant } from "../lib/format.js";
+import { field } from "../parts/parts.js";
 
 const MAX_RANKS = 512;
 const CELL = 30;
@@ -77,14 +78,14 @@ function groupText(layout, axis) {
 export function meshRows(layout, cluster) {
     return Object.keys(AXES)
         .filter((a) => size(layout, a) > 1)
-        .map((a) => {
-            const link = linkOf(layout, a, cluster);
+        .map((axis) => {
+            const link = linkOf(layout, axis, cluster);
             return [
-                a,
-                AXES[a],
-                size(layout, a),
-                (layout.world ?? 1) / size(layout, a),
-                groupText(layout, a),
+                axis,
+                AXES[axis],
+                size(layout, axis),
+                (layout.world ?? 1) / size(layout, axis),
+                groupText(layout, axis),
                 link
                     ? `${link.kind} (${significant(link.gbs, 3)} GB/s, ${significant(link.latency_us, 2)} µs)`
                     : "–",
@@ -97,82 +98,105 @@ function colours(count) {
     return (i) => style.getPropertyValue(`--series-${1 + (i % Math.min(8, count))}`).trim();
 }
 
-// Stages stand side by side; in each, a row for every data- and context-parallel copy, its tp ranks in a run.
-function draw(svg, layout, axis, perNode) {
-    const { tp = 1, cp = 1, dp = 1, pp = 1 } = layout;
-    const shownRows = Math.min(dp * cp, Math.max(1, Math.floor(MAX_RANKS / (tp * pp))));
+const ROW = CELL + 4;
+const HEAD = 26; // pixels above the first row
+
+/** Which rows and columns LAYOUT is drawn in: {rows, allRows, stageWidth, left(stage)}. */
+function drawingOf({ tp = 1, cp = 1, dp = 1, pp = 1 }) {
+    const allRows = dp * cp;
+    const rows = Math.min(allRows, Math.max(1, Math.floor(MAX_RANKS / (tp * pp))));
     const stageWidth = tp * CELL + GAP * 2;
-    const color = colours(layout.world / size(layout, axis));
-    const nodes = [];
-    for (let stage = 0; stage < pp; stage++) {
-        const x0 = stage * (stageWidth + GAP) + 2;
-        nodes.push(
-            s(
-                "text",
-                { class: "label", x: x0 + GAP, y: 14 },
-                pp > 1 ? `stage ${stage}` : "all layers",
-            ),
-        );
-        nodes.push(
-            s("rect", {
-                class: "box",
-                x: x0,
-                y: 20,
-                width: stageWidth,
-                height: shownRows * (CELL + 4) + GAP,
-                rx: 6,
-            }),
-        );
-        for (let row = 0; row < shownRows; row++)
-            for (let t = 0; t < tp; t++) {
-                const rank = stage * tp * cp * dp + row * tp + t;
-                const g = groupOf(layout, axis, rank);
-                const x = x0 + GAP + t * CELL;
-                const y = 26 + row * (CELL + 4);
-                nodes.push(
-                    s(
-                        "rect",
-                        {
-                            class: "rank",
-                            x,
-                            y,
-                            width: CELL,
-                            height: CELL,
-                            rx: 4,
-                            fill: color(g.group),
-                            "fill-opacity": 0.35,
-                        },
-                        s(
-                            "title",
-                            {},
-                            `rank ${rank}, ${axis} group ${g.group}, place ${g.place}${perNode ? `, node ${Math.floor(rank / perNode)}` : ""}`,
-                        ),
-                    ),
-                );
-                nodes.push(
-                    s(
-                        "text",
-                        { class: "rank-text", x: x + CELL / 2, y: y + CELL / 2 },
-                        String(rank),
-                    ),
-                );
-            }
-    }
-    const width = pp * (stageWidth + GAP) + 4;
-    const height = 32 + shownRows * (CELL + 4) + 4;
+    const left = (stage) => stage * (stageWidth + GAP) + 2;
+    return { rows, allRows, stageWidth, left };
+}
+
+function rankBox(rank, x, y, { layout, axis, perNode, colour }) {
+    const { group, place } = groupOf(layout, axis, rank);
+    const node = perNode ? `, node ${Math.floor(rank / perNode)}` : "";
+    const box = { x, y, width: CELL, height: CELL, rx: 4 };
+    return [
+        s(
+            "rect",
+            { class: "rank", ...box, fill: colour(group), "fill-opacity": 0.35 },
+            s("title", {}, `rank ${rank}, ${axis} group ${group}, place ${place}${node}`),
+        ),
+        s("text", { class: "rank-text", x: x + CELL / 2, y: y + CELL / 2 }, String(rank)),
+    ];
+}
+
+/** One stage: a row for every data- and context-parallel copy, its tp ranks in a run. */
+function stageNodes(stage, drawing, what) {
+    const { tp = 1, cp = 1, dp = 1, pp = 1 } = what.layout;
+    const left = drawing.left(stage);
+    const height = drawing.rows * ROW + GAP;
+    const nodes = [
+        s(
+            "text",
+            { class: "label", x: left + GAP, y: 14 },
+            pp > 1 ? `stage ${stage}` : "all layers",
+        ),
+        s("rect", { class: "box", x: left, y: 20, width: drawing.stageWidth, height, rx: 6 }),
+    ];
+    for (let row = 0; row < drawing.rows; row++)
+        for (let column = 0; column < tp; column++) {
+            const rank = stage * tp * cp * dp + row * tp + column;
+            const x = left + GAP + column * CELL;
+            nodes.push(...rankBox(rank, x, HEAD + row * ROW, what));
+        }
+    return nodes;
+}
+
+/** Draw the groups of AXIS, the stages side by side. Returns what there is to say of it. */
+function draw(svg, layout, axis, perNode) {
+    const { pp = 1 } = layout;
+    const drawing = drawingOf(layout);
+    const what = { layout, axis, perNode, colour: colours(layout.world / size(layout, axis)) };
+    const stages = Array.from({ length: pp }, (_, stage) => stageNodes(stage, drawing, what));
+    const width = drawing.left(pp) + 2;
+    const height = HEAD + 10 + drawing.rows * ROW;
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.style.setProperty("max-width", `${width}px`);
     svg.style.setProperty("min-width", `${Math.min(width, 320)}px`);
-    svg.replaceChildren(...nodes);
-    return shownRows < dp * cp ? `The first ${shownRows} of ${dp * cp} rows are drawn.` : "";
+    svg.replaceChildren(...stages.flat());
+    const { rows, allRows } = drawing;
+    return rows < allRows ? `The first ${rows} of ${allRows} rows are drawn.` : "";
+}
+
+const MESH_COLUMNS = [
+    "axis",
+    "meaning",
+    "ranks a group",
+    "groups",
+    "one of them",
+    "slowest link it crosses",
+];
+
+function scrolled(label, content) {
+    return h(
+        "div",
+        { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+        content,
+    );
+}
+
+function meshTable(rows) {
+    const row = ([axis, ...rest]) =>
+        h(
+            "tr",
+            {},
+            h("th", { scope: "row", class: "mono" }, axis),
+            rest.map((value) => h("td", {}, String(value))),
+        );
+    const heads = MESH_COLUMNS.map((name) => h("th", { scope: "col" }, name));
+    return h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows.map(row)));
 }
 
 /** A panel's body: choose an axis, see its groups; below, every axis with the link that it crosses. */
 export function meshView(layout, cluster) {
-    const axes = Object.keys(AXES).filter((a) => size(layout, a) > 1);
-    const note = h("p", { class: "soft" });
+    const axes = Object.keys(AXES).filter((axis) => size(layout, axis) > 1);
     if (!layout.world || !axes.length)
         return h("p", { class: "soft" }, "One rank: there are no groups.");
+    const note = h("p", { class: "soft" });
     const svg = s("svg", {
         class: "mesh",
         role: "img",
@@ -181,7 +205,7 @@ export function meshView(layout, cluster) {
     const select = h(
         "select",
         { onchange: redraw },
-        axes.map((a) => h("option", { value: a }, `${a}: ${AXES[a]}`)),
+        axes.map((axis) => h("option", { value: axis }, `${axis}: ${AXES[axis]}`)),
     );
 
     function redraw() {
@@ -189,62 +213,13 @@ export function meshView(layout, cluster) {
         note.textContent = `Ranks of one colour form one ${select.value} group. ${more}`;
     }
     redraw();
-    const rows = meshRows(layout, cluster);
     const view = h(
         "div",
         {},
-        h(
-            "div",
-            { class: "filters" },
-            h("label", { class: "field" }, h("span", {}, "Groups of"), select),
-        ),
-        h(
-            "div",
-            {
-                class: "scroll",
-                tabindex: "0",
-                role: "region",
-                "aria-label": "drawing of the ranks",
-            },
-            svg,
-        ),
+        h("div", { class: "filters" }, field("Groups of", select)),
+        scrolled("drawing of the ranks", svg),
         note,
-        h(
-            "div",
-            { class: "scroll", tabindex: "0", role: "region", "aria-label": "axes of the mesh" },
-            h(
-                "table",
-                {},
-                h(
-                    "thead",
-                    {},
-                    h(
-                        "tr",
-                        {},
-                        [
-                            "axis",
-                            "meaning",
-                            "ranks a group",
-                            "groups",
-                            "one of them",
-                            "slowest link it crosses",
-                        ].map((c) => h("th", { scope: "col" }, c)),
-                    ),
-                ),
-                h(
-                    "tbody",
-                    {},
-                    rows.map((r) =>
-                        h(
-                            "tr",
-                            {},
-                            h("th", { scope: "row", class: "mono" }, r[0]),
-                            r.slice(1).map((c) => h("td", {}, String(c))),
-                        ),
-                    ),
-                ),
-            ),
-        ),
+        scrolled("axes of the mesh", meshTable(meshRows(layout, cluster))),
     );
     document.addEventListener("themechange", redraw);
     return Object.assign(view, { done: () => document.removeEventListener("themechange", redraw) });

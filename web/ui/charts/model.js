@@ -2,7 +2,7 @@
 
 import { bytes, counted, percent, rate } from "../lib/format.js";
 import { FAILED_TRIAL, STOPPED_TRIAL } from "../lib/words.js";
-import { axes, legend, short, tip, tooltip } from "./panel.js";
+import { axes, legend, short, tip, tooltip } from "./options.js";
 import { thin } from "./thin.js";
 
 const MAX_POINTS = 2000;
@@ -14,9 +14,10 @@ function memoryUnit(values) {
 }
 
 function median(values) {
-    const v = [...values].sort((a, b) => a - b);
-    const m = v.length >> 1;
-    return v.length === 0 ? null : v.length % 2 ? v[m] : (v[m - 1] + v[m]) / 2;
+    const sorted = [...values].sort((a, b) => a - b);
+    const middle = sorted.length >> 1;
+    if (!sorted.length) return null;
+    return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
 /** Median error and median size of the error of PAIRS [{predicted, measured}], as shares of the measured value. */
@@ -56,86 +57,91 @@ export function rankCorrelation(pairs) {
 export function speedPairs(trials) {
     return trials
         .filter((t) => t.state === "ok" && t.tokens_per_s && t.predicted?.tokens_per_s)
-        .map((t) => ({
-            n: t.n,
-            text: t.text,
-            predicted: t.predicted.tokens_per_s,
-            measured: t.tokens_per_s,
+        .map((trial) => ({
+            n: trial.n,
+            text: trial.text,
+            predicted: trial.predicted.tokens_per_s,
+            measured: trial.tokens_per_s,
         }));
 }
 
 export function memoryPairs(trials) {
     return trials
         .filter((t) => t.measured_bytes && (t.predicted?.memory_bytes ?? t.planned_bytes))
-        .map((t) => ({
-            n: t.n,
-            text: t.text,
-            predicted: t.predicted?.memory_bytes ?? t.planned_bytes,
-            measured: t.measured_bytes,
+        .map((trial) => ({
+            n: trial.n,
+            text: trial.text,
+            predicted: trial.predicted?.memory_bytes ?? trial.planned_bytes,
+            measured: trial.measured_bytes,
         }));
 }
 
-function againstDiagonal(pairs, p, { unit, label, show, divide }) {
-    const shown = thin(pairs, MAX_POINTS, (q) => q.measured);
-    const all = shown.flatMap((q) => [q.predicted / divide, q.measured / divide]);
-    const low = Math.min(...all);
-    const high = Math.max(...all);
+function pairTip({ n, text, predicted, measured }, show) {
+    return tip(`Trial ${n}: ${text ?? ""}`, [
+        ["Predicted", show(predicted)],
+        ["The trial's", show(measured)],
+        ["Error", percent((predicted - measured) / measured)],
+    ]);
+}
+
+/** Both axes of a comparison of VALUES, with a little room at the ends. */
+function equalAxis(values, palette, label) {
+    const low = Math.min(...values);
+    const high = Math.max(...values);
     const margin = (high - low || high) * 0.05;
-    const axis = {
+    return {
         scale: true,
         min: Math.max(0, low - margin),
         max: high + margin,
         axisLabel: {
-            color: p.soft,
+            color: palette.soft,
             formatter: label,
             showMinLabel: false,
             showMaxLabel: false,
             hideOverlap: true,
         },
     };
+}
+
+function diagonal(low, high, palette) {
     return {
-        ...axes(p, {
+        type: "line",
+        silent: true,
+        symbol: "none",
+        lineStyle: { color: palette.strong, type: "dashed", width: 1 },
+        tooltip: { show: false },
+        data: [
+            [low, low],
+            [high, high],
+        ],
+    };
+}
+
+function againstDiagonal(pairs, palette, { unit, label, show, divide }) {
+    const shown = thin(pairs, MAX_POINTS, (pair) => pair.measured);
+    const many = shown.length > 400;
+    const point = (pair) => [pair.predicted / divide, pair.measured / divide];
+    const axis = equalAxis(shown.flatMap(point), palette, label);
+    return {
+        ...axes(palette, {
             x: { ...axis, name: `predicted ${unit}` },
             y: { ...axis, name: `measured ${unit}` },
             grid: { top: 14 },
         }),
-        tooltip: tooltip(p, {
+        tooltip: tooltip(palette, {
             trigger: "item",
-            formatter: (q) =>
-                tip(`Trial ${q.data.pair.n}: ${q.data.pair.text ?? ""}`, [
-                    ["Predicted", show(q.data.pair.predicted)],
-                    ["The trial's", show(q.data.pair.measured)],
-                    [
-                        "Error",
-                        percent(
-                            (q.data.pair.predicted - q.data.pair.measured) / q.data.pair.measured,
-                        ),
-                    ],
-                ]),
+            formatter: ({ data }) => pairTip(data.pair, show),
         }),
         series: [
             {
                 type: "scatter",
-                large: shown.length > 400,
+                large: many,
                 largeThreshold: 400,
-                symbolSize: shown.length > 400 ? 3 : 8,
-                itemStyle: { color: p.series[0], opacity: 0.8 },
-                data: shown.map((q) => ({
-                    value: [q.predicted / divide, q.measured / divide],
-                    pair: q,
-                })),
+                symbolSize: many ? 3 : 8,
+                itemStyle: { color: palette.series[0], opacity: 0.8 },
+                data: shown.map((pair) => ({ value: point(pair), pair })),
             },
-            {
-                type: "line",
-                silent: true,
-                symbol: "none",
-                lineStyle: { color: p.strong, type: "dashed", width: 1 },
-                tooltip: { show: false },
-                data: [
-                    [axis.min, axis.min],
-                    [axis.max, axis.max],
-                ],
-            },
+            diagonal(axis.min, axis.max, palette),
         ],
     };
 }
@@ -151,12 +157,12 @@ function errorText(pairs) {
 
 const pairTable = (pairs, unit) => ({
     columns: ["trial", "layout", `predicted ${unit}`, `measured ${unit}`, "error, %"],
-    rows: pairs.map((q) => [
-        q.n,
-        q.text,
-        q.predicted,
-        q.measured,
-        (100 * (q.predicted - q.measured)) / q.measured,
+    rows: pairs.map((pair) => [
+        pair.n,
+        pair.text,
+        pair.predicted,
+        pair.measured,
+        (100 * (pair.predicted - pair.measured)) / pair.measured,
     ]),
 });
 
@@ -165,10 +171,15 @@ export const speedModel = {
     note: "On the dashed line the cost model was right; above it the trial was faster than expected.",
     name: "predicted-throughput",
     none: "No trial with a prediction has been measured.",
-    option({ trials }, p) {
+    option({ trials }, palette) {
         const pairs = speedPairs(trials);
         return pairs.length
-            ? againstDiagonal(pairs, p, { unit: "tokens/s", label: short, show: rate, divide: 1 })
+            ? againstDiagonal(pairs, palette, {
+                  unit: "tokens/s",
+                  label: short,
+                  show: rate,
+                  divide: 1,
+              })
             : null;
     },
     summary: ({ trials }) => errorText(speedPairs(trials)),
@@ -180,11 +191,11 @@ export const memoryModel = {
     note: "Peak of the worst rank.",
     name: "predicted-memory",
     none: "No trial with a memory prediction has been measured.",
-    option({ trials }, p) {
+    option({ trials }, palette) {
         const pairs = memoryPairs(trials);
         if (!pairs.length) return null;
         const [unit, divide] = memoryUnit(pairs.map((q) => q.measured));
-        return againstDiagonal(pairs, p, { unit, label: short, show: bytes, divide });
+        return againstDiagonal(pairs, palette, { unit, label: short, show: bytes, divide });
     },
     summary: ({ trials }) => errorText(memoryPairs(trials)),
     table: ({ trials }) => pairTable(memoryPairs(trials), "bytes"),
@@ -196,9 +207,9 @@ export function paretoFront(trials) {
         .filter((t) => t.state === "ok" && t.tokens_per_s && t.measured_bytes)
         .sort((a, b) => a.measured_bytes - b.measured_bytes || b.tokens_per_s - a.tokens_per_s);
     let best = -Infinity;
-    return points.filter((t) => {
-        if (t.tokens_per_s <= best) return false;
-        best = t.tokens_per_s;
+    return points.filter((trial) => {
+        if (trial.tokens_per_s <= best) return false;
+        best = trial.tokens_per_s;
         return true;
     });
 }
@@ -208,7 +219,7 @@ export const pareto = {
     note: "The line joins the trials that no other beats in both.",
     name: "pareto",
     none: "No trial with measured memory yet.",
-    option({ trials }, p) {
+    option({ trials }, palette) {
         const points = trials.filter((t) => t.state === "ok" && t.tokens_per_s && t.measured_bytes);
         if (!points.length) return null;
         const front = paretoFront(trials);
@@ -221,25 +232,25 @@ export const pareto = {
             (t) => t.tokens_per_s,
         );
         return {
-            ...axes(p, {
+            ...axes(palette, {
                 x: {
                     name: `memory of the worst rank, ${unit}`,
                     scale: true,
-                    axisLabel: { color: p.soft, formatter: short, hideOverlap: true },
+                    axisLabel: { color: palette.soft, formatter: short, hideOverlap: true },
                 },
                 y: {
                     name: "tokens/s",
                     scale: true,
-                    axisLabel: { color: p.soft, formatter: short },
+                    axisLabel: { color: palette.soft, formatter: short },
                 },
             }),
-            legend: legend(p),
-            tooltip: tooltip(p, {
+            legend: legend(palette),
+            tooltip: tooltip(palette, {
                 trigger: "item",
-                formatter: (q) =>
-                    tip(`Trial ${q.data.trial.n}: ${q.data.trial.text ?? ""}`, [
-                        ["Throughput", rate(q.data.trial.tokens_per_s)],
-                        ["Memory", bytes(q.data.trial.measured_bytes)],
+                formatter: (point) =>
+                    tip(`Trial ${point.data.trial.n}: ${point.data.trial.text ?? ""}`, [
+                        ["Throughput", rate(point.data.trial.tokens_per_s)],
+                        ["Memory", bytes(point.data.trial.measured_bytes)],
                     ]),
             }),
             series: [
@@ -249,7 +260,7 @@ export const pareto = {
                     large: rest.length > 400,
                     largeThreshold: 400,
                     symbolSize: rest.length > 400 ? 3 : 7,
-                    itemStyle: { color: p.series[7], opacity: 0.7 },
+                    itemStyle: { color: palette.series[7], opacity: 0.7 },
                     data: rest.map(at),
                 },
                 {
@@ -258,8 +269,8 @@ export const pareto = {
                     step: "end",
                     symbolSize: 8,
                     symbol: "circle",
-                    itemStyle: { color: p.series[2] },
-                    lineStyle: { color: p.series[2], width: 1.5 },
+                    itemStyle: { color: palette.series[2] },
+                    lineStyle: { color: palette.series[2], width: 1.5 },
                     data: front.map(at),
                 },
             ],
@@ -302,7 +313,7 @@ export const fitCalibration = {
     note: "Each point stands for the trials of one tenth of the predicted probability. On the dashed line the probability was honest.",
     name: "fit-calibration",
     none: "No trial with a predicted probability has ended.",
-    option({ trials }, p) {
+    option({ trials }, palette) {
         const bins = fitBins(trials);
         if (!bins.length) return null;
         const axis = {
@@ -311,39 +322,30 @@ export const fitCalibration = {
             interval: 25,
         };
         return {
-            ...axes(p, {
+            ...axes(palette, {
                 x: { ...axis, name: "predicted, %" },
                 y: { ...axis, name: "fitted, %", nameGap: 40 },
                 grid: { top: 22, left: 60, right: 28 },
             }),
-            tooltip: tooltip(p, {
+            tooltip: tooltip(palette, {
                 trigger: "item",
-                formatter: (q) =>
-                    tip(`${percent(q.data.bin.from, 0)} – ${percent(q.data.bin.to, 0)}`, [
-                        ["Fitted", `${q.data.bin.fit} of ${q.data.bin.all}`],
+                formatter: (point) =>
+                    tip(`${percent(point.data.bin.from, 0)} – ${percent(point.data.bin.to, 0)}`, [
+                        ["Fitted", `${point.data.bin.fit} of ${point.data.bin.all}`],
                     ]),
             }),
             series: [
                 {
                     type: "scatter",
                     clip: false,
-                    itemStyle: { color: p.series[0], opacity: 0.85 },
-                    data: bins.map((b) => ({
-                        value: [(100 * b.sum) / b.all, (100 * b.fit) / b.all],
-                        bin: b,
-                        symbolSize: Math.min(8 + 4 * Math.log2(b.all), 32),
+                    itemStyle: { color: palette.series[0], opacity: 0.85 },
+                    data: bins.map((bin) => ({
+                        value: [(100 * bin.sum) / bin.all, (100 * bin.fit) / bin.all],
+                        bin,
+                        symbolSize: Math.min(8 + 4 * Math.log2(bin.all), 32),
                     })),
                 },
-                {
-                    type: "line",
-                    silent: true,
-                    symbol: "none",
-                    lineStyle: { color: p.strong, type: "dashed", width: 1 },
-                    data: [
-                        [0, 0],
-                        [100, 100],
-                    ],
-                },
+                diagonal(0, 100, palette),
             ],
         };
     },

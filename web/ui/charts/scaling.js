@@ -1,7 +1,7 @@
 // Throughput over numbers of devices: what a campaign's trials say of other scales, and published studies asked again.
 
 import { count, counted, interval, percent, rate } from "../lib/format.js";
-import { axes, legend, short, tip, tooltip } from "./panel.js";
+import { axes, legend, short, tip, tooltip } from "./options.js";
 
 const KINDS = ["strong", "weak"];
 const inPercent = (x) => (typeof x === "number" ? 100 * x : null);
@@ -13,7 +13,7 @@ function given(data) {
 }
 
 /** A line through the rows and a bar over the 95 % interval of each. */
-function withIntervals(name, rows, color, y) {
+function withIntervals(name, rows, color, valueOf) {
     return [
         {
             name,
@@ -21,7 +21,7 @@ function withIntervals(name, rows, color, y) {
             symbolSize: 8,
             lineStyle: { color, width: 2 },
             itemStyle: { color },
-            data: rows.map((r) => ({ value: [r.devices, y(r)], row: r })),
+            data: rows.map((r) => ({ value: [r.devices, valueOf(r)], row: r })),
         },
         {
             name,
@@ -30,7 +30,7 @@ function withIntervals(name, rows, color, y) {
             itemStyle: { color },
             encode: { x: 0, y: [1, 2] },
             tooltip: { show: false },
-            data: rows.map((r) => [r.devices, y(r, r.lo), y(r, r.hi)]),
+            data: rows.map((r) => [r.devices, valueOf(r, r.lo), valueOf(r, r.hi)]),
             renderItem: (params, api) => {
                 const [x, top] = api.coord([api.value(0), api.value(2)]);
                 const [, bottom] = api.coord([api.value(0), api.value(1)]);
@@ -56,7 +56,7 @@ function rowTip(params) {
     ]);
 }
 
-function deviceAxis(p, values) {
+function deviceAxis(palette, values) {
     const low = Math.min(...values);
     const high = Math.max(...values);
     return {
@@ -65,7 +65,7 @@ function deviceAxis(p, values) {
         logBase: 2,
         min: 2 ** Math.floor(Math.log2(low)),
         max: 2 ** Math.ceil(Math.log2(high)),
-        axisLabel: { color: p.soft, formatter: count, hideOverlap: true },
+        axisLabel: { color: palette.soft, formatter: count, hideOverlap: true },
     };
 }
 
@@ -77,7 +77,7 @@ export const throughput = {
     note: "Projected from the trials that were measured, with 95 % intervals. On the dashed line every device is as fast as where it was measured.",
     name: "projection-throughput",
     none: "Nothing is projected yet.",
-    option(data, p) {
+    option(data, palette) {
         const all = given(data);
         if (!all.some(([, a]) => known(a.rows).length)) return null;
         const { base } = all[0][1];
@@ -85,22 +85,22 @@ export const throughput = {
         const each = base.tokens_per_s / base.devices;
         const ends = [Math.min(...x), Math.max(...x)];
         return {
-            ...axes(p, {
-                x: deviceAxis(p, x),
+            ...axes(palette, {
+                x: deviceAxis(palette, x),
                 y: {
                     name: "tokens/s",
                     type: "log",
-                    axisLabel: { color: p.soft, formatter: short },
+                    axisLabel: { color: palette.soft, formatter: short },
                 },
             }),
-            legend: legend(p),
-            tooltip: tooltip(p, { trigger: "item", formatter: rowTip }),
+            legend: legend(palette),
+            tooltip: tooltip(palette, { trigger: "item", formatter: rowTip }),
             series: [
-                ...all.flatMap(([kind, a], i) =>
+                ...all.flatMap(([kind, answer], i) =>
                     withIntervals(
                         `${kind} scaling`,
-                        known(a.rows),
-                        p.series[i],
+                        known(answer.rows),
+                        palette.series[i],
                         (r, v = r.tokens_per_s) => v,
                     ),
                 ),
@@ -109,8 +109,8 @@ export const throughput = {
                     type: "line",
                     symbol: "none",
                     silent: true,
-                    lineStyle: { color: p.strong, type: "dashed", width: 1 },
-                    itemStyle: { color: p.strong },
+                    lineStyle: { color: palette.strong, type: "dashed", width: 1 },
+                    itemStyle: { color: palette.strong },
                     data: ends.map((n) => [n, each * n]),
                 },
                 {
@@ -118,7 +118,7 @@ export const throughput = {
                     type: "scatter",
                     symbol: "diamond",
                     symbolSize: 13,
-                    itemStyle: { color: p.good },
+                    itemStyle: { color: palette.good },
                     data: [[base.devices, base.tokens_per_s]],
                     silent: true,
                     z: 4,
@@ -128,8 +128,8 @@ export const throughput = {
     },
     summary: (data) =>
         given(data)
-            .map(([kind, a]) => {
-                const last = known(a.rows).at(-1);
+            .map(([kind, answer]) => {
+                const last = known(answer.rows).at(-1);
                 return last
                     ? `${kind} scaling: ${rate(last.tokens_per_s)} on ${counted(last.devices, "device")}`
                     : `${kind} scaling: nothing could be projected`;
@@ -147,17 +147,17 @@ export const throughput = {
             "MFU, %",
             "efficiency, %",
         ],
-        rows: given(data).flatMap(([kind, a]) =>
-            a.rows.map((r) => [
+        rows: given(data).flatMap(([kind, answer]) =>
+            answer.rows.map((row) => [
                 kind,
-                r.devices,
-                r.global_batch,
-                r.text ?? r.reason,
-                r.tokens_per_s,
-                r.lo,
-                r.hi,
-                inPercent(r.mfu),
-                inPercent(r.efficiency),
+                row.devices,
+                row.global_batch,
+                row.text ?? row.reason,
+                row.tokens_per_s,
+                row.lo,
+                row.hi,
+                inPercent(row.mfu),
+                inPercent(row.efficiency),
             ]),
         ),
     }),
@@ -168,25 +168,25 @@ export const efficiency = {
     title: "Efficiency",
     note: "Throughput of one device, as a share of what was measured; on another kind of device, of the first size's.",
     name: "projection-efficiency",
-    option(data, p) {
+    option(data, palette) {
         const all = given(data);
         if (!all.some(([, a]) => known(a.rows).length)) return null;
         return {
-            ...axes(p, {
-                x: deviceAxis(p, devicesOf(data)),
+            ...axes(palette, {
+                x: deviceAxis(palette, devicesOf(data)),
                 y: {
                     name: "efficiency, %",
                     min: 0,
-                    axisLabel: { color: p.soft },
+                    axisLabel: { color: palette.soft },
                 },
             }),
-            legend: legend(p),
-            tooltip: tooltip(p, { trigger: "item", formatter: rowTip }),
-            series: all.flatMap(([kind, a], i) =>
+            legend: legend(palette),
+            tooltip: tooltip(palette, { trigger: "item", formatter: rowTip }),
+            series: all.flatMap(([kind, answer], i) =>
                 withIntervals(
                     `${kind} scaling`,
-                    known(a.rows),
-                    p.series[i],
+                    known(answer.rows),
+                    palette.series[i],
                     (r, v = r.tokens_per_s) => (100 * r.efficiency * v) / r.tokens_per_s,
                 ),
             ),
@@ -205,42 +205,42 @@ export const study = {
     note: "What the cost model expects of its best layout at each size, and what the study printed.",
     name: "study",
     none: "No study is chosen.",
-    option({ study: s }, p) {
-        if (!s?.rows.length) return null;
+    option({ study: chosen }, palette) {
+        if (!chosen?.rows.length) return null;
         const published = [...MEASURES, ["best", "share of peak, the study's own system"]];
         const line = (key, name, i) => ({
             name: `${name}, model`,
             type: "line",
             symbolSize: 7,
-            lineStyle: { color: p.series[i] },
-            itemStyle: { color: p.series[i] },
-            data: s.rows.filter((r) => r[key] > 0).map((r) => [r.devices, 100 * r[key]]),
+            lineStyle: { color: palette.series[i] },
+            itemStyle: { color: palette.series[i] },
+            data: chosen.rows.filter((r) => r[key] > 0).map((r) => [r.devices, 100 * r[key]]),
         });
         const points = (key, name, i) => ({
             name: `${name}, published`,
             type: "scatter",
             symbol: ["diamond", "triangle", "rect"][i],
             symbolSize: 12,
-            itemStyle: { color: p.series[i] },
-            data: s.rows
+            itemStyle: { color: palette.series[i] },
+            data: chosen.rows
                 .filter((r) => r.published?.[key] > 0)
                 .map((r) => [r.devices, 100 * r.published[key]]),
         });
         return {
-            ...axes(p, {
+            ...axes(palette, {
                 x: deviceAxis(
-                    p,
-                    s.rows.map((r) => r.devices),
+                    palette,
+                    chosen.rows.map((r) => r.devices),
                 ),
-                y: { name: "%", min: 0, axisLabel: { color: p.soft } },
+                y: { name: "%", min: 0, axisLabel: { color: palette.soft } },
             }),
-            legend: legend(p),
-            tooltip: tooltip(p, {
+            legend: legend(palette),
+            tooltip: tooltip(palette, {
                 trigger: "item",
-                formatter: (q) =>
-                    tip(q.seriesName, [
-                        ["Devices", String(q.value[0])],
-                        ["Value", percent(q.value[1] / 100)],
+                formatter: (point) =>
+                    tip(point.seriesName, [
+                        ["Devices", String(point.value[0])],
+                        ["Value", percent(point.value[1] / 100)],
                     ]),
             }),
             series: [
@@ -250,7 +250,7 @@ export const study = {
         };
     },
     summary: ({ study: s }) => (s ? `${s.title}, ${counted(s.rows.length, "size")}.` : ""),
-    table: ({ study: s }) => ({
+    table: ({ study: chosen }) => ({
         columns: [
             "devices",
             "batch, sequences",
@@ -262,16 +262,16 @@ export const study = {
             "efficiency, %",
             "published efficiency, %",
         ],
-        rows: (s?.rows ?? []).map((r) => [
-            r.devices,
-            r.global_batch,
-            r.text,
-            r.tokens_per_s,
-            inPercent(r.mfu),
-            inPercent(r.published?.mfu),
-            inPercent(r.published?.best),
-            inPercent(r.efficiency),
-            inPercent(r.published?.efficiency),
+        rows: (chosen?.rows ?? []).map((row) => [
+            row.devices,
+            row.global_batch,
+            row.text,
+            row.tokens_per_s,
+            inPercent(row.mfu),
+            inPercent(row.published?.mfu),
+            inPercent(row.published?.best),
+            inPercent(row.efficiency),
+            inPercent(row.published?.efficiency),
         ]),
     }),
 };

@@ -2,7 +2,7 @@
 
 import { counted, percent, rate, rateNumber, significant } from "../lib/format.js";
 import { FAILED_TRIAL, LAYOUT_KEYS, STOPPED_TRIAL, WORD_ORDER } from "../lib/words.js";
-import { axes, brief, legend, narrow, short, tip, tooltip } from "./panel.js";
+import { axes, brief, legend, narrow, short, tip, tooltip } from "./options.js";
 import { thin } from "./thin.js";
 
 const MAX_LINES = 2000;
@@ -29,10 +29,10 @@ export function varying(trials) {
 
 /** Trials inside every interval of a brush: {axis index: [[lo, hi], …]}. */
 export function brushed(trials, keys, brush) {
-    return trials.filter((t) =>
+    return trials.filter((trial) =>
         Object.entries(brush).every(([i, intervals]) => {
             const key = keys[i];
-            const v = key ? key.values.indexOf(t.layout?.[key.key]) : t.tokens_per_s;
+            const v = key ? key.values.indexOf(trial.layout?.[key.key]) : trial.tokens_per_s;
             return (
                 !intervals.length ||
                 (v !== null && intervals.some(([lo, hi]) => v >= lo && v <= hi))
@@ -56,8 +56,66 @@ export function onlyValue(key, intervals) {
 }
 
 /** The colours of low, middle and high values: distinguishable without hue, and in both themes. */
-function ramp(p) {
-    return [p.line, p.series[5], p.series[2]];
+function ramp(palette) {
+    return [palette.line, palette.series[5], palette.series[2]];
+}
+
+/** An axis for each of KEYS, and one for the throughput. */
+function parallelAxes(keys, palette) {
+    const label = {
+        color: palette.text,
+        fontSize: 11,
+        backgroundColor: palette.surface,
+        borderRadius: 2,
+        padding: [1, 3],
+    };
+    const common = {
+        nameTextStyle: { color: palette.text, fontSize: 11, lineHeight: 13 },
+        axisLine: { lineStyle: { color: palette.strong } },
+        axisLabel: label,
+        axisTick: { show: false },
+        areaSelectStyle: {
+            color: palette.accent,
+            opacity: 0.25,
+            borderColor: palette.accent,
+            borderWidth: 1,
+            width: 18,
+        },
+    };
+    const keyAxis = ({ key, values }, i) => ({
+        ...common,
+        id: key, // by which it is known again when trials come, so that its brush stays
+        dim: i,
+        name: key.replace(/^overlap_/, "overlap\n"),
+        type: "category",
+        data: values.map(String),
+        boundaryGap: true,
+    });
+    const speedAxis = {
+        ...common,
+        id: "tokens/s",
+        dim: keys.length,
+        name: "tokens/s",
+        axisLabel: { ...label, formatter: short },
+        scale: true,
+    };
+    return [...keys.map(keyAxis), speedAxis];
+}
+
+function parallelSeries(trials, keys) {
+    const many = trials.length > 300;
+    const line = ({ layout, tokens_per_s: speed }) => [
+        ...keys.map(({ key, values }) => values.indexOf(layout?.[key])),
+        speed,
+    ];
+    return {
+        type: "parallel",
+        smooth: false,
+        inactiveOpacity: 0.03,
+        activeOpacity: 0.9,
+        lineStyle: { width: many ? 1 : 1.8, opacity: many ? 0.35 : 0.75 },
+        data: trials.map(line),
+    };
 }
 
 export const parallel = {
@@ -67,34 +125,14 @@ export const parallel = {
     none: "At least two layouts must have been measured.",
     minWidth: ({ keys }) => 110 + 74 * (keys?.length ?? 0),
     form: ({ keys }) => keys.map((k) => `${k.key} ${k.values}`).join(";"),
-    option({ trials, keys }, p) {
+    option({ trials, keys }, palette) {
         const measured = trials.filter((t) => t.state === "ok" && t.tokens_per_s !== null);
         if (measured.length < 2 || !keys.length) return null;
         const lines = thin(measured, MAX_LINES, (t) => t.tokens_per_s);
         const speeds = measured.map((t) => t.tokens_per_s);
-        const label = {
-            color: p.text,
-            fontSize: 11,
-            backgroundColor: p.surface,
-            borderRadius: 2,
-            padding: [1, 3],
-        };
-        const common = {
-            nameTextStyle: { color: p.text, fontSize: 11, lineHeight: 13 },
-            axisLine: { lineStyle: { color: p.strong } },
-            axisLabel: label,
-            axisTick: { show: false },
-            areaSelectStyle: {
-                color: p.accent,
-                opacity: 0.25,
-                borderColor: p.accent,
-                borderWidth: 1,
-                width: 18,
-            },
-        };
         return {
             animation: false,
-            textStyle: { fontFamily: p.sans },
+            textStyle: { fontFamily: palette.sans },
             parallel: {
                 left: 40,
                 right: 70,
@@ -102,59 +140,26 @@ export const parallel = {
                 bottom: 24,
                 layout: "horizontal",
             },
-            parallelAxis: [
-                ...keys.map((k, i) => ({
-                    ...common,
-                    id: k.key, // by which it is known again when trials come, so that its brush stays
-                    dim: i,
-                    name: k.key.replace(/^overlap_/, "overlap\n"),
-                    type: "category",
-                    data: k.values.map(String),
-                    boundaryGap: true,
-                })),
-                {
-                    ...common,
-                    id: "tokens/s",
-                    dim: keys.length,
-                    name: "tokens/s",
-                    axisLabel: { ...label, formatter: short },
-                    scale: true,
-                },
-            ],
+            parallelAxis: parallelAxes(keys, palette),
             visualMap: {
                 show: false,
                 dimension: keys.length,
                 min: Math.min(...speeds),
                 max: Math.max(...speeds),
-                inRange: { color: ramp(p) },
+                inRange: { color: ramp(palette) },
             },
-            series: [
-                {
-                    type: "parallel",
-                    smooth: false,
-                    inactiveOpacity: 0.03,
-                    activeOpacity: 0.9,
-                    lineStyle: {
-                        width: lines.length > 300 ? 1 : 1.8,
-                        opacity: lines.length > 300 ? 0.35 : 0.75,
-                    },
-                    data: lines.map((t) => [
-                        ...keys.map((k) => k.values.indexOf(t.layout?.[k.key])),
-                        t.tokens_per_s,
-                    ]),
-                },
-            ],
+            series: [parallelSeries(lines, keys)],
         };
     },
     summary: ({ trials, keys }) =>
         `${counted(trials.length, "trial")} over ${keys.map((k) => k.key).join(", ")}.`,
     table: ({ trials, keys }) => ({
         columns: ["trial", ...keys.map((k) => k.key), "state", "tokens/s"],
-        rows: trials.map((t) => [
-            t.n,
-            ...keys.map((k) => t.layout?.[k.key] ?? null),
-            t.state,
-            t.tokens_per_s,
+        rows: trials.map((trial) => [
+            trial.n,
+            ...keys.map((k) => trial.layout?.[k.key] ?? null),
+            trial.state,
+            trial.tokens_per_s,
         ]),
     }),
 };
@@ -164,20 +169,23 @@ export const importance = {
     note: "Share of the differences in throughput that each dimension explains in the fitted process.",
     name: "importance",
     none: "Known when the search has fitted its first model.",
-    option({ shares }, p, width) {
+    option({ shares }, palette, width) {
         const rows = Object.entries(shares ?? {})
             .filter(([, v]) => v > 0)
             .sort((a, b) => a[1] - b[1]);
         if (!rows.length) return null;
         return {
-            ...axes(p, {
-                x: { name: "share, %", splitLine: { show: true, lineStyle: { color: p.line } } },
+            ...axes(palette, {
+                x: {
+                    name: "share, %",
+                    splitLine: { show: true, lineStyle: { color: palette.line } },
+                },
                 y: {
                     type: "category",
                     data: rows.map((r) => r[0]),
                     splitLine: { show: false },
                     axisLabel: {
-                        color: p.soft,
+                        color: palette.soft,
                         interval: 0,
                         width: narrow(width) ? 96 : 152,
                         overflow: "truncate",
@@ -185,23 +193,23 @@ export const importance = {
                 },
                 grid: { left: narrow(width) ? 104 : 160, top: 8, right: 56 },
             }),
-            tooltip: tooltip(p, {
+            tooltip: tooltip(palette, {
                 trigger: "item",
-                formatter: (q) =>
-                    tip(q.name, [
-                        ["Share", percent(q.value / 100)],
-                        ["", LAYOUT_KEYS[q.name] ?? ""],
+                formatter: (point) =>
+                    tip(point.name, [
+                        ["Share", percent(point.value / 100)],
+                        ["", LAYOUT_KEYS[point.name] ?? ""],
                     ]),
             }),
             series: [
                 {
                     type: "bar",
-                    itemStyle: { color: p.series[0] },
+                    itemStyle: { color: palette.series[0] },
                     data: rows.map((r) => 100 * r[1]),
                     label: {
                         show: true,
                         position: "right",
-                        color: p.text,
+                        color: palette.text,
                         formatter: (q) => (q.value < 0.5 ? "< 1 %" : percent(q.value / 100, 0)),
                     },
                 },
@@ -236,18 +244,60 @@ const SURFACE_VALUES = {
     ],
 };
 
-// STRONG says of a value whether its cell is filled so strongly that its label must be light on dark (or the reverse).
-function heat(p, width, { xName, xs, yName, ys, cells, label, unit, short: scale, tips, strong }) {
-    const values = cells.map((c) => c[2]).filter(Number.isFinite);
+function heatScale(palette, width, { label, unitOfScale, lowest, highest }) {
+    return {
+        type: "continuous",
+        show: !narrow(width),
+        orient: "vertical",
+        right: 0,
+        top: "center",
+        itemHeight: 140,
+        itemWidth: 12,
+        calculable: false,
+        min: lowest,
+        max: highest > lowest ? highest : lowest + 1,
+        text: [`${unitOfScale}\n${label(highest)}`, label(lowest)],
+        textStyle: { color: palette.soft, fontSize: 11, lineHeight: 14 },
+        inRange: { color: [palette.sunken, palette.series[5], palette.series[2]] },
+        dimension: 2,
+    };
+}
+
+function heatSeries(palette, { unit, cells, label, strong, labelled }) {
+    const cellLabel = ({ value: [, , value] }) =>
+        Number.isFinite(value) ? `{${strong(value) ? "strong" : "weak"}|${label(value)}}` : "";
+    return {
+        name: unit,
+        type: "heatmap",
+        data: cells,
+        itemStyle: { borderColor: palette.surface, borderWidth: 1 },
+        label: {
+            show: labelled,
+            fontSize: 11,
+            formatter: cellLabel,
+            // Readable on the colour of its cell, in both themes.
+            rich: { strong: { color: palette.surface }, weak: { color: palette.text } },
+        },
+    };
+}
+
+/**
+ * Options of a heat map of CELLS, [column, row, value, …]. SPEC: {xName, xs, yName, ys, cells, label(value), unit,
+ * unitOfScale, tips(cell), strong(value)?}; strong() says whether a cell is filled so strongly that its label must be
+ * light on dark (or the reverse).
+ */
+function heat(palette, width, spec) {
+    const { xName, xs, yName, ys, cells } = spec;
+    const values = cells.map((cell) => cell[2]).filter(Number.isFinite);
     const lowest = Math.min(...values);
     const highest = Math.max(...values);
     const gap = 14 + 7 * Math.max(...ys.map((y) => String(y).length));
     const left = gap + 28;
     const right = narrow(width) ? 12 : 90; // the scale goes first: each cell says its value, or a table does
     const roomy = (width - left - right) / xs.length >= 44;
-    strong ??= (v) => v - lowest > 0.45 * (highest - lowest);
+    const strong = spec.strong ?? ((value) => value - lowest > 0.45 * (highest - lowest));
     return {
-        ...axes(p, {
+        ...axes(palette, {
             x: { name: xName, type: "category", data: xs.map(String) },
             y: {
                 name: yName,
@@ -258,79 +308,47 @@ function heat(p, width, { xName, xs, yName, ys, cells, label, unit, short: scale
             },
             grid: { left, top: 12, right },
         }),
-        tooltip: tooltip(p, { trigger: "item", formatter: (q) => tips(q.data) }),
-        visualMap: {
-            type: "continuous",
-            show: !narrow(width),
-            orient: "vertical",
-            right: 0,
-            top: "center",
-            itemHeight: 140,
-            itemWidth: 12,
-            calculable: false,
-            min: lowest,
-            max: highest > lowest ? highest : lowest + 1,
-            text: [`${scale}\n${label(highest)}`, label(lowest)],
-            textStyle: { color: p.soft, fontSize: 11, lineHeight: 14 },
-            inRange: { color: [p.sunken, p.series[5], p.series[2]] },
-            dimension: 2,
-        },
-        series: [
-            {
-                name: unit,
-                type: "heatmap",
-                data: cells,
-                itemStyle: { borderColor: p.surface, borderWidth: 1 },
-                label: {
-                    show: roomy && cells.length <= 80,
-                    fontSize: 11,
-                    formatter: (q) =>
-                        Number.isFinite(q.value[2])
-                            ? `{${strong(q.value[2]) ? "strong" : "weak"}|${label(q.value[2])}}`
-                            : "",
-                    // Readable on the colour of its cell, in both themes.
-                    rich: { strong: { color: p.surface }, weak: { color: p.text } },
-                },
-            },
-        ],
+        tooltip: tooltip(palette, { trigger: "item", formatter: ({ data }) => spec.tips(data) }),
+        visualMap: heatScale(palette, width, { ...spec, lowest, highest }),
+        series: [heatSeries(palette, { ...spec, strong, labelled: roomy && cells.length <= 80 })],
     };
 }
 
 // Cuts through the surface: a curve over x for each value of y, with the band of the one that holds the highest point.
-function slices(surface, p) {
+function slices(surface, palette) {
     const best = surface.mean
         .map((row) => Math.max(...row.filter(Number.isFinite)))
         .reduce((top, v, j, all) => (v > all[top] ? j : top), 0);
     const line = (name, data, style) => ({ name, type: "line", data, symbolSize: 6, ...style });
-    const bound = (name, m) =>
-        line(name, m[best], {
+    const bound = (name, values) =>
+        line(name, values[best], {
             symbol: "none",
-            lineStyle: { type: "dashed", color: p.strong, width: 1 },
-            itemStyle: { color: p.strong },
+            lineStyle: { type: "dashed", color: palette.strong, width: 1 },
+            itemStyle: { color: palette.strong },
         });
     return {
-        ...axes(p, {
+        ...axes(palette, {
             x: { name: surface.x.key, type: "category", data: surface.x.values.map(String) },
             y: {
                 name: "expected tokens/s",
                 scale: true,
-                axisLabel: { color: p.soft, formatter: short },
+                axisLabel: { color: palette.soft, formatter: short },
             },
         }),
-        legend: legend(p),
-        tooltip: tooltip(p, {
+        legend: legend(palette),
+        tooltip: tooltip(palette, {
             trigger: "axis",
-            formatter: (l) =>
+            formatter: (points) =>
                 tip(
-                    `${surface.x.key} ${l[0].name}`,
-                    l.map((q) => [q.seriesName, rate(q.value)]),
+                    `${surface.x.key} ${points[0].name}`,
+                    points.map((q) => [q.seriesName, rate(q.value)]),
                 ),
         }),
         series: [
             ...surface.mean.map((row, j) =>
                 line(`${surface.y.key} ${surface.y.values[j]}`, row, {
-                    lineStyle: { width: j === best ? 2.5 : 1.5, color: p.series[j % 8] },
-                    itemStyle: { color: p.series[j % 8] },
+                    lineStyle: { width: j === best ? 2.5 : 1.5, color: palette.series[j % 8] },
+                    itemStyle: { color: palette.series[j % 8] },
                 }),
             ),
             bound(`95 % low at ${surface.y.values[best]}`, surface.lo),
@@ -344,54 +362,58 @@ export const surface = {
     note: "The fitted process over two dimensions, the others as in the best layout.",
     name: "surface",
     none: ({ asking, trouble }) =>
-        trouble || (asking ? "The search is asked …" : "Known when the search has fitted its first model."),
-    option({ surface: s, value }, p, width) {
-        if (!s?.mean?.length) return null;
-        if (value === "slices") return slices(s, p);
+        trouble ||
+        (asking ? "The search is asked …" : "Known when the search has fitted its first model."),
+    option({ surface: known, value }, palette, width) {
+        if (!known?.mean?.length) return null;
+        if (value === "slices") return slices(known, palette);
         const [unit, at, label, scale] = SURFACE_VALUES[value];
-        const ys = s.y.values;
+        const ys = known.y.values;
         const cells = ys
-            .flatMap((_, j) => s.x.values.map((__, i) => [i, j, at(s, j, i) ?? NaN]))
+            .flatMap((_, j) => known.x.values.map((__, i) => [i, j, at(known, j, i) ?? NaN]))
             .filter((c) => Number.isFinite(c[2]));
         if (!cells.length) return null;
-        return heat(p, width, {
-            xName: s.x.key,
-            xs: s.x.values,
-            yName: s.y.key,
+        return heat(palette, width, {
+            xName: known.x.key,
+            xs: known.x.values,
+            yName: known.y.key,
             ys,
             cells,
             label,
             unit,
-            short: scale,
+            unitOfScale: scale,
             tips: ([i, j]) =>
-                tip(`${s.x.key} ${s.x.values[i]}, ${s.y.key} ${ys[j]}`, [
-                    ["Expected", rate(s.mean[j][i])],
-                    ["95 % interval", `${rateNumber(s.lo[j][i])} – ${rateNumber(s.hi[j][i])}`],
-                    ["Fits with", percent(s.p_fits?.[j]?.[i], 0)],
+                tip(`${known.x.key} ${known.x.values[i]}, ${known.y.key} ${ys[j]}`, [
+                    ["Expected", rate(known.mean[j][i])],
+                    [
+                        "95 % interval",
+                        `${rateNumber(known.lo[j][i])} – ${rateNumber(known.hi[j][i])}`,
+                    ],
+                    ["Fits with", percent(known.p_fits?.[j]?.[i], 0)],
                 ]),
         });
     },
-    summary: ({ surface: s, value }) =>
-        s?.mean?.length
-            ? `${SURFACE_VALUES[value]?.[0] ?? "Expected tokens/s"} over ${s.x.key} and ${s.y.key}.`
+    summary: ({ surface: known, value }) =>
+        known?.mean?.length
+            ? `${SURFACE_VALUES[value]?.[0] ?? "Expected tokens/s"} over ${known.x.key} and ${known.y.key}.`
             : "",
-    table: ({ surface: s }) => ({
+    table: ({ surface: known }) => ({
         columns: [
-            s?.x.key ?? "x",
-            s?.y.key ?? "y",
+            known?.x.key ?? "x",
+            known?.y.key ?? "y",
             "expected tokens/s",
             "95 % low tokens/s",
             "95 % high tokens/s",
             "P(fits), %",
         ],
-        rows: (s?.mean ?? []).flatMap((row, j) =>
-            row.map((v, i) => [
-                s.x.values[i],
-                s.y.values[j],
-                v,
-                s.lo[j][i],
-                s.hi[j][i],
-                typeof s.p_fits?.[j]?.[i] === "number" ? 100 * s.p_fits[j][i] : null,
+        rows: (known?.mean ?? []).flatMap((row, j) =>
+            row.map((mean, i) => [
+                known.x.values[i],
+                known.y.values[j],
+                mean,
+                known.lo[j][i],
+                known.hi[j][i],
+                typeof known.p_fits?.[j]?.[i] === "number" ? 100 * known.p_fits[j][i] : null,
             ]),
         ),
     }),
@@ -420,24 +442,24 @@ export const feasibility = {
     note: "Share of the trials at each pair of values that ran, stopped early or not; blank where none was tried.",
     name: "feasibility",
     none: "Needs trials that differ in both dimensions.",
-    option({ trials, x, y }, p, width) {
+    option({ trials, x, y }, palette, width) {
         if (!x || !y || x === y) return null;
         const cells = feasibilityCells(trials, x, y);
         if (!cells.length) return null;
-        const option = heat(p, width, {
+        const option = heat(palette, width, {
             xName: x.key,
             xs: x.values,
             yName: y.key,
             ys: y.values,
             unit: "share",
-            short: "",
+            unitOfScale: "",
             label: (v) => `${Math.round(v)} %`,
             strong: (v) => Math.abs(v - 50) > 30,
             cells: cells.map((c) => [c.i, c.j, (100 * c.ok) / c.all, c]),
-            tips: ([i, j, , c]) =>
+            tips: ([i, j, , cell]) =>
                 tip(`${x.key} ${x.values[i]}, ${y.key} ${y.values[j]}`, [
-                    ["Ran", `${c.ok} of ${c.all}`],
-                    ...Object.entries(c.states),
+                    ["Ran", `${cell.ok} of ${cell.all}`],
+                    ...Object.entries(cell.states),
                 ]),
         });
         return {
@@ -447,7 +469,7 @@ export const feasibility = {
                 min: 0,
                 max: 100,
                 text: ["100 %", "0 %"],
-                inRange: { color: [p.series[1], p.sunken, p.series[2]] },
+                inRange: { color: [palette.series[1], palette.sunken, palette.series[2]] },
             },
         };
     },
@@ -456,11 +478,11 @@ export const feasibility = {
         columns: [x?.key ?? "x", y?.key ?? "y", "trials that ran", "trials"],
         rows:
             x && y
-                ? feasibilityCells(trials, x, y).map((c) => [
-                      x.values[c.i],
-                      y.values[c.j],
-                      c.ok,
-                      c.all,
+                ? feasibilityCells(trials, x, y).map((cell) => [
+                      x.values[cell.i],
+                      y.values[cell.j],
+                      cell.ok,
+                      cell.all,
                   ])
                 : [],
     }),

@@ -5,7 +5,7 @@
  * and the highest point by Y are kept (and the first and the last of all, and those for which KEEP says so). A curve
  * through what is left covers the same pixels as the whole, since every peak is still there.
  */
-export function thin(points, limit, y, keep = () => false) {
+export function thin(points, limit, valueOf, keep = () => false) {
     if (points.length <= limit) return points;
     const runs = Math.max(1, Math.floor((limit - 2) / 2));
     const chosen = new Set([0, points.length - 1]);
@@ -15,8 +15,8 @@ export function thin(points, limit, y, keep = () => false) {
         let low = from;
         let high = from;
         for (let i = from; i < to; i++) {
-            if (y(points[i]) < y(points[low])) low = i;
-            if (y(points[i]) > y(points[high])) high = i;
+            if (valueOf(points[i]) < valueOf(points[low])) low = i;
+            if (valueOf(points[i]) > valueOf(points[high])) high = i;
             if (keep(points[i])) chosen.add(i);
         }
         chosen.add(low).add(high);

@@ -2,7 +2,7 @@
 
 import { bytes, counted, ms, significant } from "../lib/format.js";
 import { MEMORY_CLASSES, PHASES, PHASE_HELP, ordered, phaseColour } from "../lib/words.js";
-import { axes, insideZoom, legend, tip, tooltip } from "./panel.js";
+import { axes, insideZoom, legend, tip, tooltip } from "./options.js";
 import { thin } from "./thin.js";
 
 const MAX_POINTS = 2000;
@@ -24,21 +24,21 @@ export const stepTime = {
     title: "Step time",
     name: "step-time",
     none: "No step has been reported yet.",
-    option({ steps }, p) {
+    option({ steps }, palette) {
         if (!steps.length) return null;
         const line = thin(steps, MAX_POINTS, (s) => s.ms);
         return {
-            ...axes(p, {
+            ...axes(palette, {
                 x: { name: "step", minInterval: 1, min: "dataMin", max: "dataMax" },
                 y: { name: "ms", scale: true, nameGap: 44 },
                 grid: { left: 60, top: 14 },
             }),
-            tooltip: tooltip(p, {
+            tooltip: tooltip(palette, {
                 trigger: "item",
-                formatter: (q) =>
-                    tip(`Step ${q.value[0]}`, [
-                        ["Time", ms(q.value[1])],
-                        q.data.warmup && ["", "warm-up, not counted"],
+                formatter: (point) =>
+                    tip(`Step ${point.value[0]}`, [
+                        ["Time", ms(point.value[1])],
+                        point.data.warmup && ["", "warm-up, not counted"],
                     ]),
             }),
             dataZoom: [insideZoom()],
@@ -47,11 +47,11 @@ export const stepTime = {
                     type: "line",
                     symbolSize: line.length > 200 ? 0 : 6,
                     showAllSymbol: line.length <= 200,
-                    lineStyle: { width: 1.5, color: p.series[0] },
-                    data: line.map((s) => ({
-                        value: [s.n, s.ms],
-                        warmup: s.warmup,
-                        itemStyle: { color: s.warmup ? p.strong : p.series[0] },
+                    lineStyle: { width: 1.5, color: palette.series[0] },
+                    data: line.map((step) => ({
+                        value: [step.n, step.ms],
+                        warmup: step.warmup,
+                        itemStyle: { color: step.warmup ? palette.strong : palette.series[0] },
                     })),
                 },
             ],
@@ -63,13 +63,13 @@ export const stepTime = {
             : "",
     table: ({ steps }) => ({
         columns: ["step", "ms", "tokens", "loss, nats a token", "aux loss", "gradient norm"],
-        rows: steps.map((s) => [
-            s.n,
-            s.ms,
-            s.tokens ?? null,
-            s.loss ?? null,
-            s.aux_loss ?? null,
-            s.grad_norm ?? null,
+        rows: steps.map((step) => [
+            step.n,
+            step.ms,
+            step.tokens ?? null,
+            step.loss ?? null,
+            step.aux_loss ?? null,
+            step.grad_norm ?? null,
         ]),
     }),
 };
@@ -93,37 +93,37 @@ export const stepHistogram = {
     title: "Distribution of step times",
     name: "step-time-distribution",
     none: "No step has been measured yet.",
-    option(data, p) {
+    option(data, palette) {
         const steps = measuredSteps(data);
         if (!steps.length) return null;
         const bins = histogram(steps.map((s) => s.ms));
         return {
-            ...axes(p, {
+            ...axes(palette, {
                 x: {
                     name: "ms",
                     type: "category",
                     data: bins.map((b) => significant((b.from + b.to) / 2, 4)),
-                    axisTick: { alignWithLabel: true, lineStyle: { color: p.strong } },
+                    axisTick: { alignWithLabel: true, lineStyle: { color: palette.strong } },
                 },
                 y: { name: "steps", minInterval: 1, nameGap: 34 },
                 grid: { left: 52, top: 14 },
             }),
-            tooltip: tooltip(p, {
+            tooltip: tooltip(palette, {
                 trigger: "item",
-                formatter: (q) =>
+                formatter: (point) =>
                     tip(
-                        `${significant(bins[q.dataIndex].from, 4)} – ${significant(
-                            bins[q.dataIndex].to,
+                        `${significant(bins[point.dataIndex].from, 4)} – ${significant(
+                            bins[point.dataIndex].to,
                             4,
                         )} ms`,
-                        [["Steps", String(q.value)]],
+                        [["Steps", String(point.value)]],
                     ),
             }),
             series: [
                 {
                     type: "bar",
                     barCategoryGap: "6%",
-                    itemStyle: { color: p.series[0] },
+                    itemStyle: { color: palette.series[0] },
                     data: bins.map((b) => b.count),
                 },
             ],
@@ -142,9 +142,9 @@ export const stepHistogram = {
 // Runs of steps averaged to as many bars as there is room for: a stack is not a curve, so it has no extremes to keep.
 function averaged(steps, keys, bars) {
     if (steps.length <= bars)
-        return steps.map((s) => ({
-            label: String(s.n),
-            values: keys.map((k) => s.phases?.[k] ?? 0),
+        return steps.map((step) => ({
+            label: String(step.n),
+            values: keys.map((k) => step.phases?.[k] ?? 0),
         }));
     const result = [];
     for (let b = 0; b < bars; b++) {
@@ -162,18 +162,18 @@ export const phaseStack = {
     title: "Phases of each step",
     name: "phases-by-step",
     none: "No step has reported its phases; not every trainer does.",
-    option({ steps }, p) {
+    option({ steps }, palette) {
         const keys = phasesOf(steps);
         if (!keys.length) return null;
         const bars = averaged(steps, keys, 200);
         return {
-            ...axes(p, {
+            ...axes(palette, {
                 x: { name: "step", type: "category", data: bars.map((b) => b.label) },
                 y: { name: "ms", nameGap: 44 },
                 grid: { left: 60 },
             }),
-            legend: legend(p),
-            tooltip: tooltip(p, {
+            legend: legend(palette),
+            tooltip: tooltip(palette, {
                 trigger: "axis",
                 axisPointer: { type: "shadow" },
                 formatter: (list) =>
@@ -187,7 +187,7 @@ export const phaseStack = {
                 type: "bar",
                 stack: "step",
                 barCategoryGap: bars.length > 60 ? "0%" : "15%",
-                itemStyle: { color: p.series[phaseColour(k, p.series.length)] },
+                itemStyle: { color: palette.series[phaseColour(k, palette.series.length)] },
                 data: bars.map((b) => b.values[i]),
             })),
         };
@@ -212,7 +212,7 @@ export const rankSpread = {
     note: "Computing time of the fastest, the median and the slowest rank of each step. A rank that is slowest again and again is a straggler.",
     name: "rank-spread",
     none: "No step has reported the spread over its ranks; not every trainer does.",
-    option({ steps }, p) {
+    option({ steps }, palette) {
         const list = thin(steps.filter(spreadOf), MAX_POINTS, (s) => spreadOf(s).max);
         if (!list.length) return null;
         const line = (name, key, color) => ({
@@ -224,34 +224,34 @@ export const rankSpread = {
             data: list.map((s) => [s.n, spreadOf(s)[key], spreadOf(s).slowest]),
         });
         return {
-            ...axes(p, {
+            ...axes(palette, {
                 x: { name: "step", minInterval: 1, min: "dataMin", max: "dataMax" },
                 y: { name: "ms", scale: true, nameGap: 44 },
                 grid: { left: 60 },
             }),
-            legend: legend(p),
-            tooltip: tooltip(p, {
+            legend: legend(palette),
+            tooltip: tooltip(palette, {
                 trigger: "axis",
-                formatter: (l) =>
-                    tip(`Step ${l[0].value[0]}`, [
-                        ...l.map((q) => [q.seriesName, ms(q.value[1])]),
-                        ["slowest rank", String(l[0].value[2] ?? "–")],
+                formatter: (points) =>
+                    tip(`Step ${points[0].value[0]}`, [
+                        ...points.map((q) => [q.seriesName, ms(q.value[1])]),
+                        ["slowest rank", String(points[0].value[2] ?? "–")],
                     ]),
             }),
             dataZoom: [insideZoom()],
             series: [
-                line("slowest", "max", p.series[1]),
-                line("median", "median", p.series[0]),
-                line("fastest", "min", p.series[2]),
+                line("slowest", "max", palette.series[1]),
+                line("median", "median", palette.series[0]),
+                line("fastest", "min", palette.series[2]),
             ],
         };
     },
     summary: ({ steps }) => stragglerText(steps),
     table: ({ steps }) => ({
         columns: ["step", "fastest ms", "median ms", "slowest ms", "slowest rank"],
-        rows: steps.filter(spreadOf).map((s) => {
-            const r = spreadOf(s);
-            return [s.n, r.min, r.median, r.max, r.slowest ?? null];
+        rows: steps.filter(spreadOf).map((step) => {
+            const r = spreadOf(step);
+            return [step.n, r.min, r.median, r.max, r.slowest ?? null];
         }),
     }),
 };
@@ -268,8 +268,8 @@ export function slowestRanks(steps) {
 }
 
 /**
- * Ranks that chance would hardly make the slowest so often: were all of WORLD ranks alike, each would be the slowest in a
- * share of 1 / world of the steps; a straggler is more than four standard deviations of that binomial above it.
+ * Ranks that chance would hardly make the slowest so often: were all of WORLD ranks alike, each would be the slowest in
+ * a share of 1 / world of the steps; a straggler is more than four standard deviations of that binomial above it.
  */
 export function stragglers(steps, world) {
     const list = slowestRanks(steps);
@@ -296,12 +296,14 @@ function busyRows(steps, world) {
     return { rows, each: Math.max(1, Math.ceil((world ?? rows) / rows)) };
 }
 
-function rowName(r, each, world) {
-    const last = Math.min((r + 1) * each, world ?? (r + 1) * each) - 1;
-    return each > 1 ? `ranks ${r * each}–${last}` : `rank ${r}`;
+function rowName(row, each, world) {
+    const last = Math.min((row + 1) * each, world ?? (row + 1) * each) - 1;
+    return each > 1 ? `ranks ${row * each}–${last}` : `rank ${row}`;
 }
 
-/** Steps cut into at most COLUMNS runs; of each run and row the longest time: a single slow step is not averaged away. */
+/**
+ * Steps cut into at most COLUMNS runs; of each run and row the longest time: a single slow step is not averaged away.
+ */
 export function busyCells(steps, world, most = HEAT_COLUMNS) {
     const known = steps.filter((s) => spreadOf(s)?.busy);
     const { rows, each } = busyRows(known, world);
@@ -328,19 +330,19 @@ export const rankHeat = {
     note: "Milliseconds that a rank computed, not waited, in each step. A row that stands out again and again is a straggler, or a stage with more to do.",
     name: "rank-busy",
     none: "No step has reported the busy times of its ranks; not every trainer does.",
-    option({ steps, world }, p) {
+    option({ steps, world }, palette) {
         const { names, labels, cells } = busyCells(steps, world);
         if (!cells.length) return null;
         const values = cells.map((c) => c[2]);
         const low = Math.min(...values);
         const high = Math.max(...values);
         return {
-            ...axes(p, {
+            ...axes(palette, {
                 x: { name: "step", type: "category", data: labels },
                 y: { type: "category", data: names, inverse: true, splitLine: { show: false } },
                 grid: { left: names[0].length > 9 ? 110 : 74, top: 34, right: 24 },
             }),
-            tooltip: tooltip(p, {
+            tooltip: tooltip(palette, {
                 trigger: "item",
                 formatter: (q) =>
                     tip(`Step ${labels[q.data[0]]}`, [[names[q.data[1]], ms(q.data[2])]]),
@@ -357,14 +359,14 @@ export const rankHeat = {
                 itemWidth: 10,
                 itemHeight: 120,
                 text: [ms(high), ms(low)],
-                textStyle: { color: p.soft, fontSize: 12 },
-                inRange: { color: [p.sunken, p.series[4], p.series[1]] },
+                textStyle: { color: palette.soft, fontSize: 12 },
+                inRange: { color: [palette.sunken, palette.series[4], palette.series[1]] },
             },
             series: [
                 {
                     type: "heatmap",
                     data: cells,
-                    itemStyle: { borderColor: p.surface, borderWidth: 1 },
+                    itemStyle: { borderColor: palette.surface, borderWidth: 1 },
                 },
             ],
         };
@@ -403,7 +405,7 @@ export const memoryBars = {
     title: "Memory of the worst rank",
     name: "memory",
     none: "No memory has been planned or measured.",
-    option({ memory }, p) {
+    option({ memory }, palette) {
         const rows = memoryRows(memory).reverse();
         if (!rows.length) return null;
         const [size, unit] = memoryUnit(rows);
@@ -415,27 +417,29 @@ export const memoryBars = {
             data: rows.map((r) => (r[i] === null ? null : r[i] / size)),
         });
         return {
-            ...axes(p, {
-                x: { name: unit, splitLine: { show: true, lineStyle: { color: p.line } } },
+            ...axes(palette, {
+                x: { name: unit, splitLine: { show: true, lineStyle: { color: palette.line } } },
                 y: { type: "category", data: rows.map((r) => r[0]), splitLine: { show: false } },
                 grid: { left: 96 },
             }),
-            legend: legend(p),
-            tooltip: tooltip(p, {
+            legend: legend(palette),
+            tooltip: tooltip(palette, {
                 trigger: "axis",
                 axisPointer: { type: "shadow" },
-                formatter: (l) =>
+                formatter: (points) =>
                     tip(
-                        l[0].name,
-                        l.map((q) => [
-                            q.seriesName,
-                            q.value === null || q.value === undefined ? "–" : bytes(q.value * size),
+                        points[0].name,
+                        points.map((point) => [
+                            point.seriesName,
+                            point.value === null || point.value === undefined
+                                ? "–"
+                                : bytes(point.value * size),
                         ]),
                     ),
             }),
             series: [
-                bar("planned", 1, p.series[7]),
-                ...(memory?.measured ? [bar("measured", 2, p.series[0])] : []),
+                bar("planned", 1, palette.series[7]),
+                ...(memory?.measured ? [bar("measured", 2, palette.series[0])] : []),
             ],
         };
     },

@@ -3,8 +3,8 @@
 import { announce } from "./dom.js";
 
 /**
- * TEXT, which ELEMENT shows, to the clipboard. Browsers give one only to pages of this machine or over TLS: elsewhere the
- * text is selected.
+ * TEXT, which ELEMENT shows, to the clipboard. Browsers give one only to pages of this machine or over TLS: elsewhere
+ * the text is selected.
  */
 export async function copyText(text, element) {
     try {
@@ -52,7 +52,7 @@ function csvCell(value) {
 
 /** COLUMNS are names, ROWS arrays of cells. */
 export function csv(columns, rows) {
-    return [columns, ...rows].map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
+    return [columns, ...rows].map((row) => `${row.map(csvCell).join(",")}\r\n`).join("");
 }
 
 export function saveCsv(columns, rows, name) {

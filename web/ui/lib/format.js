@@ -4,22 +4,25 @@ export const NONE = "–";
 
 const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
-function known(x) {
-    return typeof x === "number" && Number.isFinite(x);
+function known(value) {
+    return typeof value === "number" && Number.isFinite(value);
 }
 
 /** DIGITS significant digits, thousands separated, never in exponent form. */
-export function significant(x, digits = 3) {
-    if (!known(x)) return NONE;
-    if (x === 0) return "0";
-    const whole = Math.floor(Math.log10(Math.abs(x))) + 1;
-    if (whole >= digits) return plain.format(x);
+export function significant(value, digits = 3) {
+    if (!known(value)) return NONE;
+    if (value === 0) return "0";
+    const whole = Math.floor(Math.log10(Math.abs(value))) + 1;
+    if (whole >= digits) return plain.format(value);
     const places = Math.min(digits - whole, 9);
-    return x.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+    return value.toLocaleString("en", {
+        minimumFractionDigits: places,
+        maximumFractionDigits: places,
+    });
 }
 
-export function count(x) {
-    return known(x) ? plain.format(x) : NONE;
+export function count(value) {
+    return known(value) ? plain.format(value) : NONE;
 }
 
 /** "1 trial", "3 trials" */
@@ -33,31 +36,31 @@ const LARGE = [
     [1e6, "M"],
 ];
 
-function scaled(x) {
+function inLetters(value) {
     for (const [size, letter] of LARGE) {
-        if (Math.abs(x) >= 10 * size) return [x / size, `${letter}`];
+        if (Math.abs(value) >= 10 * size) return [value / size, `${letter}`];
     }
-    return [x, ""];
+    return [value, ""];
 }
 
 /** A rate without its unit, for table columns that name it: "41,012". */
-export function rateNumber(x) {
-    if (!known(x)) return NONE;
-    const [y, letter] = scaled(x);
+export function rateNumber(value) {
+    if (!known(value)) return NONE;
+    const [y, letter] = inLetters(value);
     return `${significant(y, 4)}${letter && ` ${letter}`}`;
 }
 
-export function rate(x, unit = "tokens/s") {
-    return known(x) ? `${rateNumber(x)} ${unit}` : NONE;
+export function rate(value, unit = "tokens/s") {
+    return known(value) ? `${rateNumber(value)} ${unit}` : NONE;
 }
 
 /**
- * The half-width of an interval, in fewer digits than the number VALUE that it belongs to: "± 280". One that is wider than
- * the number says only that the steps scatter.
+ * HALF, the half-width of an interval, in fewer digits than the number VALUE that it belongs to: "± 280". One that is
+ * wider than the number says only that the steps scatter.
  */
-export function plusMinus(x, value = Infinity) {
-    if (!known(x)) return NONE;
-    return x > value ? "± over 100 %" : `± ${significant(x, 2)}`;
+export function plusMinus(half, value = Infinity) {
+    if (!known(half)) return NONE;
+    return half > value ? "± over 100 %" : `± ${significant(half, 2)}`;
 }
 
 const NO_BOUND = 1e15;
@@ -70,38 +73,39 @@ export function interval(lo, hi) {
 }
 
 /** "1.31 ×" */
-export function ratio(x) {
-    return known(x) ? `${x.toFixed(2)} ×` : NONE;
+export function ratio(value) {
+    return known(value) ? `${value.toFixed(2)} ×` : NONE;
 }
 
 /** 0.413 as "41.3 %" */
-export function percent(x, places = 1) {
-    return known(x) ? `${(100 * x).toFixed(places)} %` : NONE;
+export function percent(value, places = 1) {
+    return known(value) ? `${(100 * value).toFixed(places)} %` : NONE;
 }
 
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-export function bytes(x) {
-    if (!known(x)) return NONE;
+export function bytes(value) {
+    if (!known(value)) return NONE;
+    let scaled = value;
     let i = 0;
-    while (Math.abs(x) >= 1024 && i < BINARY.length - 1) {
-        x /= 1024;
+    while (Math.abs(scaled) >= 1024 && i < BINARY.length - 1) {
+        scaled /= 1024;
         i += 1;
     }
-    return `${i === 0 ? plain.format(x) : significant(x, 3)} ${BINARY[i]}`;
+    return `${i === 0 ? plain.format(scaled) : significant(scaled, 3)} ${BINARY[i]}`;
 }
 
-export function ms(x) {
-    if (!known(x)) return NONE;
-    if (Math.abs(x) >= 10000) return seconds(x / 1000);
-    return `${significant(x, 3)} ms`;
+export function ms(value) {
+    if (!known(value)) return NONE;
+    if (Math.abs(value) >= 10000) return seconds(value / 1000);
+    return `${significant(value, 3)} ms`;
 }
 
 /** "8.4 s", "2 min 30 s", "3 h 05 min", "2 d 4 h" */
-export function seconds(x) {
-    if (!known(x)) return NONE;
-    if (Math.abs(x) < 100) return `${significant(x, x < 10 ? 2 : 3)} s`;
-    const whole = Math.round(x);
+export function seconds(value) {
+    if (!known(value)) return NONE;
+    if (Math.abs(value) < 100) return `${significant(value, value < 10 ? 2 : 3)} s`;
+    const whole = Math.round(value);
     const min = Math.floor(whole / 60);
     if (whole < 3600) return `${min} min ${String(whole % 60).padStart(2, "0")} s`;
     const hours = Math.floor(min / 60);
@@ -110,11 +114,11 @@ export function seconds(x) {
 }
 
 /** Device-seconds as device-hours ("12.1 device-h"), or as device-minutes where those are few. */
-export function deviceTime(x) {
-    if (!known(x)) return NONE;
-    if (x < 120) return `${significant(x, 3)} device-s`;
-    if (x < 7200) return `${significant(x / 60, 3)} device-min`;
-    return `${significant(x / 3600, 3)} device-h`;
+export function deviceTime(value) {
+    if (!known(value)) return NONE;
+    if (value < 120) return `${significant(value, 3)} device-s`;
+    if (value < 7200) return `${significant(value / 60, 3)} device-min`;
+    return `${significant(value / 3600, 3)} device-h`;
 }
 
 /** A short local date and time; the exact UTC one belongs into a title. */

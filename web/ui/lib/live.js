@@ -1,8 +1,8 @@
 // Server-sent events over fetch, because EventSource cannot send a token.
 //
 // A stream remembers the id of the last event it saw and asks for what came after it when it connects again, so that a
-// restart of the service loses nothing. It lets go of its connection while the tab is hidden for long: a browser has six
-// of them for one host, and an engineer has more tabs than that.
+// restart of the service loses nothing. It lets go of its connection while the tab is hidden for long: a browser has
+// six of them for one host, and an engineer has more tabs than that.
 
 import { headers, refused, url } from "./api.js";
 
@@ -43,114 +43,140 @@ export function eventParser(onEvent) {
     };
 }
 
-/**
- * Keep a stream of PATH open. onOpen(resumed) is called at each connection: resumed means that the events since the last
- * one will be sent, otherwise the caller must load what it shows. onEvent(name, object), onState("connecting" | "live" |
- * "lost" | "gone", milliseconds until the next attempt): gone is what the service does not have (any more), or does not show
- * to this token; that is not asked for again.
- */
-export function openStream(path, { onEvent, onOpen, onState }) {
-    let lastId = null;
-    let failures = 0;
-    let abort = null;
-    let timer = 0;
-    let silence = 0;
-    let hiddenTimer = 0;
-    let closed = false;
+/** The time until the attempt after so many FAILURES, spread so that pages do not all come back at once. */
+function retryWait(failures) {
+    const base = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
+    return base * (0.75 + 0.5 * Math.random());
+}
 
-    const parserFor = () =>
-        eventParser((e) => {
-            if (e.id !== null) lastId = e.id;
-            onEvent(e.event, JSON.parse(e.data));
-        });
+class EventStream {
+    #path;
+    #on;
+    #lastId = null;
+    #failures = 0;
+    #abort = null;
+    #timer = 0;
+    #silence = 0;
+    #hiddenTimer = 0;
+    #paused = false;
+    #closed = false;
+    #onVisibility = () => this.#visibilityChanged();
+    #onOnline = () => this.#timer && this.#connect();
 
-    const heard = () => {
-        clearTimeout(silence);
-        silence = setTimeout(() => abort?.abort(), SILENCE_MS);
+    constructor(path, handlers) {
+        this.#path = path;
+        this.#on = handlers;
+        document.addEventListener("visibilitychange", this.#onVisibility);
+        window.addEventListener("online", this.#onOnline);
+        this.#connect();
+    }
+
+    close = () => {
+        this.#closed = true;
+        clearTimeout(this.#timer);
+        clearTimeout(this.#silence);
+        clearTimeout(this.#hiddenTimer);
+        document.removeEventListener("visibilitychange", this.#onVisibility);
+        window.removeEventListener("online", this.#onOnline);
+        this.#abort?.abort();
     };
 
-    async function read(signal) {
-        const response = await fetch(url(path), {
+    #parser() {
+        return eventParser(({ event, data, id }) => {
+            if (id !== null) this.#lastId = id;
+            this.#on.onEvent(event, JSON.parse(data));
+        });
+    }
+
+    /** Something came: a stream that is silent for long is dead. */
+    #heard() {
+        clearTimeout(this.#silence);
+        this.#silence = setTimeout(() => this.#abort?.abort(), SILENCE_MS);
+    }
+
+    #request(signal) {
+        return fetch(url(this.#path), {
             signal,
             cache: "no-store",
             credentials: "omit",
             headers: headers({
                 Accept: "text/event-stream",
-                ...(lastId !== null && { "Last-Event-ID": lastId }),
+                ...(this.#lastId !== null && { "Last-Event-ID": this.#lastId }),
             }),
         });
-        if (FINAL.has(response.status)) {
-            closed = true;
-            if (response.status === 401) refused();
-            else onState("gone", 0);
+    }
+
+    /** Throws where RESPONSE is no stream; closes for good where there will never be one. */
+    #judge({ ok, status }) {
+        if (FINAL.has(status)) {
+            this.#closed = true;
+            if (status === 401) refused();
+            else this.#on.onState("gone", 0);
         }
-        if (!response.ok) throw new Error(`the service answered ${response.status}`);
-        failures = 0;
-        onState("live", 0);
-        onOpen(lastId !== null);
-        heard();
-        const feed = parserFor();
+        if (!ok) throw new Error(`the service answered ${status}`);
+    }
+
+    async #read(signal) {
+        const response = await this.#request(signal);
+        this.#judge(response);
+        this.#failures = 0;
+        this.#on.onState("live", 0);
+        this.#on.onOpen(this.#lastId !== null);
+        this.#heard();
+        const feed = this.#parser();
         const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
         for (;;) {
             const { value, done } = await reader.read();
             if (done) return;
-            heard();
+            this.#heard();
             feed(value);
         }
     }
 
-    async function connect() {
-        clearTimeout(timer);
-        timer = 0;
-        abort?.abort();
+    async #connect() {
+        clearTimeout(this.#timer);
+        this.#timer = 0;
+        this.#abort?.abort();
         const mine = new AbortController();
-        abort = mine;
-        if (failures === 0) onState("connecting", 0);
+        this.#abort = mine;
+        if (this.#failures === 0) this.#on.onState("connecting", 0);
         try {
-            await read(mine.signal);
+            await this.#read(mine.signal);
         } catch (error) {
             if (!(error instanceof TypeError) && error.name !== "AbortError")
                 console.warn(`event stream: ${error.message}`);
         }
-        clearTimeout(silence);
-        if (closed || abort !== mine || paused) return;
-        const wait =
-            RETRY_MS[Math.min(failures, RETRY_MS.length - 1)] * (0.75 + 0.5 * Math.random());
-        failures += 1;
-        onState("lost", wait);
-        timer = setTimeout(connect, wait);
+        clearTimeout(this.#silence);
+        if (this.#closed || this.#abort !== mine || this.#paused) return;
+        const wait = retryWait(this.#failures);
+        this.#failures += 1;
+        this.#on.onState("lost", wait);
+        this.#timer = setTimeout(() => this.#connect(), wait);
     }
 
-    let paused = false;
-    const onVisibility = () => {
-        clearTimeout(hiddenTimer);
-        if (closed) return;
-        if (document.hidden) {
-            hiddenTimer = setTimeout(() => {
-                paused = true;
-                clearTimeout(timer);
-                abort?.abort();
-            }, HIDDEN_MS);
-        } else if (paused) {
-            paused = false;
-            connect();
+    #visibilityChanged() {
+        clearTimeout(this.#hiddenTimer);
+        if (this.#closed) return;
+        if (document.hidden) this.#hiddenTimer = setTimeout(() => this.#pause(), HIDDEN_MS);
+        else if (this.#paused) {
+            this.#paused = false;
+            this.#connect();
         }
-    };
-    const onOnline = () => timer && connect();
+    }
 
-    document.addEventListener("visibilitychange", onVisibility);
-    window.addEventListener("online", onOnline);
-    connect();
+    #pause() {
+        this.#paused = true;
+        clearTimeout(this.#timer);
+        this.#abort?.abort();
+    }
+}
 
-    return {
-        close() {
-            closed = true;
-            clearTimeout(timer);
-            clearTimeout(silence);
-            clearTimeout(hiddenTimer);
-            document.removeEventListener("visibilitychange", onVisibility);
-            window.removeEventListener("online", onOnline);
-            abort?.abort();
-        },
-    };
+/**
+ * Keep a stream of PATH open. onOpen(resumed) is called at each connection: resumed means that the events since the
+ * last one will be sent, otherwise the caller must load what it shows. onEvent(name, object), onState("connecting" |
+ * "live" | "lost" | "gone", milliseconds until the next attempt): gone is what the service does not have (any more), or
+ * does not show to this token; that is not asked for again. Returns {close()}.
+ */
+export function openStream(path, handlers) {
+    return new EventStream(path, handlers);
 }

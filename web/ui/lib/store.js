@@ -1,5 +1,5 @@
-// What the browser keeps for this page. A browser that is told to keep nothing refuses even to be asked: then it is kept
-// until the page is left.
+// What the browser keeps for this page. A browser that is told to keep nothing refuses even to be asked: then it is
+// kept until the page is left.
 
 function store(name) {
     const kept = new Map();
@@ -26,8 +26,8 @@ function store(name) {
             ),
         set(key, text) {
             attempt(
-                (s) => {
-                    s.setItem(key, text);
+                (storage) => {
+                    storage.setItem(key, text);
                     kept.delete(key);
                 },
                 () => kept.set(key, text),

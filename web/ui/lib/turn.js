@@ -1,8 +1,8 @@
 // What a view holds, its requests, timers and charts, is let go when another takes its place.
 
 /**
- * The time of one view: {signal, onLeave(fn), end()}. end() aborts the signal and calls what was given to onLeave; given
- * later than that, it is called at once.
+ * The time of one view: {signal, onLeave(fn), end()}. end() aborts the signal and calls what was given to onLeave;
+ * given later than that, it is called at once.
  */
 export function turn() {
     const controller = new AbortController();

@@ -25,8 +25,8 @@ export const SIMULATED = [
 ];
 
 /**
- * TEXT of a page or a chart as it is for a SIMULATED campaign, of which nothing was measured. Charts and tiles are written for
- * real campaigns; all that they say goes through here.
+ * TEXT of a page or a chart as it is for a SIMULATED campaign, of which nothing was measured. Charts and tiles are
+ * written for real campaigns; all that they say goes through here.
  */
 export function spoken(text, simulated) {
     if (!simulated || typeof text !== "string") return text;

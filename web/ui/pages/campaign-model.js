@@ -11,8 +11,8 @@ export const modelTab = {
     title: "Model and memory",
     open(page, body) {
         const { ctx, id, store } = page;
-        const visit = (q) => {
-            const n = q.data?.pair?.n ?? q.data?.trial?.n;
+        const visit = (point) => {
+            const n = point.data?.pair?.n ?? point.data?.trial?.n;
             if (n) go(["campaigns", id, "trials", String(n)]);
         };
         const make = (spec) =>

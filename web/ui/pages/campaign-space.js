@@ -5,6 +5,7 @@ import { atMostEvery, fill, h } from "../lib/dom.js";
 import { rateNumber } from "../lib/format.js";
 import { href } from "../lib/router.js";
 import { chartPanel } from "../charts/panel.js";
+import { field } from "../parts/parts.js";
 import {
     brushOf,
     brushed,
@@ -16,12 +17,13 @@ import {
     varying,
 } from "../charts/space.js";
 
+const MOST_LISTED = 5;
 const REFIT_MS = 5000; // the service fits after each trial; asking more often shows nothing new
 
 function choice(title, onChange) {
     const select = h("select", { onchange: onChange });
     return {
-        element: h("label", { class: "field" }, h("span", {}, title), select),
+        element: field(title, select),
         value: () => select.value,
         set(values, first) {
             const kept = select.value || first;
@@ -63,9 +65,7 @@ function pickers(onPick) {
             });
             fill(
                 place,
-                keys.map((k, i) =>
-                    h("label", { class: "field" }, h("span", {}, k.key), selects[i]),
-                ),
+                keys.map((k, i) => field(k.key, selects[i])),
             );
         },
         show(keys, brush) {
@@ -82,34 +82,167 @@ function byImportance(keys, shares) {
     return [...keys].sort((a, b) => weight(b) - weight(a));
 }
 
+/** How many trials the brushes select, and the fastest of them: {element, show(list, all)}. */
 function selection(page) {
     const element = h("div", { class: "panel-note", role: "status" });
+    const line = ({ n, text, tokens_per_s: speed }, i) => [
+        i ? ", " : "",
+        h("a", { href: href(["campaigns", page.id, "trials", String(n)]) }, `trial ${n}`),
+        ` (${text}, ${rateNumber(speed)} tokens/s)`,
+    ];
     return {
         element,
         show(list, all) {
-            const best = [...list]
-                .filter((t) => t.tokens_per_s)
+            const best = list
+                .filter((trial) => trial.tokens_per_s)
                 .sort((a, b) => b.tokens_per_s - a.tokens_per_s)
-                .slice(0, 5);
-            fill(
-                element,
-                list.length === all
-                    ? ""
-                    : [
-                          `${list.length} of ${all} selected. Fastest: `,
-                          best.map((t, i) => [
-                              i ? ", " : "",
-                              h(
-                                  "a",
-                                  { href: href(["campaigns", page.id, "trials", String(t.n)]) },
-                                  `trial ${t.n}`,
-                              ),
-                              ` (${t.text}, ${rateNumber(t.tokens_per_s)} tokens/s)`,
-                          ]),
-                      ],
-            );
+                .slice(0, MOST_LISTED);
+            const text = `${list.length} of ${all} selected. Fastest: `;
+            fill(element, list.length === all ? "" : [text, best.map(line)]);
         },
     };
+}
+
+/** The trials as lines through their values, and the choice among them: {element, update(trials, keys)}. */
+function linesPanel(page) {
+    const picked = selection(page);
+    let keys = [];
+    let brush = {};
+    const chart = chartPanel(page.ctx, {
+        ...parallel,
+        name: `parallel-${page.id}`,
+        size: "tall",
+        ready(echart) {
+            brush = {};
+            echart.on("axisareaselected", () => {
+                // The event tells of one axis; the model knows all of them.
+                const list = echart.getModel().findComponents({ mainType: "parallelAxis" });
+                brush = Object.fromEntries(list.map((axis, i) => [i, axis.activeIntervals ?? []]));
+                values.show(keys, brush);
+                draw();
+            });
+        },
+    });
+    // A chart tells of the choice by its own event; without one there is nobody else to tell.
+    const values = pickers((key, value) => {
+        const intervals = brushOf(key, value);
+        if (chart.chart) {
+            const action = { type: "axisAreaSelect", parallelAxisId: key.key, intervals };
+            chart.chart.dispatchAction(action);
+            return;
+        }
+        brush = { ...brush, [keys.indexOf(key)]: intervals };
+        draw();
+    });
+
+    function draw() {
+        const measured = page.store
+            .all()
+            .filter((trial) => trial.state === "ok" && trial.tokens_per_s !== null);
+        picked.show(brushed(measured, keys, brush), measured.length);
+    }
+    chart.element.append(picked.element, values.element);
+    return {
+        element: chart.element,
+        update(trials, now) {
+            if (parallel.form({ keys: now }) !== parallel.form({ keys })) brush = {};
+            keys = now;
+            values.set(keys);
+            chart.set({ trials, keys });
+            draw();
+        },
+    };
+}
+
+const SHOWN = [
+    ["mean", "expected throughput"],
+    ["slices", "slices of it"],
+    ["spread", "uncertainty"],
+    ["p_fits", "probability of fitting"],
+];
+
+/** Two dimensions of the space, as the search sees them and as they were tried. */
+class SurfacePanels {
+    #page;
+    #keys = [];
+    #known = null;
+    #asking = false;
+    #asked = 0;
+    #trouble = "";
+    #x = choice("Across", () => this.load());
+    #y = choice("Up", () => this.load());
+    #value = h(
+        "select",
+        { onchange: () => this.draw() },
+        SHOWN.map(([value, text]) => h("option", { value }, text)),
+    );
+    #field;
+    #ran;
+    filters = h(
+        "div",
+        { class: "filters" },
+        this.#x.element,
+        this.#y.element,
+        field("Shows", this.#value),
+    );
+
+    constructor(page) {
+        const { ctx, id } = page;
+        this.#page = page;
+        this.#field = chartPanel(ctx, { ...surface, name: `surface-${id}`, className: "w6" });
+        this.#ran = chartPanel(ctx, { ...feasibility, name: `feasibility-${id}`, className: "w6" });
+    }
+
+    get elements() {
+        return [this.#field.element, this.#ran.element];
+    }
+
+    /** Offer KEYS, of which the FIRST two are shown until somebody chooses. */
+    update(keys, [firstX, firstY]) {
+        const names = keys.map(({ key }) => key);
+        this.#keys = keys;
+        this.#x.set(names, firstX);
+        this.#y.set(names, firstY);
+        this.draw();
+        if (this.#known === null && !this.#asking) this.load();
+    }
+
+    draw() {
+        const keyOf = (chosen) => this.#keys.find(({ key }) => key === chosen.value());
+        this.#field.set({
+            surface: this.#known,
+            value: this.#value.value,
+            asking: this.#asking,
+            trouble: this.#trouble,
+        });
+        const trials = this.#page.store.all();
+        this.#ran.set({ trials, x: keyOf(this.#x), y: keyOf(this.#y) });
+    }
+
+    /** Ask for the surface. The answer to the last question counts, whichever comes last. */
+    async load() {
+        const { ctx, id } = this.#page;
+        if (ctx.signal.aborted) return;
+        this.#asked += 1;
+        const mine = this.#asked;
+        const pair = { x: this.#x.value(), y: this.#y.value() };
+        let found = null;
+        let trouble = "";
+        this.#trouble = "";
+        this.#asking = Boolean(pair.x && pair.y && pair.x !== pair.y);
+        this.draw();
+        try {
+            if (this.#asking) found = await get(campaignPath(id, "/surface"), pair, ctx.signal);
+        } catch (error) {
+            if (error.name === "AbortError") return;
+            if (error.status !== 404) trouble = explain(error);
+        }
+        if (mine !== this.#asked) return;
+        this.#trouble = trouble;
+        this.#asking = false;
+        this.#known = found;
+        this.draw();
+    }
 }
 
 export const spaceTab = {
@@ -117,152 +250,40 @@ export const spaceTab = {
     title: "Space",
     open(page, body) {
         const { ctx, id, store } = page;
-        const picked = selection(page);
-        let keys = [];
-        let brush = {};
-        let known = null;
+        const lines = linesPanel(page);
+        const surfaces = new SurfacePanels(page);
+        const weights = chartPanel(ctx, { ...importance, name: `importance-${id}` });
         let shares = null;
         let started = false;
-        let asking = false;
-        let asked = 0;
-        let trouble = "";
-
-        const lines = chartPanel(ctx, {
-            ...parallel,
-            name: `parallel-${id}`,
-            size: "tall",
-            ready: (chart) => {
-                brush = {};
-                chart.on("axisareaselected", () => {
-                    // The event tells of one axis; the model knows all of them.
-                    const list = chart.getModel().findComponents({ mainType: "parallelAxis" });
-                    brush = Object.fromEntries(list.map((a, i) => [i, a.activeIntervals ?? []]));
-                    values.show(keys, brush);
-                    drawSelection();
-                });
-            },
-        });
-        // A chart tells of the choice by its own event; without one there is nobody else to tell.
-        const values = pickers((k, value) => {
-            const intervals = brushOf(k, value);
-            const chart = lines.chart();
-            if (chart) {
-                chart.dispatchAction({
-                    type: "axisAreaSelect",
-                    parallelAxisId: k.key,
-                    intervals,
-                });
-                return;
-            }
-            brush = { ...brush, [keys.indexOf(k)]: intervals };
-            drawSelection();
-        });
-        const weights = chartPanel(ctx, {
-            ...importance,
-            name: `importance-${id}`,
-        });
-        const field = chartPanel(ctx, { ...surface, name: `surface-${id}`, className: "w6" });
-        const ran = chartPanel(ctx, { ...feasibility, name: `feasibility-${id}`, className: "w6" });
-
-        const x = choice("Across", () => loadSurface());
-        const y = choice("Up", () => loadSurface());
-        const value = h(
-            "select",
-            { onchange: drawSurface },
-            h("option", { value: "mean" }, "expected throughput"),
-            h("option", { value: "slices" }, "slices of it"),
-            h("option", { value: "spread" }, "uncertainty"),
-            h("option", { value: "p_fits" }, "probability of fitting"),
-        );
-
-        function drawSelection() {
-            const measured = store.all().filter((t) => t.state === "ok" && t.tokens_per_s !== null);
-            picked.show(brushed(measured, keys, brush), measured.length);
-        }
-
-        function drawSurface() {
-            field.set({ surface: known, value: value.value, asking, trouble });
-            ran.set({
-                trials: store.all(),
-                x: keys.find((k) => k.key === x.value()),
-                y: keys.find((k) => k.key === y.value()),
-            });
-        }
-
-        // The answer to the last question counts, whichever comes last.
-        async function loadSurface() {
-            if (ctx.signal.aborted) return;
-            const mine = ++asked;
-            const pair = { x: x.value(), y: y.value() };
-            let found = null;
-            trouble = "";
-            asking = Boolean(pair.x && pair.y && pair.x !== pair.y);
-            drawSurface();
-            try {
-                if (asking) found = await get(campaignPath(id, "/surface"), pair, ctx.signal);
-            } catch (error) {
-                if (error.name === "AbortError") return;
-                if (error.status !== 404) trouble = explain(error);
-            }
-            if (mine !== asked) return;
-            asking = false;
-            known = found;
-            drawSurface();
-        }
 
         async function loadShares() {
-            try {
-                shares = (await get(campaignPath(id, "/importance"), null, ctx.signal)).shares;
-            } catch {
-                shares = null;
-            }
+            const path = campaignPath(id, "/importance");
+            const answer = await get(path, null, ctx.signal).catch(() => null);
+            shares = answer?.shares ?? null;
             weights.set({ shares });
         }
 
         const refit = atMostEvery(REFIT_MS, () => {
             if (body.hidden || ctx.signal.aborted) return;
             loadShares();
-            loadSurface();
+            surfaces.load();
         });
 
         function update() {
             if (!started) return;
-            const now = varying(store.all());
-            if (parallel.form({ keys: now }) !== parallel.form({ keys })) brush = {};
-            keys = now;
-            values.set(keys);
-            lines.set({ trials: store.all(), keys });
-            const first = byImportance(
-                keys.map((k) => k.key),
-                shares,
-            );
-            x.set(
-                keys.map((k) => k.key),
-                first[0],
-            );
-            y.set(
-                keys.map((k) => k.key),
-                first[1],
-            );
-            drawSelection();
-            drawSurface();
-            if (known === null && !asking) loadSurface();
+            const keys = varying(store.all());
+            const names = keys.map(({ key }) => key);
+            lines.update(store.all(), keys);
+            surfaces.update(keys, byImportance(names, shares));
             refit();
         }
 
         fill(
             body,
             h("div", { class: "grid" }, lines.element),
-            h(
-                "div",
-                { class: "filters" },
-                x.element,
-                y.element,
-                h("label", { class: "field" }, h("span", {}, "Shows"), value),
-            ),
-            h("div", { class: "grid" }, field.element, ran.element, weights.element),
+            surfaces.filters,
+            h("div", { class: "grid" }, surfaces.elements, weights.element),
         );
-        lines.element.append(picked.element, values.element);
         store.onChange(update);
         loadShares().then(() => {
             started = true;

@@ -5,7 +5,7 @@ import { atMostEvery, fill, h } from "../lib/dom.js";
 import { count, deviceTime, interval, ratio, rateNumber, seconds, time } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
 import { CAMPAIGN_STATES, FAILED_TRIAL, STOPPED_TRIAL, reasonText } from "../lib/words.js";
-import { campaignBadge, empty, simulatedBadge } from "../parts/parts.js";
+import { campaignBadge, empty, field, simulatedBadge } from "../parts/parts.js";
 import { listTable } from "../parts/list.js";
 
 /** "2 oom, 1 crash" */
@@ -26,25 +26,26 @@ export function stoppedText(byState) {
 }
 
 /**
- * Device-seconds that trying every legal layout would have cost beyond what was spent, at the mean cost of a trial so far.
+ * Device-seconds that trying every legal layout would have cost beyond what was spent, at the mean cost of a trial so
+ * far.
  */
-export function savedDeviceSeconds(c) {
-    if (c.simulated) return null; // no device was used, and what trials would take is what is to be found out
-    const { trials, device_s } = c.progress ?? {};
-    const legal = c.space?.legal;
+export function savedDeviceSeconds(campaign) {
+    if (campaign.simulated) return null; // no device was used, and what trials would take is what is to be found out
+    const { trials, device_s } = campaign.progress ?? {};
+    const legal = campaign.space?.legal;
     if (!trials || !device_s || !legal || legal <= trials) return null;
     return ((legal - trials) * device_s) / trials;
 }
 
-function progress(c) {
-    const { trials = 0, budget = null, eta_s = null } = c.progress ?? {};
+function progress(campaign) {
+    const { trials = 0, budget = null, eta_s = null } = campaign.progress ?? {};
     const share = budget ? Math.min(1, trials / budget) : null;
     const bar = h("i");
     bar.style.setProperty("width", `${100 * (share ?? 0)}%`);
     return [
         h("span", {}, budget ? `${count(trials)} of ${count(budget)}` : count(trials)),
         share !== null && h("span", { class: "meter", "aria-hidden": "true" }, bar),
-        c.state === "running" &&
+        campaign.state === "running" &&
             eta_s !== null &&
             h("span", { class: "soft" }, `${seconds(eta_s)} left`),
     ];
@@ -57,13 +58,17 @@ const COLUMNS = [
         sort: "name",
         plain: true,
         wide: true,
-        cell: (c) => [
-            h("a", { href: href(["campaigns", c.id]), class: "name" }, h("bdi", {}, clip(c.name))),
-            c.tags?.length
+        cell: (campaign) => [
+            h(
+                "a",
+                { href: href(["campaigns", campaign.id]), class: "name" },
+                h("bdi", {}, clip(campaign.name)),
+            ),
+            campaign.tags?.length
                 ? h(
                       "div",
                       { class: "chips" },
-                      c.tags.map((t) => h("span", { class: "tag" }, h("bdi", {}, clip(t)))),
+                      campaign.tags.map((t) => h("span", { class: "tag" }, h("bdi", {}, clip(t)))),
                   )
                 : null,
         ],
@@ -73,10 +78,10 @@ const COLUMNS = [
         title: "State",
         sort: "state",
         plain: true,
-        cell: (c) => [
-            campaignBadge(c.state),
-            c.simulated && [" ", simulatedBadge(c)],
-            c.reason && h("div", { class: "soft" }, reasonText(c.reason)),
+        cell: (campaign) => [
+            campaignBadge(campaign.state),
+            campaign.simulated && [" ", simulatedBadge(campaign)],
+            campaign.reason && h("div", { class: "soft" }, reasonText(campaign.reason)),
         ],
     },
     { key: "trials", title: "Trials", cell: progress },
@@ -84,12 +89,12 @@ const COLUMNS = [
         key: "best",
         title: "Best, tokens/s",
         num: true,
-        cell: (c) =>
-            c.best
+        cell: (campaign) =>
+            campaign.best
                 ? [
-                      rateNumber(c.best.tokens_per_s),
-                      h("div", { class: "soft" }, interval(c.best.lo, c.best.hi)),
-                      c.simulated && h("div", { class: "soft" }, "simulated"),
+                      rateNumber(campaign.best.tokens_per_s),
+                      h("div", { class: "soft" }, interval(campaign.best.lo, campaign.best.hi)),
+                      campaign.simulated && h("div", { class: "soft" }, "simulated"),
                   ]
                 : "–",
     },
@@ -109,26 +114,26 @@ const COLUMNS = [
     {
         key: "failures",
         title: "Failures",
-        cell: (c) => [
-            failuresText(c.progress?.by_state) || h("span", { class: "soft" }, "none"),
-            stoppedText(c.progress?.by_state) &&
-                h("div", { class: "soft" }, stoppedText(c.progress?.by_state)),
+        cell: (campaign) => [
+            failuresText(campaign.progress?.by_state) || h("span", { class: "soft" }, "none"),
+            stoppedText(campaign.progress?.by_state) &&
+                h("div", { class: "soft" }, stoppedText(campaign.progress?.by_state)),
         ],
     },
     {
         key: "cost",
         title: "Spent",
         num: true,
-        cell: (c) => [
-            c.simulated ? "–" : deviceTime(c.progress?.device_s),
-            savedDeviceSeconds(c) &&
+        cell: (campaign) => [
+            campaign.simulated ? "–" : deviceTime(campaign.progress?.device_s),
+            savedDeviceSeconds(campaign) &&
                 h(
                     "div",
                     {
                         class: "soft",
                         title: "estimate: the mean cost of a trial, times the legal layouts not tried",
                     },
-                    `${deviceTime(savedDeviceSeconds(c))} saved`,
+                    `${deviceTime(savedDeviceSeconds(campaign))} saved`,
                 ),
         ],
     },
@@ -162,8 +167,7 @@ function filters(query, changed) {
     state.value = query.state ?? "";
     const read = () => ({ name: name.value.trim(), tag: tag.value.trim(), state: state.value });
     const soon = atMostEvery(300, () => changed(read()));
-    for (const field of [name, tag, state]) field.addEventListener("input", soon);
-    const field = (title, input) => h("label", { class: "field" }, h("span", {}, title), input);
+    for (const input of [name, tag, state]) input.addEventListener("input", soon);
     return h(
         "form",
         { class: "filters", role: "search", onsubmit: (e) => e.preventDefault() },

@@ -17,11 +17,24 @@ import {
 } from "../lib/format.js";
 import { href, setQuery } from "../lib/router.js";
 import { turns } from "../lib/turn.js";
-import { LAYOUT_KEYS, MEMORY_CLASSES, PHASES, ordered, phaseColour } from "../lib/words.js";
+import { LAYOUT_KEYS, MEMORY_CLASSES, PHASES, phaseColour } from "../lib/words.js";
 import { bestSoFar, bounds } from "../charts/best.js";
-import { axes, chartPanel, legend, narrow, short, tip, tooltip } from "../charts/panel.js";
-import { campaignBadge, empty, failure, loading, notice, simulatedBadge, trialBadge } from "../parts/parts.js";
+import { axes, legend, narrow, short, tip, tooltip } from "../charts/options.js";
+import { chartPanel } from "../charts/panel.js";
+import { stackedBars } from "../charts/stacked.js";
+import {
+    button,
+    campaignBadge,
+    empty,
+    failure,
+    field,
+    loading,
+    notice,
+    simulatedBadge,
+    trialBadge,
+} from "../parts/parts.js";
 import { failuresText } from "./campaigns.js";
+import { memoryOf } from "./trial-model.js";
 
 const MOST = 5;
 
@@ -34,43 +47,24 @@ export function parseTrials(text) {
         .slice(0, MOST);
 }
 
+/** ROWS, [name, [content of each cell]], under HEADS; those whose cells differ are marked. */
 function sideBySide(caption, heads, rows) {
+    const textOf = (cell) => (cell instanceof Node ? cell.textContent : String(cell));
+    const line = ([name, cells]) => {
+        const differs = new Set(cells.map(textOf)).size > 1;
+        const sign = differs && h("span", { class: "soft", title: "these differ" }, " ≠");
+        return h(
+            "tr",
+            {},
+            h("th", { scope: "row" }, name, sign),
+            cells.map((cell) => h("td", {}, differs ? h("strong", {}, cell) : cell)),
+        );
+    };
+    const columns = ["compared", ...heads].map((head) => h("th", { scope: "col" }, head));
     return h(
         "div",
         { class: "panel scroll", tabindex: "0", role: "region", "aria-label": caption },
-        h(
-            "table",
-            {},
-            h(
-                "thead",
-                {},
-                h(
-                    "tr",
-                    {},
-                    h("th", { scope: "col" }, "compared"),
-                    heads.map((x) => h("th", { scope: "col" }, x)),
-                ),
-            ),
-            h(
-                "tbody",
-                {},
-                rows.map(([name, cells]) => {
-                    const texts = cells.map((c) => (c instanceof Node ? c.textContent : String(c)));
-                    const differs = new Set(texts).size > 1;
-                    return h(
-                        "tr",
-                        {},
-                        h(
-                            "th",
-                            { scope: "row" },
-                            name,
-                            differs && h("span", { class: "soft", title: "these differ" }, " ≠"),
-                        ),
-                        cells.map((c) => h("td", {}, differs ? h("strong", {}, c) : c)),
-                    );
-                }),
-            ),
-        ),
+        h("table", {}, h("thead", {}, h("tr", {}, columns)), h("tbody", {}, rows.map(line))),
     );
 }
 
@@ -87,18 +81,12 @@ function mixedNotice(items) {
     );
 }
 
-const simulatedRow = (items) => [
-    "Simulated",
-    items.map((x) => simulatedBadge(x) ?? "no"),
-];
+const simulatedRow = (items) => ["Simulated", items.map((x) => simulatedBadge(x) ?? "no")];
 
 /** What a page shows of ITEMS is simulated if all of them are. */
 function markAll(ctx, items) {
     ctx.simulated = items.every((x) => x.simulated);
 }
-
-/** By class; of a simulated trial what was planned, which is all that it has. */
-const memoryOf = (t) => (t.simulated ? t.memory?.planned : t.memory?.measured);
 
 function trialRows(trials) {
     const base = trials[0].tokens_per_s;
@@ -122,65 +110,43 @@ function trialRows(trials) {
     ];
 }
 
-function stackChart(ctx, title, name, labels, parts, order, unit, divide, show) {
-    const keys = ordered(Object.assign({}, ...parts.map((p) => p ?? {})), order).filter(
-        (k) => !["total", "rank"].includes(k) && parts.some((p) => p?.[k] > 0),
-    );
-    const chart = chartPanel(ctx, {
-        title,
-        name,
-        className: "w6",
-        none: "None of these has such numbers.",
-        option: (_, p, width) =>
-            keys.length
-                ? {
-                      ...axes(p, {
-                          x: {
-                              name: unit,
-                              splitLine: { show: true, lineStyle: { color: p.line } },
-                          },
-                          y: {
-                              type: "category",
-                              data: labels,
-                              inverse: true,
-                              splitLine: { show: false },
-                              axisLabel: {
-                                  color: p.soft,
-                                  width: narrow(width) ? 60 : 130,
-                                  overflow: "truncate",
-                              },
-                          },
-                          grid: { left: narrow(width) ? 72 : 145 },
-                      }),
-                      legend: legend(p),
-                      tooltip: tooltip(p, {
-                          trigger: "axis",
-                          axisPointer: { type: "shadow" },
-                          formatter: (l) =>
-                              tip(
-                                  l[0].name,
-                                  l.map((q) => [q.seriesName, show(q.value * divide)]),
-                              ),
-                      }),
-                      series: keys.map((k, i) => ({
-                          name: k,
-                          type: "bar",
-                          stack: "all",
-                          barMaxWidth: 40,
-                          itemStyle: { color: p.series[order === PHASES ? phaseColour(k, 8) : i % 8] },
-                          data: parts.map((x) => (x?.[k] ?? 0) / divide),
-                      })),
-                  }
-                : null,
-        summary: () => labels.join(", "),
-        table: () => ({
-            columns: ["", ...keys.map((k) => `${k} ${unit}`)],
-            rows: labels.map((l, i) => [l, ...keys.map((k) => (parts[i]?.[k] ?? 0) / divide)]),
+/** A chart of stacked bars, one for each of NAMES, made of PARTS. */
+function stackChart(ctx, spec, names, parts) {
+    const chart = chartPanel(
+        ctx,
+        stackedBars({
+            className: "w6",
+            none: "None of these has such numbers.",
+            names: (width) => ({
+                whole: true,
+                left: narrow(width) ? 72 : 145,
+                label: { width: narrow(width) ? 60 : 130 },
+            }),
+            summary: () => names.join(", "),
+            ...spec,
         }),
-    });
-    chart.set({});
+    );
+    chart.set({ bars: names.map((name, i) => ({ name, parts: parts[i] })) });
     return chart.element;
 }
+
+const phasesChart = {
+    title: "Phases of the median step",
+    name: "compare-phases",
+    order: PHASES,
+    unit: "ms",
+    scale: 1,
+    show: ms,
+    colour: (name) => phaseColour(name, 8),
+};
+const memoryChart = {
+    title: "Memory measured",
+    name: "compare-memory",
+    order: MEMORY_CLASSES,
+    unit: "MiB",
+    scale: 1024 ** 2,
+    show: bytes,
+};
 
 async function showTrials(ctx, body, list) {
     const trials = await Promise.all(
@@ -188,10 +154,12 @@ async function showTrials(ctx, body, list) {
     );
     markAll(ctx, trials);
     const many = new Set(list.map(([id]) => id)).size > 1;
-    const label = (t) => (many ? `${t.campaign} / ${t.n}` : `trial ${t.n}`);
-    const heads = trials.map((t) =>
-        h("a", { href: href(["campaigns", t.campaign, "trials", String(t.n)]) }, label(t)),
+    const names = trials.map(({ campaign, n }) => (many ? `${campaign} / ${n}` : `trial ${n}`));
+    const heads = trials.map((trial, i) =>
+        h("a", { href: href(["campaigns", trial.campaign, "trials", String(trial.n)]) }, names[i]),
     );
+    const title = trials.some((trial) => trial.simulated) ? "Memory by class" : memoryChart.title;
+    const phases = trials.map((trial) => trial.phases_ms);
     fill(
         body,
         mixedNotice(trials),
@@ -200,28 +168,8 @@ async function showTrials(ctx, body, list) {
         h(
             "div",
             { class: "grid" },
-            stackChart(
-                ctx,
-                "Phases of the median step",
-                "compare-phases",
-                trials.map(label),
-                trials.map((t) => t.phases_ms),
-                PHASES,
-                "ms",
-                1,
-                ms,
-            ),
-            stackChart(
-                ctx,
-                trials.some((t) => t.simulated) ? "Memory by class" : "Memory measured",
-                "compare-memory",
-                trials.map(label),
-                trials.map(memoryOf),
-                MEMORY_CLASSES,
-                "MiB",
-                1024 ** 2,
-                bytes,
-            ),
+            stackChart(ctx, phasesChart, names, phases),
+            stackChart(ctx, { ...memoryChart, title }, names, trials.map(memoryOf)),
         ),
     );
 }
@@ -244,10 +192,10 @@ function campaignRows(list) {
         row("Failures", (c) => failuresText(c.progress?.by_state) || "none"),
         row("Spent", (c) => (c.simulated ? NONE : deviceTime(c.progress?.device_s))),
         row("Time", (c) => seconds(c.progress?.elapsed_s)),
-        row("Search", (c) =>
+        row("Search", (campaign) =>
             [
-                c.spec?.search?.method ?? "bayes",
-                c.spec?.search?.prior === "none" ? "without prior" : "",
+                campaign.spec?.search?.method ?? "bayes",
+                campaign.spec?.search?.prior === "none" ? "without prior" : "",
             ]
                 .join(" ")
                 .trim(),
@@ -255,64 +203,71 @@ function campaignRows(list) {
     ];
 }
 
+const bestCurves = {
+    title: "Best so far",
+    name: "compare-best",
+    note: "Over the number of trials.",
+    size: "tall",
+    none: "No trial has succeeded.",
+    option({ rows }, palette) {
+        if (!rows.some((row) => row.curve.length)) return null;
+        const line = ({ name, curve }, i) => ({
+            name,
+            type: "line",
+            step: "end",
+            symbolSize: 6,
+            lineStyle: {
+                width: 2,
+                color: palette.series[i],
+                type: ["solid", "dashed", "dotted"][i % 3],
+            },
+            itemStyle: { color: palette.series[i] },
+            data: curve,
+        });
+        const pointTip = ({ seriesName, value: [n, best] }) =>
+            tip(seriesName, [
+                ["Trial", String(n)],
+                ["Best so far", rate(best)],
+            ]);
+        const axisLabel = { color: palette.soft, formatter: short };
+        return {
+            ...axes(palette, {
+                x: { name: "trial", minInterval: 1, min: 0 },
+                y: { name: "tokens/s", scale: true, axisLabel },
+            }),
+            legend: legend(palette),
+            tooltip: tooltip(palette, { trigger: "item", formatter: pointTip }),
+            series: rows.map(line),
+        };
+    },
+    summary: ({ rows }) =>
+        rows.map(({ name, curve }) => `${name}: ${rate(curve.at(-1)?.[1])}`).join("; "),
+    table: ({ rows }) => ({
+        columns: ["campaign", "trial", "best so far tokens/s"],
+        rows: rows.flatMap(({ name, curve }) => curve.map((point) => [name, ...point])),
+    }),
+};
+
+/** The best so far over the trials of campaign ID, which may have many: only what that needs is kept. */
+async function curveOf(id, signal) {
+    const trials = [];
+    const keep = ({ n, kind, state, repeat_of, tokens_per_s, tokens_per_s_se }) =>
+        trials.push({ n, kind, state, repeat_of, tokens_per_s, tokens_per_s_se });
+    await eachPage(
+        campaignPath(id, "/trials"),
+        { sort: "n" },
+        (items) => items.forEach(keep),
+        signal,
+    );
+    return bestSoFar(trials);
+}
+
 async function showCampaigns(ctx, body, ids) {
     const list = await Promise.all(ids.map((id) => get(campaignPath(id), null, ctx.signal)));
     markAll(ctx, list);
-    const curves = new Map(ids.map((id) => [id, []]));
-    const chart = chartPanel(ctx, {
-        title: "Best so far",
-        name: "compare-best",
-        note: "Over the number of trials.",
-        size: "tall",
-        none: "No trial has succeeded.",
-        option: ({ rows }, p) =>
-            rows.some((r) => r.curve.length)
-                ? {
-                      ...axes(p, {
-                          x: { name: "trial", minInterval: 1, min: 0 },
-                          y: {
-                              name: "tokens/s",
-                              scale: true,
-                              axisLabel: { color: p.soft, formatter: short },
-                          },
-                      }),
-                      legend: legend(p),
-                      tooltip: tooltip(p, {
-                          trigger: "item",
-                          formatter: (q) =>
-                              tip(q.seriesName, [
-                                  ["Trial", String(q.value[0])],
-                                  ["Best so far", rate(q.value[1])],
-                              ]),
-                      }),
-                      series: rows.map((r, i) => ({
-                          name: r.name,
-                          type: "line",
-                          step: "end",
-                          symbolSize: 6,
-                          lineStyle: {
-                              width: 2,
-                              color: p.series[i],
-                              type: ["solid", "dashed", "dotted"][i % 3],
-                          },
-                          itemStyle: { color: p.series[i] },
-                          data: r.curve,
-                      })),
-                  }
-                : null,
-        summary: ({ rows }) =>
-            rows.map((r) => `${r.name}: ${rate(r.curve.at(-1)?.[1])}`).join("; "),
-        table: ({ rows }) => ({
-            columns: ["campaign", "trial", "best so far tokens/s"],
-            rows: rows.flatMap((r) => r.curve.map((x) => [r.name, ...x])),
-        }),
-    });
-    const heads = list.map((c) =>
-        h(
-            "a",
-            { href: href(["campaigns", c.id]), class: "name" },
-            h("bdi", {}, c.name.slice(0, 80)),
-        ),
+    const chart = chartPanel(ctx, bestCurves);
+    const heads = list.map(({ id, name }) =>
+        h("a", { href: href(["campaigns", id]), class: "name" }, h("bdi", {}, name.slice(0, 80))),
     );
     fill(
         body,
@@ -321,116 +276,109 @@ async function showCampaigns(ctx, body, ids) {
         h("br"),
         h("div", { class: "grid" }, chart.element),
     );
-    await Promise.all(
-        list.map(async (c) => {
-            const trials = [];
-            await eachPage(
-                campaignPath(c.id, "/trials"),
-                { sort: "n" },
-                (items) =>
-                    trials.push(
-                        ...items.map(
-                            ({ n, kind, state, repeat_of, tokens_per_s, tokens_per_s_se }) => ({
-                                n,
-                                kind,
-                                state,
-                                repeat_of,
-                                tokens_per_s,
-                                tokens_per_s_se,
-                            }),
-                        ),
-                    ),
-                ctx.signal,
-            );
-            curves.set(c.id, bestSoFar(trials));
-        }),
-    );
-    chart.set({
-        rows: list.map((c) => ({
-            name: `${isolated(c.name.slice(0, 40))} (${c.id}${c.simulated ? ", simulated" : ""})`,
-            curve: curves.get(c.id),
-        })),
-    });
+    const curves = await Promise.all(list.map(({ id }) => curveOf(id, ctx.signal)));
+    const rows = list.map(({ id, name, simulated }, i) => ({
+        name: `${isolated(name.slice(0, 40))} (${id}${simulated ? ", simulated" : ""})`,
+        curve: curves[i],
+    }));
+    chart.set({ rows });
 }
 
-async function chooser(ctx, chosen, open) {
-    const find = (name) =>
-        get("v1/campaigns", { page_size: 100, sort: "-created", name }, ctx.signal);
-    const page = await find("");
-    const picked = new Set(chosen);
-    const named = new Map(page.items.map((c) => [c.id, c.name]));
-    const list = h("div", { class: "choices", tabindex: "0", role: "group", "aria-label": "campaigns" });
-    const name = h("input", { type: "search", placeholder: "part of the name" });
-    let asked = 0;
-
+/** Boxes for campaigns: {element, show(items)}. PICKED holds the ids that are picked; ON_CHANGE() is told. */
+function choiceList(picked, onChange) {
+    const names = new Map();
+    const element = h("div", {
+        class: "choices",
+        tabindex: "0",
+        role: "group",
+        "aria-label": "campaigns",
+    });
+    const choose = (id) => (event) => {
+        if (event.target.checked) picked.add(id);
+        else picked.delete(id);
+        onChange();
+    };
     const choice = (id) =>
         h(
             "label",
             {},
-            h("input", {
-                type: "checkbox",
-                checked: picked.has(id),
-                onchange: (e) => {
-                    if (e.target.checked) picked.add(id);
-                    else picked.delete(id);
-                    update();
-                },
-            }),
-            h("bdi", {}, (named.get(id) ?? "").slice(0, 60)),
+            h("input", { type: "checkbox", checked: picked.has(id), onchange: choose(id) }),
+            h("bdi", {}, (names.get(id) ?? "").slice(0, 60)),
             h("span", { class: "soft" }, id),
         );
-
-    // Those that are picked stay in sight, whatever is looked for.
-    function draw(items) {
-        for (const c of items) named.set(c.id, c.name);
-        const found = items.map((c) => c.id).filter((id) => !picked.has(id));
-        fill(list, [...picked, ...found].map(choice));
-        if (!list.children.length) fill(list, h("p", { class: "soft" }, "No campaign matches."));
-    }
-
-    const look = atMostEvery(300, async () => {
-        const mine = ++asked;
-        const { items } = await find(name.value.trim()).catch(() => ({ items: null }));
-        if (items && mine === asked) draw(items);
-    });
-    name.addEventListener("input", look);
-    draw(page.items);
-    const button = h(
-        "button",
-        { type: "button", class: "primary", onclick: () => open([...picked]) },
-        "Compare",
-    );
-    const update = () => {
-        button.disabled = picked.size < 2 || picked.size > MOST;
+    return {
+        element,
+        // Those that are picked stay in sight, whatever is looked for.
+        show(items) {
+            for (const { id, name } of items) names.set(id, name);
+            const found = items.map(({ id }) => id).filter((id) => !picked.has(id));
+            fill(element, [...picked, ...found].map(choice));
+            if (!element.children.length)
+                fill(element, h("p", { class: "soft" }, "No campaign matches."));
+        },
     };
-    update();
+}
+
+/** Choose among the campaigns, of which there may be many; OPEN(ids) is told what to compare. */
+async function chooser(ctx, chosen, open) {
+    const find = (name) =>
+        get("v1/campaigns", { page_size: 100, sort: "-created", name }, ctx.signal);
+    const page = await find("");
     if (!page.items.length)
         return empty("Nothing to compare yet", h("p", {}, "Start a campaign first."));
+    const picked = new Set(chosen);
+    const name = h("input", { type: "search", placeholder: "part of the name" });
+    const compare = button("Compare", () => open([...picked]), "primary");
+    const update = () => {
+        compare.disabled = picked.size < 2 || picked.size > MOST;
+    };
+    const list = choiceList(picked, update);
+    let asked = 0;
+    const look = atMostEvery(300, async () => {
+        asked += 1;
+        const mine = asked;
+        const { items } = await find(name.value.trim()).catch(() => ({ items: null }));
+        if (items && mine === asked) list.show(items);
+    });
+    name.addEventListener("input", look);
+    list.show(page.items);
+    update();
     return h(
         "fieldset",
         {},
         h("legend", {}, "Campaigns, two to five"),
-        page.total > page.items.length &&
-            h("div", { class: "filters" }, h("label", { class: "field" }, h("span", {}, "Name"), name)),
-        list,
-        h("p", { class: "actions" }, button),
+        page.total > page.items.length && h("div", { class: "filters" }, field("Name", name)),
+        list.element,
+        h("p", { class: "actions" }, compare),
     );
 }
 
 function trialForm(open, text) {
-    const field = h("input", { value: text ?? "", placeholder: "k3v9qw2m/1, k3v9qw2m/5" });
+    const input = h("input", { value: text ?? "", placeholder: "k3v9qw2m/1, k3v9qw2m/5" });
     return h(
         "form",
         {
             class: "filters",
-            onsubmit: (e) => {
-                e.preventDefault();
-                open(field.value);
+            onsubmit: (event) => {
+                event.preventDefault();
+                open(input.value);
             },
         },
-        h("label", { class: "field" }, h("span", {}, "Trials, as campaign/number"), field),
+        field("Trials, as campaign/number", input),
         h("button", {}, "Compare trials"),
     );
+}
+
+const campaignIds = (text) => (text ?? "").split(",").filter(Boolean).slice(0, MOST);
+
+/** What QUERY asks for, in BODY. */
+async function showChosen(ctx, body, query) {
+    const trials = parseTrials(query.trials);
+    const ids = campaignIds(query.campaigns);
+    const hint = h("p", {}, "Campaigns above, or trials by their numbers.");
+    if (trials.length) await showTrials(ctx, body, trials);
+    else if (ids.length > 1) await showCampaigns(ctx, body, ids);
+    else fill(body, empty("Choose two to five", hint));
 }
 
 export async function render(ctx) {
@@ -438,36 +386,18 @@ export async function render(ctx) {
     const body = h("div", { "aria-live": "polite" });
     const form = h("div");
     const next = turns(ctx);
+    const openTrials = (text) => setQuery({ trials: text.replace(/\s/g, ""), campaigns: "" }, true);
+    const openCampaigns = (ids) => setQuery({ campaigns: ids.join(","), trials: "" }, true);
     let shown = false;
 
     async function show(query) {
         const now = next();
-        const trials = parseTrials(query.trials);
-        const campaigns = (query.campaigns ?? "").split(",").filter(Boolean).slice(0, MOST);
-        fill(
-            form,
-            trialForm(
-                (text) => setQuery({ trials: text.replace(/\s/g, ""), campaigns: "" }, true),
-                query.trials,
-            ),
-        );
+        fill(form, trialForm(openTrials, query.trials));
         try {
-            const picker = await chooser(now, campaigns, (ids) =>
-                setQuery({ campaigns: ids.join(","), trials: "" }, true),
-            );
-            fill(choices, picker);
+            fill(choices, await chooser(now, campaignIds(query.campaigns), openCampaigns));
             if (shown) keepFocus();
             shown = true;
-            if (trials.length) await showTrials(now, body, trials);
-            else if (campaigns.length > 1) await showCampaigns(now, body, campaigns);
-            else
-                fill(
-                    body,
-                    empty(
-                        "Choose two to five",
-                        h("p", {}, "Campaigns above, or trials by their numbers."),
-                    ),
-                );
+            await showChosen(now, body, query);
         } catch (error) {
             if (now.signal.aborted) return;
             if (!choices.querySelector("fieldset, .empty")) fill(choices);

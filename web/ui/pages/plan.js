@@ -4,12 +4,13 @@ import { ApiError, explain, post } from "../lib/api.js";
 import { fill, h, whileBusy } from "../lib/dom.js";
 import { bytes, count, ms, percent, rate, rateNumber } from "../lib/format.js";
 import { go } from "../lib/router.js";
-import { session } from "../lib/store.js";
 import { turns } from "../lib/turn.js";
-import { MEMORY_CLASSES, ordered } from "../lib/words.js";
-import { axes, chartPanel, legend, tip, tooltip } from "../charts/panel.js";
-import { empty, loading, notice, panel, table } from "../parts/parts.js";
+import { MEMORY_CLASSES } from "../lib/words.js";
+import { chartPanel } from "../charts/panel.js";
+import { stackedBars } from "../charts/stacked.js";
+import { button, empty, loading, notice, panel, table } from "../parts/parts.js";
 import {
+    PRECISIONS,
     boundField,
     keepDraft,
     offers,
@@ -18,8 +19,17 @@ import {
     put,
     showProblems,
 } from "../parts/job.js";
+import {
+    barsOf,
+    campaignOf,
+    excludedShare,
+    firstJob,
+    keepJob,
+    leftOut,
+    stepMs,
+    variantsText,
+} from "./plan-model.js";
 
-const KEEP = "partune-plan";
 const COST_ORDER = [
     "forward",
     "backward",
@@ -33,131 +43,63 @@ const COST_ORDER = [
     "optimizer",
     "other",
 ];
+const DRAWN = 20;
+const TRAINERS = ["megatron", "torchtitan", "deepspeed", "partune", "any"];
 
-function keysOf(items, part, order) {
-    const all = {};
-    for (const item of items)
-        for (const [k, v] of Object.entries(item[part] ?? {}))
-            if (v > 0 && !["total", "rank", "tokens_per_s"].includes(k)) all[k] = true;
-    return ordered(all, order);
-}
+const common = {
+    none: "Nothing is planned yet.",
+    className: "w6",
+    size: "tall",
+    of: "layout",
+    most: DRAWN,
+    // Where names have no room, the numbers of the table alone.
+    names(width) {
+        const whole = width >= 520;
+        return {
+            whole,
+            left: whole ? 205 : 40,
+            label: { interval: 0, width: 190, fontFamily: "monospace", fontSize: 11 },
+        };
+    },
+    summary: ({ bars }) => `The first ${Math.min(DRAWN, bars.length)} of ${bars.length} layouts.`,
+};
 
-function stacked(part, title, name, unit, order, scale, show) {
-    return {
-        title,
-        name,
-        none: "Nothing is planned yet.",
-        option({ items }, p, width) {
-            const top = items.slice(0, 20);
-            const named = width >= 520; // else the numbers of the table alone
-            const keys = keysOf(top, part, order);
-            if (!keys.length) return null;
-            return {
-                ...axes(p, {
-                    x: { name: unit, splitLine: { show: true, lineStyle: { color: p.line } } },
-                    y: {
-                        type: "category",
-                        data: top.map((item, i) => (named ? `#${i + 1} ${item.text}` : `#${i + 1}`)),
-                        inverse: true,
-                        splitLine: { show: false },
-                        axisLabel: {
-                            color: p.soft,
-                            interval: 0,
-                            width: 190,
-                            overflow: "truncate",
-                            fontFamily: "monospace",
-                            fontSize: 11,
-                        },
-                    },
-                    grid: { left: named ? 205 : 40 },
-                }),
-                legend: legend(p),
-                tooltip: tooltip(p, {
-                    trigger: "axis",
-                    axisPointer: { type: "shadow" },
-                    formatter: (l) =>
-                        tip(
-                            `#${l[0].dataIndex + 1} ${top[l[0].dataIndex].text}`,
-                            l.map((q) => [q.seriesName, show(q.value * scale)]),
-                        ),
-                }),
-                series: keys.map((k, i) => ({
-                    name: k,
-                    type: "bar",
-                    stack: "all",
-                    itemStyle: { color: p.series[i % 8] },
-                    data: top.map((item) => (item[part]?.[k] ?? 0) / scale),
-                })),
-            };
-        },
-        summary: ({ items }) =>
-            `The first ${Math.min(20, items.length)} of ${items.length} layouts.`,
-        table: ({ items }) => {
-            const keys = keysOf(items, part, order);
-            return {
-                columns: [
-                    "layout",
-                    ...keys.map((k) => `${k} ${part === "memory" ? "bytes" : "s"}`),
-                ],
-                rows: items.map((i) => [i.text, ...keys.map((k) => i[part]?.[k] ?? null)]),
-            };
-        },
-    };
-}
+const timeChart = stackedBars({
+    ...common,
+    title: "Where a step's time goes",
+    name: "plan-time",
+    order: COST_ORDER,
+    unit: "s",
+    scale: 1,
+    show: (value) => ms(value * 1000),
+});
+const memoryChart = stackedBars({
+    ...common,
+    title: "Where the worst rank's memory goes",
+    name: "plan-memory",
+    order: MEMORY_CLASSES,
+    unit: "GiB",
+    scale: 1024 ** 3,
+    raw: ["bytes", 1],
+    show: bytes,
+});
 
-const timeChart = stacked(
-    "seconds",
-    "Where a step's time goes",
-    "plan-time",
-    "s",
-    COST_ORDER,
-    1,
-    (s) => ms(s * 1000),
-);
-const memoryChart = stacked(
-    "memory",
-    "Where the worst rank's memory goes",
-    "plan-memory",
-    "GiB",
-    MEMORY_CLASSES,
-    1024 ** 3,
-    bytes,
-);
-
-/** "+ 15, down to −8.3 %": the other layouts of the item's family. */
-function variantsText({ variants: v, tokens_per_s: best }) {
-    if (!v?.count) return "";
-    return `+ ${count(v.count)}, down to ${percent(v.worst / best - 1)}`;
-}
-
-/** What the list does not have a line for. */
-function leftOut(items) {
-    const n = items.reduce((sum, x) => sum + (x.equivalents ?? 0), 0);
-    return [
-        items.some((x) => x.variants) &&
-            "The best of each family; its variants differ in sp, zero_scope and overlap flags.",
-        n > 0 &&
-            `${count(n)} equivalent layouts are left out: the same seconds and memory as a listed one.`,
-    ]
-        .filter(Boolean)
-        .join(" ");
-}
+const RANK_COLUMNS = [
+    ["#", 1],
+    ["Layout", 0, "mono layout"],
+    ["Expected tokens/s", 1],
+    ["MFU", 1],
+    ["Step", 1],
+    ["Memory, worst rank", 1],
+    ["Variants"],
+    ["Campaign", 1],
+    ["Why", 0, "why"],
+];
 
 function rankTable(items, start) {
-    const columns = [
-        ["#", 1],
-        ["Layout", 0, "mono layout"],
-        ["Expected tokens/s", 1],
-        ["MFU", 1],
-        ["Step", 1],
-        ["Memory, worst rank", 1],
-        ["Variants"],
-        ["Campaign", 1],
-        ["Why", 0, "why"],
-    ];
     return table(
         "table of ranked layouts",
-        columns,
+        RANK_COLUMNS,
         items.map((item, i) => [
             String(i + 1),
             item.text,
@@ -166,11 +108,7 @@ function rankTable(items, start) {
             ms(stepMs(item)),
             bytes(item.memory?.total),
             variantsText(item),
-            h(
-                "button",
-                { type: "button", class: "quiet", onclick: () => start(item) },
-                "Start here",
-            ),
+            button("Start here", () => start(item), "quiet"),
             item.why ?? "",
         ]),
     );
@@ -178,10 +116,7 @@ function rankTable(items, start) {
 
 /** What each rule excludes, the strictest first, as the service counts it: [{rule, count, sentence}]. */
 function excludedPanel(answer) {
-    const share = (x) =>
-        x.rule === "memory"
-            ? `${percent(x.count / answer.legal)} of the legal`
-            : percent(x.count / answer.candidates);
+    if (!answer.excluded?.length) return null;
     return panel(
         "What each rule excludes",
         {
@@ -189,156 +124,148 @@ function excludedPanel(answer) {
         },
         table(
             "table of excluded",
-            [["Rule", 0, "mono"], ["Excluded", 1], ["Share", 1], ["Which means", 0, "why"]],
-            answer.excluded.map((x) => [x.rule, count(x.count), share(x), x.sentence ?? ""]),
+            [
+                ["Rule", 0, "mono"],
+                ["Excluded", 1],
+                ["Share", 1],
+                ["Which means", 0, "why"],
+            ],
+            answer.excluded.map((item) => [
+                item.rule,
+                count(item.count),
+                excludedShare(item, answer),
+                item.sentence ?? "",
+            ]),
         ),
     );
 }
 
-function stepMs(item) {
-    if (item.seconds?.total !== undefined) return item.seconds.total * 1000;
-    const parts = Object.values(item.seconds ?? {});
-    return parts.length ? parts.reduce((a, b) => a + b, 0) * 1000 : null;
+function verdict({ exact, legal, fitting, items = [] }) {
+    const looked =
+        exact === false
+            ? `${count(legal)} legal layouts were looked at, the likeliest first; the space has more. Of these ${count(fitting)} fit. `
+            : `${count(legal)} legal layouts, ${count(fitting)} of them fit. `;
+    const fastest = items.length
+        ? `The fastest is expected to reach ${rate(items[0].tokens_per_s)}.`
+        : "";
+    return h("p", { class: "sub", role: "status" }, looked + fastest);
 }
 
-export async function render(ctx) {
-    const list = await offers(ctx.signal);
-    let job = JSON.parse(session.get(KEEP) ?? "null") ?? {
-        model: list.models.includes("gpt-22B") ? "gpt-22B" : list.models[0],
-        cluster: list.clusters.includes("dgx-a100") ? { profile: "dgx-a100", nodes: 8 } : "local",
-        workload: { global_batch: 128 },
-        trainer: "megatron",
-        top: 30,
-    };
-    const edit = (pointer, value) => {
-        job = put(job, pointer, value === "" ? undefined : value);
-        session.set(KEEP, JSON.stringify(job));
-    };
-    const f = (pointer, title, type, more) => boundField(pointer, { title, type, ...more }, edit);
-    const fields = [
+function nothingFits({ legal, reason }) {
+    const hint = reason ?? "A larger cluster, a smaller model or more recompute may help.";
+    return empty(legal ? "No layout fits" : "No layout is legal", h("p", {}, hint));
+}
+
+/**
+ * ANSWER of the service as nodes. START(item) begins a campaign from an item, or from the job alone where it is null.
+ */
+function answerView(ctx, answer, start) {
+    const items = answer.items ?? [];
+    if (!items.length) return [verdict(answer), nothingFits(answer), excludedPanel(answer)];
+    const time = chartPanel(ctx, timeChart);
+    const memory = chartPanel(ctx, memoryChart);
+    time.set(barsOf(items, "seconds"));
+    memory.set(barsOf(items, "memory"));
+    const tools = [button("Start a campaign", () => start(null))];
+    return [
+        verdict(answer),
+        panel("Ranked layouts", { note: leftOut(items), tools }, rankTable(items, start)),
+        h("br"),
+        h("div", { class: "grid" }, time.element, memory.element),
+        excludedPanel(answer),
+    ];
+}
+
+function jobFields(list, edit) {
+    const bound = (pointer, title, type, more) =>
+        boundField(pointer, { title, type, ...more }, edit);
+    return [
         presetField("model", list.models, edit),
         presetField("cluster", list.clusters, edit),
-        f("/workload/global_batch", "Global batch (sequences)", "number"),
-        f("/workload/seq", "Sequence (tokens)", "number", { placeholder: "as in the model" }),
-        f("/workload/precision", "Precision", "text", {
-            options: [
-                ["", "the trainer's default"],
-                ["fp32", "fp32"],
-                ["bf16", "bf16"],
-                ["fp8", "fp8"],
-            ],
-        }),
-        f("/trainer", "Trainer", "text", {
-            options: ["megatron", "torchtitan", "deepspeed", "partune", "any"].map((t) => [t, t]),
-        }),
-        f("/space", "Space, as JSON", "json", { placeholder: '{"tp": [1, 2, 4, 8]}' }),
-        f("/top", "Layouts shown", "number"),
-        f("/fold", "Variants", "json", {
+        bound("/workload/global_batch", "Global batch (sequences)", "number"),
+        bound("/workload/seq", "Sequence (tokens)", "number", { placeholder: "as in the model" }),
+        bound("/workload/precision", "Precision", "text", { options: PRECISIONS }),
+        bound("/trainer", "Trainer", "text", { options: TRAINERS.map((name) => [name, name]) }),
+        bound("/space", "Space, as JSON", "json", { placeholder: '{"tp": [1, 2, 4, 8]}' }),
+        bound("/top", "Layouts shown", "number"),
+        bound("/fold", "Variants", "json", {
             options: [
                 ["", "the best of each family"],
                 ["false", "each on a line of its own"],
             ],
         }),
     ];
+}
+
+/** What was wrong with the job and belongs to no field. */
+function refusal(problems) {
+    return notice(
+        "bad",
+        problems.length
+            ? problems.map(({ pointer, detail }) =>
+                  h("p", {}, pointer ? `${pointer}: ` : "", detail),
+              )
+            : "See the fields above.",
+    );
+}
+
+function planForm(fields, run) {
+    const submit = h("button", { class: "primary" }, "Rank layouts");
+    const onsubmit = (event) => {
+        event.preventDefault();
+        whileBusy(submit, run);
+    };
+    return h(
+        "form",
+        { onsubmit },
+        h(
+            "fieldset",
+            {},
+            h("legend", {}, "Job"),
+            h(
+                "div",
+                { class: "fields" },
+                fields.map((each) => each.element),
+            ),
+            h("p", { class: "actions" }, submit),
+        ),
+    );
+}
+
+export async function render(ctx) {
+    const list = await offers(ctx.signal);
+    let job = firstJob(list);
     const result = h("div", { "aria-live": "polite" });
-    const button = h("button", { class: "primary" }, "Rank layouts");
     const next = turns(ctx);
+    const fields = jobFields(list, (pointer, value) => {
+        job = put(job, pointer, value === "" ? undefined : value);
+        keepJob(job);
+    });
 
     function start(item) {
-        keepDraft({
-            name: `${typeof job.model === "string" ? job.model : (job.model?.name ?? "model")} from plan`,
-            model: job.model,
-            cluster: job.cluster,
-            workload: job.workload,
-            ...(job.space && { space: job.space }),
-            ...(job.trainer && { trainer: job.trainer }),
-            ...(item && { baseline: item.layout }),
-        });
+        keepDraft(campaignOf(job, item));
         go(["new"]);
-    }
-
-    function show(now, answer) {
-        const items = answer.items ?? [];
-        const head = h(
-            "p",
-            { class: "sub", role: "status" },
-            (answer.exact === false
-                ? `${count(answer.legal)} legal layouts were looked at, the likeliest first; the space has more. Of these ${count(answer.fitting)} fit. `
-                : `${count(answer.legal)} legal layouts, ${count(answer.fitting)} of them fit. `) +
-                (items.length
-                    ? `The fastest is expected to reach ${rate(items[0].tokens_per_s)}.`
-                    : ""),
-        );
-        if (!items.length) {
-            fill(
-                result,
-                head,
-                empty(
-                    answer.legal ? "No layout fits" : "No layout is legal",
-                    h(
-                        "p",
-                        {},
-                        answer.reason ??
-                            "A larger cluster, a smaller model or more recompute may help.",
-                    ),
-                ),
-                answer.excluded?.length > 0 && excludedPanel(answer),
-            );
-            return;
-        }
-        const time = chartPanel(now, { ...timeChart, className: "w6", size: "tall" });
-        const memory = chartPanel(now, { ...memoryChart, className: "w6", size: "tall" });
-        time.set({ items });
-        memory.set({ items });
-        fill(
-            result,
-            head,
-            panel(
-                "Ranked layouts",
-                {
-                    note: leftOut(items),
-                    tools: [
-                        h(
-                            "button",
-                            { type: "button", onclick: () => start(null) },
-                            "Start a campaign",
-                        ),
-                    ],
-                },
-                rankTable(items, start),
-            ),
-            h("br"),
-            h("div", { class: "grid" }, time.element, memory.element),
-            answer.excluded?.length > 0 && excludedPanel(answer),
-        );
     }
 
     async function run() {
         const now = next();
         fill(result, loading("the plan"));
         try {
-            show(now, await post("v1/plan", job, { signal: now.signal }));
-            fields.forEach((x) => x.fail(""));
+            const answer = await post("v1/plan", job, { signal: now.signal });
+            fill(result, answerView(now, answer, start));
+            fields.forEach((each) => each.fail(""));
         } catch (error) {
             if (now.signal.aborted) return;
             const left =
                 error instanceof ApiError
                     ? showProblems(fields, problemsOf(error))
                     : [{ detail: explain(error) }];
-            fill(
-                result,
-                notice(
-                    "bad",
-                    left.length
-                        ? left.map((p) => h("p", {}, p.pointer ? `${p.pointer}: ` : "", p.detail))
-                        : "See the fields above.",
-                ),
-            );
+            fill(result, refusal(left));
         }
     }
 
     ctx.title("Plan");
-    fields.forEach((x) => x.show(job));
+    fields.forEach((each) => each.show(job));
     fill(
         ctx.root,
         h("h1", {}, "Plan"),
@@ -347,26 +274,7 @@ export async function render(ctx) {
             { class: "sub" },
             "Describe a model and a cluster; the cost model ranks every legal layout. No trial is run.",
         ),
-        h(
-            "form",
-            {
-                onsubmit: (event) => {
-                    event.preventDefault();
-                    whileBusy(button, run);
-                },
-            },
-            h(
-                "fieldset",
-                {},
-                h("legend", {}, "Job"),
-                h(
-                    "div",
-                    { class: "fields" },
-                    fields.map((x) => x.element),
-                ),
-                h("p", { class: "actions" }, button),
-            ),
-        ),
+        planForm(fields, run),
         result,
     );
     fill(

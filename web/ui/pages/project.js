@@ -9,7 +9,7 @@ import { turns } from "../lib/turn.js";
 import { spoken } from "../lib/words.js";
 import { chartPanel } from "../charts/panel.js";
 import { efficiency, study, throughput } from "../charts/scaling.js";
-import { empty, loading, notice, panel, simulatedBadge, table } from "../parts/parts.js";
+import { empty, field, loading, notice, panel, simulatedBadge, table } from "../parts/parts.js";
 
 const SIZES = "1, 2, 4, 8, 16, 32, 64";
 
@@ -45,21 +45,21 @@ function scalingPanel(kind, answer) {
         table(
             `table of ${kind} scaling`,
             ROW_COLUMNS,
-            answer.rows.map((r) => [
-                count(r.devices),
-                count(r.global_batch),
-                r.text ?? r.reason,
-                rateNumber(r.tokens_per_s),
-                interval(r.lo, r.hi),
-                percent(r.mfu),
-                percent(r.efficiency),
+            answer.rows.map((row) => [
+                count(row.devices),
+                count(row.global_batch),
+                row.text ?? row.reason,
+                rateNumber(row.tokens_per_s),
+                interval(row.lo, row.hi),
+                percent(row.mfu),
+                percent(row.efficiency),
             ]),
         ),
     );
 }
 
-function signed(x) {
-    return `${x > 0 ? "+" : ""}${percent(x)}`;
+function signed(value) {
+    return `${value > 0 ? "+" : ""}${percent(value)}`;
 }
 
 /** What was projected before and has been measured since: the only proof a projection has. */
@@ -84,35 +84,51 @@ function earlierPanel(list) {
                     ["Inside"],
                     ["By"],
                 ],
-                list.map((e) => [
-                    count(e.devices),
-                    e.text,
-                    [rateNumber(e.projected), e.simulated && [" ", simulatedBadge(e)]],
-                    interval(e.lo, e.hi),
-                    rateNumber(e.measured),
-                    signed(e.error),
-                    e.inside ? "✓ yes" : "✕ no",
+                list.map((earlier) => [
+                    count(earlier.devices),
+                    earlier.text,
+                    [
+                        rateNumber(earlier.projected),
+                        earlier.simulated && [" ", simulatedBadge(earlier)],
+                    ],
+                    interval(earlier.lo, earlier.hi),
+                    rateNumber(earlier.measured),
+                    signed(earlier.error),
+                    earlier.inside ? "✓ yes" : "✕ no",
                     h(
                         "a",
-                        { href: href(["campaigns", e.measured_by, "trials", String(e.trial)]) },
-                        `${e.measured_by}, trial ${e.trial}`,
+                        {
+                            href: href([
+                                "campaigns",
+                                earlier.measured_by,
+                                "trials",
+                                String(earlier.trial),
+                            ]),
+                        },
+                        `${earlier.measured_by}, trial ${earlier.trial}`,
                     ),
                 ]),
             ),
     );
 }
 
-/** That the target is another machine than the trials ran on, and what its intervals include for it; null where nothing
- * is to be said. */
-export function transferText(answer) {
-    const { changed, deviation } = answer.transfer;
-    const apart = answer.rows.some((r) => r.transferred);
+/**
+ * That the target is another machine than the trials ran on, and what its intervals include for it; null where nothing
+ * is to be said.
+ */
+export function transferText({ transfer, rows, cluster, device }) {
+    const { changed, deviation } = transfer;
+    const apart = rows.some((row) => row.transferred);
     if (!changed.length && !apart) return null;
     const where = changed.length
-        ? `Projected to another machine (changed: ${changed.join(", ")}): ${answer.cluster} of ${answer.device}. `
+        ? `Projected to another machine (changed: ${changed.join(", ")}): ${cluster} of ${device}. `
         : "";
     if (!apart) return `${where}Trials on that machine are among those learned from.`;
-    return `${where}No trial ran on ${changed.length ? "that machine at that precision" : "some of these precisions"}: the intervals include how far the cost model's error differs between machines (standard deviation ${percent(deviation)}).`;
+    const what = changed.length ? "that machine at that precision" : "some of these precisions";
+    return (
+        `${where}No trial ran on ${what}: the intervals include how far the cost model's error ` +
+        `differs between machines (standard deviation ${percent(deviation)}).`
+    );
 }
 
 function select(title, options, onchange) {
@@ -121,123 +137,158 @@ function select(title, options, onchange) {
         { onchange },
         options.map(([value, text]) => h("option", { value }, text)),
     );
-    return { field: h("label", { class: "field" }, h("span", {}, title), element), element };
+    return { field: field(title, element), element };
 }
 
-function projection(ctx, campaigns, clusters) {
-    const campaign = select(
-        "Campaign",
-        campaigns.map((c) => [
-            c.id,
-            `${isolated(c.name.slice(0, 80))} (${c.id}${c.simulated ? ", simulated" : ""})`,
-        ]),
-        () => setQuery({ campaign: campaign.element.value }),
+const DEVICES_ERROR = "sizes-error";
+
+/** The form; RUN(body) is given the request, or null where it cannot be made. */
+function projectionForm(ctx, campaigns, clusters, run) {
+    const named = ({ id, name, simulated }) => [
+        id,
+        `${isolated(name.slice(0, 80))} (${id}${simulated ? ", simulated" : ""})`,
+    ];
+    const campaign = select("Campaign", campaigns.map(named), () =>
+        setQuery({ campaign: campaign.element.value }),
     );
     const layouts = select("Layouts", [
         ["winner", "the winner's shape"],
         ["best", "the fastest of the space"],
     ]);
     const cluster = select("Cluster", [["", "that of the campaign"], ...clusters]);
-    const sizes = h("input", { value: SIZES, "aria-describedby": "sizes-error" });
-    const error = h("span", { class: "field-error", role: "status", id: "sizes-error" });
-    const button = h("button", { class: "primary" }, "Project");
-    const result = h("div", { "aria-live": "polite" });
-    const next = turns(ctx);
-    if (campaigns.some((c) => c.id === ctx.query.campaign))
+    const sizes = h("input", { value: SIZES, "aria-describedby": DEVICES_ERROR });
+    const error = h("span", { class: "field-error", role: "status", id: DEVICES_ERROR });
+    const submit = h("button", { class: "primary" }, "Project");
+    if (campaigns.some(({ id }) => id === ctx.query.campaign))
         campaign.element.value = ctx.query.campaign;
 
-    function show(now, strong, weak) {
-        const moved = transferText({ ...strong, rows: [...strong.rows, ...weak.rows] });
-        now.simulated = strong.simulated;
-        const charts = [throughput, efficiency].map((spec) => {
-            const chart = chartPanel(now, {
-                ...spec,
-                name: `${spec.name}-${strong.campaign}`,
-                className: "w6",
-            });
-            chart.set({ strong, weak });
-            return chart.element;
-        });
-        const { base, calibration: k } = strong;
-        fill(
-            result,
-            h(
-                "p",
-                { class: "sub", role: "status" },
-                strong.simulated && [simulatedBadge(strong), " "],
-                `${spoken("Measured", base.simulated)}: ${rate(base.tokens_per_s)} on ${counted(base.devices, "device")}, batch ${count(base.global_batch)} (${base.text}). ` +
-                    `Learned from ${counted(k.trials, "trial")}${k.simulated ? ` (${k.simulated === k.trials ? "all" : count(k.simulated)} simulated)` : ""}: ${k.factor.toPrecision(3)} times the seconds that the cost model expects (95 %: ${k.lo.toPrecision(3)} – ${k.hi.toPrecision(3)}).`,
-            ),
-            moved && notice("warn", h("p", {}, moved)),
-            h("div", { class: "grid" }, charts),
-            scalingPanel("strong", strong),
-            h("br"),
-            scalingPanel("weak", weak),
-            h("br"),
-            earlierPanel(strong.earlier),
-        );
-    }
-
-    async function run() {
+    function read() {
         const devices = parseSizes(sizes.value);
         error.textContent = devices ? "" : "Whole numbers of devices, for instance 64, 128.";
         sizes.setAttribute("aria-invalid", String(!devices));
-        if (!devices) return;
-        const body = {
-            campaign: campaign.element.value,
-            devices,
-            layouts: layouts.element.value,
-            ...(cluster.element.value && {
-                cluster: { profile: cluster.element.value, nodes: 1 },
-            }),
-        };
-        const now = next();
-        const ask = (scaling) =>
-            post("v1/project", { ...body, scaling }, { signal: now.signal });
-        fill(result, loading("the projection"));
-        try {
-            show(now, await ask("strong"), await ask("weak"));
-        } catch (e) {
-            if (!now.signal.aborted) fill(result, notice("bad", h("p", {}, explain(e))));
-        }
+        const profile = cluster.element.value;
+        return (
+            devices && {
+                campaign: campaign.element.value,
+                devices,
+                layouts: layouts.element.value,
+                ...(profile && { cluster: { profile, nodes: 1 } }),
+            }
+        );
     }
 
+    const onsubmit = (event) => {
+        event.preventDefault();
+        whileBusy(submit, () => run(read()));
+    };
+    const fields = [campaign.field, field("Devices", sizes, error), layouts.field, cluster.field];
+    return h(
+        "form",
+        { onsubmit },
+        h(
+            "fieldset",
+            {},
+            h("legend", {}, "From a campaign's trials"),
+            h("div", { class: "fields" }, fields),
+            h("p", { class: "actions" }, submit),
+        ),
+    );
+}
+
+/** What was measured, and what it says of the cost model. */
+function sourceText({ base, calibration }) {
+    const { trials, simulated, factor, lo, hi } = calibration;
+    const which = simulated === trials ? "all" : count(simulated);
+    return (
+        `${spoken("Measured", base.simulated)}: ${rate(base.tokens_per_s)} on ${counted(base.devices, "device")}, batch ${count(base.global_batch)} (${base.text}). ` +
+        `Learned from ${counted(trials, "trial")}${simulated ? ` (${which} simulated)` : ""}: ${factor.toPrecision(3)} times the seconds that the cost model expects (95 %: ${lo.toPrecision(3)} – ${hi.toPrecision(3)}).`
+    );
+}
+
+/** The answers of the service to both kinds of scaling, as nodes. */
+function projectionView(ctx, strong, weak) {
+    const moved = transferText({ ...strong, rows: [...strong.rows, ...weak.rows] });
+    const charts = [throughput, efficiency].map((spec) => {
+        const name = `${spec.name}-${strong.campaign}`;
+        const chart = chartPanel(ctx, { ...spec, name, className: "w6" });
+        chart.set({ strong, weak });
+        return chart.element;
+    });
+    return [
+        h(
+            "p",
+            { class: "sub", role: "status" },
+            strong.simulated && [simulatedBadge(strong), " "],
+            sourceText(strong),
+        ),
+        moved && notice("warn", h("p", {}, moved)),
+        h("div", { class: "grid" }, charts),
+        scalingPanel("strong", strong),
+        h("br"),
+        scalingPanel("weak", weak),
+        h("br"),
+        earlierPanel(strong.earlier),
+    ];
+}
+
+function projection(ctx, campaigns, clusters) {
     if (!campaigns.length)
         return empty(
             "Nothing to project yet",
             h("p", {}, "A campaign with a successful trial can be carried to other scales."),
             h("p", {}, h("a", { href: href(["new"]) }, "Start a campaign")),
         );
-    fill(
-        result,
-        empty("Nothing projected yet", h("p", {}, "Strong and weak scaling, with intervals.")),
-    );
-    return [
-        h(
-            "form",
-            {
-                onsubmit: (event) => {
-                    event.preventDefault();
-                    whileBusy(button, run);
-                },
-            },
-            h(
-                "fieldset",
-                {},
-                h("legend", {}, "From a campaign's trials"),
-                h(
-                    "div",
-                    { class: "fields" },
-                    campaign.field,
-                    h("label", { class: "field" }, h("span", {}, "Devices"), sizes, error),
-                    layouts.field,
-                    cluster.field,
-                ),
-                h("p", { class: "actions" }, button),
-            ),
-        ),
-        result,
+    const nothing = h("p", {}, "Strong and weak scaling, with intervals.");
+    const result = h("div", { "aria-live": "polite" }, empty("Nothing projected yet", nothing));
+    const next = turns(ctx);
+
+    async function run(body) {
+        if (!body) return;
+        const now = next();
+        const ask = (scaling) => post("v1/project", { ...body, scaling }, { signal: now.signal });
+        fill(result, loading("the projection"));
+        try {
+            const strong = await ask("strong");
+            const weak = await ask("weak");
+            now.simulated = strong.simulated;
+            fill(result, projectionView(now, strong, weak));
+        } catch (error) {
+            if (!now.signal.aborted) fill(result, notice("bad", h("p", {}, explain(error))));
+        }
+    }
+    return [projectionForm(ctx, campaigns, clusters, run), result];
+}
+
+const STUDY_COLUMNS = [
+    ["Devices", 1],
+    ["Layout", 0, "mono layout"],
+    ["Tokens/s", 1],
+    ["MFU", 1],
+    ["MFU, published", 1],
+    ["Efficiency", 1],
+    ["Efficiency, published", 1],
+    ["Rank of the published layout", 1],
+];
+
+/** "3 of 41,012": where the cost model ranks the published layout. */
+const rankText = (layout) => (layout?.rank ? `${count(layout.rank)} of ${count(layout.of)}` : "–");
+
+function studyPanel({ rows }) {
+    const cells = (row) => [
+        count(row.devices),
+        row.text ?? row.reason ?? "",
+        rateNumber(row.tokens_per_s),
+        percent(row.mfu),
+        percent(row.published?.mfu),
+        percent(row.efficiency),
+        percent(row.published?.efficiency),
+        rankText(row.published_layout),
     ];
+    return panel(
+        "The model's best layouts",
+        {},
+        table("table of the study", STUDY_COLUMNS, rows.map(cells)),
+    );
 }
 
 function studies(ctx, names) {
@@ -245,60 +296,28 @@ function studies(ctx, names) {
     const chart = chartPanel(ctx, study);
     const rows = h("div", {});
     chart.set({ study: null });
-    const pick = select("Study", [["", "choose one …"], ...names.map((n) => [n, n])], load);
+    const pick = select(
+        "Study",
+        [["", "choose one …"], ...names.map((name) => [name, name])],
+        load,
+    );
 
     async function load() {
         const name = pick.element.value;
         setQuery({ study: name || null });
         chart.set({ study: null });
         fill(rows);
-        source.textContent = "";
+        source.textContent = name ? "Ranking layouts …" : "";
         if (!name) return;
-        source.textContent = "Ranking layouts …";
         try {
-            const s = await get(
-                `v1/plan/examples/${encodeURIComponent(name)}`,
-                null,
-                ctx.signal,
-            );
+            const path = `v1/plan/examples/${encodeURIComponent(name)}`;
+            const found = await get(path, null, ctx.signal);
             if (pick.element.value !== name) return;
-            source.textContent = `${s.title}. Source: ${s.source}.`;
-            chart.set({ study: s });
-            const p = (r, key) => percent(r.published?.[key]);
-            fill(
-                rows,
-                panel(
-                    "The model's best layouts",
-                    {},
-                    table(
-                        "table of the study",
-                        [
-                            ["Devices", 1],
-                            ["Layout", 0, "mono layout"],
-                            ["Tokens/s", 1],
-                            ["MFU", 1],
-                            ["MFU, published", 1],
-                            ["Efficiency", 1],
-                            ["Efficiency, published", 1],
-                            ["Rank of the published layout", 1],
-                        ],
-                        s.rows.map((r) => [
-                            count(r.devices),
-                            r.text ?? r.reason ?? "",
-                            rateNumber(r.tokens_per_s),
-                            percent(r.mfu),
-                            p(r, "mfu"),
-                            percent(r.efficiency),
-                            p(r, "efficiency"),
-                            r.published_layout?.rank
-                                ? `${count(r.published_layout.rank)} of ${count(r.published_layout.of)}`
-                                : "–",
-                        ]),
-                    ),
-                ),
-            );
-        } catch (e) {
-            if (e.name !== "AbortError") source.textContent = explain(e);
+            source.textContent = `${found.title}. Source: ${found.source}.`;
+            chart.set({ study: found });
+            fill(rows, studyPanel(found));
+        } catch (error) {
+            if (error.name !== "AbortError") source.textContent = explain(error);
         }
     }
 
@@ -314,19 +333,23 @@ function studies(ctx, names) {
     ];
 }
 
+/** Campaigns to choose from, the newest first; the one that is ASKED for is among them, if it exists. */
+async function campaignList(asked, signal) {
+    const { items } = await get("v1/campaigns", { page_size: 200, sort: "-created" }, signal);
+    if (!asked || items.some(({ id }) => id === asked)) return items;
+    const found = await get(campaignPath(asked), null, signal).catch(() => null);
+    return found ? [found, ...items] : items;
+}
+
 export async function render(ctx) {
-    const asked = ctx.query.campaign;
     const [campaigns, clusters, examples] = await Promise.all([
-        get("v1/campaigns", { page_size: 200, sort: "-created" }, ctx.signal),
+        campaignList(ctx.query.campaign, ctx.signal),
         get("v1/presets/clusters", null, ctx.signal),
         get("v1/plan/examples", null, ctx.signal),
     ]);
-    if (asked && !campaigns.items.some((c) => c.id === asked))
-        await get(campaignPath(asked), null, ctx.signal).then(
-            (c) => campaigns.items.unshift(c),
-            () => {}, // the address may name one that was deleted
-        );
-    const names = clusters.items.map((c) => c.name ?? c).filter((n) => n !== "local");
+    const names = clusters.items
+        .map((item) => item.name ?? item)
+        .filter((name) => name !== "local");
     ctx.title("Projection");
     fill(
         ctx.root,
@@ -338,8 +361,8 @@ export async function render(ctx) {
         ),
         projection(
             ctx,
-            campaigns.items.filter((c) => c.best),
-            names.map((n) => [n, n]),
+            campaigns.filter(({ best }) => best),
+            names.map((name) => [name, name]),
         ),
         studies(ctx, examples.items),
     );

@@ -1,11 +1,12 @@
 // The fields that describe a job (model, cluster, workload), shared by the plan and the form of a new campaign.
 //
-// A form edits one JSON object. Each field is bound to a JSON pointer of it, so that a refusal that names a pointer can be
-// shown at its field.
+// A form edits one JSON object. Each field is bound to a JSON pointer of it, so that a refusal that names a pointer can
+// be shown at its field.
 
 import { get } from "../lib/api.js";
 import { h, uniqueId } from "../lib/dom.js";
 import { session } from "../lib/store.js";
+import { field } from "./parts.js";
 
 export function at(object, pointer) {
     return pointer
@@ -17,8 +18,8 @@ export function at(object, pointer) {
 /** Set or (undefined) remove what POINTER names; objects on the way are made, empty ones left behind are removed. */
 export function put(object, pointer, value) {
     const keys = pointer.split("/").slice(1);
-    const walk = (o, i) => {
-        const copy = o && typeof o === "object" && !Array.isArray(o) ? { ...o } : {};
+    const walk = (old, i) => {
+        const copy = old && typeof old === "object" && !Array.isArray(old) ? { ...old } : {};
         if (i === keys.length - 1) {
             if (value === undefined) delete copy[keys[i]];
             else copy[keys[i]] = value;
@@ -32,6 +33,14 @@ export function put(object, pointer, value) {
     return walk(object, 0);
 }
 
+/** Options of a field for the precision of a workload. */
+export const PRECISIONS = [
+    ["", "the trainer's default"],
+    ["fp32", "fp32"],
+    ["bf16", "bf16"],
+    ["fp8", "fp8"],
+];
+
 const TYPES = {
     text: [(v) => v ?? "", (s) => (s.trim() === "" ? undefined : s.trim())],
     number: [
@@ -40,15 +49,15 @@ const TYPES = {
     ],
     list: [
         (v) => (Array.isArray(v) ? v.join(" ") : ""),
-        (s) => {
-            const items = s.split(/[\s,]+/).filter(Boolean);
+        (text) => {
+            const items = text.split(/[\s,]+/).filter(Boolean);
             return items.length ? items : undefined;
         },
     ],
     numbers: [
         (v) => (Array.isArray(v) ? v.join(" ") : ""),
-        (s) => {
-            const items = s.split(/[\s,]+/).filter(Boolean);
+        (text) => {
+            const items = text.split(/[\s,]+/).filter(Boolean);
             return items.length
                 ? items.map((x) => (Number.isNaN(Number(x)) ? x : Number(x)))
                 : undefined;
@@ -118,15 +127,13 @@ export function boundField(pointer, spec, edit) {
 
 /** Show the problems of a refusal at the fields they are about; returns what belongs to no field. */
 export function showProblems(fields, problems) {
-    fields.forEach((f) => f.fail(""));
-    return problems.filter((p) => {
-        const best = fields
-            .filter(
-                (f) =>
-                    p.pointer && (p.pointer === f.pointer || p.pointer.startsWith(`${f.pointer}/`)),
-            )
-            .sort((a, b) => b.pointer.length - a.pointer.length)[0];
-        best?.fail(p.detail);
+    fields.forEach((each) => each.fail(""));
+    return problems.filter(({ pointer, detail }) => {
+        const owners = fields.filter(
+            (each) => pointer === each.pointer || pointer?.startsWith(`${each.pointer}/`),
+        );
+        const [best] = owners.sort((a, b) => b.pointer.length - a.pointer.length);
+        best?.fail(detail);
         return !best;
     });
 }
@@ -134,9 +141,9 @@ export function showProblems(fields, problems) {
 /** The refusal ERROR as a list of {pointer, detail}. */
 export function problemsOf(error) {
     if (error.rules?.length)
-        return error.rules.map((r) => ({
+        return error.rules.map(({ rule, detail }) => ({
             pointer: error.pointer,
-            detail: `${r.rule}: ${r.detail}`,
+            detail: `${rule}: ${detail}`,
         }));
     return [{ pointer: error.pointer, detail: error.message }];
 }
@@ -162,17 +169,17 @@ export async function offers(signal) {
     };
 }
 
-/**
- * Choice of a preset by name, or an object written out. KIND is "model" or "cluster". For a cluster a number of nodes goes
- * with the name.
- */
-export function presetField(kind, list, edit) {
-    const pointer = `/${kind}`;
-    const own = "its own …";
+const OWN = "its own …";
+const written = (object) => JSON.stringify(object, null, 2);
+
+const profileOf = (preset) => (typeof preset === "string" ? preset : preset?.profile);
+
+/** The inputs of a preset: {select, nodes, nodesField, text, error, element}. */
+function presetView(kind, list) {
     const select = h(
         "select",
         { id: uniqueId(kind) },
-        [...list, own].map((n) => h("option", { value: n }, n)),
+        [...list, OWN].map((name) => h("option", { value: name }, name)),
     );
     const nodes = h("input", {
         inputmode: "numeric",
@@ -181,68 +188,81 @@ export function presetField(kind, list, edit) {
     });
     const text = h("textarea", { rows: "8", spellcheck: "false", "aria-label": `${kind} as JSON` });
     const error = h("span", { class: "field-error", role: "status" });
-    const nodesField = h("label", { class: "field" }, h("span", {}, "Nodes"), nodes);
+    const nodesField = field("Nodes", nodes);
+    const element = h(
+        "div",
+        { class: "field" },
+        h(
+            "label",
+            { class: "field", for: select.id },
+            h("span", {}, kind === "model" ? "Model" : "Cluster"),
+            select,
+        ),
+        kind === "cluster" && nodesField,
+        text,
+        error,
+    );
+    return { select, nodes, nodesField, text, error, element };
+}
+
+/**
+ * Choice of a preset by name, or an object written out. KIND is "model" or "cluster". For a cluster a number of nodes
+ * goes with the name.
+ */
+export function presetField(kind, list, edit) {
+    const pointer = `/${kind}`;
+    const { select, nodes, nodesField, text, error, element } = presetView(kind, list);
+    const isOwn = () => select.value === OWN;
+    const hasNodes = () => kind === "cluster" && !isOwn() && select.value !== "local";
     let shown = null;
 
     function fail(message) {
+        const input = isOwn() ? text : select;
         error.textContent = message;
-        (select.value === own ? text : select).toggleAttribute("aria-invalid", message !== "");
-        if (message) (select.value === own ? text : select).setAttribute("aria-invalid", "true");
+        if (message) input.setAttribute("aria-invalid", "true");
+        else input.removeAttribute("aria-invalid");
     }
 
-    function changed() {
-        const custom = select.value === own;
-        text.hidden = !custom;
-        nodesField.hidden = kind !== "cluster" || custom || select.value === "local";
-        if (!custom) {
-            const n = nodes.value.trim();
-            edit(
-                pointer,
-                kind === "cluster" && n !== "" && select.value !== "local"
-                    ? { profile: select.value, nodes: Number(n) }
-                    : select.value,
-            );
-            fail("");
-            return;
-        }
-        if (!text.value.trim())
-            text.value =
-                shown && typeof shown === "object" ? JSON.stringify(shown, null, 2) : "{\n}";
+    function reveal() {
+        text.hidden = !isOwn();
+        nodesField.hidden = !hasNodes();
+    }
+
+    function readPreset() {
+        const count = nodes.value.trim();
+        const sized = hasNodes() && count !== "";
+        edit(pointer, sized ? { profile: select.value, nodes: Number(count) } : select.value);
+        fail("");
+    }
+
+    function readOwn() {
+        if (!text.value.trim()) text.value = shown instanceof Object ? written(shown) : "{\n}";
         try {
             edit(pointer, JSON.parse(text.value));
             fail("");
-        } catch (e) {
-            fail(`not JSON yet: ${e.message}`);
+        } catch (problem) {
+            fail(`not JSON yet: ${problem.message}`);
         }
     }
-    for (const input of [select, nodes, text]) input.addEventListener("input", changed);
 
+    function changed() {
+        reveal();
+        if (isOwn()) readOwn();
+        else readPreset();
+    }
+    for (const input of [select, nodes, text]) input.addEventListener("input", changed);
     return {
         pointer,
-        element: h(
-            "div",
-            { class: "field" },
-            h(
-                "label",
-                { class: "field", for: select.id },
-                h("span", {}, kind === "model" ? "Model" : "Cluster"),
-                select,
-            ),
-            kind === "cluster" && nodesField,
-            text,
-            error,
-        ),
+        element,
         show(object) {
             shown = at(object, pointer);
-            const profile = typeof shown === "string" ? shown : shown?.profile;
-            if (shown === undefined) select.value = kind === "cluster" ? "local" : (list[0] ?? own);
-            else select.value = profile && list.includes(profile) ? profile : own;
+            const profile = profileOf(shown);
+            const first = kind === "cluster" ? "local" : (list[0] ?? OWN);
+            const known = list.includes(profile) ? profile : OWN;
+            select.value = shown === undefined ? first : known;
             if (profile && document.activeElement !== nodes) nodes.value = shown.nodes ?? "";
-            if (select.value === own && document.activeElement !== text)
-                text.value = JSON.stringify(shown, null, 2);
-            text.hidden = select.value !== own;
-            nodesField.hidden =
-                kind !== "cluster" || select.value === own || select.value === "local";
+            if (isOwn() && document.activeElement !== text) text.value = written(shown);
+            reveal();
         },
         fail,
         focus: () => select.focus(),

@@ -49,27 +49,36 @@ export function help() {
     dialog.showModal();
 }
 
+function focusFirstField() {
+    const fields = document.querySelectorAll("main input:not([type=checkbox]), main select");
+    [...fields].find((field) => field.checkVisibility())?.focus();
+}
+
+const press = (key) => document.querySelector(`[data-key=${key}]`)?.click();
+
+const ACTIONS = {
+    "?": help,
+    t: toggleTheme,
+    "[": () => press("before"),
+    "]": () => press("after"),
+    "/": focusFirstField,
+};
+const LEADER_MS = 1200; // within which a second key follows "g"
+
+const isShortcut = (event) =>
+    !event.ctrlKey && !event.metaKey && !event.altKey && !isTyping(event.target) && !local.get(OFF);
+
 export function shortcuts({ go }) {
-    let leader = 0;
+    let leader = -Infinity;
 
     document.addEventListener("keydown", (event) => {
-        if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-        if (local.get(OFF)) return;
-        const key = event.key;
-        if (performance.now() - leader < 1200 && PLACES[key]) {
-            leader = 0;
-            go([PLACES[key]]);
-            return;
-        }
-        if (key === "?") help();
+        if (!isShortcut(event)) return;
+        const { key } = event;
+        const second = performance.now() - leader < LEADER_MS && PLACES[key];
+        if (second) leader = -Infinity;
         else if (key === "g") leader = performance.now();
-        else if (key === "t") toggleTheme();
-        else if (key === "[" || key === "]")
-            document.querySelector(key === "[" ? "[data-key=before]" : "[data-key=after]")?.click();
-        else if (key === "/") {
-            const fields = document.querySelectorAll("main input:not([type=checkbox]), main select");
-            [...fields].find((f) => f.checkVisibility())?.focus();
-            event.preventDefault();
-        }
+        if (second) go([second]);
+        else if (Object.hasOwn(ACTIONS, key)) ACTIONS[key]();
+        if (key === "/") event.preventDefault();
     });
 }

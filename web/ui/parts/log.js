@@ -4,161 +4,217 @@ import { getBytes, explain } from "../lib/api.js";
 import { announce, atMostEvery, fill, h } from "../lib/dom.js";
 import { saveBytes } from "../lib/download.js";
 import { bytes } from "../lib/format.js";
+import { button } from "./parts.js";
 
 const TAIL = 64 * 1024;
 const KEEP = 256 * 1024;
 const PART = 1024 * 1024; // as much as the service gives at once
 const POLL_MS = 1500;
+const STREAMS = ["stdout", "stderr", "events"];
 
-export function logPanel(ctx, path) {
-    let stream = "stdout";
-    let chosen = false;
-    let offset = 0; // what has been read up to
-    let text = "";
-    let decoder = new TextDecoder();
-    let isLive = false;
-    let busy = false;
-    let timer = 0;
+/** The tail of one stream of the log at PATH, as text. */
+class Tail {
+    #path;
+    #signal;
+    #offset = 0; // what has been read up to
+    #decoder = new TextDecoder();
+    stream;
+    text = "";
+    size = 0;
 
-    const out = h("pre", { class: "log", tabindex: "0", "aria-label": "log" });
-    const size = h("span", { class: "soft" });
-    const follow = h("input", { type: "checkbox", checked: true, onchange: scroll });
-    const choice = h(
-        "select",
-        {
-            "aria-label": "stream",
-            onchange: () => {
-                stream = choice.value;
-                chosen = true;
-                reload();
-            },
-        },
-        ["stdout", "stderr", "events"].map((s) => h("option", { value: s }, s)),
-    );
-
-    // Who scrolls back wants to read, not to be carried to the end again.
-    out.addEventListener("wheel", (e) => e.deltaY < 0 && (follow.checked = false), {
-        passive: true,
-    });
-    out.addEventListener("keydown", (e) => {
-        if (["ArrowUp", "PageUp", "Home"].includes(e.key)) follow.checked = false;
-    });
-
-    function scroll() {
-        if (follow.checked) out.scrollTop = out.scrollHeight;
+    constructor(path, stream, signal) {
+        this.#path = path;
+        this.#signal = signal;
+        this.stream = stream;
     }
 
-    function draw() {
-        out.textContent = text || (isLive ? "Nothing written yet." : "Nothing was written.");
-        scroll();
-    }
-
-    async function read(from, limit) {
-        const query = { stream, offset: from, limit };
-        const [part, response] = await getBytes(path, query, ctx.signal);
+    /** At most LIMIT bytes from FROM on, and the size of the whole. */
+    async #read(from, limit) {
+        const query = { stream: this.stream, offset: from, limit };
+        const [part, response] = await getBytes(this.#path, query, this.#signal);
         return [part, Number(response.headers.get("X-Log-Size") ?? 0)];
     }
 
-    async function fetchMore() {
-        if (busy) return;
-        busy = true;
-        let again = false;
-        const mine = stream;
+    /** Read on. False where the file is shorter than what was read: another attempt writes a file of its own. */
+    async more() {
+        if (this.#offset === 0) {
+            const [, whole] = await this.#read(0, 1);
+            this.#offset = Math.max(0, whole - TAIL);
+            if (this.#offset > 0) this.text = `… the first ${bytes(this.#offset)} are left out …\n`;
+        }
+        const [part, whole] = await this.#read(this.#offset, TAIL);
+        if (whole < this.#offset) return false;
+        this.#offset += part.length;
+        this.text = (this.text + this.#decoder.decode(part, { stream: true })).slice(-KEEP);
+        this.size = whole;
+        return true;
+    }
+
+    /** Every byte, in parts. */
+    async whole() {
+        const parts = [];
+        let from = 0;
+        for (let size = Infinity; from < size; ) {
+            const [part, known] = await this.#read(from, PART);
+            if (!part.length) break;
+            parts.push(part);
+            from += part.length;
+            size = known;
+        }
+        return parts;
+    }
+}
+
+/** The elements: {element, out, size, follow, choice}. DOWNLOAD() is called by the button. */
+function logView(download) {
+    const out = h("pre", { class: "log", tabindex: "0", "aria-label": "log" });
+    const size = h("span", { class: "soft" });
+    const follow = h("input", { type: "checkbox", checked: true });
+    const choice = h(
+        "select",
+        { "aria-label": "stream" },
+        STREAMS.map((name) => h("option", { value: name }, name)),
+    );
+    // Who scrolls back wants to read, not to be carried to the end again.
+    const stay = () => (follow.checked = false);
+    out.addEventListener("wheel", (event) => event.deltaY < 0 && stay(), { passive: true });
+    out.addEventListener("keydown", (event) => {
+        if (["ArrowUp", "PageUp", "Home"].includes(event.key)) stay();
+    });
+    const element = h(
+        "section",
+        { class: "panel w6", "aria-label": "Log" },
+        h(
+            "div",
+            { class: "panel-head" },
+            h("h2", {}, "Log"),
+            choice,
+            size,
+            h("span", { class: "grow" }),
+            h("label", { class: "soft" }, follow, "follow"),
+            button("Download", download, "quiet"),
+        ),
+        h("div", { class: "panel-body" }, out),
+    );
+    return { element, out, size, follow, choice };
+}
+
+class LogPanel {
+    #path;
+    #signal;
+    #tail;
+    #chosen = false; // has a person chosen the stream?
+    #isLive = false;
+    #busy = false;
+    #timer = 0;
+    #view = logView(() => this.#download());
+    more = atMostEvery(1000, () => this.#fetchMore());
+
+    constructor(ctx, path) {
+        this.#path = path;
+        this.#signal = ctx.signal;
+        this.#start(STREAMS[0]);
+        this.#view.follow.addEventListener("change", () => this.#scroll());
+        this.#view.choice.addEventListener("change", () => {
+            this.#chosen = true;
+            this.#start(this.#view.choice.value);
+            this.#fetchMore();
+        });
+        const poll = () => this.#poll();
+        document.addEventListener("visibilitychange", poll);
+        ctx.onLeave(() => {
+            this.#isLive = false;
+            clearTimeout(this.#timer);
+            document.removeEventListener("visibilitychange", poll);
+        });
+    }
+
+    get element() {
+        return this.#view.element;
+    }
+
+    #start(stream) {
+        this.#tail = new Tail(this.#path, stream, this.#signal);
+    }
+
+    /** Read from the start of the tail again. */
+    reload() {
+        this.#start(this.#tail.stream);
+        this.#fetchMore();
+    }
+
+    /** ON says whether the trial is writing. */
+    live(on) {
+        const ended = this.#isLive && !on;
+        this.#isLive = on;
+        this.#poll();
+        if (ended) this.more();
+    }
+
+    #poll() {
+        clearTimeout(this.#timer);
+        this.#timer = 0;
+        if (!this.#isLive || document.hidden) return;
+        this.#timer = setTimeout(() => {
+            this.#fetchMore();
+            this.#poll();
+        }, POLL_MS);
+    }
+
+    #scroll() {
+        const { out, follow } = this.#view;
+        if (follow.checked) out.scrollTop = out.scrollHeight;
+    }
+
+    #draw() {
+        const nothing = this.#isLive ? "Nothing written yet." : "Nothing was written.";
+        this.#view.out.textContent = this.#tail.text || nothing;
+        this.#view.size.textContent = bytes(this.#tail.size);
+        this.#scroll();
+    }
+
+    /** Read on, one reader at a time; what was asked for meanwhile is read after it. */
+    async #fetchMore() {
+        if (this.#busy) return;
+        this.#busy = true;
+        const mine = this.#tail;
         try {
-            if (offset === 0) {
-                const [, whole] = await read(0, 1);
-                offset = Math.max(0, whole - TAIL);
-                text = offset > 0 ? `… the first ${bytes(offset)} are left out …\n` : "";
+            const whole = await mine.more();
+            if (mine === this.#tail) {
+                if (whole) this.#draw();
+                else this.#start(mine.stream);
             }
-            const [part, whole] = await read(offset, TAIL);
-            if (mine !== stream) return;
-            if (whole < offset) {
-                again = true; // another attempt writes a file of its own
-                return;
-            }
-            offset += part.length;
-            text = (text + decoder.decode(part, { stream: true })).slice(-KEEP);
-            size.textContent = bytes(whole);
-            draw();
         } catch (error) {
-            if (error.status === 404 && stream === "stdout" && !chosen && !isLive) {
-                // A trial without processes of its own has events alone.
-                stream = "events";
-                choice.value = stream;
-            } else if (error.status === 404)
-                fill(out, "Nothing has been written to this stream.");
-            else if (error.name !== "AbortError") fill(out, explain(error));
+            if (mine === this.#tail) this.#fail(error);
         } finally {
-            busy = false;
-            if (mine !== stream || again) reload();
+            this.#busy = false;
+            if (mine !== this.#tail) this.#fetchMore();
         }
     }
 
-    function reload() {
-        offset = 0;
-        text = "";
-        decoder = new TextDecoder();
-        fetchMore();
+    #fail(error) {
+        const { stream } = this.#tail;
+        const { out, choice } = this.#view;
+        if (error.status === 404 && stream === "stdout" && !this.#chosen && !this.#isLive) {
+            // A trial without processes of its own has events alone.
+            choice.value = "events";
+            this.#start(choice.value);
+        } else if (error.status === 404) fill(out, "Nothing has been written to this stream.");
+        else if (error.name !== "AbortError") fill(out, explain(error));
     }
 
-    async function download() {
-        const parts = [];
-        let from = 0;
+    async #download() {
+        const { stream } = this.#tail;
         try {
-            for (let whole = Infinity; from < whole; ) {
-                const [part, size_] = await read(from, PART);
-                if (!part.length) break;
-                parts.push(part);
-                from += part.length;
-                whole = size_;
-            }
+            const parts = await new Tail(this.#path, stream, this.#signal).whole();
             saveBytes(parts, `${stream}.log`);
         } catch (error) {
             if (error.name !== "AbortError") announce(explain(error));
         }
     }
+}
 
-    const more = atMostEvery(1000, fetchMore);
-    const poll = () => {
-        clearTimeout(timer);
-        timer =
-            isLive && !document.hidden
-                ? setTimeout(() => {
-                      fetchMore();
-                      poll();
-                  }, POLL_MS)
-                : 0;
-    };
-    document.addEventListener("visibilitychange", poll);
-    ctx.onLeave(() => {
-        isLive = false;
-        clearTimeout(timer);
-        document.removeEventListener("visibilitychange", poll);
-    });
-
-    return {
-        element: h(
-            "section",
-            { class: "panel w6", "aria-label": "Log" },
-            h(
-                "div",
-                { class: "panel-head" },
-                h("h2", {}, "Log"),
-                choice,
-                size,
-                h("span", { class: "grow" }),
-                h("label", { class: "soft" }, follow, "follow"),
-                h("button", { type: "button", class: "quiet", onclick: download }, "Download"),
-            ),
-            h("div", { class: "panel-body" }, out),
-        ),
-        reload,
-        more,
-        live(on) {
-            const ended = isLive && !on;
-            isLive = on;
-            poll();
-            if (ended) more();
-        },
-    };
+/** The log of the trial at PATH. Returns {element, reload(), more(), live(on)}. */
+export function logPanel(ctx, path) {
+    return new LogPanel(ctx, path);
 }

@@ -4,8 +4,8 @@ import { explain } from "../lib/api.js";
 import { afterPaint, h, keepFocus, uniqueId } from "../lib/dom.js";
 import { CAMPAIGN_STATES, SIMULATED, TRIAL_STATES } from "../lib/words.js";
 
-function badge(table, state) {
-    const [sign, tone, help] = table[state] ?? ["?", "wait", ""];
+function badge(states, state) {
+    const [sign, tone, help] = states[state] ?? ["?", "wait", ""];
     return h(
         "span",
         { class: `badge ${tone}`, title: help },
@@ -21,11 +21,42 @@ export const campaignBadge = (state) => badge(CAMPAIGN_STATES, state);
 export const simulatedBadge = (of) =>
     of?.simulated ? h("span", { class: "badge warn", title: SIMULATED[1] }, SIMULATED[0]) : null;
 
+/** A button that runs ONCLICK. */
+export const button = (text, onclick, className = null) =>
+    h("button", { type: "button", class: className, onclick }, text);
+
+/** A link that looks like a button. */
+export const linkButton = (text, address, more) =>
+    h("a", { class: "button", href: address, ...more }, text);
+
+/** INPUT with its title above it and, where it has one, the place of its ERROR below. */
+export const field = (title, input, error = null) =>
+    h("label", { class: "field" }, h("span", {}, title), input, error);
+
+/**
+ * The way back: links and, at last, the name of the page. TRAIL is [[text, address], …], address null for a plain text.
+ */
+export const crumbs = (...trail) =>
+    h(
+        "p",
+        { class: "crumbs" },
+        trail.map(([text, address], i) => [
+            i ? " / " : "",
+            address ? h("a", { href: address }, h("bdi", {}, text)) : text,
+        ]),
+    );
+
 /** A tile of the strip at the head of a page; set(value, note) changes it. */
 export function tile(name, help = "") {
     const value = h("dd", {}, "–");
     const note = h("dd", { class: "note" });
-    const element = h("div", { class: "tile", title: help || null }, h("dt", {}, name), value, note);
+    const element = h(
+        "div",
+        { class: "tile", title: help || null },
+        h("dt", {}, name),
+        value,
+        note,
+    );
     return {
         element,
         set(text, more = "") {
@@ -40,7 +71,7 @@ export function tiles(...list) {
     return h(
         "dl",
         { class: "tiles" },
-        list.map((t) => t.element),
+        list.map((each) => each.element),
     );
 }
 
@@ -65,50 +96,34 @@ export function pairs(list) {
     return h(
         "dl",
         { class: "pairs" },
-        list.filter((p) => p).map(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]),
+        list.filter(Boolean).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
     );
 }
 
 /**
- * A table of ROWS, arrays of cells. COLUMNS are [title, is a number, class]. On a narrow screen each row is a card, where a
- * cell has its column's title before it, but for a layout, which speaks for itself.
+ * A table of ROWS, arrays of cells. COLUMNS are [title, is a number, class]. On a narrow screen each row is a card,
+ * where a cell has its column's title before it, but for a layout, which speaks for itself.
  */
 export function table(label, columns, rows) {
-    const cls = ([, num, name]) => [num && "num", name].filter(Boolean).join(" ") || null;
+    const classOf = ([, isNumber, name]) =>
+        [isNumber && "num", name].filter(Boolean).join(" ") || null;
     const named = ([title, , name]) => (/\blayout\b/.test(name ?? "") ? null : title);
+    const header = (column) => h("th", { scope: "col", class: classOf(column) }, column[0]);
+    const cell = (content, i) => {
+        const attributes = { class: classOf(columns[i]), "data-name": named(columns[i]) };
+        return i ? h("td", attributes, content) : h("th", { scope: "row", ...attributes }, content);
+    };
     return h(
         "div",
         { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
         h(
             "table",
             { class: "cards" },
-            h(
-                "thead",
-                {},
-                h(
-                    "tr",
-                    {},
-                    columns.map((c) => h("th", { scope: "col", class: cls(c) }, c[0])),
-                ),
-            ),
+            h("thead", {}, h("tr", {}, columns.map(header))),
             h(
                 "tbody",
                 {},
-                rows.map((r) =>
-                    h(
-                        "tr",
-                        {},
-                        r.map((cell, i) => {
-                            const attributes = {
-                                class: cls(columns[i]),
-                                "data-name": named(columns[i]),
-                            };
-                            return i
-                                ? h("td", attributes, cell)
-                                : h("th", { scope: "row", ...attributes }, cell);
-                        }),
-                    ),
-                ),
+                rows.map((row) => h("tr", {}, row.map(cell))),
             ),
         ),
     );
@@ -145,58 +160,70 @@ export function failure(error, retry) {
             h(
                 "ul",
                 {},
-                rules.map((r) => h("li", {}, h("code", {}, r.rule), ` ${r.detail}`)),
+                rules.map(({ rule, detail }) => h("li", {}, h("code", {}, rule), ` ${detail}`)),
             ),
-        retry && h("p", {}, h("button", { type: "button", onclick: again }, "Try again")),
+        retry && h("p", {}, button("Try again", again)),
     );
 }
 
+/** Which of COUNT tabs KEY leads to from the one at HERE; undefined for other keys. */
+function tabAfter(key, here, count) {
+    return {
+        ArrowRight: (here + 1) % count,
+        ArrowLeft: (here + count - 1) % count,
+        Home: 0,
+        End: count - 1,
+    }[key];
+}
+
+/** The button of a tab and the place below it, which PICK(key) shows. */
+function tabItem(tab, pick) {
+    const id = uniqueId("tab");
+    const body = h("div", {
+        role: "tabpanel",
+        id: `${id}-body`,
+        "aria-labelledby": id,
+        onbeforematch: () => pick(tab.key),
+    });
+    const attributes = {
+        type: "button",
+        role: "tab",
+        id,
+        "aria-controls": `${id}-body`,
+        "aria-selected": "false",
+        tabindex: "-1",
+        onclick: () => pick(tab.key),
+    };
+    return { ...tab, button: h("button", attributes, tab.title), body };
+}
+
 /**
- * Tabs with the arrow keys, Home and End. LIST is [{key, title, open(body)}]; open() is called when a tab is first shown.
- * ON_CHANGE(key) is told when the user picks one. Returns {element, show(key), at()}.
+ * Tabs with the arrow keys, Home and End. LIST is [{key, title, open(body)}]; open() is called when a tab is first
+ * shown. ON_CHANGE(key) is told when the user picks one. Returns {element, show(key), at()}.
  */
 export function tabs(label, list, onChange) {
     const opened = new Set();
+    const items = list.map((tab) => tabItem(tab, pick));
     let current = null;
-    const items = list.map((t) => {
-        const id = uniqueId("tab");
-        const body = h("div", {
-            role: "tabpanel",
-            id: `${id}-body`,
-            "aria-labelledby": id,
-            onbeforematch: () => pick(t.key),
-        });
-        const button = h(
-            "button",
-            {
-                type: "button",
-                role: "tab",
-                id,
-                "aria-controls": `${id}-body`,
-                "aria-selected": "false",
-                tabindex: "-1",
-                onclick: () => pick(t.key),
-            },
-            t.title,
-        );
-        return { ...t, button, body };
-    });
+
+    function open(tab, atOnce) {
+        if (opened.has(tab.key)) return;
+        opened.add(tab.key);
+        if (atOnce) tab.open(tab.body);
+        else afterPaint(() => tab.open(tab.body));
+    }
 
     function show(key, atOnce = false) {
-        current = items.find((t) => t.key === key) ?? items[0];
-        for (const t of items) {
-            const on = t === current;
-            t.button.setAttribute("aria-selected", String(on));
-            t.button.tabIndex = on ? 0 : -1;
-            // Not merely hidden: what stands there keeps its layout, so it is back at once, and the browser's search finds it.
-            t.body.hidden = on ? false : "until-found";
+        current = items.find((tab) => tab.key === key) ?? items[0];
+        for (const tab of items) {
+            const on = tab === current;
+            tab.button.setAttribute("aria-selected", String(on));
+            tab.button.tabIndex = on ? 0 : -1;
+            // Not merely hidden: what stands there keeps its layout, so it is back at once, and the browser's search
+            // finds it.
+            tab.body.hidden = on ? false : "until-found";
         }
-        if (!opened.has(current.key)) {
-            const t = current;
-            opened.add(t.key);
-            if (atOnce) t.open(t.body);
-            else afterPaint(() => t.open(t.body));
-        }
+        open(current, atOnce);
     }
 
     function pick(key) {
@@ -205,16 +232,8 @@ export function tabs(label, list, onChange) {
     }
 
     function onKey(event) {
-        const last = items.length - 1;
-        const here = items.indexOf(current);
-        const at = {
-            ArrowRight: here === last ? 0 : here + 1,
-            ArrowLeft: here === 0 ? last : here - 1,
-            Home: 0,
-            End: last,
-        }[event.key];
-        if (at === undefined) return;
-        const next = items[at];
+        const next = items[tabAfter(event.key, items.indexOf(current), items.length)];
+        if (!next) return;
         pick(next.key);
         next.button.focus();
         event.preventDefault();
@@ -223,35 +242,25 @@ export function tabs(label, list, onChange) {
     const strip = h(
         "div",
         { class: "tabs", role: "tablist", "aria-label": label, onkeydown: onKey },
-        items.map((t) => t.button),
+        items.map((tab) => tab.button),
     );
-    return {
-        element: h(
-            "div",
-            {},
-            strip,
-            items.map((t) => t.body),
-        ),
-        show,
-        at: () => current?.key,
-    };
+    const bodies = items.map((tab) => tab.body);
+    return { element: h("div", {}, strip, bodies), show, at: () => current?.key };
 }
 
 /** Layout keys as chips, those that differ from OTHER marked. */
 export function layoutChips(layout, keys, help, other) {
-    return h(
-        "div",
-        { class: "chips" },
-        keys.map((k) =>
-            h(
-                "span",
-                { class: "chip", title: help[k] ?? "" },
-                `${k} `,
-                h("b", {}, String(layout[k])),
-                other && other[k] !== layout[k] && ` (baseline ${other[k] ?? "–"})`,
-            ),
-        ),
-    );
+    const difference = (key) =>
+        other && other[key] !== layout[key] && ` (baseline ${other[key] ?? "–"})`;
+    const chip = (key) =>
+        h(
+            "span",
+            { class: "chip", title: help[key] ?? "" },
+            `${key} `,
+            h("b", {}, String(layout[key])),
+            difference(key),
+        );
+    return h("div", { class: "chips" }, keys.map(chip));
 }
 
 /** Ask before something that cannot be undone. Resolves to true or false. TITLE and TEXT are texts. */

@@ -50,76 +50,94 @@ const STREAM = {
     gone: ["live live-lost", "gone", "The service no longer has what is shown here"],
 };
 
+/** The state of the event stream: {element, set(state)}, state null where the page has none. */
+function streamLight() {
+    const text = h("span", { role: "status" });
+    const element = h(
+        "span",
+        { class: "live", hidden: true },
+        h("i", { "aria-hidden": "true" }),
+        text,
+    );
+    return {
+        element,
+        set(state) {
+            element.hidden = state === null;
+            if (state === null) return;
+            const [className, words, help] = STREAM[state];
+            element.className = className;
+            element.title = help;
+            setText(text, words);
+        },
+    };
+}
+
+/** Says so where this dashboard was built without the chart library. */
+function chartsNotice() {
+    const element = h("p", { class: "no-charts", role: "status" });
+    document.addEventListener("nocharts", () =>
+        setText(
+            element,
+            "Tables are shown in place of charts: npm's registry could not be reached when this dashboard was built.",
+        ),
+    );
+    return element;
+}
+
+function skipLink(main) {
+    const skip = (event) => {
+        event.preventDefault();
+        main.focus();
+    };
+    return h("a", { class: "skip", href: "#main", onclick: skip }, "Skip to content");
+}
+
+function topBar(links, tools) {
+    return h(
+        "header",
+        { class: "bar" },
+        h(
+            "a",
+            { class: "brand", href: href([]) },
+            h("img", { src: "icon.svg", alt: "" }),
+            "partune",
+        ),
+        h(
+            "nav",
+            { "aria-label": "Sections" },
+            links.map(([, link]) => link),
+        ),
+        h("div", { class: "bar-tools" }, tools),
+    );
+}
+
+/** Mark the link of the section that SEGMENTS are in. */
+function markSection(links, segments) {
+    for (const [key, link] of links) {
+        if (key === (segments[0] ?? "campaigns")) link.setAttribute("aria-current", "page");
+        else link.removeAttribute("aria-current");
+    }
+}
+
+/** Make the frame. Returns {main, navigate(segments), title(text), streamState(state), onKeys(fn), onSignOut(fn)}. */
 export function shell() {
     applyTheme();
     for (const wish of [dark, forced, contrast]) wish.addEventListener("change", applyTheme);
 
+    const button = (text, more) => h("button", { type: "button", class: "quiet", ...more }, text);
     const links = SECTIONS.map(([key, name]) => [key, h("a", { href: href([key]) }, name)]);
-    const stream = h("span", { class: "live", hidden: true });
-    const streamText = h("span", { role: "status" });
-    stream.append(h("i", { "aria-hidden": "true" }), streamText);
     const main = h("main", { id: "main", tabindex: "-1" });
-    const keys = h(
-        "button",
-        { type: "button", class: "quiet keys", title: "Keyboard shortcuts, and their switch" },
-        "Keys",
-    );
-    const signOut = h("button", { type: "button", class: "quiet" }, "Sign out");
-
-    const noCharts = h("p", { class: "no-charts", role: "status" });
-    document.addEventListener("nocharts", () =>
-        setText(
-            noCharts,
-            "Tables are shown in place of charts: npm's registry could not be reached when this dashboard was built.",
-        ),
-    );
-
+    const stream = streamLight();
+    const keys = button("Keys", {
+        class: "quiet keys",
+        title: "Keyboard shortcuts, and their switch",
+    });
+    const theme = button("Theme", { onclick: toggleTheme, title: "Change between light and dark" });
+    const signOut = button("Sign out");
     document.body.prepend(
-        h(
-            "a",
-            {
-                class: "skip",
-                href: "#main",
-                onclick: (e) => {
-                    e.preventDefault();
-                    main.focus();
-                },
-            },
-            "Skip to content",
-        ),
-        h(
-            "header",
-            { class: "bar" },
-            h(
-                "a",
-                { class: "brand", href: href([]) },
-                h("img", { src: "icon.svg", alt: "" }),
-                "partune",
-            ),
-            h(
-                "nav",
-                { "aria-label": "Sections" },
-                links.map(([, a]) => a),
-            ),
-            h(
-                "div",
-                { class: "bar-tools" },
-                stream,
-                keys,
-                h(
-                    "button",
-                    {
-                        type: "button",
-                        class: "quiet",
-                        onclick: toggleTheme,
-                        title: "Change between light and dark",
-                    },
-                    "Theme",
-                ),
-                signOut,
-            ),
-        ),
-        noCharts,
+        skipLink(main),
+        topBar(links, [stream.element, keys, theme, signOut]),
+        chartsNotice(),
         main,
         h("p", { class: "toast", id: "announce", "aria-live": "polite" }),
     );
@@ -128,10 +146,7 @@ export function shell() {
     return {
         main,
         navigate(segments) {
-            for (const [key, a] of links) {
-                if (key === (segments[0] ?? "campaigns")) a.setAttribute("aria-current", "page");
-                else a.removeAttribute("aria-current");
-            }
+            markSection(links, segments);
             signOut.hidden = !hasToken();
             if (!first) {
                 scrollTo(0, 0);
@@ -142,19 +157,8 @@ export function shell() {
         title(text) {
             document.title = text ? `${text} · partune` : "partune";
         },
-        streamState(state) {
-            stream.hidden = state === null;
-            if (state === null) return;
-            const [className, text, help] = STREAM[state];
-            stream.className = className;
-            stream.title = help;
-            setText(streamText, text);
-        },
-        onKeys(fn) {
-            keys.addEventListener("click", fn);
-        },
-        onSignOut(fn) {
-            signOut.addEventListener("click", fn);
-        },
+        streamState: stream.set,
+        onKeys: (fn) => keys.addEventListener("click", fn),
+        onSignOut: (fn) => signOut.addEventListener("click", fn),
     };
 }

@@ -1,0 +1,85 @@
+// Horizontal bars, each a stack of named parts: where the time of a step goes, or the memory of a rank.
+
+import { ordered } from "../lib/words.js";
+import { axes, legend, tip, tooltip } from "./options.js";
+
+const TOTALS = ["total", "rank", "tokens_per_s"]; // members of a cost or a memory plan that are no part of it
+
+/** Names of the parts that some of BARS has, those of ORDER first. */
+function partsOf(bars, order) {
+    const all = Object.assign({}, ...bars.map((bar) => bar.parts ?? {}));
+    const some = (name) => bars.some((bar) => bar.parts?.[name] > 0);
+    return ordered(all, order).filter((name) => !TOTALS.includes(name) && some(name));
+}
+
+function stackTooltip(titles, palette, say) {
+    return tooltip(palette, {
+        trigger: "axis",
+        axisPointer: { type: "shadow" },
+        formatter: (points) =>
+            tip(
+                titles[points[0].dataIndex],
+                points.map((point) => [point.seriesName, say(point.value)]),
+            ),
+    });
+}
+
+function barsTable(bars, { order, of = "", unit, scale, raw = [unit, scale] }) {
+    const parts = partsOf(bars, order);
+    const [rawUnit, rawScale] = raw;
+    const cell = (value) => (value === null || value === undefined ? null : value / rawScale);
+    return {
+        columns: [of, ...parts.map((name) => `${name} ${rawUnit}`)],
+        rows: bars.map((bar) => [bar.name, ...parts.map((name) => cell(bar.parts?.[name]))]),
+    };
+}
+
+/**
+ * The spec of a chart of such bars; its data are {bars: [{name, title?, label?, parts: {name: number}}]}, the name
+ * being that of the table, the title (or the name) that of the axis, and the label its short form. SPEC is of
+ * chartPanel() and:
+ *   order            names of parts, in the order in which they are stacked
+ *   unit, scale      of the axis, and how many of the parts' unit one of it is
+ *   of, raw          what a bar is, and [unit, scale] of the table where they differ
+ *   show(value)      a part in its own unit, for the tooltip
+ *   colour(name, i)  which colour of the series the i-th part has; the i-th where it is absent
+ *   most             how many bars are drawn; all, where it is absent
+ *   names(width)     of the bars: {whole, left, label}: in full or by their labels, the room for them in pixels, and options of
+ *                    the axis's labels
+ */
+export function stackedBars(spec) {
+    const { order, unit, scale, show, most = Infinity } = spec;
+    const colour = spec.colour ?? ((_, i) => i);
+    const titleOf = (bar) => bar.title ?? bar.name;
+
+    function option(data, palette, width) {
+        const bars = data.bars.slice(0, most);
+        const parts = partsOf(bars, order);
+        if (!parts.length) return null;
+        const { whole, left, label } = spec.names(width);
+        return {
+            ...axes(palette, {
+                x: { name: unit, splitLine: { show: true, lineStyle: { color: palette.line } } },
+                y: {
+                    type: "category",
+                    data: bars.map((bar) => (whole ? titleOf(bar) : (bar.label ?? titleOf(bar)))),
+                    inverse: true,
+                    splitLine: { show: false },
+                    axisLabel: { color: palette.soft, overflow: "truncate", ...label },
+                },
+                grid: { left },
+            }),
+            legend: legend(palette),
+            tooltip: stackTooltip(bars.map(titleOf), palette, (value) => show(value * scale)),
+            series: parts.map((name, i) => ({
+                name,
+                type: "bar",
+                stack: "all",
+                barMaxWidth: 40,
+                itemStyle: { color: palette.series[colour(name, i) % palette.series.length] },
+                data: bars.map((bar) => (bar.parts?.[name] ?? 0) / scale),
+            })),
+        };
+    }
+    return { ...spec, option, table: ({ bars }) => barsTable(bars, spec) };
+}
