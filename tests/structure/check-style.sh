@@ -1,9 +1,15 @@
 #!/bin/sh
-# What a reader should never meet: tabs and overlong lines in C, trailing blanks, leftovers, functions past their idea.
-cd "${PT_SRC:?}" || exit 99
+# What a reader should never meet: tabs and overlong lines, trailing blanks, leftovers, files and functions past their idea.
+src=${PT_SRC:?}
+cd "$src" || exit 99
+export LC_ALL=C.UTF-8 # columns are characters
 
-sources=$(find base plan kernels search db web trainer tuner tests \( -name node_modules -o -name vendor \) -prune \
-          -o \( -name '*.c' -o -name '*.h' \) -print | sort)
+code=$(find base plan kernels search db web trainer tuner tests \( -name node_modules -o -name vendor -o -name npm \) -prune \
+       -o \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.js' -o -name '*.css' \) -print | sort)
+c=$(echo "$code" | grep -v '\.js$\|\.css$')
+product=$(echo "$code" | grep -v '^tests/')
+product_c=$(echo "$c" | grep -v '^tests/')
+js=$(echo "$product" | grep '\.js$')
 n=0
 say() { # name, offenders
     n=$((n + 1))
@@ -15,13 +21,18 @@ say() { # name, offenders
     fi
 }
 
-echo "1..6"
-say "no tab in C" "$(echo "$sources" | xargs grep -nP '\t' | cut -c1-100)"
-say "no trailing blank in C" "$(echo "$sources" | xargs grep -nE ' +$' | cut -c1-100)"
-say "no line of C over 120 columns" "$(echo "$sources" | xargs awk 'length($0) > 120 { print FILENAME ":" FNR ": " length($0) " columns" }')"
-say "no unfinished mark" "$(echo "$sources" | xargs grep -nE '\b(TODO|FIXME|XXX|HACK)\b' | cut -c1-100)"
-say "no source file over 700 lines" "$(echo "$sources" | grep -v '^tests/' | xargs wc -l | awk '$2 != "total" && $1 > 700 { print $2 ": " $1 " lines" }')"
-say "no function over 100 lines" "$(echo "$sources" | grep -v '^tests/' | xargs awk '
+echo "1..7"
+say "no tab" "$(echo "$code" | xargs grep -nP '\t' | cut -c1-100)"
+say "no trailing blank" "$(echo "$code" | xargs grep -nE ' +$' | cut -c1-100)"
+say "no line over 120 columns" "$(echo "$code" | xargs awk 'length($0) > 120 { print FILENAME ":" FNR ": " length($0) " columns" }')"
+say "no unfinished mark" "$(echo "$code" | xargs grep -nE '\b(TODO|FIXME|XXX|HACK)\b' | cut -c1-100)"
+say "no source file over 700 lines" "$(echo "$product" | xargs wc -l | awk '$2 != "total" && $1 > 700 { print $2 ": " $1 " lines" }')"
+say "no function of C over 80 lines" "$(echo "$product_c" | xargs awk '
     FNR == 1 { start = 0 }
     /^\{/    { start = FNR }
-    /^\}/    { if (start && FNR - start > 100) print FILENAME ":" start ": " FNR - start " lines"; start = 0 }')"
+    /^\}/    { if (start && FNR - start + 1 > 80) print FILENAME ":" start ": " FNR - start + 1 " lines"; start = 0 }')"
+if command -v python3 >/dev/null 2>&1; then
+    say "no function of JavaScript over 80 lines" "$(echo "$js" | xargs python3 tests/structure/js-functions.py 80 2>&1)"
+else
+    echo "ok 7 - no function of JavaScript over 80 lines # SKIP python3 is not installed"
+fi
