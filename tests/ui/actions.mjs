@@ -113,8 +113,8 @@ test("shortcuts go to the pages, focus the filter, change the theme, list and sw
 
 test("dragging along an axis selects layouts, and says which are the fastest", async () => {
     await visit(`/campaigns/${one}?tab=space`);
-    await drawn("Layouts side by side");
-    const canvas = panel("Layouts side by side").locator("canvas").first();
+    await drawn("Layouts, parallel coordinates");
+    const canvas = panel("Layouts, parallel coordinates").locator("canvas").first();
     // The last axis is the throughput: its upper part holds the best.
     const box = await canvas.boundingBox();
     const x = box.x + box.width - 70;
@@ -131,8 +131,8 @@ test("dragging along an axis selects layouts, and says which are the fastest", a
 
 test("values are picked from lists where nobody can drag", async () => {
     await visit(`/campaigns/${one}?tab=space`);
-    await drawn("Layouts side by side");
-    const place = panel("Layouts side by side");
+    await drawn("Layouts, parallel coordinates");
+    const place = panel("Layouts, parallel coordinates");
     await place.locator("summary").click();
     const select = place.locator("label.field select").first();
     const value = await select.locator("option").nth(1).getAttribute("value");
@@ -147,25 +147,25 @@ test("values are picked from lists where nobody can drag", async () => {
 
 test("any two dimensions are chosen for the surface, its slices, uncertainty and probability of fitting", async () => {
     await visit(`/campaigns/${one}?tab=space`);
-    await drawn("What the search believes");
-    const across = page.locator("label:has-text('Across') select");
+    await drawn("Surrogate");
+    const across = page.locator("label:has-text('X axis') select");
     const keys = await across.locator("option").allTextContents();
     assert.ok(keys.length >= 3, keys.join());
-    const up = await page.inputValue("label:has-text('Up') select");
+    const up = await page.inputValue("label:has-text('Y axis') select");
     await across.selectOption(keys.find((k) => k !== up));
     for (const shows of ["slices", "spread", "p_fits", "mean"]) {
-        await page.selectOption("label:has-text('Shows') select", shows);
-        await drawn("What the search believes");
+        await page.selectOption("label:has-text('Value') select", shows);
+        await drawn("Surrogate");
     }
-    await drawn("What ran");
+    await drawn("Trials that ran");
     await across.selectOption(up); // twice the same: said, not drawn
-    await panel("What the search believes").locator(".chart-empty:visible").waitFor();
+    await panel("Surrogate").locator(".chart-empty:visible").waitFor();
 });
 
 test("the mesh shows each kind of group, the log each stream, and the run its configuration", async () => {
     await visit(`/campaigns/${one}/trials/${campaign.best.trial}`);
     await page.waitForSelector("svg.mesh rect.rank");
-    const groups = page.locator("label:has-text('Groups of') select");
+    const groups = page.locator("label:has-text('Groups by') select");
     for (const axis of await groups.locator("option").evaluateAll((l) => l.map((o) => o.value))) {
         await groups.selectOption(axis);
         await page.waitForSelector(`text=form one ${axis} group`);
@@ -196,7 +196,7 @@ test("a log that is longer than one part is downloaded whole, its characters unh
         async () => /the end/.test(await log.locator(".log").textContent()),
         "the end of the log",
     );
-    assert.match(await log.locator(".log").textContent(), /are left out[\s\S]*jeden Rang 0\.1 µs ± 2 /);
+    assert.match(await log.locator(".log").textContent(), /omitted[\s\S]*jeden Rang 0\.1 µs ± 2 /);
     assert.ok((await log.locator(".log").textContent()).length < 100_000);
     const got = await saved(() => log.locator("button:text-is('Download')").click());
     assert.ok(got.equals(fs.readFileSync(file)), `${got.length} bytes`);
@@ -204,7 +204,7 @@ test("a log that is longer than one part is downloaded whole, its characters unh
 
 test("campaigns are chosen for a comparison", async () => {
     await visit("/compare");
-    await page.waitForSelector("text=Choose two to five");
+    await page.waitForSelector("text=Nothing selected");
     const button = page.locator("fieldset button:text-is('Compare')");
     await page.check(`label:has-text("${one}") input`);
     assert.ok(await button.isDisabled());
@@ -213,15 +213,15 @@ test("campaigns are chosen for a comparison", async () => {
     await page.waitForFunction(() => /campaigns=/.test(location.hash));
     await page.waitForSelector("[aria-label='campaigns side by side'] tbody tr");
     await page.locator("main canvas").first().waitFor();
-    await page.fill("label:has-text('Trials, as') input", `${one}/1, ${two}/1`);
+    await page.fill("label:has-text('Trials (campaign') input", `${one}/1, ${two}/1`);
     await page.click("button:text-is('Compare trials')");
-    await page.waitForSelector("text=vs the first");
+    await page.waitForSelector("text=vs first");
 });
 
 test("trials are picked from the table for a comparison", async () => {
     await visit(`/campaigns/${one}`);
     await page.check("input[aria-label='compare trial 1']");
-    await page.waitForSelector("text=1 picked");
+    await page.waitForSelector("text=1 selected");
     await page.check("input[aria-label='compare trial 2']");
     await page.click("main a:text-is('Compare trials 1, 2')");
     await page.waitForSelector("[aria-label='trials side by side'] thead a:text-is('trial 2')");
@@ -271,7 +271,7 @@ test("who changes notes that somebody else has changed meanwhile is shown theirs
 
 test("an export is wrapped into a job, downloaded and copied", async () => {
     await visit(`/campaigns/${one}/export?to=partune`);
-    await page.selectOption("label:has-text('Wrapped in') select", "slurm");
+    await page.selectOption("label:has-text('Job script') select", "slurm");
     const code = page.locator("pre.code");
     await until(async () => /#SBATCH/.test(await code.textContent()), "the job");
     const shown = await code.textContent();
@@ -291,8 +291,8 @@ test("an export is wrapped into a job, downloaded and copied", async () => {
 
 test("a clone with a change is started", async () => {
     await visit(`/campaigns/${two}`);
-    await page.click("main a:text-is('Clone with changes')");
-    await page.waitForSelector("h1:text-is('Clone with changes')");
+    await page.click("main a:text-is('Clone and edit')");
+    await page.waitForSelector("h1:text-is('Clone and edit')");
     await page.locator("label.field", { hasText: "Name" }).first().locator("input").fill("third");
     await page.waitForSelector("text=Legal layouts");
     await page.click("button:text-is('Start the campaign')");
@@ -432,7 +432,7 @@ test("what is pressed by key keeps the focus, or leaves it where the page goes o
     await press("main button:text-is('Show the configuration')");
     await until(async () => /^\{/.test(await focused()), "the focus in the configuration");
     await visitIn(p, "/compare");
-    await p.waitForSelector("text=Choose two to five");
+    await p.waitForSelector("text=Nothing selected");
     await press(`label:has-text("${one}") input`, "Space");
     await press(`label:has-text("${two}") input`, "Space");
     await press("fieldset button:text-is('Compare')");
@@ -551,7 +551,7 @@ test("a campaign that is deleted while it is watched is said to be gone", async 
     await daemon.api("DELETE", `v1/campaigns/${two}`);
     await daemon.kill();
     await daemon.restart();
-    await page.waitForSelector("text=no longer has this campaign");
+    await page.waitForSelector("text=This campaign was deleted");
     await page.waitForSelector(".live:has-text('gone')");
     assert.equal(await page.textContent("h1"), "the second");
 });
@@ -587,7 +587,7 @@ test("the last choice of an export is shown, though the answer to an earlier one
     await page.waitForTimeout(500);
     assert.equal(await page.textContent("main .panel h2"), "partune");
     await page.unroute("**/export/accelerate*");
-    await page.selectOption("label:has-text('Wrapped in') select", "slurm");
+    await page.selectOption("label:has-text('Job script') select", "slurm");
     await page.waitForFunction(() => /in=slurm/.test(location.hash)); // the address has all of the choice
 });
 
@@ -601,7 +601,7 @@ test("who leaves a page with a question open has not answered it", async () => {
     assert.equal((await daemon.api("GET", `v1/campaigns/${one}`)).name, "first");
 });
 
-test("a campaign that runs: rows come into a filtered table, what was submitted stays, focus and clock go on", async () => {
+test("a campaign that runs: rows come into a filtered table, what was submitted stays, focus and clock keep going", async () => {
     const c = await daemon.api(
         "POST",
         "v1/campaigns",

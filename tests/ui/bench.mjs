@@ -351,8 +351,8 @@ async function heap(id) {
             }
         }
     }, 1000 / PER_SECOND);
-    const proxy = await startProxy(daemon.url, "/", (path, request, response) => {
-        if (!path.endsWith("/events")) return false;
+    const proxy = await startProxy(daemon.url, "/", (route, request, response) => {
+        if (!route.endsWith("/events")) return false;
         response.writeHead(200, { "Content-Type": "text/event-stream" });
         response.flushHeaders();
         const send = (event, data) =>

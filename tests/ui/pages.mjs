@@ -44,7 +44,7 @@ test("a page without a token asks for one, and says when it is wrong", async () 
     await page.waitForSelector("#token");
     await page.fill("#token", "pt_wrong");
     await page.click("button.primary");
-    await page.waitForSelector("text=does not know this token");
+    await page.waitForSelector("text=Unknown token");
     await page.fill("#token", daemon.token);
     await page.click("button.primary");
     await page.waitForSelector("text=No campaigns yet");
@@ -61,7 +61,7 @@ test("the form of a new campaign shows a refusal at the field that it is about",
     await visit("/new");
     const data = page.locator("label.field", { hasText: "Global batch" });
     await data.locator("input").fill("-3");
-    await page.waitForSelector("text=This would be refused");
+    await page.waitForSelector("text=This campaign would be rejected");
     await until(
         async () => (await data.locator(".field-error").textContent()) !== "",
         "the message at the field",
@@ -176,11 +176,11 @@ test("the trial page shows layout, steps, phases, memory, mesh and log", async (
         "Phases of each step",
         "Memory of the worst rank",
         "Spread over ranks",
-        "Busy time of every rank",
+        "Busy time by rank",
         "Timeline of one step",
     ])
         await drawn(title);
-    const busy = panel("Busy time of every rank");
+    const busy = panel("Busy time by rank");
     await busy.locator("button:text-is('Table')").click();
     await busy.locator("thead th").first().waitFor();
     assert.equal(await busy.locator("thead th").count(), 1 + best.layout.world);
@@ -218,8 +218,8 @@ test("a trial that lost shows where the best one was quicker, and how it is run 
     const commands = await page.textContent("pre.commands");
     assert.match(commands, new RegExp(`--trial ${lost.n} --output (\\S+)\\n.* --config \\1$`));
     assert.match(commands, new RegExp(`mpiexec -n ${lost.layout.world} `));
-    await page.click("main a:text-is('Compare with the best')");
-    await page.waitForSelector("text=vs the first");
+    await page.click("main a:text-is('Compare with best')");
+    await page.waitForSelector("text=vs first");
     assert.match(await hash(), new RegExp(`${id}(/|%2F)${best.trial}$`));
 });
 
@@ -236,14 +236,14 @@ test("there is no way to a trial before the first or after the newest", async ()
     const trials = `v1/campaigns/${id}/trials?sort=-n&page_size=1`;
     const last = (await daemon.api("GET", trials)).items[0].n;
     await visit(`/campaigns/${id}/trials/${last}`);
-    const before = page.locator("a:text-is('← Before')");
+    const before = page.locator("a:text-is('← Previous')");
     assert.equal(await before.getAttribute("href"), `#/campaigns/${id}/trials/${last - 1}`);
-    assert.ok(await page.isDisabled("button:text-is('After →')"));
+    assert.ok(await page.isDisabled("button:text-is('Next →')"));
     await visit(`/campaigns/${id}/trials/${last - 1}`);
-    await page.click("a:text-is('After →')");
+    await page.click("a:text-is('Next →')");
     await page.waitForSelector(`h1:text-is('Trial ${last}')`);
     await visit(`/campaigns/${id}/trials/1`);
-    assert.ok(await page.isDisabled("button:text-is('← Before')"));
+    assert.ok(await page.isDisabled("button:text-is('← Previous')"));
 });
 
 test("the tabs of a campaign are reached by the arrow keys, have addresses, and draw their charts", async () => {
@@ -251,13 +251,13 @@ test("the tabs of a campaign are reached by the arrow keys, have addresses, and 
     await page.focus("[role=tab][aria-selected=true]");
     await page.keyboard.press("ArrowRight");
     assert.match(await page.evaluate(() => location.hash), /tab=space/);
-    for (const title of ["Layouts side by side", "What matters", "What the search believes"])
+    for (const title of ["Layouts, parallel coordinates", "Parameter importance", "Surrogate"])
         await drawn(title);
     await tab("Model and memory");
     for (const title of [
-        "Throughput: predicted and measured",
-        "Memory: predicted and measured",
-        "Throughput against memory",
+        "Throughput, predicted and measured",
+        "Memory, predicted and measured",
+        "Throughput and memory",
     ])
         await drawn(title);
     await tab("Timeline");
@@ -340,7 +340,7 @@ test("an export is shown, and what the target cannot express is said", async () 
     }
     await page.selectOption("label:has-text('Target') select", "megatron");
     // Whichever layout has won: Megatron has no word for some, and the file then says what is lost.
-    await page.check("label:has-text('write it even if something is lost') input");
+    await page.check("label:has-text('export even if settings are lost') input");
     await page.waitForSelector("pre.code:has-text('--tensor-model-parallel-size')");
 });
 
@@ -381,7 +381,7 @@ test("all of it works below a path, behind a reverse proxy", async () => {
 
 test("trials and campaigns are compared side by side", async () => {
     await visit(`/compare?trials=${id}/1,${id}/2`);
-    await page.waitForSelector("text=vs the first");
+    await page.waitForSelector("text=vs first");
     assert.equal(await page.locator("thead th").count(), 3);
     await drawn("Phases of the median step");
 });
@@ -391,7 +391,7 @@ test("a plan ranks layouts without a trial, and a campaign starts from it", asyn
     await page.click("button:text-is('Rank layouts')");
     await page.waitForSelector("text=legal layouts", { timeout: 300_000 });
     assert.ok((await page.locator("[aria-label='table of ranked layouts'] tbody tr").count()) > 5);
-    await drawn("Where a step's time goes");
+    await drawn("Step time by phase");
     await page.click("[aria-label='table of ranked layouts'] tbody tr:first-child button");
     await page.waitForSelector("h1:text-is('New campaign')");
     const spec = JSON.parse(await page.inputValue("textarea[aria-label='the campaign as JSON']"));
@@ -414,7 +414,7 @@ test("what each rule excludes is shown as the service counts it", async () => {
     const rows = panel("What each rule excludes").locator("tbody tr");
     await rows.nth(1).waitFor();
     assert.match(await rows.nth(0).textContent(), /world-dense900,00075.0 %for example: <i>world 8/);
-    assert.match(await rows.nth(1).textContent(), /memory[\d,]+[\d.]+ % of the legal/);
+    assert.match(await rows.nth(1).textContent(), /memory[\d,]+[\d.]+ % of legal layouts/);
     await page.unroute("**/v1/plan");
 });
 
@@ -466,10 +466,10 @@ test("a campaign is carried to other scales, with tables, plots and the errors o
     await page.unroute("**/v1/project");
 });
 
-test("a published study is asked again, and what it printed stands beside", async () => {
+test("a published study is reproduced, its own numbers next to the model's", async () => {
     await visit("/project?study=frontier-1t");
     await page.waitForSelector("[aria-label='table of the study'] tbody tr", { timeout: 300_000 });
-    await drawn("Share of peak and efficiency");
+    await drawn("MFU and efficiency");
     assert.match(await page.textContent("main"), /3,072[\s\S]*arXiv/);
     await page.selectOption("label:has-text('Study') select", "mixtral-8x7b");
     await page.waitForSelector("text=Mixtral 8x7B on DGX H100", { timeout: 300_000 });
@@ -478,7 +478,7 @@ test("a published study is asked again, and what it printed stands beside", asyn
 
 test("a clone starts from what was submitted", async () => {
     await visit(`/new?from=${id}`);
-    await page.waitForSelector("h1:text-is('Clone with changes')");
+    await page.waitForSelector("h1:text-is('Clone and edit')");
     const spec = JSON.parse(await page.inputValue("textarea[aria-label='the campaign as JSON']"));
     assert.equal(spec.workload.global_batch, 8);
     assert.match(spec.name, /again$/);

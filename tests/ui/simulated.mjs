@@ -79,10 +79,10 @@ const visit = async (route) => {
     await page.waitForTimeout(500);
 };
 
-/** What the table of "What matters" lists beside keys of the layout; it lists some. */
+/** What the table of "Parameter importance" lists beside keys of the layout; it lists some. */
 async function unknownShares() {
     const names = await page
-        .locator(".panel:has(:text-is('What matters')) .chart-table tbody tr > :first-child")
+        .locator(".panel:has(:text-is('Parameter importance')) .chart-table tbody tr > :first-child")
         .allTextContents();
     assert.ok(names.length > 0, "no share at all");
     const { components } = await daemon.api("GET", "openapi.json");
@@ -117,7 +117,7 @@ for (const tab of ["overview", "space", "model", "timeline", "settings"])
         const text = await look(`campaign-${tab}`, { allowed: /^ *"measured": false,?$/ });
         assert.equal(await page.locator(".head .badge:text-is('simulated')").count(), 1);
         if (tab === "overview") assert.match(text, /^simulated tokens\/s$/m, "the axis of the chart");
-        if (tab === "overview") assert.match(text, /simulated again in turn/);
+        if (tab === "overview") assert.match(text, /simulated again, interleaved/);
         if (tab === "space") assert.deepEqual(await unknownShares(), [], "shares of other than layout keys");
     });
 
@@ -141,15 +141,15 @@ test("an export is written only for those who know that it is simulated", async 
     await visit(`/campaigns/${id}/export?to=megatron`);
     await page.waitForSelector("text=no training job has run this layout");
     assert.equal(await page.locator("pre.code").count(), 0);
-    await page.click("label:has-text('although it is simulated')");
-    await page.click("label:has-text('even if something is lost')");
+    await page.click("label:has-text('although simulated')");
+    await page.click("label:has-text('even if settings are lost')");
     await page.waitForSelector("pre.code:has-text('SIMULATED')");
     await look("export", { allowed: /^# verified: no/ });
 });
 
 test("trials and campaigns side by side", async () => {
     await visit(`/compare?trials=${id}/1,${id}/2`);
-    await page.waitForSelector("text=vs the first");
+    await page.waitForSelector("text=vs first");
     await look("compare-trials");
     await visit(`/compare?campaigns=${id},${later}`);
     await page.waitForTimeout(1000);
@@ -162,16 +162,16 @@ test("a simulated and a real one side by side are told apart", async () => {
         launcher: { kind: "remote" },
     });
     await visit(`/compare?campaigns=${id},${real.id}`);
-    await page.waitForSelector("text=does not compare with a measurement");
+    await page.waitForSelector("text=is not a measurement");
 });
 
 test("a projection", async () => {
     await visit(`/project?campaign=${id}`);
     await page.fill("fieldset input", "8, 16");
     await page.click("button:text-is('Project')");
-    await page.waitForSelector("text=Learned from");
+    await page.waitForSelector("text=Calibrated on");
     const text = await look("project");
-    assert.match(text, /Learned from \d+ trials \(all simulated\)/);
+    assert.match(text, /Calibrated on \d+ trials \(all simulated\)/);
 });
 
 test("nothing went wrong in any page", () => {

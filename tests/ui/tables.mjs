@@ -77,7 +77,7 @@ test("the overview is a table with a row for each trial, and one line says why",
         rows.map((r) => [r[0], r[1], r[2]]),
         trials.sort((a, b) => a.n - b.n).map((t) => [String(t.n), t.text, t.state]),
     );
-    assert.match(await page.textContent(".no-charts"), /^Tables are shown in place of charts/);
+    assert.match(await page.textContent(".no-charts"), /^Charts are shown as tables/);
     assert.equal(await panel("Best so far").locator("button:visible").count(), 1); // CSV
     await accessible();
 });
@@ -102,7 +102,7 @@ test("the table follows the campaign", async () => {
 test("the tabs of a campaign show tables, and values are chosen without a chart", async () => {
     await visit(`/campaigns/${id}`);
     await tab("Space");
-    for (const title of ["Layouts side by side", "What matters", "What the search believes"])
+    for (const title of ["Layouts, parallel coordinates", "Parameter importance", "Surrogate"])
         await rowsOf(title);
     await page.click("summary:text-is('Select by value')");
     await page
@@ -112,9 +112,9 @@ test("the tabs of a campaign show tables, and values are chosen without a chart"
     await page.waitForSelector("text=/of \\d+ selected/");
     await tab("Model and memory");
     for (const title of [
-        "Throughput: predicted and measured",
-        "Memory: predicted and measured",
-        "Throughput against memory",
+        "Throughput, predicted and measured",
+        "Memory, predicted and measured",
+        "Throughput and memory",
     ])
         await rowsOf(title);
     await tab("Timeline");
@@ -132,7 +132,7 @@ test("a trial's charts are tables", async () => {
         "Phases of each step",
         "Memory of the worst rank",
         "Spread over ranks",
-        "Busy time of every rank",
+        "Busy time by rank",
         "Timeline of one step",
     ])
         await rowsOf(title);
@@ -143,9 +143,9 @@ test("a plan, a projection and a comparison are tables", async () => {
     await visit("/plan");
     await page.click("button:text-is('Rank layouts')");
     await page.waitForSelector("text=legal layouts", { timeout: 300_000 });
-    await rowsOf("Where a step's time goes");
+    await rowsOf("Step time by phase");
     await visit(`/compare?trials=${id}/1,${id}/2`);
-    await page.waitForSelector("text=vs the first");
+    await page.waitForSelector("text=vs first");
     await rowsOf("Phases of the median step");
 });
 

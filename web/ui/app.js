@@ -84,7 +84,7 @@ async function show() {
 
 /** In place of a page that could not be loaded. */
 function fail(ctx, error) {
-    const title = error.status === 404 ? "Not found" : "This page cannot be shown now";
+    const title = error.status === 404 ? "Not found" : "Cannot show this page";
     ctx.title(title);
     fill(
         ctx.root,

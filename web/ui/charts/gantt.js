@@ -82,8 +82,8 @@ function barTip({ t: trial, until, from, to }) {
     const title = until ? `Trials ${trial.n} to ${until}` : `Trial ${trial.n}: ${trial.text ?? ""}`;
     return tip(title, [
         ["State", trial.state],
-        ["Took", seconds(to - from)],
-        ["Began at", seconds(from)],
+        ["Duration", seconds(to - from)],
+        ["Started at", seconds(from)],
     ]);
 }
 
@@ -109,7 +109,7 @@ function stateSeries(state, bars, size, palette) {
 
 export const gantt = {
     title: "Trials over time",
-    note: "One row for each slot, the number of the trial in its bar. Control and wheel, or two fingers, zoom; drag moves.",
+    note: "One row per slot, one bar per trial. Ctrl + wheel or pinch to zoom, drag to pan.",
     name: "timeline",
     none: "No trial has started.",
     option({ trials }, palette, width) {
@@ -153,8 +153,11 @@ export const gantt = {
             series: states.map((state) => stateSeries(state, bars, size, palette)),
         };
     },
-    summary: ({ trials }) =>
-        `${counted(slots(trials).length, "trial")} in ${counted(Math.max(0, ...slots(trials).map((b) => b.slot + 1)), "slot")}.`,
+    summary({ trials }) {
+        const bars = slots(trials);
+        const rows = Math.max(0, ...bars.map((bar) => bar.slot + 1));
+        return `${counted(bars.length, "trial")} in ${counted(rows, "slot")}.`;
+    },
     table: ({ trials }) => ({
         columns: ["trial", "layout", "state", "slot", "from s", "to s"],
         rows: slots(trials).map((b) => [b.t.n, b.t.text, b.t.state, b.slot + 1, b.from, b.to]),

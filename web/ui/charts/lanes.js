@@ -58,9 +58,11 @@ function bar(params, api) {
 
 export const lanes = {
     title: "Timeline of one step",
-    note: "One lane for each rank (or stage, where the trial was simulated). Control and wheel, or two fingers, zoom; drag moves. The trace opens in Perfetto, too.",
+    note:
+        "One lane per rank (per stage in a simulated trial). " +
+        "Ctrl + wheel or pinch to zoom, drag to pan. The trace file opens in Perfetto.",
     name: "step-timeline",
-    none: "No timeline was kept: the trainer writes one when it ends well, and not every trainer does.",
+    none: "No timeline. Successful trials of the bundled trainer have one.",
     option({ trace }, palette) {
         const bars = trace ? laneBars(trace) : [];
         if (!bars.length) return null;

@@ -118,7 +118,7 @@ function rankBox(rank, x, y, { layout, axis, perNode, colour }) {
         s(
             "rect",
             { class: "rank", ...box, fill: colour(group), "fill-opacity": 0.35 },
-            s("title", {}, `rank ${rank}, ${axis} group ${group}, place ${place}${node}`),
+            s("title", {}, `rank ${rank}, ${axis} group ${group}, position ${place}${node}`),
         ),
         s("text", { class: "rank-text", x: x + CELL / 2, y: y + CELL / 2 }, String(rank)),
     ];
@@ -165,10 +165,10 @@ function draw(svg, layout, axis, perNode) {
 const MESH_COLUMNS = [
     "axis",
     "meaning",
-    "ranks a group",
+    "ranks per group",
     "groups",
-    "one of them",
-    "slowest link it crosses",
+    "example",
+    "slowest link crossed",
 ];
 
 function scrolled(label, content) {
@@ -194,13 +194,12 @@ function meshTable(rows) {
 /** A panel's body: choose an axis, see its groups; below, every axis with the link that it crosses. */
 export function meshView(layout, cluster) {
     const axes = Object.keys(AXES).filter((axis) => size(layout, axis) > 1);
-    if (!layout.world || !axes.length)
-        return h("p", { class: "soft" }, "One rank: there are no groups.");
+    if (!layout.world || !axes.length) return h("p", { class: "soft" }, "One rank, no groups.");
     const note = h("p", { class: "soft" });
     const svg = s("svg", {
         class: "mesh",
         role: "img",
-        "aria-label": "Ranks and their groups; the table below says the same",
+        "aria-label": "Ranks and their groups, also listed in the table below",
     });
     const select = h(
         "select",
@@ -216,7 +215,7 @@ export function meshView(layout, cluster) {
     const view = h(
         "div",
         {},
-        h("div", { class: "filters" }, field("Groups of", select)),
+        h("div", { class: "filters" }, field("Groups by", select)),
         scrolled("drawing of the ranks", svg),
         note,
         scrolled("axes of the mesh", meshTable(meshRows(layout, cluster))),

@@ -79,7 +79,7 @@ export function memoryPairs(trials) {
 function pairTip({ n, text, predicted, measured }, show) {
     return tip(`Trial ${n}: ${text ?? ""}`, [
         ["Predicted", show(predicted)],
-        ["The trial's", show(measured)],
+        ["Actual", show(measured)],
         ["Error", percent((predicted - measured) / measured)],
     ]);
 }
@@ -148,11 +148,11 @@ function againstDiagonal(pairs, palette, { unit, label, show, divide }) {
 
 function errorText(pairs) {
     if (!pairs.length) return "";
-    const e = errorsOf(pairs);
-    const r = rankCorrelation(pairs);
-    return `${counted(e.count, "trial")}: typical error ${percent(e.size)}, ${e.bias >= 0 ? "too high" : "too low"} by ${percent(Math.abs(e.bias))} in the median${
-        r === null ? "" : `, rank correlation ${r.toFixed(2)}`
-    }.`;
+    const { count, size, bias } = errorsOf(pairs);
+    const rank = rankCorrelation(pairs);
+    const errors = `median error ${percent(size)} (bias ${bias > 0 ? "+" : ""}${percent(bias)})`;
+    const order = rank === null ? "" : `, rank correlation ${rank.toFixed(2)}`;
+    return `${counted(count, "trial")}: ${errors}${order}.`;
 }
 
 const pairTable = (pairs, unit) => ({
@@ -167,8 +167,8 @@ const pairTable = (pairs, unit) => ({
 });
 
 export const speedModel = {
-    title: "Throughput: predicted and measured",
-    note: "On the dashed line the cost model was right; above it the trial was faster than expected.",
+    title: "Throughput, predicted and measured",
+    note: "Dashed line: perfect prediction. Above it, the trial was faster than predicted.",
     name: "predicted-throughput",
     none: "No trial with a prediction has been measured.",
     option({ trials }, palette) {
@@ -187,7 +187,7 @@ export const speedModel = {
 };
 
 export const memoryModel = {
-    title: "Memory: predicted and measured",
+    title: "Memory, predicted and measured",
     note: "Peak of the worst rank.",
     name: "predicted-memory",
     none: "No trial with a memory prediction has been measured.",
@@ -215,8 +215,8 @@ export function paretoFront(trials) {
 }
 
 export const pareto = {
-    title: "Throughput against memory",
-    note: "The line joins the trials that no other beats in both.",
+    title: "Throughput and memory",
+    note: "Line: Pareto front. No other trial is both faster and smaller.",
     name: "pareto",
     none: "No trial with measured memory yet.",
     option({ trials }, palette) {
@@ -255,7 +255,7 @@ export const pareto = {
             }),
             series: [
                 {
-                    name: "beaten in both",
+                    name: "dominated",
                     type: "scatter",
                     large: rest.length > 400,
                     largeThreshold: 400,
@@ -276,7 +276,7 @@ export const pareto = {
             ],
         };
     },
-    summary: ({ trials }) => `${counted(paretoFront(trials).length, "trial")} on the front.`,
+    summary: ({ trials }) => `${counted(paretoFront(trials).length, "trial")} on the Pareto front.`,
     table: ({ trials }) => ({
         columns: ["trial", "layout", "tokens/s", "memory bytes"],
         rows: paretoFront(trials).map((t) => [t.n, t.text, t.tokens_per_s, t.measured_bytes]),
@@ -309,8 +309,8 @@ export function fitBins(trials, bins = 10) {
 }
 
 export const fitCalibration = {
-    title: "Probability of fitting, and what fitted",
-    note: "Each point stands for the trials of one tenth of the predicted probability. On the dashed line the probability was honest.",
+    title: "Calibration of P(fits)",
+    note: "One point per tenth of predicted probability. Dashed line: perfect calibration.",
     name: "fit-calibration",
     none: "No trial with a predicted probability has ended.",
     option({ trials }, palette) {

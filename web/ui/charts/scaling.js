@@ -74,9 +74,9 @@ const devicesOf = (data) =>
 
 export const throughput = {
     title: "Throughput at other scales",
-    note: "Projected from the trials that were measured, with 95 % intervals. On the dashed line every device is as fast as where it was measured.",
+    note: "Projected from measured trials, with 95 % intervals. Dashed line: linear scaling.",
     name: "projection-throughput",
-    none: "Nothing is projected yet.",
+    none: "No projection yet.",
     option(data, palette) {
         const all = given(data);
         if (!all.some(([, a]) => known(a.rows).length)) return null;
@@ -140,7 +140,7 @@ export const throughput = {
             "scaling",
             "devices",
             "batch, sequences",
-            "layout, or why not",
+            "layout or reason",
             "tokens/s",
             "95 % low tokens/s",
             "95 % high tokens/s",
@@ -166,7 +166,7 @@ export const throughput = {
 export const efficiency = {
     ...throughput,
     title: "Efficiency",
-    note: "Throughput of one device, as a share of what was measured; on another kind of device, of the first size's.",
+    note: "Throughput per device relative to the measured size; on another kind of device, to the first size.",
     name: "projection-efficiency",
     option(data, palette) {
         const all = given(data);
@@ -196,18 +196,18 @@ export const efficiency = {
 
 /** What of a study's rows was published, and what the model says of the same. */
 const MEASURES = [
-    ["mfu", "share of peak"],
+    ["mfu", "MFU"],
     ["efficiency", "efficiency"],
 ];
 
 export const study = {
-    title: "Share of peak and efficiency",
-    note: "What the cost model expects of its best layout at each size, and what the study printed.",
+    title: "MFU and efficiency",
+    note: "The cost model's best layout at each size, and the published values.",
     name: "study",
-    none: "No study is chosen.",
+    none: "No study selected.",
     option({ study: chosen }, palette) {
         if (!chosen?.rows.length) return null;
-        const published = [...MEASURES, ["best", "share of peak, the study's own system"]];
+        const published = [...MEASURES, ["best", "MFU, the study's own system"]];
         const line = (key, name, i) => ({
             name: `${name}, model`,
             type: "line",
@@ -256,9 +256,9 @@ export const study = {
             "batch, sequences",
             "layout",
             "tokens/s",
-            "share of peak, %",
-            "published, %",
-            "published best, %",
+            "MFU, %",
+            "published MFU, %",
+            "published MFU, own system, %",
             "efficiency, %",
             "published efficiency, %",
         ],

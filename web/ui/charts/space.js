@@ -119,8 +119,10 @@ function parallelSeries(trials, keys) {
 }
 
 export const parallel = {
-    title: "Layouts side by side",
-    note: "One line for each measured layout, one axis for each dimension that varies, throughput at the right. Drag along an axis to select, click it to let go; or pick values below.",
+    title: "Layouts, parallel coordinates",
+    note:
+        "One line per measured layout, one axis per varying dimension, throughput on the right. " +
+        "Drag along an axis to select, click it to clear, or select values below.",
     name: "parallel",
     none: "At least two layouts must have been measured.",
     minWidth: ({ keys }) => 110 + 74 * (keys?.length ?? 0),
@@ -165,10 +167,10 @@ export const parallel = {
 };
 
 export const importance = {
-    title: "What matters",
-    note: "Share of the differences in throughput that each dimension explains in the fitted process.",
+    title: "Parameter importance",
+    note: "Share of the variance in throughput that the surrogate attributes to each dimension.",
     name: "importance",
-    none: "Known when the search has fitted its first model.",
+    none: "Available once the search has fitted its first surrogate.",
     option({ shares }, palette, width) {
         const rows = Object.entries(shares ?? {})
             .filter(([, v]) => v > 0)
@@ -358,12 +360,14 @@ function slices(surface, palette) {
 }
 
 export const surface = {
-    title: "What the search believes",
-    note: "The fitted process over two dimensions, the others as in the best layout.",
+    title: "Surrogate",
+    note: "The fitted surrogate over two dimensions, the others fixed at the best layout.",
     name: "surface",
     none: ({ asking, trouble }) =>
         trouble ||
-        (asking ? "The search is asked …" : "Known when the search has fitted its first model."),
+        (asking
+            ? "Loading the surrogate …"
+            : "Available once the search has fitted its first surrogate."),
     option({ surface: known, value }, palette, width) {
         if (!known?.mean?.length) return null;
         if (value === "slices") return slices(known, palette);
@@ -389,7 +393,7 @@ export const surface = {
                         "95 % interval",
                         `${rateNumber(known.lo[j][i])} – ${rateNumber(known.hi[j][i])}`,
                     ],
-                    ["Fits with", percent(known.p_fits?.[j]?.[i], 0)],
+                    ["P(fits)", percent(known.p_fits?.[j]?.[i], 0)],
                 ]),
         });
     },
@@ -438,8 +442,8 @@ export function feasibilityCells(trials, x, y) {
 }
 
 export const feasibility = {
-    title: "What ran",
-    note: "Share of the trials at each pair of values that ran, stopped early or not; blank where none was tried.",
+    title: "Trials that ran",
+    note: "Share of the trials at each pair of values that ran, including those stopped early. Blank: not tried.",
     name: "feasibility",
     none: "Needs trials that differ in both dimensions.",
     option({ trials, x, y }, palette, width) {

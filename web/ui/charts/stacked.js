@@ -44,8 +44,8 @@ function barsTable(bars, { order, of = "", unit, scale, raw = [unit, scale] }) {
  *   show(value)      a part in its own unit, for the tooltip
  *   colour(name, i)  which colour of the series the i-th part has; the i-th where it is absent
  *   most             how many bars are drawn; all, where it is absent
- *   names(width)     of the bars: {whole, left, label}: in full or by their labels, the room for them in pixels, and options of
- *                    the axis's labels
+ *   names(width)     of the bars: {whole, left, label}: in full or by their labels, the room for them in pixels, and
+ *                    options of the axis's labels
  */
 export function stackedBars(spec) {
     const { order, unit, scale, show, most = Infinity } = spec;

@@ -62,7 +62,7 @@ export const stepTime = {
             ? `${counted(steps.length, "step")}, median ${ms(median(steps.map((s) => s.ms).sort((a, b) => a - b)))}.`
             : "",
     table: ({ steps }) => ({
-        columns: ["step", "ms", "tokens", "loss, nats a token", "aux loss", "gradient norm"],
+        columns: ["step", "ms", "tokens", "loss, nats/token", "aux loss", "gradient norm"],
         rows: steps.map((step) => [
             step.n,
             step.ms,
@@ -161,7 +161,7 @@ function averaged(steps, keys, bars) {
 export const phaseStack = {
     title: "Phases of each step",
     name: "phases-by-step",
-    none: "No step has reported its phases; not every trainer does.",
+    none: "No phase times. Not every trainer reports them.",
     option({ steps }, palette) {
         const keys = phasesOf(steps);
         if (!keys.length) return null;
@@ -209,9 +209,11 @@ const spreadOf = (s) => s.ranks ?? null;
 
 export const rankSpread = {
     title: "Spread over ranks",
-    note: "Computing time of the fastest, the median and the slowest rank of each step. A rank that is slowest again and again is a straggler.",
+    note:
+        "Compute time of the fastest, median and slowest rank in each step. " +
+        "A rank that is repeatedly slowest is a straggler.",
     name: "rank-spread",
-    none: "No step has reported the spread over its ranks; not every trainer does.",
+    none: "No times by rank. Not every trainer reports them.",
     option({ steps }, palette) {
         const list = thin(steps.filter(spreadOf), MAX_POINTS, (s) => spreadOf(s).max);
         if (!list.length) return null;
@@ -326,10 +328,12 @@ export function busyCells(steps, world, most = HEAT_COLUMNS) {
 }
 
 export const rankHeat = {
-    title: "Busy time of every rank",
-    note: "Milliseconds that a rank computed, not waited, in each step. A row that stands out again and again is a straggler, or a stage with more to do.",
+    title: "Busy time by rank",
+    note:
+        "Milliseconds of computing (not waiting) in each step. " +
+        "A row that stands out is a straggler, or a stage with more work.",
     name: "rank-busy",
-    none: "No step has reported the busy times of its ranks; not every trainer does.",
+    none: "No busy times by rank. Not every trainer reports them.",
     option({ steps, world }, palette) {
         const { names, labels, cells } = busyCells(steps, world);
         if (!cells.length) return null;
@@ -404,7 +408,7 @@ function memoryUnit(rows) {
 export const memoryBars = {
     title: "Memory of the worst rank",
     name: "memory",
-    none: "No memory has been planned or measured.",
+    none: "No memory plan or measurement.",
     option({ memory }, palette) {
         const rows = memoryRows(memory).reverse();
         if (!rows.length) return null;
@@ -443,8 +447,10 @@ export const memoryBars = {
             ],
         };
     },
-    summary: ({ memory }) =>
-        `Planned ${bytes(memory?.planned?.total)}${memory?.measured ? `, measured ${bytes(memory.measured.total)}` : ""}.`,
+    summary({ memory }) {
+        const measured = memory?.measured ? `, measured ${bytes(memory.measured.total)}` : "";
+        return `Planned ${bytes(memory?.planned?.total)}${measured}.`;
+    },
     table: ({ memory }) => ({
         columns: ["class", "planned bytes", ...(memory?.measured ? ["measured bytes"] : [])],
         rows: [

@@ -12,7 +12,7 @@ export async function copyText(text, element) {
         announce("copied");
     } catch {
         getSelection().selectAllChildren(element);
-        announce("selected: copy it with the keyboard");
+        announce("text selected: press Ctrl + C to copy");
     }
 }
 

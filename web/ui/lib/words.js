@@ -1,27 +1,27 @@
 // What the words of the service mean, for people. A state is never told by colour alone: it has a sign and a name.
 
 export const TRIAL_STATES = {
-    queued: ["○", "wait", "waits for a slot"],
-    starting: ["◔", "run", "its processes are being started"],
-    running: ["◑", "run", "is training"],
-    ok: ["✓", "good", "ran to its end"],
-    oom: ["▲", "bad", "did not fit into memory"],
-    illegal: ["⊘", "bad", "the trainer refused the layout"],
-    numeric: ["∞", "bad", "the loss became infinite or not a number"],
-    timeout: ["◕", "warn", "was stopped by its time limit: slower than a bound"],
-    pruned: ["✂", "warn", "was stopped because it could no longer win"],
+    queued: ["○", "wait", "waiting for a slot"],
+    starting: ["◔", "run", "starting its processes"],
+    running: ["◑", "run", "training"],
+    ok: ["✓", "good", "completed"],
+    oom: ["▲", "bad", "out of memory"],
+    illegal: ["⊘", "bad", "layout rejected by the trainer"],
+    numeric: ["∞", "bad", "loss became infinite or NaN"],
+    timeout: ["◕", "warn", "stopped at its time limit: slower than the bound"],
+    pruned: ["✂", "warn", "stopped early: could no longer win"],
     hang: ["‖", "bad", "stopped making progress"],
-    crash: ["✕", "bad", "ended by a signal or an unexpected exit"],
-    node_fail: ["⊗", "bad", "its host was lost"],
-    preempted: ["⇤", "warn", "the scheduler took its place away"],
-    cancelled: ["–", "wait", "was cancelled"],
-    implausible: ["≫", "warn", "says more than its devices can do: not counted"],
+    crash: ["✕", "bad", "killed by a signal, or unexpected exit code"],
+    node_fail: ["⊗", "bad", "host lost"],
+    preempted: ["⇤", "warn", "preempted by the scheduler"],
+    cancelled: ["–", "wait", "cancelled"],
+    implausible: ["≫", "warn", "above the peak of its devices: not counted"],
 };
 
 /** Said of every result of a simulated campaign: the badge, and what it means. */
 export const SIMULATED = [
     "simulated",
-    "no training job ran: every number is the simulator's, none is a measurement",
+    "no training job ran: every number comes from the simulator",
 ];
 
 /**
@@ -35,18 +35,18 @@ export function spoken(text, simulated) {
 }
 
 export const CAMPAIGN_STATES = {
-    running: ["◑", "run", "trials are being run"],
-    paused: ["‖", "warn", "running trials finish, none starts"],
-    verifying: ["◔", "run", "winner and baseline are run again, in turn"],
-    done: ["✓", "good", "the search has ended"],
-    cancelled: ["–", "wait", "was cancelled"],
-    failed: ["✕", "bad", "cannot go on"],
+    running: ["◑", "run", "running trials"],
+    paused: ["‖", "warn", "running trials finish, no new ones start"],
+    verifying: ["◔", "run", "re-running winner and baseline, interleaved"],
+    done: ["✓", "good", "search finished"],
+    cancelled: ["–", "wait", "cancelled"],
+    failed: ["✕", "bad", "cannot continue"],
 };
 
 const REASONS = {
-    budget: "the budget is spent",
-    exhausted: "every layout was tried",
-    converged: "nothing better is expected",
+    budget: "budget spent",
+    exhausted: "every layout tried",
+    converged: "no better layout expected",
 };
 
 /** Why a campaign is in the state that it is in. */
@@ -69,39 +69,39 @@ export const STOPPED_TRIAL = new Set(["timeout", "pruned"]);
 export const KINDS = {
     baseline: "what the winner is compared with",
     search: "proposed by the search",
-    repeat: "a layout tried again",
-    verify: "winner or baseline, run again after the search",
+    repeat: "repeat of a layout",
+    verify: "re-run of winner or baseline after the search",
 };
 
 export const BASELINE_RULES = {
-    default: "what a competent engineer would start from",
-    naive: "the largest data parallelism that fits",
+    default: "default rule",
+    naive: "naive rule: largest data parallelism",
     given: "the campaign's own layout",
 };
 
 // In the order in which a page shows them.
 export const LAYOUT_KEYS = {
-    world: "ranks in all",
+    world: "total ranks",
     tp: "tensor parallel: each matrix is split over this many ranks",
     sp: "sequence parallel: activations between the matrices are split too",
     cp: "context parallel: each sequence is split over this many ranks",
     pp: "pipeline parallel: layers are split into this many stages",
-    vp: "virtual stages a rank",
-    schedule: "order of forward and backward passes in the pipeline",
+    vp: "virtual stages per rank",
+    schedule: "pipeline schedule: order of forward and backward passes",
     ep: "expert parallel: experts are split over this many ranks",
     etp: "tensor parallel inside each expert",
     dp: "data parallel: copies of the dense mesh",
     edp: "data parallel: copies of the expert mesh",
-    zero: "sharding: 0 none, 1 optimizer state, 2 gradients too, 3 weights too",
-    zero_scope: "over which ranks state is sharded",
+    zero: "ZeRO stage: 0 none, 1 optimizer state, 2 and gradients, 3 and weights",
+    zero_scope: "ranks over which the optimizer state is sharded",
     micro_batch: "sequences in a micro-batch",
-    recompute: "activations computed again in the backward pass",
-    overlap_grad_reduce: "gradients are reduced while the backward pass runs",
-    overlap_param_gather: "weights are gathered while the forward pass runs",
-    overlap_p2p: "stages exchange activations while they compute",
-    overlap_moe_a2a: "tokens travel to experts while others compute",
-    precision: "format of the arithmetic",
-    threads: "compute threads a rank",
+    recompute: "activation recomputation in the backward pass",
+    overlap_grad_reduce: "gradient reduction overlaps the backward pass",
+    overlap_param_gather: "parameter gathering overlaps the forward pass",
+    overlap_p2p: "transfers between stages overlap computation",
+    overlap_moe_a2a: "expert all-to-all overlaps computation",
+    precision: "precision of the arithmetic",
+    threads: "compute threads per rank",
 };
 
 /** Values of the keys that hold words, in the order in which they are shown. */
@@ -139,13 +139,13 @@ const COLOURED = ["forward", "backward", "tp", "ep", "dp", "pp_wait", "optimizer
 export const PHASE_HELP = {
     forward: "forward pass",
     backward: "backward pass",
-    recompute: "forward again, for the backward pass",
+    recompute: "recomputed forward pass",
     tp: "waiting for tensor-parallel collectives",
     cp: "waiting for context-parallel exchange",
     ep: "waiting for expert all-to-all",
-    pp_wait: "waiting for the neighbour stage",
+    pp_wait: "waiting for the neighbouring stage",
     pp: "sending between stages",
-    bubble: "idle in the pipeline",
+    bubble: "pipeline bubble",
     dp: "waiting for gradient reduction",
     optimizer: "optimizer step",
     other: "everything else",
@@ -153,7 +153,7 @@ export const PHASE_HELP = {
 
 /** What the memory of a rank holds, by class; plan/memory.c has the same names. */
 export const MEMORY_HELP = {
-    weights: "weights as the arithmetic reads them",
+    weights: "weights in the compute precision",
     gradients: "gradients of the weights",
     master: "master weights in fp32",
     optimizer: "optimizer state: both moments of Adam",

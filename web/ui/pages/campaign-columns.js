@@ -82,8 +82,8 @@ const OPTIONAL = [
     ["fits", "P(fits)", (trial) => percent(trial.predicted?.p_fits, 0)],
     ["loss", "Loss, nats", (trial) => trial.loss?.last?.toFixed(3) ?? NONE],
     ["attempts", "Attempts", (trial) => String(trial.attempts ?? NONE)],
-    ["seconds", "Took", (trial) => seconds(trial.seconds)],
-    ["why", "Why it was tried", (trial) => trial.why ?? NONE, { num: false, wide: true }],
+    ["seconds", "Duration", (trial) => seconds(trial.seconds)],
+    ["why", "Reason", (trial) => trial.why ?? NONE, { num: false, wide: true }],
 ];
 
 function compareColumn(picked) {

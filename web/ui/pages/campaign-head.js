@@ -41,11 +41,11 @@ function tileTexts(campaign) {
     return {
         best: [
             rate(best?.tokens_per_s),
-            best ? resultNote(campaign, best) : "no trial has succeeded yet",
+            best ? resultNote(campaign, best) : "no successful trial yet",
         ],
         baseline: [rate(baseline?.tokens_per_s), baselineNote(campaign)],
         gain: [ratio(verify?.ratio ?? best?.ratio), gainNote(campaign)],
-        mfu: [percent(best?.mfu), best?.mfu === null ? "the peak of the device is unknown" : ""],
+        mfu: [percent(best?.mfu), best?.mfu === null ? "device peak unknown" : ""],
         trials: [
             progress.budget ? `${done} of ${count(progress.budget)}` : done,
             dotted(
@@ -75,9 +75,10 @@ function baselineNote(campaign) {
 }
 
 function gainNote({ state, verify }) {
-    if (verify?.verdict)
-        return `${verify.simulated ? "simulated" : "measured"} again in turn: ${ratio(verify.lo)} – ${ratio(verify.hi)}, ${verify.verdict}`;
-    return state === "verifying" ? "is being run again" : "";
+    if (!verify?.verdict) return state === "verifying" ? "re-running" : "";
+    const how = verify.simulated ? "simulated" : "measured";
+    const range = `${ratio(verify.lo)} – ${ratio(verify.hi)}`;
+    return `${how} again, interleaved: ${range}, ${verify.verdict}`;
 }
 
 /** The time of a campaign that told of it AGO seconds ago: [value, note]. */
@@ -98,7 +99,7 @@ function summaryTiles() {
     const places = {
         best: tile(
             "Best so far",
-            "the fastest layout tried, and the 95 % interval of its throughput",
+            "fastest layout so far, with the 95 % interval of its throughput",
         ),
         baseline: tile("Baseline", "what the winner is compared with"),
         gain: tile("Gain", "throughput of the best over the baseline"),
@@ -107,10 +108,10 @@ function summaryTiles() {
             "model FLOP utilisation of the best: 3 × forward, no recompute, over the peak of all devices",
         ),
         trials: tile("Trials"),
-        clock: tile("Time", "while the campaign was running"),
+        clock: tile("Time", "time spent running"),
         cost: tile(
             "Device time",
-            "devices times seconds, against an estimate of what trying every legal layout would take",
+            "devices × seconds; below, the estimate against trying every legal layout",
         ),
     };
     // The campaign tells of its time when something happens; a trial may take minutes in between.
@@ -138,7 +139,7 @@ function actionButtons({ id, state, best }, verbs) {
         over && best && button("Verify", verbs.verify),
         best && linkButton("Export", href(["campaigns", id, "export"])),
         best && linkButton("Project", href(["project"], { campaign: id })),
-        linkButton("Clone with changes", href(["new"], { from: id })),
+        linkButton("Clone and edit", href(["new"], { from: id })),
         linkButton("Compare", href(["compare"], { campaigns: id })),
         over ? button("Delete", verbs.drop, "danger") : button("Cancel", verbs.cancel, "danger"),
     ];
@@ -164,7 +165,7 @@ function actionVerbs(campaign, changed, ask, answer) {
 
     async function cancel() {
         const title = `Cancel ${isolated(campaign().name.slice(0, 80))}?`;
-        const text = "Running trials are killed. Results so far stay.";
+        const text = "Running trials are killed. Results so far are kept.";
         if (await ask("Cancel", title, text, "Cancel the campaign"))
             await act("cancel", "cancelled");
     }
@@ -172,7 +173,7 @@ function actionVerbs(campaign, changed, ask, answer) {
     async function drop() {
         const { id, name } = campaign();
         const title = `Delete ${isolated(name.slice(0, 80))}?`;
-        const text = "All its trials and logs go with it.";
+        const text = "This also deletes its trials and logs.";
         if (!(await ask("Delete", title, text, "Delete"))) return;
         try {
             await remove(campaignPath(id));

@@ -38,7 +38,7 @@ function comparison(id) {
             const trials = list.map((n) => `${id}/${n}`).join();
             return linkButton(`Compare trials ${list.join(", ")}`, href(["compare"], { trials }));
         }
-        const hint = `${list.length} picked; two to ${MOST_COMPARED} can be compared`;
+        const hint = `${list.length} selected; compare two to ${MOST_COMPARED}`;
         return h("span", { class: "soft" }, hint);
     }
     return {
@@ -99,10 +99,7 @@ function keepCurrent(page, list, filter) {
 function noTrials(filter) {
     return filter.state || filter.kind
         ? empty("No trial matches", h("p", {}, "Change the filters above."))
-        : empty(
-              "No trials yet",
-              h("p", {}, "The first one, the baseline, starts when a slot is free."),
-          );
+        : empty("No trials yet", h("p", {}, "The baseline runs first, as soon as a slot is free."));
 }
 
 function trialTable(page) {
@@ -155,7 +152,7 @@ function lastProposal(trials) {
 function drawProposal(body, page) {
     const trial = lastProposal(page.store.all());
     if (!trial) {
-        fill(body, h("p", { class: "soft" }, "Nothing has been proposed yet."));
+        fill(body, h("p", { class: "soft" }, "No proposal yet."));
         return;
     }
     const { n, layout, predicted } = trial;
@@ -169,8 +166,8 @@ function drawProposal(body, page) {
             ["Layout", h("span", { class: "mono" }, trial.text ?? NONE)],
             ["Why", trial.why ?? NONE],
             ["Expected", rate(predicted?.tokens_per_s)],
-            ["Memory expected", bytes(predicted?.memory_bytes)],
-            ["Fits with", percent(predicted?.p_fits, 0)],
+            ["Expected memory", bytes(predicted?.memory_bytes)],
+            ["P(fits)", percent(predicted?.p_fits, 0)],
             trial.tokens_per_s !== null && [
                 spoken("Measured", page.campaign().simulated),
                 rate(trial.tokens_per_s),
@@ -186,7 +183,9 @@ export const overviewTab = {
     open(page, body) {
         const chart = chartPanel(page.ctx, {
             title: "Best so far",
-            note: "Every trial with its 95 % interval, what the cost model expected of it (an arrow: beyond the scale), and the best so far. Click a point for its trial; control and wheel, or two fingers, zoom.",
+            note:
+                "Each trial with its 95 % interval, the cost model's prediction (arrow: off the scale) and the " +
+                "best so far. Click a point to open its trial. Ctrl + wheel or pinch to zoom.",
             name: `best-so-far-${page.id}`,
             className: "w8",
             size: "tall",

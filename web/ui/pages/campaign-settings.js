@@ -15,11 +15,7 @@ const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 function foreign(theirs) {
     return notice(
         "bad",
-        h(
-            "p",
-            {},
-            "Someone else has changed this meanwhile. Save again to replace what they wrote:",
-        ),
+        h("p", {}, "Someone else changed this. Save again to overwrite their version:"),
         pairs([
             ["Name", h("bdi", {}, theirs.name)],
             ["Notes", h("bdi", {}, theirs.notes || "–")],
@@ -158,7 +154,7 @@ export const settingsTab = {
                 ),
                 jsonPanel("As submitted", submitted, [button("Download", save, "quiet")]),
                 jsonPanel(
-                    "With every default filled in",
+                    "With defaults filled in",
                     prettyJson({ model, cluster, workload, space }),
                 ),
             ),

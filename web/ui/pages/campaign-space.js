@@ -156,7 +156,7 @@ function linesPanel(page) {
 
 const SHOWN = [
     ["mean", "expected throughput"],
-    ["slices", "slices of it"],
+    ["slices", "expected throughput, slices"],
     ["spread", "uncertainty"],
     ["p_fits", "probability of fitting"],
 ];
@@ -169,8 +169,8 @@ class SurfacePanels {
     #asking = false;
     #asked = 0;
     #trouble = "";
-    #x = choice("Across", () => this.load());
-    #y = choice("Up", () => this.load());
+    #x = choice("X axis", () => this.load());
+    #y = choice("Y axis", () => this.load());
     #value = h(
         "select",
         { onchange: () => this.draw() },
@@ -183,7 +183,7 @@ class SurfacePanels {
         { class: "filters" },
         this.#x.element,
         this.#y.element,
-        field("Shows", this.#value),
+        field("Value", this.#value),
     );
 
     constructor(page) {

@@ -86,12 +86,12 @@ function clusterText(cluster) {
     return `cluster ${name} (${devices === 1 ? "1 device" : `${count(devices)} devices`})`;
 }
 
-/** "model mixtral-tiny · cluster local (2 devices) · 32 sequences a step" */
+/** "model mixtral-tiny · cluster local (2 devices) · 32 sequences per step" */
 export function jobText({ model, cluster, workload, trainer, space }) {
     return [
         model?.name && `model ${model.name}`,
         clusterText(cluster),
-        workload?.global_batch && `${count(workload.global_batch)} sequences a step`,
+        workload?.global_batch && `${count(workload.global_batch)} sequences per step`,
         workload?.data && `data ${workload.data}`,
         trainer && `trainer ${trainer}`,
         space?.legal !== undefined && `${count(space.legal)} legal layouts`,

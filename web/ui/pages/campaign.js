@@ -119,7 +119,7 @@ function loaders(page) {
 }
 
 const GONE =
-    "The service no longer has this campaign, or does not show it to you. What you see is how it was. ";
+    "This campaign was deleted, or your token may no longer read it. The page shows its last state. ";
 
 /** Follow the campaign's events until the page is left. */
 function follow(page) {

@@ -131,7 +131,7 @@ const COLUMNS = [
                     "div",
                     {
                         class: "soft",
-                        title: "estimate: the mean cost of a trial, times the legal layouts not tried",
+                        title: "estimate: mean cost of a trial × legal layouts not tried",
                     },
                     `${deviceTime(savedDeviceSeconds(campaign))} saved`,
                 ),
@@ -181,11 +181,7 @@ function none(filtered) {
     if (filtered) return empty("No campaign matches", h("p", {}, "Change the filters above."));
     return empty(
         "No campaigns yet",
-        h(
-            "p",
-            {},
-            "A campaign tries layouts of one model on one cluster until it knows the fastest.",
-        ),
+        h("p", {}, "A campaign searches for the fastest layout of one model on one cluster."),
         h("p", {}, h("a", { class: "button primary", href: href(["new"]) }, "New campaign")),
         h("pre", { class: "code" }, "partune new campaign.json\npartune submit campaign.json"),
     );

@@ -60,7 +60,7 @@ function sideBySide(caption, heads, rows) {
             cells.map((cell) => h("td", {}, differs ? h("strong", {}, cell) : cell)),
         );
     };
-    const columns = ["compared", ...heads].map((head) => h("th", { scope: "col" }, head));
+    const columns = ["property", ...heads].map((head) => h("th", { scope: "col" }, head));
     return h(
         "div",
         { class: "panel scroll", tabindex: "0", role: "region", "aria-label": caption },
@@ -76,7 +76,7 @@ function mixedNotice(items) {
         n < items.length &&
         notice(
             "warn",
-            "Some of these are simulated and some were measured: what the simulator says does not compare with a measurement.",
+            "Some of these are simulated, some were measured. A simulated number is not a measurement.",
         )
     );
 }
@@ -99,12 +99,12 @@ function trialRows(trials) {
         simulatedRow(trials),
         row("Throughput", (t) => rate(t.tokens_per_s)),
         row("95 % interval, tokens/s", (t) => (bounds(t) ? interval(...bounds(t)) : NONE)),
-        row("vs the first", (t) => (base && t.tokens_per_s ? ratio(t.tokens_per_s / base) : NONE)),
+        row("vs first", (t) => (base && t.tokens_per_s ? ratio(t.tokens_per_s / base) : NONE)),
         row("Expected", (t) => rate(t.predicted?.tokens_per_s)),
         row("Step", (t) => ms(t.step_ms?.median)),
         row("MFU", (t) => percent(t.mfu)),
         row("Memory of the worst rank", (t) => bytes(memoryOf(t)?.total)),
-        row("Loss, last, nats a token", (t) => significant(t.loss?.last, 4)),
+        row("Final loss, nats/token", (t) => significant(t.loss?.last, 4)),
         row("Failure", (t) => t.failure?.detail ?? NONE),
         ...keys.map((k) => row(k, (t) => String(t.layout?.[k] ?? NONE))),
     ];
@@ -116,7 +116,7 @@ function stackChart(ctx, spec, names, parts) {
         ctx,
         stackedBars({
             className: "w6",
-            none: "None of these has such numbers.",
+            none: "No data.",
             names: (width) => ({
                 whole: true,
                 left: narrow(width) ? 72 : 145,
@@ -206,7 +206,7 @@ function campaignRows(list) {
 const bestCurves = {
     title: "Best so far",
     name: "compare-best",
-    note: "Over the number of trials.",
+    note: "Against the number of trials.",
     size: "tall",
     none: "No trial has succeeded.",
     option({ rows }, palette) {
@@ -346,7 +346,7 @@ async function chooser(ctx, chosen, open) {
     return h(
         "fieldset",
         {},
-        h("legend", {}, "Campaigns, two to five"),
+        h("legend", {}, "Campaigns (two to five)"),
         page.total > page.items.length && h("div", { class: "filters" }, field("Name", name)),
         list.element,
         h("p", { class: "actions" }, compare),
@@ -364,7 +364,7 @@ function trialForm(open, text) {
                 open(input.value);
             },
         },
-        field("Trials, as campaign/number", input),
+        field("Trials (campaign/number)", input),
         h("button", {}, "Compare trials"),
     );
 }
@@ -375,10 +375,10 @@ const campaignIds = (text) => (text ?? "").split(",").filter(Boolean).slice(0, M
 async function showChosen(ctx, body, query) {
     const trials = parseTrials(query.trials);
     const ids = campaignIds(query.campaigns);
-    const hint = h("p", {}, "Campaigns above, or trials by their numbers.");
+    const hint = h("p", {}, "Select campaigns or enter trials.");
     if (trials.length) await showTrials(ctx, body, trials);
     else if (ids.length > 1) await showCampaigns(ctx, body, ids);
-    else fill(body, empty("Choose two to five", hint));
+    else fill(body, empty("Nothing selected", hint));
 }
 
 export async function render(ctx) {
@@ -412,7 +412,7 @@ export async function render(ctx) {
     fill(
         ctx.root,
         h("h1", {}, "Compare"),
-        h("p", { class: "sub" }, "What differs is in bold and marked with ≠."),
+        h("p", { class: "sub" }, "Differences are bold and marked ≠."),
         choices,
         form,
         body,

@@ -17,8 +17,9 @@ import {
 } from "../parts/parts.js";
 
 const ONLY_SIMULATED =
-    "This campaign is simulated: no training job has run this layout. It can be written all the same; the file then says so.";
-const NO_WINNER = "Export needs a trial that succeeded; come back when the first one has ended.";
+    "This campaign is simulated: no training job has run this layout. " +
+    "Tick the box above to export it anyway; the file then says so.";
+const NO_WINNER = "No successful trial yet. Export is available after the first one.";
 
 /** Targets as the service lists them: names, or objects with name, title, version, wrappers. */
 async function listTargets(signal) {
@@ -40,7 +41,7 @@ function lossList(error) {
             {},
             items.map((item) => h("li", {}, item)),
         ),
-        h("p", {}, "It can be written all the same; what is lost is then listed in the file."),
+        h("p", {}, "You can export it anyway; the file then lists what is lost."),
     );
 }
 
@@ -48,12 +49,12 @@ const nameOf = (item) => (typeof item === "string" ? item : item.name);
 
 /** What a target was written for and can express. */
 const aboutTarget = ({ version, carries }) =>
-    [version && `written for ${version}`, carries?.length && `expresses ${carries.join(", ")}`]
+    [version && `written for ${version}`, carries?.length && `supports ${carries.join(", ")}`]
         .filter(Boolean)
         .join(" · ");
 
 function winner({ id, best }) {
-    if (!best) return "There is no winner yet.";
+    if (!best) return "No winner yet.";
     const trial = href(["campaigns", id, "trials", String(best.trial)]);
     return [
         "The winner is ",
@@ -86,7 +87,7 @@ function choices(ctx, campaign, targets, onChange) {
     const wrap = h(
         "select",
         { onchange: onChange },
-        ["", ...wrappers].map((name) => h("option", { value: name }, name || "nothing")),
+        ["", ...wrappers].map((name) => h("option", { value: name }, name || "none")),
     );
     const loss = h("input", { type: "checkbox", onchange: onChange });
     const leave = h("input", { type: "checkbox", onchange: onChange });
@@ -97,9 +98,9 @@ function choices(ctx, campaign, targets, onChange) {
             "div",
             { class: "filters" },
             field("Target", select),
-            wrappers.length > 0 && field("Wrapped in", wrap),
-            h("label", {}, loss, "write it even if something is lost"),
-            campaign.simulated && h("label", {}, leave, "write it although it is simulated"),
+            wrappers.length > 0 && field("Job script", wrap),
+            h("label", {}, loss, "export even if settings are lost"),
+            campaign.simulated && h("label", {}, leave, "export although simulated"),
         ),
         target: () => targets.find(({ name }) => name === select.value),
         wrapper: () => wrap.value,

@@ -8,6 +8,6 @@ export function render(ctx) {
     fill(
         ctx.root,
         h("h1", {}, "Not found"),
-        empty("There is no such page", h("p", {}, h("a", { href: href([]) }, "All campaigns"))),
+        empty("No such page", h("p", {}, h("a", { href: href([]) }, "All campaigns"))),
     );
 }

@@ -21,8 +21,8 @@ import { checkLayout, dryRun, firstSpec, layoutText, sender } from "./new-model.
 const CHECK_MS = 400;
 
 const BASELINES = [
-    ["", "what a competent engineer would start from"],
-    ["naive", "the largest data parallelism that fits"],
+    ["", "default"],
+    ["naive", "naive (largest dp)"],
 ];
 const METHODS = [
     ["", "bayes"],
@@ -31,7 +31,7 @@ const METHODS = [
 ];
 const OBJECTIVES = [
     ["", "tokens/s"],
-    ["tokens_per_s_per_device", "tokens/s of each device"],
+    ["tokens_per_s_per_device", "tokens/s per device"],
 ];
 
 // [pointer, title, type, more] of each field but those of the presets.
@@ -48,7 +48,7 @@ const SPACE_FIELDS = [
     ["/space/zero", "zero", "numbers"],
     ["/space/recompute", "recompute", "list"],
 ];
-const BY_DEFAULT = { placeholder: "the service's default" };
+const BY_DEFAULT = { placeholder: "default" };
 const SEARCH_FIELDS = [
     [
         "/baseline",
@@ -56,7 +56,9 @@ const SEARCH_FIELDS = [
         "text",
         {
             options: BASELINES,
-            help: "what the winner is compared with; a layout of your own goes into the JSON",
+            help:
+                "what the winner is compared with: a competent engineer's starting point (default), the largest " +
+                "data parallelism that fits (naive), or a layout of your own (edit the JSON)",
         },
     ],
     ["/budget/trials", "Trials", "number"],
@@ -67,11 +69,11 @@ const SEARCH_FIELDS = [
         "number",
         { placeholder: "no limit", help: "devices times seconds" },
     ],
-    ["/trial/max_steps", "Most steps a trial", "number", BY_DEFAULT],
+    ["/trial/max_steps", "Max steps per trial", "number", BY_DEFAULT],
     ["/trial/timeout_s", "Trial time limit (s)", "number", BY_DEFAULT],
     ["/search/method", "Method", "text", { options: METHODS }],
-    ["/search/seed", "Seed", "number", { placeholder: "by chance" }],
-    ["/search/parallel", "Trials at once", "number", BY_DEFAULT],
+    ["/search/seed", "Seed", "number", { placeholder: "random" }],
+    ["/search/parallel", "Parallel trials", "number", BY_DEFAULT],
     ["/objective", "Objective", "text", { options: OBJECTIVES }],
 ];
 const PEOPLE_FIELDS = [
@@ -87,7 +89,7 @@ function sections(list, edit) {
     const datasets = list.datasets.map((name) => [name, name]);
     return [
         [
-            "What",
+            "Job",
             [
                 bound(["/name", "Name", "text"]),
                 presetField("model", list.models, edit),
@@ -96,7 +98,7 @@ function sections(list, edit) {
             ],
         ],
         [
-            "Work of every trial",
+            "Workload",
             [
                 ...WORK_FIELDS.map(bound),
                 bound(["/workload/data", "Data set", "text", { options: datasets }]),
@@ -105,7 +107,7 @@ function sections(list, edit) {
         ],
         ["Space (empty: every value that the trainer supports)", SPACE_FIELDS.map(bound)],
         ["Budget and search", SEARCH_FIELDS.map(bound)],
-        ["For people", PEOPLE_FIELDS.map(bound)],
+        ["Tags, notes, priority", PEOPLE_FIELDS.map(bound)],
     ];
 }
 
@@ -129,7 +131,7 @@ function baselineView({ memory, fits, cost }) {
     return pairs([
         ["Baseline memory", fits === false ? `${total}: does not fit` : total],
         classes && ["of which", classes],
-        cost?.tokens_per_s && ["Baseline expected", rate(cost.tokens_per_s)],
+        cost?.tokens_per_s && ["Baseline throughput", rate(cost.tokens_per_s)],
     ]);
 }
 
@@ -143,9 +145,9 @@ function acceptance(answer, more) {
         pairs([
             ["Legal layouts", `${atLeast}${count(answer.legal)}`],
             answer.fitting !== undefined && ["of which fit", `${atLeast}${count(answer.fitting)}`],
-            answer.reason && ["Beware", answer.reason],
-            ["Trials expected", count(answer.expected_trials)],
-            ["Time expected", seconds(answer.expected_s)],
+            answer.reason && ["Note", answer.reason],
+            ["Expected trials", count(answer.expected_trials)],
+            ["Expected time", seconds(answer.expected_s)],
             ["Baseline", h("span", { class: "mono" }, baseline)],
             ["Baseline rule", rule.filter(Boolean).join(", ")],
         ]),
@@ -159,7 +161,7 @@ function refusal(problems) {
         h("li", {}, pointer && h("code", {}, pointer), pointer ? " " : "", detail);
     return notice(
         "bad",
-        h("p", {}, "This would be refused."),
+        h("p", {}, "This campaign would be rejected."),
         problems.length > 0 && h("ul", {}, problems.map(line)),
     );
 }
@@ -188,7 +190,7 @@ function formView(groups, { onText, onSubmit }) {
         );
     const json = panel(
         "As JSON",
-        { note: "The same campaign; edit it here or at the left." },
+        { note: "The same campaign; edit it here or in the form." },
         text,
     );
     const actions = h("p", { class: "actions" }, submit);
@@ -257,7 +259,7 @@ class Form {
         } catch (error) {
             text.setAttribute("aria-invalid", "true");
             submit.disabled = true;
-            fill(rest, notice("bad", `Not JSON yet: ${error.message}`));
+            fill(rest, notice("bad", `Invalid JSON: ${error.message}`));
         }
     }
 
@@ -311,11 +313,11 @@ export async function render(ctx) {
     ctx.title("New campaign");
     fill(
         ctx.root,
-        h("h1", {}, ctx.query.from ? "Clone with changes" : "New campaign"),
+        h("h1", {}, ctx.query.from ? "Clone and edit" : "New campaign"),
         h(
             "p",
             { class: "sub" },
-            "The service checks the campaign as you write it. Nothing runs before you start it.",
+            "The campaign is validated as you edit. Nothing runs until you start it.",
         ),
         form.element,
     );

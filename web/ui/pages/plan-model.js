@@ -50,9 +50,9 @@ export function leftOut(items) {
     const equivalents = items.reduce((sum, item) => sum + (item.equivalents ?? 0), 0);
     return [
         items.some((item) => item.variants) &&
-            "The best of each family; its variants differ in sp, zero_scope and overlap flags.",
+            "The best layout of each family. Variants differ in sp, zero_scope and overlap flags.",
         equivalents > 0 &&
-            `${count(equivalents)} equivalent layouts are left out: the same seconds and memory as a listed one.`,
+            `${count(equivalents)} equivalent layouts (same time and memory as a listed one) are hidden.`,
     ]
         .filter(Boolean)
         .join(" ");
@@ -61,7 +61,7 @@ export function leftOut(items) {
 /** Of what an excluded number of layouts is a share: memory excludes legal ones, a rule excludes combinations. */
 export function excludedShare({ rule, count: excluded }, { legal, candidates }) {
     return rule === "memory"
-        ? `${percent(excluded / legal)} of the legal`
+        ? `${percent(excluded / legal)} of legal layouts`
         : percent(excluded / candidates);
 }
 

@@ -47,7 +47,7 @@ const DRAWN = 20;
 const TRAINERS = ["megatron", "torchtitan", "deepspeed", "partune", "any"];
 
 const common = {
-    none: "Nothing is planned yet.",
+    none: "No plan yet.",
     className: "w6",
     size: "tall",
     of: "layout",
@@ -66,7 +66,7 @@ const common = {
 
 const timeChart = stackedBars({
     ...common,
-    title: "Where a step's time goes",
+    title: "Step time by phase",
     name: "plan-time",
     order: COST_ORDER,
     unit: "s",
@@ -75,7 +75,7 @@ const timeChart = stackedBars({
 });
 const memoryChart = stackedBars({
     ...common,
-    title: "Where the worst rank's memory goes",
+    title: "Memory of the worst rank by class",
     name: "plan-memory",
     order: MEMORY_CLASSES,
     unit: "GiB",
@@ -108,7 +108,7 @@ function rankTable(items, start) {
             ms(stepMs(item)),
             bytes(item.memory?.total),
             variantsText(item),
-            button("Start here", () => start(item), "quiet"),
+            button("Use as baseline", () => start(item), "quiet"),
             item.why ?? "",
         ]),
     );
@@ -120,7 +120,9 @@ function excludedPanel(answer) {
     return panel(
         "What each rule excludes",
         {
-            note: `Of ${count(answer.candidates)} combinations of the space's values. A combination may break several rules; memory counts legal layouts that do not fit.`,
+            note:
+                `Of ${count(answer.candidates)} combinations. One may break several rules. ` +
+                "Memory counts legal layouts that do not fit.",
         },
         table(
             "table of excluded",
@@ -128,7 +130,7 @@ function excludedPanel(answer) {
                 ["Rule", 0, "mono"],
                 ["Excluded", 1],
                 ["Share", 1],
-                ["Which means", 0, "why"],
+                ["Meaning", 0, "why"],
             ],
             answer.excluded.map((item) => [
                 item.rule,
@@ -143,16 +145,14 @@ function excludedPanel(answer) {
 function verdict({ exact, legal, fitting, items = [] }) {
     const looked =
         exact === false
-            ? `${count(legal)} legal layouts were looked at, the likeliest first; the space has more. Of these ${count(fitting)} fit. `
-            : `${count(legal)} legal layouts, ${count(fitting)} of them fit. `;
-    const fastest = items.length
-        ? `The fastest is expected to reach ${rate(items[0].tokens_per_s)}.`
-        : "";
+            ? `${count(legal)} legal layouts evaluated (the space has more); ${count(fitting)} fit in memory. `
+            : `${count(legal)} legal layouts; ${count(fitting)} fit in memory. `;
+    const fastest = items.length ? `Fastest: ${rate(items[0].tokens_per_s)} (expected).` : "";
     return h("p", { class: "sub", role: "status" }, looked + fastest);
 }
 
 function nothingFits({ legal, reason }) {
-    const hint = reason ?? "A larger cluster, a smaller model or more recompute may help.";
+    const hint = reason ?? "Try a larger cluster, a smaller model or more recomputation.";
     return empty(legal ? "No layout fits" : "No layout is legal", h("p", {}, hint));
 }
 
@@ -190,8 +190,8 @@ function jobFields(list, edit) {
         bound("/top", "Layouts shown", "number"),
         bound("/fold", "Variants", "json", {
             options: [
-                ["", "the best of each family"],
-                ["false", "each on a line of its own"],
+                ["", "best per family"],
+                ["false", "all"],
             ],
         }),
     ];
@@ -272,7 +272,7 @@ export async function render(ctx) {
         h(
             "p",
             { class: "sub" },
-            "Describe a model and a cluster; the cost model ranks every legal layout. No trial is run.",
+            "Rank every legal layout of a model on a cluster by the cost model. Runs no trial.",
         ),
         planForm(fields, run),
         result,
@@ -280,8 +280,8 @@ export async function render(ctx) {
     fill(
         result,
         empty(
-            "Nothing planned yet",
-            h("p", {}, "Rank layouts shows expected throughput, time and memory of each."),
+            "No plan yet",
+            h("p", {}, "Rank layouts lists expected throughput, step time and memory."),
         ),
     );
 }

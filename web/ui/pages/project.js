@@ -38,8 +38,8 @@ function scalingPanel(kind, answer) {
         {
             note:
                 kind === "weak"
-                    ? "The batch grows with the devices."
-                    : "The batch stays what it was.",
+                    ? "The global batch grows with the number of devices."
+                    : "The global batch stays the same.",
             tools: simulatedBadge(answer) ?? [],
         },
         table(
@@ -67,7 +67,8 @@ function earlierPanel(list) {
     const inside = list.filter((e) => e.inside).length;
     const note = list.length
         ? `${counted(list.length, "projection")} measured since; ${inside} within the 95 % interval.`
-        : "No trial has tested an earlier projection yet: a later one of a projected layout appears here by itself. A simulated trial is no test.";
+        : "No projection has been tested yet. " +
+          "A trial of a projected layout appears here. Simulated trials do not count.";
     return panel(
         "Errors of earlier projections",
         { note },
@@ -81,8 +82,8 @@ function earlierPanel(list) {
                     ["95 % interval, tokens/s", 1],
                     ["Measured tokens/s", 1],
                     ["Error", 1],
-                    ["Inside"],
-                    ["By"],
+                    ["Within"],
+                    ["Measured by"],
                 ],
                 list.map((earlier) => [
                     count(earlier.devices),
@@ -152,10 +153,10 @@ function projectionForm(ctx, campaigns, clusters, run) {
         setQuery({ campaign: campaign.element.value }),
     );
     const layouts = select("Layouts", [
-        ["winner", "the winner's shape"],
-        ["best", "the fastest of the space"],
+        ["winner", "winner's shape"],
+        ["best", "fastest in space"],
     ]);
-    const cluster = select("Cluster", [["", "that of the campaign"], ...clusters]);
+    const cluster = select("Cluster", [["", "the campaign's"], ...clusters]);
     const sizes = h("input", { value: SIZES, "aria-describedby": DEVICES_ERROR });
     const error = h("span", { class: "field-error", role: "status", id: DEVICES_ERROR });
     const submit = h("button", { class: "primary" }, "Project");
@@ -164,7 +165,7 @@ function projectionForm(ctx, campaigns, clusters, run) {
 
     function read() {
         const devices = parseSizes(sizes.value);
-        error.textContent = devices ? "" : "Whole numbers of devices, for instance 64, 128.";
+        error.textContent = devices ? "" : "Enter whole numbers, such as 64, 128.";
         sizes.setAttribute("aria-invalid", String(!devices));
         const profile = cluster.element.value;
         return (
@@ -198,10 +199,13 @@ function projectionForm(ctx, campaigns, clusters, run) {
 /** What was measured, and what it says of the cost model. */
 function sourceText({ base, calibration }) {
     const { trials, simulated, factor, lo, hi } = calibration;
+    const where = `on ${counted(base.devices, "device")}, batch ${count(base.global_batch)}`;
     const which = simulated === trials ? "all" : count(simulated);
+    const learned = `${counted(trials, "trial")}${simulated ? ` (${which} simulated)` : ""}`;
+    const range = `${lo.toPrecision(3)} – ${hi.toPrecision(3)}`;
     return (
-        `${spoken("Measured", base.simulated)}: ${rate(base.tokens_per_s)} on ${counted(base.devices, "device")}, batch ${count(base.global_batch)} (${base.text}). ` +
-        `Learned from ${counted(trials, "trial")}${simulated ? ` (${which} simulated)` : ""}: ${factor.toPrecision(3)} times the seconds that the cost model expects (95 %: ${lo.toPrecision(3)} – ${hi.toPrecision(3)}).`
+        `${spoken("Measured", base.simulated)}: ${rate(base.tokens_per_s)} ${where} (${base.text}). ` +
+        `Calibrated on ${learned}: ${factor.toPrecision(3)} × the cost model's time (95 %: ${range}).`
     );
 }
 
@@ -235,11 +239,11 @@ function projection(ctx, campaigns, clusters) {
     if (!campaigns.length)
         return empty(
             "Nothing to project yet",
-            h("p", {}, "A campaign with a successful trial can be carried to other scales."),
+            h("p", {}, "A projection needs a campaign with a successful trial."),
             h("p", {}, h("a", { href: href(["new"]) }, "Start a campaign")),
         );
     const nothing = h("p", {}, "Strong and weak scaling, with intervals.");
-    const result = h("div", { "aria-live": "polite" }, empty("Nothing projected yet", nothing));
+    const result = h("div", { "aria-live": "polite" }, empty("No projection yet", nothing));
     const next = turns(ctx);
 
     async function run(body) {
@@ -296,11 +300,7 @@ function studies(ctx, names) {
     const chart = chartPanel(ctx, study);
     const rows = h("div", {});
     chart.set({ study: null });
-    const pick = select(
-        "Study",
-        [["", "choose one …"], ...names.map((name) => [name, name])],
-        load,
-    );
+    const pick = select("Study", [["", "select …"], ...names.map((name) => [name, name])], load);
 
     async function load() {
         const name = pick.element.value;
@@ -326,7 +326,7 @@ function studies(ctx, names) {
         load();
     }
     return [
-        h("h2", { class: "part" }, "Published studies, asked again"),
+        h("h2", { class: "part" }, "Published studies, reproduced"),
         h("div", { class: "fields" }, pick.field),
         source,
         h("div", { class: "grid" }, chart.element, rows),
@@ -357,7 +357,7 @@ export async function render(ctx) {
         h(
             "p",
             { class: "sub" },
-            "Tried here, run there: trials at small scale calibrate the cost model, which then speaks of other sizes and machines.",
+            "Trials at small scale calibrate the cost model, which projects to other sizes and machines.",
         ),
         projection(
             ctx,

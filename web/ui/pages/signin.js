@@ -28,7 +28,7 @@ export function signIn(ctx, done) {
             }
             // The refusal has drawn this form anew; the message goes into the new one.
             const place = document.getElementById("signin-answer");
-            place?.replaceChildren(notice("bad", "The service does not know this token."));
+            place?.replaceChildren(notice("bad", "Unknown token."));
         }
     }
 
@@ -40,8 +40,8 @@ export function signIn(ctx, done) {
         h(
             "p",
             { class: "sub", id: "token-help" },
-            "The link that partuned prints when it starts signs you in by itself. " +
-                "Otherwise paste a token here; this tab keeps it until it is closed.",
+            "Open the link that partuned prints at startup to sign in. " +
+                "Or paste a token here; it is kept until this tab is closed.",
         ),
         h(
             "form",

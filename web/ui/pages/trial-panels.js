@@ -47,7 +47,7 @@ function tookNote(trial) {
 
 /** The tiles at the head of the page: {element, update(trial, campaign)}. */
 export function trialTiles() {
-    const speed = tile("Throughput", "global batch times sequence length over the median step");
+    const speed = tile("Throughput", "global batch × sequence length / median step time");
     const gain = tile("vs baseline");
     const step = tile(
         "Step time",
@@ -57,9 +57,12 @@ export function trialTiles() {
         "MFU",
         "model FLOP utilisation: 3 × forward, no recompute, over the peak of all devices",
     );
-    const memory = tile("Memory of the worst rank", "what it took; planned below");
-    const loss = tile("Loss, nats a token", "of the last step, and of the first");
-    const took = tile("Took");
+    const memory = tile(
+        "Memory of the worst rank",
+        "peak of the worst rank; below, what was planned",
+    );
+    const loss = tile("Loss, nats/token", "of the last step; below, of the first");
+    const took = tile("Duration");
 
     function updateSpeed(trial, base) {
         const speedup = base && trial.tokens_per_s ? trial.tokens_per_s / base : null;
@@ -67,7 +70,7 @@ export function trialTiles() {
         speed.set(rate(trial.tokens_per_s), speedNote(trial));
         gain.set(ratio(speedup), base ? `baseline ${rate(base)}` : "");
         step.set(ms(trial.step_ms?.median), stepNote(trial.step_ms ?? {}));
-        mfu.set(percent(trial.mfu), unknownPeak ? "the peak of the device is unknown" : "");
+        mfu.set(percent(trial.mfu), unknownPeak ? "device peak unknown" : "");
     }
 
     function updateRest(trial) {
@@ -133,7 +136,7 @@ function phaseHead(best) {
         head("share"),
         best && [
             head(`trial ${best.n}, ms`, "the best trial of the campaign"),
-            head("more, ms", "than the best trial"),
+            head("difference, ms", "from the best trial"),
         ],
     );
 }
@@ -179,9 +182,9 @@ function phaseTable(phases, best) {
 }
 
 function withoutPhases(trial) {
-    if (isLive(trial)) return "Known when the trial has ended.";
-    if (trial.tokens_per_s === null) return "This trial gave no result.";
-    return "This trainer does not say where the time of a step went.";
+    if (isLive(trial)) return "Available when the trial ends.";
+    if (trial.tokens_per_s === null) return "No result.";
+    return "This trainer does not report phase times.";
 }
 
 /** The median step by phases, or why it is not known. */
@@ -211,12 +214,12 @@ export function layoutPanel(trial, campaign) {
     const { tokens_per_s: speed, memory_bytes: memory, p_fits: fits } = trial.predicted ?? {};
     return panel(
         "Layout",
-        { note: "Keys that differ from the baseline's say so." },
+        { note: "Keys that differ from the baseline are marked." },
         layoutChips(trial.layout ?? {}, keys, LAYOUT_KEYS, campaign.baseline?.layout),
         pairs([
             ["Kind", kindText(trial)],
             ["Why", trial.why ?? NONE],
-            ["Expected", `${rate(speed)}, ${bytes(memory)}, fits with ${percent(fits, 0)}`],
+            ["Expected", `${rate(speed)}, ${bytes(memory)}, P(fits) ${percent(fits, 0)}`],
         ]),
     );
 }
@@ -249,7 +252,7 @@ export function reproducePanel({ id, n, trial }, signal) {
         }
     }
     return panel(
-        simulated ? "Run it for real" : "Run it again",
+        simulated ? "Run for real" : "Run again",
         {
             className: "w4",
             note: "With the bundled trainer:",
@@ -264,12 +267,10 @@ export function reproducePanel({ id, n, trial }, signal) {
 export function stragglerNotice(steps, world) {
     const ranks = stragglers(steps, world);
     const one = ranks.length === 1;
+    const who = `${one ? "Rank" : "Ranks"} ${ranks.join(", ")}`;
+    const what = one ? "is a straggler" : "are stragglers";
     return (
-        ranks.length > 0 &&
-        notice(
-            "warn",
-            `${one ? "Rank" : "Ranks"} ${ranks.join(", ")} ${one ? "is a straggler" : "are stragglers"}: slowest far more often than chance allows.`,
-        )
+        ranks.length > 0 && notice("warn", `${who} ${what}: slowest far more often than by chance.`)
     );
 }
 
@@ -278,8 +279,8 @@ export function thinnedNote({ id, n }) {
     return h(
         "p",
         { class: "soft" },
-        "This trial is long: the charts hold some of its steps, with the shortest and the longest of every stretch. ",
+        "Long trial: the charts show a sample of the steps, with the shortest and longest of each interval. ",
+        "All steps: ",
         h("code", {}, `partune --json get '/v1/campaigns/${id}/trials/${n}/steps'`),
-        " has all.",
     );
 }

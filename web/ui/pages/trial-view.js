@@ -66,17 +66,17 @@ function navigation(model) {
     function draw() {
         const best = model.campaign.best?.trial;
         const open = model.last > n;
-        if (open !== opened) fill(after, step(n + 1, "After →", "after"));
-        if (best !== compared) fill(againstBest, compareWith(best, "Compare with the best"));
+        if (open !== opened) fill(after, step(n + 1, "Next →", "after"));
+        if (best !== compared) fill(againstBest, compareWith(best, "Compare with best"));
         opened = open;
         compared = best;
     }
     const element = h(
         "div",
         { class: "actions" },
-        step(n - 1, "← Before", "before"),
+        step(n - 1, "← Previous", "before"),
         after,
-        compareWith(campaign.baseline?.trial, "Compare with the baseline"),
+        compareWith(campaign.baseline?.trial, "Compare with baseline"),
         againstBest,
     );
     return { element, draw };
@@ -134,7 +134,7 @@ function chartGrid(places, charts, log, mesh) {
         mesh &&
             panel(
                 "Mesh",
-                { note: "Which ranks form a group, and over which links those groups talk." },
+                { note: "Groups of ranks, and the links over which they communicate." },
                 mesh,
             ),
         charts.lanes.element,

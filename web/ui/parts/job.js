@@ -35,7 +35,7 @@ export function put(object, pointer, value) {
 
 /** Options of a field for the precision of a workload. */
 export const PRECISIONS = [
-    ["", "the trainer's default"],
+    ["", "default"],
     ["fp32", "fp32"],
     ["bf16", "bf16"],
     ["fp8", "fp8"],
@@ -169,7 +169,7 @@ export async function offers(signal) {
     };
 }
 
-const OWN = "its own …";
+const OWN = "custom (JSON) …";
 const written = (object) => JSON.stringify(object, null, 2);
 
 const profileOf = (preset) => (typeof preset === "string" ? preset : preset?.profile);
@@ -241,7 +241,7 @@ export function presetField(kind, list, edit) {
             edit(pointer, JSON.parse(text.value));
             fail("");
         } catch (problem) {
-            fail(`not JSON yet: ${problem.message}`);
+            fail(`invalid JSON: ${problem.message}`);
         }
     }
 

@@ -11,10 +11,10 @@ const HELP = [
     ["g p", "plan"],
     ["g j", "projection"],
     ["g o", "compare"],
-    ["/", "the first filter or field of the page"],
-    ["[ and ]", "the trial before and after"],
-    ["t", "light or dark"],
-    ["?", "this list"],
+    ["/", "first filter or field of the page"],
+    ["[ and ]", "previous and next trial"],
+    ["t", "switch between light and dark"],
+    ["?", "show this list"],
 ];
 const PLACES = { c: "campaigns", n: "new", p: "plan", j: "project", o: "compare" };
 

@@ -40,7 +40,7 @@ class Tail {
         if (this.#offset === 0) {
             const [, whole] = await this.#read(0, 1);
             this.#offset = Math.max(0, whole - TAIL);
-            if (this.#offset > 0) this.text = `… the first ${bytes(this.#offset)} are left out …\n`;
+            if (this.#offset > 0) this.text = `… first ${bytes(this.#offset)} omitted …\n`;
         }
         const [part, whole] = await this.#read(this.#offset, TAIL);
         if (whole < this.#offset) return false;
@@ -167,7 +167,7 @@ class LogPanel {
     }
 
     #draw() {
-        const nothing = this.#isLive ? "Nothing written yet." : "Nothing was written.";
+        const nothing = this.#isLive ? "No output yet." : "No output.";
         this.#view.out.textContent = this.#tail.text || nothing;
         this.#view.size.textContent = bytes(this.#tail.size);
         this.#scroll();
@@ -199,7 +199,7 @@ class LogPanel {
             // A trial without processes of its own has events alone.
             choice.value = "events";
             this.#start(choice.value);
-        } else if (error.status === 404) fill(out, "Nothing has been written to this stream.");
+        } else if (error.status === 404) fill(out, "No output in this stream.");
         else if (error.name !== "AbortError") fill(out, explain(error));
     }
 

@@ -40,14 +40,14 @@ export function toggleTheme() {
 }
 
 const STREAM = {
-    connecting: ["live", "connecting …", "The stream of events is being opened"],
-    live: ["live live-on", "live", "Changes appear as they happen"],
+    connecting: ["live", "connecting …", "Opening the event stream"],
+    live: ["live live-on", "live", "Receiving live updates"],
     lost: [
         "live live-lost",
         "reconnecting …",
-        "The service does not answer; what you see may be old",
+        "No connection to the service; the page may be out of date",
     ],
-    gone: ["live live-lost", "gone", "The service no longer has what is shown here"],
+    gone: ["live live-lost", "gone", "What is shown here no longer exists"],
 };
 
 /** The state of the event stream: {element, set(state)}, state null where the page has none. */
@@ -78,7 +78,7 @@ function chartsNotice() {
     document.addEventListener("nocharts", () =>
         setText(
             element,
-            "Tables are shown in place of charts: npm's registry could not be reached when this dashboard was built.",
+            "Charts are shown as tables: this dashboard was built without the chart library.",
         ),
     );
     return element;
@@ -130,9 +130,9 @@ export function shell() {
     const stream = streamLight();
     const keys = button("Keys", {
         class: "quiet keys",
-        title: "Keyboard shortcuts, and their switch",
+        title: "Keyboard shortcuts",
     });
-    const theme = button("Theme", { onclick: toggleTheme, title: "Change between light and dark" });
+    const theme = button("Theme", { onclick: toggleTheme, title: "Switch between light and dark" });
     const signOut = button("Sign out");
     document.body.prepend(
         skipLink(main),
