@@ -111,10 +111,13 @@ ragged() { # rows of a table with more or fewer cells than its head; outer bars 
         /^[-:| ]*-[-:| ]*\|[-:| ]*$/ { inside = cells($0); if (cells(before) != inside) print FILENAME ":" FNR - 1 ": " before }
         inside && /^ *$/ { inside = 0 }
         inside && cells($0) != inside { print FILENAME ":" FNR ": " $0 }
-        !inside && /^\|/ { alone[FILENAME ":" FNR] = 1; last = FILENAME ":" FNR; text[last] = $0 }
+        !inside {
+            row = $0; gsub(/`[^`]*`/, "", row)
+            if (row ~ / \| |^\| / && row !~ /^    /) { at = FILENAME ":" FNR; alone[at] = $0 }
+        }
         inside && (FILENAME ":" FNR - 1) in alone { delete alone[FILENAME ":" FNR - 1] }
         { before = $0 }
-        END { for (at in alone) print at ": no head: " text[at] }' $pages
+        END { for (at in alone) print at ": no head: " alone[at] }' $pages
 }
 
 linked=$(mktemp) || exit 99
