@@ -1,6 +1,7 @@
 #!/bin/sh
 # The documents point at what is there: relative links with their anchors, pages and sources named in code, comments and help,
-# paths in backticks; every page is installed, and every page is linked from another one; rows of tables fit their heads.
+# paths in backticks; every page is installed, and every page is linked from another one; rows of tables fit
+# their heads; pictures are SVG.
 # An anchor is a heading as GitHub spells it (lower case, punctuation out, blanks to hyphens) or an <a id="...">.
 src=${PT_SRC:?}
 cd "$src" || exit 99
@@ -120,12 +121,22 @@ ragged() { # rows of a table with more or fewer cells than its head; outer bars 
         END { for (at in alone) print at ": no head: " alone[at] }' $pages
 }
 
+drawn() { # pictures: XML, with a title for who cannot see them and colors for a dark page
+    for file in docs/pictures/*.svg; do
+        python3 -c 'import sys, xml.dom.minidom as dom; dom.parse(sys.argv[1])' "$file" 2>/dev/null || echo "$file: no XML"
+        for part in '<title' 'prefers-color-scheme: dark'; do
+            grep -qF "$part" "$file" || echo "$file: no $part"
+        done
+    done
+}
+
 linked=$(mktemp) || exit 99
 trap 'rm -f "$linked"' EXIT
-echo "1..6"
+echo "1..7"
 say "every relative link and anchor of the documents is there" "$(broken)"
 say "every document named in the sources is there" "$(named)"
 say "every path in backticks is there" "$(quoted)"
 say "every page is linked from another" "$(apart)"
 say "every page is installed" "$(left_out)"
 say "every row of a table has as many cells as its head" "$(ragged)"
+say "every picture is SVG with a title, for light and dark" "$(drawn)"
