@@ -1,9 +1,9 @@
 /*
- * tuner - campaigns and their trials: what the HTTP handlers (tuner/api_*.c) call, and what
- * partuned's main() runs.
+ * tuner - campaigns and their trials: what the HTTP handlers (tuner/api/) call, and what partuned's
+ * main() runs.
  *
  * Who owns what: campaigns, trials, scheduling, launching and recovery are behind this header
- * (service.c, campaign.c, sched.c, attempt.c …). The handlers own routes, status codes, paging
+ * (core/, launch/, trainers/, service/). The handlers own routes, status codes, paging
  * tokens, ETags and SSE, and keep no state of a campaign.
  *
  * Threads: everything here runs on the loop's thread unless a comment says "any thread". The loop
@@ -302,8 +302,7 @@ struct tn_subscription *tn_subscribe(struct tn_service *svc, tn_event_fn *fn, vo
 struct tn_subscription *tn_unsubscribe(struct tn_subscription *subscription);
 /* Rows that are older: db_event_each(tn_db(svc), …). */
 
-/* ---- the HTTP face: tuner/api.c and api_*.c; main() calls these
- * ---------------------------------- */
+/* ---- the HTTP face: tuner/api/; main() calls these ---- */
 
 struct tn_http;
 

@@ -3,7 +3,7 @@
 # trials running: the new daemon adopts them.
 . "${PT_SRC:?}/tests/api/tap.sh"
 cd "$run" || exit 99
-unit="$PT_BUILD/tuner/partuned.service"
+unit="$PT_BUILD/tuner/programs/partuned.service"
 ok "the unit is made" test -s "$unit"
 is "no path is left open in it" "$(grep -c '@' "$unit")" 0
 has "a restart ends the daemon alone" "$(cat "$unit")" '^KillMode=process$'

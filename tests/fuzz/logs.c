@@ -1,7 +1,7 @@
 /* Log lines of other trainers; the first byte chooses the parser, that of a line its stream. */
 #include <math.h>
 
-#include "tuner/internal.h"
+#include "tuner/core/internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <sys/stat.h>
 
-#include "tuner/proc.h"
+#include "tuner/machine/proc.h"
 #include "tuner/tuner.h"
 
 struct fixture {

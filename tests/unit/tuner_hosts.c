@@ -1,7 +1,7 @@
 /* Host files, and which hosts a trial gets. */
 #include "tests/unit/unit.h"
 
-#include "tuner/internal.h"
+#include "tuner/core/internal.h"
 
 static int read_text(struct tn_hosts **ret, const char *text, struct err *e)
 {

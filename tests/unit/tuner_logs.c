@@ -12,7 +12,7 @@
 #include <dirent.h>
 #include <math.h>
 
-#include "tuner/internal.h"
+#include "tuner/core/internal.h"
 
 /* The value of KEY=VALUE in LINE, OTHERWISE if it is not there. */
 static double value(const char *line, const char *key, double otherwise)

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <sys/wait.h>
 
-#include "tuner/internal.h"
+#include "tuner/core/internal.h"
 
 /* ---- lines of a growing file ---- */
 

@@ -5,7 +5,7 @@
  */
 #include "tests/unit/unit.h"
 
-#include "tuner/slurm.h"
+#include "tuner/launch/slurm/slurm.h"
 
 static void lines_of_squeue_are_read(void **state)
 {

@@ -3,7 +3,7 @@
 
 #include <arpa/inet.h>
 
-#include "tuner/webhook.h"
+#include "tuner/service/webhook.h"
 
 static bool is_public(const char *text)
 {

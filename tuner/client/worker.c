@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "tuner/client/client.h"
-#include "tuner/proc.h"
+#include "tuner/machine/proc.h"
 
 enum { LOOK_MS = 100, MAX_BATCH = 500, TAIL = 64 << 10, MAX_EVENTS = 256 << 20 };
 

@@ -1,0 +1,410 @@
+/* What needs no campaign: check a layout, rank a space, presets, data sets, import. */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/api/api.h"
+#include "tuner/export/export.h"
+
+enum { TOP_STANDARD = 20, TOP_MAX = 1000 };
+
+/* Device memory that is left free: the bundled trainer's plan is exact, others' are formulas. */
+static double headroom(const struct pl_trainer *trainer)
+{
+    return trainer->bundled ? 0 : 0.05;
+}
+
+int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_t *body,
+                     struct err *error)
+{
+    const char *trainer = "partune", *rules;
+    int r = jx_need(body, "model", error);
+
+    if (r < 0 || (r = jx_need(body, "workload", error)) < 0)
+        return r;
+    r = pl_model_parse(&ret->model, json_object_get(body, "model"), error);
+    if (r < 0)
+        return err_under(error, "/model");
+    r = pl_cluster_parse(&ret->cluster, json_object_get(body, "cluster"), tn_local_cluster(svc),
+                         error);
+    if (r < 0)
+        return err_under(error, "/cluster");
+    r = jx_get_str(&trainer, body, "trainer", 64, error);
+    if (r < 0)
+        return r;
+    rules = tn_trainer_rules(svc, trainer);
+    ret->trainer = pl_trainer_find(rules ? rules : trainer);
+    if (!ret->trainer && tn_trainer_known(svc, trainer)) /* the administrator's, as in a campaign */
+        ret->trainer = pl_trainer_find("any");
+    if (!ret->trainer)
+        return err_at(error, -EINVAL, "/trainer", "there is no trainer \"%s\"", trainer);
+    r = pl_workload_parse(&ret->workload, json_object_get(body, "workload"), &ret->model,
+                          ret->trainer, error);
+    return r < 0 ? err_under(error, "/workload") : 0;
+}
+
+struct pl_problem tn_api_problem(const struct tn_api_job *job)
+{
+    return (struct pl_problem){&job->model, &job->cluster, &job->workload, job->trainer};
+}
+
+/* ---- check ---- */
+
+static json_t *rules_json(const struct pl_verdict *verdict)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < verdict->count; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s?, s:s}", "rule", verdict->v[i].rule, "key",
+                                              verdict->v[i].key, "detail", verdict->v[i].text));
+    return list;
+}
+
+static json_t *check(const struct tn_api_job *job, const struct pl_layout *layout)
+{
+    struct pl_problem p = tn_api_problem(job);
+    struct pl_verdict verdict;
+    struct pl_memory memory;
+    struct pl_cost cost;
+    char text[160];
+    bool legal =
+        pl_layout_check(&verdict, &job->model, &job->cluster, layout, &job->workload, job->trainer);
+    double mfu;
+    json_t *v = json_pack("{s:b, s:o, s:s, s:o, s:n, s:n, s:n, s:b}", "legal", legal, "layout",
+                          pl_layout_json(layout), "text", pl_layout_text(text, layout), "rules",
+                          rules_json(&verdict), "memory", "cost", "mfu", "fits", 0);
+
+    if (!legal)
+        return v;
+    pl_memory_worst(&memory, &job->model, layout, &job->workload, job->trainer);
+    pl_cost(&cost, &job->model, &job->cluster, layout, &job->workload, job->trainer);
+    mfu = pl_mfu(&job->model, &job->cluster, layout, &job->workload, cost.tokens_per_s);
+    json_object_set_new(v, "memory", pl_memory_json(&memory));
+    json_object_set_new(v, "cost", pl_cost_json(&cost));
+    if (mfu >= 0)
+        json_object_set_new(v, "mfu", json_real(mfu));
+    json_object_set_new(v, "fits", json_boolean(pl_fits(&p, layout, headroom(job->trainer))));
+    return v;
+}
+
+void tn_api_check(struct web_request *rq)
+{
+    static const char *const keys[] = {"model", "cluster", "layout", "workload", "trainer", NULL};
+    struct tn_api_job j;
+    struct pl_layout l;
+    struct err e;
+    const json_t *body = web_body(rq);
+
+    if (jx_keys(body, keys, &e) < 0 || tn_api_job_parse(&j, tn_api_svc(rq), body, &e) < 0 ||
+        jx_need(body, "layout", &e) < 0) {
+        web_reply_error(rq, &e);
+        return;
+    }
+    if (pl_layout_parse(&l, json_object_get(body, "layout"), &j.model, &j.cluster, &j.workload,
+                        &e) < 0) {
+        err_under(&e, "/layout");
+        web_reply_error(rq, &e);
+        return;
+    }
+    pl_layout_unsaid(&l, json_object_get(body, "layout"), &j.model, j.trainer);
+    web_reply_json(rq, 200, check(&j, &l));
+}
+
+/* ---- plan: on another thread, and no longer than somebody waits ---- */
+
+static const double PLAN_S = 1.4; /* of which the ranking may take this share: */
+static const double RANKING = 0.85;
+
+struct plan {
+    struct tn_api_job job;
+    struct pl_space space;
+    int top;
+    bool fold; /* a family of layouts is one item */
+    char *answer;
+    struct err e;
+};
+
+/* The further layouts of an item's family, and how slow the slowest is; null for a single layout. */
+static json_t *variants(const struct pl_plan_entry *entry, bool families)
+{
+    if (!families)
+        return json_null();
+    return json_pack("{s:I, s:f, s:f}", "count", (json_int_t)entry->variants, "best",
+                     entry->cost.tokens_per_s, "worst", entry->worst);
+}
+
+static json_t *plan_item(const struct pl_plan_entry *entry, const struct tn_api_job *job,
+                         bool families)
+{
+    double mfu = pl_mfu(&job->model, &job->cluster, &entry->layout, &job->workload,
+                        entry->cost.tokens_per_s);
+    char text[160];
+
+    return json_pack("{s:o, s:s, s:f, s:o, s:o, s:o, s:s, s:o, s:I}", "layout",
+                     pl_layout_json(&entry->layout), "text", pl_layout_text(text, &entry->layout),
+                     "tokens_per_s", entry->cost.tokens_per_s, "mfu",
+                     mfu < 0 ? json_null() : json_real(mfu), "seconds", pl_cost_json(&entry->cost),
+                     "memory", pl_memory_json(&entry->memory), "why", entry->why, "variants",
+                     variants(entry, families), "equivalents", (json_int_t)entry->equivalents);
+}
+
+/* [{"rule", "count", "sentence"}]: what the rules and the memory exclude. */
+static json_t *excluded(uint64_t *ret_candidates, const struct plan *search,
+                        const struct pl_problem *problem, const struct pl_plan *plan,
+                        const struct pl_patience *patience)
+{
+    struct pl_exclusion by_rule[PL_MAX_EXCLUSIONS];
+    size_t n = pl_space_excluded(by_rule, ret_candidates, &search->space, problem, patience);
+    size_t unfit = plan->legal - plan->fitting;
+    json_t *list = json_array();
+    char text[320];
+
+    for (size_t i = 0; i < n; i++) {
+        snprintf(text, sizeof(text), "%.3g %% of the candidates break this rule; for example: %s",
+                 100.0 * (double)by_rule[i].count / (double)*ret_candidates, by_rule[i].example);
+        json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "rule", by_rule[i].rule, "count",
+                                              (json_int_t)by_rule[i].count, "sentence", text));
+    }
+    if (unfit) {
+        snprintf(text, sizeof(text),
+                 "%.3g %% of the legal layouts%s need more than the %.4g GiB that a device offers",
+                 100.0 * (double)unfit / (double)plan->legal,
+                 plan->exact ? "" : " that were looked at",
+                 pl_memory_offered(problem->cluster, headroom(search->job.trainer)) / (1 << 30));
+        json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "rule", "memory", "count",
+                                              (json_int_t)unfit, "sentence", text));
+    }
+    return list;
+}
+
+static void plan_work(struct web_request *rq, void *arg)
+{
+    struct plan *x = arg;
+    struct pl_problem p = tn_api_problem(&x->job);
+    struct tn_patience ranking, rest;
+    struct pl_plan plan;
+    json_t *items = json_array(), *rules, *answer;
+    struct err why = {0};
+    uint64_t candidates;
+
+    tn_patience_start(&rest, PLAN_S, web_unwanted(rq));
+    tn_patience_start(&ranking, RANKING * PLAN_S, web_unwanted(rq));
+    (x->fold ? pl_plan_families : pl_plan_look)(&plan, &x->space, &p, (size_t)x->top,
+                                                headroom(x->job.trainer), false, &ranking.plan);
+    for (size_t i = 0; i < plan.n; i++)
+        json_array_append_new(items, plan_item(&plan.at[i], &x->job, plan.families));
+    rules = excluded(&candidates, x, &p, &plan, &rest.plan);
+    /* Nothing legal, or nothing that fits, is an answer to the question. */
+    if (!plan.n)
+        pl_plan_nothing(&plan, &x->space, &p, headroom(x->job.trainer), &rest.plan, &why);
+    answer = json_pack("{s:I, s:I, s:I, s:b, s:o, s:o, s:o}", "candidates", (json_int_t)candidates,
+                       "legal", (json_int_t)plan.legal, "fitting", (json_int_t)plan.fitting,
+                       "exact", plan.exact, "items", items, "reason",
+                       *why.text ? json_string(why.text) : json_null(), "excluded", rules);
+    pl_plan_done(&plan);
+    x->answer = jx_dump(answer); /* here, for a long list takes a while */
+    json_decref(answer);
+}
+
+static void plan_done(struct web_request *rq, void *arg)
+{
+    struct plan *x = arg;
+
+    if (x->answer) {
+        web_reply_json_text(rq, 200, x->answer, strlen(x->answer));
+    } else {
+        tn_api_unwanted(&x->e);
+        web_reply_error(rq, &x->e);
+    }
+    free(x->answer);
+}
+
+void tn_api_plan(struct web_request *rq)
+{
+    static const char *const keys[] = {"model",   "cluster", "workload", "space",
+                                       "trainer", "top",     "fold",     NULL};
+    struct plan *x = arena_alloc(web_arena(rq), sizeof(*x));
+    const json_t *body = web_body(rq);
+
+    x->top = TOP_STANDARD;
+    x->fold = true;
+    if (jx_keys(body, keys, &x->e) < 0 ||
+        tn_api_job_parse(&x->job, tn_api_svc(rq), body, &x->e) < 0 ||
+        jx_get_int(&x->top, body, "top", 1, TOP_MAX, &x->e) < 0 ||
+        jx_get_bool(&x->fold, body, "fold", &x->e) < 0) {
+        web_reply_error(rq, &x->e);
+        return;
+    }
+    if (pl_space_parse(&x->space, json_object_get(body, "space"), &x->job.model, &x->job.cluster,
+                       &x->job.workload, x->job.trainer, &x->e) < 0) {
+        err_under(&x->e, "/space");
+        web_reply_error(rq, &x->e);
+        return;
+    }
+    web_offload(rq, plan_work, plan_done, x);
+}
+
+/* ---- worked examples ---- */
+
+struct example {
+    const char *name;
+    json_t *answer;
+    struct err e;
+    int r;
+};
+
+static void example_work(struct web_request *rq, void *arg)
+{
+    struct example *x = arg;
+
+    (void)rq;
+    x->r = pl_example_json(&x->answer, x->name, &x->e);
+}
+
+static void example_done(struct web_request *rq, void *arg)
+{
+    struct example *x = arg;
+
+    tn_api_answer(rq, x->r, 200, x->answer, &x->e);
+}
+
+void tn_api_example(struct web_request *rq)
+{
+    struct example *x = arena_alloc(web_arena(rq), sizeof(*x));
+
+    x->name = web_param(rq, "name");
+    x->r = tn_api_unwanted(&x->e);
+    web_offload(rq, example_work, example_done, x);
+}
+
+void tn_api_examples(struct web_request *rq)
+{
+    json_t *list = json_array();
+
+    for (const char *const *name = pl_examples(); *name; name++)
+        json_array_append_new(list, json_string(*name));
+    tn_api_whole(rq, list);
+}
+
+/* ---- presets ---- */
+
+/* The complete object of preset NAME, or NULL. */
+static json_t *preset(const char *name, bool model, const struct pl_cluster *local)
+{
+    AUTO_JSON *text = json_string(name);
+    struct pl_model m;
+    struct pl_cluster c;
+
+    if (model)
+        return pl_model_parse(&m, text, NULL) < 0 ? NULL : pl_model_json(&m);
+    return pl_cluster_parse(&c, text, local, NULL) < 0 ? NULL : pl_cluster_json(&c);
+}
+
+static void presets(struct web_request *rq, const char *const *names, bool model)
+{
+    json_t *list = json_array();
+
+    for (; *names; names++) {
+        json_t *v = preset(*names, model, tn_local_cluster(tn_api_svc(rq)));
+
+        if (v)
+            json_array_append_new(list, v);
+    }
+    tn_api_whole(rq, list);
+}
+
+void tn_api_models(struct web_request *rq)
+{
+    presets(rq, pl_model_presets(), true);
+}
+
+void tn_api_clusters(struct web_request *rq)
+{
+    presets(rq, pl_cluster_presets(), false);
+}
+
+static void one_preset(struct web_request *rq, bool model)
+{
+    const char *name = web_param(rq, "name");
+    json_t *v = preset(name, model, tn_local_cluster(tn_api_svc(rq)));
+    struct err e;
+
+    if (v) {
+        web_reply_json(rq, 200, v);
+        return;
+    }
+    err_set(&e, -ENOENT, "there is no preset %.64s", name);
+    web_reply_error(rq, &e);
+}
+
+void tn_api_model(struct web_request *rq)
+{
+    one_preset(rq, true);
+}
+
+void tn_api_cluster(struct web_request *rq)
+{
+    one_preset(rq, false);
+}
+
+void tn_api_datasets(struct web_request *rq)
+{
+    tn_api_whole(rq, tn_datasets_json(tn_api_svc(rq)));
+}
+
+/* ---- import ---- */
+
+static json_t *ignored(const struct tn_findings *findings)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < findings->count; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s}", "setting", findings->v[i].setting,
+                                              "detail", findings->v[i].detail));
+    return list;
+}
+
+void tn_api_import(struct web_request *rq)
+{
+    static const char *const keys[] = {"text", "world", "model", NULL};
+    const json_t *body = web_body(rq), *text = json_object_get(body, "text");
+    const char *source = web_param(rq, "target");
+    struct tn_imported x = {0};
+    struct pl_model m;
+    struct err e;
+    char line[160];
+    int world = 1, known = 0;
+
+    while (tn_importers()[known] && strcmp(tn_importers()[known], source))
+        known++;
+    if (!tn_importers()[known]) {
+        err_set(&e, -ENOENT, "nothing is imported from %.64s", source);
+        web_reply_error(rq, &e);
+        return;
+    }
+    if (jx_keys(body, keys, &e) < 0 || jx_need(body, "text", &e) < 0 ||
+        jx_need(body, "model", &e) < 0 || jx_need(body, "world", &e) < 0 ||
+        jx_get_int(&world, body, "world", 1, 1 << 20, &e) < 0) {
+        web_reply_error(rq, &e);
+        return;
+    }
+    if (!json_is_string(text)) {
+        err_at(&e, -EINVAL, "/text", "\"text\" must be a string");
+        web_reply_error(rq, &e);
+        return;
+    }
+    if (pl_model_parse(&m, json_object_get(body, "model"), &e) < 0) {
+        err_under(&e, "/model");
+        web_reply_error(rq, &e);
+        return;
+    }
+    if (tn_import(&x, source, json_string_value(text), world, &m, &e) < 0) {
+        web_reply_error(rq, &e);
+        return;
+    }
+    web_reply_json(rq, 200,
+                   json_pack("{s:o, s:s, s:o, s:o, s:o}", "layout", pl_layout_json(&x.layout),
+                             "text", pl_layout_text(line, &x.layout), "global_batch",
+                             x.global_batch ? json_integer(x.global_batch) : json_null(), "seq",
+                             x.seq ? json_integer(x.seq) : json_null(), "ignored",
+                             ignored(&x.ignored)));
+}

@@ -1,0 +1,128 @@
+/* Those campaigns that are in memory: at work, paused, or with trials that still run. */
+#include <math.h>
+
+#include "tuner/core/internal.h"
+
+struct tn_campaign *tn_campaign_find(struct tn_service *svc, const char *id)
+{
+    for (struct tn_campaign *c = svc->campaigns; c; c = c->next)
+        if (!strcmp(c->id, id))
+            return c;
+    return NULL;
+}
+
+void tn_campaign_set_state(struct tn_campaign *campaign, const char *state)
+{
+    static const char *const known[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
+                                        DB_DONE,    DB_CANCELLED, DB_FAILED};
+    uint64_t now = tn_now_ms();
+    bool active = !strcmp(state, DB_RUNNING) || !strcmp(state, DB_VERIFYING);
+
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (!strcmp(known[i], state))
+            campaign->state = known[i];
+    if (campaign->active_since) {
+        campaign->active_s += (double)(now - campaign->active_since) / 1000.0;
+        campaign->active_since = 0;
+    }
+    if (active)
+        campaign->active_since = now ? now : 1;
+}
+
+void tn_campaign_join_share(struct tn_campaign *campaign)
+{
+    double least = INFINITY;
+
+    for (const struct tn_campaign *o = campaign->svc->campaigns; o; o = o->next)
+        if (o != campaign && o->active_since && o->share < least)
+            least = o->share;
+    if (least < INFINITY && least > campaign->share)
+        campaign->share = least;
+}
+
+struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_campaign *row,
+                                     struct tn_engine *owned_en)
+{
+    struct tn_campaign *c = mem_alloc(sizeof(*c));
+    int64_t now = clock_wall_ms();
+
+    c->svc = svc;
+    c->engine = owned_en;
+    snprintf(c->id, sizeof(c->id), "%s", row->id);
+    tn_campaign_set_state(c, row->state);
+    c->active_s = row->active_s;
+    if (row->active_since != DB_NULL && now > row->active_since)
+        c->active_s += (double)(now - row->active_since) / 1000.0;
+    c->device_s = row->device_s;
+    c->priority = row->priority;
+    tn_campaign_join_share(c);
+    c->asked = (int)row->trials;
+    c->next = svc->campaigns;
+    svc->campaigns = c;
+    return c;
+}
+
+void tn_campaign_clear_queue(struct tn_campaign *campaign)
+{
+    while (campaign->queue) {
+        struct tn_trial *t = campaign->queue;
+
+        campaign->queue = t->next;
+        free(t);
+    }
+}
+
+static void free_campaign(struct tn_campaign *campaign)
+{
+    tn_campaign_clear_queue(campaign);
+    while (campaign->tells) {
+        struct tn_tell *t = campaign->tells;
+
+        campaign->tells = t->next;
+        free(t);
+    }
+    tn_engine_unref(campaign->engine);
+    free(campaign);
+}
+
+void tn_campaign_unload_idle(struct tn_service *svc)
+{
+    struct tn_campaign **at = &svc->campaigns;
+
+    while (*at) {
+        struct tn_campaign *c = *at;
+        bool over = strcmp(c->state, DB_RUNNING) != 0 && strcmp(c->state, DB_VERIFYING) != 0 &&
+                    strcmp(c->state, DB_PAUSED) != 0;
+
+        if ((over || svc->closing) && c->running == 0 && !c->asking && !c->refitting) {
+            *at = c->next;
+            free_campaign(c);
+        } else {
+            at = &c->next;
+        }
+    }
+}
+
+void tn_campaign_enqueue(struct tn_campaign *campaign, struct tn_trial *trial)
+{
+    struct tn_trial **at = &campaign->queue;
+
+    while (*at && (*at)->n < trial->n)
+        at = &(*at)->next;
+    trial->campaign = campaign;
+    trial->next = *at;
+    *at = trial;
+    tn_sched_kick(campaign->svc);
+}
+
+struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout *layout)
+{
+    struct tn_trial *t = mem_alloc(sizeof(*t));
+
+    t->n = row->n;
+    t->search_id = row->search_id;
+    t->attempts = row->attempts;
+    t->layout = *layout;
+    snprintf(t->kind, sizeof(t->kind), "%s", row->kind);
+    return t;
+}

@@ -1,0 +1,384 @@
+/*
+ * The search of one campaign.
+ *
+ * Asking and telling run in libuv's pool (scheduler.c), answers for the HTTP side in whatever thread
+ * asks; the lock lets one of them in at a time. The loop itself never takes it.
+ */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/core/internal.h"
+
+int tn_engine_new(struct tn_engine **ret, struct tn_spec **spec, const struct pl_patience *patience,
+                  struct err *error)
+{
+    struct se_search *search = NULL;
+    struct tn_engine *en;
+    int r;
+
+    (*spec)->se.patience = patience;
+    r = se_search_new(&search, &(*spec)->se, error);
+    (*spec)->se.patience = NULL;
+    if (r < 0)
+        return r == -E2BIG ? err_under(error, "") : r;
+    en = mem_alloc(sizeof(*en));
+    atomic_init(&en->refs, 1);
+    pthread_mutex_init(&en->lock, NULL);
+    en->spec = TAKE(*spec);
+    en->search = search;
+    *ret = en;
+    return 0;
+}
+
+json_t *tn_space_json(const struct tn_space *space, const struct tn_spec *spec)
+{
+    return json_pack("{s:I, s:I, s:b, s:o}", "legal", (json_int_t)space->legal, "fitting",
+                     (json_int_t)space->fitting, "exact", space->exact, "keys",
+                     pl_space_json(spec->se.space));
+}
+
+bool tn_searches(const struct tn_spec *spec, const struct pl_problem *problem,
+                 const struct pl_layout *layout)
+{
+    return pl_space_has(spec->se.space, problem, layout) &&
+           (!spec->se.trainer->bundled || !spec->se.use_memory_prior ||
+            pl_fits(problem, layout, spec->se.memory_headroom));
+}
+
+struct tn_engine *tn_engine_ref(struct tn_engine *en)
+{
+    atomic_fetch_add(&en->refs, 1);
+    return en;
+}
+
+struct tn_engine *tn_engine_unref(struct tn_engine *en)
+{
+    if (!en || atomic_fetch_sub(&en->refs, 1) > 1)
+        return NULL;
+    se_search_free(en->search);
+    tn_spec_free(en->spec);
+    pthread_mutex_destroy(&en->lock);
+    free(en->n_of);
+    free(en);
+    return NULL;
+}
+
+void tn_engine_name(struct tn_engine *en, int search_id, int64_t trial)
+{
+    if (search_id < 1)
+        return;
+    while (search_id >= en->cap) {
+        int cap = en->cap ? 2 * en->cap : 64;
+
+        en->n_of = mem_realloc(en->n_of, (size_t)cap * sizeof(en->n_of[0]));
+        memset(en->n_of + en->cap, 0, (size_t)(cap - en->cap) * sizeof(en->n_of[0]));
+        en->cap = cap;
+    }
+    en->n_of[search_id] = trial;
+    if (search_id > en->ids)
+        en->ids = search_id;
+}
+
+/* Column "the search learns" of the table of outcomes. */
+bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *trial)
+{
+    static const struct {
+        const char *state;
+        enum se_status status;
+    } table[] = {
+        {"ok", SE_OK},
+        {"oom", SE_OOM},
+        {"illegal", SE_INFEASIBLE},
+        {"numeric", SE_INFEASIBLE},
+        {"timeout", SE_CENSORED},
+        {"pruned", SE_CENSORED},
+        {"implausible", SE_CENSORED}, /* at the peak: true, and worth nothing */
+        {"hang", SE_DISCARD},
+        {"crash", SE_CRASHED},
+        {"node_fail", SE_DISCARD},
+        {"preempted", SE_DISCARD},
+        {"cancelled", SE_DISCARD},
+    };
+
+    *ret = (struct se_outcome){.status = SE_DISCARD};
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (!strcmp(table[i].state, trial->state))
+            ret->status = table[i].status;
+    if (ret->status == SE_OK) {
+        ret->tokens_per_s = trial->tokens_per_s;
+        ret->tokens_per_s_se = trial->tokens_per_s_se > 0 ? trial->tokens_per_s_se : 0;
+        ret->peak_memory_bytes = trial->memory > 0 ? trial->memory : 0;
+    }
+    if (ret->status == SE_CENSORED) {
+        ret->tokens_per_s_max = trial->tokens_per_s_max;
+        if (!(trial->tokens_per_s_max > 0))
+            ret->status = SE_DISCARD;
+    }
+    return true;
+}
+
+int tn_engine_layout(struct pl_layout *ret, const struct tn_engine *en, const char *text,
+                     struct err *error)
+{
+    AUTO_JSON *v = NULL;
+    int r = jx_parse(&v, text, strlen(text), error);
+
+    if (r == 0)
+        r = pl_layout_parse(ret, v, &en->spec->se.model, &en->spec->se.cluster,
+                            &en->spec->se.workload, error);
+    return r;
+}
+
+static int replay_one(struct tn_engine *en, const struct db_trial *trial, struct err *error)
+{
+    struct pl_layout l;
+    struct se_outcome o;
+    int repeat = 0, r = tn_engine_layout(&l, en, trial->layout, error);
+
+    for (int i = 1; r == 0 && trial->repeat_of != DB_NULL && i <= en->ids; i++)
+        if (en->n_of[i] == trial->repeat_of)
+            repeat = i;
+    if (r == 0)
+        r = se_restore(en->search, (int)trial->search_id, &l, repeat, error);
+    if (r < 0)
+        return err_wrap(error, "trial %lld", (long long)trial->n);
+    tn_engine_name(en, (int)trial->search_id, trial->n);
+    if (db_trial_final(trial->state) && tn_outcome_of(&o, trial))
+        r = se_tell(en->search, (int)trial->search_id, &o, error);
+    return r;
+}
+
+int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, struct err *error)
+{
+    struct db_filter f = {.limit = 1000};
+    int64_t total = 1;
+    int r = 0;
+
+    pthread_mutex_lock(&en->lock);
+    for (f.offset = 0; r == 0 && f.offset < total; f.offset += f.limit) {
+        struct arena a = {0};
+        struct db_trial *t = NULL;
+        int n = 0;
+
+        r = db_trial_list(db, &a, &t, &n, &total, campaign, &f, error);
+        for (int i = 0; r == 0 && i < n; i++)
+            if (t[i].search_id != DB_NULL)
+                r = replay_one(en, &t[i], error);
+        arena_done(&a);
+    }
+    pthread_mutex_unlock(&en->lock);
+    return r;
+}
+
+/* ---- answers for any thread ---- */
+
+/* A campaign of before "rules" was part of a completed text keeps those that it ran with: of its
+ * trainer's name, or of none. */
+static void keep_rules(json_t *resolved)
+{
+    const char *trainer = json_string_value(json_object_get(resolved, "trainer"));
+
+    if (trainer && !json_object_get(resolved, "rules"))
+        json_object_set_new(resolved, "rules",
+                            json_string(pl_trainer_find(trainer) ? trainer : "any"));
+}
+
+int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, struct db *db,
+                      const char *id, bool at_work, struct err *error)
+{
+    struct arena a = {0};
+    struct db_campaign c;
+    struct tn_engine *en = NULL;
+    struct tn_spec *spec = NULL;
+    struct tn_patience patience;
+    json_t *body = NULL;
+    int r = db_campaign_get(db, &a, &c, id, error);
+
+    if (r == 0)
+        r = jx_parse(&body, c.resolved, strlen(c.resolved), error);
+    if (r == 0) {
+        keep_rules(body);
+        r = tn_spec_parse(&spec, svc, body, NULL, error);
+    }
+    json_decref(body);
+    arena_done(&a);
+    if (r == 0) {
+        spec->se.async_refit &= at_work;
+        tn_patience_start(&patience, 0, &svc->ending);
+        r = tn_engine_new(&en, &spec, &patience.plan, error);
+        tn_spec_free(spec);
+    }
+    if (r == 0)
+        r = tn_engine_replay(en, db, id, error);
+    if (r < 0) {
+        tn_engine_unref(en);
+        return r;
+    }
+    *ret = en;
+    return 0;
+}
+
+int tn_engine_rebuild_beside(struct tn_engine **ret, const struct tn_service *svc, const char *id,
+                             bool at_work, struct err *error)
+{
+    AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
+    AUTO_DB *db = NULL;
+    int r = db_open(&db, path, DB_READ, error);
+
+    return r < 0 ? r : tn_engine_rebuild(ret, svc, db, id, at_work, error);
+}
+
+/* For the questions of the HTTP side: neither the loop nor the campaign at work is disturbed. */
+static int rebuild(struct tn_engine **ret, struct tn_service *svc, const char *id,
+                   struct err *error)
+{
+    return tn_engine_rebuild_beside(ret, svc, id, false, error);
+}
+
+int tn_importance(json_t **ret, struct tn_service *svc, const char *id, struct err *error)
+{
+    struct tn_engine *en = NULL;
+    json_t *shares;
+    int r = rebuild(&en, svc, id, error);
+
+    if (r < 0)
+        return r;
+    shares = se_importance_json(en->search);
+    tn_engine_unref(en);
+    if (!shares)
+        return err_set(error, -ENOENT, "no trial has succeeded yet");
+    *ret = json_pack("{s:o}", "shares", shares);
+    return 0;
+}
+
+int tn_diagnosis(json_t **ret, struct tn_service *svc, const char *id, struct err *error)
+{
+    struct tn_engine *en = NULL;
+    int r = rebuild(&en, svc, id, error);
+
+    if (r < 0)
+        return r;
+    *ret = se_diagnosis_json(en->search);
+    tn_engine_unref(en);
+    return *ret ? 0 : err_set(error, -ENOENT, "no trial has succeeded yet");
+}
+
+int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_service *svc,
+                const char *id, const struct pl_layout *layout, struct err *error)
+{
+    struct tn_engine *en = NULL;
+    struct se_predicted p;
+    int r = rebuild(&en, svc, id, error);
+
+    if (r < 0)
+        return r;
+    r = se_next_run(en->search, layout, &p, error);
+    tn_engine_unref(en);
+    if (r < 0)
+        return r;
+    *ret_rate = p.tokens_per_s;
+    *ret_lo = p.lo;
+    *ret_hi = p.hi;
+    return 0;
+}
+
+static int value_of(const char *key, const json_t *value)
+{
+    const struct pl_layout_key *k = pl_layout_key_find(key);
+    int ret = 0;
+
+    if (k)
+        pl_layout_word(&ret, k, value, NULL);
+    return ret;
+}
+
+/* Index of JSON, a value of KEY, in the array LIST, which is kept in order; JSON joins if it is
+ * new. */
+static size_t place(json_t *list, const char *key, const json_t *json)
+{
+    int value = value_of(key, json);
+    size_t i = 0;
+
+    while (i < json_array_size(list) && value_of(key, json_array_get(list, i)) < value)
+        i++;
+    if (!json_equal(json_array_get(list, i), json))
+        json_array_insert(list, i, (json_t *)json);
+    return i;
+}
+
+static json_t *grid(size_t rows, size_t columns)
+{
+    json_t *g = json_array();
+
+    for (size_t y = 0; y < rows; y++) {
+        json_t *row = json_array();
+
+        for (size_t x = 0; x < columns; x++)
+            json_array_append_new(row, json_null());
+        json_array_append_new(g, row);
+    }
+    return g;
+}
+
+static void put(json_t *grid, size_t column, size_t row, double value)
+{
+    json_array_set_new(json_array_get(grid, row), column, tn_number(value));
+}
+
+static int cell_predicted(const struct tn_engine *en, const json_t *cell,
+                          struct se_predicted *predicted)
+{
+    struct pl_layout l;
+    int r = pl_layout_parse(&l, json_object_get(cell, "layout"), &en->spec->se.model,
+                            &en->spec->se.cluster, &en->spec->se.workload, NULL);
+
+    return r < 0 ? r : se_predict(en->search, &l, predicted, NULL);
+}
+
+/* The cells of the search as matrices over the values of both keys: rows are y_key's. */
+static json_t *matrices(const struct tn_engine *en, const json_t *cells, const char *x_key,
+                        const char *y_key)
+{
+    json_t *xs = json_array(), *ys = json_array(), *mean, *lo, *hi, *fits;
+    const json_t *cell;
+    size_t i;
+
+    json_array_foreach(cells, i, cell) {
+        place(xs, x_key, json_object_get(cell, "x"));
+        place(ys, y_key, json_object_get(cell, "y"));
+    }
+    mean = grid(json_array_size(ys), json_array_size(xs));
+    lo = json_deep_copy(mean);
+    hi = json_deep_copy(mean);
+    fits = json_deep_copy(mean);
+    json_array_foreach(cells, i, cell) {
+        size_t cx = place(xs, x_key, json_object_get(cell, "x")),
+               cy = place(ys, y_key, json_object_get(cell, "y"));
+        struct se_predicted p = {.lo = NAN, .hi = NAN};
+
+        put(fits, cx, cy, json_number_value(json_object_get(cell, "p_fits")));
+        if (cell_predicted(en, cell, &p) == 0) {
+            put(mean, cx, cy, p.tokens_per_s);
+            put(lo, cx, cy, p.lo);
+            put(hi, cx, cy, p.hi);
+        }
+    }
+    return json_pack("{s:{s:s, s:o}, s:{s:s, s:o}, s:o, s:o, s:o, s:o}", "x", "key", x_key,
+                     "values", xs, "y", "key", y_key, "values", ys, "mean", mean, "lo", lo, "hi",
+                     hi, "p_fits", fits);
+}
+
+int tn_surface(json_t **ret, struct tn_service *svc, const char *id, const char *x_key,
+               const char *y_key, struct err *error)
+{
+    struct tn_engine *en = NULL;
+    AUTO_JSON *surface = NULL;
+    int r = rebuild(&en, svc, id, error);
+
+    if (r == 0)
+        r = se_surface_json(&surface, en->search, x_key, y_key, error);
+    if (r == 0)
+        *ret = matrices(en, json_object_get(surface, "cells"), x_key, y_key);
+    tn_engine_unref(en);
+    return r;
+}

@@ -1,0 +1,239 @@
+/*
+ * How much is kept: campaigns that ended long ago go (--retain), and files of attempts go when all
+ * of them take more than their share of the disk (--quota).
+ *
+ * A campaign that is kept too long is deleted as by a request. The quota is about files only
+ * (logs, events, timelines): results are rows, which are small, and stay. Those of the campaign
+ * that ended first go first; where what is left belongs to campaigns that have not ended, no
+ * further trial is started.
+ *
+ * Nothing is removed on the loop: a folder is renamed into trash/, which is emptied in libuv's
+ * pool, and at the start of the daemon for one that was killed meanwhile. Folders are measured
+ * there, too; a round of that takes 1 % of the time at most.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+
+#include "tuner/core/internal.h"
+
+enum { ROUND_MS = 5000, AT_A_TIME = 1000, SHARE = 100 };
+
+struct tn_retain {
+    bool at_work;
+    uint64_t next;        /* monotonic ms: of the next round */
+    int64_t used;         /* bytes below campaigns/, by the last round; -1: not known */
+    bool full;            /* nothing more may be started */
+    int64_t dropped;      /* campaigns whose files went for the quota, since the start */
+    int64_t removed;      /* campaigns that went because of their age */
+    unsigned trash_count; /* names in trash/ */
+};
+
+/* ---- trash ---- */
+
+struct emptying {
+    uv_work_t work;
+    struct tn_service *svc;
+    char *path;
+};
+
+static void empty_work(uv_work_t *work)
+{
+    struct emptying *t = work->data;
+    struct err e = {0};
+
+    if (file_remove_tree(t->path, &e) < 0)
+        log_warn("%s", e.text);
+}
+
+static void empty_done(uv_work_t *work, int status)
+{
+    struct emptying *t = work->data;
+
+    (void)status;
+    t->svc->works--;
+    free(t->path);
+    free(t);
+}
+
+static void remove_beside(struct tn_service *svc, char *owned_path)
+{
+    struct emptying *t = mem_alloc(sizeof(*t));
+
+    *t = (struct emptying){.svc = svc, .path = owned_path};
+    t->work.data = t;
+    svc->works++;
+    uv_queue_work(svc->loop, &t->work, empty_work, empty_done);
+}
+
+int tn_trash(struct tn_service *svc, const char *path, struct err *error)
+{
+    AUTO_FREE char *folder = mem_printf("%s/trash", svc->data_dir);
+    char *to =
+        mem_printf("%s/%lld.%u", folder, (long long)clock_wall_ms(), svc->retain->trash_count++);
+    int r = file_mkdirs(folder, 0700, error);
+
+    if (r == 0 && rename(path, to) < 0 && errno != ENOENT)
+        r = err_set(error, -errno, "remove %s: %s", path, strerror(errno));
+    if (r == 0)
+        remove_beside(svc, TAKE(to));
+    free(to);
+    return r;
+}
+
+/* ---- age ---- */
+
+static void drop_old(struct tn_service *svc)
+{
+    int64_t before = clock_wall_ms() - (int64_t)(svc->config.retain_days * 86400e3);
+    struct arena a = {0};
+    const char **ids = NULL;
+    struct err e = {0};
+    int n = 0;
+
+    /* One a round, so that a thousand of them do not hold the loop up. */
+    if (db_campaign_ended(svc->db, &a, &ids, &n, before, 1, &e) == 0 && n == 1) {
+        if (tn_campaign_delete(svc, ids[0], &e) == 0) {
+            log_info("campaign %s ended more than %g days ago and is removed", ids[0],
+                     svc->config.retain_days);
+            svc->retain->removed++;
+            svc->retain->next = 0;
+        } else if (e.code != -EBUSY && e.code != -EAGAIN) {
+            log_warn("campaign %s cannot be removed: %s", ids[0], e.text);
+        }
+    }
+    arena_done(&a);
+}
+
+/* ---- quota ---- */
+
+struct measuring {
+    uv_work_t work;
+    struct tn_service *svc;
+    char *folder; /* campaigns/ */
+    int64_t used;
+    uint64_t took_ms;
+    const char **ids; /* that have ended, the first to end first; in ARENA */
+    int64_t *bytes;
+    int count;
+    struct arena arena;
+};
+
+static void measure_work(uv_work_t *work)
+{
+    struct measuring *m = work->data;
+    uint64_t from = tn_now_ms();
+
+    m->used = file_tree_bytes(m->folder);
+    for (int i = 0; i < m->count; i++) {
+        AUTO_FREE char *path = mem_printf("%s/%s", m->folder, m->ids[i]);
+
+        m->bytes[i] = file_tree_bytes(path);
+    }
+    m->took_ms = tn_now_ms() - from;
+}
+
+static void drop_files(struct measuring *measuring, int index)
+{
+    AUTO_FREE char *path = mem_printf("%s/%s", measuring->folder, measuring->ids[index]);
+    struct tn_campaign *c = tn_campaign_find(measuring->svc, measuring->ids[index]);
+    struct err e = {0};
+
+    if ((c && c->running > 0) || tn_campaign_reviving(measuring->svc, measuring->ids[index]))
+        return;
+    if (tn_trash(measuring->svc, path, &e) < 0) {
+        log_warn("quota: %s", e.text);
+        return;
+    }
+    log_info("quota: files of campaign %s removed bytes=%lld", measuring->ids[index],
+             (long long)measuring->bytes[index]);
+    measuring->used -= measuring->bytes[index];
+    measuring->svc->retain->dropped++;
+}
+
+static void measure_done(uv_work_t *work, int status)
+{
+    struct measuring *m = work->data;
+    struct tn_service *svc = m->svc;
+    struct tn_retain *k = svc->retain;
+    int64_t quota = (int64_t)svc->config.quota;
+    bool full;
+
+    (void)status;
+    for (int i = 0; !svc->closing && i < m->count && m->used > quota; i++)
+        if (m->bytes[i] > 0)
+            drop_files(m, i);
+    full = m->used > quota;
+    if (full && !k->full)
+        log_warn("quota: files of campaigns that have not ended take %lld of %lld bytes",
+                 (long long)m->used, (long long)quota);
+    k->full = full;
+    k->used = m->used;
+    k->at_work = false;
+    k->next = tn_now_ms() + ROUND_MS + m->took_ms * SHARE;
+    svc->works--;
+    arena_done(&m->arena);
+    free(m->folder);
+    free(m->bytes);
+    free(m);
+}
+
+static void measure(struct tn_service *svc)
+{
+    struct measuring *m = mem_alloc(sizeof(*m));
+    struct err e = {0};
+
+    m->svc = svc;
+    m->work.data = m;
+    m->folder = mem_printf("%s/campaigns", svc->data_dir);
+    if (db_campaign_ended(svc->db, &m->arena, &m->ids, &m->count, INT64_MAX, AT_A_TIME, &e) < 0)
+        m->count = 0;
+    m->bytes = mem_alloc(sizeof(*m->bytes) * (size_t)(m->count + 1));
+    svc->retain->at_work = true;
+    svc->works++;
+    uv_queue_work(svc->loop, &m->work, measure_work, measure_done);
+}
+
+/* ---- the clock ---- */
+
+void tn_retain_tick(struct tn_service *svc)
+{
+    struct tn_retain *k = svc->retain;
+
+    if (svc->stopping || k->at_work || tn_now_ms() < k->next)
+        return;
+    k->next = tn_now_ms() + ROUND_MS;
+    if (svc->config.retain_days > 0)
+        drop_old(svc);
+    if (svc->config.quota > 0)
+        measure(svc);
+}
+
+void tn_retain_open(struct tn_service *svc)
+{
+    AUTO_FREE char *trash = mem_printf("%s/trash", svc->data_dir);
+
+    svc->retain = mem_alloc(sizeof(*svc->retain));
+    svc->retain->used = -1;
+    if (file_exists(trash))
+        remove_beside(svc, mem_strdup(trash));
+}
+
+int tn_retain_room(const struct tn_service *svc, struct err *error)
+{
+    char used[24], quota[24];
+
+    if (!svc->retain->full)
+        return 0;
+    return err_set(error, -EDQUOT,
+                   "the quota for files is used up (%s of %s): delete campaigns, or raise --quota",
+                   str_human_bytes(used, (double)svc->retain->used),
+                   str_human_bytes(quota, (double)svc->config.quota));
+}
+
+void tn_retain_stats(const struct tn_service *svc, struct tn_stats *ret)
+{
+    ret->files_bytes = svc->retain->used;
+    ret->files_dropped = svc->retain->dropped;
+    ret->campaigns_removed = svc->retain->removed;
+}

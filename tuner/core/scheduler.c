@@ -1,0 +1,470 @@
+/*
+ * Who may start what, when.
+ *
+ * Campaigns take turns by priority, then by the device-seconds that they have used while others
+ * were there. A campaign starts the head of its queue if there is room for it; with an empty queue
+ * and fewer open trials than `search.parallel` it asks its search, which happens in libuv's pool
+ * together with telling it what has been settled since.
+ *
+ * While the next one in turn waits for more cores than are free, smaller trials of others go before
+ * it, but not for ever: once it has waited for ROOM_MS, campaigns behind it start nothing on that
+ * launcher until it has its cores. They also wait while it asks its search for the trial that it
+ * will start, else the end of each of its trials would give their cores to whoever is next.
+ */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/core/internal.h"
+
+enum { ROOM_MS = 10000 };
+
+void tn_sched_kick(struct tn_service *svc)
+{
+    if (svc->kicked || svc->closing)
+        return;
+    svc->kicked = true;
+    uv_async_send(&svc->wake);
+}
+
+/* ---- the end of a campaign ---- */
+
+struct finish {
+    const char *id, *reason;
+};
+
+static int finish_job(struct db *writer, void *arg, struct err *error)
+{
+    struct finish *f = arg;
+    int r = db_campaign_move(writer, f->id, DB_RUNNING, DB_DONE, f->reason, clock_wall_ms(), error);
+
+    if (r == 0)
+        r = db_trial_cancel_queued(writer, f->id, clock_wall_ms(), error);
+    return r < 0 ? r : tn_event_campaign(writer, f->id, error);
+}
+
+static void finish(struct tn_campaign *campaign)
+{
+    struct finish f = {campaign->id, campaign->done};
+    struct err e = {0};
+
+    if (tn_write(campaign->svc, finish_job, &f, &e) < 0) {
+        log_error("campaign %s cannot end: %s", campaign->id, e.text);
+        campaign->retry_at = tn_now_ms() + 1000;
+        return;
+    }
+    log_info("campaign %s%s is done: %s", campaign->id,
+             tn_simulated_mark(campaign->engine->spec->launcher), campaign->done);
+    tn_campaign_clear_queue(campaign);
+    tn_campaign_set_state(campaign, DB_DONE);
+}
+
+/* Share of the wall or device budget that is gone; the larger one. */
+static double spent(const struct tn_campaign *campaign)
+{
+    const struct se_budget *b = &campaign->engine->spec->se.budget;
+    double active =
+        campaign->active_s +
+        (campaign->active_since ? (double)(tn_now_ms() - campaign->active_since) / 1000.0 : 0);
+    double wall = b->wall_s > 0 ? active / b->wall_s : 0;
+    double device = b->device_s > 0 ? campaign->device_s / b->device_s : 0;
+
+    return wall > device ? wall : device;
+}
+
+static bool budget_over(const struct tn_campaign *campaign)
+{
+    int trials = campaign->engine->spec->se.budget.trials;
+
+    return (trials > 0 && campaign->asked >= trials) || spent(campaign) >= 1;
+}
+
+/* ---- asking, in libuv's pool ---- */
+
+struct ask {
+    uv_work_t work;
+    struct tn_campaign *c;
+    struct tn_engine *engine;
+    struct tn_tell *tells;
+    bool want, refit_due;
+    double spent;
+    enum se_answer answer;
+    struct se_trial trial;
+    int64_t repeat_of; /* trial number, or DB_NULL */
+    char reason[64];
+};
+
+static void tell_all(struct ask *ask)
+{
+    while (ask->tells) {
+        struct tn_tell *t = ask->tells;
+        struct err e = {0};
+
+        ask->tells = t->next;
+        if (se_tell(ask->engine->search, t->id, &t->outcome, &e) < 0)
+            log_warn("campaign %s: the search refuses the outcome of %d: %s", ask->c->id, t->id,
+                     e.text);
+        free(t);
+    }
+}
+
+static void ask_work(uv_work_t *work)
+{
+    struct ask *k = work->data;
+
+    pthread_mutex_lock(&k->engine->lock);
+    tell_all(k);
+    se_spent(k->engine->search, k->spent);
+    k->repeat_of = DB_NULL;
+    if (k->want) {
+        k->answer = se_ask(k->engine->search, &k->trial);
+        if (k->answer == SE_DONE)
+            snprintf(k->reason, sizeof(k->reason), "%s", se_done_reason(k->engine->search));
+        if (k->answer == SE_TRIAL && k->trial.repeat_of > 0 && k->trial.repeat_of <= k->engine->ids)
+            k->repeat_of = k->engine->n_of[k->trial.repeat_of];
+    }
+    k->refit_due = se_refit_due(k->engine->search);
+    pthread_mutex_unlock(&k->engine->lock);
+}
+
+struct addition {
+    struct db_trial row;
+    int64_t n;
+};
+
+static int add_job(struct db *writer, void *arg, struct err *error)
+{
+    struct addition *ad = arg;
+    int r = db_trial_add(writer, &ad->row, &ad->n, error);
+
+    if (r == 0)
+        r = tn_event_trial(writer, ad->row.campaign, ad->n, error);
+    return r;
+}
+
+static int add_trial(struct tn_campaign *campaign, const struct se_trial *st, int64_t repeat_of,
+                     const char *kind, int64_t *ret_n, struct err *error)
+{
+    AUTO_JSON *layout = pl_layout_json(&st->layout);
+    AUTO_FREE char *json = jx_dump(layout);
+    char text[160];
+    struct addition ad;
+    struct db_trial *t = &ad.row;
+    int r;
+
+    db_trial_blank(t);
+    t->campaign = campaign->id;
+    t->kind = kind;
+    t->repeat_of = repeat_of;
+    t->search_id = st->id > 0 ? st->id : DB_NULL;
+    t->layout = json;
+    t->layout_text = pl_layout_text(text, &st->layout);
+    t->why = st->why;
+    if (st->predicted.tokens_per_s > 0)
+        t->predicted_tokens_per_s = st->predicted.tokens_per_s;
+    if (st->predicted.memory_bytes > 0)
+        t->predicted_memory = st->predicted.memory_bytes;
+    t->predicted_fits = st->predicted.p_fits;
+    t->created = clock_wall_ms();
+    r = tn_write(campaign->svc, add_job, &ad, error);
+
+    if (r < 0)
+        return r;
+    tn_campaign_enqueue(campaign, tn_trial_new(&ad.row, &st->layout));
+    *ret_n = ad.n;
+    return 0;
+}
+
+int tn_trial_add(struct tn_campaign *campaign, const struct pl_layout *layout, int64_t repeat_of,
+                 const char *kind, const char *why, int64_t *ret_n, struct err *error)
+{
+    struct se_trial st = {.layout = *layout, .predicted = {.p_fits = NAN}};
+
+    snprintf(st.why, sizeof(st.why), "%s", why);
+    return add_trial(campaign, &st, repeat_of, kind, ret_n, error);
+}
+
+/* The search gave a trial that could not be stored: give it back. */
+static void give_back(struct tn_campaign *campaign, const struct se_trial *st,
+                      const struct err *error)
+{
+    struct tn_tell *t = mem_alloc(sizeof(*t));
+
+    *t = (struct tn_tell){.next = campaign->tells, .id = st->id, .outcome = {.status = SE_DISCARD}};
+    campaign->tells = t;
+    campaign->retry_at = tn_now_ms() + 1000;
+    if (error->code != -ESTALE)
+        log_error("campaign %s cannot add a trial: %s", campaign->id, error->text);
+}
+
+static void take_answer(struct tn_campaign *campaign, const struct ask *ask)
+{
+    struct err e = {0};
+    int64_t n;
+
+    if (ask->answer == SE_WAIT) {
+        campaign->waiting = true;
+        return;
+    }
+    if (ask->answer == SE_DONE) {
+        campaign->done = !strcmp(ask->reason, "converged") ? "converged"
+                         : !strcmp(ask->reason, "budget")  ? "budget"
+                                                           : "exhausted";
+        return;
+    }
+    if (add_trial(campaign, &ask->trial, ask->repeat_of,
+                  ask->repeat_of == DB_NULL ? "search" : "repeat", &n, &e) < 0) {
+        give_back(campaign, &ask->trial, &e);
+        return;
+    }
+    pthread_mutex_lock(&campaign->engine->lock);
+    tn_engine_name(campaign->engine, ask->trial.id, n);
+    pthread_mutex_unlock(&campaign->engine->lock);
+    campaign->open++;
+    campaign->asked++;
+}
+
+/* ---- refitting beside it ---- */
+
+struct refit {
+    uv_work_t work;
+    struct tn_campaign *c;
+    struct tn_engine *engine;
+};
+
+static void refit_work(uv_work_t *work)
+{
+    struct refit *f = work->data;
+    struct se_refit *r;
+
+    pthread_mutex_lock(&f->engine->lock);
+    r = se_refit_new(f->engine->search);
+    pthread_mutex_unlock(&f->engine->lock);
+    se_refit_run(r);
+    pthread_mutex_lock(&f->engine->lock);
+    se_refit_adopt(f->engine->search, r);
+    pthread_mutex_unlock(&f->engine->lock);
+}
+
+static void refit_done(uv_work_t *work, int status)
+{
+    struct refit *f = work->data;
+    struct tn_service *svc = f->c->svc;
+
+    (void)status;
+    f->c->refitting = false;
+    svc->works--;
+    tn_engine_unref(f->engine);
+    free(f);
+    tn_sched_kick(svc);
+}
+
+static void start_refit(struct tn_campaign *campaign)
+{
+    struct refit *f = mem_alloc(sizeof(*f));
+
+    f->work.data = f;
+    f->c = campaign;
+    f->engine = tn_engine_ref(campaign->engine);
+    campaign->refitting = true;
+    campaign->svc->works++;
+    uv_queue_work(campaign->svc->loop, &f->work, refit_work, refit_done);
+}
+
+static void ask_done(uv_work_t *work, int status)
+{
+    struct ask *k = work->data;
+    struct tn_campaign *c = k->c;
+    struct tn_service *svc = c->svc;
+
+    (void)status;
+    c->asking = c->wanting = false;
+    svc->works--;
+    if (k->want)
+        take_answer(c, k);
+    if (k->refit_due && !c->refitting && !svc->closing)
+        start_refit(c);
+    tn_engine_unref(k->engine);
+    free(k);
+    if (svc->closing)
+        return;
+    tn_sched_run(svc); /* now, not on the next turn: the machine is idle */
+}
+
+static void start_ask(struct tn_campaign *campaign, bool want)
+{
+    struct ask *k = mem_alloc(sizeof(*k));
+
+    k->work.data = k;
+    k->c = campaign;
+    k->engine = tn_engine_ref(campaign->engine);
+    k->tells = TAKE(campaign->tells);
+    k->want = want;
+    k->spent = spent(campaign);
+    campaign->asking = true;
+    campaign->wanting = want;
+    if (k->tells)
+        campaign->waiting = false;
+    campaign->svc->works++;
+    uv_queue_work(campaign->svc->loop, &k->work, ask_work, ask_done);
+}
+
+/* ---- turns ---- */
+
+static void pause_for(struct tn_campaign *campaign, const struct err *why)
+{
+    struct err e = {0};
+
+    if (tn_campaign_change(campaign->svc, campaign->id, "running verifying", DB_PAUSED, why->text,
+                           &e) < 0 &&
+        e.code != -ESTALE) {
+        log_error("campaign %s cannot be paused: %s", campaign->id, e.text);
+        campaign->retry_at = tn_now_ms() + 1000;
+    }
+}
+
+/* Does CAMPAIGN, whose turn comes before that of others, want the next cores that are free? */
+static bool claims(const struct tn_campaign *campaign)
+{
+    const struct tn_trial *t = campaign->queue;
+
+    return campaign->active_since &&
+           (campaign->wanting || (t && t->no_room && tn_now_ms() - t->no_room > ROOM_MS));
+}
+
+static bool must_wait(const struct tn_campaign *campaign)
+{
+    const struct tn_launcher *l = campaign->engine->spec->launcher;
+
+    for (const struct tn_campaign *o = campaign->svc->campaigns; l->shared && o != campaign;
+         o = o->next)
+        if (o->engine->spec->launcher == l && claims(o))
+            return true;
+    return false;
+}
+
+/* Start the head of the queue: true if that changed something. */
+static bool start_head(struct tn_campaign *campaign)
+{
+    struct tn_trial *t = campaign->queue;
+    struct err e = {0};
+    uint64_t waited;
+    int r;
+
+    if (t->not_before > tn_now_ms() || must_wait(campaign))
+        return false;
+    campaign->queue =
+        t->next; /* from here on the attempt owns it: it may be back in the queue already */
+    t->next = NULL;
+    waited = t->no_room;
+    t->no_room = 0;
+    r = tn_attempt_start(t, &e);
+    if (r < 0) {
+        t->next = campaign->queue;
+        campaign->queue = t;
+    }
+    if (r == -EBUSY) {
+        t->no_room = waited ? waited : tn_now_ms();
+        return false;
+    }
+    if (r < 0 && (r == -ENOSPC || r == -EIO ||
+                  r == -EROFS)) { /* the store: nothing was started, try again */
+        log_error("campaign %s: trial %lld cannot start: %s", campaign->id, (long long)t->n,
+                  e.text);
+        campaign->retry_at = tn_now_ms() + 1000;
+        return false;
+    }
+    if (r < 0)
+        pause_for(campaign, &e);
+    return true;
+}
+
+/* Is the search at its end, with nothing left to wait for? What is queued when time is up is never
+ * started. */
+static bool at_end(const struct tn_campaign *campaign)
+{
+    return campaign->done && campaign->running == 0 && (!campaign->queue || spent(campaign) >= 1);
+}
+
+static bool run_step(struct tn_campaign *campaign)
+{
+    const struct tn_spec *s = campaign->engine->spec;
+    bool room = !campaign->queue && campaign->open < s->se.parallel &&
+                (!s->launcher->wanted || s->launcher->wanted(campaign));
+
+    if (!campaign->done && budget_over(campaign))
+        campaign->done = "budget";
+    if (campaign->queue && !(campaign->done && spent(campaign) >= 1) && start_head(campaign))
+        return true;
+    if (campaign->asking)
+        return false;
+    if (at_end(campaign)) {
+        if (campaign->tells)
+            start_ask(campaign, false); /* the last outcomes, so that the answers know them */
+        else
+            finish(campaign);
+        return false;
+    }
+    if (campaign->done || !room || (campaign->waiting && !campaign->tells)) {
+        if (campaign->tells)
+            start_ask(campaign, false);
+        return false;
+    }
+    start_ask(campaign, true);
+    return false;
+}
+
+static bool step(struct tn_campaign *campaign)
+{
+    if (campaign->retry_at > tn_now_ms())
+        return false;
+    if (!strcmp(campaign->state, DB_RUNNING))
+        return run_step(campaign);
+    if (!strcmp(campaign->state, DB_VERIFYING)) {
+        if (campaign->queue)
+            return start_head(campaign);
+        if (campaign->running == 0)
+            tn_verify_step(campaign);
+        return campaign->queue != NULL;
+    }
+    return false;
+}
+
+/* Before RIGHT: higher priority, then less used. */
+static bool before(const struct tn_campaign *left, const struct tn_campaign *right)
+{
+    return left->priority != right->priority ? left->priority > right->priority
+                                             : left->share < right->share;
+}
+
+static void sort(struct tn_service *svc)
+{
+    struct tn_campaign *sorted = NULL;
+
+    while (svc->campaigns) {
+        struct tn_campaign *c = svc->campaigns, **at = &sorted;
+
+        svc->campaigns = c->next;
+        while (*at && !before(c, *at))
+            at = &(*at)->next;
+        c->next = *at;
+        *at = c;
+    }
+    svc->campaigns = sorted;
+}
+
+void tn_sched_run(struct tn_service *svc)
+{
+    bool again = true;
+
+    svc->kicked = false;
+    if (svc->stopping || svc->closing || tn_reviving(svc, true) > 0)
+        return;
+    tn_campaign_unload_idle(svc);
+    for (int turns = 0; again && turns < 10000; turns++) {
+        again = false;
+        sort(svc);
+        for (struct tn_campaign *c = svc->campaigns; c && !again; c = c->next)
+            again = step(c);
+    }
+    tn_campaign_unload_idle(svc);
+}

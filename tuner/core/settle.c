@@ -1,0 +1,497 @@
+/*
+ * Why an attempt ended, what that means, and the one transaction that records it.
+ *
+ * The table of outcomes is `rules`: the final state, what happens to the trial, and how often it
+ * may be tried again.
+ */
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+
+#include "tuner/core/internal.h"
+
+enum { CRASHES = 3, TAIL = 16 << 10 };
+
+enum next { SETTLE, RETRY, PAUSE };
+
+struct rule {
+    const char *outcome; /* of the attempt, and the trial's state if it is final */
+    enum next next;
+    int attempts; /* RETRY: settle after so many attempts with this outcome */
+};
+
+static const struct rule rules[] = {
+    {"ok", SETTLE, 0},        {"oom", SETTLE, 0},           {"illegal", SETTLE, 0},
+    {"numeric", SETTLE, 0},   {"timeout", SETTLE, 0},       {"pruned", SETTLE, 0},
+    {"cancelled", SETTLE, 0}, {"hang", RETRY, 2},           {"crash", RETRY, 2},
+    {"node_fail", RETRY, 5},  {"preempted", RETRY, 5},      {"data", PAUSE, 0},
+    {"io", PAUSE, 0},         {"requeued", RETRY, 1 << 30}, {"implausible", SETTLE, 0},
+};
+
+struct cause {
+    const char *outcome;
+    char detail[400];
+    int rank;
+};
+
+static const struct rule *rule_of(const char *outcome)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++)
+        if (!strcmp(rules[i].outcome, outcome))
+            return &rules[i];
+    return rule_of("crash");
+}
+
+/* ---- what was it? ---- */
+
+static void say(struct cause *cause, const char *outcome, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void say(struct cause *cause, const char *outcome, const char *fmt, ...)
+{
+    va_list ap;
+
+    cause->outcome = outcome;
+    va_start(ap, fmt);
+    vsnprintf(cause->detail, sizeof(cause->detail), fmt, ap);
+    va_end(ap);
+}
+
+/* Last lines of stderr that say something, on one line. Returns whether one of them says that
+ * memory is out. */
+static bool stderr_tail(char *buf, size_t size, const char *folder)
+{
+    AUTO_FREE char *path = mem_printf("%s/stderr", folder);
+    size_t n = 0, from;
+    AUTO_FREE char *text = tn_file_piece(&n, path, TAIL, true);
+    bool oom = text && tn_log_oom(text, n);
+
+    buf[0] = '\0';
+    if (!text)
+        return false;
+    while (n > 0 && strchr(" \n\r\t=", text[n - 1]))
+        n--;
+    from = n > size - 1 ? n - (size - 1) : 0;
+    for (size_t i = from, o = 0; i < n; i++)
+        if ((unsigned char)text[i] >= ' ')
+            buf[o++] = text[i], buf[o] = '\0';
+        else if (o && buf[o - 1] != ' ')
+            buf[o++] = ' ', buf[o] = '\0';
+    if (!str_is_utf8(buf, strlen(buf)))
+        for (char *p = buf; *p; p++)
+            *p = (*p & 0x80) ? '?' : *p;
+    return oom;
+}
+
+static void by_stop(struct cause *cause, const struct tn_attempt *left)
+{
+    static const char *const names[] = {
+        [TN_STOP_CANCEL] = "cancelled", [TN_STOP_TIMEOUT] = "timeout",
+        [TN_STOP_HANG] = "hang",        [TN_STOP_PRUNED] = "pruned",
+        [TN_STOP_SERVICE] = "requeued", [TN_STOP_MEASURED] = "crash"};
+
+    say(cause, names[left->stop], "%s",
+        left->trouble[0]               ? left->trouble
+        : left->stop == TN_STOP_CANCEL ? "on request"
+                                       : "the daemon ended");
+}
+
+static void by_error(struct cause *cause, const struct tn_seen *seen)
+{
+    static const char *const same[] = {"oom", "illegal", "numeric", "data", "io"};
+
+    say(cause, "crash", "%s: %s", seen->error_class, seen->detail);
+    for (size_t i = 0; i < ARRAY_LEN(same); i++)
+        if (!strcmp(same[i], seen->error_class))
+            say(cause, same[i], "%s", seen->detail);
+    cause->rank = seen->error_rank;
+}
+
+static void by_exit(struct cause *cause, const struct tn_attempt *left)
+{
+    static const struct {
+        int code;
+        const char *outcome;
+    } codes[] = {{65, "illegal"}, {66, "oom"}, {67, "numeric"}, {68, "data"}, {70, "io"}};
+    const struct tn_exit *x = &left->exit;
+    char tail[300];
+    bool oom = stderr_tail(tail, sizeof(tail), left->folder);
+
+    if (!x->known)
+        say(cause, "crash", "the supervisor was killed%s%s", tail[0] ? ": " : "", tail);
+    else if (x->proxy_lost)
+        say(cause, "crash", "the process manager's proxy died, its ranks lived on");
+    else if (x->signal)
+        say(cause, "crash", "the launcher was killed by signal %d (%s)", x->signal,
+            strsignal(x->signal));
+    else if (x->code == 0)
+        say(cause, "crash", "ended without a summary%s%s", tail[0] ? ": " : "", tail);
+    else
+        say(cause, "crash", "exit code %d%s%s", x->code, tail[0] ? ": " : "", tail);
+    for (size_t i = 0; i < ARRAY_LEN(codes); i++)
+        if (x->known && !x->signal && !x->proxy_lost && x->code == codes[i].code)
+            cause->outcome = codes[i].outcome;
+    /* 75 alone may be the bitwise OR of other codes: only with its event it means that somebody
+     * else asked it to stop. */
+    if (x->known && (left->seen.stopped || x->stopped))
+        say(cause, "preempted", "stopped from outside");
+    /* The kernel killed something for want of memory while it ran, and it died by KILL (mpiexec
+     * reports 9 or 137). */
+    if (x->known && x->oom_kills > 0 && (x->code == 9 || x->code == 137 || x->signal == SIGKILL))
+        say(cause, "oom", "killed by the kernel: out of memory");
+    if (x->known && x->code != 0 && oom)
+        say(cause, "oom", "%s", tail);
+}
+
+/* No layout wins by doing less: a step is global_batch x seq tokens, whatever the layout. */
+static bool did_other_work(struct cause *cause, const struct tn_attempt *attempt)
+{
+    const struct pl_workload *w = &attempt->campaign->engine->spec->se.workload;
+    double want = (double)w->global_batch * w->seq, least = attempt->seen.tokens_least;
+
+    if (!(least < want) && !(attempt->seen.tokens_most > want))
+        return false;
+    say(cause, "illegal", "a step had %.0f tokens instead of %.0f (global_batch %d x seq %d)",
+        least < want ? least : attempt->seen.tokens_most, want, w->global_batch, w->seq);
+    return true;
+}
+
+/*
+ * No layout wins by a number that its devices cannot reach, either: a log read in another unit, or
+ * counted once a rank. The trial keeps the warning in place of a result.
+ */
+static bool is_implausible(struct cause *cause, struct tn_attempt *attempt)
+{
+    static const char *const precisions[] = {
+        [PL_FP32] = "fp32", [PL_BF16] = "bf16", [PL_FP8] = "fp8"};
+    struct pl_problem p = tn_spec_problem(attempt->campaign->engine->spec);
+    const struct pl_layout *l = &attempt->trial->layout;
+    double rate = attempt->seen.tokens_per_s,
+           peak = pl_device_peak(&p.cluster->device, l->precision);
+    double share = pl_peak_share(p.model, p.cluster, l, p.workload, rate);
+
+    if (!(share > 1)) /* the peak is unknown, or it was not passed */
+        return false;
+    attempt->bound = rate / share;
+    say(cause, "implausible",
+        "%.6g tokens/s are %.1f %% MFU, %.4g TFLOP/s a device at the least, above its %s peak of "
+        "%.4g: not counted. Likely causes: a rate of another unit or scope in the log, a smaller "
+        "model or batch in the trainer's command, a faster precision (fp8, TF32) than the layout "
+        "says, a wrong peak in the cluster",
+        rate, 100 * pl_mfu(p.model, p.cluster, l, p.workload, rate), share * peak,
+        precisions[l->precision], peak);
+    return true;
+}
+
+/* What was cut to its length may end inside of one. */
+static void whole_characters(char *text)
+{
+    size_t n = strlen(text);
+
+    for (int i = 0; i < 3 && n > 0 && !str_is_utf8(text, n); i++)
+        text[--n] = '\0';
+}
+
+/* We ended what was silent or late, or had shown enough, and the program itself had said why. */
+static bool explains_the_stop(const struct tn_attempt *attempt)
+{
+    return attempt->seen.error &&
+           (attempt->stop == TN_STOP_HANG || attempt->stop == TN_STOP_TIMEOUT ||
+            attempt->stop == TN_STOP_MEASURED);
+}
+
+static void find_cause(struct cause *cause, struct tn_attempt *attempt)
+{
+    *cause = (struct cause){.rank = -1};
+    if (attempt->seen.summary && (did_other_work(cause, attempt) || is_implausible(cause, attempt)))
+        return;
+    if (attempt->seen.summary)
+        say(cause, "ok", "%s", "");
+    else if (attempt->machine_lost)
+        say(cause, "node_fail", "%s", attempt->trouble);
+    else if (attempt->stop != TN_STOP_NONE && !explains_the_stop(attempt))
+        by_stop(cause, attempt);
+    else if (attempt->verdict && attempt->stop == TN_STOP_NONE)
+        say(cause, attempt->verdict, "%s", attempt->trouble);
+    else if (attempt->seen.error)
+        by_error(cause, &attempt->seen);
+    else
+        by_exit(cause, attempt);
+    whole_characters(cause->detail);
+}
+
+/* ---- the row ---- */
+
+static char *failure_text(const struct cause *cause, const struct tn_attempt *attempt)
+{
+    AUTO_JSON *v =
+        json_pack("{s:s, s:s, s:o, s:o, s:o}", "class", cause->outcome, "detail", cause->detail,
+                  "rank", cause->rank < 0 ? json_null() : json_integer(cause->rank), "exit_code",
+                  attempt->exit.known && attempt->exit.code >= 0 ? json_integer(attempt->exit.code)
+                                                                 : json_null(),
+                  "signal",
+                  attempt->exit.known && attempt->exit.signal ? json_integer(attempt->exit.signal)
+                                                              : json_null());
+
+    return v ? jx_dump(v) : mem_printf("{\"class\":\"%s\",\"detail\":null}", cause->outcome);
+}
+
+static char *phases_text(const struct tn_seen *seen)
+{
+    AUTO_JSON *v = json_object();
+
+    if (seen->measured == 0)
+        return NULL;
+    for (int i = 0; i < TN_PHASES; i++)
+        json_object_set_new(v, tn_phase_names[i], tn_number(seen->phase_ms[i] / seen->measured));
+    return jx_dump(v);
+}
+
+static double total_of(const json_t *memory)
+{
+    const json_t *v = json_object_get(memory, "total");
+
+    return json_is_number(v) ? json_number_value(v) : (double)NAN;
+}
+
+struct settlement {
+    struct tn_attempt *a;
+    const struct rule *rule;
+    struct cause cause;
+    struct db_trial t;
+    struct db_attempt at;
+    char *failure, *phases, *planned, *reached, *reason;
+    bool final, best, paused;
+};
+
+static void fill_rows(struct settlement *settlement)
+{
+    struct tn_attempt *a = settlement->a;
+    const struct tn_seen *seen = &a->seen;
+    struct pl_problem p = tn_spec_problem(a->campaign->engine->spec);
+    bool ok = !strcmp(settlement->cause.outcome, "ok");
+    int64_t now = clock_wall_ms();
+    double mfu =
+        ok ? pl_mfu(p.model, p.cluster, &a->trial->layout, p.workload, seen->tokens_per_s) : -1;
+
+    settlement->failure = ok ? NULL : failure_text(&settlement->cause, a);
+    settlement->phases = phases_text(seen);
+    settlement->planned = seen->planned ? jx_dump(seen->planned) : NULL;
+    settlement->reached = seen->reached ? jx_dump(seen->reached) : NULL;
+    settlement->at = (struct db_attempt){
+        .campaign = a->campaign->id,
+        .n = a->trial->n,
+        .attempt = a->number,
+        .ended = a->exit.known && a->exit.ended > 0 ? a->exit.ended : now,
+        .outcome = settlement->cause.outcome,
+        .failure = settlement->failure,
+        .offset = a->stored,
+        .exit_code = a->exit.known && a->exit.code >= 0 ? a->exit.code : DB_NULL,
+        .signal = a->exit.known && a->exit.signal ? a->exit.signal : DB_NULL};
+    settlement->t = (struct db_trial){
+        .campaign = a->campaign->id,
+        .n = a->trial->n,
+        .state = settlement->cause.outcome,
+        .tokens_per_s = ok ? seen->tokens_per_s : (double)NAN,
+        .tokens_per_s_se = ok ? seen->tokens_per_s_se : (double)NAN,
+        .tokens_per_s_max = ok ? (double)NAN : a->bound,
+        .mfu = mfu < 0 ? (double)NAN : mfu,
+        .step_ms = ok ? seen->ms_median : tn_seen_median_ms(seen),
+        .step_ms_p10 = seen->ms_p10,
+        .step_ms_p90 = seen->ms_p90,
+        .step_ms_ci95 = seen->ms_ci95,
+        .phases = settlement->phases,
+        .memory_planned = settlement->planned,
+        .memory_measured = settlement->reached,
+        .memory = total_of(seen->reached ? seen->reached : seen->planned),
+        .loss_first = seen->loss_first,
+        .loss_last = seen->loss_last,
+        .failure = settlement->failure,
+        .ended = settlement->at.ended,
+    };
+}
+
+/* ---- one transaction ---- */
+
+static int decide(struct settlement *settlement, struct db *writer, struct err *error)
+{
+    int64_t before = 0;
+    int r = 0;
+
+    settlement->final = settlement->rule->next == SETTLE;
+    if (settlement->rule->next == RETRY) {
+        r = db_attempt_outcomes(writer, &before, settlement->at.campaign, settlement->at.n,
+                                settlement->cause.outcome, error);
+        settlement->final = before + 1 >= settlement->rule->attempts;
+    }
+    /* A campaign that is over starts nothing again. */
+    if (!settlement->final && strcmp(settlement->a->campaign->state, DB_RUNNING) &&
+        strcmp(settlement->a->campaign->state, DB_VERIFYING) &&
+        strcmp(settlement->a->campaign->state, DB_PAUSED)) {
+        settlement->final = true;
+        settlement->t.state = "cancelled";
+    }
+    return r;
+}
+
+struct tally {
+    int64_t ok, crash; /* of the second kind are those whose numbers cannot be, too */
+};
+
+static void count_state(void *ctx, const char *state, int64_t count)
+{
+    struct tally *t = ctx;
+
+    t->ok += !strcmp(state, "ok") ? count : 0;
+    t->crash += !strcmp(state, "crash") || !strcmp(state, "implausible") ? count : 0;
+}
+
+/* When nothing has ever worked and trial after trial crashes, or says what cannot be, it is not the
+ * layouts: stop before the budget is gone. */
+static int pause_if_all_crash(struct settlement *settlement, struct db *writer, struct err *error)
+{
+    struct tally t = {0, 0};
+    int r = db_campaign_counts(writer, settlement->at.campaign, count_state, &t, error);
+
+    if (r < 0 || t.ok > 0 || t.crash == 0 || t.crash % CRASHES != 0)
+        return r;
+    settlement->paused = true;
+    return 0;
+}
+
+static int settle_job(struct db *writer, void *arg, struct err *error)
+{
+    struct settlement *s = arg;
+    const char *id = s->at.campaign;
+    int r = decide(s, writer, error);
+
+    if (r == 0)
+        r = db_attempt_end(writer, &s->at, error);
+    if (r == 0)
+        r = s->final ? db_trial_settle(writer, &s->t, error)
+                     : db_trial_requeue(writer, id, s->at.n, error);
+    s->paused = s->rule->next == PAUSE;
+    if (r == 0 && s->final && (!strcmp(s->t.state, "crash") || !strcmp(s->t.state, "implausible")))
+        r = pause_if_all_crash(s, writer, error);
+    if (r == 0 && s->paused) {
+        r = db_campaign_move(writer, id, "running verifying", DB_PAUSED, s->reason, clock_wall_ms(),
+                             error);
+        if (r == -ESTALE)
+            r = 0;
+    }
+    if (r == 0)
+        r = tn_event_trial(writer, id, s->at.n, error);
+    if (r == 0 && s->best)
+        r = tn_event_best(writer, id, error);
+    return r < 0 ? r : tn_event_campaign(writer, id, error);
+}
+
+/* ---- afterwards, in memory ---- */
+
+static void teach(struct settlement *settlement)
+{
+    struct tn_campaign *c = settlement->a->campaign;
+    struct tn_tell *tell, **at = &c->tells;
+    struct se_outcome o;
+
+    if (strcmp(settlement->a->trial->kind, "verify") != 0)
+        c->open--;
+    if (settlement->a->trial->search_id == DB_NULL || !tn_outcome_of(&o, &settlement->t))
+        return;
+    tell = mem_alloc(sizeof(*tell));
+    *tell = (struct tn_tell){.id = (int)settlement->a->trial->search_id, .outcome = o};
+    while (*at)
+        at = &(*at)->next;
+    *at = tell;
+}
+
+static void log_end(const struct settlement *settlement)
+{
+    const struct tn_attempt *a = settlement->a;
+    const char *mark = tn_simulated_mark(a->launcher);
+    char text[160];
+
+    pl_layout_text(text, &a->trial->layout);
+    if (!strcmp(settlement->cause.outcome, "ok"))
+        log_info("campaign %s%s: trial %lld (%s) ok tokens_per_s=%.0f", a->campaign->id, mark,
+                 (long long)a->trial->n, text, a->seen.tokens_per_s);
+    else
+        log_info("campaign %s%s: trial %lld (%s) %s%s: %s", a->campaign->id, mark,
+                 (long long)a->trial->n, text, settlement->cause.outcome,
+                 settlement->final ? "" : ", to be tried again", settlement->cause.detail);
+    if (!strcmp(settlement->cause.outcome, "implausible"))
+        log_warn("campaign %s: trial %lld is not counted", a->campaign->id, (long long)a->trial->n);
+    if (!strcmp(settlement->cause.outcome, "illegal"))
+        log_error("the trainer refuses a layout that the rules allow: %s",
+                  settlement->cause.detail);
+}
+
+static void apply(struct settlement *settlement)
+{
+    struct tn_attempt *a = settlement->a;
+    struct tn_campaign *c = a->campaign;
+    double seconds = (double)(tn_now_ms() - a->started) / 1000.0 * a->trial->layout.world *
+                     a->trial->layout.threads;
+
+    c->running--;
+    c->device_s += seconds;
+    c->share += seconds;
+    a->launcher->release(a);
+    log_end(settlement);
+    if (settlement->paused) {
+        log_warn("campaign %s%s is paused: %s", c->id, tn_simulated_mark(a->launcher),
+                 settlement->reason);
+        if (!strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING))
+            tn_campaign_set_state(c, DB_PAUSED);
+    }
+    if (settlement->final) {
+        teach(settlement);
+        c->svc->stats.all.trials_settled++;
+        c->svc->stats.simulated.trials_settled += a->launcher == &tn_launcher_simulated;
+    } else {
+        /* A pause before the next attempt, so that a broken machine is not hammered. */
+        a->trial->not_before = settlement->rule->next == PAUSE ? 0 : tn_now_ms() + 200;
+        tn_campaign_enqueue(c, a->trial);
+        a->trial = NULL;
+    }
+    tn_check_stopped(c->svc);
+    if (!c->svc->stopping)
+        tn_sched_kick(c->svc);
+}
+
+static bool beats(const struct tn_attempt *attempt, const struct cause *cause)
+{
+    struct arena arena = {0};
+    struct db_campaign row;
+    struct tn_measure m;
+    bool better = true;
+
+    if (strcmp(cause->outcome, "ok") != 0 || !strcmp(attempt->trial->kind, "verify"))
+        return false;
+    if (db_campaign_get(attempt->svc->db, &arena, &row, attempt->campaign->id, NULL) == 0 &&
+        tn_measure_best(attempt->svc->db, &arena, &m, NULL, &row, NULL) == 0)
+        better = attempt->seen.tokens_per_s >= m.mean || m.n == attempt->trial->n;
+    arena_done(&arena);
+    return better;
+}
+
+int tn_settle(struct tn_attempt *attempt, struct err *error)
+{
+    struct settlement s = {.a = attempt};
+    int r;
+
+    find_cause(&s.cause, attempt);
+    s.rule = rule_of(s.cause.outcome);
+    s.best = beats(attempt, &s.cause);
+    fill_rows(&s);
+    s.reason = mem_printf("trial %lld: %s: %s", (long long)attempt->trial->n, s.cause.outcome,
+                          s.cause.detail);
+    r = tn_write(attempt->svc, settle_job, &s, error);
+    if (r == 0 || r == -ESTALE) /* stale: it was settled before; what is in memory follows */
+        apply(&s);
+    free(s.failure);
+    free(s.phases);
+    free(s.planned);
+    free(s.reached);
+    free(s.reason);
+    return r == -ESTALE ? 0 : r;
+}

@@ -1,0 +1,183 @@
+/* A campaign's JSON: checked as a whole, completed, and refused with the field that is wrong. */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/core/internal.h"
+
+static const char *const launcher_kinds[] = {"local", "slurm", "simulated", "remote", NULL};
+
+struct pl_problem tn_spec_problem(const struct tn_spec *spec)
+{
+    return se_spec_problem(&spec->se);
+}
+
+/* [{"rule", "key", "detail"}] of a verdict. */
+static json_t *rules_json(const struct pl_verdict *verdict)
+{
+    json_t *rules = json_array();
+
+    for (int i = 0; i < verdict->count; i++)
+        json_array_append_new(rules, json_pack("{s:s, s:s, s:s}", "rule", verdict->v[i].rule, "key",
+                                               verdict->v[i].key, "detail", verdict->v[i].text));
+    return rules;
+}
+
+static int check_text(const json_t *body, struct err *error)
+{
+    const json_t *tags = json_object_get(body, "tags"), *notes = json_object_get(body, "notes");
+    const json_t *tag;
+    size_t i;
+
+    if (tags && (!json_is_array(tags) || json_array_size(tags) > 32))
+        return err_at(error, -EINVAL, "/tags", "tags must be an array of at most 32 texts");
+    json_array_foreach(tags, i, tag)
+        if (!json_is_string(tag) || json_string_length(tag) == 0 || json_string_length(tag) > 64)
+            return err_at(error, -EINVAL, "/tags", "tag %zu must be a text of 1 to 64 bytes", i);
+    if (notes && (!json_is_string(notes) || json_string_length(notes) > 10000))
+        return err_at(error, -EINVAL, "/notes", "notes must be a text of at most 10000 bytes");
+    return 0;
+}
+
+static int parse_launcher(struct tn_spec *spec, const struct tn_service *svc, struct err *error)
+{
+    json_t *v = NULL;
+    int kind = 0;
+    const char *trainer = "partune";
+    int r = jx_get_object(&v, spec->body, "launcher", error);
+
+    if (r == 0 && v)
+        r = jx_get_enum(&kind, v, "kind", launcher_kinds, error);
+    if (r < 0)
+        return err_under(error, "/launcher");
+    spec->launcher = tn_launcher_find(launcher_kinds[kind]);
+    if (!spec->launcher)
+        return err_at(error, -EINVAL, "/launcher/kind", "this daemon has no launcher \"%s\"",
+                      launcher_kinds[kind]);
+    if ((r = jx_get_str(&trainer, spec->body, "trainer", sizeof(spec->trainer_name) - 1, error)) <
+        0)
+        return r;
+    spec->trainer = tn_trainer_find(svc, trainer);
+    if (!spec->trainer && spec->launcher->rehearsal && pl_trainer_find(trainer))
+        spec->trainer = &tn_trainer_partune; /* nothing of it is run */
+    if (!spec->trainer)
+        return err_at(error, -EINVAL, "/trainer",
+                      "no trainer \"%s\": the bundled one is \"partune\", others are [trainer "
+                      "\"NAME\"] sections of the daemon's configuration",
+                      trainer);
+    snprintf(spec->trainer_name, sizeof(spec->trainer_name), "%s", trainer);
+    return 0;
+}
+
+/* No baseline given means the default one, within the devices that the space allows. */
+static int choose_baseline(struct tn_spec *spec, json_t **ret_rules, struct err *error)
+{
+    struct pl_problem p = tn_spec_problem(spec);
+    struct pl_verdict verdict;
+    struct err why = {0};
+    int r;
+    bool naive = str_eq(spec->se.baseline_rule, pl_baseline_names[PL_BASELINE_NAIVE]);
+
+    if (spec->se.has_baseline) {
+        if (pl_layout_check(&verdict, p.model, p.cluster, &spec->se.baseline, p.workload,
+                            p.trainer))
+            return 0;
+        if (ret_rules)
+            *ret_rules = rules_json(&verdict);
+        err_at(error, -EINVAL, "/baseline", "%s", verdict.v[0].text);
+        return -EINVAL;
+    }
+    r = se_spec_baseline(&spec->se, naive ? PL_BASELINE_NAIVE : PL_BASELINE_DEFAULT, &why);
+    return r < 0 ? err_at(error, -EINVAL, r == -E2BIG ? "/baseline" : "/model", "%s", why.text) : 0;
+}
+
+static void resolve(struct tn_spec *spec)
+{
+    json_object_set_new(spec->resolved, "model", pl_model_json(&spec->se.model));
+    json_object_set_new(spec->resolved, "cluster", pl_cluster_json(&spec->se.cluster));
+    json_object_set_new(spec->resolved, "workload", pl_workload_json(&spec->se.workload));
+    json_object_set_new(spec->resolved, "baseline", pl_layout_json(&spec->se.baseline));
+    json_object_set_new(spec->resolved, "trial", pl_trial_limits_json(&spec->se.limits));
+}
+
+/* Whose rules hold for a trainer of the configuration becomes part of the completed text, so that
+ * the space of a campaign is the same after the configuration changed. */
+static void add_rules(json_t *resolved, const struct tn_service *svc)
+{
+    const char *name = json_string_value(json_object_get(resolved, "trainer"));
+    const char *rules = tn_trainer_rules(svc, name);
+
+    if (rules && !json_object_get(resolved, "rules"))
+        json_object_set_new(resolved, "rules", json_string(rules));
+}
+
+static int parse(struct tn_spec *spec, const struct tn_service *svc, json_t **ret_rules,
+                 struct err *error)
+{
+    const char *name = NULL;
+    struct err why = {0};
+    int r = tn_warm_start(&spec->resolved, svc, spec->body, error);
+
+    if (r < 0)
+        return r;
+    add_rules(spec->resolved, svc);
+    if ((r = se_spec_parse(&spec->se, spec->resolved, svc->local, error)) < 0)
+        return r;
+    if ((r = jx_need(spec->body, "name", error)) < 0 ||
+        (r = jx_get_str(&name, spec->body, "name", sizeof(spec->name) - 1, error)) < 0 ||
+        (r = jx_get_i64(&spec->priority, spec->body, "priority", -TN_MAX_PRIORITY, TN_MAX_PRIORITY,
+                        error)) < 0 ||
+        (r = check_text(spec->body, error)) < 0 || (r = parse_launcher(spec, svc, error)) < 0)
+        return r;
+    snprintf(spec->name, sizeof(spec->name), "%s", name);
+    if (spec->trainer == &tn_trainer_partune && !spec->launcher->rehearsal &&
+        !str_eq(spec->se.workload.data, "synthetic")) {
+        r = tn_dataset_path(&spec->data_path, svc, spec->se.workload.data, &why);
+        if (r < 0)
+            return err_at(error, -EINVAL, "/workload/data", "%s", why.text);
+    }
+    if ((r = choose_baseline(spec, ret_rules, error)) < 0 ||
+        (r = spec->launcher->admit(svc, spec, error)) < 0)
+        return r;
+    if (!spec->se.budget.trials && !(spec->se.budget.wall_s > 0) && !(spec->se.budget.device_s > 0))
+        spec->se.budget.trials = 50; /* a campaign without an end is nobody's wish */
+    if (spec->launcher->wanted &&
+        !json_object_get(json_object_get(spec->body, "search"), "parallel"))
+        spec->se.parallel = 256; /* as many as there are workers */
+    spec->se.async_refit = true;
+    resolve(spec);
+    return 0;
+}
+
+int tn_spec_parse(struct tn_spec **ret, const struct tn_service *svc, const json_t *body,
+                  json_t **ret_rules, struct err *error)
+{
+    AUTO(tn_spec) *s = mem_alloc(sizeof(*s));
+    int r;
+
+    if (!json_is_object(body))
+        return err_at(error, -EINVAL, "", "a campaign is an object");
+    s->body = json_deep_copy(body);
+    r = parse(s, svc, ret_rules, error);
+    if (r < 0 &&
+        r != -ENOMEM) { /* whatever is wrong, it is the body: out of bounds, too large, not there */
+        if (error)
+            error->code = -EINVAL;
+        return -EINVAL;
+    }
+    if (r < 0)
+        return r;
+    *ret = TAKE(s);
+    return 0;
+}
+
+struct tn_spec *tn_spec_free(struct tn_spec *spec)
+{
+    if (!spec)
+        return NULL;
+    json_decref(spec->body);
+    json_decref(spec->resolved);
+    se_spec_done(&spec->se);
+    free(spec->data_path);
+    free(spec);
+    return NULL;
+}

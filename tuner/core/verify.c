@@ -1,0 +1,329 @@
+/*
+ * Verification: winner and baseline run alternately, so that a drift of the machine meets both.
+ *
+ * Pair i runs winner, baseline if i is even and baseline, winner if i is odd. A pair gives one
+ * ratio of throughputs; the result is their geometric mean exp(m) with the interval exp(m +- t s /
+ * sqrt(k)), where m and s are mean and standard deviation of the k logarithms and t is the 97.5 %
+ * quantile of Student's t with k - 1 degrees of freedom.
+ *
+ * The winner's own k throughputs say what to expect of it. Its trial in the search was chosen for
+ * being the fastest seen, so it is too high on average; these runs were chosen by nothing. The
+ * promise is their geometric mean, with the interval in which one more run will be, 95 in 100
+ * times: exp(m +- t s sqrt(1 + 1/k)).
+ */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/core/internal.h"
+
+enum { MAX_PAIRS = 50 };
+
+/* Of COUNT logarithms' mean, at a variance of SHARE times theirs. */
+static void log_interval(const double *values, int count, double share, double *mean, double *lo,
+                         double *hi)
+{
+    double m = 0, s = 0, half;
+
+    for (int i = 0; i < count; i++)
+        m += log(values[i]) / count;
+    for (int i = 0; i < count; i++)
+        s += (log(values[i]) - m) * (log(values[i]) - m);
+    half = count > 1 ? se_student_975(count - 1) * sqrt(s / (count - 1) * share) : INFINITY;
+    *mean = exp(m);
+    *lo = exp(m - half);
+    *hi = exp(m + half);
+}
+
+void tn_ratio_interval(const double *ratio, int count, double *mean, double *lo, double *hi)
+{
+    log_interval(ratio, count, 1.0 / count, mean, lo, hi);
+}
+
+void tn_promise_interval(const double *rate, int count, double *mean, double *lo, double *hi)
+{
+    log_interval(rate, count, 1.0 + 1.0 / count, mean, lo, hi);
+}
+
+const char *tn_verdict(double lo, double hi, bool same)
+{
+    if (same)
+        return "same";
+    return lo > 1 ? "holds" : hi < 1 ? "does not hold" : "within noise";
+}
+
+/* ---- the record in column campaign.verify ---- */
+
+/* What the complete pairs of successes gave. */
+struct pairs {
+    int n;
+    double ratio[MAX_PAIRS], winner[MAX_PAIRS]; /* winner / baseline; tokens/s of the winner */
+};
+
+/* {"tokens_per_s", "lo", "hi"} of the next run of the winner, or null where one run says nothing.
+ */
+static json_t *promise(const struct pairs *interval)
+{
+    double mean, lo, hi;
+
+    if (interval->n < 2)
+        return json_null();
+    tn_promise_interval(interval->winner, interval->n, &mean, &lo, &hi);
+    return json_pack("{s:o, s:o, s:o}", "tokens_per_s", tn_number(mean), "lo", tn_number(lo), "hi",
+                     tn_number(hi));
+}
+
+static char *record(const struct tn_verify *verify, const char *state, const struct pairs *pairs)
+{
+    int n = pairs->n;
+    AUTO_JSON *r =
+        json_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:i}", "state", state, "pairs", verify->pairs,
+                  "steps", verify->steps, "winner", (json_int_t)verify->winner_n, "baseline",
+                  (json_int_t)verify->baseline_n, "first", (json_int_t)verify->first_n, "done", n);
+    double mean = NAN, lo = NAN, hi = NAN;
+    json_t *list = json_array();
+
+    if (n > 0)
+        tn_ratio_interval(pairs->ratio, n, &mean, &lo, &hi);
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, tn_number(pairs->ratio[i]));
+    json_object_set_new(r, "ratios", list);
+    json_object_set_new(r, "ratio", tn_number(mean));
+    json_object_set_new(r, "lo", tn_number(lo));
+    json_object_set_new(r, "hi", tn_number(hi));
+    json_object_set_new(r, "promise", promise(pairs));
+    json_object_set_new(
+        r, "verdict",
+        strcmp(state, "done") || n == 0
+            ? json_null()
+            : json_string(tn_verdict(lo, hi, verify->winner_n == verify->baseline_n)));
+    return jx_dump(r);
+}
+
+struct change {
+    const char *id, *verify, *from, *to, *reason;
+};
+
+static int change_job(struct db *writer, void *arg, struct err *error)
+{
+    struct change *ch = arg;
+    int r = 0;
+
+    if (ch->to)
+        r = db_campaign_move(writer, ch->id, ch->from, ch->to, ch->reason, clock_wall_ms(), error);
+    if (r == 0)
+        r = db_campaign_set_verify(writer, ch->id, ch->verify, error);
+    return r < 0 ? r : tn_event_campaign(writer, ch->id, error);
+}
+
+/* ---- steps ---- */
+
+static bool winner_first(int trial)
+{
+    return trial / 2 % 2 == 0;
+}
+
+/* The trials of this verification; there may be those of many others before them. */
+static int trials_of(struct db_trial **ret, int *ret_count, struct arena *arena,
+                     struct tn_campaign *campaign, struct err *error)
+{
+    struct db_trial before = {.n = campaign->verify.first_n - 1};
+    struct db_filter f = {.kind = "verify", .limit = (int64_t)2 * MAX_PAIRS};
+    int64_t total;
+
+    f.after = db_trial_position(arena, &f, &before);
+    return db_trial_list(campaign->svc->db, arena, ret, ret_count, &total, campaign->id, &f, error);
+}
+
+/* Each complete pair of successes, from the trials in their order. */
+static int read_pairs(struct pairs *ret, struct tn_campaign *campaign, struct err *error)
+{
+    struct arena a = {0};
+    struct db_trial *t = NULL;
+    int count = 0;
+    int r = trials_of(&t, &count, &a, campaign, error);
+
+    ret->n = 0;
+    for (int i = 0; r == 0 && i + 1 < count; i += 2) {
+        bool w = winner_first(i);
+        double a1 = t[i].tokens_per_s, a2 = t[i + 1].tokens_per_s;
+
+        if (!strcmp(t[i].state, "ok") && !strcmp(t[i + 1].state, "ok")) {
+            ret->ratio[ret->n] = w ? a1 / a2 : a2 / a1;
+            ret->winner[ret->n++] = w ? a1 : a2;
+        }
+    }
+    arena_done(&a);
+    return r;
+}
+
+static void finish(struct tn_campaign *campaign)
+{
+    struct pairs p;
+    struct err e = {0};
+    int r = read_pairs(&p, campaign, &e);
+    AUTO_FREE char *text =
+        r < 0 ? NULL : record(&campaign->verify, p.n > 0 ? "done" : "failed", &p);
+    bool simulated = campaign->engine->spec->launcher == &tn_launcher_simulated;
+    struct change ch = {campaign->id, text, DB_VERIFYING, DB_DONE,
+                        p.n == 0    ? "no pair of the verification succeeded"
+                        : simulated ? "verification simulated"
+                                    : "verified"};
+
+    if (r < 0 || tn_write(campaign->svc, change_job, &ch, &e) < 0) {
+        log_error("campaign %s: the verification cannot end: %s", campaign->id, e.text);
+        campaign->retry_at = tn_now_ms() + 1000;
+        return;
+    }
+    log_info("campaign %s%s: %s", campaign->id, tn_simulated_mark(campaign->engine->spec->launcher),
+             ch.reason);
+    campaign->verify = (struct tn_verify){0};
+    tn_campaign_set_state(campaign, DB_DONE);
+}
+
+/* The numbers so far, for those who watch. */
+static void show_progress(struct tn_campaign *campaign)
+{
+    struct pairs p;
+    AUTO_FREE char *text =
+        read_pairs(&p, campaign, NULL) < 0 ? NULL : record(&campaign->verify, "running", &p);
+    struct change ch = {campaign->id, text, NULL, NULL, NULL};
+    struct err e;
+
+    if (text)
+        tn_write(campaign->svc, change_job, &ch, &e);
+}
+
+void tn_verify_step(struct tn_campaign *campaign)
+{
+    struct tn_verify *v = &campaign->verify;
+    bool winner = winner_first(v->added) == (v->added % 2 == 0);
+    struct err e = {0};
+    int64_t n;
+
+    if (v->added >= 2 * v->pairs) {
+        finish(campaign);
+        return;
+    }
+    if (v->added > 0 && v->added % 2 == 0)
+        show_progress(campaign);
+    if (tn_trial_add(campaign, winner ? &v->winner : &v->baseline,
+                     winner ? v->winner_n : v->baseline_n, "verify",
+                     winner ? "verification of the winner" : "verification of the baseline", &n,
+                     &e) < 0) {
+        if (e.code != -ESTALE)
+            log_error("campaign %s: %s", campaign->id, e.text);
+        campaign->retry_at = tn_now_ms() + 1000;
+        return;
+    }
+    v->added++;
+}
+
+/* ---- begin, and again after a restart ---- */
+
+int tn_verify_restore(struct tn_campaign *campaign, const struct db_campaign *row,
+                      struct err *error)
+{
+    AUTO_JSON *v = NULL;
+    struct tn_verify *ve = &campaign->verify;
+    struct arena a = {0};
+    struct db_trial winner, baseline, *t = NULL;
+    int count = 0;
+    int r = jx_parse(&v, row->verify, strlen(row->verify), error);
+
+    *ve = (struct tn_verify){0}; /* of one before, which was paused */
+    if (r == 0)
+        r = jx_get_int(&ve->pairs, v, "pairs", 1, MAX_PAIRS, error);
+    if (r == 0)
+        r = jx_get_int(&ve->steps, v, "steps", 0, 10000, error);
+    ve->winner_n = json_integer_value(json_object_get(v, "winner"));
+    ve->baseline_n = json_integer_value(json_object_get(v, "baseline"));
+    ve->first_n = json_integer_value(json_object_get(v, "first"));
+    if (r == 0)
+        r = db_trial_get(campaign->svc->db, &a, &winner, campaign->id, ve->winner_n, error);
+    if (r == 0)
+        r = db_trial_get(campaign->svc->db, &a, &baseline, campaign->id, ve->baseline_n, error);
+    if (r == 0)
+        r = tn_engine_layout(&ve->winner, campaign->engine, winner.layout, error);
+    if (r == 0)
+        r = tn_engine_layout(&ve->baseline, campaign->engine, baseline.layout, error);
+    if (r == 0)
+        r = trials_of(&t, &count, &a, campaign, error);
+    ve->added = count;
+    arena_done(&a);
+    return r;
+}
+
+static int begin(struct tn_service *svc, const struct db_campaign *row,
+                 const struct tn_verify *verify, struct err *error)
+{
+    AUTO_FREE char *text = record(verify, "running", &(struct pairs){.n = 0});
+    struct change ch = {row->id, text, "done cancelled paused running", DB_VERIFYING,
+                        "verification"};
+
+    return tn_write(svc, change_job, &ch, error);
+}
+
+static int parse_wish(struct tn_verify *verify, const json_t *body, struct err *error)
+{
+    static const char *const keys[] = {"pairs", "steps", NULL};
+    int r = body ? jx_keys(body, keys, error) : 0;
+
+    *verify = (struct tn_verify){.pairs = 5};
+    if (r == 0 && body)
+        r = jx_get_int(&verify->pairs, body, "pairs", 1, MAX_PAIRS, error);
+    if (r == 0 && body)
+        r = jx_get_int(&verify->steps, body, "steps", PL_LIMIT_STEPS_MIN, PL_LIMIT_STEPS_MAX,
+                       error);
+    return r;
+}
+
+static int start_verify(struct tn_service *svc, const struct db_campaign *row,
+                        struct tn_verify *verify, struct err *error)
+{
+    struct arena a = {0};
+    struct tn_measure best, baseline;
+    struct db_campaign now;
+    int r = tn_measure_best(svc->db, &a, &best, NULL, row, error);
+
+    if (r == 0)
+        r = tn_measure_get(svc->db, &a, &baseline, row->id, TN_BASELINE, error);
+    if (r == -ENOENT)
+        r = err_set(error, -ESTALE, "winner and baseline must both have succeeded");
+    if (r == 0) {
+        verify->winner_n = best.n;
+        verify->baseline_n = baseline.n;
+        verify->first_n =
+            row->trials + 1; /* verification trials have higher numbers than all so far */
+        r = db_trial_next(svc->db, row->id, &verify->first_n, error);
+    }
+    if (r == 0)
+        r = begin(svc, row, verify, error);
+    if (r == 0)
+        r = db_campaign_get(svc->db, &a, &now, row->id, error);
+    if (r == 0 && (r = tn_campaign_revive(svc, &now, false, error)) < 0)
+        tn_campaign_give_up(svc, &now, error);
+    arena_done(&a);
+    return r;
+}
+
+int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
+                       struct err *error)
+{
+    struct tn_campaign *c = tn_campaign_find(svc, id);
+    struct arena a = {0};
+    struct db_campaign row;
+    struct tn_verify v;
+    int r = parse_wish(&v, body, error);
+
+    if (r == 0)
+        r = tn_campaign_is_back(svc, id, error);
+    if (r == 0)
+        r = db_campaign_get(svc->db, &a, &row, id, error);
+    if (r == 0 && (!strcmp(row.state, DB_RUNNING) || !strcmp(row.state, DB_VERIFYING) ||
+                   (c && c->running > 0)))
+        r = err_set(error, -ESTALE, "campaign %s is at work (%s)", id, row.state);
+    if (r == 0)
+        r = start_verify(svc, &row, &v, error);
+    arena_done(&a);
+    return r < 0 ? r : tn_campaign_get(ret, svc, id, error);
+}

@@ -1,0 +1,202 @@
+/*
+ * The remote launcher: workers anywhere ask for trials and tell their results over HTTP.
+ *
+ *     "launcher": {"kind": "remote", "lease_s": 60}
+ *
+ * A worker that asks (workers.c) waits here until the scheduler has a trial for its campaign. With
+ * the trial it gets a lease: a secret that names this attempt, and that every heartbeat renews for
+ * lease_s. A worker that is not heard of for that long has lost its trial: the attempt is a
+ * node_fail and the trial is queued again. The lease is in the attempt's row before the worker
+ * learns it, so a daemon that was killed at any instant knows it again; after a restart every lease
+ * is good for another lease_s.
+ *
+ * What a worker reports becomes lines of the attempt's event file, exactly as a trainer of this
+ * machine would have written them, and is read from there. So pruning, hangs, steps and summaries
+ * are the same for all launchers, and nothing that was answered is lost by a kill.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "tuner/core/internal.h"
+
+enum { DEFAULT_LEASE_S = 60 };
+
+static int parse(double *lease_s, const json_t *body, struct err *error)
+{
+    static const char *const keys[] = {"kind", "lease_s", NULL};
+    const json_t *v = json_object_get(body, "launcher");
+    int r;
+
+    *lease_s = DEFAULT_LEASE_S;
+    if ((r = jx_keys(v, keys, error)) < 0 ||
+        (r = jx_get_f64(lease_s, v, "lease_s", 1, 86400, error)) < 0)
+        return err_under(error, "/launcher");
+    return 0;
+}
+
+static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
+{
+    (void)svc;
+    (void)spec;
+    (void)error;
+    return 0;
+}
+
+static int admit(const struct tn_service *svc, const struct tn_spec *spec, struct err *error)
+{
+    double lease_s;
+
+    (void)svc;
+    return parse(&lease_s, spec->body, error);
+}
+
+double tn_lease_seconds(const struct tn_spec *spec)
+{
+    double lease_s;
+
+    return parse(&lease_s, spec->body, NULL) < 0 ? DEFAULT_LEASE_S : lease_s;
+}
+
+void tn_lease_renew(struct tn_attempt *attempt)
+{
+    attempt->lease_until =
+        tn_now_ms() + (uint64_t)(1000 * tn_lease_seconds(attempt->campaign->engine->spec));
+}
+
+/* ---- from the queue to a worker ---- */
+
+static bool suits(const struct tn_ask *ask, const struct tn_campaign *campaign,
+                  const struct pl_layout *layout)
+{
+    return !ask->given && !strcmp(ask->campaign, campaign->id) &&
+           (!layout || ask->devices == 0 || ask->devices >= layout->world * layout->threads);
+}
+
+/* The search is asked for a trial when somebody is there to run it: knowing more, it chooses
+ * better. */
+static bool wanted(const struct tn_campaign *campaign)
+{
+    for (const struct tn_ask *k = campaign->svc->asks; k; k = k->next)
+        if (suits(k, campaign, NULL))
+            return true;
+    return false;
+}
+
+static bool reserve(struct tn_attempt *attempt)
+{
+    unsigned char bytes[16];
+    char hex[33];
+
+    for (struct tn_ask *k = attempt->svc->asks; k && !attempt->ask; k = k->next)
+        if (suits(k, attempt->campaign, &attempt->trial->layout))
+            attempt->ask = k;
+    if (!attempt->ask)
+        return false;
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        abort();
+    for (int i = 0; i < 16; i++)
+        snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+    attempt->ask->given = true;
+    snprintf(attempt->job, sizeof(attempt->job), "%lld-%s@%s", (long long)attempt->number, hex,
+             attempt->ask->worker);
+    return true;
+}
+
+static void release(struct tn_attempt *attempt)
+{
+    if (attempt->ask)
+        attempt->ask->given = false; /* it was never started */
+    attempt->ask = NULL;
+}
+
+static int start(struct tn_attempt *attempt, struct err *error)
+{
+    struct tn_ask *k = attempt->ask;
+
+    (void)error;
+    attempt->trainer = &tn_trainer_partune; /* whatever runs there, it reports in our events */
+    attempt->ask = NULL;
+    tn_lease_renew(attempt);
+    tn_ask_answer(attempt->svc, k, 0, tn_lease_json(attempt), NULL);
+    return 0;
+}
+
+/* ---- after a restart ---- */
+
+/* Lines of the event file that are whole; a torn last one is cut off: its worker sends it again. */
+static int64_t whole_lines(const char *path)
+{
+    AUTO_FREE char *text = NULL;
+    size_t n = 0, end = 0;
+    int64_t lines = 0;
+
+    if (file_read_all(&text, &n, path, 1 << 30, NULL) < 0)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        if (text[i] == '\n') {
+            lines++;
+            end = i + 1;
+        }
+    if (end < n && truncate(path, (off_t)end) < 0)
+        log_warn("%s: %s", path, strerror(errno));
+    return lines;
+}
+
+static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struct err *error)
+{
+    AUTO_FREE char *path = mem_printf("%s/events", attempt->folder);
+    int r = file_mkdirs(attempt->folder, 0700, error);
+
+    attempt->trainer = &tn_trainer_partune;
+    if (r < 0)
+        return r;
+    if (!row->job) {
+        snprintf(attempt->trouble, sizeof(attempt->trouble),
+                 "the daemon died before a worker had it");
+        attempt->verdict = "requeued";
+        return 0;
+    }
+    snprintf(attempt->job, sizeof(attempt->job), "%s", row->job);
+    attempt->lines = whole_lines(path);
+    tn_lease_renew(attempt);
+    tn_worker_seen(attempt->svc, tn_lease_worker(attempt->job));
+    return 1;
+}
+
+/* ---- while it runs ---- */
+
+static void tick(struct tn_attempt *attempt)
+{
+    if (attempt->stop == TN_STOP_NONE && tn_now_ms() <= attempt->lease_until)
+        return;
+    if (attempt->stop == TN_STOP_NONE) {
+        snprintf(attempt->trouble, sizeof(attempt->trouble),
+                 "worker %.80s was not heard of for %.0f s", tn_lease_worker(attempt->job),
+                 tn_lease_seconds(attempt->campaign->engine->spec));
+        attempt->machine_lost = true;
+    }
+    tn_attempt_ended(attempt);
+}
+
+/* The worker learns it from its next heartbeat; nobody waits for that. */
+static void stop(struct tn_attempt *attempt)
+{
+    tn_attempt_tick_in(attempt, 0);
+}
+
+const struct tn_launcher tn_launcher_remote = {
+    .name = "remote",
+    .rehearsal = true,
+    .ready = ready,
+    .admit = admit,
+    .reserve = reserve,
+    .release = release,
+    .wanted = wanted,
+    .start = start,
+    .adopt = adopt,
+    .stop = stop,
+    .tick = tick,
+};

@@ -1,0 +1,243 @@
+/*
+ * The Slurm launcher.
+ *
+ *   steps   partune-run beside the daemon supervises srun (or mpiexec), which starts a step in the
+ *           campaign's allocation (alloc.c); watched and adopted like a local trial
+ *   jobs    sbatch runs partune-run on the job's first node (job.c)
+ *
+ * Why an attempt ended: end.c.
+ */
+#include <errno.h>
+
+#include "tuner/launch/slurm/trial.h"
+
+static struct tn_slurm_trial *trial_new(struct tn_attempt *attempt)
+{
+    struct tn_slurm_trial *t = mem_alloc(sizeof(*t));
+
+    t->a = attempt;
+    t->jobs = tn_slurm_mode(attempt->svc, attempt->campaign->engine->spec) == SLURM_JOBS;
+    t->phase = TRIAL_WATCH;
+    tn_slurm_name(t->name, attempt->mark);
+    attempt->slurm = t;
+    return t;
+}
+
+static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
+{
+    (void)spec;
+    if (!svc->supervisor)
+        return err_set(error, -ENOENT, "partune-run was not found beside partuned");
+    if (!svc->config.conf)
+        return err_set(error, -ENOENT, "the daemon's configuration has no [slurm]");
+    return 0;
+}
+
+static int admit(const struct tn_service *svc, const struct tn_spec *spec, struct err *error)
+{
+    static const char *const modes[] = {"steps", "jobs", NULL};
+    json_t *v = json_object_get(spec->body, "launcher");
+    int mode, devices = pl_cluster_devices(&spec->se.cluster), r;
+
+    if (!svc->config.conf || !conf_has(svc->config.conf, "slurm"))
+        return err_at(error, -EINVAL, "/launcher/kind",
+                      "this daemon's configuration has no section [slurm]");
+    r = jx_get_enum(&mode, v, "mode", modes, error);
+    if (r < 0)
+        return err_under(error, "/launcher");
+    if (tn_slurm_mode(svc, spec) != SLURM_JOBS && devices > TN_MAX_CORES)
+        return err_at(error, -EINVAL, "/cluster",
+                      "an allocation is shared for up to %d devices; take \"mode\": \"jobs\"",
+                      TN_MAX_CORES);
+    return 0;
+}
+
+static bool reserve(struct tn_attempt *attempt)
+{
+    struct tn_slurm_shape s = tn_slurm_shape_of(attempt);
+    struct tn_slurm_alloc *al = NULL;
+
+    if (tn_slurm_mode(attempt->svc, attempt->campaign->engine->spec) != SLURM_JOBS) {
+        al = tn_slurm_take(attempt, &s);
+        if (!al)
+            return false;
+    }
+    trial_new(attempt)->alloc = al;
+    return true;
+}
+
+static void release(struct tn_attempt *attempt)
+{
+    if (attempt->slurm && attempt->slurm->alloc)
+        tn_slurm_give(attempt->slurm->alloc, attempt);
+    free(attempt->slurm);
+    attempt->slurm = NULL;
+}
+
+/* ---- command lines ---- */
+
+/* What is run under the supervisor. */
+int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt, struct err *error)
+{
+    const struct tn_slurm_trial *t = attempt->slurm;
+    struct tn_slurm_shape s = tn_slurm_shape_of(attempt);
+    bool direct = attempt->trainer->direct && attempt->trainer->direct(attempt);
+
+    if (tn_slurm_uses_mpiexec(attempt->svc) && !direct) {
+        tn_argv_add(argv, attempt->svc->mpiexec ? attempt->svc->mpiexec : "mpiexec");
+        tn_argv_add(argv, "-ppn");
+        tn_argv_addf(argv, "%d", s.tasks_per_node);
+        tn_argv_add(argv, "-n");
+        tn_argv_addf(argv, "%d", s.tasks);
+    } else {
+        tn_slurm_srun(argv, attempt->svc, &s, t->name, t->alloc ? t->alloc->id : NULL,
+                      t->alloc ? attempt->cpus[0] / t->alloc->per_node : 0);
+    }
+    return attempt->trainer->prepare(attempt, argv, error);
+}
+
+/* Hydra starts its proxies by srun where it finds itself in an allocation; steps know each other
+ * by name, and overlap because Slurm counts a proxy as a step of the whole node. */
+static void add_hydra(struct tn_argv *env, const struct tn_slurm_trial *trial)
+{
+    const struct tn_slurm_alloc *al = trial->alloc;
+    int nodes = al->slots.count / al->per_node;
+
+    tn_argv_addf(env, "SLURM_JOB_ID=%s", al->id);
+    tn_argv_addf(env, "SLURM_JOBID=%s", al->id);
+    tn_argv_addf(env, "SLURM_NODELIST=%s", al->nodes);
+    tn_argv_addf(env, "SLURM_JOB_NODELIST=%s", al->nodes);
+    tn_argv_addf(env, "SLURM_NNODES=%d", nodes);
+    tn_argv_addf(env, "SLURM_JOB_NUM_NODES=%d", nodes);
+    tn_argv_addf(env, nodes > 1 ? "SLURM_TASKS_PER_NODE=%d(x%d)" : "SLURM_TASKS_PER_NODE=%d",
+                 al->per_node, nodes);
+    tn_argv_addf(env, "HYDRA_LAUNCHER_EXTRA_ARGS=--overlap --job-name=%s", trial->name);
+}
+
+static int start_step(struct tn_attempt *attempt, struct err *error)
+{
+    struct tn_argv v = {0}, env = {0};
+    int r;
+
+    snprintf(attempt->job, sizeof(attempt->job), "%s", attempt->slurm->alloc->id);
+    tn_supervised_argv(&v, attempt, NULL);
+    r = tn_slurm_add_program(&v, attempt, error);
+    tn_supervised_env(&env, attempt);
+    if (tn_slurm_uses_mpiexec(attempt->svc))
+        add_hydra(&env, attempt->slurm);
+    if (r == 0)
+        r = tn_supervised_spawn(attempt, v.v, env.v, error);
+    tn_argv_done(&v);
+    tn_argv_done(&env);
+    return r;
+}
+
+/* ---- the table ---- */
+
+static int start(struct tn_attempt *attempt, struct err *error)
+{
+    tn_slurm_watch(attempt->svc);
+    if (!attempt->slurm->jobs)
+        return start_step(attempt, error);
+    attempt->waits = true;
+    return tn_slurm_submit(attempt->slurm, error);
+}
+
+static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struct err *error)
+{
+    struct tn_slurm_trial *t = attempt->slurm ? attempt->slurm : trial_new(attempt);
+    int r;
+
+    tn_slurm_watch(attempt->svc);
+    if (row->job)
+        snprintf(attempt->job, sizeof(attempt->job), "%s", row->job);
+    if (t->jobs) {
+        attempt->waits = true;
+        t->phase = row->job ? TRIAL_WATCH : TRIAL_LOOK;
+        t->ran = row->job != NULL;
+        tn_attempt_tick_in(attempt, 1);
+        return 1;
+    }
+    if (!t->alloc)
+        t->alloc = tn_slurm_take_again(attempt, attempt->job);
+    r = tn_supervised_adopt(attempt, error);
+    if (r == 0 && !attempt->machine_lost && !attempt->verdict && attempt->job[0]) {
+        t->phase = TRIAL_CLEAN; /* a step may live on without its srun */
+        tn_attempt_tick_in(attempt, 1);
+        return 1;
+    }
+    return r;
+}
+
+static void stop(struct tn_attempt *attempt)
+{
+    struct tn_slurm_trial *t = attempt->slurm;
+
+    if (!t->jobs) {
+        tn_supervised_stop(attempt);
+        return;
+    }
+    t->stopped = true;
+    if (attempt->job[0])
+        tn_slurm_cancel_job(t);
+}
+
+static void tick(struct tn_attempt *attempt)
+{
+    struct tn_slurm_trial *t = attempt->slurm;
+
+    if (t->busy)
+        return;
+    if (!t->jobs && t->phase == TRIAL_WATCH)
+        tn_supervised_tick(attempt);
+    if (t->jobs && t->phase == TRIAL_WATCH)
+        tn_slurm_watch_job(t);
+    if (attempt->ended || t->busy || tn_now_ms() < t->next_at)
+        return;
+    if (t->phase == TRIAL_LOOK)
+        tn_slurm_look(t);
+    else if (t->phase == TRIAL_CLEAN)
+        tn_slurm_clean_steps(t);
+    else if (t->phase == TRIAL_ASK)
+        tn_slurm_ask_why(t);
+}
+
+static void on_forgotten(void *arg, int status, const char *out, const char *error)
+{
+    struct tn_service *svc = arg;
+    struct tn_slurm_job j;
+
+    (void)error;
+    while (status == 0 && tn_slurm_line(&j, &out))
+        tn_slurm_cancel(svc, j.id, NULL);
+}
+
+static void forget(struct tn_service *svc, const struct db_attempt *row)
+{
+    struct tn_argv v = {0};
+    char mark[TN_MARK_TEXT], name[160];
+
+    snprintf(mark, sizeof(mark), "%s/%s/%lld/%lld", svc->instance, row->campaign, (long long)row->n,
+             (long long)row->attempt);
+    tn_slurm_name(name, mark);
+    tn_slurm_program(&v, svc, "squeue");
+    tn_argv_add(&v, "--noheader");
+    tn_argv_addf(&v, "--name=%s", name);
+    tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
+    tn_command_run(svc, &v, NULL, SLURM_COMMAND_MS, on_forgotten, svc);
+    tn_argv_done(&v);
+}
+
+const struct tn_launcher tn_launcher_slurm = {
+    .name = "slurm",
+    .ready = ready,
+    .admit = admit,
+    .reserve = reserve,
+    .release = release,
+    .start = start,
+    .adopt = adopt,
+    .stop = stop,
+    .tick = tick,
+    .gone = tn_slurm_step_gone,
+    .forget = forget,
+};

@@ -1,0 +1,331 @@
+#include "tuner/launch/slurm/slurm.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+
+/* ---- states ---- */
+
+static const struct {
+    const char *state;
+    enum tn_slurm_phase phase;
+    const char *verdict, *shared; /* outcome of a trial that the job was, that ran in it */
+} states[] = {
+    {"PENDING", SLURM_PENDING, NULL, NULL},
+    {"CONFIGURING", SLURM_PENDING, NULL, NULL},
+    {"REQUEUED", SLURM_PENDING, NULL, NULL},
+    {"REQUEUE_HOLD", SLURM_PENDING, NULL, NULL},
+    {"REQUEUE_FED", SLURM_PENDING, NULL, NULL},
+    {"RESV_DEL_HOLD", SLURM_PENDING, NULL, NULL},
+    {"SPECIAL_EXIT", SLURM_PENDING, NULL, NULL},
+    {"RUNNING", SLURM_RUNNING, NULL, NULL},
+    {"RESIZING", SLURM_RUNNING, NULL, NULL},
+    {"SIGNALING", SLURM_RUNNING, NULL, NULL},
+    {"SUSPENDED", SLURM_RUNNING, NULL, NULL},
+    {"STOPPED", SLURM_RUNNING, NULL, NULL},
+    {"STAGE_OUT", SLURM_ENDING, NULL, NULL},
+    {"COMPLETING", SLURM_ENDING, NULL, NULL},
+    {"COMPLETED", SLURM_ENDED, NULL, NULL},
+    {"FAILED", SLURM_ENDED, NULL, NULL},
+    {"CANCELLED", SLURM_ENDED, "preempted", "preempted"},
+    {"PREEMPTED", SLURM_ENDED, "preempted", "preempted"},
+    {"REVOKED", SLURM_ENDED, "preempted", "preempted"},
+    {"TIMEOUT", SLURM_ENDED, "timeout", "preempted"},
+    {"DEADLINE", SLURM_ENDED, "timeout", "preempted"},
+    {"NODE_FAIL", SLURM_ENDED, "node_fail", "node_fail"},
+    {"BOOT_FAIL", SLURM_ENDED, "node_fail", "node_fail"},
+    {"OUT_OF_MEMORY", SLURM_ENDED, "oom", "oom"},
+};
+
+static int find_state(const char *state)
+{
+    for (size_t i = 0; i < ARRAY_LEN(states); i++)
+        if (!strcmp(states[i].state, state))
+            return (int)i;
+    return -1;
+}
+
+enum tn_slurm_phase tn_slurm_phase(const char *state)
+{
+    int i = find_state(state);
+
+    return i < 0 ? SLURM_RUNNING : states[i].phase; /* unknown: wait for one that we know */
+}
+
+const char *tn_slurm_verdict(const char *state, bool shared)
+{
+    int i = find_state(state);
+
+    return i < 0 ? NULL : shared ? states[i].shared : states[i].verdict;
+}
+
+const char *tn_slurm_said(const char *text)
+{
+    static const struct {
+        const char *words, *verdict;
+    } sentences[] = {
+        {"oom_kill event", "oom"},
+        {"oom-kill event", "oom"},
+        {"OOM Killed", "oom"},
+        {"DUE TO NODE FAILURE", "node_fail"},
+        {"Node failure on", "node_fail"},
+        {"DUE TO PREEMPTION", "preempted"},
+        /* Of a step: the time of its allocation is over, which squeue calls running for up to half
+         * a minute longer. */
+        {"Job/step already completing or completed", "preempted"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(sentences); i++)
+        if (strstr(text, sentences[i].words))
+            return sentences[i].verdict;
+    return NULL;
+}
+
+/* ---- answers ---- */
+
+/* Copy up to a separator, which is passed over. */
+static const char *field(char *buf, size_t size, const char *pos, const char *separators)
+{
+    size_t n = strcspn(pos, separators);
+
+    snprintf(buf, size, "%.*s", (int)(n < size ? n : size - 1), pos);
+    pos += n;
+    return *pos && *pos != '\n' ? pos + 1 : pos;
+}
+
+/* "CANCELLED by 0", "CANCELLED+" */
+static void set_state(struct tn_slurm_job *job)
+{
+    job->state[strcspn(job->state, " +")] = '\0';
+    job->phase = tn_slurm_phase(job->state);
+}
+
+bool tn_slurm_line(struct tn_slurm_job *ret, const char **text)
+{
+    const char *p = *text;
+
+    while (*p) {
+        const char *end = p + strcspn(p, "\n");
+
+        memset(ret, 0, sizeof(*ret));
+        p = field(ret->id, sizeof(ret->id), p, "|\n");
+        p = field(ret->state, sizeof(ret->state), p, "|\n");
+        p = field(ret->name, sizeof(ret->name), p, "|\n");
+        p = field(ret->reason, sizeof(ret->reason), p, "|\n");
+        field(ret->nodes, sizeof(ret->nodes), p, "|\n");
+        p = *end ? end + 1 : end;
+        *text = p;
+        set_state(ret);
+        if (isdigit((unsigned char)ret->id[0]) && ret->state[0])
+            return true;
+    }
+    return false;
+}
+
+static bool value_of(char *buf, size_t size, const char *text, const char *key)
+{
+    size_t n = strlen(key);
+
+    for (const char *p = strstr(text, key); p; p = strstr(p + n, key))
+        if (p == text || isspace((unsigned char)p[-1])) {
+            field(buf, size, p + n, " \n");
+            return true;
+        }
+    return false;
+}
+
+bool tn_slurm_shown(struct tn_slurm_job *ret, const char *text)
+{
+    memset(ret, 0, sizeof(*ret));
+    if (!value_of(ret->id, sizeof(ret->id), text, "JobId=") ||
+        !value_of(ret->state, sizeof(ret->state), text, "JobState="))
+        return false;
+    value_of(ret->name, sizeof(ret->name), text, "JobName=");
+    value_of(ret->reason, sizeof(ret->reason), text, "Reason=");
+    value_of(ret->nodes, sizeof(ret->nodes), text, "NodeList=");
+    set_state(ret);
+    return true;
+}
+
+bool tn_slurm_accounted(struct tn_slurm_job *ret, const char *text, const char *id)
+{
+    bool found = false;
+
+    for (const char *p = text; *p;) {
+        const char *end = p + strcspn(p, "\n");
+        struct tn_slurm_job j = {.id = ""};
+
+        p = field(j.id, sizeof(j.id), p, "|\n");
+        field(j.state, sizeof(j.state), p, "|\n");
+        if (!strcmp(j.id, id) && j.state[0]) {
+            set_state(&j);
+            *ret = j;
+            found = true;
+        }
+        p = *end ? end + 1 : end;
+    }
+    return found;
+}
+
+bool tn_slurm_unknown(const char *error)
+{
+    return strstr(error, "Invalid job id") != NULL;
+}
+
+bool tn_slurm_transient(const char *error)
+{
+    static const char *const words[] = {"Unable to contact slurm controller",
+                                        "Socket timed out",
+                                        "Connection refused",
+                                        "Connection timed out",
+                                        "Resource temporarily unavailable",
+                                        "Zero Bytes were transmitted",
+                                        "Slurm temporarily unable to accept job",
+                                        "System/resource temporarily",
+                                        "connect failure",
+                                        "Slurm backup controller in standby mode"};
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strstr(error, words[i]))
+            return true;
+    return false;
+}
+
+/* ---- [slurm] ---- */
+
+const char *tn_slurm_option(const struct tn_service *svc, const char *key)
+{
+    return svc->config.conf ? conf_get(svc->config.conf, "slurm", "", key) : NULL;
+}
+
+enum tn_slurm_mode tn_slurm_mode(const struct tn_service *svc, const struct tn_spec *spec)
+{
+    const json_t *launcher = spec ? json_object_get(spec->body, "launcher") : NULL;
+    const char *mine = tn_slurm_option(svc, "mode"),
+               *wish = json_string_value(json_object_get(launcher, "mode"));
+
+    if (str_eq(mine, "inside"))
+        return SLURM_INSIDE;
+    return str_eq(wish ? wish : mine, "jobs") ? SLURM_JOBS : SLURM_STEPS;
+}
+
+bool tn_slurm_uses_mpiexec(const struct tn_service *svc)
+{
+    return str_eq(tn_slurm_option(svc, "launch"), "mpiexec");
+}
+
+/* ---- command lines ---- */
+
+void tn_slurm_program(struct tn_argv *argv, const struct tn_service *svc, const char *name)
+{
+    const char *bin = tn_slurm_option(svc, "bin");
+
+    if (bin)
+        tn_argv_addf(argv, "%s/%s", bin, name);
+    else
+        tn_argv_add(argv, name);
+}
+
+struct tn_slurm_shape tn_slurm_shape_of(const struct tn_attempt *attempt)
+{
+    const struct pl_layout *l = &attempt->trial->layout;
+    const struct tn_spec *s = attempt->campaign->engine->spec;
+    int per_node = s->se.cluster.devices_per_node, tasks = l->world;
+    int each = pl_cluster_is_cpu(&s->se.cluster) ? l->threads : 1; /* on a CPU a device is a core */
+    int fit = per_node / each > 0 ? per_node / each : 1;
+    bool over = s->se.cluster.oversubscribe && (tasks + fit - 1) / fit > s->se.cluster.nodes;
+
+    if (over) {
+        fit = (tasks + s->se.cluster.nodes - 1) / s->se.cluster.nodes;
+        each = 1;
+    }
+    /* Ranks that share a node are as many as the cost model and the cluster's links suppose. */
+    if (fit > tasks)
+        fit = tasks;
+    if (attempt->trainer->direct && attempt->trainer->direct(attempt)) {
+        int nodes = (tasks + fit - 1) / fit;
+
+        return (struct tn_slurm_shape){nodes, nodes, 1, nodes > 1 ? per_node : fit * each, over};
+    }
+    return (struct tn_slurm_shape){(tasks + fit - 1) / fit, tasks, fit, each, over};
+}
+
+int tn_slurm_devices(const struct tn_slurm_shape *shape, int per_node)
+{
+    int one = shape->tasks * shape->devices_per_task;
+
+    return shape->nodes > 1 ? shape->nodes * per_node : one < per_node ? one : per_node;
+}
+
+static void add_all(struct tn_argv *argv, const struct tn_service *svc, const char *key)
+{
+    const struct conf *c = svc->config.conf;
+
+    for (size_t i = 0; i < c->count; i++)
+        if (!strcmp(c->entry[i].section, "slurm") && !strcmp(c->entry[i].key, key))
+            tn_argv_add(argv, c->entry[i].value);
+}
+
+static void add_option(struct tn_argv *argv, const struct tn_service *svc, const char *key)
+{
+    const char *value = tn_slurm_option(svc, key);
+
+    if (value)
+        tn_argv_addf(argv, "--%s=%s", key, value);
+}
+
+static void add_shape(struct tn_argv *argv, const struct tn_service *svc,
+                      const struct tn_slurm_shape *shape)
+{
+    const char *cpus = tn_slurm_option(svc, "cpus-per-device"),
+               *gres = tn_slurm_option(svc, "gres");
+    int64_t each = 1;
+
+    if (cpus)
+        str_to_i64(&each, cpus, 1, 1024);
+    tn_argv_addf(argv, "--nodes=%d", shape->nodes);
+    tn_argv_addf(argv, "--ntasks=%d", shape->tasks);
+    tn_argv_addf(argv, "--ntasks-per-node=%d", shape->tasks_per_node);
+    tn_argv_addf(argv, "--cpus-per-task=%lld", (long long)(each * shape->devices_per_task));
+    if (shape->overcommit)
+        tn_argv_add(argv, "--overcommit");
+    if (gres)
+        tn_argv_addf(argv, "--gres=%s:%d", gres, shape->tasks_per_node * shape->devices_per_task);
+}
+
+void tn_slurm_sbatch(struct tn_argv *argv, const struct tn_service *svc,
+                     const struct tn_slurm_shape *shape, const char *name, const char *time)
+{
+    tn_slurm_program(argv, svc, "sbatch");
+    tn_argv_add(argv, "--parsable");
+    tn_argv_addf(argv, "--job-name=%s", name);
+    /* A second run in the same folder would find the attempt claimed; we try again ourselves. */
+    tn_argv_add(argv, "--no-requeue");
+    tn_argv_add(argv, "--export=ALL");
+    add_shape(argv, svc, shape);
+    if (time)
+        tn_argv_addf(argv, "--time=%s", time);
+    add_option(argv, svc, "partition");
+    add_option(argv, svc, "account");
+    add_option(argv, svc, "qos");
+    add_all(argv, svc, "extra");
+}
+
+void tn_slurm_srun(struct tn_argv *argv, const struct tn_service *svc,
+                   const struct tn_slurm_shape *shape, const char *name, const char *job, int first)
+{
+    const char *mpi = tn_slurm_option(svc, "mpi");
+
+    tn_slurm_program(argv, svc, "srun");
+    tn_argv_addf(argv, "--job-name=%s", name);
+    tn_argv_addf(argv, "--mpi=%s", mpi ? mpi : "pmi2");
+    tn_argv_add(argv, "--kill-on-bad-exit=1"); /* the others would wait for a dead rank for ever */
+    tn_argv_add(argv, "--distribution=block:block");
+    add_shape(argv, svc, shape);
+    if (job) {
+        tn_argv_addf(argv, "--jobid=%s", job);
+        tn_argv_addf(argv, "--relative=%d", first);
+        tn_argv_add(argv, "--exact");
+    }
+    add_all(argv, svc, "step-extra");
+}

@@ -1,0 +1,65 @@
+/* Cores for trials: each belongs to one attempt at a time. */
+#include <sched.h>
+
+#include "tuner/core/internal.h"
+
+void tn_slots_init(struct tn_slots *slots, int limit)
+{
+    cpu_set_t set;
+
+    memset(slots, 0, sizeof(*slots));
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof(set), &set);
+    for (int c = 0; c < CPU_SETSIZE && slots->count < TN_MAX_CORES; c++)
+        if (CPU_ISSET((size_t)c, &set) && (limit == 0 || slots->count < limit))
+            slots->core[slots->count++] = c;
+    slots->free = slots->count;
+}
+
+/* First index of COUNT free neighbours, or -1. */
+static int free_run(const struct tn_slots *slots, int count)
+{
+    int run = 0;
+
+    for (int i = 0; i < slots->count; i++) {
+        run = slots->taken[i] ? 0 : run + 1;
+        if (run == count)
+            return i - count + 1;
+    }
+    return -1;
+}
+
+bool tn_slots_take(struct tn_slots *slots, int *cpus, int count)
+{
+    int from = free_run(slots, count), got = 0;
+
+    if (count > slots->free)
+        return false;
+    for (int i = from < 0 ? 0 : from; i < slots->count && got < count; i++)
+        if (!slots->taken[i]) {
+            slots->taken[i] = true;
+            cpus[got++] = slots->core[i];
+        }
+    slots->free -= got;
+    return true;
+}
+
+void tn_slots_take_list(struct tn_slots *slots, const int *cpus, int count)
+{
+    for (int k = 0; k < count; k++)
+        for (int i = 0; i < slots->count; i++)
+            if (slots->core[i] == cpus[k] && !slots->taken[i]) {
+                slots->taken[i] = true;
+                slots->free--;
+            }
+}
+
+void tn_slots_give(struct tn_slots *slots, const int *cpus, int count)
+{
+    for (int k = 0; k < count; k++)
+        for (int i = 0; i < slots->count; i++)
+            if (slots->core[i] == cpus[k] && slots->taken[i]) {
+                slots->taken[i] = false;
+                slots->free++;
+            }
+}

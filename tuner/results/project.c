@@ -1,0 +1,522 @@
+/*
+ * Projection: a campaign's trials calibrate the cost model, which then speaks of other scales.
+ *
+ * Every projection is kept as an artifact of its campaign. When a later trial measures the very
+ * layout, model and batch that a projection spoke of, what was said is compared with what was seen;
+ * these errors of the past stand beside each new projection.
+ */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/core/internal.h"
+
+#define NAME "projection-"
+
+enum { EARLIER = 100, CAMPAIGNS = 1000, SIZES = 32, WITH = 16 };
+
+/* ---- what is asked ---- */
+
+struct asked {
+    const char *campaign;
+    json_t *with; /* further campaigns to learn from */
+    int devices[SIZES], n;
+    bool weak, best;
+    const json_t *cluster;
+};
+
+static int parse_devices(struct asked *asked, const json_t *body, struct err *error)
+{
+    json_t *list = NULL, *v;
+    size_t i;
+    int r = jx_get_array(&list, body, "devices", SIZES, error);
+
+    if (r == 0 && json_array_size(list) == 0)
+        r = err_at(error, -EINVAL, "/devices", "names no number of devices");
+    json_array_foreach(list, i, v) {
+        if (r == 0 &&
+            (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 20))
+            r = err_at(error, -EINVAL, "/devices", "must hold whole numbers from 1 to 1048576");
+        if (r == 0)
+            asked->devices[asked->n++] = (int)json_integer_value(v);
+    }
+    return r;
+}
+
+static int parse_word(bool *ret, const json_t *body, const char *key, const char *no,
+                      const char *yes, struct err *error)
+{
+    const char *word = no;
+    AUTO_FREE char *pointer = mem_printf("/%s", key);
+    int r = jx_get_str(&word, body, key, 16, error);
+
+    if (r == 0 && strcmp(word, no) && strcmp(word, yes))
+        return err_at(error, -EINVAL, pointer, "is \"%s\" or \"%s\", not \"%.40s\"", no, yes, word);
+    *ret = r == 0 && !strcmp(word, yes);
+    return r;
+}
+
+static int parse(struct asked *asked, const json_t *body, struct err *error)
+{
+    static const char *const keys[] = {"campaign", "with",    "devices", "scaling",
+                                       "layouts",  "cluster", NULL};
+    int r = jx_keys(body, keys, error);
+
+    *asked = (struct asked){.cluster = json_object_get(body, "cluster")};
+    if (r < 0 || (r = jx_need(body, "campaign", error)) < 0 ||
+        (r = jx_need(body, "devices", error)) < 0 ||
+        (r = jx_get_str(&asked->campaign, body, "campaign", 64, error)) < 0 ||
+        (r = jx_get_array(&asked->with, body, "with", WITH, error)) < 0 ||
+        (r = parse_devices(asked, body, error)) < 0 ||
+        (r = parse_word(&asked->weak, body, "scaling", "strong", "weak", error)) < 0 ||
+        (r = parse_word(&asked->best, body, "layouts", "winner", "best", error)) < 0)
+        return r;
+    return 0;
+}
+
+/* ---- learning ---- */
+
+struct study {
+    struct db *db;
+    struct arena *a;
+    const struct pl_cluster *local;
+    struct se_spec spec;                 /* of the campaign */
+    struct pl_space *space;              /* of the campaign */
+    struct pl_cluster there;             /* its cluster, or the one that was asked for */
+    struct pl_cluster machine[WITH + 2]; /* machine 0 is the campaign's; no two are the same */
+    int machines, to;                    /* how many there are, and which of them THERE is */
+    struct pl_layout winner;
+    double winner_rate; /* measured tokens/s */
+    struct pl_observation *at;
+    int n, cap;
+    int simulated; /* of the N observations */
+    struct pl_calibration *calibration;
+};
+
+static int layout_of(struct pl_layout *ret, const struct se_spec *spec, const char *text,
+                     struct err *error)
+{
+    AUTO_JSON *v = NULL;
+    int r = jx_parse(&v, text, strlen(text), error);
+
+    return r < 0 ? r
+                 : pl_layout_parse(ret, v, &spec->model, &spec->cluster, &spec->workload, error);
+}
+
+/* The number of the machine that CLUSTER is made of: an earlier one, or a new one. */
+static int machine_of(struct study *st, const struct pl_cluster *cluster)
+{
+    for (int i = 0; i < st->machines; i++)
+        if (pl_machine_changes(&st->machine[i], cluster) == 0)
+            return i;
+    st->machine[st->machines] = *cluster;
+    return st->machines++;
+}
+
+static int learn(struct study *st, const struct db_campaign *campaign, const struct se_spec *spec,
+                 int machine, struct err *error)
+{
+    struct pl_problem p = se_spec_problem(spec);
+    struct pl_cost_ctx *x = pl_cost_ctx_new(&p, NULL);
+    struct db_filter f = {
+        .state = "ok", .sort = "tokens_per_s", .descending = true, .limit = PL_MAX_OBSERVATIONS};
+    double tokens = (double)spec->workload.global_batch * spec->workload.seq;
+    struct db_trial *t = NULL;
+    int count = 0;
+    int64_t total;
+    int r = db_trial_list(st->db, st->a, &t, &count, &total, campaign->id, &f, error);
+
+    for (int i = 0; r == 0 && i < count; i++) {
+        struct pl_observation o = {.measured_s = tokens / t[i].tokens_per_s, .machine = machine};
+        struct pl_cost cost;
+
+        if (!(t[i].tokens_per_s > 0) || layout_of(&o.layout, spec, t[i].layout, NULL) < 0)
+            continue;
+        pl_cost_at(&cost, x, &o.layout);
+        o.expected_s = cost.total;
+        o.relative_se = t[i].tokens_per_s_se > 0 ? t[i].tokens_per_s_se / t[i].tokens_per_s : 0.01;
+        MEM_GROW(st->at, st->n, st->cap);
+        st->at[st->n++] = o;
+        st->simulated += str_eq(campaign->launcher, tn_launcher_simulated.name);
+    }
+    pl_cost_ctx_free(x);
+    return r;
+}
+
+/* Another campaign's trials count if the same software ran, those on another machine for less. */
+static int learn_also(struct study *st, const char *id, struct err *error)
+{
+    AUTO_JSON *body = NULL;
+    struct db_campaign c;
+    struct se_spec s;
+    int r = db_campaign_get(st->db, st->a, &c, id, error);
+
+    if (r == 0)
+        r = jx_parse(&body, c.resolved, strlen(c.resolved), error);
+    if (r == 0)
+        r = se_spec_parse(&s, body, st->local, error);
+    if (r < 0)
+        return r;
+    if (s.trainer != st->spec.trainer)
+        r = err_set(error, -EINVAL, "campaign %s ran %s, not %s: name campaigns of one trainer", id,
+                    s.trainer->name, st->spec.trainer->name);
+    else
+        r = learn(st, &c, &s, machine_of(st, &s.cluster), error);
+    se_spec_done(&s);
+    return r;
+}
+
+static int open_study(struct study *st, const struct asked *asked,
+                      const struct db_campaign *campaign, struct err *error)
+{
+    struct tn_measure best;
+    json_t *id;
+    size_t i;
+    int r = tn_measure_best(st->db, st->a, &best, NULL, campaign, error);
+
+    if (r == 0)
+        r = layout_of(&st->winner, &st->spec, best.layout, error);
+    if (r < 0)
+        return r;
+    st->winner_rate = best.mean;
+    st->there = st->machine[0] = st->spec.cluster;
+    st->machines = 1;
+    if (asked->cluster && pl_cluster_parse(&st->there, asked->cluster, st->local, error) < 0)
+        return err_under(error, "/cluster");
+    if (asked->cluster)
+        st->to = machine_of(st, &st->there);
+    r = learn(st, campaign, &st->spec, 0, error);
+    json_array_foreach(asked->with, i, id) {
+        if (r == 0)
+            r = json_is_string(id) ? learn_also(st, json_string_value(id), error)
+                                   : err_set(error, -EINVAL, "\"with\" holds ids of campaigns");
+        if (r < 0)
+            err_under(error, "/with");
+    }
+    if (r == 0)
+        st->calibration = pl_calibration_new(st->at, st->n, NULL);
+    return r;
+}
+
+/* ---- one size ---- */
+
+/* The layout for DEVICES devices under PROBLEM: the winner's shape, or the fastest of the
+ * campaign's space. */
+static int choose(struct pl_layout *ret, const struct study *st, const struct pl_problem *problem,
+                  int devices, bool best, struct err *error)
+{
+    struct pl_verdict verdict;
+    struct pl_plan plan = {0};
+    struct pl_space space;
+    char text[400];
+    int r;
+
+    if (best) {
+        AUTO_JSON *axes = pl_space_json(st->space);
+
+        json_object_set_new(axes, "world", json_pack("[i]", devices));
+        r = pl_space_parse(&space, axes, problem->model, problem->cluster, problem->workload,
+                           problem->trainer, error);
+        if (r == 0)
+            r = pl_plan_rank(&plan, &space, problem, 1, st->spec.memory_headroom, false, error);
+        if (r == 0)
+            *ret = plan.at[0].layout;
+        pl_plan_done(&plan);
+        return r;
+    }
+    if (!pl_layout_scale(ret, &st->winner, devices, problem->workload->global_batch,
+                         problem->model))
+        return err_set(error, -EINVAL,
+                       "the winner's shape does not divide %d devices and %d sequences", devices,
+                       problem->workload->global_batch);
+    pl_layout_settle(ret, problem->model, problem->trainer);
+    if (!pl_layout_check(&verdict, problem->model, problem->cluster, ret, problem->workload,
+                         problem->trainer))
+        return err_set(error, -EINVAL, "%s", pl_verdict_text(text, sizeof(text), &verdict));
+    if (!pl_fits(problem, ret, st->spec.memory_headroom))
+        return err_set(error, -EINVAL, "does not fit in the memory of a device");
+    return 0;
+}
+
+static json_t *unknown_row(int devices, int batch, const struct err *error)
+{
+    return json_pack("{s:i, s:i, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:s}", "devices", devices,
+                     "global_batch", batch, "layout", "text", "tokens_per_s", "lo", "hi",
+                     "transferred", "mfu", "efficiency", "reason", error->text);
+}
+
+/* BASE: tokens/s a device that is called 100 % efficient; 0 before the first row that is known,
+ * which then sets it. */
+static json_t *row(const struct study *st, int devices, const struct asked *asked, double *base)
+{
+    struct pl_cluster there = st->there;
+    struct pl_workload w = st->spec.workload;
+    struct pl_problem p = {&st->spec.model, &there, &w, st->spec.trainer};
+    double rate, mfu, tokens;
+    struct pl_projected to;
+    struct pl_layout l;
+    struct pl_cost cost;
+    char text[160];
+    struct err e = {0};
+
+    there.nodes = (devices + there.devices_per_node - 1) / there.devices_per_node;
+    if (asked->weak)
+        w.global_batch =
+            (int)(((int64_t)w.global_batch * devices + st->winner.world - 1) / st->winner.world);
+    if (choose(&l, st, &p, devices, asked->best, &e) < 0)
+        return unknown_row(devices, w.global_batch, &e);
+    pl_cost(&cost, p.model, p.cluster, &l, p.workload, p.trainer);
+    pl_project(&to, st->calibration, &l, st->to, cost.total);
+    tokens = (double)w.global_batch * w.seq;
+    rate = tokens / to.seconds;
+    mfu = pl_mfu(p.model, p.cluster, &l, p.workload, rate);
+    *base = *base > 0 ? *base : rate / devices;
+    return json_pack("{s:i, s:i, s:o, s:s, s:f, s:f, s:f, s:b, s:f, s:o, s:f, s:n}", "devices",
+                     devices, "global_batch", w.global_batch, "layout", pl_layout_json(&l), "text",
+                     pl_layout_text(text, &l), "tokens_per_s", rate, "lo", tokens / to.hi, "hi",
+                     tokens / to.lo, "transferred", to.transferred, "factor", to.factor, "mfu",
+                     mfu < 0 ? json_null() : json_real(mfu), "efficiency", rate / devices / *base,
+                     "reason");
+}
+
+/* ---- what earlier ones were worth ---- */
+
+/* Was what ROW of PAST, a projection, describes measured by a trial that began after it? */
+static void compare(json_t *list, const struct db_artifact *ar, const json_t *past,
+                    const struct db_campaign *campaign, const struct db_trial *trial, int count)
+{
+    json_t *row;
+    size_t i;
+
+    json_array_foreach(json_object_get(past, "rows"), i, row) {
+        AUTO_FREE char *layout = jx_dump(json_object_get(row, "layout"));
+
+        for (int k = 0; k < count; k++) {
+            double said = json_number_value(json_object_get(row, "tokens_per_s"));
+            double lo = json_number_value(json_object_get(row, "lo"));
+            double hi = json_number_value(json_object_get(row, "hi"));
+            double seen = trial[k].tokens_per_s;
+            char when[CLOCK_TEXT];
+
+            if (trial[k].created < ar->created || strcmp(trial[k].layout, layout) || !(said > 0))
+                continue;
+            json_array_append_new(
+                list,
+                json_pack("{s:s, s:b, s:s, s:O, s:O, s:f, s:f, s:f, s:s, s:I, s:f, s:f, s:b}",
+                          "campaign", ar->campaign, "simulated",
+                          json_is_true(json_object_get(past, "simulated")), "created",
+                          clock_format(when, ar->created), "devices",
+                          json_object_get(row, "devices"), "text", json_object_get(row, "text"),
+                          "projected", said, "lo", lo, "hi", hi, "measured_by", campaign->id,
+                          "trial", (json_int_t)trial[k].n, "measured", seen, "error",
+                          said / seen - 1, "inside", seen >= lo && seen <= hi));
+            break; /* the first is enough: repeats are not new evidence */
+        }
+    }
+}
+
+static const json_t *device_name(const json_t *cluster)
+{
+    return json_object_get(json_object_get(cluster, "device"), "name");
+}
+
+/* The same work on the same kind of device: model, trainer, sequence length; the batch belongs to
+ * each row. */
+static bool same_work(const json_t *left, const json_t *right, const char *trainer)
+{
+    return json_equal(json_object_get(left, "device"),
+                      device_name(json_object_get(right, "cluster"))) &&
+           json_equal(json_object_get(left, "model"), json_object_get(right, "model")) &&
+           str_eq(json_string_value(json_object_get(left, "trainer")), trainer) &&
+           json_equal(json_object_get(json_object_get(left, "workload"), "seq"),
+                      json_object_get(json_object_get(right, "workload"), "seq"));
+}
+
+/* Rows of PAST with the batch of the campaign. */
+static json_t *rows_of_batch(const json_t *past, const json_t *resolved)
+{
+    json_t *batch = json_object_get(json_object_get(resolved, "workload"), "global_batch");
+    json_t *rows = json_array(), *row;
+    size_t i;
+
+    json_array_foreach(json_object_get(past, "rows"), i, row)
+        if (json_equal(json_object_get(row, "global_batch"), batch))
+            json_array_append(rows, row);
+    return json_pack("{s:o, s:b}", "rows", rows, "simulated",
+                     json_is_true(json_object_get(past, "simulated")));
+}
+
+static int against_campaign(json_t *list, struct study *st, const struct db_campaign *campaign,
+                            const struct db_artifact *ar, json_t *const *past, int past_count,
+                            struct err *error)
+{
+    AUTO_JSON *resolved = json_loads(campaign->resolved, 0, NULL);
+    struct db_filter f = {.state = "ok", .limit = 10000};
+    struct db_trial *t = NULL;
+    int count = 0, r = 0;
+    int64_t total;
+
+    if (str_eq(campaign->launcher, tn_launcher_simulated.name)) /* a simulation is no evidence */
+        return 0;
+    for (int i = 0; r == 0 && i < past_count; i++) {
+        if (!same_work(past[i], resolved, campaign->trainer))
+            continue;
+        if (!t)
+            r = db_trial_list(st->db, st->a, &t, &count, &total, campaign->id, &f, error);
+        if (r == 0) {
+            AUTO_JSON *rows = rows_of_batch(past[i], resolved);
+
+            compare(list, &ar[i], rows, campaign, t, count);
+        }
+    }
+    return r;
+}
+
+static int earlier(json_t **ret, struct study *st, struct err *error)
+{
+    json_t *past[EARLIER], *list = json_array();
+    struct db_filter f = {.limit = CAMPAIGNS};
+    struct db_campaign *c = NULL;
+    struct db_artifact *ar = NULL;
+    int n = 0, count = 0;
+    int64_t total;
+    int r = db_artifact_list(st->db, st->a, &ar, &n, NAME, EARLIER, error);
+
+    for (int i = 0; i < n; i++)
+        past[i] = json_loads(ar[i].body, 0, NULL);
+    if (r == 0 && n > 0)
+        r = db_campaign_list(st->db, st->a, &c, &count, &total, &f, error);
+    for (int i = 0; r == 0 && i < count; i++)
+        r = against_campaign(list, st, &c[i], ar, past, n, error);
+    for (int i = 0; i < n; i++)
+        json_decref(past[i]);
+    *ret = list;
+    return r;
+}
+
+/* ---- the answer ---- */
+
+static json_t *calibration_json(const struct study *st)
+{
+    struct pl_projected here;
+
+    pl_project(&here, st->calibration, &st->winner, 0, 1);
+    return json_pack("{s:i, s:i, s:f, s:f, s:f}", "trials", st->n, "simulated", st->simulated,
+                     "factor", here.factor, "lo", here.lo, "hi", here.hi);
+}
+
+/* What differs between the campaign's machine and the target's, and what that adds. */
+static json_t *transfer_json(unsigned changes)
+{
+    json_t *changed = json_array();
+
+    if (changes & PL_OTHER_DEVICE)
+        json_array_append_new(changed, json_string("device"));
+    if (changes & PL_OTHER_NODE)
+        json_array_append_new(changed, json_string("node"));
+    if (changes & PL_OTHER_LINKS)
+        json_array_append_new(changed, json_string("links"));
+    return json_pack("{s:o, s:f, s:f}", "changed", changed, "deviation",
+                     pl_transfer_published.deviation, "degrees", pl_transfer_published.degrees);
+}
+
+static int answer(json_t **ret, struct study *st, const struct asked *asked,
+                  const struct db_campaign *campaign, struct err *error)
+{
+    json_t *rows = json_array(), *past = NULL;
+    char text[160];
+    int r = earlier(&past, st, error);
+    unsigned changes = st->to == 0 ? 0 : pl_machine_changes(&st->machine[0], &st->there);
+    /* What was measured says nothing of the efficiency of another kind of device. */
+    double base = changes & PL_OTHER_DEVICE ? 0 : st->winner_rate / st->winner.world;
+
+    for (int i = 0; i < asked->n; i++)
+        json_array_append_new(rows, row(st, asked->devices[i], asked, &base));
+    *ret = json_pack(
+        "{s:s, s:b, s:s, s:s, s:s, s:s, s:o, s:{s:i, s:i, s:s, s:f, s:b}, s:o, s:o, s:o}",
+        "campaign", campaign->id, "simulated", st->simulated > 0, "scaling",
+        asked->weak ? "weak" : "strong", "layouts", asked->best ? "best" : "winner", "cluster",
+        st->there.name, "device", st->there.device.name, "transfer", transfer_json(changes), "base",
+        "devices", st->winner.world, "global_batch", st->spec.workload.global_batch, "text",
+        pl_layout_text(text, &st->winner), "tokens_per_s", st->winner_rate, "simulated",
+        str_eq(campaign->launcher, tn_launcher_simulated.name), "calibration", calibration_json(st),
+        "rows", rows, "earlier", past);
+    return r;
+}
+
+int tn_project(json_t **ret, struct tn_service *svc, const json_t *body, struct err *error)
+{
+    AUTO_FREE char *path = mem_printf("%s/partune.db", svc->data_dir);
+    AUTO_DB *db = NULL;
+    AUTO_JSON *resolved = NULL;
+    struct arena a = {0};
+    struct study st = {.a = &a, .local = svc->local};
+    struct db_campaign c;
+    struct asked q;
+    int r = parse(&q, body, error);
+
+    if (r < 0 || (r = db_open(&db, path, DB_READ, error)) < 0)
+        return r;
+    st.db = db;
+    *ret = NULL;
+    r = db_campaign_get(db, &a, &c, q.campaign, error);
+    if (r == 0)
+        r = jx_parse(&resolved, c.resolved, strlen(c.resolved), error);
+    if (r == 0 && (r = se_spec_parse(&st.spec, resolved, svc->local, error)) == 0) {
+        st.space = st.spec.space;
+        r = open_study(&st, &q, &c, error);
+        if (r == 0)
+            r = answer(ret, &st, &q, &c, error);
+        se_spec_done(&st.spec);
+    }
+    pl_calibration_free(st.calibration);
+    free(st.at);
+    arena_done(&a);
+    if (r < 0) {
+        json_decref(*ret);
+        *ret = NULL;
+    }
+    return r;
+}
+
+/* ---- keeping it ---- */
+
+static int keep_job(struct db *writer, void *arg, struct err *error)
+{
+    const struct db_artifact *ar = arg;
+    struct db_campaign c;
+    struct arena a = {0};
+    AUTO_JSON *body = json_loads(ar->body, 0, NULL), *resolved = NULL;
+    int r = db_campaign_get(writer, &a, &c, ar->campaign, error);
+
+    if (r == 0)
+        r = jx_parse(&resolved, c.resolved, strlen(c.resolved), error);
+    if (r == 0) {
+        AUTO_JSON *kept = json_pack(
+            "{s:O, s:O, s:s, s:O, s:O, s:O}", "simulated", json_object_get(body, "simulated"),
+            "model", json_object_get(resolved, "model"), "trainer", c.trainer, "workload",
+            json_object_get(resolved, "workload"), "device", json_object_get(body, "device"),
+            "rows", json_object_get(body, "rows"));
+        AUTO_FREE char *text = kept ? jx_dump(kept) : NULL;
+        struct db_artifact whole = *ar;
+
+        whole.body = text;
+        r = text ? db_artifact_put(writer, &whole, error)
+                 : err_set(error, -EINVAL, "nothing to keep");
+    }
+    arena_done(&a);
+    return r;
+}
+
+int tn_project_keep(struct tn_service *svc, const json_t *answer, struct err *error)
+{
+    int64_t now = clock_wall_ms();
+    AUTO_FREE char *name = mem_printf(NAME "%lld", (long long)now);
+    AUTO_FREE char *body = jx_dump(answer);
+    struct db_artifact ar = {.campaign = json_string_value(json_object_get(answer, "campaign")),
+                             .name = name,
+                             .type = "application/json",
+                             .body = body,
+                             .created = now};
+
+    return tn_write(svc, keep_job, &ar, error);
+}

@@ -1,0 +1,312 @@
+/*
+ * What the measurements say: the pooled throughput of a layout, the best of them, the baseline.
+ *
+ * How much runs of one layout differ is estimated over all repeats of the campaign (search.h,
+ * "pooling repeats"), since two runs alone hardly say it.
+ */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/core/internal.h"
+
+static struct se_measured *measured(struct arena *arena, const struct db_trial *trial, int count)
+{
+    struct se_measured *m = arena_alloc(arena, (size_t)(count + 1) * sizeof(*m));
+
+    for (int i = 0; i < count; i++)
+        m[i] = (struct se_measured){trial[i].repeat_of == DB_NULL ? trial[i].n : trial[i].repeat_of,
+                                    trial[i].tokens_per_s,
+                                    trial[i].tokens_per_s_se > 0 ? trial[i].tokens_per_s_se : 0.0};
+    return m;
+}
+
+static int spread_of(struct db *db, struct arena *arena, struct se_spread *ret,
+                     const char *campaign, struct err *error)
+{
+    struct db_trial *t;
+    int count, r = db_trial_repeated(db, arena, &t, &count, campaign, error);
+
+    if (r == 0)
+        *ret = se_spread_of(measured(arena, t, count), (size_t)count);
+    return r;
+}
+
+static int measure(struct db *db, struct arena *arena, struct tn_measure *ret, const char *campaign,
+                   int64_t trial, struct se_spread spread, struct err *error)
+{
+    struct se_pooled pooled;
+    struct db_trial *t;
+    int count, r = db_trial_group(db, arena, &t, &count, campaign, trial, error);
+
+    if (r < 0)
+        return r;
+    if (count == 0)
+        return err_set(error, -ENOENT, "trial %lld has no measurement", (long long)trial);
+    pooled = se_pool(measured(arena, t, count), (size_t)count, spread);
+    *ret = (struct tn_measure){.n = trial,
+                               .layout = t[0].layout,
+                               .text = t[0].layout_text,
+                               .memory = t[0].memory,
+                               .mean = pooled.mean,
+                               .lo = pooled.lo,
+                               .hi = pooled.hi,
+                               .count = count};
+    ret->mfu = t[0].mfu * ret->mean / t[0].tokens_per_s;
+    return 0;
+}
+
+int tn_measure_get(struct db *db, struct arena *arena, struct tn_measure *ret, const char *campaign,
+                   int64_t trial, struct err *error)
+{
+    struct se_spread spread;
+    int r = spread_of(db, arena, &spread, campaign, error);
+
+    return r < 0 ? r : measure(db, arena, ret, campaign, trial, spread, error);
+}
+
+static int world_of(const struct tn_measure *measure)
+{
+    AUTO_JSON *v = json_loads(measure->layout, 0, NULL);
+    int world = (int)json_integer_value(json_object_get(v, "world"));
+
+    return world > 0 ? world : 1;
+}
+
+enum { LEADERS = 48 };
+
+int tn_measure_best(struct db *db, struct arena *arena, struct tn_measure *ret, json_t **ret_tied,
+                    const struct db_campaign *campaign, struct err *error)
+{
+    bool each = str_eq(campaign->objective, "tokens_per_s_per_device");
+    struct tn_measure m[LEADERS];
+    int64_t leader[LEADERS];
+    struct se_spread spread = {0};
+    int best = -1, n = 0, r = spread_of(db, arena, &spread, campaign->id, error);
+
+    if (r == 0)
+        r = db_trial_leaders(db, leader, &n, LEADERS, campaign->id, each, error);
+    for (int i = 0; r == 0 && i < n; i++) {
+        r = measure(db, arena, &m[i], campaign->id, leader[i], spread, error);
+        if (r == 0 && (best < 0 || m[i].mean / (each ? world_of(&m[i]) : 1) >
+                                       m[best].mean / (each ? world_of(&m[best]) : 1)))
+            best = i;
+    }
+    if (r < 0)
+        return r;
+    if (best < 0)
+        return err_set(error, -ENOENT, "no trial of campaign %s has succeeded yet", campaign->id);
+    *ret = m[best];
+    if (ret_tied) {
+        double scale = each ? world_of(&m[best]) : 1;
+
+        *ret_tied = json_array();
+        for (int i = 0; i < n; i++)
+            if (i != best && m[i].hi / (each ? world_of(&m[i]) : 1) >= m[best].lo / scale)
+                json_array_append_new(*ret_tied, json_integer((json_int_t)m[i].n));
+    }
+    return 0;
+}
+
+json_t *tn_measure_json(const struct tn_measure *measure, double baseline, bool simulated)
+{
+    return json_pack("{s:I, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:i, s:i}", "trial",
+                     (json_int_t)measure->n, "layout", json_loads(measure->layout, 0, NULL), "text",
+                     measure->text, "tokens_per_s", tn_number(measure->mean), "lo",
+                     tn_number(measure->lo), "hi", tn_number(measure->hi), "mfu",
+                     tn_number(measure->mfu), "ratio", tn_number(measure->mean / baseline),
+                     "memory_bytes", tn_number(measure->memory), "simulated", simulated, "runs",
+                     measure->count, "measured", simulated ? 0 : measure->count);
+}
+
+/* ---- for the handlers ---- */
+
+int tn_mark_simulated(json_t *view, struct tn_service *svc, const char *id, struct err *error)
+{
+    bool simulated;
+    int r = tn_simulated(&simulated, svc->db, id, error);
+
+    if (r == 0)
+        json_object_set_new(view, "simulated", json_boolean(simulated));
+    return r;
+}
+
+int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *error)
+{
+    struct arena a = {0};
+    struct db_campaign c;
+    struct tn_measure m, baseline = {.mean = NAN};
+    json_t *tied = NULL;
+    int r = db_campaign_get(svc->db, &a, &c, id, error);
+
+    if (r == 0)
+        r = tn_measure_best(svc->db, &a, &m, &tied, &c, error);
+    if (r == 0) {
+        r = tn_measure_get(svc->db, &a, &baseline, id, TN_BASELINE, error);
+        r = r == -ENOENT ? 0 : r; /* it has not run, or failed */
+    }
+    if (r == 0) {
+        *ret = tn_measure_json(&m, baseline.mean, str_eq(c.launcher, tn_launcher_simulated.name));
+        json_object_set(*ret, "tied_with", tied);
+    }
+    json_decref(tied);
+    arena_done(&a);
+    return r;
+}
+
+int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err *error)
+{
+    struct arena a = {0};
+    struct db_campaign c;
+    struct tn_measure m;
+    int r = db_campaign_get(svc->db, &a, &c, id, error);
+
+    if (r == 0)
+        r = tn_measure_get(svc->db, &a, &m, id, TN_BASELINE, error);
+    if (r == 0) {
+        *ret = tn_measure_json(&m, m.mean, str_eq(c.launcher, tn_launcher_simulated.name));
+        json_object_set_new(*ret, "tied_with", json_array());
+        json_object_set_new(*ret, "baseline_rule", json_string(tn_baseline_rule(&c)));
+    }
+    arena_done(&a);
+    return r;
+}
+
+/* Every successful trial of the campaign, verification excepted. */
+static int each_ok(struct tn_service *svc, const char *id,
+                   void (*fn)(void *ctx, const struct db_trial *trial, bool simulated), void *ctx,
+                   struct err *error)
+{
+    struct arena a = {0};
+    struct db_campaign c;
+    struct db_filter f = {.state = "ok", .limit = 100000};
+    struct db_trial *t = NULL;
+    int n = 0;
+    int64_t total;
+    int r = db_campaign_get(svc->db, &a, &c, id, error);
+
+    if (r == 0)
+        r = db_trial_list(svc->db, &a, &t, &n, &total, id, &f, error);
+    for (int i = 0; r == 0 && i < n; i++)
+        if (strcmp(t[i].kind, "verify") != 0)
+            fn(ctx, &t[i], str_eq(c.launcher, tn_launcher_simulated.name));
+    arena_done(&a);
+    return r;
+}
+
+static void add_prediction(void *ctx, const struct db_trial *trial, bool simulated)
+{
+    if (!isnan(trial->predicted_tokens_per_s))
+        json_array_append_new(
+            ctx, json_pack("{s:I, s:b, s:o, s:o, s:o}", "n", (json_int_t)trial->n, "simulated",
+                           simulated, "predicted", tn_number(trial->predicted_tokens_per_s),
+                           "tokens_per_s", tn_number(trial->tokens_per_s), "measured",
+                           tn_number(simulated ? NAN : trial->tokens_per_s)));
+}
+
+int tn_predictions(json_t **ret_items, struct tn_service *svc, const char *id, struct err *error)
+{
+    json_t *items = json_array();
+    int r = each_ok(svc, id, add_prediction, items, error);
+
+    if (r < 0)
+        json_decref(items);
+    else
+        *ret_items = items;
+    return r;
+}
+
+struct point {
+    int64_t n;
+    double rate, memory;
+};
+
+struct points {
+    struct point *v;
+    int n, cap;
+    bool simulated;
+};
+
+static void add_point(void *ctx, const struct db_trial *trial, bool simulated)
+{
+    struct points *p = ctx;
+
+    p->simulated = simulated;
+    if (!(trial->memory > 0))
+        return;
+    MEM_GROW(p->v, p->n, p->cap);
+    p->v[p->n++] = (struct point){trial->n, trial->tokens_per_s, trial->memory};
+}
+
+static int by_memory(const void *left, const void *right)
+{
+    const struct point *p = left, *q = right;
+
+    if (p->memory != q->memory)
+        return p->memory < q->memory ? -1 : 1;
+    return (p->rate < q->rate) - (p->rate > q->rate);
+}
+
+/* Sorted by memory, a trial is on the front if it is faster than all that need less. */
+int tn_pareto(json_t **ret_items, struct tn_service *svc, const char *id, struct err *error)
+{
+    struct points p = {0};
+    double fastest = 0;
+    int r = each_ok(svc, id, add_point, &p, error);
+
+    if (r == 0) {
+        *ret_items = json_array();
+        if (p.n > 0)
+            qsort(p.v, (size_t)p.n, sizeof(p.v[0]), by_memory);
+        for (int i = 0; i < p.n; i++)
+            if (p.v[i].rate > fastest) {
+                fastest = p.v[i].rate;
+                json_array_append_new(*ret_items,
+                                      json_pack("{s:I, s:b, s:f, s:f}", "n", (json_int_t)p.v[i].n,
+                                                "simulated", p.simulated, "tokens_per_s",
+                                                p.v[i].rate, "memory_bytes", p.v[i].memory));
+            }
+    }
+    free(p.v);
+    return r;
+}
+
+int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int64_t trial,
+              struct err *error)
+{
+    struct arena a = {0};
+    struct db_campaign c;
+    struct tn_measure m;
+    struct tn_winner w = {.n = 0};
+    AUTO_JSON *body = NULL, *layout = NULL;
+    struct se_spec spec;
+    int r = db_campaign_get(svc->db, &a, &c, id, error);
+
+    if (r == 0)
+        r = trial > 0 ? tn_measure_get(svc->db, &a, &m, id, trial, error)
+                      : tn_measure_best(svc->db, &a, &m, NULL, &c, error);
+    if (r == 0)
+        r = jx_parse(&body, c.resolved, strlen(c.resolved), error);
+    if (r == 0)
+        r = jx_parse(&layout, m.layout, strlen(m.layout), error);
+    if (r == 0 && (r = se_spec_parse(&spec, body, svc->local, error)) == 0) {
+        w = (struct tn_winner){.model = spec.model,
+                               .cluster = spec.cluster,
+                               .workload = spec.workload,
+                               .trainer = spec.trainer,
+                               .n = m.n,
+                               .tokens_per_s = m.mean,
+                               .lo = m.lo,
+                               .hi = m.hi,
+                               .mfu = m.mfu,
+                               .simulated = str_eq(c.launcher, tn_launcher_simulated.name)};
+        r = pl_layout_parse(&w.layout, layout, &w.model, &w.cluster, &w.workload, error);
+        se_spec_done(&spec);
+    }
+    if (r == 0) {
+        snprintf(w.campaign, sizeof(w.campaign), "%s", c.id);
+        snprintf(w.name, sizeof(w.name), "%s", c.name);
+        *ret = w;
+    }
+    arena_done(&a);
+    return r;
+}

@@ -1,0 +1,136 @@
+/*
+ * A trial as JSON text, as docs/reference/http.md shows it.
+ *
+ * Trials are shown by the hundred, so their text is written at once instead of by way of a tree of
+ * values: columns that hold JSON go into it as they are, and nothing is allocated for a field.
+ * Whoever needs the tree parses the text, so there is one form of a trial only.
+ */
+#include <math.h>
+
+#include "tuner/core/internal.h"
+
+static void add_string(struct str *out, const char *text)
+{
+    const char *from = text;
+
+    if (!text || !str_is_utf8(text, strlen(text))) {
+        str_add(out, "null");
+        return;
+    }
+    str_addc(out, '"');
+    for (; *text; text++) {
+        if ((unsigned char)*text >= ' ' && *text != '"' && *text != '\\')
+            continue;
+        str_addn(out, from, (size_t)(text - from));
+        str_addf(out, "\\u%04x", (unsigned)(unsigned char)*text);
+        from = text + 1;
+    }
+    str_addn(out, from, (size_t)(text - from));
+    str_addc(out, '"');
+}
+
+static void add_integer(struct str *out, int64_t value)
+{
+    if (value == DB_NULL)
+        str_add(out, "null");
+    else
+        str_addf(out, "%lld", (long long)value);
+}
+
+/* As Jansson writes a real: all its digits, and never the look of an integer. */
+static void add_number(struct str *out, double value)
+{
+    char text[40];
+
+    if (!isfinite(value)) {
+        str_add(out, "null");
+        return;
+    }
+    if (fabs(value) < 1e15 && value == (double)(int64_t)value)
+        snprintf(text, sizeof(text), "%lld.0", (long long)value);
+    else
+        snprintf(text, sizeof(text), "%.17g", value);
+    str_add(out, text);
+    if (!strpbrk(text, ".e"))
+        str_add(out, ".0");
+}
+
+/* A column of JSON, which this program wrote; null where it is NULL or was cut. */
+static void add_json(struct str *out, const char *json)
+{
+    size_t n = json ? strlen(json) : 0;
+    bool whole = n >= 2 &&
+                 ((json[0] == '{' && json[n - 1] == '}') || (json[0] == '[' && json[n - 1] == ']'));
+
+    str_addn(out, whole ? json : "null", whole ? n : 4);
+}
+
+static void add_time(struct str *out, int64_t ms)
+{
+    char buf[CLOCK_TEXT];
+
+    if (ms == DB_NULL)
+        str_add(out, "null");
+    else
+        str_addf(out, "\"%s\"", clock_format(buf, ms));
+}
+
+/* "key": the comma before it included. */
+#define FIELD(s, text, add, value)                                                                 \
+    do {                                                                                           \
+        str_add(s, text);                                                                          \
+        add(s, value);                                                                             \
+    } while (0)
+
+static void add_measurements(struct str *out, const struct db_trial *trial, bool simulated)
+{
+    FIELD(out, ",\"predicted\":{\"tokens_per_s\":", add_number, trial->predicted_tokens_per_s);
+    FIELD(out, ",\"memory_bytes\":", add_number, trial->predicted_memory);
+    FIELD(out, ",\"p_fits\":", add_number, trial->predicted_fits);
+    FIELD(out, "},\"tokens_per_s\":", add_number, trial->tokens_per_s);
+    FIELD(out, ",\"tokens_per_s_se\":", add_number, trial->tokens_per_s_se);
+    FIELD(out, ",\"mfu\":", add_number, trial->mfu);
+    FIELD(out, ",\"step_ms\":{\"median\":", add_number, trial->step_ms);
+    FIELD(out, ",\"p10\":", add_number, trial->step_ms_p10);
+    FIELD(out, ",\"p90\":", add_number, trial->step_ms_p90);
+    FIELD(out, ",\"ci95\":", add_number, trial->step_ms_ci95);
+    FIELD(out, "},\"phases_ms\":", add_json, trial->phases);
+    FIELD(out, ",\"memory\":{\"planned\":", add_json, trial->memory_planned);
+    /* Rows of earlier versions have the simulator's plan here, too. */
+    FIELD(out, ",\"measured\":", add_json, simulated ? NULL : trial->memory_measured);
+    FIELD(out, "},\"loss\":{\"first\":", add_number, trial->loss_first);
+    FIELD(out, ",\"last\":", add_number, trial->loss_last);
+    str_addc(out, '}');
+}
+
+/* "failure" and "warning". A trial that was not counted ran to its end: what it has is a warning,
+ * the detail of its column `failure`. */
+static void add_trouble(struct str *out, const struct db_trial *trial)
+{
+    bool warned = str_eq(trial->state, "implausible");
+    AUTO_JSON *v = warned && trial->failure ? json_loads(trial->failure, 0, NULL) : NULL;
+
+    FIELD(out, ",\"failure\":", add_json, warned ? NULL : trial->failure);
+    FIELD(out, ",\"warning\":", add_string, json_string_value(json_object_get(v, "detail")));
+}
+
+void tn_trial_text(struct str *out, const struct db_trial *trial, bool simulated)
+{
+    FIELD(out, "{\"campaign\":", add_string, trial->campaign);
+    FIELD(out, ",\"n\":", add_integer, trial->n);
+    str_add(out, simulated ? ",\"simulated\":true" : ",\"simulated\":false");
+    FIELD(out, ",\"kind\":", add_string, trial->kind);
+    FIELD(out, ",\"state\":", add_string, trial->state);
+    FIELD(out, ",\"repeat_of\":", add_integer, trial->repeat_of);
+    FIELD(out, ",\"attempts\":", add_integer, trial->attempts);
+    FIELD(out, ",\"layout\":", add_json, trial->layout);
+    FIELD(out, ",\"text\":", add_string, trial->layout_text);
+    FIELD(out, ",\"why\":", add_string, trial->why);
+    add_measurements(out, trial, simulated);
+    FIELD(out, ",\"created\":", add_time, trial->created);
+    FIELD(out, ",\"started\":", add_time, trial->started);
+    FIELD(out, ",\"ended\":", add_time, trial->ended);
+    FIELD(out, ",\"seconds\":", add_number, trial->seconds);
+    add_trouble(out, trial);
+    str_addc(out, '}');
+}

@@ -1,0 +1,298 @@
+/* Resources as JSON, as docs/reference/http.md shows them. */
+#include <errno.h>
+#include <math.h>
+
+#include "tuner/core/internal.h"
+
+json_t *tn_number(double number)
+{
+    return isfinite(number) ? json_real(number) : json_null();
+}
+
+json_t *tn_time(int64_t ms)
+{
+    char buf[CLOCK_TEXT];
+
+    return ms == DB_NULL ? json_null() : json_string(clock_format(buf, ms));
+}
+
+static json_t *integer(int64_t value)
+{
+    return value == DB_NULL ? json_null() : json_integer((json_int_t)value);
+}
+
+static json_t *text(const char *text)
+{
+    return text ? json_string(text) : json_null();
+}
+
+/* A JSON column; null when it is NULL or was damaged. */
+static json_t *column(const char *text)
+{
+    json_t *v = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+
+    return v ? v : json_null();
+}
+
+/* ---- what is simulated ---- */
+
+int tn_simulated(bool *ret, struct db *db, const char *id, struct err *error)
+{
+    return db_campaign_launched_by(db, ret, id, tn_launcher_simulated.name, error);
+}
+
+const char *tn_simulated_mark(const struct tn_launcher *launcher)
+{
+    return launcher == &tn_launcher_simulated ? " (simulated)" : "";
+}
+
+/* ---- trial ---- */
+
+json_t *tn_trial_view(const struct db_trial *trial, bool simulated)
+{
+    AUTO_STR s = {0};
+
+    tn_trial_text(&s, trial, simulated);
+    return column(str_text(&s));
+}
+
+/* ---- campaign ---- */
+
+static void add_state(void *ctx, const char *state, int64_t count)
+{
+    json_object_set_new(ctx, state, json_integer((json_int_t)count));
+}
+
+static double elapsed(const struct db_campaign *campaign)
+{
+    int64_t now = clock_wall_ms();
+
+    if (campaign->active_since == DB_NULL)
+        return campaign->active_s;
+    return campaign->active_s +
+           (now > campaign->active_since ? (double)(now - campaign->active_since) / 1000.0 : 0);
+}
+
+/* Time left: what the trials that are left will take at the pace so far, and never more than the
+ * wall budget. */
+static double time_left(const struct db_campaign *campaign, const json_t *resolved,
+                        const json_t *by_state)
+{
+    const json_t *budget = json_object_get(resolved, "budget");
+    const json_t *wall = json_object_get(budget, "wall_s");
+    double spent = elapsed(campaign), left = NAN;
+    int64_t open = 0;
+
+    for (int i = 0; i < 3; i++)
+        open += json_integer_value(
+            json_object_get(by_state, (const char *[]){"queued", "starting", "running"}[i]));
+    if (strcmp(campaign->state, DB_RUNNING) != 0)
+        return NAN;
+    if (campaign->budget_trials != DB_NULL && campaign->trials > open && spent > 0)
+        left = (double)(campaign->budget_trials - campaign->trials + open) * spent /
+               (double)(campaign->trials - open);
+    if (json_is_number(wall)) {
+        double rest = json_number_value(wall) - spent;
+
+        left = isnan(left) || rest < left ? rest : left;
+    }
+    return left < 0 ? 0 : left;
+}
+
+/* device_s of a simulated campaign is time that simulated devices were held. */
+static int add_progress(json_t *view, struct db *db, const struct db_campaign *campaign,
+                        const json_t *resolved, bool simulated, struct err *error)
+{
+    json_t *by_state = json_object();
+    int r = db_campaign_counts(db, campaign->id, add_state, by_state, error);
+
+    json_object_set_new(
+        view, "progress",
+        json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "simulated", simulated, "trials",
+                  integer(campaign->trials), "budget", integer(campaign->budget_trials), "device_s",
+                  tn_number(campaign->device_s), "elapsed_s", tn_number(elapsed(campaign)), "eta_s",
+                  tn_number(time_left(campaign, resolved, by_state)), "by_state", by_state));
+    return r;
+}
+
+const char *tn_baseline_rule(const struct db_campaign *campaign)
+{
+    AUTO_JSON *spec = column(campaign->spec);
+    const json_t *v = json_object_get(spec, "baseline");
+
+    if (json_is_object(v))
+        return "given";
+    return pl_baseline_names[str_eq(json_string_value(v), "naive") ? PL_BASELINE_NAIVE
+                                                                   : PL_BASELINE_DEFAULT];
+}
+
+/* Nothing measured yet is no error. */
+static int add_results(json_t *view, struct db *db, const struct db_campaign *campaign,
+                       bool simulated, struct err *error)
+{
+    struct arena a = {0};
+    struct tn_measure best, baseline = {.mean = NAN};
+    int r = tn_measure_get(db, &a, &baseline, campaign->id, TN_BASELINE, error);
+
+    json_object_set_new(view, "best", json_null());
+    json_object_set_new(view, "baseline",
+                        r == 0 ? tn_measure_json(&baseline, baseline.mean, simulated)
+                               : json_null());
+    if (r == 0 || r == -ENOENT)
+        r = tn_measure_best(db, &a, &best, NULL, campaign, error);
+    if (r == 0)
+        json_object_set_new(view, "best", tn_measure_json(&best, baseline.mean, simulated));
+    arena_done(&a);
+    return r == -ENOENT ? 0 : r;
+}
+
+/* What a verification found; of a simulated campaign it was simulated, too. */
+static json_t *verify_view(const struct db_campaign *campaign, bool simulated)
+{
+    json_t *v = column(campaign->verify);
+
+    if (json_is_object(v))
+        json_object_set_new(v, "simulated", json_boolean(simulated));
+    return v;
+}
+
+/* How many trials of how many earlier campaigns inform the search, and how many of those trials
+ * were simulated; null without any. */
+static json_t *warm_start_view(const json_t *resolved)
+{
+    const json_t *list = json_object_get(json_object_get(resolved, "search"), "warm_start");
+    json_int_t trials = 0, simulated = 0;
+    json_t *source;
+    size_t i;
+
+    if (json_array_size(list) == 0)
+        return json_null();
+    json_array_foreach((json_t *)(uintptr_t)list, i, source) {
+        json_int_t n = (json_int_t)json_array_size(json_object_get(source, "trials"));
+
+        trials += n;
+        simulated += json_is_true(json_object_get(source, "simulated")) ? n : 0;
+    }
+    return json_pack("{s:I, s:I, s:I}", "campaigns", (json_int_t)json_array_size(list), "trials",
+                     trials, "simulated", simulated);
+}
+
+int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *campaign,
+                     bool with_spec, struct err *error)
+{
+    AUTO_JSON *resolved = column(campaign->resolved);
+    bool simulated = str_eq(campaign->launcher, tn_launcher_simulated.name);
+    json_t *v = json_object();
+    int r;
+
+    json_object_set_new(v, "id", text(campaign->id));
+    json_object_set_new(v, "name", text(campaign->name));
+    json_object_set_new(v, "state", text(campaign->state));
+    json_object_set_new(v, "reason", text(campaign->reason));
+    json_object_set_new(v, "created", tn_time(campaign->created));
+    json_object_set_new(v, "started", tn_time(campaign->started));
+    json_object_set_new(v, "ended", tn_time(campaign->ended));
+    if (with_spec)
+        json_object_set_new(v, "spec", column(campaign->spec));
+    json_object_set(v, "model", json_object_get(resolved, "model"));
+    json_object_set(v, "cluster", json_object_get(resolved, "cluster"));
+    json_object_set(v, "workload", json_object_get(resolved, "workload"));
+    json_object_set_new(v, "objective", text(campaign->objective));
+    json_object_set_new(v, "trainer", text(campaign->trainer));
+    json_object_set_new(v, "launcher", text(campaign->launcher));
+    json_object_set_new(v, "simulated", json_boolean(simulated));
+    json_object_set_new(v, "warm_start", warm_start_view(resolved));
+    json_object_set_new(v, "space", column(campaign->space));
+    json_object_set_new(v, "baseline_rule", json_string(tn_baseline_rule(campaign)));
+    r = add_progress(v, db, campaign, resolved, simulated, error);
+    if (r == 0)
+        r = add_results(v, db, campaign, simulated, error);
+    json_object_set_new(v, "verify", verify_view(campaign, simulated));
+    json_object_set_new(v, "tags", column(campaign->tags));
+    json_object_set_new(v, "notes", text(campaign->notes));
+    json_object_set_new(v, "owner", text(campaign->owner));
+    json_object_set_new(v, "priority", integer(campaign->priority));
+    if (r < 0)
+        json_decref(v);
+    else
+        *ret = v;
+    return r;
+}
+
+/* ---- events: the resource in its form at that moment, in the same transaction ---- */
+
+static int add_line(struct db *writer, const char *id, int64_t trial, const char *kind,
+                    const char *line, struct err *error)
+{
+    int64_t row;
+
+    return db_event_add(
+        writer,
+        &(struct db_event){
+            .campaign = id, .trial = trial, .kind = kind, .data = line, .t = clock_wall_ms()},
+        &row, error);
+}
+
+static int add_event(struct db *writer, const char *id, int64_t trial, const char *kind,
+                     json_t *owned_data, struct err *error)
+{
+    AUTO_JSON *data = owned_data;
+    AUTO_FREE char *line = jx_dump(data);
+
+    return add_line(writer, id, trial, kind, line, error);
+}
+
+int tn_event_campaign(struct db *writer, const char *id, struct err *error)
+{
+    struct arena a = {0};
+    struct db_campaign c;
+    json_t *v = NULL;
+    int r = db_campaign_get(writer, &a, &c, id, error);
+
+    if (r == 0)
+        r = tn_campaign_view(&v, writer, &c, false, error);
+    if (r == 0)
+        r = add_event(writer, id, DB_NULL, "campaign", v, error);
+    arena_done(&a);
+    return r;
+}
+
+int tn_event_trial(struct db *writer, const char *id, int64_t trial, struct err *error)
+{
+    struct arena a = {0};
+    struct db_trial t;
+    bool simulated;
+    AUTO_STR s = {0};
+    int r = db_trial_get(writer, &a, &t, id, trial, error);
+
+    if (r == 0)
+        r = tn_simulated(&simulated, writer, id, error);
+    if (r == 0) {
+        tn_trial_text(&s, &t, simulated);
+        r = add_line(writer, id, trial, "trial", str_text(&s), error);
+    }
+    arena_done(&a);
+    return r;
+}
+
+int tn_event_best(struct db *writer, const char *id, struct err *error)
+{
+    struct arena a = {0};
+    struct db_campaign c;
+    struct tn_measure best, baseline = {.mean = NAN};
+    json_t *v;
+    int r = db_campaign_get(writer, &a, &c, id, error);
+
+    if (r == 0) {
+        r = tn_measure_get(writer, &a, &baseline, id, TN_BASELINE, error);
+        if (r == 0 || r == -ENOENT)
+            r = tn_measure_best(writer, &a, &best, NULL, &c, error);
+    }
+    if (r == 0) {
+        v = tn_measure_json(&best, baseline.mean, str_eq(c.launcher, tn_launcher_simulated.name));
+        json_object_set_new(v, "campaign", json_string(id));
+        r = add_event(writer, id, best.n, "best", v, error);
+    }
+    arena_done(&a);
+    return r == -ENOENT ? 0 : r;
+}

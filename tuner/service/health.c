@@ -1,0 +1,121 @@
+/* Is everything there that a campaign needs? For /readyz, `partune doctor` and people. */
+#include <errno.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "tuner/core/internal.h"
+
+static bool add(json_t *checks, const char *name, bool ok, const char *fix, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+static bool add(json_t *checks, const char *name, bool ok, const char *fix, const char *fmt, ...)
+{
+    AUTO_STR detail = {0};
+    va_list ap;
+
+    va_start(ap, fmt);
+    str_vaddf(&detail, fmt, ap);
+    va_end(ap);
+    json_array_append_new(checks,
+                          json_pack("{s:s, s:b, s:s, s:o}", "name", name, "ok", ok, "detail",
+                                    detail.text, "fix", ok ? json_null() : json_string(fix)));
+    return ok;
+}
+
+static bool check_disk(json_t *checks, const struct tn_service *svc)
+{
+    struct statvfs v;
+    char human[24];
+    double bytes;
+
+    if (statvfs(svc->data_dir, &v) < 0)
+        return add(checks, "disk", false, "look at the data directory", "%s: %s", svc->data_dir,
+                   strerror(errno));
+    bytes = (double)v.f_bavail * (double)v.f_frsize;
+    return add(checks, "disk", bytes > 256e6, "make room, or move the data directory",
+               "%s free below %s", str_human_bytes(human, bytes), svc->data_dir);
+}
+
+static bool check_quota(json_t *checks, const struct tn_service *svc)
+{
+    struct tn_stats t = {0};
+    char used[24], quota[24];
+    struct err e;
+
+    if (svc->config.quota == 0)
+        return true;
+    tn_retain_stats(svc, &t);
+    return add(checks, "quota", tn_retain_room(svc, &e) == 0, "delete campaigns, or raise --quota",
+               "%s of %s", str_human_bytes(used, t.files_bytes < 0 ? 0 : (double)t.files_bytes),
+               str_human_bytes(quota, (double)svc->config.quota));
+}
+
+/* The daemon serves without it: other launchers do not need it. */
+static void check_slurm(json_t *checks, const struct tn_service *svc)
+{
+    struct err e = {0};
+    int r;
+
+    if (!svc->config.conf || !conf_has(svc->config.conf, "slurm"))
+        return;
+    r = tn_slurm_health(svc, &e);
+    add(checks, "slurm", r == 0, "look at [slurm] bin, and ask the controller: scontrol ping", "%s",
+        r == 0 ? "its commands are there" : e.text);
+}
+
+static bool check_program(json_t *checks, const char *name, const char *path, const char *fix)
+{
+    return add(checks, name, path != NULL && access(path, X_OK) == 0, fix, "%s",
+               path ? path : "not found");
+}
+
+json_t *tn_health_json(struct tn_service *svc)
+{
+    json_t *checks = json_array();
+    int64_t rows = db_count(svc->db, "campaign");
+    int coming = tn_campaigns_coming(svc);
+    struct err e = {0};
+    bool ready;
+
+    tn_launcher_local.ready(svc, NULL, &e);
+    ready = add(checks, "database", rows >= 0, "restore a backup", "schema %d, %lld campaigns",
+                db_version(svc->db), (long long)rows);
+    if (coming)
+        ready &=
+            add(checks, "campaigns", false, "wait a moment", "%d are being brought back", coming);
+    ready &= add(checks, "data directory", access(svc->data_dir, W_OK) == 0, "make it writable",
+                 "%s", svc->data_dir);
+    ready &= check_disk(checks, svc);
+    ready &= check_quota(checks, svc);
+    check_program(checks, "mpiexec", svc->mpiexec, "apt-get install mpich");
+    check_program(checks, "partune-train", svc->train,
+                  "build the trainer: install libmpich-dev and configure again");
+    ready &= check_program(checks, "partune-run", svc->supervisor, "install it beside partuned");
+    check_slurm(checks, svc);
+    ready &= add(checks, "cores", svc->slots.count > 0, "give the daemon cores", "%d, %d free",
+                 svc->slots.count, svc->slots.free);
+    return json_pack("{s:b, s:o}", "ready", ready && !svc->stopping, "checks", checks);
+}
+
+const char *const tn_delivery_states[TN_DELIVERY_STATES] = {"pending", "delivered", "failed"};
+
+void tn_stats(struct tn_service *svc, struct tn_stats *ret)
+{
+    static const char *const states[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
+                                         DB_DONE,    DB_CANCELLED, DB_FAILED};
+
+    *ret = svc->stats;
+    for (size_t i = 0; i < ARRAY_LEN(states); i++)
+        db_campaign_count(svc->db, &ret->all.campaigns_by_state[i],
+                          &ret->simulated.campaigns_by_state[i], states[i],
+                          tn_launcher_simulated.name);
+    for (const struct tn_attempt *a = svc->attempts; a; a = a->next) {
+        ret->all.running_attempts += !a->ended;
+        ret->simulated.running_attempts += !a->ended && a->launcher == &tn_launcher_simulated;
+    }
+    ret->cores = svc->slots.count;
+    ret->free_cores = svc->slots.free;
+    ret->events_last_id = db_event_last(svc->db);
+    tn_retain_stats(svc, ret);
+    for (size_t i = 0; i < ARRAY_LEN(tn_delivery_states); i++)
+        db_delivery_count(svc->db, tn_delivery_states[i], &ret->deliveries[i]);
+}

@@ -1,0 +1,82 @@
+/*
+ * What the administrator's file may hold, section by section. A word that nobody reads is refused
+ * when the daemon starts: a mistyped limit would otherwise be no limit.
+ */
+#include "tuner/core/internal.h"
+
+static const char *const modes[] = {"steps", "jobs", "inside", NULL};
+static const char *const task_launchers[] = {"srun", "mpiexec", NULL};
+static const char *const launches[] = {"direct", "mpiexec", NULL};
+static const char *const logs[] = {"stdout", "stderr", "events", NULL};
+static const char *const parsers[] = {"megatron", "torchtitan", "deepspeed", "jsonl", NULL};
+
+static const char *const rules[] = {"partune", "megatron", "torchtitan", "deepspeed", "any", NULL};
+
+static const struct conf_key http[] = {
+    {.name = "prefix"}, {.name = "allow-host"}, {.name = "allow-origin"}, {0}};
+
+static const struct conf_key dataset[] = {{.name = "path"}, {0}};
+
+static const struct conf_key trainer[] = {{.name = "command"},
+                                          {.name = "parser", .words = parsers},
+                                          {.name = "log", .words = logs},
+                                          {.name = "launch", .words = launches},
+                                          {.name = "dir"},
+                                          {.name = "env"},
+                                          {.name = "rules", .words = rules},
+                                          {0}};
+
+static const struct conf_key slurm[] = {{.name = "mode", .words = modes},
+                                        {.name = "launch", .words = task_launchers},
+                                        {.name = "mpi"},
+                                        {.name = "bin"},
+                                        {.name = "partition"},
+                                        {.name = "account"},
+                                        {.name = "qos"},
+                                        {.name = "time"},
+                                        {.name = "gres"},
+                                        {.name = "cpus-per-device"},
+                                        {.name = "extra"},
+                                        {.name = "step-extra"},
+                                        {.name = "poll", .min = 0.05, .max = 3600},
+                                        {.name = "idle", .min = 0, .max = 864000},
+                                        {0}};
+
+/* Their values are read, and judged, by webhook.c. */
+static const struct conf_key webhook[] = {
+    {.name = "url"},         {.name = "events"},        {.name = "secret"},
+    {.name = "secret-file"}, {.name = "ca-file"},       {.name = "retry"},
+    {.name = "attempts"},    {.name = "allow-private"}, {0}};
+
+static const struct conf_section sections[] = {
+    {"partuned", false, NULL}, /* the options of the command line: opt_from_conf() */
+    {"http", false, http},     {"dataset", true, dataset}, {"trainer", true, trainer},
+    {"slurm", false, slurm},   {"webhook", true, webhook}, {0}};
+
+static int check_trainers(const struct conf *conf, struct err *error)
+{
+    for (size_t i = 0; i < conf->count; i++) {
+        const struct conf_entry *it = &conf->entry[i];
+        const char *command;
+
+        if (strcmp(it->section, "trainer") != 0)
+            continue;
+        command = conf_get(conf, "trainer", it->name, "command");
+        if (!command || !*command)
+            return err_set(error, -EINVAL, "%s:%d: [trainer \"%.60s\"] has no command", conf->path,
+                           it->line, it->name);
+        if (!strcmp(it->key, "env") && (*it->value == '=' || !strchr(it->value, '=')))
+            return err_set(error, -EINVAL, "%s:%d: env is KEY=VALUE, not `%.80s`", conf->path,
+                           it->line, it->value);
+    }
+    return 0;
+}
+
+int tn_settings_check(const struct conf *conf, struct err *error)
+{
+    int r = conf_check(conf, sections, error);
+
+    if (r == 0)
+        r = check_trainers(conf, error);
+    return r < 0 ? r : tn_webhooks_check(conf, error);
+}

@@ -1,0 +1,78 @@
+/* The bundled trainer: `partune-train --config FILE --events FILE --device-memory BYTES`. */
+#include <errno.h>
+
+#include "tuner/core/internal.h"
+
+static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
+{
+    if (!svc->train || !file_exists(svc->train)) {
+        free(svc->train);
+        svc->train = tn_find_program(svc->config.train, "partune-train");
+    }
+    if (!svc->train)
+        return err_set(error, -ENOENT,
+                       "partune-train was not found: build it with MPICH (libmpich-dev), or give "
+                       "--train PATH");
+    if (spec->data_path && !file_exists(spec->data_path))
+        return err_set(error, -ENOENT, "data set %s is gone: %s", spec->se.workload.data,
+                       spec->data_path);
+    return 0;
+}
+
+json_t *tn_trainer_config(const struct tn_attempt *attempt)
+{
+    const struct tn_spec *s = attempt->campaign->engine->spec;
+    const struct pl_trial_limits *l = &attempt->limits;
+
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:{s:i, s:i, s:i, s:f}}", "model", pl_model_json(&s->se.model),
+        "cluster", pl_cluster_json(&s->se.cluster), "workload", pl_workload_json(&s->se.workload),
+        "layout", pl_layout_json(&attempt->trial->layout), "trial", "warmup_steps", l->warmup_steps,
+        "min_steps", l->min_steps, "max_steps", l->max_steps, "ci", l->ci);
+}
+
+static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err *error)
+{
+    const struct pl_device *device = &attempt->campaign->engine->spec->se.cluster.device;
+    AUTO_JSON *v = tn_trainer_config(attempt);
+    AUTO_FREE char *text = jx_dump(v);
+    AUTO_FREE char *path = mem_printf("%s/config.json", attempt->folder);
+    int r = file_write_atomic(path, text, strlen(text), 0600, error);
+
+    if (r < 0)
+        return r;
+    tn_argv_add(argv, attempt->svc->train);
+    tn_argv_add(argv, "--config");
+    tn_argv_add(argv, path);
+    tn_argv_add(argv, "--events");
+    tn_argv_addf(argv, "%s/events", attempt->folder);
+    tn_argv_add(argv, "--timeline");
+    tn_argv_addf(argv, "%s/%s", attempt->folder, TN_TIMELINE_FILE);
+    tn_argv_add(argv, "--data-dir");
+    tn_argv_add(argv, attempt->svc->data_dir);
+    if (attempt->campaign->engine->spec
+            ->data_path) { /* which an administrator may have put anywhere */
+        tn_argv_add(argv, "--data");
+        tn_argv_add(argv, attempt->campaign->engine->spec->data_path);
+    }
+    if (device->memory_gib > 0) {
+        tn_argv_add(argv, "--device-memory");
+        tn_argv_addf(argv, "%.0f", device->memory_gib * 1024 * 1024 * 1024);
+    }
+    return 0;
+}
+
+static enum tn_line line(struct tn_attempt *attempt, enum tn_stream stream, const char *text,
+                         size_t len, struct tn_step_line *ret)
+{
+    (void)stream;
+    return tn_observe(&attempt->seen, text, len, &ret->n, &ret->ms);
+}
+
+const struct tn_trainer tn_trainer_partune = {
+    .name = "partune",
+    .ready = ready,
+    .prepare = prepare,
+    .results = "events",
+    .line = line,
+};
