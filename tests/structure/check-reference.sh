@@ -1,0 +1,46 @@
+#!/bin/sh
+# The reference pages name what the tables of the code hold: layout keys and rules, keys of a campaign, a model and a cluster,
+# keys of the daemon's configuration. A name counts where it is in a code span of the page, whole or after a dot.
+cd "${PT_SRC:?}" || exit 99
+export LC_ALL=C
+n=0
+
+named() { # what, page, names
+    n=$((n + 1))
+    absent=$(
+        spans=$(grep -o '`[^`]*`' "docs/reference/$2" | tr -c 'a-z0-9_\n-' '\n' | sort -u)
+        for name in $3; do
+            echo "$spans" | grep -qxF -- "$name" || echo "$name"
+        done
+    )
+    if [ -n "$3" ] && [ -z "$absent" ]; then
+        echo "ok $n - reference/$2 names every $1"
+    else
+        echo "not ok $n - reference/$2 names every $1"
+        echo "${absent:-nothing was read from the code}" | sed 's/^/#   /'
+    fi
+}
+
+words() { # file, what a declaration holds: the strings of the arrays that are declared so
+    want=$2 awk '
+        $0 ~ ENVIRON["want"] { on = 1 }
+        on {
+            line = $0
+            while (match(line, /"[a-z0-9_-]+"/)) {
+                print substr(line, RSTART + 1, RLENGTH - 2)
+                line = substr(line, RSTART + RLENGTH)
+            }
+        }
+        on && /};/ { on = 0 }' "$1" | sort -u
+}
+
+echo "1..8"
+named "layout key" layout.md "$(sed -n 's/^ *{KEY(\([a-z0-9_]*\)).*/\1/p' plan/layout.c)"
+named "rule" layout.md "$(sed -n 's/^ *{"\([a-z-]*\)", [a-z_]*, \(true\|false\)},$/\1/p' plan/legal.c)"
+named "key of a campaign" campaign.md "$(words search/spec.c '(campaign|constraint|budget|search)_keys[[][]] = ')"
+named "limit of a trial" campaign.md "$(words plan/limits.c 'const keys[[][]] = ')"
+named "key of a model" campaign.md "$(words plan/model.c 'const keys[[][]] = ')"
+named "key of a cluster" campaign.md "$(words plan/cluster.c 'const (keys|peaks|kinds)[[][]] = ' | grep -vx stamp)"
+named "key of a section" configuration.md \
+    "$(words tuner/settings.c 'struct conf_key (http|dataset|trainer|slurm|webhook)[[][]] = ')"
+named "load-balancing loss" trainer.md "$(words plan/model.c 'pl_aux_loss_names[[][]] = ')"
