@@ -42,5 +42,5 @@ named "limit of a trial" campaign.md "$(words plan/limits.c 'const keys[[][]] = 
 named "key of a model" campaign.md "$(words plan/model.c 'const keys[[][]] = ')"
 named "key of a cluster" campaign.md "$(words plan/cluster.c 'const (keys|peaks|kinds)[[][]] = ' | grep -vx stamp)"
 named "key of a section" configuration.md \
-    "$(words tuner/settings.c 'struct conf_key (http|dataset|trainer|slurm|webhook)[[][]] = ')"
+    "$(words "$(grep -rl 'struct conf_key slurm' tuner)" 'struct conf_key (http|dataset|trainer|slurm|webhook)[[][]] = ')"
 named "load-balancing loss" trainer.md "$(words plan/model.c 'pl_aux_loss_names[[][]] = ')"
