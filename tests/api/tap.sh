@@ -22,7 +22,7 @@ ok() { # name, then a command that must succeed
         echo "ok $n - $name"
     else
         echo "not ok $n - $name"
-        head -c 600 "$run/ok.log" | sed 's/^/#   /'
+        tail -c 900 "$run/ok.log" | sed 's/^/#   /'
         failed=$((failed + 1))
     fi
 }

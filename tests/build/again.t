@@ -10,21 +10,24 @@ fi
 real=$(command -v "${PKG_CONFIG:-pkg-config}") || { echo "1..0 # SKIP pkg-config is missing"; exit 0; }
 
 cd "$run" || exit 99
-cat >pkg-config <<SH
+# configure takes no path with a space for a tool.
+tools=$(mktemp -d /tmp/partune-again.XXXXXX) || exit 99
+trap 'rm -rf "$tools"; cleanup' EXIT
+cat >"$tools/pkg-config" <<SH
 #!/bin/sh
 for word; do
     case " \$(cat '$run/hidden') " in *" \${word%% *} "*) exit 1 ;; esac
 done
 exec '$real' "\$@"
 SH
-chmod +x pkg-config
+chmod +x "$tools/pkg-config"
 mkdir "a tree"
 cd "a tree" || exit 99
 built() { make "$@" >>"$run/make.log" 2>&1; }
 inode() { stat -c %i-%Y "$1"; }
 
 echo cmocka >"$run/hidden"
-ok "configure without cmocka" "../$(realpath --relative-to="$run" "$PT_SRC")/configure" PKG_CONFIG="$run/pkg-config" --without-mpi
+ok "configure without cmocka" "../$(realpath --relative-to="$run" "$PT_SRC")/configure" PKG_CONFIG="$tools/pkg-config" --without-mpi
 ok "builds all that needs none" built base/libbase.a
 make tests/unit/base_text >out 2>&1
 is "a unit test is not even compiled" "$(ls tests/unit/*.o 2>/dev/null)" ""
