@@ -1,7 +1,9 @@
 /* The body of POST /v1/campaigns, with everything in it (model, cluster, workload, space, baseline,
  * search, launcher): refused with a reason, or understood, and then what was stored is understood
  * again after a restart. */
-#include "tuner/core/internal.h"
+#include "tuner/core/spec.h"
+#include "tuner/machine/slots.h"
+#include "tuner/state/state.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

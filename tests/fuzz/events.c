@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/output/observe.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,7 +1,13 @@
 /* Log lines of other trainers; the first byte chooses the parser, that of a line its stream. */
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/output/observe.h"
+#include "tuner/state/state.h"
+#include "tuner/trainers/log.h"
+#include "tuner/trainers/trainers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

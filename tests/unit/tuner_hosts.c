@@ -1,7 +1,10 @@
 /* Host files, and which hosts a trial gets. */
 #include "tests/unit/unit.h"
 
-#include "tuner/core/internal.h"
+#include <errno.h>
+
+#include "tuner/machine/hosts.h"
+#include "tuner/machine/slots.h"
 
 static int read_text(struct tn_hosts **ret, const char *text, struct err *e)
 {

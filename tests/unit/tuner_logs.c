@@ -12,7 +12,14 @@
 #include <dirent.h>
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/machine/proc.h"
+#include "tuner/output/observe.h"
+#include "tuner/output/trouble.h"
+#include "tuner/state/state.h"
+#include "tuner/trainers/trainers.h"
 
 /* The value of KEY=VALUE in LINE, OTHERWISE if it is not there. */
 static double value(const char *line, const char *key, double otherwise)

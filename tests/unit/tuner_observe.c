@@ -6,7 +6,12 @@
 #include <math.h>
 #include <sys/wait.h>
 
-#include "tuner/core/internal.h"
+#include "search/search.h"
+#include "tuner/core/verify.h"
+#include "tuner/machine/proc.h"
+#include "tuner/machine/slots.h"
+#include "tuner/output/observe.h"
+#include "tuner/results/view.h"
 
 /* ---- lines of a growing file ---- */
 

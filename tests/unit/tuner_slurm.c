@@ -6,6 +6,9 @@
 #include "tests/unit/unit.h"
 
 #include "tuner/launch/slurm/slurm.h"
+#include "tuner/machine/argv.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 static void lines_of_squeue_are_read(void **state)
 {

@@ -11,7 +11,18 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/keep.h"
+#include "tuner/core/spec.h"
+#include "tuner/core/trainer.h"
+#include "tuner/launch/launch.h"
+#include "tuner/machine/proc.h"
+#include "tuner/machine/slots.h"
+#include "tuner/output/observe.h"
+#include "tuner/results/view.h"
+#include "tuner/state/state.h"
 
 enum { TICK_MS = 100, STEP_EVENT_MS = 500, READ_BUDGET = 1 << 20 };
 

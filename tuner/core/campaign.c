@@ -1,7 +1,16 @@
 /* Campaigns: shown, described, paused, resumed, cancelled, cloned, deleted. */
 #include <errno.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/keep.h"
+#include "tuner/core/launcher.h"
+#include "tuner/core/revive.h"
+#include "tuner/core/scheduler.h"
+#include "tuner/core/spec.h"
+#include "tuner/results/view.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 /* ---- changes of state ---- */
 

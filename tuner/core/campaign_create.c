@@ -3,7 +3,14 @@
 #include <math.h>
 #include <sys/random.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/revive.h"
+#include "tuner/core/spec.h"
+#include "tuner/launch/launch.h"
+#include "tuner/results/view.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 /* Seconds that counting the layouts of a space, and preparing its search, may take while somebody
  * waits, and that all of it may, with reading the campaign and choosing its baseline; the least that

@@ -1,7 +1,10 @@
 /* Those campaigns that are in memory: at work, paused, or with trials that still run. */
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/scheduler.h"
+#include "tuner/state/state.h"
 
 struct tn_campaign *tn_campaign_find(struct tn_service *svc, const char *id)
 {

@@ -6,7 +6,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 /* A name is one path component of plain characters, so that no request leads out of the directory.
  */

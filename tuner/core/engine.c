@@ -7,7 +7,11 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/spec.h"
+#include "tuner/results/view.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 int tn_engine_new(struct tn_engine **ret, struct tn_spec **spec, const struct pl_patience *patience,
                   struct err *error)

@@ -8,7 +8,14 @@
  */
 #include <errno.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/launcher.h"
+#include "tuner/core/revive.h"
+#include "tuner/launch/supervised.h"
+#include "tuner/results/view.h"
+#include "tuner/state/state.h"
 
 /* ---- attempts ---- */
 

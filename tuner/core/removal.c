@@ -8,7 +8,8 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/keep.h"
+#include "tuner/state/state.h"
 
 enum { PAUSE_MS = 5, RETRY_MS = 1000, KEEP_EVENTS = 200000 };
 

@@ -15,7 +15,11 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/keep.h"
+#include "tuner/core/revive.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 enum { ROUND_MS = 5000, AT_A_TIME = 1000, SHARE = 100 };
 

@@ -18,7 +18,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/revive.h"
+#include "tuner/core/scheduler.h"
+#include "tuner/core/spec.h"
+#include "tuner/core/verify.h"
+#include "tuner/results/view.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 struct tn_revival {
     struct tn_revival *next;

@@ -14,7 +14,15 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/launcher.h"
+#include "tuner/core/revive.h"
+#include "tuner/core/scheduler.h"
+#include "tuner/core/verify.h"
+#include "tuner/results/view.h"
+#include "tuner/state/state.h"
 
 enum { ROOM_MS = 10000 };
 

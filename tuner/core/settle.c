@@ -8,7 +8,17 @@
 #include <math.h>
 #include <signal.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/scheduler.h"
+#include "tuner/core/spec.h"
+#include "tuner/launch/launch.h"
+#include "tuner/output/observe.h"
+#include "tuner/output/trouble.h"
+#include "tuner/results/view.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 enum { CRASHES = 3, TAIL = 16 << 10 };
 

@@ -2,7 +2,12 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/launcher.h"
+#include "tuner/core/spec.h"
+#include "tuner/core/trainer.h"
+#include "tuner/state/state.h"
+#include "tuner/trainers/trainers.h"
+#include "tuner/tuner.h"
 
 static const char *const launcher_kinds[] = {"local", "slurm", "simulated", "remote", NULL};
 

@@ -1,7 +1,10 @@
-/* Trials, their steps and files, for the handlers; the small tables of launchers and trainers. */
+/* Trials, their steps and files, for the handlers. */
 #include <errno.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/output/observe.h"
+#include "tuner/results/view.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
                  struct err *error)
@@ -105,59 +108,4 @@ int tn_trial_file(char **ret, struct tn_service *svc, const char *id, int64_t tr
                           (long long)trial, (long long)t.attempts, names[which]);
     arena_done(&a);
     return r;
-}
-
-/* ---- command lines ---- */
-
-void tn_argv_add(struct tn_argv *argv, const char *text)
-{
-    if (argv->n + 1 >= argv->cap) {
-        argv->cap = argv->cap ? 2 * argv->cap : 32;
-        argv->v = mem_realloc(argv->v, (size_t)argv->cap * sizeof(argv->v[0]));
-    }
-    argv->v[argv->n++] = mem_strdup(text);
-    argv->v[argv->n] = NULL;
-}
-
-void tn_argv_addf(struct tn_argv *argv, const char *fmt, ...)
-{
-    AUTO_STR s = {0};
-    va_list ap;
-
-    va_start(ap, fmt);
-    str_vaddf(&s, fmt, ap);
-    va_end(ap);
-    tn_argv_add(argv, str_text(&s));
-}
-
-void tn_argv_done(struct tn_argv *argv)
-{
-    for (int i = 0; i < argv->n; i++)
-        free(argv->v[i]);
-    free(argv->v);
-    *argv = (struct tn_argv){0};
-}
-
-/* ---- which launcher, which trainer ---- */
-
-static const struct tn_launcher *const launchers[] = {&tn_launcher_local, &tn_launcher_simulated,
-                                                      &tn_launcher_remote, &tn_launcher_slurm};
-
-const struct tn_launcher *tn_launcher_find(const char *name)
-{
-    for (size_t i = 0; i < ARRAY_LEN(launchers); i++)
-        if (!strcmp(launchers[i]->name, name))
-            return launchers[i];
-    return NULL;
-}
-
-const struct tn_trainer *tn_trainer_find(const struct tn_service *svc, const char *name)
-{
-    return !strcmp(name, tn_trainer_partune.name) ? &tn_trainer_partune
-                                                  : tn_trainer_external(svc, name);
-}
-
-bool tn_trainer_known(const struct tn_service *svc, const char *name)
-{
-    return tn_trainer_find(svc, name) != NULL;
 }

@@ -14,7 +14,15 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/revive.h"
+#include "tuner/core/scheduler.h"
+#include "tuner/core/verify.h"
+#include "tuner/launch/launch.h"
+#include "tuner/results/view.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 enum { MAX_PAIRS = 50 };
 

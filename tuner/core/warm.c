@@ -7,7 +7,10 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/spec.h"
+#include "tuner/launch/launch.h"
+#include "tuner/state/state.h"
 
 static json_t *past_json(const struct se_outcome *outcome, json_t *owned_layout)
 {

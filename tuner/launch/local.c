@@ -4,7 +4,16 @@
  */
 #include <errno.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/trainer.h"
+#include "tuner/launch/launch.h"
+#include "tuner/launch/supervised.h"
+#include "tuner/machine/argv.h"
+#include "tuner/machine/hosts.h"
+#include "tuner/machine/proc.h"
+#include "tuner/machine/slots.h"
+#include "tuner/state/state.h"
 
 static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {

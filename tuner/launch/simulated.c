@@ -12,7 +12,14 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/spec.h"
+#include "tuner/launch/launch.h"
+#include "tuner/output/observe.h"
+#include "tuner/state/state.h"
+#include "tuner/trainers/trainers.h"
 
 struct wishes {
     double noise, failures, speed;

@@ -10,7 +10,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/trainer.h"
+#include "tuner/launch/launch.h"
+#include "tuner/launch/supervised.h"
+#include "tuner/machine/argv.h"
+#include "tuner/machine/proc.h"
+#include "tuner/state/state.h"
 
 enum { OBEY_MS = 10000 }; /* beyond its grace: then the supervisor itself is killed */
 

@@ -7,7 +7,8 @@
 #include <errno.h>
 #include <signal.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/machine/command.h"
+#include "tuner/state/state.h"
 
 enum { MAX_ANSWER = 4 << 20 };
 

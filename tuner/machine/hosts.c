@@ -9,7 +9,8 @@
  */
 #include <errno.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/machine/hosts.h"
+#include "tuner/machine/slots.h"
 
 enum { MAX_FILE = 1 << 20 };
 

@@ -1,7 +1,7 @@
 /* Cores for trials: each belongs to one attempt at a time. */
 #include <sched.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/machine/slots.h"
 
 void tn_slots_init(struct tn_slots *slots, int limit)
 {

@@ -5,7 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/output/observe.h"
+#include "tuner/tuner.h"
 
 const char *const tn_phase_names[TN_PHASES + 1] = {
     "forward", "backward", "tp", "ep", "pp_wait", "dp", "optimizer", "other", NULL,

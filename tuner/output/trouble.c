@@ -8,7 +8,7 @@
  */
 #include <ctype.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/output/trouble.h"
 
 /* Nothing but a failure prints these. */
 static const char *const no_memory[] = {

@@ -7,7 +7,10 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/launch/launch.h"
+#include "tuner/results/view.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 static struct se_measured *measured(struct arena *arena, const struct db_trial *trial, int count)
 {

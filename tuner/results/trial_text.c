@@ -7,7 +7,7 @@
  */
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/results/view.h"
 
 static void add_string(struct str *out, const char *text)
 {

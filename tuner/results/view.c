@@ -2,7 +2,8 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/launch/launch.h"
+#include "tuner/results/view.h"
 
 json_t *tn_number(double number)
 {

@@ -3,7 +3,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/keep.h"
+#include "tuner/launch/launch.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 static bool add(json_t *checks, const char *name, bool ok, const char *fix, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));

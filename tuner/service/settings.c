@@ -2,7 +2,8 @@
  * What the administrator's file may hold, section by section. A word that nobody reads is refused
  * when the daemon starts: a mistyped limit would otherwise be no limit.
  */
-#include "tuner/core/internal.h"
+#include "tuner/service/webhooks.h"
+#include "tuner/tuner.h"
 
 static const char *const modes[] = {"steps", "jobs", "inside", NULL};
 static const char *const task_launchers[] = {"srun", "mpiexec", NULL};

@@ -10,8 +10,11 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/results/view.h"
 #include "tuner/service/webhook.h"
+#include "tuner/service/webhooks.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 enum {
     AT_ONCE = 16,      /* requests under way */

@@ -25,8 +25,16 @@
 #include <errno.h>
 #include <math.h>
 
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
 #include "tuner/export/export.h"
-#include "tuner/core/internal.h"
+#include "tuner/machine/argv.h"
+#include "tuner/output/observe.h"
+#include "tuner/state/state.h"
+#include "tuner/trainers/log.h"
+#include "tuner/trainers/trainers.h"
+#include "tuner/tuner.h"
 
 static const char *conf_of(const struct tn_service *svc, const struct tn_spec *spec,
                            const char *key)

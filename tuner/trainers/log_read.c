@@ -14,7 +14,15 @@
 #include <ctype.h>
 #include <math.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/spec.h"
+#include "tuner/core/trainer.h"
+#include "tuner/output/log_state.h"
+#include "tuner/output/observe.h"
+#include "tuner/output/trouble.h"
+#include "tuner/trainers/log.h"
 
 enum { LIVED_ON = 2 }; /* so many steps after a suspicion show that it was harmless */
 

@@ -1,7 +1,15 @@
 /* The bundled trainer: `partune-train --config FILE --events FILE --device-memory BYTES`. */
 #include <errno.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/spec.h"
+#include "tuner/machine/argv.h"
+#include "tuner/machine/proc.h"
+#include "tuner/output/observe.h"
+#include "tuner/state/state.h"
+#include "tuner/trainers/trainers.h"
 
 static int ready(struct tn_service *svc, const struct tn_spec *spec, struct err *error)
 {

@@ -20,7 +20,12 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/engine.h"
+#include "tuner/launch/launch.h"
+#include "tuner/launch/remote/remote.h"
+#include "tuner/state/state.h"
+#include "tuner/trainers/trainers.h"
 
 enum { DEFAULT_LEASE_S = 60 };
 

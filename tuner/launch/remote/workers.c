@@ -12,7 +12,17 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/revive.h"
+#include "tuner/core/scheduler.h"
+#include "tuner/launch/launch.h"
+#include "tuner/launch/remote/remote.h"
+#include "tuner/output/observe.h"
+#include "tuner/results/view.h"
+#include "tuner/state/state.h"
+#include "tuner/trainers/trainers.h"
+#include "tuner/tuner.h"
 
 enum { MAX_WORKERS = 1024, MAX_EVENTS = 10000, FORGET_MS = 24 * 3600 * 1000, LOST_MS = 120000 };
 

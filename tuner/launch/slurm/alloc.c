@@ -10,7 +10,17 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include "tuner/core/campaign.h"
+#include "tuner/core/revive.h"
+#include "tuner/core/scheduler.h"
+#include "tuner/launch/launch.h"
 #include "tuner/launch/slurm/slurm.h"
+#include "tuner/machine/argv.h"
+#include "tuner/machine/command.h"
+#include "tuner/machine/proc.h"
+#include "tuner/machine/slots.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 enum { COMMAND_MS = 30000, VANISHED = 3, RETRY_MS = 5000, SWEEP_MS = 60000 };
 

@@ -7,7 +7,13 @@
  */
 #include <unistd.h>
 
+#include "tuner/core/attempt.h"
+#include "tuner/launch/slurm/slurm.h"
 #include "tuner/launch/slurm/trial.h"
+#include "tuner/machine/argv.h"
+#include "tuner/machine/command.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
 
 enum {
     SOON_MS = 300,

@@ -4,7 +4,15 @@
  */
 #include <errno.h>
 
+#include "tuner/core/attempt.h"
+#include "tuner/core/trainer.h"
+#include "tuner/launch/slurm/slurm.h"
 #include "tuner/launch/slurm/trial.h"
+#include "tuner/launch/supervised.h"
+#include "tuner/machine/argv.h"
+#include "tuner/machine/command.h"
+#include "tuner/machine/proc.h"
+#include "tuner/state/state.h"
 
 enum {
     VANISHED = 3, /* looks without a trace of it */

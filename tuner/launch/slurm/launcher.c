@@ -9,7 +9,18 @@
  */
 #include <errno.h>
 
+#include "tuner/core/attempt.h"
+#include "tuner/core/engine.h"
+#include "tuner/core/trainer.h"
+#include "tuner/launch/launch.h"
+#include "tuner/launch/slurm/slurm.h"
 #include "tuner/launch/slurm/trial.h"
+#include "tuner/launch/supervised.h"
+#include "tuner/machine/argv.h"
+#include "tuner/machine/command.h"
+#include "tuner/machine/proc.h"
+#include "tuner/machine/slots.h"
+#include "tuner/state/state.h"
 
 static struct tn_slurm_trial *trial_new(struct tn_attempt *attempt)
 {

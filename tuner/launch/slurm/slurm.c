@@ -1,4 +1,9 @@
+#include "tuner/core/engine.h"
+#include "tuner/core/spec.h"
+#include "tuner/core/trainer.h"
 #include "tuner/launch/slurm/slurm.h"
+#include "tuner/machine/argv.h"
+#include "tuner/state/state.h"
 
 #include <ctype.h>
 #include <errno.h>

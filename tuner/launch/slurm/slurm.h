@@ -4,7 +4,10 @@
 #ifndef TUNER_SLURM_H
 #define TUNER_SLURM_H
 
-#include "tuner/core/internal.h"
+#include "tuner/core/attempt.h"
+#include "tuner/core/campaign.h"
+#include "tuner/core/launcher.h"
+#include "tuner/machine/argv.h"
 
 /* What a job's state means for us. */
 enum tn_slurm_phase {

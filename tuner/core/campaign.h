@@ -1,0 +1,77 @@
+/*
+ * Campaigns that are in memory (campaign_memory.c), and the operations on them (campaign.c).
+ * Owns each campaign with its engine and the trials of its queue.
+ */
+#ifndef TUNER_CAMPAIGN_H
+#define TUNER_CAMPAIGN_H
+
+#include "search/search.h"
+#include "tuner/tuner.h"
+
+struct tn_engine;
+struct tn_tell;
+
+enum { TN_ID_TEXT = 16 };
+
+/* A trial that waits for its next attempt, or has one. */
+struct tn_trial {
+    struct tn_trial *next;
+    struct tn_campaign *campaign;
+    int64_t n, search_id, attempts;
+    char kind[12];
+    struct pl_layout layout;
+    uint64_t not_before; /* monotonic ms: a pause before the next attempt */
+    uint64_t no_room;    /* monotonic ms: since when it waits for cores; 0: it does not */
+};
+
+/* Verification at work: pairs of trials, winner first in even pairs, baseline first in odd ones. */
+struct tn_verify {
+    int pairs, steps;
+    int64_t winner_n, baseline_n;
+    struct pl_layout winner, baseline;
+    int64_t first_n; /* its trials are those of kind verify from here on */
+    int added;
+};
+
+struct tn_campaign {
+    struct tn_campaign *next;
+    struct tn_service *svc;
+    char id[TN_ID_TEXT];
+    const char
+        *state; /* DB_RUNNING, DB_PAUSED or DB_VERIFYING; others are not in memory but to drain */
+    struct tn_engine *engine;
+    struct tn_trial *queue; /* ascending n */
+    int running;            /* attempts */
+    int open;               /* trials that are not settled, verification excepted */
+    int asked;              /* trials added, as the budget counts them */
+    struct tn_tell *tells;
+    bool asking, refitting, waiting;
+    bool wanting;     /* what it asks for is a trial */
+    const char *done; /* why the search ends, or NULL */
+    double active_s;
+    uint64_t active_since; /* monotonic ms; 0: not active */
+    double device_s;
+    uint64_t retry_at; /* monotonic ms: the store failed, try again then */
+    int64_t best_n;
+    int64_t priority; /* the highest is served first */
+    double share;     /* device-seconds, for fair share between those of one priority */
+    struct tn_verify verify;
+};
+
+struct tn_campaign *tn_campaign_find(struct tn_service *svc, const char *id);
+/* Bring a campaign into memory, with its engine; used at creation, resume, verify and recovery. */
+struct tn_campaign *tn_campaign_load(struct tn_service *svc, const struct db_campaign *row,
+                                     struct tn_engine *owned_en);
+void tn_campaign_unload_idle(struct tn_service *svc);
+void tn_campaign_set_state(struct tn_campaign *campaign, const char *state);
+/* Whoever comes, or comes back, is as far as the one that has used least of those at work: it
+ * claims nothing for the time when it was not there. */
+void tn_campaign_join_share(struct tn_campaign *campaign);
+/* Change the state in the database and in memory, with its event. */
+int tn_campaign_change(struct tn_service *svc, const char *id, const char *from, const char *to,
+                       const char *reason, struct err *error);
+struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout *layout);
+void tn_campaign_clear_queue(struct tn_campaign *campaign);
+void tn_campaign_enqueue(struct tn_campaign *campaign, struct tn_trial *trial);
+
+#endif

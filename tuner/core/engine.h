@@ -1,0 +1,62 @@
+/*
+ * The search of one campaign, its lock and its work beside the loop. Owns the search and its spec.
+ */
+#ifndef TUNER_ENGINE_H
+#define TUNER_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "search/search.h"
+#include "tuner/core/spec.h"
+
+/* The search of a campaign. Counted by reference; `lock` guards the search, which the loop never
+ * waits for. */
+struct tn_engine {
+    atomic_int refs;
+    pthread_mutex_t lock;
+    struct tn_spec *spec;
+    struct se_search *search;
+    int64_t *n_of; /* trial number by search id */
+    int ids, cap;
+};
+
+/* *SPEC is taken (and NULL afterwards) on success. -ECANCELED if PATIENCE (may be NULL) is over. */
+int tn_engine_new(struct tn_engine **ret, struct tn_spec **spec, const struct pl_patience *patience,
+                  struct err *error); /* any thread */
+struct tn_engine *tn_engine_ref(struct tn_engine *en);
+struct tn_engine *tn_engine_unref(struct tn_engine *en);
+void tn_engine_name(struct tn_engine *en, int search_id, int64_t trial); /* lock held */
+/* The layout TEXT of one of its trials. */
+int tn_engine_layout(struct pl_layout *ret, const struct tn_engine *en, const char *text,
+                     struct err *error);
+/* Replay what the database knows of the campaign; any thread, DB of that thread. */
+int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, struct err *error);
+/* The search of a stored campaign, built anew; any thread, DB of that thread, or a connection of
+ * its own. AT_WORK: it is to go on, not to be asked only. */
+int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, struct db *db,
+                      const char *id, bool at_work, struct err *error);
+int tn_engine_rebuild_beside(struct tn_engine **ret, const struct tn_service *svc, const char *id,
+                             bool at_work, struct err *error);
+
+struct tn_tell {
+    struct tn_tell *next;
+    int id;
+    struct se_outcome outcome;
+};
+/* What a settled trial teaches; false: nothing at all (it was cancelled). */
+bool tn_outcome_of(struct se_outcome *ret, const struct db_trial *trial);
+
+/* What is known of a campaign's space: LEGAL and FITTING layouts, at least so many unless EXACT. */
+struct tn_space {
+    size_t legal, fitting;
+    bool exact;
+    char reason[sizeof(((struct err *)0)->text)]; /* why none is fitting, or "" */
+};
+/* {"legal", "fitting", "exact", "keys"}, as a campaign's "space". */
+json_t *tn_space_json(const struct tn_space *space, const struct tn_spec *spec);
+/* Will the search of SPEC hold LAYOUT? */
+bool tn_searches(const struct tn_spec *spec, const struct pl_problem *problem,
+                 const struct pl_layout *layout);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * How a trial is put onto machines: the table of functions that each launcher is.
+ */
+#ifndef TUNER_LAUNCHER_H
+#define TUNER_LAUNCHER_H
+
+#include "tuner/core/spec.h"
+
+struct tn_attempt;
+struct tn_campaign;
+
+/* How a trial is put onto machines. */
+struct tn_launcher {
+    const char *name;
+    bool shared;    /* trials of all campaigns compete for the same cores */
+    bool rehearsal; /* nothing is run by this daemon: no trainer, no data are needed here */
+    /* Can it start anything now? The reason pauses the campaign. */
+    int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *error);
+    /* Is a campaign possible at all on what it has? */
+    int (*admit)(const struct tn_service *svc, const struct tn_spec *spec, struct err *error);
+    /* Hold the cores (or what else it needs) of layout L: false when they are busy. */
+    bool (*reserve)(struct tn_attempt *attempt);
+    void (*release)(struct tn_attempt *attempt);
+    /* Would somebody run another trial of this campaign now? NULL: as many as search.parallel. */
+    bool (*wanted)(const struct tn_campaign *campaign);
+    int (*start)(struct tn_attempt *attempt, struct err *error);
+    /* Find it again after a restart: 1 it lives and is watched, 0 it is dead and attempt->exit is
+     * set. */
+    int (*adopt)(struct tn_attempt *attempt, const struct db_attempt *row, struct err *error);
+    void (*stop)(struct tn_attempt *attempt);
+    /* The rest may be NULL. Every tick of a live attempt. */
+    void (*tick)(struct tn_attempt *attempt);
+    /* The last process that ran under a supervisor here is gone; NULL: the attempt has ended. */
+    void (*gone)(struct tn_attempt *attempt);
+    /* End what an attempt of a former daemon left running elsewhere: its campaign cannot be brought
+     * back. */
+    void (*forget)(struct tn_service *svc, const struct db_attempt *row);
+};
+
+const struct tn_launcher *tn_launcher_find(const char *name);
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * Stored campaigns come back to work (revive.c); all of them and all attempts, after a restart
+ * (recover.c). Owns the searches that are being built.
+ */
+#ifndef TUNER_REVIVE_H
+#define TUNER_REVIVE_H
+
+#include "db/db.h"
+#include "tuner/core/engine.h"
+
+/* Bring a stored campaign back to work, at once or (0, and it is not in memory yet) a while later.
+ */
+int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, bool at_start,
+                       struct err *error);
+/* A new campaign that is stored and not in memory: build its search. Its reason until then: */
+#define TN_PREPARING "preparing the space"
+void tn_campaign_prepare(struct tn_service *svc, const char *id, struct tn_space space);
+bool tn_campaign_reviving(const struct tn_service *svc, const char *id);
+int tn_campaign_is_back(const struct tn_service *svc, const char *id,
+                        struct err *error); /* -EAGAIN */
+int tn_reviving(const struct tn_service *svc,
+                bool at_start); /* campaigns; only those of the start */
+/* It cannot be brought back: it is paused for that reason. */
+void tn_campaign_give_up(struct tn_service *svc, const struct db_campaign *row,
+                         const struct err *why);
+
+/* Those attempts of a campaign that have not ended: adopted, settled, or ended if it is not back.
+ */
+void tn_recover_attempts(struct tn_service *svc, const char *id);
+/* After a restart: all campaigns that are not over, and all attempts that have not ended. */
+int tn_recover(struct tn_service *svc, struct err *error);
+
+#endif

@@ -1,0 +1,20 @@
+/*
+ * Who may start what, when. Owns nothing: it moves trials between search, queue and attempts.
+ */
+#ifndef TUNER_SCHEDULER_H
+#define TUNER_SCHEDULER_H
+
+#include "plan/plan.h"
+
+struct tn_campaign;
+struct tn_service;
+
+/* Look for something to start, on the loop's next turn. */
+void tn_sched_kick(struct tn_service *svc);
+void tn_sched_run(struct tn_service *svc);
+
+/* Add a trial that the search did not choose (verification). */
+int tn_trial_add(struct tn_campaign *campaign, const struct pl_layout *layout, int64_t repeat_of,
+                 const char *kind, const char *why, int64_t *ret_n, struct err *error);
+
+#endif

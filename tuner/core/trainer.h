@@ -1,0 +1,45 @@
+/*
+ * What is run in a trial, and how its results are read: the table of functions that each trainer is.
+ */
+#ifndef TUNER_TRAINER_H
+#define TUNER_TRAINER_H
+
+#include "tuner/core/spec.h"
+#include "tuner/machine/argv.h"
+#include "tuner/output/observe.h"
+
+struct tn_attempt;
+
+/* A step that a line told of. */
+struct tn_step_line {
+    int64_t n;
+    double ms;
+    char *json; /* owned; NULL: the line itself is the step's JSON */
+};
+
+/* What is run in a trial, and how its results are read. */
+struct tn_trainer {
+    const char *name;
+    int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *error);
+    /* Write what the program needs into attempt->folder, and give its command line (without
+     * mpiexec). Where it fails for the layout's own fault, attempt->seen has the error. */
+    int (*prepare)(struct tn_attempt *attempt, struct tn_argv *argv, struct err *error);
+    /* File of the attempt's folder that is followed (NULL: none but stdout and stderr), whether
+     * those are read, too, and the reading of one line. */
+    const char *results;
+    bool logs;
+    enum tn_line (*line)(struct tn_attempt *attempt, enum tn_stream stream, const char *text,
+                         size_t len, struct tn_step_line *ret);
+    /* The rest may be NULL. */
+    bool (*direct)(const struct tn_attempt *attempt); /* no mpiexec: it starts its ranks itself */
+    void (*environment)(const struct tn_attempt *attempt, struct tn_argv *env);
+    const char *(*directory)(
+        const struct tn_attempt *attempt); /* to start in; NULL: the attempt's folder */
+    const char *(*results_of)(const struct tn_attempt *attempt);
+    void (*tick)(struct tn_attempt *attempt);
+    void (*finish)(struct tn_attempt *attempt); /* its last process is gone, all lines are read */
+};
+
+const struct tn_trainer *tn_trainer_find(const struct tn_service *svc, const char *name);
+
+#endif

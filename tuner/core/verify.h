@@ -1,0 +1,25 @@
+/*
+ * Winner and baseline, alternately: the next pair of a verification, and what all pairs say.
+ */
+#ifndef TUNER_VERIFY_H
+#define TUNER_VERIFY_H
+
+#include "db/db.h"
+
+struct tn_campaign;
+
+/* Next trial of the verification, or the end of it. */
+void tn_verify_step(struct tn_campaign *campaign);
+/* Geometric mean of COUNT ratios with its 95 % interval. */
+/* "holds" (the interval lies above 1), "does not hold" (below), "within noise" (it contains 1), or
+ * "same" where the winner is the baseline itself. */
+const char *tn_verdict(double lo, double hi, bool same);
+void tn_ratio_interval(const double *ratio, int count, double *mean, double *lo, double *hi);
+/* Geometric mean of throughputs and the 95 % interval of one more; infinite for COUNT = 1. */
+void tn_promise_interval(const double *rate, int count, double *mean, double *lo, double *hi);
+
+/* After a restart: what the verification in ROW had done. */
+int tn_verify_restore(struct tn_campaign *campaign, const struct db_campaign *row,
+                      struct err *error);
+
+#endif

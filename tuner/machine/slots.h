@@ -1,0 +1,25 @@
+/*
+ * Cores that trials hold, one by one. Owns nothing else: whose they are, the holder knows.
+ */
+#ifndef TUNER_SLOTS_H
+#define TUNER_SLOTS_H
+
+#include "base/base.h"
+
+enum { TN_MAX_CORES = 1024 };
+
+struct tn_slots {
+    int core[TN_MAX_CORES]; /* number of the core */
+    bool taken[TN_MAX_CORES];
+    int count, free;
+};
+
+void tn_slots_init(struct tn_slots *slots,
+                   int limit); /* cores that this process may use, LIMIT at most (0: all) */
+/* COUNT free cores into CPUS: neighbours if there are; false, none taken, when there are fewer. */
+bool tn_slots_take(struct tn_slots *slots, int *cpus, int count);
+/* Take these very cores (adoption); those that are unknown or taken are skipped. */
+void tn_slots_take_list(struct tn_slots *slots, const int *cpus, int count);
+void tn_slots_give(struct tn_slots *slots, const int *cpus, int count);
+
+#endif

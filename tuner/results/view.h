@@ -1,0 +1,48 @@
+/*
+ * Resources as JSON, what the measurements say, and their events. Owns nothing: all is read from
+ * the store.
+ */
+#ifndef TUNER_VIEW_H
+#define TUNER_VIEW_H
+
+#include "tuner/tuner.h"
+
+struct tn_launcher;
+
+/* Are the results of campaign ID the simulator's, no measurements? Its launcher says so. */
+int tn_simulated(bool *ret, struct db *db, const char *id, struct err *error);
+/* What stands behind a campaign's id in the log: nothing, or that it is simulated. */
+const char *tn_simulated_mark(const struct tn_launcher *launcher);
+int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *campaign,
+                     bool with_spec, struct err *error);
+/* A trial of a campaign that is SIMULATED, or is not. */
+json_t *tn_trial_view(const struct db_trial *trial, bool simulated);
+/* The same as text; trial_text.c. */
+void tn_trial_text(struct str *out, const struct db_trial *trial, bool simulated);
+json_t *tn_number(double number); /* null for NAN */
+json_t *tn_time(int64_t ms);      /* RFC 3339, null for DB_NULL */
+
+enum { TN_BASELINE = 1 }; /* which trial of every campaign the baseline is */
+
+/* All measurements of one layout, pooled. */
+struct tn_measure {
+    int64_t n; /* the first trial of the layout */
+    const char *layout, *text;
+    double mean, lo, hi, mfu, memory;
+    int count;
+};
+int tn_measure_get(struct db *db, struct arena *arena, struct tn_measure *ret, const char *campaign,
+                   int64_t trial, struct err *error); /* -ENOENT without a success */
+int tn_measure_best(struct db *db, struct arena *arena, struct tn_measure *ret, json_t **ret_tied,
+                    const struct db_campaign *campaign, struct err *error);
+/* BASELINE: its tokens/s, NAN where it has none. SIMULATED: so is the campaign. */
+/* Who chose the campaign's baseline: "default", "naive", or "given" as a layout. */
+const char *tn_baseline_rule(const struct db_campaign *campaign);
+json_t *tn_measure_json(const struct tn_measure *measure, double baseline, bool simulated);
+
+/* Add an event with the resource's present form; WRITER is the writer's connection. */
+int tn_event_campaign(struct db *writer, const char *id, struct err *error);
+int tn_event_trial(struct db *writer, const char *id, int64_t trial, struct err *error);
+int tn_event_best(struct db *writer, const char *id, struct err *error);
+
+#endif

@@ -1,0 +1,15 @@
+/*
+ * All trainers: the bundled one, and those of the configuration.
+ */
+#ifndef TUNER_TRAINERS_H
+#define TUNER_TRAINERS_H
+
+#include "tuner/core/trainer.h"
+
+extern const struct tn_trainer tn_trainer_partune;
+/* What the bundled trainer reads by --config. */
+json_t *tn_trainer_config(const struct tn_attempt *attempt);
+const struct tn_trainer *tn_trainer_external(const struct tn_service *svc,
+                                             const char *name); /* or NULL */
+
+#endif
