@@ -55,7 +55,7 @@ get "/v1/campaigns/$id" >/dev/null
 counts=$(sed -n 's/.*"by_state":{\([^}]*\)}.*/\1/p' body)
 echo "# $counts"
 finals=$(echo "$counts" | tr ',' '\n' | grep -E '"(ok|pruned)"' | sed 's/.*://' | awk '{ s += $1 } END { print s }')
-is "each trial is in one final state" "$finals" "$(sed -n 's/.*"progress":{"trials":\([0-9]*\),.*/\1/p' body)"
+is "each trial is in one final state" "$finals" "$(sed -n 's/.*"progress":{[^}]*"trials":\([0-9]*\),.*/\1/p' body)"
 case $counts in *crash* | *node_fail*) get "/v1/campaigns/$id/trials" >/dev/null; tr '{' '\n' <body | grep '"class"' | sed 's/^/# /' ;; esac
 has "there is a winner with its ratio" "$(cat body)" '"best":\{"trial":[0-9]+,.*"ratio":[0-9.]+'
 get "/v1/campaigns/$id/trials/1" >/dev/null

@@ -5,7 +5,7 @@ one line a wrapper and target.
 
 launch.py --titan FACTS MODULE CONFIG and launch.py --bridge FACTS FILE ARGUMENT...: read a file as that trainer does, in a process
 of its own, and print what it makes of the layout."""
-import importlib, json, os, re, runpy, subprocess, sys, tomllib, types
+import importlib, json, os, re, runpy, subprocess, sys, tempfile, tomllib, types
 
 import standins
 
@@ -204,15 +204,17 @@ asks = {"torchtitan-toml": "TRAIN_ARGS", "megatron-bridge": "RECIPE", "megatron"
 
 
 def of_kubernetes(text, where):
-    """The launcher's command, with the volume in WHERE."""
+    """The launcher's command, with the volume in WHERE. A container's volume has a name without spaces; WHERE may have some."""
     config, job = yaml.safe_load_all(text)
     os.makedirs(where, exist_ok=True)
     for name, contents in config["data"].items():
         with open(os.path.join(where, name), "w") as f:
             f.write(contents)
     container = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
-    return container["args"][0].replace(container["volumeMounts"][0]["mountPath"] + "/", where + "/").replace(
-        "=\"" + container["volumeMounts"][0]["mountPath"], "=\"" + where)
+    mount = container["volumeMounts"][0]["mountPath"]
+    volume = os.path.join(volumes.name, os.path.basename(where))
+    os.symlink(where, volume)
+    return container["args"][0].replace(mount + "/", volume + "/").replace("=\"" + mount, "=\"" + volume)
 
 
 def body(path):
@@ -248,6 +250,7 @@ def check(wrapper, target, number, asked):
         assert ended.returncode and len(calls) == 1 and asks[target] in ended.stderr, ended.stderr
 
 
+volumes = tempfile.TemporaryDirectory(prefix="partune-")
 bin_folder = programs()
 cases = [(w, t) for w in ("slurm", "pbs", "mpijob") for t in sorted(checks)]
 print(f"1..{len(cases)}")

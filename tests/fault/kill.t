@@ -103,7 +103,7 @@ done
 for id in $ids; do
     ok "campaign $id ends" wait_for 120 over
     get "/v1/campaigns/$id" >body
-    trials=$(sed -n 's/.*"progress":{"trials":\([0-9]*\),.*/\1/p' body)
+    trials=$(sed -n 's/.*"progress":{[^}]*"trials":\([0-9]*\),.*/\1/p' body)
     is "its budget is used, no more" "$trials" 8
     is "its trials are that many" "$(get "/v1/campaigns/$id/trials?page_size=1" | sed -n 's/.*"total":\([0-9]*\).*/\1/p')" 8
     counts=$(sed -n 's/.*"by_state":{\([^}]*\)}.*/\1/p' body)
