@@ -9,6 +9,8 @@ trap 'rm -rf "$dir"' EXIT
 trap 'exit 99' HUP INT TERM
 cd "$dir" || exit 99
 [ -r "$library" ] || exit 99
+# The loader takes no path with a space in LD_PRELOAD.
+preload="LD_PRELOAD=$(basename "$library")" found="LD_LIBRARY_PATH=$(dirname "$library")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 # A sanitizer's library must come first, before any that is preloaded.
 if ldd "$train" | grep -q 'lib[at]san'; then
     echo "1..0 # SKIP not under a sanitizer"
@@ -29,7 +31,7 @@ done >text
 job() { # the fault, "" for none; options...: two ranks; a job that hangs is ended after 40 s
     fault=$1
     shift
-    timeout -s KILL 40 mpiexec -n 2 env LD_PRELOAD="$library" PT_RANK_FAULT="$fault" PT_RANK_FAULT_DONE="$dir/struck" "$train" \
+    timeout -s KILL 40 mpiexec -n 2 env "$found" "$preload" PT_RANK_FAULT="$fault" PT_RANK_FAULT_DONE="$dir/struck" "$train" \
         --data-dir . --model nano-llama --quiet --global-batch 2 --seq 16 --data lines --steps 3 --checkpoint c --checkpoint-every 1 \
         --resume --validate-every 2 --validate-samples 2 --save-hf hf --timeline t.json --events ev "$@" >out 2>&1
 }
