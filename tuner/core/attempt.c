@@ -192,16 +192,14 @@ static void attempt_free(struct tn_attempt *attempt)
     tn_seen_done(&attempt->seen);
     for (int i = 0; i < TN_STREAMS; i++)
         tn_reader_done(&attempt->reader[i]);
-    if (attempt->pidfd >= 0)
-        close(attempt->pidfd);
-    free(attempt->slurm);
+    free(attempt->launch);
     free(attempt->trial);
     free(attempt->folder);
     free(attempt->relative);
     free(attempt);
 }
 
-static void handle_closed(uv_handle_t *handle)
+void tn_attempt_closed(uv_handle_t *handle)
 {
     struct tn_attempt *a = handle->data;
 
@@ -216,9 +214,9 @@ static void close_handles(struct tn_attempt *attempt)
         return;
     }
     if (!uv_is_closing((uv_handle_t *)&attempt->tick))
-        uv_close((uv_handle_t *)&attempt->tick, handle_closed);
-    if (attempt->handles > 1 && !uv_is_closing((uv_handle_t *)&attempt->poll))
-        uv_close((uv_handle_t *)&attempt->poll, handle_closed);
+        uv_close((uv_handle_t *)&attempt->tick, tn_attempt_closed);
+    if (attempt->launcher->close)
+        attempt->launcher->close(attempt);
 }
 
 void tn_attempt_abandon(struct tn_attempt *attempt)
@@ -248,7 +246,7 @@ static struct tn_attempt *attempt_new(struct tn_trial *trial, int64_t number)
     snprintf(a->mark, sizeof(a->mark), "%s/%s/%lld/%lld", c->svc->instance, c->id,
              (long long)trial->n, (long long)number);
     a->bound = NAN;
-    a->pidfd = -1;
+    a->launch = mem_alloc(s->launcher->state ? s->launcher->state : 1);
     tn_seen_init(&a->seen);
     for (int i = 0; i < TN_STREAMS; i++)
         tn_reader_init(&a->reader[i]);

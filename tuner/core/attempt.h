@@ -13,11 +13,9 @@
 #include "tuner/output/observe.h"
 #include "tuner/tuner.h"
 
-struct tn_ask;
 struct tn_batch;
 struct tn_campaign;
 struct tn_launcher;
-struct tn_slurm_trial;
 struct tn_trainer;
 struct tn_trial;
 
@@ -41,10 +39,7 @@ struct tn_attempt {
     int64_t number;
     char *folder, *relative; /* absolute; below the data directory */
     char mark[TN_MARK_TEXT];
-    char job[160];        /* id in a foreign scheduler, or LEASE@WORKER of a remote one */
-    struct tn_ask *ask;   /* the worker that will get it, between reserve and start */
-    uint64_t lease_until; /* monotonic ms: a worker must be heard of before then */
-    int64_t lines;        /* events that a worker has sent */
+    char job[160]; /* id in a foreign scheduler, or LEASE@WORKER of a remote one */
     struct pl_trial_limits limits;
     int cpus[TN_MAX_CORES], ncpus;
     struct tn_seen seen;
@@ -54,10 +49,8 @@ struct tn_attempt {
     struct tn_batch *batch; /* steps read in this turn */
     uint64_t started, last_event, last_step_event; /* monotonic ms */
     enum tn_stop_reason stop;
-    uint64_t end_at;  /* monotonic ms: the end of a simulated one */
-    uint64_t kill_at; /* monotonic ms: the supervisor did not obey */
-    double bound;     /* tokens/s at most, of a pruned one */
-    bool run_recorded, ended, killing;
+    double bound; /* tokens/s at most, of a pruned one */
+    bool run_recorded, ended;
     bool unadopted; /* it could not be told yet whether it lives: try again */
     struct tn_exit exit;
     char trouble[400]; /* what the launcher found, for the failure's detail */
@@ -67,13 +60,13 @@ struct tn_attempt {
      * job may still wait in its queue. */
     const char *verdict;
     bool waits;
-    struct tn_slurm_trial *slurm;
-    struct tn_proc proc; /* of the supervisor (local) */
+    void *launch; /* what the launcher alone knows: launcher->state bytes, zero at first */
     uv_timer_t tick;
-    uv_poll_t poll;
-    int pidfd;
-    int handles; /* open libuv handles: freed at 0 */
+    int handles; /* open libuv handles, the launcher's too: freed at 0 */
 };
+
+/* Close callback of a launcher's handle: its data is the attempt, and it counts in `handles`. */
+void tn_attempt_closed(uv_handle_t *handle);
 
 /* Launch a trial: 0, -EBUSY when there is no room now, or why it cannot be. */
 int tn_attempt_start(struct tn_trial *trial, struct err *error);

@@ -13,6 +13,8 @@ struct tn_campaign;
 struct tn_launcher {
     const char *name;
     bool shared;    /* trials of all campaigns compete for the same cores */
+    size_t state;   /* bytes of attempt->launch, which live as long as the attempt */
+    bool sets_user; /* its trials run as --trial-user; else a foreign scheduler chooses the user */
     bool rehearsal; /* nothing is run by this daemon: no trainer, no data are needed here */
     /* Can it start anything now? The reason pauses the campaign. */
     int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *error);
@@ -30,6 +32,8 @@ struct tn_launcher {
     void (*stop)(struct tn_attempt *attempt);
     /* The rest may be NULL. Every tick of a live attempt. */
     void (*tick)(struct tn_attempt *attempt);
+    /* The attempt's struct is about to go: close what handles the state has. */
+    void (*close)(struct tn_attempt *attempt);
     /* The last process that ran under a supervisor here is gone; NULL: the attempt has ended. */
     void (*gone)(struct tn_attempt *attempt);
     /* End what an attempt of a former daemon left running elsewhere: its campaign cannot be brought

@@ -161,6 +161,8 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
 
 const struct tn_launcher tn_launcher_local = {
     .name = "local",
+    .state = sizeof(struct tn_supervised),
+    .sets_user = true,
     .shared = true,
     .ready = ready,
     .admit = admit,
@@ -170,4 +172,5 @@ const struct tn_launcher tn_launcher_local = {
     .adopt = adopt,
     .stop = tn_supervised_stop,
     .tick = tn_supervised_tick,
+    .close = tn_supervised_close,
 };

@@ -21,6 +21,11 @@
 #include "tuner/state/state.h"
 #include "tuner/trainers/trainers.h"
 
+/* What it knows of an attempt. */
+struct play {
+    uint64_t end_at; /* monotonic ms */
+};
+
 struct wishes {
     double noise, failures, speed;
     int seed;
@@ -188,7 +193,7 @@ static int start(struct tn_attempt *attempt, struct err *error)
     r = file_write_atomic(path, text.text, text.len, 0600, error);
     if (r < 0)
         return r;
-    attempt->end_at = tn_now_ms() + (uint64_t)(1000 * seconds / w.speed);
+    ((struct play *)attempt->launch)->end_at = tn_now_ms() + (uint64_t)(1000 * seconds / w.speed);
     tn_attempt_tick_in(attempt, (uint64_t)(1000 * seconds / w.speed));
     return 0;
 }
@@ -209,7 +214,9 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
 
 static void tick(struct tn_attempt *attempt)
 {
-    if (tn_now_ms() < attempt->end_at && attempt->stop == TN_STOP_NONE)
+    const struct play *play = attempt->launch;
+
+    if (tn_now_ms() < play->end_at && attempt->stop == TN_STOP_NONE)
         return;
     attempt->exit = (struct tn_exit){.known = true};
     tn_attempt_ended(attempt);
@@ -217,11 +224,14 @@ static void tick(struct tn_attempt *attempt)
 
 static void stop(struct tn_attempt *attempt)
 {
-    attempt->end_at = 0; /* at the next tick */
+    struct play *play = attempt->launch;
+
+    play->end_at = 0; /* at the next tick */
 }
 
 const struct tn_launcher tn_launcher_simulated = {
     .name = "simulated",
+    .state = sizeof(struct play),
     .rehearsal = true,
     .ready = ready,
     .admit = admit,

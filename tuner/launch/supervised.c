@@ -12,14 +12,19 @@
 
 #include "tuner/core/attempt.h"
 #include "tuner/core/campaign.h"
+#include "tuner/core/launcher.h"
 #include "tuner/core/trainer.h"
-#include "tuner/launch/launch.h"
 #include "tuner/launch/supervised.h"
 #include "tuner/machine/argv.h"
 #include "tuner/machine/proc.h"
 #include "tuner/state/state.h"
 
 enum { OBEY_MS = 10000 }; /* beyond its grace: then the supervisor itself is killed */
+
+static struct tn_supervised *of(const struct tn_attempt *attempt)
+{
+    return attempt->launch;
+}
 
 static int grace_ms(const struct tn_attempt *attempt)
 {
@@ -43,7 +48,7 @@ void tn_supervised_argv(struct tn_argv *argv, const struct tn_attempt *attempt, 
         tn_argv_add(argv, "--limits");
         tn_argv_add(argv, attempt->svc->config.trial_limits);
     }
-    if (attempt->svc->config.trial_user && attempt->launcher == &tn_launcher_local) {
+    if (attempt->svc->config.trial_user && attempt->launcher->sets_user) {
         tn_argv_add(argv, "--user"); /* under Slurm it is Slurm that chooses the user */
         tn_argv_add(argv, attempt->svc->config.trial_user);
     }
@@ -118,18 +123,19 @@ static void clean_done(uv_work_t *work, int status)
 /* The supervisor is gone. If it could not say how it ended, what it left behind is killed first. */
 static void gone(struct tn_attempt *attempt)
 {
+    struct tn_supervised *sv = of(attempt);
     struct cleaning *cl;
 
-    if (attempt->handles > 1)
-        uv_poll_stop(&attempt->poll);
-    if (attempt->ended || attempt->killing)
+    if (sv->watched)
+        uv_poll_stop(&sv->poll);
+    if (attempt->ended || sv->killing)
         return;
     tn_exit_read(&attempt->exit, attempt->folder);
     if (attempt->exit.known) {
         last_gone(attempt);
         return;
     }
-    attempt->killing = true;
+    sv->killing = true;
     cl = mem_alloc(sizeof(*cl));
     cl->work.data = cl;
     cl->svc = attempt->svc;
@@ -148,14 +154,31 @@ static void on_pidfd(uv_poll_t *poll, int status, int events)
 
 static int watch(struct tn_attempt *attempt, int pid)
 {
-    attempt->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (attempt->pidfd < 0)
+    struct tn_supervised *sv = of(attempt);
+
+    sv->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (sv->pidfd < 0)
         return -errno;
-    uv_poll_init(attempt->svc->loop, &attempt->poll, attempt->pidfd);
-    attempt->poll.data = attempt;
+    uv_poll_init(attempt->svc->loop, &sv->poll, sv->pidfd);
+    sv->poll.data = attempt;
+    sv->watched = true;
     attempt->handles++;
-    uv_poll_start(&attempt->poll, UV_READABLE, on_pidfd);
+    uv_poll_start(&sv->poll, UV_READABLE, on_pidfd);
     return 0;
+}
+
+static void poll_closed(uv_handle_t *handle)
+{
+    close(of(handle->data)->pidfd);
+    tn_attempt_closed(handle);
+}
+
+void tn_supervised_close(struct tn_attempt *attempt)
+{
+    struct tn_supervised *sv = of(attempt);
+
+    if (sv->watched && !uv_is_closing((uv_handle_t *)&sv->poll))
+        uv_close((uv_handle_t *)&sv->poll, poll_closed);
 }
 
 /* ---- start ---- */
@@ -201,7 +224,7 @@ int tn_supervised_spawn(struct tn_attempt *attempt, char **argv, char **env, str
         uv_close((uv_handle_t *)p, tn_process_closed);
         return err_set(error, r, "cannot start %s: %s", argv[0], uv_strerror(r));
     }
-    attempt->proc.pid = p->pid;
+    of(attempt)->proc.pid = p->pid;
     r = watch(attempt, p->pid);
     if (r == 0)
         return 0;
@@ -236,7 +259,7 @@ static int never_launched(struct tn_attempt *attempt)
 
 int tn_supervised_adopt(struct tn_attempt *attempt, struct err *error)
 {
-    struct tn_proc here;
+    struct tn_proc *proc = &of(attempt)->proc, here;
     uint64_t age;
     int r;
 
@@ -246,18 +269,17 @@ int tn_supervised_adopt(struct tn_attempt *attempt, struct err *error)
         return never_launched(attempt);
     if (r != -EEXIST)
         return err_set(error, r, "claim %s: %s", attempt->folder, strerror(-r));
-    r = tn_run_read(&attempt->proc, attempt->folder, error);
+    r = tn_run_read(proc, attempt->folder, error);
     if (r < 0)
         return dead(attempt, "run.json is damaged");
-    if (attempt->proc.pid == 0)
+    if (proc->pid == 0)
         return never_launched(attempt);
-    if (tn_proc_of(&here, getpid()) == 0 && strcmp(here.boot, attempt->proc.boot) != 0)
+    if (tn_proc_of(&here, getpid()) == 0 && strcmp(here.boot, proc->boot) != 0)
         return dead(attempt, "the machine was restarted");
     /* Alive after it is watched: else the pid might be somebody else's by then. */
-    if (!tn_proc_alive(&attempt->proc) || watch(attempt, attempt->proc.pid) < 0 ||
-        !tn_proc_alive(&attempt->proc))
+    if (!tn_proc_alive(proc) || watch(attempt, proc->pid) < 0 || !tn_proc_alive(proc))
         return dead(attempt, NULL);
-    age = tn_proc_age_ms(&attempt->proc);
+    age = tn_proc_age_ms(proc);
     if (age < tn_now_ms()) /* the wall clock may have been set meanwhile */
         attempt->started = tn_now_ms() - age;
     return 1; /* if it dies right now, its pidfd says so */
@@ -267,19 +289,23 @@ int tn_supervised_adopt(struct tn_attempt *attempt, struct err *error)
 
 void tn_supervised_stop(struct tn_attempt *attempt)
 {
-    if (attempt->pidfd >= 0)
-        syscall(SYS_pidfd_send_signal, attempt->pidfd, SIGTERM, NULL, 0);
-    attempt->kill_at = tn_now_ms() + (uint64_t)grace_ms(attempt) + OBEY_MS;
+    struct tn_supervised *sv = of(attempt);
+
+    if (sv->watched)
+        syscall(SYS_pidfd_send_signal, sv->pidfd, SIGTERM, NULL, 0);
+    sv->kill_at = tn_now_ms() + (uint64_t)grace_ms(attempt) + OBEY_MS;
 }
 
 void tn_supervised_tick(struct tn_attempt *attempt)
 {
-    if (attempt->kill_at && tn_now_ms() > attempt->kill_at && !attempt->killing) {
+    struct tn_supervised *sv = of(attempt);
+
+    if (sv->kill_at && tn_now_ms() > sv->kill_at && !sv->killing) {
         log_warn("campaign %s: the supervisor of trial %lld does not obey: killing it",
                  attempt->campaign->id, (long long)attempt->trial->n);
-        attempt->kill_at = 0;
-        if (attempt->pidfd >= 0)
-            syscall(SYS_pidfd_send_signal, attempt->pidfd, SIGKILL, NULL, 0);
+        sv->kill_at = 0;
+        if (sv->watched)
+            syscall(SYS_pidfd_send_signal, sv->pidfd, SIGKILL, NULL, 0);
     }
 }
 

@@ -7,6 +7,18 @@
 
 #include "tuner/core/attempt.h"
 #include "tuner/machine/argv.h"
+#include "tuner/machine/proc.h"
+
+/* What is known of the supervisor. A launcher that uses the functions below has it at the start of
+ * its state, and tn_supervised_close() in its row. */
+struct tn_supervised {
+    struct tn_proc proc;
+    uv_poll_t poll; /* on pidfd */
+    int pidfd;
+    bool watched;     /* poll and pidfd are open */
+    bool killing;     /* what it left behind is being killed */
+    uint64_t kill_at; /* monotonic ms: it did not obey; 0: it was not told anything */
+};
 
 /* partune-run's own command line up to "--"; CPUS, which may be NULL, is the list it is bound to.
  */
@@ -19,6 +31,7 @@ int tn_supervised_spawn(struct tn_attempt *attempt, char **argv, char **env, str
 int tn_supervised_adopt(struct tn_attempt *attempt, struct err *error);
 void tn_supervised_stop(struct tn_attempt *attempt);
 void tn_supervised_tick(struct tn_attempt *attempt);
+void tn_supervised_close(struct tn_attempt *attempt);
 /* End the attempt in FOLDER, of which there is nothing in memory, and wait until it is gone. */
 void tn_supervised_end(struct tn_service *svc, const char *folder, const char *mark);
 void tn_process_closed(uv_handle_t *handle); /* of a supervisor that was our child */

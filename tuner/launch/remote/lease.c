@@ -67,7 +67,9 @@ double tn_lease_seconds(const struct tn_spec *spec)
 
 void tn_lease_renew(struct tn_attempt *attempt)
 {
-    attempt->lease_until =
+    struct tn_lease *lease = attempt->launch;
+
+    lease->until =
         tn_now_ms() + (uint64_t)(1000 * tn_lease_seconds(attempt->campaign->engine->spec));
 }
 
@@ -92,38 +94,42 @@ static bool wanted(const struct tn_campaign *campaign)
 
 static bool reserve(struct tn_attempt *attempt)
 {
+    struct tn_lease *lease = attempt->launch;
     unsigned char bytes[16];
     char hex[33];
 
-    for (struct tn_ask *k = attempt->svc->asks; k && !attempt->ask; k = k->next)
+    for (struct tn_ask *k = attempt->svc->asks; k && !lease->ask; k = k->next)
         if (suits(k, attempt->campaign, &attempt->trial->layout))
-            attempt->ask = k;
-    if (!attempt->ask)
+            lease->ask = k;
+    if (!lease->ask)
         return false;
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
         abort();
     for (int i = 0; i < 16; i++)
         snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
-    attempt->ask->given = true;
+    lease->ask->given = true;
     snprintf(attempt->job, sizeof(attempt->job), "%lld-%s@%s", (long long)attempt->number, hex,
-             attempt->ask->worker);
+             lease->ask->worker);
     return true;
 }
 
 static void release(struct tn_attempt *attempt)
 {
-    if (attempt->ask)
-        attempt->ask->given = false; /* it was never started */
-    attempt->ask = NULL;
+    struct tn_lease *lease = attempt->launch;
+
+    if (lease->ask)
+        lease->ask->given = false; /* it was never started */
+    lease->ask = NULL;
 }
 
 static int start(struct tn_attempt *attempt, struct err *error)
 {
-    struct tn_ask *k = attempt->ask;
+    struct tn_lease *lease = attempt->launch;
+    struct tn_ask *k = lease->ask;
 
     (void)error;
     attempt->trainer = &tn_trainer_partune; /* whatever runs there, it reports in our events */
-    attempt->ask = NULL;
+    lease->ask = NULL;
     tn_lease_renew(attempt);
     tn_ask_answer(attempt->svc, k, 0, tn_lease_json(attempt), NULL);
     return 0;
@@ -153,6 +159,7 @@ static int64_t whole_lines(const char *path)
 static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struct err *error)
 {
     AUTO_FREE char *path = mem_printf("%s/events", attempt->folder);
+    struct tn_lease *lease = attempt->launch;
     int r = file_mkdirs(attempt->folder, 0700, error);
 
     attempt->trainer = &tn_trainer_partune;
@@ -165,7 +172,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
         return 0;
     }
     snprintf(attempt->job, sizeof(attempt->job), "%s", row->job);
-    attempt->lines = whole_lines(path);
+    lease->lines = whole_lines(path);
     tn_lease_renew(attempt);
     tn_worker_seen(attempt->svc, tn_lease_worker(attempt->job));
     return 1;
@@ -175,7 +182,9 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
 
 static void tick(struct tn_attempt *attempt)
 {
-    if (attempt->stop == TN_STOP_NONE && tn_now_ms() <= attempt->lease_until)
+    const struct tn_lease *lease = attempt->launch;
+
+    if (attempt->stop == TN_STOP_NONE && tn_now_ms() <= lease->until)
         return;
     if (attempt->stop == TN_STOP_NONE) {
         snprintf(attempt->trouble, sizeof(attempt->trouble),
@@ -194,6 +203,7 @@ static void stop(struct tn_attempt *attempt)
 
 const struct tn_launcher tn_launcher_remote = {
     .name = "remote",
+    .state = sizeof(struct tn_lease),
     .rehearsal = true,
     .ready = ready,
     .admit = admit,

@@ -22,6 +22,13 @@ struct tn_ask {
     void *ctx;
 };
 
+/* What the launcher knows of an attempt. */
+struct tn_lease {
+    struct tn_ask *ask; /* the worker that will get it, between reserve and start */
+    uint64_t until;     /* monotonic ms: the worker must be heard of before then */
+    int64_t lines;      /* events that it has sent */
+};
+
 /* Answer ASK, which is freed. */
 void tn_ask_answer(struct tn_service *svc, struct tn_ask *ask, int result, json_t *owned_answer,
                    const struct err *error);

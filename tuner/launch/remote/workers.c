@@ -377,8 +377,9 @@ static int append(const struct tn_attempt *attempt, const struct str *out, struc
 static int take_events(struct tn_attempt *attempt, const json_t *body, struct str *lines,
                        int64_t *count, struct err *error)
 {
+    const struct tn_lease *held = attempt->launch;
     json_t *events = NULL, *event;
-    int64_t from = attempt->lines;
+    int64_t from = held->lines;
     size_t i;
     int r;
 
@@ -386,11 +387,11 @@ static int take_events(struct tn_attempt *attempt, const json_t *body, struct st
     if ((r = jx_get_array(&events, body, "events", MAX_EVENTS, error)) < 0 ||
         (r = jx_get_i64(&from, body, "from", 0, INT64_MAX / 2, error)) < 0)
         return r;
-    if (from > attempt->lines)
+    if (from > held->lines)
         return err_at(error, -EINVAL, "/from", "events from %lld on, but only %lld are here",
-                      (long long)from, (long long)attempt->lines);
+                      (long long)from, (long long)held->lines);
     json_array_foreach(events, i, event) {
-        if (from + (int64_t)i < attempt->lines)
+        if (from + (int64_t)i < held->lines)
             continue;
         if ((r = add_line(lines, event, i, error)) < 0)
             return r;
@@ -415,6 +416,7 @@ int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, in
 {
     static const char *const keys[] = {"lease", "events", "from", NULL};
     AUTO_STR lines = {0};
+    struct tn_lease *held;
     struct tn_attempt *a;
     const char *lease;
     bool counted;
@@ -428,11 +430,13 @@ int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, in
         return error->code;
     if ((r = take_events(a, body, &lines, &count, error)) < 0 || (r = append(a, &lines, error)) < 0)
         return r;
-    a->lines += count;
+    held = a->launch;
+    held->lines += count;
     tn_lease_renew(a);
     tn_worker_seen(svc, tn_lease_worker(a->job));
-    *ret = json_pack("{s:s, s:f, s:I}", "state", "held", "lease_s",
-                     tn_lease_seconds(a->campaign->engine->spec), "events", (json_int_t)a->lines);
+    *ret =
+        json_pack("{s:s, s:f, s:I}", "state", "held", "lease_s",
+                  tn_lease_seconds(a->campaign->engine->spec), "events", (json_int_t)held->lines);
     return 0;
 }
 
@@ -565,7 +569,7 @@ int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int
         add_report(&lines, &p);
         if ((r = append(a, &lines, error)) < 0)
             return r;
-        a->lines += count;
+        ((struct tn_lease *)a->launch)->lines += count;
         end_attempt(a, &p);
         a = find_lease(svc, id, trial, lease, &counted, error);
     }

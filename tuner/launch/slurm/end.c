@@ -205,7 +205,7 @@ void tn_slurm_clean_steps(struct tn_slurm_trial *trial)
 
 void tn_slurm_step_gone(struct tn_attempt *attempt)
 {
-    struct tn_slurm_trial *t = attempt->slurm;
+    struct tn_slurm_trial *t = attempt->launch;
     bool orderly = attempt->exit.known && !attempt->exit.stopped && attempt->exit.leftovers == 0;
 
     if (orderly && tn_slurm_is_clear(attempt)) {

@@ -6,6 +6,7 @@
 
 #include "tuner/core/attempt.h"
 #include "tuner/core/trainer.h"
+#include "tuner/launch/launch.h"
 #include "tuner/launch/slurm/slurm.h"
 #include "tuner/launch/slurm/trial.h"
 #include "tuner/launch/supervised.h"
@@ -26,8 +27,9 @@ void tn_slurm_cancel_job(struct tn_slurm_trial *trial)
 
     /* The supervisor gets TERM and ends its trial in order; a job that waits just goes. */
     tn_slurm_cancel(a->svc, a->job, trial->ran ? "TERM" : NULL);
-    a->kill_at = tn_now_ms() +
-                 (uint64_t)(a->svc->config.grace_ms > 0 ? a->svc->config.grace_ms : 2000) + OBEY_MS;
+    trial->kill_at = tn_now_ms() +
+                     (uint64_t)(a->svc->config.grace_ms > 0 ? a->svc->config.grace_ms : 2000) +
+                     OBEY_MS;
 }
 
 static void has_job(struct tn_slurm_trial *trial, const char *id, int count)
@@ -155,15 +157,17 @@ void tn_slurm_look(struct tn_slurm_trial *trial)
 
 const char *tn_slurm_asks(const struct tn_attempt *attempt)
 {
-    return attempt->slurm && attempt->slurm->jobs && attempt->slurm->phase == TRIAL_WATCH &&
-                   attempt->job[0] && !attempt->ended
+    const struct tn_slurm_trial *t =
+        attempt->launcher == &tn_launcher_slurm ? attempt->launch : NULL;
+
+    return t && t->a && t->jobs && t->phase == TRIAL_WATCH && attempt->job[0] && !attempt->ended
                ? attempt->job
                : NULL;
 }
 
 void tn_slurm_heard(struct tn_attempt *attempt, const struct tn_slurm_job *job)
 {
-    struct tn_slurm_trial *t = attempt->slurm;
+    struct tn_slurm_trial *t = attempt->launch;
 
     t->missed = job->phase == SLURM_ABSENT ? t->missed + 1 : 0;
     t->over = job->phase == SLURM_ENDED ? t->over + 1 : 0;
@@ -192,8 +196,8 @@ void tn_slurm_watch_job(struct tn_slurm_trial *trial)
     tn_exit_read(&a->exit, a->folder);
     if (a->exit.known)
         tn_slurm_finish(trial);
-    else if (a->kill_at && tn_now_ms() > a->kill_at && a->job[0]) {
-        a->kill_at = tn_now_ms() + OBEY_MS;
+    else if (trial->kill_at && tn_now_ms() > trial->kill_at && a->job[0]) {
+        trial->kill_at = tn_now_ms() + OBEY_MS;
         tn_slurm_cancel(a->svc, a->job, NULL);
     }
 }

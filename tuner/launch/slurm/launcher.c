@@ -24,13 +24,12 @@
 
 static struct tn_slurm_trial *trial_new(struct tn_attempt *attempt)
 {
-    struct tn_slurm_trial *t = mem_alloc(sizeof(*t));
+    struct tn_slurm_trial *t = attempt->launch;
 
     t->a = attempt;
     t->jobs = tn_slurm_mode(attempt->svc, attempt->campaign->engine->spec) == SLURM_JOBS;
     t->phase = TRIAL_WATCH;
     tn_slurm_name(t->name, attempt->mark);
-    attempt->slurm = t;
     return t;
 }
 
@@ -79,10 +78,11 @@ static bool reserve(struct tn_attempt *attempt)
 
 static void release(struct tn_attempt *attempt)
 {
-    if (attempt->slurm && attempt->slurm->alloc)
-        tn_slurm_give(attempt->slurm->alloc, attempt);
-    free(attempt->slurm);
-    attempt->slurm = NULL;
+    struct tn_slurm_trial *t = attempt->launch;
+
+    if (t->alloc)
+        tn_slurm_give(t->alloc, attempt);
+    t->alloc = NULL;
 }
 
 /* ---- command lines ---- */
@@ -90,7 +90,7 @@ static void release(struct tn_attempt *attempt)
 /* What is run under the supervisor. */
 int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt, struct err *error)
 {
-    const struct tn_slurm_trial *t = attempt->slurm;
+    const struct tn_slurm_trial *t = attempt->launch;
     struct tn_slurm_shape s = tn_slurm_shape_of(attempt);
     bool direct = attempt->trainer->direct && attempt->trainer->direct(attempt);
 
@@ -127,15 +127,16 @@ static void add_hydra(struct tn_argv *env, const struct tn_slurm_trial *trial)
 
 static int start_step(struct tn_attempt *attempt, struct err *error)
 {
+    const struct tn_slurm_trial *t = attempt->launch;
     struct tn_argv v = {0}, env = {0};
     int r;
 
-    snprintf(attempt->job, sizeof(attempt->job), "%s", attempt->slurm->alloc->id);
+    snprintf(attempt->job, sizeof(attempt->job), "%s", t->alloc->id);
     tn_supervised_argv(&v, attempt, NULL);
     r = tn_slurm_add_program(&v, attempt, error);
     tn_supervised_env(&env, attempt);
     if (tn_slurm_uses_mpiexec(attempt->svc))
-        add_hydra(&env, attempt->slurm);
+        add_hydra(&env, t);
     if (r == 0)
         r = tn_supervised_spawn(attempt, v.v, env.v, error);
     tn_argv_done(&v);
@@ -147,18 +148,22 @@ static int start_step(struct tn_attempt *attempt, struct err *error)
 
 static int start(struct tn_attempt *attempt, struct err *error)
 {
+    struct tn_slurm_trial *t = attempt->launch;
+
     tn_slurm_watch(attempt->svc);
-    if (!attempt->slurm->jobs)
+    if (!t->jobs)
         return start_step(attempt, error);
     attempt->waits = true;
-    return tn_slurm_submit(attempt->slurm, error);
+    return tn_slurm_submit(t, error);
 }
 
 static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struct err *error)
 {
-    struct tn_slurm_trial *t = attempt->slurm ? attempt->slurm : trial_new(attempt);
+    struct tn_slurm_trial *t = attempt->launch;
     int r;
 
+    if (!t->a)
+        trial_new(attempt);
     tn_slurm_watch(attempt->svc);
     if (row->job)
         snprintf(attempt->job, sizeof(attempt->job), "%s", row->job);
@@ -182,7 +187,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
 
 static void stop(struct tn_attempt *attempt)
 {
-    struct tn_slurm_trial *t = attempt->slurm;
+    struct tn_slurm_trial *t = attempt->launch;
 
     if (!t->jobs) {
         tn_supervised_stop(attempt);
@@ -195,7 +200,7 @@ static void stop(struct tn_attempt *attempt)
 
 static void tick(struct tn_attempt *attempt)
 {
-    struct tn_slurm_trial *t = attempt->slurm;
+    struct tn_slurm_trial *t = attempt->launch;
 
     if (t->busy)
         return;
@@ -241,6 +246,7 @@ static void forget(struct tn_service *svc, const struct db_attempt *row)
 
 const struct tn_launcher tn_launcher_slurm = {
     .name = "slurm",
+    .state = sizeof(struct tn_slurm_trial),
     .ready = ready,
     .admit = admit,
     .reserve = reserve,
@@ -250,5 +256,6 @@ const struct tn_launcher tn_launcher_slurm = {
     .stop = stop,
     .tick = tick,
     .gone = tn_slurm_step_gone,
+    .close = tn_supervised_close,
     .forget = forget,
 };

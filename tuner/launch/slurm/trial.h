@@ -5,12 +5,15 @@
 #define TUNER_SLURM_TRIAL_H
 
 #include "tuner/launch/slurm/slurm.h"
+#include "tuner/launch/supervised.h"
 
 enum { SLURM_COMMAND_MS = 30000 }; /* a command that takes longer is given up */
 
+/* What the launcher knows of an attempt. */
 struct tn_slurm_trial {
-    struct tn_attempt *a;
-    struct tn_slurm_alloc *alloc; /* of a step */
+    struct tn_supervised supervised; /* of a step: first, as supervised.h wants it */
+    struct tn_attempt *a;            /* NULL before reserve() or adopt() */
+    struct tn_slurm_alloc *alloc;    /* of a step */
     enum {
         TRIAL_LOOK,   /* is there a job of our name? */
         TRIAL_SUBMIT, /* sbatch */
@@ -24,6 +27,7 @@ struct tn_slurm_trial {
     bool ran, stopped;
     int missed, over, asked;
     uint64_t next_at; /* monotonic ms: nothing before */
+    uint64_t kill_at; /* monotonic ms: its job did not obey; 0: it was not told anything */
 };
 
 /* ---- launcher.c ---- */
