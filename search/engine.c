@@ -422,7 +422,7 @@ static enum se_answer ask_repeat(struct se_search *search, struct se_trial *ret)
     } else if (pick) {
         answer = hand_out(search, pick->index, pick->id, ret);
         snprintf(ret->why, sizeof(ret->why),
-                 "tried again: trials %d and %d are within their errors of each other",
+                 "re-measured: trials %d and %d do not differ by more than their errors",
                  leader[0].id, pick == &leader[0] ? leader[1].id : pick->id);
     }
     free(leader);
@@ -437,15 +437,16 @@ static void say_why(const struct se_search *search, const struct se_acquire *acq
     double trust = se_belief_trust(&search->belief[SE_THROUGHPUT]);
 
     if (!acquire->improving)
-        snprintf(why, size, "nothing has run yet: the best %s, likely to fit (%.0f %%)",
-                 search->spec.use_prior ? "by the cost model" : "guess without a prior",
+        snprintf(why, size, "first trial: the best %s, P(fits) %.0f %%",
+                 search->spec.use_prior ? "by the cost model" : "guess without a cost model",
                  100.0 * choice->p_fits);
     else
         snprintf(why, size,
-                 "expected %+.1f %% (+-%.1f) against the best so far, fits with %.0f %%; %s the "
-                 "model %.0f %%",
+                 "expected %+.1f %% (+-%.1f) over the best so far, P(fits) %.0f %%; %s %.0f %%",
                  100.0 * gain, 196.0 * sd, 100.0 * choice->p_fits,
-                 sceptic ? "chosen by doubt alone, trust in" : "trust in", 100.0 * trust);
+                 sceptic ? "chosen by the prior-free model, weight of the prior-mean model"
+                         : "weight of the prior-mean model",
+                 100.0 * trust);
 }
 
 /* Trials since the best one improved by 1 %. */

@@ -266,7 +266,7 @@ static int run(struct opt_set *set, const struct values *values, int argc, char 
         return list(values);
     else {
         if (n >= 1)
-            log_error("`%.60s` is none of prepare, verify, ls", argv[1]);
+            log_error("unknown command \"%.60s\" (prepare, verify, ls)", argv[1]);
         else
             log_error("usage: %s", usage);
         return USAGE;

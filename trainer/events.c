@@ -366,7 +366,7 @@ void tr_event_resumed(struct tr_events *ev, int step, const char *path)
     field(s, "n", step);
     field_text(s, "path", path);
     end(ev);
-    say(ev, "step %5d  goes on from %s", step, path);
+    say(ev, "step %5d  resumes from %s", step, path);
 }
 
 void tr_event_warning(struct tr_events *ev, const char *what, const char *detail)

@@ -88,7 +88,7 @@ static void add_headers(json_t *list, const struct web_route *route)
     if (has_etag(route))
         add_header(list, "If-None-Match", "ETag of what the client has: 304 while it is so");
     else if (!strcmp(route->method, "GET"))
-        add_header(list, "Last-Event-ID", "go on after this event");
+        add_header(list, "Last-Event-ID", "resume after this event");
     if (!strcmp(route->method, "POST"))
         add_header(list, "Idempotency-Key",
                    "1 to 128 characters: the same request again has the same answer");

@@ -20,7 +20,7 @@ int web_param_i64(int64_t *ret, struct web_request *rq, const char *name, int64_
     const char *text = web_param(rq, name);
 
     if (str_to_i64(ret, text, min, max) < 0)
-        return err_set(error, -ENOENT, "the path's %s is \"%.64s\", which is none", name, text);
+        return err_set(error, -ENOENT, "\"%.64s\" is not a valid %s", text, name);
     return 0;
 }
 

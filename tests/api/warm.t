@@ -48,7 +48,7 @@ is "it has no result, so it is refused" "$(status /v1/campaigns -d "$(campaign x
 has "with the reason" "$(cat body)" 'no trial that ended'
 is "random search has no use of it" "$(status /v1/campaigns -d "$(campaign x llama-8b 32 "$simulated" '{"method": "random", "warm_start": ["'"$source"'"]}')")" 422
 has "and says so" "$(cat body)" '"/search/warm_start"'
-is "a rehearsal of the request answers, too" "$(status '/v1/campaigns?dry_run=true' -d "$(campaign x llama-8b 32 "$simulated" '{"warm_start": ["'"$source"'"]}')")" 200
+is "a dry run of the request answers, too" "$(status '/v1/campaigns?dry_run=true' -d "$(campaign x llama-8b 32 "$simulated" '{"warm_start": ["'"$source"'"]}')")" 200
 
 # ---- without the earlier one, and after a restart
 is "the earlier one is deleted" "$(status "/v1/campaigns/$source" -X DELETE)" 204

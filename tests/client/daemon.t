@@ -135,7 +135,7 @@ has "with the command that lists them" "$(cat err.text)" "partune ls"
 ok "a path that is none is exit 4" exits 4 "$partune" get /v1/nothing
 has "with where the others are listed" "$(cat err.text)" "openapi.json"
 ok "so is a trial without a number" exits 4 "$partune" trial "$id" abc
-has "in words" "$(cat err.text)" "which is none"
+has "in words" "$(cat err.text)" "is not a valid"
 ok "a refusal is exit 1" exits 1 "$partune" pause "$id"
 has "with what to do" "$(cat err.text)" "partune show"
 ok "a campaign that breaks the schema is exit 1" exits 1 "$partune" check bad.json

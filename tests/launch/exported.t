@@ -28,7 +28,7 @@ has "it trains" "$(cat job.out)" '^step +3 .* loss '
 has "and leaves a checkpoint" "$(cat job.out)" 'checkpoint .*/step-00000003'
 sed -i 's/--steps 3/--steps 5/' job.sbatch
 ok "a second job" sbatch -p low --wait -o again.out job.sbatch
-has "goes on where the first ended" "$(cat again.out)" '^step +3  goes on from .*/step-00000003'
+has "resumes where the first ended" "$(cat again.out)" '^step +3  resumes from .*/step-00000003'
 has "to its own end" "$(cat again.out)" '^step +5 .* loss '
 is "and repeats none of its steps" "$(grep -c '^step *[123] .* loss ' again.out)" 0
 finish

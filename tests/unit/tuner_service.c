@@ -512,14 +512,14 @@ static void a_campaign_of_nothing_but_implausible_trials_pauses(void **state)
     fixture_close(&f);
 }
 
-static void a_campaign_can_be_rehearsed_for_a_large_cluster(void **state)
+static void a_large_cluster_can_be_simulated(void **state)
 {
     struct fixture f;
     char id[32];
     json_t *c;
 
     (void)state;
-    fixture_open(&f, "rehearsal", "");
+    fixture_open(&f, "simulated", "");
     fixture_create(&f, id,
                    "{'name': 'large', 'model': 'gpt-22B', 'cluster': {'profile': 'dgx-a100', "
                    "'nodes': 8}, 'trainer': 'megatron',"
@@ -625,7 +625,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_rate_above_the_peak_is_a_warning_and_no_result),
     cmocka_unit_test(a_rate_is_plausible_where_the_peak_is_unknown),
     cmocka_unit_test(a_campaign_of_nothing_but_implausible_trials_pauses),
-    cmocka_unit_test(a_campaign_can_be_rehearsed_for_a_large_cluster),
+    cmocka_unit_test(a_large_cluster_can_be_simulated),
     cmocka_unit_test(two_services_cannot_share_a_directory),
     cmocka_unit_test(a_campaign_without_mpiexec_pauses_and_loses_nothing),
     cmocka_unit_test(bad_campaigns_are_refused_with_the_field),

@@ -410,7 +410,7 @@ int cl_stream(struct cl *client, const char *path, cl_event_fn fn, void *user)
             code = exit_code_of(s.status);
         } else if (clock_mono_ns() - s.alive_ns > STREAM_PATIENCE_S * UINT64_C(1000000000)) {
             snprintf(client->trouble, sizeof(client->trouble),
-                     "no daemon answers at %s any more; the campaign goes on when it is back",
+                     "the daemon at %s stopped answering; the campaign resumes when it is back",
                      client->args.server);
             code = CL_NO_SERVER;
         } else {

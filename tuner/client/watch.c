@@ -171,7 +171,7 @@ static void draw(struct watch *watch)
     cl_print_result(out, "best", json_object_get(watch->campaign, "best"));
     cl_print_result(out, "baseline", json_object_get(watch->campaign, "baseline"));
     draw_step(watch, out);
-    fputs("q leaves the view, the campaign goes on; up and down scroll", out);
+    fputs("q: leave (the campaign keeps running); up, down: scroll", out);
     fclose(out);
     cl_screen_show(text, watch->c->width, lines);
     free(text);

@@ -517,9 +517,9 @@ int tn_attempt_start(struct tn_trial *trial, struct err *error)
     struct tn_attempt *a;
     int r = s->launcher->ready(trial->campaign->svc, s, error);
 
-    if (r == 0 && !s->launcher->rehearsal)
+    if (r == 0 && !s->launcher->elsewhere)
         r = tn_retain_room(trial->campaign->svc, error);
-    if (r == 0 && !s->launcher->rehearsal)
+    if (r == 0 && !s->launcher->elsewhere)
         r = s->trainer->ready(trial->campaign->svc, s, error);
     if (r < 0)
         return r == -EBUSY ? -ENOENT : r;

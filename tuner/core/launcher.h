@@ -15,7 +15,7 @@ struct tn_launcher {
     bool shared;    /* trials of all campaigns compete for the same cores */
     size_t state;   /* bytes of attempt->launch, which live as long as the attempt */
     bool sets_user; /* its trials run as --trial-user; else a foreign scheduler chooses the user */
-    bool rehearsal; /* nothing is run by this daemon: no trainer, no data are needed here */
+    bool elsewhere; /* this daemon runs nothing: no trainer and no data are needed here */
     /* Can it start anything now? The reason pauses the campaign. */
     int (*ready)(struct tn_service *svc, const struct tn_spec *spec, struct err *error);
     /* Is a campaign possible at all on what it has? */

@@ -62,7 +62,7 @@ static int parse_launcher(struct tn_spec *spec, const struct tn_service *svc, st
         0)
         return r;
     spec->trainer = tn_trainer_find(svc, trainer);
-    if (!spec->trainer && spec->launcher->rehearsal && pl_trainer_find(trainer))
+    if (!spec->trainer && spec->launcher->elsewhere && pl_trainer_find(trainer))
         spec->trainer = &tn_trainer_partune; /* nothing of it is run */
     if (!spec->trainer)
         return err_at(error, -EINVAL, "/trainer",
@@ -134,7 +134,7 @@ static int parse(struct tn_spec *spec, const struct tn_service *svc, json_t **re
         (r = check_text(spec->body, error)) < 0 || (r = parse_launcher(spec, svc, error)) < 0)
         return r;
     snprintf(spec->name, sizeof(spec->name), "%s", name);
-    if (spec->trainer == &tn_trainer_partune && !spec->launcher->rehearsal &&
+    if (spec->trainer == &tn_trainer_partune && !spec->launcher->elsewhere &&
         !str_eq(spec->se.workload.data, "synthetic")) {
         r = tn_dataset_path(&spec->data_path, svc, spec->se.workload.data, &why);
         if (r < 0)

@@ -112,7 +112,7 @@ static void run_partune(struct str *out, const struct tn_export_in *in, const st
              "    if [ $quick -ge %d ]; then\n"
              "        echo \"$quick starts in a row ended at once, the last with $status\" >&2\n"
              "        exit $status\n    fi\n"
-             "    echo \"start $start ended with $status; the next one goes on from the newest "
+             "    echo \"start $start ended with $status; the next one resumes from the newest "
              "checkpoint\" >&2\n    sleep $((10 << quick))\ndone\nexit $status",
              QUICK_S, QUICK_STARTS);
 }

@@ -129,8 +129,8 @@ static void line(struct str *out, const char *event, const char *fmt, ...)
 }
 
 /* The whole event file of the attempt; returns its seconds on the simulated machine. */
-static double rehearse(struct str *out, const struct tn_attempt *attempt,
-                       const struct wishes *wishes)
+static double simulate_events(struct str *out, const struct tn_attempt *attempt,
+                              const struct wishes *wishes)
 {
     const struct tn_spec *s = attempt->campaign->engine->spec;
     struct pl_problem p = tn_spec_problem(s);
@@ -189,7 +189,7 @@ static int start(struct tn_attempt *attempt, struct err *error)
     if (r < 0)
         return r;
     attempt->trainer = &tn_trainer_partune; /* whatever it stands for, its events are ours */
-    seconds = rehearse(&text, attempt, &w);
+    seconds = simulate_events(&text, attempt, &w);
     r = file_write_atomic(path, text.text, text.len, 0600, error);
     if (r < 0)
         return r;
@@ -232,7 +232,7 @@ static void stop(struct tn_attempt *attempt)
 const struct tn_launcher tn_launcher_simulated = {
     .name = "simulated",
     .state = sizeof(struct play),
-    .rehearsal = true,
+    .elsewhere = true,
     .ready = ready,
     .admit = admit,
     .reserve = reserve,

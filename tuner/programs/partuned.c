@@ -36,35 +36,37 @@ static const struct opt table[] = {
     {"train", 0, OPT_STR, AT(train), 0, 0, NULL, NULL, "PROGRAM", "the bundled trainer"},
     {"supervisor", 0, OPT_STR, AT(supervisor), 0, 0, NULL, NULL, "PROGRAM", "partune-run"},
     {"hosts", 0, OPT_STR, AT(hosts), 0, 0, NULL, NULL, "FILE",
-     "hosts for trials, HOST:CORES a line"},
+     "hosts for trials, one HOST:CORES per line"},
     {"cores", 0, OPT_INT, AT(cores), 0, 1024, "0", NULL, "N", "cores for trials (0: all)"},
     {"grace", 0, OPT_INT, AT(grace), 0, 600000, "2000", NULL, "MS",
-     "between TERM and KILL of a trial"},
+     "milliseconds between TERM and KILL of a trial"},
     {"hang", 0, OPT_INT, AT(hang), 1, 86400, "60", NULL, "S",
-     "shortest silence that counts as a hang"},
+     "shortest time without output that counts as a hang"},
     {"stop", 0, OPT_STR, AT(stop), 0, 0, "leave", NULL, "HOW",
-     "running trials at the end: leave, or requeue"},
+     "what happens to running trials when the daemon ends: leave or requeue"},
     {"retain", 0, OPT_F64, AT(retain), 0, 36500, "0", NULL, "DAYS",
-     "remove campaigns that ended longer ago (0: keep them)"},
+     "remove campaigns this many days after they end (0: keep them)"},
     {"quota", 0, OPT_BYTES, AT(quota), 0, 0, "0", NULL, "SIZE",
-     "files of attempts may take so much of the disk (0: no limit)"},
+     "disk quota for attempt files (0: no limit)"},
     {"log-limit", 0, OPT_BYTES, AT(log_limit), 0, 0, "16m", NULL, "SIZE",
-     "of stdout and of stderr of an attempt"},
+     "largest stdout and stderr log of an attempt"},
     {"trial-user", 0, OPT_STR, AT(trial_user), 0, 0, NULL, NULL, "USER",
      "run local trials as this user; the daemon must be root"},
     {"trial-limits", 0, OPT_STR, AT(trial_limits), 0, 0, NULL, NULL, "LIST",
-     "of each process of a trial: data=32g,fsize=10g,nofile=4096,nproc=512,cpu=3600,core=0"},
+     "resource limits of each process of a trial: "
+     "data=32g,fsize=10g,nofile=4096,nproc=512,cpu=3600,core=0"},
     {"token-file", 0, OPT_STR, AT(token_file), 0, 0, NULL, NULL, "FILE",
-     "token of the loopback listener"},
+     "file for the token of the loopback listener"},
     {"ui-dir", 0, OPT_STR, AT(ui_dir), 0, 0, NULL, NULL, "DIR",
-     "serve the dashboard from this folder"},
-    {"tls-cert", 0, OPT_STR, AT(tls_cert), 0, 0, NULL, NULL, "FILE", "certificate in PEM"},
-    {"tls-key", 0, OPT_STR, AT(tls_key), 0, 0, NULL, NULL, "FILE", "its key"},
+     "serve the dashboard from this directory"},
+    {"tls-cert", 0, OPT_STR, AT(tls_cert), 0, 0, NULL, NULL, "FILE", "TLS certificate, PEM"},
+    {"tls-key", 0, OPT_STR, AT(tls_key), 0, 0, NULL, NULL, "FILE",
+     "key of the TLS certificate, PEM"},
     {"log", 0, OPT_STR, AT(log), 0, 0, "info", "PARTUNE_LOG", "LEVEL",
      "error, warn, info or debug"},
-    {"help", 'h', OPT_FLAG, AT(help), 0, 0, NULL, NULL, NULL, "this text"},
-    {"manual", 0, OPT_FLAG, AT(manual), 0, 0, NULL, NULL, NULL, "the manual page, as roff"},
-    {"version", 'V', OPT_FLAG, AT(version), 0, 0, NULL, NULL, NULL, "the version"},
+    {"help", 'h', OPT_FLAG, AT(help), 0, 0, NULL, NULL, NULL, "print this help"},
+    {"manual", 0, OPT_FLAG, AT(manual), 0, 0, NULL, NULL, NULL, "print the manual page in roff"},
+    {"version", 'V', OPT_FLAG, AT(version), 0, 0, NULL, NULL, NULL, "print the version"},
 };
 
 static const struct opt_manual manual = {
@@ -313,8 +315,8 @@ static int check(const struct values *values, const struct conf *conf, struct er
 static int check_config(const struct values *values, struct err *error)
 {
     if (!values->config)
-        return err_set(error, -EINVAL, "which file? say --config FILE");
-    printf("%s: understood\n", values->config);
+        return err_set(error, -EINVAL, "check-config needs --config FILE");
+    printf("%s: valid\n", values->config);
     return 0;
 }
 

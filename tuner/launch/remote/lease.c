@@ -204,7 +204,7 @@ static void stop(struct tn_attempt *attempt)
 const struct tn_launcher tn_launcher_remote = {
     .name = "remote",
     .state = sizeof(struct tn_lease),
-    .rehearsal = true,
+    .elsewhere = true,
     .ready = ready,
     .admit = admit,
     .reserve = reserve,
