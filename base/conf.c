@@ -237,7 +237,7 @@ bool conf_has(const struct conf *conf, const char *section)
     return false;
 }
 
-/* ---- what is known ---- */
+/* ---- what is known ------------------------------------------------------- */
 
 enum { MOST_WORDS = 48 }; /* sections, keys of one, or values of one */
 

@@ -113,7 +113,7 @@ int db_attempt_get(struct db *db, struct arena *arena, struct db_attempt *ret, c
                          "campaign = ? AND n = ? AND attempt = ?", "sii", campaign, trial, attempt);
 }
 
-/* ---- steps ---- */
+/* ---- steps --------------------------------------------------------------- */
 
 int db_step_add(struct db *writer, const char *campaign, int64_t trial, const struct db_step *step,
                 struct err *error)

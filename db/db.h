@@ -31,8 +31,7 @@
 struct db;
 struct db_writer;
 
-/* ---- opening ------------------------------------------------------------------------------------
- */
+/* ---- opening ------------------------------------------------------------- */
 
 enum { DB_READ = 0, DB_WRITE = 1 };
 
@@ -67,8 +66,7 @@ int db_meta_get(struct db *db, struct arena *arena, const char **ret, const char
                 struct err *error);
 int db_meta_set(struct db *db, const char *key, const char *value, struct err *error);
 
-/* ---- the writer thread --------------------------------------------------------------------------
- */
+/* ---- the writer thread --------------------------------------------------- */
 
 /* Work on the writer's connection; what it did is undone if it returns a negative code. */
 typedef int db_job_fn(struct db *writer, void *arg, struct err *error);
@@ -91,8 +89,7 @@ int db_writer_failure(struct db_writer *wr, struct err *error);
 /* Wait until everything posted before is committed. */
 void db_writer_flush(struct db_writer *wr);
 
-/* ---- campaigns ----------------------------------------------------------------------------------
- */
+/* ---- campaigns ----------------------------------------------------------- */
 
 /* States of a campaign, in the order of docs/reference/http.md. */
 #define DB_RUNNING "running"
@@ -181,8 +178,7 @@ int db_campaign_counts(struct db *db, const char *id,
                        void (*fn)(void *ctx, const char *state, int64_t count), void *ctx,
                        struct err *error);
 
-/* ---- trials -------------------------------------------------------------------------------------
- */
+/* ---- trials -------------------------------------------------------------- */
 
 struct db_trial {
     const char *campaign;
@@ -250,8 +246,7 @@ int db_trial_repeated(struct db *db, struct arena *arena, struct db_trial **ret,
 int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const char *campaign,
                      bool per_device, struct err *error);
 
-/* ---- attempts -----------------------------------------------------------------------------------
- */
+/* ---- attempts ------------------------------------------------------------ */
 
 struct db_attempt {
     const char *campaign;
@@ -285,8 +280,7 @@ int db_attempt_outcomes(struct db *db, int64_t *ret, const char *campaign, int64
 int db_attempt_get(struct db *db, struct arena *arena, struct db_attempt *ret, const char *campaign,
                    int64_t trial, int64_t attempt, struct err *error);
 
-/* ---- steps --------------------------------------------------------------------------------------
- */
+/* ---- steps --------------------------------------------------------------- */
 
 struct db_step {
     int64_t attempt, n; /* number of the step */
@@ -301,8 +295,7 @@ int db_step_list(struct db *db, struct arena *arena, struct db_step **ret, int *
                  int64_t *ret_total, const char *campaign, int64_t trial, int64_t offset,
                  int64_t limit, struct err *error);
 
-/* ---- events -------------------------------------------------------------------------------------
- */
+/* ---- events -------------------------------------------------------------- */
 
 struct db_event {
     int64_t id; /* grows, never used twice */
@@ -323,8 +316,7 @@ int64_t db_event_last(struct db *db); /* highest id so far; 0: none */
  */
 int db_event_trim(struct db *writer, int64_t keep, struct err *error);
 
-/* ---- artifacts: files and results kept with a campaign ------------------------------------------
- */
+/* ---- artifacts: files and results kept with a campaign ------------------- */
 
 struct db_artifact {
     const char *campaign, *name, *type; /* media type */
@@ -341,8 +333,7 @@ int db_artifact_get(struct db *db, struct arena *arena, struct db_artifact *ret,
 int db_artifact_list(struct db *db, struct arena *arena, struct db_artifact **ret, int *ret_count,
                      const char *prefix, int64_t limit, struct err *error);
 
-/* ---- for the HTTP side: answers by Idempotency-Key, tokens, audit -------------------------------
- */
+/* ---- for the HTTP side: answers by Idempotency-Key, tokens, audit -------- */
 
 struct db_answer {
     const char *key, *hash, *type, *location, *body;
@@ -370,8 +361,7 @@ int db_token_delete(struct db *writer, const char *id, struct err *error);
 int db_audit_add(struct db *writer, int64_t time_ms, const char *who, const char *what,
                  const char *resource, const char *result, struct err *error);
 
-/* ---- webhooks -----------------------------------------------------------------------------------
- */
+/* ---- webhooks ------------------------------------------------------------ */
 
 /* Triggers make a row of it, for each hook that wants the event, when a campaign changes its state
  * or a trial ends. */
@@ -406,8 +396,7 @@ int db_delivery_end(struct db *writer, int64_t id, const char *status, const cha
 int db_delivery_trim(struct db *writer, int64_t before,
                      struct err *error); /* forget those that ended */
 
-/* ---- numbers for /metrics and the list page -----------------------------------------------------
- */
+/* ---- numbers for /metrics and the list page ------------------------------ */
 
 /* Campaigns in STATE: all into RET, those of LAUNCHER into RET_OF. */
 void db_campaign_count(struct db *db, int64_t *ret, int64_t *ret_of, const char *state,

@@ -141,7 +141,7 @@ int db_number(struct db *db, int64_t *ret, int64_t fallback, struct err *error, 
     return 0;
 }
 
-/* ---- rows as structs ---- */
+/* ---- rows as structs ----------------------------------------------------- */
 
 void db_read_row(sqlite3_stmt *st, const struct db_column *column, void *row, struct arena *arena)
 {

@@ -83,7 +83,7 @@ static void multiply(const struct kn_gemm_isa *isa, const struct product *produc
     }
 }
 
-/* ---- operands ---- */
+/* ---- operands ------------------------------------------------------------ */
 
 /* A block of rows of one head as fp32: where it is, or a copy, if it is bf16 or if its rows would
  * fight for the same lines of the cache. */
@@ -154,7 +154,7 @@ static void scores(const struct kn_gemm_isa *isa, float *s, struct rows k, const
     multiply(isa, &p);
 }
 
-/* ---- forward ---- */
+/* ---- forward ------------------------------------------------------------- */
 
 static void write_out(const struct kn_attn_job *job, struct scratch *scratch, size_t queries,
                       void *out, size_t ldo, float *lse)
@@ -217,7 +217,7 @@ void kn_attn_tiled_fwd(const struct kn_attn_job *job, void *out, size_t ldo, flo
               lse + (job->sample * a->heads + job->head) * a->seq + job->q0);
 }
 
-/* ---- backward ---- */
+/* ---- backward ------------------------------------------------------------ */
 
 /* One tile: keys from k0 on against the block of queries from q0 on of one head. */
 struct tile {

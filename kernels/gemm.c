@@ -250,7 +250,7 @@ static void serial(const struct kn_gemm *gemm, const struct kn_gemm *next, struc
     }
 }
 
-/* ---- blocking ---- */
+/* ---- blocking ------------------------------------------------------------ */
 
 static struct kn_blocking blocking = {.rows = 1024, .kc = 512, .nc = 256};
 
@@ -283,7 +283,7 @@ bool kn_blocking_set(const struct kn_blocking *sizes)
     return true;
 }
 
-/* ---- threads ---- */
+/* ---- threads ------------------------------------------------------------- */
 
 /* PART of PARTS of SIZE, in multiples of UNIT. */
 static void share(size_t size, size_t unit, size_t part, size_t parts, size_t *at, size_t *len)

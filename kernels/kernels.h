@@ -39,8 +39,7 @@ static inline size_t kn_type_size(enum kn_type type)
     return type == KN_F32 ? 4 : 2;
 }
 
-/* ------------------------------------------------------------------ instruction sets and threads
- */
+/* ---- instruction sets and threads ---------------------------------------- */
 
 enum kn_isa { KN_REF, KN_AVX2, KN_AVX512, KN_ISA_COUNT };
 
@@ -90,7 +89,7 @@ struct kn_set; /* set.h */
  * program or between runs: a pool and the memory that it is used with are of one set. */
 void kn_set_use(const struct kn_set *set);
 
-/* ------------------------------------------------------------------ matrix multiplication */
+/* ---- matrix multiplication ----------------------------------------------- */
 
 /*
  * C = beta C + op(A) op(B), with op(A) (m, k), op(B) (k, n), C (m, n). beta is 0 or 1; C is not
@@ -159,7 +158,7 @@ size_t kn_blocking_candidates(const struct kn_blocking **ret); /* how many */
  * machine's peak. */
 double kn_fma_loop(size_t rounds);
 
-/* ------------------------------------------------------------------ RMSNorm */
+/* ---- RMSNorm ------------------------------------------------------------- */
 
 /* y = x rrms w, rrms = 1 / sqrt(mean(x^2) + eps); rrms is kept for the backward pass. y may be x.
  */
@@ -175,7 +174,7 @@ void kn_rmsnorm_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (rows, 
                     const void *x /* (rows, dim) */, const void *w /* (dim) */,
                     const float *rrms /* (rows) */, size_t rows, size_t dim, bool add);
 
-/* ------------------------------------------------------------------ rotary positions */
+/* ---- rotary positions ---------------------------------------------------- */
 
 /* Fill the tables: angle = pos theta^(-2 i / dim), i < dim / 2, computed in double. */
 void kn_rope_tables(float *cos_t /* (positions, dim / 2) */,
@@ -192,7 +191,7 @@ void kn_rope(struct kn_pool *pool, enum kn_type type, void *x /* (rows, ldx) */,
              size_t rows, size_t heads, size_t dim, const float *cos_t, const float *sin_t,
              const int32_t *pos /* (rows) or NULL */, size_t seq, bool backward);
 
-/* ------------------------------------------------------------------ attention */
+/* ---- attention ----------------------------------------------------------- */
 
 enum { KN_MAX_HEAD_DIM = 256 };
 
@@ -229,7 +228,7 @@ size_t kn_attn_bwd_bytes(const struct kn_attn *attn);
 void kn_attn_bwd(struct kn_pool *pool, const struct kn_attn *attn, const struct kn_attn_grad *grad,
                  void *workspace);
 
-/* ------------------------------------------------------------------ embedding and loss */
+/* ---- embedding and loss -------------------------------------------------- */
 
 enum { KN_IGNORE = -1 }; /* a target without loss */
 
@@ -266,7 +265,7 @@ void kn_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits /* (rows
                   size_t rows, size_t cols, size_t padded, const float *max, const float *sum,
                   const int32_t *targets, size_t v0, float scale);
 
-/* ------------------------------------------------------------------ SwiGLU */
+/* ---- SwiGLU -------------------------------------------------------------- */
 
 /* y = silu(gate) up, silu(x) = x / (1 + exp(-x)). One fused buffer: up = gate + ffn, ldg = ldu = 2
  * ffn.
@@ -280,7 +279,7 @@ void kn_swiglu_bwd(struct kn_pool *pool, enum kn_type type, void *dgate /* (rows
                    const void *dy /* (rows, lddy) */, size_t lddy, const void *gate, size_t ldg,
                    const void *up, size_t ldu, size_t rows, size_t ffn);
 
-/* ------------------------------------------------------------------ router */
+/* ---- router -------------------------------------------------------------- */
 
 /*
  * probs = softmax(logits); the K largest of each row, larger first, the lower expert first among
@@ -303,7 +302,7 @@ void kn_router_stats(float *count /* (nseq, experts) */, float *psum /* (nseq, e
                      const float *probs, const int32_t *idx, size_t nseq, size_t seq,
                      size_t experts, size_t k);
 
-/* ------------------------------------------------------------------ permutation of tokens */
+/* ---- permutation of tokens ----------------------------------------------- */
 
 /*
  * Stable counting sort of COUNT = rows k choices by key (0 <= key < groups): offsets[g] is where
@@ -333,7 +332,7 @@ void kn_unpermute_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (n, d
                       const int32_t *place /* (rows, k) */, const float *w /* (rows, k) or NULL */,
                       size_t rows, size_t k, size_t dim);
 
-/* ------------------------------------------------------------------ flat arrays */
+/* ---- flat arrays --------------------------------------------------------- */
 
 void kn_zero(struct kn_pool *pool, void *to, size_t bytes);
 /* Copy ROWS rows of COLS elements. */
@@ -358,7 +357,7 @@ double kn_sumsq(struct kn_pool *pool, enum kn_type type, const void *x, size_t c
 /* True if some element is infinite or NaN. */
 bool kn_any_nonfinite(struct kn_pool *pool, enum kn_type type, const void *x, size_t count);
 
-/* ------------------------------------------------------------------ optimizer */
+/* ---- optimizer ----------------------------------------------------------- */
 
 /* AdamW, Loshchilov and Hutter, decoupled weight decay; STEP counts from 1. g' = grad_scale g:
  *   m = b1 m + (1 - b1) g'        v = b2 v + (1 - b2) g'^2

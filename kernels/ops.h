@@ -97,7 +97,7 @@ void kn_ops_avx512(struct kn_ops *ops);
 /* The table in use. */
 const struct kn_ops *kn_ops(void);
 
-/* ---- threads (pool.c) ---- */
+/* ---- threads (pool.c) ---------------------------------------------------- */
 
 /* Scratch of one thread of the pool, KN_SCRATCH_BYTES, aligned to a page. */
 float *kn_pool_scratch(struct kn_pool *pool, int thread);
@@ -136,7 +136,7 @@ void kn_parallel(struct kn_pool *asked, size_t count, size_t unit, size_t grain,
 void kn_gather_rows(void *y, const void *(*from)(const void *arg, size_t row), const void *arg,
                     size_t bytes, const struct kn_share *share);
 
-/* ---- small things that every file may need ---- */
+/* ---- small things that every file may need ------------------------------- */
 
 static inline size_t kn_min(size_t a, size_t b)
 {

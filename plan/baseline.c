@@ -75,7 +75,7 @@ static bool stages_may_be(const struct search *search, int runs)
     return runs <= layers && (search->problem->trainer->uneven_layers || layers % runs == 0);
 }
 
-/* ---- naive ----------------------------------------------------------------------------------- */
+/* ---- naive --------------------------------------------------------------- */
 
 /* The largest legal dp with the other keys of LAYOUT; false if there is none or it does not fit. */
 static bool fill(const struct search *search, struct pl_layout *layout)
@@ -155,7 +155,7 @@ static bool takes_model(const struct search *search, struct err *error)
     return true;
 }
 
-/* ---- default --------------------------------------------------------------------------------- */
+/* ---- default ------------------------------------------------------------- */
 
 /* How far a pass of the rule may go; later passes go further. */
 struct reach {

@@ -108,7 +108,7 @@ static double max(double left, double right)
     return left > right ? left : right;
 }
 
-/* ---- shapes ---------------------------------------------------------------------------------- */
+/* ---- shapes -------------------------------------------------------------- */
 
 /* Ranks that want a core, in percent of the cores; 100 where they fit, and on devices of their own.
  */
@@ -164,7 +164,7 @@ static const struct shape_time *shape_of(struct pl_cost_ctx *ctx, const struct p
     return s;
 }
 
-/* ---- a stage --------------------------------------------------------------------------------- */
+/* ---- a stage ------------------------------------------------------------- */
 
 static void add_layers(struct stage *stage, const struct pl_layer_time *layer, double count)
 {
@@ -242,7 +242,7 @@ static void pipeline_of(struct pipeline *pipeline, struct pl_cost_ctx *ctx,
         pipeline->others_split = 0;
 }
 
-/* ---- data parallel --------------------------------------------------------------------------- */
+/* ---- data parallel ------------------------------------------------------- */
 
 /* A collective that runs beside COMPUTE seconds of work: what shows. */
 static double exposed(const struct pl_cost_ctx *ctx, bool overlapped, double comm, double compute)
@@ -356,7 +356,7 @@ static double optimizer(const struct pl_cost_ctx *ctx, const struct pl_layout *l
     return (30 * state + 4 * norm) / ctx->op.r.memory + 10 * ctx->op.r.kernel_s;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole ----------------------------------------------------------- */
 
 static double message_s(const struct pl_cost_ctx *ctx, const struct pl_layout *layout)
 {
@@ -529,7 +529,7 @@ double pl_peak_share(const struct pl_model *model, const struct pl_cluster *clus
                          tokens_per_s);
 }
 
-/* ---- the same pipeline, event by event ------------------------------------------------------- */
+/* ---- the same pipeline, event by event ----------------------------------- */
 
 void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cost_ctx *ctx,
                 const struct pl_layout *layout)

@@ -5,7 +5,7 @@
 
 #include "plan/plan.h"
 
-/* ---- what a machine does for a layout of one precision --------------------------------------- */
+/* ---- what a machine does for a layout of one precision ------------------- */
 
 struct pl_rates {
     bool cpu;
@@ -30,7 +30,7 @@ void pl_rates_of(struct pl_rates *ret, const struct pl_constants *constants,
                  const struct pl_cluster *cluster, const struct pl_trainer *trainer, int precision,
                  int threads);
 
-/* ---- collectives ----------------------------------------------------------------------------- */
+/* ---- collectives --------------------------------------------------------- */
 
 /* A group of SIZE ranks STRIDE apart, with what its members see of the links. */
 struct pl_group {
@@ -54,7 +54,7 @@ double pl_all_to_all_s(const struct pl_group *group, double bytes);
 /* BYTES from one rank to the next on the axis. */
 double pl_send_s(const struct pl_group *group, double bytes);
 
-/* ---- operators ------------------------------------------------------------------------------- */
+/* ---- operators ----------------------------------------------------------- */
 
 /* Seconds of one layer for one micro-batch, on one rank. */
 struct pl_layer_time {

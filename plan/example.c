@@ -85,7 +85,7 @@ static json_t *entry_json(const struct pl_plan_entry *entry, const struct study 
                      mfu > 0 ? json_real(mfu) : json_null(), "memory_bytes", entry->memory.total);
 }
 
-/* ---- where the published layout ranks ---- */
+/* ---- where the published layout ranks ------------------------------------ */
 
 struct faster {
     struct pl_cost_ctx *cost;

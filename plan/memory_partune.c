@@ -132,7 +132,7 @@ uint64_t pl_grad_acts(struct pl_grad_acts *ret, const struct pl_dims *dims, bool
     return ret->dey + (moe ? round64(dims->expert_rows * dims->hidden * dims->elem) : 0);
 }
 
-/* ---- the list ---- */
+/* ---- the list ------------------------------------------------------------ */
 
 struct build {
     struct pl_buffers *t;  /* NULL: only their sum is wanted */

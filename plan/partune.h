@@ -11,8 +11,7 @@
 
 #include "plan/plan.h"
 
-/* ---- parameters -------------------------------------------------------------------------------
- */
+/* ---- parameters ---------------------------------------------------------- */
 
 enum pl_tensor {
     PL_T_EMBED,
@@ -116,8 +115,7 @@ int pl_vocab_padded(const struct pl_model *model, const struct pl_layout *layout
  */
 int pl_zero_period(const struct pl_layout *layout);
 
-/* ---- pipeline schedules -----------------------------------------------------------------------
- */
+/* ---- pipeline schedules -------------------------------------------------- */
 
 /* PL_BACKWARD is the whole backward pass; zero-bubble splits it into the gradient of the inputs and
  * the gradient of the weights. */
@@ -149,8 +147,7 @@ int pl_schedule_live_grads(enum pl_schedule schedule, int stage, int vp, int mic
 
 int pl_microbatches(const struct pl_layout *layout, const struct pl_workload *workload);
 
-/* ---- buffers ----------------------------------------------------------------------------------
- */
+/* ---- buffers ------------------------------------------------------------- */
 
 /*
  * Sizes of one micro-batch on one rank. "rows" are tokens: all of the micro-batch inside attention

@@ -17,7 +17,7 @@
 
 #include "base/err.h"
 
-/* ---- model ----------------------------------------------------------------------------------- */
+/* ---- model --------------------------------------------------------------- */
 
 enum pl_mlp { PL_SWIGLU, PL_GELU };
 enum pl_norm { PL_RMSNORM, PL_LAYERNORM };
@@ -85,7 +85,7 @@ double pl_model_flops_per_token(const struct pl_model *model, int seq);
  * count under full recomputation (Narayanan et al. 2021, equation 3; Megatron-DeepSpeed's log). */
 double pl_model_hardware_flops_per_token(const struct pl_model *model, int seq);
 
-/* ---- cluster --------------------------------------------------------------------------------- */
+/* ---- cluster ------------------------------------------------------------- */
 
 enum { PL_MAX_LINKS = 8 };
 
@@ -142,7 +142,7 @@ const char *const *pl_cluster_presets(void);
 const char *pl_model_preset(const char *name);
 const char *pl_cluster_preset(const char *name);
 
-/* ---- workload and trainer -------------------------------------------------------------------- */
+/* ---- workload and trainer ------------------------------------------------ */
 
 enum pl_precision { PL_FP32, PL_BF16, PL_FP8 };
 
@@ -206,7 +206,7 @@ struct pl_trainer {
 const struct pl_trainer *pl_trainer_find(const char *name);
 const char *const *pl_trainer_names(void); /* NULL-terminated */
 
-/* ---- layout ---------------------------------------------------------------------------------- */
+/* ---- layout -------------------------------------------------------------- */
 
 enum pl_schedule { PL_GPIPE, PL_1F1B, PL_INTERLEAVED, PL_ZERO_BUBBLE };
 enum pl_zero_scope { PL_SCOPE_NONE, PL_SCOPE_EP_AWARE, PL_SCOPE_PLAIN };
@@ -289,7 +289,7 @@ void pl_layout_settle(struct pl_layout *layout, const struct pl_model *model,
 /* "tp2 pp2 dp1 mb4 zero1" : what differs from the default, for people. Into BUF, returns it. */
 char *pl_layout_text(char buf[160], const struct pl_layout *layout);
 
-/* ---- legality -------------------------------------------------------------------------------- */
+/* ---- legality ------------------------------------------------------------ */
 
 enum { PL_MAX_VIOLATIONS = 24 };
 
@@ -315,7 +315,7 @@ const char *const *pl_rule_names(void); /* NULL-terminated */
 /* "batch-divides: global_batch ...; heads-tp: ..." into BUF. */
 char *pl_verdict_text(char *buf, size_t size, const struct pl_verdict *verdict);
 
-/* ---- spaces and the baseline ----------------------------------------------------------------- */
+/* ---- spaces and the baseline --------------------------------------------- */
 
 enum { PL_SPACE_VALUES = 256 };
 
@@ -449,7 +449,7 @@ int pl_baseline(struct pl_layout *ret, char ret_note[PL_BASELINE_NOTE],
 /* Does the worst rank of LAYOUT fit in a device's memory less the share HEADROOM? */
 bool pl_fits(const struct pl_problem *problem, const struct pl_layout *layout, double headroom);
 
-/* ---- meshes ---------------------------------------------------------------------------------- */
+/* ---- meshes -------------------------------------------------------------- */
 
 /* The greatest common divisor; LEFT and RIGHT are not negative and not both 0. */
 int pl_gcd(int left, int right);
@@ -468,7 +468,7 @@ int pl_axis_peer(const struct pl_layout *layout, enum pl_axis axis, int rank, in
  * s is the (c * pp + s)-th of pp * vp equal runs; if layers do not divide, the first are longer. */
 int pl_stage_layers(const struct pl_layout *layout, int layers, int stage, int chunk, int *first);
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------- */
 
 enum pl_mem_class {
     PL_MEM_WEIGHTS,
@@ -511,7 +511,7 @@ double pl_memory_offered(const struct pl_cluster *cluster, double headroom);
 
 json_t *pl_memory_json(const struct pl_memory *memory); /* {"total":…, "rank":…, "<class>":…} */
 
-/* ---- cost ------------------------------------------------------------------------------------ */
+/* ---- cost ---------------------------------------------------------------- */
 
 enum pl_cost_class {
     PL_COST_FORWARD,
@@ -566,7 +566,7 @@ struct pl_cost_ctx *pl_cost_ctx_new(const struct pl_problem *problem,
 struct pl_cost_ctx *pl_cost_ctx_free(struct pl_cost_ctx *ctx);
 void pl_cost_at(struct pl_cost *ret, struct pl_cost_ctx *ctx, const struct pl_layout *layout);
 
-/* ---- pipeline simulator ---------------------------------------------------------------------- */
+/* ---- pipeline simulator -------------------------------------------------- */
 
 /* Seconds of one micro-batch on one stage's chunk; backward includes what is computed again. Of a
  * split backward pass (zero-bubble), `weight` is the part that nobody waits for. */
@@ -606,7 +606,7 @@ json_t *pl_timeline_json(const struct pl_timeline *timeline);
 /* The same as a Chrome trace: a lane for each stage, microseconds. */
 json_t *pl_timeline_trace(const struct pl_timeline *timeline);
 
-/* ---- ranking --------------------------------------------------------------------------------- */
+/* ---- ranking ------------------------------------------------------------- */
 
 struct pl_plan_entry {
     struct pl_layout layout;

@@ -204,7 +204,7 @@ void pl_project(struct pl_projected *ret, const struct pl_calibration *calibrati
     ret->hi = ret->seconds * exp(half);
 }
 
-/* ---- machines ---- */
+/* ---- machines ------------------------------------------------------------ */
 
 /* Facts pass through JSON, which keeps more than six digits of them. */
 static bool differs(double a, double b)
@@ -251,7 +251,7 @@ unsigned pl_machine_changes(const struct pl_cluster *left, const struct pl_clust
     return changes;
 }
 
-/* ---- layouts ---- */
+/* ---- layouts ------------------------------------------------------------- */
 
 bool pl_layout_scale(struct pl_layout *ret, const struct pl_layout *layout, int world,
                      int global_batch, const struct pl_model *model)

@@ -50,7 +50,7 @@ struct ranking {
     double best;            /* of the stem that is tried */
 };
 
-/* ---- the list -------------------------------------------------------------------------------- */
+/* ---- the list ------------------------------------------------------------ */
 
 static double worth(const struct ranking *ranking, const struct pl_plan_entry *one)
 {
@@ -166,7 +166,7 @@ static bool consider(void *arg, const struct pl_layout *layout)
     return !r->over;
 }
 
-/* ---- stems ----------------------------------------------------------------------------------- */
+/* ---- stems --------------------------------------------------------------- */
 
 static void unpack(struct pl_layout *ret, const struct ranking *ranking, const struct stem *stem)
 {
@@ -299,7 +299,7 @@ static void look_by_stems(struct ranking *ranking)
     free(ranking->stem);
 }
 
-/* ---- families -------------------------------------------------------------------------------- */
+/* ---- families ------------------------------------------------------------ */
 
 struct family {
     struct ranking *r;
@@ -369,7 +369,7 @@ static void settle_families(struct ranking *ranking, size_t top)
     plan->families = true;
 }
 
-/* ---- short lists ----------------------------------------------------------------------------- */
+/* ---- short lists --------------------------------------------------------- */
 
 struct shortlist {
     struct pl_layout *at;
@@ -454,7 +454,7 @@ int pl_plan_shortlist(struct pl_layout **ret, size_t *ret_count, size_t most, do
     return 0;
 }
 
-/* ---- words ----------------------------------------------------------------------------------- */
+/* ---- words --------------------------------------------------------------- */
 
 /* The classes that make it slower than the first, the largest two, and what it gains. */
 static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first)
@@ -486,7 +486,7 @@ static void explain(struct pl_plan_entry *one, const struct pl_plan_entry *first
     snprintf(one->why, sizeof(one->why), "%s", str_text(&s));
 }
 
-/* ---- the plan -------------------------------------------------------------------------------- */
+/* ---- the plan ------------------------------------------------------------ */
 
 /* The room of a list of TOP families: those that turn out to be equivalents make way for others. */
 static size_t room_for(size_t top)

@@ -27,7 +27,7 @@ enum {
     STEPS = 4096 /* of a walk, after which its patience is asked: less than a millisecond */
 };
 
-/* ---- values ---------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------- */
 
 static void add(struct pl_space_axis *axis, int value)
 {
@@ -206,7 +206,7 @@ static void fill_default(struct pl_space *space, enum pl_key key, const struct p
         pl_space_widen(space, key, problem);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------ */
+/* ---- JSON ---------------------------------------------------------------- */
 
 static int parse_values(struct pl_space_axis *axis, const struct pl_layout_key *key,
                         const json_t *json, struct err *error)
@@ -316,7 +316,7 @@ const struct pl_space_axis *pl_space_axis(const struct pl_space *space, const ch
     return k ? &space->axis[k - pl_layout_keys] : NULL;
 }
 
-/* ---- the walk -------------------------------------------------------------------------------- */
+/* ---- the walk ------------------------------------------------------------ */
 
 struct walk {
     const struct pl_space *s;

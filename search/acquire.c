@@ -32,8 +32,7 @@ struct moments {
     double var[SE_QUANTITIES][SE_MAX_HYPS];
 };
 
-/* ---- the score ----------------------------------------------------------------------------------
- */
+/* ---- the score ----------------------------------------------------------- */
 
 static double mix(const struct se_belief *belief, const double *values)
 {
@@ -147,8 +146,7 @@ static void finish(const struct se_acquire *acquire, size_t index, const struct 
         mixture(acquire->belief[q], moments->mean[q], moments->var[q], &ret->mean[q], &ret->var[q]);
 }
 
-/* ---- exact posteriors ---------------------------------------------------------------------------
- */
+/* ---- exact posteriors ---------------------------------------------------- */
 
 void se_acquire_one(const struct se_acquire *acquire, size_t index, struct se_choice *ret)
 {
@@ -240,8 +238,7 @@ static bool exact(const struct se_acquire *acquire, struct scans *scans, size_t 
     return true;
 }
 
-/* ---- bounds -------------------------------------------------------------------------------------
- */
+/* ---- bounds -------------------------------------------------------------- */
 
 /* Layouts that are still candidates, with what the sweeps say of them. */
 struct field {

@@ -7,8 +7,7 @@
 #include "search/num.h"
 #include "search/state.h"
 
-/* ---- the best -----------------------------------------------------------------------------------
- */
+/* ---- the best ------------------------------------------------------------ */
 
 int se_best(const struct se_search *search, struct se_best *ret)
 {
@@ -42,8 +41,7 @@ json_t *se_best_json(const struct se_search *search)
                      b.hi, "measured", b.measured, "tie", b.tie);
 }
 
-/* ---- stopping early -----------------------------------------------------------------------------
- */
+/* ---- stopping early ------------------------------------------------------ */
 
 static int by_layout(const void *left, const void *right)
 {
@@ -114,8 +112,7 @@ bool se_can_win(const struct se_search *search, int id, double mean, double se, 
     return can;
 }
 
-/* ---- Pareto front -------------------------------------------------------------------------------
- */
+/* ---- Pareto front -------------------------------------------------------- */
 
 struct measured {
     size_t index;
@@ -172,8 +169,7 @@ json_t *se_pareto_json(const struct se_search *search)
     return front;
 }
 
-/* ---- surface ------------------------------------------------------------------------------------
- */
+/* ---- surface ------------------------------------------------------------- */
 
 static int key_named(const char *name, const char *pointer, struct err *error)
 {
@@ -252,8 +248,7 @@ int se_surface_json(json_t **ret, const struct se_search *search, const char *x_
     return 0;
 }
 
-/* ---- the state of belief ------------------------------------------------------------------------
- */
+/* ---- the state of belief ------------------------------------------------- */
 
 /* Leave-one-out errors of the measured throughputs under the mixture, with the share of them inside
  * 50, 80 and 95 %. */

@@ -19,8 +19,7 @@
 
 enum { FIT_POINTS = 200, FIT_EVALS = 24, FIT_ROUNDS = 2 };
 
-/* ---- hyper-priors -------------------------------------------------------------------------------
- */
+/* ---- hyper-priors -------------------------------------------------------- */
 
 /*
  * Medians and spreads of the logarithms, by quantity and hypothesis, in the units of log quantity
@@ -96,8 +95,7 @@ static void init_hyp(struct se_hyp *hyp, const struct se_table *table, enum se_q
     set_hyper(hyp, quantity);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------
- */
+/* ---- life ---------------------------------------------------------------- */
 
 static bool may_be_unfused(const struct se_table *table)
 {
@@ -226,8 +224,7 @@ void se_belief_place(const struct se_belief *belief, const struct se_table *tabl
     obs->prior = table->prior[belief->quantity][index];
 }
 
-/* ---- matching observations ----------------------------------------------------------------------
- */
+/* ---- matching observations ----------------------------------------------- */
 
 /* se_hyp_mean() of an observation. */
 static double mean_at(const struct se_hyp *hyp, const struct se_obs *obs)
@@ -403,8 +400,7 @@ void se_belief_update(struct se_belief *belief)
     set_weights(belief);
 }
 
-/* ---- hyper-parameters ---------------------------------------------------------------------------
- */
+/* ---- hyper-parameters ---------------------------------------------------- */
 
 struct objective {
     struct se_hyp *h;
@@ -494,8 +490,7 @@ void se_belief_adopt(struct se_belief *belief, const struct se_belief *from)
     se_belief_update(belief);
 }
 
-/* ---- predictions --------------------------------------------------------------------------------
- */
+/* ---- predictions --------------------------------------------------------- */
 
 void se_hyp_predict(const struct se_belief *belief, const struct se_hyp *hyp,
                     const struct se_table *table, size_t index, double *mean, double *var)

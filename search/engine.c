@@ -32,8 +32,7 @@ static const int PATIENCE = 5;
 /* Below this chance of running no layout is worth a trial. */
 static const double HARDLY_FITS = 1e-3;
 
-/* ---- life ---------------------------------------------------------------------------------------
- */
+/* ---- life ---------------------------------------------------------------- */
 
 struct se_search *se_search_free(struct se_search *search)
 {
@@ -125,8 +124,7 @@ double se_unit(const struct se_search *search, size_t index)
     return log(l.world);
 }
 
-/* ---- handing out --------------------------------------------------------------------------------
- */
+/* ---- handing out --------------------------------------------------------- */
 
 static void open_record(struct se_search *search, int id, size_t index, int repeat_of)
 {
@@ -156,8 +154,7 @@ int se_restore(struct se_search *search, int id, const struct pl_layout *layout,
     return 0;
 }
 
-/* ---- telling ------------------------------------------------------------------------------------
- */
+/* ---- telling ------------------------------------------------------------- */
 
 static int positive(double value, const char *pointer, struct err *error)
 {
@@ -286,8 +283,7 @@ int se_tell(struct se_search *search, int id, const struct se_outcome *outcome, 
     return 0;
 }
 
-/* ---- asking -------------------------------------------------------------------------------------
- */
+/* ---- asking -------------------------------------------------------------- */
 
 void se_acquire_setup(const struct se_search *search, struct se_acquire *acquire)
 {

@@ -20,8 +20,7 @@
 
 enum { SAMPLE = 4096, ORDERS = 24 };
 
-/* ---- one pass over all layouts ------------------------------------------------------------------
- */
+/* ---- one pass over all layouts ------------------------------------------- */
 
 void se_map_init(struct se_map *map, const struct se_search *search)
 {
@@ -58,8 +57,7 @@ void se_map_done(struct se_map *map)
     free(map->p_fits);
 }
 
-/* ---- Shapley shares -----------------------------------------------------------------------------
- */
+/* ---- Shapley shares ------------------------------------------------------ */
 
 struct sample {
     const struct se_table *t;

@@ -26,8 +26,7 @@
 #include "base/mem.h"
 #include "plan/plan.h"
 
-/* ---- what to search -----------------------------------------------------------------------------
- */
+/* ---- what to search ------------------------------------------------------ */
 
 enum se_method { SE_BAYES, SE_RANDOM, SE_GRID };
 enum se_objective { SE_TOKENS_PER_S, SE_TOKENS_PER_S_PER_DEVICE };
@@ -113,8 +112,7 @@ void se_spec_done(struct se_spec *spec);
 int se_spec_baseline(struct se_spec *spec, enum pl_baseline_rule rule, struct err *error);
 struct pl_problem se_spec_problem(const struct se_spec *spec); /* borrows from SPEC */
 
-/* ---- asking and telling -------------------------------------------------------------------------
- */
+/* ---- asking and telling -------------------------------------------------- */
 
 struct se_search;
 
@@ -224,8 +222,7 @@ void se_spent(struct se_search *search, double share);
 bool se_can_win(const struct se_search *search, int id, double mean, double se, int n,
                 double *ret_max);
 
-/* ---- answers ------------------------------------------------------------------------------------
- */
+/* ---- answers ------------------------------------------------------------- */
 
 struct se_best {
     int id; /* first trial of the layout */
@@ -268,8 +265,7 @@ int se_surface_json(json_t **ret, const struct se_search *search, const char *x_
  * calibration. */
 json_t *se_diagnosis_json(const struct se_search *search);
 
-/* ---- pooling repeats ----------------------------------------------------------------------------
- */
+/* ---- pooling repeats ----------------------------------------------------- */
 
 /* One successful measurement; LAYOUT is any number that is the same for all of one layout. */
 struct se_measured {
@@ -295,8 +291,7 @@ struct se_pooled se_pool(const struct se_measured *measured, size_t count, struc
 /* 97.5 % quantile of Student's t; infinite below one degree of freedom. */
 double se_student_975(double degrees);
 
-/* ---- refit beside the loop ----------------------------------------------------------------------
- */
+/* ---- refit beside the loop ----------------------------------------------- */
 
 /*
  * Finding the hyper-parameters again takes up to half a second. With spec.async_refit the caller

@@ -25,8 +25,7 @@ static const double ONE_SIDED_95 = 1.6448536269514722;
  */
 static const double HEARD = 0.5;
 
-/* ---- expected regret ----------------------------------------------------------------------------
- */
+/* ---- expected regret ----------------------------------------------------- */
 
 /* Joint posterior covariance of COUNT layouts, factored in place: (count, count); means into MEAN.
  */
@@ -118,8 +117,7 @@ double se_expected_regret(const struct se_search *search, const struct se_choice
     return regret;
 }
 
-/* ---- leaders ------------------------------------------------------------------------------------
- */
+/* ---- leaders ------------------------------------------------------------- */
 
 static int by_mean(const void *left, const void *right)
 {

@@ -30,8 +30,7 @@ struct se_table *se_table_free(struct se_table *table)
 }
 AUTO_DEFINE(se_table)
 
-/* ---- dimensions ---------------------------------------------------------------------------------
- */
+/* ---- dimensions ---------------------------------------------------------- */
 
 /* Distinct values of KEY, ascending; their count, or -1 when there are too many. */
 static int distinct(int *value, const struct pl_layout_key *key, const struct pl_layout *layouts,
@@ -194,8 +193,7 @@ static void find_changes(struct se_table *table)
     }
 }
 
-/* ---- look-up ------------------------------------------------------------------------------------
- */
+/* ---- look-up ------------------------------------------------------------- */
 
 static size_t slot_of(const struct se_table *table, const uint8_t *row)
 {
@@ -278,8 +276,7 @@ int se_table_new(struct se_table **ret, const struct pl_layout *layouts, size_t 
     return 0;
 }
 
-/* ---- priors -------------------------------------------------------------------------------------
- */
+/* ---- priors -------------------------------------------------------------- */
 
 /* The prior of one layout after another of a spec; the cost model remembers what layouts share. */
 struct source {

@@ -16,8 +16,7 @@ static const double LEAST_SAID = 0.05;
 /* How much a source's verdict on its prior counts for this one's. */
 static const double SAME_VERDICT = 0.5;
 
-/* ---- one source ---------------------------------------------------------------------------------
- */
+/* ---- one source ---------------------------------------------------------- */
 
 void se_told_of(struct se_told *ret, const struct se_belief *belief)
 {
@@ -98,8 +97,7 @@ int se_told_hints(const struct se_told *told, const double *prior_var, struct se
     return count;
 }
 
-/* ---- all of them --------------------------------------------------------------------------------
- */
+/* ---- all of them --------------------------------------------------------- */
 
 static void add(struct se_told *sum, const struct se_told *told)
 {

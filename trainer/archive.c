@@ -14,7 +14,7 @@ enum { PIECE = 1 << 20 };                /* bytes under one checksum */
 enum { CONVERT = 4096 };                 /* elements converted at a time */
 #define SPLIT_BYTES UINT64_C(5000000000) /* as Hugging Face splits */
 
-/* ---- description ---- */
+/* ---- description --------------------------------------------------------- */
 
 static struct tr_st *add_file(struct tr_archive *archive, struct tr_st *owned_file)
 {
@@ -192,7 +192,7 @@ const struct tr_st_tensor *tr_archive_find(const struct tr_archive *archive, con
     return NULL;
 }
 
-/* ---- parts ---- */
+/* ---- parts --------------------------------------------------------------- */
 
 /* A run of elements that is contiguous in the part and in the file. */
 struct run {
@@ -322,7 +322,7 @@ int tr_archive_get(const struct tr_archive *archive, const char *name, const str
     return 0;
 }
 
-/* ---- checksums ---- */
+/* ---- checksums ----------------------------------------------------------- */
 
 static size_t tensor_pieces(const struct tr_st_tensor *tensor)
 {

@@ -61,7 +61,7 @@ static double lowest(double (*rate)(void *), void *arg)
     return best(rate, arg, false);
 }
 
-/* ---- cores ---- */
+/* ---- cores --------------------------------------------------------------- */
 
 /* Work of one thread, on its own arrays. */
 struct load {
@@ -254,7 +254,7 @@ static int measure_cores(struct found *found, struct err *error)
     return r;
 }
 
-/* ---- two ranks ---- */
+/* ---- two ranks ----------------------------------------------------------- */
 
 struct pair {
     struct tr_comms c;
@@ -359,7 +359,7 @@ static void measure_pair(struct found *found, MPI_Comm comm)
     free(p.in);
 }
 
-/* ---- the stamp ---- */
+/* ---- the stamp ----------------------------------------------------------- */
 
 /* "model name" of the first processor. */
 static void cpu_name(char buf[128])

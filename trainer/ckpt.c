@@ -32,7 +32,7 @@ static const char *const state_suffix[] = {".exp_avg", ".exp_avg_sq", NULL};
 /* Files that are no tensors: each is there or not. */
 static const char *const small_file[] = {"config.json", "model.safetensors.index.json"};
 
-/* ---- checksums ---- */
+/* ---- checksums ----------------------------------------------------------- */
 
 static int make_sums_file(const char *folder, size_t pieces, struct err *error)
 {
@@ -103,7 +103,7 @@ static int read_sums(uint32_t **ret, uint32_t *ret_crc, const char *folder, size
     return 0;
 }
 
-/* ---- trainer.json ---- */
+/* ---- trainer.json -------------------------------------------------------- */
 
 /* {name, bytes, crc} of each small file of FOLDER. */
 static int sum_small_files(json_t *list, const char *folder, struct err *error)
@@ -336,7 +336,7 @@ int tr_ckpt_peek(struct tr_ckpt_state *ret, const char *path, const struct pl_mo
     return peek(ret, &o, &crc, path, model, error);
 }
 
-/* ---- save ---- */
+/* ---- save ---------------------------------------------------------------- */
 
 /* Rank 0's last steps: small files, the name, the pointer, retention. */
 static int finish(const struct tr_archive *archive, size_t model_files, const char *dir,
@@ -438,7 +438,7 @@ int tr_ckpt_save(char **ret_path, double *ret_bytes, const char *dir, int keep,
     return 0;
 }
 
-/* ---- load ---- */
+/* ---- load ---------------------------------------------------------------- */
 
 /* A checkpoint whose small files are read and whose tensors are open. */
 struct opened {

@@ -172,7 +172,7 @@ void tr_ckpt_retire(const char *dir, int keep, int newest)
     free(l.entry);
 }
 
-/* ---- resume ---- */
+/* ---- resume -------------------------------------------------------------- */
 
 /* Rank 0's next choice, for all. */
 struct choice {

@@ -22,7 +22,7 @@ static const char *const top_keys[] = {"model", "cluster",    "workload",   "lay
                                        "run",   "provenance", NULL};
 static const char *const sections[] = {"trial", "train", "checkpoint", "promised", "run"};
 
-/* ---- the launcher's environment ---- */
+/* ---- the launcher's environment ------------------------------------------ */
 
 static int number_in(const char *name, int otherwise)
 {
@@ -40,7 +40,7 @@ void tr_launch_from_env(struct tr_launch *ret)
         ret->size = 1;
 }
 
-/* ---- the JSON text of the domain ---- */
+/* ---- the JSON text of the domain ----------------------------------------- */
 
 static bool is_path(const char *name)
 {
@@ -144,7 +144,7 @@ static int put_layout(json_t *root, const struct tr_options *options, struct err
     return 0;
 }
 
-/* ---- domain objects ---- */
+/* ---- domain objects ------------------------------------------------------ */
 
 /* Weights of one model may have the shapes of another: the folder's own description must be that of
  * the model, but for what only begins or weighs a training. */
@@ -287,7 +287,7 @@ static int check_layout(const struct tr_config *config, const struct tr_launch *
     return 0;
 }
 
-/* ---- settings ---- */
+/* ---- settings ------------------------------------------------------------ */
 
 static int read_setting(struct tr_config *config, const struct tr_setting *setting,
                         const json_t *object, struct err *error)
@@ -383,7 +383,7 @@ static int check_settings(const struct tr_config *config, struct err *error)
     return 0;
 }
 
-/* ---- defaults that depend on the machine ---- */
+/* ---- defaults that depend on the machine --------------------------------- */
 
 static void default_data_dir(struct tr_config *config)
 {
@@ -434,7 +434,7 @@ static int check_save_hf(const struct tr_config *run, struct err *error)
     return r < 0 ? err_wrap(error, "--save-hf") : 0;
 }
 
-/* ---- all of it ---- */
+/* ---- all of it ----------------------------------------------------------- */
 
 static int load_root(json_t **ret, const struct tr_options *options, struct err *error)
 {
@@ -581,7 +581,7 @@ struct tr_config *tr_config_free(struct tr_config *config)
     return NULL;
 }
 
-/* ---- back to JSON ---- */
+/* ---- back to JSON -------------------------------------------------------- */
 
 static json_t *setting_json(const struct tr_config *config, const struct tr_setting *setting)
 {

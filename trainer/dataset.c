@@ -22,7 +22,7 @@ enum { FORMAT_VERSION = 1, META_MAX = 1 << 16, VOCAB_MAX = 1 << 30, YOUNG_S = 60
 #define TEMPORARY ".unfinished."
 #define LOCKED "train.bin"
 
-/* ---- reading ---- */
+/* ---- reading ------------------------------------------------------------- */
 
 static int split_meta(struct tr_stream *stream, uint32_t *ret_crc, const json_t *splits,
                       const char *name, struct err *error)
@@ -180,7 +180,7 @@ int tr_dataset_verify(const struct tr_dataset *dataset, struct err *error)
     return 0;
 }
 
-/* ---- writing ---- */
+/* ---- writing ------------------------------------------------------------- */
 
 struct out {
     FILE *bin, *sum;

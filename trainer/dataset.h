@@ -68,7 +68,7 @@ void tr_dataset_done(struct tr_dataset *dataset);
 /* Check every block of every split. */
 int tr_dataset_verify(const struct tr_dataset *dataset, struct err *error);
 
-/* ---- writing ---- */
+/* ---- writing ------------------------------------------------------------- */
 
 struct tr_dataset_writer;
 

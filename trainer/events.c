@@ -40,7 +40,7 @@ int tr_error_exit(enum tr_error cls)
     return code[cls];
 }
 
-/* ---- one line ---- */
+/* ---- one line ------------------------------------------------------------ */
 
 static void add_text(struct str *out, const char *text)
 {
@@ -116,7 +116,7 @@ static void end(struct tr_events *ev)
         ev->status = ENOSPC;
 }
 
-/* ---- life ---- */
+/* ---- life ---------------------------------------------------------------- */
 
 int tr_events_open(struct tr_events **ret, const char *path, FILE *console, struct err *error)
 {
@@ -173,7 +173,7 @@ static void say(const struct tr_events *ev, const char *fmt, ...)
     fflush(ev->console);
 }
 
-/* ---- the events ---- */
+/* ---- the events ---------------------------------------------------------- */
 
 static void add_list(struct str *out, const char *key, const char *const *text, int n)
 {

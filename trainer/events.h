@@ -33,7 +33,7 @@ void tr_events_clock(struct tr_events *ev, double (*now)(void));
 
 AUTO_DEFINE(tr_events)
 
-/* ---- hello: who runs, before anything else ---- */
+/* ---- hello: who runs, before anything else ------------------------------- */
 
 struct tr_hello {
     const char *program;
@@ -54,7 +54,7 @@ void tr_event_hello(struct tr_events *ev, const struct tr_hello *hello);
 
 void tr_event_memory(struct tr_events *ev, const struct pl_memory *planned, double budget_bytes);
 
-/* ---- step ---- */
+/* ---- step ---------------------------------------------------------------- */
 
 enum tr_phase {
     TR_PHASE_FORWARD,
@@ -93,11 +93,11 @@ enum { TR_BUSY_MAX = 64 };
 
 void tr_event_step(struct tr_events *ev, const struct tr_step *step);
 
-/* ---- validation: mean loss over the validation samples after step n ---- */
+/* ---- validation: mean loss over the validation samples after step n ------ */
 
 void tr_event_validation(struct tr_events *ev, int step, double loss, int64_t tokens);
 
-/* ---- summary: the result of a trial or a training run ---- */
+/* ---- summary: the result of a trial or a training run -------------------- */
 
 struct tr_summary {
     int steps, warmup_steps; /* measured and not measured */
@@ -114,20 +114,19 @@ struct tr_summary {
 
 void tr_event_summary(struct tr_events *ev, const struct tr_summary *summary);
 
-/* ---- checkpoint: PATH is complete on disk ---- */
+/* ---- checkpoint: PATH is complete on disk -------------------------------- */
 
 void tr_event_checkpoint(struct tr_events *ev, int step, const char *path, double bytes, double ms);
 
-/* ---- resumed: the run goes on from the checkpoint PATH, of STEP ---- */
+/* ---- resumed: the run goes on from the checkpoint PATH, of STEP ---------- */
 
 void tr_event_resumed(struct tr_events *ev, int step, const char *path);
 
-/* ---- warning: worth a person's look, the run goes on (straggler, below promised throughput) ----
- */
+/* ---- warning: worth a look, the run continues (straggler, below promised throughput) ---- */
 
 void tr_event_warning(struct tr_events *ev, const char *what, const char *detail);
 
-/* ---- error and stopped: the last line ---- */
+/* ---- error and stopped: the last line ------------------------------------ */
 
 enum tr_error {
     TR_ERROR_ILLEGAL,

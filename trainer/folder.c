@@ -67,7 +67,7 @@ int tr_elsewhere(const struct tr_team *team, const char *what, struct err *error
     return err_wrap(error, "rank %d on host %s does not see %s of rank 0", team->rank, host, what);
 }
 
-/* ---- writing the tensors ---- */
+/* ---- writing the tensors ------------------------------------------------- */
 
 static int put_parts(const struct tr_archive *archive, const struct tr_ckpt_what *what,
                      bool weights_only, struct err *error)

@@ -11,7 +11,7 @@
 
 #include "trainer/rank.h"
 
-/* ---- linear.c ---- */
+/* ---- linear.c ------------------------------------------------------------ */
 
 /* output (rows, out) = input (rows, in) weight^T, weight (out, in). */
 void tr_linear(struct tr_rank *rank, void *output, const void *input, const void *weight,
@@ -43,7 +43,7 @@ const void *tr_reduce_rows(struct tr_rank *rank);
 /* The same for any buffer (rows, hidden) of TYPE; the sum stays in BUF. */
 const void *tr_reduce(struct tr_rank *rank, void *buf, enum kn_type type);
 
-/* ---- attention.c, mlp.c, moe.c ---- */
+/* ---- attention.c, mlp.c, moe.c ------------------------------------------- */
 
 void tr_attention_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot); /* X -> X2 */
 /* KEEP, if not NULL, is the gradient slot of a split backward pass: what the weights' gradients
@@ -75,7 +75,7 @@ void tr_moe_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, 
                 void *grad);
 void tr_moe_dw(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep);
 
-/* ---- router.c ---- */
+/* ---- router.c ------------------------------------------------------------ */
 
 /* H2 -> PROBS, IDX, W, FREQ. With COUNT (the first time through, not a recomputation) the
  * micro-batch's load-balancing loss is added to aux_sum, or with the "huggingface" loss the layer
@@ -98,7 +98,7 @@ double tr_router_pools(const struct tr_rank *rank);
 void tr_router_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, const float *dw,
                    void *dh);
 
-/* ---- dispatch.c ---- */
+/* ---- dispatch.c ---------------------------------------------------------- */
 
 /* How the rows of one layer travel; views of PL_ACT_COUNTS. */
 struct tr_route {
@@ -130,7 +130,7 @@ void tr_collect_start(struct tr_rank *rank, const struct tr_route *route, void *
                       const void *from, int part);
 void tr_collect_finish(struct tr_rank *rank, void *to);
 
-/* ---- head.c ---- */
+/* ---- head.c -------------------------------------------------------------- */
 
 void tr_embed_fwd(struct tr_rank *rank, void *out, int mb);
 void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb);
@@ -138,7 +138,7 @@ void tr_embed_bwd(struct tr_rank *rank, const void *grad, int mb);
  * hidden), unless NULL, gets the gradient of the input, and the weights their gradients. */
 void tr_head(struct tr_rank *rank, void *dx, int mb);
 
-/* ---- layer.c ---- */
+/* ---- layer.c ------------------------------------------------------------- */
 
 void tr_layer_fwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, void *out);
 void tr_layer_bwd(struct tr_rank *rank, const struct tr_layer *layer, char *slot, char *keep,

@@ -54,7 +54,7 @@ int tr_run_check_memory(const struct tr_config *config, int *ret_rank, enum pl_m
     return 0;
 }
 
-/* ---- start ---- */
+/* ---- start --------------------------------------------------------------- */
 
 static void rank_init(struct run *run)
 {
@@ -131,7 +131,7 @@ static void optim_init(struct run *run)
                                    .clip = t->clip};
 }
 
-/* ---- asked to stop ---- */
+/* ---- asked to stop ------------------------------------------------------- */
 
 /* A step that takes this much longer than the longest so far is not a step any more. */
 enum { STEP_TIMES = 3, STEP_S = 5 };
@@ -150,7 +150,7 @@ static void at_step(struct run *run)
     tr_stop_finish(STEP_S + STEP_TIMES * run->longest_s);
 }
 
-/* ---- one step ---- */
+/* ---- one step ------------------------------------------------------------ */
 
 /* The global batch of the samples from FIRST on; those from END on are ignored. */
 static void read_samples(struct run *run, enum tr_split split, uint64_t first, uint64_t end)
@@ -317,7 +317,7 @@ static bool one_step(struct run *run)
     return t.flag > 0;
 }
 
-/* ---- what happens between steps ---- */
+/* ---- what happens between steps ------------------------------------------ */
 
 static bool asked_anywhere(struct run *run)
 {
@@ -435,7 +435,7 @@ static bool between(struct run *run)
     return false;
 }
 
-/* ---- the end ---- */
+/* ---- the end ------------------------------------------------------------- */
 
 /* Measured memory of the rank that was handed out most, and the largest growth of resident memory.
  */

@@ -84,7 +84,7 @@ const struct tr_st_tensor *tr_st_at(const struct tr_st *file, uint64_t offset)
     return NULL;
 }
 
-/* ---- header in ---- */
+/* ---- header in ----------------------------------------------------------- */
 
 static int parse_dtype(enum tr_dtype *ret, const char *path, const char *tensor, const json_t *json,
                        struct err *error)
@@ -244,7 +244,7 @@ int tr_st_parse(struct tr_st **ret, const char *header, size_t len, uint64_t fil
     return 0;
 }
 
-/* ---- bytes ---- */
+/* ---- bytes --------------------------------------------------------------- */
 
 static int read_at(int fd, void *out, size_t size, uint64_t at)
 {
@@ -398,7 +398,7 @@ int tr_st_write(const struct tr_st *file, const struct tr_st_tensor *tensor, uin
     return 0;
 }
 
-/* ---- header out ---- */
+/* ---- header out ---------------------------------------------------------- */
 
 void tr_st_add(struct tr_st *file, const char *name, enum tr_dtype dtype, int ndim,
                const int64_t *shape)

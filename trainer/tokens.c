@@ -50,7 +50,7 @@ uint64_t tr_permute_index(uint64_t index, uint64_t count, uint64_t key)
     return index;
 }
 
-/* ---- opening ---- */
+/* ---- opening ------------------------------------------------------------- */
 
 static bool exists(const char *folder, const char *tail)
 {
@@ -138,7 +138,7 @@ uint64_t tr_tokens_samples(const struct tr_tokens *tokens, enum tr_split split)
     return n ? (n - 1) / (uint64_t)tokens->seq : 0;
 }
 
-/* ---- samples ---- */
+/* ---- samples ------------------------------------------------------------- */
 
 static void synthesize(const struct tr_tokens *tokens, enum tr_split split, uint64_t index,
                        int32_t *out)

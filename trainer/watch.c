@@ -66,7 +66,7 @@ static void failed(struct tr_watch *watch, const char *path, int code)
     tr_event_warning(watch->ev, "metrics", text);
 }
 
-/* ---- files ---- */
+/* ---- files --------------------------------------------------------------- */
 
 static void add(struct str *out, const char *key, double value)
 {
@@ -175,7 +175,7 @@ static void write_prometheus(struct tr_watch *watch)
     watch->written_ns = clock_mono_ns();
 }
 
-/* ---- warnings ---- */
+/* ---- warnings ------------------------------------------------------------ */
 
 static int ascending(const void *left, const void *right)
 {
@@ -244,7 +244,7 @@ static void watch_straggler(struct tr_watch *watch)
     tr_event_warning(watch->ev, "straggler", text);
 }
 
-/* ---- what the run calls ---- */
+/* ---- what the run calls -------------------------------------------------- */
 
 void tr_watch_step(struct tr_watch *watch, const struct tr_step *step)
 {

@@ -8,8 +8,7 @@
 #include "base/base.h"
 #include "web/web.h"
 
-/* ---- target.c: path and query of a request line; pure, fuzzed ----------------------------------
- */
+/* ---- target.c: path and query of a request line; pure, fuzzed ------------ */
 
 enum { WEB_MAX_SEGMENTS = 12, WEB_MAX_QUERY = 32 };
 
@@ -30,8 +29,7 @@ struct web_target {
 int web_target_parse(struct web_target *ret, const char *raw, const char *prefix,
                      struct arena *arena, struct err *error);
 
-/* ---- route.c -----------------------------------------------------------------------------------
- */
+/* ---- route.c ------------------------------------------------------------- */
 
 enum { WEB_MAX_PARAMS = 4 };
 
@@ -49,8 +47,7 @@ bool web_route_fits(struct web_match *ret, const struct web_route *route,
 int web_route_find(struct web_match *ret, const char **ret_allow, const struct web_route *table,
                    const char *method, const struct web_target *target, struct arena *arena);
 
-/* ---- origin.c ----------------------------------------------------------------------------------
- */
+/* ---- origin.c ------------------------------------------------------------ */
 
 /* "host" of "host", "host:80" or "[v6]:80" in lower case into BUF; -EINVAL if it is none of these.
  */
@@ -62,8 +59,7 @@ bool web_origin_allowed(const char *origin, const char *host, const char *const 
 bool web_list_has(const char *list,
                   const char *word); /* comma-separated header list, parameters ignored */
 
-/* ---- auth.c ------------------------------------------------------------------------------------
- */
+/* ---- auth.c -------------------------------------------------------------- */
 
 struct web_token {
     struct web_token *next;
@@ -98,8 +94,7 @@ void web_sha256(uint8_t out[32], const void *bytes, size_t size);
 void web_hex(char *out, const uint8_t *bytes, size_t len);
 int web_unhex(uint8_t *out, size_t len, const char *hex);
 
-/* ---- idem.c ------------------------------------------------------------------------------------
- */
+/* ---- idem.c -------------------------------------------------------------- */
 
 enum { WEB_IDEM_KEEP = 1024, WEB_IDEM_OWNER = 16 };
 
@@ -109,8 +104,7 @@ struct web_idem *web_idem_free(struct web_idem *idem);
 bool web_idem_find(void *ctx, const char *key, struct web_answer *ret, struct arena *arena);
 void web_idem_keep(void *ctx, const char *key, const struct web_answer *answer);
 
-/* ---- connections and listeners: server.c, listen.c ---------------------------------------------
- */
+/* ---- connections and listeners: server.c, listen.c ----------------------- */
 
 struct listener;
 
@@ -192,8 +186,7 @@ void web_conn_resume(struct web_conn *conn, struct MHD_Connection *mhd);
 int web_listen_open(struct listener *listener, const char *address, struct err *error);
 bool web_address_is_loopback(const char *address);
 
-/* ---- requests: request.c, reply.c --------------------------------------------------------------
- */
+/* ---- requests: request.c, reply.c ---------------------------------------- */
 
 enum rq_phase {
     RQ_NEW,      /* only the request line is known */
@@ -253,8 +246,7 @@ void web_request_resume(struct web_request *rq);
 /* 200 with bytes that live as long as the program, which are not copied. */
 void web_reply_static(struct web_request *rq, const char *type, const void *bytes, size_t size);
 
-/* ---- work.c ------------------------------------------------------------------------------------
- */
+/* ---- work.c -------------------------------------------------------------- */
 
 struct web_work *web_work_new(struct web_server *server);
 void web_work_sweep(struct web_work *work); /* whose client has hung up? */
@@ -262,8 +254,7 @@ void web_work_end(struct web_work *work);   /* all of it is unwanted */
 /* Ends it, hands back what is done, and closes its handle. */
 void web_work_close(struct web_work *work);
 
-/* ---- stream.c ----------------------------------------------------------------------------------
- */
+/* ---- stream.c ------------------------------------------------------------ */
 
 void web_streams_heartbeat(struct web_server *server);
 void web_streams_sweep(struct web_server *server); /* cut off who takes nothing */
@@ -271,8 +262,7 @@ void web_streams_end(struct web_server *server);
 void web_streams_end_of(struct web_server *server,
                         const struct web_token *token); /* it is revoked */
 
-/* ---- assets.c ----------------------------------------------------------------------------------
- */
+/* ---- assets.c ------------------------------------------------------------ */
 
 struct web_asset {
     const char *path; /* "ui/app.js" without the leading "ui/" */

@@ -171,7 +171,7 @@ void web_reply_list(struct web_request *rq, const struct web_page *page, json_t 
     web_reply_rows(rq, items, total, position);
 }
 
-/* ---- the rest of a request ---- */
+/* ---- the rest of a request ----------------------------------------------- */
 
 void *web_ctx(const struct web_request *rq)
 {

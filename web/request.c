@@ -71,8 +71,7 @@ void web_request_done(struct web_request *rq)
     web_request_unref(rq);
 }
 
-/* ---- the head ---------------------------------------------------------------------------------
- */
+/* ---- the head ------------------------------------------------------------ */
 
 static void refuse(struct web_request *rq, int status, int code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -373,8 +372,7 @@ static void read_head(struct web_request *rq)
         rq->phase = RQ_BODY;
 }
 
-/* ---- the body ----------------------------------------------------------------------------------
- */
+/* ---- the body ------------------------------------------------------------ */
 
 /* True while the connection may go on. */
 static bool take_body(struct web_request *rq, const char *bytes, size_t len)
@@ -459,8 +457,7 @@ static void call_handler(struct web_request *rq)
     route->handler(rq);
 }
 
-/* ---- one call of libmicrohttpd ------------------------------------------------------------------
- */
+/* ---- one call of libmicrohttpd ------------------------------------------- */
 
 static enum MHD_Result queue_answer(struct web_request *rq)
 {

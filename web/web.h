@@ -36,8 +36,7 @@ struct web_server;
 struct web_request; /* lives until its answer has gone; its arena dies with it */
 struct web_stream;
 
-/* ---- routes -----------------------------------------------------------------------------------
- */
+/* ---- routes -------------------------------------------------------------- */
 
 /* Each scope includes those before it. */
 enum web_scope { WEB_PUBLIC, WEB_READ, WEB_SUBMIT, WEB_ADMIN };
@@ -72,8 +71,7 @@ struct web_param {
     const char *help;
 };
 
-/* ---- server -----------------------------------------------------------------------------------
- */
+/* ---- server -------------------------------------------------------------- */
 
 /* A store of answers by Idempotency-Key; see web_config.idempotency. KEY is unique for caller and
  * key, HASH is that of method, path and body. */
@@ -144,8 +142,7 @@ void web_server_quiesce(struct web_server *server);
  * the loop. */
 struct web_server *web_server_free(struct web_server *server);
 
-/* ---- tokens -----------------------------------------------------------------------------------
- */
+/* ---- tokens -------------------------------------------------------------- */
 
 enum { WEB_HASH_HEX = 65, WEB_TOKEN_TEXT = 48 };
 
@@ -165,8 +162,7 @@ void web_server_drop_token(struct web_server *server, const char *hash);
 int web_server_token_file(struct web_server *server, const char *path, char **ret_token,
                           struct err *error);
 
-/* ---- requests ---------------------------------------------------------------------------------
- */
+/* ---- requests ------------------------------------------------------------ */
 
 void *web_ctx(const struct web_request *rq);
 struct arena *web_arena(struct web_request *rq);
@@ -195,8 +191,7 @@ int web_query_enum(int *ret, struct web_request *rq, const char *name, const cha
 /* The parsed body, borrowed; NULL where the request had none. */
 json_t *web_body(const struct web_request *rq);
 
-/* ---- paging -----------------------------------------------------------------------------------
- */
+/* ---- paging -------------------------------------------------------------- */
 
 /* page_size and page_token of a list. A token carries a position and is bound to path, filters and
  * order: one that belongs to another list, or that nobody issued, is refused by -EINVAL. */
@@ -216,8 +211,7 @@ void web_reply_list(struct web_request *rq, const struct web_page *page, json_t 
  * NEXT is that of the next page, without an "@" at its beginning; NULL: this is the last one. */
 void web_reply_rows(struct web_request *rq, const char *items, int64_t total, const char *next);
 
-/* ---- answers ----------------------------------------------------------------------------------
- */
+/* ---- answers ------------------------------------------------------------- */
 
 void web_reply_header(struct web_request *rq, const char *name,
                       const char *value); /* before the answer */
@@ -276,8 +270,7 @@ const atomic_bool *web_unwanted(const struct web_request *rq);
  * called later on the loop's thread. */
 void web_defer(struct web_request *rq);
 
-/* ---- server-sent events -----------------------------------------------------------------------
- */
+/* ---- server-sent events -------------------------------------------------- */
 
 /*
  * One event as it goes over the wire, formatted once for all its readers and counted by reference.
@@ -309,8 +302,7 @@ int64_t web_last_event_id(struct web_request *rq);
 bool web_stream_push(struct web_stream *stream, struct web_frame *frame);
 void web_stream_end(struct web_stream *stream); /* after what is queued */
 
-/* ---- handlers of the library -------------------------------------------------------------------
- */
+/* ---- handlers of the library --------------------------------------------- */
 
 /* GET /openapi.json: made from the route table. */
 web_handler web_openapi;

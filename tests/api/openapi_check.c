@@ -35,8 +35,7 @@ static __attribute__((format(printf, 2, 3))) void result(bool good, const char *
     t.failed += !good;
 }
 
-/* ---- a validator of the JSON Schema words that the document uses -------------------------------
- */
+/* ---- a validator of the JSON Schema words that the document uses --------- */
 
 static bool type_is(const json_t *v, const char *type)
 {

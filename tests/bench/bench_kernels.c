@@ -34,7 +34,7 @@ static struct {
     double peak; /* FLOP/s of one core */
 } opt = {.glob = "*", .repeats = 15};
 
-/* ---- measuring ---- */
+/* ---- measuring ----------------------------------------------------------- */
 
 typedef void work_fn(void *arg);
 
@@ -149,7 +149,7 @@ static void print_summary(const char *bench, const char *reference, double *rati
     print(bench, "worst", ratios[0], "ratio", reference, ratios[0], least_worst);
 }
 
-/* ---- memory ---- */
+/* ---- memory -------------------------------------------------------------- */
 
 /* N floats of about unit size, in large pages where the system gives them. */
 static float *floats(size_t n)
@@ -170,7 +170,7 @@ static void release(float *p, size_t n)
     munmap(p, (n * sizeof(float) + 4095) / 4096 * 4096);
 }
 
-/* ---- the machine ---- */
+/* ---- the machine --------------------------------------------------------- */
 
 static void peak_work(void *arg)
 {
@@ -214,7 +214,7 @@ static void open_stream(void)
         stream[i] = floats(STREAM);
 }
 
-/* ---- GEMM ---- */
+/* ---- GEMM ---------------------------------------------------------------- */
 
 struct gemm_case {
     size_t m, n, k;
@@ -311,7 +311,7 @@ static void bench_gemm(void)
         print_summary("gemm_f32", "onednn", ratios, n, 0.97, 0.85);
 }
 
-/* ---- grouped GEMM ---- */
+/* ---- grouped GEMM -------------------------------------------------------- */
 
 enum { EXPERTS = 8, ROWS = 2048 };
 
@@ -354,7 +354,7 @@ static void bench_grouped(void)
     }
 }
 
-/* ---- attention ---- */
+/* ---- attention ----------------------------------------------------------- */
 
 struct attn_work {
     struct kn_attn a;
@@ -441,7 +441,7 @@ static void bench_attn(void)
     }
 }
 
-/* ---- what memory bounds ---- */
+/* ---- what memory bounds -------------------------------------------------- */
 
 enum { N = 8 << 20, D = 1024, TOKENS = N / D, VOCAB = 8192, HEAD = 64 };
 

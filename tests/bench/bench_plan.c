@@ -28,7 +28,7 @@ static double error_of(const struct row *r, const struct guess *p)
     return fabs(p->seconds / r->seconds - 1);
 }
 
-/* ---- statistics ------------------------------------------------------------------------------ */
+/* ---- statistics ---------------------------------------------------------- */
 
 struct tau {
     double concordant, discordant, tied_a, tied_b;
@@ -167,7 +167,7 @@ static double group_regret(const struct rows *rows, const struct guess *p, const
     return rows->at[chosen].seconds / rows->at[best].seconds - 1;
 }
 
-/* ---- printing -------------------------------------------------------------------------------- */
+/* ---- printing ------------------------------------------------------------ */
 
 static void say_row(const struct row *r, const struct guess *p)
 {
@@ -266,8 +266,7 @@ static void say_ranks(const char *suffix, const struct rows *rows, const struct 
         bench_say("plan_regret", what, regrets / (double)nregrets, "share", nregrets);
 }
 
-/* ---- left out ----------------------------------------------------------------------------------
- */
+/* ---- left out ------------------------------------------------------------ */
 
 static void say_left_out(const struct rows *rows)
 {
@@ -305,7 +304,7 @@ static void say_fit(const struct rows *rows)
     }
 }
 
-/* ---- memory and the whole -------------------------------------------------------------------- */
+/* ---- memory and the whole ------------------------------------------------ */
 
 /* Rows that ran out of memory, and rows that ran. */
 static void say_fits(const char *suffix, const struct rows *rows, const struct guess *p,

@@ -111,8 +111,7 @@ static const struct opt option_table[] = {
      .help = "print every trial"},
 };
 
-/* ---- priors that mislead ------------------------------------------------------------------------
- */
+/* ---- priors that mislead ------------------------------------------------- */
 
 struct reversed {
     const struct se_spec *spec;
@@ -156,8 +155,7 @@ static void reverse(struct reversed *r, const struct landscape *l)
     r->mirror = lo + hi;
 }
 
-/* ---- cases --------------------------------------------------------------------------------------
- */
+/* ---- cases --------------------------------------------------------------- */
 
 struct one_case {
     const char *name;
@@ -374,8 +372,7 @@ static void run_cases(const char *path, const struct options *o)
     }
 }
 
-/* ---- speed --------------------------------------------------------------------------------------
- */
+/* ---- speed --------------------------------------------------------------- */
 
 /* A campaign whose space has about the wanted number of legal layouts. */
 static const struct {

@@ -118,7 +118,7 @@ static double step(struct side *s, bool count)
     return t;
 }
 
-/* ---- one rank ---- */
+/* ---- one rank ------------------------------------------------------------ */
 
 /* Rank 0 alone; the others hold still in side_step's meeting or on their way to it. */
 static double fma_peak(void)
@@ -155,7 +155,7 @@ static void bench_one(void)
     side_close(&s);
 }
 
-/* ---- two sides ---- */
+/* ---- two sides ----------------------------------------------------------- */
 
 struct pair {
     double seconds;  /* of the first side, median */
@@ -386,7 +386,7 @@ static void bench_oversubscribed(void)
     }
 }
 
-/* ---- memory ---- */
+/* ---- memory -------------------------------------------------------------- */
 
 static double resident_bytes(void)
 {
@@ -489,7 +489,7 @@ static void bench_memory(void)
     }
 }
 
-/* ---- two hosts ---- */
+/* ---- two hosts ----------------------------------------------------------- */
 
 static struct side *open_overlap(struct side *s, const char *model, const char *layout, bool on)
 {

@@ -17,8 +17,7 @@ enum { LEAST_LEGAL = 300, LEAST_FITTING = 60, WAVES = 6, AXES = 4 };
 
 #define PICK(r, list) ((list)[rng_below(r, ARRAY_LEN(list))])
 
-/* ---- the campaign -------------------------------------------------------------------------------
- */
+/* ---- the campaign -------------------------------------------------------- */
 
 static int model_of(struct rng *r, json_t **ret)
 {
@@ -92,8 +91,7 @@ static json_t *campaign_of(struct rng *r, int given, int *ret_profile)
                      "precision", "bf16", "trainer", "megatron", "space", space_of(r));
 }
 
-/* ---- its truth ----------------------------------------------------------------------------------
- */
+/* ---- its truth ----------------------------------------------------------- */
 
 struct truth {
     int profile;

@@ -5,8 +5,7 @@
 #include <libgen.h>
 #include <math.h>
 
-/* ---- loading ------------------------------------------------------------------------------------
- */
+/* ---- loading ------------------------------------------------------------- */
 
 static const struct {
     const char *column, *key;
@@ -200,8 +199,7 @@ void landscape_done(struct landscape *l)
     memset(l, 0, sizeof(*l));
 }
 
-/* ---- warping ------------------------------------------------------------------------------------
- */
+/* ---- warping ------------------------------------------------------------- */
 
 enum { WAVES = 6, AXES = 4 };
 
@@ -238,8 +236,7 @@ void landscape_warp(struct landscape *l, double frequency, uint64_t seed)
     }
 }
 
-/* ---- racing -------------------------------------------------------------------------------------
- */
+/* ---- racing -------------------------------------------------------------- */
 
 double landscape_at(const struct landscape *l, const struct pl_layout *x)
 {

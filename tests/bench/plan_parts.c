@@ -162,7 +162,7 @@ void bench_parts(const struct rows *rows, bool verbose)
     bench_say_sum("plan_memory", "activations", &memory);
 }
 
-/* ---- speed ----------------------------------------------------------------------------------- */
+/* ---- speed --------------------------------------------------------------- */
 
 enum { MOST = 1 << 23, STRIDE = 7919 };
 

@@ -17,8 +17,7 @@ size_t families_of(const char *ret[MAX_FAMILIES], const struct rows *rows)
     return n;
 }
 
-/* ---- one row ----------------------------------------------------------------------------------
- */
+/* ---- one row ------------------------------------------------------------- */
 
 struct choice {
     const struct row *r;
@@ -121,8 +120,7 @@ void predict(struct guess *ret, const struct row *r, const struct tuning *t)
     *ret = c.best;
 }
 
-/* ---- what was known beforehand ----------------------------------------------------------------
- */
+/* ---- what was known beforehand ------------------------------------------- */
 
 /*
  * Each constant with the width to which sources outside this collection know it; docs/explanation/cost-model.md
@@ -212,8 +210,7 @@ void tuning_prior(struct tuning *ret, const struct rows *rows)
         *at = prior;
 }
 
-/* ---- fitting ----------------------------------------------------------------------------------
- */
+/* ---- fitting ------------------------------------------------------------- */
 
 static double misfit(const struct rows *rows, struct tuning *t, const char *left_out)
 {

@@ -47,8 +47,7 @@ static const struct opt option_table[] = {
     ROW("scratch", OPT_STR, scratch, 0, 0, ".", "DIR", "for configuration and events"),
 };
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ----------------------------------------------------------- */
 
 static double seconds_now(void)
 {
@@ -146,8 +145,7 @@ static void summarise(json_t *row)
     json_object_set_new(row, "tokens_per_s", json_real((v[(n - 1) / 2] + v[n / 2]) / 2));
 }
 
-/* ---- one trial --------------------------------------------------------------------------------
- */
+/* ---- one trial ----------------------------------------------------------- */
 
 static int write_config(const char *path, const struct se_spec *s, const struct pl_layout *l,
                         struct err *e)
@@ -232,8 +230,7 @@ static int measure(const struct options *o, const struct se_spec *s, const struc
     return 0;
 }
 
-/* ---- the slice --------------------------------------------------------------------------------
- */
+/* ---- the slice ----------------------------------------------------------- */
 
 static size_t repeats_of(const json_t *rows, size_t i)
 {

@@ -98,7 +98,7 @@ int __wrap_fcntl64(int fd, int cmd, void *arg)
     return __wrap_fcntl(fd, cmd, arg);
 }
 
-/* ---- a run of one rank ---- */
+/* ---- a run of one rank --------------------------------------------------- */
 
 struct one {
     struct pl_model model;
@@ -244,7 +244,7 @@ static void the_same_where_names_cannot_be_exchanged(void **state)
     no_exchange = false;
 }
 
-/* ---- a file system without locks ---- */
+/* ---- a file system without locks ----------------------------------------- */
 
 static void put_record(const char *dir, const char *host, const char *boot, int pid, long start)
 {

@@ -115,7 +115,7 @@ static int fails(int kind)
     return 0;
 }
 
-/* ---- allocation ---- */
+/* ---- allocation ---------------------------------------------------------- */
 
 extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t size);
@@ -232,8 +232,7 @@ int fdatasync(int fd)
     return real(fd);
 }
 
-/* ---- SQLite: a step, or a whole sqlite3_exec(), which would not see that its own step failed ----
- */
+/* ---- SQLite: a step, or a whole sqlite3_exec(), blind to its own failed step ---- */
 
 enum { SQLITE_FULL = 13 };
 

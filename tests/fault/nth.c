@@ -67,7 +67,7 @@ static void nap(void)
     usleep(10000);
 }
 
-/* ---- the daemon ---- */
+/* ---- the daemon ---------------------------------------------------------- */
 
 static char *slurp(const char *name)
 {
@@ -170,7 +170,7 @@ static void stop(void)
     }
 }
 
-/* ---- requests ---- */
+/* ---- requests ------------------------------------------------------------ */
 
 struct reply {
     long status;
@@ -276,7 +276,7 @@ static bool play(int *ret_silent)
     return up;
 }
 
-/* ---- is everything counted once? ---- */
+/* ---- is everything counted once? ----------------------------------------- */
 
 static int64_t sum_of(const json_t *by_state)
 {
@@ -356,7 +356,7 @@ static bool settle_all(void)
     return good;
 }
 
-/* ---- rounds ---- */
+/* ---- rounds -------------------------------------------------------------- */
 
 static void arm(int kind, int n, bool sticky, unsigned stack)
 {

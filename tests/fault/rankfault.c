@@ -81,7 +81,7 @@ static bool struck(bool file)
     return true;
 }
 
-/* ---- collectives ---- */
+/* ---- collectives --------------------------------------------------------- */
 
 #define COLLECTIVE(name, parameters, arguments)                                                    \
     int name parameters;                                                                           \
@@ -107,7 +107,7 @@ COLLECTIVE(MPI_Isend, (const void *a, int n, int t, int to, int tag, int c, int 
            (a, n, t, to, tag, c, q))
 COLLECTIVE(MPI_Finalize, (void), ())
 
-/* ---- files ---- */
+/* ---- files --------------------------------------------------------------- */
 
 static int open_any(const char *name, const char *path, int flags, mode_t mode)
 {

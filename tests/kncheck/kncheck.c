@@ -9,7 +9,7 @@ enum { GUARD = 80 }; /* elements before, after and (some) between rows */
 
 static const uint32_t canary = 0xffc5ffc5; /* a NaN as fp32 and as two bf16, recognisable */
 
-/* ---- arrays ---- */
+/* ---- arrays -------------------------------------------------------------- */
 
 static size_t width(const struct arr *a)
 {
@@ -184,7 +184,7 @@ static void release(struct check *c)
     c->narr = 0;
 }
 
-/* ---- comparison ---- */
+/* ---- comparison ---------------------------------------------------------- */
 
 /* How good the result is: the worst error as a share of its bound, and the first thing wrong. */
 struct verdict {
@@ -252,7 +252,7 @@ static struct verdict judge(const struct check *c)
     return v;
 }
 
-/* ---- seeded faults ---- */
+/* ---- seeded faults ------------------------------------------------------- */
 
 enum fault { NO_FAULT, FLIP_SIGN, MISSING_TAIL, ROW_OFF, STALE, SPILL, NUDGE, FAULTS };
 
@@ -331,7 +331,7 @@ static bool seed_fault(struct arr *a, enum fault kind, struct rng *r)
     }
 }
 
-/* ---- running ---- */
+/* ---- running ------------------------------------------------------------- */
 
 static struct {
     const char *glob, *isa;

@@ -29,7 +29,7 @@ static void all_ok(bool mine, const char *what)
         printf("%sok %d - %s\n", all ? "" : "not ", number, what);
 }
 
-/* ---- places ---- */
+/* ---- places -------------------------------------------------------------- */
 
 struct spread {
     const char *name;
@@ -80,7 +80,7 @@ static void close_group(struct tr_comms *c)
     tr_comms_done(c);
 }
 
-/* ---- what is held ---- */
+/* ---- what is held -------------------------------------------------------- */
 
 /* Whole numbers below 16: sums of 8 of them are exact in bf16. */
 static float given(int member, uint64_t i)

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* ---- the list ---- */
+/* ---- the list ------------------------------------------------------------ */
 
 static void consider(struct cover *c, struct pl_layout l, const struct pl_model *m,
                      const struct pl_workload *w, const struct pl_cluster *here)
@@ -93,7 +93,7 @@ void cover_enumerate(struct cover *c, const struct pl_model *m, const struct pl_
                             ways(c, &l, m, w, &here, overlaps);
 }
 
-/* ---- what a layout meets ---- */
+/* ---- what a layout meets ------------------------------------------------- */
 
 enum { AXES = 10, VALUES = 4, MESHES = 512 };
 

@@ -23,7 +23,7 @@ static void die(const char *why)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* ---- the model in double ---- */
+/* ---- the model in double ------------------------------------------------- */
 
 struct ref {
     const struct tr_rank *r;
@@ -275,7 +275,7 @@ static double objective(const struct ref *f, struct routing *g, bool fix)
            (r->moe_layers ? r->model.moe.aux_loss_coef * balance(f, g) : 0);
 }
 
-/* ---- the comparison ---- */
+/* ---- the comparison ------------------------------------------------------ */
 
 static void compare(const struct tr_rank *r, double *w, const char *name)
 {

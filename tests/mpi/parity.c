@@ -119,7 +119,7 @@ static void put_samples(struct tr_rank *r, uint64_t first, uint64_t shuffle)
         }
 }
 
-/* ---- which experts each token chose ---- */
+/* ---- which experts each token chose -------------------------------------- */
 
 enum { LAYERS = DRAW_LAYERS, BATCH = DRAW_BATCH, SEQ = DRAW_SEQ, TOP_K = DRAW_TOP_K };
 

@@ -517,7 +517,7 @@ static void a_backup_is_a_whole_database(void **state)
     close_store(&s);
 }
 
-/* ---- the writer ---- */
+/* ---- the writer ---------------------------------------------------------- */
 
 static int add_one(struct db *w, void *arg, struct err *e)
 {

@@ -210,7 +210,7 @@ static void scaling_changes_replicas_only(void **state)
     assert_false(pl_layout_scale(&x, &l, 64, 24, &m)); /* 24 sequences for 16 replicas */
 }
 
-/* ---- published tables ---- */
+/* ---- published tables ---------------------------------------------------- */
 
 /* Seconds by the cost model: keys that the row does not print are the model's fastest that fit. */
 static bool expect(struct pl_observation *ret, const struct row *r)

@@ -19,7 +19,7 @@ static struct pl_space space_of(const struct world *x, const char *text)
     return s;
 }
 
-/* ---- memory and cost of a walk --------------------------------------------------------------- */
+/* ---- memory and cost of a walk ------------------------------------------- */
 
 struct each {
     const struct world *x;
@@ -126,7 +126,7 @@ static void neighbours_of_a_walk_share_nothing_that_differs(void **state)
     }
 }
 
-/* ---- the walk in two parts ------------------------------------------------------------------- */
+/* ---- the walk in two parts ----------------------------------------------- */
 
 struct walk {
     const struct pl_space *s;
@@ -182,7 +182,7 @@ static void stems_and_their_leaves_are_the_walk(void **state)
     }
 }
 
-/* ---- lists ----------------------------------------------------------------------------------- */
+/* ---- lists --------------------------------------------------------------- */
 
 /* Patience that is asked FOR times. */
 struct patience {
@@ -294,7 +294,7 @@ static void counts_are_said_where_nothing_fits(void **state)
     pl_plan_done(&plan);
 }
 
-/* ---- families -------------------------------------------------------------------------------- */
+/* ---- families ------------------------------------------------------------ */
 
 static const struct {
     const char *model, *trainer, *space;

@@ -43,7 +43,7 @@ struct pair {
 
 static const double level[3] = {0.50, 0.90, 0.95};
 
-/* ---- rows ---- */
+/* ---- rows ---------------------------------------------------------------- */
 
 static int machine_of(struct samples *s, const struct pl_cluster *cluster)
 {
@@ -136,7 +136,7 @@ static bool is_first(const struct samples *s, int at)
     return true;
 }
 
-/* ---- Student's t ---- */
+/* ---- Student's t --------------------------------------------------------- */
 
 /* P(|t| <= X) of Student's t: Simpson's rule over the density. */
 static double within(double x, double degrees)
@@ -153,7 +153,7 @@ static double within(double x, double degrees)
     return 2 * norm * sum * h / 3;
 }
 
-/* ---- transfers ---- */
+/* ---- transfers ----------------------------------------------------------- */
 
 static struct pl_calibration *learn(const struct samples *s, const struct sample *from,
                                     const struct pl_transfer *transfer)
@@ -260,7 +260,7 @@ static void total(struct total *ret, const struct pair *pair)
     ret->error /= ret->pairs;
 }
 
-/* ---- the estimate ---- */
+/* ---- the estimate -------------------------------------------------------- */
 
 struct without {
     int device; /* whose rows are left out; -1: none */
@@ -300,7 +300,7 @@ static void estimate(struct pl_transfer *ret, struct total *ret_total, struct sa
     *ret = w.transfer;
 }
 
-/* ---- tests ---- */
+/* ---- tests --------------------------------------------------------------- */
 
 static void the_shipped_deviation_is_what_the_rows_say(void **state)
 {

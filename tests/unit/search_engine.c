@@ -500,8 +500,7 @@ static void answers_have_their_shape(void **state)
     se_search_free(s);
 }
 
-/* ---- random spaces ------------------------------------------------------------------------------
- */
+/* ---- random spaces ------------------------------------------------------- */
 
 static int pick(struct rng *r, const int *from, int n)
 {

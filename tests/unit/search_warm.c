@@ -6,8 +6,7 @@
 #include "search/transfer.h"
 #include "tests/unit/search_help.h"
 
-/* ---- algebra ------------------------------------------------------------------------------------
- */
+/* ---- algebra ------------------------------------------------------------- */
 
 enum { COEFS = 3, ROWS = 7, BOTH = 2 * COEFS };
 
@@ -122,8 +121,7 @@ static void told_is_the_posterior_of_the_process(void **state)
     se_table_free(t);
 }
 
-/* ---- campaigns ----------------------------------------------------------------------------------
- */
+/* ---- campaigns ----------------------------------------------------------- */
 
 /* A machine whose classes of cost err by FACTOR[c], as seen with 1 % noise. */
 static double truth(const struct se_spec *s, const double *factor, const struct pl_layout *l)
@@ -315,8 +313,7 @@ static void a_misleading_campaign_is_found_out(void **state)
     se_spec_done(&spec);
 }
 
-/* ---- as text ------------------------------------------------------------------------------------
- */
+/* ---- as text ------------------------------------------------------------- */
 
 #define SOURCE(trials)                                                                             \
     "{'model': 'gpt-1.4B', 'cluster': {'profile': 'dgx-a100', 'nodes': 1},"                        \

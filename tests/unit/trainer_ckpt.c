@@ -69,7 +69,7 @@ static void any_layout_reads_what_any_layout_wrote(void **state)
     free(dir);
 }
 
-/* ---- one rank from here on ---- */
+/* ---- one rank from here on ----------------------------------------------- */
 
 struct one {
     struct job job;
@@ -265,7 +265,7 @@ static void truncated_files_are_refused_by_name(void **state)
     one_end(&o);
 }
 
-/* ---- trainer.json ---- */
+/* ---- trainer.json -------------------------------------------------------- */
 
 /* Replace FROM by TO in trainer.json of checkpoint PATH; returns the former text. */
 static char *edit_state(const char *path, const char *from, const char *to)
@@ -423,7 +423,7 @@ static void another_model_is_refused_by_its_first_difference(void **state)
     one_end(&o);
 }
 
-/* ---- Hugging Face folders ---- */
+/* ---- Hugging Face folders ------------------------------------------------ */
 
 static void hf_folder_round_trips(const char *moe, enum tr_dtype dtype, uint64_t split)
 {

@@ -29,7 +29,7 @@ static struct tr_events *events_open(const char *path)
     return ev;
 }
 
-/* ---- the scenes ---- */
+/* ---- the scenes ---------------------------------------------------------- */
 
 static const struct pl_memory planned = {
     .bytes = {6400, 12800, 0, 25600, 102400, 1024, 8192, 2048}, .total = 158464, .rank = 1};

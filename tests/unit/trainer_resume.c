@@ -327,7 +327,7 @@ static void a_left_over_folder_is_not_filled(void **state)
     file_remove_tree(b, NULL);
 }
 
-/* ---- claims ---- */
+/* ---- claims -------------------------------------------------------------- */
 
 static void claim_and_wait(const char *dir, int say)
 {

@@ -22,7 +22,7 @@ static char *write_file(const char *dir, const char *name, const void *bytes, si
     return path;
 }
 
-/* ---- order ---- */
+/* ---- order --------------------------------------------------------------- */
 
 static void the_order_is_a_permutation(void **state)
 {
@@ -68,7 +68,7 @@ static void large_orders_stay_inside(void **state)
             assert_true(tr_permute_index(sizes[k] - 1 - i, sizes[k], i) < sizes[k]);
 }
 
-/* ---- synthetic ---- */
+/* ---- synthetic ----------------------------------------------------------- */
 
 static void the_synthetic_language_is_the_same_everywhere_and_not_constant(void **state)
 {
@@ -98,7 +98,7 @@ static void the_synthetic_language_is_the_same_everywhere_and_not_constant(void 
     assert_true(different > 200 * 64 * 9 / 10);
 }
 
-/* ---- data sets ---- */
+/* ---- data sets ----------------------------------------------------------- */
 
 static struct tr_prepare plan_of(const char *folder, const char *const *path, int n)
 {
@@ -338,7 +338,7 @@ static void ids_over_the_vocabulary_are_refused_with_their_offset(void **state)
     file_remove_tree(dir, NULL);
 }
 
-/* ---- Megatron ---- */
+/* ---- Megatron ------------------------------------------------------------ */
 
 static void put(struct str *s, uint64_t v, int bytes)
 {

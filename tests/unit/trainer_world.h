@@ -14,7 +14,7 @@
 #include "trainer/ckpt.h"
 #include "trainer/parts.h"
 
-/* ---- ranks that agree ---- */
+/* ---- ranks that agree ---------------------------------------------------- */
 
 struct world {
     pthread_barrier_t in, out;
@@ -119,7 +119,7 @@ static inline int world_run(int size, void (*work)(const struct tr_team *team, v
         }                                                                                          \
     } while (0)
 
-/* ---- parameters with known numbers ---- */
+/* ---- parameters with known numbers --------------------------------------- */
 
 static inline float known(const char *name, int kind, int64_t global, int stamp)
 {
@@ -216,7 +216,7 @@ static inline long params_wrong(const struct tr_params *t, int stamp, bool state
     return bad;
 }
 
-/* ---- a job ---- */
+/* ---- a job --------------------------------------------------------------- */
 
 struct job {
     struct pl_model model;

@@ -114,8 +114,7 @@ static struct tn_export_in input(const struct world *w, const struct pl_layout *
     };
 }
 
-/* ---- the targets' rules, read from the text -----------------------------------------------------
- */
+/* ---- the targets' rules, read from the text ------------------------------ */
 
 /* Value of "--flag N" in Megatron arguments; FALLBACK when the flag is absent. */
 static int argument(const char *text, const char *flag, int fallback)
@@ -351,8 +350,7 @@ static void what_a_target_carries_comes_back(void **state)
     }
 }
 
-/* ---- refusals and golden files ------------------------------------------------------------------
- */
+/* ---- refusals and golden files ------------------------------------------- */
 
 static void parse_layout(struct pl_layout *l, const struct world *w, const char *text)
 {

@@ -159,7 +159,7 @@ static void logs_are_read_as_their_trainers_meant_them(void **state)
     assert_true(count >= 28);
 }
 
-/* ---- which lines say that a program dies ---- */
+/* ---- which lines say that a program dies --------------------------------- */
 
 static void failures_are_told_from_talk_of_them(void **state)
 {

@@ -13,7 +13,7 @@
 #include "tuner/output/observe.h"
 #include "tuner/results/view.h"
 
-/* ---- lines of a growing file ---- */
+/* ---- lines of a growing file --------------------------------------------- */
 
 struct lines {
     struct str text;
@@ -101,7 +101,7 @@ static void reading_goes_on_at_an_offset(void **state)
     file_remove_tree(folder, NULL);
 }
 
-/* ---- the golden files that the trainer writes in its own tests ---- */
+/* ---- the golden files that the trainer writes in its own tests ----------- */
 
 static void see(struct tn_seen *s, const char *name)
 {
@@ -192,7 +192,7 @@ static void the_first_error_is_the_cause(void **state)
     tn_seen_done(&s);
 }
 
-/* ---- processes ---- */
+/* ---- processes ----------------------------------------------------------- */
 
 static void an_attempt_is_claimed_once(void **state)
 {
@@ -245,7 +245,7 @@ static void a_damaged_exit_file_is_none(void **state)
     file_remove_tree(folder, NULL);
 }
 
-/* ---- cores ---- */
+/* ---- cores --------------------------------------------------------------- */
 
 static void cores_belong_to_one_trial_at_a_time(void **state)
 {
@@ -279,7 +279,7 @@ static void core_lists_are_read_and_refused(void **state)
     assert_int_equal(tn_cpus_parse(cpus, 8, "0-99"), -EINVAL);
 }
 
-/* ---- verification ---- */
+/* ---- verification -------------------------------------------------------- */
 
 /* Abramowitz and Stegun, table 26.10 (two-sided 0.05); the expansion beyond 30 degrees is good to
  * its last digit. */
