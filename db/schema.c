@@ -168,7 +168,8 @@ static const char *const migrations[] = {
     "  WHERE instr(' ' || events || ' ', ' trial.ended ') > 0;"
     "END;",
 
-    /* 4: one measured step was accepted once, and every trial of such a campaign then refused it. */
+    /* 4: one measured step was accepted once, and every trial of such a campaign then refused
+     * it. */
     "UPDATE campaign SET spec = json_set(spec, '$.trial.min_steps', 2)"
     " WHERE json_extract(spec, '$.trial.min_steps') < 2;"
     "UPDATE campaign SET spec = json_set(spec, '$.trial.max_steps', 2)"

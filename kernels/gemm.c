@@ -3,10 +3,11 @@
  * multiplication", 2008, with loops close to those of BLIS.
  *
  *   for i in m by rows             A's rows
- *     for l in k by kc               pack A (rows, kc) into panels mr high, unless it can be read
- * in place for j in n by nc               pack B (kc, nc) into panels nr wide, which stay in L2 for
- * panels of A                one panel stays in L1 for panels of B                micro-kernel: mr
- * x nr of C
+ *     for l in k by kc               pack A (rows, kc) into panels mr high, unless it is
+ *                                    read in place
+ *       for j in n by nc               pack B (kc, nc) into panels nr wide, which stay in L2
+ *         for panels of A                one panel stays in L1
+ *           for panels of B                micro-kernel: mr x nr of C
  *
  * A is packed once however wide C is, and B once for each `rows` rows. C is written along its rows.
  * Blocks of m and k, and panels of A, are cut as evenly as possible: 15 rows are 8 and 7, not 14
@@ -21,8 +22,7 @@ enum {
     C_FLOATS = 1 << 19,     /* scratch for them */
     THREAD_FLOPS = 2000000, /* less than this is not worth a second thread */
     LINE = 16,              /* floats in a cache line */
-    CONFLICT =
-        4096 / 4, /* rows this far apart, in floats, fall on one set of a first-level cache */
+    CONFLICT = 4096 / 4,    /* rows this far apart, in floats, fall on one set of an L1 cache */
 };
 
 /* A matrix that will be needed soon: ROWS rows of BYTES bytes. */

@@ -93,8 +93,11 @@ void kn_set_use(const struct kn_set *set);
 
 /*
  * C = beta C + op(A) op(B), with op(A) (m, k), op(B) (k, n), C (m, n). beta is 0 or 1; C is not
- * read when it is 0. Hugging Face stores a linear layer's weight W as (out, in), so with x (tokens,
- * in): forward  y  = x W^T       a = x, b = W, tb = true dgrad    dx = dy W        a = dy, b = W
+ * read when it is 0. Hugging Face stores a linear layer's weight W as (out, in), so with x
+ * (tokens, in):
+ *
+ *   forward  y  = x W^T       a = x, b = W, tb = true
+ *   dgrad    dx = dy W        a = dy, b = W
  *   wgrad    dW += dy^T x     a = dy, b = x, ta = true, beta = 1, ct = KN_F32
  */
 struct kn_gemm {
@@ -132,11 +135,13 @@ static inline void kn_gemm_f32(struct kn_pool *pool, bool ta, bool tb, size_t m,
 
 /*
  * One GEMM for each expert e over the rows offsets[e] .. offsets[e + 1] - 1 of the activations;
- * weights of consecutive experts are WSTRIDE elements apart. Any group may be empty. ta = false
- * (forward, dgrad): m is ignored. A and C are row blocks, B is the expert's weight: C_e (rows_e, n)
- * = beta C_e + A_e (rows_e, k) op(B + e WSTRIDE) ta = true (wgrad): k is ignored. A and B are row
- * blocks, C is the expert's weight gradient: C_e (m, n) = beta C_e + A_e (rows_e, m)^T op(B_e)
- * (rows_e, n);  tb is false
+ * weights of consecutive experts are WSTRIDE elements apart. Any group may be empty.
+ *
+ *   ta = false  forward, dgrad; m is ignored. A and C are row blocks, B is the expert's weight:
+ *               C_e (rows_e, n) = beta C_e + A_e (rows_e, k) op(B + e WSTRIDE)
+ *   ta = true   wgrad; k is ignored, tb is false. A and B are row blocks, C is the expert's
+ *               weight gradient:
+ *               C_e (m, n) = beta C_e + A_e (rows_e, m)^T B_e (rows_e, n)
  */
 void kn_gemm_grouped(struct kn_pool *pool, const struct kn_gemm *gemm, size_t groups,
                      const int32_t *offsets /* (groups + 1) */, size_t wstride);
@@ -245,11 +250,14 @@ void kn_embed_bwd(struct kn_pool *pool, enum kn_type type, float *dtable /* (voc
 /*
  * Softmax cross-entropy over a vocabulary that is split between ranks. This rank holds columns
  * [v0, v0 + cols) as the first COLS columns of logits; columns cols .. padded - 1 are padding that
- * is never read and gets zero gradient. The steps, with what is exchanged between them: kn_xent_max
- * max[r] over this rank's columns            -> all-reduce max (-inf when cols is 0) kn_xent_sum
- * sum[r] of exp(l - max), target logit or 0  -> all-reduce sum, of both kn_xent_loss   loss[r] =
- * log(sum) + max - target kn_xent_grad   l = (exp(l - max) / sum - [column is target]) scale, in
- * place A target of KN_IGNORE (any negative number) has loss 0 and a zero row of gradient.
+ * is never read and gets zero gradient. The steps, with what is exchanged between them:
+ *
+ *   kn_xent_max   max[r] over this rank's columns            -> all-reduce max (-inf when cols is
+ *   0) kn_xent_sum   sum[r] of exp(l - max), target logit or 0  -> all-reduce sum, of both
+ *   kn_xent_loss  loss[r] = log(sum) + max - target
+ *   kn_xent_grad  l = (exp(l - max) / sum - [column is target]) scale, in place
+ *
+ * A target of KN_IGNORE (any negative number) has loss 0 and a zero row of gradient.
  */
 void kn_xent_max(struct kn_pool *pool, enum kn_type type, float *max /* (rows) */,
                  const void *logits /* (rows, ld) */, size_t ld, size_t rows, size_t cols);

@@ -277,7 +277,7 @@ void pl_layout_unsaid(struct pl_layout *layout, const json_t *json, const struct
                       const struct pl_trainer *trainer);
 json_t *pl_layout_json(const struct pl_layout *layout); /* canonical order, derived keys too */
 
-/* The one canonical form (docs/reference/layout.md): equal layouts have equal structs afterwards. */
+/* The canonical form (docs/reference/layout.md): equal layouts have equal structs afterwards. */
 void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model);
 bool pl_layout_equal(const struct pl_layout *left, const struct pl_layout *right);
 
@@ -335,8 +335,8 @@ struct pl_space {
 /*
  * Read a campaign's "space": {<layout key>: value | [values] | "auto"}; JSON may be NULL. An absent
  * key means every value that the trainer supports for tp, sp, pp, vp, schedule, ep, etp, zero,
- * zero_scope, micro_batch, recompute and the overlap flags, all devices for world, powers of two for
- * cp where the trainer has it and a sequence has 8,192 tokens or more, and else the default
+ * zero_scope, micro_batch, recompute and the overlap flags, all devices for world, powers of two
+ * for cp where the trainer has it and a sequence has 8,192 tokens or more, and else the default
  * for cp, precision and threads; "auto" means every supported value for any key. Refused by
  * pointer: unknown keys and words, values out of range, a value given twice.
  */
@@ -437,8 +437,8 @@ enum { PL_BASELINE_NOTE = 160 };
  * the smallest tp * pp (the smaller pp of two) that fits, then with recomputation, then with
  * experts spread.
  *
- * What is looked at is bounded, to a few tenths of a second, by counting it: the same problem has the
- * same baseline on any machine. Of more than that the best so far is taken, and RET_NOTE says so.
+ * What is looked at is bounded, to a few tenths of a second, by counting it: the same problem has
+ * the same baseline on any machine. Beyond it the best so far is taken, and RET_NOTE says so.
  *
  * Returns 0, -ENOENT where nothing legal fits, or -E2BIG where nothing did before the bound.
  */

@@ -155,7 +155,8 @@ static double student(double n)
            (3 * pow(z, 7) + 19 * pow(z, 5) + 17 * pow(z, 3) - 15 * z) / (384 * n * n * n);
 }
 
-/* Variance of the model's error at TO, given the trials; its mean too where RET_MEAN is not NULL. */
+/* Variance of the model's error at TO, given the trials; its mean too where RET_MEAN is not
+ * NULL. */
 static double posterior(double *ret_mean, const struct pl_calibration *calibration,
                         const struct pl_observation *to, bool one)
 {

@@ -22,8 +22,8 @@
  * change of machine adds to the variance. That part has degrees of freedom of its own, of the few
  * machines from which delta is known, and Welch and Satterthwaite's formula joins the two.
  *
- * A machine here is a kind of device in a kind of node with its links, at one precision: a layout of
- * another precision is on another machine. The number of nodes does not matter.
+ * A machine here is a kind of device in a kind of node with its links, at one precision: a layout
+ * of another precision is on another machine. The number of nodes does not matter.
  * Where the numbers come from: docs/explanation/cost-model.md, section Projection.
  *
  * A part of plan.h, which is what other folders include.

@@ -339,8 +339,8 @@ static struct family members_of(struct ranking *ranking, const struct pl_layout 
     return f;
 }
 
-/* The list becomes TOP families at most. One that the model cannot tell from a listed one goes, with
- * all its members: each is the equivalent of a variant there. */
+/* The list becomes TOP families at most. One that the model cannot tell from a listed one goes,
+ * with all its members: each is the equivalent of a variant there. */
 static void settle_families(struct ranking *ranking, size_t top)
 {
     struct pl_plan *plan = ranking->plan;

@@ -4,11 +4,13 @@
  *   gpipe        all forwards, then all backwards (Huang et al. 2019): most memory, bubble
  *                (pp - 1) / (mb + pp - 1).
  *   1f1b         pp - 1 - stage forwards ahead, then alternate, then drain (PipeDream-flush): the
- * same bubble, at most pp - stage micro-batches live. interleaved  each stage has vp chunks of
- * layers and micro-batches pass in groups of pp (Narayanan et al. 2021): the bubble shrinks by vp,
- * more messages, more live activations. zero-bubble  ZB-H1 (Qi et al. 2023): 1f1b whose backward is
- * cut in two; the gradient of the weights, on which nobody waits, is put off by `stage`
- * micro-batches and fills the drain. At most pp micro-batches live on any stage.
+ *                same bubble, at most pp - stage micro-batches live.
+ *   interleaved  each stage has vp chunks of layers and micro-batches pass in groups of pp
+ *                (Narayanan et al. 2021): the bubble shrinks by vp, more messages, more live
+ *                activations.
+ *   zero-bubble  ZB-H1 (Qi et al. 2023): 1f1b whose backward is cut in two; the gradient of the
+ *                weights, on which nobody waits, is put off by `stage` micro-batches and fills the
+ *                drain. At most pp micro-batches live on any stage.
  */
 #include "base/base.h"
 #include "plan/plan.h"

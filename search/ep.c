@@ -10,8 +10,9 @@
  *
  * (Rasmussen and Williams 2006, eqs. 3.58 and 3.59.) The cavity comes from the leave-one-out
  * formula, so one sweep is a factor and an inverse, O(n^3); all sites are updated at once, damped.
- * The likelihood is log-concave, so site variances stay positive. Log evidence: theirs, eq. 3.65,
- * in the form log N(y | 0, C) + sum_i [ log Phi(z_i) - log N(y_i | m_i, v_i + var_i) ]
+ * The likelihood is log-concave, so site variances stay positive. Log evidence (their eq. 3.65):
+ *
+ *     log N(y | 0, C) + sum_i [ log Phi(z_i) - log N(y_i | m_i, v_i + var_i) ]
  */
 #include <math.h>
 

@@ -1,12 +1,11 @@
 /*
  * The covariance of two layouts.
  *
- *     k(x, x') = sum_p w_p^2 u_p u'_p                          linear: constant, prior, shares of
- * the cost classes
- *              + a_1^2     sum_d m_d(x_d, x'_d)               main effect of each key
- *              + a_2^2     prod_d m_d(x_d, x'_d)               all interactions
- *     m_d(x, x') = Matern 5/2 of |x - x'| / l_d                 (1 + s + s^2/3) exp(-s), s = sqrt 5
- * r
+ *     k(x, x') = sum_p w_p^2 u_p u'_p               linear: constant, prior, shares of cost classes
+ *              + a_1^2 sum_d  m_d(x_d, x'_d)        main effect of each key
+ *              + a_2^2 prod_d m_d(x_d, x'_d)        all interactions
+ *
+ *     m_d(x, x') = (1 + s + s^2/3) exp(-s)          Matern 5/2, s = sqrt(5) |x - x'| / l_d
  *
  * A number lies at its log2; the words of a category are all at distance 1 from each other
  * (exchangeable). Every key has few values, so m_d is a table by level: a covariance costs D

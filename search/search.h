@@ -3,8 +3,8 @@
  *
  * The optimiser of a campaign: it knows all legal layouts, a prior for each of them from plan/
  * (throughput and memory), and what has been measured; asked, it names the trial that is worth
- * most. docs/explanation/search.md has the method with its formulas and sources. No I/O and no clock: the same
- * spec, seed and sequence of calls give the same answers.
+ * most. docs/explanation/search.md has the method with its formulas and sources. No I/O and no
+ * clock: the same spec, seed and sequence of calls give the same answers.
  *
  * Life: se_spec_parse() -> se_search_new() -> { se_ask() ... se_tell() }* -> se_search_free().
  * Several trials may be outstanding. After a restart, build the search anew from the same spec and
@@ -99,10 +99,10 @@ struct se_spec {
 };
 
 /*
- * Read model, cluster, workload, trainer, rules, space, baseline, objective, constraints, budget, trial
- * and search of a CAMPAIGN object; defaults as in docs/reference/campaign.md. Keys of a campaign that are
- * of no concern here are skipped, unknown ones refused. LOCAL as in pl_cluster_parse(). Every
- * refusal has its JSON pointer.
+ * Read model, cluster, workload, trainer, rules, space, baseline, objective, constraints, budget,
+ * trial and search of a CAMPAIGN object; defaults as in docs/reference/campaign.md. Keys of a
+ * campaign that are of no concern here are skipped, unknown ones refused. LOCAL as in
+ * pl_cluster_parse(). Every refusal has its JSON pointer.
  */
 int se_spec_parse(struct se_spec *ret, const json_t *campaign, const struct pl_cluster *local,
                   struct err *error);
@@ -118,11 +118,11 @@ struct se_search;
 
 /*
  * Enumerates every legal layout and its prior: about half a second for 10^6 of them. SPEC is
- * copied; its space need not live on. Of more than SE_MAX_LAYOUTS a short list is searched, the same
- * for the same spec: SE_SHORTLIST layouts, with those of the shapes that are best by the cost model
- * and an even sample of the others, and the baseline. -EINVAL with pointer /space when no layout is
- * legal: the text names the rules that exclude everything. -ECANCELED when the spec's patience is
- * over.
+ * copied; its space need not live on. Of more than SE_MAX_LAYOUTS a short list is searched, the
+ * same for the same spec: SE_SHORTLIST layouts, with those of the shapes that are best by the cost
+ * model and an even sample of the others, and the baseline. -EINVAL with pointer /space when no
+ * layout is legal: the text names the rules that exclude everything. -ECANCELED when the spec's
+ * patience is over.
  */
 int se_search_new(struct se_search **ret, const struct se_spec *spec, struct err *error);
 /* The same over the COUNT layouts of a list, which are taken as legal and different. */
@@ -191,9 +191,9 @@ int se_tell(struct se_search *search, int id, const struct se_outcome *outcome, 
 int se_tell_json(struct se_search *search, const json_t *tell, struct err *error);
 
 /*
- * An earlier campaign whose trials inform another one's search (docs/explanation/search.md, Warm start): its
- * model, cluster, workload and trainer in SPEC (no space), and what its trials said. In a
- * campaign's "search" it is a member of "warm_start":
+ * An earlier campaign whose trials inform another one's search (docs/explanation/search.md, Warm
+ * start): its model, cluster, workload and trainer in SPEC (no space), and what its trials said. In
+ * a campaign's "search" it is a member of "warm_start":
  *     {"campaign": NAME?, "model", "cluster", "workload", "trainer"?, "rules"?, "constraints"?,
  *      "trials": [{"layout", "status", "tokens_per_s", ...}]}
  * a trial being a layout and the keys of a tell.

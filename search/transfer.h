@@ -11,10 +11,14 @@
  *
  *     precision  A (I + D A)^-1,     information  (I + A D)^-1 r
  *
- * of w, added up over sources. That is the exact regression over all campaigns at once. The sum L,
- * h goes to the belief as independent observations: with W the coefficients' variances beforehand
- * and W^1/2 L W^1/2 = Q diag(lambda) Q^T, hint j is v_j . w = z_j with variance 1 / lambda_j, v_j =
- * W^-1/2 q_j, z_j = q_j^T W^1/2 h / lambda_j. Hints that say next to nothing are left out.
+ * of w, added up over sources. That is the exact regression over all campaigns at once. The sum
+ * (L, h) goes to the surrogate as independent observations. With W the coefficients' variances
+ * beforehand and W^1/2 L W^1/2 = Q diag(lambda) Q^T, hint j is
+ *
+ *     v_j . w = z_j  with variance 1 / lambda_j,
+ *     v_j = W^-1/2 q_j,    z_j = q_j^T W^1/2 h / lambda_j
+ *
+ * Hints that carry next to no information are left out.
  */
 #ifndef SEARCH_TRANSFER_H
 #define SEARCH_TRANSFER_H

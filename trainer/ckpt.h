@@ -160,9 +160,9 @@ int tr_hf_save(const char *folder, enum tr_dtype dtype, const struct tr_ckpt_wha
                const struct tr_team *team, struct err *error);
 /* Whether it can be written: what would fail later. Folders above it are created. */
 int tr_hf_room(const char *folder, struct err *error);
-/* The same for a run, before it trains: FOLDER is claimed for it (claim.h), and the folder that it is
- * to be in is one and the same for all ranks; collective. RET on rank 0, else NULL; RET_WARNING as
- * tr_claim_take() gives it. */
+/* The same for a run, before it trains: FOLDER is claimed for it (claim.h), and the folder that it
+ * is to be in is one and the same for all ranks; collective. RET on rank 0, else NULL; RET_WARNING
+ * as tr_claim_take() gives it. */
 int tr_hf_open(struct tr_claim **ret, char **ret_warning, const char *folder,
                const struct tr_team *team, struct err *error);
 

@@ -1,8 +1,8 @@
 /*
  * One run at a time in a folder of checkpoints, and for a folder of weights.
  *
- * Rank 0 of a run holds a lock on DIR/.lock from its start to its end; for --save-hf FOLDER, which is
- * replaced as a whole, on .NAME.lock next to it. It is an fcntl() lock of the
+ * Rank 0 of a run holds a lock on DIR/.lock from its start to its end; for --save-hf FOLDER, which
+ * is replaced as a whole, on .NAME.lock next to it. It is an fcntl() lock of the
  * open file (F_OFD_SETLK): the kernel, or over NFS, Lustre, GPFS and the like the file server,
  * drops it with the process, however that ends, so a killed run leaves none behind. (flock() would
  * be local to a host on some of these.) The file's content says who holds it: host, pid, boot,

@@ -2,9 +2,10 @@
  * What a run is to do: one struct from a JSON file (--config) and the command line over it.
  *
  * The file has the keys model, cluster, workload, layout, trial, train, checkpoint, promised and
- * provenance (docs/reference/trainer.md); it is what the daemon passes and what `partune export --to partune`
- * writes. Everything is parsed, bounded and checked by the legality engine here, before MPI starts
- * work: the number of ranks comes from the launcher's environment (tr_launch_from_env).
+ * provenance (docs/reference/trainer.md); it is what the daemon passes and what `partune export
+ * --to partune` writes. Everything is parsed, bounded and checked by the legality engine here,
+ * before MPI starts work: the number of ranks comes from the launcher's environment
+ * (tr_launch_from_env).
  *
  * Strings in struct tr_config live as long as it does; NULL means not asked for.
  */

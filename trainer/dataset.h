@@ -2,11 +2,13 @@
  * The data set folder, read and written; and token ids in mapped files whatever their type. Private
  * to tokens.c, megatron.c, prepare.c and their tests.
  *
- *     meta.json        {"format": "partune-dataset", "v": 1, "name", "vocab", "id":
- * "u8"|"u16"|"u32", "block": 65536, "documents", "seed", "splits": {"train": {"tokens", "crc32"},
- * "validation": {…}}} train.bin        token ids, little endian, nothing else train.sum CRC-32 of
- * each 64 KiB block of train.bin, little endian; its own CRC-32 is "crc32" above validation.bin,
- * validation.sum
+ *     meta.json        {"format": "partune-dataset", "v": 1, "name", "vocab",
+ *                       "id": "u8"|"u16"|"u32", "block": 65536, "documents", "seed",
+ *                       "splits": {"train": {"tokens", "crc32"}, "validation": {...}}}
+ *     train.bin        token ids, little endian, nothing else
+ *     train.sum        CRC-32 of each 64 KiB block of train.bin, little endian; its own CRC-32 is
+ *                      "crc32" above
+ *     validation.bin, validation.sum    the same of the validation split
  *
  * Documents follow each other, each ended by the id 0 in data sets of bytes. A block is checked
  * when it is first read, so opening costs nothing and damage is named with its offset.

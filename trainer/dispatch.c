@@ -3,9 +3,12 @@
  *
  * Choices are sorted by expert. Each non-empty run (source, expert) is one message, received
  * directly at the place where the grouped GEMM wants it: expert by expert, sources in order within.
- * So nothing is copied or permuted at the receiver, at the price of a latency for each run: runs x
- * alpha + (p - 1)/p rows x hidden x beta. With etp > 1 an expert is cut over etp ranks: each gets
- * the rows, and their outputs are added at the source.
+ * So nothing is copied or permuted at the receiver, at the price of a latency for each run:
+ *
+ *     runs x alpha + (p - 1)/p rows x hidden x beta
+ *
+ * With etp > 1 an expert is cut over etp ranks: each gets the rows, and their outputs are added at
+ * the source.
  *
  * With overlap the experts here are cut into parts: while one part computes, the rows of the next
  * are on their way, and the outputs of the one before on theirs back. A dispatch and a collect

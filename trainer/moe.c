@@ -4,8 +4,8 @@
  *
  * Buffers by stage, with p = members of the group that tokens travel in:
  *   p = 1   sorted rows are the experts' input, their output is what the tokens gather from
- *   p > 1   sorted rows stand in moe_send, travel to EX; outputs stand in moe_recv, travel back to
- * EY; the backward pass goes the same two ways with gradients
+ *   p > 1   sorted rows are in moe_send and travel to EX; outputs are in moe_recv and travel back
+ *           to EY; the backward pass goes the same two ways with gradients
  */
 #include "base/base.h"
 #include "trainer/layer.h"

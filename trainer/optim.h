@@ -4,7 +4,8 @@
  *
  *   zero 0   all-reduce each bucket over its replicas, every replica updates all of it
  *   zero 1   reduce-scatter over the ranks that share the bucket's state, each updates its shard,
- * all-gather; with the plain scope the shard is also all-reduced over the ranks that repeat it
+ *            all-gather; with the plain scope the shard is also all-reduced over the ranks that
+ *            repeat it
  */
 #ifndef TRAINER_OPTIM_H
 #define TRAINER_OPTIM_H

@@ -2,8 +2,8 @@
  * A run: from a checked configuration to a trained or measured model.
  *
  * Stops at the configured number of steps, or in a trial when the step time is known well enough,
- * or after the step in which SIGTERM or SIGINT reached any rank (checkpoint, `stopped` event), or at
- * once where that cannot be reached (stop.h).
+ * or after the step in which SIGTERM or SIGINT reached any rank (checkpoint, `stopped` event), or
+ * at once where that cannot be reached (stop.h).
  */
 #ifndef TRAINER_RUN_H
 #define TRAINER_RUN_H

@@ -5,8 +5,8 @@
  *     n bytes   JSON object: "__metadata__": {text: text}, and for each tensor
  *               "name": {"dtype": "F32", "shape": [rows, cols], "data_offsets": [begin, end]}
  *               padded with spaces so that data begins at a multiple of 8
- *     the rest  the tensors, row-major, little endian; offsets count from here, leave no hole, do
- * not overlap
+ *     the rest  the tensors, row-major, little endian; offsets count from here, leave no hole and
+ *               do not overlap
  *
  * Reading refuses, by tensor: unknown dtype, a size that is not shape times dtype, offsets outside
  * the file, overlaps and holes. Reading and writing go by pread/pwrite of element ranges, so

@@ -1,10 +1,10 @@
 /*
  * The ranks of a job begin together or not at all.
  *
- * A rank that leaves before MPI is up, because its host has no such file or too little memory, would
- * leave the others waiting in MPI_Init() under launchers that do not end a job for it (srun without
- * --kill-on-bad-exit). So every rank comes as far as this, says what it found, and all leave with
- * the same code if any cannot begin.
+ * A rank that leaves before MPI is up, because its host has no such file or too little memory,
+ * would leave the others waiting in MPI_Init() under launchers that do not end a job for it (srun
+ * without --kill-on-bad-exit). So every rank comes as far as this, says what it found, and all
+ * leave with the same code if any cannot begin.
  */
 #ifndef TRAINER_START_H
 #define TRAINER_START_H

@@ -6,8 +6,8 @@
  * split of N tokens holds (N - 1) / seq samples of seq + 1 tokens: sample k begins at token k *
  * seq, so inputs never overlap and each token but the first is predicted once an epoch.
  *
- * Sample order: index I counts samples from the start of training over all ranks and steps; epoch I
- * / n is a permutation of [0, n) that is computed for one index at a time (a Feistel network,
+ * Sample order: index I counts samples from the start of training over all ranks and steps; epoch
+ * I / n is a permutation of [0, n) that is computed for one index at a time (a Feistel network,
  * cycle-walked), keyed by (seed, epoch). So any rank can read sample I alone, and the order depends
  * on nothing but the seed.
  *

@@ -14,8 +14,8 @@
  * -EIO 503 (the store cannot be written), everything else 500. RET_RULES (may be NULL) gets a new
  * array as in docs/reference/http.md ("rules") where legality is the reason, else it is left NULL.
  *
- * JSON: resources exactly as in docs/reference/http.md. Functions that end in _text give the text, others new
- * references.
+ * JSON: resources exactly as in docs/reference/http.md. Functions that end in _text give the text,
+ * others new references.
  */
 #ifndef TUNER_TUNER_H
 #define TUNER_TUNER_H
@@ -32,8 +32,7 @@
 
 struct tn_service;
 
-/* ---- patience -----------------------------------------------------------------------------------
- */
+/* ---- patience ------------------------------------------------------------ */
 
 /* SECONDS (0: any number of them) from now on, and none once *UNWANTED (may be NULL) is set. RET is
  * not copied. Any thread. */
@@ -45,8 +44,7 @@ struct tn_patience {
 };
 void tn_patience_start(struct tn_patience *ret, double seconds, const atomic_bool *unwanted);
 
-/* ---- the service --------------------------------------------------------------------------------
- */
+/* ---- the service --------------------------------------------------------- */
 
 struct tn_config {
     const char *data_dir;     /* exists or is created, 0700 */
@@ -136,8 +134,7 @@ struct tn_stats {
 };
 void tn_stats(struct tn_service *svc, struct tn_stats *ret);
 
-/* ---- campaigns ----------------------------------------------------------------------------------
- */
+/* ---- campaigns ----------------------------------------------------------- */
 
 /*
  * BODY is a campaign as in docs/reference/campaign.md. With DRY_RUN nothing is stored and *RET is
@@ -193,8 +190,7 @@ int tn_campaign_clone_body(json_t **ret, struct tn_service *svc, const char *id,
 int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, const json_t *body,
                        struct err *error);
 
-/* ---- trials -------------------------------------------------------------------------------------
- */
+/* ---- trials -------------------------------------------------------------- */
 
 int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t trial,
                  struct err *error);
@@ -215,8 +211,7 @@ enum tn_log { TN_LOG_STDOUT, TN_LOG_STDERR, TN_LOG_EVENTS, TN_LOG_TIMELINE };
 int tn_trial_file(char **ret, struct tn_service *svc, const char *id, int64_t trial,
                   enum tn_log which, struct err *error);
 
-/* ---- workers of the launcher `remote` -----------------------------------------------------------
- */
+/* ---- workers of the launcher `remote` ------------------------------------ */
 
 /* RESULT < 0: ERROR says why; else ANSWER ("Suggestion" of the API) is the callee's. */
 typedef void tn_asked_fn(void *ctx, int result, json_t *owned_answer, const struct err *error);
@@ -238,8 +233,7 @@ int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int
 json_t *tn_workers_json(struct tn_service *svc);
 void tn_asks_drop(struct tn_service *svc); /* the daemon stops: nobody waits any longer */
 
-/* ---- results ------------------------------------------------------------------------------------
- */
+/* ---- results ------------------------------------------------------------- */
 
 int tn_best(json_t **ret, struct tn_service *svc, const char *id,
             struct err *error); /* -ENOENT before the first */
@@ -261,9 +255,9 @@ int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_serv
                 const char *id, const struct pl_layout *layout, struct err *error);
 
 /*
- * A projection as in docs/reference/http.md (POST /v1/project): campaign BODY.campaign calibrates the cost
- * model, which speaks of other sizes. Any thread, use web_offload. KEEP stores the answer with the
- * campaign, so that later measurements judge it (loop thread).
+ * A projection as in docs/reference/http.md (POST /v1/project): campaign BODY.campaign calibrates
+ * the cost model, which speaks of other sizes. Any thread, use web_offload. KEEP stores the answer
+ * with the campaign, so that later measurements judge it (loop thread).
  */
 int tn_project(json_t **ret, struct tn_service *svc, const json_t *body, struct err *error);
 int tn_project_keep(struct tn_service *svc, const json_t *answer, struct err *error);
@@ -290,8 +284,7 @@ json_t *tn_datasets_json(struct tn_service *svc);
 /* Folder of data set NAME, or -ENOENT; caller frees. NULL for `synthetic`. Any thread. */
 int tn_dataset_path(char **ret, const struct tn_service *svc, const char *name, struct err *error);
 
-/* ---- events -------------------------------------------------------------------------------------
- */
+/* ---- events -------------------------------------------------------------- */
 
 /* Called on the loop after the commit of each new row of table event, in order of id. For kind
  * "step" at most two a second a trial. DATA is one line of JSON. */
@@ -302,7 +295,7 @@ struct tn_subscription *tn_subscribe(struct tn_service *svc, tn_event_fn *fn, vo
 struct tn_subscription *tn_unsubscribe(struct tn_subscription *subscription);
 /* Rows that are older: db_event_each(tn_db(svc), …). */
 
-/* ---- the HTTP face: tuner/api/; main() calls these ---- */
+/* ---- the HTTP face: tuner/api/; main() calls these ----------------------- */
 
 struct tn_http;
 

@@ -218,8 +218,8 @@ static void keep_answer(struct web_request *rq, int status, const char *type, co
 {
     struct web_answer a = {status, rq->idem_hash, type, reply_header(rq, "Location"), body, size};
 
-    /* Only success is final: what was refused may be right a moment later. A question, which changes
-     * nothing, is answered anew: who may only ask cannot fill the store. */
+    /* Only success is final: what was refused may be right a moment later. A question, which
+     * changes nothing, is answered anew: who may only ask cannot fill the store. */
     if (rq->idem_key && status / 100 == 2 && rq->match.route->scope > WEB_READ)
         rq->server->idem.keep(rq->server->idem.ctx, rq->idem_key, &a);
 }

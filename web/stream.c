@@ -11,9 +11,9 @@
  * together hold STREAMED_MAX: a frame that several readers wait for is counted once, as it is kept
  * once. What proceed() pushes is for one reader alone and may fill SHARE_ALONE of that, so that
  * readers who are behind leave room for what happens now. A stream that could not get even its next
- * frame is ended. A reader who takes nothing while frames wait for it is cut off after TAKEN_MS, and
- * after WEB_PATIENCE_ANSWER_MS while more than half of STREAMED_MAX is in use. Either reconnects
- * with Last-Event-ID and misses nothing.
+ * frame is ended. A reader who takes nothing while frames wait for it is cut off after TAKEN_MS,
+ * and after WEB_PATIENCE_ANSWER_MS while more than half of STREAMED_MAX is in use. Either
+ * reconnects with Last-Event-ID and misses nothing.
  */
 #include "web/internal.h"
 

@@ -48,8 +48,8 @@ static inline void v_store(float *p, vf x)
     _mm256_storeu_ps(p, x);
 }
 
-/* Zen writes by a mask in 42 steps, also where the mask is full, as it is in all loops but for their
- * tails. */
+/* Zen writes by a mask in 42 steps, also where the mask is full, as it is in all loops but for
+ * their tails. */
 static inline void v_storem(float *p, vm m, vf x)
 {
     if (_mm256_movemask_ps(_mm256_castsi256_ps(m)) == 0xff)

@@ -160,8 +160,7 @@ static bool valid(const json_t *v, const json_t *schema, const char *at, struct 
     return good;
 }
 
-/* ---- requests
- * ------------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------ */
 
 static size_t on_body(char *bytes, size_t size, size_t n, void *ctx)
 {
@@ -212,8 +211,7 @@ static void call(struct reply *r, const char *method, const char *path, const ch
     curl_easy_cleanup(c);
 }
 
-/* ---- the walk
- * --------------------------------------------------------------------------------------- */
+/* ---- the walk ------------------------------------------------------------ */
 
 /* The answer against what OP says of its status. */
 static void compare(const char *what, const struct reply *r, const json_t *op)

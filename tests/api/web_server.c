@@ -23,8 +23,7 @@ static struct {
     struct watcher *watchers;
 } app;
 
-/* ---- events: each new thing
- * ---------------------------------------------------------------------- */
+/* ---- events: each new thing ---------------------------------------------- */
 
 struct watcher {
     struct watcher *next;
@@ -68,8 +67,7 @@ static void events(struct web_request *rq)
     web_reply_stream(rq, &ops, w);
 }
 
-/* ---- things
- * ---------------------------------------------------------------------------------------- */
+/* ---- things -------------------------------------------------------------- */
 
 static json_t *find(struct web_request *rq)
 {

@@ -1,7 +1,7 @@
 /*
  * A table of throughputs as a cluster to search on: tests/data/landscapes/, of the format described
- * in docs/measurements/search.md. Rows that the rules of plan/ refuse are dropped; a layout without throughput
- * does not fit.
+ * in docs/measurements/search.md. Rows that the rules of plan/ refuse are dropped; a layout without
+ * throughput does not fit.
  */
 #ifndef TESTS_BENCH_LANDSCAPE_H
 #define TESTS_BENCH_LANDSCAPE_H

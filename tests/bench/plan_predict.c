@@ -123,8 +123,8 @@ void predict(struct guess *ret, const struct row *r, const struct tuning *t)
 /* ---- what was known beforehand ------------------------------------------- */
 
 /*
- * Each constant with the width to which sources outside this collection know it; docs/explanation/cost-model.md
- * names them. A constant that no source bounds has a wide prior.
+ * Each constant with the width to which sources outside this collection know it;
+ * docs/explanation/cost-model.md names them. A constant that no source bounds has a wide prior.
  */
 static const struct prior {
     const char *name;

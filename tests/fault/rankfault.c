@@ -2,8 +2,9 @@
  * A library for LD_PRELOAD that strikes one rank of a real job: its Nth collective call or its Nth
  * call about a file.
  *
- *     PT_RANK_FAULT="RANK KIND N"    KIND: mpi (kill -9 at an MPI_I... collective), kill (kill -9 at
- *                                    a file call) or fail (the file call fails: EIO, ENOSPC, EACCES)
+ *     PT_RANK_FAULT="RANK KIND N"    KIND: mpi   kill -9 at an MPI_I... collective
+ *                                          kill  kill -9 at a file call
+ *                                          fail  the file call fails: EIO, ENOSPC, EACCES
  *     PT_RANK_FAULT_DONE=FILE        made when it has struck; else FILE.left holds, at the end of
  *                                    the process, how far N was past the last call
  *
@@ -63,7 +64,8 @@ __attribute__((destructor)) static void say_left(void)
     fclose(f);
 }
 
-/* True if this call, about a FILE or a collective, is to fail; does not return if it is to be the last. */
+/* True if this call, about a FILE or a collective, is to fail; does not return if it is to be the
+ * last. */
 static bool struck(bool file)
 {
     int (*open_file)(const char *, int, ...);

@@ -123,7 +123,8 @@ static void a_published_layout_ranks_in_the_free_space(void **state)
     assert_int_equal(published, 8 + 6);
 }
 
-/* A row of the table of docs/measurements/cost-model.md up to the layout: which study, at what size. */
+/* A row of the table of docs/measurements/cost-model.md up to the layout: which study, at what
+ * size. */
 static void row_of(char *ret, size_t size, const char *name, const json_t *row)
 {
     snprintf(ret, size, "`%s` | %lld | %lld | ", name,
@@ -131,7 +132,8 @@ static void row_of(char *ret, size_t size, const char *name, const json_t *row)
              json_integer_value(json_object_get(row, "global_batch")));
 }
 
-/* Whether AT, the rest of a line of the table, has the layout and the figures of ROW to the digits it prints. */
+/* Whether AT, the rest of a line of the table, has the layout and the figures of ROW to the digits
+ * it prints. */
 static bool as_computed(const char *at, const json_t *row)
 {
     const char *text = json_string_value(json_object_get(row, "text"));

@@ -1,12 +1,12 @@
 /*
- * Projections to another machine, against rows of tests/data in which one software trained one model
- * on several machines: how far the model's error differs between machines, estimated again, and what
- * the intervals hold of transfers to a device whose rows were not in the estimate.
+ * Projections to another machine, against rows of tests/data in which one software trained one
+ * model on several machines: how far the model's error differs between machines, estimated again,
+ * and what the intervals hold of transfers to a device whose rows were not in the estimate.
  *
- * A group is one source (a release of one software) and one model; a transfer learns from the group's
- * rows on one machine, which may be one, and projects those on another. Releases of one software are
- * measured again and again on the same machines, so each pair of devices counts once, as the mean of
- * its transfers.
+ * A group is one source (a release of one software) and one model; a transfer learns from the
+ * group's rows on one machine, which may be one, and projects those on another. Releases of one
+ * software are measured again and again on the same machines, so each pair of devices counts once,
+ * as the mean of its transfers.
  */
 #include "tests/unit/unit.h"
 
@@ -210,7 +210,8 @@ static bool is_evidence(const struct samples *s, int from, int to)
     return from != to && !(s->fitted[from] && s->fitted[to]);
 }
 
-/* Judge all transfers that CHOSEN admits; into pairs, devices x devices, the smaller number first. */
+/* Judge all transfers that CHOSEN admits; into pairs, devices x devices, the smaller number
+ * first. */
 static void judge_all(struct pair *ret, struct samples *s, choose *chosen, void *arg)
 {
     memset(ret, 0, MAX_DEVICES * MAX_DEVICES * sizeof(*ret));
@@ -314,7 +315,8 @@ static void the_shipped_deviation_is_what_the_rows_say(void **state)
                   "transfers, %d rows; root of the mean squared error %.3f\n",
                   found.deviation, t.devices, t.pairs, t.transfers, s->n, sqrt(t.error));
     /* A deviation of n degrees of freedom has the standard error deviation / sqrt(2 n). The shipped
-     * one stays within a quarter of that, so that a small change of the cost model is no failure. */
+     * one stays within a quarter of that, so that a small change of the cost model is no
+     * failure. */
     assert_true(fabs(found.deviation - pl_transfer_published.deviation) <
                 0.25 * found.deviation / sqrt(2 * found.degrees));
     assert_true(fabs(found.degrees - pl_transfer_published.degrees) < 0.5);

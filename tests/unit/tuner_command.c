@@ -131,7 +131,8 @@ static void a_layout_that_breaks_a_rule_of_an_exports_target_is_illegal(void **s
 }
 
 /* The rules are those of the exporter that the command uses: nothing that it cannot write is tried,
- * given as a baseline, or called legal. They stay a campaign's own when the configuration changes. */
+ * given as a baseline, or called legal. They stay a campaign's own when the configuration
+ * changes. */
 static void a_trainer_has_the_rules_of_the_export_that_it_uses(void **state)
 {
     struct fixture f;

@@ -246,8 +246,7 @@ bool tn_api_filter(struct web_request *rq, struct db_filter *ret, const char *co
     return true;
 }
 
-/* ---- start and stop
- * ------------------------------------------------------------------------------- */
+/* ---- start and stop ------------------------------------------------------ */
 
 /* All values of `key` in [http] as a list in ARENA, or NULL. */
 static const char *const *conf_list(const struct conf *conf, const char *key, struct arena *arena)

@@ -57,7 +57,7 @@ int tn_api_job_parse(struct tn_api_job *ret, struct tn_service *svc, const json_
                      struct err *error);
 struct pl_problem tn_api_problem(const struct tn_api_job *job);
 
-/* ---- tokens, answers, audit: token.c; events: event.c ---- */
+/* ---- tokens, answers, audit: token.c; events: event.c -------------------- */
 
 int tn_api_tokens_load(struct tn_http *http, struct err *error);
 void tn_api_tokens_watch(struct tn_http *http);
@@ -66,7 +66,7 @@ void tn_api_audit(void *ctx, struct web_request *rq, int status);
 void tn_api_events_start(struct tn_http *http);
 void tn_api_events_stop(struct tn_http *http);
 
-/* ---- handlers ---- */
+/* ---- handlers ------------------------------------------------------------ */
 
 web_handler tn_api_campaign_list, tn_api_campaign_create, tn_api_campaign_show,
     tn_api_campaign_patch, tn_api_campaign_delete, tn_api_campaign_pause, tn_api_campaign_resume,

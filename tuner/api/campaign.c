@@ -22,7 +22,7 @@ void tn_api_campaign_list(struct web_request *rq)
         web_reply_rows(rq, items.text, total, next);
 }
 
-/* ---- create: the check runs on another thread, for a space may be large; two seconds at most ---- */
+/* ---- create: checked on another thread, two seconds at most: a space may be large ---- */
 
 struct draft {
     struct tn_service *svc;
@@ -105,7 +105,7 @@ void tn_api_campaign_clone(struct web_request *rq)
         draft_start(rq, body);
 }
 
-/* ---- one campaign ---- */
+/* ---- one campaign -------------------------------------------------------- */
 
 /* Hash of N bytes of TEXT without the number after KEY, continuing from SEED; moves *TEXT behind
  * it. */
@@ -194,7 +194,7 @@ void tn_api_campaign_delete(struct web_request *rq)
         web_reply_empty(rq, 204);
 }
 
-/* ---- verbs ---- */
+/* ---- verbs --------------------------------------------------------------- */
 
 typedef int verb_fn(json_t **ret, struct tn_service *svc, const char *id, struct err *error);
 

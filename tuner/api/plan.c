@@ -47,7 +47,7 @@ struct pl_problem tn_api_problem(const struct tn_api_job *job)
     return (struct pl_problem){&job->model, &job->cluster, &job->workload, job->trainer};
 }
 
-/* ---- check ---- */
+/* ---- check --------------------------------------------------------------- */
 
 static json_t *rules_json(const struct pl_verdict *verdict)
 {
@@ -109,7 +109,7 @@ void tn_api_check(struct web_request *rq)
     web_reply_json(rq, 200, check(&j, &l));
 }
 
-/* ---- plan: on another thread, and no longer than somebody waits ---- */
+/* ---- plan: on another thread, and no longer than somebody waits ---------- */
 
 static const double PLAN_S = 1.4; /* of which the ranking may take this share: */
 static const double RANKING = 0.85;
@@ -123,7 +123,8 @@ struct plan {
     struct err e;
 };
 
-/* The further layouts of an item's family, and how slow the slowest is; null for a single layout. */
+/* The further layouts of an item's family, and how slow the slowest is; null for a single
+ * layout. */
 static json_t *variants(const struct pl_plan_entry *entry, bool families)
 {
     if (!families)
@@ -243,7 +244,7 @@ void tn_api_plan(struct web_request *rq)
     web_offload(rq, plan_work, plan_done, x);
 }
 
-/* ---- worked examples ---- */
+/* ---- worked examples ----------------------------------------------------- */
 
 struct example {
     const char *name;
@@ -285,7 +286,7 @@ void tn_api_examples(struct web_request *rq)
     tn_api_whole(rq, list);
 }
 
-/* ---- presets ---- */
+/* ---- presets ------------------------------------------------------------- */
 
 /* The complete object of preset NAME, or NULL. */
 static json_t *preset(const char *name, bool model, const struct pl_cluster *local)
@@ -351,7 +352,7 @@ void tn_api_datasets(struct web_request *rq)
     tn_api_whole(rq, tn_datasets_json(tn_api_svc(rq)));
 }
 
-/* ---- import ---- */
+/* ---- import -------------------------------------------------------------- */
 
 static json_t *ignored(const struct tn_findings *findings)
 {

@@ -47,7 +47,7 @@ void tn_api_predictions(struct web_request *rq)
         tn_api_whole(rq, items);
 }
 
-/* ---- what the search believes: computed on another thread ---- */
+/* ---- what the search believes: computed on another thread ---------------- */
 
 enum belief { IMPORTANCE, SURFACE, DIAGNOSIS };
 
@@ -120,7 +120,7 @@ void tn_api_surface(struct web_request *rq)
     believe(rq, SURFACE);
 }
 
-/* ---- export ---- */
+/* ---- export -------------------------------------------------------------- */
 
 static json_t *findings(const struct tn_findings *findings, const char *rule)
 {
@@ -382,7 +382,7 @@ void tn_api_exporters(struct web_request *rq)
     tn_api_whole(rq, tn_exporters_json());
 }
 
-/* ---- comparison ---- */
+/* ---- comparison ---------------------------------------------------------- */
 
 /* Layout keys whose values are not the same in all LAYOUTS. */
 static json_t *differing(const json_t *layouts)

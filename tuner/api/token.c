@@ -18,7 +18,7 @@ static int scope_of(const char *name)
     return -EINVAL;
 }
 
-/* ---- the table and the server ---- */
+/* ---- the table and the server -------------------------------------------- */
 
 int tn_api_tokens_load(struct tn_http *http, struct err *error)
 {
@@ -67,7 +67,7 @@ void tn_api_tokens_watch(struct tn_http *http)
     uv_unref((uv_handle_t *)&http->token_timer);
 }
 
-/* ---- handlers ---- */
+/* ---- handlers ------------------------------------------------------------ */
 
 void tn_api_token_list(struct web_request *rq)
 {
@@ -153,7 +153,7 @@ void tn_api_token_delete(struct web_request *rq)
         web_reply_empty(rq, 204);
 }
 
-/* ---- answers by Idempotency-Key ---- */
+/* ---- answers by Idempotency-Key ------------------------------------------ */
 
 static bool find_answer(void *ctx, const char *key, struct web_answer *ret, struct arena *arena)
 {
@@ -196,7 +196,7 @@ struct web_idempotency tn_api_answers(struct tn_http *http)
     return (struct web_idempotency){find_answer, keep_answer, http};
 }
 
-/* ---- audit ---- */
+/* ---- audit --------------------------------------------------------------- */
 
 struct audit {
     int64_t t;

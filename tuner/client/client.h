@@ -51,7 +51,7 @@ struct cl {
     int noperands;
 };
 
-/* ---- http.c ---------------------------------------------------------------------------- */
+/* ---- http.c -------------------------------------------------------------- */
 
 /* One request. *RET is the parsed answer (NULL for an empty one), owned by the caller. BODY is
  * borrowed, may be NULL. Every failure has been printed already; the result is an exit code. */
@@ -79,7 +79,7 @@ typedef bool (*cl_event_fn)(void *user, enum cl_signal what, const char *event, 
 int cl_stream(struct cl *client, const char *path, cl_event_fn fn, void *user);
 void cl_say_trouble(const struct cl *client);
 
-/* ---- table.c --------------------------------------------------------------------------- */
+/* ---- table.c ------------------------------------------------------------- */
 
 enum cl_align { CL_LEFT, CL_RIGHT };
 
@@ -107,7 +107,7 @@ size_t cl_fitting(const char *text, int columns); /* bytes of TEXT that fit */
 const char *cl_paint(const struct cl *client,
                      const char *state); /* colour of a state, "" for none */
 
-/* ---- screen.c -------------------------------------------------------------------------- */
+/* ---- screen.c ------------------------------------------------------------ */
 
 /* Take the whole terminal, and give it back as it was; closing twice is harmless. */
 void cl_screen_open(struct cl *client);
@@ -119,7 +119,7 @@ bool cl_screen_resized(void);               /* since the last call */
 /* Left alone where it is not known. */
 void cl_terminal_size(int *columns, int *lines);
 
-/* ---- print.c --------------------------------------------------------------------------- */
+/* ---- print.c ------------------------------------------------------------- */
 
 /* Outside text must not steer the terminal: what is no character to be seen becomes a `?`. */
 void cl_make_safe(json_t *json);
@@ -145,7 +145,7 @@ enum { CL_TRIAL_COLUMNS = 8 };
 struct cl_table cl_trial_table(struct cl_column columns[CL_TRIAL_COLUMNS], const json_t *first);
 void cl_trial_row(struct cl_table *table, const json_t *trial); /* one line of it */
 
-/* ---- campaign.c: what commands share ---- */
+/* ---- campaign.c: what commands share ------------------------------------- */
 
 /* HEAD + NAME + TAIL with NAME percent-encoded; caller frees. */
 char *cl_path(const char *head, const char *name, const char *tail);
@@ -160,8 +160,7 @@ int cl_say_done(const struct cl *client, const char *done, const char *what);
 /* Foreign text to standard output; on a terminal without what steers it. TEXT is changed. */
 void cl_write_text(const struct cl *client, char *text, size_t len);
 
-/* ---- main.c: the tables, for usage, completion and the manual -----------------------------------
- */
+/* ---- main.c: the tables, for usage, completion and the manual ------------ */
 
 struct cl_command {
     const char *name, *operands;
@@ -175,8 +174,7 @@ extern const struct cl_command cl_commands[]; /* ends with a NULL name */
 extern const struct opt cl_options[];         /* ends with a NULL name */
 extern const char cl_common_options[];        /* names of those that every command knows */
 
-/* ---- commands ---------------------------------------------------------------------------------
- */
+/* ---- commands ------------------------------------------------------------ */
 
 int cl_submit(struct cl *client);
 int cl_ls(struct cl *client);

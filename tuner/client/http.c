@@ -249,8 +249,7 @@ int cl_call_text(struct cl *client, const char *path, char **ret, size_t *ret_si
     return CL_OK;
 }
 
-/* ---- Server-Sent Events -----------------------------------------------------------------------
- */
+/* ---- Server-Sent Events -------------------------------------------------- */
 
 enum { TICK_MS = 200, RETRY_MS = 500 };
 

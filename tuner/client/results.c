@@ -28,7 +28,7 @@ int cl_baseline(struct cl *client)
     return standing(client, "baseline");
 }
 
-/* ---- lists ---- */
+/* ---- lists --------------------------------------------------------------- */
 
 /* GET a list, print it as it came, or hand it over: CL_OK with *RET NULL means that all is done. */
 static int get_list(struct cl *client, const char *tail, json_t **ret)
@@ -215,7 +215,7 @@ int cl_importance(struct cl *client)
     return CL_OK;
 }
 
-/* ---- what the search believes ---- */
+/* ---- what the search believes -------------------------------------------- */
 
 /* The mean of tokens/s over two keys: X to the right, Y downwards. */
 static void print_surface(const struct cl *client, const json_t *surface)
@@ -283,7 +283,7 @@ int cl_diagnosis(struct cl *client)
     return code;
 }
 
-/* ---- side by side ---- */
+/* ---- side by side -------------------------------------------------------- */
 
 /* "ID" or "ID/N" operands as the request's body; NULL where they are mixed. */
 static json_t *compared(const struct cl *client)

@@ -91,7 +91,7 @@ int cl_get(struct cl *client)
     return CL_OK;
 }
 
-/* ---- events ---- */
+/* ---- events -------------------------------------------------------------- */
 
 static volatile sig_atomic_t interrupted;
 

@@ -92,7 +92,7 @@ static const char *text_at(const struct cl_table *table, int row, int col)
     return s && *s ? s : "-";
 }
 
-/* ---- widths ---- */
+/* ---- widths -------------------------------------------------------------- */
 
 struct plan {
     int width[MAX_COLUMNS]; /* 0: the column is missing */
@@ -151,7 +151,7 @@ static void fit(struct plan *plan, const struct cl_table *table, int room)
     shrink(plan, table, room, LEAST);
 }
 
-/* ---- output ---- */
+/* ---- output -------------------------------------------------------------- */
 
 static void print_cell(const char *text, int width, enum cl_align align, bool last,
                        const char *paint, FILE *out)

@@ -61,7 +61,7 @@ static void progress_line(const struct watch *watch, char *buf, size_t size)
              isfinite(eta) ? " left" : "");
 }
 
-/* ---- a line a trial ---- */
+/* ---- a line a trial ------------------------------------------------------ */
 
 static void print_plain(const struct watch *watch, const json_t *trial)
 {
@@ -106,7 +106,7 @@ static void print_event(const char *event, const json_t *data)
     fflush(stdout);
 }
 
-/* ---- the screen ---- */
+/* ---- the screen ---------------------------------------------------------- */
 
 /* The rows of the table that there is room for: the newest, or those scrolled back to. */
 static void draw_trials(struct watch *watch, FILE *out, int room)
@@ -200,7 +200,7 @@ static void on_key(struct watch *watch, int key)
     watch->dirty = true;
 }
 
-/* ---- events ---- */
+/* ---- events -------------------------------------------------------------- */
 
 /* What was asked for may be newer than the events that are still on their way: a trial that has
  * settled lives again only in another attempt. */

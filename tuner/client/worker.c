@@ -47,7 +47,7 @@ static void nap(int ms)
     usleep((useconds_t)ms * 1000);
 }
 
-/* ---- starting ---- */
+/* ---- starting ------------------------------------------------------------ */
 
 /* A data set is a folder below DATA/datasets; its name comes from the campaign. */
 static int add_data(struct cl *client, const json_t *config, char **argv, int argc,
@@ -155,7 +155,7 @@ static int start(struct cl *client, struct job *job, const json_t *offer, struct
     return r;
 }
 
-/* ---- telling ---- */
+/* ---- telling ------------------------------------------------------------- */
 
 /* Whole lines of the event file that the daemon does not have, as an array; *RET_END is the offset
  * behind them. */
@@ -289,7 +289,7 @@ static int complete(struct cl *client, struct job *job)
     }
 }
 
-/* ---- one trial ---- */
+/* ---- one trial ----------------------------------------------------------- */
 
 static bool ended(struct job *job, bool wait)
 {
@@ -354,7 +354,7 @@ static int run_trial(struct cl *client, const json_t *offer, const char *folder)
     return code;
 }
 
-/* ---- the loop ---- */
+/* ---- the loop ------------------------------------------------------------ */
 
 static char *own_name(const struct cl *client)
 {

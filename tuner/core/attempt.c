@@ -26,7 +26,7 @@
 
 enum { TICK_MS = 100, STEP_EVENT_MS = 500, READ_BUDGET = 1 << 20 };
 
-/* ---- steps on their way into the database ---- */
+/* ---- steps on their way into the database -------------------------------- */
 
 struct batch_step {
     int64_t n;
@@ -96,7 +96,7 @@ static struct tn_batch *batch_of(struct tn_attempt *attempt)
     return attempt->batch;
 }
 
-/* ---- reading events ---- */
+/* ---- reading events ------------------------------------------------------ */
 
 static void take_step(struct tn_attempt *attempt, const char *text, const struct tn_step_line *line)
 {
@@ -179,7 +179,7 @@ void tn_attempt_read(struct tn_attempt *attempt)
         db_writer_post(attempt->svc->writer, batch_job, TAKE(attempt->batch), batch_free);
 }
 
-/* ---- life of the struct ---- */
+/* ---- life of the struct -------------------------------------------------- */
 
 static void attempt_free(struct tn_attempt *attempt)
 {
@@ -254,7 +254,7 @@ static struct tn_attempt *attempt_new(struct tn_trial *trial, int64_t number)
     return a;
 }
 
-/* ---- the clock ---- */
+/* ---- the clock ----------------------------------------------------------- */
 
 static double tokens_a_step(const struct tn_attempt *attempt)
 {
@@ -405,7 +405,7 @@ void tn_attempt_ended(struct tn_attempt *attempt)
     retry_settle(attempt);
 }
 
-/* ---- start ---- */
+/* ---- start --------------------------------------------------------------- */
 
 struct start {
     struct tn_attempt *a;
@@ -555,7 +555,7 @@ int tn_attempt_start(struct tn_trial *trial, struct err *error)
     return 0;
 }
 
-/* ---- after a restart ---- */
+/* ---- after a restart ----------------------------------------------------- */
 
 static void on_adopt(uv_timer_t *timer);
 

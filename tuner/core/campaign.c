@@ -12,7 +12,7 @@
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
 
-/* ---- changes of state ---- */
+/* ---- changes of state ---------------------------------------------------- */
 
 struct change {
     const char *id, *from, *to, *reason;
@@ -46,7 +46,7 @@ int tn_campaign_change(struct tn_service *svc, const char *id, const char *from,
     return 0;
 }
 
-/* ---- read ---- */
+/* ---- read ---------------------------------------------------------------- */
 
 int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct err *error)
 {
@@ -121,7 +121,7 @@ int tn_campaign_list(struct str *ret_items, const char **ret_next, int64_t *ret_
     return 0;
 }
 
-/* ---- change ---- */
+/* ---- change -------------------------------------------------------------- */
 
 struct description {
     const char *id, *name, *notes;

@@ -13,8 +13,9 @@
 #include "tuner/tuner.h"
 
 /* Seconds that counting the layouts of a space, and preparing its search, may take while somebody
- * waits, and that all of it may, with reading the campaign and choosing its baseline; the least that
- * is tried where those took long. A search over more layouts than AT_ONCE is prepared afterwards. */
+ * waits, and that all of it may, with reading the campaign and choosing its baseline; the least
+ * that is tried where those took long. A search over more layouts than AT_ONCE is prepared
+ * afterwards. */
 static const double COUNT_S = 0.7, PREPARE_S = 0.7, ALL_S = 1.7, LEAST_S = 0.05;
 enum { AT_ONCE = 400000 };
 

@@ -1,8 +1,8 @@
 /*
  * The search of one campaign.
  *
- * Asking and telling run in libuv's pool (scheduler.c), answers for the HTTP side in whatever thread
- * asks; the lock lets one of them in at a time. The loop itself never takes it.
+ * Asking and telling run in libuv's pool (scheduler.c), answers for the HTTP side in whatever
+ * thread asks; the lock lets one of them in at a time. The loop itself never takes it.
  */
 #include <errno.h>
 #include <math.h>
@@ -174,7 +174,7 @@ int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, 
     return r;
 }
 
-/* ---- answers for any thread ---- */
+/* ---- answers for any thread ---------------------------------------------- */
 
 /* A campaign of before "rules" was part of a completed text keeps those that it ran with: of its
  * trainer's name, or of none. */

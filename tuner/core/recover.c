@@ -17,7 +17,7 @@
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 
-/* ---- attempts ---- */
+/* ---- attempts ------------------------------------------------------------ */
 
 struct ending {
     const struct db_attempt *at;

@@ -33,7 +33,7 @@ struct tn_retain {
     unsigned trash_count; /* names in trash/ */
 };
 
-/* ---- trash ---- */
+/* ---- trash --------------------------------------------------------------- */
 
 struct emptying {
     uv_work_t work;
@@ -85,7 +85,7 @@ int tn_trash(struct tn_service *svc, const char *path, struct err *error)
     return r;
 }
 
-/* ---- age ---- */
+/* ---- age ----------------------------------------------------------------- */
 
 static void drop_old(struct tn_service *svc)
 {
@@ -109,7 +109,7 @@ static void drop_old(struct tn_service *svc)
     arena_done(&a);
 }
 
-/* ---- quota ---- */
+/* ---- quota --------------------------------------------------------------- */
 
 struct measuring {
     uv_work_t work;
@@ -198,7 +198,7 @@ static void measure(struct tn_service *svc)
     uv_queue_work(svc->loop, &m->work, measure_work, measure_done);
 }
 
-/* ---- the clock ---- */
+/* ---- the clock ----------------------------------------------------------- */
 
 void tn_retain_tick(struct tn_service *svc)
 {

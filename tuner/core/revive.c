@@ -7,8 +7,8 @@
  * its own, BUILDERS of them at a time, and a new campaign over many layouts begins so, too. These
  * threads have low priority, and what they start inherits it: whoever asks the daemon for something
  * meanwhile comes first. libuv's pool would not do: its threads cannot take back a priority that
- * they gave away, and other campaigns' trials wait for them. Until then the campaign is what its row
- * says and not in memory; requests that need it there are refused for the moment. At the start
+ * they gave away, and other campaigns' trials wait for them. Until then the campaign is what its
+ * row says and not in memory; requests that need it there are refused for the moment. At the start
  * nothing is launched until all are back, since they may hold cores, and /readyz says so.
  */
 #include <errno.h>
@@ -130,7 +130,7 @@ void tn_campaign_give_up(struct tn_service *svc, const struct db_campaign *row,
         log_error("campaign %s: %s", row->id, e.text);
 }
 
-/* ---- beside the loop ---- */
+/* ---- beside the loop ----------------------------------------------------- */
 
 /* What the campaign's row says of its space. */
 static struct tn_space known_space(const struct db_campaign *row)
@@ -302,7 +302,7 @@ void tn_campaign_prepare(struct tn_service *svc, const char *id, struct tn_space
     revive_beside(svc, id, space, false);
 }
 
-/* ---- at once, or beside ---- */
+/* ---- at once, or beside -------------------------------------------------- */
 
 static bool is_informed(const struct db_campaign *row)
 {

@@ -34,7 +34,7 @@ void tn_sched_kick(struct tn_service *svc)
     uv_async_send(&svc->wake);
 }
 
-/* ---- the end of a campaign ---- */
+/* ---- the end of a campaign ----------------------------------------------- */
 
 struct finish {
     const char *id, *reason;
@@ -86,7 +86,7 @@ static bool budget_over(const struct tn_campaign *campaign)
     return (trials > 0 && campaign->asked >= trials) || spent(campaign) >= 1;
 }
 
-/* ---- asking, in libuv's pool ---- */
+/* ---- asking, in libuv's pool --------------------------------------------- */
 
 struct ask {
     uv_work_t work;
@@ -231,7 +231,7 @@ static void take_answer(struct tn_campaign *campaign, const struct ask *ask)
     campaign->asked++;
 }
 
-/* ---- refitting beside it ---- */
+/* ---- refitting beside it ------------------------------------------------- */
 
 struct refit {
     uv_work_t work;
@@ -316,7 +316,7 @@ static void start_ask(struct tn_campaign *campaign, bool want)
     uv_queue_work(campaign->svc->loop, &k->work, ask_work, ask_done);
 }
 
-/* ---- turns ---- */
+/* ---- turns --------------------------------------------------------------- */
 
 static void pause_for(struct tn_campaign *campaign, const struct err *why)
 {

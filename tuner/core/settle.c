@@ -52,7 +52,7 @@ static const struct rule *rule_of(const char *outcome)
     return rule_of("crash");
 }
 
-/* ---- what was it? ---- */
+/* ---- what was it? -------------------------------------------------------- */
 
 static void say(struct cause *cause, const char *outcome, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -229,7 +229,7 @@ static void find_cause(struct cause *cause, struct tn_attempt *attempt)
     whole_characters(cause->detail);
 }
 
-/* ---- the row ---- */
+/* ---- the row ------------------------------------------------------------- */
 
 static char *failure_text(const struct cause *cause, const struct tn_attempt *attempt)
 {
@@ -320,7 +320,7 @@ static void fill_rows(struct settlement *settlement)
     };
 }
 
-/* ---- one transaction ---- */
+/* ---- one transaction ----------------------------------------------------- */
 
 static int decide(struct settlement *settlement, struct db *writer, struct err *error)
 {
@@ -395,7 +395,7 @@ static int settle_job(struct db *writer, void *arg, struct err *error)
     return r < 0 ? r : tn_event_campaign(writer, id, error);
 }
 
-/* ---- afterwards, in memory ---- */
+/* ---- afterwards, in memory ----------------------------------------------- */
 
 static void teach(struct settlement *settlement)
 {

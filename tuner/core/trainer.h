@@ -1,5 +1,6 @@
 /*
- * What is run in a trial, and how its results are read: the table of functions that each trainer is.
+ * What is run in a trial, and how its results are read: the table of functions that each trainer
+ * is.
  */
 #ifndef TUNER_TRAINER_H
 #define TUNER_TRAINER_H

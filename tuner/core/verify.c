@@ -59,7 +59,7 @@ const char *tn_verdict(double lo, double hi, bool same)
     return lo > 1 ? "holds" : hi < 1 ? "does not hold" : "within noise";
 }
 
-/* ---- the record in column campaign.verify ---- */
+/* ---- the record in column campaign.verify -------------------------------- */
 
 /* What the complete pairs of successes gave. */
 struct pairs {
@@ -123,7 +123,7 @@ static int change_job(struct db *writer, void *arg, struct err *error)
     return r < 0 ? r : tn_event_campaign(writer, ch->id, error);
 }
 
-/* ---- steps ---- */
+/* ---- steps --------------------------------------------------------------- */
 
 static bool winner_first(int trial)
 {
@@ -226,7 +226,7 @@ void tn_verify_step(struct tn_campaign *campaign)
     v->added++;
 }
 
-/* ---- begin, and again after a restart ---- */
+/* ---- begin, and again after a restart ------------------------------------ */
 
 int tn_verify_restore(struct tn_campaign *campaign, const struct db_campaign *row,
                       struct err *error)

@@ -107,8 +107,7 @@ int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_f
               const char *target, const struct tn_export_in *in, bool allow_loss,
               struct err *error);
 
-/* ---- importers ----------------------------------------------------------------------------------
- */
+/* ---- importers ----------------------------------------------------------- */
 
 /*
  * Today's production configuration as a layout. SOURCE is "megatron" (a job script or arguments),

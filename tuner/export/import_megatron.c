@@ -574,8 +574,8 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
     return r == 0 && !known ? tn_megatron_unknown(import->out, flag, value, error) : r;
 }
 
-/* Another program's arguments would all be ignored, and the defaults of Megatron-LM be taken for its
- * layout. */
+/* Another program's arguments would all be ignored, and the defaults of Megatron-LM be taken for
+ * its layout. */
 static int check_program(const struct megatron *import, struct err *error)
 {
     if (!*import->words.program || str_starts(import->words.program, "pretrain") ||

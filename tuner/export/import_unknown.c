@@ -1,7 +1,7 @@
 /*
- * Arguments that are no setting of the layout. Most are Megatron's own and are listed; what could be
- * a part of the layout all the same (a misspelt argument, a degree under another name, a recipe of
- * Megatron-Bridge) is refused, since Megatron would refuse it, or run another layout.
+ * Arguments that are no setting of the layout. Most are Megatron's own and are listed; what could
+ * be a part of the layout all the same (a misspelt argument, a degree under another name, a recipe
+ * of Megatron-Bridge) is refused, since Megatron would refuse it, or run another layout.
  */
 #include "tuner/export/internal.h"
 

@@ -98,8 +98,8 @@ void tn_import_split_experts(struct pl_layout *layout, const struct pl_model *mo
 /* DeepSpeed's sequence parallelism as cp. */
 #define TN_ULYSSES "taken as cp: sequences are split alike, heads are exchanged there"
 
-/* Does the setting NAME, which no source knows, with VALUE read like the degree of a parallelism that
- * is on? Ignoring one would import another layout than the one that runs. */
+/* Does the setting NAME, which no source knows, with VALUE read like the degree of a parallelism
+ * that is on? Ignoring one would import another layout than the one that runs. */
 bool tn_import_is_degree(const char *name, const char *value);
 
 /* import_unknown.c: the argument FLAG of Megatron-LM that is not read, with VALUE or NULL, goes to
@@ -153,7 +153,8 @@ int tn_toml_read(const char *text, tn_toml_fn *set, void *arg, struct err *error
  * TEXT has no such key. -EINVAL names the line that is no argument. */
 int tn_yaml_arguments(char **ret, const char *text, struct err *error);
 
-/* What tn_toml_read() does, of a Python text: what it sets of a configuration, expressions as their text. */
+/* What tn_toml_read() does, of a Python text: what it sets of a configuration, expressions as their
+ * text. */
 int tn_python_read(const char *text, tn_toml_fn *set, void *arg, struct err *error);
 bool tn_python_is(const char *text); /* rather than TOML */
 

@@ -60,8 +60,7 @@ static void put_value(struct tn_sh *shell, struct sink *sink, const char *text, 
     }
 }
 
-/* ---- variables ----------------------------------------------------------------------------------
- */
+/* ---- variables ----------------------------------------------------------- */
 
 static struct tn_sh_variable *find(struct tn_sh *shell, const char *name)
 {
@@ -217,8 +216,7 @@ void tn_sh_forget(struct tn_sh *shell, const char *name)
     tn_sh_list_add(&v->values, mem_printf("%c%c$%s%c", MARK, TN_WORD_RUN, name, ENDMARK));
 }
 
-/* ---- expansion ----------------------------------------------------------------------------------
- */
+/* ---- expansion ----------------------------------------------------------- */
 
 /* POS is at an opening bracket: behind the one that closes it, quotes and nesting left alone. */
 const char *tn_sh_closing(struct tn_sh *shell, const char *pos)

@@ -60,8 +60,7 @@ void tn_finding_add(struct tn_findings *findings, const char *setting, const cha
     mend(it->detail);
 }
 
-/* ---- what targets share -------------------------------------------------------------------------
- */
+/* ---- what targets share -------------------------------------------------- */
 
 int tn_microbatches(const struct tn_export_in *in)
 {
@@ -351,8 +350,7 @@ static void add_comments(struct str *out, const char *mark, const struct tn_expo
         str_addf(out, "%s LOST %s: %s\n", mark, lost->v[i].setting, lost->v[i].detail);
 }
 
-/* ---- finding and writing ------------------------------------------------------------------------
- */
+/* ---- finding and writing ------------------------------------------------- */
 
 static const struct tn_exporter *find_plain(const char *name)
 {

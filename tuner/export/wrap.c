@@ -93,8 +93,8 @@ static void status_of_events(struct str *out)
 
 /* A lost rank takes the bundled trainer's job down; this starts it again, and it goes on from its
  * newest checkpoint. The codes are those after which it must not
- * (docs/howto/tune-the-bundled-trainer.md); 126 and 127 are the shell's for a command that it cannot
- * run. */
+ * (docs/howto/tune-the-bundled-trainer.md); 126 and 127 are the shell's for a command that it
+ * cannot run. */
 static void run_partune(struct str *out, const struct tn_export_in *in, const struct place *at)
 {
     bool events = !str_starts(at->mpi, "mpirun"); /* there rank 0's disk is not the launcher's */
@@ -289,7 +289,8 @@ static void job_name(char buf[48], const struct tn_export_in *in)
         snprintf(buf, 48, "partune");
 }
 
-/* The target's file in the folder that a job runs in. Its name, $job, is one that Python can import.
+/* The target's file in the folder that a job runs in. Its name, $job, is one that Python can
+ * import.
  */
 static struct place in_folder(char *ret_file, size_t size, const struct tn_exporter *target,
                               const char *mpi)

@@ -91,7 +91,7 @@ static void release(struct tn_attempt *attempt)
     attempt->ncpus = 0;
 }
 
-/* ---- the command line ---- */
+/* ---- the command line ---------------------------------------------------- */
 
 /* One core (or as many as it has threads) for each rank, unless ranks outnumber cores. */
 static void add_binding(struct tn_argv *argv, const struct tn_attempt *attempt)

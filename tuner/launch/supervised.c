@@ -31,7 +31,7 @@ static int grace_ms(const struct tn_attempt *attempt)
     return attempt->svc->config.grace_ms > 0 ? attempt->svc->config.grace_ms : 2000;
 }
 
-/* ---- the command line ---- */
+/* ---- the command line ---------------------------------------------------- */
 
 void tn_supervised_argv(struct tn_argv *argv, const struct tn_attempt *attempt, const char *cpus)
 {
@@ -84,7 +84,7 @@ void tn_supervised_env(struct tn_argv *env, const struct tn_attempt *attempt)
         attempt->trainer->environment(attempt, env);
 }
 
-/* ---- watching ---- */
+/* ---- watching ------------------------------------------------------------ */
 
 /* The last process of it on this machine is gone. */
 static void last_gone(struct tn_attempt *attempt)
@@ -181,7 +181,7 @@ void tn_supervised_close(struct tn_attempt *attempt)
         uv_close((uv_handle_t *)&sv->poll, poll_closed);
 }
 
-/* ---- start ---- */
+/* ---- start --------------------------------------------------------------- */
 
 void tn_process_closed(uv_handle_t *handle)
 {
@@ -233,7 +233,7 @@ int tn_supervised_spawn(struct tn_attempt *attempt, char **argv, char **env, str
     return err_set(error, r, "watch process %d: %s", p->pid, strerror(-r));
 }
 
-/* ---- adopt ---- */
+/* ---- adopt --------------------------------------------------------------- */
 
 static int dead(struct tn_attempt *attempt, const char *why)
 {
@@ -285,7 +285,7 @@ int tn_supervised_adopt(struct tn_attempt *attempt, struct err *error)
     return 1; /* if it dies right now, its pidfd says so */
 }
 
-/* ---- stop ---- */
+/* ---- stop ---------------------------------------------------------------- */
 
 void tn_supervised_stop(struct tn_attempt *attempt)
 {
@@ -309,7 +309,7 @@ void tn_supervised_tick(struct tn_attempt *attempt)
     }
 }
 
-/* ---- end without an attempt in memory ---- */
+/* ---- end without an attempt in memory ------------------------------------ */
 
 void tn_supervised_end(struct tn_service *svc, const char *folder, const char *mark)
 {

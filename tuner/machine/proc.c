@@ -116,7 +116,7 @@ int tn_proc_children(int *pids, int max)
     return n;
 }
 
-/* ---- the mark ---- */
+/* ---- the mark ------------------------------------------------------------ */
 
 static bool has_mark(int proc, const char *pid, const char *want, size_t len)
 {
@@ -194,7 +194,7 @@ int64_t tn_oom_kills(void)
     return strtoll(p + strlen("\noom_kill "), NULL, 10);
 }
 
-/* ---- core lists ---- */
+/* ---- core lists ---------------------------------------------------------- */
 
 int tn_cpus_parse(int *ret, int max, const char *text)
 {
@@ -234,7 +234,7 @@ char *tn_cpus_text(char *buf, size_t size, const int *cpus, int count)
     return buf;
 }
 
-/* ---- files of the supervisor ---- */
+/* ---- files of the supervisor --------------------------------------------- */
 
 /* No link, and nothing that would keep us waiting for somebody who writes. */
 static bool is_file(const char *path)
@@ -346,7 +346,7 @@ void tn_exit_read(struct tn_exit *ret, const char *folder)
     *ret = x;
 }
 
-/* ---- programs ---- */
+/* ---- programs ------------------------------------------------------------ */
 
 static char *beside(const char *exe, const char *below, const char *name)
 {

@@ -57,7 +57,7 @@ char *tn_cpus_text(char *buf, size_t size, const int *cpus, int count);
  * NULL where it is none of these. */
 char *tn_find_program(const char *given, const char *name);
 
-/* ---- what partune-run leaves in the attempt's folder ---- */
+/* ---- what partune-run leaves in the attempt's folder --------------------- */
 
 #define TN_RUN_FILE "run.json"   /* who supervises: written before anything starts */
 #define TN_EXIT_FILE "exit.json" /* how it ended: written after the last process is gone */

@@ -1,4 +1,5 @@
-/* The trainer's events (docs/reference/protocol.md): whole lines of a growing file, and what they decide. */
+/* The trainer's events (docs/reference/protocol.md): whole lines of a growing file, and what they
+ * decide. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -12,7 +13,7 @@ const char *const tn_phase_names[TN_PHASES + 1] = {
     "forward", "backward", "tp", "ep", "pp_wait", "dp", "optimizer", "other", NULL,
 };
 
-/* ---- lines ---- */
+/* ---- lines --------------------------------------------------------------- */
 
 void tn_reader_init(struct tn_reader *reader)
 {
@@ -122,7 +123,7 @@ bool tn_reader_poll(struct tn_reader *reader, const char *path, size_t budget,
     return true;
 }
 
-/* ---- events ---- */
+/* ---- events -------------------------------------------------------------- */
 
 void tn_seen_init(struct tn_seen *seen)
 {

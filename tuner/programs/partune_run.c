@@ -126,7 +126,7 @@ static int set_affinity(const char *text)
     return sched_setaffinity(0, sizeof(set), &set) < 0 ? -errno : 0;
 }
 
-/* ---- processes ---- */
+/* ---- processes ----------------------------------------------------------- */
 
 static void exec_child(const struct run *run, char **argv, const int write_end[2])
 {

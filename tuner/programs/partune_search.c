@@ -1,8 +1,8 @@
 /*
  * partune-search CAMPAIGN.json: the optimiser alone, as JSON lines on stdin and stdout.
  *
- * One request a line, one answer a line, in order; docs/reference/protocol.md has them. What is refused is
- * answered with
+ * One request a line, one answer a line, in order; docs/reference/protocol.md has them. What is
+ * refused is answered with
  * {"op":"error","pointer":…,"detail":…} and changes nothing. Ends at end of input with status 0; a
  * campaign that cannot be searched ends it at once with an error line on stdout, a message on
  * stderr and status 65.
@@ -80,8 +80,7 @@ static bool told(const struct opt_set *set, const struct options *options)
     return true;
 }
 
-/* ---- answers ------------------------------------------------------------------------------------
- */
+/* ---- answers ------------------------------------------------------------- */
 
 static json_t *refusal(const struct err *error)
 {
@@ -112,8 +111,7 @@ static json_t *named(const char *name, json_t *owned_v)
     return v;
 }
 
-/* ---- requests -----------------------------------------------------------------------------------
- */
+/* ---- requests ------------------------------------------------------------ */
 
 static int do_ask(json_t **ret, struct se_search *search, const json_t *request, struct err *error)
 {
@@ -244,8 +242,7 @@ static json_t *answer(struct se_search *search, const char *line, size_t size)
     return refusal(&e);
 }
 
-/* ---- the program --------------------------------------------------------------------------------
- */
+/* ---- the program --------------------------------------------------------- */
 
 static int say(json_t *owned_v)
 {

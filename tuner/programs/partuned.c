@@ -110,7 +110,7 @@ struct daemon {
     int signals;
 };
 
-/* ---- the end ---- */
+/* ---- the end ------------------------------------------------------------- */
 
 static void on_stopped(void *arg)
 {
@@ -169,7 +169,7 @@ static void finish(struct daemon *daemon)
     uv_loop_close(&daemon->loop);
 }
 
-/* ---- the start ---- */
+/* ---- the start ----------------------------------------------------------- */
 
 /* Each connection and each running trial needs descriptors. */
 static void raise_limits(void)
@@ -264,7 +264,7 @@ static int serve(const struct values *values, const struct conf *conf, struct er
     return r;
 }
 
-/* ---- other commands ---- */
+/* ---- other commands ------------------------------------------------------ */
 
 static int backup(const struct values *values, const char *file, struct err *error)
 {

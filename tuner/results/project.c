@@ -17,7 +17,7 @@
 
 enum { EARLIER = 100, CAMPAIGNS = 1000, SIZES = 32, WITH = 16 };
 
-/* ---- what is asked ---- */
+/* ---- what is asked ------------------------------------------------------- */
 
 struct asked {
     const char *campaign;
@@ -76,7 +76,7 @@ static int parse(struct asked *asked, const json_t *body, struct err *error)
     return 0;
 }
 
-/* ---- learning ---- */
+/* ---- learning ------------------------------------------------------------ */
 
 struct study {
     struct db *db;
@@ -200,7 +200,7 @@ static int open_study(struct study *st, const struct asked *asked,
     return r;
 }
 
-/* ---- one size ---- */
+/* ---- one size ------------------------------------------------------------ */
 
 /* The layout for DEVICES devices under PROBLEM: the winner's shape, or the fastest of the
  * campaign's space. */
@@ -281,7 +281,7 @@ static json_t *row(const struct study *st, int devices, const struct asked *aske
                      "reason");
 }
 
-/* ---- what earlier ones were worth ---- */
+/* ---- what earlier ones were worth ---------------------------------------- */
 
 /* Was what ROW of PAST, a projection, describes measured by a trial that began after it? */
 static void compare(json_t *list, const struct db_artifact *ar, const json_t *past,
@@ -396,7 +396,7 @@ static int earlier(json_t **ret, struct study *st, struct err *error)
     return r;
 }
 
-/* ---- the answer ---- */
+/* ---- the answer ---------------------------------------------------------- */
 
 static json_t *calibration_json(const struct study *st)
 {
@@ -481,7 +481,7 @@ int tn_project(json_t **ret, struct tn_service *svc, const json_t *body, struct 
     return r;
 }
 
-/* ---- keeping it ---- */
+/* ---- keeping it ---------------------------------------------------------- */
 
 static int keep_job(struct db *writer, void *arg, struct err *error)
 {

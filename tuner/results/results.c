@@ -121,7 +121,7 @@ json_t *tn_measure_json(const struct tn_measure *measure, double baseline, bool 
                      measure->count, "measured", simulated ? 0 : measure->count);
 }
 
-/* ---- for the handlers ---- */
+/* ---- for the handlers ---------------------------------------------------- */
 
 int tn_mark_simulated(json_t *view, struct tn_service *svc, const char *id, struct err *error)
 {

@@ -35,7 +35,7 @@ static json_t *column(const char *text)
     return v ? v : json_null();
 }
 
-/* ---- what is simulated ---- */
+/* ---- what is simulated --------------------------------------------------- */
 
 int tn_simulated(bool *ret, struct db *db, const char *id, struct err *error)
 {
@@ -47,7 +47,7 @@ const char *tn_simulated_mark(const struct tn_launcher *launcher)
     return launcher == &tn_launcher_simulated ? " (simulated)" : "";
 }
 
-/* ---- trial ---- */
+/* ---- trial --------------------------------------------------------------- */
 
 json_t *tn_trial_view(const struct db_trial *trial, bool simulated)
 {
@@ -57,7 +57,7 @@ json_t *tn_trial_view(const struct db_trial *trial, bool simulated)
     return column(str_text(&s));
 }
 
-/* ---- campaign ---- */
+/* ---- campaign ------------------------------------------------------------ */
 
 static void add_state(void *ctx, const char *state, int64_t count)
 {

@@ -25,7 +25,7 @@
 
 enum { CLOCK_MS = 250, TRIM_MS = 3600 * 1000 };
 
-/* ---- events ---- */
+/* ---- events -------------------------------------------------------------- */
 
 static void on_wake(uv_async_t *handle)
 {
@@ -39,7 +39,7 @@ static void on_wake(uv_async_t *handle)
     tn_sched_run(svc);
 }
 
-/* ---- the clock: retries, wall budgets, housekeeping ---- */
+/* ---- the clock: retries, wall budgets, housekeeping ---------------------- */
 
 static void on_clock(uv_timer_t *timer)
 {
@@ -58,7 +58,7 @@ static void on_clock(uv_timer_t *timer)
     tn_sched_run(svc);
 }
 
-/* ---- the data directory ---- */
+/* ---- the data directory -------------------------------------------------- */
 
 static int refuse_holder(const char *path, struct err *error)
 {
@@ -166,7 +166,7 @@ static int load_profile(struct tn_service *svc, struct err *error)
     return 0;
 }
 
-/* ---- opening and closing ---- */
+/* ---- opening and closing ------------------------------------------------- */
 
 /* What trials are held to: a mistake ends the daemon now, not each trial later. */
 static int check_trials(struct tn_service *svc, struct err *error)

@@ -41,7 +41,7 @@ struct tn_webhooks {
     int64_t trimmed;          /* wall ms */
 };
 
-/* ---- the configuration ---- */
+/* ---- the configuration --------------------------------------------------- */
 
 static const char *const events[] = {
     "campaign.running", "campaign.paused",    "campaign.verifying", "campaign.done",
@@ -189,7 +189,7 @@ static int hooks_job(struct db *db, void *arg, struct err *error)
     return r < 0 ? r : db_delivery_orphans(db, error);
 }
 
-/* ---- an attempt ---- */
+/* ---- an attempt ---------------------------------------------------------- */
 
 static json_t *time_json(int64_t wall_ms)
 {
@@ -330,7 +330,7 @@ void tn_webhooks_tick(struct tn_service *svc)
     arena_done(&a);
 }
 
-/* ---- its end ---- */
+/* ---- its end ------------------------------------------------------------- */
 
 struct outcome {
     int64_t id;
@@ -402,7 +402,7 @@ static void wake_loop(void *arg)
     uv_async_send(&w->answered);
 }
 
-/* ---- opening and closing ---- */
+/* ---- opening and closing ------------------------------------------------- */
 
 int tn_webhooks_open(struct tn_service *svc, struct err *error)
 {

@@ -56,7 +56,7 @@ struct tn_post *tn_post_free(struct tn_post *post)
     return NULL;
 }
 
-/* ---- addresses ---- */
+/* ---- addresses ----------------------------------------------------------- */
 
 struct range {
     uint32_t base;
@@ -141,7 +141,7 @@ static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_so
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
-/* ---- a request ---- */
+/* ---- a request ----------------------------------------------------------- */
 
 void tn_signature(char ret[TN_SIGNATURE_TEXT], const char *secret, int64_t time, const char *body)
 {
@@ -266,7 +266,7 @@ static void begin(struct tn_sender *sender, struct tn_post *post)
     curl->multi_add_handle(sender->multi, q->easy);
 }
 
-/* ---- the thread ---- */
+/* ---- the thread ---------------------------------------------------------- */
 
 /* False: stop. */
 static bool take_waiting(struct tn_sender *sender)

@@ -7,7 +7,7 @@ uint64_t tn_now_ms(void)
     return clock_mono_ns() / 1000000;
 }
 
-/* ---- events ---- */
+/* ---- events -------------------------------------------------------------- */
 
 struct tn_subscription {
     struct tn_subscription *next;
@@ -67,7 +67,7 @@ void tn_events_ready(struct tn_service *svc)
     uv_async_send(&svc->wake);
 }
 
-/* ---- the store ---- */
+/* ---- the store ----------------------------------------------------------- */
 
 int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *error)
 {
@@ -78,7 +78,7 @@ int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *erro
     return r;
 }
 
-/* ---- small answers ---- */
+/* ---- small answers ------------------------------------------------------- */
 
 const char *tn_data_dir(const struct tn_service *svc)
 {

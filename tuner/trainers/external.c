@@ -8,7 +8,8 @@
  *     launch = direct       ; or mpiexec: put `mpiexec -n {world}` before it
  *     env = NCCL_DEBUG=WARN ; may be repeated
  *     dir = /opt/megatron
- *     rules = megatron      ; whose legality rules hold; the first {export:TARGET} says unless given
+ *     rules = megatron      ; whose legality rules hold; the first {export:TARGET} says unless
+ *     given
  *
  * The command is cut at blanks ("..." keeps them) and never sees a shell; {key} is a layout key, a
  * size of the model or the workload, or one of world, steps, nodes, devices_per_node, folder,
@@ -47,7 +48,7 @@ static const struct tn_spec *spec_of(const struct tn_attempt *attempt)
     return attempt->campaign->engine->spec;
 }
 
-/* ---- the command ---- */
+/* ---- the command --------------------------------------------------------- */
 
 /* A template that is filled in for one layout. */
 struct filling {
@@ -357,7 +358,7 @@ static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err 
     return r;
 }
 
-/* ---- results ---- */
+/* ---- results ------------------------------------------------------------- */
 
 /* The program writes the event file itself; its output may still say how it dies. */
 static enum tn_line event_or_log(struct tn_attempt *attempt, enum tn_stream stream,

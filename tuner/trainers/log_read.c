@@ -3,8 +3,8 @@
  *
  * Programs print on both streams, and every rank may print its own copy of a line, so a step counts
  * once, by its number, whichever copy comes first. Lines of validation are no steps. A loss that is
- * printed as nan or inf ends the trial; a line that names another failure (output/trouble.c) is only
- * remembered, since programs live on after some of them.
+ * printed as nan or inf ends the trial; a line that names another failure (output/trouble.c) is
+ * only remembered, since programs live on after some of them.
  *
  * The forms are those of the last two years: Megatron-LM and Megatron-Bridge (megatron/training/
  * training.py, bridge/training/utils/train_utils.py), torchtitan (components/metrics.py; on stderr
@@ -40,7 +40,7 @@ void tn_attempt_fail(struct tn_attempt *attempt, const char *cls, const char *te
     snprintf(attempt->seen.detail, sizeof(attempt->seen.detail), "%.390s", text);
 }
 
-/* ---- text ---- */
+/* ---- text ---------------------------------------------------------------- */
 
 /* TEXT without escape sequences, other control characters as blanks. */
 static void plain_text(struct str *out, const char *text, size_t len)
@@ -96,7 +96,7 @@ static double after(const char *text, const char *label)
     return at && number_at(&v, at + strlen(label)) && isfinite(v) ? v : (double)NAN;
 }
 
-/* ---- steps ---- */
+/* ---- steps --------------------------------------------------------------- */
 
 static double tokens_a_step(const struct tn_attempt *attempt)
 {
@@ -160,7 +160,7 @@ static void reached(struct tn_attempt *attempt, double bytes)
     attempt->seen.reached = json_pack("{s:f}", "total", bytes);
 }
 
-/* ---- the trainers ---- */
+/* ---- the trainers -------------------------------------------------------- */
 
 /* The number of " iteration        5/     100 |", or NAN. */
 static double iteration_of(const char *text)
@@ -286,7 +286,7 @@ static enum tn_line deepspeed(struct tn_attempt *attempt, const char *text,
                 (double)NAN, ret);
 }
 
-/* ---- a line of a stream ---- */
+/* ---- a line of a stream -------------------------------------------------- */
 
 /* The first failure is the cause, until steps show that the program lives on. */
 static bool suspect(struct tn_attempt *attempt, const char *text)

@@ -73,7 +73,7 @@ void tn_lease_renew(struct tn_attempt *attempt)
         tn_now_ms() + (uint64_t)(1000 * tn_lease_seconds(attempt->campaign->engine->spec));
 }
 
-/* ---- from the queue to a worker ---- */
+/* ---- from the queue to a worker ------------------------------------------ */
 
 static bool suits(const struct tn_ask *ask, const struct tn_campaign *campaign,
                   const struct pl_layout *layout)
@@ -135,7 +135,7 @@ static int start(struct tn_attempt *attempt, struct err *error)
     return 0;
 }
 
-/* ---- after a restart ---- */
+/* ---- after a restart ----------------------------------------------------- */
 
 /* Lines of the event file that are whole; a torn last one is cut off: its worker sends it again. */
 static int64_t whole_lines(const char *path)
@@ -178,7 +178,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
     return 1;
 }
 
-/* ---- while it runs ---- */
+/* ---- while it runs ------------------------------------------------------- */
 
 static void tick(struct tn_attempt *attempt)
 {

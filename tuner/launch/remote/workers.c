@@ -26,7 +26,7 @@
 
 enum { MAX_WORKERS = 1024, MAX_EVENTS = 10000, FORGET_MS = 24 * 3600 * 1000, LOST_MS = 120000 };
 
-/* ---- workers ---- */
+/* ---- workers ------------------------------------------------------------- */
 
 struct tn_worker {
     struct tn_worker *next;
@@ -123,7 +123,7 @@ json_t *tn_workers_json(struct tn_service *svc)
     return list;
 }
 
-/* ---- leases ---- */
+/* ---- leases -------------------------------------------------------------- */
 
 /* A job is LEASE@WORKER. */
 const char *tn_lease_worker(const char *job)
@@ -156,7 +156,7 @@ json_t *tn_lease_json(const struct tn_attempt *attempt)
                      "device_memory", s->se.cluster.device.memory_gib * 0x1p30);
 }
 
-/* ---- asking ---- */
+/* ---- asking -------------------------------------------------------------- */
 
 void tn_ask_answer(struct tn_service *svc, struct tn_ask *ask, int result, json_t *owned_answer,
                    const struct err *error)
@@ -300,7 +300,7 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
     return 0;
 }
 
-/* ---- telling ---- */
+/* ---- telling ------------------------------------------------------------- */
 
 /* The live attempt of LEASE; NULL with the reason if it has ended or never was. *RET_COUNTED: its
  * completion was accepted before. */
@@ -440,7 +440,7 @@ int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, in
     return 0;
 }
 
-/* ---- the end ---- */
+/* ---- the end ------------------------------------------------------------- */
 
 struct report {
     int status; /* -1: the events and the exit code say it */

@@ -80,7 +80,7 @@ void tn_slurm_cancel(struct tn_service *svc, const char *id, const char *option)
     tn_argv_done(&v);
 }
 
-/* ---- getting one ---- */
+/* ---- getting one --------------------------------------------------------- */
 
 static struct tn_slurm_alloc *find(struct tn_slurm *sl, const char *campaign)
 {
@@ -244,7 +244,7 @@ static void drop(struct tn_slurm_alloc *al)
     free(al);
 }
 
-/* ---- devices ---- */
+/* ---- devices ------------------------------------------------------------- */
 
 static int node_free(const struct tn_slurm_alloc *al, int node)
 {
@@ -350,7 +350,7 @@ void tn_slurm_close_alloc(struct tn_slurm_alloc *al)
     al->closed = al->campaign[0] != '\0'; /* the one that we run in is not ours to end */
 }
 
-/* ---- the clock ---- */
+/* ---- the clock ----------------------------------------------------------- */
 
 static bool wanted(const struct tn_slurm_alloc *al)
 {

@@ -164,7 +164,7 @@ void tn_slurm_finish(struct tn_slurm_trial *trial)
     trial->next_at = 0;
 }
 
-/* ---- steps that live on without their srun ---- */
+/* ---- steps that live on without their srun ------------------------------- */
 
 static void on_steps(void *arg, int status, const char *out, const char *error)
 {

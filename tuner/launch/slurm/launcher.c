@@ -85,7 +85,7 @@ static void release(struct tn_attempt *attempt)
     t->alloc = NULL;
 }
 
-/* ---- command lines ---- */
+/* ---- command lines ------------------------------------------------------- */
 
 /* What is run under the supervisor. */
 int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt, struct err *error)
@@ -144,7 +144,7 @@ static int start_step(struct tn_attempt *attempt, struct err *error)
     return r;
 }
 
-/* ---- the table ---- */
+/* ---- the table ----------------------------------------------------------- */
 
 static int start(struct tn_attempt *attempt, struct err *error)
 {

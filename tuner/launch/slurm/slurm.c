@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <math.h>
 
-/* ---- states ---- */
+/* ---- states -------------------------------------------------------------- */
 
 static const struct {
     const char *state;
@@ -86,7 +86,7 @@ const char *tn_slurm_said(const char *text)
     return NULL;
 }
 
-/* ---- answers ---- */
+/* ---- answers ------------------------------------------------------------- */
 
 /* Copy up to a separator, which is passed over. */
 static const char *field(char *buf, size_t size, const char *pos, const char *separators)
@@ -196,7 +196,7 @@ bool tn_slurm_transient(const char *error)
     return false;
 }
 
-/* ---- [slurm] ---- */
+/* ---- [slurm] ------------------------------------------------------------- */
 
 const char *tn_slurm_option(const struct tn_service *svc, const char *key)
 {
@@ -219,7 +219,7 @@ bool tn_slurm_uses_mpiexec(const struct tn_service *svc)
     return str_eq(tn_slurm_option(svc, "launch"), "mpiexec");
 }
 
-/* ---- command lines ---- */
+/* ---- command lines ------------------------------------------------------- */
 
 void tn_slurm_program(struct tn_argv *argv, const struct tn_service *svc, const char *name)
 {

@@ -49,7 +49,7 @@ bool tn_slurm_unknown(const char *error);
 /* May the same command succeed later? */
 bool tn_slurm_transient(const char *error);
 
-/* ---- the administrator's [slurm] ---- */
+/* ---- the administrator's [slurm] ----------------------------------------- */
 
 enum tn_slurm_mode {
     SLURM_STEPS,  /* one allocation a campaign, trials are its steps */
@@ -81,7 +81,7 @@ void tn_slurm_srun(struct tn_argv *argv, const struct tn_service *svc,
                    const struct tn_slurm_shape *shape, const char *name, const char *job,
                    int first);
 
-/* ---- alloc.c: allocations, and what Slurm says of all jobs ---- */
+/* ---- alloc.c: allocations, and what Slurm says of all jobs --------------- */
 
 /* One attempt's dealings with Slurm: trial.h. */
 struct tn_slurm_trial;

@@ -30,19 +30,19 @@ struct tn_slurm_trial {
     uint64_t kill_at; /* monotonic ms: its job did not obey; 0: it was not told anything */
 };
 
-/* ---- launcher.c ---- */
+/* ---- launcher.c ---------------------------------------------------------- */
 
 /* What is run under the supervisor. */
 int tn_slurm_add_program(struct tn_argv *argv, struct tn_attempt *attempt, struct err *error);
 
-/* ---- job.c ---- */
+/* ---- job.c --------------------------------------------------------------- */
 
 int tn_slurm_submit(struct tn_slurm_trial *trial, struct err *error);
 void tn_slurm_look(struct tn_slurm_trial *trial);      /* in phase TRIAL_LOOK */
 void tn_slurm_watch_job(struct tn_slurm_trial *trial); /* in phase TRIAL_WATCH */
 void tn_slurm_cancel_job(struct tn_slurm_trial *trial);
 
-/* ---- end.c ---- */
+/* ---- end.c --------------------------------------------------------------- */
 
 /* Nothing more is to be asked: it ended as its own files say, or because we wanted it. */
 bool tn_slurm_is_clear(struct tn_attempt *attempt);
