@@ -13,10 +13,13 @@
  * readers who are behind leave room for what happens now. A stream that could not get even its next
  * frame is ended. A reader who takes nothing while frames wait for it is cut off after TAKEN_MS,
  * and after WEB_PATIENCE_ANSWER_MS while more than half of STREAMED_MAX is in use. Either
- * reconnects with Last-Event-ID and misses nothing.
+ * reconnects with Last-Event-ID and misses nothing. The kernel's buffer of a connection is small,
+ * too: else it would hold megabytes for each reader, and filling them would keep this thread from
+ * others.
  */
 #include "web/internal.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 enum {
@@ -223,13 +226,21 @@ void web_streams_heartbeat(struct web_server *server)
             push_text(s, ":\n\n");
 }
 
+/* Can the reader's connection take bytes now? Then frames wait for this process, not for it. */
+static bool takes(const struct web_stream *stream)
+{
+    struct pollfd connection = {.fd = stream->conn->fd, .events = POLLOUT};
+
+    return poll(&connection, 1, 0) == 1 && (connection.revents & POLLOUT);
+}
+
 void web_streams_sweep(struct web_server *server)
 {
     int64_t now = (int64_t)uv_now(server->loop);
     int64_t patience = server->streamed > STREAMED_MAX / 2 ? WEB_PATIENCE_ANSWER_MS : TAKEN_MS;
 
     for (struct web_stream *s = server->streams; s; s = s->next)
-        if (s->count && now - s->waits_ms > patience)
+        if (s->count && now - s->waits_ms > patience && !takes(s))
             shutdown(s->conn->fd, SHUT_RDWR);
 }
 
@@ -280,6 +291,7 @@ void web_reply_stream(struct web_request *rq, const struct web_stream_ops *ops, 
     server->streams = s;
     server->nstreams++;
     web_conn_phase(rq->conn, 0, 0);
+    setsockopt(rq->conn->fd, SOL_SOCKET, SO_SNDBUF, &(int){QUEUE_BYTES}, sizeof(int));
     push_text(s, "retry: 1000\n\n"); /* sends the head at once */
     r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, stream_read, s,
                                           stream_free);
