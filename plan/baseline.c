@@ -108,7 +108,7 @@ static bool try_share(const struct search *search, struct pl_layout *layout, int
             *layout = start;
             layout->pp = pp;
             layout->tp = share / pp;
-            layout->sp = layout->tp > 1 && m->moe.experts && t->sp;
+            layout->sp = layout->tp > 1 && m->moe.experts && pl_trainer_takes(t, PL_KEY_SP, 1);
             layout->zero = stage[i];
             layout->zero_scope = layout->zero ? PL_SCOPE_EP_AWARE : PL_SCOPE_NONE;
             if (fill(search, layout))

@@ -104,7 +104,7 @@ static bool one_key(struct str *out, const struct pl_space *space, const struct 
         if (!space->axis[key].given && key != PL_KEY_WORLD)
             continue;
         *wide = *space;
-        if (pl_layout_keys[key].derived)
+        if (pl_layout_keys[key].part == PL_DERIVED)
             wide->axis[key].n = 0;
         else
             pl_space_widen(wide, (enum pl_key)key, problem);
@@ -162,8 +162,8 @@ static bool two_keys(struct str *out, const struct pl_space *space,
 
     for (int a = 0; a < PL_LAYOUT_KEYS; a++)
         for (int b = a + 1; b < PL_LAYOUT_KEYS; b++) {
-            if (!space->axis[a].given || !space->axis[b].given || pl_layout_keys[a].derived ||
-                pl_layout_keys[b].derived)
+            if (!space->axis[a].given || !space->axis[b].given ||
+                pl_layout_keys[a].part == PL_DERIVED || pl_layout_keys[b].part == PL_DERIVED)
                 continue;
             *wide = *space;
             pl_space_widen(wide, (enum pl_key)a, problem);

@@ -9,35 +9,32 @@ static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "ze
 static const char *const scope_names[] = {"none", "ep-aware", "plain", NULL};
 static const char *const recompute_names[] = {"none", "selective", "full", NULL};
 
-#define KEY(field) #field, offsetof(struct pl_layout, field)
+#define KEY(name_, field, part_, text_, words, scale, min_, max_, standard_, trainers_, means_)    \
+    {.name = #field,                                                                               \
+     .offset = offsetof(struct pl_layout, field),                                                  \
+     .part = PL_##part_,                                                                           \
+     .text = text_,                                                                                \
+     .names = words,                                                                               \
+     .log2 = SCALE_##scale,                                                                        \
+     .min = min_,                                                                                  \
+     .max = max_,                                                                                  \
+     .standard = standard_,                                                                        \
+     .trainers = trainers_,                                                                        \
+     .means = means_},
+enum { SCALE_LINEAR, SCALE_LOG };
 
 const struct pl_layout_key pl_layout_keys[] = {
-    {KEY(world), NULL, false, true, 1, INT_MAX},
-    {KEY(tp), NULL, false, true, 1, 1 << 16},
-    {KEY(sp), NULL, false, false, 0, 1},
-    {KEY(cp), NULL, false, true, 1, 1 << 16},
-    {KEY(pp), NULL, false, true, 1, 1 << 16},
-    {KEY(vp), NULL, false, true, 1, 1 << 16},
-    {KEY(schedule), schedule_names, false, false, 0, 3},
-    {KEY(ep), NULL, false, true, 1, 1 << 16},
-    {KEY(etp), NULL, false, true, 1, 1 << 16},
-    {KEY(dp), NULL, true, true, 1, INT_MAX},
-    {KEY(edp), NULL, true, true, 1, INT_MAX},
-    {KEY(zero), NULL, false, false, 0, 3},
-    {KEY(zero_scope), scope_names, false, false, 0, 2},
-    {KEY(micro_batch), NULL, false, true, 1, 1 << 24},
-    {KEY(recompute), recompute_names, false, false, 0, 2},
-    {KEY(overlap_grad_reduce), NULL, false, false, 0, 1},
-    {KEY(overlap_param_gather), NULL, false, false, 0, 1},
-    {KEY(overlap_p2p), NULL, false, false, 0, 1},
-    {KEY(overlap_moe_a2a), NULL, false, false, 0, 1},
-    {KEY(precision), pl_precision_names, false, false, 0, 2},
-    {KEY(threads), NULL, false, true, 1, 1 << 16},
-    {NULL, 0, NULL, false, false, 0, 0},
+#include "plan/keys.def"
+    {.name = NULL},
 };
 
-_Static_assert(ARRAY_LEN(pl_layout_keys) == PL_LAYOUT_KEYS + 1, "a row for each key");
-_Static_assert(sizeof(struct pl_layout) == PL_LAYOUT_KEYS * sizeof(int), "a row for each field");
+const char *const pl_layout_key_names[] = {
+#define KEY(name, field, ...) #field,
+#include "plan/keys.def"
+    NULL,
+};
+
+_Static_assert(sizeof(struct pl_layout) == PL_LAYOUT_KEYS * sizeof(int), "fields are ints");
 
 int pl_layout_get(const struct pl_layout *layout, const struct pl_layout_key *key)
 {
@@ -62,19 +59,9 @@ const struct pl_layout_key *pl_layout_key_find(const char *name)
 
 void pl_layout_default(struct pl_layout *layout, const struct pl_workload *workload)
 {
-    *layout = (struct pl_layout){
-        .tp = 1,
-        .cp = 1,
-        .pp = 1,
-        .vp = 1,
-        .schedule = PL_1F1B,
-        .ep = 1,
-        .etp = 1,
-        .micro_batch = 1,
-        .recompute = PL_RECOMPUTE_NONE,
-        .precision = (int)workload->precision,
-        .threads = 1,
-    };
+    for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++)
+        pl_layout_set(layout, k, k->standard == PL_NO_STANDARD ? 0 : k->standard);
+    layout->precision = (int)workload->precision;
 }
 
 void pl_layout_replicas(struct pl_layout *ret, int world)
@@ -148,15 +135,6 @@ int pl_layout_word(int *ret, const struct pl_layout_key *key, const json_t *json
     return jx_get_int(ret, box, key->name, key->min, key->max, error);
 }
 
-static int check_keys(const json_t *json, struct err *error)
-{
-    const char *names[PL_LAYOUT_KEYS + 1] = {0};
-
-    for (int i = 0; i < PL_LAYOUT_KEYS; i++)
-        names[i] = pl_layout_keys[i].name;
-    return jx_keys(json, names, error);
-}
-
 static bool given(const json_t *json, const char *key)
 {
     const json_t *x = json_object_get(json, key);
@@ -187,7 +165,7 @@ int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_m
     int r;
 
     pl_layout_default(&l, workload);
-    if ((r = check_keys(json, error)) < 0)
+    if ((r = jx_keys(json, pl_layout_key_names, error)) < 0)
         return r;
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
         int value = pl_layout_get(&l, k);
@@ -225,9 +203,20 @@ void pl_layout_unsaid(struct pl_layout *layout, const json_t *json, const struct
 
     pl_layout_settle(&settled, model, trainer);
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++)
-        if (!k->derived && !given(json, k->name))
+        if (k->part != PL_DERIVED && !given(json, k->name))
             pl_layout_set(layout, k, pl_layout_get(&settled, k));
     pl_layout_derive(layout);
+}
+
+/* Where nothing is sharded JSON has no scope. */
+static bool is_absent(const struct pl_layout_key *key, int value)
+{
+    return key == &pl_layout_keys[PL_KEY_ZERO_SCOPE] && value == PL_SCOPE_NONE;
+}
+
+static json_t *value_json(const struct pl_layout_key *key, int value)
+{
+    return key->names ? json_string(key->names[value]) : json_integer(value);
 }
 
 json_t *pl_layout_json(const struct pl_layout *layout)
@@ -237,55 +226,99 @@ json_t *pl_layout_json(const struct pl_layout *layout)
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
         int value = pl_layout_get(layout, k);
 
-        if (k->offset == offsetof(struct pl_layout, zero_scope) && value == PL_SCOPE_NONE)
-            continue;
-        json_object_set_new(v, k->name,
-                            k->names ? json_string(k->names[value]) : json_integer(value));
+        if (!is_absent(k, value))
+            json_object_set_new(v, k->name, value_json(k, value));
     }
     return v;
 }
 
+static json_t *key_schema(const struct pl_layout_key *key)
+{
+    json_t *v = json_pack("{s:s, s:s}", "type", key->names ? "string" : "integer", "description",
+                          key->means);
+
+    if (key->names) {
+        json_t *words = json_array();
+
+        for (int i = key->min; i <= key->max; i++)
+            if (!is_absent(key, i))
+                json_array_append_new(words, value_json(key, i));
+        json_object_set_new(v, "enum", words);
+    } else { /* a size that does not come out even is 0 */
+        json_object_set_new(v, "minimum", json_integer(key->part == PL_DERIVED ? 0 : key->min));
+        json_object_set_new(v, "maximum", json_integer(key->max));
+    }
+    if (key->standard != PL_NO_STANDARD)
+        json_object_set_new(v, "default", value_json(key, key->standard));
+    return v;
+}
+
+json_t *pl_layout_schema(void)
+{
+    json_t *keys = json_object();
+
+    for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++)
+        json_object_set_new(keys, k->name, key_schema(k));
+    return json_pack("{s:s, s:s, s:o, s:b}", "type", "object", "description",
+                     "A parallel layout in its canonical form; derived keys (world, dp, edp) are "
+                     "always present in answers",
+                     "properties", keys, "additionalProperties", 0);
+}
+
+/* Is VALUE of KEY in a layout's text? Not what is standard or follows from what is. */
+static bool is_told(enum pl_key key, int value)
+{
+    switch (key) {
+    case PL_KEY_MICRO_BATCH:
+        return true;
+    case PL_KEY_SCHEDULE: /* interleaved is vp > 1 */
+        return value == PL_GPIPE || value == PL_ZERO_BUBBLE;
+    case PL_KEY_ZERO_SCOPE:
+        return value == PL_SCOPE_PLAIN;
+    case PL_KEY_PRECISION:
+        return value != PL_FP32;
+    default:
+        return value != pl_layout_keys[key].standard;
+    }
+}
+
+/* *PREFIX is that of the flag before: "overlap-grad" and "overlap-p2p" make "overlap-grad-p2p". */
+static void add_told(struct str *out, const struct pl_layout *layout, enum pl_key key,
+                     const char **prefix)
+{
+    const struct pl_layout_key *k = &pl_layout_keys[key];
+    int value = pl_layout_get(layout, k);
+    size_t n = k->text ? strcspn(k->text, "-") : 0;
+
+    if (!k->text || !is_told(key, value))
+        return;
+    if (k->max == 1 && k->text[n] && *prefix && !strncmp(*prefix, k->text, n + 1)) {
+        str_add(out, k->text + n);
+        return;
+    }
+    str_addf(out, "%s%s", out->len ? " " : "", k->text);
+    if (k->names)
+        str_add(out, k->names[value]);
+    else if (k->max > 1)
+        str_addf(out, "%d", value);
+    if (k->max == 1)
+        *prefix = k->text;
+}
+
 char *pl_layout_text(char buf[160], const struct pl_layout *layout)
 {
-    static const struct {
-        const char *text;
-        size_t offset;
-    } sizes[] = {
-        {"tp", offsetof(struct pl_layout, tp)},
-        {"cp", offsetof(struct pl_layout, cp)},
-        {"pp", offsetof(struct pl_layout, pp)},
-        {"vp", offsetof(struct pl_layout, vp)},
-        {"ep", offsetof(struct pl_layout, ep)},
-        {"etp", offsetof(struct pl_layout, etp)},
-        {"dp", offsetof(struct pl_layout, dp)},
-        {"mb", offsetof(struct pl_layout, micro_batch)},
-        {"threads", offsetof(struct pl_layout, threads)},
-    };
     AUTO_STR s = {0};
+    const char *prefix = NULL;
 
-    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-        int value;
-
-        memcpy(&value, (const char *)layout + sizes[i].offset, sizeof(value));
-        if (value != 1 || !strcmp(sizes[i].text, "dp") || !strcmp(sizes[i].text, "mb"))
-            str_addf(&s, "%s%s%d", s.len ? " " : "", sizes[i].text, value);
+    for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++)
+        if (pl_layout_keys[key].log2)
+            add_told(&s, layout, key, &prefix);
+    for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++) {
+        if (key == PL_KEY_RECOMPUTE) /* the two that trade memory for time stand together */
+            add_told(&s, layout, PL_KEY_SCHEDULE, &prefix);
+        if (!pl_layout_keys[key].log2 && key != PL_KEY_SCHEDULE)
+            add_told(&s, layout, key, &prefix);
     }
-    if (layout->sp)
-        str_add(&s, " sp");
-    if (layout->zero)
-        str_addf(&s, " zero%d%s", layout->zero,
-                 layout->zero_scope == PL_SCOPE_PLAIN ? " plain" : "");
-    if (layout->schedule == PL_GPIPE || layout->schedule == PL_ZERO_BUBBLE)
-        str_addf(&s, " %s", schedule_names[layout->schedule]);
-    if (layout->recompute)
-        str_addf(&s, " recompute-%s", recompute_names[layout->recompute]);
-    if (layout->overlap_grad_reduce || layout->overlap_param_gather || layout->overlap_p2p ||
-        layout->overlap_moe_a2a)
-        str_addf(&s, " overlap%s%s%s%s", layout->overlap_grad_reduce ? "-grad" : "",
-                 layout->overlap_param_gather ? "-param" : "", layout->overlap_p2p ? "-p2p" : "",
-                 layout->overlap_moe_a2a ? "-moe" : "");
-    if (layout->precision)
-        str_addf(&s, " %s", pl_precision_names[layout->precision]);
     snprintf(buf, 160, "%s", str_text(&s));
     return buf;
 }

@@ -153,7 +153,8 @@ static void sp_needs_tp(struct pl_check *check)
 /* Not of a trainer without sequence parallelism, whose experts do without. */
 static void moe_tp_needs_sp(struct pl_check *check)
 {
-    if (check->t->sp && check->m->moe.experts && check->l->tp > 1 && !check->l->sp)
+    if (pl_trainer_takes(check->t, PL_KEY_SP, 1) && check->m->moe.experts && check->l->tp > 1 &&
+        !check->l->sp)
         pl_breaks(check, "sp", "a model with experts and tp %d needs sp 1", check->l->tp);
 }
 
@@ -214,7 +215,7 @@ static void canonical(struct pl_check *check)
         bool spoken = key->offset == offsetof(struct pl_layout, sp) ||
                       (key->offset == offsetof(struct pl_layout, schedule) && check->l->pp > 1);
 
-        if (got == want || spoken || key->derived)
+        if (got == want || spoken || key->part == PL_DERIVED)
             continue;
         if (key->names)
             pl_breaks(check, key->name, "%s %s is written %s here", key->name, key->names[got],
@@ -261,7 +262,7 @@ static bool in_range(struct pl_check *check)
     for (const struct pl_layout_key *key = pl_layout_keys; key->name; key++) {
         int value = pl_layout_get(check->l, key);
 
-        if (!key->derived && (value < key->min || value > key->max))
+        if (key->part != PL_DERIVED && (value < key->min || value > key->max))
             pl_breaks(check, key->name, "%s %d is outside %d..%d", key->name, value, key->min,
                       key->max);
     }

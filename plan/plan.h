@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "plan/layout.h"
 
 /* ---- model --------------------------------------------------------------- */
 
@@ -167,12 +168,12 @@ struct pl_check;
  * own exporter writes without loss. */
 struct pl_trainer {
     const char *name;
+    unsigned by;                                   /* its PL_BY_ bit in plan/keys.def */
     bool bundled;                                  /* partune-train: its memory plan is exact */
     bool gelu, layernorm, learned, tied, capacity; /* of the model, as are these: */
     bool shared_expert, moe_every, dense_layers;
-    bool sp, cp, pp, etp, interleaved, gpipe, zero_bubble, selective, full, bf16, fp8, threads;
-    bool overlap_grad_reduce, overlap_param_gather, overlap_p2p, overlap_moe_a2a;
-    bool plain_scope;       /* zero_scope plain */
+    /* Of the layout, beside the column of plan/keys.def: values of keys that have several. */
+    bool gpipe, zero_bubble, selective, full, bf16, fp8;
     bool uneven_layers;     /* layers need not divide by pp * vp */
     int min_zero, max_zero; /* stages of sharding beside 0; 0, 0: none */
     /* What it does by itself: no layout can say otherwise. */
@@ -205,89 +206,6 @@ struct pl_trainer {
 /* "partune", "megatron", "torchtitan", "deepspeed", "any"; NULL if unknown. */
 const struct pl_trainer *pl_trainer_find(const char *name);
 const char *const *pl_trainer_names(void); /* NULL-terminated */
-
-/* ---- layout -------------------------------------------------------------- */
-
-enum pl_schedule { PL_GPIPE, PL_1F1B, PL_INTERLEAVED, PL_ZERO_BUBBLE };
-enum pl_zero_scope { PL_SCOPE_NONE, PL_SCOPE_EP_AWARE, PL_SCOPE_PLAIN };
-enum pl_recompute { PL_RECOMPUTE_NONE, PL_RECOMPUTE_SELECTIVE, PL_RECOMPUTE_FULL };
-
-/*
- * Every field is an int, so that a layout is also a point: pl_layout_keys has a row for each.
- * world, dp and edp are derived; a layout made by pl_layout_parse or pl_layout_derive has them set.
- */
-struct pl_layout {
-    int world;
-    int tp, sp, cp, pp, vp;
-    int schedule; /* enum pl_schedule */
-    int ep, etp;
-    int dp, edp;
-    int zero;
-    int zero_scope; /* enum pl_zero_scope */
-    int micro_batch;
-    int recompute; /* enum pl_recompute */
-    int overlap_grad_reduce, overlap_param_gather, overlap_p2p, overlap_moe_a2a;
-    int precision; /* enum pl_precision */
-    int threads;   /* compute threads a rank */
-};
-
-struct pl_layout_key {
-    const char *name;
-    size_t offset;            /* of the int in struct pl_layout */
-    const char *const *names; /* NULL-terminated words of an enumeration, or NULL: a number */
-    bool derived;             /* dp, edp */
-    bool log2;                /* a power-like quantity (degrees, micro-batch) */
-    int min, max;             /* what may be written at all; legality is another question */
-};
-
-enum { PL_LAYOUT_KEYS = 21 };
-
-extern const struct pl_layout_key pl_layout_keys[]; /* PL_LAYOUT_KEYS rows, then a NULL name */
-
-int pl_layout_get(const struct pl_layout *layout, const struct pl_layout_key *key);
-void pl_layout_set(struct pl_layout *layout, const struct pl_layout_key *key, int value);
-const struct pl_layout_key *pl_layout_key_find(const char *name);
-
-/* Read one value of KEY, a number or one of its words; refused by pointer /<key>. */
-int pl_layout_word(int *ret, const struct pl_layout_key *key, const json_t *json,
-                   struct err *error);
-
-/* All ones and zeros, 1f1b, no recompute, the workload's precision; world and dp unset (0). */
-void pl_layout_default(struct pl_layout *layout, const struct pl_workload *workload);
-
-/* The default layout on WORLD ranks, all of them data parallel, in fp32. */
-void pl_layout_replicas(struct pl_layout *ret, int world);
-
-/* dp and edp from world; returns false where world is not a multiple (dp or edp is then 0). */
-bool pl_layout_derive(struct pl_layout *layout);
-
-/* Distinct expert coordinates inside the replica group (dp x cp ranks) of a dense tensor: into so
- * many parts zero_scope "plain" splits that group. 1: the two scopes coincide. */
-int pl_layout_expert_replicas(const struct pl_layout *layout);
-
-/* Read a layout; absent keys get their defaults, an absent zero_scope with zero >= 1 is ep-aware
- * (or what is canonical). world defaults to what dp says, else to all devices of CLUSTER. Unknown
- * keys and words are refused by pointer. Legality is pl_layout_check's business. */
-int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_model *model,
-                    const struct pl_cluster *cluster, const struct pl_workload *workload,
-                    struct err *error);
-/* Keys that JSON, which LAYOUT was read from, does not say and TRAINER leaves no choice about: as
- * TRAINER does them (pl_layout_settle). */
-void pl_layout_unsaid(struct pl_layout *layout, const json_t *json, const struct pl_model *model,
-                      const struct pl_trainer *trainer);
-json_t *pl_layout_json(const struct pl_layout *layout); /* canonical order, derived keys too */
-
-/* The canonical form (docs/reference/layout.md): equal layouts have equal structs afterwards. */
-void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model);
-bool pl_layout_equal(const struct pl_layout *left, const struct pl_layout *right);
-
-/* Canonical, and what TRAINER leaves no choice about as it does it: the overlap that FSDP cannot
- * leave, the tensor parallelism of experts that has no setting. For layouts of our own making. */
-void pl_layout_settle(struct pl_layout *layout, const struct pl_model *model,
-                      const struct pl_trainer *trainer);
-
-/* "tp2 pp2 dp1 mb4 zero1" : what differs from the default, for people. Into BUF, returns it. */
-char *pl_layout_text(char buf[160], const struct pl_layout *layout);
 
 /* ---- legality ------------------------------------------------------------ */
 

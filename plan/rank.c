@@ -79,8 +79,7 @@ static bool is_twin(const struct pl_plan_entry *left, const struct pl_plan_entry
 /* In these keys the variants of one idea differ. */
 static bool is_flag(enum pl_key key)
 {
-    return key == PL_KEY_SP || key == PL_KEY_ZERO_SCOPE || key == PL_KEY_OVERLAP_GRAD ||
-           key == PL_KEY_OVERLAP_PARAM || key == PL_KEY_OVERLAP_P2P || key == PL_KEY_OVERLAP_MOE;
+    return pl_layout_keys[key].max == 1 || key == PL_KEY_ZERO_SCOPE;
 }
 
 static bool is_family(const struct pl_plan_entry *left, const struct pl_plan_entry *right)
@@ -208,14 +207,15 @@ static bool keep(void *arg, const struct pl_layout *layout)
 /* The leaves that a stem is tried by: no sharding or most of it, all that overlaps. */
 static void narrow(struct pl_space *space)
 {
-    static const enum pl_key last[] = {PL_KEY_OVERLAP_GRAD, PL_KEY_OVERLAP_PARAM,
-                                       PL_KEY_OVERLAP_P2P, PL_KEY_OVERLAP_MOE, PL_KEY_THREADS};
     struct pl_space_axis *zero = &space->axis[PL_KEY_ZERO],
                          *scope = &space->axis[PL_KEY_ZERO_SCOPE];
 
-    for (size_t i = 0; i < ARRAY_LEN(last); i++) {
-        struct pl_space_axis *a = &space->axis[last[i]];
+    for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++) {
+        struct pl_space_axis *a = &space->axis[key];
+        bool flag = pl_layout_keys[key].part == PL_LEAF && pl_layout_keys[key].max == 1;
 
+        if (!flag && key != PL_KEY_THREADS)
+            continue;
         a->value[0] = a->value[a->n - 1];
         a->n = 1;
     }

@@ -13,14 +13,20 @@
 
 #include "base/base.h"
 
-const enum pl_key pl_space_order[PL_WALK_KEYS] = {
-    PL_KEY_WORLD,       PL_KEY_TP,           PL_KEY_CP,
-    PL_KEY_PP,          PL_KEY_VP,           PL_KEY_EP,
-    PL_KEY_ETP,         PL_KEY_MICRO_BATCH,  PL_KEY_SCHEDULE,
-    PL_KEY_SP,          PL_KEY_ZERO,         PL_KEY_ZERO_SCOPE,
-    PL_KEY_RECOMPUTE,   PL_KEY_OVERLAP_GRAD, PL_KEY_OVERLAP_PARAM,
-    PL_KEY_OVERLAP_P2P, PL_KEY_OVERLAP_MOE,  PL_KEY_PRECISION,
-    PL_KEY_THREADS};
+#define WALKED_STEM(key)
+#define WALKED_LEAF(key) key,
+#define WALKED_DERIVED(key)
+
+/* Degrees first, since most of what cannot become legal is left there. */
+const enum pl_key pl_space_order[] = {
+    PL_KEY_WORLD, PL_KEY_TP,  PL_KEY_CP,          PL_KEY_PP,       PL_KEY_VP,
+    PL_KEY_EP,    PL_KEY_ETP, PL_KEY_MICRO_BATCH, PL_KEY_SCHEDULE, PL_KEY_SP,
+#define KEY(name, field, part, ...) WALKED_##part(PL_KEY_##name)
+#include "plan/keys.def"
+};
+
+_Static_assert(ARRAY_LEN(pl_space_order) == PL_WALK_KEYS,
+               "every STEM of plan/keys.def stands here");
 
 enum {
     STEM = 10,   /* keys of a stem */
@@ -70,7 +76,8 @@ enum { LONG_SEQUENCE = 8192 };
 
 bool pl_long_sequences(const struct pl_problem *problem)
 {
-    return problem->trainer->cp && problem->workload->seq >= LONG_SEQUENCE;
+    return pl_trainer_takes(problem->trainer, PL_KEY_CP, 2) &&
+           problem->workload->seq >= LONG_SEQUENCE;
 }
 
 static void add_degrees(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
@@ -79,22 +86,23 @@ static void add_degrees(struct pl_space *space, enum pl_key key, const struct pl
     const struct pl_trainer *t = problem->trainer;
     struct pl_space_axis *a = &space->axis[key];
     int world = largest_world(space);
+    bool takes = pl_trainer_takes(t, key, 2);
 
     switch (key) {
     case PL_KEY_TP:
         add_divisors(a, m->kv_heads, world); /* kv_heads divides heads */
         break;
     case PL_KEY_CP:
-        add_divisors(a, t->cp ? problem->workload->seq : 1, world);
+        add_divisors(a, takes ? problem->workload->seq : 1, world);
         break;
     case PL_KEY_PP:
         add(a, 1);
-        for (int i = 0; t->pp && i < space->axis[PL_KEY_WORLD].n; i++)
+        for (int i = 0; takes && i < space->axis[PL_KEY_WORLD].n; i++)
             add_divisors(a, space->axis[PL_KEY_WORLD].value[i], m->layers);
         break;
     case PL_KEY_VP:
-        add_divisors(a, m->layers, t->interleaved ? m->layers / 2 : 1);
-        if (t->interleaved && t->uneven_layers) /* embedding and loss counted as a layer each */
+        add_divisors(a, m->layers, takes ? m->layers / 2 : 1);
+        if (takes && t->uneven_layers) /* embedding and loss counted as a layer each */
             add_divisors(a, m->layers + 2, m->layers / 2);
         add(a, 1);
         break;
@@ -103,7 +111,7 @@ static void add_degrees(struct pl_space *space, enum pl_key key, const struct pl
         break;
     case PL_KEY_ETP:
         add(a, 1);
-        for (int i = 0; m->moe.experts && t->etp && i < space->axis[PL_KEY_TP].n; i++)
+        for (int i = 0; m->moe.experts && takes && i < space->axis[PL_KEY_TP].n; i++)
             add(a, space->axis[PL_KEY_TP].value[i]);
         break;
     default:
@@ -111,18 +119,12 @@ static void add_degrees(struct pl_space *space, enum pl_key key, const struct pl
     }
 }
 
-static void add_flags(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
+/* Of few values those that the trainer runs. */
+static void add_taken(struct pl_space *space, enum pl_key key, const struct pl_trainer *trainer)
 {
-    const struct pl_trainer *t = problem->trainer;
-    struct pl_space_axis *a = &space->axis[key];
-    bool on = key == PL_KEY_OVERLAP_GRAD    ? t->overlap_grad_reduce
-              : key == PL_KEY_OVERLAP_PARAM ? t->overlap_param_gather
-              : key == PL_KEY_OVERLAP_P2P   ? t->overlap_p2p
-                                            : t->overlap_moe_a2a;
-
-    add(a, 0);
-    if (on)
-        add(a, 1);
+    for (int value = pl_layout_keys[key].min; value <= pl_layout_keys[key].max; value++)
+        if (pl_trainer_takes(trainer, key, value))
+            add(&space->axis[key], value);
 }
 
 void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_problem *problem)
@@ -137,52 +139,20 @@ void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_pro
             add(a, n);
         add(a, pl_cluster_devices(problem->cluster));
         break;
-    case PL_KEY_SP:
-        add_upto(a, 0, t->sp);
-        break;
-    case PL_KEY_SCHEDULE:
-        for (int v = 0; v <= PL_ZERO_BUBBLE; v++)
-            if (v == PL_1F1B || (v == PL_GPIPE && t->gpipe) ||
-                (v == PL_INTERLEAVED && t->interleaved) || (v == PL_ZERO_BUBBLE && t->zero_bubble))
-                add(a, v);
-        break;
-    case PL_KEY_ZERO:
-        add(a, 0);
-        add_upto(a, t->min_zero, t->max_zero);
-        break;
-    case PL_KEY_ZERO_SCOPE:
-        add_upto(a, PL_SCOPE_NONE, t->plain_scope ? PL_SCOPE_PLAIN : PL_SCOPE_EP_AWARE);
-        break;
     case PL_KEY_MICRO_BATCH:
         add_divisors(a, problem->workload->global_batch, problem->workload->global_batch);
         break;
-    case PL_KEY_RECOMPUTE:
-        add(a, PL_RECOMPUTE_NONE);
-        if (t->full)
-            add(a, PL_RECOMPUTE_FULL);
-        if (t->selective)
-            add(a, PL_RECOMPUTE_SELECTIVE);
-        break;
-    case PL_KEY_OVERLAP_GRAD:
-    case PL_KEY_OVERLAP_PARAM:
-    case PL_KEY_OVERLAP_P2P:
-    case PL_KEY_OVERLAP_MOE:
-        add_flags(space, key, problem);
-        break;
-    case PL_KEY_PRECISION:
-        add(a, PL_FP32);
-        if (t->bf16)
-            add(a, PL_BF16);
-        if (t->fp8)
-            add(a, PL_FP8);
-        break;
     case PL_KEY_THREADS:
         add_upto(a, 1,
-                 t->threads && problem->cluster->device.cpu ? problem->cluster->devices_per_node
-                                                            : 1);
+                 pl_trainer_takes(t, key, 2) && problem->cluster->device.cpu
+                     ? problem->cluster->devices_per_node
+                     : 1);
         break;
     default:
-        add_degrees(space, key, problem);
+        if (pl_layout_keys[key].log2)
+            add_degrees(space, key, problem);
+        else
+            add_taken(space, key, t);
     }
 }
 
@@ -202,7 +172,7 @@ static void fill_default(struct pl_space *space, enum pl_key key, const struct p
         add(&space->axis[key], 1);
     else if (key == PL_KEY_PRECISION)
         add(&space->axis[key], (int)problem->workload->precision);
-    else if (key != PL_KEY_DP && key != PL_KEY_EDP)
+    else if (pl_layout_keys[key].part != PL_DERIVED)
         pl_space_widen(space, key, problem);
 }
 
@@ -238,10 +208,12 @@ static bool is_auto(const json_t *json)
     return json_is_string(json) && !strcmp(json_string_value(json), "auto");
 }
 
-static int parse_axis(struct pl_space *space, enum pl_key key, const json_t *json,
+/* SAID is the space's object. */
+static int parse_axis(struct pl_space *space, enum pl_key key, const json_t *said,
                       const struct pl_problem *problem, struct err *error)
 {
     const struct pl_layout_key *k = &pl_layout_keys[key];
+    const json_t *json = json_object_get(said, k->name);
     struct pl_space_axis *a = &space->axis[key];
     int value, r;
 
@@ -267,22 +239,18 @@ int pl_space_parse(struct pl_space *ret, const json_t *json, const struct pl_mod
                    const struct pl_trainer *trainer, struct err *error)
 {
     const struct pl_problem p = {model, cluster, workload, trainer};
-    const char *names[PL_LAYOUT_KEYS + 1] = {0};
     AUTO_FREE struct pl_space *s = mem_alloc(sizeof(*s));
     int r;
 
-    for (int i = 0; i < PL_LAYOUT_KEYS; i++)
-        names[i] = pl_layout_keys[i].name;
-    if (json && !json_is_null(json) && (r = jx_keys(json, names, error)) < 0)
+    if (json && !json_is_null(json) && (r = jx_keys(json, pl_layout_key_names, error)) < 0)
         return r;
     /* The walk's order: what follows from world and tp comes after them. */
     for (size_t i = 0; i < PL_WALK_KEYS; i++)
-        if ((r = parse_axis(s, pl_space_order[i], json_object_get(json, names[pl_space_order[i]]),
-                            &p, error)) < 0)
+        if ((r = parse_axis(s, pl_space_order[i], json, &p, error)) < 0)
             return r;
     for (int key = PL_KEY_DP; key <= PL_KEY_EDP; key++)
-        if (!is_auto(json_object_get(json, names[key])) &&
-            (r = parse_axis(s, (enum pl_key)key, json_object_get(json, names[key]), &p, error)) < 0)
+        if (!is_auto(json_object_get(json, pl_layout_keys[key].name)) &&
+            (r = parse_axis(s, (enum pl_key)key, json, &p, error)) < 0)
             return r;
     *ret = *s;
     return 0;

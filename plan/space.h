@@ -4,36 +4,15 @@
 
 #include "plan/plan.h"
 
-/* Row of pl_layout_keys, and of pl_space.axis, of each key. */
-enum pl_key {
-    PL_KEY_WORLD,
-    PL_KEY_TP,
-    PL_KEY_SP,
-    PL_KEY_CP,
-    PL_KEY_PP,
-    PL_KEY_VP,
-    PL_KEY_SCHEDULE,
-    PL_KEY_EP,
-    PL_KEY_ETP,
-    PL_KEY_DP,
-    PL_KEY_EDP,
-    PL_KEY_ZERO,
-    PL_KEY_ZERO_SCOPE,
-    PL_KEY_MICRO_BATCH,
-    PL_KEY_RECOMPUTE,
-    PL_KEY_OVERLAP_GRAD,
-    PL_KEY_OVERLAP_PARAM,
-    PL_KEY_OVERLAP_P2P,
-    PL_KEY_OVERLAP_MOE,
-    PL_KEY_PRECISION,
-    PL_KEY_THREADS
-};
-
 /* Replace axis KEY by every value that the trainer supports. */
 void pl_space_widen(struct pl_space *space, enum pl_key key, const struct pl_problem *problem);
 
 /* The keys in the order of the walk; a derived key follows from those before it. */
-enum { PL_WALK_KEYS = PL_LAYOUT_KEYS - 2 };
+enum {
+#define KEY(name, field, part, ...) +(PL_##part != PL_DERIVED)
+    PL_WALK_KEYS = 0
+#include "plan/keys.def"
+};
 extern const enum pl_key pl_space_order[PL_WALK_KEYS];
 
 /* Does KEY mean something in LAYOUT, whose earlier keys are fixed? *RET is its canonical value if

@@ -237,39 +237,31 @@ static void of_the_model(struct pl_check *check)
                       need[i].what);
 }
 
+static void unsupported(struct pl_check *check, const struct pl_layout_key *key, int value)
+{
+    pl_breaks(check, key->name, "trainer %s does not support %s %s", check->t->name, key->name,
+              key->names      ? key->names[value]
+              : key->max == 1 ? "1"
+                              : "> 1");
+}
+
 static void of_the_layout(struct pl_check *check)
 {
     const struct pl_layout *l = check->l;
     const struct pl_trainer *t = check->t;
-    bool selective = l->recompute == PL_RECOMPUTE_SELECTIVE;
-    const struct {
-        bool wanted, able;
-        const char *key, *what;
-    } need[] = {
-        {l->sp, t->sp, "sp", "1"},
-        {l->cp > 1, t->cp, "cp", "> 1"},
-        {l->pp > 1, t->pp, "pp", "> 1"},
-        {l->pp > 1 && l->schedule == PL_INTERLEAVED, t->interleaved, "schedule", "interleaved"},
-        {l->pp > 1 && l->schedule == PL_GPIPE, t->gpipe, "schedule", "gpipe"},
-        {l->pp > 1 && l->schedule == PL_ZERO_BUBBLE, t->zero_bubble, "schedule", "zero-bubble"},
-        {l->etp > 1, t->etp, "etp", "> 1"},
-        {l->zero && l->zero < t->min_zero, false, "zero", "1: gradients are sharded, too"},
-        {l->zero_scope == PL_SCOPE_PLAIN, t->plain_scope, "zero_scope", "plain"},
-        {selective, t->selective, "recompute", "selective"},
-        {l->recompute == PL_RECOMPUTE_FULL, t->full, "recompute", "full"},
-        {l->overlap_grad_reduce, t->overlap_grad_reduce, "overlap_grad_reduce", "1"},
-        {l->overlap_param_gather, t->overlap_param_gather, "overlap_param_gather", "1"},
-        {l->overlap_p2p, t->overlap_p2p, "overlap_p2p", "1"},
-        {l->overlap_moe_a2a, t->overlap_moe_a2a, "overlap_moe_a2a", "1"},
-        {l->precision == PL_BF16, t->bf16, "precision", "bf16"},
-        {l->precision == PL_FP8, t->fp8, "precision", "fp8"},
-        {l->threads > 1, t->threads, "threads", "> 1"},
-    };
 
-    for (size_t i = 0; i < ARRAY_LEN(need); i++)
-        if (need[i].wanted && !need[i].able)
-            pl_breaks(check, need[i].key, "trainer %s does not support %s %s", t->name, need[i].key,
-                      need[i].what);
+    for (enum pl_key key = 0; key < PL_LAYOUT_KEYS; key++) {
+        int value = pl_layout_get(l, &pl_layout_keys[key]);
+
+        if (pl_trainer_takes(t, key, value))
+            continue;
+        if (key == PL_KEY_ZERO && value < t->min_zero)
+            pl_breaks(check, "zero",
+                      "trainer %s does not support zero 1: gradients are sharded, too", t->name);
+        /* vp is the interleaved schedule's; zero above all stages is told last. */
+        if (key != PL_KEY_VP && key != PL_KEY_ZERO && (key != PL_KEY_SCHEDULE || l->pp > 1))
+            unsupported(check, &pl_layout_keys[key], value);
+    }
     if (l->zero > t->max_zero)
         pl_breaks(check, "zero", "zero %d: trainer %s supports zero 0 to %d", l->zero, t->name,
                   t->max_zero);

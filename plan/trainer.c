@@ -9,33 +9,25 @@
 static const struct pl_trainer trainers[] = {
     {
         .name = "partune",
+        .by = PL_BY_PARTUNE,
         .bundled = true,
         .flash = true,
         .tied = true,
         .moe_every = true,
-        .interleaved = true,
         .gpipe = true,
         .zero_bubble = true,
         .shared_expert = true,
-        .overlap_grad_reduce = true,
-        .overlap_param_gather = true,
-        .overlap_p2p = true,
-        .overlap_moe_a2a = true,
         .selective = true,
-        .etp = true,
         .bf16 = true,
         .max_zero = 1,
-        .sp = true,
-        .pp = true,
         .full = true,
         .dense_layers = true,
-        .plain_scope = true,
-        .threads = true,
         .min_zero = 1,
         .limits = pl_partune_limits,
     },
     {
         .name = "megatron",
+        .by = PL_BY_MEGATRON,
         .flash_units = 3, /* cuDNN, through Transformer Engine */
         .fp8_delayed = true,
         .weighs_rows = true, /* since Transformer Engine 2.1 permutes the weights, too */
@@ -45,23 +37,14 @@ static const struct pl_trainer trainers[] = {
         .layernorm = true,
         .learned = true,
         .tied = true,
-        .cp = true,
         .capacity = true,
-        .interleaved = true,
         .selective = true,
         .bf16 = true,
         .fp8 = true,
-        .etp = true,
         .shared_expert = true,
         .moe_every = true,
-        .overlap_grad_reduce = true,
-        .overlap_param_gather = true,
-        .overlap_p2p = true,
-        .overlap_moe_a2a = true,
         .uneven_layers = true, /* --pipeline-model-parallel-layout */
         .max_zero = 1,
-        .sp = true,
-        .pp = true,
         .full = true,
         .dense_layers = true,
         .min_zero = 1,
@@ -70,24 +53,18 @@ static const struct pl_trainer trainers[] = {
     },
     {
         .name = "torchtitan",
+        .by = PL_BY_TORCHTITAN,
         .flash_units = 2,       /* PyTorch's scaled_dot_product_attention */
         .selective_share = 0.5, /* every second product is saved */
         .flash = true,
         .tied = true,
-        .cp = true,
         .gpipe = true,
-        .interleaved = true,
         .selective = true,
         .bf16 = true,
         .fp8 = true,
-        .etp = true,
         .shared_expert = true,
-        .overlap_grad_reduce = true,
-        .overlap_param_gather = true,
         .uneven_layers = true,
         .max_zero = 3,
-        .sp = true,
-        .pp = true,
         .full = true,
         .dense_layers = true,
         .min_zero = 2, /* FSDP shards gradients, too */
@@ -97,6 +74,7 @@ static const struct pl_trainer trainers[] = {
     },
     {
         .name = "deepspeed",
+        .by = PL_BY_DEEPSPEED,
         .flash_units = 2,
         .flash = true,
         .gelu = true,
@@ -105,11 +83,8 @@ static const struct pl_trainer trainers[] = {
         .tied = true,
         .capacity = true,
         .bf16 = true,
-        .etp = true,
         .shared_expert = true,
         .moe_every = true,
-        .overlap_grad_reduce = true,
-        .overlap_param_gather = true,
         .max_zero = 3,
         .dense_layers = true,
         .min_zero = 1,
@@ -118,6 +93,7 @@ static const struct pl_trainer trainers[] = {
     },
     {
         .name = "any",
+        .by = PL_BY_ALL,
         .tp_async = true,
         .fp8_delayed = true,
         .flash = true,
@@ -125,29 +101,18 @@ static const struct pl_trainer trainers[] = {
         .layernorm = true,
         .learned = true,
         .tied = true,
-        .cp = true,
         .capacity = true,
-        .interleaved = true,
         .gpipe = true,
         .zero_bubble = true,
         .selective = true,
         .bf16 = true,
         .fp8 = true,
-        .etp = true,
         .shared_expert = true,
         .moe_every = true,
-        .overlap_grad_reduce = true,
-        .overlap_param_gather = true,
-        .overlap_p2p = true,
-        .overlap_moe_a2a = true,
         .uneven_layers = true,
         .max_zero = 3,
-        .sp = true,
-        .pp = true,
         .full = true,
         .dense_layers = true,
-        .plain_scope = true,
-        .threads = true,
         .min_zero = 1,
     },
 };
@@ -166,6 +131,30 @@ const char *const *pl_trainer_names(void)
                                         "deepspeed", "any",      NULL};
 
     return names;
+}
+
+bool pl_trainer_takes(const struct pl_trainer *trainer, enum pl_key key, int value)
+{
+    const struct pl_layout_key *row = &pl_layout_keys[key];
+
+    if (value == row->standard)
+        return true;
+    switch (key) {
+    case PL_KEY_SCHEDULE:
+        return value == PL_INTERLEAVED ? pl_trainer_takes(trainer, PL_KEY_VP, 2)
+               : value == PL_GPIPE     ? trainer->gpipe
+                                       : trainer->zero_bubble;
+    case PL_KEY_ZERO:
+        return value >= trainer->min_zero && value <= trainer->max_zero;
+    case PL_KEY_ZERO_SCOPE:
+        return value != PL_SCOPE_PLAIN || (row->trainers & trainer->by);
+    case PL_KEY_RECOMPUTE:
+        return value == PL_RECOMPUTE_FULL ? trainer->full : trainer->selective;
+    case PL_KEY_PRECISION:
+        return value == PL_FP32 || (value == PL_BF16 ? trainer->bf16 : trainer->fp8);
+    default:
+        return row->trainers & trainer->by;
+    }
 }
 
 const char *const pl_precision_names[] = {"fp32", "bf16", "fp8", NULL};

@@ -75,7 +75,7 @@ static json_t *row_of(const struct pl_layout *l, const struct pl_space *s)
     for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
         bool always = str_eq(k->name, "tp") || str_eq(k->name, "pp") || str_eq(k->name, "vp");
 
-        if (!k->derived && (always || pl_space_axis(s, k->name)->n > 1) &&
+        if (k->part != PL_DERIVED && (always || pl_space_axis(s, k->name)->n > 1) &&
             json_object_get(all, k->name))
             json_object_set(row, str_eq(k->name, "micro_batch") ? "mb" : k->name,
                             json_object_get(all, k->name));

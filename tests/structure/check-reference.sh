@@ -35,7 +35,7 @@ words() { # file, what a declaration holds: the strings of the arrays that are d
 }
 
 echo "1..8"
-named "layout key" layout.md "$(sed -n 's/^ *{KEY(\([a-z0-9_]*\)).*/\1/p' plan/layout.c)"
+named "layout key" layout.md "$(sed -n 's/^KEY([A-Z0-9_]*, \([a-z0-9_]*\),.*/\1/p' plan/keys.def)"
 named "rule" layout.md "$(sed -n 's/^ *{"\([a-z-]*\)", [a-z_]*, \(true\|false\)},$/\1/p' plan/legal.c)"
 named "key of a campaign" campaign.md "$(words search/spec.c '(campaign|constraint|budget|search)_keys[[][]] = ')"
 named "limit of a trial" campaign.md "$(words plan/limits.c 'const keys[[][]] = ')"

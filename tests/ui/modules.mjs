@@ -2,10 +2,21 @@
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
+import os from "node:os";
 import path from "node:path";
 import { finish, test } from "./tap.mjs";
 
-const ui = path.join(process.env.PT_SRC ?? process.cwd(), "web", "ui");
+const source = path.join(process.env.PT_SRC ?? process.cwd(), "web", "ui");
+// A copy of the source tree with the modules that the build makes.
+const ui = fs.mkdtempSync(path.join(os.tmpdir(), "partune-ui-"));
+process.on("exit", () => fs.rmSync(ui, { recursive: true }));
+fs.cpSync(source, ui, {
+    recursive: true,
+    filter: (file) => !["npm", "vendor", "node_modules"].includes(path.basename(file)),
+});
+fs.cpSync(path.join(process.env.PT_BUILD, "web", "ui", "lib"), path.join(ui, "lib"), {
+    recursive: true,
+});
 globalThis.document = {
     baseURI: "http://127.0.0.1/partune/",
     hidden: false,
@@ -491,7 +502,7 @@ const assets = fs
     .map((f) => f.slice(4));
 
 test("every import and every link of the pages is among the served files", () => {
-    const served = new Set([...assets, "vendor/echarts.min.js"]);
+    const served = new Set([...assets, "vendor/echarts.min.js", "lib/layout-keys.js"]);
     for (const file of assets.filter((f) => /\.(js|html)$/.test(f))) {
         const text = fs.readFileSync(path.join(ui, file), "utf8");
         const refs = file.endsWith(".js")
@@ -527,8 +538,8 @@ test("the lock file names no registry", () => {
 });
 
 test("every memory class that the planner has is explained, and no other is", () => {
-    const source = fs.readFileSync(path.join(ui, "..", "..", "plan", "memory.c"), "utf8");
-    const [, list] = source.match(/pl_mem_class_names\[[^\]]*\] = \{([^}]*)\}/);
+    const planner = fs.readFileSync(path.join(source, "..", "..", "plan", "memory.c"), "utf8");
+    const [, list] = planner.match(/pl_mem_class_names\[[^\]]*\] = \{([^}]*)\}/);
     const names = [...list.matchAll(/"(\w+)"/g)].map(([, name]) => name);
     assert.ok(names.includes("weights"));
     assert.deepEqual(words.MEMORY_CLASSES, names);

@@ -331,7 +331,8 @@ static void check_default(const struct world *x, int devices)
         fail_msg("%s %d %s: %s, \"%s\", %g s where naive takes %g", x->m.name, devices, x->t->name,
                  text, note, modelled(&p, &l), any ? modelled(&p, &naive) : NAN);
     /* Without pipeline and recomputation tp is all that is left to a model of many layers. */
-    if (!*note && (lacks_overlap(&p, &l) || (l.tp > node && x->t->pp && x->t->full) ||
+    if (!*note && (lacks_overlap(&p, &l) ||
+                   (l.tp > node && pl_trainer_takes(x->t, PL_KEY_PP, 2) && x->t->full) ||
                    (!l.zero && l.dp > 1 && x->t->max_zero && pl_model_params(&x->m) > 1000000000)))
         fail_msg("%s %d %s: %s", x->m.name, devices, x->t->name, text);
 }

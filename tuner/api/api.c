@@ -279,13 +279,26 @@ int tn_http_settings_check(const struct conf *conf, struct err *error)
     return 0;
 }
 
+/* Those of schemas.json with the layout's, which plan/ makes from its keys. */
+static const char *all_schemas(struct arena *arena)
+{
+    AUTO_JSON *schemas = NULL;
+    AUTO_FREE char *text = NULL;
+
+    if (jx_parse(&schemas, tn_api_schemas, strlen(tn_api_schemas), NULL) < 0)
+        return tn_api_schemas; /* the server says what is wrong */
+    json_object_set_new(schemas, "Layout", pl_layout_schema());
+    text = json_dumps(schemas, JSON_COMPACT);
+    return arena_strdup(arena, text);
+}
+
 static int start_server(struct tn_http *http, const struct tn_http_config *config,
                         struct err *error)
 {
     struct web_config w = {
         .routes = tn_api_routes,
         .params = tn_api_params,
-        .schemas = tn_api_schemas,
+        .schemas = all_schemas(&http->arena),
         .title = "partune",
         .version = PACKAGE_VERSION,
         .ctx = http,

@@ -108,7 +108,7 @@ static void list_without_effect(struct tn_imported *out, const struct pl_layout 
         int was = pl_layout_get(said, k), is = pl_layout_get(&out->layout, k);
         char a[24], b[24];
 
-        if (k->derived || was == is || str_eq(k->name, "zero_scope"))
+        if (k->part == PL_DERIVED || was == is || str_eq(k->name, "zero_scope"))
             continue;
         value_text(a, k, was);
         value_text(b, k, is);

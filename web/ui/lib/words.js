@@ -79,38 +79,7 @@ export const BASELINE_RULES = {
     given: "the campaign's own layout",
 };
 
-// In the order in which a page shows them.
-export const LAYOUT_KEYS = {
-    world: "total ranks",
-    tp: "tensor parallel: each matrix is split over this many ranks",
-    sp: "sequence parallel: activations between the matrices are split too",
-    cp: "context parallel: each sequence is split over this many ranks",
-    pp: "pipeline parallel: layers are split into this many stages",
-    vp: "virtual stages per rank",
-    schedule: "pipeline schedule: order of forward and backward passes",
-    ep: "expert parallel: experts are split over this many ranks",
-    etp: "tensor parallel inside each expert",
-    dp: "data parallel: copies of the dense mesh",
-    edp: "data parallel: copies of the expert mesh",
-    zero: "ZeRO stage: 0 none, 1 optimizer state, 2 and gradients, 3 and weights",
-    zero_scope: "ranks over which the optimizer state is sharded",
-    micro_batch: "sequences in a micro-batch",
-    recompute: "activation recomputation in the backward pass",
-    overlap_grad_reduce: "gradient reduction overlaps the backward pass",
-    overlap_param_gather: "parameter gathering overlaps the forward pass",
-    overlap_p2p: "transfers between stages overlap computation",
-    overlap_moe_a2a: "expert all-to-all overlaps computation",
-    precision: "precision of the arithmetic",
-    threads: "compute threads per rank",
-};
-
-/** Values of the keys that hold words, in the order in which they are shown. */
-export const WORD_ORDER = {
-    schedule: ["gpipe", "1f1b", "interleaved", "zero-bubble"],
-    zero_scope: ["none", "ep-aware", "plain"],
-    recompute: ["none", "selective", "full"],
-    precision: ["fp32", "bf16", "fp8"],
-};
+export { LAYOUT_KEYS, WORD_ORDER } from "./layout-keys.js";
 
 export const PHASES = [
     "forward",

@@ -1,0 +1,119 @@
+/*
+ * The keys of a layout and a layout as their values. Included by plan/plan.h.
+ */
+#ifndef PLAN_LAYOUT_H
+#define PLAN_LAYOUT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct pl_cluster;
+struct pl_model;
+struct pl_trainer;
+struct pl_workload;
+
+enum pl_schedule { PL_GPIPE, PL_1F1B, PL_INTERLEAVED, PL_ZERO_BUBBLE };
+enum pl_zero_scope { PL_SCOPE_NONE, PL_SCOPE_EP_AWARE, PL_SCOPE_PLAIN };
+enum pl_recompute { PL_RECOMPUTE_NONE, PL_RECOMPUTE_SELECTIVE, PL_RECOMPUTE_FULL };
+
+/* Row of pl_layout_keys, and of pl_space.axis, of each key. */
+enum pl_key {
+#define KEY(name, field, ...) PL_KEY_##name,
+#include "plan/keys.def"
+    PL_LAYOUT_KEYS
+};
+
+/*
+ * Every field is an int, so that a layout is also a point: fields and keys are the rows of
+ * plan/keys.def. A schedule is an enum pl_schedule, and so on. world, dp and edp are derived; a
+ * layout made by pl_layout_parse or pl_layout_derive has them set.
+ */
+struct pl_layout {
+#define KEY(name, field, ...) int field;
+#include "plan/keys.def"
+};
+
+/* Column `trainers` of plan/keys.def. "any" takes what one of them does. */
+enum {
+    PL_BY_PARTUNE = 1,
+    PL_BY_MEGATRON = 2,
+    PL_BY_TORCHTITAN = 4,
+    PL_BY_DEEPSPEED = 8,
+    PL_BY_ALL = 15
+};
+
+enum pl_part { PL_STEM, PL_LEAF, PL_DERIVED };
+enum { PL_NO_STANDARD = -1 };
+
+struct pl_layout_key {
+    const char *name;
+    size_t offset;            /* of the int in struct pl_layout */
+    enum pl_part part;        /* dp and edp are DERIVED */
+    const char *text;         /* before the value in pl_layout_text; NULL: not in it */
+    const char *const *names; /* NULL-terminated words of an enumeration, or NULL: a number */
+    bool log2;                /* a power-like quantity (degrees, micro-batch) */
+    int min, max;             /* what may be written at all; legality is another question */
+    int standard;             /* where a layout does not say; PL_NO_STANDARD: that depends */
+    unsigned trainers;        /* PL_BY_ bits of those that take other values */
+    const char *means;        /* for people, one line */
+};
+
+extern const struct pl_layout_key pl_layout_keys[]; /* PL_LAYOUT_KEYS rows, then a NULL name */
+extern const char *const pl_layout_key_names[];     /* of the rows, then NULL */
+
+int pl_layout_get(const struct pl_layout *layout, const struct pl_layout_key *key);
+void pl_layout_set(struct pl_layout *layout, const struct pl_layout_key *key, int value);
+const struct pl_layout_key *pl_layout_key_find(const char *name);
+
+/* Can TRAINER run VALUE of KEY in some layout? */
+bool pl_trainer_takes(const struct pl_trainer *trainer, enum pl_key key, int value);
+
+/* Read one value of KEY, a number or one of its words; refused by pointer /<key>. */
+int pl_layout_word(int *ret, const struct pl_layout_key *key, const json_t *json,
+                   struct err *error);
+
+/* All ones and zeros, 1f1b, no recompute, the workload's precision; world and dp unset (0). */
+void pl_layout_default(struct pl_layout *layout, const struct pl_workload *workload);
+
+/* The default layout on WORLD ranks, all of them data parallel, in fp32. */
+void pl_layout_replicas(struct pl_layout *ret, int world);
+
+/* dp and edp from world; returns false where world is not a multiple (dp or edp is then 0). */
+bool pl_layout_derive(struct pl_layout *layout);
+
+/* Distinct expert coordinates inside the replica group (dp x cp ranks) of a dense tensor: into so
+ * many parts zero_scope "plain" splits that group. 1: the two scopes coincide. */
+int pl_layout_expert_replicas(const struct pl_layout *layout);
+
+/* Read a layout; absent keys get their defaults, an absent zero_scope with zero >= 1 is ep-aware
+ * (or what is canonical). world defaults to what dp says, else to all devices of CLUSTER. Unknown
+ * keys and words are refused by pointer. Legality is pl_layout_check's business. */
+int pl_layout_parse(struct pl_layout *ret, const json_t *json, const struct pl_model *model,
+                    const struct pl_cluster *cluster, const struct pl_workload *workload,
+                    struct err *error);
+/* Keys that JSON, which LAYOUT was read from, does not say and TRAINER leaves no choice about: as
+ * TRAINER does them (pl_layout_settle). */
+void pl_layout_unsaid(struct pl_layout *layout, const json_t *json, const struct pl_model *model,
+                      const struct pl_trainer *trainer);
+json_t *pl_layout_json(const struct pl_layout *layout); /* canonical order, derived keys too */
+
+/* The JSON schema of what pl_layout_json returns: type, bounds or words, default and meaning of
+ * each key. New reference. */
+json_t *pl_layout_schema(void);
+
+/* The canonical form (docs/reference/layout.md): equal layouts have equal structs afterwards. */
+void pl_layout_canonical(struct pl_layout *layout, const struct pl_model *model);
+bool pl_layout_equal(const struct pl_layout *left, const struct pl_layout *right);
+
+/* Canonical, and what TRAINER leaves no choice about as it does it: the overlap that FSDP cannot
+ * leave, the tensor parallelism of experts that has no setting. For layouts of our own making. */
+void pl_layout_settle(struct pl_layout *layout, const struct pl_model *model,
+                      const struct pl_trainer *trainer);
+
+/* "tp2 pp2 dp1 mb4 zero1" : what differs from the default, for people. Into BUF, returns it. */
+char *pl_layout_text(char buf[160], const struct pl_layout *layout);
+
+#endif
