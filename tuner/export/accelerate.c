@@ -7,8 +7,21 @@
 #include "tuner/export/internal.h"
 
 static const char *const carries[] = {
-    "world", "tp",  "sp",   "cp",        "pp",        "ep", "etp",
-    "dp",    "edp", "zero", "recompute", "precision", NULL,
+    "world",
+    "tp",
+    "sp",
+    "cp",
+    "pp",
+    "ep",
+    "etp",
+    "dp",
+    "edp",
+    "zero",
+    "recompute",
+    "precision",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    NULL,
 };
 
 static bool needs_megatron(const struct tn_export_in *in)

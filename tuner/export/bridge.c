@@ -262,29 +262,6 @@ static void gaps(struct tn_findings *findings, const struct tn_export_in *in)
     tn_gap_trainer(findings, in, "megatron", but);
 }
 
-static const char *const carries[] = {
-    "world",
-    "tp",
-    "sp",
-    "cp",
-    "pp",
-    "vp",
-    "ep",
-    "etp",
-    "dp",
-    "edp",
-    "zero",
-    "schedule",
-    "micro_batch",
-    "recompute",
-    "precision",
-    "overlap_grad_reduce",
-    "overlap_param_gather",
-    "overlap_p2p",
-    "overlap_moe_a2a",
-    NULL,
-};
-
 const struct tn_exporter tn_export_bridge = {
     .name = "megatron-bridge",
     .title = "Megatron-Bridge configuration function and program (Python)",
@@ -292,7 +269,7 @@ const struct tn_exporter tn_export_bridge = {
     .media_type = "text/x-python; charset=utf-8",
     .extension = "py",
     .comment = "#",
-    .carries = carries,
+    .carries = tn_megatron_carries,
     .trainer = "megatron",
     .gaps = gaps,
     .rules = tn_megatron_rules,

@@ -71,13 +71,15 @@ struct tn_exporter {
     const char *media_type, *extension;
     const char *comment; /* "#", "//", or NULL where the format has none: then the writer places the
                             metadata */
-    const char *const *carries; /* layout keys that it expresses, NULL-terminated */
+    const char *const *carries; /* layout keys that it expresses, NULL-terminated: any other with a
+                                   value that is not the default is a gap */
     const char *trainer; /* of plan/: its rules say what is written without loss; NULL: none do */
     /* Arguments that make the target read the file, as export.EXTENSION in a folder of its search
      * path; NULL: it takes the file's path. */
     const char *words;
     bool even_nodes; /* its launcher starts the same number of processes on every node */
-    /* Add what the target has no word for. */
+    /* Add what the target has no word for, of the keys that it carries, the model and the workload,
+     * and what can be said better of other keys than that they are not carried. May be NULL. */
     void (*gaps)(struct tn_findings *ret, const struct tn_export_in *in);
     /* Add the target's own rules that the layout breaks. May be NULL. */
     void (*rules)(struct tn_findings *ret, const struct tn_export_in *in);

@@ -43,6 +43,8 @@ int tn_nodes(const struct tn_export_in *in);
 /* Do the ranks of a node find as many cores as they have threads? */
 bool tn_cores_suffice(const struct tn_export_in *in);
 
+extern const char *const tn_megatron_carries[]; /* of Megatron-LM and Megatron-Bridge */
+
 /* Megatron-LM and Megatron-Bridge. Layers divide into equal stages; what is switched on of the
  * layout's overlap, where Megatron takes it; rules that the layout breaks. */
 bool tn_megatron_even(const struct tn_export_in *in);
@@ -65,6 +67,11 @@ void tn_gap_trainer(struct tn_findings *findings, const struct tn_export_in *in,
 /* The same of the keys ONLY, with which the target would not start: its rules. */
 void tn_rule_trainer(struct tn_findings *findings, const struct tn_export_in *in,
                      const char *trainer, const char *const *only);
+
+/* Every key with a value other than the default that EXPORTER does not carry and FINDINGS do not
+ * name yet. Asked for every target, after its own gaps. */
+void tn_gap_uncarried(struct tn_findings *findings, const struct tn_export_in *in,
+                      const struct tn_exporter *exporter);
 
 /* Gaps that several targets share: each adds a finding where the layout or model uses the feature.
  */

@@ -10,7 +10,7 @@
 
 #define MEGATRON_VERSION "Megatron-LM of August 2026 (d98e8a64)"
 
-static const char *const carries[] = {
+const char *const tn_megatron_carries[] = {
     "world",
     "tp",
     "sp",
@@ -263,7 +263,7 @@ const struct tn_exporter tn_export_megatron = {
     .media_type = "text/plain; charset=utf-8",
     .extension = "txt",
     .comment = "#",
-    .carries = carries,
+    .carries = tn_megatron_carries,
     .trainer = "megatron",
     .gaps = megatron_gaps,
     .rules = tn_megatron_rules,
@@ -322,7 +322,7 @@ const struct tn_exporter tn_export_megatron_script = {
     .extension = "sh",
     .comment = "#",
     .even_nodes = true,
-    .carries = carries,
+    .carries = tn_megatron_carries,
     .trainer = "megatron",
     .gaps = megatron_gaps,
     .rules = tn_megatron_rules,

@@ -9,37 +9,6 @@
 
 enum { CHECKPOINT_EVERY = 200, CHECKPOINT_KEEP = 3 }; /* steps; folders */
 
-static const char *const carries[] = {
-    "world",
-    "tp",
-    "sp",
-    "cp",
-    "pp",
-    "vp",
-    "schedule",
-    "ep",
-    "etp",
-    "dp",
-    "edp",
-    "zero",
-    "zero_scope",
-    "micro_batch",
-    "recompute",
-    "overlap_grad_reduce",
-    "overlap_param_gather",
-    "overlap_p2p",
-    "overlap_moe_a2a",
-    "precision",
-    "threads",
-    NULL,
-};
-
-static void gaps(struct tn_findings *ret, const struct tn_export_in *in)
-{
-    (void)ret;
-    (void)in;
-}
-
 static void rules(struct tn_findings *ret, const struct tn_export_in *in)
 {
     struct pl_verdict verdict;
@@ -102,9 +71,8 @@ const struct tn_exporter tn_export_partune = {
     .version = "partune " PACKAGE_VERSION,
     .media_type = "application/json",
     .extension = "json",
-    .carries = carries,
+    .carries = pl_layout_key_names, /* it writes pl_layout_json */
     .trainer = "partune",
-    .gaps = gaps,
     .rules = rules,
     .write = write_config,
 };

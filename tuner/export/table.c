@@ -216,6 +216,47 @@ void tn_gap_flag(struct tn_findings *findings, const struct tn_export_in *in, co
         tn_finding_add(findings, key, "%s has no such setting", target);
 }
 
+/* What a target gets that is told nothing. Schedule and scope are those of the degrees and the
+ * stage, which have gaps of their own. */
+static void untold(struct pl_layout *ret, const struct tn_export_in *in)
+{
+    pl_layout_default(ret, &(struct pl_workload){.precision = PL_FP32});
+    if (in->layout->vp > 1)
+        ret->schedule = PL_INTERLEAVED;
+    if (in->layout->zero)
+        ret->zero_scope = PL_SCOPE_EP_AWARE;
+}
+
+static bool is_named(const struct tn_findings *findings, const char *setting)
+{
+    for (int i = 0; i < findings->count; i++)
+        if (str_eq(findings->v[i].setting, setting))
+            return true;
+    return false;
+}
+
+void tn_gap_uncarried(struct tn_findings *findings, const struct tn_export_in *in,
+                      const struct tn_exporter *exporter)
+{
+    struct pl_layout standard;
+
+    untold(&standard, in);
+    for (const struct pl_layout_key *k = pl_layout_keys; k->name; k++) {
+        int value = pl_layout_get(in->layout, k);
+
+        if (k->part == PL_DERIVED || k == &pl_layout_keys[PL_KEY_WORLD] ||
+            value == pl_layout_get(&standard, k) || listed(exporter->carries, k->name) ||
+            is_named(findings, k->name))
+            continue;
+        if (k->names)
+            tn_finding_add(findings, k->name, "%s has no setting for %s %s", exporter->name,
+                           k->name, k->names[value]);
+        else
+            tn_finding_add(findings, k->name, "%s has no setting for %s %d", exporter->name,
+                           k->name, value);
+    }
+}
+
 static bool has_ratio(const struct tn_export_in *in)
 {
     return in->verdict && isfinite(in->ratio) && isfinite(in->ratio_lo) && isfinite(in->ratio_hi);
@@ -442,7 +483,9 @@ int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_f
         *ret_findings = broken;
         return refuse(error, x, "refuses this layout", &broken);
     }
-    x->gaps(&gaps, in);
+    if (x->gaps)
+        x->gaps(&gaps, in);
+    tn_gap_uncarried(&gaps, in, x);
     *ret_findings = gaps;
     if (gaps.count && !allow_loss)
         return refuse(error, x, "cannot express", &gaps);

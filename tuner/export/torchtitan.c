@@ -15,28 +15,7 @@
  */
 #include "tuner/export/internal.h"
 
-static const char *const carries_toml[] = {
-    "world",
-    "tp",
-    "cp",
-    "pp",
-    "vp",
-    "schedule",
-    "ep",
-    "etp",
-    "dp",
-    "edp",
-    "zero",
-    "micro_batch",
-    "recompute",
-    "precision",
-    "sp",
-    "overlap_grad_reduce",
-    "overlap_param_gather",
-    NULL,
-};
-
-static const char *const carries_python[] = {
+static const char *const carries[] = {
     "world",
     "tp",
     "sp",
@@ -209,7 +188,7 @@ const struct tn_exporter tn_export_torchtitan_toml = {
     .media_type = "application/toml",
     .extension = "toml",
     .comment = "#",
-    .carries = carries_toml,
+    .carries = carries,
     .trainer = "torchtitan",
     .gaps = toml_gaps,
     .rules = toml_rules,
@@ -406,7 +385,7 @@ const struct tn_exporter tn_export_torchtitan = {
     .media_type = "text/x-python; charset=utf-8",
     .extension = "py",
     .comment = "#",
-    .carries = carries_python,
+    .carries = carries,
     .trainer = "torchtitan",
     .gaps = python_gaps,
     .rules = python_rules,
