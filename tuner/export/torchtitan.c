@@ -67,8 +67,16 @@ static void toml_gaps(struct tn_findings *findings, const struct tn_export_in *i
 static void python_gaps(struct tn_findings *findings, const struct tn_export_in *in)
 {
     static const char *const but[] = {"tp", "tied", "micro_batch", NULL};
+    const struct pl_layout *l = in->layout;
 
     tn_gap_trainer(findings, in, "torchtitan", but);
+    if (l->zero == 1 && l->overlap_param_gather != (l->dp * l->cp > 1))
+        tn_finding_add(findings, "overlap_param_gather",
+                       "zero 1 is written as FSDP, which gathers parameters ahead wherever dp x cp "
+                       "is over 1, and only there");
+    if (l->zero > 1 && l->dp * l->cp == 1 && l->ep == 1) /* placed experts are sharded over tp */
+        tn_finding_add(findings, "zero",
+                       "sharding follows the data-parallel size of the whole model, which is 1");
 }
 
 static int shard_degree(const struct pl_layout *layout)
