@@ -105,14 +105,6 @@ static int unknown(const struct opt_set *set, const char *what, const char *name
     return err_set(error, -ENOENT, "unknown %s `%.80s`", what, name);
 }
 
-int opt_assign(struct opt_set *set, const char *name, const char *value, const char *origin,
-               struct err *error)
-{
-    const struct opt *o = find(set, name);
-
-    return o ? set_value(set, o, value, origin, error) : unknown(set, "option", name, error);
-}
-
 int opt_from_conf(struct opt_set *set, const struct conf *conf, struct err *error)
 {
     for (size_t i = 0; i < conf->count; i++) {
@@ -246,37 +238,5 @@ void opt_help(const struct opt_set *set, FILE *out)
         if (o->env)
             fprintf(out, " [$%s]", o->env);
         fputc('\n', out);
-    }
-}
-
-static void print_value(const struct opt_set *set, const struct opt *option, FILE *out)
-{
-    switch (option->type) {
-    case OPT_FLAG:
-        fputs(*(bool *)slot(set, option) ? "true" : "false", out);
-        break;
-    case OPT_INT:
-        fprintf(out, "%d", *(int *)slot(set, option));
-        break;
-    case OPT_F64:
-        fprintf(out, "%g", *(double *)slot(set, option));
-        break;
-    case OPT_BYTES:
-        fprintf(out, "%llu", (unsigned long long)*(uint64_t *)slot(set, option));
-        break;
-    case OPT_STR:
-        fprintf(out, "\"%s\"",
-                *(const char **)slot(set, option) ? *(const char **)slot(set, option) : "");
-        break;
-    }
-}
-
-void opt_dump(const struct opt_set *set, FILE *out)
-{
-    fprintf(out, "[%s]\n", set->section);
-    for (size_t i = 0; i < set->count; i++) {
-        fprintf(out, "\t%s = ", set->table[i].name);
-        print_value(set, &set->table[i], out);
-        fprintf(out, " ; %s\n", set->origin[i]);
     }
 }

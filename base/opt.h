@@ -3,8 +3,8 @@
  * rows.
  *
  * Order of precedence: default < configuration file < environment < command line. The origin of
- * each value is kept for --dump-config. Values are parsed and bounded where they enter; an unknown
- * option or key is refused with the nearest name.
+ * each value is kept. Values are parsed and bounded where they enter; an unknown option or key is
+ * refused with the nearest name.
  */
 #ifndef BASE_OPT_H
 #define BASE_OPT_H
@@ -61,10 +61,6 @@ int opt_from_env(struct opt_set *set, struct err *error);
 int opt_from_argv(struct opt_set *set, int *ret_operands, int argc, char **argv,
                   int stop_at_operand, struct err *error);
 
-/* Set one option by name, as `origin`; -ENOENT with the nearest name when there is none. */
-int opt_assign(struct opt_set *set, const char *name, const char *value, const char *origin,
-               struct err *error);
-
 void opt_help(const struct opt_set *set, FILE *out); /* usage and the list of options */
 
 /* What a manual page says beside the options. The texts are roff; a leading line with a dot is a
@@ -81,8 +77,5 @@ void opt_manual(const struct opt_set *set, const struct opt_manual *manual, FILE
 /* The parts of it, for a program whose page is of another form. TEXT is escaped. */
 void opt_roff(const char *text, FILE *out);
 void opt_roff_option(const struct opt *option, FILE *out);
-
-void opt_dump(const struct opt_set *set,
-              FILE *out); /* values with their origin, as a file to load */
 
 #endif

@@ -17,11 +17,12 @@
     }
 
 static const struct db_column columns[] = {
-    T(id),         T(name),          T(state),    T(reason),   T(spec),         T(resolved),
-    T(objective),  T(trainer),       T(launcher), T(baseline), T(space),        T(verify),
-    T(importance), T(tags),          T(notes),    T(owner),    I(created),      I(started),
-    I(ended),      I(budget_trials), I(priority), R(active_s), I(active_since), I(rev),
-    I(trials),     R(device_s),      {0},
+    T(id),       T(name),         T(state),   T(reason),        T(spec),
+    T(resolved), T(objective),    T(trainer), T(launcher),      T(baseline),
+    T(space),    T(verify),       T(tags),    T(notes),         T(owner),
+    I(created),  I(started),      I(ended),   I(budget_trials), I(priority),
+    R(active_s), I(active_since), I(rev),     I(trials),        R(device_s),
+    {0},
 };
 
 int db_campaign_add(struct db *writer, const struct db_campaign *campaign, struct err *error)
@@ -197,15 +198,6 @@ int db_campaign_end_verify(struct db *writer, const char *id, const char *state,
                   "UPDATE campaign SET verify = json_set(verify, '$.state', ?2), rev = rev + 1"
                   " WHERE id = ?1 AND json_extract(verify, '$.state') = 'running'",
                   "ss", id, state);
-
-    return r < 0 ? r : 0;
-}
-
-int db_campaign_set_importance(struct db *writer, const char *id, const char *json,
-                               struct err *error)
-{
-    int r =
-        db_do(writer, error, "UPDATE campaign SET importance = ?2 WHERE id = ?1", "ss", id, json);
 
     return r < 0 ? r : 0;
 }

@@ -50,7 +50,6 @@ static inline void db_auto_close(struct db **db)
 }
 #define AUTO_DB __attribute__((cleanup(db_auto_close))) struct db
 
-const char *db_path(const struct db *db);
 int db_version(struct db *db); /* number of the last migration */
 int db_latest_version(void);   /* that this program knows */
 
@@ -105,11 +104,10 @@ struct db_campaign {
     const char
         *resolved; /* JSON: model, cluster, workload, trial, budget with all defaults filled in */
     const char *objective, *trainer, *launcher;
-    const char *baseline;   /* JSON layout */
-    const char *space;      /* JSON: {"legal", "keys"} */
-    const char *verify;     /* JSON as in docs/reference/http.md, or NULL */
-    const char *importance; /* JSON, last computed, or NULL */
-    const char *tags;       /* JSON array */
+    const char *baseline; /* JSON layout */
+    const char *space;    /* JSON: {"legal", "keys"} */
+    const char *verify;   /* JSON as in docs/reference/http.md, or NULL */
+    const char *tags;     /* JSON array */
     const char *notes, *owner;
     int64_t created, started, ended;
     int64_t budget_trials; /* DB_NULL: none */
@@ -159,8 +157,6 @@ int db_campaign_set_verify(struct db *writer, const char *id, const char *verify
                            struct err *error);
 /* A verification that runs comes to STATE, which says how it ended. */
 int db_campaign_end_verify(struct db *writer, const char *id, const char *state, struct err *error);
-int db_campaign_set_importance(struct db *writer, const char *id, const char *json,
-                               struct err *error);
 /* Ids of campaigns that ended before BEFORE, the first to end first, LIMIT at most, in ARENA. */
 int db_campaign_ended(struct db *db, struct arena *arena, const char ***ret, int *ret_count,
                       int64_t before, int64_t limit, struct err *error);
@@ -326,8 +322,6 @@ struct db_artifact {
 };
 
 int db_artifact_put(struct db *writer, const struct db_artifact *ar, struct err *error);
-int db_artifact_get(struct db *db, struct arena *arena, struct db_artifact *ret,
-                    const char *campaign, const char *name, struct err *error);
 
 /* The newest LIMIT artifacts of all campaigns whose name begins with PREFIX. */
 int db_artifact_list(struct db *db, struct arena *arena, struct db_artifact **ret, int *ret_count,

@@ -23,15 +23,6 @@ int db_artifact_put(struct db *writer, const struct db_artifact *ar, struct err 
     return db_insert(writer, "INSERT OR REPLACE", "artifact", artifact_columns, ar, error);
 }
 
-int db_artifact_get(struct db *db, struct arena *arena, struct db_artifact *ret,
-                    const char *campaign, const char *name, struct err *error)
-{
-    AUTO_FREE char *what = mem_printf("artifact %.60s of campaign %.40s", name, campaign);
-
-    return db_select_one(db, arena, ret, "artifact", artifact_columns, what, error,
-                         "campaign = ? AND name = ?", "ss", campaign, name);
-}
-
 int db_artifact_list(struct db *db, struct arena *arena, struct db_artifact **ret, int *ret_count,
                      const char *prefix, int64_t limit, struct err *error)
 {

@@ -112,11 +112,6 @@ struct db *db_close(struct db *db)
     return NULL;
 }
 
-const char *db_path(const struct db *db)
-{
-    return db->path;
-}
-
 int db_backup(struct db *db, const char *file, struct err *error)
 {
     if (file_exists(file))

@@ -26,6 +26,8 @@
 
 #include <errno.h>
 
+/* campaign.importance is not used: nothing ever wrote it, and SQLite 3.34 (RHEL 9) cannot drop a
+ * column. */
 static const char *const migrations[] = {
     /* 1 */
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"

@@ -520,8 +520,7 @@ void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cos
                 const struct pl_layout *layout);
 /* What the closed form says of the same pipeline: steady state, bubble and messages. */
 double pl_pipe_seconds(const struct pl_pipe *pipe);
-json_t *pl_timeline_json(const struct pl_timeline *timeline);
-/* The same as a Chrome trace: a lane for each stage, microseconds. */
+/* As a Chrome trace: a lane for each stage, microseconds. */
 json_t *pl_timeline_trace(const struct pl_timeline *timeline);
 
 /* ---- ranking ------------------------------------------------------------- */

@@ -167,21 +167,6 @@ void pl_timeline_done(struct pl_timeline *timeline)
 
 static const char *const ops[] = {"forward", "backward", "backward-input", "backward-weight"};
 
-json_t *pl_timeline_json(const struct pl_timeline *timeline)
-{
-    json_t *list = json_array();
-
-    for (size_t i = 0; i < timeline->n; i++) {
-        const struct pl_span *s = &timeline->span[i];
-
-        json_array_append_new(list, json_pack("{s:i s:i s:i s:s s:f s:f}", "stage", s->stage,
-                                              "chunk", s->chunk, "micro_batch", s->mb, "op",
-                                              ops[s->op], "start", s->start, "end", s->end));
-    }
-    return json_pack("{s:f s:f s:o}", "total", timeline->total, "idle", timeline->idle, "spans",
-                     list);
-}
-
 json_t *pl_timeline_trace(const struct pl_timeline *timeline)
 {
     json_t *list = json_array();

@@ -268,17 +268,6 @@ void tr_sum_double(struct tr_group *group, double *values, int count)
     tr_wait(group->progress, &r, 1);
 }
 
-void tr_max_double(struct tr_group *group, double *values, int count)
-{
-    MPI_Request r;
-
-    assert(group->id == 0);
-    if (group->size == 1)
-        return;
-    MPI_Iallreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_MAX, group->comm, &r);
-    tr_wait(group->progress, &r, 1);
-}
-
 void tr_gather_double(struct tr_group *group, const double *values, int count, double *all)
 {
     MPI_Request r;

@@ -30,11 +30,6 @@ size_t tr_dtype_bytes(enum tr_dtype dtype)
     return dtypes[dtype].bytes;
 }
 
-const char *tr_dtype_name(enum tr_dtype dtype)
-{
-    return dtypes[dtype].name;
-}
-
 int64_t tr_st_elements(const struct tr_st_tensor *tensor)
 {
     int64_t n = 1;
@@ -72,14 +67,6 @@ const struct tr_st_tensor *tr_st_find(const struct tr_st *file, const char *name
 {
     for (size_t i = 0; i < file->count; i++)
         if (!strcmp(file->tensor[i].name, name))
-            return &file->tensor[i];
-    return NULL;
-}
-
-const struct tr_st_tensor *tr_st_at(const struct tr_st *file, uint64_t offset)
-{
-    for (size_t i = 0; i < file->count; i++)
-        if (offset >= file->tensor[i].begin && offset < file->tensor[i].end)
             return &file->tensor[i];
     return NULL;
 }

@@ -45,7 +45,6 @@ struct tr_st {
 };
 
 size_t tr_dtype_bytes(enum tr_dtype dtype);
-const char *tr_dtype_name(enum tr_dtype dtype);
 int64_t tr_st_elements(const struct tr_st_tensor *tensor);
 
 /* Parse the header text alone; FILE_DATA_BYTES is the size of what follows it. PATH is for
@@ -58,8 +57,6 @@ struct tr_st *tr_st_free(struct tr_st *file);
 AUTO_DEFINE(tr_st)
 
 const struct tr_st_tensor *tr_st_find(const struct tr_st *file, const char *name);
-/* Tensor that holds byte OFFSET of the data, or NULL. */
-const struct tr_st_tensor *tr_st_at(const struct tr_st *file, uint64_t offset);
 
 /* Read elements [first, first + count) of TENSOR as fp32, whatever the file's type. */
 int tr_st_read(const struct tr_st *file, const struct tr_st_tensor *tensor, uint64_t first,

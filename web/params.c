@@ -203,11 +203,6 @@ enum web_scope web_scope(const struct web_request *rq)
     return rq->scope;
 }
 
-struct web_server *web_request_server(struct web_request *rq)
-{
-    return rq->server;
-}
-
 const char *web_request_header(struct web_request *rq, const char *name)
 {
     return rq->mhd ? MHD_lookup_connection_value(rq->mhd, MHD_HEADER_KIND, name) : NULL;

@@ -409,16 +409,6 @@ int web_server_listen(struct web_server *server, const char *address, struct err
     return 0;
 }
 
-int web_server_port(const struct web_server *server)
-{
-    int port = 0;
-
-    for (const struct listener *l = server->listeners; l; l = l->next)
-        if (l->tcp)
-            port = l->port; /* the list is newest first */
-    return port;
-}
-
 const char *web_server_url(const struct web_server *server)
 {
     return server->url;

@@ -122,8 +122,7 @@ int web_server_new(struct web_server **ret, uv_loop_t *loop, const struct web_co
  * one is -EADDRINUSE. */
 int web_server_listen(struct web_server *server, const char *address, struct err *error);
 
-/* Port of the first TCP listener, or 0; "http://127.0.0.1:8417" of it, or "". */
-int web_server_port(const struct web_server *server);
+/* "http://127.0.0.1:8417" of the first TCP listener, or "". */
 const char *web_server_url(const struct web_server *server);
 
 /* Connections, subscribers and requests answered, for /metrics. */
@@ -171,7 +170,6 @@ const char *web_path(const struct web_request *rq);      /* decoded, without pre
 const char *web_principal(const struct web_request *rq); /* name of the token, "local", or "" */
 enum web_scope web_scope(const struct web_request *rq);
 const char *web_request_header(struct web_request *rq, const char *name); /* or NULL */
-struct web_server *web_request_server(struct web_request *rq);
 
 /* Value of {name} in the route's path; never NULL for a name that the route has. */
 const char *web_param(const struct web_request *rq, const char *name);
