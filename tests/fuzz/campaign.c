@@ -2,6 +2,7 @@
  * search, launcher): refused with a reason, or understood, and then what was stored is understood
  * again after a restart. */
 #include "tuner/core/spec.h"
+#include "tuner/launch/launch.h"
 #include "tuner/machine/slots.h"
 #include "tuner/state/state.h"
 
@@ -9,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct tn_service svc = {.data_dir = mem_strdup("/nonexistent")};
+    struct tn_service svc = {.data_dir = mem_strdup("/nonexistent"), .kinds = &tn_kinds};
     AUTO_JSON *v = NULL, *rules = NULL;
     struct tn_spec *s = NULL, *again = NULL;
     struct err e = {0};

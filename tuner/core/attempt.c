@@ -15,9 +15,9 @@
 #include "tuner/core/campaign.h"
 #include "tuner/core/engine.h"
 #include "tuner/core/keep.h"
+#include "tuner/core/launcher.h"
 #include "tuner/core/spec.h"
 #include "tuner/core/trainer.h"
-#include "tuner/launch/launch.h"
 #include "tuner/machine/proc.h"
 #include "tuner/machine/slots.h"
 #include "tuner/output/observe.h"
@@ -113,7 +113,7 @@ static void take_step(struct tn_attempt *attempt, const char *text, const struct
     free(b->event);
     b->event = mem_printf("{\"campaign\":\"%s\",\"n\":%lld,\"simulated\":%s,\"step\":%s}",
                           attempt->campaign->id, (long long)attempt->trial->n,
-                          attempt->launcher == &tn_launcher_simulated ? "true" : "false", text);
+                          tn_is_simulated(attempt->launcher->name) ? "true" : "false", text);
 }
 
 struct reading {
@@ -385,7 +385,7 @@ void tn_attempt_stop(struct tn_attempt *attempt, enum tn_stop_reason why)
         return;
     attempt->stop = why;
     log_info("campaign %s%s: stopping trial %lld: %s", attempt->campaign->id,
-             tn_simulated_mark(attempt->launcher), (long long)attempt->trial->n,
+             tn_simulated_mark(attempt->launcher->name), (long long)attempt->trial->n,
              attempt->trouble[0]     ? attempt->trouble
              : why == TN_STOP_CANCEL ? "cancelled"
                                      : "the daemon ends");
@@ -543,7 +543,7 @@ int tn_attempt_start(struct tn_trial *trial, struct err *error)
     note_overhead(a->svc);
     r = a->launcher->start(a, error);
     a->svc->stats.all.attempts_started++;
-    a->svc->stats.simulated.attempts_started += a->launcher == &tn_launcher_simulated;
+    a->svc->stats.simulated.attempts_started += tn_is_simulated(a->launcher->name);
     if (r < 0) {
         never_ran(a, error);
         return 0;
@@ -567,7 +567,7 @@ static int adopt(struct tn_attempt *attempt, const struct db_attempt *row, struc
     if (r < 0)
         return r;
     log_info("campaign %s%s: trial %lld attempt %lld %s", attempt->campaign->id,
-             tn_simulated_mark(attempt->launcher), (long long)attempt->trial->n,
+             tn_simulated_mark(attempt->launcher->name), (long long)attempt->trial->n,
              (long long)attempt->number, r ? "adopted" : "ended while no daemon ran");
     if (r == 0) {
         tn_attempt_ended(attempt);

@@ -6,7 +6,6 @@
 #include "tuner/core/keep.h"
 #include "tuner/core/launcher.h"
 #include "tuner/core/revive.h"
-#include "tuner/core/scheduler.h"
 #include "tuner/core/spec.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
@@ -36,13 +35,14 @@ int tn_campaign_change(struct tn_service *svc, const char *id, const char *from,
     if (r < 0)
         return r;
     c = tn_campaign_find(svc, id);
-    log_info("campaign %s%s is %s%s%s", id, c ? tn_simulated_mark(c->engine->spec->launcher) : "",
-             to, reason ? ": " : "", reason ? reason : "");
+    log_info("campaign %s%s is %s%s%s", id,
+             c ? tn_simulated_mark(c->engine->spec->launcher->name) : "", to, reason ? ": " : "",
+             reason ? reason : "");
     if (c) {
         tn_campaign_set_state(c, to);
         tn_campaign_join_share(c);
     }
-    tn_sched_kick(svc);
+    tn_changed(svc);
     return 0;
 }
 
@@ -177,7 +177,7 @@ int tn_campaign_patch(json_t **ret, struct tn_service *svc, const char *id, cons
     c = r == 0 && d.priority != DB_NULL ? tn_campaign_find(svc, id) : NULL;
     if (c) {
         c->priority = d.priority;
-        tn_sched_kick(svc);
+        tn_changed(svc);
     }
     return r < 0 ? r : tn_campaign_get(ret, svc, id, error);
 }
@@ -294,7 +294,7 @@ int tn_campaign_cancel(json_t **ret, struct tn_service *svc, const char *id, str
     if (r < 0)
         return r;
     log_info("campaign %s%s is cancelled", id,
-             c ? tn_simulated_mark(c->engine->spec->launcher) : "");
+             c ? tn_simulated_mark(c->engine->spec->launcher->name) : "");
     if (c) {
         tn_campaign_set_state(c, DB_CANCELLED);
         tn_campaign_clear_queue(c);
@@ -302,7 +302,7 @@ int tn_campaign_cancel(json_t **ret, struct tn_service *svc, const char *id, str
     for (struct tn_attempt *a = svc->attempts; a; a = a->next)
         if (a->campaign == c)
             tn_attempt_stop(a, TN_STOP_CANCEL);
-    tn_sched_kick(svc);
+    tn_changed(svc);
     return tn_campaign_get(ret, svc, id, error);
 }
 

@@ -5,9 +5,9 @@
 
 #include "tuner/core/campaign.h"
 #include "tuner/core/engine.h"
+#include "tuner/core/launcher.h"
 #include "tuner/core/revive.h"
 #include "tuner/core/spec.h"
-#include "tuner/launch/launch.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
@@ -151,7 +151,7 @@ json_t *tn_draft_json(const struct tn_draft *draft)
     if (s->se.budget.wall_s > 0 && seconds > s->se.budget.wall_s)
         seconds = s->se.budget.wall_s;
     return json_pack("{s:b, s:I, s:I, s:b, s:f, s:f, s:o, s:s, s:s, s:o}", "simulated",
-                     s->launcher == &tn_launcher_simulated, "legal", (json_int_t)draft->space.legal,
+                     tn_is_simulated(s->launcher->name), "legal", (json_int_t)draft->space.legal,
                      "fitting", (json_int_t)draft->space.fitting, "exact", draft->space.exact,
                      "expected_trials", trials, "expected_s", seconds, "baseline",
                      pl_layout_json(&s->se.baseline), "baseline_rule", s->se.baseline_rule,
@@ -300,7 +300,7 @@ static int insert(json_t **ret, struct tn_service *svc, const struct tn_draft *d
     *ret = cr.view;
     cr.c.trials = 1;
     log_info("campaign %s%s created name=\"%s\" legal=%s%zu owner=%s", id,
-             tn_simulated_mark(s->launcher), s->name,
+             tn_simulated_mark(s->launcher->name), s->name,
              draft->space.exact ? "" : ">=", draft->space.legal, owner);
     if (!draft->engine) {
         tn_campaign_prepare(svc, id, draft->space);

@@ -3,7 +3,6 @@
 
 #include "tuner/core/campaign.h"
 #include "tuner/core/engine.h"
-#include "tuner/core/scheduler.h"
 #include "tuner/state/state.h"
 
 struct tn_campaign *tn_campaign_find(struct tn_service *svc, const char *id)
@@ -115,7 +114,7 @@ void tn_campaign_enqueue(struct tn_campaign *campaign, struct tn_trial *trial)
     trial->campaign = campaign;
     trial->next = *at;
     *at = trial;
-    tn_sched_kick(campaign->svc);
+    tn_changed(campaign->svc);
 }
 
 struct tn_trial *tn_trial_new(const struct db_trial *row, const struct pl_layout *layout)

@@ -36,11 +36,18 @@ struct tn_launcher {
     void (*close)(struct tn_attempt *attempt);
     /* The last process that ran under a supervisor here is gone; NULL: the attempt has ended. */
     void (*gone)(struct tn_attempt *attempt);
-    /* End what an attempt of a former daemon left running elsewhere: its campaign cannot be brought
-     * back. */
-    void (*forget)(struct tn_service *svc, const struct db_attempt *row);
+    /* End what an attempt of a former daemon left running: its campaign cannot be brought back.
+     * FOLDER is the attempt's, MARK that of its processes. */
+    void (*forget)(struct tn_service *svc, const char *folder, const char *mark);
+    /* Of the daemon as a whole: it is open; it has one more turn; it closes, and no callback may
+     * come after that. */
+    void (*opened)(struct tn_service *svc);
+    void (*turn)(struct tn_service *svc);
+    void (*closed)(struct tn_service *svc);
+    /* For /readyz: 0, or why it cannot work now; -ENOTSUP: nobody has set it up. FIX says what to
+     * do. */
+    int (*health)(const struct tn_service *svc, struct err *error);
+    const char *health_fix;
 };
-
-const struct tn_launcher *tn_launcher_find(const char *name);
 
 #endif

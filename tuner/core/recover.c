@@ -11,9 +11,8 @@
 #include "tuner/core/attempt.h"
 #include "tuner/core/campaign.h"
 #include "tuner/core/engine.h"
-#include "tuner/core/launcher.h"
+#include "tuner/core/kinds.h"
 #include "tuner/core/revive.h"
-#include "tuner/launch/supervised.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 
@@ -66,10 +65,9 @@ static int end_attempt(struct tn_service *svc, const struct db_attempt *at, stru
     int r = db_campaign_get(svc->db, &a, &c, at->campaign, error);
 
     if (r == 0) {
-        l = tn_launcher_find(c.launcher);
-        tn_supervised_end(svc, folder, mark);
+        l = tn_launcher_find(svc, c.launcher);
         if (l && l->forget)
-            l->forget(svc, at);
+            l->forget(svc, folder, mark);
         r = tn_write(svc, ending_job, &en, error);
     }
     arena_done(&a);

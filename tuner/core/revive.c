@@ -22,7 +22,6 @@
 #include "tuner/core/campaign.h"
 #include "tuner/core/engine.h"
 #include "tuner/core/revive.h"
-#include "tuner/core/scheduler.h"
 #include "tuner/core/spec.h"
 #include "tuner/core/verify.h"
 #include "tuner/results/view.h"
@@ -261,7 +260,7 @@ static void on_closed(uv_handle_t *handle)
 
     free(v);
     svc->works--;
-    tn_check_stopped(svc);
+    tn_changed(svc);
 }
 
 static void on_built(uv_async_t *handle)
@@ -279,7 +278,7 @@ static void on_built(uv_async_t *handle)
     tn_engine_unref(v->engine);
     uv_close((uv_handle_t *)handle, on_closed);
     begin_next(svc);
-    tn_sched_kick(svc);
+    tn_changed(svc);
 }
 
 static void revive_beside(struct tn_service *svc, const char *id, struct tn_space space,
@@ -332,6 +331,6 @@ int tn_campaign_revive(struct tn_service *svc, const struct db_campaign *row, bo
     }
     if (r == 0)
         r = restore_verify(tn_campaign_find(svc, row->id), row, error);
-    tn_sched_kick(svc);
+    tn_changed(svc);
     return r;
 }

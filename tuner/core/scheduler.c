@@ -26,15 +26,7 @@
 
 enum { ROOM_MS = 10000 };
 
-void tn_sched_kick(struct tn_service *svc)
-{
-    if (svc->kicked || svc->closing)
-        return;
-    svc->kicked = true;
-    uv_async_send(&svc->wake);
-}
-
-/* ---- the end of a campaign ----------------------------------------------- */
+/* ---- the end of a campaign ---- */
 
 struct finish {
     const char *id, *reason;
@@ -61,7 +53,7 @@ static void finish(struct tn_campaign *campaign)
         return;
     }
     log_info("campaign %s%s is done: %s", campaign->id,
-             tn_simulated_mark(campaign->engine->spec->launcher), campaign->done);
+             tn_simulated_mark(campaign->engine->spec->launcher->name), campaign->done);
     tn_campaign_clear_queue(campaign);
     tn_campaign_set_state(campaign, DB_DONE);
 }
@@ -263,7 +255,7 @@ static void refit_done(uv_work_t *work, int status)
     svc->works--;
     tn_engine_unref(f->engine);
     free(f);
-    tn_sched_kick(svc);
+    tn_changed(svc);
 }
 
 static void start_refit(struct tn_campaign *campaign)

@@ -9,8 +9,7 @@
 struct tn_campaign;
 struct tn_service;
 
-/* Look for something to start, on the loop's next turn. */
-void tn_sched_kick(struct tn_service *svc);
+/* Start what may be started: the service calls it on the turn after tn_changed(). */
 void tn_sched_run(struct tn_service *svc);
 
 /* Add a trial that the search did not choose (verification). */

@@ -11,9 +11,8 @@
 #include "tuner/core/attempt.h"
 #include "tuner/core/campaign.h"
 #include "tuner/core/engine.h"
-#include "tuner/core/scheduler.h"
+#include "tuner/core/launcher.h"
 #include "tuner/core/spec.h"
-#include "tuner/launch/launch.h"
 #include "tuner/output/observe.h"
 #include "tuner/output/trouble.h"
 #include "tuner/results/view.h"
@@ -417,7 +416,7 @@ static void teach(struct settlement *settlement)
 static void log_end(const struct settlement *settlement)
 {
     const struct tn_attempt *a = settlement->a;
-    const char *mark = tn_simulated_mark(a->launcher);
+    const char *mark = tn_simulated_mark(a->launcher->name);
     char text[160];
 
     pl_layout_text(text, &a->trial->layout);
@@ -448,7 +447,7 @@ static void apply(struct settlement *settlement)
     a->launcher->release(a);
     log_end(settlement);
     if (settlement->paused) {
-        log_warn("campaign %s%s is paused: %s", c->id, tn_simulated_mark(a->launcher),
+        log_warn("campaign %s%s is paused: %s", c->id, tn_simulated_mark(a->launcher->name),
                  settlement->reason);
         if (!strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING))
             tn_campaign_set_state(c, DB_PAUSED);
@@ -456,16 +455,14 @@ static void apply(struct settlement *settlement)
     if (settlement->final) {
         teach(settlement);
         c->svc->stats.all.trials_settled++;
-        c->svc->stats.simulated.trials_settled += a->launcher == &tn_launcher_simulated;
+        c->svc->stats.simulated.trials_settled += tn_is_simulated(a->launcher->name);
     } else {
         /* A pause before the next attempt, so that a broken machine is not hammered. */
         a->trial->not_before = settlement->rule->next == PAUSE ? 0 : tn_now_ms() + 200;
         tn_campaign_enqueue(c, a->trial);
         a->trial = NULL;
     }
-    tn_check_stopped(c->svc);
-    if (!c->svc->stopping)
-        tn_sched_kick(c->svc);
+    tn_changed(c->svc);
 }
 
 static bool beats(const struct tn_attempt *attempt, const struct cause *cause)

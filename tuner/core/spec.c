@@ -2,14 +2,10 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tuner/core/launcher.h"
+#include "tuner/core/kinds.h"
 #include "tuner/core/spec.h"
-#include "tuner/core/trainer.h"
 #include "tuner/state/state.h"
-#include "tuner/trainers/trainers.h"
 #include "tuner/tuner.h"
-
-static const char *const launcher_kinds[] = {"local", "slurm", "simulated", "remote", NULL};
 
 struct pl_problem tn_spec_problem(const struct tn_spec *spec)
 {
@@ -45,25 +41,24 @@ static int check_text(const json_t *body, struct err *error)
 
 static int parse_launcher(struct tn_spec *spec, const struct tn_service *svc, struct err *error)
 {
+    const char *kinds[TN_MAX_LAUNCHERS + 1];
     json_t *v = NULL;
     int kind = 0;
     const char *trainer = "partune";
     int r = jx_get_object(&v, spec->body, "launcher", error);
 
+    tn_launcher_names(kinds, svc);
     if (r == 0 && v)
-        r = jx_get_enum(&kind, v, "kind", launcher_kinds, error);
+        r = jx_get_enum(&kind, v, "kind", kinds, error);
     if (r < 0)
         return err_under(error, "/launcher");
-    spec->launcher = tn_launcher_find(launcher_kinds[kind]);
-    if (!spec->launcher)
-        return err_at(error, -EINVAL, "/launcher/kind", "this daemon has no launcher \"%s\"",
-                      launcher_kinds[kind]);
+    spec->launcher = svc->kinds->launchers[kind];
     if ((r = jx_get_str(&trainer, spec->body, "trainer", sizeof(spec->trainer_name) - 1, error)) <
         0)
         return r;
     spec->trainer = tn_trainer_find(svc, trainer);
     if (!spec->trainer && spec->launcher->elsewhere && pl_trainer_find(trainer))
-        spec->trainer = &tn_trainer_partune; /* nothing of it is run */
+        spec->trainer = svc->kinds->bundled; /* nothing of it is run */
     if (!spec->trainer)
         return err_at(error, -EINVAL, "/trainer",
                       "no trainer \"%s\": the bundled one is \"partune\", others are [trainer "
@@ -134,7 +129,7 @@ static int parse(struct tn_spec *spec, const struct tn_service *svc, json_t **re
         (r = check_text(spec->body, error)) < 0 || (r = parse_launcher(spec, svc, error)) < 0)
         return r;
     snprintf(spec->name, sizeof(spec->name), "%s", name);
-    if (spec->trainer == &tn_trainer_partune && !spec->launcher->elsewhere &&
+    if (spec->trainer == svc->kinds->bundled && !spec->launcher->elsewhere &&
         !str_eq(spec->se.workload.data, "synthetic")) {
         r = tn_dataset_path(&spec->data_path, svc, spec->se.workload.data, &why);
         if (r < 0)

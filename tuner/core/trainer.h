@@ -41,6 +41,4 @@ struct tn_trainer {
     void (*finish)(struct tn_attempt *attempt); /* its last process is gone, all lines are read */
 };
 
-const struct tn_trainer *tn_trainer_find(const struct tn_service *svc, const char *name);
-
 #endif

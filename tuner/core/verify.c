@@ -16,10 +16,10 @@
 
 #include "tuner/core/campaign.h"
 #include "tuner/core/engine.h"
+#include "tuner/core/launcher.h"
 #include "tuner/core/revive.h"
 #include "tuner/core/scheduler.h"
 #include "tuner/core/verify.h"
-#include "tuner/launch/launch.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
@@ -171,7 +171,7 @@ static void finish(struct tn_campaign *campaign)
     int r = read_pairs(&p, campaign, &e);
     AUTO_FREE char *text =
         r < 0 ? NULL : record(&campaign->verify, p.n > 0 ? "done" : "failed", &p);
-    bool simulated = campaign->engine->spec->launcher == &tn_launcher_simulated;
+    bool simulated = tn_is_simulated(campaign->engine->spec->launcher->name);
     struct change ch = {campaign->id, text, DB_VERIFYING, DB_DONE,
                         p.n == 0    ? "no pair of the verification succeeded"
                         : simulated ? "verification simulated"
@@ -182,8 +182,8 @@ static void finish(struct tn_campaign *campaign)
         campaign->retry_at = tn_now_ms() + 1000;
         return;
     }
-    log_info("campaign %s%s: %s", campaign->id, tn_simulated_mark(campaign->engine->spec->launcher),
-             ch.reason);
+    log_info("campaign %s%s: %s", campaign->id,
+             tn_simulated_mark(campaign->engine->spec->launcher->name), ch.reason);
     campaign->verify = (struct tn_verify){0};
     tn_campaign_set_state(campaign, DB_DONE);
 }

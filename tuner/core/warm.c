@@ -9,7 +9,7 @@
 
 #include "tuner/core/engine.h"
 #include "tuner/core/spec.h"
-#include "tuner/launch/launch.h"
+#include "tuner/results/view.h"
 #include "tuner/state/state.h"
 
 static json_t *past_json(const struct se_outcome *outcome, json_t *owned_layout)
@@ -80,7 +80,7 @@ static int source_of(json_t **ret, struct db *db, const char *id, struct err *er
         r = err_at(error, -EINVAL, "", "campaign %s has no trial that ended with a result yet", id);
     if (r == 0) {
         v = json_pack("{s:s, s:s, s:b, s:O}", "campaign", id, "trainer", c.trainer, "simulated",
-                      str_eq(c.launcher, tn_launcher_simulated.name), "trials", trials);
+                      tn_is_simulated(c.launcher), "trials", trials);
         for (size_t i = 0; i < ARRAY_LEN(kept); i++)
             if (json_object_get(resolved, kept[i]))
                 json_object_set(v, kept[i], json_object_get(resolved, kept[i]));

@@ -6,7 +6,6 @@
 
 #include "tuner/core/campaign.h"
 #include "tuner/core/engine.h"
-#include "tuner/core/trainer.h"
 #include "tuner/launch/launch.h"
 #include "tuner/launch/supervised.h"
 #include "tuner/machine/argv.h"
@@ -173,4 +172,5 @@ const struct tn_launcher tn_launcher_local = {
     .stop = tn_supervised_stop,
     .tick = tn_supervised_tick,
     .close = tn_supervised_close,
+    .forget = tn_supervised_end,
 };

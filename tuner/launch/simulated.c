@@ -18,6 +18,7 @@
 #include "tuner/core/spec.h"
 #include "tuner/launch/launch.h"
 #include "tuner/output/observe.h"
+#include "tuner/results/view.h"
 #include "tuner/state/state.h"
 #include "tuner/trainers/trainers.h"
 
@@ -230,7 +231,7 @@ static void stop(struct tn_attempt *attempt)
 }
 
 const struct tn_launcher tn_launcher_simulated = {
-    .name = "simulated",
+    .name = TN_SIMULATED,
     .state = sizeof(struct play),
     .elsewhere = true,
     .ready = ready,

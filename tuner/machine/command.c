@@ -8,7 +8,6 @@
 #include <signal.h>
 
 #include "tuner/machine/command.h"
-#include "tuner/state/state.h"
 
 enum { MAX_ANSWER = 4 << 20 };
 
@@ -20,7 +19,7 @@ struct stream {
 
 struct tn_command {
     struct tn_command *next;
-    struct tn_service *svc;
+    struct tn_commands *commands;
     uv_process_t process;
     uv_timer_t limit;
     struct stream out[2];
@@ -34,7 +33,7 @@ struct tn_command {
 
 static void unlink_command(struct tn_command *command)
 {
-    struct tn_command **at = &command->svc->commands;
+    struct tn_command **at = &command->commands->first;
 
     while (*at && *at != command)
         at = &(*at)->next;
@@ -49,7 +48,7 @@ static void on_closed(uv_handle_t *handle)
     if (--c->handles > 0)
         return;
     unlink_command(c);
-    if (!c->forgotten && !c->svc->closing)
+    if (!c->forgotten && !c->commands->forgotten)
         c->fn(c->arg, c->status, str_text(&c->out[0].text), str_text(&c->out[1].text));
     str_done(&c->out[0].text);
     str_done(&c->out[1].text);
@@ -124,8 +123,8 @@ static void give_up(struct tn_command *command)
     close_one((uv_handle_t *)&command->limit);
 }
 
-void tn_command_run(struct tn_service *svc, const struct tn_argv *argv, const struct tn_argv *env,
-                    int timeout_ms, tn_command_fn *fn, void *arg)
+void tn_command_run(struct tn_commands *commands, const struct tn_argv *argv,
+                    const struct tn_argv *env, int timeout_ms, tn_command_fn *fn, void *arg)
 {
     struct tn_command *c = mem_alloc(sizeof(*c));
     uv_stdio_container_t io[3] = {{.flags = UV_IGNORE}};
@@ -136,19 +135,19 @@ void tn_command_run(struct tn_service *svc, const struct tn_argv *argv, const st
                               .stdio = io,
                               .stdio_count = 3};
 
-    *c = (struct tn_command){.next = svc->commands, .svc = svc, .fn = fn, .arg = arg};
-    svc->commands = c;
+    *c = (struct tn_command){.next = commands->first, .commands = commands, .fn = fn, .arg = arg};
+    commands->first = c;
     for (int i = 0; i < 2; i++) {
-        uv_pipe_init(svc->loop, &c->out[i].pipe, 0);
+        uv_pipe_init(commands->loop, &c->out[i].pipe, 0);
         c->out[i].pipe.data = c;
         io[1 + i].flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE;
         io[1 + i].data.stream = (uv_stream_t *)&c->out[i].pipe;
     }
-    uv_timer_init(svc->loop, &c->limit);
+    uv_timer_init(commands->loop, &c->limit);
     c->process.data = c->limit.data = c;
     c->handles = 4;
     c->open = 3;
-    c->status = uv_spawn(svc->loop, &c->process, &o);
+    c->status = uv_spawn(commands->loop, &c->process, &o);
     if (c->status < 0) {
         str_addf(&c->out[1].text, "cannot start %s: %s", argv->v[0], uv_strerror(c->status));
         give_up(c);
@@ -158,9 +157,10 @@ void tn_command_run(struct tn_service *svc, const struct tn_argv *argv, const st
     uv_timer_start(&c->limit, on_limit, (uint64_t)timeout_ms, 0);
 }
 
-void tn_command_forget_all(struct tn_service *svc)
+void tn_command_forget_all(struct tn_commands *commands)
 {
-    for (struct tn_command *c = svc->commands; c; c = c->next) {
+    commands->forgotten = true;
+    for (struct tn_command *c = commands->first; c; c = c->next) {
         c->forgotten = true;
         give_up(c);
     }

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tuner/launch/launch.h"
+#include "search/search.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
@@ -139,7 +139,7 @@ static int learn(struct study *st, const struct db_campaign *campaign, const str
         o.relative_se = t[i].tokens_per_s_se > 0 ? t[i].tokens_per_s_se / t[i].tokens_per_s : 0.01;
         MEM_GROW(st->at, st->n, st->cap);
         st->at[st->n++] = o;
-        st->simulated += str_eq(campaign->launcher, tn_launcher_simulated.name);
+        st->simulated += tn_is_simulated(campaign->launcher);
     }
     pl_cost_ctx_free(x);
     return r;
@@ -358,7 +358,7 @@ static int against_campaign(json_t *list, struct study *st, const struct db_camp
     int count = 0, r = 0;
     int64_t total;
 
-    if (str_eq(campaign->launcher, tn_launcher_simulated.name)) /* a simulation is no evidence */
+    if (tn_is_simulated(campaign->launcher)) /* a simulation is no evidence */
         return 0;
     for (int i = 0; r == 0 && i < past_count; i++) {
         if (!same_work(past[i], resolved, campaign->trainer))
@@ -434,15 +434,15 @@ static int answer(json_t **ret, struct study *st, const struct asked *asked,
 
     for (int i = 0; i < asked->n; i++)
         json_array_append_new(rows, row(st, asked->devices[i], asked, &base));
-    *ret = json_pack(
-        "{s:s, s:b, s:s, s:s, s:s, s:s, s:o, s:{s:i, s:i, s:s, s:f, s:b}, s:o, s:o, s:o}",
-        "campaign", campaign->id, "simulated", st->simulated > 0, "scaling",
-        asked->weak ? "weak" : "strong", "layouts", asked->best ? "best" : "winner", "cluster",
-        st->there.name, "device", st->there.device.name, "transfer", transfer_json(changes), "base",
-        "devices", st->winner.world, "global_batch", st->spec.workload.global_batch, "text",
-        pl_layout_text(text, &st->winner), "tokens_per_s", st->winner_rate, "simulated",
-        str_eq(campaign->launcher, tn_launcher_simulated.name), "calibration", calibration_json(st),
-        "rows", rows, "earlier", past);
+    *ret =
+        json_pack("{s:s, s:b, s:s, s:s, s:s, s:s, s:o, s:{s:i, s:i, s:s, s:f, s:b}, s:o, s:o, s:o}",
+                  "campaign", campaign->id, "simulated", st->simulated > 0, "scaling",
+                  asked->weak ? "weak" : "strong", "layouts", asked->best ? "best" : "winner",
+                  "cluster", st->there.name, "device", st->there.device.name, "transfer",
+                  transfer_json(changes), "base", "devices", st->winner.world, "global_batch",
+                  st->spec.workload.global_batch, "text", pl_layout_text(text, &st->winner),
+                  "tokens_per_s", st->winner_rate, "simulated", tn_is_simulated(campaign->launcher),
+                  "calibration", calibration_json(st), "rows", rows, "earlier", past);
     return r;
 }
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tuner/launch/launch.h"
+#include "search/search.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
@@ -148,7 +148,7 @@ int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *er
         r = r == -ENOENT ? 0 : r; /* it has not run, or failed */
     }
     if (r == 0) {
-        *ret = tn_measure_json(&m, baseline.mean, str_eq(c.launcher, tn_launcher_simulated.name));
+        *ret = tn_measure_json(&m, baseline.mean, tn_is_simulated(c.launcher));
         json_object_set(*ret, "tied_with", tied);
     }
     json_decref(tied);
@@ -166,7 +166,7 @@ int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err
     if (r == 0)
         r = tn_measure_get(svc->db, &a, &m, id, TN_BASELINE, error);
     if (r == 0) {
-        *ret = tn_measure_json(&m, m.mean, str_eq(c.launcher, tn_launcher_simulated.name));
+        *ret = tn_measure_json(&m, m.mean, tn_is_simulated(c.launcher));
         json_object_set_new(*ret, "tied_with", json_array());
         json_object_set_new(*ret, "baseline_rule", json_string(tn_baseline_rule(&c)));
     }
@@ -191,7 +191,7 @@ static int each_ok(struct tn_service *svc, const char *id,
         r = db_trial_list(svc->db, &a, &t, &n, &total, id, &f, error);
     for (int i = 0; r == 0 && i < n; i++)
         if (strcmp(t[i].kind, "verify") != 0)
-            fn(ctx, &t[i], str_eq(c.launcher, tn_launcher_simulated.name));
+            fn(ctx, &t[i], tn_is_simulated(c.launcher));
     arena_done(&a);
     return r;
 }
@@ -301,7 +301,7 @@ int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int
                                .lo = m.lo,
                                .hi = m.hi,
                                .mfu = m.mfu,
-                               .simulated = str_eq(c.launcher, tn_launcher_simulated.name)};
+                               .simulated = tn_is_simulated(c.launcher)};
         r = pl_layout_parse(&w.layout, layout, &w.model, &w.cluster, &w.workload, error);
         se_spec_done(&spec);
     }

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <math.h>
 
-#include "tuner/launch/launch.h"
 #include "tuner/results/view.h"
 
 json_t *tn_number(double number)
@@ -39,12 +38,17 @@ static json_t *column(const char *text)
 
 int tn_simulated(bool *ret, struct db *db, const char *id, struct err *error)
 {
-    return db_campaign_launched_by(db, ret, id, tn_launcher_simulated.name, error);
+    return db_campaign_launched_by(db, ret, id, TN_SIMULATED, error);
 }
 
-const char *tn_simulated_mark(const struct tn_launcher *launcher)
+bool tn_is_simulated(const char *launcher)
 {
-    return launcher == &tn_launcher_simulated ? " (simulated)" : "";
+    return str_eq(launcher, TN_SIMULATED);
+}
+
+const char *tn_simulated_mark(const char *launcher)
+{
+    return tn_is_simulated(launcher) ? " (simulated)" : "";
 }
 
 /* ---- trial --------------------------------------------------------------- */
@@ -182,7 +186,7 @@ int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *camp
                      bool with_spec, struct err *error)
 {
     AUTO_JSON *resolved = column(campaign->resolved);
-    bool simulated = str_eq(campaign->launcher, tn_launcher_simulated.name);
+    bool simulated = tn_is_simulated(campaign->launcher);
     json_t *v = json_object();
     int r;
 
@@ -290,7 +294,7 @@ int tn_event_best(struct db *writer, const char *id, struct err *error)
             r = tn_measure_best(writer, &a, &best, NULL, &c, error);
     }
     if (r == 0) {
-        v = tn_measure_json(&best, baseline.mean, str_eq(c.launcher, tn_launcher_simulated.name));
+        v = tn_measure_json(&best, baseline.mean, tn_is_simulated(c.launcher));
         json_object_set_new(v, "campaign", json_string(id));
         r = add_event(writer, id, best.n, "best", v, error);
     }

@@ -7,12 +7,13 @@
 
 #include "tuner/tuner.h"
 
-struct tn_launcher;
-
+/* The launcher whose results are no measurements: so do the store and the API call it. */
+#define TN_SIMULATED "simulated"
+bool tn_is_simulated(const char *launcher); /* its name; NULL: no */
 /* Are the results of campaign ID the simulator's, no measurements? Its launcher says so. */
 int tn_simulated(bool *ret, struct db *db, const char *id, struct err *error);
 /* What stands behind a campaign's id in the log: nothing, or that it is simulated. */
-const char *tn_simulated_mark(const struct tn_launcher *launcher);
+const char *tn_simulated_mark(const char *launcher);
 int tn_campaign_view(json_t **ret, struct db *db, const struct db_campaign *campaign,
                      bool with_spec, struct err *error);
 /* A trial of a campaign that is SIMULATED, or is not. */

@@ -5,7 +5,9 @@
 
 #include "tuner/core/attempt.h"
 #include "tuner/core/keep.h"
+#include "tuner/core/launcher.h"
 #include "tuner/launch/launch.h"
+#include "tuner/results/view.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
 
@@ -53,17 +55,17 @@ static bool check_quota(json_t *checks, const struct tn_service *svc)
                str_human_bytes(quota, (double)svc->config.quota));
 }
 
-/* The daemon serves without it: other launchers do not need it. */
-static void check_slurm(json_t *checks, const struct tn_service *svc)
+/* The daemon serves without them: other launchers do not need them. */
+static void check_launchers(json_t *checks, const struct tn_service *svc)
 {
-    struct err e = {0};
-    int r;
+    for (const struct tn_launcher *const *l = svc->kinds->launchers; *l; l++) {
+        struct err e = {0};
+        int r = (*l)->health ? (*l)->health(svc, &e) : -ENOTSUP;
 
-    if (!svc->config.conf || !conf_has(svc->config.conf, "slurm"))
-        return;
-    r = tn_slurm_health(svc, &e);
-    add(checks, "slurm", r == 0, "look at [slurm] bin, and ask the controller: scontrol ping", "%s",
-        r == 0 ? "its commands are there" : e.text);
+        if (r != -ENOTSUP)
+            add(checks, (*l)->name, r == 0, (*l)->health_fix, "%s",
+                r == 0 ? "its commands are there" : e.text);
+    }
 }
 
 static bool check_program(json_t *checks, const char *name, const char *path, const char *fix)
@@ -94,7 +96,7 @@ json_t *tn_health_json(struct tn_service *svc)
     check_program(checks, "partune-train", svc->train,
                   "build the trainer: install libmpich-dev and configure again");
     ready &= check_program(checks, "partune-run", svc->supervisor, "install it beside partuned");
-    check_slurm(checks, svc);
+    check_launchers(checks, svc);
     ready &= add(checks, "cores", svc->slots.count > 0, "give the daemon cores", "%d, %d free",
                  svc->slots.count, svc->slots.free);
     return json_pack("{s:b, s:o}", "ready", ready && !svc->stopping, "checks", checks);
@@ -110,11 +112,10 @@ void tn_stats(struct tn_service *svc, struct tn_stats *ret)
     *ret = svc->stats;
     for (size_t i = 0; i < ARRAY_LEN(states); i++)
         db_campaign_count(svc->db, &ret->all.campaigns_by_state[i],
-                          &ret->simulated.campaigns_by_state[i], states[i],
-                          tn_launcher_simulated.name);
+                          &ret->simulated.campaigns_by_state[i], states[i], TN_SIMULATED);
     for (const struct tn_attempt *a = svc->attempts; a; a = a->next) {
         ret->all.running_attempts += !a->ended;
-        ret->simulated.running_attempts += !a->ended && a->launcher == &tn_launcher_simulated;
+        ret->simulated.running_attempts += !a->ended && tn_is_simulated(a->launcher->name);
     }
     ret->cores = svc->slots.count;
     ret->free_cores = svc->slots.free;

@@ -11,8 +11,6 @@
 #include "tuner/core/revive.h"
 #include "tuner/core/scheduler.h"
 #include "tuner/launch/launch.h"
-#include "tuner/launch/remote/remote.h"
-#include "tuner/launch/slurm/slurm.h"
 #include "tuner/launch/supervised.h"
 #include "tuner/machine/command.h"
 #include "tuner/machine/hosts.h"
@@ -27,6 +25,28 @@ enum { CLOCK_MS = 250, TRIM_MS = 3600 * 1000 };
 
 /* ---- events -------------------------------------------------------------- */
 
+static void turn_launchers(struct tn_service *svc)
+{
+    for (const struct tn_launcher *const *l = svc->kinds->launchers; *l; l++)
+        if ((*l)->turn)
+            (*l)->turn(svc);
+}
+
+/* Is there nothing left that a stop waits for? */
+static void check_stopped(struct tn_service *svc)
+{
+    if (!svc->stopping || !svc->stopped)
+        return;
+    if (svc->stop_how == TN_STOP_REQUEUE && tn_reviving(svc, false) > 0)
+        return;
+    if (svc->stop_how == TN_STOP_REQUEUE)
+        for (struct tn_attempt *a = svc->attempts; a; a = a->next)
+            if (!a->ended && !a->unadopted)
+                return;
+    svc->stopped(svc->stopped_arg);
+    svc->stopped = NULL;
+}
+
 static void on_wake(uv_async_t *handle)
 {
     struct tn_service *svc = handle->data;
@@ -35,8 +55,9 @@ static void on_wake(uv_async_t *handle)
         return;
     tn_events_deliver(svc);
     if (svc->kicked)
-        tn_asks_tick(svc);
+        turn_launchers(svc);
     tn_sched_run(svc);
+    check_stopped(svc); /* the last: whoever waits for it may close everything */
 }
 
 /* ---- the clock: retries, wall budgets, housekeeping ---------------------- */
@@ -52,7 +73,7 @@ static void on_clock(uv_timer_t *timer)
         svc->trim_at = tn_now_ms() + TRIM_MS;
         tn_removal_go(svc);
     }
-    tn_asks_tick(svc);
+    turn_launchers(svc);
     tn_webhooks_tick(svc);
     tn_retain_tick(svc);
     tn_sched_run(svc);
@@ -233,7 +254,8 @@ int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_co
     struct tn_service *svc = mem_alloc(sizeof(*svc));
     int r;
 
-    svc->loop = loop;
+    svc->loop = svc->commands.loop = loop;
+    svc->kinds = &tn_kinds;
     svc->lock_fd = -1;
     svc->texts = json_object();
     copy_config(svc, config);
@@ -262,25 +284,12 @@ int tn_service_open(struct tn_service **ret, uv_loop_t *loop, const struct tn_co
         return r;
     }
     svc->delivered = db_event_last(svc->db);
-    if (svc->config.conf && conf_has(svc->config.conf, "slurm"))
-        tn_slurm_watch(svc); /* a former daemon may have left jobs that nobody wants */
-    tn_sched_kick(svc);
+    for (const struct tn_launcher *const *l = svc->kinds->launchers; *l; l++)
+        if ((*l)->opened)
+            (*l)->opened(svc);
+    tn_changed(svc);
     *ret = svc;
     return 0;
-}
-
-void tn_check_stopped(struct tn_service *svc)
-{
-    if (!svc->stopping || !svc->stopped)
-        return;
-    if (svc->stop_how == TN_STOP_REQUEUE && tn_reviving(svc, false) > 0)
-        return;
-    if (svc->stop_how == TN_STOP_REQUEUE)
-        for (struct tn_attempt *a = svc->attempts; a; a = a->next)
-            if (!a->ended && !a->unadopted)
-                return;
-    svc->stopped(svc->stopped_arg);
-    svc->stopped = NULL;
 }
 
 void tn_service_stop(struct tn_service *svc, enum tn_stop how, void (*done)(void *arg), void *arg)
@@ -294,7 +303,7 @@ void tn_service_stop(struct tn_service *svc, enum tn_stop how, void (*done)(void
     if (how == TN_STOP_REQUEUE)
         for (struct tn_attempt *a = svc->attempts; a; a = a->next)
             tn_attempt_stop(a, TN_STOP_SERVICE);
-    tn_check_stopped(svc);
+    check_stopped(svc);
 }
 
 static void close_attempts(struct tn_service *svc)
@@ -324,10 +333,12 @@ struct tn_service *tn_service_close(struct tn_service *svc)
     tn_removal_close(svc);
     if (svc->writer)
         close_attempts(svc);
-    tn_slurm_close(svc);
-    tn_command_forget_all(svc);
+    for (const struct tn_launcher *const *l = svc->kinds->launchers; *l; l++)
+        if ((*l)->closed)
+            (*l)->closed(svc);
+    tn_command_forget_all(&svc->commands);
     tn_webhooks_close(svc);
-    while (svc->works > 0 || svc->attempts || svc->commands)
+    while (svc->works > 0 || svc->attempts || svc->commands.first)
         uv_run(svc->loop, UV_RUN_ONCE);
     db_writer_stop(svc->writer);
     uv_close((uv_handle_t *)&svc->wake, NULL);
@@ -342,7 +353,6 @@ struct tn_service *tn_service_close(struct tn_service *svc)
     db_close(svc->db);
     if (svc->lock_fd >= 0)
         close(svc->lock_fd);
-    tn_workers_free(svc);
     json_decref(svc->texts);
     free((char *)svc->config.mpiexec);
     free((char *)svc->config.train);

@@ -67,7 +67,16 @@ void tn_events_ready(struct tn_service *svc)
     uv_async_send(&svc->wake);
 }
 
-/* ---- the store ----------------------------------------------------------- */
+/* Told of what has happened, the loop lets the scheduler look. */
+void tn_changed(struct tn_service *svc)
+{
+    if (svc->kicked || svc->closing)
+        return;
+    svc->kicked = true;
+    uv_async_send(&svc->wake);
+}
+
+/* ---- the store ---- */
 
 int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *error)
 {

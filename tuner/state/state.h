@@ -10,12 +10,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "tuner/machine/command.h"
 #include "tuner/machine/slots.h"
 #include "tuner/tuner.h"
 
 struct tn_attempt;
 struct tn_campaign;
 struct tn_hosts;
+struct tn_kinds;
 
 struct tn_service {
     uv_loop_t *loop;
@@ -31,11 +33,12 @@ struct tn_service {
     struct tn_campaign *campaigns;
     struct tn_revival *revivals; /* campaigns that are being brought back */
     struct tn_attempt *attempts;
-    uv_prepare_t turn;           /* runs the scheduler once when something changed */
-    uv_async_t wake;             /* a commit brought events */
-    uv_timer_t clock;            /* wall budgets, retries, housekeeping */
-    struct tn_command *commands; /* that have not answered */
-    struct tn_slurm *slurm;      /* NULL until it is used */
+    uv_prepare_t turn; /* runs the scheduler once when something changed */
+    uv_async_t wake;   /* a commit brought events */
+    uv_timer_t clock;  /* wall budgets, retries, housekeeping */
+    struct tn_commands commands;
+    const struct tn_kinds *kinds; /* the launchers and trainers that there are (core/kinds.h) */
+    struct tn_slurm *slurm;       /* NULL until it is used */
     struct tn_subscription *subscriptions;
     int64_t delivered; /* last event id */
     int works;         /* jobs in libuv's pool, and campaigns that are being brought back */
@@ -63,6 +66,8 @@ int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *erro
 void tn_events_ready(struct tn_service *svc); /* any thread */
 /* Hand the rows that are new to the subscribers. */
 void tn_events_deliver(struct tn_service *svc);
-void tn_check_stopped(struct tn_service *svc);
+/* Something happened that the scheduler may want to know: a trial ended or waits, a campaign came or
+ * changed. It looks on the loop's next turn; whoever says so knows nothing of it. */
+void tn_changed(struct tn_service *svc);
 
 #endif

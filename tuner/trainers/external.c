@@ -35,7 +35,6 @@
 #include "tuner/state/state.h"
 #include "tuner/trainers/log.h"
 #include "tuner/trainers/trainers.h"
-#include "tuner/tuner.h"
 
 static const char *conf_of(const struct tn_service *svc, const struct tn_spec *spec,
                            const char *key)
@@ -244,7 +243,7 @@ static bool next_word(struct str *out, const char **pos)
     return true;
 }
 
-const char *tn_trainer_rules(const struct tn_service *svc, const char *name)
+const char *tn_trainer_external_rules(const struct tn_service *svc, const char *name)
 {
     const struct conf *conf = svc->config.conf;
     const char *command = conf && name ? conf_get(conf, "trainer", name, "command") : NULL;

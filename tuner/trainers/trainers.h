@@ -11,5 +11,7 @@ extern const struct tn_trainer tn_trainer_partune;
 json_t *tn_trainer_config(const struct tn_attempt *attempt);
 const struct tn_trainer *tn_trainer_external(const struct tn_service *svc,
                                              const char *name); /* or NULL */
+/* As tn_trainer_rules(). */
+const char *tn_trainer_external_rules(const struct tn_service *svc, const char *name);
 
 #endif

@@ -214,4 +214,6 @@ const struct tn_launcher tn_launcher_remote = {
     .adopt = adopt,
     .stop = stop,
     .tick = tick,
+    .turn = tn_asks_tick,
+    .closed = tn_workers_free,
 };

@@ -15,7 +15,6 @@
 #include "tuner/core/attempt.h"
 #include "tuner/core/campaign.h"
 #include "tuner/core/revive.h"
-#include "tuner/core/scheduler.h"
 #include "tuner/launch/launch.h"
 #include "tuner/launch/remote/remote.h"
 #include "tuner/output/observe.h"
@@ -296,7 +295,7 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
             *at = k; /* whoever waits longest is served first */
             break;
         }
-    tn_sched_kick(svc);
+    tn_changed(svc);
     return 0;
 }
 

@@ -12,8 +12,6 @@
 
 #include "tuner/core/campaign.h"
 #include "tuner/core/revive.h"
-#include "tuner/core/scheduler.h"
-#include "tuner/launch/launch.h"
 #include "tuner/launch/slurm/slurm.h"
 #include "tuner/machine/argv.h"
 #include "tuner/machine/command.h"
@@ -76,7 +74,7 @@ void tn_slurm_cancel(struct tn_service *svc, const char *id, const char *option)
         tn_argv_add(&v, "--batch");
     }
     tn_argv_add(&v, id);
-    tn_command_run(svc, &v, NULL, COMMAND_MS, nothing, NULL);
+    tn_command_run(&svc->commands, &v, NULL, COMMAND_MS, nothing, NULL);
     tn_argv_done(&v);
 }
 
@@ -170,7 +168,7 @@ static void submit(struct tn_slurm_alloc *al)
     tn_argv_add(&v, "--chdir=/");
     tn_argv_add(&v, "--wrap=exec sleep infinity");
     al->busy = true;
-    tn_command_run(svc, &v, NULL, COMMAND_MS, on_submitted, al);
+    tn_command_run(&svc->commands, &v, NULL, COMMAND_MS, on_submitted, al);
     tn_argv_done(&v);
 }
 
@@ -188,7 +186,7 @@ static void take_state(struct tn_slurm_alloc *al, const struct tn_slurm_job *job
         snprintf(al->nodes, sizeof(al->nodes), "%s", job->nodes);
         al->phase = ALLOC_READY;
         log_info("campaign %s: allocation %s runs on %s", al->campaign, al->id, al->nodes);
-        tn_sched_kick(al->slurm->svc);
+        tn_changed(al->slurm->svc);
     } else if (job->phase == SLURM_PENDING && al->phase == ALLOC_READY) {
         al->phase = ALLOC_WAIT; /* requeued, by somebody who allowed it */
     }
@@ -230,7 +228,7 @@ static void look(struct tn_slurm_alloc *al)
     tn_argv_addf(&v, "--name=%s", name);
     tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
     al->busy = true;
-    tn_command_run(svc, &v, NULL, COMMAND_MS, on_looked, al);
+    tn_command_run(&svc->commands, &v, NULL, COMMAND_MS, on_looked, al);
     tn_argv_done(&v);
 }
 
@@ -452,7 +450,7 @@ static void ask(struct tn_slurm *sl)
     tn_argv_addf(&v, "--jobs=%s", ids.text + 1);
     tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
     sl->asking = true;
-    tn_command_run(sl->svc, &v, NULL, COMMAND_MS, on_answer, sl);
+    tn_command_run(&sl->svc->commands, &v, NULL, COMMAND_MS, on_answer, sl);
     tn_argv_done(&v);
 }
 
@@ -511,7 +509,7 @@ static void sweep(struct tn_slurm *sl)
     tn_argv_add(&v, "--noheader");
     tn_argv_addf(&v, "--user=%s", pw->pw_name);
     tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
-    tn_command_run(sl->svc, &v, NULL, COMMAND_MS, on_sweep, sl);
+    tn_command_run(&sl->svc->commands, &v, NULL, COMMAND_MS, on_sweep, sl);
     tn_argv_done(&v);
 }
 

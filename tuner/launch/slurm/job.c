@@ -5,7 +5,6 @@
 #include <errno.h>
 
 #include "tuner/core/attempt.h"
-#include "tuner/core/trainer.h"
 #include "tuner/launch/launch.h"
 #include "tuner/launch/slurm/slurm.h"
 #include "tuner/launch/slurm/trial.h"
@@ -92,7 +91,7 @@ int tn_slurm_submit(struct tn_slurm_trial *trial, struct err *error)
     if (r == 0) {
         trial->busy = true;
         trial->phase = TRIAL_SUBMIT;
-        tn_command_run(a->svc, &v, &env, SLURM_COMMAND_MS, on_sbatch, trial);
+        tn_command_run(&a->svc->commands, &v, &env, SLURM_COMMAND_MS, on_sbatch, trial);
     }
     tn_argv_done(&v);
     tn_argv_done(&env);
@@ -151,7 +150,7 @@ void tn_slurm_look(struct tn_slurm_trial *trial)
     tn_argv_addf(&v, "--name=%s", trial->name);
     tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
     trial->busy = true;
-    tn_command_run(trial->a->svc, &v, NULL, SLURM_COMMAND_MS, on_found, trial);
+    tn_command_run(&trial->a->svc->commands, &v, NULL, SLURM_COMMAND_MS, on_found, trial);
     tn_argv_done(&v);
 }
 

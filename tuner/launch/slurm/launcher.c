@@ -11,14 +11,12 @@
 
 #include "tuner/core/attempt.h"
 #include "tuner/core/engine.h"
-#include "tuner/core/trainer.h"
 #include "tuner/launch/launch.h"
 #include "tuner/launch/slurm/slurm.h"
 #include "tuner/launch/slurm/trial.h"
 #include "tuner/launch/supervised.h"
 #include "tuner/machine/argv.h"
 #include "tuner/machine/command.h"
-#include "tuner/machine/proc.h"
 #include "tuner/machine/slots.h"
 #include "tuner/state/state.h"
 
@@ -228,20 +226,33 @@ static void on_forgotten(void *arg, int status, const char *out, const char *err
         tn_slurm_cancel(svc, j.id, NULL);
 }
 
-static void forget(struct tn_service *svc, const struct db_attempt *row)
+static void forget(struct tn_service *svc, const char *folder, const char *mark)
 {
     struct tn_argv v = {0};
-    char mark[TN_MARK_TEXT], name[160];
+    char name[160];
 
-    snprintf(mark, sizeof(mark), "%s/%s/%lld/%lld", svc->instance, row->campaign, (long long)row->n,
-             (long long)row->attempt);
+    tn_supervised_end(svc, folder, mark);
     tn_slurm_name(name, mark);
     tn_slurm_program(&v, svc, "squeue");
     tn_argv_add(&v, "--noheader");
     tn_argv_addf(&v, "--name=%s", name);
     tn_argv_add(&v, "--format=" TN_SLURM_FORMAT);
-    tn_command_run(svc, &v, NULL, SLURM_COMMAND_MS, on_forgotten, svc);
+    tn_command_run(&svc->commands, &v, NULL, SLURM_COMMAND_MS, on_forgotten, svc);
     tn_argv_done(&v);
+}
+
+/* A former daemon may have left jobs that nobody wants. */
+static void opened(struct tn_service *svc)
+{
+    if (svc->config.conf && conf_has(svc->config.conf, "slurm"))
+        tn_slurm_watch(svc);
+}
+
+static int health(const struct tn_service *svc, struct err *error)
+{
+    if (!svc->config.conf || !conf_has(svc->config.conf, "slurm"))
+        return -ENOTSUP;
+    return tn_slurm_health(svc, error);
 }
 
 const struct tn_launcher tn_launcher_slurm = {
@@ -258,4 +269,8 @@ const struct tn_launcher tn_launcher_slurm = {
     .gone = tn_slurm_step_gone,
     .close = tn_supervised_close,
     .forget = forget,
+    .opened = opened,
+    .closed = tn_slurm_close,
+    .health = health,
+    .health_fix = "look at [slurm] bin, and ask the controller: scontrol ping",
 };

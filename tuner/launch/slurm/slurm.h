@@ -115,6 +115,9 @@ void tn_slurm_give(struct tn_slurm_alloc *al, struct tn_attempt *attempt);
 void tn_slurm_close_alloc(struct tn_slurm_alloc *al);
 /* Start to watch the jobs of the service; harmless when it watches already. */
 void tn_slurm_watch(struct tn_service *svc);
+void tn_slurm_close(struct tn_service *svc);
+/* Are Slurm's commands there, and did its controller answer the last time it was asked? */
+int tn_slurm_health(const struct tn_service *svc, struct err *error);
 /* scancel ID, with further options or NULL. */
 void tn_slurm_cancel(struct tn_service *svc, const char *id, const char *option);
 /* Name of the job of a campaign's allocation, or of an attempt with that mark. */

@@ -1,0 +1,42 @@
+/* Launchers and trainers by their names. */
+#include "tuner/core/kinds.h"
+#include "tuner/core/launcher.h"
+#include "tuner/launch/launch.h"
+#include "tuner/state/state.h"
+#include "tuner/tuner.h"
+
+const struct tn_launcher *tn_launcher_find(const struct tn_service *svc, const char *name)
+{
+    for (const struct tn_launcher *const *l = svc->kinds->launchers; *l; l++)
+        if (!strcmp((*l)->name, name))
+            return *l;
+    return NULL;
+}
+
+void tn_launcher_names(const char *ret[TN_MAX_LAUNCHERS + 1], const struct tn_service *svc)
+{
+    int n = 0;
+
+    while (n < TN_MAX_LAUNCHERS && svc->kinds->launchers[n]) {
+        ret[n] = svc->kinds->launchers[n]->name;
+        n++;
+    }
+    ret[n] = NULL;
+}
+
+const struct tn_trainer *tn_trainer_find(const struct tn_service *svc, const char *name)
+{
+    const struct tn_kinds *kinds = svc->kinds;
+
+    return !strcmp(name, kinds->bundled->name) ? kinds->bundled : kinds->trainer(svc, name);
+}
+
+bool tn_trainer_known(const struct tn_service *svc, const char *name)
+{
+    return tn_trainer_find(svc, name) != NULL;
+}
+
+const char *tn_trainer_rules(const struct tn_service *svc, const char *name)
+{
+    return svc->kinds->rules(svc, name);
+}
