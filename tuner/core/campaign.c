@@ -11,42 +11,7 @@
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
 
-/* ---- changes of state ---------------------------------------------------- */
-
-struct change {
-    const char *id, *from, *to, *reason;
-};
-
-static int change_job(struct db *writer, void *arg, struct err *error)
-{
-    struct change *ch = arg;
-    int r = db_campaign_move(writer, ch->id, ch->from, ch->to, ch->reason, clock_wall_ms(), error);
-
-    return r < 0 ? r : tn_event_campaign(writer, ch->id, error);
-}
-
-int tn_campaign_change(struct tn_service *svc, const char *id, const char *from, const char *to,
-                       const char *reason, struct err *error)
-{
-    struct change ch = {id, from, to, reason};
-    struct tn_campaign *c;
-    int r = tn_write(svc, change_job, &ch, error);
-
-    if (r < 0)
-        return r;
-    c = tn_campaign_find(svc, id);
-    log_info("campaign %s%s is %s%s%s", id,
-             c ? tn_simulated_mark(c->engine->spec->launcher->name) : "", to, reason ? ": " : "",
-             reason ? reason : "");
-    if (c) {
-        tn_campaign_set_state(c, to);
-        tn_campaign_join_share(c);
-    }
-    tn_changed(svc);
-    return 0;
-}
-
-/* ---- read ---------------------------------------------------------------- */
+/* ---- read ---- */
 
 int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct err *error)
 {

@@ -1,7 +1,6 @@
 /* Launchers and trainers by their names. */
 #include "tuner/core/kinds.h"
 #include "tuner/core/launcher.h"
-#include "tuner/launch/launch.h"
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
 

@@ -126,63 +126,6 @@ static void ask_work(uv_work_t *work)
     pthread_mutex_unlock(&k->engine->lock);
 }
 
-struct addition {
-    struct db_trial row;
-    int64_t n;
-};
-
-static int add_job(struct db *writer, void *arg, struct err *error)
-{
-    struct addition *ad = arg;
-    int r = db_trial_add(writer, &ad->row, &ad->n, error);
-
-    if (r == 0)
-        r = tn_event_trial(writer, ad->row.campaign, ad->n, error);
-    return r;
-}
-
-static int add_trial(struct tn_campaign *campaign, const struct se_trial *st, int64_t repeat_of,
-                     const char *kind, int64_t *ret_n, struct err *error)
-{
-    AUTO_JSON *layout = pl_layout_json(&st->layout);
-    AUTO_FREE char *json = jx_dump(layout);
-    char text[160];
-    struct addition ad;
-    struct db_trial *t = &ad.row;
-    int r;
-
-    db_trial_blank(t);
-    t->campaign = campaign->id;
-    t->kind = kind;
-    t->repeat_of = repeat_of;
-    t->search_id = st->id > 0 ? st->id : DB_NULL;
-    t->layout = json;
-    t->layout_text = pl_layout_text(text, &st->layout);
-    t->why = st->why;
-    if (st->predicted.tokens_per_s > 0)
-        t->predicted_tokens_per_s = st->predicted.tokens_per_s;
-    if (st->predicted.memory_bytes > 0)
-        t->predicted_memory = st->predicted.memory_bytes;
-    t->predicted_fits = st->predicted.p_fits;
-    t->created = clock_wall_ms();
-    r = tn_write(campaign->svc, add_job, &ad, error);
-
-    if (r < 0)
-        return r;
-    tn_campaign_enqueue(campaign, tn_trial_new(&ad.row, &st->layout));
-    *ret_n = ad.n;
-    return 0;
-}
-
-int tn_trial_add(struct tn_campaign *campaign, const struct pl_layout *layout, int64_t repeat_of,
-                 const char *kind, const char *why, int64_t *ret_n, struct err *error)
-{
-    struct se_trial st = {.layout = *layout, .predicted = {.p_fits = NAN}};
-
-    snprintf(st.why, sizeof(st.why), "%s", why);
-    return add_trial(campaign, &st, repeat_of, kind, ret_n, error);
-}
-
 /* The search gave a trial that could not be stored: give it back. */
 static void give_back(struct tn_campaign *campaign, const struct se_trial *st,
                       const struct err *error)
@@ -211,8 +154,8 @@ static void take_answer(struct tn_campaign *campaign, const struct ask *ask)
                                                            : "exhausted";
         return;
     }
-    if (add_trial(campaign, &ask->trial, ask->repeat_of,
-                  ask->repeat_of == DB_NULL ? "search" : "repeat", &n, &e) < 0) {
+    if (tn_trial_add_chosen(campaign, &ask->trial, ask->repeat_of,
+                            ask->repeat_of == DB_NULL ? "search" : "repeat", &n, &e) < 0) {
         give_back(campaign, &ask->trial, &e);
         return;
     }

@@ -12,8 +12,4 @@ struct tn_service;
 /* Start what may be started: the service calls it on the turn after tn_changed(). */
 void tn_sched_run(struct tn_service *svc);
 
-/* Add a trial that the search did not choose (verification). */
-int tn_trial_add(struct tn_campaign *campaign, const struct pl_layout *layout, int64_t repeat_of,
-                 const char *kind, const char *why, int64_t *ret_n, struct err *error);
-
 #endif

@@ -18,7 +18,6 @@
 #include "tuner/core/engine.h"
 #include "tuner/core/launcher.h"
 #include "tuner/core/revive.h"
-#include "tuner/core/scheduler.h"
 #include "tuner/core/verify.h"
 #include "tuner/results/view.h"
 #include "tuner/state/state.h"
