@@ -11,7 +11,7 @@
 #include "tuner/state/state.h"
 #include "tuner/tuner.h"
 
-/* ---- read ---- */
+/* ---- read ---------------------------------------------------------------- */
 
 int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct err *error)
 {

@@ -23,7 +23,7 @@
 
 enum { ROUND_MS = 5000, AT_A_TIME = 1000, SHARE = 100 };
 
-/* ---- age ---- */
+/* ---- age ----------------------------------------------------------------- */
 
 static void drop_old(struct tn_service *svc)
 {

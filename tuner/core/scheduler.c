@@ -26,7 +26,7 @@
 
 enum { ROOM_MS = 10000 };
 
-/* ---- the end of a campaign ---- */
+/* ---- the end of a campaign ----------------------------------------------- */
 
 struct finish {
     const char *id, *reason;

@@ -62,7 +62,7 @@ int tn_trash(struct tn_service *svc, const char *path, struct err *error)
     return r;
 }
 
-/* ---- room ---- */
+/* ---- room ---------------------------------------------------------------- */
 
 void tn_retain_open(struct tn_service *svc)
 {

@@ -76,7 +76,7 @@ void tn_changed(struct tn_service *svc)
     uv_async_send(&svc->wake);
 }
 
-/* ---- the store ---- */
+/* ---- the store ----------------------------------------------------------- */
 
 int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *error)
 {
