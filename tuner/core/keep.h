@@ -1,6 +1,6 @@
 /*
- * How long results, and how much of files, are kept (retain.c, trash.c); what was deleted, and old events,
- * leave the database (removal.c). Owns the trash and the measured sizes.
+ * How long results, and how much of files, are kept (retain.c, trash.c); what was deleted, and old
+ * events, leave the database (removal.c). Owns the trash and the measured sizes.
  */
 #ifndef TUNER_KEEP_H
 #define TUNER_KEEP_H

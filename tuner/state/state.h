@@ -66,8 +66,8 @@ int tn_write(struct tn_service *svc, db_job_fn *job, void *arg, struct err *erro
 void tn_events_ready(struct tn_service *svc); /* any thread */
 /* Hand the rows that are new to the subscribers. */
 void tn_events_deliver(struct tn_service *svc);
-/* Something happened that the scheduler may want to know: a trial ended or waits, a campaign came or
- * changed. It looks on the loop's next turn; whoever says so knows nothing of it. */
+/* Something happened that the scheduler may want to know: a trial ended or waits, a campaign came
+ * or changed. It looks on the loop's next turn; whoever says so knows nothing of it. */
 void tn_changed(struct tn_service *svc);
 
 #endif
