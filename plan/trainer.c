@@ -43,7 +43,6 @@ static const struct pl_trainer trainers[] = {
         .fp8 = true,
         .shared_expert = true,
         .moe_every = true,
-        .uneven_layers = true, /* --pipeline-model-parallel-layout */
         .max_zero = 1,
         .full = true,
         .dense_layers = true,
