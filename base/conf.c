@@ -110,7 +110,7 @@ static int add_escape(struct parser *ps, struct str *value, struct err *error)
     return 0;
 }
 
-static int parse_value(struct parser *ps, char **ret, struct err *error)
+static int parse_value(char **ret, struct parser *ps, struct err *error)
 {
     AUTO_STR value = {0};
     bool quoted = false;
@@ -162,7 +162,7 @@ static int parse_entry(struct parser *ps, struct err *error)
         return fail(ps, error, "expected = after the key");
     ps->p++;
     skip_blank(ps);
-    r = parse_value(ps, &value, error);
+    r = parse_value(&value, ps, error);
     if (r < 0)
         return r;
     MEM_GROW(c->entry, c->count, c->cap);

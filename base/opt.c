@@ -192,7 +192,7 @@ static int short_option(struct opt_set *set, char ***arg, char **end, struct err
     return err_set(error, -ENOENT, "unknown option `%.80s`", **arg);
 }
 
-int opt_from_argv(struct opt_set *set, int *ret_operands, int argc, char **argv,
+int opt_from_argv(int *ret_operands, struct opt_set *set, int argc, char **argv,
                   int stop_at_operand, struct err *error)
 {
     char **end = argv + argc, **out = argv + 1, **arg;

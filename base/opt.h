@@ -58,7 +58,7 @@ int opt_from_env(struct opt_set *set, struct err *error);
 /* Parse argv[1..]; options and operands may mix, "--" ends options. *RET_OPERANDS operands are
  * moved to the front of argv + 1. With STOP_AT_OPERAND the first operand ends parsing
  * (sub-commands). */
-int opt_from_argv(struct opt_set *set, int *ret_operands, int argc, char **argv,
+int opt_from_argv(int *ret_operands, struct opt_set *set, int argc, char **argv,
                   int stop_at_operand, struct err *error);
 
 void opt_help(const struct opt_set *set, FILE *out); /* usage and the list of options */

@@ -74,8 +74,8 @@ int db_attempt_end(struct db *writer, const struct db_attempt *at, struct err *e
     return r < 0 ? r : 0;
 }
 
-int db_attempt_open_list(struct db *db, struct arena *arena, struct db_attempt **ret,
-                         int *ret_count, struct err *error)
+int db_attempt_open_list(struct db_attempt **ret, int *ret_count, struct db *db,
+                         struct arena *arena, struct err *error)
 {
     AUTO_STR sql = {0};
     struct db_rows rows = {.a = arena, .size = sizeof(struct db_attempt)};
@@ -85,9 +85,9 @@ int db_attempt_open_list(struct db *db, struct arena *arena, struct db_attempt *
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, columns);
     str_add(&sql, " FROM attempt WHERE state <> 'ended' ORDER BY campaign, n");
-    r = db_query(db, &st, error, sql.text, "");
+    r = db_query(&st, db, error, sql.text, "");
     while (r >= 0 && (r = db_next(db, st, error)) == 1)
-        db_read_row(st, columns, db_rows_add(&rows), arena);
+        db_read_row(db_rows_add(&rows), st, columns, arena);
     if (r < 0)
         return r;
     *ret = (struct db_attempt *)(void *)rows.rows;
@@ -95,21 +95,21 @@ int db_attempt_open_list(struct db *db, struct arena *arena, struct db_attempt *
     return 0;
 }
 
-int db_attempt_outcomes(struct db *db, int64_t *ret, const char *campaign, int64_t trial,
+int db_attempt_outcomes(int64_t *ret, struct db *db, const char *campaign, int64_t trial,
                         const char *outcome, struct err *error)
 {
-    return db_number(db, ret, 0, error,
+    return db_number(ret, db, 0, error,
                      "SELECT count(*) FROM attempt WHERE campaign = ? AND n = ? AND outcome = ?",
                      "sis", campaign, trial, outcome);
 }
 
-int db_attempt_get(struct db *db, struct arena *arena, struct db_attempt *ret, const char *campaign,
+int db_attempt_get(struct db_attempt *ret, struct db *db, struct arena *arena, const char *campaign,
                    int64_t trial, int64_t attempt, struct err *error)
 {
     AUTO_FREE char *what =
         mem_printf("attempt %lld of trial %lld", (long long)attempt, (long long)trial);
 
-    return db_select_one(db, arena, ret, "attempt", columns, what, error,
+    return db_select_one(ret, db, arena, "attempt", columns, what, error,
                          "campaign = ? AND n = ? AND attempt = ?", "sii", campaign, trial, attempt);
 }
 
@@ -125,8 +125,8 @@ int db_step_add(struct db *writer, const char *campaign, int64_t trial, const st
     return r < 0 ? r : 0;
 }
 
-int db_step_list(struct db *db, struct arena *arena, struct db_step **ret, int *ret_count,
-                 int64_t *ret_total, const char *campaign, int64_t trial, int64_t offset,
+int db_step_list(struct db_step **ret, int *ret_count, int64_t *ret_total, struct db *db,
+                 struct arena *arena, const char *campaign, int64_t trial, int64_t offset,
                  int64_t limit, struct err *error)
 {
     static const struct db_column step_columns[] = {
@@ -139,22 +139,22 @@ int db_step_list(struct db *db, struct arena *arena, struct db_step **ret, int *
     struct db_rows rows = {.a = arena, .size = sizeof(struct db_step)};
     sqlite3_stmt *st;
     int64_t last;
-    int r = db_number(db, &last, 0, error,
+    int r = db_number(&last, db, 0, error,
                       "SELECT max(attempt) FROM step WHERE campaign = ? AND trial = ?", "si",
                       campaign, trial);
 
     if (r == 0)
-        r = db_number(db, ret_total, 0, error,
+        r = db_number(ret_total, db, 0, error,
                       "SELECT count(*) FROM step WHERE campaign = ? AND trial = ? AND attempt = ?",
                       "sii", campaign, trial, last);
     if (r == 0)
         r = db_query(
-            db, &st, error,
+            &st, db, error,
             "SELECT attempt, n, ms, data FROM step WHERE campaign = ? AND trial = ? AND attempt = ?"
             " ORDER BY n LIMIT ? OFFSET ?",
             "siiii", campaign, trial, last, limit, offset);
     while (r >= 0 && (r = db_next(db, st, error)) == 1)
-        db_read_row(st, step_columns, db_rows_add(&rows), arena);
+        db_read_row(db_rows_add(&rows), st, step_columns, arena);
     if (r < 0)
         return r;
     *ret = (struct db_step *)(void *)rows.rows;

@@ -30,18 +30,18 @@ int db_campaign_add(struct db *writer, const struct db_campaign *campaign, struc
     return db_insert(writer, "INSERT", "campaign", columns, campaign, error);
 }
 
-int db_campaign_get(struct db *db, struct arena *arena, struct db_campaign *ret, const char *id,
+int db_campaign_get(struct db_campaign *ret, struct db *db, struct arena *arena, const char *id,
                     struct err *error)
 {
     AUTO_FREE char *what = mem_printf("campaign %.40s", id);
 
-    return db_select_one(db, arena, ret, "campaign", columns, what, error,
+    return db_select_one(ret, db, arena, "campaign", columns, what, error,
                          "id = ? AND state <> 'deleted'", "s", id);
 }
 
-int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *error)
+int db_campaign_rev(int64_t *ret, struct db *db, const char *id, struct err *error)
 {
-    int r = db_number(db, ret, -1, error,
+    int r = db_number(ret, db, -1, error,
                       "SELECT rev FROM campaign WHERE id = ? AND state <> 'deleted'", "s", id);
 
     if (r < 0)
@@ -49,11 +49,11 @@ int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *err
     return *ret < 0 ? err_set(error, -ENOENT, "no campaign %.40s", id) : 0;
 }
 
-int db_campaign_launched_by(struct db *db, bool *ret, const char *id, const char *launcher,
+int db_campaign_launched_by(bool *ret, struct db *db, const char *id, const char *launcher,
                             struct err *error)
 {
     int64_t yes;
-    int r = db_number(db, &yes, -1, error, "SELECT launcher = ?2 FROM campaign WHERE id = ?1", "ss",
+    int r = db_number(&yes, db, -1, error, "SELECT launcher = ?2 FROM campaign WHERE id = ?1", "ss",
                       id, launcher);
 
     if (r < 0)
@@ -87,8 +87,8 @@ const char *db_campaign_position(struct arena *arena, const struct db_filter *fi
     return db_position(arena, columns, order(filter), "id", campaign);
 }
 
-int db_campaign_list(struct db *db, struct arena *arena, struct db_campaign **ret, int *ret_count,
-                     int64_t *ret_total, const struct db_filter *filter, struct err *error)
+int db_campaign_list(struct db_campaign **ret, int *ret_count, int64_t *ret_total, struct db *db,
+                     struct arena *arena, const struct db_filter *filter, struct err *error)
 {
     const char *by = order(filter), *way = filter->descending ? "DESC" : "ASC";
     AUTO_STR sql = {0}, count = {0};
@@ -97,7 +97,7 @@ int db_campaign_list(struct db *db, struct arena *arena, struct db_campaign **re
     int r;
 
     str_addf(&count, "SELECT count(*) FROM campaign WHERE %s", campaign_where);
-    r = db_number(db, ret_total, 0, error, count.text, "sss", filter->state, filter->name,
+    r = db_number(ret_total, db, 0, error, count.text, "sss", filter->state, filter->name,
                   filter->tag);
     if (r < 0)
         return r;
@@ -106,12 +106,12 @@ int db_campaign_list(struct db *db, struct arena *arena, struct db_campaign **re
     str_addf(&sql, " FROM campaign WHERE %s", campaign_where);
     db_add_position(&sql, filter->after, by, "id", filter->descending);
     str_addf(&sql, " ORDER BY %s %s, id %s LIMIT ?4 OFFSET ?5", by, way, way);
-    r = db_query(db, &st, error, sql.text, "sssii", filter->state, filter->name, filter->tag,
+    r = db_query(&st, db, error, sql.text, "sssii", filter->state, filter->name, filter->tag,
                  filter->limit, filter->offset);
     if (r == 0)
         r = db_bind_position(st, filter->after, DB_TEXT, error);
     while (r >= 0 && (r = db_next(db, st, error)) == 1)
-        db_read_row(st, columns, db_rows_add(&rows), arena);
+        db_read_row(db_rows_add(&rows), st, columns, arena);
     if (r < 0)
         return r;
     *ret = (struct db_campaign *)(void *)rows.rows;
@@ -123,7 +123,7 @@ static int stale(struct db *writer, const char *id, const char *to, struct err *
 {
     struct arena a = {0};
     struct db_campaign c;
-    int r = db_campaign_get(writer, &a, &c, id, error);
+    int r = db_campaign_get(&c, writer, &a, id, error);
 
     if (r == 0)
         r = err_set(error, -ESTALE, "campaign %s is %s and cannot become %s", id, c.state, to);
@@ -202,13 +202,13 @@ int db_campaign_end_verify(struct db *writer, const char *id, const char *state,
     return r < 0 ? r : 0;
 }
 
-int db_campaign_ended(struct db *db, struct arena *arena, const char ***ret, int *ret_count,
+int db_campaign_ended(const char ***ret, int *ret_count, struct db *db, struct arena *arena,
                       int64_t before, int64_t limit, struct err *error)
 {
     const char **ids = arena_alloc(arena, sizeof(*ids) * (size_t)limit);
     sqlite3_stmt *st;
     int n = 0;
-    int r = db_query(db, &st, error,
+    int r = db_query(&st, db, error,
                      "SELECT id FROM campaign WHERE ended < ?1 AND state IN"
                      " ('done', 'cancelled', 'failed') ORDER BY ended, id LIMIT ?2",
                      "ii", before, limit);
@@ -227,7 +227,7 @@ int db_campaign_counts(struct db *db, const char *id,
                        struct err *error)
 {
     sqlite3_stmt *st;
-    int r = db_query(db, &st, error,
+    int r = db_query(&st, db, error,
                      "SELECT state, sum(n) FROM trial_tally WHERE campaign = ?"
                      " GROUP BY state HAVING sum(n) > 0",
                      "s", id);
@@ -237,11 +237,11 @@ int db_campaign_counts(struct db *db, const char *id,
     return r;
 }
 
-void db_campaign_count(struct db *db, int64_t *ret, int64_t *ret_of, const char *state,
+void db_campaign_count(int64_t *ret, int64_t *ret_of, struct db *db, const char *state,
                        const char *launcher)
 {
     *ret = *ret_of = 0;
-    db_number(db, ret, 0, NULL, "SELECT count(*) FROM campaign WHERE state = ?", "s", state);
-    db_number(db, ret_of, 0, NULL, "SELECT count(*) FROM campaign WHERE state = ? AND launcher = ?",
+    db_number(ret, db, 0, NULL, "SELECT count(*) FROM campaign WHERE state = ?", "s", state);
+    db_number(ret_of, db, 0, NULL, "SELECT count(*) FROM campaign WHERE state = ? AND launcher = ?",
               "ss", state, launcher);
 }

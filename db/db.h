@@ -61,7 +61,7 @@ int db_backup(struct db *db, const char *file, struct err *error);
 int db_check(struct db *db, struct err *error);
 
 /* Small named values, such as the instance's id. *RET is in ARENA, NULL if there is none. */
-int db_meta_get(struct db *db, struct arena *arena, const char **ret, const char *key,
+int db_meta_get(const char **ret, struct db *db, struct arena *arena, const char *key,
                 struct err *error);
 int db_meta_set(struct db *db, const char *key, const char *value, struct err *error);
 
@@ -128,15 +128,15 @@ struct db_filter {
 };
 
 int db_campaign_add(struct db *writer, const struct db_campaign *campaign, struct err *error);
-int db_campaign_get(struct db *db, struct arena *arena, struct db_campaign *ret, const char *id,
+int db_campaign_get(struct db_campaign *ret, struct db *db, struct arena *arena, const char *id,
                     struct err *error);
-int db_campaign_rev(struct db *db, const char *id, int64_t *ret, struct err *error); /* -ENOENT */
+int db_campaign_rev(int64_t *ret, struct db *db, const char *id, struct err *error); /* -ENOENT */
 /* Is LAUNCHER the launcher of campaign ID, which may be deleted but not removed yet? -ENOENT. */
-int db_campaign_launched_by(struct db *db, bool *ret, const char *id, const char *launcher,
+int db_campaign_launched_by(bool *ret, struct db *db, const char *id, const char *launcher,
                             struct err *error);
 /* Sort: created, name, state. *RET_TOTAL counts all that match. Rows are in ARENA. */
-int db_campaign_list(struct db *db, struct arena *arena, struct db_campaign **ret, int *ret_count,
-                     int64_t *ret_total, const struct db_filter *filter, struct err *error);
+int db_campaign_list(struct db_campaign **ret, int *ret_count, int64_t *ret_total, struct db *db,
+                     struct arena *arena, const struct db_filter *filter, struct err *error);
 /* The position of CAMPAIGN in the list of FILTER, in ARENA: what comes behind it is what FILTER
  * lists with it as `after`. */
 const char *db_campaign_position(struct arena *arena, const struct db_filter *filter,
@@ -158,7 +158,7 @@ int db_campaign_set_verify(struct db *writer, const char *id, const char *verify
 /* A verification that runs comes to STATE, which says how it ended. */
 int db_campaign_end_verify(struct db *writer, const char *id, const char *state, struct err *error);
 /* Ids of campaigns that ended before BEFORE, the first to end first, LIMIT at most, in ARENA. */
-int db_campaign_ended(struct db *db, struct arena *arena, const char ***ret, int *ret_count,
+int db_campaign_ended(const char ***ret, int *ret_count, struct db *db, struct arena *arena,
                       int64_t before, int64_t limit, struct err *error);
 /* With all its trials, attempts, steps, events and artifacts: no question sees them any more, and
  * pieces remove them. -EBUSY while it runs or verifies. */
@@ -167,7 +167,7 @@ int db_campaign_delete(struct db *writer, const char *id, struct err *error);
  */
 int db_removal_piece(struct db *writer, struct err *error);
 /* Ids of deleted campaigns that have not been removed to the end, in ARENA. */
-int db_removal_list(struct db *db, struct arena *arena, const char ***ret, int *ret_count,
+int db_removal_list(const char ***ret, int *ret_count, struct db *db, struct arena *arena,
                     struct err *error);
 /* Rows of (state, count): calls FN for each. */
 int db_campaign_counts(struct db *db, const char *id,
@@ -203,14 +203,14 @@ struct db_trial {
 void db_trial_blank(struct db_trial *ret);
 /* Adds a queued trial with the campaign's next n, which is put into TRIAL and *RET_N. The campaign
  * must be running or verifying (-ESTALE). */
-int db_trial_add(struct db *writer, struct db_trial *trial, int64_t *ret_n, struct err *error);
+int db_trial_add(int64_t *ret_n, struct db *writer, struct db_trial *trial, struct err *error);
 /* The number that the campaign's next trial will have. */
-int db_trial_next(struct db *db, const char *campaign, int64_t *ret_n, struct err *error);
-int db_trial_get(struct db *db, struct arena *arena, struct db_trial *ret, const char *campaign,
+int db_trial_next(int64_t *ret_n, struct db *db, const char *campaign, struct err *error);
+int db_trial_get(struct db_trial *ret, struct db *db, struct arena *arena, const char *campaign,
                  int64_t trial, struct err *error);
 /* Sort: n, tokens_per_s, state, memory, kind, seconds. Filters: state, kind. */
-int db_trial_list(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
-                  int64_t *ret_total, const char *campaign, const struct db_filter *filter,
+int db_trial_list(struct db_trial **ret, int *ret_count, int64_t *ret_total, struct db *db,
+                  struct arena *arena, const char *campaign, const struct db_filter *filter,
                   struct err *error);
 const char *db_trial_position(struct arena *arena, const struct db_filter *filter,
                               const struct db_trial *trial);
@@ -231,15 +231,15 @@ int db_trial_planned(struct db *writer, const char *campaign, int64_t trial,
                      const char *memory_json, struct err *error);
 bool db_trial_final(const char *state);
 /* All successful measurements of the layout of TRIAL: TRIAL itself and its repeats, in order. */
-int db_trial_group(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
+int db_trial_group(struct db_trial **ret, int *ret_count, struct db *db, struct arena *arena,
                    const char *campaign, int64_t trial, struct err *error);
 /* All successful measurements of the layouts that were measured again, verification excepted, those
  * of one layout together. */
-int db_trial_repeated(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
+int db_trial_repeated(struct db_trial **ret, int *ret_count, struct db *db, struct arena *arena,
                       const char *campaign, struct err *error);
 /* First trials (no repeats) of the MAX layouts with the highest single measurement, of the whole
  * job or of each device, verification excepted. */
-int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const char *campaign,
+int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const char *campaign,
                      bool per_device, struct err *error);
 
 /* ---- attempts ------------------------------------------------------------ */
@@ -268,12 +268,12 @@ int db_attempt_run(struct db *writer, const char *campaign, int64_t trial, int64
 /* -ESTALE if it has ended before. Adds its device-seconds to the campaign. */
 int db_attempt_end(struct db *writer, const struct db_attempt *at, struct err *error);
 /* All attempts that have not ended. */
-int db_attempt_open_list(struct db *db, struct arena *arena, struct db_attempt **ret,
-                         int *ret_count, struct err *error);
+int db_attempt_open_list(struct db_attempt **ret, int *ret_count, struct db *db,
+                         struct arena *arena, struct err *error);
 /* Attempts of the trial that ended with OUTCOME. */
-int db_attempt_outcomes(struct db *db, int64_t *ret, const char *campaign, int64_t trial,
+int db_attempt_outcomes(int64_t *ret, struct db *db, const char *campaign, int64_t trial,
                         const char *outcome, struct err *error);
-int db_attempt_get(struct db *db, struct arena *arena, struct db_attempt *ret, const char *campaign,
+int db_attempt_get(struct db_attempt *ret, struct db *db, struct arena *arena, const char *campaign,
                    int64_t trial, int64_t attempt, struct err *error);
 
 /* ---- steps --------------------------------------------------------------- */
@@ -287,8 +287,8 @@ struct db_step {
 int db_step_add(struct db *writer, const char *campaign, int64_t trial, const struct db_step *step,
                 struct err *error);
 /* Steps of the trial's last attempt, in order. */
-int db_step_list(struct db *db, struct arena *arena, struct db_step **ret, int *ret_count,
-                 int64_t *ret_total, const char *campaign, int64_t trial, int64_t offset,
+int db_step_list(struct db_step **ret, int *ret_count, int64_t *ret_total, struct db *db,
+                 struct arena *arena, const char *campaign, int64_t trial, int64_t offset,
                  int64_t limit, struct err *error);
 
 /* ---- events -------------------------------------------------------------- */
@@ -302,7 +302,7 @@ struct db_event {
     int64_t t;
 };
 
-int db_event_add(struct db *writer, const struct db_event *ev, int64_t *ret_id, struct err *error);
+int db_event_add(int64_t *ret_id, struct db *writer, const struct db_event *ev, struct err *error);
 /* Events with id > AFTER, of one campaign or (NULL) of all. FN returning false stops. Texts live
  * during the call. */
 int db_event_each(struct db *db, const char *campaign, int64_t after, int64_t limit,
@@ -324,7 +324,7 @@ struct db_artifact {
 int db_artifact_put(struct db *writer, const struct db_artifact *ar, struct err *error);
 
 /* The newest LIMIT artifacts of all campaigns whose name begins with PREFIX. */
-int db_artifact_list(struct db *db, struct arena *arena, struct db_artifact **ret, int *ret_count,
+int db_artifact_list(struct db_artifact **ret, int *ret_count, struct db *db, struct arena *arena,
                      const char *prefix, int64_t limit, struct err *error);
 
 /* ---- for the HTTP side: answers by Idempotency-Key, tokens, audit -------- */
@@ -337,7 +337,7 @@ struct db_answer {
 /* KEY begins with 16 characters that are the same for one caller: of each caller the newest 1,000
  * answers are kept, and no more than 8 MiB of them. */
 int db_answer_put(struct db *writer, const struct db_answer *an, struct err *error);
-int db_answer_get(struct db *db, struct arena *arena, struct db_answer *ret, const char *key,
+int db_answer_get(struct db_answer *ret, struct db *db, struct arena *arena, const char *key,
                   struct err *error);
 int db_answer_trim(struct db *writer, int64_t before, struct err *error);
 
@@ -347,7 +347,7 @@ struct db_token {
 };
 
 int db_token_put(struct db *writer, const struct db_token *token, struct err *error);
-int db_token_list(struct db *db, struct arena *arena, struct db_token **ret, int *ret_count,
+int db_token_list(struct db_token **ret, int *ret_count, struct db *db, struct arena *arena,
                   struct err *error);
 int db_token_delete(struct db *writer, const char *id, struct err *error);
 
@@ -380,7 +380,7 @@ int db_hook_add(struct db *writer, const char *name, const char *events, struct 
 /* Give up what is pending for hooks that are no longer there. */
 int db_delivery_orphans(struct db *writer, struct err *error);
 /* Pending ones whose time has come, the longest due first. */
-int db_delivery_due(struct db *db, struct arena *arena, struct db_delivery **ret, int *ret_count,
+int db_delivery_due(struct db_delivery **ret, int *ret_count, struct db *db, struct arena *arena,
                     int64_t now, int64_t limit, struct err *error);
 /* An attempt begins: BODY becomes the delivery's if it has none, and the next is not before DUE. */
 int db_delivery_try(struct db *writer, int64_t id, const char *body, int64_t due,
@@ -393,9 +393,9 @@ int db_delivery_trim(struct db *writer, int64_t before,
 /* ---- numbers for /metrics and the list page ------------------------------ */
 
 /* Campaigns in STATE: all into RET, those of LAUNCHER into RET_OF. */
-void db_campaign_count(struct db *db, int64_t *ret, int64_t *ret_of, const char *state,
+void db_campaign_count(int64_t *ret, int64_t *ret_of, struct db *db, const char *state,
                        const char *launcher);
-void db_delivery_count(struct db *db, const char *status, int64_t *ret); /* that are in it */
+void db_delivery_count(int64_t *ret, struct db *db, const char *status); /* that are in it */
 int64_t db_count(struct db *db,
                  const char *table); /* rows of one of the tables above; -1 on failure */
 

@@ -4,7 +4,7 @@
 
 enum { TRIM_ROWS = 500 }; /* a few milliseconds */
 
-int db_event_add(struct db *writer, const struct db_event *ev, int64_t *ret_id, struct err *error)
+int db_event_add(int64_t *ret_id, struct db *writer, const struct db_event *ev, struct err *error)
 {
     int r = db_do(writer, error,
                   "INSERT INTO event (campaign, trial, kind, data, t) VALUES (?, ?, ?, ?, ?)",
@@ -24,7 +24,7 @@ int db_event_each(struct db *db, const char *campaign, int64_t after, int64_t li
     static const char all[] = COLUMNS LIVE " AND ?3 IS NULL ORDER BY id LIMIT ?2";
     static const char one[] = COLUMNS LIVE " AND campaign = ?3 ORDER BY id LIMIT ?2";
     sqlite3_stmt *st;
-    int r = db_query(db, &st, error, campaign ? one : all, "iis", after, limit, campaign);
+    int r = db_query(&st, db, error, campaign ? one : all, "iis", after, limit, campaign);
 
     while (r >= 0 && (r = db_next(db, st, error)) == 1) {
         struct db_event ev = {
@@ -50,7 +50,7 @@ int64_t db_event_last(struct db *db)
     int64_t id = 0;
 
     /* Also right after old events were forgotten: the sequence never goes back. */
-    db_number(db, &id, 0, NULL, "SELECT seq FROM sqlite_sequence WHERE name = 'event'", "");
+    db_number(&id, db, 0, NULL, "SELECT seq FROM sqlite_sequence WHERE name = 'event'", "");
     return id;
 }
 

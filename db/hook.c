@@ -45,7 +45,7 @@ int db_delivery_orphans(struct db *writer, struct err *error)
     return r < 0 ? r : 0;
 }
 
-int db_delivery_due(struct db *db, struct arena *arena, struct db_delivery **ret, int *ret_count,
+int db_delivery_due(struct db_delivery **ret, int *ret_count, struct db *db, struct arena *arena,
                     int64_t now, int64_t limit, struct err *error)
 {
     struct db_rows rows = {.a = arena, .size = sizeof(struct db_delivery)};
@@ -56,9 +56,9 @@ int db_delivery_due(struct db *db, struct arena *arena, struct db_delivery **ret
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, columns);
     str_add(&sql, " FROM delivery WHERE status = 'pending' AND due <= ? ORDER BY due, id LIMIT ?");
-    r = db_query(db, &st, error, sql.text, "ii", now, limit);
+    r = db_query(&st, db, error, sql.text, "ii", now, limit);
     while (r >= 0 && (r = db_next(db, st, error)) == 1)
-        db_read_row(st, columns, db_rows_add(&rows), arena);
+        db_read_row(db_rows_add(&rows), st, columns, arena);
     if (r < 0)
         return r;
     *ret = (struct db_delivery *)(void *)rows.rows;
@@ -87,10 +87,10 @@ int db_delivery_end(struct db *writer, int64_t id, const char *status, const cha
     return r < 0 ? r : 0;
 }
 
-void db_delivery_count(struct db *db, const char *status, int64_t *ret)
+void db_delivery_count(int64_t *ret, struct db *db, const char *status)
 {
     *ret = 0;
-    db_number(db, ret, 0, NULL, "SELECT count(*) FROM delivery WHERE status = ?", "s", status);
+    db_number(ret, db, 0, NULL, "SELECT count(*) FROM delivery WHERE status = ?", "s", status);
 }
 
 int db_delivery_trim(struct db *writer, int64_t before, struct err *error)

@@ -34,7 +34,7 @@ struct db_column {
 int db_fail(struct db *db, struct err *error, const char *text);
 
 /* A prepared statement, reset and without bindings; kept for the life of the connection. */
-int db_prepare(struct db *db, sqlite3_stmt **ret, const char *sql, struct err *error);
+int db_prepare(sqlite3_stmt **ret, struct db *db, const char *sql, struct err *error);
 
 /*
  * Bind and run. FORMAT has a letter for each ?: s text, i int64_t, r double; DB_NULL, NAN and NULL
@@ -42,20 +42,21 @@ int db_prepare(struct db *db, sqlite3_stmt **ret, const char *sql, struct err *e
  * db_query: the statement, ready for db_next; finish with sqlite3_reset (db_next does at the end).
  */
 int db_do(struct db *db, struct err *error, const char *sql, const char *format, ...);
-int db_query(struct db *db, sqlite3_stmt **ret, struct err *error, const char *sql,
+int db_query(sqlite3_stmt **ret, struct db *db, struct err *error, const char *sql,
              const char *format, ...);
 int db_next(struct db *db, sqlite3_stmt *st,
             struct err *error); /* 1: a row, 0: no more, negative: failed */
 /* The first column of the first row as a number; FALLBACK without a row. */
-int db_number(struct db *db, int64_t *ret, int64_t fallback, struct err *error, const char *sql,
+int db_number(int64_t *ret, struct db *db, int64_t fallback, struct err *error, const char *sql,
               const char *format, ...);
 
 /* Rows as structs. */
-void db_read_row(sqlite3_stmt *st, const struct db_column *column, void *row, struct arena *arena);
+void db_read_row(void *ret_row, sqlite3_stmt *st, const struct db_column *column,
+                 struct arena *arena);
 int db_insert(struct db *db, const char *verb, const char *table, const struct db_column *column,
               const void *row, struct err *error);
 /* "SELECT columns FROM table WHERE tail"; exactly one row or -ENOENT ("WHAT"). */
-int db_select_one(struct db *db, struct arena *arena, void *row, const char *table,
+int db_select_one(void *ret_row, struct db *db, struct arena *arena, const char *table,
                   const struct db_column *column, const char *what, struct err *error,
                   const char *tail, const char *format, ...);
 void db_add_columns(struct str *out, const struct db_column *column);

@@ -23,7 +23,7 @@ int db_artifact_put(struct db *writer, const struct db_artifact *ar, struct err 
     return db_insert(writer, "INSERT OR REPLACE", "artifact", artifact_columns, ar, error);
 }
 
-int db_artifact_list(struct db *db, struct arena *arena, struct db_artifact **ret, int *ret_count,
+int db_artifact_list(struct db_artifact **ret, int *ret_count, struct db *db, struct arena *arena,
                      const char *prefix, int64_t limit, struct err *error)
 {
     AUTO_STR sql = {0};
@@ -36,9 +36,9 @@ int db_artifact_list(struct db *db, struct arena *arena, struct db_artifact **re
     str_add(&sql, " FROM artifact WHERE substr(name, 1, length(?1)) = ?1"
                   " AND campaign NOT IN (SELECT id FROM campaign WHERE state = 'deleted')"
                   " ORDER BY created DESC LIMIT ?2");
-    r = db_query(db, &st, error, sql.text, "si", prefix, limit);
+    r = db_query(&st, db, error, sql.text, "si", prefix, limit);
     while (r >= 0 && (r = db_next(db, st, error)) == 1)
-        db_read_row(st, artifact_columns, db_rows_add(&rows), arena);
+        db_read_row(db_rows_add(&rows), st, artifact_columns, arena);
     if (r < 0)
         return r;
     *ret = (struct db_artifact *)(void *)rows.rows;
@@ -68,10 +68,10 @@ int db_answer_put(struct db *writer, const struct db_answer *an, struct err *err
     return r < 0 ? r : 0;
 }
 
-int db_answer_get(struct db *db, struct arena *arena, struct db_answer *ret, const char *key,
+int db_answer_get(struct db_answer *ret, struct db *db, struct arena *arena, const char *key,
                   struct err *error)
 {
-    return db_select_one(db, arena, ret, "answer", answer_columns, "answer of that key", error,
+    return db_select_one(ret, db, arena, "answer", answer_columns, "answer of that key", error,
                          "key = ?", "s", key);
 }
 
@@ -94,7 +94,7 @@ int db_token_put(struct db *writer, const struct db_token *token, struct err *er
     return db_insert(writer, "INSERT OR REPLACE", "token", token_columns, token, error);
 }
 
-int db_token_list(struct db *db, struct arena *arena, struct db_token **ret, int *ret_count,
+int db_token_list(struct db_token **ret, int *ret_count, struct db *db, struct arena *arena,
                   struct err *error)
 {
     AUTO_STR sql = {0};
@@ -105,9 +105,9 @@ int db_token_list(struct db *db, struct arena *arena, struct db_token **ret, int
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, token_columns);
     str_add(&sql, " FROM token ORDER BY created, id");
-    r = db_query(db, &st, error, sql.text, "");
+    r = db_query(&st, db, error, sql.text, "");
     while (r >= 0 && (r = db_next(db, st, error)) == 1)
-        db_read_row(st, token_columns, db_rows_add(&rows), arena);
+        db_read_row(db_rows_add(&rows), st, token_columns, arena);
     if (r < 0)
         return r;
     *ret = (struct db_token *)(void *)rows.rows;

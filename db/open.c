@@ -9,7 +9,7 @@
 static int check(struct db *db, const char *pragma, struct err *error)
 {
     sqlite3_stmt *st;
-    int r = db_query(db, &st, error, pragma, "");
+    int r = db_query(&st, db, error, pragma, "");
 
     if (r < 0)
         return r;
@@ -150,11 +150,11 @@ void db_rollback(struct db *db)
         sqlite3_exec(db->h, "ROLLBACK", NULL, NULL, NULL);
 }
 
-int db_meta_get(struct db *db, struct arena *arena, const char **ret, const char *key,
+int db_meta_get(const char **ret, struct db *db, struct arena *arena, const char *key,
                 struct err *error)
 {
     sqlite3_stmt *st;
-    int r = db_query(db, &st, error, "SELECT value FROM meta WHERE key = ?", "s", key);
+    int r = db_query(&st, db, error, "SELECT value FROM meta WHERE key = ?", "s", key);
 
     if (r < 0)
         return r;
@@ -185,7 +185,7 @@ int64_t db_count(struct db *db, const char *table)
     for (int i = 0; tables[i]; i++)
         if (!strcmp(tables[i], table)) {
             str_addf(&sql, "SELECT count(*) FROM %s", table);
-            db_number(db, &n, -1, NULL, sql.text, "");
+            db_number(&n, db, -1, NULL, sql.text, "");
         }
     return n;
 }

@@ -70,7 +70,7 @@ void db_add_position(struct str *sql, const char *after, const char *by, const c
 }
 
 /* The whole of TEXT as a number. */
-static bool number(const char *text, double *ret)
+static bool number(double *ret, const char *text)
 {
     char *end;
 
@@ -87,7 +87,7 @@ static int bind_value(sqlite3_stmt *st, const char *value)
         sqlite3_bind_text(st, 8, value + 1, -1, SQLITE_TRANSIENT);
     else if (*value == 'i' && str_to_i64(&i, value + 1, INT64_MIN, INT64_MAX) == 0)
         sqlite3_bind_int64(st, 8, i);
-    else if (*value == 'r' && number(value + 1, &r))
+    else if (*value == 'r' && number(&r, value + 1))
         sqlite3_bind_double(st, 8, r);
     else if (strcmp(value, "n") != 0)
         return -EINVAL;

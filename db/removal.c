@@ -23,16 +23,16 @@ int db_campaign_delete(struct db *writer, const char *id, struct err *error)
 
     if (r != 0)
         return r < 0 ? r : 0;
-    r = db_campaign_rev(writer, id, &rev, error);
+    r = db_campaign_rev(&rev, writer, id, error);
     return r < 0 ? r : err_set(error, -EBUSY, "campaign %s is at work: cancel it first", id);
 }
 
-int db_removal_list(struct db *db, struct arena *arena, const char ***ret, int *ret_count,
+int db_removal_list(const char ***ret, int *ret_count, struct db *db, struct arena *arena,
                     struct err *error)
 {
     struct db_rows rows = {.a = arena, .size = sizeof(const char *)};
     sqlite3_stmt *st;
-    int r = db_query(db, &st, error, "SELECT id FROM campaign WHERE state = 'deleted'", "");
+    int r = db_query(&st, db, error, "SELECT id FROM campaign WHERE state = 'deleted'", "");
 
     while (r >= 0 && (r = db_next(db, st, error)) == 1)
         *(const char **)db_rows_add(&rows) =

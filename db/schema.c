@@ -191,7 +191,7 @@ int db_version(struct db *db)
 {
     int64_t v;
 
-    return db_number(db, &v, 0, NULL, "PRAGMA user_version", "") < 0 ? -1 : (int)v;
+    return db_number(&v, db, 0, NULL, "PRAGMA user_version", "") < 0 ? -1 : (int)v;
 }
 
 static int exec(struct db *db, const char *sql, struct err *error)

@@ -22,7 +22,7 @@ int db_fail(struct db *db, struct err *error, const char *text)
     return err_set(error, code, "%s: %s: %s", db->path, text, sqlite3_errmsg(db->h));
 }
 
-int db_prepare(struct db *db, sqlite3_stmt **ret, const char *sql, struct err *error)
+int db_prepare(sqlite3_stmt **ret, struct db *db, const char *sql, struct err *error)
 {
     sqlite3_stmt *st;
 
@@ -92,7 +92,7 @@ int db_do(struct db *db, struct err *error, const char *sql, const char *format,
 {
     sqlite3_stmt *st;
     va_list ap;
-    int r = db_prepare(db, &st, sql, error);
+    int r = db_prepare(&st, db, sql, error);
 
     if (r < 0)
         return r;
@@ -105,11 +105,11 @@ int db_do(struct db *db, struct err *error, const char *sql, const char *format,
     return r < 0 ? r : sqlite3_changes(db->h);
 }
 
-int db_query(struct db *db, sqlite3_stmt **ret, struct err *error, const char *sql,
+int db_query(sqlite3_stmt **ret, struct db *db, struct err *error, const char *sql,
              const char *format, ...)
 {
     va_list ap;
-    int r = db_prepare(db, ret, sql, error);
+    int r = db_prepare(ret, db, sql, error);
 
     if (r < 0)
         return r;
@@ -119,12 +119,12 @@ int db_query(struct db *db, sqlite3_stmt **ret, struct err *error, const char *s
     return 0;
 }
 
-int db_number(struct db *db, int64_t *ret, int64_t fallback, struct err *error, const char *sql,
+int db_number(int64_t *ret, struct db *db, int64_t fallback, struct err *error, const char *sql,
               const char *format, ...)
 {
     sqlite3_stmt *st;
     va_list ap;
-    int r = db_prepare(db, &st, sql, error);
+    int r = db_prepare(&st, db, sql, error);
 
     if (r < 0)
         return r;
@@ -143,10 +143,11 @@ int db_number(struct db *db, int64_t *ret, int64_t fallback, struct err *error, 
 
 /* ---- rows as structs ----------------------------------------------------- */
 
-void db_read_row(sqlite3_stmt *st, const struct db_column *column, void *row, struct arena *arena)
+void db_read_row(void *ret_row, sqlite3_stmt *st, const struct db_column *column,
+                 struct arena *arena)
 {
     for (int i = 0; column[i].name; i++) {
-        char *field = (char *)row + column[i].offset;
+        char *field = (char *)ret_row + column[i].offset;
         bool null = sqlite3_column_type(st, i) == SQLITE_NULL;
 
         switch (column[i].type) {
@@ -183,7 +184,7 @@ int db_insert(struct db *db, const char *verb, const char *table, const struct d
     for (int i = 0; column[i].name; i++)
         str_add(&sql, i ? ", ?" : "?");
     str_add(&sql, ")");
-    r = db_prepare(db, &st, sql.text, error);
+    r = db_prepare(&st, db, sql.text, error);
     if (r < 0)
         return r;
     for (int i = 0; column[i].name; i++) {
@@ -199,7 +200,7 @@ int db_insert(struct db *db, const char *verb, const char *table, const struct d
     return db_next(db, st, error);
 }
 
-int db_select_one(struct db *db, struct arena *arena, void *row, const char *table,
+int db_select_one(void *ret_row, struct db *db, struct arena *arena, const char *table,
                   const struct db_column *column, const char *what, struct err *error,
                   const char *tail, const char *format, ...)
 {
@@ -211,7 +212,7 @@ int db_select_one(struct db *db, struct arena *arena, void *row, const char *tab
     str_add(&sql, "SELECT ");
     db_add_columns(&sql, column);
     str_addf(&sql, " FROM %s WHERE %s", table, tail);
-    r = db_prepare(db, &st, sql.text, error);
+    r = db_prepare(&st, db, sql.text, error);
     if (r < 0)
         return r;
     va_start(ap, format);
@@ -222,7 +223,7 @@ int db_select_one(struct db *db, struct arena *arena, void *row, const char *tab
         return r;
     if (r == 0)
         return err_set(error, -ENOENT, "no %s", what);
-    db_read_row(st, column, row, arena);
+    db_read_row(ret_row, st, column, arena);
     sqlite3_reset(st);
     return 0;
 }

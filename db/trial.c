@@ -74,9 +74,9 @@ bool db_trial_final(const char *state)
     return false;
 }
 
-int db_trial_next(struct db *db, const char *campaign, int64_t *ret_n, struct err *error)
+int db_trial_next(int64_t *ret_n, struct db *db, const char *campaign, struct err *error)
 {
-    return db_number(db, ret_n, 1, error, "SELECT next_n FROM campaign WHERE id = ?", "s",
+    return db_number(ret_n, db, 1, error, "SELECT next_n FROM campaign WHERE id = ?", "s",
                      campaign);
 }
 
@@ -105,11 +105,11 @@ void db_trial_blank(struct db_trial *ret)
     };
 }
 
-int db_trial_add(struct db *writer, struct db_trial *trial, int64_t *ret_n, struct err *error)
+int db_trial_add(int64_t *ret_n, struct db *writer, struct db_trial *trial, struct err *error)
 {
     int64_t n;
     int r =
-        db_number(writer, &n, -1, error,
+        db_number(&n, writer, -1, error,
                   "SELECT next_n FROM campaign WHERE id = ? AND state IN ('running', 'verifying')",
                   "s", trial->campaign);
 
@@ -126,12 +126,12 @@ int db_trial_add(struct db *writer, struct db_trial *trial, int64_t *ret_n, stru
     return r;
 }
 
-int db_trial_get(struct db *db, struct arena *arena, struct db_trial *ret, const char *campaign,
+int db_trial_get(struct db_trial *ret, struct db *db, struct arena *arena, const char *campaign,
                  int64_t trial, struct err *error)
 {
     AUTO_FREE char *what = mem_printf("trial %lld of campaign %.40s", (long long)trial, campaign);
 
-    return db_select_one(db, arena, ret, "trial", columns, what, error,
+    return db_select_one(ret, db, arena, "trial", columns, what, error,
                          "campaign = ?1 AND n = ?2 AND EXISTS (SELECT 1 FROM campaign"
                          " WHERE id = ?1 AND state <> 'deleted')",
                          "si", campaign, trial);
@@ -166,24 +166,24 @@ const char *db_trial_position(struct arena *arena, const struct db_filter *filte
     return db_position(arena, columns, order(filter), "n", trial);
 }
 
-static int count_matching(struct db *db, int64_t *ret, const char *campaign,
+static int count_matching(int64_t *ret, struct db *db, const char *campaign,
                           const struct db_filter *filter, struct err *error)
 {
-    return db_number(db, ret, 0, error,
+    return db_number(ret, db, 0, error,
                      "SELECT sum(n) FROM trial_tally WHERE campaign = ?1"
                      " AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR kind = ?3)",
                      "sss", campaign, filter->state, filter->kind);
 }
 
-int db_trial_list(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
-                  int64_t *ret_total, const char *campaign, const struct db_filter *filter,
+int db_trial_list(struct db_trial **ret, int *ret_count, int64_t *ret_total, struct db *db,
+                  struct arena *arena, const char *campaign, const struct db_filter *filter,
                   struct err *error)
 {
     AUTO_STR sql = {0};
     struct db_rows rows = {.a = arena, .size = sizeof(struct db_trial)};
     const char *by = order(filter), *way = filter->descending ? "DESC" : "ASC";
     sqlite3_stmt *st;
-    int r = count_matching(db, ret_total, campaign, filter, error);
+    int r = count_matching(ret_total, db, campaign, filter, error);
 
     if (r < 0)
         return r;
@@ -199,12 +199,12 @@ int db_trial_list(struct db *db, struct arena *arena, struct db_trial **ret, int
     if (strcmp(by, "n") != 0)
         str_addf(&sql, ", n %s", way);
     str_add(&sql, " LIMIT ?4 OFFSET ?5");
-    r = db_query(db, &st, error, sql.text, "sssii", campaign, filter->state, filter->kind,
+    r = db_query(&st, db, error, sql.text, "sssii", campaign, filter->state, filter->kind,
                  filter->limit, filter->offset);
     if (r == 0)
         r = db_bind_position(st, filter->after, DB_INT, error);
     while (r >= 0 && (r = db_next(db, st, error)) == 1)
-        db_read_row(st, columns, db_rows_add(&rows), arena);
+        db_read_row(db_rows_add(&rows), st, columns, arena);
     if (r < 0)
         return r;
     *ret = (struct db_trial *)(void *)rows.rows;
@@ -300,7 +300,7 @@ int db_trial_planned(struct db *writer, const char *campaign, int64_t trial,
 }
 
 /* Rows of trials of a query that follows "SELECT <columns> FROM trial". */
-static int read_trials(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
+static int read_trials(struct db_trial **ret, int *ret_count, struct db *db, struct arena *arena,
                        const char *where, const char *campaign, int64_t trial, struct err *error)
 {
     AUTO_STR sql = {0};
@@ -312,9 +312,9 @@ static int read_trials(struct db *db, struct arena *arena, struct db_trial **ret
     db_add_columns(&sql, columns);
     str_add(&sql, " FROM trial WHERE campaign = ?1 AND ");
     str_add(&sql, where);
-    r = db_query(db, &st, error, sql.text, "si", campaign, trial);
+    r = db_query(&st, db, error, sql.text, "si", campaign, trial);
     while (r >= 0 && (r = db_next(db, st, error)) == 1)
-        db_read_row(st, columns, db_rows_add(&rows), arena);
+        db_read_row(db_rows_add(&rows), st, columns, arena);
     if (r < 0)
         return r;
     *ret = (struct db_trial *)(void *)rows.rows;
@@ -322,23 +322,23 @@ static int read_trials(struct db *db, struct arena *arena, struct db_trial **ret
     return 0;
 }
 
-int db_trial_group(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
+int db_trial_group(struct db_trial **ret, int *ret_count, struct db *db, struct arena *arena,
                    const char *campaign, int64_t trial, struct err *error)
 {
     /* Not "n = ?2 OR repeat_of = ?2": that reads every trial of the campaign. */
-    return read_trials(db, arena, ret, ret_count,
+    return read_trials(ret, ret_count, db, arena,
                        "n IN (SELECT ?2 UNION ALL"
                        " SELECT n FROM trial WHERE campaign = ?1 AND repeat_of = ?2)"
                        " AND +state = 'ok' AND kind <> 'verify' ORDER BY n",
                        campaign, trial, error);
 }
 
-int db_trial_repeated(struct db *db, struct arena *arena, struct db_trial **ret, int *ret_count,
+int db_trial_repeated(struct db_trial **ret, int *ret_count, struct db *db, struct arena *arena,
                       const char *campaign, struct err *error)
 {
     /* ?2 is 0, which no trial is. As with groups, the conditions are put so that trials are found
      * by their numbers; there may be many others. */
-    return read_trials(db, arena, ret, ret_count,
+    return read_trials(ret, ret_count, db, arena,
                        "+n > ?2 AND n IN (SELECT repeat_of FROM trial"
                        " WHERE campaign = ?1 AND repeat_of IS NOT NULL"
                        " UNION SELECT n FROM trial WHERE campaign = ?1 AND repeat_of IS NOT NULL)"
@@ -346,7 +346,7 @@ int db_trial_repeated(struct db *db, struct arena *arena, struct db_trial **ret,
                        campaign, 0, error);
 }
 
-int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const char *campaign,
+int db_trial_leaders(int64_t *ret, int *ret_count, struct db *db, int max, const char *campaign,
                      bool per_device, struct err *error)
 {
     static const char whole[] =
@@ -358,7 +358,7 @@ int db_trial_leaders(struct db *db, int64_t *ret, int *ret_count, int max, const
         " ORDER BY tokens_per_s / json_extract(layout, '$.world') DESC LIMIT ?";
     sqlite3_stmt *st;
     int count = 0;
-    int r = db_query(db, &st, error, per_device ? each : whole, "si", campaign, (int64_t)4 * max);
+    int r = db_query(&st, db, error, per_device ? each : whole, "si", campaign, (int64_t)4 * max);
 
     while (r >= 0 && (r = db_next(db, st, error)) == 1) {
         int64_t n = sqlite3_column_int64(st, 0);

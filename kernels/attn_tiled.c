@@ -46,17 +46,17 @@ static size_t clamp(ptrdiff_t value, size_t max)
 }
 
 /* First and last term that the panel of rows [i, i + height) and columns [j, j + width) needs. */
-static void depth(const struct product *product, size_t i, size_t height, size_t j, size_t width,
-                  size_t *from, size_t *to)
+static void depth(size_t *ret_from, size_t *ret_to, const struct product *product, size_t i,
+                  size_t height, size_t j, size_t width)
 {
-    *from = 0;
-    *to = product->k;
+    *ret_from = 0;
+    *ret_to = product->k;
     if (product->part == DEPTH_BY_COLUMN)
-        *to = clamp((ptrdiff_t)(j + width) - product->diag, product->k);
+        *ret_to = clamp((ptrdiff_t)(j + width) - product->diag, product->k);
     else if (product->part == DEPTH_FROM_ROW)
-        *from = clamp((ptrdiff_t)i + product->diag, product->k);
+        *ret_from = clamp((ptrdiff_t)i + product->diag, product->k);
     else if (product->part == DEPTH_TO_ROW)
-        *to = clamp((ptrdiff_t)(i + height) - product->diag, product->k);
+        *ret_to = clamp((ptrdiff_t)(i + height) - product->diag, product->k);
 }
 
 static void multiply(const struct kn_gemm_isa *isa, const struct product *product)
@@ -70,7 +70,7 @@ static void multiply(const struct kn_gemm_isa *isa, const struct product *produc
         for (size_t q = 0, i = 0; q < panels; q++) {
             size_t h = low + (q < high), from, to;
 
-            depth(product, i, h, j, w, &from, &to);
+            depth(&from, &to, product, i, h, j, w);
             if (product->part != ROW_BELOW_COLUMN ||
                 (ptrdiff_t)i + product->diag < (ptrdiff_t)(j + w))
                 isa->ukr[h](to - from, product->a + i * product->rs + from * product->cs,

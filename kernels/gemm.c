@@ -286,12 +286,13 @@ bool kn_blocking_set(const struct kn_blocking *sizes)
 /* ---- threads ------------------------------------------------------------- */
 
 /* PART of PARTS of SIZE, in multiples of UNIT. */
-static void share(size_t size, size_t unit, size_t part, size_t parts, size_t *at, size_t *len)
+static void share(size_t *ret_at, size_t *ret_len, size_t size, size_t unit, size_t part,
+                  size_t parts)
 {
     size_t units = (size + unit - 1) / unit;
 
-    *at = kn_min(size, units * part / parts * unit);
-    *len = kn_min(size, units * (part + 1) / parts * unit) - *at;
+    *ret_at = kn_min(size, units * part / parts * unit);
+    *ret_len = kn_min(size, units * (part + 1) / parts * unit) - *ret_at;
 }
 
 /* The part of GEMM at rows i0.., columns j0... */
@@ -324,8 +325,8 @@ static void run_part(void *arg, int thread, int threads)
     (void)threads;
     if (t >= j->grid_m * j->grid_n)
         return;
-    share(j->g->m, 8, t / j->grid_n, j->grid_m, &i0, &in);
-    share(j->g->n, 32, t % j->grid_n, j->grid_n, &j0, &jn);
+    share(&i0, &in, j->g->m, 8, t / j->grid_n, j->grid_m);
+    share(&j0, &jn, j->g->n, 32, t % j->grid_n, j->grid_n);
     part = part_of(j->g, i0, in, j0, jn);
     serial(&part, NULL, j->pool, thread);
 }
@@ -390,8 +391,8 @@ static struct kn_gemm group_rows(const struct job *job, size_t expert, size_t fr
 }
 
 /* The first group from EXPERT on that has rows in [*FROM, TO); false if none has. */
-static bool next_group(const struct job *job, size_t *expert, size_t *from, size_t to,
-                       struct kn_gemm *ret)
+static bool next_group(struct kn_gemm *ret, const struct job *job, size_t *expert, size_t *from,
+                       size_t to)
 {
     for (; *expert < job->groups && *from < to; ++*expert) {
         size_t end = kn_min(to, (size_t)job->offsets[*expert + 1]);
@@ -412,11 +413,11 @@ static void run_group_rows(void *arg, int thread, int threads)
     struct kn_gemm now, next;
     bool more;
 
-    share((size_t)j->offsets[j->groups] - first, 1, (size_t)thread, (size_t)threads, &from, &n);
+    share(&from, &n, (size_t)j->offsets[j->groups] - first, 1, (size_t)thread, (size_t)threads);
     from += first;
     to = from + n;
-    for (more = next_group(j, &e, &from, to, &now); more; now = next) {
-        more = next_group(j, &e, &from, to, &next);
+    for (more = next_group(&now, j, &e, &from, to); more; now = next) {
+        more = next_group(&next, j, &e, &from, to);
         serial(&now, more ? &next : NULL, j->pool, thread);
     }
 }

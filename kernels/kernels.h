@@ -267,7 +267,7 @@ void kn_xent_sum(struct kn_pool *pool, enum kn_type type, float *sum /* (rows) *
                  const int32_t *targets /* (rows) */, size_t v0);
 /* Returns the sum of the losses; *RET_COUNT is the number of rows that are not ignored. loss may be
  * NULL. */
-double kn_xent_loss(float *loss /* (rows) or NULL */, size_t *ret_count, const float *max,
+double kn_xent_loss(float *ret_loss /* (rows) or NULL */, size_t *ret_count, const float *max,
                     const float *sum, const float *target, const int32_t *targets, size_t rows);
 void kn_xent_grad(struct kn_pool *pool, enum kn_type type, void *logits /* (rows, ld) */, size_t ld,
                   size_t rows, size_t cols, size_t padded, const float *max, const float *sum,

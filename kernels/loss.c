@@ -13,7 +13,7 @@ struct embed {
     size_t rows, d, v0, vocab;
 };
 
-static bool local(const struct embed *embed, size_t row, size_t *ret)
+static bool local(size_t *ret, const struct embed *embed, size_t row)
 {
     *ret = (size_t)((int64_t)embed->ids[row] - (int64_t)embed->v0);
     return embed->ids[row] >= 0 && (size_t)embed->ids[row] >= embed->v0 && *ret < embed->vocab;
@@ -24,7 +24,7 @@ static const void *row_of_id(const void *arg, size_t row)
     const struct embed *e = arg;
     size_t id;
 
-    return local(e, row, &id) ? kn_ptr(e->t, e->table, id * e->d) : NULL;
+    return local(&id, e, row) ? kn_ptr(e->t, e->table, id * e->d) : NULL;
 }
 
 static void embed_rows(void *arg, const struct kn_share *share)
@@ -57,7 +57,7 @@ static void embed_columns(void *arg, const struct kn_share *share)
     size_t n = share->hi - share->lo, id;
 
     for (size_t r = 0; r < e->rows; r++) {
-        if (local(e, r, &id)) {
+        if (local(&id, e, r)) {
             const void *dy = kn_ptr(e->t, e->dy, r * e->d + share->lo);
 
             kn_ops()->axpy(e->dtable + id * e->d + share->lo, 1, kn_in(e->t, dy, share->scratch, n),
@@ -153,7 +153,7 @@ void kn_host_xent_sum(struct kn_pool *pool, enum kn_type type, float *sum, float
     kn_parallel(pool, rows, 1, ROW_GRAIN, sum_rows, &x);
 }
 
-double kn_xent_loss(float *loss, size_t *ret_count, const float *max, const float *sum,
+double kn_xent_loss(float *ret_loss, size_t *ret_count, const float *max, const float *sum,
                     const float *target, const int32_t *targets, size_t rows)
 {
     double total = 0;
@@ -164,8 +164,8 @@ double kn_xent_loss(float *loss, size_t *ret_count, const float *max, const floa
 
         count += targets[r] >= 0;
         total += one;
-        if (loss)
-            loss[r] = (float)one;
+        if (ret_loss)
+            ret_loss[r] = (float)one;
     }
     *ret_count = count;
     return total;

@@ -539,7 +539,7 @@ void pl_pipe_of(struct pl_pipe *ret, struct pl_stage_time **store, struct pl_cos
 
     for (int i = 0; i < layout->pp * layout->vp; i++) {
         int first,
-            n = pl_stage_layers(layout, ctx->op.m->layers, i % layout->pp, i / layout->pp, &first);
+            n = pl_stage_layers(&first, layout, ctx->op.m->layers, i % layout->pp, i / layout->pp);
         int moe = ctx->moe_before[first + n] - ctx->moe_before[first];
         struct stage s = {0};
         double fwd = (n - moe) * (y->dense.tp_fwd + y->dense.cp_fwd + y->dense.ep_fwd) +

@@ -24,7 +24,7 @@ static int choices(const struct pl_space *space, const struct pl_problem *proble
     const struct pl_space_axis *a = &space->axis[key];
     int only;
 
-    if (!pl_space_applies(layout, problem->model, key, &only))
+    if (!pl_space_applies(&only, layout, problem->model, key))
         return 1;
     /* where the scope matters, no scope is none of its values */
     return a->n - (key == PL_KEY_ZERO_SCOPE && a->n > 0 && a->value[0] == PL_SCOPE_NONE);
@@ -37,7 +37,7 @@ static int value_of(const struct pl_space *space, const struct pl_problem *probl
     const struct pl_space_axis *a = &space->axis[key];
     int only;
 
-    return pl_space_applies(layout, problem->model, key, &only)
+    return pl_space_applies(&only, layout, problem->model, key)
                ? a->value[index + a->n - choices(space, problem, layout, level)]
                : only;
 }

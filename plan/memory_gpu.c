@@ -67,14 +67,14 @@ struct pl_layer_count pl_stage_count(const struct pl_model *model, const struct 
     if (model->layers % runs) {
         n = 0;
         for (int c = 0; c < layout->vp; c++)
-            n += pl_stage_layers(layout, model->layers, stage, c, NULL);
+            n += pl_stage_layers(NULL, layout, model->layers, stage, c);
     }
     if (!pl_model_is_mixed(model)) {
         *(model->moe.experts ? &ret.moe : &ret.dense) = n;
         return ret;
     }
     for (int c = 0; c < layout->vp; c++) {
-        int first, many = pl_stage_layers(layout, model->layers, stage, c, &first);
+        int first, many = pl_stage_layers(&first, layout, model->layers, stage, c);
 
         for (int i = first; i < first + many; i++)
             ret.moe += pl_layer_is_moe(model, i);

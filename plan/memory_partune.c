@@ -200,7 +200,7 @@ static void build_state(struct build *build)
 
 static uint64_t slot_bytes(const struct build *build, int chunk)
 {
-    int first, n = pl_stage_layers(build->l, build->m->layers, build->stage, chunk, &first);
+    int first, n = pl_stage_layers(&first, build->l, build->m->layers, build->stage, chunk);
     uint64_t bytes = 0;
 
     if (!pl_model_is_mixed(build->m))
@@ -214,7 +214,7 @@ static uint64_t slot_bytes(const struct build *build, int chunk)
 
 static uint64_t grad_slot_bytes(const struct build *build, int chunk)
 {
-    int first, n = pl_stage_layers(build->l, build->m->layers, build->stage, chunk, &first);
+    int first, n = pl_stage_layers(&first, build->l, build->m->layers, build->stage, chunk);
     struct pl_grad_acts g;
     uint64_t at = 0;
 

@@ -241,7 +241,7 @@ static void walk_dense(struct walk *walk)
     }
     bucket_open(walk, PL_BUCKET_DENSE, 0, 0);
     for (int c = 0; c <= last; c++) {
-        n = pl_stage_layers(walk->l, m->layers, walk->stage, c, &first);
+        n = pl_stage_layers(&first, walk->l, m->layers, walk->stage, c);
         for (int i = 0; i < n; i++) {
             bucket_continue(walk, c, i);
             walk_dense_layer(walk, first + i);
@@ -266,7 +266,7 @@ static void walk_small(struct walk *walk)
 
     bucket_open(walk, PL_BUCKET_SMALL, 0, -1);
     for (int c = 0; c < walk->l->vp; c++) {
-        n = pl_stage_layers(walk->l, m->layers, walk->stage, c, &first);
+        n = pl_stage_layers(&first, walk->l, m->layers, walk->stage, c);
         for (int i = first; i < first + n; i++) {
             emit(walk, PL_T_NORM1, i, -1, h, 0);
             emit(walk, PL_T_NORM2, i, -1, h, 0);
@@ -275,7 +275,7 @@ static void walk_small(struct walk *walk)
     if (holds_last(walk))
         emit(walk, PL_T_FINAL_NORM, -1, -1, h, 0);
     for (int c = 0; c < walk->l->vp; c++) {
-        n = pl_stage_layers(walk->l, m->layers, walk->stage, c, &first);
+        n = pl_stage_layers(&first, walk->l, m->layers, walk->stage, c);
         for (int i = first; i < first + n; i++)
             if (pl_layer_is_moe(m, i))
                 emit(walk, PL_T_ROUTER, i, -1, (uint64_t)m->moe.experts, h);
@@ -289,7 +289,7 @@ static void walk_all_experts(struct walk *walk)
         return;
     bucket_open(walk, PL_BUCKET_EXPERT, 0, 0);
     for (int c = 0; c < walk->l->vp; c++) {
-        int first, n = pl_stage_layers(walk->l, walk->m->layers, walk->stage, c, &first);
+        int first, n = pl_stage_layers(&first, walk->l, walk->m->layers, walk->stage, c);
 
         for (int i = 0; i < n; i++) {
             if (!pl_layer_is_moe(walk->m, first + i))

@@ -128,13 +128,13 @@ struct pl_step {
 };
 
 /*
- * The steps of one stage for MICROBATCHES micro-batches, in order, into OUT (NULL: count only).
+ * The steps of one stage for MICROBATCHES micro-batches, in order, into RET (NULL: count only).
  * Returns how many: at most 3 x vp x microbatches. Before a forward step of a virtual stage that is
  * not the first comes the receipt of its input from the virtual stage before, and so on; each
  * virtual stage handles micro-batches in ascending order in every pass, so the n-th message between
  * two of them belongs to the n-th micro-batch.
  */
-int pl_schedule_steps(struct pl_step *out, enum pl_schedule schedule, int stage, int pp, int vp,
+int pl_schedule_steps(struct pl_step *ret, enum pl_schedule schedule, int stage, int pp, int vp,
                       int microbatches);
 
 /* Most micro-batches whose activations one chunk holds at a time: from forward to backward (with

@@ -382,9 +382,10 @@ int pl_axis_coord(const struct pl_layout *layout, enum pl_axis axis, int rank);
 /* Rank that differs from RANK on one axis only, where it has coordinate COORD. */
 int pl_axis_peer(const struct pl_layout *layout, enum pl_axis axis, int rank, int coord);
 
-/* Layers [*first, *first + n) of chunk CHUNK (0..vp-1) on stage STAGE; returns n. Chunk c of stage
- * s is the (c * pp + s)-th of pp * vp equal runs; if layers do not divide, the first are longer. */
-int pl_stage_layers(const struct pl_layout *layout, int layers, int stage, int chunk, int *first);
+/* Layers [*ret_first, *ret_first + n) of chunk CHUNK (0..vp-1) on stage STAGE; returns n. Chunk c
+ * of stage s is the (c * pp + s)-th of pp * vp runs, equal or the first ones a layer longer. */
+int pl_stage_layers(int *ret_first, const struct pl_layout *layout, int layers, int stage,
+                    int chunk);
 
 /* ---- memory -------------------------------------------------------------- */
 

@@ -94,10 +94,10 @@ static void interleaved(struct out *out, int stage, int pp, int vp, int mbs)
     }
 }
 
-int pl_schedule_steps(struct pl_step *out, enum pl_schedule schedule, int stage, int pp, int vp,
+int pl_schedule_steps(struct pl_step *ret, enum pl_schedule schedule, int stage, int pp, int vp,
                       int microbatches)
 {
-    struct out o = {.step = out};
+    struct out o = {.step = ret};
 
     if (vp > 1)
         interleaved(&o, stage, pp, vp, microbatches);

@@ -306,8 +306,8 @@ static bool has(const struct pl_space_axis *axis, int value)
     return false;
 }
 
-bool pl_space_applies(const struct pl_layout *layout, const struct pl_model *model, enum pl_key key,
-                      int *ret)
+bool pl_space_applies(int *ret, const struct pl_layout *layout, const struct pl_model *model,
+                      enum pl_key key)
 {
     bool replicas = (int64_t)layout->dp * layout->cp > 1 || (model->moe.experts && layout->edp > 1);
 
@@ -401,7 +401,7 @@ static bool descend(struct walk *walk, size_t level)
         return arrive(walk);
     key = pl_space_order[level];
     a = &walk->s->axis[key];
-    chosen = pl_space_applies(&walk->l, walk->p->model, key, &only);
+    chosen = pl_space_applies(&only, &walk->l, walk->p->model, key);
     for (int i = 0; i < (chosen ? a->n : 1); i++) {
         int value = chosen ? a->value[i] : only;
 
@@ -546,7 +546,7 @@ bool pl_space_has(const struct pl_space *space, const struct pl_problem *problem
     for (size_t i = 0; i < PL_WALK_KEYS; i++) {
         int value = pl_layout_get(layout, &pl_layout_keys[pl_space_order[i]]);
 
-        if (pl_space_applies(layout, problem->model, pl_space_order[i], &only)
+        if (pl_space_applies(&only, layout, problem->model, pl_space_order[i])
                 ? !has(&space->axis[pl_space_order[i]], value)
                 : value != only)
             return false;

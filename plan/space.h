@@ -18,8 +18,8 @@ extern const enum pl_key pl_space_order[PL_WALK_KEYS];
 /* Does KEY mean something in LAYOUT, whose earlier keys are fixed? *RET is its canonical value if
  * not.
  */
-bool pl_space_applies(const struct pl_layout *layout, const struct pl_model *model, enum pl_key key,
-                      int *ret);
+bool pl_space_applies(int *ret, const struct pl_layout *layout, const struct pl_model *model,
+                      enum pl_key key);
 
 /* pl_space_enumerate until PATIENCE is over: false if that, or VISIT, ended it. *RET_COUNT (may be
  * NULL) is how many were visited. */

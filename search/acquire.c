@@ -93,8 +93,8 @@ static double log_cost(const struct se_acquire *acquire, size_t index, double lo
 }
 
 /* Exact score from exact moments. */
-static void combine(const struct se_acquire *acquire, size_t index, const struct moments *moments,
-                    struct se_choice *ret)
+static void combine(struct se_choice *ret, const struct se_acquire *acquire, size_t index,
+                    const struct moments *moments)
 {
     ret->index = index;
     ret->log_ei =
@@ -128,8 +128,8 @@ static double log_fits_bound(const struct se_acquire *acquire, const struct mome
                               1e-150));
 }
 
-static void mixture(const struct se_belief *belief, const double *mean, const double *var,
-                    double *ret_mean, double *ret_var)
+static void mixture(double *ret_mean, double *ret_var, const struct se_belief *belief,
+                    const double *mean, const double *var)
 {
     *ret_mean = mix(belief, mean);
     *ret_var = 0.0;
@@ -138,25 +138,25 @@ static void mixture(const struct se_belief *belief, const double *mean, const do
             belief->hyp[h].weight * (var[h] + (mean[h] - *ret_mean) * (mean[h] - *ret_mean));
 }
 
-static void finish(const struct se_acquire *acquire, size_t index, const struct moments *moments,
-                   struct se_choice *ret)
+static void finish(struct se_choice *ret, const struct se_acquire *acquire, size_t index,
+                   const struct moments *moments)
 {
-    combine(acquire, index, moments, ret);
+    combine(ret, acquire, index, moments);
     for (int q = 0; q < SE_QUANTITIES; q++)
-        mixture(acquire->belief[q], moments->mean[q], moments->var[q], &ret->mean[q], &ret->var[q]);
+        mixture(&ret->mean[q], &ret->var[q], acquire->belief[q], moments->mean[q], moments->var[q]);
 }
 
 /* ---- exact posteriors ---------------------------------------------------- */
 
-void se_acquire_one(const struct se_acquire *acquire, size_t index, struct se_choice *ret)
+void se_acquire_one(struct se_choice *ret, const struct se_acquire *acquire, size_t index)
 {
     struct moments m;
 
     for (int q = 0; q < SE_QUANTITIES; q++)
         for (int h = 0; h < acquire->belief[q]->nhyps; h++)
-            se_hyp_predict(acquire->belief[q], &acquire->belief[q]->hyp[h], acquire->table, index,
-                           &m.mean[q][h], &m.var[q][h]);
-    finish(acquire, index, &m, ret);
+            se_hyp_predict(&m.mean[q][h], &m.var[q][h], acquire->belief[q],
+                           &acquire->belief[q]->hyp[h], acquire->table, index);
+    finish(ret, acquire, index, &m);
 }
 
 double se_acquire_quantile(const struct se_acquire *acquire, size_t index,
@@ -166,7 +166,7 @@ double se_acquire_quantile(const struct se_acquire *acquire, size_t index,
     double weight[SE_MAX_HYPS], mean[SE_MAX_HYPS], sd[SE_MAX_HYPS];
 
     for (int h = 0; h < b->nhyps; h++) {
-        se_hyp_predict(b, &b->hyp[h], acquire->table, index, &mean[h], &sd[h]);
+        se_hyp_predict(&mean[h], &sd[h], b, &b->hyp[h], acquire->table, index);
         sd[h] = sqrt(sd[h]);
         weight[h] = b->hyp[h].weight;
     }
@@ -206,7 +206,7 @@ static bool tighten(const struct se_acquire *acquire, struct scans *scans,
             if (heard(acquire, quantity, h))
                 moments->var[quantity][h] =
                     fmin(moments->var[quantity][h],
-                         se_scan_tighten(scans->of[quantity][h], STAGES[k], &done));
+                         se_scan_tighten(&done, scans->of[quantity][h], STAGES[k]));
         if (rest + (quantity == SE_THROUGHPUT ? bound_without_memory(acquire, index, moments)
                                               : log_fits_bound(acquire, moments)) <
             floor)
@@ -220,8 +220,8 @@ static bool tighten(const struct se_acquire *acquire, struct scans *scans,
  * false. Throughput first, as it rules out more. MOMENTS holds what the sweeps said; nothing is
  * read of it where FLOOR is -INFINITY.
  */
-static bool exact(const struct se_acquire *acquire, struct scans *scans, size_t index,
-                  struct moments *moments, double floor, struct se_choice *ret)
+static bool exact(struct se_choice *ret, const struct se_acquire *acquire, struct scans *scans,
+                  size_t index, struct moments *moments, double floor)
 {
     open_scans(acquire, scans, SE_THROUGHPUT, index);
     if (floor > -INFINITY && !tighten(acquire, scans, SE_THROUGHPUT, index, moments,
@@ -233,8 +233,8 @@ static bool exact(const struct se_acquire *acquire, struct scans *scans, size_t 
         return false;
     for (int q = 0; q < SE_QUANTITIES; q++)
         for (int h = 0; h < acquire->belief[q]->nhyps; h++)
-            moments->mean[q][h] = se_scan_mean(scans->of[q][h], &moments->var[q][h]);
-    finish(acquire, index, moments, ret);
+            moments->mean[q][h] = se_scan_mean(&moments->var[q][h], scans->of[q][h]);
+    finish(ret, acquire, index, moments);
     return true;
 }
 
@@ -314,7 +314,7 @@ static void field_sweep(struct field *field, const struct se_acquire *acquire,
         field->mean[quantity][h] = mem_alloc((field->n + 1) * sizeof(float));
         field->var[quantity][h] = mem_alloc((field->n + 1) * sizeof(float));
         if (s.of[h])
-            se_sweep_run(s.of[h], field->mean[quantity][h], field->var[quantity][h]);
+            se_sweep_run(field->mean[quantity][h], field->var[quantity][h], s.of[h]);
     }
     sweeps_done(&s);
 }
@@ -331,7 +331,7 @@ static void field_tighten(struct field *field, const struct se_acquire *acquire,
 
         if (!s.of[h])
             continue;
-        se_sweep_run(s.of[h], NULL, var);
+        se_sweep_run(NULL, var, s.of[h]);
         for (size_t i = 0; i < field->n; i++)
             known[i] = fminf(known[i], var[i]);
     }
@@ -387,8 +387,8 @@ static void field_cut(struct field *field, const struct se_acquire *acquire, dou
 {
     size_t kept = 0;
 
-    se_score_bounds(acquire, field->row, field->n, field->mean[SE_THROUGHPUT],
-                    field->var[SE_THROUGHPUT], field->bound);
+    se_score_bounds(field->bound, acquire, field->row, field->n, field->mean[SE_THROUGHPUT],
+                    field->var[SE_THROUGHPUT]);
     for (size_t i = 0; i < field->n; i++) {
         if (field->bound[i] < floor)
             continue;
@@ -458,7 +458,7 @@ static double first_floor(const struct se_acquire *acquire, struct scans *scans,
         if (acquire->closed[acquire->hot[i]])
             continue;
         hot++;
-        if (exact(acquire, scans, acquire->hot[i], &m, -INFINITY, &choice))
+        if (exact(&choice, acquire, scans, acquire->hot[i], &m, -INFINITY))
             best = fmax(best, choice.score);
     }
     if (hot > 0)
@@ -478,7 +478,7 @@ static double first_floor(const struct se_acquire *acquire, struct scans *scans,
         struct se_choice choice;
         struct moments m;
 
-        if (exact(acquire, scans, field->row[list[i].at], &m, -INFINITY, &choice))
+        if (exact(&choice, acquire, scans, field->row[list[i].at], &m, -INFINITY))
             best = fmax(best, choice.score);
     }
     return best;
@@ -508,16 +508,16 @@ static void round_part(void *context, size_t from, size_t to)
 
         moments_at(r->f, r->a, SE_THROUGHPUT, at, &m);
         moments_at(r->f, r->a, SE_MEMORY, at, &m);
-        r->reached[i] = exact(r->a, &own, r->f->row[at], &m, r->floor, &r->choice[i]);
+        r->reached[i] = exact(&r->choice[i], r->a, &own, r->f->row[at], &m, r->floor);
     }
     scans_done(&own);
 }
 
 /* Append the exact scores of the COUNT layouts of LIST that may reach FLOOR to RET; the best of
  * them, or FLOOR. */
-static double settle_round(const struct se_acquire *acquire, const struct scans *scans,
-                           const struct field *field, const struct bound *list, size_t count,
-                           double floor, struct se_found *ret)
+static double settle_round(struct se_found *ret, const struct se_acquire *acquire,
+                           const struct scans *scans, const struct field *field,
+                           const struct bound *list, size_t count, double floor)
 {
     struct se_choice AUTO_FREE *choice = mem_alloc((count + 1) * sizeof(*choice));
     bool AUTO_FREE *reached = mem_alloc((count + 1) * sizeof(*reached));
@@ -557,8 +557,8 @@ static size_t reaching(struct bound *list, size_t count, double floor)
  * sampled from), then of all that may still be the best, best bounds first: in rounds that grow,
  * since the floor rises most at first.
  */
-static void settle(const struct se_acquire *acquire, struct scans *scans, const struct field *field,
-                   double best, size_t at_least, struct se_found *ret)
+static void settle(struct se_found *ret, const struct se_acquire *acquire, struct scans *scans,
+                   const struct field *field, double best, size_t at_least)
 {
     struct bound *all = mem_alloc((field->n + 1) * sizeof(*all)), *list = all;
     size_t first = field->n < at_least ? field->n : at_least, left, seen;
@@ -574,20 +574,20 @@ static void settle(const struct se_acquire *acquire, struct scans *scans, const 
     ret->choice =
         mem_alloc(((field->n < SE_MAX_EXACT ? field->n : SE_MAX_EXACT) + 1) * sizeof(*ret->choice));
     largest_first(list, field->n, first);
-    best = fmax(best, settle_round(acquire, scans, field, list, first, -INFINITY, ret));
+    best = fmax(best, settle_round(ret, acquire, scans, field, list, first, -INFINITY));
     list += first;
     left = field->n - first;
     for (size_t round = FIRST_ROUND; left > 0 && ret->proved; list += seen, left -= seen) {
         left = reaching(list, left, best);
         seen = left < round ? left : round;
         largest_first(list, left, seen);
-        best = settle_round(acquire, scans, field, list, seen, best, ret);
+        best = settle_round(ret, acquire, scans, field, list, seen, best);
         round = round < LAST_ROUND ? 2 * round : round;
     }
     free(all);
 }
 
-void se_acquire(const struct se_acquire *acquire, size_t at_least, struct se_found *ret)
+void se_acquire(struct se_found *ret, const struct se_acquire *acquire, size_t at_least)
 {
     struct field f;
     struct scans s;
@@ -608,7 +608,7 @@ void se_acquire(const struct se_acquire *acquire, size_t at_least, struct se_fou
             field_cut(&f, acquire, best - slack);
         }
         field_sweep(&f, acquire, SE_MEMORY);
-        settle(acquire, &s, &f, best, at_least, ret);
+        settle(ret, acquire, &s, &f, best, at_least);
         qsort(ret->choice, ret->count, sizeof(*ret->choice), by_score);
         scans_done(&s);
     }

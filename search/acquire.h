@@ -54,9 +54,9 @@ struct se_found {
 };
 
 /* The best layouts; empty when all are closed. AT_LEAST asks for that many exact ones. */
-void se_acquire(const struct se_acquire *acquire, size_t at_least, struct se_found *ret);
+void se_acquire(struct se_found *ret, const struct se_acquire *acquire, size_t at_least);
 /* Exact score of one layout. */
-void se_acquire_one(const struct se_acquire *acquire, size_t index, struct se_choice *ret);
+void se_acquire_one(struct se_choice *ret, const struct se_acquire *acquire, size_t index);
 /*
  * What QUANTITY of one layout (of throughput or memory, as believed) stays below with probability
  * PROB. Not the mean: hypotheses may lie so far apart that their mean is what none of them expects.

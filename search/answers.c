@@ -9,17 +9,17 @@
 
 /* ---- the best ------------------------------------------------------------ */
 
-int se_best(const struct se_search *search, struct se_best *ret)
+int se_best(struct se_best *ret, const struct se_search *search)
 {
     struct se_leader *leader;
-    size_t count = se_leaders(search, &leader);
+    size_t count = se_leaders(&leader, search);
     double mean, sd;
 
     if (count > 0) {
         mean = leader[0].mean + se_unit(search, leader[0].index);
         sd = sqrt(leader[0].var);
         ret->id = leader[0].id;
-        se_table_layout(search->table, leader[0].index, &ret->layout);
+        se_table_layout(&ret->layout, search->table, leader[0].index);
         ret->mean = exp(mean);
         ret->lo = exp(mean - 1.96 * sd);
         ret->hi = exp(mean + 1.96 * sd);
@@ -34,7 +34,7 @@ json_t *se_best_json(const struct se_search *search)
 {
     struct se_best b;
 
-    if (se_best(search, &b) < 0)
+    if (se_best(&b, search) < 0)
         return NULL;
     return json_pack("{s:i, s:o, s:{s:f, s:f, s:f}, s:i, s:b}", "id", b.id, "layout",
                      pl_layout_json(&b.layout), "tokens_per_s", "mean", b.mean, "lo", b.lo, "hi",
@@ -50,7 +50,7 @@ static int by_layout(const void *left, const void *right)
     return a->layout < b->layout ? -1 : a->layout > b->layout;
 }
 
-struct se_measured *se_measured_list(const struct se_search *search, size_t *ret_n)
+struct se_measured *se_measured_list(size_t *ret_n, const struct se_search *search)
 {
     struct se_measured *m = mem_alloc(((size_t)search->nrecords + 1) * sizeof(*m));
     size_t n = 0;
@@ -72,7 +72,7 @@ struct se_spread se_spread_now(const struct se_search *search)
     const struct se_belief *b = &search->belief[SE_THROUGHPUT];
     double noise2 = 0.0;
     size_t n;
-    struct se_measured AUTO_FREE *m = se_measured_list(search, &n);
+    struct se_measured AUTO_FREE *m = se_measured_list(&n, search);
     struct se_spread ret = se_spread_of(m, n);
 
     for (int h = 0; h < b->nhyps; h++)
@@ -87,8 +87,8 @@ struct se_spread se_spread_now(const struct se_search *search)
  * RHO)/(RHO ALPHA^2))). RHO is where it is tightest. Runs of one layout differ by more than that:
  * the layout's throughput lies within t tau of the run's, and the incumbent's is uncertain too.
  */
-bool se_can_win(const struct se_search *search, int id, double mean, double se, int n,
-                double *ret_max)
+bool se_can_win(double *ret_max, const struct se_search *search, int id, double mean, double se,
+                int n)
 {
     const double rho = 5.0, alpha = 0.05;
     struct se_record *r = se_record_find(search, id);
@@ -100,7 +100,7 @@ bool se_can_win(const struct se_search *search, int id, double mean, double se, 
 
     if (!r || r->settled || n < 2 || !(mean > 0.0) || !(se >= 0.0) || !isfinite(mean + se))
         return true;
-    count = se_leaders(search, &leader);
+    count = se_leaders(&leader, search);
     spread = se_spread_now(search);
     t = se_student_975(spread.degrees);
     top = log(mean + se * sqrt((n + rho) / n * log((n + rho) / (rho * alpha * alpha))));
@@ -120,16 +120,16 @@ struct measured {
     double tokens_per_s, memory_bytes;
 };
 
-static size_t measured_list(const struct se_search *search, struct measured **ret)
+static size_t measured_list(struct measured **ret, const struct se_search *search)
 {
     struct se_leader *leader;
-    size_t count = se_leaders(search, &leader);
+    size_t count = se_leaders(&leader, search);
     struct measured *list = mem_alloc((count + 1) * sizeof(*list));
 
     for (size_t i = 0; i < count; i++) {
         double mean, var;
 
-        se_belief_predict(&search->belief[SE_MEMORY], search->table, leader[i].index, &mean, &var);
+        se_belief_predict(&mean, &var, &search->belief[SE_MEMORY], search->table, leader[i].index);
         list[i] = (struct measured){leader[i].index, leader[i].id,
                                     exp(leader[i].mean + se_unit(search, leader[i].index)),
                                     exp(mean + search->log_capacity)};
@@ -146,7 +146,7 @@ static size_t measured_list(const struct se_search *search, struct measured **re
 json_t *se_pareto_json(const struct se_search *search)
 {
     struct measured AUTO_FREE *list = NULL;
-    size_t count = measured_list(search, &list);
+    size_t count = measured_list(&list, search);
     json_t *front = json_array();
 
     for (size_t i = 0; i < count; i++) {
@@ -160,7 +160,7 @@ json_t *se_pareto_json(const struct se_search *search)
                       list[j].memory_bytes < list[i].memory_bytes);
         if (beaten)
             continue;
-        se_table_layout(search->table, list[i].index, &l);
+        se_table_layout(&l, search->table, list[i].index);
         json_array_append_new(front,
                               json_pack("{s:i, s:o, s:f, s:f}", "id", list[i].id, "layout",
                                         pl_layout_json(&l), "tokens_per_s", list[i].tokens_per_s,
@@ -225,7 +225,7 @@ int se_surface_json(json_t **ret, const struct se_search *search, const char *x_
     for (size_t i = 0; i < search->table->n; i++) {
         struct pl_layout l;
 
-        se_table_layout(search->table, i, &l);
+        se_table_layout(&l, search->table, i);
         cell_offer(&list, &count, &cap,
                    &(struct surface_cell){pl_layout_get(&l, &pl_layout_keys[kx]),
                                           pl_layout_get(&l, &pl_layout_keys[ky]), i,
@@ -235,7 +235,7 @@ int se_surface_json(json_t **ret, const struct se_search *search, const char *x_
         struct pl_layout l;
         size_t i = list[c].index;
 
-        se_table_layout(search->table, i, &l);
+        se_table_layout(&l, search->table, i);
         json_array_append_new(cells,
                               json_pack("{s:o, s:o, s:f, s:f, s:o}", "x", key_value(&l, kx), "y",
                                         key_value(&l, ky), "tokens_per_s",
@@ -268,7 +268,7 @@ static json_t *calibration(const struct se_search *search)
     n = h->gp.n - (h->informed ? b->nhints : 0);
     if (n < 3)
         return json_null();
-    se_gp_leave_one_out(&h->gp, mean, var);
+    se_gp_leave_one_out(mean, var, &h->gp);
     for (int i = 0; i < n; i++) { /* hints come last */
         double err = h->gp.y[i] - mean[i], sd = sqrt(var[i] + h->gp.var[i]);
 

@@ -212,16 +212,16 @@ void se_belief_add(struct se_belief *belief, const struct se_obs *obs)
     belief->obs[belief->nobs++] = *obs;
 }
 
-void se_belief_place(const struct se_belief *belief, const struct se_table *table, size_t index,
-                     struct se_obs *obs)
+void se_belief_place(struct se_obs *ret, const struct se_belief *belief,
+                     const struct se_table *table, size_t index)
 {
     struct se_point p;
 
-    memset(obs, 0, sizeof(*obs));
-    se_table_point(table, belief->quantity, index, table->nlin[belief->quantity], &p);
-    memcpy(obs->level, p.level, (size_t)table->ndims);
-    memcpy(obs->u, p.u, sizeof(obs->u));
-    obs->prior = table->prior[belief->quantity][index];
+    memset(ret, 0, sizeof(*ret));
+    se_table_point(&p, table, belief->quantity, index, table->nlin[belief->quantity]);
+    memcpy(ret->level, p.level, (size_t)table->ndims);
+    memcpy(ret->u, p.u, sizeof(ret->u));
+    ret->prior = table->prior[belief->quantity][index];
 }
 
 /* ---- matching observations ----------------------------------------------- */
@@ -419,7 +419,7 @@ static double value(unsigned dims, const double *theta, double *grad, void *arg)
         g->var[i] = o->site_var[i] + (o->s.own[i] ? g->kern.noise2 : 0.0);
     se_gp_factor(g);
     if (grad) {
-        se_gp_evidence_grad(g, o->s.own, grad);
+        se_gp_evidence_grad(grad, g, o->s.own);
         for (unsigned i = 0; i < dims; i++)
             grad[i] -= (theta[i] - o->h->hyper[i].mean) / (o->h->hyper[i].sd * o->h->hyper[i].sd);
     }
@@ -492,31 +492,31 @@ void se_belief_adopt(struct se_belief *belief, const struct se_belief *from)
 
 /* ---- predictions --------------------------------------------------------- */
 
-void se_hyp_predict(const struct se_belief *belief, const struct se_hyp *hyp,
-                    const struct se_table *table, size_t index, double *mean, double *var)
+void se_hyp_predict(double *ret_mean, double *ret_var, const struct se_belief *belief,
+                    const struct se_hyp *hyp, const struct se_table *table, size_t index)
 {
     struct se_point p;
 
-    se_table_point(table, belief->quantity, index, hyp->gp.kern.nlin, &p);
-    se_gp_predict(&hyp->gp, &p, mean, var);
-    *mean += se_hyp_mean(belief, hyp, table, index);
+    se_table_point(&p, table, belief->quantity, index, hyp->gp.kern.nlin);
+    se_gp_predict(ret_mean, ret_var, &hyp->gp, &p);
+    *ret_mean += se_hyp_mean(belief, hyp, table, index);
 }
 
-void se_belief_predict(const struct se_belief *belief, const struct se_table *table, size_t index,
-                       double *mean, double *var)
+void se_belief_predict(double *ret_mean, double *ret_var, const struct se_belief *belief,
+                       const struct se_table *table, size_t index)
 {
     double m[SE_MAX_HYPS], v[SE_MAX_HYPS];
 
-    *mean = 0.0;
+    *ret_mean = 0.0;
     for (int h = 0; h < belief->nhyps; h++) {
-        se_hyp_predict(belief, &belief->hyp[h], table, index, &m[h], var ? &v[h] : NULL);
-        *mean += belief->hyp[h].weight * m[h];
+        se_hyp_predict(&m[h], ret_var ? &v[h] : NULL, belief, &belief->hyp[h], table, index);
+        *ret_mean += belief->hyp[h].weight * m[h];
     }
-    if (!var)
+    if (!ret_var)
         return;
-    *var = 0.0;
+    *ret_var = 0.0;
     for (int h = 0; h < belief->nhyps; h++)
-        *var += belief->hyp[h].weight * (v[h] + (m[h] - *mean) * (m[h] - *mean));
+        *ret_var += belief->hyp[h].weight * (v[h] + (m[h] - *ret_mean) * (m[h] - *ret_mean));
 }
 
 double se_belief_below(const struct se_belief *belief, const struct se_table *table, size_t index,
@@ -527,7 +527,7 @@ double se_belief_below(const struct se_belief *belief, const struct se_table *ta
     for (int h = 0; h < belief->nhyps; h++) {
         double m, v;
 
-        se_hyp_predict(belief, &belief->hyp[h], table, index, &m, &v);
+        se_hyp_predict(&m, &v, belief, &belief->hyp[h], table, index);
         p += belief->hyp[h].weight *
              se_norm_cdf((bound - m) / sqrt(v + belief->hyp[h].gp.kern.noise2));
     }
@@ -542,8 +542,8 @@ void se_belief_imagine(struct se_belief *belief, const struct se_table *table, s
         struct se_point p;
         double m, v;
 
-        se_table_point(table, belief->quantity, index, g->kern.nlin, &p);
-        se_gp_predict(g, &p, &m, &v);
+        se_table_point(&p, table, belief->quantity, index, g->kern.nlin);
+        se_gp_predict(&m, &v, g, &p);
         se_gp_append(g, &p, m, var + g->kern.noise2);
     }
 }

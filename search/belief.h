@@ -95,8 +95,8 @@ double se_belief_trust(const struct se_belief *belief); /* weight of all that tr
 /* Hold one more observation; se_belief_update() must follow. */
 void se_belief_add(struct se_belief *belief, const struct se_obs *obs);
 /* Fill the place (level, u, prior) of an observation of layout INDEX of the table. */
-void se_belief_place(const struct se_belief *belief, const struct se_table *table, size_t index,
-                     struct se_obs *obs);
+void se_belief_place(struct se_obs *ret, const struct se_belief *belief,
+                     const struct se_table *table, size_t index);
 
 /* Match the factors, pseudo-observations and weights to the observations at the present
  * hyper-parameters. */
@@ -119,12 +119,12 @@ static inline double se_hyp_mean(const struct se_belief *belief, const struct se
            (hyp->unfused ? (double)se_table_lin(table, belief->quantity, index)[SE_LIN_UNFUSED]
                          : 0.0);
 }
-/* Belief of hypothesis HYP about layout INDEX. VAR may be NULL: the mean alone is cheap. */
-void se_hyp_predict(const struct se_belief *belief, const struct se_hyp *hyp,
-                    const struct se_table *table, size_t index, double *mean, double *var);
-/* Moments of the mixture; VAR may be NULL. */
-void se_belief_predict(const struct se_belief *belief, const struct se_table *table, size_t index,
-                       double *mean, double *var);
+/* Belief of hypothesis HYP about layout INDEX. RET_VAR may be NULL: the mean alone is cheap. */
+void se_hyp_predict(double *ret_mean, double *ret_var, const struct se_belief *belief,
+                    const struct se_hyp *hyp, const struct se_table *table, size_t index);
+/* Moments of the mixture; RET_VAR may be NULL. */
+void se_belief_predict(double *ret_mean, double *ret_var, const struct se_belief *belief,
+                       const struct se_table *table, size_t index);
 /* P(f(x_i) <= bound) by the mixture. */
 double se_belief_below(const struct se_belief *belief, const struct se_table *table, size_t index,
                        double bound);

@@ -18,7 +18,7 @@
 
 /* Bounds RET (count) for the layouts ROW (count) whose means and variances under hypothesis H are
  * MEAN[h] and VAR[h] (count), themselves exact or upper bounds. */
-void se_score_bounds(const struct se_acquire *acquire, const uint32_t *row, size_t count,
-                     float *const mean[SE_MAX_HYPS], float *const var[SE_MAX_HYPS], float *ret);
+void se_score_bounds(float *ret, const struct se_acquire *acquire, const uint32_t *row,
+                     size_t count, float *const mean[SE_MAX_HYPS], float *const var[SE_MAX_HYPS]);
 
 #endif

@@ -120,7 +120,7 @@ double se_unit(const struct se_search *search, size_t index)
 
     if (search->spec.objective != SE_TOKENS_PER_S_PER_DEVICE)
         return 0.0;
-    se_table_layout(search->table, index, &l);
+    se_table_layout(&l, search->table, index);
     return log(l.world);
 }
 
@@ -186,7 +186,7 @@ static void observe(struct se_search *search, enum se_quantity quantity, size_t 
 {
     struct se_obs o;
 
-    se_belief_place(&search->belief[quantity], search->table, index, &o);
+    se_belief_place(&o, &search->belief[quantity], search->table, index);
     o.seen = seen;
     o.value = value;
     o.var = var;
@@ -285,9 +285,9 @@ int se_tell(struct se_search *search, int id, const struct se_outcome *outcome, 
 
 /* ---- asking -------------------------------------------------------------- */
 
-void se_acquire_setup(const struct se_search *search, struct se_acquire *acquire)
+void se_acquire_setup(struct se_acquire *ret, const struct se_search *search)
 {
-    *acquire = (struct se_acquire){
+    *ret = (struct se_acquire){
         .table = search->table,
         .belief = {&search->belief[SE_THROUGHPUT], &search->belief[SE_MEMORY]},
         .crash = &search->crash,
@@ -314,12 +314,12 @@ static double likely_memory(const struct se_search *search, size_t index)
     for (int h = 1; h < b->nhyps; h++)
         if (b->hyp[h].weight > likely->weight)
             likely = &b->hyp[h];
-    se_hyp_predict(b, likely, search->table, index, &mean, &var);
+    se_hyp_predict(&mean, &var, b, likely, search->table, index);
     return mean;
 }
 
-static void predict(const struct se_search *search, const struct se_acquire *acquire,
-                    const struct se_choice *choice, struct se_predicted *ret)
+static void predict(struct se_predicted *ret, const struct se_search *search,
+                    const struct se_acquire *acquire, const struct se_choice *choice)
 {
     double unit = se_unit(search, choice->index);
 
@@ -330,8 +330,8 @@ static void predict(const struct se_search *search, const struct se_acquire *acq
     ret->p_fits = choice->p_fits;
 }
 
-int se_predict(const struct se_search *search, const struct pl_layout *layout,
-               struct se_predicted *ret, struct err *error)
+int se_predict(struct se_predicted *ret, const struct se_search *search,
+               const struct pl_layout *layout, struct err *error)
 {
     struct se_acquire a;
     struct se_choice c;
@@ -340,24 +340,24 @@ int se_predict(const struct se_search *search, const struct pl_layout *layout,
     if (index < 0)
         return err_at(error, -EINVAL, "/layout", "the layout is not one of the %zu of the space",
                       search->table->n);
-    se_acquire_setup(search, &a);
-    se_acquire_one(&a, (size_t)index, &c);
-    predict(search, &a, &c, ret);
+    se_acquire_setup(&a, search);
+    se_acquire_one(&c, &a, (size_t)index);
+    predict(ret, search, &a, &c);
     return 0;
 }
 
-static enum se_answer hand_out(struct se_search *search, size_t index, int repeat_of,
-                               struct se_trial *ret)
+static enum se_answer hand_out(struct se_trial *ret, struct se_search *search, size_t index,
+                               int repeat_of)
 {
     struct se_acquire a;
     struct se_choice c;
 
     ret->id = search->next_id;
     ret->repeat_of = repeat_of;
-    se_table_layout(search->table, index, &ret->layout);
-    se_acquire_setup(search, &a);
-    se_acquire_one(&a, index, &c);
-    predict(search, &a, &c, &ret->predicted);
+    se_table_layout(&ret->layout, search->table, index);
+    se_acquire_setup(&a, search);
+    se_acquire_one(&c, &a, index);
+    predict(&ret->predicted, search, &a, &c);
     open_record(search, ret->id, index, repeat_of);
     return SE_TRIAL;
 }
@@ -370,7 +370,7 @@ static enum se_answer finish(struct se_search *search, const char *reason)
     return SE_DONE;
 }
 
-static enum se_answer ask_control(struct se_search *search, struct se_trial *ret)
+static enum se_answer ask_control(struct se_trial *ret, struct se_search *search)
 {
     size_t open = 0, pick;
 
@@ -384,7 +384,7 @@ static enum se_answer ask_control(struct se_search *search, struct se_trial *ret
             continue;
         snprintf(ret->why, sizeof(ret->why),
                  search->spec.method == SE_RANDOM ? "drawn at random" : "next of the grid");
-        return hand_out(search, i, 0, ret);
+        return hand_out(ret, search, i, 0);
     }
     return finish(search, "exhausted");
 }
@@ -405,10 +405,10 @@ static bool repeats_left(const struct se_search *search)
 }
 
 /* Measure a leader again if the winner is not separated; SE_DONE if it is. */
-static enum se_answer ask_repeat(struct se_search *search, struct se_trial *ret)
+static enum se_answer ask_repeat(struct se_trial *ret, struct se_search *search)
 {
     struct se_leader *leader;
-    size_t count = se_leaders(search, &leader);
+    size_t count = se_leaders(&leader, search);
     const struct se_leader *pick =
         repeats_left(search) ? se_unresolved(search, leader, count) : NULL;
     enum se_answer answer = SE_DONE;
@@ -416,7 +416,7 @@ static enum se_answer ask_repeat(struct se_search *search, struct se_trial *ret)
     if (pick && search->outstanding > 0) {
         answer = SE_WAIT;
     } else if (pick) {
-        answer = hand_out(search, pick->index, pick->id, ret);
+        answer = hand_out(ret, search, pick->index, pick->id);
         snprintf(ret->why, sizeof(ret->why),
                  "re-measured: trials %d and %d do not differ by more than their errors",
                  leader[0].id, pick == &leader[0] ? leader[1].id : pick->id);
@@ -425,8 +425,8 @@ static enum se_answer ask_repeat(struct se_search *search, struct se_trial *ret)
     return answer;
 }
 
-static void say_why(const struct se_search *search, const struct se_acquire *acquire,
-                    const struct se_choice *choice, bool sceptic, char *why, size_t size)
+static void say_why(char *why, size_t size, const struct se_search *search,
+                    const struct se_acquire *acquire, const struct se_choice *choice, bool sceptic)
 {
     double gain = expm1(choice->mean[SE_THROUGHPUT] - acquire->incumbent),
            sd = sqrt(choice->var[SE_THROUGHPUT]);
@@ -521,7 +521,7 @@ static bool prior_errs(const struct se_belief *belief)
     double AUTO_FREE *noise = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
     double AUTO_FREE *err = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
 
-    se_gp_residuals(&h->gp, all, noise);
+    se_gp_residuals(all, noise, &h->gp);
     /* A GP has the last observation first. */
     for (int i = belief->nobs - 1; i >= 0; i--) {
         const struct se_obs *o = &belief->obs[i];
@@ -558,7 +558,7 @@ static bool ask_sceptic(struct se_search *search, double *kept)
     return true;
 }
 
-static enum se_answer ask_bayes(struct se_search *search, struct se_trial *ret)
+static enum se_answer ask_bayes(struct se_trial *ret, struct se_search *search)
 {
     struct se_acquire a;
     struct se_found found;
@@ -568,9 +568,9 @@ static enum se_answer ask_bayes(struct se_search *search, struct se_trial *ret)
     enum se_answer answer;
     double chance;
 
-    se_acquire_setup(search, &a);
+    se_acquire_setup(&a, search);
     a.widen = widen(search);
-    a.improving = se_incumbent(search, &incumbent, &a.incumbent);
+    a.improving = se_incumbent(&incumbent, &a.incumbent, search);
     for (int i = 0; i < search->nrecords; i++) {
         if (search->record[i].settled)
             continue;
@@ -580,7 +580,7 @@ static enum se_answer ask_bayes(struct se_search *search, struct se_trial *ret)
                           SHARPNESS * SHARPNESS);
     }
     sceptic = a.improving && ask_sceptic(search, weights);
-    se_acquire(&a, SE_HOT, &found);
+    se_acquire(&found, &a, SE_HOT);
     search->nhot = 0;
     for (size_t i = 0; i < found.count && search->nhot < SE_HOT; i++)
         search->hot[search->nhot++] = (uint32_t)found.choice[i].index;
@@ -596,28 +596,28 @@ static enum se_answer ask_bayes(struct se_search *search, struct se_trial *ret)
     pick = found.count > 0 ? found.choice[0].index : 0;
     chance = found.count > 0 ? found.choice[0].p_fits : 0.0;
     if (found.count > 0)
-        say_why(search, &a, &found.choice[0], sceptic, ret->why, sizeof(ret->why));
+        say_why(ret->why, sizeof(ret->why), search, &a, &found.choice[0], sceptic);
     free(found.choice);
     if (chance > HARDLY_FITS &&
         (search->regret < 0.0 || search->regret >= search->spec.regret_share ||
          stalled(search) < PATIENCE))
-        return hand_out(search, pick, 0, ret);
-    answer = ask_repeat(search, ret);
+        return hand_out(ret, search, pick, 0);
+    answer = ask_repeat(ret, search);
     return answer == SE_DONE ? finish(search, found.open == 0 ? "exhausted" : "converged") : answer;
 }
 
 /* The baseline, if it has not been handed out. */
-static bool baseline_due(const struct se_search *search, size_t *index)
+static bool baseline_due(size_t *ret_index, const struct se_search *search)
 {
     long at = search->spec.has_baseline && search->nrecords == 0
                   ? se_table_find(search->table, &search->spec.baseline)
                   : -1;
 
-    *index = at < 0 ? 0 : (size_t)at;
+    *ret_index = at < 0 ? 0 : (size_t)at;
     return at >= 0;
 }
 
-enum se_answer se_ask(struct se_search *search, struct se_trial *ret)
+enum se_answer se_ask(struct se_trial *ret, struct se_search *search)
 {
     int budget = search->spec.budget.trials, used = search->settled + search->outstanding;
     size_t index;
@@ -629,19 +629,19 @@ enum se_answer se_ask(struct se_search *search, struct se_trial *ret)
         return finish(search, "budget");
     if (search->outstanding >= search->spec.parallel)
         return SE_WAIT;
-    if (baseline_due(search, &index)) {
+    if (baseline_due(&index, search)) {
         snprintf(ret->why, sizeof(ret->why), "the baseline");
-        return hand_out(search, index, 0, ret);
+        return hand_out(ret, search, index, 0);
     }
     if (search->spec.method != SE_BAYES)
-        return ask_control(search, ret);
+        return ask_control(ret, search);
     if (!search->spec.async_refit && se_refit_due(search))
         se_refit_adopt(search, se_refit_new(search));
     if (budget > 0 && budget - used <= reserve(search) && search->succeeded > 1) {
-        enum se_answer again = ask_repeat(search, ret);
+        enum se_answer again = ask_repeat(ret, search);
 
         if (again != SE_DONE)
             return again;
     }
-    return ask_bayes(search, ret);
+    return ask_bayes(ret, search);
 }

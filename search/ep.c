@@ -27,16 +27,16 @@ static const double SETTLED = 1e-5;
 
 /* Moments of the cavity N(m, v) times the likelihood of O (M0 is the mean function there); returns
  * log Z. */
-static double tilt(const struct se_obs *obs, double m0, double m, double v, double *mean,
-                   double *var)
+static double tilt(double *ret_mean, double *ret_var, const struct se_obs *obs, double m0, double m,
+                   double v)
 {
     double u = obs->seen == SE_ABOVE ? 1.0 : -1.0;
     double s2 = obs->var + v;
     double z = u * (m - (obs->value - m0)) / sqrt(s2);
     double r = se_norm_ratio(z);
 
-    *mean = m + u * v * r / sqrt(s2);
-    *var = v - v * v * r * (z + r) / s2;
+    *ret_mean = m + u * v * r / sqrt(s2);
+    *ret_var = v - v * v * r * (z + r) / s2;
     return se_norm_logcdf(z);
 }
 
@@ -47,7 +47,7 @@ static double step(struct se_gp *gp, int index, const struct se_obs *obs, double
     double mean, var, tau, nu, old_tau = 1.0 / gp->var[index],
                                old_nu = gp->y[index] / gp->var[index];
 
-    tilt(obs, m0, m, v, &mean, &var);
+    tilt(&mean, &var, obs, m0, m, v);
     var = fmin(fmax(var, 1e-10), v * (1.0 - 1e-9));
     tau = fmax(1.0 / var - 1.0 / v, 1.0 / WIDE);
     nu = (tau + 1.0 / v) * mean - m / v;
@@ -71,7 +71,7 @@ double se_ep_run(struct se_gp *gp, const struct se_obs *obs, const double *mean0
     for (int sweep = 0; sided > 0 && sweep < SWEEPS; sweep++) {
         double moved = 0.0;
 
-        se_gp_leave_one_out(gp, m, v);
+        se_gp_leave_one_out(m, v, gp);
         for (int i = 0; i < gp->n; i++)
             if (obs[i].seen != SE_EXACT)
                 moved = fmax(moved, step(gp, i, &obs[i], mean0[i], m[i], v[i]));
@@ -82,12 +82,12 @@ double se_ep_run(struct se_gp *gp, const struct se_obs *obs, const double *mean0
     log_z = se_gp_evidence(gp);
     if (sided == 0)
         return log_z;
-    se_gp_leave_one_out(gp, m, v);
+    se_gp_leave_one_out(m, v, gp);
     for (int i = 0; i < gp->n; i++) {
         double mean, var, s2 = v[i] + gp->var[i], d = gp->y[i] - m[i];
 
         if (obs[i].seen != SE_EXACT)
-            log_z += tilt(&obs[i], mean0[i], m[i], v[i], &mean, &var) + 0.5 * d * d / s2 +
+            log_z += tilt(&mean, &var, &obs[i], mean0[i], m[i], v[i]) + 0.5 * d * d / s2 +
                      0.5 * log(s2) + SE_LOG_SQRT_2PI;
     }
     return log_z;

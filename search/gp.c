@@ -163,10 +163,11 @@ void se_gp_truncate(struct se_gp *gp, int count)
     se_gp_resolve(gp);
 }
 
-void se_gp_cross(const struct se_gp *gp, const struct se_point *point, double *cov)
+void se_gp_cross(double *ret_cov, const struct se_gp *gp, const struct se_point *point)
 {
     for (int i = 0; i < gp->n; i++)
-        cov[i] = se_kernel_cov(&gp->kern, point->level, point->u, level_of(gp, i), lin_of(gp, i));
+        ret_cov[i] =
+            se_kernel_cov(&gp->kern, point->level, point->u, level_of(gp, i), lin_of(gp, i));
 }
 
 double se_gp_prior_var(const struct se_gp *gp, const struct se_point *point)
@@ -174,16 +175,17 @@ double se_gp_prior_var(const struct se_gp *gp, const struct se_point *point)
     return se_kernel_cov(&gp->kern, point->level, point->u, point->level, point->u);
 }
 
-void se_gp_predict(const struct se_gp *gp, const struct se_point *point, double *mean, double *var)
+void se_gp_predict(double *ret_mean, double *ret_var, const struct se_gp *gp,
+                   const struct se_point *point)
 {
     double AUTO_FREE *k = mem_alloc(((size_t)gp->n + 1) * sizeof(double));
 
-    se_gp_cross(gp, point, k);
-    *mean = se_dot(k, gp->alpha, gp->n);
-    if (!var)
+    se_gp_cross(k, gp, point);
+    *ret_mean = se_dot(k, gp->alpha, gp->n);
+    if (!ret_var)
         return;
     se_lower_solve(gp->l, gp->n, gp->cap, k, 1);
-    *var = fmax(se_gp_prior_var(gp, point) - se_dot(k, k, gp->n), 0.0);
+    *ret_var = fmax(se_gp_prior_var(gp, point) - se_dot(k, k, gp->n), 0.0);
 }
 
 double se_gp_evidence(const struct se_gp *gp)
@@ -207,25 +209,25 @@ static double *inverse(const struct se_gp *gp)
     return inv;
 }
 
-void se_gp_evidence_grad(const struct se_gp *gp, const bool *own_noise, double *grad)
+void se_gp_evidence_grad(double *ret_grad, const struct se_gp *gp, const bool *own_noise)
 {
     size_t n = (size_t)gp->n;
     double AUTO_FREE *inv = inverse(gp);
 
-    memset(grad, 0, (size_t)se_kernel_ntheta(&gp->kern) * sizeof(double));
+    memset(ret_grad, 0, (size_t)se_kernel_ntheta(&gp->kern) * sizeof(double));
     for (int j = 0; j < gp->n; j++) {
         for (int i = j; i < gp->n; i++) {
             double w = gp->alpha[i] * gp->alpha[j] - inv[(size_t)j * n + (size_t)i];
 
             se_kernel_grad(&gp->kern, level_of(gp, i), lin_of(gp, i), level_of(gp, j),
-                           lin_of(gp, j), i == j ? 0.5 * w : w, grad);
+                           lin_of(gp, j), i == j ? 0.5 * w : w, ret_grad);
             if (i == j && own_noise[i])
-                grad[SE_TH_NOISE] += w * gp->kern.noise2;
+                ret_grad[SE_TH_NOISE] += w * gp->kern.noise2;
         }
     }
 }
 
-void se_gp_leave_one_out(const struct se_gp *gp, double *mean, double *var)
+void se_gp_leave_one_out(double *ret_mean, double *ret_var, const struct se_gp *gp)
 {
     size_t n = (size_t)gp->n;
     double AUTO_FREE *inv = inverse(gp);
@@ -233,23 +235,23 @@ void se_gp_leave_one_out(const struct se_gp *gp, double *mean, double *var)
     for (size_t i = 0; i < n; i++) {
         double precision = inv[i * n + i];
 
-        mean[i] = gp->y[i] - gp->alpha[i] / precision;
-        var[i] = fmax(1.0 / precision - gp->var[i] - gp->jitter, 1e-12);
+        ret_mean[i] = gp->y[i] - gp->alpha[i] / precision;
+        ret_var[i] = fmax(1.0 / precision - gp->var[i] - gp->jitter, 1e-12);
     }
 }
 
-void se_gp_residuals(const struct se_gp *gp, double *err, double *noise)
+void se_gp_residuals(double *ret_error, double *ret_noise, const struct se_gp *gp)
 {
     size_t n = (size_t)gp->n;
     double AUTO_FREE *inv = inverse(gp);
 
     for (size_t i = 0; i < n; i++) {
-        err[i] = gp->alpha[i] / inv[i * n + i];
-        noise[i] = 0.0;
+        ret_error[i] = gp->alpha[i] / inv[i * n + i];
+        ret_noise[i] = 0.0;
         for (size_t j = 0; j < n; j++) {
             double w = inv[i * n + j] / inv[i * n + i];
 
-            noise[i] += w * w * gp->var[j];
+            ret_noise[i] += w * w * gp->var[j];
         }
     }
 }

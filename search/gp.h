@@ -49,25 +49,26 @@ void se_gp_truncate(struct se_gp *gp, int count);
 /* alpha from y again, after y was changed. */
 void se_gp_resolve(struct se_gp *gp);
 
-/* VAR may be NULL: the mean alone is cheap. */
-void se_gp_predict(const struct se_gp *gp, const struct se_point *point, double *mean, double *var);
-/* Covariances of POINT with all points held, into COV (n). */
-void se_gp_cross(const struct se_gp *gp, const struct se_point *point, double *cov);
+/* RET_VAR may be NULL: the mean alone is cheap. */
+void se_gp_predict(double *ret_mean, double *ret_var, const struct se_gp *gp,
+                   const struct se_point *point);
+/* Covariances of POINT with all points held, into RET_COV (n). */
+void se_gp_cross(double *ret_cov, const struct se_gp *gp, const struct se_point *point);
 double se_gp_prior_var(const struct se_gp *gp, const struct se_point *point);
 
 double se_gp_evidence(const struct se_gp *gp);
-/* Gradient with respect to theta into GRAD; OWN_NOISE[i] says whether theta's noise is part of
+/* Gradient with respect to theta into RET_GRAD; OWN_NOISE[i] says whether theta's noise is part of
  * var_i. */
-void se_gp_evidence_grad(const struct se_gp *gp, const bool *own_noise, double *grad);
+void se_gp_evidence_grad(double *ret_grad, const struct se_gp *gp, const bool *own_noise);
 
 /* Belief about f(x_i) from all other points (the cavity of expectation propagation; leave-one-out:
- * Rasmussen and Williams, eq. 5.12, less the noise). MEAN and VAR have n entries. */
-void se_gp_leave_one_out(const struct se_gp *gp, double *mean, double *var);
+ * Rasmussen and Williams, eq. 5.12, less the noise). RET_MEAN and RET_VAR have n entries. */
+void se_gp_leave_one_out(double *ret_mean, double *ret_var, const struct se_gp *gp);
 /*
- * By how much y_i differs from its leave-one-out mean, ERR_i = alpha_i / C^-1_ii, and the variance
- * that the noise of the points alone gives that, NOISE_i = sum_j (C^-1_ij / C^-1_ii)^2 var_j (the
- * difference is linear in y, with the weight 1 at i). n entries each.
+ * By how much y_i differs from its leave-one-out mean, alpha_i / C^-1_ii, into RET_ERROR, and the
+ * variance that the noise of the points alone gives that, sum_j (C^-1_ij / C^-1_ii)^2 var_j (the
+ * difference is linear in y, with the weight 1 at i), into RET_NOISE. n entries each.
  */
-void se_gp_residuals(const struct se_gp *gp, double *err, double *noise);
+void se_gp_residuals(double *ret_error, double *ret_noise, const struct se_gp *gp);
 
 #endif

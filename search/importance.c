@@ -38,7 +38,7 @@ void se_map_init(struct se_map *map, const struct se_search *search)
 
             struct se_sweep *sweep = se_sweep_new(b, &b->hyp[h], search->table, NULL, n, 16);
 
-            se_sweep_run(sweep, mean, var);
+            se_sweep_run(mean, var, sweep);
             se_sweep_free(sweep);
             for (size_t i = 0; i < n; i++) {
                 if (q == SE_THROUGHPUT)

@@ -151,13 +151,13 @@ void se_chol_inverse(double *l, int n, int ld)
             l[(size_t)i * (size_t)ld + (size_t)j] = l[(size_t)j * (size_t)ld + (size_t)i];
 }
 
-void se_eigen(double *a, int n, double *lambda)
+void se_eigen(double *ret_lambda, double *a, int n)
 {
     int info = 0, size = 64 * n;
     double AUTO_FREE *work = mem_alloc(((size_t)size + 1) * sizeof(double));
 
     if (n > 0)
-        dsyev_("V", "L", &n, a, &n, lambda, work, &size, &info);
+        dsyev_("V", "L", &n, a, &n, ret_lambda, work, &size, &info);
     assert(info == 0);
 }
 

@@ -34,9 +34,9 @@ void se_lower_solve(const double *l, int n, int ld, double *b,
                     int nrhs);                  /* b := L^-1 b, (n, nrhs), ld n */
 void se_chol_inverse(double *l, int n, int ld); /* factor in, A^-1 out, both halves */
 
-/* Eigenvalues of the symmetric A (n x n), ascending, into LAMBDA; its columns become the
+/* Eigenvalues of the symmetric A (n x n), ascending, into RET_LAMBDA; its columns become the
  * eigenvectors. */
-void se_eigen(double *a, int n, double *lambda);
+void se_eigen(double *ret_lambda, double *a, int n);
 
 double se_dot(const double *a, const double *b, int n);
 

@@ -48,9 +48,9 @@ struct se_sweep *se_sweep_free(struct se_sweep *sweep)
     return passes()->sweep_free(sweep);
 }
 
-void se_sweep_run(const struct se_sweep *sweep, float *mean, float *var_bound)
+void se_sweep_run(float *ret_mean, float *ret_var_bound, const struct se_sweep *sweep)
 {
-    passes()->sweep_run(sweep, mean, var_bound);
+    passes()->sweep_run(ret_mean, ret_var_bound, sweep);
 }
 
 struct se_scan *se_scan_new(const struct se_belief *belief, const struct se_hyp *hyp,
@@ -74,18 +74,18 @@ void se_scan_open(struct se_scan *scan, size_t index)
     passes()->scan_open(scan, index);
 }
 
-double se_scan_tighten(struct se_scan *scan, int upto, bool *ret_done)
+double se_scan_tighten(bool *ret_done, struct se_scan *scan, int upto)
 {
-    return passes()->scan_tighten(scan, upto, ret_done);
+    return passes()->scan_tighten(ret_done, scan, upto);
 }
 
-double se_scan_mean(struct se_scan *scan, double *ret_var)
+double se_scan_mean(double *ret_var, struct se_scan *scan)
 {
-    return passes()->scan_mean(scan, ret_var);
+    return passes()->scan_mean(ret_var, scan);
 }
 
-void se_score_bounds(const struct se_acquire *acquire, const uint32_t *row, size_t count,
-                     float *const mean[SE_MAX_HYPS], float *const var[SE_MAX_HYPS], float *ret)
+void se_score_bounds(float *ret, const struct se_acquire *acquire, const uint32_t *row,
+                     size_t count, float *const mean[SE_MAX_HYPS], float *const var[SE_MAX_HYPS])
 {
-    passes()->score_bounds(acquire, row, count, mean, var, ret);
+    passes()->score_bounds(ret, acquire, row, count, mean, var);
 }

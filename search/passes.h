@@ -14,16 +14,16 @@ struct se_passes {
                                   const struct se_table *table, const uint32_t *row, size_t count,
                                   int members);
     struct se_sweep *(*sweep_free)(struct se_sweep *sweep);
-    void (*sweep_run)(const struct se_sweep *sweep, float *mean, float *var_bound);
+    void (*sweep_run)(float *ret_mean, float *ret_var_bound, const struct se_sweep *sweep);
     struct se_scan *(*scan_new)(const struct se_belief *belief, const struct se_hyp *hyp,
                                 const struct se_table *table);
     struct se_scan *(*scan_twin)(const struct se_scan *scan);
     struct se_scan *(*scan_free)(struct se_scan *scan);
     void (*scan_open)(struct se_scan *scan, size_t index);
-    double (*scan_tighten)(struct se_scan *scan, int upto, bool *ret_done);
-    double (*scan_mean)(struct se_scan *scan, double *ret_var);
-    void (*score_bounds)(const struct se_acquire *acquire, const uint32_t *row, size_t count,
-                         float *const mean[], float *const var[], float *ret);
+    double (*scan_tighten)(bool *ret_done, struct se_scan *scan, int upto);
+    double (*scan_mean)(double *ret_var, struct se_scan *scan);
+    void (*score_bounds)(float *ret, const struct se_acquire *acquire, const uint32_t *row,
+                         size_t count, float *const mean[], float *const var[]);
 };
 
 extern const struct se_passes se_passes_base, se_passes_avx2, se_passes_avx512;

@@ -28,9 +28,9 @@ static void set(struct se_predicted *ret, double log_rate, double half)
     ret->hi = exp(log_rate + half);
 }
 
-/* Measurements of layout INDEX in order of asking into VALUES (log, room for all records); returns
+/* Measurements of layout INDEX in order of asking into RET (log, room for all records); returns
  * how many. */
-static int runs_of(const struct se_search *search, size_t index, double *values)
+static int runs_of(double *ret, const struct se_search *search, size_t index)
 {
     int n = 0;
 
@@ -38,7 +38,7 @@ static int runs_of(const struct se_search *search, size_t index, double *values)
         const struct se_record *r = &search->record[i];
 
         if (r->settled && r->outcome.status == SE_OK && r->index == index)
-            values[n++] = log(r->outcome.tokens_per_s);
+            ret[n++] = log(r->outcome.tokens_per_s);
     }
     return n;
 }
@@ -58,7 +58,7 @@ static double unexplained(const struct se_search *search)
             h = &b->hyp[k];
     mean = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
     var = mem_alloc(((size_t)h->gp.n + 1) * sizeof(double));
-    se_gp_leave_one_out(&h->gp, mean, var);
+    se_gp_leave_one_out(mean, var, &h->gp);
     for (int i = 0; i < h->gp.n && i < b->nobs; i++) {
         const struct se_obs *o = &b->obs[b->nobs - 1 - i]; /* the newest is the first row */
         double r = h->gp.y[i] - mean[i], v = var[i] + h->gp.var[i];
@@ -163,8 +163,8 @@ static int measured_once(struct se_predicted *ret, const struct se_search *searc
     return 0;
 }
 
-int se_next_run(const struct se_search *search, const struct pl_layout *layout,
-                struct se_predicted *ret, struct err *error)
+int se_next_run(struct se_predicted *ret, const struct se_search *search,
+                const struct pl_layout *layout, struct err *error)
 {
     double AUTO_FREE *y = mem_alloc(((size_t)search->nrecords + 1) * sizeof(*y));
     struct se_measured AUTO_FREE *m = NULL;
@@ -172,13 +172,13 @@ int se_next_run(const struct se_search *search, const struct pl_layout *layout,
     struct se_predicted p;
     double mean = 0.0, t = se_student_975(spread.degrees);
     size_t count, index;
-    int n, k = se_predict(search, layout, &p, error);
+    int n, k = se_predict(&p, search, layout, error);
 
     if (k < 0)
         return k;
     index = (size_t)se_table_find(search->table, layout);
-    n = runs_of(search, index, y);
-    m = se_measured_list(search, &count);
+    n = runs_of(y, search, index);
+    m = se_measured_list(&count, search);
     for (int i = 1; i < n; i++)
         mean += y[i] / (n - 1);
     *ret = p;

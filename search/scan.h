@@ -25,8 +25,8 @@ struct se_scan *se_scan_free(struct se_scan *scan);
 /* Take up layout INDEX. */
 void se_scan_open(struct se_scan *scan, size_t index);
 /* Its variance given the first UPTO observations or a few more; exact when *RET_DONE. */
-double se_scan_tighten(struct se_scan *scan, int upto, bool *ret_done);
+double se_scan_tighten(bool *ret_done, struct se_scan *scan, int upto);
 /* Its exact mean; *RET_VAR is the exact variance. */
-double se_scan_mean(struct se_scan *scan, double *ret_var);
+double se_scan_mean(double *ret_var, struct se_scan *scan);
 
 #endif

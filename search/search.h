@@ -154,7 +154,7 @@ enum se_answer {
     SE_DONE,  /* and se_done_reason() says why */
 };
 
-enum se_answer se_ask(struct se_search *search, struct se_trial *ret);
+enum se_answer se_ask(struct se_trial *ret, struct se_search *search);
 const char *
 se_done_reason(const struct se_search *search); /* "budget" "exhausted" "converged"; "" before */
 
@@ -219,8 +219,8 @@ void se_spent(struct se_search *search, double share);
  * looks, lies below the incumbent, both taken with what differs from run to run of one layout. Then
  * *RET_MAX (may be NULL) is the bound to tell as SE_CENSORED.
  */
-bool se_can_win(const struct se_search *search, int id, double mean, double se, int n,
-                double *ret_max);
+bool se_can_win(double *ret_max, const struct se_search *search, int id, double mean, double se,
+                int n);
 
 /* ---- answers ------------------------------------------------------------- */
 
@@ -232,22 +232,22 @@ struct se_best {
     bool tie;            /* another measured layout is not separated from it */
 };
 
-int se_best(const struct se_search *search,
-            struct se_best *ret); /* -ENOENT before the first success */
+int se_best(struct se_best *ret,
+            const struct se_search *search); /* -ENOENT before the first success */
 /* {"id", "layout", "tokens_per_s": {"mean", "lo", "hi"}, "measured", "tie"}, or NULL. */
 json_t *se_best_json(const struct se_search *search);
 
 /* What is believed of any layout of the space now; -EINVAL if it is not one of them. */
-int se_predict(const struct se_search *search, const struct pl_layout *layout,
-               struct se_predicted *ret, struct err *error);
+int se_predict(struct se_predicted *ret, const struct se_search *search,
+               const struct pl_layout *layout, struct err *error);
 
 /*
  * What one more run of LAYOUT would give: tokens_per_s is its median, lo to hi where it will be 95
  * times in 100. A layout that was picked for the highest of many measurements measured too high on
  * average; that is taken into account (promise.c). -EINVAL as above.
  */
-int se_next_run(const struct se_search *search, const struct pl_layout *layout,
-                struct se_predicted *ret, struct err *error);
+int se_next_run(struct se_predicted *ret, const struct se_search *search,
+                const struct pl_layout *layout, struct err *error);
 
 size_t se_legal(const struct se_search *search); /* layouts that are searched */
 int se_settled(const struct se_search *search);  /* trials told, discards not counted */

@@ -257,7 +257,7 @@ static size_t drop_unfit(struct pl_layout *list, size_t count, const struct se_s
 }
 
 /* Room for the baseline, which a short list may lack. */
-static void add_baseline(struct pl_layout *list, size_t *ret_count, const struct se_spec *spec)
+static void add_baseline(size_t *ret_count, struct pl_layout *list, const struct se_spec *spec)
 {
     struct pl_problem p = se_spec_problem(spec);
 
@@ -288,7 +288,7 @@ static int list_space(struct pl_layout **ret, size_t *ret_n, const struct se_spe
     if (r < 0)
         return r;
     *ret = mem_realloc(*ret, (*ret_n + 1) * sizeof(**ret));
-    add_baseline(*ret, ret_n, spec);
+    add_baseline(ret_n, *ret, spec);
     return 0;
 }
 

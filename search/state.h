@@ -64,15 +64,15 @@ struct se_leader {
     double mean, var;
 };
 /* All of them, best mean first; *RET is freed by the caller. */
-size_t se_leaders(const struct se_search *search, struct se_leader **ret);
+size_t se_leaders(struct se_leader **ret, const struct se_search *search);
 /* The first of them, in log throughput; false before any success. */
-bool se_incumbent(const struct se_search *search, size_t *ret_index, double *ret_mean);
+bool se_incumbent(size_t *ret_index, double *ret_mean, const struct se_search *search);
 /* Which of the leaders to measure again so that the winner is separated; NULL when it is, or is a
  * tie. */
 const struct se_leader *se_unresolved(const struct se_search *search,
                                       const struct se_leader *leader, size_t count);
 bool se_is_tie(const struct se_search *search, const struct se_leader *leader, size_t count);
-void se_acquire_setup(const struct se_search *search, struct se_acquire *acquire);
+void se_acquire_setup(struct se_acquire *ret, const struct se_search *search);
 
 /* What is believed of every layout, by one pass: the mean exactly, P(fits) by the bound on the
  * variance. */
@@ -84,7 +84,7 @@ void se_map_init(struct se_map *map, const struct se_search *search);
 void se_map_done(struct se_map *map);
 
 /* Successful measurements, those of one layout side by side. Caller frees. */
-struct se_measured *se_measured_list(const struct se_search *search, size_t *ret_n);
+struct se_measured *se_measured_list(size_t *ret_n, const struct se_search *search);
 /* What differs from run to run: by the repeats so far, and at least what the fit needed. */
 struct se_spread se_spread_now(const struct se_search *search);
 

@@ -27,10 +27,11 @@ static const double HEARD = 0.5;
 
 /* ---- expected regret ----------------------------------------------------- */
 
-/* Joint posterior covariance of COUNT layouts, factored in place: (count, count); means into MEAN.
+/* Joint posterior covariance of COUNT layouts, factored in place: (count, count); means into
+ * RET_MEAN.
  */
-static double *joint(const struct se_search *search, const struct se_hyp *hyp, const size_t *index,
-                     size_t count, double *mean)
+static double *joint(double *ret_mean, const struct se_search *search, const struct se_hyp *hyp,
+                     const size_t *index, size_t count)
 {
     const struct se_belief *b = &search->belief[SE_THROUGHPUT];
     const struct se_gp *g = &hyp->gp;
@@ -40,9 +41,10 @@ static double *joint(const struct se_search *search, const struct se_hyp *hyp, c
     double *c = mem_alloc(count * count * sizeof(double));
 
     for (size_t i = 0; i < count; i++) {
-        se_table_point(search->table, SE_THROUGHPUT, index[i], g->kern.nlin, &p[i]);
-        se_gp_cross(g, &p[i], v + i * n);
-        mean[i] = se_hyp_mean(b, hyp, search->table, index[i]) + se_dot(v + i * n, g->alpha, g->n);
+        se_table_point(&p[i], search->table, SE_THROUGHPUT, index[i], g->kern.nlin);
+        se_gp_cross(v + i * n, g, &p[i]);
+        ret_mean[i] =
+            se_hyp_mean(b, hyp, search->table, index[i]) + se_dot(v + i * n, g->alpha, g->n);
     }
     se_lower_solve(g->l, g->n, g->cap, v, (int)count);
     for (size_t j = 0; j < count; j++)
@@ -109,7 +111,7 @@ double se_expected_regret(const struct se_search *search, const struct se_choice
         p_fits[n] = choice[i].p_fits;
     }
     for (int h = 0; h < b->nhyps; h++) {
-        double AUTO_FREE *l = joint(search, &b->hyp[h], index, n, mean);
+        double AUTO_FREE *l = joint(mean, search, &b->hyp[h], index, n);
 
         if (l)
             regret += heard(b, &b->hyp[h]) * sample_regret(mean, l, p_fits, n, widen);
@@ -128,7 +130,7 @@ static int by_mean(const void *left, const void *right)
     return a->id - b->id;
 }
 
-size_t se_leaders(const struct se_search *search, struct se_leader **ret)
+size_t se_leaders(struct se_leader **ret, const struct se_search *search)
 {
     struct se_leader *list = mem_alloc(((size_t)search->nrecords + 1) * sizeof(*list));
     size_t count = 0;
@@ -143,8 +145,8 @@ size_t se_leaders(const struct se_search *search, struct se_leader **ret)
             at++;
         if (at == count) {
             list[count++] = (struct se_leader){.index = r->index, .id = r->id};
-            se_belief_predict(&search->belief[SE_THROUGHPUT], search->table, r->index,
-                              &list[at].mean, &list[at].var);
+            se_belief_predict(&list[at].mean, &list[at].var, &search->belief[SE_THROUGHPUT],
+                              search->table, r->index);
         }
         list[at].measured++;
     }
@@ -153,7 +155,7 @@ size_t se_leaders(const struct se_search *search, struct se_leader **ret)
     return count;
 }
 
-bool se_incumbent(const struct se_search *search, size_t *ret_index, double *ret_mean)
+bool se_incumbent(size_t *ret_index, double *ret_mean, const struct se_search *search)
 {
     bool any = false;
 
@@ -163,7 +165,7 @@ bool se_incumbent(const struct se_search *search, size_t *ret_index, double *ret
 
         if (!r->settled || r->outcome.status != SE_OK)
             continue;
-        se_belief_predict(&search->belief[SE_THROUGHPUT], search->table, r->index, &mean, NULL);
+        se_belief_predict(&mean, NULL, &search->belief[SE_THROUGHPUT], search->table, r->index);
         if (any && mean <= *ret_mean)
             continue;
         any = true;

@@ -47,8 +47,8 @@ static void work_init(struct work *work, int members, const struct se_gp *gp,
         size_t at = count * (size_t)r / (size_t)work->rows;
         struct se_point p;
 
-        se_table_point(table, quantity, row ? row[at] : at, gp->kern.nlin, &p);
-        se_gp_cross(gp, &p, work->cov + (size_t)r * n);
+        se_table_point(&p, table, quantity, row ? row[at] : at, gp->kern.nlin);
+        se_gp_cross(work->cov + (size_t)r * n, gp, &p);
     }
     for (int i = 0; i < gp->n; i++) {
         struct se_point p = point_of(gp, i);
@@ -92,7 +92,7 @@ static void condition(struct work *work, const struct se_gp *gp, int pivot, int 
     double *own = work->own + (size_t)pivot * n, root = sqrt(work->diag[at]);
     struct se_point p = point_of(gp, at);
 
-    se_gp_cross(gp, &p, own);
+    se_gp_cross(own, gp, &p);
     for (int j = 0; j < pivot; j++) {
         const double *before = work->own + (size_t)j * n;
         double share = before[at];

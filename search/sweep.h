@@ -35,9 +35,9 @@ struct se_sweep *se_sweep_new(const struct se_belief *belief, const struct se_hy
 struct se_sweep *se_sweep_free(struct se_sweep *sweep);
 AUTO_DEFINE(se_sweep)
 
-/* Of each layout the mean rounded towards the better (throughput up, memory down) unless MEAN is
- * NULL, and a bound on the variance rounded up. Many layouts are divided among threads, which
+/* Of each layout the mean rounded towards the better (throughput up, memory down) unless RET_MEAN
+ * is NULL, and a bound on the variance rounded up. Many layouts are divided among threads, which
  * changes no result. */
-void se_sweep_run(const struct se_sweep *sweep, float *mean, float *var_bound);
+void se_sweep_run(float *ret_mean, float *ret_var_bound, const struct se_sweep *sweep);
 
 #endif

@@ -235,11 +235,11 @@ long se_table_find(const struct se_table *table, const struct pl_layout *layout)
     at = slot_of(table, row);
     if (!table->hash[at])
         return -1;
-    se_table_layout(table, table->hash[at] - 1, &found);
+    se_table_layout(&found, table, table->hash[at] - 1);
     return pl_layout_equal(&found, layout) ? (long)table->hash[at] - 1 : -1;
 }
 
-void se_table_layout(const struct se_table *table, size_t index, struct pl_layout *ret)
+void se_table_layout(struct pl_layout *ret, const struct se_table *table, size_t index)
 {
     *ret = table->base;
     for (int d = 0; d < table->ndims; d++)
@@ -368,7 +368,7 @@ static void cost_shares(struct se_prior *ret, const struct pl_cost *cost,
     ret->cost_share[SE_COST_ONE_LINK] = -YES_OR_NO * log1p(share * (node - 1.0));
 }
 
-static void prior_of(struct source *source, const struct pl_layout *layout, struct se_prior *ret)
+static void prior_of(struct se_prior *ret, struct source *source, const struct pl_layout *layout)
 {
     const struct se_spec *spec = source->spec;
     struct pl_cost cost;
@@ -441,8 +441,8 @@ int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struc
         struct pl_layout l;
         struct se_prior p;
 
-        se_table_layout(table, i, &l);
-        prior_of(&x, &l, &p);
+        se_table_layout(&l, table, i);
+        prior_of(&p, &x, &l);
         table->log_world[i] = (float)log(l.world);
         if (spec->objective == SE_TOKENS_PER_S_PER_DEVICE)
             p.log_throughput -= log(l.world);
@@ -458,8 +458,8 @@ int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struc
     return 0;
 }
 
-void se_table_point(const struct se_table *table, enum se_quantity quantity, size_t index, int nlin,
-                    struct se_point *ret)
+void se_table_point(struct se_point *ret, const struct se_table *table, enum se_quantity quantity,
+                    size_t index, int nlin)
 {
     const float *u = se_table_lin(table, quantity, index);
 

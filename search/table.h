@@ -41,7 +41,7 @@ struct se_table *se_table_free(struct se_table *table);
  * less capacity. */
 int se_table_set_prior(struct se_table *table, const struct se_spec *spec, struct err *error);
 
-void se_table_layout(const struct se_table *table, size_t index, struct pl_layout *ret);
+void se_table_layout(struct pl_layout *ret, const struct se_table *table, size_t index);
 /* Index of a layout, or -1. */
 long se_table_find(const struct se_table *table, const struct pl_layout *layout);
 
@@ -57,8 +57,8 @@ static inline const float *se_table_lin(const struct se_table *table, enum se_qu
 }
 
 /* The point of layout INDEX for a kernel with NLIN linear features of QUANTITY. */
-void se_table_point(const struct se_table *table, enum se_quantity quantity, size_t index, int nlin,
-                    struct se_point *ret);
+void se_table_point(struct se_point *ret, const struct se_table *table, enum se_quantity quantity,
+                    size_t index, int nlin);
 
 double se_log_capacity(const struct se_spec *spec); /* of one device, less the headroom */
 

@@ -75,7 +75,7 @@ void se_told_blur(struct se_told *told, const double *var)
     }
 }
 
-int se_told_hints(const struct se_told *told, const double *prior_var, struct se_hint *hint)
+int se_told_hints(struct se_hint *ret, const struct se_told *told, const double *prior_var)
 {
     int n = told->n, count = 0;
     double q[SE_MAX_LIN * SE_MAX_LIN], lambda[SE_MAX_LIN];
@@ -83,9 +83,9 @@ int se_told_hints(const struct se_told *told, const double *prior_var, struct se
     for (int j = 0; j < n; j++)
         for (int i = 0; i < n; i++)
             q[j * n + i] = sqrt(prior_var[i]) * told->precision[j * n + i] * sqrt(prior_var[j]);
-    se_eigen(q, n, lambda);
+    se_eigen(lambda, q, n);
     for (int j = n - 1; j >= 0 && lambda[j] / (1.0 + lambda[j]) >= LEAST_SAID; j--) {
-        struct se_hint *o = &hint[count++];
+        struct se_hint *o = &ret[count++];
 
         memset(o, 0, sizeof(*o));
         o->var = 1.0 / lambda[j];
@@ -170,7 +170,7 @@ static void inform(struct se_search *search, enum se_quantity quantity, const st
 
     if (b->nhyps <= SE_DOUBTING)
         return;
-    n = se_told_hints(told, b->hyp[SE_TRUSTING].gp.kern.lin2, hint);
+    n = se_told_hints(hint, told, b->hyp[SE_TRUSTING].gp.kern.lin2);
     se_belief_inform(b, search->table, hint, n, trust + SAME_VERDICT * (source_trust - trust),
                      unfused);
 }

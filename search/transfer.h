@@ -36,8 +36,8 @@ struct se_told {
 void se_told_of(struct se_told *ret, const struct se_belief *belief);
 /* The same of coefficients that differ from those by independent N(0, VAR[p]). */
 void se_told_blur(struct se_told *told, const double *var);
-/* Hints for coefficients of variances PRIOR_VAR[p] beforehand, into HINT (SE_MAX_LIN); how many. */
-int se_told_hints(const struct se_told *told, const double *prior_var, struct se_hint *hint);
+/* Hints for coefficients of variances PRIOR_VAR[p] beforehand, into RET (SE_MAX_LIN); how many. */
+int se_told_hints(struct se_hint *ret, const struct se_told *told, const double *prior_var);
 
 /* Read LIST, a campaign's "search.warm_start", into SPEC; pointers of refusals are under it. After
  * a refusal, too, se_sources_done() frees what was read. */

@@ -159,7 +159,7 @@ int tr_archive_open(struct tr_archive *archive, const char *folder, const char *
     if (r < 0)
         return r;
     for (size_t i = 0; i < s->count; i++)
-        if (tr_archive_find(archive, s->tensor[i].name, NULL)) {
+        if (tr_archive_find(NULL, archive, s->tensor[i].name)) {
             r = err_set(error, -EINVAL, "%s: tensor %s is also in another file", path,
                         s->tensor[i].name);
             tr_st_free(s);
@@ -177,8 +177,8 @@ void tr_archive_done(struct tr_archive *archive)
     *archive = (struct tr_archive){0};
 }
 
-const struct tr_st_tensor *tr_archive_find(const struct tr_archive *archive, const char *name,
-                                           const struct tr_st **ret_file)
+const struct tr_st_tensor *tr_archive_find(const struct tr_st **ret_file,
+                                           const struct tr_archive *archive, const char *name)
 {
     for (size_t i = 0; i < archive->count; i++) {
         const struct tr_st_tensor *t = tr_st_find(archive->file[i], name);
@@ -260,11 +260,11 @@ static int get_run(const struct tr_st *file, const struct tr_st_tensor *tensor,
         return 0;
     }
     if (part->dtype == TR_F32)
-        return tr_st_read(file, tensor, run.at, (size_t)run.n, (float *)part->data + run.from,
+        return tr_st_read((float *)part->data + run.from, file, tensor, run.at, (size_t)run.n,
                           error);
     for (int64_t i = 0; i < run.n; i += CONVERT) {
         size_t n = (size_t)(run.n - i < CONVERT ? run.n - i : CONVERT);
-        int r = tr_st_read(file, tensor, run.at + (uint64_t)i, n, wide, error);
+        int r = tr_st_read(wide, file, tensor, run.at + (uint64_t)i, n, error);
 
         if (r < 0)
             return r;
@@ -282,7 +282,7 @@ int tr_archive_put(const struct tr_archive *archive, const char *name, const str
                    struct err *error)
 {
     const struct tr_st *s;
-    const struct tr_st_tensor *t = tr_archive_find(archive, name, &s);
+    const struct tr_st_tensor *t = tr_archive_find(&s, archive, name);
 
     if (!t)
         return err_set(error, -ENOENT, "tensor %s is not part of the model", name);
@@ -301,7 +301,7 @@ int tr_archive_get(const struct tr_archive *archive, const char *name, const str
                    const uint64_t shape[2], struct err *error)
 {
     const struct tr_st *s;
-    const struct tr_st_tensor *t = tr_archive_find(archive, name, &s);
+    const struct tr_st_tensor *t = tr_archive_find(&s, archive, name);
 
     if (!t)
         return err_set(error, -ENOENT, "tensor %s is missing", name);

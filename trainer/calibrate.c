@@ -297,9 +297,9 @@ static void transfer(struct pair *pair, size_t bytes, bool send, bool receive)
     int n = 0;
 
     if (send)
-        tr_isend(g, pair->buf, bytes, 1 - g->rank, TR_TAG_ACT, &req[n++]);
+        tr_isend(&req[n++], g, pair->buf, bytes, 1 - g->rank, TR_TAG_ACT);
     if (receive)
-        tr_irecv(g, pair->in, bytes, 1 - g->rank, TR_TAG_ACT, &req[n++]);
+        tr_irecv(&req[n++], g, pair->in, bytes, 1 - g->rank, TR_TAG_ACT);
     tr_wait(&pair->c.progress, req, n);
 }
 

@@ -250,7 +250,7 @@ static int none_whole(const struct resume *resume, const struct tr_team *team, s
 }
 
 /* The first of the list that is whole is loaded; collective, as each step of it. */
-static int first_whole(struct resume *resume, struct tr_ckpt_state *ret, char **ret_path,
+static int first_whole(struct tr_ckpt_state *ret, char **ret_path, struct resume *resume,
                        const struct tr_ckpt_what *what, const struct tr_team *team,
                        struct err *error)
 {
@@ -288,7 +288,7 @@ int tr_ckpt_resume(struct tr_ckpt_state *ret, char **ret_path, char **ret_aside,
     }
     r = tr_together(team, r, error);
     if (r == 0)
-        r = first_whole(&u, ret, ret_path, what, team, error);
+        r = first_whole(ret, ret_path, &u, what, team, error);
     if (r == 0)
         *ret_aside = u.aside.len ? str_take(&u.aside) : NULL;
     str_done(&u.aside);

@@ -39,13 +39,13 @@ static struct pass pass_of(const struct tr_coll *coll)
                          1};
 }
 
-/* Piece PIECE of block INDEX: its elements are [*first, *first + result). */
-static uint64_t piece_of(const struct tr_coll *coll, uint64_t piece, int index, uint64_t *first)
+/* Piece PIECE of block INDEX: its elements are [*ret_first, *ret_first + result). */
+static uint64_t piece_of(uint64_t *ret_first, const struct tr_coll *coll, uint64_t piece, int index)
 {
     uint64_t lo = tr_block(coll->n, coll->g->size, index) + piece * coll->most;
     uint64_t hi = tr_block(coll->n, coll->g->size, index + 1);
 
-    *first = lo;
+    *ret_first = lo;
     if (lo >= hi)
         return 0;
     return hi - lo < coll->most ? hi - lo : coll->most;
@@ -78,13 +78,13 @@ static void post(struct tr_coll *coll)
     struct pass p = pass_of(coll);
     size_t e = kn_type_size(coll->type);
     int tag = next_tag(g), nreq = 0;
-    uint64_t k = coll->posted++, first, mine = piece_of(coll, k, at(&p, p.block, p.me), &first);
+    uint64_t k = coll->posted++, first, mine = piece_of(&first, coll, k, at(&p, p.block, p.me));
     MPI_Request *req = requests(coll, k);
 
     for (int d = 1; d < p.n; d++) {
         int to = (p.me + d) % p.n, from = (p.me + p.n - d) % p.n;
-        uint64_t there, here, out = piece_of(coll, k, at(&p, p.block, to), &there);
-        uint64_t in = piece_of(coll, k, at(&p, p.block, from), &here);
+        uint64_t there, here, out = piece_of(&there, coll, k, at(&p, p.block, to));
+        uint64_t in = piece_of(&here, coll, k, at(&p, p.block, from));
         char *slot = coll->buf + here * e;
 
         if (coll->reduce) {
@@ -95,9 +95,9 @@ static void post(struct tr_coll *coll)
             there = first;
         }
         if (in)
-            tr_irecv(g, slot, in * e, at(&p, p.member, from), tag, &req[nreq++]);
+            tr_irecv(&req[nreq++], g, slot, in * e, at(&p, p.member, from), tag);
         if (out)
-            tr_isend(g, coll->buf + there * e, out * e, at(&p, p.member, to), tag, &req[nreq++]);
+            tr_isend(&req[nreq++], g, coll->buf + there * e, out * e, at(&p, p.member, to), tag);
     }
     coll->nreq[turn(k)] = nreq;
 }
@@ -113,7 +113,7 @@ static void add_piece(struct tr_coll *coll)
 {
     struct pass p = pass_of(coll);
     size_t e = kn_type_size(coll->type);
-    uint64_t first, mine = piece_of(coll, coll->piece, at(&p, p.block, p.me), &first);
+    uint64_t first, mine = piece_of(&first, coll, coll->piece, at(&p, p.block, p.me));
 
     for (int i = 0; i < p.n - 1; i++)
         kn_add(NULL, coll->type, coll->buf + first * e, coll->buf + first * e,
@@ -224,8 +224,8 @@ static void small(struct tr_group *group, enum kn_type type, char *buf, uint64_t
         int peer = (group->rank + d) % group->size,
             from = (group->rank + group->size - d) % group->size;
 
-        tr_irecv(group, in + (size_t)from * bytes, bytes, from, tag, &group->req[nreq++]);
-        tr_isend(group, buf, bytes, peer, tag, &group->req[nreq++]);
+        tr_irecv(&group->req[nreq++], group, in + (size_t)from * bytes, bytes, from, tag);
+        tr_isend(&group->req[nreq++], group, buf, bytes, peer, tag);
     }
     tr_wait(group->progress, group->req, nreq);
     memcpy(in + (size_t)group->rank * bytes, buf, bytes);
@@ -268,16 +268,16 @@ void tr_sum_double(struct tr_group *group, double *values, int count)
     tr_wait(group->progress, &r, 1);
 }
 
-void tr_gather_double(struct tr_group *group, const double *values, int count, double *all)
+void tr_gather_double(double *ret_all, struct tr_group *group, const double *values, int count)
 {
     MPI_Request r;
 
     assert(group->id == 0);
     if (group->size == 1) {
-        memcpy(all, values, sizeof(*values) * (size_t)count);
+        memcpy(ret_all, values, sizeof(*values) * (size_t)count);
         return;
     }
-    MPI_Igather(values, count, MPI_DOUBLE, all, count, MPI_DOUBLE, 0, group->comm, &r);
+    MPI_Igather(values, count, MPI_DOUBLE, ret_all, count, MPI_DOUBLE, 0, group->comm, &r);
     tr_wait(group->progress, &r, 1);
 }
 

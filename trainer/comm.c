@@ -93,8 +93,8 @@ static MPI_Datatype unit(size_t *bytes)
     return MPI_INT64_T;
 }
 
-void tr_isend(struct tr_group *group, const void *buf, size_t bytes, int rank, int tag,
-              MPI_Request *ret)
+void tr_isend(MPI_Request *ret, struct tr_group *group, const void *buf, size_t bytes, int rank,
+              int tag)
 {
     MPI_Datatype t = unit(&bytes);
 
@@ -102,7 +102,7 @@ void tr_isend(struct tr_group *group, const void *buf, size_t bytes, int rank, i
     MPI_Isend(buf, (int)bytes, t, group->member[rank], tag, group->comm, ret);
 }
 
-void tr_irecv(struct tr_group *group, void *buf, size_t bytes, int rank, int tag, MPI_Request *ret)
+void tr_irecv(MPI_Request *ret, struct tr_group *group, void *buf, size_t bytes, int rank, int tag)
 {
     MPI_Datatype t = unit(&bytes);
 

@@ -84,9 +84,9 @@ void tr_wait(struct tr_progress *progress, MPI_Request *req, int count);
 bool tr_test(MPI_Request *req, int count);
 
 /* Start a transfer of BYTES to or from RANK of GROUP. */
-void tr_isend(struct tr_group *group, const void *buf, size_t bytes, int rank, int tag,
-              MPI_Request *ret);
-void tr_irecv(struct tr_group *group, void *buf, size_t bytes, int rank, int tag, MPI_Request *ret);
+void tr_isend(MPI_Request *ret, struct tr_group *group, const void *buf, size_t bytes, int rank,
+              int tag);
+void tr_irecv(MPI_Request *ret, struct tr_group *group, void *buf, size_t bytes, int rank, int tag);
 
 enum {
     TR_TAG_POOL = 0,        /* + chunk: what the "huggingface" loss pools, between stages */

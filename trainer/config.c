@@ -520,13 +520,13 @@ static int read_argv(struct tr_options *options, int argc, char **argv, struct e
     int operands = 0, r = opt_from_env(&options->set, error);
 
     if (r == 0)
-        r = opt_from_argv(&options->set, &operands, argc, argv, 0, error);
+        r = opt_from_argv(&operands, &options->set, argc, argv, 0, error);
     if (r == 0 && operands)
         r = err_set(error, -EINVAL, "`%.80s` is not an option; see --help", argv[1]);
     return r;
 }
 
-static int load(struct tr_config *config, int *ret_exit, int argc, char **argv,
+static int load(int *ret_exit, struct tr_config *config, int argc, char **argv,
                 const struct tr_launch *launch, struct err *error)
 {
     AUTO_JSON *root = NULL;
@@ -559,7 +559,7 @@ int tr_config_load(struct tr_config **ret_config, int *ret_exit, char **ret_even
         error = &own;
     c->options = tr_options_new();
     *ret_exit = TR_EXIT_USAGE;
-    r = load(c, ret_exit, argc, argv, launch, error);
+    r = load(ret_exit, c, argc, argv, launch, error);
     if (r < 0) {
         if (error->pointer[0] && *ret_exit == TR_EXIT_USAGE)
             err_wrap(error, "%s", error->pointer);

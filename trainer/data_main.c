@@ -247,7 +247,7 @@ static int run(struct opt_set *set, const struct values *values, int argc, char 
     int n = 0, r = opt_from_env(set, &e);
 
     if (r == 0)
-        r = opt_from_argv(set, &n, argc, argv, 0, &e);
+        r = opt_from_argv(&n, set, argc, argv, 0, &e);
     if (r < 0) {
         log_error("%s", e.text);
         return USAGE;

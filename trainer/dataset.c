@@ -24,7 +24,7 @@ enum { FORMAT_VERSION = 1, META_MAX = 1 << 16, VOCAB_MAX = 1 << 30, YOUNG_S = 60
 
 /* ---- reading ------------------------------------------------------------- */
 
-static int split_meta(struct tr_stream *stream, uint32_t *ret_crc, const json_t *splits,
+static int split_meta(uint32_t *ret_crc, struct tr_stream *stream, const json_t *splits,
                       const char *name, struct err *error)
 {
     AUTO_FREE char *at = mem_printf("/splits/%s", name);
@@ -89,7 +89,7 @@ int tr_dataset_meta(struct tr_dataset *ret, enum tr_id *ret_id, uint32_t ret_crc
     if (r == 0)
         r = jx_get_object(&splits, o, "splits", error);
     for (int i = 0; i < TR_SPLITS && r == 0; i++)
-        r = split_meta(&d.split[i], &ret_crc[i], splits, tr_split_names[i], error);
+        r = split_meta(&ret_crc[i], &d.split[i], splits, tr_split_names[i], error);
     if (r < 0)
         return r;
     *ret_id = (enum tr_id)id;
@@ -170,7 +170,7 @@ int tr_dataset_verify(const struct tr_dataset *dataset, struct err *error)
         for (uint64_t at = 0; at < s->tokens; at += ARRAY_LEN(ids)) {
             uint64_t left = s->tokens - at;
             int r =
-                tr_stream_read(s, ids, at, left < ARRAY_LEN(ids) ? (size_t)left : ARRAY_LEN(ids),
+                tr_stream_read(ids, s, at, left < ARRAY_LEN(ids) ? (size_t)left : ARRAY_LEN(ids),
                                dataset->vocab, error);
 
             if (r < 0)

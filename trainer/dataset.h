@@ -51,7 +51,7 @@ void tr_stream_done(struct tr_stream *stream);
 
 /* COUNT ids from token AT of the stream. -EBADMSG for a damaged block, -ERANGE for an id outside
  * [0, VOCAB); both name the file and the offset. */
-int tr_stream_read(const struct tr_stream *stream, int32_t *out, uint64_t at, size_t count,
+int tr_stream_read(int32_t *ret, const struct tr_stream *stream, uint64_t at, size_t count,
                    int vocab, struct err *error);
 
 struct tr_dataset {

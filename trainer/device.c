@@ -4,8 +4,8 @@
 
 #include <errno.h>
 
-int tr_device_fits(const struct pl_buffers *list, uint64_t budget, enum pl_mem_class *ret_class,
-                   double *ret_asked, struct err *error)
+int tr_device_fits(enum pl_mem_class *ret_class, double *ret_asked, const struct pl_buffers *list,
+                   uint64_t budget, struct err *error)
 {
     uint64_t total = 0;
 
@@ -36,17 +36,16 @@ static int map(struct tr_device *device, struct err *error)
     return 0;
 }
 
-int tr_device_init(struct tr_device *device, const struct pl_model *model,
-                   const struct pl_layout *layout, const struct pl_workload *workload, int rank,
-                   uint64_t budget, enum pl_mem_class *ret_class, double *ret_asked,
-                   struct err *error)
+int tr_device_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_device *device,
+                   const struct pl_model *model, const struct pl_layout *layout,
+                   const struct pl_workload *workload, int rank, uint64_t budget, struct err *error)
 {
     size_t at = 0;
     int r;
 
     *device = (struct tr_device){.used.rank = rank};
     pl_buffers_build(&device->list, model, layout, workload, rank);
-    r = tr_device_fits(&device->list, budget, ret_class, ret_asked, error);
+    r = tr_device_fits(ret_class, ret_asked, &device->list, budget, error);
     if (r == 0) {
         *ret_class = PL_MEM_WEIGHTS;
         r = map(device, error);

@@ -19,14 +19,14 @@ struct tr_device {
 };
 
 /* 0, or -ENOMEM with the first buffer of the list that exceeds BUDGET. */
-int tr_device_fits(const struct pl_buffers *list, uint64_t budget, enum pl_mem_class *ret_class,
-                   double *ret_asked, struct err *error);
+int tr_device_fits(enum pl_mem_class *ret_class, double *ret_asked, const struct pl_buffers *list,
+                   uint64_t budget, struct err *error);
 
 /* -ENOMEM and *RET_CLASS, *RET_ASKED (bytes with this buffer) where BUDGET bytes do not hold the
  * list, or the system has no such mapping. Contents are zero. */
-int tr_device_init(struct tr_device *device, const struct pl_model *model,
-                   const struct pl_layout *layout, const struct pl_workload *workload, int rank,
-                   uint64_t budget, enum pl_mem_class *ret_class, double *ret_asked,
+int tr_device_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_device *device,
+                   const struct pl_model *model, const struct pl_layout *layout,
+                   const struct pl_workload *workload, int rank, uint64_t budget,
                    struct err *error);
 void tr_device_done(struct tr_device *device);
 

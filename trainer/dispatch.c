@@ -52,10 +52,10 @@ static void exchange_counts(struct tr_rank *rank, struct tr_route *route)
             memcpy(route->count + i * n, out + first_expert(rank, i), sizeof(*out) * (size_t)n);
             continue;
         }
-        tr_irecv(g, route->count + i * n, sizeof(*out) * (size_t)n, i, TR_TAG_MOE,
-                 &rank->moe_req[nreq++]);
-        tr_isend(g, out + first_expert(rank, i), sizeof(*out) * (size_t)n, i, TR_TAG_MOE,
-                 &rank->moe_req[nreq++]);
+        tr_irecv(&rank->moe_req[nreq++], g, route->count + i * n, sizeof(*out) * (size_t)n, i,
+                 TR_TAG_MOE);
+        tr_isend(&rank->moe_req[nreq++], g, out + first_expert(rank, i), sizeof(*out) * (size_t)n,
+                 i, TR_TAG_MOE);
     }
     tr_wait(g->progress, rank->moe_req, nreq);
 }
@@ -141,11 +141,11 @@ static int dispatch_expert(struct tr_rank *rank, const struct tr_route *route, v
             continue;
         }
         if (here.bytes)
-            tr_irecv(g, (char *)to + here.at, here.bytes, i, TR_TAG_MOE + 1 + (int)expert,
-                     &rank->moe_req[nreq++]);
+            tr_irecv(&rank->moe_req[nreq++], g, (char *)to + here.at, here.bytes, i,
+                     TR_TAG_MOE + 1 + (int)expert);
         if (there.bytes)
-            tr_isend(g, (const char *)from + there.at, there.bytes, i, TR_TAG_MOE + 1 + (int)expert,
-                     &rank->moe_req[nreq++]);
+            tr_isend(&rank->moe_req[nreq++], g, (const char *)from + there.at, there.bytes, i,
+                     TR_TAG_MOE + 1 + (int)expert);
     }
     return nreq;
 }
@@ -218,11 +218,11 @@ static int collect_expert(struct tr_rank *rank, const struct tr_route *route, vo
             continue;
         }
         if (there.bytes)
-            tr_irecv(g, in + there.at, there.bytes, i, TR_TAG_MOE + 1 + (int)expert,
-                     &rank->moe_req[nreq++]);
+            tr_irecv(&rank->moe_req[nreq++], g, in + there.at, there.bytes, i,
+                     TR_TAG_MOE + 1 + (int)expert);
         if (here.bytes)
-            tr_isend(g, (const char *)from + here.at, here.bytes, i, TR_TAG_MOE + 1 + (int)expert,
-                     &rank->moe_req[nreq++]);
+            tr_isend(&rank->moe_req[nreq++], g, (const char *)from + here.at, here.bytes, i,
+                     TR_TAG_MOE + 1 + (int)expert);
     }
     return nreq;
 }

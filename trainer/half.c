@@ -22,22 +22,22 @@ static float float_of(uint32_t bits)
     return f;
 }
 
-void tr_f32_to_bf16(uint16_t *out, const float *in, size_t count)
+void tr_f32_to_bf16(uint16_t *ret, const float *in, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         uint32_t u = bits_of(in[i]);
 
         if ((u & 0x7fffffffu) > 0x7f800000u)
-            out[i] = (uint16_t)(u >> 16 | 0x40u);
+            ret[i] = (uint16_t)(u >> 16 | 0x40u);
         else
-            out[i] = (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+            ret[i] = (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
     }
 }
 
-void tr_bf16_to_f32(float *out, const uint16_t *in, size_t count)
+void tr_bf16_to_f32(float *ret, const uint16_t *in, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        out[i] = float_of((uint32_t)in[i] << 16);
+        ret[i] = float_of((uint32_t)in[i] << 16);
 }
 
 static float one_f16_to_f32(uint16_t half)
@@ -54,10 +54,10 @@ static float one_f16_to_f32(uint16_t half)
     return sign ? -small : small;
 }
 
-void tr_f16_to_f32(float *out, const uint16_t *in, size_t count)
+void tr_f16_to_f32(float *ret, const uint16_t *in, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        out[i] = one_f16_to_f32(in[i]);
+        ret[i] = one_f16_to_f32(in[i]);
 }
 
 static uint16_t one_f32_to_f16(float value)
@@ -79,8 +79,8 @@ static uint16_t one_f32_to_f16(float value)
     return (uint16_t)(sign | (uint16_t)((a - 0x38000000u) >> 13));
 }
 
-void tr_f32_to_f16(uint16_t *out, const float *in, size_t count)
+void tr_f32_to_f16(uint16_t *ret, const float *in, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        out[i] = one_f32_to_f16(in[i]);
+        ret[i] = one_f32_to_f16(in[i]);
 }

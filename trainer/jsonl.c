@@ -82,7 +82,7 @@ static int one_line(struct reader *reader, struct err *error)
     if (strspn(line, " \t\r") < n) {
         r = text_of(&text, &length, reader, line, n, error);
         if (r == 0)
-            r = reader->document(reader->arg, text, length, whole, &reader->stop, error);
+            r = reader->document(&reader->stop, reader->arg, text, length, whole, error);
     }
     str_trunc(&reader->line, 0);
     return r;

@@ -118,10 +118,10 @@ static int calibrate(const struct tr_config *config, const struct tr_launch *at)
 }
 
 /* What this rank would leave with: memory and the event file. */
-static int prepare(const struct tr_config *config, const struct tr_launch *at,
-                   struct shortage *shortage, struct tr_events **ret, struct err *error)
+static int prepare(struct tr_events **ret, const struct tr_config *config,
+                   const struct tr_launch *at, struct shortage *shortage, struct err *error)
 {
-    if (tr_run_check_memory(config, &shortage->rank, &shortage->cls, &shortage->asked, error) < 0)
+    if (tr_run_check_memory(&shortage->rank, &shortage->cls, &shortage->asked, config, error) < 0)
         return TR_EXIT_OOM;
     if (at->rank == 0 &&
         tr_events_open(ret, config->events, config->quiet ? NULL : stdout, error) < 0)
@@ -164,7 +164,7 @@ int main(int argc, char **argv)
             return TR_EXIT_OK;
         if (c->mode == TR_MODE_CALIBRATE)
             return calibrate(c, &at);
-        mine = prepare(c, &at, &shortage, &ev, &e);
+        mine = prepare(&ev, c, &at, &shortage, &e);
     }
     code = begin(c, &at, mine, &e);
     if (code == 0)

@@ -54,7 +54,7 @@ static int interval_rank(int n)
     return j;
 }
 
-void tr_measure_stats(const struct tr_measure *measure, struct tr_stats *ret)
+void tr_measure_stats(struct tr_stats *ret, const struct tr_measure *measure)
 {
     int n = measure->n < measure->cap ? measure->n : measure->cap, j;
     double *x = measure->tmp;

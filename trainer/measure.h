@@ -24,7 +24,7 @@ void tr_measure_init(struct tr_measure *measure,
                      int cap); /* room for CAP steps; later ones replace the oldest */
 void tr_measure_done(struct tr_measure *measure);
 void tr_measure_add(struct tr_measure *measure, double ms);
-void tr_measure_stats(const struct tr_measure *measure,
-                      struct tr_stats *ret); /* all zeros without steps */
+void tr_measure_stats(struct tr_stats *ret,
+                      const struct tr_measure *measure); /* all zeros without steps */
 
 #endif

@@ -123,22 +123,22 @@ static int open_index(struct tr_megatron_index *ret, const char *prefix, struct 
     return r;
 }
 
-int tr_megatron_open(struct tr_stream split[TR_SPLITS], const char *prefix, struct err *error)
+int tr_megatron_open(struct tr_stream ret[TR_SPLITS], const char *prefix, struct err *error)
 {
     AUTO_FREE char *bin = mem_printf("%s.bin", prefix);
     struct tr_megatron_index x;
     int r = open_index(&x, prefix, error);
 
     for (int i = 0; i < TR_SPLITS && r == 0; i++)
-        r = tr_stream_map(&split[i], bin, x.id, x.tokens, error);
+        r = tr_stream_map(&ret[i], bin, x.id, x.tokens, error);
     if (r < 0) {
-        tr_stream_done(&split[TR_SPLIT_TRAIN]);
+        tr_stream_done(&ret[TR_SPLIT_TRAIN]);
         return r;
     }
     if (x.cut == 0) /* a single sequence is all training */
         x.cut = x.tokens;
-    split[TR_SPLIT_TRAIN].tokens = x.cut;
-    split[TR_SPLIT_VALIDATION].first = x.cut;
-    split[TR_SPLIT_VALIDATION].tokens = x.tokens - x.cut;
+    ret[TR_SPLIT_TRAIN].tokens = x.cut;
+    ret[TR_SPLIT_VALIDATION].first = x.cut;
+    ret[TR_SPLIT_VALIDATION].tokens = x.tokens - x.cut;
     return 0;
 }

@@ -33,6 +33,6 @@ int tr_megatron_index(struct tr_megatron_index *ret, const unsigned char *bytes,
 
 /* PREFIX.bin as two streams: the last 1/20 of it, from a sequence boundary on, is the validation
  * split. */
-int tr_megatron_open(struct tr_stream split[TR_SPLITS], const char *prefix, struct err *error);
+int tr_megatron_open(struct tr_stream ret[TR_SPLITS], const char *prefix, struct err *error);
 
 #endif

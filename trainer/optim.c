@@ -87,7 +87,7 @@ static void update_some(struct tr_rank *rank, const struct tr_optim *optim, stru
     bool run_decay = false;
 
     for (int i = from; i < end; i++) {
-        uint64_t first, state, n = tr_param_state(&rank->params, i, &first, &state);
+        uint64_t first, state, n = tr_param_state(&first, &state, &rank->params, i);
 
         if (n == 0)
             continue;

@@ -32,8 +32,8 @@ int tr_param_find(const struct tr_params *params, enum pl_tensor tensor, int lay
     return -1;
 }
 
-uint64_t tr_param_state(const struct tr_params *params, int index, uint64_t *ret_first,
-                        uint64_t *ret_state)
+uint64_t tr_param_state(uint64_t *ret_first, uint64_t *ret_state, const struct tr_params *params,
+                        int index)
 {
     const struct pl_param *p = &params->table.p[index];
     const struct pl_bucket *b = &params->table.bucket[p->bucket];

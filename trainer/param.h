@@ -39,8 +39,8 @@ int tr_param_find(const struct tr_params *params, enum pl_tensor tensor, int lay
  * *ret_first + n) of the slice (in slice order), whose state starts at *ret_state in m, v and
  * master. Returns n, 0 if none.
  */
-uint64_t tr_param_state(const struct tr_params *params, int index, uint64_t *ret_first,
-                        uint64_t *ret_state);
+uint64_t tr_param_state(uint64_t *ret_first, uint64_t *ret_state, const struct tr_params *params,
+                        int index);
 
 /* Initial weights: norms 1, all else normal with the model's init_std; a pure function of (seed,
  * name, index in the whole tensor), the same in every layout. Padding is 0. Moments become 0. */

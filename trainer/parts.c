@@ -58,7 +58,7 @@ static void add_state(struct list *list, const struct tr_params *params, int ind
 {
     const struct pl_param *p = &params->table.p[index];
     float *const array[] = {params->master, params->m, params->v};
-    uint64_t first = 0, at = 0, n = tr_param_state(params, index, &first, &at);
+    uint64_t first = 0, at = 0, n = tr_param_state(&first, &at, params, index);
 
     for (int k = 0; k < 3 && n; k++) {
         struct tr_part *part;

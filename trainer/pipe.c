@@ -95,8 +95,8 @@ static void post(struct run *run, int step, bool ahead)
 
     if (s->op == PL_FORWARD) {
         f.buf = r->layout.overlap_p2p ? r->work.act_in[run->ins++ % PL_ACT_INS] : input(r, s);
-        tr_irecv(&r->comms.world, f.buf, bytes(r), r->comms.prev,
-                 TR_TAG_ACT + chunk_before(r, s->chunk), &f.req);
+        tr_irecv(&f.req, &r->comms.world, f.buf, bytes(r), r->comms.prev,
+                 TR_TAG_ACT + chunk_before(r, s->chunk));
     } else {
         int g = run->grads % PL_GRAD_RINGS;
 
@@ -106,8 +106,8 @@ static void post(struct run *run, int step, bool ahead)
         wait_for(r, f.send);
         run->grads++;
         f.buf = r->work.grad_ring[g];
-        tr_irecv(&r->comms.world, f.buf, bytes(r), r->comms.next,
-                 TR_TAG_GRAD + chunk_after(r, s->chunk), &f.req);
+        tr_irecv(&f.req, &r->comms.world, f.buf, bytes(r), r->comms.next,
+                 TR_TAG_GRAD + chunk_after(r, s->chunk));
     }
     run->next = f;
 }
@@ -164,7 +164,7 @@ static void pool_take(struct tr_rank *rank, int mb, int from, int tag)
         memset(pool, 0, tr_router_pool_bytes(rank));
         return;
     }
-    tr_irecv(&rank->comms.world, pool, tr_router_pool_bytes(rank), from, tag, &req);
+    tr_irecv(&req, &rank->comms.world, pool, tr_router_pool_bytes(rank), from, tag);
     wait_for(rank, &req);
 }
 
@@ -173,8 +173,8 @@ static void pool_give(struct tr_rank *rank, int mb, int to, int tag)
     double *pool = tr_router_pool(rank, mb);
 
     if (pool)
-        tr_isend(&rank->comms.world, pool, tr_router_pool_bytes(rank), to, tag,
-                 &rank->pool_req[mb]);
+        tr_isend(&rank->pool_req[mb], &rank->comms.world, pool, tr_router_pool_bytes(rank), to,
+                 tag);
 }
 
 static void forward(struct run *run, int step)
@@ -210,8 +210,8 @@ static void forward(struct run *run, int step)
             tr_router_pooled(r, s->mb);
         tr_head(r, run->train ? slot + k->dxf_at : NULL, s->mb);
     } else {
-        tr_isend(&r->comms.world, out, bytes(r), r->comms.next, TR_TAG_ACT + s->chunk,
-                 &r->act_req[o]);
+        tr_isend(&r->act_req[o], &r->comms.world, out, bytes(r), r->comms.next,
+                 TR_TAG_ACT + s->chunk);
         pool_give(r, s->mb, r->comms.next, TR_TAG_POOL + s->chunk);
         run->outs++;
     }
@@ -263,7 +263,7 @@ static void backward(struct run *run, int step)
             complete(run, s->chunk, y, s->mb);
     }
     if (!k->first) {
-        tr_isend(&r->comms.world, d, bytes(r), r->comms.prev, TR_TAG_GRAD + s->chunk, req);
+        tr_isend(req, &r->comms.world, d, bytes(r), r->comms.prev, TR_TAG_GRAD + s->chunk);
         pool_give(r, s->mb, r->comms.prev, TR_TAG_POOL_BACK + s->chunk);
         return;
     }

@@ -79,7 +79,7 @@ static bool is_text(const unsigned char *bytes, size_t len)
 
 /* The chunks of an open file. A chunk of ids is cut to whole ids; what is over comes first in the
  * next. */
-static int add_open(struct work *work, gzFile file, const char *path, bool *ret_skip,
+static int add_open(bool *ret_skip, struct work *work, gzFile file, const char *path,
                     struct err *error)
 {
     static const unsigned char end = 0;
@@ -119,7 +119,7 @@ static int add_open(struct work *work, gzFile file, const char *path, bool *ret_
 }
 
 /* The document of a line; max_bytes counts the line. */
-static int add_document(void *arg, const char *text, size_t len, size_t line, bool *ret_stop,
+static int add_document(bool *ret_stop, void *arg, const char *text, size_t len, size_t line,
                         struct err *error)
 {
     static const unsigned char end = 0;
@@ -151,7 +151,7 @@ static int add_file(struct work *work, const char *path, struct err *error)
     if (!f)
         return err_set(error, errno ? -errno : -ENOMEM, "open %s: %s", path, strerror(errno));
     r = lines ? tr_jsonl_read(f, path, work->p->json_key, add_document, work, error)
-              : add_open(work, f, path, &skip, error);
+              : add_open(&skip, work, f, path, error);
     gzerror(f, &code);
     closed = gzclose(f);
     if (r == 0 && !skip && !full(work) && (code == Z_BUF_ERROR || closed == Z_BUF_ERROR))

@@ -67,7 +67,7 @@ static void chunk_init(struct tr_rank *rank, int chunk)
     int stage = rank->comms.stage, first;
     uint64_t at = 0;
 
-    k->n = pl_stage_layers(l, rank->model.layers, stage, chunk, &first);
+    k->n = pl_stage_layers(&first, l, rank->model.layers, stage, chunk);
     k->first = stage == 0 && chunk == 0;
     k->last = stage == l->pp - 1 && chunk == l->vp - 1;
     k->layer = mem_alloc(sizeof(*k->layer) * (size_t)k->n);
@@ -228,9 +228,9 @@ static void visit_init(struct tr_rank *rank)
         kn_pool_set_poll(rank->pool, visit, rank);
 }
 
-int tr_rank_init(struct tr_rank *rank, MPI_Comm parent, const struct pl_model *model,
-                 const struct pl_layout *layout, const struct pl_workload *workload,
-                 uint64_t budget, tr_fail_fn *fail, enum pl_mem_class *ret_class, double *ret_asked,
+int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank *rank,
+                 MPI_Comm parent, const struct pl_model *model, const struct pl_layout *layout,
+                 const struct pl_workload *workload, uint64_t budget, tr_fail_fn *fail,
                  struct err *error)
 {
     int k;
@@ -240,8 +240,8 @@ int tr_rank_init(struct tr_rank *rank, MPI_Comm parent, const struct pl_model *m
                              .workload = *workload,
                              .type = layout->precision == PL_BF16 ? KN_BF16 : KN_F32};
     MPI_Comm_rank(parent, &rank->rank);
-    k = tr_device_init(&rank->device, model, layout, workload, rank->rank, budget, ret_class,
-                       ret_asked, error);
+    k = tr_device_init(ret_class, ret_asked, &rank->device, model, layout, workload, rank->rank,
+                       budget, error);
     if (k < 0)
         return k;
     rank->pool = kn_pool_new(layout->threads);

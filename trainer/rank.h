@@ -99,9 +99,9 @@ struct tr_rank {
 /* Build rank RANK of PARENT, whose size is layout->world. Collective. On failure (-ENOMEM)
  * *RET_CLASS and *RET_ASKED say what did not fit, before anything is mapped; nothing is left
  * behind. Weights are not yet set. */
-int tr_rank_init(struct tr_rank *rank, MPI_Comm parent, const struct pl_model *model,
-                 const struct pl_layout *layout, const struct pl_workload *workload,
-                 uint64_t budget, tr_fail_fn *fail, enum pl_mem_class *ret_class, double *ret_asked,
+int tr_rank_init(enum pl_mem_class *ret_class, double *ret_asked, struct tr_rank *rank,
+                 MPI_Comm parent, const struct pl_model *model, const struct pl_layout *layout,
+                 const struct pl_workload *workload, uint64_t budget, tr_fail_fn *fail,
                  struct err *error);
 void tr_rank_done(struct tr_rank *rank);
 

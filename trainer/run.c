@@ -35,8 +35,8 @@ static double resident_bytes(void)
     return (double)pages * (double)sysconf(_SC_PAGESIZE);
 }
 
-int tr_run_check_memory(const struct tr_config *config, int *ret_rank, enum pl_mem_class *ret_class,
-                        double *ret_asked, struct err *error)
+int tr_run_check_memory(int *ret_rank, enum pl_mem_class *ret_class, double *ret_asked,
+                        const struct tr_config *config, struct err *error)
 {
     for (int rank = 0; rank < config->layout.world;
          rank += pl_axis_stride(&config->layout, PL_PP)) {
@@ -44,7 +44,7 @@ int tr_run_check_memory(const struct tr_config *config, int *ret_rank, enum pl_m
         int k;
 
         pl_buffers_build(&t, &config->model, &config->layout, &config->workload, rank);
-        k = tr_device_fits(&t, config->device_memory, ret_class, ret_asked, error);
+        k = tr_device_fits(ret_class, ret_asked, &t, config->device_memory, error);
         pl_buffers_done(&t);
         if (k < 0) {
             *ret_rank = rank;
@@ -63,8 +63,8 @@ static void rank_init(struct run *run)
     double asked;
     struct err e = {0};
 
-    if (tr_rank_init(&run->r, MPI_COMM_WORLD, &c->model, &c->layout, &c->workload, c->device_memory,
-                     tr_fail_comm, &cls, &asked, &e) < 0)
+    if (tr_rank_init(&cls, &asked, &run->r, MPI_COMM_WORLD, &c->model, &c->layout, &c->workload,
+                     c->device_memory, tr_fail_comm, &e) < 0)
         tr_fail(TR_ERROR_OOM, e.text);
     run->team = tr_team_of(&run->r.comms);
     run->part = tr_parts(&run->nparts, &run->r.params, &run->r.layout, true);
@@ -101,7 +101,7 @@ static void tokens_open(struct run *run)
     tr_require_all(&run->team, same_tokens(run, &e), &e);
 }
 
-static void worst_planned(const struct run *run, struct pl_memory *ret)
+static void worst_planned(struct pl_memory *ret, const struct run *run)
 {
     pl_memory_worst(ret, &run->c->model, &run->c->layout, &run->c->workload,
                     pl_trainer_find("partune"));
@@ -112,7 +112,7 @@ static void say_hello(struct run *run)
     struct pl_memory planned;
 
     tr_hello(run->events, run->c, &run->r.comms.world);
-    worst_planned(run, &planned);
+    worst_planned(&planned, run);
     tr_event_memory(run->events, &planned, (double)run->c->device_memory);
 }
 
@@ -162,7 +162,7 @@ static void read_samples(struct run *run, enum tr_split split, uint64_t first, u
         for (int k = 0; k < r->layout.micro_batch; k++) {
             uint64_t i = first + tr_sample_index(r, mb, k);
 
-            tr_require(tr_tokens_sample(run->tokens, split, i, r->work.sample, &e), &e);
+            tr_require(tr_tokens_sample(r->work.sample, run->tokens, split, i, &e), &e);
             tr_sample_put(r, mb, k, r->work.sample);
             if (i >= end)
                 tr_sample_ignore(r, mb, k);
@@ -192,7 +192,7 @@ static int ascending(const void *left, const void *right)
 
 /* The step's duration is that of the slowest rank; phases are means, and what the mean lacks is
  * `other`. */
-static void fill_times(struct run *run, struct tr_step *step)
+static void fill_times(struct tr_step *ret, struct run *run)
 {
     int n = run->c->layout.world;
     double sum = 0;
@@ -200,23 +200,23 @@ static void fill_times(struct run *run, struct tr_step *step)
     for (int i = 0; i < n; i++) {
         const double *t = run->times + i * TIMES;
 
-        step->ms = fmax(step->ms, t[0]);
+        ret->ms = fmax(ret->ms, t[0]);
         run->busy[i] = t[1];
-        if (t[1] > run->busy[step->slowest])
-            step->slowest = i;
+        if (t[1] > run->busy[ret->slowest])
+            ret->slowest = i;
         for (int k = 0; k < TR_PHASES; k++)
-            step->phase_ms[k] += t[2 + k] / n;
+            ret->phase_ms[k] += t[2 + k] / n;
     }
     for (int k = 0; k < TR_PHASES; k++)
-        sum += step->phase_ms[k];
-    step->phase_ms[TR_PHASE_OTHER] += step->ms - sum;
+        sum += ret->phase_ms[k];
+    ret->phase_ms[TR_PHASE_OTHER] += ret->ms - sum;
     memcpy(run->sorted, run->busy, sizeof(*run->busy) * (size_t)n);
     qsort(run->sorted, (size_t)n, sizeof(*run->sorted), ascending);
-    step->rank_ms_min = run->sorted[0];
-    step->rank_ms_median = (run->sorted[(n - 1) / 2] + run->sorted[n / 2]) / 2;
-    step->rank_ms_max = run->sorted[n - 1];
-    step->busy_ms = run->busy;
-    step->ranks = n;
+    ret->rank_ms_min = run->sorted[0];
+    ret->rank_ms_median = (run->sorted[(n - 1) / 2] + run->sorted[n / 2]) / 2;
+    ret->rank_ms_max = run->sorted[n - 1];
+    ret->busy_ms = run->busy;
+    ret->ranks = n;
 }
 
 static void check_numbers(const struct run *run, const struct tr_result *result)
@@ -245,7 +245,7 @@ static void report_step(struct run *run, const struct tr_result *result,
                         .warmup = run->step <= run->measured_from};
 
     exchange_times(run, done, step_ns);
-    fill_times(run, &s);
+    fill_times(&s, run);
     if (!s.warmup)
         tr_measure_add(&run->measure, s.ms);
     if (run->loss_first == 0)
@@ -301,7 +301,7 @@ static bool one_step(struct run *run)
     uint64_t step_ns;
 
     read_samples(run, TR_SPLIT_TRAIN, run->samples, UINT64_MAX);
-    tr_step_grads(r, &t, tr_stop_asked() ? 1.0 : 0.0);
+    tr_step_grads(&t, r, tr_stop_asked() ? 1.0 : 0.0);
     check_numbers(run, &t);
     run->step++;
     run->samples += (uint64_t)run->c->workload.global_batch;
@@ -349,7 +349,7 @@ static bool validate(struct run *run)
         read_samples(run, TR_SPLIT_VALIDATION, i, n);
         if (asked_anywhere(run))
             return true;
-        tr_step_forward(&run->r, &t);
+        tr_step_forward(&t, &run->r);
         sum += t.loss * (double)batch;
     }
     sum /= (double)n;
@@ -400,7 +400,7 @@ static const char *trial_ends(struct run *run)
     const struct pl_trial_limits *t = &run->c->trial;
     struct tr_stats s;
 
-    tr_measure_stats(&run->measure, &s);
+    tr_measure_stats(&s, &run->measure);
     if (run->measure.n >= t->max_steps)
         return "max_steps";
     if (run->measure.n >= t->min_steps && s.ci95 <= t->ci * s.median)
@@ -439,7 +439,7 @@ static bool between(struct run *run)
 
 /* Measured memory of the rank that was handed out most, and the largest growth of resident memory.
  */
-static void memory_totals(struct run *run, struct pl_memory *ret, double *ret_growth)
+static void memory_totals(struct pl_memory *ret, double *ret_growth, struct run *run)
 {
     struct tr_rank *r = &run->r;
     double mine[PL_MEM_CLASSES + 2];
@@ -449,7 +449,7 @@ static void memory_totals(struct run *run, struct pl_memory *ret, double *ret_gr
     memcpy(mine, r->device.used.bytes, sizeof(r->device.used.bytes));
     mine[n - 2] = r->device.used.total;
     mine[n - 1] = resident_bytes() - run->resident0;
-    tr_gather_double(&r->comms.world, mine, n, all);
+    tr_gather_double(all, &r->comms.world, mine, n);
     *ret_growth = 0;
     for (int i = 0; r->rank == 0 && i < run->c->layout.world; i++) {
         if (all[i * n + n - 2] > all[best * n + n - 2])
@@ -475,9 +475,9 @@ static void summarize(struct run *run)
                            .loss_last = run->loss_last,
                            .ended = run->ended};
 
-    memory_totals(run, &measured, &t.resident_growth_bytes);
-    worst_planned(run, &planned);
-    tr_measure_stats(&run->measure, &s);
+    memory_totals(&measured, &t.resident_growth_bytes, run);
+    worst_planned(&planned, run);
+    tr_measure_stats(&s, &run->measure);
     t.steps = run->measure.n;
     t.ms_median = s.median;
     t.ms_p10 = s.p10;

@@ -17,7 +17,7 @@ int tr_run(const struct tr_config *config, struct tr_events *events);
 
 /* The first rank whose buffers exceed the budget, from the plan alone: -ENOMEM with its class and
  * bytes. 0: fits. */
-int tr_run_check_memory(const struct tr_config *config, int *ret_rank, enum pl_mem_class *ret_class,
-                        double *ret_asked, struct err *error);
+int tr_run_check_memory(int *ret_rank, enum pl_mem_class *ret_class, double *ret_asked,
+                        const struct tr_config *config, struct err *error);
 
 #endif

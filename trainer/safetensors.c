@@ -342,21 +342,21 @@ static uint64_t place(const struct tr_st *file, const struct tr_st_tensor *tenso
     return file->data_at + tensor->begin + first * dtypes[tensor->dtype].bytes;
 }
 
-int tr_st_read(const struct tr_st *file, const struct tr_st_tensor *tensor, uint64_t first,
-               size_t count, float *out, struct err *error)
+int tr_st_read(float *ret, const struct tr_st *file, const struct tr_st_tensor *tensor,
+               uint64_t first, size_t count, struct err *error)
 {
     uint64_t at = place(file, tensor, first, count);
     uint16_t half[1024];
     int r = 0;
 
     if (tensor->dtype == TR_F32)
-        r = read_at(file->fd, out, count * 4, at);
+        r = read_at(file->fd, ret, count * 4, at);
     for (size_t done = 0; tensor->dtype != TR_F32 && done < count && r == 0;) {
         size_t some = count - done < ARRAY_LEN(half) ? count - done : ARRAY_LEN(half);
 
         r = read_at(file->fd, half, some * 2, at + done * 2);
         if (r == 0)
-            widen(tensor->dtype, out + done, half, some);
+            widen(tensor->dtype, ret + done, half, some);
         done += some;
     }
     if (r < 0)
@@ -404,7 +404,7 @@ void tr_st_add(struct tr_st *file, const char *name, enum tr_dtype dtype, int nd
     file->data_bytes = t->end;
 }
 
-char *tr_st_header(struct tr_st *file, size_t *ret_size)
+char *tr_st_header(size_t *ret_size, struct tr_st *file)
 {
     struct str h = {0};
     uint64_t n;
@@ -448,7 +448,7 @@ static int reserve(int fd, uint64_t bytes)
 int tr_st_create(struct tr_st *file, struct err *error)
 {
     size_t n;
-    AUTO_FREE char *h = tr_st_header(file, &n);
+    AUTO_FREE char *h = tr_st_header(&n, file);
     int r;
 
     file->fd = open(file->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -466,7 +466,7 @@ int tr_st_attach(struct tr_st *file, struct err *error)
 {
     size_t n;
 
-    free(tr_st_header(file, &n)); /* lays the tensors out */
+    free(tr_st_header(&n, file)); /* lays the tensors out */
     file->fd = open(file->path, O_RDWR | O_CLOEXEC);
     if (file->fd < 0)
         return err_set(error, -errno, "open %s: %s", file->path, strerror(errno));

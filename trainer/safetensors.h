@@ -59,8 +59,8 @@ AUTO_DEFINE(tr_st)
 const struct tr_st_tensor *tr_st_find(const struct tr_st *file, const char *name);
 
 /* Read elements [first, first + count) of TENSOR as fp32, whatever the file's type. */
-int tr_st_read(const struct tr_st *file, const struct tr_st_tensor *tensor, uint64_t first,
-               size_t count, float *out, struct err *error);
+int tr_st_read(float *ret, const struct tr_st *file, const struct tr_st_tensor *tensor,
+               uint64_t first, size_t count, struct err *error);
 /* Write elements [first, first + count) of TENSOR, rounded to nearest even where the file's type is
  * narrower. */
 int tr_st_write(const struct tr_st *file, const struct tr_st_tensor *tensor, uint64_t first,
@@ -72,7 +72,7 @@ struct tr_st *tr_st_new(const char *path, const json_t *metadata);
 void tr_st_add(struct tr_st *file, const char *name, enum tr_dtype dtype, int ndim,
                const int64_t *shape);
 /* Header as it stands in the file, length word included; data_at is set. Caller frees. */
-char *tr_st_header(struct tr_st *file, size_t *ret_size);
+char *tr_st_header(size_t *ret_size, struct tr_st *file);
 /* Make the file at its full size with its header; the data reads as zeros. Open afterwards. */
 int tr_st_create(struct tr_st *file, struct err *error);
 /* Open the file that another process created from the same description. */
@@ -82,10 +82,10 @@ int tr_st_sync(struct tr_st *file, struct err *error); /* fsync */
  * synced is sure to be seen only by who opens it afterwards. */
 int tr_st_reopen(struct tr_st *file, struct err *error);
 
-void tr_f32_to_bf16(uint16_t *out, const float *in,
+void tr_f32_to_bf16(uint16_t *ret, const float *in,
                     size_t count); /* round to nearest even, NaN stays NaN */
-void tr_bf16_to_f32(float *out, const uint16_t *in, size_t count);
-void tr_f16_to_f32(float *out, const uint16_t *in, size_t count);
-void tr_f32_to_f16(uint16_t *out, const float *in, size_t count);
+void tr_bf16_to_f32(float *ret, const uint16_t *in, size_t count);
+void tr_f16_to_f32(float *ret, const uint16_t *in, size_t count);
+void tr_f32_to_f16(uint16_t *ret, const float *in, size_t count);
 
 #endif

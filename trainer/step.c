@@ -40,13 +40,13 @@ static void totals(struct tr_rank *rank, double sums[2])
     sums[1] = speaks ? rank->aux_sum : 0.0;
 }
 
-static void result(const struct tr_rank *rank, struct tr_result *ret, const double sums[2])
+static void result(struct tr_result *ret, const struct tr_rank *rank, const double sums[2])
 {
     ret->loss = sums[0] / ((double)rank->workload.global_batch * rank->workload.seq);
     ret->aux = rank->moe_layers ? sums[1] / tr_router_pools(rank) : 0.0;
 }
 
-void tr_step_grads(struct tr_rank *rank, struct tr_result *ret, double flag)
+void tr_step_grads(struct tr_result *ret, struct tr_rank *rank, double flag)
 {
     double sums[3];
 
@@ -57,10 +57,10 @@ void tr_step_grads(struct tr_rank *rank, struct tr_result *ret, double flag)
     sums[2] = flag;
     *ret = (struct tr_result){.norm = tr_grads_reduce(rank, sums, 3)};
     ret->flag = sums[2];
-    result(rank, ret, sums);
+    result(ret, rank, sums);
 }
 
-void tr_step_forward(struct tr_rank *rank, struct tr_result *ret)
+void tr_step_forward(struct tr_result *ret, struct tr_rank *rank)
 {
     double sums[2];
 
@@ -69,10 +69,10 @@ void tr_step_forward(struct tr_rank *rank, struct tr_result *ret)
     totals(rank, sums);
     tr_sum_double(&rank->comms.world, sums, 2);
     *ret = (struct tr_result){0};
-    result(rank, ret, sums);
+    result(ret, rank, sums);
 }
 
-void tr_step_logits(struct tr_rank *rank, int mb, float *logits)
+void tr_step_logits(float *ret_logits, struct tr_rank *rank, int mb)
 {
     struct tr_chunk *k = &rank->chunk[0];
     char *slot = k->slot[0];
@@ -87,7 +87,7 @@ void tr_step_logits(struct tr_rank *rank, int mb, float *logits)
                    (float)rank->model.norm_eps);
     tr_linear(rank, rank->work.logits, rank->work.hf, rank->head.w, rank->d.rows, rank->d.hidden,
               rank->d.vocab);
-    kn_convert(rank->pool, KN_F32, logits, rank->type, rank->work.logits,
+    kn_convert(rank->pool, KN_F32, ret_logits, rank->type, rank->work.logits,
                rank->d.rows * rank->d.vocab);
     kn_wait(rank->pool);
 }

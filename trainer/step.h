@@ -27,16 +27,16 @@ void tr_sample_ignore(struct tr_rank *rank, int mb, int k);
 /* Gradients of the global batch in work.ids and work.targets: zeroed, added over micro-batches,
  * summed over replicas. Results are the same on every rank. FLAG is summed on the way (0 or 1:
  * somebody wants to stop). */
-void tr_step_grads(struct tr_rank *rank, struct tr_result *ret, double flag);
+void tr_step_grads(struct tr_result *ret, struct tr_rank *rank, double flag);
 
 /* Losses only. */
-void tr_step_forward(struct tr_rank *rank, struct tr_result *ret);
+void tr_step_forward(struct tr_result *ret, struct tr_rank *rank);
 
 /*
  * For tests, on one rank (world 1): after tr_step_grads() or tr_step_forward() with the samples
- * set, logits of micro-batch MB are computed again into LOGITS (rows, vocab), without changing
+ * set, logits of micro-batch MB are computed again into RET_LOGITS (rows, vocab), without changing
  * gradients.
  */
-void tr_step_logits(struct tr_rank *rank, int mb, float *logits);
+void tr_step_logits(float *ret_logits, struct tr_rank *rank, int mb);
 
 #endif

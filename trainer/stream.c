@@ -154,7 +154,7 @@ static int64_t id_at(const struct tr_stream *stream, const unsigned char *bytes)
     }
 }
 
-static int read_ids(const struct tr_stream *stream, int32_t *out, uint64_t at, size_t count,
+static int read_ids(int32_t *ret, const struct tr_stream *stream, uint64_t at, size_t count,
                     int vocab, struct err *error)
 {
     size_t each = tr_id_bytes(stream->id), from = (size_t)(stream->first + at) * each;
@@ -172,12 +172,12 @@ static int read_ids(const struct tr_stream *stream, int32_t *out, uint64_t at, s
                            "%s: token %" PRIu64 " (byte %zu) has the id %" PRId64
                            ", outside the vocabulary of %d",
                            stream->path, stream->first + at + i, from + i * each, id, vocab);
-        out[i] = (int32_t)id;
+        ret[i] = (int32_t)id;
     }
     return 0;
 }
 
-int tr_stream_read(const struct tr_stream *stream, int32_t *out, uint64_t at, size_t count,
+int tr_stream_read(int32_t *ret, const struct tr_stream *stream, uint64_t at, size_t count,
                    int vocab, struct err *error)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -191,7 +191,7 @@ int tr_stream_read(const struct tr_stream *stream, int32_t *out, uint64_t at, si
                        stream->path, stream->bytes);
     }
     reading = &back;
-    r = read_ids(stream, out, at, count, vocab, error);
+    r = read_ids(ret, stream, at, count, vocab, error);
     reading = NULL;
     return r;
 }

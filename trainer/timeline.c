@@ -77,14 +77,14 @@ static void gather(struct tr_group *group, struct tr_span *mine, const int *coun
     MPI_Request req;
 
     if (group->rank != 0) {
-        tr_isend(group, mine, (size_t)count[group->rank] * sizeof(*mine), 0, TR_TAG_ACT, &req);
+        tr_isend(&req, group, mine, (size_t)count[group->rank] * sizeof(*mine), 0, TR_TAG_ACT);
         tr_wait(group->progress, &req, 1);
         return;
     }
     memcpy(all, mine, (size_t)count[0] * sizeof(*mine));
     all += count[0];
     for (int r = 1; r < group->size; r++) {
-        tr_irecv(group, all, (size_t)count[r] * sizeof(*all), r, TR_TAG_ACT, &req);
+        tr_irecv(&req, group, all, (size_t)count[r] * sizeof(*all), r, TR_TAG_ACT);
         tr_wait(group->progress, &req, 1);
         all += count[r];
     }

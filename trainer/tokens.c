@@ -140,32 +140,32 @@ uint64_t tr_tokens_samples(const struct tr_tokens *tokens, enum tr_split split)
 
 /* ---- samples ------------------------------------------------------------- */
 
-static void synthesize(const struct tr_tokens *tokens, enum tr_split split, uint64_t index,
-                       int32_t *out)
+static void synthesize(int32_t *ret, const struct tr_tokens *tokens, enum tr_split split,
+                       uint64_t index)
 {
     uint64_t ids = (uint64_t)(tokens->vocab < SYNTHETIC_IDS ? tokens->vocab : SYNTHETIC_IDS);
     struct rng r;
 
     rng_seed(&r, rng_mix(tokens->seed) ^ rng_mix(2 * index + (split == TR_SPLIT_VALIDATION)));
-    out[0] = (int32_t)rng_below(&r, ids);
+    ret[0] = (int32_t)rng_below(&r, ids);
     for (int i = 1; i <= tokens->seq; i++) {
         if (rng_u64(&r) >> 62) { /* three of four */
-            out[i] = (int32_t)((5 * (uint64_t)out[i - 1] + 7) % ids);
+            ret[i] = (int32_t)((5 * (uint64_t)ret[i - 1] + 7) % ids);
         } else {
             double u = rng_unit(&r);
 
-            out[i] = (int32_t)(u * u * (double)ids);
+            ret[i] = (int32_t)(u * u * (double)ids);
         }
     }
 }
 
-int tr_tokens_sample(const struct tr_tokens *tokens, enum tr_split split, uint64_t index,
-                     int32_t *out, struct err *error)
+int tr_tokens_sample(int32_t *ret, const struct tr_tokens *tokens, enum tr_split split,
+                     uint64_t index, struct err *error)
 {
     uint64_t n = tr_tokens_samples(tokens, split), k;
 
     if (tokens->synthetic) {
-        synthesize(tokens, split, index, out);
+        synthesize(ret, tokens, split, index);
         return 0;
     }
     if (n == 0)
@@ -174,6 +174,6 @@ int tr_tokens_sample(const struct tr_tokens *tokens, enum tr_split split, uint64
     k = index % n;
     if (split == TR_SPLIT_TRAIN)
         k = tr_permute_index(k, n, rng_mix(tokens->seed) + rng_mix(index / n));
-    return tr_stream_read(&tokens->split[split], out, k * (uint64_t)tokens->seq,
+    return tr_stream_read(ret, &tokens->split[split], k * (uint64_t)tokens->seq,
                           (size_t)tokens->seq + 1, tokens->vocab, error);
 }

@@ -43,10 +43,10 @@ uint64_t tr_tokens_count(const struct tr_tokens *tokens, enum tr_split split);
 bool tr_tokens_synthetic(const struct tr_tokens *tokens);
 
 /* Sample INDEX of the training order (any 64-bit number), or of the validation split in file order
- * (modulo its samples), into OUT (seq + 1). -ERANGE names file and token offset if an id is not
+ * (modulo its samples), into RET (seq + 1). -ERANGE names file and token offset if an id is not
  * below the vocabulary. */
-int tr_tokens_sample(const struct tr_tokens *tokens, enum tr_split split, uint64_t index,
-                     int32_t *out, struct err *error);
+int tr_tokens_sample(int32_t *ret, const struct tr_tokens *tokens, enum tr_split split,
+                     uint64_t index, struct err *error);
 
 /* Image of INDEX under permutation number KEY of [0, count), count > 0, INDEX < count. */
 uint64_t tr_permute_index(uint64_t index, uint64_t count, uint64_t key);

@@ -132,7 +132,7 @@ struct tn_stats {
     int64_t files_bytes;                      /* of attempts; -1 without a quota */
     int64_t files_dropped, campaigns_removed; /* campaigns, for the quota and for their age */
 };
-void tn_stats(struct tn_service *svc, struct tn_stats *ret);
+void tn_stats(struct tn_stats *ret, struct tn_service *svc);
 
 /* ---- campaigns ----------------------------------------------------------- */
 
@@ -145,10 +145,10 @@ void tn_stats(struct tn_service *svc, struct tn_stats *ret);
  * -ECANCELED.
  */
 struct tn_draft;
-int tn_campaign_check(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
-                      json_t **ret_rules, struct err *error); /* any thread */
-int tn_campaign_check_within(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
-                             json_t **ret_rules, const atomic_bool *unwanted,
+int tn_campaign_check(struct tn_draft **ret, json_t **ret_rules, struct tn_service *svc,
+                      const json_t *body, struct err *error); /* any thread */
+int tn_campaign_check_within(struct tn_draft **ret, json_t **ret_rules, struct tn_service *svc,
+                             const json_t *body, const atomic_bool *unwanted,
                              struct err *error);     /* any thread */
 json_t *tn_draft_json(const struct tn_draft *draft); /* the answer to a dry run; any thread */
 int tn_campaign_create(json_t **ret, struct tn_service *svc, struct tn_draft *owned_d,

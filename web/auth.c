@@ -54,7 +54,7 @@ void web_token_hash(char hash[WEB_HASH_HEX], const char *token)
     web_hex(hash, h, sizeof(h));
 }
 
-int web_token_make(char token[WEB_TOKEN_TEXT], char hash[WEB_HASH_HEX], struct err *error)
+int web_token_make(char ret_token[WEB_TOKEN_TEXT], char ret_hash[WEB_HASH_HEX], struct err *error)
 {
     /* 64 letters that need no escaping in URLs and shells; 40 of them are 240 bits. */
     static const char letters[] =
@@ -63,11 +63,11 @@ int web_token_make(char token[WEB_TOKEN_TEXT], char hash[WEB_HASH_HEX], struct e
 
     if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
         return err_set(error, -EIO, "no random numbers: %m");
-    memcpy(token, "pt_", 3);
+    memcpy(ret_token, "pt_", 3);
     for (size_t i = 0; i < sizeof(random); i++)
-        token[3 + i] = letters[random[i] & 63];
-    token[3 + sizeof(random)] = '\0';
-    web_token_hash(hash, token);
+        ret_token[3 + i] = letters[random[i] & 63];
+    ret_token[3 + sizeof(random)] = '\0';
+    web_token_hash(ret_hash, ret_token);
     return 0;
 }
 
@@ -80,7 +80,7 @@ static struct web_fail *fail_slot(struct web_auth *auth, uint64_t peer, int64_t 
     return f;
 }
 
-enum web_auth_result web_auth_check(struct web_auth *auth, const struct web_token **ret,
+enum web_auth_result web_auth_check(const struct web_token **ret, struct web_auth *auth,
                                     const char *header, uint64_t peer, int64_t now_ms)
 {
     struct web_fail *f;
@@ -180,7 +180,7 @@ static bool read_token_file(char token[WEB_TOKEN_TEXT], const char *path)
     return true;
 }
 
-int web_server_token_file(struct web_server *server, const char *path, char **ret_token,
+int web_server_token_file(char **ret_token, struct web_server *server, const char *path,
                           struct err *error)
 {
     char token[WEB_TOKEN_TEXT], hash[WEB_HASH_HEX];

@@ -20,7 +20,7 @@ static int read_file(char **ret, size_t *ret_n, const char *src, const char *bui
     return file_read_all(ret, ret_n, file_exists(made) ? made : given, MAX_ASSET, error);
 }
 
-static unsigned char *compress_best(const char *text, size_t len, size_t *ret_size)
+static unsigned char *compress_best(size_t *ret_size, const char *text, size_t len)
 {
     z_stream z = {.next_in = (unsigned char *)(uintptr_t)text, .avail_in = (uInt)len};
     size_t room;
@@ -59,7 +59,7 @@ static int embed(FILE *out, struct str *table, int index, char **argv, const cha
 
     if (r < 0)
         return r;
-    gz = compress_best(text, n, &ngz);
+    gz = compress_best(&ngz, text, n);
     print_bytes(out, index, gz, ngz);
     free(gz);
     str_addf(table, "    { \"%s\", \"%s\", \"\\\"%016llx\\\"\", asset_%d, %zu, %zu },\n", name,

@@ -37,7 +37,7 @@ struct web_idem *web_idem_free(struct web_idem *idem)
     return NULL;
 }
 
-bool web_idem_find(void *ctx, const char *key, struct web_answer *ret, struct arena *arena)
+bool web_idem_find(struct web_answer *ret, void *ctx, const char *key, struct arena *arena)
 {
     struct web_idem *i = ctx;
 

@@ -54,8 +54,8 @@ int web_route_find(struct web_match *ret, const char **ret_allow, const struct w
 int web_host_name(char *buf, size_t size, const char *authority);
 bool web_host_allowed(const char *authority, const char *const *extra);
 /* Same scheme-less authority as Host, or listed. */
-bool web_origin_allowed(const char *origin, const char *host, const char *const *listed,
-                        bool *ret_foreign);
+bool web_origin_allowed(bool *ret_foreign, const char *origin, const char *host,
+                        const char *const *listed);
 bool web_list_has(const char *list,
                   const char *word); /* comma-separated header list, parameters ignored */
 
@@ -87,7 +87,7 @@ struct web_auth {
 enum web_auth_result { WEB_AUTH_OK, WEB_AUTH_MISSING, WEB_AUTH_WRONG, WEB_AUTH_LIMITED };
 
 /* Who presents HEADER ("Bearer …" or NULL) from PEER (a hash of its address). */
-enum web_auth_result web_auth_check(struct web_auth *auth, const struct web_token **ret,
+enum web_auth_result web_auth_check(const struct web_token **ret, struct web_auth *auth,
                                     const char *header, uint64_t peer, int64_t now_ms);
 void web_auth_done(struct web_auth *auth);
 void web_sha256(uint8_t out[32], const void *bytes, size_t size);
@@ -101,7 +101,7 @@ enum { WEB_IDEM_KEEP = 1024, WEB_IDEM_OWNER = 16 };
 struct web_idem;
 struct web_idem *web_idem_new(void);
 struct web_idem *web_idem_free(struct web_idem *idem);
-bool web_idem_find(void *ctx, const char *key, struct web_answer *ret, struct arena *arena);
+bool web_idem_find(struct web_answer *ret, void *ctx, const char *key, struct arena *arena);
 void web_idem_keep(void *ctx, const char *key, const struct web_answer *answer);
 
 /* ---- connections and listeners: server.c, listen.c ----------------------- */

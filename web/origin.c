@@ -66,8 +66,8 @@ bool web_host_allowed(const char *authority, const char *const *extra)
     return false;
 }
 
-bool web_origin_allowed(const char *origin, const char *host, const char *const *listed,
-                        bool *ret_foreign)
+bool web_origin_allowed(bool *ret_foreign, const char *origin, const char *host,
+                        const char *const *listed)
 {
     const char *authority = strstr(origin, "://");
 

@@ -57,7 +57,7 @@ static const char *reply_header(const struct web_request *rq, const char *name)
 }
 
 /* gzip of SIZE bytes, allocated; NULL where it would not be smaller or memory is out. */
-static unsigned char *gzip(const void *bytes, size_t size, size_t *ret_size)
+static unsigned char *gzip(size_t *ret_size, const void *bytes, size_t size)
 {
     z_stream z = {.next_in = (unsigned char *)(uintptr_t)bytes, .avail_in = (uInt)size};
     unsigned char *out;
@@ -145,7 +145,7 @@ static void send_owned(struct web_request *rq, int status, const char *type, voi
         status = 503;
         type = "application/problem+json";
     }
-    gz = type && may_gzip(rq, type, size) ? gzip(owned_body, size, &ngz) : NULL;
+    gz = type && may_gzip(rq, type, size) ? gzip(&ngz, owned_body, size) : NULL;
 
     if (gz || size == 0) {
         free(owned_body);
@@ -338,7 +338,7 @@ const char *web_prefix(const struct web_request *rq)
     return rq->server->prefix;
 }
 
-bool web_idempotency_of(const struct web_request *rq, const char **ret_key, const char **ret_hash)
+bool web_idempotency_of(const char **ret_key, const char **ret_hash, const struct web_request *rq)
 {
     *ret_key = rq->idem_key;
     *ret_hash = rq->idem_hash;

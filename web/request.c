@@ -142,7 +142,7 @@ static bool check_host(struct web_request *rq)
     }
     if (!origin)
         return true;
-    if (!web_origin_allowed(origin, host, c->origins, &foreign)) {
+    if (!web_origin_allowed(&foreign, origin, host, c->origins)) {
         refuse(rq, 403, -EPERM, "pages of origin \"%.128s\" may not call this server", origin);
         return false;
     }
@@ -220,7 +220,7 @@ static bool check_auth(struct web_request *rq)
     }
     if (need == WEB_PUBLIC && !header)
         return true;
-    result = web_auth_check(&rq->server->auth, &t, header, rq->conn->peer,
+    result = web_auth_check(&t, &rq->server->auth, header, rq->conn->peer,
                             (int64_t)uv_now(rq->server->loop));
     if (need == WEB_PUBLIC && result != WEB_AUTH_OK)
         return true; /* a wrong token is worth as much as none */
@@ -272,18 +272,18 @@ static bool check_query(struct web_request *rq)
     return true;
 }
 
-static bool has_body(struct web_request *rq, int64_t *length)
+static bool has_body(int64_t *ret_length, struct web_request *rq)
 {
     const char *text = web_request_header(rq, "Content-Length");
 
-    *length = -1;
+    *ret_length = -1;
     if (web_request_header(rq, "Transfer-Encoding"))
         return true;
     if (!text)
         return false;
-    if (str_to_i64(length, text, 0, INT64_MAX) < 0)
-        *length = INT64_MAX;
-    return *length > 0;
+    if (str_to_i64(ret_length, text, 0, INT64_MAX) < 0)
+        *ret_length = INT64_MAX;
+    return *ret_length > 0;
 }
 
 /* One media type, whatever its parameters: a page may send "text/plain;,application/json" without
@@ -305,7 +305,7 @@ static bool check_body(struct web_request *rq)
     const char *coding = web_request_header(rq, "Content-Encoding");
     size_t max = rq->match.route->max_body;
     int64_t length;
-    bool body = has_body(rq, &length);
+    bool body = has_body(&length, rq);
 
     if ((!strcmp(rq->method, "POST") || (body && max)) &&
         !is_json(web_request_header(rq, "Content-Type"))) {
@@ -421,7 +421,7 @@ static bool replay(struct web_request *rq)
             return true;
         }
     }
-    if (!rq->server->idem.find(rq->server->idem.ctx, rq->idem_key, &a, &rq->arena))
+    if (!rq->server->idem.find(&a, rq->server->idem.ctx, rq->idem_key, &rq->arena))
         return false;
     rq->idem_key = NULL; /* what is answered now is not kept again */
     if (strcmp(a.hash, rq->idem_hash)) {
@@ -478,7 +478,7 @@ static enum MHD_Result queue_answer(struct web_request *rq)
 static enum MHD_Result refused(struct web_request *rq)
 {
     int64_t length;
-    bool body = has_body(rq, &length);
+    bool body = has_body(&length, rq);
 
     if (body && (!strcmp(rq->method, "POST") || !strcmp(rq->method, "PUT")))
         return queue_answer(rq);

@@ -414,7 +414,7 @@ const char *web_server_url(const struct web_server *server)
     return server->url;
 }
 
-void web_server_stats(const struct web_server *server, struct web_stats *ret)
+void web_server_stats(struct web_stats *ret, const struct web_server *server)
 {
     *ret = server->stats;
     ret->connections = server->nconns;

@@ -83,7 +83,7 @@ struct web_answer {
 
 struct web_idempotency {
     /* True and *RET (text in ARENA) if KEY has an answer. */
-    bool (*find)(void *ctx, const char *key, struct web_answer *ret, struct arena *arena);
+    bool (*find)(struct web_answer *ret, void *ctx, const char *key, struct arena *arena);
     void (*keep)(void *ctx, const char *key, const struct web_answer *answer);
     void *ctx;
 };
@@ -131,7 +131,7 @@ struct web_stats {
     uint64_t bytes_out, auth_failures;
     int connections, streams;
 };
-void web_server_stats(const struct web_server *server, struct web_stats *ret);
+void web_server_stats(struct web_stats *ret, const struct web_server *server);
 
 /* Close the listeners and end all streams; requests in flight are finished, but for work
  * on other threads, which becomes unwanted. For a graceful stop. */
@@ -146,7 +146,7 @@ struct web_server *web_server_free(struct web_server *server);
 enum { WEB_HASH_HEX = 65, WEB_TOKEN_TEXT = 48 };
 
 /* A new token of 240 random bits, "pt_" and 40 characters, and its hash. */
-int web_token_make(char token[WEB_TOKEN_TEXT], char hash[WEB_HASH_HEX], struct err *error);
+int web_token_make(char ret_token[WEB_TOKEN_TEXT], char ret_hash[WEB_HASH_HEX], struct err *error);
 void web_token_hash(char hash[WEB_HASH_HEX], const char *token); /* SHA-256 in hex */
 
 /* Accept the token whose hash is HASH, for NAME (who, in the audit log) with SCOPE; and forget it
@@ -158,7 +158,7 @@ void web_server_drop_token(struct web_server *server, const char *hash);
 /* Make an admin token named "local", keep it in PATH (0600, replaced atomically) and accept it. The
  * token that PATH already holds is kept, so that open dashboards stay signed in. *RET_TOKEN: caller
  * frees; may be NULL. */
-int web_server_token_file(struct web_server *server, const char *path, char **ret_token,
+int web_server_token_file(char **ret_token, struct web_server *server, const char *path,
                           struct err *error);
 
 /* ---- requests ------------------------------------------------------------ */
@@ -227,7 +227,7 @@ void web_reply_empty(struct web_request *rq, int status);
 /* The key under which the answer to RQ is kept, and the hash of the request; false: it has none.
  * For a handler that keeps its answer in the transaction that makes what it answers: else a kill
  * between the two would leave a thing that the next request with that key makes again. */
-bool web_idempotency_of(const struct web_request *rq, const char **ret_key, const char **ret_hash);
+bool web_idempotency_of(const char **ret_key, const char **ret_hash, const struct web_request *rq);
 
 /* The answer holds a secret: it is not kept for the request's Idempotency-Key. */
 void web_reply_secret(struct web_request *rq);

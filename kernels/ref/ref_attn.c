@@ -54,8 +54,9 @@ void kn_ref_attn_fwd(const struct kn_attn_job *job, void *out, size_t ldo, float
 }
 
 /* p = exp(score - lse) and ds = p (d_o . v - delta), of query I, key L, HEAD. */
-static void grad_at(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
-                    const float *delta, size_t head, size_t i, size_t l, double *p, double *ds)
+static void grad_at(double *ret_p, double *ret_ds, const struct kn_attn_job *job,
+                    const struct kn_attn_grad *grad, const float *delta, size_t head, size_t i,
+                    size_t l)
 {
     const struct kn_attn *a = job->a;
     size_t kvh = head / (a->heads / a->kv_heads);
@@ -63,8 +64,8 @@ static void grad_at(const struct kn_attn_job *job, const struct kn_attn_grad *gr
     double dp = dot_at(a->type, grad->d_o, row_of(job, i, grad->lddo, head), a->v,
                        row_of(job, l, a->ldv, kvh), a->d);
 
-    *p = exp(score(job, head, i, l) - lse);
-    *ds = *p * (dp - (double)delta[head * a->seq + i]);
+    *ret_p = exp(score(job, head, i, l) - lse);
+    *ret_ds = *ret_p * (dp - (double)delta[head * a->seq + i]);
 }
 
 static void dq_row(const struct kn_attn_job *job, const struct kn_attn_grad *grad,
@@ -75,7 +76,7 @@ static void dq_row(const struct kn_attn_job *job, const struct kn_attn_grad *gra
     double acc[KN_MAX_HEAD_DIM] = {0}, p, ds;
 
     for (size_t l = 0; l <= i; l++) {
-        grad_at(job, grad, delta, head, i, l, &p, &ds);
+        grad_at(&p, &ds, job, grad, delta, head, i, l);
         for (size_t c = 0; c < a->d; c++)
             acc[c] += ds * (double)a->scale *
                       (double)kn_at(a->type, a->k, row_of(job, l, a->ldk, kvh) + c);
@@ -93,7 +94,7 @@ static void dkv_row(const struct kn_attn_job *job, const struct kn_attn_grad *gr
 
     for (size_t h = kvh * group; h < (kvh + 1) * group; h++) {
         for (size_t i = l; i < a->seq; i++) {
-            grad_at(job, grad, delta, h, i, l, &p, &ds);
+            grad_at(&p, &ds, job, grad, delta, h, i, l);
             for (size_t c = 0; c < a->d; c++) {
                 dk[c] += ds * (double)a->scale *
                          (double)kn_at(a->type, a->q, row_of(job, i, a->ldq, h) + c);

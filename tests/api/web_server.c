@@ -280,7 +280,7 @@ int main(int argc, char **argv)
     if (argc < 3 || web_server_new(&app.server, &loop, &config, &e) < 0)
         return 2;
     if (!getenv("THINGS_NO_TOKENS") &&
-        (web_server_token_file(app.server, token, NULL, &e) < 0 ||
+        (web_server_token_file(NULL, app.server, token, &e) < 0 ||
          (!getenv("THINGS_ONLY_LOCAL") &&
           (keep_token(argv[1], "reader", WEB_READ) || keep_token(argv[1], "writer", WEB_SUBMIT)))))
         return 2;

@@ -52,7 +52,7 @@ static int add_trial(struct db *w, struct rng *rng, int64_t now, struct err *e)
         .seconds = 8,
     };
     int64_t n;
-    int r = db_trial_add(w, &t, &n, e);
+    int r = db_trial_add(&n, w, &t, e);
 
     if (r < 0)
         return r;

@@ -480,7 +480,7 @@ static void observe_many(struct se_search *s, const struct se_spec *spec, int n,
             t.layout = list[rng_below(r, count)];
             if (se_restore(s, t.id, &t.layout, 0, &e) < 0)
                 continue;
-        } else if (se_ask(s, &t) != SE_TRIAL) {
+        } else if (se_ask(&t, s) != SE_TRIAL) {
             break;
         }
         tell_something(s, &t, r);
@@ -509,7 +509,7 @@ static void run_speed(size_t which, int warm)
         uint64_t asked = clock_mono_ns();
 
         begin = process_cpu_s();
-        if (se_ask(s, &t) != SE_TRIAL)
+        if (se_ask(&t, s) != SE_TRIAL)
             break;
         cpu[i] = 1e3 * (process_cpu_s() - begin);
         ask[i] = 1e-6 * (double)(clock_mono_ns() - asked);
@@ -544,7 +544,7 @@ int main(int argc, char **argv)
     int operands;
 
     opt_init(&set);
-    if (opt_from_argv(&set, &operands, argc, argv, 0, &e) < 0) {
+    if (opt_from_argv(&operands, &set, argc, argv, 0, &e) < 0) {
         fprintf(stderr, "bench_search: %s\n", e.text);
         return 2;
     }

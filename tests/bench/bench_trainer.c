@@ -175,7 +175,7 @@ static struct pl_stage_time stage_time(const struct pl_model *m, const struct pl
     double all, attention;
     int first;
 
-    part.layers = pl_stage_layers(l, m->layers, stage, chunk, &first);
+    part.layers = pl_stage_layers(&first, l, m->layers, stage, chunk);
     all = side_flops(&part, m->seq, tokens) - head;
     attention = 6.0 * (m->seq + 1) * m->heads * m->head_dim * part.layers * tokens;
     return (struct pl_stage_time){.forward = all / 3 +
@@ -418,7 +418,7 @@ static int handed_out(struct cover *all, const char *model, const struct pl_work
             double asked;
 
             pl_memory_rank(&planned, &m, &all->l[i], w, pl_trainer_find("partune"), rank);
-            if (tr_device_init(&d, &m, &all->l[i], w, rank, UINT64_MAX, &cls, &asked, &e) < 0)
+            if (tr_device_init(&cls, &asked, &d, &m, &all->l[i], w, rank, UINT64_MAX, &e) < 0)
                 side_die(e.text);
             /* the mapping, and what the kernels' pool takes beside it */
             *worst = fmax(*worst, fabs((double)(d.mapped_bytes + kn_pool_bytes(all->l[i].threads)) /

@@ -257,7 +257,7 @@ static void trace_trial(FILE *out, const struct landscape *l, const struct se_se
     for (size_t i = 0; i < l->n; i++)
         if (l->tokens[i] > l->tokens[best])
             best = i;
-    se_predict(s, &l->layout[best], &q, NULL);
+    se_predict(&q, s, &l->layout[best], NULL);
     fprintf(out, "%3d %s: %.3f of the best, expected %.3f [%.3f %.3f] fits %.2f%s; %s\n", t->id,
             pl_layout_text(text, &t->layout), truth / l->best, t->predicted.tokens_per_s / l->best,
             t->predicted.lo / l->best, t->predicted.hi / l->best, t->predicted.p_fits,
@@ -307,7 +307,7 @@ void landscape_past(struct se_source *ret, const struct landscape *l, struct lan
         fprintf(stderr, "%s: %s\n", l->name, e.text);
         return;
     }
-    while (ret->n < trials && se_ask(s, &t) == SE_TRIAL) {
+    while (ret->n < trials && se_ask(&t, s) == SE_TRIAL) {
         struct se_outcome o = outcome_of(landscape_at(l, &t.layout), noise, &r);
 
         ret->trial[ret->n++] = (struct se_past){t.layout, o};
@@ -336,7 +336,7 @@ void landscape_race(struct race *ret, const struct landscape *l, const struct se
         fprintf(stderr, "%s: %s\n", l->name, e.text);
         return;
     }
-    while (ret->trials < max_trials && !ret->hit1 && se_ask(s, &t) == SE_TRIAL) {
+    while (ret->trials < max_trials && !ret->hit1 && se_ask(&t, s) == SE_TRIAL) {
         double truth = landscape_at(l, &t.layout);
         struct se_outcome o = outcome_of(truth, noise, &r);
 

@@ -330,7 +330,7 @@ int main(int argc, char **argv)
     int operands = 0, r;
 
     opt_init(&set);
-    r = opt_from_argv(&set, &operands, argc, argv, 0, &e);
+    r = opt_from_argv(&operands, &set, argc, argv, 0, &e);
     if (r == 0 && operands != 2)
         r = err_set(&e, -EINVAL, "give a campaign and the table to write");
     if (r == 0)

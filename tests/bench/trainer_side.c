@@ -108,8 +108,8 @@ void side_open_copies(struct side *s, const char *model, const char *layout, int
     MPI_Comm_split(MPI_COMM_WORLD, color, job_rank(), &s->comm);
     if (s->comm == MPI_COMM_NULL)
         return;
-    if (tr_rank_init(&s->r, s->comm, &s->model, &s->layout, &s->workload, UINT64_MAX, side_die,
-                     &cls, &asked, &e) < 0)
+    if (tr_rank_init(&cls, &asked, &s->r, s->comm, &s->model, &s->layout, &s->workload, UINT64_MAX,
+                     side_die, &e) < 0)
         side_die(e.text);
     tr_params_init(&s->r.params, &s->model, 1);
 }
@@ -156,7 +156,7 @@ static double one_step(struct side *s)
     struct tr_result t;
 
     put_samples(s);
-    tr_step_grads(&s->r, &t, 0);
+    tr_step_grads(&t, &s->r, 0);
     tr_optim_step(&s->r, &o, ++s->step, t.norm);
     return t.loss;
 }

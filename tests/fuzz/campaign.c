@@ -17,10 +17,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     tn_slots_init(&svc.slots, 0);
     if (jx_parse(&v, (const char *)data, size, &e) == 0) {
-        if (tn_spec_parse(&s, &svc, v, &rules, &e) < 0) {
+        if (tn_spec_parse(&s, &rules, &svc, v, &e) < 0) {
             if (!e.text[0])
                 abort();
-        } else if (tn_spec_parse(&again, &svc, s->resolved, NULL, &e) < 0) {
+        } else if (tn_spec_parse(&again, NULL, &svc, s->resolved, &e) < 0) {
             fprintf(stderr, "%s: %s\n", e.pointer, e.text);
             abort();
         }

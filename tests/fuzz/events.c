@@ -21,7 +21,7 @@ static void line(void *ctx, const char *text, size_t n, int64_t end)
     if (end <= r->end || n > TN_MAX_LINE + 65536)
         abort();
     r->end = end;
-    tn_observe(&r->seen, text, n, &step, &ms);
+    tn_observe(&step, &ms, &r->seen, text, n);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

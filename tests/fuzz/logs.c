@@ -23,8 +23,8 @@ static void feed(struct tn_attempt *a, const uint8_t *data, size_t size)
     for (char *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
         struct tn_step_line step = {0};
 
-        if (a->trainer->line(a, (enum tn_stream)((unsigned char)*l % TN_STREAMS), l, strlen(l),
-                             &step) == TN_LINE_STEP &&
+        if (a->trainer->line(&step, a, (enum tn_stream)((unsigned char)*l % TN_STREAMS), l,
+                             strlen(l)) == TN_LINE_STEP &&
             step.json) {
             AUTO_JSON *v = NULL;
 

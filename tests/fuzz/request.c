@@ -108,7 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     close(fd);
     for (int i = 0; i < 64; i++) {
         uv_run(&app.loop, UV_RUN_NOWAIT);
-        web_server_stats(app.server, &stats);
+        web_server_stats(&stats, app.server);
         if (stats.connections == 0)
             break;
     }

@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (web_host_name(host, sizeof(host), text) == 0 && strlen(host) >= sizeof(host))
         abort();
     web_host_allowed(text, NULL);
-    web_origin_allowed(text, "localhost:80", origins, &foreign);
+    web_origin_allowed(&foreign, text, "localhost:80", origins);
     web_list_has(text, "gzip");
     arena_done(&a);
     return 0;

@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uv_loop_init(&loop);
     put(path, data, size);
     if (web_server_new(&s, &loop, &config, &e) < 0 ||
-        web_server_token_file(s, path, &token, &e) < 0)
+        web_server_token_file(&token, s, path, &e) < 0)
         abort();
     if (strlen(token) < 20 || !str_starts(token, "pt_") || strpbrk(token, "\r\n "))
         abort();

@@ -49,7 +49,7 @@ static float *read_tensor(const struct tr_st *g, const char *name, size_t *ret_n
         die(name);
     *ret_n = (size_t)tr_st_elements(t);
     x = mem_alloc(*ret_n * sizeof(*x));
-    if (tr_st_read(g, t, 0, *ret_n, x, &e) < 0)
+    if (tr_st_read(x, g, t, 0, *ret_n, &e) < 0)
         die(e.text);
     return x;
 }
@@ -110,7 +110,7 @@ static void check_logits(struct tr_rank *r, const struct tr_st *g, const char *n
     AUTO_FREE float *logits = mem_alloc((size_t)r->d.microbatches * rows * V * sizeof(float));
 
     for (int mb = 0; mb < r->d.microbatches; mb++)
-        tr_step_logits(r, mb, logits + (size_t)mb * rows * V);
+        tr_step_logits(logits + (size_t)mb * rows * V, r, mb);
     check(g, name, "logits", logits, (size_t)r->d.microbatches * rows * V);
 }
 
@@ -170,7 +170,7 @@ static void begin(struct tr_rank *r, const struct tr_st *g, const char *folder,
     layout = json_pack("{s:i, s:s, s:i}", "world", 1, "recompute", recompute, "micro_batch",
                        aux == PL_AUX_SEQUENCE ? 1 : w.global_batch);
     if (pl_layout_parse(&l, layout, &m, &c, &w, &e) < 0 ||
-        tr_rank_init(r, MPI_COMM_SELF, &m, &l, &w, UINT64_MAX, die, &cls, &asked, &e) < 0)
+        tr_rank_init(&cls, &asked, r, MPI_COMM_SELF, &m, &l, &w, UINT64_MAX, die, &e) < 0)
         die(e.text);
     put_samples(r, ids);
 }
@@ -198,7 +198,7 @@ static void run(const char *name, const char *recompute)
 
     begin(&r, g, folder, PL_AUX_SEQUENCE, recompute);
     load_weights(&r, folder);
-    tr_step_grads(&r, &t, 0);
+    tr_step_grads(&t, &r, 0);
     x = (float)t.loss;
     check(g, label, "loss", &x, 1);
     if (pl_model_is_moe(&r.model)) {
@@ -225,7 +225,7 @@ static void run_aux(const char *name, enum pl_aux_loss aux, const char *recomput
 
     begin(&r, samples, folder, aux, recompute);
     load_weights(&r, folder);
-    tr_step_grads(&r, &t, 0);
+    tr_step_grads(&t, &r, 0);
     x = (float)t.loss;
     check(g, label, "loss", &x, 1);
     x = (float)t.aux;
@@ -250,7 +250,7 @@ static void write_logits(struct tr_rank *r, const struct tr_st *g, const char *f
     if (tr_st_create(out, &e) < 0 || tr_st_write(out, &out->tensor[0], 0, n, ids, &e) < 0)
         die(e.text);
     for (int mb = 0; mb < r->d.microbatches; mb++) {
-        tr_step_logits(r, mb, logits);
+        tr_step_logits(logits, r, mb);
         if (tr_st_write(out, &out->tensor[1], (uint64_t)mb * each, each, logits, &e) < 0)
             die(e.text);
     }
@@ -270,7 +270,7 @@ static void save(const char *name, const char *parent)
 
     begin(&r, g, source, PL_AUX_SEQUENCE, "none");
     tr_params_init(&r.params, &r.model, 77);
-    tr_step_forward(&r, &t);
+    tr_step_forward(&t, &r);
     what.model = &r.model;
     what.part = part = tr_parts(&what.count, &r.params, &r.layout, false);
     if (tr_hf_save(folder, TR_F32, &what, &tr_team_alone, &e) < 0)

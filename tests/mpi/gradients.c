@@ -339,7 +339,7 @@ static void run(const char *name, const char *model, enum pl_aux_loss aux,
     l.micro_batch = 2;
     l.recompute = (int)recompute;
     pl_layout_derive(&l);
-    if (tr_rank_init(&r, MPI_COMM_SELF, &m, &l, &w, UINT64_MAX, die, &cls, &asked, &e) < 0)
+    if (tr_rank_init(&cls, &asked, &r, MPI_COMM_SELF, &m, &l, &w, UINT64_MAX, die, &e) < 0)
         die(e.text);
     tr_params_init(&r.params, &m, 3);
     for (uint64_t i = 0; i < r.params.table.count;
@@ -350,7 +350,7 @@ static void run(const char *name, const char *model, enum pl_aux_loss aux,
             r.work.sample[i] = (int32_t)(rng_mix((uint64_t)(k * 100 + i)) % (uint64_t)m.vocab);
         tr_sample_put(&r, 0, k, r.work.sample);
     }
-    tr_step_grads(&r, &t, 0);
+    tr_step_grads(&t, &r, 0);
 
     double *wide = mem_alloc(sizeof(double) * r.params.table.count);
     struct ref f = {

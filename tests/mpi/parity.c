@@ -177,7 +177,7 @@ static uint64_t hash_logits(struct tr_rank *r)
     AUTO_FREE float *logits = mem_alloc(n * sizeof(*logits));
 
     for (int mb = 0; mb < r->d.microbatches; mb++) {
-        tr_step_logits(r, mb, logits);
+        tr_step_logits(logits, r, mb);
         nothing_pending(r, "logits are handed out before they are made");
         for (uint64_t i = 0; i < n; i++) {
             uint32_t bits;
@@ -195,7 +195,7 @@ static void evaluate(struct curve *ret, struct tr_rank *r)
     struct tr_result t;
 
     put_samples(r, 1000, 0);
-    tr_step_forward(r, &t);
+    tr_step_forward(&t, r);
     nothing_pending(r, "a pass ends before its work is done");
     ret->forward = t.loss;
     ret->logits = r->layout.world == 1 ? hash_logits(r) : 0;
@@ -220,7 +220,7 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
     double asked;
     struct err e = {0};
 
-    if (tr_rank_init(&r, comm, m, l, w, UINT64_MAX, die, &cls, &asked, &e) < 0)
+    if (tr_rank_init(&cls, &asked, &r, comm, m, l, w, UINT64_MAX, die, &e) < 0)
         die(e.text);
     tr_params_init(&r.params, m, 7);
     if (shuffle)
@@ -233,7 +233,7 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
         put_samples(&r, (uint64_t)(n - 1) * (uint64_t)w->global_batch, shuffle);
         watch->step = n - 1;
         allocations_counted = true;
-        tr_step_grads(&r, &t, 0);
+        tr_step_grads(&t, &r, 0);
         tr_optim_step(&r, &o, n, t.norm);
         allocations_counted = false;
         nothing_pending(&r, "a step ends before its work is done");

@@ -168,7 +168,7 @@ static void later_origins_win(void **state)
     assert_int_equal(opt_from_env(&s, &e), 0);
     unsetenv("PT_TEST_PORT");
     assert_int_equal(v.port, 2);
-    assert_int_equal(opt_from_argv(&s, &n, 8, argv, 0, &e), 0);
+    assert_int_equal(opt_from_argv(&n, &s, 8, argv, 0, &e), 0);
     assert_int_equal(v.port, 3);
     assert_true(v.keep);
     assert_string_equal(v.data, "x");
@@ -202,7 +202,7 @@ static void bad_options_say_what_is_wrong(void **state)
         struct err e = {0};
         int n = 0;
 
-        assert_true(opt_from_argv(&s, &n, 2, argv, 0, &e) < 0);
+        assert_true(opt_from_argv(&n, &s, 2, argv, 0, &e) < 0);
         if (!strstr(e.text, bad[i].want))
             fail_msg("`%s` gave `%s`", bad[i].arg, e.text);
         opt_done(&s);

@@ -74,7 +74,7 @@ static int64_t add_trial(struct db *db, const char *id, const char *kind, int64_
     struct err e = {0};
     int64_t n = -1;
 
-    if (db_trial_add(db, &t, &n, &e) < 0)
+    if (db_trial_add(&n, db, &t, &e) < 0)
         fail_msg("%s", e.text);
     return n;
 }
@@ -197,7 +197,7 @@ static void a_trial_is_settled_once(void **state)
     assert_int_equal(db_trial_start(s.db, "one", 1, 2000, &e), -ESTALE);
     assert_int_equal(settle(s.db, "one", 1, "ok", 100), 0);
     assert_int_equal(settle(s.db, "one", 1, "crash", NAN), -ESTALE);
-    assert_int_equal(db_trial_get(s.db, &a, &t, "one", 1, &e), 0);
+    assert_int_equal(db_trial_get(&t, s.db, &a, "one", 1, &e), 0);
     assert_string_equal(t.state, "ok");
     assert_true(t.seconds == 3.0 && t.tokens_per_s == 100);
     arena_done(&a);
@@ -283,7 +283,7 @@ static void a_campaign_moves_only_from_the_states_named(void **state)
                      0);
     assert_int_equal(db_campaign_move(s.db, "one", "paused", DB_RUNNING, NULL, 10000, &e), 0);
     assert_int_equal(db_campaign_move(s.db, "one", "running", DB_DONE, "budget", 11000, &e), 0);
-    assert_int_equal(db_campaign_get(s.db, &a, &c, "one", &e), 0);
+    assert_int_equal(db_campaign_get(&c, s.db, &a, "one", &e), 0);
     assert_true(c.active_s == 3.0); /* 2 s, a pause, 1 s */
     assert_int_equal(c.ended, 11000);
     arena_done(&a);
@@ -314,18 +314,18 @@ static void a_running_campaign_cannot_be_deleted_and_a_deleted_one_leaves_nothin
     db_attempt_add(s.db, &at, &e);
     db_step_add(s.db, "one", 1, &(struct db_step){1, 1, 2.0, "{}"}, &e);
     db_event_add(
-        s.db,
+        &id, s.db,
         &(struct db_event){.campaign = "one", .trial = DB_NULL, .kind = "campaign", .data = "{}"},
-        &id, &e);
+        &e);
     assert_int_equal(db_campaign_delete(s.db, "one", &e), -EBUSY);
     db_campaign_move(s.db, "one", "running", DB_CANCELLED, NULL, 1, &e);
     assert_int_equal(db_campaign_delete(s.db, "one", &e), 0);
     assert_int_equal(db_count(s.db, "trial"), 1); /* still there, and nobody sees it */
-    assert_int_equal(db_campaign_rev(s.db, "one", &rev, &e), -ENOENT);
-    assert_int_equal(db_trial_get(s.db, &arena, &t, "one", 1, &e), -ENOENT);
+    assert_int_equal(db_campaign_rev(&rev, s.db, "one", &e), -ENOENT);
+    assert_int_equal(db_trial_get(&t, s.db, &arena, "one", 1, &e), -ENOENT);
     assert_int_equal(db_campaign_delete(s.db, "one", &e), -ENOENT);
     assert_int_equal(db_campaign_move(s.db, "one", "cancelled", DB_RUNNING, NULL, 1, &e), -ENOENT);
-    assert_int_equal(db_removal_list(s.db, &arena, &ids, &n, &e), 0);
+    assert_int_equal(db_removal_list(&ids, &n, s.db, &arena, &e), 0);
     assert_int_equal(n, 1);
     assert_string_equal(ids[0], "one");
     while ((r = db_removal_piece(s.db, &e)) == 1)
@@ -360,10 +360,10 @@ static void leaders_count_repeats_with_their_layout(void **state)
     settle(s.db, "one", 2, "ok", 12);
     settle(s.db, "one", 3, "ok", 14);
     settle(s.db, "one", 4, "ok", 99);
-    assert_int_equal(db_trial_leaders(s.db, leader, &n, 4, "one", false, &e), 0);
+    assert_int_equal(db_trial_leaders(leader, &n, s.db, 4, "one", false, &e), 0);
     assert_int_equal(n, 2);
     assert_int_equal(leader[0], 2);
-    assert_int_equal(db_trial_group(s.db, &a, &t, &n, "one", 2, &e), 0);
+    assert_int_equal(db_trial_group(&t, &n, s.db, &a, "one", 2, &e), 0);
     assert_int_equal(n, 2);
     arena_done(&a);
     close_store(&s);
@@ -393,7 +393,7 @@ static void pages_go_on_behind_the_last_row(void **state)
             struct db_trial *t = NULL;
             int64_t total;
 
-            assert_int_equal(db_trial_list(s.db, &a, &t, &n, &total, "one", &f, &e), 0);
+            assert_int_equal(db_trial_list(&t, &n, &total, s.db, &a, "one", &f, &e), 0);
             for (int i = 0; i < n; i++)
                 seen[t[i].n]++;
             if (n == 0)
@@ -430,22 +430,22 @@ static void pages_of_campaigns_outlive_deletions(void **state)
     open_store(&s, "pages2");
     for (const char *id = "a\0b\0c\0d\0f\0"; *id; id += strlen(id) + 1)
         add_campaign(s.db, id);
-    assert_int_equal(db_campaign_list(s.db, &a, &c, &n, &total, &f, &e), 0);
+    assert_int_equal(db_campaign_list(&c, &n, &total, s.db, &a, &f, &e), 0);
     assert_int_equal(n, 2);
     f.after = db_campaign_position(&a, &f, &c[1]);
     assert_int_equal(db_campaign_move(s.db, "a", DB_RUNNING, DB_DONE, NULL, 1, &e), 0);
     assert_int_equal(db_campaign_delete(s.db, "a", &e), 0);
-    assert_int_equal(db_campaign_list(s.db, &a, &c, &n, &total, &f, &e), 0);
+    assert_int_equal(db_campaign_list(&c, &n, &total, s.db, &a, &f, &e), 0);
     assert_int_equal(n, 2);
     assert_string_equal(c[0].id, "c");
     assert_string_equal(c[1].id, "d");
     assert_int_equal(total, 4);
     f.after = db_campaign_position(&a, &f, &c[1]);
-    assert_int_equal(db_campaign_list(s.db, &a, &c, &n, &total, &f, &e), 0);
+    assert_int_equal(db_campaign_list(&c, &n, &total, s.db, &a, &f, &e), 0);
     assert_int_equal(n, 1);
     assert_string_equal(c[0].id, "f");
     f.after = "no position";
-    assert_int_equal(db_campaign_list(s.db, &a, &c, &n, &total, &f, &e), -EINVAL);
+    assert_int_equal(db_campaign_list(&c, &n, &total, s.db, &a, &f, &e), -EINVAL);
     arena_done(&a);
     close_store(&s);
 }
@@ -461,12 +461,12 @@ static void event_ids_never_go_back(void **state)
     open_store(&s, "events");
     add_campaign(s.db, "one");
     for (int i = 0; i < 3; i++)
-        db_event_add(s.db, &ev, &id, &e);
+        db_event_add(&id, s.db, &ev, &e);
     assert_int_equal(id, 3);
     assert_int_equal(db_event_trim(s.db, 0, &e), 0);
     assert_int_equal(db_count(s.db, "event"), 0);
     assert_int_equal(db_event_last(s.db), 3);
-    db_event_add(s.db, &ev, &id, &e);
+    db_event_add(&id, s.db, &ev, &e);
     assert_int_equal(id, 4);
     close_store(&s);
 }
@@ -485,7 +485,7 @@ static void old_events_go_in_pieces(void **state)
     open_store(&s, "trim");
     add_campaign(s.db, "one");
     for (int i = 0; i < ALL; i++)
-        assert_int_equal(db_event_add(s.db, &ev, &id, &e), 0);
+        assert_int_equal(db_event_add(&id, s.db, &ev, &e), 0);
     while (r == 1) {
         r = db_event_trim(s.db, KEEP, &e);
         now = db_count(s.db, "event");
@@ -613,7 +613,7 @@ static int64_t answers_of(struct store *s, char owner, int n)
         AUTO_FREE char *key = mem_printf("%c%015d%048d", owner, 0, i);
         struct db_answer row;
 
-        found += db_answer_get(s->db, &a, &row, key, NULL) == 0;
+        found += db_answer_get(&row, s->db, &a, key, NULL) == 0;
     }
     arena_done(&a);
     return found;

@@ -80,21 +80,21 @@ static void check_rows(struct db *db)
     int64_t total = 0, counted = 0;
     int n = 0;
 
-    assert_int_equal(db_campaign_list(db, &a, &c, &n, &total, &f, &e), 0);
+    assert_int_equal(db_campaign_list(&c, &n, &total, db, &a, &f, &e), 0);
     assert_int_equal(total, 1);
     assert_int_equal(db_campaign_counts(db, c[0].id, add_up, &counted, &e), 0);
     assert_int_equal(counted, c[0].trials);
-    assert_int_equal(db_trial_list(db, &a, &t, &n, &total, c[0].id, &f, &e), 0);
+    assert_int_equal(db_trial_list(&t, &n, &total, db, &a, c[0].id, &f, &e), 0);
     assert_int_equal(total, 3);
     f.state = "ok";
     f.sort = "tokens_per_s";
     f.descending = true;
-    assert_int_equal(db_trial_list(db, &a, &t, &n, &total, c[0].id, &f, &e), 0);
+    assert_int_equal(db_trial_list(&t, &n, &total, db, &a, c[0].id, &f, &e), 0);
     assert_int_equal(n, total);
     for (int i = 1; i < n; i++)
         assert_true(t[i - 1].tokens_per_s >= t[i].tokens_per_s);
     f.kind = "baseline";
-    assert_int_equal(db_trial_list(db, &a, &t, &n, &total, c[0].id, &f, &e), 0);
+    assert_int_equal(db_trial_list(&t, &n, &total, db, &a, c[0].id, &f, &e), 0);
     assert_int_equal(total, 1);
     assert_int_equal(db_count(db, "attempt"), 3);
     check_limits(c[0].spec);

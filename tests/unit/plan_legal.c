@@ -316,7 +316,7 @@ static void stages_hold_all_layers_once_and_first_ones_are_longer(void **state)
                 int next = 0;
 
                 for (int run = 0; run < pp * vp; run++) {
-                    int first, n = pl_stage_layers(&l, layers, run % pp, run / pp, &first);
+                    int first, n = pl_stage_layers(&first, &l, layers, run % pp, run / pp);
 
                     assert_int_equal(first, next);
                     assert_true(n == layers / (pp * vp) || n == layers / (pp * vp) + 1);

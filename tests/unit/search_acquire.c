@@ -107,11 +107,11 @@ static void setup_init(struct setup *s, int n, uint64_t seed, bool fit)
         struct se_obs o;
 
         s->closed[at] = 1;
-        se_belief_place(&s->belief[SE_THROUGHPUT], s->table, at, &o);
+        se_belief_place(&o, &s->belief[SE_THROUGHPUT], s->table, at);
         o.value = o.prior + 0.3 * rng_normal(&r);
         o.var = 4e-4;
         se_belief_add(&s->belief[SE_THROUGHPUT], &o);
-        se_belief_place(&s->belief[SE_MEMORY], s->table, at, &o);
+        se_belief_place(&o, &s->belief[SE_MEMORY], s->table, at);
         o.seen = o.prior + 0.2 * rng_normal(&r) > 0.0 ? SE_ABOVE : SE_BELOW;
         o.var = 1e-4;
         se_belief_add(&s->belief[SE_MEMORY], &o);
@@ -161,23 +161,23 @@ static void sweeps_have_exact_means_and_bound_variances(void **state)
                 struct se_sweep *sweep =
                     se_sweep_new(&s.belief[q], &s.belief[q].hyp[h], s.table, NULL, s.table->n, 16);
 
-                se_sweep_run(sweep, mean, bound);
+                se_sweep_run(mean, bound, sweep);
                 se_sweep_free(sweep);
                 for (size_t i = 0; i < s.table->n; i++) {
                     double m, v, exact_m, bounded, before;
                     bool done = false;
 
-                    se_hyp_predict(&s.belief[q], &s.belief[q].hyp[h], s.table, i, &m, &v);
+                    se_hyp_predict(&m, &v, &s.belief[q], &s.belief[q].hyp[h], s.table, i);
                     assert_float_equal(mean[i], m, 1e-6 * (1.0 + fabs(m)));
                     assert_true(bound[i] >= v - 1e-9);
                     se_scan_open(scan, i);
                     before = INFINITY;
                     for (int upto = 8; !done; upto *= 2) {
-                        bounded = se_scan_tighten(scan, upto, &done);
+                        bounded = se_scan_tighten(&done, scan, upto);
                         assert_true(bounded <= before + 1e-12 && bounded >= v - 1e-9);
                         before = bounded;
                     }
-                    exact_m = se_scan_mean(scan, &before);
+                    exact_m = se_scan_mean(&before, scan);
                     assert_float_equal(exact_m, m, 1e-9);
                     assert_float_equal(before, v, 1e-9);
                 }
@@ -219,7 +219,7 @@ static void check_subset(const struct setup *s, enum se_quantity q, const struct
 
     for (int j = 0; j < members; j++)
         first[j] = j;
-    se_sweep_run(sweep, NULL, bound);
+    se_sweep_run(NULL, bound, sweep);
     se_sweep_free(sweep);
     se_subset_choose(&subset, members, g, s->table, q, row, n);
     assert_int_equal(subset.n, members);
@@ -229,11 +229,11 @@ static void check_subset(const struct setup *s, enum se_quantity q, const struct
         struct se_point p;
         double m, v;
 
-        se_table_point(s->table, q, row[i], g->kern.nlin, &p);
-        se_gp_predict(&few, &p, &m, &v);
+        se_table_point(&p, s->table, q, row[i], g->kern.nlin);
+        se_gp_predict(&m, &v, &few, &p);
         assert_float_equal(bound[i], v, 1e-6 * v + 1e-9);
         chosen += v;
-        se_gp_predict(&others, &p, &m, &v);
+        se_gp_predict(&m, &v, &others, &p);
         arbitrary += v;
     }
     assert_true(chosen < arbitrary);
@@ -284,8 +284,8 @@ static void vector_bounds_are_close_from_above(void **state)
         for (size_t i = 0; i < n; i++) {
             double m, v;
 
-            se_hyp_predict(&s.belief[SE_THROUGHPUT], &s.belief[SE_THROUGHPUT].hyp[h], s.table, i,
-                           &m, &v);
+            se_hyp_predict(&m, &v, &s.belief[SE_THROUGHPUT], &s.belief[SE_THROUGHPUT].hyp[h],
+                           s.table, i);
             mean[h][i] = (float)m;
             var[h][i] = (float)v;
         }
@@ -295,12 +295,12 @@ static void vector_bounds_are_close_from_above(void **state)
         s.acquire.per_device = k % 2;
         s.acquire.widen = k % 3 ? 1.0 : 2.5;
         s.acquire.incumbent = s.table->centre[SE_THROUGHPUT] + 0.4 * (k - 8);
-        se_score_bounds(&s.acquire, row, n, mean, var, bound);
+        se_score_bounds(bound, &s.acquire, row, n, mean, var);
         for (size_t i = 0; i < n; i++) {
             struct se_choice c;
             double exact;
 
-            se_acquire_one(&s.acquire, i, &c);
+            se_acquire_one(&c, &s.acquire, i);
             exact = c.score - 2.0 * log(c.p_fits);
             assert_true(bound[i] > exact - 1e-4 * fabs(exact));
             if (exact > -500.0) /* beyond e^-600 all improvements count as that much */
@@ -329,11 +329,11 @@ static void lazy_maximum_equals_brute_force(void **state)
         for (size_t i = 0; i < s.table->n; i++) {
             if (s.closed[i])
                 continue;
-            se_acquire_one(&s.acquire, i, &c);
+            se_acquire_one(&c, &s.acquire, i);
             if (c.score > best.score)
                 best = c;
         }
-        se_acquire(&s.acquire, 1, &found);
+        se_acquire(&found, &s.acquire, 1);
         assert_true(found.proved);
         assert_true(found.count >= 1 && found.count <= found.open);
         assert_float_equal(found.choice[0].score, best.score, 1e-9);
@@ -423,12 +423,12 @@ static void a_divided_sweep_is_one_sweep(void **state)
         const struct se_belief *b = &s.belief[q];
         struct se_sweep *all = se_sweep_new(b, &b->hyp[0], s.table, row, n, 16);
 
-        se_sweep_run(all, mean, bound);
+        se_sweep_run(mean, bound, all);
         se_sweep_free(all);
         for (size_t i = 0; i < n; i += 997) {
             struct se_sweep *one = se_sweep_new(b, &b->hyp[0], s.table, row + i, 1, 16);
 
-            se_sweep_run(one, &alone[0], &alone[1]);
+            se_sweep_run(&alone[0], &alone[1], one);
             se_sweep_free(one);
             assert_float_equal(mean[i], alone[0], 1e-6 * (1.0 + fabs(mean[i])));
         }
@@ -458,9 +458,9 @@ static void threads_change_no_answer(void **state)
         cpu++;
     CPU_ZERO(&single);
     CPU_SET(cpu, &single);
-    se_acquire(&s.acquire, 64, &all);
+    se_acquire(&all, &s.acquire, 64);
     assert_int_equal(sched_setaffinity(0, sizeof(single), &single), 0);
-    se_acquire(&s.acquire, 64, &one);
+    se_acquire(&one, &s.acquire, 64);
     assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
     assert_true(all.count >= 64); /* several threads' worth */
     assert_true(all.count == one.count && all.proved == one.proved);

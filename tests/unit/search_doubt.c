@@ -60,7 +60,7 @@ static struct course run(struct liar *x, int n)
     struct se_trial t;
     struct err e = {0};
 
-    while (c.trials < n && se_ask(s, &t) == SE_TRIAL) {
+    while (c.trials < n && se_ask(&t, s) == SE_TRIAL) {
         struct se_outcome o = {.status = SE_OK, .tokens_per_s = truth_of(x, &t.layout)};
 
         c.trials++;

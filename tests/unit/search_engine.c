@@ -26,8 +26,8 @@ static void same_seed_same_answers(void **state)
         for (int i = 0; i < 12; i++) {
             struct se_trial x, y;
 
-            assert_int_equal(se_ask(a, &x), SE_TRIAL);
-            assert_int_equal(se_ask(b, &y), SE_TRIAL);
+            assert_int_equal(se_ask(&x, a), SE_TRIAL);
+            assert_int_equal(se_ask(&y, b), SE_TRIAL);
             assert_memory_equal(&x.layout, &y.layout, sizeof(x.layout));
             assert_true(x.predicted.tokens_per_s == y.predicted.tokens_per_s);
             assert_string_equal(x.why, y.why);
@@ -50,10 +50,10 @@ static void replay_rebuilds_the_state(void **state)
 
     (void)state;
     for (int i = 0; i < 8; i++) {
-        assert_int_equal(se_ask(a, &t[i]), SE_TRIAL);
+        assert_int_equal(se_ask(&t[i], a), SE_TRIAL);
         tell_ok(a, &t[i]);
     }
-    assert_int_equal(se_ask(a, &t[8]), SE_TRIAL);
+    assert_int_equal(se_ask(&t[8], a), SE_TRIAL);
     for (int i = 0; i < 9; i++) {
         assert_int_equal(se_restore(b, t[i].id, &t[i].layout, t[i].repeat_of, &e), 0);
         if (i < 8)
@@ -61,10 +61,10 @@ static void replay_rebuilds_the_state(void **state)
     }
     assert_int_equal(se_restore(b, 3, &t[0].layout, 0, &e), -EINVAL);
     assert_int_equal(se_settled(b), 8);
-    assert_int_equal(se_best(a, &best_a), 0);
-    assert_int_equal(se_best(b, &best_b), 0);
+    assert_int_equal(se_best(&best_a, a), 0);
+    assert_int_equal(se_best(&best_b, b), 0);
     assert_int_equal(best_a.id, best_b.id);
-    assert_int_equal(se_ask(b, &t[0]), SE_TRIAL);
+    assert_int_equal(se_ask(&t[0], b), SE_TRIAL);
     assert_int_equal(t[0].id, 10);
     se_search_free(a);
     se_search_free(b);
@@ -96,7 +96,7 @@ static void refused_tells_change_nothing(void **state)
     struct err e = {0};
 
     (void)state;
-    assert_int_equal(se_ask(s, &t), SE_TRIAL);
+    assert_int_equal(se_ask(&t, s), SE_TRIAL);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         AUTO_JSON *tell = unit_json(cases[i].tell);
 
@@ -135,7 +135,7 @@ static void absurd_measurements_leave_the_search_unharmed(void **state)
         AUTO_JSON *tell = unit_json(tells[i]), *best = NULL, *diagnosis = NULL;
         struct se_trial t;
 
-        assert_int_equal(se_ask(s, &t), SE_TRIAL);
+        assert_int_equal(se_ask(&t, s), SE_TRIAL);
         assert_true(isfinite(t.predicted.tokens_per_s) && isfinite(t.predicted.memory_bytes));
         if (se_tell_json(s, tell, &e) < 0)
             fail_msg("%s: %s", e.pointer, e.text);
@@ -155,10 +155,10 @@ static void a_discarded_trial_may_come_again(void **state)
     struct err e = {0};
 
     (void)state;
-    assert_int_equal(se_ask(s, &a), SE_TRIAL);
+    assert_int_equal(se_ask(&a, s), SE_TRIAL);
     assert_int_equal(se_tell(s, a.id, &(struct se_outcome){.status = SE_DISCARD}, &e), 0);
     assert_int_equal(se_settled(s), 0);
-    assert_int_equal(se_ask(s, &b), SE_TRIAL);
+    assert_int_equal(se_ask(&b, s), SE_TRIAL);
     assert_int_equal(b.id, 2);
     assert_true(pl_layout_equal(&a.layout, &b.layout));
     se_search_free(s);
@@ -171,17 +171,17 @@ static void a_budget_ends_and_waits_for_what_is_out(void **state)
 
     (void)state;
     for (int i = 0; i < 4; i++)
-        assert_int_equal(se_ask(s, &t[i]), SE_TRIAL);
-    assert_int_equal(se_ask(s, &t[4]), SE_WAIT); /* parallel */
+        assert_int_equal(se_ask(&t[i], s), SE_TRIAL);
+    assert_int_equal(se_ask(&t[4], s), SE_WAIT); /* parallel */
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < i; j++)
             assert_false(pl_layout_equal(&t[i].layout, &t[j].layout));
     tell_ok(s, &t[0]);
-    assert_int_equal(se_ask(s, &t[4]), SE_TRIAL);
-    assert_int_equal(se_ask(s, &t[5]), SE_WAIT); /* budget, with trials out */
+    assert_int_equal(se_ask(&t[4], s), SE_TRIAL);
+    assert_int_equal(se_ask(&t[5], s), SE_WAIT); /* budget, with trials out */
     for (int i = 1; i < 5; i++)
         tell_ok(s, &t[i]);
-    assert_int_equal(se_ask(s, &t[5]), SE_DONE);
+    assert_int_equal(se_ask(&t[5], s), SE_DONE);
     assert_string_equal(se_done_reason(s), "budget");
     se_search_free(s);
 }
@@ -193,7 +193,7 @@ static void a_spent_clock_ends_too(void **state)
 
     (void)state;
     se_spent(s, 1.0);
-    assert_int_equal(se_ask(s, &t), SE_DONE);
+    assert_int_equal(se_ask(&t, s), SE_DONE);
     assert_string_equal(se_done_reason(s), "budget");
     se_search_free(s);
 }
@@ -205,7 +205,7 @@ static void grid_exhausts_every_layout_once(void **state)
     size_t n = 0;
 
     (void)state;
-    while (se_ask(s, &t) == SE_TRIAL) {
+    while (se_ask(&t, s) == SE_TRIAL) {
         n++;
         tell_ok(s, &t);
         if (n >= 40) /* telling costs n^3; the rest are only counted */
@@ -223,13 +223,13 @@ static void a_small_space_is_exhausted_or_converges_with_the_reason(void **state
     int n = 0;
 
     (void)state;
-    while (n < 120 && se_ask(s, &t) == SE_TRIAL) {
+    while (n < 120 && se_ask(&t, s) == SE_TRIAL) {
         n++;
         tell_ok(s, &t);
     }
     assert_true(n < 120);
     assert_string_equal(se_done_reason(s), "converged");
-    assert_int_equal(se_best(s, &best), 0);
+    assert_int_equal(se_best(&best, s), 0);
     assert_true(best.lo < best.mean && best.mean < best.hi);
     se_search_free(s);
 }
@@ -253,9 +253,9 @@ static void the_best_is_found(void **state)
     pl_space_list(&list, &n, 100000, spec.space, &p, &e);
     for (size_t i = 0; i < n; i++)
         top = fmax(top, made_up(&list[i]));
-    for (int i = 0; i < 30 && se_ask(s, &t) == SE_TRIAL; i++)
+    for (int i = 0; i < 30 && se_ask(&t, s) == SE_TRIAL; i++)
         tell_ok(s, &t);
-    assert_int_equal(se_best(s, &best), 0);
+    assert_int_equal(se_best(&best, s), 0);
     assert_true(made_up(&best.layout) > 0.97 * top);
     free(list);
     se_spec_done(&spec);
@@ -271,7 +271,7 @@ static double run_with_luck(struct se_search *s, struct pl_layout *ret, int n, d
     struct err e = {0};
 
     rng_seed(r, seed);
-    for (int i = 0; i < n && se_ask(s, &t) == SE_TRIAL; i++) {
+    for (int i = 0; i < n && se_ask(&t, s) == SE_TRIAL; i++) {
         double f = made_up(&t.layout) * exp(spread * rng_normal(r));
         struct se_outcome o = {.status = SE_OK, .tokens_per_s = f, .tokens_per_s_se = 0.01 * f};
 
@@ -302,7 +302,7 @@ static void a_promise_of_the_luckiest_trial_holds(void **state)
         double top = run_with_luck(s, &winner, TRIALS, spread, seed, &r), again;
         struct err e = {0};
 
-        assert_int_equal(se_next_run(s, &winner, &next, &e), 0);
+        assert_int_equal(se_next_run(&next, s, &winner, &e), 0);
         assert_true(next.tokens_per_s < 1.0001 * top);
         again = made_up(&winner) * exp(spread * rng_normal(&r));
         held += next.lo < again && again < next.hi;
@@ -326,14 +326,14 @@ static void a_promise_rests_on_repeats_where_there_are_any(void **state)
     struct err e;
 
     (void)state;
-    assert_int_equal(se_ask(s, &t), SE_TRIAL);
+    assert_int_equal(se_ask(&t, s), SE_TRIAL);
     for (int i = 0; i < (int)ARRAY_LEN(rate); i++) {
         o.tokens_per_s = rate[i];
         if (i > 0)
             assert_int_equal(se_restore(s, t.id + i, &t.layout, t.id, &e), 0);
         assert_int_equal(se_tell(s, t.id + i, &o, &e), 0);
     }
-    assert_int_equal(se_next_run(s, &t.layout, &next, &e), 0);
+    assert_int_equal(se_next_run(&next, s, &t.layout, &e), 0);
     assert_true(fabs(next.tokens_per_s - 1000.0) < 1.0);
     assert_true(next.lo < 800.0 && next.hi > 1200.0); /* the spread is that of all four */
     se_search_free(s);
@@ -346,13 +346,13 @@ static void stopping_early_needs_a_sure_loss(void **state)
     double top = 0.0;
 
     (void)state;
-    assert_int_equal(se_ask(s, &a), SE_TRIAL);
-    assert_true(se_can_win(s, a.id, 1.0, 0.0, 5, NULL)); /* nothing to lose against */
+    assert_int_equal(se_ask(&a, s), SE_TRIAL);
+    assert_true(se_can_win(NULL, s, a.id, 1.0, 0.0, 5)); /* nothing to lose against */
     tell_ok(s, &a);
-    assert_int_equal(se_ask(s, &b), SE_TRIAL);
-    assert_true(se_can_win(s, b.id, 1.1 * made_up(&a.layout), 10.0, 5, &top));
-    assert_true(se_can_win(s, b.id, 0.9 * made_up(&a.layout), 0.2 * made_up(&a.layout), 5, &top));
-    assert_false(se_can_win(s, b.id, 0.5 * made_up(&a.layout), 0.01 * made_up(&a.layout), 8, &top));
+    assert_int_equal(se_ask(&b, s), SE_TRIAL);
+    assert_true(se_can_win(&top, s, b.id, 1.1 * made_up(&a.layout), 10.0, 5));
+    assert_true(se_can_win(&top, s, b.id, 0.9 * made_up(&a.layout), 0.2 * made_up(&a.layout), 5));
+    assert_false(se_can_win(&top, s, b.id, 0.5 * made_up(&a.layout), 0.01 * made_up(&a.layout), 8));
     assert_true(top > 0.5 * made_up(&a.layout) && top < made_up(&a.layout));
     se_search_free(s);
 }
@@ -367,7 +367,7 @@ static void what_differs_from_run_to_run_keeps_a_trial_going(void **state)
     struct err e;
 
     (void)state;
-    assert_int_equal(se_ask(s, &a), SE_TRIAL);
+    assert_int_equal(se_ask(&a, s), SE_TRIAL);
     for (int i = 0; i < (int)ARRAY_LEN(factor); i++) {
         o.tokens_per_s = factor[i] * 1000.0;
         o.tokens_per_s_se = 1.0;
@@ -375,9 +375,9 @@ static void what_differs_from_run_to_run_keeps_a_trial_going(void **state)
             assert_int_equal(se_restore(s, a.id + i, &a.layout, a.id, &e), 0);
         assert_int_equal(se_tell(s, a.id + i, &o, &e), 0);
     }
-    assert_int_equal(se_ask(s, &b), SE_TRIAL);
-    assert_true(se_can_win(s, b.id, 860.0, 1.0, 20, NULL));
-    assert_false(se_can_win(s, b.id, 300.0, 1.0, 20, NULL));
+    assert_int_equal(se_ask(&b, s), SE_TRIAL);
+    assert_true(se_can_win(NULL, s, b.id, 860.0, 1.0, 20));
+    assert_false(se_can_win(NULL, s, b.id, 300.0, 1.0, 20));
     se_search_free(s);
 }
 
@@ -392,9 +392,9 @@ static void looking_often_does_not_stop_a_good_trial(void **state)
     double f;
 
     (void)state;
-    se_ask(s, &a);
+    se_ask(&a, s);
     tell_ok(s, &a);
-    se_ask(s, &b);
+    se_ask(&b, s);
     f = made_up(&a.layout);
     rng_seed(&r, 2);
     for (int k = 0; k < 400; k++) {
@@ -403,7 +403,7 @@ static void looking_often_does_not_stop_a_good_trial(void **state)
 
         for (int n = 1; n <= 50 && !out; n++) {
             sum += f * (1.0 + 0.05 * rng_normal(&r));
-            out = !se_can_win(s, b.id, sum / n, 0.05 * f / sqrt(n), n, NULL);
+            out = !se_can_win(NULL, s, b.id, sum / n, 0.05 * f / sqrt(n), n);
         }
         stopped += out;
     }
@@ -426,16 +426,16 @@ static void a_refit_beside_the_loop_is_adopted(void **state)
     assert_int_equal(se_search_new(&s, &spec, &e), 0);
     assert_false(se_refit_due(s));
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(se_ask(s, &t), SE_TRIAL);
+        assert_int_equal(se_ask(&t, s), SE_TRIAL);
         tell_ok(s, &t);
     }
     assert_true(se_refit_due(s));
     refit = se_refit_new(s);
-    assert_int_equal(se_ask(s, &t), SE_TRIAL); /* meanwhile */
+    assert_int_equal(se_ask(&t, s), SE_TRIAL); /* meanwhile */
     tell_ok(s, &t);
     se_refit_run(refit);
     se_refit_adopt(s, refit);
-    assert_int_equal(se_ask(s, &t), SE_TRIAL);
+    assert_int_equal(se_ask(&t, s), SE_TRIAL);
     se_spec_done(&spec);
     se_search_free(s);
 }
@@ -450,7 +450,7 @@ static void importance_adds_up_and_finds_the_key_that_matters(void **state)
 
     (void)state;
     for (int i = 0; i < 40; i++) {
-        assert_int_equal(se_ask(s, &t), SE_TRIAL);
+        assert_int_equal(se_ask(&t, s), SE_TRIAL);
         struct se_outcome o = {
             .status = SE_OK, .tokens_per_s = 1e5 / t.layout.tp, .tokens_per_s_se = 10};
         struct err e = {0};
@@ -480,7 +480,7 @@ static void answers_have_their_shape(void **state)
     (void)state;
     assert_null(se_best_json(s));
     for (int i = 0; i < 5; i++) {
-        se_ask(s, &t);
+        se_ask(&t, s);
         tell_ok(s, &t);
     }
     v = se_best_json(s);
@@ -585,7 +585,7 @@ static void run_random_space(uint64_t seed)
     for (int i = 0; i < 14; i++) {
         struct se_trial t;
         struct se_outcome o;
-        enum se_answer answer = se_ask(s, &t);
+        enum se_answer answer = se_ask(&t, s);
 
         if (answer != SE_TRIAL)
             break;
@@ -702,7 +702,7 @@ static void tell_factor(struct se_search *s, int id, const struct pl_layout *l, 
     struct se_outcome o = {.status = SE_OK};
     struct err e = {0};
 
-    assert_int_equal(se_predict(s, l, &p, &e), 0);
+    assert_int_equal(se_predict(&p, s, l, &e), 0);
     o.tokens_per_s = factor * p.tokens_per_s;
     o.tokens_per_s_se = 0.01 * o.tokens_per_s;
     assert_int_equal(se_restore(s, id, l, 0, &e), 0);
@@ -732,12 +732,12 @@ static void a_slow_network_is_not_a_slow_node(void **state)
     far_too = wide(list, n, 16, 2);
     known = wide(list, n, 8, 4);
     tell_factor(s, 1, &known, 1.0);
-    assert_int_equal(se_predict(s, &near, &near_before, &e), 0);
-    assert_int_equal(se_predict(s, &far_too, &far_before, &e), 0);
+    assert_int_equal(se_predict(&near_before, s, &near, &e), 0);
+    assert_int_equal(se_predict(&far_before, s, &far_too, &e), 0);
     known = wide(list, n, 16, 4);
     tell_factor(s, 2, &known, 0.4);
-    assert_int_equal(se_predict(s, &near, &near_after, &e), 0);
-    assert_int_equal(se_predict(s, &far_too, &far_after, &e), 0);
+    assert_int_equal(se_predict(&near_after, s, &near, &e), 0);
+    assert_int_equal(se_predict(&far_after, s, &far_too, &e), 0);
     assert_float_equal(near_after.tokens_per_s / near_before.tokens_per_s, 1.0, 0.1);
     assert_true(far_after.tokens_per_s < 0.6 * far_before.tokens_per_s);
     se_search_free(s);
@@ -758,7 +758,7 @@ static const char *run_as_planned(int n, int *since)
 
     small_spec(&spec, "");
     *since = 0;
-    for (int i = 0; i < n && se_ask(s, &t) == SE_TRIAL; i++) {
+    for (int i = 0; i < n && se_ask(&t, s) == SE_TRIAL; i++) {
         struct se_outcome o = {.status = SE_OK};
         struct pl_cost cost;
 

@@ -31,7 +31,7 @@ static void fill_gp(struct se_gp *g, const struct se_table *t, int n, bool appen
         size_t at = (size_t)rng_below(&r, t->n);
         double y = rng_normal(&r);
 
-        se_table_point(t, SE_THROUGHPUT, at, g->kern.nlin, &p);
+        se_table_point(&p, t, SE_THROUGHPUT, at, g->kern.nlin);
         if (append)
             se_gp_append(g, &p, y, 0.01 + 0.01 * i);
         else
@@ -63,13 +63,13 @@ static void posterior_of_one_observation_is_the_closed_form(void **state)
 
     (void)state;
     make_gp(&g, t, SE_LIN_SHARE + SE_COST_SHARES);
-    se_table_point(t, SE_THROUGHPUT, 3, g.kern.nlin, &a);
-    se_table_point(t, SE_THROUGHPUT, 77, g.kern.nlin, &b);
+    se_table_point(&a, t, SE_THROUGHPUT, 3, g.kern.nlin);
+    se_table_point(&b, t, SE_THROUGHPUT, 77, g.kern.nlin);
     se_gp_append(&g, &a, 1.5, 0.2);
     kaa = se_kernel_cov(&g.kern, a.level, a.u, a.level, a.u);
     kab = se_kernel_cov(&g.kern, a.level, a.u, b.level, b.u);
     kbb = se_kernel_cov(&g.kern, b.level, b.u, b.level, b.u);
-    se_gp_predict(&g, &b, &mean, &var);
+    se_gp_predict(&mean, &var, &g, &b);
     assert_float_equal(mean, kab / (kaa + 0.2) * 1.5, 1e-12);
     assert_float_equal(var, kbb - kab * kab / (kaa + 0.2), 1e-12);
     assert_float_equal(se_gp_evidence(&g),
@@ -141,7 +141,7 @@ static void gradient_of_the_evidence_is_that_of_finite_differences(void **state)
         g.var[i] += own[i] ? g.kern.noise2 : 0.0;
     }
     se_gp_factor(&g);
-    se_gp_evidence_grad(&g, own, grad);
+    se_gp_evidence_grad(grad, &g, own);
     memcpy(theta, g.kern.theta, sizeof(theta));
     for (int k = 0; k < n; k++) {
         double f[2], h = 1e-5;
@@ -173,17 +173,17 @@ static void leaving_one_out_equals_doing_it(void **state)
     rng_seed(&r, 9);
     make_gp(&all, t, SE_LIN_PRIOR);
     for (int i = 0; i < 12; i++) {
-        se_table_point(t, SE_THROUGHPUT, (size_t)rng_below(&r, t->n), SE_LIN_PRIOR, &p[i]);
+        se_table_point(&p[i], t, SE_THROUGHPUT, (size_t)rng_below(&r, t->n), SE_LIN_PRIOR);
         y[i] = rng_normal(&r);
         se_gp_append(&all, &p[i], y[i], 0.1);
     }
-    se_gp_leave_one_out(&all, mean, var);
+    se_gp_leave_one_out(mean, var, &all);
     for (int out = 0; out < 12; out++) {
         make_gp(&rest, t, SE_LIN_PRIOR);
         for (int i = 0; i < 12; i++)
             if (i != out)
                 se_gp_append(&rest, &p[i], y[i], 0.1);
-        se_gp_predict(&rest, &p[out], &m, &v);
+        se_gp_predict(&m, &v, &rest, &p[out]);
         assert_float_equal(mean[out], m, 1e-10);
         assert_float_equal(var[out], v, 1e-10);
         se_gp_done(&rest);
@@ -207,18 +207,18 @@ static void residuals_carry_the_noise_of_all_points(void **state)
     rng_seed(&r, 10);
     make_gp(&g, t, SE_LIN_PRIOR);
     for (int i = 0; i < N; i++) {
-        se_table_point(t, SE_THROUGHPUT, (size_t)rng_below(&r, t->n), SE_LIN_PRIOR, &p);
+        se_table_point(&p, t, SE_THROUGHPUT, (size_t)rng_below(&r, t->n), SE_LIN_PRIOR);
         se_gp_append(&g, &p, rng_normal(&r), 0.05 + 0.1 * rng_unit(&r));
     }
-    se_gp_leave_one_out(&g, mean, var);
-    se_gp_residuals(&g, err, noise);
+    se_gp_leave_one_out(mean, var, &g);
+    se_gp_residuals(err, noise, &g);
     for (int i = 0; i < N; i++)
         assert_true(fabs(err[i] - (g.y[i] - mean[i])) <= 1e-12); /* cmocka compares in float */
     for (int j = 0; j < N; j++) {
         for (int i = 0; i < N; i++)
             g.y[i] = i == j;
         se_gp_resolve(&g);
-        se_gp_residuals(&g, err, none);
+        se_gp_residuals(err, none, &g);
         for (int i = 0; i < N; i++)
             sum[i] += err[i] * err[i] * g.var[j];
     }
@@ -240,7 +240,7 @@ static void a_single_bound_has_the_moments_of_quadrature(void **state)
 
     (void)state;
     make_gp(&g, t, SE_LIN_PRIOR);
-    se_table_point(t, SE_MEMORY, 10, SE_LIN_PRIOR, &p);
+    se_table_point(&p, t, SE_MEMORY, 10, SE_LIN_PRIOR);
     k = se_kernel_cov(&g.kern, p.level, p.u, p.level, p.u);
     for (double f = -12.0; f < 12.0;
          f += h) { /* midpoint rule: far below 1e-6 for so smooth a function */
@@ -253,7 +253,7 @@ static void a_single_bound_has_the_moments_of_quadrature(void **state)
     }
     se_gp_add(&g, &p, 0.0, 1e3);
     assert_float_equal(se_ep_run(&g, &o, &mean0), log(z), 1e-4);
-    se_gp_predict(&g, &p, &m, &v);
+    se_gp_predict(&m, &v, &g, &p);
     assert_float_equal(m, z1 / z, 1e-4);
     assert_float_equal(v, z2 / z - z1 * z1 / z / z, 1e-4);
     se_gp_done(&g);
@@ -270,7 +270,7 @@ static void bounds_move_belief_the_right_way(void **state)
     (void)state;
     se_belief_init(&b, t, SE_MEMORY, false);
     before = se_belief_below(&b, t, 5, 0.0);
-    se_belief_place(&b, t, 5, &o);
+    se_belief_place(&o, &b, t, 5);
     o.seen = SE_ABOVE;
     o.value = 0.0;
     o.var = 1e-4;
@@ -279,7 +279,7 @@ static void bounds_move_belief_the_right_way(void **state)
     after = se_belief_below(&b, t, 5, 0.0);
     assert_true(before > 0.3 && after < 0.1);
     o.seen = SE_BELOW;
-    se_belief_place(&b, t, 40, &o);
+    se_belief_place(&o, &b, t, 40);
     o.seen = SE_BELOW;
     o.var = 1e-4;
     se_belief_add(&b, &o);
@@ -303,7 +303,7 @@ static void trust_follows_the_evidence(void **state)
         size_t at = i * t->n / 15;
         struct se_obs o;
 
-        se_belief_place(&good, t, at, &o);
+        se_belief_place(&o, &good, t, at);
         o.var = 1e-4;
         o.value = o.prior + 0.02 * (double)(i % 3);
         se_belief_add(&good, &o);
@@ -324,7 +324,7 @@ static size_t recomputed(const struct se_table *t, size_t at)
 {
     struct pl_layout l;
 
-    se_table_layout(t, at, &l);
+    se_table_layout(&l, t, at);
     l.recompute = PL_RECOMPUTE_FULL;
     return (size_t)se_table_find(t, &l);
 }
@@ -355,7 +355,7 @@ static void out_of_memory_is_put_down_to_kept_matrices(void **state)
     assert_true(b.hyp[b.unfused].unfused && b.hyp[b.unfused].trusting);
     fits = se_belief_below(&b, t, keeps, bound);
     fits_again = se_belief_below(&b, t, again, bound);
-    se_belief_place(&b, t, keeps, &o);
+    se_belief_place(&o, &b, t, keeps);
     o.seen = SE_ABOVE;
     o.value = bound;
     o.var = 1e-4;

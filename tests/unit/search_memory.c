@@ -57,7 +57,7 @@ static double brier(const struct se_search *s, const struct se_spec *spec)
         struct se_predicted q;
         double d;
 
-        assert_int_equal(se_predict(s, &list[i], &q, &e), 0);
+        assert_int_equal(se_predict(&q, s, &list[i], &e), 0);
         d = q.p_fits - (truth(spec, &list[i]) > 0.0);
         sum += d * d;
     }
@@ -81,7 +81,7 @@ static void out_of_memory_trials_are_met_and_learned_from(void **state)
     fastest = best_of(&spec);
     assert_int_equal(se_search_new(&s, &spec, &e), 0);
     before = brier(s, &spec);
-    for (trials = 0; se_ask(s, &t) == SE_TRIAL; trials++) {
+    for (trials = 0; se_ask(&t, s) == SE_TRIAL; trials++) {
         double tokens = truth(&spec, &t.layout) * exp(0.02 * rng_normal(&r));
         struct se_outcome o = {.status = tokens > 0.0 ? SE_OK : SE_OOM,
                                .tokens_per_s = tokens,
@@ -98,7 +98,7 @@ static void out_of_memory_trials_are_met_and_learned_from(void **state)
     assert_true(brier(s, &spec) < before);
     /* ... and so was what it said of those that it tried. */
     assert_true(of_ok / ok > of_oom / oom);
-    assert_int_equal(se_best(s, &best), 0);
+    assert_int_equal(se_best(&best, s), 0);
     assert_true(truth(&spec, &best.layout) >= 0.95 * fastest);
     se_search_free(s);
     se_spec_done(&spec);
@@ -124,7 +124,7 @@ static void the_first_prediction_of_memory_is_the_plan(void **state)
     for (size_t i = 0; i < n; i += 1 + n / 50) {
         struct se_predicted q;
 
-        assert_int_equal(se_predict(s, &list[i], &q, &e), 0);
+        assert_int_equal(se_predict(&q, s, &list[i], &e), 0);
         assert_true(q.lo < q.tokens_per_s && q.tokens_per_s < q.hi);
         pl_memory_worst(&plan, &spec.model, &list[i], &spec.workload, spec.trainer);
         assert_float_equal(q.memory_bytes / plan.total, 1.0, 0.1);

@@ -61,7 +61,7 @@ static void hints_are_the_joint_regression(void **state)
     }
     solve(joint, BOTH, right);
     se_told_blur(&told, differ);
-    n = se_told_hints(&told, prior, hint);
+    n = se_told_hints(hint, &told, prior);
     assert_int_equal(n, COEFS); /* each says more than the least */
     for (int j = 0; j < n; j++) {
         for (int p = 0; p < COEFS; p++) {
@@ -91,7 +91,7 @@ static void told_is_the_posterior_of_the_process(void **state)
     for (int i = 0; i < 20; i++) {
         struct se_obs o;
 
-        se_belief_place(&b, t, rng_below(&r, t->n), &o);
+        se_belief_place(&o, &b, t, rng_below(&r, t->n));
         o.var = 1e-4;
         o.value = o.prior + 0.3 * o.u[SE_LIN_SHARE] + 0.05 * rng_normal(&r);
         se_belief_add(&b, &o);
@@ -114,7 +114,7 @@ static void told_is_the_posterior_of_the_process(void **state)
         for (int d = 0; d < h->gp.kern.ndims; d++)
             nowhere[d] = (uint8_t)h->gp.kern.nlevels[d];
         x.u[p] = 1.0;
-        se_gp_predict(&h->gp, &x, &mean, &var);
+        se_gp_predict(&mean, &var, &h->gp, &x);
         assert_true(fabs(mean - told.information[p] * sqrt(h->gp.kern.lin2[p])) < 1e-7);
     }
     se_belief_done(&b);
@@ -203,8 +203,8 @@ static double error_of(const struct se_search *s, const struct se_spec *spec, co
         struct se_predicted p;
         double d;
 
-        se_table_layout(s->table, i, &l);
-        assert_int_equal(se_predict(s, &l, &p, NULL), 0);
+        se_table_layout(&l, s->table, i);
+        assert_int_equal(se_predict(&p, s, &l, NULL), 0);
         d = log(p.tokens_per_s / truth(spec, factor, &l));
         sum += d * d;
     }
@@ -220,7 +220,7 @@ static int trials_to(struct se_search *s, const struct se_spec *spec, const doub
     for (size_t i = 0; i < s->table->n; i++) {
         struct pl_layout l;
 
-        se_table_layout(s->table, i, &l);
+        se_table_layout(&l, s->table, i);
         best = fmax(best, truth(spec, factor, &l));
     }
     for (int n = 1; n <= 40; n++) {
@@ -228,7 +228,7 @@ static int trials_to(struct se_search *s, const struct se_spec *spec, const doub
         struct se_outcome o = {.status = SE_OK};
         struct err e;
 
-        if (se_ask(s, &t) != SE_TRIAL)
+        if (se_ask(&t, s) != SE_TRIAL)
             break;
         o.tokens_per_s = truth(spec, factor, &t.layout);
         o.tokens_per_s_se = 0.01 * o.tokens_per_s;

@@ -16,7 +16,7 @@ static void quantiles_do_not_depend_on_the_order(void **state)
     (void)state;
     tr_measure_init(&m, 100);
     fill(&m, 11);
-    tr_measure_stats(&m, &s);
+    tr_measure_stats(&s, &m);
     assert_float_equal(s.median, 6, 0);
     assert_float_equal(s.p10, 2, 1e-9);
     assert_float_equal(s.p90, 10, 1e-9);
@@ -39,7 +39,7 @@ static void the_interval_is_that_of_the_order_statistics(void **state)
 
         tr_measure_init(&m, 100);
         fill(&m, want[i].n);
-        tr_measure_stats(&m, &s);
+        tr_measure_stats(&s, &m);
         assert_float_equal(s.ci95, want[i].half, 1e-9);
         tr_measure_done(&m);
     }
@@ -52,11 +52,11 @@ static void no_steps_give_zeros_and_old_steps_give_way(void **state)
 
     (void)state;
     tr_measure_init(&m, 3);
-    tr_measure_stats(&m, &s);
+    tr_measure_stats(&s, &m);
     assert_float_equal(s.median, 0, 0);
     for (int i = 0; i < 6; i++)
         tr_measure_add(&m, i);
-    tr_measure_stats(&m, &s);
+    tr_measure_stats(&s, &m);
     assert_float_equal(s.median, 4, 0);
     tr_measure_done(&m);
 }

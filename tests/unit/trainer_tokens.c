@@ -82,10 +82,10 @@ static void the_synthetic_language_is_the_same_everywhere_and_not_constant(void 
     assert_int_equal(tr_tokens_open(&b, "/elsewhere", "synthetic", 97, 64, 5, &e), 0);
     assert_true(tr_tokens_synthetic(a));
     for (uint64_t s = 0; s < 200; s++) {
-        assert_int_equal(tr_tokens_sample(a, TR_SPLIT_TRAIN, s, x, &e), 0);
-        assert_int_equal(tr_tokens_sample(b, TR_SPLIT_TRAIN, s, y, &e), 0);
+        assert_int_equal(tr_tokens_sample(x, a, TR_SPLIT_TRAIN, s, &e), 0);
+        assert_int_equal(tr_tokens_sample(y, b, TR_SPLIT_TRAIN, s, &e), 0);
         assert_memory_equal(x, y, sizeof(x));
-        assert_int_equal(tr_tokens_sample(a, TR_SPLIT_VALIDATION, s, other, &e), 0);
+        assert_int_equal(tr_tokens_sample(other, a, TR_SPLIT_VALIDATION, s, &e), 0);
         assert_true(memcmp(x, other, sizeof(x)) != 0);
         for (int i = 0; i < 65; i++)
             assert_true(x[i] >= 0 && x[i] < 97);
@@ -135,7 +135,7 @@ static void text_comes_back_as_it_was(void **state)
     if (tr_tokens_open(&t, dir, out, 256, 12, 1, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(tr_tokens_samples(t, TR_SPLIT_TRAIN), 1);
-    assert_int_equal(tr_tokens_sample(t, TR_SPLIT_TRAIN, 77, x, &e), 0);
+    assert_int_equal(tr_tokens_sample(x, t, TR_SPLIT_TRAIN, 77, &e), 0);
     for (int i = 0; i < 13; i++)
         text[i] = (char)x[i];
     assert_memory_equal(text, "hello\0world!\0", 13);
@@ -225,8 +225,8 @@ static void an_epoch_visits_every_sample_once_and_epochs_differ(void **state)
     n = tr_tokens_samples(t, TR_SPLIT_TRAIN);
     assert_int_equal(n, (done.tokens[0] - 1) / 16);
     for (uint64_t i = 0; i < n; i++) {
-        assert_int_equal(tr_tokens_sample(t, TR_SPLIT_TRAIN, i, x, &e), 0);
-        assert_int_equal(tr_tokens_sample(t, TR_SPLIT_TRAIN, n + i, y, &e), 0);
+        assert_int_equal(tr_tokens_sample(x, t, TR_SPLIT_TRAIN, i, &e), 0);
+        assert_int_equal(tr_tokens_sample(y, t, TR_SPLIT_TRAIN, n + i, &e), 0);
         sum[0] += str_hash(x, sizeof(x), 0) % 1000003; /* a sum does not see the order */
         sum[1] += str_hash(y, sizeof(y), 0) % 1000003;
         same += !memcmp(x, y, sizeof(x));
@@ -254,7 +254,7 @@ static int read_all(const char *dir, const char *name, int vocab, struct err *e)
     int r = tr_tokens_open(&t, dir, name, vocab, 16, 3, e);
 
     for (uint64_t i = 0; r == 0 && i < tr_tokens_samples(t, TR_SPLIT_TRAIN); i++)
-        r = tr_tokens_sample(t, TR_SPLIT_TRAIN, i, x, e);
+        r = tr_tokens_sample(x, t, TR_SPLIT_TRAIN, i, e);
     return r;
 }
 
@@ -391,7 +391,7 @@ static void megatron_files_are_read_directly(void **state)
     assert_true(tr_tokens_count(t, TR_SPLIT_VALIDATION) >= tokens / 20);
     assert_true(tr_tokens_count(t, TR_SPLIT_VALIDATION) < tokens / 20 + 110);
     for (uint64_t k = 0; k < 20; k++) {
-        assert_int_equal(tr_tokens_sample(t, TR_SPLIT_VALIDATION, k, x, &e), 0);
+        assert_int_equal(tr_tokens_sample(x, t, TR_SPLIT_VALIDATION, k, &e), 0);
         for (int i = 0; i < 6; i++)
             assert_int_equal(
                 x[i], 300 + (tr_tokens_count(t, TR_SPLIT_TRAIN) + 5 * k + (uint64_t)i) % 700);
@@ -461,10 +461,10 @@ static void a_file_that_is_truncated_while_mapped_is_an_error(void **state)
     assert_int_equal(tr_stream_map(&s, path, TR_ID_U8, N, &e), 0);
     assert_int_equal(truncate(path, N / 2), 0);
     for (int i = 0; i < 2; i++) { /* also a second time */
-        assert_int_equal(tr_stream_read(&s, ids, N - 8, 8, 256, &e), -EBADMSG);
+        assert_int_equal(tr_stream_read(ids, &s, N - 8, 8, 256, &e), -EBADMSG);
         assert_non_null(strstr(e.text, "truncated"));
     }
-    assert_int_equal(tr_stream_read(&s, ids, 0, 8, 256, &e), 0);
+    assert_int_equal(tr_stream_read(ids, &s, 0, 8, 256, &e), 0);
     file_remove_tree(dir, NULL);
     tr_stream_done(&s);
 }

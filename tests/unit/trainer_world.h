@@ -174,7 +174,7 @@ static inline void params_fill(struct tr_params *t, int stamp)
 {
     for (int i = 0; i < t->table.n; i++) {
         const struct pl_param *p = &t->table.p[i];
-        uint64_t first = 0, at = 0, n = tr_param_state(t, i, &first, &at);
+        uint64_t first = 0, at = 0, n = tr_param_state(&first, &at, t, i);
         float *array[] = {t->master, t->m, t->v};
 
         for (uint64_t k = 0; k < p->count; k++) {
@@ -198,7 +198,7 @@ static inline long params_wrong(const struct tr_params *t, int stamp, bool state
 
     for (int i = 0; i < t->table.n; i++) {
         const struct pl_param *p = &t->table.p[i];
-        uint64_t first = 0, at = 0, n = state ? tr_param_state(t, i, &first, &at) : 0;
+        uint64_t first = 0, at = 0, n = state ? tr_param_state(&first, &at, t, i) : 0;
         const float *array[] = {t->master, t->m, t->v};
 
         for (uint64_t k = 0; k < p->count; k++) {

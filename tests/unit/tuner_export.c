@@ -313,7 +313,7 @@ static void what_a_target_carries_comes_back(void **state)
     (void)state;
     for (size_t p = 0; p < ARRAY_LEN(pairs); p++) {
         const struct tn_wrapper *wrapper;
-        const struct tn_exporter *x = tn_exporter_find(pairs[p].target, &wrapper);
+        const struct tn_exporter *x = tn_exporter_find(&wrapper, pairs[p].target);
         int came_back = 0;
 
         for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

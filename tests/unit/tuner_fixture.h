@@ -103,7 +103,7 @@ static inline void fixture_create(struct fixture *f, char id[32], const char *te
     struct tn_draft *d = NULL;
     struct err e = {0};
 
-    if (tn_campaign_check(&d, f->svc, body, NULL, &e) < 0 ||
+    if (tn_campaign_check(&d, NULL, f->svc, body, &e) < 0 ||
         tn_campaign_create(&c, f->svc, d, "test", &e) < 0)
         fail_msg("create: %s %s", e.pointer, e.text);
     snprintf(id, 32, "%s", json_string_value(json_object_get(c, "id")));
@@ -143,7 +143,7 @@ static inline json_t *fixture_wait(struct fixture *f, const char *id, const char
         fixture_spin(f, 20);
         if (tn_campaign_get(&c, f->svc, id, &e) < 0)
             fail_msg("%s", e.text);
-        tn_stats(f->svc, &s);
+        tn_stats(&s, f->svc);
         if (!strcmp(text_at(c, "state"), state) && s.all.running_attempts == 0)
             return c;
         if (i == 2999)

@@ -66,7 +66,7 @@ static int take(char **ret, const struct tn_hosts *h, struct tn_slots *s, int *c
                 struct tn_shape t)
 {
     AUTO_STR text = {0};
-    int n = tn_hosts_take(h, s, cpus, &t);
+    int n = tn_hosts_take(cpus, h, s, &t);
 
     tn_hosts_text(&text, h, cpus, n, &t);
     free(*ret);
@@ -84,7 +84,7 @@ static void trials_get_disjoint_cores_node_by_node(void **state)
 
     (void)state;
     assert_int_equal(read_text(&h, "a:4\nb:2\nc:4\n", &e), 0);
-    tn_hosts_slots(h, &s);
+    tn_hosts_slots(&s, h);
     assert_int_equal(take(&at, h, &s, a, (struct tn_shape){2, 4, 1, false}), 2);
     assert_string_equal(at, "b:2"); /* the fullest with room */
     assert_int_equal(take(&at, h, &s, b, (struct tn_shape){1, 4, 2, false}), 2);
@@ -115,7 +115,7 @@ static void ranks_share_cores_only_where_that_is_allowed(void **state)
 
     (void)state;
     assert_int_equal(read_text(&h, "a:1\nb:1\n", &e), 0);
-    tn_hosts_slots(h, &s);
+    tn_hosts_slots(&s, h);
     assert_int_equal(take(&at, h, &s, a, (struct tn_shape){4, 2, 1, false}), 0);
     assert_int_equal(take(&at, h, &s, a, (struct tn_shape){4, 2, 1, true}), 2);
     assert_string_equal(at, "a:2,b:2");

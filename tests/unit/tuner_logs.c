@@ -81,7 +81,7 @@ static void feed(struct world *w, enum tn_stream stream, const char *line, int64
 {
     struct tn_step_line step = {0};
 
-    if (w->attempt.trainer->line(&w->attempt, stream, line, strlen(line), &step) == TN_LINE_STEP) {
+    if (w->attempt.trainer->line(&step, &w->attempt, stream, line, strlen(line)) == TN_LINE_STEP) {
         AUTO_JSON *v = unit_json(step.json);
 
         assert_true(json_is_object(v) && step.n > *last);

@@ -117,7 +117,7 @@ static void see(struct tn_seen *s, const char *name)
         int64_t n;
         double ms;
 
-        assert_true(tn_observe(s, p, strlen(p), &n, &ms) != TN_LINE_NOTHING);
+        assert_true(tn_observe(&n, &ms, s, p, strlen(p)) != TN_LINE_NOTHING);
     }
 }
 
@@ -169,8 +169,8 @@ static void what_is_no_event_of_ours_decides_nothing(void **state)
     (void)state;
     tn_seen_init(&s);
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
-        assert_int_equal(tn_observe(&s, lines[i], strlen(lines[i]), &n, &ms), TN_LINE_NOTHING);
-    tn_observe(&s, "{\"v\":1,\"event\":\"summary\",\"tokens_per_s\":-5}", 43, &n, &ms);
+        assert_int_equal(tn_observe(&n, &ms, &s, lines[i], strlen(lines[i])), TN_LINE_NOTHING);
+    tn_observe(&n, &ms, &s, "{\"v\":1,\"event\":\"summary\",\"tokens_per_s\":-5}", 43);
     assert_true(!s.summary && s.steps == 0);
     tn_seen_done(&s);
 }
@@ -187,7 +187,7 @@ static void the_first_error_is_the_cause(void **state)
     (void)state;
     tn_seen_init(&s);
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
-        tn_observe(&s, lines[i], strlen(lines[i]), &n, &ms);
+        tn_observe(&n, &ms, &s, lines[i], strlen(lines[i]));
     assert_string_equal(s.error_class, "oom");
     tn_seen_done(&s);
 }
@@ -253,12 +253,12 @@ static void cores_belong_to_one_trial_at_a_time(void **state)
     int a[4], b[4], c[4];
 
     (void)state;
-    assert_true(tn_slots_take(&s, a, 1));
-    assert_true(tn_slots_take(&s, b, 2));
-    assert_false(tn_slots_take(&s, c, 2));
+    assert_true(tn_slots_take(a, &s, 1));
+    assert_true(tn_slots_take(b, &s, 2));
+    assert_false(tn_slots_take(c, &s, 2));
     assert_true(a[0] == 4 && b[0] == 5 && b[1] == 6 && s.free == 1);
     tn_slots_give(&s, a, 1);
-    assert_true(tn_slots_take(&s, c, 2)); /* no neighbours are left: any will do */
+    assert_true(tn_slots_take(c, &s, 2)); /* no neighbours are left: any will do */
     assert_int_equal(s.free, 0);
     tn_slots_give(&s, b, 2);
     tn_slots_give(&s, b, 2); /* giving twice does no harm */
@@ -302,14 +302,14 @@ static void the_interval_of_a_ratio_is_that_of_its_logarithms(void **state)
     double mean, lo, hi, half = 4.303 * log(2) / sqrt(3);
 
     (void)state;
-    tn_ratio_interval(ratio, 3, &mean, &lo, &hi);
+    tn_ratio_interval(&mean, &lo, &hi, ratio, 3);
     assert_true(fabs(mean - 2) < 1e-12);
     assert_true(fabs(log(hi) - (log(2) + half)) < 1e-12);
     assert_true(fabs(log(lo) - (log(2) - half)) < 1e-12);
-    tn_ratio_interval(ratio, 1, &mean, &lo, &hi);
+    tn_ratio_interval(&mean, &lo, &hi, ratio, 1);
     assert_true(mean == 1 && lo == 0 && isinf(hi));
     /* One more run scatters by itself as well: the variance is s^2 (1 + 1/3), not s^2 / 3. */
-    tn_promise_interval(ratio, 3, &mean, &lo, &hi);
+    tn_promise_interval(&mean, &lo, &hi, ratio, 3);
     assert_true(fabs(mean - 2) < 1e-12);
     assert_true(fabs(log(hi) - (log(2) + 2 * half)) < 1e-12);
     assert_true(fabs(log(lo) - (log(2) - 2 * half)) < 1e-12);

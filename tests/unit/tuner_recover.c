@@ -155,12 +155,12 @@ static void what_cannot_be_adopted_now_is_adopted_later(void **state)
     fixture_spin(&f, 300);
     fixture_expect_trial(&f, id, 1, "running", 0);
     assert_true(fixture_processes(&f) > 0);
-    tn_stats(f.svc, &s);
+    tn_stats(&s, f.svc);
     assert_int_equal(s.adopted, 0);
     assert_int_equal(unlink(folder), 0);
     assert_int_equal(rename(aside, folder), 0);
     c = fixture_wait(&f, id, "done");
-    tn_stats(f.svc, &s);
+    tn_stats(&s, f.svc);
     assert_int_equal(s.adopted, 1);
     fixture_expect_trial(&f, id, 1, "ok", 1);
     json_decref(c);

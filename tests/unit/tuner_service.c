@@ -207,7 +207,7 @@ static void an_open_trial_is_adopted_by_the_next_service(void **state)
     {
         struct tn_stats s;
 
-        tn_stats(f.svc, &s);
+        tn_stats(&s, f.svc);
         assert_int_equal(s.adopted, 1);
     }
     c = fixture_wait(&f, id, "done");
@@ -600,7 +600,7 @@ static void bad_campaigns_are_refused_with_the_field(void **state)
         struct tn_draft *d = NULL;
         struct err e = {0};
 
-        assert_int_equal(tn_campaign_check(&d, f.svc, body, NULL, &e), -EINVAL);
+        assert_int_equal(tn_campaign_check(&d, NULL, f.svc, body, &e), -EINVAL);
         if (strncmp(e.pointer, cases[i].pointer, strlen(cases[i].pointer)) != 0)
             fail_msg("%s: pointer %s, %s", cases[i].body, e.pointer, e.text);
     }

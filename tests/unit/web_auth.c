@@ -17,7 +17,7 @@ static enum web_auth_result ask(struct web_auth *a, const char *header, uint64_t
 {
     const struct web_token *t = NULL;
 
-    return web_auth_check(a, &t, header, peer, now);
+    return web_auth_check(&t, a, header, peer, now);
 }
 
 static void the_hash_is_sha256(void **state)
@@ -87,8 +87,8 @@ static void the_last_answers_are_kept(void **state)
         snprintf(key, sizeof(key), "k%d", k);
         web_idem_keep(i, key, &put);
     }
-    assert_false(web_idem_find(i, "k0", &got, NULL));
-    assert_true(web_idem_find(i, "k1", &got, NULL));
+    assert_false(web_idem_find(&got, i, "k0", NULL));
+    assert_true(web_idem_find(&got, i, "k1", NULL));
     assert_int_equal(got.status, 201);
     assert_string_equal(got.location, "/x");
     assert_memory_equal(got.body, "body", 4);

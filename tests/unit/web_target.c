@@ -180,16 +180,16 @@ static void an_origin_is_ours_or_listed(void **state)
     bool foreign;
 
     (void)state;
-    assert_true(web_origin_allowed("http://127.0.0.1:8417", "127.0.0.1:8417", listed, &foreign));
+    assert_true(web_origin_allowed(&foreign, "http://127.0.0.1:8417", "127.0.0.1:8417", listed));
     assert_false(foreign);
-    assert_true(web_origin_allowed("https://friend.example", "127.0.0.1:8417", listed, &foreign));
+    assert_true(web_origin_allowed(&foreign, "https://friend.example", "127.0.0.1:8417", listed));
     assert_true(foreign);
     /* another port of this machine is another program */
-    assert_false(web_origin_allowed("http://127.0.0.1:9999", "127.0.0.1:8417", listed, &foreign));
-    assert_false(web_origin_allowed("null", "127.0.0.1:8417", listed, &foreign));
-    assert_false(web_origin_allowed("file://127.0.0.1:8417", "127.0.0.1:8417", listed, &foreign));
+    assert_false(web_origin_allowed(&foreign, "http://127.0.0.1:9999", "127.0.0.1:8417", listed));
+    assert_false(web_origin_allowed(&foreign, "null", "127.0.0.1:8417", listed));
+    assert_false(web_origin_allowed(&foreign, "file://127.0.0.1:8417", "127.0.0.1:8417", listed));
     assert_false(
-        web_origin_allowed("https://friend.example.evil", "127.0.0.1:8417", listed, &foreign));
+        web_origin_allowed(&foreign, "https://friend.example.evil", "127.0.0.1:8417", listed));
 }
 
 static void a_header_list_is_read_by_words(void **state)

@@ -205,7 +205,7 @@ void tn_api_whole(struct web_request *rq, json_t *owned_all)
     json_decref(owned_all);
 }
 
-bool tn_api_filter(struct web_request *rq, struct db_filter *ret, const char *const *sorts,
+bool tn_api_filter(struct db_filter *ret, struct web_request *rq, const char *const *sorts,
                    const char *const *states)
 {
     static const char *const kinds[] = {"baseline", "search", "repeat", "verify", NULL};
@@ -317,7 +317,7 @@ static int start_server(struct tn_http *http, const struct tn_http_config *confi
     int r = web_server_new(&http->web, http->loop, &w, error);
 
     if (r == 0)
-        r = web_server_token_file(http->web, path, &http->token, error);
+        r = web_server_token_file(&http->token, http->web, path, error);
     if (r < 0)
         return r;
     web_token_hash(hash, http->token);

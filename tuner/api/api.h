@@ -43,7 +43,7 @@ int tn_api_unwanted(struct err *error);
 void tn_api_whole(struct web_request *rq, json_t *owned_all);
 /* Filter, order and page of a list; SORTS are the keys that sort= may name, STATES what state= may
  * be. False: 400 was answered. */
-bool tn_api_filter(struct web_request *rq, struct db_filter *ret, const char *const *sorts,
+bool tn_api_filter(struct db_filter *ret, struct web_request *rq, const char *const *sorts,
                    const char *const *states);
 
 /* Model, cluster, workload and trainer of a body that describes a job. */

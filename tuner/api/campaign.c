@@ -14,7 +14,7 @@ void tn_api_campaign_list(struct web_request *rq)
     const char *next;
     int64_t total;
 
-    if (!tn_api_filter(rq, &f, sorts, states))
+    if (!tn_api_filter(&f, rq, sorts, states))
         return;
     if (tn_campaign_list(&items, &next, &total, tn_api_svc(rq), web_arena(rq), &f, &e) < 0)
         web_reply_error(rq, &e);
@@ -38,7 +38,7 @@ static void draft_check(struct web_request *rq, void *arg)
 {
     struct draft *d = arg;
 
-    d->r = tn_campaign_check_within(&d->draft, d->svc, d->body, &d->rules, web_unwanted(rq), &d->e);
+    d->r = tn_campaign_check_within(&d->draft, &d->rules, d->svc, d->body, web_unwanted(rq), &d->e);
     if (d->r == 0 && d->dry_run)
         d->answer = tn_draft_json(d->draft);
 }
@@ -47,7 +47,7 @@ static void draft_done(struct web_request *rq, void *arg)
 {
     struct draft *d = arg;
     struct tn_once once = {.prefix = web_prefix(rq)};
-    bool keyed = web_idempotency_of(rq, &once.key, &once.hash);
+    bool keyed = web_idempotency_of(&once.key, &once.hash, rq);
     json_t *v;
 
     json_decref(d->body);

@@ -74,7 +74,7 @@ static void add_service(struct str *out, struct tn_service *svc)
 {
     struct tn_stats t;
 
-    tn_stats(svc, &t);
+    tn_stats(&t, svc);
     add_campaigns(out, &t);
     split_metric(out, "running_attempts", "gauge", "attempts that run now", t.all.running_attempts,
                  t.simulated.running_attempts);
@@ -110,7 +110,7 @@ void tn_api_metrics(struct web_request *rq)
     struct web_stats w;
     AUTO_STR s = {0};
 
-    web_server_stats(h->web, &w);
+    web_server_stats(&w, h->web);
     add_service(&s, h->svc);
     metric(&s, "http_requests_total", "counter", "requests answered", (double)w.requests);
     str_add(&s, "# HELP partune_http_responses_total answers by class\n"

@@ -277,7 +277,7 @@ static void refuse_simulated(struct web_request *rq, const struct tn_export_in *
 static void reply_export(struct web_request *rq, const char *target, const struct tn_export_in *in)
 {
     const struct tn_wrapper *wrapper = NULL;
-    const struct tn_exporter *x = tn_exporter_find(target, &wrapper);
+    const struct tn_exporter *x = tn_exporter_find(&wrapper, target);
     AUTO_FREE char *text = NULL;
     const char *type = NULL;
     struct tn_findings f = {0};

@@ -27,7 +27,7 @@ int tn_api_tokens_load(struct tn_http *http, struct err *error)
     json_t *now = json_object();
     const char *hash;
     json_t *id;
-    int n = 0, r = db_token_list(tn_db(http->svc), &a, &t, &n, error);
+    int n = 0, r = db_token_list(&t, &n, tn_db(http->svc), &a, error);
     int64_t wall = clock_wall_ms();
 
     for (int i = 0; r == 0 && i < n; i++) {
@@ -76,7 +76,7 @@ void tn_api_token_list(struct web_request *rq)
     struct err e;
     int n = 0;
 
-    if (db_token_list(tn_db(tn_api_svc(rq)), web_arena(rq), &t, &n, &e) < 0) {
+    if (db_token_list(&t, &n, tn_db(tn_api_svc(rq)), web_arena(rq), &e) < 0) {
         json_decref(list);
         web_reply_error(rq, &e);
         return;
@@ -155,12 +155,12 @@ void tn_api_token_delete(struct web_request *rq)
 
 /* ---- answers by Idempotency-Key ------------------------------------------ */
 
-static bool find_answer(void *ctx, const char *key, struct web_answer *ret, struct arena *arena)
+static bool find_answer(struct web_answer *ret, void *ctx, const char *key, struct arena *arena)
 {
     struct tn_http *h = ctx;
     struct db_answer row;
 
-    if (db_answer_get(tn_db(h->svc), arena, &row, key, NULL) < 0)
+    if (db_answer_get(&row, tn_db(h->svc), arena, key, NULL) < 0)
         return false;
     *ret = (struct web_answer){(int)row.status, row.hash, row.type,
                                row.location,    row.body, strlen(row.body)};

@@ -39,7 +39,7 @@ static int list(struct db *db, struct err *error)
     struct arena a = {0};
     struct db_token *t = NULL;
     char created[CLOCK_TEXT];
-    int n = 0, r = db_token_list(db, &a, &t, &n, error);
+    int n = 0, r = db_token_list(&t, &n, db, &a, error);
 
     for (int i = 0; r == 0 && i < n; i++)
         printf("%-12s  %-6s  %s  %s\n", t[i].id, t[i].scope, clock_format(created, t[i].created),

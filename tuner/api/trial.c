@@ -33,7 +33,7 @@ void tn_api_trial_list(struct web_request *rq)
     const char *next;
     int64_t total;
 
-    if (!tn_api_filter(rq, &f, sorts, states))
+    if (!tn_api_filter(&f, rq, sorts, states))
         return;
     if (tn_trial_list(&items, &next, &total, tn_api_svc(rq), web_param(rq, "id"), web_arena(rq), &f,
                       &e) < 0)

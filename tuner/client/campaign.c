@@ -37,11 +37,11 @@ static char *campaign_path(const char *id, const char *tail)
     return cl_path("/v1/campaigns/", id, tail);
 }
 
-int cl_get_campaign(struct cl *client, const char *id, const char *tail, json_t **ret)
+int cl_get_campaign(json_t **ret, struct cl *client, const char *id, const char *tail)
 {
     AUTO_FREE char *path = campaign_path(id, tail);
 
-    return cl_call(client, "GET", path, NULL, ret);
+    return cl_call(ret, client, "GET", path, NULL);
 }
 
 int cl_say_done(const struct cl *client, const char *done, const char *what)
@@ -143,8 +143,8 @@ int cl_submit(struct cl *client)
         return code;
     if (client->args.name)
         json_object_set_new(body, "name", json_string(client->args.name));
-    code = cl_call(client, "POST",
-                   client->args.dry_run ? "/v1/campaigns?dry_run=true" : "/v1/campaigns", body, &v);
+    code = cl_call(&v, client, "POST",
+                   client->args.dry_run ? "/v1/campaigns?dry_run=true" : "/v1/campaigns", body);
     if (code != CL_OK)
         return code;
     if (client->args.json && !client->args.watch) {
@@ -191,7 +191,7 @@ int cl_ls(struct cl *client)
     cl_add_query(&path, "tag", client->args.tag);
     cl_add_query(&path, "name", client->args.name);
     cl_add_query(&path, "sort", client->args.sort);
-    code = cl_call(client, "GET", str_text(&path), NULL, &v);
+    code = cl_call(&v, client, "GET", str_text(&path), NULL);
     if (code != CL_OK)
         return code;
     if (client->args.json) {
@@ -256,7 +256,7 @@ int cl_show(struct cl *client)
     const char *state;
     json_t *n;
     char buf[64];
-    int code = cl_get_campaign(client, client->operand[0], "", &v);
+    int code = cl_get_campaign(&v, client, client->operand[0], "");
 
     if (code != CL_OK)
         return code;
@@ -317,7 +317,7 @@ int cl_trial(struct cl *client)
     AUTO_FREE char *tail = mem_printf("/trials/%s", client->operand[1]);
     AUTO_JSON *v = NULL;
     char buf[64], rate[32];
-    int code = cl_get_campaign(client, client->operand[0], tail, &v);
+    int code = cl_get_campaign(&v, client, client->operand[0], tail);
 
     if (code != CL_OK)
         return code;
@@ -385,7 +385,7 @@ static bool trial_lives(struct cl *client)
     AUTO_JSON *v = NULL;
     const char *state;
 
-    if (cl_get_campaign(client, client->operand[0], tail, &v) != CL_OK)
+    if (cl_get_campaign(&v, client, client->operand[0], tail) != CL_OK)
         return false;
     state = cl_string(v, "state");
     return str_eq(state, "queued") || str_eq(state, "starting") || str_eq(state, "running");
@@ -407,7 +407,7 @@ int cl_log(struct cl *client)
         str_addf(&tail, "/trials/%s/log?offset=%zu", client->operand[1], shown);
         cl_add_query(&tail, "stream", client->args.stream);
         full = campaign_path(client->operand[0], str_text(&tail));
-        code = cl_call_text(client, full, &text, &n);
+        code = cl_call_text(&text, &n, client, full);
         if (code != CL_OK)
             return code;
         shown += n;
@@ -454,7 +454,7 @@ int cl_timeline(struct cl *client)
     AUTO_FREE char *path = campaign_path(client->operand[0], tail);
     AUTO_FREE char *text = NULL;
     size_t n = 0;
-    int code = cl_call_text(client, path, &text, &n);
+    int code = cl_call_text(&text, &n, client, path);
 
     return code == CL_OK ? deliver(client, text, n) : code;
 }
@@ -478,7 +478,7 @@ int cl_export(struct cl *client)
     if (client->args.trial)
         str_addf(&tail, "&trial=%d", client->args.trial);
     path = campaign_path(client->operand[0], str_text(&tail));
-    code = cl_call_text(client, path, &text, &n);
+    code = cl_call_text(&text, &n, client, path);
     if (code == CL_OK && client->args.json && !client->args.output) {
         AUTO_JSON *v = json_pack("{s:s, s:s%}", "target", client->args.to, "text", text, n);
 
@@ -508,7 +508,7 @@ int cl_action(struct cl *client, const char *id, const char *action)
     }
     if (!strcmp(action, "clone") && client->args.name)
         json_object_set_new(body, "name", json_string(client->args.name));
-    code = cl_call(client, "POST", path, body, &v);
+    code = cl_call(&v, client, "POST", path, body);
     if (code != CL_OK)
         return code;
     if (client->args.json)
@@ -549,7 +549,7 @@ int cl_verify(struct cl *client)
     code = cl_watch_campaign(client, client->operand[0], false);
     if (code != CL_OK)
         return code;
-    code = cl_get_campaign(client, client->operand[0], "", &v);
+    code = cl_get_campaign(&v, client, client->operand[0], "");
     if (code != CL_OK)
         return code;
     if (client->args.json)
@@ -590,7 +590,7 @@ int cl_edit(struct cl *client)
         fprintf(stderr, "partune: edit needs --name, --notes, --tags or --priority\n");
         return CL_USAGE;
     }
-    code = cl_call(client, "PATCH", path, body, &v);
+    code = cl_call(&v, client, "PATCH", path, body);
     if (code == CL_OK && client->args.json)
         cl_print_json(v);
     else if (code == CL_OK)
@@ -603,7 +603,7 @@ int cl_rm(struct cl *client)
 {
     AUTO_FREE char *path = campaign_path(client->operand[0], "");
     AUTO_JSON *v = NULL;
-    int code = cl_call(client, "DELETE", path, NULL, &v);
+    int code = cl_call(&v, client, "DELETE", path, NULL);
 
     return code == CL_OK ? cl_say_done(client, "deleted", client->operand[0]) : code;
 }

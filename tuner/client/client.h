@@ -55,13 +55,13 @@ struct cl {
 
 /* One request. *RET is the parsed answer (NULL for an empty one), owned by the caller. BODY is
  * borrowed, may be NULL. Every failure has been printed already; the result is an exit code. */
-int cl_call(struct cl *client, const char *method, const char *path, const json_t *body,
-            json_t **ret);
+int cl_call(json_t **ret, struct cl *client, const char *method, const char *path,
+            const json_t *body);
 /* The same without a word: the status, 0 when nobody answered. For whoever tries again. */
-long cl_try(struct cl *client, const char *method, const char *path, const json_t *body,
-            json_t **ret);
+long cl_try(json_t **ret, struct cl *client, const char *method, const char *path,
+            const json_t *body);
 /* The same as cl_call() where the answer is text; *RET is freed by the caller. */
-int cl_call_text(struct cl *client, const char *path, char **ret, size_t *ret_size);
+int cl_call_text(char **ret, size_t *ret_size, struct cl *client, const char *path);
 
 enum cl_signal {
     CL_OPENED, /* the stream is there, for the first time or again: what was missed can be asked for
@@ -117,7 +117,7 @@ void cl_screen_show(const char *text, int columns, int lines);
 int cl_screen_key(const struct cl *client); /* a key that was pressed, or -1 */
 bool cl_screen_resized(void);               /* since the last call */
 /* Left alone where it is not known. */
-void cl_terminal_size(int *columns, int *lines);
+void cl_terminal_size(int *ret_columns, int *ret_lines);
 
 /* ---- print.c ------------------------------------------------------------- */
 
@@ -152,7 +152,7 @@ char *cl_path(const char *head, const char *name, const char *tail);
 /* "KEY=VALUE", escaped, with "&" where one is due; nothing for a VALUE of NULL. */
 void cl_add_query(struct str *out, const char *key, const char *value);
 /* GET "/v1/campaigns/ID" + TAIL. */
-int cl_get_campaign(struct cl *client, const char *id, const char *tail, json_t **ret);
+int cl_get_campaign(json_t **ret, struct cl *client, const char *id, const char *tail);
 /* What a campaign would be: legal layouts, trials, time. */
 void cl_print_dry_run(const json_t *reply);
 /* "deleted ID", or {"deleted": "ID"}; CL_OK. */

@@ -157,7 +157,7 @@ static void check_server(struct report *report)
 {
     AUTO_JSON *v = NULL;
     AUTO_FREE char *seen = mem_printf("%s", report->c->args.server);
-    int code = cl_call(report->c, "GET", "/healthz", NULL, &v);
+    int code = cl_call(&v, report->c, "GET", "/healthz", NULL);
 
     finding(report, code == CL_OK, "daemon", seen, "start it with: partuned");
 }

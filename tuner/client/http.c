@@ -46,7 +46,7 @@ static struct curl_slist *headers(const struct cl *client, bool has_body, const 
     return curl_slist_append(h, "Expect:");
 }
 
-static CURL *open_curl(const struct cl *client, const char *path, char **ret_url)
+static CURL *open_curl(char **ret_url, const struct cl *client, const char *path)
 {
     const char *base = client->args.server;
     CURL *h;
@@ -161,7 +161,7 @@ static CURLcode exchange(const struct cl *client, const char *method, const char
                          const char *body, struct answer *answer)
 {
     AUTO_FREE char *url = NULL;
-    CURL *h = open_curl(client, path, &url);
+    CURL *h = open_curl(&url, client, path);
     struct curl_slist *list;
     curl_off_t connected = 0;
     CURLcode rc;
@@ -202,8 +202,8 @@ static int perform(struct cl *client, const char *method, const char *path, cons
     return exit_code_of(answer->status);
 }
 
-int cl_call(struct cl *client, const char *method, const char *path, const json_t *body,
-            json_t **ret)
+int cl_call(json_t **ret, struct cl *client, const char *method, const char *path,
+            const json_t *body)
 {
     AUTO_FREE char *text = body ? jx_dump(body) : NULL;
     struct answer a = {0};
@@ -221,8 +221,8 @@ int cl_call(struct cl *client, const char *method, const char *path, const json_
     return code;
 }
 
-long cl_try(struct cl *client, const char *method, const char *path, const json_t *body,
-            json_t **ret)
+long cl_try(json_t **ret, struct cl *client, const char *method, const char *path,
+            const json_t *body)
 {
     AUTO_FREE char *text = body ? jx_dump(body) : NULL;
     struct answer a = {0};
@@ -235,7 +235,7 @@ long cl_try(struct cl *client, const char *method, const char *path, const json_
     return status;
 }
 
-int cl_call_text(struct cl *client, const char *path, char **ret, size_t *ret_size)
+int cl_call_text(char **ret, size_t *ret_size, struct cl *client, const char *path)
 {
     struct answer a = {0};
     int code = perform(client, "GET", path, NULL, &a);
@@ -359,7 +359,7 @@ static void connect_once(const char *path, struct stream *stream)
 
     stream->status = 0;
     stream->open = false;
-    stream->curl = open_curl(stream->c, path, &url);
+    stream->curl = open_curl(&url, stream->c, path);
     multi = curl_multi_init();
     if (stream->curl && multi) {
         list = headers(stream->c, false, resume);

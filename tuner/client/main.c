@@ -202,18 +202,18 @@ static const struct cl_command *find_command(const char *name)
 }
 
 /* The options that COMMAND knows, common ones last; caller frees. */
-static struct opt *options_of(const struct cl_command *cmd, size_t *count)
+static struct opt *options_of(size_t *ret_count, const struct cl_command *cmd)
 {
     struct opt *t = mem_alloc(sizeof(cl_options));
 
-    *count = 0;
+    *ret_count = 0;
     for (int shared = 0; shared < 2; shared++) {
         for (size_t i = 0; i < (ARRAY_LEN(cl_options) - 1); i++) {
             char word[40];
 
             snprintf(word, sizeof(word), " %s ", cl_options[i].name);
             if (strstr(shared ? cl_common_options : cmd ? cmd->options : " ", word))
-                t[(*count)++] = cl_options[i];
+                t[(*ret_count)++] = cl_options[i];
         }
     }
     return t;
@@ -296,7 +296,7 @@ static void find_terminal(struct cl *client)
 }
 
 /* "last" in place of an ID is the newest campaign. *RET is owned by the caller. */
-static int resolve_last(struct cl *client, const struct cl_command *cmd, char **ret)
+static int resolve_last(char **ret, struct cl *client, const struct cl_command *cmd)
 {
     AUTO_JSON *v = NULL;
     const char *id;
@@ -305,7 +305,7 @@ static int resolve_last(struct cl *client, const struct cl_command *cmd, char **
     if (!strstr(cmd->operands, "ID") || client->noperands == 0 ||
         !str_eq(client->operand[0], "last") || cmd->run == cl_token_rm)
         return CL_OK;
-    code = cl_call(client, "GET", "/v1/campaigns?page_size=1&sort=-created", NULL, &v);
+    code = cl_call(&v, client, "GET", "/v1/campaigns?page_size=1&sort=-created", NULL);
     if (code != CL_OK)
         return code;
     id = cl_string(json_array_get(json_object_get(v, "items"), 0), "id");
@@ -322,7 +322,7 @@ static int run_command(const struct cl_command *cmd, int argc, char **argv)
 {
     struct cl c = {0};
     size_t count;
-    AUTO_FREE struct opt *table = options_of(cmd, &count);
+    AUTO_FREE struct opt *table = options_of(&count, cmd);
     AUTO_FREE char *line =
         mem_printf("partune %s [options]%s%s", cmd->name, *cmd->operands ? " " : "", cmd->operands);
     struct opt_set set = {"partune", line, "client", table, count, &c.args, NULL, NULL, 0, 0};
@@ -332,7 +332,7 @@ static int run_command(const struct cl_command *cmd, int argc, char **argv)
 
     opt_init(&set);
     if (load_config(&set, config_argument(argc, argv), &e) < 0 || opt_from_env(&set, &e) < 0 ||
-        opt_from_argv(&set, &n, argc, argv, 0, &e) < 0) {
+        opt_from_argv(&n, &set, argc, argv, 0, &e) < 0) {
         fprintf(stderr, "partune: %s\n  `partune %s --help` lists the options\n", e.text,
                 cmd->name);
     } else if (c.args.help) {
@@ -352,7 +352,7 @@ static int run_command(const struct cl_command *cmd, int argc, char **argv)
             c.args.data = default_data();
         c.token = find_token(&c.args);
         find_terminal(&c);
-        code = resolve_last(&c, cmd, &last);
+        code = resolve_last(&last, &c, cmd);
         if (code == CL_OK)
             code = cmd->run(&c);
     }

@@ -23,7 +23,7 @@ static void print_bytes(const char *title, const json_t *bytes)
 static int check_campaign(struct cl *client, const json_t *body)
 {
     AUTO_JSON *v = NULL;
-    int code = cl_call(client, "POST", "/v1/campaigns?dry_run=true", body, &v);
+    int code = cl_call(&v, client, "POST", "/v1/campaigns?dry_run=true", body);
 
     if (code == CL_OK && client->args.json)
         cl_print_json(v);
@@ -44,7 +44,7 @@ int cl_check(struct cl *client)
         return code;
     if (!json_object_get(body, "layout"))
         return check_campaign(client, body);
-    code = cl_call(client, "POST", "/v1/check", body, &v);
+    code = cl_call(&v, client, "POST", "/v1/check", body);
     if (code != CL_OK)
         return code;
     legal = json_is_true(json_object_get(v, "legal"));
@@ -118,7 +118,7 @@ static int plan_example(struct cl *client)
     AUTO_JSON *v = NULL;
     json_t *it;
     size_t i;
-    int code = cl_call(client, "GET", path, NULL, &v);
+    int code = cl_call(&v, client, "GET", path, NULL);
 
     if (code != CL_OK)
         return code;
@@ -212,7 +212,7 @@ int cl_plan(struct cl *client)
     json_object_set_new(body, "top", json_integer(client->args.top));
     if (client->args.unfold)
         json_object_set_new(body, "fold", json_false());
-    code = cl_call(client, "POST", "/v1/plan", body, &v);
+    code = cl_call(&v, client, "POST", "/v1/plan", body);
     if (code != CL_OK)
         return code;
     if (client->args.json) {
@@ -258,7 +258,7 @@ static int print_names(struct cl *client, const char *path)
     AUTO_JSON *v = NULL;
     json_t *it;
     size_t i;
-    int code = cl_call(client, "GET", path, NULL, &v);
+    int code = cl_call(&v, client, "GET", path, NULL);
 
     if (code != CL_OK)
         return code;
@@ -323,7 +323,7 @@ int cl_import(struct cl *client)
         fprintf(stderr, "partune: %s is not text\n", file);
         return CL_FAILED;
     }
-    code = cl_call(client, "POST", path, body, &v);
+    code = cl_call(&v, client, "POST", path, body);
     if (code != CL_OK)
         return code;
     if (client->args.json) {

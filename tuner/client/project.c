@@ -151,7 +151,7 @@ int cl_project(struct cl *client)
 
         json_object_set_new(body, "cluster", json_pack("{s:O, s:i}", "profile", name, "nodes", 1));
     }
-    code = cl_call(client, "POST", "/v1/project", body, &v);
+    code = cl_call(&v, client, "POST", "/v1/project", body);
     if (code != CL_OK)
         return code;
     if (client->args.json) {

@@ -8,7 +8,7 @@ static int standing(struct cl *client, const char *what)
 {
     AUTO_FREE char *tail = mem_printf("/%s", what);
     AUTO_JSON *v = NULL;
-    int code = cl_get_campaign(client, client->operand[0], tail, &v);
+    int code = cl_get_campaign(&v, client, client->operand[0], tail);
 
     if (code != CL_OK)
         return code;
@@ -31,12 +31,12 @@ int cl_baseline(struct cl *client)
 /* ---- lists --------------------------------------------------------------- */
 
 /* GET a list, print it as it came, or hand it over: CL_OK with *RET NULL means that all is done. */
-static int get_list(struct cl *client, const char *tail, json_t **ret)
+static int get_list(json_t **ret, struct cl *client, const char *tail)
 {
     AUTO_FREE char *full =
         mem_printf("%s%cpage_size=%d", tail, strchr(tail, '?') ? '&' : '?', client->args.limit);
     AUTO_JSON *v = NULL;
-    int code = cl_get_campaign(client, client->operand[0], full, &v);
+    int code = cl_get_campaign(&v, client, client->operand[0], full);
 
     if (code == CL_OK && client->args.json)
         cl_print_json(v);
@@ -73,7 +73,7 @@ int cl_trials(struct cl *client)
     cl_add_query(&tail, "state", client->args.state);
     cl_add_query(&tail, "kind", client->args.kind);
     cl_add_query(&tail, "sort", client->args.sort);
-    code = get_list(client, str_text(&tail), &v);
+    code = get_list(&v, client, str_text(&tail));
     if (!v)
         return code;
     t = cl_trial_table(columns, first_item(v));
@@ -109,7 +109,7 @@ int cl_steps(struct cl *client)
     AUTO_JSON *v = NULL;
     json_t *it;
     size_t i;
-    int code = get_list(client, tail, &v);
+    int code = get_list(&v, client, tail);
 
     if (!v)
         return code;
@@ -139,7 +139,7 @@ int cl_pareto(struct cl *client)
     char rate[32], bytes[24];
     json_t *it;
     size_t i;
-    int code = get_list(client, "/pareto", &v);
+    int code = get_list(&v, client, "/pareto");
 
     if (!v)
         return code;
@@ -165,7 +165,7 @@ int cl_predictions(struct cl *client)
     char rate[32];
     json_t *it;
     size_t i;
-    int code = get_list(client, "/predictions", &v);
+    int code = get_list(&v, client, "/predictions");
 
     if (!v)
         return code;
@@ -193,7 +193,7 @@ int cl_importance(struct cl *client)
     AUTO_JSON *v = NULL;
     const char *key;
     json_t *x;
-    int code = cl_get_campaign(client, client->operand[0], "/importance", &v);
+    int code = cl_get_campaign(&v, client, client->operand[0], "/importance");
 
     if (code != CL_OK)
         return code;
@@ -263,7 +263,7 @@ int cl_surface(struct cl *client)
     str_add(&tail, "/surface?");
     cl_add_query(&tail, "x", client->operand[1]);
     cl_add_query(&tail, "y", client->operand[2]);
-    code = cl_get_campaign(client, client->operand[0], str_text(&tail), &v);
+    code = cl_get_campaign(&v, client, client->operand[0], str_text(&tail));
     if (code != CL_OK)
         return code;
     if (client->args.json)
@@ -276,7 +276,7 @@ int cl_surface(struct cl *client)
 int cl_diagnosis(struct cl *client)
 {
     AUTO_JSON *v = NULL;
-    int code = cl_get_campaign(client, client->operand[0], "/diagnosis", &v);
+    int code = cl_get_campaign(&v, client, client->operand[0], "/diagnosis");
 
     if (code == CL_OK)
         cl_print_json(v);
@@ -338,7 +338,7 @@ int cl_compare(struct cl *client)
                 "partune: compare takes campaigns (ID ID) or trials (ID/N ID/N), not both\n");
         return CL_USAGE;
     }
-    code = cl_call(client, "POST", "/v1/compare", body, &v);
+    code = cl_call(&v, client, "POST", "/v1/compare", body);
     if (code != CL_OK)
         return code;
     if (client->args.json) {

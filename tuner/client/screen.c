@@ -124,16 +124,16 @@ bool cl_screen_resized(void)
     return was;
 }
 
-void cl_terminal_size(int *columns, int *lines)
+void cl_terminal_size(int *ret_columns, int *ret_lines)
 {
     struct winsize size;
 
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0)
         return;
     if (size.ws_col)
-        *columns = size.ws_col;
+        *ret_columns = size.ws_col;
     if (size.ws_row)
-        *lines = size.ws_row;
+        *ret_lines = size.ws_row;
 }
 
 /* LINE cut at COLUMNS; colours take no room. */

@@ -15,7 +15,7 @@ int cl_tokens(struct cl *client)
     AUTO_JSON *v = NULL;
     json_t *it;
     size_t i;
-    int code = cl_call(client, "GET", "/v1/tokens?page_size=1000", NULL, &v);
+    int code = cl_call(&v, client, "GET", "/v1/tokens?page_size=1000", NULL);
 
     if (code != CL_OK)
         return code;
@@ -48,7 +48,7 @@ int cl_token_add(struct cl *client)
 
     if (client->args.expires)
         json_object_set_new(body, "expires_s", json_integer(client->args.expires));
-    code = cl_call(client, "POST", "/v1/tokens", body, &v);
+    code = cl_call(&v, client, "POST", "/v1/tokens", body);
     if (code != CL_OK)
         return code;
     if (client->args.json)
@@ -64,7 +64,7 @@ int cl_token_rm(struct cl *client)
 {
     AUTO_FREE char *path = cl_path("/v1/tokens/", client->operand[0], "");
     AUTO_JSON *v = NULL;
-    int code = cl_call(client, "DELETE", path, NULL, &v);
+    int code = cl_call(&v, client, "DELETE", path, NULL);
 
     return code == CL_OK ? cl_say_done(client, "revoked", client->operand[0]) : code;
 }
@@ -81,7 +81,7 @@ int cl_get(struct cl *client)
                         "them\n");
         return CL_USAGE;
     }
-    code = cl_call_text(client, client->operand[0], &text, &n);
+    code = cl_call_text(&text, &n, client, client->operand[0]);
     if (code != CL_OK)
         return code;
     if (jx_parse(&v, text, n, NULL) == 0)

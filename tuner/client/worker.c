@@ -159,7 +159,7 @@ static int start(struct cl *client, struct job *job, const json_t *offer, struct
 
 /* Whole lines of the event file that the daemon does not have, as an array; *RET_END is the offset
  * behind them. */
-static json_t *new_events(const struct job *job, off_t *ret_end)
+static json_t *new_events(off_t *ret_end, const struct job *job)
 {
     AUTO_FREE char *path = mem_printf("%s/events", job->folder), *text = NULL;
     json_t *list = json_array();
@@ -185,12 +185,12 @@ static json_t *new_events(const struct job *job, off_t *ret_end)
 }
 
 /* POST what is new; *RET_MORE when there is more than fits into one request. The status, or 0. */
-static long tell(struct cl *client, struct job *job, const char *verb, json_t *body, bool *ret_more)
+static long tell(bool *ret_more, struct cl *client, struct job *job, const char *verb, json_t *body)
 {
     AUTO_FREE char *path = mem_printf("%s%s", job->path, verb);
     AUTO_JSON *answer = NULL;
     off_t end;
-    json_t *events = new_events(job, &end);
+    json_t *events = new_events(&end, job);
     int64_t count = (int64_t)json_array_size(events);
     long status;
 
@@ -198,7 +198,7 @@ static long tell(struct cl *client, struct job *job, const char *verb, json_t *b
     json_object_set_new(body, "lease", json_string(job->lease));
     json_object_set_new(body, "from", json_integer(job->sent));
     json_object_set_new(body, "events", events);
-    status = cl_try(client, "POST", path, body, &answer);
+    status = cl_try(&answer, client, "POST", path, body);
     if (status >= 200 && status < 300) {
         job->sent += count;
         job->offset = end;
@@ -216,7 +216,7 @@ static bool heartbeat(struct cl *client, struct job *job)
 
     while (more) {
         AUTO_JSON *body = json_object();
-        long status = tell(client, job, ":heartbeat", body, &more);
+        long status = tell(&more, client, job, ":heartbeat", body);
 
         if (status >= 400 && status < 500)
             return false;
@@ -276,7 +276,7 @@ static int complete(struct cl *client, struct job *job)
     for (;;) {
         AUTO_JSON *body = report(job);
         bool more;
-        long status = tell(client, job, ":complete", body, &more);
+        long status = tell(&more, client, job, ":complete", body);
 
         if (status >= 200 && status < 500)
             return CL_OK;
@@ -341,8 +341,8 @@ static int run_trial(struct cl *client, const json_t *offer, const char *folder)
         AUTO_JSON *body = json_pack("{s:s, s:s}", "status", "node_fail", "detail", e.text);
         bool more;
 
-        tell(client, &j, ":complete", body,
-             &more); /* somebody else may have what is missing here */
+        tell(&more, client, &j, ":complete",
+             body); /* somebody else may have what is missing here */
         fprintf(stderr, "partune: %s\n", e.text);
         code = CL_FAILED;
     } else if (watch(client, &j)) {
@@ -367,13 +367,13 @@ static char *own_name(const struct cl *client)
 }
 
 /* Ask once: an offer, NULL with *RET_CODE >= 0 at the end, or NULL to ask again. */
-static json_t *ask(struct cl *client, const char *name, uint64_t *heard, int *ret_code)
+static json_t *ask(int *ret_code, struct cl *client, const char *name, uint64_t *heard)
 {
     AUTO_FREE char *path = mem_printf("/v1/campaigns/%s:suggest", client->operand[0]);
     AUTO_JSON *body =
         json_pack("{s:s, s:i, s:i}", "worker", name, "wait_s", 20, "devices", client->args.devices);
     json_t *answer;
-    long status = cl_try(client, "POST", path, body, &answer);
+    long status = cl_try(&answer, client, "POST", path, body);
     const char *state = cl_string(answer, "state");
 
     *ret_code = -1;
@@ -418,7 +418,7 @@ int cl_worker(struct cl *client)
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
     while (code < 0 && !stopped) {
-        AUTO_JSON *offer = ask(client, name, &heard, &code);
+        AUTO_JSON *offer = ask(&code, client, name, &heard);
 
         if (offer) {
             int r = run_trial(client, offer, folder);
@@ -447,7 +447,7 @@ int cl_workers(struct cl *client)
     AUTO_JSON *v = NULL;
     json_t *w;
     size_t i;
-    int code = cl_call(client, "GET", "/v1/workers?page_size=1000", NULL, &v);
+    int code = cl_call(&v, client, "GET", "/v1/workers?page_size=1000", NULL);
 
     if (code != CL_OK)
         return code;

@@ -14,7 +14,7 @@ struct addition {
 static int add_job(struct db *writer, void *arg, struct err *error)
 {
     struct addition *ad = arg;
-    int r = db_trial_add(writer, &ad->row, &ad->n, error);
+    int r = db_trial_add(&ad->n, writer, &ad->row, error);
 
     if (r == 0)
         r = tn_event_trial(writer, ad->row.campaign, ad->n, error);
@@ -54,8 +54,8 @@ int tn_trial_add_chosen(struct tn_campaign *campaign, const struct se_trial *st,
     return 0;
 }
 
-int tn_trial_add(struct tn_campaign *campaign, const struct pl_layout *layout, int64_t repeat_of,
-                 const char *kind, const char *why, int64_t *ret_n, struct err *error)
+int tn_trial_add(int64_t *ret_n, struct tn_campaign *campaign, const struct pl_layout *layout,
+                 int64_t repeat_of, const char *kind, const char *why, struct err *error)
 {
     struct se_trial st = {.layout = *layout, .predicted = {.p_fits = NAN}};
 

@@ -73,13 +73,13 @@ static int batch_job(struct db *writer, void *arg, struct err *error)
     if (r == 0 && b->running && db_trial_run(writer, b->campaign, b->n, NULL) == 0)
         r = tn_event_trial(writer, b->campaign, b->n, error);
     if (r == 0 && b->event)
-        r = db_event_add(writer,
+        r = db_event_add(&id, writer,
                          &(struct db_event){.campaign = b->campaign,
                                             .trial = b->n,
                                             .kind = "step",
                                             .data = b->event,
                                             .t = clock_wall_ms()},
-                         &id, error);
+                         error);
     return r;
 }
 
@@ -127,7 +127,7 @@ static void take_line(void *ctx, const char *text, size_t len, int64_t end)
     struct tn_attempt *a = reading->a;
     bool had_plan = a->seen.planned != NULL;
     struct tn_step_line step = {0};
-    enum tn_line kind = a->trainer->line(a, reading->stream, text, len, &step);
+    enum tn_line kind = a->trainer->line(&step, a, reading->stream, text, len);
     AUTO_FREE char *json = step.json;
 
     if (kind == TN_LINE_NOTHING)
@@ -309,9 +309,8 @@ static void check_prospects(struct tn_attempt *attempt)
     variance = (s->sum2 - s->sum * mean) / (s->measured - 1);
     rate = tokens_a_step(attempt) * 1000.0 / mean;
     /* d rate / rate = - d mean / mean */
-    if (!se_can_win(en->search, (int)attempt->trial->search_id, rate,
-                    rate * sqrt((variance > 0 ? variance : 0) / s->measured) / mean, s->measured,
-                    &max)) {
+    if (!se_can_win(&max, en->search, (int)attempt->trial->search_id, rate,
+                    rate * sqrt((variance > 0 ? variance : 0) / s->measured) / mean, s->measured)) {
         attempt->bound = max;
         snprintf(attempt->trouble, sizeof(attempt->trouble),
                  "cannot win: at most %.0f tokens/s after %d steps", max, s->measured);
@@ -600,7 +599,7 @@ static void on_adopt(uv_timer_t *timer)
     struct arena arena = {0};
     struct db_attempt row;
     struct err e = {0};
-    int r = db_attempt_get(a->svc->db, &arena, &row, a->campaign->id, a->trial->n, a->number, &e);
+    int r = db_attempt_get(&row, a->svc->db, &arena, a->campaign->id, a->trial->n, a->number, &e);
 
     uv_timer_start(&a->tick, on_tick, TICK_MS, TICK_MS);
     if (r == 0)

@@ -17,7 +17,7 @@ int tn_campaign_get(json_t **ret, struct tn_service *svc, const char *id, struct
 {
     struct arena a = {0};
     struct db_campaign c;
-    int r = db_campaign_get(svc->db, &a, &c, id, error);
+    int r = db_campaign_get(&c, svc->db, &a, id, error);
 
     if (r == 0)
         r = tn_campaign_view(ret, svc->db, &c, true, error);
@@ -34,7 +34,7 @@ int tn_campaign_text(const char **ret, size_t *ret_size, struct tn_service *svc,
     int64_t rev = -1, now = clock_wall_ms();
     AUTO_JSON *v = NULL;
     char *text;
-    int r = db_campaign_rev(svc->db, id, &rev, error);
+    int r = db_campaign_rev(&rev, svc->db, id, error);
 
     if (r < 0) {
         json_object_del(svc->texts, id);
@@ -67,7 +67,7 @@ int tn_campaign_list(struct str *ret_items, const char **ret_next, int64_t *ret_
     int r;
 
     more.limit++;
-    r = db_campaign_list(svc->db, arena, &c, &n, ret_total, &more, error);
+    r = db_campaign_list(&c, &n, ret_total, svc->db, arena, &more, error);
     if (r < 0)
         return r;
     *ret_next = n > filter->limit ? db_campaign_position(arena, filter, &c[--n - 1]) : NULL;
@@ -189,7 +189,7 @@ static int bring_back(struct tn_service *svc, const char *id, struct err *error)
 {
     struct arena a = {0};
     struct db_campaign row;
-    int r = db_campaign_get(svc->db, &a, &row, id, error);
+    int r = db_campaign_get(&row, svc->db, &a, id, error);
 
     if (r == 0 && !strcmp(row.state, DB_PAUSED) && !tn_campaign_reviving(svc, id))
         r = tn_campaign_revive(svc, &row, false, error);
@@ -277,7 +277,7 @@ int tn_campaign_clone_body(json_t **ret, struct tn_service *svc, const char *id,
     struct arena a = {0};
     struct db_campaign c;
     json_t *spec = NULL;
-    int r = db_campaign_get(svc->db, &a, &c, id, error);
+    int r = db_campaign_get(&c, svc->db, &a, id, error);
 
     if (r == 0 && body && !json_is_object(body))
         r = err_set(error, -EINVAL, "the changes must be an object");

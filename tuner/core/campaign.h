@@ -78,7 +78,7 @@ void tn_campaign_enqueue(struct tn_campaign *campaign, struct tn_trial *trial);
 int tn_trial_add_chosen(struct tn_campaign *campaign, const struct se_trial *chosen,
                         int64_t repeat_of, const char *kind, int64_t *ret_n, struct err *error);
 /* Add a trial that the search did not choose (verification). */
-int tn_trial_add(struct tn_campaign *campaign, const struct pl_layout *layout, int64_t repeat_of,
-                 const char *kind, const char *why, int64_t *ret_n, struct err *error);
+int tn_trial_add(int64_t *ret_n, struct tn_campaign *campaign, const struct pl_layout *layout,
+                 int64_t repeat_of, const char *kind, const char *why, struct err *error);
 
 #endif

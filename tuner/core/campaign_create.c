@@ -87,8 +87,8 @@ static int prepare(struct tn_draft *draft, const atomic_bool *unwanted, struct e
     return r == -ECANCELED ? 0 : r;
 }
 
-int tn_campaign_check_within(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
-                             json_t **ret_rules, const atomic_bool *unwanted, struct err *error)
+int tn_campaign_check_within(struct tn_draft **ret, json_t **ret_rules, struct tn_service *svc,
+                             const json_t *body, const atomic_bool *unwanted, struct err *error)
 {
     struct tn_draft *d = mem_alloc(sizeof(*d));
     int r;
@@ -96,7 +96,7 @@ int tn_campaign_check_within(struct tn_draft **ret, struct tn_service *svc, cons
     d->from_ns = clock_mono_ns();
     if (ret_rules)
         *ret_rules = NULL;
-    r = tn_spec_parse(&d->spec, svc, body, ret_rules, error);
+    r = tn_spec_parse(&d->spec, ret_rules, svc, body, error);
     if (r == 0)
         r = count_space(d, unwanted, error);
     if (r == 0)
@@ -111,10 +111,10 @@ int tn_campaign_check_within(struct tn_draft **ret, struct tn_service *svc, cons
     return 0;
 }
 
-int tn_campaign_check(struct tn_draft **ret, struct tn_service *svc, const json_t *body,
-                      json_t **ret_rules, struct err *error)
+int tn_campaign_check(struct tn_draft **ret, json_t **ret_rules, struct tn_service *svc,
+                      const json_t *body, struct err *error)
 {
-    return tn_campaign_check_within(ret, svc, body, ret_rules, NULL, error);
+    return tn_campaign_check_within(ret, ret_rules, svc, body, NULL, error);
 }
 
 struct tn_draft *tn_draft_free(struct tn_draft *draft)
@@ -187,7 +187,7 @@ static int view_new(struct db *writer, struct creation *cr, struct err *error)
 {
     struct arena a = {0};
     struct db_campaign c;
-    int r = db_campaign_get(writer, &a, &c, cr->c.id, error);
+    int r = db_campaign_get(&c, writer, &a, cr->c.id, error);
 
     if (r == 0)
         r = tn_campaign_view(&cr->view, writer, &c, true, error);
@@ -203,7 +203,7 @@ static int create_job(struct db *writer, void *arg, struct err *error)
     int r = db_campaign_add(writer, &cr->c, error);
 
     if (r == 0)
-        r = db_trial_add(writer, &cr->baseline, &cr->n, error);
+        r = db_trial_add(&cr->n, writer, &cr->baseline, error);
     if (r == 0)
         r = tn_event_campaign(writer, cr->c.id, error);
     if (r == 0)
@@ -225,7 +225,7 @@ static void fill_baseline(struct db_trial *trial, const struct tn_draft *draft, 
 
     if (inside && en) {
         tn_engine_name(en, 1, 1);
-        se_predict(en->search, &s->se.baseline, &p, NULL);
+        se_predict(&p, en->search, &s->se.baseline, NULL);
     }
     pl_layout_text(text, &s->se.baseline);
     db_trial_blank(trial);

@@ -164,7 +164,7 @@ int tn_engine_replay(struct tn_engine *en, struct db *db, const char *campaign, 
         struct db_trial *t = NULL;
         int n = 0;
 
-        r = db_trial_list(db, &a, &t, &n, &total, campaign, &f, error);
+        r = db_trial_list(&t, &n, &total, db, &a, campaign, &f, error);
         for (int i = 0; r == 0 && i < n; i++)
             if (t[i].search_id != DB_NULL)
                 r = replay_one(en, &t[i], error);
@@ -196,13 +196,13 @@ int tn_engine_rebuild(struct tn_engine **ret, const struct tn_service *svc, stru
     struct tn_spec *spec = NULL;
     struct tn_patience patience;
     json_t *body = NULL;
-    int r = db_campaign_get(db, &a, &c, id, error);
+    int r = db_campaign_get(&c, db, &a, id, error);
 
     if (r == 0)
         r = jx_parse(&body, c.resolved, strlen(c.resolved), error);
     if (r == 0) {
         keep_rules(body);
-        r = tn_spec_parse(&spec, svc, body, NULL, error);
+        r = tn_spec_parse(&spec, NULL, svc, body, error);
     }
     json_decref(body);
     arena_done(&a);
@@ -276,7 +276,7 @@ int tn_next_run(double *ret_rate, double *ret_lo, double *ret_hi, struct tn_serv
 
     if (r < 0)
         return r;
-    r = se_next_run(en->search, layout, &p, error);
+    r = se_next_run(&p, en->search, layout, error);
     tn_engine_unref(en);
     if (r < 0)
         return r;
@@ -336,7 +336,7 @@ static int cell_predicted(const struct tn_engine *en, const json_t *cell,
     int r = pl_layout_parse(&l, json_object_get(cell, "layout"), &en->spec->se.model,
                             &en->spec->se.cluster, &en->spec->se.workload, NULL);
 
-    return r < 0 ? r : se_predict(en->search, &l, predicted, NULL);
+    return r < 0 ? r : se_predict(predicted, en->search, &l, NULL);
 }
 
 /* The cells of the search as matrices over the values of both keys: rows are y_key's. */

@@ -22,7 +22,7 @@ void tn_retain_open(struct tn_service *svc);
 void tn_retain_tick(struct tn_service *svc); /* remove what is kept for too long, or too much */
 /* -EDQUOT: no file of a trial may be made now. */
 int tn_retain_room(const struct tn_service *svc, struct err *error);
-void tn_retain_stats(const struct tn_service *svc, struct tn_stats *ret);
+void tn_retain_stats(struct tn_stats *ret, const struct tn_service *svc);
 /* Remove the folder PATH of the data directory: it is gone at once, its files a while later. */
 int tn_trash(struct tn_service *svc, const char *path, struct err *error);
 

@@ -41,7 +41,7 @@ static int ending_job(struct db *writer, void *arg, struct err *error)
     if (r == 0)
         r = db_trial_requeue(writer, at->campaign, at->n, error);
     if (r == 0)
-        r = db_campaign_get(writer, &a, &c, at->campaign, error);
+        r = db_campaign_get(&c, writer, &a, at->campaign, error);
     if (r == 0 && (!strcmp(c.state, DB_DONE) || !strcmp(c.state, DB_CANCELLED) ||
                    !strcmp(c.state, DB_FAILED)))
         r = db_trial_cancel_queued(writer, at->campaign, en->now,
@@ -62,7 +62,7 @@ static int end_attempt(struct tn_service *svc, const struct db_attempt *at, stru
     struct arena a = {0};
     const struct tn_launcher *l;
     struct db_campaign c;
-    int r = db_campaign_get(svc->db, &a, &c, at->campaign, error);
+    int r = db_campaign_get(&c, svc->db, &a, at->campaign, error);
 
     if (r == 0) {
         l = tn_launcher_find(svc, c.launcher);
@@ -89,7 +89,7 @@ static int recover_attempt(struct tn_service *svc, const struct db_attempt *at, 
         return 0;
     if (!c)
         return end_attempt(svc, at, error);
-    r = db_trial_get(svc->db, &a, &row, at->campaign, at->n, error);
+    r = db_trial_get(&row, svc->db, &a, at->campaign, at->n, error);
     if (r == 0)
         r = tn_engine_layout(&l, c->engine, row.layout, error);
     if (r == 0)
@@ -113,7 +113,7 @@ void tn_recover_attempts(struct tn_service *svc, const char *id)
     struct err e = {0};
     int n = 0;
 
-    if (db_attempt_open_list(svc->db, &a, &at, &n, &e) < 0)
+    if (db_attempt_open_list(&at, &n, svc->db, &a, &e) < 0)
         log_error("campaign %s: %s", id, e.text);
     for (int i = 0; i < n; i++)
         if (!strcmp(at[i].campaign, id))
@@ -137,7 +137,7 @@ static int revive_state(struct tn_service *svc, const char *state, const struct 
     struct db_campaign *c = NULL;
     int n = 0;
     int64_t total;
-    int r = db_campaign_list(svc->db, &a, &c, &n, &total, &f, error);
+    int r = db_campaign_list(&c, &n, &total, svc->db, &a, &f, error);
 
     for (int i = 0; r == 0 && i < n; i++) {
         struct err why = {0};
@@ -158,7 +158,7 @@ int tn_recover(struct tn_service *svc, struct err *error)
     struct arena a = {0};
     struct db_attempt *at = NULL;
     int n = 0;
-    int r = db_attempt_open_list(svc->db, &a, &at, &n, error);
+    int r = db_attempt_open_list(&at, &n, svc->db, &a, error);
 
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(live); i++)
         r = revive_state(svc, live[i], at, n, false, error);

@@ -71,7 +71,7 @@ int tn_removal_open(struct tn_service *svc, struct err *error)
     svc->removal = mem_alloc(sizeof(*svc->removal));
     uv_timer_init(svc->loop, &svc->removal->timer);
     svc->removal->timer.data = svc;
-    r = db_removal_list(svc->db, &a, &ids, &n, error);
+    r = db_removal_list(&ids, &n, svc->db, &a, error);
     for (int i = 0; r == 0 && i < n; i++) { /* killed before its folder went */
         AUTO_FREE char *folder = mem_printf("%s/campaigns/%s", svc->data_dir, ids[i]);
 

@@ -34,7 +34,7 @@ static void drop_old(struct tn_service *svc)
     int n = 0;
 
     /* One a round, so that a thousand of them do not hold the loop up. */
-    if (db_campaign_ended(svc->db, &a, &ids, &n, before, 1, &e) == 0 && n == 1) {
+    if (db_campaign_ended(&ids, &n, svc->db, &a, before, 1, &e) == 0 && n == 1) {
         if (tn_campaign_delete(svc, ids[0], &e) == 0) {
             log_info("campaign %s ended more than %g days ago and is removed", ids[0],
                      svc->config.retain_days);
@@ -128,7 +128,7 @@ static void measure(struct tn_service *svc)
     m->svc = svc;
     m->work.data = m;
     m->folder = mem_printf("%s/campaigns", svc->data_dir);
-    if (db_campaign_ended(svc->db, &m->arena, &m->ids, &m->count, INT64_MAX, AT_A_TIME, &e) < 0)
+    if (db_campaign_ended(&m->ids, &m->count, svc->db, &m->arena, INT64_MAX, AT_A_TIME, &e) < 0)
         m->count = 0;
     m->bytes = mem_alloc(sizeof(*m->bytes) * (size_t)(m->count + 1));
     svc->retain->at_work = true;

@@ -83,7 +83,7 @@ static int take_trials(struct tn_campaign *campaign, const char *state, bool que
     struct db_trial *t = NULL;
     int n = 0;
     int64_t total;
-    int r = db_trial_list(campaign->svc->db, &a, &t, &n, &total, campaign->id, &f, error);
+    int r = db_trial_list(&t, &n, &total, campaign->svc->db, &a, campaign->id, &f, error);
 
     for (int i = 0; r == 0 && i < n; i++) {
         struct pl_layout l;
@@ -210,7 +210,7 @@ static void come_back(struct tn_revival *revival)
     struct tn_service *svc = revival->svc;
     struct arena a = {0};
     struct db_campaign row;
-    int r = db_campaign_get(svc->db, &a, &row, revival->id, &revival->why);
+    int r = db_campaign_get(&row, svc->db, &a, revival->id, &revival->why);
 
     if (r == 0 && revival->engine) {
         r = say_prepared(revival, &row, revival->engine->spec, &revival->why);

@@ -116,7 +116,7 @@ static void ask_work(uv_work_t *work)
     se_spent(k->engine->search, k->spent);
     k->repeat_of = DB_NULL;
     if (k->want) {
-        k->answer = se_ask(k->engine->search, &k->trial);
+        k->answer = se_ask(&k->trial, k->engine->search);
         if (k->answer == SE_DONE)
             snprintf(k->reason, sizeof(k->reason), "%s", se_done_reason(k->engine->search));
         if (k->answer == SE_TRIAL && k->trial.repeat_of > 0 && k->trial.repeat_of <= k->engine->ids)

@@ -328,7 +328,7 @@ static int decide(struct settlement *settlement, struct db *writer, struct err *
 
     settlement->final = settlement->rule->next == SETTLE;
     if (settlement->rule->next == RETRY) {
-        r = db_attempt_outcomes(writer, &before, settlement->at.campaign, settlement->at.n,
+        r = db_attempt_outcomes(&before, writer, settlement->at.campaign, settlement->at.n,
                                 settlement->cause.outcome, error);
         settlement->final = before + 1 >= settlement->rule->attempts;
     }
@@ -474,8 +474,8 @@ static bool beats(const struct tn_attempt *attempt, const struct cause *cause)
 
     if (strcmp(cause->outcome, "ok") != 0 || !strcmp(attempt->trial->kind, "verify"))
         return false;
-    if (db_campaign_get(attempt->svc->db, &arena, &row, attempt->campaign->id, NULL) == 0 &&
-        tn_measure_best(attempt->svc->db, &arena, &m, NULL, &row, NULL) == 0)
+    if (db_campaign_get(&row, attempt->svc->db, &arena, attempt->campaign->id, NULL) == 0 &&
+        tn_measure_best(&m, NULL, attempt->svc->db, &arena, &row, NULL) == 0)
         better = attempt->seen.tokens_per_s >= m.mean || m.n == attempt->trial->n;
     arena_done(&arena);
     return better;

@@ -69,7 +69,7 @@ static int parse_launcher(struct tn_spec *spec, const struct tn_service *svc, st
 }
 
 /* No baseline given means the default one, within the devices that the space allows. */
-static int choose_baseline(struct tn_spec *spec, json_t **ret_rules, struct err *error)
+static int choose_baseline(json_t **ret_rules, struct tn_spec *spec, struct err *error)
 {
     struct pl_problem p = tn_spec_problem(spec);
     struct pl_verdict verdict;
@@ -110,7 +110,7 @@ static void add_rules(json_t *resolved, const struct tn_service *svc)
         json_object_set_new(resolved, "rules", json_string(rules));
 }
 
-static int parse(struct tn_spec *spec, const struct tn_service *svc, json_t **ret_rules,
+static int parse(json_t **ret_rules, struct tn_spec *spec, const struct tn_service *svc,
                  struct err *error)
 {
     const char *name = NULL;
@@ -135,7 +135,7 @@ static int parse(struct tn_spec *spec, const struct tn_service *svc, json_t **re
         if (r < 0)
             return err_at(error, -EINVAL, "/workload/data", "%s", why.text);
     }
-    if ((r = choose_baseline(spec, ret_rules, error)) < 0 ||
+    if ((r = choose_baseline(ret_rules, spec, error)) < 0 ||
         (r = spec->launcher->admit(svc, spec, error)) < 0)
         return r;
     if (!spec->se.budget.trials && !(spec->se.budget.wall_s > 0) && !(spec->se.budget.device_s > 0))
@@ -148,8 +148,8 @@ static int parse(struct tn_spec *spec, const struct tn_service *svc, json_t **re
     return 0;
 }
 
-int tn_spec_parse(struct tn_spec **ret, const struct tn_service *svc, const json_t *body,
-                  json_t **ret_rules, struct err *error)
+int tn_spec_parse(struct tn_spec **ret, json_t **ret_rules, const struct tn_service *svc,
+                  const json_t *body, struct err *error)
 {
     AUTO(tn_spec) *s = mem_alloc(sizeof(*s));
     int r;
@@ -157,7 +157,7 @@ int tn_spec_parse(struct tn_spec **ret, const struct tn_service *svc, const json
     if (!json_is_object(body))
         return err_at(error, -EINVAL, "", "a campaign is an object");
     s->body = json_deep_copy(body);
-    r = parse(s, svc, ret_rules, error);
+    r = parse(ret_rules, s, svc, error);
     if (r < 0 &&
         r != -ENOMEM) { /* whatever is wrong, it is the body: out of bounds, too large, not there */
         if (error)

@@ -23,8 +23,8 @@ struct tn_spec {
     char *data_path; /* folder of the data set; NULL: synthetic */
 };
 
-int tn_spec_parse(struct tn_spec **ret, const struct tn_service *svc, const json_t *body,
-                  json_t **ret_rules, struct err *error); /* any thread */
+int tn_spec_parse(struct tn_spec **ret, json_t **ret_rules, const struct tn_service *svc,
+                  const json_t *body, struct err *error); /* any thread */
 /* BODY with each id in its "search.warm_start" replaced by that campaign's work and trials. Any
  * thread. -EINVAL, or -ENOENT, with the pointer of the id. */
 int tn_warm_start(json_t **ret, const struct tn_service *svc, const json_t *body,

@@ -29,8 +29,8 @@ struct tn_trainer {
      * those are read, too, and the reading of one line. */
     const char *results;
     bool logs;
-    enum tn_line (*line)(struct tn_attempt *attempt, enum tn_stream stream, const char *text,
-                         size_t len, struct tn_step_line *ret);
+    enum tn_line (*line)(struct tn_step_line *ret, struct tn_attempt *attempt,
+                         enum tn_stream stream, const char *text, size_t len);
     /* The rest may be NULL. */
     bool (*direct)(const struct tn_attempt *attempt); /* no mpiexec: it starts its ranks itself */
     void (*environment)(const struct tn_attempt *attempt, struct tn_argv *env);

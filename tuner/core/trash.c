@@ -86,7 +86,7 @@ int tn_retain_room(const struct tn_service *svc, struct err *error)
                    str_human_bytes(quota, (double)svc->config.quota));
 }
 
-void tn_retain_stats(const struct tn_service *svc, struct tn_stats *ret)
+void tn_retain_stats(struct tn_stats *ret, const struct tn_service *svc)
 {
     ret->files_bytes = svc->retain->used;
     ret->files_dropped = svc->retain->dropped;

@@ -12,7 +12,7 @@ int tn_trial_get(json_t **ret, struct tn_service *svc, const char *id, int64_t t
     struct arena a = {0};
     struct db_trial t;
     bool simulated;
-    int r = db_trial_get(svc->db, &a, &t, id, trial, error);
+    int r = db_trial_get(&t, svc->db, &a, id, trial, error);
 
     if (r == 0)
         r = tn_simulated(&simulated, svc->db, id, error);
@@ -27,7 +27,7 @@ static int known(struct tn_service *svc, const char *id, struct err *error)
 {
     int64_t rev;
 
-    return db_campaign_rev(svc->db, id, &rev, error);
+    return db_campaign_rev(&rev, svc->db, id, error);
 }
 
 int tn_trial_list(struct str *ret_items, const char **ret_next, int64_t *ret_total,
@@ -44,7 +44,7 @@ int tn_trial_list(struct str *ret_items, const char **ret_next, int64_t *ret_tot
     if (r == 0)
         r = tn_simulated(&simulated, svc->db, id, error);
     if (r == 0)
-        r = db_trial_list(svc->db, arena, &t, &n, ret_total, id, &more, error);
+        r = db_trial_list(&t, &n, ret_total, svc->db, arena, id, &more, error);
     if (r < 0)
         return r;
     *ret_next = n > filter->limit ? db_trial_position(arena, filter, &t[--n - 1]) : NULL;
@@ -61,7 +61,7 @@ static int known_trial(struct tn_service *svc, struct db_trial *row, struct aren
 {
     int r = known(svc, id, error);
 
-    return r < 0 ? r : db_trial_get(svc->db, arena, row, id, trial, error);
+    return r < 0 ? r : db_trial_get(row, svc->db, arena, id, trial, error);
 }
 
 int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc, const char *id,
@@ -77,7 +77,7 @@ int tn_step_list(json_t **ret_items, int64_t *ret_total, struct tn_service *svc,
     if (r == 0)
         r = tn_simulated(&simulated, svc->db, id, error);
     if (r == 0)
-        r = db_step_list(svc->db, &a, &s, &count, ret_total, id, trial, offset, limit, error);
+        r = db_step_list(&s, &count, ret_total, svc->db, &a, id, trial, offset, limit, error);
     if (r == 0) {
         *ret_items = json_array();
         for (int i = 0; i < count; i++) {

@@ -26,8 +26,8 @@
 enum { MAX_PAIRS = 50 };
 
 /* Of COUNT logarithms' mean, at a variance of SHARE times theirs. */
-static void log_interval(const double *values, int count, double share, double *mean, double *lo,
-                         double *hi)
+static void log_interval(double *ret_mean, double *ret_lo, double *ret_hi, const double *values,
+                         int count, double share)
 {
     double m = 0, s = 0, half;
 
@@ -36,19 +36,21 @@ static void log_interval(const double *values, int count, double share, double *
     for (int i = 0; i < count; i++)
         s += (log(values[i]) - m) * (log(values[i]) - m);
     half = count > 1 ? se_student_975(count - 1) * sqrt(s / (count - 1) * share) : INFINITY;
-    *mean = exp(m);
-    *lo = exp(m - half);
-    *hi = exp(m + half);
+    *ret_mean = exp(m);
+    *ret_lo = exp(m - half);
+    *ret_hi = exp(m + half);
 }
 
-void tn_ratio_interval(const double *ratio, int count, double *mean, double *lo, double *hi)
+void tn_ratio_interval(double *ret_mean, double *ret_lo, double *ret_hi, const double *ratio,
+                       int count)
 {
-    log_interval(ratio, count, 1.0 / count, mean, lo, hi);
+    log_interval(ret_mean, ret_lo, ret_hi, ratio, count, 1.0 / count);
 }
 
-void tn_promise_interval(const double *rate, int count, double *mean, double *lo, double *hi)
+void tn_promise_interval(double *ret_mean, double *ret_lo, double *ret_hi, const double *rate,
+                         int count)
 {
-    log_interval(rate, count, 1.0 + 1.0 / count, mean, lo, hi);
+    log_interval(ret_mean, ret_lo, ret_hi, rate, count, 1.0 + 1.0 / count);
 }
 
 const char *tn_verdict(double lo, double hi, bool same)
@@ -74,7 +76,7 @@ static json_t *promise(const struct pairs *interval)
 
     if (interval->n < 2)
         return json_null();
-    tn_promise_interval(interval->winner, interval->n, &mean, &lo, &hi);
+    tn_promise_interval(&mean, &lo, &hi, interval->winner, interval->n);
     return json_pack("{s:o, s:o, s:o}", "tokens_per_s", tn_number(mean), "lo", tn_number(lo), "hi",
                      tn_number(hi));
 }
@@ -90,7 +92,7 @@ static char *record(const struct tn_verify *verify, const char *state, const str
     json_t *list = json_array();
 
     if (n > 0)
-        tn_ratio_interval(pairs->ratio, n, &mean, &lo, &hi);
+        tn_ratio_interval(&mean, &lo, &hi, pairs->ratio, n);
     for (int i = 0; i < n; i++)
         json_array_append_new(list, tn_number(pairs->ratio[i]));
     json_object_set_new(r, "ratios", list);
@@ -138,7 +140,7 @@ static int trials_of(struct db_trial **ret, int *ret_count, struct arena *arena,
     int64_t total;
 
     f.after = db_trial_position(arena, &f, &before);
-    return db_trial_list(campaign->svc->db, arena, ret, ret_count, &total, campaign->id, &f, error);
+    return db_trial_list(ret, ret_count, &total, campaign->svc->db, arena, campaign->id, &f, error);
 }
 
 /* Each complete pair of successes, from the trials in their order. */
@@ -213,9 +215,9 @@ void tn_verify_step(struct tn_campaign *campaign)
     }
     if (v->added > 0 && v->added % 2 == 0)
         show_progress(campaign);
-    if (tn_trial_add(campaign, winner ? &v->winner : &v->baseline,
+    if (tn_trial_add(&n, campaign, winner ? &v->winner : &v->baseline,
                      winner ? v->winner_n : v->baseline_n, "verify",
-                     winner ? "verification of the winner" : "verification of the baseline", &n,
+                     winner ? "verification of the winner" : "verification of the baseline",
                      &e) < 0) {
         if (e.code != -ESTALE)
             log_error("campaign %s: %s", campaign->id, e.text);
@@ -246,9 +248,9 @@ int tn_verify_restore(struct tn_campaign *campaign, const struct db_campaign *ro
     ve->baseline_n = json_integer_value(json_object_get(v, "baseline"));
     ve->first_n = json_integer_value(json_object_get(v, "first"));
     if (r == 0)
-        r = db_trial_get(campaign->svc->db, &a, &winner, campaign->id, ve->winner_n, error);
+        r = db_trial_get(&winner, campaign->svc->db, &a, campaign->id, ve->winner_n, error);
     if (r == 0)
-        r = db_trial_get(campaign->svc->db, &a, &baseline, campaign->id, ve->baseline_n, error);
+        r = db_trial_get(&baseline, campaign->svc->db, &a, campaign->id, ve->baseline_n, error);
     if (r == 0)
         r = tn_engine_layout(&ve->winner, campaign->engine, winner.layout, error);
     if (r == 0)
@@ -290,10 +292,10 @@ static int start_verify(struct tn_service *svc, const struct db_campaign *row,
     struct arena a = {0};
     struct tn_measure best, baseline;
     struct db_campaign now;
-    int r = tn_measure_best(svc->db, &a, &best, NULL, row, error);
+    int r = tn_measure_best(&best, NULL, svc->db, &a, row, error);
 
     if (r == 0)
-        r = tn_measure_get(svc->db, &a, &baseline, row->id, TN_BASELINE, error);
+        r = tn_measure_get(&baseline, svc->db, &a, row->id, TN_BASELINE, error);
     if (r == -ENOENT)
         r = err_set(error, -ESTALE, "winner and baseline must both have succeeded");
     if (r == 0) {
@@ -301,12 +303,12 @@ static int start_verify(struct tn_service *svc, const struct db_campaign *row,
         verify->baseline_n = baseline.n;
         verify->first_n =
             row->trials + 1; /* verification trials have higher numbers than all so far */
-        r = db_trial_next(svc->db, row->id, &verify->first_n, error);
+        r = db_trial_next(&verify->first_n, svc->db, row->id, error);
     }
     if (r == 0)
         r = begin(svc, row, verify, error);
     if (r == 0)
-        r = db_campaign_get(svc->db, &a, &now, row->id, error);
+        r = db_campaign_get(&now, svc->db, &a, row->id, error);
     if (r == 0 && (r = tn_campaign_revive(svc, &now, false, error)) < 0)
         tn_campaign_give_up(svc, &now, error);
     arena_done(&a);
@@ -325,7 +327,7 @@ int tn_campaign_verify(json_t **ret, struct tn_service *svc, const char *id, con
     if (r == 0)
         r = tn_campaign_is_back(svc, id, error);
     if (r == 0)
-        r = db_campaign_get(svc->db, &a, &row, id, error);
+        r = db_campaign_get(&row, svc->db, &a, id, error);
     if (r == 0 && (!strcmp(row.state, DB_RUNNING) || !strcmp(row.state, DB_VERIFYING) ||
                    (c && c->running > 0)))
         r = err_set(error, -ESTALE, "campaign %s is at work (%s)", id, row.state);

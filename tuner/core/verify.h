@@ -14,9 +14,11 @@ void tn_verify_step(struct tn_campaign *campaign);
 /* "holds" (the interval lies above 1), "does not hold" (below), "within noise" (it contains 1), or
  * "same" where the winner is the baseline itself. */
 const char *tn_verdict(double lo, double hi, bool same);
-void tn_ratio_interval(const double *ratio, int count, double *mean, double *lo, double *hi);
+void tn_ratio_interval(double *ret_mean, double *ret_lo, double *ret_hi, const double *ratio,
+                       int count);
 /* Geometric mean of throughputs and the 95 % interval of one more; infinite for COUNT = 1. */
-void tn_promise_interval(const double *rate, int count, double *mean, double *lo, double *hi);
+void tn_promise_interval(double *ret_mean, double *ret_lo, double *ret_hi, const double *rate,
+                         int count);
 
 /* After a restart: what the verification in ROW had done. */
 int tn_verify_restore(struct tn_campaign *campaign, const struct db_campaign *row,

@@ -36,7 +36,7 @@ static int trials_of(json_t **ret, struct db *db, const char *id, struct err *er
     struct db_trial *t = NULL;
     AUTO_JSON *all = json_array();
     int64_t total;
-    int n = 0, r = db_trial_list(db, &a, &t, &n, &total, id, &f, error);
+    int n = 0, r = db_trial_list(&t, &n, &total, db, &a, id, &f, error);
     size_t known, kept;
 
     for (int i = 0; r == 0 && i < n; i++) {
@@ -68,7 +68,7 @@ static int source_of(json_t **ret, struct db *db, const char *id, struct err *er
     struct db_campaign c;
     AUTO_JSON *resolved = NULL, *trials = NULL;
     json_t *v;
-    int r = db_campaign_get(db, &a, &c, id, error);
+    int r = db_campaign_get(&c, db, &a, id, error);
 
     if (r == -ENOENT)
         err_at(error, r, "", "there is no campaign %s", id);

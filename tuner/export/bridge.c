@@ -50,7 +50,7 @@ static void stages(struct str *out, const struct tn_export_in *in)
     }
     str_add(out, "        pipeline_model_parallel_layout=[\n");
     for (int run = 0; run <= last; run++) {
-        int first, n = pl_stage_layers(l, in->model->layers, run % l->pp, run / l->pp, &first);
+        int first, n = pl_stage_layers(&first, l, in->model->layers, run % l->pp, run / l->pp);
 
         str_addf(out, "            %s[\"decoder\"] * %d%s,\n", run ? "" : "[\"embedding\"] + ", n,
                  run == last ? " + [\"loss\"]" : "");

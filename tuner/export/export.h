@@ -93,7 +93,7 @@ const struct tn_exporter *const *tn_exporters(void);
 /* A target by name, or WRAPPER+NAME ("slurm+megatron"); NULL if there is none. *RET_WRAPPER is NULL
  * without one. */
 struct tn_wrapper;
-const struct tn_exporter *tn_exporter_find(const char *name, const struct tn_wrapper **ret_wrapper);
+const struct tn_exporter *tn_exporter_find(const struct tn_wrapper **ret_wrapper, const char *name);
 const char *tn_wrapper_extension(const struct tn_wrapper *wrapper);
 
 /* {"name","title","version","carries":[…],"media_type","wrappers":[…]} of each target. New

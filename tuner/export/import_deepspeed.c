@@ -62,7 +62,7 @@ static bool is_auto(const json_t *object, const char *key)
 
 /* "auto" is a placeholder that Hugging Face's integration fills in from the script's arguments: the
  * file does not say, and that is said. NAME ends in the key. */
-static int number_or_auto(struct tn_imported *out, int *ret, const json_t *object, const char *name,
+static int number_or_auto(int *ret, struct tn_imported *out, const json_t *object, const char *name,
                           int min, int max, struct err *error)
 {
     const char *dot = strchr(name, '.'), *key = dot ? dot + 1 : name;
@@ -74,7 +74,7 @@ static int number_or_auto(struct tn_imported *out, int *ret, const json_t *objec
 }
 
 /* A switch keeps its default. */
-static int switch_or_auto(struct tn_imported *out, bool *ret, const json_t *object,
+static int switch_or_auto(bool *ret, struct tn_imported *out, const json_t *object,
                           const char *name, struct err *error)
 {
     const char *dot = strchr(name, '.');
@@ -131,10 +131,10 @@ static int deepspeed_batch(struct tn_imported *out, json_t *json, struct err *er
     const struct pl_layout *l = &out->layout;
     int batch = 0, micro = 0, steps = 0, r;
 
-    if ((r = number_or_auto(out, &batch, json, "train_batch_size", 1, MAX_BATCH, error)) < 0 ||
-        (r = number_or_auto(out, &micro, json, "train_micro_batch_size_per_gpu", 1, MAX_BATCH,
+    if ((r = number_or_auto(&batch, out, json, "train_batch_size", 1, MAX_BATCH, error)) < 0 ||
+        (r = number_or_auto(&micro, out, json, "train_micro_batch_size_per_gpu", 1, MAX_BATCH,
                             error)) < 0 ||
-        (r = number_or_auto(out, &steps, json, "gradient_accumulation_steps", 1, MAX_BATCH,
+        (r = number_or_auto(&steps, out, json, "gradient_accumulation_steps", 1, MAX_BATCH,
                             error)) < 0)
         return r;
     if ((int64_t)l->tp * l->cp > l->world || l->world % (l->tp * l->cp))
@@ -188,11 +188,11 @@ static int deepspeed_degrees(struct tn_imported *out, const struct deepspeed *im
     bool overlap = false, on = false;
     int r;
 
-    if (import->zero && (r = number_or_auto(out, &l->zero, import->zero, "zero_optimization.stage",
+    if (import->zero && (r = number_or_auto(&l->zero, out, import->zero, "zero_optimization.stage",
                                             0, 3, error)) < 0)
         return r;
     overlap = l->zero == 3; /* the default of overlap_comm */
-    if ((r = switch_or_auto(out, &overlap, import->zero, "zero_optimization.overlap_comm", error)) <
+    if ((r = switch_or_auto(&overlap, out, import->zero, "zero_optimization.overlap_comm", error)) <
             0 ||
         (import->tp &&
          (r = jx_get_int(&l->tp, import->tp, "autotp_size", 0, 1 << 20, error)) < 0) ||
@@ -249,9 +249,9 @@ int tn_import_deepspeed(struct tn_imported *out, const char *text, const struct 
         return err_set(error, -EINVAL, "a DeepSpeed configuration is a JSON object");
     if ((r = deepspeed_sections(&s, v, error)) < 0 || (r = deepspeed_degrees(out, &s, error)) < 0 ||
         (r = sequence_parallel(out, v, error)) < 0 || (r = deepspeed_batch(out, v, error)) < 0 ||
-        (r = switch_or_auto(out, &bf16, s.old_bf16, "bfloat16.enabled", error)) < 0 ||
-        (r = switch_or_auto(out, &bf16, s.bf16, "bf16.enabled", error)) < 0 ||
-        (r = switch_or_auto(out, &fp16, s.fp16, "fp16.enabled", error)) < 0)
+        (r = switch_or_auto(&bf16, out, s.old_bf16, "bfloat16.enabled", error)) < 0 ||
+        (r = switch_or_auto(&bf16, out, s.bf16, "bf16.enabled", error)) < 0 ||
+        (r = switch_or_auto(&fp16, out, s.fp16, "fp16.enabled", error)) < 0)
         return r;
     l->precision = bf16 || fp16 ? PL_BF16 : PL_FP32;
     if (fp16)

@@ -223,8 +223,8 @@ static void compare_stages(struct megatron *import)
     const char *p = import->stages.text;
 
     for (int run = 0; run < import->l->pp * import->l->vp; run++) {
-        int want = pl_stage_layers(import->l, import->m->layers, run % import->l->pp,
-                                   run / import->l->pp, NULL),
+        int want = pl_stage_layers(NULL, import->l, import->m->layers, run % import->l->pp,
+                                   run / import->l->pp),
             n = 0;
 
         for (; *p && *p != '|'; p++)
@@ -240,7 +240,7 @@ static void compare_stages(struct megatron *import)
 }
 
 /* Two flags say what the load-balancing loss is; *RET_KNOWN: this is one of them. */
-static int balancing(struct megatron *import, const char *flag, const char *value, bool *ret_known,
+static int balancing(bool *ret_known, struct megatron *import, const char *flag, const char *value,
                      struct err *error)
 {
     if (!strcmp(flag, "--moe-router-load-balancing-type")) {
@@ -292,8 +292,8 @@ static int recompute_modules(struct megatron *import, const char *value)
     return 0;
 }
 
-static int megatron_word(struct megatron *import, const char *flag, const char *value,
-                         bool *ret_known, struct err *error)
+static int megatron_word(bool *ret_known, struct megatron *import, const char *flag,
+                         const char *value, struct err *error)
 {
     *ret_known = true;
     if (!strcmp(flag, "--pipeline-model-parallel-layout"))
@@ -342,7 +342,7 @@ static int megatron_word(struct megatron *import, const char *flag, const char *
     }
     if (!strcmp(flag, "--ckpt-format") && str_eq(value, "fsdp_dtensor"))
         return 0; /* it follows from the sharding */
-    return balancing(import, flag, value, ret_known, error);
+    return balancing(ret_known, import, flag, value, error);
 }
 
 static int virtual_stages(struct megatron *import, const struct pl_model *model, struct err *error)
@@ -507,8 +507,8 @@ static bool names_arguments(const struct tn_word *word)
 
 /* The values of a flag, up to the next one: "--recompute-modules core_attn mlp". *RET_UNKNOWN is
  * the first that is not known, or NULL. */
-static bool read_values(struct megatron *import, struct str *value, enum takes most,
-                        const struct tn_word **ret_unknown)
+static bool read_values(const struct tn_word **ret_unknown, struct megatron *import,
+                        struct str *value, enum takes most)
 {
     int n = 0;
 
@@ -552,7 +552,7 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
         return err_set(error, -EINVAL, "%.64s takes no value, not `%.64s`", flag, equals + 1);
     if (equals)
         value = equals + 1;
-    else if (read_values(import, &text, most, &unknown))
+    else if (read_values(&unknown, import, &text, most))
         value = str_text(&text);
     import->layout_said |= is_setting(import, flag);
     if (unknown &&
@@ -570,7 +570,7 @@ static int argument(struct megatron *import, const struct tn_word *word, struct 
         compare_model(import, flag, value, *have);
         return 0;
     }
-    r = megatron_word(import, flag, value, &known, error);
+    r = megatron_word(&known, import, flag, value, error);
     return r == 0 && !known ? tn_megatron_unknown(import->out, flag, value, error) : r;
 }
 

@@ -139,7 +139,7 @@ static int module_parts(struct titan *import, const char *path, const char *valu
     return 0;
 }
 
-static int titan_word(struct titan *import, const char *path, const char *value, bool *ret_known,
+static int titan_word(bool *ret_known, struct titan *import, const char *path, const char *value,
                       struct err *error)
 {
     static const char *const reshard[] = {"default", "always", "never", NULL};
@@ -218,12 +218,12 @@ static void compare_parts(struct titan *import, const struct pl_model *model)
     int first;
 
     for (int i = 0; i < import->parts; i++)
-        if (pl_stage_layers(l, model->layers, i % l->pp, i / l->pp, &first) !=
+        if (pl_stage_layers(&first, l, model->layers, i % l->pp, i / l->pp) !=
             import->part_layers[i]) {
             tn_finding_add(&import->out->ignored, "parallelism.module_fqns_per_model_part",
                            "part %d of %d has %d layers there, %d here", i + 1, import->parts,
                            import->part_layers[i],
-                           pl_stage_layers(l, model->layers, i % l->pp, i / l->pp, &first));
+                           pl_stage_layers(&first, l, model->layers, i % l->pp, i / l->pp));
             return;
         }
 }
@@ -426,7 +426,7 @@ static int titan_set(void *arg, const char *path, const char *value, int line, s
         *field = (int)v;
         return 0;
     }
-    if (titan_word(s, path, value, &known, error) < 0)
+    if (titan_word(&known, s, path, value, error) < 0)
         return err_wrap(error, "line %d", line);
     return known ? 0 : unknown_setting(s, path, value, line, error);
 }

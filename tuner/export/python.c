@@ -70,7 +70,7 @@ static size_t dotted(const char *pos)
 }
 
 /* A string in one or three quotes; RET may be NULL. */
-static int string(struct python *parser, struct str *ret)
+static int string(struct str *ret, struct python *parser)
 {
     char quote = *parser->p;
     size_t n = parser->p[1] == quote && parser->p[2] == quote ? 3 : 1;
@@ -108,7 +108,7 @@ static int skip_value(struct python *parser, bool in_call)
                                : *parser->p == '\n' || *parser->p == ';'))
             return 0;
         if (*parser->p == '"' || *parser->p == '\'') {
-            r = string(parser, NULL);
+            r = string(NULL, parser);
             if (r < 0)
                 return r;
             continue;
@@ -327,7 +327,7 @@ static int value(struct python *parser, const char *path, bool in_call)
     if (*from == '"' || *from == '\'') {
         AUTO_STR text = {0};
 
-        r = string(parser, &text);
+        r = string(&text, parser);
         end = parser->p;
         if (r == 0)
             r = skip_value(parser, in_call);

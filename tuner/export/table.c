@@ -401,7 +401,7 @@ static const struct tn_exporter *find_plain(const char *name)
     return NULL;
 }
 
-const struct tn_exporter *tn_exporter_find(const char *name, const struct tn_wrapper **ret_wrapper)
+const struct tn_exporter *tn_exporter_find(const struct tn_wrapper **ret_wrapper, const char *name)
 {
     const char *plus = strchr(name, '+');
 
@@ -468,7 +468,7 @@ int tn_export(char **ret, const char **ret_media_type, struct tn_findings *ret_f
               const char *target, const struct tn_export_in *in, bool allow_loss, struct err *error)
 {
     const struct tn_wrapper *wrapper;
-    const struct tn_exporter *x = tn_exporter_find(target, &wrapper);
+    const struct tn_exporter *x = tn_exporter_find(&wrapper, target);
     struct tn_findings gaps = {0}, broken = {0};
     AUTO_STR out = {0};
 

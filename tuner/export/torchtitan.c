@@ -232,7 +232,7 @@ static void set_modules(struct str *out, const struct tn_export_in *in)
     str_add(out, "    parallelism.pipeline_parallel_layers_per_stage = None\n"
                  "    parallelism.module_fqns_per_model_part = [\n");
     for (int run = 0; run <= last; run++) {
-        int first, n = pl_stage_layers(l, in->model->layers, run % l->pp, run / l->pp, &first);
+        int first, n = pl_stage_layers(&first, l, in->model->layers, run % l->pp, run / l->pp);
 
         str_addf(out, "        [%s", run ? "" : "\"tok_embeddings\", ");
         for (int i = 0; i < n; i++)

@@ -73,12 +73,12 @@ static bool reserve(struct tn_attempt *attempt)
     int need = shape.ranks * shape.threads;
 
     if (attempt->svc->hosts) {
-        attempt->ncpus = tn_hosts_take(attempt->svc->hosts, slots, attempt->cpus, &shape);
+        attempt->ncpus = tn_hosts_take(attempt->cpus, attempt->svc->hosts, slots, &shape);
         return attempt->ncpus > 0;
     }
     if (need > slots->count)
         need = slots->count;
-    if (!tn_slots_take(slots, attempt->cpus, need))
+    if (!tn_slots_take(attempt->cpus, slots, need))
         return false;
     attempt->ncpus = need;
     return true;

@@ -91,12 +91,12 @@ void tn_hosts_free(struct tn_hosts *hosts)
     free(hosts);
 }
 
-void tn_hosts_slots(const struct tn_hosts *hosts, struct tn_slots *slots)
+void tn_hosts_slots(struct tn_slots *ret, const struct tn_hosts *hosts)
 {
-    memset(slots, 0, sizeof(*slots));
-    for (slots->count = 0; slots->count < hosts->slots; slots->count++)
-        slots->core[slots->count] = slots->count;
-    slots->free = slots->count;
+    memset(ret, 0, sizeof(*ret));
+    for (ret->count = 0; ret->count < hosts->slots; ret->count++)
+        ret->core[ret->count] = ret->count;
+    ret->free = ret->count;
 }
 
 /* May a host of ROOM slots hold a share of RANKS? */
@@ -179,13 +179,13 @@ static int list_many(int *cpus, const struct tn_hosts *hosts, const struct tn_sl
     return left > 0 ? 0 : n;
 }
 
-int tn_hosts_take(const struct tn_hosts *hosts, struct tn_slots *slots, int *cpus,
+int tn_hosts_take(int *ret_cpus, const struct tn_hosts *hosts, struct tn_slots *slots,
                   const struct tn_shape *shape)
 {
-    int n = shape->ranks <= shape->per_host ? list_one(cpus, hosts, slots, shape)
-                                            : list_many(cpus, hosts, slots, shape);
+    int n = shape->ranks <= shape->per_host ? list_one(ret_cpus, hosts, slots, shape)
+                                            : list_many(ret_cpus, hosts, slots, shape);
 
-    tn_slots_take_list(slots, cpus, n);
+    tn_slots_take_list(slots, ret_cpus, n);
     return n;
 }
 

@@ -25,12 +25,13 @@ struct tn_shape {
 
 /* A line is HOST or HOST:CORES (1 without), # begins a comment. -EINVAL names the line. */
 int tn_hosts_read(struct tn_hosts **ret, const char *path, struct err *error);
-void tn_hosts_free(struct tn_hosts *hosts);                                /* NULL is allowed */
-void tn_hosts_slots(const struct tn_hosts *hosts, struct tn_slots *slots); /* all of them, free */
+void tn_hosts_free(struct tn_hosts *hosts);                              /* NULL is allowed */
+void tn_hosts_slots(struct tn_slots *ret, const struct tn_hosts *hosts); /* all of them, free */
 /* How many hosts may hold RANKS ranks each. */
 int tn_hosts_suiting(const struct tn_hosts *hosts, int ranks, bool oversubscribe);
-/* Slots for SHAPE into CPUS, host by host; their number; 0, none taken, where there is no room. */
-int tn_hosts_take(const struct tn_hosts *hosts, struct tn_slots *slots, int *cpus,
+/* Slots for SHAPE into RET_CPUS, host by host; their number; 0, none taken, where there is no
+ * room. */
+int tn_hosts_take(int *ret_cpus, const struct tn_hosts *hosts, struct tn_slots *slots,
                   const struct tn_shape *shape);
 /* The COUNT slots that SHAPE took as mpiexec's -hosts wants them: a:4,b:4. */
 void tn_hosts_text(struct str *ret, const struct tn_hosts *hosts, const int *cpus, int count,

@@ -34,7 +34,7 @@ static void boot_id(char ret[TN_BOOT_TEXT])
 }
 
 /* Fields after the command's name, which may itself hold blanks and parentheses. */
-static int stat_fields(int pid, char *state, int *ppid, uint64_t *start)
+static int stat_fields(char *ret_state, int *ret_ppid, uint64_t *ret_start, int pid)
 {
     char path[64], buf[1024];
     const char *p;
@@ -45,9 +45,9 @@ static int stat_fields(int pid, char *state, int *ppid, uint64_t *start)
         return -ESRCH;
     if (sscanf(p + 1,
                " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-               state, ppid, &t) != 3)
+               ret_state, ret_ppid, &t) != 3)
         return -ESRCH;
-    *start = t;
+    *ret_start = t;
     return 0;
 }
 
@@ -57,7 +57,7 @@ int tn_proc_of(struct tn_proc *ret, int pid)
     char state;
     int ppid;
 
-    if (stat_fields(pid, &state, &ppid, &p.start) < 0 || state == 'Z' || state == 'X')
+    if (stat_fields(&state, &ppid, &p.start, pid) < 0 || state == 'Z' || state == 'X')
         return -ESRCH;
     boot_id(p.boot);
     *ret = p;
@@ -78,7 +78,7 @@ int tn_proc_parent(int pid)
     char state;
     int ppid;
 
-    return stat_fields(pid, &state, &ppid, &start) < 0 ? -ESRCH : ppid;
+    return stat_fields(&state, &ppid, &start, pid) < 0 ? -ESRCH : ppid;
 }
 
 uint64_t tn_proc_age_ms(const struct tn_proc *proc)
@@ -91,7 +91,7 @@ uint64_t tn_proc_age_ms(const struct tn_proc *proc)
     return now > start ? now - start : 0;
 }
 
-int tn_proc_children(int *pids, int max)
+int tn_proc_children(int *ret_pids, int max)
 {
     DIR *d = opendir("/proc");
     struct dirent *entry;
@@ -104,11 +104,11 @@ int tn_proc_children(int *pids, int max)
         int ppid;
 
         if (str_to_i64(&pid, entry->d_name, 1, INT32_MAX) < 0 ||
-            stat_fields((int)pid, &state, &ppid, &start) < 0 || ppid != getpid() || state == 'Z' ||
+            stat_fields(&state, &ppid, &start, (int)pid) < 0 || ppid != getpid() || state == 'Z' ||
             state == 'X')
             continue;
         if (n < max)
-            pids[n] = (int)pid;
+            ret_pids[n] = (int)pid;
         n++;
     }
     if (d)
@@ -134,7 +134,7 @@ static bool has_mark(int proc, const char *pid, const char *want, size_t len)
     return found;
 }
 
-int tn_mark_find(int *pids, int max, const char *mark)
+int tn_mark_find(int *ret_pids, int max, const char *mark)
 {
     AUTO_FREE char *want = mem_printf("%s=%s", TN_MARK_ENV, mark);
     DIR *d = opendir("/proc");
@@ -155,7 +155,7 @@ int tn_mark_find(int *pids, int max, const char *mark)
         if (!has_mark(dirfd(d), entry->d_name, want, strlen(want)))
             continue;
         if (n < max)
-            pids[n] = (int)pid;
+            ret_pids[n] = (int)pid;
         n++;
     }
     closedir(d);

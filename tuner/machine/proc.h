@@ -33,11 +33,11 @@ uint64_t tn_proc_age_ms(const struct tn_proc *proc);
 /* Parent of a process; -ESRCH. */
 int tn_proc_parent(int pid);
 /* Children of this process that live: up to MAX pids, returns how many were found. */
-int tn_proc_children(int *pids, int max);
+int tn_proc_children(int *ret_pids, int max);
 
 /* Processes with this mark other than this one: up to MAX pids, returns how many were found.
  * Zombies do not count. Only processes of our own user can be seen, unless we are root. */
-int tn_mark_find(int *pids, int max, const char *mark);
+int tn_mark_find(int *ret_pids, int max, const char *mark);
 /* Signal all of them; returns how many there were. */
 int tn_mark_signal(const char *mark, int sig);
 /* KILL all of them again and again until none is left: fork races lose. 0, or -ETIMEDOUT. Sleeps;

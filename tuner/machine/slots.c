@@ -29,7 +29,7 @@ static int free_run(const struct tn_slots *slots, int count)
     return -1;
 }
 
-bool tn_slots_take(struct tn_slots *slots, int *cpus, int count)
+bool tn_slots_take(int *ret_cpus, struct tn_slots *slots, int count)
 {
     int from = free_run(slots, count), got = 0;
 
@@ -38,7 +38,7 @@ bool tn_slots_take(struct tn_slots *slots, int *cpus, int count)
     for (int i = from < 0 ? 0 : from; i < slots->count && got < count; i++)
         if (!slots->taken[i]) {
             slots->taken[i] = true;
-            cpus[got++] = slots->core[i];
+            ret_cpus[got++] = slots->core[i];
         }
     slots->free -= got;
     return true;

@@ -16,8 +16,9 @@ struct tn_slots {
 
 void tn_slots_init(struct tn_slots *slots,
                    int limit); /* cores that this process may use, LIMIT at most (0: all) */
-/* COUNT free cores into CPUS: neighbours if there are; false, none taken, when there are fewer. */
-bool tn_slots_take(struct tn_slots *slots, int *cpus, int count);
+/* COUNT free cores into RET_CPUS: neighbours if there are; false, none taken, when there are
+ * fewer. */
+bool tn_slots_take(int *ret_cpus, struct tn_slots *slots, int count);
 /* Take these very cores (adoption); those that are unknown or taken are skipped. */
 void tn_slots_take_list(struct tn_slots *slots, const int *cpus, int count);
 void tn_slots_give(struct tn_slots *slots, const int *cpus, int count);

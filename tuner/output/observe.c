@@ -177,7 +177,7 @@ void tn_seen_step(struct tn_seen *seen, double ms, double loss, bool warmup)
     seen->sum2 += ms * ms;
 }
 
-static bool see_step(struct tn_seen *seen, const json_t *event, int64_t *ret_n, double *ret_ms)
+static bool see_step(int64_t *ret_n, double *ret_ms, struct tn_seen *seen, const json_t *event)
 {
     const json_t *phases = json_object_get(event, "phases");
     double n = number(event, "n"), ms = number(event, "ms"), loss = number(event, "loss");
@@ -239,8 +239,8 @@ static void see_error(struct tn_seen *seen, const json_t *event)
     snprintf(seen->detail, sizeof(seen->detail), "%s", detail ? detail : "");
 }
 
-enum tn_line tn_observe(struct tn_seen *seen, const char *line, size_t len, int64_t *ret_n,
-                        double *ret_ms)
+enum tn_line tn_observe(int64_t *ret_n, double *ret_ms, struct tn_seen *seen, const char *line,
+                        size_t len)
 {
     AUTO_JSON *v = NULL;
     const char *event;
@@ -251,7 +251,7 @@ enum tn_line tn_observe(struct tn_seen *seen, const char *line, size_t len, int6
     if (!event || json_integer_value(json_object_get(v, "v")) != 1)
         return TN_LINE_NOTHING;
     if (!strcmp(event, "step"))
-        return see_step(seen, v, ret_n, ret_ms) ? TN_LINE_STEP : TN_LINE_NOTHING;
+        return see_step(ret_n, ret_ms, seen, v) ? TN_LINE_STEP : TN_LINE_NOTHING;
     if (!strcmp(event, "hello"))
         seen->hello = true;
     else if (!strcmp(event, "memory"))

@@ -37,8 +37,8 @@ void tn_seen_init(struct tn_seen *seen);
 void tn_seen_done(struct tn_seen *seen);
 /* One line of an event file. Anything that is no event of ours is TN_LINE_NOTHING. *RET_N is the
  * step's number. */
-enum tn_line tn_observe(struct tn_seen *seen, const char *line, size_t len, int64_t *ret_n,
-                        double *ret_ms);
+enum tn_line tn_observe(int64_t *ret_n, double *ret_ms, struct tn_seen *seen, const char *line,
+                        size_t len);
 void tn_seen_step(struct tn_seen *seen, double ms, double loss, bool warmup); /* count a step */
 double
 tn_seen_median_ms(const struct tn_seen *seen); /* of the last measured steps; NAN without one */

@@ -294,10 +294,10 @@ static int start(struct run *run, const struct values *values, char **argv)
     signal(SIGPIPE, SIG_IGN);
     run->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    rc = run_output_open(&run->out[0], values->folder, "stdout", values->log_limit, &write_end[0]);
+    rc = run_output_open(&write_end[0], &run->out[0], values->folder, "stdout", values->log_limit);
     if (rc == 0)
-        rc = run_output_open(&run->out[1], values->folder, "stderr", values->log_limit,
-                             &write_end[1]);
+        rc = run_output_open(&write_end[1], &run->out[1], values->folder, "stderr",
+                             values->log_limit);
     if (rc < 0)
         return rc;
     run->exit.started = clock_wall_ms();
@@ -380,7 +380,7 @@ int main(int argc, char **argv)
 
     log_setup("partune-run", LOG_INFO);
     opt_init(&set);
-    if (opt_from_argv(&set, &operands, argc, argv, 1, &e) < 0)
+    if (opt_from_argv(&operands, &set, argc, argv, 1, &e) < 0)
         return fail(&e, 2);
     if (told(&set, &v)) {
         opt_done(&set);

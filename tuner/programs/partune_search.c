@@ -119,7 +119,7 @@ static int do_ask(json_t **ret, struct se_search *search, const json_t *request,
 
     (void)request;
     (void)error;
-    switch (se_ask(search, &t)) {
+    switch (se_ask(&t, search)) {
     case SE_TRIAL:
         *ret = trial_json(&t);
         break;
@@ -314,7 +314,7 @@ int main(int argc, char **argv)
     int operands = 0, status;
 
     opt_init(&set);
-    if (opt_from_argv(&set, &operands, argc, argv, 0, &e) == 0 && told(&set, &o)) {
+    if (opt_from_argv(&operands, &set, argc, argv, 0, &e) == 0 && told(&set, &o)) {
         status = EX_OK;
     } else if (e.text[0] || operands != 1) {
         fprintf(stderr, "partune-search: %s\n", e.text[0] ? e.text : "one campaign file is needed");

@@ -334,12 +334,12 @@ static int peek_argv(struct opt_set *set, int argc, char **argv, struct err *err
     int operands;
 
     memcpy(copy, argv, (size_t)argc * sizeof(*copy));
-    return opt_from_argv(set, &operands, argc, copy, 0, error);
+    return opt_from_argv(&operands, set, argc, copy, 0, error);
 }
 
 /* Configuration: default < file < environment < command line. */
-static int configure(struct opt_set *set, struct values *values, struct conf **conf, int *operands,
-                     int argc, char **argv, struct err *error)
+static int configure(struct conf **ret_conf, int *ret_operands, struct opt_set *set,
+                     struct values *values, int argc, char **argv, struct err *error)
 {
     int r;
 
@@ -347,12 +347,13 @@ static int configure(struct opt_set *set, struct values *values, struct conf **c
     if ((r = opt_from_env(set, error)) < 0 || (r = peek_argv(set, argc, argv, error)) < 0)
         return r;
     if (!values->config)
-        return opt_from_argv(set, operands, argc, argv, 0, error);
-    if ((r = conf_load(conf, values->config, error)) < 0 ||
-        (r = opt_from_conf(set, *conf, error)) < 0 || (r = tn_settings_check(*conf, error)) < 0 ||
-        (r = tn_http_settings_check(*conf, error)) < 0 || (r = opt_from_env(set, error)) < 0)
+        return opt_from_argv(ret_operands, set, argc, argv, 0, error);
+    if ((r = conf_load(ret_conf, values->config, error)) < 0 ||
+        (r = opt_from_conf(set, *ret_conf, error)) < 0 ||
+        (r = tn_settings_check(*ret_conf, error)) < 0 ||
+        (r = tn_http_settings_check(*ret_conf, error)) < 0 || (r = opt_from_env(set, error)) < 0)
         return r;
-    return opt_from_argv(set, operands, argc, argv, 0, error);
+    return opt_from_argv(ret_operands, set, argc, argv, 0, error);
 }
 
 static int dispatch(const struct opt_set *set, const struct values *values, const struct conf *conf,
@@ -404,7 +405,7 @@ int main(int argc, char **argv)
     int operands = 0, r;
 
     log_setup("partuned", level);
-    if (configure(&set, &v, &conf, &operands, argc, argv, &e) < 0) {
+    if (configure(&conf, &operands, &set, &v, argc, argv, &e) < 0) {
         r = fail(&e, 2);
     } else if (log_level_parse(&level, v.log) < 0) {
         r = fail(&(struct err){.text = "--log is error, warn, info or debug"}, 2);

@@ -4,8 +4,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-int run_output_open(struct run_output *output, const char *folder, const char *name, uint64_t limit,
-                    int *ret_write_end)
+int run_output_open(int *ret_write_end, struct run_output *output, const char *folder,
+                    const char *name, uint64_t limit)
 {
     AUTO_FREE char *path = mem_printf("%s/%s", folder, name);
     int fds[2];

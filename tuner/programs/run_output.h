@@ -16,8 +16,8 @@ struct run_output {
 };
 
 /* The write end goes to the program. Negative errno. */
-int run_output_open(struct run_output *output, const char *folder, const char *name, uint64_t limit,
-                    int *ret_write_end);
+int run_output_open(int *ret_write_end, struct run_output *output, const char *folder,
+                    const char *name, uint64_t limit);
 /* Take in what is there; returns when the pipe is empty for now, or closes it at its end. */
 void run_output_pump(struct run_output *output);
 /* The program is gone: write the last bytes, with a note of how many are missing before them. */

@@ -126,7 +126,7 @@ static int learn(struct study *st, const struct db_campaign *campaign, const str
     struct db_trial *t = NULL;
     int count = 0;
     int64_t total;
-    int r = db_trial_list(st->db, st->a, &t, &count, &total, campaign->id, &f, error);
+    int r = db_trial_list(&t, &count, &total, st->db, st->a, campaign->id, &f, error);
 
     for (int i = 0; r == 0 && i < count; i++) {
         struct pl_observation o = {.measured_s = tokens / t[i].tokens_per_s, .machine = machine};
@@ -151,7 +151,7 @@ static int learn_also(struct study *st, const char *id, struct err *error)
     AUTO_JSON *body = NULL;
     struct db_campaign c;
     struct se_spec s;
-    int r = db_campaign_get(st->db, st->a, &c, id, error);
+    int r = db_campaign_get(&c, st->db, st->a, id, error);
 
     if (r == 0)
         r = jx_parse(&body, c.resolved, strlen(c.resolved), error);
@@ -174,7 +174,7 @@ static int open_study(struct study *st, const struct asked *asked,
     struct tn_measure best;
     json_t *id;
     size_t i;
-    int r = tn_measure_best(st->db, st->a, &best, NULL, campaign, error);
+    int r = tn_measure_best(&best, NULL, st->db, st->a, campaign, error);
 
     if (r == 0)
         r = layout_of(&st->winner, &st->spec, best.layout, error);
@@ -364,7 +364,7 @@ static int against_campaign(json_t *list, struct study *st, const struct db_camp
         if (!same_work(past[i], resolved, campaign->trainer))
             continue;
         if (!t)
-            r = db_trial_list(st->db, st->a, &t, &count, &total, campaign->id, &f, error);
+            r = db_trial_list(&t, &count, &total, st->db, st->a, campaign->id, &f, error);
         if (r == 0) {
             AUTO_JSON *rows = rows_of_batch(past[i], resolved);
 
@@ -382,12 +382,12 @@ static int earlier(json_t **ret, struct study *st, struct err *error)
     struct db_artifact *ar = NULL;
     int n = 0, count = 0;
     int64_t total;
-    int r = db_artifact_list(st->db, st->a, &ar, &n, NAME, EARLIER, error);
+    int r = db_artifact_list(&ar, &n, st->db, st->a, NAME, EARLIER, error);
 
     for (int i = 0; i < n; i++)
         past[i] = json_loads(ar[i].body, 0, NULL);
     if (r == 0 && n > 0)
-        r = db_campaign_list(st->db, st->a, &c, &count, &total, &f, error);
+        r = db_campaign_list(&c, &count, &total, st->db, st->a, &f, error);
     for (int i = 0; r == 0 && i < count; i++)
         r = against_campaign(list, st, &c[i], ar, past, n, error);
     for (int i = 0; i < n; i++)
@@ -461,7 +461,7 @@ int tn_project(json_t **ret, struct tn_service *svc, const json_t *body, struct 
         return r;
     st.db = db;
     *ret = NULL;
-    r = db_campaign_get(db, &a, &c, q.campaign, error);
+    r = db_campaign_get(&c, db, &a, q.campaign, error);
     if (r == 0)
         r = jx_parse(&resolved, c.resolved, strlen(c.resolved), error);
     if (r == 0 && (r = se_spec_parse(&st.spec, resolved, svc->local, error)) == 0) {
@@ -489,7 +489,7 @@ static int keep_job(struct db *writer, void *arg, struct err *error)
     struct db_campaign c;
     struct arena a = {0};
     AUTO_JSON *body = json_loads(ar->body, 0, NULL), *resolved = NULL;
-    int r = db_campaign_get(writer, &a, &c, ar->campaign, error);
+    int r = db_campaign_get(&c, writer, &a, ar->campaign, error);
 
     if (r == 0)
         r = jx_parse(&resolved, c.resolved, strlen(c.resolved), error);

@@ -23,23 +23,23 @@ static struct se_measured *measured(struct arena *arena, const struct db_trial *
     return m;
 }
 
-static int spread_of(struct db *db, struct arena *arena, struct se_spread *ret,
+static int spread_of(struct se_spread *ret, struct db *db, struct arena *arena,
                      const char *campaign, struct err *error)
 {
     struct db_trial *t;
-    int count, r = db_trial_repeated(db, arena, &t, &count, campaign, error);
+    int count, r = db_trial_repeated(&t, &count, db, arena, campaign, error);
 
     if (r == 0)
         *ret = se_spread_of(measured(arena, t, count), (size_t)count);
     return r;
 }
 
-static int measure(struct db *db, struct arena *arena, struct tn_measure *ret, const char *campaign,
+static int measure(struct tn_measure *ret, struct db *db, struct arena *arena, const char *campaign,
                    int64_t trial, struct se_spread spread, struct err *error)
 {
     struct se_pooled pooled;
     struct db_trial *t;
-    int count, r = db_trial_group(db, arena, &t, &count, campaign, trial, error);
+    int count, r = db_trial_group(&t, &count, db, arena, campaign, trial, error);
 
     if (r < 0)
         return r;
@@ -58,13 +58,13 @@ static int measure(struct db *db, struct arena *arena, struct tn_measure *ret, c
     return 0;
 }
 
-int tn_measure_get(struct db *db, struct arena *arena, struct tn_measure *ret, const char *campaign,
+int tn_measure_get(struct tn_measure *ret, struct db *db, struct arena *arena, const char *campaign,
                    int64_t trial, struct err *error)
 {
     struct se_spread spread;
-    int r = spread_of(db, arena, &spread, campaign, error);
+    int r = spread_of(&spread, db, arena, campaign, error);
 
-    return r < 0 ? r : measure(db, arena, ret, campaign, trial, spread, error);
+    return r < 0 ? r : measure(ret, db, arena, campaign, trial, spread, error);
 }
 
 static int world_of(const struct tn_measure *measure)
@@ -77,19 +77,19 @@ static int world_of(const struct tn_measure *measure)
 
 enum { LEADERS = 48 };
 
-int tn_measure_best(struct db *db, struct arena *arena, struct tn_measure *ret, json_t **ret_tied,
+int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, struct arena *arena,
                     const struct db_campaign *campaign, struct err *error)
 {
     bool each = str_eq(campaign->objective, "tokens_per_s_per_device");
     struct tn_measure m[LEADERS];
     int64_t leader[LEADERS];
     struct se_spread spread = {0};
-    int best = -1, n = 0, r = spread_of(db, arena, &spread, campaign->id, error);
+    int best = -1, n = 0, r = spread_of(&spread, db, arena, campaign->id, error);
 
     if (r == 0)
-        r = db_trial_leaders(db, leader, &n, LEADERS, campaign->id, each, error);
+        r = db_trial_leaders(leader, &n, db, LEADERS, campaign->id, each, error);
     for (int i = 0; r == 0 && i < n; i++) {
-        r = measure(db, arena, &m[i], campaign->id, leader[i], spread, error);
+        r = measure(&m[i], db, arena, campaign->id, leader[i], spread, error);
         if (r == 0 && (best < 0 || m[i].mean / (each ? world_of(&m[i]) : 1) >
                                        m[best].mean / (each ? world_of(&m[best]) : 1)))
             best = i;
@@ -139,12 +139,12 @@ int tn_best(json_t **ret, struct tn_service *svc, const char *id, struct err *er
     struct db_campaign c;
     struct tn_measure m, baseline = {.mean = NAN};
     json_t *tied = NULL;
-    int r = db_campaign_get(svc->db, &a, &c, id, error);
+    int r = db_campaign_get(&c, svc->db, &a, id, error);
 
     if (r == 0)
-        r = tn_measure_best(svc->db, &a, &m, &tied, &c, error);
+        r = tn_measure_best(&m, &tied, svc->db, &a, &c, error);
     if (r == 0) {
-        r = tn_measure_get(svc->db, &a, &baseline, id, TN_BASELINE, error);
+        r = tn_measure_get(&baseline, svc->db, &a, id, TN_BASELINE, error);
         r = r == -ENOENT ? 0 : r; /* it has not run, or failed */
     }
     if (r == 0) {
@@ -161,10 +161,10 @@ int tn_baseline(json_t **ret, struct tn_service *svc, const char *id, struct err
     struct arena a = {0};
     struct db_campaign c;
     struct tn_measure m;
-    int r = db_campaign_get(svc->db, &a, &c, id, error);
+    int r = db_campaign_get(&c, svc->db, &a, id, error);
 
     if (r == 0)
-        r = tn_measure_get(svc->db, &a, &m, id, TN_BASELINE, error);
+        r = tn_measure_get(&m, svc->db, &a, id, TN_BASELINE, error);
     if (r == 0) {
         *ret = tn_measure_json(&m, m.mean, tn_is_simulated(c.launcher));
         json_object_set_new(*ret, "tied_with", json_array());
@@ -185,10 +185,10 @@ static int each_ok(struct tn_service *svc, const char *id,
     struct db_trial *t = NULL;
     int n = 0;
     int64_t total;
-    int r = db_campaign_get(svc->db, &a, &c, id, error);
+    int r = db_campaign_get(&c, svc->db, &a, id, error);
 
     if (r == 0)
-        r = db_trial_list(svc->db, &a, &t, &n, &total, id, &f, error);
+        r = db_trial_list(&t, &n, &total, svc->db, &a, id, &f, error);
     for (int i = 0; r == 0 && i < n; i++)
         if (strcmp(t[i].kind, "verify") != 0)
             fn(ctx, &t[i], tn_is_simulated(c.launcher));
@@ -282,11 +282,11 @@ int tn_winner(struct tn_winner *ret, struct tn_service *svc, const char *id, int
     struct tn_winner w = {.n = 0};
     AUTO_JSON *body = NULL, *layout = NULL;
     struct se_spec spec;
-    int r = db_campaign_get(svc->db, &a, &c, id, error);
+    int r = db_campaign_get(&c, svc->db, &a, id, error);
 
     if (r == 0)
-        r = trial > 0 ? tn_measure_get(svc->db, &a, &m, id, trial, error)
-                      : tn_measure_best(svc->db, &a, &m, NULL, &c, error);
+        r = trial > 0 ? tn_measure_get(&m, svc->db, &a, id, trial, error)
+                      : tn_measure_best(&m, NULL, svc->db, &a, &c, error);
     if (r == 0)
         r = jx_parse(&body, c.resolved, strlen(c.resolved), error);
     if (r == 0)

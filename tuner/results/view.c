@@ -38,7 +38,7 @@ static json_t *column(const char *text)
 
 int tn_simulated(bool *ret, struct db *db, const char *id, struct err *error)
 {
-    return db_campaign_launched_by(db, ret, id, TN_SIMULATED, error);
+    return db_campaign_launched_by(ret, db, id, TN_SIMULATED, error);
 }
 
 bool tn_is_simulated(const char *launcher)
@@ -137,14 +137,14 @@ static int add_results(json_t *view, struct db *db, const struct db_campaign *ca
 {
     struct arena a = {0};
     struct tn_measure best, baseline = {.mean = NAN};
-    int r = tn_measure_get(db, &a, &baseline, campaign->id, TN_BASELINE, error);
+    int r = tn_measure_get(&baseline, db, &a, campaign->id, TN_BASELINE, error);
 
     json_object_set_new(view, "best", json_null());
     json_object_set_new(view, "baseline",
                         r == 0 ? tn_measure_json(&baseline, baseline.mean, simulated)
                                : json_null());
     if (r == 0 || r == -ENOENT)
-        r = tn_measure_best(db, &a, &best, NULL, campaign, error);
+        r = tn_measure_best(&best, NULL, db, &a, campaign, error);
     if (r == 0)
         json_object_set_new(view, "best", tn_measure_json(&best, baseline.mean, simulated));
     arena_done(&a);
@@ -232,10 +232,10 @@ static int add_line(struct db *writer, const char *id, int64_t trial, const char
     int64_t row;
 
     return db_event_add(
-        writer,
+        &row, writer,
         &(struct db_event){
             .campaign = id, .trial = trial, .kind = kind, .data = line, .t = clock_wall_ms()},
-        &row, error);
+        error);
 }
 
 static int add_event(struct db *writer, const char *id, int64_t trial, const char *kind,
@@ -252,7 +252,7 @@ int tn_event_campaign(struct db *writer, const char *id, struct err *error)
     struct arena a = {0};
     struct db_campaign c;
     json_t *v = NULL;
-    int r = db_campaign_get(writer, &a, &c, id, error);
+    int r = db_campaign_get(&c, writer, &a, id, error);
 
     if (r == 0)
         r = tn_campaign_view(&v, writer, &c, false, error);
@@ -268,7 +268,7 @@ int tn_event_trial(struct db *writer, const char *id, int64_t trial, struct err 
     struct db_trial t;
     bool simulated;
     AUTO_STR s = {0};
-    int r = db_trial_get(writer, &a, &t, id, trial, error);
+    int r = db_trial_get(&t, writer, &a, id, trial, error);
 
     if (r == 0)
         r = tn_simulated(&simulated, writer, id, error);
@@ -286,12 +286,12 @@ int tn_event_best(struct db *writer, const char *id, struct err *error)
     struct db_campaign c;
     struct tn_measure best, baseline = {.mean = NAN};
     json_t *v;
-    int r = db_campaign_get(writer, &a, &c, id, error);
+    int r = db_campaign_get(&c, writer, &a, id, error);
 
     if (r == 0) {
-        r = tn_measure_get(writer, &a, &baseline, id, TN_BASELINE, error);
+        r = tn_measure_get(&baseline, writer, &a, id, TN_BASELINE, error);
         if (r == 0 || r == -ENOENT)
-            r = tn_measure_best(writer, &a, &best, NULL, &c, error);
+            r = tn_measure_best(&best, NULL, writer, &a, &c, error);
     }
     if (r == 0) {
         v = tn_measure_json(&best, baseline.mean, tn_is_simulated(c.launcher));

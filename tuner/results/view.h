@@ -32,9 +32,9 @@ struct tn_measure {
     double mean, lo, hi, mfu, memory;
     int count;
 };
-int tn_measure_get(struct db *db, struct arena *arena, struct tn_measure *ret, const char *campaign,
+int tn_measure_get(struct tn_measure *ret, struct db *db, struct arena *arena, const char *campaign,
                    int64_t trial, struct err *error); /* -ENOENT without a success */
-int tn_measure_best(struct db *db, struct arena *arena, struct tn_measure *ret, json_t **ret_tied,
+int tn_measure_best(struct tn_measure *ret, json_t **ret_tied, struct db *db, struct arena *arena,
                     const struct db_campaign *campaign, struct err *error);
 /* BASELINE: its tokens/s, NAN where it has none. SIMULATED: so is the campaign. */
 /* Who chose the campaign's baseline: "default", "naive", or "given" as a layout. */

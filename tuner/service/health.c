@@ -49,7 +49,7 @@ static bool check_quota(json_t *checks, const struct tn_service *svc)
 
     if (svc->config.quota == 0)
         return true;
-    tn_retain_stats(svc, &t);
+    tn_retain_stats(&t, svc);
     return add(checks, "quota", tn_retain_room(svc, &e) == 0, "delete campaigns, or raise --quota",
                "%s of %s", str_human_bytes(used, t.files_bytes < 0 ? 0 : (double)t.files_bytes),
                str_human_bytes(quota, (double)svc->config.quota));
@@ -104,15 +104,15 @@ json_t *tn_health_json(struct tn_service *svc)
 
 const char *const tn_delivery_states[TN_DELIVERY_STATES] = {"pending", "delivered", "failed"};
 
-void tn_stats(struct tn_service *svc, struct tn_stats *ret)
+void tn_stats(struct tn_stats *ret, struct tn_service *svc)
 {
     static const char *const states[] = {DB_RUNNING, DB_PAUSED,    DB_VERIFYING,
                                          DB_DONE,    DB_CANCELLED, DB_FAILED};
 
     *ret = svc->stats;
     for (size_t i = 0; i < ARRAY_LEN(states); i++)
-        db_campaign_count(svc->db, &ret->all.campaigns_by_state[i],
-                          &ret->simulated.campaigns_by_state[i], states[i], TN_SIMULATED);
+        db_campaign_count(&ret->all.campaigns_by_state[i], &ret->simulated.campaigns_by_state[i],
+                          svc->db, states[i], TN_SIMULATED);
     for (const struct tn_attempt *a = svc->attempts; a; a = a->next) {
         ret->all.running_attempts += !a->ended;
         ret->simulated.running_attempts += !a->ended && tn_is_simulated(a->launcher->name);
@@ -120,7 +120,7 @@ void tn_stats(struct tn_service *svc, struct tn_stats *ret)
     ret->cores = svc->slots.count;
     ret->free_cores = svc->slots.free;
     ret->events_last_id = db_event_last(svc->db);
-    tn_retain_stats(svc, ret);
+    tn_retain_stats(ret, svc);
     for (size_t i = 0; i < ARRAY_LEN(tn_delivery_states); i++)
-        db_delivery_count(svc->db, tn_delivery_states[i], &ret->deliveries[i]);
+        db_delivery_count(&ret->deliveries[i], svc->db, tn_delivery_states[i]);
 }

@@ -141,7 +141,7 @@ static int know_instance(struct tn_service *svc, struct err *error)
     struct arena a = {0};
     const char *have = NULL;
     unsigned char bytes[6];
-    int r = db_meta_get(svc->db, &a, &have, "instance", error);
+    int r = db_meta_get(&have, svc->db, &a, "instance", error);
 
     if (r == 0 && have)
         svc->instance = mem_strdup(have);
@@ -235,7 +235,7 @@ static int read_hosts(struct tn_service *svc, struct err *error)
     int r = svc->config.hosts ? tn_hosts_read(&svc->hosts, svc->config.hosts, error) : 0;
 
     if (svc->hosts)
-        tn_hosts_slots(svc->hosts, &svc->slots);
+        tn_hosts_slots(&svc->slots, svc->hosts);
     return r;
 }
 

@@ -319,7 +319,7 @@ void tn_webhooks_tick(struct tn_service *svc)
         w->trimmed = now;
         db_writer_post(svc->writer, trim_job, NULL, NULL);
     }
-    if (db_delivery_due(svc->db, &a, &d, &n, now, 2 * AT_ONCE, &e) == 0)
+    if (db_delivery_due(&d, &n, svc->db, &a, now, 2 * AT_ONCE, &e) == 0)
         for (int i = 0; i < n; i++) {
             const struct hook *h = find(w, d[i].hook);
             int slot = slot_for(w, d[i].id);

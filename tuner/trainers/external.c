@@ -181,7 +181,7 @@ static int add_export(struct tn_argv *argv, const char *target, struct filling *
     const struct tn_spec *s = fill->spec;
     char date[CLOCK_TEXT];
     const struct tn_wrapper *wrapper;
-    const struct tn_exporter *x = tn_exporter_find(target, &wrapper);
+    const struct tn_exporter *x = tn_exporter_find(&wrapper, target);
     struct tn_export_in in = {.model = &s->se.model,
                               .cluster = &s->se.cluster,
                               .layout = fill->layout,
@@ -260,7 +260,7 @@ const char *tn_trainer_external_rules(const struct tn_service *svc, const char *
             break;
         AUTO_FREE char *target = export_target(str_text(&word));
 
-        x = target ? tn_exporter_find(target, &wrapper) : NULL;
+        x = target ? tn_exporter_find(&wrapper, target) : NULL;
         rules = x ? x->trainer : NULL;
     }
     return rules;
@@ -360,11 +360,11 @@ static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err 
 /* ---- results ------------------------------------------------------------- */
 
 /* The program writes the event file itself; its output may still say how it dies. */
-static enum tn_line event_or_log(struct tn_attempt *attempt, enum tn_stream stream,
-                                 const char *text, size_t len, struct tn_step_line *ret)
+static enum tn_line event_or_log(struct tn_step_line *ret, struct tn_attempt *attempt,
+                                 enum tn_stream stream, const char *text, size_t len)
 {
-    return stream == TN_EVENTS ? tn_observe(&attempt->seen, text, len, &ret->n, &ret->ms)
-                               : tn_log_line(attempt, stream, text, len, ret);
+    return stream == TN_EVENTS ? tn_observe(&ret->n, &ret->ms, &attempt->seen, text, len)
+                               : tn_log_line(ret, attempt, stream, text, len);
 }
 
 /* ---- the result: the interval of the median step, as the bundled trainer measures it ---- */

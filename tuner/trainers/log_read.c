@@ -124,8 +124,8 @@ static char *step_json(const struct tn_attempt *attempt, double number, double m
                                     number, ms, tokens_a_step(attempt), loss);
 }
 
-static enum tn_line step(struct tn_attempt *attempt, double number, double ms, double loss,
-                         struct tn_step_line *ret)
+static enum tn_line step(struct tn_step_line *ret, struct tn_attempt *attempt, double number,
+                         double ms, double loss)
 {
     struct tn_log_state *log = &attempt->log;
 
@@ -179,8 +179,8 @@ static double iteration_of(const char *text)
 /* Bridge's rank 0 says "Step Time : 1.23s GPU utilization: ..." before its last rank prints the
  * line that has the step's number and a tenth of a millisecond. Where only rank 0 is shown, this is
  * all there is: one that no such line has followed when the next comes is a step. */
-static enum tn_line bridge_step(struct tn_attempt *attempt, double seconds,
-                                struct tn_step_line *ret)
+static enum tn_line bridge_step(struct tn_step_line *ret, struct tn_attempt *attempt,
+                                double seconds)
 {
     struct tn_log_state *log = &attempt->log;
     double ms = log->held_ms;
@@ -188,7 +188,7 @@ static enum tn_line bridge_step(struct tn_attempt *attempt, double seconds,
     if (log->exact || !(seconds > 0))
         return TN_LINE_OTHER;
     log->held_ms = seconds * 1000;
-    return ms > 0 ? step(attempt, attempt->seen.steps + 1, ms, (double)NAN, ret) : TN_LINE_OTHER;
+    return ms > 0 ? step(ret, attempt, attempt->seen.steps + 1, ms, (double)NAN) : TN_LINE_OTHER;
 }
 
 /* A loss that is nan is left out of the line; so it is where the iteration was skipped. */
@@ -204,7 +204,7 @@ static double megatron_loss(struct tn_attempt *attempt, const char *text)
     return loss_after(attempt, text, "lm loss:");
 }
 
-static enum tn_line megatron(struct tn_attempt *attempt, const char *text, struct tn_step_line *ret)
+static enum tn_line megatron(struct tn_step_line *ret, struct tn_attempt *attempt, const char *text)
 {
     double ms = after(text, "elapsed time per iteration (ms):"),
            seconds = after(text, "Step Time :"), n = iteration_of(text);
@@ -212,17 +212,17 @@ static enum tn_line megatron(struct tn_attempt *attempt, const char *text, struc
     reached(attempt, after(text, "max allocated:") * 1048576);
     reached(attempt, after(text, "mem-max-allocated-gigabytes:") * 1e9);
     if (!isnan(seconds))
-        return bridge_step(attempt, seconds, ret);
+        return bridge_step(ret, attempt, seconds);
     if (isnan(ms) || isnan(n))
         return TN_LINE_NOTHING;
     attempt->log.exact = true;
-    return step(attempt, n, ms, megatron_loss(attempt, text), ret);
+    return step(ret, attempt, n, ms, megatron_loss(attempt, text));
 }
 
 /* "step:  5  loss:  7.1234  grad_norm: 1.2  memory: 12.34GiB(15.42%)  tps: 1,234  tflops: ...":
  * tokens a second of one device. "validate step:" has the same words. */
-static enum tn_line torchtitan(struct tn_attempt *attempt, const char *text,
-                               struct tn_step_line *ret)
+static enum tn_line torchtitan(struct tn_step_line *ret, struct tn_attempt *attempt,
+                               const char *text)
 {
     const char *at = find_label(text, "step:");
     double tps, n;
@@ -237,8 +237,9 @@ static enum tn_line torchtitan(struct tn_attempt *attempt, const char *text,
     reached(attempt, after(at, "memory:") * 1073741824);
     if (at - text >= 9 && !strncmp(at - 9, "validate ", 9))
         return TN_LINE_OTHER;
-    return step(attempt, n, tokens_a_step(attempt) * 1000 / (tps * attempt->trial->layout.world),
-                loss_after(attempt, at, "loss:"), ret);
+    return step(ret, attempt, n,
+                tokens_a_step(attempt) * 1000 / (tps * attempt->trial->layout.world),
+                loss_after(attempt, at, "loss:"));
 }
 
 /* Sequences in what DeepSpeed calls a step, for its rate. It takes every rank for a replica unless
@@ -268,8 +269,8 @@ static void deepspeed_configuration(struct tn_attempt *attempt, const char *text
 /* "[...] epoch=0/micro_step=10/global_step=10, RunningAvgSamplesPerSec=.., CurrSamplesPerSec=12.3,
  * MemAllocated=1.2GB, MaxMemAllocated=3.4GB", and with pipeline stages "steps: 10 loss: 7.1234 iter
  * time (s): 1.234 samples/sec: 25.9" as well. */
-static enum tn_line deepspeed(struct tn_attempt *attempt, const char *text,
-                              struct tn_step_line *ret)
+static enum tn_line deepspeed(struct tn_step_line *ret, struct tn_attempt *attempt,
+                              const char *text)
 {
     double rate = after(text, "CurrSamplesPerSec="), seconds = after(text, "iter time (s):");
 
@@ -277,13 +278,13 @@ static enum tn_line deepspeed(struct tn_attempt *attempt, const char *text,
     reached(attempt, after(text, "MaxMemAllocated=") * 1073741824);
     if (seconds > 0) {
         attempt->log.exact = true;
-        return step(attempt, after(text, "steps:"), seconds * 1000,
-                    loss_after(attempt, text, "loss:"), ret);
+        return step(ret, attempt, after(text, "steps:"), seconds * 1000,
+                    loss_after(attempt, text, "loss:"));
     }
     if (isnan(rate) || attempt->log.exact)
         return TN_LINE_NOTHING;
-    return step(attempt, after(text, "global_step="), deepspeed_batch(attempt) * 1000 / rate,
-                (double)NAN, ret);
+    return step(ret, attempt, after(text, "global_step="), deepspeed_batch(attempt) * 1000 / rate,
+                (double)NAN);
 }
 
 /* ---- a line of a stream -------------------------------------------------- */
@@ -307,11 +308,11 @@ static bool suspect(struct tn_attempt *attempt, const char *text)
 
 static const struct {
     const char *name;
-    enum tn_line (*read)(struct tn_attempt *attempt, const char *text, struct tn_step_line *ret);
+    enum tn_line (*read)(struct tn_step_line *ret, struct tn_attempt *attempt, const char *text);
 } parsers[] = {{"megatron", megatron}, {"torchtitan", torchtitan}, {"deepspeed", deepspeed}};
 
-enum tn_line tn_log_line(struct tn_attempt *attempt, enum tn_stream stream, const char *text,
-                         size_t len, struct tn_step_line *ret)
+enum tn_line tn_log_line(struct tn_step_line *ret, struct tn_attempt *attempt,
+                         enum tn_stream stream, const char *text, size_t len)
 {
     AUTO_STR plain = {0};
     enum tn_line kind = TN_LINE_NOTHING;
@@ -320,7 +321,7 @@ enum tn_line tn_log_line(struct tn_attempt *attempt, enum tn_stream stream, cons
     attempt->log.stream = stream;
     for (size_t i = 0; i < ARRAY_LEN(parsers); i++)
         if (!strcmp(parsers[i].name, attempt->trainer->name))
-            kind = parsers[i].read(attempt, str_text(&plain), ret);
+            kind = parsers[i].read(ret, attempt, str_text(&plain));
     return suspect(attempt, str_text(&plain)) && kind == TN_LINE_NOTHING ? TN_LINE_OTHER : kind;
 }
 
@@ -330,7 +331,7 @@ void tn_log_end(struct tn_attempt *attempt)
     struct tn_step_line last = {0};
 
     if (!log->exact && log->held_ms > 0)
-        step(attempt, attempt->seen.steps + 1, log->held_ms, (double)NAN, &last);
+        step(&last, attempt, attempt->seen.steps + 1, log->held_ms, (double)NAN);
     free(last.json);
 }
 

@@ -70,11 +70,11 @@ static int prepare(struct tn_attempt *attempt, struct tn_argv *argv, struct err 
     return 0;
 }
 
-static enum tn_line line(struct tn_attempt *attempt, enum tn_stream stream, const char *text,
-                         size_t len, struct tn_step_line *ret)
+static enum tn_line line(struct tn_step_line *ret, struct tn_attempt *attempt,
+                         enum tn_stream stream, const char *text, size_t len)
 {
     (void)stream;
-    return tn_observe(&attempt->seen, text, len, &ret->n, &ret->ms);
+    return tn_observe(&ret->n, &ret->ms, &attempt->seen, text, len);
 }
 
 const struct tn_trainer tn_trainer_partune = {

@@ -29,15 +29,15 @@
 
 enum { DEFAULT_LEASE_S = 60 };
 
-static int parse(double *lease_s, const json_t *body, struct err *error)
+static int parse(double *ret_lease_s, const json_t *body, struct err *error)
 {
     static const char *const keys[] = {"kind", "lease_s", NULL};
     const json_t *v = json_object_get(body, "launcher");
     int r;
 
-    *lease_s = DEFAULT_LEASE_S;
+    *ret_lease_s = DEFAULT_LEASE_S;
     if ((r = jx_keys(v, keys, error)) < 0 ||
-        (r = jx_get_f64(lease_s, v, "lease_s", 1, 86400, error)) < 0)
+        (r = jx_get_f64(ret_lease_s, v, "lease_s", 1, 86400, error)) < 0)
         return err_under(error, "/launcher");
     return 0;
 }

@@ -187,7 +187,7 @@ static json_t *early_answer(struct tn_service *svc, const char *id, bool late)
     if (tn_campaign_reviving(svc, id) ||
         (c && (!strcmp(c->state, DB_RUNNING) || !strcmp(c->state, DB_VERIFYING))))
         return late ? no_trial("wait", NULL) : NULL;
-    if (db_campaign_get(svc->db, &a, &row, id, NULL) < 0)
+    if (db_campaign_get(&row, svc->db, &a, id, NULL) < 0)
         answer = no_trial("done", "the campaign was deleted");
     else if (strcmp(row.state, DB_PAUSED) != 0)
         answer = no_trial("done", row.reason);
@@ -237,7 +237,7 @@ static int check_launcher(struct tn_service *svc, const char *id, struct err *er
 {
     struct arena a = {0};
     struct db_campaign row;
-    int r = db_campaign_get(svc->db, &a, &row, id, error);
+    int r = db_campaign_get(&row, svc->db, &a, id, error);
 
     if (r == 0 && strcmp(row.launcher, tn_launcher_remote.name) != 0)
         r = err_set(error, -ESTALE, "campaign %s gives no trials to workers: its launcher is %s",
@@ -303,8 +303,8 @@ int tn_remote_ask(struct tn_service *svc, const char *id, const json_t *body, tn
 
 /* The live attempt of LEASE; NULL with the reason if it has ended or never was. *RET_COUNTED: its
  * completion was accepted before. */
-static struct tn_attempt *find_lease(struct tn_service *svc, const char *id, int64_t trial,
-                                     const char *lease, bool *ret_counted, struct err *error)
+static struct tn_attempt *find_lease(bool *ret_counted, struct tn_service *svc, const char *id,
+                                     int64_t trial, const char *lease, struct err *error)
 {
     struct arena arena = {0};
     struct db_attempt row;
@@ -316,10 +316,10 @@ static struct tn_attempt *find_lease(struct tn_service *svc, const char *id, int
             a->launcher == &tn_launcher_remote && !a->ended && a->stop == TN_STOP_NONE &&
             same_lease(a->job, lease))
             return a;
-    if (db_trial_get(svc->db, &arena, &t, id, trial, error) == 0) {
+    if (db_trial_get(&t, svc->db, &arena, id, trial, error) == 0) {
         int64_t number = strtoll(lease, NULL, 10);
 
-        if (db_attempt_get(svc->db, &arena, &row, id, trial, number, NULL) < 0 ||
+        if (db_attempt_get(&row, svc->db, &arena, id, trial, number, NULL) < 0 ||
             !same_lease(row.job, lease)) {
             err_set(error, -ESTALE, "trial %lld has no such lease", (long long)trial);
         } else if (strcmp(row.state, "ended") != 0) {
@@ -373,8 +373,8 @@ static int append(const struct tn_attempt *attempt, const struct str *out, struc
 }
 
 /* BODY's events from number `from` on; those that are there already are skipped. */
-static int take_events(struct tn_attempt *attempt, const json_t *body, struct str *lines,
-                       int64_t *count, struct err *error)
+static int take_events(int64_t *ret_count, struct tn_attempt *attempt, const json_t *body,
+                       struct str *lines, struct err *error)
 {
     const struct tn_lease *held = attempt->launch;
     json_t *events = NULL, *event;
@@ -382,7 +382,7 @@ static int take_events(struct tn_attempt *attempt, const json_t *body, struct st
     size_t i;
     int r;
 
-    *count = 0;
+    *ret_count = 0;
     if ((r = jx_get_array(&events, body, "events", MAX_EVENTS, error)) < 0 ||
         (r = jx_get_i64(&from, body, "from", 0, INT64_MAX / 2, error)) < 0)
         return r;
@@ -394,7 +394,7 @@ static int take_events(struct tn_attempt *attempt, const json_t *body, struct st
             continue;
         if ((r = add_line(lines, event, i, error)) < 0)
             return r;
-        ++*count;
+        ++*ret_count;
     }
     return 0;
 }
@@ -424,10 +424,10 @@ int tn_remote_heartbeat(json_t **ret, struct tn_service *svc, const char *id, in
 
     if (r < 0)
         return r;
-    a = find_lease(svc, id, trial, lease, &counted, error);
+    a = find_lease(&counted, svc, id, trial, lease, error);
     if (!a)
         return error->code;
-    if ((r = take_events(a, body, &lines, &count, error)) < 0 || (r = append(a, &lines, error)) < 0)
+    if ((r = take_events(&count, a, body, &lines, error)) < 0 || (r = append(a, &lines, error)) < 0)
         return r;
     held = a->launch;
     held->lines += count;
@@ -561,16 +561,16 @@ int tn_remote_complete(json_t **ret, struct tn_service *svc, const char *id, int
         r = parse_report(&p, body, error);
     if (r < 0)
         return r;
-    a = find_lease(svc, id, trial, lease, &counted, error);
+    a = find_lease(&counted, svc, id, trial, lease, error);
     if (a) {
-        if ((r = take_events(a, body, &lines, &count, error)) < 0)
+        if ((r = take_events(&count, a, body, &lines, error)) < 0)
             return r;
         add_report(&lines, &p);
         if ((r = append(a, &lines, error)) < 0)
             return r;
         ((struct tn_lease *)a->launch)->lines += count;
         end_attempt(a, &p);
-        a = find_lease(svc, id, trial, lease, &counted, error);
+        a = find_lease(&counted, svc, id, trial, lease, error);
     }
     return counted ? tn_trial_get(ret, svc, id, trial, error) : error->code;
 }
