@@ -418,7 +418,7 @@ static enum se_answer ask_repeat(struct se_trial *ret, struct se_search *search)
     } else if (pick) {
         answer = hand_out(ret, search, pick->index, pick->id);
         snprintf(ret->why, sizeof(ret->why),
-                 "re-measured: trials %d and %d do not differ by more than their errors",
+                 "repeated: trials %d and %d do not differ by more than their errors",
                  leader[0].id, pick == &leader[0] ? leader[1].id : pick->id);
     }
     free(leader);

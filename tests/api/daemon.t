@@ -38,7 +38,7 @@ has "the description names what guards a change" "$(get /openapi.json; grep -o '
 has "and what saves an answer" "$(grep -o '"If-None-Match"' body | wc -l) $(grep -o '"304"' body | wc -l)" '^([2-9][0-9]) \1$'
 is "a byte order mark is called that" "$(printf '\357\273\277{}' | post /v1/check @-; grep -c 'byte order mark' body)" 4001
 is "a number in a path that is none: 404" "$(get /v1/campaigns/x/trials/abc)" 404
-has "named" "$(cat body)" 'n is ..abc'
+has "named" "$(cat body)" 'abc.. is not a valid n'
 is "no such preset: 404" "$(get /v1/presets/models/nothing)" 404
 is "no such example: 404" "$(get /v1/plan/examples/nothing)" 404
 is "no such campaign: 404" "$(get /v1/campaigns/nothing)" 404
