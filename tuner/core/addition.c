@@ -21,8 +21,8 @@ static int add_job(struct db *writer, void *arg, struct err *error)
     return r;
 }
 
-int tn_trial_add_chosen(struct tn_campaign *campaign, const struct se_trial *st, int64_t repeat_of,
-                        const char *kind, int64_t *ret_n, struct err *error)
+int tn_trial_add_chosen(int64_t *ret_n, struct tn_campaign *campaign, const struct se_trial *st,
+                        int64_t repeat_of, const char *kind, struct err *error)
 {
     AUTO_JSON *layout = pl_layout_json(&st->layout);
     AUTO_FREE char *json = jx_dump(layout);
@@ -60,5 +60,5 @@ int tn_trial_add(int64_t *ret_n, struct tn_campaign *campaign, const struct pl_l
     struct se_trial st = {.layout = *layout, .predicted = {.p_fits = NAN}};
 
     snprintf(st.why, sizeof(st.why), "%s", why);
-    return tn_trial_add_chosen(campaign, &st, repeat_of, kind, ret_n, error);
+    return tn_trial_add_chosen(ret_n, campaign, &st, repeat_of, kind, error);
 }

@@ -75,8 +75,8 @@ void tn_campaign_clear_queue(struct tn_campaign *campaign);
 void tn_campaign_enqueue(struct tn_campaign *campaign, struct tn_trial *trial);
 
 /* Add the trial CHOSEN of the search to the store and the queue; its number. */
-int tn_trial_add_chosen(struct tn_campaign *campaign, const struct se_trial *chosen,
-                        int64_t repeat_of, const char *kind, int64_t *ret_n, struct err *error);
+int tn_trial_add_chosen(int64_t *ret_n, struct tn_campaign *campaign, const struct se_trial *chosen,
+                        int64_t repeat_of, const char *kind, struct err *error);
 /* Add a trial that the search did not choose (verification). */
 int tn_trial_add(int64_t *ret_n, struct tn_campaign *campaign, const struct pl_layout *layout,
                  int64_t repeat_of, const char *kind, const char *why, struct err *error);

@@ -154,8 +154,8 @@ static void take_answer(struct tn_campaign *campaign, const struct ask *ask)
                                                            : "exhausted";
         return;
     }
-    if (tn_trial_add_chosen(campaign, &ask->trial, ask->repeat_of,
-                            ask->repeat_of == DB_NULL ? "search" : "repeat", &n, &e) < 0) {
+    if (tn_trial_add_chosen(&n, campaign, &ask->trial, ask->repeat_of,
+                            ask->repeat_of == DB_NULL ? "search" : "repeat", &e) < 0) {
         give_back(campaign, &ask->trial, &e);
         return;
     }
