@@ -239,10 +239,10 @@ static int load_state(struct watch *watch)
     AUTO_FREE char *trials = mem_printf("%s/trials?page_size=1000&sort=-n", path);
     AUTO_JSON *v = NULL, *campaign = NULL;
     json_t *items;
-    int code = cl_call(&campaign, watch->c, "GET", path, NULL);
+    int code = cl_call(&v, watch->c, "GET", trials, NULL);
 
-    if (code == CL_OK)
-        code = cl_call(&v, watch->c, "GET", trials, NULL);
+    if (code == CL_OK) /* afterwards, so that its best is not older than a trial that is news */
+        code = cl_call(&campaign, watch->c, "GET", path, NULL);
     if (code != CL_OK)
         return code;
     json_decref(watch->campaign);
