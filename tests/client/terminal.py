@@ -234,7 +234,7 @@ FAST, NEVER = 100000, 0.001
 @test
 def the_view_has_the_screen_and_fits_it():
     t = Terminal(["watch", LIVE], 100, 24)
-    t.shows("q leaves the view")
+    t.shows("q: leave")
     t.shows("running")
     assert t.screen.other and not t.screen.cursor
     assert t.screen.overrun == 0
@@ -247,14 +247,14 @@ def the_view_has_the_screen_and_fits_it():
 @test
 def other_sizes_are_drawn_anew_and_never_overrun():
     t = Terminal(["watch", MANY], 120, 40)
-    t.shows("q leaves the view")
+    t.shows("q: leave")
     for columns, rows in ((60, 20), (32, 12), (20, 6), (200, 50), (80, 24)):
         t.size(columns, rows)
         seen = len(t.screen.whole)  # what is on its way may still be of the size before
         t.until(lambda n=seen: 0 in t.screen.whole[n:], f"a frame that fits {columns} x {rows}")
         if columns > 30 and rows > 10:
             t.shows("state")
-            t.shows("q leaves the view")
+            t.shows("q: leave")
     t.press(b"q")
     assert t.end() == 0 and t.restored()
 
@@ -262,7 +262,7 @@ def other_sizes_are_drawn_anew_and_never_overrun():
 @test
 def control_c_leaves_the_view_and_not_the_campaign():
     t = Terminal(["watch", LIVE])
-    t.shows("q leaves the view")
+    t.shows("q: leave")
     t.press(b"\x03")
     assert t.end() == 0 and t.restored()
     assert json.loads(partune("--json", "show", LIVE).stdout)["state"] == "running"
@@ -271,7 +271,7 @@ def control_c_leaves_the_view_and_not_the_campaign():
 @test
 def a_signal_gives_the_terminal_back_before_it_ends_the_program():
     t = Terminal(["watch", LIVE])
-    t.shows("q leaves the view")
+    t.shows("q: leave")
     os.kill(t.pid, signal.SIGTERM)
     assert t.end() == -signal.SIGTERM and t.restored()
 
@@ -353,7 +353,7 @@ def the_view_ends_with_the_campaign_and_leaves_the_result():
 @test
 def earlier_trials_are_scrolled_back_to():
     t = Terminal(["watch", MANY], 100, 14)
-    t.shows("q leaves the view")
+    t.shows("q: leave")
 
     def first():
         rows = re.findall(r"^ *(\d+)  (?:baseline|search)", t.screen.text(), re.M)
@@ -370,7 +370,7 @@ def earlier_trials_are_scrolled_back_to():
 @test
 def a_daemon_that_comes_back_is_found_again():
     t = Terminal(["watch", LIVE])
-    t.shows("q leaves the view")
+    t.shows("q: leave")
     DAEMON.kill()
     t.shows("does not answer")
     DAEMON.start()
