@@ -47,7 +47,7 @@ static struct se_search *search_of(struct liar *x)
 }
 
 struct course {
-    int trials, doubting; /* told; of them chosen by doubt alone */
+    int trials, doubting; /* told; of them chosen by the prior-free model */
     int found;            /* the trial of the best of made_up(), or 0 */
 };
 
@@ -64,7 +64,7 @@ static struct course run(struct liar *x, int n)
         struct se_outcome o = {.status = SE_OK, .tokens_per_s = truth_of(x, &t.layout)};
 
         c.trials++;
-        c.doubting += strstr(t.why, "by doubt alone") != NULL;
+        c.doubting += strstr(t.why, "chosen by the prior-free model") != NULL;
         if (c.found == 0 && made_up(&t.layout) > 0.99 * best)
             c.found = c.trials;
         o.tokens_per_s_se = x->claimed * o.tokens_per_s;
@@ -100,8 +100,8 @@ static void the_best_is_found_where_the_prior_hides_it(void **state)
             .level = 1.0, .hidden = 0.3, .rough = 0.25, .claimed = 0.01, .which = which};
         struct course c = run(&x, TRIALS);
 
-        print_message("# landscape %d: found by trial %d, %d of %d by doubt alone\n", (int)which,
-                      c.found, c.doubting, c.trials);
+        print_message("# landscape %d: found by trial %d, %d of %d by the prior-free model\n",
+                      (int)which, c.found, c.doubting, c.trials);
         assert_true(c.found > 0);
         assert_true(c.doubting <= TRIALS / 2);
         doubting += c.doubting;
@@ -128,7 +128,7 @@ static void noise_is_no_error_of_the_prior(void **state)
         x.rough = 0.75;
         rougher += run(&x, TRIALS).doubting;
     }
-    print_message("# %d, %d and %d trials of %d by doubt alone\n", noisy, exact, rougher,
+    print_message("# %d, %d and %d trials of %d by the prior-free model\n", noisy, exact, rougher,
                   LANDSCAPES * TRIALS);
     assert_true(noisy <= LANDSCAPES * TRIALS / 10);
     assert_true(exact >= LANDSCAPES * TRIALS / 4);
