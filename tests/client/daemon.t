@@ -64,6 +64,11 @@ printf '%s' '--tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-
 ok "submit --watch follows to the end" text "^campaign .*: done" "$partune" submit --watch c.json
 is "a line for each trial" "$(grep -c '^trial ' out)" 6
 has "which knows the best so far" "$(cat out)" '^trial .* simulated tokens/s  best [0-9,]* \([0-9.]* x baseline\)  trial [1-6] of 6'
+sed 's/"trials": 6/"trials": 1/' c.json >single.json
+for i in 1 2 3 4 5 6 7 8 9 10 11 12; do "$partune" submit --watch single.json; done >singles
+is "a trial that ends at once has its line, too, and the campaign's best is its own" \
+    "$(grep -cE '^trial   1 .* ([0-9,]+) simulated tokens/s  best \1 \(1.00 x baseline\)' singles) of $(grep -c '^campaign .*: done' singles)" "12 of 12"
+"$partune" submit --watch c.json >out
 id=$(sed -n 's/^campaign \([^ ]*\) (.*/\1/p' out)
 ok "watch --json prints events only" sh -c '"$0" --json watch last | python3 -c "import json,sys; [json.loads(l) for l in sys.stdin]"' "$partune"
 

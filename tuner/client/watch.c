@@ -232,6 +232,20 @@ static void keep_trial(struct watch *watch, const json_t *trial)
         json_array_append(watch->news, (json_t *)(uintptr_t)trial);
 }
 
+/* A trial may have ended after the campaign was read: read its best and its progress again. Whether
+ * it is over stays as it was, since then trials that are not in the list may have ended, too. */
+static int know_of_news(struct watch *watch, const char *path)
+{
+    AUTO_JSON *campaign = NULL;
+    int code = cl_call(&campaign, watch->c, "GET", path, NULL);
+
+    if (code == CL_OK) {
+        json_decref(watch->campaign);
+        watch->campaign = TAKE(campaign);
+    }
+    return code;
+}
+
 static int load_state(struct watch *watch)
 {
     AUTO_FREE char *path = mem_printf("/v1/campaigns/%s", watch->id);
@@ -239,10 +253,10 @@ static int load_state(struct watch *watch)
     AUTO_FREE char *trials = mem_printf("%s/trials?page_size=1000&sort=-n", path);
     AUTO_JSON *v = NULL, *campaign = NULL;
     json_t *items;
-    int code = cl_call(&v, watch->c, "GET", trials, NULL);
+    int code = cl_call(&campaign, watch->c, "GET", path, NULL);
 
-    if (code == CL_OK) /* afterwards, so that its best is not older than a trial that is news */
-        code = cl_call(&campaign, watch->c, "GET", path, NULL);
+    if (code == CL_OK)
+        code = cl_call(&v, watch->c, "GET", trials, NULL);
     if (code != CL_OK)
         return code;
     json_decref(watch->campaign);
@@ -258,9 +272,11 @@ static int load_state(struct watch *watch)
             json_array_append(watch->trials, t);
     }
     watch->past = true; /* what ends while we are cut off is news */
+    if (json_array_size(watch->news) && !watch->ended)
+        code = know_of_news(watch, path);
     print_news(watch);
     watch->dirty = true;
-    return CL_OK;
+    return code;
 }
 
 static void on_campaign(struct watch *watch, const json_t *data)
