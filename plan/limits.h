@@ -39,8 +39,8 @@ int pl_trial_limits_parse(struct pl_trial_limits *ret_limits, const json_t *root
 
 json_t *pl_trial_limits_json(const struct pl_trial_limits *limits);
 
-/* Steps of a trial, about, with its warm-up: noise makes most trials measure for half as long again
- * as they must. */
+/* Steps of a trial with its warm-up, for estimates of its cost: 1.6 times min_steps is a guess
+ * between the least and what noisy steps take, not a measurement. */
 double pl_trial_steps_expected(const struct pl_trial_limits *limits);
 
 /* -EINVAL unless min_steps <= max_steps. */

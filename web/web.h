@@ -122,7 +122,7 @@ int web_server_new(struct web_server **ret, uv_loop_t *loop, const struct web_co
  * one is -EADDRINUSE. */
 int web_server_listen(struct web_server *server, const char *address, struct err *error);
 
-/* "http://127.0.0.1:8417" of the first TCP listener, or "". */
+/* "http://127.0.0.1:8417", or https, of the first TCP listener, or "". */
 const char *web_server_url(const struct web_server *server);
 
 /* Connections, subscribers and requests answered, for /metrics. */
