@@ -5,7 +5,7 @@
  * queries at a time, which take turns at adding to dk and dv.
  */
 #include "kernels/attn.h"
-#include "kernels/set.h"
+#include "kernels/backend.h"
 
 enum { Q_BLOCK = KN_ATTN_TILE, MAX_ROWS = 4096 /* blocks of queries that threads share */ };
 

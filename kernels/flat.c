@@ -1,7 +1,7 @@
 /* Flat arrays and AdamW: spans cut into pieces that stay in the first-level cache while they are
  * converted. */
 #include "kernels/ops.h"
-#include "kernels/set.h"
+#include "kernels/backend.h"
 
 enum {
     UNIT = 64,

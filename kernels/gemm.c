@@ -15,7 +15,7 @@
  * widened as they are packed; a C in bf16 is summed in fp32 in scratch and rounded once.
  */
 #include "kernels/gemm.h"
-#include "kernels/set.h"
+#include "kernels/backend.h"
 
 enum {
     WIDE = 16384,           /* columns of a bf16 C that are summed at once */

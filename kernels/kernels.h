@@ -12,12 +12,13 @@
  * With bf16 storage all arithmetic is fp32 and each result is rounded once, to nearest even.
  *
  * Instruction sets. Each operation has a plain C reference (double accumulation, reads like the
- * formula) and faster versions; the best set that the CPU has is chosen at the first call, or the
+ * formula) and faster versions; the best level that the CPU has is chosen at the first call, or the
  * one named by the environment variable PARTUNE_ISA (ref, avx2, avx512) if the CPU has it.
  *
- * Devices. A pool is a queue of a set of kernels, this folder's unless kn_set_use (set.h) says
- * otherwise. Between an operation on a pool and the first look at its result, or change of what it
- * reads, by other means stands kn_wait. The operations without a pool work on the host, at once.
+ * Devices. A pool is a stream of a backend: the CPU backend of this folder unless kn_backend_use
+ * (backend.h) selects another. Operations on a pool may be asynchronous: call kn_wait before
+ * anything else reads their results or changes their inputs. Operations without a pool run on the
+ * host and are done when they return.
  *
  * Threads. Every operation that is worth it takes a pool (NULL: the built-in pool of the caller's
  * thread alone; concurrent callers with NULL wait for each other). A pool serves one caller at a
@@ -75,19 +76,19 @@ void kn_pool_set_poll(struct kn_pool *pool, void (*fn)(void *arg), void *arg);
 /* Run FN(ARG, i, n) on each thread i of n at once; returns when all are done. */
 void kn_pool_run(struct kn_pool *asked, void (*fn)(void *arg, int thread, int threads), void *arg);
 
-/* Memory of the set in use: zeros, NULL if there is no room. Free it under the same set. */
+/* Memory of the current backend: zeros, NULL if there is no room. Free it under the same one. */
 void *kn_alloc(size_t bytes);
 void kn_free(void *memory, size_t bytes);
-/* TO = FROM after the operations that POOL was given before; memory of the set or of the host, on
- * either side. */
+/* TO = FROM, in the order of POOL's operations; either side is memory of the backend or of the
+ * host. */
 void kn_copy(struct kn_pool *pool, void *to, const void *from, size_t bytes);
-/* Until everything that POOL was given is done. */
+/* Block until all operations on POOL are done. */
 void kn_wait(struct kn_pool *pool);
 
-struct kn_set; /* set.h */
-/* Pools and memory are SET's from now on, the host's until the first call. At the start of a
- * program or between runs: a pool and the memory that it is used with are of one set. */
-void kn_set_use(const struct kn_set *set);
+struct kn_backend; /* backend.h */
+/* New pools and memory are BACKEND's from now on (the host's until the first call). Call it at the
+ * start of a program or between runs: a pool and the memory it is used with have one backend. */
+void kn_backend_use(const struct kn_backend *backend);
 
 /* ---- matrix multiplication ----------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* Embedding, and softmax cross-entropy over a vocabulary that is split between ranks. */
 #include "kernels/ops.h"
-#include "kernels/set.h"
+#include "kernels/backend.h"
 
 enum { ROW_GRAIN = 8, COLUMN_UNIT = 16, COLUMN_GRAIN = 64 };
 

@@ -1,6 +1,6 @@
 /* RMSNorm over rows. Zhang and Sennrich, "Root mean square layer normalization", 2019. */
 #include "kernels/ops.h"
-#include "kernels/set.h"
+#include "kernels/backend.h"
 
 enum { GRAIN = 16, BWD_ROWS = 16 };
 

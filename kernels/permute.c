@@ -1,6 +1,6 @@
 /* Moving tokens to their experts and back. */
 #include "kernels/ops.h"
-#include "kernels/set.h"
+#include "kernels/backend.h"
 
 enum { GRAIN = 16 };
 

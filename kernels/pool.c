@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/ops.h"
-#include "kernels/set.h"
+#include "kernels/backend.h"
 
 enum { SPIN_US = 50 };
 
@@ -31,8 +31,8 @@ struct kn_pool {
     void (*poll)(void *arg);
     void *poll_arg;
 
-    const struct kn_set *set;
-    void *queue; /* the set's own */
+    const struct kn_backend *backend;
+    void *stream; /* the backend's own */
     bool open;
 
     atomic_uint epoch;
@@ -169,8 +169,8 @@ struct kn_pool *kn_pool_new(int threads)
             return kn_pool_free(p);
         p->started++;
     }
-    p->set = kn_set();
-    p->open = !p->set->open || p->set->open(p);
+    p->backend = kn_backend();
+    p->open = !p->backend->open || p->backend->open(p);
     return p->open ? p : kn_pool_free(p);
 }
 
@@ -178,8 +178,8 @@ struct kn_pool *kn_pool_free(struct kn_pool *pool)
 {
     if (!pool)
         return NULL;
-    if (pool->open && pool->set->close)
-        pool->set->close(pool);
+    if (pool->open && pool->backend->close)
+        pool->backend->close(pool);
     atomic_store(&pool->quit, true);
     publish(pool);
     for (int i = 0; i < pool->started; i++)
@@ -227,19 +227,20 @@ void kn_pool_set_spin(struct kn_pool *pool, unsigned microseconds)
     atomic_store(&pool->spin_us, microseconds);
 }
 
-const struct kn_set *kn_pool_set(const struct kn_pool *pool)
+const struct kn_backend *kn_pool_backend(const struct kn_pool *pool)
 {
-    return pool && pool->set ? pool->set : kn_set_host(); /* the built-in pool has none */
+    return pool && pool->backend ? pool->backend
+                                 : kn_backend_host(); /* the built-in pool has none */
 }
 
-void kn_pool_set_queue(struct kn_pool *pool, void *queue)
+void kn_pool_set_stream(struct kn_pool *pool, void *stream)
 {
-    pool->queue = queue;
+    pool->stream = stream;
 }
 
-void *kn_pool_queue(const struct kn_pool *pool)
+void *kn_pool_stream(const struct kn_pool *pool)
 {
-    return pool->queue;
+    return pool->stream;
 }
 
 void kn_pool_set_poll(struct kn_pool *pool, void (*fn)(void *), void *arg)

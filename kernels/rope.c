@@ -1,6 +1,6 @@
 /* Rotary positions. Su et al., "RoFormer", 2021; halves paired as in Hugging Face's Llama. */
 #include "kernels/ops.h"
-#include "kernels/set.h"
+#include "kernels/backend.h"
 
 enum { GRAIN = 16 };
 

@@ -1,6 +1,6 @@
 /* Router of a mixture of experts: the parts that are split over rows, and the statistics. */
 #include "kernels/ops.h"
-#include "kernels/set.h"
+#include "kernels/backend.h"
 
 enum { GRAIN = 256 };
 

@@ -1,6 +1,6 @@
 /* SwiGLU over rows. Shazeer, "GLU variants improve transformer", 2020. */
 #include "kernels/ops.h"
-#include "kernels/set.h"
+#include "kernels/backend.h"
 
 enum { GRAIN = 8 };
 

@@ -17,32 +17,32 @@
  * gradients over the ranks of sequence parallelism, is seen as 1.6e-4 in the losses. In bf16,
  * rounding the partial sums of tensor parallelism before they are added is seen in every model.
  *
- * "parity late" compares each layout of the covering set with itself on a set of kernels that runs
- * nothing before somebody waits, bit for bit: kn_wait is wherever the step needs it, and a pass
- * without gradients, and the logits of one rank.
+ * "parity async" compares each layout of the covering set, bit for bit, with itself on a backend
+ * that runs nothing before kn_wait: every wait that the step, a pass without gradients or the
+ * logits of one rank need is there.
  */
 #include "base/base.h"
 #include "tests/mpi/allocations.h"
 #include "tests/mpi/cover.h"
 #include "tests/mpi/draw.h"
 #include "tests/mpi/reorder.h"
-#include "tests/unit/late_set.h"
+#include "tests/unit/async_backend.h"
 #include "trainer/step.h"
 
 #include <float.h>
 #include <math.h>
 
-enum { STEPS = 10, LATE_STEPS = 3, SPREAD_RUNS = 48 };
+enum { STEPS = 10, ASYNC_STEPS = 3, SPREAD_RUNS = 48 };
 
 struct curve {
     double loss[STEPS], aux[STEPS], norm[STEPS];
-    /* of a late run: loss of a pass without gradients, and on one rank a hash of the logits */
+    /* of an asynchronous run: loss of a pass without gradients; on one rank a hash of the logits */
     double forward;
     uint64_t logits;
 };
 
 static int world_rank, world_size, test_number, failures;
-static bool late;
+static bool async;
 
 static void die(const char *why)
 {
@@ -167,7 +167,7 @@ static void on_routed(void *arg, const struct tr_rank *r, int layer, const int32
 
 static void nothing_pending(const struct tr_rank *r, const char *what)
 {
-    if (kn_pool_set(r->pool) == late_set() && late_pending(r->pool))
+    if (kn_pool_backend(r->pool) == async_backend() && async_pending(r->pool))
         die(what);
 }
 
@@ -227,7 +227,7 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
         reorder_units(&r.params, m, shuffle);
     r.routed = on_routed;
     r.routed_arg = watch;
-    for (int n = 1; n <= (late ? LATE_STEPS : STEPS); n++) {
+    for (int n = 1; n <= (async ? ASYNC_STEPS : STEPS); n++) {
         struct tr_result t;
 
         put_samples(&r, (uint64_t)(n - 1) * (uint64_t)w->global_batch, shuffle);
@@ -241,7 +241,7 @@ static void run(struct curve *ret, MPI_Comm comm, const struct pl_model *m,
         ret->aux[n - 1] = t.aux;
         ret->norm[n - 1] = t.norm;
     }
-    if (late)
+    if (async)
         evaluate(ret, &r);
     tr_rank_done(&r);
 }
@@ -268,7 +268,7 @@ static double distance(const struct curve *a, const struct curve *b)
             return INFINITY;
         d = fmax(d, x);
     }
-    if (late && (a->forward != b->forward || a->logits != b->logits))
+    if (async && (a->forward != b->forward || a->logits != b->logits))
         return INFINITY;
     return d;
 }
@@ -314,23 +314,23 @@ static const struct reference *reference_of(const struct job *j, const struct pl
     return &j->ref[l->precision][pools(&j->m) ? l->micro_batch - 1 : 0];
 }
 
-/* D of report() for layout L against one rank, or on the late set against the host's. */
+/* D of report() for layout L against one rank; if ASYNC, on that backend against the host's. */
 static void compare(double *d, struct job *j, MPI_Comm comm, const struct pl_layout *l)
 {
     const struct reference *ref = reference_of(j, l);
-    struct watch watch = {.want = &ref->choices, .off = late};
+    struct watch watch = {.want = &ref->choices, .off = async};
     struct curve got = {0}, host = {0};
     int rank;
 
     j->w.precision = (enum pl_precision)l->precision;
-    if (late) {
+    if (async) {
         run(&host, comm, &j->m, l, &j->w, 0, &watch);
-        kn_set_use(late_set());
+        kn_backend_use(async_backend());
     }
     run(&got, comm, &j->m, l, &j->w, 0, &watch);
-    kn_set_use(kn_set_host());
+    kn_backend_use(kn_backend_host());
     MPI_Comm_rank(comm, &rank);
-    d[0] = rank == 0 ? distance(&got, late ? &host : &ref->curve) : 0; /* the same on every rank */
+    d[0] = rank == 0 ? distance(&got, async ? &host : &ref->curve) : 0; /* the same on every rank */
     d[1] = watch.differ;
     d[2] = watch.all;
 }
@@ -432,7 +432,7 @@ static void run_model(int kind, bool all)
         if (batch % size == 0 || size % batch == 0)
             cover_enumerate(&j->cover, &j->m, &j->w, size, all ? 2 : 16);
     cover_choose(&j->cover);
-    if (!late)
+    if (!async)
         cover_choose_each(&j->cover, 4);
     missing = cover_missing(&j->cover);
     for (int i = 0; all && i < j->cover.n; i++)
@@ -442,7 +442,7 @@ static void run_model(int kind, bool all)
         printf("%sok %d - %s: every mesh and every pair of choices is met\n", missing ? "not " : "",
                ++test_number, j->m.name);
     }
-    if (late) {
+    if (async) {
         for (int i = 0; i < 4; i++)
             j->ref[i / 2][i % 2].allowed = DBL_MIN;
     } else {
@@ -461,18 +461,18 @@ static int number(int argc, char **argv, int i, int otherwise)
     return argc > i ? (int)strtol(argv[i], NULL, 10) : otherwise;
 }
 
-/* parity [late] [number of a model; -1: all], or parity drawn SEED COUNT: models drawn from SEED
+/* parity [async] [number of a model; -1: all], or parity drawn SEED COUNT: models drawn from SEED
  * and the following numbers. With PT_LONG in the environment: every legal layout. */
 int main(int argc, char **argv)
 {
     int known = ARRAY_LEN(models), from = 0, to = known;
 
-    late = argc > 1 && strcmp(argv[1], "late") == 0;
+    async = argc > 1 && strcmp(argv[1], "async") == 0;
     if (argc > 1 && strcmp(argv[1], "drawn") == 0) {
         from = known + number(argc, argv, 2, 0);
         to = from + number(argc, argv, 3, 1);
-    } else if (number(argc, argv, 1 + late, -1) >= 0) {
-        from = number(argc, argv, 1 + late, 0);
+    } else if (number(argc, argv, 1 + async, -1) >= 0) {
+        from = number(argc, argv, 1 + async, 0);
         to = from + 1;
     }
     MPI_Init(&argc, &argv);

@@ -1,17 +1,17 @@
-/* The seam for devices, with a second set whose operations run when somebody waits. */
+/* Backends: the host's, and an asynchronous one that runs its operations in kn_wait. */
 #include "tests/unit/unit.h"
 
-#include "tests/unit/late_set.h"
+#include "tests/unit/async_backend.h"
 
 enum { ROWS = 37, D = 24, F = 40 };
 
-/* Arrays of a block x + swiglu(x W1) W2 in the memory of a set. */
+/* Arrays of a block x + swiglu(x W1) W2 in the memory of a backend. */
 struct block {
     float x[ROWS * D], w1[D * 2 * F], w2[F * D];
     float gu[ROWS * 2 * F], a[ROWS * F], y[ROWS * D];
 };
 
-/* Queue the block on P: nothing here knows which set that is. */
+/* Launch the block on P, whichever backend that is. */
 static void block(struct kn_pool *p, struct block *k, const struct block *in, float *out)
 {
     kn_copy(p, k, in, offsetof(struct block, gu));
@@ -37,7 +37,7 @@ static struct block *inputs(void)
     return &in;
 }
 
-static void the_same_calls_give_the_same_bits_on_a_device_that_runs_them_late(void **state)
+static void the_same_calls_give_the_same_bits_on_an_asynchronous_backend(void **state)
 {
     static float want[ROWS * D], got[ROWS * D], untouched[ROWS * D];
     struct kn_pool *here = kn_pool_new(1), *there;
@@ -45,26 +45,26 @@ static void the_same_calls_give_the_same_bits_on_a_device_that_runs_them_late(vo
 
     (void)state;
     k[0] = kn_alloc(sizeof(struct block));
-    kn_set_use(late_set());
+    kn_backend_use(async_backend());
     there = kn_pool_new(1);
     k[1] = kn_alloc(sizeof(struct block));
-    assert_int_equal(late_live(), 1);
+    assert_int_equal(async_live(), 1);
 
     block(here, k[0], inputs(), want);
     block(there, k[1], inputs(), got);
-    assert_int_equal(late_pending(there), 6);
+    assert_int_equal(async_pending(there), 6);
     assert_memory_equal(got, untouched, sizeof(got));
     assert_memory_not_equal(want, untouched, sizeof(want));
     kn_wait(there);
-    assert_int_equal(late_pending(there), 0);
+    assert_int_equal(async_pending(there), 0);
     assert_memory_equal(got, want, sizeof(got));
 
-    kn_pool_set(here)->free(k[0], sizeof(struct block));
-    kn_pool_set(there)->free(k[1], sizeof(struct block));
-    assert_int_equal(late_live(), 0);
+    kn_pool_backend(here)->free(k[0], sizeof(struct block));
+    kn_pool_backend(there)->free(k[1], sizeof(struct block));
+    assert_int_equal(async_live(), 0);
     kn_pool_free(here);
     kn_pool_free(there);
-    kn_set_use(kn_set_host());
+    kn_backend_use(kn_backend_host());
 }
 
 static void an_operation_that_returns_a_value_waits_for_what_it_reads(void **state)
@@ -73,14 +73,14 @@ static void an_operation_that_returns_a_value_waits_for_what_it_reads(void **sta
     struct kn_pool *p;
 
     (void)state;
-    kn_set_use(late_set());
+    kn_backend_use(async_backend());
     p = kn_pool_new(1);
     kn_add(p, KN_F32, y, x, x, 3);
-    assert_int_equal(late_waits(p), 0);
+    assert_int_equal(async_waits(p), 0);
     assert_true(kn_sumsq(p, KN_F32, y, 3) == 4 + 16 + 36);
-    assert_int_equal(late_waits(p), 1);
+    assert_int_equal(async_waits(p), 1);
     kn_pool_free(p);
-    kn_set_use(kn_set_host());
+    kn_backend_use(kn_backend_host());
 }
 
 static void without_a_pool_an_operation_is_the_hosts_and_done_when_it_returns(void **state)
@@ -88,11 +88,11 @@ static void without_a_pool_an_operation_is_the_hosts_and_done_when_it_returns(vo
     float x[3] = {1, 2, 3}, y[3] = {0};
 
     (void)state;
-    kn_set_use(late_set());
+    kn_backend_use(async_backend());
     kn_add(NULL, KN_F32, y, x, x, 3);
     assert_true(y[0] == 2 && y[1] == 4 && y[2] == 6);
     kn_wait(NULL);
-    kn_set_use(kn_set_host());
+    kn_backend_use(kn_backend_host());
 }
 
 static bool refuse(struct kn_pool *p)
@@ -101,38 +101,38 @@ static bool refuse(struct kn_pool *p)
     return false;
 }
 
-static void a_device_that_refuses_gives_no_pool(void **state)
+static void no_pool_on_a_device_that_refuses(void **state)
 {
-    struct kn_set set = *late_set();
+    struct kn_backend backend = *async_backend();
 
     (void)state;
-    set.open = refuse;
-    kn_set_use(&set);
+    backend.open = refuse;
+    kn_backend_use(&backend);
     assert_null(kn_pool_new(2));
-    kn_set_use(kn_set_host());
+    kn_backend_use(kn_backend_host());
 }
 
-static void the_host_has_every_operation_and_is_what_a_program_begins_with(void **state)
+static void the_host_has_every_operation_and_is_the_default_backend(void **state)
 {
     struct kn_pool *p = kn_pool_new(2);
-    const struct kn_set *host = kn_set_host();
+    const struct kn_backend *host = kn_backend_host();
 
     (void)state;
-    assert_ptr_equal(kn_set(), host);
-    assert_ptr_equal(kn_pool_set(NULL), host);
-    assert_ptr_equal(kn_pool_set(p), host);
+    assert_ptr_equal(kn_backend(), host);
+    assert_ptr_equal(kn_pool_backend(NULL), host);
+    assert_ptr_equal(kn_pool_backend(p), host);
 #define IS_THERE(op) assert_true(host->op == kn_host_##op);
-    KN_SET_OPS(IS_THERE)
+    KN_BACKEND_OPS(IS_THERE)
 #undef IS_THERE
     kn_pool_free(p);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_host_has_every_operation_and_is_what_a_program_begins_with),
-    cmocka_unit_test(the_same_calls_give_the_same_bits_on_a_device_that_runs_them_late),
+    cmocka_unit_test(the_host_has_every_operation_and_is_the_default_backend),
+    cmocka_unit_test(the_same_calls_give_the_same_bits_on_an_asynchronous_backend),
     cmocka_unit_test(an_operation_that_returns_a_value_waits_for_what_it_reads),
     cmocka_unit_test(without_a_pool_an_operation_is_the_hosts_and_done_when_it_returns),
-    cmocka_unit_test(a_device_that_refuses_gives_no_pool),
+    cmocka_unit_test(no_pool_on_a_device_that_refuses),
 };
 
 UNIT_MAIN(tests)

@@ -1,4 +1,4 @@
-#include "tests/unit/late_set.h"
+#include "tests/unit/async_backend.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@ struct launch {
     size_t args; /* offset */
 };
 
-struct queue {
+struct stream {
     struct launch list[LAUNCHES];
     int n, waits;
     size_t used;
@@ -20,7 +20,7 @@ struct queue {
 
 static int live;
 
-static void *room(struct queue *q, size_t bytes)
+static void *room(struct stream *q, size_t bytes)
 {
     void *x = q->args + q->used;
 
@@ -31,7 +31,7 @@ static void *room(struct queue *q, size_t bytes)
 
 static void launch(struct kn_pool *p, void (*run)(const void *), const void *args, size_t bytes)
 {
-    struct queue *q = kn_pool_queue(p);
+    struct stream *q = kn_pool_stream(p);
     void *kept = room(q, bytes);
 
     memcpy(kept, args, bytes);
@@ -39,9 +39,9 @@ static void launch(struct kn_pool *p, void (*run)(const void *), const void *arg
     q->list[q->n++] = (struct launch){run, (size_t)((char *)kept - q->args)};
 }
 
-static void late_wait(struct kn_pool *p)
+static void async_wait(struct kn_pool *p)
 {
-    struct queue *q = kn_pool_queue(p);
+    struct stream *q = kn_pool_stream(p);
 
     q->waits += q->n > 0;
     for (int i = 0; i < q->n; i++)
@@ -71,7 +71,7 @@ static void late_wait(struct kn_pool *p)
 #define KEEP(type, arg) .arg = arg,
 #define PASS(type, arg) , c->arg
 
-#define LATE(n, op, ...)                                                                           \
+#define ASYNC(n, op, ...)                                                                          \
     struct op##_args {                                                                             \
         EACH_##n(MEMBER, __VA_ARGS__)                                                              \
     };                                                                                             \
@@ -81,57 +81,57 @@ static void late_wait(struct kn_pool *p)
                                                                                                    \
         kn_host_##op(NULL EACH_##n(PASS, __VA_ARGS__));                                            \
     }                                                                                              \
-    static void late_##op(struct kn_pool *p EACH_##n(PARAM, __VA_ARGS__))                          \
+    static void async_##op(struct kn_pool *p EACH_##n(PARAM, __VA_ARGS__))                         \
     {                                                                                              \
         launch(p, run_##op, &(struct op##_args){EACH_##n(KEEP, __VA_ARGS__)},                      \
                sizeof(struct op##_args));                                                          \
     }
 
 /* clang-format off */
-LATE(8, rmsnorm_fwd, enum kn_type, t, void *, y, float *, rrms, const void *, x, const void *, w,
+ASYNC(8, rmsnorm_fwd, enum kn_type, t, void *, y, float *, rrms, const void *, x, const void *, w,
      size_t, rows, size_t, d, float, eps)
-LATE(10, rmsnorm_bwd, enum kn_type, t, void *, dx, float *, dw, const void *, dy, const void *, x,
+ASYNC(10, rmsnorm_bwd, enum kn_type, t, void *, dx, float *, dw, const void *, dy, const void *, x,
      const void *, w, const float *, rrms, size_t, rows, size_t, d, bool, add)
-LATE(11, rope, enum kn_type, t, void *, x, size_t, ldx, size_t, rows, size_t, heads, size_t, d,
+ASYNC(11, rope, enum kn_type, t, void *, x, size_t, ldx, size_t, rows, size_t, heads, size_t, d,
      const float *, cos_t, const float *, sin_t, const int32_t *, pos, size_t, seq, bool, backward)
-LATE(8, embed_fwd, enum kn_type, t, void *, y, const void *, table, const int32_t *, ids,
+ASYNC(8, embed_fwd, enum kn_type, t, void *, y, const void *, table, const int32_t *, ids,
      size_t, rows, size_t, d, size_t, v0, size_t, vocab)
-LATE(8, embed_bwd, enum kn_type, t, float *, dtable, const void *, dy, const int32_t *, ids,
+ASYNC(8, embed_bwd, enum kn_type, t, float *, dtable, const void *, dy, const int32_t *, ids,
      size_t, rows, size_t, d, size_t, v0, size_t, vocab)
-LATE(6, xent_max, enum kn_type, t, float *, max, const void *, logits, size_t, ld, size_t, rows,
+ASYNC(6, xent_max, enum kn_type, t, float *, max, const void *, logits, size_t, ld, size_t, rows,
      size_t, cols)
-LATE(10, xent_sum, enum kn_type, t, float *, sum, float *, target, const void *, logits,
+ASYNC(10, xent_sum, enum kn_type, t, float *, sum, float *, target, const void *, logits,
      size_t, ld, size_t, rows, size_t, cols, const float *, max, const int32_t *, targets,
      size_t, v0)
-LATE(11, xent_grad, enum kn_type, t, void *, logits, size_t, ld, size_t, rows, size_t, cols,
+ASYNC(11, xent_grad, enum kn_type, t, void *, logits, size_t, ld, size_t, rows, size_t, cols,
      size_t, padded, const float *, max, const float *, sum, const int32_t *, targets, size_t, v0,
      float, scale)
-LATE(9, swiglu_fwd, enum kn_type, t, void *, y, size_t, ldy, const void *, gate, size_t, ldg,
+ASYNC(9, swiglu_fwd, enum kn_type, t, void *, y, size_t, ldy, const void *, gate, size_t, ldg,
      const void *, up, size_t, ldu, size_t, rows, size_t, f)
-LATE(13, swiglu_bwd, enum kn_type, t, void *, dgate, size_t, lddg, void *, dup, size_t, lddu,
+ASYNC(13, swiglu_bwd, enum kn_type, t, void *, dgate, size_t, lddg, void *, dup, size_t, lddu,
      const void *, dy, size_t, lddy, const void *, gate, size_t, ldg, const void *, up,
      size_t, ldu, size_t, rows, size_t, f)
-LATE(8, router_fwd, float *, probs, int32_t *, idx, float *, w, const float *, logits,
+ASYNC(8, router_fwd, float *, probs, int32_t *, idx, float *, w, const float *, logits,
      size_t, rows, size_t, e, size_t, k, bool, renorm)
-LATE(10, router_bwd, float *, dlogits, const float *, dw, const float *, dprobs,
+ASYNC(10, router_bwd, float *, dlogits, const float *, dw, const float *, dprobs,
      const float *, probs, const int32_t *, idx, const float *, w, size_t, rows, size_t, e,
      size_t, k, bool, renorm)
-LATE(7, permute, enum kn_type, t, void *, y, const void *, x, const int32_t *, src, size_t, n,
+ASYNC(7, permute, enum kn_type, t, void *, y, const void *, x, const int32_t *, src, size_t, n,
      size_t, k, size_t, d)
-LATE(9, unpermute, enum kn_type, t, void *, y, const void *, x, const int32_t *, place,
+ASYNC(9, unpermute, enum kn_type, t, void *, y, const void *, x, const int32_t *, place,
      const float *, w, size_t, rows, size_t, k, size_t, d, bool, add)
-LATE(10, unpermute_bwd, enum kn_type, t, void *, dx, float *, dw, const void *, dy,
+ASYNC(10, unpermute_bwd, enum kn_type, t, void *, dx, float *, dw, const void *, dy,
      const void *, x, const int32_t *, place, const float *, w, size_t, rows, size_t, k,
      size_t, d)
-LATE(2, zero, void *, x, size_t, bytes)
-LATE(7, copy2d, enum kn_type, t, void *, y, size_t, ldy, const void *, x, size_t, ldx,
+ASYNC(2, zero, void *, x, size_t, bytes)
+ASYNC(7, copy2d, enum kn_type, t, void *, y, size_t, ldy, const void *, x, size_t, ldx,
      size_t, rows, size_t, cols)
-LATE(7, transpose, enum kn_type, t, void *, y, size_t, ldy, const void *, x, size_t, ldx,
+ASYNC(7, transpose, enum kn_type, t, void *, y, size_t, ldy, const void *, x, size_t, ldx,
      size_t, rows, size_t, cols)
-LATE(5, convert, enum kn_type, yt, void *, y, enum kn_type, xt, const void *, x, size_t, n)
-LATE(5, add, enum kn_type, t, void *, y, const void *, a, const void *, b, size_t, n)
-LATE(4, scale, enum kn_type, t, void *, x, float, alpha, size_t, n)
-LATE(6, axpy, enum kn_type, yt, void *, y, float, alpha, enum kn_type, xt, const void *, x,
+ASYNC(5, convert, enum kn_type, yt, void *, y, enum kn_type, xt, const void *, x, size_t, n)
+ASYNC(5, add, enum kn_type, t, void *, y, const void *, a, const void *, b, size_t, n)
+ASYNC(4, scale, enum kn_type, t, void *, x, float, alpha, size_t, n)
+ASYNC(6, axpy, enum kn_type, yt, void *, y, float, alpha, enum kn_type, xt, const void *, x,
      size_t, n)
 /* clang-format on */
 
@@ -150,7 +150,7 @@ static void run_copy(const void *args)
     memcpy(c->to, c->from, c->bytes);
 }
 
-static void late_copy(struct kn_pool *p, void *to, const void *from, size_t bytes)
+static void async_copy(struct kn_pool *p, void *to, const void *from, size_t bytes)
 {
     launch(p, run_copy, &(struct copy_args){to, from, bytes}, sizeof(struct copy_args));
 }
@@ -160,7 +160,7 @@ static void run_gemm(const void *args)
     kn_host_gemm(NULL, args);
 }
 
-static void late_gemm(struct kn_pool *p, const struct kn_gemm *g)
+static void async_gemm(struct kn_pool *p, const struct kn_gemm *g)
 {
     launch(p, run_gemm, g, sizeof(*g));
 }
@@ -178,10 +178,10 @@ static void run_gemm_grouped(const void *args)
     kn_host_gemm_grouped(NULL, &c->g, c->groups, c->offsets, c->wstride);
 }
 
-static void late_gemm_grouped(struct kn_pool *p, const struct kn_gemm *g, size_t groups,
-                              const int32_t *offsets, size_t wstride)
+static void async_gemm_grouped(struct kn_pool *p, const struct kn_gemm *g, size_t groups,
+                               const int32_t *offsets, size_t wstride)
 {
-    int32_t *kept = room(kn_pool_queue(p), (groups + 1) * sizeof(*kept));
+    int32_t *kept = room(kn_pool_stream(p), (groups + 1) * sizeof(*kept));
 
     memcpy(kept, offsets, (groups + 1) * sizeof(*kept));
     launch(p, run_gemm_grouped, &(struct gemm_grouped_args){*g, groups, wstride, kept},
@@ -202,8 +202,8 @@ static void run_attn_fwd(const void *args)
     kn_host_attn_fwd(NULL, &c->a, c->o, c->ldo, c->lse);
 }
 
-static void late_attn_fwd(struct kn_pool *p, const struct kn_attn *a, void *o, size_t ldo,
-                          float *lse)
+static void async_attn_fwd(struct kn_pool *p, const struct kn_attn *a, void *o, size_t ldo,
+                           float *lse)
 {
     launch(p, run_attn_fwd, &(struct attn_fwd_args){*a, o, ldo, lse}, sizeof(struct attn_fwd_args));
 }
@@ -221,8 +221,8 @@ static void run_attn_bwd(const void *args)
     kn_host_attn_bwd(NULL, &c->a, &c->g, c->workspace);
 }
 
-static void late_attn_bwd(struct kn_pool *p, const struct kn_attn *a, const struct kn_attn_grad *g,
-                          void *workspace)
+static void async_attn_bwd(struct kn_pool *p, const struct kn_attn *a, const struct kn_attn_grad *g,
+                           void *workspace)
 {
     launch(p, run_attn_bwd, &(struct attn_bwd_args){*a, *g, workspace},
            sizeof(struct attn_bwd_args));
@@ -244,79 +244,79 @@ static void run_adamw(const void *args)
     kn_host_adamw(NULL, &c->h, c->w, c->low, c->m, c->v, c->g, c->n);
 }
 
-static void late_adamw(struct kn_pool *p, const struct kn_adamw *h, float *w, kn_bf16 *low,
-                       float *m, float *v, const float *g, size_t n)
+static void async_adamw(struct kn_pool *p, const struct kn_adamw *h, float *w, kn_bf16 *low,
+                        float *m, float *v, const float *g, size_t n)
 {
     launch(p, run_adamw, &(struct adamw_args){*h, w, low, m, v, g, n}, sizeof(struct adamw_args));
 }
 
 /* Operations that return a value. */
 
-static double late_sumsq(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
+static double async_sumsq(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
 {
-    late_wait(p);
+    async_wait(p);
     return kn_host_sumsq(NULL, t, x, n);
 }
 
-static bool late_any_nonfinite(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
+static bool async_any_nonfinite(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
 {
-    late_wait(p);
+    async_wait(p);
     return kn_host_any_nonfinite(NULL, t, x, n);
 }
 
-static bool late_open(struct kn_pool *p)
+static bool async_open(struct kn_pool *p)
 {
-    struct queue *q = calloc(1, sizeof(*q));
+    struct stream *q = calloc(1, sizeof(*q));
 
-    kn_pool_set_queue(p, q);
+    kn_pool_set_stream(p, q);
     return q != NULL;
 }
 
-static void late_close(struct kn_pool *p)
+static void async_close(struct kn_pool *p)
 {
-    free(kn_pool_queue(p));
+    free(kn_pool_stream(p));
 }
 
-static void *late_alloc(size_t bytes)
+static void *async_alloc(size_t bytes)
 {
     live++;
-    return kn_set_host()->alloc(bytes);
+    return kn_backend_host()->alloc(bytes);
 }
 
-static void late_free(void *x, size_t bytes)
+static void async_free(void *x, size_t bytes)
 {
     live--;
-    kn_set_host()->free(x, bytes);
+    kn_backend_host()->free(x, bytes);
 }
 
-const struct kn_set *late_set(void)
+const struct kn_backend *async_backend(void)
 {
-    static const struct kn_set late = {.name = "late",
-                                       .open = late_open,
-                                       .close = late_close,
-                                       .alloc = late_alloc,
-                                       .free = late_free,
-                                       .copy = late_copy,
-                                       .wait = late_wait,
-#define LATE_OP(op) .op = late_##op,
-                                       KN_SET_OPS(LATE_OP)
-#undef LATE_OP
+    static const struct kn_backend async = {.name = "async",
+                                            .open = async_open,
+                                            .close = async_close,
+                                            .alloc = async_alloc,
+                                            .free = async_free,
+                                            .copy = async_copy,
+                                            .wait = async_wait,
+#define ASYNC_OP(op) .op = async_##op,
+                                            KN_BACKEND_OPS(ASYNC_OP)
+#undef ASYNC_OP
     };
 
-    return &late;
+    return &async;
 }
 
-int late_pending(const struct kn_pool *p)
+int async_pending(const struct kn_pool *p)
 {
-    return ((const struct queue *)kn_pool_queue(p))->n;
+    return ((const struct stream *)kn_pool_stream(p))->n;
 }
 
-int late_waits(const struct kn_pool *p)
+int async_waits(const struct kn_pool *p)
 {
-    return ((const struct queue *)kn_pool_queue(p))->waits;
+    return ((const struct stream *)kn_pool_stream(p))->waits;
 }
 
-int late_live(void)
+int async_live(void)
 {
     return live;
 }

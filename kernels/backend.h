@@ -1,0 +1,63 @@
+/*
+ * A backend: the operations and memory of one kind of device. Layers call kernels.h and do not know
+ * which backend runs them.
+ *
+ * A pool (struct kn_pool) is a stream of the backend that was current when it was made. Operations
+ * are launched on the stream that they are given: they take effect in the order of the calls and
+ * may return before they are done. Structs, scalars and the offsets of groups are read before the
+ * call returns; other arrays must not change until kn_wait. An operation that returns a value waits
+ * for it. Without a pool (NULL) an operation runs on the host, whatever the current backend.
+ *
+ * The host may read and write a backend's memory between kn_wait and the next launch that uses it
+ * (CUDA calls such memory managed). MPI and checkpoints rely on it.
+ *
+ * A new backend is one struct kn_backend and a call of kn_backend_use() at the start of the
+ * program. It may take kn_host_* for operations that it lacks, if it waits before them.
+ */
+#ifndef KERNELS_BACKEND_H
+#define KERNELS_BACKEND_H
+
+#include "kernels/kernels.h"
+
+/* The operations that a backend provides, each with its type in kernels.h. */
+/* clang-format off */
+#define KN_BACKEND_OPS(X)                                                                          \
+    X(gemm) X(gemm_grouped) X(rmsnorm_fwd) X(rmsnorm_bwd) X(rope) X(attn_fwd) X(attn_bwd)          \
+    X(embed_fwd) X(embed_bwd) X(xent_max) X(xent_sum) X(xent_grad) X(swiglu_fwd)                   \
+    X(swiglu_bwd) X(router_fwd) X(router_bwd) X(permute) X(unpermute) X(unpermute_bwd)             \
+    X(zero) X(copy2d) X(transpose) X(convert) X(add) X(scale) X(axpy) X(sumsq)                     \
+    X(any_nonfinite) X(adamw)
+/* clang-format on */
+
+struct kn_backend {
+    const char *name;
+    /* POOL is a new stream; false: the device refuses. NULL: nothing to do */
+    bool (*open)(struct kn_pool *pool);
+    void (*close)(struct kn_pool *pool); /* after the last wait; NULL: nothing to do */
+    void *(*alloc)(size_t bytes);        /* zeros; NULL if there is no room */
+    void (*free)(void *memory, size_t bytes);
+    void (*copy)(struct kn_pool *pool, void *to, const void *from, size_t bytes);
+    void (*wait)(struct kn_pool *pool); /* until all operations on POOL are done */
+#define KN_BACKEND_MEMBER(op) __typeof__(kn_##op) *op;
+    KN_BACKEND_OPS(KN_BACKEND_MEMBER)
+#undef KN_BACKEND_MEMBER
+};
+
+/* The CPU backend, made of this folder's drivers: memory of the host, every operation done when it
+ * returns. */
+const struct kn_backend *kn_backend_host(void);
+
+/* The current backend: what kn_backend_use was given last, or the host's. */
+const struct kn_backend *kn_backend(void);
+
+const struct kn_backend *kn_pool_backend(const struct kn_pool *pool); /* NULL: the host's */
+/* The backend's own object for the stream, such as a cudaStream_t. */
+void kn_pool_set_stream(struct kn_pool *pool, void *stream);
+void *kn_pool_stream(const struct kn_pool *pool);
+
+/* The host's implementations, for backends that lack some operations. */
+#define KN_BACKEND_HOST(op) __typeof__(kn_##op) kn_host_##op;
+KN_BACKEND_OPS(KN_BACKEND_HOST)
+#undef KN_BACKEND_HOST
+
+#endif

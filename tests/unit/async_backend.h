@@ -1,0 +1,18 @@
+/*
+ * An asynchronous backend: launches and copies are only recorded, and kn_wait runs them with the
+ * host's kernels on one thread. A caller that reads a result, or changes an input, without kn_wait
+ * gets wrong numbers; so a program that gives the same bits on this backend and on the host's has
+ * every wait that it needs.
+ */
+#ifndef TESTS_UNIT_ASYNC_BACKEND_H
+#define TESTS_UNIT_ASYNC_BACKEND_H
+
+#include "kernels/backend.h"
+
+const struct kn_backend *async_backend(void);
+
+int async_pending(const struct kn_pool *p); /* launched and not yet run */
+int async_waits(const struct kn_pool *p);   /* with something to run, since the pool was made */
+int async_live(void);                       /* allocations that were not freed */
+
+#endif
