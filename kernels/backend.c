@@ -209,18 +209,6 @@ void kn_zero(struct kn_pool *pool, void *to, size_t bytes)
     kn_pool_backend(pool)->zero(pool, to, bytes);
 }
 
-void kn_copy2d(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy, const void *x,
-               size_t ldx, size_t rows, size_t cols)
-{
-    kn_pool_backend(pool)->copy2d(pool, type, y, ldy, x, ldx, rows, cols);
-}
-
-void kn_transpose(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy, const void *x,
-                  size_t ldx, size_t rows, size_t cols)
-{
-    kn_pool_backend(pool)->transpose(pool, type, y, ldy, x, ldx, rows, cols);
-}
-
 void kn_convert(struct kn_pool *pool, enum kn_type yt, void *y, enum kn_type xt, const void *x,
                 size_t count)
 {
@@ -233,25 +221,9 @@ void kn_add(struct kn_pool *pool, enum kn_type type, void *y, const void *a, con
     kn_pool_backend(pool)->add(pool, type, y, a, b, count);
 }
 
-void kn_scale(struct kn_pool *pool, enum kn_type type, void *x, float alpha, size_t count)
-{
-    kn_pool_backend(pool)->scale(pool, type, x, alpha, count);
-}
-
-void kn_axpy(struct kn_pool *pool, enum kn_type yt, void *y, float alpha, enum kn_type xt,
-             const void *x, size_t count)
-{
-    kn_pool_backend(pool)->axpy(pool, yt, y, alpha, xt, x, count);
-}
-
 double kn_sumsq(struct kn_pool *pool, enum kn_type type, const void *x, size_t count)
 {
     return kn_pool_backend(pool)->sumsq(pool, type, x, count);
-}
-
-bool kn_any_nonfinite(struct kn_pool *pool, enum kn_type type, const void *x, size_t count)
-{
-    return kn_pool_backend(pool)->any_nonfinite(pool, type, x, count);
 }
 
 void kn_adamw(struct kn_pool *pool, const struct kn_adamw *hyper, float *w, kn_bf16 *low, float *m,

@@ -25,8 +25,7 @@
     X(gemm) X(gemm_grouped) X(rmsnorm_fwd) X(rmsnorm_bwd) X(rope) X(attn_fwd) X(attn_bwd)          \
     X(embed_fwd) X(embed_bwd) X(xent_max) X(xent_sum) X(xent_grad) X(swiglu_fwd)                   \
     X(swiglu_bwd) X(router_fwd) X(router_bwd) X(permute) X(unpermute) X(unpermute_bwd)             \
-    X(zero) X(copy2d) X(transpose) X(convert) X(add) X(scale) X(axpy) X(sumsq)                     \
-    X(any_nonfinite) X(adamw)
+    X(zero) X(convert) X(add) X(sumsq) X(adamw)
 /* clang-format on */
 
 struct kn_backend {

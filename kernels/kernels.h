@@ -305,11 +305,6 @@ void kn_router_bwd(struct kn_pool *pool, float *dlogits /* (rows, experts) */,
                    const float *dprobs /* (rows, experts) or NULL */, const float *probs,
                    const int32_t *idx, const float *w, size_t rows, size_t experts, size_t k,
                    bool renorm);
-/* Per sequence of SEQ rows: how many of the row's choices fall on each expert, and the sum of
- * probs; the load-balancing loss of one sequence is E sum_e (count_e / T) (psum_e / T). */
-void kn_router_stats(float *count /* (nseq, experts) */, float *psum /* (nseq, experts) */,
-                     const float *probs, const int32_t *idx, size_t nseq, size_t seq,
-                     size_t experts, size_t k);
 
 /* ---- permutation of tokens ----------------------------------------------- */
 
@@ -344,27 +339,14 @@ void kn_unpermute_bwd(struct kn_pool *pool, enum kn_type type, void *dx /* (n, d
 /* ---- flat arrays --------------------------------------------------------- */
 
 void kn_zero(struct kn_pool *pool, void *to, size_t bytes);
-/* Copy ROWS rows of COLS elements. */
-void kn_copy2d(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy, const void *x,
-               size_t ldx, size_t rows, size_t cols);
-/* y = x transposed: y (cols, ldy), x (rows, ldx). */
-void kn_transpose(struct kn_pool *pool, enum kn_type type, void *y, size_t ldy, const void *x,
-                  size_t ldx, size_t rows, size_t cols);
 /* y = x with conversion, round to nearest even. Equal types copy. */
 void kn_convert(struct kn_pool *pool, enum kn_type yt, void *y, enum kn_type xt, const void *x,
                 size_t count);
 /* y = a + b; y may be a or b. */
 void kn_add(struct kn_pool *pool, enum kn_type type, void *y, const void *a, const void *b,
             size_t count);
-/* x = alpha x. */
-void kn_scale(struct kn_pool *pool, enum kn_type type, void *x, float alpha, size_t count);
-/* y += alpha x. */
-void kn_axpy(struct kn_pool *pool, enum kn_type yt, void *y, float alpha, enum kn_type xt,
-             const void *x, size_t count);
 /* Sum of x^2, accumulated in double. */
 double kn_sumsq(struct kn_pool *pool, enum kn_type type, const void *x, size_t count);
-/* True if some element is infinite or NaN. */
-bool kn_any_nonfinite(struct kn_pool *pool, enum kn_type type, const void *x, size_t count);
 
 /* ---- optimizer ----------------------------------------------------------- */
 

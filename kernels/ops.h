@@ -82,7 +82,6 @@ struct kn_ops {
     void (*combine)(float *y, float a, const float *x, float b, const float *z,
                     size_t count); /* a x + b z */
     double (*sumsq)(const float *x, size_t count);
-    bool (*any_nonfinite)(const float *x, size_t count);
     void (*adamw)(const struct kn_adamw *hyper, float *w, float *m, float *v, const float *g,
                   size_t count);
 

@@ -1,4 +1,4 @@
-/* Router of a mixture of experts: the parts that are split over rows, and the statistics. */
+/* Router of a mixture of experts, split over rows. */
 #include "kernels/ops.h"
 #include "kernels/backend.h"
 
@@ -62,22 +62,4 @@ void kn_host_router_bwd(struct kn_pool *pool, float *dlogits, const float *dw, c
                        .renorm = renorm};
 
     kn_parallel(pool, rows, 1, GRAIN, bwd_rows, &r);
-}
-
-void kn_router_stats(float *count, float *psum, const float *probs, const int32_t *idx, size_t nseq,
-                     size_t seq, size_t experts, size_t k)
-{
-    for (size_t q = 0; q < nseq;
-         q++, count += experts, psum += experts, probs += seq * experts, idx += seq * k) {
-        for (size_t i = 0; i < experts; i++) {
-            double sum = 0;
-
-            for (size_t r = 0; r < seq; r++)
-                sum += (double)probs[r * experts + i];
-            psum[i] = (float)sum;
-            count[i] = 0;
-        }
-        for (size_t c = 0; c < seq * k; c++)
-            count[idx[c]] += 1;
-    }
 }

@@ -25,7 +25,6 @@ void kn_ops_ref(struct kn_ops *ops)
         .axpy = kn_ref_axpy,
         .combine = kn_ref_combine,
         .sumsq = kn_ref_sumsq,
-        .any_nonfinite = kn_ref_any_nonfinite,
         .adamw = kn_ref_adamw,
         .fma_loop = kn_ref_fma_loop,
     };

@@ -36,7 +36,6 @@ void kn_ref_scale(float *y, const float *x, float alpha, size_t count);
 void kn_ref_axpy(float *y, float alpha, const float *x, size_t count);
 void kn_ref_combine(float *y, float a, const float *x, float b, const float *z, size_t count);
 double kn_ref_sumsq(const float *x, size_t count);
-bool kn_ref_any_nonfinite(const float *x, size_t count);
 void kn_ref_adamw(const struct kn_adamw *hyper, float *w, float *m, float *v, const float *g,
                   size_t count);
 

@@ -46,14 +46,6 @@ double kn_ref_sumsq(const float *x, size_t count)
     return sum;
 }
 
-bool kn_ref_any_nonfinite(const float *x, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (!isfinite(x[i]))
-            return true;
-    return false;
-}
-
 void kn_ref_adamw(const struct kn_adamw *hyper, float *w, float *m, float *v, const float *g,
                   size_t count)
 {

@@ -458,28 +458,10 @@ static void w_add(void *p)
     kn_add(opt.pool, KN_F32, a->z, a->x, a->y, N);
 }
 
-static void w_axpy(void *p)
-{
-    struct arrays *a = p;
-    kn_axpy(opt.pool, KN_F32, a->y, 1e-3f, KN_F32, a->x, N);
-}
-
-static void w_scale(void *p)
-{
-    struct arrays *a = p;
-    kn_scale(opt.pool, KN_F32, a->x, 1.0f, N);
-}
-
 static void w_sumsq(void *p)
 {
     struct arrays *a = p;
     a->row[0] = (float)kn_sumsq(opt.pool, KN_F32, a->x, N);
-}
-
-static void w_nonfinite(void *p)
-{
-    struct arrays *a = p;
-    a->row[0] = kn_any_nonfinite(opt.pool, KN_F32, a->x, N);
 }
 
 static void w_to_bf16(void *p)
@@ -590,10 +572,7 @@ static void bench_memory(void)
         double floats; /* moved, for each of N elements */
     } rows[] = {
         {"add", w_add, 3},
-        {"axpy", w_axpy, 3},
-        {"scale", w_scale, 2},
         {"sumsq", w_sumsq, 1},
-        {"any_nonfinite", w_nonfinite, 1},
         {"to_bf16", w_to_bf16, 1.5},
         {"from_bf16", w_from_bf16, 1.5},
         {"rmsnorm_fwd", w_rmsnorm_fwd, 2},
@@ -620,7 +599,7 @@ static void bench_memory(void)
         a.idx[i] = (int32_t)(i * 7919 % TOKENS);
         a.vec[i] = 1;
     }
-    kn_scale(opt.pool, KN_F32, a.w, 0, N);
+    kn_zero(opt.pool, a.w, N * sizeof(*a.w));
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         double bytes = rows[i].floats * sizeof(float) * N;
         struct result r = measure(rows[i].fn, triad, &a, NULL);

@@ -17,41 +17,6 @@ static void zero_run(struct check *c)
 
 const struct kc_op kc_zero = {"zero", "n", CASES(flat_cases), true, zero_run};
 
-static const size_t matrix_cases[][MAX_DIMS] = {
-    {0, 3}, {3, 0}, {1, 1}, {7, 16}, {16, 17}, {33, 15}, {130, 300}, {300, 130},
-};
-
-static void copy2d_run(struct check *c)
-{
-    size_t rows = c->dim[0], cols = c->dim[1];
-    struct arr *x = kc_wide(c, "x", IN, c->t, rows, cols, 3),
-               *y = kc_wide(c, "y", OUT, c->t, rows, cols, 5);
-
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < cols; j++)
-            kc_exact(y, i, j, AT(x, i, j));
-    kc_begin(c);
-    kn_copy2d(c->pool, c->t, y->at, y->ld, x->at, x->ld, rows, cols);
-}
-
-const struct kc_op kc_copy2d = {"copy2d", "rows cols", CASES(matrix_cases), true, copy2d_run};
-
-static void transpose_run(struct check *c)
-{
-    size_t rows = c->dim[0], cols = c->dim[1];
-    struct arr *x = kc_wide(c, "x", IN, c->t, rows, cols, 3),
-               *y = kc_wide(c, "y", OUT, c->t, cols, rows, 5);
-
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < cols; j++)
-            kc_exact(y, j, i, AT(x, i, j));
-    kc_begin(c);
-    kn_transpose(c->pool, c->t, y->at, y->ld, x->at, x->ld, rows, cols);
-}
-
-const struct kc_op kc_transpose = {"transpose", "rows cols", CASES(matrix_cases), true,
-                                   transpose_run};
-
 /* Numbers at which rounding to bf16 decides: halves, the largest, what overflows, small ones. */
 static void hard_numbers(struct arr *x)
 {
@@ -96,37 +61,6 @@ static void add_run(struct check *c)
 
 const struct kc_op kc_add = {"add", "n", CASES(flat_cases), true, add_run};
 
-static void scale_run(struct check *c)
-{
-    size_t n = c->dim[0];
-    struct arr *x = kc_new(c, "x", INOUT, c->t, 1, n);
-
-    for (size_t i = 0; i < n; i++)
-        kc_want(x, 0, i, AT(x, 0, i) * (double)0.7f, 0);
-    kc_begin(c);
-    kn_scale(c->pool, c->t, x->at, 0.7f, n);
-}
-
-const struct kc_op kc_scale = {"scale", "n", CASES(flat_cases), true, scale_run};
-
-/* y in fp32 where n is odd, so that mixed types occur. */
-static void axpy_run(struct check *c)
-{
-    size_t n = c->dim[0];
-    struct arr *x = kc_new(c, "x", IN, c->t, 1, n),
-               *y = kc_new(c, "y", INOUT, n % 2 ? KN_F32 : c->t, 1, n);
-
-    for (size_t i = 0; i < n; i++) {
-        double p = (double)-1.3f * AT(x, 0, i);
-
-        kc_want(y, 0, i, AT(y, 0, i) + p, EPS * fabs(p));
-    }
-    kc_begin(c);
-    kn_axpy(c->pool, y->t, y->at, -1.3f, c->t, x->at, n);
-}
-
-const struct kc_op kc_axpy = {"axpy", "n", CASES(flat_cases), true, axpy_run};
-
 static void sumsq_run(struct check *c)
 {
     size_t n = c->dim[0];
@@ -141,28 +75,6 @@ static void sumsq_run(struct check *c)
 }
 
 const struct kc_op kc_sumsq = {"sumsq", "n", CASES(flat_cases), true, sumsq_run};
-
-/* One bad element anywhere, of each kind, or none. */
-static void nonfinite_run(struct check *c)
-{
-    static const double bad[] = {(double)INFINITY, -(double)INFINITY, (double)NAN};
-    size_t n = c->dim[0], kinds = n ? 4 : 1;
-    struct arr *x = kc_new(c, "x", IN, c->t, kinds, n), *y = kc_int(c, "bad", OUT, kinds, 1);
-
-    for (size_t i = 0; i < kinds; i++) {
-        if (i < 3 && n)
-            kc_set(x, i, i == 0 ? n - 1 : rng_below(&c->rng, n), bad[i]);
-        kc_want(y, i, 0, i < 3 && n > 0, 0);
-    }
-    if (n > 1)
-        kc_set(x, kinds - 1, 0, c->t == KN_F32 ? 0x1.fffffep127 : 0x1.fep127); /* large is finite */
-    kc_begin(c);
-    for (size_t i = 0; i < kinds; i++)
-        kc_seti(y, i, 0,
-                kn_any_nonfinite(c->pool, c->t, (char *)x->at + i * x->ld * kn_type_size(c->t), n));
-}
-
-const struct kc_op kc_nonfinite = {"any_nonfinite", "n", CASES(flat_cases), true, nonfinite_run};
 
 /* n, step */
 static const size_t adamw_cases[][MAX_DIMS] = {

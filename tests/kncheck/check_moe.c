@@ -135,40 +135,6 @@ static void router_bwd_run(struct check *c)
 const struct kc_op kc_router_bwd = {"router_bwd", "rows e k renorm", CASES(router_cases), false,
                                     router_bwd_run};
 
-/* nseq, seq, experts, k */
-static const size_t stats_cases[][MAX_DIMS] = {
-    {0, 5, 4, 2}, {1, 1, 1, 1}, {3, 40, 8, 2}, {2, 17, 5, 3}};
-
-static void stats_run(struct check *c)
-{
-    size_t nseq = c->dim[0], seq = c->dim[1], e = c->dim[2], k = c->dim[3];
-    struct arr *probs = kc_new(c, "probs", IN, KN_F32, nseq * seq, e),
-               *idx = kc_int(c, "idx", IN, nseq * seq, k);
-    struct arr *w = kc_new(c, "w", IN, KN_F32, nseq * seq, k);
-    struct arr *count = kc_new(c, "count", OUT, KN_F32, nseq, e),
-               *sum = kc_new(c, "psum", OUT, KN_F32, nseq, e);
-
-    draw_choices(c, probs, idx, w, true);
-    for (size_t q = 0; q < nseq; q++) {
-        for (size_t i = 0; i < e; i++) {
-            double n = 0, p = 0;
-
-            for (size_t r = q * seq; r < (q + 1) * seq; r++) {
-                p += AT(probs, r, i);
-                for (size_t j = 0; j < k; j++)
-                    n += kc_geti(idx, r, j) == (int32_t)i;
-            }
-            kc_exact(count, q, i, n);
-            kc_want(sum, q, i, p, (double)seq * EPS * p);
-        }
-    }
-    kc_begin(c);
-    kn_router_stats(count->at, sum->at, probs->at, idx->at, nseq, seq, e, k);
-}
-
-const struct kc_op kc_stats = {"router_stats", "nseq seq e k", CASES(stats_cases), false,
-                               stats_run};
-
 /* n, groups, drop every so many (0: none) */
 static const size_t sort_cases[][MAX_DIMS] = {
     {0, 3, 0}, {1, 1, 0}, {100, 7, 0}, {97, 5, 4}, {20, 30, 1}};

@@ -21,20 +21,14 @@ extern const struct kc_op kc_xent_loss;
 extern const struct kc_op kc_xent_grad;
 extern const struct kc_op kc_router_fwd;
 extern const struct kc_op kc_router_bwd;
-extern const struct kc_op kc_stats;
 extern const struct kc_op kc_sort;
 extern const struct kc_op kc_permute;
 extern const struct kc_op kc_unpermute;
 extern const struct kc_op kc_unpermute_bwd;
 extern const struct kc_op kc_zero;
-extern const struct kc_op kc_copy2d;
-extern const struct kc_op kc_transpose;
 extern const struct kc_op kc_convert;
 extern const struct kc_op kc_add;
-extern const struct kc_op kc_scale;
-extern const struct kc_op kc_axpy;
 extern const struct kc_op kc_sumsq;
-extern const struct kc_op kc_nonfinite;
 extern const struct kc_op kc_adamw;
 
 #endif

@@ -124,15 +124,8 @@ ASYNC(10, unpermute_bwd, enum kn_type, t, void *, dx, float *, dw, const void *,
      const void *, x, const int32_t *, place, const float *, w, size_t, rows, size_t, k,
      size_t, d)
 ASYNC(2, zero, void *, x, size_t, bytes)
-ASYNC(7, copy2d, enum kn_type, t, void *, y, size_t, ldy, const void *, x, size_t, ldx,
-     size_t, rows, size_t, cols)
-ASYNC(7, transpose, enum kn_type, t, void *, y, size_t, ldy, const void *, x, size_t, ldx,
-     size_t, rows, size_t, cols)
 ASYNC(5, convert, enum kn_type, yt, void *, y, enum kn_type, xt, const void *, x, size_t, n)
 ASYNC(5, add, enum kn_type, t, void *, y, const void *, a, const void *, b, size_t, n)
-ASYNC(4, scale, enum kn_type, t, void *, x, float, alpha, size_t, n)
-ASYNC(6, axpy, enum kn_type, yt, void *, y, float, alpha, enum kn_type, xt, const void *, x,
-     size_t, n)
 /* clang-format on */
 
 /* Operations whose structs the caller may change as soon as they return. */
@@ -250,18 +243,12 @@ static void async_adamw(struct kn_pool *p, const struct kn_adamw *h, float *w, k
     launch(p, run_adamw, &(struct adamw_args){*h, w, low, m, v, g, n}, sizeof(struct adamw_args));
 }
 
-/* Operations that return a value. */
+/* The operation that returns a value. */
 
 static double async_sumsq(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
 {
     async_wait(p);
     return kn_host_sumsq(NULL, t, x, n);
-}
-
-static bool async_any_nonfinite(struct kn_pool *p, enum kn_type t, const void *x, size_t n)
-{
-    async_wait(p);
-    return kn_host_any_nonfinite(NULL, t, x, n);
 }
 
 static bool async_open(struct kn_pool *p)
